@@ -1,0 +1,338 @@
+package ir
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+)
+
+// Weights tells a Builder what the model file holds. It is asked once for each
+// weight, with the shape that the model definition expects.
+type Weights interface {
+	// Weight returns the stored type and shape of a tensor, outermost extent
+	// first, and whether it exists.
+	Weight(name string, want []int) (t DType, shape []int, ok bool)
+}
+
+// Options are what a graph depends on besides its definition and its weights.
+type Options struct {
+	KV    DType // element type of the KV cache; F16 if unset
+	Block int   // slots of a cache block: the context length for a contiguous cache
+}
+
+// WeightError lists every weight that a model definition asks for and the file
+// does not hold in that shape.
+type WeightError struct {
+	Missing   []string // names
+	Misshapen []string // "name is [2,3], want [3,2]"
+}
+
+// Error lists everything, a line each.
+func (e *WeightError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d weights do not fit the model definition:", len(e.Missing)+len(e.Misshapen))
+	for _, name := range e.Missing {
+		b.WriteString("\n  " + name + " is missing")
+	}
+	for _, text := range e.Misshapen {
+		b.WriteString("\n  " + text)
+	}
+	return b.String()
+}
+
+// Builder is the core of the DSL: each method adds one op and returns its value.
+// A mistake, such as a shape that does not fit, stops Build with an error that
+// says where; definitions need no error handling of their own.
+type Builder struct {
+	f       *Func
+	opts    Options
+	weights Weights
+	wrong   WeightError
+	layer   int
+	inputs  map[string]*Value
+	named   map[string]*Value
+	caches  []*Value // the newest version of each layer's cache
+}
+
+// buildError carries an error from a Builder method to Build.
+type buildError struct{ err error }
+
+// Build runs a model definition and returns its source graph, verified. Weights
+// that are missing or misshapen are reported together, as a WeightError.
+func Build(name string, w Weights, opts Options, define func(b *Builder)) (f *Func, err error) {
+	if opts.KV == Invalid {
+		opts.KV = F16
+	}
+	b := &Builder{
+		f: NewFunc(name, Source), opts: opts, weights: w, layer: NoLayer,
+		inputs: make(map[string]*Value), named: make(map[string]*Value),
+	}
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case buildError:
+			f, err = nil, fmt.Errorf("building %s: %w", name, errors.Join(b.weightError(), r.err))
+		default:
+			panic(r)
+		}
+	}()
+	define(b)
+	if err := b.weightError(); err != nil {
+		return nil, fmt.Errorf("building %s: %w", name, err)
+	}
+	for layer, c := range b.caches {
+		if c != nil {
+			b.Return(fmt.Sprintf("cache.%d", layer), c)
+		}
+	}
+	return b.f, b.f.Verify()
+}
+
+func (b *Builder) weightError() error {
+	if len(b.wrong.Missing)+len(b.wrong.Misshapen) == 0 {
+		return nil
+	}
+	return &b.wrong
+}
+
+// Fail stops Build with an error.
+func (b *Builder) Fail(format string, args ...any) {
+	panic(buildError{fmt.Errorf(format, args...)})
+}
+
+func (b *Builder) emit(op Op, attr any, args ...*Value) *Value {
+	v, err := b.f.Emit(op, attr, b.layer, args...)
+	if err != nil {
+		if b.layer != NoLayer {
+			err = fmt.Errorf("layer %d: %w", b.layer, err)
+		}
+		panic(buildError{err})
+	}
+	return v
+}
+
+func (b *Builder) given(op Op, t Type, attr any, layer int, args ...*Value) *Value {
+	if _, err := op.check(args, attr, t); err != nil {
+		panic(buildError{err})
+	}
+	return b.f.Append(op, t, attr, layer, args...)
+}
+
+// Layer runs define with every value marked as part of transformer layer i.
+func (b *Builder) Layer(i int, define func()) {
+	defer func(outer int) { b.layer = outer }(b.layer)
+	b.layer = i
+	define()
+}
+
+// The per-step inputs, all int32. A step packs the tokens of B sequences one
+// after the other; sequence b owns tokens CuSeqlens[b] to CuSeqlens[b+1].
+const (
+	Tokens      = "tokens"       // [T] ids
+	Positions   = "positions"    // [T] position of each token in its sequence
+	Slots       = "slots"        // [T] where in the cache its K and V go; negative: nowhere
+	CuSeqlens   = "cu_seqlens"   // [B+1] running sum of the sequences' token counts
+	ContextLens = "context_lens" // [B] keys of each sequence, this step's included
+	BlockTable  = "block_table"  // [B,NB] cache blocks of each sequence
+	LogitRows   = "logit_rows"   // [R] tokens that the head computes logits for
+)
+
+// inputShapes gives every per-step input its shape.
+var inputShapes = map[string]Shape{
+	Tokens:      {Var(T)},
+	Positions:   {Var(T)},
+	Slots:       {Var(T)},
+	CuSeqlens:   {Var(B).Plus(1)},
+	ContextLens: {Var(B)},
+	BlockTable:  {Var(B), Var(NB)},
+	LogitRows:   {Var(R)},
+}
+
+// Input returns a per-step input by name.
+func (b *Builder) Input(name string) *Value {
+	if v := b.inputs[name]; v != nil {
+		return v
+	}
+	shape, ok := inputShapes[name]
+	if !ok {
+		b.Fail("no per-step input is called %q", name)
+	}
+	v := b.given(OpInput, TensorOf(I32, shape...), NameAttr{name}, NoLayer)
+	b.inputs[name] = v
+	return v
+}
+
+// HasWeight reports whether the file holds a tensor of that name, for weights
+// that a model may lack (a tied output head, RoPE factors).
+func (b *Builder) HasWeight(name string) bool {
+	_, _, ok := b.weights.Weight(name, nil)
+	return ok
+}
+
+// Weight binds a tensor of the file by name. A weight that is missing or has
+// another shape is noted, and building goes on so that all are reported at once.
+func (b *Builder) Weight(name string, shape ...int) *Value {
+	if v := b.named[name]; v != nil {
+		return v
+	}
+	t, have, ok := b.weights.Weight(name, shape)
+	dims := make([]Dim, len(shape))
+	same := len(have) == len(shape)
+	for i, n := range shape {
+		dims[i] = Const(n)
+		same = same && have[i] == n
+	}
+	want := TensorOf(t, dims...)
+	switch {
+	case !ok:
+		b.wrong.Missing = append(b.wrong.Missing, name)
+		want.DType = F32
+	case !same:
+		b.wrong.Misshapen = append(b.wrong.Misshapen, fmt.Sprintf("%s is %v, want %v", name, have, shape))
+		want.DType = F32
+	}
+	v := b.given(OpWeight, want, NameAttr{name}, b.layer)
+	b.named[name] = v
+	return v
+}
+
+// Const returns a float32 vector that the definition computed.
+func (b *Builder) Const(data []float32) *Value {
+	raw := make([]byte, 0, 4*len(data))
+	for _, x := range data {
+		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(x))
+	}
+	return b.given(OpConst, TensorOf(F32, Const(len(data))), ConstAttr{string(raw)}, b.layer)
+}
+
+// Cache returns the current version of the layer's KV cache, which starts as the
+// step finds it.
+func (b *Builder) Cache(kvHeads, head int) *Value {
+	if b.layer == NoLayer {
+		b.Fail("a cache belongs to a layer")
+	}
+	for len(b.caches) <= b.layer {
+		b.caches = append(b.caches, nil)
+	}
+	c := Cache{DType: b.opts.KV, KVHeads: kvHeads, Head: head, Block: b.opts.Block}
+	if v := b.caches[b.layer]; v != nil {
+		if v.Type.Cache != c {
+			b.Fail("layer %d has a cache of %s already, want %s", b.layer, v.Type, StateOf(c))
+		}
+		return v
+	}
+	v := b.given(OpCache, StateOf(c), CacheAttr{b.layer}, b.layer)
+	b.caches[b.layer] = v
+	return v
+}
+
+// CacheWrite stores k and v, [T,KV,D] each, at the tokens' slots and returns the
+// cache that holds them.
+func (b *Builder) CacheWrite(cache, k, v *Value) *Value {
+	next := b.emit(OpCacheWrite, nil, cache, k, v, b.Input(Slots))
+	b.caches[b.layer] = next
+	return next
+}
+
+// CacheRead returns the keys and values of every sequence, [B*Smax,KV,D] each.
+func (b *Builder) CacheRead(cache *Value) (k, v *Value) {
+	lens, table := b.Input(ContextLens), b.Input(BlockTable)
+	k = b.emit(OpCacheRead, CacheReadAttr{Values: false}, cache, lens, table)
+	v = b.emit(OpCacheRead, CacheReadAttr{Values: true}, cache, lens, table)
+	return k, v
+}
+
+// Embed returns the table's rows for the tokens, [T,E].
+func (b *Builder) Embed(tokens, table *Value) *Value { return b.emit(OpEmbed, nil, tokens, table) }
+
+// Linear returns x·wᵀ: x is […,K], w is [N,K].
+func (b *Builder) Linear(x, w *Value) *Value { return b.emit(OpLinear, nil, x, w) }
+
+// RMSNorm normalises the innermost axis of x and multiplies it by w.
+func (b *Builder) RMSNorm(x, w *Value, eps float64) *Value {
+	return b.emit(OpRMSNorm, NormAttr{eps}, x, w)
+}
+
+// Reshape returns the elements of x in another shape.
+func (b *Builder) Reshape(x *Value, shape ...Dim) *Value {
+	return b.given(OpReshape, TensorOf(x.Type.DType, shape...), nil, b.layer, x)
+}
+
+// SplitHeads turns [T,H·D] into [T,H,D].
+func (b *Builder) SplitHeads(x *Value, heads int) *Value {
+	if heads <= 0 || len(x.Type.Shape) != 2 || x.Type.Shape.Last()%int64(heads) != 0 {
+		b.Fail("%s %s does not split into %d heads", x, x.Type, heads)
+	}
+	return b.Reshape(x, x.Type.Shape[0], Const(heads), Const(int(x.Type.Shape.Last())/heads))
+}
+
+// MergeHeads turns [T,H,D] into [T,H·D].
+func (b *Builder) MergeHeads(x *Value) *Value {
+	s := x.Type.Shape
+	if len(s) != 3 {
+		b.Fail("%s %s has no heads to merge", x, x.Type)
+	}
+	width, ok := s[1].Times(s[2])
+	if !ok {
+		b.Fail("%s %s has no heads to merge", x, x.Type)
+	}
+	return b.Reshape(x, s[0], width)
+}
+
+// Transpose reorders the three axes of x: axis i of the result is axis axes[i].
+func (b *Builder) Transpose(x *Value, axes [3]int) *Value {
+	return b.emit(OpTranspose, TransposeAttr{axes[0], axes[1], axes[2]}, x)
+}
+
+// Rope rotates x, [T,H,D], by the tokens' positions. factors, [Rotated/2], divide
+// the frequencies; nil means none.
+func (b *Builder) Rope(x *Value, attr RopeAttr, factors *Value) *Value {
+	if factors == nil {
+		return b.emit(OpRope, attr, x, b.Input(Positions))
+	}
+	return b.emit(OpRope, attr, x, b.Input(Positions), factors)
+}
+
+// RepeatKV repeats each head of x, [S,KV,D], n times in a row.
+func (b *Builder) RepeatKV(x *Value, n int) *Value { return b.emit(OpRepeatKV, RepeatAttr{n}, x) }
+
+// Matmul returns a·b for each head: [H,m,k] by [H,k,n].
+func (b *Builder) Matmul(x, y *Value) *Value { return b.emit(OpMatmul, MatmulAttr{}, x, y) }
+
+// MatmulT returns a·bᵀ for each head: [H,m,k] by [H,n,k].
+func (b *Builder) MatmulT(x, y *Value) *Value {
+	return b.emit(OpMatmul, MatmulAttr{TransB: true}, x, y)
+}
+
+// Scale multiplies x by a number.
+func (b *Builder) Scale(x *Value, by float64) *Value { return b.emit(OpScale, ScaleAttr{by}, x) }
+
+// Mask puts −∞ into the scores, [H,T,B*Smax], of keys that a token must not see:
+// those of other sequences, those after it, and those not yet written.
+func (b *Builder) Mask(scores *Value) *Value {
+	return b.emit(OpMask, nil, scores, b.Input(Positions), b.Input(CuSeqlens), b.Input(ContextLens))
+}
+
+// Softmax normalises the innermost axis of x.
+func (b *Builder) Softmax(x *Value) *Value { return b.emit(OpSoftmax, nil, x) }
+
+// SiLU returns x / (1 + exp(−x)).
+func (b *Builder) SiLU(x *Value) *Value { return b.emit(OpSiLU, nil, x) }
+
+// Mul multiplies element by element.
+func (b *Builder) Mul(x, y *Value) *Value { return b.emit(OpMul, nil, x, y) }
+
+// Add adds element by element.
+func (b *Builder) Add(x, y *Value) *Value { return b.emit(OpAdd, nil, x, y) }
+
+// GatherRows returns the rows of x that the head computes logits for, [R,E].
+func (b *Builder) GatherRows(x *Value) *Value {
+	return b.emit(OpGatherRows, nil, x, b.Input(LogitRows))
+}
+
+// Return makes v a result of the graph.
+func (b *Builder) Return(name string, v *Value) {
+	b.f.Results = append(b.f.Results, Result{name, v})
+}

@@ -1,0 +1,185 @@
+package ir
+
+import (
+	"fmt"
+	"math/bits"
+	"strconv"
+	"strings"
+)
+
+// Sym is a size that is known only when a step runs.
+type Sym uint8
+
+// The symbols. A graph uses no others: every shape, grid and parameter of a
+// Plan is an expression of these.
+const (
+	T    Sym = iota // tokens in the step, packed over all sequences
+	B               // sequences in the step
+	R               // rows that the head computes logits for
+	NB              // cache blocks in a sequence's block table
+	Smax            // a bound on the context length; for grids and buffers, never for masks
+	numSyms
+)
+
+// NumSyms is the length of Sizes.
+const NumSyms = int(numSyms)
+
+var symNames = [numSyms]string{"T", "B", "R", "NB", "Smax"}
+
+// String returns the symbol's name.
+func (s Sym) String() string {
+	if s < numSyms {
+		return symNames[s]
+	}
+	return fmt.Sprintf("sym(%d)", uint8(s))
+}
+
+// Sizes gives every symbol its value, indexed by Sym.
+type Sizes [numSyms]int64
+
+// Dim is one extent of a shape: mul·(product of symbols) + add. The zero value
+// is the constant 0, which no valid shape contains.
+type Dim struct {
+	mul int64
+	pow [numSyms]uint8
+	add int64
+}
+
+// Const returns the extent n.
+func Const(n int) Dim { return Dim{add: int64(n)} }
+
+// Var returns the extent s.
+func Var(s Sym) Dim {
+	d := Dim{mul: 1}
+	d.pow[s] = 1
+	return d
+}
+
+// IsConst reports whether d holds no symbol, and its value.
+func (d Dim) IsConst() (int64, bool) { return d.add, d.mul == 0 }
+
+// Plus returns d + n.
+func (d Dim) Plus(n int64) Dim {
+	d.add += n
+	return d
+}
+
+// Times returns d·e. A sum times a symbol has no Dim, nor has a product beyond
+// the largest extent; ok is false then.
+func (d Dim) Times(e Dim) (product Dim, ok bool) {
+	if d.mul == 0 {
+		d, e = e, d
+	}
+	if e.mul == 0 { // a constant factor
+		if d.mul, ok = multiply(d.mul, e.add); !ok {
+			return Dim{}, false
+		}
+		if d.add, ok = multiply(d.add, e.add); !ok {
+			return Dim{}, false
+		}
+		if d.mul == 0 {
+			d.pow = [numSyms]uint8{}
+		}
+		return d, true
+	}
+	if d.add != 0 || e.add != 0 {
+		return Dim{}, false
+	}
+	if d.mul, ok = multiply(d.mul, e.mul); !ok {
+		return Dim{}, false
+	}
+	for s := range d.pow {
+		if d.pow[s] += e.pow[s]; d.pow[s] > maxPower {
+			return Dim{}, false
+		}
+	}
+	return d, true
+}
+
+const (
+	maxExtent = 1 << 48 // more elements than any tensor has: a slip or an attack
+	maxPower  = 3
+)
+
+func multiply(a, b int64) (int64, bool) {
+	hi, lo := bits.Mul64(uint64(max(a, -a)), uint64(max(b, -b)))
+	if hi != 0 || lo > maxExtent {
+		return 0, false
+	}
+	return a * b, true
+}
+
+// Eval returns the extent under the given sizes.
+func (d Dim) Eval(sizes *Sizes) int64 {
+	if d.mul == 0 {
+		return d.add
+	}
+	v := d.mul
+	for s, p := range d.pow {
+		for ; p > 0; p-- {
+			v *= sizes[s]
+		}
+	}
+	return v + d.add
+}
+
+// Term returns d = mul·Π symbol^pow + add in parts, for code that stores it.
+func (d Dim) Term() (mul int64, pow [NumSyms]uint8, add int64) { return d.mul, d.pow, d.add }
+
+// String returns the form that ParseDim reads: "2048", "T", "B+1", "8*T", "B*Smax".
+func (d Dim) String() string {
+	if d.mul == 0 {
+		return strconv.FormatInt(d.add, 10)
+	}
+	var factors []string
+	if d.mul != 1 {
+		factors = append(factors, strconv.FormatInt(d.mul, 10))
+	}
+	for s, p := range d.pow {
+		for ; p > 0; p-- {
+			factors = append(factors, symNames[s])
+		}
+	}
+	text := strings.Join(factors, "*")
+	if d.add != 0 {
+		text += fmt.Sprintf("%+d", d.add)
+	}
+	return text
+}
+
+// ParseDim reads what String writes.
+func ParseDim(text string) (Dim, error) {
+	product, offset := text, int64(0)
+	if i := strings.LastIndexAny(text, "+-"); i > 0 {
+		n, err := strconv.ParseInt(text[i:], 10, 64)
+		if err != nil || n == 0 || n > maxExtent || n < -maxExtent {
+			return Dim{}, fmt.Errorf("bad extent %q", text)
+		}
+		product, offset = text[:i], n
+	}
+	d := Const(1)
+	for _, factor := range strings.Split(product, "*") {
+		f, err := parseFactor(factor)
+		if err != nil {
+			return Dim{}, fmt.Errorf("bad extent %q: %w", text, err)
+		}
+		var ok bool
+		if d, ok = d.Times(f); !ok {
+			return Dim{}, fmt.Errorf("bad extent %q", text)
+		}
+	}
+	return d.Plus(offset), nil
+}
+
+func parseFactor(text string) (Dim, error) {
+	for s, name := range symNames {
+		if text == name {
+			return Var(Sym(s)), nil
+		}
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 || n > maxExtent {
+		return Dim{}, fmt.Errorf("%q is neither a size nor a symbol", text)
+	}
+	return Dim{add: n}, nil
+}

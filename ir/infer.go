@@ -1,0 +1,497 @@
+package ir
+
+import (
+	"fmt"
+	"reflect"
+)
+
+// Type rules. Each returns the result's type, or an error that says which
+// operand does not fit and how.
+
+func sameAttrType(a, b any) bool { return reflect.TypeOf(a) == reflect.TypeOf(b) }
+
+// tensor checks that operand i is a tensor of the given rank (-1: any rank).
+func tensor(in []*Value, i int, name string, rank int) (Type, error) {
+	t := in[i].Type
+	if t.Kind != Tensor {
+		return t, fmt.Errorf("%s (%s) is %s, not a tensor", name, in[i], t)
+	}
+	if rank >= 0 && len(t.Shape) != rank || len(t.Shape) == 0 {
+		return t, fmt.Errorf("%s (%s) is %s, want rank %d", name, in[i], t, rank)
+	}
+	return t, nil
+}
+
+// floats is tensor for activations.
+func floats(in []*Value, i int, name string, rank int) (Type, error) {
+	t, err := tensor(in, i, name, rank)
+	if err == nil && !t.DType.IsFloat() {
+		err = fmt.Errorf("%s (%s) is %s, want floating point", name, in[i], t)
+	}
+	return t, err
+}
+
+// ints checks that operand i is an int32 tensor of exactly this shape.
+func ints(in []*Value, i int, name string, shape ...Dim) error {
+	want := TensorOf(I32, shape...)
+	if !in[i].Type.Equal(want) {
+		return fmt.Errorf("%s (%s) is %s, want %s", name, in[i], in[i].Type, want)
+	}
+	return nil
+}
+
+func cacheOf(in []*Value, i int) (Cache, error) {
+	if in[i].Type.Kind != State {
+		return Cache{}, fmt.Errorf("operand %d (%s) is %s, not a cache", i, in[i], in[i].Type)
+	}
+	return in[i].Type.Cache, nil
+}
+
+func mismatch(name string, v *Value, want Shape) error {
+	return fmt.Errorf("%s (%s) is %s, want shape %s", name, v, v.Type, want)
+}
+
+func shapeIs(v *Value, name string, want ...Dim) error {
+	if v.Type.Kind != Tensor || len(v.Type.Shape) != len(want) {
+		return mismatch(name, v, want)
+	}
+	for i, d := range want {
+		if v.Type.Shape[i] != d {
+			return mismatch(name, v, want)
+		}
+	}
+	return nil
+}
+
+func withLast(s Shape, last Dim) Shape {
+	n := append(Shape(nil), s...)
+	n[len(n)-1] = last
+	return n
+}
+
+func inferGiven(_ []*Value, attr any, given Type) (Type, error) {
+	if given.Kind != Tensor || len(given.Shape) == 0 {
+		return given, fmt.Errorf("%q is %s, want a tensor", attr.(NameAttr).Name, given)
+	}
+	if attr.(NameAttr).Name == "" {
+		return given, fmt.Errorf("no name")
+	}
+	return given, positive(given)
+}
+
+func positive(t Type) error {
+	for _, d := range t.Shape {
+		if n, ok := d.IsConst(); ok && n <= 0 {
+			return fmt.Errorf("%s has an extent of %d", t, n)
+		}
+	}
+	if t.DType == Invalid || int(t.DType) >= len(dtypes) {
+		return fmt.Errorf("%s has no element type", t)
+	}
+	if n := t.Shape.Last(); n%int64(t.DType.BlockElems()) != 0 {
+		return fmt.Errorf("%s: rows of %d elements are not whole blocks of %d", t, n, t.DType.BlockElems())
+	}
+	return nil
+}
+
+func inferConst(_ []*Value, attr any, given Type) (Type, error) {
+	if given.Kind != Tensor || len(given.Shape) == 0 {
+		return given, fmt.Errorf("%s is not a tensor", given)
+	}
+	if err := positive(given); err != nil {
+		return given, err
+	}
+	n, ok := given.Shape.Elements()
+	if count, isConst := n.IsConst(); !ok || !isConst || given.DType.Bytes(count) != int64(len(attr.(ConstAttr).Data)) {
+		return given, fmt.Errorf("%d bytes of data for %s", len(attr.(ConstAttr).Data), given)
+	}
+	return given, nil
+}
+
+func inferCache(_ []*Value, attr any, given Type) (Type, error) {
+	c := given.Cache
+	if given.Kind != State || c.KVHeads <= 0 || c.Head <= 0 || c.Block <= 0 || !(c.DType.IsFloat() || c.DType == Q8_0) {
+		return given, fmt.Errorf("%s is no usable cache", given)
+	}
+	if c.Head%c.DType.BlockElems() != 0 {
+		return given, fmt.Errorf("heads of %d elements are not whole %s blocks", c.Head, c.DType)
+	}
+	if attr.(CacheAttr).Layer < 0 {
+		return given, fmt.Errorf("layer %d", attr.(CacheAttr).Layer)
+	}
+	return given, nil
+}
+
+func inferEmbed(in []*Value, _ any, _ Type) (Type, error) {
+	if err := ints(in, 0, "tokens", Var(T)); err != nil {
+		return Type{}, err
+	}
+	table, err := tensor(in, 1, "table", 2)
+	if err != nil {
+		return Type{}, err
+	}
+	return TensorOf(F32, Var(T), table.Shape[1]), nil
+}
+
+func inferLinear(in []*Value, _ any, _ Type) (Type, error) {
+	x, err := floats(in, 0, "x", -1)
+	if err != nil {
+		return Type{}, err
+	}
+	w, err := tensor(in, 1, "weight", 2)
+	if err != nil {
+		return Type{}, err
+	}
+	if w.Shape[1] != x.Shape[len(x.Shape)-1] {
+		return Type{}, fmt.Errorf("x (%s) is %s but the weight (%s) is %s", in[0], x, in[1], w)
+	}
+	return TensorOf(x.DType, withLast(x.Shape, w.Shape[0])...), nil
+}
+
+func inferNorm(in []*Value, _ any, _ Type) (Type, error) {
+	x, err := floats(in, 0, "x", -1)
+	if err != nil {
+		return Type{}, err
+	}
+	return x, shapeIs(in[1], "weight", x.Shape[len(x.Shape)-1])
+}
+
+// inferReshape also serves cast, whose shape stays.
+func inferReshape(in []*Value, _ any, given Type) (Type, error) {
+	x, err := floats(in, 0, "x", -1)
+	if err != nil {
+		return Type{}, err
+	}
+	if given.Kind != Tensor || !given.DType.IsFloat() {
+		return given, fmt.Errorf("to %s", given)
+	}
+	from, ok1 := x.Shape.Elements()
+	to, ok2 := given.Shape.Elements()
+	if !ok1 || !ok2 || from != to {
+		return given, fmt.Errorf("%s has %s elements, %s has %s", x, from, given, to)
+	}
+	return given, positive(given)
+}
+
+func inferTranspose(in []*Value, attr any, _ Type) (Type, error) {
+	x, err := floats(in, 0, "x", 3)
+	if err != nil {
+		return Type{}, err
+	}
+	a := attr.(TransposeAttr)
+	var seen [3]bool
+	shape := make(Shape, 3)
+	for i, axis := range []int{a.A, a.B, a.C} {
+		if axis < 0 || axis > 2 || seen[axis] {
+			return Type{}, fmt.Errorf("axes %d,%d,%d are no permutation", a.A, a.B, a.C)
+		}
+		seen[axis] = true
+		shape[i] = x.Shape[axis]
+	}
+	return TensorOf(x.DType, shape...), nil
+}
+
+func inferSlice(in []*Value, attr any, _ Type) (Type, error) {
+	x, err := floats(in, 0, "x", -1)
+	if err != nil {
+		return Type{}, err
+	}
+	a := attr.(SliceAttr)
+	if a.Start < 0 || a.End <= a.Start || int64(a.End) > x.Shape.Last() {
+		return Type{}, fmt.Errorf("columns [%d,%d) of %s", a.Start, a.End, x)
+	}
+	return TensorOf(x.DType, withLast(x.Shape, Const(a.End-a.Start))...), nil
+}
+
+func inferConcat(in []*Value, _ any, _ Type) (Type, error) {
+	var total int64
+	first, err := floats(in, 0, "x", -1)
+	if err != nil {
+		return Type{}, err
+	}
+	for i := range in {
+		x, err := floats(in, i, "x", len(first.Shape))
+		if err != nil {
+			return Type{}, err
+		}
+		n := x.Shape.Last()
+		if n == 0 || !TensorOf(first.DType, withLast(x.Shape, Const(1))...).Equal(TensorOf(first.DType, withLast(first.Shape, Const(1))...)) {
+			return Type{}, fmt.Errorf("%s beside %s", x, first)
+		}
+		total += n
+	}
+	return TensorOf(first.DType, withLast(first.Shape, Const(int(total)))...), nil
+}
+
+func checkRope(a RopeAttr, head int64) error {
+	if a.Rotated <= 0 || a.Rotated%2 != 0 || int64(a.Rotated) > head {
+		return fmt.Errorf("%d rotated elements of a head of %d", a.Rotated, head)
+	}
+	if !(a.Theta > 0) || !(a.FreqScale > 0) || !(a.Magnitude > 0) {
+		return fmt.Errorf("theta %g, frequency scale %g, magnitude %g: all must be positive", a.Theta, a.FreqScale, a.Magnitude)
+	}
+	return nil
+}
+
+func inferRope(in []*Value, attr any, _ Type) (Type, error) {
+	x, err := floats(in, 0, "x", 3)
+	if err != nil {
+		return Type{}, err
+	}
+	a := attr.(RopeAttr)
+	if err := checkRope(a, x.Shape.Last()); err != nil {
+		return Type{}, err
+	}
+	if err := ints(in, 1, "positions", x.Shape[0]); err != nil {
+		return Type{}, err
+	}
+	return x, checkFactors(in, 2, a)
+}
+
+func checkFactors(in []*Value, i int, a RopeAttr) error {
+	if len(in) <= i {
+		return nil
+	}
+	return shapeIs(in[i], "factors", Const(a.Rotated/2))
+}
+
+func inferCacheWrite(in []*Value, _ any, _ Type) (Type, error) {
+	c, err := cacheOf(in, 0)
+	if err != nil {
+		return Type{}, err
+	}
+	for i, name := range []string{"k", "v"} {
+		if _, err := floats(in, 1+i, name, 3); err != nil {
+			return Type{}, err
+		}
+		if err := shapeIs(in[1+i], name, Var(T), Const(c.KVHeads), Const(c.Head)); err != nil {
+			return Type{}, err
+		}
+	}
+	return StateOf(c), ints(in, 3, "slots", Var(T))
+}
+
+// contextRows is the number of rows of a cache read: B·Smax.
+func contextRows() Dim {
+	n, _ := Var(B).Times(Var(Smax))
+	return n
+}
+
+func inferCacheRead(in []*Value, _ any, _ Type) (Type, error) {
+	c, err := cacheOf(in, 0)
+	if err != nil {
+		return Type{}, err
+	}
+	if err := ints(in, 1, "context_lens", Var(B)); err != nil {
+		return Type{}, err
+	}
+	if err := ints(in, 2, "block_table", Var(B), Var(NB)); err != nil {
+		return Type{}, err
+	}
+	return TensorOf(F32, contextRows(), Const(c.KVHeads), Const(c.Head)), nil
+}
+
+func inferRepeat(in []*Value, attr any, _ Type) (Type, error) {
+	x, err := floats(in, 0, "x", 3)
+	if err != nil {
+		return Type{}, err
+	}
+	n := attr.(RepeatAttr).N
+	heads, ok := x.Shape[1].Times(Const(n))
+	if n < 1 || !ok {
+		return Type{}, fmt.Errorf("%d times %s", n, x)
+	}
+	return TensorOf(x.DType, x.Shape[0], heads, x.Shape[2]), nil
+}
+
+func inferMatmul(in []*Value, attr any, _ Type) (Type, error) {
+	a, err := floats(in, 0, "a", 3)
+	if err != nil {
+		return Type{}, err
+	}
+	b, err := floats(in, 1, "b", 3)
+	if err != nil {
+		return Type{}, err
+	}
+	k, n := b.Shape[1], b.Shape[2]
+	if attr.(MatmulAttr).TransB {
+		k, n = n, k
+	}
+	if a.Shape[0] != b.Shape[0] || a.Shape[2] != k {
+		return Type{}, fmt.Errorf("%s by %s", a, b)
+	}
+	return TensorOf(a.DType, a.Shape[0], a.Shape[1], n), nil
+}
+
+func inferSame(in []*Value, _ any, _ Type) (Type, error) { return floats(in, 0, "x", -1) }
+
+func inferMask(in []*Value, _ any, _ Type) (Type, error) {
+	x, err := floats(in, 0, "scores", 3)
+	if err != nil {
+		return Type{}, err
+	}
+	if err := shapeIs(in[0], "scores", x.Shape[0], Var(T), contextRows()); err != nil {
+		return Type{}, err
+	}
+	if err := ints(in, 1, "positions", Var(T)); err != nil {
+		return Type{}, err
+	}
+	if err := ints(in, 2, "cu_seqlens", Var(B).Plus(1)); err != nil {
+		return Type{}, err
+	}
+	return x, ints(in, 3, "context_lens", Var(B))
+}
+
+func inferBinary(in []*Value, _ any, _ Type) (Type, error) {
+	x, err := floats(in, 0, "x", -1)
+	if err != nil {
+		return Type{}, err
+	}
+	if _, err := floats(in, 1, "y", -1); err != nil {
+		return Type{}, err
+	}
+	return x, shapeIs(in[1], "y", x.Shape...)
+}
+
+func inferGather(in []*Value, _ any, _ Type) (Type, error) {
+	x, err := floats(in, 0, "x", 2)
+	if err != nil {
+		return Type{}, err
+	}
+	return TensorOf(x.DType, Var(R), x.Shape[1]), ints(in, 1, "rows", Var(R))
+}
+
+func inferSelect(in []*Value, attr any, _ Type) (Type, error) {
+	i, t := attr.(SelectAttr).Index, in[0].Type
+	if t.Kind != Tuple || i < 0 || i >= len(t.Elems) {
+		return Type{}, fmt.Errorf("element %d of %s", i, t)
+	}
+	return t.Elems[i], nil
+}
+
+func inferFusedLinear(in []*Value, attr any, _ Type) (Type, error) {
+	a := attr.(LinearAttr)
+	want := 1 + a.Weights
+	if a.Norm {
+		want++
+	}
+	if a.Residual {
+		want++
+	}
+	if a.Weights < 1 || a.Weights > 3 || len(in) != want {
+		return Type{}, fmt.Errorf("%d operands for %+v", len(in), a)
+	}
+	x, err := floats(in, 0, "x", -1)
+	if err != nil {
+		return Type{}, err
+	}
+	var n int64
+	for i := 1; i <= a.Weights; i++ {
+		w, err := inferLinear([]*Value{in[0], in[i]}, nil, Type{})
+		if err != nil {
+			return Type{}, err
+		}
+		n += w.Shape.Last()
+	}
+	if a.SiLUPair {
+		if a.Weights != 2 || in[1].Type.Shape[0] != in[2].Type.Shape[0] {
+			return Type{}, fmt.Errorf("a SiLU pair of %d weights of unequal height", a.Weights)
+		}
+		n /= 2
+	}
+	next := 1 + a.Weights
+	if a.Norm {
+		if err := shapeIs(in[next], "norm weight", x.Shape[len(x.Shape)-1]); err != nil {
+			return Type{}, err
+		}
+		next++
+	}
+	out := TensorOf(x.DType, withLast(x.Shape, Const(int(n)))...)
+	if a.Residual {
+		if err := shapeIs(in[next], "residual", out.Shape...); err != nil {
+			return Type{}, err
+		}
+		out.DType = in[next].Type.DType
+	}
+	return out, nil
+}
+
+func inferAttention(in []*Value, _ any, _ Type) (Type, error) {
+	q, err := floats(in, 0, "q", 3)
+	if err != nil {
+		return Type{}, err
+	}
+	c, err := cacheOf(in, 1)
+	if err != nil {
+		return Type{}, err
+	}
+	heads, ok := q.Shape[1].IsConst()
+	if !ok || heads%int64(c.KVHeads) != 0 {
+		return Type{}, fmt.Errorf("%s query heads over %d KV heads", q.Shape[1], c.KVHeads)
+	}
+	if err := shapeIs(in[0], "q", Var(T), q.Shape[1], Const(c.Head)); err != nil {
+		return Type{}, err
+	}
+	if err := ints(in, 2, "positions", Var(T)); err != nil {
+		return Type{}, err
+	}
+	if err := ints(in, 3, "cu_seqlens", Var(B).Plus(1)); err != nil {
+		return Type{}, err
+	}
+	if err := ints(in, 4, "context_lens", Var(B)); err != nil {
+		return Type{}, err
+	}
+	return q, ints(in, 5, "block_table", Var(B), Var(NB))
+}
+
+func inferRopeWrite(in []*Value, attr any, _ Type) (Type, error) {
+	a := attr.(RopeWriteAttr)
+	t, err := inferWrite(in, a)
+	if err != nil {
+		return Type{}, err
+	}
+	return t, checkFactors(in, 4, a.Rope)
+}
+
+func inferHeadNormWrite(in []*Value, attr any, _ Type) (Type, error) {
+	a := attr.(RopeWriteAttr)
+	t, err := inferWrite(in, a)
+	if err != nil {
+		return Type{}, err
+	}
+	head := Const(in[1].Type.Cache.Head)
+	if err := shapeIs(in[4], "query norm", head); err != nil {
+		return Type{}, err
+	}
+	if err := shapeIs(in[5], "key norm", head); err != nil {
+		return Type{}, err
+	}
+	return t, checkFactors(in, 6, a.Rope)
+}
+
+func inferWrite(in []*Value, a RopeWriteAttr) (Type, error) {
+	qkv, err := floats(in, 0, "qkv", 2)
+	if err != nil {
+		return Type{}, err
+	}
+	c, err := cacheOf(in, 1)
+	if err != nil {
+		return Type{}, err
+	}
+	if a.Heads < c.KVHeads || a.Heads%c.KVHeads != 0 {
+		return Type{}, fmt.Errorf("%d query heads over %d KV heads", a.Heads, c.KVHeads)
+	}
+	if err := shapeIs(in[0], "qkv", Var(T), Const((a.Heads+2*c.KVHeads)*c.Head)); err != nil {
+		return Type{}, err
+	}
+	if err := checkRope(a.Rope, int64(c.Head)); err != nil {
+		return Type{}, err
+	}
+	if err := ints(in, 2, "positions", Var(T)); err != nil {
+		return Type{}, err
+	}
+	if err := ints(in, 3, "slots", Var(T)); err != nil {
+		return Type{}, err
+	}
+	return TupleOf(TensorOf(qkv.DType, Var(T), Const(a.Heads), Const(c.Head)), StateOf(c)), nil
+}

@@ -1,0 +1,170 @@
+package ir
+
+import "fmt"
+
+// Op says what a value computes.
+type Op uint8
+
+// The ops. opTable says what each takes and gives.
+const (
+	OpInvalid Op = iota
+
+	OpInput
+	OpWeight
+	OpConst
+	OpCache
+
+	OpEmbed
+	OpLinear
+	OpRMSNorm
+	OpReshape
+	OpTranspose
+	OpSlice
+	OpConcat
+	OpRope
+	OpCacheWrite
+	OpCacheRead
+	OpRepeatKV
+	OpMatmul
+	OpScale
+	OpMask
+	OpSoftmax
+	OpSiLU
+	OpMul
+	OpAdd
+	OpGatherRows
+	OpCast
+	OpSelect
+
+	OpSiLUMul
+	OpFusedLinear
+	OpAttention
+	OpRopeQKVWrite
+	OpHeadNormRopeKVWrite
+
+	numOps
+)
+
+// NumOps bounds the ops, for tables indexed by Op.
+const NumOps = int(numOps)
+
+// opInfo is one row of the op table.
+type opInfo struct {
+	name     string
+	min, max int   // number of operands
+	attr     any   // zero value of the attribute's type; nil where the op has none
+	stage    Stage // the first stage that may hold the op
+	free     bool  // the result may have any floating-point type
+	explicit bool  // the type is given, not inferred; infer then checks it
+	writes   int   // 1 + the operand whose state the op replaces; 0 for none
+	infer    func(in []*Value, attr any, given Type) (Type, error)
+	doc      string
+}
+
+// opTable is indexed by Op. Operands are written with their shapes: x is a
+// tensor whose innermost axis is K wide, S a number of cached positions.
+var opTable [numOps]opInfo
+
+func init() {
+	opTable = [numOps]opInfo{
+		OpInput:  {name: "input", attr: NameAttr{}, stage: Source, explicit: true, infer: inferGiven, doc: "a per-step input"},
+		OpWeight: {name: "weight", attr: NameAttr{}, stage: Source, explicit: true, infer: inferGiven, doc: "a tensor of the model file"},
+		OpConst:  {name: "const", attr: ConstAttr{}, stage: Source, explicit: true, infer: inferConst, doc: "a tensor that the compiler knows"},
+		OpCache:  {name: "cache", attr: CacheAttr{}, stage: Source, explicit: true, infer: inferCache, doc: "a layer's KV cache as the step finds it"},
+
+		OpEmbed:     {name: "embed", min: 2, max: 2, stage: Source, free: true, infer: inferEmbed, doc: "tokens[T], table[V,E] → [T,E]: rows of the table"},
+		OpLinear:    {name: "linear", min: 2, max: 2, stage: Source, free: true, infer: inferLinear, doc: "x[…,K], w[N,K] → […,N]: x·wᵀ"},
+		OpRMSNorm:   {name: "rms_norm", min: 2, max: 2, attr: NormAttr{}, stage: Source, free: true, infer: inferNorm, doc: "x[…,K], w[K] → […,K]: x / √(mean(x²)+eps) · w"},
+		OpReshape:   {name: "reshape", min: 1, max: 1, stage: Source, free: true, explicit: true, infer: inferReshape, doc: "the same elements in another shape"},
+		OpTranspose: {name: "transpose", min: 1, max: 1, attr: TransposeAttr{}, stage: Source, free: true, infer: inferTranspose, doc: "x[a,b,c] with its axes in another order"},
+		OpSlice:     {name: "slice", min: 1, max: 1, attr: SliceAttr{}, stage: Source, free: true, infer: inferSlice, doc: "x[…,K] → […,End−Start]: columns of the innermost axis"},
+		OpConcat:    {name: "concat", min: 1, max: 3, stage: Source, free: true, infer: inferConcat, doc: "x[…,K], y[…,L] → […,K+L]: columns side by side"},
+		OpRope:      {name: "rope", min: 2, max: 3, attr: RopeAttr{}, stage: Source, free: true, infer: inferRope, doc: "x[T,H,D], positions[T], factors[Rotated/2]? → [T,H,D]: rotary position embedding"},
+		OpCacheWrite: {name: "cache_write", min: 4, max: 4, stage: Source, writes: 1, infer: inferCacheWrite,
+			doc: "cache, k[T,KV,D], v[T,KV,D], slots[T] → cache: k and v of every token stored at its slot"},
+		OpCacheRead: {name: "cache_read", min: 3, max: 3, attr: CacheReadAttr{}, stage: Source, free: true, infer: inferCacheRead,
+			doc: "cache, context_lens[B], block_table[B,NB] → [B*Smax,KV,D]: row b·Smax+j is key j of sequence b, zero from context_lens[b] on"},
+		OpRepeatKV:   {name: "repeat_kv", min: 1, max: 1, attr: RepeatAttr{}, stage: Source, free: true, infer: inferRepeat, doc: "x[S,KV,D] → [S,KV·N,D]: each head N times in a row"},
+		OpMatmul:     {name: "matmul", min: 2, max: 2, attr: MatmulAttr{}, stage: Source, free: true, infer: inferMatmul, doc: "a[H,m,k], b[H,k,n] (or [H,n,k] if TransB) → [H,m,n]"},
+		OpScale:      {name: "scale", min: 1, max: 1, attr: ScaleAttr{}, stage: Source, free: true, infer: inferSame, doc: "x · Value"},
+		OpMask:       {name: "mask", min: 4, max: 4, stage: Source, free: true, infer: inferMask, doc: "scores[H,T,B*Smax], positions[T], cu_seqlens[B+1], context_lens[B] → scores, −∞ where a token must not look"},
+		OpSoftmax:    {name: "softmax", min: 1, max: 1, stage: Source, free: true, infer: inferSame, doc: "softmax over the innermost axis; a row of only −∞ gives zeros"},
+		OpSiLU:       {name: "silu", min: 1, max: 1, stage: Source, free: true, infer: inferSame, doc: "x / (1 + exp(−x))"},
+		OpMul:        {name: "mul", min: 2, max: 2, stage: Source, free: true, infer: inferBinary, doc: "x · y, element by element"},
+		OpAdd:        {name: "add", min: 2, max: 2, stage: Source, free: true, infer: inferBinary, doc: "x + y, element by element"},
+		OpGatherRows: {name: "gather_rows", min: 2, max: 2, stage: Source, free: true, infer: inferGather, doc: "x[T,E], rows[R] → [R,E]"},
+		OpCast:       {name: "cast", min: 1, max: 1, stage: Source, free: true, explicit: true, infer: inferReshape, doc: "the same elements in another floating-point type"},
+		OpSelect:     {name: "select", min: 1, max: 1, attr: SelectAttr{}, stage: Source, infer: inferSelect, doc: "one element of a tuple"},
+
+		OpSiLUMul: {name: "silu_mul", min: 2, max: 2, stage: Fused, free: true, infer: inferBinary, doc: "silu(x) · y"},
+		OpFusedLinear: {name: "fused_linear", min: 2, max: 6, attr: LinearAttr{}, stage: Fused, free: true, infer: inferFusedLinear,
+			doc: "x[…,K], w…, norm[K]?, residual[…,N]? → […,N]: several products side by side, with prologue and epilogue"},
+		OpAttention: {name: "attention", min: 6, max: 6, attr: ScaleAttr{}, stage: Fused, free: true, infer: inferAttention,
+			doc: "q[T,H,D], cache, positions[T], cu_seqlens[B+1], context_lens[B], block_table[B,NB] → [T,H,D]: query head h reads KV head h·KV/H"},
+		OpRopeQKVWrite: {name: "rope_qkv_write", min: 4, max: 5, attr: RopeWriteAttr{}, stage: Fused, free: true, writes: 2, infer: inferRopeWrite,
+			doc: "qkv[T,(H+2·KV)·D], cache, positions[T], slots[T], factors? → (q[T,H,D], cache): rotates Q and K, stores K and V"},
+		OpHeadNormRopeKVWrite: {name: "head_norm_rope_kv_write", min: 6, max: 7, attr: RopeWriteAttr{}, stage: Fused, free: true, writes: 2, infer: inferHeadNormWrite,
+			doc: "qkv[T,(H+2·KV)·D], cache, positions[T], slots[T], qnorm[D], knorm[D], factors? → (q[T,H,D], cache): RMSNorm of every Q and K head, then as rope_qkv_write"},
+	}
+}
+
+// String returns the op's name in the text form.
+func (op Op) String() string {
+	if op > OpInvalid && op < numOps {
+		return opTable[op].name
+	}
+	return fmt.Sprintf("op(%d)", uint8(op))
+}
+
+// Doc returns one line that says what the op takes and gives.
+func (op Op) Doc() string { return opTable[op].doc }
+
+// Stage returns the first stage whose graphs may hold the op.
+func (op Op) Stage() Stage { return opTable[op].stage }
+
+// ParseOp is the inverse of String.
+func ParseOp(name string) (Op, bool) {
+	for op := OpInput; op < numOps; op++ {
+		if opTable[op].name == name {
+			return op, true
+		}
+	}
+	return OpInvalid, false
+}
+
+// Writes returns which operand's state the op replaces, or -1.
+func (op Op) Writes() int { return opTable[op].writes - 1 }
+
+// IsLeaf reports whether the op has no operands.
+func (op Op) IsLeaf() bool { return opTable[op].max == 0 }
+
+// Infer returns the type of a value from its operands and attribute. Ops whose
+// type is explicit (inputs, weights, reshape, cast) cannot be inferred.
+func (op Op) Infer(in []*Value, attr any) (Type, error) {
+	if opTable[op].explicit {
+		return Type{}, fmt.Errorf("%s: the type must be given", op)
+	}
+	return op.check(in, attr, Type{})
+}
+
+func (op Op) check(in []*Value, attr any, given Type) (Type, error) {
+	row := &opTable[op]
+	if len(in) < row.min || len(in) > row.max {
+		return Type{}, fmt.Errorf("%s takes %s, not %d", op, operands(row.min, row.max), len(in))
+	}
+	if !sameAttrType(attr, row.attr) {
+		return Type{}, fmt.Errorf("%s: attribute is %T, want %T", op, attr, row.attr)
+	}
+	t, err := row.infer(in, attr, given)
+	if err != nil {
+		return Type{}, fmt.Errorf("%s: %w", op, err)
+	}
+	return t, nil
+}
+
+func operands(min, max int) string {
+	if min == max {
+		return fmt.Sprintf("%d operands", min)
+	}
+	return fmt.Sprintf("%d to %d operands", min, max)
+}

@@ -1,0 +1,28 @@
+package ir
+
+// Target says what the machine that a graph is compiled for can do. lower fills
+// it from its kernel selection; passes read it. It is a plain table, so that a
+// pass needs to know nothing about kernels.
+type Target struct {
+	Name string // "metal" or "cpu"
+	// Act is the element type of activations between matrix products. The residual
+	// stream and all statistics are F32 on every target.
+	Act DType
+	// Ops holds the ops that have a kernel. The others are decomposed.
+	Ops [NumOps]bool
+	// WeightTypes holds the stored types that matrix products and embeddings read.
+	WeightTypes [64]bool
+	// NormPrologue says that fused_linear may normalise its input in this range of
+	// token counts.
+	NormPrologue bool
+	// SiLUPair says that fused_linear may compute silu(w0·x)·(w1·x).
+	SiLUPair bool
+
+	MaxHead          int // elements of a head that the attention kernels take
+	ThreadgroupBytes int // threadgroup memory
+	MaxThreads       int // threads of a threadgroup
+	SIMDWidth        int
+}
+
+// Has reports whether an op has a kernel on the target.
+func (t *Target) Has(op Op) bool { return t.Ops[op] }

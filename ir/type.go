@@ -1,0 +1,129 @@
+package ir
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Kind tells what a Type describes.
+type Kind uint8
+
+// The kinds of value.
+const (
+	Tensor Kind = iota + 1
+	State       // a version of one layer's KV cache: writes take one and return the next
+	Tuple       // several results, taken apart by select
+)
+
+// Shape lists extents, outermost first.
+type Shape []Dim
+
+// String returns "[T,8,128]".
+func (s Shape) String() string {
+	parts := make([]string, len(s))
+	for i, d := range s {
+		parts[i] = d.String()
+	}
+	return "[" + strings.Join(parts, ",") + "]"
+}
+
+// Last returns the innermost extent if it is a constant, else 0.
+func (s Shape) Last() int64 {
+	if len(s) == 0 {
+		return 0
+	}
+	n, _ := s[len(s)-1].IsConst()
+	return n
+}
+
+// Rows returns the product of all extents but the innermost.
+func (s Shape) Rows() (Dim, bool) {
+	if len(s) == 0 {
+		return Dim{}, false
+	}
+	return s[:len(s)-1].Elements()
+}
+
+// Elements returns the product of all extents; ok is false where it is no Dim.
+func (s Shape) Elements() (n Dim, ok bool) {
+	n, ok = Const(1), true
+	for _, d := range s {
+		if n, ok = n.Times(d); !ok {
+			return Dim{}, false
+		}
+	}
+	return n, true
+}
+
+// Cache is the shape of one layer's KV cache: K and V are each
+// [blocks, KVHeads, Block, Head] of DType. The number of blocks belongs to the
+// session, not to the graph.
+type Cache struct {
+	DType   DType
+	KVHeads int
+	Head    int // elements of one head
+	Block   int // slots of a block; a contiguous cache is one block
+}
+
+// Type is the type of a Value. Which fields count depends on Kind.
+type Type struct {
+	Kind  Kind
+	DType DType  // Tensor
+	Shape Shape  // Tensor
+	Cache Cache  // State
+	Elems []Type // Tuple
+}
+
+// TensorOf returns a tensor type.
+func TensorOf(t DType, shape ...Dim) Type { return Type{Kind: Tensor, DType: t, Shape: shape} }
+
+// StateOf returns the type of a version of a KV cache.
+func StateOf(c Cache) Type { return Type{Kind: State, Cache: c} }
+
+// TupleOf returns the type of several results.
+func TupleOf(elems ...Type) Type { return Type{Kind: Tuple, Elems: elems} }
+
+// Equal reports whether two types are the same.
+func (t Type) Equal(u Type) bool {
+	return t.Kind == u.Kind && t.DType == u.DType && t.Cache == u.Cache &&
+		slices.Equal(t.Shape, u.Shape) && slices.EqualFunc(t.Elems, u.Elems, Type.Equal)
+}
+
+// SameButPrecision reports whether the types differ at most in which
+// floating-point type their elements have.
+func (t Type) SameButPrecision(u Type) bool {
+	if t.Kind == Tuple && u.Kind == Tuple {
+		return slices.EqualFunc(t.Elems, u.Elems, Type.SameButPrecision)
+	}
+	if t.DType.IsFloat() && u.DType.IsFloat() {
+		u.DType = t.DType
+	}
+	return t.Equal(u)
+}
+
+// Bytes returns the size of a tensor under the given sizes.
+func (t Type) Bytes(sizes *Sizes) int64 {
+	n := int64(1)
+	for _, d := range t.Shape {
+		n *= d.Eval(sizes)
+	}
+	return t.DType.Bytes(n)
+}
+
+// String returns the form that the text parser reads.
+func (t Type) String() string {
+	switch t.Kind {
+	case Tensor:
+		return t.DType.String() + t.Shape.String()
+	case State:
+		return fmt.Sprintf("cache<%s,%d,%d,%d>", t.Cache.DType, t.Cache.KVHeads, t.Cache.Head, t.Cache.Block)
+	case Tuple:
+		parts := make([]string, len(t.Elems))
+		for i, e := range t.Elems {
+			parts[i] = e.String()
+		}
+		return "(" + strings.Join(parts, ", ") + ")"
+	}
+	return "invalid"
+}

@@ -1,0 +1,126 @@
+package ir
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrInvalid is wrapped by every error of Verify.
+var ErrInvalid = errors.New("invalid graph")
+
+// Verify checks the laws of a graph:
+//
+//   - values have distinct IDs from 1 and stand after their operands,
+//   - every op is legal at the graph's stage, has the operands and attribute that
+//     the op table asks for, and its type follows from them,
+//   - inputs and weights of one name have one type, each layer has one cache,
+//   - a version of a cache is replaced once, and nothing reads it afterwards.
+//
+// The error quotes the offending value. Where operands stand after their users it
+// names the members of a cycle, if there is one.
+func (f *Func) Verify() error {
+	if err := f.verify(); err != nil {
+		return fmt.Errorf("%s: %w: %w", f.Name, ErrInvalid, err)
+	}
+	return nil
+}
+
+func (f *Func) verify() error {
+	if f.Stage != Source && f.Stage != Fused {
+		return fmt.Errorf("stage %d", f.Stage)
+	}
+	seen := make([]*Value, f.MaxID())
+	writer := make([]*Value, f.MaxID()) // of each state value
+	named := make(map[string]*Value)
+	for _, v := range f.Values {
+		if v.ID < 1 || v.ID >= f.MaxID() {
+			return fmt.Errorf("%s: the ID is outside [1,%d)", v.LongString(), f.MaxID())
+		}
+		if seen[v.ID] != nil {
+			return fmt.Errorf("%s: the ID is taken by %s", v.LongString(), seen[v.ID].LongString())
+		}
+		for _, a := range v.Args {
+			if a == nil {
+				return fmt.Errorf("%s: an operand is missing", v.LongString())
+			}
+			if a.ID < 1 || a.ID >= f.MaxID() || seen[a.ID] != a {
+				return f.orderError(v, a)
+			}
+			if w := writer[a.ID]; w != nil {
+				return fmt.Errorf("%s: uses %s, which %s has replaced", v.LongString(), a, w)
+			}
+		}
+		seen[v.ID] = v
+		if err := v.verify(f.Stage); err != nil {
+			return fmt.Errorf("%s: %w", v.LongString(), err)
+		}
+		if i := v.Op.Writes(); i >= 0 {
+			writer[v.Args[i].ID] = v
+		}
+		if key := v.identity(); key != "" {
+			if first := named[key]; first != nil {
+				return fmt.Errorf("%s: %s is %s already", v.LongString(), key, first.LongString())
+			}
+			named[key] = v
+		}
+	}
+	if len(f.Results) == 0 {
+		return errors.New("no results")
+	}
+	names := make(map[string]bool)
+	for _, r := range f.Results {
+		if r.Value == nil || r.Value.ID < 1 || r.Value.ID >= f.MaxID() || seen[r.Value.ID] != r.Value {
+			return fmt.Errorf("result %q is no value of the graph", r.Name)
+		}
+		if w := writer[r.Value.ID]; w != nil {
+			return fmt.Errorf("result %q is %s, which %s has replaced", r.Name, r.Value, w)
+		}
+		if r.Name == "" || names[r.Name] {
+			return fmt.Errorf("two results are named %q, or one has no name", r.Name)
+		}
+		names[r.Name] = true
+	}
+	return nil
+}
+
+// identity names what only one value of a graph may stand for.
+func (v *Value) identity() string {
+	switch a := v.Attr.(type) {
+	case NameAttr:
+		return v.Op.String() + " " + a.Name
+	case CacheAttr:
+		return fmt.Sprintf("cache of layer %d", a.Layer)
+	}
+	return ""
+}
+
+func (v *Value) verify(stage Stage) error {
+	if v.Op <= OpInvalid || v.Op >= numOps {
+		return errors.New("no such op")
+	}
+	row := &opTable[v.Op]
+	if row.stage > stage {
+		return fmt.Errorf("%s belongs to the %s stage", v.Op, row.stage)
+	}
+	want, err := v.Op.check(v.Args, v.Attr, v.Type)
+	if err != nil {
+		return err
+	}
+	if !v.Type.Equal(want) && !(row.free && v.Type.SameButPrecision(want)) {
+		return fmt.Errorf("the type should be %s", want)
+	}
+	return nil
+}
+
+// orderError says why v cannot use a: it comes later, or from nowhere.
+func (f *Func) orderError(v, a *Value) error {
+	if err := f.cycleError(); err != nil {
+		return err
+	}
+	for _, w := range f.Values {
+		if w == a {
+			return fmt.Errorf("%s: uses %s before it is defined", v.LongString(), a)
+		}
+	}
+	return fmt.Errorf("%s: uses %s, which is no value of the graph", v.LongString(), a)
+}
