@@ -1,0 +1,107 @@
+package lower
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/smelt-ml/smelt/ir"
+)
+
+// Sizes gives the symbols of a step their values.
+type Sizes = ir.Sizes
+
+// Expr is a number that a step's sizes decide: Constant + Σ ⌈extent / div⌉.
+// Grids, parameters and buffer sizes are such expressions. The zero value is 0.
+type Expr struct {
+	Constant int64
+	Terms    []Term
+}
+
+// Term is ⌈(Mul·Π symbol^Pow + Add) / Div⌉.
+type Term struct {
+	Mul, Add, Div int64
+	Pow           [ir.NumSyms]uint8
+}
+
+// Number returns the expression that is always n.
+func Number(n int64) Expr { return Expr{Constant: n} }
+
+// Extent returns d as an expression.
+func Extent(d ir.Dim) Expr { return CeilDiv(d, 1) }
+
+// CeilDiv returns ⌈d / div⌉.
+func CeilDiv(d ir.Dim, div int64) Expr {
+	mul, pow, add := d.Term()
+	if mul == 0 {
+		return Number((add + div - 1) / div)
+	}
+	if div == 1 { // keep the constant outside, so that equal expressions are equal
+		return Expr{Constant: add, Terms: []Term{{Mul: mul, Div: 1, Pow: pow}}}
+	}
+	return Expr{Terms: []Term{{Mul: mul, Add: add, Div: div, Pow: pow}}}
+}
+
+// Plus returns e + x.
+func (e Expr) Plus(x Expr) Expr {
+	return Expr{Constant: e.Constant + x.Constant, Terms: append(append([]Term(nil), e.Terms...), x.Terms...)}
+}
+
+// Times returns e · n for an expression without division.
+func (e Expr) Times(n int64) Expr {
+	out := Expr{Constant: e.Constant * n}
+	for _, t := range e.Terms {
+		if t.Div != 1 {
+			panic("lower: multiple of a quotient")
+		}
+		t.Mul, t.Add = t.Mul*n, t.Add*n
+		out.Terms = append(out.Terms, t)
+	}
+	return out
+}
+
+// IsConst reports whether e depends on no symbol, and its value.
+func (e Expr) IsConst() (int64, bool) { return e.Constant, len(e.Terms) == 0 }
+
+// Eval returns the number for the given sizes.
+func (e Expr) Eval(sizes *Sizes) int64 {
+	sum := e.Constant
+	for i := range e.Terms {
+		t := &e.Terms[i]
+		v := t.Mul
+		for s, p := range t.Pow {
+			for ; p > 0; p-- {
+				v *= sizes[s]
+			}
+		}
+		sum += (v + t.Add + t.Div - 1) / t.Div
+	}
+	return sum
+}
+
+// String returns a readable form: "ceil(T/32)+1".
+func (e Expr) String() string {
+	var parts []string
+	for _, t := range e.Terms {
+		var f []string
+		if t.Mul != 1 {
+			f = append(f, fmt.Sprint(t.Mul))
+		}
+		for s, p := range t.Pow {
+			for ; p > 0; p-- {
+				f = append(f, ir.Sym(s).String())
+			}
+		}
+		text := strings.Join(f, "*")
+		if t.Add != 0 {
+			text = fmt.Sprintf("%s%+d", text, t.Add)
+		}
+		if t.Div != 1 {
+			text = fmt.Sprintf("ceil(%s/%d)", text, t.Div)
+		}
+		parts = append(parts, text)
+	}
+	if e.Constant != 0 || len(parts) == 0 {
+		parts = append(parts, fmt.Sprint(e.Constant))
+	}
+	return strings.Join(parts, "+")
+}

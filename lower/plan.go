@@ -1,0 +1,102 @@
+package lower
+
+import "github.com/smelt-ml/smelt/ir"
+
+// Plan is a compiled model: flat tables that a device executes as they are. It
+// holds no weights and no path; Tensors says what the model file must hold.
+type Plan struct {
+	Model   string   // name of the graph
+	Target  string   // "metal" or "cpu"
+	Act     ir.DType // element type of activations between matrix products
+	Context int      // slots that a sequence's cache may have: a bound of Smax
+	Caches  []ir.Cache
+	Buffers []Buffer
+	Phases  []Phase
+	Tensors []Tensor
+}
+
+// Tensor is one row of the manifest: a tensor that the Plan reads from the model
+// file.
+type Tensor struct {
+	Name  string
+	DType ir.DType
+	Shape []int // outermost extent first
+}
+
+// Kind says what a buffer is for and who provides it.
+type Kind uint8
+
+// The kinds of buffer.
+const (
+	Weight Kind = iota + 1 // a tensor of the model file, read-only
+	Const                  // bytes that the Plan holds, read-only
+	Arena                  // intermediate values of a step; one buffer, offsets planned
+	CacheK                 // keys of one layer, [blocks, KV, block, D]
+	CacheV                 // values of one layer
+	Input                  // a per-step input, int32
+	Output                 // a result that the caller reads
+)
+
+var kindNames = map[Kind]string{
+	Weight: "weight", Const: "const", Arena: "arena", CacheK: "cache_k", CacheV: "cache_v", Input: "input", Output: "output",
+}
+
+// String returns the lower-case name.
+func (k Kind) String() string { return kindNames[k] }
+
+// Buffer is one memory object that dispatches bind, at offsets.
+type Buffer struct {
+	Kind  Kind
+	Name  string   // of the tensor, input or output; "k.3" for a cache
+	DType ir.DType // of the elements as the kernels read them
+	Bytes Expr     // Arena: the largest of all phases. Caches: of one block
+	Layer int      // of a cache
+	Data  []byte   // of a Const
+}
+
+// Phase is the Plan for a range of token counts: prefill and decode are two
+// phases of one model. All buffers but the arena are shared.
+type Phase struct {
+	Name           string
+	MinT, MaxT     int64 // tokens of a step that the phase takes
+	Bounds         Sizes // the largest sizes that the arena is planned for
+	Dispatches     []Dispatch
+	CommandBuffers []int // index of the first dispatch of each
+	ArenaBytes     int64 // with every size at its bound
+	UnplannedBytes int64 // what the arena would be if nothing shared memory
+	MinArenaBytes  int64 // largest sum of live bytes at one point: no arena can be smaller
+}
+
+// Takes reports whether the phase runs steps of t tokens.
+func (p *Phase) Takes(t int64) bool { return p.MinT <= t && t <= p.MaxT }
+
+// Dispatch is one kernel launch.
+type Dispatch struct {
+	Kernel    string // host name
+	Label     string // for captures and messages: the op, its value, its layer
+	Layer     int    // ir.NoLayer outside the layers
+	Constants []Constant
+	Bindings  []Binding
+	// Params are the words of the parameter struct, bound at ParamsAt: numbers,
+	// expressions of the sizes, or the bits of floats.
+	Params   []Expr
+	ParamsAt uint32
+	Grid     [3]Expr // threadgroups
+	Group    [3]uint32
+	// Barrier makes the dispatch wait for all before it. Between barriers,
+	// dispatches are independent and may run in any order or at once.
+	Barrier bool
+}
+
+// Constant gives a function constant its bits.
+type Constant struct{ Index, Bits uint32 }
+
+// Binding binds a buffer at an argument index.
+type Binding struct {
+	Index  uint32
+	Buffer int32 // into Plan.Buffers
+	Offset int64 // bytes
+	Bytes  Expr  // that the kernel may touch
+	Write  bool  // the kernel writes it (it may read it too)
+	Read   bool
+}
