@@ -1,0 +1,26 @@
+// Package golden compares what a test made with a file that a person has looked
+// at. Run the test with -update to write the file anew, and read the diff.
+package golden
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var update = flag.Bool("update", false, "write golden files instead of comparing with them")
+
+// Check fails the test unless the file holds exactly got.
+func Check(t testing.TB, path, got string) {
+	t.Helper()
+	if *update {
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(got), 0o644))
+	}
+	want, err := os.ReadFile(path)
+	require.NoError(t, err, "run the test with -update to make the file")
+	require.Equal(t, string(want), got, "%s differs; run the test with -update if the change is meant", path)
+}
