@@ -1,0 +1,134 @@
+package quant
+
+import "math"
+
+// The formats with blocks of 32 elements. In the 4-bit and 5-bit ones, byte j
+// of the 16 bytes qs holds element j in its low and element j+16 in its high
+// half.
+const (
+	bytesQ8_0 = 34 // d half, q [32]int8
+	bytesQ4_0 = 18 // d half, qs [16]
+	bytesQ4_1 = 20 // d, m half, qs [16]
+	bytesQ5_0 = 22 // d half, qh uint32 (bit j: fifth bit of element j), qs [16]
+	bytesQ5_1 = 24 // d, m half, qh uint32, qs [16]
+)
+
+// inverse returns 1/d, or 0 where d is so small that 1/d overflows: the half
+// that is stored for such a d is zero, and so are all quants.
+func inverse(d float32) float32 {
+	if i := 1 / d; !math.IsInf(float64(i), 0) {
+		return i
+	}
+	return 0
+}
+
+// fitsHalf reports whether a scale rounds to a finite half.
+func fitsHalf(d float32) bool { return math.Abs(float64(d)) < 65520 }
+
+func decodeQ8_0(dst []float32, src []byte) {
+	for ; len(dst) >= 32; dst, src = dst[32:], src[bytesQ8_0:] {
+		d := F16ToF32(le.Uint16(src))
+		out, q := dst[:32], src[2:34]
+		for j, v := range q {
+			out[j] = d * float32(int8(v))
+		}
+	}
+}
+
+// encodeQ8_0 stores d = max|x|/127 and q = round(x/d), halves away from zero.
+func encodeQ8_0(dst []byte, src []float32) int {
+	for block := 0; len(src) >= 32; block, src, dst = block+1, src[32:], dst[bytesQ8_0:] {
+		in, q := src[:32], dst[2:34]
+		// As integers, the bits of absolute values order like the values, and
+		// infinities and NaNs come last.
+		var a, b uint32
+		for j := 0; j < 32; j += 2 {
+			a = max(a, math.Float32bits(in[j])&0x7fffffff)
+			b = max(b, math.Float32bits(in[j+1])&0x7fffffff)
+		}
+		d := math.Float32frombits(max(a, b)) / 127
+		if !fitsHalf(d) {
+			return block
+		}
+		le.PutUint16(dst, F32ToF16(d))
+		id := inverse(d)
+		for j, v := range in {
+			// The sum is exact in float64, so that what is just under a half stays under it.
+			y := float64(v * id)
+			q[j] = byte(int32(y + math.Copysign(0.5, y)))
+		}
+	}
+	return -1
+}
+
+func decodeQ4_0(dst []float32, src []byte) {
+	for ; len(dst) >= 32; dst, src = dst[32:], src[bytesQ4_0:] {
+		d := F16ToF32(le.Uint16(src))
+		lo, hi, qs := dst[:16], dst[16:32], src[2:18]
+		for j, v := range qs {
+			lo[j] = d * float32(int(v&15)-8)
+			hi[j] = d * float32(int(v>>4)-8)
+		}
+	}
+}
+
+// encodeQ4_0 stores d = x/-8 for the x of largest magnitude (the first of
+// several) and q = min(15, trunc(x/d + 8.5)).
+func encodeQ4_0(dst []byte, src []float32) int {
+	for block := 0; len(src) >= 32; block, src, dst = block+1, src[32:], dst[bytesQ4_0:] {
+		lo, hi, qs := src[:16], src[16:32], dst[2:18]
+		var amax, extreme uint32
+		for _, v := range src[:32] {
+			bits := math.Float32bits(v)
+			if a := bits & 0x7fffffff; a > amax {
+				amax, extreme = a, bits
+			}
+		}
+		d := math.Float32frombits(extreme) / -8
+		if !fitsHalf(d) {
+			return block
+		}
+		le.PutUint16(dst, F32ToF16(d))
+		id := inverse(d)
+		for j := range qs {
+			// The conversions keep the compiler from fusing product and sum.
+			x0 := int32(float32(lo[j]*id) + 8.5)
+			x1 := int32(float32(hi[j]*id) + 8.5)
+			qs[j] = byte(min(x0, 15) | min(x1, 15)<<4)
+		}
+	}
+	return -1
+}
+
+func decodeQ4_1(dst []float32, src []byte) {
+	for ; len(dst) >= 32; dst, src = dst[32:], src[bytesQ4_1:] {
+		d, m := F16ToF32(le.Uint16(src)), F16ToF32(le.Uint16(src[2:]))
+		lo, hi, qs := dst[:16], dst[16:32], src[4:20]
+		for j, v := range qs {
+			lo[j] = float32(d*float32(v&15)) + m
+			hi[j] = float32(d*float32(v>>4)) + m
+		}
+	}
+}
+
+func decodeQ5_0(dst []float32, src []byte) {
+	for ; len(dst) >= 32; dst, src = dst[32:], src[bytesQ5_0:] {
+		d, qh := F16ToF32(le.Uint16(src)), le.Uint32(src[2:])
+		lo, hi, qs := dst[:16], dst[16:32], src[6:22]
+		for j, v := range qs {
+			lo[j] = d * float32(int32(uint32(v&15)|qh>>j&1<<4)-16)
+			hi[j] = d * float32(int32(uint32(v>>4)|qh>>(j+16)&1<<4)-16)
+		}
+	}
+}
+
+func decodeQ5_1(dst []float32, src []byte) {
+	for ; len(dst) >= 32; dst, src = dst[32:], src[bytesQ5_1:] {
+		d, m, qh := F16ToF32(le.Uint16(src)), F16ToF32(le.Uint16(src[2:])), le.Uint32(src[4:])
+		lo, hi, qs := dst[:16], dst[16:32], src[8:24]
+		for j, v := range qs {
+			lo[j] = float32(d*float32(uint32(v&15)|qh>>j&1<<4)) + m
+			hi[j] = float32(d*float32(uint32(v>>4)|qh>>(j+16)&1<<4)) + m
+		}
+	}
+}

@@ -1,0 +1,121 @@
+// Package quant converts between float32 and the formats in which weights are
+// stored: F32, F16, BF16 and GGUF's block formats.
+//
+// A block format cuts a row into blocks of [ir.DType.BlockElems] consecutive
+// elements; a block holds small integers and the scales that map them back:
+//
+//	Q8_0, Q4_0, Q5_0      32 elements   x = d·q                 d is a half
+//	Q4_1, Q5_1            32 elements   x = d·q + m             d, m are halves
+//	Q3_K, Q6_K           256 elements   x = d·scale[group]·q    scales are integers
+//	Q2_K, Q4_K, Q5_K     256 elements   x = d·scale[group]·q − dmin·min[group]
+//
+// Layouts are those of ggml-common.h, byte for byte. All numbers are little
+// endian, on every machine.
+//
+// [Quantise] gives the bytes of GGML's reference quantisers (the *_ref functions
+// of ggml-quants.c): the files they make compare equal. Arithmetic is in float32 without
+// fused multiply-add, so the same input gives the same bytes on every machine.
+// [Dequantise] reads all formats; it is exact up to one float32 rounding for
+// each multiplication or addition above, in the order in which GGML does them.
+//
+// Both work on whole blocks, never allocate, and are safe to call from several
+// goroutines on disjoint slices:
+//
+//	dst := make([]byte, ir.Q4_0.Bytes(int64(len(row))))
+//	err := quant.Quantise(dst, row, ir.Q4_0)
+package quant
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/smelt-ml/smelt/ir"
+)
+
+var (
+	// ErrUnsupported is returned for a type that has no codec in that direction.
+	ErrUnsupported = errors.New("no codec")
+	// ErrSize is returned when the two slices do not hold the same whole number of blocks.
+	ErrSize = errors.New("size mismatch")
+	// ErrRange is returned when a block format is asked to hold a value that is
+	// infinite, not a number, or so large that the block's scale overflows half
+	// precision.
+	ErrRange = errors.New("value cannot be represented")
+)
+
+// A codec converts whole blocks; the caller has checked the sizes.
+// encode returns the index of the first block that the format cannot hold, or -1.
+type codec struct {
+	decode func(dst []float32, src []byte)
+	encode func(dst []byte, src []float32) int
+}
+
+var codecs = [...]codec{
+	ir.F32:  {decodeF32, encodeF32},
+	ir.F16:  {decodeF16, encodeF16},
+	ir.BF16: {decodeBF16, encodeBF16},
+	ir.Q8_0: {decodeQ8_0, encodeQ8_0},
+	ir.Q4_0: {decodeQ4_0, encodeQ4_0},
+	ir.Q4_1: {decodeQ4_1, nil},
+	ir.Q5_0: {decodeQ5_0, nil},
+	ir.Q5_1: {decodeQ5_1, nil},
+	ir.Q2_K: {decodeQ2_K, nil},
+	ir.Q3_K: {decodeQ3_K, nil},
+	ir.Q4_K: {decodeQ4_K, nil},
+	ir.Q5_K: {decodeQ5_K, nil},
+	ir.Q6_K: {decodeQ6_K, encodeQ6_K},
+}
+
+func lookup(t ir.DType) codec {
+	if int(t) < len(codecs) {
+		return codecs[t]
+	}
+	return codec{}
+}
+
+// CanDequantise reports whether [Dequantise] reads t.
+func CanDequantise(t ir.DType) bool { return lookup(t).decode != nil }
+
+// CanQuantise reports whether [Quantise] writes t.
+func CanQuantise(t ir.DType) bool { return lookup(t).encode != nil }
+
+// Dequantise expands src, stored as t, into dst.
+// The length of src must be t.Bytes(len(dst)).
+func Dequantise(dst []float32, src []byte, t ir.DType) error {
+	c := lookup(t)
+	if c.decode == nil {
+		return fmt.Errorf("dequantise %v: %w", t, ErrUnsupported)
+	}
+	if err := checkSizes(len(dst), len(src), t); err != nil {
+		return fmt.Errorf("dequantise %v: %w", t, err)
+	}
+	c.decode(dst, src)
+	return nil
+}
+
+// Quantise stores src as t in dst. The length of dst must be t.Bytes(len(src)).
+// Where it returns [ErrRange], blocks before the one named have been written.
+func Quantise(dst []byte, src []float32, t ir.DType) error {
+	c := lookup(t)
+	if c.encode == nil {
+		return fmt.Errorf("quantise %v: %w", t, ErrUnsupported)
+	}
+	if err := checkSizes(len(src), len(dst), t); err != nil {
+		return fmt.Errorf("quantise %v: %w", t, err)
+	}
+	if bad := c.encode(dst, src); bad >= 0 {
+		n := t.BlockElems()
+		return fmt.Errorf("quantise %v: elements %d to %d: %w", t, bad*n, bad*n+n-1, ErrRange)
+	}
+	return nil
+}
+
+func checkSizes(elems, bytes int, t ir.DType) error {
+	if n := t.BlockElems(); elems%n != 0 {
+		return fmt.Errorf("%w: %d elements are not a multiple of the block of %d", ErrSize, elems, n)
+	}
+	if want := t.Bytes(int64(elems)); int64(bytes) != want {
+		return fmt.Errorf("%w: %d elements take %d bytes, not %d", ErrSize, elems, want, bytes)
+	}
+	return nil
+}

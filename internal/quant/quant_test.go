@@ -1,0 +1,373 @@
+package quant_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/x448/float16"
+
+	"github.com/smelt-ml/smelt/internal/quant"
+	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/models/gguf"
+)
+
+func open(t *testing.T, model, format string) *gguf.File {
+	t.Helper()
+	f, err := gguf.Open(testfiles.Model(t, fmt.Sprintf("%s/gguf/%s-%s.gguf", model, model, format)))
+	require.NoError(t, err)
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+func floats(t *testing.T, tensor gguf.Tensor) []float32 {
+	t.Helper()
+	x := make([]float32, tensor.Elems())
+	require.NoError(t, quant.Dequantise(x, tensor.Data, tensor.DType))
+	return x
+}
+
+// Quantising the F16 weights gives the bytes of files that other tools made:
+// Q8_0 and Q4_0 of numpy code checked against llama.cpp, Q6_K of llama-quantize.
+func TestQuantiseMatchesFiles(t *testing.T) {
+	for _, model := range []string{"tiny-qwen3", "tiny-llama"} {
+		source := open(t, model, "F16")
+		for _, format := range []string{"Q8_0", "Q4_0", "Q6_K"} {
+			t.Run(model+"-"+format, func(t *testing.T) {
+				compared := map[ir.DType]int{}
+				for _, want := range open(t, model, format).Tensors {
+					from, ok := source.Tensor(want.Name)
+					require.True(t, ok)
+					got := make([]byte, want.Size)
+					require.NoError(t, quant.Quantise(got, floats(t, from), want.DType))
+					if !bytes.Equal(want.Data, got) {
+						block := want.DType.BlockBytes()
+						differ := 0
+						for i := 0; i < len(got); i += block {
+							if !bytes.Equal(want.Data[i:i+block], got[i:i+block]) {
+								differ++
+							}
+						}
+						t.Errorf("%s: %d of %d blocks differ", want.Name, differ, len(got)/block)
+					}
+					compared[want.DType]++
+				}
+				named, err := ir.ParseDType(format)
+				require.NoError(t, err)
+				require.Greater(t, compared[named], 20)
+			})
+		}
+	}
+}
+
+// Every format that llama-quantize made of the trained models stays close to the
+// F16 weights: the relative error of a matrix is what that many bits allow, and
+// a wrong bit position would exceed it many times.
+func TestDequantiseStaysClose(t *testing.T) {
+	// Root mean square error over root mean square of the weights. Step sizes
+	// double with each bit lost, and so do these.
+	bound := map[ir.DType]float64{
+		ir.F32: 0, ir.F16: 0, ir.Q8_0: 0.007, ir.Q6_K: 0.025, ir.Q5_K: 0.05, ir.Q4_K: 0.1,
+		ir.Q4_0: 0.12, ir.Q3_K: 0.2, ir.Q2_K: 0.4,
+	}
+	seen := map[ir.DType]bool{}
+	for _, model := range []string{"tiny-qwen3", "tiny-llama"} {
+		source := open(t, model, "F16")
+		for _, format := range []string{"F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0", "Q3_K_M", "Q2_K"} {
+			for _, tensor := range open(t, model, format).Tensors {
+				from, ok := source.Tensor(tensor.Name)
+				require.True(t, ok)
+				want, got := floats(t, from), floats(t, tensor)
+				var noise, signal float64
+				for i := range want {
+					w, e := float64(want[i]), float64(got[i]-want[i])
+					noise += e * e
+					signal += w * w
+				}
+				limit, ok := bound[tensor.DType]
+				require.True(t, ok, tensor.DType)
+				require.LessOrEqual(t, math.Sqrt(noise/signal), limit, "%s %s %s %v", model, format, tensor.Name, tensor.DType)
+				seen[tensor.DType] = true
+			}
+		}
+	}
+	require.Len(t, seen, len(bound))
+}
+
+// definition spells a format out from its definition, one element at a time, as
+// a check on the loops that work on whole groups.
+type definition struct {
+	dtype ir.DType
+	value func(b []byte, i int) float64 // element i of block b
+}
+
+func half(b []byte, at int) float64 {
+	return float64(float16.Frombits(binary.LittleEndian.Uint16(b[at:])).Float32())
+}
+
+func bit(b []byte, i int) int { return int(b[i/8]>>(i%8)) & 1 }
+
+// nibble of the 32-element formats: elements 0 to 15 low, 16 to 31 high.
+func nibble(qs []byte, i int) int { return int(qs[i%16]>>(i/16*4)) & 15 }
+
+func scaleMinK4(p []byte, g int) (scale, low int) {
+	if g < 4 {
+		return int(p[g] & 63), int(p[g+4] & 63)
+	}
+	return int(p[g+4]&0xF) | int(p[g-4]>>6)<<4, int(p[g+4]>>4) | int(p[g]>>6)<<4
+}
+
+var definitions = []definition{
+	{ir.Q8_0, func(b []byte, i int) float64 { return half(b, 0) * float64(int8(b[2+i])) }},
+	{ir.Q4_0, func(b []byte, i int) float64 { return half(b, 0) * float64(nibble(b[2:], i)-8) }},
+	{ir.Q4_1, func(b []byte, i int) float64 { return half(b, 0)*float64(nibble(b[4:], i)) + half(b, 2) }},
+	{ir.Q5_0, func(b []byte, i int) float64 {
+		return half(b, 0) * float64(nibble(b[6:], i)+bit(b[2:6], i)*16-16)
+	}},
+	{ir.Q5_1, func(b []byte, i int) float64 {
+		return half(b, 0)*float64(nibble(b[8:], i)+bit(b[4:8], i)*16) + half(b, 2)
+	}},
+	{ir.Q2_K, func(b []byte, i int) float64 {
+		q := int(b[16+i/128*32+i%32]>>(i%128/32*2)) & 3
+		sc := b[i/16]
+		return half(b, 80)*float64(sc&15)*float64(q) - half(b, 82)*float64(sc>>4)
+	}},
+	{ir.Q3_K, func(b []byte, i int) float64 {
+		q := int(b[32+i/128*32+i%32]>>(i%128/32*2)) & 3
+		q += int(b[i%32]>>(i/32))&1*4 - 4
+		p, g := b[96:108], i/16
+		aux := int(p[g%8]>>(g/8*4))&15 | int(p[8+g%4]>>(g/4*2))&3<<4
+		return half(b, 108) * float64(aux-32) * float64(q)
+	}},
+	{ir.Q4_K, func(b []byte, i int) float64 {
+		sc, m := scaleMinK4(b[4:16], i/32)
+		q := int(b[16+i/64*32+i%32]>>(i%64/32*4)) & 15
+		return half(b, 0)*float64(sc)*float64(q) - half(b, 2)*float64(m)
+	}},
+	{ir.Q5_K, func(b []byte, i int) float64 {
+		sc, m := scaleMinK4(b[4:16], i/32)
+		q := int(b[48+i/64*32+i%32]>>(i%64/32*4))&15 | int(b[16+i%32]>>(i/32))&1<<4
+		return half(b, 0)*float64(sc)*float64(q) - half(b, 2)*float64(m)
+	}},
+	{ir.Q6_K, func(b []byte, i int) float64 {
+		h, in := i/128, i%128
+		q := int(b[h*64+in%64]>>(in/64*4))&15 | int(b[128+h*32+in%32]>>(in/32*2))&3<<4
+		return half(b, 208) * float64(int8(b[192+i/16])) * float64(q-32)
+	}},
+}
+
+func TestDequantiseMatchesDefinition(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, d := range definitions {
+		t.Run(d.dtype.String(), func(t *testing.T) {
+			const blocks = 50
+			size, elems := d.dtype.BlockBytes(), d.dtype.BlockElems()
+			src := make([]byte, blocks*size)
+			dst := make([]float32, blocks*elems)
+			for i := range src {
+				src[i] = byte(r.Uint32())
+			}
+			require.NoError(t, quant.Dequantise(dst, src, d.dtype))
+			for i, got := range dst {
+				want := d.value(src[i/elems*size:][:size], i%elems)
+				if math.IsNaN(want) || math.IsInf(want, 0) { // a random half
+					continue
+				}
+				require.InDelta(t, want, got, 1e-5*(math.Abs(want)+1e4*1e-5), "element %d", i)
+			}
+		})
+	}
+}
+
+// What a quantiser stores is as close to the input as the format allows.
+func TestQuantiseRoundTrip(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for _, c := range []struct {
+		dtype ir.DType
+		// step is the largest error, in units of the largest magnitude of a block:
+		// half a step, and the relative rounding of the half that scales it.
+		step float64
+		top  float64 // what the half is multiplied with at most: magnifies its rounding
+	}{
+		{ir.F32, 0, 0}, {ir.F16, 1.0 / 2048, 1}, {ir.BF16, 1.0 / 256, 0}, {ir.Q8_0, 0.5/127 + 0x1p-11, 127},
+		{ir.Q4_0, 1.0/8 + 0x1p-11, 8}, // the far end of the range is clamped, by one step
+		{ir.Q6_K, 1.2 / 32, 128 * 32},
+	} {
+		t.Run(c.dtype.String(), func(t *testing.T) {
+			n := max(c.dtype.BlockElems(), 32)
+			src, back := make([]float32, n), make([]float32, n)
+			dst := make([]byte, c.dtype.Bytes(int64(n)))
+			for _, sigma := range []float64{1e-4, 0.02, 1, 300} {
+				for range 200 {
+					var amax float64
+					for i := range src {
+						src[i] = float32(r.NormFloat64() * sigma)
+						amax = max(amax, math.Abs(float64(src[i])))
+					}
+					require.NoError(t, quant.Quantise(dst, src, c.dtype))
+					require.NoError(t, quant.Dequantise(back, dst, c.dtype))
+					for i := range src {
+						require.InDelta(t, src[i], back[i], c.step*amax+c.top*0x1p-25, "sigma %g", sigma)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestQuantiseByHand(t *testing.T) {
+	block := func(v ...float32) []float32 { return append(v, make([]float32, 32-len(v))...) }
+	q8 := func(scale uint16, q ...int8) []byte {
+		b := binary.LittleEndian.AppendUint16(nil, scale)
+		for _, v := range q {
+			b = append(b, byte(v))
+		}
+		return append(b, make([]byte, 34-len(b))...)
+	}
+	for name, c := range map[string]struct {
+		dtype ir.DType
+		src   []float32
+		want  []byte
+	}{
+		"zeros are zero":          {ir.Q8_0, block(), q8(0)},
+		"halves away from zero":   {ir.Q8_0, block(127, 0.5, -0.5, 2.5, -2.5, 1.5), q8(0x3c00, 127, 1, -1, 3, -3, 2)},
+		"just under a half":       {ir.Q8_0, block(127, 0.49999997, -0.49999997), q8(0x3c00, 127, 0, 0)},
+		"scale rounds to a half":  {ir.Q8_0, block(-127.1), q8(0x3c01, -127)},
+		"too small for any scale": {ir.Q8_0, block(1e-44, 1e-45), q8(0)},
+		"q4 zeros are the middle": {ir.Q4_0, block(), append([]byte{0, 0x80}, bytes.Repeat([]byte{0x88}, 16)...)},
+		"q4 clamps the far end":   {ir.Q4_0, block(-8, 8, 7, 6.5, 6.4, -7.5), append([]byte{0x00, 0x3c, 0x80, 0x8f, 0x8f, 0x8f, 0x8e, 0x81}, bytes.Repeat([]byte{0x88}, 10)...)},
+		"q4 takes the first":      {ir.Q4_0, block(8, -8), append([]byte{0x00, 0xbc, 0x80, 0x8f}, bytes.Repeat([]byte{0x88}, 14)...)},
+		"q6 zeros":                {ir.Q6_K, make([]float32, 256), make([]byte, 210)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := make([]byte, len(c.want))
+			require.NoError(t, quant.Quantise(got, c.src, c.dtype))
+			require.Equal(t, c.want, got)
+		})
+	}
+}
+
+func TestErrors(t *testing.T) {
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	for _, bad := range []float32{nan, inf, -inf, 3e38} {
+		for _, dtype := range []ir.DType{ir.Q8_0, ir.Q4_0, ir.Q6_K} {
+			n := dtype.BlockElems()
+			src := make([]float32, 3*n)
+			src[2*n-1] = bad
+			err := quant.Quantise(make([]byte, 3*dtype.BlockBytes()), src, dtype)
+			require.ErrorIs(t, err, quant.ErrRange, "%v in %v", bad, dtype)
+			require.ErrorContains(t, err, fmt.Sprintf("elements %d to %d", n, 2*n-1))
+		}
+	}
+	for _, dtype := range []ir.DType{ir.Invalid, ir.Bool, ir.I32, 200} {
+		require.ErrorIs(t, quant.Dequantise(nil, nil, dtype), quant.ErrUnsupported)
+		require.ErrorIs(t, quant.Quantise(nil, nil, dtype), quant.ErrUnsupported)
+		require.False(t, quant.CanQuantise(dtype) || quant.CanDequantise(dtype))
+	}
+	require.ErrorIs(t, quant.Quantise(nil, nil, ir.Q2_K), quant.ErrUnsupported)
+	require.ErrorIs(t, quant.Quantise(make([]byte, 18), make([]float32, 31), ir.Q4_0), quant.ErrSize)
+	require.ErrorIs(t, quant.Quantise(make([]byte, 17), make([]float32, 32), ir.Q4_0), quant.ErrSize)
+	require.ErrorIs(t, quant.Dequantise(make([]float32, 256), make([]byte, 211), ir.Q6_K), quant.ErrSize)
+	require.NoError(t, quant.Dequantise(nil, nil, ir.Q6_K))
+}
+
+// The half conversions agree with another implementation: on every half, and on
+// floats around every boundary where rounding changes.
+func TestHalf(t *testing.T) {
+	same := func(a, b float32) bool {
+		return math.Float32bits(a) == math.Float32bits(b) || math.IsNaN(float64(a)) && math.IsNaN(float64(b))
+	}
+	check := func(f float32) {
+		got, want := quant.F32ToF16(f), float16.Fromfloat32(f).Bits()
+		if math.IsNaN(float64(f)) {
+			require.Equal(t, uint16(0x7e00), got&0x7e00)
+			return
+		}
+		require.Equal(t, want, got, "%g (%08x)", f, math.Float32bits(f))
+	}
+	for h := range 1 << 16 {
+		f := quant.F16ToF32(uint16(h))
+		require.True(t, same(float16.Frombits(uint16(h)).Float32(), f), "%04x", h)
+		if !math.IsNaN(float64(f)) {
+			require.Equal(t, uint16(h), quant.F32ToF16(f))
+		}
+		next := quant.F16ToF32(uint16(h + 1))
+		middle := (f + next) / 2
+		for _, x := range []float32{f, middle, math.Nextafter32(middle, f), math.Nextafter32(middle, next)} {
+			check(x)
+		}
+	}
+	for _, f := range []float32{65504, 65519.996, 65520, 65536, 1e30, math.MaxFloat32, 1e-45, 2.9802322e-08, 2.9802326e-08} {
+		check(f)
+		check(-f)
+	}
+	check(float32(math.Inf(1)))
+	check(float32(math.Inf(-1)))
+	check(float32(math.NaN()))
+	r := rand.New(rand.NewPCG(5, 6))
+	for range 200_000 {
+		check(math.Float32frombits(r.Uint32()))
+	}
+}
+
+func TestBF16(t *testing.T) {
+	for _, c := range []struct {
+		bits uint32
+		want uint16
+	}{
+		{0x3f800000, 0x3f80}, {0x3f808000, 0x3f80}, {0x3f808001, 0x3f81}, {0x3f818000, 0x3f82},
+		{0x7f7fffff, 0x7f80}, {0x7f800000, 0x7f80}, {0xff800000, 0xff80}, {0x7f800001, 0x7fc0}, {0x80000000, 0x8000}, {1, 0},
+	} {
+		require.Equal(t, c.want, quant.F32ToBF16(math.Float32frombits(c.bits)), "%08x", c.bits)
+	}
+	for b := range 1 << 16 {
+		if f := quant.BF16ToF32(uint16(b)); !math.IsNaN(float64(f)) {
+			require.Equal(t, uint16(b), quant.F32ToBF16(f))
+		}
+	}
+}
+
+// Any bytes are some weights: reading them must not fail, whatever they are.
+func FuzzDequantise(f *testing.F) {
+	f.Add([]byte("0123456789abcdef0123456789abcdef01"), uint8(ir.Q8_0))
+	f.Add(bytes.Repeat([]byte{0xff}, 210), uint8(ir.Q6_K))
+	f.Add(bytes.Repeat([]byte{0x80}, 110), uint8(ir.Q3_K))
+	f.Fuzz(func(t *testing.T, data []byte, kind uint8) {
+		dtype := ir.DType(kind)
+		if !quant.CanDequantise(dtype) {
+			require.ErrorIs(t, quant.Dequantise(nil, data, dtype), quant.ErrUnsupported)
+			return
+		}
+		blocks := len(data) / dtype.BlockBytes()
+		x := make([]float32, blocks*dtype.BlockElems())
+		data = data[:blocks*dtype.BlockBytes()]
+		require.NoError(t, quant.Dequantise(x, data, dtype))
+		if quant.CanQuantise(dtype) {
+			if err := quant.Quantise(make([]byte, len(data)), x, dtype); err != nil {
+				require.ErrorIs(t, err, quant.ErrRange)
+			}
+		}
+	})
+}
+
+func Example() {
+	row := make([]float32, 32)
+	for i := range row {
+		row[i] = float32(i) / 4
+	}
+	packed := make([]byte, ir.Q4_0.Bytes(32))
+	if err := quant.Quantise(packed, row, ir.Q4_0); err != nil {
+		fmt.Println(err)
+	}
+	back := make([]float32, 32)
+	if err := quant.Dequantise(back, packed, ir.Q4_0); err != nil {
+		fmt.Println(err)
+	}
+	fmt.Println(len(packed), row[20], back[20])
+	// Output: 18 5 4.84375
+}

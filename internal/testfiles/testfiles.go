@@ -1,0 +1,56 @@
+// Package testfiles finds the files that tests read: models kept in the
+// repository under testdata/, and reference data in a folder named shared beside the
+// checkout, which not every machine has. A test that needs a file of the second
+// kind is skipped where it is absent.
+package testfiles
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// Root returns the module's root: the nearest folder above with a go.mod.
+func Root(t testing.TB) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			t.Fatal("no go.mod above the working directory")
+		}
+		dir = parent
+	}
+}
+
+// Model returns the path of a file of the small trained models, such as
+// "tiny-qwen3/gguf/tiny-qwen3-F16.gguf", or skips the test.
+func Model(t testing.TB, path string) string {
+	t.Helper()
+	return first(t, path, filepath.Join(Root(t), "testdata", "models"), filepath.Join(Root(t), "..", "shared", "models"))
+}
+
+// Data returns the path of a file of the reference data, such as
+// "models/stories260K/stories260K.gguf", or skips the test.
+func Data(t testing.TB, path string) string {
+	t.Helper()
+	return first(t, path, filepath.Join(Root(t), "..", "shared", "data"))
+}
+
+func first(t testing.TB, path string, dirs ...string) string {
+	t.Helper()
+	for _, dir := range dirs {
+		full := filepath.Join(dir, filepath.FromSlash(path))
+		if _, err := os.Stat(full); err == nil {
+			return full
+		}
+	}
+	t.Skipf("%s is not at hand", path)
+	return ""
+}

@@ -1,0 +1,242 @@
+package gguf
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/models/mapped"
+)
+
+// File is an open GGUF file. Its methods may be called from several goroutines.
+type File struct {
+	Name       string // as given to Open or Parse; errors begin with it
+	Version    uint32
+	Alignment  int64 // of tensor data
+	DataOffset int64 // where tensor data start
+	Size       int64 // of the file, in bytes
+
+	Metadata []KV     // in the order of the file
+	Tensors  []Tensor // in the order of the file
+
+	keys    map[string]int // into Metadata
+	names   map[string]int // into Tensors
+	mapping *mapped.File
+}
+
+// Tensor is a named array in a file.
+type Tensor struct {
+	Name   string
+	Type   TensorType
+	DType  ir.DType // Type as the compiler knows it; ir.Invalid where it does not
+	Shape  []int64  // outermost dimension first; empty for a single number
+	Offset int64    // from the start of the file, in bytes
+	Size   int64    // in bytes; -1 where the type's size is not known
+	Data   []byte   // Size bytes; nil where the size is not known. Valid until Close, never to be written
+}
+
+// Elems returns the number of elements.
+func (t Tensor) Elems() int64 {
+	n := int64(1)
+	for _, d := range t.Shape {
+		n *= d
+	}
+	return n
+}
+
+// Open maps and checks the file at path.
+func Open(path string) (*File, error) {
+	m, err := mapped.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	f, err := Parse(m.Bytes(), path)
+	if err != nil {
+		m.Close()
+		return nil, err
+	}
+	f.mapping = m
+	return f, nil
+}
+
+// Close unmaps the file: tensor data must not be read afterwards, all else may.
+func (f *File) Close() error {
+	for i := range f.Tensors {
+		f.Tensors[i].Data = nil
+	}
+	if f.mapping == nil {
+		return nil
+	}
+	return f.mapping.Close()
+}
+
+// Tensor returns the tensor of that name.
+func (f *File) Tensor(name string) (Tensor, bool) {
+	i, ok := f.names[name]
+	if !ok {
+		return Tensor{}, false
+	}
+	return f.Tensors[i], true
+}
+
+// Lookup returns the metadata entry of that key.
+func (f *File) Lookup(key string) (Value, bool) {
+	i, ok := f.keys[key]
+	if !ok {
+		return Value{}, false
+	}
+	return f.Metadata[i].Value, true
+}
+
+// Has reports whether there is a metadata entry of that key.
+func (f *File) Has(key string) bool {
+	_, ok := f.keys[key]
+	return ok
+}
+
+// entry looks a key up for a getter whose kind is called want.
+func (f *File) entry(key, want string) (Value, error) {
+	v, ok := f.Lookup(key)
+	if !ok {
+		return v, &KeyError{File: f.Name, Key: key, Want: want}
+	}
+	return v, nil
+}
+
+// mismatch says that v is not what a getter wants: by its kind, or by its value
+// where detail gives one.
+func (f *File) mismatch(key, want string, v Value, detail string) error {
+	got := v.kind.String()
+	if v.kind == KindArray {
+		got = fmt.Sprintf("array of %d %v", v.n, v.elem)
+	}
+	return &KeyError{File: f.Name, Key: key, Want: want, Got: got + detail}
+}
+
+// String returns a string entry.
+func (f *File) String(key string) (string, error) {
+	const want = "string"
+	v, err := f.entry(key, want)
+	if err != nil {
+		return "", err
+	}
+	if v.kind != KindString {
+		return "", f.mismatch(key, want, v, "")
+	}
+	return v.raw[8:], nil
+}
+
+// Uint returns an entry of any integer kind that is not negative.
+func (f *File) Uint(key string) (uint64, error) {
+	const want = "unsigned integer"
+	v, err := f.entry(key, want)
+	if err != nil {
+		return 0, err
+	}
+	is, signed := v.kind.isInteger()
+	if !is {
+		return 0, f.mismatch(key, want, v, "")
+	}
+	x := v.kind.integer(v.raw)
+	if signed && int64(x) < 0 {
+		return 0, f.mismatch(key, want, v, fmt.Sprintf(" %d", int64(x)))
+	}
+	return x, nil
+}
+
+// Int returns an entry of any integer kind that fits int64.
+func (f *File) Int(key string) (int64, error) {
+	const want = "integer of 64 bits"
+	v, err := f.entry(key, want)
+	if err != nil {
+		return 0, err
+	}
+	is, signed := v.kind.isInteger()
+	if !is {
+		return 0, f.mismatch(key, want, v, "")
+	}
+	x := v.kind.integer(v.raw)
+	if !signed && x > math.MaxInt64 {
+		return 0, f.mismatch(key, want, v, fmt.Sprintf(" %d", x))
+	}
+	return int64(x), nil
+}
+
+// Float returns an entry of a floating-point kind.
+func (f *File) Float(key string) (float64, error) {
+	const want = "float"
+	v, err := f.entry(key, want)
+	if err != nil {
+		return 0, err
+	}
+	if v.kind != KindFloat32 && v.kind != KindFloat64 {
+		return 0, f.mismatch(key, want, v, "")
+	}
+	return v.kind.float(v.raw), nil
+}
+
+// Bool returns a bool entry.
+func (f *File) Bool(key string) (bool, error) {
+	const want = "bool"
+	v, err := f.entry(key, want)
+	if err != nil {
+		return false, err
+	}
+	if v.kind != KindBool {
+		return false, f.mismatch(key, want, v, "")
+	}
+	return v.raw[0] != 0, nil
+}
+
+// Strings returns an array of strings. They share one block of memory, which
+// is the file's header.
+func (f *File) Strings(key string) ([]string, error) {
+	const want = "array of strings"
+	v, err := f.entry(key, want)
+	if err != nil {
+		return nil, err
+	}
+	if v.kind != KindArray || v.elem != KindString {
+		return nil, f.mismatch(key, want, v, "")
+	}
+	return v.strings(), nil
+}
+
+// Floats returns an array of floats; those stored in 64 bits are rounded.
+func (f *File) Floats(key string) ([]float32, error) {
+	const want = "array of floats"
+	v, err := f.entry(key, want)
+	if err != nil {
+		return nil, err
+	}
+	if v.kind != KindArray || v.elem != KindFloat32 && v.elem != KindFloat64 {
+		return nil, f.mismatch(key, want, v, "")
+	}
+	out, size := make([]float32, v.n), kinds[v.elem].min
+	for i := range out {
+		out[i] = float32(v.elem.float(v.raw[i*size:]))
+	}
+	return out, nil
+}
+
+// Ints returns an array of any integer kind whose values fit int64.
+func (f *File) Ints(key string) ([]int64, error) {
+	const want = "array of integers of 64 bits"
+	v, err := f.entry(key, want)
+	if err != nil {
+		return nil, err
+	}
+	is, signed := v.elem.isInteger()
+	if v.kind != KindArray || !is {
+		return nil, f.mismatch(key, want, v, "")
+	}
+	out, size := make([]int64, v.n), kinds[v.elem].min
+	for i := range out {
+		x := v.elem.integer(v.raw[i*size:])
+		if !signed && x > math.MaxInt64 {
+			return nil, f.mismatch(key, want, v, fmt.Sprintf(", element %d is %d", i, x))
+		}
+		out[i] = int64(x)
+	}
+	return out, nil
+}
