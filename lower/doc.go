@@ -1,0 +1,15 @@
+// Package lower turns fused graphs into a [Plan]: the flat tables that a device
+// executes.
+//
+// The way there has four steps, a file each. select.go gives every op a kernel,
+// with its arguments, parameters and grid; what a target can do ([NewTarget])
+// follows from the same table. memory.go plans the arena from the lifetimes of
+// values. schedule.go decides where dispatches must wait for each other and cuts
+// them into command buffers. validate.go says what any Plan must satisfy, whether
+// [Lower] made it or [Read] took it from a file.
+//
+// Laws: lower never rewrites a graph, since the last pass has decomposed what the
+// target lacks; sizes that differ from step to step stay expressions ([Expr]);
+// hazards are decided here and nowhere else: the device only obeys; and the same
+// input gives the same bytes.
+package lower

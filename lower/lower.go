@@ -1,0 +1,360 @@
+package lower
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/smelt-ml/smelt/ir"
+)
+
+// Range is a graph compiled for steps of MinT to MaxT tokens.
+type Range struct {
+	Name       string // "prefill" or "decode"
+	Func       *ir.Func
+	MinT, MaxT int64
+}
+
+// Options bound what a Plan is made for.
+type Options struct {
+	Context   int // slots of a sequence's cache
+	Sequences int // sequences in a step; 1 if unset
+}
+
+// ErrUnsupported is wrapped by errors about values that no kernel computes.
+var ErrUnsupported = errors.New("no kernel")
+
+// Lower turns one graph per range into a Plan: every value becomes a kernel
+// launch, an alias or a buffer, in program order. It rewrites nothing: what the
+// target lacks has been decomposed by the last pass.
+func Lower(name string, ranges []Range, target *ir.Target, opts Options) (*Plan, error) {
+	if opts.Context <= 0 {
+		return nil, fmt.Errorf("a context of %d slots", opts.Context)
+	}
+	opts.Sequences = max(opts.Sequences, 1)
+	plan := &Plan{Model: name, Target: target.Name, Act: target.Act, Context: opts.Context}
+	t := &tables{plan: plan, index: make(map[bufferKey]int32)}
+	for _, r := range ranges {
+		p, err := newPhase(t, r, target, opts)
+		if err == nil {
+			err = p.lower()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("lowering %s for %s on %s: %w", name, r.Name, target.Name, err)
+		}
+		plan.Phases = append(plan.Phases, p.out)
+	}
+	for _, p := range plan.Phases {
+		if i, ok := t.index[bufferKey{Arena, ""}]; ok {
+			b := &plan.Buffers[i]
+			b.Bytes = Number(max(b.Bytes.Constant, p.ArenaBytes))
+		}
+	}
+	return plan, plan.Validate()
+}
+
+type bufferKey struct {
+	kind Kind
+	name string
+}
+
+// tables collects the buffers that the phases share.
+type tables struct {
+	plan  *Plan
+	index map[bufferKey]int32
+}
+
+func (t *tables) buffer(b Buffer) int32 {
+	key := bufferKey{b.Kind, b.Name}
+	if i, ok := t.index[key]; ok {
+		return i
+	}
+	i := int32(len(t.plan.Buffers))
+	t.index[key] = i
+	t.plan.Buffers = append(t.plan.Buffers, b)
+	return i
+}
+
+// weight returns the buffer of a tensor of the file. Vectors are bound as F32
+// whatever their stored type: they are small, and kernels then need one form.
+func (t *tables) weight(v *ir.Value) (int32, error) {
+	key := bufferKey{Weight, v.Name()}
+	if i, ok := t.index[key]; ok {
+		return i, nil
+	}
+	stored, bound := v.Type.DType, v.Type.DType
+	if len(v.Type.Shape) == 1 {
+		bound = ir.F32
+		if !stored.IsFloat() {
+			return 0, fmt.Errorf("%w for %q, a vector of %s", ErrUnsupported, v.Name(), stored)
+		}
+	}
+	shape := make([]int, len(v.Type.Shape))
+	elements := int64(1)
+	for i, d := range v.Type.Shape {
+		n, ok := d.IsConst()
+		if !ok {
+			return 0, fmt.Errorf("weight %q is %s: its size must be constant", v.Name(), v.Type)
+		}
+		shape[i], elements = int(n), elements*n
+	}
+	t.plan.Tensors = append(t.plan.Tensors, Tensor{Name: v.Name(), DType: stored, Shape: shape})
+	return t.buffer(Buffer{Kind: Weight, Name: v.Name(), DType: bound, Bytes: Number(bound.Bytes(elements))}), nil
+}
+
+// cache returns the buffer of a layer's keys or values; its size is that of one
+// block.
+func (t *tables) cache(layer int, c ir.Cache, values bool) (int32, error) {
+	for len(t.plan.Caches) <= layer {
+		t.plan.Caches = append(t.plan.Caches, ir.Cache{})
+	}
+	if have := t.plan.Caches[layer]; have != (ir.Cache{}) && have != c {
+		return 0, fmt.Errorf("layer %d has caches of two shapes", layer)
+	}
+	t.plan.Caches[layer] = c
+	kind, name := CacheK, fmt.Sprintf("k.%d", layer)
+	if values {
+		kind, name = CacheV, fmt.Sprintf("v.%d", layer)
+	}
+	return t.buffer(Buffer{Kind: kind, Name: name, DType: c.DType, Layer: layer,
+		Bytes: Number(c.DType.Bytes(int64(c.KVHeads) * int64(c.Block) * int64(c.Head)))}), nil
+}
+
+// phase lowers one range.
+type phase struct {
+	*tables
+	f      *ir.Func
+	target *ir.Target
+	out    Phase
+
+	places  []place // where each value lives, by ID
+	slots   []slot  // of the arena
+	fixups  []fixup // arena bindings, whose offsets are known last
+	lastUse []int   // index of the last value that reads each value's memory, by ID of its root
+	at      int     // index of the value being lowered
+	err     error
+}
+
+// place is the memory of a value: a buffer, or a slot of the arena.
+type place struct {
+	buffer int32
+	slot   int32 // -1 where buffer counts
+	known  bool
+}
+
+type fixup struct{ dispatch, binding, slot int }
+
+func newPhase(t *tables, r Range, target *ir.Target, opts Options) (*phase, error) {
+	bounds := Sizes{}
+	block := opts.Context
+	for _, v := range r.Func.Values {
+		if v.Op == ir.OpCache {
+			block = v.Type.Cache.Block
+		}
+	}
+	bounds[ir.T] = r.MaxT
+	bounds[ir.B] = int64(opts.Sequences)
+	bounds[ir.R] = r.MaxT
+	bounds[ir.NB] = int64((opts.Context + block - 1) / block)
+	bounds[ir.Smax] = int64(opts.Context)
+	return &phase{
+		tables: t, f: r.Func, target: target,
+		out:     Phase{Name: r.Name, MinT: r.MinT, MaxT: r.MaxT, Bounds: bounds},
+		places:  make([]place, r.Func.MaxID()),
+		lastUse: make([]int, r.Func.MaxID()),
+	}, nil
+}
+
+func (p *phase) bound(e Expr) int64 { return e.Eval(&p.out.Bounds) }
+
+// root returns the value whose memory v is.
+func root(v *ir.Value) *ir.Value {
+	for aliases[v.Op] {
+		v = v.Args[0]
+	}
+	return v
+}
+
+func (p *phase) lower() error {
+	for i, v := range p.f.Values {
+		for _, a := range v.Args {
+			p.lastUse[root(a).ID] = i
+		}
+	}
+	if err := p.placeResults(); err != nil {
+		return err
+	}
+	for i, v := range p.f.Values {
+		p.at = i
+		sel := selectors[v.Op]
+		if sel == nil {
+			return fmt.Errorf("%w computes %s", ErrUnsupported, v.LongString())
+		}
+		if err := sel(p, v); err != nil {
+			return err
+		}
+		if p.err != nil {
+			return fmt.Errorf("%s: %w", v.LongString(), p.err)
+		}
+	}
+	p.planArena()
+	p.schedule()
+	return nil
+}
+
+// placeResults gives every tensor that the graph returns a buffer of its own,
+// which its kernel writes directly.
+func (p *phase) placeResults() error {
+	for _, r := range p.f.Results {
+		if r.Value.Type.Kind == ir.State {
+			continue
+		}
+		v := root(r.Value)
+		if leaves[v.Op] || v.Type.Kind != ir.Tensor {
+			return fmt.Errorf("result %q is %s, which no kernel computes", r.Name, v.LongString())
+		}
+		if p.places[v.ID].known {
+			return fmt.Errorf("result %q is a result already under another name", r.Name)
+		}
+		n, ok := v.Type.Shape.Elements()
+		if !ok {
+			return fmt.Errorf("result %q: %s is no simple size", r.Name, v.Type)
+		}
+		p.places[v.ID] = place{known: true, slot: -1, buffer: p.buffer(Buffer{
+			Kind: Output, Name: r.Name, DType: v.Type.DType, Bytes: Extent(n).Times(v.Type.DType.Bytes(1)),
+		})}
+	}
+	return nil
+}
+
+// placeOf finds or makes the memory of a value.
+func (p *phase) placeOf(v *ir.Value) place {
+	v = root(v)
+	at := &p.places[v.ID]
+	if at.known {
+		return *at
+	}
+	at.known, at.slot = true, -1
+	switch v.Op {
+	case ir.OpWeight:
+		at.buffer, p.err = p.weight(v)
+	case ir.OpConst:
+		data := v.Attr.(ir.ConstAttr).Data
+		at.buffer = p.buffer(Buffer{Kind: Const, Name: constName(data), DType: v.Type.DType, Bytes: Number(int64(len(data))), Data: []byte(data)})
+	case ir.OpInput:
+		n, _ := v.Type.Shape.Elements()
+		at.buffer = p.buffer(Buffer{Kind: Input, Name: v.Name(), DType: v.Type.DType, Bytes: inputBytes(v, n)})
+	default:
+		at.slot = int32(len(p.slots))
+		at.buffer = p.buffer(Buffer{Kind: Arena})
+		p.slots = append(p.slots, slot{first: p.at, last: p.lastUse[v.ID], bytes: p.bytesOf(v)})
+	}
+	return *at
+}
+
+func inputBytes(v *ir.Value, n ir.Dim) Expr { return Extent(n).Times(v.Type.DType.Bytes(1)) }
+
+// bytesOf returns how much memory a value's tensor takes at the bounds.
+func (p *phase) bytesOf(v *ir.Value) int64 { return tensorOf(v).Bytes(&p.out.Bounds) }
+
+// tensorOf returns the type of the memory that a value computes: for the fused
+// writes, which also return a cache, that of the query.
+func tensorOf(v *ir.Value) ir.Type {
+	if v.Type.Kind == ir.Tuple {
+		return v.Type.Elems[0]
+	}
+	return v.Type
+}
+
+// emitter fills in one dispatch.
+type emitter struct {
+	p     *phase
+	index int
+}
+
+func (p *phase) dispatch(kernel string, v *ir.Value) emitter {
+	label := fmt.Sprintf("%s %s", v.Op, v)
+	if v.Layer != ir.NoLayer {
+		label = fmt.Sprintf("layer %d: %s", v.Layer, label)
+	}
+	p.out.Dispatches = append(p.out.Dispatches, Dispatch{Kernel: kernel, Label: label, Layer: v.Layer})
+	return emitter{p, len(p.out.Dispatches) - 1}
+}
+
+func (e emitter) dispatch() *Dispatch { return &e.p.out.Dispatches[e.index] }
+
+func (e emitter) constant(index, bits uint32) {
+	d := e.dispatch()
+	d.Constants = append(d.Constants, Constant{index, bits})
+}
+
+func (e emitter) params(at uint32, words ...Expr) {
+	d := e.dispatch()
+	d.ParamsAt, d.Params = at, words
+}
+
+func (e emitter) launch(grid [3]Expr, threads uint32) {
+	d := e.dispatch()
+	d.Grid, d.Group = grid, [3]uint32{threads, 1, 1}
+}
+
+func (e emitter) bind(index uint32, at place, b Binding) {
+	d := e.dispatch()
+	b.Index, b.Buffer = index, at.buffer
+	d.Bindings = append(d.Bindings, b)
+	if at.slot >= 0 {
+		e.p.fixups = append(e.p.fixups, fixup{e.index, len(d.Bindings) - 1, int(at.slot)})
+	}
+}
+
+func (e emitter) in(index uint32, v *ir.Value) { e.inAt(index, v, 0) }
+
+// inAt binds an operand from an offset in bytes.
+func (e emitter) inAt(index uint32, v *ir.Value, offset int64) {
+	at := e.p.placeOf(v)
+	e.bind(index, at, Binding{Offset: offset, Bytes: e.bytes(v, at, offset), Read: true})
+}
+
+func (e emitter) out(index uint32, v *ir.Value) {
+	at := e.p.placeOf(v)
+	e.bind(index, at, Binding{Bytes: e.bytes(v, at, 0), Write: true})
+}
+
+// bytes is the extent of a binding: the whole buffer for weights, whose stored
+// type counts, else that of the tensor.
+func (e emitter) bytes(v *ir.Value, at place, offset int64) Expr {
+	if b := e.p.plan.Buffers[at.buffer]; b.Kind == Weight || b.Kind == Const {
+		return b.Bytes
+	}
+	t := tensorOf(root(v))
+	n, ok := t.Shape.Elements()
+	if !ok {
+		e.p.err = fmt.Errorf("%s is no simple size", t)
+		return Expr{}
+	}
+	return Extent(n).Times(t.DType.Bytes(1)).Plus(Number(-offset))
+}
+
+// cache binds the keys or values behind a state. The size that counts is the
+// session's, so the binding claims one block.
+func (e emitter) cache(index uint32, state *ir.Value, values, write bool) {
+	buffer, err := e.p.tables.cache(layerOf(state), state.Type.Cache, values)
+	if err != nil {
+		e.p.err = err
+		return
+	}
+	e.bind(index, place{buffer: buffer, slot: -1}, Binding{Bytes: e.p.plan.Buffers[buffer].Bytes, Read: !write, Write: write})
+}
+
+// layerOf follows a state back to the cache that it is a version of.
+func layerOf(state *ir.Value) int {
+	for {
+		if a, ok := state.Attr.(ir.CacheAttr); ok {
+			return a.Layer
+		}
+		if i := state.Op.Writes(); i >= 0 {
+			state = state.Args[i]
+		} else {
+			state = state.Args[0] // select
+		}
+	}
+}

@@ -1,0 +1,69 @@
+package lower
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/ir"
+)
+
+type anyWeights struct{}
+
+func (anyWeights) Weight(_ string, want []int) (ir.DType, []int, bool) { return ir.F16, want, true }
+
+// layer is one transformer layer at the source stage.
+func layer(b *ir.Builder) {
+	const heads, kv, head = 4, 2, 8
+	x := b.Embed(b.Input(ir.Tokens), b.Weight("embd", 16, 32))
+	b.Layer(0, func() {
+		rope := ir.RopeAttr{Rotated: head, Theta: 1e4, FreqScale: 1, Magnitude: 1}
+		n := b.RMSNorm(x, b.Weight("norm", 32), 1e-6)
+		q := b.Rope(b.SplitHeads(b.Linear(n, b.Weight("q", 32, 32)), heads), rope, nil)
+		k := b.Rope(b.SplitHeads(b.Linear(n, b.Weight("k", 16, 32)), kv), rope, b.Const([]float32{1, 2, 3, 4}))
+		v := b.SplitHeads(b.Linear(n, b.Weight("v", 16, 32)), kv)
+		keys, values := b.CacheRead(b.CacheWrite(b.Cache(kv, head), k, v))
+		byHead := [3]int{1, 0, 2}
+		keys = b.Transpose(b.RepeatKV(keys, heads/kv), byHead)
+		values = b.Transpose(b.RepeatKV(values, heads/kv), byHead)
+		scores := b.Scale(b.MatmulT(b.Transpose(q, byHead), keys), 0.5)
+		out := b.Matmul(b.Softmax(b.Mask(scores)), values)
+		x = b.Add(x, b.Linear(b.MergeHeads(b.Transpose(out, byHead)), b.Weight("o", 32, 32)))
+	})
+	b.Return("logits", b.Linear(b.GatherRows(x), b.Weight("head", 16, 32)))
+}
+
+func lowered(t *testing.T) *Plan {
+	f, err := ir.Build("tiny", anyWeights{}, ir.Options{Block: 64, KV: ir.F32}, layer)
+	require.NoError(t, err)
+	target, err := NewTarget("cpu", 1)
+	require.NoError(t, err)
+	plan, err := Lower("tiny", []Range{
+		{Name: "prefill", Func: f, MinT: 2, MaxT: 64},
+		{Name: "decode", Func: f, MinT: 1, MaxT: 1},
+	}, target, Options{Context: 64})
+	require.NoError(t, err)
+	return plan
+}
+
+func TestSameBytes(t *testing.T) {
+	var a, b bytes.Buffer
+	require.NoError(t, (&File{Plan: lowered(t)}).Write(&a))
+	require.NoError(t, (&File{Plan: lowered(t)}).Write(&b))
+	require.Equal(t, a.Bytes(), b.Bytes())
+	f, err := Read(&a)
+	require.NoError(t, err)
+	var c bytes.Buffer
+	require.NoError(t, f.Write(&c))
+	require.Equal(t, b.Bytes(), c.Bytes())
+}
+
+// TestArenaNeverShared checks that no two slots that live at the same time overlap.
+func TestArenaPlan(t *testing.T) {
+	for _, p := range lowered(t).Phases {
+		require.LessOrEqual(t, p.MinArenaBytes, p.ArenaBytes)
+		require.LessOrEqual(t, p.ArenaBytes, p.UnplannedBytes)
+		require.LessOrEqual(t, float64(p.ArenaBytes), 1.1*float64(p.MinArenaBytes), p.Name)
+	}
+}

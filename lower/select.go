@@ -1,0 +1,459 @@
+package lower
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/smelt-ml/smelt/ir"
+)
+
+// selectors give each op its kernel: one row an op. An op without a row has no
+// kernel on any target; ops in aliases need none.
+var selectors map[ir.Op]func(*phase, *ir.Value) error
+
+// aliases are ops whose result is the memory of their first operand.
+var aliases = map[ir.Op]bool{ir.OpReshape: true, ir.OpSelect: true}
+
+// leaves are ops that name memory rather than compute.
+var leaves = map[ir.Op]bool{ir.OpInput: true, ir.OpWeight: true, ir.OpConst: true, ir.OpCache: true}
+
+func init() {
+	selectors = map[ir.Op]func(*phase, *ir.Value) error{
+		ir.OpInput: leaf, ir.OpWeight: leaf, ir.OpConst: leaf, ir.OpCache: leaf,
+		ir.OpReshape: leaf, ir.OpSelect: leaf,
+
+		ir.OpEmbed:      embed,
+		ir.OpLinear:     linear,
+		ir.OpRMSNorm:    rmsNorm,
+		ir.OpTranspose:  transpose,
+		ir.OpSlice:      slice,
+		ir.OpRope:       rope,
+		ir.OpCacheWrite: cacheWrite,
+		ir.OpCacheRead:  cacheRead,
+		ir.OpRepeatKV:   repeatKV,
+		ir.OpMatmul:     matmul,
+		ir.OpMask:       mask,
+		ir.OpSoftmax:    softmax,
+		ir.OpScale:      elementwise,
+		ir.OpSiLU:       elementwise,
+		ir.OpMul:        elementwise,
+		ir.OpAdd:        elementwise,
+		ir.OpSiLUMul:    elementwise,
+		ir.OpCast:       cast,
+		ir.OpGatherRows: gatherRows,
+
+		ir.OpFusedLinear:         fusedLinear,
+		ir.OpAttention:           attention,
+		ir.OpRopeQKVWrite:        ropeWrite,
+		ir.OpHeadNormRopeKVWrite: ropeWrite,
+	}
+}
+
+func leaf(*phase, *ir.Value) error { return nil }
+
+// Rows that a threadgroup of each kernel covers; the kernels' own constants.
+const (
+	vecRows       = 8  // linear_vec: 2 simdgroups of 4 rows
+	matTile       = 32 // linear_mat: rows and tokens of a tile
+	attentionTile = 32 // attention_tile: query rows of a tile
+	embedRun      = 1024
+	matVecRows    = 8 // at most so many tokens run as mat-vec
+)
+
+func one() Expr { return Number(1) }
+
+func size(n int64) Expr { return Number(n) }
+
+func float(x float64) Expr { return Number(int64(math.Float32bits(float32(x)))) }
+
+// over returns the number of groups of n that cover the extent.
+func over(d ir.Dim, n int64) Expr { return CeilDiv(d, n) }
+
+func last(v *ir.Value) int64 { return v.Type.Shape.Last() }
+
+func lastDim(v *ir.Value) ir.Dim { return v.Type.Shape[len(v.Type.Shape)-1] }
+
+// rowsOf is the product of all extents but the innermost.
+func rowsOf(v *ir.Value) (ir.Dim, error) {
+	d, ok := v.Type.Shape.Rows()
+	if !ok {
+		return d, fmt.Errorf("%s: the rows of %s are no simple size", v, v.Type)
+	}
+	return d, nil
+}
+
+func embed(p *phase, v *ir.Value) error {
+	width, vocab := last(v), v.Args[1].Type.Shape[0]
+	d := p.dispatch("embed", v)
+	d.constant(0, uint32(v.Args[1].Type.DType))
+	d.in(0, v.Args[0])
+	d.in(1, v.Args[1])
+	d.out(2, v)
+	d.params(3, Extent(v.Type.Shape[0]), size(width), Extent(vocab))
+	d.launch([3]Expr{Number((width + embedRun - 1) / embedRun), Extent(v.Type.Shape[0]), one()}, 32)
+	return nil
+}
+
+func rmsNorm(p *phase, v *ir.Value) error {
+	x := v.Args[0]
+	rows, err := rowsOf(v)
+	if err != nil {
+		return err
+	}
+	width := last(v)
+	d := p.dispatch("rms_norm_"+x.Type.DType.String()+"_"+v.Type.DType.String(), v)
+	d.in(0, x)
+	d.in(1, v.Args[1])
+	d.out(2, v)
+	d.params(3, Extent(rows), size(width), size(width), float(v.Attr.(ir.NormAttr).Eps))
+	d.launch([3]Expr{Extent(rows), one(), one()}, uint32(min(256, roundUp((width+3)/4, 32))))
+	return nil
+}
+
+func roundUp(n, to int64) int64 { return (n + to - 1) / to * to }
+
+// linearCall is what linear and fused_linear have in common.
+type linearCall struct {
+	x        *ir.Value
+	weights  []*ir.Value
+	norm     *ir.Value
+	residual *ir.Value
+	pair     bool
+	eps      float64
+}
+
+func linear(p *phase, v *ir.Value) error {
+	return product(p, v, linearCall{x: v.Args[0], weights: v.Args[1:2]})
+}
+
+func fusedLinear(p *phase, v *ir.Value) error {
+	a := v.Attr.(ir.LinearAttr)
+	call := linearCall{x: v.Args[0], weights: v.Args[1 : 1+a.Weights], pair: a.SiLUPair, eps: a.Eps}
+	rest := v.Args[1+a.Weights:]
+	if a.Norm {
+		call.norm, rest = rest[0], rest[1:]
+	}
+	if a.Residual {
+		call.residual = rest[0]
+	}
+	return product(p, v, call)
+}
+
+func product(p *phase, v *ir.Value, call linearCall) error {
+	rows, err := rowsOf(v)
+	if err != nil {
+		return err
+	}
+	vec := p.bound(Extent(rows)) <= matVecRows
+	if call.norm != nil && !vec {
+		return fmt.Errorf("%s: no mat-mat kernel normalises its input", v.LongString())
+	}
+	kernel := "linear_mat_"
+	if vec {
+		kernel = "linear_vec_"
+	}
+	k, n := last(call.x), last(v)
+	d := p.dispatch(kernel+call.x.Type.DType.String()+"_"+v.Type.DType.String(), v)
+	d.in(0, call.x)
+	var heights [3]Expr
+	for i, w := range call.weights {
+		heights[i] = Extent(w.Type.Shape[0])
+		d.in(uint32(1+i), w)
+	}
+	for i := range heights {
+		var code uint32
+		if i < len(call.weights) {
+			code = uint32(call.weights[i].Type.DType)
+		}
+		d.constant(uint32(i), code)
+	}
+	d.constant(3, bit(call.residual != nil))
+	d.constant(4, bit(call.pair))
+	d.constant(5, bit(call.norm != nil))
+	d.out(4, v)
+	d.params(5, Extent(rows), size(k), heights[0], heights[1], heights[2], size(k), size(n), float(call.eps))
+	if call.residual != nil {
+		d.in(6, call.residual)
+		d.mayReplace(call.residual, v)
+	}
+	if call.norm != nil {
+		d.in(7, call.norm)
+	}
+	if vec {
+		d.launch([3]Expr{Number((n + vecRows - 1) / vecRows), Extent(rows), one()}, 64)
+	} else {
+		d.launch([3]Expr{Number((n + matTile - 1) / matTile), over(rows, matTile), one()}, 128)
+	}
+	return nil
+}
+
+func bit(b bool) uint32 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func transpose(p *phase, v *ir.Value) error {
+	x, a := v.Args[0], v.Attr.(ir.TransposeAttr)
+	in := x.Type.Shape
+	inner, ok := in[1].Times(in[2])
+	if !ok {
+		return fmt.Errorf("%s: strides of %s are no simple size", v, x.Type)
+	}
+	strides := [3]Expr{Extent(inner), Extent(in[2]), one()}
+	return copyStrided(p, v, x, 0, v.Type.Shape, [3]Expr{strides[a.A], strides[a.B], strides[a.C]})
+}
+
+func slice(p *phase, v *ir.Value) error {
+	x, a := v.Args[0], v.Attr.(ir.SliceAttr)
+	rows, err := rowsOf(v)
+	if err != nil {
+		return err
+	}
+	shape := ir.Shape{ir.Const(1), rows, lastDim(v)}
+	offset := x.Type.DType.Bytes(int64(a.Start))
+	return copyStrided(p, v, x, offset, shape, [3]Expr{Number(0), size(last(x)), one()})
+}
+
+// copyStrided gathers x, from an offset in bytes, into the dense result.
+func copyStrided(p *phase, v, x *ir.Value, offset int64, shape ir.Shape, strides [3]Expr) error {
+	d := p.dispatch("transpose_"+v.Type.DType.String(), v)
+	d.inAt(0, x, offset)
+	d.out(1, v)
+	d.params(2, Extent(shape[0]), Extent(shape[1]), Extent(shape[2]), strides[0], strides[1], strides[2])
+	d.launch([3]Expr{over(shape[2], 64), Extent(shape[1]), Extent(shape[0])}, 64)
+	return nil
+}
+
+func rope(p *phase, v *ir.Value) error {
+	x, a := v.Args[0], v.Attr.(ir.RopeAttr)
+	tokens, heads, head := v.Type.Shape[0], v.Type.Shape[1], last(v)
+	stride, _ := heads.Times(ir.Const(int(head)))
+	d := p.dispatch("rope_"+v.Type.DType.String(), v)
+	d.constant(0, bit(a.Interleaved))
+	d.constant(1, bit(len(v.Args) > 2))
+	d.in(0, x)
+	d.in(1, v.Args[1])
+	if len(v.Args) > 2 {
+		d.in(2, v.Args[2])
+	}
+	d.out(3, v)
+	d.params(4, Extent(tokens), Extent(heads), size(head), size(int64(a.Rotated)), Extent(stride),
+		float(math.Log2(a.Theta)), float(a.FreqScale), float(a.Magnitude))
+	d.launch([3]Expr{Number((head + 63) / 64), Extent(heads), Extent(tokens)}, 32)
+	return nil
+}
+
+func cacheWrite(p *phase, v *ir.Value) error {
+	k, c := v.Args[1], v.Type.Cache
+	width := int64(c.KVHeads * c.Head)
+	d := p.dispatch("cache_write_"+k.Type.DType.String()+"_"+c.DType.String(), v)
+	d.in(0, k)
+	d.in(1, v.Args[2])
+	d.in(2, v.Args[3])
+	d.cache(3, v.Args[0], false, true)
+	d.cache(4, v.Args[0], true, true)
+	d.params(5, Extent(k.Type.Shape[0]), size(int64(c.KVHeads)), size(int64(c.Head)), size(int64(c.Block)), size(width), size(width))
+	d.launch([3]Expr{Number((width + 63) / 64), Extent(k.Type.Shape[0]), one()}, 64)
+	return nil
+}
+
+func cacheRead(p *phase, v *ir.Value) error {
+	c := v.Args[0].Type.Cache
+	width := int64(c.KVHeads * c.Head)
+	d := p.dispatch("cache_read_"+c.DType.String(), v)
+	d.cache(0, v.Args[0], v.Attr.(ir.CacheReadAttr).Values, false)
+	d.in(1, v.Args[1])
+	d.in(2, v.Args[2])
+	d.out(3, v)
+	d.params(4, Extent(ir.Var(ir.B)), Extent(ir.Var(ir.Smax)), size(int64(c.KVHeads)), size(int64(c.Head)), size(int64(c.Block)), Extent(ir.Var(ir.NB)))
+	d.launch([3]Expr{Number((width + 63) / 64), Extent(v.Type.Shape[0]), one()}, 64)
+	return nil
+}
+
+// repeatGroups bounds the 1-D grid of repeat_kv: its threads loop with a 64-bit
+// stride, since positions in a grid have only 32 bits.
+const repeatGroups = 1 << 20
+
+func repeatKV(p *phase, v *ir.Value) error {
+	x := v.Args[0]
+	n, ok := v.Type.Shape.Elements()
+	if !ok {
+		return fmt.Errorf("%s: %s is no simple size", v, v.Type)
+	}
+	groups := over(n, 256)
+	if p.bound(groups) > repeatGroups {
+		groups = Number(repeatGroups)
+	}
+	d := p.dispatch("repeat_kv_"+v.Type.DType.String(), v)
+	d.in(0, x)
+	d.out(1, v)
+	d.params(2, Extent(x.Type.Shape[0]), Extent(x.Type.Shape[1]), size(last(x)), size(int64(v.Attr.(ir.RepeatAttr).N)))
+	d.launch([3]Expr{groups, one(), one()}, 256)
+	return nil
+}
+
+func matmul(p *phase, v *ir.Value) error {
+	a := v.Args[0].Type.Shape
+	out := v.Type.Shape
+	d := p.dispatch("matmul_"+v.Type.DType.String(), v)
+	d.constant(0, bit(v.Attr.(ir.MatmulAttr).TransB))
+	d.in(0, v.Args[0])
+	d.in(1, v.Args[1])
+	d.out(2, v)
+	d.params(3, Extent(out[0]), Extent(out[1]), Extent(out[2]), Extent(a[2]))
+	d.launch([3]Expr{over(out[2], matTile), over(out[1], matTile), Extent(out[0])}, 128)
+	return nil
+}
+
+func mask(p *phase, v *ir.Value) error {
+	s := v.Type.Shape
+	d := p.dispatch("mask_"+v.Type.DType.String(), v)
+	for i := range 4 {
+		d.in(uint32(i), v.Args[i])
+	}
+	d.out(4, v)
+	d.params(5, Extent(s[0]), Extent(s[1]), Extent(ir.Var(ir.B)), Extent(ir.Var(ir.Smax)))
+	d.mayReplace(v.Args[0], v)
+	d.launch([3]Expr{over(s[2], 64), Extent(s[1]), Extent(s[0])}, 64)
+	return nil
+}
+
+func softmax(p *phase, v *ir.Value) error {
+	rows, err := rowsOf(v)
+	if err != nil {
+		return err
+	}
+	width := Extent(lastDim(v))
+	d := p.dispatch("softmax_"+v.Type.DType.String(), v)
+	d.in(0, v.Args[0])
+	d.out(1, v)
+	d.params(2, Extent(rows), width, width, width, Number(0))
+	d.launch([3]Expr{Extent(rows), one(), one()}, 256)
+	return nil
+}
+
+// elementwise lowers ops that read the same element of each operand that they
+// write, so that the result may take an operand's place.
+func elementwise(p *phase, v *ir.Value) error {
+	rows, err := rowsOf(v)
+	if err != nil {
+		return err
+	}
+	for _, a := range v.Args {
+		if a.Type.DType != v.Type.DType {
+			return fmt.Errorf("%s: no kernel mixes %s and %s", v.LongString(), a.Type.DType, v.Type.DType)
+		}
+	}
+	width := lastDim(v)
+	value := Number(0)
+	if a, ok := v.Attr.(ir.ScaleAttr); ok {
+		value = float(a.Value)
+	}
+	d := p.dispatch(v.Op.String()+"_"+v.Type.DType.String(), v)
+	for i, a := range v.Args {
+		d.in(uint32(i), a)
+	}
+	at := uint32(len(v.Args))
+	d.out(at, v)
+	d.params(at+1, Extent(rows), Extent(width), Extent(width), Extent(width), value)
+	for _, a := range v.Args {
+		d.mayReplace(a, v)
+	}
+	d.launch([3]Expr{over(width, 256), Extent(rows), one()}, 256)
+	return nil
+}
+
+func cast(p *phase, v *ir.Value) error {
+	x := v.Args[0]
+	rows, err := rowsOf(v)
+	if err != nil {
+		return err
+	}
+	width := lastDim(v)
+	d := p.dispatch("cast_"+x.Type.DType.String()+"_"+v.Type.DType.String(), v)
+	d.in(0, x)
+	d.out(1, v)
+	d.params(2, Extent(rows), Extent(width), Extent(width), Extent(width), Number(0))
+	d.launch([3]Expr{over(width, 256), Extent(rows), one()}, 256)
+	return nil
+}
+
+func gatherRows(p *phase, v *ir.Value) error {
+	width := lastDim(v)
+	d := p.dispatch("gather_rows_"+v.Type.DType.String(), v)
+	d.in(0, v.Args[0])
+	d.in(1, v.Args[1])
+	d.out(2, v)
+	d.params(3, Extent(v.Type.Shape[0]), Extent(width), Extent(width), Extent(width), Number(0))
+	d.launch([3]Expr{over(width, 256), Extent(v.Type.Shape[0]), one()}, 256)
+	return nil
+}
+
+func attention(p *phase, v *ir.Value) error {
+	q, c := v.Args[0], v.Args[1].Type.Cache
+	tokens, heads := q.Type.Shape[0], q.Type.Shape[1]
+	if c.Head%8 != 0 || int64(c.Head) > int64(p.target.MaxHead) {
+		return fmt.Errorf("%s: heads of %d elements; the attention kernels take multiples of 8 up to %d", v, c.Head, p.target.MaxHead)
+	}
+	vec := p.bound(Extent(tokens)) <= matVecRows
+	kernel := "attention_tile_"
+	if vec {
+		kernel = "attention_vec_"
+	}
+	d := p.dispatch(kernel+v.Type.DType.String()+"_"+c.DType.String(), v)
+	d.in(0, q)
+	d.cache(1, v.Args[1], false, false)
+	d.cache(2, v.Args[1], true, false)
+	for i := range uint32(4) {
+		d.in(3+i, v.Args[2+i])
+	}
+	d.out(7, v)
+	d.params(8, Extent(tokens), Extent(ir.Var(ir.B)), Extent(heads), size(int64(c.KVHeads)), size(int64(c.Head)),
+		size(int64(c.Block)), Extent(ir.Var(ir.NB)), float(v.Attr.(ir.ScaleAttr).Value))
+	if vec {
+		d.launch([3]Expr{Extent(heads), Extent(tokens), one()}, 256)
+	} else {
+		tiles := over(tokens, attentionTile).Plus(Extent(ir.Var(ir.B)))
+		d.launch([3]Expr{tiles, Extent(heads), one()}, 128)
+	}
+	return nil
+}
+
+// ropeWrite lowers rope_qkv_write and head_norm_rope_kv_write.
+func ropeWrite(p *phase, v *ir.Value) error {
+	a := v.Attr.(ir.RopeWriteAttr)
+	qkv, c := v.Args[0], v.Args[1].Type.Cache
+	tokens := qkv.Type.Shape[0]
+	norms := v.Op == ir.OpHeadNormRopeKVWrite
+	factorsAt := 4
+	if norms {
+		factorsAt = 6
+	}
+	d := p.dispatch(v.Op.String()+"_"+qkv.Type.DType.String()+"_"+c.DType.String(), v)
+	d.constant(0, bit(a.Rope.Interleaved))
+	d.constant(1, bit(len(v.Args) > factorsAt))
+	d.in(0, qkv)
+	d.in(1, v.Args[2])
+	d.in(2, v.Args[3])
+	if len(v.Args) > factorsAt {
+		d.in(3, v.Args[factorsAt])
+	}
+	d.out(4, v)
+	d.cache(5, v.Args[1], false, true)
+	d.cache(6, v.Args[1], true, true)
+	if norms {
+		d.in(8, v.Args[4])
+		d.in(9, v.Args[5])
+	}
+	d.params(7, Extent(tokens), size(int64(a.Heads)), size(int64(c.KVHeads)), size(int64(c.Head)), size(int64(a.Rope.Rotated)),
+		size(last(qkv)), size(int64(c.Block)),
+		float(math.Log2(a.Rope.Theta)), float(a.Rope.FreqScale), float(a.Rope.Magnitude), float(a.Eps))
+	if norms {
+		d.launch([3]Expr{size(int64(a.Heads)), Extent(tokens), one()}, uint32(roundUp(int64(c.Head)/2, 32)))
+	} else {
+		d.launch([3]Expr{Number(int64(c.Head+63) / 64), size(int64(a.Heads)), Extent(tokens)}, 32)
+	}
+	return nil
+}

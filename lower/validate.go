@@ -1,0 +1,216 @@
+package lower
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/smelt-ml/smelt/ir"
+)
+
+// ErrPlan is wrapped by every error of Validate.
+var ErrPlan = errors.New("invalid plan")
+
+// Limits that no real Plan comes near; they keep what a corrupted file asks for
+// small.
+const (
+	maxBuffers = 1 << 20
+	maxArgs    = 31
+	maxWords   = 64
+	maxSize    = 1 << 46
+)
+
+// Validate checks that a Plan holds together: every index, size and offset that a
+// device relies on. A Plan that Lower made passes; one from a file may not.
+func (p *Plan) Validate() error {
+	if err := p.validate(); err != nil {
+		return fmt.Errorf("%w: %w", ErrPlan, err)
+	}
+	return nil
+}
+
+func (p *Plan) validate() error {
+	if p.Context <= 0 || p.Context > math.MaxInt32 {
+		return fmt.Errorf("a context of %d", p.Context)
+	}
+	if len(p.Buffers) == 0 || len(p.Buffers) > maxBuffers || len(p.Phases) == 0 {
+		return fmt.Errorf("%d buffers, %d phases", len(p.Buffers), len(p.Phases))
+	}
+	tensors := make(map[string]*Tensor, len(p.Tensors))
+	for i := range p.Tensors {
+		t := &p.Tensors[i]
+		if tensors[t.Name] != nil {
+			return fmt.Errorf("tensor %q is listed twice", t.Name)
+		}
+		if err := t.validate(); err != nil {
+			return fmt.Errorf("tensor %q: %w", t.Name, err)
+		}
+		tensors[t.Name] = t
+	}
+	for i := range p.Buffers {
+		if err := p.validateBuffer(&p.Buffers[i], tensors); err != nil {
+			return fmt.Errorf("buffer %d (%s %q): %w", i, p.Buffers[i].Kind, p.Buffers[i].Name, err)
+		}
+	}
+	for i := range p.Phases {
+		if err := p.validatePhase(&p.Phases[i]); err != nil {
+			return fmt.Errorf("phase %d (%s): %w", i, p.Phases[i].Name, err)
+		}
+	}
+	return nil
+}
+
+func (t *Tensor) validate() error {
+	if t.DType == ir.Invalid || !known(t.DType) || len(t.Shape) == 0 || len(t.Shape) > 4 {
+		return fmt.Errorf("%v of type %d", t.Shape, t.DType)
+	}
+	n := int64(1)
+	for _, d := range t.Shape {
+		if d <= 0 || int64(d) > maxSize/n {
+			return fmt.Errorf("shape %v", t.Shape)
+		}
+		n *= int64(d)
+	}
+	if t.Shape[len(t.Shape)-1]%t.DType.BlockElems() != 0 {
+		return fmt.Errorf("shape %v is not whole blocks of %s", t.Shape, t.DType)
+	}
+	return nil
+}
+
+func known(t ir.DType) bool { return t <= ir.Q6_K }
+
+// Elements returns the number of elements of the tensor.
+func (t *Tensor) Elements() int64 {
+	n := int64(1)
+	for _, d := range t.Shape {
+		n *= int64(d)
+	}
+	return n
+}
+
+func (p *Plan) validateBuffer(b *Buffer, tensors map[string]*Tensor) error {
+	if kindNames[b.Kind] == "" || !known(b.DType) {
+		return fmt.Errorf("kind %d, type %d", b.Kind, b.DType)
+	}
+	if err := b.Bytes.validate(); err != nil {
+		return err
+	}
+	n, constant := b.Bytes.IsConst()
+	switch b.Kind {
+	case Weight:
+		t := tensors[b.Name]
+		if t == nil || b.DType != t.DType && !(b.DType == ir.F32 && t.DType.IsFloat()) {
+			return errors.New("the manifest has no such tensor")
+		}
+		if !constant || n != b.DType.Bytes(t.Elements()) {
+			return fmt.Errorf("%s bytes for %v of %s", b.Bytes, t.Shape, b.DType)
+		}
+	case Const:
+		if !constant || n != int64(len(b.Data)) {
+			return fmt.Errorf("%s bytes, %d of data", b.Bytes, len(b.Data))
+		}
+	case CacheK, CacheV:
+		if b.Layer < 0 || b.Layer >= len(p.Caches) {
+			return fmt.Errorf("layer %d of %d", b.Layer, len(p.Caches))
+		}
+		c := p.Caches[b.Layer]
+		if c.KVHeads <= 0 || c.Head <= 0 || c.Block <= 0 || !known(c.DType) || c.DType != b.DType {
+			return fmt.Errorf("cache %+v", c)
+		}
+		if want := c.DType.Bytes(int64(c.KVHeads) * int64(c.Block) * int64(c.Head)); !constant || n != want {
+			return fmt.Errorf("%s bytes a block, want %d", b.Bytes, want)
+		}
+	}
+	return nil
+}
+
+func (e Expr) validate() error {
+	if len(e.Terms) > 8 || e.Constant > maxSize || e.Constant < -maxSize {
+		return fmt.Errorf("the expression %s", e)
+	}
+	for _, t := range e.Terms {
+		if t.Div <= 0 || t.Mul < 0 || t.Mul > maxSize || t.Add > maxSize || t.Add < -maxSize {
+			return fmt.Errorf("the expression %s", e)
+		}
+		for _, p := range t.Pow {
+			if p > 3 {
+				return fmt.Errorf("the expression %s", e)
+			}
+		}
+	}
+	return nil
+}
+
+func (p *Plan) validatePhase(ph *Phase) error {
+	if ph.MinT < 1 || ph.MaxT < ph.MinT || ph.MaxT > math.MaxInt32 {
+		return fmt.Errorf("steps of %d to %d tokens", ph.MinT, ph.MaxT)
+	}
+	for _, n := range ph.Bounds {
+		if n < 0 || n > math.MaxInt32 {
+			return fmt.Errorf("bounds %v", ph.Bounds)
+		}
+	}
+	next := 0
+	for _, c := range ph.CommandBuffers {
+		if c < next || c >= len(ph.Dispatches) || next == 0 && c != 0 {
+			return fmt.Errorf("command buffers start at %v", ph.CommandBuffers)
+		}
+		next = c + 1
+	}
+	if len(ph.CommandBuffers) == 0 && len(ph.Dispatches) > 0 {
+		return errors.New("no command buffer")
+	}
+	for i := range ph.Dispatches {
+		if err := p.validateDispatch(ph, &ph.Dispatches[i]); err != nil {
+			return fmt.Errorf("dispatch %d (%s): %w", i, ph.Dispatches[i].Label, err)
+		}
+	}
+	return nil
+}
+
+func (p *Plan) validateDispatch(ph *Phase, d *Dispatch) error {
+	if d.Kernel == "" || d.ParamsAt >= maxArgs || len(d.Params) > maxWords {
+		return fmt.Errorf("kernel %q with %d parameters at %d", d.Kernel, len(d.Params), d.ParamsAt)
+	}
+	exprs := append(append([]Expr(nil), d.Params...), d.Grid[:]...)
+	for _, e := range exprs {
+		if err := e.validate(); err != nil {
+			return err
+		}
+	}
+	for i, g := range d.Grid {
+		if n := g.Eval(&ph.Bounds); n < 0 || n > math.MaxInt32 || d.Group[i] == 0 || d.Group[i] > 1024 {
+			return fmt.Errorf("a grid of %v by %v threads", d.Grid, d.Group)
+		}
+	}
+	if d.Group[0]*d.Group[1]*d.Group[2] > 1024 {
+		return fmt.Errorf("%v threads in a threadgroup", d.Group)
+	}
+	var seen uint32 = 1 << d.ParamsAt
+	for _, c := range d.Constants {
+		if c.Index >= 32 {
+			return fmt.Errorf("function constant %d", c.Index)
+		}
+	}
+	for _, b := range d.Bindings {
+		if b.Index >= maxArgs || seen&(1<<b.Index) != 0 {
+			return fmt.Errorf("argument %d is bound twice or does not exist", b.Index)
+		}
+		seen |= 1 << b.Index
+		if b.Buffer < 0 || int(b.Buffer) >= len(p.Buffers) {
+			return fmt.Errorf("argument %d is buffer %d of %d", b.Index, b.Buffer, len(p.Buffers))
+		}
+		if err := b.Bytes.validate(); err != nil {
+			return err
+		}
+		buffer := &p.Buffers[b.Buffer]
+		if b.Write && (buffer.Kind == Weight || buffer.Kind == Const || buffer.Kind == Input) {
+			return fmt.Errorf("argument %d writes to a %s", b.Index, buffer.Kind)
+		}
+		have := buffer.Bytes.Eval(&ph.Bounds)
+		if n := b.Bytes.Eval(&ph.Bounds); b.Offset < 0 || n < 0 || b.Offset > have-n {
+			return fmt.Errorf("argument %d needs bytes [%d,%d) of %s %q, which has %d", b.Index, b.Offset, b.Offset+n, buffer.Kind, buffer.Name, have)
+		}
+	}
+	return nil
+}
