@@ -1,0 +1,52 @@
+# make demo       a story from the trained Qwen3 model in testdata/
+# make test       everything that a change must pass, under ten minutes on two cores
+# make help       the other targets
+
+GO ?= go
+export CGO_ENABLED ?= 1
+
+staticcheck := honnef.co/go/tools/cmd/staticcheck@v0.7.0
+cxx_sources := $(shell git ls-files '*.metal' '*.h' '*.cc' '*.m' 2>/dev/null | grep -v '\.gen\.cc$$')
+
+.PHONY: help build demo test setup vet outside generate check test-arm64 kernels fuzz clean
+
+help: ## this list
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+
+setup: ## the packages that build and tests need
+	@.ci/need go=golang g++=g++ git=git
+
+build: setup ## bin/smelt
+	$(GO) build -o bin/smelt ./cmd/smelt
+
+demo: build ## a story from a small trained model
+	bin/smelt run testdata/models/tiny-qwen3/gguf/tiny-qwen3-F16.gguf -p "Once upon a time" -n 200 --temp 0.8 --seed 4
+
+vet: setup
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo "run gofmt on these"; exit 1; }
+	$(GO) vet ./...
+
+outside: setup ## a model defined outside of this module
+	cd testdata/outside && $(GO) vet ./... && $(GO) run . >/dev/null
+
+test: vet outside ## everything that a change must pass
+	$(GO) test ./...
+
+generate: ## what is made from the .metal sources
+	$(GO) generate ./...
+
+check: setup ## staticcheck and clang-format, silent when all is well
+	@.ci/need clang-format-19=clang-format-19
+	$(GO) run $(staticcheck) ./...
+	@clang-format-19 --dry-run --Werror $(cxx_sources)
+
+test-arm64: setup ## cross-built for arm64 and run under qemu-user
+	@.ci/need aarch64-linux-gnu-g++=g++-aarch64-linux-gnu qemu-aarch64=qemu-user
+	GOARCH=arm64 CC=aarch64-linux-gnu-gcc CXX=aarch64-linux-gnu-g++ \
+		$(GO) test -short -exec 'qemu-aarch64 -L /usr/aarch64-linux-gnu' ./kernels/... ./metal/... ./internal/engine/... .
+
+kernels: setup ## the kernels on the whole grid of shapes
+	SMELT_KERNELS=full $(GO) test -timeout 60m ./kernels/...
+
+clean:
+	rm -rf bin build

@@ -1,0 +1,63 @@
+package smelt_test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/smelt-ml/smelt"
+
+// mayImport is the import law: what each room may use of the others, tests
+// aside. A room is a folder with all below it; its own parts are always allowed.
+// internal/ holds parts that several rooms share: quant, npy, golden and the like
+// are leaves, ref and engine are named here.
+var mayImport = map[string][]string{
+	"":                {"*"}, // the public API; cmd is excluded below
+	"ir":              {},
+	"fusion":          {"ir"},
+	"passes":          {"ir", "fusion"},
+	"kernels":         {},
+	"lower":           {"ir", "kernels"},
+	"metal":           {"kernels", "lower"},
+	"models":          {"ir", "internal/quant"},
+	"cmd":             {"*"},
+	"internal/ref":    {"ir", "internal/quant"},
+	"internal/engine": {"ir", "lower", "metal", "models"},
+	"internal/quant":  {"ir"},
+}
+
+func room(pkg string) string {
+	path := strings.TrimPrefix(strings.TrimPrefix(pkg, module), "/")
+	parts := strings.SplitN(path, "/", 3)
+	if parts[0] == "internal" && len(parts) > 1 {
+		return parts[0] + "/" + parts[1]
+	}
+	return parts[0]
+}
+
+func TestImportLaw(t *testing.T) {
+	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...").CombinedOutput()
+	require.NoError(t, err, string(out))
+	for line := range strings.Lines(string(out)) {
+		fields := strings.Fields(line)
+		from := room(fields[0])
+		for _, dep := range fields[1:] {
+			if dep != module && !strings.HasPrefix(dep, module+"/") {
+				continue
+			}
+			to := room(dep)
+			if to == from {
+				continue
+			}
+			require.NotEqual(t, "cmd", to, "%s imports the tool", fields[0])
+			allowed := false
+			for _, a := range mayImport[from] {
+				allowed = allowed || a == "*" || a == to
+			}
+			require.True(t, allowed, "%s must not import %s", fields[0], dep)
+		}
+	}
+}
