@@ -1,0 +1,76 @@
+// The C interface between whoever executes a Plan and whoever supplies kernels
+// for the host: one launch is one dispatch of a Plan with everything resolved.
+// Both suppliers, kernels/emulated and kernels/native, take the same launch, so
+// that either can stand in for the other.
+#ifndef SMELT_KERNELS_ABI_H
+#define SMELT_KERNELS_ABI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct smelt_launch {
+    const char *kernel;           // host name
+    void *const *buffers;         // by [[buffer(i)]], parameter structs among them; null where unbound
+    const uint64_t *buffer_bytes; // bytes readable from buffers[i]
+    uint32_t buffer_count;
+    const uint32_t *constants; // bits by [[function_constant(i)]], i < 32
+    uint32_t constants_set;    // bit i: constant i is defined
+    uint32_t grid[3];          // threadgroups
+    uint32_t group[3];         // threads in a threadgroup
+    uint32_t threadgroup_bytes[4]; // dynamic memory by [[threadgroup(i)]]
+} smelt_launch;
+
+// How the emulator orders lanes: a kernel that is right gives the same result in
+// each; a missing barrier shows in at least one.
+enum { SMELT_ORDER_ASCENDING = 0, SMELT_ORDER_DESCENDING = 1, SMELT_ORDER_SHUFFLED = 2 };
+
+typedef struct smelt_emulation {
+    uint32_t order;
+    uint32_t seed;   // of SMELT_ORDER_SHUFFLED
+    uint32_t poison; // 1: fill threadgroup memory with NaN before each threadgroup
+} smelt_emulation;
+
+// A table of functions rather than symbols, so that packages which only link
+// each other through Go can call each other.
+typedef struct smelt_emulator {
+    // find returns the kernel of that host name, or null.
+    const void *(*find)(const char *name);
+    // run executes threadgroups [begin, end) of the grid, x fastest, on the calling
+    // thread. Zero, or non-zero with a message in error.
+    int (*run)(const void *kernel, const smelt_launch *launch, const smelt_emulation *options, uint64_t begin,
+               uint64_t end, char *error, size_t error_size);
+} smelt_emulator;
+
+// A native kernel is one or two stages of independent units of work. The caller
+// hands ranges of units to its threads as it likes and runs the stages one after
+// the other; the result must not depend on how units are cut.
+typedef struct smelt_native_stage {
+    uint64_t (*units)(const smelt_launch *launch);
+    void (*run)(const smelt_launch *launch, void *shared, uint64_t begin, uint64_t end);
+} smelt_native_stage;
+
+typedef struct smelt_native_kernel {
+    const char *name;
+    // supports tells whether these constants and sizes are covered; otherwise the
+    // caller falls back to the emulated kernel of the same name.
+    int (*supports)(const smelt_launch *launch);
+    // shared_bytes is scratch that all units of all stages see (64-byte aligned,
+    // uninitialised); null means none.
+    size_t (*shared_bytes)(const smelt_launch *launch);
+    uint32_t stage_count;
+    smelt_native_stage stages[2];
+} smelt_native_kernel;
+
+typedef struct smelt_native {
+    const char *isa; // "avx512", "avx2", "neon", "portable"
+    const smelt_native_kernel *(*find)(const char *name);
+} smelt_native;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,46 @@
+// Package kernels holds the Metal kernels: their sources and a table of what each
+// takes, for everyone who launches, checks or lists them.
+//
+// # Sources
+//
+// A .metal file is one family and one Metal library. It begins with its function
+// constants, each kernel says above its signature what it computes, on which grid and
+// with how much threadgroup memory, and the file ends with its instances by host name.
+// What families share lies in headers: params.h (parameter structs), quant.h (weight
+// formats), tile.h (products of tiles), rotate.h (RoPE), paged.h (the KV cache).
+// [Source] returns a family as one text without quoted includes, as Metal's compiler
+// takes it.
+//
+// Sources are MSL 3.1. They are written for safe mathematics (fastMathEnabled off):
+// mask and softmax rely on infinities.
+//
+// # Instances
+//
+// Kernels are templates over the type of activations and of the cache. A host name is
+// the family's name and the types of its inputs and outputs in that order: linear_vec
+// from half to float is linear_vec_f16_f32. The type of a stored weight is a function
+// constant instead, a number of the DType list in params.h: specialisation drops the
+// other decoders, and a Plan can mix types without a name for each combination.
+//
+// # Laws
+//
+//   - Statistics of norms and softmax and every sum are float.
+//   - Parameters are structs of 32-bit fields; strides count elements, and byte
+//     offsets are computed in 64 bits.
+//   - Rows of matrix weights follow each other without gaps and start at multiples of
+//     their element's size (two bytes for quantised types). Rows of a quantised weight
+//     hold whole blocks.
+//   - Buffers that a kernel's function constants switch off may be unbound.
+//   - A kernel writes each element of its result once, from one thread, after reading
+//     what it needs at that index: element-wise kernels, rope, norms and the residual
+//     of a linear work in place.
+//   - Cache slots that a token does not see are not read by attention_vec, and neither
+//     kernel of attention lets them reach the result.
+//   - Threadgroup memory is static and below 32 KB. Heads are multiples of 8 up to
+//     [MaxHead].
+//
+// # Elsewhere
+//
+// The same sources run on the CPU in kernels/emulated; kernels/native computes what the
+// float instances compute, under their names. abi.h is the interface of both.
+package kernels

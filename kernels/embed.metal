@@ -1,0 +1,38 @@
+// Token embedding.
+#include <metal_stdlib>
+#include "params.h"
+#include "quant.h"
+using namespace metal;
+
+constant uint fc_type [[function_constant(0)]]; // of the table
+
+// embed looks up one row of the table for each token and converts it to float; an id
+// outside the vocabulary gives zeros.
+//
+// Grid (ceil(width/1024), tokens, 1) of 32 threads; a thread decodes two runs of 16,
+// which together are 32 elements of the row. No threadgroup memory.
+kernel void embed(device const int *tokens [[buffer(0)]],  // [tokens]
+                  device const uchar *table [[buffer(1)]], // [vocab, width] in blocks of its type
+                  device float *out [[buffer(2)]],         // [tokens, width]
+                  constant EmbedParams &p [[buffer(3)]],   //
+                  uint3 position [[thread_position_in_grid]]) {
+    const uint elems = block_elems(fc_type);
+    const int id = tokens[position.y];
+    const bool known = id >= 0 && uint(id) < p.vocab;
+    device const uchar *row = table + (known ? row_bytes(fc_type, p.width) * ulong(id) : 0);
+    device float *to = out + ulong(position.y) * p.width;
+    for (uint run = 2 * position.x; run < 2 * position.x + 2; run++) {
+        if (run * 16 >= p.width)
+            return;
+        float v[16] = {0.0f};
+        if (known)
+            expand(fc_type, row, run, p.width, v);
+        const uint low = run_low(elems, run), high = low + run_gap(elems);
+        for (uint i = 0; i < 8; i++) {
+            if (low + i < p.width)
+                to[low + i] = v[i];
+            if (high + i < p.width)
+                to[high + i] = v[i + 8];
+        }
+    }
+}

@@ -1,0 +1,187 @@
+package kernels
+
+import (
+	"encoding/binary"
+	"math"
+	"reflect"
+)
+
+// Params is one of the parameter structs of params.h. Every field is 32 bits wide, in
+// the order of the C struct, so that the words of [Words] are its memory.
+type Params interface {
+	params()
+}
+
+// EmbedParams of embed.
+type EmbedParams struct {
+	Tokens uint32
+	Width  uint32
+	Vocab  uint32
+}
+
+// NormParams of rms_norm.
+type NormParams struct {
+	Rows    uint32
+	Width   uint32
+	XStride uint32
+	Eps     float32
+}
+
+// LinearParams of linear_vec and linear_mat.
+type LinearParams struct {
+	Tokens    uint32
+	K         uint32
+	N0        uint32
+	N1        uint32
+	N2        uint32
+	XStride   uint32
+	OutStride uint32
+	Eps       float32
+}
+
+// RopeParams of rope.
+type RopeParams struct {
+	Tokens    uint32
+	Heads     uint32
+	Head      uint32
+	Rotated   uint32
+	XStride   uint32
+	Log2Theta float32
+	FreqScale float32
+	Magnitude float32
+}
+
+// CacheWriteParams of cache_write.
+type CacheWriteParams struct {
+	Tokens  uint32
+	KvHeads uint32
+	Head    uint32
+	Block   uint32
+	KStride uint32
+	VStride uint32
+}
+
+// CacheReadParams of cache_read.
+type CacheReadParams struct {
+	Seqs        uint32
+	Context     uint32
+	KvHeads     uint32
+	Head        uint32
+	Block       uint32
+	TableStride uint32
+}
+
+// RopeWriteParams of rope_qkv_write and head_norm_rope_kv_write.
+type RopeWriteParams struct {
+	Tokens    uint32
+	Heads     uint32
+	KvHeads   uint32
+	Head      uint32
+	Rotated   uint32
+	QkvStride uint32
+	Block     uint32
+	Log2Theta float32
+	FreqScale float32
+	Magnitude float32
+	Eps       float32
+}
+
+// AttentionParams of attention_vec and attention_tile.
+type AttentionParams struct {
+	Tokens      uint32
+	Seqs        uint32
+	Heads       uint32
+	KvHeads     uint32
+	Head        uint32
+	Block       uint32
+	TableStride uint32
+	Scale       float32
+}
+
+// ElementParams of the element-wise kernels, gather_rows and softmax.
+type ElementParams struct {
+	Rows    uint32
+	Width   uint32
+	AStride uint32
+	BStride uint32
+	Value   float32
+}
+
+// RepeatParams of repeat_kv.
+type RepeatParams struct {
+	Tokens  uint32
+	KvHeads uint32
+	Head    uint32
+	Repeats uint32
+}
+
+// TransposeParams of transpose.
+type TransposeParams struct {
+	Size   [3]uint32
+	Stride [3]uint32
+}
+
+// MatmulParams of matmul.
+type MatmulParams struct {
+	Batch uint32
+	M     uint32
+	N     uint32
+	K     uint32
+}
+
+// MaskParams of mask.
+type MaskParams struct {
+	Heads   uint32
+	Tokens  uint32
+	Seqs    uint32
+	Context uint32
+}
+
+func (EmbedParams) params()      {}
+func (NormParams) params()       {}
+func (LinearParams) params()     {}
+func (RopeParams) params()       {}
+func (CacheWriteParams) params() {}
+func (CacheReadParams) params()  {}
+func (RopeWriteParams) params()  {}
+func (AttentionParams) params()  {}
+func (ElementParams) params()    {}
+func (RepeatParams) params()     {}
+func (TransposeParams) params()  {}
+func (MatmulParams) params()     {}
+func (MaskParams) params()       {}
+
+func structName(p Params) string { return reflect.TypeOf(p).Name() }
+
+// Words returns the memory of the struct as 32-bit words.
+func Words(p Params) []uint32 {
+	var out []uint32
+	var walk func(v reflect.Value)
+	walk = func(v reflect.Value) {
+		switch v.Kind() {
+		case reflect.Uint32:
+			out = append(out, uint32(v.Uint()))
+		case reflect.Float32:
+			out = append(out, math.Float32bits(float32(v.Float())))
+		case reflect.Array:
+			for i := range v.Len() {
+				walk(v.Index(i))
+			}
+		default:
+			for i := range v.NumField() {
+				walk(v.Field(i))
+			}
+		}
+	}
+	walk(reflect.ValueOf(p))
+	return out
+}
+
+// Encode returns the memory of the struct as little-endian bytes.
+func Encode(p Params) []byte {
+	var out []byte
+	for _, w := range Words(p) {
+		out = binary.LittleEndian.AppendUint32(out, w)
+	}
+	return out
+}

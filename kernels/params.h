@@ -1,0 +1,138 @@
+// Parameter structs of the kernels, shared by the .metal sources, the native
+// kernels and (mirrored, sizes asserted by a test) Go. Every field is 32 bits
+// wide: a Plan stores parameters as a list of words, each a constant or an
+// expression of the step's sizes. Strides count elements; byte offsets are
+// computed in 64 bits by the kernels.
+#ifndef SMELT_KERNELS_PARAMS_H
+#define SMELT_KERNELS_PARAMS_H
+
+#ifndef __METAL_VERSION__
+#include <stdint.h>
+#endif
+
+// Values of the weight-type function constants: the numbers of ir.DType.
+#define SMELT_NONE 0
+#define SMELT_F32 1
+#define SMELT_F16 2
+#define SMELT_BF16 3
+#define SMELT_Q8_0 6
+#define SMELT_Q4_0 7
+#define SMELT_Q4_1 8
+#define SMELT_Q5_0 9
+#define SMELT_Q5_1 10
+#define SMELT_Q2_K 11
+#define SMELT_Q3_K 12
+#define SMELT_Q4_K 13
+#define SMELT_Q5_K 14
+#define SMELT_Q6_K 15
+
+struct EmbedParams {
+    uint32_t tokens;
+    uint32_t width; // elements of a row of the table and of the output
+    uint32_t vocab; // rows of the table; ids outside give zeros
+};
+
+struct NormParams {
+    uint32_t rows;
+    uint32_t width;
+    uint32_t x_stride; // elements between rows of the input
+    float eps;
+};
+
+struct LinearParams {
+    uint32_t tokens;
+    uint32_t k;          // input features
+    uint32_t n0, n1, n2; // output features of the weights bound side by side; 0 where unbound
+    uint32_t x_stride;
+    uint32_t out_stride;
+    float eps; // of the norm prologue
+};
+
+struct RopeParams {
+    uint32_t tokens;
+    uint32_t heads;
+    uint32_t head;    // elements of a head
+    uint32_t rotated; // leading elements of a head that rotate, even
+    uint32_t x_stride;
+    float log2_theta;
+    float freq_scale; // multiplies every angle: 1/factor under linear scaling
+    float magnitude;  // multiplies cosine and sine: 1 but for YaRN
+};
+
+struct CacheWriteParams {
+    uint32_t tokens;
+    uint32_t kv_heads;
+    uint32_t head;
+    uint32_t block; // slots of a cache block
+    uint32_t k_stride;
+    uint32_t v_stride;
+};
+
+struct CacheReadParams {
+    uint32_t seqs;
+    uint32_t context; // Smax: rows of the output for each sequence
+    uint32_t kv_heads;
+    uint32_t head;
+    uint32_t block;
+    uint32_t table_stride; // NB
+};
+
+// Of rope_qkv_write and head_norm_rope_kv_write.
+struct RopeWriteParams {
+    uint32_t tokens;
+    uint32_t heads;
+    uint32_t kv_heads;
+    uint32_t head;
+    uint32_t rotated;
+    uint32_t qkv_stride;
+    uint32_t block;
+    float log2_theta;
+    float freq_scale;
+    float magnitude;
+    float eps; // of the head norms
+};
+
+struct AttentionParams {
+    uint32_t tokens;
+    uint32_t seqs;
+    uint32_t heads;
+    uint32_t kv_heads;
+    uint32_t head;
+    uint32_t block;
+    uint32_t table_stride; // NB
+    float scale;
+};
+
+struct ElementParams {
+    uint32_t rows;
+    uint32_t width;
+    uint32_t a_stride;
+    uint32_t b_stride;
+    float value; // of scale
+};
+
+struct RepeatParams {
+    uint32_t tokens;
+    uint32_t kv_heads;
+    uint32_t head;
+    uint32_t repeats; // query heads that share one KV head
+};
+
+struct TransposeParams {
+    uint32_t size[3];   // of the output
+    uint32_t stride[3]; // of the input, in the output's axis order
+};
+
+struct MatmulParams {
+    uint32_t batch;
+    uint32_t m, n, k;
+};
+
+struct MaskParams {
+    uint32_t heads;
+    uint32_t tokens;
+    uint32_t seqs;
+    uint32_t context; // Smax; a row of scores has seqs × context columns
+};
+
+#endif
