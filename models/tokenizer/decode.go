@@ -1,0 +1,123 @@
+package tokenizer
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// Piece is the text of a token by itself, a leading space included, control
+// tokens by their names; nothing for unused tokens and ids outside the
+// vocabulary. It need not be UTF-8: a character may be several tokens.
+func (t *Tokenizer) Piece(id int32) []byte { return t.appendPiece(nil, id) }
+
+func (t *Tokenizer) appendPiece(dst []byte, id int32) []byte {
+	if id < 0 || int(id) >= len(t.types) {
+		return dst
+	}
+	text := t.spec.Tokens[id]
+	switch t.types[id] {
+	case Control, Unknown, UserDefined:
+		return append(dst, text...)
+	case Byte:
+		if b, ok := byteToken(text); ok {
+			return append(dst, b)
+		}
+	case Normal:
+		if t.spec.Model == GPT2 {
+			return appendBytes(dst, text)
+		}
+		return append(dst, strings.ReplaceAll(text, Space, " ")...)
+	}
+	return dst
+}
+
+// Decode gives the text of ids, byte for byte, by the rules of a [Decoder].
+func (t *Tokenizer) Decode(ids []int32, special bool) []byte {
+	d := t.NewDecoder(special)
+	text := make([]byte, 0, 4*len(ids))
+	for _, id := range ids {
+		text = d.appendText(text, id)
+	}
+	return text
+}
+
+// Decoder turns a stream of tokens into text, holding back the first bytes of
+// a character until the rest has come. What it gives out, joined with Flush, is
+// what [Tokenizer.Decode] gives: bytes that are no UTF-8 pass through, as soon
+// as it is certain that they are none.
+//
+// Where encoding puts a space before text (see [SpacePrefix]), one space is
+// dropped: at the start, and after special tokens.
+type Decoder struct {
+	t       *Tokenizer
+	special bool
+	start   bool // no text since the start, or since a special token that restarts
+	pending []byte
+}
+
+// NewDecoder starts a text. With special false, control and unknown tokens
+// give no text.
+func (t *Tokenizer) NewDecoder(special bool) *Decoder {
+	return &Decoder{t: t, special: special, start: true}
+}
+
+// Prime puts the decoder after these tokens without giving their text, so that
+// what follows a prompt keeps its space.
+func (d *Decoder) Prime(ids []int32) {
+	for _, id := range ids {
+		d.Next(id)
+	}
+	d.pending = d.pending[:0]
+}
+
+// Next takes a token and gives the characters that are complete with it.
+func (d *Decoder) Next(id int32) string {
+	d.pending = d.appendText(d.pending, id)
+	n := len(d.pending)
+	for i := n - 1; i >= 0 && i >= n-utf8.UTFMax+1; i-- {
+		if utf8.RuneStart(d.pending[i]) {
+			if !utf8.FullRune(d.pending[i:]) {
+				n = i
+			}
+			break
+		}
+	}
+	text := string(d.pending[:n])
+	d.pending = append(d.pending[:0], d.pending[n:]...)
+	return text
+}
+
+// Flush gives what is held back, which is no character, and ends the text.
+func (d *Decoder) Flush() string {
+	text := string(d.pending)
+	d.pending, d.start = d.pending[:0], true
+	return text
+}
+
+func (d *Decoder) appendText(dst []byte, id int32) []byte {
+	n := len(dst)
+	switch d.t.Type(id) {
+	case Control, Unknown:
+		if d.special {
+			dst = d.t.appendPiece(dst, id)
+		}
+		d.restart()
+		return dst
+	case UserDefined:
+		d.restart()
+		return d.t.appendPiece(dst, id)
+	}
+	dst = d.t.appendPiece(dst, id)
+	if len(dst) == n {
+		return dst
+	}
+	if d.start && d.t.spec.Prefix != NoPrefix && dst[n] == ' ' {
+		dst = append(dst[:n], dst[n+1:]...)
+	}
+	d.start = false
+	return dst
+}
+
+// restart follows a special token: text after it has its own prefix, but where
+// only the start of a text has one. There a start token changes nothing.
+func (d *Decoder) restart() { d.start = d.start || d.t.spec.Prefix != PrefixMissingFirst }

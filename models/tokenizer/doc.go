@@ -1,0 +1,41 @@
+// Package tokenizer turns text into token ids and back, for the three kinds of
+// vocabulary that Llama and Qwen models come with.
+//
+// # Kinds
+//
+//   - [Llama]: SentencePiece BPE as GGUF files hold it. Pieces have scores; the
+//     pair of neighbours whose joint text is the piece with the best score is
+//     joined first. A character that is no piece becomes <0xNN> byte tokens.
+//   - [GPT2]: byte-level BPE. A pre-tokenizer cuts the text into words, then
+//     the bytes of each word are joined in the order of a list of merges.
+//   - [BPE]: the Hugging Face form of SentencePiece BPE: characters and byte
+//     tokens, joined in the order of a list of merges.
+//
+// # Flow
+//
+// A [Spec] is plain data: the vocabulary and every setting that changes an id.
+// [SpecFromGGUF] and [ParseHF] fill it from a model's files, [Placeholder]
+// invents one, and [New] checks it. An unknown setting (a pre-tokenizer, a
+// normaliser, …) is an error that names it: ids that are almost right are
+// worse than none.
+//
+//	t, err := tokenizer.FromHF("models/tiny-qwen3/hf")
+//	ids := t.Encode("Once upon a time", true)
+//	text := t.Decode(ids, true)
+//
+// [Tokenizer.Encode] goes: special tokens are cut out of the text (special.go);
+// the text between them is normalised and given its space prefix (encode.go);
+// it is cut into words (pretokenize.go); neighbours are joined (merge.go).
+//
+// # Laws
+//
+//   - A GGUF vocabulary encodes as llama.cpp does, a Hugging Face one as the
+//     tokenizers library does. Where the two differ (Qwen's NFC, which only the
+//     Hugging Face file asks for), so do the two forms here.
+//   - Any string encodes, in time close to linear in its length. Bytes that are
+//     not UTF-8 are kept: a byte-level vocabulary with all 256 byte tokens, or a
+//     SentencePiece one with all <0xNN> tokens, decodes them byte for byte.
+//     (llama.cpp replaces them with U+FFFD in byte-level vocabularies.)
+//   - With special false, no control token comes out of text, whatever it says.
+//   - A [Tokenizer] is safe for use by several goroutines; a [Decoder] is not.
+package tokenizer

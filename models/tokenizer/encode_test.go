@@ -1,0 +1,289 @@
+package tokenizer
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/stretchr/testify/require"
+)
+
+// slow joins neighbours as the definition of BPE says: look at all pairs, take
+// the best, leftmost first, and start again. It works on texts, as llama.cpp.
+func slow(symbols []string, best func(left, right string) (rank float64, ok bool)) []string {
+	for {
+		at, least := -1, 0.0
+		for i := 1; i < len(symbols); i++ {
+			if rank, ok := best(symbols[i-1], symbols[i]); ok && (at < 0 || rank < least) {
+				at, least = i, rank
+			}
+		}
+		if at < 0 {
+			return symbols
+		}
+		symbols[at-1] += symbols[at]
+		symbols = append(symbols[:at], symbols[at+1:]...)
+	}
+}
+
+func TestMergeOrder(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	letters := func(n int) string {
+		b := make([]byte, n)
+		for i := range b {
+			b[i] = "abc"[r.IntN(3)]
+		}
+		return string(b)
+	}
+	for range 300 {
+		merges, pieces := Spec{Model: GPT2}, Spec{Model: Llama, Prefix: NoPrefix}
+		for b := range 256 {
+			merges.special(byteText[b], Normal)
+		}
+		for _, c := range []string{"a", "b", "c"} {
+			pieces.special(c, Normal)
+		}
+		ranks := map[[2]string]float64{}
+		for i := range 20 {
+			left, right := letters(1+r.IntN(3)), letters(1+r.IntN(3))
+			merges.Merges = append(merges.Merges, left+" "+right)
+			if _, ok := ranks[[2]string{left, right}]; !ok {
+				ranks[[2]string{left, right}] = float64(i)
+			}
+			if r.IntN(4) > 0 && merges.find(left+right) == None { // some results are no tokens
+				merges.special(left+right, Normal)
+			}
+			if pieces.find(left+right) == None {
+				pieces.special(left+right, Normal)
+			}
+		}
+		for range pieces.Tokens {
+			pieces.Scores = append(pieces.Scores, float32(r.IntN(7)-3)) // many are equal
+		}
+		byMerges, err := New(merges)
+		require.NoError(t, err)
+		byScores, err := New(pieces)
+		require.NoError(t, err)
+		for range 20 {
+			text := letters(r.IntN(40))
+			var want []int32
+			for _, s := range slow(strings.Split(text, ""), func(l, r string) (float64, bool) {
+				rank, ok := ranks[[2]string{l, r}]
+				return rank, ok
+			}) {
+				if id := merges.find(s); id != None {
+					want = append(want, id)
+					continue
+				}
+				for _, c := range strings.Split(s, "") {
+					want = append(want, merges.find(c))
+				}
+			}
+			require.Equal(t, want, append([]int32(nil), byMerges.Encode(text, false)...), "%q by %q", text, merges.Merges)
+
+			want = nil
+			for _, s := range slow(strings.Split(text, ""), func(l, r string) (float64, bool) {
+				id := pieces.find(l + r)
+				if id == None {
+					return 0, false
+				}
+				return -float64(pieces.Scores[id]), true
+			}) {
+				want = append(want, pieces.find(s))
+			}
+			require.Equal(t, want, append([]int32(nil), byScores.Encode(text, false)...), "%q by %v", text, pieces.Tokens)
+		}
+	}
+}
+
+// TestWordwise checks that cutting a SentencePiece text before its words, where
+// the vocabulary allows it, changes nothing.
+func TestWordwise(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for _, spec := range []Spec{pieceSpec(), charSpec()} {
+		cut, err := New(spec)
+		require.NoError(t, err)
+		require.True(t, cut.tables().wordwise)
+		whole, err := New(spec)
+		require.NoError(t, err)
+		whole.tables().wordwise = false
+		for range 2000 {
+			text := someText(r)
+			require.Equal(t, whole.Encode(text, true), cut.Encode(text, true), "%q", text)
+		}
+	}
+	across := pieceSpec()
+	across.special("o▁w", Normal)
+	across.Scores = append(across.Scores, 5)
+	tok, err := New(across)
+	require.NoError(t, err)
+	require.False(t, tok.tables().wordwise)
+	require.Contains(t, tok.Encode("o w", false), across.find("o▁w"))
+}
+
+func TestWords(t *testing.T) {
+	for _, c := range []struct {
+		pre, text string
+		words     []string
+	}{
+		{"gpt-2", "I've 1234  x\n\n y!", []string{"I", "'ve", " 1234", " ", " x", "\n\n", " y", "!"}},
+		{"gpt-2", "WE'LL", []string{"WE", "'", "LL"}},
+		{"llama-bpe", "WE'LL 12345 (x)\n\n y", []string{"WE", "'LL", " ", "123", "45", " (", "x", ")\n\n", " y"}},
+		{"qwen2", "a 123\r\n  b", []string{"a", " ", "1", "2", "3", "\r\n", " ", " b"}},
+		{"smollm", "a12 b", []string{"a", "1", "2", " b"}},
+		{"default", "ab$$12345!", []string{"ab", "$$", "123", "45", "!"}},
+		{"metaspace", "ab▁c▁▁d", []string{"ab", "▁c", "▁", "▁d"}},
+		{"", "a b", []string{"a b"}},
+		{"qwen2", "a\xff\xfe b\xe2\x96", []string{"a", "\xff\xfe", " b", "\xe2\x96"}},
+	} {
+		var words []string
+		pretokenizers[c.pre].words(c.text, func(w string) { words = append(words, w) })
+		require.Equal(t, c.words, words, "%s %q", c.pre, c.text)
+	}
+}
+
+// TestHostile bounds the time for texts that defeat careless implementations: a
+// quadratic one takes an hour where half a second is usual (five under -race).
+func TestHostile(t *testing.T) {
+	const n = 1 << 20
+	texts := map[string]string{
+		"spaces":        strings.Repeat(" ", n),
+		"spaces then x": strings.Repeat(" ", n) + "x",
+		"newlines":      strings.Repeat("\n ", n/2),
+		"letters":       strings.Repeat("a", n),
+		"digits":        strings.Repeat("1", n),
+		"quotes":        strings.Repeat("'", n),
+		"not UTF-8":     strings.Repeat("\xff\xe2\x96", n/3),
+		"control texts": strings.Repeat("<|end|></s>", n/11),
+		"half of one":   strings.Repeat("<|end|", n/6),
+		"kanji":         strings.Repeat("日", n/3),
+	}
+	for name, tok := range synthetic(t) {
+		for what, text := range texts {
+			if name != "qwen2" && name != "spm" && name != "chars" {
+				text = text[:n/30] // the same code with other patterns
+			}
+			start := time.Now()
+			ids := tok.Encode(text, true)
+			require.Less(t, time.Since(start), 30*time.Second, "%s: %s", name, what)
+			require.Equal(t, text, string(tok.Decode(ids, true)), "%s: %s", name, what)
+		}
+	}
+}
+
+func TestCorpora(t *testing.T) {
+	tokenizers := map[string]*Tokenizer{}
+	for _, name := range ggmlVocabularies {
+		tokenizers[name] = ggmlVocabulary(t, name)
+	}
+	for _, path := range []string{"tinyshakespeare.txt", "wikitext-2-raw/wiki.test.raw", "cs336/german.txt", "cs336/address.txt", "cs336/corpus.en", "cs336/tinystories_sample.txt"} {
+		text := string(read(t, testfiles.Data(t, "corpora/"+path)))
+		require.True(t, utf8.ValidString(text))
+		for name, tok := range tokenizers {
+			ids := tok.Encode(text, false)
+			require.True(t, text == string(tok.Decode(ids, true)), "%s with %s", path, name)
+		}
+	}
+}
+
+func TestSpecialTokens(t *testing.T) {
+	spec := pieceSpec()
+	spec.special("<thinking>", UserDefined)
+	spec.special("<pad>", Control)
+	spec.special("ing><", Control)
+	spec.Scores = make([]float32, len(spec.Tokens))
+	spec.StripRight = []int32{spec.find("<pad>")}
+	spec.StripLeft = []int32{spec.find("<thinking>")}
+	tok, err := New(spec)
+	require.NoError(t, err)
+	for _, c := range []struct {
+		text    string
+		special bool
+		want    string // pieces
+	}{
+		{"<s>a</s>", true, "<s>|▁|a|</s>"},
+		{"a</s>", false, "▁|a|</s|<0x3E>"}, // the text, not the token
+		{"a<think>a", false, "▁|a|<think>|▁|a"},
+		{"<thinking>", false, "<thinking>"}, // the longest first
+		{"a <pad> \n a", true, "▁|a|▁|<pad>|▁|a"},
+		{"a \t<thinking> a", false, "▁|a|<thinking>|▁▁|a"},
+		{"<thinking><", true, "<thinking>|▁|<"}, // longest first, though ing>< is one too
+		{"", true, ""},
+		{"<pad>  ", true, "<pad>"},
+	} {
+		var pieces []string
+		for _, id := range tok.Encode(c.text, c.special) {
+			pieces = append(pieces, spec.Tokens[id])
+		}
+		require.Equal(t, c.want, strings.Join(pieces, "|"), "%q", c.text)
+	}
+}
+
+// TestPrefix has the four ways to put a space before text.
+func TestPrefix(t *testing.T) {
+	for _, c := range []struct {
+		prefix SpacePrefix
+		text   string
+		want   string
+		back   string
+	}{
+		{NoPrefix, "a</s>a", "a|</s>|a", "a</s>a"},
+		{PrefixAlways, "a</s>a", "▁|a|</s>|▁|a", "a</s>a"},
+		{PrefixAlways, " a</s> a", "▁▁|a|</s>|▁▁|a", " a</s> a"},
+		{PrefixMissing, "a</s> a", "▁|a|</s>|▁|a", "a</s>a"},
+		{PrefixMissing, " a", "▁|a", "a"},
+		{PrefixMissingFirst, "a</s>a", "▁|a|</s>|a", "a</s>a"},
+		{PrefixMissingFirst, "a</s> a", "▁|a|</s>|▁|a", "a</s> a"},
+	} {
+		spec := pieceSpec()
+		spec.Prefix = c.prefix
+		tok, err := New(spec)
+		require.NoError(t, err)
+		var pieces []string
+		ids := tok.Encode(c.text, true)
+		for _, id := range ids {
+			pieces = append(pieces, spec.Tokens[id])
+		}
+		require.Equal(t, c.want, strings.Join(pieces, "|"), "%v %q", c.prefix, c.text)
+		require.Equal(t, c.back, string(tok.Decode(ids, true)), "%v %q", c.prefix, c.text)
+	}
+}
+
+// TestUnspellable has vocabularies that lack byte tokens.
+func TestUnspellable(t *testing.T) {
+	spec := Spec{Model: GPT2, Tokens: []string{"a", "ab", "?"}, Merges: []string{"a b", "b c"}, BOS: None, EOS: None, UNK: None, PAD: None}
+	tok, err := New(spec)
+	require.NoError(t, err)
+	require.Equal(t, []int32{1, 0}, tok.Encode("xabca", false))
+	spec.UNK = 2
+	tok, err = New(spec)
+	require.NoError(t, err)
+	require.Equal(t, []int32{2, 1, 2, 0, 2, 2}, tok.Encode("xabcazz", false))
+}
+
+// FuzzRoundTrip: any bytes come back, but for what an encoding cannot tell
+// apart: SentencePiece's mark for a space from a space.
+func FuzzRoundTrip(f *testing.F) {
+	for _, text := range []string{"", " ", "hello wor", "  a\n\n", "<|end|>a</s> a<think>", "\xff\xe2\x96\x81 \xf0\x9f", "\x00'LL 123", "é日本🦊", "e\u0301 ﬁ"} {
+		f.Add(text)
+	}
+	tokenizers := synthetic(f)
+	f.Fuzz(func(t *testing.T, text string) {
+		for name, tok := range tokenizers {
+			want := text
+			if tok.spec.Model != GPT2 {
+				want = strings.ReplaceAll(text, Space, " ")
+			}
+			for _, special := range []bool{false, true} {
+				ids := tok.Encode(text, special)
+				require.Equal(t, want, string(tok.Decode(ids, true)), "%s", name)
+				for _, id := range ids {
+					require.False(t, !special && tok.Type(id) == Control, "%s: control token %d out of text", name, id)
+				}
+			}
+		}
+	})
+}

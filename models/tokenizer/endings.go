@@ -1,0 +1,73 @@
+package tokenizer
+
+import "slices"
+
+// Files seldom say which tokens end a generation, or mark them as control
+// tokens; llama.cpp goes by their texts (llama-vocab.cpp), and so does this. One
+// thing is different: a normal token that merges make out of text is text. Qwen's
+// vocabularies have such a </s>, at which llama.cpp stops.
+var (
+	// End of a turn, of a message, of a text.
+	stopTexts = []string{
+		"<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>",
+		"<end_of_turn>", "<|endoftext|>", "</s>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>",
+		"<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>", "<｜end▁of▁sentence｜>", "[e~[",
+		// Fill in the middle: padding, repository, next file.
+		"<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]",
+		"<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>",
+		"<|file_sep|>",
+	}
+	// Fill in the middle: control tokens that end nothing.
+	controlTexts = []string{
+		"<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>", "▁<PRE>", "<|code_prefix|>", "<|prefix|>",
+		"<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<｜fim▁hole｜>", "<SUF>", "▁<SUF>", "<|code_suffix|>", "<|suffix|>",
+		"<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<｜fim▁end｜>", "<MID>", "▁<MID>", "<|code_middle|>", "<|middle|>",
+	}
+)
+
+// knownTexts has every text above; the value says whether it is a stop token.
+var knownTexts = func() map[string]bool {
+	m := map[string]bool{}
+	for _, text := range stopTexts {
+		m[text] = true
+	}
+	for _, text := range controlTexts {
+		m[text] = false
+	}
+	return m
+}()
+
+// endings gives the types with known control tokens marked, and the sorted
+// tokens that end a generation.
+func endings(s *Spec) ([]Type, []int32) {
+	types := make([]Type, len(s.Tokens))
+	stop := slices.Clone(s.Stop)
+	if s.EOS != None {
+		stop = append(stop, s.EOS)
+	}
+	for id, text := range s.Tokens {
+		types[id] = s.typeOf(id)
+		if n := len(text); n < 4 || n > 32 || text[0] >= 'A' && text[0] <= 'z' && text[0] != '[' && text[0] != '_' {
+			continue // almost all of a vocabulary is not worth a look into the map
+		}
+		if ends, ok := knownTexts[text]; ok && !(types[id] == Normal && s.merges(text)) {
+			types[id] = Control
+			if ends {
+				stop = append(stop, int32(id))
+			}
+		}
+	}
+	slices.Sort(stop)
+	return types, slices.Compact(stop)
+}
+
+// merges reports whether a text is the result of a merge.
+func (s *Spec) merges(text string) bool {
+	return slices.ContainsFunc(s.Merges, func(m string) bool {
+		if len(m) != len(text)+1 {
+			return false
+		}
+		left, right := splitMerge(m)
+		return text[:len(left)] == left && text[len(left):] == right
+	})
+}

@@ -1,0 +1,216 @@
+package tokenizer
+
+import (
+	"math"
+	"strings"
+)
+
+// Keys of a vocabulary in GGUF metadata (gguf.md, "Tokenizer").
+const (
+	keyModel     = "tokenizer.ggml.model"
+	keyPre       = "tokenizer.ggml.pre"
+	keyTokens    = "tokenizer.ggml.tokens"
+	keyScores    = "tokenizer.ggml.scores"
+	keyTypes     = "tokenizer.ggml.token_type"
+	keyMerges    = "tokenizer.ggml.merges"
+	keyBOS       = "tokenizer.ggml.bos_token_id"
+	keyEOS       = "tokenizer.ggml.eos_token_id"
+	keyUNK       = "tokenizer.ggml.unknown_token_id"
+	keyPAD       = "tokenizer.ggml.padding_token_id"
+	keyAddBOS    = "tokenizer.ggml.add_bos_token"
+	keyAddEOS    = "tokenizer.ggml.add_eos_token"
+	keyAddPrefix = "tokenizer.ggml.add_space_prefix"
+	keyName      = "general.name"
+)
+
+// keyStops name further tokens that end a generation.
+var keyStops = []string{
+	"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id",
+	"tokenizer.ggml.fim_pad_token_id", "tokenizer.ggml.fim_rep_token_id", "tokenizer.ggml.fim_sep_token_id",
+}
+
+// Metadata is what is asked of a GGUF file; *gguf.File has it. Errors of the
+// methods name the key, and the kind where it is not the one asked for.
+type Metadata interface {
+	Has(key string) bool
+	Bool(key string) (bool, error)
+	Int(key string) (int64, error)
+	String(key string) (string, error)
+	Ints(key string) ([]int64, error)
+	Floats(key string) ([]float32, error)
+	Strings(key string) ([]string, error)
+}
+
+// SpecFromGGUF reads a vocabulary from the metadata of a GGUF file. What the
+// file does not say is as llama.cpp has it. Errors are those of the metadata, or
+// wrap [ErrSpec].
+func SpecFromGGUF(file Metadata) (Spec, error) {
+	r := reader{file: file}
+	s := Spec{
+		Model:  Model(get(&r, file.String, keyModel, "")),
+		Tokens: get(&r, file.Strings, keyTokens, nil),
+		Types:  r.types(keyTypes),
+	}
+	byDefault := func(id int32) int32 { // a file need not name the usual three of SentencePiece
+		if s.Model == Llama && int(id) < len(s.Tokens) {
+			return id
+		}
+		return None
+	}
+	s.UNK, s.BOS, s.EOS = r.id(keyUNK, byDefault(0)), r.id(keyBOS, byDefault(1)), r.id(keyEOS, byDefault(2))
+	s.PAD = r.id(keyPAD, None)
+	for _, key := range keyStops {
+		if id := r.id(key, None); id != None {
+			s.Stop = append(s.Stop, id)
+		}
+	}
+	switch s.Model {
+	case Llama:
+		s.Scores = get(&r, file.Floats, keyScores, nil)
+		s.AddBOS = true
+		if get(&r, file.Bool, keyAddPrefix, true) {
+			s.Prefix = PrefixAlways
+		}
+	case GPT2:
+		s.Merges = get(&r, file.Strings, keyMerges, nil)
+		if s.Pre = get(&r, file.String, keyPre, ""); s.Pre == "" {
+			s.Pre = "default"
+		}
+		s.AddBOS, s.IgnoreMerges = pretokenizers[s.Pre].addBOS, pretokenizers[s.Pre].ignoreMerges
+	case "":
+		r.fail("%s is missing", keyModel)
+	default:
+		r.fail("%s is %q; known are %q and %q", keyModel, s.Model, Llama, GPT2)
+	}
+	s.AddBOS, s.AddEOS = get(&r, file.Bool, keyAddBOS, s.AddBOS), get(&r, file.Bool, keyAddEOS, false)
+	name := strings.ToLower(get(&r, file.String, keyName, ""))
+	if strings.Contains(name, "phi-3") || strings.Contains(name, "phi3") {
+		s.stripLikePhi3()
+	}
+	if r.err == nil {
+		r.err = s.validate()
+	}
+	return s, r.err
+}
+
+// stripLikePhi3 sets what Phi-3's files leave out and llama.cpp knows by the
+// model's name: all its special tokens swallow the white space after them, but
+// for three.
+func (s *Spec) stripLikePhi3() {
+	for id, text := range s.Tokens {
+		switch text {
+		case "<unk>", "<s>", "<|endoftext|>":
+			continue
+		}
+		switch s.typeOf(id) {
+		case Control, Unknown, UserDefined:
+			s.StripRight = append(s.StripRight, int32(id))
+		}
+	}
+}
+
+// reader keeps the first error.
+type reader struct {
+	file Metadata
+	err  error
+}
+
+func (r *reader) fail(format string, args ...any) {
+	if r.err == nil {
+		r.err = specError(format, args...)
+	}
+}
+
+// get is the value of a key, or absent.
+func get[T any](r *reader, method func(key string) (T, error), key string, absent T) T {
+	if !r.file.Has(key) {
+		return absent
+	}
+	v, err := method(key)
+	if err != nil && r.err == nil {
+		r.err = err
+	}
+	return v
+}
+
+// id reads a token id. Writers of GGUF put 2³²-1 for "no such token".
+func (r *reader) id(key string, absent int32) int32 {
+	n := get(r, r.file.Int, key, int64(absent))
+	switch {
+	case n == -1, n == math.MaxUint32:
+		return None
+	case n < 0, n > math.MaxInt32:
+		r.fail("%s is %d, no token", key, n)
+	}
+	return int32(n)
+}
+
+func (r *reader) types(key string) []Type {
+	list := get(r, r.file.Ints, key, nil)
+	if list == nil {
+		return nil
+	}
+	types := make([]Type, len(list))
+	for i, n := range list {
+		types[i] = Type(n)
+	}
+	return types
+}
+
+// Entry is one entry of GGUF metadata: a string, bool, uint32, or list of
+// strings, float32 or int32 by its key.
+type Entry struct {
+	Key   string
+	Value any
+}
+
+// Metadata is the vocabulary as GGUF metadata, for files that are written: the
+// inverse of [SpecFromGGUF]. A spec of kind [BPE], or with settings that GGUF
+// cannot say, is an error.
+func (s *Spec) Metadata() ([]Entry, error) {
+	for _, bad := range []struct {
+		is   bool
+		what string
+	}{
+		{s.Model == BPE, "a vocabulary of kind bpe"},
+		{s.NFC, "normal form C"},
+		{s.Prefix > PrefixAlways, "a conditional space prefix"},
+		{s.Model == GPT2 && s.Prefix != NoPrefix, "a space prefix in a byte-level vocabulary"},
+		{s.IgnoreMerges != (s.Model == GPT2 && pretokenizers[s.Pre].ignoreMerges), "this use of merges"},
+		{len(s.StripLeft)+len(s.StripRight) > 0, "special tokens that swallow space"},
+		{len(s.Stop) > len(keyStops), "so many stop tokens"},
+	} {
+		if bad.is {
+			return nil, specError("GGUF cannot express %s", bad.what)
+		}
+	}
+	list := []Entry{{keyModel, string(s.Model)}}
+	if s.Model == Llama {
+		list = append(list, Entry{keyPre, "default"}, Entry{keyTokens, s.Tokens}, Entry{keyScores, s.Scores})
+	} else {
+		list = append(list, Entry{keyPre, s.Pre}, Entry{keyTokens, s.Tokens}, Entry{keyMerges, s.Merges})
+	}
+	if s.Types != nil {
+		types := make([]int32, len(s.Types))
+		for i, k := range s.Types {
+			types[i] = int32(k)
+		}
+		list = append(list, Entry{keyTypes, types})
+	}
+	for _, e := range []struct {
+		key string
+		id  int32
+	}{{keyBOS, s.BOS}, {keyEOS, s.EOS}, {keyUNK, s.UNK}, {keyPAD, s.PAD}} {
+		if e.id != None || s.Model == Llama { // which has defaults
+			list = append(list, Entry{e.key, uint32(e.id)})
+		}
+	}
+	for i, id := range s.Stop {
+		list = append(list, Entry{keyStops[i], uint32(id)})
+	}
+	list = append(list, Entry{keyAddBOS, s.AddBOS}, Entry{keyAddEOS, s.AddEOS})
+	if s.Model == Llama {
+		list = append(list, Entry{keyAddPrefix, s.Prefix == PrefixAlways})
+	}
+	return list, nil
+}

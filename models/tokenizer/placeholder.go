@@ -1,0 +1,30 @@
+package tokenizer
+
+import "fmt"
+
+// Placeholder is a vocabulary for models with random weights: n tokens of the
+// byte-level kind, 256 of them bytes, so that any text encodes, one token a
+// byte but for one merge (llama.cpp wants a list of merges); then the end token
+// <|endoftext|>; the rest are texts that only a model can produce. n is at
+// least 258.
+func Placeholder(n int) (Spec, error) {
+	if n < 258 {
+		return Spec{}, specError("a placeholder vocabulary of %d tokens: at least 258 are needed", n)
+	}
+	s := Spec{
+		Model: GPT2, Pre: "gpt-2",
+		Tokens: make([]string, 0, n), Types: make([]Type, n),
+		Merges: []string{byteText[' '] + " " + byteText[' ']},
+		BOS:    None, EOS: 257, UNK: None, PAD: None,
+	}
+	s.Tokens = append(s.Tokens, byteText[:]...)
+	s.Tokens = append(s.Tokens, byteText[' ']+byteText[' '], "<|endoftext|>")
+	for id := range n {
+		s.Types[id] = Normal
+		if id >= len(s.Tokens) {
+			s.Tokens = append(s.Tokens, fmt.Sprintf("<|filler_%d|>", id))
+		}
+	}
+	s.Types[s.EOS] = Control
+	return s, nil
+}

@@ -1,0 +1,232 @@
+package tokenizer
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"math"
+	"strings"
+)
+
+// Model is the kind of a vocabulary; the first two are values of GGUF's
+// tokenizer.ggml.model.
+type Model string
+
+const (
+	Llama Model = "llama" // SentencePiece BPE, driven by scores
+	GPT2  Model = "gpt2"  // byte-level BPE, driven by merges
+	BPE   Model = "bpe"   // BPE over characters with byte fallback, driven by merges
+)
+
+// Type is what a token is for, numbered as in tokenizer.ggml.token_type.
+type Type int32
+
+const (
+	Undefined   Type = iota
+	Normal           // comes out of text by merging
+	Unknown          // stands for what the vocabulary cannot encode
+	Control          // has a meaning to the model and no text: recognised in text on request only
+	UserDefined      // always recognised in text, before anything is merged
+	Unused
+	Byte // <0xNN>
+)
+
+// None is the id of a token that a vocabulary does not have.
+const None int32 = -1
+
+// Space is the character that stands for a space in SentencePiece vocabularies.
+const Space = "\u2581"
+
+// SpacePrefix says where a space is put before text, so that a word at the
+// start of a text gets the same token as one after a space. Decoding drops one
+// leading space in the same places.
+type SpacePrefix uint8
+
+const (
+	NoPrefix           SpacePrefix = iota
+	PrefixAlways                   // before the text, and before what follows each special token
+	PrefixMissing                  // the same, except before text that starts with a space
+	PrefixMissingFirst             // at the very start only, unless there is a space
+)
+
+// Spec is a vocabulary and the settings that decide ids. All ids index Tokens;
+// an absent one is [None].
+type Spec struct {
+	Model  Model
+	Pre    string    // name of the pre-tokenizer; see the table in pretokenize.go. Unused by Llama
+	Tokens []string  // text by id; in GPT2 vocabularies in GPT-2's alphabet of 256 printable characters
+	Scores []float32 // by id; Llama only
+	Types  []Type    // by id; nil means all Normal
+	Merges []string  // "left right", best first; GPT2 and BPE
+
+	BOS, EOS, UNK, PAD int32
+	Stop               []int32 // tokens that end a generation, besides EOS and those known by name
+
+	AddBOS, AddEOS bool // whether a prompt starts with BOS, ends with EOS
+	IgnoreMerges   bool // a word that is a token as a whole is not taken apart
+	NFC            bool // text between special tokens is brought to normal form C
+	Prefix         SpacePrefix
+
+	// Special tokens that swallow the white space before, after them.
+	StripLeft, StripRight []int32
+}
+
+// ErrSpec marks a vocabulary that contradicts itself or asks for what this
+// package does not know. Errors of New, SpecFromGGUF and ParseHF wrap it.
+var ErrSpec = errors.New("bad vocabulary")
+
+func specError(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{ErrSpec}, args...)...)
+}
+
+// validate reports the first contradiction by the field that holds it.
+func (s *Spec) validate() error {
+	n := len(s.Tokens)
+	if n == 0 {
+		return specError("no tokens")
+	}
+	if n > math.MaxInt32/2 { // the upper half of the ids is for texts that only merges name
+		return specError("%d tokens", n)
+	}
+	if s.Types != nil && len(s.Types) != n {
+		return specError("%d token types for %d tokens", len(s.Types), n)
+	}
+	switch s.Model {
+	case Llama:
+		if len(s.Scores) != n {
+			return specError("%d scores for %d tokens", len(s.Scores), n)
+		}
+		for id, score := range s.Scores {
+			if score != score {
+				return specError("score of token %d is not a number", id)
+			}
+		}
+	case GPT2, BPE:
+		if _, ok := pretokenizers[s.Pre]; !ok {
+			return specError("unknown pre-tokenizer %q", s.Pre)
+		}
+		if len(s.Merges) > math.MaxInt32/2 {
+			return specError("%d merges", len(s.Merges))
+		}
+		for i, m := range s.Merges {
+			if left, right := splitMerge(m); left == "" || right == "" {
+				return specError("merge %d is %q: no two parts", i, m)
+			}
+		}
+	default:
+		return specError("unknown model %q", s.Model)
+	}
+	for _, f := range []struct {
+		name string
+		ids  []int32
+	}{
+		{"BOS", []int32{s.BOS}}, {"EOS", []int32{s.EOS}}, {"UNK", []int32{s.UNK}}, {"PAD", []int32{s.PAD}},
+		{"stop", s.Stop}, {"strip", s.StripLeft}, {"strip", s.StripRight},
+	} {
+		for _, id := range f.ids {
+			if id < None || int(id) >= n {
+				return specError("%s token %d of %d", f.name, id, n)
+			}
+		}
+	}
+	if s.AddBOS && s.BOS == None {
+		return specError("a start token is to be added, but none is named")
+	}
+	if s.AddEOS && s.EOS == None {
+		return specError("an end token is to be added, but none is named")
+	}
+	return nil
+}
+
+// splitMerge cuts "left right" at its first space; a left part may be a space.
+func splitMerge(m string) (left, right string) {
+	if len(m) < 3 {
+		return "", ""
+	}
+	i := strings.IndexByte(m[1:], ' ') + 1
+	if i == 0 {
+		return "", ""
+	}
+	return m[:i], m[i+1:]
+}
+
+// typeOf is the type of a token as the file gives it.
+func (s *Spec) typeOf(id int) Type {
+	if s.Types == nil {
+		return Normal
+	}
+	return s.Types[id]
+}
+
+// sum is SHA-256 over a canonical form: every field in the order of the
+// struct, each list and string after its length.
+func (s *Spec) sum() [32]byte {
+	w := canonical{Hash: sha256.New()}
+	w.text("smelt tokenizer 1")
+	w.text(string(s.Model))
+	w.text(s.Pre)
+	w.texts(s.Tokens)
+	w.number(len(s.Scores))
+	for _, v := range s.Scores {
+		w.word(math.Float32bits(v))
+	}
+	w.number(len(s.Types))
+	for _, v := range s.Types {
+		w.word(uint32(v))
+	}
+	w.texts(s.Merges)
+	w.ids([]int32{s.BOS, s.EOS, s.UNK, s.PAD})
+	w.ids(s.Stop)
+	for _, flag := range []bool{s.AddBOS, s.AddEOS, s.IgnoreMerges, s.NFC} {
+		w.word(map[bool]uint32{true: 1}[flag])
+	}
+	w.word(uint32(s.Prefix))
+	w.ids(s.StripLeft)
+	w.ids(s.StripRight)
+	w.flush()
+	return [32]byte(w.Sum(nil))
+}
+
+// canonical buffers what goes to the hash: a write per word would dominate.
+type canonical struct {
+	hash.Hash
+	buf []byte
+}
+
+func (w *canonical) flush() {
+	w.Write(w.buf)
+	w.buf = w.buf[:0]
+}
+
+func (w *canonical) word(v uint32) {
+	w.buf = binary.LittleEndian.AppendUint32(w.buf, v)
+	if len(w.buf) > 1<<15 {
+		w.flush()
+	}
+}
+
+func (w *canonical) number(n int) {
+	w.word(uint32(n))
+	w.word(uint32(uint64(n) >> 32))
+}
+
+func (w *canonical) text(s string) {
+	w.number(len(s))
+	w.buf = append(w.buf, s...)
+}
+
+func (w *canonical) texts(list []string) {
+	w.number(len(list))
+	for _, s := range list {
+		w.text(s)
+	}
+}
+
+func (w *canonical) ids(list []int32) {
+	w.number(len(list))
+	for _, id := range list {
+		w.word(uint32(id))
+	}
+}

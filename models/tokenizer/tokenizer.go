@@ -1,0 +1,98 @@
+package tokenizer
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+)
+
+// Tokenizer encodes and decodes by one vocabulary.
+type Tokenizer struct {
+	spec     Spec
+	types    []Type // by id, with the corrections of endings
+	stop     []int32
+	tables   func() *tables
+	specials func() *specials
+	hash     func() [32]byte
+}
+
+// New checks a vocabulary and makes it ready. It keeps the lists of s, which
+// must not change afterwards. Errors wrap [ErrSpec].
+func New(s Spec) (*Tokenizer, error) {
+	if err := s.validate(); err != nil {
+		return nil, fmt.Errorf("tokenizer: %w", err)
+	}
+	t := &Tokenizer{spec: s}
+	t.types, t.stop = endings(&s)
+	t.tables = sync.OnceValue(func() *tables { return newTables(&t.spec, t.types) })
+	t.specials = sync.OnceValue(func() *specials { return newSpecials(&t.spec, t.types) })
+	t.hash = sync.OnceValue(t.spec.sum)
+	return t, nil
+}
+
+// FromGGUF makes the tokenizer of a GGUF file; see [SpecFromGGUF].
+func FromGGUF(file Metadata) (*Tokenizer, error) {
+	s, err := SpecFromGGUF(file)
+	if err != nil {
+		return nil, fmt.Errorf("tokenizer: %w", err)
+	}
+	return New(s)
+}
+
+// FromHF makes the tokenizer of a Hugging Face folder from tokenizer.json and,
+// where they exist, tokenizer_config.json and generation_config.json.
+func FromHF(dir string) (*Tokenizer, error) {
+	var data [3][]byte
+	for i, name := range []string{"tokenizer.json", "tokenizer_config.json", "generation_config.json"} {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil && (i == 0 || !os.IsNotExist(err)) {
+			return nil, fmt.Errorf("tokenizer: %w", err)
+		}
+		data[i] = b
+	}
+	s, err := ParseHF(data[0], data[1])
+	if err != nil {
+		return nil, fmt.Errorf("tokenizer: %s: %w", dir, err)
+	}
+	if err := s.addGenerationConfig(data[2]); err != nil {
+		return nil, fmt.Errorf("tokenizer: %s: %w", dir, err)
+	}
+	return New(s)
+}
+
+// Spec is the vocabulary; its lists must not be changed.
+func (t *Tokenizer) Spec() Spec { return t.spec }
+
+// Len is the number of tokens. A model's logits may be longer (padded).
+func (t *Tokenizer) Len() int { return len(t.spec.Tokens) }
+
+// BOS is the token that a prompt starts with, if this model's do.
+func (t *Tokenizer) BOS() (id int32, ok bool) { return t.spec.BOS, t.spec.AddBOS }
+
+// EOS is the end token, or [None]. A generation may end with others: [Tokenizer.IsStop].
+func (t *Tokenizer) EOS() int32 { return t.spec.EOS }
+
+// StopIDs lists the tokens that end a generation, ascending.
+func (t *Tokenizer) StopIDs() []int32 { return slices.Clone(t.stop) }
+
+// IsStop reports whether a token ends a generation.
+func (t *Tokenizer) IsStop(id int32) bool {
+	_, ok := slices.BinarySearch(t.stop, id)
+	return ok
+}
+
+// Type says what a token is for; [Undefined] outside the vocabulary. A token
+// with a well-known control text, such as <|im_end|>, is [Control] even where the
+// file has it as something else, as in llama.cpp.
+func (t *Tokenizer) Type(id int32) Type {
+	if id < 0 || int(id) >= len(t.types) {
+		return Undefined
+	}
+	return t.types[id]
+}
+
+// Hash identifies the vocabulary with all its settings: SHA-256 over a
+// canonical form of the [Spec]. Two tokenizers with equal hashes give equal ids.
+func (t *Tokenizer) Hash() [32]byte { return t.hash() }
