@@ -1,0 +1,152 @@
+// Package hf reads the JSON files that describe a model in a Hugging Face folder:
+// config.json (the architecture) and generation_config.json (which tokens end a
+// text). Weights are the business of package safetensors, tokenizer.json that of
+// package tokenizer.
+//
+// [Config] has what the Llama and Qwen3 families need. A field that is there must
+// have the right JSON type and a sensible value, else the error names it; a field
+// that is absent gets the default that transformers gives it, or is an error where
+// every model has its own (sizes). Whether a family supports a value (an
+// activation, a kind of RoPE scaling) is for the family to say.
+//
+//	config, err := hf.Load("Qwen3-0.6B")
+//	fmt.Println(config.ModelType, config.NumHiddenLayers, config.StopTokenIDs())
+package hf
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// ErrMissing is wrapped when a required field is absent or null.
+var ErrMissing = errors.New("missing")
+
+// FieldError reports a field of a JSON file.
+type FieldError struct {
+	File  string
+	Field string // "hidden_size", "rope_scaling.factor", …
+	Err   error
+}
+
+func (e *FieldError) Error() string { return fmt.Sprintf("%s: %s: %v", e.File, e.Field, e.Err) }
+
+func (e *FieldError) Unwrap() error { return e.Err }
+
+const (
+	configName     = "config.json"
+	generationName = "generation_config.json"
+	// maxFile bounds what is read; files in use have a few kilobytes.
+	maxFile = 16 << 20
+)
+
+// Config is config.json. Names follow the file's.
+type Config struct {
+	Architectures         []string // of the classes in transformers: "LlamaForCausalLM"
+	ModelType             string   // "llama", "qwen3"
+	HiddenSize            int
+	NumHiddenLayers       int
+	NumAttentionHeads     int
+	NumKeyValueHeads      int // NumAttentionHeads where the file has none
+	HeadDim               int // where the file has none: 128 for qwen3, else HiddenSize/NumAttentionHeads
+	IntermediateSize      int
+	VocabSize             int
+	MaxPositionEmbeddings int
+	RMSNormEps            float64
+	RopeTheta             float64
+	RopeScaling           *RopeScaling // nil where positions are not scaled
+	TieWordEmbeddings     bool
+	AttentionBias         bool
+	MLPBias               bool
+	UseSlidingWindow      bool // as in the file; where it has only sliding_window, whether that is set
+	SlidingWindow         int  // 0 where the file has none
+	HiddenAct             string
+	TorchDType            string // "bfloat16", …; empty where the file has none
+	BOSTokenIDs           []int
+	EOSTokenIDs           []int
+	Generation            Generation // of generation_config.json, if there is one
+}
+
+// Generation is generation_config.json.
+type Generation struct {
+	BOSTokenIDs []int
+	EOSTokenIDs []int
+	PadTokenIDs []int
+}
+
+// RopeScaling says how rotary angles are changed for contexts longer than the
+// model was first trained on. The file calls it rope_scaling or, since
+// transformers 5, rope_parameters, whose kind "default" stands for none.
+type RopeScaling struct {
+	Kind    string             // rope_type (or type) as it is: "linear", "llama3", "yarn", "dynamic", "longrope", …
+	Numbers map[string]float64 // every field that is a number, by its name: "factor", "low_freq_factor", …
+	Raw     json.RawMessage    // the object as it is
+
+	file, field string
+}
+
+// Number returns a number that the kind needs; it must be positive.
+func (r *RopeScaling) Number(name string) (float64, error) {
+	x, ok := r.Numbers[name]
+	switch {
+	case !ok:
+		return 0, &FieldError{r.file, r.field + "." + name, fmt.Errorf("%w; kind %q needs it", ErrMissing, r.Kind)}
+	case x <= 0:
+		return 0, &FieldError{r.file, r.field + "." + name, fmt.Errorf("%v is not positive", x)}
+	}
+	return x, nil
+}
+
+// StopTokenIDs returns the tokens that end a text: those of
+// generation_config.json, else those of config.json.
+func (c *Config) StopTokenIDs() []int {
+	if len(c.Generation.EOSTokenIDs) > 0 {
+		return c.Generation.EOSTokenIDs
+	}
+	return c.EOSTokenIDs
+}
+
+// Load reads the files of a folder. The folder may lack generation_config.json.
+func Load(dir string) (*Config, error) {
+	path := filepath.Join(dir, configName)
+	text, err := readFile(path)
+	if err != nil {
+		return nil, err
+	}
+	c, err := ParseConfig(text, path)
+	if err != nil {
+		return nil, err
+	}
+	path = filepath.Join(dir, generationName)
+	text, err = readFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return c, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.Generation, err = ParseGeneration(text, path)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > maxFile {
+		return nil, fmt.Errorf("%s: more than %d bytes", path, maxFile)
+	}
+	return text, nil
+}
