@@ -31,6 +31,23 @@ func floats(in []*Value, i int, name string, rank int) (Type, error) {
 	return t, err
 }
 
+// matrix is tensor for weights of rank 2, which may be quantised.
+func matrix(in []*Value, i int, name string) (Type, error) {
+	t, err := tensor(in, i, name, 2)
+	if err == nil && !t.DType.IsFloat() && !t.DType.IsQuantised() {
+		err = fmt.Errorf("%s (%s) is %s, want a matrix of weights", name, in[i], t)
+	}
+	return t, err
+}
+
+// vector checks that operand i is a floating-point vector of n elements.
+func vector(in []*Value, i int, name string, n Dim) error {
+	if _, err := floats(in, i, name, 1); err != nil {
+		return err
+	}
+	return shapeIs(in[i], name, n)
+}
+
 // ints checks that operand i is an int32 tensor of exactly this shape.
 func ints(in []*Value, i int, name string, shape ...Dim) error {
 	want := TensorOf(I32, shape...)
@@ -126,7 +143,7 @@ func inferEmbed(in []*Value, _ any, _ Type) (Type, error) {
 	if err := ints(in, 0, "tokens", Var(T)); err != nil {
 		return Type{}, err
 	}
-	table, err := tensor(in, 1, "table", 2)
+	table, err := matrix(in, 1, "table")
 	if err != nil {
 		return Type{}, err
 	}
@@ -138,7 +155,7 @@ func inferLinear(in []*Value, _ any, _ Type) (Type, error) {
 	if err != nil {
 		return Type{}, err
 	}
-	w, err := tensor(in, 1, "weight", 2)
+	w, err := matrix(in, 1, "weight")
 	if err != nil {
 		return Type{}, err
 	}
@@ -153,7 +170,7 @@ func inferNorm(in []*Value, _ any, _ Type) (Type, error) {
 	if err != nil {
 		return Type{}, err
 	}
-	return x, shapeIs(in[1], "weight", x.Shape[len(x.Shape)-1])
+	return x, vector(in, 1, "weight", x.Shape[len(x.Shape)-1])
 }
 
 // inferReshape also serves cast, whose shape stays.
@@ -252,7 +269,7 @@ func checkFactors(in []*Value, i int, a RopeAttr) error {
 	if len(in) <= i {
 		return nil
 	}
-	return shapeIs(in[i], "factors", Const(a.Rotated/2))
+	return vector(in, i, "factors", Const(a.Rotated/2))
 }
 
 func inferCacheWrite(in []*Value, _ any, _ Type) (Type, error) {
@@ -401,13 +418,16 @@ func inferFusedLinear(in []*Value, attr any, _ Type) (Type, error) {
 	}
 	next := 1 + a.Weights
 	if a.Norm {
-		if err := shapeIs(in[next], "norm weight", x.Shape[len(x.Shape)-1]); err != nil {
+		if err := vector(in, next, "norm weight", x.Shape[len(x.Shape)-1]); err != nil {
 			return Type{}, err
 		}
 		next++
 	}
 	out := TensorOf(x.DType, withLast(x.Shape, Const(int(n)))...)
 	if a.Residual {
+		if _, err := floats(in, next, "residual", -1); err != nil {
+			return Type{}, err
+		}
 		if err := shapeIs(in[next], "residual", out.Shape...); err != nil {
 			return Type{}, err
 		}
@@ -460,10 +480,10 @@ func inferHeadNormWrite(in []*Value, attr any, _ Type) (Type, error) {
 		return Type{}, err
 	}
 	head := Const(in[1].Type.Cache.Head)
-	if err := shapeIs(in[4], "query norm", head); err != nil {
+	if err := vector(in, 4, "query norm", head); err != nil {
 		return Type{}, err
 	}
-	if err := shapeIs(in[5], "key norm", head); err != nil {
+	if err := vector(in, 5, "key norm", head); err != nil {
 		return Type{}, err
 	}
 	return t, checkFactors(in, 6, a.Rope)

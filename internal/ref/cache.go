@@ -1,0 +1,145 @@
+package ref
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/smelt-ml/smelt/internal/quant"
+	"github.com/smelt-ml/smelt/ir"
+)
+
+// Cache is one layer's KV cache: K and V are [blocks, KVHeads, Block, Head] each.
+type Cache struct {
+	ir.Cache
+	Blocks int
+	K, V   []float64
+}
+
+// NewCache returns an empty cache.
+func NewCache(c ir.Cache, blocks int) *Cache {
+	n := blocks * c.KVHeads * c.Block * c.Head
+	return &Cache{Cache: c, Blocks: blocks, K: make([]float64, n), V: make([]float64, n)}
+}
+
+// CachesFor returns an empty cache for each layer of a graph that has one.
+func CachesFor(f *ir.Func, blocks int) []*Cache {
+	caches := make([]*Cache, f.Layers())
+	for _, v := range f.Values {
+		if v.Op == ir.OpCache {
+			caches[v.Attr.(ir.CacheAttr).Layer] = NewCache(v.Type.Cache, blocks)
+		}
+	}
+	return caches
+}
+
+// Clone returns a copy, to run a second graph from the same state.
+func (c *Cache) Clone() *Cache {
+	n := *c
+	n.K, n.V = slices.Clone(c.K), slices.Clone(c.V)
+	return &n
+}
+
+// at returns where the row of a head lies in K and V.
+func (c *Cache) at(block, head, offset int) (from, to int) {
+	from = ((block*c.KVHeads+head)*c.Block + offset) * c.Head
+	return from, from + c.Head
+}
+
+// write stores one token's head; a negative slot is skipped.
+func (c *Cache) write(slot int32, head int, k, v []float64, round bool) error {
+	if slot < 0 {
+		return nil
+	}
+	if int(slot) >= c.Blocks*c.Block {
+		return fmt.Errorf("slot %d of a cache of %d blocks of %d", slot, c.Blocks, c.Block)
+	}
+	from, to := c.at(int(slot)/c.Block, head, int(slot)%c.Block)
+	for _, part := range [][2][]float64{{c.K[from:to], k}, {c.V[from:to], v}} {
+		copy(part[0], part[1])
+		if round {
+			if err := roundTo(c.DType, part[0]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// roundTo replaces a row by what its element type can hold of it.
+func roundTo(t ir.DType, row []float64) error {
+	wide := make([]float32, len(row))
+	for i, x := range row {
+		wide[i] = float32(x)
+	}
+	stored := make([]byte, t.Bytes(int64(len(row))))
+	if err := quant.Quantise(stored, wide, t); err != nil {
+		return err
+	}
+	if err := quant.Dequantise(wide, stored, t); err != nil {
+		return err
+	}
+	for i, x := range wide {
+		row[i] = float64(x)
+	}
+	return nil
+}
+
+// context is how the tokens of a step and their sequences hang together.
+type context struct {
+	positions, cuSeqlens, lens []int32
+	sequence                   []int // of each token
+}
+
+// context checks three inputs of a step, which start at operand i of v.
+func (r *run) context(v *ir.Value, i int) (context, error) {
+	c := context{positions: r.tensor(v, i).Ints, cuSeqlens: r.tensor(v, i+1).Ints, lens: r.tensor(v, i+2).Ints}
+	c.sequence = make([]int, len(c.positions))
+	if first, last := c.cuSeqlens[0], c.cuSeqlens[len(c.lens)]; first != 0 || int(last) != len(c.positions) {
+		return c, fmt.Errorf("%s run from %d to %d over %d tokens", ir.CuSeqlens, first, last, len(c.positions))
+	}
+	for b := range c.lens {
+		from, to := c.cuSeqlens[b], c.cuSeqlens[b+1]
+		if from > to || int(to) > len(c.positions) {
+			return c, fmt.Errorf("%s of sequence %d run from %d to %d", ir.CuSeqlens, b, from, to)
+		}
+		for t := from; t < to; t++ {
+			c.sequence[t] = b
+		}
+	}
+	return c, nil
+}
+
+// sees reports whether token t may look at key j of sequence b.
+func (c *context) sees(t, b, j int) bool {
+	return c.sequence[t] == b && j <= int(c.positions[t]) && j < int(c.lens[b])
+}
+
+// pages finds the keys of sequences in a cache.
+type pages struct {
+	cache    *Cache
+	lens     []int32
+	table    []int32 // [B,NB]
+	perTable int     // NB
+}
+
+// pages checks context_lens and block_table against the cache.
+func (r *run) pages(cache *Cache, lens, table *Tensor) (pages, error) {
+	p := pages{cache: cache, lens: lens.Ints, table: table.Ints, perTable: table.last()}
+	for b, n := range p.lens {
+		if n < 0 || int(n) > p.perTable*cache.Block {
+			return p, fmt.Errorf("%s of sequence %d is %d with %d blocks of %d", ir.ContextLens, b, n, p.perTable, cache.Block)
+		}
+		for i := range (int(n) + cache.Block - 1) / cache.Block {
+			if block := p.table[b*p.perTable+i]; block < 0 || int(block) >= cache.Blocks {
+				return p, fmt.Errorf("block %d of sequence %d is number %d of a cache of %d", i, b, block, cache.Blocks)
+			}
+		}
+	}
+	return p, nil
+}
+
+// key returns where key j of sequence b lies for a KV head.
+func (p *pages) key(b, j, head int) (from, to int) {
+	block := p.table[b*p.perTable+j/p.cache.Block]
+	return p.cache.at(int(block), head, j%p.cache.Block)
+}

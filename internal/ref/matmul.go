@@ -1,0 +1,69 @@
+package ref
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+)
+
+// dot returns Σ x·y, in four interleaved sums.
+func dot(x, y []float64) float64 {
+	y = y[:len(x)]
+	var s0, s1, s2, s3 float64
+	i := 0
+	for ; i+4 <= len(x); i += 4 {
+		s0 += x[i] * y[i]
+		s1 += x[i+1] * y[i+1]
+		s2 += x[i+2] * y[i+2]
+		s3 += x[i+3] * y[i+3]
+	}
+	for ; i < len(x); i++ {
+		s0 += x[i] * y[i]
+	}
+	return s0 + s1 + (s2 + s3)
+}
+
+// addScaled adds factor·x to y.
+func addScaled(y []float64, factor float64, x []float64) {
+	x = x[:len(y)]
+	for i := range y {
+		y[i] += factor * x[i]
+	}
+}
+
+// product2D writes x·wᵀ, [rows,n], into columns column … of a matrix out that is
+// width wide: x is [rows,k], w is [n,k].
+func product2D(out []float64, width, column int, x []float64, rows int, w []float64, n, k int) {
+	const strip = 64 // rows of w that stay in cache while all of x passes
+	parallel((n+strip-1)/strip, rows*strip*k, func(s int) {
+		for t := range rows {
+			xs := x[t*k : (t+1)*k]
+			to := out[t*width+column:]
+			for i := s * strip; i < min(n, (s+1)*strip); i++ {
+				to[i] = dot(xs, w[i*k:(i+1)*k])
+			}
+		}
+	})
+}
+
+// parallel calls work for each i below n, on several goroutines where the cost
+// of one call, in multiplications, makes that worth while.
+func parallel(n, cost int, work func(i int)) {
+	workers := min(runtime.GOMAXPROCS(0), n)
+	if workers < 2 || n*cost < 1<<16 {
+		for i := range n {
+			work(i)
+		}
+		return
+	}
+	var next atomic.Int64
+	var group sync.WaitGroup
+	for range workers {
+		group.Go(func() {
+			for i := next.Add(1) - 1; int(i) < n; i = next.Add(1) - 1 {
+				work(int(i))
+			}
+		})
+	}
+	group.Wait()
+}

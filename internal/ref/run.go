@@ -1,0 +1,193 @@
+package ref
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/smelt-ml/smelt/ir"
+)
+
+// Env is what a graph runs on.
+type Env struct {
+	Sizes  ir.Sizes
+	Inputs map[string][]int32 // per-step inputs by name
+	// Weight returns the elements of a weight, which Run does not change.
+	Weight func(name string) ([]float64, error)
+	Caches []*Cache // by layer; a graph that writes them changes them in place
+
+	// RoundCache stores what a cache write keeps in the cache's element type. The
+	// default keeps it exact.
+	RoundCache bool
+	// Watch, if set, sees every tensor as it is computed.
+	Watch func(v *ir.Value, t *Tensor)
+}
+
+// Tensor is a tensor under the sizes of one run, row-major. Data holds floats,
+// Ints int32.
+type Tensor struct {
+	Shape []int
+	Data  []float64
+	Ints  []int32
+}
+
+// last returns the innermost extent.
+func (t *Tensor) last() int { return t.Shape[len(t.Shape)-1] }
+
+// rows returns the product of the other extents.
+func (t *Tensor) rows() int {
+	n := 1
+	for _, d := range t.Shape[:len(t.Shape)-1] {
+		n *= d
+	}
+	return n
+}
+
+// row returns the i-th run of the innermost axis.
+func (t *Tensor) row(i int) []float64 { return t.Data[i*t.last() : (i+1)*t.last()] }
+
+// Outputs holds the results of a graph by name.
+type Outputs struct {
+	Tensors map[string]*Tensor
+	Caches  map[string]*Cache // those of Env, as the graph left them
+}
+
+// result is what one value computed: a tensor, a cache, or several of these.
+type result struct {
+	tensor *Tensor
+	cache  *Cache
+	elems  []result
+}
+
+// run is one execution of a graph.
+type run struct {
+	*Env
+	results []result // by ID
+}
+
+// maxElements bounds what one value may hold, 8 GiB.
+const maxElements = 1 << 30
+
+// Run verifies and executes a graph. After an error the caches may hold some of
+// the step's writes.
+func Run(f *ir.Func, env Env) (*Outputs, error) {
+	if err := f.Verify(); err != nil {
+		return nil, err
+	}
+	r := &run{Env: &env, results: make([]result, f.MaxID())}
+	uses := f.Uses()
+	for _, v := range f.Values {
+		if err := r.step(v); err != nil {
+			return nil, fmt.Errorf("%s: running %s: %w", f.Name, v.LongString(), err)
+		}
+		for _, a := range v.Args { // what nothing needs any more is garbage
+			if uses[a.ID]--; uses[a.ID] == 0 {
+				r.results[a.ID] = result{}
+			}
+		}
+	}
+	out := &Outputs{Tensors: make(map[string]*Tensor), Caches: make(map[string]*Cache)}
+	for _, named := range f.Results {
+		switch res := r.results[named.Value.ID]; {
+		case res.tensor != nil:
+			out.Tensors[named.Name] = res.tensor
+		case res.cache != nil:
+			out.Caches[named.Name] = res.cache
+		default:
+			return nil, fmt.Errorf("%s: result %q is a tuple", f.Name, named.Name)
+		}
+	}
+	return out, nil
+}
+
+func (r *run) step(v *ir.Value) error {
+	rule := rules[v.Op]
+	if rule == nil {
+		return errors.New("the interpreter has no rule for the op")
+	}
+	res, err := rule(r, v)
+	if err != nil {
+		return err
+	}
+	if t := res.tensor; t != nil {
+		if shape, err := r.shape(v.Type.Shape); err != nil {
+			return err
+		} else if !slices.Equal(shape, t.Shape) {
+			return fmt.Errorf("the result has shape %v, want %v", t.Shape, shape)
+		}
+		if r.Watch != nil {
+			r.Watch(v, t)
+		}
+	}
+	r.results[v.ID] = res
+	return nil
+}
+
+// shape gives symbolic extents their values.
+func (r *run) shape(s ir.Shape) ([]int, error) {
+	shape, n := make([]int, len(s)), int64(1)
+	for i, d := range s {
+		extent := d.Eval(&r.Sizes)
+		if extent < 0 || extent > maxElements {
+			return nil, fmt.Errorf("extent %s is %d", d, extent)
+		}
+		if n *= extent; n > maxElements {
+			return nil, fmt.Errorf("%s has more than %d elements", s, maxElements)
+		}
+		shape[i] = int(extent)
+	}
+	return shape, nil
+}
+
+// empty makes the tensor that a value's type asks for.
+func (r *run) empty(t ir.Type) (*Tensor, error) {
+	shape, err := r.shape(t.Shape)
+	if err != nil {
+		return nil, err
+	}
+	n := 1
+	for _, d := range shape {
+		n *= d
+	}
+	return &Tensor{Shape: shape, Data: make([]float64, n)}, nil
+}
+
+// tensor returns operand i, which Verify has found to be a tensor.
+func (r *run) tensor(v *ir.Value, i int) *Tensor { return r.results[v.Args[i].ID].tensor }
+
+// optional returns operand i, or nil where v has fewer.
+func (r *run) optional(v *ir.Value, i int) *Tensor {
+	if i >= len(v.Args) {
+		return nil
+	}
+	return r.tensor(v, i)
+}
+
+func (r *run) cache(v *ir.Value, i int) *Cache { return r.results[v.Args[i].ID].cache }
+
+// each makes the result of v and fills it by a function of its data.
+func (r *run) each(v *ir.Value, fill func(out *Tensor) error) (result, error) {
+	out, err := r.empty(v.Type)
+	if err != nil {
+		return result{}, err
+	}
+	return result{tensor: out}, fill(out)
+}
+
+// SizesFor returns the sizes that belong to a step's inputs. contextBound is
+// Smax; it must not be less than any context length.
+func SizesFor(inputs map[string][]int32, contextBound int) ir.Sizes {
+	var s ir.Sizes
+	s[ir.T] = int64(len(inputs[ir.Tokens]))
+	s[ir.B] = int64(len(inputs[ir.ContextLens]))
+	s[ir.R] = int64(len(inputs[ir.LogitRows]))
+	if s[ir.B] > 0 {
+		s[ir.NB] = int64(len(inputs[ir.BlockTable])) / s[ir.B]
+	}
+	s[ir.Smax] = int64(contextBound)
+	return s
+}
+
+// negInf marks scores that a token must not see.
+var negInf = math.Inf(-1)

@@ -1,0 +1,437 @@
+package ref
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/smelt-ml/smelt/ir"
+)
+
+// rules holds how each op is computed, indexed by op.
+var rules [ir.NumOps]func(r *run, v *ir.Value) (result, error)
+
+func init() {
+	rules = [ir.NumOps]func(r *run, v *ir.Value) (result, error){
+		ir.OpInput:      (*run).input,
+		ir.OpWeight:     (*run).weight,
+		ir.OpConst:      (*run).constant,
+		ir.OpCache:      (*run).cacheState,
+		ir.OpEmbed:      (*run).embed,
+		ir.OpLinear:     (*run).linear,
+		ir.OpRMSNorm:    (*run).rmsNorm,
+		ir.OpReshape:    (*run).reshape,
+		ir.OpCast:       (*run).reshape,
+		ir.OpTranspose:  (*run).transpose,
+		ir.OpSlice:      (*run).slice,
+		ir.OpConcat:     (*run).concat,
+		ir.OpRope:       (*run).rope,
+		ir.OpCacheWrite: (*run).cacheWrite,
+		ir.OpCacheRead:  (*run).cacheRead,
+		ir.OpRepeatKV:   (*run).repeatKV,
+		ir.OpMatmul:     (*run).matmul,
+		ir.OpScale:      (*run).scale,
+		ir.OpMask:       (*run).mask,
+		ir.OpSoftmax:    (*run).softmax,
+		ir.OpSiLU:       (*run).silu,
+		ir.OpMul:        (*run).mul,
+		ir.OpAdd:        (*run).add,
+		ir.OpGatherRows: (*run).gatherRows,
+		ir.OpSelect:     (*run).selectElem,
+
+		ir.OpSiLUMul:             (*run).siluMul,
+		ir.OpFusedLinear:         (*run).fusedLinear,
+		ir.OpAttention:           (*run).attention,
+		ir.OpRopeQKVWrite:        (*run).ropeQKVWrite,
+		ir.OpHeadNormRopeKVWrite: (*run).headNormRopeKVWrite,
+	}
+}
+
+func (r *run) input(v *ir.Value) (result, error) {
+	data, ok := r.Inputs[v.Name()]
+	if !ok {
+		return result{}, errors.New("the input is not given")
+	}
+	shape, err := r.shape(v.Type.Shape)
+	if err != nil {
+		return result{}, err
+	}
+	if n := product(shape); n != len(data) {
+		return result{}, fmt.Errorf("%d numbers are given for shape %v", len(data), shape)
+	}
+	return result{tensor: &Tensor{Shape: shape, Ints: data}}, nil
+}
+
+func (r *run) weight(v *ir.Value) (result, error) {
+	if r.Weight == nil {
+		return result{}, errors.New("no weights are given")
+	}
+	data, err := r.Weight(v.Name())
+	if err != nil {
+		return result{}, err
+	}
+	return r.given(v, data)
+}
+
+func (r *run) constant(v *ir.Value) (result, error) {
+	raw := v.Attr.(ir.ConstAttr).Data
+	if v.Type.DType == ir.I32 {
+		ints := make([]int32, len(raw)/4)
+		for i := range ints {
+			ints[i] = int32(binary.LittleEndian.Uint32([]byte(raw[4*i : 4*i+4])))
+		}
+		shape, err := r.shape(v.Type.Shape)
+		return result{tensor: &Tensor{Shape: shape, Ints: ints}}, err
+	}
+	one := NewWeights(func(string) (ir.DType, []byte, bool) { return v.Type.DType, []byte(raw), true })
+	data, err := one.Load(v.String())
+	if err != nil {
+		return result{}, err
+	}
+	return r.given(v, data)
+}
+
+func (r *run) given(v *ir.Value, data []float64) (result, error) {
+	shape, err := r.shape(v.Type.Shape)
+	if err == nil && product(shape) != len(data) {
+		err = fmt.Errorf("%d elements are given for shape %v", len(data), shape)
+	}
+	return result{tensor: &Tensor{Shape: shape, Data: data}}, err
+}
+
+func product(shape []int) int {
+	n := 1
+	for _, d := range shape {
+		n *= d
+	}
+	return n
+}
+
+func (r *run) cacheState(v *ir.Value) (result, error) {
+	layer := v.Attr.(ir.CacheAttr).Layer
+	if layer >= len(r.Caches) || r.Caches[layer] == nil {
+		return result{}, errors.New("the cache is not given")
+	}
+	c := r.Caches[layer]
+	if c.Cache != v.Type.Cache {
+		return result{}, fmt.Errorf("the cache given is %s", ir.StateOf(c.Cache))
+	}
+	return result{cache: c}, nil
+}
+
+func (r *run) embed(v *ir.Value) (result, error) {
+	tokens, table := r.tensor(v, 0).Ints, r.tensor(v, 1)
+	return r.each(v, func(out *Tensor) error {
+		for t, id := range tokens {
+			if id < 0 || int(id) >= table.Shape[0] {
+				return fmt.Errorf("token %d is %d in a vocabulary of %d", t, id, table.Shape[0])
+			}
+			copy(out.row(t), table.row(int(id)))
+		}
+		return nil
+	})
+}
+
+func (r *run) linear(v *ir.Value) (result, error) {
+	x, w := r.tensor(v, 0), r.tensor(v, 1)
+	return r.each(v, func(out *Tensor) error {
+		product2D(out.Data, out.last(), 0, x.Data, x.rows(), w.Data, w.Shape[0], w.Shape[1])
+		return nil
+	})
+}
+
+func (r *run) rmsNorm(v *ir.Value) (result, error) {
+	x, w, eps := r.tensor(v, 0), r.tensor(v, 1), v.Attr.(ir.NormAttr).Eps
+	return r.each(v, func(out *Tensor) error {
+		for i := range x.rows() {
+			normalise(out.row(i), x.row(i), w.Data, eps)
+		}
+		return nil
+	})
+}
+
+// normalise writes x / √(mean(x²)+eps) · w.
+func normalise(out, x, w []float64, eps float64) {
+	var sum float64
+	for _, a := range x {
+		sum += a * a
+	}
+	scale := 1 / math.Sqrt(sum/float64(len(x))+eps)
+	for i, a := range x {
+		out[i] = a * scale * w[i]
+	}
+}
+
+// reshape also serves cast: all floats are float64 here.
+func (r *run) reshape(v *ir.Value) (result, error) {
+	shape, err := r.shape(v.Type.Shape)
+	return result{tensor: &Tensor{Shape: shape, Data: r.tensor(v, 0).Data}}, err
+}
+
+func (r *run) transpose(v *ir.Value) (result, error) {
+	x, a := r.tensor(v, 0), v.Attr.(ir.TransposeAttr)
+	stride := [3]int{x.Shape[1] * x.Shape[2], x.Shape[2], 1}
+	s0, s1, s2 := stride[a.A], stride[a.B], stride[a.C]
+	return r.each(v, func(out *Tensor) error {
+		to := 0
+		for i := range out.Shape[0] {
+			for j := range out.Shape[1] {
+				for k := range out.Shape[2] {
+					out.Data[to] = x.Data[i*s0+j*s1+k*s2]
+					to++
+				}
+			}
+		}
+		return nil
+	})
+}
+
+func (r *run) slice(v *ir.Value) (result, error) {
+	x, a := r.tensor(v, 0), v.Attr.(ir.SliceAttr)
+	return r.each(v, func(out *Tensor) error {
+		for i := range x.rows() {
+			copy(out.row(i), x.row(i)[a.Start:a.End])
+		}
+		return nil
+	})
+}
+
+func (r *run) concat(v *ir.Value) (result, error) {
+	return r.each(v, func(out *Tensor) error {
+		for i := range out.rows() {
+			to := out.row(i)
+			for j := range v.Args {
+				to = to[copy(to, r.tensor(v, j).row(i)):]
+			}
+		}
+		return nil
+	})
+}
+
+func (r *run) rope(v *ir.Value) (result, error) {
+	x, positions := r.tensor(v, 0), r.tensor(v, 1).Ints
+	angles := newAngles(v.Attr.(ir.RopeAttr), r.optional(v, 2))
+	return r.each(v, func(out *Tensor) error {
+		heads := x.Shape[1]
+		for i := range x.rows() {
+			angles.rotate(out.row(i), x.row(i), positions[i/heads])
+		}
+		return nil
+	})
+}
+
+// angles rotates heads.
+type angles struct {
+	ir.RopeAttr
+	frequency []float64 // by pair
+}
+
+func newAngles(a ir.RopeAttr, factors *Tensor) angles {
+	frequency := make([]float64, a.Rotated/2)
+	for i := range frequency {
+		frequency[i] = a.FreqScale * math.Pow(a.Theta, -2*float64(i)/float64(a.Rotated))
+		if factors != nil {
+			frequency[i] /= factors.Data[i]
+		}
+	}
+	return angles{a, frequency}
+}
+
+// rotate writes the head x rotated to a position; out may be x.
+func (a *angles) rotate(out, x []float64, position int32) {
+	copy(out[a.Rotated:], x[a.Rotated:])
+	for i, f := range a.frequency {
+		first, second := i, i+a.Rotated/2
+		if a.Interleaved {
+			first, second = 2*i, 2*i+1
+		}
+		sin, cos := math.Sincos(float64(position) * f)
+		sin, cos = sin*a.Magnitude, cos*a.Magnitude
+		x0, x1 := x[first], x[second]
+		out[first], out[second] = x0*cos-x1*sin, x0*sin+x1*cos
+	}
+}
+
+func (r *run) cacheWrite(v *ir.Value) (result, error) {
+	cache, keys, values, slots := r.cache(v, 0), r.tensor(v, 1), r.tensor(v, 2), r.tensor(v, 3).Ints
+	for t, slot := range slots {
+		for h := range cache.KVHeads {
+			i := t*cache.KVHeads + h
+			if err := cache.write(slot, h, keys.row(i), values.row(i), r.RoundCache); err != nil {
+				return result{}, fmt.Errorf("token %d: %w", t, err)
+			}
+		}
+	}
+	return result{cache: cache}, nil
+}
+
+func (r *run) cacheRead(v *ir.Value) (result, error) {
+	cache := r.cache(v, 0)
+	p, err := r.pages(cache, r.tensor(v, 1), r.tensor(v, 2))
+	if err != nil {
+		return result{}, err
+	}
+	from := cache.K
+	if v.Attr.(ir.CacheReadAttr).Values {
+		from = cache.V
+	}
+	bound := int(r.Sizes[ir.Smax])
+	return r.each(v, func(out *Tensor) error {
+		for b, n := range p.lens {
+			if int(n) > bound {
+				return fmt.Errorf("%s of sequence %d is %d, over %s = %d", ir.ContextLens, b, n, ir.Smax, bound)
+			}
+			for j := range int(n) {
+				for h := range cache.KVHeads {
+					lo, hi := p.key(b, j, h)
+					copy(out.row((b*bound+j)*cache.KVHeads+h), from[lo:hi])
+				}
+			}
+		}
+		return nil
+	})
+}
+
+func (r *run) repeatKV(v *ir.Value) (result, error) {
+	x, n := r.tensor(v, 0), v.Attr.(ir.RepeatAttr).N
+	return r.each(v, func(out *Tensor) error {
+		for i := range out.rows() {
+			copy(out.row(i), x.row(i/n))
+		}
+		return nil
+	})
+}
+
+func (r *run) matmul(v *ir.Value) (result, error) {
+	a, b := r.tensor(v, 0), r.tensor(v, 1)
+	transposed := v.Attr.(ir.MatmulAttr).TransB
+	return r.each(v, func(out *Tensor) error {
+		batch, m, n, k := out.Shape[0], out.Shape[1], out.Shape[2], a.Shape[2]
+		parallel(batch, m*n*k, func(i int) {
+			lhs, rhs, to := a.Data[i*m*k:(i+1)*m*k], b.Data[i*n*k:(i+1)*n*k], out.Data[i*m*n:(i+1)*m*n]
+			for row := range m {
+				x, y := lhs[row*k:(row+1)*k], to[row*n:(row+1)*n]
+				if transposed {
+					for col := range n {
+						y[col] = dot(x, rhs[col*k:(col+1)*k])
+					}
+					continue
+				}
+				for j, factor := range x {
+					addScaled(y, factor, rhs[j*n:(j+1)*n])
+				}
+			}
+		})
+		return nil
+	})
+}
+
+// unary makes a rule of a function of one number.
+func (r *run) unary(v *ir.Value, f func(x float64) float64) (result, error) {
+	x := r.tensor(v, 0)
+	return r.each(v, func(out *Tensor) error {
+		for i, a := range x.Data {
+			out.Data[i] = f(a)
+		}
+		return nil
+	})
+}
+
+// binary makes a rule of a function of two numbers.
+func (r *run) binary(v *ir.Value, f func(x, y float64) float64) (result, error) {
+	x, y := r.tensor(v, 0), r.tensor(v, 1)
+	return r.each(v, func(out *Tensor) error {
+		for i, a := range x.Data {
+			out.Data[i] = f(a, y.Data[i])
+		}
+		return nil
+	})
+}
+
+func silu(x float64) float64 { return x / (1 + math.Exp(-x)) }
+
+func (r *run) scale(v *ir.Value) (result, error) {
+	by := v.Attr.(ir.ScaleAttr).Value
+	return r.unary(v, func(x float64) float64 { return x * by })
+}
+
+func (r *run) silu(v *ir.Value) (result, error) { return r.unary(v, silu) }
+
+func (r *run) mul(v *ir.Value) (result, error) {
+	return r.binary(v, func(x, y float64) float64 { return x * y })
+}
+
+func (r *run) add(v *ir.Value) (result, error) {
+	return r.binary(v, func(x, y float64) float64 { return x + y })
+}
+
+func (r *run) mask(v *ir.Value) (result, error) {
+	scores := r.tensor(v, 0)
+	c, err := r.context(v, 1)
+	if err != nil {
+		return result{}, err
+	}
+	bound := int(r.Sizes[ir.Smax])
+	return r.each(v, func(out *Tensor) error {
+		copy(out.Data, scores.Data)
+		for i := range out.rows() {
+			row, t := out.row(i), i%len(c.positions)
+			for column := range row {
+				if !c.sees(t, column/bound, column%bound) {
+					row[column] = negInf
+				}
+			}
+		}
+		return nil
+	})
+}
+
+func (r *run) softmax(v *ir.Value) (result, error) {
+	x := r.tensor(v, 0)
+	return r.each(v, func(out *Tensor) error {
+		for i := range x.rows() {
+			copy(out.row(i), x.row(i))
+			softmax(out.row(i))
+		}
+		return nil
+	})
+}
+
+// softmax normalises a row in place; one of only −∞ becomes zeros.
+func softmax(row []float64) {
+	top := negInf
+	for _, x := range row {
+		top = math.Max(top, x)
+	}
+	var sum float64
+	for i, x := range row {
+		if row[i] = 0; x != negInf {
+			row[i] = math.Exp(x - top)
+		}
+		sum += row[i]
+	}
+	if sum == 0 {
+		return
+	}
+	for i := range row {
+		row[i] /= sum
+	}
+}
+
+func (r *run) gatherRows(v *ir.Value) (result, error) {
+	x, rows := r.tensor(v, 0), r.tensor(v, 1).Ints
+	return r.each(v, func(out *Tensor) error {
+		for i, row := range rows {
+			if row < 0 || int(row) >= x.rows() {
+				return fmt.Errorf("row %d of %d", row, x.rows())
+			}
+			copy(out.row(i), x.row(int(row)))
+		}
+		return nil
+	})
+}
+
+func (r *run) selectElem(v *ir.Value) (result, error) {
+	return r.results[v.Args[0].ID].elems[v.Attr.(ir.SelectAttr).Index], nil
+}

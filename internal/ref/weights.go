@@ -1,0 +1,63 @@
+package ref
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/smelt-ml/smelt/internal/quant"
+	"github.com/smelt-ml/smelt/ir"
+)
+
+// Weights dequantises the tensors of a model when they are first asked for and
+// keeps them. Its Load is an [Env.Weight].
+type Weights struct {
+	source func(name string) (t ir.DType, data []byte, ok bool)
+	mu     sync.Mutex
+	kept   map[string][]float64
+}
+
+// NewWeights reads stored tensors from source.
+func NewWeights(source func(name string) (t ir.DType, data []byte, ok bool)) *Weights {
+	return &Weights{source: source, kept: make(map[string][]float64)}
+}
+
+// Load returns the elements of a tensor.
+func (w *Weights) Load(name string) ([]float64, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if x, ok := w.kept[name]; ok {
+		return x, nil
+	}
+	t, data, ok := w.source(name)
+	if !ok {
+		return nil, fmt.Errorf("there is no weight %q", name)
+	}
+	if t == ir.Invalid || t.BlockBytes() == 0 {
+		return nil, fmt.Errorf("weight %q has element type %s", name, t)
+	}
+	narrow := make([]float32, len(data)/t.BlockBytes()*t.BlockElems())
+	if err := quant.Dequantise(narrow, data, t); err != nil {
+		return nil, fmt.Errorf("weight %q: %w", name, err)
+	}
+	w.kept[name] = widen(narrow)
+	return w.kept[name], nil
+}
+
+// Of serves weights held as float32.
+func Of(weights map[string][]float32) func(name string) ([]float64, error) {
+	return func(name string) ([]float64, error) {
+		x, ok := weights[name]
+		if !ok {
+			return nil, fmt.Errorf("there is no weight %q", name)
+		}
+		return widen(x), nil
+	}
+}
+
+func widen(x []float32) []float64 {
+	out := make([]float64, len(x))
+	for i, v := range x {
+		out[i] = float64(v)
+	}
+	return out
+}
