@@ -1,0 +1,111 @@
+package models
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/samber/lo"
+
+	"github.com/smelt-ml/smelt/ir"
+)
+
+// Family is a model definition and what files call it.
+type Family struct {
+	Name string // general.architecture in GGUF files
+	HF   string // one of architectures in config.json
+
+	// Define writes the graph.
+	Define func(b *ir.Builder, c *Config)
+
+	// Interleaved says that GGUF files of the family have the two elements that
+	// RoPE rotates together side by side: llama.cpp's converter reorders the rows of
+	// attn_q and attn_k. Hugging Face folders keep them half a head apart.
+	Interleaved bool
+
+	// Tensors names each weight in a Hugging Face folder by its name in a GGUF
+	// file. # stands for the number of the layer.
+	Tensors map[string]string
+
+	// Ignorable lists, as patterns of path.Match, tensors that may lie in a file
+	// without use: what older converters computed ahead.
+	Ignorable []string
+}
+
+// families holds every family. A new one is a row here and a file beside this.
+var families = []Family{
+	{
+		Name: "llama", HF: "LlamaForCausalLM", Define: llama, Interleaved: true,
+		Tensors:   decoder(nil),
+		Ignorable: []string{"blk.*.attn_rot_embd.weight", "*.rotary_emb.inv_freq"},
+	},
+	{
+		Name: "qwen3", HF: "Qwen3ForCausalLM", Define: qwen3,
+		Tensors: decoder(map[string]string{
+			"blk.#.attn_q_norm.weight": "model.layers.#.self_attn.q_norm.weight",
+			"blk.#.attn_k_norm.weight": "model.layers.#.self_attn.k_norm.weight",
+		}),
+		Ignorable: []string{"*.rotary_emb.inv_freq"},
+	},
+}
+
+// decoder returns the names that decoder-only models share, and some more.
+func decoder(more map[string]string) map[string]string {
+	return lo.Assign(map[string]string{
+		"token_embd.weight":        "model.embed_tokens.weight",
+		"output_norm.weight":       "model.norm.weight",
+		"output.weight":            "lm_head.weight",
+		"blk.#.attn_norm.weight":   "model.layers.#.input_layernorm.weight",
+		"blk.#.attn_q.weight":      "model.layers.#.self_attn.q_proj.weight",
+		"blk.#.attn_k.weight":      "model.layers.#.self_attn.k_proj.weight",
+		"blk.#.attn_v.weight":      "model.layers.#.self_attn.v_proj.weight",
+		"blk.#.attn_output.weight": "model.layers.#.self_attn.o_proj.weight",
+		"blk.#.ffn_norm.weight":    "model.layers.#.post_attention_layernorm.weight",
+		"blk.#.ffn_gate.weight":    "model.layers.#.mlp.gate_proj.weight",
+		"blk.#.ffn_up.weight":      "model.layers.#.mlp.up_proj.weight",
+		"blk.#.ffn_down.weight":    "model.layers.#.mlp.down_proj.weight",
+	}, more)
+}
+
+// Families returns every family that Open knows.
+func Families() []Family { return slices.Clone(families) }
+
+// familyBy finds a family by one of its names, or says which there are.
+func familyBy(field string, nameOf func(Family) string, name string) (*Family, error) {
+	for i := range families {
+		if nameOf(families[i]) == name {
+			return &families[i], nil
+		}
+	}
+	known := lo.Map(families, func(f Family, _ int) string { return nameOf(f) })
+	return nil, configError("%s is %q; known are %s", field, name, strings.Join(known, ", "))
+}
+
+func ggufName(f Family) string { return f.Name }
+func hfName(f Family) string   { return f.HF }
+
+// canonical returns the GGUF name of a Hugging Face tensor of a model with that
+// many layers; one that has none keeps its own.
+func (f *Family) canonical(layers int) map[string]string {
+	names := make(map[string]string)
+	for to, from := range f.Tensors {
+		if !strings.Contains(from, "#") {
+			names[from] = to
+			continue
+		}
+		for i := range layers {
+			n := fmt.Sprint(i)
+			names[strings.ReplaceAll(from, "#", n)] = strings.ReplaceAll(to, "#", n)
+		}
+	}
+	return names
+}
+
+// ignores reports whether a tensor may lie in a file without use.
+func (f *Family) ignores(name string) bool {
+	return slices.ContainsFunc(f.Ignorable, func(pattern string) bool {
+		match, err := path.Match(pattern, name)
+		return err == nil && match
+	})
+}

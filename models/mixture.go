@@ -1,0 +1,128 @@
+package models
+
+import (
+	"sort"
+	"strings"
+
+	"github.com/samber/lo"
+
+	"github.com/smelt-ml/smelt/ir"
+)
+
+// mixture says which element type llama.cpp gives each tensor of a file that
+// people call by one type: llama_tensor_get_type of its quantiser, without an
+// importance matrix. Vectors are always F32.
+type mixture struct {
+	base     ir.DType // of matrices that nothing below names
+	fileType uint32   // general.file_type
+	// Exceptions, as functions of the layer; nil where there is none.
+	attnV, attnOutput, ffnDown func(layer int, c *Config) ir.DType
+}
+
+func always(t ir.DType) func(int, *Config) ir.DType { return func(int, *Config) ir.DType { return t } }
+
+// moreBits gives high where a layer is among the first or last eighth, or every
+// third in between.
+func moreBits(high, low ir.DType) func(int, *Config) ir.DType {
+	return func(i int, c *Config) ir.DType {
+		eighth := c.Layers / 8
+		if i < eighth || i >= 7*c.Layers/8 || (i-eighth)%3 == 2 {
+			return high
+		}
+		return low
+	}
+}
+
+func firstLayers(n func(c *Config) int, high, low ir.DType) func(int, *Config) ir.DType {
+	return func(i int, c *Config) ir.DType {
+		if i < n(c) {
+			return high
+		}
+		return low
+	}
+}
+
+var mixtures = map[string]mixture{
+	"f32":  {base: ir.F32, fileType: 0},
+	"f16":  {base: ir.F16, fileType: 1},
+	"bf16": {base: ir.BF16, fileType: 32},
+	"q8_0": {base: ir.Q8_0, fileType: 7},
+	"q4_0": {base: ir.Q4_0, fileType: 2},
+	"q4_1": {base: ir.Q4_1, fileType: 3},
+	"q5_0": {base: ir.Q5_0, fileType: 8},
+	"q5_1": {base: ir.Q5_1, fileType: 9},
+	"q6_k": {base: ir.Q6_K, fileType: 18},
+	"q2_k": {base: ir.Q2_K, fileType: 10,
+		attnV: func(_ int, c *Config) ir.DType {
+			if c.Heads/c.KVHeads >= 4 {
+				return ir.Q4_K
+			}
+			return ir.Q3_K
+		},
+		attnOutput: always(ir.Q3_K), ffnDown: always(ir.Q3_K)},
+	"q3_k_m": {base: ir.Q3_K, fileType: 12,
+		attnV:      firstLayers(func(*Config) int { return 2 }, ir.Q5_K, ir.Q4_K),
+		attnOutput: always(ir.Q4_K),
+		ffnDown:    firstLayers(func(c *Config) int { return c.Layers / 16 }, ir.Q5_K, ir.Q4_K)},
+	"q4_k_s": {base: ir.Q4_K, fileType: 14,
+		attnV:   firstLayers(func(*Config) int { return 4 }, ir.Q5_K, ir.Q4_K),
+		ffnDown: firstLayers(func(c *Config) int { return c.Layers / 8 }, ir.Q5_K, ir.Q4_K)},
+	"q4_k_m": {base: ir.Q4_K, fileType: 15, attnV: moreBits(ir.Q6_K, ir.Q4_K), ffnDown: moreBits(ir.Q6_K, ir.Q4_K)},
+	"q5_k_s": {base: ir.Q5_K, fileType: 16},
+	"q5_k_m": {base: ir.Q5_K, fileType: 17, attnV: moreBits(ir.Q6_K, ir.Q5_K), ffnDown: moreBits(ir.Q6_K, ir.Q5_K)},
+}
+
+// Types lists the names that Arch takes for the type of weights.
+func Types() []string {
+	names := lo.Keys(mixtures)
+	sort.Strings(names)
+	return names
+}
+
+func mixtureOf(name string) (mixture, error) {
+	m, ok := mixtures[strings.ToLower(name)]
+	if !ok {
+		return m, configError("no weight type is called %q; known are %s", name, strings.Join(Types(), ", "))
+	}
+	return m, nil
+}
+
+// dtype returns the type of a tensor of layer, which counts for tensors of layers only.
+func (m *mixture) dtype(name string, layer int, shape []int, c *Config) ir.DType {
+	if len(shape) < 2 {
+		return ir.F32
+	}
+	if !m.base.IsQuantised() {
+		return m.base
+	}
+	t := m.base
+	_, role, _ := strings.Cut(strings.TrimPrefix(name, "blk."), ".")
+	exception := map[string]func(int, *Config) ir.DType{
+		"attn_v.weight": m.attnV, "attn_output.weight": m.attnOutput, "ffn_down.weight": m.ffnDown,
+	}[role]
+	isHead := name == "output.weight" || name == "token_embd.weight" && c.Tied
+	switch {
+	case isHead && t != ir.Q8_0:
+		t = ir.Q6_K
+	case exception != nil:
+		t = exception(layer, c)
+	}
+	return fitting(t, shape[len(shape)-1])
+}
+
+// narrower gives the type that stands in where rows are no multiple of 256. For
+// Q2_K and Q3_K llama.cpp takes IQ4_NL, which has the size of Q4_0.
+var narrower = map[ir.DType]ir.DType{
+	ir.Q2_K: ir.Q4_0, ir.Q3_K: ir.Q4_0, ir.Q4_K: ir.Q5_0, ir.Q5_K: ir.Q5_1, ir.Q6_K: ir.Q8_0,
+}
+
+// fitting returns t, or what replaces it where a row is not a whole number of blocks.
+func fitting(t ir.DType, row int) ir.DType {
+	if other, ok := narrower[t]; ok && row%t.BlockElems() != 0 {
+		t = other
+	}
+	if row%t.BlockElems() != 0 {
+		return ir.F16
+	}
+	return t
+}

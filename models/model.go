@@ -1,0 +1,193 @@
+package models
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/models/tokenizer"
+)
+
+// Model is a model file, or the shape of one without weights. It implements
+// [ir.Weights].
+type Model struct {
+	Path   string // as given to Open, or arch:NAME
+	Config Config
+
+	family    *Family
+	tensors   []Tensor
+	index     map[string]int
+	tokenizer func() (*tokenizer.Tokenizer, error)
+	close     func() error
+}
+
+// Tensor is a stored weight. Rows are contiguous, in GGUF's block formats.
+type Tensor struct {
+	Name   string   // as in GGUF files
+	DType  ir.DType // ir.Invalid where we cannot read it; Stored tells its name
+	Stored string   // the element type as the file calls it
+	Shape  []int    // outermost extent first
+	File   string   // that holds it, "" without weights
+	Offset int64    // in File, in bytes
+	Data   []byte   // valid until Close, not to be written; nil without weights
+}
+
+// Elements returns the number of elements.
+func (t *Tensor) Elements() int64 {
+	n := int64(1)
+	for _, d := range t.Shape {
+		n *= int64(d)
+	}
+	return n
+}
+
+// Bytes returns the size of the stored form.
+func (t *Tensor) Bytes() int64 { return t.DType.Bytes(t.Elements()) }
+
+func newModel(path string, family *Family, config Config, tensors []Tensor) (*Model, error) {
+	if err := config.check(); err != nil {
+		return nil, err
+	}
+	m := &Model{Path: path, Config: config, family: family, tensors: tensors, index: make(map[string]int, len(tensors))}
+	for i, t := range tensors {
+		if first, ok := m.index[t.Name]; ok {
+			return nil, configError("tensor %q is in %s and in %s", t.Name, tensors[first].File, t.File)
+		}
+		m.index[t.Name] = i
+	}
+	return m, nil
+}
+
+// Close releases the file.
+func (m *Model) Close() error {
+	if m.close == nil {
+		return nil
+	}
+	return m.close()
+}
+
+// HasWeights tells a model from a mere shape.
+func (m *Model) HasWeights() bool { return m.close != nil }
+
+// Tensors lists the stored weights in the order of the file.
+func (m *Model) Tensors() []Tensor { return m.tensors }
+
+// Tensor returns a stored weight by name.
+func (m *Model) Tensor(name string) (*Tensor, bool) {
+	i, ok := m.index[name]
+	if !ok {
+		return nil, false
+	}
+	return &m.tensors[i], true
+}
+
+// Weight implements [ir.Weights].
+func (m *Model) Weight(name string, _ []int) (ir.DType, []int, bool) {
+	t, ok := m.Tensor(name)
+	if !ok {
+		return ir.Invalid, nil, false
+	}
+	return t.DType, t.Shape, true
+}
+
+// Data returns a weight's element type and bytes, as they are stored.
+func (m *Model) Data(name string) (ir.DType, []byte, bool) {
+	t, ok := m.Tensor(name)
+	if !ok || t.Data == nil {
+		return ir.Invalid, nil, false
+	}
+	return t.DType, t.Data, true
+}
+
+// ErrNoTokenizer is what a model without a vocabulary answers.
+var ErrNoTokenizer = errors.New("the model has no vocabulary")
+
+// Tokenizer makes the model's tokenizer.
+func (m *Model) Tokenizer() (*tokenizer.Tokenizer, error) {
+	if m.tokenizer == nil {
+		return nil, fmt.Errorf("%s: %w", m.Path, ErrNoTokenizer)
+	}
+	t, err := m.tokenizer()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", m.Path, err)
+	}
+	return t, nil
+}
+
+// TensorError lists tensors of a file that a model of its family does not have,
+// or that have a type we cannot read.
+type TensorError struct {
+	Surplus    []string // names
+	Unreadable []string // "name is IQ4_XS"
+}
+
+// Error lists everything, a line each.
+func (e *TensorError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d tensors of the file cannot be used:", len(e.Surplus)+len(e.Unreadable))
+	for _, name := range e.Surplus {
+		b.WriteString("\n  " + name + " is not part of such a model")
+	}
+	for _, text := range e.Unreadable {
+		b.WriteString("\n  " + text + ", a type that is not supported")
+	}
+	return b.String()
+}
+
+// Build returns the source graph. Tensors that do not fit are reported together,
+// as an [ir.WeightError], a [TensorError], or both. Block defaults to the context
+// that the model was trained for.
+func (m *Model) Build(opts ir.Options) (*ir.Func, error) {
+	if opts.Block == 0 {
+		opts.Block = m.Config.Context
+	}
+	asked := &askedFor{Model: m, names: make(map[string]bool)}
+	f, err := ir.Build(m.family.Name, asked, opts, func(b *ir.Builder) { m.family.Define(b, &m.Config) })
+	if err := errors.Join(err, m.misfits(asked.names)); err != nil {
+		return nil, fmt.Errorf("%s: %w", m.Path, err)
+	}
+	return f, nil
+}
+
+// askedFor notes which weights a definition binds.
+type askedFor struct {
+	*Model
+	names map[string]bool
+}
+
+// Weight answers for a tensor of a type we cannot read as if it were F32, so that
+// the definition goes on; misfits reports it.
+func (a *askedFor) Weight(name string, want []int) (ir.DType, []int, bool) {
+	t, shape, ok := a.Model.Weight(name, want)
+	if want != nil {
+		a.names[name] = true
+	}
+	if ok && !readable(t) {
+		t = ir.F32
+	}
+	return t, shape, ok
+}
+
+func readable(t ir.DType) bool { return t.IsFloat() || t.IsQuantised() }
+
+func (m *Model) misfits(asked map[string]bool) error {
+	var e TensorError
+	for i := range m.tensors {
+		switch t := &m.tensors[i]; {
+		case !asked[t.Name]:
+			spare := t.Name == "output.weight" && m.Config.Tied // a copy of the table
+			if !spare && !m.family.ignores(t.Name) {
+				e.Surplus = append(e.Surplus, t.Name)
+			}
+		case !readable(t.DType):
+			e.Unreadable = append(e.Unreadable, t.Name+" is "+t.Stored)
+		}
+	}
+	if len(e.Surplus)+len(e.Unreadable) == 0 {
+		return nil
+	}
+	slices.Sort(e.Surplus)
+	return &e
+}
