@@ -1,0 +1,135 @@
+package fusion
+
+import (
+	"slices"
+
+	"github.com/smelt-ml/smelt/ir"
+)
+
+// What each fused op stands for, in source ops. Products keep the precision of
+// the op that they replace; attention is computed in float, as cached keys and
+// values are read.
+func init() {
+	for op, build := range map[ir.Op]func(e *Emitter, v *ir.Value) []*ir.Value{
+		ir.OpSiLUMul:             decomposeSiLUMul,
+		ir.OpFusedLinear:         decomposeFusedLinear,
+		ir.OpAttention:           decomposeAttention,
+		ir.OpRopeQKVWrite:        decomposeRopeWrite,
+		ir.OpHeadNormRopeKVWrite: decomposeRopeWrite,
+	} {
+		ir.RegisterDecompose(op, func(f *ir.Func, v *ir.Value) ([]*ir.Value, error) {
+			return emit(f, v.Layer, func(e *Emitter) []*ir.Value { return build(e, v) })
+		})
+	}
+}
+
+// Decompose replaces the values that pick chooses by the source ops they stand
+// for and returns how many there were. The graph is in program order afterwards.
+func Decompose(f *ir.Func, pick func(v *ir.Value) bool) (int, error) {
+	with := make(map[*ir.Value]*ir.Value)
+	elements := make(map[*ir.Value][]*ir.Value)
+	n := 0
+	for _, v := range slices.Clone(f.Values) {
+		if parts, ok := elements[first(v.Args)]; ok && v.Op == ir.OpSelect {
+			with[v] = parts[v.Attr.(ir.SelectAttr).Index]
+			continue
+		}
+		if !pick(v) {
+			continue
+		}
+		n++
+		parts, err := v.Op.Decompose(f, v)
+		if err != nil {
+			return n, err
+		}
+		if elements[v] = parts; v.Type.Kind != ir.Tuple {
+			with[v] = parts[0]
+		}
+	}
+	if n == 0 {
+		return 0, nil
+	}
+	f.Values = slices.DeleteFunc(f.Values, func(v *ir.Value) bool { return with[v] != nil || elements[v] != nil })
+	f.Replace(with)
+	return n, f.Sort()
+}
+
+func first(args []*ir.Value) *ir.Value {
+	if len(args) == 0 {
+		return nil
+	}
+	return args[0]
+}
+
+func decomposeSiLUMul(e *Emitter, v *ir.Value) []*ir.Value {
+	t := v.Type.DType
+	return []*ir.Value{e.EmitAs(t, ir.OpMul, nil, e.EmitAs(t, ir.OpSiLU, nil, v.Args[0]), v.Args[1])}
+}
+
+func decomposeFusedLinear(e *Emitter, v *ir.Value) []*ir.Value {
+	a, t := v.Attr.(ir.LinearAttr), v.Type.DType
+	x, weights, rest := v.Args[0], v.Args[1:1+a.Weights], v.Args[1+a.Weights:]
+	if a.Norm {
+		x, rest = e.Emit(ir.OpRMSNorm, ir.NormAttr{Eps: a.Eps}, x, rest[0]), rest[1:]
+	}
+	parts := make([]*ir.Value, a.Weights)
+	for i, w := range weights {
+		parts[i] = e.EmitAs(t, ir.OpLinear, nil, x, w)
+	}
+	out := parts[0]
+	switch {
+	case a.SiLUPair:
+		out = e.EmitAs(t, ir.OpMul, nil, e.EmitAs(t, ir.OpSiLU, nil, parts[0]), parts[1])
+	case a.Weights > 1:
+		out = e.EmitAs(t, ir.OpConcat, nil, parts...)
+	}
+	if a.Residual {
+		out = e.EmitAs(t, ir.OpAdd, nil, rest[0], out)
+	}
+	return []*ir.Value{out}
+}
+
+func decomposeAttention(e *Emitter, v *ir.Value) []*ir.Value {
+	q, cache, positions, seqlens, lens, table := v.Args[0], v.Args[1], v.Args[2], v.Args[3], v.Args[4], v.Args[5]
+	heads, _ := q.Type.Shape[1].IsConst()
+	headsFirst := ir.TransposeAttr{A: 1, B: 0, C: 2}
+	read := func(values bool) *ir.Value {
+		x := e.Emit(ir.OpCacheRead, ir.CacheReadAttr{Values: values}, cache, lens, table)
+		if n := int(heads) / cache.Type.Cache.KVHeads; n > 1 {
+			x = e.Emit(ir.OpRepeatKV, ir.RepeatAttr{N: n}, x)
+		}
+		return e.Emit(ir.OpTranspose, headsFirst, x)
+	}
+	keys, values := read(false), read(true)
+	query := e.Emit(ir.OpTranspose, headsFirst, e.Cast(q, ir.F32))
+	scores := e.Emit(ir.OpMatmul, ir.MatmulAttr{TransB: true}, query, keys)
+	if scale := v.Attr.(ir.ScaleAttr); scale.Value != 1 {
+		scores = e.Emit(ir.OpScale, scale, scores)
+	}
+	weights := e.Emit(ir.OpSoftmax, nil, e.Emit(ir.OpMask, nil, scores, positions, seqlens, lens))
+	out := e.Emit(ir.OpTranspose, headsFirst, e.Emit(ir.OpMatmul, ir.MatmulAttr{}, weights, values))
+	return []*ir.Value{e.Cast(out, v.Type.DType)}
+}
+
+// decomposeRopeWrite serves both ops that rotate Q and K and write the cache.
+func decomposeRopeWrite(e *Emitter, v *ir.Value) []*ir.Value {
+	a := v.Attr.(ir.RopeWriteAttr)
+	qkv, cache, positions, slots, rest := v.Args[0], v.Args[1], v.Args[2], v.Args[3], v.Args[4:]
+	c := cache.Type.Cache
+	start := 0
+	take := func(heads int) *ir.Value {
+		end := start + heads*c.Head
+		x := e.Emit(ir.OpSlice, ir.SliceAttr{Start: start, End: end}, qkv)
+		start = end
+		return e.Reshape(x, ir.Var(ir.T), ir.Const(heads), ir.Const(c.Head))
+	}
+	q, k, value := take(a.Heads), take(c.KVHeads), take(c.KVHeads)
+	if v.Op == ir.OpHeadNormRopeKVWrite {
+		q = e.Emit(ir.OpRMSNorm, ir.NormAttr{Eps: a.Eps}, q, rest[0])
+		k = e.Emit(ir.OpRMSNorm, ir.NormAttr{Eps: a.Eps}, k, rest[1])
+		rest = rest[2:]
+	}
+	q = e.Emit(ir.OpRope, a.Rope, append([]*ir.Value{q, positions}, rest...)...)
+	k = e.Emit(ir.OpRope, a.Rope, append([]*ir.Value{k, positions}, rest...)...)
+	return []*ir.Value{q, e.Emit(ir.OpCacheWrite, nil, cache, k, value, slots)}
+}

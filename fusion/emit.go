@@ -1,0 +1,71 @@
+package fusion
+
+import (
+	"github.com/smelt-ml/smelt/ir"
+)
+
+// Emitter appends the values of a replacement to a graph, all in one layer. What
+// does not fit together ends the rewrite with an error: a rule or a decomposition
+// that is wrong, not an input.
+type Emitter struct {
+	f     *ir.Func
+	layer int
+}
+
+type emitError struct{ err error }
+
+// emit runs build. On an error the graph is as it was.
+func emit(f *ir.Func, layer int, build func(e *Emitter) []*ir.Value) (out []*ir.Value, err error) {
+	first := len(f.Values)
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case emitError:
+			f.Values, out, err = f.Values[:first], nil, r.err
+		default:
+			panic(r)
+		}
+	}()
+	return build(&Emitter{f, layer}), nil
+}
+
+// Emit appends a value whose type follows from its operands. Operands that are
+// nil, such as an optional capture that is missing, are left out.
+func (e *Emitter) Emit(op ir.Op, attr any, args ...*ir.Value) *ir.Value {
+	present := args[:0:0]
+	for _, a := range args {
+		if a != nil {
+			present = append(present, a)
+		}
+	}
+	v, err := e.f.Emit(op, attr, e.layer, present...)
+	if err != nil {
+		panic(emitError{err})
+	}
+	return v
+}
+
+// EmitAs is Emit with elements of another floating-point type.
+func (e *Emitter) EmitAs(t ir.DType, op ir.Op, attr any, args ...*ir.Value) *ir.Value {
+	v := e.Emit(op, attr, args...)
+	v.Type.DType = t
+	return v
+}
+
+// Reshape appends a reshape of x.
+func (e *Emitter) Reshape(x *ir.Value, shape ...ir.Dim) *ir.Value {
+	return e.f.Append(ir.OpReshape, ir.TensorOf(x.Type.DType, shape...), nil, e.layer, x)
+}
+
+// Cast appends a cast of x, unless it has that type.
+func (e *Emitter) Cast(x *ir.Value, t ir.DType) *ir.Value {
+	if x.Type.DType == t {
+		return x
+	}
+	return e.f.Append(ir.OpCast, ir.TensorOf(t, x.Type.Shape...), nil, e.layer, x)
+}
+
+// Select appends the element of a tuple.
+func (e *Emitter) Select(tuple *ir.Value, i int) *ir.Value {
+	return e.Emit(ir.OpSelect, ir.SelectAttr{Index: i}, tuple)
+}

@@ -1,0 +1,46 @@
+package fusion
+
+import "github.com/smelt-ml/smelt/ir"
+
+// HeadNormRopeKVWrite is RopeQKVWrite for models that normalise every head of Q
+// and K before they rotate it, such as Qwen3:
+//
+//	q      = rope(rms_norm(reshape(linear(x, wq)), nq), positions)
+//	k      = rope(rms_norm(reshape(linear(x, wk)), nk), positions)
+//	cache' = cache_write(cache, k, reshape(linear(x, wv)), slots)
+//
+// becomes
+//
+//	qkv       = fused_linear(x, wq, wk, wv)              [T, (H+2·KV)·D]
+//	q, cache' = head_norm_rope_kv_write(qkv, cache, positions, slots, nq, nk)
+//
+// One eps and one rotation serve Q and K.
+func HeadNormRopeKVWrite() *Rule {
+	p := newProjection()
+	nq, nk := Any(), Any()
+	normQ, normK := Op(ir.OpRMSNorm, p.q.heads, nq), Op(ir.OpRMSNorm, p.k.heads, nk)
+	q := Op(ir.OpRope, normQ, p.positions, p.factors)
+	k := Op(ir.OpRope, normK, p.positions, p.factors)
+	write := Op(ir.OpCacheWrite, p.cache, k, p.v.heads, p.slots)
+
+	return &Rule{
+		Name:   "head_norm_rope_kv_write",
+		Doc:    "RMSNorm of heads, RoPE and the KV cache write on Q, K and V that one product projects",
+		Anchor: write,
+		Joins:  []*Pat{q},
+		Yields: []*Pat{q, write},
+		Where: func(m Match) bool {
+			return p.fits(m) && m[q].Attr == m[k].Attr && m[normQ].Attr == m[normK].Attr
+		},
+		Build: func(e *Emitter, m Match) []*ir.Value {
+			attr := ir.RopeWriteAttr{
+				Rope:  m[q].Attr.(ir.RopeAttr),
+				Heads: p.queryHeads(m),
+				Eps:   m[normQ].Attr.(ir.NormAttr).Eps,
+			}
+			out := e.Emit(ir.OpHeadNormRopeKVWrite, attr, p.merge(e, m), m[p.cache], m[p.positions], m[p.slots],
+				m[nq], m[nk], m[p.factors])
+			return []*ir.Value{e.Select(out, 0), e.Select(out, 1)}
+		},
+	}
+}

@@ -1,0 +1,68 @@
+package fusion
+
+import "github.com/smelt-ml/smelt/ir"
+
+// KVReplicationElimination turns softmax attention over a cache, as a paper
+// writes it, into one op that maps each query head to its KV head instead of
+// copying KV heads until there are as many as query heads:
+//
+//	k = transpose(repeat_kv(cache_read(cache)))          [H, B·Smax, D]
+//	v = transpose(repeat_kv(cache_read(cache)))          [H, B·Smax, D]
+//	s = mask(scale(matmul(transpose(q), k)))             [H, T, B·Smax]
+//	o = transpose(matmul(softmax(s), v))                 [T, H, D]
+//
+// becomes
+//
+//	o = attention(q, cache, positions, cu_seqlens, context_lens, block_table)
+//
+// The scale may stand on the query, on the scores or on both; without any it is
+// 1. Where there are as many KV heads as query heads, repeat_kv may be missing.
+// K may be transposed by its axes rather than by matmul, and V by matmul.
+func KVReplicationElimination() *Rule {
+	q, cache := Any(), Any()
+	positions, seqlens, lens, table := Any(), Any(), Any(), Any()
+
+	readK, readV := Op(ir.OpCacheRead, cache, lens, table), Op(ir.OpCacheRead, cache, lens, table)
+	repeatK, repeatV := Maybe(ir.OpRepeatKV, readK), Maybe(ir.OpRepeatKV, readV)
+	heads, keys, values := Maybe(ir.OpScale, q), Op(ir.OpTranspose, repeatK), Op(ir.OpTranspose, repeatV)
+	turned := Op(ir.OpTranspose, heads)
+	query := Maybe(ir.OpScale, turned)
+	dot := Op(ir.OpMatmul, query, keys)
+	scores := Maybe(ir.OpScale, dot)
+	sum := Op(ir.OpMatmul, Op(ir.OpSoftmax, Op(ir.OpMask, scores, positions, seqlens, lens)), values)
+	out := Op(ir.OpTranspose, sum)
+
+	headsFirst := ir.TransposeAttr{A: 1, B: 0, C: 2}
+	headsFirstT := ir.TransposeAttr{A: 1, B: 2, C: 0}
+	// turnedFor tells whether what a matmul reads is [H, B·Smax, D] in effect, for
+	// a product that needs it transposed (K) or as it is (V).
+	turnedFor := func(read, matmul *ir.Value, transB bool) bool {
+		want := headsFirst
+		if matmul.Attr.(ir.MatmulAttr).TransB != transB {
+			want = headsFirstT
+		}
+		return read.Attr == want
+	}
+
+	return &Rule{
+		Name:   "kv_replication_elimination",
+		Doc:    "repeat_kv, q·kᵀ, scale, mask, softmax, ·v: one attention op that maps query heads to KV heads",
+		Anchor: out,
+		Yields: []*Pat{out},
+		Where: func(m Match) bool {
+			return m[readK].Attr == ir.CacheReadAttr{Values: false} && m[readV].Attr == ir.CacheReadAttr{Values: true} &&
+				m[turned].Attr == headsFirst && m[out].Attr == headsFirst &&
+				turnedFor(m[keys], m[dot], true) && turnedFor(m[values], m[sum], false)
+		},
+		Build: func(e *Emitter, m Match) []*ir.Value {
+			scale := 1.0
+			for _, s := range []*ir.Value{m[heads], m[query], m[scores]} {
+				if s != nil {
+					scale *= s.Attr.(ir.ScaleAttr).Value
+				}
+			}
+			return []*ir.Value{e.EmitAs(m[out].Type.DType, ir.OpAttention, ir.ScaleAttr{Value: scale},
+				m[q], m[cache], m[positions], m[seqlens], m[lens], m[table])}
+		},
+	}
+}

@@ -1,0 +1,85 @@
+package fusion
+
+import "github.com/smelt-ml/smelt/ir"
+
+// RopeQKVWrite projects Q, K and V in one product over three weights side by
+// side, and rotates Q and K and stores K and V in a second op:
+//
+//	q      = rope(reshape(linear(x, wq)), positions)
+//	k      = rope(reshape(linear(x, wk)), positions)
+//	cache' = cache_write(cache, k, reshape(linear(x, wv)), slots)
+//
+// becomes
+//
+//	qkv       = fused_linear(x, wq, wk, wv)              [T, (H+2·KV)·D]
+//	q, cache' = rope_qkv_write(qkv, cache, positions, slots)
+//
+// The query meets the cache write only in x: attention, which reads both, may
+// look like anything.
+func RopeQKVWrite() *Rule {
+	p := newProjection()
+	q, k := p.rotated(p.q), p.rotated(p.k)
+	write := Op(ir.OpCacheWrite, p.cache, k, p.v.heads, p.slots)
+
+	return &Rule{
+		Name:   "rope_qkv_write",
+		Doc:    "RoPE and the KV cache write on Q, K and V that one product projects",
+		Anchor: write,
+		Joins:  []*Pat{q},
+		Yields: []*Pat{q, write},
+		Where:  func(m Match) bool { return p.fits(m) && m[q].Attr == m[k].Attr },
+		Build: func(e *Emitter, m Match) []*ir.Value {
+			attr := ir.RopeWriteAttr{Rope: m[q].Attr.(ir.RopeAttr), Heads: p.queryHeads(m)}
+			out := e.Emit(ir.OpRopeQKVWrite, attr, p.merge(e, m), m[p.cache], m[p.positions], m[p.slots], m[p.factors])
+			return []*ir.Value{e.Select(out, 0), e.Select(out, 1)}
+		},
+	}
+}
+
+// projection is what the two rules that write the cache have in common: Q, K and
+// V as products of one x, split into heads.
+type projection struct {
+	x, positions, factors, cache, slots *Pat
+	q, k, v                             projected
+}
+
+type projected struct{ weight, linear, heads *Pat }
+
+func newProjection() *projection {
+	p := &projection{x: Any(), positions: Any(), factors: Optional(), cache: Any(), slots: Any()}
+	for _, part := range []*projected{&p.q, &p.k, &p.v} {
+		part.weight = Any()
+		part.linear = Op(ir.OpLinear, p.x, part.weight)
+		part.heads = Op(ir.OpReshape, part.linear)
+	}
+	return p
+}
+
+func (p *projection) rotated(part projected) *Pat {
+	return Op(ir.OpRope, part.heads, p.positions, p.factors)
+}
+
+// fits checks that Q, K and V are [T, heads, D] out of [T, heads·D], with a whole
+// number of query heads for each KV head.
+func (p *projection) fits(m Match) bool {
+	c := m[p.cache].Type.Cache
+	for _, part := range []projected{p.q, p.k, p.v} {
+		flat, heads := m[part.linear].Type.Shape, m[part.heads].Type.Shape
+		if len(flat) != 2 || len(heads) != 3 || flat[0] != heads[0] || heads[2] != ir.Const(c.Head) {
+			return false
+		}
+	}
+	n := p.queryHeads(m)
+	return n > 0 && n%c.KVHeads == 0
+}
+
+func (p *projection) queryHeads(m Match) int {
+	n, _ := m[p.q.heads].Type.Shape[1].IsConst()
+	return int(n)
+}
+
+// merge projects Q, K and V at once.
+func (p *projection) merge(e *Emitter, m Match) *ir.Value {
+	return e.EmitAs(m[p.q.linear].Type.DType, ir.OpFusedLinear, ir.LinearAttr{Weights: 3},
+		m[p.x], m[p.q.weight], m[p.k.weight], m[p.v.weight])
+}

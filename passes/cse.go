@@ -1,0 +1,50 @@
+package passes
+
+import (
+	"slices"
+
+	"github.com/smelt-ml/smelt/ir"
+)
+
+// maxArgs bounds the operands of any op.
+const maxArgs = 8
+
+// identity tells what a value computes; types are compared besides.
+type identity struct {
+	op   ir.Op
+	attr any
+	args [maxArgs]ir.ID
+}
+
+// cse computes equal values once: the first of them in program order stays. Ops
+// that replace a version of a cache are left alone.
+func cse(f *ir.Func, _ *ir.Target) (int, error) {
+	seen := make(map[identity][]*ir.Value, len(f.Values))
+	same := make(map[*ir.Value]*ir.Value)
+	for _, v := range f.Values {
+		key := identity{op: v.Op, attr: v.Attr}
+		for i, a := range v.Args {
+			if first := same[a]; first != nil {
+				a = first
+				v.Args[i] = first
+			}
+			key.args[i] = a.ID
+		}
+		if v.Op.Writes() >= 0 {
+			continue
+		}
+		i := slices.IndexFunc(seen[key], func(u *ir.Value) bool { return u.Type.Equal(v.Type) })
+		if i < 0 {
+			seen[key] = append(seen[key], v)
+			continue
+		}
+		same[v] = seen[key][i]
+	}
+	for i, r := range f.Results {
+		if first := same[r.Value]; first != nil {
+			f.Results[i].Value = first
+		}
+	}
+	f.Values = slices.DeleteFunc(f.Values, func(v *ir.Value) bool { return same[v] != nil })
+	return len(same), nil
+}

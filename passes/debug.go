@@ -1,0 +1,180 @@
+package passes
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/samber/lo"
+
+	"github.com/smelt-ml/smelt/ir"
+)
+
+// Debug says what to do about single passes. The zero value does nothing.
+type Debug struct {
+	Help  bool // the user asked which names there are: see WriteHelp
+	flags map[string]flags
+}
+
+type flags uint8
+
+const (
+	off_ flags = 1 << iota
+	dump_
+	time_
+	stats_
+)
+
+var flagNames = []struct {
+	name string
+	flag flags
+	doc  string
+}{
+	{"off", off_, "leave the pass out"},
+	{"dump", dump_, "print the graph after the pass"},
+	{"time", time_, "print how long the pass and the check after it took"},
+	{"stats", stats_, "print what the pass changed"},
+}
+
+// all is the name that stands for every pass.
+const all = "all"
+
+var (
+	// ErrUnknown is wrapped by errors about a name that is no pass or rule.
+	ErrUnknown = errors.New("unknown pass")
+	// ErrRequired is wrapped by errors about a pass that cannot be switched off.
+	ErrRequired = errors.New("the pass is required")
+)
+
+// ParseDebug reads a list of NAME/FLAG, separated by commas, or "help". NAME is a
+// pass, a fusion rule or "all"; FLAG is off, dump, time or stats. "all/off" leaves
+// out all that can be left out.
+func ParseDebug(text string) (Debug, error) {
+	d := Debug{flags: make(map[string]flags)}
+	for _, item := range strings.Split(text, ",") {
+		item = strings.TrimSpace(item)
+		switch item {
+		case "":
+			continue
+		case "help":
+			d.Help = true
+			continue
+		}
+		name, flagName, ok := strings.Cut(item, "/")
+		i := slices.IndexFunc(flagNames, func(f struct {
+			name string
+			flag flags
+			doc  string
+		}) bool {
+			return f.name == flagName
+		})
+		if !ok || i < 0 {
+			return Debug{}, fmt.Errorf("%q: want NAME/off, NAME/dump, NAME/time, NAME/stats or help", item)
+		}
+		f := flagNames[i].flag
+		if name != all {
+			if err := checkName(name, f == off_); err != nil {
+				return Debug{}, err
+			}
+			d.flags[name] |= f
+			continue
+		}
+		for _, p := range pipeline {
+			if f != off_ || !p.Required {
+				d.flags[p.Name] |= f
+			}
+		}
+	}
+	return d, nil
+}
+
+func (d Debug) has(name string, f flags) bool { return d.flags[name]&f != 0 }
+
+// print writes what the flags of a pass ask for.
+func (d Debug) print(w io.Writer, row Row, f *ir.Func) error {
+	var text strings.Builder
+	if d.has(row.Name, stats_) {
+		fmt.Fprintf(&text, "%s: %d changes, %d values\n", row.Name, row.Changes, row.Values)
+	}
+	if d.has(row.Name, time_) {
+		fmt.Fprintf(&text, "%s: %v, verify %v\n", row.Name, row.Elapsed, row.Verify)
+	}
+	if d.has(row.Name, dump_) {
+		fmt.Fprintf(&text, "# after %s\n%s", row.Name, f)
+	}
+	if text.Len() == 0 {
+		return nil
+	}
+	_, err := io.WriteString(w, text.String())
+	return err
+}
+
+// WriteHelp lists the passes, the rules and the flags, a line each.
+func WriteHelp(w io.Writer) error {
+	var text strings.Builder
+	section := func(title string, rules bool) {
+		fmt.Fprintf(&text, "%s:\n", title)
+		for _, p := range pipeline {
+			if p.Rule != rules {
+				continue
+			}
+			doc := p.Doc
+			if p.Required {
+				doc += " (required)"
+			}
+			fmt.Fprintf(&text, "  %-28s %s\n", p.Name, doc)
+		}
+	}
+	section("Passes", false)
+	section("Fusion rules", true)
+	text.WriteString("Flags, as NAME/FLAG[,…]; NAME may be all:\n")
+	for _, f := range flagNames {
+		fmt.Fprintf(&text, "  %-28s %s\n", f.name, f.doc)
+	}
+	_, err := io.WriteString(w, text.String())
+	return err
+}
+
+func checkNames(off []string) error {
+	for _, name := range off {
+		if err := checkName(name, true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkName reports names that are no pass, with the nearest that is, and passes
+// that cannot be switched off.
+func checkName(name string, off bool) error {
+	for _, p := range pipeline {
+		if p.Name == name {
+			if off && p.Required {
+				return fmt.Errorf("%s/off: %w", name, ErrRequired)
+			}
+			return nil
+		}
+	}
+	nearest := lo.MinBy(pipeline, func(a, b Pass) bool { return distance(name, a.Name) < distance(name, b.Name) })
+	return fmt.Errorf("%w %q; did you mean %s? (help lists all)", ErrUnknown, name, nearest.Name)
+}
+
+// distance is the number of single-letter edits between two names (Levenshtein).
+func distance(a, b string) int {
+	row := lo.RangeFrom(0, len(b)+1)
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,48 @@
+package passes
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/smelt-ml/smelt/fusion"
+	"github.com/smelt-ml/smelt/ir"
+)
+
+// ErrUnsupported is wrapped by the error about an op that the target lacks and
+// that is not made of others.
+var ErrUnsupported = errors.New("the target has no kernel")
+
+// legalise replaces fused ops that the target lacks by the source ops they stand
+// for, and reports source ops that it lacks.
+func legalise(f *ir.Func, t *ir.Target) (int, error) {
+	n, err := fusion.Decompose(f, func(v *ir.Value) bool { return !supported(t, v) && v.Op.CanDecompose() })
+	if err != nil {
+		return n, err
+	}
+	if n > 0 { // what stood side by side may now stand apart
+		if _, err := views(f, t); err != nil {
+			return n, err
+		}
+		f.Sweep()
+	}
+	for _, v := range f.Values {
+		if !supported(t, v) {
+			return n, fmt.Errorf("%s: %w for %s", t.Name, ErrUnsupported, v.LongString())
+		}
+	}
+	return n, nil
+}
+
+// supported reports whether the target computes v in one dispatch, or in none.
+func supported(t *ir.Target, v *ir.Value) bool {
+	switch v.Op {
+	case ir.OpReshape, ir.OpSelect:
+		return true
+	case ir.OpFusedLinear:
+		a := v.Attr.(ir.LinearAttr)
+		return t.Has(v.Op) && (!a.Norm || t.NormPrologue) && (!a.SiLUPair || t.SiLUPair)
+	case ir.OpAttention:
+		return t.Has(v.Op) && (t.MaxHead == 0 || int(v.Type.Shape.Last()) <= t.MaxHead)
+	}
+	return v.Op.IsLeaf() || t.Has(v.Op)
+}

@@ -1,0 +1,122 @@
+package passes
+
+import (
+	"slices"
+
+	"github.com/smelt-ml/smelt/ir"
+)
+
+// narrow computes activations in the target's type, Act, instead of float. Float
+// stay:
+//
+//   - the residual stream: embeddings, sums, products that add a residual,
+//   - results of the graph, logits above all,
+//   - attention spelled out in source ops: what is read from a cache, scores and
+//     their softmax.
+//
+// Kernels decide how far that reaches. Most read and write one type (RoPE, SiLU,
+// attention, moves, …), so their operands and results are chosen together;
+// products read one type and write another, so they end the reach; norms may
+// narrow and may not widen. No cast is ever needed.
+func narrow(f *ir.Func, t *ir.Target) (int, error) {
+	if t.Act == ir.F32 {
+		return 0, nil
+	}
+	p := precision{parent: make([]ir.ID, f.MaxID()), wide: make([]bool, f.MaxID())}
+	for id := range p.parent {
+		p.parent[id] = ir.ID(id)
+	}
+	for _, v := range f.Values {
+		p.constrain(v)
+	}
+	for _, r := range f.Results {
+		p.widen(r.Value)
+	}
+	for changed := true; changed; {
+		changed = false
+		for _, v := range slices.Backward(f.Values) {
+			if v.Op == ir.OpRMSNorm && p.isWide(v) && !p.isWide(v.Args[0]) {
+				p.widen(v.Args[0])
+				changed = true
+			}
+		}
+	}
+	changes := 0
+	for _, v := range f.Values {
+		if v.Op.IsLeaf() || p.isWide(v) {
+			continue
+		}
+		switch {
+		case v.Type.Kind == ir.Tensor && v.Type.DType == ir.F32:
+			v.Type.DType = t.Act
+			changes++
+		case v.Type.Kind == ir.Tuple:
+			v.Type.Elems = slices.Clone(v.Type.Elems)
+			for i, e := range v.Type.Elems {
+				if e.Kind == ir.Tensor && e.DType == ir.F32 {
+					v.Type.Elems[i].DType = t.Act
+					changes++
+				}
+			}
+		}
+	}
+	return changes, nil
+}
+
+// precision divides values into classes of one type each, by union and find, and
+// knows which classes stay float. Indexed by ID.
+type precision struct {
+	parent []ir.ID
+	wide   []bool
+}
+
+func (p *precision) class(v *ir.Value) ir.ID {
+	id := v.ID
+	for p.parent[id] != id {
+		p.parent[id] = p.parent[p.parent[id]]
+		id = p.parent[id]
+	}
+	return id
+}
+
+func (p *precision) isWide(v *ir.Value) bool { return p.wide[p.class(v)] }
+
+func (p *precision) widen(v *ir.Value) { p.wide[p.class(v)] = true }
+
+func (p *precision) join(v, u *ir.Value) {
+	a, b := p.class(v), p.class(u)
+	p.parent[b] = a
+	p.wide[a] = p.wide[a] || p.wide[b]
+}
+
+// constrain notes what v's kernels ask for.
+func (p *precision) constrain(v *ir.Value) {
+	switch v.Op {
+	case ir.OpEmbed, ir.OpCacheRead:
+		p.widen(v)
+	case ir.OpAdd, ir.OpMatmul, ir.OpMask, ir.OpSoftmax:
+		p.joinFloats(v)
+		p.widen(v)
+	case ir.OpReshape, ir.OpTranspose, ir.OpSlice, ir.OpConcat, ir.OpRope, ir.OpRepeatKV, ir.OpScale,
+		ir.OpSiLU, ir.OpMul, ir.OpSiLUMul, ir.OpGatherRows, ir.OpSelect:
+		p.joinFloats(v)
+	case ir.OpAttention, ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite:
+		p.join(v, v.Args[0])
+	case ir.OpCacheWrite:
+		p.join(v.Args[1], v.Args[2])
+	case ir.OpFusedLinear:
+		if v.Attr.(ir.LinearAttr).Residual {
+			p.widen(v)
+			p.widen(v.Args[len(v.Args)-1])
+		}
+	}
+}
+
+// joinFloats puts v and the activations it reads into one class.
+func (p *precision) joinFloats(v *ir.Value) {
+	for _, a := range v.Args {
+		if !a.Op.IsLeaf() && v.Type.Kind != ir.State {
+			p.join(v, a)
+		}
+	}
+}

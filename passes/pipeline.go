@@ -1,0 +1,117 @@
+package passes
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/smelt-ml/smelt/fusion"
+	"github.com/smelt-ml/smelt/ir"
+)
+
+// Pass is one row of the pipeline.
+type Pass struct {
+	Name     string
+	Doc      string // one line
+	Rule     bool   // a fusion rule
+	Required bool   // cannot be switched off
+	Level    int    // the lowest optimisation level that runs it
+
+	// run rewrites f and returns how many changes it made.
+	run func(f *ir.Func, t *ir.Target) (int, error)
+}
+
+// pipeline lists the passes in the order in which they run.
+var pipeline = []Pass{
+	// A dead reader would keep a rule from matching.
+	{Name: "dead_code", Doc: "remove values that no result depends on", Level: 1, Required: true, run: deadCode},
+	// One spelling for every rearrangement, so that rules need to know only one.
+	{Name: "views", Doc: "bring reshapes, transposes, slices and casts into one form", Level: 1, run: views},
+	// Equal operands become identical, which is what patterns compare.
+	{Name: "cse", Doc: "compute equal values once", Level: 1, run: cse},
+
+	fuse(fusion.KVReplicationElimination()),
+	// The rules that write the cache take the projections that gate_up,
+	// linear_residual and norm_prologue would take one by one.
+	fuse(fusion.HeadNormRopeKVWrite()),
+	fuse(fusion.RopeQKVWrite()),
+	fuse(fusion.SiLUMul()),
+	fuse(fusion.GateUp()),
+	fuse(fusion.LinearResidual()),
+	fuse(fusion.NormPrologue()),
+
+	// Rules leave behind what only the replaced values read.
+	{Name: "late_dead_code", Doc: "remove what fusion left behind", Level: 1, Required: true, run: deadCode},
+	// Precision is chosen for the ops that will run.
+	{Name: "narrow", Doc: "compute activations in the target's type where the residual stream does not need float", Level: 1, run: narrow},
+	// Whatever came before may have made an op that the target lacks.
+	{Name: "legalise", Doc: "replace ops that the target lacks by those it has", Required: true, run: legalise},
+}
+
+// order says why passes stand where they do. The pipeline is checked against it.
+var order = []struct{ first, then, why string }{
+	{"dead_code", "kv_replication_elimination", "a dead reader blocks a match"},
+	{"dead_code", "cse", "there is no use in comparing dead values"},
+	{"views", "cse", "equal rearrangements must be spelled alike to be found equal"},
+	{"views", "kv_replication_elimination", "the rule knows one transpose, not two in a row"},
+	{"views", "rope_qkv_write", "the rule knows one reshape between product and RoPE"},
+	{"views", "head_norm_rope_kv_write", "the rule knows one reshape between product and norm"},
+	{"cse", "kv_replication_elimination", "patterns compare inputs by identity"},
+	{"cse", "rope_qkv_write", "patterns compare inputs by identity"},
+	{"head_norm_rope_kv_write", "norm_prologue", "a norm that feeds Q, K and V apart cannot move into any of them"},
+	{"rope_qkv_write", "norm_prologue", "a norm that feeds Q, K and V apart cannot move into any of them"},
+	{"silu_mul", "gate_up", "gate_up starts from silu_mul"},
+	{"gate_up", "norm_prologue", "a norm that feeds gate and up apart cannot move into either"},
+	{"linear_residual", "norm_prologue", "the residual rule knows plain products only"},
+	{"norm_prologue", "late_dead_code", "rules leave operands behind"},
+	{"kv_replication_elimination", "narrow", "attention in float from cached values would hold its neighbours in float"},
+	{"norm_prologue", "narrow", "rules keep precision, they do not choose it"},
+	{"late_dead_code", "narrow", "a dead reader in float would hold its operands in float"},
+	{"narrow", "legalise", "what an op is replaced by depends on its precision"},
+}
+
+func init() {
+	if err := checkOrder(pipeline); err != nil {
+		panic("passes: " + err.Error())
+	}
+}
+
+// checkOrder compares a pipeline with the order constraints.
+func checkOrder(p []Pass) error {
+	at := func(name string) int {
+		return slices.IndexFunc(p, func(row Pass) bool { return row.Name == name })
+	}
+	for i, row := range p {
+		if at(row.Name) != i {
+			return fmt.Errorf("two passes are called %s", row.Name)
+		}
+	}
+	for _, c := range order {
+		first, then := at(c.first), at(c.then)
+		if first < 0 || then < 0 {
+			return fmt.Errorf("%s before %s: no such pass", c.first, c.then)
+		}
+		if first >= then {
+			return fmt.Errorf("%s must run before %s: %s", c.first, c.then, c.why)
+		}
+	}
+	if last := p[len(p)-1]; last.Name != "legalise" {
+		return fmt.Errorf("%s runs after legalise", last.Name)
+	}
+	return nil
+}
+
+// fuse makes a row of a rule.
+func fuse(r *fusion.Rule) Pass {
+	return Pass{Name: r.Name, Doc: r.Doc, Rule: true, Level: 1, run: func(f *ir.Func, t *ir.Target) (int, error) {
+		if !r.Serves(t) {
+			return 0, nil
+		}
+		n, err := fusion.Apply(f, r)
+		return n[0], err
+	}}
+}
+
+// Passes returns the rows of the pipeline in order.
+func Passes() []Pass { return slices.Clone(pipeline) }
+
+func deadCode(f *ir.Func, _ *ir.Target) (int, error) { return f.Sweep(), nil }
