@@ -184,7 +184,6 @@ func encodeQ6_K(dst []byte, src []float32) int {
 // giving each set of quants its least-squares scale. It reports false when an
 // element is out of range.
 func searchScale(x []float32, q []uint8) (float32, bool) {
-	const top = 32
 	x, q = x[:16], q[:16]
 	var amax, extremeBits uint32
 	for _, v := range x {
@@ -206,46 +205,82 @@ func searchScale(x []float32, q []uint8) (float32, bool) {
 		weight[j] = v * v
 		wx[j] = weight[j] * v
 	}
-	fit := func(inv float32) (xl, ll float32) {
-		for j, v := range x {
-			l := float32(max(-top, min(top-1, roundEven(inv*v))))
-			xl += float32(wx[j] * l)
-			ll += float32(float32(weight[j]*l) * l)
-		}
-		return
-	}
 	store := func(inv float32) {
 		for j, v := range x {
-			q[j] = uint8(max(-top, min(top-1, roundEven(inv*v))) + top)
+			q[j] = uint8(int32(quantum(inv*v)) + 32)
 		}
 	}
-	inv := -top / extreme
+	inv := -32 / extreme
 	store(inv)
-	xl, ll := fit(inv)
+	xl, ll, _, _ := fit(x, &weight, &wx, inv, 0)
 	if ll == 0 { // the weights underflow
 		return 0, true
 	}
 	scale := xl / ll
 	best := scale * xl
-	for i := -9; i <= 9; i++ {
-		if i == 0 {
-			continue
-		}
-		inv := -(top + float32(0.1*float32(i))) / extreme
-		if xl, ll := fit(inv); ll > 0 && float32(xl*xl) > best*ll {
+	try := func(inv, xl, ll float32) {
+		if ll > 0 && float32(xl*xl) > best*ll {
 			store(inv)
 			scale = xl / ll
 			best = scale * xl
 		}
 	}
+	for _, pair := range neighbours {
+		inv0, inv1 := -pair[0]/extreme, -pair[1]/extreme
+		xl0, ll0, xl1, ll1 := fit(x, &weight, &wx, inv0, inv1)
+		try(inv0, xl0, ll0)
+		try(inv1, xl1, ll1)
+	}
 	return scale, true
 }
 
+// neighbours are what the element of largest magnitude is mapped to, negated, in
+// the order of the search: 32 and nine steps of a tenth to both sides, in pairs.
+var neighbours = func() (out [9][2]float32) {
+	for i := range 18 {
+		step := i - 9
+		if step >= 0 {
+			step++ // 32 itself comes first
+		}
+		out[i/2][i%2] = 32 + float32(0.1*float32(step))
+	}
+	return
+}()
+
+// fit returns, for two inverse scales, the sums of weight·x·l and weight·l² over
+// the quants l. Two at a time let the processor overlap the chains of additions,
+// whose order is GGML's.
+func fit(x []float32, weight, wx *[16]float32, inv0, inv1 float32) (xl0, ll0, xl1, ll1 float32) {
+	for j, v := range x[:16] {
+		l0, l1 := quantum(inv0*v), quantum(inv1*v)
+		xl0 += float32(wx[j] * l0)
+		ll0 += float32(float32(weight[j]*l0) * l0)
+		xl1 += float32(wx[j] * l1)
+		ll1 += float32(float32(weight[j]*l1) * l1)
+	}
+	return
+}
+
+// quantum is f rounded as by roundEven and kept in [-32, 31].
+func quantum(f float32) float32 {
+	f = float32(f) + magic - magic
+	if f > 31 {
+		return 31
+	}
+	if f < -32 {
+		return -32
+	}
+	return f
+}
+
+// magic added to a float under 2^22 leaves no bits after the point, so that the
+// addition itself rounds to the nearest integer, ties to even.
+const magic = 0x1.8p23
+
 // roundEven rounds to the nearest integer, ties to even; |f| must be under 2^22.
-// The sum leaves no bits after the point, so the addition itself rounds.
+// The conversion keeps a product passed as f from being fused with the addition.
 func roundEven(f float32) int32 {
-	const magic = 0x1.8p23
-	return int32(math.Float32bits(f+magic)&0x7fffff) - 0x400000
+	return int32(math.Float32bits(float32(f)+magic)&0x7fffff) - 0x400000
 }
 
 func abs32(f float32) float32 { return math.Float32frombits(math.Float32bits(f) &^ (1 << 31)) }
