@@ -1,7 +1,6 @@
 package gguf
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/binary"
 	"errors"
@@ -232,7 +231,7 @@ func TestValueString(t *testing.T) {
 	}
 }
 
-// header starts a file by hand.
+// rawFile is a file made by hand, so that it can be wrong.
 type rawFile struct{ bytes.Buffer }
 
 func (r *rawFile) u32(x uint32) *rawFile { binary.Write(r, binary.LittleEndian, x); return r }
@@ -716,12 +715,10 @@ func ExampleWrite() {
 	weights := Source{Name: "output.weight", Type: TypeF32, Shape: []int64{2, 3}, Write: func(w io.Writer) error {
 		return binary.Write(w, binary.LittleEndian, []float32{1, 2, 3, 4, 5, 6})
 	}}
-	var out bytes.Buffer
-	if err := Write(bufio.NewWriter(&out), []KV{{"general.architecture", String("llama")}}, []Source{weights}); err != nil {
+	var file bytes.Buffer
+	if err := Write(&file, []KV{{"general.architecture", String("llama")}}, []Source{weights}); err != nil {
 		fmt.Println(err)
 	}
-	var file bytes.Buffer
-	_ = Write(&file, []KV{{"general.architecture", String("llama")}}, []Source{weights})
 	f, err := Parse(file.Bytes(), "tiny.gguf")
 	if err != nil {
 		fmt.Println(err)
