@@ -18,22 +18,38 @@ constant float lowest = -3.0e38f;
 constant constexpr uint slice = 128;
 constant constexpr uint stride = 136;
 
-// load_slice copies elements [d0, d0 + slice) of up to 32 rows of a cache, zeros for
-// keys from `keys` on: eight threads read one row.
+// finite tells numbers from infinities and NaN by their bits, which no compiler's
+// assumptions about mathematics remove.
+inline bool finite(float v) { return (as_type<uint>(v) & 0x7f800000u) != 0x7f800000u; }
+
+// load_slice copies elements [d0, d0 + slice) of 32 rows of a cache, zeros for keys from
+// `keys` on; eight threads read one row. A product of matrices would carry what is not
+// finite in one value to every token, with a probability of zero to those that do not
+// see it. So values take zeros in its place and a mark at their key; loading keys
+// clears the marks.
 template <typename A, typename C>
 inline void load_slice(device const C *cache, device const int *pages, uint first, uint keys, uint kv_head, uint head,
-                       uint d0, constant AttentionParams &p, uint tid, threadgroup A *tile) {
+                       uint d0, bool values, constant AttentionParams &p, uint tid, threadgroup A *tile,
+                       threadgroup uint *marks) {
     const uint width = min(slice, head - d0);
     for (uint r = tid / 8; r < 32; r += 16) {
         const uint key = first + r;
         threadgroup A *to = tile + r * stride;
+        if (!values && tid % 8 == 0)
+            marks[r] = 0;
         if (key < keys) {
             device const C *from =
                 cache + cache_row(uint(pages[key / p.block]), key % p.block, kv_head, p.kv_heads, p.block, head) + d0;
             for (uint d = tid % 8 * 4; d < width; d += 32) {
                 const vec<C, 4> v = *(device const vec<C, 4> *)(from + d);
-                for (uint j = 0; j < 4; j++)
-                    to[d + j] = A(v[j]);
+                for (uint j = 0; j < 4; j++) {
+                    A element = A(v[j]);
+                    if (values && !finite(float(element))) {
+                        element = A(0.0f);
+                        marks[r] = 1;
+                    }
+                    to[d + j] = element;
+                }
             }
         } else {
             for (uint d = tid % 8 * 4; d < width; d += 32) {
@@ -54,7 +70,11 @@ inline void load_slice(device const C *cache, device const int *pages, uint firs
 // tokens: their queries and outputs stay in its registers as 8 × 8 matrices, and four
 // lanes keep the statistics of each row. Scores are in units of log2. Threadgroup
 // memory: a slice of K or V (8.5 KB of halves, 17 KB of floats), the scores and
-// probabilities (4 KB) and the row factors (1 KB). Heads of up to 256, a multiple of 8.
+// probabilities (4 KB), the row factors (1 KB) and a mark for each key. Heads of up to
+// 256, a multiple of 8.
+//
+// A row that sees something not finite gets NaN for its total and zeros in the
+// matrices: the factors are a diagonal matrix, and rows must not meet through it.
 template <typename A, typename C>
 kernel void attention_tile(device const A *q [[buffer(0)]],              // [tokens, heads, head]
                            device const C *k_cache [[buffer(1)]],        // [blocks, kv_heads, block, head]
@@ -70,6 +90,7 @@ kernel void attention_tile(device const A *q [[buffer(0)]],              // [tok
     threadgroup A tile[32 * stride];
     threadgroup float score_rows[4 * 8 * 32];
     threadgroup float factor_rows[4 * 64];
+    threadgroup uint marks[32];
 
     const uint head = has_head ? fc_head : p.head;
     const uint q_head = group.y;
@@ -134,7 +155,7 @@ kernel void attention_tile(device const A *q [[buffer(0)]],              // [tok
         for (uint d0 = 0; d0 < 256; d0 += slice) {
             if (d0 >= head)
                 break;
-            load_slice(k_cache, pages, first, keys, kv_head, head, d0, p, tid, tile);
+            load_slice(k_cache, pages, first, keys, kv_head, head, d0, false, p, tid, tile, marks);
             threadgroup_barrier(mem_flags::mem_threadgroup);
             for (uint i = 0; i < slice / 8; i++) {
                 if (d0 + i * 8 >= head)
@@ -155,8 +176,13 @@ kernel void attention_tile(device const A *q [[buffer(0)]],              // [tok
         float peak = highest;
         for (uint j = 0; j < 8; j++) {
             weight[j] = scores[row * 32 + part + j] * (p.scale * 1.44269504f);
-            if (first + part + j < seen)
-                peak = max(peak, weight[j]);
+            if (first + part + j >= seen) {
+                weight[j] = lowest;
+            } else if (!finite(weight[j])) {
+                weight[j] = lowest;
+                total = NAN;
+            }
+            peak = max(peak, weight[j]);
         }
         peak = max(peak, simd_shuffle_xor(peak, 1));
         peak = max(peak, simd_shuffle_xor(peak, 2));
@@ -164,7 +190,7 @@ kernel void attention_tile(device const A *q [[buffer(0)]],              // [tok
         highest = peak;
         total *= keep;
         for (uint j = 0; j < 8; j++) {
-            weight[j] = first + part + j < seen ? exp2(weight[j] - peak) : 0.0f;
+            weight[j] = weight[j] > lowest ? exp2(weight[j] - peak) : 0.0f;
             total += weight[j];
             scores[row * 32 + part + j] = weight[j];
         }
@@ -179,8 +205,12 @@ kernel void attention_tile(device const A *q [[buffer(0)]],              // [tok
         for (uint d0 = 0; d0 < 256; d0 += slice) {
             if (d0 >= head)
                 break;
-            load_slice(v_cache, pages, first, keys, kv_head, head, d0, p, tid, tile);
+            load_slice(v_cache, pages, first, keys, kv_head, head, d0, true, p, tid, tile, marks);
             threadgroup_barrier(mem_flags::mem_threadgroup);
+            for (uint j = 0; j < 8; j++) {
+                if (marks[part + j] != 0 && weight[j] > 0.0f)
+                    total = NAN;
+            }
             for (uint i = 0; i < slice / 8; i++) {
                 if (d0 + i * 8 >= head)
                     break;
@@ -199,7 +229,7 @@ kernel void attention_tile(device const A *q [[buffer(0)]],              // [tok
 
     total += simd_shuffle_xor(total, 1);
     total += simd_shuffle_xor(total, 2);
-    const float norm = total > 0.0f ? 1.0f / total : 0.0f;
+    const float norm = total == 0.0f ? 0.0f : 1.0f / total;
     device A *to = out + (ulong(token) * p.heads + q_head) * head;
     for (uint d0 = 0; d0 < 256; d0 += 32) {
         if (d0 >= head)

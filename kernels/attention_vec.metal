@@ -149,7 +149,7 @@ kernel void attention_vec(device const A *q [[buffer(0)]],              // [toke
         norm += weight * totals[i];
         result += weight * rows[i][tid];
     }
-    if (norm > 0.0f)
+    if (norm != 0.0f)
         result /= norm;
     for (uint j = 0; j < 4; j++)
         out[at + tid * 4 + j] = A(result[j]);

@@ -160,7 +160,7 @@ var families = []family{
 		constants: "0 fc_head uint?", threadgroup: floats(8*MaxHead + 16), maxThreads: 256},
 	{name: "attention_tile", file: "attention_tile.metal", summary: "attention of 32 tokens at a time over the paged cache",
 		instances: double, args: attentionArgs, params: AttentionParams{}, paramsIndex: 8, constants: "0 fc_head uint?",
-		threadgroup: func(e []Element) int { return 32*136*e[0].Size() + 4*(4*8*32+4*64) }, maxThreads: 128},
+		threadgroup: func(e []Element) int { return 32*136*e[0].Size() + 4*(4*8*32+4*64+32) }, maxThreads: 128},
 	{name: "cache_write", file: "cache.metal", summary: "K and V of every token into its slot", instances: double,
 		args:   "0 k read $0; 1 v read $0; 2 slots read int; 3 k_cache write $1; 4 v_cache write $1",
 		params: CacheWriteParams{}, paramsIndex: 5, maxThreads: 64},
