@@ -23,8 +23,7 @@
 //     no result; what others read must be yielded,
 //   - the match is convex: no path leaves it and comes back, or the replacement
 //     would wait for itself,
-//   - all that goes away has one precision,
-//   - a version of a cache that the replacement replaces has no other reader.
+//   - all that goes away has one precision.
 //
 // The laws of patterns: the graph is matched from the anchor towards its
 // operands; operands of mul and add match in either order, with full backtracking

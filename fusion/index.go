@@ -85,9 +85,6 @@ func (g *index) admits(r *Rule, m Match) bool {
 		if !yielded(r, m, v) && g.escapes(v) {
 			return false
 		}
-		if i := v.Op.Writes(); i >= 0 && !g.inRegion(v.Args[i]) && g.escapes(v.Args[i]) {
-			return false
-		}
 	}
 	// With a single yield everything leaves through it, so that a way back would
 	// have been a cycle before.

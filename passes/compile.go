@@ -59,7 +59,7 @@ func Compile(f *ir.Func, target *ir.Target, opts Options) (*Report, error) {
 	start := time.Now()
 	off := slices.Clone(opts.Disabled)
 	for name := range opts.Debug.flags {
-		if opts.Debug.has(name, off_) {
+		if opts.Debug.has(name, offFlag) {
 			off = append(off, name)
 		}
 	}

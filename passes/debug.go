@@ -21,21 +21,23 @@ type Debug struct {
 type flags uint8
 
 const (
-	off_ flags = 1 << iota
-	dump_
-	time_
-	stats_
+	offFlag flags = 1 << iota
+	dumpFlag
+	timeFlag
+	statsFlag
 )
 
-var flagNames = []struct {
+type flagRow struct {
 	name string
 	flag flags
 	doc  string
-}{
-	{"off", off_, "leave the pass out"},
-	{"dump", dump_, "print the graph after the pass"},
-	{"time", time_, "print how long the pass and the check after it took"},
-	{"stats", stats_, "print what the pass changed"},
+}
+
+var flagNames = []flagRow{
+	{"off", offFlag, "leave the pass out"},
+	{"dump", dumpFlag, "print the graph after the pass"},
+	{"time", timeFlag, "print how long the pass and the check after it took"},
+	{"stats", statsFlag, "print what the pass changed"},
 }
 
 // all is the name that stands for every pass.
@@ -63,26 +65,20 @@ func ParseDebug(text string) (Debug, error) {
 			continue
 		}
 		name, flagName, ok := strings.Cut(item, "/")
-		i := slices.IndexFunc(flagNames, func(f struct {
-			name string
-			flag flags
-			doc  string
-		}) bool {
-			return f.name == flagName
-		})
+		i := slices.IndexFunc(flagNames, func(f flagRow) bool { return f.name == flagName })
 		if !ok || i < 0 {
 			return Debug{}, fmt.Errorf("%q: want NAME/off, NAME/dump, NAME/time, NAME/stats or help", item)
 		}
 		f := flagNames[i].flag
 		if name != all {
-			if err := checkName(name, f == off_); err != nil {
+			if err := checkName(name, f == offFlag); err != nil {
 				return Debug{}, err
 			}
 			d.flags[name] |= f
 			continue
 		}
 		for _, p := range pipeline {
-			if f != off_ || !p.Required {
+			if f != offFlag || !p.Required {
 				d.flags[p.Name] |= f
 			}
 		}
@@ -95,13 +91,13 @@ func (d Debug) has(name string, f flags) bool { return d.flags[name]&f != 0 }
 // print writes what the flags of a pass ask for.
 func (d Debug) print(w io.Writer, row Row, f *ir.Func) error {
 	var text strings.Builder
-	if d.has(row.Name, stats_) {
+	if d.has(row.Name, statsFlag) {
 		fmt.Fprintf(&text, "%s: %d changes, %d values\n", row.Name, row.Changes, row.Values)
 	}
-	if d.has(row.Name, time_) {
+	if d.has(row.Name, timeFlag) {
 		fmt.Fprintf(&text, "%s: %v, verify %v\n", row.Name, row.Elapsed, row.Verify)
 	}
-	if d.has(row.Name, dump_) {
+	if d.has(row.Name, dumpFlag) {
 		fmt.Fprintf(&text, "# after %s\n%s", row.Name, f)
 	}
 	if text.Len() == 0 {
@@ -157,7 +153,10 @@ func checkName(name string, off bool) error {
 			return nil
 		}
 	}
-	nearest := lo.MinBy(pipeline, func(a, b Pass) bool { return distance(name, a.Name) < distance(name, b.Name) })
+	nearest, ok := lo.Find(pipeline, func(p Pass) bool { return len(name) > 3 && strings.Contains(p.Name, name) })
+	if !ok {
+		nearest = lo.MinBy(pipeline, func(a, b Pass) bool { return distance(name, a.Name) < distance(name, b.Name) })
+	}
 	return fmt.Errorf("%w %q; did you mean %s? (help lists all)", ErrUnknown, name, nearest.Name)
 }
 

@@ -1,0 +1,230 @@
+package fusion_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	. "github.com/smelt-ml/smelt/fusion"
+	"github.com/smelt-ml/smelt/ir"
+)
+
+func parse(t *testing.T, body string) *ir.Func {
+	t.Helper()
+	f, err := ir.Parse(`func g fused {
+  v1 = input {name="tokens"} : i32[T]
+  v2 = weight {name="embd"} : f32[16,8]
+  v3 = embed v1 v2 : f32[T,8]
+  ` + body + "\n}\n")
+	require.NoError(t, err)
+	return f
+}
+
+// twice builds a rule with two roots that share x: scale(x) beside silu(x).
+func twice() *Rule {
+	x := Any()
+	a, b := Op(ir.OpSiLU, x), Op(ir.OpScale, x)
+	return &Rule{
+		Name: "twice", Anchor: a, Joins: []*Pat{b}, Yields: []*Pat{a, b},
+		Build: func(e *Emitter, m Match) []*ir.Value {
+			return []*ir.Value{e.Emit(ir.OpRepeatKV, ir.RepeatAttr{N: 1}, m[x]), e.Emit(ir.OpRepeatKV, ir.RepeatAttr{N: 1}, m[x])}
+		},
+	}
+}
+
+func TestConvexity(t *testing.T) {
+	body := `
+  v4 = reshape v3 : f32[T,2,4]
+  v5 = silu v4 : f32[T,2,4]
+  v6 = %s : f32[T,2,4]
+  v7 = %s : f32[T,2,4]
+  return "y" v7`
+	for name, c := range map[string]struct {
+		v6, v7 string
+		want   int
+	}{
+		"side by side":      {"scale v4 {value=2}", "mul v5 v6", 1},
+		"one after another": {"scale v5 {value=2}", "mul v5 v6", 0},
+	} {
+		f := parse(t, fmt.Sprintf(body, c.v6, c.v7))
+		n, err := Apply(f, twice())
+		require.NoError(t, err)
+		require.Equal(t, c.want, n[0], name)
+		require.NoError(t, f.Verify())
+	}
+
+	// Two roots that share two inputs; one input depends on the other root.
+	x, y := Any(), Any()
+	a, b := Op(ir.OpSiLU, x), Op(ir.OpMul, y, x)
+	rule := &Rule{Name: "roundabout", Anchor: a, Joins: []*Pat{b}, Yields: []*Pat{a, b},
+		Build: func(e *Emitter, m Match) []*ir.Value { return []*ir.Value{m[x], m[y]} }}
+	f := parse(t, `
+  v4 = silu v3 : f32[T,8]
+  v5 = scale v4 {value=2} : f32[T,8]
+  v6 = mul v5 v3 : f32[T,8]
+  return "y" v6`)
+	n, err := Apply(f, rule)
+	require.NoError(t, err)
+	require.Zero(t, n[0], "v5 is an operand and reads v4, which would go away")
+}
+
+// TestRanks applies a rule with two yields again and again where each match
+// depends on the one before, listed so that operands come late.
+func TestRanks(t *testing.T) {
+	f := parse(t, `
+  v4 = reshape v3 : f32[T,2,4]
+  v5 = silu v4 : f32[T,2,4]
+  v6 = silu v5 : f32[T,2,4]
+  v7 = silu v6 : f32[T,2,4]
+  v8 = scale v4 {value=2} : f32[T,2,4]
+  v9 = scale v5 {value=3} : f32[T,2,4]
+  v10 = scale v6 {value=4} : f32[T,2,4]
+  v11 = add v9 v8 : f32[T,2,4]
+  v12 = add v11 v10 : f32[T,2,4]
+  v13 = add v12 v7 : f32[T,2,4]
+  return "y" v13`)
+	n, err := Apply(f, twice())
+	require.NoError(t, err)
+	require.Equal(t, 3, n[0])
+	require.NoError(t, f.Verify())
+}
+
+func TestCaptures(t *testing.T) {
+	x := Any()
+	same := &Rule{Name: "same", Anchor: Op(ir.OpAdd, x, x)}
+	p, q := Op(ir.OpSiLU, Any()), Op(ir.OpSiLU, Any())
+	two := &Rule{Name: "two", Anchor: Op(ir.OpAdd, p, q)}
+	for name, c := range map[string]struct {
+		rule *Rule
+		body string
+		want int
+	}{
+		"a capture twice is one value":           {same, "v4 = silu v3 : f32[T,8]\n v5 = add v4 v4 : f32[T,8]\n return \"y\" v5", 1},
+		"a capture twice is not two values":      {same, "v4 = silu v3 : f32[T,8]\n v5 = add v4 v3 : f32[T,8]\n return \"y\" v5", 0},
+		"two op patterns are two values":         {two, "v4 = silu v3 : f32[T,8]\n v5 = silu v3 : f32[T,8]\n v6 = add v4 v5 : f32[T,8]\n return \"y\" v6", 1},
+		"two op patterns are not one value":      {two, "v4 = silu v3 : f32[T,8]\n v6 = add v4 v4 : f32[T,8]\n return \"y\" v6", 0},
+		"precision may not change inside":        {two, "v4 = silu v3 : f16[T,8]\n v5 = silu v3 : f16[T,8]\n v6 = add v4 v5 : f32[T,8]\n return \"y\" v6", 0},
+		"precision may change at the boundaries": {two, "v4 = cast v3 : f16[T,8]\n v5 = silu v4 : f32[T,8]\n v6 = silu v3 : f32[T,8]\n v7 = add v6 v5 : f32[T,8]\n return \"y\" v7", 1},
+	} {
+		f := parse(t, c.body)
+		rule := *c.rule
+		rule.Yields = []*Pat{rule.Anchor}
+		rule.Build = func(e *Emitter, m Match) []*ir.Value {
+			return []*ir.Value{e.Emit(ir.OpScale, ir.ScaleAttr{Value: 2}, f.Values[2])}
+		}
+		n, err := Apply(f, &rule)
+		require.NoError(t, err)
+		require.Equal(t, c.want, n[0], name)
+	}
+}
+
+func TestContextStays(t *testing.T) {
+	x := Any()
+	inner := Op(ir.OpSiLU, x)
+	outer := Op(ir.OpScale, inner)
+	rule := &Rule{
+		Name: "under a scale", Anchor: outer, Yields: []*Pat{inner},
+		Build: func(e *Emitter, m Match) []*ir.Value { return []*ir.Value{m[x]} },
+	}
+	f := parse(t, `
+  v4 = silu v3 : f32[T,8]
+  v5 = scale v4 {value=2} : f32[T,8]
+  v6 = add v5 v4 : f32[T,8]
+  return "y" v6
+  return "z" v5`)
+	n, err := Apply(f, rule)
+	require.NoError(t, err)
+	require.Equal(t, 1, n[0])
+	require.NoError(t, f.Verify())
+	require.Equal(t, map[ir.Op]int{ir.OpInput: 1, ir.OpWeight: 1, ir.OpEmbed: 1, ir.OpScale: 1, ir.OpAdd: 1}, f.OpCounts())
+}
+
+func TestEarlierRulesWin(t *testing.T) {
+	x := Any()
+	rule := func(name string) *Rule {
+		p := Op(ir.OpSiLU, x)
+		return &Rule{Name: name, Anchor: p, Yields: []*Pat{p},
+			Build: func(e *Emitter, m Match) []*ir.Value { return []*ir.Value{m[x]} }}
+	}
+	f := parse(t, "v4 = silu v3 : f32[T,8]\n return \"y\" v4")
+	n, err := Apply(f, rule("first"), rule("second"))
+	require.NoError(t, err)
+	require.Equal(t, []int{1, 0}, n)
+}
+
+func TestLayers(t *testing.T) {
+	f := parse(t, "v4 = silu v3 : f32[T,8] @7\n v5 = mul v4 v3 : f32[T,8] @7\n return \"y\" v5")
+	_, err := Apply(f, SiLUMul())
+	require.NoError(t, err)
+	require.Equal(t, 7, f.Result("y").Layer)
+}
+
+func TestWrongRules(t *testing.T) {
+	x := Any()
+	p := Op(ir.OpSiLU, x)
+	for want, build := range map[string]func(e *Emitter, m Match) []*ir.Value{
+		"never settles":         func(e *Emitter, m Match) []*ir.Value { return []*ir.Value{e.Emit(ir.OpSiLU, nil, m[x])} },
+		"reads a value that it": func(e *Emitter, m Match) []*ir.Value { return []*ir.Value{e.Emit(ir.OpScale, ir.ScaleAttr{}, m[p])} },
+		"in place of": func(e *Emitter, m Match) []*ir.Value {
+			return []*ir.Value{e.Reshape(m[x], ir.Var(ir.T), ir.Const(2), ir.Const(4))}
+		},
+		"0 values where 1":        func(e *Emitter, m Match) []*ir.Value { return nil },
+		"takes 2 operands, not 1": func(e *Emitter, m Match) []*ir.Value { return []*ir.Value{e.Emit(ir.OpMul, nil, m[x])} },
+		"element 3 of f32[T,8]":   func(e *Emitter, m Match) []*ir.Value { return []*ir.Value{e.Select(m[x], 3)} },
+	} {
+		f := parse(t, "v4 = silu v3 : f32[T,8]\n return \"y\" v4")
+		_, err := Apply(f, &Rule{Name: "wrong", Anchor: p, Yields: []*Pat{p}, Build: build})
+		require.ErrorContains(t, err, want)
+		require.ErrorContains(t, err, "wrong at v")
+	}
+}
+
+func TestDecomposeNothing(t *testing.T) {
+	f := parse(t, "v4 = silu v3 : f32[T,8]\n return \"y\" v4")
+	_, err := Decompose(f, func(v *ir.Value) bool { return v.Op == ir.OpSiLU })
+	require.ErrorContains(t, err, "not made of other ops")
+	for op := ir.OpInput; int(op) < ir.NumOps; op++ {
+		require.Equal(t, op.Stage() == ir.Fused, op.CanDecompose(), op)
+	}
+}
+
+// A rule that drops a scale by one.
+func ExampleApply() {
+	x := Any()
+	scale := Op(ir.OpScale, x)
+	rule := &Rule{
+		Name:   "unit_scale",
+		Anchor: scale,
+		Yields: []*Pat{scale},
+		Where:  func(m Match) bool { return m[scale].Attr == ir.ScaleAttr{Value: 1} },
+		Build:  func(_ *Emitter, m Match) []*ir.Value { return []*ir.Value{m[x]} },
+	}
+	f, err := ir.Parse(`
+func example source {
+  v1 = input {name="tokens"} : i32[T]
+  v2 = weight {name="embd"} : f32[16,8]
+  v3 = embed v1 v2 : f32[T,8]
+  v4 = scale v3 {value=1} : f32[T,8]
+  v5 = silu v4 : f32[T,8]
+  return "y" v5
+}`)
+	if err != nil {
+		panic(err)
+	}
+	counts, err := Apply(f, rule)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(counts)
+	fmt.Print(f)
+	// Output:
+	// [1]
+	// func example source {
+	//   v1 = input {name="tokens"} : i32[T]
+	//   v2 = weight {name="embd"} : f32[16,8]
+	//   v3 = embed v1 v2 : f32[T,8]
+	//   v5 = silu v3 : f32[T,8]
+	//   return "y" v5
+	// }
+}

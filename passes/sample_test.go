@@ -1,0 +1,241 @@
+package passes_test
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/internal/ref"
+	"github.com/smelt-ml/smelt/ir"
+)
+
+// sample is the shape of a decoder to build for a test.
+type sample struct {
+	layers, heads, kv, head, width, ffn, vocab int
+
+	headNorm, factors bool
+	repeat            bool // write repeat_kv even where it repeats once
+	scaleQuery        bool // scale the query rather than the scores
+	swap              bool // operands of add and mul the other way round
+	wordy             bool // views that cancel out, values computed twice
+	rope              ir.RopeAttr
+	tied              bool
+}
+
+var (
+	tinyQwen  = sample{layers: 2, heads: 4, kv: 2, head: 4, width: 12, ffn: 20, vocab: 11, headNorm: true, rope: rotation(4, false), tied: true}
+	tinyLlama = sample{layers: 2, heads: 4, kv: 1, head: 6, width: 12, ffn: 20, vocab: 11, factors: true, rope: rotation(4, true)}
+	qwen06b   = sample{layers: 28, heads: 16, kv: 8, head: 128, width: 1024, ffn: 3072, vocab: 151936, headNorm: true, rope: rotation(128, false), tied: true}
+)
+
+func rotation(n int, interleaved bool) ir.RopeAttr {
+	return ir.RopeAttr{Rotated: n, Interleaved: interleaved, Theta: 1e4, FreqScale: 1, Magnitude: 1}
+}
+
+// randomSample draws a shape and a way of writing it down.
+func randomSample(r *rand.Rand) sample {
+	coin := func() bool { return r.IntN(2) == 0 }
+	s := sample{
+		layers: 1 + r.IntN(2), kv: 1 + r.IntN(3), head: 2 + 2*r.IntN(4), width: 4 + r.IntN(12), ffn: 5 + r.IntN(20), vocab: 5 + r.IntN(20),
+		headNorm: coin(), factors: coin(), repeat: coin(), scaleQuery: coin(), swap: coin(), wordy: coin(), tied: coin(),
+	}
+	s.heads = s.kv * (1 + r.IntN(3))
+	s.rope = rotation(2+2*r.IntN(s.head/2), coin())
+	return s
+}
+
+type anyWeights struct{}
+
+func (anyWeights) Weight(_ string, want []int) (ir.DType, []int, bool) { return ir.F32, want, true }
+
+const blockSlots = 4
+
+func (s sample) build(tb testing.TB) *ir.Func {
+	f, err := ir.Build("sample", anyWeights{}, ir.Options{Block: blockSlots}, s.define)
+	require.NoError(tb, err)
+	return f
+}
+
+func (s sample) define(b *ir.Builder) {
+	commute := func(op func(x, y *ir.Value) *ir.Value, x, y *ir.Value) *ir.Value {
+		if s.swap {
+			return op(y, x)
+		}
+		return op(x, y)
+	}
+	turn := func(x *ir.Value) *ir.Value {
+		if s.wordy { // two transposes for one
+			return b.Transpose(b.Transpose(x, [3]int{1, 2, 0}), [3]int{0, 2, 1})
+		}
+		return b.Transpose(x, [3]int{1, 0, 2})
+	}
+	const eps = 1e-6
+	table := b.Weight("embd", s.vocab, s.width)
+	var factors *ir.Value
+	if s.factors {
+		data := make([]float32, s.rope.Rotated/2)
+		for i := range data {
+			data[i] = 1 + float32(i)/2
+		}
+		factors = b.Const(data)
+	}
+	x := b.Embed(b.Input(ir.Tokens), table)
+	for i := range s.layers {
+		b.Layer(i, func() {
+			weight := func(name string, shape ...int) *ir.Value { return b.Weight(fmt.Sprintf("%d.%s", i, name), shape...) }
+			norm := b.RMSNorm(x, weight("attn_norm", s.width), eps)
+			project := func(name string, heads int) *ir.Value {
+				n := norm
+				if s.wordy { // the same norm once more for each product
+					n = b.RMSNorm(x, weight("attn_norm", s.width), eps)
+				}
+				y := b.Linear(n, weight(name, heads*s.head, s.width))
+				if s.wordy { // two reshapes for one
+					y = b.Reshape(y, ir.Var(ir.T), ir.Const(s.head), ir.Const(heads))
+					return b.Reshape(y, ir.Var(ir.T), ir.Const(heads), ir.Const(s.head))
+				}
+				return b.SplitHeads(y, heads)
+			}
+			rotate := func(name string, y *ir.Value) *ir.Value {
+				if s.headNorm {
+					y = b.RMSNorm(y, weight(name+"_norm", s.head), eps)
+				}
+				return b.Rope(y, s.rope, factors)
+			}
+			q, k, v := rotate("q", project("q", s.heads)), rotate("k", project("k", s.kv)), project("v", s.kv)
+			keys, values := b.CacheRead(b.CacheWrite(b.Cache(s.kv, s.head), k, v))
+			if n := s.heads / s.kv; n > 1 || s.repeat {
+				keys, values = b.RepeatKV(keys, n), b.RepeatKV(values, n)
+			}
+			scale := 1 / math.Sqrt(float64(s.head))
+			if s.scaleQuery {
+				q = b.Scale(q, scale)
+			}
+			scores := b.MatmulT(turn(q), turn(keys))
+			if !s.scaleQuery {
+				scores = b.Scale(scores, scale)
+			}
+			out := b.MergeHeads(turn(b.Matmul(b.Softmax(b.Mask(scores)), turn(values))))
+			x = commute(b.Add, x, b.Linear(out, weight("o", s.width, s.heads*s.head)))
+
+			n := b.RMSNorm(x, weight("ffn_norm", s.width), eps)
+			gate, up := b.Linear(n, weight("gate", s.ffn, s.width)), b.Linear(n, weight("up", s.ffn, s.width))
+			x = commute(b.Add, x, b.Linear(commute(b.Mul, b.SiLU(gate), up), weight("down", s.width, s.ffn)))
+		})
+	}
+	head := table
+	if !s.tied {
+		head = b.Weight("output", s.vocab, s.width)
+	}
+	b.Return("logits", b.Linear(b.RMSNorm(b.GatherRows(x), b.Weight("norm", s.width), eps), head))
+}
+
+// target can do everything, in one activation type. No target has a concat.
+func target(act ir.DType) *ir.Target {
+	t := &ir.Target{Name: "test", Act: act, NormPrologue: true, SiLUPair: true}
+	for op := range t.Ops {
+		t.Ops[op] = ir.Op(op) != ir.OpConcat
+	}
+	return t
+}
+
+// sourceTarget has kernels for source ops only.
+func sourceTarget(act ir.DType) *ir.Target {
+	t := target(act)
+	t.NormPrologue, t.SiLUPair = false, false
+	for op := range t.Ops {
+		t.Ops[op] = t.Ops[op] && ir.Op(op).Stage() == ir.Source
+	}
+	return t
+}
+
+// steps is what runs to compare two graphs: two packed prompts, then a step in
+// which one sequence goes on and a third begins. Blocks are out of order.
+func steps(vocab int) []map[string][]int32 {
+	words := func(n, from int) []int32 {
+		ids := make([]int32, n)
+		for i := range ids {
+			ids[i] = int32((from + i*i) % vocab)
+		}
+		return ids
+	}
+	return []map[string][]int32{
+		ref.Pack(blockSlots, true,
+			ref.Sequence{Tokens: words(6, 1), Blocks: []int32{3, 0}},
+			ref.Sequence{Tokens: words(3, 2), Blocks: []int32{2}}),
+		ref.Pack(blockSlots, false,
+			ref.Sequence{Tokens: words(1, 3), Start: 6, Blocks: []int32{3, 0}},
+			ref.Sequence{Tokens: words(2, 0), Blocks: []int32{1}}),
+	}
+}
+
+// weights gives every name its own reproducible elements.
+func weights(name string, n int) []float64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(name))
+	r := rand.New(rand.NewPCG(h.Sum64(), 1))
+	data := make([]float64, n)
+	for i := range data {
+		data[i] = r.NormFloat64() / 2
+	}
+	return data
+}
+
+// outcome is everything that a graph computes in the given steps.
+type outcome struct {
+	tensors []map[string]*ref.Tensor
+	caches  []*ref.Cache
+}
+
+func execute(tb testing.TB, f *ir.Func, steps []map[string][]int32) outcome {
+	sizes := make(map[string]int)
+	for _, v := range f.Values {
+		if v.Op == ir.OpWeight {
+			n, _ := v.Type.Shape.Elements()
+			count, _ := n.IsConst()
+			sizes[v.Name()] = int(count)
+		}
+	}
+	const blocks, context = 4, 2 * blockSlots
+	o := outcome{caches: ref.CachesFor(f, blocks)}
+	for _, in := range steps {
+		out, err := ref.Run(f, ref.Env{
+			Sizes: ref.SizesFor(in, context), Inputs: in, Caches: o.caches,
+			Weight: func(name string) ([]float64, error) { return weights(name, sizes[name]), nil },
+		})
+		require.NoError(tb, err)
+		o.tensors = append(o.tensors, out.Tensors)
+	}
+	return o
+}
+
+// requireSame compares two outcomes within what the order of float64 operations
+// may change.
+func requireSame(tb testing.TB, want, got outcome, context func() string) {
+	compare := func(what string, a, b []float64) {
+		require.Len(tb, b, len(a), what)
+		for i := range a {
+			if math.Abs(a[i]-b[i]) > 1e-9*(1+math.Abs(a[i])) && a[i] != b[i] {
+				require.Failf(tb, "results differ", "%s[%d]: %g, want %g\n%s", what, i, b[i], a[i], context())
+			}
+		}
+	}
+	require.Len(tb, got.tensors, len(want.tensors))
+	for i, tensors := range want.tensors {
+		require.Len(tb, got.tensors[i], len(tensors))
+		for name, t := range tensors {
+			require.NotNil(tb, got.tensors[i][name], name)
+			require.Equal(tb, t.Shape, got.tensors[i][name].Shape, name)
+			compare(fmt.Sprintf("step %d %s", i, name), t.Data, got.tensors[i][name].Data)
+		}
+	}
+	require.Len(tb, got.caches, len(want.caches))
+	for i, c := range want.caches {
+		compare(fmt.Sprintf("K of layer %d", i), c.K, got.caches[i].K)
+		compare(fmt.Sprintf("V of layer %d", i), c.V, got.caches[i].V)
+	}
+}

@@ -1,0 +1,171 @@
+package passes_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/fusion"
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/passes"
+)
+
+// leak makes some values results besides, so that matches that hold them would
+// escape.
+func leak(f *ir.Func, r *rand.Rand, n int) {
+	for i := range n {
+		v := f.Values[r.IntN(len(f.Values))]
+		if v.Type.Kind == ir.Tensor && !v.Op.IsLeaf() {
+			f.Results = append(f.Results, ir.Result{Name: fmt.Sprintf("leak.%d", i), Value: v})
+		}
+	}
+}
+
+// random returns a source graph with leaks, the steps to run it and their outcome.
+func random(t *testing.T, seed uint64) (*ir.Func, []map[string][]int32, outcome) {
+	r := rand.New(rand.NewPCG(seed, 2))
+	s := randomSample(r)
+	f := s.build(t)
+	leak(f, r, r.IntN(4))
+	require.NoError(t, f.Verify())
+	in := steps(s.vocab)
+	return f, in, execute(t, f, in)
+}
+
+func optional() (names []string) {
+	for _, p := range passes.Passes() {
+		if !p.Required {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
+const graphs = 40
+
+// TestRulesKeepMeaning applies each rule on its own to random graphs.
+func TestRulesKeepMeaning(t *testing.T) {
+	matched := make(map[string]int)
+	for seed := range uint64(graphs) {
+		source, in, want := random(t, seed)
+		source.Stage = ir.Fused
+		for _, rule := range fusion.All() {
+			f := source.Clone()
+			if rule.Name == "gate_up" {
+				_, err := fusion.Apply(f, fusion.SiLUMul())
+				require.NoError(t, err)
+			}
+			n, err := fusion.Apply(f, rule)
+			require.NoError(t, err)
+			require.NoError(t, f.Verify())
+			matched[rule.Name] += n[0]
+			requireSame(t, want, execute(t, f, in), func() string { return rule.Name + "\n" + f.String() })
+		}
+	}
+	for _, rule := range fusion.All() {
+		require.Positive(t, matched[rule.Name], rule.Name)
+	}
+}
+
+// TestPassesKeepMeaning stops after every pass of the whole pipeline.
+func TestPassesKeepMeaning(t *testing.T) {
+	for seed := range uint64(graphs) {
+		f, in, want := random(t, seed)
+		_, err := passes.Compile(f, target(ir.F16), passes.Options{Level: 1, Observer: func(pass string, f *ir.Func) {
+			requireSame(t, want, execute(t, f.Clone(), in), func() string { return pass + "\n" + f.String() })
+		}})
+		require.NoError(t, err)
+	}
+}
+
+// TestSubsetsKeepMeaning leaves out every subset of passes, a few of them executed.
+func TestSubsetsKeepMeaning(t *testing.T) {
+	names := optional()
+	for _, s := range []sample{tinyQwen, tinyLlama} {
+		source := s.build(t)
+		in := steps(s.vocab)
+		want := execute(t, source, in)
+		r := rand.New(rand.NewPCG(3, 4))
+		for set := range 1 << len(names) {
+			var off []string
+			for i, name := range names {
+				if set&(1<<i) != 0 {
+					off = append(off, name)
+				}
+			}
+			tgt := target([]ir.DType{ir.F32, ir.F16}[set%2])
+			if r.IntN(2) == 0 {
+				tgt.NormPrologue = false
+			}
+			f := source.Clone()
+			report, err := passes.Compile(f, tgt, passes.Options{Level: 1, Disabled: off})
+			require.NoError(t, err, "without %v", off)
+			requireKernels(t, f)
+			for _, name := range off {
+				require.NotContains(t, report.Fusions, name)
+			}
+			if r.IntN(8) == 0 {
+				requireSame(t, want, execute(t, f, in), func() string { return fmt.Sprint(off) })
+			}
+		}
+	}
+}
+
+// TestDecompositionsKeepMeaning takes fused ops apart, each kind alone and all
+// together, in both precisions.
+func TestDecompositionsKeepMeaning(t *testing.T) {
+	for seed := range uint64(graphs) {
+		f, in, want := random(t, seed)
+		tgt := target([]ir.DType{ir.F32, ir.F16}[seed%2])
+		tgt.NormPrologue, tgt.SiLUPair = seed%3 != 0, seed%5 != 0
+		_, err := passes.Compile(f, tgt, passes.Options{Level: 1})
+		require.NoError(t, err)
+		for op := range ir.Op(ir.NumOps) {
+			if op != 0 && !op.CanDecompose() {
+				continue
+			}
+			g := f.Clone()
+			n, err := fusion.Decompose(g, func(v *ir.Value) bool { return v.Op.CanDecompose() && (op == 0 || v.Op == op) })
+			require.NoError(t, err)
+			require.NoError(t, g.Verify())
+			if op == 0 {
+				require.Positive(t, n)
+				g.Stage = ir.Source
+				require.NoError(t, g.Verify(), "all of it is source now")
+			}
+			requireSame(t, want, execute(t, g, in), func() string { return op.String() + "\n" + g.String() })
+		}
+	}
+}
+
+// TestLegaliseKeepsMeaning compiles for targets that lack fused ops.
+func TestLegaliseKeepsMeaning(t *testing.T) {
+	fused := []ir.Op{ir.OpSiLUMul, ir.OpFusedLinear, ir.OpAttention, ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite}
+	for seed := range uint64(graphs) {
+		f, in, want := random(t, seed)
+		r := rand.New(rand.NewPCG(seed, 5))
+		tgt := target([]ir.DType{ir.F32, ir.F16}[seed%2])
+		lacks := sourceTarget(tgt.Act)
+		for _, op := range fused {
+			if op == ir.OpFusedLinear && r.IntN(2) == 0 { // what reads its columns goes with it, as no target joins columns
+				for _, reader := range []ir.Op{ir.OpFusedLinear, ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite} {
+					tgt.Ops[reader] = false
+				}
+			} else if op != ir.OpFusedLinear {
+				tgt.Ops[op] = tgt.Ops[op] && r.IntN(2) == 0
+			}
+		}
+		if seed%4 == 0 {
+			tgt = lacks
+		}
+		_, err := passes.Compile(f, tgt, passes.Options{Level: 1})
+		require.NoError(t, err)
+		for _, v := range f.Values {
+			require.True(t, v.Op.IsLeaf() || tgt.Has(v.Op), v.LongString())
+		}
+		requireKernels(t, f)
+		requireSame(t, want, execute(t, f, in), f.String)
+	}
+}
