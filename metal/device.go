@@ -1,0 +1,193 @@
+package metal
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unsafe"
+)
+
+// Order is the order in which the emulator runs the threads of a threadgroup
+// between barriers. A right kernel gives the same result in each.
+type Order uint32
+
+// The orders.
+const (
+	Ascending Order = iota
+	Descending
+	Shuffled // by Options.Seed
+)
+
+// Options configure a device. The zero value is right for production.
+type Options struct {
+	Threads int // DefaultThreads if 0
+
+	// Order, Seed and Poison are for tests of kernels on "emu". Poison fills
+	// threadgroup memory before each threadgroup and the arena before each step
+	// with NaN.
+	Order  Order
+	Seed   uint32
+	Poison bool
+	// ShuffleDispatches runs the dispatches between two barriers one by one, in an
+	// order that Seed and the number of the step decide, so that a missing barrier
+	// shows.
+	ShuffleDispatches bool
+
+	// MemoryLimit bounds in bytes what programs and sessions may allocate; 0 takes
+	// what the machine has free at the time.
+	MemoryLimit int64
+}
+
+// maxThreads keeps slips from starting as many threads as there is memory.
+const maxThreads = 1024
+
+// Info describes an open device.
+type Info struct {
+	Name      string // "cpu", "emu" or "metal"
+	ISA       string // instruction set of the native kernels; empty on "emu"
+	Threads   int
+	MaxBuffer uint64 // bytes of the largest buffer
+}
+
+// Names lists what Open takes.
+func Names() []string { return []string{"auto", "metal", "cpu", "emu"} }
+
+// Device executes Plans.
+type Device struct {
+	driver driver
+	info   Info
+	opts   Options
+
+	// turn is held by who uses the device: a channel, so that waiting for it can be
+	// cancelled. It guards the fields below and those of programs and sessions.
+	turn     chan struct{}
+	closed   bool
+	programs map[*Program]struct{}
+}
+
+// Open opens a device by name. It returns ErrUnavailable where the build cannot
+// execute anything, ErrNoMetal where "metal" was asked for and there is none, and
+// ErrDevice for an unknown name.
+func Open(name string, opts Options) (*Device, error) {
+	if !slices.Contains(Names(), name) {
+		return nil, fmt.Errorf("metal: %w: %q is none of %s", ErrDevice, name, strings.Join(Names(), ", "))
+	}
+	if name == "metal" {
+		return nil, fmt.Errorf("metal: %w", ErrNoMetal)
+	}
+	if name == "auto" {
+		name = "cpu"
+	}
+	return openHost(name, opts, standardSuppliers)
+}
+
+// suppliers gives the tables of kernels for the host, as pointers to the structs of
+// kernels/abi.h; nil where there are none.
+type suppliers func() (emulator, native unsafe.Pointer)
+
+func openHost(name string, opts Options, from suppliers) (*Device, error) {
+	if opts.Threads < 0 || opts.Threads > maxThreads {
+		return nil, fmt.Errorf("metal: %d threads; 1 to %d are possible", opts.Threads, maxThreads)
+	}
+	if opts.Order > Shuffled {
+		return nil, fmt.Errorf("metal: no order has the number %d", opts.Order)
+	}
+	if opts.Threads == 0 {
+		opts.Threads = DefaultThreads()
+	}
+	d, err := newHostDriver(name == "cpu", opts, from)
+	if err != nil {
+		return nil, fmt.Errorf("metal: opening %s: %w", name, err)
+	}
+	info := d.info()
+	info.Name = name
+	return &Device{driver: d, info: info, opts: opts, turn: make(chan struct{}, 1), programs: map[*Program]struct{}{}}, nil
+}
+
+// Info describes the device.
+func (d *Device) Info() Info { return d.info }
+
+// Close closes the device with its programs and their sessions, once the step
+// under way has ended.
+func (d *Device) Close() error {
+	d.lock()
+	defer d.unlock()
+	if d.closed {
+		return nil
+	}
+	for p := range d.programs {
+		p.release()
+	}
+	d.driver.close()
+	d.closed = true
+	return nil
+}
+
+func (d *Device) lock()   { d.turn <- struct{}{} }
+func (d *Device) unlock() { <-d.turn }
+
+// available returns how many bytes may still be allocated.
+func (d *Device) available() int64 {
+	if d.opts.MemoryLimit > 0 {
+		return d.opts.MemoryLimit
+	}
+	return availableMemory()
+}
+
+// driver is the C interface of device.h as Go sees it. Handles are C pointers.
+type driver interface {
+	info() Info
+	close()
+	create(bytes int64) (handle, error)
+	wrap(memory []byte) (handle, error)
+	contents(buffer handle, bytes int64) []byte
+	free(buffer handle)
+	load(t *tables, buffers []handle) (handle, error)
+	natives(program handle, kernels int) []bool
+	unload(program handle)
+	begin(program handle, buffers []handle, ringStrides []uint64) (handle, error)
+	end(session handle)
+	run(session handle, s *stepRecord, c *counters, nanoseconds []uint64) error
+	cancel(session handle, yes bool)
+}
+
+type handle = unsafe.Pointer
+
+// driverError is an error as C reports it, before it has the names of a Plan.
+type driverError struct {
+	code     code
+	dispatch int // index in the phase, or -1
+	argument int // index in the bindings, or -1
+	message  string
+}
+
+func (e *driverError) Error() string { return e.message }
+
+// code mirrors smelt_code.
+type code int
+
+const (
+	codeSystem code = iota + 1
+	codeMemory
+	codeKernel
+	codeBounds
+	codeExecution
+	codeCancelled
+)
+
+// ErrKernel is wrapped by errors about kernels that nothing provides.
+var ErrKernel = errors.New("no such kernel")
+
+// sentinel returns the error value that callers test for, if the code has one.
+func (c code) sentinel() error {
+	switch c {
+	case codeMemory:
+		return ErrMemory
+	case codeKernel:
+		return ErrKernel
+	case codeBounds:
+		return ErrStep
+	}
+	return nil
+}

@@ -1,0 +1,176 @@
+// The C interface between Go and whatever executes a Plan: Apple's GPU or the
+// CPU of the host. A provider is a table of functions, so that one process can
+// hold several. The Plan arrives once, as flat tables; a step passes only its
+// sizes, and one call runs it whole.
+//
+// Laws. Functions that can fail return 0 or an smelt_code and fill *error. What
+// is closed must be idle, and sessions go before programs, programs and buffers
+// before devices. A device is called by one thread at a time, but for
+// session_cancel, which any thread may call. Tables are copied; the memory of
+// buffers is not.
+#ifndef SMELT_METAL_DEVICE_H
+#define SMELT_METAL_DEVICE_H
+
+#include <stdint.h>
+
+#include "kernels/abi.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum smelt_code {
+    SMELT_OK = 0,
+    SMELT_ERROR_SYSTEM = 1,    // the operating system refused: threads, mappings
+    SMELT_ERROR_MEMORY = 2,    // memory refused
+    SMELT_ERROR_KERNEL = 3,    // nothing provides a kernel of this name
+    SMELT_ERROR_BOUNDS = 4,    // these sizes leave a buffer or the range of a word
+    SMELT_ERROR_EXECUTION = 5, // a kernel failed
+    SMELT_ERROR_CANCELLED = 6, // stopped between two command buffers
+};
+
+typedef struct smelt_error {
+    int32_t code;
+    int32_t dispatch; // index in the phase (of program_create: over all phases), or -1
+    int32_t argument; // index in the dispatch's arguments, or -1
+    char message[500];
+} smelt_error;
+
+typedef struct smelt_device smelt_device;
+typedef struct smelt_buffer smelt_buffer;
+typedef struct smelt_program smelt_program;
+typedef struct smelt_session smelt_session;
+
+// The symbols of a step's sizes; room for more than there are.
+#define SMELT_SYMBOLS 8
+
+// ceil((mul · Π size[s]^power[s] + add) / div), all of it non-negative at sizes
+// within the bounds.
+typedef struct smelt_term {
+    int64_t mul, add, div;
+    uint8_t power[SMELT_SYMBOLS];
+} smelt_term;
+
+// constant + Σ terms: a number that the sizes of a step decide. Equal ones are
+// one row, evaluated once a step.
+typedef struct smelt_value {
+    int64_t constant;
+    uint32_t first_term, term_count;
+} smelt_value;
+
+enum { SMELT_READ = 1, SMELT_WRITE = 2, SMELT_WHOLE = 4 };
+
+typedef struct smelt_argument {
+    int64_t offset;  // bytes into the buffer
+    uint32_t index;  // [[buffer(index)]]
+    uint32_t buffer; // of the Plan
+    uint32_t bytes;  // value: how many the kernel may touch; under SMELT_WHOLE, all from offset on
+    uint32_t access; // SMELT_READ | SMELT_WRITE | SMELT_WHOLE
+} smelt_argument;
+
+typedef struct smelt_dispatch {
+    uint32_t kernel;
+    uint32_t constants_set;  // bit i: function constant i is defined
+    uint32_t first_constant; // of 32 words
+    uint32_t first_argument, argument_count;
+    uint32_t first_word, word_count; // parameters: indices of values, each a 32-bit word
+    uint32_t params_at;              // argument index of the parameters
+    uint32_t grid[3];                // values
+    uint32_t group[3];
+    uint32_t barrier;        // wait for everything before; between barriers, dispatches are independent
+    uint32_t command_buffer; // begins a command buffer; command buffers run one after the other
+} smelt_dispatch;
+
+typedef struct smelt_phase {
+    uint32_t first_dispatch, dispatch_count;
+    int64_t bounds[SMELT_SYMBOLS]; // largest sizes
+} smelt_phase;
+
+typedef struct smelt_tables {
+    const smelt_term *terms;
+    const smelt_value *values;
+    const smelt_argument *arguments;
+    const uint32_t *words;
+    const uint32_t *constants;
+    const smelt_dispatch *dispatches;
+    const smelt_phase *phases;
+    const char *names;           // host names, each with its terminating zero
+    const uint32_t *kernel_name; // offset in names, by kernel
+    uint32_t term_count, value_count, argument_count, word_count, constant_count, dispatch_count, phase_count,
+        name_bytes, kernel_count, buffer_count;
+} smelt_tables;
+
+typedef struct smelt_device_options {
+    uint32_t threads;
+    uint32_t use_native; // native kernels where they support the launch
+    uint32_t shuffle;    // dispatches between barriers run one by one in random order
+    smelt_emulation emulation;
+    const smelt_emulator *emulator; // null: there is none
+    const smelt_native *native;     // null: there is none
+} smelt_device_options;
+
+typedef struct smelt_info {
+    char isa[32]; // instruction set of native kernels, or the GPU's family
+    uint32_t threads;
+    uint64_t max_buffer_bytes;
+} smelt_info;
+
+typedef struct smelt_step {
+    uint32_t phase;
+    uint32_t slot;    // of the ring of inputs
+    uint32_t profile; // time each dispatch by itself
+    uint32_t seed;    // of the order under shuffle
+    int64_t sizes[SMELT_SYMBOLS];
+} smelt_step;
+
+// What a step executed.
+typedef struct smelt_counts {
+    uint32_t dispatches, barriers, command_buffers;
+} smelt_counts;
+
+typedef struct smelt_kernel_count {
+    uint32_t dispatches;
+    uint32_t native; // of them
+} smelt_kernel_count;
+
+typedef struct smelt_provider {
+    const char *name;
+
+    int (*device_open)(const smelt_device_options *options, smelt_device **device, smelt_error *error);
+    void (*device_close)(smelt_device *device);
+    void (*device_info)(const smelt_device *device, smelt_info *info);
+
+    // buffer_create gives zeroed memory whose pages cost nothing until touched.
+    int (*buffer_create)(smelt_device *device, uint64_t bytes, smelt_buffer **buffer, smelt_error *error);
+    // buffer_wrap makes a read-only buffer of memory that outlives it.
+    int (*buffer_wrap)(smelt_device *device, const void *memory, uint64_t bytes, smelt_buffer **buffer,
+                       smelt_error *error);
+    void *(*buffer_contents)(smelt_buffer *buffer);
+    void (*buffer_close)(smelt_buffer *buffer);
+
+    // buffers are those of the Plan, null where each session has its own.
+    int (*program_create)(smelt_device *device, const smelt_tables *tables, smelt_buffer *const *buffers,
+                          smelt_program **program, smelt_error *error);
+    // program_natives tells for each kernel whether all its dispatches run natively at the bounds.
+    void (*program_natives)(const smelt_program *program, uint8_t *natives);
+    void (*program_close)(smelt_program *program);
+
+    // ring_stride: bytes between the slots of an input; 0 for buffers without slots.
+    int (*session_create)(smelt_program *program, smelt_buffer *const *buffers, const uint64_t *ring_stride,
+                          smelt_session **session, smelt_error *error);
+    void (*session_close)(smelt_session *session);
+    // session_run executes a step and returns when its outputs are readable. kernels is by kernel;
+    // nanoseconds, null without profile, by dispatch of the phase.
+    int (*session_run)(smelt_session *session, const smelt_step *step, smelt_counts *counts,
+                       smelt_kernel_count *kernels, uint64_t *nanoseconds, smelt_error *error);
+    // session_cancel makes a running step stop at its next command buffer, and later ones at
+    // their first, until it is called with 0.
+    void (*session_cancel)(smelt_session *session, uint32_t cancel);
+} smelt_provider;
+
+const smelt_provider *smelt_host_provider(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,60 @@
+package metal
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Errors that callers test for.
+var (
+	ErrUnavailable = errors.New("this build of smelt executes nothing: it needs cgo, and Linux on amd64 or arm64")
+	ErrNoMetal     = errors.New("no Metal device: this build has no Apple provider")
+	ErrDevice      = errors.New("no such device")
+	ErrClosed      = errors.New("closed")
+	ErrMemory      = errors.New("not enough memory")
+	ErrStep        = errors.New("bad step")    // sizes or inputs that the Plan or the cache cannot take
+	ErrWeights     = errors.New("bad weights") // the model file does not hold what the Plan reads
+)
+
+// MemoryError tells that a program or session was refused because the machine has
+// too little memory for it. It matches ErrMemory.
+type MemoryError struct {
+	What      string // "a session of 64 cache blocks"
+	Need      int64  // bytes
+	Available int64  // bytes
+	Parts     Memory // what the need is made of
+}
+
+func (e *MemoryError) Error() string {
+	var parts []string
+	for _, p := range e.Parts.parts() {
+		if p.bytes > 0 {
+			parts = append(parts, p.name+" "+FormatBytes(p.bytes))
+		}
+	}
+	return fmt.Sprintf("%s: %s needs %s (%s), %s is available", ErrMemory, e.What, FormatBytes(e.Need),
+		strings.Join(parts, ", "), FormatBytes(e.Available))
+}
+
+// Is reports whether target is ErrMemory.
+func (e *MemoryError) Is(target error) bool { return target == ErrMemory }
+
+// DispatchError tells which dispatch of a step failed, and how. The device and
+// the session stay usable.
+type DispatchError struct {
+	Phase    string
+	Dispatch int // index in the phase
+	Label    string
+	Kernel   string
+	Buffer   string // that the message is about, or ""
+	Message  string
+}
+
+func (e *DispatchError) Error() string {
+	about := ""
+	if e.Buffer != "" {
+		about = e.Buffer + ": "
+	}
+	return fmt.Sprintf("%s dispatch %d (%s, kernel %s): %s%s", e.Phase, e.Dispatch, e.Label, e.Kernel, about, e.Message)
+}

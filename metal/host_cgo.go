@@ -1,0 +1,229 @@
+//go:build cgo && linux && (amd64 || arm64)
+
+package metal
+
+/*
+#cgo CFLAGS: -I${SRCDIR}/.. -O2
+#cgo CXXFLAGS: -I${SRCDIR}/.. -std=c++17 -O2 -Wall -Wextra
+#cgo LDFLAGS: -lpthread
+#include "device.h"
+
+// C functions that call through the provider's table, which Go cannot.
+static int open_device(const smelt_provider *p, const smelt_device_options *o, smelt_device **d, smelt_error *e) {
+    return p->device_open(o, d, e);
+}
+static void close_device(const smelt_provider *p, smelt_device *d) { p->device_close(d); }
+static void device_info(const smelt_provider *p, smelt_device *d, smelt_info *i) { p->device_info(d, i); }
+static int create_buffer(const smelt_provider *p, smelt_device *d, uint64_t n, smelt_buffer **b, smelt_error *e) {
+    return p->buffer_create(d, n, b, e);
+}
+static int wrap_buffer(const smelt_provider *p, smelt_device *d, uintptr_t m, uint64_t n, smelt_buffer **b,
+                       smelt_error *e) {
+    return p->buffer_wrap(d, (const void *)m, n, b, e);
+}
+static void *buffer_contents(const smelt_provider *p, smelt_buffer *b) { return p->buffer_contents(b); }
+static void close_buffer(const smelt_provider *p, smelt_buffer *b) { p->buffer_close(b); }
+static int create_program(const smelt_provider *p, smelt_device *d, const smelt_tables *t, smelt_buffer *const *b,
+                          smelt_program **program, smelt_error *e) {
+    return p->program_create(d, t, b, program, e);
+}
+static void program_natives(const smelt_provider *p, smelt_program *program, uint8_t *n) {
+    p->program_natives(program, n);
+}
+static void close_program(const smelt_provider *p, smelt_program *program) { p->program_close(program); }
+static int create_session(const smelt_provider *p, smelt_program *program, smelt_buffer *const *b,
+                          const uint64_t *strides, smelt_session **s, smelt_error *e) {
+    return p->session_create(program, b, strides, s, e);
+}
+static void close_session(const smelt_provider *p, smelt_session *s) { p->session_close(s); }
+static int run_session(const smelt_provider *p, smelt_session *s, const smelt_step *step, smelt_counts *c,
+                       smelt_kernel_count *k, uint64_t *ns, smelt_error *e) {
+    return p->session_run(s, step, c, k, ns, e);
+}
+static void cancel_session(const smelt_provider *p, smelt_session *s, uint32_t v) { p->session_cancel(s, v); }
+*/
+import "C"
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"unsafe"
+)
+
+// The tables of Go and of C are the same bytes.
+var (
+	_ [C.sizeof_smelt_term - unsafe.Sizeof(term{})]struct{}
+	_ [unsafe.Sizeof(term{}) - C.sizeof_smelt_term]struct{}
+	_ [C.sizeof_smelt_value - unsafe.Sizeof(value{})]struct{}
+	_ [unsafe.Sizeof(value{}) - C.sizeof_smelt_value]struct{}
+	_ [C.sizeof_smelt_argument - unsafe.Sizeof(argument{})]struct{}
+	_ [unsafe.Sizeof(argument{}) - C.sizeof_smelt_argument]struct{}
+	_ [C.sizeof_smelt_dispatch - unsafe.Sizeof(dispatch{})]struct{}
+	_ [unsafe.Sizeof(dispatch{}) - C.sizeof_smelt_dispatch]struct{}
+	_ [C.sizeof_smelt_phase - unsafe.Sizeof(phase{})]struct{}
+	_ [unsafe.Sizeof(phase{}) - C.sizeof_smelt_phase]struct{}
+	_ [C.sizeof_smelt_step - unsafe.Sizeof(stepRecord{})]struct{}
+	_ [unsafe.Sizeof(stepRecord{}) - C.sizeof_smelt_step]struct{}
+	_ [C.sizeof_smelt_counts - unsafe.Sizeof(counts{})]struct{}
+	_ [unsafe.Sizeof(counts{}) - C.sizeof_smelt_counts]struct{}
+	_ [C.sizeof_smelt_kernel_count - unsafe.Sizeof(kernelCount{})]struct{}
+	_ [unsafe.Sizeof(kernelCount{}) - C.sizeof_smelt_kernel_count]struct{}
+)
+
+func standardSuppliers() (emulator, native unsafe.Pointer) { return nil, nil }
+
+// provided is a device of a provider.
+type provided struct {
+	by     *C.smelt_provider
+	device *C.smelt_device
+}
+
+func newHostDriver(native bool, opts Options, from suppliers) (driver, error) {
+	emulator, simd := from()
+	if emulator == nil {
+		return nil, fmt.Errorf("%w: the emulated kernels are not part of it", ErrUnavailable)
+	}
+	o := C.smelt_device_options{
+		threads:    C.uint32_t(opts.Threads),
+		use_native: C.uint32_t(flag(native)),
+		shuffle:    C.uint32_t(flag(opts.ShuffleDispatches)),
+		emulation:  C.smelt_emulation{order: C.uint32_t(opts.Order), seed: C.uint32_t(opts.Seed), poison: C.uint32_t(flag(opts.Poison))},
+		emulator:   (*C.smelt_emulator)(emulator),
+		native:     (*C.smelt_native)(simd),
+	}
+	p := &provided{by: C.smelt_host_provider()}
+	var e C.smelt_error
+	if C.open_device(p.by, &o, &p.device, &e) != 0 {
+		return nil, goError(&e)
+	}
+	return p, nil
+}
+
+func goError(e *C.smelt_error) error {
+	return &driverError{code: code(e.code), dispatch: int(e.dispatch), argument: int(e.argument), message: C.GoString(&e.message[0])}
+}
+
+func (p *provided) close() { C.close_device(p.by, p.device) }
+
+func (p *provided) info() Info {
+	var i C.smelt_info
+	C.device_info(p.by, p.device, &i)
+	return Info{ISA: C.GoString(&i.isa[0]), Threads: int(i.threads), MaxBuffer: uint64(i.max_buffer_bytes)}
+}
+
+func (p *provided) create(bytes int64) (handle, error) {
+	var b *C.smelt_buffer
+	var e C.smelt_error
+	if C.create_buffer(p.by, p.device, C.uint64_t(bytes), &b, &e) != 0 {
+		return nil, goError(&e)
+	}
+	return handle(b), nil
+}
+
+// wrap hands C an address that it keeps; the caller has pinned it where it is
+// Go's.
+func (p *provided) wrap(memory []byte) (handle, error) {
+	var b *C.smelt_buffer
+	var e C.smelt_error
+	at := C.uintptr_t(uintptr(unsafe.Pointer(unsafe.SliceData(memory))))
+	if C.wrap_buffer(p.by, p.device, at, C.uint64_t(len(memory)), &b, &e) != 0 {
+		return nil, goError(&e)
+	}
+	return handle(b), nil
+}
+
+func (p *provided) contents(buffer handle, bytes int64) []byte {
+	return unsafe.Slice((*byte)(C.buffer_contents(p.by, (*C.smelt_buffer)(buffer))), bytes)
+}
+
+func (p *provided) free(buffer handle) { C.close_buffer(p.by, (*C.smelt_buffer)(buffer)) }
+
+func (p *provided) load(t *tables, buffers []handle) (handle, error) {
+	for _, n := range []int{len(t.terms), len(t.values), len(t.arguments), len(t.words), len(t.constants), len(t.dispatches), len(t.names)} {
+		if n > math.MaxInt32 {
+			return nil, fmt.Errorf("a table of %d rows", n)
+		}
+	}
+	var pins runtime.Pinner
+	defer pins.Unpin()
+	c := C.smelt_tables{
+		terms:          (*C.smelt_term)(pinned(&pins, t.terms)),
+		values:         (*C.smelt_value)(pinned(&pins, t.values)),
+		arguments:      (*C.smelt_argument)(pinned(&pins, t.arguments)),
+		words:          (*C.uint32_t)(pinned(&pins, t.words)),
+		constants:      (*C.uint32_t)(pinned(&pins, t.constants)),
+		dispatches:     (*C.smelt_dispatch)(pinned(&pins, t.dispatches)),
+		phases:         (*C.smelt_phase)(pinned(&pins, t.phases)),
+		names:          (*C.char)(pinned(&pins, t.names)),
+		kernel_name:    (*C.uint32_t)(pinned(&pins, t.kernelNames)),
+		term_count:     C.uint32_t(len(t.terms)),
+		value_count:    C.uint32_t(len(t.values)),
+		argument_count: C.uint32_t(len(t.arguments)),
+		word_count:     C.uint32_t(len(t.words)),
+		constant_count: C.uint32_t(len(t.constants)),
+		dispatch_count: C.uint32_t(len(t.dispatches)),
+		phase_count:    C.uint32_t(len(t.phases)),
+		name_bytes:     C.uint32_t(len(t.names)),
+		kernel_count:   C.uint32_t(len(t.kernels)),
+		buffer_count:   C.uint32_t(t.buffers),
+	}
+	var program *C.smelt_program
+	var e C.smelt_error
+	if C.create_program(p.by, p.device, &c, (**C.smelt_buffer)(pinned(&pins, buffers)), &program, &e) != 0 {
+		return nil, goError(&e)
+	}
+	return handle(program), nil
+}
+
+// pinned returns the address of a table that C reads during a call.
+func pinned[T any](pins *runtime.Pinner, table []T) unsafe.Pointer {
+	if len(table) == 0 {
+		return nil
+	}
+	pins.Pin(&table[0])
+	return unsafe.Pointer(&table[0])
+}
+
+func (p *provided) natives(program handle, kernels int) []bool {
+	if kernels == 0 {
+		return nil
+	}
+	bits := make([]C.uint8_t, kernels)
+	C.program_natives(p.by, (*C.smelt_program)(program), &bits[0])
+	list := make([]bool, kernels)
+	for i, b := range bits {
+		list[i] = b != 0
+	}
+	return list
+}
+
+func (p *provided) unload(program handle) { C.close_program(p.by, (*C.smelt_program)(program)) }
+
+func (p *provided) begin(program handle, buffers []handle, ringStrides []uint64) (handle, error) {
+	var pins runtime.Pinner
+	defer pins.Unpin()
+	var s *C.smelt_session
+	var e C.smelt_error
+	if C.create_session(p.by, (*C.smelt_program)(program), (**C.smelt_buffer)(pinned(&pins, buffers)),
+		(*C.uint64_t)(pinned(&pins, ringStrides)), &s, &e) != 0 {
+		return nil, goError(&e)
+	}
+	return handle(s), nil
+}
+
+func (p *provided) end(session handle) { C.close_session(p.by, (*C.smelt_session)(session)) }
+
+func (p *provided) run(session handle, s *stepRecord, c *counters, nanoseconds []uint64) error {
+	var e C.smelt_error
+	if C.run_session(p.by, (*C.smelt_session)(session), (*C.smelt_step)(unsafe.Pointer(s)),
+		(*C.smelt_counts)(unsafe.Pointer(&c.counts)), (*C.smelt_kernel_count)(unsafe.Pointer(unsafe.SliceData(c.kernels))),
+		(*C.uint64_t)(unsafe.Pointer(unsafe.SliceData(nanoseconds))), &e) != 0 {
+		return goError(&e)
+	}
+	return nil
+}
+
+func (p *provided) cancel(session handle, yes bool) {
+	C.cancel_session(p.by, (*C.smelt_session)(session), C.uint32_t(flag(yes)))
+}

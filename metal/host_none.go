@@ -1,0 +1,9 @@
+//go:build !(cgo && linux && (amd64 || arm64))
+
+package metal
+
+import "unsafe"
+
+func standardSuppliers() (emulator, native unsafe.Pointer) { return nil, nil }
+
+func newHostDriver(bool, Options, suppliers) (driver, error) { return nil, ErrUnavailable }

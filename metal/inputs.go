@@ -1,0 +1,108 @@
+package metal
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/smelt-ml/smelt/ir"
+)
+
+// check looks at the values of one input before a step: kernels address the cache
+// with them, and trust them.
+type check struct {
+	input  string
+	blocks int32 // of the session's caches
+	block  int32 // slots of a block
+	run    func(c check, step *Step) error
+}
+
+var inputChecks = []check{
+	{input: ir.Slots, run: checkSlots},
+	{input: ir.CuSeqlens, run: checkCuSeqlens},
+	{input: ir.ContextLens, run: checkContextLens},
+	{input: ir.BlockTable, run: checkBlockTable},
+	{input: ir.LogitRows, run: checkLogitRows},
+}
+
+// inputChecks returns the checks that apply to the Plan, for a session.
+func (p *Program) inputChecks(blocks int) []check {
+	block := 0
+	for _, c := range p.plan.Caches {
+		if c.Block > 0 && (block == 0 || c.Block < block) {
+			block = c.Block
+		}
+	}
+	var list []check
+	have := p.Inputs()
+	for _, c := range inputChecks {
+		if slices.Contains(have, c.input) {
+			c.blocks, c.block = int32(blocks), int32(block)
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+func checkSlots(c check, step *Step) error {
+	end := int64(c.blocks) * int64(c.block)
+	for t, slot := range step.Inputs[ir.Slots] {
+		if int64(slot) >= end {
+			return fmt.Errorf("token %d goes to slot %d of %d", t, slot, end)
+		}
+	}
+	return nil
+}
+
+func checkCuSeqlens(_ check, step *Step) error {
+	sums := step.Inputs[ir.CuSeqlens]
+	for b, n := range sums {
+		if b == 0 && n != 0 || b > 0 && n < sums[b-1] {
+			return fmt.Errorf("%d at %d: a running sum from 0 on is needed", n, b)
+		}
+	}
+	if last := sums[len(sums)-1]; int64(last) != step.Sizes[ir.T] {
+		return fmt.Errorf("it ends with %d, of %d tokens", last, step.Sizes[ir.T])
+	}
+	return nil
+}
+
+func checkContextLens(c check, step *Step) error {
+	slots := step.Sizes[ir.NB] * int64(c.block)
+	_, paged := step.Inputs[ir.BlockTable]
+	for b, n := range step.Inputs[ir.ContextLens] {
+		if n < 0 || int64(n) > step.Sizes[ir.Smax] || paged && c.block > 0 && int64(n) > slots {
+			return fmt.Errorf("sequence %d has %d keys; Smax is %d, and its %d blocks hold %d", b, n, step.Sizes[ir.Smax], step.Sizes[ir.NB], slots)
+		}
+	}
+	return nil
+}
+
+// checkBlockTable looks at the entries that context_lens says are in use; the
+// others may hold anything.
+func checkBlockTable(c check, step *Step) error {
+	table, lens, perTable := step.Inputs[ir.BlockTable], step.Inputs[ir.ContextLens], int(step.Sizes[ir.NB])
+	if c.block == 0 {
+		return nil // nothing is read through it
+	}
+	if int64(len(lens)) != step.Sizes[ir.B] {
+		return errors.New("it needs context_lens beside it")
+	}
+	for b, n := range lens {
+		for i := range (int(n) + int(c.block) - 1) / int(c.block) {
+			if block := table[b*perTable+i]; block < 0 || block >= c.blocks {
+				return fmt.Errorf("block %d of sequence %d is number %d of %d", i, b, block, c.blocks)
+			}
+		}
+	}
+	return nil
+}
+
+func checkLogitRows(_ check, step *Step) error {
+	for i, row := range step.Inputs[ir.LogitRows] {
+		if row < 0 || int64(row) >= step.Sizes[ir.T] {
+			return fmt.Errorf("row %d is token %d of %d", i, row, step.Sizes[ir.T])
+		}
+	}
+	return nil
+}

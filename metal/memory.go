@@ -1,0 +1,44 @@
+package metal
+
+import "fmt"
+
+// Memory is what a program or session holds, in bytes.
+type Memory struct {
+	Weights   int64 // of the Plan; mapped from the file but for Converted
+	Converted int64 // weights copied because the Plan wants another type
+	Cache     int64 // with every slot in use
+	Arena     int64
+	Inputs    int64 // of all slots of the ring
+	Outputs   int64 // at the largest sizes
+}
+
+type part struct {
+	name  string
+	bytes int64
+}
+
+// parts lists what is allocated.
+func (m Memory) parts() []part {
+	return []part{{"converted weights", m.Converted}, {"cache", m.Cache}, {"arena", m.Arena}, {"inputs", m.Inputs}, {"outputs", m.Outputs}}
+}
+
+func (m Memory) allocated() int64 {
+	var sum int64
+	for _, p := range m.parts() {
+		sum += p.bytes
+	}
+	return sum
+}
+
+// FormatBytes returns a size as people read it: "1.5 GiB".
+func FormatBytes(n int64) string {
+	units := []string{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
+	if n < 1<<10 {
+		return fmt.Sprintf("%d bytes", n)
+	}
+	v, u := float64(n)/1024, 0
+	for ; v >= 1024 && u+1 < len(units); u++ {
+		v /= 1024
+	}
+	return fmt.Sprintf("%.1f %s", v, units[u])
+}

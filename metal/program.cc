@@ -1,0 +1,186 @@
+// go:build cgo && linux && (amd64 || arm64)
+
+#include "host.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <string>
+
+using smelt::fail;
+
+smelt_program::smelt_program(smelt_device *device, const smelt_tables &t, smelt_buffer *const *buffers)
+    : device(device), terms(t.terms, t.terms + t.term_count), values(t.values, t.values + t.value_count),
+      arguments(t.arguments, t.arguments + t.argument_count), words(t.words, t.words + t.word_count),
+      constants(t.constants, t.constants + t.constant_count), dispatches(t.dispatches, t.dispatches + t.dispatch_count),
+      phases(t.phases, t.phases + t.phase_count), buffers(buffers, buffers + t.buffer_count) {}
+
+int smelt_program::findKernels(const smelt_tables &t, smelt_error *error) {
+    const auto &o = device->options;
+    for (uint32_t i = 0; i < t.kernel_count; i++) {
+        Kernel k{t.names + t.kernel_name[i], nullptr, nullptr, false};
+        if (o.emulator != nullptr) {
+            k.emulated = o.emulator->find(k.name.c_str());
+        }
+        if (o.use_native != 0 && o.native != nullptr) {
+            k.native = o.native->find(k.name.c_str());
+        }
+        if (k.emulated == nullptr && k.native == nullptr) {
+            return fail(error, SMELT_ERROR_KERNEL, -1, -1, "no kernel is called %s", k.name.c_str());
+        }
+        kernels.push_back(std::move(k));
+    }
+    return SMELT_OK;
+}
+
+// findNatives asks native kernels about every dispatch at the bounds. Memory that
+// belongs to sessions is a page of this function's: kernels look at constants and
+// parameters, which are real.
+int smelt_program::findNatives(smelt_error *error) {
+    smelt::Launches launches(*this);
+    static uint8_t nowhere[64];
+    std::vector<smelt::Launches::Memory> memory(buffers.size());
+    for (size_t i = 0; i < buffers.size(); i++) {
+        memory[i] = {nowhere, UINT64_MAX / 2};
+        if (buffers[i] != nullptr) {
+            memory[i] = {static_cast<uint8_t *>(buffers[i]->memory), buffers[i]->bytes};
+        }
+    }
+    for (auto &k : kernels) {
+        k.native_everywhere = k.native != nullptr;
+    }
+    for (const auto &phase : phases) {
+        if (int code = launches.resolve(phase, phase.bounds, memory, error)) {
+            error->dispatch += static_cast<int32_t>(phase.first_dispatch);
+            return code;
+        }
+        for (uint32_t d = phase.first_dispatch; d < phase.first_dispatch + phase.dispatch_count; d++) {
+            auto &k = kernels[dispatches[d].kernel];
+            if (launches.native(d) != nullptr) {
+                continue;
+            }
+            if (k.emulated == nullptr) {
+                return fail(error, SMELT_ERROR_KERNEL, d, -1,
+                            "the native kernel %s does not cover this launch, and no other has its name",
+                            k.name.c_str());
+            }
+            k.native_everywhere = false;
+        }
+    }
+    return SMELT_OK;
+}
+
+void smelt_program::evaluate(const int64_t *sizes, std::vector<int64_t> &results) const {
+    for (size_t i = 0; i < values.size(); i++) {
+        const auto &v = values[i];
+        int64_t sum = v.constant;
+        for (uint32_t j = v.first_term; j < v.first_term + v.term_count; j++) {
+            const auto &t = terms[j];
+            int64_t product = t.mul;
+            for (int s = 0; s < SMELT_SYMBOLS; s++) {
+                for (int p = t.power[s]; p > 0; p--) {
+                    product *= sizes[s];
+                }
+            }
+            sum += (product + t.add + t.div - 1) / t.div;
+        }
+        results[i] = sum;
+    }
+}
+
+namespace smelt {
+
+Launches::Launches(const smelt_program &program)
+    : program_(program), values_(program.values.size()), launches_(program.dispatches.size()),
+      threadgroups_(program.dispatches.size()), words_(program.words.size()) {
+    std::vector<uint32_t> slots;
+    size_t total = 0;
+    for (const auto &d : program.dispatches) {
+        uint32_t count = d.word_count != 0 ? d.params_at + 1 : 0;
+        for (uint32_t a = d.first_argument; a < d.first_argument + d.argument_count; a++) {
+            count = std::max(count, program.arguments[a].index + 1);
+        }
+        slots.push_back(count);
+        total += count;
+    }
+    pointers_.resize(total);
+    bytes_.resize(total);
+    size_t at = 0;
+    for (size_t i = 0; i < launches_.size(); i++) {
+        const auto &d = program.dispatches[i];
+        auto &l = launches_[i];
+        l = {};
+        l.kernel = program.kernels[d.kernel].name.c_str();
+        l.buffers = pointers_.data() + at;
+        l.buffer_bytes = bytes_.data() + at;
+        l.buffer_count = slots[i];
+        l.constants = program.constants.data() + d.first_constant;
+        l.constants_set = d.constants_set;
+        std::copy(d.group, d.group + 3, l.group);
+        if (d.word_count != 0) {
+            pointers_[at + d.params_at] = words_.data() + d.first_word;
+            bytes_[at + d.params_at] = uint64_t{d.word_count} * 4;
+        }
+        at += slots[i];
+    }
+}
+
+int Launches::resolve(const smelt_phase &phase, const int64_t *sizes, const std::vector<Memory> &memory,
+                      smelt_error *error) {
+    program_.evaluate(sizes, values_);
+    for (uint32_t i = 0; i < phase.dispatch_count; i++) {
+        if (int code = resolveOne(phase.first_dispatch + i, memory, error)) {
+            error->dispatch = static_cast<int32_t>(i);
+            return code;
+        }
+    }
+    return SMELT_OK;
+}
+
+int Launches::resolveOne(uint32_t index, const std::vector<Memory> &memory, smelt_error *error) {
+    const auto &d = program_.dispatches[index];
+    auto &l = launches_[index];
+    double groups = 1;
+    threadgroups_[index] = 1;
+    for (int i = 0; i < 3; i++) {
+        int64_t n = values_[d.grid[i]];
+        if (n < 0 || n > UINT32_MAX) {
+            return fail(error, SMELT_ERROR_BOUNDS, -1, -1, "a grid of %" PRId64 " threadgroups on axis %d", n, i);
+        }
+        l.grid[i] = static_cast<uint32_t>(n);
+        threadgroups_[index] *= static_cast<uint64_t>(n);
+        groups *= static_cast<double>(n);
+    }
+    if (groups > 0x1p50) {
+        return fail(error, SMELT_ERROR_BOUNDS, -1, -1, "a grid of %u by %u by %u threadgroups", l.grid[0], l.grid[1],
+                    l.grid[2]);
+    }
+    for (uint32_t w = d.first_word; w < d.first_word + d.word_count; w++) {
+        int64_t n = values_[program_.words[w]];
+        if (n < INT32_MIN || n > UINT32_MAX) {
+            return fail(error, SMELT_ERROR_BOUNDS, -1, -1, "parameter %u is %" PRId64 ", which has no 32 bits",
+                        w - d.first_word, n);
+        }
+        words_[w] = static_cast<uint32_t>(n);
+    }
+    size_t at = l.buffers - pointers_.data();
+    for (uint32_t i = 0; i < d.argument_count; i++) {
+        const auto &a = program_.arguments[d.first_argument + i];
+        const Memory &m = memory[a.buffer];
+        int64_t have = static_cast<int64_t>(m.bytes) - a.offset;
+        int64_t want = values_[a.bytes];
+        if (want < 0 || want > have) {
+            return fail(error, SMELT_ERROR_BOUNDS, -1, i, "bytes %" PRId64 " to %" PRId64 " of a buffer of %" PRIu64,
+                        a.offset, a.offset + want, m.bytes);
+        }
+        pointers_[at + a.index] = m.base + a.offset;
+        bytes_[at + a.index] = static_cast<uint64_t>((a.access & SMELT_WHOLE) != 0 ? have : want);
+    }
+    return SMELT_OK;
+}
+
+const smelt_native_kernel *Launches::native(uint32_t dispatch) const {
+    const auto *k = program_.kernels[program_.dispatches[dispatch].kernel].native;
+    return k != nullptr && (k->supports == nullptr || k->supports(&launches_[dispatch]) != 0) ? k : nullptr;
+}
+
+} // namespace smelt

@@ -1,0 +1,279 @@
+package metal
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/lower"
+)
+
+// Tensors gives the bytes and the stored type of a tensor of the model file. The
+// bytes must stay readable and unchanged until [Program.Close].
+type Tensors func(name string) (data []byte, dtype ir.DType, err error)
+
+// Program is a Plan on a device, with its weights.
+type Program struct {
+	device   *Device
+	plan     *lower.Plan
+	kernels  []string
+	natives  []bool // by kernel
+	memory   Memory
+	pins     runtime.Pinner // weights in Go memory
+	buffers  []handle       // by buffer of the Plan; nil where each session has its own
+	handle   handle
+	closed   bool
+	sessions map[*Session]struct{}
+}
+
+// Load prepares a Plan for execution: kernels are looked up, tables flattened and
+// weights bound where they lie. It returns lower.ErrPlan for a Plan that does not
+// hold together, ErrKernel for one with kernels that the device lacks, ErrWeights
+// where tensors are missing or not what the Plan says, and a *MemoryError where
+// converted copies do not fit. The Plan must not be changed until Close.
+func (d *Device) Load(plan *lower.Plan, tensors Tensors) (*Program, error) {
+	p, err := d.load(plan, tensors)
+	if err != nil {
+		return nil, fmt.Errorf("metal: loading %s on %s: %w", plan.Model, d.info.Name, err)
+	}
+	return p, nil
+}
+
+func (d *Device) load(plan *lower.Plan, tensors Tensors) (*Program, error) {
+	if err := plan.Validate(); err != nil {
+		return nil, err
+	}
+	if len(plan.Phases) > 1<<16 {
+		return nil, fmt.Errorf("%w: %d phases", lower.ErrPlan, len(plan.Phases))
+	}
+	t, err := flatten(plan)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", lower.ErrPlan, err)
+	}
+	d.lock()
+	defer d.unlock()
+	if d.closed {
+		return nil, fmt.Errorf("the device is %w", ErrClosed)
+	}
+	p := &Program{device: d, plan: plan, kernels: t.kernels, buffers: make([]handle, len(plan.Buffers)), sessions: map[*Session]struct{}{}}
+	if err := p.bind(tensors); err != nil {
+		p.release()
+		return nil, err
+	}
+	if p.handle, err = d.driver.load(t, p.buffers); err != nil {
+		p.release()
+		return nil, p.explain(err, 0)
+	}
+	p.natives = d.driver.natives(p.handle, len(t.kernels))
+	d.programs[p] = struct{}{}
+	return p, nil
+}
+
+// weight is a tensor as the file holds it.
+type weight struct {
+	data  []byte
+	dtype ir.DType
+	copy  bool // because the Plan wants another type, or the address does not suit it
+}
+
+// bind makes the buffers that sessions share: weights and constants.
+func (p *Program) bind(tensors Tensors) error {
+	weights := make([]weight, len(p.plan.Buffers))
+	var missing []error
+	for i := range p.plan.Buffers {
+		b := &p.plan.Buffers[i]
+		if b.Kind != lower.Weight {
+			continue
+		}
+		w, err := find(b, tensors)
+		if err != nil {
+			missing = append(missing, err)
+			continue
+		}
+		weights[i] = w
+		n, _ := b.Bytes.IsConst()
+		p.memory.Weights += n
+		if w.copy {
+			p.memory.Converted += n
+		}
+	}
+	if missing != nil {
+		return fmt.Errorf("%w: %w", ErrWeights, errors.Join(missing...))
+	}
+	if err := p.device.fits("the model "+p.plan.Model, Memory{Converted: p.memory.Converted}); err != nil {
+		return err
+	}
+	for i := range p.plan.Buffers {
+		var err error
+		switch b := &p.plan.Buffers[i]; {
+		case b.Kind == lower.Weight && !weights[i].copy:
+			p.buffers[i], err = p.wrap(weights[i].data)
+		case b.Kind == lower.Weight:
+			p.buffers[i], err = p.convert(b, weights[i])
+		case b.Kind == lower.Const:
+			p.buffers[i], err = p.fill(int64(len(b.Data)), func(to []byte) { copy(to, b.Data) })
+		}
+		if err != nil {
+			return fmt.Errorf("%s %q: %w", p.plan.Buffers[i].Kind, p.plan.Buffers[i].Name, err)
+		}
+	}
+	return nil
+}
+
+// find fetches a weight and checks it against the Plan.
+func find(b *lower.Buffer, tensors Tensors) (weight, error) {
+	data, dtype, err := tensors(b.Name)
+	if err != nil {
+		return weight{}, fmt.Errorf("tensor %q: %w", b.Name, err)
+	}
+	if dtype == ir.Invalid || dtype > ir.Q6_K {
+		return weight{}, fmt.Errorf("tensor %q has the unknown type %d", b.Name, dtype)
+	}
+	converted := dtype != b.DType
+	if converted && !(b.DType == ir.F32 && dtype.IsFloat()) {
+		return weight{}, fmt.Errorf("tensor %q is %s, and the Plan reads %s", b.Name, dtype, b.DType)
+	}
+	want, _ := b.Bytes.IsConst()
+	if converted {
+		want = want / b.DType.Bytes(1) * dtype.Bytes(1)
+	}
+	if int64(len(data)) != want {
+		return weight{}, fmt.Errorf("tensor %q has %d bytes, and the Plan reads %d", b.Name, len(data), want)
+	}
+	return weight{data, dtype, converted || !aligned(data, dtype)}, nil
+}
+
+func (p *Program) wrap(data []byte) (handle, error) {
+	if len(data) > 0 {
+		p.pins.Pin(&data[0])
+	}
+	return p.device.driver.wrap(data)
+}
+
+func (p *Program) convert(b *lower.Buffer, w weight) (handle, error) {
+	n, _ := b.Bytes.IsConst()
+	return p.fill(n, func(to []byte) {
+		if w.dtype == b.DType {
+			copy(to, w.data)
+		} else {
+			widen(to, w.data, w.dtype)
+		}
+	})
+}
+
+// fill makes a buffer of C memory and has it filled.
+func (p *Program) fill(bytes int64, with func(to []byte)) (handle, error) {
+	h, err := p.device.driver.create(bytes)
+	if err != nil {
+		return nil, err
+	}
+	with(p.device.driver.contents(h, bytes))
+	return h, nil
+}
+
+// fits returns a *MemoryError if what is to be allocated exceeds what is free.
+func (d *Device) fits(what string, m Memory) error {
+	if need, have := m.allocated(), d.available(); need > have {
+		return &MemoryError{What: what, Need: need, Available: have, Parts: m}
+	}
+	return nil
+}
+
+// Plan returns the Plan that was loaded.
+func (p *Program) Plan() *lower.Plan { return p.plan }
+
+// Memory tells what the program's weights take. Caches and arenas are the
+// sessions'.
+func (p *Program) Memory() Memory { return p.memory }
+
+// Kernels lists the host names of the Plan's kernels, in the order of their first
+// dispatch.
+func (p *Program) Kernels() []string { return append([]string(nil), p.kernels...) }
+
+// Natives tells for each kernel of the Plan whether native code runs all its
+// dispatches with every size at its bound; the others are emulated, on the host,
+// or partly so. [Counters] has what a step really used.
+func (p *Program) Natives() map[string]bool {
+	m := make(map[string]bool, len(p.kernels))
+	for i, k := range p.kernels {
+		m[k] = p.natives[i]
+	}
+	return m
+}
+
+// Close closes the program with its sessions. After it, the weights are no longer
+// read.
+func (p *Program) Close() error {
+	p.device.lock()
+	defer p.device.unlock()
+	p.release()
+	return nil
+}
+
+// release is Close with the device's turn taken, of a program that may be half
+// made.
+func (p *Program) release() {
+	if p.closed {
+		return
+	}
+	p.closed = true
+	for s := range p.sessions {
+		s.release()
+	}
+	if p.handle != nil {
+		p.device.driver.unload(p.handle)
+	}
+	for _, b := range p.buffers {
+		if b != nil {
+			p.device.driver.free(b)
+		}
+	}
+	p.pins.Unpin()
+	delete(p.device.programs, p)
+}
+
+// explain gives an error of the driver the names of the Plan. first is what the
+// driver's indices count from.
+func (p *Program) explain(err error, first int) error {
+	var e *driverError
+	if !errors.As(err, &e) {
+		return err
+	}
+	named := err
+	if e.dispatch >= 0 {
+		named = p.locate(e, first+e.dispatch)
+	}
+	if s := e.code.sentinel(); s != nil {
+		return fmt.Errorf("%w: %w", s, named)
+	}
+	return named
+}
+
+// locate names the dispatch of an error, counted over all phases.
+func (p *Program) locate(e *driverError, index int) error {
+	for i := range p.plan.Phases {
+		ph := &p.plan.Phases[i]
+		if index >= len(ph.Dispatches) {
+			index -= len(ph.Dispatches)
+			continue
+		}
+		d := &ph.Dispatches[index]
+		named := &DispatchError{Phase: ph.Name, Dispatch: index, Label: d.Label, Kernel: d.Kernel, Message: e.message}
+		if e.argument >= 0 {
+			b := &p.plan.Buffers[d.Bindings[e.argument].Buffer]
+			named.Buffer = fmt.Sprintf("argument %d, %s %q", d.Bindings[e.argument].Index, b.Kind, b.Name)
+		}
+		return named
+	}
+	return e
+}
+
+// firstDispatch returns the index of a phase's first dispatch over all phases.
+func (p *Program) firstDispatch(phase int) int {
+	n := 0
+	for i := range phase {
+		n += len(p.plan.Phases[i].Dispatches)
+	}
+	return n
+}

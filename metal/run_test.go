@@ -1,0 +1,482 @@
+//go:build cgo && linux && (amd64 || arm64)
+
+package metal
+
+import (
+	"context"
+	"encoding/binary"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/metal/internal/trial"
+)
+
+var devices = []string{"emu", "cpu"}
+
+// sum adds tokens and a weight in one chain: out = tokens + 1 + … + 1, ones times.
+func sumSketch(maxT int64, ones int) *sketch {
+	s := newSketch(maxT)
+	x := s.value()
+	s.run("widen", []lower.Expr{tokens}, s.input("tokens", perToken), x)
+	one := s.value()
+	s.fill(1, one).Barrier = false
+	for i := range ones {
+		to := s.value()
+		if i == ones-1 {
+			to = s.output("sums", perToken)
+		}
+		s.add(x, one, to)
+		x = to
+	}
+	return s
+}
+
+func TestRun(t *testing.T) {
+	for _, name := range devices {
+		for _, threads := range []int{1, 2, 5} {
+			session := sumSketch(5000, 10).start(t, name, Options{Threads: threads, Poison: true})
+			for _, n := range []int64{1, 255, 5000, 256, 3} {
+				in := make([]int32, n)
+				want := make([]float32, n)
+				for i := range in {
+					in[i] = int32(i) - 7
+					want[i] = float32(in[i]) + 10
+				}
+				got := make([]float32, n)
+				step := Step{Sizes: sizes(n), Inputs: map[string][]int32{"tokens": in, "other": nil}, Outputs: map[string][]float32{"sums": got}}
+				require.NoError(t, session.Run(t.Context(), &step))
+				require.Equal(t, want, got)
+				view, err := session.Output("sums")
+				require.NoError(t, err)
+				require.Equal(t, want, view)
+			}
+		}
+	}
+}
+
+func TestCounters(t *testing.T) {
+	s := sumSketch(100, 6)
+	s.plan.Phases[0].CommandBuffers = []int{0, 3, 4}
+	d := s.run("empty", nil)
+	d.Grid[2] = lower.Number(0) // nothing to do: not dispatched
+	for _, name := range devices {
+		for _, opts := range []Options{{Threads: 1}, {Threads: 3}, {Threads: 2, ShuffleDispatches: true}} {
+			session := s.start(t, name, opts)
+			step := Step{Sizes: sizes(100), Inputs: map[string][]int32{"tokens": make([]int32, 100)}}
+			for _, profile := range []bool{false, true, false} {
+				step.Profile = profile
+				require.NoError(t, session.Run(t.Context(), &step))
+				c := session.Counters()
+				require.Equal(t, 8, c.Dispatches)
+				require.Equal(t, 6, c.Barriers)
+				require.Equal(t, 3, c.CommandBuffers)
+				require.Equal(t, []KernelCount{{"widen", 1, 0}, {"fill", 1, 0}, {"add", 6, 0}}, c.Kernels)
+				if !profile {
+					require.Nil(t, c.Nanoseconds)
+					continue
+				}
+				require.Len(t, c.Nanoseconds, 9)
+				for _, n := range c.Nanoseconds[:8] {
+					require.Positive(t, n)
+				}
+				require.Zero(t, c.Nanoseconds[8])
+			}
+		}
+	}
+}
+
+// A step of two dispatches with a native kernel in two stages, whose scratch must
+// not be shared between them.
+func TestNativeStages(t *testing.T) {
+	const n = 100_000
+	s := newSketch(1 << 22)
+	tokens := s.input("tokens", perToken)
+	a, b := s.value(), s.value()
+	s.run("widen", []lower.Expr{lower.Extent(ir.Var(ir.T))}, tokens, a)
+	s.fill(2, b).Barrier = false
+	four := lower.Number(4)
+	s.run("total", []lower.Expr{lower.Extent(ir.Var(ir.T))}, a, s.output("a", four)).Grid[0] = lower.Number(1)
+	d := s.run("total", []lower.Expr{lower.Extent(ir.Var(ir.T))}, b, s.output("b", four))
+	d.Grid[0], d.Barrier = lower.Number(1), false
+
+	in := make([]int32, n)
+	for i := range in {
+		in[i] = int32(i % 3)
+	}
+	for _, threads := range []int{1, 2, 4} {
+		session := s.start(t, "cpu", Options{Threads: threads})
+		require.Equal(t, map[string]bool{"widen": false, "fill": false, "total": false}, session.program.Natives(), "the bounds are not covered")
+		step := Step{Sizes: sizes(n), Inputs: map[string][]int32{"tokens": in}}
+		for range 20 {
+			require.NoError(t, session.Run(t.Context(), &step))
+			a, err := session.Output("a")
+			require.NoError(t, err)
+			b, err := session.Output("b")
+			require.NoError(t, err)
+			require.Equal(t, []float32{n - 1}, a)
+			require.Equal(t, []float32{2 * n}, b)
+			require.Contains(t, session.Counters().Kernels, KernelCount{"total", 2, 2})
+		}
+	}
+	s.plan.Phases[0].MaxT, s.plan.Phases[0].Bounds[ir.T] = n, n
+	session := s.start(t, "cpu", Options{})
+	require.True(t, session.program.Natives()["total"])
+	require.Equal(t, "trial", session.program.device.Info().ISA)
+	require.False(t, s.start(t, "emu", Options{}).program.Natives()["total"])
+}
+
+// Function constants, weights with and without conversion, constants of the Plan.
+func TestBuffers(t *testing.T) {
+	s := newSketch(4)
+	half := s.weight("half", ir.F16, ir.F32, 4)
+	brain := s.weight("brain", ir.BF16, ir.F32, 4)
+	odd := s.weight("odd", ir.F32, ir.F32, 4)
+	data := make([]byte, 16)
+	binary.LittleEndian.PutUint32(data, math.Float32bits(100))
+	constant := s.buffer(lower.Buffer{Kind: lower.Const, Name: "c", DType: ir.F32, Bytes: lower.Number(16), Data: data})
+	x, y, out := s.value(), s.value(), s.output("out", perToken)
+	s.add(half, brain, x)
+	s.add(x, odd, y)
+	s.add(y, constant, out).Constants = []lower.Constant{{Index: 0, Bits: 1}}
+
+	misaligned := make([]byte, 17)[1:]
+	for i := range 4 {
+		binary.LittleEndian.PutUint32(misaligned[4*i:], math.Float32bits(float32(i)))
+	}
+	file := map[string]struct {
+		data  []byte
+		dtype ir.DType
+	}{
+		"half":  {[]byte{0x00, 0x3c, 0x00, 0x40, 0x01, 0x00, 0x00, 0xc0}, ir.F16}, // 1, 2, 2^-24, -2
+		"brain": {[]byte{0x80, 0x3f, 0x00, 0x40, 0x00, 0x00, 0x80, 0xbf}, ir.BF16},
+		"odd":   {misaligned, ir.F32},
+	}
+	tensors := func(name string) ([]byte, ir.DType, error) { return file[name].data, file[name].dtype, nil }
+	d := open(t, "cpu", Options{Threads: 1})
+	p, err := d.Load(&s.plan, tensors)
+	require.NoError(t, err)
+	require.Equal(t, Memory{Weights: 48, Converted: 48}, p.Memory())
+	session, err := p.NewSession(0)
+	require.NoError(t, err)
+	got := make([]float32, 4)
+	require.NoError(t, session.Run(t.Context(), &Step{Sizes: sizes(4), Outputs: map[string][]float32{"out": got}}))
+	require.Equal(t, []float32{2 - 100, 5, 2 + 1.0/(1<<24), 0}, got)
+
+	for name, change := range map[string]func(*[]byte, *ir.DType){
+		`tensor "odd" is f16, and the Plan reads`: func(_ *[]byte, t *ir.DType) { *t = ir.F16 },
+		`tensor "odd" has 15 bytes`:               func(b *[]byte, _ *ir.DType) { *b = (*b)[:15] },
+		`unknown type 77`:                         func(_ *[]byte, t *ir.DType) { *t = 77 },
+	} {
+		bad := file["odd"]
+		change(&bad.data, &bad.dtype)
+		_, err := d.Load(&s.plan, func(n string) ([]byte, ir.DType, error) {
+			if n == "odd" {
+				return bad.data, bad.dtype, nil
+			}
+			return tensors(n)
+		})
+		if strings.Contains(name, "f16") {
+			require.ErrorContains(t, err, `tensor "odd" has 16 bytes, and the Plan reads 8`)
+			continue
+		}
+		require.ErrorIs(t, err, ErrWeights)
+		require.ErrorContains(t, err, name)
+	}
+	_, err = d.Load(&s.plan, noTensors)
+	require.ErrorIs(t, err, errNoTensor)
+	require.ErrorContains(t, err, "half")
+	require.ErrorContains(t, err, "brain", "all that are missing are named")
+}
+
+// A cache is bound whole, whatever the Plan says of its blocks.
+func TestCacheBinding(t *testing.T) {
+	s := newSketch(4)
+	s.plan.Caches = []ir.Cache{{DType: ir.F32, KVHeads: 2, Head: 8, Block: 16}}
+	block := lower.Number(2 * 8 * 16 * 4)
+	k := s.buffer(lower.Buffer{Kind: lower.CacheK, Name: "k.0", DType: ir.F32, Bytes: block})
+	s.run("bytes", nil, k, s.output("n", lower.Number(4)))
+	p, err := open(t, "cpu", Options{}).Load(&s.plan, noTensors)
+	require.NoError(t, err)
+	session, err := p.NewSession(5)
+	require.NoError(t, err)
+	require.NoError(t, session.Run(t.Context(), &Step{Sizes: sizes(1)}))
+	got, err := session.Output("n")
+	require.NoError(t, err)
+	require.Equal(t, []float32{5 * 1024}, got)
+	_, err = p.NewSession(0)
+	require.ErrorContains(t, err, "0 cache blocks")
+}
+
+// A chain that needs every one of its barriers: without one, some order of the
+// dispatches gives another result.
+func TestShuffleShowsMissingBarrier(t *testing.T) {
+	const n = 300
+	differs := func(missing int) (wrong int) {
+		s := sumSketch(n, 8)
+		if missing > 0 {
+			require.True(t, s.plan.Phases[0].Dispatches[missing].Barrier)
+			s.plan.Phases[0].Dispatches[missing].Barrier = false
+		}
+		for seed := range uint32(12) {
+			session := s.start(t, "emu", Options{Threads: 2, ShuffleDispatches: true, Seed: seed, Poison: true})
+			require.NoError(t, session.Run(t.Context(), &Step{Sizes: sizes(n), Inputs: map[string][]int32{"tokens": make([]int32, n)}}))
+			out, err := session.Output("sums")
+			require.NoError(t, err)
+			if out[0] != 8 {
+				wrong++
+			}
+		}
+		return wrong
+	}
+	require.Zero(t, differs(0))
+	for missing := 2; missing < 10; missing++ {
+		require.NotZero(t, differs(missing), "barrier before dispatch %d", missing)
+	}
+}
+
+func TestKernelFailure(t *testing.T) {
+	s := newSketch(10)
+	out := s.output("out", perToken)
+	s.fill(3, out)
+	d := s.run("diverge", []lower.Expr{lower.Number(5)})
+	d.Label, d.Grid[1] = "layer 3: attention v9", tokens
+	s.add(out, out, out)
+	for _, name := range devices {
+		session := s.start(t, name, Options{Threads: 2})
+		for _, n := range []int64{10, 5, 6} {
+			err := session.Run(t.Context(), &Step{Sizes: sizes(n)})
+			if n <= 5 {
+				require.NoError(t, err, "the device is usable after a failure")
+				continue
+			}
+			var e *DispatchError
+			require.ErrorAs(t, err, &e)
+			require.Equal(t, "layer 3: attention v9", e.Label)
+			require.Equal(t, "diverge", e.Kernel)
+			require.ErrorContains(t, err, "wait at different barriers")
+			require.Equal(t, 1, session.Counters().Dispatches)
+			_, err = session.Output("out")
+			require.Error(t, err, "a failed step has no outputs")
+		}
+	}
+}
+
+func TestMissingKernel(t *testing.T) {
+	s := newSketch(1)
+	s.run("nonesuch", nil, s.output("out", perToken))
+	_, err := open(t, "cpu", Options{}).Load(&s.plan, noTensors)
+	require.ErrorIs(t, err, ErrKernel)
+	require.ErrorContains(t, err, "nonesuch")
+}
+
+func TestCancel(t *testing.T) {
+	s := newSketch(1)
+	hold := s.run("hold", nil)
+	hold.Grid[0] = lower.Number(1)
+	s.cut()
+	s.fill(1, s.output("out", perToken))
+	session := s.start(t, "cpu", Options{Threads: 2})
+	step := Step{Sizes: sizes(1)}
+	other, err := session.program.NewSession(1)
+	require.NoError(t, err)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- session.Run(ctx, &step) }()
+	require.Eventually(t, func() bool { return trial.Waiting() == 1 }, 10*time.Second, time.Millisecond)
+	cancel()
+	require.Eventually(t, func() bool { session.stop.mu.Lock(); defer session.stop.mu.Unlock(); return session.stop.raised }, 10*time.Second, time.Millisecond)
+
+	// Another caller's wait for the device ends with its context.
+	short, stop := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer stop()
+	require.ErrorIs(t, other.Run(short, &step), context.DeadlineExceeded)
+
+	trial.Release()
+	err = <-done
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorContains(t, err, "after 1 of 2 command buffers")
+	require.Equal(t, 1, session.Counters().Dispatches)
+	require.ErrorIs(t, session.Run(ctx, &step), context.Canceled)
+
+	trial.Release()
+	require.NoError(t, session.Run(t.Context(), &step), "cancellation ends with its step")
+	require.Equal(t, 2, session.Counters().Dispatches)
+}
+
+func TestConcurrentSessions(t *testing.T) {
+	s := sumSketch(2000, 5)
+	var all sync.WaitGroup
+	for _, name := range devices {
+		p, err := open(t, name, Options{Threads: 2}).Load(&s.plan, noTensors)
+		require.NoError(t, err)
+		for user := range 3 {
+			session, err := p.NewSession(1)
+			require.NoError(t, err)
+			all.Go(func() {
+				for i := range 200 {
+					n := 1 + (i*37+user*500)%2000
+					in := make([]int32, n)
+					for j := range in {
+						in[j] = int32(user*1000 + j)
+					}
+					got := make([]float32, n)
+					ctx, cancel := context.WithCancel(t.Context())
+					err := session.Run(ctx, &Step{Sizes: sizes(int64(n)), Inputs: map[string][]int32{"tokens": in}, Outputs: map[string][]float32{"sums": got}})
+					cancel()
+					if err != nil || got[n-1] != float32(user*1000+n-1+5) || got[0] != float32(user*1000+5) {
+						t.Errorf("user %d, step %d: %v, %v", user, i, err, got[n-1])
+						return
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+}
+
+func TestClose(t *testing.T) {
+	s := sumSketch(10, 2)
+	step := Step{Sizes: sizes(1), Inputs: map[string][]int32{"tokens": {1}}}
+	d := open(t, "cpu", Options{})
+	p, err := d.Load(&s.plan, noTensors)
+	require.NoError(t, err)
+	a, err := p.NewSession(1)
+	require.NoError(t, err)
+	b, err := p.NewSession(1)
+	require.NoError(t, err)
+	require.NoError(t, a.Close())
+	require.NoError(t, a.Close())
+	require.ErrorIs(t, a.Run(t.Context(), &step), ErrClosed)
+	require.NoError(t, b.Run(t.Context(), &step))
+	_, err = a.Output("sums")
+	require.ErrorIs(t, err, ErrClosed)
+	require.NoError(t, p.Close())
+	require.NoError(t, p.Close())
+	require.NoError(t, b.Close())
+	require.ErrorIs(t, b.Run(t.Context(), &step), ErrClosed)
+	_, err = p.NewSession(1)
+	require.ErrorIs(t, err, ErrClosed)
+
+	p, err = d.Load(&s.plan, noTensors)
+	require.NoError(t, err)
+	b, err = p.NewSession(1)
+	require.NoError(t, err)
+	require.NoError(t, d.Close())
+	require.NoError(t, d.Close())
+	require.ErrorIs(t, b.Run(t.Context(), &step), ErrClosed)
+	_, err = d.Load(&s.plan, noTensors)
+	require.ErrorIs(t, err, ErrClosed)
+}
+
+func TestMemoryRefusal(t *testing.T) {
+	s := sumSketch(1000, 1)
+	s.plan.Caches = []ir.Cache{{DType: ir.F16, KVHeads: 8, Head: 128, Block: 1024}}
+	s.buffer(lower.Buffer{Kind: lower.CacheK, Name: "k.0", DType: ir.F16, Bytes: lower.Number(2 << 20)})
+	d := open(t, "cpu", Options{MemoryLimit: 64 << 20})
+	p, err := d.Load(&s.plan, noTensors)
+	require.NoError(t, err)
+	session, err := p.NewSession(20)
+	require.NoError(t, err)
+	require.Equal(t, Memory{Cache: 40 << 20, Arena: 3 * 4032, Inputs: 2 * 4032, Outputs: 4000}, session.Memory())
+	_, err = p.NewSession(32)
+	var e *MemoryError
+	require.ErrorAs(t, err, &e)
+	require.ErrorIs(t, err, ErrMemory)
+	require.Equal(t, int64(64<<20), e.Available)
+	require.Equal(t, int64(64<<20+5*4032+4000), e.Need)
+	require.EqualError(t, err, "metal: not enough memory: a session of 32 cache blocks needs 64.0 MiB (cache 64.0 MiB, arena 11.8 KiB, inputs 7.9 KiB, outputs 3.9 KiB), 64.0 MiB is available")
+	_, err = p.NewSession(1 << 50)
+	require.Error(t, err)
+	_, err = openAndLoad(t, s).NewSession(1 << 30)
+	require.ErrorIs(t, err, ErrMemory, "2 PiB")
+}
+
+func openAndLoad(t *testing.T, s *sketch) *Program {
+	p, err := open(t, "cpu", Options{}).Load(&s.plan, noTensors)
+	require.NoError(t, err)
+	return p
+}
+
+func TestBadSteps(t *testing.T) {
+	s := newSketch(8)
+	s.plan.Caches = []ir.Cache{{DType: ir.F32, KVHeads: 1, Head: 8, Block: 16}}
+	s.plan.Phases[0].MinT = 2
+	perSeq, one := lower.Extent(ir.Var(ir.B)), lower.Number(4)
+	s.input("slots", perToken)
+	s.input("cu_seqlens", perSeq.Times(4).Plus(one))
+	s.input("context_lens", perSeq.Times(4))
+	pages, _ := ir.Var(ir.B).Times(ir.Var(ir.NB))
+	s.input("block_table", lower.Extent(pages).Times(4))
+	s.input("logit_rows", lower.Extent(ir.Var(ir.R)).Times(4))
+	s.fill(1, s.output("out", perToken))
+	p := openAndLoad(t, s)
+	session, err := p.NewSession(3)
+	require.NoError(t, err)
+	good := func() *Step {
+		return &Step{Sizes: lower.Sizes{ir.T: 3, ir.B: 2, ir.R: 1, ir.NB: 2, ir.Smax: 40}, Inputs: map[string][]int32{
+			"slots": {5, -1, 47}, "cu_seqlens": {0, 2, 3}, "context_lens": {17, 1}, "block_table": {0, 2, 1, -9}, "logit_rows": {2},
+		}}
+	}
+	require.NoError(t, session.Run(t.Context(), good()))
+	for want, change := range map[string]func(*Step){
+		"phase 1 of 1":               func(s *Step) { s.Phase = 1 },
+		"1 tokens; all takes 2 to 8": func(s *Step) { s.Sizes[ir.T] = 1 },
+		"B = 5; all takes up to 4":   func(s *Step) { s.Sizes[ir.B] = 5 },
+		"NB = -1":                    func(s *Step) { s.Sizes[ir.NB] = -1 },
+		`"slots" is missing`:         func(s *Step) { delete(s.Inputs, "slots") },
+		`"slots" has 2 values; these sizes ask for 3`: func(s *Step) { s.Inputs["slots"] = []int32{1, 2} },
+		"token 2 goes to slot 48 of 48":               func(s *Step) { s.Inputs["slots"] = []int32{1, 2, 48} },
+		"a running sum from 0":                        func(s *Step) { s.Inputs["cu_seqlens"] = []int32{0, 4, 3} },
+		"ends with 2, of 3 tokens":                    func(s *Step) { s.Inputs["cu_seqlens"] = []int32{0, 2, 2} },
+		"sequence 1 has -1 keys":                      func(s *Step) { s.Inputs["context_lens"] = []int32{1, -1} },
+		"sequence 0 has 33 keys":                      func(s *Step) { s.Inputs["context_lens"] = []int32{33, 1} },
+		"sequence 0 has 41 keys":                      func(s *Step) { s.Inputs["context_lens"] = []int32{41, 1} },
+		"block 1 of sequence 0 is number 3 of 3":      func(s *Step) { s.Inputs["block_table"] = []int32{0, 3, 1, 1} },
+		"block 0 of sequence 1 is number -1":          func(s *Step) { s.Inputs["block_table"] = []int32{0, 2, -1, 1} },
+		"row 0 is token 3 of 3":                       func(s *Step) { s.Inputs["logit_rows"] = []int32{3} },
+		`output "out" is 12 bytes`:                    func(s *Step) { s.Outputs = map[string][]float32{"out": make([]float32, 2)} },
+	} {
+		step := good()
+		change(step)
+		err := session.Run(t.Context(), step)
+		require.ErrorIs(t, err, ErrStep, want)
+		require.ErrorContains(t, err, want)
+	}
+}
+
+// A Plan that passes Validate may still ask for what no 32-bit word or buffer
+// holds at some sizes.
+func TestBounds(t *testing.T) {
+	s := newSketch(8)
+	d := s.fill(1, s.output("out", perToken))
+	d.Params[0] = lower.Extent(ir.Var(ir.T)).Times(1 << 30)
+	_, err := open(t, "cpu", Options{}).Load(&s.plan, noTensors)
+	require.ErrorIs(t, err, ErrStep)
+	require.ErrorContains(t, err, "fill #0")
+	require.ErrorContains(t, err, "parameter 0 is 8589934592")
+
+	s = newSketch(8)
+	s.fill(1, s.output("out", perToken)).Bindings[0].Bytes = perToken.Plus(lower.Number(4))
+	_, err = open(t, "cpu", Options{}).Load(&s.plan, noTensors)
+	require.ErrorIs(t, err, lower.ErrPlan)
+
+	// Checked at load at the bounds and again at each step: the second is reached
+	// by a session whose buffer is smaller than the Plan says.
+	s.plan.Phases[0].Dispatches[0].Bindings[0].Bytes = perToken
+	p := openAndLoad(t, s)
+	s.plan.Buffers[0].Bytes = lower.Number(8)
+	session, err := p.NewSession(1)
+	require.NoError(t, err)
+	require.NoError(t, session.Run(t.Context(), &Step{Sizes: sizes(2)}))
+	err = session.Run(t.Context(), &Step{Sizes: sizes(3)})
+	require.ErrorIs(t, err, ErrStep)
+	require.ErrorContains(t, err, `all dispatch 0 (fill #0, kernel fill): argument 0, output "out": bytes 0 to 12 of a buffer of 8`)
+}

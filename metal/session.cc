@@ -1,0 +1,281 @@
+// go:build cgo && linux && (amd64 || arm64)
+
+#include "host.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <string>
+#include <utility>
+
+using smelt::fail;
+
+namespace {
+
+// How finely a dispatch is cut, for each thread: fine enough that threads end
+// together, coarse enough that handing out costs nothing.
+constexpr uint32_t chunks_per_thread = 8;
+
+uint64_t nanosecondsNow() {
+    auto now = std::chrono::steady_clock::now().time_since_epoch();
+    return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
+}
+
+// SplitMix64 (Steele, Lea, Flood 2014).
+uint64_t nextRandom(uint64_t &state) {
+    uint64_t z = state += 0x9e3779b97f4a7c15;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+    return z ^ (z >> 31);
+}
+
+constexpr size_t alignUp(size_t n) { return (n + 63) / 64 * 64; }
+
+} // namespace
+
+smelt_session::smelt_session(smelt_program *program, smelt_buffer *const *buffers, const uint64_t *ring_stride)
+    : program_(*program), launches_(*program), buffers_(program->buffers),
+      ring_stride_(ring_stride, ring_stride + program->buffers.size()), memory_(program->buffers.size()) {
+    for (size_t i = 0; i < buffers_.size(); i++) {
+        if (buffers_[i] == nullptr) {
+            buffers_[i] = buffers[i];
+        }
+    }
+    uint32_t longest = 0;
+    for (const auto &p : program->phases) {
+        longest = std::max(longest, p.dispatch_count);
+    }
+    items_.resize(2 * size_t{longest});
+    spans_.resize(2 * size_t{longest});
+    waves_ = std::vector<smelt::Wave>(2 * size_t{longest});
+    order_.resize(longest);
+    natives_.resize(longest);
+}
+
+int smelt_session::run(const smelt_step &step, smelt_counts *counts, smelt_kernel_count *kernels, uint64_t *nanoseconds,
+                       smelt_error *error) {
+    const auto &phase = program_.phases[step.phase];
+    // Everything is checked before anything runs, so a refused step has changed nothing.
+    if (int code = plan(step, phase, error)) {
+        return code;
+    }
+    counts_ = {};
+    kernels_ = kernels;
+    nanoseconds_ = nanoseconds;
+    std::fill(kernels, kernels + program_.kernels.size(), smelt_kernel_count{});
+    if (nanoseconds != nullptr) {
+        std::fill(nanoseconds, nanoseconds + phase.dispatch_count, 0);
+    }
+    failed_.store(false, std::memory_order_relaxed);
+    cancelled_ = false;
+    if (wave_count_ != 0 && !stopBefore(0)) {
+        wave_began_ = nanoseconds != nullptr ? nanosecondsNow() : 0;
+        program_.device->pool->run(*this, waves_.data(), wave_count_);
+    }
+    *counts = counts_;
+    if (failed_.load(std::memory_order_relaxed)) {
+        *error = failure_;
+        return error->code;
+    }
+    if (cancelled_) {
+        return fail(error, SMELT_ERROR_CANCELLED, -1, -1, "stopped after %u command buffers", counts_.command_buffers);
+    }
+    return SMELT_OK;
+}
+
+// plan resolves the launches and cuts them into waves.
+int smelt_session::plan(const smelt_step &step, const smelt_phase &phase, smelt_error *error) {
+    for (size_t i = 0; i < memory_.size(); i++) {
+        uint64_t stride = ring_stride_[i];
+        auto *base = static_cast<uint8_t *>(buffers_[i]->memory);
+        memory_[i] = stride == 0 ? smelt::Launches::Memory{base, buffers_[i]->bytes}
+                                 : smelt::Launches::Memory{base + stride * step.slot, stride};
+    }
+    if (int code = launches_.resolve(phase, step.sizes, memory_, error)) {
+        return code;
+    }
+    const auto &options = program_.device->options;
+    bool serial = options.shuffle != 0 || step.profile != 0;
+    first_dispatch_ = phase.first_dispatch;
+    item_count_ = wave_count_ = barriers_ = command_buffers_ = 0;
+    random_ = step.seed;
+    size_t scratch = 0;
+    uint32_t first = 0;
+    for (uint32_t i = 0; i < phase.dispatch_count; i++) {
+        uint32_t dispatch = phase.first_dispatch + i;
+        const auto &d = program_.dispatches[dispatch];
+        natives_[i] = launches_.native(dispatch);
+        if (natives_[i] == nullptr && program_.kernels[d.kernel].emulated == nullptr) {
+            return fail(error, SMELT_ERROR_KERNEL, i, -1, "the native kernel %s does not cover these sizes",
+                        program_.kernels[d.kernel].name.c_str());
+        }
+        if (d.barrier != 0 || d.command_buffer != 0) {
+            scratch = std::max(scratch, addGroup(first, i - first, serial));
+            first = i;
+            barriers_ += d.barrier;
+            command_buffers_ += d.command_buffer;
+        }
+    }
+    scratch = std::max(scratch, addGroup(first, phase.dispatch_count - first, serial));
+    if (!program_.device->scratch.reserve(scratch)) {
+        return fail(error, SMELT_ERROR_MEMORY, -1, -1, "%zu bytes of scratch", scratch);
+    }
+    return SMELT_OK;
+}
+
+// addGroup makes waves of independent dispatches, by index in the phase, and
+// returns how much scratch they need.
+size_t smelt_session::addGroup(uint32_t first, uint32_t count, bool serial) {
+    const auto &options = program_.device->options;
+    for (uint32_t i = 0; i < count; i++) {
+        order_[i] = first + i;
+    }
+    if (options.shuffle != 0) {
+        for (uint32_t i = count; i > 1; i--) {
+            std::swap(order_[i - 1], order_[nextRandom(random_) % i]);
+        }
+    }
+    // One by one, a dispatch ends before the next begins; else all first stages
+    // form a wave and all second stages another.
+    uint32_t step = serial ? 1 : count;
+    size_t most = 0;
+    for (uint32_t begin = 0; begin < count; begin += step) {
+        size_t scratch = 0;
+        openWave();
+        for (uint32_t i = begin; i < begin + step; i++) {
+            addItem(order_[i], 0, scratch);
+            if (const auto *k = natives_[order_[i]]; k != nullptr && k->shared_bytes != nullptr) {
+                scratch += alignUp(k->shared_bytes(&launches_[first_dispatch_ + order_[i]]));
+            }
+        }
+        closeWave();
+        size_t at = 0;
+        openWave();
+        for (uint32_t i = begin; i < begin + step; i++) {
+            const auto *k = natives_[order_[i]];
+            if (k == nullptr) {
+                continue;
+            }
+            if (k->stage_count > 1) {
+                addItem(order_[i], 1, at);
+            }
+            if (k->shared_bytes != nullptr) {
+                at += alignUp(k->shared_bytes(&launches_[first_dispatch_ + order_[i]]));
+            }
+        }
+        closeWave();
+        most = std::max(most, scratch);
+    }
+    return most;
+}
+
+void smelt_session::openWave() {
+    spans_[wave_count_] = {item_count_, 0, 0, 0};
+    waves_[wave_count_].reset(0);
+}
+
+void smelt_session::addItem(uint32_t dispatch, uint32_t stage, size_t scratch) {
+    const auto &launch = launches_[first_dispatch_ + dispatch];
+    const auto *native = natives_[dispatch];
+    uint64_t groups = launches_.threadgroups(first_dispatch_ + dispatch);
+    if (groups == 0) {
+        return; // at these sizes there is nothing to do
+    }
+    uint64_t units = native != nullptr ? native->stages[stage].units(&launch) : groups;
+    // A stage without units counts as run: its dispatch does.
+    uint32_t threads = program_.device->pool->threads();
+    uint64_t most = threads == 1 ? 1 : uint64_t{threads} * chunks_per_thread;
+    auto chunks = static_cast<uint32_t>(std::clamp<uint64_t>(units, 1, most));
+    auto &wave = waves_[wave_count_];
+    bool last = native == nullptr || stage + 1 == native->stage_count;
+    items_[item_count_++] = {dispatch, wave.chunks, chunks, stage, units, native, scratch, last};
+    wave.chunks += chunks;
+}
+
+void smelt_session::closeWave() {
+    auto &span = spans_[wave_count_];
+    span.item_count = item_count_ - span.first_item;
+    if (span.item_count == 0) {
+        return;
+    }
+    span.barriers = std::exchange(barriers_, 0);
+    span.command_buffers = std::exchange(command_buffers_, 0);
+    wave_count_++;
+}
+
+void smelt_session::run(uint32_t wave, uint32_t chunk, uint32_t &cursor) {
+    const auto *items = items_.data() + spans_[wave].first_item;
+    while (chunk >= items[cursor].first_chunk + items[cursor].chunks) {
+        cursor++;
+    }
+    const auto &item = items[cursor];
+    uint64_t c = chunk - item.first_chunk;
+    uint64_t begin = item.units * c / item.chunks, end = item.units * (c + 1) / item.chunks;
+    if (begin == end || failed_.load(std::memory_order_relaxed)) {
+        return;
+    }
+    try {
+        execute(item, begin, end);
+    } catch (const std::exception &e) {
+        record(item.dispatch, e.what());
+    }
+}
+
+void smelt_session::execute(const Item &item, uint64_t begin, uint64_t end) {
+    const auto &launch = launches_[first_dispatch_ + item.dispatch];
+    auto &device = *program_.device;
+    if (item.native != nullptr) {
+        item.native->stages[item.stage].run(&launch, device.scratch.at(item.scratch), begin, end);
+        return;
+    }
+    char message[sizeof failure_.message] = "";
+    const auto &kernel = program_.kernels[program_.dispatches[first_dispatch_ + item.dispatch].kernel];
+    if (device.options.emulator->run(kernel.emulated, &launch, &device.options.emulation, begin, end, message,
+                                     sizeof message) != 0) {
+        record(item.dispatch, message);
+    }
+}
+
+// record keeps the first failure of the step.
+void smelt_session::record(uint32_t dispatch, const char *message) {
+    std::lock_guard<std::mutex> lock(failure_mutex_);
+    if (!failed_.load(std::memory_order_relaxed)) {
+        fail(&failure_, SMELT_ERROR_EXECUTION, dispatch, -1, "%s", message);
+        failed_.store(true, std::memory_order_relaxed);
+    }
+}
+
+bool smelt_session::finish(uint32_t wave) {
+    const auto &span = spans_[wave];
+    if (nanoseconds_ != nullptr) { // waves hold one dispatch
+        uint64_t now = nanosecondsNow();
+        nanoseconds_[items_[span.first_item].dispatch] += now - wave_began_;
+        wave_began_ = now;
+    }
+    if (failed_.load(std::memory_order_relaxed)) {
+        return false;
+    }
+    for (uint32_t i = span.first_item; i < span.first_item + span.item_count; i++) {
+        const auto &item = items_[i];
+        if (item.last) {
+            auto &k = kernels_[program_.dispatches[first_dispatch_ + item.dispatch].kernel];
+            counts_.dispatches++;
+            k.dispatches++;
+            k.native += item.native != nullptr;
+        }
+    }
+    return wave + 1 == wave_count_ || !stopBefore(wave + 1);
+}
+
+// stopBefore counts what stands before a wave, unless the step ends there.
+bool smelt_session::stopBefore(uint32_t wave) {
+    const auto &span = spans_[wave];
+    if (span.command_buffers != 0 && cancel.load(std::memory_order_relaxed) != 0) {
+        cancelled_ = true;
+        return true;
+    }
+    counts_.barriers += span.barriers;
+    counts_.command_buffers += span.command_buffers;
+    return false;
+}

@@ -1,0 +1,436 @@
+package metal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"unsafe"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/lower"
+)
+
+// ringSlots is how many steps' inputs are kept apart, so that those of the next
+// can be written while a GPU still reads the last.
+const ringSlots = 2
+
+// bufferAlign is the alignment of slots in the ring: what vector loads want.
+const bufferAlign = 64
+
+// Session runs the steps of one user of a Program: it holds the caches of all
+// layers, an arena, and buffers for inputs and outputs.
+type Session struct {
+	program *Program
+	blocks  int
+	memory  Memory
+	handle  handle
+	buffers []handle // by buffer of the Plan; nil where the program's
+	bytes   [][]byte // contents of inputs, outputs and the arena, by buffer
+	strides []uint64 // of inputs, by buffer
+	checks  []check
+
+	running  sync.Mutex // one step at a time
+	closed   bool       // guarded by the device's turn
+	steps    uint32
+	record   stepRecord
+	counts   counters
+	times    []uint64
+	phase    int // of the last step
+	produced lower.Sizes
+	stop     stopFlag
+}
+
+// Step is one execution of a phase.
+type Step struct {
+	Phase int // index in Plan.Phases
+	Sizes lower.Sizes
+	// Inputs by name, in the shapes that Sizes gives: [Program.Inputs] of them.
+	// Others are ignored.
+	Inputs map[string][]int32
+	// Outputs by name, filled when Run returns; each as long as the output. What is
+	// not asked for here can be looked at with [Session.Output].
+	Outputs map[string][]float32
+	// Profile times each dispatch. They then run one after the other.
+	Profile bool
+}
+
+// Inputs lists the names of the Plan's inputs.
+func (p *Program) Inputs() []string { return p.named(lower.Input) }
+
+// Outputs lists the names of the Plan's outputs.
+func (p *Program) Outputs() []string { return p.named(lower.Output) }
+
+func (p *Program) named(kind lower.Kind) []string {
+	var names []string
+	for i := range p.plan.Buffers {
+		if b := &p.plan.Buffers[i]; b.Kind == kind {
+			names = append(names, b.Name)
+		}
+	}
+	return names
+}
+
+// NewSession allocates what a session of so many cache blocks needs, or returns a
+// *MemoryError that tells how much that is.
+func (p *Program) NewSession(blocks int) (*Session, error) {
+	s, err := p.newSession(blocks)
+	if err != nil {
+		return nil, fmt.Errorf("metal: %w", err)
+	}
+	return s, nil
+}
+
+func (p *Program) newSession(blocks int) (*Session, error) {
+	sizes, memory, err := p.sessionBytes(blocks)
+	if err != nil {
+		return nil, err
+	}
+	p.device.lock()
+	defer p.device.unlock()
+	if p.closed {
+		return nil, fmt.Errorf("the program is %w", ErrClosed)
+	}
+	if err := p.device.fits(fmt.Sprintf("a session of %d cache blocks", blocks), memory); err != nil {
+		return nil, err
+	}
+	n := len(p.plan.Buffers)
+	s := &Session{
+		program: p, blocks: blocks, memory: memory,
+		buffers: make([]handle, n), bytes: make([][]byte, n), strides: make([]uint64, n),
+		counts: counters{kernels: make([]kernelCount, len(p.kernels))},
+		checks: p.inputChecks(blocks),
+	}
+	if err := s.allocate(sizes); err != nil {
+		s.release()
+		return nil, err
+	}
+	p.sessions[s] = struct{}{}
+	return s, nil
+}
+
+// sessionBytes returns the size of each buffer that a session has of its own, and
+// their sums.
+func (p *Program) sessionBytes(blocks int) ([]int64, Memory, error) {
+	sizes := make([]int64, len(p.plan.Buffers))
+	var m Memory
+	for i := range p.plan.Buffers {
+		b := &p.plan.Buffers[i]
+		var n int64
+		for j := range p.plan.Phases {
+			n = max(n, b.Bytes.Eval(&p.plan.Phases[j].Bounds))
+		}
+		switch b.Kind {
+		case lower.CacheK, lower.CacheV:
+			if blocks < 1 || n > 0 && int64(blocks) > maxValue/n {
+				return nil, m, fmt.Errorf("a session of %d cache blocks", blocks)
+			}
+			n *= int64(blocks)
+			m.Cache += n
+		case lower.Arena:
+			m.Arena += n
+		case lower.Input:
+			n = roundUp(n, bufferAlign)
+			m.Inputs += n * ringSlots
+		case lower.Output:
+			m.Outputs += n
+		}
+		sizes[i] = n
+	}
+	return sizes, m, nil
+}
+
+func roundUp(n, to int64) int64 { return (n + to - 1) / to * to }
+
+func (s *Session) allocate(sizes []int64) error {
+	d := s.program.device.driver
+	for i, n := range sizes {
+		kind := s.program.plan.Buffers[i].Kind
+		if kind == lower.Weight || kind == lower.Const {
+			continue
+		}
+		if kind == lower.Input {
+			s.strides[i] = uint64(n)
+			n *= ringSlots
+		}
+		var err error
+		if s.buffers[i], err = d.create(n); err != nil {
+			return s.program.explain(err, 0)
+		}
+		if kind == lower.Input || kind == lower.Output || kind == lower.Arena {
+			s.bytes[i] = d.contents(s.buffers[i], n)
+		}
+	}
+	var err error
+	s.handle, err = d.begin(s.program.handle, s.buffers, s.strides)
+	return err
+}
+
+// Memory tells what the session holds.
+func (s *Session) Memory() Memory { return s.memory }
+
+// Blocks returns how many blocks the caches have.
+func (s *Session) Blocks() int { return s.blocks }
+
+// Run executes a step. Inputs that a kernel could use to leave the cache, or that
+// contradict each other, are refused with ErrStep; a kernel's failure is a
+// *DispatchError. When ctx ends, the step stops at its next command buffer, and
+// Run returns the context's error.
+func (s *Session) Run(ctx context.Context, step *Step) error {
+	if err := s.runStep(ctx, step); err != nil {
+		return fmt.Errorf("metal: %w", err)
+	}
+	return nil
+}
+
+func (s *Session) runStep(ctx context.Context, step *Step) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.running.Lock()
+	defer s.running.Unlock()
+	device := s.program.device
+	select {
+	case device.turn <- struct{}{}:
+		defer device.unlock()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if s.closed {
+		return fmt.Errorf("the session is %w", ErrClosed)
+	}
+	if err := s.prepare(step); err != nil {
+		return fmt.Errorf("%w: %w", ErrStep, err)
+	}
+	return s.execute(ctx, step)
+}
+
+// prepare checks a step and puts its inputs into their slot of the ring.
+func (s *Session) prepare(step *Step) error {
+	plan := s.program.plan
+	if step.Phase < 0 || step.Phase >= len(plan.Phases) {
+		return fmt.Errorf("phase %d of %d", step.Phase, len(plan.Phases))
+	}
+	ph := &plan.Phases[step.Phase]
+	if t := step.Sizes[ir.T]; !ph.Takes(t) {
+		return fmt.Errorf("%d tokens; %s takes %d to %d", t, ph.Name, ph.MinT, ph.MaxT)
+	}
+	for i, n := range step.Sizes {
+		if n < 0 || n > ph.Bounds[i] {
+			return fmt.Errorf("%s = %d; %s takes up to %d", ir.Sym(i), n, ph.Name, ph.Bounds[i])
+		}
+	}
+	slot := s.steps % ringSlots
+	for i := range plan.Buffers {
+		b := &plan.Buffers[i]
+		switch b.Kind {
+		case lower.Input:
+			values, ok := step.Inputs[b.Name]
+			if !ok {
+				return fmt.Errorf("input %q is missing", b.Name)
+			}
+			n := b.Bytes.Eval(&step.Sizes)
+			if int64(len(values))*4 != n {
+				return fmt.Errorf("input %q has %d values; these sizes ask for %d", b.Name, len(values), n/4)
+			}
+			copy(view[int32](s.bytes[i][uint64(slot)*s.strides[i]:], len(values)), values)
+		case lower.Output:
+			to, ok := step.Outputs[b.Name]
+			if n := b.Bytes.Eval(&step.Sizes); ok && (b.DType != ir.F32 || int64(len(to))*4 != n) {
+				return fmt.Errorf("output %q is %d bytes of %s, for %d floats", b.Name, n, b.DType, len(to))
+			}
+		}
+	}
+	for _, c := range s.checks {
+		if err := c.run(c, step); err != nil {
+			return fmt.Errorf("input %q: %w", c.input, err)
+		}
+	}
+	s.record = stepRecord{phase: uint32(step.Phase), slot: slot, profile: flag(step.Profile), seed: s.program.device.opts.Seed + s.steps}
+	copy(s.record.sizes[:], step.Sizes[:])
+	s.steps++
+	return nil
+}
+
+func (s *Session) execute(ctx context.Context, step *Step) error {
+	plan := s.program.plan
+	device := s.program.device
+	if device.opts.Poison {
+		s.poison()
+	}
+	s.times = s.times[:0]
+	if step.Profile {
+		s.times = slices.Grow(s.times, len(plan.Phases[step.Phase].Dispatches))[:len(plan.Phases[step.Phase].Dispatches)]
+	}
+	if ctx.Done() != nil {
+		watch := s.stop.arm()
+		undo := context.AfterFunc(ctx, func() { s.stop.raise(watch, func() { device.driver.cancel(s.handle, true) }) })
+		defer func() {
+			undo()
+			s.stop.disarm(func() { device.driver.cancel(s.handle, false) })
+		}()
+	}
+	s.phase, s.produced = step.Phase, step.Sizes
+	if err := device.driver.run(s.handle, &s.record, &s.counts, s.times); err != nil {
+		s.produced = lower.Sizes{}
+		var e *driverError
+		if errors.As(err, &e) && e.code == codeCancelled {
+			return fmt.Errorf("%s after %d of %d command buffers: %w", plan.Phases[step.Phase].Name,
+				s.counts.commandBuffers, len(plan.Phases[step.Phase].CommandBuffers), context.Cause(ctx))
+		}
+		return s.program.explain(err, s.program.firstDispatch(step.Phase))
+	}
+	for i := range plan.Buffers {
+		if b := &plan.Buffers[i]; b.Kind == lower.Output {
+			if to := step.Outputs[b.Name]; len(to) > 0 {
+				copy(to, view[float32](s.bytes[i], len(to)))
+			}
+		}
+	}
+	return nil
+}
+
+// poison fills the arena with NaN, whatever floats are in it.
+func (s *Session) poison() {
+	for i := range s.program.plan.Buffers {
+		if s.program.plan.Buffers[i].Kind == lower.Arena {
+			for j := range s.bytes[i] {
+				s.bytes[i][j] = 0xff
+			}
+		}
+	}
+}
+
+// Output returns the elements that the last step gave an output. It is a view of
+// the session's memory: read it before the next step or Close.
+func (s *Session) Output(name string) ([]float32, error) {
+	s.running.Lock()
+	defer s.running.Unlock()
+	s.program.device.lock()
+	defer s.program.device.unlock()
+	if s.closed {
+		return nil, fmt.Errorf("metal: the session is %w", ErrClosed)
+	}
+	for i := range s.program.plan.Buffers {
+		b := &s.program.plan.Buffers[i]
+		if b.Kind != lower.Output || b.Name != name {
+			continue
+		}
+		if s.produced == (lower.Sizes{}) || b.DType != ir.F32 {
+			return nil, fmt.Errorf("metal: output %q of %s: no step has given it floats", name, b.DType)
+		}
+		return view[float32](s.bytes[i], int(b.Bytes.Eval(&s.produced)/4)), nil
+	}
+	return nil, fmt.Errorf("metal: the Plan has no output %q", name)
+}
+
+// view reinterprets memory of C as n elements.
+func view[T int32 | float32](memory []byte, n int) []T {
+	if n == 0 {
+		return nil
+	}
+	return unsafe.Slice((*T)(unsafe.Pointer(&memory[:4*n][0])), n)
+}
+
+// Counters tell what a step executed.
+type Counters struct {
+	Phase          int
+	Dispatches     int
+	Barriers       int
+	CommandBuffers int
+	Kernels        []KernelCount // those that ran, in the order of Program.Kernels
+	Nanoseconds    []int64       // by dispatch of the phase; nil without Step.Profile
+}
+
+// KernelCount tells how often a kernel ran.
+type KernelCount struct {
+	Kernel     string
+	Dispatches int
+	Native     int // of them; the others were emulated
+}
+
+// Counters returns what the last step executed.
+func (s *Session) Counters() Counters {
+	s.running.Lock()
+	defer s.running.Unlock()
+	c := Counters{
+		Phase: s.phase, Dispatches: int(s.counts.dispatches), Barriers: int(s.counts.barriers),
+		CommandBuffers: int(s.counts.commandBuffers),
+	}
+	for i, k := range s.counts.kernels {
+		if k.dispatches > 0 {
+			c.Kernels = append(c.Kernels, KernelCount{s.program.kernels[i], int(k.dispatches), int(k.native)})
+		}
+	}
+	for _, n := range s.times {
+		c.Nanoseconds = append(c.Nanoseconds, int64(n))
+	}
+	return c
+}
+
+// Close frees the session's memory, once its step under way has ended.
+func (s *Session) Close() error {
+	s.program.device.lock()
+	defer s.program.device.unlock()
+	s.release()
+	return nil
+}
+
+// release is Close with the device's turn taken, of a session that may be half
+// made.
+func (s *Session) release() {
+	if s.closed {
+		return
+	}
+	s.closed = true
+	d := s.program.device.driver
+	if s.handle != nil {
+		d.end(s.handle)
+	}
+	for _, b := range s.buffers {
+		if b != nil {
+			d.free(b)
+		}
+	}
+	clear(s.bytes)
+	delete(s.program.sessions, s)
+}
+
+// stopFlag connects a context to the step that it ends, and to no later one:
+// context.AfterFunc may call when the step is long over.
+type stopFlag struct {
+	mu     sync.Mutex
+	step   uint64 // of the armed watch
+	armed  bool
+	raised bool
+}
+
+func (f *stopFlag) arm() uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.step++
+	f.armed = true
+	return f.step
+}
+
+// raise calls stop if the watch is still armed.
+func (f *stopFlag) raise(watch uint64, stop func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.armed && f.step == watch {
+		f.raised = true
+		stop()
+	}
+}
+
+// disarm ends the watch, and calls undo if it was raised.
+func (f *stopFlag) disarm(undo func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.armed = false
+	if f.raised {
+		f.raised = false
+		undo()
+	}
+}

@@ -1,0 +1,159 @@
+package metal
+
+import (
+	"bufio"
+	"bytes"
+	"io/fs"
+	"math"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// system is what Linux tells about this machine, below its root directory.
+type system struct{ root fs.FS }
+
+func thisSystem() system { return system{os.DirFS("/")} }
+
+// availableCores returns the number of physical cores in this process's affinity
+// mask, bounded by the CPU quota of its control group.
+func availableCores() int {
+	var cpus unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &cpus); err != nil {
+		return math.MaxInt
+	}
+	var allowed []int
+	for i := range len(cpus) * 64 {
+		if cpus.IsSet(i) {
+			allowed = append(allowed, i)
+		}
+	}
+	s := thisSystem()
+	return min(s.cores(allowed), s.quota())
+}
+
+// cores counts the physical cores among logical ones.
+func (s system) cores(cpus []int) int {
+	type core struct{ pack, id string }
+	seen := map[core]bool{}
+	for _, i := range cpus {
+		dir := path.Join("sys/devices/system/cpu", "cpu"+strconv.Itoa(i), "topology")
+		id := s.text(path.Join(dir, "core_id"))
+		if id == "" {
+			id = "cpu" + strconv.Itoa(i) // no topology: each is a core
+		}
+		seen[core{s.text(path.Join(dir, "physical_package_id")), id}] = true
+	}
+	return max(1, len(seen))
+}
+
+// quota returns how many CPUs' time the control groups of this process allow,
+// rounded up.
+func (s system) quota() int {
+	n := math.MaxInt
+	limit := func(quota, period string) {
+		q, err1 := strconv.ParseFloat(quota, 64)
+		p, err2 := strconv.ParseFloat(period, 64)
+		if err1 == nil && err2 == nil && q > 0 && p > 0 {
+			n = min(n, int(math.Ceil(q/p)))
+		}
+	}
+	for _, dir := range s.groups("") {
+		if f := strings.Fields(s.text(path.Join(dir, "cpu.max"))); len(f) == 2 {
+			limit(f[0], f[1])
+		}
+	}
+	for _, dir := range s.groups("cpu") {
+		limit(s.text(path.Join(dir, "cpu.cfs_quota_us")), s.text(path.Join(dir, "cpu.cfs_period_us")))
+	}
+	return n
+}
+
+// availableMemory returns how many bytes this process can allocate before the
+// machine swaps or a control group's limit kills it.
+func availableMemory() int64 { return thisSystem().memory() }
+
+func (s system) memory() int64 {
+	n := int64(math.MaxInt64)
+	if data, err := fs.ReadFile(s.root, "proc/meminfo"); err == nil {
+		if kib, ok := field(data, "MemAvailable:"); ok {
+			n = kib << 10
+		}
+	}
+	// What a group has cached of files it gives back on demand.
+	limit := func(dir, limitFile, usageFile, cacheField string) {
+		most, err1 := strconv.ParseInt(s.text(path.Join(dir, limitFile)), 10, 64)
+		used, err2 := strconv.ParseInt(s.text(path.Join(dir, usageFile)), 10, 64)
+		if err1 != nil || err2 != nil {
+			return // "max", or no such file
+		}
+		if data, err := fs.ReadFile(s.root, path.Join(dir, "memory.stat")); err == nil {
+			cached, _ := field(data, cacheField)
+			used -= cached
+		}
+		n = min(n, max(0, most-max(0, used)))
+	}
+	for _, dir := range s.groups("") {
+		limit(dir, "memory.max", "memory.current", "inactive_file")
+	}
+	for _, dir := range s.groups("memory") {
+		limit(dir, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+	}
+	return n
+}
+
+// groups returns the directories of this process's control group and of those
+// around it: of version 2 for "", of version 1 for a controller's name.
+func (s system) groups(controller string) []string {
+	data, err := fs.ReadFile(s.root, "proc/self/cgroup")
+	if err != nil {
+		return nil
+	}
+	var dirs []string
+	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
+		// hierarchy:controllers:path
+		f := strings.SplitN(lines.Text(), ":", 3)
+		if len(f) != 3 {
+			continue
+		}
+		mount := "sys/fs/cgroup"
+		if controller != "" {
+			mount = path.Join(mount, controller)
+		}
+		if controller == "" && f[1] != "" || controller != "" && !slices.Contains(strings.Split(f[1], ","), controller) {
+			continue
+		}
+		// In a container the path may be the host's, while the mount shows the
+		// group itself: both are looked at, and directories that are not there
+		// limit nothing.
+		for at := path.Clean("/" + f[2]); ; at = path.Dir(at) {
+			dirs = append(dirs, path.Join(mount, at))
+			if at == "/" {
+				break
+			}
+		}
+	}
+	return dirs
+}
+
+// text returns the trimmed content of a file; nothing if it cannot be read.
+func (s system) text(name string) string {
+	data, _ := fs.ReadFile(s.root, name)
+	return strings.TrimSpace(string(data))
+}
+
+// field finds the number that follows a name at the start of a line.
+func field(data []byte, name string) (int64, bool) {
+	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
+		f := strings.Fields(lines.Text())
+		if len(f) >= 2 && f[0] == name {
+			n, err := strconv.ParseInt(f[1], 10, 64)
+			return n, err == nil
+		}
+	}
+	return 0, false
+}

@@ -1,0 +1,11 @@
+//go:build !linux
+
+package metal
+
+import "math"
+
+// availableCores and availableMemory know no bounds elsewhere: no device of this
+// build runs there.
+func availableCores() int { return math.MaxInt }
+
+func availableMemory() int64 { return math.MaxInt64 }
