@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/exp/stats"
+
+	"github.com/smelt-ml/smelt"
+)
+
+func benchVerb() *cobra.Command {
+	var (
+		compile                compileFlags
+		device                 deviceFlags
+		prompt, n, depth, runs int
+		asJSON                 bool
+	)
+	cmd := &cobra.Command{
+		Use:   "bench MODEL",
+		Short: "Measure tokens per second",
+		Long: `Measures a prompt of -p tokens (pp) and the generation of -n tokens, one at a time
+(tg), each -r times after a warm-up, at a sequence that is --depth tokens long
+already. arch:NAME is measured with random weights of --type.`,
+		Example: `  smelt bench arch:qwen3-0.6b --type q4_0 --threads 2`,
+		Args:    modelArg,
+	}
+	flags := cmd.Flags()
+	compile.add(flags)
+	device.add(flags)
+	device.addWeights(flags)
+	flags.IntVarP(&prompt, "prompt", "p", 512, "tokens of the prompt; 0 leaves it out")
+	flags.IntVarP(&n, "n", "n", 64, "tokens to generate; 0 leaves it out")
+	flags.IntVar(&depth, "depth", 0, "tokens in the cache before either")
+	flags.IntVarP(&runs, "runs", "r", 3, "repetitions")
+	flags.BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if compile.help(cmd) {
+			return nil
+		}
+		switch {
+		case prompt < 0 || n < 0 || depth < 0 || prompt+n == 0:
+			return usagef("-p %d -n %d --depth %d: want 0 or more, and something to measure", prompt, n, depth)
+		case runs < 1:
+			return usagef("-r %d: want 1 or more", runs)
+		}
+		if need := depth + max(prompt, n); compile.context == 0 && !isPlan(args[0]) {
+			compile.context = need
+		} else if compile.context != 0 && compile.context < need {
+			return usagef("--ctx %d: the measurement needs %d", compile.context, need)
+		}
+		s, p, err := openBench(cmd, args[0], &compile, &device)
+		if err != nil {
+			return err
+		}
+		defer p.Close()
+		defer s.Close()
+		var results []result
+		for _, test := range []struct {
+			name   string
+			tokens int
+			run    func(context.Context, *smelt.Session, []int32) error
+		}{
+			{fmt.Sprintf("pp%d", prompt), prompt, prefill},
+			{fmt.Sprintf("tg%d", n), n, decode},
+		} {
+			if test.tokens == 0 {
+				continue
+			}
+			r, err := measure(cmd.Context(), s, test.name, depth, test.tokens, runs, test.run)
+			if err != nil {
+				return err
+			}
+			results = append(results, *r)
+		}
+		if asJSON {
+			return json.NewEncoder(cmd.OutOrStdout()).Encode(map[string]any{"results": results})
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s on %s (%s), %d threads, median of %d\n", p.Plan.Model, s.Info().Name, s.Info().ISA, s.Info().Threads, runs)
+		w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 8, 2, ' ', tabwriter.AlignRight)
+		fmt.Fprintf(w, "TEST\tDEPTH\tTOKENS/S\tLOWEST\tHIGHEST\t\n")
+		for _, r := range results {
+			q := stats.Quantiles(r.TPS, 0.0, 1.0)
+			fmt.Fprintf(w, "%s\t%d\t%.1f\t%.1f\t%.1f\t\n", r.Test, r.Depth, r.Median, q[0], q[1])
+		}
+		return w.Flush()
+	}
+	return cmd
+}
+
+type result struct {
+	Test   string    `json:"test"`
+	Depth  int       `json:"depth"`
+	Median float64   `json:"tps_median"`
+	TPS    []float64 `json:"tps"`
+}
+
+// openBench is openSession, but gives a shape random weights.
+func openBench(cmd *cobra.Command, path string, compile *compileFlags, device *deviceFlags) (*smelt.Session, *smelt.Program, error) {
+	if !isArch(path) {
+		return openSession(cmd, path, compile, device)
+	}
+	opts, err := compile.options(cmd.ErrOrStderr())
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := device.check(&opts); err != nil {
+		return nil, nil, err
+	}
+	shape, err := openModel(path, compile.weights)
+	if err != nil {
+		return nil, nil, err
+	}
+	done := spin(cmd.ErrOrStderr(), "making random weights")
+	m, err := shape.Randomise(1)
+	done()
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := m.Compile(opts)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := loadSession(cmd, p, device)
+	return s, p, err
+}
+
+func prefill(ctx context.Context, s *smelt.Session, ids []int32) error {
+	_, err := s.Feed(ctx, ids)
+	return err
+}
+
+func decode(ctx context.Context, s *smelt.Session, ids []int32) error {
+	for i := range ids {
+		if _, err := s.Feed(ctx, ids[i:i+1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measure times run on random tokens, each time at the same depth.
+func measure(ctx context.Context, s *smelt.Session, name string, depth, tokens, runs int, run func(context.Context, *smelt.Session, []int32) error) (*result, error) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	random := func(n int) []int32 {
+		ids := make([]int32, n)
+		for i := range ids {
+			ids[i] = int32(rng.IntN(s.Vocab()))
+		}
+		return ids
+	}
+	s.Reset()
+	if depth > 0 {
+		if err := prefill(ctx, s, random(depth)); err != nil {
+			return nil, err
+		}
+	}
+	r := &result{Test: name, Depth: depth}
+	for i := range runs + 1 { // the first warms up
+		ids := random(tokens)
+		start := time.Now()
+		if err := run(ctx, s, ids); err != nil {
+			return nil, err
+		}
+		elapsed := time.Since(start)
+		s.Truncate(depth)
+		if i > 0 {
+			r.TPS = append(r.TPS, float64(tokens)/elapsed.Seconds())
+		}
+	}
+	r.Median = stats.Median(r.TPS)
+	return r, nil
+}

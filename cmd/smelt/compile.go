@@ -1,0 +1,45 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+)
+
+func compileVerb() *cobra.Command {
+	var (
+		compile        compileFlags
+		output, target string
+	)
+	cmd := &cobra.Command{
+		Use:   "compile MODEL -o FILE.plan",
+		Short: "Compile ahead of time",
+		Long: `Writes a plan: what run would compile, without the weights. "smelt run FILE.plan"
+looks for the model beside it. The same model and flags give the same bytes.`,
+		Example: `  smelt compile model.gguf --target cpu -o model.plan && smelt run model.plan -p 'Once'`,
+		Args:    modelArg,
+	}
+	flags := cmd.Flags()
+	compile.add(flags)
+	flags.StringVarP(&output, "output", "o", "", "the plan file, whose name ends in .plan")
+	flags.StringVar(&target, "target", "metal", "metal or cpu")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if compile.help(cmd) {
+			return nil
+		}
+		if !isPlan(output) {
+			return usagef("-o %q: want a file whose name ends in %s", output, planSuffix)
+		}
+		p, err := compileFor(args[0], &compile, target, "decode", cmd.ErrOrStderr())
+		if err != nil {
+			return err
+		}
+		defer p.Close()
+		if err := writeFile(output, nil, func(w io.Writer) error { return p.Save(w) }); err != nil {
+			return fmt.Errorf("writing %s: %w", output, err)
+		}
+		return nil
+	}
+	return cmd
+}

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/goccy/go-graphviz"
+	"github.com/spf13/cobra"
+
+	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/lower"
+)
+
+func dotVerb() *cobra.Command {
+	var (
+		compile                      compileFlags
+		stage, phase, layers, output string
+		target                       string
+		svg                          bool
+	)
+	cmd := &cobra.Command{
+		Use:   "dot MODEL",
+		Short: "Draw the graph, as written, fused or scheduled",
+		Long: `Writes the graph of one stage as DOT: source is the model as its definition says it,
+fused is what the passes made of it, plan is the kernel launches with what each
+reads from which. --svg writes a picture instead; no Graphviz is needed.`,
+		Example: `  smelt dot arch:qwen3-0.6b --stage fused --phase decode --layers 0-0 --svg -o layer.svg`,
+		Args:    modelArg,
+	}
+	flags := cmd.Flags()
+	compile.add(flags)
+	flags.StringVar(&stage, "stage", "fused", "source, fused or plan")
+	flags.StringVar(&phase, "phase", "decode", "prefill or decode")
+	flags.StringVar(&layers, "layers", "", "only layers A-B, counted from 0 (default: all, and what is outside of them)")
+	flags.StringVarP(&output, "output", "o", "", "file (default: standard output)")
+	flags.StringVar(&target, "target", "metal", "metal or cpu")
+	flags.BoolVar(&svg, "svg", false, "a picture instead of DOT")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if compile.help(cmd) {
+			return nil
+		}
+		within, err := parseLayers(layers)
+		if err != nil {
+			return err
+		}
+		if stage != "source" && stage != "fused" && stage != "plan" {
+			return usagef("--stage %s: want source, fused or plan", stage)
+		}
+		p, err := compileFor(args[0], &compile, target, phase, cmd.ErrOrStderr())
+		if err != nil {
+			return err
+		}
+		defer p.Close()
+		return writeFile(output, cmd.OutOrStdout(), func(w io.Writer) error {
+			var dot bytes.Buffer
+			if err := writeDOT(&dot, p, stage, phase, within); err != nil {
+				return err
+			}
+			if svg {
+				return writeSVG(cmd.Context(), w, dot.Bytes())
+			}
+			_, err := dot.WriteTo(w)
+			return err
+		})
+	}
+	return cmd
+}
+
+// compileFor compiles MODEL for a target that this machine need not have.
+func compileFor(path string, compile *compileFlags, target, phase string, stderr io.Writer) (*smelt.Program, error) {
+	if phase != "prefill" && phase != "decode" {
+		return nil, usagef("--phase %s: want prefill or decode", phase)
+	}
+	opts, err := compile.options(stderr)
+	if err != nil {
+		return nil, err
+	}
+	if target != "metal" && target != "cpu" {
+		return nil, usagef("--target %s: want metal or cpu", target)
+	}
+	opts.Target = target
+	if isPlan(path) {
+		return nil, fmt.Errorf("%s: this needs the model itself, not a plan made from it", path)
+	}
+	return program(path, opts, compile.weights, "")
+}
+
+// layerRange admits layers from A to B; the zero value admits everything.
+type layerRange struct {
+	from, to int
+	some     bool
+}
+
+func (r layerRange) has(layer int) bool { return !r.some || r.from <= layer && layer <= r.to }
+
+func parseLayers(text string) (layerRange, error) {
+	if text == "" {
+		return layerRange{}, nil
+	}
+	first, last, ok := strings.Cut(text, "-")
+	if !ok {
+		last = first
+	}
+	from, err1 := strconv.Atoi(first)
+	to, err2 := strconv.Atoi(last)
+	if err1 != nil || err2 != nil || from < 0 || to < from {
+		return layerRange{}, usagef("--layers %s: want A-B, such as 0-1", text)
+	}
+	return layerRange{from, to, true}, nil
+}
+
+func writeDOT(w io.Writer, p *smelt.Program, stage, phase string, layers layerRange) error {
+	ph, stages, err := p.Phase(phase)
+	if err != nil {
+		return err
+	}
+	if layers.some && layers.from >= len(p.Plan.Caches) {
+		return usagef("--layers %d-%d: the model has layers 0 to %d", layers.from, layers.to, len(p.Plan.Caches)-1)
+	}
+	value := func(v *ir.Value) bool { return layers.has(v.Layer) }
+	switch stage {
+	case "source":
+		return stages.Source.WriteDOT(w, value)
+	case "fused":
+		return stages.Fused.WriteDOT(w, value)
+	}
+	return p.Plan.WriteDOT(w, ph, func(d *lower.Dispatch) bool { return layers.has(d.Layer) })
+}
+
+// writeSVG lays the graph out with Graphviz, which is linked in.
+func writeSVG(ctx context.Context, w io.Writer, dot []byte) error {
+	g, err := graphviz.New(ctx)
+	if err != nil {
+		return fmt.Errorf("starting the layout engine: %w", err)
+	}
+	defer g.Close()
+	parsed, err := graphviz.ParseBytes(dot)
+	if err != nil {
+		return fmt.Errorf("laying out the graph: %w", err)
+	}
+	defer parsed.Close()
+	return g.Render(ctx, parsed, graphviz.SVG, w)
+}

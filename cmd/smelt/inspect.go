@@ -1,0 +1,178 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/samber/lo"
+	"github.com/spf13/cobra"
+
+	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/gguf"
+)
+
+func inspectVerb() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "inspect FILE",
+		Short: "Say what a file holds",
+		Long:  "Lists the metadata and tensors of a GGUF file or a Hugging Face folder, or the tables of a compiled plan.",
+		Args:  modelArg,
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		sheet, err := inspect(args[0])
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			return json.NewEncoder(cmd.OutOrStdout()).Encode(sheet)
+		}
+		return sheet.print(cmd.OutOrStdout())
+	}
+	return cmd
+}
+
+// sheet is what inspect shows of any file.
+type sheet struct {
+	File     string      `json:"file"`
+	Format   string      `json:"format"`
+	Metadata []entry     `json:"metadata"`
+	Tensors  []tensorRow `json:"tensors"`
+}
+
+type entry struct {
+	Key   string `json:"key"`
+	Value any    `json:"value"`
+}
+
+type tensorRow struct {
+	Name   string  `json:"name"`
+	Type   string  `json:"type"`
+	Shape  []int64 `json:"shape"`
+	Offset int64   `json:"offset"`
+	Bytes  int64   `json:"bytes"`
+}
+
+func inspect(path string) (*sheet, error) {
+	switch {
+	case isGGUF(path):
+		return inspectGGUF(path)
+	case strings.HasSuffix(path, planSuffix):
+		return inspectPlan(path)
+	}
+	return inspectModel(path)
+}
+
+func inspectGGUF(path string) (*sheet, error) {
+	f, err := gguf.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	s := &sheet{File: path, Format: fmt.Sprintf("GGUF v%d", f.Version)}
+	for _, kv := range f.Metadata {
+		s.Metadata = append(s.Metadata, entry{kv.Key, abridge(kv.Value)})
+	}
+	for _, t := range f.Tensors {
+		s.Tensors = append(s.Tensors, tensorRow{t.Name, t.Type.String(), t.Shape, t.Offset, t.Size})
+	}
+	return s, nil
+}
+
+func inspectPlan(path string) (*sheet, error) {
+	r, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	f, err := lower.Read(r)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	s := &sheet{File: path, Format: "plan"}
+	p := f.Plan
+	s.Metadata = []entry{
+		{"model", p.Model}, {"made for", lo.CoalesceOrEmpty(f.Model.Base, "arch:"+f.Model.Arch)}, {"target", p.Target}, {"activations", p.Act.String()},
+		{"context", p.Context}, {"buffers", len(p.Buffers)},
+	}
+	for i := range p.Phases {
+		ph := &p.Phases[i]
+		s.Metadata = append(s.Metadata, entry{ph.Name, fmt.Sprintf("%d to %d tokens, %d dispatches in %d command buffers, arena of %d bytes",
+			ph.MinT, ph.MaxT, len(ph.Dispatches), len(ph.CommandBuffers), ph.ArenaBytes)})
+	}
+	for _, t := range p.Tensors {
+		shape := lo.Map(t.Shape, func(n, _ int) int64 { return int64(n) })
+		s.Tensors = append(s.Tensors, tensorRow{Name: t.Name, Type: t.DType.String(), Shape: shape, Bytes: t.DType.Bytes(t.Elements())})
+	}
+	return s, nil
+}
+
+func inspectModel(path string) (*sheet, error) {
+	m, err := openModel(path, "")
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	c := m.File().Config
+	s := &sheet{File: path, Format: lo.Ternary(m.HasWeights(), "safetensors", "shape without weights")}
+	s.Metadata = []entry{
+		{"family", c.Family}, {"vocabulary", c.Vocab}, {"width", c.Width}, {"layers", c.Layers}, {"heads", c.Heads},
+		{"kv heads", c.KVHeads}, {"head size", c.Head}, {"feed-forward width", c.FFN}, {"context", c.Context},
+		{"rms eps", c.Eps}, {"rope theta", c.Rope.Theta}, {"tied output head", c.Tied},
+	}
+	if tok, err := m.Tokenizer(); err == nil {
+		s.Metadata = append(s.Metadata, entry{"tokens of the tokenizer", tok.Len()})
+	} else if !errors.Is(err, models.ErrNoTokenizer) {
+		return nil, err
+	}
+	for _, t := range m.File().Tensors() {
+		shape := lo.Map(t.Shape, func(n, _ int) int64 { return int64(n) })
+		s.Tensors = append(s.Tensors, tensorRow{t.Name, t.Stored, shape, t.Offset, int64(len(t.Data))})
+	}
+	return s, nil
+}
+
+// shownElements is how much of an array a person wants to see.
+const shownElements = 8
+
+// abridge cuts long arrays, such as vocabularies, to their beginning.
+func abridge(v any) any {
+	text := fmt.Sprintf("%T", v)
+	if !strings.HasPrefix(text, "[]") {
+		return v
+	}
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return text
+	}
+	var list []any
+	if json.Unmarshal(raw, &list) != nil || len(list) <= shownElements {
+		return v
+	}
+	return fmt.Sprintf("%v … %d in all", list[:shownElements], len(list))
+}
+
+func (s *sheet) print(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	fmt.Fprintf(w, "%s: %s\n\n", s.File, s.Format)
+	for _, e := range s.Metadata {
+		fmt.Fprintf(w, "%s\t%v\n", e.Key, e.Value)
+	}
+	var total int64
+	if len(s.Tensors) > 0 {
+		fmt.Fprintf(w, "\nTENSOR\tTYPE\tSHAPE\tBYTES\n")
+	}
+	for _, t := range s.Tensors {
+		fmt.Fprintf(w, "%s\t%s\t%v\t%d\n", t.Name, t.Type, t.Shape, t.Bytes)
+		total += t.Bytes
+	}
+	fmt.Fprintf(w, "\n%d tensors, %d bytes\n", len(s.Tensors), total)
+	return w.Flush()
+}

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/smelt-ml/smelt"
+)
+
+func runVerb() *cobra.Command {
+	var (
+		compile  compileFlags
+		device   deviceFlags
+		prompt   string
+		n        int
+		sampling smelt.Sampling
+		asJSON   bool
+	)
+	cmd := &cobra.Command{
+		Use:   "run MODEL -p TEXT",
+		Short: "Continue a text",
+		Long: `Prints the continuation of a text as it is made. Special tokens in the text are
+recognised, and the start token is added where the model has one. Without -p, on a
+terminal, each line typed is continued by itself.`,
+		Example: `  smelt run model.gguf -p 'Once upon a time' -n 200 --temp 0.8 --seed 1
+  smelt run model.plan -p 'Once upon a time' --json`,
+		Args: modelArg,
+	}
+	flags := cmd.Flags()
+	compile.add(flags)
+	device.add(flags)
+	device.addWeights(flags)
+	flags.StringVarP(&prompt, "prompt", "p", "", "the text to continue")
+	flags.IntVarP(&n, "n", "n", 128, "most tokens to generate")
+	flags.Float64Var(&sampling.Temperature, "temp", 0, "temperature; 0 always takes the most likely token")
+	flags.IntVar(&sampling.TopK, "top-k", 0, "choose among the k most likely tokens; 0: all")
+	flags.Float64Var(&sampling.TopP, "top-p", 1, "choose among the fewest tokens that together are this likely")
+	flags.Float64Var(&sampling.MinP, "min-p", 0, "choose among tokens this likely, relative to the most likely")
+	flags.Uint64Var(&sampling.Seed, "seed", 0, "of the random choices; 0: another each time")
+	flags.BoolVar(&asJSON, "json", false, "print one JSON object instead of the text")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if compile.help(cmd) {
+			return nil
+		}
+		given := cmd.Flags().Changed("prompt")
+		if !given && (asJSON || !isTerminal(cmd.InOrStdin())) {
+			return usagef("-p TEXT is missing")
+		}
+		if n < 0 {
+			return usagef("-n %d: want 0 or more", n)
+		}
+		if err := sampling.Validate(); err != nil {
+			return usageError{err}
+		}
+		if sampling.Seed == 0 {
+			sampling.Seed = rand.Uint64()
+		}
+		s, p, err := openSession(cmd, args[0], &compile, &device)
+		if err != nil {
+			return err
+		}
+		defer p.Close()
+		defer s.Close()
+		m := s.Memory(p)
+		fmt.Fprintf(cmd.ErrOrStderr(), "smelt: weights %d bytes, cache %d bytes, arena %d bytes, on %s with %d threads\n",
+			m.Weights, m.Cache, m.Arena, s.Info().Name, s.Info().Threads)
+		g := smelt.Generation{N: n, Sampling: sampling}
+		switch {
+		case asJSON:
+			return runJSON(cmd, s, p, prompt, g)
+		case given:
+			return continueText(cmd.Context(), cmd.OutOrStdout(), s, prompt, g)
+		}
+		return continueLines(cmd, s, g)
+	}
+	return cmd
+}
+
+// openSession compiles MODEL for the chosen device and loads it there.
+func openSession(cmd *cobra.Command, path string, compile *compileFlags, device *deviceFlags) (*smelt.Session, *smelt.Program, error) {
+	opts, err := compile.options(cmd.ErrOrStderr())
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := device.check(&opts); err != nil {
+		return nil, nil, err
+	}
+	if isArch(path) {
+		return nil, nil, fmt.Errorf("%s: %w; smelt synth makes a file with random ones", path, smelt.ErrNoWeights)
+	}
+	p, err := program(path, opts, compile.weights, device.weights)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := loadSession(cmd, p, device)
+	if err != nil {
+		p.Close()
+		return nil, nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return s, p, nil
+}
+
+// loadSession loads a program, with a sign of life where that takes a while.
+func loadSession(cmd *cobra.Command, p *smelt.Program, device *deviceFlags) (*smelt.Session, error) {
+	done := spin(cmd.ErrOrStderr(), "loading "+p.Plan.Model)
+	defer done()
+	d := smelt.Device{Name: device.device}
+	d.Threads = device.threads
+	target, err := smelt.TargetOf(device.device)
+	if err != nil {
+		return nil, err
+	}
+	if target != p.Plan.Target {
+		if device.device != "auto" {
+			return nil, fmt.Errorf("it was compiled for %s, and the device %s runs plans for %s", p.Plan.Target, device.device, target)
+		}
+		d.Name = "emu" // a plan for metal, and no Metal here
+	}
+	return p.NewSession(d)
+}
+
+func isTerminal(r io.Reader) bool {
+	f, ok := r.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// continueText prints a continuation piece by piece, and a line's end after it.
+func continueText(ctx context.Context, out io.Writer, s *smelt.Session, prompt string, g smelt.Generation) error {
+	var writeErr error
+	_, err := s.Generate(ctx, prompt, g, func(piece string) bool {
+		_, writeErr = io.WriteString(out, piece)
+		return writeErr == nil
+	})
+	if writeErr == nil {
+		_, writeErr = io.WriteString(out, "\n")
+	}
+	return errors.Join(err, writeErr)
+}
+
+// continueLines continues each line that is typed, by itself.
+func continueLines(cmd *cobra.Command, s *smelt.Session, g smelt.Generation) error {
+	lines := make(chan string)
+	go func() { // reading cannot be interrupted; Ctrl-C ends the program around it
+		defer close(lines)
+		in := bufio.NewScanner(cmd.InOrStdin())
+		for in.Scan() {
+			lines <- in.Text()
+		}
+	}()
+	for {
+		fmt.Fprint(cmd.ErrOrStderr(), "> ")
+		select {
+		case <-cmd.Context().Done():
+			fmt.Fprintln(cmd.ErrOrStderr())
+			return cmd.Context().Err()
+		case line, ok := <-lines:
+			if !ok {
+				fmt.Fprintln(cmd.ErrOrStderr())
+				return nil
+			}
+			if line == "" {
+				continue
+			}
+			s.Reset()
+			if err := continueText(cmd.Context(), cmd.OutOrStdout(), s, line, g); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+type timings struct {
+	Load       float64 `json:"load_ms"`
+	Compile    float64 `json:"compile_ms"`
+	Prefill    float64 `json:"prefill_ms"`
+	PrefillTPS float64 `json:"prefill_tps"`
+	Decode     float64 `json:"decode_ms"`
+	DecodeTPS  float64 `json:"decode_tps"`
+}
+
+func runJSON(cmd *cobra.Command, s *smelt.Session, p *smelt.Program, prompt string, g smelt.Generation) error {
+	out, err := s.Generate(cmd.Context(), prompt, g, func(string) bool { return true })
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(cmd.OutOrStdout()).Encode(struct {
+		PromptTokens int     `json:"prompt_tokens"`
+		Tokens       []int32 `json:"tokens"`
+		Text         string  `json:"text"`
+		Device       string  `json:"device"`
+		Timings      timings `json:"timings"`
+	}{
+		out.Prompt, append([]int32{}, out.Tokens...), out.Text, s.Info().Name,
+		timings{
+			Load: ms(s.LoadTime()), Compile: ms(p.Elapsed),
+			Prefill: ms(out.Prefill), PrefillTPS: perSecond(out.Prompt, out.Prefill),
+			Decode: ms(out.Decode), DecodeTPS: perSecond(len(out.Tokens)-1, out.Decode),
+		},
+	})
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
+
+// perSecond is 0 where nothing was timed, since JSON has no infinity.
+func perSecond(n int, d time.Duration) float64 {
+	if n <= 0 || d <= 0 {
+		return 0
+	}
+	return float64(n) / d.Seconds()
+}

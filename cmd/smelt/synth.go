@@ -1,0 +1,51 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+func synthVerb() *cobra.Command {
+	var (
+		weightType, output string
+		seed               uint64
+	)
+	cmd := &cobra.Command{
+		Use:   "synth arch:NAME -o FILE.gguf",
+		Short: "Make a model of real shape with random weights",
+		Long: `Writes a GGUF file with the tensors of a known model, filled with random numbers, in
+the mixture of types that llama.cpp's quantiser would choose for --type, and with a
+placeholder vocabulary. It is for measuring speed: what it says makes no sense.`,
+		Example: `  smelt synth arch:qwen3-0.6b --type q4_0 --seed 1 -o qwen3-0.6b-q4_0.gguf`,
+		Args:    modelArg,
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&weightType, "type", "f16", "type of the weights, such as f16, q8_0, q4_0 or q4_k_m")
+	flags.Uint64Var(&seed, "seed", 1, "of the random numbers")
+	flags.StringVarP(&output, "output", "o", "", "the file to write")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if !isArch(args[0]) {
+			return usagef("%s: want arch:NAME", args[0])
+		}
+		if output == "" {
+			return usagef("-o FILE.gguf is missing")
+		}
+		m, err := openModel(args[0], weightType)
+		if err != nil {
+			return err
+		}
+		progress, finish := bar(cmd.ErrOrStderr(), "writing "+output)
+		defer finish()
+		stop := cmd.Context()
+		err = m.WriteRandom(output, weightType, seed, func(done, total int64) error {
+			progress(done, total)
+			return stop.Err()
+		})
+		if err != nil {
+			return fmt.Errorf("writing %s: %w", output, err)
+		}
+		return nil
+	}
+	return cmd
+}

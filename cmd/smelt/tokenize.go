@@ -1,0 +1,87 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/smelt-ml/smelt/models/gguf"
+	"github.com/smelt-ml/smelt/models/tokenizer"
+)
+
+func tokenizeVerb() *cobra.Command {
+	var decode, noSpecial bool
+	cmd := &cobra.Command{
+		Use:   "tokenize MODEL",
+		Short: "Turn standard input into token ids, and back",
+		Long: `Encodes standard input, byte for byte, and prints a JSON array of token ids.
+No start token is added. With --decode it reads such an array and prints the
+text. A GGUF file that holds only a vocabulary will do.`,
+		Example: `  printf 'Hello world' | smelt tokenize model.gguf
+  echo '[1, 2, 3]' | smelt tokenize model.gguf --decode`,
+		Args: modelArg,
+	}
+	cmd.Flags().BoolVar(&decode, "decode", false, "ids to text")
+	cmd.Flags().BoolVar(&noSpecial, "no-special", false, "take special tokens in the text as plain text")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		tok, err := openTokenizer(args[0])
+		if err != nil {
+			return err
+		}
+		in, err := io.ReadAll(cmd.InOrStdin())
+		if err != nil {
+			return fmt.Errorf("reading standard input: %w", err)
+		}
+		if decode {
+			ids, err := parseIDs(in, tok.Len())
+			if err != nil {
+				return fmt.Errorf("standard input: %w", err)
+			}
+			_, err = cmd.OutOrStdout().Write(tok.Decode(ids, true))
+			return err
+		}
+		ids := tok.Encode(string(in), !noSpecial)
+		if ids == nil {
+			ids = []int32{}
+		}
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(ids)
+	}
+	return cmd
+}
+
+func parseIDs(text []byte, vocab int) ([]int32, error) {
+	var ids []int32
+	if err := json.Unmarshal(text, &ids); err != nil {
+		return nil, fmt.Errorf("want a JSON array of token ids: %w", err)
+	}
+	for i, id := range ids {
+		if id < 0 || int(id) >= vocab {
+			return nil, fmt.Errorf("id %d, the %d. of the array, is outside the vocabulary of %d", id, i+1, vocab)
+		}
+	}
+	return ids, nil
+}
+
+// openTokenizer reads just the vocabulary: a GGUF file need not hold a model.
+func openTokenizer(path string) (*tokenizer.Tokenizer, error) {
+	if isGGUF(path) {
+		f, err := gguf.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		tok, err := tokenizer.FromGGUF(f)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		return tok, nil
+	}
+	m, err := openModel(path, "")
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	return m.Tokenizer()
+}

@@ -1,0 +1,204 @@
+package smelt
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/passes"
+)
+
+// Options choose how a model is compiled. The zero value, with a Target, gives
+// the unoptimised program; [DefaultOptions] is what the tool starts from.
+type Options struct {
+	Target   string   // "metal" or "cpu"; see [TargetOf]
+	Act      ir.DType // activations between matrix products; Invalid: what the target prefers
+	KV       ir.DType // element type of the KV cache; Invalid: F16
+	Context  int      // slots of the cache; 0: the model's context, at most DefaultContext
+	Prefill  int      // most tokens of a prefill step; 0: DefaultPrefill
+	Level    int      // 0: the source graph as it is; 1: optimised
+	Disabled []string // passes and fusion rules to leave out, by name
+
+	Debug       passes.Debug // see [ParseDebug]
+	DebugOutput io.Writer
+}
+
+// Defaults of Options.
+const (
+	DefaultContext = 4096
+	DefaultPrefill = 512
+)
+
+// DefaultOptions are those of an optimised program for the machine's own device.
+func DefaultOptions() Options { return Options{Target: "cpu", Level: 1} }
+
+// ParseDebug reads a list of NAME/off|dump|time|stats, separated by commas.
+func ParseDebug(text string) (passes.Debug, error) { return passes.ParseDebug(text) }
+
+// WriteDebugHelp lists the passes and rules that a debug list can name.
+func WriteDebugHelp(w io.Writer) error { return passes.WriteHelp(w) }
+
+// Program is a compiled model.
+type Program struct {
+	Plan *lower.Plan
+	// Stages are the graphs that the Plan was made from, one pair for each phase;
+	// nil where the Plan was read from a file.
+	Stages []Stages
+	// Elapsed is how long compiling took, from the definition to the Plan.
+	Elapsed time.Duration
+
+	model *Model // nil where a Plan's model was not found
+}
+
+// Stages are the graphs of one phase.
+type Stages struct {
+	Phase  string
+	Source *ir.Func
+	Fused  *ir.Func
+	Report *passes.Report
+}
+
+// Compile turns the model into a Plan: build the source graph, run the passes for
+// each phase, lower.
+func (m *Model) Compile(opts Options) (*Program, error) {
+	start := time.Now()
+	if err := m.defaults(&opts); err != nil {
+		return nil, err
+	}
+	source, err := m.build(ir.Options{KV: opts.KV, Block: opts.Context})
+	if err != nil {
+		return nil, err
+	}
+	phases := []lower.Range{{Name: "decode", MinT: 1, MaxT: lower.DecodeTokens}}
+	if prefill := int64(min(opts.Prefill, opts.Context)); prefill > lower.DecodeTokens {
+		phases = append([]lower.Range{{Name: "prefill", MinT: lower.DecodeTokens + 1, MaxT: prefill}}, phases...)
+	}
+	p := &Program{model: m}
+	var target *ir.Target
+	for i := range phases {
+		r := &phases[i]
+		if target, err = lower.NewTarget(opts.Target, r.MaxT); err != nil {
+			return nil, err
+		}
+		if opts.Act != ir.Invalid {
+			target.Act = opts.Act
+		}
+		r.Func = source.Clone()
+		report, err := passes.Compile(r.Func, target, passes.Options{
+			Level: opts.Level, Disabled: opts.Disabled, Debug: opts.Debug, Output: opts.DebugOutput,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("compiling %s for %s: %w", m.name, r.Name, err)
+		}
+		p.Stages = append(p.Stages, Stages{r.Name, source, r.Func, report})
+	}
+	if p.Plan, err = lower.Lower(m.name, phases, target, lower.Options{Context: opts.Context}); err != nil {
+		return nil, err
+	}
+	p.Elapsed = time.Since(start)
+	return p, nil
+}
+
+func (m *Model) defaults(opts *Options) error {
+	if opts.Context == 0 {
+		opts.Context = DefaultContext
+		if m.context > 0 {
+			opts.Context = min(m.context, DefaultContext)
+		}
+	}
+	if opts.Prefill == 0 {
+		opts.Prefill = DefaultPrefill
+	}
+	if opts.KV == ir.Invalid {
+		opts.KV = ir.F16
+	}
+	if opts.Context < 1 || opts.Prefill < 1 {
+		return fmt.Errorf("a context of %d and prefill steps of %d tokens: want 1 or more", opts.Context, opts.Prefill)
+	}
+	return nil
+}
+
+// Model returns the model that was compiled; for a Plan from a file, the one that
+// was found for it.
+func (p *Program) Model() *Model { return p.model }
+
+// Close closes the program's model.
+func (p *Program) Close() error { return p.model.Close() }
+
+// Phase returns the Plan's phase and, where the program was compiled here, its
+// graphs.
+func (p *Program) Phase(name string) (*lower.Phase, *Stages, error) {
+	for i := range p.Plan.Phases {
+		if p.Plan.Phases[i].Name != name {
+			continue
+		}
+		if p.Stages == nil {
+			return &p.Plan.Phases[i], nil, nil
+		}
+		return &p.Plan.Phases[i], &p.Stages[i], nil
+	}
+	return nil, nil, fmt.Errorf("the plan of %s has no phase %q", p.Plan.Model, name)
+}
+
+// Save writes the program as a Plan file. The same model and options give the
+// same bytes.
+func (p *Program) Save(w io.Writer) error {
+	id, err := identify(p.model)
+	if err != nil {
+		return err
+	}
+	return (&lower.File{Plan: p.Plan, Model: id}).Write(w)
+}
+
+// ErrNoWeights is wrapped where a shape without weights is asked to run.
+var ErrNoWeights = errors.New("there are no weights to run with")
+
+// LoadPlan reads a Plan file and opens the model that it belongs to: weights, or,
+// if that is "", the file of the recorded name beside the Plan.
+func LoadPlan(path, weights string) (*Program, error) {
+	r, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	f, err := lower.Read(r)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if weights == "" {
+		if f.Model.Base == "" || f.Model.Base != filepath.Base(f.Model.Base) || f.Model.Base == ".." {
+			return nil, fmt.Errorf("%s: %w: it was compiled from the shape %s; give the model with --weights", path, ErrNoWeights, archPrefix+f.Model.Arch)
+		}
+		weights = filepath.Join(filepath.Dir(path), f.Model.Base)
+		if _, err := os.Stat(weights); err != nil {
+			return nil, fmt.Errorf("%s: its model should be beside it; give another place with --weights: %w", path, err)
+		}
+	}
+	m, err := Open(weights, "")
+	if err != nil {
+		return nil, err
+	}
+	if err := matches(f, m); err != nil {
+		m.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return &Program{Plan: f.Plan, model: m}, nil
+}
+
+// TargetOf returns the target that a device ("auto", "metal", "cpu" or "emu")
+// runs Plans of.
+func TargetOf(device string) (string, error) {
+	switch strings.ToLower(device) {
+	case "metal", "emu":
+		return "metal", nil
+	case "cpu", "auto":
+		return "cpu", nil
+	}
+	return "", fmt.Errorf("no device is called %q (auto, metal, cpu or emu)", device)
+}

@@ -1,0 +1,95 @@
+package smelt
+
+import (
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/lower"
+)
+
+// Explanation is what the compiler did for one phase of a model. The counts equal
+// what a step of that phase executes.
+type Explanation struct {
+	Phase  string         `json:"phase"`
+	Target string         `json:"target"`
+	Layers int            `json:"layers"`
+	Stages []StageSummary `json:"stages"`
+	// Fusions counts what each rule rewrote.
+	Fusions map[string]int `json:"fusions"`
+
+	Dispatches              int `json:"dispatches"`
+	DispatchesPerLayer      int `json:"dispatches_per_layer"` // of the layer that has most
+	DispatchesOutsideLayers int `json:"dispatches_outside_layers"`
+	Barriers                int `json:"barriers"`
+	CommandBuffers          int `json:"command_buffers"`
+
+	ArenaBytes     int64 `json:"arena_bytes"`
+	UnplannedBytes int64 `json:"unplanned_bytes"` // if no two values shared memory
+	WeightBytes    int64 `json:"weight_bytes"`
+	CacheBytes     int64 `json:"cache_bytes"`
+
+	Kernels map[string]int `json:"kernels"`
+}
+
+// StageSummary counts the ops of a graph, or the kernels of a Plan.
+type StageSummary struct {
+	Name   string         `json:"name"` // "source", "fused" or "plan"
+	Values int            `json:"values"`
+	Ops    map[string]int `json:"ops"`
+}
+
+// Explain sums up one phase, "prefill" or "decode".
+func (p *Program) Explain(phase string) (*Explanation, error) {
+	ph, stages, err := p.Phase(phase)
+	if err != nil {
+		return nil, err
+	}
+	e := &Explanation{
+		Phase: phase, Target: p.Plan.Target, Layers: len(p.Plan.Caches), Fusions: map[string]int{},
+		Dispatches: len(ph.Dispatches), CommandBuffers: len(ph.CommandBuffers),
+		ArenaBytes: ph.ArenaBytes, UnplannedBytes: ph.UnplannedBytes, Kernels: map[string]int{},
+	}
+	if stages != nil {
+		e.Stages = append(e.Stages, summary("source", stages.Source), summary("fused", stages.Fused))
+		e.Fusions = stages.Report.Fusions
+		e.Layers = max(e.Layers, stages.Source.Layers())
+	}
+	perLayer := make([]int, e.Layers)
+	for i := range ph.Dispatches {
+		d := &ph.Dispatches[i]
+		e.Kernels[d.Kernel]++
+		if d.Barrier {
+			e.Barriers++
+		}
+		if d.Layer == ir.NoLayer || d.Layer >= len(perLayer) {
+			e.DispatchesOutsideLayers++
+			continue
+		}
+		perLayer[d.Layer]++
+		e.DispatchesPerLayer = max(e.DispatchesPerLayer, perLayer[d.Layer])
+	}
+	e.Stages = append(e.Stages, StageSummary{Name: "plan", Values: len(ph.Dispatches), Ops: e.Kernels})
+	for i := range p.Plan.Tensors {
+		t := &p.Plan.Tensors[i]
+		e.WeightBytes += t.DType.Bytes(t.Elements())
+	}
+	e.CacheBytes = cacheBytes(p.Plan, &ph.Bounds)
+	return e, nil
+}
+
+func summary(name string, f *ir.Func) StageSummary {
+	s := StageSummary{Name: name, Values: len(f.Values), Ops: map[string]int{}}
+	for op, n := range f.OpCounts() {
+		s.Ops[op.String()] = n
+	}
+	return s
+}
+
+// cacheBytes is the size of all caches with every sequence at its full context.
+func cacheBytes(plan *lower.Plan, bounds *lower.Sizes) int64 {
+	var total int64
+	for i := range plan.Buffers {
+		if b := &plan.Buffers[i]; b.Kind == lower.CacheK || b.Kind == lower.CacheV {
+			total += b.Bytes.Eval(bounds) * bounds[ir.NB] * bounds[ir.B]
+		}
+	}
+	return total
+}

@@ -1,0 +1,189 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/metal"
+)
+
+// ErrContext is wrapped where a sequence would outgrow its cache.
+var ErrContext = errors.New("the context is full")
+
+// Logits is the name of the result that holds a row of logits for each token
+// asked for.
+const Logits = "logits"
+
+// contextStep is what the bound on the context is rounded up to, so that sizes
+// that depend on it change rarely.
+const contextStep = 64
+
+// Session is one sequence of tokens on a device: the tokens fed so far live in
+// its caches. It is used by one goroutine at a time.
+type Session struct {
+	plan   *lower.Plan
+	run    *metal.Session
+	length int // tokens in the caches
+	block  int // slots of a cache block
+	vocab  int // width of a row of logits
+
+	step  metal.Step
+	table []int32 // block b of the sequence is block b of the cache
+	rows  []int32
+}
+
+// NewSession starts an empty sequence on a loaded program.
+func NewSession(plan *lower.Plan, program *metal.Program) (*Session, error) {
+	s := &Session{plan: plan, block: plan.Context}
+	for _, c := range plan.Caches {
+		if c.Block > 0 {
+			s.block = c.Block
+		}
+	}
+	blocks := (plan.Context + s.block - 1) / s.block
+	for b := range blocks {
+		s.table = append(s.table, int32(b))
+	}
+	one := lower.Sizes{ir.T: 1, ir.B: 1, ir.R: 1, ir.NB: 1, ir.Smax: 1}
+	for i := range plan.Buffers {
+		if b := &plan.Buffers[i]; b.Kind == lower.Output && b.Name == Logits {
+			s.vocab = int(b.Bytes.Eval(&one) / b.DType.Bytes(1))
+		}
+	}
+	if s.vocab == 0 {
+		return nil, fmt.Errorf("the model %s returns no %q", plan.Model, Logits)
+	}
+	var err error
+	if s.run, err = program.NewSession(blocks); err != nil {
+		return nil, err
+	}
+	s.step.Inputs = make(map[string][]int32)
+	return s, nil
+}
+
+// Close releases the session's memory.
+func (s *Session) Close() error { return s.run.Close() }
+
+// Reset forgets the sequence.
+func (s *Session) Reset() { s.Truncate(0) }
+
+// Truncate forgets all but the first n tokens of the sequence. The caches need no
+// clearing: a token only sees slots that its own sequence has written.
+func (s *Session) Truncate(n int) { s.length = min(max(n, 0), s.length) }
+
+// Length returns how many tokens the sequence has.
+func (s *Session) Length() int { return s.length }
+
+// Context returns how many it may have.
+func (s *Session) Context() int { return s.plan.Context }
+
+// Vocab returns the width of a row of logits.
+func (s *Session) Vocab() int { return s.vocab }
+
+// Device returns the session on the device, for its counters and memory.
+func (s *Session) Device() *metal.Session { return s.run }
+
+// Feed appends tokens and returns the logits after the last, valid until the next
+// call. If it fails midway, what it added is taken back.
+func (s *Session) Feed(ctx context.Context, ids []int32) (logits []float32, err error) {
+	err = s.feed(ctx, ids, func(n int) []int32 {
+		return append(s.rows[:0], int32(n-1))
+	}, func(_ int, l []float32) error {
+		logits = l
+		return nil
+	})
+	return logits, err
+}
+
+// Score appends tokens and hands the logits after each to row, in order; they are
+// valid during the call.
+func (s *Session) Score(ctx context.Context, ids []int32, row func(i int, logits []float32) error) error {
+	return s.feed(ctx, ids, func(n int) []int32 {
+		rows := s.rows[:0]
+		for i := range n {
+			rows = append(rows, int32(i))
+		}
+		return rows
+	}, func(first int, l []float32) error {
+		for i := 0; i < len(l); i += s.vocab {
+			if err := row(first+i/s.vocab, l[i:i+s.vocab]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (s *Session) feed(ctx context.Context, ids []int32, rows func(n int) []int32, use func(first int, logits []float32) error) (err error) {
+	switch {
+	case len(ids) == 0:
+		return errors.New("no tokens to feed")
+	case s.length+len(ids) > s.plan.Context:
+		return fmt.Errorf("%w: %d tokens are in it, %d more do not fit into %d", ErrContext, s.length, len(ids), s.plan.Context)
+	}
+	defer func(before int) {
+		if err != nil {
+			s.length = before
+		}
+	}(s.length)
+	for done := 0; done < len(ids); {
+		phase, n, err := s.phase(len(ids) - done)
+		if err != nil {
+			return err
+		}
+		s.prepare(phase, ids[done:done+n])
+		s.rows = rows(n)
+		s.step.Inputs[ir.LogitRows] = s.rows
+		s.step.Sizes[ir.R] = int64(len(s.rows))
+		if err := s.run.Run(ctx, &s.step); err != nil {
+			return err
+		}
+		s.length += n
+		logits, err := s.run.Output(Logits)
+		if err != nil {
+			return err
+		}
+		if err := use(done, logits[:len(s.rows)*s.vocab]); err != nil {
+			return err
+		}
+		done += n
+	}
+	return nil
+}
+
+// phase chooses the phase that takes most of the next tokens, and how many.
+func (s *Session) phase(left int) (phase, n int, err error) {
+	phase = -1
+	for i := range s.plan.Phases {
+		p := &s.plan.Phases[i]
+		if take := min(int64(left), p.MaxT); p.Takes(take) && int(take) > n {
+			phase, n = i, int(take)
+		}
+	}
+	if phase < 0 {
+		return 0, 0, fmt.Errorf("the plan of %s has no phase for a step of %d tokens", s.plan.Model, left)
+	}
+	return phase, n, nil
+}
+
+// prepare fills in the inputs of a step that appends these tokens.
+func (s *Session) prepare(phase int, ids []int32) {
+	n, total := len(ids), s.length+len(ids)
+	positions := s.step.Inputs[ir.Positions][:0]
+	for i := range n {
+		positions = append(positions, int32(s.length+i))
+	}
+	in := s.step.Inputs
+	in[ir.Tokens] = ids
+	in[ir.Positions] = positions
+	in[ir.Slots] = positions // one sequence whose blocks lie in order
+	in[ir.CuSeqlens] = append(in[ir.CuSeqlens][:0], 0, int32(n))
+	in[ir.ContextLens] = append(in[ir.ContextLens][:0], int32(total))
+	in[ir.BlockTable] = s.table
+	bound := min(s.plan.Context, (total+contextStep-1)/contextStep*contextStep)
+	s.step.Phase = phase
+	s.step.Sizes = lower.Sizes{ir.T: int64(n), ir.B: 1, ir.NB: int64(len(s.table)), ir.Smax: int64(bound)}
+}

@@ -1,0 +1,122 @@
+package smelt
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/tokenizer"
+)
+
+// Weights is where a model's tensors come from. A model file is one; [Tensors]
+// is one in memory.
+type Weights interface {
+	ir.Weights
+	// Data returns a tensor as it is stored: rows of GGUF blocks, little endian. It
+	// is read as long as a Session that uses it is open.
+	Data(name string) (t ir.DType, data []byte, ok bool)
+}
+
+// Tensor is a weight in memory.
+type Tensor struct {
+	DType ir.DType
+	Shape []int // outermost extent first
+	Data  []byte
+}
+
+// Tensors are weights in memory, by name.
+type Tensors map[string]Tensor
+
+// Weight implements [ir.Weights].
+func (t Tensors) Weight(name string, _ []int) (ir.DType, []int, bool) {
+	w, ok := t[name]
+	return w.DType, w.Shape, ok
+}
+
+// Data implements [Weights].
+func (t Tensors) Data(name string) (ir.DType, []byte, bool) {
+	w, ok := t[name]
+	return w.DType, w.Data, ok
+}
+
+// Model is a graph definition and its weights: what Compile starts from.
+type Model struct {
+	name    string
+	path    string // of the file or folder; "" for others
+	context int    // tokens the model was trained to see; 0 if unknown
+	build   func(ir.Options) (*ir.Func, error)
+	weights Weights       // nil for a shape without weights
+	file    *models.Model // nil for a model defined in Go
+}
+
+// archPrefix marks the name of a known shape where a path could stand.
+const archPrefix = "arch:"
+
+// Open reads a model: a .gguf file, a folder with config.json and safetensors, or
+// arch:NAME, the shape of a known model without weights, whose tensors get the
+// types of weights (a mixture such as "q4_0" or "q4_k_m"; "" means f16).
+func Open(path, weights string) (*Model, error) {
+	if name, ok := strings.CutPrefix(path, archPrefix); ok {
+		file, err := models.Arch(name, weights)
+		if err != nil {
+			return nil, err
+		}
+		return fromFile(name, "", file), nil
+	}
+	file, err := models.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	name := strings.TrimSuffix(filepath.Base(filepath.Clean(path)), filepath.Ext(path))
+	return fromFile(name, path, file), nil
+}
+
+func fromFile(name, path string, file *models.Model) *Model {
+	m := &Model{name: name, path: path, context: file.Config.Context, build: file.Build, file: file}
+	if file.HasWeights() {
+		m.weights = file
+	}
+	return m
+}
+
+// Define returns a model that is defined in Go.
+func Define(name string, weights Weights, define func(b *ir.Builder)) *Model {
+	return &Model{
+		name: name, weights: weights,
+		build: func(opts ir.Options) (*ir.Func, error) { return ir.Build(name, weights, opts, define) },
+	}
+}
+
+// Close releases the model's file. Sessions that run it must be closed before.
+func (m *Model) Close() error {
+	if m.file == nil {
+		return nil
+	}
+	return m.file.Close()
+}
+
+// Name returns a short name: that of the file, the shape or the definition.
+func (m *Model) Name() string { return m.name }
+
+// File returns what was read from the model's file, or nil for a model that is
+// defined in Go.
+func (m *Model) File() *models.Model { return m.file }
+
+// Context returns how many tokens the model was trained to see, 0 if unknown.
+func (m *Model) Context() int { return m.context }
+
+// HasWeights tells a model that can run from a shape that can only be compiled.
+func (m *Model) HasWeights() bool { return m.weights != nil }
+
+// Tokenizer returns the model's tokenizer.
+func (m *Model) Tokenizer() (*tokenizer.Tokenizer, error) {
+	if m.file == nil {
+		return nil, fmt.Errorf("%s: %w", m.name, models.ErrNoTokenizer)
+	}
+	return m.file.Tokenizer()
+}
+
+// Source builds the model's graph as its definition says it.
+func (m *Model) Source(opts ir.Options) (*ir.Func, error) { return m.build(opts) }

@@ -1,0 +1,322 @@
+package smelt_test
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/npy"
+	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/passes"
+)
+
+// The trained models are compared with logits and texts that a float64
+// implementation made from the same weights.
+
+type reference struct {
+	Prompts []struct {
+		Text    string    `json:"text"`
+		IDs     []int32   `json:"ids"`
+		Greedy  []int32   `json:"greedy_ids"`
+		Margins []float64 `json:"margins"`
+	} `json:"prompts"`
+	Logits struct {
+		IDs []int32 `json:"ids"`
+	} `json:"logits"`
+}
+
+func readReference(t *testing.T, model string) reference {
+	data, err := os.ReadFile(testfiles.Model(t, model+"/reference/reference.json"))
+	require.NoError(t, err)
+	var r reference
+	require.NoError(t, json.Unmarshal(data, &r))
+	return r
+}
+
+// options are those of a device, with a cache of the type given.
+func options(t *testing.T, device string, kv ir.DType) smelt.Options {
+	target, err := smelt.TargetOf(device)
+	require.NoError(t, err)
+	return smelt.Options{Target: target, Level: 1, KV: kv}
+}
+
+func session(t *testing.T, path, device string, opts smelt.Options) *smelt.Session {
+	m, err := smelt.Open(path, "")
+	require.NoError(t, err)
+	t.Cleanup(func() { m.Close() })
+	return sessionOf(t, m, device, opts)
+}
+
+func sessionOf(t *testing.T, m *smelt.Model, device string, opts smelt.Options) *smelt.Session {
+	p, err := m.Compile(opts)
+	require.NoError(t, err)
+	s, err := p.NewSession(smelt.Device{Name: device})
+	require.NoError(t, err)
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// logitsOf returns the logits at every position, [tokens, vocabulary].
+func logitsOf(t *testing.T, s *smelt.Session, ids []int32) []float32 {
+	s.Reset()
+	var all []float32
+	require.NoError(t, s.Score(t.Context(), ids, func(_ int, l []float32) error {
+		all = append(all, l...)
+		return nil
+	}))
+	return all
+}
+
+func largestDifference(t *testing.T, want, got []float32) float64 {
+	require.Len(t, got, len(want))
+	most := 0.0
+	for i := range want {
+		d := math.Abs(float64(want[i]) - float64(got[i]))
+		if !(d <= most) { // also where d is not a number
+			most = d
+		}
+	}
+	return most
+}
+
+// Bounds for F16 files: what a device's arithmetic may change.
+var bounds = map[string]float64{"cpu": 2e-2, "emu": 5e-2}
+
+// Bounds for quantised files: 1.5 times what llama.cpp is off.
+var quantised = map[string]map[string]float64{
+	"tiny-qwen3": {"Q8_0": 1.5 * 0.1377, "Q4_0": 1.5 * 0.1111},
+	"tiny-llama": {"Q8_0": 1.5 * 0.1493, "Q4_0": 1.5 * 0.1542},
+}
+
+var models = []string{"tiny-qwen3", "tiny-llama"}
+
+func TestLogits(t *testing.T) {
+	for _, model := range models {
+		ref := readReference(t, model)
+		for device, bound := range bounds {
+			for _, format := range []string{"F16", "Q8_0", "Q4_0", "hf"} {
+				t.Run(fmt.Sprintf("%s/%s/%s", model, format, device), func(t *testing.T) {
+					path, want, bound := model+"/gguf/"+model+"-"+format+".gguf", model+"/reference/logits-"+format+".npy", bound
+					switch format {
+					case "F16":
+						want = model + "/reference/logits.npy"
+					case "hf":
+						path, want = model+"/hf", model+"/reference/logits.npy"
+					default:
+						bound = quantised[model][format]
+					}
+					array, err := npy.ReadFile[float32](testfiles.Model(t, want))
+					require.NoError(t, err)
+					s := session(t, testfiles.Model(t, path), device, options(t, device, ir.F16))
+					d := largestDifference(t, array.Data, logitsOf(t, s, ref.Logits.IDs))
+					t.Logf("largest difference %.4f, bound %.4f", d, bound)
+					require.LessOrEqual(t, d, bound)
+				})
+			}
+		}
+	}
+}
+
+// TestStepByStep feeds the tokens one at a time: the decode phase gives what the
+// prefill phase gives.
+func TestStepByStep(t *testing.T) {
+	for _, model := range models {
+		ref := readReference(t, model)
+		array, err := npy.ReadFile[float32](testfiles.Model(t, model+"/reference/logits.npy"))
+		require.NoError(t, err)
+		for device, bound := range bounds {
+			t.Run(model+"/"+device, func(t *testing.T) {
+				s := session(t, testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf"), device, options(t, device, ir.F16))
+				var all []float32
+				for _, id := range ref.Logits.IDs {
+					l, err := s.Feed(t.Context(), []int32{id})
+					require.NoError(t, err)
+					all = append(all, l...)
+				}
+				d := largestDifference(t, array.Data, all)
+				t.Logf("largest difference %.4f, bound %.4f", d, bound)
+				require.LessOrEqual(t, d, bound)
+			})
+		}
+	}
+}
+
+// TestGreedyText continues every prompt of the reference. The ids are the same up
+// to the first step whose two best logits are so close that the arithmetic decides.
+func TestGreedyText(t *testing.T) {
+	for _, model := range models {
+		ref := readReference(t, model)
+		for device, bound := range bounds {
+			t.Run(model+"/"+device, func(t *testing.T) {
+				prompts := ref.Prompts
+				if device == "emu" {
+					prompts = prompts[:2] // the emulation is slow
+				}
+				s := session(t, testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf"), device, options(t, device, ir.F16))
+				for _, p := range prompts {
+					ids, err := s.Encode(p.Text)
+					require.NoError(t, err)
+					require.Equal(t, p.IDs, ids, p.Text)
+					n := len(p.Greedy)
+					for i, m := range p.Margins {
+						if m < 2*bound {
+							n = min(n, i)
+						}
+					}
+					s.Reset()
+					out, err := s.Generate(t.Context(), p.Text, smelt.Generation{N: n}, func(string) bool { return true })
+					require.NoError(t, err)
+					require.Equal(t, p.Greedy[:n], append([]int32{}, out.Tokens...), p.Text)
+				}
+			})
+		}
+	}
+}
+
+// TestStories compares stories260K, made by others, with llama2.c's greedy text
+// and with float64 logits.
+func TestStories(t *testing.T) {
+	path := testfiles.Data(t, "models/stories260K/stories260K.gguf")
+	want, err := os.ReadFile(testfiles.Data(t, "expected/stories260K.llama2c_t0_n200.txt"))
+	require.NoError(t, err)
+	raw, err := os.ReadFile(testfiles.Data(t, "expected/stories260K.f64_logits_f32.bin"))
+	require.NoError(t, err)
+	logits := make([]float32, len(raw)/4)
+	for i := range logits {
+		logits[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
+	}
+	greedy := readIDs(t, testfiles.Data(t, "expected/stories260K.greedy200.ids"))
+	for device, bound := range bounds {
+		t.Run(device, func(t *testing.T) {
+			s := session(t, path, device, options(t, device, ir.F32))
+			rows := len(logits) / s.Vocab()
+			ids := append([]int32{1}, greedy[:rows-1]...)
+			d := largestDifference(t, logits, logitsOf(t, s, ids))
+			t.Logf("largest difference %.4f, bound %.4f", d, bound)
+			require.LessOrEqual(t, d, bound)
+			if device == "cpu" {
+				s.Reset()
+				out, err := s.Generate(t.Context(), "", smelt.Generation{N: 200}, func(string) bool { return true })
+				require.NoError(t, err)
+				require.Equal(t, strings.TrimSpace(string(want)), strings.TrimSpace(out.Text))
+			}
+		})
+	}
+}
+
+func readIDs(t *testing.T, path string) []int32 {
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	var ids []int32
+	for _, f := range strings.Fields(string(data)) {
+		id, err := strconv.Atoi(f)
+		require.NoError(t, err)
+		ids = append(ids, int32(id))
+	}
+	return ids
+}
+
+// TestEveryPassOff compiles the trained models at -O 0 and with each pass and rule
+// off: the logits stay.
+func TestEveryPassOff(t *testing.T) {
+	const bound = 1e-2
+	for _, model := range models {
+		ref := readReference(t, model)
+		for _, device := range []string{"cpu", "emu"} {
+			opts := options(t, device, ir.F32)
+			if device == "emu" {
+				opts.Act = ir.F32 // half activations are another matter: see TestLogits
+			}
+			path := testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf")
+			want := logitsOf(t, session(t, path, device, opts), ref.Logits.IDs)
+			check := func(name string, opts smelt.Options) {
+				t.Run(fmt.Sprintf("%s/%s/%s", model, device, name), func(t *testing.T) {
+					d := largestDifference(t, want, logitsOf(t, session(t, path, device, opts), ref.Logits.IDs))
+					t.Logf("largest difference %.2g", d)
+					require.LessOrEqual(t, d, bound)
+				})
+			}
+			plain := opts
+			plain.Level = 0
+			check("O0", plain)
+			for _, p := range passes.Passes() {
+				if p.Required {
+					continue
+				}
+				without := opts
+				without.Disabled = []string{p.Name}
+				check(p.Name, without)
+			}
+		}
+	}
+}
+
+// TestExplainCounts compares what explain says of a step with what a step on the
+// emulator executes.
+func TestExplainCounts(t *testing.T) {
+	for _, model := range models {
+		m, err := smelt.Open(testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf"), "")
+		require.NoError(t, err)
+		defer m.Close()
+		p, err := m.Compile(options(t, "emu", ir.F16))
+		require.NoError(t, err)
+		s, err := p.NewSession(smelt.Device{Name: "emu"})
+		require.NoError(t, err)
+		defer s.Close()
+		for _, step := range []struct {
+			phase string
+			ids   []int32
+		}{{"prefill", []int32{1, 2, 3, 4}}, {"decode", []int32{5}}} {
+			_, err := s.Feed(t.Context(), step.ids)
+			require.NoError(t, err)
+			e, err := p.Explain(step.phase)
+			require.NoError(t, err)
+			c := s.Device().Counters()
+			require.Equal(t, e.Dispatches, c.Dispatches, step.phase)
+			require.Equal(t, e.Barriers, c.Barriers, step.phase)
+			require.Equal(t, e.CommandBuffers, c.CommandBuffers, step.phase)
+			ran := map[string]int{}
+			for _, k := range c.Kernels {
+				ran[k.Kernel] = k.Dispatches
+			}
+			require.Equal(t, e.Kernels, ran, step.phase)
+		}
+	}
+}
+
+// TestNamedFusions checks the three fusions that the project is named for on the
+// shapes of real models.
+func TestNamedFusions(t *testing.T) {
+	for _, tt := range []struct {
+		arch   string
+		layers int
+		write  string
+	}{
+		{"qwen3-0.6b", 28, "head_norm_rope_kv_write"},
+		{"llama3.2-1b", 16, "rope_qkv_write"},
+	} {
+		m, err := smelt.Open("arch:"+tt.arch, "q4_0")
+		require.NoError(t, err)
+		p, err := m.Compile(smelt.Options{Target: "metal", Level: 1, Context: 512})
+		require.NoError(t, err)
+		for _, phase := range []string{"prefill", "decode"} {
+			e, err := p.Explain(phase)
+			require.NoError(t, err)
+			require.Equal(t, tt.layers, e.Fusions["kv_replication_elimination"])
+			require.Equal(t, tt.layers, e.Fusions[tt.write])
+			require.Equal(t, 2*tt.layers, e.Stages[0].Ops["repeat_kv"])
+			require.Zero(t, e.Stages[1].Ops["repeat_kv"])
+			require.LessOrEqual(t, e.DispatchesPerLayer, map[string]int{"decode": 6, "prefill": 8}[phase])
+			require.LessOrEqual(t, e.DispatchesOutsideLayers, 5)
+		}
+	}
+}
