@@ -1,0 +1,88 @@
+// Package emulated executes the .metal kernels of package kernels on the CPU: the
+// referee that a GPU, and every native kernel, has to agree with.
+//
+// mslgen translates each source into a .gen.cc beside this file; msl/ stands in for
+// Metal's standard library; runtime.h and runtime.cc run the threads. A threadgroup
+// belongs to one OS thread, on which its threads are fibres that take turns and meet
+// at barriers and simdgroup operations, or plain loop iterations where a kernel has
+// neither. The order of the turns can be chosen, and threadgroup memory poisoned,
+// because a kernel that lacks a barrier gives different results then:
+//
+//	err := emulated.Run(emulated.Launch{
+//		Kernel:  "rms_norm_f32_f32",
+//		Buffers: [][]byte{x, weight, out, params},
+//		Grid:    [3]uint32{rows},
+//		Group:   [3]uint32{256},
+//	}, emulated.Options{Order: emulated.Shuffled, Seed: 1, Poison: true})
+//
+// Its laws:
+//
+//   - A launch is pure: function constants, bindings and sizes travel in it, and any
+//     number of launches run at the same time.
+//   - A result depends neither on the order of lanes nor on how threadgroups are
+//     shared out, nor on the instruction set: nothing is contracted or reassociated.
+//   - What Metal leaves undefined is an error that names kernel and line (lanes that
+//     meet at different operations, a barrier after threads have returned, too many
+//     threads, a missing constant) or shows as NaN.
+//
+// On x86-64 the kernels are compiled twice, for any processor and for those with
+// AVX2 and F16C, and the better one is chosen when the program starts. After a
+// change to a source, to msl/ or to the runtime run `go generate`; a test compares.
+//
+// To find overruns, build with AddressSanitizer, which names the .metal line:
+//
+//	CGO_CFLAGS=-fsanitize=address CGO_CXXFLAGS=-fsanitize=address CGO_LDFLAGS=-fsanitize=address go test ./kernels/emulated/...
+package emulated
+
+//go:generate go run ../internal/mslgen/cmd -sources kernels -output kernels/emulated
+
+/*
+#cgo CXXFLAGS: -std=c++17 -O2 -g1 -fno-strict-aliasing -fno-exceptions -fno-rtti -DMSL_VARIANT=base -DMSL_LIBRARY=smelt_emulated_base
+#cgo LDFLAGS: -lm
+#include "library.h"
+const smelt_emulated_library *smelt_emulated_base(void);
+*/
+import "C"
+
+import (
+	"unsafe"
+
+	"github.com/smelt-ml/smelt/kernels/emulated/internal/host"
+)
+
+type (
+	// Launch is one dispatch.
+	Launch = host.Launch
+	// Options change how a launch is executed, never what a right kernel computes.
+	Options = host.Options
+	// Order is the order in which the threads of a threadgroup take turns.
+	Order = host.Order
+	// Library is the kernels as compiled for one instruction set.
+	Library = host.Library
+)
+
+const (
+	Ascending  = host.Ascending
+	Descending = host.Descending
+	Shuffled   = host.Shuffled
+)
+
+// ErrUnknownKernel is wrapped by Run where no kernel has the launch's name.
+var ErrUnknownKernel = host.ErrUnknownKernel
+
+// Libraries returns the builds that this processor can run, the best one first.
+func Libraries() []Library {
+	return append(levels(), host.Open(unsafe.Pointer(C.smelt_emulated_base())))
+}
+
+var best = Libraries()[0]
+
+// Provider returns the kernels as a const smelt_emulator* of kernels/abi.h.
+func Provider() unsafe.Pointer { return best.Provider() }
+
+// Names lists the host names of all kernels, in the order of the sources.
+func Names() []string { return best.Names() }
+
+// Run executes a launch. Buffers are copied; an error says what the kernel or the
+// launch does wrong.
+func Run(l Launch, o Options) error { return best.Run(l, o) }

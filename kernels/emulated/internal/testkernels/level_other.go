@@ -1,0 +1,7 @@
+//go:build !amd64
+
+package testkernels
+
+import "github.com/smelt-ml/smelt/kernels/emulated/internal/host"
+
+func levels() []host.Library { return nil }

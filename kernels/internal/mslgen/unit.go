@@ -1,0 +1,136 @@
+// Package mslgen reads Metal Shading Language sources and writes the C++ that
+// executes them on the CPU.
+//
+// It is a translator of one dialect, not a compiler: a tokenizer and preprocessor
+// with MSL's predefined macros, a parser for declarations (function bodies are
+// walked as tokens), a few checks that a C++ compiler would not make (recursion,
+// threadgroup variables outside kernels, an argument without attribute, threadgroup
+// memory over 32 KB), and a writer that rewrites only what C++ does not share with
+// MSL and keeps every token on its line, so that crashes and debuggers name the
+// .metal source:
+//
+//   - address spaces and attributes go; `constant` stays as const
+//   - 2.0 is a float, 2.0h a half, char is signed
+//   - v.xyz is a call of a member template, v.xy = … of one that returns a reference
+//   - function constants become calls that read the running launch
+//   - threadgroup variables become references into the threadgroup's memory
+//   - every kernel, and every instantiation with a host name, gets a thunk that
+//     calls it for one thread
+//
+// What it cannot read is an [*Error] with file and line; it never guesses.
+package mslgen
+
+// Unit is one .metal file with everything it includes.
+type Unit struct {
+	Path      string
+	Headers   []string // quoted includes, resolved
+	Constants []Constant
+	Kernels   []*Kernel // in source order
+
+	parser *parser
+}
+
+// Constant is a program-scope variable with [[function_constant(Index)]].
+type Constant struct {
+	Pos
+	Name  string
+	Type  string
+	Index int
+}
+
+// Kernel is one pipeline function: a plain kernel, or an instantiation of a kernel
+// template under its host name.
+type Kernel struct {
+	Pos
+	Name         string   // host name
+	Function     string   // name in the source
+	TemplateArgs []string // empty for a plain kernel
+	MaxThreads   int      // [[max_total_threads_per_threadgroup]], or 0
+	Args         []Argument
+	Threadgroup  []Variable // static threadgroup variables
+	Constants    []int      // function constants that it reads, directly or through helpers
+	Required     []int      // those of them never asked about with is_function_constant_defined
+	Sync         bool       // threads meet: barriers, simdgroup operations, waiting on atomics
+}
+
+// ThreadgroupBytes is the static threadgroup memory with each variable at a
+// multiple of 16 bytes.
+func (k *Kernel) ThreadgroupBytes() int {
+	n := 0
+	for _, v := range k.Threadgroup {
+		n = (n+15)&^15 + v.Bytes
+	}
+	return n
+}
+
+// Buffer returns the argument bound to [[buffer(index)]], or nil.
+func (k *Kernel) Buffer(index int) *Argument {
+	for i := range k.Args {
+		if k.Args[i].Kind == Buffer && k.Args[i].Index == index {
+			return &k.Args[i]
+		}
+	}
+	return nil
+}
+
+// ArgKind says where a kernel argument comes from.
+type ArgKind uint8
+
+const (
+	Buffer      ArgKind = iota // [[buffer(i)]]
+	Threadgroup                // [[threadgroup(i)]]: dynamic threadgroup memory
+	Position                   // [[thread_position_in_grid]] and its like
+)
+
+func (k ArgKind) String() string { return [...]string{"buffer", "threadgroup", "position"}[k] }
+
+// Argument is one parameter of a kernel.
+type Argument struct {
+	Pos
+	Name      string
+	Kind      ArgKind
+	Index     int    // of buffer and threadgroup arguments
+	Space     string // device, constant or threadgroup
+	Const     bool   // the pointee is const (constant memory always is)
+	Type      string // of the pointee, or of the position
+	Reference bool
+	Attribute string // of a position, e.g. thread_position_in_grid
+}
+
+// Variable is a threadgroup variable in a kernel body.
+type Variable struct {
+	Pos
+	Name  string
+	Type  string
+	Bytes int
+}
+
+// Limits of the Metal devices that the project targets.
+const (
+	MaxThreadgroupBytes = 32 << 10
+	MaxThreads          = 1024
+	MaxBuffers          = 31
+	MaxConstants        = 32
+	MaxDynamic          = 4 // [[threadgroup(i)]] arguments, by kernels/abi.h
+)
+
+// Parse reads the file at path, through read as everything it includes.
+func Parse(path string, read Reader) (*Unit, error) {
+	p := &preprocessor{read: read, once: map[string]bool{}, macros: map[string]*macro{
+		"__METAL__":         {body: []token{{kind: number, text: "1"}}},
+		"__METAL_VERSION__": {body: []token{{kind: number, text: "310"}}},
+		"__cplusplus":       {body: []token{{kind: number, text: "201402L"}}},
+	}}
+	if err := p.file(path, Pos{path, 1}); err != nil {
+		return nil, err
+	}
+	u := &Unit{Path: path, Headers: p.headers}
+	u.parser = newParser(u, p.out)
+	if err := u.parser.parse(); err != nil {
+		return nil, err
+	}
+	if err := u.parser.check(); err != nil {
+		return nil, err
+	}
+	return u, nil
+}
