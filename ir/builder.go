@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -87,7 +88,10 @@ func Build(name string, w Weights, opts Options, define func(b *Builder)) (f *Fu
 			b.Return(fmt.Sprintf("cache.%d", layer), c)
 		}
 	}
-	return b.f, b.f.Verify()
+	if err := b.f.Verify(); err != nil {
+		return nil, fmt.Errorf("building: %w", err)
+	}
+	return b.f, nil
 }
 
 func (b *Builder) weightError() error {
@@ -97,31 +101,45 @@ func (b *Builder) weightError() error {
 	return &b.wrong
 }
 
-// Fail stops Build with an error.
+// Fail stops Build with an error, which names the layer being defined.
 func (b *Builder) Fail(format string, args ...any) {
-	panic(buildError{fmt.Errorf(format, args...)})
+	err := fmt.Errorf(format, args...)
+	if b.layer != NoLayer {
+		err = fmt.Errorf("layer %d: %w", b.layer, err)
+	}
+	panic(buildError{err})
+}
+
+// require stops Build where an operand is nil.
+func (b *Builder) require(op Op, args ...*Value) {
+	for i, a := range args {
+		if a == nil {
+			b.Fail("%s: operand %d is nil", op, i)
+		}
+	}
 }
 
 func (b *Builder) emit(op Op, attr any, args ...*Value) *Value {
+	b.require(op, args...)
 	v, err := b.f.Emit(op, attr, b.layer, args...)
 	if err != nil {
-		if b.layer != NoLayer {
-			err = fmt.Errorf("layer %d: %w", b.layer, err)
-		}
-		panic(buildError{err})
+		b.Fail("%w", err)
 	}
 	return v
 }
 
 func (b *Builder) given(op Op, t Type, attr any, layer int, args ...*Value) *Value {
 	if _, err := op.check(args, attr, t); err != nil {
-		panic(buildError{err})
+		b.Fail("%w", err)
 	}
 	return b.f.Append(op, t, attr, layer, args...)
 }
 
 // Layer runs define with every value marked as part of transformer layer i.
 func (b *Builder) Layer(i int, define func()) {
+	if i < 0 || i >= maxLayers {
+		b.Fail("no layer can have the number %d", i)
+	}
 	defer func(outer int) { b.layer = outer }(b.layer)
 	b.layer = i
 	define()
@@ -174,16 +192,18 @@ func (b *Builder) HasWeight(name string) bool {
 // Weight binds a tensor of the file by name. A weight that is missing or has
 // another shape is noted, and building goes on so that all are reported at once.
 func (b *Builder) Weight(name string, shape ...int) *Value {
+	dims := make(Shape, len(shape))
+	for i, n := range shape {
+		dims[i] = Const(n)
+	}
 	if v := b.named[name]; v != nil {
+		if !slices.Equal(v.Type.Shape, dims) {
+			b.Fail("weight %q is asked for as %s and as %s", name, v.Type.Shape, dims)
+		}
 		return v
 	}
 	t, have, ok := b.weights.Weight(name, shape)
-	dims := make([]Dim, len(shape))
-	same := len(have) == len(shape)
-	for i, n := range shape {
-		dims[i] = Const(n)
-		same = same && have[i] == n
-	}
+	same := slices.Equal(have, shape)
 	want := TensorOf(t, dims...)
 	switch {
 	case !ok:
@@ -219,7 +239,7 @@ func (b *Builder) Cache(kvHeads, head int) *Value {
 	c := Cache{DType: b.opts.KV, KVHeads: kvHeads, Head: head, Block: b.opts.Block}
 	if v := b.caches[b.layer]; v != nil {
 		if v.Type.Cache != c {
-			b.Fail("layer %d has a cache of %s already, want %s", b.layer, v.Type, StateOf(c))
+			b.Fail("there is a cache of %s already, want %s", v.Type, StateOf(c))
 		}
 		return v
 	}
@@ -231,6 +251,9 @@ func (b *Builder) Cache(kvHeads, head int) *Value {
 // CacheWrite stores k and v, [T,KV,D] each, at the tokens' slots and returns the
 // cache that holds them.
 func (b *Builder) CacheWrite(cache, k, v *Value) *Value {
+	if cache == nil || b.layer == NoLayer || b.layer >= len(b.caches) || b.caches[b.layer] != cache {
+		b.Fail("%s is not the newest version of the layer's cache", cache)
+	}
 	next := b.emit(OpCacheWrite, nil, cache, k, v, b.Input(Slots))
 	b.caches[b.layer] = next
 	return next
@@ -257,11 +280,13 @@ func (b *Builder) RMSNorm(x, w *Value, eps float64) *Value {
 
 // Reshape returns the elements of x in another shape.
 func (b *Builder) Reshape(x *Value, shape ...Dim) *Value {
+	b.require(OpReshape, x)
 	return b.given(OpReshape, TensorOf(x.Type.DType, shape...), nil, b.layer, x)
 }
 
 // SplitHeads turns [T,H·D] into [T,H,D].
 func (b *Builder) SplitHeads(x *Value, heads int) *Value {
+	b.require(OpReshape, x)
 	if heads <= 0 || len(x.Type.Shape) != 2 || x.Type.Shape.Last()%int64(heads) != 0 {
 		b.Fail("%s %s does not split into %d heads", x, x.Type, heads)
 	}
@@ -270,6 +295,7 @@ func (b *Builder) SplitHeads(x *Value, heads int) *Value {
 
 // MergeHeads turns [T,H,D] into [T,H·D].
 func (b *Builder) MergeHeads(x *Value) *Value {
+	b.require(OpReshape, x)
 	s := x.Type.Shape
 	if len(s) != 3 {
 		b.Fail("%s %s has no heads to merge", x, x.Type)

@@ -27,7 +27,7 @@ func (f *Func) WriteDOT(w io.Writer, keep func(*Value) bool) error {
 	shown := lo.Filter(f.Values, func(v *Value, _ int) bool { return v.Op != OpWeight && keep(v) })
 	var raw bytes.Buffer
 	err := draw.DOT(f.graphOf(shown, dotAttributes), &raw,
-		draw.GraphAttribute("label", escapeDOT(f.Name+" ("+f.Stage.String()+")")),
+		draw.GraphAttribute("label", EscapeDOT(f.Name+" ("+f.Stage.String()+")")),
 		draw.GraphAttribute("rankdir", "TB"),
 		draw.GraphAttribute("fontname", "Helvetica"))
 	if err != nil {
@@ -64,7 +64,7 @@ func dotAttributes(v *Value) map[string]string {
 		colour = "#ffffff"
 	}
 	return map[string]string{
-		"label":     strings.Join(lo.Map(label, func(l string, _ int) string { return escapeDOT(l) }), `\n`),
+		"label":     strings.Join(lo.Map(label, func(l string, _ int) string { return EscapeDOT(l) }), `\n`),
 		"shape":     "box",
 		"style":     "rounded,filled",
 		"fillcolor": colour,
@@ -72,6 +72,7 @@ func dotAttributes(v *Value) map[string]string {
 	}
 }
 
-var dotEscaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
+var dotEscaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\r", "", "\x00", "\uFFFD")
 
-func escapeDOT(s string) string { return dotEscaper.Replace(s) }
+// EscapeDOT makes text safe inside a quoted string of DOT.
+func EscapeDOT(s string) string { return dotEscaper.Replace(s) }

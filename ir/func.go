@@ -156,7 +156,11 @@ func (f *Func) Sort() error {
 				state[a.ID] = open
 				stack = append(stack, frame{v: a})
 			case open:
-				return fmt.Errorf("%s: %w", f.Name, f.cycleError())
+				err := f.cycleError()
+				if err == nil { // its members are not all in the list
+					err = fmt.Errorf("%s depends on itself", a.LongString())
+				}
+				return fmt.Errorf("%s: %w", f.Name, err)
 			}
 		}
 	}
@@ -164,18 +168,21 @@ func (f *Func) Sort() error {
 	return nil
 }
 
-// Clone returns a deep copy with the same IDs.
+// Clone returns a deep copy with the same IDs. All that values depend on must be
+// in the list, in any order.
 func (f *Func) Clone() *Func {
 	c := &Func{Name: f.Name, Stage: f.Stage, lastID: f.lastID, Values: make([]*Value, len(f.Values))}
 	copies := make([]*Value, f.MaxID())
 	for i, v := range f.Values {
 		n := *v
-		n.Args = make([]*Value, len(v.Args))
-		for j, a := range v.Args {
-			n.Args[j] = copies[a.ID]
-		}
 		copies[v.ID] = &n
 		c.Values[i] = &n
+	}
+	for _, n := range c.Values {
+		n.Args = slices.Clone(n.Args)
+		for j, a := range n.Args {
+			n.Args[j] = copies[a.ID]
+		}
 	}
 	c.Results = make([]Result, len(f.Results))
 	for i, r := range f.Results {

@@ -2,6 +2,7 @@ package ir
 
 import (
 	"fmt"
+	"math"
 	"reflect"
 )
 
@@ -31,13 +32,35 @@ func floats(in []*Value, i int, name string, rank int) (Type, error) {
 	return t, err
 }
 
-// matrix is tensor for weights of rank 2, which may be quantised.
+// matrix is tensor for weights of rank 2, which may be quantised and have
+// constant extents.
 func matrix(in []*Value, i int, name string) (Type, error) {
 	t, err := tensor(in, i, name, 2)
-	if err == nil && !t.DType.IsFloat() && !t.DType.IsQuantised() {
-		err = fmt.Errorf("%s (%s) is %s, want a matrix of weights", name, in[i], t)
+	if err != nil {
+		return t, err
 	}
-	return t, err
+	_, rows := t.Shape[0].IsConst()
+	_, columns := t.Shape[1].IsConst()
+	if !t.DType.IsFloat() && !t.DType.IsQuantised() || !rows || !columns {
+		return t, fmt.Errorf("%s (%s) is %s, want a matrix of weights", name, in[i], t)
+	}
+	return t, nil
+}
+
+// finite checks a number of an attribute: NaN would not equal itself, and neither
+// it nor an infinity has a text form.
+func finite(name string, x float64) error {
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return fmt.Errorf("%s is %g", name, x)
+	}
+	return nil
+}
+
+func epsilon(x float64) error {
+	if x < 0 {
+		return fmt.Errorf("eps is %g", x)
+	}
+	return finite("eps", x)
 }
 
 // vector checks that operand i is a floating-point vector of n elements.
@@ -87,13 +110,17 @@ func withLast(s Shape, last Dim) Shape {
 }
 
 func inferGiven(_ []*Value, attr any, given Type) (Type, error) {
-	if given.Kind != Tensor || len(given.Shape) == 0 {
-		return given, fmt.Errorf("%q is %s, want a tensor", attr.(NameAttr).Name, given)
-	}
-	if attr.(NameAttr).Name == "" {
+	name := attr.(NameAttr).Name
+	if name == "" {
 		return given, fmt.Errorf("no name")
 	}
-	return given, positive(given)
+	if given.Kind != Tensor || len(given.Shape) == 0 {
+		return given, fmt.Errorf("%q is %s, want a tensor", name, given)
+	}
+	if err := positive(given); err != nil {
+		return given, fmt.Errorf("%q: %w", name, err)
+	}
+	return given, nil
 }
 
 func positive(t Type) error {
@@ -127,17 +154,25 @@ func inferConst(_ []*Value, attr any, given Type) (Type, error) {
 
 func inferCache(_ []*Value, attr any, given Type) (Type, error) {
 	c := given.Cache
-	if given.Kind != State || c.KVHeads <= 0 || c.Head <= 0 || c.Block <= 0 || !(c.DType.IsFloat() || c.DType == Q8_0) {
+	if given.Kind != State || !(c.DType.IsFloat() || c.DType == Q8_0) {
 		return given, fmt.Errorf("%s is no usable cache", given)
+	}
+	for _, n := range []int{c.KVHeads, c.Head, c.Block} {
+		if n <= 0 || n > maxCacheExtent {
+			return given, fmt.Errorf("%s has an extent of %d", given, n)
+		}
 	}
 	if c.Head%c.DType.BlockElems() != 0 {
 		return given, fmt.Errorf("heads of %d elements are not whole %s blocks", c.Head, c.DType)
 	}
-	if attr.(CacheAttr).Layer < 0 {
-		return given, fmt.Errorf("layer %d", attr.(CacheAttr).Layer)
+	if layer := attr.(CacheAttr).Layer; layer < 0 || layer >= maxLayers {
+		return given, fmt.Errorf("layer %d", layer)
 	}
 	return given, nil
 }
+
+// maxCacheExtent keeps products of the extents of a cache within an int.
+const maxCacheExtent = 1 << 28
 
 func inferEmbed(in []*Value, _ any, _ Type) (Type, error) {
 	if err := ints(in, 0, "tokens", Var(T)); err != nil {
@@ -165,21 +200,34 @@ func inferLinear(in []*Value, _ any, _ Type) (Type, error) {
 	return TensorOf(x.DType, withLast(x.Shape, w.Shape[0])...), nil
 }
 
-func inferNorm(in []*Value, _ any, _ Type) (Type, error) {
+func inferNorm(in []*Value, attr any, _ Type) (Type, error) {
 	x, err := floats(in, 0, "x", -1)
 	if err != nil {
+		return Type{}, err
+	}
+	if err := epsilon(attr.(NormAttr).Eps); err != nil {
 		return Type{}, err
 	}
 	return x, vector(in, 1, "weight", x.Shape[len(x.Shape)-1])
 }
 
-// inferReshape also serves cast, whose shape stays.
+func inferCast(in []*Value, _ any, given Type) (Type, error) {
+	x, err := floats(in, 0, "x", -1)
+	if err != nil {
+		return Type{}, err
+	}
+	if !given.SameButPrecision(x) {
+		return given, fmt.Errorf("%s to %s", x, given)
+	}
+	return given, nil
+}
+
 func inferReshape(in []*Value, _ any, given Type) (Type, error) {
 	x, err := floats(in, 0, "x", -1)
 	if err != nil {
 		return Type{}, err
 	}
-	if given.Kind != Tensor || !given.DType.IsFloat() {
+	if given.Kind != Tensor || !given.DType.IsFloat() || len(given.Shape) == 0 {
 		return given, fmt.Errorf("to %s", given)
 	}
 	from, ok1 := x.Shape.Elements()
@@ -247,7 +295,7 @@ func checkRope(a RopeAttr, head int64) error {
 	if !(a.Theta > 0) || !(a.FreqScale > 0) || !(a.Magnitude > 0) {
 		return fmt.Errorf("theta %g, frequency scale %g, magnitude %g: all must be positive", a.Theta, a.FreqScale, a.Magnitude)
 	}
-	return nil
+	return finite("the product of theta, frequency scale and magnitude", a.Theta*a.FreqScale*a.Magnitude)
 }
 
 func inferRope(in []*Value, attr any, _ Type) (Type, error) {
@@ -342,6 +390,13 @@ func inferMatmul(in []*Value, attr any, _ Type) (Type, error) {
 
 func inferSame(in []*Value, _ any, _ Type) (Type, error) { return floats(in, 0, "x", -1) }
 
+func inferScale(in []*Value, attr any, _ Type) (Type, error) {
+	if err := finite("the factor", attr.(ScaleAttr).Value); err != nil {
+		return Type{}, err
+	}
+	return floats(in, 0, "x", -1)
+}
+
 func inferMask(in []*Value, _ any, _ Type) (Type, error) {
 	x, err := floats(in, 0, "scores", 3)
 	if err != nil {
@@ -398,6 +453,9 @@ func inferFusedLinear(in []*Value, attr any, _ Type) (Type, error) {
 	if a.Weights < 1 || a.Weights > 3 || len(in) != want {
 		return Type{}, fmt.Errorf("%d operands for %+v", len(in), a)
 	}
+	if err := epsilon(a.Eps); err != nil {
+		return Type{}, err
+	}
 	x, err := floats(in, 0, "x", -1)
 	if err != nil {
 		return Type{}, err
@@ -436,7 +494,10 @@ func inferFusedLinear(in []*Value, attr any, _ Type) (Type, error) {
 	return out, nil
 }
 
-func inferAttention(in []*Value, _ any, _ Type) (Type, error) {
+func inferAttention(in []*Value, attr any, _ Type) (Type, error) {
+	if err := finite("the factor", attr.(ScaleAttr).Value); err != nil {
+		return Type{}, err
+	}
 	q, err := floats(in, 0, "q", 3)
 	if err != nil {
 		return Type{}, err
@@ -505,6 +566,9 @@ func inferWrite(in []*Value, a RopeWriteAttr) (Type, error) {
 		return Type{}, err
 	}
 	if err := checkRope(a.Rope, int64(c.Head)); err != nil {
+		return Type{}, err
+	}
+	if err := epsilon(a.Eps); err != nil {
 		return Type{}, err
 	}
 	if err := ints(in, 2, "positions", Var(T)); err != nil {

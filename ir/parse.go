@@ -15,7 +15,7 @@ import (
 var ErrSyntax = errors.New("syntax error")
 
 // maxParsedID keeps tables indexed by ID small however wild the text.
-const maxParsedID = 1 << 20
+const maxParsedID = 1 << 18
 
 // Parse reads the text form that String writes and verifies the graph. Errors
 // name the line.
@@ -24,18 +24,30 @@ func Parse(text string) (*Func, error) {
 	p.s.Init(strings.NewReader(text))
 	p.s.Mode = scanner.ScanIdents | scanner.ScanInts | scanner.ScanFloats | scanner.ScanStrings
 	p.s.Error = func(*scanner.Scanner, string) {} // the token shows up as unexpected
-	p.s.IsIdentRune = func(r rune, i int) bool {
-		return r == '_' || unicode.IsLetter(r) || i > 0 && (unicode.IsDigit(r) || r == '.' || r == '-')
-	}
+	p.s.IsIdentRune = isWordRune
 	p.next()
 	f, err := p.function()
 	if err != nil {
-		return nil, fmt.Errorf("line %d: %w: %w", p.s.Position.Line, ErrSyntax, err)
+		return nil, fmt.Errorf("line %d: %w: %w", max(1, p.s.Position.Line), ErrSyntax, err)
 	}
 	if err := f.Verify(); err != nil {
 		return nil, err
 	}
 	return f, nil
+}
+
+func isWordRune(r rune, i int) bool {
+	return r == '_' || unicode.IsLetter(r) || i > 0 && (unicode.IsDigit(r) || r == '.' || r == '-')
+}
+
+// isWord reports whether the parser reads text as one word.
+func isWord(text string) bool {
+	for i, r := range text {
+		if !isWordRune(r, i) {
+			return false
+		}
+	}
+	return text != ""
 }
 
 type parser struct {
@@ -248,7 +260,10 @@ func (p *parser) field(sf reflect.StructField, f reflect.Value) error {
 	switch {
 	case f.Kind() == reflect.String && p.tok == scanner.String:
 		s, err := strconv.Unquote(text)
-		if err == nil && isBytes(sf) {
+		if err != nil {
+			return p.unexpected("its value")
+		}
+		if isBytes(sf) {
 			var data []byte
 			data, err = base64.StdEncoding.DecodeString(s)
 			s = string(data)

@@ -22,8 +22,13 @@ type Value struct {
 // NoLayer is the Layer of values outside the layers.
 const NoLayer = -1
 
-// String returns "v12".
-func (v *Value) String() string { return fmt.Sprintf("v%d", v.ID) }
+// String returns "v12", or "nil".
+func (v *Value) String() string {
+	if v == nil {
+		return "nil"
+	}
+	return fmt.Sprintf("v%d", v.ID)
+}
 
 // LongString returns the value as a line of the text form.
 func (v *Value) LongString() string {

@@ -10,11 +10,13 @@ var ErrInvalid = errors.New("invalid graph")
 
 // Verify checks the laws of a graph:
 //
+//   - the graph's name is one word of the text form,
 //   - values have distinct IDs from 1 and stand after their operands,
 //   - every op is legal at the graph's stage, has the operands and attribute that
 //     the op table asks for, and its type follows from them,
 //   - inputs and weights of one name have one type, each layer has one cache,
-//   - a version of a cache is replaced once, and nothing reads it afterwards.
+//   - a version of a cache that is replaced is replaced once, and nothing else
+//     reads it: what must happen in order never rests on the list's order.
 //
 // The error quotes the offending value. Where operands stand after their users it
 // names the members of a cycle, if there is one.
@@ -29,8 +31,12 @@ func (f *Func) verify() error {
 	if f.Stage != Source && f.Stage != Fused {
 		return fmt.Errorf("stage %d", f.Stage)
 	}
+	if !isWord(f.Name) {
+		return fmt.Errorf("%q cannot be a graph's name", f.Name)
+	}
 	seen := make([]*Value, f.MaxID())
 	writer := make([]*Value, f.MaxID()) // of each state value
+	reader := make([]*Value, f.MaxID()) // of each state value, one of several
 	named := make(map[string]*Value)
 	for _, v := range f.Values {
 		if v.ID < 1 || v.ID >= f.MaxID() {
@@ -54,8 +60,17 @@ func (f *Func) verify() error {
 		if err := v.verify(f.Stage); err != nil {
 			return fmt.Errorf("%s: %w", v.LongString(), err)
 		}
+		for i, a := range v.Args {
+			if i != v.Op.Writes() {
+				reader[a.ID] = v
+			}
+		}
 		if i := v.Op.Writes(); i >= 0 {
-			writer[v.Args[i].ID] = v
+			state := v.Args[i]
+			if r := reader[state.ID]; r != nil {
+				return fmt.Errorf("%s: replaces %s, which %s reads", v.LongString(), state, r)
+			}
+			writer[state.ID] = v
 		}
 		if key := v.identity(); key != "" {
 			if first := named[key]; first != nil {
@@ -83,6 +98,9 @@ func (f *Func) verify() error {
 	return nil
 }
 
+// maxLayers bounds what is allocated for each layer.
+const maxLayers = 1 << 16
+
 // identity names what only one value of a graph may stand for.
 func (v *Value) identity() string {
 	switch a := v.Attr.(type) {
@@ -97,6 +115,9 @@ func (v *Value) identity() string {
 func (v *Value) verify(stage Stage) error {
 	if v.Op <= OpInvalid || v.Op >= numOps {
 		return errors.New("no such op")
+	}
+	if v.Layer < NoLayer || v.Layer >= maxLayers {
+		return fmt.Errorf("layer %d", v.Layer)
 	}
 	row := &opTable[v.Op]
 	if row.stage > stage {

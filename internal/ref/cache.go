@@ -23,10 +23,12 @@ func NewCache(c ir.Cache, blocks int) *Cache {
 
 // CachesFor returns an empty cache for each layer of a graph that has one.
 func CachesFor(f *ir.Func, blocks int) []*Cache {
-	caches := make([]*Cache, f.Layers())
+	var caches []*Cache
 	for _, v := range f.Values {
 		if v.Op == ir.OpCache {
-			caches[v.Attr.(ir.CacheAttr).Layer] = NewCache(v.Type.Cache, blocks)
+			layer := v.Attr.(ir.CacheAttr).Layer
+			caches = append(caches, make([]*Cache, max(0, layer+1-len(caches)))...)
+			caches[layer] = NewCache(v.Type.Cache, blocks)
 		}
 	}
 	return caches

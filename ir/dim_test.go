@@ -1,0 +1,132 @@
+package ir_test
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/ir"
+)
+
+// sizes are what the symbols stand for in tests: numbers without a common factor.
+var sizes = ir.Sizes{ir.T: 7, ir.B: 3, ir.R: 5, ir.NB: 11, ir.Smax: 13}
+
+func TestDim(t *testing.T) {
+	times := func(a, b ir.Dim) ir.Dim {
+		d, ok := a.Times(b)
+		require.True(t, ok)
+		return d
+	}
+	for _, c := range []struct {
+		d    ir.Dim
+		text string
+		n    int64
+	}{
+		{ir.Const(2048), "2048", 2048},
+		{ir.Var(ir.T), "T", 7},
+		{ir.Var(ir.B).Plus(1), "B+1", 4},
+		{ir.Var(ir.NB).Plus(-2), "NB-2", 9},
+		{times(ir.Const(8), ir.Var(ir.T)), "8*T", 56},
+		{times(ir.Var(ir.Smax), ir.Var(ir.B)), "B*Smax", 39},
+		{times(ir.Var(ir.T), ir.Var(ir.T)), "T*T", 49},
+		{times(ir.Var(ir.B).Plus(1), ir.Const(4)), "4*B+4", 16},
+		{times(ir.Var(ir.R), ir.Const(0)), "0", 0},
+		{times(ir.Const(6), ir.Const(7)), "42", 42},
+	} {
+		require.Equal(t, c.text, c.d.String())
+		require.Equal(t, c.n, c.d.Eval(&sizes), c.text)
+		parsed, err := ir.ParseDim(c.text)
+		require.NoError(t, err)
+		require.Equal(t, c.d, parsed)
+	}
+}
+
+func TestDimTimesRefuses(t *testing.T) {
+	cubed := ir.Var(ir.T)
+	for range 2 {
+		cubed, _ = cubed.Times(ir.Var(ir.T))
+	}
+	for name, pair := range map[string][2]ir.Dim{
+		"a sum by a symbol":  {ir.Var(ir.B).Plus(1), ir.Var(ir.T)},
+		"a symbol by a sum":  {ir.Var(ir.T), ir.Var(ir.B).Plus(1)},
+		"too large":          {ir.Const(1 << 40), ir.Const(1 << 40)},
+		"too large a factor": {ir.Const(1 << 62), ir.Var(ir.T)},
+		"too high a power":   {cubed, ir.Var(ir.T)},
+	} {
+		_, ok := pair[0].Times(pair[1])
+		require.False(t, ok, name)
+	}
+}
+
+func TestParseDimRefuses(t *testing.T) {
+	for _, text := range []string{"", "*", "T*", "*T", "X", "T+", "T+x", "-T", "T+0", "T*T*T*T", "1.5", "T T",
+		"99999999999999999999", "999999999999999*999999999999999", "T+999999999999999999", "B+1*T", "T+1+1", strings.Repeat("T*", 300) + "T"} {
+		_, err := ir.ParseDim(text)
+		require.Error(t, err, text)
+	}
+}
+
+// TestDimProducts checks the algebra on random extents: evaluation commutes with
+// multiplication, and the text form with parsing.
+func TestDimProducts(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	random := func() ir.Dim {
+		d := ir.Const(1 + rng.IntN(9))
+		for range rng.IntN(3) {
+			d, _ = d.Times(ir.Var(ir.Sym(rng.IntN(ir.NumSyms))))
+		}
+		if rng.IntN(4) == 0 {
+			d = d.Plus(int64(rng.IntN(5)))
+		}
+		return d
+	}
+	products := 0
+	for range 2000 {
+		a, b := random(), random()
+		back, err := ir.ParseDim(a.String())
+		require.NoError(t, err, a)
+		require.Equal(t, a, back)
+		ab, ok := a.Times(b)
+		ba, ok2 := b.Times(a)
+		require.Equal(t, ok, ok2)
+		if ok {
+			products++
+			require.Equal(t, ab, ba)
+			require.Equal(t, a.Eval(&sizes)*b.Eval(&sizes), ab.Eval(&sizes), "%s by %s", a, b)
+		}
+	}
+	require.Greater(t, products, 1000)
+}
+
+func TestShape(t *testing.T) {
+	s := ir.Shape{ir.Var(ir.T), ir.Const(8), ir.Const(64)}
+	require.Equal(t, "[T,8,64]", s.String())
+	require.Equal(t, int64(64), s.Last())
+	require.Zero(t, ir.Shape{ir.Var(ir.T)}.Last())
+	require.Zero(t, ir.Shape{}.Last())
+	rows, ok := s.Rows()
+	require.True(t, ok)
+	require.Equal(t, "8*T", rows.String())
+	_, ok = ir.Shape{}.Rows()
+	require.False(t, ok)
+	require.Equal(t, int64(7*8*64*2), ir.TensorOf(ir.F16, s...).Bytes(&sizes))
+	require.Equal(t, int64(7*8*64/32*18), ir.TensorOf(ir.Q4_0, s...).Bytes(&sizes))
+}
+
+func TestDType(t *testing.T) {
+	for _, d := range ir.DTypes() {
+		for _, text := range []string{d.String(), strings.ToUpper(d.String())} {
+			parsed, err := ir.ParseDType(text)
+			require.NoError(t, err)
+			require.Equal(t, d, parsed)
+		}
+		require.Equal(t, int64(3*d.BlockBytes()), d.Bytes(3*int64(d.BlockElems())))
+		require.False(t, d.IsFloat() && d.IsQuantised())
+	}
+	for _, text := range []string{"", "f64", "invalid"} {
+		_, err := ir.ParseDType(text)
+		require.Error(t, err, text)
+	}
+}

@@ -1,0 +1,243 @@
+package ir_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/dominikbraun/graph"
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/ir"
+)
+
+// randomDAG makes a graph of additions over two inputs: each value adds two
+// earlier ones, and results are drawn from all.
+func randomDAG(rng *rand.Rand, n int) *ir.Func {
+	f := ir.NewFunc("random", ir.Source)
+	for i := range 2 {
+		f.Append(ir.OpInput, ir.TensorOf(ir.F32, ir.Var(ir.T)), ir.NameAttr{Name: fmt.Sprint("x", i)}, ir.NoLayer)
+	}
+	any := func() *ir.Value { return f.Values[rng.IntN(len(f.Values))] }
+	for range n {
+		a, b := any(), any()
+		if _, err := f.Emit(ir.OpAdd, nil, ir.NoLayer, a, b); err != nil {
+			panic(err)
+		}
+	}
+	for i := range 1 + rng.IntN(3) {
+		f.Results = append(f.Results, ir.Result{Name: fmt.Sprint("r", i), Value: any()})
+	}
+	return f
+}
+
+// TestSort shuffles random graphs and drops values that others need: Sort brings
+// back a legal order of the same values, and leaves a legal order alone.
+func TestSort(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range 200 {
+		f := randomDAG(rng, 30)
+		before := f.String()
+		require.NoError(t, f.Sort())
+		require.Equal(t, before, f.String(), "a legal order stays")
+
+		count := len(f.Values)
+		rng.Shuffle(count, func(i, j int) { f.Values[i], f.Values[j] = f.Values[j], f.Values[i] })
+		require.NoError(t, f.Sort())
+		require.NoError(t, f.Verify())
+		require.Len(t, f.Values, count)
+
+		f.Sweep() // all that is left is used: whatever is dropped comes back
+		count = len(f.Values)
+		used := make(map[*ir.Value]bool)
+		for _, v := range f.Values {
+			for _, a := range v.Args {
+				used[a] = true
+			}
+		}
+		kept := f.Values[:0:0]
+		for _, v := range f.Values {
+			if !used[v] || rng.IntN(2) == 0 {
+				kept = append(kept, v)
+			}
+		}
+		f.Values = kept
+		require.NoError(t, f.Sort())
+		require.NoError(t, f.Verify())
+		require.Len(t, f.Values, count)
+	}
+}
+
+func TestSortDeep(t *testing.T) {
+	f := randomDAG(rand.New(rand.NewPCG(1, 1)), 0)
+	last := f.Values[0]
+	for range 100_000 {
+		last, _ = f.Emit(ir.OpSiLU, nil, ir.NoLayer, last)
+	}
+	f.Results = []ir.Result{{Name: "x", Value: last}}
+	f.Values = []*ir.Value{last, f.Values[1]}
+	require.NoError(t, f.Sort())
+	require.NoError(t, f.Verify())
+	require.Len(t, f.Values, 100_002)
+}
+
+// TestCycles makes cycles of several lengths; Sort and Verify name exactly the
+// members.
+func TestCycles(t *testing.T) {
+	f := randomDAG(rand.New(rand.NewPCG(1, 1)), 0)
+	x := f.Values[0]
+	a, _ := f.Emit(ir.OpSiLU, nil, ir.NoLayer, x)
+	b, _ := f.Emit(ir.OpSiLU, nil, ir.NoLayer, a)
+	c, _ := f.Emit(ir.OpAdd, nil, ir.NoLayer, b, x)
+	d, _ := f.Emit(ir.OpSiLU, nil, ir.NoLayer, c)
+	f.Results = []ir.Result{{Name: "x", Value: d}}
+	require.NoError(t, f.Verify())
+
+	a.Args[0] = c
+	const members = "these values form a cycle: v3 = silu v5 : f32[T]; v4 = silu v3 : f32[T]; v5 = add v4 v1 : f32[T]"
+	require.ErrorContains(t, f.Verify(), members)
+	require.NotContains(t, f.Verify().Error(), "v6 =", "it only hangs from the cycle")
+	require.ErrorContains(t, f.Sort(), members)
+
+	a.Args[0], b.Args[0] = x, b
+	require.ErrorContains(t, f.Verify(), "v4 = silu v4 : f32[T] uses itself")
+	require.ErrorContains(t, f.Sort(), "v4 = silu v4 : f32[T] uses itself")
+
+	f.Values = []*ir.Value{d} // the cycle lies outside the list
+	require.ErrorContains(t, f.Sort(), "v4 = silu v4 : f32[T] depends on itself")
+}
+
+func TestSweep(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	for range 100 {
+		f := randomDAG(rng, 30)
+		needed := make(map[*ir.Value]bool)
+		var need func(v *ir.Value)
+		need = func(v *ir.Value) {
+			needed[v] = true
+			for _, a := range v.Args {
+				need(a)
+			}
+		}
+		for _, r := range f.Results {
+			need(r.Value)
+		}
+		before := len(f.Values)
+		require.Equal(t, before-len(needed), f.Sweep())
+		require.Len(t, f.Values, len(needed))
+		require.NoError(t, f.Verify())
+		require.Zero(t, f.Sweep())
+		for id, n := range f.Uses() {
+			if n > 0 {
+				require.True(t, needed[valueByID(f, ir.ID(id))])
+			}
+		}
+	}
+}
+
+func valueByID(f *ir.Func, id ir.ID) *ir.Value {
+	for _, v := range f.Values {
+		if v.ID == id {
+			return v
+		}
+	}
+	return nil
+}
+
+func TestClone(t *testing.T) {
+	f := buildTiny(t)
+	before := f.String()
+	c := f.Clone()
+	require.Equal(t, f, c)
+	for i, v := range c.Values {
+		require.NotSame(t, f.Values[i], v)
+	}
+	c.Values[3].Layer, c.Values[4].Args[0], c.Results[0].Name = 7, c.Values[0], "other"
+	c.Append(ir.OpSiLU, c.Values[2].Type, nil, ir.NoLayer, c.Values[2])
+	require.Equal(t, before, f.String(), "the copy shares nothing")
+
+	rng := rand.New(rand.NewPCG(7, 8))
+	rng.Shuffle(len(f.Values), func(i, j int) { f.Values[i], f.Values[j] = f.Values[j], f.Values[i] })
+	c = f.Clone()
+	require.NoError(t, c.Sort())
+	require.NoError(t, c.Verify(), "order does not matter")
+}
+
+func TestReplace(t *testing.T) {
+	f := buildTiny(t)
+	old := f.Result("logits").Args[0] // the last add
+	twice, err := f.Emit(ir.OpScale, ir.ScaleAttr{Value: 2}, ir.NoLayer, old)
+	require.NoError(t, err)
+	f.Replace(map[*ir.Value]*ir.Value{old: twice})
+	require.Same(t, twice, f.Result("logits").Args[0])
+	require.Same(t, old, twice.Args[0], "the new value keeps what it uses")
+	require.ErrorContains(t, f.Verify(), "before it is defined")
+	require.NoError(t, f.Sort())
+	require.NoError(t, f.Verify())
+
+	cache := f.Result("cache.0")
+	f.Replace(map[*ir.Value]*ir.Value{cache: cache.Args[0]})
+	require.Same(t, cache.Args[0], f.Result("cache.0"), "results are replaced as well")
+	require.Positive(t, f.Sweep())
+	require.NoError(t, f.Verify())
+}
+
+// TestGraphView lets the graph library look at a Func, and not change it.
+func TestGraphView(t *testing.T) {
+	f := randomDAG(rand.New(rand.NewPCG(9, 10)), 50)
+	g := f.Graph()
+	order, err := graph.TopologicalSort(g)
+	require.NoError(t, err)
+	require.Len(t, order, len(f.Values))
+	position := make(map[ir.ID]int)
+	for i, id := range order {
+		position[id] = i
+	}
+	for _, v := range f.Values {
+		for _, a := range v.Args {
+			require.Less(t, position[a.ID], position[v.ID])
+		}
+	}
+	require.Error(t, g.AddVertex(f.Values[0]))
+	require.Error(t, g.AddEdge(f.Values[0].ID, f.Values[1].ID))
+	require.Error(t, g.RemoveVertex(f.Values[0].ID))
+	_, err = g.Vertex(999)
+	require.ErrorIs(t, err, graph.ErrVertexNotFound)
+	_, err = g.Edge(1, 1)
+	require.ErrorIs(t, err, graph.ErrEdgeNotFound)
+}
+
+func TestOps(t *testing.T) {
+	for op := ir.OpInput; int(op) < ir.NumOps; op++ {
+		back, ok := ir.ParseOp(op.String())
+		require.True(t, ok)
+		require.Equal(t, op, back)
+		require.NotEmpty(t, op.Doc(), op)
+		require.Contains(t, []ir.Stage{ir.Source, ir.Fused}, op.Stage(), op)
+	}
+	require.Equal(t, "op(0)", ir.OpInvalid.String())
+	require.Equal(t, 0, ir.OpCacheWrite.Writes())
+	require.Equal(t, 1, ir.OpRopeQKVWrite.Writes())
+	require.Equal(t, -1, ir.OpAdd.Writes())
+	require.True(t, ir.OpCache.IsLeaf())
+	_, err := ir.OpReshape.Infer(nil, nil)
+	require.EqualError(t, err, "reshape: the type must be given")
+}
+
+func BenchmarkVerify(b *testing.B) {
+	f := randomDAG(rand.New(rand.NewPCG(1, 2)), 2000)
+	for b.Loop() {
+		if err := f.Verify(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkSort(b *testing.B) {
+	f := randomDAG(rand.New(rand.NewPCG(1, 2)), 2000)
+	for b.Loop() {
+		if err := f.Sort(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,261 @@
+package ir_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/ir"
+)
+
+// start holds values that the graphs of the tables here begin with.
+const start = `
+  v1 = input {name="tokens"} : i32[T]
+  v2 = input {name="positions"} : i32[T]
+  v3 = input {name="slots"} : i32[T]
+  v4 = input {name="cu_seqlens"} : i32[B+1]
+  v5 = input {name="context_lens"} : i32[B]
+  v6 = input {name="block_table"} : i32[B,NB]
+  v7 = input {name="logit_rows"} : i32[R]
+  v8 = weight {name="table"} : q8_0[100,64]
+  v9 = embed v1 v8 : f32[T,64]
+  v10 = weight {name="w"} : f16[64,64]
+  v11 = weight {name="n64"} : f32[64]
+  v12 = weight {name="n16"} : f32[16]
+  v13 = reshape v9 : f32[T,4,16]
+  v14 = input {name="scores"} : f32[4,T,B*Smax]
+  v15 = cache {layer=0} : cache<f16,2,16,32> @0
+  v16 = reshape v9 : f32[T,2,32]
+  v17 = weight {name="qkv"} : q4_0[128,64]
+  v18 = linear v9 v17 : f32[T,128]
+  v19 = weight {name="factors"} : f32[8]
+  v20 = weight {name="kv"} : f32[32,64]
+  v21 = linear v9 v20 : f32[T,32]
+  v22 = reshape v21 : f32[T,2,16]
+`
+
+// rope is an attribute that fits heads of 16.
+const rope = "rotated=16 theta=10000 freqscale=1 magnitude=1"
+
+func parse(stage, lines string) (*ir.Func, error) {
+	return ir.Parse("func t " + stage + " {" + start + lines + "\n}\n")
+}
+
+// TestInfer gives every op operands that fit, with the type that follows, and
+// operands that do not, with what the error says.
+func TestInfer(t *testing.T) {
+	for _, c := range []struct{ line, typ, fails string }{
+		{line: `embed v1 v8`, typ: "f32[T,64]"},
+		{line: `embed v1 v8`, typ: "f16[T,64]"}, // any floating-point type will do
+		{line: `embed v1 v8`, typ: "i32[T,64]", fails: "the type should be f32[T,64]"},
+		{line: `embed v1 v8`, typ: "f32[T,65]", fails: "the type should be f32[T,64]"},
+		{line: `embed v7 v8`, typ: "f32[R,64]", fails: "tokens (v7) is i32[R], want i32[T]"},
+		{line: `embed v1 v11`, typ: "f32[T,64]", fails: "table (v11) is f32[64], want rank 2"},
+		{line: `embed v1 v6`, typ: "f32[T,NB]", fails: "table (v6) is i32[B,NB], want a matrix of weights"},
+		{line: `embed v1 v15`, typ: "f32[T,64]", fails: "table (v15) is cache<f16,2,16,32>, not a tensor"},
+		{line: `embed v1`, typ: "f32[T,64]", fails: "embed takes 2 operands, not 1"},
+
+		{line: `linear v9 v10`, typ: "f32[T,64]"},
+		{line: `linear v13 v12`, typ: "f32[T,4,16]", fails: "weight (v12) is f32[16], want rank 2"},
+		{line: `linear v13 v10`, typ: "f32[T,4,64]", fails: "x (v13) is f32[T,4,16] but the weight (v10) is f16[64,64]"},
+		{line: `linear v1 v10`, typ: "f32[T,64]", fails: "x (v1) is i32[T], want floating point"},
+		{line: `linear v9 v9`, typ: "f32[T,T]", fails: "want a matrix of weights"},
+
+		{line: `rms_norm v9 v11 {eps=1e-05}`, typ: "f32[T,64]"},
+		{line: `rms_norm v13 v12 {eps=1e-05}`, typ: "f32[T,4,16]"},
+		{line: `rms_norm v9 v12 {eps=1e-05}`, typ: "f32[T,64]", fails: "weight (v12) is f32[16], want shape [64]"},
+		{line: `rms_norm v9 v2 {eps=1e-05}`, typ: "f32[T,64]", fails: "weight (v2) is i32[T], want floating point"},
+		{line: `rms_norm v9 v11 {eps=-1}`, typ: "f32[T,64]", fails: "eps is -1"},
+
+		{line: `reshape v9`, typ: "f32[4*T,16]"},
+		{line: `reshape v9`, typ: "f32[T,63]", fails: "f32[T,64] has 64*T elements, f32[T,63] has 63*T"},
+		{line: `reshape v9`, typ: "i32[T,64]", fails: "to i32[T,64]"},
+		{line: `reshape v14`, typ: "f32[4,T,B*Smax]"},
+		{line: `cast v9`, typ: "f16[T,64]"},
+		{line: `cast v9`, typ: "f16[64,T]", fails: "f32[T,64] to f16[64,T]"},
+		{line: `cast v9`, typ: "i32[T,64]", fails: "f32[T,64] to i32[T,64]"},
+
+		{line: `transpose v13 {a=1 b=0 c=2}`, typ: "f32[4,T,16]"},
+		{line: `transpose v13 {a=2 b=1 c=0}`, typ: "f32[16,4,T]"},
+		{line: `transpose v13 {a=1 b=1 c=2}`, typ: "f32[4,4,16]", fails: "axes 1,1,2 are no permutation"},
+		{line: `transpose v13 {a=1 b=-1 c=2}`, typ: "f32[4,4,16]", fails: "axes 1,-1,2 are no permutation"},
+		{line: `transpose v9 {a=1 b=0 c=2}`, typ: "f32[64,T]", fails: "x (v9) is f32[T,64], want rank 3"},
+
+		{line: `slice v9 {start=8 end=24}`, typ: "f32[T,16]"},
+		{line: `slice v9 {start=8 end=65}`, typ: "f32[T,57]", fails: "columns [8,65) of f32[T,64]"},
+		{line: `slice v9 {start=8 end=8}`, typ: "f32[T,0]", fails: "columns [8,8) of f32[T,64]"},
+		{line: `slice v9 {start=-1 end=8}`, typ: "f32[T,9]", fails: "columns [-1,8) of f32[T,64]"},
+
+		{line: `concat v9 v18 v9`, typ: "f32[T,256]"},
+		{line: `concat v9 v13`, typ: "f32[T,80]", fails: "x (v13) is f32[T,4,16], want rank 2"},
+		{line: `concat v9 v9 v9 v9`, typ: "f32[T,256]", fails: "concat takes 1 to 3 operands, not 4"},
+		{line: `concat v13 v16`, typ: "f32[T,4,48]", fails: "f32[T,2,32] beside f32[T,4,16]"},
+
+		{line: `rope v13 v2 {` + rope + `}`, typ: "f32[T,4,16]"},
+		{line: `rope v13 v2 v19 {interleaved=true ` + rope + `}`, typ: "f32[T,4,16]"},
+		{line: `rope v13 v2 {rotated=8 theta=1 freqscale=1 magnitude=1}`, typ: "f32[T,4,16]"},
+		{line: `rope v13 v2 v12 {` + rope + `}`, typ: "f32[T,4,16]", fails: "factors (v12) is f32[16], want shape [8]"},
+		{line: `rope v13 v7 {` + rope + `}`, typ: "f32[T,4,16]", fails: "positions (v7) is i32[R], want i32[T]"},
+		{line: `rope v13 v2 {rotated=18 theta=1 freqscale=1 magnitude=1}`, typ: "f32[T,4,16]", fails: "18 rotated elements of a head of 16"},
+		{line: `rope v13 v2 {rotated=7 theta=1 freqscale=1 magnitude=1}`, typ: "f32[T,4,16]", fails: "7 rotated elements of a head of 16"},
+		{line: `rope v13 v2 {rotated=8 freqscale=1 magnitude=1}`, typ: "f32[T,4,16]", fails: "theta 0, frequency scale 1, magnitude 1: all must be positive"},
+		{line: `rope v13 v2 {rotated=8 theta=1e308 freqscale=1e308 magnitude=1}`, typ: "f32[T,4,16]", fails: "is +Inf"},
+
+		{line: `cache_write v15 v22 v22 v3`, typ: "cache<f16,2,16,32>"},
+		{line: `cache_write v15 v22 v22 v3`, typ: "cache<f32,2,16,32>", fails: "the type should be cache<f16,2,16,32>"},
+		{line: `cache_write v15 v22 v13 v3`, typ: "cache<f16,2,16,32>", fails: "v (v13) is f32[T,4,16], want shape [T,2,16]"},
+		{line: `cache_write v15 v1 v22 v3`, typ: "cache<f16,2,16,32>", fails: "k (v1) is i32[T], want rank 3"},
+		{line: `cache_write v15 v22 v22 v7`, typ: "cache<f16,2,16,32>", fails: "slots (v7) is i32[R], want i32[T]"},
+		{line: `cache_write v9 v22 v22 v3`, typ: "cache<f16,2,16,32>", fails: "operand 0 (v9) is f32[T,64], not a cache"},
+
+		{line: `cache_read v15 v5 v6 {values=true}`, typ: "f32[B*Smax,2,16]"},
+		{line: `cache_read v15 v6 v6 {}`, typ: "f32[B*Smax,2,16]", fails: "context_lens (v6) is i32[B,NB], want i32[B]"},
+		{line: `cache_read v15 v5 v5 {}`, typ: "f32[B*Smax,2,16]", fails: "block_table (v5) is i32[B], want i32[B,NB]"},
+
+		{line: `repeat_kv v22 {n=3}`, typ: "f32[T,6,16]"},
+		{line: `repeat_kv v22 {n=0}`, typ: "f32[T,0,16]", fails: "0 times f32[T,2,16]"},
+
+		{line: `matmul v14 v13 {}`, typ: "f32[4,T,16]", fails: "f32[4,T,B*Smax] by f32[T,4,16]"},
+		{line: `matmul v13 v13 {transb=true}`, typ: "f32[T,4,4]"},
+		{line: `matmul v13 v13 {}`, typ: "f32[T,4,16]", fails: "f32[T,4,16] by f32[T,4,16]"},
+
+		{line: `scale v9 {value=0.5}`, typ: "f32[T,64]"},
+		{line: `mask v14 v2 v4 v5`, typ: "f32[4,T,B*Smax]"},
+		{line: `mask v13 v2 v4 v5`, typ: "f32[T,4,16]", fails: "scores (v13) is f32[T,4,16], want shape [T,T,B*Smax]"},
+		{line: `mask v14 v7 v4 v5`, typ: "f32[4,T,B*Smax]", fails: "positions (v7) is i32[R], want i32[T]"},
+		{line: `mask v14 v2 v5 v5`, typ: "f32[4,T,B*Smax]", fails: "cu_seqlens (v5) is i32[B], want i32[B+1]"},
+		{line: `mask v14 v2 v4 v4`, typ: "f32[4,T,B*Smax]", fails: "context_lens (v4) is i32[B+1], want i32[B]"},
+		{line: `softmax v14`, typ: "f32[4,T,B*Smax]"},
+		{line: `silu v9`, typ: "f32[T,64]"},
+		{line: `silu v1`, typ: "i32[T]", fails: "x (v1) is i32[T], want floating point"},
+		{line: `mul v9 v9`, typ: "f32[T,64]"},
+		{line: `add v9 v9`, typ: "f32[T,64]"},
+		{line: `add v9 v18`, typ: "f32[T,64]", fails: "y (v18) is f32[T,128], want shape [T,64]"},
+		{line: `add v9 v1`, typ: "f32[T,64]", fails: "y (v1) is i32[T], want floating point"},
+		{line: `gather_rows v9 v7`, typ: "f32[R,64]"},
+		{line: `gather_rows v9 v1`, typ: "f32[R,64]", fails: "rows (v1) is i32[T], want i32[R]"},
+		{line: `select v9 {index=0}`, typ: "f32[T,64]", fails: "element 0 of f32[T,64]"},
+
+		{line: `const {data="AACAPwAAAEA="}`, typ: "f32[2]"},
+		{line: `const {data="AACAPwAAAEA="}`, typ: "f32[3]", fails: "8 bytes of data for f32[3]"},
+		{line: `const {data="AACAPwAAAEA="}`, typ: "f32[T]", fails: "8 bytes of data for f32[T]"},
+		{line: `const {data="AACAPwAAAEA="}`, typ: "cache<f16,2,16,32>", fails: "is not a tensor"},
+		{line: `weight {name=""}`, typ: "f32[3]", fails: "no name"},
+		{line: `weight {name="x"}`, typ: "q4_0[3,33]", fails: `"x": q4_0[3,33]: rows of 33 elements are not whole blocks of 32`},
+		{line: `weight {name="x"}`, typ: "f32[3,0]", fails: `"x": f32[3,0] has an extent of 0`},
+		{line: `weight {name="x"}`, typ: "cache<f16,2,16,32>", fails: `"x" is cache<f16,2,16,32>, want a tensor`},
+		{line: `cache {layer=1}`, typ: "cache<q8_0,2,32,1>"},
+		{line: `cache {layer=1}`, typ: "cache<q8_0,2,16,1>", fails: "heads of 16 elements are not whole q8_0 blocks"},
+		{line: `cache {layer=1}`, typ: "cache<q4_0,2,32,1>", fails: "no usable cache"},
+		{line: `cache {layer=1}`, typ: "f32[2]", fails: "f32[2] is no usable cache"},
+		{line: `cache {layer=1}`, typ: "cache<f16,2,32,0>", fails: "has an extent of 0"},
+		{line: `cache {layer=1}`, typ: "cache<f16,2,32,999999999>", fails: "has an extent of 999999999"},
+		{line: `cache {layer=-1}`, typ: "cache<f16,2,32,1>", fails: "layer -1"},
+
+		{line: `silu_mul v9 v9`, typ: "f32[T,64]"},
+		{line: `silu_mul v9 v18`, typ: "f32[T,64]", fails: "y (v18) is f32[T,128], want shape [T,64]"},
+		{line: `fused_linear v9 v10 v17 {weights=2}`, typ: "f32[T,192]"},
+		{line: `fused_linear v9 v10 v10 v10 v11 {weights=3 norm=true eps=1e-06}`, typ: "f32[T,192]"},
+		{line: `fused_linear v9 v10 v10 {weights=2 silupair=true}`, typ: "f32[T,64]"},
+		{line: `fused_linear v9 v10 v11 v9 {weights=1 norm=true eps=1e-06 residual=true}`, typ: "f32[T,64]"},
+		{line: `fused_linear v9 v10 {weights=2}`, typ: "f32[T,128]", fails: "2 operands for"},
+		{line: `fused_linear v9 v10 {weights=0}`, typ: "f32[T,128]", fails: "2 operands for"},
+		{line: `fused_linear v9 v10 v17 {weights=2 silupair=true}`, typ: "f32[T,64]", fails: "a SiLU pair of 2 weights of unequal height"},
+		{line: `fused_linear v9 v10 {weights=1 silupair=true}`, typ: "f32[T,64]", fails: "a SiLU pair of 1 weights"},
+		{line: `fused_linear v9 v10 v12 {weights=1 norm=true}`, typ: "f32[T,64]", fails: "norm weight (v12) is f32[16], want shape [64]"},
+		{line: `fused_linear v9 v10 v18 {weights=1 residual=true}`, typ: "f32[T,64]", fails: "residual (v18) is f32[T,128], want shape [T,64]"},
+		{line: `fused_linear v9 v10 v1 {weights=1 residual=true}`, typ: "f32[T,64]", fails: "residual (v1) is i32[T], want floating point"},
+		{line: `fused_linear v13 v10 {weights=1}`, typ: "f32[T,64]", fails: "but the weight (v10) is f16[64,64]"},
+		{line: `fused_linear v9 v10 {weights=1 eps=-1}`, typ: "f32[T,64]", fails: "eps is -1"},
+
+		{line: `attention v13 v15 v2 v4 v5 v6 {value=0.25}`, typ: "f32[T,4,16]"},
+		{line: `attention v16 v15 v2 v4 v5 v6 {value=0.25}`, typ: "f32[T,2,32]", fails: "q (v16) is f32[T,2,32], want shape [T,2,16]"},
+		{line: `attention v13 v9 v2 v4 v5 v6 {value=0.25}`, typ: "f32[T,4,16]", fails: "operand 1 (v9) is f32[T,64], not a cache"},
+		{line: `attention v13 v15 v7 v4 v5 v6 {value=0.25}`, typ: "f32[T,4,16]", fails: "positions (v7)"},
+		{line: `attention v13 v15 v2 v5 v5 v6 {value=0.25}`, typ: "f32[T,4,16]", fails: "cu_seqlens (v5)"},
+		{line: `attention v13 v15 v2 v4 v4 v6 {value=0.25}`, typ: "f32[T,4,16]", fails: "context_lens (v4)"},
+		{line: `attention v13 v15 v2 v4 v5 v5 {value=0.25}`, typ: "f32[T,4,16]", fails: "block_table (v5)"},
+
+		{line: `rope_qkv_write v18 v15 v2 v3 {heads=4 ` + rope + `}`, typ: "(f32[T,4,16], cache<f16,2,16,32>)"},
+		{line: `rope_qkv_write v18 v15 v2 v3 v19 {heads=4 ` + rope + `}`, typ: "(f16[T,4,16], cache<f16,2,16,32>)"},
+		{line: `rope_qkv_write v18 v15 v2 v3 {heads=4 ` + rope + `}`, typ: "f32[T,4,16]", fails: "the type should be (f32[T,4,16], cache<f16,2,16,32>)"},
+		{line: `rope_qkv_write v18 v15 v2 v3 {heads=3 ` + rope + `}`, typ: "(f32[T,3,16], cache<f16,2,16,32>)", fails: "3 query heads over 2 KV heads"},
+		{line: `rope_qkv_write v18 v15 v2 v3 {heads=6 ` + rope + `}`, typ: "(f32[T,6,16], cache<f16,2,16,32>)", fails: "qkv (v18) is f32[T,128], want shape [T,160]"},
+		{line: `rope_qkv_write v18 v15 v2 v3 v12 {heads=4 ` + rope + `}`, typ: "(f32[T,4,16], cache<f16,2,16,32>)", fails: "factors (v12) is f32[16], want shape [8]"},
+		{line: `rope_qkv_write v18 v15 v7 v3 {heads=4 ` + rope + `}`, typ: "(f32[T,4,16], cache<f16,2,16,32>)", fails: "positions (v7)"},
+		{line: `rope_qkv_write v18 v15 v2 v7 {heads=4 ` + rope + `}`, typ: "(f32[T,4,16], cache<f16,2,16,32>)", fails: "slots (v7)"},
+		{line: `head_norm_rope_kv_write v18 v15 v2 v3 v12 v12 {heads=4 eps=1e-06 ` + rope + `}`, typ: "(f32[T,4,16], cache<f16,2,16,32>)"},
+		{line: `head_norm_rope_kv_write v18 v15 v2 v3 v12 v12 v19 {heads=4 eps=1e-06 ` + rope + `}`, typ: "(f32[T,4,16], cache<f16,2,16,32>)"},
+		{line: `head_norm_rope_kv_write v18 v15 v2 v3 v11 v12 {heads=4 eps=1e-06 ` + rope + `}`, typ: "(f32[T,4,16], cache<f16,2,16,32>)", fails: "query norm (v11) is f32[64], want shape [16]"},
+		{line: `head_norm_rope_kv_write v18 v15 v2 v3 v12 v11 {heads=4 eps=1e-06 ` + rope + `}`, typ: "(f32[T,4,16], cache<f16,2,16,32>)", fails: "key norm (v11) is f32[64], want shape [16]"},
+		{line: `head_norm_rope_kv_write v18 v15 v2 v3 v12 v12 {heads=4 eps=-1 ` + rope + `}`, typ: "(f32[T,4,16], cache<f16,2,16,32>)", fails: "eps is -1"},
+	} {
+		name := c.line + " : " + c.typ
+		_, err := parse("fused", "  v50 = "+name+"\n  return \"x\" v50")
+		if c.fails == "" {
+			require.NoError(t, err, name)
+		} else {
+			require.ErrorIs(t, err, ir.ErrInvalid, name)
+			require.ErrorContains(t, err, c.fails, name)
+			require.ErrorContains(t, err, "v50 = ", name)
+		}
+	}
+}
+
+// TestVerify breaks each law of a graph that a text can break.
+func TestVerify(t *testing.T) {
+	for name, c := range map[string]struct{ stage, lines, want string }{
+		"no results":       {"source", "", "no results"},
+		"fused op":         {"source", "v50 = silu_mul v9 v9 : f32[T,64]\n return \"x\" v50", "silu_mul belongs to the fused stage"},
+		"weight twice":     {"source", "v50 = weight {name=\"w\"} : f16[64,64]\n return \"x\" v50", "weight w is v10 = weight"},
+		"input twice":      {"source", "v50 = input {name=\"slots\"} : i32[R]\n return \"x\" v9", "input slots is v3 = input"},
+		"cache twice":      {"source", "v50 = cache {layer=0} : cache<f16,2,16,32>\n return \"x\" v9", "cache of layer 0 is v15 = cache"},
+		"layer":            {"source", "v50 = silu v9 : f32[T,64] @70000\n return \"x\" v50", "layer 70000"},
+		"written twice":    {"source", "v50 = cache_write v15 v22 v22 v3 : cache<f16,2,16,32>\n v51 = cache_write v15 v22 v22 v3 : cache<f16,2,16,32>\n return \"x\" v51", "uses v15, which v50 has replaced"},
+		"read when old":    {"source", "v50 = cache_write v15 v22 v22 v3 : cache<f16,2,16,32>\n v51 = cache_read v15 v5 v6 {} : f32[B*Smax,2,16]\n return \"x\" v51", "uses v15, which v50 has replaced"},
+		"read and written": {"source", "v50 = cache_read v15 v5 v6 {} : f32[B*Smax,2,16]\n v51 = cache_write v15 v22 v22 v3 : cache<f16,2,16,32>\n return \"x\" v51", "replaces v15, which v50 reads"},
+		"old result":       {"source", "v50 = cache_write v15 v22 v22 v3 : cache<f16,2,16,32>\n return \"x\" v15", `result "x" is v15, which v50 has replaced`},
+		"results alike":    {"source", "return \"x\" v9\n return \"x\" v9", `two results are named "x"`},
+		"nameless result":  {"source", "return \"\" v9", `two results are named "", or one has no name`},
+	} {
+		_, err := parse(c.stage, c.lines)
+		require.ErrorIs(t, err, ir.ErrInvalid, name)
+		require.ErrorContains(t, err, c.want, name)
+	}
+}
+
+// TestVerifyBroken breaks the laws that only code can break.
+func TestVerifyBroken(t *testing.T) {
+	other := buildTiny(t)
+	for name, c := range map[string]struct {
+		damage func(f *ir.Func)
+		want   string
+	}{
+		"stage":            {func(f *ir.Func) { f.Stage = 7 }, "stage 7"},
+		"name":             {func(f *ir.Func) { f.Name = "two words" }, `"two words" cannot be a graph's name`},
+		"no name":          {func(f *ir.Func) { f.Name = "" }, `"" cannot be a graph's name`},
+		"ID 0":             {func(f *ir.Func) { f.Values[2].ID = 0 }, "v0 = embed v1 v2 : f32[T,32]: the ID is outside [1,40)"},
+		"ID too large":     {func(f *ir.Func) { f.Values[2].ID = 40 }, "the ID is outside [1,40)"},
+		"ID taken":         {func(f *ir.Func) { f.Values[1].ID = 1 }, `v1 = weight {name="embd"} : f32[16,32]: the ID is taken by v1 = input {name="tokens"} : i32[T]`},
+		"nil operand":      {func(f *ir.Func) { f.Values[2].Args[1] = nil }, "v3 = embed v1 nil : f32[T,32]: an operand is missing"},
+		"late operand":     {func(f *ir.Func) { f.Values[0], f.Values[2] = f.Values[2], f.Values[0] }, "v3 = embed v1 v2 : f32[T,32]: uses v1 before it is defined"},
+		"stray operand":    {func(f *ir.Func) { f.Values[2].Args[0] = other.Values[0] }, "uses v1, which is no value of the graph"},
+		"cycle":            {func(f *ir.Func) { f.Values[4].Args[0] = f.Values[36] }, "these values form a cycle: v5 = linear v37 v4"},
+		"own operand":      {func(f *ir.Func) { f.Values[36].Args[0] = f.Values[36] }, "v37 = add v37 v36 : f32[T,32] @0 uses itself"},
+		"no op":            {func(f *ir.Func) { f.Values[2].Op = 200 }, "no such op"},
+		"attribute":        {func(f *ir.Func) { f.Values[2].Attr = ir.NormAttr{} }, "embed: attribute is ir.NormAttr, want <nil>"},
+		"no attribute":     {func(f *ir.Func) { f.Values[29].Attr = nil }, "scale: attribute is <nil>, want ir.ScaleAttr"},
+		"not a number":     {func(f *ir.Func) { f.Values[29].Attr = ir.ScaleAttr{Value: math.NaN()} }, "the factor is NaN"},
+		"layer":            {func(f *ir.Func) { f.Values[2].Layer = -2 }, "layer -2"},
+		"no such result":   {func(f *ir.Func) { f.Results[0].Value = other.Values[0] }, `result "logits" is no value of the graph`},
+		"type of no kind":  {func(f *ir.Func) { f.Values[0].Type = ir.Type{} }, `"tokens" is invalid, want a tensor`},
+		"type of no dtype": {func(f *ir.Func) { f.Values[0].Type = ir.TensorOf(99, ir.Const(1)) }, `has no element type`},
+	} {
+		f := buildTiny(t)
+		c.damage(f)
+		err := f.Verify()
+		require.ErrorIs(t, err, ir.ErrInvalid, name)
+		require.ErrorContains(t, err, c.want, name)
+	}
+}
