@@ -69,25 +69,55 @@ func TestConvexity(t *testing.T) {
 	require.Zero(t, n[0], "v5 is an operand and reads v4, which would go away")
 }
 
-// TestRanks applies a rule with two yields again and again where each match
-// depends on the one before, listed so that operands come late.
-func TestRanks(t *testing.T) {
-	f := parse(t, `
-  v4 = reshape v3 : f32[T,2,4]
-  v5 = silu v4 : f32[T,2,4]
-  v6 = silu v5 : f32[T,2,4]
-  v7 = silu v6 : f32[T,2,4]
-  v8 = scale v4 {value=2} : f32[T,2,4]
-  v9 = scale v5 {value=3} : f32[T,2,4]
-  v10 = scale v6 {value=4} : f32[T,2,4]
-  v11 = add v9 v8 : f32[T,2,4]
-  v12 = add v11 v10 : f32[T,2,4]
-  v13 = add v12 v7 : f32[T,2,4]
-  return "y" v13`)
-	n, err := Apply(f, twice())
-	require.NoError(t, err)
-	require.Equal(t, 3, n[0])
-	require.NoError(t, f.Verify())
+// TestDependenceThroughReplacement joins a and b, after which v5 depends on what
+// only b depended on. The second rule's match is no longer convex then.
+func TestDependenceThroughReplacement(t *testing.T) {
+	x, y := Any(), Any()
+	a, b := Op(ir.OpSiLU, x), Op(ir.OpMul, x, y)
+	join := &Rule{
+		Name: "join", Anchor: a, Joins: []*Pat{b}, Yields: []*Pat{a, b},
+		Build: func(e *Emitter, m Match) []*ir.Value {
+			both := e.Emit(ir.OpConcat, nil, m[x], m[y])
+			return []*ir.Value{
+				e.Emit(ir.OpSlice, ir.SliceAttr{Start: 0, End: 8}, both), e.Emit(ir.OpSlice, ir.SliceAttr{Start: 8, End: 16}, both),
+			}
+		},
+	}
+	z, w, other := Any(), Any(), Any()
+	norm, sum := Op(ir.OpRMSNorm, z, w), Op(ir.OpAdd, z, other)
+	pair := &Rule{
+		Name: "pair", Anchor: norm, Joins: []*Pat{sum}, Yields: []*Pat{norm, sum},
+		Build: func(e *Emitter, m Match) []*ir.Value {
+			both := e.Emit(ir.OpConcat, nil, m[z], m[other])
+			return []*ir.Value{
+				e.Emit(ir.OpSlice, ir.SliceAttr{Start: 0, End: 8}, both), e.Emit(ir.OpSlice, ir.SliceAttr{Start: 8, End: 16}, both),
+			}
+		},
+	}
+	body := `
+  v4 = silu v3 : f32[T,8]
+  v5 = scale v4 {value=2} : f32[T,8]
+  v10 = weight {name="norm"} : f32[8]
+  v6 = rms_norm v3 v10 {} : f32[T,8]
+  v7 = scale v6 {value=3} : f32[T,8]
+  v8 = mul v3 v7 : f32[T,8]
+  v9 = add v3 v5 : f32[T,8]
+  return "y" v8
+  return "z" v9`
+	for _, c := range []struct {
+		rules []*Rule
+		want  []int
+	}{
+		{[]*Rule{pair}, []int{1}},
+		{[]*Rule{join}, []int{1}},
+		{[]*Rule{join, pair}, []int{1, 0}},
+	} {
+		f := parse(t, body)
+		n, err := Apply(f, c.rules...)
+		require.NoError(t, err)
+		require.Equal(t, c.want, n)
+		require.NoError(t, f.Verify())
+	}
 }
 
 func TestCaptures(t *testing.T) {
@@ -151,6 +181,19 @@ func TestEarlierRulesWin(t *testing.T) {
 	n, err := Apply(f, rule("first"), rule("second"))
 	require.NoError(t, err)
 	require.Equal(t, []int{1, 0}, n)
+}
+
+func TestResultsStayResults(t *testing.T) {
+	product := Op(ir.OpSiLUMul, Any(), Any())
+	scale := Op(ir.OpScale, product)
+	swallow := &Rule{Name: "swallow", Anchor: scale, Yields: []*Pat{scale},
+		Build: func(e *Emitter, m Match) []*ir.Value { return []*ir.Value{m[product].Args[0]} }}
+	for _, result := range []string{"v5", "v6"} {
+		f := parse(t, "v4 = silu v3 : f32[T,8]\n v5 = mul v4 v3 : f32[T,8]\n v6 = scale v5 {value=2} : f32[T,8]\n v7 = add v6 v3 : f32[T,8]\n return \"y\" v7\n return \"z\" "+result)
+		n, err := Apply(f, SiLUMul(), swallow)
+		require.NoError(t, err)
+		require.Equal(t, result == "v6", n[1] == 1, "a rewritten result is still read by the caller")
+	}
 }
 
 func TestLayers(t *testing.T) {

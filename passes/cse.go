@@ -17,7 +17,7 @@ type identity struct {
 }
 
 // cse computes equal values once: the first of them in program order stays. Ops
-// that replace a version of a cache are left alone.
+// that write a cache are never equal, as each version is replaced once.
 func cse(f *ir.Func, _ *ir.Target) (int, error) {
 	seen := make(map[identity][]*ir.Value, len(f.Values))
 	same := make(map[*ir.Value]*ir.Value)
@@ -29,9 +29,6 @@ func cse(f *ir.Func, _ *ir.Target) (int, error) {
 				v.Args[i] = first
 			}
 			key.args[i] = a.ID
-		}
-		if v.Op.Writes() >= 0 {
-			continue
 		}
 		i := slices.IndexFunc(seen[key], func(u *ir.Value) bool { return u.Type.Equal(v.Type) })
 		if i < 0 {

@@ -27,10 +27,10 @@ func requireKernels(t *testing.T, f *ir.Func) {
 			continue
 		}
 		in, out := "", ""
-		for _, a := range v.Args {
+		for i, a := range v.Args {
 			switch {
 			case a.Op.IsLeaf() || a.Type.Kind == ir.State:
-			case v.Op == ir.OpFusedLinear && v.Attr.(ir.LinearAttr).Residual && a == v.Args[len(v.Args)-1]:
+			case v.Op == ir.OpFusedLinear && v.Attr.(ir.LinearAttr).Residual && i == len(v.Args)-1:
 				require.Equal(t, ir.F32, a.Type.DType, "the residual of %s", v.LongString())
 				require.Equal(t, ir.F32, v.Type.DType, v.LongString())
 			case in == "":

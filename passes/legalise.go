@@ -9,11 +9,11 @@ import (
 )
 
 // ErrUnsupported is wrapped by the error about an op that the target lacks and
-// that is not made of others.
+// that is not made of others, or about a weight whose stored type it cannot read.
 var ErrUnsupported = errors.New("the target has no kernel")
 
 // legalise replaces fused ops that the target lacks by the source ops they stand
-// for, and reports source ops that it lacks.
+// for, and reports source ops and weight types that it lacks.
 func legalise(f *ir.Func, t *ir.Target) (int, error) {
 	n, err := fusion.Decompose(f, func(v *ir.Value) bool { return !supported(t, v) && v.Op.CanDecompose() })
 	if err != nil {
@@ -28,6 +28,11 @@ func legalise(f *ir.Func, t *ir.Target) (int, error) {
 	for _, v := range f.Values {
 		if !supported(t, v) {
 			return n, fmt.Errorf("%s: %w for %s", t.Name, ErrUnsupported, v.LongString())
+		}
+		for _, w := range v.Args {
+			if w.Op == ir.OpWeight && len(w.Type.Shape) == 2 && !t.WeightTypes[w.Type.DType] {
+				return n, fmt.Errorf("%s: %w that reads %s: %s", t.Name, ErrUnsupported, w.Name(), w.Type)
+			}
 		}
 	}
 	return n, nil

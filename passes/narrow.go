@@ -92,7 +92,7 @@ func (p *precision) join(v, u *ir.Value) {
 // constrain notes what v's kernels ask for.
 func (p *precision) constrain(v *ir.Value) {
 	switch v.Op {
-	case ir.OpEmbed, ir.OpCacheRead:
+	case ir.OpWeight, ir.OpConst, ir.OpEmbed, ir.OpCacheRead:
 		p.widen(v)
 	case ir.OpAdd, ir.OpMatmul, ir.OpMask, ir.OpSoftmax:
 		p.joinFloats(v)
@@ -112,10 +112,12 @@ func (p *precision) constrain(v *ir.Value) {
 	}
 }
 
-// joinFloats puts v and the activations it reads into one class.
+// joinFloats puts v and the activations it reads into one class. The table of
+// factors that RoPE may read is float in every kernel.
 func (p *precision) joinFloats(v *ir.Value) {
-	for _, a := range v.Args {
-		if !a.Op.IsLeaf() && v.Type.Kind != ir.State {
+	for i, a := range v.Args {
+		isFactors := v.Op == ir.OpRope && i == 2
+		if v.Type.Kind == ir.Tensor && a.Type.DType != ir.I32 && !isFactors {
 			p.join(v, a)
 		}
 	}

@@ -3,9 +3,11 @@ package passes_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -123,6 +125,39 @@ func TestUnsupportedOp(t *testing.T) {
 	var failed *passes.Error
 	require.ErrorAs(t, err, &failed)
 	require.Equal(t, "legalise", failed.Pass)
+
+	tgt = target(ir.F32)
+	tgt.WeightTypes[ir.F32] = false
+	_, err = passes.Compile(tinyQwen.build(t), tgt, passes.Options{})
+	require.ErrorIs(t, err, passes.ErrUnsupported)
+	require.ErrorContains(t, err, "embd: f32[11,12]")
+}
+
+func TestPartsOfFusedLinear(t *testing.T) {
+	has := func(f *ir.Func, is func(a ir.LinearAttr) bool) bool {
+		return slices.ContainsFunc(f.Values, func(v *ir.Value) bool {
+			a, ok := v.Attr.(ir.LinearAttr)
+			return ok && is(a)
+		})
+	}
+	for name, c := range map[string]struct {
+		lack func(t *ir.Target)
+		is   func(a ir.LinearAttr) bool
+	}{
+		"norm": {func(t *ir.Target) { t.NormPrologue = false }, func(a ir.LinearAttr) bool { return a.Norm }},
+		"pair": {func(t *ir.Target) { t.SiLUPair = false }, func(a ir.LinearAttr) bool { return a.SiLUPair }},
+	} {
+		f, tgt := tinyQwen.build(t), target(ir.F32)
+		_, err := passes.Compile(f, tgt, passes.Options{Level: 1, Disabled: []string{"head_norm_rope_kv_write"}})
+		require.NoError(t, err)
+		require.True(t, has(f, c.is), name)
+		c.lack(tgt)
+		_, err = passes.RunOne("legalise", f, tgt)
+		require.NoError(t, err)
+		require.NoError(t, f.Verify())
+		require.False(t, has(f, c.is), name)
+		require.True(t, has(f, func(a ir.LinearAttr) bool { return a.Residual }), "what the target has stays")
+	}
 }
 
 func TestLongHeads(t *testing.T) {
@@ -288,14 +323,21 @@ func TestHelp(t *testing.T) {
 	golden.Check(t, "testdata/help.golden", out.String())
 }
 
+// BenchmarkCompile must grow with the number of layers and no faster.
 func BenchmarkCompile(b *testing.B) {
-	source := qwen06b.build(b)
-	for b.Loop() {
-		b.StopTimer()
-		f := source.Clone()
-		b.StartTimer()
-		if _, err := passes.Compile(f, target(ir.F16), passes.Options{Level: 1}); err != nil {
-			b.Fatal(err)
-		}
+	for _, layers := range []int{8, 16, 28, 64, 128} {
+		b.Run(fmt.Sprintf("layers=%d", layers), func(b *testing.B) {
+			s := qwen06b
+			s.layers = layers
+			source := s.build(b)
+			for b.Loop() {
+				b.StopTimer()
+				f := source.Clone()
+				b.StartTimer()
+				if _, err := passes.Compile(f, target(ir.F16), passes.Options{Level: 1}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }

@@ -140,6 +140,7 @@ func target(act ir.DType) *ir.Target {
 	for op := range t.Ops {
 		t.Ops[op] = ir.Op(op) != ir.OpConcat
 	}
+	t.WeightTypes[ir.F32] = true
 	return t
 }
 

@@ -1,0 +1,154 @@
+package passes_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/passes"
+)
+
+// scribble writes a graph without sense: ops on whatever fits, few widths so that
+// much does, and any of it returned.
+func scribble(r *rand.Rand, n int) *ir.Func {
+	f := ir.NewFunc("scribble", ir.Fused)
+	input := func(name string, shape ...ir.Dim) *ir.Value {
+		return f.Append(ir.OpInput, ir.TensorOf(ir.I32, shape...), ir.NameAttr{Name: name}, ir.NoLayer)
+	}
+	weight := func(shape ...ir.Dim) *ir.Value {
+		return f.Append(ir.OpWeight, ir.TensorOf(ir.F32, shape...), ir.NameAttr{Name: fmt.Sprint("w", len(f.Values))}, ir.NoLayer)
+	}
+	T := ir.Var(ir.T)
+	tokens, positions, slots := input(ir.Tokens, T), input(ir.Positions, T), input(ir.Slots, T)
+	lens, table := input(ir.ContextLens, ir.Var(ir.B)), input(ir.BlockTable, ir.Var(ir.B), ir.Var(ir.NB))
+	starts := input(ir.CuSeqlens, ir.Var(ir.B).Plus(1))
+
+	widths := []int{8, 8, 16, 24, 4}
+	width := func() ir.Dim { return ir.Const(widths[r.IntN(len(widths))]) }
+	pool := []*ir.Value{f.Append(ir.OpEmbed, ir.TensorOf(ir.F32, T, ir.Const(8)), nil, ir.NoLayer, tokens, weight(ir.Const(7), ir.Const(8)))}
+	pick := func() *ir.Value { return pool[max(r.IntN(len(pool)), r.IntN(len(pool)))] } // rather a late one
+	cache := f.Append(ir.OpCache, ir.StateOf(ir.Cache{DType: ir.F32, KVHeads: 2, Head: 4, Block: blockSlots}), ir.CacheAttr{}, 0)
+	readable := true // the version has not been read, so that it may be replaced
+
+	for range n {
+		x, y := pick(), pick()
+		last := x.Type.Shape[len(x.Type.Shape)-1]
+		columns := int(x.Type.Shape.Last())
+		axes := [][3]int{{0, 1, 2}, {1, 0, 2}, {1, 0, 2}, {0, 2, 1}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}}[r.IntN(7)]
+		rope := rotation(min(max(columns&^1, 2), 4), false)
+		try := func(op ir.Op, attr any, args ...*ir.Value) *ir.Value {
+			v, err := f.Emit(op, attr, ir.NoLayer, args...)
+			if err == nil && v.Type.Kind == ir.Tensor {
+				pool = append(pool, v)
+			}
+			return v
+		}
+		what := r.IntN(21)
+		if columns == 0 { // the innermost axis is T: no weight has that
+			what = 3 + r.IntN(6)
+		}
+		switch what {
+		case 0, 1, 2:
+			try(ir.OpLinear, nil, x, weight(width(), last))
+		case 3:
+			try(ir.OpSiLU, nil, x)
+		case 4, 5:
+			try(ir.OpMul, nil, x, y)
+		case 6, 7:
+			try(ir.OpAdd, nil, x, y)
+		case 8:
+			try(ir.OpScale, ir.ScaleAttr{Value: r.Float64()}, x)
+		case 9:
+			try(ir.OpRMSNorm, ir.NormAttr{Eps: 1e-3}, x, weight(last))
+		case 10:
+			if rows, ok := x.Type.Shape.Rows(); ok && columns%2 == 0 {
+				f.Append(ir.OpReshape, ir.TensorOf(ir.F32, rows, ir.Const(2), ir.Const(columns/2)), nil, ir.NoLayer, x)
+				pool = append(pool, f.Values[len(f.Values)-1])
+			}
+		case 11:
+			if n, ok := x.Type.Shape[1:].Elements(); ok {
+				f.Append(ir.OpReshape, ir.TensorOf(ir.F32, x.Type.Shape[0], n), nil, ir.NoLayer, x)
+				pool = append(pool, f.Values[len(f.Values)-1])
+			}
+		case 12:
+			try(ir.OpTranspose, ir.TransposeAttr{A: axes[0], B: axes[1], C: axes[2]}, x)
+		case 13:
+			if columns > 1 {
+				start := r.IntN(columns / 2)
+				try(ir.OpSlice, ir.SliceAttr{Start: start, End: start + columns/2}, x)
+			}
+		case 14:
+			try(ir.OpConcat, nil, x, y)
+		case 15:
+			try(ir.OpRope, rope, x, positions)
+		case 16:
+			try(ir.OpSiLUMul, nil, x, y)
+		case 17:
+			a := ir.LinearAttr{Weights: 1 + r.IntN(3), Norm: r.IntN(4) == 0, Residual: r.IntN(4) == 0}
+			args := []*ir.Value{x}
+			for range a.Weights {
+				args = append(args, weight(width(), last))
+			}
+			if a.Norm {
+				args = append(args, weight(last))
+			}
+			if a.Residual {
+				args = append(args, y)
+			}
+			try(ir.OpFusedLinear, a, args...)
+		case 20:
+			n := width()
+			gate, up := try(ir.OpLinear, nil, x, weight(n, last)), try(ir.OpLinear, nil, x, weight(n, last))
+			try(ir.OpMul, nil, up, try(ir.OpSiLU, nil, gate))
+		case 18:
+			if v := try(ir.OpCacheWrite, nil, cache, x, y, slots); v != nil && readable {
+				cache = v
+			} else if v != nil {
+				f.Values = f.Values[:len(f.Values)-1]
+			}
+		case 19:
+			if r.IntN(3) == 0 {
+				try(ir.OpAttention, ir.ScaleAttr{Value: 0.5}, x, cache, positions, starts, lens, table)
+				readable = readable && f.Values[len(f.Values)-1].Op != ir.OpAttention
+			}
+		}
+	}
+	f.Results = append(f.Results, ir.Result{Name: "cache.0", Value: cache})
+	for i := range 1 + r.IntN(4) {
+		f.Results = append(f.Results, ir.Result{Name: fmt.Sprint("r", i), Value: pick()})
+	}
+	return f
+}
+
+// TestScribbles compiles graphs without sense for targets of all kinds. Nothing may
+// break, and results stay.
+func TestScribbles(t *testing.T) {
+	total := make(map[string]int)
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 8))
+		f := scribble(r, 10+r.IntN(60))
+		require.NoError(t, f.Verify())
+		in := steps(7)[:1]
+		want := execute(t, f, in)
+		tgt := target(ir.F16)
+		if seed%3 == 0 {
+			tgt = sourceTarget(ir.F16)
+		}
+		tgt.Ops[ir.OpConcat] = true
+		g := shuffled(f, r)
+		report, err := passes.Compile(g, tgt, passes.Options{Level: 1, Observer: func(pass string, _ *ir.Func) {
+			requireSame(t, want, execute(t, g, in), func() string { return pass + "\n" + g.String() })
+		}})
+		require.NoError(t, err, "seed %d\n%s", seed, f)
+		requireKernels(t, g)
+		for _, row := range report.Rows {
+			total[row.Name] += row.Changes
+		}
+	}
+	for _, name := range []string{"views", "silu_mul", "gate_up", "linear_residual", "norm_prologue", "narrow", "legalise"} {
+		require.Positive(t, total[name], name)
+	}
+}
