@@ -1,0 +1,262 @@
+package kernels_test
+
+import (
+	"encoding/binary"
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/internal/quant"
+	"github.com/smelt-ml/smelt/kernels"
+	"github.com/smelt-ml/smelt/kernels/emulated"
+)
+
+// The conformance tests run every kernel from its source on the CPU and compare it with
+// its formula in float64. The plain run takes a small grid of shapes; all of them run
+// with -kernels.full or SMELT_KERNELS_FULL=1.
+var full = flag.Bool("kernels.full", os.Getenv("SMELT_KERNELS_FULL") != "", "run every shape")
+
+// few returns a short list in the plain run and the long one in the full run.
+func few[T any](short, long []T) []T {
+	if *full {
+		return long
+	}
+	return short
+}
+
+// guard is how many bytes behind a result must stay as they were.
+const guard = 64
+
+// tensor is memory bound to a kernel, in the element type of one of its arguments.
+type tensor struct {
+	element kernels.Element
+	bytes   []byte
+	length  int // elements, without the guard of a result
+}
+
+func (t tensor) put(i int, v float64) {
+	switch t.element {
+	case kernels.Half:
+		binary.LittleEndian.PutUint16(t.bytes[2*i:], quant.F32ToF16(float32(v)))
+	case kernels.Float:
+		binary.LittleEndian.PutUint32(t.bytes[4*i:], math.Float32bits(float32(v)))
+	default:
+		panic("put: " + t.element)
+	}
+}
+
+func (t tensor) at(i int) float64 {
+	if t.element == kernels.Half {
+		return float64(quant.F16ToF32(binary.LittleEndian.Uint16(t.bytes[2*i:])))
+	}
+	return float64(math.Float32frombits(binary.LittleEndian.Uint32(t.bytes[4*i:])))
+}
+
+func (t tensor) values() []float64 {
+	out := make([]float64, t.length)
+	for i := range out {
+		out[i] = t.at(i)
+	}
+	return out
+}
+
+func (t tensor) clone() tensor {
+	t.bytes = append([]byte(nil), t.bytes...)
+	return t
+}
+
+// filled returns a tensor of f(i), rounded to the element type.
+func filled(e kernels.Element, n int, f func(i int) float64) tensor {
+	t := tensor{e, make([]byte, n*e.Size()), n}
+	for i := range n {
+		t.put(i, f(i))
+	}
+	return t
+}
+
+// random returns normally distributed values.
+func random(rng *rand.Rand, e kernels.Element, n int) tensor {
+	return filled(e, n, func(int) float64 { return rng.NormFloat64() })
+}
+
+func ints(values []int32) tensor {
+	t := tensor{kernels.Int, make([]byte, 4*len(values)), len(values)}
+	for i, v := range values {
+		binary.LittleEndian.PutUint32(t.bytes[4*i:], uint32(v))
+	}
+	return t
+}
+
+// result returns memory for n elements that holds NaN, so that an element which is not
+// written shows, and a guard behind.
+func result(e kernels.Element, n int) tensor {
+	t := tensor{e, make([]byte, n*e.Size()+guard), n}
+	for i := range t.bytes {
+		t.bytes[i] = 0xff
+	}
+	return t
+}
+
+// launch is one dispatch; results are the tensors among its buffers that it writes.
+type launch struct {
+	kernel    string
+	constants map[uint32]uint32
+	buffers   map[int]tensor
+	params    kernels.Params
+	grid      [3]int
+	group     int
+}
+
+// orders are how the lanes of a threadgroup take turns.
+var orders = []emulated.Options{
+	{Order: emulated.Ascending, Poison: true},
+	{Order: emulated.Descending, Poison: true},
+	{Order: emulated.Shuffled, Seed: 7, Poison: true},
+}
+
+// run executes the launch in every order of lanes, with poisoned threadgroup memory,
+// on fresh copies of what it writes. All must agree bit for bit. It returns the
+// written tensors by index.
+func (l launch) run(t *testing.T) map[int]tensor {
+	t.Helper()
+	k, ok := kernels.Lookup(l.kernel)
+	require.True(t, ok, l.kernel)
+	require.LessOrEqual(t, l.group, k.MaxThreads)
+	for index, b := range l.buffers {
+		arg, ok := k.Arg(index)
+		require.True(t, ok, "%s has no buffer %d", l.kernel, index)
+		require.Equal(t, arg.Element, b.element, "%s: buffer %d", l.kernel, index)
+	}
+	for _, a := range k.Args {
+		if _, bound := l.buffers[a.Index]; !bound {
+			require.True(t, a.Optional, "%s: buffer %d is unbound", l.kernel, a.Index)
+		}
+	}
+	var first map[int]tensor
+	for _, order := range orders {
+		written := map[int]tensor{}
+		buffers := make([][]byte, 16)
+		buffers[k.ParamsIndex] = kernels.Encode(l.params)
+		for index, b := range l.buffers {
+			if a, _ := k.Arg(index); a.Access == kernels.Write {
+				b = b.clone()
+				written[index] = b
+			}
+			buffers[index] = b.bytes
+		}
+		require.NoError(t, emulated.Run(emulated.Launch{
+			Kernel:    l.kernel,
+			Buffers:   buffers,
+			Constants: l.constants,
+			Grid:      [3]uint32{uint32(l.grid[0]), uint32(l.grid[1]), uint32(l.grid[2])},
+			Group:     [3]uint32{uint32(l.group), 1, 1},
+		}, order), "%+v", order)
+		for index, b := range written {
+			end := b.length * b.element.Size()
+			require.Equal(t, l.buffers[index].bytes[end:], b.bytes[end:], "%s writes past buffer %d", l.kernel, index)
+			if first != nil {
+				require.Equal(t, first[index].bytes, b.bytes, "%s: buffer %d depends on the order of lanes", l.kernel, index)
+			}
+		}
+		if first == nil {
+			first = written
+		}
+	}
+	return first
+}
+
+// bounds are the largest errors allowed, relative to the largest magnitude in a row of
+// the result, by the least precise type that a value passes through.
+var bounds = map[kernels.Element]float64{kernels.Float: 1e-5, kernels.Half: 2e-3}
+
+// steps are the distances between the smallest numbers of a type: no result is nearer
+// than half of that to its value.
+var steps = map[kernels.Element]float64{kernels.Half: 0x1p-24}
+
+func worst(elements ...kernels.Element) float64 {
+	bound := 0.0
+	for _, e := range elements {
+		bound = max(bound, bounds[e])
+	}
+	return bound
+}
+
+// compare checks got against want in rows of `width`.
+func compare(t *testing.T, want, got []float64, width int, bound float64) {
+	t.Helper()
+	require.Equal(t, len(want), len(got))
+	for start := 0; start < len(want); start += width {
+		largest := 0.0
+		for _, v := range want[start : start+width] {
+			if !math.IsInf(v, 0) && !math.IsNaN(v) {
+				largest = max(largest, math.Abs(v))
+			}
+		}
+		for i := start; i < start+width; i++ {
+			same := want[i] == got[i] || math.IsNaN(want[i]) && math.IsNaN(got[i])
+			if !same && !(math.Abs(want[i]-got[i]) <= bound*largest) {
+				require.FailNow(t, "out of bounds", "row %d, column %d: %v, want %v (largest in the row %v)",
+					start/width, i-start, got[i], want[i], largest)
+			}
+		}
+	}
+}
+
+// product is a sum and the size that its terms give it. An error is measured against
+// the size: terms may cancel, their rounding does not.
+type product struct{ value, scale float64 }
+
+func compareProducts(t *testing.T, want []product, got tensor, types []kernels.Element) {
+	t.Helper()
+	require.Equal(t, len(want), got.length)
+	bound, step := worst(types...), steps[got.element]
+	for i, p := range want {
+		if v := got.at(i); !(math.Abs(v-p.value) <= bound*p.scale+step) {
+			require.FailNow(t, "out of bounds", "element %d: %v, want %v (its terms sum to %v)", i, v, p.value, p.scale)
+		}
+	}
+}
+
+func ceil(n, d int) int { return (n + d - 1) / d }
+
+func newRand(name string) *rand.Rand {
+	seed := uint64(14695981039346656037)
+	for _, c := range []byte(name) {
+		seed = (seed ^ uint64(c)) * 1099511628211
+	}
+	return rand.New(rand.NewPCG(seed, 1))
+}
+
+// instances calls f for every instance of a family, with the types of its suffix.
+func instances(t *testing.T, family string, f func(t *testing.T, name string, types []kernels.Element)) {
+	t.Helper()
+	found := false
+	for _, k := range kernels.All() {
+		if k.Family != family {
+			continue
+		}
+		found = true
+		t.Run(k.Name, func(t *testing.T) { f(t, k.Name, typesOf(k.Name[len(family):])) })
+	}
+	require.True(t, found, family)
+}
+
+func typesOf(suffix string) []kernels.Element {
+	var out []kernels.Element
+	for ; len(suffix) >= 4; suffix = suffix[4:] {
+		switch suffix[:4] {
+		case "_f32":
+			out = append(out, kernels.Float)
+		case "_f16":
+			out = append(out, kernels.Half)
+		default:
+			panic(fmt.Sprintf("suffix %q", suffix))
+		}
+	}
+	return out
+}

@@ -1,0 +1,190 @@
+// Package lint checks .metal sources for what Apple's compiler would refuse, with
+// clang-19 in its C++ for OpenCL mode. That language shares MSL's address spaces and
+// its restrictions (no double, exceptions, virtual functions, function pointers,
+// program-scope variables); a prelude gives it MSL's names. What differs is rewritten
+// first: function constants get a value, and kernel templates are expanded for each
+// of their instances, so that their bodies are checked with real types.
+//
+// It sees types, not attributes: indices and position arguments are mslgen's to check,
+// and a call of a member function on an object in device memory is missed by both.
+package lint
+
+import (
+	"bytes"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+//go:embed prelude.h
+var prelude []byte
+
+const compiler = "clang-19"
+
+// Available reports whether the compiler is installed.
+func Available() bool {
+	_, err := exec.LookPath(compiler)
+	return err == nil
+}
+
+// flags select the language, without doubles. A pointer without address space, an error
+// in MSL, has the generic one here: scan finds it, because without that space structs
+// could not be copied.
+var flags = []string{
+	"-x", "clcpp", "-cl-std=CLC++2021", "-target", "spir64", "-cl-no-stdinc", "-nostdinc", "-fsyntax-only",
+	"-Xclang", "-cl-ext=+all,-cl_khr_fp64,-__opencl_c_fp64",
+	"-cl-single-precision-constant", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-unused-function", "-Wno-unused-const-variable",
+	"-Wno-missing-field-initializers", "-fno-color-diagnostics",
+}
+
+// Check returns the complaints about a self-contained source, one line each.
+func Check(name, source string) ([]string, error) {
+	dir, err := os.MkdirTemp("", "lint")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	text, err := prepare(name, source)
+	if err != nil {
+		return []string{err.Error()}, nil
+	}
+	args := append([]string{}, flags...)
+	for file, content := range map[string][]byte{"prelude.h": prelude, "source.cl": []byte(text)} {
+		if err := os.WriteFile(filepath.Join(dir, file), content, 0o600); err != nil {
+			return nil, err
+		}
+	}
+	args = append(args, "-include", filepath.Join(dir, "prelude.h"), filepath.Join(dir, "source.cl"))
+	_, complaints, err := run(args)
+	if err != nil || len(complaints) > 0 {
+		return complaints, err
+	}
+	tree, _, err := run(append(args, "-Xclang", "-ast-dump"))
+	return scan(tree), err
+}
+
+func run(args []string) (stdout []byte, complaints []string, err error) {
+	cmd := exec.Command(compiler, args...)
+	var out, diagnostics bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &diagnostics
+	err = cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return nil, nil, err
+	}
+	for line := range strings.Lines(diagnostics.String()) {
+		if strings.Contains(line, "error:") || strings.Contains(line, "warning:") {
+			complaints = append(complaints, strings.TrimSpace(line))
+		}
+	}
+	if exit != nil && len(complaints) == 0 {
+		complaints = []string{diagnostics.String()}
+	}
+	return out.Bytes(), complaints, nil
+}
+
+var (
+	unspaced     = regexp.MustCompile(`(?:ParmVarDecl|VarDecl) .* (\w+) '(?:const |volatile )?__generic `)
+	programScope = regexp.MustCompile(`^\|-VarDecl.*'(?:const )?__global`)
+)
+
+// scan finds in clang's syntax tree what is an error in MSL only.
+func scan(tree []byte) []string {
+	var out []string
+	for line := range strings.Lines(string(tree)) {
+		switch {
+		case strings.Contains(line, "GotoStmt"):
+			out = append(out, "goto")
+		case programScope.MatchString(line) && !strings.Contains(line, "prelude.h"):
+			out = append(out, "program-scope variable outside the constant address space: "+strings.TrimSpace(line))
+		case writesGeneric(line):
+			out = append(out, "pointer or reference without address space: "+strings.TrimSpace(line))
+		}
+	}
+	return out
+}
+
+// writesGeneric tells a declared variable from the nameless parameters of the copying
+// functions that the compiler adds to structs.
+func writesGeneric(line string) bool {
+	m := unspaced.FindStringSubmatch(line)
+	return m != nil && m[1] != "used" && m[1] != "referenced" &&
+		!strings.Contains(line, "implicit") && !strings.Contains(line, "&&'")
+}
+
+var (
+	include       = regexp.MustCompile(`(?m)^\s*#\s*include[^\n]*`)
+	constant      = regexp.MustCompile(`\[\[\s*function_constant\(\d+\)\s*\]\]\s*;`)
+	atomic        = regexp.MustCompile(`\batomic_(uint|int|float)\b`)
+	instantiation = regexp.MustCompile(`template\s*\[\[\s*host_name\("([^"]+)"\)\s*\]\]\s*kernel\s+[^;]*?(\w+)<([^;<>]*)>\s*;`)
+	anyHostName   = regexp.MustCompile(`template\s*\[\[\s*host_name\([^;]*;`)
+	kernelHead    = regexp.MustCompile(`template\s*<([^<>]*)>\s*kernel\s+void\s+(\w+)`)
+)
+
+// prepare rewrites MSL to the dialect that clang reads. Lines keep their numbers.
+func prepare(name, s string) (string, error) {
+	s = include.ReplaceAllString(s, "")
+	s = constant.ReplaceAllString(s, "= {};")
+	s = atomic.ReplaceAllString(s, "msl_atomic_$1")
+	instances := instantiation.FindAllStringSubmatch(s, -1)
+	s = anyHostName.ReplaceAllStringFunc(s, func(m string) string { return strings.Repeat("\n", strings.Count(m, "\n")) })
+
+	var b strings.Builder
+	fmt.Fprintf(&b, "#line 1 %q\n", name)
+	for line := 1; ; {
+		m := kernelHead.FindStringSubmatchIndex(s)
+		if m == nil {
+			b.WriteString(s)
+			return b.String(), nil
+		}
+		end := closing(s, m[1])
+		if end < 0 {
+			return "", fmt.Errorf("%s: kernel %s is never closed", name, s[m[4]:m[5]])
+		}
+		b.WriteString(s[:m[0]])
+		kernel := s[m[0]:end]
+		line += strings.Count(s[:m[0]], "\n")
+		parameters, function := strings.Split(s[m[2]:m[3]], ","), s[m[4]:m[5]]
+		head := len(kernelHead.FindString(kernel))
+		for _, i := range instances {
+			if i[2] != function {
+				continue
+			}
+			fmt.Fprintf(&b, "\nnamespace instance_%s {", i[1])
+			for n, argument := range strings.Split(i[3], ",") {
+				words := strings.Fields(parameters[n])
+				kind, name := words[0], words[len(words)-1]
+				if kind == "typename" || kind == "class" {
+					fmt.Fprintf(&b, " typedef %s %s;", strings.TrimSpace(argument), name)
+				} else {
+					fmt.Fprintf(&b, " constant constexpr %s %s = %s;", kind, name, strings.TrimSpace(argument))
+				}
+			}
+			fmt.Fprintf(&b, "\n#line %d %q\nkernel void %s%s\n}", line+strings.Count(kernel[:head], "\n"), name, i[1], kernel[head:])
+		}
+		line += strings.Count(kernel, "\n")
+		fmt.Fprintf(&b, "\n#line %d %q\n", line, name)
+		s = s[end:]
+	}
+}
+
+// closing returns the index after the brace that closes the first one from i on.
+func closing(s string, i int) int {
+	depth := 0
+	for ; i < len(s); i++ {
+		switch s[i] {
+		case '{':
+			depth++
+		case '}':
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		}
+	}
+	return -1
+}

@@ -1,0 +1,295 @@
+package kernels_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/internal/quant"
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/kernels"
+)
+
+// weightTypes are the types that the kernels decode, with the offsets of the halves in
+// a block that scale the rest.
+var weightTypes = []struct {
+	dtype  ir.DType
+	scales []int
+}{
+	{ir.F32, nil}, {ir.F16, nil}, {ir.BF16, nil},
+	{ir.Q8_0, []int{0}}, {ir.Q4_0, []int{0}}, {ir.Q4_1, []int{0, 2}}, {ir.Q5_0, []int{0}}, {ir.Q5_1, []int{0, 2}},
+	{ir.Q2_K, []int{80, 82}}, {ir.Q3_K, []int{108}}, {ir.Q4_K, []int{0, 2}}, {ir.Q5_K, []int{0, 2}}, {ir.Q6_K, []int{208}},
+}
+
+// weight is a stored matrix and the values it stands for.
+type weight struct {
+	dtype  ir.DType
+	bytes  tensor
+	values []float64 // [rows, width]
+	rows   int
+}
+
+// newWeight returns random rows. Blocks are random bits but for their scales, so that
+// every code and every packed field occurs.
+func newWeight(t *testing.T, rng *rand.Rand, dtype ir.DType, rows, width int) weight {
+	t.Helper()
+	n := rows * width
+	require.Zero(t, width%dtype.BlockElems())
+	raw := make([]byte, dtype.Bytes(int64(n)))
+	floats := make([]float32, n)
+	if dtype.IsFloat() {
+		for i := range floats {
+			floats[i] = float32(rng.NormFloat64())
+		}
+		require.NoError(t, quant.Quantise(raw, floats, dtype))
+	} else {
+		for i := range raw {
+			raw[i] = byte(rng.Uint32())
+		}
+		for block := 0; block < len(raw); block += dtype.BlockBytes() {
+			for _, w := range weightTypes {
+				if w.dtype != dtype {
+					continue
+				}
+				for _, at := range w.scales {
+					scale := quant.F32ToF16(float32(0.001 + 0.01*rng.Float64()))
+					binary.LittleEndian.PutUint16(raw[block+at:], scale)
+				}
+			}
+		}
+	}
+	require.NoError(t, quant.Dequantise(floats, raw, dtype))
+	w := weight{dtype, tensor{kernels.Bytes, raw, len(raw)}, make([]float64, n), rows}
+	for i, v := range floats {
+		w.values[i] = float64(v)
+	}
+	return w
+}
+
+// widths returns row lengths that the type allows: the first few in the plain run.
+func widths(dtype ir.DType) []int {
+	switch dtype.BlockElems() {
+	case 1:
+		return few([]int{172}, []int{1, 8, 20, 172, 256, 515, 1024})
+	case 32:
+		return few([]int{288}, []int{32, 64, 288, 1024, 1056})
+	}
+	return few([]int{512}, []int{256, 512, 1280})
+}
+
+func TestEmbed(t *testing.T) {
+	const vocab = 7
+	for _, w := range weightTypes {
+		for _, width := range append(widths(w.dtype), few(nil, []int{2048})...) {
+			t.Run(fmt.Sprintf("%s/%d", w.dtype, width), func(t *testing.T) {
+				table := newWeight(t, newRand(t.Name()), w.dtype, vocab, width)
+				ids := []int32{3, 0, 6, 3, -1, vocab, 5}
+				got := launch{
+					kernel:    "embed",
+					constants: map[uint32]uint32{0: uint32(w.dtype)},
+					buffers:   map[int]tensor{0: ints(ids), 1: table.bytes, 2: result(kernels.Float, len(ids)*width)},
+					params:    kernels.EmbedParams{Tokens: uint32(len(ids)), Width: uint32(width), Vocab: vocab},
+					grid:      [3]int{ceil(width, 1024), len(ids), 1},
+					group:     32,
+				}.run(t)[2]
+				want := make([]float64, len(ids)*width)
+				for i, id := range ids {
+					if id >= 0 && id < vocab {
+						copy(want[i*width:], table.values[int(id)*width:(int(id)+1)*width])
+					}
+				}
+				compare(t, want, got.values(), width, 1e-6)
+			})
+		}
+	}
+}
+
+// linearCase is one product.
+type linearCase struct {
+	tokens, k int
+	rows      []int // of each weight
+	types     []ir.DType
+	residual  bool
+	pair      bool
+	norm      bool
+	xStride   int // 0: dense
+	outStride int
+}
+
+func (c linearCase) String() string {
+	s := fmt.Sprintf("%dx%d→%v%v", c.tokens, c.k, c.rows, c.types)
+	for _, o := range []struct {
+		name string
+		on   bool
+	}{{"residual", c.residual}, {"pair", c.pair}, {"norm", c.norm}, {"strided", c.xStride > 0}} {
+		if o.on {
+			s += "+" + o.name
+		}
+	}
+	return s
+}
+
+func linearCases(vec bool) []linearCase {
+	var out []linearCase
+	tokens := few([]int{1, 3}, []int{1, 2, 5})
+	rows := few([]int{13}, []int{1, 7, 8, 33, 64})
+	if !vec {
+		tokens = few([]int{3, 33}, []int{1, 5, 32, 33, 70})
+		rows = few([]int{33}, []int{1, 31, 32, 65})
+	}
+	for _, w := range weightTypes {
+		for _, k := range widths(w.dtype) {
+			for _, n := range rows {
+				for _, t := range tokens {
+					out = append(out, linearCase{tokens: t, k: k, rows: []int{n}, types: []ir.DType{w.dtype}})
+				}
+			}
+		}
+	}
+	// Weights side by side, of types that differ, with borders inside a simdgroup's
+	// columns; the epilogues; rows apart.
+	mixed := []ir.DType{ir.Q4_0, ir.F16, ir.Q8_0}
+	k := 288
+	for _, rows := range few([][]int{{6, 3, 2}, {8, 8}}, [][]int{{6, 3, 2}, {1, 1, 1}, {8, 8}, {48, 16, 16}, {33, 5, 64}, {2, 40}}) {
+		out = append(out,
+			linearCase{tokens: 2, k: k, rows: rows, types: mixed[:len(rows)]},
+			linearCase{tokens: 2, k: k, rows: rows, types: mixed[:len(rows)], residual: true, xStride: 300, outStride: 131},
+		)
+	}
+	for _, n := range few([]int{10}, []int{1, 8, 10, 37, 64}) {
+		pair := linearCase{tokens: 3, k: k, rows: []int{n, n}, types: []ir.DType{ir.Q8_0, ir.Q4_0}, pair: true}
+		out = append(out, pair)
+		pair.residual, pair.types = true, []ir.DType{ir.F32, ir.BF16}
+		out = append(out, pair)
+	}
+	if vec {
+		base := len(out)
+		for _, i := range []int{0, 3, base - 1, base - 4, base - 5} {
+			c := out[i]
+			c.norm = true
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func TestLinearVec(t *testing.T) { testLinear(t, "linear_vec") }
+
+func TestLinearMat(t *testing.T) { testLinear(t, "linear_mat") }
+
+func testLinear(t *testing.T, family string) {
+	vec := family == "linear_vec"
+	instances(t, family, func(t *testing.T, name string, types []kernels.Element) {
+		for _, c := range linearCases(vec) {
+			t.Run(c.String(), func(t *testing.T) { c.check(t, name, types, vec) })
+		}
+	})
+}
+
+func (c linearCase) check(t *testing.T, name string, types []kernels.Element, vec bool) {
+	rng := newRand(t.Name())
+	columns := 0
+	for _, n := range c.rows {
+		columns += n
+	}
+	if c.pair {
+		columns = c.rows[0]
+	}
+	xStride, outStride := max(c.xStride, c.k), max(c.outStride, columns)
+	const eps = 1e-5
+
+	x := random(rng, types[0], c.tokens*xStride)
+	l := launch{
+		kernel:    name,
+		constants: map[uint32]uint32{},
+		buffers:   map[int]tensor{0: x, 4: result(types[1], c.tokens*outStride)},
+		grid:      [3]int{ceil(columns, 32), ceil(c.tokens, 32), 1},
+		group:     128,
+	}
+	if vec {
+		l.grid, l.group = [3]int{ceil(columns, 8), c.tokens, 1}, 64
+	}
+	params := kernels.LinearParams{Tokens: uint32(c.tokens), K: uint32(c.k), XStride: uint32(xStride), OutStride: uint32(outStride), Eps: eps}
+	weights := make([]weight, len(c.rows))
+	for i := range c.rows {
+		weights[i] = newWeight(t, rng, c.types[i], c.rows[i], c.k)
+		l.buffers[1+i] = weights[i].bytes
+		l.constants[uint32(i)] = uint32(c.types[i])
+		*[]*uint32{&params.N0, &params.N1, &params.N2}[i] = uint32(c.rows[i])
+	}
+	l.params = params
+	var residual, gain tensor
+	if c.residual {
+		residual = random(rng, kernels.Float, c.tokens*outStride)
+		l.buffers[6], l.constants[3] = residual, 1
+	}
+	if c.pair {
+		l.constants[4] = 1
+	}
+	if c.norm {
+		gain = random(rng, kernels.Float, c.k)
+		l.buffers[7], l.constants[5] = gain, 1
+	}
+	got := l.run(t)[4]
+
+	var want []product
+	dense := tensor{element: types[1]}
+	for token := range c.tokens {
+		row := make([]float64, c.k)
+		squares := 0.0
+		for i := range row {
+			row[i] = x.at(token*xStride + i)
+			squares += row[i] * row[i]
+		}
+		if c.norm {
+			s := 1 / math.Sqrt(squares/float64(c.k)+eps)
+			for i := range row {
+				row[i] *= s * gain.at(i)
+			}
+		}
+		var products []product
+		for _, w := range weights {
+			for n := range w.rows {
+				products = append(products, multiply(w.values[n*c.k:][:c.k], row))
+			}
+		}
+		for n := range columns {
+			v := products[n]
+			if c.pair {
+				v = gate(v, products[c.rows[0]+n])
+			}
+			if c.residual {
+				v.value += residual.at(token*outStride + n)
+				v.scale = max(v.scale, math.Abs(v.value))
+			}
+			want = append(want, v)
+		}
+		for n := columns; n < outStride; n++ {
+			require.True(t, math.IsNaN(got.at(token*outStride+n)), "written between rows")
+		}
+		written := got.bytes[token*outStride*types[1].Size():]
+		dense.bytes = append(dense.bytes, written[:columns*types[1].Size()]...)
+		dense.length += columns
+	}
+	compareProducts(t, want, dense, types)
+}
+
+func multiply(w, x []float64) product {
+	var p product
+	for i := range w {
+		p.value += w[i] * x[i]
+		p.scale += w[i] * w[i] * x[i] * x[i]
+	}
+	p.scale = max(math.Sqrt(p.scale), math.Abs(p.value))
+	return p
+}
+
+// gate is silu(a)·b; the slope of silu is below 1.1.
+func gate(a, b product) product {
+	s := silu(a.value)
+	return product{s * b.value, 1.1*a.scale*math.Abs(b.value) + math.Abs(s)*b.scale}
+}

@@ -1,0 +1,247 @@
+package kernels_test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/kernels"
+)
+
+func TestCacheWrite(t *testing.T) {
+	instances(t, "cache_write", func(t *testing.T, name string, types []kernels.Element) {
+		const kvHeads, head = 3, 40
+		rng := newRand(t.Name())
+		p := batch{lens: []int{3, 2}, contexts: []int{5, 9}, block: 4}.page(rng)
+		p.slots[2] = -1
+		tokens, kStride, vStride := p.tokens(), kvHeads*head+8, kvHeads*head+3
+		k, v := random(rng, types[0], tokens*kStride), random(rng, types[0], tokens*vStride)
+		n := p.blocks * kvHeads * p.block * head
+		got := launch{
+			kernel:  name,
+			buffers: map[int]tensor{0: k, 1: v, 2: ints(p.slots), 3: result(types[1], n), 4: result(types[1], n)},
+			params: kernels.CacheWriteParams{Tokens: uint32(tokens), KvHeads: kvHeads, Head: head, Block: uint32(p.block),
+				KStride: uint32(kStride), VStride: uint32(vStride)},
+			grid:  [3]int{ceil(kvHeads*head, 64), tokens, 1},
+			group: 64,
+		}.run(t)
+		for index, in := range map[int]struct {
+			x      tensor
+			stride int
+		}{3: {k, kStride}, 4: {v, vStride}} {
+			want := filled(types[1], n, func(int) float64 { return math.NaN() })
+			for token, slot := range p.slots {
+				for e := 0; slot >= 0 && e < kvHeads*head; e++ {
+					want.put(p.element(int(slot), e/head, kvHeads, head, e%head), in.x.at(token*in.stride+e))
+				}
+			}
+			compare(t, want.values(), got[index].values(), n, 0)
+		}
+	})
+}
+
+func TestCacheRead(t *testing.T) {
+	instances(t, "cache_read", func(t *testing.T, name string, types []kernels.Element) {
+		const kvHeads, head, context = 2, 40, 11
+		rng := newRand(t.Name())
+		p := batch{lens: []int{1, 1, 0}, contexts: []int{5, 9, 0}, block: 4}.page(rng)
+		cache := p.cache(rng, types[0], kvHeads, head)
+		n := len(p.lens) * context * kvHeads * head
+		got := launch{
+			kernel:  name,
+			buffers: map[int]tensor{0: cache, 1: ints(p.contextLens), 2: ints(p.table), 3: result(kernels.Float, n)},
+			params: kernels.CacheReadParams{Seqs: uint32(len(p.lens)), Context: context, KvHeads: kvHeads, Head: head,
+				Block: uint32(p.block), TableStride: uint32(p.stride)},
+			grid:  [3]int{ceil(kvHeads*head, 64), len(p.lens) * context, 1},
+			group: 64,
+		}.run(t)[3]
+		want := make([]float64, n)
+		for seq, length := range p.contexts {
+			for j := range length {
+				for e := range kvHeads * head {
+					want[((seq*context+j)*kvHeads)*head+e] = cache.at(p.element(p.slot(seq, j), e/head, kvHeads, head, e%head))
+				}
+			}
+		}
+		compare(t, want, got.values(), n, 0)
+	})
+}
+
+func TestRepeatKV(t *testing.T) {
+	instances(t, "repeat_kv", func(t *testing.T, name string, types []kernels.Element) {
+		for _, c := range []struct{ tokens, kvHeads, head, repeats, groups int }{
+			{3, 1, 8, 8, 1}, // MQA
+			{5, 2, 40, 4, 7},
+			{1, 1, 1, 1, 1},
+			{7, 3, 5, 3, 1}, // fewer threads than elements: they stride
+			{2, 4, 16, 1, 9},
+		} {
+			t.Run(fmt.Sprint(c), func(t *testing.T) {
+				x := random(newRand(t.Name()), types[0], c.tokens*c.kvHeads*c.head)
+				n := x.length * c.repeats
+				got := launch{
+					kernel:  name,
+					buffers: map[int]tensor{0: x, 1: result(types[0], n)},
+					params: kernels.RepeatParams{Tokens: uint32(c.tokens), KvHeads: uint32(c.kvHeads), Head: uint32(c.head),
+						Repeats: uint32(c.repeats)},
+					grid:  [3]int{c.groups, 1, 1},
+					group: 256,
+				}.run(t)[1]
+				heads := c.kvHeads * c.repeats
+				want := make([]float64, n)
+				for i := range want {
+					token, h, d := i/c.head/heads, i/c.head%heads, i%c.head
+					want[i] = x.at((token*c.kvHeads+h/c.repeats)*c.head + d)
+				}
+				compare(t, want, got.values(), n, 0)
+			})
+		}
+	})
+}
+
+func TestTranspose(t *testing.T) {
+	instances(t, "transpose", func(t *testing.T, name string, types []kernels.Element) {
+		for _, c := range []struct{ size, stride [3]uint32 }{
+			{[3]uint32{3, 5, 70}, [3]uint32{70, 210, 1}}, // [5,3,70] with its first axes exchanged
+			{[3]uint32{2, 70, 5}, [3]uint32{350, 1, 70}},
+			{[3]uint32{1, 4, 3}, [3]uint32{0, 8, 1}}, // a slice of rows of 8
+			{[3]uint32{1, 1, 1}, [3]uint32{0, 0, 0}},
+		} {
+			t.Run(fmt.Sprint(c), func(t *testing.T) {
+				x := random(newRand(t.Name()), types[0], 1050)
+				n := int(c.size[0] * c.size[1] * c.size[2])
+				got := launch{
+					kernel:  name,
+					buffers: map[int]tensor{0: x, 1: result(types[0], n)},
+					params:  kernels.TransposeParams{Size: c.size, Stride: c.stride},
+					grid:    [3]int{ceil(int(c.size[2]), 64), int(c.size[1]), int(c.size[0])},
+					group:   64,
+				}.run(t)[1]
+				var want []float64
+				for i := range c.size[0] {
+					for j := range c.size[1] {
+						for k := range c.size[2] {
+							want = append(want, x.at(int(i*c.stride[0]+j*c.stride[1]+k*c.stride[2])))
+						}
+					}
+				}
+				compare(t, want, got.values(), n, 0)
+			})
+		}
+	})
+}
+
+func TestMatmul(t *testing.T) {
+	instances(t, "matmul", func(t *testing.T, name string, types []kernels.Element) {
+		for _, c := range few([][4]int{{2, 3, 33, 40}, {1, 35, 5, 70}},
+			[][4]int{{1, 1, 1, 1}, {2, 3, 33, 40}, {1, 35, 5, 70}, {3, 32, 64, 32}, {2, 7, 300, 8}, {2, 65, 33, 257}}) {
+			for transposed := range uint32(2) {
+				t.Run(fmt.Sprint(c, transposed), func(t *testing.T) {
+					batch, m, n, k := c[0], c[1], c[2], c[3]
+					rng := newRand(t.Name())
+					a, b := random(rng, types[0], batch*m*k), random(rng, types[0], batch*n*k)
+					got := launch{
+						kernel:    name,
+						constants: map[uint32]uint32{0: transposed},
+						buffers:   map[int]tensor{0: a, 1: b, 2: result(types[0], batch*m*n)},
+						params:    kernels.MatmulParams{Batch: uint32(batch), M: uint32(m), N: uint32(n), K: uint32(k)},
+						grid:      [3]int{ceil(n, 32), ceil(m, 32), batch},
+						group:     128,
+					}.run(t)[2]
+					want := make([]float64, batch*m*n)
+					for i := range want {
+						z, row, column := i/n/m, i/n%m, i%n
+						for j := range k {
+							at := (z*k+j)*n + column
+							if transposed == 1 {
+								at = (z*n+column)*k + j
+							}
+							want[i] += a.at((z*m+row)*k+j) * b.at(at)
+						}
+					}
+					compare(t, want, got.values(), m*n, worst(types...))
+				})
+			}
+		}
+	})
+}
+
+func TestMask(t *testing.T) {
+	instances(t, "mask", func(t *testing.T, name string, types []kernels.Element) {
+		const heads, context = 2, 13
+		rng := newRand(t.Name())
+		p := batch{lens: []int{3, 0, 2}, contexts: []int{7, 4, 2}, block: 4}.page(rng)
+		p.contextLens[0] = 6 // the last token's own key is past it
+		columns := len(p.lens) * context
+		x := random(rng, types[0], heads*p.tokens()*columns)
+		got := launch{
+			kernel: name,
+			buffers: map[int]tensor{0: x, 1: ints(p.positions), 2: ints(p.cu), 3: ints(p.contextLens),
+				4: result(types[0], x.length)},
+			params: kernels.MaskParams{Heads: heads, Tokens: uint32(p.tokens()), Seqs: uint32(len(p.lens)), Context: context},
+			grid:   [3]int{ceil(columns, 64), p.tokens(), heads},
+			group:  64,
+		}.run(t)[4]
+		kept := 0
+		for i, v := range got.values() {
+			token, seq, key := i/columns%p.tokens(), int32(i%columns/context), int32(i%context)
+			want := math.Inf(-1)
+			if p.cu[seq] <= int32(token) && int32(token) < p.cu[seq+1] && key <= p.positions[token] && key < p.contextLens[seq] {
+				want = x.at(i)
+				kept++
+			}
+			require.Equal(t, want, v, "%d", i)
+		}
+		require.Equal(t, heads*(5+6+6+1+2), kept)
+	})
+}
+
+func TestSoftmax(t *testing.T) {
+	instances(t, "softmax", func(t *testing.T, name string, types []kernels.Element) {
+		for _, width := range few([]int{5, 700}, []int{1, 5, 31, 256, 257, 700, 5000}) {
+			t.Run(fmt.Sprint(width), func(t *testing.T) {
+				const rows = 4
+				rng := newRand(t.Name())
+				stride := width + 3
+				x := random(rng, types[0], rows*stride)
+				for i := range width {
+					x.put(stride+i, 20*rng.NormFloat64()) // a peaked row
+					x.put(2*stride+i, math.Inf(-1))       // an empty row
+					if i%3 > 0 {
+						x.put(3*stride+i, math.Inf(-1))
+					}
+				}
+				got := launch{
+					kernel:  name,
+					buffers: map[int]tensor{0: x, 1: result(types[0], rows*width)},
+					params:  kernels.ElementParams{Rows: rows, Width: uint32(width), AStride: uint32(stride)},
+					grid:    [3]int{rows, 1, 1},
+					group:   256,
+				}.run(t)[1]
+				var want []float64
+				for r := range rows {
+					row := x.values()[r*stride:][:width]
+					highest, total := math.Inf(-1), 0.0
+					for _, v := range row {
+						highest = max(highest, v)
+					}
+					for i, v := range row {
+						if row[i] = math.Exp(v - highest); math.IsInf(highest, -1) {
+							row[i] = 0
+						}
+						total += row[i]
+					}
+					for i := range row {
+						if total > 0 {
+							row[i] /= total
+						}
+					}
+					want = append(want, row...)
+				}
+				compare(t, want, got.values(), width, worst(types...))
+			})
+		}
+	})
+}
