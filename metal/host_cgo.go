@@ -49,6 +49,8 @@ import (
 	"math"
 	"runtime"
 	"unsafe"
+
+	"github.com/smelt-ml/smelt/kernels/emulated"
 )
 
 // The tables of Go and of C are the same bytes.
@@ -71,7 +73,9 @@ var (
 	_ [unsafe.Sizeof(kernelCount{}) - C.sizeof_smelt_kernel_count]struct{}
 )
 
-func standardSuppliers() (emulator, native unsafe.Pointer) { return nil, nil }
+func standardSuppliers() (emulator, simd unsafe.Pointer) {
+	return emulated.Provider(), nil
+}
 
 // provided is a device of a provider.
 type provided struct {
@@ -79,14 +83,14 @@ type provided struct {
 	device *C.smelt_device
 }
 
-func newHostDriver(native bool, opts Options, from suppliers) (driver, error) {
+func newHostDriver(useNative bool, opts Options, from suppliers) (driver, error) {
 	emulator, simd := from()
 	if emulator == nil {
 		return nil, fmt.Errorf("%w: the emulated kernels are not part of it", ErrUnavailable)
 	}
 	o := C.smelt_device_options{
 		threads:    C.uint32_t(opts.Threads),
-		use_native: C.uint32_t(flag(native)),
+		use_native: C.uint32_t(flag(useNative)),
 		shuffle:    C.uint32_t(flag(opts.ShuffleDispatches)),
 		emulation:  C.smelt_emulation{order: C.uint32_t(opts.Order), seed: C.uint32_t(opts.Seed), poison: C.uint32_t(flag(opts.Poison))},
 		emulator:   (*C.smelt_emulator)(emulator),

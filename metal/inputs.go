@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/lower"
 )
 
 // check looks at the values of one input before a step: kernels address the cache
@@ -18,11 +18,11 @@ type check struct {
 }
 
 var inputChecks = []check{
-	{input: ir.Slots, run: checkSlots},
-	{input: ir.CuSeqlens, run: checkCuSeqlens},
-	{input: ir.ContextLens, run: checkContextLens},
-	{input: ir.BlockTable, run: checkBlockTable},
-	{input: ir.LogitRows, run: checkLogitRows},
+	{input: lower.Slots, run: checkSlots},
+	{input: lower.CuSeqlens, run: checkCuSeqlens},
+	{input: lower.ContextLens, run: checkContextLens},
+	{input: lower.BlockTable, run: checkBlockTable},
+	{input: lower.LogitRows, run: checkLogitRows},
 }
 
 // inputChecks returns the checks that apply to the Plan, for a session.
@@ -46,7 +46,7 @@ func (p *Program) inputChecks(blocks int) []check {
 
 func checkSlots(c check, step *Step) error {
 	end := int64(c.blocks) * int64(c.block)
-	for t, slot := range step.Inputs[ir.Slots] {
+	for t, slot := range step.Inputs[lower.Slots] {
 		if int64(slot) >= end {
 			return fmt.Errorf("token %d goes to slot %d of %d", t, slot, end)
 		}
@@ -55,24 +55,24 @@ func checkSlots(c check, step *Step) error {
 }
 
 func checkCuSeqlens(_ check, step *Step) error {
-	sums := step.Inputs[ir.CuSeqlens]
+	sums := step.Inputs[lower.CuSeqlens]
 	for b, n := range sums {
 		if b == 0 && n != 0 || b > 0 && n < sums[b-1] {
 			return fmt.Errorf("%d at %d: a running sum from 0 on is needed", n, b)
 		}
 	}
-	if last := sums[len(sums)-1]; int64(last) != step.Sizes[ir.T] {
-		return fmt.Errorf("it ends with %d, of %d tokens", last, step.Sizes[ir.T])
+	if last := sums[len(sums)-1]; int64(last) != step.Sizes[lower.T] {
+		return fmt.Errorf("it ends with %d, of %d tokens", last, step.Sizes[lower.T])
 	}
 	return nil
 }
 
 func checkContextLens(c check, step *Step) error {
-	slots := step.Sizes[ir.NB] * int64(c.block)
-	_, paged := step.Inputs[ir.BlockTable]
-	for b, n := range step.Inputs[ir.ContextLens] {
-		if n < 0 || int64(n) > step.Sizes[ir.Smax] || paged && c.block > 0 && int64(n) > slots {
-			return fmt.Errorf("sequence %d has %d keys; Smax is %d, and its %d blocks hold %d", b, n, step.Sizes[ir.Smax], step.Sizes[ir.NB], slots)
+	slots := step.Sizes[lower.NB] * int64(c.block)
+	_, paged := step.Inputs[lower.BlockTable]
+	for b, n := range step.Inputs[lower.ContextLens] {
+		if n < 0 || int64(n) > step.Sizes[lower.Smax] || paged && c.block > 0 && int64(n) > slots {
+			return fmt.Errorf("sequence %d has %d keys; Smax is %d, and its %d blocks hold %d", b, n, step.Sizes[lower.Smax], step.Sizes[lower.NB], slots)
 		}
 	}
 	return nil
@@ -81,11 +81,11 @@ func checkContextLens(c check, step *Step) error {
 // checkBlockTable looks at the entries that context_lens says are in use; the
 // others may hold anything.
 func checkBlockTable(c check, step *Step) error {
-	table, lens, perTable := step.Inputs[ir.BlockTable], step.Inputs[ir.ContextLens], int(step.Sizes[ir.NB])
+	table, lens, perTable := step.Inputs[lower.BlockTable], step.Inputs[lower.ContextLens], int(step.Sizes[lower.NB])
 	if c.block == 0 {
 		return nil // nothing is read through it
 	}
-	if int64(len(lens)) != step.Sizes[ir.B] {
+	if int64(len(lens)) != step.Sizes[lower.B] {
 		return errors.New("it needs context_lens beside it")
 	}
 	for b, n := range lens {
@@ -99,9 +99,9 @@ func checkBlockTable(c check, step *Step) error {
 }
 
 func checkLogitRows(_ check, step *Step) error {
-	for i, row := range step.Inputs[ir.LogitRows] {
-		if row < 0 || int64(row) >= step.Sizes[ir.T] {
-			return fmt.Errorf("row %d is token %d of %d", i, row, step.Sizes[ir.T])
+	for i, row := range step.Inputs[lower.LogitRows] {
+		if row < 0 || int64(row) >= step.Sizes[lower.T] {
+			return fmt.Errorf("row %d is token %d of %d", i, row, step.Sizes[lower.T])
 		}
 	}
 	return nil

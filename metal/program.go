@@ -5,13 +5,12 @@ import (
 	"fmt"
 	"runtime"
 
-	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/lower"
 )
 
 // Tensors gives the bytes and the stored type of a tensor of the model file. The
 // bytes must stay readable and unchanged until [Program.Close].
-type Tensors func(name string) (data []byte, dtype ir.DType, err error)
+type Tensors func(name string) (data []byte, dtype lower.DType, err error)
 
 // Program is a Plan on a device, with its weights.
 type Program struct {
@@ -73,7 +72,7 @@ func (d *Device) load(plan *lower.Plan, tensors Tensors) (*Program, error) {
 // weight is a tensor as the file holds it.
 type weight struct {
 	data  []byte
-	dtype ir.DType
+	dtype lower.DType
 	copy  bool // because the Plan wants another type, or the address does not suit it
 }
 
@@ -127,11 +126,8 @@ func find(b *lower.Buffer, tensors Tensors) (weight, error) {
 	if err != nil {
 		return weight{}, fmt.Errorf("tensor %q: %w", b.Name, err)
 	}
-	if dtype == ir.Invalid || dtype > ir.Q6_K {
-		return weight{}, fmt.Errorf("tensor %q has the unknown type %d", b.Name, dtype)
-	}
 	converted := dtype != b.DType
-	if converted && !(b.DType == ir.F32 && dtype.IsFloat()) {
+	if converted && !(b.DType == lower.F32 && dtype.IsFloat()) {
 		return weight{}, fmt.Errorf("tensor %q is %s, and the Plan reads %s", b.Name, dtype, b.DType)
 	}
 	want, _ := b.Bytes.IsConst()

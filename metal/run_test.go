@@ -172,7 +172,7 @@ func TestBuffers(t *testing.T) {
 	for name, change := range map[string]func(*[]byte, *ir.DType){
 		`tensor "odd" is f16, and the Plan reads`: func(_ *[]byte, t *ir.DType) { *t = ir.F16 },
 		`tensor "odd" has 15 bytes`:               func(b *[]byte, _ *ir.DType) { *b = (*b)[:15] },
-		`unknown type 77`:                         func(_ *[]byte, t *ir.DType) { *t = 77 },
+		`tensor "odd" is dtype(77), and the Plan`: func(_ *[]byte, t *ir.DType) { *t = 77 },
 	} {
 		bad := file["odd"]
 		change(&bad.data, &bad.dtype)

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"unsafe"
 
-	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/lower"
 )
 
@@ -213,12 +212,12 @@ func (s *Session) prepare(step *Step) error {
 		return fmt.Errorf("phase %d of %d", step.Phase, len(plan.Phases))
 	}
 	ph := &plan.Phases[step.Phase]
-	if t := step.Sizes[ir.T]; !ph.Takes(t) {
+	if t := step.Sizes[lower.T]; !ph.Takes(t) {
 		return fmt.Errorf("%d tokens; %s takes %d to %d", t, ph.Name, ph.MinT, ph.MaxT)
 	}
 	for i, n := range step.Sizes {
 		if n < 0 || n > ph.Bounds[i] {
-			return fmt.Errorf("%s = %d; %s takes up to %d", ir.Sym(i), n, ph.Name, ph.Bounds[i])
+			return fmt.Errorf("%s = %d; %s takes up to %d", lower.SymName(i), n, ph.Name, ph.Bounds[i])
 		}
 	}
 	slot := s.steps % ringSlots
@@ -237,7 +236,7 @@ func (s *Session) prepare(step *Step) error {
 			copy(view[int32](s.bytes[i][uint64(slot)*s.strides[i]:], len(values)), values)
 		case lower.Output:
 			to, ok := step.Outputs[b.Name]
-			if n := b.Bytes.Eval(&step.Sizes); ok && (b.DType != ir.F32 || int64(len(to))*4 != n) {
+			if n := b.Bytes.Eval(&step.Sizes); ok && (b.DType != lower.F32 || int64(len(to))*4 != n) {
 				return fmt.Errorf("output %q is %d bytes of %s, for %d floats", b.Name, n, b.DType, len(to))
 			}
 		}
@@ -317,7 +316,7 @@ func (s *Session) Output(name string) ([]float32, error) {
 		if b.Kind != lower.Output || b.Name != name {
 			continue
 		}
-		if s.produced == (lower.Sizes{}) || b.DType != ir.F32 {
+		if s.produced == (lower.Sizes{}) || b.DType != lower.F32 {
 			return nil, fmt.Errorf("metal: output %q of %s: no step has given it floats", name, b.DType)
 		}
 		return view[float32](s.bytes[i], int(b.Bytes.Eval(&s.produced)/4)), nil

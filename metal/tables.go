@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/lower"
 )
 
@@ -244,4 +243,4 @@ func boundedBy(e lower.Expr, bounds *lower.Sizes) error {
 }
 
 // The symbols must fit, and Sizes must start like sizes of device.h.
-var _ [symbols - ir.NumSyms]struct{}
+var _ [symbols - lower.NumSyms]struct{}

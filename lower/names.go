@@ -1,0 +1,37 @@
+package lower
+
+import "github.com/smelt-ml/smelt/ir"
+
+// What package ir names and a Plan holds, for devices, which know Plans and not
+// graphs.
+type DType = ir.DType
+
+// Element types that a device tells apart.
+const (
+	F32  = ir.F32
+	F16  = ir.F16
+	BF16 = ir.BF16
+	I32  = ir.I32
+)
+
+// The symbols of Sizes.
+const (
+	T       = ir.T
+	B       = ir.B
+	R       = ir.R
+	NB      = ir.NB
+	Smax    = ir.Smax
+	NumSyms = ir.NumSyms
+)
+
+// The inputs of a step whose values name places in the cache or among the tokens.
+const (
+	Slots       = ir.Slots
+	CuSeqlens   = ir.CuSeqlens
+	ContextLens = ir.ContextLens
+	BlockTable  = ir.BlockTable
+	LogitRows   = ir.LogitRows
+)
+
+// SymName returns the name of symbol i of Sizes.
+func SymName(i int) string { return ir.Sym(i).String() }
