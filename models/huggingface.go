@@ -63,6 +63,8 @@ func configFromHF(h *hf.Config) (c Config, family *Family, err error) {
 		return c, nil, configError("attention_bias is true")
 	case h.MLPBias:
 		return c, nil, configError("mlp_bias is true")
+	case h.PartialRotaryFactor != 1:
+		return c, nil, configError("partial_rotary_factor is %g", h.PartialRotaryFactor)
 	case h.UseSlidingWindow:
 		return c, nil, configError("attention has a sliding_window of %d", h.SlidingWindow)
 	}

@@ -57,6 +57,7 @@ type Config struct {
 	MaxPositionEmbeddings int
 	RMSNormEps            float64
 	RopeTheta             float64
+	PartialRotaryFactor   float64      // the part of a head that rotates; 1 where the file has none
 	RopeScaling           *RopeScaling // nil where positions are not scaled
 	TieWordEmbeddings     bool
 	AttentionBias         bool

@@ -23,14 +23,14 @@ func TestTrainedModels(t *testing.T) {
 		"tiny-llama": {
 			Architectures: []string{"LlamaForCausalLM"}, ModelType: "llama", HiddenSize: 256, NumHiddenLayers: 3,
 			NumAttentionHeads: 8, NumKeyValueHeads: 2, HeadDim: 32, IntermediateSize: 768, VocabSize: 512,
-			MaxPositionEmbeddings: 512, RMSNormEps: 1e-5, RopeTheta: 10000, HiddenAct: "silu", TorchDType: "bfloat16",
+			MaxPositionEmbeddings: 512, RMSNormEps: 1e-5, RopeTheta: 10000, PartialRotaryFactor: 1, HiddenAct: "silu", TorchDType: "bfloat16",
 			BOSTokenIDs: []int{1}, EOSTokenIDs: []int{2},
 			Generation: Generation{BOSTokenIDs: []int{1}, EOSTokenIDs: []int{2}},
 		},
 		"tiny-qwen3": {
 			Architectures: []string{"Qwen3ForCausalLM"}, ModelType: "qwen3", HiddenSize: 256, NumHiddenLayers: 4,
 			NumAttentionHeads: 4, NumKeyValueHeads: 2, HeadDim: 64, IntermediateSize: 768, VocabSize: 1024,
-			MaxPositionEmbeddings: 512, RMSNormEps: 1e-6, RopeTheta: 1e6, HiddenAct: "silu", TorchDType: "bfloat16",
+			MaxPositionEmbeddings: 512, RMSNormEps: 1e-6, RopeTheta: 1e6, PartialRotaryFactor: 1, HiddenAct: "silu", TorchDType: "bfloat16",
 			TieWordEmbeddings: true, BOSTokenIDs: []int{1021}, EOSTokenIDs: []int{1023},
 			Generation: Generation{BOSTokenIDs: []int{1021}, EOSTokenIDs: []int{1023, 1021}, PadTokenIDs: []int{1021}},
 		},
@@ -49,7 +49,7 @@ func TestDefaults(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, &Config{
 		ModelType: "llama", HiddenSize: 64, NumHiddenLayers: 2, NumAttentionHeads: 8, NumKeyValueHeads: 8, HeadDim: 8,
-		IntermediateSize: 172, VocabSize: 512, MaxPositionEmbeddings: 2048, RMSNormEps: 1e-6, RopeTheta: 10000, HiddenAct: "silu",
+		IntermediateSize: 172, VocabSize: 512, MaxPositionEmbeddings: 2048, RMSNormEps: 1e-6, RopeTheta: 10000, PartialRotaryFactor: 1, HiddenAct: "silu",
 	}, c)
 	c, err = ParseConfig([]byte(strings.Replace(string(minimal("")), "llama", "qwen3", 1)), "config.json")
 	require.NoError(t, err)

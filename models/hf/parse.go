@@ -131,6 +131,7 @@ func ParseConfig(text []byte, name string) (*Config, error) {
 		MaxPositionEmbeddings: f.size("max_position_embeddings", 2048),
 		RMSNormEps:            f.number("rms_norm_eps", 1e-6),
 		RopeTheta:             f.number("rope_theta", 10000),
+		PartialRotaryFactor:   f.number("partial_rotary_factor", 1),
 		TieWordEmbeddings:     f.flag("tie_word_embeddings"),
 		AttentionBias:         f.flag("attention_bias"),
 		MLPBias:               f.flag("mlp_bias"),
@@ -227,6 +228,7 @@ func (c *Config) rope(f *fields) {
 	}
 	if name == current {
 		c.RopeTheta = inner.number("rope_theta", c.RopeTheta)
+		c.PartialRotaryFactor = inner.number("partial_rotary_factor", c.PartialRotaryFactor)
 		delete(r.Numbers, "rope_theta")
 	}
 	if inner.err != nil {

@@ -1,0 +1,171 @@
+package models_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/internal/golden"
+	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/models"
+)
+
+// TestSourceGraphs keeps the graph of one layer of each family.
+func TestSourceGraphs(t *testing.T) {
+	for _, family := range models.Families() {
+		f, err := synthetic(t, small(family.Name), "f16").Build(ir.Options{})
+		require.NoError(t, err)
+		golden.Check(t, "testdata/"+family.Name+".golden", f.String())
+		parsed, err := ir.Parse(f.String())
+		require.NoError(t, err)
+		require.Equal(t, f, parsed)
+	}
+}
+
+// parameters are what the models' publishers count.
+var parameters = map[string]int64{
+	"qwen3-0.6b":     596_049_920,
+	"qwen3-1.7b":     1_720_574_976,
+	"qwen3-4b":       4_022_468_096,
+	"qwen3-8b":       8_190_735_360,
+	"qwen3-14b":      14_768_307_200,
+	"qwen3-32b":      32_762_123_264,
+	"llama3.2-1b":    1_235_814_400,
+	"llama3.2-3b":    3_212_749_824,
+	"llama3.1-8b":    8_030_261_248,
+	"llama2-7b":      6_738_415_616,
+	"tinyllama-1.1b": 1_100_048_384,
+}
+
+func TestArch(t *testing.T) {
+	require.Len(t, models.Archs(), len(parameters))
+	for _, name := range models.Archs() {
+		m, err := models.Arch(strings.ToUpper(name), "F16")
+		require.NoError(t, err)
+		require.Equal(t, "arch:"+name, m.Path)
+		var count int64
+		for _, w := range m.Tensors() {
+			if w.Name != "rope_freqs.weight" {
+				count += w.Elements()
+			}
+			require.Equal(t, len(w.Shape) == 1, w.DType == ir.F32, w.Name)
+		}
+		require.Equal(t, parameters[name], count, name)
+		f, err := m.Build(ir.Options{})
+		require.NoError(t, err)
+		require.Equal(t, m.Config.Layers, f.Layers())
+		require.Equal(t, 2*m.Config.Layers, f.OpCounts()[ir.OpRepeatKV])
+		_, err = m.Tokenizer()
+		require.ErrorIs(t, err, models.ErrNoTokenizer)
+		require.NoError(t, m.Close())
+	}
+	_, err := models.Arch("gpt-5", "f16")
+	require.ErrorContains(t, err, `no shape is called "gpt-5"; known are qwen3-0.6b, `)
+	_, err = models.Arch("qwen3-0.6b", "q9")
+	require.ErrorContains(t, err, `no weight type is called "q9"; known are bf16, f16, `)
+	_, err = models.Synthetic(models.Config{Family: "mamba"}, "f16")
+	require.ErrorIs(t, err, models.ErrConfig)
+	_, err = models.Synthetic(models.Config{Family: "llama"}, "f16")
+	require.ErrorContains(t, err, "the vocabulary size is 0")
+}
+
+// TestLlama3Factors compares with the published formula, which works on inverse
+// frequencies.
+func TestLlama3Factors(t *testing.T) {
+	for name, factor := range map[string]float64{"llama3.1-8b": 8, "llama3.2-1b": 32} {
+		m, err := models.Arch(name, "f16")
+		require.NoError(t, err)
+		w, ok := m.Tensor("rope_freqs.weight")
+		require.True(t, ok)
+		require.Equal(t, []int{m.Config.Head / 2}, w.Shape)
+		mixed := 0
+		for i := range w.Shape[0] {
+			got := float64(math.Float32frombits(binary.LittleEndian.Uint32(w.Data[4*i:])))
+			inverse := 1 / math.Pow(500000, float64(2*i)/float64(m.Config.Head))
+			wavelength, stretched := 2*math.Pi/inverse, inverse
+			switch {
+			case wavelength > 8192/1.0:
+				stretched = inverse / factor
+			case wavelength >= 8192/4.0:
+				smooth := (8192/wavelength - 1) / (4 - 1)
+				stretched = (1-smooth)*inverse/factor + smooth*inverse
+				mixed++
+			}
+			require.InEpsilon(t, inverse/stretched, got, 1e-6, "pair %d", i)
+		}
+		require.Positive(t, mixed)
+	}
+}
+
+// TestMixtures compares with files that llama.cpp's quantiser made.
+func TestMixtures(t *testing.T) {
+	for _, model := range []string{"tiny-llama", "tiny-qwen3"} {
+		for _, typ := range []string{"F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M", "Q2_K"} {
+			file := open(t, testfiles.Model(t, fmt.Sprintf("%s/gguf/%s-%s.gguf", model, model, typ)))
+			shape := synthetic(t, file.Config, typ)
+			require.Len(t, shape.Tensors(), len(file.Tensors()))
+			for _, w := range shape.Tensors() {
+				stored, ok := file.Tensor(w.Name)
+				require.True(t, ok)
+				require.Equal(t, stored.DType, w.DType, "%s %s", file.Path, w.Name)
+				require.Equal(t, stored.Shape, w.Shape)
+			}
+		}
+	}
+}
+
+// TestMixturesOfRealShapes checks what no file at hand shows.
+func TestMixturesOfRealShapes(t *testing.T) {
+	for _, c := range []struct {
+		arch, typ, tensor string
+		want              ir.DType
+	}{
+		{"qwen3-0.6b", "q4_0", "token_embd.weight", ir.Q6_K}, // tied: the table is the head
+		{"qwen3-0.6b", "q4_0", "blk.0.attn_v.weight", ir.Q4_0},
+		{"qwen3-0.6b", "q8_0", "token_embd.weight", ir.Q8_0},
+		{"qwen3-8b", "q4_0", "token_embd.weight", ir.Q4_0},
+		{"qwen3-8b", "q4_0", "output.weight", ir.Q6_K},
+		{"qwen3-8b", "q4_0", "blk.35.attn_q_norm.weight", ir.F32},
+		{"qwen3-8b", "q4_k_m", "blk.3.ffn_down.weight", ir.Q6_K}, // first eighth
+		{"qwen3-8b", "q4_k_m", "blk.4.ffn_down.weight", ir.Q4_K},
+		{"qwen3-8b", "q4_k_m", "blk.6.attn_v.weight", ir.Q6_K}, // a third
+		{"qwen3-8b", "q4_k_m", "blk.31.attn_v.weight", ir.Q6_K},
+		{"qwen3-8b", "q4_k_s", "blk.3.attn_v.weight", ir.Q5_K},
+		{"qwen3-8b", "q4_k_s", "blk.4.attn_v.weight", ir.Q4_K},
+		{"llama3.2-1b", "bf16", "token_embd.weight", ir.BF16},
+		{"llama3.2-1b", "bf16", "rope_freqs.weight", ir.F32},
+		{"llama2-7b", "q6_k", "blk.0.ffn_down.weight", ir.Q6_K},
+	} {
+		m, err := models.Arch(c.arch, c.typ)
+		require.NoError(t, err)
+		w, ok := m.Tensor(c.tensor)
+		require.True(t, ok)
+		require.Equal(t, c.want, w.DType, "%+v", c)
+	}
+	narrow := small("llama") // rows of 32, 48 and 64
+	for typ, want := range map[string]ir.DType{"q4_k_m": ir.Q5_0, "q6_k": ir.Q8_0, "q4_0": ir.Q4_0} {
+		w, _ := synthetic(t, narrow, typ).Tensor("blk.0.attn_q.weight")
+		require.Equal(t, want, w.DType, typ)
+		w, _ = synthetic(t, narrow, typ).Tensor("blk.0.attn_output.weight")
+		require.Equal(t, ir.F16, w.DType, "rows of 48 are no whole blocks")
+	}
+	for _, typ := range models.Types() {
+		_, err := models.FileType(typ)
+		require.NoError(t, err)
+	}
+}
+
+func BenchmarkBuild(b *testing.B) {
+	m, err := models.Arch("qwen3-0.6b", "q4_0")
+	require.NoError(b, err)
+	for b.Loop() {
+		if _, err := m.Build(ir.Options{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

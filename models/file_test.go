@@ -1,0 +1,436 @@
+package models_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/internal/ref"
+	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/gguf"
+	"github.com/smelt-ml/smelt/models/safetensors"
+)
+
+// small is a model of one layer whose sizes are all different.
+func small(family string) models.Config {
+	return models.Config{
+		Family: family, Name: "small", Vocab: 96, Width: 32, Layers: 1, Heads: 6, KVHeads: 2, Head: 8, FFN: 64,
+		Context: 128, Eps: 1e-5, Rope: models.Rope{Theta: 1e4},
+	}
+}
+
+// stretched is a scaling under which the four pairs of a head of 8 get factors
+// 1, something in between, and 8 twice.
+func stretched() *models.Llama3Rope {
+	return &models.Llama3Rope{Factor: 8, LowFrequency: 1, HighFrequency: 4, OldContext: 128}
+}
+
+func synthetic(t testing.TB, c models.Config, weightType string) *models.Model {
+	m, err := models.Synthetic(c, weightType)
+	require.NoError(t, err)
+	return m
+}
+
+// randomWeights makes data for a synthetic F32 model.
+func randomWeights(m *models.Model) map[string][]float32 {
+	rng := rand.New(rand.NewPCG(11, 12))
+	weights := make(map[string][]float32)
+	for _, w := range m.Tensors() {
+		data := make([]float32, w.Elements())
+		for i := range data {
+			data[i] = float32(rng.NormFloat64() / 4)
+		}
+		if w.Data != nil { // RoPE factors
+			for i := range data {
+				data[i] = math.Float32frombits(binary.LittleEndian.Uint32(w.Data[4*i:]))
+			}
+		}
+		weights[w.Name] = data
+	}
+	return weights
+}
+
+func writer(data []float32) func(w io.Writer) error {
+	return func(w io.Writer) error { return binary.Write(w, binary.LittleEndian, data) }
+}
+
+func wide(shape []int) []int64 {
+	out := make([]int64, len(shape))
+	for i, d := range shape {
+		out[i] = int64(d)
+	}
+	return out
+}
+
+// file is a GGUF file in the making.
+type file struct {
+	metadata []gguf.KV
+	tensors  []gguf.Source
+}
+
+func fileOf(m *models.Model) *file {
+	f := &file{metadata: m.Config.Metadata()}
+	weights := randomWeights(m)
+	for _, t := range m.Tensors() {
+		f.tensors = append(f.tensors, gguf.Source{Name: t.Name, Type: gguf.TypeF32, Shape: wide(t.Shape), Write: writer(weights[t.Name])})
+	}
+	return f
+}
+
+// set replaces a metadata entry, or adds it.
+func (f *file) set(key string, v gguf.Value) {
+	f.unset(key)
+	f.metadata = append(f.metadata, gguf.KV{Key: key, Value: v})
+}
+
+func (f *file) unset(key string) {
+	f.metadata = slices.DeleteFunc(f.metadata, func(kv gguf.KV) bool { return kv.Key == key })
+}
+
+func (f *file) drop(name string) {
+	f.tensors = slices.DeleteFunc(f.tensors, func(t gguf.Source) bool { return t.Name == name })
+}
+
+// put replaces a tensor, or adds it, with zeros.
+func (f *file) put(name string, typ gguf.TensorType, bytes int, shape ...int64) {
+	f.drop(name)
+	f.tensors = append(f.tensors, gguf.Source{Name: name, Type: typ, Shape: shape, Write: func(w io.Writer) error {
+		_, err := w.Write(make([]byte, bytes))
+		return err
+	}})
+}
+
+func (f *file) write(t testing.TB) string {
+	path := filepath.Join(t.TempDir(), "model.gguf")
+	require.NoError(t, gguf.WriteFile(path, f.metadata, f.tensors))
+	return path
+}
+
+// TestWrittenModels writes shapes with random weights and opens them: the
+// configuration comes back, and the graph is the same.
+func TestWrittenModels(t *testing.T) {
+	for _, edit := range []func(c *models.Config){
+		func(c *models.Config) {},
+		func(c *models.Config) { c.Tied = true },
+		func(c *models.Config) { c.Rope.Linear = 4 },
+		func(c *models.Config) { c.Rope.Rotated = 4 },
+		func(c *models.Config) { c.Rope.Llama3 = stretched() },
+	} {
+		for _, family := range models.Families() {
+			c := small(family.Name)
+			edit(&c)
+			m := synthetic(t, c, "f32")
+			opened := open(t, fileOf(m).write(t))
+			want := m.Config
+			want.Rope.Llama3 = nil // the file has the factors
+			require.Equal(t, want, opened.Config)
+			require.True(t, opened.HasWeights())
+			require.False(t, m.HasWeights())
+			wantGraph, err := m.Build(ir.Options{})
+			require.NoError(t, err)
+			graph, err := opened.Build(ir.Options{})
+			require.NoError(t, err)
+			require.Equal(t, wantGraph.String(), graph.String())
+			_, err = opened.Tokenizer()
+			require.ErrorContains(t, err, opened.Path, "there is no vocabulary in it")
+		}
+	}
+}
+
+// TestMisfits opens a file in which everything is wrong: all of it is reported.
+func TestMisfits(t *testing.T) {
+	f := fileOf(synthetic(t, small("llama"), "f32"))
+	f.drop("blk.0.attn_k.weight")
+	f.drop("output_norm.weight")
+	f.put("blk.0.attn_v.weight", gguf.TypeF32, 4*32*16, 32, 16) // columns and rows swapped
+	f.put("blk.0.attn_q.bias", gguf.TypeF32, 4*48, 48)
+	f.put("blk.1.attn_q.weight", gguf.TypeF32, 4*48*32, 48, 32) // of a layer that there is not
+	f.put("blk.0.ffn_up.weight", gguf.TypeI32, 4*64*32, 64, 32)
+	f.put("blk.0.attn_output.weight", gguf.TensorType(20), 32*64/32*18, 32, 64) // also misshapen
+	f.put("blk.0.attn_rot_embd.weight", gguf.TypeF32, 16, 4)                    // ignorable
+	m := open(t, f.write(t))
+	_, err := m.Build(ir.Options{})
+	var weights *ir.WeightError
+	require.ErrorAs(t, err, &weights)
+	require.Equal(t, []string{"blk.0.attn_k.weight", "output_norm.weight"}, weights.Missing)
+	require.Equal(t, []string{"blk.0.attn_v.weight is [32 16], want [16 32]", "blk.0.attn_output.weight is [32 64], want [32 48]"}, weights.Misshapen)
+	var tensors *models.TensorError
+	require.ErrorAs(t, err, &tensors)
+	require.Equal(t, []string{"blk.0.attn_q.bias", "blk.1.attn_q.weight"}, tensors.Surplus)
+	require.Equal(t, []string{"blk.0.ffn_up.weight is I32", "blk.0.attn_output.weight is IQ4_NL"}, tensors.Unreadable)
+	require.ErrorContains(t, err, m.Path)
+	require.ErrorContains(t, err, "\n  blk.0.attn_q.bias is not part of such a model")
+}
+
+// TestGGUFConfig edits the metadata of a good file.
+func TestGGUFConfig(t *testing.T) {
+	set := func(key string, v gguf.Value) func(f *file) {
+		return func(f *file) { f.set(key, v) }
+	}
+	unset := func(keys ...string) func(f *file) {
+		return func(f *file) {
+			for _, key := range keys {
+				f.unset(key)
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		edit  func(f *file)
+		fails string
+		want  func(c *models.Config) // what changes
+	}{
+		"as it is":            {edit: unset()},
+		"no name":             {edit: unset("general.name"), want: func(c *models.Config) { c.Name = "" }},
+		"vocabulary by table": {edit: unset("llama.vocab_size")},
+		"defaults": {edit: unset("llama.attention.head_count_kv", "llama.attention.key_length", "llama.attention.value_length", "llama.rope.freq_base", "llama.rope.dimension_count"),
+			want: func(c *models.Config) { c.KVHeads, c.Head, c.Rope.Rotated = 6, 5, 5 }, fails: "RoPE of 5 elements of a head of 5"},
+		"theta":              {edit: set("llama.rope.freq_base", gguf.Float32(5e5)), want: func(c *models.Config) { c.Rope.Theta = 5e5 }},
+		"epsilon as written": {edit: set("llama.attention.layer_norm_rms_epsilon", gguf.Float32(1e-6)), want: func(c *models.Config) { c.Eps = 1e-6 }},
+		"factor alone":       {edit: set("llama.rope.scaling.factor", gguf.Float32(4)), want: func(c *models.Config) { c.Rope.Linear = 4 }},
+		"factor of 0":        {edit: set("llama.rope.scaling.factor", gguf.Float32(0))},
+		"old factor":         {edit: set("llama.rope.scale_linear", gguf.Float32(2)), want: func(c *models.Config) { c.Rope.Linear = 2 }},
+		"scaling none": {edit: func(f *file) {
+			f.set("llama.rope.scaling.type", gguf.String("none"))
+			f.set("llama.rope.scaling.factor", gguf.Float32(4))
+		}},
+		"no window": {edit: set("llama.attention.sliding_window", gguf.Uint32(0))},
+
+		"yarn":              {edit: set("llama.rope.scaling.type", gguf.String("yarn")), fails: `RoPE scaling of type "yarn"`},
+		"scaling by number": {edit: set("llama.rope.scaling.type", gguf.Uint32(1)), fails: `"llama.rope.scaling.type" is uint32, not string`},
+		"negative factor":   {edit: set("llama.rope.scaling.factor", gguf.Float32(-1)), fails: "RoPE's scaling factor is -1"},
+		"unknown family":    {edit: set("general.architecture", gguf.String("mamba")), fails: `general.architecture is "mamba"; known are llama, qwen3`},
+		"no family":         {edit: unset("general.architecture"), fails: `"general.architecture" is missing`},
+		"no layers":         {edit: unset("llama.block_count"), fails: `"llama.block_count" is missing`},
+		"no epsilon":        {edit: unset("llama.attention.layer_norm_rms_epsilon"), fails: "layer_norm_rms_epsilon"},
+		"epsilon of text":   {edit: set("llama.attention.layer_norm_rms_epsilon", gguf.String("x")), fails: "is string, not float"},
+		"NaN":               {edit: set("llama.attention.layer_norm_rms_epsilon", gguf.Float32(float32(math.NaN()))), fails: "the norms' epsilon is NaN"},
+		"infinite theta":    {edit: set("llama.rope.freq_base", gguf.Float32(float32(math.Inf(1)))), fails: "the base of RoPE's frequencies is +Inf"},
+		"many layers":       {edit: set("llama.block_count", gguf.Uint32(1<<31)), fails: "the number of layers is 2147483647"},
+		"no heads":          {edit: set("llama.attention.head_count", gguf.Uint32(0)), fails: "the number of heads is 0"},
+		"heads by layer":    {edit: set("llama.attention.head_count_kv", gguf.Uint32Array([]uint32{2, 1})), fails: "is array of 2 uint32, not unsigned integer"},
+		"uneven heads":      {edit: set("llama.attention.head_count_kv", gguf.Uint32(4)), fails: "6 query heads cannot share 4 KV heads evenly"},
+		"wide heads":        {edit: set("llama.attention.head_count", gguf.Uint32(1<<24)), fails: "16777216 heads of 8 elements"},
+		"value heads":       {edit: set("llama.attention.value_length", gguf.Uint32(4)), fails: "keys of 8 elements and values of 4"},
+		"odd rotation":      {edit: set("llama.rope.dimension_count", gguf.Uint32(7)), fails: "RoPE of 7 elements of a head of 8"},
+		"window":            {edit: set("llama.attention.sliding_window", gguf.Uint32(64)), fails: "llama.attention.sliding_window is 64"},
+		"experts":           {edit: set("llama.expert_count", gguf.Uint32(8)), fails: "llama.expert_count is 8"},
+		"name by number":    {edit: set("general.name", gguf.Uint32(8)), fails: `"general.name" is uint32, not string`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := synthetic(t, small("llama"), "f32")
+			f := fileOf(m)
+			c.edit(f)
+			path := f.write(t)
+			opened, err := models.Open(path)
+			if c.fails != "" {
+				require.ErrorContains(t, err, c.fails)
+				require.ErrorContains(t, err, path)
+				return
+			}
+			require.NoError(t, err)
+			defer opened.Close()
+			want := m.Config
+			if c.want != nil {
+				c.want(&want)
+			}
+			require.Equal(t, want, opened.Config)
+		})
+	}
+}
+
+func TestOpenErrors(t *testing.T) {
+	dir := t.TempDir()
+	text := filepath.Join(dir, "model.txt")
+	require.NoError(t, os.WriteFile(text, []byte("Once upon a time there was no model."), 0o644))
+	for path, want := range map[string]string{
+		filepath.Join(dir, "none.gguf"): "no such file",
+		text:                            "not a GGUF file",
+		dir:                             "config.json",
+	} {
+		_, err := models.Open(path)
+		require.ErrorContains(t, err, want)
+		require.ErrorContains(t, err, path)
+	}
+	_, err := models.OpenTokenizer(filepath.Join(dir, "none.gguf"))
+	require.ErrorContains(t, err, "no such file")
+}
+
+func TestOpenTokenizer(t *testing.T) {
+	for _, path := range []string{
+		testfiles.Data(t, "tokenizers/ggml-vocab/ggml-vocab-gpt-2.gguf"), // of a family we do not know
+		testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf"),
+		testfiles.Model(t, "tiny-llama/hf"),
+	} {
+		tok, err := models.OpenTokenizer(path)
+		require.NoError(t, err)
+		require.Equal(t, "time", strings.TrimSpace(string(tok.Decode(tok.Encode(" time", false), false))), path)
+	}
+}
+
+// folder writes a Hugging Face folder. edit changes config.json.
+func folder(t testing.TB, c models.Config, weights map[string][]float32, edit map[string]any) string {
+	family := models.Families()[slices.IndexFunc(models.Families(), func(f models.Family) bool { return f.Name == c.Family })]
+	config := map[string]any{
+		"architectures": []string{family.HF}, "model_type": c.Family, "vocab_size": c.Vocab, "hidden_size": c.Width,
+		"num_hidden_layers": c.Layers, "num_attention_heads": c.Heads, "num_key_value_heads": c.KVHeads, "head_dim": c.Head,
+		"intermediate_size": c.FFN, "max_position_embeddings": c.Context, "rms_norm_eps": c.Eps, "rope_theta": c.Rope.Theta,
+		"tie_word_embeddings": c.Tied, "hidden_act": "silu",
+	}
+	maps.Copy(config, edit)
+	dir := t.TempDir()
+	text, err := json.Marshal(config)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), text, 0o644))
+	var tensors []safetensors.Source
+	for _, w := range synthetic(t, c, "f32").Tensors() {
+		if name, ok := family.Tensors[strings.Replace(w.Name, "blk.0.", "blk.#.", 1)]; ok {
+			tensors = append(tensors, safetensors.Source{
+				Name: strings.Replace(name, "#", "0", 1), DType: ir.F32, Shape: wide(w.Shape), Write: writer(weights[w.Name]),
+			})
+		}
+	}
+	tensors = append(tensors, safetensors.Source{
+		Name: "model.layers.0.self_attn.rotary_emb.inv_freq", DType: ir.F32, Shape: []int64{1}, Write: writer([]float32{1}),
+	})
+	var b bytes.Buffer
+	require.NoError(t, safetensors.Write(&b, nil, tensors))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "model.safetensors"), b.Bytes(), 0o644))
+	return dir
+}
+
+// TestForms writes one model as a folder and as a GGUF file, for which the rows
+// of Q and K are put in the order of llama.cpp's converter and the RoPE factors
+// into a tensor: both give the same logits.
+func TestForms(t *testing.T) {
+	llama3 := map[string]any{"rope_scaling": map[string]any{"rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 128}}
+	for name, c := range map[string]struct {
+		edit map[string]any
+		rope func(r *models.Rope)
+	}{
+		"plain":  {nil, func(*models.Rope) {}},
+		"linear": {map[string]any{"rope_scaling": map[string]any{"type": "linear", "factor": 4.0}}, func(r *models.Rope) { r.Linear = 4 }},
+		"llama3": {llama3, func(r *models.Rope) { r.Llama3 = stretched() }},
+		"transformers 5": {map[string]any{"rope_parameters": map[string]any{"rope_type": "default", "rope_theta": 500}, "rope_theta": nil},
+			func(r *models.Rope) { r.Theta = 500 }},
+	} {
+		for _, family := range models.Families() {
+			t.Run(name+"/"+family.Name, func(t *testing.T) {
+				config := small(family.Name)
+				c.rope(&config.Rope)
+				shape := synthetic(t, config, "f32")
+				weights := randomWeights(shape)
+				fromFolder := open(t, folder(t, config, weights, c.edit))
+
+				f := fileOf(shape)
+				if family.Interleaved {
+					for _, name := range []string{"blk.0.attn_q.weight", "blk.0.attn_k.weight"} {
+						i := slices.IndexFunc(f.tensors, func(s gguf.Source) bool { return s.Name == name })
+						f.tensors[i].Write = writer(interleave(weights[name], config.Head, config.Width))
+					}
+				}
+				fromFile := open(t, f.write(t))
+				require.Equal(t, family.Interleaved, fromFile.Config.Rope.Interleaved)
+				require.False(t, fromFolder.Config.Rope.Interleaved)
+
+				ids := make([]int32, 40)
+				for i := range ids {
+					ids[i] = int32(i * 7 % config.Vocab)
+				}
+				requireSame(t, prefill(t, fromFile, ids), prefill(t, fromFolder, ids))
+			})
+		}
+	}
+}
+
+// interleave moves row i of the first half of each head before row i of the
+// second half.
+func interleave(w []float32, head, width int) []float32 {
+	var out []float32
+	for h := 0; h < len(w); h += head * width {
+		for i := range head / 2 {
+			for _, row := range []int{i, i + head/2} {
+				out = append(out, w[h+row*width:h+(row+1)*width]...)
+			}
+		}
+	}
+	return out
+}
+
+// TestHFConfigRefuses edits a good config.json.
+func TestHFConfigRefuses(t *testing.T) {
+	c := small("qwen3")
+	weights := randomWeights(synthetic(t, c, "f32"))
+	for want, edit := range map[string]map[string]any{
+		`architectures is "MambaForCausalLM"; known are LlamaForCausalLM, Qwen3ForCausalLM`: {"architectures": []string{"MambaForCausalLM"}},
+		`model_type is "mamba"; known are llama, qwen3`:                                     {"architectures": nil, "model_type": "mamba"},
+		"attention_bias is true":                          {"attention_bias": true},
+		"mlp_bias is true":                                {"mlp_bias": true},
+		`hidden_act is "gelu", not silu`:                  {"hidden_act": "gelu"},
+		"attention has a sliding_window of 64":            {"use_sliding_window": true, "sliding_window": 64},
+		"partial_rotary_factor is 0.5":                    {"partial_rotary_factor": 0.5},
+		`RoPE scaling of type "yarn"`:                     {"rope_scaling": map[string]any{"type": "yarn", "factor": 4}},
+		`RoPE scaling of type "dynamic"`:                  {"rope_scaling": map[string]any{"rope_type": "dynamic", "factor": 4}},
+		"rope_scaling.factor: missing":                    {"rope_scaling": map[string]any{"rope_type": "linear"}},
+		"rope_scaling.low_freq_factor: missing":           {"rope_scaling": map[string]any{"rope_type": "llama3", "factor": 8}},
+		"llama3 RoPE scaling by":                          {"rope_scaling": map[string]any{"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 1, "original_max_position_embeddings": 128}},
+		"hidden_size: missing":                            {"hidden_size": nil},
+		"head_dim: 7 is odd":                              {"head_dim": 7},
+		"the number of layers is 99999":                   {"num_hidden_layers": 99999},
+		"num_key_value_heads: 6 heads are not a multiple": {"num_key_value_heads": 4},
+	} {
+		_, err := models.Open(folder(t, c, weights, edit))
+		require.ErrorContains(t, err, want)
+		require.ErrorContains(t, err, string(filepath.Separator), "the file is named")
+	}
+	// A window that is not in use, and a head that is tied yet stored, do no harm.
+	m := open(t, folder(t, c, weights, map[string]any{"use_sliding_window": false, "sliding_window": 64, "tie_word_embeddings": true}))
+	f, err := m.Build(ir.Options{})
+	require.NoError(t, err)
+	require.NotContains(t, f.String(), `"output.weight"`)
+	require.True(t, m.Config.Tied)
+}
+
+// TestDuplicateNames has a tensor under both of its names.
+func TestDuplicateNames(t *testing.T) {
+	c := small("qwen3")
+	dir := folder(t, c, randomWeights(synthetic(t, c, "f32")), nil)
+	var b bytes.Buffer
+	require.NoError(t, safetensors.Write(&b, nil, []safetensors.Source{
+		{Name: "model.norm.weight", DType: ir.F32, Shape: []int64{1}, Write: writer([]float32{1})},
+		{Name: "output_norm.weight", DType: ir.F32, Shape: []int64{1}, Write: writer([]float32{1})},
+	}))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "model.safetensors"), b.Bytes(), 0o644))
+	_, err := models.Open(dir)
+	require.ErrorContains(t, err, `tensor "output_norm.weight" is in`)
+}
+
+func TestModelTensors(t *testing.T) {
+	m := open(t, fileOf(synthetic(t, small("llama"), "f32")).write(t))
+	for _, w := range m.Tensors() {
+		found, ok := m.Tensor(w.Name)
+		require.True(t, ok)
+		require.Equal(t, &w, found)
+		require.Len(t, w.Data, int(w.Bytes()))
+		raw, err := os.ReadFile(w.File)
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(w.Data, raw[w.Offset:w.Offset+w.Bytes()]), fmt.Sprint(w.Name))
+	}
+	_, ok := m.Tensor("none")
+	require.False(t, ok)
+	_, err := ref.NewWeights(m.Data).Load("none")
+	require.EqualError(t, err, `there is no weight "none"`)
+}
