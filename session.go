@@ -197,3 +197,6 @@ func (s *Session) Generate(ctx context.Context, prompt string, g Generation, yie
 	emit(decoder.Flush())
 	return out, nil
 }
+
+// Greedy returns the token of the largest logit.
+func Greedy(logits []float32) (int32, error) { return engine.Greedy(logits) }
