@@ -1,0 +1,201 @@
+package native
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/kernels"
+)
+
+// sequence is one of a batch: `tokens` queries at the end of `length` keys.
+type sequence struct{ tokens, length int }
+
+type attention struct {
+	heads, kvHeads, head, block int
+	cache                       ir.DType
+	seqs                        []sequence
+}
+
+func (c attention) String() string {
+	return fmt.Sprintf("%d/%dx%d/block=%d/%v/%v", c.heads, c.kvHeads, c.head, c.block, c.cache, c.seqs)
+}
+
+// build returns the dispatch and the result by float64 arithmetic. Blocks of the
+// cache are dealt out in a shuffled order, and one of them to nobody.
+func (c attention) build(t testing.TB, tile bool) (dispatch, []float64) {
+	rng := newRand(c.String())
+	perSeq, tokens := 0, 0
+	for _, s := range c.seqs {
+		perSeq = max(perSeq, (s.length+c.block-1)/c.block)
+		tokens += s.tokens
+	}
+	perSeq++
+	blocks := perSeq*len(c.seqs) + 1
+	order := rng.Perm(blocks)
+	n := blocks * c.kvHeads * c.block * c.head
+	kBytes, k := stored(t, rng, n, c.cache)
+	vBytes, v := stored(t, rng, n, c.cache)
+	q := normals(rng, tokens*c.heads*c.head)
+	scale := 1 / math.Sqrt(float64(c.head))
+	var positions, lengths, table []int32
+	starts := []int32{0}
+	var want []float64
+	for b, s := range c.seqs {
+		row := order[b*perSeq:][:perSeq]
+		for _, block := range row {
+			table = append(table, int32(block))
+		}
+		lengths = append(lengths, int32(s.length))
+		starts = append(starts, starts[b]+int32(s.tokens))
+		for i := range s.tokens {
+			position := s.length - s.tokens + i
+			positions = append(positions, int32(position))
+			for h := range c.heads {
+				at := ((int(starts[b])+i)*c.heads + h) * c.head
+				out := make([]float64, c.head)
+				total := 0.0
+				for j := 0; j <= position && j < s.length; j++ {
+					key := ((row[j/c.block]*c.kvHeads+h*c.kvHeads/c.heads)*c.block + j%c.block) * c.head
+					dot := 0.0
+					for d := range c.head {
+						dot += float64(q[at+d]) * float64(k[key+d])
+					}
+					w := math.Exp(dot * scale)
+					total += w
+					for d := range out {
+						out[d] += w * float64(v[key+d])
+					}
+				}
+				for _, x := range out {
+					if total > 0 {
+						x /= total
+					}
+					want = append(want, x)
+				}
+			}
+		}
+	}
+	params := encode(kernels.AttentionParams{Tokens: uint32(tokens), Seqs: uint32(len(c.seqs)), Heads: uint32(c.heads),
+		KvHeads: uint32(c.kvHeads), Head: uint32(c.head), Block: uint32(c.block), TableStride: uint32(perSeq), Scale: float32(scale)})
+	d := dispatch{
+		kernel: "attention_vec_f32_" + c.cache.String(),
+		buffers: [][]byte{floatBytes(q), kBytes, vBytes, intBytes(positions...), intBytes(starts...),
+			intBytes(lengths...), intBytes(table...), nan(len(q)), params},
+		writes: []int{7}, grid: [3]uint32{uint32(c.heads), uint32(tokens), 1}, group: [3]uint32{256, 1, 1},
+	}
+	if tile {
+		d.kernel = "attention_tile_f32_" + c.cache.String()
+		d.grid, d.group = [3]uint32{ceil(tokens, 32) + uint32(len(c.seqs)), uint32(c.heads), 1}, [3]uint32{128, 1, 1}
+	}
+	return d, want
+}
+
+var attentionCases = []attention{
+	{1, 1, 8, 16, ir.F32, []sequence{{1, 1}}},
+	{4, 2, 64, 32, ir.F16, []sequence{{5, 5}, {1, 37}, {70, 100}}},
+	{8, 2, 128, 512, ir.F16, []sequence{{1, 500}}},
+	{6, 1, 40, 7, ir.F32, []sequence{{33, 33}, {3, 19}}},
+	{3, 3, 56, 64, ir.F16, []sequence{{65, 200}}},
+	{14, 2, 256, 100, ir.F16, []sequence{{2, 700}, {32, 32}}},
+	{16, 8, 128, 2048, ir.F16, []sequence{{1, 1900}}},
+	{2, 1, 96, 16, ir.F32, []sequence{{64, 64}, {0, 0}, {31, 90}, {1, 1}}},
+	{2, 2, 16, 16, ir.F16, nil},
+}
+
+func TestAttention(t *testing.T) {
+	for _, c := range attentionCases {
+		for _, tile := range []bool{false, true} {
+			t.Run(fmt.Sprintf("tile=%t/%v", tile, c), func(t *testing.T) {
+				d, want := c.build(t, tile)
+				for _, l := range Libraries() {
+					near(t, want, floats(d.run(t, l)[0]), 1, 5e-6, l.ISA())
+				}
+			})
+		}
+	}
+}
+
+func TestAttentionEmulated(t *testing.T) {
+	for _, c := range attentionCases[:4] {
+		for _, tile := range []bool{false, true} {
+			d, _ := c.build(t, tile)
+			near(t, widened(floats(d.emulate(t)[0])), floats(d.run(t, Libraries()[0])[0]), 1, 5e-6, d.kernel, c)
+		}
+	}
+}
+
+// Large scores must neither overflow nor lose the small ones beside them, whichever
+// comes first.
+func TestAttentionExtremes(t *testing.T) {
+	c := attention{2, 1, 32, 256, ir.F32, []sequence{{3, 150}}}
+	each(t, func(t *testing.T, l Library) {
+		for _, tile := range []bool{false, true} {
+			for _, at := range []int{0, 70, 147} {
+				d, _ := c.build(t, tile)
+				table := d.buffers[6]
+				block := int(table[0]) // the sequence's first block holds all its keys
+				k, v := floats(d.buffers[1]), floats(d.buffers[2])
+				row := (block*256 + at) * 32
+				q := floats(d.buffers[0])
+				for i := range 32 {
+					k[row+i] = 1e4
+					for r := range 6 {
+						q[r*32+i] = float32(math.Abs(float64(q[r*32+i]))) + 0.1
+					}
+				}
+				d.buffers[0], d.buffers[1] = floatBytes(q), floatBytes(k)
+				for i, x := range floats(d.run(t, l)[0]) {
+					require.InDelta(t, v[row+i%32], x, 1e-6)
+				}
+			}
+		}
+	})
+}
+
+// Tables, positions and lengths that point nowhere are not followed.
+func TestAttentionOutOfRange(t *testing.T) {
+	c := attention{4, 2, 64, 16, ir.F16, []sequence{{20, 40}, {1, 30}}}
+	each(t, func(t *testing.T, l Library) {
+		for _, tile := range []bool{false, true} {
+			for index, bad := range map[int][]int32{
+				6: {-1, 1 << 30, 3, math.MaxInt32, math.MinInt32, 2, 100, 1}, 5: {math.MaxInt32, math.MinInt32}, 4: {-5, 7, math.MaxInt32},
+			} {
+				d, _ := c.build(t, tile)
+				copy(d.buffers[index], intBytes(bad...))
+				d.run(t, l)
+			}
+			d, _ := c.build(t, tile)
+			for i := range 21 {
+				copy(d.buffers[3][4*i:], intBytes([]int32{math.MaxInt32, -1, math.MinInt32}[i%3]))
+			}
+			d.run(t, l)
+		}
+	})
+}
+
+func TestAttentionUnsupported(t *testing.T) {
+	good, _ := attentionCases[1].build(t, false)
+	p := kernels.AttentionParams{Tokens: 76, Seqs: 3, Heads: 4, KvHeads: 2, Head: 64, Block: 32, TableStride: 5, Scale: 1}
+	for name, change := range map[string]func(p *kernels.AttentionParams){
+		"head of 20":       func(p *kernels.AttentionParams) { p.Head = 20 },
+		"head of 264":      func(p *kernels.AttentionParams) { p.Head = 264 },
+		"no KV heads":      func(p *kernels.AttentionParams) { p.KvHeads = 0 },
+		"uneven groups":    func(p *kernels.AttentionParams) { p.KvHeads = 3 },
+		"no block":         func(p *kernels.AttentionParams) { p.Block = 0 },
+		"too many tokens":  func(p *kernels.AttentionParams) { p.Tokens = 77 },
+		"too many tables":  func(p *kernels.AttentionParams) { p.TableStride = 6 },
+		"too many batches": func(p *kernels.AttentionParams) { p.Seqs = 4 },
+	} {
+		bad := p
+		change(&bad)
+		buffers := append([][]byte(nil), good.buffers...)
+		buffers[8] = encode(p)
+		require.NoError(t, Run(Launch{Kernel: good.kernel, Buffers: buffers}, Options{}), name)
+		buffers[8] = encode(bad)
+		require.ErrorIs(t, Run(Launch{Kernel: good.kernel, Buffers: buffers}, Options{}), ErrUnsupported, name)
+	}
+}

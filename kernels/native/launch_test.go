@@ -1,0 +1,219 @@
+package native
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/internal/quant"
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/kernels"
+	"github.com/smelt-ml/smelt/kernels/emulated"
+)
+
+// fenced returns n bytes that end where memory that can't be touched begins, so that
+// an access past the end of a buffer faults.
+func fenced(t testing.TB, n int) []byte {
+	page := os.Getpagesize()
+	size := (n + page - 1) / page * page
+	memory, err := syscall.Mmap(-1, 0, size+page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = syscall.Munmap(memory) })
+	require.NoError(t, syscall.Mprotect(memory[size:], syscall.PROT_NONE))
+	return memory[size-n : size : size]
+}
+
+func copied(t testing.TB, b []byte) []byte {
+	if b == nil {
+		return nil
+	}
+	m := fenced(t, len(b))
+	copy(m, b)
+	return m
+}
+
+func floatBytes(v []float32) []byte {
+	b := make([]byte, 4*len(v))
+	for i, x := range v {
+		binary.LittleEndian.PutUint32(b[4*i:], math.Float32bits(x))
+	}
+	return b
+}
+
+func intBytes(v ...int32) []byte {
+	b := make([]byte, 4*len(v))
+	for i, x := range v {
+		binary.LittleEndian.PutUint32(b[4*i:], uint32(x))
+	}
+	return b
+}
+
+func floats(b []byte) []float32 {
+	v := make([]float32, len(b)/4)
+	for i := range v {
+		v[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
+	}
+	return v
+}
+
+// elements reads a cache of halves or floats.
+func elements(b []byte, dtype ir.DType) []float32 {
+	v := make([]float32, len(b)/dtype.BlockBytes()*dtype.BlockElems())
+	if err := quant.Dequantise(v, b, dtype); err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func normals(rng *rand.Rand, n int) []float32 {
+	v := make([]float32, n)
+	for i := range v {
+		v[i] = float32(rng.NormFloat64())
+	}
+	return v
+}
+
+func newRand(name string) *rand.Rand {
+	var seed [32]byte
+	copy(seed[:], name)
+	return rand.New(rand.NewChaCha8(seed))
+}
+
+// nan returns memory for n floats that shows what is left unwritten.
+func nan(n int) []byte {
+	b := make([]byte, 4*n)
+	for i := range b {
+		b[i] = 0xff
+	}
+	return b
+}
+
+// halves lists the places in a block of the halves that scale the rest.
+var halves = map[ir.DType][]int{
+	ir.Q8_0: {0}, ir.Q4_0: {0}, ir.Q4_1: {0, 2}, ir.Q5_0: {0}, ir.Q5_1: {0, 2},
+	ir.Q2_K: {80, 82}, ir.Q3_K: {108}, ir.Q4_K: {0, 2}, ir.Q5_K: {0, 2}, ir.Q6_K: {208},
+}
+
+// randomBlocks returns random bits but for the scales, about 0.001 to 0.004 of either
+// sign, so that every code and every packed field occurs.
+func randomBlocks(rng *rand.Rand, dtype ir.DType, n int) []byte {
+	raw := make([]byte, dtype.Bytes(int64(n)))
+	for i := range raw {
+		raw[i] = byte(rng.Uint32())
+	}
+	for block := 0; block < len(raw); block += dtype.BlockBytes() {
+		for _, at := range halves[dtype] {
+			raw[block+at+1] = 0x14 | raw[block+at+1]&0x83
+		}
+	}
+	return raw
+}
+
+// stored returns random values of a weight or cache type and their bytes.
+func stored(t testing.TB, rng *rand.Rand, n int, dtype ir.DType) ([]byte, []float32) {
+	if dtype.IsQuantised() {
+		b := randomBlocks(rng, dtype, n)
+		return b, elements(b, dtype)
+	}
+	b := make([]byte, dtype.Bytes(int64(n)))
+	require.NoError(t, quant.Quantise(b, normals(rng, n), dtype))
+	return b, elements(b, dtype)
+}
+
+// dispatch is a launch with what the emulator needs besides, and what comes out.
+type dispatch struct {
+	kernel      string
+	buffers     [][]byte
+	constants   map[uint32]uint32
+	grid, group [3]uint32
+	writes      []int // indexes of the buffers that are results
+}
+
+var cuts = []Options{{Threads: 1}, {Threads: 1, Cut: 1}, {Threads: 1, Cut: 3}, {Threads: 2}}
+
+// run executes the dispatch under an instruction set with units cut in several ways,
+// requires the same bits from all, and returns the results in the order of writes.
+func (d dispatch) run(t testing.TB, l Library) [][]byte {
+	t.Helper()
+	var first [][]byte
+	for _, o := range cuts {
+		buffers := make([][]byte, len(d.buffers))
+		for i, b := range d.buffers {
+			buffers[i] = copied(t, b)
+		}
+		require.NoError(t, l.Run(Launch{Kernel: d.kernel, Buffers: buffers, Constants: d.constants}, o))
+		var out [][]byte
+		for i, b := range buffers {
+			written := false
+			for _, w := range d.writes {
+				written = written || w == i
+			}
+			if written {
+				out = append(out, append([]byte(nil), b...))
+			} else {
+				require.Equal(t, d.buffers[i], b, "%s %s writes buffer %d", l.ISA(), d.kernel, i)
+			}
+		}
+		if first == nil {
+			first = out
+		}
+		require.Equal(t, first, out, "%s %s depends on how units are cut", l.ISA(), d.kernel)
+	}
+	return first
+}
+
+// emulate runs the twin of the kernel from its Metal source.
+func (d dispatch) emulate(t testing.TB) [][]byte {
+	t.Helper()
+	buffers := make([][]byte, len(d.buffers))
+	for i, b := range d.buffers {
+		buffers[i] = append([]byte(nil), b...)
+	}
+	require.NoError(t, emulated.Run(emulated.Launch{
+		Kernel: d.kernel, Buffers: buffers, Constants: d.constants, Grid: d.grid, Group: d.group,
+	}, emulated.Options{}))
+	var out [][]byte
+	for _, w := range d.writes {
+		out = append(out, buffers[w])
+	}
+	return out
+}
+
+// near requires |got − want| ≤ bound·scale, and the same infinities; NaN in want is
+// memory that must stay as it was.
+func near(t testing.TB, want []float64, got []float32, scale, bound float64, what ...any) {
+	t.Helper()
+	require.Len(t, got, len(want), what...)
+	for i, w := range want {
+		g := float64(got[i])
+		if w == g || math.IsNaN(w) && math.IsNaN(g) || math.Abs(g-w) <= bound*scale {
+			continue
+		}
+		require.FailNow(t, fmt.Sprintf("element %d is %v, want %v within %v", i, g, w, bound*scale), what...)
+	}
+}
+
+func widened(v []float32) []float64 {
+	w := make([]float64, len(v))
+	for i, x := range v {
+		w[i] = float64(x)
+	}
+	return w
+}
+
+// each runs f as a subtest for every instruction set at hand.
+func each(t *testing.T, f func(t *testing.T, l Library)) {
+	for _, l := range Libraries() {
+		t.Run(l.ISA(), func(t *testing.T) { f(t, l) })
+	}
+}
+
+func ceil(a, b int) uint32 { return uint32((a + b - 1) / b) }
+
+func encode(p kernels.Params) []byte { return kernels.Encode(p) }

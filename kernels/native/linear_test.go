@@ -1,0 +1,317 @@
+package native
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/kernels"
+)
+
+var weightTypes = []ir.DType{
+	ir.F32, ir.F16, ir.BF16, ir.Q8_0, ir.Q4_0, ir.Q4_1, ir.Q5_0, ir.Q5_1, ir.Q2_K, ir.Q3_K, ir.Q4_K, ir.Q5_K, ir.Q6_K,
+}
+
+// linear is a case of linear_vec and linear_mat.
+type linear struct {
+	tokens, k            int
+	rows                 []int
+	types                []ir.DType
+	residual, pair, norm bool
+	padding              int // elements between rows of x and of out
+}
+
+func (c linear) String() string {
+	return fmt.Sprintf("%dx%d→%v%v/residual=%t/pair=%t/norm=%t/padding=%d", c.tokens, c.k, c.rows, c.types, c.residual, c.pair, c.norm, c.padding)
+}
+
+// built is the dispatch of a case with its results by float64 arithmetic: exact, from
+// the weights' values; and quantised, with activations rounded as the kernels round
+// them for quantised weights.
+type built struct {
+	dispatch
+	exact, quantised []float64
+	scale            float64 // of a sum: its terms, added in quadrature
+}
+
+// roundActivations returns x as the kernels see it beside quantised weights.
+func roundActivations(x []float32) []float64 {
+	out := make([]float64, len(x))
+	for b := 0; b < len(x); b += 32 {
+		most := float32(0)
+		for _, v := range x[b : b+32] {
+			most = max(most, float32(math.Abs(float64(v))))
+		}
+		if most == 0 {
+			continue
+		}
+		inverse := 127 / most
+		for i := b; i < b+32; i++ {
+			out[i] = math.RoundToEven(float64(x[i]*inverse)) * float64(most/127)
+		}
+	}
+	return out
+}
+
+const eps = 1e-6
+
+func (c linear) build(t testing.TB, vec bool) built {
+	rng := newRand(c.String())
+	p := kernels.LinearParams{Tokens: uint32(c.tokens), K: uint32(c.k), XStride: uint32(c.k + c.padding), Eps: eps}
+	buffers := make([][]byte, 8)
+	constants := map[uint32]uint32{}
+	values := make([][]float32, 3)
+	n := 0
+	for i, rows := range c.rows {
+		buffers[1+i], values[i] = stored(t, rng, rows*c.k, c.types[i])
+		constants[uint32(i)] = uint32(c.types[i])
+		*[]*uint32{&p.N0, &p.N1, &p.N2}[i] = uint32(rows)
+		n += rows
+	}
+	if c.pair {
+		n = c.rows[0]
+		constants[4] = 1
+	}
+	p.OutStride = uint32(n + c.padding)
+	x := normals(rng, c.tokens*(c.k+c.padding))
+	residual := normals(rng, c.tokens*(n+c.padding))
+	weight := normals(rng, c.k)
+	buffers[0], buffers[4] = floatBytes(x), nan(c.tokens*(n+c.padding))
+	if c.residual {
+		buffers[6] = floatBytes(residual)
+		constants[3] = 1
+	}
+	if c.norm {
+		buffers[7] = floatBytes(weight)
+		constants[5] = 1
+	}
+	buffers[5] = encode(p)
+	b := built{}
+	for _, v := range values {
+		sum := 0.0
+		for _, w := range v {
+			sum += float64(w) * float64(w)
+		}
+		b.scale = max(b.scale, math.Sqrt(sum/float64(max(len(v), 1))*float64(c.k)))
+	}
+	b.dispatch = dispatch{kernel: "linear_mat_f32_f32", buffers: buffers, constants: constants, writes: []int{4},
+		grid: [3]uint32{ceil(n, 32), ceil(c.tokens, 32), 1}, group: [3]uint32{128, 1, 1}}
+	if vec {
+		b.kernel, b.grid, b.group = "linear_vec_f32_f32", [3]uint32{ceil(n, 8), uint32(c.tokens), 1}, [3]uint32{64, 1, 1}
+	}
+	for token := range c.tokens {
+		row := append([]float32(nil), x[token*(c.k+c.padding):][:c.k]...)
+		if c.norm {
+			sum := 0.0
+			for _, v := range row {
+				sum += float64(v) * float64(v)
+			}
+			for i := range row {
+				row[i] = float32(float64(row[i]) / math.Sqrt(sum/float64(c.k)+eps) * float64(weight[i]))
+			}
+		}
+		plain := widened(row)
+		for _, rounded := range []bool{false, true} {
+			var sums []float64
+			for i, rows := range c.rows {
+				x := plain
+				if rounded && c.types[i].IsQuantised() {
+					x = roundActivations(row)
+				}
+				for r := range rows {
+					sum := 0.0
+					for j, v := range x {
+						sum += v * float64(values[i][r*c.k+j])
+					}
+					sums = append(sums, sum)
+				}
+			}
+			if c.pair {
+				for i := range n {
+					sums[i] = sums[i] / (1 + math.Exp(-sums[i])) * sums[n+i]
+				}
+				sums = sums[:n]
+			}
+			for i := range sums {
+				if c.residual {
+					sums[i] += float64(residual[token*(n+c.padding)+i])
+				}
+			}
+			for range c.padding {
+				sums = append(sums, math.NaN())
+			}
+			if rounded {
+				b.quantised = append(b.quantised, sums...)
+			} else {
+				b.exact = append(b.exact, sums...)
+			}
+		}
+	}
+	if token := c.tokens; token > 0 && c.padding > 0 {
+		// The last row ends with its last element.
+		end := token*(n+c.padding) - c.padding
+		b.buffers[4] = b.buffers[4][:4*end]
+		if c.residual {
+			b.buffers[6] = b.buffers[6][:4*end]
+		}
+		b.exact, b.quantised = b.exact[:end], b.quantised[:end]
+		b.buffers[0] = b.buffers[0][:len(b.buffers[0])-4*c.padding]
+	}
+	return b
+}
+
+func linearCases() []linear {
+	var cases []linear
+	for _, w := range weightTypes {
+		k := []int{32, 288, 1056}
+		switch w.BlockElems() {
+		case 1:
+			k = []int{1, 20, 172, 515}
+		case 256:
+			k = []int{256, 1280}
+		}
+		for _, k := range k {
+			for _, shape := range [][2]int{{1, 33}, {2, 16}, {3, 7}, {5, 1}, {9, 40}, {37, 19}} {
+				cases = append(cases, linear{tokens: shape[0], k: k, rows: []int{shape[1]}, types: []ir.DType{w}})
+			}
+		}
+	}
+	mixed := []ir.DType{ir.Q4_0, ir.Q6_K, ir.F16}
+	for _, tokens := range []int{1, 6, 33} {
+		for _, norm := range []bool{false, true} {
+			cases = append(cases,
+				linear{tokens: tokens, k: 256, rows: []int{24, 17, 5}, types: mixed, norm: norm, padding: 3},
+				linear{tokens: tokens, k: 256, rows: []int{40, 8, 8}, types: []ir.DType{ir.Q4_K, ir.Q4_K, ir.Q6_K}, residual: true, norm: norm},
+				linear{tokens: tokens, k: 320, rows: []int{35, 35}, types: []ir.DType{ir.Q8_0, ir.Q4_1}, pair: true, norm: norm},
+				linear{tokens: tokens, k: 68, rows: []int{18, 18}, types: []ir.DType{ir.BF16, ir.F32}, pair: true, residual: true, norm: norm, padding: 1},
+				linear{tokens: tokens, k: 64, rows: []int{16, 3}, types: []ir.DType{ir.F16, ir.Q5_0}, residual: true, norm: norm})
+		}
+	}
+	return append(cases, linear{tokens: 520, k: 64, rows: []int{17}, types: []ir.DType{ir.Q8_0}},
+		linear{tokens: 0, k: 64, rows: []int{17}, types: []ir.DType{ir.Q8_0}},
+		linear{tokens: 4, k: 4096, rows: []int{16, 16}, types: []ir.DType{ir.Q4_0, ir.F16}})
+}
+
+func TestLinear(t *testing.T) {
+	for _, c := range linearCases() {
+		for _, vec := range []bool{true, false} {
+			t.Run(fmt.Sprintf("vec=%t/%v", vec, c), func(t *testing.T) {
+				b := c.build(t, vec)
+				scale := b.scale
+				if c.pair || c.norm {
+					scale *= b.scale // products of two sums; weights of the norm reach 3
+				}
+				var fused []byte
+				for _, l := range Libraries() {
+					out := b.run(t, l)[0]
+					// The norm's own rounding can move an activation to the next integer.
+					bound := 4e-6
+					if c.norm {
+						bound = 1e-3
+					}
+					near(t, b.quantised, floats(out), scale, bound, l.ISA())
+					near(t, b.exact, floats(out), scale, 0.04, l.ISA())
+					allQuantised := true
+					for _, w := range c.types {
+						allQuantised = allQuantised && w.IsQuantised()
+					}
+					if l.ISA() == "portable" || !allQuantised || c.norm {
+						continue
+					}
+					if fused == nil {
+						fused = out
+					}
+					require.Equal(t, fused, out, "%s differs from %s", l.ISA(), Libraries()[0].ISA())
+				}
+			})
+		}
+	}
+}
+
+// A token's result does not depend on its company.
+func TestLinearTokensAlone(t *testing.T) {
+	each(t, func(t *testing.T, l Library) {
+		for _, w := range weightTypes {
+			c := linear{tokens: 13, k: 256 + 256, rows: []int{21}, types: []ir.DType{w}}
+			all := c.build(t, false)
+			want := all.run(t, l)[0]
+			for _, name := range []string{"linear_vec_f32_f32", "linear_mat_f32_f32"} {
+				for token := range c.tokens {
+					one := all.dispatch
+					one.kernel = name
+					one.buffers = append([][]byte(nil), one.buffers...)
+					one.buffers[0] = one.buffers[0][4*token*c.k:][:4*c.k]
+					one.buffers[4] = one.buffers[4][:4*21]
+					one.buffers[5] = encode(kernels.LinearParams{Tokens: 1, K: uint32(c.k), N0: 21, XStride: uint32(c.k), OutStride: 21})
+					require.Equal(t, want[4*21*token:][:4*21], one.run(t, l)[0], "%v token %d", w, token)
+				}
+			}
+		}
+	})
+}
+
+func TestLinearEmulated(t *testing.T) {
+	for _, w := range weightTypes {
+		k := 288
+		switch w.BlockElems() {
+		case 1:
+			k = 172
+		case 256:
+			k = 512
+		}
+		for _, vec := range []bool{true, false} {
+			tokens := map[bool]int{true: 2, false: 33}[vec]
+			b := linear{tokens: tokens, k: k, rows: []int{24, 24}, types: []ir.DType{w, w}, residual: true}.build(t, vec)
+			bound := 1e-5
+			if w.IsQuantised() {
+				bound = 0.04 // the emulated kernel keeps float activations
+			}
+			want := widened(floats(b.emulate(t)[0]))
+			near(t, want, floats(b.run(t, Libraries()[0])[0]), b.scale, bound, w)
+		}
+	}
+}
+
+func TestLinearNonFinite(t *testing.T) {
+	inf := float32(math.Inf(1))
+	each(t, func(t *testing.T, l Library) {
+		for _, w := range []ir.DType{ir.F16, ir.Q8_0, ir.Q4_0, ir.Q4_K} {
+			for _, bad := range []float32{inf, -inf, float32(math.NaN())} {
+				b := linear{tokens: 2, k: 256, rows: []int{16}, types: []ir.DType{w}}.build(t, true)
+				x := floats(b.buffers[0])
+				x[40] = bad
+				b.buffers[0] = floatBytes(x)
+				for i, v := range floats(b.run(t, l)[0]) {
+					finite := !math.IsNaN(float64(v)) && !math.IsInf(float64(v), 0)
+					require.Equal(t, i >= 16, finite, "%v with %v: element %d is %v", w, bad, i, v)
+				}
+			}
+		}
+	})
+}
+
+func TestLinearUnsupported(t *testing.T) {
+	good := linear{tokens: 2, k: 64, rows: []int{16}, types: []ir.DType{ir.Q8_0}}.build(t, true)
+	params := kernels.LinearParams{Tokens: 2, K: 64, N0: 16, XStride: 64, OutStride: 16}
+	for name, change := range map[string]func(l *Launch){
+		"unknown type":     func(l *Launch) { l.Constants[0] = 99 },
+		"no type":          func(l *Launch) { delete(l.Constants, 0) },
+		"short weight":     func(l *Launch) { l.Buffers[1] = l.Buffers[1][1:] },
+		"short x":          func(l *Launch) { l.Buffers[0] = l.Buffers[0][4:] },
+		"short out":        func(l *Launch) { l.Buffers[4] = l.Buffers[4][4:] },
+		"part of a block":  func(l *Launch) { p := params; p.K = 48; l.Buffers[5] = encode(p) },
+		"unbound residual": func(l *Launch) { l.Constants[3] = 1 },
+		"unbound norm":     func(l *Launch) { l.Constants[5] = 1 },
+		"no parameters":    func(l *Launch) { l.Buffers = l.Buffers[:5] },
+		"unequal pair":     func(l *Launch) { l.Constants[4] = 1 },
+	} {
+		launch := Launch{Kernel: good.kernel, Buffers: append([][]byte(nil), good.buffers...), Constants: map[uint32]uint32{0: uint32(ir.Q8_0)}}
+		require.NoError(t, Run(launch, Options{}), name)
+		change(&launch)
+		require.ErrorIs(t, Run(launch, Options{}), ErrUnsupported, name)
+	}
+	require.ErrorIs(t, Run(Launch{Kernel: "no_such"}, Options{}), ErrUnsupported)
+}

@@ -1,0 +1,252 @@
+// Package native holds the kernels of device cpu: C++ with SIMD, behind the host
+// names of the float instances of the Metal kernels. They take the same buffers,
+// parameters and function constants as their twins in package emulated and ignore the
+// grid.
+//
+//	src/             the kernels, written once over a small set of vector functions
+//	src/simd_*.h     those functions for one instruction set each
+//	avx512/ avx2/    the kernels compiled for one instruction set: a package each,
+//	neon/ portable/  because cgo gives all files of a package the same flags
+//
+// The best set that the processor has is chosen when the program starts; the
+// environment variable SMELT_ISA names a lower one.
+//
+// Laws:
+//
+//   - A kernel is one or two stages of independent units. The result has the same bits
+//     however the units are shared out, and on however many threads.
+//   - Linear layers treat each token alone: a token gives the same bits by itself, in a
+//     batch, and in linear_vec or linear_mat.
+//   - Sets with fused multiply-add (all but portable) agree bit for bit where weights
+//     are quantised; otherwise they differ in the order of sums.
+//   - Nothing is read or written outside the buffers, whatever the tables of slots,
+//     blocks and tokens hold: what lies outside counts as absent.
+//   - Infinities and NaN travel as IEEE 754 has it; nothing is compiled with fast maths.
+//
+// A change to a header of src does not make go build compile the packages again:
+// `go test ./kernels/native -run Stamp -update` does, and that test fails until then.
+package native
+
+/*
+#include <stdlib.h>
+#include "src/set.h"
+
+static const char *set_isa(const void *s) { return ((const smelt_native *)s)->isa; }
+static uint32_t set_count(const void *s) { return ((const smelt_native_set *)s)->count; }
+static const char *set_name(const void *s, uint32_t i) { return ((const smelt_native_set *)s)->kernels[i].name; }
+static const smelt_native_kernel *set_find(const void *s, const char *name) {
+    return ((const smelt_native *)s)->find(name);
+}
+static int kernel_supports(const smelt_native_kernel *k, const smelt_launch *l) { return k->supports(l); }
+static size_t kernel_shared(const smelt_native_kernel *k, const smelt_launch *l) {
+    return k->shared_bytes == NULL ? 0 : k->shared_bytes(l);
+}
+static uint64_t stage_units(const smelt_native_kernel *k, uint32_t stage, const smelt_launch *l) {
+    return k->stages[stage].units(l);
+}
+static void stage_run(const smelt_native_kernel *k, uint32_t stage, const smelt_launch *l, void *shared,
+                      uint64_t begin, uint64_t end) {
+    k->stages[stage].run(l, shared, begin, end);
+}
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+)
+
+// Library is the kernels compiled for one instruction set.
+type Library struct {
+	set unsafe.Pointer // const smelt_native_set *
+}
+
+// Libraries lists what this processor can run, the best first.
+func Libraries() []Library {
+	sets := sets()
+	out := make([]Library, len(sets))
+	for i, s := range sets {
+		out[i] = Library{s}
+	}
+	return out
+}
+
+var best = sync.OnceValue(func() Library {
+	all := Libraries()
+	l, err := choose(all, os.Getenv("SMELT_ISA"))
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "smelt: %v; using %s\n", err, all[0].ISA())
+		return all[0]
+	}
+	return l
+})
+
+// choose returns the library of that name, or the first where there is no name.
+func choose(all []Library, isa string) (Library, error) {
+	names := make([]string, len(all))
+	for i, l := range all {
+		if isa == "" || strings.EqualFold(isa, l.ISA()) {
+			return l, nil
+		}
+		names[i] = l.ISA()
+	}
+	return Library{}, fmt.Errorf("SMELT_ISA=%s is not among the instruction sets at hand (%s)", isa, strings.Join(names, ", "))
+}
+
+// Provider returns the chosen library as a const smelt_native* of kernels/abi.h.
+func Provider() unsafe.Pointer { return best().set }
+
+// ISA names the chosen instruction set.
+func ISA() string { return best().ISA() }
+
+// Names lists the host names of the kernels.
+func Names() []string { return best().Names() }
+
+// Run executes a launch with the chosen library.
+func Run(l Launch, o Options) error { return best().Run(l, o) }
+
+// Provider returns the library as a const smelt_native*.
+func (l Library) Provider() unsafe.Pointer { return l.set }
+
+// ISA names the instruction set: avx512, avx2, neon or portable.
+func (l Library) ISA() string { return C.GoString(C.set_isa(l.set)) }
+
+// Names lists the host names of the kernels.
+func (l Library) Names() []string {
+	out := make([]string, C.set_count(l.set))
+	for i := range out {
+		out[i] = C.GoString(C.set_name(l.set, C.uint32_t(i)))
+	}
+	return out
+}
+
+// Launch is one dispatch, as in package emulated but without a grid.
+type Launch struct {
+	Kernel    string
+	Buffers   [][]byte          // by [[buffer(i)]]; nil is unbound
+	Constants map[uint32]uint32 // bits by [[function_constant(i)]]
+}
+
+// Options share out a launch; no choice changes the result.
+type Options struct {
+	Threads int    // 0 is one
+	Cut     uint64 // units handed out at a time; 0 gives each thread an equal share
+}
+
+// ErrUnsupported is wrapped by Run where there is no kernel of that name, or where it
+// does not take these constants, sizes or buffers.
+var ErrUnsupported = errors.New("no native kernel")
+
+// Run executes a launch. It is for tests and measurements: devices call the kernels
+// through Provider.
+func (l Library) Run(launch Launch, o Options) error {
+	c, err := l.prepare(launch)
+	if err != nil {
+		return err
+	}
+	defer c.free()
+	c.run(o)
+	return nil
+}
+
+// call is a launch in the form that the kernels take.
+type call struct {
+	kernel *C.smelt_native_kernel
+	launch *C.smelt_launch
+	shared unsafe.Pointer
+	stages int
+	memory []unsafe.Pointer
+	pinned runtime.Pinner
+}
+
+func (l Library) prepare(launch Launch) (*call, error) {
+	c := &call{}
+	alloc := func(n int) unsafe.Pointer {
+		p := C.calloc(1, C.size_t(max(n, 1)))
+		c.memory = append(c.memory, p)
+		return p
+	}
+	name := C.CString(launch.Kernel)
+	c.memory = append(c.memory, unsafe.Pointer(name))
+	if c.kernel = C.set_find(l.set, name); c.kernel == nil {
+		c.free()
+		return nil, fmt.Errorf("kernel %q: %w", launch.Kernel, ErrUnsupported)
+	}
+	n := len(launch.Buffers)
+	pointers := unsafe.Slice((*unsafe.Pointer)(alloc(n*int(unsafe.Sizeof(uintptr(0))))), n)
+	sizes := unsafe.Slice((*C.uint64_t)(alloc(8*n)), n)
+	constants := unsafe.Slice((*C.uint32_t)(alloc(4*32)), 32)
+	for i, b := range launch.Buffers {
+		sizes[i] = C.uint64_t(len(b))
+		if p := unsafe.SliceData(b); p != nil {
+			c.pinned.Pin(p)
+			pointers[i] = unsafe.Pointer(p)
+		}
+	}
+	c.launch = (*C.smelt_launch)(alloc(int(unsafe.Sizeof(C.smelt_launch{}))))
+	c.launch.kernel = name
+	c.launch.buffers = unsafe.SliceData(pointers)
+	c.launch.buffer_bytes = unsafe.SliceData(sizes)
+	c.launch.buffer_count = C.uint32_t(n)
+	c.launch.constants = unsafe.SliceData(constants)
+	for i, v := range launch.Constants {
+		constants[i] = C.uint32_t(v)
+		c.launch.constants_set |= 1 << i
+	}
+	if C.kernel_supports(c.kernel, c.launch) == 0 {
+		c.free()
+		return nil, fmt.Errorf("kernel %q: %w for these constants, sizes or buffers", launch.Kernel, ErrUnsupported)
+	}
+	if n := C.kernel_shared(c.kernel, c.launch); n > 0 {
+		c.shared = C.aligned_alloc(64, (n+63)/64*64)
+		c.memory = append(c.memory, c.shared)
+	}
+	c.stages = int(c.kernel.stage_count)
+	return c, nil
+}
+
+func (c *call) run(o Options) {
+	threads := uint64(max(o.Threads, 1))
+	for stage := range c.stages {
+		s := C.uint32_t(stage)
+		units := uint64(C.stage_units(c.kernel, s, c.launch))
+		cut := o.Cut
+		if cut == 0 {
+			cut = (units + threads - 1) / threads
+		}
+		if threads == 1 || units <= cut {
+			for begin := uint64(0); begin < units; begin += cut {
+				C.stage_run(c.kernel, s, c.launch, c.shared, C.uint64_t(begin), C.uint64_t(min(begin+cut, units)))
+			}
+			continue
+		}
+		var next atomic.Uint64
+		var wait sync.WaitGroup
+		for range threads {
+			wait.Go(func() {
+				for {
+					end := next.Add(cut)
+					if end-cut >= units {
+						return
+					}
+					C.stage_run(c.kernel, s, c.launch, c.shared, C.uint64_t(end-cut), C.uint64_t(min(end, units)))
+				}
+			})
+		}
+		wait.Wait()
+	}
+}
+
+func (c *call) free() {
+	c.pinned.Unpin()
+	for _, p := range c.memory {
+		C.free(p)
+	}
+	c.memory = nil
+}

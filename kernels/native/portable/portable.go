@@ -1,0 +1,12 @@
+// Package portable holds the native kernels compiled for no instruction set in particular.
+package portable
+
+// #cgo CXXFLAGS: -std=c++17 -O2 -Wall -Wextra -Wno-psabi -Wno-maybe-uninitialized -Wno-uninitialized -g0
+// #include "../src/set.h"
+// const smelt_native_set *smelt_native_portable(void);
+import "C"
+
+import "unsafe"
+
+// Set returns the kernels as a const smelt_native_set*.
+func Set() unsafe.Pointer { return unsafe.Pointer(C.smelt_native_portable()) }

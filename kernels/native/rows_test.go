@@ -1,0 +1,545 @@
+package native
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/internal/quant"
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/kernels"
+)
+
+// check runs d on every instruction set and its emulation, and compares each with want.
+func check(t *testing.T, d dispatch, want []float64, bound float64) {
+	t.Helper()
+	near(t, want, floats(d.emulate(t)[0]), 1, max(bound, 1e-5), "emulated")
+	for _, l := range Libraries() {
+		near(t, want, floats(d.run(t, l)[0]), 1, bound, l.ISA())
+	}
+}
+
+func TestEmbed(t *testing.T) {
+	for _, w := range weightTypes {
+		t.Run(w.String(), func(t *testing.T) {
+			const vocab, width = 9, 512
+			rng := newRand(w.String())
+			raw, values := stored(t, rng, vocab*width, w)
+			ids := []int32{8, 0, 3, -1, vocab, 3, math.MinInt32}
+			want := make([]float64, len(ids)*width)
+			for i, id := range ids {
+				if id >= 0 && id < vocab {
+					copy(want[i*width:], widened(values[int(id)*width:][:width]))
+				}
+			}
+			check(t, dispatch{
+				kernel:    "embed",
+				buffers:   [][]byte{intBytes(ids...), raw, nan(len(want)), encode(kernels.EmbedParams{Tokens: uint32(len(ids)), Width: width, Vocab: vocab})},
+				constants: map[uint32]uint32{0: uint32(w)},
+				grid:      [3]uint32{1, uint32(len(ids)), 1}, group: [3]uint32{32, 1, 1}, writes: []int{2},
+			}, want, 1e-6)
+		})
+	}
+}
+
+func TestNorm(t *testing.T) {
+	for _, width := range []int{1, 8, 17, 64, 172, 1024} {
+		rng := newRand(fmt.Sprint(width))
+		const rows, stride = 3, 1100
+		x, w := normals(rng, (rows-1)*stride+width), normals(rng, width)
+		var want []float64
+		for r := range rows {
+			sum := 0.0
+			for _, v := range x[r*stride:][:width] {
+				sum += float64(v) * float64(v)
+			}
+			for i, v := range x[r*stride:][:width] {
+				want = append(want, float64(v)/math.Sqrt(sum/float64(width)+eps)*float64(w[i]))
+			}
+		}
+		check(t, dispatch{
+			kernel: "rms_norm_f32_f32",
+			buffers: [][]byte{floatBytes(x), floatBytes(w), nan(rows * width),
+				encode(kernels.NormParams{Rows: rows, Width: uint32(width), XStride: stride, Eps: eps})},
+			grid: [3]uint32{rows, 1, 1}, group: [3]uint32{64, 1, 1}, writes: []int{2},
+		}, want, 3e-6)
+	}
+}
+
+func TestElementwise(t *testing.T) {
+	silu := func(a float64) float64 { return a / (1 + math.Exp(-a)) }
+	for _, k := range []struct {
+		name string
+		two  bool
+		f    func(a, b float64) float64
+	}{
+		{"silu_f32", false, func(a, _ float64) float64 { return silu(a) }},
+		{"scale_f32", false, func(a, _ float64) float64 { return a * 0.25 }},
+		{"add_f32", true, func(a, b float64) float64 { return a + b }},
+		{"mul_f32", true, func(a, b float64) float64 { return a * b }},
+		{"silu_mul_f32", true, func(a, b float64) float64 { return silu(a) * b }},
+	} {
+		for _, width := range []int{1, 5, 33, 300} {
+			t.Run(fmt.Sprintf("%s/%d", k.name, width), func(t *testing.T) {
+				rng := newRand(k.name)
+				const rows = 3
+				p := kernels.ElementParams{Rows: rows, Width: uint32(width), AStride: uint32(width + 7), BStride: uint32(width + 2), Value: 0.25}
+				a, b := normals(rng, (rows-1)*(width+7)+width), normals(rng, (rows-1)*(width+2)+width)
+				for i, v := range []float32{0, -100, 100, -3e38, 3e38, float32(math.Inf(-1)), float32(math.Inf(1))} {
+					if i < width && k.name == "silu_f32" {
+						a[i] = v
+					}
+				}
+				var want []float64
+				for r := range rows {
+					for i := range width {
+						want = append(want, k.f(float64(a[r*(width+7)+i]), float64(b[r*(width+2)+i])))
+					}
+				}
+				if width > 5 && k.name == "silu_f32" {
+					want[3], want[5] = 0, math.NaN() // −∞/(1+∞)
+				}
+				d := dispatch{kernel: k.name, buffers: [][]byte{floatBytes(a), floatBytes(b), nan(len(want)), encode(p)}, writes: []int{2},
+					grid: [3]uint32{ceil(width, 256), rows, 1}, group: [3]uint32{256, 1, 1}}
+				if !k.two {
+					d.buffers, d.writes = [][]byte{d.buffers[0], d.buffers[2], d.buffers[3]}, []int{1}
+				}
+				if k.name == "silu_f32" { // a Metal function's value at the extremes is its own affair
+					for _, l := range Libraries() {
+						near(t, want, floats(d.run(t, l)[0]), 1, 1e-6, l.ISA())
+					}
+					return
+				}
+				check(t, d, want, 1e-6)
+			})
+		}
+	}
+}
+
+func TestSoftmax(t *testing.T) {
+	inf := math.Inf(-1)
+	for _, width := range []int{1, 3, 16, 100} {
+		rng := newRand("softmax")
+		x := normals(rng, 4*width)
+		for i := range width {
+			x[width+i] = float32(inf)
+			if i%3 != 0 {
+				x[2*width+i] = float32(inf)
+			}
+			x[3*width+i] *= 1e4
+		}
+		var want []float64
+		for r := range 4 {
+			row, most, total := x[r*width:][:width], inf, 0.0
+			for _, v := range row {
+				most = max(most, float64(v))
+			}
+			if r == 1 {
+				most = 0
+			}
+			for _, v := range row {
+				total += math.Exp(float64(v) - most)
+			}
+			for _, v := range row {
+				want = append(want, math.Exp(float64(v)-most)/max(total, 1e-300))
+			}
+		}
+		check(t, dispatch{
+			kernel:  "softmax_f32",
+			buffers: [][]byte{floatBytes(x), nan(4 * width), encode(kernels.ElementParams{Rows: 4, Width: uint32(width), AStride: uint32(width)})},
+			grid:    [3]uint32{4, 1, 1}, group: [3]uint32{256, 1, 1}, writes: []int{1},
+		}, want, 1e-6)
+	}
+}
+
+func TestGatherRows(t *testing.T) {
+	const width = 21
+	x := normals(newRand("gather"), 5*width)
+	index := []int32{4, 0, 0, 2}
+	var want []float64
+	for _, i := range index {
+		want = append(want, widened(x[int(i)*width:][:width])...)
+	}
+	d := dispatch{
+		kernel: "gather_rows_f32",
+		buffers: [][]byte{floatBytes(x), intBytes(index...), nan(len(want)),
+			encode(kernels.ElementParams{Rows: 4, Width: width, AStride: width})},
+		grid: [3]uint32{1, 4, 1}, group: [3]uint32{256, 1, 1}, writes: []int{2},
+	}
+	check(t, d, want, 0)
+	d.buffers[1] = intBytes(-1, 5, math.MaxInt32, math.MinInt32)
+	each(t, func(t *testing.T, l Library) { near(t, make([]float64, len(want)), floats(d.run(t, l)[0]), 1, 0) })
+}
+
+// ropeCase is shared by the three families that rotate.
+type ropeCase struct {
+	head, rotated        int
+	interleaved, factors bool
+}
+
+var ropeCases = []ropeCase{{8, 8, false, false}, {64, 64, true, false}, {128, 128, false, true}, {72, 40, false, false},
+	{96, 24, true, true}, {256, 256, false, false}}
+
+func (c ropeCase) constants() map[uint32]uint32 {
+	m := map[uint32]uint32{0: 0, 1: 0}
+	if c.interleaved {
+		m[0] = 1
+	}
+	if c.factors {
+		m[1] = 1
+	}
+	return m
+}
+
+const (
+	log2Theta = 16.6
+	freqScale = 0.5
+	magnitude = 1.25
+)
+
+func (c ropeCase) rotate(x []float64, position int32, factors []float32) []float64 {
+	out := append([]float64(nil), x...)
+	for i := range c.rotated / 2 {
+		angle := float64(position) * freqScale * math.Exp2(-float64(float32(log2Theta))*2*float64(i)/float64(c.rotated))
+		if c.factors {
+			angle /= float64(factors[i])
+		}
+		a, b := i, i+c.rotated/2
+		if c.interleaved {
+			a, b = 2*i, 2*i+1
+		}
+		sin, cos := math.Sincos(angle)
+		out[a] = (x[a]*cos - x[b]*sin) * magnitude
+		out[b] = (x[a]*sin + x[b]*cos) * magnitude
+	}
+	return out
+}
+
+func TestRope(t *testing.T) {
+	for _, c := range ropeCases {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			rng := newRand(fmt.Sprint(c))
+			const heads, pad = 3, 5
+			positions := []int32{0, 1, 77, 500, 131071, -3}
+			stride := heads*c.head + pad
+			x := normals(rng, len(positions)*stride)
+			factors := make([]float32, c.rotated/2)
+			for i := range factors {
+				factors[i] = 1 + rng.Float32()*7
+			}
+			var want []float64
+			for i, p := range positions {
+				for h := range heads {
+					want = append(want, c.rotate(widened(x[i*stride+h*c.head:][:c.head]), p, factors)...)
+				}
+			}
+			d := dispatch{
+				kernel: "rope_f32",
+				buffers: [][]byte{floatBytes(x[:len(x)-pad]), intBytes(positions...), floatBytes(factors), nan(len(want)),
+					encode(kernels.RopeParams{Tokens: uint32(len(positions)), Heads: heads, Head: uint32(c.head), Rotated: uint32(c.rotated),
+						XStride: uint32(stride), Log2Theta: log2Theta, FreqScale: freqScale, Magnitude: magnitude})},
+				constants: c.constants(), writes: []int{3},
+				grid: [3]uint32{ceil(c.head, 64), heads, uint32(len(positions))}, group: [3]uint32{32, 1, 1},
+			}
+			for _, l := range Libraries() {
+				near(t, want, floats(d.run(t, l)[0]), 1, 2e-6, l.ISA())
+			}
+			// The Metal kernel forms angles in float: at position 500 they are off by 3e-5.
+			short := 4 * heads * c.head
+			near(t, want[:short], floats(d.emulate(t)[0])[:short], 1, 1e-3)
+		})
+	}
+}
+
+func TestRopeWrite(t *testing.T) {
+	for _, c := range ropeCases {
+		for _, cache := range []ir.DType{ir.F16, ir.F32} {
+			for _, norm := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%+v/%v/norm=%t", c, cache, norm), func(t *testing.T) {
+					rng := newRand(fmt.Sprint(c))
+					const heads, kvHeads, block, blocks, pad = 6, 2, 4, 3, 3
+					positions := []int32{0, 3, 90, 91, 92, 93}
+					slots := []int32{5, -1, 0, 11, 12, math.MaxInt32} // 12 and the last lie outside
+					stride := (heads+2*kvHeads)*c.head + pad
+					x := normals(rng, len(positions)*stride)
+					factors, qNorm, kNorm := make([]float32, c.rotated/2), normals(rng, c.head), normals(rng, c.head)
+					for i := range factors {
+						factors[i] = 1 + rng.Float32()*7
+					}
+					k := make([]float64, blocks*kvHeads*block*c.head)
+					for i := range k {
+						k[i] = math.NaN()
+					}
+					v := append([]float64(nil), k...)
+					normed := func(x []float32, w []float32) []float64 {
+						sum, out := 0.0, widened(x)
+						for _, v := range out {
+							sum += v * v
+						}
+						for i := range out {
+							if norm {
+								out[i] *= float64(w[i]) / math.Sqrt(sum/float64(c.head)+eps)
+							}
+						}
+						return out
+					}
+					var q []float64
+					for i, p := range positions {
+						row := x[i*stride:]
+						for h := range heads {
+							q = append(q, c.rotate(normed(row[h*c.head:][:c.head], qNorm), p, factors)...)
+						}
+						for h := range kvHeads {
+							if s := slots[i]; s >= 0 && s < block*blocks {
+								at := ((int(s)/block*kvHeads+h)*block + int(s)%block) * c.head
+								copy(k[at:], c.rotate(normed(row[(heads+h)*c.head:][:c.head], kNorm), p, factors))
+								copy(v[at:], widened(row[(heads+kvHeads+h)*c.head:][:c.head]))
+							}
+						}
+					}
+					unwritten := make([]byte, len(k)*int(cache.Bytes(1)))
+					for i := range unwritten {
+						unwritten[i] = 0xff
+					}
+					d := dispatch{
+						kernel: "rope_qkv_write_f32_" + cache.String(),
+						buffers: [][]byte{floatBytes(x[:len(x)-pad]), intBytes(positions...), intBytes(slots...), floatBytes(factors), nan(len(q)),
+							unwritten, unwritten, encode(kernels.RopeWriteParams{Tokens: uint32(len(positions)), Heads: heads, KvHeads: kvHeads,
+								Head: uint32(c.head), Rotated: uint32(c.rotated), QkvStride: uint32(stride), Block: block,
+								Log2Theta: log2Theta, FreqScale: freqScale, Magnitude: magnitude, Eps: eps})},
+						constants: c.constants(), writes: []int{4, 5, 6},
+						grid: [3]uint32{ceil(c.head, 64), heads, uint32(len(positions))}, group: [3]uint32{32, 1, 1},
+					}
+					if norm {
+						d.kernel = "head_norm_rope_kv_write_f32_" + cache.String()
+						d.buffers = append(d.buffers, floatBytes(qNorm), floatBytes(kNorm))
+						d.grid, d.group = [3]uint32{heads, uint32(len(positions)), 1}, [3]uint32{(ceil(c.head, 64)) * 32, 1, 1}
+					}
+					bound := map[ir.DType]float64{ir.F32: 3e-6, ir.F16: 8e-3}[cache] // a half of 10 is off by 4e-3
+					compare := func(out [][]byte, bound float64, what string) {
+						near(t, q, floats(out[0]), 1, min(bound, 1e-3), what)
+						near(t, k, elements(out[1], cache), 1, bound, what)
+						near(t, v, elements(out[2], cache), 1, bound, what)
+					}
+					for _, l := range Libraries() {
+						out := d.run(t, l)
+						compare(out, bound, l.ISA())
+						near(t, q, floats(out[0]), 1, 4e-6, l.ISA())
+					}
+					// The Metal kernel trusts its slots.
+					d.buffers[2] = intBytes(5, -1, 0, 11, -1, -1)
+					compare(d.emulate(t), max(bound, 3e-4), "emulated")
+				})
+			}
+		}
+	}
+}
+
+func TestCacheWriteAndRead(t *testing.T) {
+	for _, cache := range []ir.DType{ir.F16, ir.F32} {
+		const kvHeads, head, block, blocks = 3, 40, 4, 5
+		rng := newRand("cache")
+		slots := []int32{0, 19, -1, 7, 20, 6, math.MinInt32, math.MaxInt32}
+		const kStride, vStride = kvHeads*head + 4, kvHeads*head + 1
+		k, v := normals(rng, len(slots)*kStride), normals(rng, len(slots)*vStride)
+		empty := make([]byte, int(cache.Bytes(kvHeads*head*block*blocks)))
+		d := dispatch{
+			kernel: "cache_write_f32_" + cache.String(),
+			buffers: [][]byte{floatBytes(k), floatBytes(v), intBytes(slots...), empty, empty,
+				encode(kernels.CacheWriteParams{Tokens: uint32(len(slots)), KvHeads: kvHeads, Head: head, Block: block, KStride: kStride, VStride: vStride})},
+			writes: []int{3, 4}, grid: [3]uint32{ceil(kvHeads*head, 64), uint32(len(slots)), 1}, group: [3]uint32{64, 1, 1},
+		}
+		want := [][]float32{make([]float32, kvHeads*head*block*blocks), make([]float32, kvHeads*head*block*blocks)}
+		for i, s := range slots {
+			if s < 0 || s >= block*blocks {
+				continue
+			}
+			for h := range kvHeads {
+				at := ((int(s)/block*kvHeads+h)*block + int(s)%block) * head
+				copy(want[0][at:][:head], k[i*kStride+h*head:])
+				copy(want[1][at:][:head], v[i*vStride+h*head:])
+			}
+		}
+		round := func(v []float32) []float32 {
+			b := make([]byte, cache.Bytes(int64(len(v))))
+			require.NoError(t, quant.Quantise(b, v, cache))
+			return elements(b, cache)
+		}
+		for _, l := range Libraries() {
+			for i, out := range d.run(t, l) {
+				require.Equal(t, round(want[i]), elements(out, cache), l.ISA())
+			}
+		}
+
+		read := dispatch{
+			kernel: "cache_read_" + cache.String(),
+			buffers: [][]byte{d.run(t, Libraries()[0])[0], intBytes(7, 2), intBytes(4, 1, 0, 2), nan(2 * 10 * kvHeads * head),
+				encode(kernels.CacheReadParams{Seqs: 2, Context: 10, KvHeads: kvHeads, Head: head, Block: block, TableStride: 2})},
+			writes: []int{3}, grid: [3]uint32{ceil(kvHeads*head, 64), 20, 1}, group: [3]uint32{64, 1, 1},
+		}
+		var rows []float64
+		for seq, length := range []int{7, 2} {
+			for j := range 10 {
+				row := make([]float64, kvHeads*head)
+				if j < length {
+					s := []int{4, 1, 0, 2}[seq*2+j/block]*block + j%block
+					for h := range kvHeads {
+						copy(row[h*head:], widened(round(want[0])[((s/block*kvHeads+h)*block+s%block)*head:][:head]))
+					}
+				}
+				rows = append(rows, row...)
+			}
+		}
+		check(t, read, rows, 0)
+		read.buffers[2] = intBytes(-1, 5, math.MaxInt32, math.MinInt32)
+		each(t, func(t *testing.T, l Library) { near(t, make([]float64, len(rows)), floats(read.run(t, l)[0]), 1, 0) })
+	}
+}
+
+func TestRepeatKV(t *testing.T) {
+	x := normals(newRand("repeat"), 3*2*5)
+	var want []float64
+	for i := range 6 {
+		for range 4 {
+			want = append(want, widened(x[i*5:][:5])...)
+		}
+	}
+	check(t, dispatch{
+		kernel:  "repeat_kv_f32",
+		buffers: [][]byte{floatBytes(x), nan(len(want)), encode(kernels.RepeatParams{Tokens: 3, KvHeads: 2, Head: 5, Repeats: 4})},
+		grid:    [3]uint32{1, 1, 1}, group: [3]uint32{256, 1, 1}, writes: []int{1},
+	}, want, 0)
+}
+
+func TestTranspose(t *testing.T) {
+	x := normals(newRand("transpose"), 3*4*70)
+	var want []float64
+	for a := range 4 {
+		for b := range 3 {
+			for c := range 70 {
+				want = append(want, float64(x[b*4*70+a*70+c]))
+			}
+		}
+	}
+	check(t, dispatch{
+		kernel: "transpose_f32",
+		buffers: [][]byte{floatBytes(x), nan(len(want)),
+			encode(kernels.TransposeParams{Size: [3]uint32{4, 3, 70}, Stride: [3]uint32{70, 280, 1}})},
+		grid: [3]uint32{2, 3, 4}, group: [3]uint32{64, 1, 1}, writes: []int{1},
+	}, want, 0)
+}
+
+func TestMatmul(t *testing.T) {
+	for _, transposed := range []bool{false, true} {
+		for _, s := range [][4]int{{1, 1, 1, 1}, {2, 7, 33, 40}, {3, 70, 65, 300}, {1, 0, 5, 5}} {
+			batch, m, n, k := s[0], s[1], s[2], s[3]
+			rng := newRand("matmul")
+			a, b := normals(rng, batch*m*k), normals(rng, batch*n*k)
+			var want []float64
+			for i := range batch {
+				for r := range m {
+					for c := range n {
+						sum := 0.0
+						for j := range k {
+							at := j*n + c
+							if transposed {
+								at = c*k + j
+							}
+							sum += float64(a[(i*m+r)*k+j]) * float64(b[i*n*k+at])
+						}
+						want = append(want, sum)
+					}
+				}
+			}
+			flag := map[bool]uint32{true: 1}[transposed]
+			d := dispatch{
+				kernel: "matmul_f32",
+				buffers: [][]byte{floatBytes(a), floatBytes(b), nan(len(want)),
+					encode(kernels.MatmulParams{Batch: uint32(batch), M: uint32(m), N: uint32(n), K: uint32(k)})},
+				constants: map[uint32]uint32{0: flag}, writes: []int{2},
+				grid: [3]uint32{ceil(n, 32), ceil(m, 32), uint32(batch)}, group: [3]uint32{128, 1, 1},
+			}
+			if m == 0 {
+				d.run(t, Libraries()[0])
+				continue
+			}
+			check(t, d, want, 1e-4)
+		}
+	}
+}
+
+func TestMask(t *testing.T) {
+	const heads, context = 2, 9
+	positions, starts, lengths := []int32{3, 4, 0, 8}, []int32{0, 2, 4}, []int32{5, 4}
+	tokens := len(positions)
+	scores := normals(newRand("mask"), heads*tokens*2*context)
+	want := widened(scores)
+	for i := range want {
+		seq, j, token := i/context%2, i%context, i/(2*context)%tokens
+		mine := int(starts[seq]) <= token && token < int(starts[seq+1])
+		if !mine || j > int(positions[token]) || j >= int(lengths[seq]) {
+			want[i] = math.Inf(-1)
+		}
+	}
+	check(t, dispatch{
+		kernel: "mask_f32",
+		buffers: [][]byte{floatBytes(scores), intBytes(positions...), intBytes(starts...), intBytes(lengths...), nan(len(want)),
+			encode(kernels.MaskParams{Heads: heads, Tokens: uint32(tokens), Seqs: 2, Context: context})},
+		grid: [3]uint32{1, uint32(tokens), heads}, group: [3]uint32{64, 1, 1}, writes: []int{4},
+	}, want, 0)
+}
+
+// Every half, through the cache and back.
+func TestHalves(t *testing.T) {
+	const n = 1 << 16
+	raw := make([]byte, 2*n)
+	for i := range n {
+		binary.LittleEndian.PutUint16(raw[2*i:], uint16(i))
+	}
+	want := elements(raw, ir.F16)
+	each(t, func(t *testing.T, l Library) {
+		d := dispatch{
+			kernel: "cache_read_f16",
+			buffers: [][]byte{raw, intBytes(n / 256), intBytes(0), nan(n),
+				encode(kernels.CacheReadParams{Seqs: 1, Context: n / 256, KvHeads: 1, Head: 256, Block: n / 256, TableStride: 1})},
+			writes: []int{3},
+		}
+		got := d.run(t, l)[0]
+		near(t, widened(want), floats(got), 1, 0)
+		write := dispatch{
+			kernel: "cache_write_f32_f16",
+			buffers: [][]byte{got, got, intBytes(0), make([]byte, 2*n), make([]byte, 2*n),
+				encode(kernels.CacheWriteParams{Tokens: 1, KvHeads: 1, Head: n, Block: 1})},
+			writes: []int{3, 4},
+		}
+		for i, x := range elements(write.run(t, l)[0], ir.F16) {
+			if x == x {
+				require.Equal(t, want[i], x)
+			} else {
+				require.True(t, want[i] != want[i])
+			}
+		}
+	})
+}
+
+func TestChoose(t *testing.T) {
+	all := Libraries()
+	require.Equal(t, "portable", all[len(all)-1].ISA())
+	for _, l := range all {
+		got, err := choose(all, l.ISA())
+		require.NoError(t, err)
+		require.Equal(t, l, got)
+	}
+	got, err := choose(all, "")
+	require.NoError(t, err)
+	require.Equal(t, all[0], got)
+	_, err = choose(all, "sse9")
+	require.ErrorContains(t, err, "SMELT_ISA=sse9")
+	for _, name := range Names() {
+		_, ok := kernels.Lookup(name)
+		require.True(t, ok, "%s is not in the kernel table", name)
+	}
+}

@@ -1,0 +1,11 @@
+//go:build !amd64 && !arm64
+
+package native
+
+import (
+	"unsafe"
+
+	"github.com/smelt-ml/smelt/kernels/native/portable"
+)
+
+func sets() []unsafe.Pointer { return []unsafe.Pointer{portable.Set()} }

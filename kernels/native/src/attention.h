@@ -1,0 +1,422 @@
+// attention_vec and attention_tile over the paged cache.
+//
+// Key j of sequence b lies at row j % block of cache block block_table[b][j / block].
+// Runs of keys inside one block are contiguous, so both kernels walk keys in tiles
+// that never cross a block. Softmax is online: a running maximum, and sums that are
+// rescaled when it grows.
+
+constexpr int KEY_TILE = 64;
+constexpr uint32_t MAX_HEAD = 256;
+
+struct Attention {
+    AttentionParams p;
+    const float *q;
+    const uint8_t *k, *v;
+    const int32_t *positions, *starts, *lengths, *table;
+    float *out;
+    uint64_t blocks; // of the cache, from the size of its buffer
+    uint32_t group;  // query heads that share a KV head
+
+    Attention(const smelt_launch *l, uint32_t element) : p(params<AttentionParams>(l, 8)) {
+        q = buffer<const float>(l, 0), k = buffer<const uint8_t>(l, 1), v = buffer<const uint8_t>(l, 2);
+        positions = buffer<const int32_t>(l, 3), starts = buffer<const int32_t>(l, 4);
+        lengths = buffer<const int32_t>(l, 5), table = buffer<const int32_t>(l, 6);
+        out = buffer<float>(l, 7);
+        uint64_t bytes = uint64_t{p.kv_heads} * p.block * p.head * element;
+        blocks = least(l->buffer_bytes[1], l->buffer_bytes[2]) / bytes;
+        group = p.heads / p.kv_heads;
+    }
+    // The sequence of a token: the last that starts at it or before.
+    MEMBER uint32_t sequence(uint32_t token) const {
+        uint32_t low = 0, high = p.seqs;
+        while (low + 1 < high) {
+            uint32_t mid = (low + high) / 2;
+            if (starts[mid] <= static_cast<int32_t>(token))
+                low = mid;
+            else
+                high = mid;
+        }
+        return low;
+    }
+    // How many keys, from the first, a token sees.
+    MEMBER int64_t visible(uint32_t token, uint32_t seq) const {
+        int64_t n = int64_t{positions[token]} + 1, most = lengths[seq];
+        n = n < most ? n : most;
+        int64_t held = int64_t{p.table_stride} * p.block;
+        n = n < held ? n : held;
+        return n < 0 ? 0 : n;
+    }
+    // The keys of one tile from key j on, at most `most`: rows of head elements from
+    // row `row` of the K and V caches. Zero keys where the table names no such block.
+    struct Tile {
+        uint32_t keys;
+        uint64_t row;
+        bool present;
+    };
+    MEMBER Tile tile(uint32_t seq, uint32_t head, int64_t j, int64_t most) const {
+        uint64_t at = static_cast<uint64_t>(j) % p.block;
+        int64_t block = table[uint64_t{seq} * p.table_stride + static_cast<uint64_t>(j) / p.block];
+        uint64_t keys = least(least(KEY_TILE, p.block - at), static_cast<uint64_t>(most));
+        bool present = block >= 0 && static_cast<uint64_t>(block) < blocks;
+        uint64_t row = present ? (static_cast<uint64_t>(block) * p.kv_heads + head) * p.block + at : 0;
+        return {static_cast<uint32_t>(keys), row, present};
+    }
+};
+
+template <class C> static int attention_supports(const smelt_launch *l) {
+    if (!holds(l, 8, sizeof(AttentionParams)))
+        return 0;
+    const AttentionParams &p = params<AttentionParams>(l, 8);
+    if (p.head == 0 || p.head % 8 != 0 || p.head > MAX_HEAD)
+        return 0;
+    if (p.kv_heads == 0 || p.heads % p.kv_heads != 0 || p.block == 0)
+        return 0;
+    uint64_t elements = uint64_t{p.tokens} * p.heads * p.head;
+    return holds(l, 0, elements * 4) && holds(l, 1, 1) && holds(l, 2, 1) && holds(l, 3, uint64_t{p.tokens} * 4) &&
+           holds(l, 4, (uint64_t{p.seqs} + 1) * 4) && holds(l, 5, uint64_t{p.seqs} * 4) &&
+           holds(l, 6, uint64_t{p.seqs} * p.table_stride * 4) && holds(l, 7, elements * 4);
+}
+
+// Replaces scores by e^(score − maximum) and returns their sum; the maximum so far
+// and the factor for what was summed before are updated. `keys` scores of `width`,
+// the rest of which is set to zero.
+static float soften(float *scores, uint32_t keys, uint32_t width, float scale, float &maximum, float &factor) {
+    F top = set1(-__builtin_inff());
+    uint32_t i = 0;
+    for (; i + W <= keys; i += W) {
+        F v = load(scores + i) * set1(scale);
+        store(scores + i, v);
+        top = max(top, v);
+    }
+    float most = reduce_max(top);
+    for (; i < keys; i++) {
+        scores[i] *= scale;
+        if (scores[i] > most)
+            most = scores[i];
+    }
+    if (most < maximum)
+        most = maximum;
+    // With nothing but −∞ so far, subtract 0: the weights become zeros, not NaN.
+    float base = most == -__builtin_inff() ? 0.0f : most;
+    factor = maximum == -__builtin_inff() ? 0.0f : reduce_max(exp(set1(maximum - base)));
+    maximum = most;
+    for (i = keys; i < width; i++)
+        scores[i] = -__builtin_inff();
+    F sum = zero();
+    for (i = 0; i < width; i += W) {
+        F v = exp(load(scores + i) - set1(base));
+        store(scores + i, v);
+        sum = sum + v;
+    }
+    return reduce_add(sum);
+}
+
+// ---- few queries: one token, one KV head, a part of its keys at a time
+
+// The keys of a token are cut into parts so that many threads find work even when
+// one token is decoded: the number depends on the launch's sizes alone.
+struct Parts {
+    uint64_t count;
+    explicit Parts(const AttentionParams &p) {
+        uint64_t units = uint64_t{p.tokens} * p.kv_heads, most = 8;
+        count = units == 0 || units >= 64 ? 1 : least(most, ceil_div(64, units));
+    }
+    MEMBER int64_t keys(int64_t visible) const {
+        int64_t each = static_cast<int64_t>(ceil_div(static_cast<uint64_t>(visible), count));
+        each = (each + KEY_TILE - 1) / KEY_TILE * KEY_TILE;
+        return each < 256 ? 256 : each;
+    }
+};
+
+// A part's result: the weighted sum of values, the sum of weights, the maximum.
+INLINE uint64_t part_floats(uint32_t head) { return head + 2; }
+
+static size_t attention_vec_shared(const smelt_launch *l) {
+    const AttentionParams &p = params<AttentionParams>(l, 8);
+    Parts parts(p);
+    return parts.count == 1 ? 0 : uint64_t{p.tokens} * p.heads * parts.count * part_floats(p.head) * 4;
+}
+static uint64_t attention_vec_units(const smelt_launch *l) {
+    const AttentionParams &p = params<AttentionParams>(l, 8);
+    return uint64_t{p.tokens} * p.kv_heads * Parts(p).count;
+}
+
+// sums[h][d] += Σ weights[h][j] · v[j][d] for H heads and V vectors of d.
+template <class C, int H, int V>
+INLINE void add_values(const uint8_t *v, uint32_t head, uint32_t keys, const float *weights, float *sums) {
+    F sum[H][V];
+    UNROLL for (int h = 0; h < H; h++) UNROLL for (int i = 0; i < V; i++) sum[h][i] = load(sums + h * MAX_HEAD + i * W);
+    for (uint32_t j = 0; j < keys; j++, v += head * C::BYTES) {
+        F row[V];
+        UNROLL for (int i = 0; i < V; i++) row[i] = C::at(v + static_cast<uint32_t>(i * W) * C::BYTES);
+        UNROLL for (int h = 0; h < H; h++) {
+            F w = set1(weights[h * KEY_TILE + j]);
+            UNROLL for (int i = 0; i < V; i++) sum[h][i] = fma(w, row[i], sum[h][i]);
+        }
+    }
+    UNROLL for (int h = 0; h < H; h++) UNROLL for (int i = 0; i < V; i++) store(sums + h * MAX_HEAD + i * W, sum[h][i]);
+}
+template <class C, int H>
+static void add_values_of(const uint8_t *v, uint32_t head, uint32_t keys, const float *weights, float *sums) {
+    uint32_t d = 0;
+    for (; d + 4 * W <= head; d += 4 * W)
+        add_values<C, H, 4>(v + d * C::BYTES, head, keys, weights, sums + d);
+    for (; d + W <= head; d += W)
+        add_values<C, H, 1>(v + d * C::BYTES, head, keys, weights, sums + d);
+    if (d < head) {
+        int rest = static_cast<int>(head - d);
+        for (int h = 0; h < H; h++) {
+            F sum = load_n(sums + h * MAX_HEAD + d, rest);
+            for (uint32_t j = 0; j < keys; j++)
+                sum = fma(set1(weights[h * KEY_TILE + j]), C::at_n(v + (uint64_t{j} * head + d) * C::BYTES, rest), sum);
+            store_n(sums + h * MAX_HEAD + d, sum, rest);
+        }
+    }
+}
+
+// Query heads of a group that share each load of K and V.
+constexpr int SHARING = 4;
+
+template <class C> static void attention_vec(const smelt_launch *l, void *shared, uint64_t begin, uint64_t end) {
+    Attention a(l, C::BYTES);
+    Parts parts(a.p);
+    const uint32_t head = a.p.head;
+    for (uint64_t unit = begin; unit < end; unit++) {
+        uint64_t part = unit % parts.count, kv = unit / parts.count % a.p.kv_heads;
+        uint32_t token = static_cast<uint32_t>(unit / parts.count / a.p.kv_heads);
+        uint32_t seq = a.sequence(token);
+        int64_t visible = a.visible(token, seq), each = parts.keys(visible);
+        int64_t from = static_cast<int64_t>(part) * each, to = from + each < visible ? from + each : visible;
+        for (uint32_t h0 = 0; h0 < a.group; h0 += SHARING) {
+            uint32_t heads = static_cast<uint32_t>(least(SHARING, a.group - h0));
+            uint64_t first = kv * a.group + h0;
+            const float *q = a.q + (token * uint64_t{a.p.heads} + first) * head;
+            alignas(64) float scores[SHARING * KEY_TILE], sums[SHARING * MAX_HEAD];
+            float maximum[SHARING], total[SHARING];
+            memset(sums, 0, sizeof sums);
+            for (uint32_t h = 0; h < heads; h++)
+                maximum[h] = -__builtin_inff(), total[h] = 0;
+            for (int64_t j = from; j < to;) {
+                Attention::Tile tile = a.tile(seq, static_cast<uint32_t>(kv), j, to - j);
+                j += tile.keys;
+                if (!tile.present)
+                    continue;
+                size_t stride = size_t{head} * C::BYTES;
+                const uint8_t *k = a.k + tile.row * stride, *v = a.v + tile.row * stride;
+                with_count<SHARING>(heads, [&](auto n) {
+                    constexpr int H = decltype(n)::value;
+                    uint32_t i = 0;
+                    for (; i + 4 <= tile.keys; i += 4) {
+                        for (int ahead = 0; ahead < 4; ahead++)
+                            __builtin_prefetch(v + (i + ahead) * stride, 0, 3);
+                        dot_tile<C, 4, H>(k + i * stride, stride, q, head, head, scores + i, KEY_TILE);
+                    }
+                    // The last few keys: rows of which only the first counts.
+                    for (; i < tile.keys; i++) {
+                        float same[H * 4];
+                        dot_tile<C, 4, H>(k + i * stride, 0, q, head, head, same, 4);
+                        for (int h = 0; h < H; h++)
+                            scores[h * KEY_TILE + i] = same[h * 4];
+                    }
+                    for (int h = 0; h < H; h++) {
+                        float factor, *row = scores + h * KEY_TILE;
+                        uint32_t width = (tile.keys + W - 1) / W * W;
+                        float sum = soften(row, tile.keys, width, a.p.scale, maximum[h], factor);
+                        total[h] = total[h] * factor + sum;
+                        if (factor != 1.0f)
+                            map1(sums + h * MAX_HEAD, sums + h * MAX_HEAD, head, [=](F x) { return x * set1(factor); });
+                    }
+                    add_values_of<C, H>(v, head, tile.keys, scores, sums);
+                });
+            }
+            for (uint32_t h = 0; h < heads; h++) {
+                uint64_t row = token * uint64_t{a.p.heads} + first + h;
+                if (parts.count > 1) {
+                    float *to_part = static_cast<float *>(shared) + (row * parts.count + part) * part_floats(head);
+                    memcpy(to_part, sums + h * MAX_HEAD, head * 4);
+                    to_part[head] = total[h], to_part[head + 1] = maximum[h];
+                    continue;
+                }
+                F inverse = set1(total[h] == 0.0f ? 0.0f : 1.0f / total[h]);
+                map1(sums + h * MAX_HEAD, a.out + row * head, head, [=](F x) { return x * inverse; });
+            }
+        }
+    }
+}
+
+static uint64_t combine_units(const smelt_launch *l) {
+    const AttentionParams &p = params<AttentionParams>(l, 8);
+    return Parts(p).count == 1 ? 0 : uint64_t{p.tokens} * p.heads;
+}
+
+// Adds up the parts of each token and head.
+static void combine(const smelt_launch *l, void *shared, uint64_t begin, uint64_t end) {
+    const AttentionParams &p = params<AttentionParams>(l, 8);
+    Parts parts(p);
+    uint64_t each = part_floats(p.head);
+    for (uint64_t row = begin; row < end; row++) {
+        const float *part = static_cast<const float *>(shared) + row * parts.count * each;
+        float *out = buffer<float>(l, 7) + row * p.head;
+        float maximum = -__builtin_inff(), total = 0;
+        for (uint64_t i = 0; i < parts.count; i++)
+            if (part[i * each + p.head + 1] > maximum)
+                maximum = part[i * each + p.head + 1];
+        float sums[MAX_HEAD] = {};
+        for (uint64_t i = 0; i < parts.count; i++) {
+            const float *from = part + i * each;
+            if (from[p.head] == 0.0f)
+                continue;
+            float factor = reduce_max(exp(set1(from[p.head + 1] - maximum)));
+            total += factor * from[p.head];
+            map2(sums, from, sums, p.head, [=](F s, F x) { return fma(set1(factor), x, s); });
+        }
+        F inverse = set1(total == 0.0f ? 0.0f : 1.0f / total);
+        map1(sums, out, p.head, [=](F x) { return x * inverse; });
+    }
+}
+
+// ---- many queries: 32 tokens of a sequence, some heads that share a KV head
+
+constexpr uint32_t QUERY_TILE = 32;
+constexpr uint32_t QUERY_ROWS = 64; // tokens × heads worked on together
+constexpr uint32_t COLUMNS = TILE_VECTORS * W;
+constexpr int TILE_ROWS = 6;
+
+// c[r][0 … COLUMNS) += Σ a[r][i] · b[i][…], i < k, for TILE_ROWS rows. Rows may
+// coincide: all are read before any is written.
+INLINE void matrix_tile(const float *const a[TILE_ROWS], const float *b, uint64_t b_stride, uint64_t k,
+                        float *const c[TILE_ROWS]) {
+    F sum[TILE_ROWS][TILE_VECTORS];
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) UNROLL for (int v = 0; v < TILE_VECTORS; v++) sum[r][v] =
+        load(c[r] + v * W);
+    for (uint64_t i = 0; i < k; i++, b += b_stride) {
+        F row[TILE_VECTORS];
+        UNROLL for (int v = 0; v < TILE_VECTORS; v++) row[v] = load(b + v * W);
+        UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+            F x = set1(a[r][i]);
+            UNROLL for (int v = 0; v < TILE_VECTORS; v++) sum[r][v] = fma(x, row[v], sum[r][v]);
+        }
+    }
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) UNROLL for (int v = 0; v < TILE_VECTORS; v++)
+        store(c[r] + v * W, sum[r][v]);
+}
+// The same for any number of rows and a multiple of COLUMNS columns.
+template <class A, class C>
+INLINE void matrix_product(uint32_t rows, uint32_t columns, uint64_t k, A a, const float *b, uint64_t b_stride, C c) {
+    for (uint32_t r0 = 0; r0 < rows; r0 += TILE_ROWS) {
+        for (uint32_t column = 0; column < columns; column += COLUMNS) {
+            const float *from[TILE_ROWS];
+            float *to[TILE_ROWS];
+            for (uint32_t r = 0; r < TILE_ROWS; r++) {
+                uint32_t row = static_cast<uint32_t>(least(r0 + r, rows - 1));
+                from[r] = a(row), to[r] = c(row) + column;
+            }
+            matrix_tile(from, b + column, b_stride, k, to);
+        }
+    }
+}
+
+static uint64_t tiles_of(const AttentionParams &p) { return ceil_div(p.tokens, QUERY_TILE) + p.seqs; }
+static uint64_t attention_tile_units(const smelt_launch *l) {
+    const AttentionParams &p = params<AttentionParams>(l, 8);
+    return p.tokens == 0 ? 0 : tiles_of(p) * p.kv_heads;
+}
+
+// Writes KEY_TILE rows of `head` floats as head rows of KEY_TILE.
+static void transpose_keys(const float *rows, uint32_t head, float *out) {
+    for (uint32_t d = 0; d < head; d += 4) {
+        for (uint32_t j = 0; j < KEY_TILE; j += W) {
+            I w[4];
+            row_words(reinterpret_cast<const uint8_t *>(rows + j * head + d), head * 4, w);
+            for (uint32_t i = 0; i < 4; i++)
+                memcpy(out + (d + i) * KEY_TILE + j, &w[i], sizeof w[i]);
+        }
+    }
+}
+
+template <class C> static void attention_tile(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
+    Attention a(l, C::BYTES);
+    const uint32_t head = a.p.head;
+    const uint32_t padded = (head + COLUMNS - 1) / COLUMNS * COLUMNS; // a row of values and of sums
+    uint64_t tiles = tiles_of(a.p);
+    alignas(64) float rows[KEY_TILE * MAX_HEAD], keys[KEY_TILE * MAX_HEAD];
+    alignas(64) float sums[QUERY_ROWS * MAX_HEAD], scores[QUERY_ROWS * KEY_TILE];
+    static_assert(MAX_HEAD % COLUMNS == 0 && KEY_TILE % COLUMNS == 0, "tiles must divide the buffers");
+    for (uint64_t unit = begin; unit < end; unit++) {
+        uint32_t kv = static_cast<uint32_t>(unit % a.p.kv_heads);
+        // Later tiles of a sequence see more keys: alternate between both ends, so
+        // that halves of the units are equal work.
+        uint64_t rank = unit / a.p.kv_heads;
+        uint64_t index = rank % 2 == 0 ? rank / 2 : tiles - 1 - rank / 2;
+        uint32_t seq = 0;
+        for (uint32_t low = 0, high = a.p.seqs; low < high;) {
+            // Sequence s owns the tiles from starts[s]/QUERY_TILE + s on.
+            uint32_t mid = (low + high) / 2;
+            if (static_cast<uint64_t>(a.starts[mid]) / QUERY_TILE + mid <= index)
+                seq = mid, low = mid + 1;
+            else
+                high = mid;
+        }
+        int64_t token = a.starts[seq], past = a.starts[seq + 1];
+        token += (static_cast<int64_t>(index) - token / QUERY_TILE - seq) * QUERY_TILE;
+        past = past < a.p.tokens ? past : a.p.tokens;
+        if (token < 0 || token >= past)
+            continue;
+        uint32_t tokens = static_cast<uint32_t>(least(QUERY_TILE, static_cast<uint64_t>(past - token)));
+        int64_t most = 0;
+        for (uint32_t t = 0; t < tokens; t++) {
+            int64_t n = a.visible(static_cast<uint32_t>(token) + t, seq);
+            most = n > most ? n : most;
+        }
+        uint32_t together = QUERY_ROWS / tokens; // heads
+        for (uint32_t h0 = 0; h0 < a.group; h0 += together) {
+            uint32_t heads = static_cast<uint32_t>(least(together, a.group - h0)), count = heads * tokens;
+            auto place = [&](uint32_t row) {
+                uint64_t t = static_cast<uint64_t>(token) + row / heads;
+                return (t * a.p.heads + kv * uint64_t{a.group} + h0 + row % heads) * head;
+            };
+            float maximum[QUERY_ROWS], total[QUERY_ROWS];
+            for (uint32_t r = 0; r < count; r++)
+                maximum[r] = -__builtin_inff(), total[r] = 0;
+            memset(sums, 0, uint64_t{count} * padded * 4);
+            for (int64_t j = 0; j < most;) {
+                Attention::Tile tile = a.tile(seq, kv, j, most - j);
+                int64_t first = j;
+                j += tile.keys;
+                if (!tile.present)
+                    continue;
+                size_t stride = size_t{head} * C::BYTES;
+                for (uint32_t i = 0; i < tile.keys; i++)
+                    widen_row<C>(a.k + (tile.row + i) * stride, rows + i * head, head);
+                memset(rows + tile.keys * head, 0, (KEY_TILE - tile.keys) * uint64_t{head} * 4);
+                transpose_keys(rows, head, keys);
+                uint32_t width = (tile.keys + COLUMNS - 1) / COLUMNS * COLUMNS;
+                memset(scores, 0, uint64_t{count} * KEY_TILE * 4);
+                matrix_product(
+                    count, width, head, [&](uint32_t r) { return a.q + place(r); }, keys, KEY_TILE,
+                    [&](uint32_t r) { return scores + r * KEY_TILE; });
+                for (uint32_t r = 0; r < count; r++) {
+                    int64_t n = a.visible(static_cast<uint32_t>(token) + r / heads, seq) - first;
+                    n = n < 0 ? 0 : n > tile.keys ? tile.keys : n;
+                    float factor, *row = scores + r * KEY_TILE;
+                    float sum = soften(row, static_cast<uint32_t>(n), width, a.p.scale, maximum[r], factor);
+                    total[r] = total[r] * factor + sum;
+                    if (factor != 1.0f)
+                        map1(sums + r * padded, sums + r * padded, padded, [=](F x) { return x * set1(factor); });
+                }
+                for (uint32_t i = 0; i < tile.keys; i++) {
+                    float *row = rows + i * padded;
+                    widen_row<C>(a.v + (tile.row + i) * stride, row, head);
+                    memset(row + head, 0, (padded - head) * 4);
+                }
+                matrix_product(
+                    count, padded, tile.keys, [&](uint32_t r) { return scores + r * KEY_TILE; }, rows, padded,
+                    [&](uint32_t r) { return sums + r * padded; });
+            }
+            for (uint32_t r = 0; r < count; r++) {
+                F inverse = set1(total[r] == 0.0f ? 0.0f : 1.0f / total[r]);
+                map1(sums + r * padded, a.out + place(r), head, [=](F x) { return x * inverse; });
+            }
+        }
+    }
+}

@@ -1,0 +1,45 @@
+// Included inside the anonymous namespace of one instruction set's only source
+// file, like every header here: the same names compiled for different instruction
+// sets must never be merged by the linker. So no header here includes a system or
+// a C++ library header; smelt_isa.h does, outside the namespace.
+
+#define INLINE static inline __attribute__((always_inline))
+#define MEMBER inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 32")
+
+// Rows of a weight that are computed together.
+constexpr int ROWS = 16;
+
+// What a stored quantised weight holds once unpacked to bytes: 0…15, 0…63, or the
+// whole signed byte.
+enum class Range { NIBBLE, SIX_BITS, SIGNED };
+
+INLINE int32_t word(const int8_t *p) {
+    int32_t v;
+    memcpy(&v, p, 4);
+    return v;
+}
+INLINE uint16_t half_bits(const uint8_t *p) {
+    uint16_t v;
+    memcpy(&v, p, 2);
+    return v;
+}
+INLINE uint64_t ceil_div(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
+INLINE uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
+INLINE uint64_t align64(uint64_t n) { return (n + 63) & ~uint64_t{63}; }
+
+// Access to a launch. A buffer that is not bound is null.
+template <class T> INLINE T *buffer(const smelt_launch *l, uint32_t i) {
+    return i < l->buffer_count ? static_cast<T *>(l->buffers[i]) : nullptr;
+}
+template <class P> INLINE const P &params(const smelt_launch *l, uint32_t i) {
+    return *static_cast<const P *>(l->buffers[i]);
+}
+INLINE uint32_t constant(const smelt_launch *l, uint32_t i) { return l->constants_set >> i & 1 ? l->constants[i] : 0; }
+INLINE bool holds(const smelt_launch *l, uint32_t i, uint64_t bytes) {
+    return bytes == 0 || (i < l->buffer_count && l->buffers[i] != nullptr && l->buffer_bytes[i] >= bytes);
+}
+// Bytes of rows that lie `stride` elements apart, the last one `width` long.
+INLINE uint64_t span(uint64_t rows, uint64_t stride, uint64_t width, uint64_t element) {
+    return rows == 0 || width == 0 ? 0 : ((rows - 1) * stride + width) * element;
+}

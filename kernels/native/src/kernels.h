@@ -1,0 +1,70 @@
+// Everything, and the table of host names.
+
+#include "base.h"
+#include SIMD
+#include "functions.h"
+#include "elements.h"
+#include "blocks.h"
+#include "linear.h"
+#include "attention.h"
+#include "rope.h"
+#include "rows.h"
+#include "source.h"
+
+static size_t no_shared(const smelt_launch *) { return 0; }
+
+#define ONE(name, supports, units, run)                                                                                \
+    {                                                                                                                  \
+        name, supports, no_shared, 1, {                                                                                \
+            {units, run}, { nullptr, nullptr }                                                                         \
+        }                                                                                                              \
+    }
+
+static const smelt_native_kernel kernels[] = {
+    ONE("embed", embed_supports, embed_units, embed),
+    ONE("rms_norm_f32_f32", norm_supports, norm_units, norm),
+    {"linear_vec_f32_f32", linear_supports, linear_shared, 2, {{prepare_units, prepare}, {multiply_units, multiply}}},
+    {"linear_mat_f32_f32", linear_supports, linear_shared, 2, {{prepare_units, prepare}, {multiply_units, multiply}}},
+    ONE("rope_f32", rope_supports, rope_units, rope),
+    ONE("cache_write_f32_f16", cache_write_supports, cache_write_units, cache_write<F16>),
+    ONE("cache_write_f32_f32", cache_write_supports, cache_write_units, cache_write<F32>),
+    ONE("rope_qkv_write_f32_f16", rope_write_supports<false>, rope_write_units, (rope_write<F16, false>)),
+    ONE("rope_qkv_write_f32_f32", rope_write_supports<false>, rope_write_units, (rope_write<F32, false>)),
+    ONE("head_norm_rope_kv_write_f32_f16", rope_write_supports<true>, rope_write_units, (rope_write<F16, true>)),
+    ONE("head_norm_rope_kv_write_f32_f32", rope_write_supports<true>, rope_write_units, (rope_write<F32, true>)),
+    {"attention_vec_f32_f16",
+     attention_supports<F16>,
+     attention_vec_shared,
+     2,
+     {{attention_vec_units, attention_vec<F16>}, {combine_units, combine}}},
+    {"attention_vec_f32_f32",
+     attention_supports<F32>,
+     attention_vec_shared,
+     2,
+     {{attention_vec_units, attention_vec<F32>}, {combine_units, combine}}},
+    ONE("attention_tile_f32_f16", attention_supports<F16>, attention_tile_units, attention_tile<F16>),
+    ONE("attention_tile_f32_f32", attention_supports<F32>, attention_tile_units, attention_tile<F32>),
+    ONE("silu_f32", element_supports<1>, element_units<1>, element1<Silu>),
+    ONE("scale_f32", element_supports<1>, element_units<1>, element1<Scale>),
+    ONE("add_f32", element_supports<2>, element_units<2>, element2<Add>),
+    ONE("mul_f32", element_supports<2>, element_units<2>, element2<Mul>),
+    ONE("silu_mul_f32", element_supports<2>, element_units<2>, element2<SiluMul>),
+    ONE("gather_rows_f32", gather_supports, gather_units, gather_rows),
+    ONE("softmax_f32", element_supports<1>, element_units<1>, softmax),
+    ONE("repeat_kv_f32", repeat_supports, repeat_units, repeat_kv),
+    ONE("cache_read_f16", cache_read_supports, cache_read_units, cache_read<F16>),
+    ONE("cache_read_f32", cache_read_supports, cache_read_units, cache_read<F32>),
+    ONE("transpose_f32", transpose_supports, transpose_units, transpose),
+    ONE("matmul_f32", matmul_supports, matmul_units, matmul),
+    ONE("mask_f32", mask_supports, mask_units, mask),
+};
+constexpr uint32_t kernel_count = sizeof kernels / sizeof kernels[0];
+
+static const smelt_native_kernel *find_kernel(const char *name) {
+    for (const smelt_native_kernel &k : kernels)
+        if (strcmp(k.name, name) == 0)
+            return &k;
+    return nullptr;
+}
+
+static const smelt_native_set set = {{ISA, find_kernel}, kernels, kernel_count};

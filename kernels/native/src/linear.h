@@ -1,0 +1,559 @@
+// linear_vec and linear_mat: out = W·x for up to three weights side by side.
+//
+// Both names run the same code, in groups of ROWS rows of a weight, so a token gives
+// the same bits alone and among others. Two stages: `prepare` normalises and
+// quantises the activations, once for all rows; `multiply` does the rows.
+//
+// Float weights: a row times a row, in W partial sums (lane i takes elements
+// i, i+W, …) that are added up at the end. A register tile of rows × tokens uses each
+// loaded vector several times.
+//
+// Quantised weights: activations become int8 with one scale for 32 elements (as in
+// llama.cpp's Q8_0, but the scale is a float). Products of a sub-block are summed
+// exactly in integers; then sum += (weight scale · activation scale) · integer, from
+// the first sub-block to the last. With few tokens the rows are taken as they lie in
+// the file (multiply_few); with more, a panel of ROWS rows is first unpacked so that
+// a vector holds four consecutive elements of each row (multiply_panel).
+
+// What a weight type needs from the activations beside their int8 form, for each
+// group of elements that shares a weight scale.
+struct Correction {
+    int groups; // 1: one for 32 elements, 2: one for 16
+    int offset; // −offset·Σq as an integer; 0 if there is none
+    bool min;   // or scale·Σq as a float
+    MEMBER bool needed() const { return min || offset != 0; }
+    MEMBER bool operator==(const Correction &o) const {
+        return groups == o.groups && offset == o.offset && min == o.min;
+    }
+};
+
+// Quantised activations of a launch; the arrays are by token, then by block.
+struct Quantised {
+    int8_t *q;    // [tokens][k]
+    float *scale; // [tokens][k/32]
+    uint32_t
+        *extra[3]; // [tokens][k/16], the words of each weight's Correction; of 32 elements: every first half is used
+};
+
+// One group of rows times some tokens.
+struct RowGroup {
+    const uint8_t *rows;
+    size_t stride; // bytes between rows
+    uint64_t k;
+    const float *x; // [tokens][x_stride]
+    uint64_t x_stride;
+    const int8_t *q; // as in Quantised, from the first token on
+    const float *scale;
+    const uint32_t *extra;
+    uint32_t tokens;
+    float (*sum)[ROWS]; // [tokens]
+};
+
+// Asks for what the next group of rows starts with while this one is worked on: rows
+// lie one after the other, so the next group's bytes are those just behind.
+INLINE void prefetch_behind(const RowGroup &g, uint64_t done, uint64_t bytes) {
+    const uint8_t *p = g.rows + ROWS * g.stride + done;
+    for (uint64_t i = 0; i < bytes; i += 64)
+        __builtin_prefetch(p + i, 0, 3);
+}
+
+// ---- float weights
+
+template <class E, int R, int T>
+INLINE void dot_tile(const uint8_t *rows, size_t stride, const float *x, uint64_t x_stride, uint64_t k, float *out,
+                     size_t out_stride) {
+    F sum[T][R];
+    UNROLL for (int t = 0; t < T; t++) UNROLL for (int r = 0; r < R; r++) sum[t][r] = zero();
+    auto step = [&](auto at_w, auto at_x) __attribute__((always_inline)) {
+        F v[T];
+        UNROLL for (int t = 0; t < T; t++) v[t] = at_x(x + static_cast<uint64_t>(t) * x_stride);
+        UNROLL for (int r = 0; r < R; r++) {
+            F w = at_w(rows + static_cast<size_t>(r) * stride);
+            UNROLL for (int t = 0; t < T; t++) sum[t][r] = fma(w, v[t], sum[t][r]);
+        }
+    };
+    uint64_t i = 0;
+    for (; i + W <= k; i += W)
+        step([i](const uint8_t *p) { return E::at(p + i * E::BYTES); }, [i](const float *p) { return load(p + i); });
+    if (i < k) {
+        int rest = static_cast<int>(k - i);
+        step([=](const uint8_t *p) { return E::at_n(p + i * E::BYTES, rest); },
+             [=](const float *p) { return load_n(p + i, rest); });
+    }
+    UNROLL for (int t = 0; t < T; t++) UNROLL for (int r = 0; r < R; r += 4)
+        reduce4(sum[t][r], sum[t][r + 1], sum[t][r + 2], sum[t][r + 3], out + static_cast<size_t>(t) * out_stride + r);
+}
+
+// Calls f(Int<n>{}) for 1 ≤ n ≤ MAX.
+template <int MAX, class Fn> INLINE void with_count(uint32_t n, Fn f) {
+    repeat<MAX>([&](auto i) {
+        if (n == i.value + 1)
+            f(Int<i.value + 1>{});
+    });
+}
+// Cuts n into pieces of MAX, then of halves of it down to 1: f(start, Int<size>{}).
+template <int MAX, class Fn> INLINE void in_pieces(uint32_t n, Fn f, uint32_t start = 0) {
+    for (; start + MAX <= n; start += MAX)
+        f(start, Int<MAX>{});
+    if constexpr (MAX > 1)
+        in_pieces<MAX / 2>(n, f, start);
+}
+
+template <class E> static void multiply_float(const RowGroup &g) {
+    if (g.tokens == 1) {
+        for (int r = 0; r < ROWS; r += 8)
+            dot_tile<E, 8, 1>(g.rows + static_cast<size_t>(r) * g.stride, g.stride, g.x, 0, g.k, g.sum[0] + r, ROWS);
+        return;
+    }
+    for (uint32_t t = 0; t < g.tokens; t += DOT_TOKENS) {
+        with_count<DOT_TOKENS>(static_cast<uint32_t>(least(DOT_TOKENS, g.tokens - t)), [&](auto n) {
+            for (int r = 0; r < ROWS; r += 4)
+                dot_tile<E, 4, n.value>(g.rows + static_cast<size_t>(r) * g.stride, g.stride, g.x + t * g.x_stride,
+                                        g.x_stride, g.k, g.sum[t] + r, ROWS);
+        });
+    }
+}
+
+// ---- quantised weights
+
+// sum += scales · integers of one group of elements of one sub-block, for W rows.
+template <class B> INLINE F accumulate(F sum, I integers, const float *s, const float *m, float scale, uint32_t extra) {
+    if (!B::MIN && B::OFFSET != 0)
+        integers = i_add(integers, i_set1(static_cast<int32_t>(extra)));
+    sum = fma(load(s) * set1(scale), to_float(integers), sum);
+    if (B::MIN) {
+        float total;
+        memcpy(&total, &extra, 4);
+        sum = fma(load(m), set1(total), sum);
+    }
+    return sum;
+}
+
+template <class B> static void multiply_few(const RowGroup &g, uint32_t t) {
+    const int8_t *q = g.q + t * g.k;
+    const float *scale = g.scale + t * (g.k / 32);
+    const uint32_t *extra = g.extra + t * (g.k / 16);
+    F sum[ROWS / W];
+    for (F &v : sum)
+        v = zero();
+    const uint8_t *rows = g.rows;
+    uint64_t done = 0;
+    for (uint64_t at = 0; at < g.k; at += B::ELEMS, rows += B::BYTES) {
+        if (t == 0)
+            prefetch_behind(g, done, ROWS * B::BYTES);
+        done += ROWS * B::BYTES;
+        alignas(64) float s[B::SUBS * B::GROUPS * ROWS], m[B::MIN ? B::SUBS * B::GROUPS * ROWS : ROWS];
+        B::scales(rows, g.stride, s, m);
+        repeat<B::SUBS>([&](auto sub) __attribute__((always_inline)) {
+            constexpr int S = decltype(sub)::value;
+            Q x0 = q_same16(q), x1 = q_same16(q + 16);
+            repeat<ROWS / W>([&](auto vector) __attribute__((always_inline)) {
+                constexpr int FIRST = decltype(vector)::value * W;
+                Dot<B::RANGE> dot[B::GROUPS][4];
+                repeat<4>([&](auto j) __attribute__((always_inline)) {
+                    Q w0, w1;
+                    B::template halves<S>(rows + (FIRST + j.value) * g.stride, 4 * g.stride, w0, w1);
+                    dot[0][j.value].start();
+                    if constexpr (B::GROUPS == 1) {
+                        dot[0][j.value].two(w0, x0, w1, x1);
+                    } else {
+                        dot[1][j.value].start();
+                        dot[0][j.value].one(w0, x0);
+                        dot[1][j.value].one(w1, x1);
+                    }
+                });
+                repeat<B::GROUPS>([&](auto group) __attribute__((always_inline)) {
+                    Dot<B::RANGE>(&d)[4] = dot[group.value];
+                    I integers = merge4(d[0].finish(), d[1].finish(), d[2].finish(), d[3].finish());
+                    int of = (S * B::GROUPS + group.value) * ROWS + FIRST;
+                    F &to = sum[vector.value];
+                    to = accumulate<B>(to, integers, s + of, m + of, *scale, extra[group.value]);
+                });
+            });
+            q += 32, scale += 1, extra += 2;
+        });
+    }
+    for (int v = 0; v < ROWS / W; v++)
+        store(g.sum[t] + v * W, sum[v]);
+}
+
+// Elements of a panel: with its scales it stays in the first-level cache.
+constexpr uint64_t PANEL = 1024;
+
+template <class B> struct Panel {
+    alignas(64) uint8_t words[PANEL * ROWS]; // [PANEL/4][ROWS][4]
+    alignas(64) float s[PANEL / 32 * B::GROUPS * ROWS];
+    alignas(64) float m[B::MIN ? PANEL / 32 * B::GROUPS * ROWS : ROWS];
+
+    void unpack(const uint8_t *rows, size_t stride, uint64_t elements) {
+        uint8_t *out = words;
+        float *to_s = s, *to_m = m;
+        for (uint64_t at = 0; at < elements; at += B::ELEMS, rows += B::BYTES) {
+            B::scales(rows, stride, to_s, to_m);
+            to_s += B::SUBS * B::GROUPS * ROWS;
+            if (B::MIN)
+                to_m += B::SUBS * B::GROUPS * ROWS;
+            repeat<B::SUBS>([&](auto sub) __attribute__((always_inline)) {
+                each_vector(rows, stride, [&](const uint8_t *p, int of) __attribute__((always_inline)) {
+                    Q low[4], high[4];
+                    repeat<4>([&](auto j) __attribute__((always_inline)) {
+                        B::template halves<decltype(sub)::value>(p + j.value * stride, 4 * stride, low[j.value],
+                                                                 high[j.value]);
+                    });
+                    transpose4(low[0], low[1], low[2], low[3]);
+                    transpose4(high[0], high[1], high[2], high[3]);
+                    for (int j = 0; j < 4; j++) {
+                        q_store(out + (j * ROWS + of) * 4, low[j]);
+                        q_store(out + ((j + 4) * ROWS + of) * 4, high[j]);
+                    }
+                });
+                out += 32 * ROWS;
+            });
+        }
+    }
+};
+
+// T tokens times the elements [at, at + elements) of a group, which the panel holds.
+template <class B, int T>
+static void panel_tile(const Panel<B> &panel, const RowGroup &g, uint32_t t0, uint64_t at, uint64_t elements) {
+    constexpr int V = ROWS / W, WORDS = 8 / B::GROUPS;
+    const int8_t *q = g.q + t0 * g.k + at;
+    const float *scale = g.scale + t0 * (g.k / 32) + at / 32;
+    const uint32_t *extra = g.extra + t0 * (g.k / 16) + at / 16;
+    F sum[T][V];
+    UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++) sum[t][v] = load(g.sum[t0 + t] + v * W);
+    const uint8_t *words = panel.words;
+    const float *s = panel.s, *m = panel.m;
+    for (uint64_t done = 0; done < elements; done += 32) {
+        for (int group = 0; group < B::GROUPS; group++) {
+            Dot<B::RANGE> dot[T][V];
+            UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++) dot[t][v].start();
+            UNROLL for (int i = 0; i < WORDS; i += 2) {
+                UNROLL for (int v = 0; v < V; v++) {
+                    Q w0 = q_load(words + (i * ROWS + v * W) * 4), w1 = q_load(words + ((i + 1) * ROWS + v * W) * 4);
+                    UNROLL for (int t = 0; t < T; t++) {
+                        const int8_t *x = q + static_cast<uint64_t>(t) * g.k + 4 * i;
+                        dot[t][v].two(w0, q_same4(x), w1, q_same4(x + 4));
+                    }
+                }
+            }
+            UNROLL for (int t = 0; t < T; t++) {
+                UNROLL for (int v = 0; v < V; v++) {
+                    sum[t][v] = accumulate<B>(sum[t][v], dot[t][v].finish(), s + v * W, m + v * W,
+                                              scale[static_cast<uint64_t>(t) * (g.k / 32)],
+                                              extra[static_cast<uint64_t>(t) * (g.k / 16) + group]);
+                }
+            }
+            words += WORDS * ROWS * 4, q += WORDS * 4;
+            s += ROWS;
+            if (B::MIN)
+                m += ROWS;
+        }
+        scale += 1, extra += 2;
+    }
+    UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++) store(g.sum[t0 + t] + v * W, sum[t][v]);
+}
+
+// From this many tokens on, unpacking a panel costs less than taking the rows as they
+// lie once for each token.
+constexpr uint32_t FEW = 4;
+
+template <class B> static void multiply_quantised(const RowGroup &g) {
+    if (g.tokens < FEW) {
+        for (uint32_t t = 0; t < g.tokens; t++)
+            multiply_few<B>(g, t);
+        return;
+    }
+    for (uint32_t t = 0; t < g.tokens; t++)
+        memset(g.sum[t], 0, sizeof g.sum[t]);
+    Panel<B> panel;
+    for (uint64_t at = 0; at < g.k; at += PANEL) {
+        uint64_t elements = least(PANEL, g.k - at);
+        panel.unpack(g.rows + at / B::ELEMS * B::BYTES, g.stride, elements);
+        in_pieces<INT_TOKENS>(g.tokens, [&](uint32_t t, auto n) { panel_tile<B, n.value>(panel, g, t, at, elements); });
+    }
+}
+
+// ---- the types
+
+struct WeightType {
+    uint32_t type, elems, bytes; // of a block
+    bool quantised;
+    Correction correction;
+    void (*multiply)(const RowGroup &);
+    void (*widen)(const uint8_t *p, float *out, uint64_t n);
+};
+
+template <class E> static void widen(const uint8_t *p, float *out, uint64_t n) { widen_row<E>(p, out, n); }
+template <class E> constexpr WeightType float_type() {
+    return {E::TYPE, 1, E::BYTES, false, {1, 0, false}, multiply_float<E>, widen<E>};
+}
+template <class B> constexpr WeightType block_type() {
+    return {B::TYPE,          B::ELEMS, B::BYTES, true, {B::GROUPS, B::OFFSET, B::MIN}, multiply_quantised<B>,
+            dequantise_row<B>};
+}
+
+static const WeightType weight_types[] = {
+    float_type<F32>(),  float_type<F16>(),  float_type<BF16>(), block_type<Q8_0>(), block_type<Q4_0>(),
+    block_type<Q4_1>(), block_type<Q5_0>(), block_type<Q5_1>(), block_type<Q2_K>(), block_type<Q3_K>(),
+    block_type<Q4_K>(), block_type<Q5_K>(), block_type<Q6_K>(),
+};
+
+static const WeightType *find_weight_type(uint32_t type) {
+    for (const WeightType &t : weight_types)
+        if (t.type == type)
+            return &t;
+    return nullptr;
+}
+
+// ---- the launch
+
+struct Linear {
+    struct Weight {
+        const uint8_t *bytes;
+        const WeightType *type;
+        uint32_t n, column; // rows, and the first one's place in a row of out
+        size_t stride;
+        uint64_t groups;
+        int extra; // index into Quantised::extra
+    };
+    LinearParams p;
+    Weight weights[3];
+    int count; // weights bound
+    bool residual, pair, norm, quantised;
+    Correction corrections[3];
+    int correction_count;
+    uint64_t scratch;
+    float *normalised; // [tokens][k]
+    Quantised act;
+
+    // Lays out `shared`, which may be null when only sizes are wanted.
+    Linear(const smelt_launch *l, void *shared) : p(params<LinearParams>(l, 5)) {
+        residual = constant(l, 3) != 0, pair = constant(l, 4) != 0, norm = constant(l, 5) != 0;
+        count = 0, quantised = false, correction_count = 0;
+        const uint32_t n[3] = {p.n0, p.n1, p.n2};
+        uint32_t column = 0;
+        for (uint32_t i = 0; i < 3; i++) {
+            const WeightType *type = find_weight_type(constant(l, i));
+            if (type == nullptr || n[i] == 0)
+                continue;
+            Weight &w = weights[count++];
+            w = {buffer<const uint8_t>(l, 1 + i),
+                 type,
+                 n[i],
+                 column,
+                 p.k / type->elems * size_t{type->bytes},
+                 ceil_div(n[i], ROWS),
+                 0};
+            column += n[i];
+            if (!type->quantised)
+                continue;
+            quantised = true;
+            for (w.extra = 0; w.extra < correction_count; w.extra++)
+                if (corrections[w.extra] == type->correction)
+                    break;
+            if (w.extra == correction_count)
+                corrections[correction_count++] = type->correction;
+        }
+        uint64_t end = 0;
+        auto take = [&](uint64_t bytes) {
+            uint8_t *at = shared == nullptr ? nullptr : static_cast<uint8_t *>(shared) + end;
+            end += align64(bytes);
+            return static_cast<void *>(at);
+        };
+        uint64_t elements = uint64_t{p.tokens} * p.k;
+        normalised = norm ? static_cast<float *>(take(elements * 4)) : nullptr;
+        act = {};
+        if (quantised) {
+            act.q = static_cast<int8_t *>(take(elements));
+            act.scale = static_cast<float *>(take(elements / 8));
+            for (int i = 0; i < correction_count; i++)
+                act.extra[i] = static_cast<uint32_t *>(take(elements / 4));
+        }
+        scratch = end;
+    }
+
+    MEMBER uint64_t groups() const {
+        uint64_t sum = 0;
+        for (int i = 0; i < (pair ? 1 : count); i++)
+            sum += weights[i].groups;
+        return sum;
+    }
+};
+
+static int linear_supports(const smelt_launch *l) {
+    if (!holds(l, 5, sizeof(LinearParams)))
+        return 0;
+    const LinearParams &p = params<LinearParams>(l, 5);
+    const uint32_t n[3] = {p.n0, p.n1, p.n2};
+    uint64_t columns = 0;
+    for (uint32_t i = 0; i < 3; i++) {
+        uint32_t number = constant(l, i);
+        if (number == SMELT_NONE) {
+            if (n[i] != 0)
+                return 0;
+            continue;
+        }
+        const WeightType *type = find_weight_type(number);
+        if (type == nullptr || p.k % type->elems != 0)
+            return 0;
+        if (!holds(l, 1 + i, uint64_t{n[i]} * (p.k / type->elems) * type->bytes))
+            return 0;
+        columns += n[i];
+    }
+    uint32_t activation = constant(l, 4);
+    if (activation > 1)
+        return 0;
+    if (activation == 1) {
+        if (p.n0 != p.n1 || p.n2 != 0)
+            return 0;
+        columns = p.n0;
+    }
+    if (constant(l, 5) != 0 && !holds(l, 7, uint64_t{p.k} * 4))
+        return 0;
+    uint64_t out = span(p.tokens, p.out_stride, columns, 4);
+    if (constant(l, 3) != 0 && !holds(l, 6, out))
+        return 0;
+    return holds(l, 0, span(p.tokens, p.x_stride, p.k, 4)) && holds(l, 4, out);
+}
+
+static size_t linear_shared(const smelt_launch *l) { return Linear(l, nullptr).scratch; }
+
+static uint64_t prepare_units(const smelt_launch *l) {
+    Linear job(l, nullptr);
+    return job.norm || job.quantised ? job.p.tokens : 0;
+}
+
+// Quantises k elements: q = round(x · 127 / max|x|) in each block of 32.
+static void quantise_row(const float *x, uint64_t k, int8_t *q, float *scale, int32_t *sums) {
+    for (uint64_t at = 0; at < k; at += 32) {
+        F top = zero();
+        bool bad = false;
+        for (int i = 0; i < 32; i += W) {
+            F v = load(x + at + i);
+            bad |= any_nan(v);
+            top = max(top, abs(v));
+        }
+        float most = reduce_max(top);
+        F inverse = set1(most > 1e-30f ? 127.0f / most : 0.0f);
+        scale[at / 32] = bad ? __builtin_nanf("") : most / 127.0f;
+        for (int half = 0; half < 32; half += 16) {
+            I sum = i_set1(0);
+            for (int i = half; i < half + 16; i += W) {
+                I v = to_int(load(x + at + i) * inverse);
+                sum = i_add(sum, v);
+                store_i8(q + at + i, v);
+            }
+            sums[at / 16 + half / 16] = i_reduce_add(sum);
+        }
+    }
+}
+
+static void prepare(const smelt_launch *l, void *shared, uint64_t begin, uint64_t end) {
+    Linear job(l, shared);
+    uint64_t k = job.p.k;
+    for (uint64_t t = begin; t < end; t++) {
+        const float *x = buffer<const float>(l, 0) + t * job.p.x_stride;
+        if (job.norm) {
+            float *row = job.normalised + t * k;
+            rms_normalise(x, buffer<const float>(l, 7), row, job.p.k, job.p.eps);
+            x = row;
+        }
+        if (!job.quantised)
+            continue;
+        float *scale = job.act.scale + t * (k / 32);
+        // The sums are left in the last correction's words, which are rewritten last.
+        uint32_t *words = job.act.extra[job.correction_count - 1] + t * (k / 16);
+        int32_t *sums = reinterpret_cast<int32_t *>(words);
+        quantise_row(x, k, job.act.q + t * k, scale, sums);
+        for (int i = 0; i < job.correction_count; i++) {
+            const Correction &c = job.corrections[i];
+            uint32_t *out = job.act.extra[i] + t * (k / 16);
+            for (uint64_t b = 0; b < k / 16; b += 2) {
+                int32_t pair[2] = {sums[b], sums[b + 1]};
+                if (c.groups == 1)
+                    pair[0] += pair[1];
+                for (int half = 0; half < 2; half++) {
+                    int32_t integer = -c.offset * pair[half];
+                    float total = scale[b / 2] * static_cast<float>(pair[half]);
+                    memcpy(out + b + half, c.min ? static_cast<void *>(&total) : &integer, 4);
+                }
+            }
+        }
+    }
+}
+
+static uint64_t multiply_units(const smelt_launch *l) {
+    Linear job(l, nullptr);
+    return job.p.tokens == 0 ? 0 : job.groups();
+}
+
+// Tokens whose sums are held at a time.
+constexpr uint32_t BATCH = 512;
+
+// The sums of rows [16·group, 16·group + 16) of w times `tokens` tokens from `token` on.
+// Row r of the group comes out in place shift + r, where shift is the result.
+static uint32_t multiply_group(const smelt_launch *l, const Linear &job, const Linear::Weight &w, uint64_t group,
+                               uint32_t token, uint32_t tokens, float (*sum)[ROWS]) {
+    uint64_t k = job.p.k;
+    RowGroup g = {};
+    g.stride = w.stride, g.k = k, g.tokens = tokens, g.sum = sum;
+    g.x = job.norm ? job.normalised + token * k : buffer<const float>(l, 0) + uint64_t{token} * job.p.x_stride;
+    g.x_stride = job.norm ? k : job.p.x_stride;
+    if (w.type->quantised) {
+        g.q = job.act.q + token * k;
+        g.scale = job.act.scale + token * (k / 32);
+        g.extra = job.act.extra[w.extra] + token * (k / 16);
+    }
+    uint64_t row = group * ROWS;
+    if (row + ROWS <= w.n || w.n >= ROWS) {
+        // The last group of a weight starts early enough to be a whole one.
+        uint64_t start = least(row, w.n - ROWS);
+        g.rows = w.bytes + start * w.stride;
+        w.type->multiply(g);
+        return static_cast<uint32_t>(row - start);
+    }
+    // Fewer than ROWS rows in all: each in turn takes every place of a group.
+    float all[BATCH][ROWS];
+    g.stride = 0, g.sum = all;
+    for (uint32_t r = 0; r < w.n; r++) {
+        g.rows = w.bytes + r * w.stride;
+        w.type->multiply(g);
+        for (uint32_t t = 0; t < tokens; t++)
+            sum[t][r] = all[t][r];
+    }
+    return 0;
+}
+
+static void multiply(const smelt_launch *l, void *shared, uint64_t begin, uint64_t end) {
+    Linear job(l, shared);
+    float *out = buffer<float>(l, 4);
+    const float *residual = job.residual ? buffer<const float>(l, 6) : nullptr;
+    alignas(64) float sum[BATCH][ROWS], second[BATCH][ROWS];
+    for (uint64_t unit = begin; unit < end; unit++) {
+        int i = 0;
+        uint64_t group = unit;
+        while (group >= job.weights[i].groups)
+            group -= job.weights[i++].groups;
+        const Linear::Weight &w = job.weights[i];
+        uint32_t rows = static_cast<uint32_t>(least(ROWS, w.n - group * ROWS));
+        for (uint32_t t0 = 0; t0 < job.p.tokens; t0 += BATCH) {
+            uint32_t tokens = static_cast<uint32_t>(least(BATCH, job.p.tokens - t0));
+            uint32_t shift = multiply_group(l, job, w, group, t0, tokens, sum);
+            if (job.pair)
+                multiply_group(l, job, job.weights[1], group, t0, tokens, second);
+            for (uint32_t t = 0; t < tokens; t++) {
+                uint64_t at = uint64_t{t0 + t} * job.p.out_stride + w.column + group * ROWS;
+                for (uint32_t r = 0; r < rows; r += W) {
+                    int n = static_cast<int>(least(W, rows - r));
+                    F v = load_n(sum[t] + shift + r, n);
+                    if (job.pair)
+                        v = silu(v) * load_n(second[t] + shift + r, n);
+                    if (residual != nullptr)
+                        v = v + load_n(residual + at + r, n);
+                    store_n(out + at + r, v, n);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,184 @@
+// Rotary position embedding, alone and with the writes of the KV cache.
+
+// Cosine and sine of each pair's angle at one position, times the magnitude.
+//
+// Angles are formed and reduced to a quarter turn in double: at position 100 000 a
+// float angle is off by 0.004. Polynomials: Cephes' sinf and cosf.
+static void rope_table(uint32_t pairs, int32_t position, double ratio, float freq_scale, float magnitude,
+                       const float *factors, float *cosines, float *sines) {
+    double frequency = 1;
+    double at[128];
+    for (uint32_t i0 = 0; i0 < pairs; i0 += 128) {
+        uint32_t n = static_cast<uint32_t>(least(128, pairs - i0));
+        for (uint32_t i = 0; i < n; i++, frequency *= ratio)
+            at[i] = frequency;
+        if (factors != nullptr)
+            for (uint32_t i = 0; i < n; i++)
+                at[i] /= static_cast<double>(factors[i0 + i]);
+        double scaled = static_cast<double>(position) * static_cast<double>(freq_scale);
+        for (uint32_t i = 0; i < n; i++) {
+            double angle = at[i] * scaled;
+            // Adding 1.5·2^52 rounds to an integer and leaves it in the low bits.
+            double turned = angle * 0.63661977236758134308 + 6755399441055744.0;
+            uint64_t quarter;
+            memcpy(&quarter, &turned, 8);
+            double turns = turned - 6755399441055744.0;
+            float r = static_cast<float>((angle - turns * 1.57079632679489655800) - turns * 6.12323399573676603587e-17);
+            float z = r * r;
+            float s = ((-1.9515295891e-4f * z + 8.3321608736e-3f) * z - 1.6666654611e-1f) * z * r + r;
+            float c = ((2.443315711809948e-5f * z - 1.388731625493765e-3f) * z + 4.166664568298827e-2f) * z * z -
+                      0.5f * z + 1.0f;
+            bool swap = quarter & 1;
+            float cosine = swap ? s : c, sine = swap ? c : s;
+            cosines[i0 + i] = ((quarter + 1) & 2 ? -cosine : cosine) * magnitude;
+            sines[i0 + i] = (quarter & 2 ? -sine : sine) * magnitude;
+        }
+    }
+}
+
+// theta^(−2/rotated), the ratio of the frequencies of neighbouring pairs.
+static double rope_ratio(float log2_theta, uint32_t rotated) {
+    return rotated == 0 ? 1 : __builtin_exp2(-2.0 * static_cast<double>(log2_theta) / rotated);
+}
+
+// Rotates the first `rotated` elements of a head; x and out may be the same.
+static void rope_head(const float *x, float *out, uint32_t head, uint32_t rotated, bool interleaved,
+                      const float *cosines, const float *sines) {
+    uint32_t pairs = rotated / 2;
+    if (interleaved) {
+        for (uint32_t i = 0; i < pairs; i++) {
+            float a = x[2 * i], b = x[2 * i + 1];
+            out[2 * i] = a * cosines[i] - b * sines[i];
+            out[2 * i + 1] = a * sines[i] + b * cosines[i];
+        }
+    } else {
+        auto rotate = [&](uint32_t i, int n) __attribute__((always_inline)) {
+            F a = load_n(x + i, n), b = load_n(x + pairs + i, n), c = load_n(cosines + i, n), s = load_n(sines + i, n);
+            store_n(out + i, a * c - b * s, n);
+            store_n(out + pairs + i, a * s + b * c, n);
+        };
+        uint32_t i = 0;
+        for (; i + W <= pairs; i += W)
+            rotate(i, W);
+        if (i < pairs)
+            rotate(i, static_cast<int>(pairs - i));
+    }
+    if (x != out)
+        memcpy(out + rotated, x + rotated, (head - rotated) * 4);
+}
+
+static uint64_t rope_units(const smelt_launch *l) { return params<RopeParams>(l, 4).tokens; }
+static int rope_supports(const smelt_launch *l) {
+    if (!holds(l, 4, sizeof(RopeParams)))
+        return 0;
+    const RopeParams &p = params<RopeParams>(l, 4);
+    uint64_t width = uint64_t{p.heads} * p.head;
+    if (p.rotated % 2 != 0 || p.rotated > p.head || p.head > MAX_HEAD)
+        return 0;
+    if (constant(l, 1) != 0 && !holds(l, 2, uint64_t{p.rotated} * 2))
+        return 0;
+    return holds(l, 0, span(p.tokens, p.x_stride, width, 4)) && holds(l, 1, uint64_t{p.tokens} * 4) &&
+           holds(l, 3, uint64_t{p.tokens} * width * 4);
+}
+static void rope(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
+    const RopeParams &p = params<RopeParams>(l, 4);
+    const float *factors = constant(l, 1) != 0 ? buffer<const float>(l, 2) : nullptr;
+    double ratio = rope_ratio(p.log2_theta, p.rotated);
+    float cosines[MAX_HEAD / 2], sines[MAX_HEAD / 2];
+    for (uint64_t t = begin; t < end; t++) {
+        rope_table(p.rotated / 2, buffer<const int32_t>(l, 1)[t], ratio, p.freq_scale, p.magnitude, factors, cosines,
+                   sines);
+        const float *x = buffer<const float>(l, 0) + t * p.x_stride;
+        float *out = buffer<float>(l, 3) + t * p.heads * p.head;
+        for (uint32_t h = 0; h < p.heads; h++)
+            rope_head(x + h * p.head, out + h * p.head, p.head, p.rotated, constant(l, 0) != 0, cosines, sines);
+    }
+}
+
+// A token's row in the K or V cache for one KV head, or null where the slot is
+// negative or outside the cache.
+template <class C>
+INLINE uint8_t *cache_row(const smelt_launch *l, uint32_t cache, int32_t slot, uint32_t kv_heads, uint32_t kv,
+                          uint32_t block, uint32_t head) {
+    if (slot < 0)
+        return nullptr;
+    uint64_t at = static_cast<uint32_t>(slot);
+    uint64_t row = (at / block * kv_heads + kv) * block + at % block, bytes = uint64_t{head} * C::BYTES;
+    return (row + 1) * bytes <= l->buffer_bytes[cache] ? buffer<uint8_t>(l, cache) + row * bytes : nullptr;
+}
+
+static uint64_t cache_write_units(const smelt_launch *l) { return params<CacheWriteParams>(l, 5).tokens; }
+static int cache_write_supports(const smelt_launch *l) {
+    if (!holds(l, 5, sizeof(CacheWriteParams)))
+        return 0;
+    const CacheWriteParams &p = params<CacheWriteParams>(l, 5);
+    uint64_t width = uint64_t{p.kv_heads} * p.head;
+    return p.block != 0 && holds(l, 0, span(p.tokens, p.k_stride, width, 4)) &&
+           holds(l, 1, span(p.tokens, p.v_stride, width, 4)) && holds(l, 2, uint64_t{p.tokens} * 4) && holds(l, 3, 1) &&
+           holds(l, 4, 1);
+}
+template <class C> static void cache_write(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
+    const CacheWriteParams &p = params<CacheWriteParams>(l, 5);
+    for (uint64_t t = begin; t < end; t++) {
+        int32_t slot = buffer<const int32_t>(l, 2)[t];
+        for (uint32_t kv = 0; kv < p.kv_heads; kv++) {
+            uint8_t *k = cache_row<C>(l, 3, slot, p.kv_heads, kv, p.block, p.head);
+            uint8_t *v = cache_row<C>(l, 4, slot, p.kv_heads, kv, p.block, p.head);
+            if (k == nullptr || v == nullptr)
+                continue;
+            narrow_row<C>(buffer<const float>(l, 0) + t * p.k_stride + kv * p.head, k, p.head);
+            narrow_row<C>(buffer<const float>(l, 1) + t * p.v_stride + kv * p.head, v, p.head);
+        }
+    }
+}
+
+static uint64_t rope_write_units(const smelt_launch *l) { return params<RopeWriteParams>(l, 7).tokens; }
+template <bool NORM> static int rope_write_supports(const smelt_launch *l) {
+    if (!holds(l, 7, sizeof(RopeWriteParams)))
+        return 0;
+    const RopeWriteParams &p = params<RopeWriteParams>(l, 7);
+    if (p.rotated % 2 != 0 || p.rotated > p.head || p.head > MAX_HEAD || p.block == 0)
+        return 0;
+    if (constant(l, 1) != 0 && !holds(l, 3, uint64_t{p.rotated} * 2))
+        return 0;
+    if (NORM && !(holds(l, 8, uint64_t{p.head} * 4) && holds(l, 9, uint64_t{p.head} * 4)))
+        return 0;
+    uint64_t width = (uint64_t{p.heads} + 2 * uint64_t{p.kv_heads}) * p.head;
+    return holds(l, 0, span(p.tokens, p.qkv_stride, width, 4)) && holds(l, 1, uint64_t{p.tokens} * 4) &&
+           holds(l, 2, uint64_t{p.tokens} * 4) && holds(l, 4, uint64_t{p.tokens} * p.heads * p.head * 4) &&
+           holds(l, 5, 1) && holds(l, 6, 1);
+}
+// rope_qkv_write, and with NORM head_norm_rope_kv_write.
+template <class C, bool NORM> static void rope_write(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
+    const RopeWriteParams &p = params<RopeWriteParams>(l, 7);
+    const bool interleaved = constant(l, 0) != 0;
+    const float *factors = constant(l, 1) != 0 ? buffer<const float>(l, 3) : nullptr;
+    double ratio = rope_ratio(p.log2_theta, p.rotated);
+    float cosines[MAX_HEAD / 2], sines[MAX_HEAD / 2];
+    alignas(64) float normalised[MAX_HEAD], rotated[MAX_HEAD];
+    for (uint64_t t = begin; t < end; t++) {
+        rope_table(p.rotated / 2, buffer<const int32_t>(l, 1)[t], ratio, p.freq_scale, p.magnitude, factors, cosines,
+                   sines);
+        const float *x = buffer<const float>(l, 0) + t * p.qkv_stride;
+        auto turn = [&](const float *from, uint32_t norm, float *to) {
+            if (NORM) {
+                rms_normalise(from, buffer<const float>(l, norm), normalised, p.head, p.eps);
+                from = normalised;
+            }
+            rope_head(from, to, p.head, p.rotated, interleaved, cosines, sines);
+        };
+        float *out = buffer<float>(l, 4) + t * p.heads * p.head;
+        for (uint32_t h = 0; h < p.heads; h++, x += p.head)
+            turn(x, 8, out + h * p.head);
+        int32_t slot = buffer<const int32_t>(l, 2)[t];
+        for (uint32_t kv = 0; kv < p.kv_heads; kv++, x += p.head) {
+            uint8_t *k = cache_row<C>(l, 5, slot, p.kv_heads, kv, p.block, p.head);
+            uint8_t *v = cache_row<C>(l, 6, slot, p.kv_heads, kv, p.block, p.head);
+            if (k == nullptr || v == nullptr)
+                continue;
+            turn(x, 9, rotated);
+            narrow_row<C>(rotated, k, p.head);
+            narrow_row<C>(x + uint64_t{p.kv_heads} * p.head, v, p.head);
+        }
+    }
+}

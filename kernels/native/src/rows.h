@@ -1,0 +1,125 @@
+// Kernels over rows of activations: embedding, norms, elementwise functions, softmax.
+
+static uint64_t embed_units(const smelt_launch *l) { return params<EmbedParams>(l, 3).tokens; }
+static int embed_supports(const smelt_launch *l) {
+    if (!holds(l, 3, sizeof(EmbedParams)))
+        return 0;
+    const EmbedParams &p = params<EmbedParams>(l, 3);
+    const WeightType *type = find_weight_type(constant(l, 0));
+    return type != nullptr && p.width % type->elems == 0 && holds(l, 0, uint64_t{p.tokens} * 4) &&
+           holds(l, 1, uint64_t{p.vocab} * (p.width / type->elems) * type->bytes) &&
+           holds(l, 2, uint64_t{p.tokens} * p.width * 4);
+}
+static void embed(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
+    const EmbedParams &p = params<EmbedParams>(l, 3);
+    const WeightType *type = find_weight_type(constant(l, 0));
+    uint64_t row = uint64_t{p.width} / type->elems * type->bytes;
+    for (uint64_t t = begin; t < end; t++) {
+        int32_t id = buffer<const int32_t>(l, 0)[t];
+        float *out = buffer<float>(l, 2) + t * p.width;
+        if (id < 0 || static_cast<uint32_t>(id) >= p.vocab)
+            memset(out, 0, uint64_t{p.width} * 4);
+        else
+            type->widen(buffer<const uint8_t>(l, 1) + static_cast<uint32_t>(id) * row, out, p.width);
+    }
+}
+
+static uint64_t norm_units(const smelt_launch *l) { return params<NormParams>(l, 3).rows; }
+static int norm_supports(const smelt_launch *l) {
+    if (!holds(l, 3, sizeof(NormParams)))
+        return 0;
+    const NormParams &p = params<NormParams>(l, 3);
+    return holds(l, 0, span(p.rows, p.x_stride, p.width, 4)) && holds(l, 1, uint64_t{p.width} * 4) &&
+           holds(l, 2, uint64_t{p.rows} * p.width * 4);
+}
+static void norm(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
+    const NormParams &p = params<NormParams>(l, 3);
+    for (uint64_t r = begin; r < end; r++)
+        rms_normalise(buffer<const float>(l, 0) + r * p.x_stride, buffer<const float>(l, 1),
+                      buffer<float>(l, 2) + r * p.width, p.width, p.eps);
+}
+
+// Elementwise kernels: buffers a, (b,) out, params. A unit is a row.
+template <uint32_t INPUTS> static uint64_t element_units(const smelt_launch *l) {
+    return params<ElementParams>(l, INPUTS + 1).rows;
+}
+template <uint32_t INPUTS> static int element_supports(const smelt_launch *l) {
+    if (!holds(l, INPUTS + 1, sizeof(ElementParams)))
+        return 0;
+    const ElementParams &p = params<ElementParams>(l, INPUTS + 1);
+    return holds(l, 0, span(p.rows, p.a_stride, p.width, 4)) &&
+           (INPUTS == 1 || holds(l, 1, span(p.rows, p.b_stride, p.width, 4))) &&
+           holds(l, INPUTS, uint64_t{p.rows} * p.width * 4);
+}
+struct Silu {
+    MEMBER F operator()(F a, float) const { return silu(a); }
+};
+struct Scale {
+    MEMBER F operator()(F a, float value) const { return a * set1(value); }
+};
+struct Add {
+    MEMBER F operator()(F a, F b) const { return a + b; }
+};
+struct Mul {
+    MEMBER F operator()(F a, F b) const { return a * b; }
+};
+struct SiluMul {
+    MEMBER F operator()(F a, F b) const { return silu(a) * b; }
+};
+template <class Fn> static void element1(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
+    const ElementParams &p = params<ElementParams>(l, 2);
+    for (uint64_t r = begin; r < end; r++)
+        map1(buffer<const float>(l, 0) + r * p.a_stride, buffer<float>(l, 1) + r * p.width, p.width,
+             [&](F a) { return Fn()(a, p.value); });
+}
+template <class Fn> static void element2(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
+    const ElementParams &p = params<ElementParams>(l, 3);
+    for (uint64_t r = begin; r < end; r++)
+        map2(buffer<const float>(l, 0) + r * p.a_stride, buffer<const float>(l, 1) + r * p.b_stride,
+             buffer<float>(l, 2) + r * p.width, p.width, Fn());
+}
+
+static void softmax(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
+    const ElementParams &p = params<ElementParams>(l, 2);
+    for (uint64_t r = begin; r < end; r++) {
+        const float *x = buffer<const float>(l, 0) + r * p.a_stride;
+        float *out = buffer<float>(l, 1) + r * p.width;
+        float most = -__builtin_inff();
+        for (uint32_t i = 0; i < p.width; i++)
+            most = x[i] > most ? x[i] : most;
+        // With nothing but −∞, subtract 0: the row becomes zeros, not NaN.
+        F base = set1(most == -__builtin_inff() ? 0.0f : most), sum = zero();
+        map1(x, out, p.width, [=](F v) { return exp(v - base); });
+        uint32_t i = 0;
+        for (; i + W <= p.width; i += W)
+            sum = sum + load(out + i);
+        if (i < p.width)
+            sum = sum + load_n(out + i, static_cast<int>(p.width - i));
+        float total = reduce_add(sum);
+        F inverse = set1(total == 0.0f ? 0.0f : 1.0f / total);
+        map1(out, out, p.width, [=](F v) { return v * inverse; });
+    }
+}
+
+static uint64_t gather_units(const smelt_launch *l) { return params<ElementParams>(l, 3).rows; }
+static int gather_supports(const smelt_launch *l) {
+    if (!holds(l, 3, sizeof(ElementParams)))
+        return 0;
+    const ElementParams &p = params<ElementParams>(l, 3);
+    return holds(l, 0, uint64_t{p.width} * 4) && holds(l, 1, uint64_t{p.rows} * 4) &&
+           holds(l, 2, uint64_t{p.rows} * p.width * 4);
+}
+// Rows that lie outside x come out as zeros.
+static void gather_rows(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
+    const ElementParams &p = params<ElementParams>(l, 3);
+    uint64_t stride = p.a_stride != 0 ? p.a_stride : p.width;
+    for (uint64_t r = begin; r < end; r++) {
+        int32_t index = buffer<const int32_t>(l, 1)[r];
+        float *out = buffer<float>(l, 2) + r * p.width;
+        bool inside = index >= 0 && holds(l, 0, (static_cast<uint32_t>(index) * stride + p.width) * 4);
+        if (inside)
+            memcpy(out, buffer<const float>(l, 0) + static_cast<uint32_t>(index) * stride, uint64_t{p.width} * 4);
+        else
+            memset(out, 0, uint64_t{p.width} * 4);
+    }
+}

@@ -1,0 +1,13 @@
+// What each instruction set's package hands to package native.
+#ifndef SMELT_KERNELS_NATIVE_SET_H
+#define SMELT_KERNELS_NATIVE_SET_H
+
+#include "../../abi.h"
+
+typedef struct smelt_native_set {
+    smelt_native native; // first, so that a set is a smelt_native
+    const smelt_native_kernel *kernels;
+    uint32_t count;
+} smelt_native_set;
+
+#endif

@@ -1,0 +1,127 @@
+// Vectors of AVX-512 (F, BW, VL, DQ) with VNNI. The four simd_*.h headers give
+// the same names with the same meaning, which simd_portable.h explains.
+
+constexpr const char *ISA = "avx512";
+constexpr int W = 16;
+constexpr int TILE_VECTORS = 4;
+constexpr int DOT_TOKENS = 6;
+constexpr int INT_TOKENS = 8;
+constexpr int SIGNED_BIAS = 128;
+
+using F = __m512;
+using I = __m512i;
+using Q = __m512i;
+
+INLINE F zero() { return _mm512_setzero_ps(); }
+INLINE F set1(float v) { return _mm512_set1_ps(v); }
+INLINE __mmask16 first(int n) { return static_cast<__mmask16>((1u << n) - 1); }
+INLINE F load(const float *p) { return _mm512_loadu_ps(p); }
+INLINE F load_n(const float *p, int n) { return _mm512_maskz_loadu_ps(first(n), p); }
+INLINE void store(float *p, F v) { _mm512_storeu_ps(p, v); }
+INLINE void store_n(float *p, F v, int n) { _mm512_mask_storeu_ps(p, first(n), v); }
+
+INLINE F from_bf16(__m256i v) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(v), 16)); }
+INLINE F load_f16(const uint8_t *p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(p)));
+}
+INLINE F load_f16_n(const uint8_t *p, int n) { return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first(n), p)); }
+INLINE F load_bf16(const uint8_t *p) { return from_bf16(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(p))); }
+INLINE F load_bf16_n(const uint8_t *p, int n) { return from_bf16(_mm256_maskz_loadu_epi16(first(n), p)); }
+INLINE void store_f16(uint8_t *p, F v) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i *>(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
+INLINE void store_f16_n(uint8_t *p, F v, int n) {
+    _mm256_mask_storeu_epi16(p, first(n), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+}
+
+INLINE F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+INLINE F max(F a, F b) { return _mm512_max_ps(a, b); }
+INLINE F min(F a, F b) { return _mm512_min_ps(a, b); }
+INLINE F abs(F a) { return _mm512_abs_ps(a); }
+INLINE F round(F a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+INLINE F scale_exponent(F a, F n) { return _mm512_scalef_ps(a, n); }
+
+INLINE __m128 add_lanes(F v) {
+    __m256 h = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+    return _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+}
+INLINE void reduce4(F a, F b, F c, F d, float *out) {
+    F ab = _mm512_unpacklo_ps(a, b) + _mm512_unpackhi_ps(a, b);
+    F cd = _mm512_unpacklo_ps(c, d) + _mm512_unpackhi_ps(c, d);
+    F abcd = _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd))) +
+             _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd)));
+    _mm_storeu_ps(out, add_lanes(abcd));
+}
+INLINE float reduce_add(F v) { return _mm512_reduce_add_ps(v); }
+INLINE float reduce_max(F v) { return _mm512_reduce_max_ps(v); }
+INLINE bool any_nan(F v) { return _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q) != 0; }
+
+INLINE I i_set1(int32_t v) { return _mm512_set1_epi32(v); }
+INLINE I i_add(I a, I b) { return _mm512_add_epi32(a, b); }
+INLINE I i_and(I a, I b) { return _mm512_and_si512(a, b); }
+INLINE I i_or(I a, I b) { return _mm512_or_si512(a, b); }
+template <int N> INLINE I i_shr(I a) { return _mm512_srli_epi32(a, N); }
+template <int N> INLINE I i_sar(I a) { return _mm512_srai_epi32(a, N); }
+template <int N> INLINE I i_shl(I a) { return _mm512_slli_epi32(a, N); }
+INLINE F to_float(I a) { return _mm512_cvtepi32_ps(a); }
+INLINE I to_int(F a) { return _mm512_cvtps_epi32(a); }
+INLINE int32_t i_reduce_add(I v) { return _mm512_reduce_add_epi32(v); }
+INLINE void store_i8(int8_t *p, I v) { _mm_storeu_si128(reinterpret_cast<__m128i *>(p), _mm512_cvtsepi32_epi8(v)); }
+INLINE F halves_of(I v) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v)); }
+
+INLINE Q q_load(const uint8_t *p) { return _mm512_loadu_si512(p); }
+INLINE void q_store(uint8_t *p, Q v) { _mm512_storeu_si512(p, v); }
+INLINE __m128i q_16(const uint8_t *p) { return _mm_loadu_si128(reinterpret_cast<const __m128i *>(p)); }
+INLINE Q q_rows(const uint8_t *p, size_t step) {
+    Q v = _mm512_castsi128_si512(q_16(p));
+    v = _mm512_inserti32x4(v, q_16(p + step), 1);
+    v = _mm512_inserti32x4(v, q_16(p + 2 * step), 2);
+    return _mm512_inserti32x4(v, q_16(p + 3 * step), 3);
+}
+INLINE Q q_same16(const int8_t *p) { return _mm512_broadcast_i32x4(q_16(reinterpret_cast<const uint8_t *>(p))); }
+INLINE Q q_same4(const int8_t *p) { return _mm512_set1_epi32(word(p)); }
+INLINE Q q_and(Q a, uint8_t mask) { return _mm512_and_si512(a, _mm512_set1_epi8(static_cast<char>(mask))); }
+INLINE Q q_xor(Q a, uint8_t mask) { return _mm512_xor_si512(a, _mm512_set1_epi8(static_cast<char>(mask))); }
+INLINE Q q_or(Q a, Q b) { return _mm512_or_si512(a, b); }
+template <int N> INLINE Q q_shr(Q a) { return _mm512_srli_epi16(a, N); }
+template <int N> INLINE Q q_shl(Q a) { return _mm512_slli_epi16(a, N); }
+INLINE I q_words(Q a) { return a; }
+
+INLINE void transpose4(Q &a, Q &b, Q &c, Q &d) {
+    Q ab0 = _mm512_unpacklo_epi32(a, b), ab1 = _mm512_unpackhi_epi32(a, b);
+    Q cd0 = _mm512_unpacklo_epi32(c, d), cd1 = _mm512_unpackhi_epi32(c, d);
+    a = _mm512_unpacklo_epi64(ab0, cd0);
+    b = _mm512_unpackhi_epi64(ab0, cd0);
+    c = _mm512_unpacklo_epi64(ab1, cd1);
+    d = _mm512_unpackhi_epi64(ab1, cd1);
+}
+INLINE I merge4(I a, I b, I c, I d) {
+    I ab = i_add(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+    I cd = i_add(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+    return i_add(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
+}
+
+template <Range R> struct Dot {
+    I sum;
+    MEMBER void start() { sum = _mm512_setzero_si512(); }
+    MEMBER void one(Q w, Q x) { sum = _mm512_dpbusd_epi32(sum, w, x); }
+    MEMBER void two(Q w0, Q x0, Q w1, Q x1) {
+        one(w0, x0);
+        one(w1, x1);
+    }
+    MEMBER I finish() const { return sum; }
+};
+
+INLINE F half_rows(const uint8_t *p, size_t step) {
+    auto eight = [step](const uint8_t *q) {
+        __m128i v = _mm_cvtsi32_si128(half_bits(q));
+        v = _mm_insert_epi16(v, half_bits(q + step), 1);
+        v = _mm_insert_epi16(v, half_bits(q + 2 * step), 2);
+        v = _mm_insert_epi16(v, half_bits(q + 3 * step), 3);
+        v = _mm_insert_epi16(v, half_bits(q + 4 * step), 4);
+        v = _mm_insert_epi16(v, half_bits(q + 5 * step), 5);
+        v = _mm_insert_epi16(v, half_bits(q + 6 * step), 6);
+        return _mm_insert_epi16(v, half_bits(q + 7 * step), 7);
+    };
+    return _mm512_cvtph_ps(_mm256_set_m128i(eight(p + 8 * step), eight(p)));
+}

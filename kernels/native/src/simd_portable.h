@@ -1,0 +1,208 @@
+// The vectors that the kernels are written in, here in the compiler's own vector
+// type, for any machine. simd_avx2.h, simd_avx512.h and simd_neon.h give the same
+// names:
+//
+//   F        W floats; load_n and store_n touch the first n only, the rest is zero
+//   I        W 32-bit integers
+//   Q        4·W bytes, seen as W/4 lanes of 16 bytes or as W lanes of 4
+//   q_rows   lane i of 16 bytes comes from p + i·step
+//   Dot      sums of products of weight bytes and int8 activations, four at a
+//            time into W integers
+//
+// A group of ROWS rows is W rows times ROWS/W. Rows j, j+4, j+8 … of such a W are
+// read into one Q; transpose4 over j = 0…3 (a 4×4 transpose of 32-bit words in each
+// lane) and merge4 (the sums over each lane's words) then leave row r in place r.
+
+constexpr const char *ISA = "portable";
+constexpr int W = 4;
+constexpr int TILE_VECTORS = 2; // vectors in a row of a register tile of the float matrix product
+constexpr int DOT_TOKENS = 3;   // tokens in a register tile of row-times-row products
+constexpr int INT_TOKENS = 2;   // the same for integer products
+constexpr int SIGNED_BIAS = 0;  // added to signed weights where Dot wants unsigned ones
+
+typedef float F __attribute__((vector_size(16)));
+typedef int32_t I __attribute__((vector_size(16)));
+typedef uint32_t U __attribute__((vector_size(16)));
+typedef uint16_t H __attribute__((vector_size(16)));
+typedef uint8_t Q __attribute__((vector_size(16)));
+
+INLINE float half_to_float(uint16_t h) {
+    uint32_t sign = static_cast<uint32_t>(h & 0x8000) << 16, rest = h & 0x7fff, bits;
+    if (rest >= 0x7c00) {
+        bits = 0x7f800000 | (rest & 0x3ff) << 13;
+    } else if (rest >= 0x400) {
+        bits = (rest << 13) + (112u << 23);
+    } else {
+        // A denormal: its integer value times 2^-24, which is exact.
+        float v = static_cast<float>(rest) * 5.9604644775390625e-8f;
+        memcpy(&bits, &v, 4);
+    }
+    bits |= sign;
+    float v;
+    memcpy(&v, &bits, 4);
+    return v;
+}
+INLINE uint16_t float_to_half(float v) {
+    uint32_t bits;
+    memcpy(&bits, &v, 4);
+    uint16_t sign = static_cast<uint16_t>(bits >> 16 & 0x8000);
+    bits &= 0x7fffffff;
+    if (bits > 0x7f800000)
+        return sign | 0x7e00;
+    if (bits >= 0x477ff000)
+        return sign | 0x7c00;
+    if (bits < 0x38800000) {
+        // Below the smallest normal half: adding 0.5 leaves the rounded denormal in
+        // the low bits of the sum.
+        float a;
+        memcpy(&a, &bits, 4);
+        a += 0.5f;
+        memcpy(&bits, &a, 4);
+        return sign | static_cast<uint16_t>(bits - 0x3f000000);
+    }
+    bits += 0xfff + (bits >> 13 & 1) - (112u << 23);
+    return sign | static_cast<uint16_t>(bits >> 13);
+}
+
+INLINE F zero() { return F{}; }
+INLINE F set1(float v) { return F{v, v, v, v}; }
+INLINE F load(const float *p) {
+    F v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+INLINE F load_n(const float *p, int n) {
+    F v = {};
+    memcpy(&v, p, 4 * static_cast<size_t>(n));
+    return v;
+}
+INLINE void store(float *p, F v) { memcpy(p, &v, sizeof v); }
+INLINE void store_n(float *p, F v, int n) { memcpy(p, &v, 4 * static_cast<size_t>(n)); }
+
+INLINE F load_f16_n(const uint8_t *p, int n) {
+    F v = {};
+    for (int i = 0; i < n; i++)
+        v[i] = half_to_float(half_bits(p + 2 * i));
+    return v;
+}
+INLINE F load_bf16_n(const uint8_t *p, int n) {
+    U v = {};
+    for (int i = 0; i < n; i++)
+        v[i] = static_cast<uint32_t>(half_bits(p + 2 * i)) << 16;
+    return reinterpret_cast<F>(v);
+}
+INLINE F load_f16(const uint8_t *p) { return load_f16_n(p, W); }
+INLINE F load_bf16(const uint8_t *p) { return load_bf16_n(p, W); }
+INLINE void store_f16_n(uint8_t *p, F v, int n) {
+    for (int i = 0; i < n; i++) {
+        uint16_t h = float_to_half(v[i]);
+        memcpy(p + 2 * i, &h, 2);
+    }
+}
+INLINE void store_f16(uint8_t *p, F v) { store_f16_n(p, v, W); }
+
+INLINE F fma(F a, F b, F c) { return a * b + c; }
+// Like x86's: the second where either is NaN.
+INLINE F max(F a, F b) { return a > b ? a : b; }
+INLINE F min(F a, F b) { return a < b ? a : b; }
+INLINE F abs(F a) { return reinterpret_cast<F>(reinterpret_cast<I>(a) & 0x7fffffff); }
+INLINE I to_int(F a) { // to nearest, ties to even; |a| < 2^22
+    F shifted = a + 12582912.0f;
+    return reinterpret_cast<I>(shifted) - 0x4b400000;
+}
+INLINE F to_float(I a) { return __builtin_convertvector(a, F); }
+INLINE F round(F a) { return to_float(to_int(a)); }
+
+INLINE float reduce_add(F v) { return (v[0] + v[2]) + (v[1] + v[3]); }
+INLINE float reduce_max(F v) {
+    float a = v[0] > v[2] ? v[0] : v[2], b = v[1] > v[3] ? v[1] : v[3];
+    return a > b ? a : b;
+}
+INLINE void reduce4(F a, F b, F c, F d, float *out) {
+    out[0] = reduce_add(a);
+    out[1] = reduce_add(b);
+    out[2] = reduce_add(c);
+    out[3] = reduce_add(d);
+}
+INLINE bool any_nan(F v) {
+    I bad = v != v;
+    return (bad[0] | bad[1] | bad[2] | bad[3]) != 0;
+}
+
+INLINE I i_set1(int32_t v) { return I{v, v, v, v}; }
+INLINE I i_add(I a, I b) { return a + b; }
+INLINE I i_and(I a, I b) { return a & b; }
+INLINE I i_or(I a, I b) { return a | b; }
+template <int N> INLINE I i_shr(I a) { return reinterpret_cast<I>(reinterpret_cast<U>(a) >> N); }
+template <int N> INLINE I i_sar(I a) { return a >> N; }
+template <int N> INLINE I i_shl(I a) { return a << N; }
+INLINE F power_of_two(I n) { return reinterpret_cast<F>((n + 127) << 23); }
+// scale_exponent returns a·2^n; in two steps, so that results may be denormal or infinite.
+INLINE F scale_exponent(F a, F n) {
+    I whole = to_int(n), half = whole >> 1;
+    return a * power_of_two(half) * power_of_two(whole - half);
+}
+INLINE int32_t i_reduce_add(I v) { return v[0] + v[1] + v[2] + v[3]; }
+INLINE void store_i8(int8_t *p, I v) {
+    for (int i = 0; i < W; i++)
+        p[i] = static_cast<int8_t>(v[i] > 127 ? 127 : v[i] < -128 ? -128 : v[i]);
+}
+// halves_of reads the low 16 bits of each integer as a half.
+INLINE F halves_of(I v) {
+    F r;
+    for (int i = 0; i < W; i++)
+        r[i] = half_to_float(static_cast<uint16_t>(v[i]));
+    return r;
+}
+
+INLINE Q q_load(const uint8_t *p) {
+    Q v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+INLINE void q_store(uint8_t *p, Q v) { memcpy(p, &v, sizeof v); }
+INLINE Q q_rows(const uint8_t *p, size_t) { return q_load(p); }
+INLINE Q q_same16(const int8_t *p) { return q_load(reinterpret_cast<const uint8_t *>(p)); }
+INLINE Q q_same4(const int8_t *p) { return reinterpret_cast<Q>(i_set1(word(p))); }
+INLINE Q q_and(Q a, uint8_t mask) { return a & mask; }
+INLINE Q q_xor(Q a, uint8_t mask) { return a ^ mask; }
+INLINE Q q_or(Q a, Q b) { return a | b; }
+// Shifts are of 16-bit units: mask what comes across from the neighbouring byte.
+template <int N> INLINE Q q_shr(Q a) { return reinterpret_cast<Q>(reinterpret_cast<H>(a) >> N); }
+template <int N> INLINE Q q_shl(Q a) { return reinterpret_cast<Q>(reinterpret_cast<H>(a) << N); }
+INLINE I q_words(Q a) { return reinterpret_cast<I>(a); }
+
+INLINE void transpose4(Q &qa, Q &qb, Q &qc, Q &qd) {
+    I a = q_words(qa), b = q_words(qb), c = q_words(qc), d = q_words(qd);
+    qa = reinterpret_cast<Q>(I{a[0], b[0], c[0], d[0]});
+    qb = reinterpret_cast<Q>(I{a[1], b[1], c[1], d[1]});
+    qc = reinterpret_cast<Q>(I{a[2], b[2], c[2], d[2]});
+    qd = reinterpret_cast<Q>(I{a[3], b[3], c[3], d[3]});
+}
+INLINE I merge4(I a, I b, I c, I d) { return I{i_reduce_add(a), i_reduce_add(b), i_reduce_add(c), i_reduce_add(d)}; }
+
+// Every weight fits a signed byte, and two products of 128·127 fit 16 bits.
+template <Range R> struct Dot {
+    typedef int16_t S __attribute__((vector_size(16)));
+    I sum;
+    MEMBER void start() { sum = I{}; }
+    MEMBER void one(Q w, Q x) {
+        S a = reinterpret_cast<S>(w), b = reinterpret_cast<S>(x);
+        S pairs = (a << 8 >> 8) * (b << 8 >> 8) + (a >> 8) * (b >> 8);
+        I words = reinterpret_cast<I>(pairs);
+        sum += (words << 16 >> 16) + (words >> 16);
+    }
+    MEMBER void two(Q w0, Q x0, Q w1, Q x1) {
+        one(w0, x0);
+        one(w1, x1);
+    }
+    MEMBER I finish() const { return sum; }
+};
+
+// half_rows reads the half at the start of each of W rows.
+INLINE F half_rows(const uint8_t *p, size_t step) {
+    F v;
+    for (int i = 0; i < W; i++)
+        v[i] = half_to_float(half_bits(p + static_cast<size_t>(i) * step));
+    return v;
+}

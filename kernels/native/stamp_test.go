@@ -1,0 +1,39 @@
+package native
+
+import (
+	"crypto/sha256"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+var update = flag.Bool("update", false, "write the stamps of the sources")
+
+// Go's build cache knows the files of a package's own directory only. So each package
+// that is compiled from src carries a hash of it in a Go file, and compiles again when
+// that file changes.
+func TestStamp(t *testing.T) {
+	sources, err := filepath.Glob("src/*.h")
+	require.NoError(t, err)
+	h := sha256.New()
+	for _, f := range append(sources, "../abi.h", "../params.h") {
+		text, err := os.ReadFile(f)
+		require.NoError(t, err)
+		fmt.Fprintf(h, "%s %d\n%s", filepath.Base(f), len(text), text)
+	}
+	for _, isa := range []string{"avx512", "avx2", "neon", "portable"} {
+		constraint := map[string]string{"avx512": "//go:build amd64\n\n", "avx2": "//go:build amd64\n\n", "neon": "//go:build arm64\n\n"}[isa]
+		want := fmt.Sprintf("%spackage %s\n\n// Written by `go test ./kernels/native -run Stamp -update`.\nconst _ = \"%x\"\n", constraint, isa, h.Sum(nil))
+		file := filepath.Join(isa, "stamp.go")
+		if *update {
+			require.NoError(t, os.WriteFile(file, []byte(want), 0o644))
+		}
+		got, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Equal(t, want, string(got), "the sources have changed: run go test ./kernels/native -run Stamp -update")
+	}
+}
