@@ -196,6 +196,22 @@ func TestResultsStayResults(t *testing.T) {
 	}
 }
 
+func TestReplacedReadersDoNotBlock(t *testing.T) {
+	x := Any()
+	sum := Op(ir.OpAdd, x, Op(ir.OpScale, Any()))
+	drop := &Rule{Name: "drop", Anchor: sum, Yields: []*Pat{sum},
+		Build: func(e *Emitter, m Match) []*ir.Value { return []*ir.Value{m[x]} }}
+	f := parse(t, `
+  v4 = silu v3 : f32[T,8]
+  v5 = scale v4 {value=2} : f32[T,8]
+  v6 = add v5 v3 : f32[T,8]
+  v7 = mul v4 v6 : f32[T,8]
+  return "y" v7`)
+	n, err := Apply(f, drop, SiLUMul())
+	require.NoError(t, err)
+	require.Equal(t, []int{1, 1}, n, "v5 read v4 and is gone")
+}
+
 func TestLayers(t *testing.T) {
 	f := parse(t, "v4 = silu v3 : f32[T,8] @7\n v5 = mul v4 v3 : f32[T,8] @7\n return \"y\" v5")
 	_, err := Apply(f, SiLUMul())
