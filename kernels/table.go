@@ -82,6 +82,7 @@ type Kernel struct {
 	Args             []Arg  // by index, without the parameters
 	Params           string // name of the parameter struct, in params.h and here
 	ParamsIndex      int    // buffer that the parameter struct is bound to
+	ParamWords       int    // words of the parameter struct
 	Constants        []Constant
 	ThreadgroupBytes int // static threadgroup memory
 	MaxThreads       int // of a threadgroup
@@ -224,7 +225,7 @@ func instantiate(families []family) []Kernel {
 	for _, f := range families {
 		for _, instance := range f.instances {
 			k := Kernel{Name: f.name, Family: f.name, File: f.file, Summary: f.summary,
-				Params: structName(f.params), ParamsIndex: f.paramsIndex, MaxThreads: f.maxThreads}
+				Params: structName(f.params), ParamsIndex: f.paramsIndex, ParamWords: len(Words(f.params)), MaxThreads: f.maxThreads}
 			var types []Element
 			if instance != "" {
 				k.Name += "_" + instance

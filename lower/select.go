@@ -403,6 +403,7 @@ func attention(p *phase, v *ir.Value) error {
 		kernel = "attention_vec_"
 	}
 	d := p.dispatch(kernel+v.Type.DType.String()+"_"+c.DType.String(), v)
+	d.constant(0, uint32(c.Head))
 	d.in(0, q)
 	d.cache(1, v.Args[1], false, false)
 	d.cache(2, v.Args[1], true, false)
