@@ -29,15 +29,16 @@
 // AVX2 and F16C, and the better one is chosen when the program starts. After a
 // change to a source, to msl/ or to the runtime run `go generate`; a test compares.
 //
-// To find overruns, build with AddressSanitizer, which names the .metal line:
+// To find overruns, test with AddressSanitizer; with the symbols that go test would
+// strip, it names the .metal line:
 //
-//	CGO_CFLAGS=-fsanitize=address CGO_CXXFLAGS=-fsanitize=address CGO_LDFLAGS=-fsanitize=address go test ./kernels/emulated/...
+//	CGO_CXXFLAGS=-fsanitize=address go test -asan -ldflags='-s=false -w=false' ./kernels/emulated
 package emulated
 
 //go:generate go run ../internal/mslgen/cmd -sources kernels -output kernels/emulated
 
 /*
-#cgo CXXFLAGS: -std=c++17 -O2 -g1 -fno-strict-aliasing -fno-exceptions -fno-rtti -DMSL_VARIANT=base -DMSL_LIBRARY=smelt_emulated_base
+#cgo CXXFLAGS: -std=c++17 -O3 -g1 -fno-strict-aliasing -fno-exceptions -fno-rtti -DMSL_VARIANT=base -DMSL_LIBRARY=smelt_emulated_base
 #cgo LDFLAGS: -lm
 #include "library.h"
 const smelt_emulated_library *smelt_emulated_base(void);

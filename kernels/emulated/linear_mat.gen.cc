@@ -265,12 +265,14 @@ inline float element( const bf16 *row, uint i) { return as_type<float>(uint(row[
 
 inline void nibbles( const uint8_t *bytes, float *q) {
 const ushort *pairs = ( const ushort *)bytes;
+uint8_t b[8];
 for (uint i = 0; i < 4; i++) {
-const uint w = pairs[i];
-q[2 * i] = float(w & 15u);
-q[2 * i + 1] = float((w >> 8) & 15u);
-q[2 * i + 8] = float((w >> 4) & 15u);
-q[2 * i + 9] = float(w >> 12);
+b[2 * i] = uint8_t(pairs[i]);
+b[2 * i + 1] = uint8_t(pairs[i] >> 8);
+}
+for (uint i = 0; i < 8; i++) {
+q[i] = float(int(b[i] & 15));
+q[i + 8] = float(int(b[i] >> 4));
 }
 }
 
@@ -327,7 +329,7 @@ w.scale[0] = w.scale[1] = float(b.d);
 w.offset[0] = w.offset[1] = float(b.m);
 return w;
 }
-#line 245 "kernels/quant.h"
+#line 247 "kernels/quant.h"
 inline void crumbs( const uint8_t *bytes, uint shift, float *q) {
 for (uint i = 0; i < 8; i++) {
 const uint w = uint(bytes[i]) >> shift;
@@ -656,7 +658,7 @@ v += residual[at];
 out[at] = O(v);
 }
 }
-#line 660 "kernels/emulated/linear_mat.gen.cc"
+#line 662 "kernels/emulated/linear_mat.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_mat<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),

@@ -265,12 +265,14 @@ inline float element( const bf16 *row, uint i) { return as_type<float>(uint(row[
 
 inline void nibbles( const uint8_t *bytes, float *q) {
 const ushort *pairs = ( const ushort *)bytes;
+uint8_t b[8];
 for (uint i = 0; i < 4; i++) {
-const uint w = pairs[i];
-q[2 * i] = float(w & 15u);
-q[2 * i + 1] = float((w >> 8) & 15u);
-q[2 * i + 8] = float((w >> 4) & 15u);
-q[2 * i + 9] = float(w >> 12);
+b[2 * i] = uint8_t(pairs[i]);
+b[2 * i + 1] = uint8_t(pairs[i] >> 8);
+}
+for (uint i = 0; i < 8; i++) {
+q[i] = float(int(b[i] & 15));
+q[i + 8] = float(int(b[i] >> 4));
 }
 }
 
@@ -327,7 +329,7 @@ w.scale[0] = w.scale[1] = float(b.d);
 w.offset[0] = w.offset[1] = float(b.m);
 return w;
 }
-#line 245 "kernels/quant.h"
+#line 247 "kernels/quant.h"
 inline void crumbs( const uint8_t *bytes, uint shift, float *q) {
 for (uint i = 0; i < 8; i++) {
 const uint w = uint(bytes[i]) >> shift;
@@ -578,6 +580,7 @@ return result;
 
 template <typename X, typename B, uint E> inline Sums dot_blocks( const Rows &rows, const Input<X> &in) {
 float sums[4][4] = {{0.0f}};
+float offsets[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 float squares = 0.0f;
 for (uint run = in.lane; run < in.k / 16; run += 32) {
 const uint block = run / (E / 16), part = run % (E / 16);
@@ -596,12 +599,12 @@ for (uint j = 0; j < 4; j++) {
 sums[r][j] += w.scale[0] * (w.q[j] * v[j] + w.q[j + 4] * v[j + 4]) +
 w.scale[1] * (w.q[j + 8] * v[j + 8] + w.q[j + 12] * v[j + 12]);
 }
-sums[r][0] += w.offset[0] * first + w.offset[1] * second;
+offsets[r] += w.offset[0] * first + w.offset[1] * second;
 }
 }
 Sums result;
 for (uint r = 0; r < 4; r++)
-result.product[r] = (sums[r][0] + sums[r][1]) + (sums[r][2] + sums[r][3]);
+result.product[r] = (sums[r][0] + sums[r][1]) + (sums[r][2] + sums[r][3]) + offsets[r];
 result.squares = squares;
 return result;
 }
@@ -658,7 +661,7 @@ sums.product[r] = part.product[r];
 }
 sums.squares = part.squares;
 }
-#line 181 "kernels/linear_vec.metal"
+#line 182 "kernels/linear_vec.metal"
 template <typename X, typename O>
 void linear_vec( const X *x,
 const uchar *w0,
@@ -716,7 +719,7 @@ v += residual[row + r];
 out[row + r] = O(v);
 }
 }
-#line 720 "kernels/emulated/linear_vec.gen.cc"
+#line 723 "kernels/emulated/linear_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_vec<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -774,10 +777,10 @@ void thread_3(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_3[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}};
 const msl::Kernel kernels[] = {
-    {"linear_vec_f32_f32", "kernels/linear_vec.metal", 239, thread_0, nullptr, 1024, 0x1u, 0x0u, buffers_0, 8, nullptr, 0},
-    {"linear_vec_f32_f16", "kernels/linear_vec.metal", 240, thread_1, nullptr, 1024, 0x1u, 0x0u, buffers_1, 8, nullptr, 0},
-    {"linear_vec_f16_f32", "kernels/linear_vec.metal", 241, thread_2, nullptr, 1024, 0x1u, 0x0u, buffers_2, 8, nullptr, 0},
-    {"linear_vec_f16_f16", "kernels/linear_vec.metal", 242, thread_3, nullptr, 1024, 0x1u, 0x0u, buffers_3, 8, nullptr, 0},
+    {"linear_vec_f32_f32", "kernels/linear_vec.metal", 240, thread_0, nullptr, 1024, 0x1u, 0x0u, buffers_0, 8, nullptr, 0},
+    {"linear_vec_f32_f16", "kernels/linear_vec.metal", 241, thread_1, nullptr, 1024, 0x1u, 0x0u, buffers_1, 8, nullptr, 0},
+    {"linear_vec_f16_f32", "kernels/linear_vec.metal", 242, thread_2, nullptr, 1024, 0x1u, 0x0u, buffers_2, 8, nullptr, 0},
+    {"linear_vec_f16_f16", "kernels/linear_vec.metal", 243, thread_3, nullptr, 1024, 0x1u, 0x0u, buffers_3, 8, nullptr, 0},
 };
 } // namespace
 namespace msl {

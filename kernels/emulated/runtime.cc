@@ -14,7 +14,7 @@
 namespace msl {
 inline namespace MSL_VARIANT {
 
-thread_local Worker *current __attribute__((tls_model("initial-exec")));
+__thread Worker *current __attribute__((tls_model("initial-exec")));
 
 namespace {
 
@@ -138,7 +138,7 @@ uint32_t retire(Worker *w, uint32_t i) {
     return n;
 }
 
-void run_thread(Worker *w, uint32_t i) {
+__attribute__((noinline)) void run_thread(Worker *w, uint32_t i) {
     Thread t;
     t.worker = w;
     t.index = i;
@@ -154,9 +154,16 @@ void announce(Worker *w, void **fake, uint32_t to) {
 }
 #endif
 
+// Frames that are left without returning must not leave poison on a stack.
+#ifdef MSL_ASAN
+#define MSL_UNINSTRUMENTED __attribute__((no_sanitize_address))
+#else
+#define MSL_UNINSTRUMENTED
+#endif
+
 // fibre is the life of a stack: it runs its thread, then others that have not
 // started, until one that waits on a stack of its own is due.
-[[noreturn]] void fibre() {
+[[noreturn]] MSL_UNINSTRUMENTED void fibre() {
     Worker *w = current;
 #ifdef MSL_ASAN
     const void *from;
@@ -190,7 +197,7 @@ void announce(Worker *w, void **fake, uint32_t to) {
     }
 }
 
-void leave(Worker *w) {
+MSL_UNINSTRUMENTED void leave(Worker *w) {
     void *nowhere;
     void *target = w->main_stack_pointer;
 #ifdef MSL_ASAN
@@ -514,18 +521,17 @@ void go(Worker *w, uint32_t from, uint32_t to) {
 }
 #endif
 
-void diverged(Worker *w, const Site &here, const Site &there) {
-    fail(w, "threads of a simdgroup diverge: %s at %s:%u, %s at %s:%u", here.what, here.file, here.line, there.what,
-         there.file, there.line);
+void diverged(Worker *w, const char *what, const char *file, uint32_t line, const Site &there) {
+    fail(w, "threads of a threadgroup diverge: %s at %s:%u, %s at %s:%u", what, file, line, there.what, there.file,
+         there.line);
 }
 
-void partial_barrier(Worker *w, const Site &here) {
-    fail(w, "%s:%u: %s after %u of %u threads have returned", here.file, here.line, here.what, w->threads - w->live,
-         w->threads);
+void partial_barrier(Worker *w, const char *what, const char *file, uint32_t line) {
+    fail(w, "%s:%u: %s after %u of %u threads have returned", file, line, what, w->threads - w->live, w->threads);
 }
 
-void waits_forever(Worker *w, const Site &here) {
-    fail(w, "%s:%u: %s waits for a thread that cannot run", here.file, here.line, here.what);
+void waits_forever(Worker *w, const char *what, const char *file, uint32_t line) {
+    fail(w, "%s:%u: %s waits for a thread that cannot run", file, line, what);
 }
 
 } // namespace MSL_VARIANT

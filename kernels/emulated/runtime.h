@@ -165,7 +165,8 @@ struct Worker {
 #endif
 };
 
-extern thread_local Worker *current __attribute__((tls_model("initial-exec")));
+// __thread, because thread_local would ask for an initialiser at every use.
+extern __thread Worker *current __attribute__((tls_model("initial-exec")));
 
 inline Size Thread::position_in_grid() const {
     const Size &g = worker->group_id, &n = worker->group;
@@ -192,10 +193,11 @@ template <class T> MSL_INLINE T &group_variable(uint32_t at) {
 // start prepares a fibre that has not run yet and returns its stack pointer.
 void *start(Worker *w, uint32_t thread);
 
-// diverged ends the launch: lanes met at different operations.
-[[noreturn]] void diverged(Worker *w, const Site &here, const Site &there);
-[[noreturn]] void partial_barrier(Worker *w, const Site &here);
-[[noreturn]] void waits_forever(Worker *w, const Site &here);
+// These end the launch. A site comes in parts, so that it stays a set of constants
+// where it is used.
+[[noreturn]] void diverged(Worker *w, const char *what, const char *file, uint32_t line, const Site &there);
+[[noreturn]] void partial_barrier(Worker *w, const char *what, const char *file, uint32_t line);
+[[noreturn]] void waits_forever(Worker *w, const char *what, const char *file, uint32_t line);
 
 // MSL_SWITCH saves the running context at *save and continues the one at `to`.
 // Everything is declared clobbered, so that the compiler saves only what is alive,
@@ -281,25 +283,25 @@ MSL_INLINE void go(Worker *w, uint32_t from, uint32_t to) {
 
 // arrive notes that the running lane has come to an operation and reports whether
 // it is the first of its simdgroup.
-MSL_INLINE bool arrive(Worker *w, Simdgroup &g, const Site &site) {
-    if (w->tid == g.head) {
+MSL_INLINE bool arrive(Worker *w, Simdgroup &g, uint32_t thread, Site site) {
+    if (thread == g.head) {
         g.site = site;
         g.half ^= 1;
         return true;
     }
     if (MSL_UNLIKELY(g.site.line != site.line || g.site.what != site.what))
-        diverged(w, site, g.site);
+        diverged(w, site.what, site.file, site.line, g.site);
     return false;
 }
 
 // meet lets the lanes of a simdgroup exchange values: store(slots) for each, then
 // once, with all in place, reduce(slots, result, active lanes). It returns the half
 // of the slots used.
-template <class Store, class Reduce> MSL_INLINE uint32_t meet(const Site &site, Store store, Reduce reduce) {
+template <class Store, class Reduce> MSL_INLINE uint32_t meet(Site site, Store store, Reduce reduce) {
     Worker *w = current;
     const uint32_t i = w->tid;
     Simdgroup &g = w->simdgroup[i / lanes];
-    const bool first = arrive(w, g, site);
+    const bool first = arrive(w, g, i, site);
     const uint32_t half = g.half;
     store(g.slots[half], i % lanes);
     if (first)
@@ -313,15 +315,15 @@ template <class Store, class Reduce> MSL_INLINE uint32_t meet(const Site &site, 
     return half;
 }
 
-MSL_INLINE void simdgroup_wait(const Site &site) {
+MSL_INLINE void simdgroup_wait(Site site) {
     meet(site, [](unsigned char *, uint32_t) {}, [](unsigned char *, unsigned char *, uint32_t) {});
 }
 
-MSL_INLINE void threadgroup_wait(const Site &site) {
+MSL_INLINE void threadgroup_wait(Site site) {
     Worker *w = current;
     const uint32_t i = w->tid, s = i / lanes;
     Simdgroup &g = w->simdgroup[s];
-    const bool first = arrive(w, g, site);
+    const bool first = arrive(w, g, i, site);
     bool leads = false;
     if (first) {
         if (s == w->first_simdgroup) {
@@ -329,9 +331,9 @@ MSL_INLINE void threadgroup_wait(const Site &site) {
             w->barrier = site;
             w->at_barrier = true;
             if (MSL_UNLIKELY(w->live != w->threads))
-                partial_barrier(w, site);
+                partial_barrier(w, site.what, site.file, site.line);
         } else if (MSL_UNLIKELY(w->barrier.line != site.line || w->barrier.what != site.what)) {
-            diverged(w, site, w->barrier);
+            diverged(w, site.what, site.file, site.line, w->barrier);
         }
     }
     uint32_t n = w->next[i];

@@ -23,7 +23,7 @@ typedef atomic<ulong> atomic_ulong;
     do {                                                                                                               \
         msl::Worker *w = msl::current;                                                                                 \
         if (MSL_UNLIKELY(++w->waits > msl::max_waits))                                                                 \
-            msl::waits_forever(w, msl::Site{name, file, line});                                                        \
+            msl::waits_forever(w, name, file, line);                                                                   \
     } while (0)
 
 template <class T>

@@ -99,7 +99,7 @@ private:
     }
 #ifndef MSL_WHOLE_TILES
 
-    __attribute__((noinline)) void deal(const msl::Site &site) {
+    __attribute__((noinline)) void deal(msl::Site site) {
         const uint32_t half = msl::meet(
             site,
             [this](unsigned char *slots, uint32_t lane) {

@@ -108,6 +108,7 @@ inline namespace MSL_VARIANT {
 // Arithmetic with an integer keeps the type, with a float it gives float. A template
 // takes the integers, because built-in operators on the converted operand would be
 // as good a match otherwise.
+// clang-format off
 #define MSL_FLOATING(type, to_float, from_float)                                                                       \
     struct type {                                                                                                      \
         uint16_t bits;                                                                                                 \
@@ -121,13 +122,10 @@ inline namespace MSL_VARIANT {
             return a;                                                                                                  \
         }                                                                                                              \
         friend constexpr MSL_INLINE type operator+(type a) { return a; }                                               \
-        MSL_FLOATING_OP(type, +)                                                                                       \
-        MSL_FLOATING_OP(type, -) MSL_FLOATING_OP(type, *) MSL_FLOATING_OP(type, /) MSL_FLOATING_COMPARE(type, <)       \
-            MSL_FLOATING_COMPARE(type, >) MSL_FLOATING_COMPARE(type, <=) MSL_FLOATING_COMPARE(type, >=)                \
-                MSL_FLOATING_COMPARE(type, ==) MSL_FLOATING_COMPARE(type, !=) MSL_INLINE type &                        \
-                operator++() {                                                                                         \
-            return *this += type(1.0f);                                                                                \
-        }                                                                                                              \
+        MSL_FLOATING_OP(type, +) MSL_FLOATING_OP(type, -) MSL_FLOATING_OP(type, *) MSL_FLOATING_OP(type, /)            \
+        MSL_FLOATING_COMPARE(type, <) MSL_FLOATING_COMPARE(type, >) MSL_FLOATING_COMPARE(type, <=)                     \
+        MSL_FLOATING_COMPARE(type, >=) MSL_FLOATING_COMPARE(type, ==) MSL_FLOATING_COMPARE(type, !=)                   \
+        MSL_INLINE type &operator++() { return *this += type(1.0f); }                                                  \
         MSL_INLINE type &operator--() { return *this -= type(1.0f); }                                                  \
     };
 #define MSL_FLOATING_OP(type, op)                                                                                      \
@@ -155,6 +153,7 @@ inline namespace MSL_VARIANT {
     friend constexpr MSL_INLINE bool operator op(I a, type b) {                                                        \
         return type(a) op b;                                                                                           \
     }
+// clang-format on
 MSL_FLOATING(half, half_to_float, float_to_half)
 MSL_FLOATING(bfloat, bfloat_to_float, float_to_bfloat)
 #undef MSL_FLOATING

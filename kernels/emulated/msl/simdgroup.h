@@ -56,7 +56,7 @@ template <class T, class F> __attribute__((noinline)) void tree(unsigned char *s
     __builtin_memcpy(slots + 32 * sizeof(T) - sizeof(T), &v[0], sizeof(T)); // the last slot: no one reads it any more
 }
 
-template <class T, class F> MSL_INLINE T reduce(const T &v, T neutral, const msl::Site &site, F f) {
+template <class T, class F> MSL_INLINE T reduce(const T &v, T neutral, msl::Site site, F f) {
     msl::Worker *w;
     const uint32_t half = msl::meet(
         site, [&](unsigned char *slots, uint32_t lane) { store(slots, lane, v); },
@@ -82,7 +82,7 @@ struct Exchange {
     }
 };
 
-template <class T> MSL_INLINE Exchange exchange(const T &v, const msl::Site &site) {
+template <class T> MSL_INLINE Exchange exchange(const T &v, msl::Site site) {
     const uint32_t half = msl::meet(
         site, [&](unsigned char *slots, uint32_t lane) { store(slots, lane, v); },
         [](unsigned char *, unsigned char *, uint32_t) {});
@@ -135,7 +135,7 @@ struct Xor {
 };
 
 // prefix combines the active lanes below this one, in order of their index.
-template <class T, class F> MSL_INLINE T prefix(const T &v, T neutral, bool inclusive, const msl::Site &site, F f) {
+template <class T, class F> MSL_INLINE T prefix(const T &v, T neutral, bool inclusive, msl::Site site, F f) {
     const Exchange e = exchange(v, site);
     T r = neutral;
     for (uint32_t i = 0; i < e.lane; i++)
@@ -224,7 +224,7 @@ private:
     vote_t votes;
     uint32_t active;
 };
-MSL_INLINE uint32_t simd_votes(bool v, const msl::Site &site) {
+MSL_INLINE uint32_t simd_votes(bool v, msl::Site site) {
     return simd_detail::reduce(uint32_t(v) << msl::lane(), 0u, site, simd_detail::Or());
 }
 MSL_INLINE simd_vote simd_ballot(bool v, MSL_PLACE) { return simd_vote(simd_votes(v, MSL_SITE("simd_ballot"))); }

@@ -100,7 +100,7 @@ kernel void elements(device const T *a [[buffer(0)]], device const T *b [[buffer
     simdgroup_barrier(mem_flags::mem_device);
     simdgroup_store(d, out + 64, 8, ulong2(0, 0), true);
 }
-#define ELEMENTS(T) template [[host_name("elements_" #T)]] kernel void elements<T>(device const T *, device const T *, device float *, device float *, ushort);
+#define ELEMENTS(T) template [[host_name("elements_" #T)]] kernel decltype(elements<T>) elements<T>;
 ELEMENTS(half)
 ELEMENTS(bfloat)
 ELEMENTS(float)

@@ -86,7 +86,7 @@ kernel void overrun(device float *out [[buffer(0)]], constant uint &mode [[buffe
         out[i] = s[i];
 }
 
-kernel void small_groups [[max_total_threads_per_threadgroup(64)]] (device float *out [[buffer(0)]],
-                                                                    uint i [[thread_position_in_grid]]) {
+[[max_total_threads_per_threadgroup(64)]]
+kernel void small_groups(device float *out [[buffer(0)]], uint i [[thread_position_in_grid]]) {
     out[i] = 1;
 }

@@ -5,7 +5,7 @@ package testkernels
 //go:generate go run ../../../internal/mslgen/cmd -sources kernels/emulated/testdata -output kernels/emulated/internal/testkernels
 
 /*
-#cgo CXXFLAGS: -std=c++17 -O2 -g1 -fno-strict-aliasing -fno-exceptions -fno-rtti -DMSL_VARIANT=test_base -DMSL_LIBRARY=smelt_emulated_test_base
+#cgo CXXFLAGS: -std=c++17 -O3 -g1 -fno-strict-aliasing -fno-exceptions -fno-rtti -DMSL_VARIANT=test_base -DMSL_LIBRARY=smelt_emulated_test_base
 #cgo LDFLAGS: -lm
 #include "../../library.h"
 const smelt_emulated_library *smelt_emulated_test_base(void);

@@ -90,8 +90,8 @@ else
 out[i] = s[i];
 }
 
-void small_groups ( float *out,
-uint i) {
+
+void small_groups( float *out, uint i) {
 out[i] = 1;
 }
 #line 98 "kernels/emulated/internal/testkernels/wrong.gen.cc"
@@ -162,7 +162,7 @@ const msl::Kernel kernels[] = {
     {"spins", "kernels/emulated/testdata/wrong.metal", 60, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 1, nullptr, 0},
     {"uneven", "kernels/emulated/testdata/wrong.metal", 68, thread_7, nullptr, 1024, 0x0u, 0x0u, buffers_7, 1, nullptr, 0},
     {"overrun", "kernels/emulated/testdata/wrong.metal", 76, thread_8, nullptr, 1024, 0x0u, 0x0u, buffers_8, 2, variables_8, 1},
-    {"small_groups", "kernels/emulated/testdata/wrong.metal", 89, thread_9, msl::run_threads<thread_9>, 64, 0x0u, 0x0u, buffers_9, 1, nullptr, 0},
+    {"small_groups", "kernels/emulated/testdata/wrong.metal", 90, thread_9, msl::run_threads<thread_9>, 64, 0x0u, 0x0u, buffers_9, 1, nullptr, 0},
 };
 } // namespace
 namespace msl {

@@ -4,7 +4,7 @@
 package v3
 
 /*
-#cgo CXXFLAGS: -std=c++17 -O2 -g1 -fno-strict-aliasing -fno-exceptions -fno-rtti -march=ivybridge -mavx2 -mtune=haswell -DMSL_HAS_FMA -DMSL_VARIANT=test_v3 -DMSL_LIBRARY=smelt_emulated_test_v3
+#cgo CXXFLAGS: -std=c++17 -O3 -g1 -fno-strict-aliasing -fno-exceptions -fno-rtti -march=ivybridge -mavx2 -mtune=haswell -DMSL_HAS_FMA -DMSL_VARIANT=test_v3 -DMSL_LIBRARY=smelt_emulated_test_v3
 #cgo LDFLAGS: -lm
 #include "../../../library.h"
 const smelt_emulated_library *smelt_emulated_test_v3(void);
