@@ -252,6 +252,21 @@ func TestGGUFConfig(t *testing.T) {
 	}
 }
 
+// TestTokenizerOfAnotherModel has more tokens than the embedding table has rows.
+func TestTokenizerOfAnotherModel(t *testing.T) {
+	vocabulary, err := gguf.Open(testfiles.Model(t, "tiny-llama/gguf/tiny-llama-F16.gguf"))
+	require.NoError(t, err)
+	defer vocabulary.Close()
+	f := fileOf(synthetic(t, small("llama"), "f32"))
+	for _, kv := range vocabulary.Metadata {
+		if strings.HasPrefix(kv.Key, "tokenizer.") {
+			f.set(kv.Key, kv.Value)
+		}
+	}
+	_, err = open(t, f.write(t)).Tokenizer()
+	require.ErrorContains(t, err, "the tokenizer has 512 tokens, the model 96")
+}
+
 func TestOpenErrors(t *testing.T) {
 	dir := t.TempDir()
 	text := filepath.Join(dir, "model.txt")

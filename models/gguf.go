@@ -38,6 +38,9 @@ func fromGGUF(f *gguf.File) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := config.check(); err != nil {
+		return nil, err
+	}
 	tensors := make([]Tensor, len(f.Tensors))
 	for i, t := range f.Tensors {
 		tensors[i] = Tensor{

@@ -18,6 +18,9 @@ func openHF(dir string) (*Model, error) {
 		return nil, err
 	}
 	config, family, err := configFromHF(described)
+	if err == nil {
+		err = config.check()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, "config.json"), err)
 	}

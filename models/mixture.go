@@ -72,8 +72,8 @@ var mixtures = map[string]mixture{
 	"q5_k_m": {base: ir.Q5_K, fileType: 17, attnV: moreBits(ir.Q6_K, ir.Q5_K), ffnDown: moreBits(ir.Q6_K, ir.Q5_K)},
 }
 
-// Types lists the names that Arch takes for the type of weights.
-func Types() []string {
+// WeightTypes lists the names that Arch takes for the type of weights.
+func WeightTypes() []string {
 	names := lo.Keys(mixtures)
 	sort.Strings(names)
 	return names
@@ -82,7 +82,7 @@ func Types() []string {
 func mixtureOf(name string) (mixture, error) {
 	m, ok := mixtures[strings.ToLower(name)]
 	if !ok {
-		return m, configError("no weight type is called %q; known are %s", name, strings.Join(Types(), ", "))
+		return m, configError("no weight type is called %q; known are %s", name, strings.Join(WeightTypes(), ", "))
 	}
 	return m, nil
 }

@@ -47,9 +47,6 @@ func (t *Tensor) Elements() int64 {
 func (t *Tensor) Bytes() int64 { return t.DType.Bytes(t.Elements()) }
 
 func newModel(path string, family *Family, config Config, tensors []Tensor) (*Model, error) {
-	if err := config.check(); err != nil {
-		return nil, err
-	}
 	m := &Model{Path: path, Config: config, family: family, tensors: tensors, index: make(map[string]int, len(tensors))}
 	for i, t := range tensors {
 		if first, ok := m.index[t.Name]; ok {
@@ -112,6 +109,9 @@ func (m *Model) Tokenizer() (*tokenizer.Tokenizer, error) {
 	t, err := m.tokenizer()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.Path, err)
+	}
+	if t.Len() > m.Config.Vocab { // ids would lie outside the embedding table
+		return nil, fmt.Errorf("%s: %w", m.Path, configError("the tokenizer has %d tokens, the model %d", t.Len(), m.Config.Vocab))
 	}
 	return t, nil
 }
