@@ -86,6 +86,7 @@ template <typename X, typename W> inline Sums dot_plain(thread const Rows &rows,
 // dot_blocks multiplies rows of blocks B of E elements; a lane takes every 32nd run.
 template <typename X, typename B, uint E> inline Sums dot_blocks(thread const Rows &rows, thread const Input<X> &in) {
     float sums[4][4] = {{0.0f}};
+    float offsets[4] = {0.0f, 0.0f, 0.0f, 0.0f};
     float squares = 0.0f;
     for (uint run = in.lane; run < in.k / 16; run += 32) {
         const uint block = run / (E / 16), part = run % (E / 16);
@@ -104,12 +105,12 @@ template <typename X, typename B, uint E> inline Sums dot_blocks(thread const Ro
                 sums[r][j] += w.scale[0] * (w.q[j] * v[j] + w.q[j + 4] * v[j + 4]) +
                               w.scale[1] * (w.q[j + 8] * v[j + 8] + w.q[j + 12] * v[j + 12]);
             }
-            sums[r][0] += w.offset[0] * first + w.offset[1] * second;
+            offsets[r] += w.offset[0] * first + w.offset[1] * second;
         }
     }
     Sums result;
     for (uint r = 0; r < 4; r++)
-        result.product[r] = (sums[r][0] + sums[r][1]) + (sums[r][2] + sums[r][3]);
+        result.product[r] = (sums[r][0] + sums[r][1]) + (sums[r][2] + sums[r][3]) + offsets[r];
     result.squares = squares;
     return result;
 }

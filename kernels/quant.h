@@ -175,12 +175,14 @@ inline float element(device const bf16 *row, uint i) { return as_type<float>(uin
 // nibbles spreads eight bytes: low nibbles to q[0..7], high nibbles to q[8..15].
 inline void nibbles(device const uint8_t *bytes, thread float *q) {
     device const ushort *pairs = (device const ushort *)bytes;
+    uint8_t b[8];
     for (uint i = 0; i < 4; i++) {
-        const uint w = pairs[i];
-        q[2 * i] = float(w & 15u);
-        q[2 * i + 1] = float((w >> 8) & 15u);
-        q[2 * i + 8] = float((w >> 4) & 15u);
-        q[2 * i + 9] = float(w >> 12);
+        b[2 * i] = uint8_t(pairs[i]);
+        b[2 * i + 1] = uint8_t(pairs[i] >> 8);
+    }
+    for (uint i = 0; i < 8; i++) {
+        q[i] = float(int(b[i] & 15));
+        q[i + 8] = float(int(b[i] >> 4));
     }
 }
 
