@@ -18,9 +18,9 @@ constant float lowest = -3.0e38f;
 constant constexpr uint slice = 128;
 constant constexpr uint stride = 136;
 
-// finite tells numbers from infinities and NaN by their bits, which no compiler's
+// is_finite tells numbers from infinities and NaN by their bits, which no compiler's
 // assumptions about mathematics remove.
-inline bool finite(float v) { return (as_type<uint>(v) & 0x7f800000u) != 0x7f800000u; }
+inline bool is_finite(float v) { return (as_type<uint>(v) & 0x7f800000u) != 0x7f800000u; }
 
 // load_slice copies elements [d0, d0 + slice) of 32 rows of a cache, zeros for keys from
 // `keys` on; eight threads read one row. A product of matrices would carry what is not
@@ -44,7 +44,7 @@ inline void load_slice(device const C *cache, device const int *pages, uint firs
                 const vec<C, 4> v = *(device const vec<C, 4> *)(from + d);
                 for (uint j = 0; j < 4; j++) {
                     A element = A(v[j]);
-                    if (values && !finite(float(element))) {
+                    if (values && !is_finite(float(element))) {
                         element = A(0.0f);
                         marks[r] = 1;
                     }
@@ -178,7 +178,7 @@ kernel void attention_tile(device const A *q [[buffer(0)]],              // [tok
             weight[j] = scores[row * 32 + part + j] * (p.scale * 1.44269504f);
             if (first + part + j >= seen) {
                 weight[j] = lowest;
-            } else if (!finite(weight[j])) {
+            } else if (!is_finite(weight[j])) {
                 weight[j] = lowest;
                 total = NAN;
             }

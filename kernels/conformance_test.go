@@ -18,8 +18,8 @@ import (
 
 // The conformance tests run every kernel from its source on the CPU and compare it with
 // its formula in float64. The plain run takes a small grid of shapes; all of them run
-// with -kernels.full or SMELT_KERNELS_FULL=1.
-var full = flag.Bool("kernels.full", os.Getenv("SMELT_KERNELS_FULL") != "", "run every shape")
+// with -kernels.full or SMELT_KERNELS=full.
+var full = flag.Bool("kernels.full", os.Getenv("SMELT_KERNELS") == "full", "run every shape")
 
 // few returns a short list in the plain run and the long one in the full run.
 func few[T any](short, long []T) []T {

@@ -80,6 +80,14 @@ uint32_t table_stride;
 float scale;
 };
 
+
+struct ReduceParams {
+uint32_t tokens;
+uint32_t heads;
+uint32_t head;
+uint32_t partitions;
+};
+
 struct ElementParams {
 uint32_t rows;
 uint32_t width;
@@ -152,7 +160,7 @@ static constexpr uint stride = 136;
 
 
 
-inline bool finite(float v) { return (as_type<uint>(v) & 0x7f800000u) != 0x7f800000u; }
+inline bool is_finite(float v) { return (as_type<uint>(v) & 0x7f800000u) != 0x7f800000u; }
 #line 30 "kernels/attention_tile.metal"
 template <typename A, typename C>
 inline void load_slice( const C *cache, const int *pages, uint first, uint keys, uint kv_head, uint head,
@@ -171,7 +179,7 @@ for (uint d = tid % 8 * 4; d < width; d += 32) {
 const vec<C, 4> v = *( const vec<C, 4> *)(from + d);
 for (uint j = 0; j < 4; j++) {
 A element = A(v[j]);
-if (values && !finite(float(element))) {
+if (values && !is_finite(float(element))) {
 element = A(0.0f);
 marks[r] = 1;
 }
@@ -290,7 +298,7 @@ for (uint j = 0; j < 8; j++) {
 weight[j] = scores[row * 32 + part + j] * (p.scale * 1.44269504f);
 if (first + part + j >= seen) {
 weight[j] = lowest;
-} else if (!finite(weight[j])) {
+} else if (!is_finite(weight[j])) {
 weight[j] = lowest;
 total = NAN;
 }
@@ -358,7 +366,7 @@ to[d0 + part + j] = A(scores[row * 32 + part + j] * norm);
 simdgroup_barrier(mem_flags::mem_threadgroup);
 }
 }
-#line 362 "kernels/emulated/attention_tile.gen.cc"
+#line 370 "kernels/emulated/attention_tile.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_tile<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

@@ -80,6 +80,14 @@ uint32_t table_stride;
 float scale;
 };
 
+
+struct ReduceParams {
+uint32_t tokens;
+uint32_t heads;
+uint32_t head;
+uint32_t partitions;
+};
+
 struct ElementParams {
 uint32_t rows;
 uint32_t width;
@@ -133,7 +141,7 @@ high = mid;
 }
 return low;
 }
-#line 5 "kernels/attention_vec.metal"
+#line 6 "kernels/attention_vec.metal"
 using namespace metal;
 
 
@@ -143,8 +151,13 @@ static inline bool msl_constant_has_head() { return ( msl::is_constant_defined(0
 
 
 
+static inline uint msl_constant_fc_split() { return msl::constant<uint>(1); }
+static inline bool msl_constant_is_split() { return ( msl::is_constant_defined(1)); }
+
+
+
 static const float lowest = -3.0e38f;
-#line 30 "kernels/attention_vec.metal"
+#line 41 "kernels/attention_vec.metal"
 template <typename A, typename C>
 void attention_vec( const A *q,
 const C *k_cache,
@@ -155,8 +168,11 @@ const int *context_lens,
 const int *block_table,
 A *out,
 const AttentionParams &p,
-uint3 group, uint tid,
-uint sg, uint lane) {
+float *part,
+float2 *statistics,
+uint3 group, uint3 groups,
+uint tid, uint sg,
+uint lane) {
 using msl_type_0 = float4[8][64]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &rows = msl::group_variable<msl_type_0>(msl_at_0);
 using msl_type_1 = float[8]; constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &maxima = msl::group_variable<msl_type_1>(msl_at_1);
 using msl_type_2 = float[8]; constexpr uint32_t msl_at_2 = msl::place(msl_end_1), msl_end_2 = msl_at_2 + sizeof(msl_type_2); msl_type_2 &totals = msl::group_variable<msl_type_2>(msl_at_2);
@@ -166,7 +182,9 @@ const uint q_head = group.x, token = group.y;
 const uint kv_head = q_head / (p.heads / p.kv_heads);
 const uint seq = sequence_of(cu_seqlens, p.seqs, token);
 const int *pages = block_table + ulong(seq) * p.table_stride;
-const int keys = max(0, min(positions[token] + 1, context_lens[seq]));
+const int visible = max(0, min(positions[token] + 1, context_lens[seq]));
+const uint start = msl_constant_is_split() ? group.z * msl_constant_fc_split() : 0;
+const int keys = msl_constant_is_split() ? min(visible, int(start + msl_constant_fc_split())) : visible;
 
 const uint member = lane % 8 * 4, team = lane / 8;
 const ulong at = (ulong(token) * p.heads + q_head) * head;
@@ -180,7 +198,7 @@ query[c] = float4(*( const vec<A, 4> *)(q + at + d)) * (p.scale * 1.44269504f);
 }
 
 float highest = lowest, total = 0.0f;
-for (uint first = sg * 32; first < uint(keys); first += 256) {
+for (uint first = start + sg * 32; int(first) < keys; first += 256) {
 const uint key = first + team * 8;
 uint page = key / p.block, within = key % p.block;
 ulong row[8];
@@ -237,7 +255,7 @@ sum[c] += weight * float4(*( const vec<C, 4> *)(v_cache + row[s] + d));
 
 
 
-if (sg * 32 < uint(keys)) {
+if (int(start + sg * 32) < keys) {
 for (ushort step = 8; step < 32; step *= 2) {
 total += simd_shuffle_xor(total, step);
 for (uint c = 0; c < 8; c++) {
@@ -262,17 +280,55 @@ for (uint i = 0; i < 8; i++)
 peak = max(peak, maxima[i]);
 float4 result = 0.0f;
 float norm = 0.0f;
-for (uint i = 0; i < 8 && i * 32 < uint(keys); i++) {
+for (uint i = 0; i < 8 && int(start + i * 32) < keys; i++) {
 const float weight = exp2(maxima[i] - peak);
 norm += weight * totals[i];
 result += weight * rows[i][tid];
+}
+if (msl_constant_is_split()) {
+const ulong slot = (ulong(token) * p.heads + q_head) * groups.z + group.z;
+if (tid == 0)
+statistics[slot] = float2(peak, norm);
+for (uint j = 0; j < 4 && norm != 0.0f; j++)
+part[slot * head + tid * 4 + j] = result[j];
+return;
 }
 if (norm != 0.0f)
 result /= norm;
 for (uint j = 0; j < 4; j++)
 out[at + tid * 4 + j] = A(result[j]);
 }
-#line 276 "kernels/emulated/attention_vec.gen.cc"
+#line 186 "kernels/attention_vec.metal"
+template <typename A>
+void attention_reduce( const float *part,
+const float2 *statistics,
+A *out,
+const ReduceParams &p,
+uint3 group, uint tid) {
+if (tid * 4 >= p.head)
+return;
+const ulong row = ulong(group.y) * p.heads + group.x;
+statistics += row * p.partitions;
+part += row * p.partitions * p.head + tid * 4;
+float peak = lowest;
+for (uint i = 0; i < p.partitions; i++) {
+if (statistics[i].y != 0.0f)
+peak = max(peak, statistics[i].x);
+}
+float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+float norm = 0.0f;
+for (uint i = 0; i < p.partitions; i++) {
+if (statistics[i].y == 0.0f)
+continue;
+const float weight = exp2(statistics[i].x - peak);
+norm += weight * statistics[i].y;
+for (uint j = 0; j < 4; j++)
+sum[j] += weight * part[ulong(i) * p.head + j];
+}
+for (uint j = 0; j < 4; j++)
+out[row * p.head + tid * 4 + j] = A(norm != 0.0f ? sum[j] / norm : 0.0f);
+}
+#line 332 "kernels/emulated/attention_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_vec<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -283,12 +339,15 @@ void thread_0(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[6]),
         static_cast<float *>(t.worker->buffers[7]),
         *static_cast<const AttentionParams *>(t.worker->buffers[8]),
+        static_cast<float *>(t.worker->buffers[9]),
+        static_cast<float2 *>(t.worker->buffers[10]),
         msl::position<uint3>(t.worker->group_id),
+        msl::position<uint3>(t.worker->grid),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_0[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}};
+const msl::BufferArgument buffers_0[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}};
 const uint32_t variables_0[] = {8192, 32, 32};
 void thread_1(const msl::Thread &t) {
     attention_vec<float, half>(static_cast<const float *>(t.worker->buffers[0]),
@@ -300,12 +359,15 @@ void thread_1(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[6]),
         static_cast<float *>(t.worker->buffers[7]),
         *static_cast<const AttentionParams *>(t.worker->buffers[8]),
+        static_cast<float *>(t.worker->buffers[9]),
+        static_cast<float2 *>(t.worker->buffers[10]),
         msl::position<uint3>(t.worker->group_id),
+        msl::position<uint3>(t.worker->grid),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_1[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}};
+const msl::BufferArgument buffers_1[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}};
 const uint32_t variables_1[] = {8192, 32, 32};
 void thread_2(const msl::Thread &t) {
     attention_vec<half, float>(static_cast<const half *>(t.worker->buffers[0]),
@@ -317,12 +379,15 @@ void thread_2(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[6]),
         static_cast<half *>(t.worker->buffers[7]),
         *static_cast<const AttentionParams *>(t.worker->buffers[8]),
+        static_cast<float *>(t.worker->buffers[9]),
+        static_cast<float2 *>(t.worker->buffers[10]),
         msl::position<uint3>(t.worker->group_id),
+        msl::position<uint3>(t.worker->grid),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_2[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}};
+const msl::BufferArgument buffers_2[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}};
 const uint32_t variables_2[] = {8192, 32, 32};
 void thread_3(const msl::Thread &t) {
     attention_vec<half, half>(static_cast<const half *>(t.worker->buffers[0]),
@@ -334,23 +399,46 @@ void thread_3(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[6]),
         static_cast<half *>(t.worker->buffers[7]),
         *static_cast<const AttentionParams *>(t.worker->buffers[8]),
+        static_cast<float *>(t.worker->buffers[9]),
+        static_cast<float2 *>(t.worker->buffers[10]),
         msl::position<uint3>(t.worker->group_id),
+        msl::position<uint3>(t.worker->grid),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_3[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}};
+const msl::BufferArgument buffers_3[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}};
 const uint32_t variables_3[] = {8192, 32, 32};
+void thread_4(const msl::Thread &t) {
+    attention_reduce<float>(static_cast<const float *>(t.worker->buffers[0]),
+        static_cast<const float2 *>(t.worker->buffers[1]),
+        static_cast<float *>(t.worker->buffers[2]),
+        *static_cast<const ReduceParams *>(t.worker->buffers[3]),
+        msl::position<uint3>(t.worker->group_id),
+        msl::position<uint>(t.index));
+}
+const msl::BufferArgument buffers_4[] = {{0, 0, "part"}, {1, 0, "statistics"}, {2, 0, "out"}, {3, sizeof(ReduceParams), "p"}};
+void thread_5(const msl::Thread &t) {
+    attention_reduce<half>(static_cast<const float *>(t.worker->buffers[0]),
+        static_cast<const float2 *>(t.worker->buffers[1]),
+        static_cast<half *>(t.worker->buffers[2]),
+        *static_cast<const ReduceParams *>(t.worker->buffers[3]),
+        msl::position<uint3>(t.worker->group_id),
+        msl::position<uint>(t.index));
+}
+const msl::BufferArgument buffers_5[] = {{0, 0, "part"}, {1, 0, "statistics"}, {2, 0, "out"}, {3, sizeof(ReduceParams), "p"}};
 const msl::Kernel kernels[] = {
-    {"attention_vec_f32_f32", "kernels/attention_vec.metal", 158, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 9, variables_0, 3},
-    {"attention_vec_f32_f16", "kernels/attention_vec.metal", 160, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 9, variables_1, 3},
-    {"attention_vec_f16_f32", "kernels/attention_vec.metal", 162, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 9, variables_2, 3},
-    {"attention_vec_f16_f16", "kernels/attention_vec.metal", 164, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 9, variables_3, 3},
+    {"attention_vec_f32_f32", "kernels/attention_vec.metal", 216, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 11, variables_0, 3},
+    {"attention_vec_f32_f16", "kernels/attention_vec.metal", 218, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 11, variables_1, 3},
+    {"attention_vec_f16_f32", "kernels/attention_vec.metal", 220, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 11, variables_2, 3},
+    {"attention_vec_f16_f16", "kernels/attention_vec.metal", 222, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 11, variables_3, 3},
+    {"attention_reduce_f32", "kernels/attention_vec.metal", 224, thread_4, msl::run_threads<thread_4>, 1024, 0x0u, 0x0u, buffers_4, 4, nullptr, 0},
+    {"attention_reduce_f16", "kernels/attention_vec.metal", 226, thread_5, msl::run_threads<thread_5>, 1024, 0x0u, 0x0u, buffers_5, 4, nullptr, 0},
 };
 } // namespace
 namespace msl {
 inline namespace MSL_VARIANT {
 extern const Unit unit_attention_vec;
-const Unit unit_attention_vec = {kernels, 4};
+const Unit unit_attention_vec = {kernels, 6};
 } // namespace MSL_VARIANT
 } // namespace msl

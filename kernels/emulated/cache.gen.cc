@@ -80,6 +80,14 @@ uint32_t table_stride;
 float scale;
 };
 
+
+struct ReduceParams {
+uint32_t tokens;
+uint32_t heads;
+uint32_t head;
+uint32_t partitions;
+};
+
 struct ElementParams {
 uint32_t rows;
 uint32_t width;
@@ -173,7 +181,7 @@ v = float(cache[cache_row(page, key % p.block, e / p.head, p.kv_heads, p.block, 
 }
 out[ulong(row) * width + e] = v;
 }
-#line 177 "kernels/emulated/cache.gen.cc"
+#line 185 "kernels/emulated/cache.gen.cc"
 void thread_0(const msl::Thread &t) {
     cache_write<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

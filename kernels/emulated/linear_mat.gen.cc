@@ -80,6 +80,14 @@ uint32_t table_stride;
 float scale;
 };
 
+
+struct ReduceParams {
+uint32_t tokens;
+uint32_t heads;
+uint32_t head;
+uint32_t partitions;
+};
+
 struct ElementParams {
 uint32_t rows;
 uint32_t width;
@@ -658,7 +666,7 @@ v += residual[at];
 out[at] = O(v);
 }
 }
-#line 662 "kernels/emulated/linear_mat.gen.cc"
+#line 670 "kernels/emulated/linear_mat.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_mat<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),

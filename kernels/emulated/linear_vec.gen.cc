@@ -80,6 +80,14 @@ uint32_t table_stride;
 float scale;
 };
 
+
+struct ReduceParams {
+uint32_t tokens;
+uint32_t heads;
+uint32_t head;
+uint32_t partitions;
+};
+
 struct ElementParams {
 uint32_t rows;
 uint32_t width;
@@ -719,7 +727,7 @@ v += residual[row + r];
 out[row + r] = O(v);
 }
 }
-#line 723 "kernels/emulated/linear_vec.gen.cc"
+#line 731 "kernels/emulated/linear_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_vec<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),

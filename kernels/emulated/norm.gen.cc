@@ -80,6 +80,14 @@ uint32_t table_stride;
 float scale;
 };
 
+
+struct ReduceParams {
+uint32_t tokens;
+uint32_t heads;
+uint32_t head;
+uint32_t partitions;
+};
+
 struct ElementParams {
 uint32_t rows;
 uint32_t width;
@@ -147,7 +155,7 @@ for (uint j = i; j < end; j++)
 to[j] = O(float(from[j]) * s * weight[j]);
 }
 }
-#line 151 "kernels/emulated/norm.gen.cc"
+#line 159 "kernels/emulated/norm.gen.cc"
 void thread_0(const msl::Thread &t) {
     rms_norm<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

@@ -80,6 +80,14 @@ uint32_t table_stride;
 float scale;
 };
 
+
+struct ReduceParams {
+uint32_t tokens;
+uint32_t heads;
+uint32_t head;
+uint32_t partitions;
+};
+
 struct ElementParams {
 uint32_t rows;
 uint32_t width;
@@ -171,7 +179,7 @@ A *to = out + (ulong(token) * p.heads + head) * p.head;
 to[pair.first] = A(v.x);
 to[pair.second] = A(v.y);
 }
-#line 175 "kernels/emulated/rope.gen.cc"
+#line 183 "kernels/emulated/rope.gen.cc"
 void thread_0(const msl::Thread &t) {
     rope<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),

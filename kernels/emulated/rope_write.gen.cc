@@ -80,6 +80,14 @@ uint32_t table_stride;
 float scale;
 };
 
+
+struct ReduceParams {
+uint32_t tokens;
+uint32_t heads;
+uint32_t head;
+uint32_t partitions;
+};
+
 struct ElementParams {
 uint32_t rows;
 uint32_t width;
@@ -291,7 +299,7 @@ k_cache[row + pair.second] = C(k.y);
 v_cache[row + pair.first] = C(float(qkv[at.v + pair.first]));
 v_cache[row + pair.second] = C(float(qkv[at.v + pair.second]));
 }
-#line 295 "kernels/emulated/rope_write.gen.cc"
+#line 303 "kernels/emulated/rope_write.gen.cc"
 void thread_0(const msl::Thread &t) {
     rope_qkv_write<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),

@@ -80,6 +80,14 @@ uint32_t table_stride;
 float scale;
 };
 
+
+struct ReduceParams {
+uint32_t tokens;
+uint32_t heads;
+uint32_t head;
+uint32_t partitions;
+};
+
 struct ElementParams {
 uint32_t rows;
 uint32_t width;
@@ -280,7 +288,7 @@ for (uint i = tid; i < p.width; i += 256) {
 to[i] = norm > 0.0f ? A(exp(float(from[i]) - highest) * norm) : A(0.0f);
 }
 }
-#line 284 "kernels/emulated/source.gen.cc"
+#line 292 "kernels/emulated/source.gen.cc"
 void thread_0(const msl::Thread &t) {
     repeat_kv<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),
