@@ -51,6 +51,7 @@ import (
 	"unsafe"
 
 	"github.com/smelt-ml/smelt/kernels/emulated"
+	"github.com/smelt-ml/smelt/kernels/native"
 )
 
 // The tables of Go and of C are the same bytes.
@@ -74,7 +75,7 @@ var (
 )
 
 func standardSuppliers() (emulator, simd unsafe.Pointer) {
-	return emulated.Provider(), nil
+	return emulated.Provider(), native.Provider()
 }
 
 // provided is a device of a provider.

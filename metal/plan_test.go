@@ -24,7 +24,7 @@ type sketch struct {
 func newSketch(maxT int64) *sketch {
 	return &sketch{plan: lower.Plan{
 		Model: "sketch", Target: "cpu", Act: ir.F32, Context: 64,
-		Phases: []lower.Phase{{Name: "all", MinT: 1, MaxT: maxT, CommandBuffers: []int{0},
+		Phases: []lower.Phase{{Name: "all", MinT: 1, MaxT: maxT, MaxContext: 64, CommandBuffers: []int{0},
 			Bounds: lower.Sizes{ir.T: maxT, ir.B: 4, ir.R: maxT, ir.NB: 4, ir.Smax: 64}}},
 	}}
 }

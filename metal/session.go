@@ -212,8 +212,8 @@ func (s *Session) prepare(step *Step) error {
 		return fmt.Errorf("phase %d of %d", step.Phase, len(plan.Phases))
 	}
 	ph := &plan.Phases[step.Phase]
-	if t := step.Sizes[lower.T]; !ph.Takes(t) {
-		return fmt.Errorf("%d tokens; %s takes %d to %d", t, ph.Name, ph.MinT, ph.MaxT)
+	if t := step.Sizes[lower.T]; !ph.Takes(t, step.Sizes[lower.Smax]) {
+		return fmt.Errorf("%d tokens over a context of %d; %s takes %d to %d over %d", t, step.Sizes[lower.Smax], ph.Name, ph.MinT, ph.MaxT, ph.MaxContext)
 	}
 	for i, n := range step.Sizes {
 		if n < 0 || n > ph.Bounds[i] {
