@@ -144,6 +144,14 @@ func testAttention(t *testing.T, family string) {
 // attend launches an attention kernel; specialise sets its head size as a constant.
 func attend(t *testing.T, name string, s attentionShape, p paging, q, k, v tensor, specialise bool) tensor {
 	t.Helper()
+	l := attentionLaunch(name, s, p, q, k, v)
+	if specialise {
+		l.constants[0] = uint32(s.head)
+	}
+	return l.run(t)[7]
+}
+
+func attentionLaunch(name string, s attentionShape, p paging, q, k, v tensor) launch {
 	l := launch{
 		kernel:    name,
 		constants: map[uint32]uint32{},
@@ -161,10 +169,7 @@ func attend(t *testing.T, name string, s attentionShape, p paging, q, k, v tenso
 	if k, _ := kernels.Lookup(name); k.Family == "attention_tile" {
 		l.grid, l.group = [3]int{ceil(p.tokens(), 32) + len(p.lens), s.heads, 1}, 128
 	}
-	if specialise {
-		l.constants[0] = uint32(s.head)
-	}
-	return l.run(t)[7]
+	return l
 }
 
 func scaleOf(s attentionShape) float32 { return float32(1 / math.Sqrt(float64(s.head))) }

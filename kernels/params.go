@@ -98,6 +98,14 @@ type AttentionParams struct {
 	Scale       float32
 }
 
+// ReduceParams of attention_reduce.
+type ReduceParams struct {
+	Tokens     uint32
+	Heads      uint32
+	Head       uint32
+	Partitions uint32
+}
+
 // ElementParams of the element-wise kernels, gather_rows and softmax.
 type ElementParams struct {
 	Rows    uint32
@@ -145,6 +153,7 @@ func (CacheWriteParams) params() {}
 func (CacheReadParams) params()  {}
 func (RopeWriteParams) params()  {}
 func (AttentionParams) params()  {}
+func (ReduceParams) params()     {}
 func (ElementParams) params()    {}
 func (RepeatParams) params()     {}
 func (TransposeParams) params()  {}

@@ -103,6 +103,14 @@ struct AttentionParams {
     float scale;
 };
 
+// Of attention_reduce.
+struct ReduceParams {
+    uint32_t tokens;
+    uint32_t heads;
+    uint32_t head;
+    uint32_t partitions;
+};
+
 struct ElementParams {
     uint32_t rows;
     uint32_t width;

@@ -128,7 +128,7 @@ const (
 	writeArgs       = "0 qkv read $0; 1 positions read int; 2 slots read int; 3 factors read float?; 4 q_out write $0; " +
 		"5 k_cache write $1; 6 v_cache write $1"
 	attentionArgs = "0 q read $0; 1 k_cache read $1; 2 v_cache read $1; 3 positions read int; 4 cu_seqlens read int; " +
-		"5 context_lens read int; 6 block_table read int; 7 out write $0"
+		"5 context_lens read int; 6 block_table read int; "
 	unaryArgs  = "0 a read $0; 1 out write $0"
 	binaryArgs = "0 a read $0; 1 b read $0; 2 out write $0"
 )
@@ -157,10 +157,12 @@ var families = []family{
 		instances: double, args: writeArgs + "; 8 q_norm read float; 9 k_norm read float", params: RopeWriteParams{},
 		paramsIndex: 7, constants: ropeConstants, threadgroup: floats(8), maxThreads: MaxHead / 2},
 	{name: "attention_vec", file: "attention_vec.metal", summary: "attention of single tokens over the paged cache",
-		instances: double, args: attentionArgs, params: AttentionParams{}, paramsIndex: 8,
-		constants: "0 fc_head uint?", threadgroup: floats(8*MaxHead + 16), maxThreads: 256},
+		instances: double, args: attentionArgs + "7 out write $0?; 9 part write float?; 10 statistics write float?", params: AttentionParams{},
+		paramsIndex: 8, constants: "0 fc_head uint?; 1 fc_split uint?", threadgroup: floats(8*MaxHead + 16), maxThreads: 256},
+	{name: "attention_reduce", file: "attention_vec.metal", summary: "the partitions of attention_vec put together", instances: single,
+		args: "0 part read float; 1 statistics read float; 2 out write $0", params: ReduceParams{}, paramsIndex: 3, maxThreads: 64},
 	{name: "attention_tile", file: "attention_tile.metal", summary: "attention of 32 tokens at a time over the paged cache",
-		instances: double, args: attentionArgs, params: AttentionParams{}, paramsIndex: 8, constants: "0 fc_head uint?",
+		instances: double, args: attentionArgs + "7 out write $0", params: AttentionParams{}, paramsIndex: 8, constants: "0 fc_head uint?",
 		threadgroup: func(e []Element) int { return 32*136*e[0].Size() + 4*(4*8*32+4*64+32) }, maxThreads: 128},
 	{name: "cache_write", file: "cache.metal", summary: "K and V of every token into its slot", instances: double,
 		args:   "0 k read $0; 1 v read $0; 2 slots read int; 3 k_cache write $1; 4 v_cache write $1",

@@ -169,7 +169,7 @@ const int *block_table,
 A *out,
 const AttentionParams &p,
 float *part,
-float2 *statistics,
+float *statistics,
 uint3 group, uint3 groups,
 uint tid, uint sg,
 uint lane) {
@@ -287,8 +287,10 @@ result += weight * rows[i][tid];
 }
 if (msl_constant_is_split()) {
 const ulong slot = (ulong(token) * p.heads + q_head) * groups.z + group.z;
-if (tid == 0)
-statistics[slot] = float2(peak, norm);
+if (tid == 0) {
+statistics[slot * 2] = peak;
+statistics[slot * 2 + 1] = norm;
+}
 for (uint j = 0; j < 4 && norm != 0.0f; j++)
 part[slot * head + tid * 4 + j] = result[j];
 return;
@@ -298,37 +300,37 @@ result /= norm;
 for (uint j = 0; j < 4; j++)
 out[at + tid * 4 + j] = A(result[j]);
 }
-#line 186 "kernels/attention_vec.metal"
+#line 188 "kernels/attention_vec.metal"
 template <typename A>
 void attention_reduce( const float *part,
-const float2 *statistics,
+const float *statistics,
 A *out,
 const ReduceParams &p,
 uint3 group, uint tid) {
 if (tid * 4 >= p.head)
 return;
 const ulong row = ulong(group.y) * p.heads + group.x;
-statistics += row * p.partitions;
+statistics += row * p.partitions * 2;
 part += row * p.partitions * p.head + tid * 4;
 float peak = lowest;
 for (uint i = 0; i < p.partitions; i++) {
-if (statistics[i].y != 0.0f)
-peak = max(peak, statistics[i].x);
+if (statistics[i * 2 + 1] != 0.0f)
+peak = max(peak, statistics[i * 2]);
 }
 float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 float norm = 0.0f;
 for (uint i = 0; i < p.partitions; i++) {
-if (statistics[i].y == 0.0f)
+if (statistics[i * 2 + 1] == 0.0f)
 continue;
-const float weight = exp2(statistics[i].x - peak);
-norm += weight * statistics[i].y;
+const float weight = exp2(statistics[i * 2] - peak);
+norm += weight * statistics[i * 2 + 1];
 for (uint j = 0; j < 4; j++)
 sum[j] += weight * part[ulong(i) * p.head + j];
 }
 for (uint j = 0; j < 4; j++)
 out[row * p.head + tid * 4 + j] = A(norm != 0.0f ? sum[j] / norm : 0.0f);
 }
-#line 332 "kernels/emulated/attention_vec.gen.cc"
+#line 334 "kernels/emulated/attention_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_vec<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -340,7 +342,7 @@ void thread_0(const msl::Thread &t) {
         static_cast<float *>(t.worker->buffers[7]),
         *static_cast<const AttentionParams *>(t.worker->buffers[8]),
         static_cast<float *>(t.worker->buffers[9]),
-        static_cast<float2 *>(t.worker->buffers[10]),
+        static_cast<float *>(t.worker->buffers[10]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint3>(t.worker->grid),
         msl::position<uint>(t.index),
@@ -360,7 +362,7 @@ void thread_1(const msl::Thread &t) {
         static_cast<float *>(t.worker->buffers[7]),
         *static_cast<const AttentionParams *>(t.worker->buffers[8]),
         static_cast<float *>(t.worker->buffers[9]),
-        static_cast<float2 *>(t.worker->buffers[10]),
+        static_cast<float *>(t.worker->buffers[10]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint3>(t.worker->grid),
         msl::position<uint>(t.index),
@@ -380,7 +382,7 @@ void thread_2(const msl::Thread &t) {
         static_cast<half *>(t.worker->buffers[7]),
         *static_cast<const AttentionParams *>(t.worker->buffers[8]),
         static_cast<float *>(t.worker->buffers[9]),
-        static_cast<float2 *>(t.worker->buffers[10]),
+        static_cast<float *>(t.worker->buffers[10]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint3>(t.worker->grid),
         msl::position<uint>(t.index),
@@ -400,7 +402,7 @@ void thread_3(const msl::Thread &t) {
         static_cast<half *>(t.worker->buffers[7]),
         *static_cast<const AttentionParams *>(t.worker->buffers[8]),
         static_cast<float *>(t.worker->buffers[9]),
-        static_cast<float2 *>(t.worker->buffers[10]),
+        static_cast<float *>(t.worker->buffers[10]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint3>(t.worker->grid),
         msl::position<uint>(t.index),
@@ -411,7 +413,7 @@ const msl::BufferArgument buffers_3[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, 
 const uint32_t variables_3[] = {8192, 32, 32};
 void thread_4(const msl::Thread &t) {
     attention_reduce<float>(static_cast<const float *>(t.worker->buffers[0]),
-        static_cast<const float2 *>(t.worker->buffers[1]),
+        static_cast<const float *>(t.worker->buffers[1]),
         static_cast<float *>(t.worker->buffers[2]),
         *static_cast<const ReduceParams *>(t.worker->buffers[3]),
         msl::position<uint3>(t.worker->group_id),
@@ -420,7 +422,7 @@ void thread_4(const msl::Thread &t) {
 const msl::BufferArgument buffers_4[] = {{0, 0, "part"}, {1, 0, "statistics"}, {2, 0, "out"}, {3, sizeof(ReduceParams), "p"}};
 void thread_5(const msl::Thread &t) {
     attention_reduce<half>(static_cast<const float *>(t.worker->buffers[0]),
-        static_cast<const float2 *>(t.worker->buffers[1]),
+        static_cast<const float *>(t.worker->buffers[1]),
         static_cast<half *>(t.worker->buffers[2]),
         *static_cast<const ReduceParams *>(t.worker->buffers[3]),
         msl::position<uint3>(t.worker->group_id),
@@ -428,12 +430,12 @@ void thread_5(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_5[] = {{0, 0, "part"}, {1, 0, "statistics"}, {2, 0, "out"}, {3, sizeof(ReduceParams), "p"}};
 const msl::Kernel kernels[] = {
-    {"attention_vec_f32_f32", "kernels/attention_vec.metal", 216, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 11, variables_0, 3},
-    {"attention_vec_f32_f16", "kernels/attention_vec.metal", 218, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 11, variables_1, 3},
-    {"attention_vec_f16_f32", "kernels/attention_vec.metal", 220, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 11, variables_2, 3},
-    {"attention_vec_f16_f16", "kernels/attention_vec.metal", 222, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 11, variables_3, 3},
-    {"attention_reduce_f32", "kernels/attention_vec.metal", 224, thread_4, msl::run_threads<thread_4>, 1024, 0x0u, 0x0u, buffers_4, 4, nullptr, 0},
-    {"attention_reduce_f16", "kernels/attention_vec.metal", 226, thread_5, msl::run_threads<thread_5>, 1024, 0x0u, 0x0u, buffers_5, 4, nullptr, 0},
+    {"attention_vec_f32_f32", "kernels/attention_vec.metal", 218, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 11, variables_0, 3},
+    {"attention_vec_f32_f16", "kernels/attention_vec.metal", 220, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 11, variables_1, 3},
+    {"attention_vec_f16_f32", "kernels/attention_vec.metal", 222, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 11, variables_2, 3},
+    {"attention_vec_f16_f16", "kernels/attention_vec.metal", 224, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 11, variables_3, 3},
+    {"attention_reduce_f32", "kernels/attention_vec.metal", 226, thread_4, msl::run_threads<thread_4>, 1024, 0x0u, 0x0u, buffers_4, 4, nullptr, 0},
+    {"attention_reduce_f16", "kernels/attention_vec.metal", 228, thread_5, msl::run_threads<thread_5>, 1024, 0x0u, 0x0u, buffers_5, 4, nullptr, 0},
 };
 } // namespace
 namespace msl {

@@ -14,7 +14,7 @@
 namespace msl {
 inline namespace MSL_VARIANT {
 
-__thread Worker *current __attribute__((tls_model("initial-exec")));
+__thread Worker *current MSL_STATIC_TLS;
 
 namespace {
 

@@ -165,8 +165,14 @@ struct Worker {
 #endif
 };
 
+#ifdef __linux__
+#define MSL_STATIC_TLS __attribute__((tls_model("initial-exec")))
+#else
+#define MSL_STATIC_TLS
+#endif
+
 // __thread, because thread_local would ask for an initialiser at every use.
-extern __thread Worker *current __attribute__((tls_model("initial-exec")));
+extern __thread Worker *current MSL_STATIC_TLS;
 
 inline Size Thread::position_in_grid() const {
     const Size &g = worker->group_id, &n = worker->group;
