@@ -53,7 +53,7 @@ type Program struct {
 	// Elapsed is how long compiling took, from the definition to the Plan.
 	Elapsed time.Duration
 
-	model *Model // nil where a Plan's model was not found
+	model *Model // nil where only a Plan was read
 }
 
 // Stages are the graphs of one phase.
@@ -75,9 +75,9 @@ func (m *Model) Compile(opts Options) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	phases := []lower.Range{{Name: "decode", MinT: 1, MaxT: lower.DecodeTokens}}
-	if prefill := int64(min(opts.Prefill, opts.Context)); prefill > lower.DecodeTokens {
-		phases = append([]lower.Range{{Name: "prefill", MinT: lower.DecodeTokens + 1, MaxT: prefill}}, phases...)
+	phases, err := ranges(opts)
+	if err != nil {
+		return nil, err
 	}
 	p := &Program{model: m}
 	var target *ir.Target
@@ -105,6 +105,27 @@ func (m *Model) Compile(opts Options) (*Program, error) {
 	return p, nil
 }
 
+// ranges cuts the sizes of steps into phases. A target that splits attention over
+// long contexts gets a second decode phase for these.
+func ranges(opts Options) ([]lower.Range, error) {
+	target, err := lower.NewTarget(opts.Target, lower.DecodeTokens)
+	if err != nil {
+		return nil, err
+	}
+	context := int64(opts.Context)
+	var phases []lower.Range
+	if prefill := min(int64(opts.Prefill), context); prefill > lower.DecodeTokens {
+		phases = append(phases, lower.Range{Name: "prefill", MinT: lower.DecodeTokens + 1, MaxT: prefill, MaxContext: context})
+	}
+	decode := lower.Range{Name: "decode", MinT: 1, MaxT: lower.DecodeTokens, MaxContext: context}
+	if short := target.SplitContext; short > 0 && short < context {
+		decode.MaxContext = short
+		phases = append(phases, decode)
+		decode.MaxContext = context
+	}
+	return append(phases, decode), nil
+}
+
 func (m *Model) defaults(opts *Options) error {
 	if opts.Context == 0 {
 		opts.Context = DefaultContext
@@ -125,17 +146,17 @@ func (m *Model) defaults(opts *Options) error {
 }
 
 // Model returns the model that was compiled; for a Plan from a file, the one that
-// was found for it.
+// was found for it, or nil.
 func (p *Program) Model() *Model { return p.model }
 
 // Close closes the program's model.
 func (p *Program) Close() error { return p.model.Close() }
 
-// Phase returns the Plan's phase and, where the program was compiled here, its
-// graphs.
+// Phase returns the Plan's phase of that name for steps over the whole context
+// and, where the program was compiled here, its graphs.
 func (p *Program) Phase(name string) (*lower.Phase, *Stages, error) {
 	for i := range p.Plan.Phases {
-		if p.Plan.Phases[i].Name != name {
+		if ph := &p.Plan.Phases[i]; ph.Name != name || ph.MaxContext < int64(p.Plan.Context) {
 			continue
 		}
 		if p.Stages == nil {
@@ -149,6 +170,9 @@ func (p *Program) Phase(name string) (*lower.Phase, *Stages, error) {
 // Save writes the program as a Plan file. The same model and options give the
 // same bytes.
 func (p *Program) Save(w io.Writer) error {
+	if p.model == nil {
+		return fmt.Errorf("the plan of %s is a file already: saving needs its model", p.Plan.Model)
+	}
 	id, err := identify(p.model)
 	if err != nil {
 		return err
@@ -159,9 +183,16 @@ func (p *Program) Save(w io.Writer) error {
 // ErrNoWeights is wrapped where a shape without weights is asked to run.
 var ErrNoWeights = errors.New("there are no weights to run with")
 
-// LoadPlan reads a Plan file and opens the model that it belongs to: weights, or,
-// if that is "", the file of the recorded name beside the Plan.
-func LoadPlan(path, weights string) (*Program, error) {
+// ReadPlan reads a Plan file without its model: a program to be looked at.
+func ReadPlan(path string) (*Program, error) {
+	f, err := readPlan(path)
+	if err != nil {
+		return nil, err
+	}
+	return &Program{Plan: f.Plan}, nil
+}
+
+func readPlan(path string) (*lower.File, error) {
 	r, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -170,6 +201,16 @@ func LoadPlan(path, weights string) (*Program, error) {
 	f, err := lower.Read(r)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return f, nil
+}
+
+// LoadPlan reads a Plan file and opens the model that it belongs to: weights, or,
+// if that is "", the file of the recorded name beside the Plan.
+func LoadPlan(path, weights string) (*Program, error) {
+	f, err := readPlan(path)
+	if err != nil {
+		return nil, err
 	}
 	if weights == "" {
 		if f.Model.Base == "" || f.Model.Base != filepath.Base(f.Model.Base) || f.Model.Base == ".." {
@@ -183,6 +224,9 @@ func LoadPlan(path, weights string) (*Program, error) {
 	m, err := Open(weights, "")
 	if err != nil {
 		return nil, err
+	}
+	if !m.HasWeights() {
+		return nil, fmt.Errorf("%s: %w", weights, ErrNoWeights)
 	}
 	if err := matches(f, m); err != nil {
 		m.Close()

@@ -293,6 +293,36 @@ func TestExplainCounts(t *testing.T) {
 	}
 }
 
+// TestLongContext decodes beyond the length from which the GPU's plan cuts attention
+// along the keys: the same logits as in one piece.
+func TestLongContext(t *testing.T) {
+	path := testfiles.Model(t, "tiny-llama/gguf/tiny-llama-F16.gguf")
+	ids := make([]int32, 1200)
+	for i := range ids {
+		ids[i] = int32(3 + i*7%500)
+	}
+	var want []float32
+	for _, device := range []string{"cpu", "emu"} {
+		opts := options(t, device, ir.F32)
+		opts.Act, opts.Context = ir.F32, 2048
+		s := session(t, path, device, opts)
+		_, err := s.Feed(t.Context(), ids)
+		require.NoError(t, err)
+		logits, err := s.Feed(t.Context(), []int32{5})
+		require.NoError(t, err)
+		if device == "cpu" {
+			want = append(want, logits...)
+			continue
+		}
+		ran := map[string]int{}
+		for _, k := range s.Device().Counters().Kernels {
+			ran[k.Kernel] = k.Dispatches
+		}
+		require.Equal(t, 3, ran["attention_reduce_f32"])
+		require.LessOrEqual(t, largestDifference(t, want, logits), bounds["cpu"])
+	}
+}
+
 // TestNamedFusions checks the three fusions that the project is named for on the
 // shapes of real models.
 func TestNamedFusions(t *testing.T) {
@@ -306,7 +336,13 @@ func TestNamedFusions(t *testing.T) {
 	} {
 		m, err := smelt.Open("arch:"+tt.arch, "q4_0")
 		require.NoError(t, err)
-		p, err := m.Compile(smelt.Options{Target: "metal", Level: 1, Context: 512})
+		p, err := m.Compile(smelt.Options{Target: "metal", Level: 1, Context: 8192})
+		require.NoError(t, err)
+		long, err := p.Explain("decode")
+		require.NoError(t, err)
+		require.LessOrEqual(t, long.DispatchesPerLayer, 7)
+		require.Equal(t, tt.layers, long.Kernels["attention_reduce_f16"])
+		p, err = m.Compile(smelt.Options{Target: "metal", Level: 1, Context: 512})
 		require.NoError(t, err)
 		for _, phase := range []string{"prefill", "decode"} {
 			e, err := p.Explain(phase)
@@ -317,6 +353,9 @@ func TestNamedFusions(t *testing.T) {
 			require.Zero(t, e.Stages[1].Ops["repeat_kv"])
 			require.LessOrEqual(t, e.DispatchesPerLayer, map[string]int{"decode": 6, "prefill": 8}[phase])
 			require.LessOrEqual(t, e.DispatchesOutsideLayers, 5)
+			if phase == "decode" {
+				require.LessOrEqual(t, e.Barriers, 6*tt.layers+e.DispatchesOutsideLayers)
+			}
 		}
 	}
 }

@@ -15,6 +15,9 @@ type Target struct {
 	// NormPrologue says that fused_linear may normalise its input in this range of
 	// token counts.
 	NormPrologue bool
+	// SplitContext is the context length beyond which the attention of single tokens
+	// is cut along the keys, to keep many cores busy; 0 for never.
+	SplitContext int64
 	// SiLUPair says that fused_linear may compute silu(w0·x)·(w1·x).
 	SiLUPair bool
 

@@ -12,6 +12,7 @@ type Range struct {
 	Name       string // "prefill" or "decode"
 	Func       *ir.Func
 	MinT, MaxT int64
+	MaxContext int64 // 0: that of Options
 }
 
 // Options bound what a Plan is made for.
@@ -145,6 +146,9 @@ type fixup struct{ dispatch, binding, slot int }
 
 func newPhase(t *tables, r Range, target *ir.Target, opts Options) (*phase, error) {
 	bounds := Sizes{}
+	if r.MaxContext == 0 {
+		r.MaxContext = int64(opts.Context)
+	}
 	block := opts.Context
 	for _, v := range r.Func.Values {
 		if v.Op == ir.OpCache {
@@ -155,10 +159,10 @@ func newPhase(t *tables, r Range, target *ir.Target, opts Options) (*phase, erro
 	bounds[ir.B] = int64(opts.Sequences)
 	bounds[ir.R] = r.MaxT
 	bounds[ir.NB] = int64((opts.Context + block - 1) / block)
-	bounds[ir.Smax] = int64(opts.Context)
+	bounds[ir.Smax] = r.MaxContext
 	return &phase{
 		tables: t, f: r.Func, target: target,
-		out:     Phase{Name: r.Name, MinT: r.MinT, MaxT: r.MaxT, Bounds: bounds},
+		out:     Phase{Name: r.Name, MinT: r.MinT, MaxT: r.MaxT, MaxContext: r.MaxContext, Bounds: bounds},
 		places:  make([]place, r.Func.MaxID()),
 		lastUse: make([]int, r.Func.MaxID()),
 	}, nil
@@ -197,7 +201,8 @@ func (p *phase) lower() error {
 		}
 	}
 	p.planArena()
-	p.schedule()
+	p.barriers()
+	p.commandBuffers()
 	return nil
 }
 
@@ -246,9 +251,16 @@ func (p *phase) placeOf(v *ir.Value) place {
 	default:
 		at.slot = int32(len(p.slots))
 		at.buffer = p.buffer(Buffer{Kind: Arena})
-		p.slots = append(p.slots, slot{first: p.at, last: p.lastUse[v.ID], bytes: p.bytesOf(v)})
+		p.slots = append(p.slots, slot{made: p.at, bytes: p.bytesOf(v)})
 	}
 	return *at
+}
+
+// scratch returns memory that only the value being lowered uses.
+func (p *phase) scratch(bytes Expr) place {
+	at := place{known: true, slot: int32(len(p.slots)), buffer: p.buffer(Buffer{Kind: Arena})}
+	p.slots = append(p.slots, slot{made: p.at, bytes: p.bound(bytes)})
+	return at
 }
 
 func inputBytes(v *ir.Value, n ir.Dim) Expr { return Extent(n).Times(v.Type.DType.Bytes(1)) }

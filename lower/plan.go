@@ -59,6 +59,7 @@ type Buffer struct {
 type Phase struct {
 	Name           string
 	MinT, MaxT     int64 // tokens of a step that the phase takes
+	MaxContext     int64 // bound on the context length (Smax) that it takes
 	Bounds         Sizes // the largest sizes that the arena is planned for
 	Dispatches     []Dispatch
 	CommandBuffers []int // index of the first dispatch of each
@@ -67,8 +68,11 @@ type Phase struct {
 	MinArenaBytes  int64 // largest sum of live bytes at one point: no arena can be smaller
 }
 
-// Takes reports whether the phase runs steps of t tokens.
-func (p *Phase) Takes(t int64) bool { return p.MinT <= t && t <= p.MaxT }
+// Takes reports whether the phase runs steps of t tokens over contexts of up to
+// smax keys. Of several phases that do, the first is meant.
+func (p *Phase) Takes(t, smax int64) bool {
+	return p.MinT <= t && t <= p.MaxT && smax <= p.MaxContext
+}
 
 // Dispatch is one kernel launch.
 type Dispatch struct {

@@ -1,13 +1,65 @@
 package lower
 
-// bufferLimits bounds a command buffer. The first is short, so that the GPU
-// starts while the rest is encoded; the others are bounded by the tokens they
-// work on too, since a GPU kills buffers that run for seconds.
-const (
-	firstDispatches = 64
-	maxDispatches   = 256
-	maxWork         = 32 << 10 // dispatches × tokens
+import (
+	"cmp"
+	"slices"
 )
+
+// reorder sorts the dispatches by epoch.
+func (p *phase) reorder(epochs []int) {
+	from := make([]int, len(epochs)) // the new order, as positions in the old one
+	for i := range from {
+		from[i] = i
+	}
+	slices.SortStableFunc(from, func(a, b int) int { return cmp.Compare(epochs[a], epochs[b]) })
+	to := make([]int, len(from))
+	old := slices.Clone(p.out.Dispatches)
+	for i, j := range from {
+		to[j] = i
+		p.out.Dispatches[i] = old[j]
+	}
+	for i := range p.fixups {
+		p.fixups[i].dispatch = to[p.fixups[i].dispatch]
+	}
+}
+
+// epochs gives every dispatch the length of the longest chain of dispatches before
+// it that wait for each other. Dispatches of one epoch are independent; in order of
+// epochs, the barriers are as few as any order allows.
+//
+// What counts is the memory that dispatches read and write before offsets are
+// known: slots of the arena and whole buffers.
+func (p *phase) epochs() []int {
+	type state struct{ written, read int } // 1 + the last epoch that did
+	slots, buffers := make([]state, len(p.slots)), make([]state, len(p.plan.Buffers))
+	touched := make([][]*state, len(p.out.Dispatches))
+	for i := range p.out.Dispatches {
+		for _, b := range p.out.Dispatches[i].Bindings {
+			touched[i] = append(touched[i], &buffers[b.Buffer])
+		}
+	}
+	for _, f := range p.fixups {
+		touched[f.dispatch][f.binding] = &slots[p.ownerOf(int32(f.slot))]
+	}
+	epochs := make([]int, len(p.out.Dispatches))
+	for i := range p.out.Dispatches {
+		for j, b := range p.out.Dispatches[i].Bindings {
+			s := touched[i][j]
+			epochs[i] = max(epochs[i], s.written)
+			if b.Write {
+				epochs[i] = max(epochs[i], s.read)
+			}
+		}
+		for j, b := range p.out.Dispatches[i].Bindings {
+			if s := touched[i][j]; b.Write {
+				s.written = epochs[i] + 1
+			} else {
+				s.read = max(s.read, epochs[i]+1)
+			}
+		}
+	}
+	return epochs
+}
 
 // access is a stretch of a buffer that a dispatch since the last barrier touched.
 type access struct {
@@ -16,10 +68,11 @@ type access struct {
 	write      bool
 }
 
-// schedule decides where dispatches must wait and cuts the list into command
-// buffers. A dispatch waits if it touches memory that one since the last barrier
-// wrote, or writes memory that one read; sizes are taken at their bounds.
-func (p *phase) schedule() {
+// barriers decides where dispatches must wait. A dispatch waits if it touches
+// memory that one since the last barrier wrote, or writes memory that one read;
+// sizes are taken at their bounds. Waiting no sooner than that needs the fewest
+// barriers that this order allows.
+func (p *phase) barriers() {
 	var open []access
 	for i := range p.out.Dispatches {
 		d := &p.out.Dispatches[i]
@@ -29,16 +82,6 @@ func (p *phase) schedule() {
 			open = open[:0]
 		}
 		open = append(open, now...)
-	}
-	limit := int(min(maxDispatches, max(1, maxWork/p.out.MaxT)))
-	for i, next := 0, 0; i < len(p.out.Dispatches); i++ {
-		if i != next {
-			continue
-		}
-		p.out.CommandBuffers = append(p.out.CommandBuffers, i)
-		if next += limit; i == 0 {
-			next = min(limit, firstDispatches)
-		}
 	}
 }
 
@@ -63,4 +106,26 @@ func conflict(before, now []access) bool {
 		}
 	}
 	return false
+}
+
+// bufferLimits bounds a command buffer. The first is short, so that the GPU
+// starts while the rest is encoded; the others are bounded by the tokens they
+// work on too, since a GPU kills buffers that run for seconds.
+const (
+	firstDispatches = 64
+	maxDispatches   = 256
+	maxWork         = 32 << 10 // dispatches × tokens
+)
+
+func (p *phase) commandBuffers() {
+	limit := int(min(maxDispatches, max(1, maxWork/p.out.MaxT)))
+	for i, next := 0, 0; i < len(p.out.Dispatches); i++ {
+		if i != next {
+			continue
+		}
+		p.out.CommandBuffers = append(p.out.CommandBuffers, i)
+		if next += limit; i == 0 {
+			next = min(limit, firstDispatches)
+		}
+	}
 }

@@ -53,11 +53,12 @@ func leaf(*phase, *ir.Value) error { return nil }
 
 // Rows that a threadgroup of each kernel covers; the kernels' own constants.
 const (
-	vecRows       = 8  // linear_vec: 2 simdgroups of 4 rows
-	matTile       = 32 // linear_mat: rows and tokens of a tile
-	attentionTile = 32 // attention_tile: query rows of a tile
-	embedRun      = 1024
-	matVecRows    = 8 // at most so many tokens run as mat-vec
+	vecRows        = 8   // linear_vec: 2 simdgroups of 4 rows
+	matTile        = 32  // linear_mat: rows and tokens of a tile
+	attentionTile  = 32  // attention_tile: query rows of a tile
+	attentionSplit = 512 // keys of a partition of attention_vec
+	embedRun       = 1024
+	matVecRows     = 8 // at most so many tokens run as mat-vec
 )
 
 func one() Expr { return Number(1) }
@@ -398,6 +399,7 @@ func attention(p *phase, v *ir.Value) error {
 		return fmt.Errorf("%s: heads of %d elements; the attention kernels take multiples of 8 up to %d", v, c.Head, p.target.MaxHead)
 	}
 	vec := p.bound(Extent(tokens)) <= matVecRows
+	split := vec && p.target.SplitContext > 0 && p.out.MaxContext > p.target.SplitContext
 	kernel := "attention_tile_"
 	if vec {
 		kernel = "attention_vec_"
@@ -410,15 +412,47 @@ func attention(p *phase, v *ir.Value) error {
 	for i := range uint32(4) {
 		d.in(3+i, v.Args[2+i])
 	}
-	d.out(7, v)
 	d.params(8, Extent(tokens), Extent(ir.Var(ir.B)), Extent(heads), size(int64(c.KVHeads)), size(int64(c.Head)),
 		size(int64(c.Block)), Extent(ir.Var(ir.NB)), float(v.Attr.(ir.ScaleAttr).Value))
-	if vec {
+	switch {
+	case split:
+		return splitAttention(p, v, d)
+	case vec:
 		d.launch([3]Expr{Extent(heads), Extent(tokens), one()}, 256)
-	} else {
+	default:
 		tiles := over(tokens, attentionTile).Plus(Extent(ir.Var(ir.B)))
 		d.launch([3]Expr{tiles, Extent(heads), one()}, 128)
 	}
+	d.out(7, v)
+	return nil
+}
+
+// splitAttention cuts the keys of attention_vec into partitions, whose results a
+// second dispatch puts together. Partitions beyond a token's keys say so in their
+// statistics and cost nothing.
+func splitAttention(p *phase, v *ir.Value, d emitter) error {
+	heads, head := v.Type.Shape[1], last(v)
+	n, _ := heads.IsConst()
+	rows := n * p.bound(Extent(v.Type.Shape[0])) // of one partition
+	parts := over(ir.Var(ir.Smax), attentionSplit)
+	scratch := func(width int64) (place, Expr) {
+		smax, _ := ir.Var(ir.Smax).Times(ir.Const(int(4 * rows * width)))
+		bytes := over(smax, attentionSplit).Plus(Number(4 * rows * width))
+		return p.scratch(bytes), bytes
+	}
+	sums, sumBytes := scratch(head)
+	statistics, statisticBytes := scratch(2)
+	d.constant(1, attentionSplit)
+	d.bind(9, sums, Binding{Bytes: sumBytes, Write: true})
+	d.bind(10, statistics, Binding{Bytes: statisticBytes, Write: true})
+	d.launch([3]Expr{Extent(heads), Extent(v.Type.Shape[0]), parts}, 256)
+
+	r := p.dispatch("attention_reduce_"+v.Type.DType.String(), v)
+	r.bind(0, sums, Binding{Bytes: sumBytes, Read: true})
+	r.bind(1, statistics, Binding{Bytes: statisticBytes, Read: true})
+	r.out(2, v)
+	r.params(3, Extent(v.Type.Shape[0]), Extent(heads), size(head), parts)
+	r.launch([3]Expr{Extent(heads), Extent(v.Type.Shape[0]), one()}, uint32(roundUp((head+3)/4, 32)))
 	return nil
 }
 

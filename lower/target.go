@@ -19,7 +19,7 @@ var weightTypes = []ir.DType{
 // targets are the machines that smelt compiles for. Both run the same kernels,
 // by name; they differ in the type of activations.
 var targets = map[string]ir.Target{
-	"metal": {Name: "metal", Act: ir.F16, ThreadgroupBytes: 32 << 10, MaxThreads: 1024, SIMDWidth: 32},
+	"metal": {Name: "metal", Act: ir.F16, SplitContext: 1024, ThreadgroupBytes: 32 << 10, MaxThreads: 1024, SIMDWidth: 32},
 	"cpu":   {Name: "cpu", Act: ir.F32, ThreadgroupBytes: 32 << 10, MaxThreads: 1024, SIMDWidth: 32},
 }
 

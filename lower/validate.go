@@ -145,6 +145,9 @@ func (p *Plan) validatePhase(ph *Phase) error {
 	if ph.MinT < 1 || ph.MaxT < ph.MinT || ph.MaxT > math.MaxInt32 {
 		return fmt.Errorf("steps of %d to %d tokens", ph.MinT, ph.MaxT)
 	}
+	if ph.MaxContext < 1 || ph.MaxContext > ph.Bounds[ir.Smax] {
+		return fmt.Errorf("contexts of up to %d with a bound of %d", ph.MaxContext, ph.Bounds[ir.Smax])
+	}
 	for _, n := range ph.Bounds {
 		if n < 0 || n > math.MaxInt32 {
 			return fmt.Errorf("bounds %v", ph.Bounds)

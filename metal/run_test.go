@@ -386,6 +386,12 @@ func TestMemoryRefusal(t *testing.T) {
 	session, err := p.NewSession(20)
 	require.NoError(t, err)
 	require.Equal(t, Memory{Cache: 40 << 20, Arena: 3 * 4032, Inputs: 2 * 4032, Outputs: 4000}, session.Memory())
+	require.NoError(t, session.Close())
+	session, err = p.NewSession(31)
+	require.NoError(t, err, "what was closed is free again")
+	_, err = p.NewSession(1)
+	require.ErrorIs(t, err, ErrMemory, "what a session has not touched yet is not free")
+	require.NoError(t, session.Close())
 	_, err = p.NewSession(32)
 	var e *MemoryError
 	require.ErrorAs(t, err, &e)
@@ -428,7 +434,7 @@ func TestBadSteps(t *testing.T) {
 	require.NoError(t, session.Run(t.Context(), good()))
 	for want, change := range map[string]func(*Step){
 		"phase 1 of 1": func(s *Step) { s.Phase = 1 },
-		"1 tokens over a context of 64; all takes 2 to 8": func(s *Step) { s.Sizes[ir.T] = 1 },
+		"1 tokens over a context of 40; all takes 2 to 8": func(s *Step) { s.Sizes[ir.T] = 1 },
 		"B = 5; all takes up to 4":                        func(s *Step) { s.Sizes[ir.B] = 5 },
 		"NB = -1":                                         func(s *Step) { s.Sizes[ir.NB] = -1 },
 		`"slots" is missing`:                              func(s *Step) { delete(s.Inputs, "slots") },

@@ -91,7 +91,7 @@ func (p *Program) newSession(blocks int) (*Session, error) {
 	if p.closed {
 		return nil, fmt.Errorf("the program is %w", ErrClosed)
 	}
-	if err := p.device.fits(fmt.Sprintf("a session of %d cache blocks", blocks), memory); err != nil {
+	if err := p.device.reserve(fmt.Sprintf("a session of %d cache blocks", blocks), memory); err != nil {
 		return nil, err
 	}
 	n := len(p.plan.Buffers)
@@ -142,6 +142,8 @@ func (p *Program) sessionBytes(blocks int) ([]int64, Memory, error) {
 
 func roundUp(n, to int64) int64 { return (n + to - 1) / to * to }
 
+var purposes = map[lower.Kind]purpose{lower.Arena: dense, lower.CacheK: sparse, lower.CacheV: sparse}
+
 func (s *Session) allocate(sizes []int64) error {
 	d := s.program.device.driver
 	for i, n := range sizes {
@@ -154,7 +156,7 @@ func (s *Session) allocate(sizes []int64) error {
 			n *= ringSlots
 		}
 		var err error
-		if s.buffers[i], err = d.create(n); err != nil {
+		if s.buffers[i], err = d.create(n, purposes[kind]); err != nil {
 			return s.program.explain(err, 0)
 		}
 		if kind == lower.Input || kind == lower.Output || kind == lower.Arena {
@@ -290,10 +292,10 @@ func (s *Session) execute(ctx context.Context, step *Step) error {
 	return nil
 }
 
-// poison fills the arena with NaN, whatever floats are in it.
+// poison fills arena and outputs with NaN, whatever floats are in them.
 func (s *Session) poison() {
 	for i := range s.program.plan.Buffers {
-		if s.program.plan.Buffers[i].Kind == lower.Arena {
+		if kind := s.program.plan.Buffers[i].Kind; kind == lower.Arena || kind == lower.Output {
 			for j := range s.bytes[i] {
 				s.bytes[i][j] = 0xff
 			}
@@ -393,6 +395,7 @@ func (s *Session) release() {
 		}
 	}
 	clear(s.bytes)
+	s.program.device.reserved -= s.memory.allocated()
 	delete(s.program.sessions, s)
 }
 

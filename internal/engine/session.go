@@ -130,11 +130,11 @@ func (s *Session) feed(ctx context.Context, ids []int32, rows func(n int) []int3
 		}
 	}(s.length)
 	for done := 0; done < len(ids); {
-		phase, n, err := s.phase(len(ids) - done)
+		phase, n, smax, err := s.phase(len(ids) - done)
 		if err != nil {
 			return err
 		}
-		s.prepare(phase, ids[done:done+n])
+		s.prepare(phase, ids[done:done+n], smax)
 		s.rows = rows(n)
 		s.step.Inputs[ir.LogitRows] = s.rows
 		s.step.Sizes[ir.R] = int64(len(s.rows))
@@ -154,23 +154,26 @@ func (s *Session) feed(ctx context.Context, ids []int32, rows func(n int) []int3
 	return nil
 }
 
-// phase chooses the phase that takes most of the next tokens, and how many.
-func (s *Session) phase(left int) (phase, n int, err error) {
+// phase chooses the phase that takes most of the next tokens, how many, and the
+// bound on the context that the step works with.
+func (s *Session) phase(left int) (phase, n int, smax int64, err error) {
 	phase = -1
 	for i := range s.plan.Phases {
 		p := &s.plan.Phases[i]
-		if take := min(int64(left), p.MaxT); p.Takes(take) && int(take) > n {
-			phase, n = i, int(take)
+		take := int(min(int64(left), p.MaxT))
+		bound := int64(min(s.plan.Context, (s.length+take+contextStep-1)/contextStep*contextStep))
+		if p.Takes(int64(take), bound) && take > n {
+			phase, n, smax = i, take, bound
 		}
 	}
 	if phase < 0 {
-		return 0, 0, fmt.Errorf("the plan of %s has no phase for a step of %d tokens", s.plan.Model, left)
+		return 0, 0, 0, fmt.Errorf("the plan of %s has no phase for a step of %d tokens after %d", s.plan.Model, left, s.length)
 	}
-	return phase, n, nil
+	return phase, n, smax, nil
 }
 
 // prepare fills in the inputs of a step that appends these tokens.
-func (s *Session) prepare(phase int, ids []int32) {
+func (s *Session) prepare(phase int, ids []int32, smax int64) {
 	n, total := len(ids), s.length+len(ids)
 	positions := s.step.Inputs[ir.Positions][:0]
 	for i := range n {
@@ -183,7 +186,6 @@ func (s *Session) prepare(phase int, ids []int32) {
 	in[ir.CuSeqlens] = append(in[ir.CuSeqlens][:0], 0, int32(n))
 	in[ir.ContextLens] = append(in[ir.ContextLens][:0], int32(total))
 	in[ir.BlockTable] = s.table
-	bound := min(s.plan.Context, (total+contextStep-1)/contextStep*contextStep)
 	s.step.Phase = phase
-	s.step.Sizes = lower.Sizes{ir.T: int64(n), ir.B: 1, ir.NB: int64(len(s.table)), ir.Smax: int64(bound)}
+	s.step.Sizes = lower.Sizes{ir.T: int64(n), ir.B: 1, ir.NB: int64(len(s.table)), ir.Smax: smax}
 }

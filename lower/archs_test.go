@@ -1,0 +1,74 @@
+package lower
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/passes"
+)
+
+// compiled is the Plan of a known shape for both phases.
+func compiled(t testing.TB, arch, weights string, level, context int) *Plan {
+	t.Helper()
+	m, err := models.Arch(arch, weights)
+	require.NoError(t, err)
+	source, err := m.Build(ir.Options{KV: ir.F16, Block: context})
+	require.NoError(t, err)
+	ranges := []Range{
+		{Name: "prefill", MinT: DecodeTokens + 1, MaxT: 512},
+		{Name: "decode", MinT: 1, MaxT: DecodeTokens},
+	}
+	var target *ir.Target
+	for i := range ranges {
+		r := &ranges[i]
+		target, err = NewTarget("metal", r.MaxT)
+		require.NoError(t, err)
+		r.Func = source.Clone()
+		_, err = passes.Compile(r.Func, target, passes.Options{Level: level})
+		require.NoError(t, err)
+	}
+	plan, err := Lower(arch, ranges, target, Options{Context: context})
+	require.NoError(t, err)
+	return plan
+}
+
+// everyPlan calls check for each phase of every known shape, as written and
+// optimised.
+func everyPlan(t *testing.T, check func(t *testing.T, p *Plan, ph *Phase)) {
+	for _, arch := range models.Archs() {
+		for level, name := range []string{"source", "fused"} {
+			t.Run(arch+"/"+name, func(t *testing.T) {
+				p := compiled(t, arch, "q4_0", level, 512)
+				for i := range p.Phases {
+					check(t, p, &p.Phases[i])
+				}
+			})
+		}
+	}
+}
+
+func TestArenaNearBound(t *testing.T) {
+	everyPlan(t, func(t *testing.T, _ *Plan, ph *Phase) {
+		require.Positive(t, ph.MinArenaBytes)
+		require.GreaterOrEqual(t, ph.ArenaBytes, ph.MinArenaBytes, ph.Name)
+		require.LessOrEqual(t, float64(ph.ArenaBytes), 1.1*float64(ph.MinArenaBytes), ph.Name)
+		require.LessOrEqual(t, ph.ArenaBytes, ph.UnplannedBytes, ph.Name)
+	})
+}
+
+func TestKnownBarriersMatchHazards(t *testing.T) {
+	for _, arch := range []string{"qwen3-0.6b", "llama3.2-1b"} {
+		for level := range 2 {
+			plan := compiled(t, arch, "f16", level, 512)
+			for _, ph := range plan.Phases {
+				if len(ph.Dispatches) > 500 { // the oracle is quadratic
+					ph.Dispatches = ph.Dispatches[:500]
+				}
+				requireBarriersMatchHazards(t, &phase{tables: &tables{plan: plan}, out: ph})
+			}
+		}
+	}
+}
