@@ -241,7 +241,7 @@ const uint token = first_token + sg * 8 + row;
 const int context = context_lens[seq];
 const uint seen = token < seq_end ? uint(max(0, min(positions[token] + 1, context))) : 0;
 const uint other = first_token + lane;
-const uint keys = simd_max(other < seq_end ? uint(max(0, min(positions[other] + 1, context))) : 0u);
+const uint keys = simd_max(other < seq_end ? uint(max(0, min(positions[other] + 1, context))) : 0u, 1);
 
 simdgroup_matrix<A, 8, 8> query[32];
 simdgroup_float8x8 sum[32];
@@ -259,12 +259,12 @@ for (uint d = tid % 8; d < width; d += 8) {
 tile[r * stride + d] = first_token + r < seq_end ? from[d] : A(0.0f);
 }
 }
-threadgroup_barrier(mem_flags::mem_threadgroup);
+threadgroup_barrier(mem_flags::mem_threadgroup, 2);
 for (uint i = 0; i < slice / 8; i++) {
 if (i * 8 < width)
 simdgroup_load(query[d0 / 8 + i], tile + sg * 8 * stride + i * 8, stride);
 }
-threadgroup_barrier(mem_flags::mem_threadgroup);
+threadgroup_barrier(mem_flags::mem_threadgroup, 3);
 }
 
 float highest = lowest, total = 0.0f;
@@ -276,7 +276,7 @@ for (uint d0 = 0; d0 < 256; d0 += slice) {
 if (d0 >= head)
 break;
 load_slice(k_cache, pages, first, keys, kv_head, head, d0, false, p, tid, tile, marks);
-threadgroup_barrier(mem_flags::mem_threadgroup);
+threadgroup_barrier(mem_flags::mem_threadgroup, 4);
 for (uint i = 0; i < slice / 8; i++) {
 if (d0 + i * 8 >= head)
 break;
@@ -286,11 +286,11 @@ simdgroup_load(k, tile + j * 8 * stride + i * 8, stride, ulong2(0, 0), true);
 simdgroup_multiply_accumulate(score[j], query[d0 / 8 + i], k, score[j]);
 }
 }
-threadgroup_barrier(mem_flags::mem_threadgroup);
+threadgroup_barrier(mem_flags::mem_threadgroup, 5);
 }
 for (uint j = 0; j < 4; j++)
 simdgroup_store(score[j], scores + j * 8, 32);
-simdgroup_barrier(mem_flags::mem_threadgroup);
+simdgroup_barrier(mem_flags::mem_threadgroup, 6);
 
 float weight[8];
 float peak = highest;
@@ -304,8 +304,8 @@ total = NAN;
 }
 peak = max(peak, weight[j]);
 }
-peak = max(peak, simd_shuffle_xor(peak, 1));
-peak = max(peak, simd_shuffle_xor(peak, 2));
+peak = max(peak, simd_shuffle_xor(peak, 1, 7));
+peak = max(peak, simd_shuffle_xor(peak, 2, 8));
 const float keep = exp2(highest - peak);
 highest = peak;
 total *= keep;
@@ -316,7 +316,7 @@ scores[row * 32 + part + j] = weight[j];
 }
 if (part == 0)
 factors[row * 9] = keep;
-simdgroup_barrier(mem_flags::mem_threadgroup);
+simdgroup_barrier(mem_flags::mem_threadgroup, 9);
 
 simdgroup_float8x8 factor, probability[4];
 simdgroup_load(factor, factors, 8);
@@ -326,7 +326,7 @@ for (uint d0 = 0; d0 < 256; d0 += slice) {
 if (d0 >= head)
 break;
 load_slice(v_cache, pages, first, keys, kv_head, head, d0, true, p, tid, tile, marks);
-threadgroup_barrier(mem_flags::mem_threadgroup);
+threadgroup_barrier(mem_flags::mem_threadgroup, 10);
 for (uint j = 0; j < 8; j++) {
 if (marks[part + j] != 0 && weight[j] > 0.0f)
 total = NAN;
@@ -343,12 +343,12 @@ simdgroup_multiply_accumulate(acc, probability[j], v, acc);
 }
 sum[d0 / 8 + i] = acc;
 }
-threadgroup_barrier(mem_flags::mem_threadgroup);
+threadgroup_barrier(mem_flags::mem_threadgroup, 11);
 }
 }
 
-total += simd_shuffle_xor(total, 1);
-total += simd_shuffle_xor(total, 2);
+total += simd_shuffle_xor(total, 1, 12);
+total += simd_shuffle_xor(total, 2, 13);
 const float norm = total == 0.0f ? 0.0f : 1.0f / total;
 A *to = out + (ulong(token) * p.heads + q_head) * head;
 for (uint d0 = 0; d0 < 256; d0 += 32) {
@@ -358,12 +358,12 @@ for (uint j = 0; j < 4; j++) {
 if (d0 + j * 8 < head)
 simdgroup_store(sum[d0 / 8 + j], scores + j * 8, 32);
 }
-simdgroup_barrier(mem_flags::mem_threadgroup);
+simdgroup_barrier(mem_flags::mem_threadgroup, 14);
 for (uint j = 0; j < 8; j++) {
 if (token < seq_end && d0 + part + j < head)
 to[d0 + part + j] = A(scores[row * 32 + part + j] * norm);
 }
-simdgroup_barrier(mem_flags::mem_threadgroup);
+simdgroup_barrier(mem_flags::mem_threadgroup, 15);
 }
 }
 #line 370 "kernels/emulated/attention_tile.gen.cc"

@@ -222,8 +222,8 @@ page++;
 float4 low = float4(score[0], score[1], score[2], score[3]);
 float4 high = float4(score[4], score[5], score[6], score[7]);
 for (ushort step = 1; step < 8; step *= 2) {
-low += simd_shuffle_xor(low, step);
-high += simd_shuffle_xor(high, step);
+low += simd_shuffle_xor(low, step, 1);
+high += simd_shuffle_xor(high, step, 2);
 }
 for (uint s = 0; s < 4; s++) {
 score[s] = low[s];
@@ -234,7 +234,7 @@ for (uint s = 0; s < 8; s++) {
 if (key + s < uint(keys))
 peak = max(peak, score[s]);
 }
-peak = simd_max(peak);
+peak = simd_max(peak, 3);
 const float keep = exp2(highest - peak);
 highest = peak;
 total *= keep;
@@ -257,10 +257,10 @@ sum[c] += weight * float4(*( const vec<C, 4> *)(v_cache + row[s] + d));
 
 if (int(start + sg * 32) < keys) {
 for (ushort step = 8; step < 32; step *= 2) {
-total += simd_shuffle_xor(total, step);
+total += simd_shuffle_xor(total, step, 4);
 for (uint c = 0; c < 8; c++) {
 if (c * 32 < head)
-sum[c] += simd_shuffle_xor(sum[c], step);
+sum[c] += simd_shuffle_xor(sum[c], step, 5);
 }
 }
 for (uint c = 0; c < 8; c++) {
@@ -272,7 +272,7 @@ if (lane == 0) {
 maxima[sg] = highest;
 totals[sg] = total;
 }
-threadgroup_barrier(mem_flags::mem_threadgroup);
+threadgroup_barrier(mem_flags::mem_threadgroup, 6);
 if (tid * 4 >= head)
 return;
 float peak = lowest;

@@ -611,9 +611,9 @@ load_row(msl_constant_type1(), weights.w1, column - p.n0, p.k, first, run, w_to)
 } else if (!msl_constant_is_pair() && msl_constant_type2() != 0 && column < p.n0 + p.n1 + p.n2) {
 load_row(msl_constant_type2(), weights.w2, column - p.n0 - p.n1, p.k, first, run, w_to);
 }
-threadgroup_barrier(mem_flags::mem_threadgroup);
+threadgroup_barrier(mem_flags::mem_threadgroup, 1);
 accumulate(x_tile, w_tile, 72, 64, false, sg, acc);
-threadgroup_barrier(mem_flags::mem_threadgroup);
+threadgroup_barrier(mem_flags::mem_threadgroup, 2);
 }
 }
 #line 86 "kernels/linear_mat.metal"
@@ -652,7 +652,7 @@ float *linear = memory + 32 * 32;
 store(acc, result, sg);
 if (msl_constant_is_pair())
 store(up, linear, sg);
-threadgroup_barrier(mem_flags::mem_threadgroup);
+threadgroup_barrier(mem_flags::mem_threadgroup, 3);
 for (uint e = tid; e < 32 * 32; e += 128) {
 const uint token = first_token + e / 32, column = first_column + e % 32;
 if (token >= p.tokens || column >= columns)

@@ -704,12 +704,12 @@ if (msl_constant_type2() != 0)
 add_rows(msl_constant_type2(), w2, column, p.n0 + p.n1, p.n2, in, sums);
 }
 
-float4 result = simd_sum(float4(sums.product[0], sums.product[1], sums.product[2], sums.product[3]));
+float4 result = simd_sum(float4(sums.product[0], sums.product[1], sums.product[2], sums.product[3]), 1);
 float4 linear = 0.0f;
 if (msl_constant_is_pair())
-linear = simd_sum(float4(up.product[0], up.product[1], up.product[2], up.product[3]));
+linear = simd_sum(float4(up.product[0], up.product[1], up.product[2], up.product[3]), 2);
 if (msl_constant_has_norm()) {
-const float s = precise::rsqrt(simd_sum(sums.squares) / float(p.k) + p.eps);
+const float s = precise::rsqrt(simd_sum(sums.squares, 3) / float(p.k) + p.eps);
 result *= s;
 linear *= s;
 }

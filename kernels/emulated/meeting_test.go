@@ -315,6 +315,7 @@ func TestWrongKernelsAreErrors(t *testing.T) {
 		errors  []string // all are part of the message
 	}{
 		{"divergent", [][]byte{buffer}, []string{"kernel divergent: threads of a threadgroup diverge", "simd_sum at kernels/emulated/testdata/wrong.metal:", "simd_max at kernels/emulated/testdata/wrong.metal:", "threadgroup 0,0,0"}},
+		{"divergent_line", [][]byte{buffer}, []string{"threads of a threadgroup diverge: simd_sum at"}},
 		{"skipped", [][]byte{buffer}, []string{"simd_sum at", "threadgroup_barrier at"}},
 		{"two_barriers", [][]byte{buffer}, []string{"threadgroup_barrier at kernels/emulated/testdata/wrong.metal:", "diverge"}},
 		{"left_alone", [][]byte{buffer, words(0)}, []string{"wrong.metal:", "return"}},

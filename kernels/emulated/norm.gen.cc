@@ -138,11 +138,11 @@ const uint end = min(i + 4, p.width);
 for (uint j = i; j < end; j++)
 squares += float(from[j]) * float(from[j]);
 }
-squares = simd_sum(squares);
+squares = simd_sum(squares, 1);
 if (simdgroups > 1) {
 if (lane == 0)
 partial[sg] = squares;
-threadgroup_barrier(mem_flags::mem_threadgroup);
+threadgroup_barrier(mem_flags::mem_threadgroup, 2);
 squares = 0.0f;
 for (uint i = 0; i < simdgroups; i++)
 squares += partial[i];

@@ -263,11 +263,11 @@ q = float2(float(qkv[at.q + pair.first]), float(qkv[at.q + pair.second]));
 if (writes)
 k = float2(float(qkv[at.k + pair.first]), float(qkv[at.k + pair.second]));
 }
-float2 squares = simd_sum(float2(q.x * q.x + q.y * q.y, k.x * k.x + k.y * k.y));
+float2 squares = simd_sum(float2(q.x * q.x + q.y * q.y, k.x * k.x + k.y * k.y), 1);
 if (simdgroups > 1) {
 if (lane == 0)
 partial[sg] = squares;
-threadgroup_barrier(mem_flags::mem_threadgroup);
+threadgroup_barrier(mem_flags::mem_threadgroup, 2);
 squares = 0.0f;
 for (uint s = 0; s < simdgroups; s++)
 squares += partial[s];

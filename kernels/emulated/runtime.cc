@@ -446,7 +446,8 @@ int run(const void *kernel, const smelt_launch *launch, const smelt_emulation *o
         return refuse(error, error_size, "kernel %s: no memory for its threads", k.name);
     for (uint32_t i = 0; i < max_buffers; i++)
         s->buffers[i] = i < l.buffer_count ? l.buffers[i] : nullptr;
-    s->constants = l.constants;
+    for (uint32_t i = 0; i < max_constants; i++)
+        s->constants[i] = l.constants_set >> i & 1 ? l.constants[i] : 0;
     s->constants_set = l.constants_set;
     s->grid = {l.grid[0], l.grid[1], l.grid[2]};
     s->group = {l.group[0], l.group[1], l.group[2]};

@@ -49,6 +49,7 @@ constexpr uint32_t max_threads = 1024;
 constexpr uint32_t max_simdgroups = max_threads / lanes;
 constexpr uint32_t max_buffers = 31;
 constexpr uint32_t max_dynamic = 4;
+constexpr uint32_t max_constants = 32;
 constexpr uint32_t group_limit = 32768; // bytes of threadgroup memory
 constexpr uint32_t max_variables = 64;
 
@@ -115,6 +116,7 @@ struct Site {
     const char *what;
     const char *file;
     uint32_t line;
+    uint32_t id; // of the call in its unit, given by mslgen: two on one line differ
 };
 
 // Simdgroup of the running threadgroup. Consecutive operations use the two halves
@@ -148,7 +150,7 @@ struct Worker {
     void *buffers[max_buffers];
     void *dynamic[max_dynamic];
     unsigned char *group_memory;
-    const uint32_t *constants;
+    uint32_t constants[max_constants];
     uint32_t constants_set;
     Size group_id, group, grid;
     uint32_t threads, simdgroups;
@@ -295,7 +297,7 @@ MSL_INLINE bool arrive(Worker *w, Simdgroup &g, uint32_t thread, Site site) {
         g.half ^= 1;
         return true;
     }
-    if (MSL_UNLIKELY(g.site.line != site.line || g.site.what != site.what))
+    if (MSL_UNLIKELY(g.site.id != site.id))
         diverged(w, site.what, site.file, site.line, g.site);
     return false;
 }
@@ -338,7 +340,7 @@ MSL_INLINE void threadgroup_wait(Site site) {
             w->at_barrier = true;
             if (MSL_UNLIKELY(w->live != w->threads))
                 partial_barrier(w, site.what, site.file, site.line);
-        } else if (MSL_UNLIKELY(w->barrier.line != site.line || w->barrier.what != site.what)) {
+        } else if (MSL_UNLIKELY(w->barrier.id != site.id)) {
             diverged(w, site.what, site.file, site.line, w->barrier);
         }
     }

@@ -217,12 +217,12 @@ const uint k = msl_constant_is_transposed() ? k0 + i : k0 + row;
 const ulong at = msl_constant_is_transposed() ? ulong(n) * p.k + k : ulong(k) * p.n + n;
 b_tile[row * 40 + i] = n < p.n && k < p.k ? b_from[at] : A(0.0f);
 }
-threadgroup_barrier(mem_flags::mem_threadgroup);
+threadgroup_barrier(mem_flags::mem_threadgroup, 1);
 accumulate(a_tile, b_tile, 40, 32, !msl_constant_is_transposed(), sg, acc);
-threadgroup_barrier(mem_flags::mem_threadgroup);
+threadgroup_barrier(mem_flags::mem_threadgroup, 2);
 }
 store(acc, memory, sg);
-threadgroup_barrier(mem_flags::mem_threadgroup);
+threadgroup_barrier(mem_flags::mem_threadgroup, 3);
 for (uint e = tid; e < 32 * 32; e += 128) {
 const uint m = m0 + e / 32, n = n0 + e % 32;
 if (m < p.m && n < p.n)
@@ -263,18 +263,18 @@ A *to = out + ulong(row) * p.width;
 float highest = -INFINITY;
 for (uint i = tid; i < p.width; i += 256)
 highest = max(highest, float(from[i]));
-highest = simd_max(highest);
+highest = simd_max(highest, 4);
 float total = 0.0f;
 if (highest > -INFINITY) {
 for (uint i = tid; i < p.width; i += 256)
 total += exp(float(from[i]) - highest);
 }
-total = simd_sum(total);
+total = simd_sum(total, 5);
 if (lane == 0) {
 maxima[sg] = highest;
 totals[sg] = total;
 }
-threadgroup_barrier(mem_flags::mem_threadgroup);
+threadgroup_barrier(mem_flags::mem_threadgroup, 6);
 highest = -INFINITY;
 for (uint i = 0; i < 8; i++)
 highest = max(highest, maxima[i]);

@@ -68,9 +68,9 @@ template <class T, int Cols, int Rows> struct simdgroup_matrix {
             const_cast<simdgroup_matrix *>(this)->gather();
     }
     // thread_elements returns this lane's two elements, which it may change.
-    MSL_INLINE vec<T, 2> &thread_elements(const char *file = __builtin_FILE(), uint32_t line = __builtin_LINE()) {
+    MSL_INLINE vec<T, 2> &thread_elements(MSL_PLACE) {
         if (!dealt)
-            deal(msl::Site{"thread_elements", file, line});
+            deal(MSL_SITE("thread_elements"));
         return own;
     }
 #endif
@@ -120,7 +120,7 @@ private:
 
     __attribute__((noinline)) void gather() {
         const uint32_t half = msl::meet(
-            msl::Site{"use of a matrix after thread_elements", "", 0},
+            msl::Site{"use of a matrix after thread_elements", "?", 0, ~0u},
             [this](unsigned char *slots, uint32_t lane) {
                 const float pair[2] = {float(own.x), float(own.y)};
                 __builtin_memcpy(slots + lane * sizeof pair, pair, sizeof pair);

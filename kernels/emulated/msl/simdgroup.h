@@ -17,10 +17,10 @@ enum class mem_flags : uint {
 };
 constexpr mem_flags operator|(mem_flags a, mem_flags b) { return mem_flags(uint(a) | uint(b)); }
 
-// Every operation takes its place in the source by default arguments, evaluated
-// where it is called.
-#define MSL_PLACE const char *file = __builtin_FILE(), uint32_t line = __builtin_LINE()
-#define MSL_SITE(name) (msl::Site{name, file, line})
+// mslgen adds the number of the call to the arguments of each operation; its place in
+// the source comes as default arguments, which are evaluated where it is called.
+#define MSL_PLACE uint32_t id, const char *file = __builtin_FILE(), uint32_t line = __builtin_LINE()
+#define MSL_SITE(name) (msl::Site{name, file, line, id})
 
 MSL_INLINE void threadgroup_barrier(mem_flags, MSL_PLACE) { msl::threadgroup_wait(MSL_SITE("threadgroup_barrier")); }
 MSL_INLINE void simdgroup_barrier(mem_flags, MSL_PLACE) { msl::simdgroup_wait(MSL_SITE("simdgroup_barrier")); }

@@ -19,6 +19,10 @@ kernel void constants(device float *out [[buffer(0)]], constant uint &rounds [[b
     out[i] = sum / float(rounds);
 }
 
+// Overloads by address space, of which the emulation keeps one.
+static inline float4 twice(thread const float4 &v) { return v + v; }
+static inline float4 twice(device const float4 &v) { return v + v; }
+
 // Every simdgroup operation, with lanes that may be missing from the last simdgroup.
 kernel void simd_operations(device const float *x [[buffer(0)]], device float *out [[buffer(1)]],
                             uint i [[thread_index_in_threadgroup]], uint n [[threads_per_threadgroup]]) {
@@ -45,7 +49,7 @@ kernel void simd_operations(device const float *x [[buffer(0)]], device float *o
     o[17] = float(simd_sum(half(v)));
     const float4 f = simd_sum(float4(v, 1, -v, 2 * v));
     o[18] = f.x + f.y;
-    o[19] = f.z + f.w;
+    o[19] = twice(f).z + f.w - f.z;
     o[20] = float(simd_sum(int(u)));
     o[21] = quad_sum(v);
     o[22] = simd_shuffle(v, ushort(7 - (i & 7)));

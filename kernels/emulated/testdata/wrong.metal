@@ -29,6 +29,11 @@ kernel void divergent(device float *out [[buffer(0)]], uint i [[thread_index_in_
     out[i] = v;
 }
 
+// Both operations on one line.
+kernel void divergent_line(device float *out [[buffer(0)]], uint i [[thread_index_in_threadgroup]]) {
+    out[i] = i % 2 ? simd_sum(1.0f) : simd_sum(2.0f);
+}
+
 // Some lanes skip a simdgroup operation that precedes a barrier.
 kernel void skipped(device float *out [[buffer(0)]], uint i [[thread_index_in_threadgroup]]) {
     float v = 1;

@@ -126,13 +126,18 @@ func (p *parser) body(f *function) (*facts, error) {
 		if !p.tok(open).is("(") {
 			continue
 		}
-		if len(p.byName[t.text]) == 0 {
-			c.sync = c.sync || synchronises(t.text)
-			continue
-		}
 		end, err := p.match(open)
 		if err != nil {
 			return nil, err
+		}
+		if len(p.byName[t.text]) == 0 {
+			if synchronises(t.text) {
+				c.sync = true
+				if !strings.HasPrefix(t.text, "atomic_") && t.text != "simd_vote" {
+					p.meetings[end] = len(p.meetings) + 1
+				}
+			}
+			continue
 		}
 		k.args = len(split(p.tokens[open+1 : end]))
 		c.calls = append(c.calls, k)
@@ -201,6 +206,9 @@ func (p *parser) check() error {
 	if err := p.recursion(known); err != nil {
 		return err
 	}
+	if err := p.dropTwins(); err != nil {
+		return err
+	}
 	used := map[string]bool{}
 	hosts := map[string]Pos{}
 	add := func(k *Kernel) error {
@@ -262,7 +270,8 @@ func (p *parser) check() error {
 
 // bind gives the template parameters of f their arguments.
 func (p *parser) bind(f *function, inst instance, locals map[string][]token) (*scope, []string, error) {
-	s := &scope{p: p, types: map[string][]token{}, values: maps.Clone(locals)}
+	s := &scope{p: p, types: map[string][]token{}, values: map[string][]token{}}
+	maps.Copy(s.values, locals)
 	if len(inst.args) > len(f.template) {
 		return nil, nil, errorAt(inst.Pos, "%s takes %d template arguments, not %d", f.name, len(f.template), len(inst.args))
 	}
@@ -543,4 +552,46 @@ func templateNames(f *function) string {
 		names = append(names, q.name)
 	}
 	return strings.Join(names, ", ")
+}
+
+// dropTwins removes an overload that differs from an earlier one in address spaces
+// only, which C++ would take for the same function.
+func (p *parser) dropTwins() error {
+	text := func(first, last int) string {
+		var out []token
+		for i := first; i <= last; {
+			s, next := p.translate(i)
+			if s != "" {
+				t := p.tok(i)
+				t.text = s
+				out = append(out, t)
+			}
+			i = next
+		}
+		return strings.TrimSpace(join(out))
+	}
+	seen := map[string]*function{}
+	for _, f := range p.funcs {
+		if f.method || len(p.byName[f.name]) < 2 {
+			continue
+		}
+		signature := text(f.first, f.open-1)
+		twin := seen[signature]
+		if twin == nil {
+			seen[signature] = f
+			continue
+		}
+		for i := f.open; i <= f.close; i++ { // numbers of meetings are no difference
+			delete(p.meetings, i)
+		}
+		numbered := p.meetings
+		p.meetings = nil
+		same := text(f.open, f.close) == text(twin.open, twin.close)
+		p.meetings = numbered
+		if !same {
+			return errorAt(f.Pos, "%s differs from the one at %s in address spaces and in its body; give it another name", f.name, twin.Pos)
+		}
+		p.remove(f.first, f.close)
+	}
+	return nil
 }

@@ -142,6 +142,7 @@ func TestRefusedSources(t *testing.T) {
 		"not a template":        {header + "kernel void k(device int *x [[buffer(0)]]) {}\ntemplate [[host_name(\"a\")]] kernel void k<int>(device int *);", "k is not a kernel template"},
 		"too many arguments":    {header + "template <typename T> kernel void k(device T *x [[buffer(0)]]) {}\ntemplate [[host_name(\"a\")]] kernel void k<int, 2>(device int *);", "takes 1 template arguments, not 2"},
 		"overloaded kernel":     {header + "kernel void k(device int *x [[buffer(0)]]) {}\nkernel void k(device uint *x [[buffer(0)]]) {}", "kernel k is overloaded"},
+		"twins":                 {header + "float f(device float *x) { return x[0]; }\nfloat f(threadgroup float *x) { return x[1]; }", "k/x.metal:4: f differs from the one at k/x.metal:3 in address spaces"},
 		"swizzle field":         {header + "struct S { float2 xy; };", "field S.xy reads as a swizzle"},
 		"goto":                  {kernel("", "goto end; end:;"), "goto is not part of Metal"},
 		"threads":               {header + "[[max_total_threads_per_threadgroup(2048)]] kernel void k(device int *x [[buffer(0)]]) {}", "at most 1024 threads"},
@@ -173,6 +174,7 @@ func TestRefusedSources(t *testing.T) {
 
 func TestAcceptedSources(t *testing.T) {
 	for name, src := range map[string]string{
+		"twins":              "float f(device float *x) { return simd_sum(x[0]); }\nfloat f(threadgroup float *x) { return simd_sum(x[0]); }",
 		"overload":           "float f(float x) { return x; }\nfloat f(float2 x) { return f(x.x); }",
 		"template recursion": "template <int N> float f() { return f<N - 1>(); }\ntemplate <> float f<0>() { return 0; }",
 		"conditional":        "#if defined(__METAL_VERSION__) && __METAL_VERSION__ >= 300\nconstant int a = 1;\n#elif 1\n#error x\n#else\n#error y\n#endif",

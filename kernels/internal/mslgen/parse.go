@@ -73,6 +73,7 @@ type parser struct {
 	unit      *Unit
 	tokens    []token
 	edits     map[int]string // replacement text by token index
+	meetings  map[int]int    // number of the call by index of its closing parenthesis
 	funcs     []*function
 	structs   map[string]*structure
 	enums     map[string]bool
@@ -87,14 +88,14 @@ type parser struct {
 
 func newParser(u *Unit, tokens []token) *parser {
 	return &parser{
-		unit: u, tokens: tokens, edits: map[int]string{}, structs: map[string]*structure{}, enums: map[string]bool{}, aliases: map[string][]token{},
+		unit: u, tokens: tokens, edits: map[int]string{}, meetings: map[int]int{}, structs: map[string]*structure{}, enums: map[string]bool{}, aliases: map[string][]token{},
 		fields: map[string]Pos{}, defines: map[string][]token{}, derived: map[string][]token{},
 		derivedAt: map[string]string{}, byName: map[string][]*function{},
 	}
 }
 
 func (p *parser) tok(i int) token {
-	if i < len(p.tokens) {
+	if i >= 0 && i < len(p.tokens) {
 		return p.tokens[i]
 	}
 	return token{Pos: p.end(), kind: punct}
@@ -111,6 +112,9 @@ var closers = map[string]string{"(": ")", "[": "]", "{": "}"}
 
 // match returns the index of the bracket that closes the one at i.
 func (p *parser) match(i int) (int, error) {
+	if t := p.tok(i); t.kind != punct || closers[t.text] == "" {
+		return 0, errorAt(t.Pos, "a bracket was expected, not %q", t.text)
+	}
 	var stack []string
 	for j := i; j < len(p.tokens); j++ {
 		t := p.tokens[j]
@@ -210,7 +214,7 @@ func (p *parser) parse() error {
 	if err != nil {
 		return err
 	}
-	if i < len(p.tokens) {
+	if i >= 0 && i < len(p.tokens) {
 		return errorAt(p.tok(i).Pos, "unexpected %q", p.tok(i).text)
 	}
 	return nil

@@ -82,6 +82,12 @@ func (p *parser) translate(i int) (string, int) {
 	case text:
 		return t.text, i + 1
 	case punct:
+		if n, ok := p.meetings[i]; ok {
+			if p.tok(i - 1).is("(") {
+				return fmt.Sprintf("%d)", n), i + 1
+			}
+			return fmt.Sprintf(", %d)", n), i + 1
+		}
 		if p.isAttribute(i) {
 			if end, err := p.match(i); err == nil {
 				return "", end + 1

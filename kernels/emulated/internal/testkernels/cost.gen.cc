@@ -11,7 +11,7 @@ void cost_sum( float *out, const uint &rounds,
 uint i) {
 float v = float(i);
 for (uint k = 0; k < rounds; k++)
-v = simd_sum(v) * 0.03125f;
+v = simd_sum(v, 1) * 0.03125f;
 out[i] = v;
 }
 
@@ -19,7 +19,7 @@ void cost_shuffle( float *out, const uint &rounds,
 uint i) {
 float v = float(i);
 for (uint k = 0; k < rounds; k++)
-v = simd_shuffle_xor(v, 1) + 1;
+v = simd_shuffle_xor(v, 1, 2) + 1;
 out[i] = v;
 }
 
@@ -28,7 +28,7 @@ uint i) {
 float v = float(i);
 for (uint k = 0; k < rounds; k++) {
 v += 1;
-threadgroup_barrier(mem_flags::mem_none);
+threadgroup_barrier(mem_flags::mem_none, 3);
 }
 out[i] = v;
 }
@@ -51,7 +51,7 @@ for (uint s = 0; s < 2; s++)
 simdgroup_multiply_accumulate(c[r][s], a[r], b[s], c[r][s]);
 }
 simdgroup_store(c[0][0], out, 8);
-simdgroup_barrier(mem_flags::mem_none);
+simdgroup_barrier(mem_flags::mem_none, 4);
 }
 
 void cost_thread( float *out, uint i) { out[i] = float(i); }

@@ -26,7 +26,7 @@ for (uint t = sg; t < p.n_kv; t += 4) {
 const KV* kp = K + t * p.kv_stride + hk * p.head_dim + lane * 4;
 const KV* vp = V + t * p.kv_stride + hk * p.head_dim + lane * 4;
 const float4 kv = float4(*( const vec<KV, 4>*)kp);
-const float s = simd_sum(dot(qv, kv));
+const float s = simd_sum(dot(qv, kv), 1);
 const float m_new = max(m, s);
 const float corr = fast::exp(m - m_new);
 const float e = fast::exp(s - m_new);
@@ -36,7 +36,7 @@ m = m_new;
 }
 if (lane == 0) { sm_m[sg] = m; sm_l[sg] = l; }
 sm_o[sg][lane] = acc;
-threadgroup_barrier(mem_flags::mem_threadgroup);
+threadgroup_barrier(mem_flags::mem_threadgroup, 2);
 if (sg == 0) {
 const float M = max(max(sm_m[0], sm_m[1]), max(sm_m[2], sm_m[3]));
 float L = 0.f; float4 r = 0.f;

@@ -28,7 +28,7 @@ const uint r = tid / 4, c = (tid % 4) * 8;
 *( half4*)(sA + r * 32 + c + 4) = *( const half4*)(A + (m0 + r) * p.K + k0 + c + 4);
 *( half4*)(sB + r * 32 + c) = *( const half4*)(B + (n0 + r) * p.K + k0 + c);
 *( half4*)(sB + r * 32 + c + 4) = *( const half4*)(B + (n0 + r) * p.K + k0 + c + 4);
-threadgroup_barrier(mem_flags::mem_threadgroup);
+threadgroup_barrier(mem_flags::mem_threadgroup, 1);
 for (uint kk = 0; kk < 32; kk += 8) {
 simdgroup_half8x8 a[2], b[2];
 for (uint i = 0; i < 2; i++) simdgroup_load(a[i], sA + (sm + i * 8) * 32 + kk, 32);
@@ -37,7 +37,7 @@ for (uint i = 0; i < 2; i++)
 for (uint j = 0; j < 2; j++)
 simdgroup_multiply_accumulate(acc[i][j], a[i], b[j], acc[i][j]);
 }
-threadgroup_barrier(mem_flags::mem_threadgroup);
+threadgroup_barrier(mem_flags::mem_threadgroup, 2);
 }
 for (uint i = 0; i < 2; i++)
 for (uint j = 0; j < 2; j++)

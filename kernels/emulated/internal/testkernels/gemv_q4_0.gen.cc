@@ -51,7 +51,7 @@ sumf[r] += block_dot(W + (row0 + r) * nb + ib, sumy, yl, il);
 yb += 32 * 16;
 }
 for (uint r = 0; r < NROWS; r++) {
-const float tot = simd_sum(sumf[r]);
+const float tot = simd_sum(sumf[r], 1);
 if (lane == 0 && row0 + r < p.N) y[row0 + r] = tot;
 }
 }
@@ -82,7 +82,7 @@ sumf[r] += s * float(b.d);
 }
 }
 for (uint r = 0; r < NROWS; r++) {
-const float tot = simd_sum(sumf[r]);
+const float tot = simd_sum(sumf[r], 2);
 if (lane == 0 && row0 + r < p.N) y[row0 + r] = tot;
 }
 }

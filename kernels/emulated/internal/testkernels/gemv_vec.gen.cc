@@ -34,7 +34,7 @@ s += (( const float*)xb)[j] * float(int(q & 0xF) - 8) + (( const float*)xb)[j + 
 sumf[r] += s * float(b.d);
 }
 }
-const float4 tot = simd_sum(sumf);
+const float4 tot = simd_sum(sumf, 1);
 if (lane == 0) *( float4*)(y + row0) = tot;
 }
 #line 41 "kernels/emulated/internal/testkernels/gemv_vec.gen.cc"

@@ -36,7 +36,7 @@ const float s = s4.x + s4.y + s4.z + s4.w;
 sumf[r] += s * float(b.d);
 }
 }
-const float4 tot = simd_sum(sumf);
+const float4 tot = simd_sum(sumf, 1);
 if (lane == 0) *( float4*)(y + row0) = tot;
 }
 #line 43 "kernels/emulated/internal/testkernels/gemv_vec2.gen.cc"

@@ -11,8 +11,8 @@ static inline uint msl_constant_FC_N() { return msl::constant<uint>(2); }
 static inline bool msl_constant_has_n() { return ( msl::is_constant_defined(2)); }
 template<typename T, Op op> inline T apply(T a, T b) { if (op == Op::add) return a + b; else return a * b; }
 inline float helper_sum( float* s, ushort lane, float& out) {
-out = simd_max(s[lane]);
-return simd_shuffle_down(s[lane], 1) + simd_shuffle_xor(s[lane], 16) + simd_broadcast(s[lane], 3);
+out = simd_max(s[lane], 1);
+return simd_shuffle_down(s[lane], 1, 2) + simd_shuffle_xor(s[lane], 16, 3) + simd_broadcast(s[lane], 3, 4);
 }
 void misc( float* out,
 atomic_uint* counter,
@@ -27,10 +27,10 @@ h.template swizzle_ref<0, 1>() = h.template swizzle<1, 0>(); h.w *= half(2.0f);
 const uint u = as_type<uint>(1.0f) + as_type<ushort>(half(1.0f));
 uchar4 c = as_type<uchar4>(u);
 dyn[tid] = float(lane) + LUT[lane & 3];
-threadgroup_barrier(mem_flags::mem_threadgroup);
+threadgroup_barrier(mem_flags::mem_threadgroup, 5);
 float mx; float r = helper_sum(dyn, lane, mx);
-uint ps = simd_prefix_exclusive_sum(1u);
-bool any = simd_any(lane == 5), all = simd_all(lane < 32);
+uint ps = simd_prefix_exclusive_sum(1u, 6);
+bool any = simd_any(lane == 5, 7), all = simd_all(lane < 32, 8);
 if (tid < n) {
 atomic_fetch_add_explicit(counter, 1u, memory_order_relaxed);
 out[tid] = apply<float, Op::add>(r, mx) + float(h.x + h.w) + float(c.w) + select(0.f, 1.f, any) + clamp(float(ps), 0.0f, 2.0f) + (all ? 1.f : 0.f) + popcount(u) + (msl_constant_has_n() ? 1.f : 0.f);

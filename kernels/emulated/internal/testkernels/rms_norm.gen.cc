@@ -19,10 +19,10 @@ const float4* xr = ( const float4*)(x + row * p.n);
 float acc = 0.0f;
 for (uint i = tid; i < p.n / 4; i += nt) { float4 v = xr[i]; acc += dot(v, v); }
 partial[tid] = acc;
-threadgroup_barrier(mem_flags::mem_threadgroup);
+threadgroup_barrier(mem_flags::mem_threadgroup, 1);
 for (uint s = nt / 2; s > 0; s >>= 1) {
 if (tid < s) partial[tid] += partial[tid + s];
-threadgroup_barrier(mem_flags::mem_threadgroup);
+threadgroup_barrier(mem_flags::mem_threadgroup, 2);
 }
 const float scale = rsqrt(partial[0] / p.n + p.eps);
 float4* yr = ( float4*)(y + row * p.n);

@@ -23,36 +23,40 @@ out[i] = sum / float(rounds);
 }
 
 
+static inline float4 twice( const float4 &v) { return v + v; }
+
+
+
 void simd_operations( const float *x, float *out,
 uint i, uint n) {
 const float v = x[i];
 const uint u = uint(v);
 float *o = out + i * 24;
-o[0] = simd_sum(v);
-o[1] = simd_max(v);
-o[2] = simd_min(v);
-o[3] = simd_product(v);
-o[4] = float(simd_and(u));
-o[5] = float(simd_or(u));
-o[6] = float(simd_xor(u));
-o[7] = simd_prefix_inclusive_sum(v);
-o[8] = simd_prefix_exclusive_sum(v);
-o[9] = simd_broadcast(v, 3);
-o[10] = simd_broadcast_first(v);
-o[11] = simd_shuffle_down(v, 1);
-o[12] = simd_shuffle_up(v, 2);
-o[13] = simd_shuffle_xor(v, 1);
-o[14] = float(ulong(simd_vote::vote_t(simd_ballot(v > 2.0f))));
-o[15] = simd_any(v > 5.0f) ? 1 : 0;
-o[16] = simd_all(v < 6.0f) ? 1 : 0;
-o[17] = float(simd_sum(half(v)));
-const float4 f = simd_sum(float4(v, 1, -v, 2 * v));
+o[0] = simd_sum(v, 1);
+o[1] = simd_max(v, 2);
+o[2] = simd_min(v, 3);
+o[3] = simd_product(v, 4);
+o[4] = float(simd_and(u, 5));
+o[5] = float(simd_or(u, 6));
+o[6] = float(simd_xor(u, 7));
+o[7] = simd_prefix_inclusive_sum(v, 8);
+o[8] = simd_prefix_exclusive_sum(v, 9);
+o[9] = simd_broadcast(v, 3, 10);
+o[10] = simd_broadcast_first(v, 11);
+o[11] = simd_shuffle_down(v, 1, 12);
+o[12] = simd_shuffle_up(v, 2, 13);
+o[13] = simd_shuffle_xor(v, 1, 14);
+o[14] = float(ulong(simd_vote::vote_t(simd_ballot(v > 2.0f, 15))));
+o[15] = simd_any(v > 5.0f, 16) ? 1 : 0;
+o[16] = simd_all(v < 6.0f, 17) ? 1 : 0;
+o[17] = float(simd_sum(half(v), 18));
+const float4 f = simd_sum(float4(v, 1, -v, 2 * v), 19);
 o[18] = f.x + f.y;
-o[19] = f.z + f.w;
-o[20] = float(simd_sum(int(u)));
-o[21] = quad_sum(v);
-o[22] = simd_shuffle(v, ushort(7 - (i & 7)));
-o[23] = simd_shuffle_rotate_down(v, 31);
+o[19] = twice(f).z + f.w - f.z;
+o[20] = float(simd_sum(int(u), 20));
+o[21] = quad_sum(v, 21);
+o[22] = simd_shuffle(v, ushort(7 - (i & 7)), 22);
+o[23] = simd_shuffle_rotate_down(v, 31, 23);
 }
 
 
@@ -60,13 +64,13 @@ void early_return( const float *x, float *out,
 const uint &n, uint i) {
 if (i >= n)
 return;
-float v = simd_sum(x[i]);
+float v = simd_sum(x[i], 24);
 if (i % 2 == 0) {
 out[i] = v;
 return;
 }
-v += simd_sum(1.0f);
-out[i] = v + simd_max(float(i));
+v += simd_sum(1.0f, 25);
+out[i] = v + simd_max(float(i), 26);
 }
 
 
@@ -79,7 +83,7 @@ a[i] = x[g * n + i];
 flags[i] = half(i & 1);
 if (i == 0)
 pad = half(1.0f);
-threadgroup_barrier(mem_flags::mem_threadgroup);
+threadgroup_barrier(mem_flags::mem_threadgroup, 27);
 out[g * n + i] = a[n - 1 - i] + float(flags[n - 1 - i]) * float(pad);
 }
 
@@ -92,24 +96,24 @@ simdgroup_float8x8 c = make_filled_simdgroup_matrix<float, 8, 8>(1.0f);
 simdgroup_load(x, a, 8);
 simdgroup_load(y, b, 16, ulong2(8, 1), true);
 simdgroup_multiply_accumulate(c, x, y, c);
-const float2 before = float2(c.thread_elements()[0], c.thread_elements()[1]);
-c.thread_elements()[0] *= 2.0f;
-c.thread_elements()[1] += float(lane);
+const float2 before = float2(c.thread_elements(28)[0], c.thread_elements(29)[1]);
+c.thread_elements(30)[0] *= 2.0f;
+c.thread_elements(31)[1] += float(lane);
 raw[lane * 2] = before.x;
 raw[lane * 2 + 1] = before.y;
 simdgroup_matrix<float, 8, 8> one(1.0f), d;
 simdgroup_multiply(d, c, one);
 simdgroup_store(d, out, 8);
-simdgroup_barrier(mem_flags::mem_device);
+simdgroup_barrier(mem_flags::mem_device, 32);
 simdgroup_store(d, out + 64, 8, ulong2(0, 0), true);
 }
-#line 109 "kernels/emulated/testdata/sync.metal"
+#line 113 "kernels/emulated/testdata/sync.metal"
 void dynamic_memory( float *out, float *a,
 half *b, uint i,
 uint n) {
 a[i] = float(i);
 b[n - 1 - i] = half(i);
-threadgroup_barrier(mem_flags::mem_threadgroup);
+threadgroup_barrier(mem_flags::mem_threadgroup, 33);
 out[i] = a[(i + 1) % n] + float(b[i]);
 }
 
@@ -119,9 +123,9 @@ atomic_int *least, uint i) {
 using msl_type_0 = atomic_uint; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &mine = msl::group_variable<msl_type_0>(msl_at_0);
 if (i % 64 == 0)
 atomic_store_explicit(&mine, 0, memory_order_relaxed);
-threadgroup_barrier(mem_flags::mem_threadgroup);
+threadgroup_barrier(mem_flags::mem_threadgroup, 34);
 atomic_fetch_add_explicit(&mine, 1, memory_order_relaxed);
-threadgroup_barrier(mem_flags::mem_threadgroup);
+threadgroup_barrier(mem_flags::mem_threadgroup, 35);
 if (i % 64 == 0)
 atomic_fetch_add_explicit(count, atomic_load_explicit(&mine, memory_order_relaxed), memory_order_relaxed);
 atomic_fetch_add_explicit(sum, 0.5f, memory_order_relaxed);
@@ -145,7 +149,7 @@ o[5] = nsg | width << 8;
 o[6] = n.x | n.y << 8 | n.z << 16;
 o[7] = groups.x | groups.y << 8 | groups.z << 16;
 }
-#line 149 "kernels/emulated/internal/testkernels/sync.gen.cc"
+#line 153 "kernels/emulated/internal/testkernels/sync.gen.cc"
 void thread_0(const msl::Thread &t) {
     constants(static_cast<float *>(t.worker->buffers[0]),
         *static_cast<const uint *>(t.worker->buffers[1]),
@@ -231,15 +235,15 @@ void thread_9(const msl::Thread &t) {
 const msl::BufferArgument buffers_9[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, 0, "raw"}};
 const msl::Kernel kernels[] = {
     {"constants", "kernels/emulated/testdata/sync.metal", 14, thread_0, msl::run_threads<thread_0>, 1024, 0x3u, 0x0u, buffers_0, 2, nullptr, 0},
-    {"simd_operations", "kernels/emulated/testdata/sync.metal", 23, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 2, nullptr, 0},
-    {"early_return", "kernels/emulated/testdata/sync.metal", 56, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 3, nullptr, 0},
-    {"reverse", "kernels/emulated/testdata/sync.metal", 70, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 2, variables_3, 3},
-    {"dynamic_memory", "kernels/emulated/testdata/sync.metal", 109, thread_4, nullptr, 1024, 0x0u, 0x3u, buffers_4, 1, nullptr, 0},
-    {"atomics", "kernels/emulated/testdata/sync.metal", 119, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 3, variables_5, 1},
-    {"positions", "kernels/emulated/testdata/sync.metal", 134, thread_6, msl::run_threads<thread_6>, 1024, 0x0u, 0x0u, buffers_6, 1, nullptr, 0},
-    {"elements_half", "kernels/emulated/testdata/sync.metal", 104, thread_7, nullptr, 1024, 0x0u, 0x0u, buffers_7, 4, nullptr, 0},
-    {"elements_bfloat", "kernels/emulated/testdata/sync.metal", 105, thread_8, nullptr, 1024, 0x0u, 0x0u, buffers_8, 4, nullptr, 0},
-    {"elements_float", "kernels/emulated/testdata/sync.metal", 106, thread_9, nullptr, 1024, 0x0u, 0x0u, buffers_9, 4, nullptr, 0},
+    {"simd_operations", "kernels/emulated/testdata/sync.metal", 27, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 2, nullptr, 0},
+    {"early_return", "kernels/emulated/testdata/sync.metal", 60, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 3, nullptr, 0},
+    {"reverse", "kernels/emulated/testdata/sync.metal", 74, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 2, variables_3, 3},
+    {"dynamic_memory", "kernels/emulated/testdata/sync.metal", 113, thread_4, nullptr, 1024, 0x0u, 0x3u, buffers_4, 1, nullptr, 0},
+    {"atomics", "kernels/emulated/testdata/sync.metal", 123, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 3, variables_5, 1},
+    {"positions", "kernels/emulated/testdata/sync.metal", 138, thread_6, msl::run_threads<thread_6>, 1024, 0x0u, 0x0u, buffers_6, 1, nullptr, 0},
+    {"elements_half", "kernels/emulated/testdata/sync.metal", 108, thread_7, nullptr, 1024, 0x0u, 0x0u, buffers_7, 4, nullptr, 0},
+    {"elements_bfloat", "kernels/emulated/testdata/sync.metal", 109, thread_8, nullptr, 1024, 0x0u, 0x0u, buffers_8, 4, nullptr, 0},
+    {"elements_float", "kernels/emulated/testdata/sync.metal", 110, thread_9, nullptr, 1024, 0x0u, 0x0u, buffers_9, 4, nullptr, 0},
 };
 } // namespace
 namespace msl {

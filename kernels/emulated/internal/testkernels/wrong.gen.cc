@@ -19,7 +19,7 @@ void weak_barrier( float *out, uint i,
 uint n) {
 using msl_type_0 = float[256]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &s = msl::group_variable<msl_type_0>(msl_at_0);
 s[i] = float(i + 1);
-simdgroup_barrier(mem_flags::mem_threadgroup);
+simdgroup_barrier(mem_flags::mem_threadgroup, 1);
 out[i] = s[n - 1 - i];
 }
 
@@ -27,27 +27,32 @@ out[i] = s[n - 1 - i];
 void divergent( float *out, uint i) {
 float v = 0;
 if (i % 2)
-v = simd_sum(1.0f);
+v = simd_sum(1.0f, 2);
 else
-v = simd_max(2.0f);
+v = simd_max(2.0f, 3);
 out[i] = v;
+}
+
+
+void divergent_line( float *out, uint i) {
+out[i] = i % 2 ? simd_sum(1.0f, 4) : simd_sum(2.0f, 5);
 }
 
 
 void skipped( float *out, uint i) {
 float v = 1;
 if (i % 32 < 8)
-v = simd_sum(v);
-threadgroup_barrier(mem_flags::mem_none);
+v = simd_sum(v, 6);
+threadgroup_barrier(mem_flags::mem_none, 7);
 out[i] = v;
 }
 
 
 void two_barriers( float *out, uint sg) {
 if (sg == 0)
-threadgroup_barrier(mem_flags::mem_device);
+threadgroup_barrier(mem_flags::mem_device, 8);
 else
-threadgroup_barrier(mem_flags::mem_device);
+threadgroup_barrier(mem_flags::mem_device, 9);
 out[sg] = 1;
 }
 
@@ -56,7 +61,7 @@ void left_alone( float *out, const uint &who,
 uint i) {
 if (i == who)
 return;
-threadgroup_barrier(mem_flags::mem_device);
+threadgroup_barrier(mem_flags::mem_device, 10);
 out[i] = 1;
 }
 
@@ -72,8 +77,8 @@ while (atomic_load_explicit(flag, memory_order_relaxed) == 0)
 void uneven( float *out, uint i) {
 float v = 0;
 for (uint k = 0; k <= i % 4; k++)
-v += simd_sum(1.0f);
-out[i] = simd_max(v);
+v += simd_sum(1.0f, 11);
+out[i] = simd_max(v, 12);
 }
 
 
@@ -81,7 +86,7 @@ void overrun( float *out, const uint &mode,
 uint i, uint n) {
 using msl_type_0 = float[64]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &s = msl::group_variable<msl_type_0>(msl_at_0);
 s[i] = 1;
-threadgroup_barrier(mem_flags::mem_threadgroup);
+threadgroup_barrier(mem_flags::mem_threadgroup, 13);
 if (mode == 1)
 out[i + 1] = s[i];
 else if (mode == 2)
@@ -94,7 +99,7 @@ out[i] = s[i];
 void small_groups( float *out, uint i) {
 out[i] = 1;
 }
-#line 98 "kernels/emulated/internal/testkernels/wrong.gen.cc"
+#line 103 "kernels/emulated/internal/testkernels/wrong.gen.cc"
 void thread_0(const msl::Thread &t) {
     missing_barrier(static_cast<float *>(t.worker->buffers[0]),
         msl::position<uint>(t.index));
@@ -114,60 +119,66 @@ void thread_2(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_2[] = {{0, 0, "out"}};
 void thread_3(const msl::Thread &t) {
-    skipped(static_cast<float *>(t.worker->buffers[0]),
+    divergent_line(static_cast<float *>(t.worker->buffers[0]),
         msl::position<uint>(t.index));
 }
 const msl::BufferArgument buffers_3[] = {{0, 0, "out"}};
 void thread_4(const msl::Thread &t) {
-    two_barriers(static_cast<float *>(t.worker->buffers[0]),
-        msl::position<uint>((t.index / 32)));
+    skipped(static_cast<float *>(t.worker->buffers[0]),
+        msl::position<uint>(t.index));
 }
 const msl::BufferArgument buffers_4[] = {{0, 0, "out"}};
 void thread_5(const msl::Thread &t) {
+    two_barriers(static_cast<float *>(t.worker->buffers[0]),
+        msl::position<uint>((t.index / 32)));
+}
+const msl::BufferArgument buffers_5[] = {{0, 0, "out"}};
+void thread_6(const msl::Thread &t) {
     left_alone(static_cast<float *>(t.worker->buffers[0]),
         *static_cast<const uint *>(t.worker->buffers[1]),
         msl::position<uint>(t.index));
 }
-const msl::BufferArgument buffers_5[] = {{0, 0, "out"}, {1, sizeof(uint), "who"}};
-void thread_6(const msl::Thread &t) {
+const msl::BufferArgument buffers_6[] = {{0, 0, "out"}, {1, sizeof(uint), "who"}};
+void thread_7(const msl::Thread &t) {
     spins(static_cast<atomic_uint *>(t.worker->buffers[0]),
         msl::position<uint>(t.index));
 }
-const msl::BufferArgument buffers_6[] = {{0, 0, "flag"}};
-void thread_7(const msl::Thread &t) {
+const msl::BufferArgument buffers_7[] = {{0, 0, "flag"}};
+void thread_8(const msl::Thread &t) {
     uneven(static_cast<float *>(t.worker->buffers[0]),
         msl::position<uint>(t.index));
 }
-const msl::BufferArgument buffers_7[] = {{0, 0, "out"}};
-void thread_8(const msl::Thread &t) {
+const msl::BufferArgument buffers_8[] = {{0, 0, "out"}};
+void thread_9(const msl::Thread &t) {
     overrun(static_cast<float *>(t.worker->buffers[0]),
         *static_cast<const uint *>(t.worker->buffers[1]),
         msl::position<uint>(t.index),
         msl::position<uint>(t.worker->group));
 }
-const msl::BufferArgument buffers_8[] = {{0, 0, "out"}, {1, sizeof(uint), "mode"}};
-const uint32_t variables_8[] = {256};
-void thread_9(const msl::Thread &t) {
+const msl::BufferArgument buffers_9[] = {{0, 0, "out"}, {1, sizeof(uint), "mode"}};
+const uint32_t variables_9[] = {256};
+void thread_10(const msl::Thread &t) {
     small_groups(static_cast<float *>(t.worker->buffers[0]),
         msl::position<uint>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_9[] = {{0, 0, "out"}};
+const msl::BufferArgument buffers_10[] = {{0, 0, "out"}};
 const msl::Kernel kernels[] = {
     {"missing_barrier", "kernels/emulated/testdata/wrong.metal", 7, thread_0, msl::run_threads<thread_0>, 1024, 0x0u, 0x0u, buffers_0, 1, variables_0, 1},
     {"weak_barrier", "kernels/emulated/testdata/wrong.metal", 14, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 1, variables_1, 1},
     {"divergent", "kernels/emulated/testdata/wrong.metal", 23, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 1, nullptr, 0},
-    {"skipped", "kernels/emulated/testdata/wrong.metal", 33, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 1, nullptr, 0},
-    {"two_barriers", "kernels/emulated/testdata/wrong.metal", 42, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 1, nullptr, 0},
-    {"left_alone", "kernels/emulated/testdata/wrong.metal", 51, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 2, nullptr, 0},
-    {"spins", "kernels/emulated/testdata/wrong.metal", 60, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 1, nullptr, 0},
-    {"uneven", "kernels/emulated/testdata/wrong.metal", 68, thread_7, nullptr, 1024, 0x0u, 0x0u, buffers_7, 1, nullptr, 0},
-    {"overrun", "kernels/emulated/testdata/wrong.metal", 76, thread_8, nullptr, 1024, 0x0u, 0x0u, buffers_8, 2, variables_8, 1},
-    {"small_groups", "kernels/emulated/testdata/wrong.metal", 90, thread_9, msl::run_threads<thread_9>, 64, 0x0u, 0x0u, buffers_9, 1, nullptr, 0},
+    {"divergent_line", "kernels/emulated/testdata/wrong.metal", 33, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 1, nullptr, 0},
+    {"skipped", "kernels/emulated/testdata/wrong.metal", 38, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 1, nullptr, 0},
+    {"two_barriers", "kernels/emulated/testdata/wrong.metal", 47, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 1, nullptr, 0},
+    {"left_alone", "kernels/emulated/testdata/wrong.metal", 56, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 2, nullptr, 0},
+    {"spins", "kernels/emulated/testdata/wrong.metal", 65, thread_7, nullptr, 1024, 0x0u, 0x0u, buffers_7, 1, nullptr, 0},
+    {"uneven", "kernels/emulated/testdata/wrong.metal", 73, thread_8, nullptr, 1024, 0x0u, 0x0u, buffers_8, 1, nullptr, 0},
+    {"overrun", "kernels/emulated/testdata/wrong.metal", 81, thread_9, nullptr, 1024, 0x0u, 0x0u, buffers_9, 2, variables_9, 1},
+    {"small_groups", "kernels/emulated/testdata/wrong.metal", 95, thread_10, msl::run_threads<thread_10>, 64, 0x0u, 0x0u, buffers_10, 1, nullptr, 0},
 };
 } // namespace
 namespace msl {
 inline namespace MSL_VARIANT {
 extern const Unit unit_wrong;
-const Unit unit_wrong = {kernels, 10};
+const Unit unit_wrong = {kernels, 11};
 } // namespace MSL_VARIANT
 } // namespace msl
