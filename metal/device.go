@@ -24,8 +24,8 @@ type Options struct {
 	Threads int // DefaultThreads if 0
 
 	// Order, Seed and Poison are for tests of kernels on "emu". Poison fills
-	// threadgroup memory before each threadgroup and the arena before each step
-	// with NaN.
+	// threadgroup memory before each threadgroup, and the arena and the outputs
+	// before each step, with NaN.
 	Order  Order
 	Seed   uint32
 	Poison bool
@@ -64,6 +64,7 @@ type Device struct {
 	turn     chan struct{}
 	closed   bool
 	programs map[*Program]struct{}
+	reserved int64 // bytes that programs and sessions hold, touched or not
 }
 
 // Open opens a device by name. It returns ErrUnavailable where the build cannot
@@ -127,19 +128,31 @@ func (d *Device) Close() error {
 func (d *Device) lock()   { d.turn <- struct{}{} }
 func (d *Device) unlock() { <-d.turn }
 
-// available returns how many bytes may still be allocated.
+// reserve takes memory out of what is free, or returns a *MemoryError.
+func (d *Device) reserve(what string, m Memory) error {
+	need, have := m.allocated(), d.available()
+	if need > have {
+		return &MemoryError{What: what, Need: need, Available: have, Parts: m}
+	}
+	d.reserved += need
+	return nil
+}
+
+// available returns how many bytes may still be allocated. The system counts
+// pages as free until they are touched, so what others hold and have not touched
+// is subtracted.
 func (d *Device) available() int64 {
 	if d.opts.MemoryLimit > 0 {
-		return d.opts.MemoryLimit
+		return max(0, d.opts.MemoryLimit-d.reserved)
 	}
-	return availableMemory()
+	return max(0, availableMemory()-max(0, d.reserved-touchedMemory()))
 }
 
 // driver is the C interface of device.h as Go sees it. Handles are C pointers.
 type driver interface {
 	info() Info
 	close()
-	create(bytes int64) (handle, error)
+	create(bytes int64, use purpose) (handle, error)
 	wrap(memory []byte) (handle, error)
 	contents(buffer handle, bytes int64) []byte
 	free(buffer handle)
@@ -153,6 +166,15 @@ type driver interface {
 }
 
 type handle = unsafe.Pointer
+
+// purpose mirrors SMELT_SHARED and what follows it.
+type purpose uint32
+
+const (
+	shared purpose = iota
+	dense
+	sparse
+)
 
 // driverError is an error as C reports it, before it has the names of a Plan.
 type driverError struct {

@@ -41,6 +41,11 @@ typedef struct smelt_buffer smelt_buffer;
 typedef struct smelt_program smelt_program;
 typedef struct smelt_session smelt_session;
 
+// What a buffer is for decides how its pages come: SHARED is read or written by
+// the CPU between steps; DENSE is used from end to end by every step, and SPARSE
+// fills up slowly, both by the device alone.
+enum { SMELT_SHARED = 0, SMELT_DENSE = 1, SMELT_SPARSE = 2 };
+
 // The symbols of a step's sizes; room for more than there are.
 #define SMELT_SYMBOLS 8
 
@@ -141,7 +146,8 @@ typedef struct smelt_provider {
     void (*device_info)(const smelt_device *device, smelt_info *info);
 
     // buffer_create gives zeroed memory whose pages cost nothing until touched.
-    int (*buffer_create)(smelt_device *device, uint64_t bytes, smelt_buffer **buffer, smelt_error *error);
+    int (*buffer_create)(smelt_device *device, uint64_t bytes, uint32_t purpose, smelt_buffer **buffer,
+                         smelt_error *error);
     // buffer_wrap makes a read-only buffer of memory that outlives it.
     int (*buffer_wrap)(smelt_device *device, const void *memory, uint64_t bytes, smelt_buffer **buffer,
                        smelt_error *error);

@@ -81,7 +81,7 @@ void deviceInfo(const smelt_device *device, smelt_info *info) {
     info->max_buffer_bytes = SIZE_MAX / 2;
 }
 
-int bufferCreate(smelt_device *, uint64_t bytes, smelt_buffer **buffer, smelt_error *error) {
+int bufferCreate(smelt_device *, uint64_t bytes, uint32_t purpose, smelt_buffer **buffer, smelt_error *error) {
     return guarded(error, [&] {
         auto b = std::make_unique<smelt_buffer>(smelt_buffer{nullptr, bytes, true});
         // Not a byte less than a page, so that pointers to it are valid.
@@ -89,6 +89,11 @@ int bufferCreate(smelt_device *, uint64_t bytes, smelt_buffer **buffer, smelt_er
         if (b->memory == MAP_FAILED) {
             return fail(error, SMELT_ERROR_MEMORY, -1, -1, "%llu bytes: %s", static_cast<unsigned long long>(bytes),
                         std::generic_category().message(errno).c_str());
+        }
+        // Advice: where the kernel has no huge pages, nothing is lost. A huge page
+        // for each head's first slot would cost as much as a full cache.
+        if (purpose != SMELT_SHARED) {
+            madvise(b->memory, bytes, purpose == SMELT_DENSE ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
         }
         *buffer = b.release();
         return 0;

@@ -14,8 +14,9 @@ static int open_device(const smelt_provider *p, const smelt_device_options *o, s
 }
 static void close_device(const smelt_provider *p, smelt_device *d) { p->device_close(d); }
 static void device_info(const smelt_provider *p, smelt_device *d, smelt_info *i) { p->device_info(d, i); }
-static int create_buffer(const smelt_provider *p, smelt_device *d, uint64_t n, smelt_buffer **b, smelt_error *e) {
-    return p->buffer_create(d, n, b, e);
+static int create_buffer(const smelt_provider *p, smelt_device *d, uint64_t n, uint32_t purpose, smelt_buffer **b,
+                         smelt_error *e) {
+    return p->buffer_create(d, n, purpose, b, e);
 }
 static int wrap_buffer(const smelt_provider *p, smelt_device *d, uintptr_t m, uint64_t n, smelt_buffer **b,
                        smelt_error *e) {
@@ -117,10 +118,10 @@ func (p *provided) info() Info {
 	return Info{ISA: C.GoString(&i.isa[0]), Threads: int(i.threads), MaxBuffer: uint64(i.max_buffer_bytes)}
 }
 
-func (p *provided) create(bytes int64) (handle, error) {
+func (p *provided) create(bytes int64, use purpose) (handle, error) {
 	var b *C.smelt_buffer
 	var e C.smelt_error
-	if C.create_buffer(p.by, p.device, C.uint64_t(bytes), &b, &e) != 0 {
+	if C.create_buffer(p.by, p.device, C.uint64_t(bytes), C.uint32_t(use), &b, &e) != 0 {
 		return nil, goError(&e)
 	}
 	return handle(b), nil

@@ -100,7 +100,8 @@ func (p *Program) bind(tensors Tensors) error {
 	if missing != nil {
 		return fmt.Errorf("%w: %w", ErrWeights, errors.Join(missing...))
 	}
-	if err := p.device.fits("the model "+p.plan.Model, Memory{Converted: p.memory.Converted}); err != nil {
+	if err := p.device.reserve("the model "+p.plan.Model, Memory{Converted: p.memory.Converted}); err != nil {
+		p.memory.Converted = 0
 		return err
 	}
 	for i := range p.plan.Buffers {
@@ -160,20 +161,12 @@ func (p *Program) convert(b *lower.Buffer, w weight) (handle, error) {
 
 // fill makes a buffer of C memory and has it filled.
 func (p *Program) fill(bytes int64, with func(to []byte)) (handle, error) {
-	h, err := p.device.driver.create(bytes)
+	h, err := p.device.driver.create(bytes, shared)
 	if err != nil {
 		return nil, err
 	}
 	with(p.device.driver.contents(h, bytes))
 	return h, nil
-}
-
-// fits returns a *MemoryError if what is to be allocated exceeds what is free.
-func (d *Device) fits(what string, m Memory) error {
-	if need, have := m.allocated(), d.available(); need > have {
-		return &MemoryError{What: what, Need: need, Available: have, Parts: m}
-	}
-	return nil
 }
 
 // Plan returns the Plan that was loaded.
@@ -225,6 +218,7 @@ func (p *Program) release() {
 			p.device.driver.free(b)
 		}
 	}
+	p.device.reserved -= p.memory.allocated()
 	p.pins.Unpin()
 	delete(p.device.programs, p)
 }

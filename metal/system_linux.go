@@ -77,6 +77,18 @@ func (s system) quota() int {
 // machine swaps or a control group's limit kills it.
 func availableMemory() int64 { return thisSystem().memory() }
 
+// touchedMemory returns how many bytes of this process's own memory have pages.
+func touchedMemory() int64 { return thisSystem().touched() }
+
+func (s system) touched() int64 {
+	data, err := fs.ReadFile(s.root, "proc/self/status")
+	if err != nil {
+		return 0
+	}
+	kib, _ := field(data, "RssAnon:")
+	return kib << 10
+}
+
 func (s system) memory() int64 {
 	n := int64(math.MaxInt64)
 	if data, err := fs.ReadFile(s.root, "proc/meminfo"); err == nil {

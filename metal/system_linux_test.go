@@ -77,4 +77,6 @@ func TestAvailableMemory(t *testing.T) {
 		require.Equal(t, c.want, machine(c.files).memory(), name)
 	}
 	require.Greater(t, availableMemory(), int64(1<<20))
+	require.Equal(t, int64(12<<10), machine(map[string]string{"proc/self/status": "VmRSS:\t 100 kB\nRssAnon:\t      12 kB\n"}).touched())
+	require.Greater(t, touchedMemory(), int64(1<<20))
 }

@@ -1,5 +1,6 @@
 // go:build cgo && linux && (amd64 || arm64)
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -13,8 +14,13 @@ namespace {
 
 using Kernel = bool (*)(const smelt_launch &launch, uint64_t group, char *error, size_t error_size);
 
-uint32_t word(const smelt_launch &l, int buffer, int index) {
-    return static_cast<const uint32_t *>(l.buffers[buffer])[index];
+// elements returns how many 32-bit elements argument i has; none if it is unbound.
+uint64_t elements(const smelt_launch &l, uint32_t i) {
+    return i < l.buffer_count && l.buffers[i] != nullptr ? l.buffer_bytes[i] / 4 : 0;
+}
+
+uint32_t word(const smelt_launch &l, uint32_t buffer, uint32_t index) {
+    return index < elements(l, buffer) ? static_cast<const uint32_t *>(l.buffers[buffer])[index] : 0;
 }
 
 float asFloat(uint32_t bits) {
@@ -23,8 +29,12 @@ float asFloat(uint32_t bits) {
     return f;
 }
 
-// each calls f for the elements of a group of 256, of n.
-template <typename F> bool each(uint64_t group, uint32_t n, F f) {
+// each calls f for the elements of a group of 256, of n and of what the first
+// buffers hold.
+template <typename F> bool each(const smelt_launch &l, uint32_t buffers, uint64_t group, uint64_t n, F f) {
+    for (uint32_t b = 0; b < buffers; b++) {
+        n = std::min(n, elements(l, b));
+    }
     for (uint64_t i = group * 256; i < group * 256 + 256 && i < n; i++) {
         f(i);
     }
@@ -34,7 +44,7 @@ template <typename F> bool each(uint64_t group, uint32_t n, F f) {
 // fill: 0 out float[n] · 1 {n, value}
 bool fill(const smelt_launch &l, uint64_t group, char *, size_t) {
     auto *out = static_cast<float *>(l.buffers[0]);
-    return each(group, word(l, 1, 0), [&](uint64_t i) { out[i] = asFloat(word(l, 1, 1)); });
+    return each(l, 1, group, word(l, 1, 0), [&](uint64_t i) { out[i] = asFloat(word(l, 1, 1)); });
 }
 
 // add: 0 a · 1 b · 2 out float[n] · 3 {n}; function constant 0, if set: subtract
@@ -42,14 +52,14 @@ bool add(const smelt_launch &l, uint64_t group, char *, size_t) {
     auto *a = static_cast<const float *>(l.buffers[0]), *b = static_cast<const float *>(l.buffers[1]);
     auto *out = static_cast<float *>(l.buffers[2]);
     float sign = (l.constants_set & 1) != 0 && l.constants[0] != 0 ? -1.0f : 1.0f;
-    return each(group, word(l, 3, 0), [&](uint64_t i) { out[i] = a[i] + sign * b[i]; });
+    return each(l, 3, group, word(l, 3, 0), [&](uint64_t i) { out[i] = a[i] + sign * b[i]; });
 }
 
 // widen: 0 in int[n] · 1 out float[n] · 2 {n}
 bool widen(const smelt_launch &l, uint64_t group, char *, size_t) {
     auto *in = static_cast<const int32_t *>(l.buffers[0]);
     auto *out = static_cast<float *>(l.buffers[1]);
-    return each(group, word(l, 2, 0), [&](uint64_t i) { out[i] = static_cast<float>(in[i]); });
+    return each(l, 2, group, word(l, 2, 0), [&](uint64_t i) { out[i] = static_cast<float>(in[i]); });
 }
 
 // bytes: 0 anything · 1 out float[1]: how many bytes are bound
