@@ -28,6 +28,8 @@ var pipeline = []Pass{
 	{Name: "views", Doc: "bring reshapes, transposes, slices and casts into one form", Level: 1, run: views},
 	// Equal operands become identical, which is what patterns compare.
 	{Name: "cse", Doc: "compute equal values once", Level: 1, run: cse},
+	// The fused writes take a table as they take a table of factors.
+	{Name: "rope_tables", Doc: "compute the frequencies of RoPE once, as a constant", Level: 1, run: ropeTables},
 
 	fuse(fusion.KVReplicationElimination()),
 	// The rules that write the cache take the projections that gate_up,
@@ -55,6 +57,9 @@ var order = []struct{ first, then, why string }{
 	{"views", "kv_replication_elimination", "the rule knows one transpose, not two in a row"},
 	{"views", "rope_qkv_write", "the rule knows one reshape between product and RoPE"},
 	{"views", "head_norm_rope_kv_write", "the rule knows one reshape between product and norm"},
+	{"cse", "rope_tables", "equal tables of factors become one"},
+	{"rope_tables", "head_norm_rope_kv_write", "the pass knows RoPE, not what it is fused into"},
+	{"rope_tables", "rope_qkv_write", "the pass knows RoPE, not what it is fused into"},
 	{"cse", "kv_replication_elimination", "patterns compare inputs by identity"},
 	{"cse", "rope_qkv_write", "patterns compare inputs by identity"},
 	{"head_norm_rope_kv_write", "norm_prologue", "a norm that feeds Q, K and V apart cannot move into any of them"},

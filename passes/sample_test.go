@@ -33,7 +33,9 @@ var (
 )
 
 func rotation(n int, interleaved bool) ir.RopeAttr {
-	return ir.RopeAttr{Rotated: n, Interleaved: interleaved, Theta: 1e4, FreqScale: 1, Magnitude: 1}
+	// With this base the frequencies are powers of 4, which a table in float32 holds
+	// exactly.
+	return ir.RopeAttr{Rotated: n, Interleaved: interleaved, Theta: math.Exp2(float64(n)), FreqScale: 0.5, Magnitude: 1}
 }
 
 // randomSample draws a shape and a way of writing it down.

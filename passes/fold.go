@@ -1,0 +1,62 @@
+package passes
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/smelt-ml/smelt/ir"
+)
+
+// ropeTables replaces the base of RoPE's frequencies by a table that the compiler
+// computes in float64: what every thread would have to exponentiate becomes one
+// constant for all layers. A table of factors that the compiler knows goes into it;
+// one that lies in the model file stays, with its base.
+func ropeTables(f *ir.Func, _ *ir.Target) (int, error) {
+	type key struct {
+		attr    ir.RopeAttr
+		factors *ir.Value
+	}
+	tables := make(map[key]*ir.Value)
+	changes := 0
+	for _, v := range f.Values { // tables are appended behind what this ranges over
+		attr, ok := v.Attr.(ir.RopeAttr)
+		if !ok || v.Op != ir.OpRope || attr.Theta == 1 {
+			continue
+		}
+		k := key{attr: attr}
+		if len(v.Args) > 2 {
+			if k.factors = v.Args[2]; k.factors.Op != ir.OpConst || k.factors.Type.DType != ir.F32 {
+				continue
+			}
+		}
+		table := tables[k]
+		if table == nil {
+			table = ropeTable(f, attr, k.factors)
+			tables[k] = table
+		}
+		attr.Theta, attr.FreqScale = 1, 1
+		v.Attr = attr
+		v.Args = append(v.Args[:2:2], table)
+		changes++
+	}
+	if changes == 0 {
+		return 0, nil
+	}
+	f.Sweep()
+	return changes, f.Sort()
+}
+
+// ropeTable is what divides a position to give the angle of each pair.
+func ropeTable(f *ir.Func, a ir.RopeAttr, factors *ir.Value) *ir.Value {
+	n := a.Rotated / 2
+	data := make([]byte, 0, 4*n)
+	for i := range n {
+		x := math.Pow(a.Theta, float64(2*i)/float64(a.Rotated)) / a.FreqScale
+		if factors != nil {
+			raw := factors.Attr.(ir.ConstAttr).Data[4*i:]
+			x *= float64(math.Float32frombits(binary.LittleEndian.Uint32([]byte(raw[:4]))))
+		}
+		data = binary.LittleEndian.AppendUint32(data, math.Float32bits(float32(x)))
+	}
+	return f.Append(ir.OpConst, ir.TensorOf(ir.F32, ir.Const(n)), ir.ConstAttr{Data: string(data)}, ir.NoLayer)
+}
