@@ -9,8 +9,8 @@ import (
 	"github.com/smelt-ml/smelt/kernels/emulated"
 )
 
-// BenchmarkLinear measures the kernels that a model spends its time in: one token
-// through a 1024×1024 weight, and 32 tokens.
+// BenchmarkLinear measures the kernels that a model spends its time in: tokens one by one
+// through a 1024×1024 weight, and 32 together.
 func BenchmarkLinear(b *testing.B) {
 	const n, k, tokens = 1024, 1024, 32
 	r := rand.New(rand.NewPCG(1, 2))
@@ -25,9 +25,9 @@ func BenchmarkLinear(b *testing.B) {
 		grid   [3]uint32
 		macs   float64
 	}{
-		{"vec/q4_0", "linear_vec_f32_f32", q4, 7, 64, [3]uint32{n / 8, 1}, n * k},
-		{"vec/f16", "linear_vec_f32_f32", halves(values...), 2, 64, [3]uint32{n / 8, 1}, n * k},
-		{"vec/f32", "linear_vec_f32_f32", floats(values...), 1, 64, [3]uint32{n / 8, 1}, n * k},
+		{"vec/q4_0", "linear_vec_f32_f32", q4, 7, 64, [3]uint32{n / 8, 8}, 8 * n * k},
+		{"vec/f16", "linear_vec_f32_f32", halves(values...), 2, 64, [3]uint32{n / 8, 8}, 8 * n * k},
+		{"vec/f32", "linear_vec_f32_f32", floats(values...), 1, 64, [3]uint32{n / 8, 8}, 8 * n * k},
 		{"mat/q4_0", "linear_mat_f32_f32", q4, 7, 128, [3]uint32{n / 32, tokens / 32}, n * k * tokens},
 		{"mat/f16", "linear_mat_f32_f32", halves(values...), 2, 128, [3]uint32{n / 32, tokens / 32}, n * k * tokens},
 	} {

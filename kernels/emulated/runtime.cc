@@ -19,9 +19,9 @@ __thread Worker *current MSL_STATIC_TLS;
 namespace {
 
 #ifdef MSL_ASAN
-constexpr size_t stack_size = 256 << 10;
+constexpr size_t stack_size = 512 << 10;
 #else
-constexpr size_t stack_size = 64 << 10;
+constexpr size_t stack_size = 128 << 10;
 #endif
 constexpr size_t stagger = 704; // between the tops of neighbouring stacks, which would share cache sets
 constexpr uint32_t static_bytes = group_limit + max_variables * (red_zone + 16) + red_zone;

@@ -37,6 +37,12 @@
 #endif
 #endif
 
+// A fibre's stack holds a few frames of this size: there is no recursion (mslgen
+// refuses it), so that bounding a frame bounds the stack.
+#if defined(__GNUC__) && !defined(__clang__) && !defined(MSL_ASAN)
+#pragma GCC diagnostic error "-Wframe-larger-than=32768"
+#endif
+
 #define MSL_INLINE inline __attribute__((always_inline))
 #define MSL_LIKELY(x) __builtin_expect(!!(x), 1)
 #define MSL_UNLIKELY(x) __builtin_expect(!!(x), 0)
