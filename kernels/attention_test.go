@@ -96,7 +96,7 @@ var headSizes = []int{8, 16, 32, 40, 64, 80, 96, 112, 128, 256}
 
 func attentionCases() (shapes []attentionShape, batches []batch) {
 	for i, head := range headSizes {
-		if *full {
+		if everything() {
 			shapes = append(shapes, attentionShape{4, 4, head}, attentionShape{8, 2, head}, attentionShape{5, 1, head})
 			continue
 		}
@@ -125,7 +125,7 @@ func testAttention(t *testing.T, family string) {
 	instances(t, family, func(t *testing.T, name string, types []kernels.Element) {
 		for i, s := range shapes {
 			for j, b := range batches {
-				if !*full && (i+j)%2 == 1 {
+				if !everything() && (i+j)%2 == 1 {
 					continue
 				}
 				t.Run(fmt.Sprintf("%v/%v", s, b), func(t *testing.T) {
