@@ -4,9 +4,13 @@
 // The way there has four steps, a file each. select.go gives every op a kernel,
 // with its arguments, parameters and grid; what a target can do ([NewTarget])
 // follows from the same table. memory.go plans the arena from the lifetimes of
-// values. schedule.go decides where dispatches must wait for each other and cuts
-// them into command buffers. validate.go says what any Plan must satisfy, whether
-// [Lower] made it or [Read] took it from a file.
+// values. schedule.go orders the dispatches, decides where they must wait for each
+// other and cuts them into command buffers. validate.go says what any Plan must
+// satisfy, whether [Lower] made it or [Read] took it from a file.
+//
+// cost.go counts the bytes and operations of a dispatch, and timeline.go turns them
+// into a simulated step on a chip of the table in chip.go: a prediction, which no
+// one has measured.
 //
 // Laws: lower never rewrites a graph, since the last pass has decomposed what the
 // target lacks; sizes that differ from step to step stay expressions ([Expr]);

@@ -108,24 +108,40 @@ func conflict(before, now []access) bool {
 	return false
 }
 
-// bufferLimits bounds a command buffer. The first is short, so that the GPU
-// starts while the rest is encoded; the others are bounded by the tokens they
-// work on too, since a GPU kills buffers that run for seconds.
+// Command buffers are cut so that the GPU is never without work and never long at
+// it. The first is short and starts while the rest is encoded. The next may hold
+// bufferGrowth times as many dispatches, since none takes less than that many times
+// as long to run as to encode. None is predicted to run longer than maxBuffer on the
+// slowest chip: a GPU that others wait for kills buffers that take seconds.
 const (
-	firstDispatches = 64
-	maxDispatches   = 256
-	maxWork         = 32 << 10 // dispatches × tokens
+	firstDispatches = 16
+	bufferGrowth    = 3
+	maxBuffer       = 100e3 // µs
 )
 
+// commandBuffers cuts the list, at barriers where it can: a buffer waits for the
+// one before it anyway. A dispatch that takes longer than maxBuffer has a buffer of
+// its own.
 func (p *phase) commandBuffers() {
-	limit := int(min(maxDispatches, max(1, maxWork/p.out.MaxT)))
-	for i, next := 0, 0; i < len(p.out.Dispatches); i++ {
-		if i != next {
-			continue
+	ds := p.out.Dispatches
+	for first, most := 0, firstDispatches; first < len(ds); most = min(bufferGrowth*most, len(ds)) {
+		p.out.CommandBuffers = append(p.out.CommandBuffers, first)
+		end, time := first, 0.0
+		for ; end < len(ds) && end-first < most; end++ {
+			d := &ds[end]
+			time += slowest.demand(p.plan.Cost(d, &p.out.Bounds), d, &p.out.Bounds).alone() + slowest.Barrier
+			if time > maxBuffer && end > first {
+				break
+			}
 		}
-		p.out.CommandBuffers = append(p.out.CommandBuffers, i)
-		if next += limit; i == 0 {
-			next = min(limit, firstDispatches)
+		if end < len(ds) {
+			for cut := end; cut > first; cut-- {
+				if ds[cut].Barrier {
+					end = cut
+					break
+				}
+			}
 		}
+		first = end
 	}
 }

@@ -1,0 +1,74 @@
+package lower
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Chip is what a prediction knows of an Apple GPU.
+type Chip struct {
+	Name      string
+	Bandwidth float64 // of memory, GB/s, as Apple states it
+	Cores     int     // of the GPU, in the largest configuration
+	Clock     float64 // of the GPU, GHz
+
+	// Reach is the share of the bandwidth that a kernel which only reads gets.
+	Reach float64
+	// Barrier is the time in µs from the end of the last dispatch before a barrier
+	// to the start of work behind it: draining, and filling the machine again.
+	Barrier float64
+}
+
+// lanes is how many fused multiply-adds a GPU core does in a clock; half-precision
+// is no faster. Source: philipturner/metal-benchmarks, for M1 and M2; later chips
+// agree with the TFLOPS that are reported of them.
+const lanes = 128
+
+// TFLOPS returns the peak rate of floating-point operations, in 10¹² a second.
+func (c *Chip) TFLOPS() float64 { return float64(c.Cores) * lanes * 2 * c.Clock / 1e3 }
+
+// chips: bandwidths and cores are in Apple's technical specifications of the Macs
+// with these chips. Apple publishes no clocks; these are what system tools report.
+// Reach and Barrier are set by what decoding engines were measured to reach, at
+// batch 1: 74 to 90 % of the bandwidth where weights are large (7B and 8B in F16 or
+// Q8_0, and any on the smallest chips), less on the two dies of an Ultra, and about
+// 2 µs for each dispatch of small models, which wait for each other (Qwen3-0.6B).
+var chips = []Chip{
+	{"m1", 68.25, 8, 1.278, 0.82, 1.5},
+	{"m1-pro", 200, 16, 1.296, 0.80, 1.7},
+	{"m1-max", 400, 32, 1.296, 0.78, 2.2},
+	{"m1-ultra", 800, 64, 1.296, 0.70, 3.5},
+	{"m2", 100, 10, 1.398, 0.85, 1.5},
+	{"m2-pro", 200, 19, 1.398, 0.82, 1.7},
+	{"m2-max", 400, 38, 1.398, 0.80, 2.2},
+	{"m2-ultra", 800, 76, 1.398, 0.74, 3.5},
+	{"m3", 100, 10, 1.398, 0.87, 1.5},
+	{"m3-pro", 150, 18, 1.398, 0.85, 1.7},
+	{"m3-max", 400, 40, 1.398, 0.88, 2.0},
+	{"m3-ultra", 819, 80, 1.398, 0.76, 3.2},
+	{"m4", 120, 10, 1.470, 0.88, 1.2},
+	{"m4-pro", 273, 20, 1.578, 0.88, 1.4},
+	{"m4-max", 546, 40, 1.578, 0.84, 1.8},
+}
+
+// slowest is the chip that bounds on time are kept on.
+var slowest = &chips[0]
+
+// Chips lists the names that FindChip takes.
+func Chips() []string {
+	names := make([]string, len(chips))
+	for i := range chips {
+		names[i] = chips[i].Name
+	}
+	return names
+}
+
+// FindChip returns a chip by name; case does not matter.
+func FindChip(name string) (*Chip, error) {
+	for i := range chips {
+		if strings.EqualFold(chips[i].Name, name) {
+			return &chips[i], nil
+		}
+	}
+	return nil, fmt.Errorf("no chip is called %q; known are %s", name, strings.Join(Chips(), ", "))
+}

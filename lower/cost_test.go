@@ -1,0 +1,176 @@
+package lower
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/kernels"
+)
+
+// Every family of kernels has a rule, and every rule a family.
+func TestCostRules(t *testing.T) {
+	families := map[string]bool{}
+	for _, k := range kernels.All() {
+		families[k.Family] = true
+		require.Contains(t, costRules, k.Family)
+		for index := range costRules[k.Family].part {
+			_, ok := k.Arg(int(index))
+			require.True(t, ok, "%s has no argument %d", k.Name, index)
+		}
+	}
+	for family := range costRules {
+		require.Contains(t, families, family)
+	}
+}
+
+// costsOf returns the costs of one layer's dispatches with their kernels' families,
+// those outside the layers by family, and the sum of all.
+func costsOf(t *testing.T, plan *Plan, phase string, sizes Sizes) (layer []Cost, names []string, outside map[string]Cost, total Cost) {
+	outside = map[string]Cost{}
+	for i := range plan.Phases {
+		ph := &plan.Phases[i]
+		if ph.Name != phase || !ph.Takes(sizes[ir.T], sizes[ir.Smax]) {
+			continue
+		}
+		for j := range ph.Dispatches {
+			d := &ph.Dispatches[j]
+			c := plan.Cost(d, &sizes)
+			total = total.Plus(c)
+			k, ok := kernels.Lookup(d.Kernel)
+			require.True(t, ok, d.Kernel)
+			switch d.Layer {
+			case 1:
+				layer, names = append(layer, c), append(names, k.Family)
+			case ir.NoLayer:
+				outside[k.Family] = outside[k.Family].Plus(c)
+			}
+		}
+		return layer, names, outside, total
+	}
+	t.Fatalf("no phase %s", phase)
+	return
+}
+
+// The figures here are worked out from the shapes alone. Activations between
+// products are half, the residual stream is float.
+func TestCostByHand(t *testing.T) {
+	t.Run("qwen3-0.6b decode", func(t *testing.T) {
+		const (
+			width, ffn, vocab, layers = 1024, 3072, 151936, 28
+			heads, kv, head           = 16, 8, 128
+			q, qkv                    = heads * head, (heads + 2*kv) * head
+			context                   = 512
+		)
+		plan := compiled(t, "qwen3-0.6b", "f16", 1, context)
+		layer, names, outside, total := costsOf(t, plan, "decode", Sizes{ir.T: 1, ir.B: 1, ir.R: 1, ir.NB: 1, ir.Smax: context})
+		require.Equal(t, []string{"linear_vec", "head_norm_rope_kv_write", "attention_vec", "linear_vec", "linear_vec", "linear_vec"}, names)
+		want := []Cost{
+			{ // norm, Q K V
+				Read:    4*width + 4*width + 2*qkv*width,
+				Written: 2 * qkv,
+				Ops:     2*qkv*width + 4*width,
+			},
+			{ // head norms, RoPE, cache: qkv, position, slot, frequencies and two norms are read
+				Read:    2*qkv + 4 + 4 + 4*head/2 + 2*4*head,
+				Written: 2*q + 2*2*kv*head,
+				Ops:     (3 + 4) * (heads + kv) * head,
+			},
+			{ // attention: q, K and V, position, two ends, length, block
+				Read:    2*q + 2*2*context*kv*head + 4 + 2*4 + 4 + 4,
+				Written: 2 * q,
+				Ops:     heads * context * (4*head + 5),
+			},
+			{ // output projection and residual
+				Read:    2*q + 2*width*q + 4*width,
+				Written: 4 * width,
+				Ops:     2*width*q + width,
+			},
+			{ // norm, gate and up, silu·mul
+				Read:    4*width + 4*width + 2*2*ffn*width,
+				Written: 2 * ffn,
+				Ops:     2*2*ffn*width + 5*ffn + 4*width,
+			},
+			{ // down and residual
+				Read:    2*ffn + 2*width*ffn + 4*width,
+				Written: 4 * width,
+				Ops:     2*width*ffn + width,
+			},
+		}
+		require.Equal(t, want, layer)
+		require.Equal(t, int64(4+2*width), outside["embed"].Read, "one row of the table")
+		require.Equal(t, int64(4*width), outside["embed"].Written)
+
+		require.Equal(t, Cost{ // final norm and head: logits are float
+			Read:    4*width + 4*width + 2*vocab*width,
+			Written: 4 * vocab,
+			Ops:     2*vocab*width + 4*width,
+		}, outside["linear_vec"])
+
+		sum := Cost{}
+		for _, c := range outside {
+			sum = sum.Plus(c)
+		}
+		for range layers {
+			for _, c := range want {
+				sum = sum.Plus(c)
+			}
+		}
+		require.Equal(t, sum, total)
+		// All matrices once, of the 596,049,920 weights that the file has, and 58.7 MB
+		// of cache.
+		const matrices, cache = layers*(qkv*width+width*q+3*ffn*width) + vocab*width, layers * 2 * 2 * context * kv * head
+		require.Equal(t, 595984384, matrices)
+		require.Equal(t, 58720256, cache)
+		require.InEpsilon(t, 2*matrices+cache, total.Read, 0.002)
+	})
+
+	t.Run("llama3.1-8b decode", func(t *testing.T) {
+		const (
+			width, ffn, vocab, layers = 4096, 14336, 128256, 32
+			heads, kv, head           = 32, 8, 128
+			context                   = 512
+		)
+		plan := compiled(t, "llama3.1-8b", "q4_0", 1, context)
+		layer, names, outside, total := costsOf(t, plan, "decode", Sizes{ir.T: 1, ir.B: 1, ir.R: 1, ir.NB: 1, ir.Smax: context})
+		require.Equal(t, []string{"linear_vec", "rope_qkv_write", "attention_vec", "linear_vec", "linear_vec", "linear_vec"}, names)
+		q4 := func(n int) int64 { return int64(n / 32 * 18) }
+		qkv := (heads + 2*kv) * head
+		require.Equal(t, Cost{
+			Read:    4*width + 4*width + q4(qkv*width),
+			Written: int64(2 * qkv),
+			Ops:     int64(2*qkv*width + 4*width),
+		}, layer[0])
+		require.Equal(t, Cost{
+			Read:    int64(2*qkv + 4 + 4 + 4*head/2), // and the factors of the frequencies
+			Written: 2*heads*head + 2*2*kv*head,
+			Ops:     3 * (heads + kv) * head,
+		}, layer[1])
+		require.Equal(t, Cost{
+			Read:    2*heads*head + 2*2*context*kv*head + 20,
+			Written: 2 * heads * head,
+			Ops:     heads * context * (4*head + 5),
+		}, layer[2])
+		require.Equal(t, 4*width+4*width+2*q4(ffn*width), layer[4].Read)
+		require.Equal(t, int64(2*2*ffn*width+5*ffn+4*width), layer[4].Ops)
+		// 3.93 GB of Q4_0 in the layers, 431 MB of Q6_K in the head, 67 MB of cache.
+		body := layers * q4(qkv*width+width*width+3*ffn*width)
+		require.Equal(t, int64(3925868544), body)
+		require.Equal(t, int64(vocab*width/256*210+4*width+4*width), outside["linear_vec"].Read)
+		require.InEpsilon(t, body+outside["linear_vec"].Read+layers*2*2*context*kv*head, total.Read, 0.002)
+	})
+
+	t.Run("attention in prefill", func(t *testing.T) {
+		plan := compiled(t, "llama3.1-8b", "f16", 1, 4096)
+		// 100 tokens behind 900 others: the first sees 901 keys, the last 1000.
+		layer, names, _, _ := costsOf(t, plan, "prefill", Sizes{ir.T: 100, ir.B: 1, ir.R: 1, ir.NB: 1, ir.Smax: 1000})
+		require.Contains(t, names, "attention_tile")
+		for i, name := range names {
+			if name == "attention_tile" {
+				require.Equal(t, int64(32*(901+1000)*50*(4*128+5)), layer[i].Ops)
+				require.Equal(t, int64(2*100*32*128+2*2*1000*8*128+4*(100+2+1+1)), layer[i].Read)
+			}
+		}
+	})
+}

@@ -1,0 +1,206 @@
+package lower
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/kernels"
+)
+
+// Times in µs that no chip of the table is known to differ in.
+const (
+	issue  = 0.5 // between the starts of dispatches that run at once
+	encode = 1.0 // of one dispatch, by the CPU
+	commit = 5.0 // of a command buffer, by the CPU
+	submit = 15  // from a commit until an idle GPU starts
+	gap    = 3.0 // between command buffers that follow each other
+	wake   = 40  // from the end of a step until the CPU goes on
+)
+
+// efficiency is the share of the peak rate of operations that a family of kernels
+// reaches where operations bound it. Engines measured in prefill reach 0.5 to 0.75
+// of the peak in products of large matrices.
+var efficiency = map[string]float64{
+	"linear_mat": 0.6, "attention_tile": 0.4, "matmul": 0.3,
+}
+
+const otherEfficiency = 0.25 // decoding weights and reductions across lanes cost the rest
+
+// coreReach is how many cores' share of the bandwidth one core can draw: few
+// threadgroups cannot keep the memory busy.
+const coreReach = 3.0
+
+// Timeline is a step as a chip would run it by the model of this file. It is a
+// prediction: nothing of it was measured. Times are in µs from the moment in which
+// the CPU starts to encode the step.
+type Timeline struct {
+	Chip    *Chip
+	Spans   []Span       // by dispatch
+	Buffers []BufferSpan // by command buffer
+	Total   float64      // until the CPU goes on
+	Cost    Cost         // of the step
+	Tokens  int64        // of the step
+
+	// Total in parts: time in which memory or arithmetic bound the dispatches, and
+	// the rest, in which the GPU did neither.
+	Memory, Compute, Overhead float64
+}
+
+// Span is when a dispatch runs.
+type Span struct{ Start, End float64 }
+
+// BufferSpan is when a command buffer is encoded, and when it runs.
+type BufferSpan struct {
+	First, Count           int // dispatches
+	EncodeStart, EncodeEnd float64
+	Start, End             float64
+}
+
+// Prediction sums a Timeline up.
+type Prediction struct {
+	Chip            string  `json:"chip"`
+	MS              float64 `json:"ms"` // of a step
+	TokensPerSecond float64 `json:"tokens_per_second"`
+	BandwidthShare  float64 `json:"bandwidth_share"` // of the chip's stated bandwidth
+	Bound           string  `json:"bound"`           // what takes most of the time: "memory", "compute" or "overhead"
+}
+
+// Predict sums the timeline up.
+func (t *Timeline) Predict() Prediction {
+	p := Prediction{
+		Chip: t.Chip.Name, MS: t.Total / 1e3, TokensPerSecond: float64(t.Tokens) / t.Total * 1e6,
+		BandwidthShare: float64(t.Cost.Bytes()) / (t.Total * t.Chip.Bandwidth * 1e3), Bound: "memory",
+	}
+	if t.Compute > t.Memory {
+		p.Bound = "compute"
+	}
+	if t.Overhead > max(t.Memory, t.Compute) {
+		p.Bound = "overhead"
+	}
+	return p
+}
+
+// demand is what a dispatch needs of a chip when it runs alone.
+type demand struct {
+	memory, compute float64 // µs that either takes at the rate that the dispatch reaches
+	bytes, ops      float64 // µs that the whole chip would take
+}
+
+func (d demand) alone() float64 { return max(d.memory, d.compute, 1e-3) }
+
+func (c *Chip) demand(cost Cost, d *Dispatch, sizes *Sizes) demand {
+	groups := 1.0
+	for _, g := range d.Grid {
+		groups *= float64(g.Eval(sizes))
+	}
+	share, family := otherEfficiency, d.Kernel
+	if k, ok := kernels.Lookup(d.Kernel); ok {
+		family = k.Family
+	}
+	if e, ok := efficiency[family]; ok {
+		share = e
+	}
+	var out demand
+	out.bytes = float64(cost.Bytes()) / (c.Bandwidth * c.Reach * 1e3)
+	out.ops = float64(cost.Ops) / (c.TFLOPS() * share * 1e6)
+	busy := groups / float64(c.Cores)
+	if groups == 0 {
+		return demand{}
+	}
+	out.memory = out.bytes / min(1, coreReach*busy)
+	out.compute = out.ops / min(1, busy)
+	return out
+}
+
+// Simulate runs a step of a phase through the model of a chip: dispatches between
+// two barriers share memory and cores, a barrier waits for all before it, command
+// buffers run in order while the CPU encodes the next.
+func (p *Plan) Simulate(ph *Phase, sizes *Sizes, chip *Chip) (*Timeline, error) {
+	if !ph.Takes(sizes[ir.T], sizes[ir.Smax]) {
+		return nil, fmt.Errorf("%s takes no step of %d tokens over %d keys", ph.Name, sizes[ir.T], sizes[ir.Smax])
+	}
+	t := &Timeline{Chip: chip, Spans: make([]Span, len(ph.Dispatches)), Tokens: sizes[ir.T]}
+	demands := make([]demand, len(ph.Dispatches))
+	for i := range ph.Dispatches {
+		d := &ph.Dispatches[i]
+		cost := p.Cost(d, sizes)
+		t.Cost = t.Cost.Plus(cost)
+		demands[i] = chip.demand(cost, d, sizes)
+	}
+	var cpu, gpu float64
+	for b, first := range ph.CommandBuffers {
+		end := len(ph.Dispatches)
+		if b+1 < len(ph.CommandBuffers) {
+			end = ph.CommandBuffers[b+1]
+		}
+		s := BufferSpan{First: first, Count: end - first, EncodeStart: cpu}
+		cpu += encode*float64(s.Count) + commit
+		s.EncodeEnd = cpu
+		gpu = max(gpu+gap, cpu+submit)
+		s.Start = gpu
+		for first < end {
+			next := first + 1
+			for next < end && !ph.Dispatches[next].Barrier {
+				next++
+			}
+			gpu = t.epoch(gpu+chip.Barrier, demands[first:next], t.Spans[first:next])
+			first = next
+		}
+		s.End = gpu
+		t.Buffers = append(t.Buffers, s)
+	}
+	t.Total = gpu + wake
+	t.Overhead = t.Total - t.Memory - t.Compute
+	return t, nil
+}
+
+// epoch runs independent dispatches from a time on and returns when all are done.
+// Each goes as fast as it would alone as long as together they ask for no more than
+// the chip has; beyond that, all slow down alike.
+func (t *Timeline) epoch(now float64, demands []demand, spans []Span) float64 {
+	left := make([]float64, len(demands)) // µs that each would take alone
+	for i, d := range demands {
+		left[i] = d.alone()
+		spans[i].Start = now + issue*float64(i)
+	}
+	for started := 0; ; {
+		for started < len(spans) && spans[started].Start <= now {
+			started++
+		}
+		var memory, compute float64 // asked for, in shares of the chip
+		soonest := math.Inf(1)
+		for i, d := range demands[:started] {
+			if left[i] > 0 {
+				memory += d.bytes / d.alone()
+				compute += d.ops / d.alone()
+				soonest = min(soonest, left[i])
+			}
+		}
+		slow := max(1, memory, compute)
+		next := now + soonest*slow
+		if started < len(spans) && spans[started].Start < next {
+			next = spans[started].Start
+			soonest = (next - now) / slow
+		}
+		if math.IsInf(next, 1) {
+			return now
+		}
+		for i := range demands[:started] {
+			if left[i] <= 0 {
+				continue
+			}
+			if left[i] -= soonest; left[i] <= 1e-9 {
+				left[i], spans[i].End = 0, next
+			}
+		}
+		switch {
+		case memory == 0 && compute == 0: // waiting for the next start
+		case memory >= compute:
+			t.Memory += next - now
+		default:
+			t.Compute += next - now
+		}
+		now = next
+	}
+}

@@ -1,0 +1,201 @@
+package lower
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/ir"
+)
+
+// step is a step of one sequence whose context is full.
+func step(ph *Phase) *Sizes {
+	s := ph.Bounds
+	s[ir.R] = 1
+	return &s
+}
+
+func predict(t *testing.T, chip, arch, weights, phase string) (*Timeline, Prediction) {
+	t.Helper()
+	plan := compiled(t, arch, weights, 1, 512)
+	c, err := FindChip(chip)
+	require.NoError(t, err)
+	for i := range plan.Phases {
+		if ph := &plan.Phases[i]; ph.Name == phase && ph.MaxContext == 512 {
+			timeline, err := plan.Simulate(ph, step(ph), c)
+			require.NoError(t, err)
+			return timeline, timeline.Predict()
+		}
+	}
+	t.Fatal(phase)
+	return nil, Prediction{}
+}
+
+// Tokens a second that other engines were measured to reach at batch 1, and how the
+// prediction for our Plan may compare. Where memory is all that counts (plain or
+// 8-bit weights, small chips) and with the engines that launch about as few
+// dispatches as we do, it must be within a fifth. llama.cpp and MLX launch three
+// times as many and reach half of the bandwidth with 4-bit weights on large chips;
+// there a prediction of up to twice their speed is plausible.
+func TestPredictionsAgainstPeers(t *testing.T) {
+	const fifth, twice = 1.2, 2.0
+	for _, row := range []struct {
+		engine, chip, arch, weights, phase string
+		measured, within                   float64
+	}{
+		{"llama.cpp", "m1", "llama3.1-8b", "q4_k_m", "decode", 10.2, fifth},
+		{"llama.cpp", "m1-pro", "llama2-7b", "q4_0", "decode", 35.5, fifth},
+		{"llama.cpp", "m1-max", "llama3.1-8b", "q4_k_m", "decode", 35.7, twice},
+		{"llama.cpp", "m1-max", "llama3.1-8b", "f16", "decode", 18.8, fifth},
+		{"llama.cpp", "m2-ultra", "llama3.1-8b", "q4_k_m", "decode", 78.8, twice},
+		{"llama.cpp", "m2-ultra", "llama3.1-8b", "f16", "decode", 36.9, fifth},
+		{"llama.cpp", "m3-pro", "llama2-7b", "q4_0", "decode", 30.7, fifth},
+		{"llama.cpp", "m3-max", "llama3.1-8b", "q4_k_m", "decode", 50.7, twice},
+		{"llama.cpp", "m3-max", "llama3.1-8b", "f16", "decode", 22.4, fifth},
+		{"llama.cpp", "m4", "llama3.1-8b", "q4_k_m", "decode", 20.9, fifth},
+		{"llama.cpp", "m4", "llama3.1-8b", "q4_k_m", "prefill", 225, twice},
+		{"MLX", "m3-ultra", "llama3.1-8b", "q4_0", "decode", 123, fifth},
+		{"MLX", "m3-ultra", "qwen3-0.6b", "q4_0", "decode", 365, twice},
+		{"MLX", "m4-max", "qwen3-4b", "q4_0", "decode", 134.5, twice},
+		{"MLX", "m4-max", "qwen3-4b", "q8_0", "decode", 86.9, fifth},
+		{"MLX", "m4-max", "qwen3-4b", "f16", "decode", 52.5, fifth},
+		{"MLX", "m4-max", "llama3.2-3b", "q4_0", "decode", 210, fifth},
+		{"BaseRT", "m4-pro", "qwen3-0.6b", "q4_0", "decode", 471, fifth},
+		{"BaseRT", "m4-pro", "qwen3-4b", "q4_k_m", "decode", 87, fifth},
+		{"BaseRT", "m4-pro", "qwen3-4b", "q8_0", "decode", 51, fifth},
+		{"BaseRT", "m4-pro", "qwen3-8b", "q8_0", "decode", 27.9, fifth},
+		{"BaseRT", "m4-pro", "qwen3-0.6b", "q4_0", "prefill", 4833, fifth},
+		{"BaseRT", "m4-pro", "qwen3-4b", "q4_k_m", "prefill", 632, fifth},
+		{"BaseRT", "m4-pro", "qwen3-8b", "q8_0", "prefill", 373, fifth},
+		{"MetalRT", "m4-max", "qwen3-0.6b", "q4_0", "decode", 658, fifth},
+		{"MetalRT", "m4-max", "qwen3-4b", "q4_0", "decode", 186, fifth},
+		{"uzu", "m4-max", "llama3.2-3b", "q4_0", "decode", 222, fifth},
+	} {
+		_, p := predict(t, row.chip, row.arch, row.weights, row.phase)
+		require.InDelta(t, 1, p.TokensPerSecond/row.measured, row.within-1, "%+v: predicted %.1f", row, p.TokensPerSecond)
+	}
+}
+
+func TestPredictionOfLlama8B(t *testing.T) {
+	timeline, p := predict(t, "m4-max", "llama3.1-8b", "q4_0", "decode")
+	require.Equal(t, "m4-max", p.Chip)
+	require.Greater(t, p.TokensPerSecond, 30.0)
+	require.Equal(t, "memory", p.Bound)
+	require.InDelta(t, 0.75, p.BandwidthShare, 0.15)
+	require.InEpsilon(t, 1000/p.MS, p.TokensPerSecond, 1e-9)
+	require.InEpsilon(t, float64(timeline.Cost.Bytes())/(p.MS/1e3)/546e9, p.BandwidthShare, 1e-9)
+
+	_, p = predict(t, "m4-max", "llama3.1-8b", "q4_0", "prefill")
+	require.Equal(t, "compute", p.Bound)
+}
+
+// A simulated step keeps the laws of the machine: work waits at barriers, command
+// buffers run in order and not before they are encoded, and nothing is faster than
+// memory and cores allow.
+func TestTimelineLaws(t *testing.T) {
+	everyPlan(t, func(t *testing.T, p *Plan, ph *Phase) {
+		for _, chip := range []string{"m1", "m4-max"} {
+			c, err := FindChip(chip)
+			require.NoError(t, err)
+			timeline, err := p.Simulate(ph, step(ph), c)
+			require.NoError(t, err)
+			require.Len(t, timeline.Spans, len(ph.Dispatches))
+			var waited, ended float64
+			for i, s := range timeline.Spans {
+				require.Greater(t, s.End, s.Start)
+				if ph.Dispatches[i].Barrier {
+					waited = ended
+				}
+				require.GreaterOrEqual(t, s.Start, waited)
+				ended = max(ended, s.End)
+			}
+			next, gpu, cpu := 0, 0.0, 0.0
+			for _, b := range timeline.Buffers {
+				require.Equal(t, next, b.First)
+				require.GreaterOrEqual(t, b.EncodeStart, cpu)
+				require.Greater(t, b.Start, max(gpu, b.EncodeEnd))
+				require.GreaterOrEqual(t, timeline.Spans[b.First].Start, b.Start)
+				next, gpu, cpu = b.First+b.Count, b.End, b.EncodeEnd
+			}
+			require.Equal(t, len(ph.Dispatches), next)
+			require.Greater(t, timeline.Total, gpu)
+			require.GreaterOrEqual(t, timeline.Total, float64(timeline.Cost.Bytes())/(c.Bandwidth*c.Reach*1e3))
+			require.GreaterOrEqual(t, timeline.Total, float64(timeline.Cost.Ops)/(c.TFLOPS()*1e6))
+			require.InEpsilon(t, timeline.Total, timeline.Memory+timeline.Compute+timeline.Overhead, 1e-6)
+			require.Positive(t, timeline.Overhead)
+		}
+	})
+}
+
+func TestOverlap(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 1000 {
+		demands := make([]demand, 1+rng.IntN(6))
+		var bytes, ops, longest, all float64
+		for i := range demands {
+			d := &demands[i]
+			d.bytes, d.ops = rng.Float64()*10, rng.Float64()*10
+			d.memory, d.compute = d.bytes*(1+rng.Float64()), d.ops*(1+rng.Float64())
+			bytes, ops, longest, all = bytes+d.bytes, ops+d.ops, max(longest, d.alone()), all+d.alone()
+		}
+		var timeline Timeline
+		start := rng.Float64() * 1e6
+		spans := make([]Span, len(demands))
+		end := timeline.epoch(start, demands, spans)
+		const rounding = 1e-6
+		require.GreaterOrEqual(t, end-start+rounding, max(bytes, ops, longest))
+		require.LessOrEqual(t, end-start, all+issue*float64(len(demands)-1)+rounding)
+		require.InDelta(t, end-start, timeline.Memory+timeline.Compute, issue*float64(len(demands))+rounding)
+		for i, s := range spans {
+			require.GreaterOrEqual(t, s.End-s.Start+rounding, demands[i].alone())
+			require.LessOrEqual(t, s.End, end+rounding)
+		}
+	}
+	// Two that each ask for half of the memory run as if alone; two that ask for all
+	// of it take turns.
+	half, full := demand{bytes: 5, memory: 10}, demand{bytes: 10, memory: 10}
+	require.InDelta(t, 10+issue, new(Timeline).epoch(0, []demand{half, half}, make([]Span, 2)), 1e-6)
+	require.InDelta(t, 20, new(Timeline).epoch(0, []demand{full, full}, make([]Span, 2)), 1e-6)
+}
+
+// No command buffer of more than one dispatch runs longer than the bound on the
+// slowest chip, at the largest sizes; no dispatch alone runs for seconds; the first
+// buffer is short; cuts fall on barriers.
+func TestCommandBuffers(t *testing.T) {
+	everyPlan(t, func(t *testing.T, p *Plan, ph *Phase) {
+		timeline, err := p.Simulate(ph, &ph.Bounds, slowest)
+		require.NoError(t, err)
+		most := float64(firstDispatches)
+		for i, b := range timeline.Buffers {
+			require.LessOrEqual(t, float64(b.Count), most)
+			most *= bufferGrowth
+			bound := maxBuffer
+			if b.Count == 1 {
+				bound = 1e6
+			}
+			require.LessOrEqual(t, b.End-b.Start, bound, "%s: buffer %d of %d dispatches", ph.Name, i, b.Count)
+			if i > 0 && !ph.Dispatches[b.First].Barrier { // there was no barrier to cut at
+				before := timeline.Buffers[i-1]
+				for j := before.First + 1; j < b.First; j++ {
+					require.False(t, ph.Dispatches[j].Barrier, "%s: a cut before %d rather than %d", ph.Name, b.First, j)
+				}
+			}
+		}
+	})
+}
+
+func TestFindChip(t *testing.T) {
+	for _, name := range Chips() {
+		c, err := FindChip(name)
+		require.NoError(t, err)
+		require.Equal(t, name, c.Name)
+		require.GreaterOrEqual(t, c.Bandwidth, slowest.Bandwidth)
+		require.GreaterOrEqual(t, c.TFLOPS(), slowest.TFLOPS())
+	}
+	c, err := FindChip("M4-Max")
+	require.NoError(t, err)
+	require.InDelta(t, 16.2, c.TFLOPS(), 0.1)
+	_, err = FindChip("m9")
+	require.ErrorContains(t, err, "m4-max")
+}
