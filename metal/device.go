@@ -30,8 +30,8 @@ type Options struct {
 	Seed   uint32
 	Poison bool
 	// ShuffleDispatches runs the dispatches between two barriers one by one, in an
-	// order that Seed and the number of the step decide, so that a missing barrier
-	// shows.
+	// order that Seed and the number of the step decide, and the threadgroups of
+	// each from one end or the other, so that a missing barrier shows.
 	ShuffleDispatches bool
 
 	// MemoryLimit bounds in bytes what programs and sessions may allocate; 0 takes

@@ -131,6 +131,7 @@ private:
         const smelt_native_kernel *native; // null: emulated
         size_t scratch;                    // offset
         bool last;                         // stage of the dispatch
+        bool backwards;                    // chunks are handed out from the end
     };
     // Span is what a wave holds, and what the Plan says stands before it.
     struct Span {

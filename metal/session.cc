@@ -185,11 +185,13 @@ void smelt_session::addItem(uint32_t dispatch, uint32_t stage, size_t scratch) {
     uint64_t units = native != nullptr ? native->stages[stage].units(&launch) : groups;
     // A stage without units counts as run: its dispatch does.
     uint32_t threads = program_.device->pool->threads();
-    uint64_t most = threads == 1 ? 1 : uint64_t{threads} * chunks_per_thread;
+    bool shuffle = program_.device->options.shuffle != 0;
+    uint64_t most = threads == 1 && !shuffle ? 1 : uint64_t{threads} * chunks_per_thread;
     auto chunks = static_cast<uint32_t>(std::clamp<uint64_t>(units, 1, most));
     auto &wave = waves_[wave_count_];
     bool last = native == nullptr || stage + 1 == native->stage_count;
-    items_[item_count_++] = {dispatch, wave.chunks, chunks, stage, units, native, scratch, last};
+    bool backwards = shuffle && (nextRandom(random_) & 1) != 0;
+    items_[item_count_++] = {dispatch, wave.chunks, chunks, stage, units, native, scratch, last, backwards};
     wave.chunks += chunks;
 }
 
@@ -211,6 +213,9 @@ void smelt_session::run(uint32_t wave, uint32_t chunk, uint32_t &cursor) {
     }
     const auto &item = items[cursor];
     uint64_t c = chunk - item.first_chunk;
+    if (item.backwards) {
+        c = item.chunks - 1 - c;
+    }
     uint64_t begin = item.units * c / item.chunks, end = item.units * (c + 1) / item.chunks;
     if (begin == end || failed_.load(std::memory_order_relaxed)) {
         return;

@@ -1,0 +1,75 @@
+//go:build cgo && linux && (amd64 || arm64)
+
+package metal_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/metal"
+)
+
+// Whole models, whose barriers the compiler chose, give the same bits whatever
+// order their independent dispatches and the threads in them run in; and what a
+// step executes is what its Plan lists.
+func TestModelsInAnyOrder(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs models on the emulator")
+	}
+	for _, name := range []string{"tiny-qwen3", "tiny-llama"} {
+		for _, level := range []int{0, 1} {
+			t.Run(fmt.Sprintf("%s/O%d", name, level), func(t *testing.T) {
+				model, err := smelt.Open("../testdata/models/"+name+"/gguf/"+name+"-F16.gguf", "")
+				require.NoError(t, err)
+				defer model.Close()
+				program, err := model.Compile(smelt.Options{Target: "metal", Level: level, Context: 64, Prefill: 16})
+				require.NoError(t, err)
+				want := feed(t, program, metal.Options{Threads: 1})
+				for _, opts := range []metal.Options{
+					{Threads: 2, Poison: true},
+					{Threads: 2, ShuffleDispatches: true, Seed: 1, Poison: true, Order: metal.Descending},
+					{Threads: 1, ShuffleDispatches: true, Seed: 2, Poison: true, Order: metal.Shuffled},
+				} {
+					require.Equal(t, want, feed(t, program, opts), "%+v", opts)
+				}
+			})
+		}
+	}
+}
+
+// feed returns the logits after a prompt and two more tokens.
+func feed(t *testing.T, program *smelt.Program, opts metal.Options) []float32 {
+	session, err := program.NewSession(smelt.Device{Name: "emu", Options: opts})
+	require.NoError(t, err)
+	defer session.Close()
+	var all []float32
+	for _, ids := range [][]int32{{1, 100, 33, 7, 250}, {12}, {400}} {
+		logits, err := session.Feed(t.Context(), ids)
+		require.NoError(t, err)
+		all = append(all, logits...)
+
+		c := session.Device().Counters()
+		ph := &session.Program().Plan().Phases[c.Phase]
+		barriers := 0
+		kernels := map[string]int{}
+		for i := range ph.Dispatches {
+			kernels[ph.Dispatches[i].Kernel]++
+			if ph.Dispatches[i].Barrier {
+				barriers++
+			}
+		}
+		require.Equal(t, len(ph.Dispatches), c.Dispatches)
+		require.Equal(t, barriers, c.Barriers)
+		require.Equal(t, len(ph.CommandBuffers), c.CommandBuffers)
+		require.Len(t, c.Kernels, len(kernels))
+		for _, k := range c.Kernels {
+			require.Equal(t, kernels[k.Kernel], k.Dispatches)
+		}
+	}
+	require.NotEqual(t, slices.Min(all), slices.Max(all))
+	return all
+}
