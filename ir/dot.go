@@ -2,6 +2,7 @@ package ir
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"sort"
@@ -38,14 +39,31 @@ func (f *Func) WriteDOT(w io.Writer, keep func(*Value) bool) error {
 }
 
 // SortDOT orders the statements of a graph written by the drawing library, which
-// lists them as its maps happen to, and drops its blank lines.
+// lists them as its maps happen to: attributes, vertices, edges, by number, since
+// Graphviz draws neighbours in the order it meets them. It drops blank lines and
+// the library's weights, with which Graphviz would not keep edges short.
 func SortDOT(text string) string {
 	lines := lo.Filter(strings.Split(text, "\n"), func(l string, _ int) bool { return strings.TrimSpace(l) != "" })
 	if len(lines) < 2 {
 		return text
 	}
-	sort.Strings(lines[1 : len(lines)-1])
+	for i, l := range lines {
+		lines[i] = strings.Replace(strings.Replace(l, ",  weight=0", "", 1), " [  weight=0 ]", "", 1)
+	}
+	sort.Slice(lines[1:len(lines)-1], func(i, j int) bool {
+		a, b := statement(lines[i+1]), statement(lines[j+1])
+		return cmp.Or(cmp.Compare(a.to, b.to), cmp.Compare(a.from, b.from), cmp.Compare(lines[i+1], lines[j+1])) < 0
+	})
 	return strings.Join(lines, "\n") + "\n"
+}
+
+// place is where a statement stands: edges by their ends, vertices have to = 0,
+// attributes both.
+type place struct{ from, to int }
+
+func statement(line string) (p place) {
+	_, _ = fmt.Sscanf(strings.TrimSpace(line), `"%d" -> "%d"`, &p.from, &p.to) // stops where it is no edge
+	return p
 }
 
 func dotAttributes(v *Value) map[string]string {

@@ -37,7 +37,7 @@ func TestWriteDOTKeepsSome(t *testing.T) {
 
 // statement is what a line between the braces may look like in DOT's grammar: an
 // attribute of the graph, a vertex or an edge, with every string quoted.
-var statement = regexp.MustCompile(`^\s*("\d+" (-> "\d+" )?\[ *)?(\w+=("([^"\\\n]|\\.)*"|\d+)[,;]? *)*(\];)?$`)
+var statement = regexp.MustCompile(`^\s*("\d+" -> "\d+";|("\d+" \[ *)?(\w+=("([^"\\\n]|\\.)*"|\d+)[,;]? *)*(\];)?)$`)
 
 // TestWriteDOTEscapes draws a graph whose names try to break out of the labels.
 func TestWriteDOTEscapes(t *testing.T) {
