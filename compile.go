@@ -27,6 +27,10 @@ type Options struct {
 
 	Debug       passes.Debug // see [ParseDebug]
 	DebugOutput io.Writer
+
+	// Observer, if set, sees the graph of each phase before the first pass, with an
+	// empty name, and after each pass. It must not keep it; Clone does that.
+	Observer func(phase, pass string, f *ir.Func)
 }
 
 // Defaults of Options.
@@ -90,8 +94,12 @@ func (m *Model) Compile(opts Options) (*Program, error) {
 			target.Act = opts.Act
 		}
 		r.Func = source.Clone()
+		var observer func(string, *ir.Func)
+		if opts.Observer != nil {
+			observer = func(pass string, f *ir.Func) { opts.Observer(r.Name, pass, f) }
+		}
 		report, err := passes.Compile(r.Func, target, passes.Options{
-			Level: opts.Level, Disabled: opts.Disabled, Debug: opts.Debug, Output: opts.DebugOutput,
+			Level: opts.Level, Disabled: opts.Disabled, Debug: opts.Debug, Output: opts.DebugOutput, Observer: observer,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("compiling %s for %s: %w", m.name, r.Name, err)

@@ -1,6 +1,7 @@
 package smelt
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -59,7 +60,7 @@ const archPrefix = "arch:"
 // types of weights (a mixture such as "q4_0" or "q4_k_m"; "" means f16).
 func Open(path, weights string) (*Model, error) {
 	if name, ok := strings.CutPrefix(path, archPrefix); ok {
-		file, err := models.Arch(name, weights)
+		file, err := models.Arch(name, cmp.Or(weights, "f16"))
 		if err != nil {
 			return nil, err
 		}
@@ -91,7 +92,7 @@ func Define(name string, weights Weights, define func(b *ir.Builder)) *Model {
 
 // Close releases the model's file. Sessions that run it must be closed before.
 func (m *Model) Close() error {
-	if m.file == nil {
+	if m == nil || m.file == nil {
 		return nil
 	}
 	return m.file.Close()

@@ -41,7 +41,10 @@ type Session struct {
 // sequence.
 func (p *Program) NewSession(d Device) (*Session, error) {
 	start := time.Now()
-	if !p.model.HasWeights() {
+	switch {
+	case p.model == nil:
+		return nil, fmt.Errorf("the plan of %s without its model: %w", p.Plan.Model, ErrNoWeights)
+	case !p.model.HasWeights():
 		return nil, fmt.Errorf("%s: %w", archPrefix+p.model.name, ErrNoWeights)
 	}
 	device, err := metal.Open(d.Name, d.Options)
@@ -157,6 +160,9 @@ func (s *Session) Generate(ctx context.Context, prompt string, g Generation, yie
 	ids, err := s.Encode(prompt)
 	if err != nil {
 		return nil, err
+	}
+	if room := s.Context() - s.Length(); len(ids) > room {
+		return nil, fmt.Errorf("%w: the prompt has %d tokens, and there is room for %d of %d", ErrContext, len(ids), room, s.Context())
 	}
 	out := &Generated{Prompt: len(ids)}
 	if g.N <= 0 {

@@ -1,7 +1,9 @@
 package smelt
 
 import (
+	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -18,97 +20,118 @@ import (
 
 // Random weights: matrices are normal with a deviation of 1/√width, so that
 // activations keep their size; vectors, which are the weights of norms, are near
-// one.
+// one. Tensors are strung together from the runs of a pool, each run quantised
+// once: quantising every weight of a large model would take minutes.
 const (
-	synthChunk = 1 << 16 // elements that one call makes, whole rows of any block format
-	synthPool  = 1 << 16 // normal values that all weights are drawn from
+	synthRun   = 256  // elements of a run, whole blocks of any format
+	synthRuns  = 4096 // runs in the pool
+	synthChunk = 1 << 20
 	normSpread = 0.1
 )
 
 // synthesiser makes the weights of one seed. The bytes of a tensor depend on the
-// seed, its place in the list and its type, not on how many threads make them.
+// seed, its place in the list, its shape and its type.
 type synthesiser struct {
-	seed uint64
-	pool []float32
+	seed   uint64
+	normal []float32
+	pools  map[poolKey][]byte
+}
+
+// poolKey tells pools of runs apart: width is that of the rows, 0 for vectors.
+type poolKey struct {
+	dtype ir.DType
+	width int
 }
 
 func newSynthesiser(seed uint64) *synthesiser {
-	s := &synthesiser{seed: seed, pool: make([]float32, synthPool+quantRun)}
+	s := &synthesiser{seed: seed, normal: make([]float32, synthRuns*synthRun), pools: make(map[poolKey][]byte)}
 	rng := rand.New(rand.NewPCG(seed, 0))
-	for i := range s.pool {
-		s.pool[i] = float32(rng.NormFloat64())
+	for i := range s.normal {
+		s.normal[i] = float32(rng.NormFloat64())
 	}
 	return s
 }
 
-// quantRun is the run of values taken from the pool at one random place.
-const quantRun = 256
-
-// fill makes elements [start, start+n) of a tensor.
-func (s *synthesiser) fill(dst []byte, t *models.Tensor, index int, start int64, values []float32) error {
-	rng := rand.New(rand.NewPCG(s.seed, uint64(index)<<40|uint64(start)))
-	mean, scale := float32(0), float32(1/math.Sqrt(float64(t.Shape[len(t.Shape)-1])))
-	if len(t.Shape) == 1 {
-		mean, scale = 1, normSpread
+// pool returns the runs for a tensor.
+func (s *synthesiser) pool(t *models.Tensor) ([]byte, error) {
+	key := poolKey{dtype: t.DType}
+	mean, scale := float32(1), float32(normSpread)
+	if len(t.Shape) > 1 {
+		key.width = t.Shape[len(t.Shape)-1]
+		mean, scale = 0, float32(1/math.Sqrt(float64(key.width)))
 	}
-	for i := 0; i < len(values); i += quantRun {
-		at := int(rng.Uint64() % synthPool)
-		for j := i; j < min(i+quantRun, len(values)); j++ {
-			values[j] = mean + scale*s.pool[at+j-i]
-		}
+	if pool, ok := s.pools[key]; ok {
+		return pool, nil
 	}
-	return quant.Quantise(dst, values, t.DType)
+	pool := make([]byte, t.DType.Bytes(int64(len(s.normal))))
+	workers := runtime.GOMAXPROCS(0)
+	errs := make([]error, workers)
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			first, end := w*synthRuns/workers*synthRun, (w+1)*synthRuns/workers*synthRun
+			values := make([]float32, end-first)
+			for i := range values {
+				values[i] = mean + scale*s.normal[first+i]
+			}
+			errs[w] = quant.Quantise(pool[t.DType.Bytes(int64(first)):t.DType.Bytes(int64(end))], values, t.DType)
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	s.pools[key] = pool
+	return pool, nil
 }
 
-// tensor makes a whole tensor, on all cores, a stretch at a time, and hands the
-// stretches to emit in order.
+// tensor makes a whole tensor and hands it to emit in stretches, in order.
 func (s *synthesiser) tensor(t *models.Tensor, index int, emit func([]byte) error) error {
 	if t.Data != nil { // a table that the shape defines, such as RoPE factors
 		return emit(t.Data)
 	}
-	workers := runtime.GOMAXPROCS(0)
-	total := t.Elements()
-	for start := int64(0); start < total; start += int64(workers) * synthChunk {
-		parts := make([][]byte, workers)
-		errs := make([]error, workers)
-		var wg sync.WaitGroup
-		for w := range workers {
-			from := start + int64(w)*synthChunk
-			if from >= total {
-				break
-			}
-			wg.Go(func() {
-				values := make([]float32, min(synthChunk, total-from))
-				parts[w] = make([]byte, t.DType.Bytes(int64(len(values))))
-				errs[w] = s.fill(parts[w], t, index, from, values)
-			})
+	pool, err := s.pool(t)
+	if err != nil {
+		return err
+	}
+	rng := rand.New(rand.NewPCG(s.seed, uint64(index)+1))
+	run := int(t.DType.Bytes(synthRun))
+	var chunk []byte
+	for left := int(t.Bytes()); left > 0; left -= len(chunk) {
+		chunk = chunk[:0]
+		for len(chunk) < min(left, synthChunk) {
+			at := rng.IntN(synthRuns) * run
+			chunk = append(chunk, pool[at:at+min(run, left-len(chunk))]...)
 		}
-		wg.Wait()
-		for w, part := range parts {
-			if errs[w] != nil {
-				return fmt.Errorf("tensor %q: %w", t.Name, errs[w])
-			}
-			if part == nil {
-				break
-			}
-			if err := emit(part); err != nil {
-				return err
-			}
+		if err := emit(chunk); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *Model) canRandomise() error {
+	if m.file == nil || m.HasWeights() {
+		return fmt.Errorf("%s is not a shape without weights", m.name)
+	}
+	for _, t := range m.file.Tensors() {
+		if !quant.CanQuantise(t.DType) {
+			return fmt.Errorf("tensor %q: weights of type %s can be read, but not made yet", t.Name, t.DType)
 		}
 	}
 	return nil
 }
 
 // Randomise returns the shape with random weights in memory, to be measured.
-func (m *Model) Randomise(seed uint64) (*Model, error) {
-	if m.file == nil || m.HasWeights() {
-		return nil, fmt.Errorf("%s is not a shape without weights", m.name)
+func (m *Model) Randomise(ctx context.Context, seed uint64) (*Model, error) {
+	if err := m.canRandomise(); err != nil {
+		return nil, err
 	}
 	s := newSynthesiser(seed)
 	weights := make(Tensors)
 	for i, t := range m.file.Tensors() {
 		data := make([]byte, 0, t.Bytes())
-		if err := s.tensor(&t, i, func(part []byte) error { data = append(data, part...); return nil }); err != nil {
+		if err := s.tensor(&t, i, func(part []byte) error { data = append(data, part...); return ctx.Err() }); err != nil {
 			return nil, err
 		}
 		weights[t.Name] = Tensor{DType: t.DType, Shape: t.Shape, Data: data}
@@ -122,8 +145,8 @@ func (m *Model) Randomise(seed uint64) (*Model, error) {
 // a GGUF file. weightType is the mixture that the shape was opened with; progress
 // is told the bytes written so far and in all, and stops the writing by an error.
 func (m *Model) WriteRandom(path, weightType string, seed uint64, progress func(done, total int64) error) error {
-	if m.file == nil || m.HasWeights() {
-		return fmt.Errorf("%s is not a shape without weights", m.name)
+	if err := m.canRandomise(); err != nil {
+		return err
 	}
 	metadata, err := m.metadata(weightType)
 	if err != nil {

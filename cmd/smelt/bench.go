@@ -48,6 +48,8 @@ already. arch:NAME is measured with random weights of --type.`,
 			return usagef("-p %d -n %d --depth %d: want 0 or more, and something to measure", prompt, n, depth)
 		case runs < 1:
 			return usagef("-r %d: want 1 or more", runs)
+		case depth > maxContext || prompt > maxContext || n > maxContext:
+			return usagef("-p %d -n %d --depth %d: want at most %d each", prompt, n, depth, maxContext)
 		}
 		if need := depth + max(prompt, n); compile.context == 0 && !isPlan(args[0]) {
 			compile.context = need
@@ -60,6 +62,9 @@ already. arch:NAME is measured with random weights of --type.`,
 		}
 		defer p.Close()
 		defer s.Close()
+		if need := depth + max(prompt, n); need > s.Context() {
+			return fmt.Errorf("%s: the measurement needs a context of %d, and the plan has %d", args[0], need, s.Context())
+		}
 		var results []result
 		for _, test := range []struct {
 			name   string
@@ -105,6 +110,9 @@ func openBench(cmd *cobra.Command, path string, compile *compileFlags, device *d
 	if !isArch(path) {
 		return openSession(cmd, path, compile, device)
 	}
+	if err := checkPlan(cmd.Flags(), path); err != nil {
+		return nil, nil, err
+	}
 	opts, err := compile.options(cmd.ErrOrStderr())
 	if err != nil {
 		return nil, nil, err
@@ -117,7 +125,7 @@ func openBench(cmd *cobra.Command, path string, compile *compileFlags, device *d
 		return nil, nil, err
 	}
 	done := spin(cmd.ErrOrStderr(), "making random weights")
-	m, err := shape.Randomise(1)
+	m, err := shape.Randomise(cmd.Context(), 1)
 	done()
 	if err != nil {
 		return nil, nil, err

@@ -51,24 +51,50 @@ reads from which. --svg writes a picture instead; no Graphviz is needed.`,
 		if stage != "source" && stage != "fused" && stage != "plan" {
 			return usagef("--stage %s: want source, fused or plan", stage)
 		}
-		p, err := compileFor(args[0], &compile, target, phase, cmd.ErrOrStderr())
+		if err := checkPlan(cmd.Flags(), args[0]); err != nil {
+			return err
+		}
+		var p *smelt.Program
+		if isPlan(args[0]) {
+			p, err = readPlan(cmd, args[0], stage)
+		} else {
+			p, err = compileFor(args[0], &compile, target, phase, cmd.ErrOrStderr())
+		}
 		if err != nil {
 			return err
 		}
 		defer p.Close()
-		return writeFile(output, cmd.OutOrStdout(), func(w io.Writer) error {
-			var dot bytes.Buffer
-			if err := writeDOT(&dot, p, stage, phase, within); err != nil {
+		var picture bytes.Buffer
+		if err := writeDOT(&picture, p, stage, phase, within); err != nil {
+			return err
+		}
+		if svg {
+			done := spin(cmd.ErrOrStderr(), "laying out the graph")
+			picture, err = layOut(cmd.Context(), picture.Bytes())
+			done()
+			if err != nil {
 				return err
 			}
-			if svg {
-				return writeSVG(cmd.Context(), w, dot.Bytes())
-			}
-			_, err := dot.WriteTo(w)
+		}
+		return writeFile(output, cmd.OutOrStdout(), func(w io.Writer) error {
+			_, err := picture.WriteTo(w)
 			return err
 		})
 	}
 	return cmd
+}
+
+// readPlan reads a plan to be drawn: it has one stage, and no model is needed.
+func readPlan(cmd *cobra.Command, path, stage string) (*smelt.Program, error) {
+	switch {
+	case stage != "plan" && cmd.Flags().Changed("stage"):
+		return nil, usagef("--stage %s: %s has only the stage plan", stage, path)
+	case stage != "plan":
+		return nil, usagef("%s has only the stage plan: add --stage plan", path)
+	case cmd.Flags().Changed("target"):
+		return nil, usagef("--target: %s is compiled already", path)
+	}
+	return smelt.ReadPlan(path)
 }
 
 // compileFor compiles MODEL for a target that this machine need not have.
@@ -132,17 +158,28 @@ func writeDOT(w io.Writer, p *smelt.Program, stage, phase string, layers layerRa
 	return p.Plan.WriteDOT(w, ph, func(d *lower.Dispatch) bool { return layers.has(d.Layer) })
 }
 
-// writeSVG lays the graph out with Graphviz, which is linked in.
-func writeSVG(ctx context.Context, w io.Writer, dot []byte) error {
+// largeGraph is the number of vertices from which the best layout takes minutes,
+// and which no page shows anyway.
+const largeGraph = 150
+
+// layOut makes an SVG of a graph with Graphviz, which is linked in.
+func layOut(ctx context.Context, dot []byte) (svg bytes.Buffer, err error) {
 	g, err := graphviz.New(ctx)
 	if err != nil {
-		return fmt.Errorf("starting the layout engine: %w", err)
+		return svg, fmt.Errorf("starting the layout engine: %w", err)
 	}
 	defer g.Close()
 	parsed, err := graphviz.ParseBytes(dot)
 	if err != nil {
-		return fmt.Errorf("laying out the graph: %w", err)
+		return svg, fmt.Errorf("laying out the graph: %w", err)
 	}
 	defer parsed.Close()
-	return g.Render(ctx, parsed, graphviz.SVG, w)
+	vertices, err := parsed.NodeNum()
+	if err != nil {
+		return svg, fmt.Errorf("laying out the graph: %w", err)
+	}
+	if vertices >= largeGraph { // bound the iterations, draw edges as straight lines
+		parsed.SetNsLimit(2).SetNsLimit1(2).SetMCLimit(0.1).SetSplines("line")
+	}
+	return svg, g.Render(ctx, parsed, graphviz.SVG, &svg)
 }

@@ -1,24 +1,32 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	"github.com/agnivade/levenshtein"
+	"github.com/samber/lo"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/kernels"
+	"github.com/smelt-ml/smelt/models"
 )
 
-const planSuffix = ".plan"
+const (
+	planSuffix = ".plan"
+	archPrefix = "arch:"
+)
 
-func isGGUF(path string) bool { return strings.EqualFold(filepath.Ext(path), ".gguf") }
 func isPlan(path string) bool { return strings.HasSuffix(path, planSuffix) }
-func isArch(path string) bool { return strings.HasPrefix(path, "arch:") }
+func isArch(path string) bool { return strings.HasPrefix(path, archPrefix) }
 
 // openModel opens what MODEL names, other than a plan.
 func openModel(path, weightType string) (*smelt.Model, error) {
@@ -28,7 +36,33 @@ func openModel(path, weightType string) (*smelt.Model, error) {
 	if isPlan(path) {
 		return nil, fmt.Errorf("%s: this needs the model itself, not a plan made from it", path)
 	}
+	if name, ok := strings.CutPrefix(path, archPrefix); ok {
+		if err := known("shape", name, models.Archs()); err != nil {
+			return nil, err
+		}
+		if _, err := models.FileType(weightType); weightType != "" && err != nil {
+			return nil, usageError{fmt.Errorf("--type: %w", err)}
+		}
+	}
 	return smelt.Open(path, weightType)
+}
+
+// known reports a name that is not on the list of such things.
+func known(thing, name string, names []string) error {
+	if slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, name) }) {
+		return nil
+	}
+	return usagef("no %s is called %q%s (known: %s)", thing, name, suggestion(name, "", names), strings.Join(names, ", "))
+}
+
+// suggestion names what was probably meant, if anything comes near.
+func suggestion(name, prefix string, names []string) string {
+	away := func(other string) int { return levenshtein.ComputeDistance(name, other) }
+	best := lo.MinBy(names, func(a, b string) bool { return away(a) < away(b) })
+	if best == "" || away(best) > max(2, len(name)/3) || away(best) >= len(name) {
+		return ""
+	}
+	return "; did you mean " + prefix + best + "?"
 }
 
 // compileFlags are the flags of every verb that compiles.
@@ -49,18 +83,45 @@ func (f *compileFlags) add(flags *pflag.FlagSet) {
 	flags.IntVar(&f.context, "ctx", 0, "slots of the KV cache (default: what the model was trained for, at most 4096)")
 }
 
+// maxContext is far above what any model was trained for.
+const maxContext = 1 << 24
+
+// compiledIn are the flags whose values a plan has in it.
+var compiledIn = []string{"optimize", "debug", "kv", "type", "ctx", "act"}
+
+// checkPlan reports flags that do not go with MODEL being a plan, or not being one.
+func checkPlan(flags *pflag.FlagSet, path string) error {
+	if !isPlan(path) {
+		if flags.Changed("weights") {
+			return usagef("--weights goes with a plan, and %s is none", path)
+		}
+		return nil
+	}
+	for _, name := range compiledIn {
+		if flags.Changed(name) {
+			return usagef("%s: %s is compiled already", lo.Ternary(name == "optimize", "-O", "--"+name), path)
+		}
+	}
+	return nil
+}
+
 // options checks the flags and turns them into compile options.
 func (f *compileFlags) options(stderr io.Writer) (smelt.Options, error) {
 	opts := smelt.Options{Level: f.level, Context: f.context, Prefill: f.prefill, DebugOutput: stderr}
 	if f.level != 0 && f.level != 1 {
 		return opts, usagef("-O %d: want 0 or 1", f.level)
 	}
-	if f.context < 0 {
-		return opts, usagef("--ctx %d: want a positive number of slots", f.context)
+	if f.context < 0 || f.context > maxContext {
+		return opts, usagef("--ctx %d: want 1 to %d slots", f.context, maxContext)
 	}
 	var err error
 	if opts.KV, err = ir.ParseDType(f.kv); err != nil || opts.KV != ir.F32 && opts.KV != ir.F16 && opts.KV != ir.Q8_0 {
 		return opts, usagef("--kv %s: want f32, f16 or q8_0", f.kv)
+	}
+	if suffix := "_" + opts.KV.String(); !slices.ContainsFunc(kernels.All(), func(k kernels.Kernel) bool {
+		return strings.HasPrefix(k.Name, "attention_") && strings.HasSuffix(k.Name, suffix)
+	}) {
+		return opts, fmt.Errorf("--kv %s: there are no kernels for such a cache yet; f32 and f16 work", f.kv)
 	}
 	if opts.Debug, err = smelt.ParseDebug(f.debug); err != nil {
 		return opts, usageError{fmt.Errorf("--debug: %w", err)}
@@ -119,8 +180,7 @@ func (f *deviceFlags) check(opts *smelt.Options) error {
 	return nil
 }
 
-// program compiles MODEL, or reads it where it is a plan, and checks that it can
-// run.
+// program compiles MODEL, or loads it where it is a plan.
 func program(path string, opts smelt.Options, weightType, weightsPath string) (*smelt.Program, error) {
 	if isPlan(path) {
 		return smelt.LoadPlan(path, weightsPath)
@@ -137,11 +197,43 @@ func program(path string, opts smelt.Options, weightType, weightsPath string) (*
 	return p, nil
 }
 
+// checkOutput reports a destination that cannot be written, before work is put
+// into what should go there.
+func checkOutput(path string) error {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return fmt.Errorf("-o %s is a folder", path)
+	}
+	dir := filepath.Dir(path)
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return fmt.Errorf("-o %s: there is no folder %s", path, dir)
+	}
+	return nil
+}
+
+// isSpecial tells devices and pipes, which are written to and never replaced.
+func isSpecial(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && !info.Mode().IsRegular()
+}
+
 // writeFile writes a result to a file, or to standard output for "" and "-". A
 // file appears only once it is whole.
 func writeFile(path string, stdout io.Writer, write func(io.Writer) error) error {
 	if path == "" || path == "-" {
 		return write(stdout)
+	}
+	if err := checkOutput(path); err != nil {
+		return err
+	}
+	if isSpecial(path) {
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		return errors.Join(write(f), f.Close())
+	}
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {

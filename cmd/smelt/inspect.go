@@ -61,11 +61,11 @@ type tensorRow struct {
 }
 
 func inspect(path string) (*sheet, error) {
-	switch {
-	case isGGUF(path):
-		return inspectGGUF(path)
-	case strings.HasSuffix(path, planSuffix):
+	if isPlan(path) {
 		return inspectPlan(path)
+	}
+	if info, err := os.Stat(path); err == nil && !info.IsDir() {
+		return inspectGGUF(path)
 	}
 	return inspectModel(path)
 }

@@ -21,7 +21,7 @@ func kernelsVerb() *cobra.Command {
 		Long: `Lists every kernel: its host name, the file of its source, its threadgroup memory,
 its largest threadgroup, and whether this machine has a native version for the
 device cpu. A kernel without one runs there from its Metal source.`,
-		Args: cobra.NoArgs,
+		Args: subcommand,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -41,6 +41,11 @@ func logitsVerb() *cobra.Command {
 		if output == "" {
 			return usagef("-o FILE.npy is missing")
 		}
+		if output != "-" {
+			if err := checkOutput(output); err != nil {
+				return err
+			}
+		}
 		s, p, err := openSession(cmd, args[0], &compile, &device)
 		if err != nil {
 			return err
@@ -49,8 +54,11 @@ func logitsVerb() *cobra.Command {
 		defer s.Close()
 		for i, id := range ids {
 			if vocab := s.Vocab(); int(id) >= vocab {
-				return usagef("--tokens: id %d, the %d. of the list, is outside the vocabulary of %d", id, i+1, vocab)
+				return usagef("--tokens: id %d, number %d of the list, is outside the vocabulary of %d", id, i+1, vocab)
 			}
+		}
+		if len(ids) > s.Context() {
+			return usagef("--tokens: %d ids do not fit into a context of %d (--ctx)", len(ids), s.Context())
 		}
 		all := make([]float32, 0, len(ids)*s.Vocab())
 		err = s.Score(cmd.Context(), ids, func(_ int, logits []float32) error {

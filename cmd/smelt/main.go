@@ -8,6 +8,8 @@
 //	smelt compile MODEL -o PLAN  compile ahead of time
 //	smelt bench MODEL            measure tokens per second
 //	smelt logits MODEL           write the logits at every position
+//	smelt perplexity MODEL       measure how well it predicts a text
+//	smelt verify MODEL           check that every way to run it agrees
 //	smelt tokenize MODEL         turn text into token ids, and back
 //	smelt inspect FILE           say what a file holds
 //	smelt synth arch:NAME        make a model of real shape with random weights
@@ -29,18 +31,23 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
+	"github.com/samber/lo"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	// After the first Ctrl-C the default action is back, so that a second one ends
-	// a program that does not stop.
-	context.AfterFunc(ctx, stop)
+	// Work that cannot be interrupted, such as the layout of a graph, is left behind.
+	context.AfterFunc(ctx, func() { time.AfterFunc(grace, func() { os.Exit(exitStopped) }) })
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
+
+// grace is how long a verb has to stop, and to clean up, after Ctrl-C.
+const grace = time.Second
 
 // Exit statuses of the contract.
 const (
@@ -91,16 +98,14 @@ func ran(cmd *cobra.Command) bool { return cmd.Annotations["ran"] != "" }
 
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "smelt",
+		Use:           "smelt VERB",
 		Short:         "Compile transformer models and run them",
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_ = cmd.Help()
-			return usagef("which verb?")
-		},
+		Args:          subcommand,
+		RunE:          missing,
 	}
+	root.SetFlagErrorFunc(flagError)
 	for _, verb := range verbs {
 		cmd := verb()
 		body := cmd.RunE
@@ -111,14 +116,75 @@ func newRoot() *cobra.Command {
 			cmd.Annotations["ran"] = "yes"
 			return body(cmd, args)
 		}
+		completeFlags(cmd)
 		root.AddCommand(cmd)
+	}
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "completion":
+			cmd.Args, cmd.RunE = subcommand, missing
+		case "help":
+			cmd.Args = func(cmd *cobra.Command, args []string) error {
+				if found, rest, err := root.Find(args); err != nil || len(rest) > 0 {
+					return subcommand(found, rest)
+				}
+				return nil
+			}
+		}
 	}
 	return root
 }
 
+// subcommand reports words that are not below a command.
+func subcommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	names := lo.FilterMap(cmd.Commands(), func(c *cobra.Command, _ int) (string, bool) { return c.Name(), c.IsAvailableCommand() })
+	if len(names) == 0 {
+		return usagef("%s takes no %q", cmd.CommandPath(), args[0])
+	}
+	return known(lo.Ternary(cmd.HasParent(), "shell", "verb"), args[0], names)
+}
+
+// missing shows what could stand below a command that is nothing by itself.
+func missing(cmd *cobra.Command, _ []string) error {
+	cmd.SetOut(cmd.ErrOrStderr())
+	_ = cmd.Help()
+	return usagef("%s what?", cmd.CommandPath())
+}
+
+// flagError adds to an unknown flag the one that was probably meant.
+func flagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return usageError{err}
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	return usagef("%w%s", err, suggestion(unknown.GetSpecifiedName(), "--", names))
+}
+
+// flagValues are completed in the shell.
+var flagValues = map[string][]string{
+	"device": {"auto", "metal", "cpu", "emu"}, "target": {"metal", "cpu"},
+	"stage": {"source", "fused", "plan"}, "phase": {"prefill", "decode"},
+	"kv": {"f32", "f16", "q8_0"}, "act": {"f16", "f32"}, "optimize": {"0", "1"}, "debug": {"help"},
+}
+
+func completeFlags(cmd *cobra.Command) {
+	for name, values := range flagValues {
+		if cmd.Flags().Lookup(name) != nil {
+			_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+		}
+	}
+}
+
 // verbs makes each command afresh, so that tests can run several in one process.
 var verbs = []func() *cobra.Command{
-	runVerb, dotVerb, explainVerb, compileVerb, benchVerb, logitsVerb, tokenizeVerb, inspectVerb, synthVerb, kernelsVerb,
+	runVerb, dotVerb, explainVerb, compileVerb, benchVerb, logitsVerb, perplexityVerb, verifyVerb, tokenizeVerb, inspectVerb, synthVerb, kernelsVerb,
 }
 
 // modelArg asks for exactly one argument, a model.

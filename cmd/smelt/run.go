@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -59,8 +60,12 @@ terminal, each line typed is continued by itself.`,
 		if n < 0 {
 			return usagef("-n %d: want 0 or more", n)
 		}
-		if err := sampling.Validate(); err != nil {
-			return usageError{err}
+		for flag, s := range map[string]smelt.Sampling{
+			"temp": {Temperature: sampling.Temperature}, "top-k": {TopK: sampling.TopK}, "top-p": {TopP: sampling.TopP}, "min-p": {MinP: sampling.MinP},
+		} {
+			if err := s.Validate(); err != nil {
+				return usageError{fmt.Errorf("--%s: %w", flag, err)}
+			}
 		}
 		if sampling.Seed == 0 {
 			sampling.Seed = rand.Uint64()
@@ -88,6 +93,9 @@ terminal, each line typed is continued by itself.`,
 
 // openSession compiles MODEL for the chosen device and loads it there.
 func openSession(cmd *cobra.Command, path string, compile *compileFlags, device *deviceFlags) (*smelt.Session, *smelt.Program, error) {
+	if err := checkPlan(cmd.Flags(), path); err != nil {
+		return nil, nil, err
+	}
 	opts, err := compile.options(cmd.ErrOrStderr())
 	if err != nil {
 		return nil, nil, err
@@ -95,12 +103,12 @@ func openSession(cmd *cobra.Command, path string, compile *compileFlags, device 
 	if err := device.check(&opts); err != nil {
 		return nil, nil, err
 	}
-	if isArch(path) {
-		return nil, nil, fmt.Errorf("%s: %w; smelt synth makes a file with random ones", path, smelt.ErrNoWeights)
-	}
 	p, err := program(path, opts, compile.weights, device.weights)
 	if err != nil {
 		return nil, nil, err
+	}
+	if !p.Model().HasWeights() {
+		return nil, nil, fmt.Errorf("%s: %w; smelt synth makes a file with random ones", path, smelt.ErrNoWeights)
 	}
 	s, err := loadSession(cmd, p, device)
 	if err != nil {
@@ -137,11 +145,11 @@ func isTerminal(r io.Reader) bool {
 // continueText prints a continuation piece by piece, and a line's end after it.
 func continueText(ctx context.Context, out io.Writer, s *smelt.Session, prompt string, g smelt.Generation) error {
 	var writeErr error
-	_, err := s.Generate(ctx, prompt, g, func(piece string) bool {
+	made, err := s.Generate(ctx, prompt, g, func(piece string) bool {
 		_, writeErr = io.WriteString(out, piece)
 		return writeErr == nil
 	})
-	if writeErr == nil {
+	if writeErr == nil && made != nil {
 		_, writeErr = io.WriteString(out, "\n")
 	}
 	return errors.Join(err, writeErr)
@@ -152,9 +160,15 @@ func continueLines(cmd *cobra.Command, s *smelt.Session, g smelt.Generation) err
 	lines := make(chan string)
 	go func() { // reading cannot be interrupted; Ctrl-C ends the program around it
 		defer close(lines)
-		in := bufio.NewScanner(cmd.InOrStdin())
-		for in.Scan() {
-			lines <- in.Text()
+		in := bufio.NewReader(cmd.InOrStdin())
+		for {
+			line, err := in.ReadString('\n')
+			if line != "" {
+				lines <- strings.TrimRight(line, "\r\n")
+			}
+			if err != nil {
+				return
+			}
 		}
 	}()
 	for {
@@ -172,7 +186,10 @@ func continueLines(cmd *cobra.Command, s *smelt.Session, g smelt.Generation) err
 				continue
 			}
 			s.Reset()
-			if err := continueText(cmd.Context(), cmd.OutOrStdout(), s, line, g); err != nil {
+			err := continueText(cmd.Context(), cmd.OutOrStdout(), s, line, g)
+			if errors.Is(err, smelt.ErrContext) { // the next line may be shorter
+				fmt.Fprintf(cmd.ErrOrStderr(), "smelt: %v\n", err)
+			} else if err != nil {
 				return err
 			}
 		}

@@ -31,6 +31,12 @@ placeholder vocabulary. It is for measuring speed: what it says makes no sense.`
 		if output == "" {
 			return usagef("-o FILE.gguf is missing")
 		}
+		if err := checkOutput(output); err != nil {
+			return err
+		}
+		if isSpecial(output) {
+			return fmt.Errorf("-o %s: want a file", output)
+		}
 		m, err := openModel(args[0], weightType)
 		if err != nil {
 			return err
@@ -42,10 +48,7 @@ placeholder vocabulary. It is for measuring speed: what it says makes no sense.`
 			progress(done, total)
 			return stop.Err()
 		})
-		if err != nil {
-			return fmt.Errorf("writing %s: %w", output, err)
-		}
-		return nil
+		return err
 	}
 	return cmd
 }

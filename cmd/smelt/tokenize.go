@@ -2,12 +2,14 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/smelt-ml/smelt/models/gguf"
+	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/tokenizer"
 )
 
@@ -56,9 +58,12 @@ func parseIDs(text []byte, vocab int) ([]int32, error) {
 	if err := json.Unmarshal(text, &ids); err != nil {
 		return nil, fmt.Errorf("want a JSON array of token ids: %w", err)
 	}
+	if ids == nil {
+		return nil, errors.New("want a JSON array of token ids, not null")
+	}
 	for i, id := range ids {
 		if id < 0 || int(id) >= vocab {
-			return nil, fmt.Errorf("id %d, the %d. of the array, is outside the vocabulary of %d", id, i+1, vocab)
+			return nil, fmt.Errorf("id %d, number %d of the array, is outside the vocabulary of %d", id, i+1, vocab)
 		}
 	}
 	return ids, nil
@@ -66,22 +71,12 @@ func parseIDs(text []byte, vocab int) ([]int32, error) {
 
 // openTokenizer reads just the vocabulary: a GGUF file need not hold a model.
 func openTokenizer(path string) (*tokenizer.Tokenizer, error) {
-	if isGGUF(path) {
-		f, err := gguf.Open(path)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		tok, err := tokenizer.FromGGUF(f)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
-		return tok, nil
+	if isPlan(path) || isArch(path) {
+		return nil, usagef("%s holds no vocabulary: want a GGUF file or a folder", path)
 	}
-	m, err := openModel(path, "")
-	if err != nil {
-		return nil, err
+	tok, err := models.OpenTokenizer(path)
+	if err != nil && !strings.Contains(err.Error(), path) {
+		err = fmt.Errorf("%s: %w", path, err)
 	}
-	defer m.Close()
-	return m.Tokenizer()
+	return tok, err
 }
