@@ -58,7 +58,7 @@ func (d *Device) load(plan *lower.Plan, tensors Tensors) (*Program, error) {
 	p := &Program{device: d, plan: plan, kernels: t.kernels, buffers: make([]handle, len(plan.Buffers)), sessions: map[*Session]struct{}{}}
 	if err := p.bind(tensors); err != nil {
 		p.release()
-		return nil, err
+		return nil, p.explain(err, 0)
 	}
 	if p.handle, err = d.driver.load(t, p.buffers); err != nil {
 		p.release()

@@ -164,8 +164,10 @@ func (s *Session) allocate(sizes []int64) error {
 		}
 	}
 	var err error
-	s.handle, err = d.begin(s.program.handle, s.buffers, s.strides)
-	return err
+	if s.handle, err = d.begin(s.program.handle, s.buffers, s.strides); err != nil {
+		return s.program.explain(err, 0)
+	}
+	return nil
 }
 
 // Memory tells what the session holds.
