@@ -207,10 +207,10 @@ A *out,
 const AttentionParams &p,
 uint3 group, uint tid,
 uint sg, uint lane) {
-using msl_type_0 = A[32 * stride]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &tile = msl::group_variable<msl_type_0>(msl_at_0);
-using msl_type_1 = float[4 * 8 * 32]; constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &score_rows = msl::group_variable<msl_type_1>(msl_at_1);
-using msl_type_2 = float[4 * 64]; constexpr uint32_t msl_at_2 = msl::place(msl_end_1), msl_end_2 = msl_at_2 + sizeof(msl_type_2); msl_type_2 &factor_rows = msl::group_variable<msl_type_2>(msl_at_2);
-using msl_type_3 = uint[32]; constexpr uint32_t msl_at_3 = msl::place(msl_end_2), msl_end_3 = msl_at_3 + sizeof(msl_type_3); msl_type_3 &marks = msl::group_variable<msl_type_3>(msl_at_3);
+using msl_type_0 = A[32 * stride]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &tile = msl::group_variable<msl_type_0>(msl_at_0, 0); 
+using msl_type_1 = float[4 * 8 * 32]; static_assert(sizeof(msl_type_1) == 4096, "score_rows"); constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &score_rows = msl::group_variable<msl_type_1>(msl_at_1, 1); 
+using msl_type_2 = float[4 * 64]; static_assert(sizeof(msl_type_2) == 1024, "factor_rows"); constexpr uint32_t msl_at_2 = msl::place(msl_end_1), msl_end_2 = msl_at_2 + sizeof(msl_type_2); msl_type_2 &factor_rows = msl::group_variable<msl_type_2>(msl_at_2, 2); 
+using msl_type_3 = uint[32]; static_assert(sizeof(msl_type_3) == 128, "marks"); constexpr uint32_t msl_at_3 = msl::place(msl_end_2), msl_end_3 = msl_at_3 + sizeof(msl_type_3); msl_type_3 &marks = msl::group_variable<msl_type_3>(msl_at_3, 3); 
 
 const uint head = msl_constant_has_head() ? msl_constant_fc_head() : p.head;
 const uint q_head = group.y;

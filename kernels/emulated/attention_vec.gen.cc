@@ -173,9 +173,9 @@ float *statistics,
 uint3 group, uint3 groups,
 uint tid, uint sg,
 uint lane) {
-using msl_type_0 = float4[8][64]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &rows = msl::group_variable<msl_type_0>(msl_at_0);
-using msl_type_1 = float[8]; constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &maxima = msl::group_variable<msl_type_1>(msl_at_1);
-using msl_type_2 = float[8]; constexpr uint32_t msl_at_2 = msl::place(msl_end_1), msl_end_2 = msl_at_2 + sizeof(msl_type_2); msl_type_2 &totals = msl::group_variable<msl_type_2>(msl_at_2);
+using msl_type_0 = float4[8][64]; static_assert(sizeof(msl_type_0) == 8192, "rows"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &rows = msl::group_variable<msl_type_0>(msl_at_0, 0); 
+using msl_type_1 = float[8]; static_assert(sizeof(msl_type_1) == 32, "maxima"); constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &maxima = msl::group_variable<msl_type_1>(msl_at_1, 1); 
+using msl_type_2 = float[8]; static_assert(sizeof(msl_type_2) == 32, "totals"); constexpr uint32_t msl_at_2 = msl::place(msl_end_1), msl_end_2 = msl_at_2 + sizeof(msl_type_2); msl_type_2 &totals = msl::group_variable<msl_type_2>(msl_at_2, 2); 
 
 const uint head = msl_constant_has_head() ? msl_constant_fc_head() : p.head;
 const uint q_head = group.x, token = group.y;

@@ -628,7 +628,7 @@ const float *residual,
 const float *gain,
 uint3 group, uint tid,
 uint sg) {
-using msl_type_0 = float[2 * 32 * 72 * sizeof(X) / 4]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &memory = msl::group_variable<msl_type_0>(msl_at_0);
+using msl_type_0 = float[2 * 32 * 72 * sizeof(X) / 4]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &memory = msl::group_variable<msl_type_0>(msl_at_0, 0); 
 X *x_tile = ( X *)memory;
 X *w_tile = x_tile + 32 * 72;
 

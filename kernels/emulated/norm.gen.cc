@@ -130,7 +130,7 @@ const NormParams &p,
 uint row, uint tid,
 uint threads, uint sg,
 uint lane, uint simdgroups) {
-using msl_type_0 = float[8]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &partial = msl::group_variable<msl_type_0>(msl_at_0);
+using msl_type_0 = float[8]; static_assert(sizeof(msl_type_0) == 32, "partial"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &partial = msl::group_variable<msl_type_0>(msl_at_0, 0); 
 const I *from = x + ulong(row) * p.x_stride;
 float squares = 0.0f;
 for (uint i = tid * 4; i < p.width; i += threads * 4) {

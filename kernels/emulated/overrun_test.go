@@ -3,9 +3,12 @@
 package emulated_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -23,11 +26,17 @@ func TestOverrunsNameTheSource(t *testing.T) {
 		}, emulated.Options{}))
 		return
 	}
-	for mode, want := range []string{"", "kernels/emulated/testdata/wrong.metal:82", "kernels/emulated/testdata/wrong.metal:84"} {
+	const file = "kernels/emulated/testdata/wrong.metal"
+	source, err := os.ReadFile(filepath.Join(root(t), file))
+	require.NoError(t, err)
+	for mode, statement := range []string{"", "out[i + 1] = s[i];", "out[i] = s[i + 1 + (64 - n)];"} {
+		before, _, found := strings.Cut(string(source), statement)
+		require.True(t, found)
+		want := fmt.Sprintf("%s:%d", file, strings.Count(before, "\n")+1)
 		cmd := exec.Command(os.Args[0], "-test.run=^TestOverrunsNameTheSource$")
 		cmd.Env = append(os.Environ(), "SMELT_TEST_OVERRUN="+strconv.Itoa(mode))
 		out, err := cmd.CombinedOutput()
-		if want == "" {
+		if mode == 0 {
 			require.NoError(t, err, string(out))
 			continue
 		}

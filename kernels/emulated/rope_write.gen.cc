@@ -250,7 +250,7 @@ uint3 group,
 uint i, uint sg,
 uint lane,
 uint simdgroups) {
-using msl_type_0 = float2[4]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &partial = msl::group_variable<msl_type_0>(msl_at_0);
+using msl_type_0 = float2[4]; static_assert(sizeof(msl_type_0) == 32, "partial"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &partial = msl::group_variable<msl_type_0>(msl_at_0, 0); 
 const uint head = group.x, token = group.y;
 const Pair pair = pair_of(i, p.rotated, msl_constant_fc_interleaved());
 const Columns at = columns_of(p, token, head);

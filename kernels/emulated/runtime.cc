@@ -522,6 +522,12 @@ void go(Worker *w, uint32_t from, uint32_t to) {
 }
 #endif
 
+void missized(Worker *w, uint32_t index) {
+    fprintf(stderr, "kernel %s: threadgroup variable %u is not of the %u bytes that mslgen computed\n", w->kernel->name,
+            index, w->kernel->variables[index]);
+    abort();
+}
+
 void diverged(Worker *w, const char *what, const char *file, uint32_t line, const Site &there) {
     fail(w, "threads of a threadgroup diverge: %s at %s:%u, %s at %s:%u", what, file, line, there.what, there.file,
          there.line);

@@ -197,10 +197,15 @@ inline Size Thread::threads_per_grid() const {
 __attribute__((const)) uint32_t constant_bits(uint32_t index);
 __attribute__((const)) bool is_constant_defined(uint32_t index);
 
+// missized aborts: mslgen took a threadgroup variable for another size than C++.
+[[noreturn]] void missized(Worker *w, uint32_t index);
+
 MSL_INLINE uint32_t lane() { return current->tid & 31; }
 
-template <class T> MSL_INLINE T &group_variable(uint32_t at) {
+template <class T> MSL_INLINE T &group_variable(uint32_t at, uint32_t index) {
     static_assert(sizeof(T) <= group_limit, "threadgroup variable over 32 KB");
+    if (MSL_UNLIKELY(current->kernel->variables[index] != sizeof(T)))
+        missized(current, index);
     return *reinterpret_cast<T *>(current->group_memory + at);
 }
 

@@ -196,7 +196,7 @@ A *out,
 const MatmulParams &p,
 uint3 group, uint tid,
 uint sg) {
-using msl_type_0 = float[2 * 32 * 40 * sizeof(A) / 4]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &memory = msl::group_variable<msl_type_0>(msl_at_0);
+using msl_type_0 = float[2 * 32 * 40 * sizeof(A) / 4]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &memory = msl::group_variable<msl_type_0>(msl_at_0, 0); 
 A *a_tile = ( A *)memory;
 A *b_tile = a_tile + 32 * 40;
 
@@ -255,8 +255,8 @@ A *out,
 const ElementParams &p,
 uint row, uint tid,
 uint sg, uint lane) {
-using msl_type_0 = float[8]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &maxima = msl::group_variable<msl_type_0>(msl_at_0);
-using msl_type_1 = float[8]; constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &totals = msl::group_variable<msl_type_1>(msl_at_1);
+using msl_type_0 = float[8]; static_assert(sizeof(msl_type_0) == 32, "maxima"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &maxima = msl::group_variable<msl_type_0>(msl_at_0, 0); 
+using msl_type_1 = float[8]; static_assert(sizeof(msl_type_1) == 32, "totals"); constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &totals = msl::group_variable<msl_type_1>(msl_at_1, 1); 
 const A *from = x + ulong(row) * p.a_stride;
 A *to = out + ulong(row) * p.width;
 

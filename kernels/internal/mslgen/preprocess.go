@@ -307,25 +307,22 @@ func (p *preprocessor) expand(in []token) ([]token, error) {
 			continue
 		}
 		var args [][]token
-		hide := t.hide
 		if m.function {
 			if len(rest) == 0 || !rest[len(rest)-1].is("(") {
 				out = append(out, t)
 				continue
 			}
-			n, closing, list, err := macroArguments(rest, t, m)
+			left, list, err := macroArguments(rest, t, m)
 			if err != nil {
 				return nil, err
 			}
-			rest = rest[:n]
-			args = list
-			_ = closing
+			rest, args = left, list
 		}
 		body, err := p.substitute(m, args, t)
 		if err != nil {
 			return nil, err
 		}
-		hide = (&hideSet{name: t.text}).with(hide)
+		hide := (&hideSet{name: t.text}).with(t.hide)
 		for i := len(body) - 1; i >= 0; i-- {
 			b := body[i]
 			b.Pos = t.Pos
@@ -341,8 +338,8 @@ func (p *preprocessor) expand(in []token) ([]token, error) {
 }
 
 // macroArguments reads the arguments of a use of m off the reversed stack and
-// returns the length of what is left.
-func macroArguments(rest []token, use token, m *macro) (int, token, [][]token, error) {
+// returns what is left of it.
+func macroArguments(rest []token, use token, m *macro) ([]token, [][]token, error) {
 	var args [][]token
 	var arg []token
 	depth := 0
@@ -362,9 +359,9 @@ func macroArguments(rest []token, use token, m *macro) (int, token, [][]token, e
 					args = append(args, nil)
 				}
 				if len(args) != len(m.params) {
-					return 0, t, nil, errorAt(use.Pos, "macro %s takes %d arguments, not %d", use.text, len(m.params), len(args))
+					return nil, nil, errorAt(use.Pos, "macro %s takes %d arguments, not %d", use.text, len(m.params), len(args))
 				}
-				return i, t, args, nil
+				return rest[:i], args, nil
 			}
 		case t.is(",") && depth == 1 && !(m.variadic && len(args) == len(m.params)-1):
 			args = append(args, arg)
@@ -373,7 +370,7 @@ func macroArguments(rest []token, use token, m *macro) (int, token, [][]token, e
 		}
 		arg = append(arg, t)
 	}
-	return 0, use, nil, errorAt(use.Pos, "use of macro %s has no closing parenthesis", use.text)
+	return nil, nil, errorAt(use.Pos, "use of macro %s has no closing parenthesis", use.text)
 }
 
 func (p *preprocessor) substitute(m *macro, args [][]token, use token) ([]token, error) {

@@ -8,8 +8,6 @@ import (
 	"strings"
 )
 
-func itoa(v int64) string { return strconv.FormatInt(v, 10) }
-
 const components = "xyzwrgba"
 
 // swizzle returns the components that a member name selects, or nil.
@@ -38,20 +36,24 @@ func assigns(t token) bool {
 	return false
 }
 
-// writeVariable declares variable n of f as a reference into the threadgroup's memory.
-func (p *parser) writeVariable(b *strings.Builder, f *function, n int) {
-	v := f.vars[n]
-	before := "0"
-	if n > 0 {
-		before = fmt.Sprintf("msl_end_%d", n-1)
+// writeVariables declares f's threadgroup variables as references into the memory of
+// the threadgroup. C++ has the last word on their sizes; that it agrees with the table
+// is asserted where all instances are of one size, and checked at run time elsewhere.
+func (p *parser) writeVariables(f *function) {
+	end := "0"
+	for n, v := range f.vars {
+		dims := ""
+		for _, d := range v.dims {
+			dims += "[" + p.rewrite(d) + "]"
+		}
+		p.edits[v.at] += fmt.Sprintf("using msl_type_%d = %s%s; ", n, p.rewrite(v.typ), dims)
+		if len(slices.Compact(slices.Clone(v.size))) == 1 {
+			p.edits[v.at] += fmt.Sprintf("static_assert(sizeof(msl_type_%d) == %d, %q); ", n, v.size[0], v.name)
+		}
+		p.edits[v.at] += fmt.Sprintf("constexpr uint32_t msl_at_%d = msl::place(%s), msl_end_%d = msl_at_%d + sizeof(msl_type_%d); ", n, end, n, n, n)
+		p.edits[v.at] += fmt.Sprintf("msl_type_%d &%s = msl::group_variable<msl_type_%d>(msl_at_%d, %d); ", n, v.name, n, n, n)
+		end = fmt.Sprintf("msl_end_%d", n)
 	}
-	dims := ""
-	for _, d := range v.dims {
-		dims += "[" + p.rewrite(d) + "]"
-	}
-	fmt.Fprintf(b, "using msl_type_%d = %s%s; constexpr uint32_t msl_at_%d = msl::place(%s), msl_end_%d = msl_at_%d + sizeof(msl_type_%d); ",
-		n, p.rewrite(v.typ), dims, n, before, n, n, n)
-	fmt.Fprintf(b, "msl_type_%d &%s = msl::group_variable<msl_type_%d>(msl_at_%d);", n, v.name, n, n)
 }
 
 // rewrite gives the C++ of a run of tokens that carries no edits of its own.

@@ -16,8 +16,8 @@ uint h,
 ushort lane,
 ushort sg)
 {
-using msl_type_0 = float[4]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &sm_m = msl::group_variable<msl_type_0>(msl_at_0);using msl_type_1 = float[4]; constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &sm_l = msl::group_variable<msl_type_1>(msl_at_1);
-using msl_type_2 = float4[4][32]; constexpr uint32_t msl_at_2 = msl::place(msl_end_1), msl_end_2 = msl_at_2 + sizeof(msl_type_2); msl_type_2 &sm_o = msl::group_variable<msl_type_2>(msl_at_2);
+using msl_type_0 = float[4]; static_assert(sizeof(msl_type_0) == 16, "sm_m"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &sm_m = msl::group_variable<msl_type_0>(msl_at_0, 0); using msl_type_1 = float[4]; static_assert(sizeof(msl_type_1) == 16, "sm_l"); constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &sm_l = msl::group_variable<msl_type_1>(msl_at_1, 1); 
+using msl_type_2 = float4[4][32]; static_assert(sizeof(msl_type_2) == 2048, "sm_o"); constexpr uint32_t msl_at_2 = msl::place(msl_end_1), msl_end_2 = msl_at_2 + sizeof(msl_type_2); msl_type_2 &sm_o = msl::group_variable<msl_type_2>(msl_at_2, 2); 
 const uint hk = h / p.group;
 const float4 qv = (( const float4*)(q + h * p.head_dim))[lane] * p.scale;
 float m = -INFINITY, l = 0.f;

@@ -14,8 +14,8 @@ uint3 tg,
 ushort tid,
 ushort sg)
 {
-using msl_type_0 = half[32 * 32]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &sA = msl::group_variable<msl_type_0>(msl_at_0);
-using msl_type_1 = half[32 * 32]; constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &sB = msl::group_variable<msl_type_1>(msl_at_1);
+using msl_type_0 = half[32 * 32]; static_assert(sizeof(msl_type_0) == 2048, "sA"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &sA = msl::group_variable<msl_type_0>(msl_at_0, 0); 
+using msl_type_1 = half[32 * 32]; static_assert(sizeof(msl_type_1) == 2048, "sB"); constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &sB = msl::group_variable<msl_type_1>(msl_at_1, 1); 
 const uint m0 = tg.y * 32, n0 = tg.x * 32;
 const uint sm = (sg / 2) * 16, sn = (sg % 2) * 16;
 simdgroup_float8x8 acc[2][2];

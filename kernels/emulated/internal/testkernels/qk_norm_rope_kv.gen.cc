@@ -19,8 +19,8 @@ ushort tid,
 ushort lane,
 ushort sg)
 {
-using msl_type_0 = float[4]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &shared_sq = msl::group_variable<msl_type_0>(msl_at_0);
-using msl_type_1 = float[128]; constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &shared_x = msl::group_variable<msl_type_1>(msl_at_1);
+using msl_type_0 = float[4]; static_assert(sizeof(msl_type_0) == 16, "shared_sq"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &shared_sq = msl::group_variable<msl_type_0>(msl_at_0, 0); 
+using msl_type_1 = float[128]; static_assert(sizeof(msl_type_1) == 512, "shared_x"); constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &shared_x = msl::group_variable<msl_type_1>(msl_at_1, 1); 
 const float v = k_in[head * p.head_dim + tid];
 const float sq = simd_sum(v * v, 1);
 if (lane == 0) shared_sq[sg] = sq;

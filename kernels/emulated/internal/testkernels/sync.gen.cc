@@ -77,8 +77,8 @@ out[i] = v + simd_max(float(i), 26);
 void reverse( const float *x, float *out,
 uint i, uint n,
 uint g) {
-using msl_type_0 = float[1024]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &a = msl::group_variable<msl_type_0>(msl_at_0);
-using msl_type_1 = half[1024]; constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &flags = msl::group_variable<msl_type_1>(msl_at_1);using msl_type_2 = half; constexpr uint32_t msl_at_2 = msl::place(msl_end_1), msl_end_2 = msl_at_2 + sizeof(msl_type_2); msl_type_2 &pad = msl::group_variable<msl_type_2>(msl_at_2);
+using msl_type_0 = float[1024]; static_assert(sizeof(msl_type_0) == 4096, "a"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &a = msl::group_variable<msl_type_0>(msl_at_0, 0); 
+using msl_type_1 = half[1024]; static_assert(sizeof(msl_type_1) == 2048, "flags"); constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &flags = msl::group_variable<msl_type_1>(msl_at_1, 1); using msl_type_2 = half; static_assert(sizeof(msl_type_2) == 2, "pad"); constexpr uint32_t msl_at_2 = msl::place(msl_end_1), msl_end_2 = msl_at_2 + sizeof(msl_type_2); msl_type_2 &pad = msl::group_variable<msl_type_2>(msl_at_2, 2); 
 a[i] = x[g * n + i];
 flags[i] = half(i & 1);
 if (i == 0)
@@ -120,7 +120,7 @@ out[i] = a[(i + 1) % n] + float(b[i]);
 
 void atomics( atomic_uint *count, atomic_float *sum,
 atomic_int *least, uint i) {
-using msl_type_0 = atomic_uint; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &mine = msl::group_variable<msl_type_0>(msl_at_0);
+using msl_type_0 = atomic_uint; static_assert(sizeof(msl_type_0) == 4, "mine"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &mine = msl::group_variable<msl_type_0>(msl_at_0, 0); 
 if (i % 64 == 0)
 atomic_store_explicit(&mine, 0, memory_order_relaxed);
 threadgroup_barrier(mem_flags::mem_threadgroup, 34);

@@ -9,7 +9,7 @@ using namespace metal;
 
 
 void missing_barrier( float *out, uint i) {
-using msl_type_0 = float[256]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &s = msl::group_variable<msl_type_0>(msl_at_0);
+using msl_type_0 = float[256]; static_assert(sizeof(msl_type_0) == 1024, "s"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &s = msl::group_variable<msl_type_0>(msl_at_0, 0); 
 s[i] = float(i + 1);
 out[i] = s[i ^ 1];
 }
@@ -17,7 +17,7 @@ out[i] = s[i ^ 1];
 
 void weak_barrier( float *out, uint i,
 uint n) {
-using msl_type_0 = float[256]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &s = msl::group_variable<msl_type_0>(msl_at_0);
+using msl_type_0 = float[256]; static_assert(sizeof(msl_type_0) == 1024, "s"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &s = msl::group_variable<msl_type_0>(msl_at_0, 0); 
 s[i] = float(i + 1);
 simdgroup_barrier(mem_flags::mem_threadgroup, 1);
 out[i] = s[n - 1 - i];
@@ -84,7 +84,7 @@ out[i] = simd_max(v, 12);
 
 void overrun( float *out, const uint &mode,
 uint i, uint n) {
-using msl_type_0 = float[64]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &s = msl::group_variable<msl_type_0>(msl_at_0);
+using msl_type_0 = float[64]; static_assert(sizeof(msl_type_0) == 256, "s"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &s = msl::group_variable<msl_type_0>(msl_at_0, 0); 
 s[i] = 1;
 threadgroup_barrier(mem_flags::mem_threadgroup, 13);
 if (mode == 1)
