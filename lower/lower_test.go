@@ -34,7 +34,7 @@ func layer(b *ir.Builder) {
 	b.Return("logits", b.Linear(b.GatherRows(x), b.Weight("head", 16, 32)))
 }
 
-func lowered(t *testing.T) *Plan {
+func lowered(t testing.TB) *Plan {
 	f, err := ir.Build("tiny", anyWeights{}, ir.Options{Block: 64, KV: ir.F32}, layer)
 	require.NoError(t, err)
 	target, err := NewTarget("cpu", 1)
