@@ -1,4 +1,4 @@
 package portable
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "bb5ecee032bfca83aee1d6f10a53587df4927af96772a0805aa92985ab9edc4a"
+const _ = "4f7641d5474d471ca26397cf73a48144ee7777d8d8d74c410092da0fc39221c4"

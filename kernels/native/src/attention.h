@@ -94,12 +94,13 @@ static float soften(float *scores, uint32_t keys, uint32_t width, float scale, f
         if (scores[i] > most)
             most = scores[i];
     }
-    if (most < maximum)
-        most = maximum;
+    factor = 1;
+    if (most > maximum) {
+        factor = maximum == -__builtin_inff() ? 0.0f : reduce_max(exp(set1(maximum - most)));
+        maximum = most;
+    }
     // With nothing but −∞ so far, subtract 0: the weights become zeros, not NaN.
-    float base = most == -__builtin_inff() ? 0.0f : most;
-    factor = maximum == -__builtin_inff() ? 0.0f : reduce_max(exp(set1(maximum - base)));
-    maximum = most;
+    float base = maximum == -__builtin_inff() ? 0.0f : maximum;
     for (i = keys; i < width; i++)
         scores[i] = -__builtin_inff();
     F sum = zero();
@@ -141,12 +142,22 @@ static uint64_t attention_vec_units(const smelt_launch *l) {
     return uint64_t{p.tokens} * p.kv_heads * Parts(p).count;
 }
 
+// Asks for rows a while behind those at p, as far as this part of the keys goes; none
+// where end is null.
+INLINE void prefetch_keys(const uint8_t *p, uint64_t bytes, const uint8_t *end) {
+    p += 4096;
+    for (uint64_t i = 0; i < bytes && p + i < end; i += 64)
+        __builtin_prefetch(p + i, 0, 3);
+}
+
 // sums[h][d] += Σ weights[h][j] · v[j][d] for H heads and V vectors of d.
 template <class C, int H, int V>
-INLINE void add_values(const uint8_t *v, uint32_t head, uint32_t keys, const float *weights, float *sums) {
+INLINE void add_values(const uint8_t *v, const uint8_t *end, uint32_t head, uint32_t keys, const float *weights,
+                       float *sums) {
     F sum[H][V];
     UNROLL for (int h = 0; h < H; h++) UNROLL for (int i = 0; i < V; i++) sum[h][i] = load(sums + h * MAX_HEAD + i * W);
     for (uint32_t j = 0; j < keys; j++, v += head * C::BYTES) {
+        prefetch_keys(v, head * C::BYTES, end);
         F row[V];
         UNROLL for (int i = 0; i < V; i++) row[i] = C::at(v + static_cast<uint32_t>(i * W) * C::BYTES);
         UNROLL for (int h = 0; h < H; h++) {
@@ -157,12 +168,13 @@ INLINE void add_values(const uint8_t *v, uint32_t head, uint32_t keys, const flo
     UNROLL for (int h = 0; h < H; h++) UNROLL for (int i = 0; i < V; i++) store(sums + h * MAX_HEAD + i * W, sum[h][i]);
 }
 template <class C, int H>
-static void add_values_of(const uint8_t *v, uint32_t head, uint32_t keys, const float *weights, float *sums) {
+static void add_values_of(const uint8_t *v, const uint8_t *end, uint32_t head, uint32_t keys, const float *weights,
+                          float *sums) {
     uint32_t d = 0;
-    for (; d + 4 * W <= head; d += 4 * W)
-        add_values<C, H, 4>(v + d * C::BYTES, head, keys, weights, sums + d);
-    for (; d + W <= head; d += W)
-        add_values<C, H, 1>(v + d * C::BYTES, head, keys, weights, sums + d);
+    for (; d + 4 * W <= head; d += 4 * W, end = nullptr)
+        add_values<C, H, 4>(v + d * C::BYTES, end, head, keys, weights, sums + d);
+    for (; d + W <= head; d += W, end = nullptr)
+        add_values<C, H, 1>(v + d * C::BYTES, end, head, keys, weights, sums + d);
     if (d < head) {
         int rest = static_cast<int>(head - d);
         for (int h = 0; h < H; h++) {
@@ -203,12 +215,13 @@ template <class C> static void attention_vec(const smelt_launch *l, void *shared
                     continue;
                 size_t stride = size_t{head} * C::BYTES;
                 const uint8_t *k = a.k + tile.row * stride, *v = a.v + tile.row * stride;
+                uint64_t behind = least(static_cast<uint64_t>(to - j), a.p.block) * stride;
+                const uint8_t *k_end = k + tile.keys * stride + behind, *v_end = v + tile.keys * stride + behind;
                 with_count<SHARING>(heads, [&](auto n) {
                     constexpr int H = decltype(n)::value;
                     uint32_t i = 0;
                     for (; i + 4 <= tile.keys; i += 4) {
-                        for (int ahead = 0; ahead < 4; ahead++)
-                            __builtin_prefetch(v + (i + ahead) * stride, 0, 3);
+                        prefetch_keys(k + i * stride, 4 * stride, k_end);
                         dot_tile<C, 4, H>(k + i * stride, stride, q, head, head, scores + i, KEY_TILE);
                     }
                     // The last few keys: rows of which only the first counts.
@@ -226,7 +239,7 @@ template <class C> static void attention_vec(const smelt_launch *l, void *shared
                         if (factor != 1.0f)
                             map1(sums + h * MAX_HEAD, sums + h * MAX_HEAD, head, [=](F x) { return x * set1(factor); });
                     }
-                    add_values_of<C, H>(v, head, tile.keys, scores, sums);
+                    add_values_of<C, H>(v, v_end, head, tile.keys, scores, sums);
                 });
             }
             for (uint32_t h = 0; h < heads; h++) {

@@ -51,6 +51,7 @@ static const smelt_native_kernel kernels[] = {
     ONE("silu_mul_f32", element_supports<2>, element_units<2>, element2<SiluMul>),
     ONE("gather_rows_f32", gather_supports, gather_units, gather_rows),
     ONE("softmax_f32", element_supports<1>, element_units<1>, softmax),
+    ONE("argmax_f32", argmax_supports, element_units<1>, argmax),
     ONE("repeat_kv_f32", repeat_supports, repeat_units, repeat_kv),
     ONE("cache_read_f16", cache_read_supports, cache_read_units, cache_read<F16>),
     ONE("cache_read_f32", cache_read_supports, cache_read_units, cache_read<F32>),

@@ -35,10 +35,11 @@ struct Quantised {
         *extra[3]; // [tokens][k/16], the words of each weight's Correction; of 32 elements: every first half is used
 };
 
-// One group of rows times some tokens.
+// Groups of rows times some tokens; quantised weights come one group at a time.
 struct RowGroup {
     const uint8_t *rows;
     size_t stride; // bytes between rows
+    uint32_t groups;
     uint64_t k;
     const float *x; // [tokens][x_stride]
     uint64_t x_stride;
@@ -46,20 +47,20 @@ struct RowGroup {
     const float *scale;
     const uint32_t *extra;
     uint32_t tokens;
-    float (*sum)[ROWS]; // [tokens]
+    float (*sum)[ROWS]; // [groups][tokens]
 };
 
-// Asks for what the next group of rows starts with while this one is worked on: rows
-// lie one after the other, so the next group's bytes are those just behind.
-INLINE void prefetch_behind(const RowGroup &g, uint64_t done, uint64_t bytes) {
-    const uint8_t *p = g.rows + ROWS * g.stride + done;
+// Asks for the bytes that will be wanted a while after those at p: groups of rows lie one
+// after the other, so they are just the following ones. Into the second-level cache,
+// because the first has too few places for lines under way to cover the latency.
+INLINE void prefetch_ahead(const uint8_t *p, uint64_t bytes) {
     for (uint64_t i = 0; i < bytes; i += 64)
-        __builtin_prefetch(p + i, 0, 3);
+        __builtin_prefetch(p + 32768 + i, 0, 2);
 }
 
 // ---- float weights
 
-template <class E, int R, int T>
+template <class E, int R, int T, bool AHEAD = false>
 INLINE void dot_tile(const uint8_t *rows, size_t stride, const float *x, uint64_t x_stride, uint64_t k, float *out,
                      size_t out_stride) {
     F sum[T][R];
@@ -73,8 +74,11 @@ INLINE void dot_tile(const uint8_t *rows, size_t stride, const float *x, uint64_
         }
     };
     uint64_t i = 0;
-    for (; i + W <= k; i += W)
+    for (; i + W <= k; i += W) {
+        if (AHEAD)
+            prefetch_ahead(rows + i * E::BYTES * R, W * E::BYTES * R);
         step([i](const uint8_t *p) { return E::at(p + i * E::BYTES); }, [i](const float *p) { return load(p + i); });
+    }
     if (i < k) {
         int rest = static_cast<int>(k - i);
         step([=](const uint8_t *p) { return E::at_n(p + i * E::BYTES, rest); },
@@ -99,17 +103,21 @@ template <int MAX, class Fn> INLINE void in_pieces(uint32_t n, Fn f, uint32_t st
         in_pieces<MAX / 2>(n, f, start);
 }
 
+// Groups of float weights that are worked on together, so that a tile of tokens is read
+// from the first-level cache by all but the first.
+constexpr uint32_t TOGETHER = 4;
+
 template <class E> static void multiply_float(const RowGroup &g) {
     if (g.tokens == 1) {
-        for (int r = 0; r < ROWS; r += 8)
-            dot_tile<E, 8, 1>(g.rows + static_cast<size_t>(r) * g.stride, g.stride, g.x, 0, g.k, g.sum[0] + r, ROWS);
+        for (uint32_t r = 0; r < g.groups * ROWS; r += 8)
+            dot_tile<E, 8, 1, true>(g.rows + r * g.stride, g.stride, g.x, 0, g.k, g.sum[r / ROWS] + r % ROWS, ROWS);
         return;
     }
     for (uint32_t t = 0; t < g.tokens; t += DOT_TOKENS) {
         with_count<DOT_TOKENS>(static_cast<uint32_t>(least(DOT_TOKENS, g.tokens - t)), [&](auto n) {
-            for (int r = 0; r < ROWS; r += 4)
-                dot_tile<E, 4, n.value>(g.rows + static_cast<size_t>(r) * g.stride, g.stride, g.x + t * g.x_stride,
-                                        g.x_stride, g.k, g.sum[t] + r, ROWS);
+            for (uint32_t r = 0; r < g.groups * ROWS; r += 4)
+                dot_tile<E, 4, n.value>(g.rows + r * g.stride, g.stride, g.x + t * g.x_stride, g.x_stride, g.k,
+                                        g.sum[r / ROWS * g.tokens + t] + r % ROWS, ROWS);
         });
     }
 }
@@ -137,11 +145,9 @@ template <class B> static void multiply_few(const RowGroup &g, uint32_t t) {
     for (F &v : sum)
         v = zero();
     const uint8_t *rows = g.rows;
-    uint64_t done = 0;
     for (uint64_t at = 0; at < g.k; at += B::ELEMS, rows += B::BYTES) {
         if (t == 0)
-            prefetch_behind(g, done, ROWS * B::BYTES);
-        done += ROWS * B::BYTES;
+            prefetch_ahead(g.rows + at / B::ELEMS * B::BYTES * ROWS, ROWS * B::BYTES);
         alignas(64) float s[B::SUBS * B::GROUPS * ROWS], m[B::MIN ? B::SUBS * B::GROUPS * ROWS : ROWS];
         B::scales(rows, g.stride, s, m);
         repeat<B::SUBS>([&](auto sub) __attribute__((always_inline)) {
@@ -488,16 +494,17 @@ static uint64_t multiply_units(const smelt_launch *l) {
     return job.p.tokens == 0 ? 0 : job.groups();
 }
 
-// Tokens whose sums are held at a time.
-constexpr uint32_t BATCH = 512;
+// Sums of a group and token that are held at a time.
+constexpr uint32_t HELD = 512;
 
-// The sums of rows [16·group, 16·group + 16) of w times `tokens` tokens from `token` on.
-// Row r of the group comes out in place shift + r, where shift is the result.
-static uint32_t multiply_group(const smelt_launch *l, const Linear &job, const Linear::Weight &w, uint64_t group,
-                               uint32_t token, uint32_t tokens, float (*sum)[ROWS]) {
+// The sums of `groups` groups of rows of w, the first of them `group`, times `tokens`
+// tokens from `token` on. Row r of a group comes out in place shift + r, where shift is
+// the result.
+static uint32_t multiply_groups(const smelt_launch *l, const Linear &job, const Linear::Weight &w, uint64_t group,
+                                uint32_t groups, uint32_t token, uint32_t tokens, float (*sum)[ROWS]) {
     uint64_t k = job.p.k;
     RowGroup g = {};
-    g.stride = w.stride, g.k = k, g.tokens = tokens, g.sum = sum;
+    g.stride = w.stride, g.groups = groups, g.k = k, g.tokens = tokens, g.sum = sum;
     g.x = job.norm ? job.normalised + token * k : buffer<const float>(l, 0) + uint64_t{token} * job.p.x_stride;
     g.x_stride = job.norm ? k : job.p.x_stride;
     if (w.type->quantised) {
@@ -506,7 +513,7 @@ static uint32_t multiply_group(const smelt_launch *l, const Linear &job, const L
         g.extra = job.act.extra[w.extra] + token * (k / 16);
     }
     uint64_t row = group * ROWS;
-    if (row + ROWS <= w.n || w.n >= ROWS) {
+    if (w.n >= ROWS) {
         // The last group of a weight starts early enough to be a whole one.
         uint64_t start = least(row, w.n - ROWS);
         g.rows = w.bytes + start * w.stride;
@@ -514,7 +521,7 @@ static uint32_t multiply_group(const smelt_launch *l, const Linear &job, const L
         return static_cast<uint32_t>(row - start);
     }
     // Fewer than ROWS rows in all: each in turn takes every place of a group.
-    float all[BATCH][ROWS];
+    float all[HELD][ROWS];
     g.stride = 0, g.sum = all;
     for (uint32_t r = 0; r < w.n; r++) {
         g.rows = w.bytes + r * w.stride;
@@ -529,29 +536,40 @@ static void multiply(const smelt_launch *l, void *shared, uint64_t begin, uint64
     Linear job(l, shared);
     float *out = buffer<float>(l, 4);
     const float *residual = job.residual ? buffer<const float>(l, 6) : nullptr;
-    alignas(64) float sum[BATCH][ROWS], second[BATCH][ROWS];
-    for (uint64_t unit = begin; unit < end; unit++) {
+    alignas(64) float sum[HELD][ROWS], second[HELD][ROWS];
+    for (uint64_t unit = begin; unit < end;) {
         int i = 0;
         uint64_t group = unit;
         while (group >= job.weights[i].groups)
             group -= job.weights[i++].groups;
         const Linear::Weight &w = job.weights[i];
-        uint32_t rows = static_cast<uint32_t>(least(ROWS, w.n - group * ROWS));
-        for (uint32_t t0 = 0; t0 < job.p.tokens; t0 += BATCH) {
-            uint32_t tokens = static_cast<uint32_t>(least(BATCH, job.p.tokens - t0));
-            uint32_t shift = multiply_group(l, job, w, group, t0, tokens, sum);
+        // A quantised weight's panel serves as many tokens as possible; float weights
+        // rather take several whole groups at a time.
+        uint32_t groups = 1, most = HELD;
+        if (!w.type->quantised && !job.pair && job.p.tokens > 1) {
+            uint64_t whole = w.n / ROWS;
+            if (group < whole)
+                groups = static_cast<uint32_t>(least(least(TOGETHER, end - unit), whole - group));
+            most = HELD / groups / DOT_TOKENS * DOT_TOKENS;
+        }
+        unit += groups;
+        for (uint32_t t0 = 0; t0 < job.p.tokens; t0 += most) {
+            uint32_t tokens = static_cast<uint32_t>(least(most, job.p.tokens - t0));
+            uint32_t shift = multiply_groups(l, job, w, group, groups, t0, tokens, sum);
             if (job.pair)
-                multiply_group(l, job, job.weights[1], group, t0, tokens, second);
-            for (uint32_t t = 0; t < tokens; t++) {
-                uint64_t at = uint64_t{t0 + t} * job.p.out_stride + w.column + group * ROWS;
+                multiply_groups(l, job, job.weights[1], group, groups, t0, tokens, second);
+            for (uint32_t at = 0; at < groups * tokens; at++) {
+                uint64_t row = (group + at / tokens) * ROWS;
+                uint64_t place = (t0 + at % tokens) * uint64_t{job.p.out_stride} + w.column + row;
+                uint32_t rows = static_cast<uint32_t>(least(ROWS, w.n - row));
                 for (uint32_t r = 0; r < rows; r += W) {
                     int n = static_cast<int>(least(W, rows - r));
-                    F v = load_n(sum[t] + shift + r, n);
+                    F v = load_n(sum[at] + shift + r, n);
                     if (job.pair)
-                        v = silu(v) * load_n(second[t] + shift + r, n);
+                        v = silu(v) * load_n(second[at] + shift + r, n);
                     if (residual != nullptr)
-                        v = v + load_n(residual + at + r, n);
-                    store_n(out + at + r, v, n);
+                        v = v + load_n(residual + place + r, n);
+                    store_n(out + place + r, v, n);
                 }
             }
         }

@@ -101,6 +101,55 @@ static void softmax(const smelt_launch *l, void *, uint64_t begin, uint64_t end)
     }
 }
 
+static int argmax_supports(const smelt_launch *l) {
+    if (!holds(l, 2, sizeof(ElementParams)))
+        return 0;
+    const ElementParams &p = params<ElementParams>(l, 2);
+    return p.width != 0 && p.width <= INT32_MAX && holds(l, 0, span(p.rows, p.a_stride, p.width, 4)) &&
+           holds(l, 1, uint64_t{p.rows} * 4);
+}
+// The largest of n floats; sets `bad` where one is NaN.
+static float largest(const float *x, uint64_t n, bool &bad) {
+    const F lowest = set1(-__builtin_inff());
+    F most[4] = {lowest, lowest, lowest, lowest};
+    uint64_t i = 0;
+    for (; i + 4 * W <= n; i += 4 * W) {
+        UNROLL for (int j = 0; j < 4; j++) {
+            F v = load(x + i + j * W);
+            bad |= any_nan(v);
+            most[j] = max(most[j], v);
+        }
+    }
+    float highest = reduce_max(max(max(most[0], most[1]), max(most[2], most[3])));
+    for (; i < n; i++) {
+        bad |= x[i] != x[i];
+        highest = x[i] > highest ? x[i] : highest;
+    }
+    return highest;
+}
+// The first of the largest elements of a row lies in the first of the blocks that
+// hold one, so only that block is looked through for its place.
+static void argmax(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
+    constexpr uint64_t BLOCK = 4096;
+    const ElementParams &p = params<ElementParams>(l, 2);
+    for (uint64_t r = begin; r < end; r++) {
+        const float *x = buffer<const float>(l, 0) + r * p.a_stride;
+        bool bad = false;
+        float most = 0;
+        uint64_t at = 0;
+        for (uint64_t i = 0; i < p.width && !bad; i += BLOCK) {
+            float highest = largest(x + i, least(BLOCK, p.width - i), bad);
+            if (i == 0 || highest > most) {
+                most = highest;
+                at = i;
+            }
+        }
+        while (!bad && x[at] != most)
+            at++;
+        buffer<int32_t>(l, 1)[r] = bad ? -1 : static_cast<int32_t>(at);
+    }
+}
+
 static uint64_t gather_units(const smelt_launch *l) { return params<ElementParams>(l, 3).rows; }
 static int gather_supports(const smelt_launch *l) {
     if (!holds(l, 3, sizeof(ElementParams)))

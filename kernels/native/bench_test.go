@@ -1,0 +1,221 @@
+package native
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/kernels"
+)
+
+// beyondCaches is how much memory a benchmark of bandwidth walks through: more than
+// any cache holds.
+const beyondCaches = 768 << 20
+
+var benchThreads = []int{1, 2}
+
+// BenchmarkRead is the yardstick for what follows: memory read as fast as a plain loop can.
+func BenchmarkRead(b *testing.B) {
+	memory := make([]byte, beyondCaches)
+	for i := 0; i < len(memory); i += 4096 {
+		memory[i] = 1
+	}
+	for _, threads := range benchThreads {
+		b.Run(fmt.Sprintf("threads=%d", threads), func(b *testing.B) {
+			b.SetBytes(int64(len(memory)))
+			measure(b, float64(len(memory)), "GB/s", func(int) {
+				var wait sync.WaitGroup
+				share := len(memory) / threads
+				for i := range threads {
+					wait.Go(func() {
+						if bytes.IndexByte(memory[i*share:(i+1)*share], 2) >= 0 {
+							panic("found what is not there")
+						}
+					})
+				}
+				wait.Wait()
+			})
+		})
+	}
+}
+
+// bigWeight returns memory for whole copies of a weight, at least `least` bytes and at
+// least one copy.
+func bigWeight(dtype ir.DType, elements, least int) (memory []byte, size int) {
+	size = int(dtype.Bytes(int64(elements)))
+	memory = make([]byte, max(1, least/size)*size)
+	rng := rand.New(rand.NewPCG(1, 2))
+	piece := randomBlocks(rng, dtype, 1<<16)
+	if !dtype.IsQuantised() {
+		for i := 1; i < len(piece); i += 2 {
+			piece[i] = piece[i]&0x83 | 0x28 // no NaN, no infinity, nothing large
+		}
+	}
+	for at := 0; at < len(memory); at += len(piece) {
+		copy(memory[at:], piece)
+	}
+	return memory, size
+}
+
+func linearLaunch(dtype ir.DType, tokens, k, n int, weight []byte) Launch {
+	rng := newRand("bench")
+	return Launch{
+		Kernel: "linear_mat_f32_f32",
+		Buffers: [][]byte{floatBytes(normals(rng, tokens*k)), weight, nil, nil, make([]byte, 4*tokens*n),
+			encode(kernels.LinearParams{Tokens: uint32(tokens), K: uint32(k), N0: uint32(n), XStride: uint32(k), OutStride: uint32(n)})},
+		Constants: map[uint32]uint32{0: uint32(dtype)},
+	}
+}
+
+// Bytes are those of the weight. Each call takes another copy of it.
+func BenchmarkMatVec(b *testing.B) {
+	for _, dtype := range []ir.DType{ir.F32, ir.F16, ir.BF16, ir.Q8_0, ir.Q4_0, ir.Q4_K, ir.Q5_K, ir.Q6_K} {
+		for _, shape := range [][2]int{{1024, 3072}, {3072, 1024}, {2048, 8192}, {1024, 151936}} {
+			k, n := shape[0], shape[1]
+			memory, size := bigWeight(dtype, k*n, beyondCaches)
+			for _, threads := range benchThreads {
+				b.Run(fmt.Sprintf("%v/%dx%d/threads=%d", dtype, k, n, threads), func(b *testing.B) {
+					var calls []*call
+					for at := 0; at < len(memory); at += size {
+						c, err := best().prepare(linearLaunch(dtype, 1, k, n, memory[at:at+size]))
+						require.NoError(b, err)
+						defer c.free()
+						calls = append(calls, c)
+					}
+					b.SetBytes(int64(size))
+					measure(b, float64(size), "GB/s", func(i int) { calls[i%len(calls)].run(Options{Threads: threads}) })
+				})
+			}
+		}
+	}
+}
+
+// measure runs f in the benchmark's loop. Beside Go's mean it reports, in 1e9 units (bytes,
+// or operations: a multiply-add is two) a second, the median and the best of all calls,
+// and units by processor time: on a shared machine the mean says more about the
+// neighbours.
+func measure(b *testing.B, units float64, unit string, f func(i int)) {
+	var times []float64
+	start := processorTime()
+	for i := 0; b.Loop(); i++ {
+		start := time.Now()
+		f(i)
+		times = append(times, time.Since(start).Seconds())
+	}
+	b.ReportMetric(units*float64(len(times))/(processorTime()-start)/1e9, "cpu-"+unit)
+	slices.Sort(times)
+	b.ReportMetric(units/times[len(times)/2]/1e9, "median-"+unit)
+	b.ReportMetric(units/times[0]/1e9, "best-"+unit)
+}
+
+// processorTime is what this process has used, in seconds.
+func processorTime() float64 {
+	var use syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &use); err != nil {
+		panic(err)
+	}
+	return float64(use.Utime.Nano()+use.Stime.Nano()) / 1e9
+}
+
+func BenchmarkMatMat(b *testing.B) {
+	for _, dtype := range []ir.DType{ir.F32, ir.F16, ir.BF16, ir.Q8_0, ir.Q4_0, ir.Q4_K, ir.Q6_K} {
+		for _, shape := range [][2]int{{1024, 3072}, {3072, 1024}} {
+			k, n := shape[0], shape[1]
+			weight, _ := bigWeight(dtype, k*n, 0)
+			for _, tokens := range []int{1, 2, 4, 8, 32, 128, 512} {
+				for _, threads := range benchThreads {
+					b.Run(fmt.Sprintf("%v/%dx%d/tokens=%d/threads=%d", dtype, k, n, tokens, threads), func(b *testing.B) {
+						c, err := best().prepare(linearLaunch(dtype, tokens, k, n, weight))
+						require.NoError(b, err)
+						defer c.free()
+						measure(b, 2*float64(k)*float64(n)*float64(tokens), "GOP/s", func(int) { c.run(Options{Threads: threads}) })
+					})
+				}
+			}
+		}
+	}
+}
+
+func attentionLaunch(kernel string, heads, kvHeads, head, tokens, length int) Launch {
+	rng := newRand("bench")
+	positions := make([]int32, tokens)
+	for i := range positions {
+		positions[i] = int32(length - tokens + i)
+	}
+	cache, _ := bigWeight(ir.F16, kvHeads*length*head, 0)
+	return Launch{
+		Kernel: kernel,
+		Buffers: [][]byte{floatBytes(normals(rng, tokens*heads*head)), cache, bytes.Clone(cache), intBytes(positions...),
+			intBytes(0, int32(tokens)), intBytes(int32(length)), intBytes(0), make([]byte, 4*tokens*heads*head),
+			encode(kernels.AttentionParams{Tokens: uint32(tokens), Seqs: 1, Heads: uint32(heads), KvHeads: uint32(kvHeads),
+				Head: uint32(head), Block: uint32(length), TableStride: 1, Scale: 0.1})},
+	}
+}
+
+// Shapes of Qwen3-0.6B and Llama-3.2-1B. Bytes are those of the keys and values; as in
+// a model of 16 layers, each call has its own.
+func BenchmarkAttentionVec(b *testing.B) {
+	for _, shape := range [][3]int{{16, 8, 128}, {32, 8, 64}} {
+		for _, depth := range []int{512, 4096} {
+			for _, threads := range benchThreads {
+				b.Run(fmt.Sprintf("%d-%dx%d/depth=%d/threads=%d", shape[0], shape[1], shape[2], depth, threads), func(b *testing.B) {
+					var calls []*call
+					for range 16 {
+						c, err := best().prepare(attentionLaunch("attention_vec_f32_f16", shape[0], shape[1], shape[2], 1, depth))
+						require.NoError(b, err)
+						defer c.free()
+						calls = append(calls, c)
+					}
+					bytes := 2 * shape[1] * shape[2] * depth * 2
+					b.SetBytes(int64(bytes))
+					measure(b, float64(bytes), "GB/s", func(i int) { calls[i%len(calls)].run(Options{Threads: threads}) })
+				})
+			}
+		}
+	}
+}
+
+func BenchmarkAttentionTile(b *testing.B) {
+	for _, shape := range [][3]int{{16, 8, 128}, {32, 8, 64}} {
+		for _, depth := range []int{512, 4096} {
+			for _, threads := range benchThreads {
+				b.Run(fmt.Sprintf("%d-%dx%d/depth=%d/threads=%d", shape[0], shape[1], shape[2], depth, threads), func(b *testing.B) {
+					c, err := best().prepare(attentionLaunch("attention_tile_f32_f16", shape[0], shape[1], shape[2], 512, depth))
+					require.NoError(b, err)
+					defer c.free()
+					keys := float64(depth) - 256 // on average
+					measure(b, 4*float64(shape[0]*shape[2])*512*keys, "GOP/s", func(int) { c.run(Options{Threads: threads}) })
+				})
+			}
+		}
+	}
+}
+
+func BenchmarkRopeWrite(b *testing.B) {
+	const heads, kvHeads, head, tokens = 16, 8, 128, 512
+	rng := newRand("bench")
+	var positions []int32
+	for i := range tokens {
+		positions = append(positions, int32(i))
+	}
+	cache := make([]byte, 2*kvHeads*head*tokens)
+	c, err := best().prepare(Launch{
+		Kernel: "head_norm_rope_kv_write_f32_f16",
+		Buffers: [][]byte{floatBytes(normals(rng, tokens*(heads+2*kvHeads)*head)), intBytes(positions...), intBytes(positions...), nil,
+			make([]byte, 4*tokens*heads*head), cache, bytes.Clone(cache),
+			encode(kernels.RopeWriteParams{Tokens: tokens, Heads: heads, KvHeads: kvHeads, Head: head, Rotated: head,
+				QkvStride: (heads + 2*kvHeads) * head, Block: tokens, Log2Theta: 20, FreqScale: 1, Magnitude: 1, Eps: eps}),
+			floatBytes(normals(rng, head)), floatBytes(normals(rng, head))},
+	})
+	require.NoError(b, err)
+	defer c.free()
+	measure(b, tokens, "Gtoken/s", func(int) { c.run(Options{Threads: 1}) })
+}
