@@ -1,0 +1,111 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+)
+
+func perplexityVerb() *cobra.Command {
+	var (
+		compile compileFlags
+		device  deviceFlags
+		file    string
+		window  int
+		asJSON  bool
+	)
+	cmd := &cobra.Command{
+		Use:   "perplexity MODEL --file F",
+		Short: "Measure how well a model predicts a text",
+		Long: `Encodes a text as one, cuts it into windows that follow each other, and scores
+each from an empty cache: every token after the first, given those before it in the
+window. A window begins with the start token where the model has one. What fills no
+window at the end is dropped.`,
+		Example: `  smelt perplexity model.gguf --file valid.txt --window 512`,
+		Args:    modelArg,
+	}
+	flags := cmd.Flags()
+	compile.add(flags)
+	device.add(flags)
+	device.addWeights(flags)
+	flags.StringVar(&file, "file", "", "the text to score")
+	flags.IntVar(&window, "window", 512, "tokens of a window, a start token included")
+	flags.BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if compile.help(cmd) {
+			return nil
+		}
+		if file == "" {
+			return usagef("--file F is missing")
+		}
+		if window < 2 || window > maxContext {
+			return usagef("--window %d: want 2 to %d tokens", window, maxContext)
+		}
+		switch {
+		case compile.context == 0 && !isPlan(args[0]):
+			compile.context = window
+		case compile.context != 0 && compile.context < window:
+			return usagef("--ctx %d: the window takes %d", compile.context, window)
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return fmt.Errorf("--file: %w", err)
+		}
+		s, p, err := openSession(cmd, args[0], &compile, &device)
+		if err != nil {
+			return err
+		}
+		defer p.Close()
+		defer s.Close()
+		if window > s.Context() {
+			return usagef("--window %d: %s was compiled for a context of %d", window, args[0], s.Context())
+		}
+		progress, finish := countBar(cmd.ErrOrStderr(), "scoring windows")
+		result, err := s.Perplexity(cmd.Context(), string(text), window, progress)
+		finish()
+		if err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		if asJSON {
+			return json.NewEncoder(cmd.OutOrStdout()).Encode(struct {
+				Tokens     int     `json:"tokens"`
+				NLL        float64 `json:"nll"`
+				Perplexity float64 `json:"perplexity"`
+			}{result.Tokens, result.NLL, result.Perplexity})
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "perplexity %.4f, %.5f nats a token, over %d tokens in %d windows\n",
+			result.Perplexity, result.NLL, result.Tokens, len(result.Windows))
+		return err
+	}
+	return cmd
+}
+
+// countBar shows how many of some things are done, once that takes a while. On
+// what is no terminal it shows nothing.
+func countBar(w io.Writer, what string) (progress func(done, total int), finish func()) {
+	if !showsBars(w) {
+		return func(int, int) {}, func() {}
+	}
+	start := time.Now()
+	var b *progressbar.ProgressBar
+	progress = func(done, total int) {
+		if b == nil {
+			if time.Since(start) < patience {
+				return
+			}
+			b = progressbar.NewOptions(total, progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(what),
+				progressbar.OptionShowCount(), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish())
+		}
+		_ = b.Set(done)
+	}
+	return progress, func() {
+		if b != nil {
+			_ = b.Finish()
+		}
+	}
+}

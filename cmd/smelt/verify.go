@@ -1,0 +1,164 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/smelt-ml/smelt"
+)
+
+func verifyVerb() *cobra.Command {
+	var (
+		compile compileFlags
+		device  deviceFlags
+		bisect  bool
+		asJSON  bool
+	)
+	cmd := &cobra.Command{
+		Use:   "verify MODEL",
+		Short: "Check that every way to run a model gives the same",
+		Long: `Runs the model on fixed tokens in ways that should agree, and prints how far apart
+they are: the source graph and the fused one; native kernels and their emulation,
+each dispatch by itself and all in a row; float activations and half ones; tokens at
+once and one by one. The exit status is 1 if a difference is out of bounds or a
+result is no number. Large models are emulated in part; the table says which.
+
+--bisect also names the first pass that changes the results, and the first value
+that is NaN or infinite. arch:NAME is verified with random weights of --type.`,
+		Example: `  smelt verify model.gguf
+  smelt verify model.gguf --bisect --json`,
+		Args: modelArg,
+	}
+	flags := cmd.Flags()
+	compile.add(flags)
+	device.add(flags)
+	flags.BoolVar(&bisect, "bisect", false, "name the first pass and the first value that go wrong")
+	flags.BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if compile.help(cmd) {
+			return nil
+		}
+		opts, err := compile.options(cmd.ErrOrStderr())
+		if err != nil {
+			return err
+		}
+		if err := device.check(&opts); err != nil {
+			return err
+		}
+		m, err := openVerify(cmd, args[0], &compile)
+		if err != nil {
+			return err
+		}
+		defer m.Close()
+		stop := func() {}
+		v := smelt.Verification{Options: opts, Device: smelt.Device{Name: device.device}, Bisect: bisect, Progress: func(what string) {
+			stop()
+			stop = spin(cmd.ErrOrStderr(), what)
+		}}
+		v.Device.Threads = device.threads
+		f, err := m.Verify(cmd.Context(), v)
+		stop()
+		if err != nil {
+			return fmt.Errorf("%s: %w", args[0], err)
+		}
+		if asJSON {
+			err = json.NewEncoder(cmd.OutOrStdout()).Encode(f)
+		} else {
+			err = writeFindings(cmd.OutOrStdout(), f)
+		}
+		if err == nil && !f.OK {
+			err = fmt.Errorf("%s: %w", args[0], errDisagree)
+		}
+		return err
+	}
+	return cmd
+}
+
+var errDisagree = errors.New("the ways to run it do not agree")
+
+// openVerify opens a model, and gives a shape random weights.
+func openVerify(cmd *cobra.Command, path string, compile *compileFlags) (*smelt.Model, error) {
+	m, err := openModel(path, compile.weights)
+	if err != nil || !isArch(path) {
+		return m, err
+	}
+	defer spin(cmd.ErrOrStderr(), "making random weights")()
+	return m.Randomise(cmd.Context(), 1)
+}
+
+func writeFindings(w io.Writer, f *smelt.Findings) error {
+	tokens := make([]string, len(f.Steps))
+	for i, n := range f.Steps {
+		tokens[i] = fmt.Sprint(n)
+	}
+	fmt.Fprintf(w, "%s: steps of %s tokens\n\n", f.Model, strings.Join(tokens, ", "))
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "CHECK\tLARGEST\tRELATIVE\tBOUND\tVERDICT\tOF")
+	for _, c := range f.Checks {
+		verdict := string(c.Verdict)
+		if c.Informational {
+			verdict += " (for information)"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", c.Name, numbers(&c.Difference), verdict, c.What)
+	}
+	fmt.Fprintln(t, "\nKERNEL, NATIVE AGAINST EMULATED\tLARGEST\tRELATIVE\tBOUND\tVERDICT\tDISPATCHES\tWORST AT")
+	for _, k := range f.Kernels {
+		name := k.Kernel
+		if k.Weights != "" {
+			name += " " + k.Weights
+		}
+		if !k.Native {
+			name += " (emulated only)"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\n", name, numbers(&k.Difference), k.Verdict, k.Dispatches, k.Where)
+	}
+	if b := f.Bisect; b != nil {
+		writeBisection(t, b)
+	}
+	return t.Flush()
+}
+
+func writeBisection(t io.Writer, b *smelt.Bisection) {
+	fmt.Fprintln(t, "\nPASS\tLARGEST\tRELATIVE\tBOUND\tVERDICT\tWORST AT")
+	for _, p := range b.Passes {
+		if !p.Changed {
+			fmt.Fprintf(t, "%s\t–\t–\t–\tsame graph\t\n", p.Pass)
+			continue
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", p.Pass, numbers(&p.Difference), p.Verdict, p.Where)
+	}
+	fmt.Fprintln(t)
+	if b.Pass == "" {
+		fmt.Fprintf(t, "No pass changes the %s beyond its bound.\n", b.What)
+	} else {
+		fmt.Fprintf(t, "%s is the first pass that changes the %s.\n", b.Pass, b.What)
+	}
+	n := b.NonFinite
+	if n == nil {
+		fmt.Fprintf(t, "No element is NaN or infinite: %s.\n", b.Watched)
+		return
+	}
+	where := "outside the layers"
+	if n.Layer >= 0 {
+		where = fmt.Sprintf("of layer %d", n.Layer)
+	}
+	fmt.Fprintf(t, "%s %s, %s, is the first value that is no number: %s at row %d, element %d, in step %d (%s), from the kernel %s.\n  %s\n",
+		n.Op, n.Value, where, n.Is, n.Row, n.Element, n.Step+1, n.Phase, n.Kernel, n.Line)
+	for _, w := range n.Weights {
+		fmt.Fprintf(t, "  Its weight %s is none either.\n", w)
+	}
+}
+
+// numbers are the columns that every difference has.
+func numbers(d *smelt.Difference) string {
+	if d.Verdict == smelt.Skipped {
+		return "–\t–\t–"
+	}
+	return fmt.Sprintf("%.2g\t%.2g\t%.2g", float64(d.Absolute), float64(d.Relative), d.Bound)
+}

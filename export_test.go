@@ -1,0 +1,27 @@
+package smelt
+
+import "github.com/smelt-ml/smelt/ir"
+
+// AfterPass has Verify change graphs after a pass, as a wrong pass would, until the
+// returned function is called.
+func AfterPass(change func(pass string, f *ir.Func)) (undo func()) {
+	afterPass = change
+	return func() { afterPass = nil }
+}
+
+// EmulatedWork bounds what Verify emulates, until the returned function is called.
+func EmulatedWork(n float64) (undo func()) {
+	saved := emulatedWork
+	emulatedWork = n
+	return func() { emulatedWork = saved }
+}
+
+// LogLikelihood is for tests of its arithmetic.
+var LogLikelihood = logLikelihood
+
+// Compare judges one result, [rows, columns], against another.
+func Compare(op ir.Op, result string, rows int, want, got []float32, bound float64) Difference {
+	var g gap
+	g.add(sighting{rows: rows, data: want, probe: &probe{value: &ir.Value{Op: op, Layer: ir.NoLayer}, result: result}}, got)
+	return g.judge(bound)
+}

@@ -1,0 +1,127 @@
+package smelt_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/smelt-ml/smelt/ir"
+)
+
+type perplexityReference struct {
+	Perplexity struct {
+		Window int       `json:"window"`
+		Tokens int       `json:"tokens_scored"`
+		NLL    float64   `json:"mean_nll"`
+		PPL    float64   `json:"ppl"`
+		Each   []float64 `json:"window_nll"`
+	} `json:"perplexity"`
+	Quantised map[string]struct {
+		PPL float64 `json:"ppl"`
+	} `json:"quantised"`
+}
+
+// TestPerplexity scores the held-out text as the float64 references were: the
+// unquantised model window by window, quantised ones as a whole.
+func TestPerplexity(t *testing.T) {
+	text, err := os.ReadFile(testfiles.Model(t, "valid.txt"))
+	require.NoError(t, err)
+	for _, model := range models {
+		data, err := os.ReadFile(testfiles.Model(t, model+"/reference/reference.json"))
+		require.NoError(t, err)
+		var ref perplexityReference
+		require.NoError(t, json.Unmarshal(data, &ref))
+		score := func(t *testing.T, format string) *smelt.Perplexity {
+			opts := options(t, "cpu", ir.F16)
+			opts.Context = ref.Perplexity.Window
+			s := session(t, testfiles.Model(t, model+"/gguf/"+model+"-"+format+".gguf"), "cpu", opts)
+			p, err := s.Perplexity(t.Context(), string(text), ref.Perplexity.Window, nil)
+			require.NoError(t, err)
+			require.Equal(t, ref.Perplexity.Tokens, p.Tokens)
+			require.InEpsilon(t, math.Exp(p.NLL), p.Perplexity, 1e-12)
+			return p
+		}
+		t.Run(model+"/F16", func(t *testing.T) {
+			p := score(t, "F16")
+			t.Logf("%.6f nats a token, %.6f in float64", p.NLL, ref.Perplexity.NLL)
+			require.InEpsilon(t, ref.Perplexity.NLL, p.NLL, 1e-3)
+			require.InEpsilon(t, ref.Perplexity.PPL, p.Perplexity, 1e-3)
+			require.Len(t, p.Windows, len(ref.Perplexity.Each))
+			for i, want := range ref.Perplexity.Each {
+				require.InEpsilon(t, want, p.Windows[i], 1e-3, "window %d", i)
+			}
+		})
+		for _, format := range []string{"Q8_0", "Q4_0", "Q4_K_M"} {
+			t.Run(model+"/"+format, func(t *testing.T) {
+				if testing.Short() {
+					t.Skip("the whole text takes seconds")
+				}
+				want, p := ref.Quantised[format].PPL, score(t, format)
+				t.Logf("perplexity %.5f, %.5f in float64", p.Perplexity, want)
+				require.InEpsilon(t, want, p.Perplexity, 3e-3)
+			})
+		}
+	}
+}
+
+func TestPerplexityWindows(t *testing.T) {
+	s := session(t, testfiles.Model(t, "tiny-llama/gguf/tiny-llama-F16.gguf"), "cpu", options(t, "cpu", ir.F16))
+	const text = "Once upon a time there was a little fox. It was happy and had many friends in the wood."
+	var done []int
+	p, err := s.Perplexity(t.Context(), text, 8, func(n, total int) {
+		require.Less(t, n, total+1)
+		done = append(done, n)
+	})
+	require.NoError(t, err)
+	require.Equal(t, 7*len(p.Windows), p.Tokens)
+	require.Len(t, done, len(p.Windows))
+	require.Greater(t, len(p.Windows), 2)
+
+	for window, want := range map[int]string{1: "window of 1", s.Context() + 1: "slots of the cache"} {
+		_, err = s.Perplexity(t.Context(), text, window, nil)
+		require.ErrorContains(t, err, want)
+	}
+	_, err = s.Perplexity(t.Context(), text, 400, nil)
+	require.ErrorIs(t, err, smelt.ErrShortText)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err = s.Perplexity(ctx, text, 8, func(int, int) { cancel() })
+	require.ErrorIs(t, err, context.Canceled)
+	require.True(t, errors.Is(err, context.Canceled))
+}
+
+// TestPerplexityNaN scores with a model whose weights are no numbers.
+func TestPerplexityNaN(t *testing.T) {
+	path := spoilt(t, "tiny-llama/gguf/tiny-llama-F16.gguf", "blk.1.ffn_down.weight", 3)
+	s := session(t, path, "cpu", options(t, "cpu", ir.F16))
+	_, err := s.Perplexity(t.Context(), "Once upon a time there was a fox.", 4, nil)
+	require.ErrorContains(t, err, "log-likelihood of NaN")
+}
+
+func TestLogLikelihood(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 100 {
+		logits := make([]float32, 1+rng.IntN(300))
+		shift := rng.NormFloat64() * 1e4
+		for i := range logits {
+			logits[i] = float32(shift + rng.NormFloat64()*5)
+		}
+		sum := 0.0
+		for id := range logits {
+			sum += math.Exp(smelt.LogLikelihood(logits, int32(id)))
+		}
+		require.InDelta(t, 1, sum, 1e-9)
+	}
+	nan, inf := float32(math.NaN()), float32(math.Inf(-1))
+	require.True(t, math.IsNaN(smelt.LogLikelihood([]float32{1, nan}, 0)))
+	require.True(t, math.IsInf(smelt.LogLikelihood([]float32{1, inf}, 1), -1))
+	require.Zero(t, smelt.LogLikelihood([]float32{1, inf}, 0))
+}

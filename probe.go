@@ -1,0 +1,444 @@
+package smelt
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/smelt-ml/smelt/internal/quant"
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/metal"
+)
+
+// graphs are what a model was compiled to, one for each phase of its Plan.
+type graphs struct {
+	name   string
+	target *ir.Target
+	ranges []lower.Range
+	opts   lower.Options
+}
+
+// probe is a value that a rig lets one look at: a tensor, or the keys or values
+// of the cache that a value leaves behind.
+type probe struct {
+	name  string // of the output
+	phase string
+	value *ir.Value // of the graph, before it was probed
+	order int       // of the value in the graph
+	// result is what the graph calls the value, where it returns it.
+	result string
+	part   string // "", "keys" or "values"
+	shape  ir.Shape
+}
+
+// String says what the probe sees.
+func (p *probe) String() string {
+	text := fmt.Sprintf("%s %s", p.value.Op, p.value)
+	if p.result != "" {
+		text = p.result
+	}
+	if p.part != "" {
+		text += " " + p.part
+	}
+	if p.value.Layer != ir.NoLayer {
+		text = fmt.Sprintf("layer %d: %s", p.value.Layer, text)
+	}
+	return text
+}
+
+// fromCache reports whether what the probe sees went through a cache.
+func (p *probe) fromCache() bool {
+	return p.part != "" || p.value.Op == ir.OpAttention || p.value.Op == ir.OpCacheRead
+}
+
+// rows splits the probe's elements, as the sizes of a step have them.
+func (p *probe) rows(sizes *lower.Sizes) int { return int(p.shape[0].Eval(sizes)) }
+
+// picker chooses the values of a graph that are probed.
+type picker func(f *ir.Func) func(v *ir.Value) bool
+
+// everyValue picks what depends on the first layers only.
+func everyValue(layers int) picker {
+	return func(f *ir.Func) func(*ir.Value) bool {
+		reach := reaches(f)
+		return func(v *ir.Value) bool { return reach[v.ID] < layers }
+	}
+}
+
+// everyResult picks the results, logits and caches, that depend on the first
+// layers only.
+func everyResult(layers int) picker {
+	return func(f *ir.Func) func(*ir.Value) bool {
+		reach := reaches(f)
+		return func(v *ir.Value) bool { return reach[v.ID] < layers && resultName(f, v) != "" }
+	}
+}
+
+// resultName returns what a graph calls one of its results, "" for other values.
+func resultName(f *ir.Func, v *ir.Value) string {
+	for _, r := range f.Results {
+		if r.Value == v {
+			return r.Name
+		}
+	}
+	return ""
+}
+
+// reaches returns the last layer that each value depends on, by ID.
+func reaches(f *ir.Func) []int {
+	reach := make([]int, f.MaxID())
+	for _, v := range f.Values {
+		reach[v.ID] = v.Layer
+		for _, a := range v.Args {
+			reach[v.ID] = max(reach[v.ID], reach[a.ID])
+		}
+	}
+	return reach
+}
+
+// probed returns a copy of a graph whose results are the picked values, and only
+// what these need. The names of the results begin with the prefix.
+func probed(f *ir.Func, prefix string, pick picker) (*ir.Func, []*probe, error) {
+	c := f.Clone()
+	picked := pick(f)
+	replaced := make([]bool, f.MaxID())
+	lens, table := (*ir.Value)(nil), (*ir.Value)(nil)
+	for _, v := range c.Values {
+		if i := v.Op.Writes(); i >= 0 {
+			replaced[v.Args[i].ID] = true
+		}
+		switch v.Name() {
+		case ir.ContextLens:
+			lens = v
+		case ir.BlockTable:
+			table = v
+		}
+	}
+	var probes []*probe
+	c.Results = nil
+	add := func(order int, shown *ir.Value, part string) {
+		of := f.Values[order]
+		p := &probe{value: of, order: order, result: resultName(f, of), part: part, shape: shown.Type.Shape}
+		if p.name = prefix + " " + of.String(); part != "" {
+			p.name += " " + part
+		}
+		probes = append(probes, p)
+		c.Results = append(c.Results, ir.Result{Name: p.name, Value: shown})
+	}
+	for i, v := range slices.Clone(c.Values) {
+		if v.Op.IsLeaf() || v.Op == ir.OpReshape || v.Type.DType == ir.I32 || !picked(f.Values[i]) {
+			continue
+		}
+		switch {
+		case v.Type.Kind == ir.State && !replaced[v.ID] && lens != nil && table != nil:
+			for _, values := range []bool{false, true} {
+				read, err := c.Emit(ir.OpCacheRead, ir.CacheReadAttr{Values: values}, v.Layer, v, lens, table)
+				if err != nil {
+					return nil, nil, err
+				}
+				add(i, read, map[bool]string{false: "keys", true: "values"}[values])
+			}
+		case v.Type.Kind == ir.Tensor && v.Type.DType.IsFloat():
+			shown, err := shownAs(c, v)
+			if err != nil {
+				return nil, nil, err
+			}
+			add(i, shown, "")
+		}
+	}
+	c.Sweep()
+	return c, probes, c.Verify()
+}
+
+// shownAs returns v, or a copy where v cannot be an output itself: only float
+// tensors that a kernel writes by themselves can.
+func shownAs(c *ir.Func, v *ir.Value) (*ir.Value, error) {
+	switch {
+	case v.Type.DType != ir.F32:
+		return c.Append(ir.OpCast, ir.TensorOf(ir.F32, v.Type.Shape...), nil, v.Layer, v), nil
+	case v.Op == ir.OpSelect:
+		return c.Emit(ir.OpScale, ir.ScaleAttr{Value: 1}, v.Layer, v)
+	}
+	return v, nil
+}
+
+// rig runs probed graphs on a device, step by step, as one sequence. A split rig
+// runs every dispatch by itself.
+type rig struct {
+	device  *metal.Device
+	program *metal.Program
+	session *metal.Session
+	plan    *lower.Plan // as it was lowered
+	split   bool
+	starts  []int             // by phase: the first that was loaded for it
+	probes  map[string]*probe // by name of the output
+	// rounding says, by phase and dispatch, how the activations of products are
+	// rounded before they run; nil where they are not.
+	rounding [][]*rounding
+
+	length int
+	step   metal.Step
+	phase  int
+}
+
+// newRig lowers the graphs with probes and loads them. On a split rig, products by
+// the kernels named in round get their activations rounded to int8.
+func newRig(g *graphs, m *Model, d Device, pick picker, split bool, round map[string]bool) (*rig, error) {
+	r := &rig{split: split, probes: make(map[string]*probe)}
+	ranges := slices.Clone(g.ranges)
+	for i := range ranges {
+		f, probes, err := probed(ranges[i].Func, fmt.Sprintf("%d", i), pick)
+		if err != nil {
+			return nil, err
+		}
+		ranges[i].Func = f
+		for _, p := range probes {
+			p.phase = ranges[i].Name
+			r.probes[p.name] = p
+		}
+	}
+	var err error
+	if r.plan, err = lower.Lower(g.name, ranges, g.target, g.opts); err != nil {
+		return nil, err
+	}
+	loaded := *r.plan
+	if split {
+		loaded.Phases = nil
+		for i := range r.plan.Phases {
+			ph := &r.plan.Phases[i]
+			r.starts = append(r.starts, len(loaded.Phases))
+			r.rounding = append(r.rounding, make([]*rounding, len(ph.Dispatches)))
+			for k := range ph.Dispatches {
+				d := ph.Dispatches[k]
+				if round[d.Kernel] {
+					if d, r.rounding[i][k], err = r.rounded(d, m); err != nil {
+						return nil, err
+					}
+				}
+				one := *ph
+				one.Dispatches, one.CommandBuffers = []lower.Dispatch{d}, []int{0}
+				loaded.Phases = append(loaded.Phases, one)
+			}
+		}
+	}
+	if r.device, err = metal.Open(d.Name, d.Options); err != nil {
+		return nil, err
+	}
+	if r.program, err = r.device.Load(&loaded, m.tensor); err != nil {
+		r.close()
+		return nil, err
+	}
+	if r.session, err = r.program.NewSession(1); err != nil {
+		r.close()
+		return nil, err
+	}
+	r.step.Inputs = make(map[string][]int32)
+	return r, nil
+}
+
+func (r *rig) close() { _ = r.device.Close() }
+
+// smaxStep is what the bound on the context is rounded up to.
+const smaxStep = 64
+
+// begin prepares a step that appends tokens, and returns the phase that takes it.
+func (r *rig) begin(ids []int32) (*lower.Phase, error) {
+	n, total := len(ids), r.length+len(ids)
+	smax := int64(min(r.plan.Context, (total+smaxStep-1)/smaxStep*smaxStep))
+	r.phase = slices.IndexFunc(r.plan.Phases, func(p lower.Phase) bool { return p.Takes(int64(n), smax) })
+	if r.phase < 0 || total > r.plan.Context {
+		return nil, fmt.Errorf("the plan of %s takes no step of %d tokens after %d", r.plan.Model, n, r.length)
+	}
+	positions, rows := make([]int32, n), make([]int32, n)
+	for i := range n {
+		positions[i], rows[i] = int32(r.length+i), int32(i)
+	}
+	in := r.step.Inputs
+	in[ir.Tokens], in[ir.Positions], in[ir.Slots], in[ir.LogitRows] = ids, positions, positions, rows
+	in[ir.CuSeqlens], in[ir.ContextLens], in[ir.BlockTable] = []int32{0, int32(n)}, []int32{int32(total)}, []int32{0}
+	r.step.Sizes = lower.Sizes{ir.T: int64(n), ir.B: 1, ir.R: int64(n), ir.NB: 1, ir.Smax: smax}
+	r.length = total
+	return &r.plan.Phases[r.phase], nil
+}
+
+// run runs the step that begin prepared.
+func (r *rig) run(ctx context.Context) error {
+	r.step.Phase = r.phase
+	return r.session.Run(ctx, &r.step)
+}
+
+// runOne runs one dispatch of the step, on a split rig.
+func (r *rig) runOne(ctx context.Context, dispatch int) error {
+	r.step.Phase = r.starts[r.phase] + dispatch
+	round := r.rounding[r.phase][dispatch]
+	if round == nil {
+		return r.session.Run(ctx, &r.step)
+	}
+	x, err := r.session.Output(round.x) // the outputs of a host device are its memory
+	if err != nil {
+		return err
+	}
+	exact := slices.Clone(x)
+	round.apply(x)
+	err = r.session.Run(ctx, &r.step)
+	copy(x, exact)
+	return err
+}
+
+// rounding is what native kernels do to the activations of a product with quantised
+// weights: RMSNorm where it is part of the product, then int8 in blocks.
+type rounding struct {
+	x    string    // the output that holds the activations
+	k    int       // of a row
+	norm []float32 // weight of the norm, nil for none
+	eps  float64
+}
+
+// int8Block is how many activations share a scale.
+const int8Block = 32
+
+// rounded returns a dispatch that takes activations as rounding leaves them, and
+// how that is done; nil where it cannot be: activations that are no output, or
+// that the dispatch needs exact as well.
+func (r *rig) rounded(d lower.Dispatch, m *Model) (lower.Dispatch, *rounding, error) {
+	probes := r.written(&d)
+	if len(probes) != 1 || len(d.Bindings) == 0 {
+		return d, nil, nil
+	}
+	v := probes[0].value
+	attr, _ := v.Attr.(ir.LinearAttr)
+	weights := v.Args[1:]
+	if v.Op == ir.OpFusedLinear {
+		weights = v.Args[1 : 1+attr.Weights]
+	}
+	x := d.Bindings[0]
+	others := slices.ContainsFunc(d.Bindings[1:], func(b lower.Binding) bool { return b.Buffer == x.Buffer })
+	float := slices.ContainsFunc(weights, func(w *ir.Value) bool { return !w.Type.DType.IsQuantised() })
+	if quantisedWeights(v) == "" || x.Index != 0 || x.Offset != 0 || r.plan.Buffers[x.Buffer].Kind != lower.Output || others || float {
+		return d, nil, nil
+	}
+	round := &rounding{x: r.plan.Buffers[x.Buffer].Name, k: int(v.Args[0].Type.Shape.Last()), eps: attr.Eps}
+	if !attr.Norm {
+		return d, round, nil
+	}
+	d.Constants = slices.Clone(d.Constants)
+	for i := range d.Constants {
+		if d.Constants[i].Index == normConstant {
+			d.Constants[i].Bits = 0
+		}
+	}
+	t, data, _ := m.weights.Data(v.Args[1+attr.Weights].Name())
+	round.norm = make([]float32, round.k)
+	return d, round, quant.Dequantise(round.norm, data, t)
+}
+
+// normConstant is the function constant of the linear kernels that has them
+// normalise their input.
+const normConstant = 5
+
+// apply rounds rows of activations.
+func (r *rounding) apply(x []float32) {
+	for ; len(x) >= r.k; x = x[r.k:] {
+		row := x[:r.k]
+		if r.norm != nil {
+			squares := 0.0
+			for _, e := range row {
+				squares += float64(e) * float64(e)
+			}
+			scale := 1 / math.Sqrt(squares/float64(r.k)+r.eps)
+			for i, e := range row {
+				row[i] = float32(float64(e) * scale * float64(r.norm[i]))
+			}
+		}
+		for b := range slices.Chunk(row, int8Block) {
+			roundBlock(b)
+		}
+	}
+}
+
+// roundBlock replaces elements by the nearest of the 255 multiples of 1/127 of the
+// largest.
+func roundBlock(block []float32) {
+	most := float32(0)
+	for _, e := range block {
+		most = max(most, e, -e) // NaN wins
+	}
+	inverse, scale := float32(0), most/127
+	if most > 1e-30 {
+		inverse = 127 / most
+	}
+	for i, e := range block {
+		block[i] = float32(math.RoundToEven(float64(e*inverse))) * scale
+	}
+}
+
+// written returns the probes that a dispatch fills.
+func (r *rig) written(d *lower.Dispatch) []*probe {
+	var list []*probe
+	for _, b := range d.Bindings {
+		if buffer := &r.plan.Buffers[b.Buffer]; b.Write && buffer.Kind == lower.Output {
+			list = append(list, r.probes[buffer.Name])
+		}
+	}
+	return list
+}
+
+// trace is what the probes of some steps saw, in the order of the graph.
+type trace []sighting
+
+// sighting is what one probe saw in one step: a float for each row and column.
+type sighting struct {
+	step  int
+	probe *probe
+	rows  int
+	data  []float32
+}
+
+// follow runs the tokens in steps of the given lengths and keeps what all probes
+// see.
+func (r *rig) follow(ctx context.Context, ids []int32, steps []int) (trace, error) {
+	var t trace
+	err := r.each(ctx, ids, steps, func(_ *lower.Phase, _ int, s sighting) error {
+		s.data = slices.Clone(s.data)
+		t = append(t, s)
+		return nil
+	})
+	return t, err
+}
+
+// each runs the tokens in steps of the given lengths and shows what the probes see:
+// on a split rig after each dispatch, else after each step. What is shown is valid
+// during the call.
+func (r *rig) each(ctx context.Context, ids []int32, steps []int, show func(ph *lower.Phase, dispatch int, s sighting) error) error {
+	for i, n := range steps {
+		ph, err := r.begin(ids[:n])
+		if err != nil {
+			return err
+		}
+		ids = ids[n:]
+		if !r.split {
+			if err := r.run(ctx); err != nil {
+				return err
+			}
+		}
+		for k := range ph.Dispatches {
+			if r.split {
+				if err := r.runOne(ctx, k); err != nil {
+					return err
+				}
+			}
+			for _, p := range r.written(&ph.Dispatches[k]) {
+				data, err := r.session.Output(p.name)
+				if err != nil {
+					return err
+				}
+				if err := show(ph, k, sighting{i, p, p.rows(&r.step.Sizes), data}); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,280 @@
+package smelt_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/smelt-ml/smelt/ir"
+)
+
+func verify(t *testing.T, path, device string, bisect bool) *smelt.Findings {
+	m, err := smelt.Open(path, "")
+	require.NoError(t, err)
+	defer m.Close()
+	f, err := m.Verify(t.Context(), smelt.Verification{
+		Options: options(t, device, ir.F16), Device: smelt.Device{Name: device}, Bisect: bisect,
+	})
+	require.NoError(t, err)
+	text, err := json.Marshal(f) // NaN has no JSON
+	require.NoError(t, err)
+	require.True(t, json.Valid(text))
+	return f
+}
+
+func check(t *testing.T, f *smelt.Findings, name string) smelt.Check {
+	i := slices.IndexFunc(f.Checks, func(c smelt.Check) bool { return c.Name == name })
+	require.GreaterOrEqual(t, i, 0, name)
+	return f.Checks[i]
+}
+
+// patched copies a model file with part of a tensor changed: row n of it, as
+// stored, goes through change.
+func patched(t *testing.T, path, tensor string, n int, change func(row []byte)) string {
+	path = testfiles.Model(t, path)
+	m, err := smelt.Open(path, "")
+	require.NoError(t, err)
+	w, ok := m.File().Tensor(tensor)
+	require.True(t, ok, tensor)
+	at, width := w.Offset, w.DType.Bytes(int64(w.Shape[len(w.Shape)-1]))
+	require.NoError(t, m.Close())
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	change(data[at+int64(n)*width : at+int64(n+1)*width])
+	out := filepath.Join(t.TempDir(), filepath.Base(path))
+	require.NoError(t, os.WriteFile(out, data, 0o600))
+	return out
+}
+
+// spoilt copies a model file with a half NaN at the start of a tensor's row: an
+// element of F16, the scale of a quantised block.
+func spoilt(t *testing.T, path, tensor string, row int) string {
+	return patched(t, path, tensor, row, func(b []byte) { b[0], b[1] = 0, 0x7e })
+}
+
+func TestVerify(t *testing.T) {
+	for _, tt := range []struct {
+		path, device string
+		checks       []string
+	}{
+		{"tiny-qwen3/gguf/tiny-qwen3-F16.gguf", "cpu", []string{"source / fused", "native / emulated", "float / half", "prefill / decode"}},
+		{"tiny-llama/gguf/tiny-llama-Q4_0.gguf", "cpu", []string{"source / fused", "native / emulated", "float / int8", "float / half", "prefill / decode"}},
+		{"tiny-llama/gguf/tiny-llama-F16.gguf", "emu", []string{"source / fused", "native / emulated", "float / half", "prefill / decode"}},
+	} {
+		t.Run(filepath.Base(tt.path)+"/"+tt.device, func(t *testing.T) {
+			f := verify(t, testfiles.Model(t, tt.path), tt.device, true)
+			var names []string
+			for _, c := range f.Checks {
+				names = append(names, c.Name)
+				require.Equal(t, smelt.Within, c.Verdict, c.Name)
+				require.Positive(t, float64(c.Relative), c.Name) // two different computations
+			}
+			require.Equal(t, tt.checks, names)
+			require.True(t, f.OK)
+			require.Empty(t, f.Bisect.Pass)
+			require.Nil(t, f.Bisect.NonFinite)
+
+			kernels := map[string]bool{}
+			for _, k := range f.Kernels {
+				kernels[k.Kernel] = true
+				require.Equal(t, smelt.Within, k.Verdict, k.Kernel)
+			}
+			m, err := smelt.Open(testfiles.Model(t, tt.path), "")
+			require.NoError(t, err)
+			defer m.Close()
+			opts := options(t, "cpu", ir.F16)
+			opts.Context = 128
+			p, err := m.Compile(opts)
+			require.NoError(t, err)
+			for i := range p.Plan.Phases {
+				for _, d := range p.Plan.Phases[i].Dispatches {
+					if d.Kernel == "argmax_f32" { // integers
+						continue
+					}
+					require.True(t, kernels[d.Kernel], "nothing was said of %s", d.Kernel)
+				}
+			}
+		})
+	}
+}
+
+// TestVerifyFindsPass has one pass go wrong after the other; the bisection names
+// it, though the passes after it run on its graph.
+func TestVerifyFindsPass(t *testing.T) {
+	first := func(f *ir.Func, op ir.Op) *ir.Value {
+		i := slices.IndexFunc(f.Values, func(v *ir.Value) bool { return v.Op == op })
+		if i < 0 {
+			return nil
+		}
+		return f.Values[i]
+	}
+	for _, tt := range []struct {
+		pass  string
+		spoil func(f *ir.Func)
+	}{
+		{"kv_replication_elimination", func(f *ir.Func) {
+			v := first(f, ir.OpAttention)
+			v.Attr = ir.ScaleAttr{Value: v.Attr.(ir.ScaleAttr).Value * 1.1}
+		}},
+		{"silu_mul", func(f *ir.Func) { slices.Reverse(first(f, ir.OpSiLUMul).Args) }},
+		{"gate_up", func(f *ir.Func) {
+			for _, v := range f.Values {
+				if a, ok := v.Attr.(ir.LinearAttr); ok && a.SiLUPair && v.Layer == 1 {
+					v.Args[1], v.Args[2] = v.Args[2], v.Args[1]
+				}
+			}
+		}},
+		{"rope_qkv_write", func(f *ir.Func) {
+			if v := first(f, ir.OpRopeQKVWrite); v != nil {
+				a := v.Attr.(ir.RopeWriteAttr)
+				a.Rope.FreqScale *= 1.01
+				v.Attr = a
+			}
+		}},
+	} {
+		t.Run(tt.pass, func(t *testing.T) {
+			defer smelt.AfterPass(func(pass string, f *ir.Func) {
+				if pass == tt.pass {
+					tt.spoil(f)
+				}
+			})()
+			f := verify(t, testfiles.Model(t, "tiny-llama/gguf/tiny-llama-F16.gguf"), "cpu", true)
+			require.False(t, f.OK)
+			require.Equal(t, smelt.Beyond, check(t, f, "source / fused").Verdict)
+			require.Equal(t, tt.pass, f.Bisect.Pass)
+			require.Nil(t, f.Bisect.NonFinite)
+			for _, p := range f.Bisect.Passes {
+				require.Equal(t, p.Pass == tt.pass, p.Verdict == smelt.Beyond, p.Pass)
+			}
+		})
+	}
+}
+
+func TestVerifyFindsNaN(t *testing.T) {
+	for _, tt := range []struct {
+		path, tensor string
+		row, layer   int
+		op, kernel   string
+	}{
+		{"tiny-qwen3/gguf/tiny-qwen3-F16.gguf", "blk.2.ffn_down.weight", 7, 2, "fused_linear", "linear_mat_f32_f32"},
+		{"tiny-llama/gguf/tiny-llama-Q4_0.gguf", "blk.1.attn_v.weight", 3, 1, "fused_linear", "linear_mat_f32_f32"},
+		{"tiny-llama/gguf/tiny-llama-F16.gguf", "output.weight", 100, -1, "linear", "linear_mat_f32_f32"},
+	} {
+		t.Run(tt.tensor, func(t *testing.T) {
+			f := verify(t, spoilt(t, tt.path, tt.tensor, tt.row), "cpu", true)
+			require.False(t, f.OK)
+			require.Equal(t, smelt.NotFinite, check(t, f, "source / fused").Verdict)
+			n := f.Bisect.NonFinite
+			require.NotNil(t, n)
+			require.Equal(t, tt.layer, n.Layer)
+			require.Equal(t, tt.op, n.Op)
+			require.Equal(t, tt.kernel, n.Kernel)
+			require.Equal(t, "NaN", n.Is)
+			require.Contains(t, n.Line, n.Value+" = "+n.Op)
+			require.Equal(t, []string{fmt.Sprintf("%s, row %d", tt.tensor, tt.row)}, n.Weights)
+			require.Empty(t, f.Bisect.Pass) // no pass is to blame
+		})
+	}
+}
+
+// TestVerifyFindsOverflow raises weights until a value leaves the range of halves,
+// while floats still hold it: only half precision is at fault.
+func TestVerifyFindsOverflow(t *testing.T) {
+	const tensor = "blk.1.ffn_up.weight"
+	path := patched(t, "tiny-llama/gguf/tiny-llama-F16.gguf", tensor, 5, func(row []byte) {
+		for i := 1; i < len(row); i += 2 {
+			row[i-1], row[i] = 0xff, 0x7b // 65504
+		}
+	})
+	require.True(t, verify(t, path, "cpu", false).Checks[0].Verdict == smelt.Within)
+	f := verify(t, path, "emu", true)
+	require.False(t, f.OK)
+	require.Equal(t, smelt.Within, check(t, f, "source / fused").Verdict)
+	require.Equal(t, smelt.NotFinite, check(t, f, "float / half").Verdict)
+	n := f.Bisect.NonFinite
+	require.NotNil(t, n)
+	require.Equal(t, 1, n.Layer)
+	require.Contains(t, n.Is, "Inf")
+	require.Equal(t, "linear_mat_f16_f16", n.Kernel)
+	require.Empty(t, n.Weights)
+	require.Equal(t, "narrow", f.Bisect.Pass)
+}
+
+// TestVerifyInPart verifies a model that would take too long to emulate whole.
+func TestVerifyInPart(t *testing.T) {
+	defer smelt.EmulatedWork(5e7)()
+	f := verify(t, testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-Q4_0.gguf"), "cpu", true)
+	require.True(t, f.OK)
+	require.Equal(t, []int{33, 1, 1}, f.Steps)
+	for _, name := range []string{"source / fused", "native / emulated", "float / half"} {
+		require.Contains(t, check(t, f, name).What, "layers 0-1 of 4")
+	}
+	require.Contains(t, f.Bisect.What, "layers 0-1 of 4")
+	for _, k := range f.Kernels {
+		require.NotContains(t, k.Where, "layer 2")
+	}
+}
+
+func TestVerifyLevels(t *testing.T) {
+	m, err := smelt.Open(testfiles.Model(t, "tiny-llama/gguf/tiny-llama-F16.gguf"), "")
+	require.NoError(t, err)
+	defer m.Close()
+	opts := options(t, "cpu", ir.F32)
+	opts.Level = 0
+	f, err := m.Verify(t.Context(), smelt.Verification{Options: opts, Device: smelt.Device{Name: "auto"}})
+	require.NoError(t, err)
+	require.True(t, f.OK)
+	require.Equal(t, smelt.Skipped, check(t, f, "source / fused").Verdict)
+
+	opts.Context = 16
+	_, err = m.Verify(t.Context(), smelt.Verification{Options: opts, Device: smelt.Device{Name: "cpu"}})
+	require.ErrorContains(t, err, "the context has 16")
+
+	shape, err := smelt.Open("arch:qwen3-0.6b", "q4_0")
+	require.NoError(t, err)
+	_, err = shape.Verify(t.Context(), smelt.Verification{Device: smelt.Device{Name: "cpu"}})
+	require.ErrorIs(t, err, smelt.ErrNoWeights)
+}
+
+func TestCompare(t *testing.T) {
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	for _, tt := range []struct {
+		name      string
+		op        ir.Op
+		rows      int
+		want, got []float32
+		relative  float64
+		verdict   smelt.Verdict
+	}{
+		{"same", ir.OpAdd, 1, []float32{1, 2}, []float32{1, 2}, 0, smelt.Within},
+		{"within", ir.OpAdd, 1, []float32{1, 2}, []float32{1, 2.01}, 0.005, smelt.Within},
+		{"beyond", ir.OpAdd, 1, []float32{1, 2}, []float32{1.5, 2}, 0.25, smelt.Beyond},
+		{"a small row counts by itself", ir.OpAdd, 2, []float32{100, 100, 1, 1}, []float32{100, 100, 1, 2}, 1, smelt.Beyond},
+		{"nothing becomes something", ir.OpAdd, 1, []float32{0, 0}, []float32{0, 1e-9}, math.Inf(1), smelt.Beyond},
+		{"NaN on one side", ir.OpAdd, 1, []float32{1, 2}, []float32{1, nan}, math.Inf(1), smelt.NotFinite},
+		{"NaN on both", ir.OpAdd, 1, []float32{1, nan}, []float32{1, nan}, 0, smelt.NotFinite},
+		{"the same infinity", ir.OpAdd, 1, []float32{1, inf}, []float32{1, inf}, 0, smelt.NotFinite},
+		{"a mask", ir.OpMask, 1, []float32{1, -inf}, []float32{1, -inf}, 0, smelt.Within},
+		{"another mask", ir.OpMask, 1, []float32{1, -inf}, []float32{1, 2}, math.Inf(1), smelt.NotFinite},
+		{"half a mask", ir.OpMask, 1, []float32{1, inf}, []float32{1, inf}, 0, smelt.NotFinite},
+	} {
+		d := smelt.Compare(tt.op, "", tt.rows, tt.want, tt.got, 0.01)
+		require.Equal(t, tt.verdict, d.Verdict, tt.name)
+		if math.IsInf(tt.relative, 1) {
+			require.True(t, math.IsInf(float64(d.Relative), 1), tt.name)
+		} else {
+			require.InDelta(t, tt.relative, float64(d.Relative), 1e-5, tt.name)
+		}
+	}
+	// Logits are measured by their spread, whatever they have in common.
+	d := smelt.Compare(ir.OpLinear, "logits", 1, []float32{1000, 1002}, []float32{1000, 1002.1}, 0.01)
+	require.InDelta(t, 0.1, float64(d.Relative), 1e-3)
+}
