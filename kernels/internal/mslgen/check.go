@@ -23,6 +23,7 @@ type facts struct {
 	asked     map[string]bool // in is_function_constant_defined
 	constants map[string]bool
 	sync      bool
+	spaces    map[string]string  // address spaces other than thread, by the name of a pointer or reference
 	locals    map[string][]token // constants of the body
 }
 
@@ -34,10 +35,15 @@ type call struct {
 }
 
 func (p *parser) body(f *function) (*facts, error) {
-	c := &facts{names: map[string]bool{}, asked: map[string]bool{}, constants: map[string]bool{}, locals: map[string][]token{}}
+	c := &facts{names: map[string]bool{}, asked: map[string]bool{}, constants: map[string]bool{}, spaces: map[string]string{}, locals: map[string][]token{}}
 	for _, q := range f.params {
 		if p.constantNamed(q.name) != nil || p.derived[q.name] != nil {
 			return nil, errorAt(q.Pos, "parameter %s hides a function constant", q.name)
+		}
+	}
+	for _, q := range f.params {
+		if (q.pointer > 0 || q.ref) && q.space != "" && q.space != "thread" {
+			c.spaces[q.name] = q.space
 		}
 	}
 	depth := 0
@@ -69,6 +75,11 @@ func (p *parser) body(f *function) (*facts, error) {
 				return nil, err
 			}
 		}
+		if spaces[t.text] && t.text != "thread" && begins {
+			if name := p.pointerName(i); name != "" {
+				c.spaces[name] = t.text
+			}
+		}
 		if t.is("goto") {
 			return nil, errorAt(t.Pos, "goto is not part of Metal")
 		}
@@ -86,6 +97,11 @@ func (p *parser) body(f *function) (*facts, error) {
 			c.constants[t.text] = true
 		}
 		c.names[t.text] = true
+		if member && p.tok(i+1).is("(") {
+			if err := p.object(c, i); err != nil {
+				return nil, err
+			}
+		}
 		k := call{Pos: t.Pos, name: t.text}
 		open := i + 1
 		if p.tok(open).is("<") {
@@ -116,6 +132,71 @@ func (p *parser) body(f *function) (*facts, error) {
 	return c, nil
 }
 
+// pointerName returns the name that the declaration at i gives to a pointer or
+// reference, or "".
+func (p *parser) pointerName(i int) string {
+	pointer := false
+	for ; i < len(p.tokens); i++ {
+		switch t := p.tok(i); {
+		case t.is("*") || t.is("&"):
+			pointer = true
+		case t.is("<"):
+			if j := angle(p.tokens, i); j > 0 {
+				i = j
+			}
+		case t.kind == punct && !t.is("::"):
+			if last := p.tok(i - 1); pointer && last.kind == ident && (t.is("=") || t.is(";") || t.is(",")) {
+				return last.text
+			}
+			return ""
+		}
+	}
+	return ""
+}
+
+// object checks the call of a method at i: one that is not declared for an address
+// space cannot be called on an object there.
+func (p *parser) object(c *facts, i int) error {
+	j := i - 2
+	for j > 0 {
+		if p.tok(j).is("]") {
+			for depth := 0; j > 0; j-- {
+				if p.tok(j).is("]") {
+					depth++
+				} else if p.tok(j).is("[") {
+					if depth--; depth == 0 {
+						break
+					}
+				}
+			}
+			j--
+			continue
+		}
+		if p.tok(j).kind == ident && p.tok(j-1).is(".") {
+			j -= 2
+			continue
+		}
+		break
+	}
+	space := c.spaces[p.tok(j).text]
+	if p.tok(j).kind != ident || p.tok(j-1).is("->") || p.tok(j-1).is("::") || space == "" {
+		return nil
+	}
+	methods := 0
+	for _, m := range p.byName[p.tok(i).text] {
+		if m.method {
+			methods++
+			if m.spaces[space] {
+				return nil
+			}
+		}
+	}
+	if methods > 0 {
+		return errorAt(p.tok(i).Pos, "method %s is called on %s in %s memory; declare it for that address space or copy the object", p.tok(i).text, p.tok(j).text, space)
+	}
+	return nil
+}
+
 // groupVariables reads `threadgroup T a[N], b;` at token i of f's body. A pointer or reference to threadgroup memory is no variable.
 func (p *parser) groupVariables(f *function, i, depth int) error {
 	end, err := p.statement(i)
@@ -131,7 +212,7 @@ func (p *parser) groupVariables(f *function, i, depth int) error {
 		if eq >= 0 {
 			bare = bare[:eq]
 		}
-		q, dims, err := declarator(bare)
+		q, dims, err := declarator(p.tok(i).Pos, bare)
 		if err != nil {
 			return err
 		}

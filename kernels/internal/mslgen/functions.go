@@ -22,7 +22,7 @@ func (p *parser) function(f *function, paren int) (int, error) {
 		}
 		bare = withoutAttributes(bare)
 		if len(bare) > 0 && bare[len(bare)-1].kind == ident {
-			if q, _, err = declarator(bare); err != nil {
+			if q, _, err = declarator(q.Pos, bare); err != nil {
 				return 0, err
 			}
 		} else if f.kernel {
@@ -62,6 +62,7 @@ func (p *parser) function(f *function, paren int) (int, error) {
 			}
 		}
 	}
+	f.spaces = map[string]bool{}
 	i := close + 1
 	for i < len(p.tokens) && !p.tok(i).is("{") && !p.tok(i).is(";") {
 		switch {
@@ -82,6 +83,9 @@ func (p *parser) function(f *function, paren int) (int, error) {
 				}
 			}
 		default:
+			if f.method && spaces[p.tok(i).text] {
+				f.spaces[p.tok(i).text] = true
+			}
 			i++
 		}
 	}

@@ -143,6 +143,9 @@ func TestRefusedSources(t *testing.T) {
 		"too many arguments":    {header + "template <typename T> kernel void k(device T *x [[buffer(0)]]) {}\ntemplate [[host_name(\"a\")]] kernel void k<int, 2>(device int *);", "takes 1 template arguments, not 2"},
 		"overloaded kernel":     {header + "kernel void k(device int *x [[buffer(0)]]) {}\nkernel void k(device uint *x [[buffer(0)]]) {}", "kernel k is overloaded"},
 		"twins":                 {header + "float f(device float *x) { return x[0]; }\nfloat f(threadgroup float *x) { return x[1]; }", "k/x.metal:4: f differs from the one at k/x.metal:3 in address spaces"},
+		"method on device":      {header + "struct S { float a; float twice() const { return 2 * a; } };\nvoid f(device S *s) {\n s[1].twice(); }", "k/x.metal:5: method twice is called on s in device memory"},
+		"method on constant":    {header + "struct S { float a; float twice() const { return 2 * a; } };\nvoid f(constant S &s) { s.twice(); }", "method twice is called on s in constant memory"},
+		"method on local":       {header + "struct S { float a; float twice() const { return 2 * a; } };\nvoid f(device float *x) { device S *s = (device S *)x; s->twice(); }", "method twice is called on s in device memory"},
 		"swizzle field":         {header + "struct S { float2 xy; };", "field S.xy reads as a swizzle"},
 		"goto":                  {kernel("", "goto end; end:;"), "goto is not part of Metal"},
 		"threads":               {header + "[[max_total_threads_per_threadgroup(2048)]] kernel void k(device int *x [[buffer(0)]]) {}", "at most 1024 threads"},
@@ -174,19 +177,20 @@ func TestRefusedSources(t *testing.T) {
 
 func TestAcceptedSources(t *testing.T) {
 	for name, src := range map[string]string{
-		"twins":              "float f(device float *x) { return simd_sum(x[0]); }\nfloat f(threadgroup float *x) { return simd_sum(x[0]); }",
-		"overload":           "float f(float x) { return x; }\nfloat f(float2 x) { return f(x.x); }",
-		"template recursion": "template <int N> float f() { return f<N - 1>(); }\ntemplate <> float f<0>() { return 0; }",
-		"conditional":        "#if defined(__METAL_VERSION__) && __METAL_VERSION__ >= 300\nconstant int a = 1;\n#elif 1\n#error x\n#else\n#error y\n#endif",
-		"include guard":      "#ifndef A\n#define A\nconstant int a = 1;\n#endif",
-		"variadic macro":     "#define F(x, ...) x __VA_ARGS__\nF(constant int a, = 1;)",
-		"self macro":         "#define a a\nconstant int a = 1;",
-		"pragma":             "void f() {\n#pragma unroll\nfor (int i = 0; i < 3; i++) { _Pragma(\"clang loop unroll(full)\") while (0) {} }\n}",
-		"pointer":            "void f(threadgroup float *s) { threadgroup float4 *v = (threadgroup float4 *)s; const threadgroup float *w = s; }",
-		"methods":            "struct S { float a; S() = default; S(float x) : a(x) {} float twice() const thread { return 2 * a; } template <typename T> T as() { return T(a); } };",
-		"enum":               "enum class E : uint { a, b = 4, c }; enum { X = 3 };",
-		"namespace":          "namespace n { constant float t[2] = {1.0, 2.0}; float f() { return t[0]; } }",
-		"operator":           "struct S { float a; };\nS operator+(S a, S b) { return S{a.a + b.a}; }",
+		"twins":               "float f(device float *x) { return simd_sum(x[0]); }\nfloat f(threadgroup float *x) { return simd_sum(x[0]); }",
+		"overload":            "float f(float x) { return x; }\nfloat f(float2 x) { return f(x.x); }",
+		"template recursion":  "template <int N> float f() { return f<N - 1>(); }\ntemplate <> float f<0>() { return 0; }",
+		"conditional":         "#if defined(__METAL_VERSION__) && __METAL_VERSION__ >= 300\nconstant int a = 1;\n#elif 1\n#error x\n#else\n#error y\n#endif",
+		"include guard":       "#ifndef A\n#define A\nconstant int a = 1;\n#endif",
+		"variadic macro":      "#define F(x, ...) x __VA_ARGS__\nF(constant int a, = 1;)",
+		"self macro":          "#define a a\nconstant int a = 1;",
+		"pragma":              "void f() {\n#pragma unroll\nfor (int i = 0; i < 3; i++) { _Pragma(\"clang loop unroll(full)\") while (0) {} }\n}",
+		"pointer":             "void f(threadgroup float *s) { threadgroup float4 *v = (threadgroup float4 *)s; const threadgroup float *w = s; }",
+		"methods":             "struct S { float a; S() = default; S(float x) : a(x) {} float twice() const thread { return 2 * a; } template <typename T> T as() { return T(a); } };",
+		"method in its space": "struct S { float a; float twice() const device { return 2 * a; } float once() const { return a; } };\nvoid f(device S *s, thread S &t) { s->twice(); t.once(); S c = *s; c.once(); s->a; }",
+		"enum":                "enum class E : uint { a, b = 4, c }; enum { X = 3 };",
+		"namespace":           "namespace n { constant float t[2] = {1.0, 2.0}; float f() { return t[0]; } }",
+		"operator":            "struct S { float a; };\nS operator+(S a, S b) { return S{a.a + b.a}; }",
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := parse(header + src)

@@ -32,6 +32,7 @@ type function struct {
 	template []parameter // nil: not a template
 	kernel   bool
 	method   bool
+	spaces   map[string]bool // address spaces of objects that a method can be called on
 	attrs    []attribute
 	params   []parameter
 	open     int // token index of the body's braces

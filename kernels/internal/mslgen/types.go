@@ -189,7 +189,7 @@ func (p *parser) declarators(tokens []token) ([]parameter, [][][]token, error) {
 		if eq := slices.IndexFunc(part, func(t token) bool { return t.is("=") }); eq >= 0 {
 			part = part[:eq]
 		}
-		f, d, err := declarator(part)
+		f, d, err := declarator(tokens[0].Pos, part)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -216,12 +216,13 @@ func withoutAttributes(tokens []token) []token {
 	return out
 }
 
-// declarator reads one `space const T *name[dims]`; in a list, the later ones have no type.
-func declarator(tokens []token) (parameter, [][]token, error) {
+// declarator reads one `space const T *name[dims]` at a place; in a list, the later
+// ones have no type.
+func declarator(at Pos, tokens []token) (parameter, [][]token, error) {
 	var q parameter
 	var dims [][]token
 	if len(tokens) == 0 {
-		return q, nil, fmt.Errorf("empty declaration")
+		return q, nil, errorAt(at, "a name was expected")
 	}
 	q.tokens = tokens
 	for len(tokens) > 0 && tokens[len(tokens)-1].is("]") {
