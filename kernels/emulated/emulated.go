@@ -21,6 +21,7 @@
 //     number of launches run at the same time.
 //   - A result depends neither on the order of lanes nor on how threadgroups are
 //     shared out, nor on the instruction set: nothing is contracted or reassociated.
+//     (exp and its like are the C library's, which may differ by an ulp elsewhere.)
 //   - What Metal leaves undefined is an error that names kernel and line (lanes that
 //     meet at different operations, a barrier after threads have returned, too many
 //     threads, a missing constant) or shows as NaN.
