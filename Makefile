@@ -8,7 +8,7 @@ export CGO_ENABLED ?= 1
 staticcheck := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 cxx_sources := $(shell git ls-files '*.metal' '*.h' '*.cc' '*.m' 2>/dev/null | grep -v '\.gen\.cc$$')
 
-.PHONY: help build demo test setup vet outside generate check test-arm64 kernels fuzz clean
+.PHONY: help build demo test setup vet outside generate check test-arm64 test-asan kernels fuzz clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -45,8 +45,15 @@ test-arm64: setup ## cross-built for arm64 and run under qemu-user
 	GOARCH=arm64 CC=aarch64-linux-gnu-gcc CXX=aarch64-linux-gnu-g++ \
 		$(GO) test -short -exec 'qemu-aarch64 -L /usr/aarch64-linux-gnu' ./kernels/... ./metal/... ./internal/engine/... .
 
+test-asan: setup ## the .metal sources under AddressSanitizer, which names their lines
+	CGO_CXXFLAGS=-fsanitize=address $(GO) test -asan -ldflags='-s=false -w=false' -timeout 30m ./kernels/emulated ./kernels
+
 kernels: setup ## the kernels on the whole grid of shapes
 	SMELT_KERNELS=full $(GO) test -timeout 60m ./kernels/...
 
-clean:
+fuzz: setup ## every fuzz target for a while: make fuzz TIME=5m
+	@for pkg in $$($(GO) list ./...); do for f in $$($(GO) test -list '^Fuzz' $$pkg | grep ^Fuzz); do \
+		echo $$pkg $$f; $(GO) test -run XXX -fuzz "^$$f$$" -fuzztime $(or $(TIME),1m) -fuzzminimizetime 1x $$pkg || exit 1; done; done
+
+clean: ## what was built
 	rm -rf bin build
