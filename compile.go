@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/passes"
@@ -76,6 +77,9 @@ func (m *Model) Compile(opts Options) (*Program, error) {
 		return nil, err
 	}
 	source, err := m.build(ir.Options{KV: opts.KV, Block: opts.Context})
+	if err == nil {
+		err = chooseNext(source)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -111,6 +115,22 @@ func (m *Model) Compile(opts Options) (*Program, error) {
 	}
 	p.Elapsed = time.Since(start)
 	return p, nil
+}
+
+// chooseNext makes a graph that returns logits return the most likely token of each
+// row as well, so that greedy decoding reads one number of a step and not a row of
+// the vocabulary's width.
+func chooseNext(f *ir.Func) error {
+	logits := f.Result(engine.Logits)
+	if logits == nil || len(logits.Type.Shape) != 2 || logits.Type.DType != ir.F32 || f.Result(engine.Next) != nil {
+		return nil
+	}
+	next, err := f.Emit(ir.OpArgmax, nil, ir.NoLayer, logits)
+	if err != nil {
+		return err
+	}
+	f.Results = append(f.Results, ir.Result{Name: engine.Next, Value: next})
+	return nil
 }
 
 // ranges cuts the sizes of steps into phases. A target that splits attention over

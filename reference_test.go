@@ -182,6 +182,47 @@ func TestGreedyText(t *testing.T) {
 	}
 }
 
+// TestNextMatchesLogits has the device choose tokens at both levels, with few
+// dispatches outside the layers, and compares with the logits.
+func TestNextMatchesLogits(t *testing.T) {
+	for _, model := range models {
+		ids := readReference(t, model).Prompts[0].IDs
+		for device := range bounds {
+			for level := range 2 {
+				t.Run(fmt.Sprintf("%s/%s/O%d", model, device, level), func(t *testing.T) {
+					opts := options(t, device, ir.F16)
+					opts.Level, opts.Context = level, 128
+					m, err := smelt.Open(testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf"), "")
+					require.NoError(t, err)
+					t.Cleanup(func() { m.Close() })
+					s := sessionOf(t, m, device, opts)
+					require.True(t, s.Chooses())
+					feed := ids
+					for range 4 {
+						next, err := s.Next(t.Context(), feed)
+						require.NoError(t, err)
+						s.Truncate(s.Length() - len(feed))
+						logits, err := s.Feed(t.Context(), feed)
+						require.NoError(t, err)
+						want, err := smelt.Greedy(logits)
+						require.NoError(t, err)
+						require.Equal(t, want, next)
+						feed = []int32{next}
+					}
+					p, err := m.Compile(opts)
+					require.NoError(t, err)
+					for _, phase := range []string{"prefill", "decode"} {
+						e, err := p.Explain(phase)
+						require.NoError(t, err)
+						require.Equal(t, 1, e.Kernels["argmax_f32"], phase)
+						require.LessOrEqual(t, e.DispatchesOutsideLayers, 5, phase)
+					}
+				})
+			}
+		}
+	}
+}
+
 // TestStories compares stories260K, made by others, with llama2.c's greedy text
 // and with float64 logits.
 func TestStories(t *testing.T) {

@@ -146,7 +146,7 @@ type Generated struct {
 	Prompt  int     // tokens of the prompt
 	Tokens  []int32 // generated, a stop token included
 	Text    string
-	Prefill time.Duration // from the prompt to the first token's logits
+	Prefill time.Duration // from the prompt to the first token
 	Decode  time.Duration // of all tokens after the first
 }
 
@@ -168,8 +168,9 @@ func (s *Session) Generate(ctx context.Context, prompt string, g Generation, yie
 	if g.N <= 0 {
 		return out, nil
 	}
+	next := s.chooser(g.Sampling)
 	start := time.Now()
-	logits, err := s.Feed(ctx, ids)
+	id, err := next(ctx, ids)
 	out.Prefill = time.Since(start)
 	if err != nil {
 		return out, err
@@ -180,14 +181,9 @@ func (s *Session) Generate(ctx context.Context, prompt string, g Generation, yie
 		out.Text += piece
 		return piece == "" || yield(piece)
 	}
-	sampler := engine.NewSampler(g.Sampling)
 	start = time.Now()
 	defer func() { out.Decode = time.Since(start) }()
 	for {
-		id, err := sampler.Next(logits)
-		if err != nil {
-			return out, err
-		}
 		out.Tokens = append(out.Tokens, id)
 		if !emit(decoder.Next(id)) || s.tokenizer.IsStop(id) && !g.IgnoreStop {
 			break
@@ -195,13 +191,29 @@ func (s *Session) Generate(ctx context.Context, prompt string, g Generation, yie
 		if len(out.Tokens) == g.N || s.Length() == s.Context() {
 			break
 		}
-		if logits, err = s.Feed(ctx, []int32{id}); err != nil {
+		if id, err = next(ctx, []int32{id}); err != nil {
 			emit(decoder.Flush())
 			return out, err
 		}
 	}
 	emit(decoder.Flush())
 	return out, nil
+}
+
+// chooser returns what appends tokens and chooses the next: the device itself where
+// it is the most likely one, else a sampler among the logits.
+func (s *Session) chooser(sampling Sampling) func(context.Context, []int32) (int32, error) {
+	if sampling.Temperature == 0 && s.Chooses() {
+		return s.Next
+	}
+	sampler := engine.NewSampler(sampling)
+	return func(ctx context.Context, ids []int32) (int32, error) {
+		logits, err := s.Feed(ctx, ids)
+		if err != nil {
+			return 0, err
+		}
+		return sampler.Next(logits)
+	}
 }
 
 // Greedy returns the token of the largest logit.

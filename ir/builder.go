@@ -358,6 +358,10 @@ func (b *Builder) GatherRows(x *Value) *Value {
 	return b.emit(OpGatherRows, nil, x, b.Input(LogitRows))
 }
 
+// Argmax returns the index of the largest element of each row of x, [R,V] → [R]:
+// the first of equals, −1 for a row that holds a NaN.
+func (b *Builder) Argmax(x *Value) *Value { return b.emit(OpArgmax, nil, x) }
+
 // Return makes v a result of the graph.
 func (b *Builder) Return(name string, v *Value) {
 	b.f.Results = append(b.f.Results, Result{name, v})

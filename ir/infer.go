@@ -433,6 +433,14 @@ func inferGather(in []*Value, _ any, _ Type) (Type, error) {
 	return TensorOf(x.DType, Var(R), x.Shape[1]), ints(in, 1, "rows", Var(R))
 }
 
+func inferArgmax(in []*Value, _ any, _ Type) (Type, error) {
+	x, err := floats(in, 0, "x", 2)
+	if err != nil {
+		return Type{}, err
+	}
+	return TensorOf(I32, x.Shape[0]), nil
+}
+
 func inferSelect(in []*Value, attr any, _ Type) (Type, error) {
 	i, t := attr.(SelectAttr).Index, in[0].Type
 	if t.Kind != Tuple || i < 0 || i >= len(t.Elems) {

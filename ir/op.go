@@ -33,6 +33,7 @@ const (
 	OpMul
 	OpAdd
 	OpGatherRows
+	OpArgmax
 	OpCast
 	OpSelect
 
@@ -93,6 +94,7 @@ func init() {
 		OpMul:        {name: "mul", min: 2, max: 2, stage: Source, free: true, infer: inferBinary, doc: "x · y, element by element"},
 		OpAdd:        {name: "add", min: 2, max: 2, stage: Source, free: true, infer: inferBinary, doc: "x + y, element by element"},
 		OpGatherRows: {name: "gather_rows", min: 2, max: 2, stage: Source, free: true, infer: inferGather, doc: "x[T,E], rows[R] → [R,E]"},
+		OpArgmax:     {name: "argmax", min: 1, max: 1, stage: Source, infer: inferArgmax, doc: "x[R,V] → i32[R]: index of the largest element of each row, the first of equals; −1 where one is NaN"},
 		OpCast:       {name: "cast", min: 1, max: 1, stage: Source, free: true, explicit: true, infer: inferCast, doc: "the same elements in another floating-point type"},
 		OpSelect:     {name: "select", min: 1, max: 1, attr: SelectAttr{}, stage: Source, infer: inferSelect, doc: "one element of a tuple"},
 

@@ -135,6 +135,10 @@ func TestInfer(t *testing.T) {
 		{line: `add v9 v1`, typ: "f32[T,64]", fails: "y (v1) is i32[T], want floating point"},
 		{line: `gather_rows v9 v7`, typ: "f32[R,64]"},
 		{line: `gather_rows v9 v1`, typ: "f32[R,64]", fails: "rows (v1) is i32[T], want i32[R]"},
+		{line: `argmax v9`, typ: "i32[T]"},
+		{line: `argmax v9`, typ: "f32[T]", fails: "the type should be i32[T]"},
+		{line: `argmax v13`, typ: "i32[T,4]", fails: "x (v13) is f32[T,4,16], want rank 2"},
+		{line: `argmax v6`, typ: "i32[B]", fails: "x (v6) is i32[B,NB], want floating point"},
 		{line: `select v9 {index=0}`, typ: "f32[T,64]", fails: "element 0 of f32[T,64]"},
 
 		{line: `const {data="AACAPwAAAEA="}`, typ: "f32[2]"},

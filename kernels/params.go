@@ -106,7 +106,7 @@ type ReduceParams struct {
 	Partitions uint32
 }
 
-// ElementParams of the element-wise kernels, gather_rows and softmax.
+// ElementParams of the element-wise kernels, gather_rows, softmax and argmax.
 type ElementParams struct {
 	Rows    uint32
 	Width   uint32

@@ -1,6 +1,7 @@
 package kernels_test
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 	"testing"
@@ -241,6 +242,58 @@ func TestSoftmax(t *testing.T) {
 					want = append(want, row...)
 				}
 				compare(t, want, got.values(), width, worst(types...))
+			})
+		}
+	})
+}
+
+// TestArgmax has rows of equals, of −∞ and +∞, and with a NaN among either.
+func TestArgmax(t *testing.T) {
+	inf := math.Inf(1)
+	instances(t, "argmax", func(t *testing.T, name string, types []kernels.Element) {
+		for _, width := range few([]int{1, 33, 700}, []int{1, 5, 31, 32, 255, 256, 257, 700, 5000, 32003}) {
+			t.Run(fmt.Sprint(width), func(t *testing.T) {
+				rng := newRand(t.Name())
+				stride := width + 3
+				cases := []func(row int, i int) float64{
+					func(int, int) float64 { return rng.NormFloat64() },
+					func(int, int) float64 { return float64(rng.IntN(3)) - 5 }, // many equals
+					func(int, int) float64 { return -inf },
+					func(_, i int) float64 { return []float64{-inf, -3e38}[i*7%(width+1)%2] },
+					func(int, int) float64 { return inf },
+					func(_, i int) float64 { return float64(i) }, // the last is the largest
+					func(_, i int) float64 { return float64(-i) },
+					func(_, i int) float64 { return math.Copysign(0, float64(i%2)-0.5) },
+				}
+				rows := 2 * len(cases)
+				x := filled(types[0], rows*stride, func(i int) float64 {
+					if i%stride >= width {
+						return inf // between the rows
+					}
+					return cases[i/stride%len(cases)](i/stride, i%stride)
+				})
+				for r := len(cases); r < rows; r++ {
+					x.put(r*stride+rng.IntN(width), math.NaN())
+				}
+				got := launch{
+					kernel:  name,
+					buffers: map[int]tensor{0: x, 1: result(kernels.Int, rows)},
+					params:  kernels.ElementParams{Rows: uint32(rows), Width: uint32(width), AStride: uint32(stride)},
+					grid:    [3]int{rows, 1, 1},
+					group:   256,
+				}.run(t)[1]
+				for r := range rows {
+					want := int32(0)
+					for i, v := range x.values()[r*stride:][:width] {
+						if v > x.at(r*stride+int(want)) {
+							want = int32(i)
+						}
+					}
+					if r >= len(cases) {
+						want = -1
+					}
+					require.Equal(t, want, int32(binary.LittleEndian.Uint32(got.bytes[4*r:])), "row %d", r)
+				}
 			})
 		}
 	})

@@ -196,6 +196,8 @@ var families = []family{
 		params: MaskParams{}, paramsIndex: 5, maxThreads: 64},
 	{name: "softmax", file: "source.metal", summary: "exp(x - max) / Σ over rows", instances: single,
 		args: "0 x read $0; 1 out write $0", params: ElementParams{}, paramsIndex: 2, threadgroup: floats(16), maxThreads: 256},
+	{name: "argmax", file: "argmax.metal", summary: "index of the largest element of each row", instances: []string{"f32"},
+		args: "0 x read $0; 1 out write int", params: ElementParams{}, paramsIndex: 2, threadgroup: floats(16), maxThreads: 256},
 }
 
 func floats(n int) func([]Element) int { return func([]Element) int { return 4 * n } }

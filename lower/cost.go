@@ -120,6 +120,7 @@ var costRules = map[string]costRule{
 
 	"rms_norm": {ops: each(4, params(0, 1))}, // square, add, two factors
 	"softmax":  {ops: each(4, params(0, 1))}, // compare, exp, add, divide
+	"argmax":   {ops: each(1, params(0, 1))},
 	"mask":     {ops: each(1, params(0, 1, 2, 3))},
 	"silu":     {ops: each(4, params(0, 1))}, // negate, exp, add, divide
 	"silu_mul": {ops: each(5, params(0, 1))},

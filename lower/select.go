@@ -41,6 +41,7 @@ func init() {
 		ir.OpSiLUMul:    elementwise,
 		ir.OpCast:       cast,
 		ir.OpGatherRows: gatherRows,
+		ir.OpArgmax:     argmax,
 
 		ir.OpFusedLinear:         fusedLinear,
 		ir.OpAttention:           attention,
@@ -332,6 +333,17 @@ func softmax(p *phase, v *ir.Value) error {
 	d.out(1, v)
 	d.params(2, Extent(rows), width, width, width, Number(0))
 	d.launch([3]Expr{Extent(rows), one(), one()}, 256)
+	return nil
+}
+
+func argmax(p *phase, v *ir.Value) error {
+	x := v.Args[0]
+	width := Extent(lastDim(x))
+	d := p.dispatch("argmax_"+x.Type.DType.String(), v)
+	d.in(0, x)
+	d.out(1, v)
+	d.params(2, Extent(v.Type.Shape[0]), width, width, width, Number(0))
+	d.launch([3]Expr{Extent(v.Type.Shape[0]), one(), one()}, 256)
 	return nil
 }
 

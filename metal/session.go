@@ -305,9 +305,16 @@ func (s *Session) poison() {
 	}
 }
 
-// Output returns the elements that the last step gave an output. It is a view of
-// the session's memory: read it before the next step or Close.
-func (s *Session) Output(name string) ([]float32, error) {
+// Output returns the floats that the last step gave an output. It is a view of the
+// session's memory: read it before the next step or Close.
+func (s *Session) Output(name string) ([]float32, error) { return output[float32](s, name, lower.F32) }
+
+// OutputInts is Output for a result of integers.
+func (s *Session) OutputInts(name string) ([]int32, error) {
+	return output[int32](s, name, lower.I32)
+}
+
+func output[T int32 | float32](s *Session, name string, dtype lower.DType) ([]T, error) {
 	s.running.Lock()
 	defer s.running.Unlock()
 	s.program.device.lock()
@@ -320,10 +327,13 @@ func (s *Session) Output(name string) ([]float32, error) {
 		if b.Kind != lower.Output || b.Name != name {
 			continue
 		}
-		if s.produced == (lower.Sizes{}) || b.DType != lower.F32 {
-			return nil, fmt.Errorf("metal: output %q of %s: no step has given it floats", name, b.DType)
+		switch {
+		case b.DType != dtype:
+			return nil, fmt.Errorf("metal: output %q is %s, not %s", name, b.DType, dtype)
+		case s.produced == (lower.Sizes{}):
+			return nil, fmt.Errorf("metal: output %q: no step has given it values", name)
 		}
-		return view[float32](s.bytes[i], int(b.Bytes.Eval(&s.produced)/4)), nil
+		return view[T](s.bytes[i], int(b.Bytes.Eval(&s.produced)/4)), nil
 	}
 	return nil, fmt.Errorf("metal: the Plan has no output %q", name)
 }

@@ -104,6 +104,8 @@ func (p *precision) constrain(v *ir.Value) {
 		p.join(v, v.Args[0])
 	case ir.OpCacheWrite:
 		p.join(v.Args[1], v.Args[2])
+	case ir.OpArgmax: // of logits: rounding them would make equals
+		p.widen(v.Args[0])
 	case ir.OpFusedLinear:
 		if v.Attr.(ir.LinearAttr).Residual {
 			p.widen(v)

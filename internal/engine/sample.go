@@ -82,7 +82,7 @@ func Greedy(logits []float32) (int32, error) {
 	best := 0
 	for i, x := range logits {
 		if x != x {
-			return 0, fmt.Errorf("logit %d is not a number", i)
+			return 0, fmt.Errorf("%w: logit %d", ErrNaN, i)
 		}
 		if x > logits[best] {
 			best = i

@@ -17,6 +17,13 @@ var ErrContext = errors.New("the context is full")
 // asked for.
 const Logits = "logits"
 
+// Next is the name of the result that holds, for each row of logits, the index of
+// the largest, or −1 where one is NaN.
+const Next = "next"
+
+// ErrNaN is wrapped where logits are not numbers: the model or a kernel is broken.
+var ErrNaN = errors.New("there are NaNs among the logits")
+
 // contextStep is what the bound on the context is rounded up to, so that sizes
 // that depend on it change rarely.
 const contextStep = 64
@@ -26,9 +33,10 @@ const contextStep = 64
 type Session struct {
 	plan   *lower.Plan
 	run    *metal.Session
-	length int // tokens in the caches
-	block  int // slots of a cache block
-	vocab  int // width of a row of logits
+	length int  // tokens in the caches
+	block  int  // slots of a cache block
+	vocab  int  // width of a row of logits
+	next   bool // the plan returns Next
 
 	step  metal.Step
 	table []int32 // block b of the sequence is block b of the cache
@@ -49,8 +57,12 @@ func NewSession(plan *lower.Plan, program *metal.Program) (*Session, error) {
 	}
 	one := lower.Sizes{ir.T: 1, ir.B: 1, ir.R: 1, ir.NB: 1, ir.Smax: 1}
 	for i := range plan.Buffers {
-		if b := &plan.Buffers[i]; b.Kind == lower.Output && b.Name == Logits {
+		b := &plan.Buffers[i]
+		switch {
+		case b.Kind == lower.Output && b.Name == Logits:
 			s.vocab = int(b.Bytes.Eval(&one) / b.DType.Bytes(1))
+		case b.Kind == lower.Output && b.Name == Next:
+			s.next = true
 		}
 	}
 	if s.vocab == 0 {
@@ -89,13 +101,46 @@ func (s *Session) Device() *metal.Session { return s.run }
 // Feed appends tokens and returns the logits after the last, valid until the next
 // call. If it fails midway, what it added is taken back.
 func (s *Session) Feed(ctx context.Context, ids []int32) (logits []float32, err error) {
-	err = s.feed(ctx, ids, func(n int) []int32 {
-		return append(s.rows[:0], int32(n-1))
-	}, func(_ int, l []float32) error {
-		logits = l
-		return nil
+	err = s.feed(ctx, ids, s.lastRow, func(int) error {
+		logits, err = s.logits()
+		return err
 	})
 	return logits, err
+}
+
+// Chooses reports whether the plan chooses tokens itself, so that Next works.
+func (s *Session) Chooses() bool { return s.next }
+
+// Next appends tokens and returns the most likely one after the last, as the device
+// has chosen it: the first of equals. The logits stay where they are. If it fails
+// midway, or the logits hold a NaN, what it added is taken back.
+func (s *Session) Next(ctx context.Context, ids []int32) (next int32, err error) {
+	if !s.next {
+		return 0, fmt.Errorf("the plan of %s returns no %q: choose among the logits", s.plan.Model, Next)
+	}
+	err = s.feed(ctx, ids, s.lastRow, func(int) error {
+		chosen, err := s.run.OutputInts(Next)
+		if err != nil {
+			return err
+		}
+		if next = chosen[len(s.rows)-1]; next < 0 {
+			return fmt.Errorf("%w after %d tokens", ErrNaN, s.length)
+		}
+		return nil
+	})
+	return next, err
+}
+
+// lastRow asks for logits after the last of n tokens.
+func (s *Session) lastRow(n int) []int32 { return append(s.rows[:0], int32(n-1)) }
+
+// logits returns those of the last step.
+func (s *Session) logits() ([]float32, error) {
+	l, err := s.run.Output(Logits)
+	if err != nil {
+		return nil, err
+	}
+	return l[:len(s.rows)*s.vocab], nil
 }
 
 // Score appends tokens and hands the logits after each to row, in order; they are
@@ -107,7 +152,11 @@ func (s *Session) Score(ctx context.Context, ids []int32, row func(i int, logits
 			rows = append(rows, int32(i))
 		}
 		return rows
-	}, func(first int, l []float32) error {
+	}, func(first int) error {
+		l, err := s.logits()
+		if err != nil {
+			return err
+		}
 		for i := 0; i < len(l); i += s.vocab {
 			if err := row(first+i/s.vocab, l[i:i+s.vocab]); err != nil {
 				return err
@@ -117,7 +166,9 @@ func (s *Session) Score(ctx context.Context, ids []int32, row func(i int, logits
 	})
 }
 
-func (s *Session) feed(ctx context.Context, ids []int32, rows func(n int) []int32, use func(first int, logits []float32) error) (err error) {
+// feed appends tokens in steps. rows says which of a step's n tokens get logits;
+// use is called after each step with the place of its first token in ids.
+func (s *Session) feed(ctx context.Context, ids []int32, rows func(n int) []int32, use func(first int) error) (err error) {
 	switch {
 	case len(ids) == 0:
 		return errors.New("no tokens to feed")
@@ -142,11 +193,7 @@ func (s *Session) feed(ctx context.Context, ids []int32, rows func(n int) []int3
 			return err
 		}
 		s.length += n
-		logits, err := s.run.Output(Logits)
-		if err != nil {
-			return err
-		}
-		if err := use(done, logits[:len(s.rows)*s.vocab]); err != nil {
+		if err := use(done); err != nil {
 			return err
 		}
 		done += n

@@ -108,6 +108,19 @@ func TestOps(t *testing.T) {
 	}
 }
 
+// TestArgmax meets equals, rows of −∞ and a NaN.
+func TestArgmax(t *testing.T) {
+	inf, nan := float32(math.Inf(1)), float32(math.NaN())
+	out, err := ref.Run(parse(t, `
+  v9 = weight {name="x"} : f32[6,3]
+  v10 = argmax v9 : i32[6]
+  return "x" v10`), ref.Env{Sizes: ref.SizesFor(two(), 4), Inputs: two(), Weight: ref.Of(map[string][]float32{
+		"x": {1, 3, 3, 0, 1, 2, 5, 4, 4, -inf, -inf, -inf, inf, nan, inf, nan, 2, 1},
+	})})
+	require.NoError(t, err)
+	require.Equal(t, []int32{1, 2, 0, 0, -1, -1}, out.Tensors["x"].Ints)
+}
+
 // TestRope rotates one head of four elements for each token; the tokens stand at
 // positions 1, 2, 3, 0 and 1.
 func TestRope(t *testing.T) {

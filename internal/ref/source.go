@@ -38,6 +38,7 @@ func init() {
 		ir.OpMul:        (*run).mul,
 		ir.OpAdd:        (*run).add,
 		ir.OpGatherRows: (*run).gatherRows,
+		ir.OpArgmax:     (*run).argmax,
 		ir.OpSelect:     (*run).selectElem,
 
 		ir.OpSiLUMul:             (*run).siluMul,
@@ -430,6 +431,30 @@ func (r *run) gatherRows(v *ir.Value) (result, error) {
 		}
 		return nil
 	})
+}
+
+func (r *run) argmax(v *ir.Value) (result, error) {
+	x := r.tensor(v, 0)
+	out := &Tensor{Shape: x.Shape[:1], Ints: make([]int32, x.rows())}
+	for i := range out.Ints {
+		out.Ints[i] = largest(x.row(i))
+	}
+	return result{tensor: out}, nil
+}
+
+// largest returns the index of a row's largest element, the first of equals, or −1
+// where there is a NaN.
+func largest(row []float64) int32 {
+	best := 0
+	for i, x := range row {
+		if math.IsNaN(x) {
+			return -1
+		}
+		if x > row[best] {
+			best = i
+		}
+	}
+	return int32(best)
 }
 
 func (r *run) selectElem(v *ir.Value) (result, error) {

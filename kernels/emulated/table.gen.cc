@@ -3,6 +3,7 @@
 #include "runtime.h"
 namespace msl {
 inline namespace MSL_VARIANT {
+extern const Unit unit_argmax;
 extern const Unit unit_attention_tile;
 extern const Unit unit_attention_vec;
 extern const Unit unit_cache;
@@ -15,6 +16,7 @@ extern const Unit unit_rope;
 extern const Unit unit_rope_write;
 extern const Unit unit_source;
 const Unit *const units[] = {
+    &unit_argmax,
     &unit_attention_tile,
     &unit_attention_vec,
     &unit_cache,

@@ -155,6 +155,57 @@ func TestSoftmax(t *testing.T) {
 	}
 }
 
+// TestArgmax puts the largest element, its equals and a NaN at every place that the
+// vectors, their tails and the blocks treat apart.
+func TestArgmax(t *testing.T) {
+	inf, nan32 := float32(math.Inf(1)), float32(math.NaN())
+	for _, width := range []int{1, 3, 16, 67, 300, 4096, 4097, 13000} {
+		rng := newRand(fmt.Sprint(width))
+		var x []float32
+		var want []int32
+		add := func(fill func(i int) float32, index int) {
+			for i := range width {
+				x = append(x, fill(i))
+			}
+			x = append(x, inf, nan32) // between the rows
+			want = append(want, int32(index))
+		}
+		for range 24 {
+			at, again := rng.IntN(width), rng.IntN(width)
+			peak := func(v float32) func(i int) float32 {
+				return func(i int) float32 {
+					if i == at || i == again {
+						return v
+					}
+					return -float32(i%7) - 1
+				}
+			}
+			add(peak(0), min(at, again))
+			add(peak(inf), min(at, again))
+			add(peak(nan32), -1)
+		}
+		add(func(int) float32 { return -inf }, 0)
+		add(func(int) float32 { return inf }, 0)
+		add(func(i int) float32 { return float32(math.Copysign(0, float64(i%2)-0.5)) }, 0)
+		add(func(i int) float32 { return float32(i) }, width-1)
+		add(func(i int) float32 {
+			if i == 0 {
+				return nan32
+			}
+			return inf
+		}, -1)
+		rows := uint32(len(want))
+		d := dispatch{
+			kernel: "argmax_f32",
+			buffers: [][]byte{floatBytes(x), nan(len(want)),
+				encode(kernels.ElementParams{Rows: rows, Width: uint32(width), AStride: uint32(width + 2)})},
+			grid: [3]uint32{rows, 1, 1}, group: [3]uint32{256, 1, 1}, writes: []int{1},
+		}
+		require.Equal(t, intBytes(want...), d.emulate(t)[0], "emulated, %d wide", width)
+		each(t, func(t *testing.T, l Library) { require.Equal(t, intBytes(want...), d.run(t, l)[0], "%d wide", width) })
+	}
+}
+
 func TestGatherRows(t *testing.T) {
 	const width = 21
 	x := normals(newRand("gather"), 5*width)

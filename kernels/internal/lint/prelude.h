@@ -9,6 +9,7 @@
 #define thread __private
 #define kernel __kernel
 #define INFINITY __builtin_inff()
+#define INT_MAX 2147483647
 #define NAN __builtin_nanf("")
 #define M_PI_F 3.14159265358979323846f
 

@@ -1,0 +1,133 @@
+package engine
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/metal"
+)
+
+const vocab = 40
+
+// shapes gives weights whatever shape is asked for.
+type shapes struct{}
+
+func (shapes) Weight(_ string, want []int) (ir.DType, []int, bool) { return ir.F32, want, true }
+
+// following starts a sequence of a model without layers: its logits after a token
+// are a row of the head.
+func following(t *testing.T, device string, head func(after, token int) float32, chooses bool) *Session {
+	f, err := ir.Build("following", shapes{}, ir.Options{Block: 64}, func(b *ir.Builder) {
+		x := b.Embed(b.Input(ir.Tokens), b.Weight("embedding", vocab, vocab))
+		logits := b.Linear(b.GatherRows(x), b.Weight("head", vocab, vocab))
+		b.Return(Logits, logits)
+		if chooses {
+			b.Return(Next, b.Argmax(logits))
+		}
+	})
+	require.NoError(t, err)
+	target, err := lower.NewTarget("cpu", 1)
+	require.NoError(t, err)
+	plan, err := lower.Lower(f.Name, []lower.Range{
+		{Name: "prefill", Func: f, MinT: 2, MaxT: 5},
+		{Name: "decode", Func: f, MinT: 1, MaxT: 1},
+	}, target, lower.Options{Context: 64})
+	require.NoError(t, err)
+	d, err := metal.Open(device, metal.Options{Poison: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	program, err := d.Load(plan, func(name string) ([]byte, ir.DType, error) {
+		raw := make([]byte, 0, 4*vocab*vocab)
+		for i := range vocab {
+			for j := range vocab {
+				x := float32(0)
+				switch {
+				case name == "head":
+					x = head(j, i)
+				case i == j:
+					x = 1
+				}
+				raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(x))
+			}
+		}
+		return raw, ir.F32, nil
+	})
+	require.NoError(t, err)
+	s, err := NewSession(plan, program)
+	require.NoError(t, err)
+	return s
+}
+
+// TestNext feeds one token and several, over more than one step, and compares what
+// the device chooses with what the logits say, row by row.
+func TestNext(t *testing.T) {
+	for _, device := range []string{"cpu", "emu"} {
+		t.Run(device, func(t *testing.T) {
+			s := following(t, device, func(after, token int) float32 {
+				return float32((token * 7 % 13) * (after % 5)) // with equals, and rows of zeros
+			}, true)
+			require.True(t, s.Chooses())
+			for _, ids := range [][]int32{{3}, {5}, {1, 2, 3, 4, 6, 7, 8, 9, 39}, {10, 11}, {10}} {
+				before := s.Length()
+				logits, err := s.Feed(t.Context(), ids)
+				require.NoError(t, err)
+				want, err := Greedy(logits)
+				require.NoError(t, err)
+				s.Truncate(before)
+				got, err := s.Next(t.Context(), ids)
+				require.NoError(t, err)
+				require.Equal(t, want, got, ids)
+				require.Equal(t, before+len(ids), s.Length())
+
+				s.Truncate(before)
+				require.NoError(t, s.Score(t.Context(), ids, func(i int, l []float32) error {
+					rows, err := s.Device().OutputInts(Next)
+					require.NoError(t, err)
+					want, err := Greedy(l)
+					require.NoError(t, err)
+					require.Equal(t, want, rows[i%5], "row %d", i) // steps of 5
+					return nil
+				}))
+			}
+			_, err := s.Device().Output(Next)
+			require.ErrorContains(t, err, `output "next" is i32, not f32`)
+			_, err = s.Device().OutputInts(Logits)
+			require.ErrorContains(t, err, `output "logits" is f32, not i32`)
+		})
+	}
+}
+
+func TestNextOfNaN(t *testing.T) {
+	for _, device := range []string{"cpu", "emu"} {
+		t.Run(device, func(t *testing.T) {
+			s := following(t, device, func(_, token int) float32 {
+				if token == 17 {
+					return float32(math.NaN())
+				}
+				return float32(token)
+			}, true)
+			_, err := s.Next(t.Context(), []int32{4, 5})
+			require.ErrorIs(t, err, ErrNaN)
+			require.ErrorContains(t, err, "after 2 tokens")
+			require.Zero(t, s.Length(), "the tokens are taken back")
+		})
+	}
+}
+
+func TestNextIsMissing(t *testing.T) {
+	s := following(t, "cpu", func(after, token int) float32 { return float32(token - after) }, false)
+	require.False(t, s.Chooses())
+	_, err := s.Next(t.Context(), []int32{4})
+	require.ErrorContains(t, err, fmt.Sprintf("the plan of following returns no %q", Next))
+	logits, err := s.Feed(t.Context(), []int32{4})
+	require.NoError(t, err)
+	best, err := Greedy(logits)
+	require.NoError(t, err)
+	require.EqualValues(t, vocab-1, best)
+}
