@@ -22,11 +22,15 @@ type Explanation struct {
 	CommandBuffers          int `json:"command_buffers"`
 
 	ArenaBytes     int64 `json:"arena_bytes"`
+	MinArenaBytes  int64 `json:"min_arena_bytes"` // what is alive at one dispatch, at most: no arena can be smaller
 	UnplannedBytes int64 `json:"unplanned_bytes"` // if no two values shared memory
 	WeightBytes    int64 `json:"weight_bytes"`
 	CacheBytes     int64 `json:"cache_bytes"`
 
 	Kernels map[string]int `json:"kernels"`
+
+	// Prediction is set by those who ask for one; see [Program.Simulate].
+	Prediction *lower.Prediction `json:"prediction,omitempty"`
 }
 
 // StageSummary counts the ops of a graph, or the kernels of a Plan.
@@ -45,7 +49,7 @@ func (p *Program) Explain(phase string) (*Explanation, error) {
 	e := &Explanation{
 		Phase: phase, Target: p.Plan.Target, Layers: len(p.Plan.Caches), Fusions: map[string]int{},
 		Dispatches: len(ph.Dispatches), CommandBuffers: len(ph.CommandBuffers),
-		ArenaBytes: ph.ArenaBytes, UnplannedBytes: ph.UnplannedBytes, Kernels: map[string]int{},
+		ArenaBytes: ph.ArenaBytes, MinArenaBytes: ph.MinArenaBytes, UnplannedBytes: ph.UnplannedBytes, Kernels: map[string]int{},
 	}
 	if stages != nil {
 		e.Stages = append(e.Stages, summary("source", stages.Source), summary("fused", stages.Fused))
@@ -74,6 +78,31 @@ func (p *Program) Explain(phase string) (*Explanation, error) {
 	e.CacheBytes = cacheBytes(p.Plan, &ph.Bounds)
 	return e, nil
 }
+
+// StepSizes returns the sizes of the largest step of a phase that samples one
+// token: all of its tokens, at the end of a full context.
+func StepSizes(ph *lower.Phase) *lower.Sizes {
+	s := ph.Bounds
+	s[ir.R] = s[ir.B]
+	return &s
+}
+
+// Simulate predicts how a chip, one of [Chips], runs a step of a phase. Nothing is
+// measured.
+func (p *Program) Simulate(phase, chip string) (*lower.Timeline, error) {
+	ph, _, err := p.Phase(phase)
+	if err != nil {
+		return nil, err
+	}
+	c, err := lower.FindChip(chip)
+	if err != nil {
+		return nil, err
+	}
+	return p.Plan.Simulate(ph, StepSizes(ph), c)
+}
+
+// Chips lists the chips that Simulate knows.
+func Chips() []string { return lower.Chips() }
 
 func summary(name string, f *ir.Func) StageSummary {
 	s := StageSummary{Name: name, Values: len(f.Values), Ops: map[string]int{}}

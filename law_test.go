@@ -26,6 +26,7 @@ var mayImport = map[string][]string{
 	"cmd":             {"*"},
 	"internal/ref":    {"ir", "internal/quant"},
 	"internal/engine": {"ir", "lower", "metal", "models"},
+	"internal/page":   {"ir", "lower"},
 	"internal/quant":  {"ir"},
 }
 

@@ -1,16 +1,22 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/page"
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/passes"
 )
 
 func explainVerb() *cobra.Command {
@@ -19,6 +25,8 @@ func explainVerb() *cobra.Command {
 		phase   string
 		target  string
 		tokens  int
+		chip    string
+		html    string
 		asJSON  bool
 	)
 	cmd := &cobra.Command{
@@ -26,9 +34,15 @@ func explainVerb() *cobra.Command {
 		Short: "Say what the compiler did",
 		Long: `Shows, for one phase, how many ops each stage of the graph has, what each fusion
 rule rewrote, and what a step executes: dispatches, barriers, command buffers,
-kernels, and the memory it needs.`,
-		Example: `  smelt explain arch:qwen3-0.6b --phase decode`,
-		Args:    modelArg,
+kernels, and the memory it needs.
+
+--chip also predicts how long a step takes on an Apple chip, from the bytes and
+operations of each dispatch. That is a model; nothing is measured. --html writes a
+page with the graph after every pass, pictures of the stages, the predicted
+timeline and the arena.`,
+		Example: `  smelt explain arch:qwen3-0.6b --phase decode
+  smelt explain arch:llama3.1-8b --type q4_0 --chip m4-max --html llama.html`,
+		Args: modelArg,
 	}
 	flags := cmd.Flags()
 	compile.add(flags)
@@ -36,6 +50,8 @@ kernels, and the memory it needs.`,
 	flags.StringVar(&phase, "phase", "decode", "prefill or decode")
 	flags.StringVar(&target, "target", "metal", "metal or cpu")
 	flags.IntVar(&tokens, "tokens", 512, "tokens of a prefill step")
+	flags.StringVar(&chip, "chip", "", "predict a step on this chip: "+strings.Join(smelt.Chips(), ", "))
+	flags.StringVar(&html, "html", "", "write a page to this file (its timeline is of --chip, by default "+pageChip+")")
 	flags.BoolVar(&asJSON, "json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if compile.help(cmd) {
@@ -49,6 +65,17 @@ kernels, and the memory it needs.`,
 		}
 		compile.context = max(compile.context, tokens)
 		compile.prefill = tokens
+		if chip != "" && !slices.Contains(smelt.Chips(), strings.ToLower(chip)) {
+			return usagef("--chip %s: want one of %s", chip, strings.Join(smelt.Chips(), ", "))
+		}
+		var trace page.Trace
+		if html != "" {
+			compile.observer = func(of, pass string, f *ir.Func) {
+				if of == phase {
+					trace.Observe(pass, f)
+				}
+			}
+		}
 		p, err := compileFor(args[0], &compile, target, phase, cmd.ErrOrStderr())
 		if err != nil {
 			return err
@@ -58,12 +85,54 @@ kernels, and the memory it needs.`,
 		if err != nil {
 			return err
 		}
+		if chip != "" {
+			timeline, err := p.Simulate(phase, chip)
+			if err != nil {
+				return err
+			}
+			prediction := timeline.Predict()
+			e.Prediction = &prediction
+		}
+		if html != "" {
+			err := writeFile(html, cmd.OutOrStdout(), func(w io.Writer) error {
+				return writePage(cmd.Context(), w, p, e, &trace, cmp.Or(chip, pageChip))
+			})
+			if err != nil || html == "-" {
+				return err
+			}
+		}
 		if asJSON {
 			return json.NewEncoder(cmd.OutOrStdout()).Encode(e)
 		}
 		return printExplanation(cmd.OutOrStdout(), p, e)
 	}
 	return cmd
+}
+
+// pageChip is what a page's timeline is of where no chip is asked for.
+const pageChip = "m4-max"
+
+func writePage(ctx context.Context, w io.Writer, p *smelt.Program, e *smelt.Explanation, trace *page.Trace, chip string) error {
+	ph, _, err := p.Phase(e.Phase)
+	if err != nil {
+		return err
+	}
+	timeline, err := p.Simulate(e.Phase, chip)
+	if err != nil {
+		return err
+	}
+	docs := map[string]string{}
+	for _, pass := range passes.Passes() {
+		docs[pass.Name] = pass.Doc
+	}
+	return page.Write(w, &page.Input{
+		Plan: p.Plan, Phase: ph, Trace: trace, Timeline: timeline, Sizes: smelt.StepSizes(ph), Docs: docs,
+		WeightBytes: e.WeightBytes, CacheBytes: e.CacheBytes,
+		Draw: func(dot []byte) ([]byte, error) {
+			svg, err := layOut(ctx, dot)
+			return svg.Bytes(), err
+		},
+	})
 }
 
 func printExplanation(out io.Writer, p *smelt.Program, e *smelt.Explanation) error {
@@ -101,7 +170,12 @@ func printExplanation(out io.Writer, p *smelt.Program, e *smelt.Explanation) err
 	fmt.Fprintf(w, "command buffers\t%d\n", e.CommandBuffers)
 	fmt.Fprintf(w, "weights\t%d bytes\n", e.WeightBytes)
 	fmt.Fprintf(w, "KV cache\t%d bytes for %d tokens\n", e.CacheBytes, p.Plan.Context)
-	fmt.Fprintf(w, "arena\t%d bytes; %d if no values shared memory\n", e.ArenaBytes, e.UnplannedBytes)
+	fmt.Fprintf(w, "arena\t%d bytes; no less than %d would do, %d if no values shared memory\n", e.ArenaBytes, e.MinArenaBytes, e.UnplannedBytes)
+	if x := e.Prediction; x != nil {
+		fmt.Fprintf(w, "\npredicted on %s\t%.1f tokens/s: %.2f ms a step, %.0f %% of the memory bandwidth, bound by %s\n",
+			x.Chip, x.TokensPerSecond, x.MS, 100*x.BandwidthShare, x.Bound)
+		fmt.Fprintf(w, "\ta prediction from bytes and operations, which no one has measured\n")
+	}
 	return w.Flush()
 }
 

@@ -73,6 +73,8 @@ type compileFlags struct {
 	weights string
 	context int
 	prefill int // most tokens of a prefill step; no flag of its own
+
+	observer func(phase, pass string, f *ir.Func) // see smelt.Options
 }
 
 func (f *compileFlags) add(flags *pflag.FlagSet) {
@@ -107,7 +109,7 @@ func checkPlan(flags *pflag.FlagSet, path string) error {
 
 // options checks the flags and turns them into compile options.
 func (f *compileFlags) options(stderr io.Writer) (smelt.Options, error) {
-	opts := smelt.Options{Level: f.level, Context: f.context, Prefill: f.prefill, DebugOutput: stderr}
+	opts := smelt.Options{Level: f.level, Context: f.context, Prefill: f.prefill, DebugOutput: stderr, Observer: f.observer}
 	if f.level != 0 && f.level != 1 {
 		return opts, usagef("-O %d: want 0 or 1", f.level)
 	}

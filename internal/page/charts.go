@@ -1,0 +1,231 @@
+package page
+
+import (
+	"cmp"
+	"fmt"
+	"html/template"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/smelt-ml/smelt/lower"
+)
+
+// chart is a picture of bars over an axis, in pixels.
+type chart struct {
+	Title, Note   string
+	Width, Height int
+	Bars          []bar
+	Lines         []rule
+	Labels        []label
+}
+
+type bar struct {
+	X, Y, W, H    float64
+	Colour, Title string
+	Text          string // inside, where there is room
+}
+
+// rule is a line: a barrier, a tick or a bound.
+type rule struct {
+	X1, Y1, X2, Y2 float64
+	Class          string
+}
+
+type label struct {
+	X, Y  float64
+	Text  string
+	Class string
+}
+
+// families gives kernels their colours, by the first prefix that fits.
+var families = []struct {
+	name, colour string
+	prefixes     []string
+}{
+	{"products", "#74b98a", []string{"linear_", "matmul"}},
+	{"attention", "#e98b76", []string{"attention_", "softmax", "mask"}},
+	{"RoPE and cache", "#eab54a", []string{"rope", "head_norm_rope", "cache_"}},
+	{"norms", "#7fb2dd", []string{"rms_norm"}},
+	{"rows", "#a58fd0", []string{"embed", "gather_rows", "argmax"}},
+	{"other", "#b3bcc6", []string{""}},
+}
+
+func colourOf(kernel string) string {
+	for _, f := range families {
+		for _, prefix := range f.prefixes {
+			if strings.HasPrefix(kernel, prefix) {
+				return f.colour
+			}
+		}
+	}
+	return ""
+}
+
+// kernelLegend lists the colours that the charts of a phase have.
+func (in *Input) kernelLegend() []swatch {
+	used := map[string]bool{}
+	for i := range in.Phase.Dispatches {
+		used[colourOf(in.Phase.Dispatches[i].Kernel)] = true
+	}
+	var out []swatch
+	for _, f := range families {
+		if used[f.colour] {
+			out = append(out, swatch{template.CSS(f.colour), f.name})
+		}
+	}
+	return out
+}
+
+const (
+	chartWidth = 1240
+	margin     = 150 // for the labels on the left
+	lane       = 22
+)
+
+// schedule draws the step, and closer the part of it up to the end of layer 1.
+func (in *Input) schedule() []chart {
+	t := in.Timeline
+	end := t.Total
+	out := []chart{in.timeline("The step", 0, end)}
+	closer := 0.0
+	for i := range in.Phase.Dispatches {
+		if l := in.Phase.Dispatches[i].Layer; l == 0 || l == 1 {
+			closer = max(closer, t.Spans[i].End)
+		}
+	}
+	if closer > 0 && closer < end/2 {
+		out = append(out, in.timeline("Closer: up to the end of layer 1", 0, closer*1.02))
+	}
+	return out
+}
+
+func (in *Input) timeline(title string, from, to float64) chart {
+	t := in.Timeline
+	scale := (chartWidth - margin - 10) / (to - from)
+	x := func(us float64) float64 { return margin + (min(max(us, from), to)-from)*scale }
+	c := chart{Title: title, Width: chartWidth}
+	add := func(y, start, end float64, colour, text, title string) {
+		if end < from || start > to {
+			return
+		}
+		b := bar{X: x(start), Y: y, W: max(x(end)-x(start), 0.4), H: lane - 4, Colour: colour, Title: title}
+		if float64(len(text))*6.2 < b.W {
+			b.Text = text
+		}
+		c.Bars = append(c.Bars, b)
+	}
+	y := 24.0
+	row := func(name string) float64 {
+		at := y
+		c.Labels = append(c.Labels, label{X: 4, Y: y + lane - 9, Text: name})
+		y += lane
+		return at
+	}
+	cpu, gpu := row("CPU encodes"), row("command buffers")
+	for i, b := range t.Buffers {
+		title := fmt.Sprintf("command buffer %d: %d dispatches, encoded %s, runs %s", i, b.Count, span(b.EncodeStart, b.EncodeEnd), span(b.Start, b.End))
+		add(cpu, b.EncodeStart, b.EncodeEnd, "#c3ccd6", fmt.Sprint(i), title)
+		add(gpu, b.Start, b.End, "#9fb3c8", fmt.Sprintf("%d: %d dispatches", i, b.Count), title)
+	}
+	lanes := in.lanes()
+	first := row("dispatches")
+	for range slices.Max(append(lanes, 0)) {
+		row("")
+	}
+	bottom := y
+	for i, s := range t.Spans {
+		d := &in.Phase.Dispatches[i]
+		cost := in.Plan.Cost(d, in.Sizes)
+		add(first+float64(lanes[i])*lane, s.Start, s.End, colourOf(d.Kernel), d.Kernel,
+			fmt.Sprintf("%d %s\n%s\n%s, %s, %s operations", i, d.Kernel, d.Label, span(s.Start, s.End), size(cost.Bytes()), amount(cost.Ops)))
+		if d.Barrier && s.Start >= from && s.Start <= to {
+			c.Lines = append(c.Lines, rule{x(s.Start), first - 2, x(s.Start), bottom, "barrier"})
+		}
+	}
+	c.ticks(from, to, bottom, x)
+	c.Height = int(bottom) + 24
+	return c
+}
+
+// lanes puts dispatches that run at once in different rows.
+func (in *Input) lanes() []int {
+	lanes := make([]int, len(in.Phase.Dispatches))
+	var busy []float64
+	for i, s := range in.Timeline.Spans {
+		at := slices.IndexFunc(busy, func(end float64) bool { return end <= s.Start })
+		if at < 0 {
+			at = len(busy)
+			busy = append(busy, 0)
+		}
+		busy[at], lanes[i] = s.End, at
+	}
+	return lanes
+}
+
+func (c *chart) ticks(from, to, bottom float64, x func(float64) float64) {
+	stride := math.Pow(10, math.Floor(math.Log10((to-from)/4)))
+	for _, m := range []float64{1, 2, 5, 10} {
+		if (to-from)/(stride*m) <= 12 {
+			stride *= m
+			break
+		}
+	}
+	for at := math.Ceil(from/stride) * stride; at <= to; at += stride {
+		c.Lines = append(c.Lines, rule{x(at), 20, x(at), bottom, "tick"})
+		c.Labels = append(c.Labels, label{X: x(at) + 3, Y: bottom + 14, Text: micros(at), Class: "axis"})
+	}
+}
+
+func micros(us float64) string {
+	if us >= 10000 {
+		return fmt.Sprintf("%g ms", us/1000)
+	}
+	return fmt.Sprintf("%g µs", us)
+}
+
+func span(start, end float64) string { return fmt.Sprintf("%.1f–%.1f µs", start, end) }
+
+// arena draws where each value lives and from which dispatch to which.
+func (in *Input) arena() chart {
+	const height = 300
+	ph := in.Phase
+	c := chart{Width: chartWidth, Height: height + 54, Title: "Values in the arena"}
+	if ph.ArenaBytes == 0 || len(ph.Dispatches) == 0 {
+		return c
+	}
+	column := float64(chartWidth-margin-10) / float64(len(ph.Dispatches))
+	x := func(i int) float64 { return margin + float64(i)*column }
+	y := func(offset int64) float64 { return 12 + height*float64(offset)/float64(ph.ArenaBytes) }
+	lifetimes := in.Plan.Lifetimes(ph)
+	slices.SortStableFunc(lifetimes, func(a, b lower.Lifetime) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	for _, l := range lifetimes {
+		d := &ph.Dispatches[l.First]
+		b := bar{
+			X: x(l.First), W: max(float64(l.Last-l.First+1)*column-0.5, 0.5), Y: y(l.Offset), H: max(y(l.Offset+l.Bytes)-y(l.Offset)-0.5, 0.8),
+			Colour: colourOf(d.Kernel),
+			Title:  fmt.Sprintf("%s at %d\nwritten by dispatch %d, %s\nlast read by %d", size(l.Bytes), l.Offset, l.First, d.Label, l.Last),
+		}
+		c.Bars = append(c.Bars, b)
+	}
+	for _, m := range []struct {
+		bytes int64
+		text  string
+	}{{0, "0"}, {ph.ArenaBytes, size(ph.ArenaBytes) + " arena"}} {
+		c.Lines = append(c.Lines, rule{margin, y(m.bytes), chartWidth - 10, y(m.bytes), "tick"})
+		c.Labels = append(c.Labels, label{X: 4, Y: y(m.bytes) + 4, Text: m.text})
+	}
+	c.Lines = append(c.Lines, rule{margin, y(ph.MinArenaBytes), chartWidth - 10, y(ph.MinArenaBytes), "bound"})
+	c.Note = fmt.Sprintf("lower bound %s: the most that is alive at one dispatch", size(ph.MinArenaBytes))
+	layer := -1
+	for i := range ph.Dispatches {
+		if l := ph.Dispatches[i].Layer; l > layer {
+			layer = l
+			if l%max(1, len(in.Plan.Caches)/14) == 0 {
+				c.Lines = append(c.Lines, rule{x(i), 12, x(i), 12 + height, "tick"})
+				c.Labels = append(c.Labels, label{X: x(i) + 2, Y: height + 28, Text: fmt.Sprint("layer ", l), Class: "axis"})
+			}
+		}
+	}
+	return c
+}

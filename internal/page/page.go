@@ -1,0 +1,125 @@
+// Package page writes what the compiler did for one phase as one HTML page, which
+// needs no network and no scripts: what each pass changed, the graph of each stage
+// as a picture, the schedule as a timeline and the arena as a chart.
+//
+// Layers of a model are alike, so the page shows what is outside of them and layer
+// 0, and says which other layers are the same.
+//
+//	var trace page.Trace // its Observe method watches the passes
+//	…
+//	page.Write(w, &page.Input{Plan: plan, Phase: phase, Trace: &trace, Timeline: timeline, Draw: draw})
+package page
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"html/template"
+	"io"
+
+	"github.com/smelt-ml/smelt/lower"
+)
+
+// Input is what a page shows.
+type Input struct {
+	Plan     *lower.Plan
+	Phase    *lower.Phase
+	Trace    *Trace
+	Timeline *lower.Timeline // of a step of Sizes
+	Sizes    *lower.Sizes
+
+	Docs        map[string]string // of passes, by name
+	WeightBytes int64
+	CacheBytes  int64
+
+	// Draw lays out a graph in DOT as SVG.
+	Draw func(dot []byte) (svg []byte, err error)
+}
+
+// ErrNoTrace says that the passes of the phase were not observed.
+var ErrNoTrace = errors.New("the page needs the graphs between the passes: a compiled model, not a plan")
+
+//go:embed page.html.tmpl
+var source string
+
+//go:embed page.css
+var style string
+
+var page = template.Must(template.New("page").Parse(source))
+
+// Write writes the page. The same input gives the same bytes.
+func Write(w io.Writer, in *Input) error {
+	if in.Trace == nil || len(in.Trace.steps) == 0 {
+		return ErrNoTrace
+	}
+	paint := in.Trace.paint()
+	pictures, err := in.pictures(paint)
+	if err != nil {
+		return fmt.Errorf("drawing %s: %w", in.Plan.Model, err)
+	}
+	prediction := in.Timeline.Predict()
+	return page.Execute(w, map[string]any{
+		"Style":      template.CSS(style),
+		"Model":      in.Plan.Model,
+		"Phase":      in.Phase.Name,
+		"Target":     in.Plan.Target,
+		"Facts":      in.facts(&prediction),
+		"Counts":     in.counts(),
+		"Columns":    in.columns(),
+		"Pictures":   pictures,
+		"Legend":     paint.legend,
+		"Kernels":    in.kernelLegend(),
+		"Schedule":   in.schedule(),
+		"Arena":      in.arena(),
+		"Chip":       prediction.Chip,
+		"Prediction": prediction,
+	})
+}
+
+// fact is a headline figure.
+type fact struct{ Label, Value, Note string }
+
+func (in *Input) facts(p *lower.Prediction) []fact {
+	ph := in.Phase
+	barriers, outside := 0, 0
+	layers := map[int]int{}
+	for i := range ph.Dispatches {
+		d := &ph.Dispatches[i]
+		if d.Barrier {
+			barriers++
+		}
+		if d.Layer < 0 {
+			outside++
+		} else {
+			layers[d.Layer]++
+		}
+	}
+	most := 0
+	for _, n := range layers {
+		most = max(most, n)
+	}
+	return []fact{
+		{"Dispatches", fmt.Sprint(len(ph.Dispatches)), fmt.Sprintf("%d a layer in %d layers, %d outside", most, len(layers), outside)},
+		{"Barriers", fmt.Sprint(barriers), fmt.Sprintf("%d command buffers", len(ph.CommandBuffers))},
+		{"Weights", size(in.WeightBytes), "as stored"},
+		{"KV cache", size(in.CacheBytes), fmt.Sprintf("for %d tokens", in.Plan.Context)},
+		{"Arena", size(ph.ArenaBytes), fmt.Sprintf("lower bound %s; %s if nothing shared memory", size(ph.MinArenaBytes), size(ph.UnplannedBytes))},
+		{"Predicted on " + p.Chip, fmt.Sprintf("%.1f tokens/s", p.TokensPerSecond),
+			fmt.Sprintf("%.2f ms a step, %.0f %% of the bandwidth, bound by %s; not measured", p.MS, 100*p.BandwidthShare, p.Bound)},
+	}
+}
+
+// size prints bytes with three digits.
+func size(n int64) string {
+	x := float64(n)
+	for _, unit := range []string{"B", "kB", "MB", "GB"} {
+		if x < 1000 || unit == "GB" {
+			if unit == "B" {
+				return fmt.Sprintf("%d B", n)
+			}
+			return fmt.Sprintf("%.3g %s", x, unit)
+		}
+		x /= 1000
+	}
+	return ""
+}

@@ -1,0 +1,229 @@
+package page
+
+import (
+	"bytes"
+	"fmt"
+	"html/template"
+	"regexp"
+	"strings"
+
+	"github.com/smelt-ml/smelt/ir"
+)
+
+// picture is the graph of a stage.
+type picture struct {
+	Name, Text string
+	SVG        template.HTML
+}
+
+func (in *Input) pictures(p *paint) ([]picture, error) {
+	out := []picture{
+		{Name: "source", Text: "As the model's definition says it. Ops of one colour become one dispatch."},
+		{Name: "fused", Text: "After the passes: every op in colour is one dispatch."},
+		{Name: "plan", Text: "The dispatches and what reads what. A dashed border waits at a barrier."},
+	}
+	drawings := []*drawing{graphOf(in.Trace.first(), p), graphOf(in.Trace.last(), p), in.dispatches(p)}
+	for i, d := range drawings {
+		svg, err := in.Draw(d.dot())
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", out[i].Name, err)
+		}
+		out[i].SVG = embed(svg)
+	}
+	return out, nil
+}
+
+// drawing is a graph to be drawn; what stands for the layers that are not shown is
+// the vertex "rest".
+type drawing struct {
+	vertices []vertex
+	edges    map[[2]string]bool
+	ordered  [][2]string
+}
+
+type vertex struct {
+	id, colour string
+	lines      []string
+	small      bool
+	dashed     bool
+}
+
+const rest = "rest"
+
+func (d *drawing) edge(from, to string) {
+	key := [2]string{from, to}
+	if from == to || d.edges[key] {
+		return
+	}
+	if d.edges == nil {
+		d.edges = map[[2]string]bool{}
+	}
+	d.edges[key] = true
+	d.ordered = append(d.ordered, key)
+}
+
+// dot writes the drawing; vertices and edges in the order in which they came.
+func (d *drawing) dot() []byte {
+	var b bytes.Buffer
+	b.WriteString("digraph {\n  rankdir=TB; nodesep=0.22; ranksep=0.28; bgcolor=\"transparent\";\n" +
+		"  node [shape=box, fontname=\"Helvetica\", fontsize=11, margin=\"0.10,0.05\", height=0.2, color=\"#57606a\", penwidth=0.8];\n" +
+		"  edge [color=\"#8c959f\", arrowsize=0.5, penwidth=0.8];\n")
+	for _, v := range d.vertices {
+		style, colour := "rounded,filled", v.colour
+		if v.dashed {
+			style += ",dashed"
+		}
+		if colour == "" {
+			colour = "#ffffff"
+		}
+		lines := make([]string, len(v.lines))
+		for i, l := range v.lines {
+			lines[i] = ir.EscapeDOT(l)
+		}
+		fmt.Fprintf(&b, "  %q [label=\"%s\", style=%q, fillcolor=%q", v.id, strings.Join(lines, `\n`), style, colour)
+		if v.small {
+			b.WriteString(", fontsize=9, color=\"#b0b7be\"")
+		}
+		b.WriteString("];\n")
+	}
+	for _, e := range d.ordered {
+		fmt.Fprintf(&b, "  %q -> %q;\n", e[0], e[1])
+	}
+	b.WriteString("}\n")
+	return b.Bytes()
+}
+
+// graphOf draws the values of a graph. Weights stand in the labels of what reads
+// them; inputs that every layer reads are left out, for they cross the picture.
+func graphOf(f *ir.Func, p *paint) *drawing {
+	d := &drawing{}
+	hidden := func(v *ir.Value) bool {
+		return v.Op == ir.OpWeight || v.Op == ir.OpConst || v.Op == ir.OpInput && v.Name() != ir.Tokens
+	}
+	id := func(v *ir.Value) string {
+		if shown(v) {
+			return v.String()
+		}
+		return rest
+	}
+	rested := false
+	addRest := func() {
+		if !rested && f.Layers() > 1 {
+			d.vertices = append(d.vertices, vertex{id: rest, lines: others(f.Layers()), colour: "#eaeef2"})
+		}
+		rested = true
+	}
+	for _, v := range f.Values {
+		if hidden(v) {
+			continue
+		}
+		if v.Layer > 0 {
+			addRest()
+		}
+		if shown(v) {
+			d.vertices = append(d.vertices, valueVertex(v, p))
+		}
+		for _, a := range v.Args {
+			if !hidden(a) && (shown(a) || shown(v)) {
+				d.edge(id(a), id(v))
+			}
+		}
+	}
+	for _, r := range f.Results {
+		if !shown(r.Value) {
+			continue
+		}
+		d.vertices = append(d.vertices, vertex{id: "return " + r.Name, lines: []string{"return " + r.Name}, small: true})
+		d.edge(id(r.Value), "return "+r.Name)
+	}
+	return d
+}
+
+func others(layers int) []string {
+	if layers == 2 {
+		return []string{"layer 1"}
+	}
+	return []string{fmt.Sprintf("layers 1–%d", layers-1)}
+}
+
+func valueVertex(v *ir.Value, p *paint) vertex {
+	x := vertex{id: v.String(), colour: p.colours[v.ID], lines: []string{fmt.Sprintf("%s %s", v, v.Op)}}
+	if name := v.Name(); name != "" {
+		x.lines[0] += " " + name
+	}
+	x.small = v.Op == ir.OpReshape || v.Op == ir.OpSelect || v.Op == ir.OpTranspose || v.Op == ir.OpCache
+	if x.small {
+		return x
+	}
+	var weights []string
+	for _, a := range v.Args {
+		if a.Op == ir.OpWeight {
+			weights = append(weights, weight(a))
+		}
+	}
+	if len(weights) > 0 {
+		x.lines = append(x.lines, strings.Join(weights, ", "))
+	}
+	x.lines = append(x.lines, v.Type.String())
+	return x
+}
+
+var valueName = regexp.MustCompile(`\bv(\d+)$`)
+
+// dispatches draws the plan.
+func (in *Input) dispatches(p *paint) *drawing {
+	d := &drawing{}
+	visible := func(i int) bool { return in.Phase.Dispatches[i].Layer <= 0 }
+	id := func(i int) string {
+		if visible(i) {
+			return fmt.Sprint("d", i)
+		}
+		return rest
+	}
+	deps := in.Plan.Dependencies(in.Phase)
+	rested, layers := false, len(in.Plan.Caches)
+	for i := range in.Phase.Dispatches {
+		x := &in.Phase.Dispatches[i]
+		switch {
+		case visible(i):
+			v := vertex{id: id(i), dashed: x.Barrier, lines: []string{
+				fmt.Sprintf("%d %s", i, x.Kernel), x.Label,
+				fmt.Sprintf("%s × %s × %s groups of %d", x.Grid[0], x.Grid[1], x.Grid[2], x.Group[0]*x.Group[1]*x.Group[2]),
+			}}
+			if m := valueName.FindStringSubmatch(x.Label); m != nil {
+				var n ir.ID
+				_, _ = fmt.Sscan(m[1], &n)
+				v.colour = p.colours[n]
+			}
+			d.vertices = append(d.vertices, v)
+		case !rested:
+			rested = true
+			d.vertices = append(d.vertices, vertex{id: rest, lines: others(layers), colour: "#eaeef2"})
+		}
+		for _, j := range deps[i] {
+			if visible(i) || visible(j) {
+				d.edge(id(j), id(i))
+			}
+		}
+	}
+	return d
+}
+
+var (
+	svgStart = regexp.MustCompile(`(?s)^.*?<svg`)
+	svgSize  = regexp.MustCompile(`(<svg[^>]*?) width="([\d.]+)pt" height="([\d.]+)pt"`)
+	svgIDs   = regexp.MustCompile(` id="[^"]*"`)
+	comments = regexp.MustCompile(`(?s)<!--.*?-->\n?`)
+	svgNoise = regexp.MustCompile(`(?s)<title>.*?</title>\n?`)
+)
+
+// embed prepares what Graphviz drew for a page: no prologue, no ids that several
+// pictures share, sizes in pixels.
+func embed(svg []byte) template.HTML {
+	svg = svgStart.ReplaceAll(svg, []byte("<svg"))
+	svg = comments.ReplaceAll(svg, nil)
+	svg = svgIDs.ReplaceAll(svg, nil)
+	svg = svgNoise.ReplaceAll(svg, nil)
+	svg = svgSize.ReplaceAll(svg, []byte(`$1 width="$2" height="$3"`))
+	return template.HTML(svg)
+}

@@ -1,0 +1,240 @@
+package page
+
+import (
+	"fmt"
+	"html/template"
+	"slices"
+
+	"github.com/smelt-ml/smelt/ir"
+)
+
+// Trace remembers the graph before the first pass and after each one.
+type Trace struct{ steps []step }
+
+type step struct {
+	pass string // "" before the first
+	f    *ir.Func
+	byID map[ir.ID]*ir.Value
+}
+
+// Observe is called with an empty name before the first pass and with each pass's
+// name after it. Another empty name starts anew.
+func (t *Trace) Observe(pass string, f *ir.Func) {
+	if pass == "" {
+		t.steps = nil
+	}
+	s := step{pass: pass, f: f.Clone(), byID: make(map[ir.ID]*ir.Value, len(f.Values))}
+	for _, v := range s.f.Values {
+		s.byID[v.ID] = v
+	}
+	t.steps = append(t.steps, s)
+}
+
+func (t *Trace) first() *ir.Func { return t.steps[0].f }
+
+func (t *Trace) last() *ir.Func { return t.steps[len(t.steps)-1].f }
+
+// regions divides the values of all steps into classes: a value belongs with those
+// that a pass put in its place.
+type regions struct{ parent []ir.ID }
+
+func (r *regions) of(id ir.ID) ir.ID {
+	for r.parent[id] != id {
+		r.parent[id] = r.parent[r.parent[id]]
+		id = r.parent[id]
+	}
+	return id
+}
+
+func (r *regions) join(a, b ir.ID) { r.parent[r.of(b)] = r.of(a) }
+
+func (t *Trace) regions() *regions {
+	r := &regions{parent: make([]ir.ID, t.last().MaxID())}
+	for id := range r.parent {
+		r.parent[id] = ir.ID(id)
+	}
+	for i := 1; i < len(t.steps); i++ {
+		r.follow(&t.steps[i-1], &t.steps[i])
+	}
+	return r
+}
+
+// follow joins what a pass removed with what it put there: values are removed or
+// added together if one reads the other, and a value that stays has, in place of a
+// removed operand, the one that replaced it.
+func (r *regions) follow(before, after *step) {
+	joinNew := func(from, other *step) (some bool) {
+		for _, v := range from.f.Values {
+			if other.byID[v.ID] != nil {
+				continue
+			}
+			some = true
+			for _, a := range v.Args {
+				if other.byID[a.ID] == nil && a.Layer == v.Layer {
+					r.join(v.ID, a.ID)
+				}
+			}
+		}
+		return some
+	}
+	if !added(before, after) {
+		return
+	}
+	joinNew(before, after)
+	joinNew(after, before)
+	replaced := func(old, now *ir.Value) {
+		if after.byID[old.ID] == nil && before.byID[now.ID] == nil {
+			r.join(now.ID, old.ID)
+		}
+	}
+	for _, v := range after.f.Values {
+		old := before.byID[v.ID]
+		if old == nil || len(old.Args) != len(v.Args) {
+			continue
+		}
+		for i := range v.Args {
+			replaced(old.Args[i], v.Args[i])
+		}
+	}
+	for i, res := range after.f.Results {
+		if i < len(before.f.Results) {
+			replaced(before.f.Results[i].Value, res.Value)
+		}
+	}
+}
+
+func added(before, after *step) bool {
+	for _, v := range after.f.Values {
+		if before.byID[v.ID] == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// paint gives every fused op, and the source ops that it stands for, a colour.
+type paint struct {
+	colours map[ir.ID]string // of values of any stage
+	legend  []swatch
+}
+
+type swatch struct {
+	Colour template.CSS
+	Text   string
+}
+
+// palette holds light colours that are told apart easily.
+var palette = []string{
+	"#a6cee3", "#fdbf6f", "#b2df8a", "#fb9a99", "#cab2d6", "#ffe58f", "#9fe0d6", "#e0b9a0", "#d0d7de", "#f4b6e0",
+}
+
+// kind tells source ops apart by what fused ops are made of.
+type kind struct {
+	op   ir.Op
+	rank int
+}
+
+func kindOf(v *ir.Value) kind { return kind{v.Op, len(v.Type.Shape)} }
+
+func (t *Trace) paint() *paint {
+	p := &paint{colours: map[ir.ID]string{}}
+	r := t.regions()
+	fused := map[ir.ID][]*ir.Value{} // by region
+	for _, v := range t.last().Values {
+		if shown(v) && v.Op.CanDecompose() {
+			fused[r.of(v.ID)] = append(fused[r.of(v.ID)], v)
+			colour := palette[len(p.legend)%len(palette)]
+			p.colours[v.ID] = colour
+			p.legend = append(p.legend, swatch{template.CSS(colour), fmt.Sprintf("%s %s%s", v, v.Op, describe(v))})
+		}
+	}
+	of := map[ir.ID]*ir.Value{} // source value → the fused one it is part of
+	for _, v := range t.first().Values {
+		if c := t.partOf(v, fused[r.of(v.ID)], of); c != nil && p.colours[v.ID] == "" {
+			of[v.ID], p.colours[v.ID] = c, p.colours[c.ID]
+		}
+	}
+	return p
+}
+
+// partOf finds the fused value, of those in its region, that a source value is part
+// of: the one that reads the same weight; else that of an operand, the later the
+// better; else the first. It must be made of such ops.
+func (t *Trace) partOf(v *ir.Value, candidates []*ir.Value, of map[ir.ID]*ir.Value) *ir.Value {
+	if v.Op.IsLeaf() {
+		return nil
+	}
+	var fit []*ir.Value
+	for _, c := range candidates {
+		if parts(t.last(), c)[kindOf(v)] {
+			fit = append(fit, c)
+		}
+	}
+	if len(fit) == 0 {
+		fit = candidates
+	}
+	var operand *ir.Value
+	for _, a := range v.Args {
+		for _, c := range fit {
+			if a.Op == ir.OpWeight && slices.ContainsFunc(c.Args, func(w *ir.Value) bool { return w.ID == a.ID }) {
+				return c
+			}
+			if of[a.ID] == c && (operand == nil || a.ID > operand.ID) {
+				operand = a
+			}
+		}
+	}
+	switch {
+	case operand != nil:
+		return of[operand.ID]
+	case len(fit) > 0:
+		return fit[0]
+	}
+	return nil
+}
+
+// parts lists the kinds of source ops that a fused one stands for.
+func parts(f *ir.Func, v *ir.Value) map[kind]bool {
+	f = f.Clone()
+	kinds := map[kind]bool{}
+	for _, c := range f.Values {
+		if c.ID != v.ID {
+			continue
+		}
+		before := len(f.Values)
+		if _, err := c.Op.Decompose(f, c); err == nil {
+			for _, part := range f.Values[before:] {
+				kinds[kindOf(part)] = true
+			}
+		}
+		break
+	}
+	return kinds
+}
+
+// describe says what a fused product holds.
+func describe(v *ir.Value) string {
+	a, ok := v.Attr.(ir.LinearAttr)
+	if !ok {
+		return ""
+	}
+	text := ": "
+	if a.Norm {
+		text += "norm, "
+	}
+	text += fmt.Sprintf("%d weights", a.Weights)
+	if a.Weights == 1 {
+		text = text[:len(text)-1]
+	}
+	if a.SiLUPair {
+		text += ", SiLU·mul"
+	}
+	if a.Residual {
+		text += ", residual"
+	}
+	return text
+}
+
+// shown tells whether pictures and columns show a value: what is outside of the
+// layers, and layer 0.
+func shown(v *ir.Value) bool { return v.Layer == ir.NoLayer || v.Layer == 0 }
