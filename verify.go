@@ -19,6 +19,9 @@ import (
 type Verification struct {
 	Options Options // of the model as it would run on the device
 	Device  Device
+	// Program, if set, is a Plan of the model, as it was read from a file. It is
+	// compared with what Options compile to.
+	Program *Program
 	// Bisect also looks for the first pass that changes the results, and for the
 	// first value that is no number.
 	Bisect bool
@@ -28,10 +31,12 @@ type Verification struct {
 
 // Findings are what Verify found.
 type Findings struct {
-	Model  string  `json:"model"`
-	Device string  `json:"device"`
-	Steps  []int   `json:"steps"`  // tokens of each step
-	Layers int     `json:"layers"` // of the model
+	Model  string `json:"model"`
+	Device string `json:"device"`
+	Steps  []int  `json:"steps"`  // tokens of each step
+	Layers int    `json:"layers"` // of the model
+	// Partly says what was left out, "" where nothing was.
+	Partly string  `json:"partly,omitempty"`
 	Checks []Check `json:"checks"`
 	// Kernels compares each native kernel with its emulation, dispatch by dispatch
 	// on the same operands.
@@ -118,7 +123,7 @@ var cacheBound = map[ir.DType]float64{ir.F32: 0, ir.F16: 0x1p-10, ir.Q8_0: 1. / 
 // that follow each other add up like their root; the largest of a million logits
 // lies some five standard deviations out.
 const (
-	int8Product = 5.657 / 1.732 / 254
+	int8Product = 3.266 / 254 // √32/√3
 	int8Tail    = 5
 	// int8Step is what a single element rounded the other way may change.
 	int8Step = 1. / 127
@@ -171,7 +176,8 @@ type verifier struct {
 //   - native kernels and the emulation of the same kernels, each dispatch by itself
 //     and in a row;
 //   - activations in half precision, as on Metal, and in float;
-//   - tokens at once and one after the other.
+//   - tokens at once and one after the other;
+//   - a Plan from a file, if one is given, and the model.
 //
 // For large models fewer tokens, and fewer layers, are emulated; the findings say
 // so. An error means that something could not run; what does not agree is in the
@@ -184,7 +190,7 @@ func (m *Model) Verify(ctx context.Context, v Verification) (*Findings, error) {
 	if err := c.prepare(); err != nil {
 		return nil, err
 	}
-	for _, check := range []func(context.Context) error{c.sourceAndFused, c.nativeAndEmulated, c.prefillAndDecode} {
+	for _, check := range []func(context.Context) error{c.sourceAndFused, c.nativeAndEmulated, c.prefillAndDecode, c.planAndModel} {
 		if err := check(ctx); err != nil {
 			return nil, err
 		}
@@ -202,19 +208,24 @@ func (m *Model) Verify(ctx context.Context, v Verification) (*Findings, error) {
 		if f.Bisect, err = c.bisect(ctx); err != nil {
 			return nil, err
 		}
+		f.OK = f.OK && f.Bisect.Pass == "" && f.Bisect.NonFinite == nil
 	}
 	return f, nil
 }
 
 // prepare chooses tokens, steps and layers.
 func (c *verifier) prepare() error {
-	if c.Options.Context == 0 {
+	if c.Options.Context == 0 || c.Options.Context > verifyContext { // more would be room, and nothing else
 		c.Options.Context = verifyContext
 	}
 	if c.Options.KV == ir.Invalid {
 		c.Options.KV = ir.F16
 	}
 	c.Options.Prefill = slices.Max(fullSteps)
+	var err error
+	if c.Options.Target, err = TargetOf(c.underTest()); err != nil {
+		return err
+	}
 	g, err := c.compile(c.Options)
 	if err != nil {
 		return err
@@ -225,6 +236,7 @@ func (c *verifier) prepare() error {
 		return err
 	}
 	vocab := int64(0)
+	c.work = 1
 	for _, v := range source.Values {
 		switch v.Op {
 		case ir.OpEmbed:
@@ -257,7 +269,13 @@ func (c *verifier) prepare() error {
 	for range sum(c.steps) {
 		c.ids = append(c.ids, int32(rng.Int64N(vocab)))
 	}
-	c.findings = Findings{Model: c.m.name, Device: c.Device.Name, Steps: c.steps, Layers: c.layers}
+	c.findings = Findings{Model: c.m.name, Device: c.underTest(), Steps: c.steps, Layers: c.layers}
+	if !slices.Equal(c.steps, fullSteps) {
+		c.findings.Partly = fmt.Sprintf("emulating it takes long: %d tokens instead of %d", sum(c.steps), sum(fullSteps))
+		if c.emulated < c.layers {
+			c.findings.Partly += fmt.Sprintf(", %d of %d layers", c.emulated, c.layers)
+		}
+	}
 	return nil
 }
 
@@ -278,12 +296,15 @@ func (c *verifier) affordable(tokens int, work float64) int {
 	return min(c.layers, max(minLayers, int(float64(c.layers)*work/need)))
 }
 
+// tokens returns how many can be emulated through all layers, two or more.
+func (c *verifier) tokens(work float64) int { return max(2, int(work/float64(c.work))) }
+
 // results says which results are compared where only some layers are emulated.
 func (c *verifier) results(layers int) string {
 	if layers >= c.layers {
 		return "logits and caches"
 	}
-	return fmt.Sprintf("caches of layers 0-%d of %d, for the time that emulation takes", layers-1, c.layers)
+	return fmt.Sprintf("caches of layers 0-%d of %d", layers-1, c.layers)
 }
 
 // all is more layers than a model has.
@@ -643,7 +664,7 @@ func (c *verifier) prefillAndDecode(ctx context.Context) error {
 	}
 	n := slices.Max(c.steps)
 	if device == "emu" { // products of single tokens are slow to emulate
-		n = min(n, max(minLayers, int(emulatedWork/4/float64(c.work))))
+		n = min(n, c.tokens(emulatedWork/4))
 	}
 	c.progress("feeding %d tokens at once and one by one", n)
 	g, err := c.compile(opts)
@@ -661,6 +682,60 @@ func (c *verifier) prefillAndDecode(ctx context.Context) error {
 	return c.check(Check{
 		Name: "prefill / decode", What: fmt.Sprintf("logits and caches of %d tokens on %s, activations in %s, cache in %s", n, device, opts.Act, opts.KV),
 	}, c.bound(opts.Act, device == "cpu"), atOnce.joined(), single.joined())
+}
+
+// planAndModel compares a Plan from a file with the model, compiled afresh.
+func (c *verifier) planAndModel(ctx context.Context) error {
+	if c.Program == nil {
+		return nil
+	}
+	device := c.underTest()
+	opts := c.Options
+	opts.Target, opts.Act = c.Program.Plan.Target, c.Program.Plan.Act
+	n := slices.Max(c.steps)
+	if device == "emu" {
+		n = min(n, c.tokens(emulatedWork))
+	}
+	steps := []int{n - 1, 1}
+	c.progress("running the plan on %s", device)
+	planned, err := c.planned(ctx, device, steps)
+	if err != nil {
+		return fmt.Errorf("running the plan: %w", err)
+	}
+	g, err := c.compile(opts)
+	if err != nil {
+		return err
+	}
+	compiled, err := c.trace(ctx, g, device, everyResult(all), c.ids, steps)
+	if err != nil {
+		return err
+	}
+	return c.check(Check{
+		Name: "model / plan", What: fmt.Sprintf("logits of %d tokens on %s, activations in %s, cache in %s", n, device, opts.Act, opts.KV),
+	}, c.bound(opts.Act, device == "cpu"), compiled, planned)
+}
+
+// planned returns the logits of the Plan under test.
+func (c *verifier) planned(ctx context.Context, device string, steps []int) (trace, error) {
+	s, err := c.Program.NewSession(c.on(device))
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	logits := &probe{result: logitsName, value: &ir.Value{Layer: ir.NoLayer}}
+	var t trace
+	ids := c.ids
+	for i, n := range steps {
+		seen := sighting{step: i, probe: logits, rows: n}
+		if err := s.Score(ctx, ids[:n], func(_ int, row []float32) error {
+			seen.data = append(seen.data, row...)
+			return nil
+		}); err != nil {
+			return nil, err
+		}
+		ids, t = ids[n:], append(t, seen)
+	}
+	return t, nil
 }
 
 // joined puts the logits of all steps together, and keeps the caches as the last

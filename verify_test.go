@@ -218,6 +218,7 @@ func TestVerifyInPart(t *testing.T) {
 		require.Contains(t, check(t, f, name).What, "layers 0-1 of 4")
 	}
 	require.Contains(t, f.Bisect.What, "layers 0-1 of 4")
+	require.Contains(t, f.Partly, "35 tokens instead of 69, 2 of 4 layers")
 	for _, k := range f.Kernels {
 		require.NotContains(t, k.Where, "layer 2")
 	}

@@ -26,7 +26,8 @@ func verifyVerb() *cobra.Command {
 		Long: `Runs the model on fixed tokens in ways that should agree, and prints how far apart
 they are: the source graph and the fused one; native kernels and their emulation,
 each dispatch by itself and all in a row; float activations and half ones; tokens at
-once and one by one. The exit status is 1 if a difference is out of bounds or a
+once and one by one; a plan, if MODEL is one, and its model. The exit status is 1 if a
+difference is out of bounds or a
 result is no number. Large models are emulated in part; the table says which.
 
 --bisect also names the first pass that changes the results, and the first value
@@ -38,31 +39,25 @@ that is NaN or infinite. arch:NAME is verified with random weights of --type.`,
 	flags := cmd.Flags()
 	compile.add(flags)
 	device.add(flags)
+	device.addWeights(flags)
 	flags.BoolVar(&bisect, "bisect", false, "name the first pass and the first value that go wrong")
 	flags.BoolVar(&asJSON, "json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if compile.help(cmd) {
 			return nil
 		}
-		opts, err := compile.options(cmd.ErrOrStderr())
-		if err != nil {
-			return err
-		}
-		if err := device.check(&opts); err != nil {
-			return err
-		}
-		m, err := openVerify(cmd, args[0], &compile)
+		v, m, err := openVerify(cmd, args[0], &compile, &device)
 		if err != nil {
 			return err
 		}
 		defer m.Close()
+		v.Bisect = bisect
 		stop := func() {}
-		v := smelt.Verification{Options: opts, Device: smelt.Device{Name: device.device}, Bisect: bisect, Progress: func(what string) {
+		v.Progress = func(what string) {
 			stop()
 			stop = spin(cmd.ErrOrStderr(), what)
-		}}
-		v.Device.Threads = device.threads
-		f, err := m.Verify(cmd.Context(), v)
+		}
+		f, err := m.Verify(cmd.Context(), *v)
 		stop()
 		if err != nil {
 			return fmt.Errorf("%s: %w", args[0], err)
@@ -82,14 +77,46 @@ that is NaN or infinite. arch:NAME is verified with random weights of --type.`,
 
 var errDisagree = errors.New("the ways to run it do not agree")
 
-// openVerify opens a model, and gives a shape random weights.
-func openVerify(cmd *cobra.Command, path string, compile *compileFlags) (*smelt.Model, error) {
+// openVerify opens what is to be verified: a model, a plan with its model, or a
+// shape, which gets random weights.
+func openVerify(cmd *cobra.Command, path string, compile *compileFlags, device *deviceFlags) (*smelt.Verification, *smelt.Model, error) {
+	if err := checkPlan(cmd.Flags(), path); err != nil {
+		return nil, nil, err
+	}
+	opts, err := compile.options(cmd.ErrOrStderr())
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := device.check(&opts); err != nil {
+		return nil, nil, err
+	}
+	v := &smelt.Verification{Options: opts, Device: smelt.Device{Name: device.device}}
+	v.Device.Threads = device.threads
+	if isPlan(path) {
+		if v.Program, err = smelt.LoadPlan(path, device.weights); err != nil {
+			return nil, nil, err
+		}
+		plan := v.Program.Plan
+		if target, _ := smelt.TargetOf(device.device); target != plan.Target {
+			if device.device != "auto" {
+				v.Program.Close()
+				return nil, nil, fmt.Errorf("%s: it was compiled for %s, and the device %s runs plans for %s", path, plan.Target, device.device, target)
+			}
+			v.Device.Name = "emu" // a plan for metal, and no Metal here
+		}
+		v.Options.Target, v.Options.Act, v.Options.Context = plan.Target, plan.Act, plan.Context
+		if len(plan.Caches) > 0 {
+			v.Options.KV = plan.Caches[0].DType
+		}
+		return v, v.Program.Model(), nil
+	}
 	m, err := openModel(path, compile.weights)
 	if err != nil || !isArch(path) {
-		return m, err
+		return v, m, err
 	}
 	defer spin(cmd.ErrOrStderr(), "making random weights")()
-	return m.Randomise(cmd.Context(), 1)
+	m, err = m.Randomise(cmd.Context(), 1)
+	return v, m, err
 }
 
 func writeFindings(w io.Writer, f *smelt.Findings) error {
@@ -97,7 +124,11 @@ func writeFindings(w io.Writer, f *smelt.Findings) error {
 	for i, n := range f.Steps {
 		tokens[i] = fmt.Sprint(n)
 	}
-	fmt.Fprintf(w, "%s: steps of %s tokens\n\n", f.Model, strings.Join(tokens, ", "))
+	fmt.Fprintf(w, "%s: steps of %s tokens\n", f.Model, strings.Join(tokens, ", "))
+	if f.Partly != "" {
+		fmt.Fprintf(w, "In part, since %s\n", f.Partly)
+	}
+	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "CHECK\tLARGEST\tRELATIVE\tBOUND\tVERDICT\tOF")
 	for _, c := range f.Checks {
