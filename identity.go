@@ -46,14 +46,15 @@ func identify(m *Model) (lower.ModelID, error) {
 	samples := sha256.New()
 	for k := range int64(samplePages) {
 		at := k * max(0, id.Size-samplePage) / (samplePages - 1)
-		i := sort.Search(len(ends), func(i int) bool { return ends[i] > at })
-		if i == len(ends) {
-			break
-		}
-		data := tensors[i].Data
-		data = data[at-(ends[i]-int64(len(data))):]
 		_ = binary.Write(samples, binary.LittleEndian, at)
-		samples.Write(data[:min(len(data), samplePage)])
+		end := min(at+samplePage, id.Size)
+		for i := sort.Search(len(ends), func(i int) bool { return ends[i] > at }); at < end; i++ {
+			data := tensors[i].Data
+			data = data[at-(ends[i]-int64(len(data))):]
+			n := min(int64(len(data)), end-at)
+			samples.Write(data[:n])
+			at += n
+		}
 	}
 	samples.Sum(id.Samples[:0])
 

@@ -141,10 +141,10 @@ func (m *Model) Randomise(ctx context.Context, seed uint64) (*Model, error) {
 	return &r, nil
 }
 
-// WriteRandom writes the shape with random weights and a placeholder vocabulary as
+// WriteRandom writes the shape with random weights and a placeholder vocabulary, as
 // a GGUF file. weightType is the mixture that the shape was opened with; progress
 // is told the bytes written so far and in all, and stops the writing by an error.
-func (m *Model) WriteRandom(path, weightType string, seed uint64, progress func(done, total int64) error) error {
+func (m *Model) WriteRandom(out io.Writer, weightType string, seed uint64, progress func(done, total int64) error) error {
 	if err := m.canRandomise(); err != nil {
 		return err
 	}
@@ -175,7 +175,7 @@ func (m *Model) WriteRandom(path, weightType string, seed uint64, progress func(
 			})
 		}})
 	}
-	return gguf.WriteFile(path, metadata, sources)
+	return gguf.Write(out, metadata, sources)
 }
 
 // metadata describes the shape, its type and a vocabulary of the right size.

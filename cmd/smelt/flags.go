@@ -202,6 +202,9 @@ func program(path string, opts smelt.Options, weightType, weightsPath string) (*
 // checkOutput reports a destination that cannot be written, before work is put
 // into what should go there.
 func checkOutput(path string) error {
+	if path == "-" {
+		return nil
+	}
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		return fmt.Errorf("-o %s is a folder", path)
 	}
@@ -210,12 +213,6 @@ func checkOutput(path string) error {
 		return fmt.Errorf("-o %s: there is no folder %s", path, dir)
 	}
 	return nil
-}
-
-// isSpecial tells devices and pipes, which are written to and never replaced.
-func isSpecial(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && !info.Mode().IsRegular()
 }
 
 // writeFile writes a result to a file, or to standard output for "" and "-". A
@@ -227,15 +224,13 @@ func writeFile(path string, stdout io.Writer, write func(io.Writer) error) error
 	if err := checkOutput(path); err != nil {
 		return err
 	}
-	if isSpecial(path) {
-		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	// What is no plain file, such as /dev/stdout, is written to and never replaced.
+	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC|os.O_CREATE, 0o644)
 		if err != nil {
 			return err
 		}
 		return errors.Join(write(f), f.Close())
-	}
-	if target, err := filepath.EvalSymlinks(path); err == nil {
-		path = target
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"text/tabwriter"
 
 	"github.com/samber/lo"
@@ -78,7 +77,7 @@ func inspectGGUF(path string) (*sheet, error) {
 	defer f.Close()
 	s := &sheet{File: path, Format: fmt.Sprintf("GGUF v%d", f.Version)}
 	for _, kv := range f.Metadata {
-		s.Metadata = append(s.Metadata, entry{kv.Key, abridge(kv.Value)})
+		s.Metadata = append(s.Metadata, entry{kv.Key, metadata{kv.Value}})
 	}
 	for _, t := range f.Tensors {
 		s.Tensors = append(s.Tensors, tensorRow{t.Name, t.Type.String(), t.Shape, t.Offset, t.Size})
@@ -139,25 +138,10 @@ func inspectModel(path string) (*sheet, error) {
 	return s, nil
 }
 
-// shownElements is how much of an array a person wants to see.
-const shownElements = 8
+// metadata is shown short to people, and whole in JSON.
+type metadata struct{ gguf.Value }
 
-// abridge cuts long arrays, such as vocabularies, to their beginning.
-func abridge(v any) any {
-	text := fmt.Sprintf("%T", v)
-	if !strings.HasPrefix(text, "[]") {
-		return v
-	}
-	raw, err := json.Marshal(v)
-	if err != nil {
-		return text
-	}
-	var list []any
-	if json.Unmarshal(raw, &list) != nil || len(list) <= shownElements {
-		return v
-	}
-	return fmt.Sprintf("%v … %d in all", list[:shownElements], len(list))
-}
+func (m metadata) MarshalJSON() ([]byte, error) { return json.Marshal(m.Any()) }
 
 func (s *sheet) print(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)

@@ -41,10 +41,8 @@ func logitsVerb() *cobra.Command {
 		if output == "" {
 			return usagef("-o FILE.npy is missing")
 		}
-		if output != "-" {
-			if err := checkOutput(output); err != nil {
-				return err
-			}
+		if err := checkOutput(output); err != nil {
+			return err
 		}
 		s, p, err := openSession(cmd, args[0], &compile, &device)
 		if err != nil {

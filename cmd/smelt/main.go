@@ -92,8 +92,19 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	return exitFailure
 }
 
-// ran reports whether a command's own code was reached; what fails before is the
-// parsing of its flags and arguments.
+// noteRun makes ran report whether a command's own code was reached; what fails
+// before is the parsing of its flags and arguments.
+func noteRun(cmd *cobra.Command) {
+	body := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if cmd.Annotations == nil {
+			cmd.Annotations = map[string]string{}
+		}
+		cmd.Annotations["ran"] = "yes"
+		return body(cmd, args)
+	}
+}
+
 func ran(cmd *cobra.Command) bool { return cmd.Annotations["ran"] != "" }
 
 func newRoot() *cobra.Command {
@@ -108,14 +119,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(flagError)
 	for _, verb := range verbs {
 		cmd := verb()
-		body := cmd.RunE
-		cmd.RunE = func(cmd *cobra.Command, args []string) error {
-			if cmd.Annotations == nil {
-				cmd.Annotations = map[string]string{}
-			}
-			cmd.Annotations["ran"] = "yes"
-			return body(cmd, args)
-		}
+		noteRun(cmd)
 		completeFlags(cmd)
 		root.AddCommand(cmd)
 	}
@@ -125,6 +129,9 @@ func newRoot() *cobra.Command {
 		switch cmd.Name() {
 		case "completion":
 			cmd.Args, cmd.RunE = subcommand, missing
+			for _, shell := range cmd.Commands() {
+				noteRun(shell)
+			}
 		case "help":
 			cmd.Args = func(cmd *cobra.Command, args []string) error {
 				if found, rest, err := root.Find(args); err != nil || len(rest) > 0 {
@@ -191,6 +198,9 @@ var verbs = []func() *cobra.Command{
 func modelArg(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return usagef("%s takes one MODEL, not %d arguments", cmd.Name(), len(args))
+	}
+	if args[0] == "" {
+		return usagef("MODEL is empty")
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 )
@@ -34,9 +35,6 @@ placeholder vocabulary. It is for measuring speed: what it says makes no sense.`
 		if err := checkOutput(output); err != nil {
 			return err
 		}
-		if isSpecial(output) {
-			return fmt.Errorf("-o %s: want a file", output)
-		}
 		m, err := openModel(args[0], weightType)
 		if err != nil {
 			return err
@@ -44,11 +42,16 @@ placeholder vocabulary. It is for measuring speed: what it says makes no sense.`
 		progress, finish := bar(cmd.ErrOrStderr(), "writing "+output)
 		defer finish()
 		stop := cmd.Context()
-		err = m.WriteRandom(output, weightType, seed, func(done, total int64) error {
-			progress(done, total)
-			return stop.Err()
+		err = writeFile(output, cmd.OutOrStdout(), func(w io.Writer) error {
+			return m.WriteRandom(w, weightType, seed, func(done, total int64) error {
+				progress(done, total)
+				return stop.Err()
+			})
 		})
-		return err
+		if err != nil {
+			return fmt.Errorf("writing %s: %w", output, err)
+		}
+		return nil
 	}
 	return cmd
 }
