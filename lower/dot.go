@@ -39,10 +39,17 @@ func (p *Plan) Dependencies(ph *Phase) [][]int {
 				continue
 			}
 			a := access{b.Buffer, b.Offset, b.Offset + b.Bytes.Eval(&ph.Bounds), true}
-			kept := live[:0]
-			for _, w := range live { // a write that covers an older one hides it
-				if w.buffer != a.buffer || w.begin < a.begin || a.end < w.end {
+			var kept []write
+			for _, w := range live { // a write hides what older ones left there
+				if w.buffer != a.buffer || w.end <= a.begin || a.end <= w.begin {
 					kept = append(kept, w)
+					continue
+				}
+				if w.begin < a.begin {
+					kept = append(kept, write{access{w.buffer, w.begin, a.begin, true}, w.by})
+				}
+				if a.end < w.end {
+					kept = append(kept, write{access{w.buffer, a.end, w.end, true}, w.by})
 				}
 			}
 			live = append(kept, write{a, i})

@@ -197,3 +197,47 @@ func TestPlaceApart(t *testing.T) {
 		require.GreaterOrEqual(t, p.out.ArenaBytes, p.out.MinArenaBytes)
 	}
 }
+
+// Lifetimes are read from the plan alone; they say of the arena what the memory plan
+// knew: nothing overlaps, the peak is the lower bound, and every read is of the value
+// that was written there last.
+func TestLifetimes(t *testing.T) {
+	everyPlan(t, func(t *testing.T, p *Plan, ph *Phase) {
+		lifetimes := p.Lifetimes(ph)
+		live := make([]int64, len(ph.Dispatches))
+		at := make([][]Lifetime, len(ph.Dispatches))
+		for _, l := range lifetimes {
+			require.LessOrEqual(t, l.First, l.Last)
+			require.LessOrEqual(t, l.Offset+l.Bytes, ph.ArenaBytes)
+			for i := l.First; i <= l.Last; i++ {
+				live[i] += roundUp(l.Bytes, arenaAlign)
+				for _, o := range at[i] {
+					inPlace := o.First == l.First || o.Last == l.First || l.Last == o.First
+					require.True(t, inPlace || l.Offset+l.Bytes <= o.Offset || o.Offset+o.Bytes <= l.Offset, "%s: %+v and %+v", ph.Name, l, o)
+				}
+				at[i] = append(at[i], l)
+			}
+		}
+		var peak int64
+		for _, n := range live {
+			peak = max(peak, n)
+		}
+		require.GreaterOrEqual(t, peak, ph.MinArenaBytes, ph.Name) // an in-place value counts twice here
+	})
+}
+
+// A read depends on the writers of its bytes, not on what stood there before.
+func TestDependencies(t *testing.T) {
+	bind := func(offset, bytes int64, write bool) Binding {
+		return Binding{Offset: offset, Bytes: Number(bytes), Write: write, Read: !write}
+	}
+	p := &Plan{Buffers: []Buffer{{Kind: Arena}}}
+	ph := &Phase{Dispatches: []Dispatch{
+		{Bindings: []Binding{bind(0, 100, true)}},
+		{Bindings: []Binding{bind(0, 60, true)}},
+		{Bindings: []Binding{bind(0, 60, false), bind(200, 10, true)}},
+		{Bindings: []Binding{bind(50, 20, false)}},
+		{Bindings: []Binding{bind(60, 40, false), bind(200, 10, false)}},
+	}}
+	require.Equal(t, [][]int{nil, nil, {1}, {0, 1}, {0, 2}}, p.Dependencies(ph))
+}

@@ -126,7 +126,7 @@ func writePage(ctx context.Context, w io.Writer, p *smelt.Program, e *smelt.Expl
 		docs[pass.Name] = pass.Doc
 	}
 	return page.Write(w, &page.Input{
-		Plan: p.Plan, Phase: ph, Trace: trace, Timeline: timeline, Sizes: smelt.StepSizes(ph), Docs: docs,
+		Plan: p.Plan, Phase: ph, Trace: trace, Timeline: timeline, Sizes: smelt.StepSizes(ph), Docs: docs, Fusions: e.Fusions,
 		WeightBytes: e.WeightBytes, CacheBytes: e.CacheBytes,
 		Draw: func(dot []byte) ([]byte, error) {
 			svg, err := layOut(ctx, dot)

@@ -173,12 +173,13 @@ func (c *chart) ticks(from, to, bottom float64, x func(float64) float64) {
 	}
 	for at := math.Ceil(from/stride) * stride; at <= to; at += stride {
 		c.Lines = append(c.Lines, rule{x(at), 20, x(at), bottom, "tick"})
-		c.Labels = append(c.Labels, label{X: x(at) + 3, Y: bottom + 14, Text: micros(at), Class: "axis"})
+		c.Labels = append(c.Labels, label{X: x(at) + 3, Y: bottom + 14, Text: clock(at, to), Class: "axis"})
 	}
 }
 
-func micros(us float64) string {
-	if us >= 10000 {
+// clock prints a time on an axis that ends at to.
+func clock(us, to float64) string {
+	if to >= 5000 {
 		return fmt.Sprintf("%g ms", us/1000)
 	}
 	return fmt.Sprintf("%g µs", us)

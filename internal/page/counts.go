@@ -14,7 +14,10 @@ type counts struct {
 	Ops     []opCount
 	Kernels []kernelCount
 	Total   kernelCount
+	Rules   []ruleCount
 }
+
+type ruleCount struct{ Rule, Doc, Matches string }
 
 // opCount is how often an op occurs in either graph; 0 is printed as a dot.
 type opCount struct{ Op, Source, Fused string }
@@ -38,6 +41,9 @@ func (in *Input) counts() counts {
 	}
 	for _, op := range slices.SortedFunc(maps.Keys(ops), func(a, b ir.Op) int { return cmp.Compare(a.String(), b.String()) }) {
 		c.Ops = append(c.Ops, opCount{op.String(), dot(first[op]), dot(last[op])})
+	}
+	for _, name := range slices.Sorted(maps.Keys(in.Fusions)) {
+		c.Rules = append(c.Rules, ruleCount{name, in.Docs[name], dot(in.Fusions[name])})
 	}
 	byName := map[string]*kernelCount{}
 	written := map[string]int64{}

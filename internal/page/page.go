@@ -29,6 +29,7 @@ type Input struct {
 	Sizes    *lower.Sizes
 
 	Docs        map[string]string // of passes, by name
+	Fusions     map[string]int    // matches of each rule
 	WeightBytes int64
 	CacheBytes  int64
 
@@ -104,9 +105,17 @@ func (in *Input) facts(p *lower.Prediction) []fact {
 		{"Weights", size(in.WeightBytes), "as stored"},
 		{"KV cache", size(in.CacheBytes), fmt.Sprintf("for %d tokens", in.Plan.Context)},
 		{"Arena", size(ph.ArenaBytes), fmt.Sprintf("lower bound %s; %s if nothing shared memory", size(ph.MinArenaBytes), size(ph.UnplannedBytes))},
-		{"Predicted on " + p.Chip, fmt.Sprintf("%.1f tokens/s", p.TokensPerSecond),
+		{"Predicted on " + p.Chip, fmt.Sprintf("%s tokens/s", digits(p.TokensPerSecond)),
 			fmt.Sprintf("%.2f ms a step, %.0f %% of the bandwidth, bound by %s; not measured", p.MS, 100*p.BandwidthShare, p.Bound)},
 	}
+}
+
+// digits prints three of them, and all of a whole number.
+func digits(x float64) string {
+	if x >= 100 {
+		return fmt.Sprintf("%.0f", x)
+	}
+	return fmt.Sprintf("%.3g", x)
 }
 
 // size prints bytes with three digits.

@@ -33,8 +33,9 @@ func input(t testing.TB, arch, weights, phase string, maxT int64) *Input {
 	for _, p := range passes.Passes() {
 		in.Docs[p.Name] = p.Doc
 	}
-	_, err = passes.Compile(f, target, passes.Options{Level: 1, Observer: in.Trace.Observe})
+	report, err := passes.Compile(f, target, passes.Options{Level: 1, Observer: in.Trace.Observe})
 	require.NoError(t, err)
+	in.Fusions = report.Fusions
 	in.Plan, err = lower.Lower(arch, []lower.Range{{Name: phase, Func: f, MinT: 1, MaxT: maxT}}, target, lower.Options{Context: 512})
 	require.NoError(t, err)
 	in.Phase = &in.Plan.Phases[0]
