@@ -76,6 +76,9 @@ func dotAttributes(v *Value) map[string]string {
 			label = append(label, a.Name()+" "+a.Type.String())
 		}
 	}
+	if a, ok := v.Attr.(LinearAttr); ok {
+		label = append(label, a.extras()...)
+	}
 	label = append(label, v.Type.String())
 	colour, ok := colours[v.Op]
 	if !ok {
@@ -88,6 +91,17 @@ func dotAttributes(v *Value) map[string]string {
 		"fillcolor": colour,
 		"fontname":  "Helvetica",
 	}
+}
+
+// extras says in words what a fused_linear does besides multiplying.
+func (a LinearAttr) extras() []string {
+	words := lo.Compact([]string{
+		lo.Ternary(a.Norm, "RMSNorm before", ""), lo.Ternary(a.SiLUPair, "SiLU · mul", ""), lo.Ternary(a.Residual, "+ residual", ""),
+	})
+	if len(words) == 0 {
+		return nil
+	}
+	return []string{strings.Join(words, ", ")}
 }
 
 var dotEscaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\r", "", "\x00", "\uFFFD")
