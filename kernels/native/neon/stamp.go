@@ -3,4 +3,4 @@
 package neon
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "4f7641d5474d471ca26397cf73a48144ee7777d8d8d74c410092da0fc39221c4"
+const _ = "528855a45655b1dd2219a03c6cabd7201c0cf48ba741ce19382d8e4ecb5b5cb5"

@@ -6,6 +6,8 @@
 //   GROUPS         scales in a sub-block: 1, or 2 of 16 elements each
 //   MIN            an element is scale·u + minimum rather than scale·(u − OFFSET)
 //   halves<S>      u of elements 0…15 and 16…31 of sub-block S, in rows p, p+step, …
+//   PARTNER        or, where it isn't 0, in two steps: what read<S> loads serves both
+//                  halves_from<S> and halves_from<S + PARTNER>
 //   scales         of all sub-blocks of the blocks at p in ROWS rows:
 //                  s and m are [SUBS][GROUPS][ROWS]
 
@@ -62,7 +64,7 @@ INLINE void scales_k4(const uint8_t *p, size_t stride, float *s, float *m) {
 
 struct Q8_0 {
     static constexpr uint32_t TYPE = SMELT_Q8_0, ELEMS = 32, BYTES = 34;
-    static constexpr int SUBS = 1, GROUPS = 1, OFFSET = SIGNED_BIAS;
+    static constexpr int SUBS = 1, GROUPS = 1, OFFSET = SIGNED_BIAS, PARTNER = 0;
     static constexpr bool MIN = false;
     static constexpr Range RANGE = Range::SIGNED;
     template <int S> INLINE void halves(const uint8_t *p, size_t step, Q &low, Q &high) {
@@ -77,7 +79,7 @@ struct Q8_0 {
 
 struct Q4_0 {
     static constexpr uint32_t TYPE = SMELT_Q4_0, ELEMS = 32, BYTES = 18;
-    static constexpr int SUBS = 1, GROUPS = 1, OFFSET = 8;
+    static constexpr int SUBS = 1, GROUPS = 1, OFFSET = 8, PARTNER = 0;
     static constexpr bool MIN = false;
     static constexpr Range RANGE = Range::NIBBLE;
     template <int S> INLINE void halves(const uint8_t *p, size_t step, Q &low, Q &high) {
@@ -91,7 +93,7 @@ struct Q4_0 {
 
 struct Q4_1 {
     static constexpr uint32_t TYPE = SMELT_Q4_1, ELEMS = 32, BYTES = 20;
-    static constexpr int SUBS = 1, GROUPS = 1, OFFSET = 0;
+    static constexpr int SUBS = 1, GROUPS = 1, OFFSET = 0, PARTNER = 0;
     static constexpr bool MIN = true;
     static constexpr Range RANGE = Range::NIBBLE;
     template <int S> INLINE void halves(const uint8_t *p, size_t step, Q &low, Q &high) {
@@ -123,7 +125,7 @@ INLINE void spread_bits(const uint8_t *p, size_t step, Q &low, Q &high) {
 
 struct Q5_0 {
     static constexpr uint32_t TYPE = SMELT_Q5_0, ELEMS = 32, BYTES = 22;
-    static constexpr int SUBS = 1, GROUPS = 1, OFFSET = 16;
+    static constexpr int SUBS = 1, GROUPS = 1, OFFSET = 16, PARTNER = 0;
     static constexpr bool MIN = false;
     static constexpr Range RANGE = Range::SIX_BITS;
     template <int S> INLINE void halves(const uint8_t *p, size_t step, Q &low, Q &high) {
@@ -138,7 +140,7 @@ struct Q5_0 {
 
 struct Q5_1 {
     static constexpr uint32_t TYPE = SMELT_Q5_1, ELEMS = 32, BYTES = 24;
-    static constexpr int SUBS = 1, GROUPS = 1, OFFSET = 0;
+    static constexpr int SUBS = 1, GROUPS = 1, OFFSET = 0, PARTNER = 0;
     static constexpr bool MIN = true;
     static constexpr Range RANGE = Range::SIX_BITS;
     template <int S> INLINE void halves(const uint8_t *p, size_t step, Q &low, Q &high) {
@@ -161,7 +163,7 @@ template <int S> INLINE Q two_bits(const uint8_t *p, size_t step) {
 
 struct Q2_K {
     static constexpr uint32_t TYPE = SMELT_Q2_K, ELEMS = 256, BYTES = 84;
-    static constexpr int SUBS = 8, GROUPS = 2, OFFSET = 0;
+    static constexpr int SUBS = 8, GROUPS = 2, OFFSET = 0, PARTNER = 0;
     static constexpr bool MIN = true;
     static constexpr Range RANGE = Range::NIBBLE;
     template <int S> INLINE void halves(const uint8_t *p, size_t step, Q &low, Q &high) {
@@ -182,7 +184,7 @@ struct Q2_K {
 
 struct Q3_K {
     static constexpr uint32_t TYPE = SMELT_Q3_K, ELEMS = 256, BYTES = 110;
-    static constexpr int SUBS = 8, GROUPS = 2, OFFSET = 4;
+    static constexpr int SUBS = 8, GROUPS = 2, OFFSET = 4, PARTNER = 0;
     static constexpr bool MIN = false;
     static constexpr Range RANGE = Range::NIBBLE;
     template <int S> INLINE void halves(const uint8_t *p, size_t step, Q &low, Q &high) {
@@ -216,29 +218,32 @@ struct Q3_K {
 
 struct Q4_K {
     static constexpr uint32_t TYPE = SMELT_Q4_K, ELEMS = 256, BYTES = 144;
-    static constexpr int SUBS = 8, GROUPS = 1, OFFSET = 0;
+    static constexpr int SUBS = 8, GROUPS = 1, OFFSET = 0, PARTNER = 1;
     static constexpr bool MIN = true;
     static constexpr Range RANGE = Range::NIBBLE;
-    template <int S> INLINE void halves(const uint8_t *p, size_t step, Q &low, Q &high) {
-        low = nibbles<S>(p + 16, step), high = nibbles<S>(p + 32, step);
+    template <int S> INLINE void read(const uint8_t *p, size_t step, Q raw[4]) {
+        raw[0] = q_rows(p + 16 + 32 * (S / 2), step), raw[1] = q_rows(p + 32 + 32 * (S / 2), step);
     }
-    template <int S> INLINE Q nibbles(const uint8_t *p, size_t step) {
-        return q_and(q_shr<4 * (S % 2)>(q_rows(p + 32 * (S / 2), step)), 0x0f);
+    template <int S> INLINE void halves_from(const Q raw[4], Q &low, Q &high) {
+        low = q_and(q_shr<4 * (S % 2)>(raw[0]), 0x0f), high = q_and(q_shr<4 * (S % 2)>(raw[1]), 0x0f);
     }
     INLINE void scales(const uint8_t *p, size_t stride, float *s, float *m) { scales_k4(p, stride, s, m); }
 };
 
 struct Q5_K {
     static constexpr uint32_t TYPE = SMELT_Q5_K, ELEMS = 256, BYTES = 176;
-    static constexpr int SUBS = 8, GROUPS = 1, OFFSET = 0;
+    static constexpr int SUBS = 8, GROUPS = 1, OFFSET = 0, PARTNER = 1;
     static constexpr bool MIN = true;
     static constexpr Range RANGE = Range::SIX_BITS;
-    template <int S> INLINE void halves(const uint8_t *p, size_t step, Q &low, Q &high) {
-        low = q_or(Q4_K::nibbles<S>(p + 48, step), fifth_bit<S>(p + 16, step));
-        high = q_or(Q4_K::nibbles<S>(p + 64, step), fifth_bit<S>(p + 32, step));
+    template <int S> INLINE void read(const uint8_t *p, size_t step, Q raw[4]) {
+        Q4_K::read<S>(p + 32, step, raw);
+        raw[2] = q_rows(p + 16, step), raw[3] = q_rows(p + 32, step);
     }
-    template <int S> INLINE Q fifth_bit(const uint8_t *p, size_t step) {
-        Q v = q_rows(p, step);
+    template <int S> INLINE void halves_from(const Q raw[4], Q &low, Q &high) {
+        Q4_K::halves_from<S>(raw, low, high);
+        low = q_or(low, fifth_bit<S>(raw[2])), high = q_or(high, fifth_bit<S>(raw[3]));
+    }
+    template <int S> INLINE Q fifth_bit(Q v) {
         if constexpr (S <= 4)
             return q_and(q_shl<4 - S>(v), 16);
         else
@@ -249,16 +254,18 @@ struct Q5_K {
 
 struct Q6_K {
     static constexpr uint32_t TYPE = SMELT_Q6_K, ELEMS = 256, BYTES = 210;
-    static constexpr int SUBS = 8, GROUPS = 2, OFFSET = 32;
+    static constexpr int SUBS = 8, GROUPS = 2, OFFSET = 32, PARTNER = 2;
     static constexpr bool MIN = false;
     static constexpr Range RANGE = Range::SIX_BITS;
-    template <int S> INLINE void halves(const uint8_t *p, size_t step, Q &low, Q &high) {
-        low = six_bits<S>(p, step, 0), high = six_bits<S>(p, step, 16);
+    template <int S> INLINE void read(const uint8_t *p, size_t step, Q raw[4]) {
+        const uint8_t *four = p + 64 * (S / 4) + 32 * (S % 2), *two = p + 128 + 32 * (S / 4);
+        raw[0] = q_rows(four, step), raw[1] = q_rows(four + 16, step);
+        raw[2] = q_rows(two, step), raw[3] = q_rows(two + 16, step);
     }
-    template <int S> INLINE Q six_bits(const uint8_t *p, size_t step, int at) {
-        constexpr int QUARTER = S % 4;
-        Q four = q_rows(p + 64 * (S / 4) + 32 * (QUARTER % 2) + at, step);
-        Q two = q_rows(p + 128 + 32 * (S / 4) + at, step);
+    template <int S> INLINE void halves_from(const Q raw[4], Q &low, Q &high) {
+        low = six_bits<S % 4>(raw[0], raw[2]), high = six_bits<S % 4>(raw[1], raw[3]);
+    }
+    template <int QUARTER> INLINE Q six_bits(Q four, Q two) {
         four = q_and(q_shr<4 * (QUARTER / 2)>(four), 0x0f);
         if constexpr (QUARTER < 3)
             two = q_shl<4 - 2 * QUARTER>(two);
@@ -277,6 +284,17 @@ struct Q6_K {
     }
 };
 
+// u of elements 0…15 and 16…31 of sub-block S, in rows p, p+step, …
+template <class B, int S> INLINE void halves(const uint8_t *p, size_t step, Q &low, Q &high) {
+    if constexpr (B::PARTNER == 0) {
+        B::template halves<S>(p, step, low, high);
+    } else {
+        Q raw[4];
+        B::template read<S>(p, step, raw);
+        B::template halves_from<S>(raw, low, high);
+    }
+}
+
 // Writes a row of n elements, a multiple of ELEMS, as floats.
 template <class B> static void dequantise_row(const uint8_t *p, float *out, uint64_t n) {
     for (uint64_t done = 0; done < n; done += B::ELEMS, p += B::BYTES) {
@@ -286,7 +304,7 @@ template <class B> static void dequantise_row(const uint8_t *p, float *out, uint
             constexpr int S = decltype(sub)::value;
             alignas(64) uint8_t bytes[2][4 * W];
             Q low, high;
-            B::template halves<S>(p, 0, low, high);
+            halves<B, S>(p, 0, low, high);
             q_store(bytes[0], low), q_store(bytes[1], high);
             for (int i = 0; i < 32; i++) {
                 int group = (S * B::GROUPS + i / 16 * (B::GROUPS - 1)) * ROWS;

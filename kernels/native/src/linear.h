@@ -55,7 +55,7 @@ struct RowGroup {
 // because the first has too few places for lines under way to cover the latency.
 INLINE void prefetch_ahead(const uint8_t *p, uint64_t bytes) {
     for (uint64_t i = 0; i < bytes; i += 64)
-        __builtin_prefetch(p + 32768 + i, 0, 2);
+        __builtin_prefetch(p + 24576 + i, 0, 2);
 }
 
 // ---- float weights
@@ -126,8 +126,6 @@ template <class E> static void multiply_float(const RowGroup &g) {
 
 // sum += scales · integers of one group of elements of one sub-block, for W rows.
 template <class B> INLINE F accumulate(F sum, I integers, const float *s, const float *m, float scale, uint32_t extra) {
-    if (!B::MIN && B::OFFSET != 0)
-        integers = i_add(integers, i_set1(static_cast<int32_t>(extra)));
     sum = fma(load(s) * set1(scale), to_float(integers), sum);
     if (B::MIN) {
         float total;
@@ -137,7 +135,48 @@ template <class B> INLINE F accumulate(F sum, I integers, const float *s, const 
     return sum;
 }
 
+// Products of N sub-blocks S, S+PARTNER, … of ROWS rows with a token's activations,
+// summed over the elements that share a scale: out is [N][GROUPS][ROWS/W], N ≤ 2.
+template <class B, int S, int N>
+INLINE void integer_sums(const uint8_t *rows, size_t stride, const int8_t *q, I (*out)[B::GROUPS][ROWS / W]) {
+    repeat<ROWS / W>([&](auto vector) __attribute__((always_inline)) {
+        constexpr int FIRST = decltype(vector)::value * W;
+        Dot<B::RANGE> dot[N][B::GROUPS][4];
+        repeat<4>([&](auto j) __attribute__((always_inline)) {
+            const uint8_t *p = rows + (FIRST + j.value) * stride;
+            Q raw[4];
+            if constexpr (N > 1)
+                B::template read<S>(p, 4 * stride, raw);
+            repeat<N>([&](auto n) __attribute__((always_inline)) {
+                constexpr int SUB = S + decltype(n)::value * B::PARTNER;
+                Q w0, w1, x0 = q_same16(q + 32 * SUB), x1 = q_same16(q + 32 * SUB + 16);
+                if constexpr (N > 1)
+                    B::template halves_from<SUB>(raw, w0, w1);
+                else
+                    halves<B, S>(p, 4 * stride, w0, w1);
+                auto *d = dot[n.value];
+                d[0][j.value].start(0);
+                if constexpr (B::GROUPS == 1) {
+                    d[0][j.value].two(w0, x0, w1, x1);
+                } else {
+                    d[1][j.value].start(0);
+                    d[0][j.value].one(w0, x0);
+                    d[1][j.value].one(w1, x1);
+                }
+            });
+        });
+        for (int n = 0; n < N; n++) {
+            for (int group = 0; group < B::GROUPS; group++) {
+                Dot<B::RANGE>(&d)[4] = dot[n][group];
+                I(&to)[ROWS / W] = out[n * (N > 1 ? B::PARTNER : 1)][group];
+                to[vector.value] = merge4(d[0].finish(0), d[1].finish(0), d[2].finish(0), d[3].finish(0));
+            }
+        }
+    });
+}
+
 template <class B> static void multiply_few(const RowGroup &g, uint32_t t) {
+    constexpr int STEP = B::PARTNER == 0 ? 1 : 2 * B::PARTNER; // sub-blocks whose integers are held
     const int8_t *q = g.q + t * g.k;
     const float *scale = g.scale + t * (g.k / 32);
     const uint32_t *extra = g.extra + t * (g.k / 16);
@@ -150,34 +189,29 @@ template <class B> static void multiply_few(const RowGroup &g, uint32_t t) {
             prefetch_ahead(g.rows + at / B::ELEMS * B::BYTES * ROWS, ROWS * B::BYTES);
         alignas(64) float s[B::SUBS * B::GROUPS * ROWS], m[B::MIN ? B::SUBS * B::GROUPS * ROWS : ROWS];
         B::scales(rows, g.stride, s, m);
-        repeat<B::SUBS>([&](auto sub) __attribute__((always_inline)) {
-            constexpr int S = decltype(sub)::value;
-            Q x0 = q_same16(q), x1 = q_same16(q + 16);
-            repeat<ROWS / W>([&](auto vector) __attribute__((always_inline)) {
-                constexpr int FIRST = decltype(vector)::value * W;
-                Dot<B::RANGE> dot[B::GROUPS][4];
-                repeat<4>([&](auto j) __attribute__((always_inline)) {
-                    Q w0, w1;
-                    B::template halves<S>(rows + (FIRST + j.value) * g.stride, 4 * g.stride, w0, w1);
-                    dot[0][j.value].start();
-                    if constexpr (B::GROUPS == 1) {
-                        dot[0][j.value].two(w0, x0, w1, x1);
-                    } else {
-                        dot[1][j.value].start();
-                        dot[0][j.value].one(w0, x0);
-                        dot[1][j.value].one(w1, x1);
+        repeat<B::SUBS / STEP>([&](auto i) __attribute__((always_inline)) {
+            constexpr int FIRST = decltype(i)::value * STEP;
+            I integers[STEP][B::GROUPS][ROWS / W];
+            if constexpr (B::PARTNER == 0)
+                integer_sums<B, FIRST, 1>(rows, g.stride, q, integers);
+            else
+                repeat<B::PARTNER>([&](auto f) __attribute__((always_inline)) {
+                    integer_sums<B, FIRST + f.value, 2>(rows, g.stride, q, integers + f.value);
+                });
+            repeat<STEP>([&](auto n) __attribute__((always_inline)) {
+                for (int group = 0; group < B::GROUPS; group++) {
+                    for (int v = 0; v < ROWS / W; v++) {
+                        constexpr int S = FIRST + decltype(n)::value;
+                        int of = (S * B::GROUPS + group) * ROWS + v * W;
+                        I total = integers[n.value][group][v];
+                        if (B::OFFSET != 0)
+                            total = i_add(total, i_set1(static_cast<int32_t>(extra[2 * S + group])));
+                        sum[v] = accumulate<B>(sum[v], total, s + of, m + of, scale[S], extra[2 * S + group]);
                     }
-                });
-                repeat<B::GROUPS>([&](auto group) __attribute__((always_inline)) {
-                    Dot<B::RANGE>(&d)[4] = dot[group.value];
-                    I integers = merge4(d[0].finish(), d[1].finish(), d[2].finish(), d[3].finish());
-                    int of = (S * B::GROUPS + group.value) * ROWS + FIRST;
-                    F &to = sum[vector.value];
-                    to = accumulate<B>(to, integers, s + of, m + of, *scale, extra[group.value]);
-                });
+                }
             });
-            q += 32, scale += 1, extra += 2;
         });
+        q += B::ELEMS, scale += B::SUBS, extra += 2 * B::SUBS;
     }
     for (int v = 0; v < ROWS / W; v++)
         store(g.sum[t] + v * W, sum[v]);
@@ -203,8 +237,7 @@ template <class B> struct Panel {
                 each_vector(rows, stride, [&](const uint8_t *p, int of) __attribute__((always_inline)) {
                     Q low[4], high[4];
                     repeat<4>([&](auto j) __attribute__((always_inline)) {
-                        B::template halves<decltype(sub)::value>(p + j.value * stride, 4 * stride, low[j.value],
-                                                                 high[j.value]);
+                        halves<B, decltype(sub)::value>(p + j.value * stride, 4 * stride, low[j.value], high[j.value]);
                     });
                     transpose4(low[0], low[1], low[2], low[3]);
                     transpose4(high[0], high[1], high[2], high[3]);
@@ -233,7 +266,13 @@ static void panel_tile(const Panel<B> &panel, const RowGroup &g, uint32_t t0, ui
     for (uint64_t done = 0; done < elements; done += 32) {
         for (int group = 0; group < B::GROUPS; group++) {
             Dot<B::RANGE> dot[T][V];
-            UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++) dot[t][v].start();
+            uint32_t more[T];
+            int32_t offset[T];
+            UNROLL for (int t = 0; t < T; t++) {
+                more[t] = extra[static_cast<uint64_t>(t) * (g.k / 16) + group];
+                offset[t] = B::OFFSET == 0 ? 0 : static_cast<int32_t>(more[t]);
+                UNROLL for (int v = 0; v < V; v++) dot[t][v].start(offset[t]);
+            }
             UNROLL for (int i = 0; i < WORDS; i += 2) {
                 UNROLL for (int v = 0; v < V; v++) {
                     Q w0 = q_load(words + (i * ROWS + v * W) * 4), w1 = q_load(words + ((i + 1) * ROWS + v * W) * 4);
@@ -244,11 +283,9 @@ static void panel_tile(const Panel<B> &panel, const RowGroup &g, uint32_t t0, ui
                 }
             }
             UNROLL for (int t = 0; t < T; t++) {
-                UNROLL for (int v = 0; v < V; v++) {
-                    sum[t][v] = accumulate<B>(sum[t][v], dot[t][v].finish(), s + v * W, m + v * W,
-                                              scale[static_cast<uint64_t>(t) * (g.k / 32)],
-                                              extra[static_cast<uint64_t>(t) * (g.k / 16) + group]);
-                }
+                float by = scale[static_cast<uint64_t>(t) * (g.k / 32)];
+                UNROLL for (int v = 0; v < V; v++) sum[t][v] =
+                    accumulate<B>(sum[t][v], dot[t][v].finish(offset[t]), s + v * W, m + v * W, by, more[t]);
             }
             words += WORDS * ROWS * 4, q += WORDS * 4;
             s += ROWS;

@@ -124,7 +124,7 @@ INLINE I merge4(I a, I b, I c, I d) { return _mm256_hadd_epi32(_mm256_hadd_epi32
 // 127, or 2 × 2 of six bits, fit; of eight signed bits only one pair does.
 template <Range R> struct Dot {
     I sum;
-    MEMBER void start() { sum = _mm256_setzero_si256(); }
+    MEMBER void start(int32_t) { sum = _mm256_setzero_si256(); }
     INLINE I pairs(Q w, Q x) {
         if (R == Range::SIGNED)
             return _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
@@ -144,7 +144,7 @@ template <Range R> struct Dot {
         I v = _mm256_add_epi16(pairs(w0, x0), pairs(w1, x1));
         sum = R == Range::NIBBLE ? _mm256_add_epi16(sum, v) : i_add(sum, widen(v));
     }
-    MEMBER I finish() const { return R == Range::NIBBLE ? widen(sum) : sum; }
+    MEMBER I finish(int32_t from) const { return i_add(R == Range::NIBBLE ? widen(sum) : sum, i_set1(from)); }
 };
 
 INLINE F half_rows(const uint8_t *p, size_t step) {

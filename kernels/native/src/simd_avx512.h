@@ -103,17 +103,17 @@ INLINE I merge4(I a, I b, I c, I d) {
 
 template <Range R> struct Dot {
     I sum;
-    MEMBER void start() { sum = _mm512_setzero_si512(); }
+    MEMBER void start(int32_t from) { sum = i_set1(from); }
     MEMBER void one(Q w, Q x) { sum = _mm512_dpbusd_epi32(sum, w, x); }
     MEMBER void two(Q w0, Q x0, Q w1, Q x1) {
         one(w0, x0);
         one(w1, x1);
     }
-    MEMBER I finish() const { return sum; }
+    MEMBER I finish(int32_t) const { return sum; }
 };
 
 INLINE F half_rows(const uint8_t *p, size_t step) {
-    auto eight = [step](const uint8_t *q) {
+    auto eight = [step](const uint8_t *q) __attribute__((always_inline)) {
         __m128i v = _mm_cvtsi32_si128(half_bits(q));
         v = _mm_insert_epi16(v, half_bits(q + step), 1);
         v = _mm_insert_epi16(v, half_bits(q + 2 * step), 2);

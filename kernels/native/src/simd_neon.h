@@ -111,7 +111,7 @@ INLINE I merge4(I a, I b, I c, I d) { return vpaddq_s32(vpaddq_s32(a, b), vpaddq
 // Every weight fits a signed byte. Two products of 128·127 still fit 16 bits.
 template <Range R> struct Dot {
     I sum;
-    MEMBER void start() { sum = vdupq_n_s32(0); }
+    MEMBER void start(int32_t) { sum = vdupq_n_s32(0); }
     MEMBER void one(Q w, Q x) {
         int8x16_t a = vreinterpretq_s8_u8(w), b = vreinterpretq_s8_u8(x);
         int16x8_t low = vmull_s8(vget_low_s8(a), vget_low_s8(b)), high = vmull_high_s8(a, b);
@@ -121,7 +121,7 @@ template <Range R> struct Dot {
         one(w0, x0);
         one(w1, x1);
     }
-    MEMBER I finish() const { return sum; }
+    MEMBER I finish(int32_t from) const { return i_add(sum, i_set1(from)); }
 };
 
 INLINE F half_rows(const uint8_t *p, size_t step) {

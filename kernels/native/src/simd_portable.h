@@ -7,7 +7,8 @@
 //   Q        4·W bytes, seen as W/4 lanes of 16 bytes or as W lanes of 4
 //   q_rows   lane i of 16 bytes comes from p + i·step
 //   Dot      sums of products of weight bytes and int8 activations, four at a
-//            time into W integers
+//            time into W integers; a sum starts from the number given to start and
+//            finish, whichever an instruction set prefers
 //
 // A group of ROWS rows is W rows times ROWS/W. Rows j, j+4, j+8 … of such a W are
 // read into one Q; transpose4 over j = 0…3 (a 4×4 transpose of 32-bit words in each
@@ -185,7 +186,7 @@ INLINE I merge4(I a, I b, I c, I d) { return I{i_reduce_add(a), i_reduce_add(b),
 template <Range R> struct Dot {
     typedef int16_t S __attribute__((vector_size(16)));
     I sum;
-    MEMBER void start() { sum = I{}; }
+    MEMBER void start(int32_t) { sum = I{}; }
     MEMBER void one(Q w, Q x) {
         S a = reinterpret_cast<S>(w), b = reinterpret_cast<S>(x);
         S pairs = (a << 8 >> 8) * (b << 8 >> 8) + (a >> 8) * (b >> 8);
@@ -196,7 +197,7 @@ template <Range R> struct Dot {
         one(w0, x0);
         one(w1, x1);
     }
-    MEMBER I finish() const { return sum; }
+    MEMBER I finish(int32_t from) const { return i_add(sum, i_set1(from)); }
 };
 
 // half_rows reads the half at the start of each of W rows.
