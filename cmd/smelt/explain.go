@@ -68,6 +68,9 @@ timeline and the arena.`,
 		if chip != "" && !slices.Contains(smelt.Chips(), strings.ToLower(chip)) {
 			return usagef("--chip %s: want one of %s", chip, strings.Join(smelt.Chips(), ", "))
 		}
+		if chip != "" && target != "metal" {
+			return usagef("--chip %s: a plan for %s runs on no such chip", chip, target)
+		}
 		var trace page.Trace
 		if html != "" {
 			compile.observer = func(of, pass string, f *ir.Func) {

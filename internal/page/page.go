@@ -95,6 +95,10 @@ func (in *Input) facts(p *lower.Prediction) []fact {
 			layers[d.Layer]++
 		}
 	}
+	predicted := "Predicted on "
+	if in.Plan.Target != "metal" {
+		predicted = "If it ran on "
+	}
 	most := 0
 	for _, n := range layers {
 		most = max(most, n)
@@ -105,7 +109,7 @@ func (in *Input) facts(p *lower.Prediction) []fact {
 		{"Weights", size(in.WeightBytes), "as stored"},
 		{"KV cache", size(in.CacheBytes), fmt.Sprintf("for %d tokens", in.Plan.Context)},
 		{"Arena", size(ph.ArenaBytes), fmt.Sprintf("lower bound %s; %s if nothing shared memory", size(ph.MinArenaBytes), size(ph.UnplannedBytes))},
-		{"Predicted on " + p.Chip, fmt.Sprintf("%s tokens/s", digits(p.TokensPerSecond)),
+		{predicted + p.Chip, fmt.Sprintf("%s tokens/s", digits(p.TokensPerSecond)),
 			fmt.Sprintf("%.2f ms a step, %.0f %% of the bandwidth, bound by %s; not measured", p.MS, 100*p.BandwidthShare, p.Bound)},
 	}
 }
