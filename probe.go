@@ -48,6 +48,9 @@ func (p *probe) String() string {
 	return text
 }
 
+// isInt reports whether the probe sees integers, which must be equal.
+func (p *probe) isInt() bool { return p.part == "" && p.value.Type.DType == ir.I32 }
+
 // fromCache reports whether what the probe sees went through a cache.
 func (p *probe) fromCache() bool {
 	return p.part != "" || p.value.Op == ir.OpAttention || p.value.Op == ir.OpCacheRead
@@ -68,11 +71,14 @@ func everyValue(layers int) picker {
 }
 
 // everyResult picks the results, logits and caches, that depend on the first
-// layers only.
+// layers only. Integers chosen by logits are none of these: where two logits nearly
+// tie, the arithmetic decides.
 func everyResult(layers int) picker {
 	return func(f *ir.Func) func(*ir.Value) bool {
 		reach := reaches(f)
-		return func(v *ir.Value) bool { return reach[v.ID] < layers && resultName(f, v) != "" }
+		return func(v *ir.Value) bool {
+			return reach[v.ID] < layers && resultName(f, v) != "" && v.Type.DType != ir.I32
+		}
 	}
 }
 
@@ -128,7 +134,7 @@ func probed(f *ir.Func, prefix string, pick picker) (*ir.Func, []*probe, error) 
 		c.Results = append(c.Results, ir.Result{Name: p.name, Value: shown})
 	}
 	for i, v := range slices.Clone(c.Values) {
-		if v.Op.IsLeaf() || v.Op == ir.OpReshape || v.Type.DType == ir.I32 || !picked(f.Values[i]) {
+		if v.Op.IsLeaf() || v.Op == ir.OpReshape || !picked(f.Values[i]) {
 			continue
 		}
 		switch {
@@ -140,7 +146,7 @@ func probed(f *ir.Func, prefix string, pick picker) (*ir.Func, []*probe, error) 
 				}
 				add(i, read, map[bool]string{false: "keys", true: "values"}[values])
 			}
-		case v.Type.Kind == ir.Tensor && v.Type.DType.IsFloat():
+		case v.Type.Kind == ir.Tensor:
 			shown, err := shownAs(c, v)
 			if err != nil {
 				return nil, nil, err
@@ -152,10 +158,12 @@ func probed(f *ir.Func, prefix string, pick picker) (*ir.Func, []*probe, error) 
 	return c, probes, c.Verify()
 }
 
-// shownAs returns v, or a copy where v cannot be an output itself: only float
-// tensors that a kernel writes by themselves can.
+// shownAs returns v, or a copy where v cannot be read as an output itself: halves,
+// and what a kernel writes beside something else.
 func shownAs(c *ir.Func, v *ir.Value) (*ir.Value, error) {
 	switch {
+	case v.Type.DType == ir.I32:
+		return v, nil
 	case v.Type.DType != ir.F32:
 		return c.Append(ir.OpCast, ir.TensorOf(ir.F32, v.Type.Shape...), nil, v.Layer, v), nil
 	case v.Op == ir.OpSelect:
@@ -385,6 +393,20 @@ func (r *rig) written(d *lower.Dispatch) []*probe {
 	return list
 }
 
+// read returns what a probe sees after a dispatch: floats as a view of the device's
+// memory, integers as a copy.
+func (r *rig) read(p *probe) ([]float32, error) {
+	if !p.isInt() {
+		return r.session.Output(p.name)
+	}
+	ints, err := r.session.OutputInts(p.name)
+	floats := make([]float32, len(ints))
+	for i, n := range ints {
+		floats[i] = float32(n)
+	}
+	return floats, err
+}
+
 // trace is what the probes of some steps saw, in the order of the graph.
 type trace []sighting
 
@@ -430,7 +452,7 @@ func (r *rig) each(ctx context.Context, ids []int32, steps []int, show func(ph *
 				}
 			}
 			for _, p := range r.written(&ph.Dispatches[k]) {
-				data, err := r.session.Output(p.name)
+				data, err := r.read(p)
 				if err != nil {
 					return err
 				}

@@ -551,11 +551,11 @@ func (c *verifier) lockstep(ctx context.Context, g *graphs) (trace, error) {
 				}
 			}
 			for _, p := range native.written(d) {
-				want, err := emulated.session.Output(p.name)
+				want, err := emulated.read(p)
 				if err != nil {
 					return nil, err
 				}
-				got, err := native.session.Output(p.name)
+				got, err := native.read(p)
 				if err != nil {
 					return nil, err
 				}
@@ -583,7 +583,10 @@ func (c *verifier) note(rows map[string]*KernelCheck, ph *lower.Phase, k int, na
 	from := origin(want.probe.value)
 	d, k := producer(ph, k, from)
 	bound := dispatchBound
-	if want.probe.fromCache() {
+	switch {
+	case want.probe.isInt():
+		bound = 0
+	case want.probe.fromCache():
 		bound += cacheBound[c.Options.KV]
 	}
 	weights := quantisedWeights(from)
