@@ -174,3 +174,24 @@ func TestCostByHand(t *testing.T) {
 		}
 	})
 }
+
+// What a dispatch reads under two arguments comes from memory once; what it writes
+// in place of what it reads goes both ways.
+func TestCostOfSharedArguments(t *testing.T) {
+	p := &Plan{Buffers: []Buffer{{Kind: Arena}}}
+	bind := func(index uint32, offset int64, write bool) Binding {
+		return Binding{Index: index, Offset: offset, Bytes: Number(64), Write: write, Read: !write}
+	}
+	d := &Dispatch{Kernel: "mul_f32", Params: []Expr{Number(1), Number(16)}}
+	for _, c := range []struct {
+		bindings []Binding
+		want     Cost
+	}{
+		{[]Binding{bind(0, 0, false), bind(1, 64, false), bind(2, 128, true)}, Cost{128, 64, 16}},
+		{[]Binding{bind(0, 0, false), bind(1, 0, false), bind(2, 128, true)}, Cost{64, 64, 16}},
+		{[]Binding{bind(0, 0, false), bind(1, 64, false), bind(2, 0, true)}, Cost{128, 64, 16}},
+	} {
+		d.Bindings = c.bindings
+		require.Equal(t, c.want, p.Cost(d, &Sizes{}))
+	}
+}
