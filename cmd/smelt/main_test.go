@@ -201,6 +201,43 @@ func keep(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(ts.ReadFile("stdout")), 0o644))
 }
 
+// TestReadme runs the lines of README.md's table of verbs in a shell, and compares
+// its model with the one that is built.
+func TestReadme(t *testing.T) {
+	root := testfiles.Root(t)
+	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+	require.NoError(t, err)
+	model := regexp.MustCompile(`(?m)^    (M=.*)$`).FindSubmatch(readme)
+	require.NotNil(t, model)
+	lines := regexp.MustCompile("(?m)^\\| [^|]* \\| `(smelt [^`]*)` \\|$").FindAllSubmatch(readme, -1)
+	require.GreaterOrEqual(t, len(lines), len(verbs))
+
+	definition := regexp.MustCompile("(?s)```go\n(func .*?\n}\n)").FindSubmatch(readme)
+	require.NotNil(t, definition)
+	outside, err := os.ReadFile(filepath.Join(root, "testdata", "outside", "main.go"))
+	require.NoError(t, err)
+	require.Contains(t, string(outside), string(definition[1]))
+
+	self, err := os.Executable()
+	require.NoError(t, err)
+	dir := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "bin"), 0o755))
+	require.NoError(t, os.Symlink(self, filepath.Join(dir, "bin", "smelt"))) // TestMain goes by the name
+	require.NoError(t, os.Symlink(filepath.Join(root, "testdata"), filepath.Join(dir, "testdata")))
+	for _, line := range lines {
+		t.Run(string(line[1]), func(t *testing.T) {
+			if testing.Short() && strings.Contains(string(line[1]), "synth") {
+				t.Skip("writes hundreds of megabytes")
+			}
+			cmd := exec.Command("sh", "-c", string(model[1])+"\n"+string(line[1]))
+			cmd.Dir = dir
+			cmd.Env = append(os.Environ(), "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"))
+			out, err := cmd.CombinedOutput()
+			require.NoError(t, err, "%s", out)
+		})
+	}
+}
+
 // call runs the tool in this process.
 func call(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
