@@ -11,6 +11,9 @@
 // The best set that the processor has is chosen when the program starts; the
 // environment variable SMELT_ISA names a lower one.
 //
+// What has no kernel here, such as a cache of Q8_0, the device runs from the Metal
+// sources, which is slower by an order of magnitude.
+//
 // Laws:
 //
 //   - A kernel is one or two stages of independent units. The result has the same bits

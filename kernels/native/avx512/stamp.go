@@ -3,4 +3,4 @@
 package avx512
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "528855a45655b1dd2219a03c6cabd7201c0cf48ba741ce19382d8e4ecb5b5cb5"
+const _ = "1a5c294625a528cc1dec25e6849c3fea4cd17a4190ae0d75c218862ec380e084"

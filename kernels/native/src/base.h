@@ -7,9 +7,6 @@
 #define MEMBER inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 32")
 
-// Rows of a weight that are computed together.
-constexpr int ROWS = 16;
-
 // What a stored quantised weight holds once unpacked to bytes: 0…15, 0…63, or the
 // whole signed byte.
 enum class Range { NIBBLE, SIX_BITS, SIGNED };

@@ -135,44 +135,40 @@ template <class B> INLINE F accumulate(F sum, I integers, const float *s, const 
     return sum;
 }
 
-// Products of N sub-blocks S, S+PARTNER, … of ROWS rows with a token's activations,
-// summed over the elements that share a scale: out is [N][GROUPS][ROWS/W], N ≤ 2.
+// Products of N sub-blocks S, S+PARTNER, … of W rows with a token's activations, summed
+// over the elements that share a scale, into out[n · PARTNER][group]; N ≤ 2.
 template <class B, int S, int N>
-INLINE void integer_sums(const uint8_t *rows, size_t stride, const int8_t *q, I (*out)[B::GROUPS][ROWS / W]) {
-    repeat<ROWS / W>([&](auto vector) __attribute__((always_inline)) {
-        constexpr int FIRST = decltype(vector)::value * W;
-        Dot<B::RANGE> dot[N][B::GROUPS][4];
-        repeat<4>([&](auto j) __attribute__((always_inline)) {
-            const uint8_t *p = rows + (FIRST + j.value) * stride;
-            Q raw[4];
+INLINE void integer_sums(const uint8_t *rows, size_t stride, const int8_t *q, I (*out)[B::GROUPS]) {
+    Dot<B::RANGE> dot[N][B::GROUPS][4];
+    repeat<4>([&](auto j) __attribute__((always_inline)) {
+        const uint8_t *p = rows + j.value * stride;
+        Q raw[4];
+        if constexpr (N > 1)
+            B::template read<S>(p, 4 * stride, raw);
+        repeat<N>([&](auto n) __attribute__((always_inline)) {
+            constexpr int SUB = S + decltype(n)::value * B::PARTNER;
+            Q w0, w1, x0 = q_same16(q + 32 * SUB), x1 = q_same16(q + 32 * SUB + 16);
             if constexpr (N > 1)
-                B::template read<S>(p, 4 * stride, raw);
-            repeat<N>([&](auto n) __attribute__((always_inline)) {
-                constexpr int SUB = S + decltype(n)::value * B::PARTNER;
-                Q w0, w1, x0 = q_same16(q + 32 * SUB), x1 = q_same16(q + 32 * SUB + 16);
-                if constexpr (N > 1)
-                    B::template halves_from<SUB>(raw, w0, w1);
-                else
-                    halves<B, S>(p, 4 * stride, w0, w1);
-                auto *d = dot[n.value];
-                d[0][j.value].start(0);
-                if constexpr (B::GROUPS == 1) {
-                    d[0][j.value].two(w0, x0, w1, x1);
-                } else {
-                    d[1][j.value].start(0);
-                    d[0][j.value].one(w0, x0);
-                    d[1][j.value].one(w1, x1);
-                }
-            });
-        });
-        for (int n = 0; n < N; n++) {
-            for (int group = 0; group < B::GROUPS; group++) {
-                Dot<B::RANGE>(&d)[4] = dot[n][group];
-                I(&to)[ROWS / W] = out[n * (N > 1 ? B::PARTNER : 1)][group];
-                to[vector.value] = merge4(d[0].finish(0), d[1].finish(0), d[2].finish(0), d[3].finish(0));
+                B::template halves_from<SUB>(raw, w0, w1);
+            else
+                halves<B, S>(p, 4 * stride, w0, w1);
+            auto *d = dot[n.value];
+            d[0][j.value].start(0);
+            if constexpr (B::GROUPS == 1) {
+                d[0][j.value].two(w0, x0, w1, x1);
+            } else {
+                d[1][j.value].start(0);
+                d[0][j.value].one(w0, x0);
+                d[1][j.value].one(w1, x1);
             }
-        }
+        });
     });
+    for (int n = 0; n < N; n++) {
+        for (int group = 0; group < B::GROUPS; group++) {
+            Dot<B::RANGE>(&d)[4] = dot[n][group];
+            out[n * B::PARTNER][group] = merge4(d[0].finish(0), d[1].finish(0), d[2].finish(0), d[3].finish(0));
+        }
+    }
 }
 
 template <class B> static void multiply_few(const RowGroup &g, uint32_t t) {
@@ -183,32 +179,37 @@ template <class B> static void multiply_few(const RowGroup &g, uint32_t t) {
     F sum[ROWS / W];
     for (F &v : sum)
         v = zero();
-    const uint8_t *rows = g.rows;
-    for (uint64_t at = 0; at < g.k; at += B::ELEMS, rows += B::BYTES) {
-        if (t == 0)
-            prefetch_ahead(g.rows + at / B::ELEMS * B::BYTES * ROWS, ROWS * B::BYTES);
+    const uint8_t *block = g.rows, *ahead = g.rows;
+    for (uint64_t at = 0; at < g.k; at += B::ELEMS, block += B::BYTES) {
         alignas(64) float s[B::SUBS * B::GROUPS * ROWS], m[B::MIN ? B::SUBS * B::GROUPS * ROWS : ROWS];
-        B::scales(rows, g.stride, s, m);
-        repeat<B::SUBS / STEP>([&](auto i) __attribute__((always_inline)) {
-            constexpr int FIRST = decltype(i)::value * STEP;
-            I integers[STEP][B::GROUPS][ROWS / W];
-            if constexpr (B::PARTNER == 0)
-                integer_sums<B, FIRST, 1>(rows, g.stride, q, integers);
-            else
-                repeat<B::PARTNER>([&](auto f) __attribute__((always_inline)) {
-                    integer_sums<B, FIRST + f.value, 2>(rows, g.stride, q, integers + f.value);
-                });
-            repeat<STEP>([&](auto n) __attribute__((always_inline)) {
-                for (int group = 0; group < B::GROUPS; group++) {
-                    for (int v = 0; v < ROWS / W; v++) {
-                        constexpr int S = FIRST + decltype(n)::value;
-                        int of = (S * B::GROUPS + group) * ROWS + v * W;
-                        I total = integers[n.value][group][v];
+        B::scales(block, g.stride, s, m);
+        each_vector(block, g.stride, [&](const uint8_t *rows, int of) __attribute__((always_inline)) {
+            repeat<B::SUBS / STEP>([&](auto i) __attribute__((always_inline)) {
+                constexpr int FIRST = decltype(i)::value * STEP;
+                // A little at a time, so as not to queue up what is wanted now.
+                constexpr uint32_t SHARE = B::BYTES * W * STEP / B::SUBS;
+                if (t == 0)
+                    prefetch_ahead(ahead, SHARE);
+                ahead += SHARE;
+                I integers[STEP][B::GROUPS];
+                if constexpr (B::PARTNER == 0)
+                    integer_sums<B, FIRST, 1>(rows, g.stride, q, integers);
+                else
+                    repeat<B::PARTNER>([&](auto f) __attribute__((always_inline)) {
+                        integer_sums<B, FIRST + f.value, 2>(rows, g.stride, q, integers + f.value);
+                    });
+                repeat<STEP>([&](auto n) __attribute__((always_inline)) {
+                    constexpr int S = FIRST + decltype(n)::value;
+                    for (int group = 0; group < B::GROUPS; group++) {
+                        int place = (S * B::GROUPS + group) * ROWS + of;
+                        I total = integers[n.value][group];
+                        uint32_t more = extra[2 * S + group];
                         if (B::OFFSET != 0)
-                            total = i_add(total, i_set1(static_cast<int32_t>(extra[2 * S + group])));
-                        sum[v] = accumulate<B>(sum[v], total, s + of, m + of, scale[S], extra[2 * S + group]);
+                            total = i_add(total, i_set1(static_cast<int32_t>(more)));
+                        F &to = sum[of / W];
+                        to = accumulate<B>(to, total, s + place, m + place, scale[S], more);
                     }
-                }
+                });
             });
         });
         q += B::ELEMS, scale += B::SUBS, extra += 2 * B::SUBS;
@@ -218,7 +219,7 @@ template <class B> static void multiply_few(const RowGroup &g, uint32_t t) {
 }
 
 // Elements of a panel: with its scales it stays in the first-level cache.
-constexpr uint64_t PANEL = 1024;
+constexpr uint64_t PANEL = 16384 / ROWS;
 
 template <class B> struct Panel {
     alignas(64) uint8_t words[PANEL * ROWS]; // [PANEL/4][ROWS][4]

@@ -2,6 +2,7 @@
 
 constexpr const char *ISA = "avx2";
 constexpr int W = 8;
+constexpr int ROWS = 16;
 constexpr int TILE_VECTORS = 2;
 constexpr int DOT_TOKENS = 3;
 constexpr int INT_TOKENS = 4;

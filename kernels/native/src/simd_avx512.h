@@ -3,9 +3,10 @@
 
 constexpr const char *ISA = "avx512";
 constexpr int W = 16;
+constexpr int ROWS = 32;
 constexpr int TILE_VECTORS = 4;
 constexpr int DOT_TOKENS = 6;
-constexpr int INT_TOKENS = 8;
+constexpr int INT_TOKENS = 6;
 constexpr int SIGNED_BIAS = 128;
 
 using F = __m512;

@@ -2,6 +2,7 @@
 
 constexpr const char *ISA = "neon";
 constexpr int W = 4;
+constexpr int ROWS = 16;
 constexpr int TILE_VECTORS = 4;
 constexpr int DOT_TOKENS = 6;
 constexpr int INT_TOKENS = 4;

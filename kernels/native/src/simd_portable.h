@@ -16,6 +16,7 @@
 
 constexpr const char *ISA = "portable";
 constexpr int W = 4;
+constexpr int ROWS = 16;        // of a weight, computed together
 constexpr int TILE_VECTORS = 2; // vectors in a row of a register tile of the float matrix product
 constexpr int DOT_TOKENS = 3;   // tokens in a register tile of row-times-row products
 constexpr int INT_TOKENS = 2;   // the same for integer products
