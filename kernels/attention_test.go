@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/smelt-ml/smelt/kernels"
@@ -75,17 +76,17 @@ func (p paging) element(slot, kvHead, kvHeads, head, d int) int {
 
 // cache returns a cache whose slots in use are random and all others NaN.
 func (p paging) cache(rng *rand.Rand, e kernels.Element, kvHeads, head int) tensor {
-	c := filled(e, p.blocks*kvHeads*p.block*head, func(int) float64 { return math.NaN() })
+	values := slices.Repeat([]float64{math.NaN()}, p.blocks*kvHeads*p.block*head)
 	for seq, context := range p.contexts {
 		for j := range context {
 			for h := range kvHeads {
 				for d := range head {
-					c.put(p.element(p.slot(seq, j), h, kvHeads, head, d), rng.NormFloat64())
+					values[p.element(p.slot(seq, j), h, kvHeads, head, d)] = rng.NormFloat64()
 				}
 			}
 		}
 	}
-	return c
+	return filled(e, len(values), func(i int) float64 { return values[i] })
 }
 
 type attentionShape struct {
@@ -125,7 +126,7 @@ func testAttention(t *testing.T, family string) {
 	instances(t, family, func(t *testing.T, name string, types []kernels.Element) {
 		for i, s := range shapes {
 			for j, b := range batches {
-				if !everything() && (i+j)%2 == 1 {
+				if headFor(types, s.head) != s.head || !everything() && (i+j)%2 == 1 {
 					continue
 				}
 				t.Run(fmt.Sprintf("%v/%v", s, b), func(t *testing.T) {
@@ -215,7 +216,7 @@ func attention(s attentionShape, p paging, q, k, v tensor) []product {
 func TestAttentionWithoutKeys(t *testing.T) {
 	for _, family := range []string{"attention_vec", "attention_tile"} {
 		instances(t, family, func(t *testing.T, name string, types []kernels.Element) {
-			s := attentionShape{2, 1, 16}
+			s := attentionShape{2, 1, headFor(types, 16)}
 			rng := newRand(t.Name())
 			p := batch{lens: []int{2, 3}, contexts: []int{2, 9}, block: 4}.page(rng)
 			q := random(rng, types[0], p.tokens()*s.heads*s.head)
@@ -233,7 +234,7 @@ func TestAttentionWithoutKeys(t *testing.T) {
 func TestAttentionKeepsNaNToItself(t *testing.T) {
 	for _, family := range []string{"attention_vec", "attention_tile"} {
 		instances(t, family, func(t *testing.T, name string, types []kernels.Element) {
-			s := attentionShape{2, 1, 24}
+			s := attentionShape{2, 1, headFor(types, 24)}
 			rng := newRand(t.Name())
 			p := batch{lens: []int{40}, contexts: []int{110}, block: 8}.page(rng)
 			q := random(rng, types[0], p.tokens()*s.heads*s.head)

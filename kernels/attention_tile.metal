@@ -38,10 +38,10 @@ inline void load_slice(device const C *cache, device const int *pages, uint firs
         if (!values && tid % 8 == 0)
             marks[r] = 0;
         if (key < keys) {
-            device const C *from =
-                cache + cache_row(uint(pages[key / p.block]), key % p.block, kv_head, p.kv_heads, p.block, head) + d0;
+            const ulong from =
+                cache_row(uint(pages[key / p.block]), key % p.block, kv_head, p.kv_heads, p.block, head) + d0;
             for (uint d = tid % 8 * 4; d < width; d += 32) {
-                const vec<C, 4> v = *(device const vec<C, 4> *)(from + d);
+                const float4 v = load_four(cache, from + d);
                 for (uint j = 0; j < 4; j++) {
                     A element = A(v[j]);
                     if (values && !is_finite(float(element))) {
@@ -255,3 +255,7 @@ template [[host_name("attention_tile_f16_f32")]]
 kernel decltype(attention_tile<half, float>) attention_tile<half, float>;
 template [[host_name("attention_tile_f16_f16")]]
 kernel decltype(attention_tile<half, half>) attention_tile<half, half>;
+template [[host_name("attention_tile_f16_q8_0")]]
+kernel decltype(attention_tile<half, CacheBlock>) attention_tile<half, CacheBlock>;
+template [[host_name("attention_tile_f32_q8_0")]]
+kernel decltype(attention_tile<float, CacheBlock>) attention_tile<float, CacheBlock>;

@@ -91,7 +91,7 @@ kernel void attention_vec(device const A *q [[buffer(0)]],              // [toke
                 for (uint c = 0; c < 8; c++) {
                     const uint d = c * 32 + member;
                     if (d < head)
-                        score[s] += dot(query[c], float4(*(device const vec<C, 4> *)(k_cache + row[s] + d)));
+                        score[s] += dot(query[c], load_four(k_cache, row[s] + d));
                 }
             }
             if (++within == p.block) {
@@ -128,7 +128,7 @@ kernel void attention_vec(device const A *q [[buffer(0)]],              // [toke
             for (uint c = 0; c < 8; c++) {
                 const uint d = c * 32 + member;
                 if (d < head)
-                    sum[c] += weight * float4(*(device const vec<C, 4> *)(v_cache + row[s] + d));
+                    sum[c] += weight * load_four(v_cache, row[s] + d);
             }
         }
     }
@@ -223,6 +223,10 @@ template [[host_name("attention_vec_f16_f32")]]
 kernel decltype(attention_vec<half, float>) attention_vec<half, float>;
 template [[host_name("attention_vec_f16_f16")]]
 kernel decltype(attention_vec<half, half>) attention_vec<half, half>;
+template [[host_name("attention_vec_f16_q8_0")]]
+kernel decltype(attention_vec<half, CacheBlock>) attention_vec<half, CacheBlock>;
+template [[host_name("attention_vec_f32_q8_0")]]
+kernel decltype(attention_vec<float, CacheBlock>) attention_vec<float, CacheBlock>;
 template [[host_name("attention_reduce_f32")]]
 kernel decltype(attention_reduce<float>) attention_reduce<float>;
 template [[host_name("attention_reduce_f16")]]

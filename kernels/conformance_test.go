@@ -7,11 +7,14 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/internal/quant"
+	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/kernels/emulated"
 )
@@ -50,14 +53,24 @@ func (t tensor) put(i int, v float64) {
 		binary.LittleEndian.PutUint16(t.bytes[2*i:], quant.F32ToF16(float32(v)))
 	case kernels.Float:
 		binary.LittleEndian.PutUint32(t.bytes[4*i:], math.Float32bits(float32(v)))
+	case kernels.Blocks: // an element has no scale of its own: only NaN can be put alone
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			binary.LittleEndian.PutUint16(t.bytes[i/32*34:], 0x7e00)
+		} else if !math.IsNaN(t.at(i)) {
+			panic("put: a number into a block")
+		}
 	default:
 		panic("put: " + t.element)
 	}
 }
 
 func (t tensor) at(i int) float64 {
-	if t.element == kernels.Half {
+	switch t.element {
+	case kernels.Half:
 		return float64(quant.F16ToF32(binary.LittleEndian.Uint16(t.bytes[2*i:])))
+	case kernels.Blocks:
+		block := t.bytes[i/32*34:]
+		return float64(quant.F16ToF32(binary.LittleEndian.Uint16(block))) * float64(int8(block[2+i%32]))
 	}
 	return float64(math.Float32frombits(binary.LittleEndian.Uint32(t.bytes[4*i:])))
 }
@@ -77,11 +90,49 @@ func (t tensor) clone() tensor {
 
 // filled returns a tensor of f(i), rounded to the element type.
 func filled(e kernels.Element, n int, f func(i int) float64) tensor {
-	t := tensor{e, make([]byte, n*e.Size()), n}
+	t := tensor{e, make([]byte, sizeOf(e, n)), n}
+	if e == kernels.Blocks {
+		for i := 0; i < n; i += 32 {
+			var x [32]float64
+			for j := range x {
+				x[j] = f(i + j)
+			}
+			fillBlock(t.bytes[i/32*34:], &x)
+		}
+		return t
+	}
 	for i := range n {
 		t.put(i, f(i))
 	}
 	return t
+}
+
+// sizeOf returns the bytes of n elements.
+func sizeOf(e kernels.Element, n int) int {
+	if e == kernels.Blocks {
+		n /= 32
+	}
+	return n * e.Size()
+}
+
+// fillBlock rounds 32 numbers as GGUF files have them, or to NaN where they do not fit.
+func fillBlock(to []byte, x *[32]float64) {
+	var single [32]float32
+	for i, v := range x {
+		single[i] = float32(v)
+	}
+	if err := quant.Quantise(to[:34], single[:], ir.Q8_0); err != nil {
+		clear(to[:34])
+		binary.LittleEndian.PutUint16(to, 0x7e00)
+	}
+}
+
+// headFor returns a head size that the types allow, at least n.
+func headFor(types []kernels.Element, n int) int {
+	if slices.Contains(types, kernels.Blocks) {
+		return ceil(n, 32) * 32
+	}
+	return n
 }
 
 // random returns normally distributed values.
@@ -100,7 +151,7 @@ func ints(values []int32) tensor {
 // result returns memory for n elements that holds NaN, so that an element which is not
 // written shows, and a guard behind.
 func result(e kernels.Element, n int) tensor {
-	t := tensor{e, make([]byte, n*e.Size()+guard), n}
+	t := tensor{e, make([]byte, sizeOf(e, n)+guard), n}
 	for i := range t.bytes {
 		t.bytes[i] = 0xff
 	}
@@ -162,7 +213,7 @@ func (l launch) run(t *testing.T) map[int]tensor {
 			Group:     [3]uint32{uint32(l.group), 1, 1},
 		}, order), "%+v", order)
 		for index, b := range written {
-			end := b.length * b.element.Size()
+			end := sizeOf(b.element, b.length)
 			require.Equal(t, l.buffers[index].bytes[end:], b.bytes[end:], "%s writes past buffer %d", l.kernel, index)
 			if first != nil {
 				require.Equal(t, first[index].bytes, b.bytes, "%s: buffer %d depends on the order of lanes", l.kernel, index)
@@ -176,8 +227,9 @@ func (l launch) run(t *testing.T) map[int]tensor {
 }
 
 // bounds are the largest errors allowed, relative to the largest magnitude in a row of
-// the result, by the least precise type that a value passes through.
-var bounds = map[kernels.Element]float64{kernels.Float: 1e-5, kernels.Half: 2e-3}
+// the result, by the least precise type that a value passes through. Q8_0 rounds to
+// half of a 127th of it, and that step to a half.
+var bounds = map[kernels.Element]float64{kernels.Float: 1e-5, kernels.Half: 2e-3, kernels.Blocks: 1. / 220}
 
 // steps are the distances between the smallest numbers of a type: no result is nearer
 // than half of that to its value.
@@ -219,6 +271,7 @@ type product struct{ value, scale float64 }
 func compareProducts(t *testing.T, want []product, got tensor, types []kernels.Element) {
 	t.Helper()
 	require.Equal(t, len(want), got.length)
+	types = slices.DeleteFunc(slices.Clone(types), func(e kernels.Element) bool { return e == kernels.Blocks }) // floats hold what is in one
 	bound, step := worst(types...), steps[got.element]
 	for i, p := range want {
 		if v := got.at(i); !(math.Abs(v-p.value) <= bound*p.scale+step) {
@@ -253,8 +306,11 @@ func instances(t *testing.T, family string, f func(t *testing.T, name string, ty
 
 func typesOf(suffix string) []kernels.Element {
 	var out []kernels.Element
+	suffix = strings.Replace(suffix, "_q8_0", "_q80", 1)
 	for ; len(suffix) >= 4; suffix = suffix[4:] {
 		switch suffix[:4] {
+		case "_q80":
+			out = append(out, kernels.Blocks)
 		case "_f32":
 			out = append(out, kernels.Float)
 		case "_f16":

@@ -1,10 +1,49 @@
 // The KV cache: K and V of one layer are each [blocks, kv_heads, block, head]. A
-// contiguous cache is the case of one block.
+// contiguous cache is the case of one block. Elements are float, half, or 32 to a block
+// of Q8_0, whose heads are multiples of 32.
 #ifndef SMELT_KERNELS_PAGED_H
 #define SMELT_KERNELS_PAGED_H
 
 #include <metal_stdlib>
 using namespace metal;
+
+// Q8_0 as GGUF files have it: an element is d · qs.
+struct CacheBlock {
+    half d;
+    int8_t qs[32];
+};
+static_assert(sizeof(CacheBlock) == 34, "GGUF layout");
+
+// load_four reads elements i to i + 3 of a cache; i is a multiple of 4.
+inline float4 load_four(device const float *cache, ulong i) { return *(device const float4 *)(cache + i); }
+inline float4 load_four(device const half *cache, ulong i) { return float4(*(device const half4 *)(cache + i)); }
+inline float4 load_four(device const CacheBlock *cache, ulong i) {
+    device const CacheBlock *b = cache + i / 32;
+    device const int8_t *q = b->qs + i % 32;
+    return float4(float(q[0]), float(q[1]), float(q[2]), float(q[3])) * float(b->d);
+}
+
+// load_one reads element i.
+inline float load_one(device const float *cache, ulong i) { return cache[i]; }
+inline float load_one(device const half *cache, ulong i) { return float(cache[i]); }
+inline float load_one(device const CacheBlock *cache, ulong i) {
+    return float(cache[i / 32].d) * float(cache[i / 32].qs[i % 32]);
+}
+
+// store_block rounds 32 elements, one in each lane of a simdgroup, to the block that
+// starts at element i, as GGUF files are made: d = max|v| / 127, kept as a half, and
+// qs = round(v / d), halves away from zero, with d before it was rounded. Where an
+// element is not finite, or d would not be, the block is NaN.
+inline void store_block(device CacheBlock *cache, ulong i, float v, uint lane) {
+    const uint bits = simd_max(as_type<uint>(v) & 0x7fffffffu); // ordered like |v|, NaN last
+    const float d = as_type<float>(bits) / 127.0f;
+    const bool lost = bits >= 0x7f800000u || isinf(float(half(d)));
+    const float inverse = 1.0f / d;
+    device CacheBlock *b = cache + i / 32;
+    b->qs[lane] = int8_t(lost || isinf(inverse) ? 0.0f : round(v * inverse));
+    if (lane == 0)
+        b->d = lost ? half(NAN) : half(d);
+}
 
 // cache_row is the first element of the row of `within` of a block for one KV head.
 inline ulong cache_row(uint page, uint within, uint kv_head, uint kv_heads, uint block, uint head) {

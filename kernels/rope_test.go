@@ -72,7 +72,7 @@ func (r rotation) bound(positions []int32, types ...kernels.Element) float64 {
 
 func rotations() []rotation {
 	var out []rotation
-	for _, head := range few([]int{8, 80, 128}, headSizes) {
+	for _, head := range few([]int{8, 80, 96, 128}, headSizes) {
 		for _, interleaved := range []bool{false, true} {
 			out = append(out,
 				rotation{head: head, rotated: head, interleaved: interleaved, theta: 1e4, freqScale: 1, magnitude: 1},
@@ -136,6 +136,9 @@ func testRopeWrite(t *testing.T, family string) {
 		[]batch{{lens: []int{1}, contexts: []int{300}, block: 512}, {lens: []int{3, 1, 4}, contexts: []int{5, 9, 4}, block: 7}})
 	instances(t, family, func(t *testing.T, name string, types []kernels.Element) {
 		for _, r := range rotations() {
+			if headFor(types, r.head) != r.head {
+				continue
+			}
 			for _, s := range shapes {
 				for _, b := range batches {
 					shape := attentionShape{s[0], s[1], r.head}
@@ -173,6 +176,9 @@ func checkRopeWrite(t *testing.T, name string, types []kernels.Element, r rotati
 	if r.factors != nil {
 		l.buffers[3] = r.factorTensor()
 	}
+	if types[1] == kernels.Blocks {
+		l.grid, l.group = [3]int{s.heads, tokens, 1}, ceil(s.head/2, 32)*32
+	}
 	var gains [2]tensor
 	if norms {
 		gains = [2]tensor{random(rng, kernels.Float, s.head), random(rng, kernels.Float, s.head)}
@@ -193,7 +199,7 @@ func checkRopeWrite(t *testing.T, name string, types []kernels.Element, r rotati
 				normalise(want, gains[0], eps)
 			}
 			r.turn(want, p.positions[token])
-			compare(t, want, q[(token*s.heads+h)*s.head:][:s.head], s.head, bound)
+			compare(t, want, q[(token*s.heads+h)*s.head:][:s.head], s.head, r.bound(p.positions, types[0]))
 		}
 		slot := int(p.slots[token])
 		if slot < 0 {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,17 +14,25 @@ import (
 
 func TestCacheWrite(t *testing.T) {
 	instances(t, "cache_write", func(t *testing.T, name string, types []kernels.Element) {
-		const kvHeads, head = 3, 40
+		const kvHeads = 3
+		head := headFor(types, 24)
 		rng := newRand(t.Name())
 		p := batch{lens: []int{3, 2}, contexts: []int{5, 9}, block: 4}.page(rng)
 		p.slots[2] = -1
 		tokens, kStride, vStride := p.tokens(), kvHeads*head+8, kvHeads*head+3
 		k, v := random(rng, types[0], tokens*kStride), random(rng, types[0], tokens*vStride)
+		k.put(5, math.Inf(-1))
+		v.put(vStride+head+7, math.NaN())
+		for i := range head {
+			k.put(kStride+i, 0)
+			v.put(3*vStride+i, v.at(3*vStride+i)*1e-5)
+			v.put(3*vStride+head+i, v.at(3*vStride+i)*60000)
+		}
 		n := p.blocks * kvHeads * p.block * head
 		got := launch{
 			kernel:  name,
 			buffers: map[int]tensor{0: k, 1: v, 2: ints(p.slots), 3: result(types[1], n), 4: result(types[1], n)},
-			params: kernels.CacheWriteParams{Tokens: uint32(tokens), KvHeads: kvHeads, Head: head, Block: uint32(p.block),
+			params: kernels.CacheWriteParams{Tokens: uint32(tokens), KvHeads: kvHeads, Head: uint32(head), Block: uint32(p.block),
 				KStride: uint32(kStride), VStride: uint32(vStride)},
 			grid:  [3]int{ceil(kvHeads*head, 64), tokens, 1},
 			group: 64,
@@ -32,12 +41,13 @@ func TestCacheWrite(t *testing.T) {
 			x      tensor
 			stride int
 		}{3: {k, kStride}, 4: {v, vStride}} {
-			want := filled(types[1], n, func(int) float64 { return math.NaN() })
+			values := slices.Repeat([]float64{math.NaN()}, n)
 			for token, slot := range p.slots {
 				for e := 0; slot >= 0 && e < kvHeads*head; e++ {
-					want.put(p.element(int(slot), e/head, kvHeads, head, e%head), in.x.at(token*in.stride+e))
+					values[p.element(int(slot), e/head, kvHeads, head, e%head)] = in.x.at(token*in.stride + e)
 				}
 			}
+			want := filled(types[1], n, func(i int) float64 { return values[i] })
 			compare(t, want.values(), got[index].values(), n, 0)
 		}
 	})
@@ -45,7 +55,8 @@ func TestCacheWrite(t *testing.T) {
 
 func TestCacheRead(t *testing.T) {
 	instances(t, "cache_read", func(t *testing.T, name string, types []kernels.Element) {
-		const kvHeads, head, context = 2, 40, 11
+		const kvHeads, context = 2, 11
+		head := headFor(types, 40)
 		rng := newRand(t.Name())
 		p := batch{lens: []int{1, 1, 0}, contexts: []int{5, 9, 0}, block: 4}.page(rng)
 		cache := p.cache(rng, types[0], kvHeads, head)
@@ -53,7 +64,7 @@ func TestCacheRead(t *testing.T) {
 		got := launch{
 			kernel:  name,
 			buffers: map[int]tensor{0: cache, 1: ints(p.contextLens), 2: ints(p.table), 3: result(kernels.Float, n)},
-			params: kernels.CacheReadParams{Seqs: uint32(len(p.lens)), Context: context, KvHeads: kvHeads, Head: head,
+			params: kernels.CacheReadParams{Seqs: uint32(len(p.lens)), Context: context, KvHeads: kvHeads, Head: uint32(head),
 				Block: uint32(p.block), TableStride: uint32(p.stride)},
 			grid:  [3]int{ceil(kvHeads*head, 64), len(p.lens) * context, 1},
 			group: 64,

@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -42,15 +43,19 @@ const (
 	Half  Element = "half"
 	Int   Element = "int"
 	Bytes Element = "uchar"
+	// Blocks are Q8_0 of a cache: 32 elements each.
+	Blocks Element = "CacheBlock"
 )
 
-// Size returns the size of an element in bytes.
+// Size returns the size of an element, or of a block of them, in bytes.
 func (e Element) Size() int {
 	switch e {
 	case Half:
 		return 2
 	case Bytes:
 		return 1
+	case Blocks:
+		return 34
 	}
 	return 4
 }
@@ -116,9 +121,11 @@ type family struct {
 var (
 	single = []string{"f32", "f16"}
 	double = []string{"f32_f32", "f32_f16", "f16_f32", "f16_f16"}
+	blocks = []string{"f32_q8_0", "f16_q8_0"}
+	cached = slices.Concat(double, blocks)
 )
 
-var suffixes = map[string]Element{"f32": Float, "f16": Half}
+var suffixes = map[string]Element{"f32": Float, "f16": Half, "q8": Blocks}
 
 const (
 	linearArgs = "0 x read $0; 1 w0 read uchar; 2 w1 read uchar?; 3 w2 read uchar?; 4 out write $1; " +
@@ -153,22 +160,31 @@ var families = []family{
 		constants: ropeConstants, maxThreads: 32},
 	{name: "rope_qkv_write", file: "rope_write.metal", summary: "RoPE of Q and K, and the cache write of K and V",
 		instances: double, args: writeArgs, params: RopeWriteParams{}, paramsIndex: 7, constants: ropeConstants, maxThreads: 32},
+	{name: "rope_qkv_write", file: "rope_write.metal", summary: "RoPE of Q and K, and the cache write of K and V in Q8_0",
+		instances: blocks, args: writeArgs, params: RopeWriteParams{}, paramsIndex: 7, constants: ropeConstants,
+		threadgroup: floats(2 * MaxHead), maxThreads: MaxHead / 2},
 	{name: "head_norm_rope_kv_write", file: "rope_write.metal", summary: "head RMSNorm, RoPE of Q and K, and the cache write",
-		instances: double, args: writeArgs + "; 8 q_norm read float; 9 k_norm read float", params: RopeWriteParams{},
-		paramsIndex: 7, constants: ropeConstants, threadgroup: floats(8), maxThreads: MaxHead / 2},
+		instances: cached, args: writeArgs + "; 8 q_norm read float; 9 k_norm read float", params: RopeWriteParams{},
+		paramsIndex: 7, constants: ropeConstants, maxThreads: MaxHead / 2,
+		threadgroup: func(e []Element) int {
+			if e[1] == Blocks {
+				return 4 * (8 + 2*MaxHead)
+			}
+			return 4 * (8 + 2)
+		}},
 	{name: "attention_vec", file: "attention_vec.metal", summary: "attention of single tokens over the paged cache",
-		instances: double, args: attentionArgs + "7 out write $0?; 9 part write float?; 10 statistics write float?", params: AttentionParams{},
+		instances: cached, args: attentionArgs + "7 out write $0?; 9 part write float?; 10 statistics write float?", params: AttentionParams{},
 		paramsIndex: 8, constants: "0 fc_head uint?; 1 fc_split uint?", threadgroup: floats(8*MaxHead + 16), maxThreads: 256},
 	{name: "attention_reduce", file: "attention_vec.metal", summary: "the partitions of attention_vec put together", instances: single,
 		args: "0 part read float; 1 statistics read float; 2 out write $0", params: ReduceParams{}, paramsIndex: 3, maxThreads: 64},
 	{name: "attention_tile", file: "attention_tile.metal", summary: "attention of 32 tokens at a time over the paged cache",
-		instances: double, args: attentionArgs + "7 out write $0", params: AttentionParams{}, paramsIndex: 8, constants: "0 fc_head uint?",
+		instances: cached, args: attentionArgs + "7 out write $0", params: AttentionParams{}, paramsIndex: 8, constants: "0 fc_head uint?",
 		threadgroup: func(e []Element) int { return 32*136*e[0].Size() + 4*(4*8*32+4*64+32) }, maxThreads: 128},
-	{name: "cache_write", file: "cache.metal", summary: "K and V of every token into its slot", instances: double,
+	{name: "cache_write", file: "cache.metal", summary: "K and V of every token into its slot", instances: cached,
 		args:   "0 k read $0; 1 v read $0; 2 slots read int; 3 k_cache write $1; 4 v_cache write $1",
 		params: CacheWriteParams{}, paramsIndex: 5, maxThreads: 64},
 	{name: "cache_read", file: "cache.metal", summary: "the cached rows of every sequence, zeros past its length",
-		instances: single, args: "0 cache read $0; 1 context_lens read int; 2 block_table read int; 3 out write float",
+		instances: []string{"f32", "f16", "q8_0"}, args: "0 cache read $0; 1 context_lens read int; 2 block_table read int; 3 out write float",
 		params: CacheReadParams{}, paramsIndex: 4, maxThreads: 64},
 	{name: "silu", file: "elementwise.metal", summary: "a / (1 + exp(-a))", instances: single, args: unaryArgs,
 		params: ElementParams{}, paramsIndex: 2, maxThreads: 256},
@@ -233,7 +249,7 @@ func instantiate(families []family) []Kernel {
 			var types []Element
 			if instance != "" {
 				k.Name += "_" + instance
-				for _, s := range strings.Split(instance, "_") {
+				for _, s := range strings.Split(strings.Replace(instance, "q8_0", "q8", 1), "_") {
 					types = append(types, suffixes[s])
 				}
 			}

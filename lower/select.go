@@ -497,7 +497,7 @@ func ropeWrite(p *phase, v *ir.Value) error {
 	d.params(7, Extent(tokens), size(int64(a.Heads)), size(int64(c.KVHeads)), size(int64(c.Head)), size(int64(a.Rope.Rotated)),
 		size(last(qkv)), size(int64(c.Block)),
 		float(math.Log2(a.Rope.Theta)), float(a.Rope.FreqScale), float(a.Rope.Magnitude), float(a.Eps))
-	if norms {
+	if norms || c.DType == ir.Q8_0 { // a threadgroup has a whole head
 		d.launch([3]Expr{size(int64(a.Heads)), Extent(tokens), one()}, uint32(roundUp(int64(c.Head)/2, 32)))
 	} else {
 		d.launch([3]Expr{Number(int64(c.Head+63) / 64), size(int64(a.Heads)), Extent(tokens)}, 32)

@@ -119,8 +119,42 @@ uint32_t tokens;
 uint32_t seqs;
 uint32_t context;
 };
-#line 7 "kernels/paged.h"
+#line 8 "kernels/paged.h"
 using namespace metal;
+
+
+struct CacheBlock {
+half d;
+int8_t qs[32];
+};
+static_assert(sizeof(CacheBlock) == 34, "GGUF layout");
+
+
+inline float4 load_four( const float *cache, ulong i) { return *( const float4 *)(cache + i); }
+inline float4 load_four( const half *cache, ulong i) { return float4(*( const half4 *)(cache + i)); }
+inline float4 load_four( const CacheBlock *cache, ulong i) {
+const CacheBlock *b = cache + i / 32;
+const int8_t *q = b->qs + i % 32;
+return float4(float(q[0]), float(q[1]), float(q[2]), float(q[3])) * float(b->d);
+}
+
+
+inline float load_one( const float *cache, ulong i) { return cache[i]; }
+inline float load_one( const half *cache, ulong i) { return float(cache[i]); }
+inline float load_one( const CacheBlock *cache, ulong i) {
+return float(cache[i / 32].d) * float(cache[i / 32].qs[i % 32]);
+}
+#line 37 "kernels/paged.h"
+inline void store_block( CacheBlock *cache, ulong i, float v, uint lane) {
+const uint bits = simd_max(as_type<uint>(v) & 0x7fffffffu, 1);
+const float d = as_type<float>(bits) / 127.0f;
+const bool lost = bits >= 0x7f800000u || isinf(float(half(d)));
+const float inverse = 1.0f / d;
+CacheBlock *b = cache + i / 32;
+b->qs[lane] = int8_t(lost || isinf(inverse) ? 0.0f : round(v * inverse));
+if (lane == 0)
+b->d = lost ? half(NAN) : half(d);
+}
 
 
 inline ulong cache_row(uint page, uint within, uint kv_head, uint kv_heads, uint block, uint head) {
@@ -173,10 +207,10 @@ A *to = tile + r * stride;
 if (!values && tid % 8 == 0)
 marks[r] = 0;
 if (key < keys) {
-const C *from =
-cache + cache_row(uint(pages[key / p.block]), key % p.block, kv_head, p.kv_heads, p.block, head) + d0;
+const ulong from =
+cache_row(uint(pages[key / p.block]), key % p.block, kv_head, p.kv_heads, p.block, head) + d0;
 for (uint d = tid % 8 * 4; d < width; d += 32) {
-const vec<C, 4> v = *( const vec<C, 4> *)(from + d);
+const float4 v = load_four(cache, from + d);
 for (uint j = 0; j < 4; j++) {
 A element = A(v[j]);
 if (values && !is_finite(float(element))) {
@@ -241,7 +275,7 @@ const uint token = first_token + sg * 8 + row;
 const int context = context_lens[seq];
 const uint seen = token < seq_end ? uint(max(0, min(positions[token] + 1, context))) : 0;
 const uint other = first_token + lane;
-const uint keys = simd_max(other < seq_end ? uint(max(0, min(positions[other] + 1, context))) : 0u, 1);
+const uint keys = simd_max(other < seq_end ? uint(max(0, min(positions[other] + 1, context))) : 0u, 2);
 
 simdgroup_matrix<A, 8, 8> query[32];
 simdgroup_float8x8 sum[32];
@@ -259,12 +293,12 @@ for (uint d = tid % 8; d < width; d += 8) {
 tile[r * stride + d] = first_token + r < seq_end ? from[d] : A(0.0f);
 }
 }
-threadgroup_barrier(mem_flags::mem_threadgroup, 2);
+threadgroup_barrier(mem_flags::mem_threadgroup, 3);
 for (uint i = 0; i < slice / 8; i++) {
 if (i * 8 < width)
 simdgroup_load(query[d0 / 8 + i], tile + sg * 8 * stride + i * 8, stride);
 }
-threadgroup_barrier(mem_flags::mem_threadgroup, 3);
+threadgroup_barrier(mem_flags::mem_threadgroup, 4);
 }
 
 float highest = lowest, total = 0.0f;
@@ -276,7 +310,7 @@ for (uint d0 = 0; d0 < 256; d0 += slice) {
 if (d0 >= head)
 break;
 load_slice(k_cache, pages, first, keys, kv_head, head, d0, false, p, tid, tile, marks);
-threadgroup_barrier(mem_flags::mem_threadgroup, 4);
+threadgroup_barrier(mem_flags::mem_threadgroup, 5);
 for (uint i = 0; i < slice / 8; i++) {
 if (d0 + i * 8 >= head)
 break;
@@ -286,11 +320,11 @@ simdgroup_load(k, tile + j * 8 * stride + i * 8, stride, ulong2(0, 0), true);
 simdgroup_multiply_accumulate(score[j], query[d0 / 8 + i], k, score[j]);
 }
 }
-threadgroup_barrier(mem_flags::mem_threadgroup, 5);
+threadgroup_barrier(mem_flags::mem_threadgroup, 6);
 }
 for (uint j = 0; j < 4; j++)
 simdgroup_store(score[j], scores + j * 8, 32);
-simdgroup_barrier(mem_flags::mem_threadgroup, 6);
+simdgroup_barrier(mem_flags::mem_threadgroup, 7);
 
 float weight[8];
 float peak = highest;
@@ -304,8 +338,8 @@ total = NAN;
 }
 peak = max(peak, weight[j]);
 }
-peak = max(peak, simd_shuffle_xor(peak, 1, 7));
-peak = max(peak, simd_shuffle_xor(peak, 2, 8));
+peak = max(peak, simd_shuffle_xor(peak, 1, 8));
+peak = max(peak, simd_shuffle_xor(peak, 2, 9));
 const float keep = exp2(highest - peak);
 highest = peak;
 total *= keep;
@@ -316,7 +350,7 @@ scores[row * 32 + part + j] = weight[j];
 }
 if (part == 0)
 factors[row * 9] = keep;
-simdgroup_barrier(mem_flags::mem_threadgroup, 9);
+simdgroup_barrier(mem_flags::mem_threadgroup, 10);
 
 simdgroup_float8x8 factor, probability[4];
 simdgroup_load(factor, factors, 8);
@@ -326,7 +360,7 @@ for (uint d0 = 0; d0 < 256; d0 += slice) {
 if (d0 >= head)
 break;
 load_slice(v_cache, pages, first, keys, kv_head, head, d0, true, p, tid, tile, marks);
-threadgroup_barrier(mem_flags::mem_threadgroup, 10);
+threadgroup_barrier(mem_flags::mem_threadgroup, 11);
 for (uint j = 0; j < 8; j++) {
 if (marks[part + j] != 0 && weight[j] > 0.0f)
 total = NAN;
@@ -343,12 +377,12 @@ simdgroup_multiply_accumulate(acc, probability[j], v, acc);
 }
 sum[d0 / 8 + i] = acc;
 }
-threadgroup_barrier(mem_flags::mem_threadgroup, 11);
+threadgroup_barrier(mem_flags::mem_threadgroup, 12);
 }
 }
 
-total += simd_shuffle_xor(total, 1, 12);
-total += simd_shuffle_xor(total, 2, 13);
+total += simd_shuffle_xor(total, 1, 13);
+total += simd_shuffle_xor(total, 2, 14);
 const float norm = total == 0.0f ? 0.0f : 1.0f / total;
 A *to = out + (ulong(token) * p.heads + q_head) * head;
 for (uint d0 = 0; d0 < 256; d0 += 32) {
@@ -358,15 +392,15 @@ for (uint j = 0; j < 4; j++) {
 if (d0 + j * 8 < head)
 simdgroup_store(sum[d0 / 8 + j], scores + j * 8, 32);
 }
-simdgroup_barrier(mem_flags::mem_threadgroup, 14);
+simdgroup_barrier(mem_flags::mem_threadgroup, 15);
 for (uint j = 0; j < 8; j++) {
 if (token < seq_end && d0 + part + j < head)
 to[d0 + part + j] = A(scores[row * 32 + part + j] * norm);
 }
-simdgroup_barrier(mem_flags::mem_threadgroup, 15);
+simdgroup_barrier(mem_flags::mem_threadgroup, 16);
 }
 }
-#line 370 "kernels/emulated/attention_tile.gen.cc"
+#line 404 "kernels/emulated/attention_tile.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_tile<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -435,16 +469,52 @@ void thread_3(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_3[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}};
 const uint32_t variables_3[] = {8704, 4096, 1024, 128};
+void thread_4(const msl::Thread &t) {
+    attention_tile<half, CacheBlock>(static_cast<const half *>(t.worker->buffers[0]),
+        static_cast<const CacheBlock *>(t.worker->buffers[1]),
+        static_cast<const CacheBlock *>(t.worker->buffers[2]),
+        static_cast<const int *>(t.worker->buffers[3]),
+        static_cast<const int *>(t.worker->buffers[4]),
+        static_cast<const int *>(t.worker->buffers[5]),
+        static_cast<const int *>(t.worker->buffers[6]),
+        static_cast<half *>(t.worker->buffers[7]),
+        *static_cast<const AttentionParams *>(t.worker->buffers[8]),
+        msl::position<uint3>(t.worker->group_id),
+        msl::position<uint>(t.index),
+        msl::position<uint>((t.index / 32)),
+        msl::position<uint>((t.index % 32)));
+}
+const msl::BufferArgument buffers_4[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}};
+const uint32_t variables_4[] = {8704, 4096, 1024, 128};
+void thread_5(const msl::Thread &t) {
+    attention_tile<float, CacheBlock>(static_cast<const float *>(t.worker->buffers[0]),
+        static_cast<const CacheBlock *>(t.worker->buffers[1]),
+        static_cast<const CacheBlock *>(t.worker->buffers[2]),
+        static_cast<const int *>(t.worker->buffers[3]),
+        static_cast<const int *>(t.worker->buffers[4]),
+        static_cast<const int *>(t.worker->buffers[5]),
+        static_cast<const int *>(t.worker->buffers[6]),
+        static_cast<float *>(t.worker->buffers[7]),
+        *static_cast<const AttentionParams *>(t.worker->buffers[8]),
+        msl::position<uint3>(t.worker->group_id),
+        msl::position<uint>(t.index),
+        msl::position<uint>((t.index / 32)),
+        msl::position<uint>((t.index % 32)));
+}
+const msl::BufferArgument buffers_5[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}};
+const uint32_t variables_5[] = {17408, 4096, 1024, 128};
 const msl::Kernel kernels[] = {
     {"attention_tile_f32_f32", "kernels/attention_tile.metal", 250, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 9, variables_0, 4},
     {"attention_tile_f32_f16", "kernels/attention_tile.metal", 252, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 9, variables_1, 4},
     {"attention_tile_f16_f32", "kernels/attention_tile.metal", 254, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 9, variables_2, 4},
     {"attention_tile_f16_f16", "kernels/attention_tile.metal", 256, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 9, variables_3, 4},
+    {"attention_tile_f16_q8_0", "kernels/attention_tile.metal", 258, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 9, variables_4, 4},
+    {"attention_tile_f32_q8_0", "kernels/attention_tile.metal", 260, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 9, variables_5, 4},
 };
 } // namespace
 namespace msl {
 inline namespace MSL_VARIANT {
 extern const Unit unit_attention_tile;
-const Unit unit_attention_tile = {kernels, 4};
+const Unit unit_attention_tile = {kernels, 6};
 } // namespace MSL_VARIANT
 } // namespace msl

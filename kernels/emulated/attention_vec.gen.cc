@@ -119,8 +119,42 @@ uint32_t tokens;
 uint32_t seqs;
 uint32_t context;
 };
-#line 7 "kernels/paged.h"
+#line 8 "kernels/paged.h"
 using namespace metal;
+
+
+struct CacheBlock {
+half d;
+int8_t qs[32];
+};
+static_assert(sizeof(CacheBlock) == 34, "GGUF layout");
+
+
+inline float4 load_four( const float *cache, ulong i) { return *( const float4 *)(cache + i); }
+inline float4 load_four( const half *cache, ulong i) { return float4(*( const half4 *)(cache + i)); }
+inline float4 load_four( const CacheBlock *cache, ulong i) {
+const CacheBlock *b = cache + i / 32;
+const int8_t *q = b->qs + i % 32;
+return float4(float(q[0]), float(q[1]), float(q[2]), float(q[3])) * float(b->d);
+}
+
+
+inline float load_one( const float *cache, ulong i) { return cache[i]; }
+inline float load_one( const half *cache, ulong i) { return float(cache[i]); }
+inline float load_one( const CacheBlock *cache, ulong i) {
+return float(cache[i / 32].d) * float(cache[i / 32].qs[i % 32]);
+}
+#line 37 "kernels/paged.h"
+inline void store_block( CacheBlock *cache, ulong i, float v, uint lane) {
+const uint bits = simd_max(as_type<uint>(v) & 0x7fffffffu, 1);
+const float d = as_type<float>(bits) / 127.0f;
+const bool lost = bits >= 0x7f800000u || isinf(float(half(d)));
+const float inverse = 1.0f / d;
+CacheBlock *b = cache + i / 32;
+b->qs[lane] = int8_t(lost || isinf(inverse) ? 0.0f : round(v * inverse));
+if (lane == 0)
+b->d = lost ? half(NAN) : half(d);
+}
 
 
 inline ulong cache_row(uint page, uint within, uint kv_head, uint kv_heads, uint block, uint head) {
@@ -211,7 +245,7 @@ row[s] = cache_row(uint(pages[page]), within, kv_head, p.kv_heads, p.block, head
 for (uint c = 0; c < 8; c++) {
 const uint d = c * 32 + member;
 if (d < head)
-score[s] += dot(query[c], float4(*( const vec<C, 4> *)(k_cache + row[s] + d)));
+score[s] += dot(query[c], load_four(k_cache, row[s] + d));
 }
 }
 if (++within == p.block) {
@@ -222,8 +256,8 @@ page++;
 float4 low = float4(score[0], score[1], score[2], score[3]);
 float4 high = float4(score[4], score[5], score[6], score[7]);
 for (ushort step = 1; step < 8; step *= 2) {
-low += simd_shuffle_xor(low, step, 1);
-high += simd_shuffle_xor(high, step, 2);
+low += simd_shuffle_xor(low, step, 2);
+high += simd_shuffle_xor(high, step, 3);
 }
 for (uint s = 0; s < 4; s++) {
 score[s] = low[s];
@@ -234,7 +268,7 @@ for (uint s = 0; s < 8; s++) {
 if (key + s < uint(keys))
 peak = max(peak, score[s]);
 }
-peak = simd_max(peak, 3);
+peak = simd_max(peak, 4);
 const float keep = exp2(highest - peak);
 highest = peak;
 total *= keep;
@@ -248,7 +282,7 @@ total += weight;
 for (uint c = 0; c < 8; c++) {
 const uint d = c * 32 + member;
 if (d < head)
-sum[c] += weight * float4(*( const vec<C, 4> *)(v_cache + row[s] + d));
+sum[c] += weight * load_four(v_cache, row[s] + d);
 }
 }
 }
@@ -257,10 +291,10 @@ sum[c] += weight * float4(*( const vec<C, 4> *)(v_cache + row[s] + d));
 
 if (int(start + sg * 32) < keys) {
 for (ushort step = 8; step < 32; step *= 2) {
-total += simd_shuffle_xor(total, step, 4);
+total += simd_shuffle_xor(total, step, 5);
 for (uint c = 0; c < 8; c++) {
 if (c * 32 < head)
-sum[c] += simd_shuffle_xor(sum[c], step, 5);
+sum[c] += simd_shuffle_xor(sum[c], step, 6);
 }
 }
 for (uint c = 0; c < 8; c++) {
@@ -272,7 +306,7 @@ if (lane == 0) {
 maxima[sg] = highest;
 totals[sg] = total;
 }
-threadgroup_barrier(mem_flags::mem_threadgroup, 6);
+threadgroup_barrier(mem_flags::mem_threadgroup, 7);
 if (tid * 4 >= head)
 return;
 float peak = lowest;
@@ -330,7 +364,7 @@ sum[j] += weight * part[ulong(i) * p.head + j];
 for (uint j = 0; j < 4; j++)
 out[row * p.head + tid * 4 + j] = A(norm != 0.0f ? sum[j] / norm : 0.0f);
 }
-#line 334 "kernels/emulated/attention_vec.gen.cc"
+#line 368 "kernels/emulated/attention_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_vec<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -412,6 +446,46 @@ void thread_3(const msl::Thread &t) {
 const msl::BufferArgument buffers_3[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}};
 const uint32_t variables_3[] = {8192, 32, 32};
 void thread_4(const msl::Thread &t) {
+    attention_vec<half, CacheBlock>(static_cast<const half *>(t.worker->buffers[0]),
+        static_cast<const CacheBlock *>(t.worker->buffers[1]),
+        static_cast<const CacheBlock *>(t.worker->buffers[2]),
+        static_cast<const int *>(t.worker->buffers[3]),
+        static_cast<const int *>(t.worker->buffers[4]),
+        static_cast<const int *>(t.worker->buffers[5]),
+        static_cast<const int *>(t.worker->buffers[6]),
+        static_cast<half *>(t.worker->buffers[7]),
+        *static_cast<const AttentionParams *>(t.worker->buffers[8]),
+        static_cast<float *>(t.worker->buffers[9]),
+        static_cast<float *>(t.worker->buffers[10]),
+        msl::position<uint3>(t.worker->group_id),
+        msl::position<uint3>(t.worker->grid),
+        msl::position<uint>(t.index),
+        msl::position<uint>((t.index / 32)),
+        msl::position<uint>((t.index % 32)));
+}
+const msl::BufferArgument buffers_4[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}};
+const uint32_t variables_4[] = {8192, 32, 32};
+void thread_5(const msl::Thread &t) {
+    attention_vec<float, CacheBlock>(static_cast<const float *>(t.worker->buffers[0]),
+        static_cast<const CacheBlock *>(t.worker->buffers[1]),
+        static_cast<const CacheBlock *>(t.worker->buffers[2]),
+        static_cast<const int *>(t.worker->buffers[3]),
+        static_cast<const int *>(t.worker->buffers[4]),
+        static_cast<const int *>(t.worker->buffers[5]),
+        static_cast<const int *>(t.worker->buffers[6]),
+        static_cast<float *>(t.worker->buffers[7]),
+        *static_cast<const AttentionParams *>(t.worker->buffers[8]),
+        static_cast<float *>(t.worker->buffers[9]),
+        static_cast<float *>(t.worker->buffers[10]),
+        msl::position<uint3>(t.worker->group_id),
+        msl::position<uint3>(t.worker->grid),
+        msl::position<uint>(t.index),
+        msl::position<uint>((t.index / 32)),
+        msl::position<uint>((t.index % 32)));
+}
+const msl::BufferArgument buffers_5[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}};
+const uint32_t variables_5[] = {8192, 32, 32};
+void thread_6(const msl::Thread &t) {
     attention_reduce<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
         static_cast<float *>(t.worker->buffers[2]),
@@ -419,8 +493,8 @@ void thread_4(const msl::Thread &t) {
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index));
 }
-const msl::BufferArgument buffers_4[] = {{0, 0, "part"}, {1, 0, "statistics"}, {2, 0, "out"}, {3, sizeof(ReduceParams), "p"}};
-void thread_5(const msl::Thread &t) {
+const msl::BufferArgument buffers_6[] = {{0, 0, "part"}, {1, 0, "statistics"}, {2, 0, "out"}, {3, sizeof(ReduceParams), "p"}};
+void thread_7(const msl::Thread &t) {
     attention_reduce<half>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
         static_cast<half *>(t.worker->buffers[2]),
@@ -428,19 +502,21 @@ void thread_5(const msl::Thread &t) {
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index));
 }
-const msl::BufferArgument buffers_5[] = {{0, 0, "part"}, {1, 0, "statistics"}, {2, 0, "out"}, {3, sizeof(ReduceParams), "p"}};
+const msl::BufferArgument buffers_7[] = {{0, 0, "part"}, {1, 0, "statistics"}, {2, 0, "out"}, {3, sizeof(ReduceParams), "p"}};
 const msl::Kernel kernels[] = {
     {"attention_vec_f32_f32", "kernels/attention_vec.metal", 218, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 11, variables_0, 3},
     {"attention_vec_f32_f16", "kernels/attention_vec.metal", 220, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 11, variables_1, 3},
     {"attention_vec_f16_f32", "kernels/attention_vec.metal", 222, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 11, variables_2, 3},
     {"attention_vec_f16_f16", "kernels/attention_vec.metal", 224, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 11, variables_3, 3},
-    {"attention_reduce_f32", "kernels/attention_vec.metal", 226, thread_4, msl::run_threads<thread_4>, 1024, 0x0u, 0x0u, buffers_4, 4, nullptr, 0},
-    {"attention_reduce_f16", "kernels/attention_vec.metal", 228, thread_5, msl::run_threads<thread_5>, 1024, 0x0u, 0x0u, buffers_5, 4, nullptr, 0},
+    {"attention_vec_f16_q8_0", "kernels/attention_vec.metal", 226, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 11, variables_4, 3},
+    {"attention_vec_f32_q8_0", "kernels/attention_vec.metal", 228, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 11, variables_5, 3},
+    {"attention_reduce_f32", "kernels/attention_vec.metal", 230, thread_6, msl::run_threads<thread_6>, 1024, 0x0u, 0x0u, buffers_6, 4, nullptr, 0},
+    {"attention_reduce_f16", "kernels/attention_vec.metal", 232, thread_7, msl::run_threads<thread_7>, 1024, 0x0u, 0x0u, buffers_7, 4, nullptr, 0},
 };
 } // namespace
 namespace msl {
 inline namespace MSL_VARIANT {
 extern const Unit unit_attention_vec;
-const Unit unit_attention_vec = {kernels, 6};
+const Unit unit_attention_vec = {kernels, 8};
 } // namespace MSL_VARIANT
 } // namespace msl

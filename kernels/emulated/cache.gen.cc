@@ -119,8 +119,42 @@ uint32_t tokens;
 uint32_t seqs;
 uint32_t context;
 };
-#line 7 "kernels/paged.h"
+#line 8 "kernels/paged.h"
 using namespace metal;
+
+
+struct CacheBlock {
+half d;
+int8_t qs[32];
+};
+static_assert(sizeof(CacheBlock) == 34, "GGUF layout");
+
+
+inline float4 load_four( const float *cache, ulong i) { return *( const float4 *)(cache + i); }
+inline float4 load_four( const half *cache, ulong i) { return float4(*( const half4 *)(cache + i)); }
+inline float4 load_four( const CacheBlock *cache, ulong i) {
+const CacheBlock *b = cache + i / 32;
+const int8_t *q = b->qs + i % 32;
+return float4(float(q[0]), float(q[1]), float(q[2]), float(q[3])) * float(b->d);
+}
+
+
+inline float load_one( const float *cache, ulong i) { return cache[i]; }
+inline float load_one( const half *cache, ulong i) { return float(cache[i]); }
+inline float load_one( const CacheBlock *cache, ulong i) {
+return float(cache[i / 32].d) * float(cache[i / 32].qs[i % 32]);
+}
+#line 37 "kernels/paged.h"
+inline void store_block( CacheBlock *cache, ulong i, float v, uint lane) {
+const uint bits = simd_max(as_type<uint>(v) & 0x7fffffffu, 1);
+const float d = as_type<float>(bits) / 127.0f;
+const bool lost = bits >= 0x7f800000u || isinf(float(half(d)));
+const float inverse = 1.0f / d;
+CacheBlock *b = cache + i / 32;
+b->qs[lane] = int8_t(lost || isinf(inverse) ? 0.0f : round(v * inverse));
+if (lane == 0)
+b->d = lost ? half(NAN) : half(d);
+}
 
 
 inline ulong cache_row(uint page, uint within, uint kv_head, uint kv_heads, uint block, uint head) {
@@ -162,7 +196,28 @@ cache_row(uint(slot) / p.block, uint(slot) % p.block, head, p.kv_heads, p.block,
 k_cache[to] = C(float(k[ulong(token) * p.k_stride + e]));
 v_cache[to] = C(float(v[ulong(token) * p.v_stride + e]));
 }
-#line 35 "kernels/cache.metal"
+
+
+
+template <typename A>
+void cache_write_blocks( const A *k,
+const A *v,
+const int *slots,
+CacheBlock *k_cache,
+CacheBlock *v_cache,
+const CacheWriteParams &p,
+uint2 position, uint lane) {
+const uint e = position.x, token = position.y;
+const int slot = slots[token];
+if (e >= p.kv_heads * p.head || slot < 0)
+return;
+const uint head = e / p.head;
+const ulong to =
+cache_row(uint(slot) / p.block, uint(slot) % p.block, head, p.kv_heads, p.block, p.head) + e % p.head;
+store_block(k_cache, to, float(k[ulong(token) * p.k_stride + e]), lane);
+store_block(v_cache, to, float(v[ulong(token) * p.v_stride + e]), lane);
+}
+#line 56 "kernels/cache.metal"
 template <typename C>
 void cache_read( const C *cache,
 const int *context_lens,
@@ -177,11 +232,11 @@ const uint seq = row / p.context, key = row % p.context;
 float v = 0.0f;
 if (int(key) < context_lens[seq]) {
 const uint page = uint(block_table[ulong(seq) * p.table_stride + key / p.block]);
-v = float(cache[cache_row(page, key % p.block, e / p.head, p.kv_heads, p.block, p.head) + e % p.head]);
+v = load_one(cache, cache_row(page, key % p.block, e / p.head, p.kv_heads, p.block, p.head) + e % p.head);
 }
 out[ulong(row) * width + e] = v;
 }
-#line 185 "kernels/emulated/cache.gen.cc"
+#line 240 "kernels/emulated/cache.gen.cc"
 void thread_0(const msl::Thread &t) {
     cache_write<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -223,6 +278,28 @@ void thread_3(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_3[] = {{0, 0, "k"}, {1, 0, "v"}, {2, 0, "slots"}, {3, 0, "k_cache"}, {4, 0, "v_cache"}, {5, sizeof(CacheWriteParams), "p"}};
 void thread_4(const msl::Thread &t) {
+    cache_write_blocks<float>(static_cast<const float *>(t.worker->buffers[0]),
+        static_cast<const float *>(t.worker->buffers[1]),
+        static_cast<const int *>(t.worker->buffers[2]),
+        static_cast<CacheBlock *>(t.worker->buffers[3]),
+        static_cast<CacheBlock *>(t.worker->buffers[4]),
+        *static_cast<const CacheWriteParams *>(t.worker->buffers[5]),
+        msl::position<uint2>(t.position_in_grid()),
+        msl::position<uint>((t.index % 32)));
+}
+const msl::BufferArgument buffers_4[] = {{0, 0, "k"}, {1, 0, "v"}, {2, 0, "slots"}, {3, 0, "k_cache"}, {4, 0, "v_cache"}, {5, sizeof(CacheWriteParams), "p"}};
+void thread_5(const msl::Thread &t) {
+    cache_write_blocks<half>(static_cast<const half *>(t.worker->buffers[0]),
+        static_cast<const half *>(t.worker->buffers[1]),
+        static_cast<const int *>(t.worker->buffers[2]),
+        static_cast<CacheBlock *>(t.worker->buffers[3]),
+        static_cast<CacheBlock *>(t.worker->buffers[4]),
+        *static_cast<const CacheWriteParams *>(t.worker->buffers[5]),
+        msl::position<uint2>(t.position_in_grid()),
+        msl::position<uint>((t.index % 32)));
+}
+const msl::BufferArgument buffers_5[] = {{0, 0, "k"}, {1, 0, "v"}, {2, 0, "slots"}, {3, 0, "k_cache"}, {4, 0, "v_cache"}, {5, sizeof(CacheWriteParams), "p"}};
+void thread_6(const msl::Thread &t) {
     cache_read<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
         static_cast<const int *>(t.worker->buffers[2]),
@@ -230,8 +307,8 @@ void thread_4(const msl::Thread &t) {
         *static_cast<const CacheReadParams *>(t.worker->buffers[4]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_4[] = {{0, 0, "cache"}, {1, 0, "context_lens"}, {2, 0, "block_table"}, {3, 0, "out"}, {4, sizeof(CacheReadParams), "p"}};
-void thread_5(const msl::Thread &t) {
+const msl::BufferArgument buffers_6[] = {{0, 0, "cache"}, {1, 0, "context_lens"}, {2, 0, "block_table"}, {3, 0, "out"}, {4, sizeof(CacheReadParams), "p"}};
+void thread_7(const msl::Thread &t) {
     cache_read<half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
         static_cast<const int *>(t.worker->buffers[2]),
@@ -239,19 +316,31 @@ void thread_5(const msl::Thread &t) {
         *static_cast<const CacheReadParams *>(t.worker->buffers[4]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_5[] = {{0, 0, "cache"}, {1, 0, "context_lens"}, {2, 0, "block_table"}, {3, 0, "out"}, {4, sizeof(CacheReadParams), "p"}};
+const msl::BufferArgument buffers_7[] = {{0, 0, "cache"}, {1, 0, "context_lens"}, {2, 0, "block_table"}, {3, 0, "out"}, {4, sizeof(CacheReadParams), "p"}};
+void thread_8(const msl::Thread &t) {
+    cache_read<CacheBlock>(static_cast<const CacheBlock *>(t.worker->buffers[0]),
+        static_cast<const int *>(t.worker->buffers[1]),
+        static_cast<const int *>(t.worker->buffers[2]),
+        static_cast<float *>(t.worker->buffers[3]),
+        *static_cast<const CacheReadParams *>(t.worker->buffers[4]),
+        msl::position<uint2>(t.position_in_grid()));
+}
+const msl::BufferArgument buffers_8[] = {{0, 0, "cache"}, {1, 0, "context_lens"}, {2, 0, "block_table"}, {3, 0, "out"}, {4, sizeof(CacheReadParams), "p"}};
 const msl::Kernel kernels[] = {
-    {"cache_write_f32_f32", "kernels/cache.metal", 54, thread_0, msl::run_threads<thread_0>, 1024, 0x0u, 0x0u, buffers_0, 6, nullptr, 0},
-    {"cache_write_f32_f16", "kernels/cache.metal", 55, thread_1, msl::run_threads<thread_1>, 1024, 0x0u, 0x0u, buffers_1, 6, nullptr, 0},
-    {"cache_write_f16_f32", "kernels/cache.metal", 56, thread_2, msl::run_threads<thread_2>, 1024, 0x0u, 0x0u, buffers_2, 6, nullptr, 0},
-    {"cache_write_f16_f16", "kernels/cache.metal", 57, thread_3, msl::run_threads<thread_3>, 1024, 0x0u, 0x0u, buffers_3, 6, nullptr, 0},
-    {"cache_read_f32", "kernels/cache.metal", 59, thread_4, msl::run_threads<thread_4>, 1024, 0x0u, 0x0u, buffers_4, 5, nullptr, 0},
-    {"cache_read_f16", "kernels/cache.metal", 60, thread_5, msl::run_threads<thread_5>, 1024, 0x0u, 0x0u, buffers_5, 5, nullptr, 0},
+    {"cache_write_f32_f32", "kernels/cache.metal", 75, thread_0, msl::run_threads<thread_0>, 1024, 0x0u, 0x0u, buffers_0, 6, nullptr, 0},
+    {"cache_write_f32_f16", "kernels/cache.metal", 76, thread_1, msl::run_threads<thread_1>, 1024, 0x0u, 0x0u, buffers_1, 6, nullptr, 0},
+    {"cache_write_f16_f32", "kernels/cache.metal", 77, thread_2, msl::run_threads<thread_2>, 1024, 0x0u, 0x0u, buffers_2, 6, nullptr, 0},
+    {"cache_write_f16_f16", "kernels/cache.metal", 78, thread_3, msl::run_threads<thread_3>, 1024, 0x0u, 0x0u, buffers_3, 6, nullptr, 0},
+    {"cache_write_f32_q8_0", "kernels/cache.metal", 79, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 6, nullptr, 0},
+    {"cache_write_f16_q8_0", "kernels/cache.metal", 80, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 6, nullptr, 0},
+    {"cache_read_f32", "kernels/cache.metal", 82, thread_6, msl::run_threads<thread_6>, 1024, 0x0u, 0x0u, buffers_6, 5, nullptr, 0},
+    {"cache_read_f16", "kernels/cache.metal", 83, thread_7, msl::run_threads<thread_7>, 1024, 0x0u, 0x0u, buffers_7, 5, nullptr, 0},
+    {"cache_read_q8_0", "kernels/cache.metal", 84, thread_8, msl::run_threads<thread_8>, 1024, 0x0u, 0x0u, buffers_8, 5, nullptr, 0},
 };
 } // namespace
 namespace msl {
 inline namespace MSL_VARIANT {
 extern const Unit unit_cache;
-const Unit unit_cache = {kernels, 6};
+const Unit unit_cache = {kernels, 9};
 } // namespace MSL_VARIANT
 } // namespace msl

@@ -150,8 +150,42 @@ return float2(precise::cos(angle), precise::sin(angle)) * magnitude;
 }
 
 inline float2 turn(float2 v, float2 r) { return float2(v.x * r.x - v.y * r.y, v.x * r.y + v.y * r.x); }
-#line 7 "kernels/paged.h"
+#line 8 "kernels/paged.h"
 using namespace metal;
+
+
+struct CacheBlock {
+half d;
+int8_t qs[32];
+};
+static_assert(sizeof(CacheBlock) == 34, "GGUF layout");
+
+
+inline float4 load_four( const float *cache, ulong i) { return *( const float4 *)(cache + i); }
+inline float4 load_four( const half *cache, ulong i) { return float4(*( const half4 *)(cache + i)); }
+inline float4 load_four( const CacheBlock *cache, ulong i) {
+const CacheBlock *b = cache + i / 32;
+const int8_t *q = b->qs + i % 32;
+return float4(float(q[0]), float(q[1]), float(q[2]), float(q[3])) * float(b->d);
+}
+
+
+inline float load_one( const float *cache, ulong i) { return cache[i]; }
+inline float load_one( const half *cache, ulong i) { return float(cache[i]); }
+inline float load_one( const CacheBlock *cache, ulong i) {
+return float(cache[i / 32].d) * float(cache[i / 32].qs[i % 32]);
+}
+#line 37 "kernels/paged.h"
+inline void store_block( CacheBlock *cache, ulong i, float v, uint lane) {
+const uint bits = simd_max(as_type<uint>(v) & 0x7fffffffu, 1);
+const float d = as_type<float>(bits) / 127.0f;
+const bool lost = bits >= 0x7f800000u || isinf(float(half(d)));
+const float inverse = 1.0f / d;
+CacheBlock *b = cache + i / 32;
+b->qs[lane] = int8_t(lost || isinf(inverse) ? 0.0f : round(v * inverse));
+if (lane == 0)
+b->d = lost ? half(NAN) : half(d);
+}
 
 
 inline ulong cache_row(uint page, uint within, uint kv_head, uint kv_heads, uint block, uint head) {
@@ -193,7 +227,31 @@ at.k = row + ulong(p.heads + head) * p.head;
 at.v = row + ulong(p.heads + p.kv_heads + head) * p.head;
 return at;
 }
-#line 34 "kernels/rope_write.metal"
+
+
+
+
+inline void put( float *cache, ulong row, float *, Pair pair, float2 v) {
+cache[row + pair.first] = v.x;
+cache[row + pair.second] = v.y;
+}
+inline void put( half *cache, ulong row, float *, Pair pair, float2 v) {
+cache[row + pair.first] = half(v.x);
+cache[row + pair.second] = half(v.y);
+}
+inline void put( CacheBlock *, ulong, float *whole, Pair pair, float2 v) {
+whole[pair.first] = v.x;
+whole[pair.second] = v.y;
+}
+inline void finish( float *, ulong, const float *, uint, uint, uint, uint) {}
+inline void finish( half *, ulong, const float *, uint, uint, uint, uint) {}
+inline void finish( CacheBlock *cache, ulong row, const float *whole, uint head, uint sg,
+uint simdgroups, uint lane) {
+threadgroup_barrier(mem_flags::mem_threadgroup, 2);
+for (uint d = sg * 32; d < head; d += simdgroups * 32)
+store_block(cache, row + d, whole[d + lane], lane);
+}
+#line 58 "kernels/rope_write.metal"
 template <typename A, typename C>
 void rope_qkv_write( const A *qkv,
 const int *positions,
@@ -234,7 +292,53 @@ k_cache[row + pair.second] = C(k.y);
 v_cache[row + pair.first] = C(float(qkv[at.v + pair.first]));
 v_cache[row + pair.second] = C(float(qkv[at.v + pair.second]));
 }
-#line 82 "kernels/rope_write.metal"
+#line 103 "kernels/rope_write.metal"
+template <typename A>
+void rope_qkv_write_blocks( const A *qkv,
+const int *positions,
+const int *slots,
+const float *factors,
+A *q_out,
+CacheBlock *k_cache,
+CacheBlock *v_cache,
+const RopeWriteParams &p,
+uint3 group, uint i,
+uint sg, uint lane,
+uint simdgroups) {
+using msl_type_0 = float[2 * 256]; static_assert(sizeof(msl_type_0) == 2048, "whole"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &whole = msl::group_variable<msl_type_0>(msl_at_0, 0); 
+const uint head = group.x, token = group.y;
+const int slot = slots[token];
+const bool writes = head < p.kv_heads && slot >= 0;
+const Columns at = columns_of(p, token, head);
+if (2 * i < p.head) {
+const Pair pair = pair_of(i, p.rotated, msl_constant_fc_interleaved());
+float2 r = float2(1.0f, 0.0f);
+if (pair.rotates) {
+const float factor = msl_constant_has_factors() ? factors[i] : 1.0f;
+r = rotation(positions[token], i, p.rotated, p.log2_theta, p.freq_scale, factor, p.magnitude);
+}
+float2 q = float2(float(qkv[at.q + pair.first]), float(qkv[at.q + pair.second]));
+if (pair.rotates)
+q = turn(q, r);
+A *q_to = q_out + (ulong(token) * p.heads + head) * p.head;
+q_to[pair.first] = A(q.x);
+q_to[pair.second] = A(q.y);
+if (writes) {
+float2 k = float2(float(qkv[at.k + pair.first]), float(qkv[at.k + pair.second]));
+if (pair.rotates)
+k = turn(k, r);
+const float2 v = float2(float(qkv[at.v + pair.first]), float(qkv[at.v + pair.second]));
+put(k_cache, 0, whole, pair, k);
+put(v_cache, 0, whole + 256, pair, v);
+}
+}
+if (!writes)
+return;
+const ulong row = cache_row(uint(slot) / p.block, uint(slot) % p.block, head, p.kv_heads, p.block, p.head);
+finish(k_cache, row, whole, p.head, sg, simdgroups, lane);
+finish(v_cache, row, whole + 256, p.head, sg, simdgroups, lane);
+}
+#line 156 "kernels/rope_write.metal"
 template <typename A, typename C>
 void head_norm_rope_kv_write( const A *qkv,
 const int *positions,
@@ -251,6 +355,8 @@ uint i, uint sg,
 uint lane,
 uint simdgroups) {
 using msl_type_0 = float2[4]; static_assert(sizeof(msl_type_0) == 32, "partial"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &partial = msl::group_variable<msl_type_0>(msl_at_0, 0); 
+using msl_type_1 = float[sizeof(C) > 4 ? 2 * 256 : 2]; constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &whole = msl::group_variable<msl_type_1>(msl_at_1, 1); 
+float *whole_v = whole + (sizeof(C) > 4 ? 256 : 0);
 const uint head = group.x, token = group.y;
 const Pair pair = pair_of(i, p.rotated, msl_constant_fc_interleaved());
 const Columns at = columns_of(p, token, head);
@@ -263,18 +369,18 @@ q = float2(float(qkv[at.q + pair.first]), float(qkv[at.q + pair.second]));
 if (writes)
 k = float2(float(qkv[at.k + pair.first]), float(qkv[at.k + pair.second]));
 }
-float2 squares = simd_sum(float2(q.x * q.x + q.y * q.y, k.x * k.x + k.y * k.y), 1);
+float2 squares = simd_sum(float2(q.x * q.x + q.y * q.y, k.x * k.x + k.y * k.y), 3);
 if (simdgroups > 1) {
 if (lane == 0)
 partial[sg] = squares;
-threadgroup_barrier(mem_flags::mem_threadgroup, 2);
+threadgroup_barrier(mem_flags::mem_threadgroup, 4);
 squares = 0.0f;
 for (uint s = 0; s < simdgroups; s++)
 squares += partial[s];
 }
-if (!active)
-return;
-
+const uint slot = uint(max(slots[token], 0));
+const ulong row = cache_row(slot / p.block, slot % p.block, head, p.kv_heads, p.block, p.head);
+if (active) {
 float2 r = float2(1.0f, 0.0f);
 if (pair.rotates) {
 const float factor = msl_constant_has_factors() ? factors[i] : 1.0f;
@@ -286,20 +392,20 @@ q = turn(q, r);
 A *q_to = q_out + (ulong(token) * p.heads + head) * p.head;
 q_to[pair.first] = A(q.x);
 q_to[pair.second] = A(q.y);
-
-if (!writes)
-return;
+if (writes) {
 k *= precise::rsqrt(squares.y / float(p.head) + p.eps) * float2(k_norm[pair.first], k_norm[pair.second]);
 if (pair.rotates)
 k = turn(k, r);
-const uint slot = uint(slots[token]);
-const ulong row = cache_row(slot / p.block, slot % p.block, head, p.kv_heads, p.block, p.head);
-k_cache[row + pair.first] = C(k.x);
-k_cache[row + pair.second] = C(k.y);
-v_cache[row + pair.first] = C(float(qkv[at.v + pair.first]));
-v_cache[row + pair.second] = C(float(qkv[at.v + pair.second]));
+put(k_cache, row, whole, pair, k);
+put(v_cache, row, whole_v, pair, float2(float(qkv[at.v + pair.first]), float(qkv[at.v + pair.second])));
 }
-#line 303 "kernels/emulated/rope_write.gen.cc"
+}
+if (!writes)
+return;
+finish(k_cache, row, whole, p.head, sg, simdgroups, lane);
+finish(v_cache, row, whole_v, p.head, sg, simdgroups, lane);
+}
+#line 409 "kernels/emulated/rope_write.gen.cc"
 void thread_0(const msl::Thread &t) {
     rope_qkv_write<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
@@ -349,6 +455,40 @@ void thread_3(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_3[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}};
 void thread_4(const msl::Thread &t) {
+    rope_qkv_write_blocks<float>(static_cast<const float *>(t.worker->buffers[0]),
+        static_cast<const int *>(t.worker->buffers[1]),
+        static_cast<const int *>(t.worker->buffers[2]),
+        static_cast<const float *>(t.worker->buffers[3]),
+        static_cast<float *>(t.worker->buffers[4]),
+        static_cast<CacheBlock *>(t.worker->buffers[5]),
+        static_cast<CacheBlock *>(t.worker->buffers[6]),
+        *static_cast<const RopeWriteParams *>(t.worker->buffers[7]),
+        msl::position<uint3>(t.worker->group_id),
+        msl::position<uint>(t.index),
+        msl::position<uint>((t.index / 32)),
+        msl::position<uint>((t.index % 32)),
+        msl::position<uint>(t.worker->simdgroups));
+}
+const msl::BufferArgument buffers_4[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}};
+const uint32_t variables_4[] = {2048};
+void thread_5(const msl::Thread &t) {
+    rope_qkv_write_blocks<half>(static_cast<const half *>(t.worker->buffers[0]),
+        static_cast<const int *>(t.worker->buffers[1]),
+        static_cast<const int *>(t.worker->buffers[2]),
+        static_cast<const float *>(t.worker->buffers[3]),
+        static_cast<half *>(t.worker->buffers[4]),
+        static_cast<CacheBlock *>(t.worker->buffers[5]),
+        static_cast<CacheBlock *>(t.worker->buffers[6]),
+        *static_cast<const RopeWriteParams *>(t.worker->buffers[7]),
+        msl::position<uint3>(t.worker->group_id),
+        msl::position<uint>(t.index),
+        msl::position<uint>((t.index / 32)),
+        msl::position<uint>((t.index % 32)),
+        msl::position<uint>(t.worker->simdgroups));
+}
+const msl::BufferArgument buffers_5[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}};
+const uint32_t variables_5[] = {2048};
+void thread_6(const msl::Thread &t) {
     head_norm_rope_kv_write<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
         static_cast<const int *>(t.worker->buffers[2]),
@@ -365,9 +505,9 @@ void thread_4(const msl::Thread &t) {
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_4[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {8, 0, "q_norm"}, {9, 0, "k_norm"}};
-const uint32_t variables_4[] = {32};
-void thread_5(const msl::Thread &t) {
+const msl::BufferArgument buffers_6[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {8, 0, "q_norm"}, {9, 0, "k_norm"}};
+const uint32_t variables_6[] = {32, 8};
+void thread_7(const msl::Thread &t) {
     head_norm_rope_kv_write<float, half>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
         static_cast<const int *>(t.worker->buffers[2]),
@@ -384,9 +524,9 @@ void thread_5(const msl::Thread &t) {
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_5[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {8, 0, "q_norm"}, {9, 0, "k_norm"}};
-const uint32_t variables_5[] = {32};
-void thread_6(const msl::Thread &t) {
+const msl::BufferArgument buffers_7[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {8, 0, "q_norm"}, {9, 0, "k_norm"}};
+const uint32_t variables_7[] = {32, 8};
+void thread_8(const msl::Thread &t) {
     head_norm_rope_kv_write<half, float>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
         static_cast<const int *>(t.worker->buffers[2]),
@@ -403,9 +543,9 @@ void thread_6(const msl::Thread &t) {
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_6[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {8, 0, "q_norm"}, {9, 0, "k_norm"}};
-const uint32_t variables_6[] = {32};
-void thread_7(const msl::Thread &t) {
+const msl::BufferArgument buffers_8[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {8, 0, "q_norm"}, {9, 0, "k_norm"}};
+const uint32_t variables_8[] = {32, 8};
+void thread_9(const msl::Thread &t) {
     head_norm_rope_kv_write<half, half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
         static_cast<const int *>(t.worker->buffers[2]),
@@ -422,22 +562,64 @@ void thread_7(const msl::Thread &t) {
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_7[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {8, 0, "q_norm"}, {9, 0, "k_norm"}};
-const uint32_t variables_7[] = {32};
+const msl::BufferArgument buffers_9[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {8, 0, "q_norm"}, {9, 0, "k_norm"}};
+const uint32_t variables_9[] = {32, 8};
+void thread_10(const msl::Thread &t) {
+    head_norm_rope_kv_write<float, CacheBlock>(static_cast<const float *>(t.worker->buffers[0]),
+        static_cast<const int *>(t.worker->buffers[1]),
+        static_cast<const int *>(t.worker->buffers[2]),
+        static_cast<const float *>(t.worker->buffers[3]),
+        static_cast<float *>(t.worker->buffers[4]),
+        static_cast<CacheBlock *>(t.worker->buffers[5]),
+        static_cast<CacheBlock *>(t.worker->buffers[6]),
+        *static_cast<const RopeWriteParams *>(t.worker->buffers[7]),
+        static_cast<const float *>(t.worker->buffers[8]),
+        static_cast<const float *>(t.worker->buffers[9]),
+        msl::position<uint3>(t.worker->group_id),
+        msl::position<uint>(t.index),
+        msl::position<uint>((t.index / 32)),
+        msl::position<uint>((t.index % 32)),
+        msl::position<uint>(t.worker->simdgroups));
+}
+const msl::BufferArgument buffers_10[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {8, 0, "q_norm"}, {9, 0, "k_norm"}};
+const uint32_t variables_10[] = {32, 2048};
+void thread_11(const msl::Thread &t) {
+    head_norm_rope_kv_write<half, CacheBlock>(static_cast<const half *>(t.worker->buffers[0]),
+        static_cast<const int *>(t.worker->buffers[1]),
+        static_cast<const int *>(t.worker->buffers[2]),
+        static_cast<const float *>(t.worker->buffers[3]),
+        static_cast<half *>(t.worker->buffers[4]),
+        static_cast<CacheBlock *>(t.worker->buffers[5]),
+        static_cast<CacheBlock *>(t.worker->buffers[6]),
+        *static_cast<const RopeWriteParams *>(t.worker->buffers[7]),
+        static_cast<const float *>(t.worker->buffers[8]),
+        static_cast<const float *>(t.worker->buffers[9]),
+        msl::position<uint3>(t.worker->group_id),
+        msl::position<uint>(t.index),
+        msl::position<uint>((t.index / 32)),
+        msl::position<uint>((t.index % 32)),
+        msl::position<uint>(t.worker->simdgroups));
+}
+const msl::BufferArgument buffers_11[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {8, 0, "q_norm"}, {9, 0, "k_norm"}};
+const uint32_t variables_11[] = {32, 2048};
 const msl::Kernel kernels[] = {
-    {"rope_qkv_write_f32_f32", "kernels/rope_write.metal", 147, thread_0, msl::run_threads<thread_0>, 1024, 0x1u, 0x0u, buffers_0, 8, nullptr, 0},
-    {"rope_qkv_write_f32_f16", "kernels/rope_write.metal", 149, thread_1, msl::run_threads<thread_1>, 1024, 0x1u, 0x0u, buffers_1, 8, nullptr, 0},
-    {"rope_qkv_write_f16_f32", "kernels/rope_write.metal", 151, thread_2, msl::run_threads<thread_2>, 1024, 0x1u, 0x0u, buffers_2, 8, nullptr, 0},
-    {"rope_qkv_write_f16_f16", "kernels/rope_write.metal", 153, thread_3, msl::run_threads<thread_3>, 1024, 0x1u, 0x0u, buffers_3, 8, nullptr, 0},
-    {"head_norm_rope_kv_write_f32_f32", "kernels/rope_write.metal", 156, thread_4, nullptr, 1024, 0x1u, 0x0u, buffers_4, 10, variables_4, 1},
-    {"head_norm_rope_kv_write_f32_f16", "kernels/rope_write.metal", 158, thread_5, nullptr, 1024, 0x1u, 0x0u, buffers_5, 10, variables_5, 1},
-    {"head_norm_rope_kv_write_f16_f32", "kernels/rope_write.metal", 160, thread_6, nullptr, 1024, 0x1u, 0x0u, buffers_6, 10, variables_6, 1},
-    {"head_norm_rope_kv_write_f16_f16", "kernels/rope_write.metal", 162, thread_7, nullptr, 1024, 0x1u, 0x0u, buffers_7, 10, variables_7, 1},
+    {"rope_qkv_write_f32_f32", "kernels/rope_write.metal", 223, thread_0, msl::run_threads<thread_0>, 1024, 0x1u, 0x0u, buffers_0, 8, nullptr, 0},
+    {"rope_qkv_write_f32_f16", "kernels/rope_write.metal", 225, thread_1, msl::run_threads<thread_1>, 1024, 0x1u, 0x0u, buffers_1, 8, nullptr, 0},
+    {"rope_qkv_write_f16_f32", "kernels/rope_write.metal", 227, thread_2, msl::run_threads<thread_2>, 1024, 0x1u, 0x0u, buffers_2, 8, nullptr, 0},
+    {"rope_qkv_write_f16_f16", "kernels/rope_write.metal", 229, thread_3, msl::run_threads<thread_3>, 1024, 0x1u, 0x0u, buffers_3, 8, nullptr, 0},
+    {"rope_qkv_write_f32_q8_0", "kernels/rope_write.metal", 231, thread_4, nullptr, 1024, 0x1u, 0x0u, buffers_4, 8, variables_4, 1},
+    {"rope_qkv_write_f16_q8_0", "kernels/rope_write.metal", 233, thread_5, nullptr, 1024, 0x1u, 0x0u, buffers_5, 8, variables_5, 1},
+    {"head_norm_rope_kv_write_f32_f32", "kernels/rope_write.metal", 236, thread_6, nullptr, 1024, 0x1u, 0x0u, buffers_6, 10, variables_6, 2},
+    {"head_norm_rope_kv_write_f32_f16", "kernels/rope_write.metal", 238, thread_7, nullptr, 1024, 0x1u, 0x0u, buffers_7, 10, variables_7, 2},
+    {"head_norm_rope_kv_write_f16_f32", "kernels/rope_write.metal", 240, thread_8, nullptr, 1024, 0x1u, 0x0u, buffers_8, 10, variables_8, 2},
+    {"head_norm_rope_kv_write_f16_f16", "kernels/rope_write.metal", 242, thread_9, nullptr, 1024, 0x1u, 0x0u, buffers_9, 10, variables_9, 2},
+    {"head_norm_rope_kv_write_f32_q8_0", "kernels/rope_write.metal", 244, thread_10, nullptr, 1024, 0x1u, 0x0u, buffers_10, 10, variables_10, 2},
+    {"head_norm_rope_kv_write_f16_q8_0", "kernels/rope_write.metal", 246, thread_11, nullptr, 1024, 0x1u, 0x0u, buffers_11, 10, variables_11, 2},
 };
 } // namespace
 namespace msl {
 inline namespace MSL_VARIANT {
 extern const Unit unit_rope_write;
-const Unit unit_rope_write = {kernels, 8};
+const Unit unit_rope_write = {kernels, 12};
 } // namespace MSL_VARIANT
 } // namespace msl
