@@ -6,7 +6,7 @@ GO ?= go
 export CGO_ENABLED ?= 1
 
 staticcheck := honnef.co/go/tools/cmd/staticcheck@v0.7.0
-cxx_sources := $(shell git ls-files '*.metal' '*.h' '*.cc' '*.m' 2>/dev/null | grep -v '\.gen\.cc$$')
+cxx_sources := $(shell git ls-files '*.metal' '*.h' '*.cc' '*.cpp' '*.m' 2>/dev/null | grep -v -e '\.gen\.cc$$' -e /testdata/)
 
 .PHONY: help build demo test setup vet outside generate check test-arm64 test-asan kernels fuzz clean
 

@@ -17,10 +17,10 @@ typedef struct smelt_launch {
     void *const *buffers;         // by [[buffer(i)]], parameter structs among them; null where unbound
     const uint64_t *buffer_bytes; // bytes readable from buffers[i]
     uint32_t buffer_count;
-    const uint32_t *constants; // bits by [[function_constant(i)]], i < 32
-    uint32_t constants_set;    // bit i: constant i is defined
-    uint32_t grid[3];          // threadgroups
-    uint32_t group[3];         // threads in a threadgroup
+    const uint32_t *constants;     // bits by [[function_constant(i)]], i < 32
+    uint32_t constants_set;        // bit i: constant i is defined
+    uint32_t grid[3];              // threadgroups
+    uint32_t group[3];             // threads in a threadgroup
     uint32_t threadgroup_bytes[4]; // dynamic memory by [[threadgroup(i)]]
 } smelt_launch;
 

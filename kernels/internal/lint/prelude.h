@@ -89,9 +89,10 @@ template <class D, class S> D as_type(S) {
     half f(half);                                                                                                      \
     template <class T> typename unqualified<T>::type f(T v);
 #define SMELT_MATHS                                                                                                    \
-    SMELT_UNARY(exp) SMELT_UNARY(exp2) SMELT_UNARY(log) SMELT_UNARY(log2) SMELT_UNARY(sin) SMELT_UNARY(cos)            \
-    SMELT_UNARY(tan) SMELT_UNARY(tanh) SMELT_UNARY(sqrt) SMELT_UNARY(rsqrt)                                            \
-    float pow(float, float);                                                                                           \
+    SMELT_UNARY(exp)                                                                                                   \
+    SMELT_UNARY(exp2) SMELT_UNARY(log) SMELT_UNARY(log2) SMELT_UNARY(sin) SMELT_UNARY(cos) SMELT_UNARY(tan)            \
+        SMELT_UNARY(tanh) SMELT_UNARY(sqrt) SMELT_UNARY(rsqrt) float                                                   \
+        pow(float, float);                                                                                             \
     float sincos(float, __private float &);
 namespace precise {
 SMELT_MATHS

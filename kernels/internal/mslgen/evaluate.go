@@ -49,7 +49,7 @@ func (e *evaluator) ternary() (int64, error) {
 		return 0, err
 	}
 	if !e.accept(":") {
-		return 0, fmt.Errorf("? without :")
+		return 0, fmt.Errorf("a question mark without its colon")
 	}
 	b, err := e.ternary()
 	if c != 0 {

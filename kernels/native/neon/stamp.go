@@ -3,4 +3,4 @@
 package neon
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "1a5c294625a528cc1dec25e6849c3fea4cd17a4190ae0d75c218862ec380e084"
+const _ = "9c861dbd850edb53b1a5685bcb0967827fd9d63f540c35806c01c4ba0239cfbc"
