@@ -10,7 +10,6 @@ import (
 	"sort"
 
 	"github.com/smelt-ml/smelt/lower"
-	"github.com/smelt-ml/smelt/models"
 )
 
 const (
@@ -58,12 +57,7 @@ func identify(m *Model) (lower.ModelID, error) {
 	}
 	samples.Sum(id.Samples[:0])
 
-	tok, err := m.file.Tokenizer()
-	switch {
-	case errors.Is(err, models.ErrNoTokenizer):
-	case err != nil:
-		return id, err
-	default:
+	if tok, err := m.file.Tokenizer(); err == nil { // without a vocabulary there are still logits
 		id.Tokenizer = tok.Hash()
 	}
 	return id, nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/metal"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/gguf"
 	"github.com/smelt-ml/smelt/models/tokenizer"
@@ -126,6 +127,13 @@ func (m *Model) canRandomise() error {
 func (m *Model) Randomise(ctx context.Context, seed uint64) (*Model, error) {
 	if err := m.canRandomise(); err != nil {
 		return nil, err
+	}
+	var need int64
+	for _, t := range m.file.Tensors() {
+		need += t.Bytes()
+	}
+	if have := metal.AvailableMemory(); need > have {
+		return nil, fmt.Errorf("%w: random weights for %s take %s, %s is available", metal.ErrMemory, archPrefix+m.name, metal.FormatBytes(need), metal.FormatBytes(have))
 	}
 	s := newSynthesiser(seed)
 	weights := make(Tensors)

@@ -30,6 +30,9 @@ func (m Memory) allocated() int64 {
 	return sum
 }
 
+// AvailableMemory returns how many bytes this process may still use.
+func AvailableMemory() int64 { return availableMemory() }
+
 // FormatBytes returns a size as people read it: "1.5 GiB".
 func FormatBytes(n int64) string {
 	units := []string{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}

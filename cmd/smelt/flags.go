@@ -120,15 +120,20 @@ func (f *compileFlags) options(stderr io.Writer) (smelt.Options, error) {
 	if opts.KV, err = ir.ParseDType(f.kv); err != nil || opts.KV != ir.F32 && opts.KV != ir.F16 && opts.KV != ir.Q8_0 {
 		return opts, usagef("--kv %s: want f32, f16 or q8_0", f.kv)
 	}
-	if suffix := "_" + opts.KV.String(); !slices.ContainsFunc(kernels.All(), func(k kernels.Kernel) bool {
-		return strings.HasPrefix(k.Name, "attention_") && strings.HasSuffix(k.Name, suffix)
-	}) {
+	if !cacheWorks(opts.KV) {
 		return opts, fmt.Errorf("--kv %s: there are no kernels for such a cache yet; f32 and f16 work", f.kv)
 	}
 	if opts.Debug, err = smelt.ParseDebug(f.debug); err != nil {
 		return opts, usageError{fmt.Errorf("--debug: %w", err)}
 	}
 	return opts, nil
+}
+
+// cacheWorks tells whether there are kernels for a cache of that type.
+func cacheWorks(t ir.DType) bool {
+	return slices.ContainsFunc(kernels.All(), func(k kernels.Kernel) bool {
+		return strings.HasPrefix(k.Name, "attention_") && strings.HasSuffix(k.Name, "_"+t.String())
+	})
 }
 
 // help prints the list of passes where --debug=help asks for it.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/smelt-ml/smelt/lower"
-	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/gguf"
 )
 
@@ -128,8 +126,8 @@ func inspectModel(path string) (*sheet, error) {
 	}
 	if tok, err := m.Tokenizer(); err == nil {
 		s.Metadata = append(s.Metadata, entry{"tokens of the tokenizer", tok.Len()})
-	} else if !errors.Is(err, models.ErrNoTokenizer) {
-		return nil, err
+	} else {
+		s.Metadata = append(s.Metadata, entry{"tokenizer", err.Error()})
 	}
 	for _, t := range m.File().Tensors() {
 		shape := lo.Map(t.Shape, func(n, _ int) int64 { return int64(n) })

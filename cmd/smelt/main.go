@@ -194,8 +194,11 @@ var verbs = []func() *cobra.Command{
 	runVerb, dotVerb, explainVerb, compileVerb, benchVerb, logitsVerb, perplexityVerb, verifyVerb, tokenizeVerb, inspectVerb, synthVerb, kernelsVerb,
 }
 
-// modelArg asks for exactly one argument, a model.
+// modelArg asks for exactly one argument, a model; --debug=help needs none.
 func modelArg(cmd *cobra.Command, args []string) error {
+	if f := cmd.Flags().Lookup("debug"); len(args) == 0 && f != nil && f.Value.String() == "help" {
+		return nil
+	}
 	if len(args) != 1 {
 		return usagef("%s takes one MODEL, not %d arguments", cmd.Name(), len(args))
 	}

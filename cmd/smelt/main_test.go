@@ -24,6 +24,7 @@ import (
 	_ "github.com/smelt-ml/smelt/internal/golden" // for its flag -update
 	"github.com/smelt-ml/smelt/internal/npy"
 	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/smelt-ml/smelt/ir"
 )
 
 func TestMain(m *testing.M) {
@@ -64,12 +65,14 @@ func TestScripts(t *testing.T) {
 			}
 			return nil
 		},
-		Condition: func(name string) (bool, error) { // [have:FILE]
-			file, ok := strings.CutPrefix(name, "have:")
-			if !ok {
-				return false, fmt.Errorf("no condition is called %s", name)
+		Condition: func(name string) (bool, error) { // [have:FILE], [q8_0]
+			if file, ok := strings.CutPrefix(name, "have:"); ok {
+				return found[file] != "", nil
 			}
-			return found[file] != "", nil
+			if name == "q8_0" {
+				return cacheWorks(ir.Q8_0), nil
+			}
+			return false, fmt.Errorf("no condition is called %s", name)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"usage":     func(ts *testscript.TestScript, _ bool, args []string) { fails(ts, exitUsage, args) },
