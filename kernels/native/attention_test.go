@@ -104,6 +104,8 @@ var attentionCases = []attention{
 	{16, 8, 128, 2048, ir.F16, []sequence{{1, 1900}}},
 	{2, 1, 96, 16, ir.F32, []sequence{{64, 64}, {0, 0}, {31, 90}, {1, 1}}},
 	{2, 2, 16, 16, ir.F16, nil},
+	{8, 2, 64, 48, ir.Q8_0, []sequence{{3, 3}, {1, 130}, {40, 75}}},
+	{6, 1, 256, 512, ir.Q8_0, []sequence{{1, 900}}},
 }
 
 func TestAttention(t *testing.T) {
@@ -120,7 +122,7 @@ func TestAttention(t *testing.T) {
 }
 
 func TestAttentionEmulated(t *testing.T) {
-	for _, c := range attentionCases[:4] {
+	for _, c := range append(attentionCases[:4:4], attentionCases[9]) {
 		for _, tile := range []bool{false, true} {
 			d, _ := c.build(t, tile)
 			near(t, widened(floats(d.emulate(t)[0])), floats(d.run(t, Libraries()[0])[0]), 1, 5e-6, d.kernel, c)

@@ -307,7 +307,10 @@ func TestRope(t *testing.T) {
 
 func TestRopeWrite(t *testing.T) {
 	for _, c := range ropeCases {
-		for _, cache := range []ir.DType{ir.F16, ir.F32} {
+		for _, cache := range []ir.DType{ir.F16, ir.F32, ir.Q8_0} {
+			if c.head%cache.BlockElems() != 0 {
+				continue
+			}
 			for _, norm := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%+v/%v/norm=%t", c, cache, norm), func(t *testing.T) {
 					rng := newRand(fmt.Sprint(c))
@@ -351,7 +354,7 @@ func TestRopeWrite(t *testing.T) {
 							}
 						}
 					}
-					unwritten := make([]byte, len(k)*int(cache.Bytes(1)))
+					unwritten := make([]byte, cache.Bytes(int64(len(k))))
 					for i := range unwritten {
 						unwritten[i] = 0xff
 					}
@@ -367,9 +370,12 @@ func TestRopeWrite(t *testing.T) {
 					if norm {
 						d.kernel = "head_norm_rope_kv_write_f32_" + cache.String()
 						d.buffers = append(d.buffers, floatBytes(qNorm), floatBytes(kNorm))
-						d.grid, d.group = [3]uint32{heads, uint32(len(positions)), 1}, [3]uint32{(ceil(c.head, 64)) * 32, 1, 1}
 					}
-					bound := map[ir.DType]float64{ir.F32: 3e-6, ir.F16: 8e-3}[cache] // a half of 10 is off by 4e-3
+					if norm || cache.IsQuantised() { // a threadgroup has all of a head
+						d.grid, d.group = [3]uint32{heads, uint32(len(positions)), 1}, [3]uint32{ceil(c.head, 64) * 32, 1, 1}
+					}
+					// A half of 10 is off by 4e-3; in a block of Q8_0 with it, any by 0.04.
+					bound := map[ir.DType]float64{ir.F32: 3e-6, ir.F16: 8e-3, ir.Q8_0: 0.06}[cache]
 					compare := func(out [][]byte, bound float64, what string) {
 						near(t, q, floats(out[0]), 1, min(bound, 1e-3), what)
 						near(t, k, elements(out[1], cache), 1, bound, what)
@@ -390,17 +396,18 @@ func TestRopeWrite(t *testing.T) {
 }
 
 func TestCacheWriteAndRead(t *testing.T) {
-	for _, cache := range []ir.DType{ir.F16, ir.F32} {
-		const kvHeads, head, block, blocks = 3, 40, 4, 5
+	for _, cache := range []ir.DType{ir.F16, ir.F32, ir.Q8_0} {
+		const kvHeads, block, blocks = 3, 4, 5
+		head := map[ir.DType]int{ir.F16: 40, ir.F32: 40, ir.Q8_0: 64}[cache]
 		rng := newRand("cache")
 		slots := []int32{0, 19, -1, 7, 20, 6, math.MinInt32, math.MaxInt32}
-		const kStride, vStride = kvHeads*head + 4, kvHeads*head + 1
+		kStride, vStride := kvHeads*head+4, kvHeads*head+1
 		k, v := normals(rng, len(slots)*kStride), normals(rng, len(slots)*vStride)
-		empty := make([]byte, int(cache.Bytes(kvHeads*head*block*blocks)))
+		empty := make([]byte, cache.Bytes(int64(kvHeads*head*block*blocks)))
 		d := dispatch{
 			kernel: "cache_write_f32_" + cache.String(),
 			buffers: [][]byte{floatBytes(k), floatBytes(v), intBytes(slots...), empty, empty,
-				encode(kernels.CacheWriteParams{Tokens: uint32(len(slots)), KvHeads: kvHeads, Head: head, Block: block, KStride: kStride, VStride: vStride})},
+				encode(kernels.CacheWriteParams{Tokens: uint32(len(slots)), KvHeads: kvHeads, Head: uint32(head), Block: block, KStride: uint32(kStride), VStride: uint32(vStride)})},
 			writes: []int{3, 4}, grid: [3]uint32{ceil(kvHeads*head, 64), uint32(len(slots)), 1}, group: [3]uint32{64, 1, 1},
 		}
 		want := [][]float32{make([]float32, kvHeads*head*block*blocks), make([]float32, kvHeads*head*block*blocks)}
@@ -428,7 +435,7 @@ func TestCacheWriteAndRead(t *testing.T) {
 		read := dispatch{
 			kernel: "cache_read_" + cache.String(),
 			buffers: [][]byte{d.run(t, Libraries()[0])[0], intBytes(7, 2), intBytes(4, 1, 0, 2), nan(2 * 10 * kvHeads * head),
-				encode(kernels.CacheReadParams{Seqs: 2, Context: 10, KvHeads: kvHeads, Head: head, Block: block, TableStride: 2})},
+				encode(kernels.CacheReadParams{Seqs: 2, Context: 10, KvHeads: kvHeads, Head: uint32(head), Block: block, TableStride: 2})},
 			writes: []int{3}, grid: [3]uint32{ceil(kvHeads*head, 64), 20, 1}, group: [3]uint32{64, 1, 1},
 		}
 		var rows []float64

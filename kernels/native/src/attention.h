@@ -17,12 +17,12 @@ struct Attention {
     uint64_t blocks; // of the cache, from the size of its buffer
     uint32_t group;  // query heads that share a KV head
 
-    Attention(const smelt_launch *l, uint32_t element) : p(params<AttentionParams>(l, 8)) {
+    Attention(const smelt_launch *l, uint64_t row) : p(params<AttentionParams>(l, 8)) {
         q = buffer<const float>(l, 0), k = buffer<const uint8_t>(l, 1), v = buffer<const uint8_t>(l, 2);
         positions = buffer<const int32_t>(l, 3), starts = buffer<const int32_t>(l, 4);
         lengths = buffer<const int32_t>(l, 5), table = buffer<const int32_t>(l, 6);
         out = buffer<float>(l, 7);
-        uint64_t bytes = uint64_t{p.kv_heads} * p.block * p.head * element;
+        uint64_t bytes = uint64_t{p.kv_heads} * p.block * row;
         blocks = least(l->buffer_bytes[1], l->buffer_bytes[2]) / bytes;
         group = p.heads / p.kv_heads;
     }
@@ -67,6 +67,10 @@ template <class C> static int attention_supports(const smelt_launch *l) {
     if (!holds(l, 8, sizeof(AttentionParams)))
         return 0;
     const AttentionParams &p = params<AttentionParams>(l, 8);
+    // Partitions written out for attention_reduce are a way of GPUs: Parts does here what
+    // they are for.
+    if (constant(l, 1) != 0 || !whole_blocks<C>(p.head))
+        return 0;
     if (p.head == 0 || p.head % 8 != 0 || p.head > MAX_HEAD)
         return 0;
     if (p.kv_heads == 0 || p.heads % p.kv_heads != 0 || p.block == 0)
@@ -189,8 +193,18 @@ static void add_values_of(const uint8_t *v, const uint8_t *end, uint32_t head, u
 // Query heads of a group that share each load of K and V.
 constexpr int SHARING = 4;
 
+// What the products of a tile of keys are formed from: blocks are widened first.
+template <class C> struct Read {
+    using Type = C;
+};
+template <> struct Read<Blocks> {
+    using Type = F32;
+};
+
 template <class C> static void attention_vec(const smelt_launch *l, void *shared, uint64_t begin, uint64_t end) {
-    Attention a(l, C::BYTES);
+    Attention a(l, row_bytes<C>(params<AttentionParams>(l, 8).head));
+    using E = typename Read<C>::Type;
+    alignas(64) float wide_k[is_plain<C> ? 1 : KEY_TILE * MAX_HEAD], wide_v[is_plain<C> ? 1 : KEY_TILE * MAX_HEAD];
     Parts parts(a.p);
     const uint32_t head = a.p.head;
     for (uint64_t unit = begin; unit < end; unit++) {
@@ -213,21 +227,29 @@ template <class C> static void attention_vec(const smelt_launch *l, void *shared
                 j += tile.keys;
                 if (!tile.present)
                     continue;
-                size_t stride = size_t{head} * C::BYTES;
+                size_t stride = row_bytes<C>(head);
                 const uint8_t *k = a.k + tile.row * stride, *v = a.v + tile.row * stride;
                 uint64_t behind = least(static_cast<uint64_t>(to - j), a.p.block) * stride;
                 const uint8_t *k_end = k + tile.keys * stride + behind, *v_end = v + tile.keys * stride + behind;
+                if constexpr (!is_plain<C>) {
+                    for (uint32_t r = 0; r < tile.keys; r++) {
+                        widen_row<C>(k + r * stride, wide_k + r * head, head);
+                        widen_row<C>(v + r * stride, wide_v + r * head, head);
+                    }
+                    k = reinterpret_cast<const uint8_t *>(wide_k), v = reinterpret_cast<const uint8_t *>(wide_v);
+                    k_end = v_end = nullptr, stride = size_t{head} * 4;
+                }
                 with_count<SHARING>(heads, [&](auto n) {
                     constexpr int H = decltype(n)::value;
                     uint32_t i = 0;
                     for (; i + 4 <= tile.keys; i += 4) {
                         prefetch_keys(k + i * stride, 4 * stride, k_end);
-                        dot_tile<C, 4, H>(k + i * stride, stride, q, head, head, scores + i, KEY_TILE);
+                        dot_tile<E, 4, H>(k + i * stride, stride, q, head, head, scores + i, KEY_TILE);
                     }
                     // The last few keys: rows of which only the first counts.
                     for (; i < tile.keys; i++) {
                         float same[H * 4];
-                        dot_tile<C, 4, H>(k + i * stride, 0, q, head, head, same, 4);
+                        dot_tile<E, 4, H>(k + i * stride, 0, q, head, head, same, 4);
                         for (int h = 0; h < H; h++)
                             scores[h * KEY_TILE + i] = same[h * 4];
                     }
@@ -239,7 +261,7 @@ template <class C> static void attention_vec(const smelt_launch *l, void *shared
                         if (factor != 1.0f)
                             map1(sums + h * MAX_HEAD, sums + h * MAX_HEAD, head, [=](F x) { return x * set1(factor); });
                     }
-                    add_values_of<C, H>(v, v_end, head, tile.keys, scores, sums);
+                    add_values_of<E, H>(v, v_end, head, tile.keys, scores, sums);
                 });
             }
             for (uint32_t h = 0; h < heads; h++) {
@@ -348,7 +370,7 @@ static void transpose_keys(const float *rows, uint32_t head, float *out) {
 }
 
 template <class C> static void attention_tile(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
-    Attention a(l, C::BYTES);
+    Attention a(l, row_bytes<C>(params<AttentionParams>(l, 8).head));
     const uint32_t head = a.p.head;
     const uint32_t padded = (head + COLUMNS - 1) / COLUMNS * COLUMNS; // a row of values and of sums
     uint64_t tiles = tiles_of(a.p);
@@ -398,7 +420,7 @@ template <class C> static void attention_tile(const smelt_launch *l, void *, uin
                 j += tile.keys;
                 if (!tile.present)
                     continue;
-                size_t stride = size_t{head} * C::BYTES;
+                size_t stride = row_bytes<C>(head);
                 for (uint32_t i = 0; i < tile.keys; i++)
                     widen_row<C>(a.k + (tile.row + i) * stride, rows + i * head, head);
                 memset(rows + tile.keys * head, 0, (KEY_TILE - tile.keys) * uint64_t{head} * 4);

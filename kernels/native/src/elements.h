@@ -1,4 +1,4 @@
-// Plain element types as weights and caches hold them.
+// Element types as weights and caches hold them: plain ones, and for caches blocks of Q8_0.
 
 struct F32 {
     static constexpr uint32_t TYPE = SMELT_F32, BYTES = 4;
@@ -20,23 +20,84 @@ struct BF16 {
     INLINE F at_n(const uint8_t *p, int n) { return load_bf16_n(p, n); }
 };
 
+// GGUF's Q8_0: d as a half, then 32 signed bytes; an element is d·q.
+struct Blocks {
+    static constexpr uint32_t ELEMS = 32, BYTES = 34;
+};
+
+template <class E> constexpr bool is_plain = true;
+template <> constexpr bool is_plain<Blocks> = false;
+
+template <class E> INLINE bool whole_blocks(uint64_t n) { return is_plain<E> || n % 32 == 0; }
+template <class E> INLINE uint64_t row_bytes(uint64_t n) { return is_plain<E> ? n * E::BYTES : n / 32 * E::BYTES; }
+
+static void widen_blocks(const uint8_t *p, float *out, uint64_t n) {
+    for (uint64_t i = 0; i < n; i += Blocks::ELEMS, p += Blocks::BYTES, out += Blocks::ELEMS) {
+        float d;
+        store_n(&d, load_f16_n(p, 1), 1);
+        int8_t q[Blocks::ELEMS];
+        memcpy(q, p + 2, sizeof q);
+        for (uint32_t j = 0; j < Blocks::ELEMS; j++)
+            out[j] = d * static_cast<float>(q[j]);
+    }
+}
+
+// Rounds as GGUF files are made: d = max|x| / 127, q = round(x / d) with halves away from
+// zero and d before it is a half. A block with an element that is not finite, or with a
+// d that no half holds, is NaN.
+static void narrow_blocks(const float *x, uint8_t *p, uint64_t n) {
+    for (uint64_t i = 0; i < n; i += Blocks::ELEMS, p += Blocks::BYTES, x += Blocks::ELEMS) {
+        uint32_t bits[Blocks::ELEMS], most = 0;
+        memcpy(bits, x, sizeof bits);
+        for (uint32_t b : bits)
+            most = (b & 0x7fffffff) > most ? b & 0x7fffffff : most; // NaN is above all
+        float d;
+        memcpy(&d, &most, 4);
+        d /= 127.0f;
+        store_f16_n(p, set1(d), 1);
+        const bool lost = most >= 0x7f800000 || (half_bits(p) & 0x7c00) == 0x7c00;
+        const uint16_t nan = 0x7e00;
+        if (lost)
+            memcpy(p, &nan, 2);
+        float inverse = 1.0f / d;
+        if (lost || inverse > 3.4028235e38f)
+            inverse = 0;
+        int8_t q[Blocks::ELEMS];
+        for (uint32_t j = 0; j < Blocks::ELEMS; j++) {
+            // To the nearest even first, by adding 1.5·2^23; what is left over tells ties.
+            float v = lost ? 0.0f : x[j] * inverse, whole = (v + 12582912.0f) - 12582912.0f, rest = v - whole;
+            whole += rest == 0.5f && v > 0 ? 1.0f : rest == -0.5f && v < 0 ? -1.0f : 0.0f;
+            q[j] = static_cast<int8_t>(whole);
+        }
+        memcpy(p + 2, q, sizeof q);
+    }
+}
+
 // Widens a row of n elements.
 template <class E> INLINE void widen_row(const uint8_t *p, float *out, uint64_t n) {
-    uint64_t i = 0;
-    for (; i + W <= n; i += W)
-        store(out + i, E::at(p + i * E::BYTES));
-    if (i < n) {
-        int rest = static_cast<int>(n - i);
-        store_n(out + i, E::at_n(p + i * E::BYTES, rest), rest);
+    if constexpr (!is_plain<E>) {
+        widen_blocks(p, out, n);
+    } else {
+        uint64_t i = 0;
+        for (; i + W <= n; i += W)
+            store(out + i, E::at(p + i * E::BYTES));
+        if (i < n) {
+            int rest = static_cast<int>(n - i);
+            store_n(out + i, E::at_n(p + i * E::BYTES, rest), rest);
+        }
     }
 }
 // Narrows a row of n elements.
 template <class E> INLINE void narrow_row(const float *x, uint8_t *p, uint64_t n) {
-    uint64_t i = 0;
-    for (; i + W <= n; i += W)
-        E::put(p + i * E::BYTES, load(x + i));
-    if (i < n) {
-        int rest = static_cast<int>(n - i);
-        E::put_n(p + i * E::BYTES, load_n(x + i, rest), rest);
+    if constexpr (!is_plain<E>) {
+        narrow_blocks(x, p, n);
+    } else {
+        uint64_t i = 0;
+        for (; i + W <= n; i += W)
+            E::put(p + i * E::BYTES, load(x + i));
+        if (i < n) {
+            int rest = static_cast<int>(n - i);
+            E::put_n(p + i * E::BYTES, load_n(x + i, rest), rest);
+        }
     }
 }

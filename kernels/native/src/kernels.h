@@ -26,24 +26,22 @@ static const smelt_native_kernel kernels[] = {
     {"linear_vec_f32_f32", linear_supports, linear_shared, 2, {{prepare_units, prepare}, {multiply_units, multiply}}},
     {"linear_mat_f32_f32", linear_supports, linear_shared, 2, {{prepare_units, prepare}, {multiply_units, multiply}}},
     ONE("rope_f32", rope_supports, rope_units, rope),
-    ONE("cache_write_f32_f16", cache_write_supports, cache_write_units, cache_write<F16>),
-    ONE("cache_write_f32_f32", cache_write_supports, cache_write_units, cache_write<F32>),
-    ONE("rope_qkv_write_f32_f16", rope_write_supports<false>, rope_write_units, (rope_write<F16, false>)),
-    ONE("rope_qkv_write_f32_f32", rope_write_supports<false>, rope_write_units, (rope_write<F32, false>)),
-    ONE("head_norm_rope_kv_write_f32_f16", rope_write_supports<true>, rope_write_units, (rope_write<F16, true>)),
-    ONE("head_norm_rope_kv_write_f32_f32", rope_write_supports<true>, rope_write_units, (rope_write<F32, true>)),
-    {"attention_vec_f32_f16",
-     attention_supports<F16>,
-     attention_vec_shared,
-     2,
-     {{attention_vec_units, attention_vec<F16>}, {combine_units, combine}}},
-    {"attention_vec_f32_f32",
-     attention_supports<F32>,
-     attention_vec_shared,
-     2,
-     {{attention_vec_units, attention_vec<F32>}, {combine_units, combine}}},
-    ONE("attention_tile_f32_f16", attention_supports<F16>, attention_tile_units, attention_tile<F16>),
-    ONE("attention_tile_f32_f32", attention_supports<F32>, attention_tile_units, attention_tile<F32>),
+#define CACHED(name, type)                                                                                             \
+    ONE("cache_write_f32_" name, cache_write_supports<type>, cache_write_units, cache_write<type>),                    \
+        ONE("cache_read_" name, cache_read_supports<type>, cache_read_units, cache_read<type>),                        \
+        ONE("rope_qkv_write_f32_" name, (rope_write_supports<type, false>), rope_write_units,                          \
+            (rope_write<type, false>)),                                                                                \
+        ONE("head_norm_rope_kv_write_f32_" name, (rope_write_supports<type, true>), rope_write_units,                  \
+            (rope_write<type, true>)),                                                                                 \
+        {"attention_vec_f32_" name,                                                                                    \
+         attention_supports<type>,                                                                                     \
+         attention_vec_shared,                                                                                         \
+         2,                                                                                                            \
+         {{attention_vec_units, attention_vec<type>}, {combine_units, combine}}},                                      \
+        ONE("attention_tile_f32_" name, attention_supports<type>, attention_tile_units, attention_tile<type>)
+    CACHED("f16", F16),
+    CACHED("f32", F32),
+    CACHED("q8_0", Blocks),
     ONE("silu_f32", element_supports<1>, element_units<1>, element1<Silu>),
     ONE("scale_f32", element_supports<1>, element_units<1>, element1<Scale>),
     ONE("add_f32", element_supports<2>, element_units<2>, element2<Add>),
@@ -53,8 +51,6 @@ static const smelt_native_kernel kernels[] = {
     ONE("softmax_f32", element_supports<1>, element_units<1>, softmax),
     ONE("argmax_f32", argmax_supports, element_units<1>, argmax),
     ONE("repeat_kv_f32", repeat_supports, repeat_units, repeat_kv),
-    ONE("cache_read_f16", cache_read_supports, cache_read_units, cache_read<F16>),
-    ONE("cache_read_f32", cache_read_supports, cache_read_units, cache_read<F32>),
     ONE("transpose_f32", transpose_supports, transpose_units, transpose),
     ONE("matmul_f32", matmul_supports, matmul_units, matmul),
     ONE("mask_f32", mask_supports, mask_units, mask),

@@ -103,17 +103,17 @@ INLINE uint8_t *cache_row(const smelt_launch *l, uint32_t cache, int32_t slot, u
     if (slot < 0)
         return nullptr;
     uint64_t at = static_cast<uint32_t>(slot);
-    uint64_t row = (at / block * kv_heads + kv) * block + at % block, bytes = uint64_t{head} * C::BYTES;
+    uint64_t row = (at / block * kv_heads + kv) * block + at % block, bytes = row_bytes<C>(head);
     return (row + 1) * bytes <= l->buffer_bytes[cache] ? buffer<uint8_t>(l, cache) + row * bytes : nullptr;
 }
 
 static uint64_t cache_write_units(const smelt_launch *l) { return params<CacheWriteParams>(l, 5).tokens; }
-static int cache_write_supports(const smelt_launch *l) {
+template <class C> static int cache_write_supports(const smelt_launch *l) {
     if (!holds(l, 5, sizeof(CacheWriteParams)))
         return 0;
     const CacheWriteParams &p = params<CacheWriteParams>(l, 5);
     uint64_t width = uint64_t{p.kv_heads} * p.head;
-    return p.block != 0 && holds(l, 0, span(p.tokens, p.k_stride, width, 4)) &&
+    return p.block != 0 && whole_blocks<C>(p.head) && holds(l, 0, span(p.tokens, p.k_stride, width, 4)) &&
            holds(l, 1, span(p.tokens, p.v_stride, width, 4)) && holds(l, 2, uint64_t{p.tokens} * 4) && holds(l, 3, 1) &&
            holds(l, 4, 1);
 }
@@ -133,11 +133,11 @@ template <class C> static void cache_write(const smelt_launch *l, void *, uint64
 }
 
 static uint64_t rope_write_units(const smelt_launch *l) { return params<RopeWriteParams>(l, 7).tokens; }
-template <bool NORM> static int rope_write_supports(const smelt_launch *l) {
+template <class C, bool NORM> static int rope_write_supports(const smelt_launch *l) {
     if (!holds(l, 7, sizeof(RopeWriteParams)))
         return 0;
     const RopeWriteParams &p = params<RopeWriteParams>(l, 7);
-    if (p.rotated % 2 != 0 || p.rotated > p.head || p.head > MAX_HEAD || p.block == 0)
+    if (p.rotated % 2 != 0 || p.rotated > p.head || p.head > MAX_HEAD || p.block == 0 || !whole_blocks<C>(p.head))
         return 0;
     if (constant(l, 1) != 0 && !holds(l, 3, uint64_t{p.rotated} * 2))
         return 0;

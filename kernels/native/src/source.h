@@ -21,11 +21,11 @@ static uint64_t cache_read_units(const smelt_launch *l) {
     const CacheReadParams &p = params<CacheReadParams>(l, 4);
     return uint64_t{p.seqs} * p.context;
 }
-static int cache_read_supports(const smelt_launch *l) {
+template <class C> static int cache_read_supports(const smelt_launch *l) {
     if (!holds(l, 4, sizeof(CacheReadParams)))
         return 0;
     const CacheReadParams &p = params<CacheReadParams>(l, 4);
-    return p.block != 0 && holds(l, 0, 1) && holds(l, 1, uint64_t{p.seqs} * 4) &&
+    return p.block != 0 && whole_blocks<C>(p.head) && holds(l, 0, 1) && holds(l, 1, uint64_t{p.seqs} * 4) &&
            holds(l, 2, uint64_t{p.seqs} * p.table_stride * 4) &&
            holds(l, 3, uint64_t{p.seqs} * p.context * p.kv_heads * p.head * 4);
 }
