@@ -22,7 +22,9 @@ func layered(tb testing.TB, layers int) *Model {
 }
 
 // TestCompileManyLayers compiles 80 layers and compares 128 with 16: the time grows
-// as the layers do. The fastest of some runs counts: others may have the machine.
+// as the layers do. The fastest of some runs counts: others may have the machine. For
+// the same reason the growth may be twice what it should; were it quadratic, it would
+// be eight times that.
 func TestCompileManyLayers(t *testing.T) {
 	fastest := func(layers int) time.Duration {
 		m, best := layered(t, layers), time.Hour
@@ -36,7 +38,7 @@ func TestCompileManyLayers(t *testing.T) {
 	few, some, many := fastest(16), fastest(80), fastest(128)
 	t.Logf("16 layers %v, 80 layers %v, 128 layers %v", few, some, many)
 	require.Less(t, some, 100*time.Millisecond)
-	require.Less(t, many, 8*few*3/2)
+	require.Less(t, many, 2*8*few)
 }
 
 func BenchmarkCompileLayers(b *testing.B) {

@@ -3,6 +3,7 @@ package lower
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -84,7 +85,7 @@ func Read(r io.Reader) (*File, error) {
 	case len(data) < headerSize:
 		return nil, fmt.Errorf("%w: it ends after %d bytes", ErrCorrupt, len(data))
 	}
-	if v := data[len(fileMagic)]; v != fileVersion {
+	if v := binary.LittleEndian.Uint32(data[len(fileMagic):]); v != fileVersion {
 		return nil, fmt.Errorf("%w: version %d, this smelt reads %d", ErrVersion, v, fileVersion)
 	}
 	body := data[headerSize:]

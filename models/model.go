@@ -144,8 +144,15 @@ func (m *Model) Build(opts ir.Options) (*ir.Func, error) {
 		opts.Block = m.Config.Context
 	}
 	asked := &askedFor{Model: m, names: make(map[string]bool)}
-	f, err := ir.Build(m.family.Name, asked, opts, func(b *ir.Builder) { m.family.Define(b, &m.Config) })
-	if err := errors.Join(err, m.misfits(asked.names)); err != nil {
+	whole := false // a definition that stopped midway has not asked for all it needs
+	f, err := ir.Build(m.family.Name, asked, opts, func(b *ir.Builder) {
+		m.family.Define(b, &m.Config)
+		whole = true
+	})
+	if whole {
+		err = errors.Join(err, m.misfits(asked.names))
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.Path, err)
 	}
 	return f, nil
