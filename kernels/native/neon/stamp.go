@@ -3,4 +3,4 @@
 package neon
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "11ae2c583cfcdfc2f972d117baae484b188942321dc43dbe1790f36339fb204e"
+const _ = "0197b615ae9dca66f51be36ead6b512ed61428cb8352e1c6998f593c07242c49"
