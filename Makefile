@@ -20,7 +20,7 @@ build: setup ## bin/smelt
 	$(GO) build -o bin/smelt ./cmd/smelt
 
 demo: build ## a story from a small trained model
-	bin/smelt run testdata/models/tiny-qwen3/gguf/tiny-qwen3-F16.gguf -p "Once upon a time" -n 200 --temp 0.8 --seed 4
+	bin/smelt run testdata/models/tiny-qwen3/gguf/tiny-qwen3-F16.gguf -p "Once upon a time" -n 400 --temp 0.8 --seed 4
 
 vet: setup
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo "run gofmt on these"; exit 1; }
