@@ -1,4 +1,5 @@
 // MSL's vocabulary for C++ for OpenCL: declarations only, nothing is linked or run.
+// clang-format off: macros that declare functions have no stable layout.
 #pragma clang diagnostic ignored "-Wunknown-attributes"
 #pragma OPENCL EXTENSION cl_khr_fp16 : enable
 #define __METAL__ 1
