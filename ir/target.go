@@ -21,10 +21,7 @@ type Target struct {
 	// SiLUPair says that fused_linear may compute silu(w0·x)·(w1·x).
 	SiLUPair bool
 
-	MaxHead          int // elements of a head that the attention kernels take
-	ThreadgroupBytes int // threadgroup memory
-	MaxThreads       int // threads of a threadgroup
-	SIMDWidth        int
+	MaxHead int // elements of a head that the attention kernels take
 }
 
 // Has reports whether an op has a kernel on the target.

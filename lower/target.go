@@ -19,8 +19,8 @@ var weightTypes = []ir.DType{
 // targets are the machines that smelt compiles for. Both run the same kernels,
 // by name; they differ in the type of activations.
 var targets = map[string]ir.Target{
-	"metal": {Name: "metal", Act: ir.F16, SplitContext: 1024, ThreadgroupBytes: 32 << 10, MaxThreads: 1024, SIMDWidth: 32},
-	"cpu":   {Name: "cpu", Act: ir.F32, ThreadgroupBytes: 32 << 10, MaxThreads: 1024, SIMDWidth: 32},
+	"metal": {Name: "metal", Act: ir.F16, SplitContext: 1024},
+	"cpu":   {Name: "cpu", Act: ir.F32},
 }
 
 // NewTarget returns what the named machine ("metal" or "cpu") can do in steps of
