@@ -110,14 +110,8 @@ func openBench(cmd *cobra.Command, path string, compile *compileFlags, device *d
 	if !isArch(path) {
 		return openSession(cmd, path, compile, device)
 	}
-	if err := checkPlan(cmd.Flags(), path); err != nil {
-		return nil, nil, err
-	}
-	opts, err := compile.options(cmd.ErrOrStderr())
+	opts, err := executionOptions(cmd, path, compile, device)
 	if err != nil {
-		return nil, nil, err
-	}
-	if err := device.check(&opts); err != nil {
 		return nil, nil, err
 	}
 	shape, err := openModel(path, compile.weights)

@@ -91,16 +91,24 @@ terminal, each line typed is continued by itself.`,
 	return cmd
 }
 
-// openSession compiles MODEL for the chosen device and loads it there.
-func openSession(cmd *cobra.Command, path string, compile *compileFlags, device *deviceFlags) (*smelt.Session, *smelt.Program, error) {
+// executionOptions checks the flags of a verb that executes and turns them into
+// compile options.
+func executionOptions(cmd *cobra.Command, path string, compile *compileFlags, device *deviceFlags) (smelt.Options, error) {
 	if err := checkPlan(cmd.Flags(), path); err != nil {
-		return nil, nil, err
+		return smelt.Options{}, err
 	}
 	opts, err := compile.options(cmd.ErrOrStderr())
 	if err != nil {
-		return nil, nil, err
+		return opts, err
 	}
-	if err := device.check(&opts); err != nil {
+	err = device.check(&opts) // fills in the target, so not within the return
+	return opts, err
+}
+
+// openSession compiles MODEL for the chosen device and loads it there.
+func openSession(cmd *cobra.Command, path string, compile *compileFlags, device *deviceFlags) (*smelt.Session, *smelt.Program, error) {
+	opts, err := executionOptions(cmd, path, compile, device)
+	if err != nil {
 		return nil, nil, err
 	}
 	p, err := program(path, opts, compile.weights, device.weights)

@@ -80,14 +80,8 @@ var errDisagree = errors.New("the ways to run it do not agree")
 // openVerify opens what is to be verified: a model, a plan with its model, or a
 // shape, which gets random weights.
 func openVerify(cmd *cobra.Command, path string, compile *compileFlags, device *deviceFlags) (*smelt.Verification, *smelt.Model, error) {
-	if err := checkPlan(cmd.Flags(), path); err != nil {
-		return nil, nil, err
-	}
-	opts, err := compile.options(cmd.ErrOrStderr())
+	opts, err := executionOptions(cmd, path, compile, device)
 	if err != nil {
-		return nil, nil, err
-	}
-	if err := device.check(&opts); err != nil {
 		return nil, nil, err
 	}
 	v := &smelt.Verification{Options: opts, Device: smelt.Device{Name: device.device}}
