@@ -51,6 +51,8 @@ func (t tensor) put(i int, v float64) {
 	switch t.element {
 	case kernels.Half:
 		binary.LittleEndian.PutUint16(t.bytes[2*i:], quant.F32ToF16(float32(v)))
+	case kernels.Bfloat:
+		binary.LittleEndian.PutUint16(t.bytes[2*i:], quant.F32ToBF16(float32(v)))
 	case kernels.Float:
 		binary.LittleEndian.PutUint32(t.bytes[4*i:], math.Float32bits(float32(v)))
 	case kernels.Blocks: // an element has no scale of its own: only NaN can be put alone
@@ -68,6 +70,8 @@ func (t tensor) at(i int) float64 {
 	switch t.element {
 	case kernels.Half:
 		return float64(quant.F16ToF32(binary.LittleEndian.Uint16(t.bytes[2*i:])))
+	case kernels.Bfloat:
+		return float64(quant.BF16ToF32(binary.LittleEndian.Uint16(t.bytes[2*i:])))
 	case kernels.Blocks:
 		block := t.bytes[i/32*34:]
 		return float64(quant.F16ToF32(binary.LittleEndian.Uint16(block))) * float64(int8(block[2+i%32]))
@@ -229,7 +233,7 @@ func (l launch) run(t *testing.T) map[int]tensor {
 // bounds are the largest errors allowed, relative to the largest magnitude in a row of
 // the result, by the least precise type that a value passes through. Q8_0 rounds to
 // half of a 127th of it, and that step to a half.
-var bounds = map[kernels.Element]float64{kernels.Float: 1e-5, kernels.Half: 2e-3, kernels.Blocks: 1. / 220}
+var bounds = map[kernels.Element]float64{kernels.Float: 1e-5, kernels.Half: 2e-3, kernels.Bfloat: 8e-3, kernels.Blocks: 1. / 220}
 
 // steps are the distances between the smallest numbers of a type: no result is nearer
 // than half of that to its value.
@@ -306,18 +310,15 @@ func instances(t *testing.T, family string, f func(t *testing.T, name string, ty
 
 func typesOf(suffix string) []kernels.Element {
 	var out []kernels.Element
-	suffix = strings.Replace(suffix, "_q8_0", "_q80", 1)
-	for ; len(suffix) >= 4; suffix = suffix[4:] {
-		switch suffix[:4] {
-		case "_q80":
-			out = append(out, kernels.Blocks)
-		case "_f32":
-			out = append(out, kernels.Float)
-		case "_f16":
-			out = append(out, kernels.Half)
-		default:
+	for part := range strings.SplitSeq(strings.Trim(strings.Replace(suffix, "q8_0", "q8", 1), "_"), "_") {
+		if part == "" {
+			continue
+		}
+		e, ok := map[string]kernels.Element{"f32": kernels.Float, "f16": kernels.Half, "bf16": kernels.Bfloat, "q8": kernels.Blocks}[part]
+		if !ok {
 			panic(fmt.Sprintf("suffix %q", suffix))
 		}
+		out = append(out, e)
 	}
 	return out
 }

@@ -1,0 +1,24 @@
+package kernels
+
+const (
+	attentionArgs = "0 q read $0; 1 k_cache read $1; 2 v_cache read $1; 3 positions read int; 4 cu_seqlens read int; " +
+		"5 context_lens read int; 6 block_table read int; "
+)
+
+// attentionFamilies read and write the KV cache.
+var attentionFamilies = []family{
+	{name: "attention_vec", file: "attention_vec.metal", summary: "attention of single tokens over the paged cache",
+		instances: cached, args: attentionArgs + "7 out write $0?; 9 part write float?; 10 statistics write float?", params: AttentionParams{},
+		paramsIndex: 8, constants: "0 fc_head uint?; 1 fc_split uint?", threadgroup: floats(8*MaxHead + 16), maxThreads: 256},
+	{name: "attention_reduce", file: "attention_vec.metal", summary: "the partitions of attention_vec put together", instances: single,
+		args: "0 part read float; 1 statistics read float; 2 out write $0", params: ReduceParams{}, paramsIndex: 3, maxThreads: 64},
+	{name: "attention_tile", file: "attention_tile.metal", summary: "attention of 32 tokens at a time over the paged cache",
+		instances: cached, args: attentionArgs + "7 out write $0", params: AttentionParams{}, paramsIndex: 8, constants: "0 fc_head uint?",
+		threadgroup: func(e []Element) int { return 32*136*e[0].Size() + 4*(4*8*32+4*64+32) }, maxThreads: 128},
+	{name: "cache_write", file: "cache.metal", summary: "K and V of every token into its slot", instances: cached,
+		args:   "0 k read $0; 1 v read $0; 2 slots read int; 3 k_cache write $1; 4 v_cache write $1",
+		params: CacheWriteParams{}, paramsIndex: 5, maxThreads: 64},
+	{name: "cache_read", file: "cache.metal", summary: "the cached rows of every sequence, zeros past its length",
+		instances: []string{"f32", "f16", "q8_0"}, args: "0 cache read $0; 1 context_lens read int; 2 block_table read int; 3 out write float",
+		params: CacheReadParams{}, paramsIndex: 4, maxThreads: 64},
+}

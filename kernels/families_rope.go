@@ -1,0 +1,28 @@
+package kernels
+
+const (
+	ropeConstants = "0 fc_interleaved bool; 1 fc_factors bool?"
+	writeArgs     = "0 qkv read $0; 1 positions read int; 2 slots read int; 3 factors read float?; 4 q_out write $0; " +
+		"5 k_cache write $1; 6 v_cache write $1"
+)
+
+// ropeFamilies rotate, alone or together with the cache write.
+var ropeFamilies = []family{
+	{name: "rope", file: "rope.metal", summary: "rotary position embedding", instances: single,
+		args: "0 x read $0; 1 positions read int; 2 factors read float?; 3 out write $0", params: RopeParams{}, paramsIndex: 4,
+		constants: ropeConstants, maxThreads: 32},
+	{name: "rope_qkv_write", file: "rope_write.metal", summary: "RoPE of Q and K, and the cache write of K and V",
+		instances: double, args: writeArgs, params: RopeWriteParams{}, paramsIndex: 7, constants: ropeConstants, maxThreads: 32},
+	{name: "rope_qkv_write", file: "rope_write.metal", summary: "RoPE of Q and K, and the cache write of K and V in Q8_0",
+		instances: blocks, args: writeArgs, params: RopeWriteParams{}, paramsIndex: 7, constants: ropeConstants,
+		threadgroup: floats(2 * MaxHead), maxThreads: MaxHead / 2},
+	{name: "head_norm_rope_kv_write", file: "rope_write.metal", summary: "head RMSNorm, RoPE of Q and K, and the cache write",
+		instances: cached, args: writeArgs + "; 8 q_norm read float; 9 k_norm read float", params: RopeWriteParams{},
+		paramsIndex: 7, constants: ropeConstants, maxThreads: MaxHead / 2,
+		threadgroup: func(e []Element) int {
+			if e[1] == Blocks {
+				return 4 * (8 + 2*MaxHead)
+			}
+			return 4 * (8 + 2)
+		}},
+}
