@@ -1,0 +1,67 @@
+package kernels
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Origin says which kernel here computes what a published kernel does. The published
+// text is where the idea comes from; the code here is its own.
+type Origin struct {
+	Name      string // of the kernel where it was published
+	By        string // the engine or document that published it
+	Family    string // of the kernels here
+	Constants map[string]uint32
+	Note      string // what differs, or ""
+}
+
+// Values returns the function constants that an origin sets, by index; [Origins] sets
+// none that the family lacks.
+func (o *Origin) Values() map[uint32]uint32 {
+	i := slices.IndexFunc(all, func(k Kernel) bool { return k.Family == o.Family })
+	if i < 0 {
+		panic(fmt.Sprintf("kernels: %s of %s: no family is called %q", o.Name, o.By, o.Family))
+	}
+	values := make(map[uint32]uint32, len(o.Constants))
+	for name, bits := range o.Constants {
+		c := slices.IndexFunc(all[i].Constants, func(c Constant) bool { return c.Name == name })
+		if c < 0 {
+			panic(fmt.Sprintf("kernels: %s of %s: %s has no constant %q", o.Name, o.By, o.Family, name))
+		}
+		values[uint32(all[i].Constants[c].Index)] = bits
+	}
+	return values
+}
+
+// Origins returns the published kernels that have a counterpart here, document by
+// document.
+func Origins() []Origin {
+	return slices.Concat(akunuOrigins, rocmForgeOrigins)
+}
+
+// OriginOf returns the row of a published kernel.
+func OriginOf(by, name string) (*Origin, bool) {
+	for _, o := range Origins() {
+		if o.By == by && o.Name == name {
+			return &o, true
+		}
+	}
+	return nil, false
+}
+
+// The RoPE kernels of akunu's book. Its host names end in _f16.
+var akunuOrigins = []Origin{
+	{Name: "rope", By: "akunu", Family: "rope", Constants: map[string]uint32{"fc_interleaved": 1}},
+	{Name: "rope_neox", By: "akunu", Family: "rope", Constants: map[string]uint32{"fc_interleaved": 0}},
+	{Name: "rope_qkv_write", By: "akunu", Family: "rope_qkv_write", Constants: map[string]uint32{"fc_interleaved": 1}},
+	{Name: "rope_neox_qkv_write", By: "akunu", Family: "rope_qkv_write", Constants: map[string]uint32{"fc_interleaved": 0}},
+	{Name: "rope_batch_kv_write", By: "akunu", Family: "rope_qkv_write", Constants: map[string]uint32{"fc_interleaved": 1}},
+	{Name: "rope_neox_batch_kv_write", By: "akunu", Family: "rope_qkv_write", Constants: map[string]uint32{"fc_interleaved": 0}},
+	{Name: "head_norm_rope_neox_kv_write", By: "akunu", Family: "head_norm_rope_kv_write", Constants: map[string]uint32{"fc_interleaved": 0}},
+}
+
+// The replication kernels of ROCmForge's design.
+var rocmForgeOrigins = []Origin{
+	{Name: "mqa_kv_replicate_k_kernel", By: "ROCmForge", Family: "repeat_kv"},
+	{Name: "mqa_kv_replicate_v_kernel", By: "ROCmForge", Family: "repeat_kv", Note: "the same kernel, bound to V"},
+}
