@@ -162,7 +162,9 @@ func attentionLaunch(name string, s attentionShape, p paging, q, k, v tensor) la
 		},
 		params: kernels.AttentionParams{
 			Tokens: uint32(p.tokens()), Seqs: uint32(len(p.lens)), Heads: uint32(s.heads), KvHeads: uint32(s.kvHeads),
-			Head: uint32(s.head), Block: uint32(p.block), TableStride: uint32(p.stride), Scale: scaleOf(s),
+			Head: uint32(s.head), Block: uint32(p.block), TableStride: uint32(p.stride),
+			BlockStride: uint32(s.kvHeads * p.block * s.head), HeadStride: uint32(p.block * s.head), RowStride: uint32(s.head),
+			Scale: scaleOf(s),
 		},
 		grid:  [3]int{s.heads, p.tokens(), 1},
 		group: 256,

@@ -32,14 +32,14 @@ inline void load_slice(device const C *cache, device const int *pages, uint firs
                        uint d0, bool values, constant AttentionParams &p, uint tid, threadgroup A *tile,
                        threadgroup uint *marks) {
     const uint width = min(slice, head - d0);
+    const CacheStrides strides = {p.block_stride, p.head_stride, p.row_stride};
     for (uint r = tid / 8; r < 32; r += 16) {
         const uint key = first + r;
         threadgroup A *to = tile + r * stride;
         if (!values && tid % 8 == 0)
             marks[r] = 0;
         if (key < keys) {
-            const ulong from =
-                cache_row(uint(pages[key / p.block]), key % p.block, kv_head, p.kv_heads, p.block, head) + d0;
+            const ulong from = cache_row(uint(pages[key / p.block]), key % p.block, kv_head, strides) + d0;
             for (uint d = tid % 8 * 4; d < width; d += 32) {
                 const float4 v = load_four(cache, from + d);
                 for (uint j = 0; j < 4; j++) {
@@ -77,8 +77,8 @@ inline void load_slice(device const C *cache, device const int *pages, uint firs
 // matrices: the factors are a diagonal matrix, and rows must not meet through it.
 template <typename A, typename C>
 kernel void attention_tile(device const A *q [[buffer(0)]],              // [tokens, heads, head]
-                           device const C *k_cache [[buffer(1)]],        // [blocks, kv_heads, block, head]
-                           device const C *v_cache [[buffer(2)]],        // [blocks, kv_heads, block, head]
+                           device const C *k_cache [[buffer(1)]],        // [blocks, kv_heads, block, head] by strides
+                           device const C *v_cache [[buffer(2)]],        // [blocks, kv_heads, block, head] by strides
                            device const int *positions [[buffer(3)]],    // [tokens]
                            device const int *cu_seqlens [[buffer(4)]],   // [seqs + 1]
                            device const int *context_lens [[buffer(5)]], // [seqs]

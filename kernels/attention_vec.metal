@@ -40,8 +40,8 @@ constant float lowest = -3.0e38f;
 // attention_reduce. A partition without keys leaves `part` as it is.
 template <typename A, typename C>
 kernel void attention_vec(device const A *q [[buffer(0)]],              // [tokens, heads, head]
-                          device const C *k_cache [[buffer(1)]],        // [blocks, kv_heads, block, head]
-                          device const C *v_cache [[buffer(2)]],        // [blocks, kv_heads, block, head]
+                          device const C *k_cache [[buffer(1)]],        // [blocks, kv_heads, block, head] by strides
+                          device const C *v_cache [[buffer(2)]],        // [blocks, kv_heads, block, head] by strides
                           device const int *positions [[buffer(3)]],    // [tokens]
                           device const int *cu_seqlens [[buffer(4)]],   // [seqs + 1]
                           device const int *context_lens [[buffer(5)]], // [seqs]
@@ -62,6 +62,7 @@ kernel void attention_vec(device const A *q [[buffer(0)]],              // [toke
     const uint kv_head = q_head / (p.heads / p.kv_heads);
     const uint seq = sequence_of(cu_seqlens, p.seqs, token);
     device const int *pages = block_table + ulong(seq) * p.table_stride;
+    const CacheStrides strides = {p.block_stride, p.head_stride, p.row_stride};
     const int visible = max(0, min(positions[token] + 1, context_lens[seq]));
     const uint start = is_split ? group.z * fc_split : 0;
     const int keys = is_split ? min(visible, int(start + fc_split)) : visible; // exclusive end
@@ -87,7 +88,7 @@ kernel void attention_vec(device const A *q [[buffer(0)]],              // [toke
             score[s] = 0.0f;
             row[s] = 0;
             if (key + s < uint(keys)) {
-                row[s] = cache_row(uint(pages[page]), within, kv_head, p.kv_heads, p.block, head);
+                row[s] = cache_row(uint(pages[page]), within, kv_head, strides);
                 for (uint c = 0; c < 8; c++) {
                     const uint d = c * 32 + member;
                     if (d < head)
@@ -223,6 +224,8 @@ template [[host_name("attention_vec_f16_f32")]]
 kernel decltype(attention_vec<half, float>) attention_vec<half, float>;
 template [[host_name("attention_vec_f16_f16")]]
 kernel decltype(attention_vec<half, half>) attention_vec<half, half>;
+template [[host_name("attention_vec_bf16_bf16")]]
+kernel decltype(attention_vec<bfloat, bfloat>) attention_vec<bfloat, bfloat>;
 template [[host_name("attention_vec_f16_q8_0")]]
 kernel decltype(attention_vec<half, CacheBlock>) attention_vec<half, CacheBlock>;
 template [[host_name("attention_vec_f32_q8_0")]]
@@ -231,3 +234,5 @@ template [[host_name("attention_reduce_f32")]]
 kernel decltype(attention_reduce<float>) attention_reduce<float>;
 template [[host_name("attention_reduce_f16")]]
 kernel decltype(attention_reduce<half>) attention_reduce<half>;
+template [[host_name("attention_reduce_bf16")]]
+kernel decltype(attention_reduce<bfloat>) attention_reduce<bfloat>;

@@ -1,17 +1,23 @@
 package kernels
 
+import "slices"
+
 const (
 	attentionArgs = "0 q read $0; 1 k_cache read $1; 2 v_cache read $1; 3 positions read int; 4 cu_seqlens read int; " +
 		"5 context_lens read int; 6 block_table read int; "
 )
 
+// cachedOrBfloat adds the models that keep everything in bfloat.
+var cachedOrBfloat = append(slices.Clone(cached), "bf16_bf16")
+
 // attentionFamilies read and write the KV cache.
 var attentionFamilies = []family{
 	{name: "attention_vec", file: "attention_vec.metal", summary: "attention of single tokens over the paged cache",
-		instances: cached, args: attentionArgs + "7 out write $0?; 9 part write float?; 10 statistics write float?", params: AttentionParams{},
+		instances: cachedOrBfloat, args: attentionArgs + "7 out write $0?; 9 part write float?; 10 statistics write float?", params: AttentionParams{},
 		paramsIndex: 8, constants: "0 fc_head uint?; 1 fc_split uint?", threadgroup: floats(8*MaxHead + 16), maxThreads: 256},
-	{name: "attention_reduce", file: "attention_vec.metal", summary: "the partitions of attention_vec put together", instances: single,
-		args: "0 part read float; 1 statistics read float; 2 out write $0", params: ReduceParams{}, paramsIndex: 3, maxThreads: 64},
+	{name: "attention_reduce", file: "attention_vec.metal", summary: "the partitions of attention_vec put together",
+		instances: []string{"f32", "f16", "bf16"},
+		args:      "0 part read float; 1 statistics read float; 2 out write $0", params: ReduceParams{}, paramsIndex: 3, maxThreads: 64},
 	{name: "attention_tile", file: "attention_tile.metal", summary: "attention of 32 tokens at a time over the paged cache",
 		instances: cached, args: attentionArgs + "7 out write $0", params: AttentionParams{}, paramsIndex: 8, constants: "0 fc_head uint?",
 		threadgroup: func(e []Element) int { return 32*136*e[0].Size() + 4*(4*8*32+4*64+32) }, maxThreads: 128},

@@ -1,6 +1,7 @@
-// The KV cache: K and V of one layer are each [blocks, kv_heads, block, head]. A
-// contiguous cache is the case of one block. Elements are float, half, or 32 to a block
-// of Q8_0, whose heads are multiples of 32.
+// The KV cache: K and V of one layer are each [blocks, kv_heads, block, head], or, where
+// a kernel takes strides, any order of the first three axes. A contiguous cache is the
+// case of one block. Elements are float, half, bfloat, or 32 to a block of Q8_0, whose
+// heads and strides are multiples of 32.
 #ifndef SMELT_KERNELS_PAGED_H
 #define SMELT_KERNELS_PAGED_H
 
@@ -17,6 +18,7 @@ static_assert(sizeof(CacheBlock) == 34, "GGUF layout");
 // load_four reads elements i to i + 3 of a cache; i is a multiple of 4.
 inline float4 load_four(device const float *cache, ulong i) { return *(device const float4 *)(cache + i); }
 inline float4 load_four(device const half *cache, ulong i) { return float4(*(device const half4 *)(cache + i)); }
+inline float4 load_four(device const bfloat *cache, ulong i) { return float4(*(device const bfloat4 *)(cache + i)); }
 inline float4 load_four(device const CacheBlock *cache, ulong i) {
     device const CacheBlock *b = cache + i / 32;
     device const int8_t *q = b->qs + i % 32;
@@ -26,6 +28,7 @@ inline float4 load_four(device const CacheBlock *cache, ulong i) {
 // load_one reads element i.
 inline float load_one(device const float *cache, ulong i) { return cache[i]; }
 inline float load_one(device const half *cache, ulong i) { return float(cache[i]); }
+inline float load_one(device const bfloat *cache, ulong i) { return float(cache[i]); }
 inline float load_one(device const CacheBlock *cache, ulong i) {
     return float(cache[i / 32].d) * float(cache[i / 32].qs[i % 32]);
 }
@@ -45,7 +48,17 @@ inline void store_block(device CacheBlock *cache, ulong i, float v, uint lane) {
         b->d = lost ? half(NAN) : half(d);
 }
 
+// Elements of a cache from one block, KV head or slot to the next.
+struct CacheStrides {
+    uint block, head, row;
+};
+
 // cache_row is the first element of the row of `within` of a block for one KV head.
+inline ulong cache_row(uint page, uint within, uint kv_head, CacheStrides strides) {
+    return ulong(page) * strides.block + ulong(kv_head) * strides.head + ulong(within) * strides.row;
+}
+
+// The same in a cache [blocks, kv_heads, block, head].
 inline ulong cache_row(uint page, uint within, uint kv_head, uint kv_heads, uint block, uint head) {
     return ((ulong(page) * kv_heads + kv_head) * block + within) * head;
 }

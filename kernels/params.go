@@ -95,7 +95,12 @@ type AttentionParams struct {
 	Head        uint32
 	Block       uint32
 	TableStride uint32
+	BlockStride uint32
+	HeadStride  uint32
+	RowStride   uint32
 	Scale       float32
+	Window      uint32
+	SoftCap     float32
 }
 
 // ReduceParams of attention_reduce.

@@ -100,7 +100,12 @@ struct AttentionParams {
     uint32_t head;
     uint32_t block;
     uint32_t table_stride; // NB
+    uint32_t block_stride; // of both caches: from a block to the next,
+    uint32_t head_stride;  // from a KV head to the next,
+    uint32_t row_stride;   // and from a slot to the next
     float scale;
+    uint32_t window; // keys that a token sees, its own among them; 0: all up to its own
+    float soft_cap;  // scores become soft_cap · tanh(score / soft_cap); 0: as they are
 };
 
 // Of attention_reduce.

@@ -43,7 +43,7 @@ func attendInParts(t *testing.T, name string, types []kernels.Element, s attenti
 	l.grid[2] = partitions
 	parts := l.run(t)
 	reduce := launch{
-		kernel:  "attention_reduce_" + map[kernels.Element]string{kernels.Float: "f32", kernels.Half: "f16"}[types[0]],
+		kernel:  "attention_reduce_" + map[kernels.Element]string{kernels.Float: "f32", kernels.Half: "f16", kernels.Bfloat: "bf16"}[types[0]],
 		buffers: map[int]tensor{0: parts[9], 1: parts[10], 2: result(q.element, q.length)},
 		params: kernels.ReduceParams{
 			Tokens: uint32(p.tokens()), Heads: uint32(s.heads), Head: uint32(s.head), Partitions: uint32(partitions),

@@ -424,8 +424,14 @@ func attention(p *phase, v *ir.Value) error {
 	for i := range uint32(4) {
 		d.in(3+i, v.Args[2+i])
 	}
+	row := int64(c.Head)
+	plane := int64(c.Block) * row // a block of one KV head
+	if stride := int64(c.KVHeads) * plane; stride > math.MaxUint32 {
+		return fmt.Errorf("%s: cache blocks of %d elements; the attention kernels count them in 32 bits", v, stride)
+	}
 	d.params(8, Extent(tokens), Extent(ir.Var(ir.B)), Extent(heads), size(int64(c.KVHeads)), size(int64(c.Head)),
-		size(int64(c.Block)), Extent(ir.Var(ir.NB)), float(v.Attr.(ir.ScaleAttr).Value))
+		size(int64(c.Block)), Extent(ir.Var(ir.NB)), size(int64(c.KVHeads)*plane), size(plane), size(row),
+		float(v.Attr.(ir.ScaleAttr).Value), size(0), float(0))
 	switch {
 	case split:
 		return splitAttention(p, v, d)

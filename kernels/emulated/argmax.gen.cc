@@ -77,7 +77,12 @@ uint32_t kv_heads;
 uint32_t head;
 uint32_t block;
 uint32_t table_stride;
+uint32_t block_stride;
+uint32_t head_stride;
+uint32_t row_stride;
 float scale;
+uint32_t window;
+float soft_cap;
 };
 
 
@@ -161,7 +166,7 @@ places[0] = places[i];
 }
 out[row] = places[0];
 }
-#line 165 "kernels/emulated/argmax.gen.cc"
+#line 170 "kernels/emulated/argmax.gen.cc"
 void thread_0(const msl::Thread &t) {
     argmax<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<int *>(t.worker->buffers[1]),

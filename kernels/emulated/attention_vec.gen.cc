@@ -77,7 +77,12 @@ uint32_t kv_heads;
 uint32_t head;
 uint32_t block;
 uint32_t table_stride;
+uint32_t block_stride;
+uint32_t head_stride;
+uint32_t row_stride;
 float scale;
+uint32_t window;
+float soft_cap;
 };
 
 
@@ -119,7 +124,7 @@ uint32_t tokens;
 uint32_t seqs;
 uint32_t context;
 };
-#line 8 "kernels/paged.h"
+#line 9 "kernels/paged.h"
 using namespace metal;
 
 
@@ -132,6 +137,7 @@ static_assert(sizeof(CacheBlock) == 34, "GGUF layout");
 
 inline float4 load_four( const float *cache, ulong i) { return *( const float4 *)(cache + i); }
 inline float4 load_four( const half *cache, ulong i) { return float4(*( const half4 *)(cache + i)); }
+inline float4 load_four( const bfloat *cache, ulong i) { return float4(*( const bfloat4 *)(cache + i)); }
 inline float4 load_four( const CacheBlock *cache, ulong i) {
 const CacheBlock *b = cache + i / 32;
 const int8_t *q = b->qs + i % 32;
@@ -141,10 +147,11 @@ return float4(float(q[0]), float(q[1]), float(q[2]), float(q[3])) * float(b->d);
 
 inline float load_one( const float *cache, ulong i) { return cache[i]; }
 inline float load_one( const half *cache, ulong i) { return float(cache[i]); }
+inline float load_one( const bfloat *cache, ulong i) { return float(cache[i]); }
 inline float load_one( const CacheBlock *cache, ulong i) {
 return float(cache[i / 32].d) * float(cache[i / 32].qs[i % 32]);
 }
-#line 37 "kernels/paged.h"
+#line 40 "kernels/paged.h"
 inline void store_block( CacheBlock *cache, ulong i, float v, uint lane) {
 const uint bits = simd_max(as_type<uint>(v) & 0x7fffffffu, 1);
 const float d = as_type<float>(bits) / 127.0f;
@@ -154,6 +161,16 @@ CacheBlock *b = cache + i / 32;
 b->qs[lane] = int8_t(lost || isinf(inverse) ? 0.0f : round(v * inverse));
 if (lane == 0)
 b->d = lost ? half(NAN) : half(d);
+}
+
+
+struct CacheStrides {
+uint block, head, row;
+};
+
+
+inline ulong cache_row(uint page, uint within, uint kv_head, CacheStrides strides) {
+return ulong(page) * strides.block + ulong(kv_head) * strides.head + ulong(within) * strides.row;
 }
 
 
@@ -216,6 +233,7 @@ const uint q_head = group.x, token = group.y;
 const uint kv_head = q_head / (p.heads / p.kv_heads);
 const uint seq = sequence_of(cu_seqlens, p.seqs, token);
 const int *pages = block_table + ulong(seq) * p.table_stride;
+const CacheStrides strides = {p.block_stride, p.head_stride, p.row_stride};
 const int visible = max(0, min(positions[token] + 1, context_lens[seq]));
 const uint start = msl_constant_is_split() ? group.z * msl_constant_fc_split() : 0;
 const int keys = msl_constant_is_split() ? min(visible, int(start + msl_constant_fc_split())) : visible;
@@ -241,7 +259,7 @@ for (uint s = 0; s < 8; s++) {
 score[s] = 0.0f;
 row[s] = 0;
 if (key + s < uint(keys)) {
-row[s] = cache_row(uint(pages[page]), within, kv_head, p.kv_heads, p.block, head);
+row[s] = cache_row(uint(pages[page]), within, kv_head, strides);
 for (uint c = 0; c < 8; c++) {
 const uint d = c * 32 + member;
 if (d < head)
@@ -334,7 +352,7 @@ result /= norm;
 for (uint j = 0; j < 4; j++)
 out[at + tid * 4 + j] = A(result[j]);
 }
-#line 188 "kernels/attention_vec.metal"
+#line 189 "kernels/attention_vec.metal"
 template <typename A>
 void attention_reduce( const float *part,
 const float *statistics,
@@ -364,7 +382,7 @@ sum[j] += weight * part[ulong(i) * p.head + j];
 for (uint j = 0; j < 4; j++)
 out[row * p.head + tid * 4 + j] = A(norm != 0.0f ? sum[j] / norm : 0.0f);
 }
-#line 368 "kernels/emulated/attention_vec.gen.cc"
+#line 386 "kernels/emulated/attention_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_vec<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -446,6 +464,26 @@ void thread_3(const msl::Thread &t) {
 const msl::BufferArgument buffers_3[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}};
 const uint32_t variables_3[] = {8192, 32, 32};
 void thread_4(const msl::Thread &t) {
+    attention_vec<bfloat, bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
+        static_cast<const bfloat *>(t.worker->buffers[1]),
+        static_cast<const bfloat *>(t.worker->buffers[2]),
+        static_cast<const int *>(t.worker->buffers[3]),
+        static_cast<const int *>(t.worker->buffers[4]),
+        static_cast<const int *>(t.worker->buffers[5]),
+        static_cast<const int *>(t.worker->buffers[6]),
+        static_cast<bfloat *>(t.worker->buffers[7]),
+        *static_cast<const AttentionParams *>(t.worker->buffers[8]),
+        static_cast<float *>(t.worker->buffers[9]),
+        static_cast<float *>(t.worker->buffers[10]),
+        msl::position<uint3>(t.worker->group_id),
+        msl::position<uint3>(t.worker->grid),
+        msl::position<uint>(t.index),
+        msl::position<uint>((t.index / 32)),
+        msl::position<uint>((t.index % 32)));
+}
+const msl::BufferArgument buffers_4[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}};
+const uint32_t variables_4[] = {8192, 32, 32};
+void thread_5(const msl::Thread &t) {
     attention_vec<half, CacheBlock>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const CacheBlock *>(t.worker->buffers[1]),
         static_cast<const CacheBlock *>(t.worker->buffers[2]),
@@ -463,9 +501,9 @@ void thread_4(const msl::Thread &t) {
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_4[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}};
-const uint32_t variables_4[] = {8192, 32, 32};
-void thread_5(const msl::Thread &t) {
+const msl::BufferArgument buffers_5[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}};
+const uint32_t variables_5[] = {8192, 32, 32};
+void thread_6(const msl::Thread &t) {
     attention_vec<float, CacheBlock>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const CacheBlock *>(t.worker->buffers[1]),
         static_cast<const CacheBlock *>(t.worker->buffers[2]),
@@ -483,9 +521,9 @@ void thread_5(const msl::Thread &t) {
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_5[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}};
-const uint32_t variables_5[] = {8192, 32, 32};
-void thread_6(const msl::Thread &t) {
+const msl::BufferArgument buffers_6[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}};
+const uint32_t variables_6[] = {8192, 32, 32};
+void thread_7(const msl::Thread &t) {
     attention_reduce<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
         static_cast<float *>(t.worker->buffers[2]),
@@ -493,8 +531,8 @@ void thread_6(const msl::Thread &t) {
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index));
 }
-const msl::BufferArgument buffers_6[] = {{0, 0, "part"}, {1, 0, "statistics"}, {2, 0, "out"}, {3, sizeof(ReduceParams), "p"}};
-void thread_7(const msl::Thread &t) {
+const msl::BufferArgument buffers_7[] = {{0, 0, "part"}, {1, 0, "statistics"}, {2, 0, "out"}, {3, sizeof(ReduceParams), "p"}};
+void thread_8(const msl::Thread &t) {
     attention_reduce<half>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
         static_cast<half *>(t.worker->buffers[2]),
@@ -502,21 +540,32 @@ void thread_7(const msl::Thread &t) {
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index));
 }
-const msl::BufferArgument buffers_7[] = {{0, 0, "part"}, {1, 0, "statistics"}, {2, 0, "out"}, {3, sizeof(ReduceParams), "p"}};
+const msl::BufferArgument buffers_8[] = {{0, 0, "part"}, {1, 0, "statistics"}, {2, 0, "out"}, {3, sizeof(ReduceParams), "p"}};
+void thread_9(const msl::Thread &t) {
+    attention_reduce<bfloat>(static_cast<const float *>(t.worker->buffers[0]),
+        static_cast<const float *>(t.worker->buffers[1]),
+        static_cast<bfloat *>(t.worker->buffers[2]),
+        *static_cast<const ReduceParams *>(t.worker->buffers[3]),
+        msl::position<uint3>(t.worker->group_id),
+        msl::position<uint>(t.index));
+}
+const msl::BufferArgument buffers_9[] = {{0, 0, "part"}, {1, 0, "statistics"}, {2, 0, "out"}, {3, sizeof(ReduceParams), "p"}};
 const msl::Kernel kernels[] = {
-    {"attention_vec_f32_f32", "kernels/attention_vec.metal", 218, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 11, variables_0, 3},
-    {"attention_vec_f32_f16", "kernels/attention_vec.metal", 220, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 11, variables_1, 3},
-    {"attention_vec_f16_f32", "kernels/attention_vec.metal", 222, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 11, variables_2, 3},
-    {"attention_vec_f16_f16", "kernels/attention_vec.metal", 224, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 11, variables_3, 3},
-    {"attention_vec_f16_q8_0", "kernels/attention_vec.metal", 226, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 11, variables_4, 3},
-    {"attention_vec_f32_q8_0", "kernels/attention_vec.metal", 228, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 11, variables_5, 3},
-    {"attention_reduce_f32", "kernels/attention_vec.metal", 230, thread_6, msl::run_threads<thread_6>, 1024, 0x0u, 0x0u, buffers_6, 4, nullptr, 0},
-    {"attention_reduce_f16", "kernels/attention_vec.metal", 232, thread_7, msl::run_threads<thread_7>, 1024, 0x0u, 0x0u, buffers_7, 4, nullptr, 0},
+    {"attention_vec_f32_f32", "kernels/attention_vec.metal", 219, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 11, variables_0, 3},
+    {"attention_vec_f32_f16", "kernels/attention_vec.metal", 221, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 11, variables_1, 3},
+    {"attention_vec_f16_f32", "kernels/attention_vec.metal", 223, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 11, variables_2, 3},
+    {"attention_vec_f16_f16", "kernels/attention_vec.metal", 225, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 11, variables_3, 3},
+    {"attention_vec_bf16_bf16", "kernels/attention_vec.metal", 227, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 11, variables_4, 3},
+    {"attention_vec_f16_q8_0", "kernels/attention_vec.metal", 229, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 11, variables_5, 3},
+    {"attention_vec_f32_q8_0", "kernels/attention_vec.metal", 231, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 11, variables_6, 3},
+    {"attention_reduce_f32", "kernels/attention_vec.metal", 233, thread_7, msl::run_threads<thread_7>, 1024, 0x0u, 0x0u, buffers_7, 4, nullptr, 0},
+    {"attention_reduce_f16", "kernels/attention_vec.metal", 235, thread_8, msl::run_threads<thread_8>, 1024, 0x0u, 0x0u, buffers_8, 4, nullptr, 0},
+    {"attention_reduce_bf16", "kernels/attention_vec.metal", 237, thread_9, msl::run_threads<thread_9>, 1024, 0x0u, 0x0u, buffers_9, 4, nullptr, 0},
 };
 } // namespace
 namespace msl {
 inline namespace MSL_VARIANT {
 extern const Unit unit_attention_vec;
-const Unit unit_attention_vec = {kernels, 8};
+const Unit unit_attention_vec = {kernels, 10};
 } // namespace MSL_VARIANT
 } // namespace msl

@@ -77,7 +77,12 @@ uint32_t kv_heads;
 uint32_t head;
 uint32_t block;
 uint32_t table_stride;
+uint32_t block_stride;
+uint32_t head_stride;
+uint32_t row_stride;
 float scale;
+uint32_t window;
+float soft_cap;
 };
 
 
@@ -119,7 +124,7 @@ uint32_t tokens;
 uint32_t seqs;
 uint32_t context;
 };
-#line 8 "kernels/paged.h"
+#line 9 "kernels/paged.h"
 using namespace metal;
 
 
@@ -132,6 +137,7 @@ static_assert(sizeof(CacheBlock) == 34, "GGUF layout");
 
 inline float4 load_four( const float *cache, ulong i) { return *( const float4 *)(cache + i); }
 inline float4 load_four( const half *cache, ulong i) { return float4(*( const half4 *)(cache + i)); }
+inline float4 load_four( const bfloat *cache, ulong i) { return float4(*( const bfloat4 *)(cache + i)); }
 inline float4 load_four( const CacheBlock *cache, ulong i) {
 const CacheBlock *b = cache + i / 32;
 const int8_t *q = b->qs + i % 32;
@@ -141,10 +147,11 @@ return float4(float(q[0]), float(q[1]), float(q[2]), float(q[3])) * float(b->d);
 
 inline float load_one( const float *cache, ulong i) { return cache[i]; }
 inline float load_one( const half *cache, ulong i) { return float(cache[i]); }
+inline float load_one( const bfloat *cache, ulong i) { return float(cache[i]); }
 inline float load_one( const CacheBlock *cache, ulong i) {
 return float(cache[i / 32].d) * float(cache[i / 32].qs[i % 32]);
 }
-#line 37 "kernels/paged.h"
+#line 40 "kernels/paged.h"
 inline void store_block( CacheBlock *cache, ulong i, float v, uint lane) {
 const uint bits = simd_max(as_type<uint>(v) & 0x7fffffffu, 1);
 const float d = as_type<float>(bits) / 127.0f;
@@ -154,6 +161,16 @@ CacheBlock *b = cache + i / 32;
 b->qs[lane] = int8_t(lost || isinf(inverse) ? 0.0f : round(v * inverse));
 if (lane == 0)
 b->d = lost ? half(NAN) : half(d);
+}
+
+
+struct CacheStrides {
+uint block, head, row;
+};
+
+
+inline ulong cache_row(uint page, uint within, uint kv_head, CacheStrides strides) {
+return ulong(page) * strides.block + ulong(kv_head) * strides.head + ulong(within) * strides.row;
 }
 
 
@@ -236,7 +253,7 @@ v = load_one(cache, cache_row(page, key % p.block, e / p.head, p.kv_heads, p.blo
 }
 out[ulong(row) * width + e] = v;
 }
-#line 240 "kernels/emulated/cache.gen.cc"
+#line 257 "kernels/emulated/cache.gen.cc"
 void thread_0(const msl::Thread &t) {
     cache_write<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

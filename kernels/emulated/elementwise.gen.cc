@@ -77,7 +77,12 @@ uint32_t kv_heads;
 uint32_t head;
 uint32_t block;
 uint32_t table_stride;
+uint32_t block_stride;
+uint32_t head_stride;
+uint32_t row_stride;
 float scale;
+uint32_t window;
+float soft_cap;
 };
 
 
@@ -213,7 +218,7 @@ return;
 const int row = index[position.y];
 out[ulong(position.y) * p.width + position.x] = row < 0 ? A(0.0f) : x[ulong(row) * p.a_stride + position.x];
 }
-#line 217 "kernels/emulated/elementwise.gen.cc"
+#line 222 "kernels/emulated/elementwise.gen.cc"
 void thread_0(const msl::Thread &t) {
     silu<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),

@@ -77,7 +77,12 @@ uint32_t kv_heads;
 uint32_t head;
 uint32_t block;
 uint32_t table_stride;
+uint32_t block_stride;
+uint32_t head_stride;
+uint32_t row_stride;
 float scale;
+uint32_t window;
+float soft_cap;
 };
 
 
@@ -533,7 +538,7 @@ to[high + i] = v[i + 8];
 }
 }
 }
-#line 537 "kernels/emulated/embed.gen.cc"
+#line 542 "kernels/emulated/embed.gen.cc"
 void thread_0(const msl::Thread &t) {
     embed(static_cast<const int *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),

@@ -77,7 +77,12 @@ uint32_t kv_heads;
 uint32_t head;
 uint32_t block;
 uint32_t table_stride;
+uint32_t block_stride;
+uint32_t head_stride;
+uint32_t row_stride;
 float scale;
+uint32_t window;
+float soft_cap;
 };
 
 
@@ -666,7 +671,7 @@ v += residual[at];
 out[at] = O(v);
 }
 }
-#line 670 "kernels/emulated/linear_mat.gen.cc"
+#line 675 "kernels/emulated/linear_mat.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_mat<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),

@@ -77,7 +77,12 @@ uint32_t kv_heads;
 uint32_t head;
 uint32_t block;
 uint32_t table_stride;
+uint32_t block_stride;
+uint32_t head_stride;
+uint32_t row_stride;
 float scale;
+uint32_t window;
+float soft_cap;
 };
 
 
@@ -179,7 +184,7 @@ A *to = out + (ulong(token) * p.heads + head) * p.head;
 to[pair.first] = A(v.x);
 to[pair.second] = A(v.y);
 }
-#line 183 "kernels/emulated/rope.gen.cc"
+#line 188 "kernels/emulated/rope.gen.cc"
 void thread_0(const msl::Thread &t) {
     rope<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),

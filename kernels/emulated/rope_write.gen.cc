@@ -77,7 +77,12 @@ uint32_t kv_heads;
 uint32_t head;
 uint32_t block;
 uint32_t table_stride;
+uint32_t block_stride;
+uint32_t head_stride;
+uint32_t row_stride;
 float scale;
+uint32_t window;
+float soft_cap;
 };
 
 
@@ -150,7 +155,7 @@ return float2(precise::cos(angle), precise::sin(angle)) * magnitude;
 }
 
 inline float2 turn(float2 v, float2 r) { return float2(v.x * r.x - v.y * r.y, v.x * r.y + v.y * r.x); }
-#line 8 "kernels/paged.h"
+#line 9 "kernels/paged.h"
 using namespace metal;
 
 
@@ -163,6 +168,7 @@ static_assert(sizeof(CacheBlock) == 34, "GGUF layout");
 
 inline float4 load_four( const float *cache, ulong i) { return *( const float4 *)(cache + i); }
 inline float4 load_four( const half *cache, ulong i) { return float4(*( const half4 *)(cache + i)); }
+inline float4 load_four( const bfloat *cache, ulong i) { return float4(*( const bfloat4 *)(cache + i)); }
 inline float4 load_four( const CacheBlock *cache, ulong i) {
 const CacheBlock *b = cache + i / 32;
 const int8_t *q = b->qs + i % 32;
@@ -172,10 +178,11 @@ return float4(float(q[0]), float(q[1]), float(q[2]), float(q[3])) * float(b->d);
 
 inline float load_one( const float *cache, ulong i) { return cache[i]; }
 inline float load_one( const half *cache, ulong i) { return float(cache[i]); }
+inline float load_one( const bfloat *cache, ulong i) { return float(cache[i]); }
 inline float load_one( const CacheBlock *cache, ulong i) {
 return float(cache[i / 32].d) * float(cache[i / 32].qs[i % 32]);
 }
-#line 37 "kernels/paged.h"
+#line 40 "kernels/paged.h"
 inline void store_block( CacheBlock *cache, ulong i, float v, uint lane) {
 const uint bits = simd_max(as_type<uint>(v) & 0x7fffffffu, 1);
 const float d = as_type<float>(bits) / 127.0f;
@@ -185,6 +192,16 @@ CacheBlock *b = cache + i / 32;
 b->qs[lane] = int8_t(lost || isinf(inverse) ? 0.0f : round(v * inverse));
 if (lane == 0)
 b->d = lost ? half(NAN) : half(d);
+}
+
+
+struct CacheStrides {
+uint block, head, row;
+};
+
+
+inline ulong cache_row(uint page, uint within, uint kv_head, CacheStrides strides) {
+return ulong(page) * strides.block + ulong(kv_head) * strides.head + ulong(within) * strides.row;
 }
 
 
@@ -405,7 +422,7 @@ return;
 finish(k_cache, row, whole, p.head, sg, simdgroups, lane);
 finish(v_cache, row, whole_v, p.head, sg, simdgroups, lane);
 }
-#line 409 "kernels/emulated/rope_write.gen.cc"
+#line 426 "kernels/emulated/rope_write.gen.cc"
 void thread_0(const msl::Thread &t) {
     rope_qkv_write<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),

@@ -77,7 +77,12 @@ uint32_t kv_heads;
 uint32_t head;
 uint32_t block;
 uint32_t table_stride;
+uint32_t block_stride;
+uint32_t head_stride;
+uint32_t row_stride;
 float scale;
+uint32_t window;
+float soft_cap;
 };
 
 
@@ -288,7 +293,7 @@ for (uint i = tid; i < p.width; i += 256) {
 to[i] = norm > 0.0f ? A(exp(float(from[i]) - highest) * norm) : A(0.0f);
 }
 }
-#line 292 "kernels/emulated/source.gen.cc"
+#line 297 "kernels/emulated/source.gen.cc"
 void thread_0(const msl::Thread &t) {
     repeat_kv<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),

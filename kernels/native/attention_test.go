@@ -80,7 +80,8 @@ func (c attention) build(t testing.TB, tile bool) (dispatch, []float64) {
 		}
 	}
 	params := encode(kernels.AttentionParams{Tokens: uint32(tokens), Seqs: uint32(len(c.seqs)), Heads: uint32(c.heads),
-		KvHeads: uint32(c.kvHeads), Head: uint32(c.head), Block: uint32(c.block), TableStride: uint32(perSeq), Scale: float32(scale)})
+		KvHeads: uint32(c.kvHeads), Head: uint32(c.head), Block: uint32(c.block), TableStride: uint32(perSeq),
+		BlockStride: uint32(c.kvHeads * c.block * c.head), HeadStride: uint32(c.block * c.head), RowStride: uint32(c.head), Scale: float32(scale)})
 	d := dispatch{
 		kernel: "attention_vec_f32_" + c.cache.String(),
 		buffers: [][]byte{floatBytes(q), kBytes, vBytes, intBytes(positions...), intBytes(starts...),
@@ -181,7 +182,8 @@ func TestAttentionOutOfRange(t *testing.T) {
 
 func TestAttentionUnsupported(t *testing.T) {
 	good, _ := attentionCases[1].build(t, false)
-	p := kernels.AttentionParams{Tokens: 76, Seqs: 3, Heads: 4, KvHeads: 2, Head: 64, Block: 32, TableStride: 5, Scale: 1}
+	p := kernels.AttentionParams{Tokens: 76, Seqs: 3, Heads: 4, KvHeads: 2, Head: 64, Block: 32, TableStride: 5,
+		BlockStride: 2 * 32 * 64, HeadStride: 32 * 64, RowStride: 64, Scale: 1}
 	for name, change := range map[string]func(p *kernels.AttentionParams){
 		"head of 20":       func(p *kernels.AttentionParams) { p.Head = 20 },
 		"head of 264":      func(p *kernels.AttentionParams) { p.Head = 264 },
@@ -191,6 +193,9 @@ func TestAttentionUnsupported(t *testing.T) {
 		"too many tokens":  func(p *kernels.AttentionParams) { p.Tokens = 77 },
 		"too many tables":  func(p *kernels.AttentionParams) { p.TableStride = 6 },
 		"too many batches": func(p *kernels.AttentionParams) { p.Seqs = 4 },
+		"blocks elsewhere": func(p *kernels.AttentionParams) { p.BlockStride++ },
+		"heads elsewhere":  func(p *kernels.AttentionParams) { p.HeadStride = 64 },
+		"rows elsewhere":   func(p *kernels.AttentionParams) { p.RowStride = 2 * 64 },
 	} {
 		bad := p
 		change(&bad)
@@ -199,5 +204,9 @@ func TestAttentionUnsupported(t *testing.T) {
 		require.NoError(t, Run(Launch{Kernel: good.kernel, Buffers: buffers}, Options{}), name)
 		buffers[8] = encode(bad)
 		require.ErrorIs(t, Run(Launch{Kernel: good.kernel, Buffers: buffers}, Options{}), ErrUnsupported, name)
+	}
+	for constant := range uint32(6) {
+		launch := Launch{Kernel: good.kernel, Buffers: good.buffers, Constants: map[uint32]uint32{1 + constant: 1}}
+		require.ErrorIs(t, Run(launch, Options{}), ErrUnsupported, "constant %d", 1+constant)
 	}
 }

@@ -156,7 +156,8 @@ func attentionLaunch(kernel string, heads, kvHeads, head, tokens, length int) La
 		Buffers: [][]byte{floatBytes(normals(rng, tokens*heads*head)), cache, bytes.Clone(cache), intBytes(positions...),
 			intBytes(0, int32(tokens)), intBytes(int32(length)), intBytes(0), make([]byte, 4*tokens*heads*head),
 			encode(kernels.AttentionParams{Tokens: uint32(tokens), Seqs: 1, Heads: uint32(heads), KvHeads: uint32(kvHeads),
-				Head: uint32(head), Block: uint32(length), TableStride: 1, Scale: 0.1})},
+				Head: uint32(head), Block: uint32(length), TableStride: 1, BlockStride: uint32(kvHeads * length * head),
+				HeadStride: uint32(length * head), RowStride: uint32(head), Scale: 0.1})},
 	}
 }
 

@@ -56,6 +56,30 @@ SMELT_VECTORS(uchar)
 SMELT_VECTORS(ulong)
 SMELT_VECTORS(long)
 
+// OpenCL has no bfloat: a class of its size, converted in so many words.
+struct bfloat {
+    bfloat() = default;
+    explicit bfloat(float);
+    operator float() const;
+    ushort bits;
+};
+#define SMELT_BFLOATS(N)                                                                                               \
+    struct bfloat##N {                                                                                                 \
+        bfloat##N() = default;                                                                                         \
+        explicit bfloat##N(float##N);                                                                                  \
+        explicit operator float##N() const;                                                                            \
+        bfloat elements[N];                                                                                            \
+    };                                                                                                                 \
+    template <> struct vec_of<bfloat, N> {                                                                             \
+        typedef bfloat##N type;                                                                                        \
+    };                                                                                                                 \
+    template <> struct components<bfloat##N> {                                                                         \
+        static constexpr int count = N;                                                                                \
+    };
+SMELT_BFLOATS(2)
+SMELT_BFLOATS(3)
+SMELT_BFLOATS(4)
+
 template <class T> struct unqualified {
     typedef T type;
 };
@@ -154,6 +178,7 @@ template <class T, int R, int C> struct simdgroup_matrix {
 };
 typedef simdgroup_matrix<half, 8, 8> simdgroup_half8x8;
 typedef simdgroup_matrix<float, 8, 8> simdgroup_float8x8;
+typedef simdgroup_matrix<bfloat, 8, 8> simdgroup_bfloat8x8;
 template <class T, int R, int C> simdgroup_matrix<T, R, C> make_filled_simdgroup_matrix(T);
 #define SMELT_MATRIX_MEMORY(space)                                                                                     \
     template <class T>                                                                                                 \

@@ -3,4 +3,4 @@
 package neon
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "0197b615ae9dca66f51be36ead6b512ed61428cb8352e1c6998f593c07242c49"
+const _ = "30b441ee4e131d66c4e0d23b9919d00c07bc60d47196d12e47ef548d311ea775"

@@ -71,6 +71,12 @@ template <class C> static int attention_supports(const smelt_launch *l) {
     // they are for.
     if (constant(l, 1) != 0 || !whole_blocks<C>(p.head))
         return 0;
+    for (uint32_t i = 2; i <= 6; i++) // window, soft cap, sinks, map, rows
+        if (constant(l, i) != 0)
+            return 0;
+    if (p.row_stride != p.head || p.head_stride != uint64_t{p.block} * p.row_stride ||
+        p.block_stride != uint64_t{p.kv_heads} * p.head_stride)
+        return 0;
     if (p.head == 0 || p.head % 8 != 0 || p.head > MAX_HEAD)
         return 0;
     if (p.kv_heads == 0 || p.heads % p.kv_heads != 0 || p.block == 0)
