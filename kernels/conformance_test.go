@@ -72,6 +72,8 @@ func (t tensor) at(i int) float64 {
 		return float64(quant.F16ToF32(binary.LittleEndian.Uint16(t.bytes[2*i:])))
 	case kernels.Bfloat:
 		return float64(quant.BF16ToF32(binary.LittleEndian.Uint16(t.bytes[2*i:])))
+	case kernels.Int:
+		return float64(int32(binary.LittleEndian.Uint32(t.bytes[4*i:])))
 	case kernels.Blocks:
 		block := t.bytes[i/32*34:]
 		return float64(quant.F16ToF32(binary.LittleEndian.Uint16(block))) * float64(int8(block[2+i%32]))
@@ -227,6 +229,7 @@ func (l launch) run(t *testing.T) map[int]tensor {
 			first = written
 		}
 	}
+	seen.launch(t, k, l.constants)
 	return first
 }
 
@@ -251,6 +254,7 @@ func worst(elements ...kernels.Element) float64 {
 func compare(t *testing.T, want, got []float64, width int, bound float64) {
 	t.Helper()
 	require.Equal(t, len(want), len(got))
+	var off deviation
 	for start := 0; start < len(want); start += width {
 		largest := 0.0
 		for _, v := range want[start : start+width] {
@@ -259,13 +263,18 @@ func compare(t *testing.T, want, got []float64, width int, bound float64) {
 			}
 		}
 		for i := start; i < start+width; i++ {
-			same := want[i] == got[i] || math.IsNaN(want[i]) && math.IsNaN(got[i])
-			if !same && !(math.Abs(want[i]-got[i]) <= bound*largest) {
+			if want[i] == got[i] || math.IsNaN(want[i]) && math.IsNaN(got[i]) {
+				continue
+			}
+			err := math.Abs(want[i] - got[i])
+			if !(err <= bound*largest) {
 				require.FailNow(t, "out of bounds", "row %d, column %d: %v, want %v (largest in the row %v)",
 					start/width, i-start, got[i], want[i], largest)
 			}
+			off.add(err, largest, bound*largest)
 		}
 	}
+	seen.compare(t, off)
 }
 
 // product is a sum and the size that its terms give it. An error is measured against
@@ -277,11 +286,16 @@ func compareProducts(t *testing.T, want []product, got tensor, types []kernels.E
 	require.Equal(t, len(want), got.length)
 	types = slices.DeleteFunc(slices.Clone(types), func(e kernels.Element) bool { return e == kernels.Blocks }) // floats hold what is in one
 	bound, step := worst(types...), steps[got.element]
+	var off deviation
 	for i, p := range want {
-		if v := got.at(i); !(math.Abs(v-p.value) <= bound*p.scale+step) {
+		v := got.at(i)
+		err := math.Abs(v - p.value)
+		if !(err <= bound*p.scale+step) {
 			require.FailNow(t, "out of bounds", "element %d: %v, want %v (its terms sum to %v)", i, v, p.value, p.scale)
 		}
+		off.add(err, p.scale, bound*p.scale+step)
 	}
+	seen.compare(t, off)
 }
 
 func ceil(n, d int) int { return (n + d - 1) / d }
