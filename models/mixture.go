@@ -60,6 +60,8 @@ var mixtures = map[string]mixture{
 			return ir.Q3_K
 		},
 		attnOutput: always(ir.Q3_K), ffnDown: always(ir.Q3_K)},
+	"q3_k_s": {base: ir.Q3_K, fileType: 11},
+	"q3_k_l": {base: ir.Q3_K, fileType: 13, attnV: always(ir.Q5_K), attnOutput: always(ir.Q5_K), ffnDown: always(ir.Q5_K)},
 	"q3_k_m": {base: ir.Q3_K, fileType: 12,
 		attnV:      firstLayers(func(*Config) int { return 2 }, ir.Q5_K, ir.Q4_K),
 		attnOutput: always(ir.Q4_K),
@@ -106,6 +108,11 @@ func (m *mixture) dtype(name string, layer int, shape []int, c *Config) ir.DType
 		t = ir.Q6_K
 	case exception != nil:
 		t = exception(layer, c)
+	}
+	// In Llama's 70B models eight query heads share a value head: it is small, and
+	// much depends on it.
+	if role == "attn_v.weight" && c.Family == "llama" && c.Layers == 80 && (t == ir.Q3_K || t == ir.Q4_K) {
+		t = ir.Q5_K
 	}
 	return fitting(t, shape[len(shape)-1])
 }

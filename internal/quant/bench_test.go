@@ -1,34 +1,25 @@
-package quant
+package quant_test
 
 import (
-	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/ir"
 )
-
-func gaussian(n int, sigma float64, seed uint64) []float32 {
-	r := rand.New(rand.NewPCG(seed, 1))
-	x := make([]float32, n)
-	for i := range x {
-		x[i] = float32(r.NormFloat64() * sigma)
-	}
-	return x
-}
 
 func BenchmarkQuantise(b *testing.B) {
 	src := gaussian(1<<16, 0.02, 1)
 	for _, t := range ir.DTypes() {
-		if !CanQuantise(t) {
+		if !quant.CanQuantise(t) {
 			continue
 		}
 		b.Run(t.String(), func(b *testing.B) {
 			dst := make([]byte, t.Bytes(int64(len(src))))
 			b.ReportAllocs()
 			for b.Loop() {
-				require.NoError(b, Quantise(dst, src, t))
+				require.NoError(b, quant.Quantise(dst, src, t))
 			}
 			b.ReportMetric(float64(len(src))*float64(b.N)/b.Elapsed().Seconds()/1e6, "Mvalues/s")
 		})
@@ -37,7 +28,7 @@ func BenchmarkQuantise(b *testing.B) {
 
 func BenchmarkDequantise(b *testing.B) {
 	for _, t := range ir.DTypes() {
-		if !CanDequantise(t) {
+		if !quant.CanDequantise(t) {
 			continue
 		}
 		b.Run(t.String(), func(b *testing.B) {
@@ -47,7 +38,7 @@ func BenchmarkDequantise(b *testing.B) {
 				src[i] = byte(i*7) & 0x3f // keeps halves finite
 			}
 			for b.Loop() {
-				require.NoError(b, Dequantise(dst, src, t))
+				require.NoError(b, quant.Dequantise(dst, src, t))
 			}
 			b.ReportMetric(float64(len(dst))*float64(b.N)/b.Elapsed().Seconds()/1e6, "Mvalues/s")
 		})

@@ -13,15 +13,6 @@ const (
 	bytesQ5_1 = 24 // d, m half, qh uint32, qs [16]
 )
 
-// inverse returns 1/d, or 0 where d is so small that 1/d overflows: the half
-// that is stored for such a d is zero, and so are all quants.
-func inverse(d float32) float32 {
-	if i := 1 / d; !math.IsInf(float64(i), 0) {
-		return i
-	}
-	return 0
-}
-
 // fitsHalf reports whether a scale rounds to a finite half.
 func fitsHalf(d float32) bool { return math.Abs(float64(d)) < 65520 }
 
@@ -51,7 +42,7 @@ func encodeQ8_0(dst []byte, src []float32) int {
 			return block
 		}
 		le.PutUint16(dst, F32ToF16(d))
-		id := inverse(d)
+		id := ratio(1, d)
 		for j, v := range in {
 			// The sum is exact in float64, so that what is just under a half stays under it.
 			y := float64(v * id)
@@ -77,19 +68,12 @@ func decodeQ4_0(dst []float32, src []byte) {
 func encodeQ4_0(dst []byte, src []float32) int {
 	for block := 0; len(src) >= 32; block, src, dst = block+1, src[32:], dst[bytesQ4_0:] {
 		lo, hi, qs := src[:16], src[16:32], dst[2:18]
-		var amax, extreme uint32
-		for _, v := range src[:32] {
-			bits := math.Float32bits(v)
-			if a := bits & 0x7fffffff; a > amax {
-				amax, extreme = a, bits
-			}
-		}
-		d := math.Float32frombits(extreme) / -8
+		d := extreme(src[:32]) / -8
 		if !fitsHalf(d) {
 			return block
 		}
 		le.PutUint16(dst, F32ToF16(d))
-		id := inverse(d)
+		id := ratio(1, d)
 		for j := range qs {
 			// The conversions keep the compiler from fusing product and sum.
 			x0 := int32(float32(lo[j]*id) + 8.5)
@@ -98,6 +82,19 @@ func encodeQ4_0(dst []byte, src []float32) int {
 		}
 	}
 	return -1
+}
+
+// extreme returns the element of largest magnitude, the first of several; a NaN
+// counts as the largest.
+func extreme(x []float32) float32 {
+	var amax, bits uint32
+	for _, v := range x {
+		b := math.Float32bits(v)
+		if a := b & 0x7fffffff; a > amax {
+			amax, bits = a, b
+		}
+	}
+	return math.Float32frombits(bits)
 }
 
 func decodeQ4_1(dst []float32, src []byte) {
@@ -111,6 +108,39 @@ func decodeQ4_1(dst []float32, src []byte) {
 	}
 }
 
+// encodeQ4_1 stores d = (max − min)/15, m = min and q = min(15, trunc((x − m)/d + 0.5)).
+func encodeQ4_1(dst []byte, src []float32) int {
+	for block := 0; len(src) >= 32; block, src, dst = block+1, src[32:], dst[bytesQ4_1:] {
+		d, m, ok := putRange(dst, src[:32], 15)
+		if !ok {
+			return block
+		}
+		lo, hi, qs, id := src[:16], src[16:32], dst[4:20], ratio(1, d)
+		for j := range qs {
+			x0 := int32(float32((lo[j]-m)*id) + 0.5)
+			x1 := int32(float32((hi[j]-m)*id) + 0.5)
+			qs[j] = byte(min(x0, 15) | min(x1, 15)<<4)
+		}
+	}
+	return -1
+}
+
+// putRange stores d and m of a block whose quants are 0 to top, and returns them
+// unrounded. It reports false where a half cannot hold them.
+func putRange(dst []byte, x []float32, top float32) (d, m float32, ok bool) {
+	least, most := x[0], x[0]
+	for _, v := range x {
+		least, most = min(least, v), max(most, v) // NaN wins
+	}
+	d = (most - least) / top
+	if !fitsHalf(d) || !fitsHalf(least) {
+		return 0, 0, false
+	}
+	le.PutUint16(dst, F32ToF16(d))
+	le.PutUint16(dst[2:], F32ToF16(least))
+	return d, least, true
+}
+
 func decodeQ5_0(dst []float32, src []byte) {
 	for ; len(dst) >= 32; dst, src = dst[32:], src[bytesQ5_0:] {
 		d, qh := F16ToF32(le.Uint16(src)), le.Uint32(src[2:])
@@ -122,6 +152,29 @@ func decodeQ5_0(dst []float32, src []byte) {
 	}
 }
 
+// encodeQ5_0 stores d = x/-16 for the x of largest magnitude (the first of
+// several) and q = min(31, trunc(x/d + 16.5)).
+func encodeQ5_0(dst []byte, src []float32) int {
+	for block := 0; len(src) >= 32; block, src, dst = block+1, src[32:], dst[bytesQ5_0:] {
+		lo, hi, qs := src[:16], src[16:32], dst[6:22]
+		d := extreme(src[:32]) / -16
+		if !fitsHalf(d) {
+			return block
+		}
+		le.PutUint16(dst, F32ToF16(d))
+		id := ratio(1, d)
+		var high uint32
+		for j := range qs {
+			x0 := min(int32(float32(lo[j]*id)+16.5), 31)
+			x1 := min(int32(float32(hi[j]*id)+16.5), 31)
+			qs[j] = byte(x0&15 | x1<<4)
+			high |= uint32(x0>>4)<<j | uint32(x1>>4)<<(j+16)
+		}
+		le.PutUint32(dst[2:], high)
+	}
+	return -1
+}
+
 func decodeQ5_1(dst []float32, src []byte) {
 	for ; len(dst) >= 32; dst, src = dst[32:], src[bytesQ5_1:] {
 		d, m, qh := F16ToF32(le.Uint16(src)), F16ToF32(le.Uint16(src[2:])), le.Uint32(src[4:])
@@ -131,4 +184,24 @@ func decodeQ5_1(dst []float32, src []byte) {
 			hi[j] = float32(d*float32(uint32(v>>4)|qh>>(j+16)&1<<4)) + m
 		}
 	}
+}
+
+// encodeQ5_1 stores d = (max − min)/31, m = min and q = trunc((x − m)/d + 0.5).
+func encodeQ5_1(dst []byte, src []float32) int {
+	for block := 0; len(src) >= 32; block, src, dst = block+1, src[32:], dst[bytesQ5_1:] {
+		d, m, ok := putRange(dst, src[:32], 31)
+		if !ok {
+			return block
+		}
+		lo, hi, qs, id := src[:16], src[16:32], dst[8:24], ratio(1, d)
+		var high uint32
+		for j := range qs {
+			x0 := uint32(float32((lo[j]-m)*id) + 0.5)
+			x1 := uint32(float32((hi[j]-m)*id) + 0.5)
+			qs[j] = byte(x0&15 | x1<<4)
+			high |= x0>>4<<j | x1>>4<<(j+16)
+		}
+		le.PutUint32(dst[4:], high)
+	}
+	return -1
 }

@@ -13,8 +13,10 @@
 // endian, on every machine.
 //
 // [Quantise] gives the bytes of GGML's reference quantisers (the *_ref functions
-// of ggml-quants.c): the files they make compare equal. Arithmetic is in float32 without
-// fused multiply-add, so the same input gives the same bytes on every machine.
+// of ggml-quants.c, which use no importance matrix): the files they make compare
+// equal. Arithmetic is in float32 without fused multiply-add, so the same input gives
+// the same bytes on every machine. What the searches for the scales of the K-quants
+// minimise is said in search.go.
 // [Dequantise] reads all formats; it is exact up to one float32 rounding for
 // each multiplication or addition above, in the order in which GGML does them.
 //
@@ -28,6 +30,7 @@ package quant
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/smelt-ml/smelt/ir"
 )
@@ -37,11 +40,23 @@ var (
 	ErrUnsupported = errors.New("no codec")
 	// ErrSize is returned when the two slices do not hold the same whole number of blocks.
 	ErrSize = errors.New("size mismatch")
-	// ErrRange is returned when a block format is asked to hold a value that is
-	// infinite, not a number, or so large that the block's scale overflows half
-	// precision.
+	// ErrRange is wrapped by [RangeError].
 	ErrRange = errors.New("value cannot be represented")
 )
+
+// RangeError says which element a block format cannot hold: one that is infinite,
+// not a number, or so large that the block's scale overflows half precision.
+type RangeError struct {
+	DType ir.DType
+	Index int // in what was to be quantised
+	Value float32
+}
+
+func (e *RangeError) Error() string {
+	return fmt.Sprintf("quantise %v: element %d is %g: %v", e.DType, e.Index, e.Value, ErrRange)
+}
+
+func (e *RangeError) Unwrap() error { return ErrRange }
 
 // A codec converts whole blocks; the caller has checked the sizes.
 // encode returns the index of the first block that the format cannot hold, or -1.
@@ -56,13 +71,13 @@ var codecs = [...]codec{
 	ir.BF16: {decodeBF16, encodeBF16},
 	ir.Q8_0: {decodeQ8_0, encodeQ8_0},
 	ir.Q4_0: {decodeQ4_0, encodeQ4_0},
-	ir.Q4_1: {decodeQ4_1, nil},
-	ir.Q5_0: {decodeQ5_0, nil},
-	ir.Q5_1: {decodeQ5_1, nil},
-	ir.Q2_K: {decodeQ2_K, nil},
-	ir.Q3_K: {decodeQ3_K, nil},
-	ir.Q4_K: {decodeQ4_K, nil},
-	ir.Q5_K: {decodeQ5_K, nil},
+	ir.Q4_1: {decodeQ4_1, encodeQ4_1},
+	ir.Q5_0: {decodeQ5_0, encodeQ5_0},
+	ir.Q5_1: {decodeQ5_1, encodeQ5_1},
+	ir.Q2_K: {decodeQ2_K, encodeQ2_K},
+	ir.Q3_K: {decodeQ3_K, encodeQ3_K},
+	ir.Q4_K: {decodeQ4_K, encodeQ4_K},
+	ir.Q5_K: {decodeQ5_K, encodeQ5_K},
 	ir.Q6_K: {decodeQ6_K, encodeQ6_K},
 }
 
@@ -94,7 +109,8 @@ func Dequantise(dst []float32, src []byte, t ir.DType) error {
 }
 
 // Quantise stores src as t in dst. The length of dst must be t.Bytes(len(src)).
-// Where it returns [ErrRange], blocks before the one named have been written.
+// Where it returns a [RangeError], the blocks before that of the element have been
+// written.
 func Quantise(dst []byte, src []float32, t ir.DType) error {
 	c := lookup(t)
 	if c.encode == nil {
@@ -105,9 +121,25 @@ func Quantise(dst []byte, src []float32, t ir.DType) error {
 	}
 	if bad := c.encode(dst, src); bad >= 0 {
 		n := t.BlockElems()
-		return fmt.Errorf("quantise %v: elements %d to %d: %w", t, bad*n, bad*n+n-1, ErrRange)
+		i := bad*n + worst(src[bad*n:][:n])
+		return &RangeError{DType: t, Index: i, Value: src[i]}
 	}
 	return nil
+}
+
+// worst returns the index of the first element that is not finite, else of the one
+// of largest magnitude.
+func worst(x []float32) int {
+	at := 0
+	for i, v := range x {
+		switch a := math.Abs(float64(v)); {
+		case !(a <= math.MaxFloat32):
+			return i
+		case a > math.Abs(float64(x[at])):
+			at = i
+		}
+	}
+	return at
 }
 
 func checkSizes(elems, bytes int, t ir.DType) error {
