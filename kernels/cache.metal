@@ -28,7 +28,7 @@ kernel void cache_write(device const A *k [[buffer(0)]],            // [tokens, 
 }
 
 // cache_write_blocks is cache_write to a cache of Q8_0: each simdgroup of the same
-// grid makes one block.
+// grid makes one block. No threadgroup memory.
 template <typename A>
 kernel void cache_write_blocks(device const A *k [[buffer(0)]],            // [tokens, kv_heads, head], k_stride apart
                                device const A *v [[buffer(1)]],            // [tokens, kv_heads, head], v_stride apart

@@ -1,12 +1,16 @@
 package kernels_test
 
 import (
+	"os"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/kernels/internal/lint"
+	"github.com/smelt-ml/smelt/kernels/internal/mslgen"
 )
 
 // TestSourcesAreStrict runs the lint over what Metal's compiler will be given.
@@ -21,4 +25,65 @@ func TestSourcesAreStrict(t *testing.T) {
 			require.Empty(t, complaints)
 		})
 	}
+}
+
+// TestKernelsAreDocumented checks that the comment above each kernel, or the one at the
+// top of its file, gives the grid and the threadgroup memory, and that every buffer but
+// the parameters has its shape beside it.
+func TestKernelsAreDocumented(t *testing.T) {
+	for _, file := range kernels.Files() {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		lines := strings.Split(string(text), "\n")
+		functions := map[string]bool{}
+		for _, k := range parse(t, file).Kernels {
+			if functions[k.Function] {
+				continue
+			}
+			functions[k.Function] = true
+			t.Run(k.Function, func(t *testing.T) {
+				head := slices.IndexFunc(lines, func(l string) bool {
+					return strings.HasPrefix(l, "kernel void "+k.Function+"(")
+				})
+				require.GreaterOrEqual(t, head, 0)
+				above := prose(commentAbove(lines, head))
+				require.Contains(t, above, k.Function)
+				comment := above + " " + prose(leading(lines))
+				require.Regexp(t, `(?i)\bgrid\b`, comment)
+				require.Regexp(t, `(?i)threadgroup memory`, comment)
+				for _, a := range k.Args {
+					if a.Kind == mslgen.Buffer && a.Space == "device" {
+						_, shape, _ := strings.Cut(lines[a.Line-1], "//")
+						require.NotEmpty(t, strings.TrimSpace(shape), "%s:%d: %s has no shape", file, a.Line, a.Name)
+					}
+				}
+			})
+		}
+	}
+}
+
+// commentAbove returns the comment that ends above a line, over a template head.
+func commentAbove(lines []string, at int) []string {
+	end := at
+	for end > 0 && strings.HasPrefix(lines[end-1], "template") {
+		end--
+	}
+	start := end
+	for start > 0 && strings.HasPrefix(lines[start-1], "//") {
+		start--
+	}
+	return lines[start:end]
+}
+
+func leading(lines []string) []string {
+	return lines[:slices.IndexFunc(lines, func(l string) bool { return !strings.HasPrefix(l, "//") })]
+}
+
+// prose joins the lines of a comment.
+func prose(lines []string) string {
+	var words []string
+	for _, l := range lines {
+		words = append(words, strings.Fields(strings.TrimPrefix(l, "//"))...)
+	}
+	return strings.Join(words, " ")
 }

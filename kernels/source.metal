@@ -31,7 +31,7 @@ kernel void repeat_kv(device const A *x [[buffer(0)]],        // [tokens, kv_hea
 // Grid (ceil(size[2]/64), size[1], size[0]) of 64 threads, one for each element. No
 // threadgroup memory.
 template <typename A>
-kernel void permute(device const A *x [[buffer(0)]],           //
+kernel void permute(device const A *x [[buffer(0)]],           // three axes, stride[i] elements apart
                     device A *out [[buffer(1)]],               // [size[0], size[1], size[2]]
                     constant TransposeParams &p [[buffer(2)]], //
                     uint3 position [[thread_position_in_grid]]) {

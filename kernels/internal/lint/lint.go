@@ -5,8 +5,8 @@
 // first: function constants get a value, and kernel templates are expanded for each
 // of their instances, so that their bodies are checked with real types.
 //
-// It sees types, not attributes: indices and position arguments are mslgen's to check,
-// and a call of a member function on an object in device memory is missed by both.
+// It sees types. Attributes, recursion and methods called on objects in device memory
+// are mslgen's to check.
 package lint
 
 import (

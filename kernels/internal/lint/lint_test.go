@@ -1,39 +1,48 @@
 package lint_test
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/tools/txtar"
 
 	"github.com/smelt-ml/smelt/kernels/internal/lint"
 	"github.com/smelt-ml/smelt/kernels/internal/mslgen"
 )
 
-// TestMistakes checks that each file of testdata, which holds one mistake each, is
-// refused by the lint or by mslgen, and that the one without mistake is not.
+// TestMistakes checks that each source of testdata/mistakes.txtar, which holds one
+// mistake each, is refused by the checker that its first line names, and that the one
+// without mistake is not. What mslgen refuses carries file and line.
 func TestMistakes(t *testing.T) {
-	if !lint.Available() {
-		t.Skip("clang-19 is not installed")
-	}
-	files, err := filepath.Glob("testdata/*.metal")
+	archive, err := txtar.ParseFile("testdata/mistakes.txtar")
 	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".metal"), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			require.NoError(t, err)
-			complaints, err := lint.Check(file, string(text))
-			require.NoError(t, err)
-			if _, err := mslgen.Parse(file, mslgen.ReadFile(".")); err != nil {
-				complaints = append(complaints, err.Error())
+	for _, file := range archive.Files {
+		t.Run(file.Name, func(t *testing.T) {
+			text := string(file.Data)
+			first, _, _ := strings.Cut(text, "\n")
+			checker, want, _ := strings.Cut(strings.TrimPrefix(first, "// "), ": ")
+			_, refusal := mslgen.Parse("x.metal", func(string) ([]byte, error) { return file.Data, nil })
+			if checker == "mslgen" {
+				var at *mslgen.Error
+				require.ErrorAs(t, refusal, &at)
+				require.Contains(t, at.Error(), want)
+				require.Regexp(t, `^x\.metal:[0-9]+: `, at.Error())
+				return
 			}
-			if filepath.Base(file) == "ok.metal" {
+			require.NoError(t, refusal)
+			if !lint.Available() {
+				t.Skip("clang-19 is not installed")
+			}
+			complaints, err := lint.Check("x.metal", text)
+			require.NoError(t, err)
+			switch checker {
+			case "lint":
+				require.Contains(t, strings.Join(complaints, "\n"), want)
+			case "none":
 				require.Empty(t, complaints)
-			} else {
-				require.NotEmpty(t, complaints)
+			default:
+				t.Fatalf("the first line is %q", first)
 			}
 		})
 	}
