@@ -21,7 +21,7 @@ type Target struct {
 	// SiLUPair says that fused_linear may compute silu(w0·x)·(w1·x).
 	SiLUPair bool
 
-	MaxHead int // elements of a head that the attention kernels take
+	MaxHead int // elements of a head that attention and the fused cache writes take
 }
 
 // Has reports whether an op has a kernel on the target.

@@ -1,24 +1,33 @@
 package kernels
 
+import "slices"
+
 const (
-	ropeConstants = "0 fc_interleaved bool; 1 fc_factors bool?"
-	writeArgs     = "0 qkv read $0; 1 positions read int; 2 slots read int; 3 factors read float?; 4 q_out write $0; " +
-		"5 k_cache write $1; 6 v_cache write $1"
+	ropeConstants  = "0 fc_interleaved bool; 1 fc_factors bool?; 2 fc_table bool?; 3 fc_positions bool?"
+	writeConstants = ropeConstants + "; 4 fc_slots bool?; 5 fc_separate bool?"
+	writeArgs      = "0 qkv read $0; 1 positions read int?; 2 slots read int?; 3 factors read float?; 4 q_out write $0; " +
+		"5 k_cache write $1; 6 v_cache write $1; 10 k read $0?; 11 v read $0?"
+)
+
+var (
+	ropeTypes  = slices.Concat(single, []string{"bf16"})
+	ropeWrites = slices.Concat(double, []string{"bf16_bf16"})
+	ropeBlocks = slices.Concat(blocks, []string{"bf16_q8_0"})
 )
 
 // ropeFamilies rotate, alone or together with the cache write.
 var ropeFamilies = []family{
-	{name: "rope", file: "rope.metal", summary: "rotary position embedding", instances: single,
-		args: "0 x read $0; 1 positions read int; 2 factors read float?; 3 out write $0", params: RopeParams{}, paramsIndex: 4,
+	{name: "rope", file: "rope.metal", summary: "rotary position embedding", instances: ropeTypes,
+		args: "0 x read $0; 1 positions read int?; 2 factors read float?; 3 out write $0", params: RopeParams{}, paramsIndex: 4,
 		constants: ropeConstants, maxThreads: 32},
 	{name: "rope_qkv_write", file: "rope_write.metal", summary: "RoPE of Q and K, and the cache write of K and V",
-		instances: double, args: writeArgs, params: RopeWriteParams{}, paramsIndex: 7, constants: ropeConstants, maxThreads: 32},
+		instances: ropeWrites, args: writeArgs, params: RopeWriteParams{}, paramsIndex: 7, constants: writeConstants, maxThreads: 32},
 	{name: "rope_qkv_write", file: "rope_write.metal", summary: "RoPE of Q and K, and the cache write of K and V in Q8_0",
-		instances: blocks, args: writeArgs, params: RopeWriteParams{}, paramsIndex: 7, constants: ropeConstants,
+		instances: ropeBlocks, args: writeArgs, params: RopeWriteParams{}, paramsIndex: 7, constants: writeConstants,
 		threadgroup: floats(2 * MaxHead), maxThreads: MaxHead / 2},
 	{name: "head_norm_rope_kv_write", file: "rope_write.metal", summary: "head RMSNorm, RoPE of Q and K, and the cache write",
-		instances: cached, args: writeArgs + "; 8 q_norm read float; 9 k_norm read float", params: RopeWriteParams{},
-		paramsIndex: 7, constants: ropeConstants, maxThreads: MaxHead / 2,
+		instances: slices.Concat(ropeWrites, ropeBlocks), args: writeArgs + "; 8 q_norm read float; 9 k_norm read float", params: RopeWriteParams{},
+		paramsIndex: 7, constants: writeConstants, maxThreads: MaxHead / 2,
 		threadgroup: func(e []Element) int {
 			if e[1] == Blocks {
 				return 4 * (8 + 2*MaxHead)

@@ -43,7 +43,7 @@ func TestKernelsAreDocumented(t *testing.T) {
 			functions[k.Function] = true
 			t.Run(k.Function, func(t *testing.T) {
 				head := slices.IndexFunc(lines, func(l string) bool {
-					return strings.HasPrefix(l, "kernel void "+k.Function+"(")
+					return strings.HasPrefix(strings.TrimPrefix(l, "kernel void "), k.Function+"(")
 				})
 				require.GreaterOrEqual(t, head, 0)
 				above := prose(commentAbove(lines, head))
@@ -65,7 +65,7 @@ func TestKernelsAreDocumented(t *testing.T) {
 // commentAbove returns the comment that ends above a line, over a template head.
 func commentAbove(lines []string, at int) []string {
 	end := at
-	for end > 0 && strings.HasPrefix(lines[end-1], "template") {
+	for end > 0 && (strings.HasPrefix(lines[end-1], "template") || strings.HasPrefix(lines[end-1], "[[kernel")) {
 		end--
 	}
 	start := end

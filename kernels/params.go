@@ -46,6 +46,7 @@ type RopeParams struct {
 	Head      uint32
 	Rotated   uint32
 	XStride   uint32
+	First     uint32
 	Log2Theta float32
 	FreqScale float32
 	Magnitude float32
@@ -78,8 +79,11 @@ type RopeWriteParams struct {
 	KvHeads   uint32
 	Head      uint32
 	Rotated   uint32
-	QkvStride uint32
+	QStride   uint32
+	KStride   uint32
+	VStride   uint32
 	Block     uint32
+	First     uint32
 	Log2Theta float32
 	FreqScale float32
 	Magnitude float32

@@ -54,6 +54,7 @@ struct RopeParams {
     uint32_t head;    // elements of a head
     uint32_t rotated; // leading elements of a head that rotate, even
     uint32_t x_stride;
+    uint32_t first; // position of token 0 where no buffer holds positions
     float log2_theta;
     float freq_scale; // multiplies every angle: 1/factor under linear scaling
     float magnitude;  // multiplies cosine and sine: 1 but for YaRN
@@ -84,8 +85,11 @@ struct RopeWriteParams {
     uint32_t kv_heads;
     uint32_t head;
     uint32_t rotated;
-    uint32_t qkv_stride;
-    uint32_t block;
+    uint32_t q_stride; // elements between tokens of Q, K and V: one number where they are joined
+    uint32_t k_stride;
+    uint32_t v_stride;
+    uint32_t block; // slots of a cache block: all of them where slots are positions
+    uint32_t first;
     float log2_theta;
     float freq_scale;
     float magnitude;

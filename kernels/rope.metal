@@ -6,11 +6,18 @@ using namespace metal;
 
 constant bool fc_interleaved [[function_constant(0)]]; // else NeoX pairs
 constant bool fc_factors [[function_constant(1)]];     // divide each frequency by its factor
+constant bool fc_table [[function_constant(2)]];       // factors are whole divisors: theta has no part
+constant bool fc_positions [[function_constant(3)]];   // false: token t is at position `first` + t
 
-constant bool has_factors = is_function_constant_defined(fc_factors) ? fc_factors : false;
+constant bool from_table = is_function_constant_defined(fc_table) ? fc_table : false;
+constant bool has_factors = (is_function_constant_defined(fc_factors) ? fc_factors : false) || from_table;
+constant bool has_positions = is_function_constant_defined(fc_positions) ? fc_positions : true;
 
 // rope rotates the pairs of the first `rotated` elements of every head by its token's
-// position and copies the others. Formula: rotate.h.
+// position and copies the others. Formula: rotate.h. A table of divisors holds
+// theta^(2i/rotated), with whatever linear, NTK, YaRN or Llama 3 scaling makes of it:
+// no thread computes a power then. As in akunu's rope and rope_neox, positions of
+// tokens that follow each other need no buffer.
 //
 // Grid (ceil(head/64), heads, tokens) of 32 threads, one for each pair. No
 // threadgroup memory.
@@ -25,16 +32,14 @@ kernel void rope(device const A *x [[buffer(0)]],           // [tokens, heads, h
     if (2 * i >= p.head)
         return;
     const Pair pair = pair_of(i, p.rotated, fc_interleaved);
-    device const A *from = x + ulong(token) * p.x_stride + ulong(head) * p.head;
-    float2 v = float2(float(from[pair.first]), float(from[pair.second]));
+    float2 v = load_pair(x + ulong(token) * p.x_stride + ulong(head) * p.head, pair);
     if (pair.rotates) {
-        const float factor = has_factors ? factors[i] : 1.0f;
-        v = turn(v, rotation(positions[token], i, p.rotated, p.log2_theta, p.freq_scale, factor, p.magnitude));
+        const int at = has_positions ? positions[token] : int(p.first + token);
+        v = turn(v, rotation(p, at, i, has_factors ? factors[i] : 1.0f, from_table));
     }
-    device A *to = out + (ulong(token) * p.heads + head) * p.head;
-    to[pair.first] = A(v.x);
-    to[pair.second] = A(v.y);
+    store_pair(out + (ulong(token) * p.heads + head) * p.head, pair, v);
 }
 
 template [[host_name("rope_f32")]] kernel decltype(rope<float>) rope<float>;
 template [[host_name("rope_f16")]] kernel decltype(rope<half>) rope<half>;
+template [[host_name("rope_bf16")]] kernel decltype(rope<bfloat>) rope<bfloat>;

@@ -168,7 +168,7 @@ func checkRopeWrite(t *testing.T, name string, types []kernels.Element, r rotati
 		buffers: map[int]tensor{0: qkv, 1: ints(p.positions), 2: ints(p.slots), 4: result(types[0], tokens*s.heads*s.head),
 			5: result(types[1], cacheLen), 6: result(types[1], cacheLen)},
 		params: kernels.RopeWriteParams{Tokens: uint32(tokens), Heads: uint32(s.heads), KvHeads: uint32(s.kvHeads), Head: uint32(s.head),
-			Rotated: uint32(r.rotated), QkvStride: uint32(stride), Block: uint32(p.block), Log2Theta: float32(math.Log2(r.theta)),
+			Rotated: uint32(r.rotated), QStride: uint32(stride), KStride: uint32(stride), VStride: uint32(stride), Block: uint32(p.block), Log2Theta: float32(math.Log2(r.theta)),
 			FreqScale: float32(r.freqScale), Magnitude: float32(r.magnitude), Eps: eps},
 		grid:  [3]int{ceil(s.head, 64), s.heads, tokens},
 		group: 32,

@@ -22,14 +22,25 @@ inline Pair pair_of(uint i, uint rotated, bool interleaved) {
     return pair;
 }
 
-// rotation returns cosine (x) and sine (y) of pair i at a position: the angle is
-// position · freq_scale · theta^(-2i/rotated) / factor. Angles reach the context's
-// length in radians, where only the precise functions hold.
-inline float2 rotation(int position, uint i, uint rotated, float log2_theta, float freq_scale, float factor,
-                       float magnitude) {
-    const float freq = precise::exp2(-log2_theta * float(2 * i) / float(rotated)) / factor;
-    const float angle = float(position) * freq_scale * freq;
-    return float2(precise::cos(angle), precise::sin(angle)) * magnitude;
+// load_pair and store_pair move the elements of a pair of one head.
+template <typename A> inline float2 load_pair(device const A *head, Pair pair) {
+    return float2(float(head[pair.first]), float(head[pair.second]));
+}
+template <typename A> inline void store_pair(device A *head, Pair pair, float2 v) {
+    head[pair.first] = A(v.x);
+    head[pair.second] = A(v.y);
+}
+
+// rotation returns cosine (x) and sine (y) of pair i at a position, times the
+// magnitude. The angle is position · freq_scale · theta^(-2i/rotated) / divisor or,
+// where divisors come from a table, position · freq_scale / divisor. Angles reach the
+// context's length in radians, where only the precise functions hold.
+template <typename P> inline float2 rotation(constant P &p, int position, uint i, float divisor, bool table) {
+    const float scaled = float(position) * p.freq_scale;
+    float angle = scaled / divisor;
+    if (!table)
+        angle = scaled * (precise::exp2(-p.log2_theta * float(2 * i) / float(p.rotated)) / divisor);
+    return float2(precise::cos(angle), precise::sin(angle)) * p.magnitude;
 }
 
 inline float2 turn(float2 v, float2 r) { return float2(v.x * r.x - v.y * r.y, v.x * r.y + v.y * r.x); }

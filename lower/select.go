@@ -233,18 +233,26 @@ func rope(p *phase, v *ir.Value) error {
 	tokens, heads, head := v.Type.Shape[0], v.Type.Shape[1], last(v)
 	stride, _ := heads.Times(ir.Const(int(head)))
 	d := p.dispatch("rope_"+v.Type.DType.String(), v)
-	d.constant(0, bit(a.Interleaved))
-	d.constant(1, bit(len(v.Args) > 2))
+	rotation(d, a, v.Args[2:], 2)
 	d.in(0, x)
 	d.in(1, v.Args[1])
-	if len(v.Args) > 2 {
-		d.in(2, v.Args[2])
-	}
 	d.out(3, v)
-	d.params(4, Extent(tokens), Extent(heads), size(head), size(int64(a.Rotated)), Extent(stride),
+	d.params(4, Extent(tokens), Extent(heads), size(head), size(int64(a.Rotated)), Extent(stride), Number(0),
 		float(math.Log2(a.Theta)), float(a.FreqScale), float(a.Magnitude))
 	d.launch([3]Expr{Number((head + 63) / 64), Extent(heads), Extent(tokens)}, 32)
 	return nil
+}
+
+// rotation sets the constants that the rotary kernels share and binds the factors, of
+// which there are one or none. With a base of 1 they are whole divisors: a table.
+func rotation(d emitter, a ir.RopeAttr, factors []*ir.Value, at uint32) {
+	table := len(factors) > 0 && a.Theta == 1
+	d.constant(0, bit(a.Interleaved))
+	d.constant(1, bit(len(factors) > 0 && !table))
+	d.constant(2, bit(table))
+	if len(factors) > 0 {
+		d.in(at, factors[0])
+	}
 }
 
 func cacheWrite(p *phase, v *ir.Value) error {
@@ -480,19 +488,18 @@ func ropeWrite(p *phase, v *ir.Value) error {
 	qkv, c := v.Args[0], v.Args[1].Type.Cache
 	tokens := qkv.Type.Shape[0]
 	norms := v.Op == ir.OpHeadNormRopeKVWrite
+	if int64(c.Head) > int64(p.target.MaxHead) {
+		return fmt.Errorf("%s: heads of %d elements; the fused writes take up to %d", v, c.Head, p.target.MaxHead)
+	}
 	factorsAt := 4
 	if norms {
 		factorsAt = 6
 	}
 	d := p.dispatch(v.Op.String()+"_"+qkv.Type.DType.String()+"_"+c.DType.String(), v)
-	d.constant(0, bit(a.Rope.Interleaved))
-	d.constant(1, bit(len(v.Args) > factorsAt))
+	rotation(d, a.Rope, v.Args[factorsAt:], 3)
 	d.in(0, qkv)
 	d.in(1, v.Args[2])
 	d.in(2, v.Args[3])
-	if len(v.Args) > factorsAt {
-		d.in(3, v.Args[factorsAt])
-	}
 	d.out(4, v)
 	d.cache(5, v.Args[1], false, true)
 	d.cache(6, v.Args[1], true, true)
@@ -501,7 +508,7 @@ func ropeWrite(p *phase, v *ir.Value) error {
 		d.in(9, v.Args[5])
 	}
 	d.params(7, Extent(tokens), size(int64(a.Heads)), size(int64(c.KVHeads)), size(int64(c.Head)), size(int64(a.Rope.Rotated)),
-		size(last(qkv)), size(int64(c.Block)),
+		size(last(qkv)), size(last(qkv)), size(last(qkv)), size(int64(c.Block)), Number(0),
 		float(math.Log2(a.Rope.Theta)), float(a.Rope.FreqScale), float(a.Rope.Magnitude), float(a.Eps))
 	if norms || c.DType == ir.Q8_0 { // a threadgroup has a whole head
 		d.launch([3]Expr{size(int64(a.Heads)), Extent(tokens), one()}, uint32(roundUp(int64(c.Head)/2, 32)))

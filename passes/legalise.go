@@ -48,6 +48,8 @@ func supported(t *ir.Target, v *ir.Value) bool {
 		return t.Has(v.Op) && (!a.Norm || t.NormPrologue) && (!a.SiLUPair || t.SiLUPair)
 	case ir.OpAttention:
 		return t.Has(v.Op) && (t.MaxHead == 0 || int(v.Type.Shape.Last()) <= t.MaxHead)
+	case ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite:
+		return t.Has(v.Op) && (t.MaxHead == 0 || int(v.Type.Elems[0].Shape.Last()) <= t.MaxHead)
 	}
 	return v.Op.IsLeaf() || t.Has(v.Op)
 }

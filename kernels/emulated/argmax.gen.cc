@@ -31,6 +31,7 @@ uint32_t heads;
 uint32_t head;
 uint32_t rotated;
 uint32_t x_stride;
+uint32_t first;
 float log2_theta;
 float freq_scale;
 float magnitude;
@@ -61,8 +62,11 @@ uint32_t heads;
 uint32_t kv_heads;
 uint32_t head;
 uint32_t rotated;
-uint32_t qkv_stride;
+uint32_t q_stride;
+uint32_t k_stride;
+uint32_t v_stride;
 uint32_t block;
+uint32_t first;
 float log2_theta;
 float freq_scale;
 float magnitude;
@@ -166,7 +170,7 @@ places[0] = places[i];
 }
 out[row] = places[0];
 }
-#line 170 "kernels/emulated/argmax.gen.cc"
+#line 174 "kernels/emulated/argmax.gen.cc"
 void thread_0(const msl::Thread &t) {
     argmax<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<int *>(t.worker->buffers[1]),

@@ -31,6 +31,7 @@ uint32_t heads;
 uint32_t head;
 uint32_t rotated;
 uint32_t x_stride;
+uint32_t first;
 float log2_theta;
 float freq_scale;
 float magnitude;
@@ -61,8 +62,11 @@ uint32_t heads;
 uint32_t kv_heads;
 uint32_t head;
 uint32_t rotated;
-uint32_t qkv_stride;
+uint32_t q_stride;
+uint32_t k_stride;
+uint32_t v_stride;
 uint32_t block;
+uint32_t first;
 float log2_theta;
 float freq_scale;
 float magnitude;
@@ -417,7 +421,7 @@ to[d0 + part + j] = A(scores[row * 32 + part + j] * norm);
 simdgroup_barrier(mem_flags::mem_threadgroup, 16);
 }
 }
-#line 421 "kernels/emulated/attention_tile.gen.cc"
+#line 425 "kernels/emulated/attention_tile.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_tile<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

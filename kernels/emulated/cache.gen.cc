@@ -31,6 +31,7 @@ uint32_t heads;
 uint32_t head;
 uint32_t rotated;
 uint32_t x_stride;
+uint32_t first;
 float log2_theta;
 float freq_scale;
 float magnitude;
@@ -61,8 +62,11 @@ uint32_t heads;
 uint32_t kv_heads;
 uint32_t head;
 uint32_t rotated;
-uint32_t qkv_stride;
+uint32_t q_stride;
+uint32_t k_stride;
+uint32_t v_stride;
 uint32_t block;
+uint32_t first;
 float log2_theta;
 float freq_scale;
 float magnitude;
@@ -253,7 +257,7 @@ v = load_one(cache, cache_row(page, key % p.block, e / p.head, p.kv_heads, p.blo
 }
 out[ulong(row) * width + e] = v;
 }
-#line 257 "kernels/emulated/cache.gen.cc"
+#line 261 "kernels/emulated/cache.gen.cc"
 void thread_0(const msl::Thread &t) {
     cache_write<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

@@ -31,6 +31,7 @@ uint32_t heads;
 uint32_t head;
 uint32_t rotated;
 uint32_t x_stride;
+uint32_t first;
 float log2_theta;
 float freq_scale;
 float magnitude;
@@ -61,8 +62,11 @@ uint32_t heads;
 uint32_t kv_heads;
 uint32_t head;
 uint32_t rotated;
-uint32_t qkv_stride;
+uint32_t q_stride;
+uint32_t k_stride;
+uint32_t v_stride;
 uint32_t block;
+uint32_t first;
 float log2_theta;
 float freq_scale;
 float magnitude;
@@ -145,13 +149,20 @@ return pair;
 }
 
 
-
-
-inline float2 rotation(int position, uint i, uint rotated, float log2_theta, float freq_scale, float factor,
-float magnitude) {
-const float freq = precise::exp2(-log2_theta * float(2 * i) / float(rotated)) / factor;
-const float angle = float(position) * freq_scale * freq;
-return float2(precise::cos(angle), precise::sin(angle)) * magnitude;
+template <typename A> inline float2 load_pair( const A *head, Pair pair) {
+return float2(float(head[pair.first]), float(head[pair.second]));
+}
+template <typename A> inline void store_pair( A *head, Pair pair, float2 v) {
+head[pair.first] = A(v.x);
+head[pair.second] = A(v.y);
+}
+#line 38 "kernels/rotate.h"
+template <typename P> inline float2 rotation(const P &p, int position, uint i, float divisor, bool table) {
+const float scaled = float(position) * p.freq_scale;
+float angle = scaled / divisor;
+if (!table)
+angle = scaled * (precise::exp2(-p.log2_theta * float(2 * i) / float(p.rotated)) / divisor);
+return float2(precise::cos(angle), precise::sin(angle)) * p.magnitude;
 }
 
 inline float2 turn(float2 v, float2 r) { return float2(v.x * r.x - v.y * r.y, v.x * r.y + v.y * r.x); }
@@ -160,9 +171,13 @@ using namespace metal;
 
 static inline bool msl_constant_fc_interleaved() { return msl::constant<bool>(0); }
 static inline bool msl_constant_fc_factors() { return msl::constant<bool>(1); }
+static inline bool msl_constant_fc_table() { return msl::constant<bool>(2); }
+static inline bool msl_constant_fc_positions() { return msl::constant<bool>(3); }
 
-static inline bool msl_constant_has_factors() { return ( msl::is_constant_defined(1) ? msl_constant_fc_factors() : false); }
-#line 17 "kernels/rope.metal"
+static inline bool msl_constant_from_table() { return ( msl::is_constant_defined(2) ? msl_constant_fc_table() : false); }
+static inline bool msl_constant_has_factors() { return ( (msl::is_constant_defined(1) ? msl_constant_fc_factors() : false) || msl_constant_from_table()); }
+static inline bool msl_constant_has_positions() { return ( msl::is_constant_defined(3) ? msl_constant_fc_positions() : true); }
+#line 24 "kernels/rope.metal"
 template <typename A>
 void rope( const A *x,
 const int *positions,
@@ -174,17 +189,14 @@ const uint i = position.x, head = position.y, token = position.z;
 if (2 * i >= p.head)
 return;
 const Pair pair = pair_of(i, p.rotated, msl_constant_fc_interleaved());
-const A *from = x + ulong(token) * p.x_stride + ulong(head) * p.head;
-float2 v = float2(float(from[pair.first]), float(from[pair.second]));
+float2 v = load_pair(x + ulong(token) * p.x_stride + ulong(head) * p.head, pair);
 if (pair.rotates) {
-const float factor = msl_constant_has_factors() ? factors[i] : 1.0f;
-v = turn(v, rotation(positions[token], i, p.rotated, p.log2_theta, p.freq_scale, factor, p.magnitude));
+const int at = msl_constant_has_positions() ? positions[token] : int(p.first + token);
+v = turn(v, rotation(p, at, i, msl_constant_has_factors() ? factors[i] : 1.0f, msl_constant_from_table()));
 }
-A *to = out + (ulong(token) * p.heads + head) * p.head;
-to[pair.first] = A(v.x);
-to[pair.second] = A(v.y);
+store_pair(out + (ulong(token) * p.heads + head) * p.head, pair, v);
 }
-#line 188 "kernels/emulated/rope.gen.cc"
+#line 200 "kernels/emulated/rope.gen.cc"
 void thread_0(const msl::Thread &t) {
     rope<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
@@ -203,14 +215,24 @@ void thread_1(const msl::Thread &t) {
         msl::position<uint3>(t.position_in_grid()));
 }
 const msl::BufferArgument buffers_1[] = {{0, 0, "x"}, {1, 0, "positions"}, {2, 0, "factors"}, {3, 0, "out"}, {4, sizeof(RopeParams), "p"}};
+void thread_2(const msl::Thread &t) {
+    rope<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
+        static_cast<const int *>(t.worker->buffers[1]),
+        static_cast<const float *>(t.worker->buffers[2]),
+        static_cast<bfloat *>(t.worker->buffers[3]),
+        *static_cast<const RopeParams *>(t.worker->buffers[4]),
+        msl::position<uint3>(t.position_in_grid()));
+}
+const msl::BufferArgument buffers_2[] = {{0, 0, "x"}, {1, 0, "positions"}, {2, 0, "factors"}, {3, 0, "out"}, {4, sizeof(RopeParams), "p"}};
 const msl::Kernel kernels[] = {
-    {"rope_f32", "kernels/rope.metal", 39, thread_0, msl::run_threads<thread_0>, 1024, 0x1u, 0x0u, buffers_0, 5, nullptr, 0},
-    {"rope_f16", "kernels/rope.metal", 40, thread_1, msl::run_threads<thread_1>, 1024, 0x1u, 0x0u, buffers_1, 5, nullptr, 0},
+    {"rope_f32", "kernels/rope.metal", 43, thread_0, msl::run_threads<thread_0>, 1024, 0x1u, 0x0u, buffers_0, 5, nullptr, 0},
+    {"rope_f16", "kernels/rope.metal", 44, thread_1, msl::run_threads<thread_1>, 1024, 0x1u, 0x0u, buffers_1, 5, nullptr, 0},
+    {"rope_bf16", "kernels/rope.metal", 45, thread_2, msl::run_threads<thread_2>, 1024, 0x1u, 0x0u, buffers_2, 5, nullptr, 0},
 };
 } // namespace
 namespace msl {
 inline namespace MSL_VARIANT {
 extern const Unit unit_rope;
-const Unit unit_rope = {kernels, 2};
+const Unit unit_rope = {kernels, 3};
 } // namespace MSL_VARIANT
 } // namespace msl

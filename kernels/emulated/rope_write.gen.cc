@@ -31,6 +31,7 @@ uint32_t heads;
 uint32_t head;
 uint32_t rotated;
 uint32_t x_stride;
+uint32_t first;
 float log2_theta;
 float freq_scale;
 float magnitude;
@@ -61,8 +62,11 @@ uint32_t heads;
 uint32_t kv_heads;
 uint32_t head;
 uint32_t rotated;
-uint32_t qkv_stride;
+uint32_t q_stride;
+uint32_t k_stride;
+uint32_t v_stride;
 uint32_t block;
+uint32_t first;
 float log2_theta;
 float freq_scale;
 float magnitude;
@@ -145,13 +149,20 @@ return pair;
 }
 
 
-
-
-inline float2 rotation(int position, uint i, uint rotated, float log2_theta, float freq_scale, float factor,
-float magnitude) {
-const float freq = precise::exp2(-log2_theta * float(2 * i) / float(rotated)) / factor;
-const float angle = float(position) * freq_scale * freq;
-return float2(precise::cos(angle), precise::sin(angle)) * magnitude;
+template <typename A> inline float2 load_pair( const A *head, Pair pair) {
+return float2(float(head[pair.first]), float(head[pair.second]));
+}
+template <typename A> inline void store_pair( A *head, Pair pair, float2 v) {
+head[pair.first] = A(v.x);
+head[pair.second] = A(v.y);
+}
+#line 38 "kernels/rotate.h"
+template <typename P> inline float2 rotation(const P &p, int position, uint i, float divisor, bool table) {
+const float scaled = float(position) * p.freq_scale;
+float angle = scaled / divisor;
+if (!table)
+angle = scaled * (precise::exp2(-p.log2_theta * float(2 * i) / float(p.rotated)) / divisor);
+return float2(precise::cos(angle), precise::sin(angle)) * p.magnitude;
 }
 
 inline float2 turn(float2 v, float2 r) { return float2(v.x * r.x - v.y * r.y, v.x * r.y + v.y * r.x); }
@@ -228,47 +239,69 @@ using namespace metal;
 
 static inline bool msl_constant_fc_interleaved() { return msl::constant<bool>(0); }
 static inline bool msl_constant_fc_factors() { return msl::constant<bool>(1); }
+static inline bool msl_constant_fc_table() { return msl::constant<bool>(2); }
+static inline bool msl_constant_fc_positions() { return msl::constant<bool>(3); }
+static inline bool msl_constant_fc_slots() { return msl::constant<bool>(4); }
+static inline bool msl_constant_fc_separate() { return msl::constant<bool>(5); }
 
-static inline bool msl_constant_has_factors() { return ( msl::is_constant_defined(1) ? msl_constant_fc_factors() : false); }
+static inline bool msl_constant_from_table() { return ( msl::is_constant_defined(2) ? msl_constant_fc_table() : false); }
+static inline bool msl_constant_has_factors() { return ( (msl::is_constant_defined(1) ? msl_constant_fc_factors() : false) || msl_constant_from_table()); }
+static inline bool msl_constant_has_positions() { return ( msl::is_constant_defined(3) ? msl_constant_fc_positions() : true); }
+static inline bool msl_constant_has_slots() { return ( msl::is_constant_defined(4) ? msl_constant_fc_slots() : true); }
+static inline bool msl_constant_is_separate() { return ( msl::is_constant_defined(5) ? msl_constant_fc_separate() : false); }
 
 
-struct Columns {
-ulong q, k, v;
+
+struct Place {
+int position, slot;
 };
 
-inline Columns columns_of(const RopeWriteParams &p, uint token, uint head) {
-const ulong row = ulong(token) * p.qkv_stride;
-Columns at;
-at.q = row + ulong(head) * p.head;
-at.k = row + ulong(p.heads + head) * p.head;
-at.v = row + ulong(p.heads + p.kv_heads + head) * p.head;
+inline Place place_of(const RopeWriteParams &p, const int *positions, const int *slots, uint token) {
+Place place;
+place.position = msl_constant_has_positions() ? positions[token] : int(p.first + token);
+place.slot = msl_constant_has_slots() ? slots[token] : place.position;
+return place;
+}
+
+
+template <typename A> struct Heads {
+const A *q, *k, *v;
+};
+
+template <typename A>
+inline Heads<A> heads_of(const RopeWriteParams &p, const A *qkv, const A *k, const A *v,
+uint token, uint head) {
+const ulong column = ulong(head) * p.head, keys = ulong(p.heads) * p.head,
+values = keys + ulong(p.kv_heads) * p.head;
+Heads<A> at;
+at.q = qkv + ulong(token) * p.q_stride + column;
+at.k = (msl_constant_is_separate() ? k : qkv + keys) + ulong(token) * p.k_stride + column;
+at.v = (msl_constant_is_separate() ? v : qkv + values) + ulong(token) * p.v_stride + column;
 return at;
 }
 
-
-
-
-inline void put( float *cache, ulong row, float *, Pair pair, float2 v) {
-cache[row + pair.first] = v.x;
-cache[row + pair.second] = v.y;
+inline ulong row_of(const RopeWriteParams &p, int slot, uint head) {
+return cache_row(uint(slot) / p.block, uint(slot) % p.block, head, p.kv_heads, p.block, p.head);
 }
-inline void put( half *cache, ulong row, float *, Pair pair, float2 v) {
-cache[row + pair.first] = half(v.x);
-cache[row + pair.second] = half(v.y);
+
+
+
+
+template <typename C> inline void put( C *cache, ulong row, float *, Pair pair, float2 v) {
+store_pair(cache + row, pair, v);
 }
 inline void put( CacheBlock *, ulong, float *whole, Pair pair, float2 v) {
 whole[pair.first] = v.x;
 whole[pair.second] = v.y;
 }
-inline void finish( float *, ulong, const float *, uint, uint, uint, uint) {}
-inline void finish( half *, ulong, const float *, uint, uint, uint, uint) {}
+template <typename C> inline void finish( C *, ulong, const float *, uint, uint, uint, uint) {}
 inline void finish( CacheBlock *cache, ulong row, const float *whole, uint head, uint sg,
 uint simdgroups, uint lane) {
 threadgroup_barrier(mem_flags::mem_threadgroup, 2);
 for (uint d = sg * 32; d < head; d += simdgroups * 32)
 store_block(cache, row + d, whole[d + lane], lane);
 }
-#line 58 "kernels/rope_write.metal"
+#line 82 "kernels/rope_write.metal"
 template <typename A, typename C>
 void rope_qkv_write( const A *qkv,
 const int *positions,
@@ -278,40 +311,37 @@ A *q_out,
 C *k_cache,
 C *v_cache,
 const RopeWriteParams &p,
+const A *k,
+const A *v,
 uint3 position) {
 const uint i = position.x, head = position.y, token = position.z;
 if (2 * i >= p.head)
 return;
 const Pair pair = pair_of(i, p.rotated, msl_constant_fc_interleaved());
-const Columns at = columns_of(p, token, head);
+const Place place = place_of(p, positions, slots, token);
+const Heads<A> at = heads_of(p, qkv, k, v, token, head);
 float2 r = float2(1.0f, 0.0f);
-if (pair.rotates) {
-const float factor = msl_constant_has_factors() ? factors[i] : 1.0f;
-r = rotation(positions[token], i, p.rotated, p.log2_theta, p.freq_scale, factor, p.magnitude);
-}
-
-float2 q = float2(float(qkv[at.q + pair.first]), float(qkv[at.q + pair.second]));
 if (pair.rotates)
-q = turn(q, r);
-A *q_to = q_out + (ulong(token) * p.heads + head) * p.head;
-q_to[pair.first] = A(q.x);
-q_to[pair.second] = A(q.y);
+r = rotation(p, place.position, i, msl_constant_has_factors() ? factors[i] : 1.0f, msl_constant_from_table());
 
-const int slot = slots[token];
-if (head >= p.kv_heads || slot < 0)
+float2 query = load_pair(at.q, pair);
+if (pair.rotates)
+query = turn(query, r);
+store_pair(q_out + (ulong(token) * p.heads + head) * p.head, pair, query);
+
+if (head >= p.kv_heads || place.slot < 0)
 return;
-float2 k = float2(float(qkv[at.k + pair.first]), float(qkv[at.k + pair.second]));
+float2 key = load_pair(at.k, pair);
 if (pair.rotates)
-k = turn(k, r);
-const ulong row = cache_row(uint(slot) / p.block, uint(slot) % p.block, head, p.kv_heads, p.block, p.head);
-k_cache[row + pair.first] = C(k.x);
-k_cache[row + pair.second] = C(k.y);
-v_cache[row + pair.first] = C(float(qkv[at.v + pair.first]));
-v_cache[row + pair.second] = C(float(qkv[at.v + pair.second]));
+key = turn(key, r);
+const ulong row = row_of(p, place.slot, head);
+store_pair(k_cache + row, pair, key);
+store_pair(v_cache + row, pair, load_pair(at.v, pair));
 }
-#line 103 "kernels/rope_write.metal"
+#line 123 "kernels/rope_write.metal"
 template <typename A>
-void rope_qkv_write_blocks( const A *qkv,
+void
+rope_qkv_write_blocks( const A *qkv,
 const int *positions,
 const int *slots,
 const float *factors,
@@ -319,45 +349,43 @@ A *q_out,
 CacheBlock *k_cache,
 CacheBlock *v_cache,
 const RopeWriteParams &p,
+const A *k,
+const A *v,
 uint3 group, uint i,
 uint sg, uint lane,
 uint simdgroups) {
 using msl_type_0 = float[2 * 256]; static_assert(sizeof(msl_type_0) == 2048, "whole"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &whole = msl::group_variable<msl_type_0>(msl_at_0, 0); 
 const uint head = group.x, token = group.y;
-const int slot = slots[token];
-const bool writes = head < p.kv_heads && slot >= 0;
-const Columns at = columns_of(p, token, head);
+const Place place = place_of(p, positions, slots, token);
+const bool writes = head < p.kv_heads && place.slot >= 0;
 if (2 * i < p.head) {
 const Pair pair = pair_of(i, p.rotated, msl_constant_fc_interleaved());
+const Heads<A> at = heads_of(p, qkv, k, v, token, head);
 float2 r = float2(1.0f, 0.0f);
-if (pair.rotates) {
-const float factor = msl_constant_has_factors() ? factors[i] : 1.0f;
-r = rotation(positions[token], i, p.rotated, p.log2_theta, p.freq_scale, factor, p.magnitude);
-}
-float2 q = float2(float(qkv[at.q + pair.first]), float(qkv[at.q + pair.second]));
 if (pair.rotates)
-q = turn(q, r);
-A *q_to = q_out + (ulong(token) * p.heads + head) * p.head;
-q_to[pair.first] = A(q.x);
-q_to[pair.second] = A(q.y);
+r = rotation(p, place.position, i, msl_constant_has_factors() ? factors[i] : 1.0f, msl_constant_from_table());
+float2 query = load_pair(at.q, pair);
+if (pair.rotates)
+query = turn(query, r);
+store_pair(q_out + (ulong(token) * p.heads + head) * p.head, pair, query);
 if (writes) {
-float2 k = float2(float(qkv[at.k + pair.first]), float(qkv[at.k + pair.second]));
+float2 key = load_pair(at.k, pair);
 if (pair.rotates)
-k = turn(k, r);
-const float2 v = float2(float(qkv[at.v + pair.first]), float(qkv[at.v + pair.second]));
-put(k_cache, 0, whole, pair, k);
-put(v_cache, 0, whole + 256, pair, v);
+key = turn(key, r);
+put(k_cache, 0, whole, pair, key);
+put(v_cache, 0, whole + 256, pair, load_pair(at.v, pair));
 }
 }
 if (!writes)
 return;
-const ulong row = cache_row(uint(slot) / p.block, uint(slot) % p.block, head, p.kv_heads, p.block, p.head);
+const ulong row = row_of(p, place.slot, head);
 finish(k_cache, row, whole, p.head, sg, simdgroups, lane);
 finish(v_cache, row, whole + 256, p.head, sg, simdgroups, lane);
 }
-#line 156 "kernels/rope_write.metal"
+#line 175 "kernels/rope_write.metal"
 template <typename A, typename C>
-void head_norm_rope_kv_write( const A *qkv,
+void
+head_norm_rope_kv_write( const A *qkv,
 const int *positions,
 const int *slots,
 const float *factors,
@@ -367,26 +395,28 @@ C *v_cache,
 const RopeWriteParams &p,
 const float *q_norm,
 const float *k_norm,
-uint3 group,
-uint i, uint sg,
-uint lane,
+const A *k,
+const A *v,
+uint3 group, uint i,
+uint sg, uint lane,
 uint simdgroups) {
 using msl_type_0 = float2[4]; static_assert(sizeof(msl_type_0) == 32, "partial"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &partial = msl::group_variable<msl_type_0>(msl_at_0, 0); 
 using msl_type_1 = float[sizeof(C) > 4 ? 2 * 256 : 2]; constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &whole = msl::group_variable<msl_type_1>(msl_at_1, 1); 
 float *whole_v = whole + (sizeof(C) > 4 ? 256 : 0);
 const uint head = group.x, token = group.y;
 const Pair pair = pair_of(i, p.rotated, msl_constant_fc_interleaved());
-const Columns at = columns_of(p, token, head);
+const Place place = place_of(p, positions, slots, token);
+const Heads<A> at = heads_of(p, qkv, k, v, token, head);
 const bool active = 2 * i < p.head;
-const bool writes = head < p.kv_heads && slots[token] >= 0;
+const bool writes = head < p.kv_heads && place.slot >= 0;
 
-float2 q = 0.0f, k = 0.0f;
+float2 query = 0.0f, key = 0.0f;
 if (active) {
-q = float2(float(qkv[at.q + pair.first]), float(qkv[at.q + pair.second]));
+query = load_pair(at.q, pair);
 if (writes)
-k = float2(float(qkv[at.k + pair.first]), float(qkv[at.k + pair.second]));
+key = load_pair(at.k, pair);
 }
-float2 squares = simd_sum(float2(q.x * q.x + q.y * q.y, k.x * k.x + k.y * k.y), 3);
+float2 squares = simd_sum(float2(query.x * query.x + query.y * query.y, key.x * key.x + key.y * key.y), 3);
 if (simdgroups > 1) {
 if (lane == 0)
 partial[sg] = squares;
@@ -395,26 +425,21 @@ squares = 0.0f;
 for (uint s = 0; s < simdgroups; s++)
 squares += partial[s];
 }
-const uint slot = uint(max(slots[token], 0));
-const ulong row = cache_row(slot / p.block, slot % p.block, head, p.kv_heads, p.block, p.head);
+const ulong row = row_of(p, max(place.slot, 0), head);
 if (active) {
 float2 r = float2(1.0f, 0.0f);
-if (pair.rotates) {
-const float factor = msl_constant_has_factors() ? factors[i] : 1.0f;
-r = rotation(positions[token], i, p.rotated, p.log2_theta, p.freq_scale, factor, p.magnitude);
-}
-q *= precise::rsqrt(squares.x / float(p.head) + p.eps) * float2(q_norm[pair.first], q_norm[pair.second]);
 if (pair.rotates)
-q = turn(q, r);
-A *q_to = q_out + (ulong(token) * p.heads + head) * p.head;
-q_to[pair.first] = A(q.x);
-q_to[pair.second] = A(q.y);
+r = rotation(p, place.position, i, msl_constant_has_factors() ? factors[i] : 1.0f, msl_constant_from_table());
+query *= precise::rsqrt(squares.x / float(p.head) + p.eps) * float2(q_norm[pair.first], q_norm[pair.second]);
+if (pair.rotates)
+query = turn(query, r);
+store_pair(q_out + (ulong(token) * p.heads + head) * p.head, pair, query);
 if (writes) {
-k *= precise::rsqrt(squares.y / float(p.head) + p.eps) * float2(k_norm[pair.first], k_norm[pair.second]);
+key *= precise::rsqrt(squares.y / float(p.head) + p.eps) * float2(k_norm[pair.first], k_norm[pair.second]);
 if (pair.rotates)
-k = turn(k, r);
-put(k_cache, row, whole, pair, k);
-put(v_cache, row, whole_v, pair, float2(float(qkv[at.v + pair.first]), float(qkv[at.v + pair.second])));
+key = turn(key, r);
+put(k_cache, row, whole, pair, key);
+put(v_cache, row, whole_v, pair, load_pair(at.v, pair));
 }
 }
 if (!writes)
@@ -422,7 +447,7 @@ return;
 finish(k_cache, row, whole, p.head, sg, simdgroups, lane);
 finish(v_cache, row, whole_v, p.head, sg, simdgroups, lane);
 }
-#line 426 "kernels/emulated/rope_write.gen.cc"
+#line 451 "kernels/emulated/rope_write.gen.cc"
 void thread_0(const msl::Thread &t) {
     rope_qkv_write<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
@@ -432,9 +457,11 @@ void thread_0(const msl::Thread &t) {
         static_cast<float *>(t.worker->buffers[5]),
         static_cast<float *>(t.worker->buffers[6]),
         *static_cast<const RopeWriteParams *>(t.worker->buffers[7]),
+        static_cast<const float *>(t.worker->buffers[10]),
+        static_cast<const float *>(t.worker->buffers[11]),
         msl::position<uint3>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_0[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}};
+const msl::BufferArgument buffers_0[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {10, 0, "k"}, {11, 0, "v"}};
 void thread_1(const msl::Thread &t) {
     rope_qkv_write<float, half>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
@@ -444,9 +471,11 @@ void thread_1(const msl::Thread &t) {
         static_cast<half *>(t.worker->buffers[5]),
         static_cast<half *>(t.worker->buffers[6]),
         *static_cast<const RopeWriteParams *>(t.worker->buffers[7]),
+        static_cast<const float *>(t.worker->buffers[10]),
+        static_cast<const float *>(t.worker->buffers[11]),
         msl::position<uint3>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_1[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}};
+const msl::BufferArgument buffers_1[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {10, 0, "k"}, {11, 0, "v"}};
 void thread_2(const msl::Thread &t) {
     rope_qkv_write<half, float>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
@@ -456,9 +485,11 @@ void thread_2(const msl::Thread &t) {
         static_cast<float *>(t.worker->buffers[5]),
         static_cast<float *>(t.worker->buffers[6]),
         *static_cast<const RopeWriteParams *>(t.worker->buffers[7]),
+        static_cast<const half *>(t.worker->buffers[10]),
+        static_cast<const half *>(t.worker->buffers[11]),
         msl::position<uint3>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_2[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}};
+const msl::BufferArgument buffers_2[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {10, 0, "k"}, {11, 0, "v"}};
 void thread_3(const msl::Thread &t) {
     rope_qkv_write<half, half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
@@ -468,10 +499,26 @@ void thread_3(const msl::Thread &t) {
         static_cast<half *>(t.worker->buffers[5]),
         static_cast<half *>(t.worker->buffers[6]),
         *static_cast<const RopeWriteParams *>(t.worker->buffers[7]),
+        static_cast<const half *>(t.worker->buffers[10]),
+        static_cast<const half *>(t.worker->buffers[11]),
         msl::position<uint3>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_3[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}};
+const msl::BufferArgument buffers_3[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {10, 0, "k"}, {11, 0, "v"}};
 void thread_4(const msl::Thread &t) {
+    rope_qkv_write<bfloat, bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
+        static_cast<const int *>(t.worker->buffers[1]),
+        static_cast<const int *>(t.worker->buffers[2]),
+        static_cast<const float *>(t.worker->buffers[3]),
+        static_cast<bfloat *>(t.worker->buffers[4]),
+        static_cast<bfloat *>(t.worker->buffers[5]),
+        static_cast<bfloat *>(t.worker->buffers[6]),
+        *static_cast<const RopeWriteParams *>(t.worker->buffers[7]),
+        static_cast<const bfloat *>(t.worker->buffers[10]),
+        static_cast<const bfloat *>(t.worker->buffers[11]),
+        msl::position<uint3>(t.position_in_grid()));
+}
+const msl::BufferArgument buffers_4[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {10, 0, "k"}, {11, 0, "v"}};
+void thread_5(const msl::Thread &t) {
     rope_qkv_write_blocks<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
         static_cast<const int *>(t.worker->buffers[2]),
@@ -480,15 +527,17 @@ void thread_4(const msl::Thread &t) {
         static_cast<CacheBlock *>(t.worker->buffers[5]),
         static_cast<CacheBlock *>(t.worker->buffers[6]),
         *static_cast<const RopeWriteParams *>(t.worker->buffers[7]),
+        static_cast<const float *>(t.worker->buffers[10]),
+        static_cast<const float *>(t.worker->buffers[11]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_4[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}};
-const uint32_t variables_4[] = {2048};
-void thread_5(const msl::Thread &t) {
+const msl::BufferArgument buffers_5[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {10, 0, "k"}, {11, 0, "v"}};
+const uint32_t variables_5[] = {2048};
+void thread_6(const msl::Thread &t) {
     rope_qkv_write_blocks<half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
         static_cast<const int *>(t.worker->buffers[2]),
@@ -497,15 +546,36 @@ void thread_5(const msl::Thread &t) {
         static_cast<CacheBlock *>(t.worker->buffers[5]),
         static_cast<CacheBlock *>(t.worker->buffers[6]),
         *static_cast<const RopeWriteParams *>(t.worker->buffers[7]),
+        static_cast<const half *>(t.worker->buffers[10]),
+        static_cast<const half *>(t.worker->buffers[11]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_5[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}};
-const uint32_t variables_5[] = {2048};
-void thread_6(const msl::Thread &t) {
+const msl::BufferArgument buffers_6[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {10, 0, "k"}, {11, 0, "v"}};
+const uint32_t variables_6[] = {2048};
+void thread_7(const msl::Thread &t) {
+    rope_qkv_write_blocks<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
+        static_cast<const int *>(t.worker->buffers[1]),
+        static_cast<const int *>(t.worker->buffers[2]),
+        static_cast<const float *>(t.worker->buffers[3]),
+        static_cast<bfloat *>(t.worker->buffers[4]),
+        static_cast<CacheBlock *>(t.worker->buffers[5]),
+        static_cast<CacheBlock *>(t.worker->buffers[6]),
+        *static_cast<const RopeWriteParams *>(t.worker->buffers[7]),
+        static_cast<const bfloat *>(t.worker->buffers[10]),
+        static_cast<const bfloat *>(t.worker->buffers[11]),
+        msl::position<uint3>(t.worker->group_id),
+        msl::position<uint>(t.index),
+        msl::position<uint>((t.index / 32)),
+        msl::position<uint>((t.index % 32)),
+        msl::position<uint>(t.worker->simdgroups));
+}
+const msl::BufferArgument buffers_7[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {10, 0, "k"}, {11, 0, "v"}};
+const uint32_t variables_7[] = {2048};
+void thread_8(const msl::Thread &t) {
     head_norm_rope_kv_write<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
         static_cast<const int *>(t.worker->buffers[2]),
@@ -516,15 +586,17 @@ void thread_6(const msl::Thread &t) {
         *static_cast<const RopeWriteParams *>(t.worker->buffers[7]),
         static_cast<const float *>(t.worker->buffers[8]),
         static_cast<const float *>(t.worker->buffers[9]),
+        static_cast<const float *>(t.worker->buffers[10]),
+        static_cast<const float *>(t.worker->buffers[11]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_6[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {8, 0, "q_norm"}, {9, 0, "k_norm"}};
-const uint32_t variables_6[] = {32, 8};
-void thread_7(const msl::Thread &t) {
+const msl::BufferArgument buffers_8[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {8, 0, "q_norm"}, {9, 0, "k_norm"}, {10, 0, "k"}, {11, 0, "v"}};
+const uint32_t variables_8[] = {32, 8};
+void thread_9(const msl::Thread &t) {
     head_norm_rope_kv_write<float, half>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
         static_cast<const int *>(t.worker->buffers[2]),
@@ -535,15 +607,17 @@ void thread_7(const msl::Thread &t) {
         *static_cast<const RopeWriteParams *>(t.worker->buffers[7]),
         static_cast<const float *>(t.worker->buffers[8]),
         static_cast<const float *>(t.worker->buffers[9]),
+        static_cast<const float *>(t.worker->buffers[10]),
+        static_cast<const float *>(t.worker->buffers[11]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_7[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {8, 0, "q_norm"}, {9, 0, "k_norm"}};
-const uint32_t variables_7[] = {32, 8};
-void thread_8(const msl::Thread &t) {
+const msl::BufferArgument buffers_9[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {8, 0, "q_norm"}, {9, 0, "k_norm"}, {10, 0, "k"}, {11, 0, "v"}};
+const uint32_t variables_9[] = {32, 8};
+void thread_10(const msl::Thread &t) {
     head_norm_rope_kv_write<half, float>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
         static_cast<const int *>(t.worker->buffers[2]),
@@ -554,15 +628,17 @@ void thread_8(const msl::Thread &t) {
         *static_cast<const RopeWriteParams *>(t.worker->buffers[7]),
         static_cast<const float *>(t.worker->buffers[8]),
         static_cast<const float *>(t.worker->buffers[9]),
+        static_cast<const half *>(t.worker->buffers[10]),
+        static_cast<const half *>(t.worker->buffers[11]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_8[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {8, 0, "q_norm"}, {9, 0, "k_norm"}};
-const uint32_t variables_8[] = {32, 8};
-void thread_9(const msl::Thread &t) {
+const msl::BufferArgument buffers_10[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {8, 0, "q_norm"}, {9, 0, "k_norm"}, {10, 0, "k"}, {11, 0, "v"}};
+const uint32_t variables_10[] = {32, 8};
+void thread_11(const msl::Thread &t) {
     head_norm_rope_kv_write<half, half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
         static_cast<const int *>(t.worker->buffers[2]),
@@ -573,15 +649,38 @@ void thread_9(const msl::Thread &t) {
         *static_cast<const RopeWriteParams *>(t.worker->buffers[7]),
         static_cast<const float *>(t.worker->buffers[8]),
         static_cast<const float *>(t.worker->buffers[9]),
+        static_cast<const half *>(t.worker->buffers[10]),
+        static_cast<const half *>(t.worker->buffers[11]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_9[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {8, 0, "q_norm"}, {9, 0, "k_norm"}};
-const uint32_t variables_9[] = {32, 8};
-void thread_10(const msl::Thread &t) {
+const msl::BufferArgument buffers_11[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {8, 0, "q_norm"}, {9, 0, "k_norm"}, {10, 0, "k"}, {11, 0, "v"}};
+const uint32_t variables_11[] = {32, 8};
+void thread_12(const msl::Thread &t) {
+    head_norm_rope_kv_write<bfloat, bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
+        static_cast<const int *>(t.worker->buffers[1]),
+        static_cast<const int *>(t.worker->buffers[2]),
+        static_cast<const float *>(t.worker->buffers[3]),
+        static_cast<bfloat *>(t.worker->buffers[4]),
+        static_cast<bfloat *>(t.worker->buffers[5]),
+        static_cast<bfloat *>(t.worker->buffers[6]),
+        *static_cast<const RopeWriteParams *>(t.worker->buffers[7]),
+        static_cast<const float *>(t.worker->buffers[8]),
+        static_cast<const float *>(t.worker->buffers[9]),
+        static_cast<const bfloat *>(t.worker->buffers[10]),
+        static_cast<const bfloat *>(t.worker->buffers[11]),
+        msl::position<uint3>(t.worker->group_id),
+        msl::position<uint>(t.index),
+        msl::position<uint>((t.index / 32)),
+        msl::position<uint>((t.index % 32)),
+        msl::position<uint>(t.worker->simdgroups));
+}
+const msl::BufferArgument buffers_12[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {8, 0, "q_norm"}, {9, 0, "k_norm"}, {10, 0, "k"}, {11, 0, "v"}};
+const uint32_t variables_12[] = {32, 8};
+void thread_13(const msl::Thread &t) {
     head_norm_rope_kv_write<float, CacheBlock>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
         static_cast<const int *>(t.worker->buffers[2]),
@@ -592,15 +691,17 @@ void thread_10(const msl::Thread &t) {
         *static_cast<const RopeWriteParams *>(t.worker->buffers[7]),
         static_cast<const float *>(t.worker->buffers[8]),
         static_cast<const float *>(t.worker->buffers[9]),
+        static_cast<const float *>(t.worker->buffers[10]),
+        static_cast<const float *>(t.worker->buffers[11]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_10[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {8, 0, "q_norm"}, {9, 0, "k_norm"}};
-const uint32_t variables_10[] = {32, 2048};
-void thread_11(const msl::Thread &t) {
+const msl::BufferArgument buffers_13[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {8, 0, "q_norm"}, {9, 0, "k_norm"}, {10, 0, "k"}, {11, 0, "v"}};
+const uint32_t variables_13[] = {32, 2048};
+void thread_14(const msl::Thread &t) {
     head_norm_rope_kv_write<half, CacheBlock>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
         static_cast<const int *>(t.worker->buffers[2]),
@@ -611,32 +712,59 @@ void thread_11(const msl::Thread &t) {
         *static_cast<const RopeWriteParams *>(t.worker->buffers[7]),
         static_cast<const float *>(t.worker->buffers[8]),
         static_cast<const float *>(t.worker->buffers[9]),
+        static_cast<const half *>(t.worker->buffers[10]),
+        static_cast<const half *>(t.worker->buffers[11]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_11[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {8, 0, "q_norm"}, {9, 0, "k_norm"}};
-const uint32_t variables_11[] = {32, 2048};
+const msl::BufferArgument buffers_14[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {8, 0, "q_norm"}, {9, 0, "k_norm"}, {10, 0, "k"}, {11, 0, "v"}};
+const uint32_t variables_14[] = {32, 2048};
+void thread_15(const msl::Thread &t) {
+    head_norm_rope_kv_write<bfloat, CacheBlock>(static_cast<const bfloat *>(t.worker->buffers[0]),
+        static_cast<const int *>(t.worker->buffers[1]),
+        static_cast<const int *>(t.worker->buffers[2]),
+        static_cast<const float *>(t.worker->buffers[3]),
+        static_cast<bfloat *>(t.worker->buffers[4]),
+        static_cast<CacheBlock *>(t.worker->buffers[5]),
+        static_cast<CacheBlock *>(t.worker->buffers[6]),
+        *static_cast<const RopeWriteParams *>(t.worker->buffers[7]),
+        static_cast<const float *>(t.worker->buffers[8]),
+        static_cast<const float *>(t.worker->buffers[9]),
+        static_cast<const bfloat *>(t.worker->buffers[10]),
+        static_cast<const bfloat *>(t.worker->buffers[11]),
+        msl::position<uint3>(t.worker->group_id),
+        msl::position<uint>(t.index),
+        msl::position<uint>((t.index / 32)),
+        msl::position<uint>((t.index % 32)),
+        msl::position<uint>(t.worker->simdgroups));
+}
+const msl::BufferArgument buffers_15[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {8, 0, "q_norm"}, {9, 0, "k_norm"}, {10, 0, "k"}, {11, 0, "v"}};
+const uint32_t variables_15[] = {32, 2048};
 const msl::Kernel kernels[] = {
-    {"rope_qkv_write_f32_f32", "kernels/rope_write.metal", 223, thread_0, msl::run_threads<thread_0>, 1024, 0x1u, 0x0u, buffers_0, 8, nullptr, 0},
-    {"rope_qkv_write_f32_f16", "kernels/rope_write.metal", 225, thread_1, msl::run_threads<thread_1>, 1024, 0x1u, 0x0u, buffers_1, 8, nullptr, 0},
-    {"rope_qkv_write_f16_f32", "kernels/rope_write.metal", 227, thread_2, msl::run_threads<thread_2>, 1024, 0x1u, 0x0u, buffers_2, 8, nullptr, 0},
-    {"rope_qkv_write_f16_f16", "kernels/rope_write.metal", 229, thread_3, msl::run_threads<thread_3>, 1024, 0x1u, 0x0u, buffers_3, 8, nullptr, 0},
-    {"rope_qkv_write_f32_q8_0", "kernels/rope_write.metal", 231, thread_4, nullptr, 1024, 0x1u, 0x0u, buffers_4, 8, variables_4, 1},
-    {"rope_qkv_write_f16_q8_0", "kernels/rope_write.metal", 233, thread_5, nullptr, 1024, 0x1u, 0x0u, buffers_5, 8, variables_5, 1},
-    {"head_norm_rope_kv_write_f32_f32", "kernels/rope_write.metal", 236, thread_6, nullptr, 1024, 0x1u, 0x0u, buffers_6, 10, variables_6, 2},
-    {"head_norm_rope_kv_write_f32_f16", "kernels/rope_write.metal", 238, thread_7, nullptr, 1024, 0x1u, 0x0u, buffers_7, 10, variables_7, 2},
-    {"head_norm_rope_kv_write_f16_f32", "kernels/rope_write.metal", 240, thread_8, nullptr, 1024, 0x1u, 0x0u, buffers_8, 10, variables_8, 2},
-    {"head_norm_rope_kv_write_f16_f16", "kernels/rope_write.metal", 242, thread_9, nullptr, 1024, 0x1u, 0x0u, buffers_9, 10, variables_9, 2},
-    {"head_norm_rope_kv_write_f32_q8_0", "kernels/rope_write.metal", 244, thread_10, nullptr, 1024, 0x1u, 0x0u, buffers_10, 10, variables_10, 2},
-    {"head_norm_rope_kv_write_f16_q8_0", "kernels/rope_write.metal", 246, thread_11, nullptr, 1024, 0x1u, 0x0u, buffers_11, 10, variables_11, 2},
+    {"rope_qkv_write_f32_f32", "kernels/rope_write.metal", 240, thread_0, msl::run_threads<thread_0>, 1024, 0x1u, 0x0u, buffers_0, 10, nullptr, 0},
+    {"rope_qkv_write_f32_f16", "kernels/rope_write.metal", 242, thread_1, msl::run_threads<thread_1>, 1024, 0x1u, 0x0u, buffers_1, 10, nullptr, 0},
+    {"rope_qkv_write_f16_f32", "kernels/rope_write.metal", 244, thread_2, msl::run_threads<thread_2>, 1024, 0x1u, 0x0u, buffers_2, 10, nullptr, 0},
+    {"rope_qkv_write_f16_f16", "kernels/rope_write.metal", 246, thread_3, msl::run_threads<thread_3>, 1024, 0x1u, 0x0u, buffers_3, 10, nullptr, 0},
+    {"rope_qkv_write_bf16_bf16", "kernels/rope_write.metal", 248, thread_4, msl::run_threads<thread_4>, 1024, 0x1u, 0x0u, buffers_4, 10, nullptr, 0},
+    {"rope_qkv_write_f32_q8_0", "kernels/rope_write.metal", 250, thread_5, nullptr, 128, 0x1u, 0x0u, buffers_5, 10, variables_5, 1},
+    {"rope_qkv_write_f16_q8_0", "kernels/rope_write.metal", 252, thread_6, nullptr, 128, 0x1u, 0x0u, buffers_6, 10, variables_6, 1},
+    {"rope_qkv_write_bf16_q8_0", "kernels/rope_write.metal", 254, thread_7, nullptr, 128, 0x1u, 0x0u, buffers_7, 10, variables_7, 1},
+    {"head_norm_rope_kv_write_f32_f32", "kernels/rope_write.metal", 257, thread_8, nullptr, 128, 0x1u, 0x0u, buffers_8, 12, variables_8, 2},
+    {"head_norm_rope_kv_write_f32_f16", "kernels/rope_write.metal", 259, thread_9, nullptr, 128, 0x1u, 0x0u, buffers_9, 12, variables_9, 2},
+    {"head_norm_rope_kv_write_f16_f32", "kernels/rope_write.metal", 261, thread_10, nullptr, 128, 0x1u, 0x0u, buffers_10, 12, variables_10, 2},
+    {"head_norm_rope_kv_write_f16_f16", "kernels/rope_write.metal", 263, thread_11, nullptr, 128, 0x1u, 0x0u, buffers_11, 12, variables_11, 2},
+    {"head_norm_rope_kv_write_bf16_bf16", "kernels/rope_write.metal", 265, thread_12, nullptr, 128, 0x1u, 0x0u, buffers_12, 12, variables_12, 2},
+    {"head_norm_rope_kv_write_f32_q8_0", "kernels/rope_write.metal", 267, thread_13, nullptr, 128, 0x1u, 0x0u, buffers_13, 12, variables_13, 2},
+    {"head_norm_rope_kv_write_f16_q8_0", "kernels/rope_write.metal", 269, thread_14, nullptr, 128, 0x1u, 0x0u, buffers_14, 12, variables_14, 2},
+    {"head_norm_rope_kv_write_bf16_q8_0", "kernels/rope_write.metal", 271, thread_15, nullptr, 128, 0x1u, 0x0u, buffers_15, 12, variables_15, 2},
 };
 } // namespace
 namespace msl {
 inline namespace MSL_VARIANT {
 extern const Unit unit_rope_write;
-const Unit unit_rope_write = {kernels, 12};
+const Unit unit_rope_write = {kernels, 16};
 } // namespace MSL_VARIANT
 } // namespace msl

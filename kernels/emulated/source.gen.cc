@@ -31,6 +31,7 @@ uint32_t heads;
 uint32_t head;
 uint32_t rotated;
 uint32_t x_stride;
+uint32_t first;
 float log2_theta;
 float freq_scale;
 float magnitude;
@@ -61,8 +62,11 @@ uint32_t heads;
 uint32_t kv_heads;
 uint32_t head;
 uint32_t rotated;
-uint32_t qkv_stride;
+uint32_t q_stride;
+uint32_t k_stride;
+uint32_t v_stride;
 uint32_t block;
+uint32_t first;
 float log2_theta;
 float freq_scale;
 float magnitude;
@@ -293,7 +297,7 @@ for (uint i = tid; i < p.width; i += 256) {
 to[i] = norm > 0.0f ? A(exp(float(from[i]) - highest) * norm) : A(0.0f);
 }
 }
-#line 297 "kernels/emulated/source.gen.cc"
+#line 301 "kernels/emulated/source.gen.cc"
 void thread_0(const msl::Thread &t) {
     repeat_kv<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),

@@ -213,7 +213,7 @@ func BenchmarkRopeWrite(b *testing.B) {
 		Buffers: [][]byte{floatBytes(normals(rng, tokens*(heads+2*kvHeads)*head)), intBytes(positions...), intBytes(positions...), nil,
 			make([]byte, 4*tokens*heads*head), cache, bytes.Clone(cache),
 			encode(kernels.RopeWriteParams{Tokens: tokens, Heads: heads, KvHeads: kvHeads, Head: head, Rotated: head,
-				QkvStride: (heads + 2*kvHeads) * head, Block: tokens, Log2Theta: 20, FreqScale: 1, Magnitude: 1, Eps: eps}),
+				QStride: (heads + 2*kvHeads) * head, KStride: (heads + 2*kvHeads) * head, VStride: (heads + 2*kvHeads) * head, Block: tokens, Log2Theta: 20, FreqScale: 1, Magnitude: 1, Eps: eps}),
 			floatBytes(normals(rng, head)), floatBytes(normals(rng, head))},
 	})
 	require.NoError(b, err)

@@ -229,21 +229,44 @@ func TestGatherRows(t *testing.T) {
 type ropeCase struct {
 	head, rotated        int
 	interleaved, factors bool
+	table                bool // the factors are whole divisors
+	counted              bool // positions and slots follow from the token's index
+	separate             bool // K and V lie in buffers of their own
 }
 
-var ropeCases = []ropeCase{{8, 8, false, false}, {64, 64, true, false}, {128, 128, false, true}, {72, 40, false, false},
-	{96, 24, true, true}, {256, 256, false, false}}
+var ropeCases = []ropeCase{
+	{head: 8, rotated: 8}, {head: 64, rotated: 64, interleaved: true}, {head: 128, rotated: 128, factors: true},
+	{head: 72, rotated: 40}, {head: 96, rotated: 24, interleaved: true, factors: true}, {head: 256, rotated: 256},
+	{head: 64, rotated: 64, table: true, counted: true, separate: true}, {head: 96, rotated: 96, interleaved: true, table: true, factors: true},
+	{head: 80, rotated: 40, counted: true}, {head: 32, rotated: 32, separate: true},
+}
 
 func (c ropeCase) constants() map[uint32]uint32 {
-	m := map[uint32]uint32{0: 0, 1: 0}
-	if c.interleaved {
-		m[0] = 1
+	m := map[uint32]uint32{0: 0}
+	for index, set := range []bool{c.interleaved, c.factors, c.table} {
+		if set {
+			m[uint32(index)] = 1
+		}
 	}
-	if c.factors {
-		m[1] = 1
+	if c.counted {
+		m[3] = 0
 	}
 	return m
 }
+
+func (c ropeCase) writeConstants() map[uint32]uint32 {
+	m := c.constants()
+	if c.counted {
+		m[4] = 0
+	}
+	if c.separate {
+		m[5] = 1
+	}
+	return m
+}
+
+// first is the position of token 0 where positions are counted.
+const first = 5
 
 const (
 	log2Theta = 16.6
@@ -255,7 +278,10 @@ func (c ropeCase) rotate(x []float64, position int32, factors []float32) []float
 	out := append([]float64(nil), x...)
 	for i := range c.rotated / 2 {
 		angle := float64(position) * freqScale * math.Exp2(-float64(float32(log2Theta))*2*float64(i)/float64(c.rotated))
-		if c.factors {
+		if c.table {
+			angle = float64(position) * freqScale
+		}
+		if c.table || c.factors {
 			angle /= float64(factors[i])
 		}
 		a, b := i, i+c.rotated/2
@@ -275,6 +301,9 @@ func TestRope(t *testing.T) {
 			rng := newRand(fmt.Sprint(c))
 			const heads, pad = 3, 5
 			positions := []int32{0, 1, 77, 500, 131071, -3}
+			if c.counted {
+				positions = []int32{first, first + 1, first + 2, first + 3}
+			}
 			stride := heads*c.head + pad
 			x := normals(rng, len(positions)*stride)
 			factors := make([]float32, c.rotated/2)
@@ -291,9 +320,12 @@ func TestRope(t *testing.T) {
 				kernel: "rope_f32",
 				buffers: [][]byte{floatBytes(x[:len(x)-pad]), intBytes(positions...), floatBytes(factors), nan(len(want)),
 					encode(kernels.RopeParams{Tokens: uint32(len(positions)), Heads: heads, Head: uint32(c.head), Rotated: uint32(c.rotated),
-						XStride: uint32(stride), Log2Theta: log2Theta, FreqScale: freqScale, Magnitude: magnitude})},
+						XStride: uint32(stride), First: first, Log2Theta: log2Theta, FreqScale: freqScale, Magnitude: magnitude})},
 				constants: c.constants(), writes: []int{3},
 				grid: [3]uint32{ceil(c.head, 64), heads, uint32(len(positions))}, group: [3]uint32{32, 1, 1},
+			}
+			if c.counted {
+				d.buffers[1] = nil
 			}
 			for _, l := range Libraries() {
 				near(t, want, floats(d.run(t, l)[0]), 1, 2e-6, l.ISA())
@@ -317,6 +349,10 @@ func TestRopeWrite(t *testing.T) {
 					const heads, kvHeads, block, blocks, pad = 6, 2, 4, 3, 3
 					positions := []int32{0, 3, 90, 91, 92, 93}
 					slots := []int32{5, -1, 0, 11, 12, math.MaxInt32} // 12 and the last lie outside
+					if c.counted {
+						positions = []int32{first, first + 1, first + 2, first + 3, first + 4}
+						slots = positions
+					}
 					stride := (heads+2*kvHeads)*c.head + pad
 					x := normals(rng, len(positions)*stride)
 					factors, qNorm, kNorm := make([]float32, c.rotated/2), normals(rng, c.head), normals(rng, c.head)
@@ -362,14 +398,21 @@ func TestRopeWrite(t *testing.T) {
 						kernel: "rope_qkv_write_f32_" + cache.String(),
 						buffers: [][]byte{floatBytes(x[:len(x)-pad]), intBytes(positions...), intBytes(slots...), floatBytes(factors), nan(len(q)),
 							unwritten, unwritten, encode(kernels.RopeWriteParams{Tokens: uint32(len(positions)), Heads: heads, KvHeads: kvHeads,
-								Head: uint32(c.head), Rotated: uint32(c.rotated), QkvStride: uint32(stride), Block: block,
-								Log2Theta: log2Theta, FreqScale: freqScale, Magnitude: magnitude, Eps: eps})},
-						constants: c.constants(), writes: []int{4, 5, 6},
+								Head: uint32(c.head), Rotated: uint32(c.rotated), QStride: uint32(stride), KStride: uint32(stride), VStride: uint32(stride), Block: block,
+								First: first, Log2Theta: log2Theta, FreqScale: freqScale, Magnitude: magnitude, Eps: eps})},
+						constants: c.writeConstants(), writes: []int{4, 5, 6},
 						grid: [3]uint32{ceil(c.head, 64), heads, uint32(len(positions))}, group: [3]uint32{32, 1, 1},
 					}
 					if norm {
 						d.kernel = "head_norm_rope_kv_write_f32_" + cache.String()
 						d.buffers = append(d.buffers, floatBytes(qNorm), floatBytes(kNorm))
+					}
+					if c.separate {
+						d.buffers = append(d.buffers, make([][]byte, 10-len(d.buffers))...)
+						d.buffers = append(d.buffers, floatBytes(x[heads*c.head:len(x)-pad]), floatBytes(x[(heads+kvHeads)*c.head:len(x)-pad]))
+					}
+					if c.counted {
+						d.buffers[1], d.buffers[2] = nil, nil
 					}
 					if norm || cache.IsQuantised() { // a threadgroup has all of a head
 						d.grid, d.group = [3]uint32{heads, uint32(len(positions)), 1}, [3]uint32{ceil(c.head, 64) * 32, 1, 1}
@@ -387,7 +430,9 @@ func TestRopeWrite(t *testing.T) {
 						near(t, q, floats(out[0]), 1, 4e-6, l.ISA())
 					}
 					// The Metal kernel trusts its slots.
-					d.buffers[2] = intBytes(5, -1, 0, 11, -1, -1)
+					if !c.counted {
+						d.buffers[2] = intBytes(5, -1, 0, 11, -1, -1)
+					}
 					compare(d.emulate(t), max(bound, 3e-4), "emulated")
 				})
 			}

@@ -123,7 +123,7 @@ var (
 	atomic        = regexp.MustCompile(`\batomic_(uint|int|float)\b`)
 	instantiation = regexp.MustCompile(`template\s*\[\[\s*host_name\("([^"]+)"\)\s*\]\]\s*kernel\s+[^;]*?(\w+)<([^;<>]*)>\s*;`)
 	anyHostName   = regexp.MustCompile(`template\s*\[\[\s*host_name\([^;]*;`)
-	kernelHead    = regexp.MustCompile(`template\s*<([^<>]*)>\s*kernel\s+void\s+(\w+)`)
+	kernelHead    = regexp.MustCompile(`template\s*<([^<>]*)>\s*(?:kernel|\[\[kernel\b[^\]]*\]\])\s+void\s+(\w+)`)
 )
 
 // prepare rewrites MSL to the dialect that clang reads. Lines keep their numbers.

@@ -3,4 +3,4 @@
 package avx2
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "30b441ee4e131d66c4e0d23b9919d00c07bc60d47196d12e47ef548d311ea775"
+const _ = "8c1f760698ba8022ae4002ade73c02eb4144cb0bf5589461c1c3a3470ca5adb7"

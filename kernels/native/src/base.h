@@ -32,7 +32,9 @@ template <class T> INLINE T *buffer(const smelt_launch *l, uint32_t i) {
 template <class P> INLINE const P &params(const smelt_launch *l, uint32_t i) {
     return *static_cast<const P *>(l->buffers[i]);
 }
-INLINE uint32_t constant(const smelt_launch *l, uint32_t i) { return l->constants_set >> i & 1 ? l->constants[i] : 0; }
+INLINE uint32_t constant(const smelt_launch *l, uint32_t i, uint32_t unset = 0) {
+    return l->constants_set >> i & 1 ? l->constants[i] : unset;
+}
 INLINE bool holds(const smelt_launch *l, uint32_t i, uint64_t bytes) {
     return bytes == 0 || (i < l->buffer_count && l->buffers[i] != nullptr && l->buffer_bytes[i] >= bytes);
 }

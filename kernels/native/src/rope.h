@@ -36,9 +36,35 @@ static void rope_table(uint32_t pairs, int32_t position, double ratio, float fre
     }
 }
 
-// theta^(−2/rotated), the ratio of the frequencies of neighbouring pairs.
-static double rope_ratio(float log2_theta, uint32_t rotated) {
-    return rotated == 0 ? 1 : __builtin_exp2(-2.0 * static_cast<double>(log2_theta) / rotated);
+// Function constants of the rotary kernels, by index.
+enum { FC_INTERLEAVED, FC_FACTORS, FC_TABLE, FC_POSITIONS, FC_SLOTS, FC_SEPARATE };
+
+// The frequencies of a launch: the ratio of those of neighbouring pairs, 1 where a
+// table has them, and what they are divided by, or null.
+struct Frequencies {
+    double ratio;
+    const float *factors;
+};
+template <class P> static Frequencies rope_frequencies(const smelt_launch *l, const P &p, uint32_t factors) {
+    const bool table = constant(l, FC_TABLE) != 0;
+    Frequencies f = {1, nullptr};
+    if (table || constant(l, FC_FACTORS) != 0)
+        f.factors = buffer<const float>(l, factors);
+    if (!table && p.rotated != 0)
+        f.ratio = __builtin_exp2(-2.0 * static_cast<double>(p.log2_theta) / p.rotated);
+    return f;
+}
+// Whether sizes are covered and positions and factors are bound, if asked for.
+template <class P> static bool rope_holds(const smelt_launch *l, const P &p, uint32_t factors) {
+    if (p.rotated % 2 != 0 || p.rotated > p.head || p.head > MAX_HEAD)
+        return false;
+    if ((constant(l, FC_TABLE) != 0 || constant(l, FC_FACTORS) != 0) && !holds(l, factors, uint64_t{p.rotated} * 2))
+        return false;
+    return constant(l, FC_POSITIONS, 1) == 0 || holds(l, 1, uint64_t{p.tokens} * 4);
+}
+template <class P> static int32_t rope_position(const smelt_launch *l, const P &p, uint64_t token) {
+    return constant(l, FC_POSITIONS, 1) != 0 ? buffer<const int32_t>(l, 1)[token]
+                                             : static_cast<int32_t>(p.first + static_cast<uint32_t>(token));
 }
 
 // Rotates the first `rotated` elements of a head; x and out may be the same.
@@ -73,25 +99,21 @@ static int rope_supports(const smelt_launch *l) {
         return 0;
     const RopeParams &p = params<RopeParams>(l, 4);
     uint64_t width = uint64_t{p.heads} * p.head;
-    if (p.rotated % 2 != 0 || p.rotated > p.head || p.head > MAX_HEAD)
-        return 0;
-    if (constant(l, 1) != 0 && !holds(l, 2, uint64_t{p.rotated} * 2))
-        return 0;
-    return holds(l, 0, span(p.tokens, p.x_stride, width, 4)) && holds(l, 1, uint64_t{p.tokens} * 4) &&
+    return rope_holds(l, p, 2) && holds(l, 0, span(p.tokens, p.x_stride, width, 4)) &&
            holds(l, 3, uint64_t{p.tokens} * width * 4);
 }
 static void rope(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
     const RopeParams &p = params<RopeParams>(l, 4);
-    const float *factors = constant(l, 1) != 0 ? buffer<const float>(l, 2) : nullptr;
-    double ratio = rope_ratio(p.log2_theta, p.rotated);
+    const Frequencies f = rope_frequencies(l, p, 2);
     float cosines[MAX_HEAD / 2], sines[MAX_HEAD / 2];
     for (uint64_t t = begin; t < end; t++) {
-        rope_table(p.rotated / 2, buffer<const int32_t>(l, 1)[t], ratio, p.freq_scale, p.magnitude, factors, cosines,
+        rope_table(p.rotated / 2, rope_position(l, p, t), f.ratio, p.freq_scale, p.magnitude, f.factors, cosines,
                    sines);
         const float *x = buffer<const float>(l, 0) + t * p.x_stride;
         float *out = buffer<float>(l, 3) + t * p.heads * p.head;
         for (uint32_t h = 0; h < p.heads; h++)
-            rope_head(x + h * p.head, out + h * p.head, p.head, p.rotated, constant(l, 0) != 0, cosines, sines);
+            rope_head(x + h * p.head, out + h * p.head, p.head, p.rotated, constant(l, FC_INTERLEAVED) != 0, cosines,
+                      sines);
     }
 }
 
@@ -132,34 +154,47 @@ template <class C> static void cache_write(const smelt_launch *l, void *, uint64
     }
 }
 
+// Where K and V are: in buffers of their own, or behind Q.
+struct RopeRows {
+    uint32_t k, v;       // buffers
+    uint64_t k_at, v_at; // elements before the first token's
+};
+static RopeRows rope_rows(const smelt_launch *l, const RopeWriteParams &p) {
+    if (constant(l, FC_SEPARATE) != 0)
+        return {10, 11, 0, 0};
+    uint64_t queries = uint64_t{p.heads} * p.head;
+    return {0, 0, queries, queries + uint64_t{p.kv_heads} * p.head};
+}
+
 static uint64_t rope_write_units(const smelt_launch *l) { return params<RopeWriteParams>(l, 7).tokens; }
 template <class C, bool NORM> static int rope_write_supports(const smelt_launch *l) {
     if (!holds(l, 7, sizeof(RopeWriteParams)))
         return 0;
     const RopeWriteParams &p = params<RopeWriteParams>(l, 7);
-    if (p.rotated % 2 != 0 || p.rotated > p.head || p.head > MAX_HEAD || p.block == 0 || !whole_blocks<C>(p.head))
+    if (p.block == 0 || !whole_blocks<C>(p.head) || !rope_holds(l, p, 3))
         return 0;
-    if (constant(l, 1) != 0 && !holds(l, 3, uint64_t{p.rotated} * 2))
+    if (constant(l, FC_SLOTS, 1) != 0 && !holds(l, 2, uint64_t{p.tokens} * 4))
         return 0;
     if (NORM && !(holds(l, 8, uint64_t{p.head} * 4) && holds(l, 9, uint64_t{p.head} * 4)))
         return 0;
-    uint64_t width = (uint64_t{p.heads} + 2 * uint64_t{p.kv_heads}) * p.head;
-    return holds(l, 0, span(p.tokens, p.qkv_stride, width, 4)) && holds(l, 1, uint64_t{p.tokens} * 4) &&
-           holds(l, 2, uint64_t{p.tokens} * 4) && holds(l, 4, uint64_t{p.tokens} * p.heads * p.head * 4) &&
-           holds(l, 5, 1) && holds(l, 6, 1);
+    const RopeRows rows = rope_rows(l, p);
+    uint64_t queries = uint64_t{p.heads} * p.head, keys = uint64_t{p.kv_heads} * p.head;
+    return holds(l, 0, span(p.tokens, p.q_stride, queries, 4)) &&
+           holds(l, rows.k, rows.k_at * 4 + span(p.tokens, p.k_stride, keys, 4)) &&
+           holds(l, rows.v, rows.v_at * 4 + span(p.tokens, p.v_stride, keys, 4)) &&
+           holds(l, 4, uint64_t{p.tokens} * queries * 4) && holds(l, 5, 1) && holds(l, 6, 1);
 }
 // rope_qkv_write, and with NORM head_norm_rope_kv_write.
 template <class C, bool NORM> static void rope_write(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
     const RopeWriteParams &p = params<RopeWriteParams>(l, 7);
-    const bool interleaved = constant(l, 0) != 0;
-    const float *factors = constant(l, 1) != 0 ? buffer<const float>(l, 3) : nullptr;
-    double ratio = rope_ratio(p.log2_theta, p.rotated);
+    const bool interleaved = constant(l, FC_INTERLEAVED) != 0, slotted = constant(l, FC_SLOTS, 1) != 0;
+    const Frequencies f = rope_frequencies(l, p, 3);
+    const RopeRows rows = rope_rows(l, p);
     float cosines[MAX_HEAD / 2], sines[MAX_HEAD / 2];
     alignas(64) float normalised[MAX_HEAD], rotated[MAX_HEAD];
     for (uint64_t t = begin; t < end; t++) {
-        rope_table(p.rotated / 2, buffer<const int32_t>(l, 1)[t], ratio, p.freq_scale, p.magnitude, factors, cosines,
-                   sines);
-        const float *x = buffer<const float>(l, 0) + t * p.qkv_stride;
+        const int32_t position = rope_position(l, p, t);
+        rope_table(p.rotated / 2, position, f.ratio, p.freq_scale, p.magnitude, f.factors, cosines, sines);
         auto turn = [&](const float *from, uint32_t norm, float *to) {
             if (NORM) {
                 rms_normalise(from, buffer<const float>(l, norm), normalised, p.head, p.eps);
@@ -167,18 +202,21 @@ template <class C, bool NORM> static void rope_write(const smelt_launch *l, void
             }
             rope_head(from, to, p.head, p.rotated, interleaved, cosines, sines);
         };
+        const float *q = buffer<const float>(l, 0) + t * p.q_stride;
         float *out = buffer<float>(l, 4) + t * p.heads * p.head;
-        for (uint32_t h = 0; h < p.heads; h++, x += p.head)
-            turn(x, 8, out + h * p.head);
-        int32_t slot = buffer<const int32_t>(l, 2)[t];
-        for (uint32_t kv = 0; kv < p.kv_heads; kv++, x += p.head) {
+        for (uint32_t h = 0; h < p.heads; h++)
+            turn(q + h * p.head, 8, out + h * p.head);
+        const int32_t slot = slotted ? buffer<const int32_t>(l, 2)[t] : position;
+        const float *keys = buffer<const float>(l, rows.k) + rows.k_at + t * p.k_stride;
+        const float *values = buffer<const float>(l, rows.v) + rows.v_at + t * p.v_stride;
+        for (uint32_t kv = 0; kv < p.kv_heads; kv++) {
             uint8_t *k = cache_row<C>(l, 5, slot, p.kv_heads, kv, p.block, p.head);
             uint8_t *v = cache_row<C>(l, 6, slot, p.kv_heads, kv, p.block, p.head);
             if (k == nullptr || v == nullptr)
                 continue;
-            turn(x, 9, rotated);
+            turn(keys + kv * p.head, 9, rotated);
             narrow_row<C>(rotated, k, p.head);
-            narrow_row<C>(x + uint64_t{p.kv_heads} * p.head, v, p.head);
+            narrow_row<C>(values + kv * p.head, v, p.head);
         }
     }
 }
