@@ -32,8 +32,9 @@ func (b batch) tokens() int {
 type paging struct {
 	batch
 	positions, cu, contextLens, table, slots []int32
-	stride                                   int // entries of the table for a sequence
-	blocks                                   int // of the cache
+	stride                                   int  // entries of the table for a sequence
+	blocks                                   int  // of the cache
+	bySlot                                   bool // the cache is [blocks, block, kv_heads, head]
 }
 
 func (b batch) page(rng *rand.Rand) paging {
@@ -69,9 +70,18 @@ func (p paging) slot(seq, j int) int {
 	return int(p.table[seq*p.stride+j/p.block])*p.block + j%p.block
 }
 
+// strides returns the elements of a cache from one block, KV head and slot to the next.
+func (p paging) strides(kvHeads, head int) (block, kvHead, slot int) {
+	if p.bySlot {
+		return p.block * kvHeads * head, head, kvHeads * head
+	}
+	return kvHeads * p.block * head, p.block * head, head
+}
+
 // element is the index of element d of a slot's row in a cache.
 func (p paging) element(slot, kvHead, kvHeads, head, d int) int {
-	return ((slot/p.block*kvHeads+kvHead)*p.block+slot%p.block)*head + d
+	perBlock, perHead, perSlot := p.strides(kvHeads, head)
+	return slot/p.block*perBlock + kvHead*perHead + slot%p.block*perSlot + d
 }
 
 // cache returns a cache whose slots in use are random and all others NaN.
@@ -91,6 +101,29 @@ func (p paging) cache(rng *rand.Rand, e kernels.Element, kvHeads, head int) tens
 
 type attentionShape struct {
 	heads, kvHeads, head int
+}
+
+// features are what kernels of attention do where a function constant asks for it.
+type features struct {
+	window  int       // keys that a token sees, its own among them; 0 for all
+	softCap float64   // 0 for none
+	sinks   []float64 // by head; nil for none
+}
+
+// ask sets the constants, parameters and buffers of the features.
+func (f features) ask(l *launch) {
+	p := l.params.(kernels.AttentionParams)
+	if f.window != 0 {
+		l.constants[2], p.Window = 1, uint32(f.window)
+	}
+	if f.softCap != 0 {
+		l.constants[3], p.SoftCap = 1, float32(f.softCap)
+	}
+	if f.sinks != nil {
+		l.constants[4] = 1
+		l.buffers[11] = filled(kernels.Float, len(f.sinks), func(i int) float64 { return f.sinks[i] })
+	}
+	l.params = p
 }
 
 var headSizes = []int{8, 16, 32, 40, 64, 80, 96, 112, 128, 256}
@@ -118,8 +151,6 @@ func attentionCases() (shapes []attentionShape, batches []batch) {
 }
 
 func TestAttentionVec(t *testing.T) { testAttention(t, "attention_vec") }
-
-func TestAttentionTile(t *testing.T) { testAttention(t, "attention_tile") }
 
 func testAttention(t *testing.T, family string) {
 	shapes, batches := attentionCases()
@@ -153,6 +184,7 @@ func attend(t *testing.T, name string, s attentionShape, p paging, q, k, v tenso
 }
 
 func attentionLaunch(name string, s attentionShape, p paging, q, k, v tensor) launch {
+	perBlock, perHead, perSlot := p.strides(s.kvHeads, s.head)
 	l := launch{
 		kernel:    name,
 		constants: map[uint32]uint32{},
@@ -163,7 +195,7 @@ func attentionLaunch(name string, s attentionShape, p paging, q, k, v tensor) la
 		params: kernels.AttentionParams{
 			Tokens: uint32(p.tokens()), Seqs: uint32(len(p.lens)), Heads: uint32(s.heads), KvHeads: uint32(s.kvHeads),
 			Head: uint32(s.head), Block: uint32(p.block), TableStride: uint32(p.stride),
-			BlockStride: uint32(s.kvHeads * p.block * s.head), HeadStride: uint32(p.block * s.head), RowStride: uint32(s.head),
+			BlockStride: uint32(perBlock), HeadStride: uint32(perHead), RowStride: uint32(perSlot),
 			Scale: scaleOf(s),
 		},
 		grid:  [3]int{s.heads, p.tokens(), 1},
@@ -177,30 +209,45 @@ func attentionLaunch(name string, s attentionShape, p paging, q, k, v tensor) la
 
 func scaleOf(s attentionShape) float32 { return float32(1 / math.Sqrt(float64(s.head))) }
 
-// attention is the formula, key by key.
+// attention is the formula, key by key, without features.
 func attention(s attentionShape, p paging, q, k, v tensor) []product {
+	return features{}.attention(s, p, q, k, v)
+}
+
+// attention is the formula, key by key.
+func (f features) attention(s attentionShape, p paging, q, k, v tensor) []product {
 	out := make([]product, q.length)
 	for seq := range p.lens {
 		for t := int(p.cu[seq]); t < int(p.cu[seq+1]); t++ {
-			seen := min(int(p.positions[t])+1, p.contexts[seq])
+			seen, first := min(int(p.positions[t])+1, p.contexts[seq]), 0
+			if f.window > 0 {
+				first = max(0, int(p.positions[t])+1-f.window)
+			}
 			for h := range s.heads {
 				kvHead := h / (s.heads / s.kvHeads)
 				at := (t*s.heads + h) * s.head
 				scores := make([]float64, max(0, seen))
 				highest := math.Inf(-1)
-				for j := range scores {
+				for j := first; j < seen; j++ {
 					for d := range s.head {
 						scores[j] += q.at(at+d) * k.at(p.element(p.slot(seq, j), kvHead, s.kvHeads, s.head, d))
 					}
 					scores[j] *= float64(scaleOf(s))
+					if f.softCap != 0 {
+						scores[j] = f.softCap * math.Tanh(scores[j]/f.softCap)
+					}
 					highest = max(highest, scores[j])
 				}
 				total := 0.0
-				for j := range scores {
+				if f.sinks != nil {
+					highest = max(highest, f.sinks[h])
+					total = math.Exp(f.sinks[h] - highest)
+				}
+				for j := first; j < seen; j++ {
 					scores[j] = math.Exp(scores[j] - highest)
 					total += scores[j]
 				}
-				for j := range scores {
+				for j := first; j < seen; j++ {
 					for d := range s.head {
 						term := scores[j] / total * v.at(p.element(p.slot(seq, j), kvHead, s.kvHeads, s.head, d))
 						out[at+d].value += term

@@ -19,8 +19,12 @@ var attentionFamilies = []family{
 		instances: []string{"f32", "f16", "bf16"},
 		args:      "0 part read float; 1 statistics read float; 2 out write $0", params: ReduceParams{}, paramsIndex: 3, maxThreads: 64},
 	{name: "attention_tile", file: "attention_tile.metal", summary: "attention of 32 tokens at a time over the paged cache",
-		instances: cached, args: attentionArgs + "7 out write $0", params: AttentionParams{}, paramsIndex: 8, constants: "0 fc_head uint?",
-		threadgroup: func(e []Element) int { return 32*136*e[0].Size() + 4*(4*8*32+4*64+32) }, maxThreads: 128},
+		instances: cachedOrBfloat, args: attentionArgs + "7 out write $0; 11 sinks read float?; 12 map read int?", params: AttentionParams{},
+		paramsIndex: 8, constants: "0 fc_head uint?; 2 fc_window bool?; 3 fc_soft_cap bool?; 4 fc_sinks bool?; 5 fc_map bool?",
+		threadgroup: tileMemory, maxThreads: 128},
+	{name: "flash_attention", file: "flash.metal", summary: "attention over contiguous tensors", instances: []string{"f32", "f16", "bf16"},
+		args: "0 q read $0; 1 k read $0; 2 v read $0; 3 out write $0", params: FlashParams{}, paramsIndex: 4,
+		constants: "0 fc_head uint?; 1 fc_causal bool?", threadgroup: tileMemory, maxThreads: 128},
 	{name: "cache_write", file: "cache.metal", summary: "K and V of every token into its slot", instances: cached,
 		args:   "0 k read $0; 1 v read $0; 2 slots read int; 3 k_cache write $1; 4 v_cache write $1",
 		params: CacheWriteParams{}, paramsIndex: 5, maxThreads: 64},
@@ -28,3 +32,6 @@ var attentionFamilies = []family{
 		instances: []string{"f32", "f16", "q8_0"}, args: "0 cache read $0; 1 context_lens read int; 2 block_table read int; 3 out write float",
 		params: CacheReadParams{}, paramsIndex: 4, maxThreads: 64},
 }
+
+// tileMemory is the threadgroup memory of attention_core.h.
+func tileMemory(e []Element) int { return 32*136*e[0].Size() + 4*(4*8*36+4*64+64) }

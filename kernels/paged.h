@@ -78,4 +78,36 @@ inline uint sequence_of(device const int *cu_seqlens, uint seqs, uint t) {
     return low;
 }
 
+// Tiles of `rows` tokens, each of one sequence. Sequence i has those from
+// first_tile(cu_seqlens[i], i, rows) on: every sequence before it may have a ragged
+// tail, and so leaves room for one more than it fills. A grid of tokens/rows + seqs has
+// them all; what is too many in it starts at or past the end of its sequence.
+inline uint first_tile(int start, uint seq, uint rows) { return uint(start) / rows + seq; }
+
+// sequence_of_tile is the sequence that owns a tile.
+inline uint sequence_of_tile(device const int *cu_seqlens, uint seqs, uint tile, uint rows) {
+    uint low = 0, high = seqs;
+    while (high - low > 1) {
+        const uint mid = (low + high) / 2;
+        if (first_tile(cu_seqlens[mid], mid, rows) <= tile) {
+            low = mid;
+        } else {
+            high = mid;
+        }
+    }
+    return low;
+}
+
+// Keys [begin, end) of a sequence; none where begin ≥ end.
+struct KeyRange {
+    uint begin, end;
+};
+
+// keys_seen are those a token sees: up to its own position, of those that the sequence
+// has, and the last `window` of these; a window of 0 is none.
+inline KeyRange keys_seen(int position, int context, uint window) {
+    const uint next = uint(max(0, position + 1));
+    return {window != 0 && next > window ? next - window : 0, min(next, uint(max(0, context)))};
+}
+
 #endif

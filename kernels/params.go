@@ -107,6 +107,22 @@ type AttentionParams struct {
 	SoftCap     float32
 }
 
+// FlashParams of flash_attention.
+type FlashParams struct {
+	Batch        uint32
+	Heads        uint32
+	KvHeads      uint32
+	SeqQ         uint32
+	SeqKv        uint32
+	Head         uint32
+	Offset       uint32
+	QHeadStride  uint32
+	QRowStride   uint32
+	KvHeadStride uint32
+	KvRowStride  uint32
+	Scale        float32
+}
+
 // ReduceParams of attention_reduce.
 type ReduceParams struct {
 	Tokens     uint32
@@ -162,6 +178,7 @@ func (CacheWriteParams) params() {}
 func (CacheReadParams) params()  {}
 func (RopeWriteParams) params()  {}
 func (AttentionParams) params()  {}
+func (FlashParams) params()      {}
 func (ReduceParams) params()     {}
 func (ElementParams) params()    {}
 func (RepeatParams) params()     {}

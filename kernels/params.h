@@ -112,6 +112,22 @@ struct AttentionParams {
     float soft_cap;  // scores become soft_cap · tanh(score / soft_cap); 0: as they are
 };
 
+// Of flash_attention.
+struct FlashParams {
+    uint32_t batch;
+    uint32_t heads;
+    uint32_t kv_heads;
+    uint32_t seq_q;
+    uint32_t seq_kv;
+    uint32_t head;
+    uint32_t offset;        // keys before those of query row 0
+    uint32_t q_head_stride; // of q and out
+    uint32_t q_row_stride;
+    uint32_t kv_head_stride; // of k and v
+    uint32_t kv_row_stride;
+    float scale;
+};
+
 // Of attention_reduce.
 struct ReduceParams {
     uint32_t tokens;

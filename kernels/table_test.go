@@ -88,6 +88,7 @@ var mirrors = []kernels.Params{
 	kernels.CacheWriteParams{}, kernels.CacheReadParams{}, kernels.RopeWriteParams{},
 	kernels.AttentionParams{}, kernels.ElementParams{}, kernels.RepeatParams{},
 	kernels.TransposeParams{}, kernels.MatmulParams{}, kernels.MaskParams{}, kernels.ReduceParams{},
+	kernels.FlashParams{},
 }
 
 var (

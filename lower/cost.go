@@ -138,6 +138,7 @@ var costRules = map[string]costRule{
 		part: map[uint32]extent{1: cached, 2: cached, 9: partial, 10: partialStatistics},
 		ops:  attentionOps,
 	},
+	"flash_attention":  {ops: each(4, params(0, 1, 3, 4, 5))},
 	"attention_tile":   {part: caches(1, 2, cached), ops: attentionOps},
 	"attention_reduce": {part: map[uint32]extent{0: params(0, 1, 2, 3), 1: each(2, params(0, 1, 3))}, ops: each(2, params(0, 1, 2, 3))},
 }

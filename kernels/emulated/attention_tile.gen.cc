@@ -90,6 +90,22 @@ float soft_cap;
 };
 
 
+struct FlashParams {
+uint32_t batch;
+uint32_t heads;
+uint32_t kv_heads;
+uint32_t seq_q;
+uint32_t seq_kv;
+uint32_t head;
+uint32_t offset;
+uint32_t q_head_stride;
+uint32_t q_row_stride;
+uint32_t kv_head_stride;
+uint32_t kv_row_stride;
+float scale;
+};
+
+
 struct ReduceParams {
 uint32_t tokens;
 uint32_t heads;
@@ -196,42 +212,99 @@ high = mid;
 }
 return low;
 }
-#line 5 "kernels/attention_tile.metal"
+#line 85 "kernels/paged.h"
+inline uint first_tile(int start, uint seq, uint rows) { return uint(start) / rows + seq; }
+
+
+inline uint sequence_of_tile( const int *cu_seqlens, uint seqs, uint tile, uint rows) {
+uint low = 0, high = seqs;
+while (high - low > 1) {
+const uint mid = (low + high) / 2;
+if (first_tile(cu_seqlens[mid], mid, rows) <= tile) {
+low = mid;
+} else {
+high = mid;
+}
+}
+return low;
+}
+
+
+struct KeyRange {
+uint begin, end;
+};
+
+
+
+inline KeyRange keys_seen(int position, int context, uint window) {
+const uint next = uint(max(0, position + 1));
+return {window != 0 && next > window ? next - window : 0, min(next, uint(max(0, context)))};
+}
+#line 21 "kernels/attention_core.h"
 using namespace metal;
 
-
-
-static inline uint msl_constant_fc_head() { return msl::constant<uint>(0); }
-static inline bool msl_constant_has_head() { return ( msl::is_constant_defined(0)); }
-
-
-
-static const float lowest = -3.0e38f;
+static constexpr uint slice_width = 128;
+static constexpr uint tile_stride = 136;
+static constexpr uint pair_offset = 72;
+static constexpr uint score_stride = 36;
 
 
 
-static constexpr uint slice = 128;
-static constexpr uint stride = 136;
+static constexpr float lowest = -3.0e38f;
 
 
 
 inline bool is_finite(float v) { return (as_type<uint>(v) & 0x7f800000u) != 0x7f800000u; }
-#line 30 "kernels/attention_tile.metal"
-template <typename A, typename C>
-inline void load_slice( const C *cache, const int *pages, uint first, uint keys, uint kv_head, uint head,
-uint d0, bool values, const AttentionParams &p, uint tid, A *tile,
-uint *marks) {
-const uint width = min(slice, head - d0);
-const CacheStrides strides = {p.block_stride, p.head_stride, p.row_stride};
+
+
+template <typename C> struct DenseRows {
+const C *from;
+uint stride;
+};
+template <typename C> inline ulong row_at( const DenseRows<C> &rows, uint key) {
+return ulong(key) * rows.stride;
+}
+
+
+template <typename A> struct QueryRows {
+const A *from;
+A *to;
+ulong stride;
+uint count;
+uint head;
+};
+
+
+
+struct Sight {
+uint first, end;
+uint start, stop;
+};
+
+
+struct Scoring {
+float scale;
+float cap;
+float sink;
+};
+
+
+template <typename A> struct TileMemory {
+A *tile;
+float *scores;
+float *factors;
+uint *marks;
+};
+#line 80 "kernels/attention_core.h"
+template <typename A, typename Rows>
+inline void load_rows( const Rows &rows, uint key, uint stop, uint d0, uint width, bool values, uint tid,
+A *tile, uint *marks) {
 for (uint r = tid / 8; r < 32; r += 16) {
-const uint key = first + r;
-A *to = tile + r * stride;
-if (!values && tid % 8 == 0)
-marks[r] = 0;
-if (key < keys) {
-const ulong from = cache_row(uint(pages[key / p.block]), key % p.block, kv_head, strides) + d0;
+A *to = tile + r * tile_stride;
+if (key + r < stop) {
+const ulong from = row_at(rows, key + r) + d0;
 for (uint d = tid % 8 * 4; d < width; d += 32) {
-const float4 v = load_four(cache, from + d);
+const float4 v = load_four(rows.from, from + d);
 for (uint j = 0; j < 4; j++) {
 A element = A(v[j]);
 if (values && !is_finite(float(element))) {
@@ -249,7 +322,207 @@ to[d + j] = A(0.0f);
 }
 }
 }
-#line 78 "kernels/attention_tile.metal"
+#line 111 "kernels/attention_core.h"
+template <typename A, typename Rows>
+inline void attend( const QueryRows<A> &q, const Rows &k_rows, const Rows &v_rows,
+const Sight &sight, const Scoring &scoring, const TileMemory<A> &memory,
+uint tid, uint sg, uint lane) {
+const uint head = q.head;
+const bool pair = head <= 64;
+A *tile = memory.tile;
+A *v_tile = pair ? tile + pair_offset : tile;
+float *scores = memory.scores + sg * 8 * score_stride;
+float *factors = memory.factors + sg * 64;
+const uint row = lane / 4, part = lane % 4;
+
+factors[lane] = 0.0f;
+factors[lane + 32] = 0.0f;
+if (tid < 64)
+memory.marks[tid] = 0;
+
+simdgroup_matrix<A, 8, 8> query[32];
+simdgroup_float8x8 sum[32];
+for (uint i = 0; i < 32; i++) {
+if (i * 8 < head)
+sum[i] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+}
+for (uint d0 = 0; d0 < 256; d0 += slice_width) {
+if (d0 >= head)
+break;
+const uint width = min(slice_width, head - d0);
+for (uint r = tid / 8; r < 32; r += 16) {
+for (uint d = tid % 8 * 4; d < width; d += 32) {
+const float4 v = r < q.count ? load_four(q.from, r * q.stride + d0 + d) : float4(0.0f);
+for (uint j = 0; j < 4; j++)
+tile[r * tile_stride + d + j] = A(v[j]);
+}
+}
+threadgroup_barrier(mem_flags::mem_threadgroup, 2);
+for (uint i = 0; i < slice_width / 8; i++) {
+if (i * 8 < width)
+simdgroup_load(query[d0 / 8 + i], tile + sg * 8 * tile_stride + i * 8, tile_stride);
+}
+threadgroup_barrier(mem_flags::mem_threadgroup, 3);
+}
+
+float highest = scoring.sink;
+float total = part == 0 && highest > lowest ? 1.0f : 0.0f;
+uint turn = 0;
+for (uint key = sight.start; key < sight.stop; key += 32) {
+
+uint *marks = memory.marks + turn * 32;
+turn = 1 - turn;
+if (tid < 32)
+memory.marks[turn * 32 + tid] = 0;
+
+simdgroup_float8x8 score[4];
+for (uint j = 0; j < 4; j++)
+score[j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+for (uint d0 = 0; d0 < 256; d0 += slice_width) {
+if (d0 >= head)
+break;
+load_rows(k_rows, key, sight.stop, d0, min(slice_width, head - d0), false, tid, tile, marks);
+if (pair)
+load_rows(v_rows, key, sight.stop, 0, head, true, tid, v_tile, marks);
+threadgroup_barrier(mem_flags::mem_threadgroup, 4);
+for (uint i = 0; i < slice_width / 8; i++) {
+if (d0 + i * 8 >= head)
+break;
+for (uint j = 0; j < 4; j++) {
+simdgroup_matrix<A, 8, 8> k;
+simdgroup_load(k, tile + j * 8 * tile_stride + i * 8, tile_stride, ulong2(0, 0), true);
+simdgroup_multiply_accumulate(score[j], query[d0 / 8 + i], k, score[j]);
+}
+}
+if (!pair)
+threadgroup_barrier(mem_flags::mem_threadgroup, 5);
+}
+for (uint j = 0; j < 4; j++)
+simdgroup_store(score[j], scores + j * 8, score_stride);
+simdgroup_barrier(mem_flags::mem_threadgroup, 6);
+
+
+float weight[8];
+float peak = highest;
+for (uint j = 0; j < 8; j++) {
+const uint column = j * 4 + part;
+float v = scores[row * score_stride + column] * scoring.scale;
+if (scoring.cap > 0.0f)
+v = scoring.cap * tanh(v / scoring.cap);
+v *= 1.44269504f;
+if (key + column < sight.first || key + column >= sight.end) {
+v = lowest;
+} else if (!is_finite(v)) {
+v = lowest;
+total = NAN;
+}
+weight[j] = v;
+peak = max(peak, v);
+}
+peak = max(peak, simd_shuffle_xor(peak, 1, 7));
+peak = max(peak, simd_shuffle_xor(peak, 2, 8));
+const float keep = exp2(highest - peak);
+total *= keep;
+for (uint j = 0; j < 8; j++) {
+weight[j] = weight[j] > lowest ? exp2(weight[j] - peak) : 0.0f;
+total += weight[j];
+scores[row * score_stride + j * 4 + part] = weight[j];
+}
+if (part == 0)
+factors[row * 9] = keep;
+const bool rescale = simd_any(highest < peak, 9);
+highest = peak;
+simdgroup_barrier(mem_flags::mem_threadgroup, 10);
+
+if (rescale) {
+simdgroup_float8x8 factor;
+simdgroup_load(factor, factors, 8);
+for (uint i = 0; i < 32; i++) {
+if (i * 8 < head)
+simdgroup_multiply(sum[i], factor, sum[i]);
+}
+}
+simdgroup_float8x8 probability[4];
+for (uint j = 0; j < 4; j++)
+simdgroup_load(probability[j], scores + j * 8, score_stride);
+for (uint d0 = 0; d0 < 256; d0 += slice_width) {
+if (d0 >= head)
+break;
+if (!pair) {
+load_rows(v_rows, key, sight.stop, d0, min(slice_width, head - d0), true, tid, v_tile, marks);
+threadgroup_barrier(mem_flags::mem_threadgroup, 11);
+}
+for (uint j = 0; j < 8; j++) {
+if (marks[j * 4 + part] != 0 && weight[j] > 0.0f)
+total = NAN;
+}
+for (uint i = 0; i < slice_width / 8; i++) {
+if (d0 + i * 8 >= head)
+break;
+for (uint j = 0; j < 4; j++) {
+simdgroup_matrix<A, 8, 8> v;
+simdgroup_load(v, v_tile + j * 8 * tile_stride + i * 8, tile_stride);
+simdgroup_multiply_accumulate(sum[d0 / 8 + i], probability[j], v, sum[d0 / 8 + i]);
+}
+}
+threadgroup_barrier(mem_flags::mem_threadgroup, 12);
+}
+}
+
+total += simd_shuffle_xor(total, 1, 13);
+total += simd_shuffle_xor(total, 2, 14);
+const float norm = total == 0.0f ? 0.0f : 1.0f / total;
+const uint r = sg * 8 + row;
+A *to = q.to + r * q.stride;
+for (uint d0 = 0; d0 < 256; d0 += 32) {
+if (d0 >= head)
+break;
+for (uint j = 0; j < 4; j++) {
+if (d0 + j * 8 < head)
+simdgroup_store(sum[d0 / 8 + j], scores + j * 8, score_stride);
+}
+simdgroup_barrier(mem_flags::mem_threadgroup, 15);
+for (uint d = part * 4; d < 32; d += 16) {
+for (uint j = 0; j < 4; j++) {
+if (r < q.count && d0 + d < head)
+to[d0 + d + j] = A(scores[row * score_stride + d + j] * norm);
+}
+}
+simdgroup_barrier(mem_flags::mem_threadgroup, 16);
+}
+}
+#line 6 "kernels/attention_tile.metal"
+using namespace metal;
+
+
+
+static inline uint msl_constant_fc_head() { return msl::constant<uint>(0); }
+static inline bool msl_constant_has_head() { return ( msl::is_constant_defined(0)); }
+
+
+
+
+static inline bool msl_constant_fc_window() { return msl::constant<bool>(2); }
+static inline bool msl_constant_fc_soft_cap() { return msl::constant<bool>(3); }
+static inline bool msl_constant_fc_sinks() { return msl::constant<bool>(4); }
+static inline bool msl_constant_fc_map() { return msl::constant<bool>(5); }
+
+static inline bool msl_constant_has_window() { return ( msl::is_constant_defined(2) ? msl_constant_fc_window() : false); }
+static inline bool msl_constant_has_soft_cap() { return ( msl::is_constant_defined(3) ? msl_constant_fc_soft_cap() : false); }
+static inline bool msl_constant_has_sinks() { return ( msl::is_constant_defined(4) ? msl_constant_fc_sinks() : false); }
+static inline bool msl_constant_has_map() { return ( msl::is_constant_defined(5) ? msl_constant_fc_map() : false); }
+
+
+template <typename C> struct PagedRows {
+const C *from;
+const int *pages;
+uint block, kv_head;
+CacheStrides strides;
+};
+template <typename C> inline ulong row_at( const PagedRows<C> &rows, uint key) {
+return cache_row(uint(rows.pages[key / rows.block]), key % rows.block, rows.kv_head, rows.strides);
+}
+#line 48 "kernels/attention_tile.metal"
 template <typename A, typename C>
 void attention_tile( const A *q,
 const C *k_cache,
@@ -260,168 +533,74 @@ const int *context_lens,
 const int *block_table,
 A *out,
 const AttentionParams &p,
+const float *sinks,
+const int *map,
 uint3 group, uint tid,
 uint sg, uint lane) {
-using msl_type_0 = A[32 * stride]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &tile = msl::group_variable<msl_type_0>(msl_at_0, 0); 
-using msl_type_1 = float[4 * 8 * 32]; static_assert(sizeof(msl_type_1) == 4096, "score_rows"); constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &score_rows = msl::group_variable<msl_type_1>(msl_at_1, 1); 
+using msl_type_0 = A[32 * tile_stride]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &tile = msl::group_variable<msl_type_0>(msl_at_0, 0); 
+using msl_type_1 = float[4 * 8 * score_stride]; static_assert(sizeof(msl_type_1) == 4608, "score_rows"); constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &score_rows = msl::group_variable<msl_type_1>(msl_at_1, 1); 
 using msl_type_2 = float[4 * 64]; static_assert(sizeof(msl_type_2) == 1024, "factor_rows"); constexpr uint32_t msl_at_2 = msl::place(msl_end_1), msl_end_2 = msl_at_2 + sizeof(msl_type_2); msl_type_2 &factor_rows = msl::group_variable<msl_type_2>(msl_at_2, 2); 
-using msl_type_3 = uint[32]; static_assert(sizeof(msl_type_3) == 128, "marks"); constexpr uint32_t msl_at_3 = msl::place(msl_end_2), msl_end_3 = msl_at_3 + sizeof(msl_type_3); msl_type_3 &marks = msl::group_variable<msl_type_3>(msl_at_3, 3); 
+using msl_type_3 = uint[64]; static_assert(sizeof(msl_type_3) == 256, "key_marks"); constexpr uint32_t msl_at_3 = msl::place(msl_end_2), msl_end_3 = msl_at_3 + sizeof(msl_type_3); msl_type_3 &key_marks = msl::group_variable<msl_type_3>(msl_at_3, 3); 
+TileMemory<A> memory;
+memory.tile = tile;
+memory.scores = score_rows;
+memory.factors = factor_rows;
+memory.marks = key_marks;
+
+if (msl_constant_has_map() && map[group.x] < 0)
+return;
+const uint seq = msl_constant_has_map() ? uint(map[group.x]) : sequence_of_tile(cu_seqlens, p.seqs, group.x, 32);
+const uint seq_start = uint(cu_seqlens[seq]), seq_end = uint(cu_seqlens[seq + 1]);
+const uint first_token = seq_start + (group.x - first_tile(cu_seqlens[seq], seq, 32)) * 32;
+if (first_token >= seq_end)
+return;
 
 const uint head = msl_constant_has_head() ? msl_constant_fc_head() : p.head;
 const uint q_head = group.y;
-const uint kv_head = q_head / (p.heads / p.kv_heads);
-uint seq = 0;
-for (uint high = p.seqs; high - seq > 1;) {
-const uint mid = (seq + high) / 2;
-if (uint(cu_seqlens[mid]) / 32 + mid <= group.x) {
-seq = mid;
-} else {
-high = mid;
-}
-}
-const uint seq_start = uint(cu_seqlens[seq]), seq_end = uint(cu_seqlens[seq + 1]);
-const uint first_token = seq_start + (group.x - seq_start / 32 - seq) * 32;
-if (first_token >= seq_end)
-return;
-const int *pages = block_table + ulong(seq) * p.table_stride;
+const ulong at = (ulong(first_token) * p.heads + q_head) * head;
+QueryRows<A> rows;
+rows.from = q + at;
+rows.to = out + at;
+rows.stride = ulong(p.heads) * head;
+rows.count = min(32u, seq_end - first_token);
+rows.head = head;
 
-float *scores = score_rows + sg * 256;
-float *factors = factor_rows + sg * 64;
-factors[lane] = 0.0f;
-factors[lane + 32] = 0.0f;
+PagedRows<C> keys, values;
+keys.from = k_cache;
+values.from = v_cache;
+keys.pages = values.pages = block_table + ulong(seq) * p.table_stride;
+keys.kv_head = values.kv_head = q_head / (p.heads / p.kv_heads);
+keys.block = values.block = p.block;
+keys.strides.block = values.strides.block = p.block_stride;
+keys.strides.head = values.strides.head = p.head_stride;
+keys.strides.row = values.strides.row = p.row_stride;
 
-
-const uint row = lane / 4, part = lane % 4 * 8;
-const uint token = first_token + sg * 8 + row;
+const uint token = first_token + sg * 8 + lane / 4, other = first_token + lane;
 const int context = context_lens[seq];
-const uint seen = token < seq_end ? uint(max(0, min(positions[token] + 1, context))) : 0;
-const uint other = first_token + lane;
-const uint keys = simd_max(other < seq_end ? uint(max(0, min(positions[other] + 1, context))) : 0u, 2);
+const uint window = msl_constant_has_window() ? p.window : 0;
+Sight sight;
+sight.first = sight.end = 0;
+if (token < seq_end) {
+const KeyRange seen = keys_seen(positions[token], context, window);
+sight.first = seen.begin;
+sight.end = seen.end;
+}
+uint earliest = UINT_MAX, latest = 0;
+if (other < seq_end) {
+const KeyRange seen = keys_seen(positions[other], context, window);
+earliest = seen.begin;
+latest = seen.end;
+}
+sight.start = msl_constant_has_window() ? simd_min(earliest, 17) / 32 * 32 : 0;
+sight.stop = simd_max(latest, 18);
 
-simdgroup_matrix<A, 8, 8> query[32];
-simdgroup_float8x8 sum[32];
-for (uint i = 0; i < 32; i++) {
-if (i * 8 < head)
-sum[i] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+Scoring scoring;
+scoring.scale = p.scale;
+scoring.cap = msl_constant_has_soft_cap() ? p.soft_cap : 0.0f;
+scoring.sink = msl_constant_has_sinks() ? sinks[q_head] * 1.44269504f : lowest;
+attend(rows, keys, values, sight, scoring, memory, tid, sg, lane);
 }
-for (uint d0 = 0; d0 < 256; d0 += slice) {
-if (d0 >= head)
-break;
-const uint width = min(slice, head - d0);
-for (uint r = tid / 8; r < 32; r += 16) {
-const A *from = q + (ulong(first_token + r) * p.heads + q_head) * head + d0;
-for (uint d = tid % 8; d < width; d += 8) {
-tile[r * stride + d] = first_token + r < seq_end ? from[d] : A(0.0f);
-}
-}
-threadgroup_barrier(mem_flags::mem_threadgroup, 3);
-for (uint i = 0; i < slice / 8; i++) {
-if (i * 8 < width)
-simdgroup_load(query[d0 / 8 + i], tile + sg * 8 * stride + i * 8, stride);
-}
-threadgroup_barrier(mem_flags::mem_threadgroup, 4);
-}
-
-float highest = lowest, total = 0.0f;
-for (uint first = 0; first < keys; first += 32) {
-simdgroup_float8x8 score[4];
-for (uint j = 0; j < 4; j++)
-score[j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
-for (uint d0 = 0; d0 < 256; d0 += slice) {
-if (d0 >= head)
-break;
-load_slice(k_cache, pages, first, keys, kv_head, head, d0, false, p, tid, tile, marks);
-threadgroup_barrier(mem_flags::mem_threadgroup, 5);
-for (uint i = 0; i < slice / 8; i++) {
-if (d0 + i * 8 >= head)
-break;
-for (uint j = 0; j < 4; j++) {
-simdgroup_matrix<A, 8, 8> k;
-simdgroup_load(k, tile + j * 8 * stride + i * 8, stride, ulong2(0, 0), true);
-simdgroup_multiply_accumulate(score[j], query[d0 / 8 + i], k, score[j]);
-}
-}
-threadgroup_barrier(mem_flags::mem_threadgroup, 6);
-}
-for (uint j = 0; j < 4; j++)
-simdgroup_store(score[j], scores + j * 8, 32);
-simdgroup_barrier(mem_flags::mem_threadgroup, 7);
-
-float weight[8];
-float peak = highest;
-for (uint j = 0; j < 8; j++) {
-weight[j] = scores[row * 32 + part + j] * (p.scale * 1.44269504f);
-if (first + part + j >= seen) {
-weight[j] = lowest;
-} else if (!is_finite(weight[j])) {
-weight[j] = lowest;
-total = NAN;
-}
-peak = max(peak, weight[j]);
-}
-peak = max(peak, simd_shuffle_xor(peak, 1, 8));
-peak = max(peak, simd_shuffle_xor(peak, 2, 9));
-const float keep = exp2(highest - peak);
-highest = peak;
-total *= keep;
-for (uint j = 0; j < 8; j++) {
-weight[j] = weight[j] > lowest ? exp2(weight[j] - peak) : 0.0f;
-total += weight[j];
-scores[row * 32 + part + j] = weight[j];
-}
-if (part == 0)
-factors[row * 9] = keep;
-simdgroup_barrier(mem_flags::mem_threadgroup, 10);
-
-simdgroup_float8x8 factor, probability[4];
-simdgroup_load(factor, factors, 8);
-for (uint j = 0; j < 4; j++)
-simdgroup_load(probability[j], scores + j * 8, 32);
-for (uint d0 = 0; d0 < 256; d0 += slice) {
-if (d0 >= head)
-break;
-load_slice(v_cache, pages, first, keys, kv_head, head, d0, true, p, tid, tile, marks);
-threadgroup_barrier(mem_flags::mem_threadgroup, 11);
-for (uint j = 0; j < 8; j++) {
-if (marks[part + j] != 0 && weight[j] > 0.0f)
-total = NAN;
-}
-for (uint i = 0; i < slice / 8; i++) {
-if (d0 + i * 8 >= head)
-break;
-simdgroup_float8x8 acc;
-simdgroup_multiply(acc, factor, sum[d0 / 8 + i]);
-for (uint j = 0; j < 4; j++) {
-simdgroup_matrix<A, 8, 8> v;
-simdgroup_load(v, tile + j * 8 * stride + i * 8, stride);
-simdgroup_multiply_accumulate(acc, probability[j], v, acc);
-}
-sum[d0 / 8 + i] = acc;
-}
-threadgroup_barrier(mem_flags::mem_threadgroup, 12);
-}
-}
-
-total += simd_shuffle_xor(total, 1, 13);
-total += simd_shuffle_xor(total, 2, 14);
-const float norm = total == 0.0f ? 0.0f : 1.0f / total;
-A *to = out + (ulong(token) * p.heads + q_head) * head;
-for (uint d0 = 0; d0 < 256; d0 += 32) {
-if (d0 >= head)
-break;
-for (uint j = 0; j < 4; j++) {
-if (d0 + j * 8 < head)
-simdgroup_store(sum[d0 / 8 + j], scores + j * 8, 32);
-}
-simdgroup_barrier(mem_flags::mem_threadgroup, 15);
-for (uint j = 0; j < 8; j++) {
-if (token < seq_end && d0 + part + j < head)
-to[d0 + part + j] = A(scores[row * 32 + part + j] * norm);
-}
-simdgroup_barrier(mem_flags::mem_threadgroup, 16);
-}
-}
-#line 425 "kernels/emulated/attention_tile.gen.cc"
+#line 604 "kernels/emulated/attention_tile.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_tile<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -432,13 +611,15 @@ void thread_0(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[6]),
         static_cast<float *>(t.worker->buffers[7]),
         *static_cast<const AttentionParams *>(t.worker->buffers[8]),
+        static_cast<const float *>(t.worker->buffers[11]),
+        static_cast<const int *>(t.worker->buffers[12]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_0[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}};
-const uint32_t variables_0[] = {17408, 4096, 1024, 128};
+const msl::BufferArgument buffers_0[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {11, 0, "sinks"}, {12, 0, "map"}};
+const uint32_t variables_0[] = {17408, 4608, 1024, 256};
 void thread_1(const msl::Thread &t) {
     attention_tile<float, half>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const half *>(t.worker->buffers[1]),
@@ -449,13 +630,15 @@ void thread_1(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[6]),
         static_cast<float *>(t.worker->buffers[7]),
         *static_cast<const AttentionParams *>(t.worker->buffers[8]),
+        static_cast<const float *>(t.worker->buffers[11]),
+        static_cast<const int *>(t.worker->buffers[12]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_1[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}};
-const uint32_t variables_1[] = {17408, 4096, 1024, 128};
+const msl::BufferArgument buffers_1[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {11, 0, "sinks"}, {12, 0, "map"}};
+const uint32_t variables_1[] = {17408, 4608, 1024, 256};
 void thread_2(const msl::Thread &t) {
     attention_tile<half, float>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -466,13 +649,15 @@ void thread_2(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[6]),
         static_cast<half *>(t.worker->buffers[7]),
         *static_cast<const AttentionParams *>(t.worker->buffers[8]),
+        static_cast<const float *>(t.worker->buffers[11]),
+        static_cast<const int *>(t.worker->buffers[12]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_2[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}};
-const uint32_t variables_2[] = {8704, 4096, 1024, 128};
+const msl::BufferArgument buffers_2[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {11, 0, "sinks"}, {12, 0, "map"}};
+const uint32_t variables_2[] = {8704, 4608, 1024, 256};
 void thread_3(const msl::Thread &t) {
     attention_tile<half, half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const half *>(t.worker->buffers[1]),
@@ -483,14 +668,35 @@ void thread_3(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[6]),
         static_cast<half *>(t.worker->buffers[7]),
         *static_cast<const AttentionParams *>(t.worker->buffers[8]),
+        static_cast<const float *>(t.worker->buffers[11]),
+        static_cast<const int *>(t.worker->buffers[12]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_3[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}};
-const uint32_t variables_3[] = {8704, 4096, 1024, 128};
+const msl::BufferArgument buffers_3[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {11, 0, "sinks"}, {12, 0, "map"}};
+const uint32_t variables_3[] = {8704, 4608, 1024, 256};
 void thread_4(const msl::Thread &t) {
+    attention_tile<bfloat, bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
+        static_cast<const bfloat *>(t.worker->buffers[1]),
+        static_cast<const bfloat *>(t.worker->buffers[2]),
+        static_cast<const int *>(t.worker->buffers[3]),
+        static_cast<const int *>(t.worker->buffers[4]),
+        static_cast<const int *>(t.worker->buffers[5]),
+        static_cast<const int *>(t.worker->buffers[6]),
+        static_cast<bfloat *>(t.worker->buffers[7]),
+        *static_cast<const AttentionParams *>(t.worker->buffers[8]),
+        static_cast<const float *>(t.worker->buffers[11]),
+        static_cast<const int *>(t.worker->buffers[12]),
+        msl::position<uint3>(t.worker->group_id),
+        msl::position<uint>(t.index),
+        msl::position<uint>((t.index / 32)),
+        msl::position<uint>((t.index % 32)));
+}
+const msl::BufferArgument buffers_4[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {11, 0, "sinks"}, {12, 0, "map"}};
+const uint32_t variables_4[] = {8704, 4608, 1024, 256};
+void thread_5(const msl::Thread &t) {
     attention_tile<half, CacheBlock>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const CacheBlock *>(t.worker->buffers[1]),
         static_cast<const CacheBlock *>(t.worker->buffers[2]),
@@ -500,14 +706,16 @@ void thread_4(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[6]),
         static_cast<half *>(t.worker->buffers[7]),
         *static_cast<const AttentionParams *>(t.worker->buffers[8]),
+        static_cast<const float *>(t.worker->buffers[11]),
+        static_cast<const int *>(t.worker->buffers[12]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_4[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}};
-const uint32_t variables_4[] = {8704, 4096, 1024, 128};
-void thread_5(const msl::Thread &t) {
+const msl::BufferArgument buffers_5[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {11, 0, "sinks"}, {12, 0, "map"}};
+const uint32_t variables_5[] = {8704, 4608, 1024, 256};
+void thread_6(const msl::Thread &t) {
     attention_tile<float, CacheBlock>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const CacheBlock *>(t.worker->buffers[1]),
         static_cast<const CacheBlock *>(t.worker->buffers[2]),
@@ -517,25 +725,28 @@ void thread_5(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[6]),
         static_cast<float *>(t.worker->buffers[7]),
         *static_cast<const AttentionParams *>(t.worker->buffers[8]),
+        static_cast<const float *>(t.worker->buffers[11]),
+        static_cast<const int *>(t.worker->buffers[12]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_5[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}};
-const uint32_t variables_5[] = {17408, 4096, 1024, 128};
+const msl::BufferArgument buffers_6[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {11, 0, "sinks"}, {12, 0, "map"}};
+const uint32_t variables_6[] = {17408, 4608, 1024, 256};
 const msl::Kernel kernels[] = {
-    {"attention_tile_f32_f32", "kernels/attention_tile.metal", 250, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 9, variables_0, 4},
-    {"attention_tile_f32_f16", "kernels/attention_tile.metal", 252, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 9, variables_1, 4},
-    {"attention_tile_f16_f32", "kernels/attention_tile.metal", 254, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 9, variables_2, 4},
-    {"attention_tile_f16_f16", "kernels/attention_tile.metal", 256, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 9, variables_3, 4},
-    {"attention_tile_f16_q8_0", "kernels/attention_tile.metal", 258, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 9, variables_4, 4},
-    {"attention_tile_f32_q8_0", "kernels/attention_tile.metal", 260, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 9, variables_5, 4},
+    {"attention_tile_f32_f32", "kernels/attention_tile.metal", 126, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 11, variables_0, 4},
+    {"attention_tile_f32_f16", "kernels/attention_tile.metal", 128, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 11, variables_1, 4},
+    {"attention_tile_f16_f32", "kernels/attention_tile.metal", 130, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 11, variables_2, 4},
+    {"attention_tile_f16_f16", "kernels/attention_tile.metal", 132, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 11, variables_3, 4},
+    {"attention_tile_bf16_bf16", "kernels/attention_tile.metal", 134, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 11, variables_4, 4},
+    {"attention_tile_f16_q8_0", "kernels/attention_tile.metal", 136, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 11, variables_5, 4},
+    {"attention_tile_f32_q8_0", "kernels/attention_tile.metal", 138, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 11, variables_6, 4},
 };
 } // namespace
 namespace msl {
 inline namespace MSL_VARIANT {
 extern const Unit unit_attention_tile;
-const Unit unit_attention_tile = {kernels, 6};
+const Unit unit_attention_tile = {kernels, 7};
 } // namespace MSL_VARIANT
 } // namespace msl

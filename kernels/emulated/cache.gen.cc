@@ -90,6 +90,22 @@ float soft_cap;
 };
 
 
+struct FlashParams {
+uint32_t batch;
+uint32_t heads;
+uint32_t kv_heads;
+uint32_t seq_q;
+uint32_t seq_kv;
+uint32_t head;
+uint32_t offset;
+uint32_t q_head_stride;
+uint32_t q_row_stride;
+uint32_t kv_head_stride;
+uint32_t kv_row_stride;
+float scale;
+};
+
+
 struct ReduceParams {
 uint32_t tokens;
 uint32_t heads;
@@ -196,6 +212,34 @@ high = mid;
 }
 return low;
 }
+#line 85 "kernels/paged.h"
+inline uint first_tile(int start, uint seq, uint rows) { return uint(start) / rows + seq; }
+
+
+inline uint sequence_of_tile( const int *cu_seqlens, uint seqs, uint tile, uint rows) {
+uint low = 0, high = seqs;
+while (high - low > 1) {
+const uint mid = (low + high) / 2;
+if (first_tile(cu_seqlens[mid], mid, rows) <= tile) {
+low = mid;
+} else {
+high = mid;
+}
+}
+return low;
+}
+
+
+struct KeyRange {
+uint begin, end;
+};
+
+
+
+inline KeyRange keys_seen(int position, int context, uint window) {
+const uint next = uint(max(0, position + 1));
+return {window != 0 && next > window ? next - window : 0, min(next, uint(max(0, context)))};
+}
 #line 5 "kernels/cache.metal"
 using namespace metal;
 #line 11 "kernels/cache.metal"
@@ -257,7 +301,7 @@ v = load_one(cache, cache_row(page, key % p.block, e / p.head, p.kv_heads, p.blo
 }
 out[ulong(row) * width + e] = v;
 }
-#line 261 "kernels/emulated/cache.gen.cc"
+#line 305 "kernels/emulated/cache.gen.cc"
 void thread_0(const msl::Thread &t) {
     cache_write<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

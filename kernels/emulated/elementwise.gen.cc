@@ -90,6 +90,22 @@ float soft_cap;
 };
 
 
+struct FlashParams {
+uint32_t batch;
+uint32_t heads;
+uint32_t kv_heads;
+uint32_t seq_q;
+uint32_t seq_kv;
+uint32_t head;
+uint32_t offset;
+uint32_t q_head_stride;
+uint32_t q_row_stride;
+uint32_t kv_head_stride;
+uint32_t kv_row_stride;
+float scale;
+};
+
+
 struct ReduceParams {
 uint32_t tokens;
 uint32_t heads;
@@ -222,7 +238,7 @@ return;
 const int row = index[position.y];
 out[ulong(position.y) * p.width + position.x] = row < 0 ? A(0.0f) : x[ulong(row) * p.a_stride + position.x];
 }
-#line 226 "kernels/emulated/elementwise.gen.cc"
+#line 242 "kernels/emulated/elementwise.gen.cc"
 void thread_0(const msl::Thread &t) {
     silu<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),

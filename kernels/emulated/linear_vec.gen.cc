@@ -90,6 +90,22 @@ float soft_cap;
 };
 
 
+struct FlashParams {
+uint32_t batch;
+uint32_t heads;
+uint32_t kv_heads;
+uint32_t seq_q;
+uint32_t seq_kv;
+uint32_t head;
+uint32_t offset;
+uint32_t q_head_stride;
+uint32_t q_row_stride;
+uint32_t kv_head_stride;
+uint32_t kv_row_stride;
+float scale;
+};
+
+
 struct ReduceParams {
 uint32_t tokens;
 uint32_t heads;
@@ -736,7 +752,7 @@ v += residual[row + r];
 out[row + r] = O(v);
 }
 }
-#line 740 "kernels/emulated/linear_vec.gen.cc"
+#line 756 "kernels/emulated/linear_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_vec<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),

@@ -90,6 +90,22 @@ float soft_cap;
 };
 
 
+struct FlashParams {
+uint32_t batch;
+uint32_t heads;
+uint32_t kv_heads;
+uint32_t seq_q;
+uint32_t seq_kv;
+uint32_t head;
+uint32_t offset;
+uint32_t q_head_stride;
+uint32_t q_row_stride;
+uint32_t kv_head_stride;
+uint32_t kv_row_stride;
+float scale;
+};
+
+
 struct ReduceParams {
 uint32_t tokens;
 uint32_t heads;
@@ -196,7 +212,7 @@ v = turn(v, rotation(p, at, i, msl_constant_has_factors() ? factors[i] : 1.0f, m
 }
 store_pair(out + (ulong(token) * p.heads + head) * p.head, pair, v);
 }
-#line 200 "kernels/emulated/rope.gen.cc"
+#line 216 "kernels/emulated/rope.gen.cc"
 void thread_0(const msl::Thread &t) {
     rope<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),

@@ -90,6 +90,22 @@ float soft_cap;
 };
 
 
+struct FlashParams {
+uint32_t batch;
+uint32_t heads;
+uint32_t kv_heads;
+uint32_t seq_q;
+uint32_t seq_kv;
+uint32_t head;
+uint32_t offset;
+uint32_t q_head_stride;
+uint32_t q_row_stride;
+uint32_t kv_head_stride;
+uint32_t kv_row_stride;
+float scale;
+};
+
+
 struct ReduceParams {
 uint32_t tokens;
 uint32_t heads;
@@ -233,6 +249,34 @@ high = mid;
 }
 }
 return low;
+}
+#line 85 "kernels/paged.h"
+inline uint first_tile(int start, uint seq, uint rows) { return uint(start) / rows + seq; }
+
+
+inline uint sequence_of_tile( const int *cu_seqlens, uint seqs, uint tile, uint rows) {
+uint low = 0, high = seqs;
+while (high - low > 1) {
+const uint mid = (low + high) / 2;
+if (first_tile(cu_seqlens[mid], mid, rows) <= tile) {
+low = mid;
+} else {
+high = mid;
+}
+}
+return low;
+}
+
+
+struct KeyRange {
+uint begin, end;
+};
+
+
+
+inline KeyRange keys_seen(int position, int context, uint window) {
+const uint next = uint(max(0, position + 1));
+return {window != 0 && next > window ? next - window : 0, min(next, uint(max(0, context)))};
 }
 #line 7 "kernels/rope_write.metal"
 using namespace metal;
@@ -447,7 +491,7 @@ return;
 finish(k_cache, row, whole, p.head, sg, simdgroups, lane);
 finish(v_cache, row, whole_v, p.head, sg, simdgroups, lane);
 }
-#line 451 "kernels/emulated/rope_write.gen.cc"
+#line 495 "kernels/emulated/rope_write.gen.cc"
 void thread_0(const msl::Thread &t) {
     rope_qkv_write<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),

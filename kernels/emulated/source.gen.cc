@@ -90,6 +90,22 @@ float soft_cap;
 };
 
 
+struct FlashParams {
+uint32_t batch;
+uint32_t heads;
+uint32_t kv_heads;
+uint32_t seq_q;
+uint32_t seq_kv;
+uint32_t head;
+uint32_t offset;
+uint32_t q_head_stride;
+uint32_t q_row_stride;
+uint32_t kv_head_stride;
+uint32_t kv_row_stride;
+float scale;
+};
+
+
 struct ReduceParams {
 uint32_t tokens;
 uint32_t heads;
@@ -297,7 +313,7 @@ for (uint i = tid; i < p.width; i += 256) {
 to[i] = norm > 0.0f ? A(exp(float(from[i]) - highest) * norm) : A(0.0f);
 }
 }
-#line 301 "kernels/emulated/source.gen.cc"
+#line 317 "kernels/emulated/source.gen.cc"
 void thread_0(const msl::Thread &t) {
     repeat_kv<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),

@@ -9,6 +9,7 @@ extern const Unit unit_attention_vec;
 extern const Unit unit_cache;
 extern const Unit unit_elementwise;
 extern const Unit unit_embed;
+extern const Unit unit_flash;
 extern const Unit unit_linear_mat;
 extern const Unit unit_linear_vec;
 extern const Unit unit_norm;
@@ -22,6 +23,7 @@ const Unit *const units[] = {
     &unit_cache,
     &unit_elementwise,
     &unit_embed,
+    &unit_flash,
     &unit_linear_mat,
     &unit_linear_vec,
     &unit_norm,

@@ -11,6 +11,7 @@
 #define kernel __kernel
 #define INFINITY __builtin_inff()
 #define INT_MAX 2147483647
+#define UINT_MAX 4294967295u
 #define NAN __builtin_nanf("")
 #define M_PI_F 3.14159265358979323846f
 

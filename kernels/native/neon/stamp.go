@@ -3,4 +3,4 @@
 package neon
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "8c1f760698ba8022ae4002ade73c02eb4144cb0bf5589461c1c3a3470ca5adb7"
+const _ = "27e336af40ccee0f2691e7c495160d26c920a4d22ef696dbe2a6492d8016a7f4"

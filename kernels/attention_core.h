@@ -1,0 +1,280 @@
+// Attention of a tile: up to 32 query rows of one head against their keys, with matrix
+// products and an online softmax (Dao, "FlashAttention-2", 2023). What attention_tile
+// and flash_attention share; they differ in where a key's row lies and in which keys a
+// query row sees.
+//
+// A threadgroup of four simdgroups takes 32 keys in a step. A simdgroup owns eight rows:
+// their queries and sums stay in its registers as 8 × 8 matrices (at heads of 256, in
+// half, 96 registers of a lane), and four lanes keep the statistics of each row. K and V
+// pass through one buffer of threadgroup memory in slices of up to 128 elements of a
+// head, so that any head of up to 256 fits and, in half, four threadgroups share a
+// core's memory; heads of up to 64 have K and V in it side by side, which saves two
+// barriers of four. A key's row is read once for 32 query rows: 32 multiply-adds for
+// each element of K or V from device memory. The buffer's rows are 68 words apart in
+// half and 136 in float, the scores' 36: the eight rows of a matrix start at banks 4 or
+// 8 apart, and no two of its lanes meet in one more often than their number demands.
+#ifndef SMELT_KERNELS_ATTENTION_CORE_H
+#define SMELT_KERNELS_ATTENTION_CORE_H
+
+#include <metal_stdlib>
+#include "paged.h"
+using namespace metal;
+
+constant constexpr uint slice_width = 128; // elements of a head in threadgroup memory
+constant constexpr uint tile_stride = 136; // elements between rows of K or V there
+constant constexpr uint pair_offset = 72;  // where V starts in a row that K shares
+constant constexpr uint score_stride = 36; // floats between rows of scores
+
+// What no score reaches: a sentinel that stays exact where infinities are optimised
+// away.
+constant constexpr float lowest = -3.0e38f;
+
+// is_finite tells numbers from infinities and NaN by their bits, which no compiler's
+// assumptions about mathematics remove.
+inline bool is_finite(float v) { return (as_type<uint>(v) & 0x7f800000u) != 0x7f800000u; }
+
+// Rows of keys or values, a stride apart.
+template <typename C> struct DenseRows {
+    device const C *from;
+    uint stride;
+};
+template <typename C> inline ulong row_at(thread const DenseRows<C> &rows, uint key) {
+    return ulong(key) * rows.stride;
+}
+
+// The query rows of a tile, and where their results go.
+template <typename A> struct QueryRows {
+    device const A *from;
+    device A *to;
+    ulong stride; // elements between rows of both
+    uint count;   // of the 32; rows from there on are neither read nor written
+    uint head;
+};
+
+// Keys that are seen, [first, end) by the lane's row and [start, stop) by any row of
+// the tile. A lane's row is simdgroup · 8 + lane / 4.
+struct Sight {
+    uint first, end;
+    uint start, stop;
+};
+
+// How a product of query and key becomes a score, in units of log2.
+struct Scoring {
+    float scale;
+    float cap;  // limits scores to cap · tanh(score / cap); 0 for none
+    float sink; // a score that takes its share and adds no value; `lowest` for none
+};
+
+// The threadgroup memory of a tile.
+template <typename A> struct TileMemory {
+    threadgroup A *tile;        // [32, tile_stride]: K, V or queries
+    threadgroup float *scores;  // [4, 8, score_stride]: scores, probabilities, results
+    threadgroup float *factors; // [4, 8, 8]: diagonal matrices
+    threadgroup uint *marks;    // [2, 32]: keys whose values are not finite, in turns
+};
+
+// load_rows copies elements [d0, d0 + width) of the rows of 32 keys, zeros for keys from
+// `stop` on; eight threads read one row. A product of matrices would carry what is not
+// finite in one value to every row, with a probability of zero to those that do not see
+// it. So values take zeros in its place and a mark at their key.
+template <typename A, typename Rows>
+inline void load_rows(thread const Rows &rows, uint key, uint stop, uint d0, uint width, bool values, uint tid,
+                      threadgroup A *tile, threadgroup uint *marks) {
+    for (uint r = tid / 8; r < 32; r += 16) {
+        threadgroup A *to = tile + r * tile_stride;
+        if (key + r < stop) {
+            const ulong from = row_at(rows, key + r) + d0;
+            for (uint d = tid % 8 * 4; d < width; d += 32) {
+                const float4 v = load_four(rows.from, from + d);
+                for (uint j = 0; j < 4; j++) {
+                    A element = A(v[j]);
+                    if (values && !is_finite(float(element))) {
+                        element = A(0.0f);
+                        marks[r] = 1;
+                    }
+                    to[d + j] = element;
+                }
+            }
+        } else {
+            for (uint d = tid % 8 * 4; d < width; d += 32) {
+                for (uint j = 0; j < 4; j++)
+                    to[d + j] = A(0.0f);
+            }
+        }
+    }
+}
+
+// attend computes softmax(scores)·V for the rows of a tile. All 128 threads call it. A
+// row without keys gets zeros. A row that sees something not finite gets NaN for its
+// total and zeros in the matrices: the factors are a diagonal matrix, and rows must not
+// meet through it. Sums are rescaled only in steps that raise a row's maximum.
+template <typename A, typename Rows>
+inline void attend(thread const QueryRows<A> &q, thread const Rows &k_rows, thread const Rows &v_rows,
+                   thread const Sight &sight, thread const Scoring &scoring, thread const TileMemory<A> &memory,
+                   uint tid, uint sg, uint lane) {
+    const uint head = q.head;
+    const bool pair = head <= 64;
+    threadgroup A *tile = memory.tile;
+    threadgroup A *v_tile = pair ? tile + pair_offset : tile;
+    threadgroup float *scores = memory.scores + sg * 8 * score_stride;
+    threadgroup float *factors = memory.factors + sg * 64;
+    const uint row = lane / 4, part = lane % 4;
+
+    factors[lane] = 0.0f;
+    factors[lane + 32] = 0.0f;
+    if (tid < 64)
+        memory.marks[tid] = 0;
+
+    simdgroup_matrix<A, 8, 8> query[32];
+    simdgroup_float8x8 sum[32];
+    for (uint i = 0; i < 32; i++) {
+        if (i * 8 < head)
+            sum[i] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+    }
+    for (uint d0 = 0; d0 < 256; d0 += slice_width) {
+        if (d0 >= head)
+            break;
+        const uint width = min(slice_width, head - d0);
+        for (uint r = tid / 8; r < 32; r += 16) {
+            for (uint d = tid % 8 * 4; d < width; d += 32) {
+                const float4 v = r < q.count ? load_four(q.from, r * q.stride + d0 + d) : float4(0.0f);
+                for (uint j = 0; j < 4; j++)
+                    tile[r * tile_stride + d + j] = A(v[j]);
+            }
+        }
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        for (uint i = 0; i < slice_width / 8; i++) {
+            if (i * 8 < width)
+                simdgroup_load(query[d0 / 8 + i], tile + sg * 8 * tile_stride + i * 8, tile_stride);
+        }
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+    }
+
+    float highest = scoring.sink;
+    float total = part == 0 && highest > lowest ? 1.0f : 0.0f;
+    uint turn = 0;
+    for (uint key = sight.start; key < sight.stop; key += 32) {
+        // A turn's marks are cleared in the step before, between barriers on both sides.
+        threadgroup uint *marks = memory.marks + turn * 32;
+        turn = 1 - turn;
+        if (tid < 32)
+            memory.marks[turn * 32 + tid] = 0;
+
+        simdgroup_float8x8 score[4];
+        for (uint j = 0; j < 4; j++)
+            score[j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+        for (uint d0 = 0; d0 < 256; d0 += slice_width) {
+            if (d0 >= head)
+                break;
+            load_rows(k_rows, key, sight.stop, d0, min(slice_width, head - d0), false, tid, tile, marks);
+            if (pair)
+                load_rows(v_rows, key, sight.stop, 0, head, true, tid, v_tile, marks);
+            threadgroup_barrier(mem_flags::mem_threadgroup);
+            for (uint i = 0; i < slice_width / 8; i++) {
+                if (d0 + i * 8 >= head)
+                    break;
+                for (uint j = 0; j < 4; j++) {
+                    simdgroup_matrix<A, 8, 8> k;
+                    simdgroup_load(k, tile + j * 8 * tile_stride + i * 8, tile_stride, ulong2(0, 0), true);
+                    simdgroup_multiply_accumulate(score[j], query[d0 / 8 + i], k, score[j]);
+                }
+            }
+            if (!pair)
+                threadgroup_barrier(mem_flags::mem_threadgroup);
+        }
+        for (uint j = 0; j < 4; j++)
+            simdgroup_store(score[j], scores + j * 8, score_stride);
+        simdgroup_barrier(mem_flags::mem_threadgroup);
+
+        // The lane's eight keys of its row are four apart.
+        float weight[8];
+        float peak = highest;
+        for (uint j = 0; j < 8; j++) {
+            const uint column = j * 4 + part;
+            float v = scores[row * score_stride + column] * scoring.scale;
+            if (scoring.cap > 0.0f)
+                v = scoring.cap * tanh(v / scoring.cap);
+            v *= 1.44269504f;
+            if (key + column < sight.first || key + column >= sight.end) {
+                v = lowest;
+            } else if (!is_finite(v)) {
+                v = lowest;
+                total = NAN;
+            }
+            weight[j] = v;
+            peak = max(peak, v);
+        }
+        peak = max(peak, simd_shuffle_xor(peak, 1));
+        peak = max(peak, simd_shuffle_xor(peak, 2));
+        const float keep = exp2(highest - peak);
+        total *= keep;
+        for (uint j = 0; j < 8; j++) {
+            weight[j] = weight[j] > lowest ? exp2(weight[j] - peak) : 0.0f;
+            total += weight[j];
+            scores[row * score_stride + j * 4 + part] = weight[j];
+        }
+        if (part == 0)
+            factors[row * 9] = keep;
+        const bool rescale = simd_any(highest < peak);
+        highest = peak;
+        simdgroup_barrier(mem_flags::mem_threadgroup);
+
+        if (rescale) {
+            simdgroup_float8x8 factor;
+            simdgroup_load(factor, factors, 8);
+            for (uint i = 0; i < 32; i++) {
+                if (i * 8 < head)
+                    simdgroup_multiply(sum[i], factor, sum[i]);
+            }
+        }
+        simdgroup_float8x8 probability[4];
+        for (uint j = 0; j < 4; j++)
+            simdgroup_load(probability[j], scores + j * 8, score_stride);
+        for (uint d0 = 0; d0 < 256; d0 += slice_width) {
+            if (d0 >= head)
+                break;
+            if (!pair) {
+                load_rows(v_rows, key, sight.stop, d0, min(slice_width, head - d0), true, tid, v_tile, marks);
+                threadgroup_barrier(mem_flags::mem_threadgroup);
+            }
+            for (uint j = 0; j < 8; j++) {
+                if (marks[j * 4 + part] != 0 && weight[j] > 0.0f)
+                    total = NAN;
+            }
+            for (uint i = 0; i < slice_width / 8; i++) {
+                if (d0 + i * 8 >= head)
+                    break;
+                for (uint j = 0; j < 4; j++) {
+                    simdgroup_matrix<A, 8, 8> v;
+                    simdgroup_load(v, v_tile + j * 8 * tile_stride + i * 8, tile_stride);
+                    simdgroup_multiply_accumulate(sum[d0 / 8 + i], probability[j], v, sum[d0 / 8 + i]);
+                }
+            }
+            threadgroup_barrier(mem_flags::mem_threadgroup);
+        }
+    }
+
+    total += simd_shuffle_xor(total, 1);
+    total += simd_shuffle_xor(total, 2);
+    const float norm = total == 0.0f ? 0.0f : 1.0f / total;
+    const uint r = sg * 8 + row;
+    device A *to = q.to + r * q.stride;
+    for (uint d0 = 0; d0 < 256; d0 += 32) {
+        if (d0 >= head)
+            break;
+        for (uint j = 0; j < 4; j++) {
+            if (d0 + j * 8 < head)
+                simdgroup_store(sum[d0 / 8 + j], scores + j * 8, score_stride);
+        }
+        simdgroup_barrier(mem_flags::mem_threadgroup);
+        for (uint d = part * 4; d < 32; d += 16) {
+            for (uint j = 0; j < 4; j++) {
+                if (r < q.count && d0 + d < head)
+                    to[d0 + d + j] = A(scores[row * score_stride + d + j] * norm);
+            }
+        }
+        simdgroup_barrier(mem_flags::mem_threadgroup);
+    }
+}
+
+#endif
