@@ -2,10 +2,13 @@ package kernels_test
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/kernels"
 )
@@ -70,7 +73,7 @@ func (p paging) slot(seq, j int) int {
 	return int(p.table[seq*p.stride+j/p.block])*p.block + j%p.block
 }
 
-// strides returns the elements of a cache from one block, KV head and slot to the next.
+// strides are the elements from a block, a KV head and a slot of the cache to the next.
 func (p paging) strides(kvHeads, head int) (block, kvHead, slot int) {
 	if p.bySlot {
 		return p.block * kvHeads * head, head, kvHeads * head
@@ -80,8 +83,8 @@ func (p paging) strides(kvHeads, head int) (block, kvHead, slot int) {
 
 // element is the index of element d of a slot's row in a cache.
 func (p paging) element(slot, kvHead, kvHeads, head, d int) int {
-	perBlock, perHead, perSlot := p.strides(kvHeads, head)
-	return slot/p.block*perBlock + kvHead*perHead + slot%p.block*perSlot + d
+	b, h, s := p.strides(kvHeads, head)
+	return slot/p.block*b + kvHead*h + slot%p.block*s + d
 }
 
 // cache returns a cache whose slots in use are random and all others NaN.
@@ -110,6 +113,10 @@ type features struct {
 	sinks   []float64 // by head; nil for none
 }
 
+func (f features) String() string {
+	return fmt.Sprintf("window %d, cap %v, sinks %v", f.window, f.softCap, f.sinks)
+}
+
 // ask sets the constants, parameters and buffers of the features.
 func (f features) ask(l *launch) {
 	p := l.params.(kernels.AttentionParams)
@@ -124,6 +131,121 @@ func (f features) ask(l *launch) {
 		l.buffers[11] = filled(kernels.Float, len(f.sinks), func(i int) float64 { return f.sinks[i] })
 	}
 	l.params = p
+}
+
+// attentionCall is attention over a batch, and all that it reads.
+type attentionCall struct {
+	attentionShape
+	paging
+	features
+	q, k, v tensor
+}
+
+func newAttention(rng *rand.Rand, s attentionShape, p paging, types []kernels.Element) attentionCall {
+	return attentionCall{
+		attentionShape: s, paging: p,
+		q: random(rng, types[0], p.tokens()*s.heads*s.head),
+		k: p.cache(rng, types[1], s.kvHeads, s.head),
+		v: p.cache(rng, types[1], s.kvHeads, s.head),
+	}
+}
+
+// specialised is the head size as a function constant.
+func (c attentionCall) specialised() map[uint32]uint32 { return map[uint32]uint32{0: uint32(c.head)} }
+
+// launch returns the dispatch of an attention kernel, with the constants of the
+// features and those given.
+func (c attentionCall) launch(kernel string, constants map[uint32]uint32) launch {
+	l := attentionLaunch(kernel, c.attentionShape, c.paging, c.q, c.k, c.v)
+	c.ask(&l)
+	maps.Copy(l.constants, constants)
+	return l
+}
+
+// run launches an attention kernel and returns its result.
+func (c attentionCall) run(t *testing.T, kernel string, constants map[uint32]uint32) tensor {
+	t.Helper()
+	return c.launch(kernel, constants).run(t)[7]
+}
+
+func (c attentionCall) want() []product {
+	return c.attention(c.attentionShape, c.paging, c.q, c.k, c.v)
+}
+
+// attentionLaunch returns the dispatch of an attention kernel without features.
+func attentionLaunch(name string, s attentionShape, p paging, q, k, v tensor) launch {
+	block, kvHead, slot := p.strides(s.kvHeads, s.head)
+	l := launch{
+		kernel:    name,
+		constants: map[uint32]uint32{},
+		buffers: map[int]tensor{
+			0: q, 1: k, 2: v, 3: ints(p.positions), 4: ints(p.cu), 5: ints(p.contextLens), 6: ints(p.table),
+			7: result(q.element, q.length),
+		},
+		params: kernels.AttentionParams{
+			Tokens: uint32(p.tokens()), Seqs: uint32(len(p.lens)), Heads: uint32(s.heads), KvHeads: uint32(s.kvHeads),
+			Head: uint32(s.head), Block: uint32(p.block), TableStride: uint32(p.stride),
+			BlockStride: uint32(block), HeadStride: uint32(kvHead), RowStride: uint32(slot),
+			Scale: scaleOf(s),
+		},
+		grid:  [3]int{s.heads, p.tokens(), 1},
+		group: 256,
+	}
+	if k, _ := kernels.Lookup(name); k.Family == "attention_tile" {
+		l.grid, l.group = [3]int{ceil(p.tokens(), 32) + len(p.lens), s.heads, 1}, 128
+	}
+	return l
+}
+
+func scaleOf(s attentionShape) float32 { return float32(1 / math.Sqrt(float64(s.head))) }
+
+// attention is the formula, key by key.
+func (f features) attention(s attentionShape, p paging, q, k, v tensor) []product {
+	queries, keys, values := q.values(), k.values(), v.values()
+	out := make([]product, len(queries))
+	for seq := range p.lens {
+		for t := int(p.cu[seq]); t < int(p.cu[seq+1]); t++ {
+			next := int(p.positions[t]) + 1
+			from, to := 0, max(0, min(next, int(p.contextLens[seq])))
+			if f.window != 0 {
+				from = min(max(0, next-f.window), to)
+			}
+			for h := range s.heads {
+				at := (t*s.heads + h) * s.head
+				row := func(j int) int { return p.element(p.slot(seq, j), h/(s.heads/s.kvHeads), s.kvHeads, s.head, 0) }
+				scores := make([]float64, to-from)
+				highest, total := math.Inf(-1), 0.0
+				if f.sinks != nil {
+					highest, total = f.sinks[h], 1
+				}
+				for j := range scores {
+					for d, x := range keys[row(from+j):][:s.head] {
+						scores[j] += queries[at+d] * x
+					}
+					scores[j] *= float64(scaleOf(s))
+					if f.softCap != 0 {
+						scores[j] = f.softCap * math.Tanh(scores[j]/f.softCap)
+					}
+					if scores[j] > highest {
+						total *= math.Exp(highest - scores[j])
+						highest = scores[j]
+					}
+				}
+				for j := range scores {
+					scores[j] = math.Exp(scores[j] - highest)
+					total += scores[j]
+				}
+				for j := range scores {
+					for d, x := range values[row(from+j):][:s.head] {
+						term := scores[j] / total * x
+						out[at+d].value += term
+						out[at+d].scale += math.Abs(term)
+					}
+				}
+			}
+		}
+	}
+	return out
 }
 
 var headSizes = []int{8, 16, 32, 40, 64, 80, 96, 112, 128, 256}
@@ -163,101 +285,59 @@ func testAttention(t *testing.T, family string) {
 				t.Run(fmt.Sprintf("%v/%v", s, b), func(t *testing.T) {
 					rng := newRand(t.Name())
 					p := b.page(rng)
-					q := random(rng, types[0], b.tokens()*s.heads*s.head)
-					k, v := p.cache(rng, types[1], s.kvHeads, s.head), p.cache(rng, types[1], s.kvHeads, s.head)
-					got := attend(t, name, s, p, q, k, v, i%2 == 0)
-					compareProducts(t, attention(s, p, q, k, v), got, types)
+					p.bySlot = (i+j)%4 == 2
+					c := newAttention(rng, s, p, types)
+					constants := c.specialised()
+					if i%2 == 1 {
+						constants = nil
+					}
+					compareProducts(t, c.want(), c.run(t, name, constants), types)
 				})
 			}
 		}
 	})
 }
 
-// attend launches an attention kernel; specialise sets its head size as a constant.
-func attend(t *testing.T, name string, s attentionShape, p paging, q, k, v tensor, specialise bool) tensor {
-	t.Helper()
-	l := attentionLaunch(name, s, p, q, k, v)
-	if specialise {
-		l.constants[0] = uint32(s.head)
-	}
-	return l.run(t)[7]
+// inTurn returns n values, those given over and over.
+func inTurn(n int, values ...float64) []float64 {
+	return slices.Repeat(values, ceil(n, len(values)))[:n]
 }
 
-func attentionLaunch(name string, s attentionShape, p paging, q, k, v tensor) launch {
-	perBlock, perHead, perSlot := p.strides(s.kvHeads, s.head)
-	l := launch{
-		kernel:    name,
-		constants: map[uint32]uint32{},
-		buffers: map[int]tensor{
-			0: q, 1: k, 2: v, 3: ints(p.positions), 4: ints(p.cu), 5: ints(p.contextLens), 6: ints(p.table),
-			7: result(q.element, q.length),
-		},
-		params: kernels.AttentionParams{
-			Tokens: uint32(p.tokens()), Seqs: uint32(len(p.lens)), Heads: uint32(s.heads), KvHeads: uint32(s.kvHeads),
-			Head: uint32(s.head), Block: uint32(p.block), TableStride: uint32(p.stride),
-			BlockStride: uint32(perBlock), HeadStride: uint32(perHead), RowStride: uint32(perSlot),
-			Scale: scaleOf(s),
-		},
-		grid:  [3]int{s.heads, p.tokens(), 1},
-		group: 256,
+// featuresFor are what the masks, caps and sinks of models look like, alone and together.
+func featuresFor(heads int) []features {
+	return []features{
+		{window: 1},
+		{window: 33},
+		{softCap: 2},
+		{sinks: inTurn(heads, 0, 2, -5)},
+		{window: 16, softCap: 50},
+		{window: 4096, sinks: inTurn(heads, 30, -30)},
+		{softCap: 1, sinks: inTurn(heads, 1)},
+		{window: 7, softCap: 30, sinks: inTurn(heads, 0.5, math.Inf(-1))},
 	}
-	if k, _ := kernels.Lookup(name); k.Family == "attention_tile" {
-		l.grid, l.group = [3]int{ceil(p.tokens(), 32) + len(p.lens), s.heads, 1}, 128
-	}
-	return l
 }
 
-func scaleOf(s attentionShape) float32 { return float32(1 / math.Sqrt(float64(s.head))) }
+// featureBatch has rows that see one key, rows whose window starts inside a block, in a
+// later step and in a later turn of the simdgroups, and ragged tiles.
+var featureBatch = batch{lens: []int{2, 37, 1, 0, 1}, contexts: []int{2, 90, 33, 4, 300}, block: 16}
 
-// attention is the formula, key by key, without features.
-func attention(s attentionShape, p paging, q, k, v tensor) []product {
-	return features{}.attention(s, p, q, k, v)
-}
+func TestAttentionVecFeatures(t *testing.T) { testFeatures(t, "attention_vec") }
 
-// attention is the formula, key by key.
-func (f features) attention(s attentionShape, p paging, q, k, v tensor) []product {
-	out := make([]product, q.length)
-	for seq := range p.lens {
-		for t := int(p.cu[seq]); t < int(p.cu[seq+1]); t++ {
-			seen, first := min(int(p.positions[t])+1, p.contexts[seq]), 0
-			if f.window > 0 {
-				first = max(0, int(p.positions[t])+1-f.window)
+func testFeatures(t *testing.T, family string) {
+	instances(t, family, func(t *testing.T, name string, types []kernels.Element) {
+		for i, f := range featuresFor(4) {
+			if !everything() && len(name)%2 != i%2 {
+				continue
 			}
-			for h := range s.heads {
-				kvHead := h / (s.heads / s.kvHeads)
-				at := (t*s.heads + h) * s.head
-				scores := make([]float64, max(0, seen))
-				highest := math.Inf(-1)
-				for j := first; j < seen; j++ {
-					for d := range s.head {
-						scores[j] += q.at(at+d) * k.at(p.element(p.slot(seq, j), kvHead, s.kvHeads, s.head, d))
-					}
-					scores[j] *= float64(scaleOf(s))
-					if f.softCap != 0 {
-						scores[j] = f.softCap * math.Tanh(scores[j]/f.softCap)
-					}
-					highest = max(highest, scores[j])
-				}
-				total := 0.0
-				if f.sinks != nil {
-					highest = max(highest, f.sinks[h])
-					total = math.Exp(f.sinks[h] - highest)
-				}
-				for j := first; j < seen; j++ {
-					scores[j] = math.Exp(scores[j] - highest)
-					total += scores[j]
-				}
-				for j := first; j < seen; j++ {
-					for d := range s.head {
-						term := scores[j] / total * v.at(p.element(p.slot(seq, j), kvHead, s.kvHeads, s.head, d))
-						out[at+d].value += term
-						out[at+d].scale += math.Abs(term)
-					}
-				}
-			}
+			t.Run(f.String(), func(t *testing.T) {
+				rng := newRand(t.Name())
+				c := newAttention(rng, attentionShape{4, 2, headFor(types, 24)}, featureBatch.page(rng), types)
+				c.features = f
+				want := c.want()
+				compareProducts(t, want, c.run(t, name, c.specialised()), types)
+			})
 		}
-	}
-	return out
+	})
 }
 
 // TestAttentionWithoutKeys covers what no schedule should send: a context of no keys
@@ -265,16 +345,32 @@ func (f features) attention(s attentionShape, p paging, q, k, v tensor) []produc
 func TestAttentionWithoutKeys(t *testing.T) {
 	for _, family := range []string{"attention_vec", "attention_tile"} {
 		instances(t, family, func(t *testing.T, name string, types []kernels.Element) {
-			s := attentionShape{2, 1, headFor(types, 16)}
-			rng := newRand(t.Name())
-			p := batch{lens: []int{2, 3}, contexts: []int{2, 9}, block: 4}.page(rng)
-			q := random(rng, types[0], p.tokens()*s.heads*s.head)
-			k, v := p.cache(rng, types[1], s.kvHeads, s.head), p.cache(rng, types[1], s.kvHeads, s.head)
-			p.contexts = []int{0, 5} // positions go on to 8
-			p.contextLens = []int32{0, 5}
-			got := attend(t, name, s, p, q, k, v, true)
-			compareProducts(t, attention(s, p, q, k, v), got, types)
+			testWithoutKeys(t, name, types, features{})
 		})
+	}
+}
+
+// With a window, positions far past the context see nothing; a sink does not change
+// that.
+func TestAttentionVecWithoutKeys(t *testing.T) {
+	instances(t, "attention_vec", func(t *testing.T, name string, types []kernels.Element) {
+		testWithoutKeys(t, name, types, features{window: 3})
+		testWithoutKeys(t, name, types, features{window: 3, sinks: inTurn(2, -100, 3)})
+		testWithoutKeys(t, name, types, features{softCap: 10, sinks: inTurn(2, 3)})
+	})
+}
+
+func testWithoutKeys(t *testing.T, name string, types []kernels.Element, f features) {
+	t.Helper()
+	rng := newRand(t.Name())
+	p := batch{lens: []int{2, 3}, contexts: []int{2, 9}, block: 4}.page(rng)
+	c := newAttention(rng, attentionShape{2, 1, headFor(types, 16)}, p, types)
+	c.features = f
+	c.contextLens = []int32{0, 5} // positions go on to 8
+	got := c.run(t, name, c.specialised())
+	compareProducts(t, c.want(), got, types)
+	for i := range 2 * c.heads * c.head {
+		require.Equal(t, 0.0, got.at(i))
 	}
 }
 
@@ -283,19 +379,17 @@ func TestAttentionWithoutKeys(t *testing.T) {
 func TestAttentionKeepsNaNToItself(t *testing.T) {
 	for _, family := range []string{"attention_vec", "attention_tile"} {
 		instances(t, family, func(t *testing.T, name string, types []kernels.Element) {
-			s := attentionShape{2, 1, headFor(types, 24)}
 			rng := newRand(t.Name())
 			p := batch{lens: []int{40}, contexts: []int{110}, block: 8}.page(rng)
-			q := random(rng, types[0], p.tokens()*s.heads*s.head)
-			k, v := p.cache(rng, types[1], s.kvHeads, s.head), p.cache(rng, types[1], s.kvHeads, s.head)
-			clean := attend(t, name, s, p, q, k, v, true).values()
+			c := newAttention(rng, attentionShape{2, 1, headFor(types, 24)}, p, types)
+			clean := c.run(t, name, c.specialised()).values()
 			const position, first = 81, 11 // the key, and the token that sees it first
-			for d := range s.head {
-				k.put(p.element(p.slot(0, position), 0, 1, s.head, d), math.NaN())
-				v.put(p.element(p.slot(0, position), 0, 1, s.head, d), []float64{math.NaN(), math.Inf(1), 1}[d%3])
+			for d := range c.head {
+				c.k.put(p.element(p.slot(0, position), 0, 1, c.head, d), math.NaN())
+				c.v.put(p.element(p.slot(0, position), 0, 1, c.head, d), []float64{math.NaN(), math.Inf(1), 1}[d%3])
 			}
-			got := attend(t, name, s, p, q, k, v, true).values()
-			width := s.heads * s.head
+			got := c.run(t, name, c.specialised()).values()
+			width := c.heads * c.head
 			for i := range first * width {
 				if clean[i] != got[i] {
 					t.Fatalf("token %d, element %d: %v became %v", i/width, i%width, clean[i], got[i])

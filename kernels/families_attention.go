@@ -5,6 +5,8 @@ import "slices"
 const (
 	attentionArgs = "0 q read $0; 1 k_cache read $1; 2 v_cache read $1; 3 positions read int; 4 cu_seqlens read int; " +
 		"5 context_lens read int; 6 block_table read int; "
+	attentionOptions   = "11 sinks read float?; 12 map read int?"
+	attentionConstants = "2 fc_window bool?; 3 fc_soft_cap bool?; 4 fc_sinks bool?; 5 fc_map bool?; "
 )
 
 // cachedOrBfloat adds the models that keep everything in bfloat.
@@ -13,14 +15,14 @@ var cachedOrBfloat = append(slices.Clone(cached), "bf16_bf16")
 // attentionFamilies read and write the KV cache.
 var attentionFamilies = []family{
 	{name: "attention_vec", file: "attention_vec.metal", summary: "attention of single tokens over the paged cache",
-		instances: cachedOrBfloat, args: attentionArgs + "7 out write $0?; 9 part write float?; 10 statistics write float?", params: AttentionParams{},
-		paramsIndex: 8, constants: "0 fc_head uint?; 1 fc_split uint?", threadgroup: floats(8*MaxHead + 16), maxThreads: 256},
+		instances: cachedOrBfloat, args: attentionArgs + "7 out write $0?; 9 part write float?; 10 statistics write float?; " + attentionOptions, params: AttentionParams{},
+		paramsIndex: 8, constants: "0 fc_head uint?; 1 fc_split uint?; " + attentionConstants + "6 fc_rows uint?", threadgroup: floats(8*MaxHead + 16), maxThreads: 256},
 	{name: "attention_reduce", file: "attention_vec.metal", summary: "the partitions of attention_vec put together",
 		instances: []string{"f32", "f16", "bf16"},
-		args:      "0 part read float; 1 statistics read float; 2 out write $0", params: ReduceParams{}, paramsIndex: 3, maxThreads: 64},
+		args:      "0 part read float; 1 statistics read float; 2 out write $0; 4 sinks read float?", params: ReduceParams{}, paramsIndex: 3, constants: "4 fc_sinks bool?", maxThreads: 64},
 	{name: "attention_tile", file: "attention_tile.metal", summary: "attention of 32 tokens at a time over the paged cache",
-		instances: cachedOrBfloat, args: attentionArgs + "7 out write $0; 11 sinks read float?; 12 map read int?", params: AttentionParams{},
-		paramsIndex: 8, constants: "0 fc_head uint?; 2 fc_window bool?; 3 fc_soft_cap bool?; 4 fc_sinks bool?; 5 fc_map bool?",
+		instances: cachedOrBfloat, args: attentionArgs + "7 out write $0; " + attentionOptions, params: AttentionParams{},
+		paramsIndex: 8, constants: "0 fc_head uint?; " + attentionConstants,
 		threadgroup: tileMemory, maxThreads: 128},
 	{name: "flash_attention", file: "flash.metal", summary: "attention over contiguous tensors", instances: []string{"f32", "f16", "bf16"},
 		args: "0 q read $0; 1 k read $0; 2 v read $0; 3 out write $0", params: FlashParams{}, paramsIndex: 4,

@@ -21,9 +21,14 @@ inline float4 load_four(device const half *cache, ulong i) { return float4(*(dev
 inline float4 load_four(device const bfloat *cache, ulong i) { return float4(*(device const bfloat4 *)(cache + i)); }
 inline float4 load_four(device const CacheBlock *cache, ulong i) {
     device const CacheBlock *b = cache + i / 32;
-    device const int8_t *q = b->qs + i % 32;
-    return float4(float(q[0]), float(q[1]), float(q[2]), float(q[3])) * float(b->d);
+    device const ushort *q = (device const ushort *)(b->qs + i % 32); // no more is aligned
+    return float4(float2(as_type<char2>(q[0])), float2(as_type<char2>(q[1]))) * float(b->d);
 }
+
+// store_four writes elements i to i + 3 of a result; i is a multiple of 4.
+inline void store_four(device float *to, ulong i, float4 v) { *(device float4 *)(to + i) = v; }
+inline void store_four(device half *to, ulong i, float4 v) { *(device half4 *)(to + i) = half4(v); }
+inline void store_four(device bfloat *to, ulong i, float4 v) { *(device bfloat4 *)(to + i) = bfloat4(v); }
 
 // load_one reads element i.
 inline float load_one(device const float *cache, ulong i) { return cache[i]; }
@@ -78,18 +83,18 @@ inline uint sequence_of(device const int *cu_seqlens, uint seqs, uint t) {
     return low;
 }
 
-// Tiles of `rows` tokens, each of one sequence. Sequence i has those from
-// first_tile(cu_seqlens[i], i, rows) on: every sequence before it may have a ragged
-// tail, and so leaves room for one more than it fills. A grid of tokens/rows + seqs has
+// Tiles of `size` tokens, each of one sequence. Sequence i has those from
+// first_tile(cu_seqlens[i], i, size) on: every sequence before it may have a ragged
+// tail, and so leaves room for one more than it fills. A grid of tokens/size + seqs has
 // them all; what is too many in it starts at or past the end of its sequence.
-inline uint first_tile(int start, uint seq, uint rows) { return uint(start) / rows + seq; }
+inline uint first_tile(int start, uint seq, uint size) { return uint(start) / size + seq; }
 
 // sequence_of_tile is the sequence that owns a tile.
-inline uint sequence_of_tile(device const int *cu_seqlens, uint seqs, uint tile, uint rows) {
+inline uint sequence_of_tile(device const int *cu_seqlens, uint seqs, uint tile, uint size) {
     uint low = 0, high = seqs;
     while (high - low > 1) {
         const uint mid = (low + high) / 2;
-        if (first_tile(cu_seqlens[mid], mid, rows) <= tile) {
+        if (first_tile(cu_seqlens[mid], mid, size) <= tile) {
             low = mid;
         } else {
             high = mid;

@@ -20,36 +20,70 @@ func TestAttentionSplit(t *testing.T) {
 			b := batches[i%len(batches)]
 			t.Run(fmt.Sprintf("%v/%v", s, b), func(t *testing.T) {
 				rng := newRand(t.Name())
-				p := b.page(rng)
-				q := random(rng, types[0], b.tokens()*s.heads*s.head)
-				k, v := p.cache(rng, types[1], s.kvHeads, s.head), p.cache(rng, types[1], s.kvHeads, s.head)
-				partition := []int{16, 32, 40}[i%3]
-				got := attendInParts(t, name, types, s, p, q, k, v, partition)
-				compareProducts(t, attention(s, p, q, k, v), got, types)
+				c := newAttention(rng, s, b.page(rng), types)
+				compareProducts(t, c.want(), c.runInParts(t, name, []int{16, 32, 40}[i%3], nil), types)
 			})
 		}
 	})
 }
 
-func attendInParts(t *testing.T, name string, types []kernels.Element, s attentionShape, p paging, q, k, v tensor, partition int) tensor {
+// Windows that skip whole partitions, and sinks, which count once however many
+// partitions there are.
+func TestAttentionSplitFeatures(t *testing.T) {
+	instances(t, "attention_vec", func(t *testing.T, name string, types []kernels.Element) {
+		for i, f := range featuresFor(4) {
+			if !everything() && len(name)%2 == i%2 {
+				continue
+			}
+			t.Run(f.String(), func(t *testing.T) {
+				rng := newRand(t.Name())
+				c := newAttention(rng, attentionShape{4, 2, headFor(types, 24)}, featureBatch.page(rng), types)
+				c.features = f
+				compareProducts(t, c.want(), c.runInParts(t, name, 64, c.specialised()), types)
+			})
+		}
+	})
+}
+
+// TestReduceManyPartitions has more partitions than a simdgroup has lanes, most of them
+// empty.
+func TestReduceManyPartitions(t *testing.T) {
+	rng := newRand(t.Name())
+	p := batch{lens: []int{1, 1}, contexts: []int{700, 9}, block: 32}.page(rng)
+	types := []kernels.Element{kernels.Float, kernels.Float}
+	c := newAttention(rng, attentionShape{2, 1, 40}, p, types)
+	compareProducts(t, c.want(), c.runInParts(t, "attention_vec_f32_f32", 8, nil), types)
+	c.sinks = inTurn(2, 1, -1)
+	compareProducts(t, c.want(), c.runInParts(t, "attention_vec_f32_f32", 8, nil), types)
+}
+
+// runInParts launches attention_vec over partitions of that many keys and then
+// attention_reduce.
+func (c attentionCall) runInParts(t *testing.T, name string, partition int, constants map[uint32]uint32) tensor {
 	t.Helper()
-	partitions := slices.Max(p.contexts)/partition + 2
-	rows := p.tokens() * s.heads * partitions
-	l := attentionLaunch(name, s, p, q, k, v)
+	partitions := slices.Max(c.contexts)/partition + 2
+	rows := c.tokens() * c.heads * partitions
+	l := c.launch(name, constants)
 	delete(l.buffers, 7)
 	l.constants[1] = uint32(partition)
-	l.buffers[9] = result(kernels.Float, rows*s.head)
+	l.buffers[9] = result(kernels.Float, rows*c.head)
 	l.buffers[10] = result(kernels.Float, rows*2)
 	l.grid[2] = partitions
 	parts := l.run(t)
 	reduce := launch{
-		kernel:  "attention_reduce_" + map[kernels.Element]string{kernels.Float: "f32", kernels.Half: "f16", kernels.Bfloat: "bf16"}[types[0]],
-		buffers: map[int]tensor{0: parts[9], 1: parts[10], 2: result(q.element, q.length)},
+		kernel:  "attention_reduce_" + suffixOf[c.q.element],
+		buffers: map[int]tensor{0: parts[9], 1: parts[10], 2: result(c.q.element, c.q.length)},
 		params: kernels.ReduceParams{
-			Tokens: uint32(p.tokens()), Heads: uint32(s.heads), Head: uint32(s.head), Partitions: uint32(partitions),
+			Tokens: uint32(c.tokens()), Heads: uint32(c.heads), Head: uint32(c.head), Partitions: uint32(partitions),
 		},
-		grid:  [3]int{s.heads, p.tokens(), 1},
-		group: (s.head/4 + 31) / 32 * 32,
+		grid:  [3]int{c.heads, c.tokens(), 1},
+		group: ceil(c.head/4, 32) * 32,
+	}
+	if sinks, ok := l.buffers[11]; ok {
+		reduce.buffers[4] = sinks
+		reduce.constants = map[uint32]uint32{4: 1}
 	}
 	return reduce.run(t)[2]
 }
+
+var suffixOf = map[kernels.Element]string{kernels.Float: "f32", kernels.Half: "f16", kernels.Bfloat: "bf16"}

@@ -10,7 +10,7 @@ uint32_t vocab;
 };
 
 struct NormParams {
-uint32_t rows;
+uint32_t msl_constant_rows();
 uint32_t width;
 uint32_t x_stride;
 float eps;
@@ -114,7 +114,7 @@ uint32_t partitions;
 };
 
 struct ElementParams {
-uint32_t rows;
+uint32_t msl_constant_rows();
 uint32_t width;
 uint32_t a_stride;
 uint32_t b_stride;
@@ -160,9 +160,14 @@ inline float4 load_four( const half *cache, ulong i) { return float4(*( const ha
 inline float4 load_four( const bfloat *cache, ulong i) { return float4(*( const bfloat4 *)(cache + i)); }
 inline float4 load_four( const CacheBlock *cache, ulong i) {
 const CacheBlock *b = cache + i / 32;
-const int8_t *q = b->qs + i % 32;
-return float4(float(q[0]), float(q[1]), float(q[2]), float(q[3])) * float(b->d);
+const ushort *q = ( const ushort *)(b->qs + i % 32);
+return float4(float2(as_type<char2>(q[0])), float2(as_type<char2>(q[1]))) * float(b->d);
 }
+
+
+inline void store_four( float *to, ulong i, float4 v) { *( float4 *)(to + i) = v; }
+inline void store_four( half *to, ulong i, float4 v) { *( half4 *)(to + i) = half4(v); }
+inline void store_four( bfloat *to, ulong i, float4 v) { *( bfloat4 *)(to + i) = bfloat4(v); }
 
 
 inline float load_one( const float *cache, ulong i) { return cache[i]; }
@@ -171,7 +176,7 @@ inline float load_one( const bfloat *cache, ulong i) { return float(cache[i]); }
 inline float load_one( const CacheBlock *cache, ulong i) {
 return float(cache[i / 32].d) * float(cache[i / 32].qs[i % 32]);
 }
-#line 40 "kernels/paged.h"
+#line 45 "kernels/paged.h"
 inline void store_block( CacheBlock *cache, ulong i, float v, uint lane) {
 const uint bits = simd_max(as_type<uint>(v) & 0x7fffffffu, 1);
 const float d = as_type<float>(bits) / 127.0f;
@@ -212,15 +217,15 @@ high = mid;
 }
 return low;
 }
-#line 85 "kernels/paged.h"
-inline uint first_tile(int start, uint seq, uint rows) { return uint(start) / rows + seq; }
+#line 90 "kernels/paged.h"
+inline uint first_tile(int start, uint seq, uint size) { return uint(start) / size + seq; }
 
 
-inline uint sequence_of_tile( const int *cu_seqlens, uint seqs, uint tile, uint rows) {
+inline uint sequence_of_tile( const int *cu_seqlens, uint seqs, uint tile, uint size) {
 uint low = 0, high = seqs;
 while (high - low > 1) {
 const uint mid = (low + high) / 2;
-if (first_tile(cu_seqlens[mid], mid, rows) <= tile) {
+if (first_tile(cu_seqlens[mid], mid, size) <= tile) {
 low = mid;
 } else {
 high = mid;
@@ -240,7 +245,7 @@ inline KeyRange keys_seen(int position, int context, uint window) {
 const uint next = uint(max(0, position + 1));
 return {window != 0 && next > window ? next - window : 0, min(next, uint(max(0, context)))};
 }
-#line 6 "kernels/attention_vec.metal"
+#line 7 "kernels/attention_vec.metal"
 using namespace metal;
 
 
@@ -253,10 +258,71 @@ static inline bool msl_constant_has_head() { return ( msl::is_constant_defined(0
 static inline uint msl_constant_fc_split() { return msl::constant<uint>(1); }
 static inline bool msl_constant_is_split() { return ( msl::is_constant_defined(1)); }
 
+static inline bool msl_constant_fc_window() { return msl::constant<bool>(2); }
+static inline bool msl_constant_fc_soft_cap() { return msl::constant<bool>(3); }
+static inline bool msl_constant_fc_sinks() { return msl::constant<bool>(4); }
+static inline bool msl_constant_fc_map() { return msl::constant<bool>(5); }
+static inline bool msl_constant_has_window() { return ( msl::is_constant_defined(2) ? msl_constant_fc_window() : false); }
+static inline bool msl_constant_has_soft_cap() { return ( msl::is_constant_defined(3) ? msl_constant_fc_soft_cap() : false); }
+static inline bool msl_constant_has_sinks() { return ( msl::is_constant_defined(4) ? msl_constant_fc_sinks() : false); }
+static inline bool msl_constant_has_map() { return ( msl::is_constant_defined(5) ? msl_constant_fc_map() : false); }
+
+
+
+
+static inline uint msl_constant_fc_rows() { return msl::constant<uint>(6); }
+static inline uint msl_constant_rows() { return ( msl::is_constant_defined(6) ? msl_constant_fc_rows() : 1); }
+static constexpr uint most_rows = 8;
+
 
 
 static const float lowest = -3.0e38f;
-#line 41 "kernels/attention_vec.metal"
+
+static const float log2_e = 1.44269504f;
+#line 45 "kernels/attention_vec.metal"
+struct Fours {
+float4 first, second;
+};
+
+inline uint first_four( const float *, uint i, uint lane) { return i / 2 * 64 + lane % 8 * 4 + i % 2 * 32; }
+template <typename C> inline uint first_four( const C *, uint i, uint lane) {
+return i / 2 * 64 + lane % 8 * 8 + i % 2 * 4;
+}
+
+inline Fours load_fours( const float *cache, ulong at, uint d, uint head) {
+return {load_four(cache, at + d), d + 32 < head ? load_four(cache, at + d + 32) : float4(0.0f)};
+}
+template <typename T> inline Fours load_fours( const T *cache, ulong at, uint d, uint) {
+const uint4 words = *( const uint4 *)(cache + at + d);
+return {float4(as_type<vec<T, 4>>(words.template swizzle<0, 1>())), float4(as_type<vec<T, 4>>(words.template swizzle<2, 3>()))};
+}
+inline Fours load_fours( const CacheBlock *cache, ulong at, uint d, uint) {
+return {load_four(cache, at + d), load_four(cache, at + d + 4)};
+}
+
+
+
+inline float fold(float4 low, float4 high, uint lane) {
+const bool upper = (lane & 4) != 0, later = (lane & 2) != 0, odd = (lane & 1) != 0;
+const float4 four = (upper ? high : low) + simd_shuffle_xor(upper ? low : high, 4, 2);
+const float2 two = (later ? four.template swizzle<2, 3>() : four.template swizzle<0, 1>()) + simd_shuffle_xor(later ? four.template swizzle<0, 1>() : four.template swizzle<2, 3>(), 2, 3);
+return (odd ? two.y : two.x) + simd_shuffle_xor(odd ? two.x : two.y, 1, 4);
+}
+
+
+struct Eight {
+float4 low, high;
+};
+inline Eight spread(float own, uint lane) {
+const bool upper = (lane & 4) != 0, later = (lane & 2) != 0, odd = (lane & 1) != 0;
+const float one = simd_shuffle_xor(own, 1, 5);
+const float2 two = odd ? float2(one, own) : float2(own, one);
+const float2 more = simd_shuffle_xor(two, 2, 6);
+const float4 four = later ? float4(more, two) : float4(two, more);
+const float4 rest = simd_shuffle_xor(four, 4, 7);
+return {upper ? rest : four, upper ? four : rest};
+}
+#line 121 "kernels/attention_vec.metal"
 template <typename A, typename C>
 void attention_vec( const A *q,
 const C *k_cache,
@@ -269,168 +335,258 @@ A *out,
 const AttentionParams &p,
 float *part,
 float *statistics,
+const float *sinks,
+const int *map,
 uint3 group, uint3 groups,
 uint tid, uint sg,
 uint lane) {
-using msl_type_0 = float4[8][64]; static_assert(sizeof(msl_type_0) == 8192, "rows"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &rows = msl::group_variable<msl_type_0>(msl_at_0, 0); 
+using msl_type_0 = float4[8][64]; static_assert(sizeof(msl_type_0) == 8192, "states"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &states = msl::group_variable<msl_type_0>(msl_at_0, 0); 
 using msl_type_1 = float[8]; static_assert(sizeof(msl_type_1) == 32, "maxima"); constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &maxima = msl::group_variable<msl_type_1>(msl_at_1, 1); 
 using msl_type_2 = float[8]; static_assert(sizeof(msl_type_2) == 32, "totals"); constexpr uint32_t msl_at_2 = msl::place(msl_end_1), msl_end_2 = msl_at_2 + sizeof(msl_type_2); msl_type_2 &totals = msl::group_variable<msl_type_2>(msl_at_2, 2); 
 
 const uint head = msl_constant_has_head() ? msl_constant_fc_head() : p.head;
-const uint q_head = group.x, token = group.y;
+const uint q_head = group.x;
 const uint kv_head = q_head / (p.heads / p.kv_heads);
-const uint seq = sequence_of(cu_seqlens, p.seqs, token);
+if (group.y >= (msl_constant_rows() == 1 ? p.tokens : first_tile(int(p.tokens), p.seqs, msl_constant_rows())))
+return;
+int owner;
+if (msl_constant_has_map()) {
+owner = map[group.y];
+} else if (msl_constant_rows() == 1) {
+owner = int(sequence_of(cu_seqlens, p.seqs, group.y));
+} else {
+owner = int(sequence_of_tile(cu_seqlens, p.seqs, group.y, msl_constant_rows()));
+}
+if (owner < 0)
+return;
+const uint seq = uint(owner);
+uint token = group.y, tokens = 1;
+if (msl_constant_rows() != 1) {
+const int seq_start = cu_seqlens[seq];
+token = uint(seq_start) + (group.y - first_tile(seq_start, seq, msl_constant_rows())) * msl_constant_rows();
+const uint seq_end = uint(cu_seqlens[seq + 1]);
+if (token >= seq_end)
+return;
+tokens = min(msl_constant_rows(), seq_end - token);
+}
 const int *pages = block_table + ulong(seq) * p.table_stride;
 const CacheStrides strides = {p.block_stride, p.head_stride, p.row_stride};
-const int visible = max(0, min(positions[token] + 1, context_lens[seq]));
+
+
 const uint start = msl_constant_is_split() ? group.z * msl_constant_fc_split() : 0;
-const int keys = msl_constant_is_split() ? min(visible, int(start + msl_constant_fc_split())) : visible;
-
-const uint member = lane % 8 * 4, team = lane / 8;
-const ulong at = (ulong(token) * p.heads + q_head) * head;
-float4 query[8], sum[8];
-for (uint c = 0; c < 8; c++) {
-sum[c] = 0.0f;
-query[c] = 0.0f;
-const uint d = c * 32 + member;
-if (d < head)
-query[c] = float4(*( const vec<A, 4> *)(q + at + d)) * (p.scale * 1.44269504f);
+KeyRange seen[most_rows];
+KeyRange any = {0xffffffffu, 0};
+for (uint r = 0; r < msl_constant_rows(); r++) {
+seen[r] = {0, 0};
+if (r < tokens)
+seen[r] = keys_seen(positions[token + r], context_lens[seq], msl_constant_has_window() ? p.window : 0);
+if (msl_constant_is_split())
+seen[r] = {max(seen[r].begin, start), min(seen[r].end, start + msl_constant_fc_split())};
+if (seen[r].begin < seen[r].end)
+any = {min(any.begin, seen[r].begin), max(any.end, seen[r].end)};
 }
 
-float highest = lowest, total = 0.0f;
-for (uint first = start + sg * 32; int(first) < keys; first += 256) {
+
+const bool capped = msl_constant_has_soft_cap() && p.soft_cap > 0.0f;
+const float scale = capped ? p.scale / p.soft_cap : p.scale * log2_e;
+float4 query[most_rows][8], sum[most_rows][8];
+float highest[most_rows], total[most_rows];
+for (uint r = 0; r < msl_constant_rows(); r++) {
+const A *from = q + (ulong(token + r) * p.heads + q_head) * head;
+highest[r] = lowest;
+total[r] = 0.0f;
+for (uint i = 0; i < 8; i++) {
+const uint d = first_four(k_cache, i, lane);
+query[r][i] = 0.0f;
+sum[r][i] = 0.0f;
+if (r < tokens && d < head)
+query[r][i] = float4(*( const vec<A, 4> *)(from + d)) * scale;
+}
+}
+
+const uint team = lane / 8;
+uint first = sg * 32 + start;
+if (any.begin < any.end) {
+first += (any.begin - start) / 256 * 256;
+first += first + 32 <= any.begin ? 256 : 0;
+}
+const bool has_keys = first < any.end;
+for (; first < any.end; first += 256) {
+
 const uint key = first + team * 8;
-uint page = key / p.block, within = key % p.block;
 ulong row[8];
-float score[8];
+uint within = key % p.block;
+const int *page = pages + key / p.block;
+ulong at = key < any.end ? cache_row(uint(*page), within, kv_head, strides) : 0;
 for (uint s = 0; s < 8; s++) {
-score[s] = 0.0f;
-row[s] = 0;
-if (key + s < uint(keys)) {
-row[s] = cache_row(uint(pages[page]), within, kv_head, strides);
-for (uint c = 0; c < 8; c++) {
-const uint d = c * 32 + member;
-if (d < head)
-score[s] += dot(query[c], load_four(k_cache, row[s] + d));
-}
-}
-if (++within == p.block) {
+row[s] = at;
+at += strides.row;
+if (++within == p.block && key + s + 1 < any.end) {
 within = 0;
 page++;
+at = cache_row(uint(*page), 0, kv_head, strides);
 }
 }
-float4 low = float4(score[0], score[1], score[2], score[3]);
-float4 high = float4(score[4], score[5], score[6], score[7]);
-for (ushort step = 1; step < 8; step *= 2) {
-low += simd_shuffle_xor(low, step, 2);
-high += simd_shuffle_xor(high, step, 3);
-}
-for (uint s = 0; s < 4; s++) {
-score[s] = low[s];
-score[s + 4] = high[s];
-}
-float peak = highest;
+
+float score[most_rows][8];
 for (uint s = 0; s < 8; s++) {
-if (key + s < uint(keys))
-peak = max(peak, score[s]);
-}
-peak = simd_max(peak, 4);
-const float keep = exp2(highest - peak);
-highest = peak;
-total *= keep;
-for (uint c = 0; c < 8; c++)
-sum[c] *= keep;
-for (uint s = 0; s < 8; s++) {
-if (key + s >= uint(keys))
+for (uint r = 0; r < msl_constant_rows(); r++)
+score[r][s] = 0.0f;
+if (key + s < any.begin || key + s >= any.end)
 continue;
-const float weight = exp2(score[s] - peak);
-total += weight;
-for (uint c = 0; c < 8; c++) {
-const uint d = c * 32 + member;
-if (d < head)
-sum[c] += weight * load_four(v_cache, row[s] + d);
-}
+for (uint i = 0; i < 8; i += 2) {
+const uint d = first_four(k_cache, i, lane);
+if (d >= head)
+continue;
+const Fours k = load_fours(k_cache, row[s], d, head);
+for (uint r = 0; r < msl_constant_rows(); r++)
+score[r][s] += dot(query[r][i], k.first) + dot(query[r][i + 1], k.second);
 }
 }
 
 
+Eight weights[most_rows];
+for (uint r = 0; r < msl_constant_rows(); r++) {
+const float *v = score[r];
+float own = fold(float4(v[0], v[1], v[2], v[3]), float4(v[4], v[5], v[6], v[7]), lane);
+if (capped)
+own = p.soft_cap * log2_e * precise::tanh(own);
+const bool sees = first + lane >= seen[r].begin && first + lane < seen[r].end;
+const float peak = simd_max(sees ? max(highest[r], own) : highest[r], 8);
+const float keep = exp2(highest[r] - peak);
+const float weight = sees ? exp2(own - peak) : 0.0f;
+highest[r] = peak;
+total[r] = total[r] * keep + weight;
+if (keep != 1.0f) {
+for (uint i = 0; i < 8; i++)
+sum[r][i] *= keep;
+}
+weights[r] = spread(weight, lane);
+}
 
-if (int(start + sg * 32) < keys) {
-for (ushort step = 8; step < 32; step *= 2) {
-total += simd_shuffle_xor(total, step, 5);
-for (uint c = 0; c < 8; c++) {
-if (c * 32 < head)
-sum[c] += simd_shuffle_xor(sum[c], step, 6);
+for (uint s = 0; s < 8; s++) {
+float weight[most_rows];
+bool wanted = false;
+for (uint r = 0; r < msl_constant_rows(); r++) {
+weight[r] = s < 4 ? weights[r].low[s % 4] : weights[r].high[s % 4];
+wanted = wanted || weight[r] != 0.0f;
+}
+if (!wanted)
+continue;
+for (uint i = 0; i < 8; i += 2) {
+const uint d = first_four(v_cache, i, lane);
+if (d >= head)
+continue;
+const Fours v = load_fours(v_cache, row[s], d, head);
+for (uint r = 0; r < msl_constant_rows(); r++) {
+if (weight[r] == 0.0f)
+continue;
+sum[r][i] += weight[r] * v.first;
+sum[r][i + 1] += weight[r] * v.second;
 }
 }
-for (uint c = 0; c < 8; c++) {
-if (team == 0 && c * 32 + member < head)
-rows[sg][c * 8 + lane] = sum[c];
+}
+}
+
+for (uint r = 0; r < msl_constant_rows(); r++) {
+if (r >= tokens)
+break;
+
+
+if (has_keys) {
+total[r] = simd_sum(total[r], 9);
+for (uint i = 0; i < 8; i++) {
+if (first_four(v_cache, i, 0) >= head)
+continue;
+sum[r][i] += simd_shuffle_xor(sum[r][i], 8, 10);
+sum[r][i] += simd_shuffle_xor(sum[r][i], 16, 11);
+const uint d = first_four(v_cache, i, lane);
+if (i % 4 == team && d < head)
+states[sg][d / 4] = sum[r][i];
 }
 }
 if (lane == 0) {
-maxima[sg] = highest;
-totals[sg] = total;
+maxima[sg] = highest[r];
+totals[sg] = total[r];
 }
-threadgroup_barrier(mem_flags::mem_threadgroup, 7);
-if (tid * 4 >= head)
-return;
-float peak = lowest;
+threadgroup_barrier(mem_flags::mem_threadgroup, 12);
+if (tid * 4 < head) {
+const ulong slot = ulong(token + r) * p.heads + q_head;
+const bool sinks_here = msl_constant_has_sinks() && !msl_constant_is_split();
+const float sink = sinks_here ? sinks[q_head] * log2_e : lowest;
+float peak = max(lowest, sink);
 for (uint i = 0; i < 8; i++)
 peak = max(peak, maxima[i]);
 float4 result = 0.0f;
-float norm = 0.0f;
-for (uint i = 0; i < 8 && int(start + i * 32) < keys; i++) {
+float norm = sinks_here ? exp2(sink - peak) : 0.0f;
+for (uint i = 0; i < 8; i++) {
+if (totals[i] == 0.0f)
+continue;
 const float weight = exp2(maxima[i] - peak);
 norm += weight * totals[i];
-result += weight * rows[i][tid];
+result += weight * states[i][tid];
 }
 if (msl_constant_is_split()) {
-const ulong slot = (ulong(token) * p.heads + q_head) * groups.z + group.z;
+const ulong at = slot * groups.z + group.z;
 if (tid == 0) {
-statistics[slot * 2] = peak;
-statistics[slot * 2 + 1] = norm;
-}
-for (uint j = 0; j < 4 && norm != 0.0f; j++)
-part[slot * head + tid * 4 + j] = result[j];
-return;
+statistics[at * 2] = peak;
+statistics[at * 2 + 1] = norm;
 }
 if (norm != 0.0f)
+*( float4 *)(part + at * head + tid * 4) = result;
+} else {
+if (norm != 0.0f)
 result /= norm;
-for (uint j = 0; j < 4; j++)
-out[at + tid * 4 + j] = A(result[j]);
+store_four(out, slot * head + tid * 4, result);
 }
-#line 189 "kernels/attention_vec.metal"
+}
+if (r + 1 < msl_constant_rows())
+threadgroup_barrier(mem_flags::mem_threadgroup, 13);
+}
+}
+#line 349 "kernels/attention_vec.metal"
 template <typename A>
 void attention_reduce( const float *part,
 const float *statistics,
 A *out,
 const ReduceParams &p,
-uint3 group, uint tid) {
-if (tid * 4 >= p.head)
+const float *sinks,
+uint3 group, uint tid,
+uint lane) {
+if (group.y >= p.tokens)
 return;
 const ulong row = ulong(group.y) * p.heads + group.x;
-statistics += row * p.partitions * 2;
-part += row * p.partitions * p.head + tid * 4;
-float peak = lowest;
-for (uint i = 0; i < p.partitions; i++) {
-if (statistics[i * 2 + 1] != 0.0f)
-peak = max(peak, statistics[i * 2]);
+const float2 *of = ( const float2 *)statistics + row * p.partitions;
+const float sink = msl_constant_has_sinks() ? sinks[group.x] * log2_e : lowest;
+float peak = max(lowest, sink);
+for (uint i = lane; i < p.partitions; i += 32) {
+if (of[i].y != 0.0f)
+peak = max(peak, of[i].x);
 }
-float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+peak = simd_max(peak, 14);
+const bool writes = tid * 4 < p.head;
+const float *from = part + row * p.partitions * p.head + tid * 4;
 float norm = 0.0f;
-for (uint i = 0; i < p.partitions; i++) {
-if (statistics[i * 2 + 1] == 0.0f)
-continue;
-const float weight = exp2(statistics[i * 2] - peak);
-norm += weight * statistics[i * 2 + 1];
-for (uint j = 0; j < 4; j++)
-sum[j] += weight * part[ulong(i) * p.head + j];
+float4 sum = 0.0f;
+for (uint first = 0; first < p.partitions; first += 32) {
+float own = 0.0f;
+if (first + lane < p.partitions && of[first + lane].y != 0.0f) {
+own = exp2(of[first + lane].x - peak);
+norm += own * of[first + lane].y;
 }
-for (uint j = 0; j < 4; j++)
-out[row * p.head + tid * 4 + j] = A(norm != 0.0f ? sum[j] / norm : 0.0f);
+for (uint i = 0; i < min(32u, p.partitions - first); i++) {
+const float weight = simd_broadcast(own, ushort(i), 15);
+if (writes && weight != 0.0f)
+sum += weight * *( const float4 *)(from + ulong(first + i) * p.head);
 }
-#line 434 "kernels/emulated/attention_vec.gen.cc"
+}
+norm = simd_sum(norm, 16);
+if (msl_constant_has_sinks())
+norm += exp2(sink - peak);
+if (writes)
+store_four(out, row * p.head + tid * 4, norm != 0.0f ? sum / norm : float4(0.0f));
+}
+#line 590 "kernels/emulated/attention_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_vec<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -443,13 +599,15 @@ void thread_0(const msl::Thread &t) {
         *static_cast<const AttentionParams *>(t.worker->buffers[8]),
         static_cast<float *>(t.worker->buffers[9]),
         static_cast<float *>(t.worker->buffers[10]),
+        static_cast<const float *>(t.worker->buffers[11]),
+        static_cast<const int *>(t.worker->buffers[12]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint3>(t.worker->grid),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_0[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}};
+const msl::BufferArgument buffers_0[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}};
 const uint32_t variables_0[] = {8192, 32, 32};
 void thread_1(const msl::Thread &t) {
     attention_vec<float, half>(static_cast<const float *>(t.worker->buffers[0]),
@@ -463,13 +621,15 @@ void thread_1(const msl::Thread &t) {
         *static_cast<const AttentionParams *>(t.worker->buffers[8]),
         static_cast<float *>(t.worker->buffers[9]),
         static_cast<float *>(t.worker->buffers[10]),
+        static_cast<const float *>(t.worker->buffers[11]),
+        static_cast<const int *>(t.worker->buffers[12]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint3>(t.worker->grid),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_1[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}};
+const msl::BufferArgument buffers_1[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}};
 const uint32_t variables_1[] = {8192, 32, 32};
 void thread_2(const msl::Thread &t) {
     attention_vec<half, float>(static_cast<const half *>(t.worker->buffers[0]),
@@ -483,13 +643,15 @@ void thread_2(const msl::Thread &t) {
         *static_cast<const AttentionParams *>(t.worker->buffers[8]),
         static_cast<float *>(t.worker->buffers[9]),
         static_cast<float *>(t.worker->buffers[10]),
+        static_cast<const float *>(t.worker->buffers[11]),
+        static_cast<const int *>(t.worker->buffers[12]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint3>(t.worker->grid),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_2[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}};
+const msl::BufferArgument buffers_2[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}};
 const uint32_t variables_2[] = {8192, 32, 32};
 void thread_3(const msl::Thread &t) {
     attention_vec<half, half>(static_cast<const half *>(t.worker->buffers[0]),
@@ -503,13 +665,15 @@ void thread_3(const msl::Thread &t) {
         *static_cast<const AttentionParams *>(t.worker->buffers[8]),
         static_cast<float *>(t.worker->buffers[9]),
         static_cast<float *>(t.worker->buffers[10]),
+        static_cast<const float *>(t.worker->buffers[11]),
+        static_cast<const int *>(t.worker->buffers[12]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint3>(t.worker->grid),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_3[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}};
+const msl::BufferArgument buffers_3[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}};
 const uint32_t variables_3[] = {8192, 32, 32};
 void thread_4(const msl::Thread &t) {
     attention_vec<bfloat, bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
@@ -523,13 +687,15 @@ void thread_4(const msl::Thread &t) {
         *static_cast<const AttentionParams *>(t.worker->buffers[8]),
         static_cast<float *>(t.worker->buffers[9]),
         static_cast<float *>(t.worker->buffers[10]),
+        static_cast<const float *>(t.worker->buffers[11]),
+        static_cast<const int *>(t.worker->buffers[12]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint3>(t.worker->grid),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_4[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}};
+const msl::BufferArgument buffers_4[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}};
 const uint32_t variables_4[] = {8192, 32, 32};
 void thread_5(const msl::Thread &t) {
     attention_vec<half, CacheBlock>(static_cast<const half *>(t.worker->buffers[0]),
@@ -543,13 +709,15 @@ void thread_5(const msl::Thread &t) {
         *static_cast<const AttentionParams *>(t.worker->buffers[8]),
         static_cast<float *>(t.worker->buffers[9]),
         static_cast<float *>(t.worker->buffers[10]),
+        static_cast<const float *>(t.worker->buffers[11]),
+        static_cast<const int *>(t.worker->buffers[12]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint3>(t.worker->grid),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_5[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}};
+const msl::BufferArgument buffers_5[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}};
 const uint32_t variables_5[] = {8192, 32, 32};
 void thread_6(const msl::Thread &t) {
     attention_vec<float, CacheBlock>(static_cast<const float *>(t.worker->buffers[0]),
@@ -563,52 +731,60 @@ void thread_6(const msl::Thread &t) {
         *static_cast<const AttentionParams *>(t.worker->buffers[8]),
         static_cast<float *>(t.worker->buffers[9]),
         static_cast<float *>(t.worker->buffers[10]),
+        static_cast<const float *>(t.worker->buffers[11]),
+        static_cast<const int *>(t.worker->buffers[12]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint3>(t.worker->grid),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_6[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}};
+const msl::BufferArgument buffers_6[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}};
 const uint32_t variables_6[] = {8192, 32, 32};
 void thread_7(const msl::Thread &t) {
     attention_reduce<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
         static_cast<float *>(t.worker->buffers[2]),
         *static_cast<const ReduceParams *>(t.worker->buffers[3]),
+        static_cast<const float *>(t.worker->buffers[4]),
         msl::position<uint3>(t.worker->group_id),
-        msl::position<uint>(t.index));
+        msl::position<uint>(t.index),
+        msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_7[] = {{0, 0, "part"}, {1, 0, "statistics"}, {2, 0, "out"}, {3, sizeof(ReduceParams), "p"}};
+const msl::BufferArgument buffers_7[] = {{0, 0, "part"}, {1, 0, "statistics"}, {2, 0, "out"}, {3, sizeof(ReduceParams), "p"}, {4, 0, "sinks"}};
 void thread_8(const msl::Thread &t) {
     attention_reduce<half>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
         static_cast<half *>(t.worker->buffers[2]),
         *static_cast<const ReduceParams *>(t.worker->buffers[3]),
+        static_cast<const float *>(t.worker->buffers[4]),
         msl::position<uint3>(t.worker->group_id),
-        msl::position<uint>(t.index));
+        msl::position<uint>(t.index),
+        msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_8[] = {{0, 0, "part"}, {1, 0, "statistics"}, {2, 0, "out"}, {3, sizeof(ReduceParams), "p"}};
+const msl::BufferArgument buffers_8[] = {{0, 0, "part"}, {1, 0, "statistics"}, {2, 0, "out"}, {3, sizeof(ReduceParams), "p"}, {4, 0, "sinks"}};
 void thread_9(const msl::Thread &t) {
     attention_reduce<bfloat>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
         static_cast<bfloat *>(t.worker->buffers[2]),
         *static_cast<const ReduceParams *>(t.worker->buffers[3]),
+        static_cast<const float *>(t.worker->buffers[4]),
         msl::position<uint3>(t.worker->group_id),
-        msl::position<uint>(t.index));
+        msl::position<uint>(t.index),
+        msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_9[] = {{0, 0, "part"}, {1, 0, "statistics"}, {2, 0, "out"}, {3, sizeof(ReduceParams), "p"}};
+const msl::BufferArgument buffers_9[] = {{0, 0, "part"}, {1, 0, "statistics"}, {2, 0, "out"}, {3, sizeof(ReduceParams), "p"}, {4, 0, "sinks"}};
 const msl::Kernel kernels[] = {
-    {"attention_vec_f32_f32", "kernels/attention_vec.metal", 219, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 11, variables_0, 3},
-    {"attention_vec_f32_f16", "kernels/attention_vec.metal", 221, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 11, variables_1, 3},
-    {"attention_vec_f16_f32", "kernels/attention_vec.metal", 223, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 11, variables_2, 3},
-    {"attention_vec_f16_f16", "kernels/attention_vec.metal", 225, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 11, variables_3, 3},
-    {"attention_vec_bf16_bf16", "kernels/attention_vec.metal", 227, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 11, variables_4, 3},
-    {"attention_vec_f16_q8_0", "kernels/attention_vec.metal", 229, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 11, variables_5, 3},
-    {"attention_vec_f32_q8_0", "kernels/attention_vec.metal", 231, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 11, variables_6, 3},
-    {"attention_reduce_f32", "kernels/attention_vec.metal", 233, thread_7, msl::run_threads<thread_7>, 1024, 0x0u, 0x0u, buffers_7, 4, nullptr, 0},
-    {"attention_reduce_f16", "kernels/attention_vec.metal", 235, thread_8, msl::run_threads<thread_8>, 1024, 0x0u, 0x0u, buffers_8, 4, nullptr, 0},
-    {"attention_reduce_bf16", "kernels/attention_vec.metal", 237, thread_9, msl::run_threads<thread_9>, 1024, 0x0u, 0x0u, buffers_9, 4, nullptr, 0},
+    {"attention_vec_f32_f32", "kernels/attention_vec.metal", 391, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 13, variables_0, 3},
+    {"attention_vec_f32_f16", "kernels/attention_vec.metal", 393, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 13, variables_1, 3},
+    {"attention_vec_f16_f32", "kernels/attention_vec.metal", 395, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 13, variables_2, 3},
+    {"attention_vec_f16_f16", "kernels/attention_vec.metal", 397, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 13, variables_3, 3},
+    {"attention_vec_bf16_bf16", "kernels/attention_vec.metal", 399, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 13, variables_4, 3},
+    {"attention_vec_f16_q8_0", "kernels/attention_vec.metal", 401, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 13, variables_5, 3},
+    {"attention_vec_f32_q8_0", "kernels/attention_vec.metal", 403, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 13, variables_6, 3},
+    {"attention_reduce_f32", "kernels/attention_vec.metal", 405, thread_7, nullptr, 1024, 0x0u, 0x0u, buffers_7, 5, nullptr, 0},
+    {"attention_reduce_f16", "kernels/attention_vec.metal", 407, thread_8, nullptr, 1024, 0x0u, 0x0u, buffers_8, 5, nullptr, 0},
+    {"attention_reduce_bf16", "kernels/attention_vec.metal", 409, thread_9, nullptr, 1024, 0x0u, 0x0u, buffers_9, 5, nullptr, 0},
 };
 } // namespace
 namespace msl {

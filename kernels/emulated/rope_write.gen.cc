@@ -198,9 +198,14 @@ inline float4 load_four( const half *cache, ulong i) { return float4(*( const ha
 inline float4 load_four( const bfloat *cache, ulong i) { return float4(*( const bfloat4 *)(cache + i)); }
 inline float4 load_four( const CacheBlock *cache, ulong i) {
 const CacheBlock *b = cache + i / 32;
-const int8_t *q = b->qs + i % 32;
-return float4(float(q[0]), float(q[1]), float(q[2]), float(q[3])) * float(b->d);
+const ushort *q = ( const ushort *)(b->qs + i % 32);
+return float4(float2(as_type<char2>(q[0])), float2(as_type<char2>(q[1]))) * float(b->d);
 }
+
+
+inline void store_four( float *to, ulong i, float4 v) { *( float4 *)(to + i) = v; }
+inline void store_four( half *to, ulong i, float4 v) { *( half4 *)(to + i) = half4(v); }
+inline void store_four( bfloat *to, ulong i, float4 v) { *( bfloat4 *)(to + i) = bfloat4(v); }
 
 
 inline float load_one( const float *cache, ulong i) { return cache[i]; }
@@ -209,7 +214,7 @@ inline float load_one( const bfloat *cache, ulong i) { return float(cache[i]); }
 inline float load_one( const CacheBlock *cache, ulong i) {
 return float(cache[i / 32].d) * float(cache[i / 32].qs[i % 32]);
 }
-#line 40 "kernels/paged.h"
+#line 45 "kernels/paged.h"
 inline void store_block( CacheBlock *cache, ulong i, float v, uint lane) {
 const uint bits = simd_max(as_type<uint>(v) & 0x7fffffffu, 1);
 const float d = as_type<float>(bits) / 127.0f;
@@ -250,15 +255,15 @@ high = mid;
 }
 return low;
 }
-#line 85 "kernels/paged.h"
-inline uint first_tile(int start, uint seq, uint rows) { return uint(start) / rows + seq; }
+#line 90 "kernels/paged.h"
+inline uint first_tile(int start, uint seq, uint size) { return uint(start) / size + seq; }
 
 
-inline uint sequence_of_tile( const int *cu_seqlens, uint seqs, uint tile, uint rows) {
+inline uint sequence_of_tile( const int *cu_seqlens, uint seqs, uint tile, uint size) {
 uint low = 0, high = seqs;
 while (high - low > 1) {
 const uint mid = (low + high) / 2;
-if (first_tile(cu_seqlens[mid], mid, rows) <= tile) {
+if (first_tile(cu_seqlens[mid], mid, size) <= tile) {
 low = mid;
 } else {
 high = mid;
@@ -491,7 +496,7 @@ return;
 finish(k_cache, row, whole, p.head, sg, simdgroups, lane);
 finish(v_cache, row, whole_v, p.head, sg, simdgroups, lane);
 }
-#line 495 "kernels/emulated/rope_write.gen.cc"
+#line 500 "kernels/emulated/rope_write.gen.cc"
 void thread_0(const msl::Thread &t) {
     rope_qkv_write<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
