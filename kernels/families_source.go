@@ -2,8 +2,6 @@ package kernels
 
 // sourceFamilies are what only the source stage has.
 var sourceFamilies = []family{
-	{name: "repeat_kv", file: "source.metal", summary: "every KV head copied for each of its query heads", instances: single,
-		args: "0 x read $0; 1 out write $0", params: RepeatParams{}, paramsIndex: 2, maxThreads: 256},
 	{name: "transpose", file: "source.metal", summary: "a strided tensor of three axes made dense", instances: single,
 		args: "0 x read $0; 1 out write $0", params: TransposeParams{}, paramsIndex: 2, maxThreads: 64},
 	{name: "matmul", file: "source.metal", summary: "a·b or a·bᵀ of a batch of matrices", instances: single,

@@ -49,19 +49,32 @@ func OriginOf(by, name string) (*Origin, bool) {
 	return nil, false
 }
 
-// The RoPE kernels of akunu's book. Its host names end in _f16.
+// The RoPE kernels of akunu's book. Its host names end in _f16. The position of its
+// first token is a parameter, and its cache is one block that holds a row for each
+// position, [kv_heads, max_seq_len, head].
 var akunuOrigins = []Origin{
-	{Name: "rope", By: "akunu", Family: "rope", Constants: map[string]uint32{"fc_interleaved": 1}},
-	{Name: "rope_neox", By: "akunu", Family: "rope", Constants: map[string]uint32{"fc_interleaved": 0}},
-	{Name: "rope_qkv_write", By: "akunu", Family: "rope_qkv_write", Constants: map[string]uint32{"fc_interleaved": 1}},
-	{Name: "rope_neox_qkv_write", By: "akunu", Family: "rope_qkv_write", Constants: map[string]uint32{"fc_interleaved": 0}},
-	{Name: "rope_batch_kv_write", By: "akunu", Family: "rope_qkv_write", Constants: map[string]uint32{"fc_interleaved": 1}},
-	{Name: "rope_neox_batch_kv_write", By: "akunu", Family: "rope_qkv_write", Constants: map[string]uint32{"fc_interleaved": 0}},
-	{Name: "head_norm_rope_neox_kv_write", By: "akunu", Family: "head_norm_rope_kv_write", Constants: map[string]uint32{"fc_interleaved": 0}},
+	{Name: "rope", By: "akunu", Family: "rope",
+		Constants: map[string]uint32{"fc_interleaved": 1, "fc_positions": 0}},
+	{Name: "rope_neox", By: "akunu", Family: "rope",
+		Constants: map[string]uint32{"fc_interleaved": 0, "fc_positions": 0},
+		Note:      "FC_USE_POSITION_IDS is fc_positions"},
+	{Name: "rope_qkv_write", By: "akunu", Family: "rope_qkv_write",
+		Constants: map[string]uint32{"fc_interleaved": 1, "fc_positions": 0, "fc_slots": 0},
+		Note:      "Q goes to a tensor of its own, which may be the one it came from"},
+	{Name: "rope_neox_qkv_write", By: "akunu", Family: "rope_qkv_write",
+		Constants: map[string]uint32{"fc_interleaved": 0, "fc_positions": 0, "fc_slots": 0}},
+	{Name: "rope_batch_kv_write", By: "akunu", Family: "rope_qkv_write",
+		Constants: map[string]uint32{"fc_interleaved": 1, "fc_positions": 0, "fc_slots": 0, "fc_separate": 1},
+		Note:      "the number of tokens has a field of its own"},
+	{Name: "rope_neox_batch_kv_write", By: "akunu", Family: "rope_qkv_write",
+		Constants: map[string]uint32{"fc_interleaved": 0, "fc_positions": 0, "fc_slots": 0, "fc_separate": 1}},
+	{Name: "head_norm_rope_neox_kv_write", By: "akunu", Family: "head_norm_rope_kv_write",
+		Constants: map[string]uint32{"fc_interleaved": 0, "fc_positions": 0, "fc_slots": 0}},
 }
 
-// The replication kernels of ROCmForge's design.
+// The replication kernels of ROCmForge's design, which are float32.
 var rocmForgeOrigins = []Origin{
-	{Name: "mqa_kv_replicate_k_kernel", By: "ROCmForge", Family: "repeat_kv"},
-	{Name: "mqa_kv_replicate_v_kernel", By: "ROCmForge", Family: "repeat_kv", Note: "the same kernel, bound to V"},
+	{Name: "mqa_kv_replicate_k_kernel", By: "ROCmForge", Family: "repeat_kv", Note: "bound to K"},
+	{Name: "mqa_kv_replicate_v_kernel", By: "ROCmForge", Family: "repeat_kv", Note: "bound to V"},
+	{Name: "mqa_kv_replicate_fused_kernel", By: "ROCmForge", Family: "repeat_kv_pair"},
 }

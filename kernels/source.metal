@@ -1,5 +1,5 @@
-// Operations that only the source stage has: attention as a paper writes it, with KV
-// heads repeated and scores in memory. Fusion replaces them all.
+// Operations that only the source stage has: attention as a paper writes it, with
+// scores in memory. Fusion replaces them all.
 #include <metal_stdlib>
 #include "params.h"
 #include "tile.h"
@@ -8,22 +8,6 @@ using namespace metal;
 constant bool fc_transposed [[function_constant(0)]]; // b of matmul is [batch, n, k]
 
 constant bool is_transposed = is_function_constant_defined(fc_transposed) ? fc_transposed : false;
-
-// repeat_kv copies every KV head `repeats` times in a row, so that query head h finds
-// its own copy at h.
-//
-// Grid: up to 2^20 groups of 256 threads in x, which stride over elements counted in
-// 64 bits. No threadgroup memory.
-template <typename A>
-kernel void repeat_kv(device const A *x [[buffer(0)]],        // [tokens, kv_heads, head]
-                      device A *out [[buffer(1)]],            // [tokens, kv_heads·repeats, head]
-                      constant RepeatParams &p [[buffer(2)]], //
-                      uint position [[thread_position_in_grid]], uint threads [[threads_per_grid]]) {
-    const ulong group = ulong(p.head) * p.repeats;
-    const ulong count = group * p.kv_heads * p.tokens;
-    for (ulong e = position; e < count; e += threads)
-        out[e] = x[e / group * p.head + e % p.head];
-}
 
 // permute writes the dense tensor of size[0] × size[1] × size[2] whose element
 // (i, j, k) is x[i·stride[0] + j·stride[1] + k·stride[2]].
@@ -157,8 +141,6 @@ kernel void softmax(device const A *x [[buffer(0)]],         // [rows, width], r
     }
 }
 
-template [[host_name("repeat_kv_f32")]] kernel decltype(repeat_kv<float>) repeat_kv<float>;
-template [[host_name("repeat_kv_f16")]] kernel decltype(repeat_kv<half>) repeat_kv<half>;
 template [[host_name("transpose_f32")]] kernel decltype(permute<float>) permute<float>;
 template [[host_name("transpose_f16")]] kernel decltype(permute<half>) permute<half>;
 template [[host_name("matmul_f32")]] kernel decltype(matmul<float>) matmul<float>;

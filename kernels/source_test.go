@@ -80,38 +80,6 @@ func TestCacheRead(t *testing.T) {
 	})
 }
 
-func TestRepeatKV(t *testing.T) {
-	instances(t, "repeat_kv", func(t *testing.T, name string, types []kernels.Element) {
-		for _, c := range []struct{ tokens, kvHeads, head, repeats, groups int }{
-			{3, 1, 8, 8, 1}, // MQA
-			{5, 2, 40, 4, 7},
-			{1, 1, 1, 1, 1},
-			{7, 3, 5, 3, 1}, // fewer threads than elements: they stride
-			{2, 4, 16, 1, 9},
-		} {
-			t.Run(fmt.Sprint(c), func(t *testing.T) {
-				x := random(newRand(t.Name()), types[0], c.tokens*c.kvHeads*c.head)
-				n := x.length * c.repeats
-				got := launch{
-					kernel:  name,
-					buffers: map[int]tensor{0: x, 1: result(types[0], n)},
-					params: kernels.RepeatParams{Tokens: uint32(c.tokens), KvHeads: uint32(c.kvHeads), Head: uint32(c.head),
-						Repeats: uint32(c.repeats)},
-					grid:  [3]int{c.groups, 1, 1},
-					group: 256,
-				}.run(t)[1]
-				heads := c.kvHeads * c.repeats
-				want := make([]float64, n)
-				for i := range want {
-					token, h, d := i/c.head/heads, i/c.head%heads, i%c.head
-					want[i] = x.at((token*c.kvHeads+h/c.repeats)*c.head + d)
-				}
-				compare(t, want, got.values(), n, 0)
-			})
-		}
-	})
-}
-
 func TestTranspose(t *testing.T) {
 	instances(t, "transpose", func(t *testing.T, name string, types []kernels.Element) {
 		for _, c := range []struct{ size, stride [3]uint32 }{

@@ -111,8 +111,10 @@ var costRules = map[string]costRule{
 	"embed":       {part: map[uint32]extent{1: params(0, 1)}},
 	"gather_rows": {part: map[uint32]extent{0: params(0, 1)}},
 	"transpose":   {part: map[uint32]extent{0: params(0, 1, 2)}},
-	"repeat_kv":   {},
 	"cast":        {},
+
+	"repeat_kv":      {},
+	"repeat_kv_pair": {},
 
 	"linear_vec": {ops: linearOps},
 	"linear_mat": {ops: linearOps},

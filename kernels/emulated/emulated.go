@@ -85,6 +85,6 @@ func Provider() unsafe.Pointer { return best.Provider() }
 // Names lists the host names of all kernels, in the order of the sources.
 func Names() []string { return best.Names() }
 
-// Run executes a launch. Buffers are copied; an error says what the kernel or the
+// Run executes a launch. Buffers are copied, unless the options say otherwise; an error says what the kernel or the
 // launch does wrong.
 func Run(l Launch, o Options) error { return best.Run(l, o) }

@@ -192,17 +192,6 @@ static inline bool msl_constant_fc_transposed() { return msl::constant<bool>(0);
 static inline bool msl_constant_is_transposed() { return ( msl::is_constant_defined(0) ? msl_constant_fc_transposed() : false); }
 #line 17 "kernels/source.metal"
 template <typename A>
-void repeat_kv( const A *x,
-A *out,
-const RepeatParams &p,
-uint position, uint threads) {
-const ulong group = ulong(p.head) * p.repeats;
-const ulong count = group * p.kv_heads * p.tokens;
-for (ulong e = position; e < count; e += threads)
-out[e] = x[e / group * p.head + e % p.head];
-}
-#line 33 "kernels/source.metal"
-template <typename A>
 void permute( const A *x,
 A *out,
 const TransposeParams &p,
@@ -213,7 +202,7 @@ const ulong from =
 ulong(position.z) * p.stride[0] + ulong(position.y) * p.stride[1] + ulong(position.x) * p.stride[2];
 out[(ulong(position.z) * p.size[1] + position.y) * p.size[2] + position.x] = x[from];
 }
-#line 49 "kernels/source.metal"
+#line 33 "kernels/source.metal"
 template <typename A>
 void matmul( const A *a,
 const A *b,
@@ -254,7 +243,7 @@ if (m < p.m && n < p.n)
 out[(ulong(group.z) * p.m + m) * p.n + n] = A(memory[e]);
 }
 }
-#line 96 "kernels/source.metal"
+#line 80 "kernels/source.metal"
 template <typename A>
 void mask( const A *scores,
 const int *positions,
@@ -273,7 +262,7 @@ const bool seen = owned && key <= positions[token] && key < context_lens[seq];
 const ulong at = (ulong(position.z) * p.tokens + token) * columns + column;
 out[at] = seen ? scores[at] : A(-INFINITY);
 }
-#line 120 "kernels/source.metal"
+#line 104 "kernels/source.metal"
 template <typename A>
 void softmax( const A *x,
 A *out,
@@ -313,38 +302,22 @@ for (uint i = tid; i < p.width; i += 256) {
 to[i] = norm > 0.0f ? A(exp(float(from[i]) - highest) * norm) : A(0.0f);
 }
 }
-#line 317 "kernels/emulated/source.gen.cc"
+#line 306 "kernels/emulated/source.gen.cc"
 void thread_0(const msl::Thread &t) {
-    repeat_kv<float>(static_cast<const float *>(t.worker->buffers[0]),
-        static_cast<float *>(t.worker->buffers[1]),
-        *static_cast<const RepeatParams *>(t.worker->buffers[2]),
-        msl::position<uint>(t.position_in_grid()),
-        msl::position<uint>(t.threads_per_grid()));
-}
-const msl::BufferArgument buffers_0[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(RepeatParams), "p"}};
-void thread_1(const msl::Thread &t) {
-    repeat_kv<half>(static_cast<const half *>(t.worker->buffers[0]),
-        static_cast<half *>(t.worker->buffers[1]),
-        *static_cast<const RepeatParams *>(t.worker->buffers[2]),
-        msl::position<uint>(t.position_in_grid()),
-        msl::position<uint>(t.threads_per_grid()));
-}
-const msl::BufferArgument buffers_1[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(RepeatParams), "p"}};
-void thread_2(const msl::Thread &t) {
     permute<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),
         *static_cast<const TransposeParams *>(t.worker->buffers[2]),
         msl::position<uint3>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_2[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(TransposeParams), "p"}};
-void thread_3(const msl::Thread &t) {
+const msl::BufferArgument buffers_0[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(TransposeParams), "p"}};
+void thread_1(const msl::Thread &t) {
     permute<half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<half *>(t.worker->buffers[1]),
         *static_cast<const TransposeParams *>(t.worker->buffers[2]),
         msl::position<uint3>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_3[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(TransposeParams), "p"}};
-void thread_4(const msl::Thread &t) {
+const msl::BufferArgument buffers_1[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(TransposeParams), "p"}};
+void thread_2(const msl::Thread &t) {
     matmul<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
         static_cast<float *>(t.worker->buffers[2]),
@@ -353,9 +326,9 @@ void thread_4(const msl::Thread &t) {
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)));
 }
-const msl::BufferArgument buffers_4[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(MatmulParams), "p"}};
-const uint32_t variables_4[] = {10240};
-void thread_5(const msl::Thread &t) {
+const msl::BufferArgument buffers_2[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(MatmulParams), "p"}};
+const uint32_t variables_2[] = {10240};
+void thread_3(const msl::Thread &t) {
     matmul<half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const half *>(t.worker->buffers[1]),
         static_cast<half *>(t.worker->buffers[2]),
@@ -364,9 +337,9 @@ void thread_5(const msl::Thread &t) {
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)));
 }
-const msl::BufferArgument buffers_5[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(MatmulParams), "p"}};
-const uint32_t variables_5[] = {5120};
-void thread_6(const msl::Thread &t) {
+const msl::BufferArgument buffers_3[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(MatmulParams), "p"}};
+const uint32_t variables_3[] = {5120};
+void thread_4(const msl::Thread &t) {
     mask<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
         static_cast<const int *>(t.worker->buffers[2]),
@@ -375,8 +348,8 @@ void thread_6(const msl::Thread &t) {
         *static_cast<const MaskParams *>(t.worker->buffers[5]),
         msl::position<uint3>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_6[] = {{0, 0, "scores"}, {1, 0, "positions"}, {2, 0, "cu_seqlens"}, {3, 0, "context_lens"}, {4, 0, "out"}, {5, sizeof(MaskParams), "p"}};
-void thread_7(const msl::Thread &t) {
+const msl::BufferArgument buffers_4[] = {{0, 0, "scores"}, {1, 0, "positions"}, {2, 0, "cu_seqlens"}, {3, 0, "context_lens"}, {4, 0, "out"}, {5, sizeof(MaskParams), "p"}};
+void thread_5(const msl::Thread &t) {
     mask<half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
         static_cast<const int *>(t.worker->buffers[2]),
@@ -385,8 +358,8 @@ void thread_7(const msl::Thread &t) {
         *static_cast<const MaskParams *>(t.worker->buffers[5]),
         msl::position<uint3>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_7[] = {{0, 0, "scores"}, {1, 0, "positions"}, {2, 0, "cu_seqlens"}, {3, 0, "context_lens"}, {4, 0, "out"}, {5, sizeof(MaskParams), "p"}};
-void thread_8(const msl::Thread &t) {
+const msl::BufferArgument buffers_5[] = {{0, 0, "scores"}, {1, 0, "positions"}, {2, 0, "cu_seqlens"}, {3, 0, "context_lens"}, {4, 0, "out"}, {5, sizeof(MaskParams), "p"}};
+void thread_6(const msl::Thread &t) {
     softmax<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
@@ -395,9 +368,9 @@ void thread_8(const msl::Thread &t) {
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_8[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
-const uint32_t variables_8[] = {32, 32};
-void thread_9(const msl::Thread &t) {
+const msl::BufferArgument buffers_6[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
+const uint32_t variables_6[] = {32, 32};
+void thread_7(const msl::Thread &t) {
     softmax<half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<half *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
@@ -406,24 +379,22 @@ void thread_9(const msl::Thread &t) {
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_9[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
-const uint32_t variables_9[] = {32, 32};
+const msl::BufferArgument buffers_7[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
+const uint32_t variables_7[] = {32, 32};
 const msl::Kernel kernels[] = {
-    {"repeat_kv_f32", "kernels/source.metal", 160, thread_0, msl::run_threads<thread_0>, 1024, 0x0u, 0x0u, buffers_0, 3, nullptr, 0},
-    {"repeat_kv_f16", "kernels/source.metal", 161, thread_1, msl::run_threads<thread_1>, 1024, 0x0u, 0x0u, buffers_1, 3, nullptr, 0},
-    {"transpose_f32", "kernels/source.metal", 162, thread_2, msl::run_threads<thread_2>, 1024, 0x0u, 0x0u, buffers_2, 3, nullptr, 0},
-    {"transpose_f16", "kernels/source.metal", 163, thread_3, msl::run_threads<thread_3>, 1024, 0x0u, 0x0u, buffers_3, 3, nullptr, 0},
-    {"matmul_f32", "kernels/source.metal", 164, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 4, variables_4, 1},
-    {"matmul_f16", "kernels/source.metal", 165, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 4, variables_5, 1},
-    {"mask_f32", "kernels/source.metal", 166, thread_6, msl::run_threads<thread_6>, 1024, 0x0u, 0x0u, buffers_6, 6, nullptr, 0},
-    {"mask_f16", "kernels/source.metal", 167, thread_7, msl::run_threads<thread_7>, 1024, 0x0u, 0x0u, buffers_7, 6, nullptr, 0},
-    {"softmax_f32", "kernels/source.metal", 168, thread_8, nullptr, 1024, 0x0u, 0x0u, buffers_8, 3, variables_8, 2},
-    {"softmax_f16", "kernels/source.metal", 169, thread_9, nullptr, 1024, 0x0u, 0x0u, buffers_9, 3, variables_9, 2},
+    {"transpose_f32", "kernels/source.metal", 144, thread_0, msl::run_threads<thread_0>, 1024, 0x0u, 0x0u, buffers_0, 3, nullptr, 0},
+    {"transpose_f16", "kernels/source.metal", 145, thread_1, msl::run_threads<thread_1>, 1024, 0x0u, 0x0u, buffers_1, 3, nullptr, 0},
+    {"matmul_f32", "kernels/source.metal", 146, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 4, variables_2, 1},
+    {"matmul_f16", "kernels/source.metal", 147, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 4, variables_3, 1},
+    {"mask_f32", "kernels/source.metal", 148, thread_4, msl::run_threads<thread_4>, 1024, 0x0u, 0x0u, buffers_4, 6, nullptr, 0},
+    {"mask_f16", "kernels/source.metal", 149, thread_5, msl::run_threads<thread_5>, 1024, 0x0u, 0x0u, buffers_5, 6, nullptr, 0},
+    {"softmax_f32", "kernels/source.metal", 150, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 3, variables_6, 2},
+    {"softmax_f16", "kernels/source.metal", 151, thread_7, nullptr, 1024, 0x0u, 0x0u, buffers_7, 3, variables_7, 2},
 };
 } // namespace
 namespace msl {
 inline namespace MSL_VARIANT {
 extern const Unit unit_source;
-const Unit unit_source = {kernels, 10};
+const Unit unit_source = {kernels, 8};
 } // namespace MSL_VARIANT
 } // namespace msl

@@ -13,6 +13,7 @@ extern const Unit unit_flash;
 extern const Unit unit_linear_mat;
 extern const Unit unit_linear_vec;
 extern const Unit unit_norm;
+extern const Unit unit_replicate;
 extern const Unit unit_rope;
 extern const Unit unit_rope_write;
 extern const Unit unit_source;
@@ -27,6 +28,7 @@ const Unit *const units[] = {
     &unit_linear_mat,
     &unit_linear_vec,
     &unit_norm,
+    &unit_replicate,
     &unit_rope,
     &unit_rope_write,
     &unit_source,

@@ -503,18 +503,38 @@ func TestCacheWriteAndRead(t *testing.T) {
 }
 
 func TestRepeatKV(t *testing.T) {
-	x := normals(newRand("repeat"), 3*2*5)
-	var want []float64
-	for i := range 6 {
-		for range 4 {
-			want = append(want, widened(x[i*5:][:5])...)
+	const tokens, kvHeads, head, repeats = 3, 2, 5, 4
+	rng := newRand("repeat")
+	repeated := func() (x []float32, want []float64) {
+		x = normals(rng, tokens*kvHeads*head)
+		for i := range tokens * kvHeads {
+			for range repeats {
+				want = append(want, widened(x[i*head:][:head])...)
+			}
 		}
+		return x, want
 	}
+	k, wantK := repeated()
+	v, wantV := repeated()
+	params := encode(kernels.RepeatParams{Tokens: tokens, KvHeads: kvHeads, Head: head, Repeats: repeats})
 	check(t, dispatch{
 		kernel:  "repeat_kv_f32",
-		buffers: [][]byte{floatBytes(x), nan(len(want)), encode(kernels.RepeatParams{Tokens: 3, KvHeads: 2, Head: 5, Repeats: 4})},
+		buffers: [][]byte{floatBytes(k), nan(len(wantK)), params},
 		grid:    [3]uint32{1, 1, 1}, group: [3]uint32{256, 1, 1}, writes: []int{1},
-	}, want, 0)
+	}, wantK, 0)
+	pair := dispatch{
+		kernel:  "repeat_kv_pair_f32",
+		buffers: [][]byte{floatBytes(k), floatBytes(v), nan(len(wantK)), nan(len(wantV)), params},
+		grid:    [3]uint32{1, 1, 1}, group: [3]uint32{256, 1, 1}, writes: []int{2, 3},
+	}
+	results := [][][]byte{pair.emulate(t)}
+	for _, l := range Libraries() {
+		results = append(results, pair.run(t, l))
+	}
+	for _, out := range results {
+		near(t, wantK, floats(out[0]), 1, 0)
+		near(t, wantV, floats(out[1]), 1, 0)
+	}
 }
 
 func TestTranspose(t *testing.T) {

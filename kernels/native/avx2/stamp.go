@@ -3,4 +3,4 @@
 package avx2
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "27e336af40ccee0f2691e7c495160d26c920a4d22ef696dbe2a6492d8016a7f4"
+const _ = "090d135cd6011591894493546b104fc1320d4710e6282d51f468ed438d4d321a"

@@ -9,6 +9,7 @@
 #include "attention.h"
 #include "rope.h"
 #include "rows.h"
+#include "replicate.h"
 #include "source.h"
 
 static size_t no_shared(const smelt_launch *) { return 0; }
@@ -50,7 +51,8 @@ static const smelt_native_kernel kernels[] = {
     ONE("gather_rows_f32", gather_supports, gather_units, gather_rows),
     ONE("softmax_f32", element_supports<1>, element_units<1>, softmax),
     ONE("argmax_f32", argmax_supports, element_units<1>, argmax),
-    ONE("repeat_kv_f32", repeat_supports, repeat_units, repeat_kv),
+    ONE("repeat_kv_f32", repeat_supports<1>, repeat_units<2>, repeat<1>),
+    ONE("repeat_kv_pair_f32", repeat_supports<2>, repeat_units<4>, repeat<2>),
     ONE("transpose_f32", transpose_supports, transpose_units, transpose),
     ONE("matmul_f32", matmul_supports, matmul_units, matmul),
     ONE("mask_f32", mask_supports, mask_units, mask),

@@ -1,22 +1,5 @@
 // Kernels of the source stage: what attention is made of before it is fused.
 
-static uint64_t repeat_units(const smelt_launch *l) { return params<RepeatParams>(l, 2).tokens; }
-static int repeat_supports(const smelt_launch *l) {
-    if (!holds(l, 2, sizeof(RepeatParams)))
-        return 0;
-    const RepeatParams &p = params<RepeatParams>(l, 2);
-    uint64_t bytes = uint64_t{p.tokens} * p.kv_heads * p.head * 4;
-    return holds(l, 0, bytes) && holds(l, 1, bytes * p.repeats);
-}
-static void repeat_kv(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
-    const RepeatParams &p = params<RepeatParams>(l, 2);
-    const float *x = buffer<const float>(l, 0) + begin * p.kv_heads * p.head;
-    float *out = buffer<float>(l, 1) + begin * p.kv_heads * p.repeats * p.head;
-    for (uint64_t i = 0; i < (end - begin) * p.kv_heads; i++, x += p.head)
-        for (uint32_t r = 0; r < p.repeats; r++, out += p.head)
-            memcpy(out, x, p.head * 4);
-}
-
 static uint64_t cache_read_units(const smelt_launch *l) {
     const CacheReadParams &p = params<CacheReadParams>(l, 4);
     return uint64_t{p.seqs} * p.context;

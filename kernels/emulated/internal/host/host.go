@@ -25,6 +25,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -64,6 +65,7 @@ type Launch struct {
 	Grid             [3]uint32         // threadgroups; a zero counts as one
 	Group            [3]uint32         // threads in a threadgroup; a zero counts as one
 	ThreadgroupBytes []uint32          // by [[threadgroup(i)]]
+	Only             [2]uint64         // run only threadgroups [Only[0], Only[1]), x fastest; zero runs all
 }
 
 // Order is the order in which the threads of a threadgroup run between two meetings.
@@ -88,6 +90,7 @@ type Options struct {
 	Seed    uint32 // of Shuffled
 	Poison  bool   // fill threadgroup memory with NaN before each threadgroup
 	Threads int    // OS threads that share the threadgroups; 0 is one
+	InPlace bool   // work on the buffers themselves, which AddressSanitizer does not watch
 }
 
 // ErrUnknownKernel is wrapped by Run where no kernel has the launch's name.
@@ -105,6 +108,8 @@ func (l Library) Run(launch Launch, o Options) error {
 		return fmt.Errorf("kernel %q: %w", launch.Kernel, ErrUnknownKernel)
 	}
 	var memory []unsafe.Pointer
+	var pinned runtime.Pinner
+	defer pinned.Unpin()
 	defer func() {
 		for _, p := range memory {
 			C.free(p)
@@ -123,7 +128,12 @@ func (l Library) Run(launch Launch, o Options) error {
 	sizes := unsafe.Slice((*C.uint64_t)(alloc(n*8)), n)
 	for i, b := range launch.Buffers {
 		pointers[i], sizes[i] = nil, C.uint64_t(len(b))
-		if b != nil {
+		switch p := unsafe.SliceData(b); {
+		case p == nil:
+		case o.InPlace:
+			pinned.Pin(p)
+			pointers[i] = unsafe.Pointer(p)
+		default:
 			pointers[i] = alloc(len(b))
 			copy(unsafe.Slice((*byte)(pointers[i]), len(b)), b)
 		}
@@ -161,8 +171,16 @@ func (l Library) Run(launch Launch, o Options) error {
 	}
 
 	threads := max(o.Threads, 1)
-	chunk := max(groups/uint64(threads)/8, 1)
+	first := uint64(0)
+	if launch.Only != [2]uint64{} {
+		if first = launch.Only[0]; first > launch.Only[1] || launch.Only[1] > groups {
+			return fmt.Errorf("kernel %s: threadgroups %v of %d", launch.Kernel, launch.Only, groups)
+		}
+		groups = launch.Only[1]
+	}
+	chunk := max((groups-first)/uint64(threads)/8, 1)
 	var next atomic.Uint64
+	next.Store(first)
 	var failed atomic.Bool
 	run := func() error {
 		const size = 1024
@@ -194,7 +212,7 @@ func (l Library) Run(launch Launch, o Options) error {
 		}
 	}
 	for i, b := range launch.Buffers {
-		if len(b) > 0 {
+		if len(b) > 0 && !o.InPlace {
 			copy(b, unsafe.Slice((*byte)(pointers[i]), len(b)))
 		}
 	}
