@@ -5,25 +5,61 @@ import (
 	"math"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/smelt-ml/smelt/kernels"
 )
 
 func silu(v float64) float64 { return v / (1 + math.Exp(-v)) }
 
+// gelu is v·Φ(v); Erfc keeps its precision where 1 + erf(v/√2) would lose it.
+func gelu(v float64) float64 {
+	if math.IsInf(v, -1) {
+		return 0
+	}
+	return v * math.Erfc(-v/math.Sqrt2) / 2
+}
+
+func geluTanh(v float64) float64 {
+	if math.IsInf(v, -1) {
+		return 0
+	}
+	return v / (1 + math.Exp(-2*math.Sqrt(2/math.Pi)*(v+0.044715*v*v*v)))
+}
+
+// formOfGELU are the function constants of each form.
+var formOfGELU = []struct {
+	name      string
+	constants map[uint32]uint32
+	f         func(v float64) float64
+}{
+	{"erf by default", nil, gelu},
+	{"erf", map[uint32]uint32{0: 0}, gelu},
+	{"tanh", map[uint32]uint32{0: 1}, geluTanh},
+}
+
 func TestElementwise(t *testing.T) {
 	const value = -1.75
-	for _, op := range []struct {
-		family string
-		f      func(a, b float64) float64
-		binary bool
-	}{
-		{"silu", func(a, _ float64) float64 { return silu(a) }, false},
-		{"scale", func(a, _ float64) float64 { return a * value }, false},
-		{"cast", func(a, _ float64) float64 { return a }, false},
-		{"mul", func(a, b float64) float64 { return a * b }, true},
-		{"add", func(a, b float64) float64 { return a + b }, true},
-		{"silu_mul", func(a, b float64) float64 { return silu(a) * b }, true},
-	} {
+	type op struct {
+		family    string
+		f         func(a, b float64) float64
+		binary    bool
+		constants map[uint32]uint32
+	}
+	ops := []op{
+		{"silu", func(a, _ float64) float64 { return silu(a) }, false, nil},
+		{"scale", func(a, _ float64) float64 { return a * value }, false, nil},
+		{"cast", func(a, _ float64) float64 { return a }, false, nil},
+		{"mul", func(a, b float64) float64 { return a * b }, true, nil},
+		{"add", func(a, b float64) float64 { return a + b }, true, nil},
+		{"silu_mul", func(a, b float64) float64 { return silu(a) * b }, true, nil},
+	}
+	for _, form := range formOfGELU {
+		ops = append(ops,
+			op{"gelu", func(a, _ float64) float64 { return form.f(a) }, false, form.constants},
+			op{"gelu_mul", func(a, b float64) float64 { return form.f(a) * b }, true, form.constants})
+	}
+	for _, op := range ops {
 		instances(t, op.family, func(t *testing.T, name string, types []kernels.Element) {
 			for _, width := range few([]int{3, 300}, []int{1, 3, 256, 300, 1024}) {
 				t.Run(fmt.Sprint(width), func(t *testing.T) {
@@ -37,8 +73,9 @@ func TestElementwise(t *testing.T) {
 					}
 					out := 1
 					l := launch{
-						kernel:  name,
-						buffers: map[int]tensor{0: a},
+						kernel:    name,
+						constants: op.constants,
+						buffers:   map[int]tensor{0: a},
 						params: kernels.ElementParams{Rows: rows, Width: uint32(width), AStride: uint32(aStride),
 							BStride: uint32(bStride), Value: value},
 						grid:  [3]int{ceil(width, 256), rows, 1},
@@ -57,6 +94,41 @@ func TestElementwise(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestGELU walks densely through where the function bends: the error is bounded by what
+// 1e-6 in erf or tanh makes of it. Then the ends.
+func TestGELU(t *testing.T) {
+	inf := math.Inf(1)
+	ends := []float64{-inf, -3e38, -1e4, -20.5, -19.5, -1e-30, math.Copysign(0, -1), 0, 1e-30, 19.5, 3e38, inf, math.NaN()}
+	instances(t, "gelu", func(t *testing.T, name string, types []kernels.Element) {
+		for _, form := range formOfGELU {
+			t.Run(form.name, func(t *testing.T) {
+				const n = 24*2048 + 1
+				x := filled(types[0], n+len(ends), func(i int) float64 {
+					if i < n {
+						return float64(i)/2048 - 12
+					}
+					return ends[i-n]
+				})
+				got := launch{
+					kernel: name, constants: form.constants,
+					buffers: map[int]tensor{0: x, 1: result(types[0], x.length)},
+					params:  kernels.ElementParams{Rows: 1, Width: uint32(x.length), AStride: uint32(x.length)},
+					grid:    [3]int{ceil(x.length, 256), 1, 1}, group: 256,
+				}.run(t)[1]
+				rounding := map[kernels.Element]float64{kernels.Float: 0, kernels.Half: 0x1p-11, kernels.Bfloat: 0x1p-8}[types[0]]
+				for i, v := range x.values() {
+					want := form.f(v)
+					if same := got.at(i) == want || math.IsNaN(want) && math.IsNaN(got.at(i)); same {
+						continue
+					}
+					bound := 1e-6*math.Abs(v)/2 + rounding*math.Abs(want) + steps[types[0]]
+					require.LessOrEqual(t, math.Abs(got.at(i)-want), bound, "gelu(%v) is %v, want %v", v, got.at(i), want)
+				}
+			})
+		}
+	})
 }
 
 func TestGatherRows(t *testing.T) {

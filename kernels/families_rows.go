@@ -5,28 +5,47 @@ const (
 	binaryArgs = "0 a read $0; 1 b read $0; 2 out write $0"
 )
 
+// MaxTopK is the largest k of top_k.
+const MaxTopK = 256
+
+// Instances of row kernels, in all three types.
+var (
+	rowTypes  = []string{"f32", "f16", "bf16"}
+	normTypes = []string{"f32_f32", "f32_f16", "f16_f16", "f32_bf16", "bf16_bf16"}
+	castTypes = []string{"f32_f16", "f32_bf16", "f16_f32", "f16_bf16", "bf16_f32", "bf16_f16"}
+)
+
 // rowFamilies work on rows and elements of activations.
 var rowFamilies = []family{
 	{name: "rms_norm", file: "norm.metal", summary: "x · weight / sqrt(mean(x²) + eps) over rows",
-		instances: []string{"f32_f32", "f32_f16", "f16_f16"},
-		args:      "0 x read $0; 1 weight read float; 2 out write $1", params: NormParams{}, paramsIndex: 3,
+		instances: normTypes, args: "0 x read $0; 1 weight read float; 2 out write $1", params: NormParams{}, paramsIndex: 3,
 		threadgroup: floats(8), maxThreads: 256},
-	{name: "silu", file: "elementwise.metal", summary: "a / (1 + exp(-a))", instances: single, args: unaryArgs,
+	{name: "layer_norm", file: "norm.metal", summary: "(x - mean) / sqrt(variance + eps) · weight + bias over rows",
+		instances: normTypes, args: "0 x read $0; 1 weight read float?; 2 out write $1; 4 bias read float?", params: NormParams{},
+		paramsIndex: 3, constants: "0 fc_weight bool?; 1 fc_bias bool?", threadgroup: floats(32), maxThreads: 256},
+	{name: "silu", file: "elementwise.metal", summary: "a / (1 + exp(-a))", instances: rowTypes, args: unaryArgs,
 		params: ElementParams{}, paramsIndex: 2, maxThreads: 256},
-	{name: "scale", file: "elementwise.metal", summary: "a · value", instances: single, args: unaryArgs,
+	{name: "gelu", file: "elementwise.metal", summary: "a · Φ(a), or its form by tanh", instances: rowTypes, args: unaryArgs,
+		params: ElementParams{}, paramsIndex: 2, constants: "0 fc_tanh bool?", maxThreads: 256},
+	{name: "scale", file: "elementwise.metal", summary: "a · value", instances: rowTypes, args: unaryArgs,
 		params: ElementParams{}, paramsIndex: 2, maxThreads: 256},
-	{name: "mul", file: "elementwise.metal", summary: "a · b", instances: single, args: binaryArgs,
+	{name: "mul", file: "elementwise.metal", summary: "a · b", instances: rowTypes, args: binaryArgs,
 		params: ElementParams{}, paramsIndex: 3, maxThreads: 256},
-	{name: "add", file: "elementwise.metal", summary: "a + b", instances: single, args: binaryArgs,
+	{name: "add", file: "elementwise.metal", summary: "a + b", instances: rowTypes, args: binaryArgs,
 		params: ElementParams{}, paramsIndex: 3, maxThreads: 256},
-	{name: "silu_mul", file: "elementwise.metal", summary: "silu(a) · b", instances: single, args: binaryArgs,
+	{name: "silu_mul", file: "elementwise.metal", summary: "silu(a) · b", instances: rowTypes, args: binaryArgs,
 		params: ElementParams{}, paramsIndex: 3, maxThreads: 256},
-	{name: "cast", file: "elementwise.metal", summary: "rows in the other type", instances: []string{"f32_f16", "f16_f32"},
+	{name: "gelu_mul", file: "elementwise.metal", summary: "gelu(a) · b", instances: rowTypes, args: binaryArgs,
+		params: ElementParams{}, paramsIndex: 3, constants: "0 fc_tanh bool?", maxThreads: 256},
+	{name: "cast", file: "elementwise.metal", summary: "rows in another type", instances: castTypes,
 		args: "0 x read $0; 1 out write $1", params: ElementParams{}, paramsIndex: 2, maxThreads: 256},
-	{name: "gather_rows", file: "elementwise.metal", summary: "the rows that an index names", instances: single,
+	{name: "gather_rows", file: "elementwise.metal", summary: "the rows that an index names", instances: rowTypes,
 		args: "0 x read $0; 1 index read int; 2 out write $0", params: ElementParams{}, paramsIndex: 3, maxThreads: 256},
-	{name: "softmax", file: "source.metal", summary: "exp(x - max) / Σ over rows", instances: single,
+	{name: "softmax", file: "source.metal", summary: "exp(x - max) / Σ over rows", instances: rowTypes,
 		args: "0 x read $0; 1 out write $0", params: ElementParams{}, paramsIndex: 2, threadgroup: floats(16), maxThreads: 256},
-	{name: "argmax", file: "argmax.metal", summary: "index of the largest element of each row", instances: []string{"f32"},
+	{name: "argmax", file: "argmax.metal", summary: "index of the largest element of each row", instances: rowTypes,
 		args: "0 x read $0; 1 out write int", params: ElementParams{}, paramsIndex: 2, threadgroup: floats(16), maxThreads: 256},
+	{name: "top_k", file: "top_k.metal", summary: "the k largest elements of each row and their indices", instances: rowTypes,
+		args: "0 x read $0; 1 values write $0; 2 indices write int", params: TopKParams{}, paramsIndex: 3,
+		threadgroup: func([]Element) int { return 2048*8 + 16 + 4*8 }, maxThreads: 256},
 }

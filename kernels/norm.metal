@@ -1,7 +1,14 @@
-// RMSNorm.
+// RMSNorm and LayerNorm.
 #include <metal_stdlib>
 #include "params.h"
 using namespace metal;
+
+// Of layer_norm: what it multiplies by and adds at the end.
+constant bool fc_weight [[function_constant(0)]];
+constant bool fc_bias [[function_constant(1)]];
+
+constant bool has_weight = is_function_constant_defined(fc_weight) ? fc_weight : false;
+constant bool has_bias = is_function_constant_defined(fc_bias) ? fc_bias : false;
 
 // rms_norm computes out = x · weight / sqrt(mean(x²) + eps) over each row (Zhang and
 // Sennrich, "Root Mean Square Layer Normalization", 2019), with float statistics.
@@ -42,6 +49,81 @@ kernel void rms_norm(device const I *x [[buffer(0)]],          // [rows, width],
     }
 }
 
+// add_up returns the sum of v over the threadgroup, the same in every thread; `partial`
+// has room for each simdgroup, and nobody may be reading it.
+inline float2 add_up(float2 v, threadgroup float2 *partial, uint sg, uint lane, uint simdgroups) {
+    v = float2(simd_sum(v.x), simd_sum(v.y));
+    if (simdgroups == 1)
+        return v;
+    if (lane == 0)
+        partial[sg] = v;
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    v = partial[0];
+    for (uint i = 1; i < simdgroups; i++)
+        v += partial[i];
+    return v;
+}
+
+// layer_norm computes out = (x - mean(x)) / sqrt(var(x) + eps) · weight + bias over each
+// row (Ba, Kiros and Hinton, "Layer Normalization", 2016); weight and bias are left out
+// where fc_weight and fc_bias say so.
+//
+// Grid (rows, 1, 1) of 32 to 256 threads, a multiple of 32. A thread reads four
+// neighbours at a time. The mean is summed relative to the first element, so that a
+// row far from zero loses no digits, and the second pass sums x - mean as well as its
+// square: what is left there is the rounding of the mean, and corrects it and the
+// variance (the corrected two-pass algorithm of Chan, Golub and LeVeque, 1983).
+// Threadgroup memory: two sums for each simdgroup, twice.
+template <typename I, typename O>
+kernel void layer_norm(device const I *x [[buffer(0)]],          // [rows, width], rows x_stride apart
+                       device const float *weight [[buffer(1)]], // [width]
+                       device O *out [[buffer(2)]],              // [rows, width], dense
+                       constant NormParams &p [[buffer(3)]],     //
+                       device const float *bias [[buffer(4)]],   // [width]
+                       uint row [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]],
+                       uint threads [[threads_per_threadgroup]], uint sg [[simdgroup_index_in_threadgroup]],
+                       uint lane [[thread_index_in_simdgroup]], uint simdgroups [[simdgroups_per_threadgroup]]) {
+    threadgroup float2 partial[2][8];
+    device const I *from = x + ulong(row) * p.x_stride;
+    const float n = float(p.width), pivot = float(from[0]);
+    float sum = 0.0f;
+    for (uint i = tid * 4; i < p.width; i += threads * 4) {
+        const uint end = min(i + 4, p.width);
+        for (uint j = i; j < end; j++)
+            sum += float(from[j]) - pivot;
+    }
+    const float mean = pivot + add_up(float2(sum, 0.0f), partial[0], sg, lane, simdgroups).x / n;
+    float2 rest = 0.0f;
+    for (uint i = tid * 4; i < p.width; i += threads * 4) {
+        const uint end = min(i + 4, p.width);
+        for (uint j = i; j < end; j++) {
+            const float d = float(from[j]) - mean;
+            rest += float2(d, d * d);
+        }
+    }
+    rest = add_up(rest, partial[1], sg, lane, simdgroups) / n;
+    const float s = precise::rsqrt(max(rest.y - rest.x * rest.x, 0.0f) + p.eps);
+    device O *to = out + ulong(row) * p.width;
+    for (uint i = tid * 4; i < p.width; i += threads * 4) {
+        const uint end = min(i + 4, p.width);
+        for (uint j = i; j < end; j++) {
+            float v = (float(from[j]) - mean - rest.x) * s;
+            if (has_weight)
+                v *= weight[j];
+            if (has_bias)
+                v += bias[j];
+            to[j] = O(v);
+        }
+    }
+}
+
 template [[host_name("rms_norm_f32_f32")]] kernel decltype(rms_norm<float, float>) rms_norm<float, float>;
 template [[host_name("rms_norm_f32_f16")]] kernel decltype(rms_norm<float, half>) rms_norm<float, half>;
 template [[host_name("rms_norm_f16_f16")]] kernel decltype(rms_norm<half, half>) rms_norm<half, half>;
+template [[host_name("rms_norm_f32_bf16")]] kernel decltype(rms_norm<float, bfloat>) rms_norm<float, bfloat>;
+template [[host_name("rms_norm_bf16_bf16")]] kernel decltype(rms_norm<bfloat, bfloat>) rms_norm<bfloat, bfloat>;
+template [[host_name("layer_norm_f32_f32")]] kernel decltype(layer_norm<float, float>) layer_norm<float, float>;
+template [[host_name("layer_norm_f32_f16")]] kernel decltype(layer_norm<float, half>) layer_norm<float, half>;
+template [[host_name("layer_norm_f16_f16")]] kernel decltype(layer_norm<half, half>) layer_norm<half, half>;
+template [[host_name("layer_norm_f32_bf16")]] kernel decltype(layer_norm<float, bfloat>) layer_norm<float, bfloat>;
+template [[host_name("layer_norm_bf16_bf16")]] kernel decltype(layer_norm<bfloat, bfloat>) layer_norm<bfloat, bfloat>;

@@ -19,7 +19,7 @@ type EmbedParams struct {
 	Vocab  uint32
 }
 
-// NormParams of rms_norm.
+// NormParams of rms_norm and layer_norm.
 type NormParams struct {
 	Rows    uint32
 	Width   uint32
@@ -140,6 +140,14 @@ type ElementParams struct {
 	Value   float32
 }
 
+// TopKParams of top_k.
+type TopKParams struct {
+	Rows    uint32
+	Width   uint32
+	XStride uint32
+	K       uint32
+}
+
 // RepeatParams of repeat_kv.
 type RepeatParams struct {
 	Tokens  uint32
@@ -181,6 +189,7 @@ func (AttentionParams) params()  {}
 func (FlashParams) params()      {}
 func (ReduceParams) params()     {}
 func (ElementParams) params()    {}
+func (TopKParams) params()       {}
 func (RepeatParams) params()     {}
 func (TransposeParams) params()  {}
 func (MatmulParams) params()     {}

@@ -144,6 +144,13 @@ struct ElementParams {
     float value; // of scale
 };
 
+struct TopKParams {
+    uint32_t rows;
+    uint32_t width;
+    uint32_t x_stride;
+    uint32_t k; // 1 to 256
+};
+
 struct RepeatParams {
     uint32_t tokens;
     uint32_t kv_heads;

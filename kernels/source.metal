@@ -50,13 +50,13 @@ kernel void matmul(device const A *a [[buffer(0)]],        // [batch, m, k]
     for (uint k0 = 0; k0 < p.k; k0 += 32) {
         for (uint i = part; i < part + 8; i++) {
             const bool inside = m0 + row < p.m && k0 + i < p.k;
-            a_tile[row * 40 + i] = inside ? a_from[ulong(m0 + row) * p.k + k0 + i] : A(0.0f);
+            a_tile[row * 40 + i] = A(inside ? float(a_from[ulong(m0 + row) * p.k + k0 + i]) : 0.0f);
         }
         for (uint i = part; i < part + 8; i++) {
             const uint n = is_transposed ? n0 + row : n0 + i;
             const uint k = is_transposed ? k0 + i : k0 + row;
             const ulong at = is_transposed ? ulong(n) * p.k + k : ulong(k) * p.n + n;
-            b_tile[row * 40 + i] = n < p.n && k < p.k ? b_from[at] : A(0.0f);
+            b_tile[row * 40 + i] = A(n < p.n && k < p.k ? float(b_from[at]) : 0.0f);
         }
         threadgroup_barrier(mem_flags::mem_threadgroup);
         accumulate(a_tile, b_tile, 40, 32, !is_transposed, sg, acc);
@@ -93,14 +93,17 @@ kernel void mask(device const A *scores [[buffer(0)]],         // [heads, tokens
     const bool owned = cu_seqlens[seq] <= t && t < cu_seqlens[seq + 1];
     const bool seen = owned && key <= positions[token] && key < context_lens[seq];
     const ulong at = (ulong(position.z) * p.tokens + token) * columns + column;
-    out[at] = seen ? scores[at] : A(-INFINITY);
+    out[at] = A(seen ? float(scores[at]) : -INFINITY);
 }
 
 // softmax computes exp(x - max) / Σ exp(x - max) over each row, in float; a row of
-// only -inf gives zeros.
+// only -inf gives zeros, one with a NaN or +inf gives NaN.
 //
-// Grid (rows, 1, 1) of 256 threads. Every thread keeps its own maximum and sum, which
-// are merged once, over simdgroups. Threadgroup memory: two floats for each simdgroup.
+// Grid (rows, 1, 1) of 256 threads. One pass over the row gives both statistics: every
+// thread keeps the largest element it met and the sum relative to it, which it scales
+// down when it meets a larger one (Milakov and Gimelshein, "Online normalizer
+// calculation for softmax", 2018); they are merged over simdgroups and then over the
+// threadgroup. Threadgroup memory: two floats for each simdgroup.
 template <typename A>
 kernel void softmax(device const A *x [[buffer(0)]],         // [rows, width], rows a_stride apart
                     device A *out [[buffer(1)]],             // [rows, width], dense
@@ -112,18 +115,22 @@ kernel void softmax(device const A *x [[buffer(0)]],         // [rows, width], r
     device const A *from = x + ulong(row) * p.a_stride;
     device A *to = out + ulong(row) * p.width;
 
-    float highest = -INFINITY;
-    for (uint i = tid; i < p.width; i += 256)
-        highest = max(highest, float(from[i]));
-    highest = simd_max(highest);
-    float total = 0.0f;
-    if (highest > -INFINITY) {
-        for (uint i = tid; i < p.width; i += 256)
-            total += exp(float(from[i]) - highest);
+    float highest = -INFINITY, total = 0.0f;
+    for (uint i = tid; i < p.width; i += 256) {
+        const float v = float(from[i]);
+        if (v > highest) {
+            total *= exp(highest - v);
+            highest = v;
+        }
+        if (v != -INFINITY) // NaN is added too
+            total += exp(v - highest);
     }
+    const float peak = simd_max(highest);
+    if (highest > -INFINITY)
+        total *= exp(highest - peak);
     total = simd_sum(total);
     if (lane == 0) {
-        maxima[sg] = highest;
+        maxima[sg] = peak;
         totals[sg] = total;
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -131,21 +138,21 @@ kernel void softmax(device const A *x [[buffer(0)]],         // [rows, width], r
     for (uint i = 0; i < 8; i++)
         highest = max(highest, maxima[i]);
     total = 0.0f;
-    for (uint i = 0; i < 8; i++) {
-        if (maxima[i] > -INFINITY)
-            total += totals[i] * exp(maxima[i] - highest);
-    }
-    const float norm = total > 0.0f ? 1.0f / total : 0.0f;
-    for (uint i = tid; i < p.width; i += 256) {
-        to[i] = norm > 0.0f ? A(exp(float(from[i]) - highest) * norm) : A(0.0f);
-    }
+    for (uint i = 0; i < 8; i++)
+        total += maxima[i] > -INFINITY ? totals[i] * exp(maxima[i] - highest) : totals[i];
+    for (uint i = tid; i < p.width; i += 256)
+        to[i] = A(total == 0.0f ? 0.0f : exp(float(from[i]) - highest) / total);
 }
 
 template [[host_name("transpose_f32")]] kernel decltype(permute<float>) permute<float>;
 template [[host_name("transpose_f16")]] kernel decltype(permute<half>) permute<half>;
+template [[host_name("transpose_bf16")]] kernel decltype(permute<bfloat>) permute<bfloat>;
 template [[host_name("matmul_f32")]] kernel decltype(matmul<float>) matmul<float>;
 template [[host_name("matmul_f16")]] kernel decltype(matmul<half>) matmul<half>;
+template [[host_name("matmul_bf16")]] kernel decltype(matmul<bfloat>) matmul<bfloat>;
 template [[host_name("mask_f32")]] kernel decltype(mask<float>) mask<float>;
 template [[host_name("mask_f16")]] kernel decltype(mask<half>) mask<half>;
+template [[host_name("mask_bf16")]] kernel decltype(mask<bfloat>) mask<bfloat>;
 template [[host_name("softmax_f32")]] kernel decltype(softmax<float>) softmax<float>;
 template [[host_name("softmax_f16")]] kernel decltype(softmax<half>) softmax<half>;
+template [[host_name("softmax_bf16")]] kernel decltype(softmax<bfloat>) softmax<bfloat>;

@@ -183,7 +183,7 @@ func TestSoftmax(t *testing.T) {
 	instances(t, "softmax", func(t *testing.T, name string, types []kernels.Element) {
 		for _, width := range few([]int{5, 700}, []int{1, 5, 31, 256, 257, 700, 5000}) {
 			t.Run(fmt.Sprint(width), func(t *testing.T) {
-				const rows = 4
+				const rows = 9
 				rng := newRand(t.Name())
 				stride := width + 3
 				x := random(rng, types[0], rows*stride)
@@ -193,7 +193,12 @@ func TestSoftmax(t *testing.T) {
 					if i%3 > 0 {
 						x.put(3*stride+i, math.Inf(-1))
 					}
+					x.put(4*stride+i, float64(i)/8)  // the largest so far, again and again
+					x.put(5*stride+i, -float64(i)/8) // and never
+					x.put(6*stride+i, -3e4)          // equals
 				}
+				x.put(7*stride+width/2, math.NaN())
+				x.put(8*stride+width/2, math.Inf(1))
 				got := launch{
 					kernel:  name,
 					buffers: map[int]tensor{0: x, 1: result(types[0], rows*width)},
@@ -204,10 +209,7 @@ func TestSoftmax(t *testing.T) {
 				var want []float64
 				for r := range rows {
 					row := x.values()[r*stride:][:width]
-					highest, total := math.Inf(-1), 0.0
-					for _, v := range row {
-						highest = max(highest, v)
-					}
+					highest, total := slices.Max(row), 0.0 // NaN where one is
 					for i, v := range row {
 						if row[i] = math.Exp(v - highest); math.IsInf(highest, -1) {
 							row[i] = 0
@@ -215,7 +217,7 @@ func TestSoftmax(t *testing.T) {
 						total += row[i]
 					}
 					for i := range row {
-						if total > 0 {
+						if total != 0 {
 							row[i] /= total
 						}
 					}

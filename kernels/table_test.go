@@ -87,7 +87,7 @@ var mirrors = []kernels.Params{
 	kernels.EmbedParams{}, kernels.NormParams{}, kernels.LinearParams{}, kernels.RopeParams{},
 	kernels.CacheWriteParams{}, kernels.CacheReadParams{}, kernels.RopeWriteParams{},
 	kernels.AttentionParams{}, kernels.ElementParams{}, kernels.RepeatParams{},
-	kernels.TransposeParams{}, kernels.MatmulParams{}, kernels.MaskParams{}, kernels.ReduceParams{},
+	kernels.TransposeParams{}, kernels.MatmulParams{}, kernels.MaskParams{}, kernels.ReduceParams{}, kernels.TopKParams{},
 	kernels.FlashParams{},
 }
 

@@ -120,15 +120,19 @@ var costRules = map[string]costRule{
 	"linear_mat": {ops: linearOps},
 	"matmul":     {ops: each(2, params(0, 1, 2, 3))},
 
-	"rms_norm": {ops: each(4, params(0, 1))}, // square, add, two factors
-	"softmax":  {ops: each(4, params(0, 1))}, // compare, exp, add, divide
-	"argmax":   {ops: each(1, params(0, 1))},
-	"mask":     {ops: each(1, params(0, 1, 2, 3))},
-	"silu":     {ops: each(4, params(0, 1))}, // negate, exp, add, divide
-	"silu_mul": {ops: each(5, params(0, 1))},
-	"scale":    {ops: each(1, params(0, 1))},
-	"mul":      {ops: each(1, params(0, 1))},
-	"add":      {ops: each(1, params(0, 1))},
+	"rms_norm":   {ops: each(4, params(0, 1))},  // square, add, two factors
+	"layer_norm": {ops: each(11, params(0, 1))}, // two for the mean, four for the variance, five to finish
+	"softmax":    {ops: each(4, params(0, 1))},  // compare, exp, add, divide
+	"argmax":     {ops: each(1, params(0, 1))},
+	"top_k":      {ops: each(1, params(0, 1))},
+	"mask":       {ops: each(1, params(0, 1, 2, 3))},
+	"silu":       {ops: each(4, params(0, 1))}, // negate, exp, add, divide
+	"silu_mul":   {ops: each(5, params(0, 1))},
+	"gelu":       {ops: geluOps},
+	"gelu_mul":   {ops: func(l *launch) int64 { return geluOps(l) + params(0, 1)(l) }},
+	"scale":      {ops: each(1, params(0, 1))},
+	"mul":        {ops: each(1, params(0, 1))},
+	"add":        {ops: each(1, params(0, 1))},
 
 	"rope":                    {ops: each(ropeOps, params(0, 1, 2))},
 	"rope_qkv_write":          {part: caches(5, 6, params(0, 2, 3)), ops: each(ropeOps, rotatedHeads)},
@@ -159,6 +163,16 @@ func params(at ...int) extent {
 // each counts n for every element.
 func each(n int64, elements extent) extent {
 	return func(l *launch) int64 { return n * elements(l) }
+}
+
+// geluOps counts the form by tanh (a cubic, exp, add, divide) or by erf (a polynomial
+// of degree five besides).
+func geluOps(l *launch) int64 {
+	n := params(0, 1)(l)
+	if l.constant(0) {
+		return 9 * n
+	}
+	return 20 * n
 }
 
 // caches gives two arguments, a layer's keys and values, the same extent.

@@ -121,6 +121,13 @@ uint32_t b_stride;
 float value;
 };
 
+struct TopKParams {
+uint32_t rows;
+uint32_t width;
+uint32_t x_stride;
+uint32_t k;
+};
+
 struct RepeatParams {
 uint32_t tokens;
 uint32_t kv_heads;
@@ -605,7 +612,7 @@ scoring.cap = msl_constant_has_soft_cap() ? p.soft_cap : 0.0f;
 scoring.sink = msl_constant_has_sinks() ? sinks[q_head] * 1.44269504f : lowest;
 attend(rows, keys, values, sight, scoring, memory, tid, sg, lane);
 }
-#line 609 "kernels/emulated/attention_tile.gen.cc"
+#line 616 "kernels/emulated/attention_tile.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_tile<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

@@ -121,6 +121,13 @@ uint32_t b_stride;
 float value;
 };
 
+struct TopKParams {
+uint32_t msl_constant_rows();
+uint32_t width;
+uint32_t x_stride;
+uint32_t k;
+};
+
 struct RepeatParams {
 uint32_t tokens;
 uint32_t kv_heads;
@@ -586,7 +593,7 @@ norm += exp2(sink - peak);
 if (writes)
 store_four(out, row * p.head + tid * 4, norm != 0.0f ? sum / norm : float4(0.0f));
 }
-#line 590 "kernels/emulated/attention_vec.gen.cc"
+#line 597 "kernels/emulated/attention_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_vec<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

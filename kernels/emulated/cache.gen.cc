@@ -121,6 +121,13 @@ uint32_t b_stride;
 float value;
 };
 
+struct TopKParams {
+uint32_t rows;
+uint32_t width;
+uint32_t x_stride;
+uint32_t k;
+};
+
 struct RepeatParams {
 uint32_t tokens;
 uint32_t kv_heads;
@@ -306,7 +313,7 @@ v = load_one(cache, cache_row(page, key % p.block, e / p.head, p.kv_heads, p.blo
 }
 out[ulong(row) * width + e] = v;
 }
-#line 310 "kernels/emulated/cache.gen.cc"
+#line 317 "kernels/emulated/cache.gen.cc"
 void thread_0(const msl::Thread &t) {
     cache_write<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

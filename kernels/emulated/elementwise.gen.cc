@@ -121,6 +121,13 @@ uint32_t b_stride;
 float value;
 };
 
+struct TopKParams {
+uint32_t rows;
+uint32_t width;
+uint32_t x_stride;
+uint32_t k;
+};
+
 struct RepeatParams {
 uint32_t tokens;
 uint32_t kv_heads;
@@ -147,7 +154,29 @@ uint32_t context;
 #line 5 "kernels/elementwise.metal"
 using namespace metal;
 
+static inline bool msl_constant_fc_tanh() { return msl::constant<bool>(0); }
+
+static inline bool msl_constant_is_tanh() { return ( msl::is_constant_defined(0) ? msl_constant_fc_tanh() : false); }
+
 inline float silu_of(float v) { return v / (1.0f + exp(-v)); }
+
+
+
+
+inline float erf_of(float v) {
+const float x = fabs(v), t = 1.0f / (1.0f + 0.3275911f * x);
+const float sum =
+((((1.061405429f * t - 1.453152027f) * t + 1.421413741f) * t - 0.284496736f) * t + 0.254829592f) * t;
+const float e = 1.0f - sum * exp(-x * x);
+return v < 0.0f ? -e : e;
+}
+#line 28 "kernels/elementwise.metal"
+inline float gelu_of(float v) {
+const float x = v < -20.0f ? -20.0f : v;
+if (msl_constant_is_tanh())
+return x / (1.0f + exp(-1.5957691216f * (x + 0.044715f * x * x * x)));
+return 0.5f * x * (1.0f + erf_of(x * 0.70710678f));
+}
 
 
 template <typename A>
@@ -159,6 +188,18 @@ if (position.x >= p.width)
 return;
 const float v = float(a[ulong(position.y) * p.a_stride + position.x]);
 out[ulong(position.y) * p.width + position.x] = A(silu_of(v));
+}
+
+
+template <typename A>
+void gelu( const A *a,
+A *out,
+const ElementParams &p,
+uint2 position) {
+if (position.x >= p.width)
+return;
+const float v = float(a[ulong(position.y) * p.a_stride + position.x]);
+out[ulong(position.y) * p.width + position.x] = A(gelu_of(v));
 }
 
 
@@ -216,6 +257,20 @@ out[ulong(position.y) * p.width + position.x] = A(silu_of(v) * w);
 }
 
 
+template <typename A>
+void gelu_mul( const A *a,
+const A *b,
+A *out,
+const ElementParams &p,
+uint2 position) {
+if (position.x >= p.width)
+return;
+const float v = float(a[ulong(position.y) * p.a_stride + position.x]);
+const float w = float(b[ulong(position.y) * p.b_stride + position.x]);
+out[ulong(position.y) * p.width + position.x] = A(gelu_of(v) * w);
+}
+
+
 template <typename I, typename O>
 void cast( const I *x,
 O *out,
@@ -223,7 +278,7 @@ const ElementParams &p,
 uint2 position) {
 if (position.x >= p.width)
 return;
-out[ulong(position.y) * p.width + position.x] = O(x[ulong(position.y) * p.a_stride + position.x]);
+out[ulong(position.y) * p.width + position.x] = O(float(x[ulong(position.y) * p.a_stride + position.x]));
 }
 
 
@@ -236,9 +291,12 @@ uint2 position) {
 if (position.x >= p.width)
 return;
 const int row = index[position.y];
-out[ulong(position.y) * p.width + position.x] = row < 0 ? A(0.0f) : x[ulong(row) * p.a_stride + position.x];
+A v = A(0.0f);
+if (row >= 0)
+v = x[ulong(row) * p.a_stride + position.x];
+out[ulong(position.y) * p.width + position.x] = v;
 }
-#line 242 "kernels/emulated/elementwise.gen.cc"
+#line 300 "kernels/emulated/elementwise.gen.cc"
 void thread_0(const msl::Thread &t) {
     silu<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),
@@ -254,117 +312,252 @@ void thread_1(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_1[] = {{0, 0, "a"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
 void thread_2(const msl::Thread &t) {
-    scale<float>(static_cast<const float *>(t.worker->buffers[0]),
-        static_cast<float *>(t.worker->buffers[1]),
+    silu<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
+        static_cast<bfloat *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
         msl::position<uint2>(t.position_in_grid()));
 }
 const msl::BufferArgument buffers_2[] = {{0, 0, "a"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
 void thread_3(const msl::Thread &t) {
-    scale<half>(static_cast<const half *>(t.worker->buffers[0]),
-        static_cast<half *>(t.worker->buffers[1]),
+    gelu<float>(static_cast<const float *>(t.worker->buffers[0]),
+        static_cast<float *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
         msl::position<uint2>(t.position_in_grid()));
 }
 const msl::BufferArgument buffers_3[] = {{0, 0, "a"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
 void thread_4(const msl::Thread &t) {
+    gelu<half>(static_cast<const half *>(t.worker->buffers[0]),
+        static_cast<half *>(t.worker->buffers[1]),
+        *static_cast<const ElementParams *>(t.worker->buffers[2]),
+        msl::position<uint2>(t.position_in_grid()));
+}
+const msl::BufferArgument buffers_4[] = {{0, 0, "a"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
+void thread_5(const msl::Thread &t) {
+    gelu<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
+        static_cast<bfloat *>(t.worker->buffers[1]),
+        *static_cast<const ElementParams *>(t.worker->buffers[2]),
+        msl::position<uint2>(t.position_in_grid()));
+}
+const msl::BufferArgument buffers_5[] = {{0, 0, "a"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
+void thread_6(const msl::Thread &t) {
+    scale<float>(static_cast<const float *>(t.worker->buffers[0]),
+        static_cast<float *>(t.worker->buffers[1]),
+        *static_cast<const ElementParams *>(t.worker->buffers[2]),
+        msl::position<uint2>(t.position_in_grid()));
+}
+const msl::BufferArgument buffers_6[] = {{0, 0, "a"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
+void thread_7(const msl::Thread &t) {
+    scale<half>(static_cast<const half *>(t.worker->buffers[0]),
+        static_cast<half *>(t.worker->buffers[1]),
+        *static_cast<const ElementParams *>(t.worker->buffers[2]),
+        msl::position<uint2>(t.position_in_grid()));
+}
+const msl::BufferArgument buffers_7[] = {{0, 0, "a"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
+void thread_8(const msl::Thread &t) {
+    scale<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
+        static_cast<bfloat *>(t.worker->buffers[1]),
+        *static_cast<const ElementParams *>(t.worker->buffers[2]),
+        msl::position<uint2>(t.position_in_grid()));
+}
+const msl::BufferArgument buffers_8[] = {{0, 0, "a"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
+void thread_9(const msl::Thread &t) {
     mul<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
         static_cast<float *>(t.worker->buffers[2]),
         *static_cast<const ElementParams *>(t.worker->buffers[3]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_4[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
-void thread_5(const msl::Thread &t) {
+const msl::BufferArgument buffers_9[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
+void thread_10(const msl::Thread &t) {
     mul<half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const half *>(t.worker->buffers[1]),
         static_cast<half *>(t.worker->buffers[2]),
         *static_cast<const ElementParams *>(t.worker->buffers[3]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_5[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
-void thread_6(const msl::Thread &t) {
+const msl::BufferArgument buffers_10[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
+void thread_11(const msl::Thread &t) {
+    mul<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
+        static_cast<const bfloat *>(t.worker->buffers[1]),
+        static_cast<bfloat *>(t.worker->buffers[2]),
+        *static_cast<const ElementParams *>(t.worker->buffers[3]),
+        msl::position<uint2>(t.position_in_grid()));
+}
+const msl::BufferArgument buffers_11[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
+void thread_12(const msl::Thread &t) {
     add<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
         static_cast<float *>(t.worker->buffers[2]),
         *static_cast<const ElementParams *>(t.worker->buffers[3]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_6[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
-void thread_7(const msl::Thread &t) {
+const msl::BufferArgument buffers_12[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
+void thread_13(const msl::Thread &t) {
     add<half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const half *>(t.worker->buffers[1]),
         static_cast<half *>(t.worker->buffers[2]),
         *static_cast<const ElementParams *>(t.worker->buffers[3]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_7[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
-void thread_8(const msl::Thread &t) {
+const msl::BufferArgument buffers_13[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
+void thread_14(const msl::Thread &t) {
+    add<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
+        static_cast<const bfloat *>(t.worker->buffers[1]),
+        static_cast<bfloat *>(t.worker->buffers[2]),
+        *static_cast<const ElementParams *>(t.worker->buffers[3]),
+        msl::position<uint2>(t.position_in_grid()));
+}
+const msl::BufferArgument buffers_14[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
+void thread_15(const msl::Thread &t) {
     silu_mul<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
         static_cast<float *>(t.worker->buffers[2]),
         *static_cast<const ElementParams *>(t.worker->buffers[3]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_8[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
-void thread_9(const msl::Thread &t) {
+const msl::BufferArgument buffers_15[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
+void thread_16(const msl::Thread &t) {
     silu_mul<half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const half *>(t.worker->buffers[1]),
         static_cast<half *>(t.worker->buffers[2]),
         *static_cast<const ElementParams *>(t.worker->buffers[3]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_9[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
-void thread_10(const msl::Thread &t) {
+const msl::BufferArgument buffers_16[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
+void thread_17(const msl::Thread &t) {
+    silu_mul<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
+        static_cast<const bfloat *>(t.worker->buffers[1]),
+        static_cast<bfloat *>(t.worker->buffers[2]),
+        *static_cast<const ElementParams *>(t.worker->buffers[3]),
+        msl::position<uint2>(t.position_in_grid()));
+}
+const msl::BufferArgument buffers_17[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
+void thread_18(const msl::Thread &t) {
+    gelu_mul<float>(static_cast<const float *>(t.worker->buffers[0]),
+        static_cast<const float *>(t.worker->buffers[1]),
+        static_cast<float *>(t.worker->buffers[2]),
+        *static_cast<const ElementParams *>(t.worker->buffers[3]),
+        msl::position<uint2>(t.position_in_grid()));
+}
+const msl::BufferArgument buffers_18[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
+void thread_19(const msl::Thread &t) {
+    gelu_mul<half>(static_cast<const half *>(t.worker->buffers[0]),
+        static_cast<const half *>(t.worker->buffers[1]),
+        static_cast<half *>(t.worker->buffers[2]),
+        *static_cast<const ElementParams *>(t.worker->buffers[3]),
+        msl::position<uint2>(t.position_in_grid()));
+}
+const msl::BufferArgument buffers_19[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
+void thread_20(const msl::Thread &t) {
+    gelu_mul<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
+        static_cast<const bfloat *>(t.worker->buffers[1]),
+        static_cast<bfloat *>(t.worker->buffers[2]),
+        *static_cast<const ElementParams *>(t.worker->buffers[3]),
+        msl::position<uint2>(t.position_in_grid()));
+}
+const msl::BufferArgument buffers_20[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
+void thread_21(const msl::Thread &t) {
     cast<float, half>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<half *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_10[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
-void thread_11(const msl::Thread &t) {
+const msl::BufferArgument buffers_21[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
+void thread_22(const msl::Thread &t) {
+    cast<float, bfloat>(static_cast<const float *>(t.worker->buffers[0]),
+        static_cast<bfloat *>(t.worker->buffers[1]),
+        *static_cast<const ElementParams *>(t.worker->buffers[2]),
+        msl::position<uint2>(t.position_in_grid()));
+}
+const msl::BufferArgument buffers_22[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
+void thread_23(const msl::Thread &t) {
     cast<half, float>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_11[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
-void thread_12(const msl::Thread &t) {
+const msl::BufferArgument buffers_23[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
+void thread_24(const msl::Thread &t) {
+    cast<half, bfloat>(static_cast<const half *>(t.worker->buffers[0]),
+        static_cast<bfloat *>(t.worker->buffers[1]),
+        *static_cast<const ElementParams *>(t.worker->buffers[2]),
+        msl::position<uint2>(t.position_in_grid()));
+}
+const msl::BufferArgument buffers_24[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
+void thread_25(const msl::Thread &t) {
+    cast<bfloat, float>(static_cast<const bfloat *>(t.worker->buffers[0]),
+        static_cast<float *>(t.worker->buffers[1]),
+        *static_cast<const ElementParams *>(t.worker->buffers[2]),
+        msl::position<uint2>(t.position_in_grid()));
+}
+const msl::BufferArgument buffers_25[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
+void thread_26(const msl::Thread &t) {
+    cast<bfloat, half>(static_cast<const bfloat *>(t.worker->buffers[0]),
+        static_cast<half *>(t.worker->buffers[1]),
+        *static_cast<const ElementParams *>(t.worker->buffers[2]),
+        msl::position<uint2>(t.position_in_grid()));
+}
+const msl::BufferArgument buffers_26[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
+void thread_27(const msl::Thread &t) {
     gather_rows<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
         static_cast<float *>(t.worker->buffers[2]),
         *static_cast<const ElementParams *>(t.worker->buffers[3]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_12[] = {{0, 0, "x"}, {1, 0, "index"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
-void thread_13(const msl::Thread &t) {
+const msl::BufferArgument buffers_27[] = {{0, 0, "x"}, {1, 0, "index"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
+void thread_28(const msl::Thread &t) {
     gather_rows<half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
         static_cast<half *>(t.worker->buffers[2]),
         *static_cast<const ElementParams *>(t.worker->buffers[3]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_13[] = {{0, 0, "x"}, {1, 0, "index"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
+const msl::BufferArgument buffers_28[] = {{0, 0, "x"}, {1, 0, "index"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
+void thread_29(const msl::Thread &t) {
+    gather_rows<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
+        static_cast<const int *>(t.worker->buffers[1]),
+        static_cast<bfloat *>(t.worker->buffers[2]),
+        *static_cast<const ElementParams *>(t.worker->buffers[3]),
+        msl::position<uint2>(t.position_in_grid()));
+}
+const msl::BufferArgument buffers_29[] = {{0, 0, "x"}, {1, 0, "index"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
 const msl::Kernel kernels[] = {
-    {"silu_f32", "kernels/elementwise.metal", 99, thread_0, msl::run_threads<thread_0>, 1024, 0x0u, 0x0u, buffers_0, 3, nullptr, 0},
-    {"silu_f16", "kernels/elementwise.metal", 100, thread_1, msl::run_threads<thread_1>, 1024, 0x0u, 0x0u, buffers_1, 3, nullptr, 0},
-    {"scale_f32", "kernels/elementwise.metal", 101, thread_2, msl::run_threads<thread_2>, 1024, 0x0u, 0x0u, buffers_2, 3, nullptr, 0},
-    {"scale_f16", "kernels/elementwise.metal", 102, thread_3, msl::run_threads<thread_3>, 1024, 0x0u, 0x0u, buffers_3, 3, nullptr, 0},
-    {"mul_f32", "kernels/elementwise.metal", 103, thread_4, msl::run_threads<thread_4>, 1024, 0x0u, 0x0u, buffers_4, 4, nullptr, 0},
-    {"mul_f16", "kernels/elementwise.metal", 104, thread_5, msl::run_threads<thread_5>, 1024, 0x0u, 0x0u, buffers_5, 4, nullptr, 0},
-    {"add_f32", "kernels/elementwise.metal", 105, thread_6, msl::run_threads<thread_6>, 1024, 0x0u, 0x0u, buffers_6, 4, nullptr, 0},
-    {"add_f16", "kernels/elementwise.metal", 106, thread_7, msl::run_threads<thread_7>, 1024, 0x0u, 0x0u, buffers_7, 4, nullptr, 0},
-    {"silu_mul_f32", "kernels/elementwise.metal", 107, thread_8, msl::run_threads<thread_8>, 1024, 0x0u, 0x0u, buffers_8, 4, nullptr, 0},
-    {"silu_mul_f16", "kernels/elementwise.metal", 108, thread_9, msl::run_threads<thread_9>, 1024, 0x0u, 0x0u, buffers_9, 4, nullptr, 0},
-    {"cast_f32_f16", "kernels/elementwise.metal", 109, thread_10, msl::run_threads<thread_10>, 1024, 0x0u, 0x0u, buffers_10, 3, nullptr, 0},
-    {"cast_f16_f32", "kernels/elementwise.metal", 110, thread_11, msl::run_threads<thread_11>, 1024, 0x0u, 0x0u, buffers_11, 3, nullptr, 0},
-    {"gather_rows_f32", "kernels/elementwise.metal", 111, thread_12, msl::run_threads<thread_12>, 1024, 0x0u, 0x0u, buffers_12, 4, nullptr, 0},
-    {"gather_rows_f16", "kernels/elementwise.metal", 112, thread_13, msl::run_threads<thread_13>, 1024, 0x0u, 0x0u, buffers_13, 4, nullptr, 0},
+    {"silu_f32", "kernels/elementwise.metal", 154, thread_0, msl::run_threads<thread_0>, 1024, 0x0u, 0x0u, buffers_0, 3, nullptr, 0},
+    {"silu_f16", "kernels/elementwise.metal", 155, thread_1, msl::run_threads<thread_1>, 1024, 0x0u, 0x0u, buffers_1, 3, nullptr, 0},
+    {"silu_bf16", "kernels/elementwise.metal", 156, thread_2, msl::run_threads<thread_2>, 1024, 0x0u, 0x0u, buffers_2, 3, nullptr, 0},
+    {"gelu_f32", "kernels/elementwise.metal", 157, thread_3, msl::run_threads<thread_3>, 1024, 0x0u, 0x0u, buffers_3, 3, nullptr, 0},
+    {"gelu_f16", "kernels/elementwise.metal", 158, thread_4, msl::run_threads<thread_4>, 1024, 0x0u, 0x0u, buffers_4, 3, nullptr, 0},
+    {"gelu_bf16", "kernels/elementwise.metal", 159, thread_5, msl::run_threads<thread_5>, 1024, 0x0u, 0x0u, buffers_5, 3, nullptr, 0},
+    {"scale_f32", "kernels/elementwise.metal", 160, thread_6, msl::run_threads<thread_6>, 1024, 0x0u, 0x0u, buffers_6, 3, nullptr, 0},
+    {"scale_f16", "kernels/elementwise.metal", 161, thread_7, msl::run_threads<thread_7>, 1024, 0x0u, 0x0u, buffers_7, 3, nullptr, 0},
+    {"scale_bf16", "kernels/elementwise.metal", 162, thread_8, msl::run_threads<thread_8>, 1024, 0x0u, 0x0u, buffers_8, 3, nullptr, 0},
+    {"mul_f32", "kernels/elementwise.metal", 163, thread_9, msl::run_threads<thread_9>, 1024, 0x0u, 0x0u, buffers_9, 4, nullptr, 0},
+    {"mul_f16", "kernels/elementwise.metal", 164, thread_10, msl::run_threads<thread_10>, 1024, 0x0u, 0x0u, buffers_10, 4, nullptr, 0},
+    {"mul_bf16", "kernels/elementwise.metal", 165, thread_11, msl::run_threads<thread_11>, 1024, 0x0u, 0x0u, buffers_11, 4, nullptr, 0},
+    {"add_f32", "kernels/elementwise.metal", 166, thread_12, msl::run_threads<thread_12>, 1024, 0x0u, 0x0u, buffers_12, 4, nullptr, 0},
+    {"add_f16", "kernels/elementwise.metal", 167, thread_13, msl::run_threads<thread_13>, 1024, 0x0u, 0x0u, buffers_13, 4, nullptr, 0},
+    {"add_bf16", "kernels/elementwise.metal", 168, thread_14, msl::run_threads<thread_14>, 1024, 0x0u, 0x0u, buffers_14, 4, nullptr, 0},
+    {"silu_mul_f32", "kernels/elementwise.metal", 169, thread_15, msl::run_threads<thread_15>, 1024, 0x0u, 0x0u, buffers_15, 4, nullptr, 0},
+    {"silu_mul_f16", "kernels/elementwise.metal", 170, thread_16, msl::run_threads<thread_16>, 1024, 0x0u, 0x0u, buffers_16, 4, nullptr, 0},
+    {"silu_mul_bf16", "kernels/elementwise.metal", 171, thread_17, msl::run_threads<thread_17>, 1024, 0x0u, 0x0u, buffers_17, 4, nullptr, 0},
+    {"gelu_mul_f32", "kernels/elementwise.metal", 172, thread_18, msl::run_threads<thread_18>, 1024, 0x0u, 0x0u, buffers_18, 4, nullptr, 0},
+    {"gelu_mul_f16", "kernels/elementwise.metal", 173, thread_19, msl::run_threads<thread_19>, 1024, 0x0u, 0x0u, buffers_19, 4, nullptr, 0},
+    {"gelu_mul_bf16", "kernels/elementwise.metal", 174, thread_20, msl::run_threads<thread_20>, 1024, 0x0u, 0x0u, buffers_20, 4, nullptr, 0},
+    {"cast_f32_f16", "kernels/elementwise.metal", 175, thread_21, msl::run_threads<thread_21>, 1024, 0x0u, 0x0u, buffers_21, 3, nullptr, 0},
+    {"cast_f32_bf16", "kernels/elementwise.metal", 176, thread_22, msl::run_threads<thread_22>, 1024, 0x0u, 0x0u, buffers_22, 3, nullptr, 0},
+    {"cast_f16_f32", "kernels/elementwise.metal", 177, thread_23, msl::run_threads<thread_23>, 1024, 0x0u, 0x0u, buffers_23, 3, nullptr, 0},
+    {"cast_f16_bf16", "kernels/elementwise.metal", 178, thread_24, msl::run_threads<thread_24>, 1024, 0x0u, 0x0u, buffers_24, 3, nullptr, 0},
+    {"cast_bf16_f32", "kernels/elementwise.metal", 179, thread_25, msl::run_threads<thread_25>, 1024, 0x0u, 0x0u, buffers_25, 3, nullptr, 0},
+    {"cast_bf16_f16", "kernels/elementwise.metal", 180, thread_26, msl::run_threads<thread_26>, 1024, 0x0u, 0x0u, buffers_26, 3, nullptr, 0},
+    {"gather_rows_f32", "kernels/elementwise.metal", 181, thread_27, msl::run_threads<thread_27>, 1024, 0x0u, 0x0u, buffers_27, 4, nullptr, 0},
+    {"gather_rows_f16", "kernels/elementwise.metal", 182, thread_28, msl::run_threads<thread_28>, 1024, 0x0u, 0x0u, buffers_28, 4, nullptr, 0},
+    {"gather_rows_bf16", "kernels/elementwise.metal", 183, thread_29, msl::run_threads<thread_29>, 1024, 0x0u, 0x0u, buffers_29, 4, nullptr, 0},
 };
 } // namespace
 namespace msl {
 inline namespace MSL_VARIANT {
 extern const Unit unit_elementwise;
-const Unit unit_elementwise = {kernels, 14};
+const Unit unit_elementwise = {kernels, 30};
 } // namespace MSL_VARIANT
 } // namespace msl

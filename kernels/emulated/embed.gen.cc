@@ -121,6 +121,13 @@ uint32_t b_stride;
 float value;
 };
 
+struct TopKParams {
+uint32_t rows;
+uint32_t width;
+uint32_t x_stride;
+uint32_t k;
+};
+
 struct RepeatParams {
 uint32_t tokens;
 uint32_t kv_heads;
@@ -558,7 +565,7 @@ to[high + i] = v[i + 8];
 }
 }
 }
-#line 562 "kernels/emulated/embed.gen.cc"
+#line 569 "kernels/emulated/embed.gen.cc"
 void thread_0(const msl::Thread &t) {
     embed(static_cast<const int *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),

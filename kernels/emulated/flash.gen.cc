@@ -121,6 +121,13 @@ uint32_t b_stride;
 float value;
 };
 
+struct TopKParams {
+uint32_t rows;
+uint32_t width;
+uint32_t x_stride;
+uint32_t k;
+};
+
 struct RepeatParams {
 uint32_t tokens;
 uint32_t kv_heads;
@@ -557,7 +564,7 @@ scoring.cap = 0.0f;
 scoring.sink = lowest;
 attend(rows, keys, values, sight, scoring, memory, tid, sg, lane);
 }
-#line 561 "kernels/emulated/flash.gen.cc"
+#line 568 "kernels/emulated/flash.gen.cc"
 void thread_0(const msl::Thread &t) {
     flash_attention<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

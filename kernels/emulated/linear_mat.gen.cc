@@ -121,6 +121,13 @@ uint32_t b_stride;
 float value;
 };
 
+struct TopKParams {
+uint32_t rows;
+uint32_t width;
+uint32_t x_stride;
+uint32_t k;
+};
+
 struct RepeatParams {
 uint32_t tokens;
 uint32_t kv_heads;
@@ -691,7 +698,7 @@ v += residual[at];
 out[at] = O(v);
 }
 }
-#line 695 "kernels/emulated/linear_mat.gen.cc"
+#line 702 "kernels/emulated/linear_mat.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_mat<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),

@@ -121,6 +121,13 @@ uint32_t b_stride;
 float value;
 };
 
+struct TopKParams {
+uint32_t rows;
+uint32_t width;
+uint32_t x_stride;
+uint32_t k;
+};
+
 struct RepeatParams {
 uint32_t tokens;
 uint32_t kv_heads;
@@ -146,7 +153,14 @@ uint32_t context;
 };
 #line 4 "kernels/norm.metal"
 using namespace metal;
-#line 11 "kernels/norm.metal"
+
+
+static inline bool msl_constant_fc_weight() { return msl::constant<bool>(0); }
+static inline bool msl_constant_fc_bias() { return msl::constant<bool>(1); }
+
+static inline bool msl_constant_has_weight() { return ( msl::is_constant_defined(0) ? msl_constant_fc_weight() : false); }
+static inline bool msl_constant_has_bias() { return ( msl::is_constant_defined(1) ? msl_constant_fc_bias() : false); }
+#line 18 "kernels/norm.metal"
 template <typename I, typename O>
 void rms_norm( const I *x,
 const float *weight,
@@ -180,7 +194,65 @@ for (uint j = i; j < end; j++)
 to[j] = O(float(from[j]) * s * weight[j]);
 }
 }
-#line 184 "kernels/emulated/norm.gen.cc"
+
+
+
+inline float2 add_up(float2 v, float2 *partial, uint sg, uint lane, uint simdgroups) {
+v = float2(simd_sum(v.x, 3), simd_sum(v.y, 4));
+if (simdgroups == 1)
+return v;
+if (lane == 0)
+partial[sg] = v;
+threadgroup_barrier(mem_flags::mem_threadgroup, 5);
+v = partial[0];
+for (uint i = 1; i < simdgroups; i++)
+v += partial[i];
+return v;
+}
+#line 77 "kernels/norm.metal"
+template <typename I, typename O>
+void layer_norm( const I *x,
+const float *weight,
+O *out,
+const NormParams &p,
+const float *bias,
+uint row, uint tid,
+uint threads, uint sg,
+uint lane, uint simdgroups) {
+using msl_type_0 = float2[2][8]; static_assert(sizeof(msl_type_0) == 128, "partial"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &partial = msl::group_variable<msl_type_0>(msl_at_0, 0); 
+const I *from = x + ulong(row) * p.x_stride;
+const float n = float(p.width), pivot = float(from[0]);
+float sum = 0.0f;
+for (uint i = tid * 4; i < p.width; i += threads * 4) {
+const uint end = min(i + 4, p.width);
+for (uint j = i; j < end; j++)
+sum += float(from[j]) - pivot;
+}
+const float mean = pivot + add_up(float2(sum, 0.0f), partial[0], sg, lane, simdgroups).x / n;
+float2 rest = 0.0f;
+for (uint i = tid * 4; i < p.width; i += threads * 4) {
+const uint end = min(i + 4, p.width);
+for (uint j = i; j < end; j++) {
+const float d = float(from[j]) - mean;
+rest += float2(d, d * d);
+}
+}
+rest = add_up(rest, partial[1], sg, lane, simdgroups) / n;
+const float s = precise::rsqrt(max(rest.y - rest.x * rest.x, 0.0f) + p.eps);
+O *to = out + ulong(row) * p.width;
+for (uint i = tid * 4; i < p.width; i += threads * 4) {
+const uint end = min(i + 4, p.width);
+for (uint j = i; j < end; j++) {
+float v = (float(from[j]) - mean - rest.x) * s;
+if (msl_constant_has_weight())
+v *= weight[j];
+if (msl_constant_has_bias())
+v += bias[j];
+to[j] = O(v);
+}
+}
+}
+#line 256 "kernels/emulated/norm.gen.cc"
 void thread_0(const msl::Thread &t) {
     rms_norm<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -223,15 +295,125 @@ void thread_2(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_2[] = {{0, 0, "x"}, {1, 0, "weight"}, {2, 0, "out"}, {3, sizeof(NormParams), "p"}};
 const uint32_t variables_2[] = {32};
+void thread_3(const msl::Thread &t) {
+    rms_norm<float, bfloat>(static_cast<const float *>(t.worker->buffers[0]),
+        static_cast<const float *>(t.worker->buffers[1]),
+        static_cast<bfloat *>(t.worker->buffers[2]),
+        *static_cast<const NormParams *>(t.worker->buffers[3]),
+        msl::position<uint>(t.worker->group_id),
+        msl::position<uint>(t.index),
+        msl::position<uint>(t.worker->group),
+        msl::position<uint>((t.index / 32)),
+        msl::position<uint>((t.index % 32)),
+        msl::position<uint>(t.worker->simdgroups));
+}
+const msl::BufferArgument buffers_3[] = {{0, 0, "x"}, {1, 0, "weight"}, {2, 0, "out"}, {3, sizeof(NormParams), "p"}};
+const uint32_t variables_3[] = {32};
+void thread_4(const msl::Thread &t) {
+    rms_norm<bfloat, bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
+        static_cast<const float *>(t.worker->buffers[1]),
+        static_cast<bfloat *>(t.worker->buffers[2]),
+        *static_cast<const NormParams *>(t.worker->buffers[3]),
+        msl::position<uint>(t.worker->group_id),
+        msl::position<uint>(t.index),
+        msl::position<uint>(t.worker->group),
+        msl::position<uint>((t.index / 32)),
+        msl::position<uint>((t.index % 32)),
+        msl::position<uint>(t.worker->simdgroups));
+}
+const msl::BufferArgument buffers_4[] = {{0, 0, "x"}, {1, 0, "weight"}, {2, 0, "out"}, {3, sizeof(NormParams), "p"}};
+const uint32_t variables_4[] = {32};
+void thread_5(const msl::Thread &t) {
+    layer_norm<float, float>(static_cast<const float *>(t.worker->buffers[0]),
+        static_cast<const float *>(t.worker->buffers[1]),
+        static_cast<float *>(t.worker->buffers[2]),
+        *static_cast<const NormParams *>(t.worker->buffers[3]),
+        static_cast<const float *>(t.worker->buffers[4]),
+        msl::position<uint>(t.worker->group_id),
+        msl::position<uint>(t.index),
+        msl::position<uint>(t.worker->group),
+        msl::position<uint>((t.index / 32)),
+        msl::position<uint>((t.index % 32)),
+        msl::position<uint>(t.worker->simdgroups));
+}
+const msl::BufferArgument buffers_5[] = {{0, 0, "x"}, {1, 0, "weight"}, {2, 0, "out"}, {3, sizeof(NormParams), "p"}, {4, 0, "bias"}};
+const uint32_t variables_5[] = {128};
+void thread_6(const msl::Thread &t) {
+    layer_norm<float, half>(static_cast<const float *>(t.worker->buffers[0]),
+        static_cast<const float *>(t.worker->buffers[1]),
+        static_cast<half *>(t.worker->buffers[2]),
+        *static_cast<const NormParams *>(t.worker->buffers[3]),
+        static_cast<const float *>(t.worker->buffers[4]),
+        msl::position<uint>(t.worker->group_id),
+        msl::position<uint>(t.index),
+        msl::position<uint>(t.worker->group),
+        msl::position<uint>((t.index / 32)),
+        msl::position<uint>((t.index % 32)),
+        msl::position<uint>(t.worker->simdgroups));
+}
+const msl::BufferArgument buffers_6[] = {{0, 0, "x"}, {1, 0, "weight"}, {2, 0, "out"}, {3, sizeof(NormParams), "p"}, {4, 0, "bias"}};
+const uint32_t variables_6[] = {128};
+void thread_7(const msl::Thread &t) {
+    layer_norm<half, half>(static_cast<const half *>(t.worker->buffers[0]),
+        static_cast<const float *>(t.worker->buffers[1]),
+        static_cast<half *>(t.worker->buffers[2]),
+        *static_cast<const NormParams *>(t.worker->buffers[3]),
+        static_cast<const float *>(t.worker->buffers[4]),
+        msl::position<uint>(t.worker->group_id),
+        msl::position<uint>(t.index),
+        msl::position<uint>(t.worker->group),
+        msl::position<uint>((t.index / 32)),
+        msl::position<uint>((t.index % 32)),
+        msl::position<uint>(t.worker->simdgroups));
+}
+const msl::BufferArgument buffers_7[] = {{0, 0, "x"}, {1, 0, "weight"}, {2, 0, "out"}, {3, sizeof(NormParams), "p"}, {4, 0, "bias"}};
+const uint32_t variables_7[] = {128};
+void thread_8(const msl::Thread &t) {
+    layer_norm<float, bfloat>(static_cast<const float *>(t.worker->buffers[0]),
+        static_cast<const float *>(t.worker->buffers[1]),
+        static_cast<bfloat *>(t.worker->buffers[2]),
+        *static_cast<const NormParams *>(t.worker->buffers[3]),
+        static_cast<const float *>(t.worker->buffers[4]),
+        msl::position<uint>(t.worker->group_id),
+        msl::position<uint>(t.index),
+        msl::position<uint>(t.worker->group),
+        msl::position<uint>((t.index / 32)),
+        msl::position<uint>((t.index % 32)),
+        msl::position<uint>(t.worker->simdgroups));
+}
+const msl::BufferArgument buffers_8[] = {{0, 0, "x"}, {1, 0, "weight"}, {2, 0, "out"}, {3, sizeof(NormParams), "p"}, {4, 0, "bias"}};
+const uint32_t variables_8[] = {128};
+void thread_9(const msl::Thread &t) {
+    layer_norm<bfloat, bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
+        static_cast<const float *>(t.worker->buffers[1]),
+        static_cast<bfloat *>(t.worker->buffers[2]),
+        *static_cast<const NormParams *>(t.worker->buffers[3]),
+        static_cast<const float *>(t.worker->buffers[4]),
+        msl::position<uint>(t.worker->group_id),
+        msl::position<uint>(t.index),
+        msl::position<uint>(t.worker->group),
+        msl::position<uint>((t.index / 32)),
+        msl::position<uint>((t.index % 32)),
+        msl::position<uint>(t.worker->simdgroups));
+}
+const msl::BufferArgument buffers_9[] = {{0, 0, "x"}, {1, 0, "weight"}, {2, 0, "out"}, {3, sizeof(NormParams), "p"}, {4, 0, "bias"}};
+const uint32_t variables_9[] = {128};
 const msl::Kernel kernels[] = {
-    {"rms_norm_f32_f32", "kernels/norm.metal", 45, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 4, variables_0, 1},
-    {"rms_norm_f32_f16", "kernels/norm.metal", 46, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 4, variables_1, 1},
-    {"rms_norm_f16_f16", "kernels/norm.metal", 47, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 4, variables_2, 1},
+    {"rms_norm_f32_f32", "kernels/norm.metal", 120, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 4, variables_0, 1},
+    {"rms_norm_f32_f16", "kernels/norm.metal", 121, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 4, variables_1, 1},
+    {"rms_norm_f16_f16", "kernels/norm.metal", 122, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 4, variables_2, 1},
+    {"rms_norm_f32_bf16", "kernels/norm.metal", 123, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 4, variables_3, 1},
+    {"rms_norm_bf16_bf16", "kernels/norm.metal", 124, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 4, variables_4, 1},
+    {"layer_norm_f32_f32", "kernels/norm.metal", 125, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 5, variables_5, 1},
+    {"layer_norm_f32_f16", "kernels/norm.metal", 126, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 5, variables_6, 1},
+    {"layer_norm_f16_f16", "kernels/norm.metal", 127, thread_7, nullptr, 1024, 0x0u, 0x0u, buffers_7, 5, variables_7, 1},
+    {"layer_norm_f32_bf16", "kernels/norm.metal", 128, thread_8, nullptr, 1024, 0x0u, 0x0u, buffers_8, 5, variables_8, 1},
+    {"layer_norm_bf16_bf16", "kernels/norm.metal", 129, thread_9, nullptr, 1024, 0x0u, 0x0u, buffers_9, 5, variables_9, 1},
 };
 } // namespace
 namespace msl {
 inline namespace MSL_VARIANT {
 extern const Unit unit_norm;
-const Unit unit_norm = {kernels, 3};
+const Unit unit_norm = {kernels, 10};
 } // namespace MSL_VARIANT
 } // namespace msl

@@ -121,6 +121,13 @@ uint32_t b_stride;
 float value;
 };
 
+struct TopKParams {
+uint32_t rows;
+uint32_t width;
+uint32_t x_stride;
+uint32_t k;
+};
+
 struct RepeatParams {
 uint32_t tokens;
 uint32_t kv_heads;
@@ -211,7 +218,7 @@ v_out[e] = v[from];
 at = sum(at, step, p);
 }
 }
-#line 215 "kernels/emulated/replicate.gen.cc"
+#line 222 "kernels/emulated/replicate.gen.cc"
 void thread_0(const msl::Thread &t) {
     repeat_kv<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),

@@ -121,6 +121,13 @@ uint32_t b_stride;
 float value;
 };
 
+struct TopKParams {
+uint32_t rows;
+uint32_t width;
+uint32_t x_stride;
+uint32_t k;
+};
+
 struct RepeatParams {
 uint32_t tokens;
 uint32_t kv_heads;
@@ -212,7 +219,7 @@ v = turn(v, rotation(p, at, i, msl_constant_has_factors() ? factors[i] : 1.0f, m
 }
 store_pair(out + (ulong(token) * p.heads + head) * p.head, pair, v);
 }
-#line 216 "kernels/emulated/rope.gen.cc"
+#line 223 "kernels/emulated/rope.gen.cc"
 void thread_0(const msl::Thread &t) {
     rope<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),

@@ -121,6 +121,13 @@ uint32_t b_stride;
 float value;
 };
 
+struct TopKParams {
+uint32_t rows;
+uint32_t width;
+uint32_t x_stride;
+uint32_t k;
+};
+
 struct RepeatParams {
 uint32_t tokens;
 uint32_t kv_heads;
@@ -496,7 +503,7 @@ return;
 finish(k_cache, row, whole, p.head, sg, simdgroups, lane);
 finish(v_cache, row, whole_v, p.head, sg, simdgroups, lane);
 }
-#line 500 "kernels/emulated/rope_write.gen.cc"
+#line 507 "kernels/emulated/rope_write.gen.cc"
 void thread_0(const msl::Thread &t) {
     rope_qkv_write<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),

@@ -121,6 +121,13 @@ uint32_t b_stride;
 float value;
 };
 
+struct TopKParams {
+uint32_t rows;
+uint32_t width;
+uint32_t x_stride;
+uint32_t k;
+};
+
 struct RepeatParams {
 uint32_t tokens;
 uint32_t kv_heads;
@@ -223,13 +230,13 @@ clear(acc);
 for (uint k0 = 0; k0 < p.k; k0 += 32) {
 for (uint i = part; i < part + 8; i++) {
 const bool inside = m0 + row < p.m && k0 + i < p.k;
-a_tile[row * 40 + i] = inside ? a_from[ulong(m0 + row) * p.k + k0 + i] : A(0.0f);
+a_tile[row * 40 + i] = A(inside ? float(a_from[ulong(m0 + row) * p.k + k0 + i]) : 0.0f);
 }
 for (uint i = part; i < part + 8; i++) {
 const uint n = msl_constant_is_transposed() ? n0 + row : n0 + i;
 const uint k = msl_constant_is_transposed() ? k0 + i : k0 + row;
 const ulong at = msl_constant_is_transposed() ? ulong(n) * p.k + k : ulong(k) * p.n + n;
-b_tile[row * 40 + i] = n < p.n && k < p.k ? b_from[at] : A(0.0f);
+b_tile[row * 40 + i] = A(n < p.n && k < p.k ? float(b_from[at]) : 0.0f);
 }
 threadgroup_barrier(mem_flags::mem_threadgroup, 1);
 accumulate(a_tile, b_tile, 40, 32, !msl_constant_is_transposed(), sg, acc);
@@ -260,9 +267,9 @@ const int key = int(column % p.context), t = int(token);
 const bool owned = cu_seqlens[seq] <= t && t < cu_seqlens[seq + 1];
 const bool seen = owned && key <= positions[token] && key < context_lens[seq];
 const ulong at = (ulong(position.z) * p.tokens + token) * columns + column;
-out[at] = seen ? scores[at] : A(-INFINITY);
+out[at] = A(seen ? float(scores[at]) : -INFINITY);
 }
-#line 104 "kernels/source.metal"
+#line 107 "kernels/source.metal"
 template <typename A>
 void softmax( const A *x,
 A *out,
@@ -274,18 +281,22 @@ using msl_type_1 = float[8]; static_assert(sizeof(msl_type_1) == 32, "totals"); 
 const A *from = x + ulong(row) * p.a_stride;
 A *to = out + ulong(row) * p.width;
 
-float highest = -INFINITY;
-for (uint i = tid; i < p.width; i += 256)
-highest = max(highest, float(from[i]));
-highest = simd_max(highest, 4);
-float total = 0.0f;
-if (highest > -INFINITY) {
-for (uint i = tid; i < p.width; i += 256)
-total += exp(float(from[i]) - highest);
+float highest = -INFINITY, total = 0.0f;
+for (uint i = tid; i < p.width; i += 256) {
+const float v = float(from[i]);
+if (v > highest) {
+total *= exp(highest - v);
+highest = v;
 }
+if (v != -INFINITY)
+total += exp(v - highest);
+}
+const float peak = simd_max(highest, 4);
+if (highest > -INFINITY)
+total *= exp(highest - peak);
 total = simd_sum(total, 5);
 if (lane == 0) {
-maxima[sg] = highest;
+maxima[sg] = peak;
 totals[sg] = total;
 }
 threadgroup_barrier(mem_flags::mem_threadgroup, 6);
@@ -293,16 +304,12 @@ highest = -INFINITY;
 for (uint i = 0; i < 8; i++)
 highest = max(highest, maxima[i]);
 total = 0.0f;
-for (uint i = 0; i < 8; i++) {
-if (maxima[i] > -INFINITY)
-total += totals[i] * exp(maxima[i] - highest);
+for (uint i = 0; i < 8; i++)
+total += maxima[i] > -INFINITY ? totals[i] * exp(maxima[i] - highest) : totals[i];
+for (uint i = tid; i < p.width; i += 256)
+to[i] = A(total == 0.0f ? 0.0f : exp(float(from[i]) - highest) / total);
 }
-const float norm = total > 0.0f ? 1.0f / total : 0.0f;
-for (uint i = tid; i < p.width; i += 256) {
-to[i] = norm > 0.0f ? A(exp(float(from[i]) - highest) * norm) : A(0.0f);
-}
-}
-#line 306 "kernels/emulated/source.gen.cc"
+#line 313 "kernels/emulated/source.gen.cc"
 void thread_0(const msl::Thread &t) {
     permute<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),
@@ -318,6 +325,13 @@ void thread_1(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_1[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(TransposeParams), "p"}};
 void thread_2(const msl::Thread &t) {
+    permute<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
+        static_cast<bfloat *>(t.worker->buffers[1]),
+        *static_cast<const TransposeParams *>(t.worker->buffers[2]),
+        msl::position<uint3>(t.position_in_grid()));
+}
+const msl::BufferArgument buffers_2[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(TransposeParams), "p"}};
+void thread_3(const msl::Thread &t) {
     matmul<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
         static_cast<float *>(t.worker->buffers[2]),
@@ -326,9 +340,9 @@ void thread_2(const msl::Thread &t) {
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)));
 }
-const msl::BufferArgument buffers_2[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(MatmulParams), "p"}};
-const uint32_t variables_2[] = {10240};
-void thread_3(const msl::Thread &t) {
+const msl::BufferArgument buffers_3[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(MatmulParams), "p"}};
+const uint32_t variables_3[] = {10240};
+void thread_4(const msl::Thread &t) {
     matmul<half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const half *>(t.worker->buffers[1]),
         static_cast<half *>(t.worker->buffers[2]),
@@ -337,9 +351,20 @@ void thread_3(const msl::Thread &t) {
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)));
 }
-const msl::BufferArgument buffers_3[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(MatmulParams), "p"}};
-const uint32_t variables_3[] = {5120};
-void thread_4(const msl::Thread &t) {
+const msl::BufferArgument buffers_4[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(MatmulParams), "p"}};
+const uint32_t variables_4[] = {5120};
+void thread_5(const msl::Thread &t) {
+    matmul<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
+        static_cast<const bfloat *>(t.worker->buffers[1]),
+        static_cast<bfloat *>(t.worker->buffers[2]),
+        *static_cast<const MatmulParams *>(t.worker->buffers[3]),
+        msl::position<uint3>(t.worker->group_id),
+        msl::position<uint>(t.index),
+        msl::position<uint>((t.index / 32)));
+}
+const msl::BufferArgument buffers_5[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(MatmulParams), "p"}};
+const uint32_t variables_5[] = {5120};
+void thread_6(const msl::Thread &t) {
     mask<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
         static_cast<const int *>(t.worker->buffers[2]),
@@ -348,8 +373,8 @@ void thread_4(const msl::Thread &t) {
         *static_cast<const MaskParams *>(t.worker->buffers[5]),
         msl::position<uint3>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_4[] = {{0, 0, "scores"}, {1, 0, "positions"}, {2, 0, "cu_seqlens"}, {3, 0, "context_lens"}, {4, 0, "out"}, {5, sizeof(MaskParams), "p"}};
-void thread_5(const msl::Thread &t) {
+const msl::BufferArgument buffers_6[] = {{0, 0, "scores"}, {1, 0, "positions"}, {2, 0, "cu_seqlens"}, {3, 0, "context_lens"}, {4, 0, "out"}, {5, sizeof(MaskParams), "p"}};
+void thread_7(const msl::Thread &t) {
     mask<half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
         static_cast<const int *>(t.worker->buffers[2]),
@@ -358,8 +383,18 @@ void thread_5(const msl::Thread &t) {
         *static_cast<const MaskParams *>(t.worker->buffers[5]),
         msl::position<uint3>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_5[] = {{0, 0, "scores"}, {1, 0, "positions"}, {2, 0, "cu_seqlens"}, {3, 0, "context_lens"}, {4, 0, "out"}, {5, sizeof(MaskParams), "p"}};
-void thread_6(const msl::Thread &t) {
+const msl::BufferArgument buffers_7[] = {{0, 0, "scores"}, {1, 0, "positions"}, {2, 0, "cu_seqlens"}, {3, 0, "context_lens"}, {4, 0, "out"}, {5, sizeof(MaskParams), "p"}};
+void thread_8(const msl::Thread &t) {
+    mask<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
+        static_cast<const int *>(t.worker->buffers[1]),
+        static_cast<const int *>(t.worker->buffers[2]),
+        static_cast<const int *>(t.worker->buffers[3]),
+        static_cast<bfloat *>(t.worker->buffers[4]),
+        *static_cast<const MaskParams *>(t.worker->buffers[5]),
+        msl::position<uint3>(t.position_in_grid()));
+}
+const msl::BufferArgument buffers_8[] = {{0, 0, "scores"}, {1, 0, "positions"}, {2, 0, "cu_seqlens"}, {3, 0, "context_lens"}, {4, 0, "out"}, {5, sizeof(MaskParams), "p"}};
+void thread_9(const msl::Thread &t) {
     softmax<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
@@ -368,9 +403,9 @@ void thread_6(const msl::Thread &t) {
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_6[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
-const uint32_t variables_6[] = {32, 32};
-void thread_7(const msl::Thread &t) {
+const msl::BufferArgument buffers_9[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
+const uint32_t variables_9[] = {32, 32};
+void thread_10(const msl::Thread &t) {
     softmax<half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<half *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
@@ -379,22 +414,37 @@ void thread_7(const msl::Thread &t) {
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_7[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
-const uint32_t variables_7[] = {32, 32};
+const msl::BufferArgument buffers_10[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
+const uint32_t variables_10[] = {32, 32};
+void thread_11(const msl::Thread &t) {
+    softmax<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
+        static_cast<bfloat *>(t.worker->buffers[1]),
+        *static_cast<const ElementParams *>(t.worker->buffers[2]),
+        msl::position<uint>(t.worker->group_id),
+        msl::position<uint>(t.index),
+        msl::position<uint>((t.index / 32)),
+        msl::position<uint>((t.index % 32)));
+}
+const msl::BufferArgument buffers_11[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
+const uint32_t variables_11[] = {32, 32};
 const msl::Kernel kernels[] = {
-    {"transpose_f32", "kernels/source.metal", 144, thread_0, msl::run_threads<thread_0>, 1024, 0x0u, 0x0u, buffers_0, 3, nullptr, 0},
-    {"transpose_f16", "kernels/source.metal", 145, thread_1, msl::run_threads<thread_1>, 1024, 0x0u, 0x0u, buffers_1, 3, nullptr, 0},
-    {"matmul_f32", "kernels/source.metal", 146, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 4, variables_2, 1},
-    {"matmul_f16", "kernels/source.metal", 147, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 4, variables_3, 1},
-    {"mask_f32", "kernels/source.metal", 148, thread_4, msl::run_threads<thread_4>, 1024, 0x0u, 0x0u, buffers_4, 6, nullptr, 0},
-    {"mask_f16", "kernels/source.metal", 149, thread_5, msl::run_threads<thread_5>, 1024, 0x0u, 0x0u, buffers_5, 6, nullptr, 0},
-    {"softmax_f32", "kernels/source.metal", 150, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 3, variables_6, 2},
-    {"softmax_f16", "kernels/source.metal", 151, thread_7, nullptr, 1024, 0x0u, 0x0u, buffers_7, 3, variables_7, 2},
+    {"transpose_f32", "kernels/source.metal", 147, thread_0, msl::run_threads<thread_0>, 1024, 0x0u, 0x0u, buffers_0, 3, nullptr, 0},
+    {"transpose_f16", "kernels/source.metal", 148, thread_1, msl::run_threads<thread_1>, 1024, 0x0u, 0x0u, buffers_1, 3, nullptr, 0},
+    {"transpose_bf16", "kernels/source.metal", 149, thread_2, msl::run_threads<thread_2>, 1024, 0x0u, 0x0u, buffers_2, 3, nullptr, 0},
+    {"matmul_f32", "kernels/source.metal", 150, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 4, variables_3, 1},
+    {"matmul_f16", "kernels/source.metal", 151, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 4, variables_4, 1},
+    {"matmul_bf16", "kernels/source.metal", 152, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 4, variables_5, 1},
+    {"mask_f32", "kernels/source.metal", 153, thread_6, msl::run_threads<thread_6>, 1024, 0x0u, 0x0u, buffers_6, 6, nullptr, 0},
+    {"mask_f16", "kernels/source.metal", 154, thread_7, msl::run_threads<thread_7>, 1024, 0x0u, 0x0u, buffers_7, 6, nullptr, 0},
+    {"mask_bf16", "kernels/source.metal", 155, thread_8, msl::run_threads<thread_8>, 1024, 0x0u, 0x0u, buffers_8, 6, nullptr, 0},
+    {"softmax_f32", "kernels/source.metal", 156, thread_9, nullptr, 1024, 0x0u, 0x0u, buffers_9, 3, variables_9, 2},
+    {"softmax_f16", "kernels/source.metal", 157, thread_10, nullptr, 1024, 0x0u, 0x0u, buffers_10, 3, variables_10, 2},
+    {"softmax_bf16", "kernels/source.metal", 158, thread_11, nullptr, 1024, 0x0u, 0x0u, buffers_11, 3, variables_11, 2},
 };
 } // namespace
 namespace msl {
 inline namespace MSL_VARIANT {
 extern const Unit unit_source;
-const Unit unit_source = {kernels, 8};
+const Unit unit_source = {kernels, 12};
 } // namespace MSL_VARIANT
 } // namespace msl

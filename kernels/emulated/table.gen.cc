@@ -17,6 +17,7 @@ extern const Unit unit_replicate;
 extern const Unit unit_rope;
 extern const Unit unit_rope_write;
 extern const Unit unit_source;
+extern const Unit unit_top_k;
 const Unit *const units[] = {
     &unit_argmax,
     &unit_attention_tile,
@@ -32,6 +33,7 @@ const Unit *const units[] = {
     &unit_rope,
     &unit_rope_write,
     &unit_source,
+    &unit_top_k,
     nullptr,
 };
 } // namespace MSL_VARIANT

@@ -205,6 +205,8 @@ struct msl_atomic_int {
 };
 uint atomic_fetch_add_explicit(volatile __global msl_atomic_uint *, uint, memory_order);
 uint atomic_fetch_add_explicit(volatile __local msl_atomic_uint *, uint, memory_order);
+uint atomic_load_explicit(volatile __local msl_atomic_uint *, memory_order);
+void atomic_store_explicit(volatile __local msl_atomic_uint *, uint, memory_order);
 
 template <class T> constexpr bool is_function_constant_defined(T) { return true; }
 } // namespace metal

@@ -3,4 +3,4 @@
 package avx512
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "090d135cd6011591894493546b104fc1320d4710e6282d51f468ed438d4d321a"
+const _ = "1e7af6fdc878bb76973d04bbee087c615fdf0ea7d43ed23a91fbeb876ad58197"

@@ -1,0 +1,103 @@
+package kernels_test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/kernels"
+)
+
+// layerNorm is the formula; weight and bias may be nil.
+func layerNorm(row, weight, bias []float64, eps float64) {
+	pivot := row[0]
+	mean, variance := pivot, 0.0
+	for _, v := range row {
+		mean += (v - pivot) / float64(len(row))
+	}
+	for _, v := range row {
+		variance += (v - mean) * (v - mean) / float64(len(row))
+	}
+	for i := range row {
+		row[i] = (row[i] - mean) / math.Sqrt(variance+eps)
+		if weight != nil {
+			row[i] *= weight[i]
+		}
+		if bias != nil {
+			row[i] += bias[i]
+		}
+	}
+}
+
+// TestLayerNorm has rows around zero, rows far from it, whose mean has fewer digits
+// than their spread needs, and rows of equals.
+func TestLayerNorm(t *testing.T) {
+	const eps = 1e-5
+	instances(t, "layer_norm", func(t *testing.T, name string, types []kernels.Element) {
+		for i, width := range few([]int{5, 172, 1030}, []int{1, 2, 5, 64, 80, 172, 768, 1024, 1030, 4099}) {
+			for j, group := range few([]int{32, 256}, []int{32, 64, 96, 256}) {
+				t.Run(fmt.Sprintf("%d by %d", width, group), func(t *testing.T) {
+					const rows = 4
+					rng := newRand(t.Name())
+					stride := width + 3
+					x := random(rng, types[0], rows*stride)
+					far := map[kernels.Element]float64{kernels.Float: 1e6, kernels.Half: -1e3, kernels.Bfloat: 128}[types[0]]
+					for c := range width {
+						x.put(stride+c, far+rng.NormFloat64())
+						x.put(2*stride+c, far/3)
+						x.put(3*stride+c, float64(rng.IntN(2))*far)
+					}
+					constants := map[uint32]uint32{}
+					buffers := map[int]tensor{0: x, 2: result(types[1], rows*width)}
+					var weight, bias []float64
+					if (i+j)%3 > 0 {
+						buffers[1], constants[0] = random(rng, kernels.Float, width), 1
+						weight = buffers[1].values()
+					}
+					if (i+j)%3 > 1 {
+						buffers[4], constants[1] = random(rng, kernels.Float, width), 1
+						bias = buffers[4].values()
+					}
+					got := launch{
+						kernel: name, constants: constants, buffers: buffers,
+						params: kernels.NormParams{Rows: rows, Width: uint32(width), XStride: uint32(stride), Eps: eps},
+						grid:   [3]int{rows, 1, 1}, group: group,
+					}.run(t)[2]
+					var want []float64
+					for r := range rows {
+						row := x.values()[r*stride:][:width]
+						layerNorm(row, weight, bias, eps)
+						want = append(want, row...)
+					}
+					for c, v := range want[2*width : 3*width] { // equals: nothing but the bias is left
+						require.InDelta(t, v, got.at(2*width+c), 1e-6+bounds[types[1]]*math.Abs(v))
+					}
+					want, values := append(want[:2*width:2*width], want[3*width:]...), got.values()
+					compare(t, want, append(values[:2*width:2*width], values[3*width:]...), width, worst(types[1]))
+				})
+			}
+		}
+	})
+}
+
+// TestNormsShowNaN puts something not finite into one row of three.
+func TestNormsShowNaN(t *testing.T) {
+	for _, family := range []string{"rms_norm", "layer_norm"} {
+		instances(t, family, func(t *testing.T, name string, types []kernels.Element) {
+			const rows, width = 3, 70
+			x := random(newRand(t.Name()), types[0], rows*width)
+			x.put(width+67, math.NaN())
+			got := launch{
+				kernel: name, constants: map[uint32]uint32{0: 1},
+				buffers: map[int]tensor{0: x, 1: random(newRand("gain"), kernels.Float, width), 2: result(types[1], rows*width)},
+				params:  kernels.NormParams{Rows: rows, Width: width, XStride: width, Eps: 1e-5},
+				grid:    [3]int{rows, 1, 1}, group: 64,
+			}.run(t)[2]
+			for i, v := range got.values() {
+				require.Equal(t, i/width == 1, math.IsNaN(v), "element %d is %v", i, v)
+			}
+		})
+	}
+}
