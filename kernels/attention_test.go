@@ -114,7 +114,7 @@ type features struct {
 }
 
 func (f features) String() string {
-	return fmt.Sprintf("window %d, cap %v, sinks %v", f.window, f.softCap, f.sinks)
+	return fmt.Sprintf("window %d, cap %v, sinks %v", f.window, f.softCap, f.sinks[:min(4, len(f.sinks))])
 }
 
 // ask sets the constants, parameters and buffers of the features.

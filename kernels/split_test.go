@@ -65,7 +65,10 @@ func (c attentionCall) runInParts(t *testing.T, name string, partition int, cons
 	rows := c.tokens() * c.heads * partitions
 	l := c.launch(name, constants)
 	delete(l.buffers, 7)
-	l.constants[1] = uint32(partition)
+	l.constants[splitConstant] = uint32(partition)
+	if rows, ok := l.constants[rowsConstant]; ok {
+		l = c.inRows(l, int(rows))
+	}
 	l.buffers[9] = result(kernels.Float, rows*c.head)
 	l.buffers[10] = result(kernels.Float, rows*2)
 	l.grid[2] = partitions
