@@ -166,27 +166,27 @@ const A *from = x + ulong(row) * p.a_stride;
 
 float best = -INFINITY;
 int at = INT_MAX;
-for (uint i = tid; i < p.width; i += 256) {
+MSL_LOOP(1) for (uint i = tid; MSL_TURN(2, i < p.width); i += 256) {
 const float v = float(from[i]);
-if (isnan(v)) {
+if (MSL_BRANCH(3, isnan(v))) {
 best = INFINITY;
 at = -1;
-} else if (v > best || at == INT_MAX) {
+} else if (MSL_BRANCH(4, v > best || at == INT_MAX)) {
 best = v;
 at = int(i);
 }
 }
 const float highest = simd_max(best, 1);
-at = simd_min(best == highest ? at : INT_MAX, 2);
-if (lane == 0) {
+at = simd_min(MSL_BRANCH(5, best == highest )? at : INT_MAX, 2);
+if (MSL_BRANCH(6, lane == 0)) {
 values[sg] = highest;
 places[sg] = at;
 }
 threadgroup_barrier(mem_flags::mem_threadgroup, 3);
-if (tid > 0)
+if (MSL_BRANCH(7, tid > 0))
 return;
-for (uint i = 1; i < 8; i++) {
-if (values[i] > values[0] || (values[i] == values[0] && places[i] < places[0])) {
+for (uint i = 1; MSL_STEP(i < 8); i++) {
+if (MSL_BRANCH(8, values[i] > values[0] || (values[i] == values[0] && places[i] < places[0]))) {
 values[0] = values[i];
 places[0] = places[i];
 }

@@ -190,9 +190,9 @@ const float d = as_type<float>(bits) / 127.0f;
 const bool lost = bits >= 0x7f800000u || isinf(float(half(d)));
 const float inverse = 1.0f / d;
 CacheBlock *b = cache + i / 32;
-b->qs[lane] = int8_t(lost || isinf(inverse) ? 0.0f : round(v * inverse));
-if (lane == 0)
-b->d = lost ? half(NAN) : half(d);
+b->qs[lane] = int8_t(MSL_BRANCH(1, lost || isinf(inverse) )? 0.0f : round(v * inverse));
+if (MSL_BRANCH(2, lane == 0))
+b->d = MSL_BRANCH(3, lost )? half(NAN) : half(d);
 }
 
 
@@ -214,9 +214,9 @@ return ((ulong(page) * kv_heads + kv_head) * block + within) * head;
 
 inline uint sequence_of( const int *cu_seqlens, uint seqs, uint t) {
 uint low = 0, high = seqs;
-while (high - low > 1) {
+MSL_LOOP(4) while (MSL_TURN(5, high - low > 1)) {
 const uint mid = (low + high) / 2;
-if (uint(cu_seqlens[mid]) <= t) {
+if (MSL_BRANCH(6, uint(cu_seqlens[mid]) <= t)) {
 low = mid;
 } else {
 high = mid;
@@ -230,9 +230,9 @@ inline uint first_tile(int start, uint seq, uint size) { return uint(start) / si
 
 inline uint sequence_of_tile( const int *cu_seqlens, uint seqs, uint tile, uint size) {
 uint low = 0, high = seqs;
-while (high - low > 1) {
+MSL_LOOP(7) while (MSL_TURN(8, high - low > 1)) {
 const uint mid = (low + high) / 2;
-if (first_tile(cu_seqlens[mid], mid, size) <= tile) {
+if (MSL_BRANCH(9, first_tile(cu_seqlens[mid], mid, size) <= tile)) {
 low = mid;
 } else {
 high = mid;
@@ -250,7 +250,7 @@ uint begin, end;
 
 inline KeyRange keys_seen(int position, int context, uint window) {
 const uint next = uint(max(0, position + 1));
-return {window != 0 && next > window ? next - window : 0, min(next, uint(max(0, context)))};
+return {MSL_BRANCH(10, window != 0 && next > window )? next - window : 0, min(next, uint(max(0, context)))};
 }
 #line 7 "kernels/attention_vec.metal"
 using namespace metal;
@@ -297,7 +297,7 @@ return i / 2 * 64 + lane % 8 * 8 + i % 2 * 4;
 }
 
 inline Fours load_fours( const float *cache, ulong at, uint d, uint head) {
-return {load_four(cache, at + d), d + 32 < head ? load_four(cache, at + d + 32) : float4(0.0f)};
+return {load_four(cache, at + d), MSL_BRANCH(11, d + 32 < head )? load_four(cache, at + d + 32) : float4(0.0f)};
 }
 template <typename T> inline Fours load_fours( const T *cache, ulong at, uint d, uint) {
 const uint4 words = *( const uint4 *)(cache + at + d);
@@ -311,9 +311,9 @@ return {load_four(cache, at + d), load_four(cache, at + d + 4)};
 
 inline float fold(float4 low, float4 high, uint lane) {
 const bool upper = (lane & 4) != 0, later = (lane & 2) != 0, odd = (lane & 1) != 0;
-const float4 four = (upper ? high : low) + simd_shuffle_xor(upper ? low : high, 4, 2);
-const float2 two = (later ? four.template swizzle<2, 3>() : four.template swizzle<0, 1>()) + simd_shuffle_xor(later ? four.template swizzle<0, 1>() : four.template swizzle<2, 3>(), 2, 3);
-return (odd ? two.y : two.x) + simd_shuffle_xor(odd ? two.x : two.y, 1, 4);
+const float4 four = (MSL_BRANCH(12, upper )? high : low) + simd_shuffle_xor(MSL_BRANCH(13, upper )? low : high, 4, 2);
+const float2 two = (MSL_BRANCH(14, later )? four.template swizzle<2, 3>() : four.template swizzle<0, 1>()) + simd_shuffle_xor(MSL_BRANCH(15, later )? four.template swizzle<0, 1>() : four.template swizzle<2, 3>(), 2, 3);
+return (MSL_BRANCH(16, odd )? two.y : two.x) + simd_shuffle_xor(MSL_BRANCH(17, odd )? two.x : two.y, 1, 4);
 }
 
 
@@ -323,11 +323,11 @@ float4 low, high;
 inline Eight spread(float own, uint lane) {
 const bool upper = (lane & 4) != 0, later = (lane & 2) != 0, odd = (lane & 1) != 0;
 const float one = simd_shuffle_xor(own, 1, 5);
-const float2 two = odd ? float2(one, own) : float2(own, one);
+const float2 two = MSL_BRANCH(18, odd )? float2(one, own) : float2(own, one);
 const float2 more = simd_shuffle_xor(two, 2, 6);
-const float4 four = later ? float4(more, two) : float4(two, more);
+const float4 four = MSL_BRANCH(19, later )? float4(more, two) : float4(two, more);
 const float4 rest = simd_shuffle_xor(four, 4, 7);
-return {upper ? rest : four, upper ? four : rest};
+return {MSL_BRANCH(20, upper )? rest : four, MSL_BRANCH(21, upper )? four : rest};
 }
 #line 121 "kernels/attention_vec.metal"
 template <typename A, typename C>
@@ -354,7 +354,7 @@ using msl_type_2 = float[8]; static_assert(sizeof(msl_type_2) == 32, "totals"); 
 const uint head = msl_constant_has_head() ? msl_constant_fc_head() : p.head;
 const uint q_head = group.x;
 const uint kv_head = q_head / (p.heads / p.kv_heads);
-if (group.y >= (msl_constant_rows() == 1 ? p.tokens : first_tile(int(p.tokens), p.seqs, msl_constant_rows())))
+if (MSL_BRANCH(22, group.y >= (msl_constant_rows() == 1 ? p.tokens : first_tile(int(p.tokens), p.seqs, msl_constant_rows()))))
 return;
 int owner;
 if (msl_constant_has_map()) {
@@ -364,7 +364,7 @@ owner = int(sequence_of(cu_seqlens, p.seqs, group.y));
 } else {
 owner = int(sequence_of_tile(cu_seqlens, p.seqs, group.y, msl_constant_rows()));
 }
-if (owner < 0)
+if (MSL_BRANCH(23, owner < 0))
 return;
 const uint seq = uint(owner);
 uint token = group.y, tokens = 1;
@@ -372,7 +372,7 @@ if (msl_constant_rows() != 1) {
 const int seq_start = cu_seqlens[seq];
 token = uint(seq_start) + (group.y - first_tile(seq_start, seq, msl_constant_rows())) * msl_constant_rows();
 const uint seq_end = uint(cu_seqlens[seq + 1]);
-if (token >= seq_end)
+if (MSL_BRANCH(24, token >= seq_end))
 return;
 tokens = min(msl_constant_rows(), seq_end - token);
 }
@@ -383,52 +383,52 @@ const CacheStrides strides = {p.block_stride, p.head_stride, p.row_stride};
 const uint start = msl_constant_is_split() ? group.z * msl_constant_fc_split() : 0;
 KeyRange seen[most_rows];
 KeyRange any = {0xffffffffu, 0};
-for (uint r = 0; r < msl_constant_rows(); r++) {
+for (uint r = 0; MSL_STEP(r < msl_constant_rows()); r++) {
 seen[r] = {0, 0};
-if (r < tokens)
+if (MSL_BRANCH(25, r < tokens))
 seen[r] = keys_seen(positions[token + r], context_lens[seq], msl_constant_has_window() ? p.window : 0);
 if (msl_constant_is_split())
 seen[r] = {max(seen[r].begin, start), min(seen[r].end, start + msl_constant_fc_split())};
-if (seen[r].begin < seen[r].end)
+if (MSL_BRANCH(26, seen[r].begin < seen[r].end))
 any = {min(any.begin, seen[r].begin), max(any.end, seen[r].end)};
 }
 
 
 const bool capped = msl_constant_has_soft_cap() && p.soft_cap > 0.0f;
-const float scale = capped ? p.scale / p.soft_cap : p.scale * log2_e;
+const float scale = MSL_BRANCH(27, capped )? p.scale / p.soft_cap : p.scale * log2_e;
 float4 query[most_rows][8], sum[most_rows][8];
 float highest[most_rows], total[most_rows];
-for (uint r = 0; r < msl_constant_rows(); r++) {
+for (uint r = 0; MSL_STEP(r < msl_constant_rows()); r++) {
 const A *from = q + (ulong(token + r) * p.heads + q_head) * head;
 highest[r] = lowest;
 total[r] = 0.0f;
-for (uint i = 0; i < 8; i++) {
+for (uint i = 0; MSL_STEP(i < 8); i++) {
 const uint d = first_four(k_cache, i, lane);
 query[r][i] = 0.0f;
 sum[r][i] = 0.0f;
-if (r < tokens && d < head)
+if (MSL_BRANCH(28, r < tokens && d < head))
 query[r][i] = float4(*( const vec<A, 4> *)(from + d)) * scale;
 }
 }
 
 const uint team = lane / 8;
 uint first = sg * 32 + start;
-if (any.begin < any.end) {
+if (MSL_BRANCH(29, any.begin < any.end)) {
 first += (any.begin - start) / 256 * 256;
-first += first + 32 <= any.begin ? 256 : 0;
+first += MSL_BRANCH(30, first + 32 <= any.begin )? 256 : 0;
 }
 const bool has_keys = first < any.end;
-for (; first < any.end; first += 256) {
+MSL_LOOP(31) for (; MSL_TURN(32, first < any.end); first += 256) {
 
 const uint key = first + team * 8;
 ulong row[8];
 uint within = key % p.block;
 const int *page = pages + key / p.block;
-ulong at = key < any.end ? cache_row(uint(*page), within, kv_head, strides) : 0;
-for (uint s = 0; s < 8; s++) {
+ulong at = MSL_BRANCH(33, key < any.end )? cache_row(uint(*page), within, kv_head, strides) : 0;
+for (uint s = 0; MSL_STEP(s < 8); s++) {
 row[s] = at;
 at += strides.row;
-if (++within == p.block && key + s + 1 < any.end) {
+if (MSL_BRANCH(34, ++within == p.block && key + s + 1 < any.end)) {
 within = 0;
 page++;
 at = cache_row(uint(*page), 0, kv_head, strides);
@@ -436,57 +436,57 @@ at = cache_row(uint(*page), 0, kv_head, strides);
 }
 
 float score[most_rows][8];
-for (uint s = 0; s < 8; s++) {
-for (uint r = 0; r < msl_constant_rows(); r++)
+for (uint s = 0; MSL_STEP(s < 8); s++) {
+for (uint r = 0; MSL_STEP(r < msl_constant_rows()); r++)
 score[r][s] = 0.0f;
-if (key + s < any.begin || key + s >= any.end)
+if (MSL_BRANCH(35, key + s < any.begin || key + s >= any.end))
 continue;
-for (uint i = 0; i < 8; i += 2) {
+for (uint i = 0; MSL_STEP(i < 8); i += 2) {
 const uint d = first_four(k_cache, i, lane);
-if (d >= head)
+if (MSL_BRANCH(36, d >= head))
 continue;
 const Fours k = load_fours(k_cache, row[s], d, head);
-for (uint r = 0; r < msl_constant_rows(); r++)
+for (uint r = 0; MSL_STEP(r < msl_constant_rows()); r++)
 score[r][s] += dot(query[r][i], k.first) + dot(query[r][i + 1], k.second);
 }
 }
 
 
 Eight weights[most_rows];
-for (uint r = 0; r < msl_constant_rows(); r++) {
+for (uint r = 0; MSL_STEP(r < msl_constant_rows()); r++) {
 const float *v = score[r];
 float own = fold(float4(v[0], v[1], v[2], v[3]), float4(v[4], v[5], v[6], v[7]), lane);
-if (capped)
+if (MSL_BRANCH(37, capped))
 own = p.soft_cap * log2_e * precise::tanh(own);
 const bool sees = first + lane >= seen[r].begin && first + lane < seen[r].end;
-const float peak = simd_max(sees ? max(highest[r], own) : highest[r], 8);
+const float peak = simd_max(MSL_BRANCH(38, sees )? max(highest[r], own) : highest[r], 8);
 const float keep = exp2(highest[r] - peak);
-const float weight = sees ? exp2(own - peak) : 0.0f;
+const float weight = MSL_BRANCH(39, sees )? exp2(own - peak) : 0.0f;
 highest[r] = peak;
 total[r] = total[r] * keep + weight;
-if (keep != 1.0f) {
-for (uint i = 0; i < 8; i++)
+if (MSL_BRANCH(40, keep != 1.0f)) {
+for (uint i = 0; MSL_STEP(i < 8); i++)
 sum[r][i] *= keep;
 }
 weights[r] = spread(weight, lane);
 }
 
-for (uint s = 0; s < 8; s++) {
+for (uint s = 0; MSL_STEP(s < 8); s++) {
 float weight[most_rows];
 bool wanted = false;
-for (uint r = 0; r < msl_constant_rows(); r++) {
+for (uint r = 0; MSL_STEP(r < msl_constant_rows()); r++) {
 weight[r] = s < 4 ? weights[r].low[s % 4] : weights[r].high[s % 4];
 wanted = wanted || weight[r] != 0.0f;
 }
-if (!wanted)
+if (MSL_BRANCH(41, !wanted))
 continue;
-for (uint i = 0; i < 8; i += 2) {
+for (uint i = 0; MSL_STEP(i < 8); i += 2) {
 const uint d = first_four(v_cache, i, lane);
-if (d >= head)
+if (MSL_BRANCH(42, d >= head))
 continue;
 const Fours v = load_fours(v_cache, row[s], d, head);
-for (uint r = 0; r < msl_constant_rows(); r++) {
-if (weight[r] == 0.0f)
+for (uint r = 0; MSL_STEP(r < msl_constant_rows()); r++) {
+if (MSL_BRANCH(43, weight[r] == 0.0f))
 continue;
 sum[r][i] += weight[r] * v.first;
 sum[r][i + 1] += weight[r] * v.second;
@@ -495,39 +495,39 @@ sum[r][i + 1] += weight[r] * v.second;
 }
 }
 
-for (uint r = 0; r < msl_constant_rows(); r++) {
-if (r >= tokens)
+for (uint r = 0; MSL_STEP(r < msl_constant_rows()); r++) {
+if (MSL_BRANCH(44, r >= tokens))
 break;
 
 
-if (has_keys) {
+if (MSL_BRANCH(45, has_keys)) {
 total[r] = simd_sum(total[r], 9);
-for (uint i = 0; i < 8; i++) {
-if (first_four(v_cache, i, 0) >= head)
+for (uint i = 0; MSL_STEP(i < 8); i++) {
+if (MSL_BRANCH(46, first_four(v_cache, i, 0) >= head))
 continue;
 sum[r][i] += simd_shuffle_xor(sum[r][i], 8, 10);
 sum[r][i] += simd_shuffle_xor(sum[r][i], 16, 11);
 const uint d = first_four(v_cache, i, lane);
-if (i % 4 == team && d < head)
+if (MSL_BRANCH(47, i % 4 == team && d < head))
 states[sg][d / 4] = sum[r][i];
 }
 }
-if (lane == 0) {
+if (MSL_BRANCH(48, lane == 0)) {
 maxima[sg] = highest[r];
 totals[sg] = total[r];
 }
 threadgroup_barrier(mem_flags::mem_threadgroup, 12);
-if (tid * 4 < head) {
+if (MSL_BRANCH(49, tid * 4 < head)) {
 const ulong slot = ulong(token + r) * p.heads + q_head;
 const bool sinks_here = msl_constant_has_sinks() && !msl_constant_is_split();
-const float sink = sinks_here ? sinks[q_head] * log2_e : lowest;
+const float sink = MSL_BRANCH(50, sinks_here )? sinks[q_head] * log2_e : lowest;
 float peak = max(lowest, sink);
-for (uint i = 0; i < 8; i++)
+for (uint i = 0; MSL_STEP(i < 8); i++)
 peak = max(peak, maxima[i]);
 float4 result = 0.0f;
-float norm = sinks_here ? exp2(sink - peak) : 0.0f;
-for (uint i = 0; i < 8; i++) {
-if (totals[i] == 0.0f)
+float norm = MSL_BRANCH(51, sinks_here )? exp2(sink - peak) : 0.0f;
+for (uint i = 0; MSL_STEP(i < 8); i++) {
+if (MSL_BRANCH(52, totals[i] == 0.0f))
 continue;
 const float weight = exp2(maxima[i] - peak);
 norm += weight * totals[i];
@@ -535,14 +535,14 @@ result += weight * states[i][tid];
 }
 if (msl_constant_is_split()) {
 const ulong at = slot * groups.z + group.z;
-if (tid == 0) {
+if (MSL_BRANCH(53, tid == 0)) {
 statistics[at * 2] = peak;
 statistics[at * 2 + 1] = norm;
 }
-if (norm != 0.0f)
+if (MSL_BRANCH(54, norm != 0.0f))
 *( float4 *)(part + at * head + tid * 4) = result;
 } else {
-if (norm != 0.0f)
+if (MSL_BRANCH(55, norm != 0.0f))
 result /= norm;
 store_four(out, slot * head + tid * 4, result);
 }
@@ -560,14 +560,14 @@ const ReduceParams &p,
 const float *sinks,
 uint3 group, uint tid,
 uint lane) {
-if (group.y >= p.tokens)
+if (MSL_BRANCH(56, group.y >= p.tokens))
 return;
 const ulong row = ulong(group.y) * p.heads + group.x;
 const float2 *of = ( const float2 *)statistics + row * p.partitions;
 const float sink = msl_constant_has_sinks() ? sinks[group.x] * log2_e : lowest;
 float peak = max(lowest, sink);
-for (uint i = lane; i < p.partitions; i += 32) {
-if (of[i].y != 0.0f)
+MSL_LOOP(57) for (uint i = lane; MSL_TURN(58, i < p.partitions); i += 32) {
+if (MSL_BRANCH(59, of[i].y != 0.0f))
 peak = max(peak, of[i].x);
 }
 peak = simd_max(peak, 14);
@@ -575,23 +575,23 @@ const bool writes = tid * 4 < p.head;
 const float *from = part + row * p.partitions * p.head + tid * 4;
 float norm = 0.0f;
 float4 sum = 0.0f;
-for (uint first = 0; first < p.partitions; first += 32) {
+MSL_LOOP(60) for (uint first = 0; MSL_TURN(61, first < p.partitions); first += 32) {
 float own = 0.0f;
-if (first + lane < p.partitions && of[first + lane].y != 0.0f) {
+if (MSL_BRANCH(62, first + lane < p.partitions && of[first + lane].y != 0.0f)) {
 own = exp2(of[first + lane].x - peak);
 norm += own * of[first + lane].y;
 }
-for (uint i = 0; i < min(32u, p.partitions - first); i++) {
+MSL_LOOP(63) for (uint i = 0; MSL_TURN(64, i < min(32u, p.partitions - first)); i++) {
 const float weight = simd_broadcast(own, ushort(i), 15);
-if (writes && weight != 0.0f)
+if (MSL_BRANCH(65, writes && weight != 0.0f))
 sum += weight * *( const float4 *)(from + ulong(first + i) * p.head);
 }
 }
 norm = simd_sum(norm, 16);
 if (msl_constant_has_sinks())
 norm += exp2(sink - peak);
-if (writes)
-store_four(out, row * p.head + tid * 4, norm != 0.0f ? sum / norm : float4(0.0f));
+if (MSL_BRANCH(66, writes))
+store_four(out, row * p.head + tid * 4, MSL_BRANCH(67, norm != 0.0f )? sum / norm : float4(0.0f));
 }
 #line 597 "kernels/emulated/attention_vec.gen.cc"
 void thread_0(const msl::Thread &t) {

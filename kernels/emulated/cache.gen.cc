@@ -190,9 +190,9 @@ const float d = as_type<float>(bits) / 127.0f;
 const bool lost = bits >= 0x7f800000u || isinf(float(half(d)));
 const float inverse = 1.0f / d;
 CacheBlock *b = cache + i / 32;
-b->qs[lane] = int8_t(lost || isinf(inverse) ? 0.0f : round(v * inverse));
-if (lane == 0)
-b->d = lost ? half(NAN) : half(d);
+b->qs[lane] = int8_t(MSL_BRANCH(1, lost || isinf(inverse) )? 0.0f : round(v * inverse));
+if (MSL_BRANCH(2, lane == 0))
+b->d = MSL_BRANCH(3, lost )? half(NAN) : half(d);
 }
 
 
@@ -214,9 +214,9 @@ return ((ulong(page) * kv_heads + kv_head) * block + within) * head;
 
 inline uint sequence_of( const int *cu_seqlens, uint seqs, uint t) {
 uint low = 0, high = seqs;
-while (high - low > 1) {
+MSL_LOOP(4) while (MSL_TURN(5, high - low > 1)) {
 const uint mid = (low + high) / 2;
-if (uint(cu_seqlens[mid]) <= t) {
+if (MSL_BRANCH(6, uint(cu_seqlens[mid]) <= t)) {
 low = mid;
 } else {
 high = mid;
@@ -230,9 +230,9 @@ inline uint first_tile(int start, uint seq, uint size) { return uint(start) / si
 
 inline uint sequence_of_tile( const int *cu_seqlens, uint seqs, uint tile, uint size) {
 uint low = 0, high = seqs;
-while (high - low > 1) {
+MSL_LOOP(7) while (MSL_TURN(8, high - low > 1)) {
 const uint mid = (low + high) / 2;
-if (first_tile(cu_seqlens[mid], mid, size) <= tile) {
+if (MSL_BRANCH(9, first_tile(cu_seqlens[mid], mid, size) <= tile)) {
 low = mid;
 } else {
 high = mid;
@@ -250,7 +250,7 @@ uint begin, end;
 
 inline KeyRange keys_seen(int position, int context, uint window) {
 const uint next = uint(max(0, position + 1));
-return {window != 0 && next > window ? next - window : 0, min(next, uint(max(0, context)))};
+return {MSL_BRANCH(10, window != 0 && next > window )? next - window : 0, min(next, uint(max(0, context)))};
 }
 #line 5 "kernels/cache.metal"
 using namespace metal;
@@ -265,7 +265,7 @@ const CacheWriteParams &p,
 uint2 position) {
 const uint e = position.x, token = position.y;
 const int slot = slots[token];
-if (e >= p.kv_heads * p.head || slot < 0)
+if (MSL_BRANCH(11, e >= p.kv_heads * p.head || slot < 0))
 return;
 const uint head = e / p.head;
 const ulong to =
@@ -286,7 +286,7 @@ const CacheWriteParams &p,
 uint2 position, uint lane) {
 const uint e = position.x, token = position.y;
 const int slot = slots[token];
-if (e >= p.kv_heads * p.head || slot < 0)
+if (MSL_BRANCH(12, e >= p.kv_heads * p.head || slot < 0))
 return;
 const uint head = e / p.head;
 const ulong to =
@@ -303,11 +303,11 @@ float *out,
 const CacheReadParams &p,
 uint2 position) {
 const uint e = position.x, row = position.y, width = p.kv_heads * p.head;
-if (e >= width)
+if (MSL_BRANCH(13, e >= width))
 return;
 const uint seq = row / p.context, key = row % p.context;
 float v = 0.0f;
-if (int(key) < context_lens[seq]) {
+if (MSL_BRANCH(14, int(key) < context_lens[seq])) {
 const uint page = uint(block_table[ulong(seq) * p.table_stride + key / p.block]);
 v = load_one(cache, cache_row(page, key % p.block, e / p.head, p.kv_heads, p.block, p.head) + e % p.head);
 }

@@ -168,11 +168,11 @@ const float x = fabs(v), t = 1.0f / (1.0f + 0.3275911f * x);
 const float sum =
 ((((1.061405429f * t - 1.453152027f) * t + 1.421413741f) * t - 0.284496736f) * t + 0.254829592f) * t;
 const float e = 1.0f - sum * exp(-x * x);
-return v < 0.0f ? -e : e;
+return MSL_BRANCH(1, v < 0.0f )? -e : e;
 }
 #line 28 "kernels/elementwise.metal"
 inline float gelu_of(float v) {
-const float x = v < -20.0f ? -20.0f : v;
+const float x = MSL_BRANCH(2, v < -20.0f )? -20.0f : v;
 if (msl_constant_is_tanh())
 return x / (1.0f + exp(-1.5957691216f * (x + 0.044715f * x * x * x)));
 return 0.5f * x * (1.0f + erf_of(x * 0.70710678f));
@@ -184,7 +184,7 @@ void silu( const A *a,
 A *out,
 const ElementParams &p,
 uint2 position) {
-if (position.x >= p.width)
+if (MSL_BRANCH(3, position.x >= p.width))
 return;
 const float v = float(a[ulong(position.y) * p.a_stride + position.x]);
 out[ulong(position.y) * p.width + position.x] = A(silu_of(v));
@@ -196,7 +196,7 @@ void gelu( const A *a,
 A *out,
 const ElementParams &p,
 uint2 position) {
-if (position.x >= p.width)
+if (MSL_BRANCH(4, position.x >= p.width))
 return;
 const float v = float(a[ulong(position.y) * p.a_stride + position.x]);
 out[ulong(position.y) * p.width + position.x] = A(gelu_of(v));
@@ -208,7 +208,7 @@ void scale( const A *a,
 A *out,
 const ElementParams &p,
 uint2 position) {
-if (position.x >= p.width)
+if (MSL_BRANCH(5, position.x >= p.width))
 return;
 const float v = float(a[ulong(position.y) * p.a_stride + position.x]);
 out[ulong(position.y) * p.width + position.x] = A(v * p.value);
@@ -221,7 +221,7 @@ const A *b,
 A *out,
 const ElementParams &p,
 uint2 position) {
-if (position.x >= p.width)
+if (MSL_BRANCH(6, position.x >= p.width))
 return;
 const float v = float(a[ulong(position.y) * p.a_stride + position.x]);
 const float w = float(b[ulong(position.y) * p.b_stride + position.x]);
@@ -235,7 +235,7 @@ const A *b,
 A *out,
 const ElementParams &p,
 uint2 position) {
-if (position.x >= p.width)
+if (MSL_BRANCH(7, position.x >= p.width))
 return;
 const float v = float(a[ulong(position.y) * p.a_stride + position.x]);
 const float w = float(b[ulong(position.y) * p.b_stride + position.x]);
@@ -249,7 +249,7 @@ const A *b,
 A *out,
 const ElementParams &p,
 uint2 position) {
-if (position.x >= p.width)
+if (MSL_BRANCH(8, position.x >= p.width))
 return;
 const float v = float(a[ulong(position.y) * p.a_stride + position.x]);
 const float w = float(b[ulong(position.y) * p.b_stride + position.x]);
@@ -263,7 +263,7 @@ const A *b,
 A *out,
 const ElementParams &p,
 uint2 position) {
-if (position.x >= p.width)
+if (MSL_BRANCH(9, position.x >= p.width))
 return;
 const float v = float(a[ulong(position.y) * p.a_stride + position.x]);
 const float w = float(b[ulong(position.y) * p.b_stride + position.x]);
@@ -276,7 +276,7 @@ void cast( const I *x,
 O *out,
 const ElementParams &p,
 uint2 position) {
-if (position.x >= p.width)
+if (MSL_BRANCH(10, position.x >= p.width))
 return;
 out[ulong(position.y) * p.width + position.x] = O(float(x[ulong(position.y) * p.a_stride + position.x]));
 }
@@ -288,11 +288,11 @@ const int *index,
 A *out,
 const ElementParams &p,
 uint2 position) {
-if (position.x >= p.width)
+if (MSL_BRANCH(11, position.x >= p.width))
 return;
 const int row = index[position.y];
 A v = A(0.0f);
-if (row >= 0)
+if (MSL_BRANCH(12, row >= 0))
 v = x[ulong(row) * p.a_stride + position.x];
 out[ulong(position.y) * p.width + position.x] = v;
 }

@@ -233,7 +233,7 @@ float offset[2];
 };
 
 inline uint block_elems(uint type) {
-switch (type) {
+switch (MSL_CHOOSE(1, type)) {
 case 1:
 case 2:
 case 3:
@@ -250,7 +250,7 @@ return 256;
 }
 
 inline uint block_bytes(uint type) {
-switch (type) {
+switch (MSL_CHOOSE(2, type)) {
 case 1:
 return 4;
 case 2:
@@ -287,15 +287,15 @@ inline ulong row_bytes(uint type, uint k) { return ulong(k / block_elems(type)) 
 
 
 inline uint run_low(uint elems, uint r) {
-if (elems == 256)
+if (MSL_BRANCH(3, elems == 256))
 return (r >> 2) * 64 + (r & 3) * 8;
-if (elems == 32)
+if (MSL_BRANCH(4, elems == 32))
 return (r >> 1) * 32 + (r & 1) * 8;
 return r * 16;
 }
 
 
-inline uint run_gap(uint elems) { return elems == 256 ? 32 : elems == 32 ? 16 : 8; }
+inline uint run_gap(uint elems) { return MSL_BRANCH(5, elems == 256 )? 32 : MSL_BRANCH(6, elems == 32 )? 16 : 8; }
 
 
 inline float element( const float *row, uint i) { return row[i]; }
@@ -306,11 +306,11 @@ inline float element( const bf16 *row, uint i) { return as_type<float>(uint(row[
 inline void nibbles( const uint8_t *bytes, float *q) {
 const ushort *pairs = ( const ushort *)bytes;
 uint8_t b[8];
-for (uint i = 0; i < 4; i++) {
+for (uint i = 0; MSL_STEP(i < 4); i++) {
 b[2 * i] = uint8_t(pairs[i]);
 b[2 * i + 1] = uint8_t(pairs[i] >> 8);
 }
-for (uint i = 0; i < 8; i++) {
+for (uint i = 0; MSL_STEP(i < 8); i++) {
 q[i] = float(int(b[i] & 15));
 q[i + 8] = float(int(b[i] >> 4));
 }
@@ -318,7 +318,7 @@ q[i + 8] = float(int(b[i] >> 4));
 
 inline Run decode( const block_q8_0 &b, uint r) {
 Run w;
-for (uint i = 0; i < 8; i++) {
+for (uint i = 0; MSL_STEP(i < 8); i++) {
 w.q[i] = float(b.qs[8 * r + i]);
 w.q[i + 8] = float(b.qs[8 * r + i + 16]);
 }
@@ -346,7 +346,7 @@ return w;
 
 inline void fifth_bits( const uint16_t *qh, uint r, float *q) {
 const uint low = uint(qh[0]) >> (8 * r), high = uint(qh[1]) >> (8 * r);
-for (uint i = 0; i < 8; i++) {
+for (uint i = 0; MSL_STEP(i < 8); i++) {
 q[i] += float(((low >> i) & 1u) << 4);
 q[i + 8] += float(((high >> i) & 1u) << 4);
 }
@@ -371,7 +371,7 @@ return w;
 }
 #line 247 "kernels/quant.h"
 inline void crumbs( const uint8_t *bytes, uint shift, float *q) {
-for (uint i = 0; i < 8; i++) {
+for (uint i = 0; MSL_STEP(i < 8); i++) {
 const uint w = uint(bytes[i]) >> shift;
 q[i] = float(w & 3u);
 q[i + 8] = float((w >> 2) & 3u);
@@ -394,7 +394,7 @@ return w;
 
 
 inline float scale_q3( const uint8_t *scales, uint i) {
-const uint low = i < 8 ? scales[i] & 15u : uint(scales[i - 8]) >> 4;
+const uint low = MSL_BRANCH(7, i < 8 )? scales[i] & 15u : uint(scales[i - 8]) >> 4;
 const uint high = (uint(scales[8 + (i & 3)]) >> (2 * (i >> 2))) & 3u;
 return float(int(low | high << 4) - 32);
 }
@@ -403,7 +403,7 @@ inline Run decode( const block_q3_k &b, uint r) {
 const uint part = r >> 2, g = r & 3;
 Run w;
 crumbs(b.qs + (part >> 1) * 32 + g * 8, (part & 1) * 4, w.q);
-for (uint i = 0; i < 8; i++) {
+for (uint i = 0; MSL_STEP(i < 8); i++) {
 const uint bits = uint(b.hmask[g * 8 + i]) >> (2 * part);
 w.q[i] += float((bits & 1u) << 2);
 w.q[i + 8] += float((bits & 2u) << 1);
@@ -419,7 +419,7 @@ return w;
 
 
 inline float2 scale_min_q4( const uint8_t *s, uint i) {
-if (i < 4)
+if (MSL_BRANCH(8, i < 4))
 return float2(float(s[i] & 63u), float(s[i + 4] & 63u));
 const uint low = s[i + 4];
 const uint scale = (low & 15u) | (uint(s[i - 4]) >> 6) << 4;
@@ -447,7 +447,7 @@ inline Run decode( const block_q5_k &b, uint r) {
 const uint part = r >> 2, g = r & 3;
 Run w;
 nibbles(b.qs + part * 32 + g * 8, w.q);
-for (uint i = 0; i < 8; i++) {
+for (uint i = 0; MSL_STEP(i < 8); i++) {
 const uint bits = uint(b.qh[g * 8 + i]) >> (2 * part);
 w.q[i] += float((bits & 1u) << 4);
 w.q[i + 8] += float((bits & 2u) << 3);
@@ -462,7 +462,7 @@ const uint half_block = part >> 1, nibble = (part & 1) * 4;
 const uint8_t *ql = b.ql + half_block * 64 + g * 8;
 const uint8_t *qh = b.qh + half_block * 32 + g * 8;
 Run w;
-for (uint i = 0; i < 8; i++) {
+for (uint i = 0; MSL_STEP(i < 8); i++) {
 const uint high = uint(qh[i]) >> nibble;
 w.q[i] = float(((uint(ql[i]) >> nibble) & 15u) | (high & 3u) << 4);
 w.q[i + 8] = float(((uint(ql[i + 32]) >> nibble) & 15u) | (high & 12u) << 2);
@@ -477,13 +477,13 @@ return w;
 
 
 template <typename T> inline void expand_plain( const T *row, uint r, uint k, float *w) {
-for (uint i = 0; i < 16; i++)
-w[i] = 16 * r + i < k ? element(row, 16 * r + i) : 0.0f;
+for (uint i = 0; MSL_STEP(i < 16); i++)
+w[i] = MSL_BRANCH(9, 16 * r + i < k )? element(row, 16 * r + i) : 0.0f;
 }
 
 template <typename B, uint E> inline void expand_block( const uchar *row, uint r, float *w) {
 const Run run = decode((( const B *)row)[r / (E / 16)], r % (E / 16));
-for (uint i = 0; i < 8; i++) {
+for (uint i = 0; MSL_STEP(i < 8); i++) {
 w[i] = run.scale[0] * run.q[i] + run.offset[0];
 w[i + 8] = run.scale[1] * run.q[i + 8] + run.offset[1];
 }
@@ -491,7 +491,7 @@ w[i + 8] = run.scale[1] * run.q[i + 8] + run.offset[1];
 
 
 inline void expand(uint type, const uchar *row, uint r, uint k, float *w) {
-switch (type) {
+switch (MSL_CHOOSE(10, type)) {
 case 1:
 expand_plain(( const float *)row, r, k, w);
 break;
@@ -548,19 +548,19 @@ uint3 position) {
 const uint elems = block_elems(msl_constant_fc_type());
 const int id = tokens[position.y];
 const bool known = id >= 0 && uint(id) < p.vocab;
-const uchar *row = table + (known ? row_bytes(msl_constant_fc_type(), p.width) * ulong(id) : 0);
+const uchar *row = table + (MSL_BRANCH(11, known )? row_bytes(msl_constant_fc_type(), p.width) * ulong(id) : 0);
 float *to = out + ulong(position.y) * p.width;
-for (uint run = 2 * position.x; run < 2 * position.x + 2; run++) {
-if (run * 16 >= p.width)
+MSL_LOOP(12) for (uint run = 2 * position.x; MSL_TURN(13, run < 2 * position.x + 2); run++) {
+if (MSL_BRANCH(14, run * 16 >= p.width))
 return;
 float v[16] = {0.0f};
-if (known)
+if (MSL_BRANCH(15, known))
 expand(msl_constant_fc_type(), row, run, p.width, v);
 const uint low = run_low(elems, run), high = low + run_gap(elems);
-for (uint i = 0; i < 8; i++) {
-if (low + i < p.width)
+for (uint i = 0; MSL_STEP(i < 8); i++) {
+if (MSL_BRANCH(16, low + i < p.width))
 to[low + i] = v[i];
-if (high + i < p.width)
+if (MSL_BRANCH(17, high + i < p.width))
 to[high + i] = v[i + 8];
 }
 }

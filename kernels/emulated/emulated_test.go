@@ -31,10 +31,11 @@ func root(t testing.TB) string {
 
 func TestGeneratedFilesAreFresh(t *testing.T) {
 	for _, p := range []mslgen.Package{
-		{Sources: "kernels", Output: "kernels/emulated"},
-		{Sources: "kernels/emulated/testdata", Output: "kernels/emulated/internal/testkernels"},
+		{Sources: "kernels", Output: "kernels/emulated", Levels: []mslgen.Level{{Folder: "v3", Suffix: "_amd64"}, {Folder: "counted"}}},
+		{Sources: "kernels/emulated/testdata", Output: "kernels/emulated/internal/testkernels", Levels: []mslgen.Level{{Folder: "v3", Suffix: "_amd64"}}},
+		{Sources: "kernels/emulated/counted/testdata", Output: "kernels/emulated/counted/internal/testkernels"},
 	} {
-		p.Root, p.Runtime, p.Level, p.Stamped = root(t), "kernels/emulated", "v3", []string{"kernels/abi.h"}
+		p.Root, p.Runtime, p.Stamped = root(t), "kernels/emulated", []string{"kernels/abi.h"}
 		stale, err := mslgen.Stale(p)
 		require.NoError(t, err)
 		require.Empty(t, stale, "run go generate ./kernels/emulated/...")

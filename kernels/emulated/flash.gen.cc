@@ -190,9 +190,9 @@ const float d = as_type<float>(bits) / 127.0f;
 const bool lost = bits >= 0x7f800000u || isinf(float(half(d)));
 const float inverse = 1.0f / d;
 CacheBlock *b = cache + i / 32;
-b->qs[lane] = int8_t(lost || isinf(inverse) ? 0.0f : round(v * inverse));
-if (lane == 0)
-b->d = lost ? half(NAN) : half(d);
+b->qs[lane] = int8_t(MSL_BRANCH(1, lost || isinf(inverse) )? 0.0f : round(v * inverse));
+if (MSL_BRANCH(2, lane == 0))
+b->d = MSL_BRANCH(3, lost )? half(NAN) : half(d);
 }
 
 
@@ -214,9 +214,9 @@ return ((ulong(page) * kv_heads + kv_head) * block + within) * head;
 
 inline uint sequence_of( const int *cu_seqlens, uint seqs, uint t) {
 uint low = 0, high = seqs;
-while (high - low > 1) {
+MSL_LOOP(4) while (MSL_TURN(5, high - low > 1)) {
 const uint mid = (low + high) / 2;
-if (uint(cu_seqlens[mid]) <= t) {
+if (MSL_BRANCH(6, uint(cu_seqlens[mid]) <= t)) {
 low = mid;
 } else {
 high = mid;
@@ -230,9 +230,9 @@ inline uint first_tile(int start, uint seq, uint size) { return uint(start) / si
 
 inline uint sequence_of_tile( const int *cu_seqlens, uint seqs, uint tile, uint size) {
 uint low = 0, high = seqs;
-while (high - low > 1) {
+MSL_LOOP(7) while (MSL_TURN(8, high - low > 1)) {
 const uint mid = (low + high) / 2;
-if (first_tile(cu_seqlens[mid], mid, size) <= tile) {
+if (MSL_BRANCH(9, first_tile(cu_seqlens[mid], mid, size) <= tile)) {
 low = mid;
 } else {
 high = mid;
@@ -250,7 +250,7 @@ uint begin, end;
 
 inline KeyRange keys_seen(int position, int context, uint window) {
 const uint next = uint(max(0, position + 1));
-return {window != 0 && next > window ? next - window : 0, min(next, uint(max(0, context)))};
+return {MSL_BRANCH(10, window != 0 && next > window )? next - window : 0, min(next, uint(max(0, context)))};
 }
 #line 21 "kernels/attention_core.h"
 using namespace metal;
@@ -311,15 +311,15 @@ uint *marks;
 template <typename A, typename Rows>
 inline void load_rows( const Rows &rows, uint key, uint stop, uint d0, uint width, bool values, uint tid,
 A *tile, uint *marks) {
-for (uint r = tid / 8; r < 32; r += 16) {
+MSL_LOOP(11) for (uint r = tid / 8; MSL_TURN(12, r < 32); r += 16) {
 A *to = tile + r * tile_stride;
-if (key + r < stop) {
+if (MSL_BRANCH(13, key + r < stop)) {
 const ulong from = row_at(rows, key + r) + d0;
-for (uint d = tid % 8 * 4; d < width; d += 32) {
+MSL_LOOP(14) for (uint d = tid % 8 * 4; MSL_TURN(15, d < width); d += 32) {
 const float4 v = load_four(rows.from, from + d);
-for (uint j = 0; j < 4; j++) {
+for (uint j = 0; MSL_STEP(j < 4); j++) {
 A element = A(v[j]);
-if (values && !is_finite(float(element))) {
+if (MSL_BRANCH(16, values && !is_finite(float(element)))) {
 element = A(0.0f);
 marks[r] = 1;
 }
@@ -327,8 +327,8 @@ to[d + j] = element;
 }
 }
 } else {
-for (uint d = tid % 8 * 4; d < width; d += 32) {
-for (uint j = 0; j < 4; j++)
+MSL_LOOP(17) for (uint d = tid % 8 * 4; MSL_TURN(18, d < width); d += 32) {
+for (uint j = 0; MSL_STEP(j < 4); j++)
 to[d + j] = A(0.0f);
 }
 }
@@ -342,89 +342,89 @@ uint tid, uint sg, uint lane) {
 const uint head = q.head;
 const bool pair = head <= 64;
 A *tile = memory.tile;
-A *v_tile = pair ? tile + pair_offset : tile;
+A *v_tile = MSL_BRANCH(19, pair )? tile + pair_offset : tile;
 float *scores = memory.scores + sg * 8 * score_stride;
 float *factors = memory.factors + sg * 64;
 const uint row = lane / 4, part = lane % 4;
 
 factors[lane] = 0.0f;
 factors[lane + 32] = 0.0f;
-if (tid < 64)
+if (MSL_BRANCH(20, tid < 64))
 memory.marks[tid] = 0;
 
 simdgroup_matrix<A, 8, 8> query[32];
 simdgroup_float8x8 sum[32];
-for (uint i = 0; i < 32; i++) {
-if (i * 8 < head)
+for (uint i = 0; MSL_STEP(i < 32); i++) {
+if (MSL_BRANCH(21, i * 8 < head))
 sum[i] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
 }
-for (uint d0 = 0; d0 < 256; d0 += slice_width) {
-if (d0 >= head)
+for (uint d0 = 0; MSL_STEP(d0 < 256); d0 += slice_width) {
+if (MSL_BRANCH(22, d0 >= head))
 break;
 const uint width = min(slice_width, head - d0);
-for (uint r = tid / 8; r < 32; r += 16) {
-for (uint d = tid % 8 * 4; d < width; d += 32) {
-const float4 v = r < q.count ? load_four(q.from, r * q.stride + d0 + d) : float4(0.0f);
-for (uint j = 0; j < 4; j++)
+MSL_LOOP(23) for (uint r = tid / 8; MSL_TURN(24, r < 32); r += 16) {
+MSL_LOOP(25) for (uint d = tid % 8 * 4; MSL_TURN(26, d < width); d += 32) {
+const float4 v = MSL_BRANCH(27, r < q.count )? load_four(q.from, r * q.stride + d0 + d) : float4(0.0f);
+for (uint j = 0; MSL_STEP(j < 4); j++)
 tile[r * tile_stride + d + j] = A(v[j]);
 }
 }
 threadgroup_barrier(mem_flags::mem_threadgroup, 2);
-for (uint i = 0; i < slice_width / 8; i++) {
-if (i * 8 < width)
+for (uint i = 0; MSL_STEP(i < slice_width / 8); i++) {
+if (MSL_BRANCH(28, i * 8 < width))
 simdgroup_load(query[d0 / 8 + i], tile + sg * 8 * tile_stride + i * 8, tile_stride);
 }
 threadgroup_barrier(mem_flags::mem_threadgroup, 3);
 }
 
 float highest = scoring.sink;
-float total = part == 0 && highest > lowest ? 1.0f : 0.0f;
+float total = MSL_BRANCH(29, part == 0 && highest > lowest )? 1.0f : 0.0f;
 uint turn = 0;
-for (uint key = sight.start; key < sight.stop; key += 32) {
+MSL_LOOP(30) for (uint key = sight.start; MSL_TURN(31, key < sight.stop); key += 32) {
 
 uint *marks = memory.marks + turn * 32;
 turn = 1 - turn;
-if (tid < 32)
+if (MSL_BRANCH(32, tid < 32))
 memory.marks[turn * 32 + tid] = 0;
 
 simdgroup_float8x8 score[4];
-for (uint j = 0; j < 4; j++)
+for (uint j = 0; MSL_STEP(j < 4); j++)
 score[j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
-for (uint d0 = 0; d0 < 256; d0 += slice_width) {
-if (d0 >= head)
+for (uint d0 = 0; MSL_STEP(d0 < 256); d0 += slice_width) {
+if (MSL_BRANCH(33, d0 >= head))
 break;
 load_rows(k_rows, key, sight.stop, d0, min(slice_width, head - d0), false, tid, tile, marks);
-if (pair)
+if (MSL_BRANCH(34, pair))
 load_rows(v_rows, key, sight.stop, 0, head, true, tid, v_tile, marks);
 threadgroup_barrier(mem_flags::mem_threadgroup, 4);
-for (uint i = 0; i < slice_width / 8; i++) {
-if (d0 + i * 8 >= head)
+for (uint i = 0; MSL_STEP(i < slice_width / 8); i++) {
+if (MSL_BRANCH(35, d0 + i * 8 >= head))
 break;
-for (uint j = 0; j < 4; j++) {
+for (uint j = 0; MSL_STEP(j < 4); j++) {
 simdgroup_matrix<A, 8, 8> k;
 simdgroup_load(k, tile + j * 8 * tile_stride + i * 8, tile_stride, ulong2(0, 0), true);
 simdgroup_multiply_accumulate(score[j], query[d0 / 8 + i], k, score[j]);
 }
 }
-if (!pair)
+if (MSL_BRANCH(36, !pair))
 threadgroup_barrier(mem_flags::mem_threadgroup, 5);
 }
-for (uint j = 0; j < 4; j++)
+for (uint j = 0; MSL_STEP(j < 4); j++)
 simdgroup_store(score[j], scores + j * 8, score_stride);
 simdgroup_barrier(mem_flags::mem_threadgroup, 6);
 
 
 float weight[8];
 float peak = highest;
-for (uint j = 0; j < 8; j++) {
+for (uint j = 0; MSL_STEP(j < 8); j++) {
 const uint column = j * 4 + part;
 float v = scores[row * score_stride + column] * scoring.scale;
-if (scoring.cap > 0.0f)
+if (MSL_BRANCH(37, scoring.cap > 0.0f))
 v = scoring.cap * tanh(v / scoring.cap);
 v *= 1.44269504f;
-if (key + column < sight.first || key + column >= sight.end) {
+if (MSL_BRANCH(38, key + column < sight.first || key + column >= sight.end)) {
 v = lowest;
-} else if (!is_finite(v)) {
+} else if (MSL_BRANCH(39, !is_finite(v))) {
 v = lowest;
 total = NAN;
 }
@@ -435,43 +435,43 @@ peak = max(peak, simd_shuffle_xor(peak, 1, 7));
 peak = max(peak, simd_shuffle_xor(peak, 2, 8));
 const float keep = exp2(highest - peak);
 total *= keep;
-for (uint j = 0; j < 8; j++) {
-weight[j] = weight[j] > lowest ? exp2(weight[j] - peak) : 0.0f;
+for (uint j = 0; MSL_STEP(j < 8); j++) {
+weight[j] = MSL_BRANCH(40, weight[j] > lowest )? exp2(weight[j] - peak) : 0.0f;
 total += weight[j];
 scores[row * score_stride + j * 4 + part] = weight[j];
 }
-if (part == 0)
+if (MSL_BRANCH(41, part == 0))
 factors[row * 9] = keep;
 const bool rescale = simd_any(highest < peak, 9);
 highest = peak;
 simdgroup_barrier(mem_flags::mem_threadgroup, 10);
 
-if (rescale) {
+if (MSL_BRANCH(42, rescale)) {
 simdgroup_float8x8 factor;
 simdgroup_load(factor, factors, 8);
-for (uint i = 0; i < 32; i++) {
-if (i * 8 < head)
+for (uint i = 0; MSL_STEP(i < 32); i++) {
+if (MSL_BRANCH(43, i * 8 < head))
 simdgroup_multiply(sum[i], factor, sum[i]);
 }
 }
 simdgroup_float8x8 probability[4];
-for (uint j = 0; j < 4; j++)
+for (uint j = 0; MSL_STEP(j < 4); j++)
 simdgroup_load(probability[j], scores + j * 8, score_stride);
-for (uint d0 = 0; d0 < 256; d0 += slice_width) {
-if (d0 >= head)
+for (uint d0 = 0; MSL_STEP(d0 < 256); d0 += slice_width) {
+if (MSL_BRANCH(44, d0 >= head))
 break;
-if (!pair) {
+if (MSL_BRANCH(45, !pair)) {
 load_rows(v_rows, key, sight.stop, d0, min(slice_width, head - d0), true, tid, v_tile, marks);
 threadgroup_barrier(mem_flags::mem_threadgroup, 11);
 }
-for (uint j = 0; j < 8; j++) {
-if (marks[j * 4 + part] != 0 && weight[j] > 0.0f)
+for (uint j = 0; MSL_STEP(j < 8); j++) {
+if (MSL_BRANCH(46, marks[j * 4 + part] != 0 && weight[j] > 0.0f))
 total = NAN;
 }
-for (uint i = 0; i < slice_width / 8; i++) {
-if (d0 + i * 8 >= head)
+for (uint i = 0; MSL_STEP(i < slice_width / 8); i++) {
+if (MSL_BRANCH(47, d0 + i * 8 >= head))
 break;
-for (uint j = 0; j < 4; j++) {
+for (uint j = 0; MSL_STEP(j < 4); j++) {
 simdgroup_matrix<A, 8, 8> v;
 simdgroup_load(v, v_tile + j * 8 * tile_stride + i * 8, tile_stride);
 simdgroup_multiply_accumulate(sum[d0 / 8 + i], probability[j], v, sum[d0 / 8 + i]);
@@ -483,20 +483,20 @@ threadgroup_barrier(mem_flags::mem_threadgroup, 12);
 
 total += simd_shuffle_xor(total, 1, 13);
 total += simd_shuffle_xor(total, 2, 14);
-const float norm = total == 0.0f ? 0.0f : 1.0f / total;
+const float norm = MSL_BRANCH(48, total == 0.0f )? 0.0f : 1.0f / total;
 const uint r = sg * 8 + row;
 A *to = q.to + r * q.stride;
-for (uint d0 = 0; d0 < 256; d0 += 32) {
-if (d0 >= head)
+for (uint d0 = 0; MSL_STEP(d0 < 256); d0 += 32) {
+if (MSL_BRANCH(49, d0 >= head))
 break;
-for (uint j = 0; j < 4; j++) {
-if (d0 + j * 8 < head)
+for (uint j = 0; MSL_STEP(j < 4); j++) {
+if (MSL_BRANCH(50, d0 + j * 8 < head))
 simdgroup_store(sum[d0 / 8 + j], scores + j * 8, score_stride);
 }
 simdgroup_barrier(mem_flags::mem_threadgroup, 15);
-for (uint d = part * 4; d < 32; d += 16) {
-for (uint j = 0; j < 4; j++) {
-if (r < q.count && d0 + d < head)
+MSL_LOOP(51) for (uint d = part * 4; MSL_TURN(52, d < 32); d += 16) {
+for (uint j = 0; MSL_STEP(j < 4); j++) {
+if (MSL_BRANCH(53, r < q.count && d0 + d < head))
 to[d0 + d + j] = A(scores[row * score_stride + d + j] * norm);
 }
 }
@@ -534,7 +534,7 @@ memory.factors = factor_rows;
 memory.marks = key_marks;
 
 const uint first = group.x * 32;
-if (first >= p.seq_q)
+if (MSL_BRANCH(54, first >= p.seq_q))
 return;
 const uint kv_head = group.y / (p.heads / p.kv_heads);
 QueryRows<A> rows;

@@ -233,7 +233,7 @@ float offset[2];
 };
 
 inline uint block_elems(uint type) {
-switch (type) {
+switch (MSL_CHOOSE(1, type)) {
 case 1:
 case 2:
 case 3:
@@ -250,7 +250,7 @@ return 256;
 }
 
 inline uint block_bytes(uint type) {
-switch (type) {
+switch (MSL_CHOOSE(2, type)) {
 case 1:
 return 4;
 case 2:
@@ -287,15 +287,15 @@ inline ulong row_bytes(uint type, uint k) { return ulong(k / block_elems(type)) 
 
 
 inline uint run_low(uint elems, uint r) {
-if (elems == 256)
+if (MSL_BRANCH(3, elems == 256))
 return (r >> 2) * 64 + (r & 3) * 8;
-if (elems == 32)
+if (MSL_BRANCH(4, elems == 32))
 return (r >> 1) * 32 + (r & 1) * 8;
 return r * 16;
 }
 
 
-inline uint run_gap(uint elems) { return elems == 256 ? 32 : elems == 32 ? 16 : 8; }
+inline uint run_gap(uint elems) { return MSL_BRANCH(5, elems == 256 )? 32 : MSL_BRANCH(6, elems == 32 )? 16 : 8; }
 
 
 inline float element( const float *row, uint i) { return row[i]; }
@@ -306,11 +306,11 @@ inline float element( const bf16 *row, uint i) { return as_type<float>(uint(row[
 inline void nibbles( const uint8_t *bytes, float *q) {
 const ushort *pairs = ( const ushort *)bytes;
 uint8_t b[8];
-for (uint i = 0; i < 4; i++) {
+for (uint i = 0; MSL_STEP(i < 4); i++) {
 b[2 * i] = uint8_t(pairs[i]);
 b[2 * i + 1] = uint8_t(pairs[i] >> 8);
 }
-for (uint i = 0; i < 8; i++) {
+for (uint i = 0; MSL_STEP(i < 8); i++) {
 q[i] = float(int(b[i] & 15));
 q[i + 8] = float(int(b[i] >> 4));
 }
@@ -318,7 +318,7 @@ q[i + 8] = float(int(b[i] >> 4));
 
 inline Run decode( const block_q8_0 &b, uint r) {
 Run w;
-for (uint i = 0; i < 8; i++) {
+for (uint i = 0; MSL_STEP(i < 8); i++) {
 w.q[i] = float(b.qs[8 * r + i]);
 w.q[i + 8] = float(b.qs[8 * r + i + 16]);
 }
@@ -346,7 +346,7 @@ return w;
 
 inline void fifth_bits( const uint16_t *qh, uint r, float *q) {
 const uint low = uint(qh[0]) >> (8 * r), high = uint(qh[1]) >> (8 * r);
-for (uint i = 0; i < 8; i++) {
+for (uint i = 0; MSL_STEP(i < 8); i++) {
 q[i] += float(((low >> i) & 1u) << 4);
 q[i + 8] += float(((high >> i) & 1u) << 4);
 }
@@ -371,7 +371,7 @@ return w;
 }
 #line 247 "kernels/quant.h"
 inline void crumbs( const uint8_t *bytes, uint shift, float *q) {
-for (uint i = 0; i < 8; i++) {
+for (uint i = 0; MSL_STEP(i < 8); i++) {
 const uint w = uint(bytes[i]) >> shift;
 q[i] = float(w & 3u);
 q[i + 8] = float((w >> 2) & 3u);
@@ -394,7 +394,7 @@ return w;
 
 
 inline float scale_q3( const uint8_t *scales, uint i) {
-const uint low = i < 8 ? scales[i] & 15u : uint(scales[i - 8]) >> 4;
+const uint low = MSL_BRANCH(7, i < 8 )? scales[i] & 15u : uint(scales[i - 8]) >> 4;
 const uint high = (uint(scales[8 + (i & 3)]) >> (2 * (i >> 2))) & 3u;
 return float(int(low | high << 4) - 32);
 }
@@ -403,7 +403,7 @@ inline Run decode( const block_q3_k &b, uint r) {
 const uint part = r >> 2, g = r & 3;
 Run w;
 crumbs(b.qs + (part >> 1) * 32 + g * 8, (part & 1) * 4, w.q);
-for (uint i = 0; i < 8; i++) {
+for (uint i = 0; MSL_STEP(i < 8); i++) {
 const uint bits = uint(b.hmask[g * 8 + i]) >> (2 * part);
 w.q[i] += float((bits & 1u) << 2);
 w.q[i + 8] += float((bits & 2u) << 1);
@@ -419,7 +419,7 @@ return w;
 
 
 inline float2 scale_min_q4( const uint8_t *s, uint i) {
-if (i < 4)
+if (MSL_BRANCH(8, i < 4))
 return float2(float(s[i] & 63u), float(s[i + 4] & 63u));
 const uint low = s[i + 4];
 const uint scale = (low & 15u) | (uint(s[i - 4]) >> 6) << 4;
@@ -447,7 +447,7 @@ inline Run decode( const block_q5_k &b, uint r) {
 const uint part = r >> 2, g = r & 3;
 Run w;
 nibbles(b.qs + part * 32 + g * 8, w.q);
-for (uint i = 0; i < 8; i++) {
+for (uint i = 0; MSL_STEP(i < 8); i++) {
 const uint bits = uint(b.qh[g * 8 + i]) >> (2 * part);
 w.q[i] += float((bits & 1u) << 4);
 w.q[i + 8] += float((bits & 2u) << 3);
@@ -462,7 +462,7 @@ const uint half_block = part >> 1, nibble = (part & 1) * 4;
 const uint8_t *ql = b.ql + half_block * 64 + g * 8;
 const uint8_t *qh = b.qh + half_block * 32 + g * 8;
 Run w;
-for (uint i = 0; i < 8; i++) {
+for (uint i = 0; MSL_STEP(i < 8); i++) {
 const uint high = uint(qh[i]) >> nibble;
 w.q[i] = float(((uint(ql[i]) >> nibble) & 15u) | (high & 3u) << 4);
 w.q[i + 8] = float(((uint(ql[i + 32]) >> nibble) & 15u) | (high & 12u) << 2);
@@ -477,13 +477,13 @@ return w;
 
 
 template <typename T> inline void expand_plain( const T *row, uint r, uint k, float *w) {
-for (uint i = 0; i < 16; i++)
-w[i] = 16 * r + i < k ? element(row, 16 * r + i) : 0.0f;
+for (uint i = 0; MSL_STEP(i < 16); i++)
+w[i] = MSL_BRANCH(9, 16 * r + i < k )? element(row, 16 * r + i) : 0.0f;
 }
 
 template <typename B, uint E> inline void expand_block( const uchar *row, uint r, float *w) {
 const Run run = decode((( const B *)row)[r / (E / 16)], r % (E / 16));
-for (uint i = 0; i < 8; i++) {
+for (uint i = 0; MSL_STEP(i < 8); i++) {
 w[i] = run.scale[0] * run.q[i] + run.offset[0];
 w[i + 8] = run.scale[1] * run.q[i + 8] + run.offset[1];
 }
@@ -491,7 +491,7 @@ w[i + 8] = run.scale[1] * run.q[i + 8] + run.offset[1];
 
 
 inline void expand(uint type, const uchar *row, uint r, uint k, float *w) {
-switch (type) {
+switch (MSL_CHOOSE(10, type)) {
 case 1:
 expand_plain(( const float *)row, r, k, w);
 break;
@@ -578,10 +578,10 @@ float squares;
 
 
 template <typename X> inline void load8( const Input<X> &in, uint i, float *v, float &squares) {
-for (uint j = 0; j < 8; j++)
+for (uint j = 0; MSL_STEP(j < 8); j++)
 v[j] = float(in.x[i + j]);
 if (msl_constant_has_norm()) {
-for (uint j = 0; j < 8; j++) {
+for (uint j = 0; MSL_STEP(j < 8); j++) {
 squares += v[j] * v[j];
 v[j] *= in.gain[i + j];
 }
@@ -592,26 +592,26 @@ v[j] *= in.gain[i + j];
 template <typename X, typename W> inline Sums dot_plain( const Rows &rows, const Input<X> &in) {
 float sums[4][4] = {{0.0f}};
 float squares = 0.0f;
-for (uint i = in.lane * 8; i + 8 <= in.k; i += 256) {
+MSL_LOOP(11) for (uint i = in.lane * 8; MSL_TURN(12, i + 8 <= in.k); i += 256) {
 float v[8];
 load8(in, i, v, squares);
-for (uint r = 0; r < 4; r++) {
+for (uint r = 0; MSL_STEP(r < 4); r++) {
 const W *w = ( const W *)rows.at[r] + i;
-for (uint j = 0; j < 4; j++)
+for (uint j = 0; MSL_STEP(j < 4); j++)
 sums[r][j] += element(w, j) * v[j] + element(w, j + 4) * v[j + 4];
 }
 }
-for (uint i = (in.k & ~7u) + in.lane; i < in.k; i += 32) {
+MSL_LOOP(13) for (uint i = (in.k & ~7u) + in.lane; MSL_TURN(14, i < in.k); i += 32) {
 float v = float(in.x[i]);
 if (msl_constant_has_norm()) {
 squares += v * v;
 v *= in.gain[i];
 }
-for (uint r = 0; r < 4; r++)
+for (uint r = 0; MSL_STEP(r < 4); r++)
 sums[r][0] += element(( const W *)rows.at[r], i) * v;
 }
 Sums result;
-for (uint r = 0; r < 4; r++)
+for (uint r = 0; MSL_STEP(r < 4); r++)
 result.product[r] = (sums[r][0] + sums[r][1]) + (sums[r][2] + sums[r][3]);
 result.squares = squares;
 return result;
@@ -622,20 +622,20 @@ template <typename X, typename B, uint E> inline Sums dot_blocks( const Rows &ro
 float sums[4][4] = {{0.0f}};
 float offsets[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 float squares = 0.0f;
-for (uint run = in.lane; run < in.k / 16; run += 32) {
+MSL_LOOP(15) for (uint run = in.lane; MSL_TURN(16, run < in.k / 16); run += 32) {
 const uint block = run / (E / 16), part = run % (E / 16);
 const uint low = run_low(E, run);
 float v[16];
 load8(in, low, v, squares);
 load8(in, low + run_gap(E), v + 8, squares);
 float first = 0.0f, second = 0.0f;
-for (uint j = 0; j < 8; j++) {
+for (uint j = 0; MSL_STEP(j < 8); j++) {
 first += v[j];
 second += v[j + 8];
 }
-for (uint r = 0; r < 4; r++) {
+for (uint r = 0; MSL_STEP(r < 4); r++) {
 const Run w = decode((( const B *)rows.at[r])[block], part);
-for (uint j = 0; j < 4; j++) {
+for (uint j = 0; MSL_STEP(j < 4); j++) {
 sums[r][j] += w.scale[0] * (w.q[j] * v[j] + w.q[j + 4] * v[j + 4]) +
 w.scale[1] * (w.q[j + 8] * v[j + 8] + w.q[j + 12] * v[j + 12]);
 }
@@ -643,7 +643,7 @@ offsets[r] += w.offset[0] * first + w.offset[1] * second;
 }
 }
 Sums result;
-for (uint r = 0; r < 4; r++)
+for (uint r = 0; MSL_STEP(r < 4); r++)
 result.product[r] = (sums[r][0] + sums[r][1]) + (sums[r][2] + sums[r][3]) + offsets[r];
 result.squares = squares;
 return result;
@@ -655,9 +655,9 @@ template <typename X>
 inline Sums dot_rows(uint type, const uchar *w, int first, uint n, const Input<X> &in) {
 const ulong bytes = row_bytes(type, in.k);
 Rows rows;
-for (int r = 0; r < 4; r++)
+for (int r = 0; MSL_STEP(r < 4); r++)
 rows.at[r] = w + bytes * ulong(clamp(first + r, 0, int(n) - 1));
-switch (type) {
+switch (MSL_CHOOSE(17, type)) {
 case 1:
 return dot_plain<X, float>(rows, in);
 case 2:
@@ -692,11 +692,11 @@ return dot_blocks<X, block_q6_k, 256>(rows, in);
 template <typename X>
 inline void add_rows(uint type, const uchar *w, uint column, uint start, uint n, const Input<X> &in,
 Sums &sums) {
-if (n == 0 || column + 4 <= start || column >= start + n)
+if (MSL_BRANCH(18, n == 0 || column + 4 <= start || column >= start + n))
 return;
 const Sums part = dot_rows(type, w, int(column) - int(start), n, in);
-for (uint r = 0; r < 4; r++) {
-if (column + r >= start && column + r < start + n)
+for (uint r = 0; MSL_STEP(r < 4); r++) {
+if (MSL_BRANCH(19, column + r >= start && column + r < start + n))
 sums.product[r] = part.product[r];
 }
 sums.squares = part.squares;
@@ -715,7 +715,7 @@ uint3 group, uint sg,
 uint lane) {
 const uint columns = msl_constant_is_pair() ? p.n0 : p.n0 + p.n1 + p.n2;
 const uint column = group.x * 8 + sg * 4;
-if (column >= columns)
+if (MSL_BRANCH(20, column >= columns))
 return;
 
 Input<X> in;
@@ -745,11 +745,11 @@ const float s = precise::rsqrt(simd_sum(sums.squares, 3) / float(p.k) + p.eps);
 result *= s;
 linear *= s;
 }
-if (lane != 0)
+if (MSL_BRANCH(21, lane != 0))
 return;
 const ulong row = ulong(group.y) * p.out_stride + column;
-for (uint r = 0; r < 4; r++) {
-if (column + r >= columns)
+for (uint r = 0; MSL_STEP(r < 4); r++) {
+if (MSL_BRANCH(22, column + r >= columns))
 break;
 float v = result[r];
 if (msl_constant_is_pair())

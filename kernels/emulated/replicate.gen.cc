@@ -174,11 +174,11 @@ inline Digits sum(Digits a, Digits b, const RepeatParams &p) {
 a.element += b.element;
 a.copy += b.copy;
 a.row += b.row;
-if (a.element >= p.head) {
+if (MSL_BRANCH(1, a.element >= p.head)) {
 a.element -= p.head;
 a.copy++;
 }
-if (a.copy >= p.repeats) {
+if (MSL_BRANCH(2, a.copy >= p.repeats)) {
 a.copy -= p.repeats;
 a.row++;
 }
@@ -195,7 +195,7 @@ uint position, uint threads) {
 const ulong count = elements_of(p);
 const Digits step = digits_of(threads, p);
 Digits at = digits_of(position, p);
-for (ulong e = position; e < count; e += threads) {
+MSL_LOOP(3) for (ulong e = position; MSL_TURN(4, e < count); e += threads) {
 out[e] = x[at.row * p.head + at.element];
 at = sum(at, step, p);
 }
@@ -211,7 +211,7 @@ uint position, uint threads) {
 const ulong count = elements_of(p);
 const Digits step = digits_of(threads, p);
 Digits at = digits_of(position, p);
-for (ulong e = position; e < count; e += threads) {
+MSL_LOOP(5) for (ulong e = position; MSL_TURN(6, e < count); e += threads) {
 const ulong from = at.row * p.head + at.element;
 k_out[e] = k[from];
 v_out[e] = v[from];

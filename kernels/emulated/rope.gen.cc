@@ -166,8 +166,8 @@ inline Pair pair_of(uint i, uint rotated, bool interleaved) {
 Pair pair;
 pair.rotates = 2 * i < rotated;
 const bool split = pair.rotates && !interleaved;
-pair.first = split ? i : 2 * i;
-pair.second = split ? i + rotated / 2 : 2 * i + 1;
+pair.first = MSL_BRANCH(1, split )? i : 2 * i;
+pair.second = MSL_BRANCH(2, split )? i + rotated / 2 : 2 * i + 1;
 return pair;
 }
 
@@ -183,7 +183,7 @@ head[pair.second] = A(v.y);
 template <typename P> inline float2 rotation(const P &p, int position, uint i, float divisor, bool table) {
 const float scaled = float(position) * p.freq_scale;
 float angle = scaled / divisor;
-if (!table)
+if (MSL_BRANCH(3, !table))
 angle = scaled * (precise::exp2(-p.log2_theta * float(2 * i) / float(p.rotated)) / divisor);
 return float2(precise::cos(angle), precise::sin(angle)) * p.magnitude;
 }
@@ -209,11 +209,11 @@ A *out,
 const RopeParams &p,
 uint3 position) {
 const uint i = position.x, head = position.y, token = position.z;
-if (2 * i >= p.head)
+if (MSL_BRANCH(4, 2 * i >= p.head))
 return;
 const Pair pair = pair_of(i, p.rotated, msl_constant_fc_interleaved());
 float2 v = load_pair(x + ulong(token) * p.x_stride + ulong(head) * p.head, pair);
-if (pair.rotates) {
+if (MSL_BRANCH(5, pair.rotates)) {
 const int at = msl_constant_has_positions() ? positions[token] : int(p.first + token);
 v = turn(v, rotation(p, at, i, msl_constant_has_factors() ? factors[i] : 1.0f, msl_constant_from_table()));
 }

@@ -166,8 +166,8 @@ inline Pair pair_of(uint i, uint rotated, bool interleaved) {
 Pair pair;
 pair.rotates = 2 * i < rotated;
 const bool split = pair.rotates && !interleaved;
-pair.first = split ? i : 2 * i;
-pair.second = split ? i + rotated / 2 : 2 * i + 1;
+pair.first = MSL_BRANCH(1, split )? i : 2 * i;
+pair.second = MSL_BRANCH(2, split )? i + rotated / 2 : 2 * i + 1;
 return pair;
 }
 
@@ -183,7 +183,7 @@ head[pair.second] = A(v.y);
 template <typename P> inline float2 rotation(const P &p, int position, uint i, float divisor, bool table) {
 const float scaled = float(position) * p.freq_scale;
 float angle = scaled / divisor;
-if (!table)
+if (MSL_BRANCH(3, !table))
 angle = scaled * (precise::exp2(-p.log2_theta * float(2 * i) / float(p.rotated)) / divisor);
 return float2(precise::cos(angle), precise::sin(angle)) * p.magnitude;
 }
@@ -228,9 +228,9 @@ const float d = as_type<float>(bits) / 127.0f;
 const bool lost = bits >= 0x7f800000u || isinf(float(half(d)));
 const float inverse = 1.0f / d;
 CacheBlock *b = cache + i / 32;
-b->qs[lane] = int8_t(lost || isinf(inverse) ? 0.0f : round(v * inverse));
-if (lane == 0)
-b->d = lost ? half(NAN) : half(d);
+b->qs[lane] = int8_t(MSL_BRANCH(4, lost || isinf(inverse) )? 0.0f : round(v * inverse));
+if (MSL_BRANCH(5, lane == 0))
+b->d = MSL_BRANCH(6, lost )? half(NAN) : half(d);
 }
 
 
@@ -252,9 +252,9 @@ return ((ulong(page) * kv_heads + kv_head) * block + within) * head;
 
 inline uint sequence_of( const int *cu_seqlens, uint seqs, uint t) {
 uint low = 0, high = seqs;
-while (high - low > 1) {
+MSL_LOOP(7) while (MSL_TURN(8, high - low > 1)) {
 const uint mid = (low + high) / 2;
-if (uint(cu_seqlens[mid]) <= t) {
+if (MSL_BRANCH(9, uint(cu_seqlens[mid]) <= t)) {
 low = mid;
 } else {
 high = mid;
@@ -268,9 +268,9 @@ inline uint first_tile(int start, uint seq, uint size) { return uint(start) / si
 
 inline uint sequence_of_tile( const int *cu_seqlens, uint seqs, uint tile, uint size) {
 uint low = 0, high = seqs;
-while (high - low > 1) {
+MSL_LOOP(10) while (MSL_TURN(11, high - low > 1)) {
 const uint mid = (low + high) / 2;
-if (first_tile(cu_seqlens[mid], mid, size) <= tile) {
+if (MSL_BRANCH(12, first_tile(cu_seqlens[mid], mid, size) <= tile)) {
 low = mid;
 } else {
 high = mid;
@@ -288,7 +288,7 @@ uint begin, end;
 
 inline KeyRange keys_seen(int position, int context, uint window) {
 const uint next = uint(max(0, position + 1));
-return {window != 0 && next > window ? next - window : 0, min(next, uint(max(0, context)))};
+return {MSL_BRANCH(13, window != 0 && next > window )? next - window : 0, min(next, uint(max(0, context)))};
 }
 #line 7 "kernels/rope_write.metal"
 using namespace metal;
@@ -354,7 +354,7 @@ template <typename C> inline void finish( C *, ulong, const float *, uint, uint,
 inline void finish( CacheBlock *cache, ulong row, const float *whole, uint head, uint sg,
 uint simdgroups, uint lane) {
 threadgroup_barrier(mem_flags::mem_threadgroup, 2);
-for (uint d = sg * 32; d < head; d += simdgroups * 32)
+MSL_LOOP(14) for (uint d = sg * 32; MSL_TURN(15, d < head); d += simdgroups * 32)
 store_block(cache, row + d, whole[d + lane], lane);
 }
 #line 82 "kernels/rope_write.metal"
@@ -371,24 +371,24 @@ const A *k,
 const A *v,
 uint3 position) {
 const uint i = position.x, head = position.y, token = position.z;
-if (2 * i >= p.head)
+if (MSL_BRANCH(16, 2 * i >= p.head))
 return;
 const Pair pair = pair_of(i, p.rotated, msl_constant_fc_interleaved());
 const Place place = place_of(p, positions, slots, token);
 const Heads<A> at = heads_of(p, qkv, k, v, token, head);
 float2 r = float2(1.0f, 0.0f);
-if (pair.rotates)
+if (MSL_BRANCH(17, pair.rotates))
 r = rotation(p, place.position, i, msl_constant_has_factors() ? factors[i] : 1.0f, msl_constant_from_table());
 
 float2 query = load_pair(at.q, pair);
-if (pair.rotates)
+if (MSL_BRANCH(18, pair.rotates))
 query = turn(query, r);
 store_pair(q_out + (ulong(token) * p.heads + head) * p.head, pair, query);
 
-if (head >= p.kv_heads || place.slot < 0)
+if (MSL_BRANCH(19, head >= p.kv_heads || place.slot < 0))
 return;
 float2 key = load_pair(at.k, pair);
-if (pair.rotates)
+if (MSL_BRANCH(20, pair.rotates))
 key = turn(key, r);
 const ulong row = row_of(p, place.slot, head);
 store_pair(k_cache + row, pair, key);
@@ -414,25 +414,25 @@ using msl_type_0 = float[2 * 256]; static_assert(sizeof(msl_type_0) == 2048, "wh
 const uint head = group.x, token = group.y;
 const Place place = place_of(p, positions, slots, token);
 const bool writes = head < p.kv_heads && place.slot >= 0;
-if (2 * i < p.head) {
+if (MSL_BRANCH(21, 2 * i < p.head)) {
 const Pair pair = pair_of(i, p.rotated, msl_constant_fc_interleaved());
 const Heads<A> at = heads_of(p, qkv, k, v, token, head);
 float2 r = float2(1.0f, 0.0f);
-if (pair.rotates)
+if (MSL_BRANCH(22, pair.rotates))
 r = rotation(p, place.position, i, msl_constant_has_factors() ? factors[i] : 1.0f, msl_constant_from_table());
 float2 query = load_pair(at.q, pair);
-if (pair.rotates)
+if (MSL_BRANCH(23, pair.rotates))
 query = turn(query, r);
 store_pair(q_out + (ulong(token) * p.heads + head) * p.head, pair, query);
-if (writes) {
+if (MSL_BRANCH(24, writes)) {
 float2 key = load_pair(at.k, pair);
-if (pair.rotates)
+if (MSL_BRANCH(25, pair.rotates))
 key = turn(key, r);
 put(k_cache, 0, whole, pair, key);
 put(v_cache, 0, whole + 256, pair, load_pair(at.v, pair));
 }
 }
-if (!writes)
+if (MSL_BRANCH(26, !writes))
 return;
 const ulong row = row_of(p, place.slot, head);
 finish(k_cache, row, whole, p.head, sg, simdgroups, lane);
@@ -458,7 +458,7 @@ uint sg, uint lane,
 uint simdgroups) {
 using msl_type_0 = float2[4]; static_assert(sizeof(msl_type_0) == 32, "partial"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &partial = msl::group_variable<msl_type_0>(msl_at_0, 0); 
 using msl_type_1 = float[sizeof(C) > 4 ? 2 * 256 : 2]; constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &whole = msl::group_variable<msl_type_1>(msl_at_1, 1); 
-float *whole_v = whole + (sizeof(C) > 4 ? 256 : 0);
+float *whole_v = whole + (MSL_BRANCH(28, sizeof(C) > 4 )? 256 : 0);
 const uint head = group.x, token = group.y;
 const Pair pair = pair_of(i, p.rotated, msl_constant_fc_interleaved());
 const Place place = place_of(p, positions, slots, token);
@@ -467,38 +467,38 @@ const bool active = 2 * i < p.head;
 const bool writes = head < p.kv_heads && place.slot >= 0;
 
 float2 query = 0.0f, key = 0.0f;
-if (active) {
+if (MSL_BRANCH(29, active)) {
 query = load_pair(at.q, pair);
-if (writes)
+if (MSL_BRANCH(30, writes))
 key = load_pair(at.k, pair);
 }
 float2 squares = simd_sum(float2(query.x * query.x + query.y * query.y, key.x * key.x + key.y * key.y), 3);
-if (simdgroups > 1) {
-if (lane == 0)
+if (MSL_BRANCH(31, simdgroups > 1)) {
+if (MSL_BRANCH(32, lane == 0))
 partial[sg] = squares;
 threadgroup_barrier(mem_flags::mem_threadgroup, 4);
 squares = 0.0f;
-for (uint s = 0; s < simdgroups; s++)
+MSL_LOOP(33) for (uint s = 0; MSL_TURN(34, s < simdgroups); s++)
 squares += partial[s];
 }
 const ulong row = row_of(p, max(place.slot, 0), head);
-if (active) {
+if (MSL_BRANCH(35, active)) {
 float2 r = float2(1.0f, 0.0f);
-if (pair.rotates)
+if (MSL_BRANCH(36, pair.rotates))
 r = rotation(p, place.position, i, msl_constant_has_factors() ? factors[i] : 1.0f, msl_constant_from_table());
 query *= precise::rsqrt(squares.x / float(p.head) + p.eps) * float2(q_norm[pair.first], q_norm[pair.second]);
-if (pair.rotates)
+if (MSL_BRANCH(37, pair.rotates))
 query = turn(query, r);
 store_pair(q_out + (ulong(token) * p.heads + head) * p.head, pair, query);
-if (writes) {
+if (MSL_BRANCH(38, writes)) {
 key *= precise::rsqrt(squares.y / float(p.head) + p.eps) * float2(k_norm[pair.first], k_norm[pair.second]);
-if (pair.rotates)
+if (MSL_BRANCH(39, pair.rotates))
 key = turn(key, r);
 put(k_cache, row, whole, pair, key);
 put(v_cache, row, whole_v, pair, load_pair(at.v, pair));
 }
 }
-if (!writes)
+if (MSL_BRANCH(40, !writes))
 return;
 finish(k_cache, row, whole, p.head, sg, simdgroups, lane);
 finish(v_cache, row, whole_v, p.head, sg, simdgroups, lane);

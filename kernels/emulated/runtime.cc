@@ -411,6 +411,17 @@ void poison(State *s, const Kernel &k) {
             memset(s->dynamic[i], 0xff, s->dynamic_bytes[i]);
 }
 
+#ifdef MSL_COUNTED
+void trace_group(State *s) {
+    smelt_region regions[1 + max_dynamic] = {{s->group_memory, static_bytes}};
+    uint32_t n = 1;
+    for (uint32_t i = 0; i < max_dynamic; i++)
+        if (s->dynamic[i])
+            regions[n++] = {s->dynamic[i], s->dynamic_bytes[i]};
+    smelt_trace_begin(&s->tid, regions, n);
+}
+#endif
+
 const Kernel *kernel_at(uint32_t index) {
     for (const Unit *const *u = units; *u; u++) {
         if (index < (*u)->count)
@@ -463,17 +474,21 @@ int run(const void *kernel, const smelt_launch *launch, const smelt_emulation *o
             order_threads(s, o, g);
         if (o.poison)
             poison(s, k);
+        MSL_TRACE(trace_group(s);)
         if (k.group)
             k.group(*s);
         else
             run_fibres(s);
+        MSL_TRACE(smelt_trace_end();)
         if (s->failed)
             return refuse(error, error_size, "%s", s->message);
     }
     return 0;
 }
 
-#if defined(__F16C__)
+#if defined(MSL_COUNTED)
+constexpr char isa[] = "counted";
+#elif defined(__F16C__)
 constexpr char isa[] = "x86-64-v3";
 #elif defined(__x86_64__)
 constexpr char isa[] = "x86-64";

@@ -47,6 +47,19 @@
 #define MSL_LIKELY(x) __builtin_expect(!!(x), 1)
 #define MSL_UNLIKELY(x) __builtin_expect(!!(x), 0)
 
+// A build that counts (MSL_COUNTED) sees loops, branches and what it is told by
+// MSL_TRACE; others are compiled as if none of it were there.
+#ifdef MSL_COUNTED
+#include "counted/trace.h"
+#else
+#define MSL_LOOP(site)
+#define MSL_TURN(site, ...) (__VA_ARGS__)
+#define MSL_STEP(...) (__VA_ARGS__)
+#define MSL_BRANCH(site, ...) (__VA_ARGS__)
+#define MSL_CHOOSE(site, ...) (__VA_ARGS__)
+#define MSL_TRACE(...)
+#endif
+
 namespace msl {
 inline namespace MSL_VARIANT {
 
@@ -327,6 +340,7 @@ template <class Store, class Reduce> MSL_INLINE uint32_t meet(Site site, Store s
         g.waiting = true;
     go(w, i, w->next[i]);
     if (first) {
+        MSL_TRACE(smelt_trace_meet(i / lanes);)
         g.waiting = false;
         g.active[half] = g.live;
         reduce(g.slots[half], g.result[half], g.live);
@@ -356,8 +370,10 @@ MSL_INLINE void threadgroup_wait(Site site) {
         }
     }
     uint32_t n = w->next[i];
-    if (n == g.head)
+    if (n == g.head) {
+        MSL_TRACE(smelt_trace_barrier(s, s == w->first_simdgroup);)
         n = w->simdgroup[w->next_simdgroup[s]].head;
+    }
     go(w, i, n);
     if (leads)
         w->at_barrier = false;

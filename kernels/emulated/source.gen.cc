@@ -159,7 +159,7 @@ simdgroup_float8x8 part[4];
 };
 
 inline void clear( Quadrant &acc) {
-for (uint i = 0; i < 4; i++)
+for (uint i = 0; MSL_STEP(i < 4); i++)
 acc.part[i] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
 }
 
@@ -169,17 +169,17 @@ template <typename T>
 inline void accumulate( const T *a, const T *b, uint stride, uint depth, bool b_rows, uint sg,
 Quadrant &acc) {
 const uint m = (sg / 2) * 16, n = (sg % 2) * 16;
-for (uint k = 0; k < depth; k += 8) {
+MSL_LOOP(1) for (uint k = 0; MSL_TURN(2, k < depth); k += 8) {
 simdgroup_matrix<T, 8, 8> left[2], right[2];
-for (uint i = 0; i < 2; i++) {
+for (uint i = 0; MSL_STEP(i < 2); i++) {
 simdgroup_load(left[i], a + (m + 8 * i) * stride + k, stride);
-if (b_rows) {
+if (MSL_BRANCH(3, b_rows)) {
 simdgroup_load(right[i], b + k * stride + n + 8 * i, stride);
 } else {
 simdgroup_load(right[i], b + (n + 8 * i) * stride + k, stride, ulong2(0, 0), true);
 }
 }
-for (uint i = 0; i < 4; i++) {
+for (uint i = 0; MSL_STEP(i < 4); i++) {
 simdgroup_multiply_accumulate(acc.part[i], left[i / 2], right[i % 2], acc.part[i]);
 }
 }
@@ -188,7 +188,7 @@ simdgroup_multiply_accumulate(acc.part[i], left[i / 2], right[i % 2], acc.part[i
 
 inline void store( const Quadrant &acc, float *tile, uint sg) {
 const uint m = (sg / 2) * 16, n = (sg % 2) * 16;
-for (uint i = 0; i < 4; i++)
+for (uint i = 0; MSL_STEP(i < 4); i++)
 simdgroup_store(acc.part[i], tile + (m + 8 * (i / 2)) * 32 + n + 8 * (i % 2), 32);
 }
 #line 6 "kernels/source.metal"
@@ -203,7 +203,7 @@ void permute( const A *x,
 A *out,
 const TransposeParams &p,
 uint3 position) {
-if (position.x >= p.size[2])
+if (MSL_BRANCH(4, position.x >= p.size[2]))
 return;
 const ulong from =
 ulong(position.z) * p.stride[0] + ulong(position.y) * p.stride[1] + ulong(position.x) * p.stride[2];
@@ -227,16 +227,16 @@ const A *b_from = b + ulong(group.z) * p.n * p.k;
 const uint row = tid / 4, part = tid % 4 * 8;
 Quadrant acc;
 clear(acc);
-for (uint k0 = 0; k0 < p.k; k0 += 32) {
-for (uint i = part; i < part + 8; i++) {
+MSL_LOOP(5) for (uint k0 = 0; MSL_TURN(6, k0 < p.k); k0 += 32) {
+MSL_LOOP(7) for (uint i = part; MSL_TURN(8, i < part + 8); i++) {
 const bool inside = m0 + row < p.m && k0 + i < p.k;
-a_tile[row * 40 + i] = A(inside ? float(a_from[ulong(m0 + row) * p.k + k0 + i]) : 0.0f);
+a_tile[row * 40 + i] = A(MSL_BRANCH(9, inside )? float(a_from[ulong(m0 + row) * p.k + k0 + i]) : 0.0f);
 }
-for (uint i = part; i < part + 8; i++) {
+MSL_LOOP(10) for (uint i = part; MSL_TURN(11, i < part + 8); i++) {
 const uint n = msl_constant_is_transposed() ? n0 + row : n0 + i;
 const uint k = msl_constant_is_transposed() ? k0 + i : k0 + row;
 const ulong at = msl_constant_is_transposed() ? ulong(n) * p.k + k : ulong(k) * p.n + n;
-b_tile[row * 40 + i] = A(n < p.n && k < p.k ? float(b_from[at]) : 0.0f);
+b_tile[row * 40 + i] = A(MSL_BRANCH(12, n < p.n && k < p.k )? float(b_from[at]) : 0.0f);
 }
 threadgroup_barrier(mem_flags::mem_threadgroup, 1);
 accumulate(a_tile, b_tile, 40, 32, !msl_constant_is_transposed(), sg, acc);
@@ -244,9 +244,9 @@ threadgroup_barrier(mem_flags::mem_threadgroup, 2);
 }
 store(acc, memory, sg);
 threadgroup_barrier(mem_flags::mem_threadgroup, 3);
-for (uint e = tid; e < 32 * 32; e += 128) {
+MSL_LOOP(13) for (uint e = tid; MSL_TURN(14, e < 32 * 32); e += 128) {
 const uint m = m0 + e / 32, n = n0 + e % 32;
-if (m < p.m && n < p.n)
+if (MSL_BRANCH(15, m < p.m && n < p.n))
 out[(ulong(group.z) * p.m + m) * p.n + n] = A(memory[e]);
 }
 }
@@ -260,14 +260,14 @@ A *out,
 const MaskParams &p,
 uint3 position) {
 const uint columns = p.seqs * p.context, column = position.x, token = position.y;
-if (column >= columns)
+if (MSL_BRANCH(16, column >= columns))
 return;
 const uint seq = column / p.context;
 const int key = int(column % p.context), t = int(token);
 const bool owned = cu_seqlens[seq] <= t && t < cu_seqlens[seq + 1];
 const bool seen = owned && key <= positions[token] && key < context_lens[seq];
 const ulong at = (ulong(position.z) * p.tokens + token) * columns + column;
-out[at] = A(seen ? float(scores[at]) : -INFINITY);
+out[at] = A(MSL_BRANCH(17, seen )? float(scores[at]) : -INFINITY);
 }
 #line 107 "kernels/source.metal"
 template <typename A>
@@ -282,32 +282,32 @@ const A *from = x + ulong(row) * p.a_stride;
 A *to = out + ulong(row) * p.width;
 
 float highest = -INFINITY, total = 0.0f;
-for (uint i = tid; i < p.width; i += 256) {
+MSL_LOOP(18) for (uint i = tid; MSL_TURN(19, i < p.width); i += 256) {
 const float v = float(from[i]);
-if (v > highest) {
+if (MSL_BRANCH(20, v > highest)) {
 total *= exp(highest - v);
 highest = v;
 }
-if (v != -INFINITY)
+if (MSL_BRANCH(21, v != -INFINITY))
 total += exp(v - highest);
 }
 const float peak = simd_max(highest, 4);
-if (highest > -INFINITY)
+if (MSL_BRANCH(22, highest > -INFINITY))
 total *= exp(highest - peak);
 total = simd_sum(total, 5);
-if (lane == 0) {
+if (MSL_BRANCH(23, lane == 0)) {
 maxima[sg] = peak;
 totals[sg] = total;
 }
 threadgroup_barrier(mem_flags::mem_threadgroup, 6);
 highest = -INFINITY;
-for (uint i = 0; i < 8; i++)
+for (uint i = 0; MSL_STEP(i < 8); i++)
 highest = max(highest, maxima[i]);
 total = 0.0f;
-for (uint i = 0; i < 8; i++)
-total += maxima[i] > -INFINITY ? totals[i] * exp(maxima[i] - highest) : totals[i];
-for (uint i = tid; i < p.width; i += 256)
-to[i] = A(total == 0.0f ? 0.0f : exp(float(from[i]) - highest) / total);
+for (uint i = 0; MSL_STEP(i < 8); i++)
+total += MSL_BRANCH(24, maxima[i] > -INFINITY )? totals[i] * exp(maxima[i] - highest) : totals[i];
+MSL_LOOP(25) for (uint i = tid; MSL_TURN(26, i < p.width); i += 256)
+to[i] = A(MSL_BRANCH(27, total == 0.0f )? 0.0f : exp(float(from[i]) - highest) / total);
 }
 #line 313 "kernels/emulated/source.gen.cc"
 void thread_0(const msl::Thread &t) {

@@ -162,20 +162,20 @@ static const uint room = 2048;
 
 
 inline ulong key_of(float v, uint i) {
-const uint bits = as_type<uint>(v == 0.0f ? 0.0f : v);
-const uint ordered = bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
+const uint bits = as_type<uint>(MSL_BRANCH(1, v == 0.0f )? 0.0f : v);
+const uint ordered = MSL_BRANCH(2, bits >> 31 != 0 )? ~bits : bits | 0x80000000u;
 return ulong(ordered) << 32 | ulong(~i);
 }
 
 
 
 inline void sort_down( ulong *keys, uint n, uint tid) {
-for (uint size = 2; size <= n; size *= 2) {
-for (uint step = size / 2; step > 0; step /= 2) {
-for (uint pair = tid; pair < n / 2; pair += 256) {
+MSL_LOOP(3) for (uint size = 2; MSL_TURN(4, size <= n); size *= 2) {
+MSL_LOOP(5) for (uint step = size / 2; MSL_TURN(6, step > 0); step /= 2) {
+MSL_LOOP(7) for (uint pair = tid; MSL_TURN(8, pair < n / 2); pair += 256) {
 const uint low = 2 * pair - (pair & (step - 1)), high = low + step;
 const ulong a = keys[low], b = keys[high];
-if ((a < b) == ((low & size) == 0)) {
+if (MSL_BRANCH(9, (a < b) == ((low & size) == 0))) {
 keys[low] = b;
 keys[high] = a;
 }
@@ -198,52 +198,52 @@ using msl_type_2 = uint[8]; static_assert(sizeof(msl_type_2) == 32, "marks"); co
 const A *from = x + ulong(row) * p.x_stride;
 
 keys[tid] = 0;
-if (tid == 0)
+if (MSL_BRANCH(10, tid == 0))
 atomic_store_explicit(&candidates, 0u, memory_order_relaxed);
 threadgroup_barrier(mem_flags::mem_threadgroup, 2);
 ulong least = 0;
 bool bad = false;
-for (uint first = 0; first < p.width; first += tile) {
-for (uint i = first + tid; i < min(first + tile, p.width); i += 256) {
+MSL_LOOP(11) for (uint first = 0; MSL_TURN(12, first < p.width); first += tile) {
+MSL_LOOP(13) for (uint i = first + tid; MSL_TURN(14, i < min(first + tile, p.width)); i += 256) {
 const float v = float(from[i]);
 bad = bad || isnan(v);
 const ulong key = key_of(v, i);
-if (key > least)
+if (MSL_BRANCH(15, key > least))
 keys[most + atomic_fetch_add_explicit(&candidates, 1u, memory_order_relaxed)] = key;
 }
 threadgroup_barrier(mem_flags::mem_threadgroup, 3);
 const uint used = most + atomic_load_explicit(&candidates, memory_order_relaxed);
-if (used > room - tile || first + tile >= p.width) {
+if (MSL_BRANCH(16, used > room - tile || first + tile >= p.width)) {
 uint n = 2 * most;
-while (n < used)
+MSL_LOOP(17) while (MSL_TURN(18, n < used))
 n *= 2;
-for (uint i = used + tid; i < n; i += 256)
+MSL_LOOP(19) for (uint i = used + tid; MSL_TURN(20, i < n); i += 256)
 keys[i] = 0;
 threadgroup_barrier(mem_flags::mem_threadgroup, 4);
 sort_down(keys, n, tid);
 least = keys[p.k - 1];
-if (tid >= p.k)
+if (MSL_BRANCH(21, tid >= p.k))
 keys[tid] = 0;
-if (tid == 0)
+if (MSL_BRANCH(22, tid == 0))
 atomic_store_explicit(&candidates, 0u, memory_order_relaxed);
 }
 threadgroup_barrier(mem_flags::mem_threadgroup, 5);
 }
 
 const bool any = simd_any(bad, 6);
-if (lane == 0)
-marks[sg] = any ? 1 : 0;
+if (MSL_BRANCH(23, lane == 0))
+marks[sg] = MSL_BRANCH(24, any )? 1 : 0;
 threadgroup_barrier(mem_flags::mem_threadgroup, 7);
-if (tid >= p.k)
+if (MSL_BRANCH(25, tid >= p.k))
 return;
 uint lost = 0;
-for (uint i = 0; i < 8; i++)
+for (uint i = 0; MSL_STEP(i < 8); i++)
 lost |= marks[i];
 const ulong key = keys[tid];
 const uint index = ~uint(key & 0xffffffffu);
 const ulong to = ulong(row) * p.k + tid;
-if (lost != 0 || key == 0) {
-values[to] = A(lost != 0 ? NAN : -INFINITY);
+if (MSL_BRANCH(26, lost != 0 || key == 0)) {
+values[to] = A(MSL_BRANCH(27, lost != 0 )? NAN : -INFINITY);
 indices[to] = -1;
 } else {
 values[to] = from[index];

@@ -156,6 +156,7 @@ MSL_INLINE void simdgroup_load(simdgroup_matrix<T, 8, 8> &m, const T *from, ulon
     if (msl::lane() != 0)
         return;
     from += matrix_origin.y * elements_per_row + matrix_origin.x;
+    MSL_TRACE(msl::CountedTile tile(from, elements_per_row * sizeof(T), 8 * sizeof(T), false);)
     if (!transpose_matrix) {
         for (int r = 0; r < 8; r++)
             matrix_detail::load_row(m.tile + r * 8, from + r * elements_per_row);
@@ -176,6 +177,7 @@ MSL_INLINE void simdgroup_store(const simdgroup_matrix<T, 8, 8> &m, T *to, ulong
     if (msl::lane() != 0)
         return;
     to += matrix_origin.y * elements_per_row + matrix_origin.x;
+    MSL_TRACE(msl::CountedTile tile(to, elements_per_row * sizeof(T), 8 * sizeof(T), true);)
     float row[8];
     for (int r = 0; r < 8; r++) {
         if (transpose_matrix)

@@ -252,6 +252,11 @@ func (p *parser) check() error {
 		}
 		known[f] = c
 	}
+	for _, f := range p.funcs {
+		if err := p.mark(f, known[f].locals); err != nil {
+			return err
+		}
+	}
 	if err := p.recursion(known); err != nil {
 		return err
 	}

@@ -70,6 +70,8 @@ type parser struct {
 	tokens    []token
 	edits     map[int]string // replacement text by token index
 	meetings  map[int]int    // number of the call by index of its closing parenthesis
+	before    map[int]string // what a build that counts needs before a token: see mark
+	marks     int
 	funcs     []*function
 	structs   map[string]*structure
 	enums     map[string]bool
@@ -84,7 +86,7 @@ type parser struct {
 
 func newParser(u *Unit, tokens []token) *parser {
 	return &parser{
-		unit: u, tokens: tokens, edits: map[int]string{}, meetings: map[int]int{}, structs: map[string]*structure{}, enums: map[string]bool{}, aliases: map[string][]token{},
+		unit: u, tokens: tokens, edits: map[int]string{}, meetings: map[int]int{}, before: map[int]string{}, structs: map[string]*structure{}, enums: map[string]bool{}, aliases: map[string][]token{},
 		fields: map[string]Pos{}, defines: map[string][]token{}, derived: map[string][]token{},
 		derivedAt: map[string]string{}, byName: map[string][]*function{},
 	}

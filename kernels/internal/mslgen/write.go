@@ -246,6 +246,7 @@ func (p *parser) writeTokens(w *writer) {
 			i = next
 			continue
 		}
+		s = p.before[i] + s
 		w.locate(t.Pos)
 		out := token{text: s, kind: t.kind, space: t.space}
 		if !w.empty && (out.space || t.start || glues(last, out)) {

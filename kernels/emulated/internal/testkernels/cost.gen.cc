@@ -10,7 +10,7 @@ using namespace metal;
 void cost_sum( float *out, const uint &rounds,
 uint i) {
 float v = float(i);
-for (uint k = 0; k < rounds; k++)
+MSL_LOOP(1) for (uint k = 0; MSL_TURN(2, k < rounds); k++)
 v = simd_sum(v, 1) * 0.03125f;
 out[i] = v;
 }
@@ -18,7 +18,7 @@ out[i] = v;
 void cost_shuffle( float *out, const uint &rounds,
 uint i) {
 float v = float(i);
-for (uint k = 0; k < rounds; k++)
+MSL_LOOP(3) for (uint k = 0; MSL_TURN(4, k < rounds); k++)
 v = simd_shuffle_xor(v, 1, 2) + 1;
 out[i] = v;
 }
@@ -26,7 +26,7 @@ out[i] = v;
 void cost_barrier( float *out, const uint &rounds,
 uint i) {
 float v = float(i);
-for (uint k = 0; k < rounds; k++) {
+MSL_LOOP(5) for (uint k = 0; MSL_TURN(6, k < rounds); k++) {
 v += 1;
 threadgroup_barrier(mem_flags::mem_none, 3);
 }
@@ -37,17 +37,17 @@ out[i] = v;
 void cost_matrix( float *out, const uint &rounds,
 const half *x, uint i) {
 simdgroup_float8x8 c[2][2];
-for (uint r = 0; r < 2; r++)
-for (uint s = 0; s < 2; s++)
+for (uint r = 0; MSL_STEP(r < 2); r++)
+for (uint s = 0; MSL_STEP(s < 2); s++)
 c[r][s] = make_filled_simdgroup_matrix<float, 8, 8>(0);
-for (uint k = 0; k < rounds; k++) {
+MSL_LOOP(7) for (uint k = 0; MSL_TURN(8, k < rounds); k++) {
 simdgroup_half8x8 a[2], b[2];
-for (uint r = 0; r < 2; r++) {
+for (uint r = 0; MSL_STEP(r < 2); r++) {
 simdgroup_load(a[r], x + r * 64, 8);
 simdgroup_load(b[r], x + r * 64, 8, ulong2(0, 0), true);
 }
-for (uint r = 0; r < 2; r++)
-for (uint s = 0; s < 2; s++)
+for (uint r = 0; MSL_STEP(r < 2); r++)
+for (uint s = 0; MSL_STEP(s < 2); s++)
 simdgroup_multiply_accumulate(c[r][s], a[r], b[s], c[r][s]);
 }
 simdgroup_store(c[0][0], out, 8);
@@ -59,7 +59,7 @@ void cost_thread( float *out, uint i) { out[i] = float(i); }
 void cost_convert( float4 *out, const uint &rounds,
 const half4 *x, uint i) {
 float4 sum = 0;
-for (uint k = 0; k < rounds; k++)
+MSL_LOOP(9) for (uint k = 0; MSL_TURN(10, k < rounds); k++)
 sum += float4(x[k & 15]);
 out[i] = sum;
 }

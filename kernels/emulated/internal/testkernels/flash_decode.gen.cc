@@ -22,7 +22,7 @@ const uint hk = h / p.group;
 const float4 qv = (( const float4*)(q + h * p.head_dim))[lane] * p.scale;
 float m = -INFINITY, l = 0.f;
 float4 acc = 0.f;
-for (uint t = sg; t < p.n_kv; t += 4) {
+MSL_LOOP(1) for (uint t = sg; MSL_TURN(2, t < p.n_kv); t += 4) {
 const KV* kp = K + t * p.kv_stride + hk * p.head_dim + lane * 4;
 const KV* vp = V + t * p.kv_stride + hk * p.head_dim + lane * 4;
 const float4 kv = float4(*( const vec<KV, 4>*)kp);
@@ -34,13 +34,13 @@ l = l * corr + e;
 acc = acc * corr + e * float4(*( const vec<KV, 4>*)vp);
 m = m_new;
 }
-if (lane == 0) { sm_m[sg] = m; sm_l[sg] = l; }
+if (MSL_BRANCH(3, lane == 0)) { sm_m[sg] = m; sm_l[sg] = l; }
 sm_o[sg][lane] = acc;
 threadgroup_barrier(mem_flags::mem_threadgroup, 2);
-if (sg == 0) {
+if (MSL_BRANCH(4, sg == 0)) {
 const float M = max(max(sm_m[0], sm_m[1]), max(sm_m[2], sm_m[3]));
 float L = 0.f; float4 r = 0.f;
-for (uint i = 0; i < 4; i++) {
+for (uint i = 0; MSL_STEP(i < 4); i++) {
 const float c = exp(sm_m[i] - M);
 L += sm_l[i] * c;
 r += sm_o[i][lane] * c;

@@ -19,9 +19,9 @@ using msl_type_1 = half[32 * 32]; static_assert(sizeof(msl_type_1) == 2048, "sB"
 const uint m0 = tg.y * 32, n0 = tg.x * 32;
 const uint sm = (sg / 2) * 16, sn = (sg % 2) * 16;
 simdgroup_float8x8 acc[2][2];
-for (uint i = 0; i < 2; i++)
-for (uint j = 0; j < 2; j++) acc[i][j] = make_filled_simdgroup_matrix<float, 8, 8>(0.f);
-for (uint k0 = 0; k0 < p.K; k0 += 32) {
+for (uint i = 0; MSL_STEP(i < 2); i++)
+for (uint j = 0; MSL_STEP(j < 2); j++) acc[i][j] = make_filled_simdgroup_matrix<float, 8, 8>(0.f);
+MSL_LOOP(1) for (uint k0 = 0; MSL_TURN(2, k0 < p.K); k0 += 32) {
 
 const uint r = tid / 4, c = (tid % 4) * 8;
 *( half4*)(sA + r * 32 + c) = *( const half4*)(A + (m0 + r) * p.K + k0 + c);
@@ -29,18 +29,18 @@ const uint r = tid / 4, c = (tid % 4) * 8;
 *( half4*)(sB + r * 32 + c) = *( const half4*)(B + (n0 + r) * p.K + k0 + c);
 *( half4*)(sB + r * 32 + c + 4) = *( const half4*)(B + (n0 + r) * p.K + k0 + c + 4);
 threadgroup_barrier(mem_flags::mem_threadgroup, 1);
-for (uint kk = 0; kk < 32; kk += 8) {
+for (uint kk = 0; MSL_STEP(kk < 32); kk += 8) {
 simdgroup_half8x8 a[2], b[2];
-for (uint i = 0; i < 2; i++) simdgroup_load(a[i], sA + (sm + i * 8) * 32 + kk, 32);
-for (uint j = 0; j < 2; j++) simdgroup_load(b[j], sB + (sn + j * 8) * 32 + kk, 32, ulong2(0, 0), true);
-for (uint i = 0; i < 2; i++)
-for (uint j = 0; j < 2; j++)
+for (uint i = 0; MSL_STEP(i < 2); i++) simdgroup_load(a[i], sA + (sm + i * 8) * 32 + kk, 32);
+for (uint j = 0; MSL_STEP(j < 2); j++) simdgroup_load(b[j], sB + (sn + j * 8) * 32 + kk, 32, ulong2(0, 0), true);
+for (uint i = 0; MSL_STEP(i < 2); i++)
+for (uint j = 0; MSL_STEP(j < 2); j++)
 simdgroup_multiply_accumulate(acc[i][j], a[i], b[j], acc[i][j]);
 }
 threadgroup_barrier(mem_flags::mem_threadgroup, 2);
 }
-for (uint i = 0; i < 2; i++)
-for (uint j = 0; j < 2; j++)
+for (uint i = 0; MSL_STEP(i < 2); i++)
+for (uint j = 0; MSL_STEP(j < 2); j++)
 simdgroup_store(acc[i][j], C + (m0 + sm + i * 8) * p.N + n0 + sn + j * 8, p.N);
 }
 #line 47 "kernels/emulated/internal/testkernels/gemm_sg.gen.cc"

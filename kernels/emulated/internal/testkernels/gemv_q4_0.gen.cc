@@ -15,7 +15,7 @@ static inline float block_dot( const block_q4_0* b, float sumy, const float* yl,
 const float d = float(b->d);
 const ushort* qs = ( const ushort*)(b->qs) + il / 2;
 float acc0 = 0.f, acc1 = 0.f;
-for (uint i = 0; i < 8; i += 2) {
+for (uint i = 0; MSL_STEP(i < 8); i += 2) {
 const ushort q = qs[i / 2];
 acc0 += yl[i + 0] * float(q & 0x000F) + yl[i + 1] * float(q & 0x0F00);
 acc1 += yl[i + 8] * float(q & 0x00F0) + yl[i + 9] * float(q & 0xF000);
@@ -39,20 +39,20 @@ const uint ix = lane / 2, il = (lane % 2) * 8;
 float yl[16];
 float sumf[NROWS] = {0.f};
 const float* yb = x + ix * 32 + il;
-for (uint ib = ix; ib < nb; ib += 16) {
+MSL_LOOP(1) for (uint ib = ix; MSL_TURN(2, ib < nb); ib += 16) {
 float sumy = 0.f;
-for (uint i = 0; i < 8; i += 2) {
+for (uint i = 0; MSL_STEP(i < 8); i += 2) {
 sumy += yb[i] + yb[i + 1] + yb[i + 16] + yb[i + 17];
 yl[i + 0] = yb[i]; yl[i + 1] = yb[i + 1] / 256.f;
 yl[i + 8] = yb[i + 16] / 16.f; yl[i + 9] = yb[i + 17] / 4096.f;
 }
-for (uint r = 0; r < NROWS; r++)
+for (uint r = 0; MSL_STEP(r < NROWS); r++)
 sumf[r] += block_dot(W + (row0 + r) * nb + ib, sumy, yl, il);
 yb += 32 * 16;
 }
-for (uint r = 0; r < NROWS; r++) {
+for (uint r = 0; MSL_STEP(r < NROWS); r++) {
 const float tot = simd_sum(sumf[r], 1);
-if (lane == 0 && row0 + r < p.N) y[row0 + r] = tot;
+if (MSL_BRANCH(3, lane == 0 && row0 + r < p.N)) y[row0 + r] = tot;
 }
 }
 
@@ -69,21 +69,21 @@ ushort nsg)
 const uint nb = p.K / 32;
 const uint row0 = (tg * nsg + sg) * NROWS;
 float sumf[NROWS] = {0.f};
-for (uint ib = lane; ib < nb; ib += 32) {
+MSL_LOOP(4) for (uint ib = lane; MSL_TURN(5, ib < nb); ib += 32) {
 const float* xb = x + ib * 32;
-for (uint r = 0; r < NROWS; r++) {
+for (uint r = 0; MSL_STEP(r < NROWS); r++) {
 const block_q4_0& b = W[(row0 + r) * nb + ib];
 float s = 0.f;
-for (uint j = 0; j < 16; j++) {
+for (uint j = 0; MSL_STEP(j < 16); j++) {
 const uchar q = b.qs[j];
 s += xb[j] * float(int(q & 0xF) - 8) + xb[j + 16] * float(int(q >> 4) - 8);
 }
 sumf[r] += s * float(b.d);
 }
 }
-for (uint r = 0; r < NROWS; r++) {
+for (uint r = 0; MSL_STEP(r < NROWS); r++) {
 const float tot = simd_sum(sumf[r], 2);
-if (lane == 0 && row0 + r < p.N) y[row0 + r] = tot;
+if (MSL_BRANCH(6, lane == 0 && row0 + r < p.N)) y[row0 + r] = tot;
 }
 }
 #line 90 "kernels/emulated/internal/testkernels/gemv_q4_0.gen.cc"

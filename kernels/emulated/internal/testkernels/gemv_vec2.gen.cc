@@ -21,12 +21,12 @@ ushort nsg)
 const uint nb = p.K / 32;
 const uint row0 = (tg * nsg + sg) * 4;
 float4 sumf = 0.f;
-for (uint ib = lane; ib < nb; ib += 32) {
+MSL_LOOP(1) for (uint ib = lane; MSL_TURN(2, ib < nb); ib += 32) {
 const float4* xb = ( const float4*)(x + ib * 32);
-for (uint r = 0; r < 4; r++) {
+for (uint r = 0; MSL_STEP(r < 4); r++) {
 const block_q4_0& b = W[(row0 + r) * nb + ib];
 float4 s4 = 0.f;
-for (uint j = 0; j < 4; j++) {
+for (uint j = 0; MSL_STEP(j < 4); j++) {
 const packed_uchar4& q4 = (( const packed_uchar4*)b.qs)[j];
 const uchar4 q = q4;
 s4 += xb[j] * (float4(q & uchar(15)) - 8.0f);
@@ -37,7 +37,7 @@ sumf[r] += s * float(b.d);
 }
 }
 const float4 tot = simd_sum(sumf, 1);
-if (lane == 0) *( float4*)(y + row0) = tot;
+if (MSL_BRANCH(3, lane == 0)) *( float4*)(y + row0) = tot;
 }
 #line 43 "kernels/emulated/internal/testkernels/gemv_vec2.gen.cc"
 void thread_0(const msl::Thread &t) {

@@ -9,7 +9,7 @@ enum class Op : uint { add, mul };
 static const float LUT[4] = {0.0f, 0.25f, 0.5f, 1.0f};
 static inline uint msl_constant_FC_N() { return msl::constant<uint>(2); }
 static inline bool msl_constant_has_n() { return ( msl::is_constant_defined(2)); }
-template<typename T, Op op> inline T apply(T a, T b) { if (op == Op::add) return a + b; else return a * b; }
+template<typename T, Op op> inline T apply(T a, T b) { if (MSL_BRANCH(1, op == Op::add)) return a + b; else return a * b; }
 inline float helper_sum( float* s, ushort lane, float& out) {
 out = simd_max(s[lane], 1);
 return simd_shuffle_down(s[lane], 1, 2) + simd_shuffle_xor(s[lane], 16, 3) + simd_broadcast(s[lane], 3, 4);
@@ -31,9 +31,9 @@ threadgroup_barrier(mem_flags::mem_threadgroup, 5);
 float mx; float r = helper_sum(dyn, lane, mx);
 uint ps = simd_prefix_exclusive_sum(1u, 6);
 bool any = simd_any(lane == 5, 7), all = simd_all(lane < 32, 8);
-if (tid < n) {
+if (MSL_BRANCH(2, tid < n)) {
 atomic_fetch_add_explicit(counter, 1u, memory_order_relaxed);
-out[tid] = apply<float, Op::add>(r, mx) + float(h.x + h.w) + float(c.w) + select(0.f, 1.f, any) + clamp(float(ps), 0.0f, 2.0f) + (all ? 1.f : 0.f) + popcount(u) + (msl_constant_has_n() ? 1.f : 0.f);
+out[tid] = apply<float, Op::add>(r, mx) + float(h.x + h.w) + float(c.w) + select(0.f, 1.f, any) + clamp(float(ps), 0.0f, 2.0f) + (MSL_BRANCH(3, all )? 1.f : 0.f) + popcount(u) + (msl_constant_has_n() ? 1.f : 0.f);
 }
 }
 #line 40 "kernels/emulated/internal/testkernels/misc.gen.cc"

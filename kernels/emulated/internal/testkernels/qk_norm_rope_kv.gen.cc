@@ -23,14 +23,14 @@ using msl_type_0 = float[4]; static_assert(sizeof(msl_type_0) == 16, "shared_sq"
 using msl_type_1 = float[128]; static_assert(sizeof(msl_type_1) == 512, "shared_x"); constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &shared_x = msl::group_variable<msl_type_1>(msl_at_1, 1); 
 const float v = k_in[head * p.head_dim + tid];
 const float sq = simd_sum(v * v, 1);
-if (lane == 0) shared_sq[sg] = sq;
+if (MSL_BRANCH(1, lane == 0)) shared_sq[sg] = sq;
 threadgroup_barrier(mem_flags::mem_threadgroup, 2);
 const float total = shared_sq[0] + shared_sq[1] + shared_sq[2] + shared_sq[3];
 const float scale = precise::rsqrt(total / float(p.head_dim) + p.eps);
 shared_x[tid] = v * scale * w[tid];
 threadgroup_barrier(mem_flags::mem_threadgroup, 3);
 const uint hd2 = p.head_dim / 2;
-if (tid < hd2) {
+if (MSL_BRANCH(2, tid < hd2)) {
 const float inv = exp2(-log2(p.theta) * (2.0f * float(tid)) / float(p.head_dim));
 const float ang = float(p.pos) * inv;
 const float c = cos(ang), s = sin(ang);

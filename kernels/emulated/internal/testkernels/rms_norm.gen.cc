@@ -17,17 +17,17 @@ uint nt)
 {
 const float4* xr = ( const float4*)(x + row * p.n);
 float acc = 0.0f;
-for (uint i = tid; i < p.n / 4; i += nt) { float4 v = xr[i]; acc += dot(v, v); }
+MSL_LOOP(1) for (uint i = tid; MSL_TURN(2, i < p.n / 4); i += nt) { float4 v = xr[i]; acc += dot(v, v); }
 partial[tid] = acc;
 threadgroup_barrier(mem_flags::mem_threadgroup, 1);
-for (uint s = nt / 2; s > 0; s >>= 1) {
-if (tid < s) partial[tid] += partial[tid + s];
+MSL_LOOP(3) for (uint s = nt / 2; MSL_TURN(4, s > 0); s >>= 1) {
+if (MSL_BRANCH(5, tid < s)) partial[tid] += partial[tid + s];
 threadgroup_barrier(mem_flags::mem_threadgroup, 2);
 }
 const float scale = rsqrt(partial[0] / p.n + p.eps);
 float4* yr = ( float4*)(y + row * p.n);
 const float4* wr = ( const float4*)w;
-for (uint i = tid; i < p.n / 4; i += nt) yr[i] = xr[i] * scale * wr[i];
+MSL_LOOP(6) for (uint i = tid; MSL_TURN(7, i < p.n / 4); i += nt) yr[i] = xr[i] * scale * wr[i];
 }
 #line 33 "kernels/emulated/internal/testkernels/rms_norm.gen.cc"
 void thread_0(const msl::Thread &t) {

@@ -14,7 +14,7 @@ const int* pos,
 const RopeParams& p,
 uint3 gid)
 {
-if (gid.x >= p.head_dim / 2) return;
+if (MSL_BRANCH(1, gid.x >= p.head_dim / 2)) return;
 const uint i = gid.x;
 const float inv = precise::exp2(-log2(p.theta) * (2.0f * float(i)) / float(p.head_dim));
 const float ang = float(pos[gid.z]) * inv * msl_constant_freq_scale();

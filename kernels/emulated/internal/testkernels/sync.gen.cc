@@ -17,7 +17,7 @@ static inline float affine(float x) { return x * float(msl_constant_factor()) + 
 void constants( float *out, const uint &rounds,
 uint i) {
 float sum = 0;
-for (uint k = 0; k < rounds; k++)
+MSL_LOOP(1) for (uint k = 0; MSL_TURN(2, k < rounds); k++)
 sum += affine(float(i));
 out[i] = sum / float(rounds);
 }
@@ -47,8 +47,8 @@ o[11] = simd_shuffle_down(v, 1, 12);
 o[12] = simd_shuffle_up(v, 2, 13);
 o[13] = simd_shuffle_xor(v, 1, 14);
 o[14] = float(ulong(simd_vote::vote_t(simd_ballot(v > 2.0f, 15))));
-o[15] = simd_any(v > 5.0f, 16) ? 1 : 0;
-o[16] = simd_all(v < 6.0f, 17) ? 1 : 0;
+o[15] = MSL_BRANCH(3, simd_any(v > 5.0f, 16) )? 1 : 0;
+o[16] = MSL_BRANCH(4, simd_all(v < 6.0f, 17) )? 1 : 0;
 o[17] = float(simd_sum(half(v), 18));
 const float4 f = simd_sum(float4(v, 1, -v, 2 * v), 19);
 o[18] = f.x + f.y;
@@ -62,10 +62,10 @@ o[23] = simd_shuffle_rotate_down(v, 31, 23);
 
 void early_return( const float *x, float *out,
 const uint &n, uint i) {
-if (i >= n)
+if (MSL_BRANCH(5, i >= n))
 return;
 float v = simd_sum(x[i], 24);
-if (i % 2 == 0) {
+if (MSL_BRANCH(6, i % 2 == 0)) {
 out[i] = v;
 return;
 }
@@ -81,7 +81,7 @@ using msl_type_0 = float[1024]; static_assert(sizeof(msl_type_0) == 4096, "a"); 
 using msl_type_1 = half[1024]; static_assert(sizeof(msl_type_1) == 2048, "flags"); constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &flags = msl::group_variable<msl_type_1>(msl_at_1, 1); using msl_type_2 = half; static_assert(sizeof(msl_type_2) == 2, "pad"); constexpr uint32_t msl_at_2 = msl::place(msl_end_1), msl_end_2 = msl_at_2 + sizeof(msl_type_2); msl_type_2 &pad = msl::group_variable<msl_type_2>(msl_at_2, 2); 
 a[i] = x[g * n + i];
 flags[i] = half(i & 1);
-if (i == 0)
+if (MSL_BRANCH(7, i == 0))
 pad = half(1.0f);
 threadgroup_barrier(mem_flags::mem_threadgroup, 27);
 out[g * n + i] = a[n - 1 - i] + float(flags[n - 1 - i]) * float(pad);
@@ -121,12 +121,12 @@ out[i] = a[(i + 1) % n] + float(b[i]);
 void atomics( atomic_uint *count, atomic_float *sum,
 atomic_int *least, uint i) {
 using msl_type_0 = atomic_uint; static_assert(sizeof(msl_type_0) == 4, "mine"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &mine = msl::group_variable<msl_type_0>(msl_at_0, 0); 
-if (i % 64 == 0)
+if (MSL_BRANCH(8, i % 64 == 0))
 atomic_store_explicit(&mine, 0, memory_order_relaxed);
 threadgroup_barrier(mem_flags::mem_threadgroup, 34);
 atomic_fetch_add_explicit(&mine, 1, memory_order_relaxed);
 threadgroup_barrier(mem_flags::mem_threadgroup, 35);
-if (i % 64 == 0)
+if (MSL_BRANCH(9, i % 64 == 0))
 atomic_fetch_add_explicit(count, atomic_load_explicit(&mine, memory_order_relaxed), memory_order_relaxed);
 atomic_fetch_add_explicit(sum, 0.5f, memory_order_relaxed);
 atomic_fetch_min_explicit(least, -int(i), memory_order_relaxed);

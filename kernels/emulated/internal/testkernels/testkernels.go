@@ -2,7 +2,7 @@
 // the emulation itself: awkward features, and kernels that are wrong on purpose.
 package testkernels
 
-//go:generate go run ../../../internal/mslgen/cmd -sources kernels/emulated/testdata -output kernels/emulated/internal/testkernels
+//go:generate go run ../../../internal/mslgen/cmd -sources kernels/emulated/testdata -output kernels/emulated/internal/testkernels -levels v3:_amd64
 
 /*
 #cgo CXXFLAGS: -std=c++17 -O3 -g1 -fno-strict-aliasing -fno-exceptions -fno-rtti -DMSL_VARIANT=test_base -DMSL_LIBRARY=smelt_emulated_test_base

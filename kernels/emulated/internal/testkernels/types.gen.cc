@@ -18,7 +18,7 @@ o[4] = max(x, y) * half(3.0f);
 half4 v = half4(x, y, x + y, 1);
 v.template swizzle_ref<1, 2>() *= v.template swizzle<0, 3>();
 o[5] = dot(v, v.template swizzle<3, 2, 1, 0>());
-o[6] = x > y ? x : y;
+o[6] = MSL_BRANCH(1, x > y )? x : y;
 o[7] = half(int(x * 100.0f)) + half(uint(abs(y) * 7));
 }
 
@@ -74,12 +74,12 @@ const float3 p = float3(a, b, 1), q = normalize(cross(p, float3(b, a, 2)));
 o[24] = q.x;
 o[25] = length(p);
 o[26] = dot(max(p, 0.0f), float3(1, 2, 3));
-o[27] = any(p < 0) ? 1 : 0;
-o[28] = all(p.template swizzle<0, 1>() < p.template swizzle<1, 0>()) ? 1 : 0;
+o[27] = MSL_BRANCH(2, any(p < 0) )? 1 : 0;
+o[28] = MSL_BRANCH(3, all(p.template swizzle<0, 1>() < p.template swizzle<1, 0>()) )? 1 : 0;
 packed_float3 packed[2];
 packed[1] = p.template swizzle<2, 1, 0>();
 o[29] = float3(packed[1]).z + sizeof(packed);
-o[30] = isnan(a) || isinf(b) ? 1 : 0;
+o[30] = MSL_BRANCH(4, isnan(a) || isinf(b) )? 1 : 0;
 o[31] = float(char4(as_type<char4>(u[2 * i])).y);
 const uint m = u[2 * i], n = u[2 * i + 1];
 uint *r = integers + i * 16;

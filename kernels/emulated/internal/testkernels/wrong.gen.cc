@@ -26,7 +26,7 @@ out[i] = s[n - 1 - i];
 
 void divergent( float *out, uint i) {
 float v = 0;
-if (i % 2)
+if (MSL_BRANCH(1, i % 2))
 v = simd_sum(1.0f, 2);
 else
 v = simd_max(2.0f, 3);
@@ -35,13 +35,13 @@ out[i] = v;
 
 
 void divergent_line( float *out, uint i) {
-out[i] = i % 2 ? simd_sum(1.0f, 4) : simd_sum(2.0f, 5);
+out[i] = MSL_BRANCH(2, i % 2 )? simd_sum(1.0f, 4) : simd_sum(2.0f, 5);
 }
 
 
 void skipped( float *out, uint i) {
 float v = 1;
-if (i % 32 < 8)
+if (MSL_BRANCH(3, i % 32 < 8))
 v = simd_sum(v, 6);
 threadgroup_barrier(mem_flags::mem_none, 7);
 out[i] = v;
@@ -49,7 +49,7 @@ out[i] = v;
 
 
 void two_barriers( float *out, uint sg) {
-if (sg == 0)
+if (MSL_BRANCH(4, sg == 0))
 threadgroup_barrier(mem_flags::mem_device, 8);
 else
 threadgroup_barrier(mem_flags::mem_device, 9);
@@ -59,7 +59,7 @@ out[sg] = 1;
 
 void left_alone( float *out, const uint &who,
 uint i) {
-if (i == who)
+if (MSL_BRANCH(5, i == who))
 return;
 threadgroup_barrier(mem_flags::mem_device, 10);
 out[i] = 1;
@@ -67,16 +67,16 @@ out[i] = 1;
 
 
 void spins( atomic_uint *flag, uint i) {
-if (i == 1)
+if (MSL_BRANCH(6, i == 1))
 atomic_store_explicit(flag, 1, memory_order_relaxed);
-while (atomic_load_explicit(flag, memory_order_relaxed) == 0)
+MSL_LOOP(7) while (MSL_TURN(8, atomic_load_explicit(flag, memory_order_relaxed) == 0))
 ;
 }
 
 
 void uneven( float *out, uint i) {
 float v = 0;
-for (uint k = 0; k <= i % 4; k++)
+MSL_LOOP(9) for (uint k = 0; MSL_TURN(10, k <= i % 4); k++)
 v += simd_sum(1.0f, 11);
 out[i] = simd_max(v, 12);
 }
@@ -87,9 +87,9 @@ uint i, uint n) {
 using msl_type_0 = float[64]; static_assert(sizeof(msl_type_0) == 256, "s"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &s = msl::group_variable<msl_type_0>(msl_at_0, 0); 
 s[i] = 1;
 threadgroup_barrier(mem_flags::mem_threadgroup, 13);
-if (mode == 1)
+if (MSL_BRANCH(11, mode == 1))
 out[i + 1] = s[i];
-else if (mode == 2)
+else if (MSL_BRANCH(12, mode == 2))
 out[i] = s[i + 1 + (64 - n)];
 else
 out[i] = s[i];

@@ -1,0 +1,189 @@
+package testkernels
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/kernels/emulated/internal/meter"
+)
+
+// small is a GPU of two cores with a cache of 64 lines.
+var small = meter.Machine{CacheBytes: 64 * meter.Line, Cores: 2}
+
+// count runs a kernel on zeroed buffers of the given sizes, then its constants.
+func count(t *testing.T, kernel string, stride uint32, groups, threads uint32, on meter.Machine, buffers []int, params ...uint32) *meter.Counts {
+	var total int64
+	for _, n := range buffers {
+		total += meter.Size(int64(n))
+	}
+	m, err := meter.NewMemory(total)
+	require.NoError(t, err)
+	l := meter.Launch{Kernel: kernel, Constants: map[uint32]uint32{0: stride}, Grid: [3]uint32{groups}, Group: [3]uint32{threads}}
+	for _, n := range buffers {
+		b, err := m.Alloc(int64(n))
+		require.NoError(t, err)
+		l.Buffers = append(l.Buffers, b)
+	}
+	for _, p := range params {
+		l.Buffers = append(l.Buffers, binary.NativeEndian.AppendUint32(nil, p))
+	}
+	c, err := Library().Count(m, l, on)
+	if errors.Is(err, meter.ErrNotCounted) {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	return c
+}
+
+func TestCoalescing(t *testing.T) {
+	const n = 1024
+	c := count(t, "copy", 0, n/64, 64, small, []int{4 * n, 4 * n})
+	require.Equal(t, int64(2*n), c.Accesses)
+	require.Equal(t, []int64{8 * n, 8 * n}, []int64{c.Used, c.Touched})
+	require.Equal(t, []int64{4 * n, 4 * n}, []int64{c.Read, c.Written})
+	require.Equal(t, []int64{4 * n, 4 * n, 8 * n}, []int64{c.DistinctRead, c.DistinctWritten, c.Tile})
+	require.Equal(t, []int64{n / 64, n / 64}, []int64{c.Groups, c.Ran})
+
+	for _, stride := range []uint32{2, 4, 32} {
+		t.Run(fmt.Sprint("stride ", stride), func(t *testing.T) {
+			c := count(t, "copy_apart", stride, n/64, 64, small, []int{4 * n * int(stride), 4 * n})
+			require.Equal(t, int64(8*n), c.Used)
+			require.Equal(t, int64(4*n)*int64(stride)+4*n, c.Touched)
+			require.Equal(t, int64(4*n)*int64(stride), c.Read)
+		})
+	}
+}
+
+// One line holds what the 32 lanes read at a turn, or each lane has a line of its own.
+func TestTurns(t *testing.T) {
+	const width = 1024
+	c := count(t, "turns", 0, 1, 32, small, []int{4 * width, 128}, width)
+	require.Equal(t, int64(4*width+128), c.Touched)
+	require.InDelta(t, 1, c.Coalescing(), 0)
+
+	// 32 turns of four bytes a line: the cache holds the 32 lines that the turns share.
+	c = count(t, "row_by_lane", 0, 1, 32, small, []int{4 * 32 * 32, 128}, 32)
+	require.Equal(t, int64(4*32*32+128), c.Used)
+	require.Equal(t, int64(128*32*32+128), c.Touched)
+	require.Equal(t, int64(4*32*32), c.Read)
+
+	// A cache of 16 lines holds none until it is wanted again.
+	c = count(t, "row_by_lane", 0, 1, 32, meter.Machine{CacheBytes: 16 * meter.Line, Cores: 1}, []int{4 * 32 * 32, 128}, 32)
+	require.Equal(t, int64(128*32*32), c.Read)
+}
+
+func TestTraffic(t *testing.T) {
+	const width, groups = 64 * 32, 6 // 64 lines
+	read := func(lines, cores int) int64 {
+		on := meter.Machine{CacheBytes: int64(lines) * meter.Line, Cores: cores}
+		c := count(t, "again", 0, groups, 32, on, []int{4 * width, 128 * groups}, width)
+		require.Equal(t, []int64{4 * width, 128 * groups}, []int64{c.DistinctRead, c.DistinctWritten})
+		require.Equal(t, int64((4*width+128)*groups), c.Tile)
+		require.Equal(t, int64(128*groups), c.Written)
+		return c.Read
+	}
+	require.Equal(t, int64(4*width), read(100, 2), "all fits")
+	require.Equal(t, int64(4*width*2*groups), read(32, 1), "nothing is there when it is wanted")
+	require.Equal(t, int64(4*width*2*groups/3), read(32, 3), "threadgroups of a wave share what they read")
+}
+
+func TestBankConflicts(t *testing.T) {
+	for _, c := range []struct {
+		kernel        string
+		stride        uint32
+		cycles, least int64
+	}{
+		{"apart", 1, 2, 2},
+		{"apart", 2, 4, 2},
+		{"apart", 3, 2, 2},
+		{"apart", 4, 8, 2},
+		{"apart", 8, 16, 2},
+		{"apart", 16, 32, 2},
+		{"apart", 32, 64, 2},
+		{"wide", 0, 8, 8},
+		{"scalars", 0, 4*4 + 1, 4 + 1},
+		{"same", 5, 2, 2},
+		{"tile", 8, 4, 4},
+		{"tile", 32, 16, 4},
+		{"tile", 36, 4, 4},
+	} {
+		t.Run(fmt.Sprint(c.kernel, " ", c.stride), func(t *testing.T) {
+			buffers := []int{4 * 32 * 4}
+			if c.kernel == "tile" {
+				buffers = []int{256, 256}
+			}
+			got := count(t, c.kernel, c.stride, 1, 32, small, buffers)
+			require.Equal(t, []int64{c.cycles, c.least}, []int64{got.GroupCycles, got.GroupLeast})
+		})
+	}
+}
+
+func TestTilesAreOfAllLanes(t *testing.T) {
+	c := count(t, "tile", 8, 1, 32, small, []int{256, 256})
+	require.Equal(t, []int64{512, 512}, []int64{c.Used, c.Touched})
+	require.Equal(t, int64(2), c.GroupAccesses)
+	require.Equal(t, int64(1), c.Meetings)
+}
+
+func TestBranches(t *testing.T) {
+	const groups, threads = 3, 64
+	for _, c := range []struct {
+		lanes     uint32
+		divergent int64
+	}{{0, 0}, {32, 0}, {1, 6}, {16, 6}, {31, 6}} {
+		got := count(t, "fork", c.lanes, groups, threads, small, []int{4 * groups * threads})
+		require.Equal(t, []int64{groups * threads / 32, c.divergent}, []int64{got.Branches, got.Divergent}, c.lanes)
+		if c.divergent > 0 {
+			require.Equal(t, []meter.Site{{Where: "kernels/emulated/counted/testdata/counters.metal:73", Branches: 6, Divergent: 6}}, got.Sites)
+		}
+	}
+	// Lane i leaves at turn i: all but the last of 32 conditions part the lanes that are left.
+	c := count(t, "ragged", 0, 1, 32, small, []int{128})
+	require.Equal(t, []int64{32, 31}, []int64{c.Branches, c.Divergent})
+	require.Equal(t, []int64{128, 128}, []int64{c.Used, c.Touched}, "lanes that left a loop at different turns are together again")
+}
+
+func TestBarriers(t *testing.T) {
+	const times, groups = 5, 3
+	for _, threads := range []uint32{32, 64} {
+		c := count(t, "barriers", 0, groups, threads, small, []int{256}, times)
+		require.Equal(t, int64(2*times*groups), c.Barriers)
+		require.Equal(t, int64(groups*threads/32), c.Meetings)
+		require.Equal(t, []int64{0, c.GroupLeast}, []int64{c.Divergent, c.GroupCycles})
+		require.Equal(t, int64(2*times*groups*threads/32), c.GroupAccesses)
+	}
+}
+
+func TestBudget(t *testing.T) {
+	const n = 32 * 100
+	whole := count(t, "copy", 0, 100, 32, small, []int{4 * n, 4 * n})
+	on := small
+	on.Budget = 1000
+	cut := count(t, "copy", 0, 100, 32, on, []int{4 * n, 4 * n})
+	require.Equal(t, []int64{100, 16}, []int64{cut.Groups, cut.Ran})
+	require.Less(t, cut.DistinctRead, whole.DistinctRead)
+	cut.Ran, cut.DistinctRead, cut.DistinctWritten = whole.Ran, whole.DistinctRead, whole.DistinctWritten
+	require.Equal(t, whole, cut)
+}
+
+func TestRefusals(t *testing.T) {
+	m, err := meter.NewMemory(1 << 16)
+	require.NoError(t, err)
+	try := func(l meter.Launch, on meter.Machine) error {
+		_, err := Library().Count(m, l, on)
+		if errors.Is(err, meter.ErrNotCounted) {
+			t.Skip(err)
+		}
+		return err
+	}
+	require.ErrorIs(t, try(meter.Launch{Kernel: "none"}, small), meter.ErrUnknownKernel)
+	require.ErrorContains(t, try(meter.Launch{Kernel: "copy"}, meter.Machine{Cores: 1}), "0 bytes of cache")
+	require.ErrorContains(t, try(meter.Launch{Kernel: "copy"}, meter.Machine{CacheBytes: 1024}), "0 cores")
+	require.ErrorContains(t, try(meter.Launch{Kernel: "fork"}, small), "function constant 0 is not set")
+	require.ErrorContains(t, try(meter.Launch{Kernel: "copy", Grid: [3]uint32{1 << 31, 1 << 31, 1 << 31}}, small), "threadgroups")
+	require.ErrorContains(t, try(meter.Launch{Kernel: "copy", Constants: map[uint32]uint32{40: 1}}, small), "function constant index 40")
+}

@@ -1,0 +1,48 @@
+package meter
+
+import "math/bits"
+
+// mask has a bit for each byte of a line.
+type mask [2]uint64
+
+func (m mask) count() int64 { return int64(bits.OnesCount64(m[0]) + bits.OnesCount64(m[1])) }
+
+// add returns how many bytes of o are new.
+func (m *mask) add(o mask) int64 {
+	fresh := mask{o[0] &^ m[0], o[1] &^ m[1]}
+	m[0] |= o[0]
+	m[1] |= o[1]
+	return fresh.count()
+}
+
+// distinct counts the bytes that are read and written, each once: in the whole launch,
+// and in each threadgroup.
+type distinct struct {
+	read, written int64 // in the launch
+	tile          int64 // sum over threadgroups of what each reads and writes
+
+	group int32 // that runs, from 1
+	index lineMap
+	lines []seen
+}
+
+type seen struct {
+	read, written mask
+	group         int32 // that the next two are of
+	own           [2]mask
+}
+
+func (d *distinct) touch(l *line) {
+	at := d.index.at(l.Number)
+	if *at == 0 {
+		d.lines = append(d.lines, seen{})
+		*at = int32(len(d.lines))
+	}
+	s := &d.lines[*at-1]
+	d.read += s.read.add(l.Read)
+	d.written += s.written.add(l.Written)
+	if s.group != d.group {
+		s.group, s.own = d.group, [2]mask{}
+	}
+	d.tile += s.own[0].add(l.Read) + s.own[1].add(l.Written)
+}

@@ -1,0 +1,5 @@
+package meter
+
+import "syscall"
+
+const noReserve = syscall.MAP_NORESERVE

@@ -1,0 +1,5 @@
+//go:build !linux
+
+package meter
+
+const noReserve = 0
