@@ -19,7 +19,7 @@ import (
 // a whole does to the logits: at most a quarter of it is allowed. Tokens one at a time,
 // in the decode phase, may differ from all at once by as much.
 func TestQuantisedCache(t *testing.T) {
-	for _, model := range models {
+	for _, model := range trained {
 		ids := readReference(t, model).Logits.IDs
 		path := testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf")
 		exact, err := npy.ReadFile[float32](testfiles.Model(t, model+"/reference/logits.npy"))

@@ -1,6 +1,18 @@
 package smelt
 
-import "github.com/smelt-ml/smelt/ir"
+import (
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/models"
+)
+
+// Shape is Open for a shape that has no name.
+func Shape(c models.Config, weightType string) (*Model, error) {
+	file, err := models.Synthetic(c, weightType)
+	if err != nil {
+		return nil, err
+	}
+	return fromFile(c.Name, "", file), nil
+}
 
 // AfterPass has Verify change graphs after a pass, as a wrong pass would, until the
 // returned function is called.

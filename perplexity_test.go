@@ -34,7 +34,7 @@ type perplexityReference struct {
 func TestPerplexity(t *testing.T) {
 	text, err := os.ReadFile(testfiles.Model(t, "valid.txt"))
 	require.NoError(t, err)
-	for _, model := range models {
+	for _, model := range trained {
 		data, err := os.ReadFile(testfiles.Model(t, model+"/reference/reference.json"))
 		require.NoError(t, err)
 		var ref perplexityReference

@@ -97,10 +97,10 @@ var quantised = map[string]map[string]float64{
 	"tiny-llama": {"Q8_0": 1.5 * 0.1493, "Q4_0": 1.5 * 0.1542},
 }
 
-var models = []string{"tiny-qwen3", "tiny-llama"}
+var trained = []string{"tiny-qwen3", "tiny-llama"}
 
 func TestLogits(t *testing.T) {
-	for _, model := range models {
+	for _, model := range trained {
 		ref := readReference(t, model)
 		for device, bound := range bounds {
 			for _, format := range []string{"F16", "Q8_0", "Q4_0", "hf"} {
@@ -129,7 +129,7 @@ func TestLogits(t *testing.T) {
 // TestStepByStep feeds the tokens one at a time: the decode phase gives what the
 // prefill phase gives.
 func TestStepByStep(t *testing.T) {
-	for _, model := range models {
+	for _, model := range trained {
 		ref := readReference(t, model)
 		array, err := npy.ReadFile[float32](testfiles.Model(t, model+"/reference/logits.npy"))
 		require.NoError(t, err)
@@ -153,7 +153,7 @@ func TestStepByStep(t *testing.T) {
 // TestGreedyText continues every prompt of the reference. The ids are the same up
 // to the first step whose two best logits are so close that the arithmetic decides.
 func TestGreedyText(t *testing.T) {
-	for _, model := range models {
+	for _, model := range trained {
 		ref := readReference(t, model)
 		for device, bound := range bounds {
 			t.Run(model+"/"+device, func(t *testing.T) {
@@ -185,7 +185,7 @@ func TestGreedyText(t *testing.T) {
 // TestNextMatchesLogits has the device choose tokens at both levels, with few
 // dispatches outside the layers, and compares with the logits.
 func TestNextMatchesLogits(t *testing.T) {
-	for _, model := range models {
+	for _, model := range trained {
 		ids := readReference(t, model).Prompts[0].IDs
 		for device := range bounds {
 			for level := range 2 {
@@ -270,7 +270,7 @@ func readIDs(t *testing.T, path string) []int32 {
 // off: the logits stay.
 func TestEveryPassOff(t *testing.T) {
 	const bound = 1e-2
-	for _, model := range models {
+	for _, model := range trained {
 		ref := readReference(t, model)
 		for _, device := range []string{"cpu", "emu"} {
 			opts := options(t, device, ir.F32)
@@ -304,7 +304,7 @@ func TestEveryPassOff(t *testing.T) {
 // TestExplainCounts compares what explain says of a step with what a step on the
 // emulator executes.
 func TestExplainCounts(t *testing.T) {
-	for _, model := range models {
+	for _, model := range trained {
 		m, err := smelt.Open(testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf"), "")
 		require.NoError(t, err)
 		defer m.Close()

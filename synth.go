@@ -11,12 +11,13 @@ import (
 	"runtime"
 	"sync"
 
+	"github.com/samber/lo"
+
 	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/metal"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/gguf"
-	"github.com/smelt-ml/smelt/models/tokenizer"
 )
 
 // Random weights: matrices are normal with a deviation of 1/√width, so that
@@ -156,7 +157,7 @@ func (m *Model) WriteRandom(out io.Writer, weightType string, seed uint64, progr
 	if err := m.canRandomise(); err != nil {
 		return err
 	}
-	metadata, err := m.metadata(weightType)
+	metadata, _, err := m.file.Rewrite(weightType)
 	if err != nil {
 		return err
 	}
@@ -169,11 +170,7 @@ func (m *Model) WriteRandom(out io.Writer, weightType string, seed uint64, progr
 		if !ok {
 			return fmt.Errorf("tensor %q: GGUF has no type %s", t.Name, t.DType)
 		}
-		shape := make([]int64, len(t.Shape))
-		for k, n := range t.Shape {
-			shape[k] = int64(n)
-		}
-		sources = append(sources, gguf.Source{Name: t.Name, Type: typ, Shape: shape, Write: func(w io.Writer) error {
+		sources = append(sources, gguf.Source{Name: t.Name, Type: typ, Shape: extents(t.Shape), Write: func(w io.Writer) error {
 			return s.tensor(&t, i, func(part []byte) error {
 				n, err := w.Write(part)
 				if done += int64(n); err == nil && progress != nil {
@@ -186,53 +183,9 @@ func (m *Model) WriteRandom(out io.Writer, weightType string, seed uint64, progr
 	return gguf.Write(out, metadata, sources)
 }
 
-// metadata describes the shape, its type and a vocabulary of the right size.
-func (m *Model) metadata(weightType string) ([]gguf.KV, error) {
-	c := m.file.Config
-	fileType, err := models.FileType(weightType)
-	if err != nil {
-		return nil, err
-	}
-	list := append(c.Metadata(),
-		gguf.KV{Key: "general.file_type", Value: gguf.Uint32(fileType)},
-		gguf.KV{Key: "general.quantization_version", Value: gguf.Uint32(quantVersion)})
-	vocabulary, err := tokenizer.Placeholder(c.Vocab)
-	if err != nil {
-		return nil, err
-	}
-	entries, err := vocabulary.Metadata()
-	if err != nil {
-		return nil, err
-	}
-	for _, e := range entries {
-		v, err := ggufValue(e.Value)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", e.Key, err)
-		}
-		list = append(list, gguf.KV{Key: e.Key, Value: v})
-	}
-	return list, nil
-}
-
-// quantVersion is GGUF's number for today's block formats.
-const quantVersion = 2
-
-func ggufValue(v any) (gguf.Value, error) {
-	switch v := v.(type) {
-	case string:
-		return gguf.String(v), nil
-	case bool:
-		return gguf.Bool(v), nil
-	case uint32:
-		return gguf.Uint32(v), nil
-	case []string:
-		return gguf.StringArray(v), nil
-	case []int32:
-		return gguf.Int32Array(v), nil
-	case []float32:
-		return gguf.Float32Array(v), nil
-	}
-	return gguf.Value{}, fmt.Errorf("no metadata value is a %T", v)
+// extents is a shape as package gguf has it.
+func extents(shape []int) []int64 {
+	return lo.Map(shape, func(n, _ int) int64 { return int64(n) })
 }
 
 // floats returns the bytes of float32 values, for weights made in Go.

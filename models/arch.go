@@ -2,13 +2,13 @@ package models
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math"
 	"strings"
 
 	"github.com/samber/lo"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/models/gguf"
 )
 
 // shapes lists well-known models by the name that arch: takes, as their
@@ -76,12 +76,25 @@ func Synthetic(c Config, weightType string) (*Model, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	r := &recorder{config: &c, mix: &mix}
-	// A cache block of one slot: the graph is built for the weights it asks for.
-	if _, err := ir.Build(c.Family, r, ir.Options{Block: 1}, func(b *ir.Builder) { family.Define(b, &c) }); err != nil {
+	tensors, err := family.weights(&c, &mix)
+	if err != nil {
 		return nil, err
 	}
-	return newModel("arch:"+c.Name, family, c, r.tensors)
+	m, err := newModel("arch:"+c.Name, family, c, tensors)
+	if err != nil {
+		return nil, err
+	}
+	m.metadata = func() ([]gguf.KV, error) { return shapeMetadata(c) }
+	return m, nil
+}
+
+// weights lists every weight that the definition asks for, with the types of the
+// mixture. Only RoPE factors have data.
+func (f *Family) weights(c *Config, mix *mixture) ([]Tensor, error) {
+	r := &recorder{config: c, mix: mix}
+	// A cache block of one slot: the graph is built for the weights it asks for.
+	_, err := ir.Build(c.Family, r, ir.Options{Block: 1}, func(b *ir.Builder) { f.Define(b, c) })
+	return r.tensors, err
 }
 
 // recorder holds every weight that a definition asks for.
@@ -96,13 +109,7 @@ func (r *recorder) Weight(name string, want []int) (ir.DType, []int, bool) {
 	if want == nil {
 		return ir.F32, nil, name == ropeFreqs && r.config.Rope.Llama3 != nil
 	}
-	var layer int
-	if rest, ok := strings.CutPrefix(name, "blk."); ok {
-		if _, err := fmt.Sscanf(rest, "%d.", &layer); err != nil {
-			panic(fmt.Sprintf("%s names no layer", name))
-		}
-	}
-	t := Tensor{Name: name, DType: r.mix.dtype(name, layer, want, r.config), Shape: want}
+	t := Tensor{Name: name, DType: r.mix.dtype(name, layerOf(name), want, r.config), Shape: want}
 	t.Stored = t.DType.String()
 	if name == ropeFreqs {
 		for _, x := range r.config.Rope.Llama3.factors(r.config.Rope.Theta, r.config.Rope.Rotated) {

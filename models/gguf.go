@@ -53,6 +53,7 @@ func fromGGUF(f *gguf.File) (*Model, error) {
 		return nil, err
 	}
 	m.tokenizer = func() (*tokenizer.Tokenizer, error) { return tokenizer.FromGGUF(f) }
+	m.metadata = func() ([]gguf.KV, error) { return f.Metadata, nil }
 	return m, nil
 }
 

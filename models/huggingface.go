@@ -7,6 +7,7 @@ import (
 
 	"github.com/samber/lo"
 
+	"github.com/smelt-ml/smelt/models/gguf"
 	"github.com/smelt-ml/smelt/models/hf"
 	"github.com/smelt-ml/smelt/models/safetensors"
 	"github.com/smelt-ml/smelt/models/tokenizer"
@@ -46,6 +47,7 @@ func openHF(dir string) (*Model, error) {
 	}
 	m.close = f.Close
 	m.tokenizer = func() (*tokenizer.Tokenizer, error) { return tokenizer.FromHF(dir) }
+	m.metadata, m.reordered = func() ([]gguf.KV, error) { return folderMetadata(dir, config) }, true
 	return m, nil
 }
 

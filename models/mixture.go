@@ -91,6 +91,11 @@ func mixtureOf(name string) (mixture, error) {
 
 // dtype returns the type of a tensor of layer, which counts for tensors of layers only.
 func (m *mixture) dtype(name string, layer int, shape []int, c *Config) ir.DType {
+	return fitting(m.want(name, layer, shape, c), shape[len(shape)-1])
+}
+
+// want is dtype as if rows were whole blocks.
+func (m *mixture) want(name string, layer int, shape []int, c *Config) ir.DType {
 	if len(shape) < 2 {
 		return ir.F32
 	}
@@ -98,7 +103,7 @@ func (m *mixture) dtype(name string, layer int, shape []int, c *Config) ir.DType
 		return m.base
 	}
 	t := m.base
-	_, role, _ := strings.Cut(strings.TrimPrefix(name, "blk."), ".")
+	role := role(name)
 	exception := map[string]func(int, *Config) ir.DType{
 		"attn_v.weight": m.attnV, "attn_output.weight": m.attnOutput, "ffn_down.weight": m.ffnDown,
 	}[role]
@@ -114,7 +119,7 @@ func (m *mixture) dtype(name string, layer int, shape []int, c *Config) ir.DType
 	if role == "attn_v.weight" && c.Family == "llama" && c.Layers == 80 && (t == ir.Q3_K || t == ir.Q4_K) {
 		t = ir.Q5_K
 	}
-	return fitting(t, shape[len(shape)-1])
+	return t
 }
 
 // narrower gives the type that stands in where rows are no multiple of 256. For

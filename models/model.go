@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/models/gguf"
 	"github.com/smelt-ml/smelt/models/tokenizer"
 )
 
@@ -20,6 +21,8 @@ type Model struct {
 	tensors   []Tensor
 	index     map[string]int
 	tokenizer func() (*tokenizer.Tokenizer, error)
+	metadata  func() ([]gguf.KV, error) // as a GGUF file has them
+	reordered bool                      // GGUF files have the tensors, and rows of some, in another order
 	close     func() error
 }
 

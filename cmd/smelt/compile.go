@@ -31,7 +31,7 @@ looks for the model beside it. The same model and flags give the same bytes.`,
 		if !isPlan(output) {
 			return usagef("-o %q: want a file whose name ends in %s", output, planSuffix)
 		}
-		if err := checkOutput(output); err != nil {
+		if err := checkOutput("-o", output); err != nil {
 			return err
 		}
 		p, err := compileFor(args[0], &compile, target, "decode", cmd.ErrOrStderr())

@@ -205,17 +205,17 @@ func program(path string, opts smelt.Options, weightType, weightsPath string) (*
 }
 
 // checkOutput reports a destination that cannot be written, before work is put
-// into what should go there.
-func checkOutput(path string) error {
+// into what should go there; name is what the tool calls it.
+func checkOutput(name, path string) error {
 	if path == "-" {
 		return nil
 	}
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		return fmt.Errorf("-o %s is a folder", path)
+		return fmt.Errorf("%s %s is a folder", name, path)
 	}
 	dir := filepath.Dir(path)
 	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-		return fmt.Errorf("-o %s: there is no folder %s", path, dir)
+		return fmt.Errorf("%s %s: there is no folder %s", name, path, dir)
 	}
 	return nil
 }
@@ -226,7 +226,7 @@ func writeFile(path string, stdout io.Writer, write func(io.Writer) error) error
 	if path == "" || path == "-" {
 		return write(stdout)
 	}
-	if err := checkOutput(path); err != nil {
+	if err := checkOutput("-o", path); err != nil {
 		return err
 	}
 	// What is no plain file, such as /dev/stdout, is written to and never replaced.

@@ -41,7 +41,7 @@ func logitsVerb() *cobra.Command {
 		if output == "" {
 			return usagef("-o FILE.npy is missing")
 		}
-		if err := checkOutput(output); err != nil {
+		if err := checkOutput("-o", output); err != nil {
 			return err
 		}
 		s, p, err := openSession(cmd, args[0], &compile, &device)

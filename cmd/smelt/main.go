@@ -12,6 +12,7 @@
 //	smelt verify MODEL           check that every way to run it agrees
 //	smelt tokenize MODEL         turn text into token ids, and back
 //	smelt inspect FILE           say what a file holds
+//	smelt quantize IN OUT        write a model with another type of weights
 //	smelt synth arch:NAME        make a model of real shape with random weights
 //	smelt kernels                list the kernels
 //
@@ -191,7 +192,7 @@ func completeFlags(cmd *cobra.Command) {
 
 // verbs makes each command afresh, so that tests can run several in one process.
 var verbs = []func() *cobra.Command{
-	runVerb, dotVerb, explainVerb, compileVerb, benchVerb, logitsVerb, perplexityVerb, verifyVerb, tokenizeVerb, inspectVerb, synthVerb, kernelsVerb,
+	runVerb, dotVerb, explainVerb, compileVerb, benchVerb, logitsVerb, perplexityVerb, verifyVerb, tokenizeVerb, inspectVerb, quantizeVerb, synthVerb, kernelsVerb,
 }
 
 // modelArg asks for exactly one argument, a model; --debug=help needs none.

@@ -32,7 +32,7 @@ placeholder vocabulary. It is for measuring speed: what it says makes no sense.`
 		if output == "" {
 			return usagef("-o FILE.gguf is missing")
 		}
-		if err := checkOutput(output); err != nil {
+		if err := checkOutput("-o", output); err != nil {
 			return err
 		}
 		m, err := openModel(args[0], weightType)

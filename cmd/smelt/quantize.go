@@ -1,0 +1,131 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/samber/lo"
+	"github.com/spf13/cobra"
+
+	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/metal"
+	"github.com/smelt-ml/smelt/models"
+)
+
+func quantizeVerb() *cobra.Command {
+	var (
+		weightType string
+		asJSON     bool
+	)
+	cmd := &cobra.Command{
+		Use:   "quantize IN OUT --type T",
+		Short: "Write a model with another type of weights",
+		Long: `Reads a GGUF file or a folder of safetensors and writes a GGUF file of the mixture of
+types that llama.cpp's quantiser makes for --type: ` + strings.Join(models.WeightTypes(), ", ") + `.
+Metadata are kept, norms are F32. Where rows are no whole number of a type's blocks, a
+tensor gets the type that llama.cpp falls back to. OUT appears once it is whole, and
+replaces what was there; "-" is standard output.`,
+		Example: `  smelt quantize model-f16.gguf model-q4_k_m.gguf --type q4_k_m`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return usagef("quantize takes IN and OUT, not %d arguments", len(args))
+			}
+			if args[0] == "" || args[1] == "" {
+				return usagef("IN or OUT is empty")
+			}
+			return nil
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&weightType, "type", "", "type of the new weights, such as q8_0, q4_0 or q4_k_m")
+	flags.BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		in, out := args[0], args[1]
+		switch {
+		case weightType == "":
+			return usagef("--type T is missing")
+		case asJSON && out == "-":
+			return usagef("--json and the file cannot both go to standard output")
+		}
+		if err := known("weight type", weightType, models.WeightTypes()); err != nil {
+			return usagef("--type: %w", err)
+		}
+		if err := checkOutput("OUT", out); err != nil {
+			return err
+		}
+		m, err := openModel(in, "")
+		if err != nil {
+			return err
+		}
+		defer m.Close()
+		if !m.HasWeights() {
+			return fmt.Errorf("%s: %w", in, smelt.ErrNoWeights)
+		}
+		if err := checkApart(m, in, out); err != nil {
+			return err
+		}
+		progress, finish := bar(cmd.ErrOrStderr(), "writing "+out)
+		var q *smelt.Quantized
+		err = writeFile(out, cmd.OutOrStdout(), func(w io.Writer) (err error) {
+			q, err = m.WriteQuantized(cmd.Context(), w, weightType, progress)
+			return err
+		})
+		finish()
+		if err != nil {
+			return fmt.Errorf("writing %s: %w", out, err)
+		}
+		report(cmd.ErrOrStderr(), q)
+		if !asJSON {
+			return nil
+		}
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(struct {
+			Type    string         `json:"type"`
+			Tensors map[string]int `json:"tensors"`
+			Before  int64          `json:"bytes_before"`
+			After   int64          `json:"bytes_after"`
+			Narrow  int            `json:"narrow_rows"`
+			Again   int            `json:"requantized"`
+		}{
+			strings.ToLower(weightType), lo.MapKeys(q.Tensors, func(_ int, t ir.DType) string { return strings.ToUpper(t.String()) }),
+			q.Before, q.After, q.Narrow, q.Again,
+		})
+	}
+	return cmd
+}
+
+// checkApart reports that OUT is a file of the model that is read.
+func checkApart(m *smelt.Model, in, out string) error {
+	target, err := os.Stat(out)
+	if err != nil {
+		return nil // there is none yet
+	}
+	files := lo.Uniq(lo.Map(m.File().Tensors(), func(t models.Tensor, _ int) string { return t.File }))
+	for _, file := range append(files, in) {
+		for _, path := range []string{file, filepath.Join(in, file)} {
+			if info, err := os.Stat(path); err == nil && os.SameFile(info, target) {
+				return usagef("%s is read from: OUT must be another file", out)
+			}
+		}
+	}
+	return nil
+}
+
+// report tells a person what the file has become, and what they may not expect.
+func report(w io.Writer, q *smelt.Quantized) {
+	counts := lo.FilterMap(ir.DTypes(), func(t ir.DType, _ int) (string, bool) {
+		n := q.Tensors[t]
+		return fmt.Sprintf("%d %s", n, strings.ToUpper(t.String())), n > 0
+	})
+	fmt.Fprintf(w, "smelt: tensors: %s; %s became %s\n", strings.Join(counts, ", "), metal.FormatBytes(q.Before), metal.FormatBytes(q.After))
+	if q.Narrow > 0 {
+		fmt.Fprintf(w, "smelt: %d tensors have another type: their rows are no whole number of blocks\n", q.Narrow)
+	}
+	if q.Again > 0 {
+		fmt.Fprintf(w, "smelt: %d tensors were quantised before, and have now lost precision twice\n", q.Again)
+	}
+}

@@ -1,0 +1,198 @@
+package models
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	"github.com/samber/lo"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/models/gguf"
+	"github.com/smelt-ml/smelt/models/tokenizer"
+)
+
+// Rewritten is a tensor of a GGUF file that is written from a model.
+type Rewritten struct {
+	Name  string
+	DType ir.DType // in the new file
+	Shape []int
+	From  *Tensor // whose values it has, in the same shape; nil where Data has them
+	Data  []byte
+	// Narrow says that rows are no whole number of blocks of the type that the mixture
+	// has for the tensor, so that it gets another one.
+	Narrow bool
+
+	row func(i int) int // which row of From becomes row i; nil: the same
+}
+
+// Elements returns the number of elements.
+func (r *Rewritten) Elements() int64 { return (&Tensor{Shape: r.Shape}).Elements() }
+
+// Width returns the elements of a row.
+func (r *Rewritten) Width() int { return r.Shape[len(r.Shape)-1] }
+
+// Row returns which row of From becomes row i: llama.cpp's files have the rows of
+// some tensors in another order than Hugging Face folders.
+func (r *Rewritten) Row(i int) int {
+	if r.row == nil {
+		return i
+	}
+	return r.row(i)
+}
+
+// Rewrite says what a GGUF file of this model holds once its weights have the type
+// of that name: "q4_k_m" is llama.cpp's mixture of types, see [WeightTypes]. The
+// metadata of a GGUF file are kept, but for its type; those of a folder or a shape
+// are made. Like Build, it reports every tensor that does not fit.
+func (m *Model) Rewrite(weightType string) ([]gguf.KV, []Rewritten, error) {
+	mix, err := mixtureOf(weightType)
+	if err != nil {
+		return nil, nil, err
+	}
+	if _, err := m.Build(ir.Options{Block: 1}); err != nil {
+		return nil, nil, err
+	}
+	metadata, err := m.metadata()
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", m.Path, err)
+	}
+	metadata = set(metadata, keyFileType, mix.fileType)
+	metadata = set(metadata, keyQuantVersion, quantVersion)
+	tensors, err := m.rewritten(&mix)
+	return metadata, tensors, err
+}
+
+const (
+	keyFileType     = "general.file_type"
+	keyQuantVersion = "general.quantization_version"
+	quantVersion    = 2 // GGUF's number for today's block formats
+)
+
+// set replaces an entry of the metadata in its place, or adds it.
+func set(list []gguf.KV, key string, n uint32) []gguf.KV {
+	entry := gguf.KV{Key: key, Value: gguf.Uint32(n)}
+	out := append([]gguf.KV(nil), list...)
+	if _, at, ok := lo.FindIndexOf(out, func(kv gguf.KV) bool { return kv.Key == key }); ok {
+		out[at] = entry
+		return out
+	}
+	return append(out, entry)
+}
+
+// rewritten lists the tensors of the new file, in the order of the one at hand or,
+// for a folder, in that of the definition, which has RoPE factors besides.
+func (m *Model) rewritten(mix *mixture) ([]Rewritten, error) {
+	if !m.reordered {
+		return lo.Map(m.tensors, func(t Tensor, i int) Rewritten {
+			return m.rewrite(mix, &t, &m.tensors[i])
+		}), nil
+	}
+	shapes, err := m.family.weights(&m.Config, mix)
+	return lo.Map(shapes, func(t Tensor, _ int) Rewritten {
+		if t.Data != nil {
+			return Rewritten{Name: t.Name, DType: t.DType, Shape: t.Shape, Data: t.Data}
+		}
+		from, _ := m.Tensor(t.Name) // Build has found all there are
+		r := m.rewrite(mix, &t, from)
+		switch role(t.Name) {
+		case "attn_q.weight", "attn_k.weight":
+			if m.family.Interleaved {
+				r.row = func(i int) int { return interleaved(i, m.Config.Head) }
+			}
+		}
+		return r
+	}), err
+}
+
+func (m *Model) rewrite(mix *mixture, t, from *Tensor) Rewritten {
+	want := mix.want(t.Name, layerOf(t.Name), t.Shape, &m.Config)
+	r := Rewritten{Name: t.Name, DType: fitting(want, t.Shape[len(t.Shape)-1]), Shape: t.Shape, From: from}
+	r.Narrow = r.DType != want
+	return r
+}
+
+// role returns what a tensor of a layer is called within it.
+func role(name string) string {
+	_, role, _ := strings.Cut(strings.TrimPrefix(name, "blk."), ".")
+	return role
+}
+
+// interleaved returns which row of a projection becomes row i where the two elements
+// that RoPE rotates together lie side by side, not half a head apart.
+func interleaved(i, head int) int {
+	first, at := i/head*head, i%head
+	return first + at/2 + at%2*(head/2)
+}
+
+// layerOf returns the layer that a name begins with, or 0.
+func layerOf(name string) (layer int) {
+	if rest, ok := strings.CutPrefix(name, "blk."); ok {
+		_, _ = fmt.Sscanf(rest, "%d.", &layer)
+	}
+	return layer
+}
+
+// described returns metadata for a model whose files have none: its configuration
+// and a vocabulary.
+func described(c Config, name string, vocabulary []tokenizer.Entry) ([]gguf.KV, error) {
+	if c.Name == "" {
+		c.Name = name
+	}
+	list := c.Metadata()
+	for _, e := range vocabulary {
+		v, err := ggufValue(e.Value)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", e.Key, err)
+		}
+		list = append(list, gguf.KV{Key: e.Key, Value: v})
+	}
+	return list, nil
+}
+
+// folderMetadata describes a Hugging Face folder. One without tokenizer.json gives a
+// file without a vocabulary.
+func folderMetadata(dir string, c Config) ([]gguf.KV, error) {
+	var vocabulary []tokenizer.Entry
+	t, err := tokenizer.FromHF(dir)
+	if err == nil {
+		vocabulary, err = t.Metadata()
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return described(c, filepath.Base(filepath.Clean(dir)), vocabulary)
+}
+
+// shapeMetadata describes a shape without weights, with a placeholder vocabulary.
+func shapeMetadata(c Config) ([]gguf.KV, error) {
+	spec, err := tokenizer.Placeholder(c.Vocab)
+	if err != nil {
+		return nil, err
+	}
+	vocabulary, err := spec.Metadata()
+	if err != nil {
+		return nil, err
+	}
+	return described(c, "", vocabulary)
+}
+
+func ggufValue(v any) (gguf.Value, error) {
+	switch v := v.(type) {
+	case string:
+		return gguf.String(v), nil
+	case bool:
+		return gguf.Bool(v), nil
+	case uint32:
+		return gguf.Uint32(v), nil
+	case []string:
+		return gguf.StringArray(v), nil
+	case []int32:
+		return gguf.Int32Array(v), nil
+	case []float32:
+		return gguf.Float32Array(v), nil
+	}
+	return gguf.Value{}, fmt.Errorf("no metadata value is a %T", v)
+}

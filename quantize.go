@@ -1,0 +1,208 @@
+package smelt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"runtime"
+	"sync"
+
+	"github.com/smelt-ml/smelt/internal/quant"
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/gguf"
+)
+
+// Quantized says what a file that WriteQuantized made has become.
+type Quantized struct {
+	Tensors map[ir.DType]int // how many of each type
+	Before  int64            // bytes of the tensors that were read
+	After   int64            // bytes of those written
+	// Again counts matrices that were quantised before, in another type: their values
+	// had lost precision already.
+	Again int
+	// Narrow counts matrices that got another type than the mixture has for them,
+	// since their rows are no whole number of its blocks.
+	Narrow int
+}
+
+// ErrWeight is wrapped where a weight is not finite or does not fit its new type.
+var ErrWeight = errors.New("a weight cannot be stored")
+
+// quantizeElements is how many elements a worker converts at a time, or a row where
+// that is longer: with as many bytes for the result, it bounds the memory taken.
+const quantizeElements = 1 << 18
+
+// WriteQuantized writes the model as a GGUF file whose weights have the type of
+// that name; see [models.Model.Rewrite]. Tensors are converted slice by slice, by
+// as many workers as there are processors. A weight that is not finite ends it with
+// an error that names tensor and element. progress, if given, is told the bytes
+// written so far and in all.
+func (m *Model) WriteQuantized(ctx context.Context, out io.Writer, weightType string, progress func(done, total int64)) (*Quantized, error) {
+	if m.file == nil || !m.HasWeights() {
+		return nil, fmt.Errorf("%s: %w", m.name, ErrNoWeights)
+	}
+	metadata, tensors, err := m.file.Rewrite(weightType)
+	if err != nil {
+		return nil, err
+	}
+	q := &Quantized{Tensors: make(map[ir.DType]int)}
+	sources := make([]gguf.Source, len(tensors))
+	var done int64
+	c := &converter{ctx: ctx, wrote: func(n int) {
+		done += int64(n)
+		if progress != nil {
+			progress(done, q.After)
+		}
+	}}
+	for i := range tensors {
+		t := &tensors[i]
+		typ, ok := gguf.TypeOf(t.DType)
+		if !ok {
+			return nil, fmt.Errorf("tensor %q: GGUF has no type %s", t.Name, t.DType)
+		}
+		q.add(t)
+		sources[i] = gguf.Source{Name: t.Name, Type: typ, Shape: extents(t.Shape), Write: func(w io.Writer) error { return c.tensor(w, t) }}
+	}
+	if err := gguf.Write(out, metadata, sources); err != nil {
+		return nil, fmt.Errorf("%s: %w", m.path, err)
+	}
+	return q, nil
+}
+
+func (q *Quantized) add(t *models.Rewritten) {
+	q.Tensors[t.DType]++
+	q.After += t.DType.Bytes(t.Elements())
+	if t.Narrow {
+		q.Narrow++
+	}
+	if t.From == nil {
+		return
+	}
+	q.Before += t.From.Bytes()
+	if t.From.DType.IsQuantised() && t.From.DType != t.DType {
+		q.Again++
+	}
+}
+
+// converter writes tensors in their new types.
+type converter struct {
+	ctx     context.Context
+	wrote   func(n int)
+	workers []conversion
+}
+
+// conversion is the memory of a worker.
+type conversion struct {
+	values []float32
+	bytes  []byte
+	err    error
+}
+
+// tensor converts a tensor: each worker takes a slice of rows, and these are written
+// in order.
+func (c *converter) tensor(w io.Writer, t *models.Rewritten) error {
+	if t.From == nil {
+		return c.write(w, t.Data)
+	}
+	width := t.Width()
+	rows := int(t.Elements() / int64(width))
+	step := max(1, quantizeElements/width)
+	if c.workers == nil {
+		c.workers = make([]conversion, runtime.GOMAXPROCS(0))
+	}
+	for first := 0; first < rows; {
+		if err := c.ctx.Err(); err != nil {
+			return err
+		}
+		var running sync.WaitGroup
+		used := 0
+		for ; used < len(c.workers) && first < rows; used++ {
+			from, to, worker := first, min(first+step, rows), &c.workers[used]
+			running.Go(func() { worker.err = worker.convert(t, from, to) })
+			first = to
+		}
+		running.Wait()
+		for i := range c.workers[:used] {
+			if err := c.workers[i].err; err != nil {
+				return err
+			}
+			if err := c.write(w, c.workers[i].bytes); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (c *converter) write(w io.Writer, data []byte) error {
+	n, err := w.Write(data)
+	c.wrote(n)
+	return err
+}
+
+// convert brings rows from to to of a tensor into their new type. What has it
+// already is copied.
+func (c *conversion) convert(t *models.Rewritten, from, to int) error {
+	width := t.Width()
+	stored, made := int(t.From.DType.Bytes(int64(width))), int(t.DType.Bytes(int64(width)))
+	c.values = sized(c.values, (to-from)*width)
+	c.bytes = sized(c.bytes, (to-from)*made)
+	for i := range to - from {
+		row := t.Row(from + i)
+		source, values := t.From.Data[row*stored:][:stored], c.values[i*width:][:width]
+		if err := quant.Dequantise(values, source, t.From.DType); err != nil {
+			return err
+		}
+		if at := unfit(values, t.DType); at >= 0 {
+			return weightError(t, row*width+at, values[at])
+		}
+		if t.From.DType == t.DType {
+			copy(c.bytes[i*made:], source)
+		}
+	}
+	if t.From.DType == t.DType {
+		return nil
+	}
+	err := quant.Quantise(c.bytes, c.values, t.DType)
+	if out := (*quant.RangeError)(nil); errors.As(err, &out) {
+		row := t.Row(from + out.Index/width)
+		return weightError(t, row*width+out.Index%width, out.Value)
+	}
+	return err
+}
+
+func sized[T any](s []T, n int) []T {
+	if cap(s) < n {
+		return make([]T, n)
+	}
+	return s[:n]
+}
+
+// overflow is the least magnitude that rounds to infinity.
+var overflow = map[ir.DType]float32{ir.F16: 65520, ir.BF16: 0x1.ffp127}
+
+// unfit returns the index of the first value that is not finite, or would not be in
+// that type, or -1.
+func unfit(values []float32, t ir.DType) int {
+	bound, ok := overflow[t]
+	if !ok {
+		bound = float32(math.Inf(1))
+	}
+	for i, v := range values {
+		if !(v < bound && v > -bound) {
+			return i
+		}
+	}
+	return -1
+}
+
+// weightError says which element of a tensor cannot be stored, and why.
+func weightError(t *models.Rewritten, index int, v float32) error {
+	if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
+		return fmt.Errorf("%w: element %d is %g", ErrWeight, index, v)
+	}
+	return fmt.Errorf("%w: element %d is %g, too large for %s", ErrWeight, index, v, t.DType)
+}
