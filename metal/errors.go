@@ -13,8 +13,9 @@ var (
 	ErrDevice      = errors.New("no such device")
 	ErrClosed      = errors.New("closed")
 	ErrMemory      = errors.New("not enough memory")
-	ErrStep        = errors.New("bad step")    // sizes or inputs that the Plan or the cache cannot take
-	ErrWeights     = errors.New("bad weights") // the model file does not hold what the Plan reads
+	ErrStep        = errors.New("bad step")                // sizes or inputs that the Plan or the cache cannot take
+	ErrPipeline    = errors.New("no pipeline can be made") // a kernel and its launch exceed what an Apple GPU has
+	ErrWeights     = errors.New("bad weights")             // the model file does not hold what the Plan reads
 )
 
 // MemoryError tells that a program or session was refused because the machine has

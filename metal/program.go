@@ -28,7 +28,8 @@ type Program struct {
 
 // Load prepares a Plan for execution: kernels are looked up, tables flattened and
 // weights bound where they lie. It returns lower.ErrPlan for a Plan that does not
-// hold together, ErrKernel for one with kernels that the device lacks, ErrWeights
+// hold together, ErrKernel for one with kernels that the device lacks, ErrPipeline for
+// one whose launches exceed an Apple GPU's threadgroup memory or threads, ErrWeights
 // where tensors are missing or not what the Plan says, and a *MemoryError where
 // converted copies do not fit. The Plan must not be changed until Close.
 func (d *Device) Load(plan *lower.Plan, tensors Tensors) (*Program, error) {
@@ -49,6 +50,9 @@ func (d *Device) load(plan *lower.Plan, tensors Tensors) (*Program, error) {
 	t, err := flatten(plan)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", lower.ErrPlan, err)
+	}
+	if err := checkPipelines(plan); err != nil {
+		return nil, err
 	}
 	d.lock()
 	defer d.unlock()
