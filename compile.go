@@ -19,6 +19,7 @@ import (
 // the unoptimised program; [DefaultOptions] is what the tool starts from.
 type Options struct {
 	Target   string   // "metal" or "cpu"; see [TargetOf]
+	Chip     string   // one of [Chips], which choices by size are made for; "": none in particular
 	Act      ir.DType // activations between matrix products; Invalid: what the target prefers
 	KV       ir.DType // element type of the KV cache; Invalid: F16
 	Context  int      // slots of the cache; 0: the model's context, at most DefaultContext
@@ -91,7 +92,7 @@ func (m *Model) Compile(opts Options) (*Program, error) {
 	var target *ir.Target
 	for i := range phases {
 		r := &phases[i]
-		if target, err = lower.NewTarget(opts.Target, r.MaxT); err != nil {
+		if target, err = opts.target(r.MaxT); err != nil {
 			return nil, err
 		}
 		if opts.Act != ir.Invalid {
@@ -133,10 +134,19 @@ func chooseNext(f *ir.Func) error {
 	return nil
 }
 
+// target returns the target of steps of up to maxTokens tokens.
+func (o *Options) target(maxTokens int64) (*ir.Target, error) {
+	t, err := lower.NewTarget(o.Target, maxTokens)
+	if err == nil {
+		err = lower.Tune(t, o.Chip)
+	}
+	return t, err
+}
+
 // ranges cuts the sizes of steps into phases. A target that splits attention over
 // long contexts gets a second decode phase for these.
 func ranges(opts Options) ([]lower.Range, error) {
-	target, err := lower.NewTarget(opts.Target, lower.DecodeTokens)
+	target, err := opts.target(lower.DecodeTokens)
 	if err != nil {
 		return nil, err
 	}

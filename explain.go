@@ -29,6 +29,9 @@ type Explanation struct {
 
 	Kernels map[string]int `json:"kernels"`
 
+	// Choices are what the sizes decided, one for each kind of dispatch.
+	Choices []lower.Choice `json:"choices"`
+
 	// Prediction is set by those who ask for one; see [Program.Simulate].
 	Prediction *lower.Prediction `json:"prediction,omitempty"`
 }
@@ -50,6 +53,7 @@ func (p *Program) Explain(phase string) (*Explanation, error) {
 		Phase: phase, Target: p.Plan.Target, Layers: len(p.Plan.Caches), Fusions: map[string]int{},
 		Dispatches: len(ph.Dispatches), CommandBuffers: len(ph.CommandBuffers),
 		ArenaBytes: ph.ArenaBytes, MinArenaBytes: ph.MinArenaBytes, UnplannedBytes: ph.UnplannedBytes, Kernels: map[string]int{},
+		Choices: append([]lower.Choice{}, ph.Choices...),
 	}
 	if stages != nil {
 		e.Stages = append(e.Stages, summary("source", stages.Source), summary("fused", stages.Fused))

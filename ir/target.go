@@ -18,6 +18,9 @@ type Target struct {
 	// SplitContext is the context length beyond which the attention of single tokens
 	// is cut along the keys, to keep many cores busy; 0 for never.
 	SplitContext int64
+	// Chip is what choices by size are made for: "m4-max", or "" for no chip in
+	// particular.
+	Chip string
 	// SiLUPair says that fused_linear may compute silu(w0·x)·(w1·x).
 	SiLUPair bool
 

@@ -57,8 +57,8 @@ func BenchmarkEmulated(b *testing.B) {
 	for _, l := range []emulated.Launch{
 		linear("linear_vec_f16_f32", 1, [3]uint32{n / 8, 1, 1}, 64),
 		linear("linear_vec_f32_f32", 1, [3]uint32{n / 8, 1, 1}, 64),
-		linear("linear_mat_f16_f32", 32, [3]uint32{n / 32, 1, 1}, 128),
-		linear("linear_mat_f32_f32", 32, [3]uint32{n / 32, 1, 1}, 128),
+		linear("linear_mat_f16_f32", 32, [3]uint32{1, n / 64, 1}, 128),
+		linear("linear_mat_f32_f32", 32, [3]uint32{1, n / 64, 1}, 128),
 		attend("attention_vec_f16_f16", 1, 512, 256),
 		attend("attention_vec_f32_f32", 1, 512, 256),
 		attend("attention_tile_f16_f16", 32, 512, 128),

@@ -30,8 +30,10 @@
 //   - Parameters are structs of 32-bit fields; strides count elements, and byte
 //     offsets are computed in 64 bits.
 //   - Rows of matrix weights follow each other without gaps and start at multiples of
-//     their element's size (two bytes for quantised types). Rows of a quantised weight
-//     hold whole blocks.
+//     their element's size; of quantised types at multiples of four bytes where the size
+//     of a block is one, else of two. Rows of a quantised weight hold whole blocks.
+//   - How a product is cut into threadgroups (rows, tokens and tiles of linear_vec and
+//     linear_mat) changes no bit of it.
 //   - Buffers that a kernel's function constants switch off may be unbound.
 //   - A kernel writes each element of its result once, from one thread, after reading
 //     what it needs at that index: element-wise kernels, rope, norms and the residual

@@ -26,7 +26,7 @@ kernel void embed(device const int *tokens [[buffer(0)]],  // [tokens]
             return;
         float v[16] = {0.0f};
         if (known)
-            expand(fc_type, row, run, p.width, v);
+            expand_end(fc_type, row, run, p.width, v);
         const uint low = run_low(elems, run), high = low + run_gap(elems);
         for (uint i = 0; i < 8; i++) {
             if (low + i < p.width)

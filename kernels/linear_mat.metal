@@ -2,7 +2,6 @@
 #include <metal_stdlib>
 #include "params.h"
 #include "quant.h"
-#include "tile.h"
 using namespace metal;
 
 // As in linear_vec.metal, whose norm prologue (5) has no place here.
@@ -11,78 +10,198 @@ constant uint fc_type1 [[function_constant(1)]];
 constant uint fc_type2 [[function_constant(2)]];
 constant bool fc_residual [[function_constant(3)]];
 constant uint fc_activation [[function_constant(4)]];
+// Tokens of a tile: 32 (the default), or 64 where x is half or bfloat.
+constant uint fc_tile [[function_constant(6)]];
 
 constant uint type1 = is_function_constant_defined(fc_type1) ? fc_type1 : SMELT_NONE;
 constant uint type2 = is_function_constant_defined(fc_type2) ? fc_type2 : SMELT_NONE;
 constant bool has_residual = is_function_constant_defined(fc_residual) ? fc_residual : false;
 constant bool is_pair = is_function_constant_defined(fc_activation) ? fc_activation == 1 : false;
+constant uint tile_tokens = is_function_constant_defined(fc_tile) ? fc_tile : 32;
 
-// Weights are the rows of W that a threadgroup multiplies with.
-struct Weights {
-    device const uchar *w0;
-    device const uchar *w1;
-    device const uchar *w2;
+// Rows of a tile of x or W lie this many elements apart: 64 and 16 bytes that spread
+// them over the banks, for the stores of 16 bytes as for the loads of 8 × 8.
+#define STRIDE (64 + 16 / sizeof(X))
+
+// Columns of the result tile lie so many floats apart.
+#define OUT_STRIDE 68
+
+// Row is the row of a weight that a thread loads.
+struct Row {
+    device const uchar *at;
+    uint weight; // 0, 1 or 2
 };
 
-// load_row writes run `run` of one row to a tile row that starts at run `first`;
-// past the end of the row there are zeros.
-template <typename X>
-inline void load_row(uint type, device const uchar *w, uint n, uint k, uint first, uint run, threadgroup X *row) {
-    const uint elems = block_elems(type);
-    const uint low = run_low(elems, run) - first * 16;
-    const uint high = low + run_gap(elems);
-    float v[16];
-    if (run * 16 < k) {
-        expand(type, w + row_bytes(type, k) * n, run, k, v);
-    } else {
-        for (uint i = 0; i < 16; i++)
-            v[i] = 0.0f;
+// row_of finds row n of a weight.
+inline Row row_of(device const uchar *w, uint weight, uint type, uint k, uint n) {
+    Row row;
+    row.at = w + row_bytes(type, k) * ulong(n);
+    row.weight = weight;
+    return row;
+}
+
+// decode_as writes run `run` of the row, all of which exists if it is Whole.
+template <bool Whole> inline void decode_as(uint type, thread const Row &row, uint run, uint k, thread float *v) {
+    if (Whole)
+        expand(type, row.at, run, v);
+    else
+        expand_end(type, row.at, run, k, v);
+}
+
+// decode_row finds the row's type. Weights that share the type of the first one share
+// its decoder, and then no thread has another path.
+template <bool Whole> inline void decode_row(thread const Row &row, uint run, uint k, thread float *v) {
+    if (type1 != SMELT_NONE && type1 != fc_type0 && row.weight == 1)
+        decode_as<Whole>(type1, row, run, k, v);
+    else if (type2 != SMELT_NONE && type2 != fc_type0 && row.weight == 2)
+        decode_as<Whole>(type2, row, run, k, v);
+    else
+        decode_as<Whole>(fc_type0, row, run, k, v);
+}
+
+// elems_of is the elements of a block of the row's weight.
+inline uint elems_of(thread const Row &row) {
+    const uint first = block_elems(fc_type0);
+    if (type1 != SMELT_NONE && block_elems(type1) != first && row.weight == 1)
+        return block_elems(type1);
+    if (type2 != SMELT_NONE && block_elems(type2) != first && row.weight == 2)
+        return block_elems(type2);
+    return first;
+}
+
+// put8 rounds eight values and stores them at a multiple of 16 bytes.
+inline void put8(threadgroup half *to, thread const float *v) {
+    *(threadgroup uint4 *)to =
+        uint4(as_type<uint>(half2(float2(v[0], v[1]))), as_type<uint>(half2(float2(v[2], v[3]))),
+              as_type<uint>(half2(float2(v[4], v[5]))), as_type<uint>(half2(float2(v[6], v[7]))));
+}
+inline void put8(threadgroup bfloat *to, thread const float *v) {
+    *(threadgroup uint4 *)to =
+        uint4(as_type<uint>(bfloat2(float2(v[0], v[1]))), as_type<uint>(bfloat2(float2(v[2], v[3]))),
+              as_type<uint>(bfloat2(float2(v[4], v[5]))), as_type<uint>(bfloat2(float2(v[6], v[7]))));
+}
+inline void put8(threadgroup float *to, thread const float *v) {
+    threadgroup float4 *words = (threadgroup float4 *)to;
+    words[0] = float4(v[0], v[1], v[2], v[3]);
+    words[1] = float4(v[4], v[5], v[6], v[7]);
+}
+
+// load_tiles fills the tiles with columns first … first+63 of M rows of x and 64 rows
+// of W; where not all of them are Whole, with zeros past the end of a row. Of W a
+// thread decodes half of a row, of x a part that 128/M threads share.
+template <typename X, uint M, bool Whole>
+inline void load_tiles(device const X *x, thread const Row &w, uint k, uint first, threadgroup X *x_tile,
+                       threadgroup X *w_tile, uint tid) {
+    const uint part = tid % (128 / M);
+    threadgroup X *x_to = x_tile + tid / (128 / M) * STRIDE + part * (M / 2);
+    for (uint i = 0; i < M / 2; i += 8) {
+        const uint at = first + part * (M / 2) + i;
+        float v[8];
+        for (uint j = 0; j < 8; j++)
+            v[j] = Whole || at + j < k ? float(x[at + j]) : 0.0f;
+        put8(x_to + i, v);
     }
-    for (uint i = 0; i < 8; i++) {
-        row[low + i] = X(v[i]);
-        row[high + i] = X(v[i + 8]);
+    threadgroup X *w_to = w_tile + tid / 2 * STRIDE;
+    const uint elems = elems_of(w);
+    for (uint i = 0; i < 2; i++) {
+        const uint run = first / 16 + tid % 2 * 2 + i;
+        const uint low = run_low(elems, run) - first;
+        float v[16];
+        decode_row<Whole>(w, run, k, v);
+        put8(w_to + low, v);
+        put8(w_to + low + run_gap(elems), v + 8);
     }
 }
 
-// sum_tile adds the products of 32 tokens and 32 columns over all of k. A step is 64
-// deep: 128 threads then load one run of 16 of x and one of W each.
-template <typename X>
-inline void sum_tile(device const X *x, thread const Weights &weights, constant LinearParams &p, bool second,
-                     uint first_token, uint first_column, threadgroup X *x_tile, threadgroup X *w_tile, uint tid,
-                     uint sg, thread Quadrant &acc) {
-    const uint row = tid / 4, part = tid % 4;
-    const uint token = first_token + row, column = first_column + row;
-    device const X *x_row = x + ulong(token) * p.x_stride;
-    threadgroup X *x_to = x_tile + row * 72 + part * 16;
-    threadgroup X *w_to = w_tile + row * 72;
-    for (uint k0 = 0; k0 < p.k; k0 += 64) {
-        const uint first = k0 / 16, run = first + part;
-        for (uint i = 0; i < 16; i++) {
-            x_to[i] = token < p.tokens && run * 16 + i < p.k ? x_row[run * 16 + i] : X(0.0f);
-        }
-        if (second) {
-            if (column < p.n1)
-                load_row(type1, weights.w1, column, p.k, first, run, w_to);
-        } else if (column < p.n0) {
-            load_row(fc_type0, weights.w0, column, p.k, first, run, w_to);
-        } else if (!is_pair && type1 != SMELT_NONE && column < p.n0 + p.n1) {
-            load_row(type1, weights.w1, column - p.n0, p.k, first, run, w_to);
-        } else if (!is_pair && type2 != SMELT_NONE && column < p.n0 + p.n1 + p.n2) {
-            load_row(type2, weights.w2, column - p.n0 - p.n1, p.k, first, run, w_to);
-        }
-        threadgroup_barrier(mem_flags::mem_threadgroup);
-        accumulate(x_tile, w_tile, 72, 64, false, sg, acc);
-        threadgroup_barrier(mem_flags::mem_threadgroup);
+// Part is what a simdgroup owns of a tile of M tokens × 64 columns: M/2 × 32, in
+// matrices of 8 × 8.
+template <uint M> struct Part {
+    simdgroup_float8x8 at[M / 16 * 4];
+};
+
+// accumulate adds the products of 64 columns of the tiles.
+template <typename X, uint M>
+inline void accumulate(threadgroup const X *x_tile, threadgroup const X *w_tile, uint sg, thread Part<M> &acc) {
+    threadgroup const X *x_rows = x_tile + sg / 2 * (M / 2) * STRIDE;
+    threadgroup const X *w_rows = w_tile + sg % 2 * 32 * STRIDE;
+    for (uint k = 0; k < 64; k += 8) {
+        simdgroup_matrix<X, 8, 8> left[M / 16], right[4];
+        for (uint i = 0; i < M / 16; i++)
+            simdgroup_load(left[i], x_rows + 8 * i * STRIDE + k, STRIDE);
+        for (uint i = 0; i < 4; i++)
+            simdgroup_load(right[i], w_rows + 8 * i * STRIDE + k, STRIDE, ulong2(0, 0), true);
+        for (uint i = 0; i < M / 4; i++)
+            simdgroup_multiply_accumulate(acc.at[i], left[i / 4], right[i % 4], acc.at[i]);
     }
 }
 
-// linear_mat computes what linear_vec does, without its norm prologue, for 32 tokens
-// at a time: a weight that has been decoded is used 32 times. Weights are rounded to
-// the type of x; sums are float.
+// multiply makes the tile of M tokens from first_token on and 64 rows of W from
+// first_column on; of a pair 32 rows of each weight.
+template <typename X, typename O, uint M>
+inline void multiply(device const X *x, thread const Row &w, device O *out, constant LinearParams &p,
+                     device const float *residual, uint first_token, uint first_column, uint columns,
+                     threadgroup float *memory, uint tid, uint sg) {
+    threadgroup X *x_tile = (threadgroup X *)memory;
+    threadgroup X *w_tile = x_tile + M * STRIDE;
+    // Rows past the end repeat the last one; their products are dropped.
+    device const X *x_row = x + ulong(min(first_token + tid / (128 / M), p.tokens - 1)) * p.x_stride;
+    const bool busy = first_token + sg / 2 * (M / 2) < p.tokens; // the same in a simdgroup
+
+    Part<M> acc;
+    for (uint i = 0; i < M / 4; i++)
+        acc.at[i] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+    const uint whole = p.k & ~63u;
+    for (uint k = 0; k < whole; k += 64) {
+        load_tiles<X, M, true>(x_row, w, p.k, k, x_tile, w_tile, tid);
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        if (busy)
+            accumulate<X, M>(x_tile, w_tile, sg, acc);
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+    }
+    if (whole < p.k) {
+        load_tiles<X, M, false>(x_row, w, p.k, whole, x_tile, w_tile, tid);
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        if (busy)
+            accumulate<X, M>(x_tile, w_tile, sg, acc);
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+    }
+
+    threadgroup float *quarter = memory + sg / 2 * (M / 2) * OUT_STRIDE + sg % 2 * 32;
+    for (uint i = 0; i < M / 4; i++)
+        simdgroup_store(acc.at[i], quarter + i / 4 * 8 * OUT_STRIDE + i % 4 * 8, OUT_STRIDE);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    const uint width = is_pair ? 32 : 64;
+    for (uint e = tid; e < M * width; e += 128) {
+        const uint row = e / width, column = e % width;
+        if (first_token + row >= p.tokens || first_column + column >= columns)
+            continue;
+        const ulong at = ulong(first_token + row) * p.out_stride + first_column + column;
+        float v = memory[row * OUT_STRIDE + column];
+        if (is_pair)
+            v = v / (1.0f + exp(-v)) * memory[row * OUT_STRIDE + column + 32];
+        if (has_residual)
+            v += residual[at];
+        out[at] = O(v);
+    }
+}
+
+// linear_mat computes what linear_vec does, without its norm prologue, in tiles of
+// `fc_tile` tokens and 64 rows of W: a weight that has been decoded is used for every
+// token of the tile. Weights are rounded to the type of x; sums are float, over k in
+// steps of 8 whatever the tile, so that its size does not change a result.
 //
-// Grid (ceil(N/32), ceil(tokens/32), 1) of 128 threads. Threadgroup memory: a tile of
-// x and one of W, 32 rows of 72 elements each (64 and 8 that spread banks), which the
-// result tiles replace afterwards.
+// Of each step of 64 columns a threadgroup reads x and W once, x as whole lines of
+// memory. At 64 × 64 it does 8192 operations for 64 · (2 + 0.56) bytes of half and
+// Q4_0, 50 for a byte, and 32 where weights are half; at 32 × 64 it does 41 and 21. An
+// M1 does 38 in the time of a byte from memory, an M4 Max 30.
+//
+// Grid (ceil(tokens/fc_tile), ceil(N/64), 1), or ceil(N/32) of a pair, of 128 threads.
+// Token tiles come first, so that those in flight at once share rows of W in the last
+// cache and memory gives them once. Threadgroup memory: a tile of x and one of W, 64
+// elements of each row, 18 KB; the result takes their place.
+//
+// Source: tiles of simdgroup matrices with weights decoded on their way into
+// threadgroup memory, as in ggml's mul_mm for Metal.
 template <typename X, typename O>
 kernel void linear_mat(device const X *x [[buffer(0)]],            // [tokens, k], rows x_stride apart
                        device const uchar *w0 [[buffer(1)]],       // [n0, k] in blocks of its type
@@ -94,46 +213,35 @@ kernel void linear_mat(device const X *x [[buffer(0)]],            // [tokens, k
                        device const float *gain [[buffer(7)]],     // unused: the norm prologue is linear_vec's
                        uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]],
                        uint sg [[simdgroup_index_in_threadgroup]]) {
-    threadgroup float memory[2 * 32 * 72 * sizeof(X) / 4];
-    threadgroup X *x_tile = (threadgroup X *)memory;
-    threadgroup X *w_tile = x_tile + 32 * 72;
+    // 128 rows of 72 elements, or 96 of 68 floats.
+    threadgroup float4 memory[sizeof(X) == 4 ? 96 * 68 * 4 / 16 : 128 * 72 * 2 / 16];
 
     const uint columns = is_pair ? p.n0 : p.n0 + p.n1 + p.n2;
-    const uint first_token = group.y * 32, first_column = group.x * 32;
-    Weights weights;
-    weights.w0 = w0;
-    weights.w1 = w1;
-    weights.w2 = w2;
-
-    Quadrant acc, up;
-    clear(acc);
-    sum_tile(x, weights, p, false, first_token, first_column, x_tile, w_tile, tid, sg, acc);
+    const uint first_column = group.y * (is_pair ? 32 : 64);
+    Row w;
     if (is_pair) {
-        clear(up);
-        sum_tile(x, weights, p, true, first_token, first_column, x_tile, w_tile, tid, sg, up);
+        const uint n = min(first_column + tid / 2 % 32, p.n0 - 1);
+        w = tid / 64 == 0 ? row_of(w0, 0, fc_type0, p.k, n) : row_of(w1, 1, type1, p.k, n);
+    } else {
+        const uint n = min(first_column + tid / 2, columns - 1);
+        if (n < p.n0)
+            w = row_of(w0, 0, fc_type0, p.k, n);
+        else if (n < p.n0 + p.n1)
+            w = row_of(w1, 1, type1, p.k, n - p.n0);
+        else
+            w = row_of(w2, 2, type2, p.k, n - p.n0 - p.n1);
     }
-
-    threadgroup float *result = memory;
-    threadgroup float *linear = memory + 32 * 32;
-    store(acc, result, sg);
-    if (is_pair)
-        store(up, linear, sg);
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    for (uint e = tid; e < 32 * 32; e += 128) {
-        const uint token = first_token + e / 32, column = first_column + e % 32;
-        if (token >= p.tokens || column >= columns)
-            continue;
-        const ulong at = ulong(token) * p.out_stride + column;
-        float v = result[e];
-        if (is_pair)
-            v = v / (1.0f + exp(-v)) * linear[e];
-        if (has_residual)
-            v += residual[at];
-        out[at] = O(v);
-    }
+    threadgroup float *tiles = (threadgroup float *)memory;
+    if (sizeof(X) == 2 && tile_tokens == 64)
+        multiply<X, O, 64>(x, w, out, p, residual, group.x * 64, first_column, columns, tiles, tid, sg);
+    else
+        multiply<X, O, 32>(x, w, out, p, residual, group.x * 32, first_column, columns, tiles, tid, sg);
 }
 
 template [[host_name("linear_mat_f32_f32")]] kernel decltype(linear_mat<float, float>) linear_mat<float, float>;
 template [[host_name("linear_mat_f32_f16")]] kernel decltype(linear_mat<float, half>) linear_mat<float, half>;
+template [[host_name("linear_mat_f32_bf16")]] kernel decltype(linear_mat<float, bfloat>) linear_mat<float, bfloat>;
 template [[host_name("linear_mat_f16_f32")]] kernel decltype(linear_mat<half, float>) linear_mat<half, float>;
 template [[host_name("linear_mat_f16_f16")]] kernel decltype(linear_mat<half, half>) linear_mat<half, half>;
+template [[host_name("linear_mat_bf16_f32")]] kernel decltype(linear_mat<bfloat, float>) linear_mat<bfloat, float>;
+template [[host_name("linear_mat_bf16_bf16")]] kernel decltype(linear_mat<bfloat, bfloat>) linear_mat<bfloat, bfloat>;

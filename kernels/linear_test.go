@@ -118,6 +118,51 @@ type linearCase struct {
 	norm      bool
 	xStride   int // 0: dense
 	outStride int
+	shape     linearShape
+}
+
+// linearShape is what of a product's launch its result does not depend on; zeros are
+// the defaults.
+type linearShape struct {
+	rows, simdgroups, together int // linear_vec: of a simdgroup, of a threadgroup; tokens of a pass
+	tile                       int // linear_mat: tokens
+}
+
+// vecShapes and matShapes are those that lower chooses from.
+var (
+	vecShapes = []linearShape{{rows: 4, simdgroups: 2}, {rows: 2, simdgroups: 1}, {rows: 4, simdgroups: 8}, {together: 2}, {together: 4, simdgroups: 4}, {together: 8}}
+	matShapes = []linearShape{{tile: 32}, {tile: 64}}
+)
+
+// launch sets the constants, grid and group.
+func (s linearShape) launch(l *launch, vec bool, types []kernels.Element, tokens, columns int, pair bool) {
+	if !vec {
+		tile := 32
+		if s.tile != 0 {
+			l.constants[6] = uint32(s.tile)
+			if types[0] != kernels.Float {
+				tile = s.tile
+			}
+		}
+		width := 64
+		if pair {
+			width = 32
+		}
+		l.grid, l.group = [3]int{ceil(tokens, tile), ceil(columns, width), 1}, 128
+		return
+	}
+	rows, together := 4, 1
+	if s.rows != 0 {
+		rows, l.constants[6] = s.rows, uint32(s.rows)
+	}
+	if s.together != 0 {
+		together, l.constants[7] = s.together, uint32(s.together)
+	}
+	if together > 1 {
+		rows = 2
+	}
+	simdgroups := max(s.simdgroups, 1)
+	l.grid, l.group = [3]int{ceil(columns, rows*simdgroups), ceil(tokens, together), 1}, 32*simdgroups
 }
 
 func (c linearCase) String() string {
@@ -190,30 +235,93 @@ func testLinear(t *testing.T, family string) {
 	})
 }
 
-func (c linearCase) check(t *testing.T, name string, types []kernels.Element, vec bool) {
-	rng := newRand(t.Name())
-	columns := 0
-	for _, n := range c.rows {
-		columns += n
+// TestLinearShapes runs the shapes that lower chooses from: the result has the same
+// bits in all of them, and a token the same alone as among others.
+func TestLinearShapes(t *testing.T) {
+	for family, shapes := range map[string][]linearShape{"linear_vec": vecShapes, "linear_mat": matShapes} {
+		vec := family == "linear_vec"
+		instances(t, family, func(t *testing.T, name string, types []kernels.Element) {
+			for _, c := range shapeCases(vec) {
+				t.Run(c.String(), func(t *testing.T) {
+					first := c.check(t, name, types, vec)
+					for _, s := range shapes {
+						c.shape = s
+						require.Equal(t, first.bytes, c.check(t, name, types, vec).bytes, "%+v", s)
+					}
+				})
+			}
+		})
 	}
+}
+
+// shapeCases are ragged in every direction.
+func shapeCases(vec bool) []linearCase {
+	var out []linearCase
+	tokens := few([]int{5}, []int{1, 2, 3, 4, 6, 7, 8})
+	if !vec {
+		tokens = few([]int{67}, []int{1, 31, 64, 65, 100})
+	}
+	for i, w := range weightTypes {
+		if !everything() && i%4 != 1 {
+			continue
+		}
+		k := widths(w.dtype)
+		for _, n := range tokens {
+			out = append(out, linearCase{tokens: n, k: k[len(k)-1], rows: []int{37}, types: []ir.DType{w.dtype}, norm: vec})
+		}
+	}
+	for _, n := range tokens {
+		out = append(out,
+			linearCase{tokens: n, k: 288, rows: []int{67, 5, 8}, types: []ir.DType{ir.Q4_0, ir.F16, ir.Q8_0}, residual: true, xStride: 300, outStride: 131},
+			linearCase{tokens: n, k: 256, rows: []int{35, 35}, types: []ir.DType{ir.Q4_K, ir.Q6_K}, pair: true, norm: vec})
+	}
+	return out
+}
+
+// TestLinearAgree compares the two kernels with each other, as a model does that
+// prefills with one and decodes with the other.
+func TestLinearAgree(t *testing.T) {
+	instances(t, "linear_mat", func(t *testing.T, name string, types []kernels.Element) {
+		for _, w := range weightTypes {
+			k := widths(w.dtype)[0]
+			c := linearCase{tokens: 3, k: k, rows: []int{13}, types: []ir.DType{w.dtype}}
+			t.Run(c.String(), func(t *testing.T) {
+				mat := c.check(t, name, types, false)
+				vec := c.check(t, "linear_vec"+name[len("linear_mat"):], types, true)
+				compare(t, vec.values(), mat.values(), c.rows[0], 2*worst(types...))
+			})
+		}
+	})
+}
+
+func (c linearCase) columns() int {
 	if c.pair {
-		columns = c.rows[0]
+		return c.rows[0]
 	}
+	n := 0
+	for _, rows := range c.rows {
+		n += rows
+	}
+	return n
+}
+
+const linearEps = 1e-5
+
+// check runs a case, compares its result with the formula and returns it. Data depend
+// on the case alone, so that launches of other shapes can be compared.
+func (c linearCase) check(t *testing.T, name string, types []kernels.Element, vec bool) tensor {
+	rng := newRand(c.String())
+	columns := c.columns()
 	xStride, outStride := max(c.xStride, c.k), max(c.outStride, columns)
-	const eps = 1e-5
 
 	x := random(rng, types[0], c.tokens*xStride)
 	l := launch{
 		kernel:    name,
 		constants: map[uint32]uint32{},
 		buffers:   map[int]tensor{0: x, 4: result(types[1], c.tokens*outStride)},
-		grid:      [3]int{ceil(columns, 32), ceil(c.tokens, 32), 1},
-		group:     128,
 	}
-	if vec {
-		l.grid, l.group = [3]int{ceil(columns, 8), c.tokens, 1}, 64
-	}
-	params := kernels.LinearParams{Tokens: uint32(c.tokens), K: uint32(c.k), XStride: uint32(xStride), OutStride: uint32(outStride), Eps: eps}
+	c.shape.launch(&l, vec, types, c.tokens, columns, c.pair)
+	params := kernels.LinearParams{Tokens: uint32(c.tokens), K: uint32(c.k), XStride: uint32(xStride), OutStride: uint32(outStride), Eps: linearEps}
 	weights := make([]weight, len(c.rows))
 	for i := range c.rows {
 		weights[i] = newWeight(t, rng, c.types[i], c.rows[i], c.k)
@@ -235,7 +343,21 @@ func (c linearCase) check(t *testing.T, name string, types []kernels.Element, ve
 		l.buffers[7], l.constants[5] = gain, 1
 	}
 	got := l.run(t)[4]
+	if !vec {
+		for i := range weights {
+			weights[i].values = filled(types[0], len(weights[i].values), func(j int) float64 { return weights[i].values[j] }).values()
+		}
+	}
+	c.compare(t, got, types, x, weights, residual, gain)
+	return got
+}
 
+// compare checks a result against the formula, which linear_mat applies to weights
+// rounded to the type of x.
+func (c linearCase) compare(t *testing.T, got tensor, types []kernels.Element, x tensor, weights []weight, residual, gain tensor) {
+	t.Helper()
+	columns := c.columns()
+	xStride, outStride := max(c.xStride, c.k), max(c.outStride, columns)
 	var want []product
 	dense := tensor{element: types[1]}
 	for token := range c.tokens {
@@ -246,7 +368,7 @@ func (c linearCase) check(t *testing.T, name string, types []kernels.Element, ve
 			squares += row[i] * row[i]
 		}
 		if c.norm {
-			s := 1 / math.Sqrt(squares/float64(c.k)+eps)
+			s := 1 / math.Sqrt(squares/float64(c.k)+linearEps)
 			for i := range row {
 				row[i] *= s * gain.at(i)
 			}

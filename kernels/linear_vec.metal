@@ -1,4 +1,4 @@
-// Matrix-vector products: the linear layers of decoding.
+// Matrix-vector products: the linear layers of decoding and of small batches.
 #include <metal_stdlib>
 #include "params.h"
 #include "quant.h"
@@ -14,171 +14,236 @@ constant bool fc_residual [[function_constant(3)]];
 constant uint fc_activation [[function_constant(4)]];
 // RMS-normalise x first.
 constant bool fc_norm [[function_constant(5)]];
+// Rows of the weights that a simdgroup owns, 2 or 4 (the default); with more than
+// one token always 2.
+constant uint fc_rows [[function_constant(6)]];
+// Tokens that share one pass over the weights: 1 (the default), 2, 4 or 8.
+constant uint fc_tokens [[function_constant(7)]];
 
 constant uint type1 = is_function_constant_defined(fc_type1) ? fc_type1 : SMELT_NONE;
 constant uint type2 = is_function_constant_defined(fc_type2) ? fc_type2 : SMELT_NONE;
 constant bool has_residual = is_function_constant_defined(fc_residual) ? fc_residual : false;
 constant bool is_pair = is_function_constant_defined(fc_activation) ? fc_activation == 1 : false;
 constant bool has_norm = is_function_constant_defined(fc_norm) ? fc_norm : false;
+constant uint row_count = is_function_constant_defined(fc_rows) ? fc_rows : 4;
+constant uint token_count = is_function_constant_defined(fc_tokens) ? fc_tokens : 1;
 
-// Input is one row of x, the norm weight and the lane that reads its share of them.
-template <typename X> struct Input {
-    device const X *x;
+// Input is the rows of x of T tokens, the norm weight and the lane that reads its
+// share of them.
+template <typename X, uint T> struct Input {
+    device const X *x[T];
     device const float *gain;
     uint k;
     uint lane;
 };
 
-// Rows are the starts of four rows of a weight.
-struct Rows {
-    device const uchar *at[4];
+// Rows are the starts of R rows of a weight.
+template <uint R> struct Rows {
+    device const uchar *at[R];
 };
 
-// Sums is a lane's share of four products and of the sum of squares of x.
-struct Sums {
-    float product[4];
-    float squares;
+// Sums is a lane's share of the products of T tokens and R rows, token by token, and
+// of the sum of squares of each token's x.
+template <uint R, uint T> struct Sums {
+    float product[T * R];
+    float squares[T];
 };
 
 // load8 reads eight inputs. Under the norm prologue they are multiplied by the norm
 // weight and their squares are summed on the way: W·(x·g·s) = s·(W·(x·g)), so that
 // the statistic s is applied to the products and x is read once.
-template <typename X> inline void load8(thread const Input<X> &in, uint i, thread float *v, thread float &squares) {
+template <typename X>
+inline void load8(device const X *x, device const float *gain, thread float *v, thread float &squares) {
     for (uint j = 0; j < 8; j++)
-        v[j] = float(in.x[i + j]);
+        v[j] = float(x[j]);
     if (has_norm) {
         for (uint j = 0; j < 8; j++) {
             squares += v[j] * v[j];
-            v[j] *= in.gain[i + j];
+            v[j] *= gain[j];
         }
     }
 }
 
-// dot_plain multiplies rows of a plain type; W is float, half or bf16.
-template <typename X, typename W> inline Sums dot_plain(thread const Rows &rows, thread const Input<X> &in) {
-    float sums[4][4] = {{0.0f}};
-    float squares = 0.0f;
-    for (uint i = in.lane * 8; i + 8 <= in.k; i += 256) {
-        float v[8];
-        load8(in, i, v, squares);
-        for (uint r = 0; r < 4; r++) {
-            device const W *w = (device const W *)rows.at[r] + i;
-            for (uint j = 0; j < 4; j++)
-                sums[r][j] += element(w, j) * v[j] + element(w, j + 4) * v[j + 4];
-        }
-    }
-    for (uint i = (in.k & ~7u) + in.lane; i < in.k; i += 32) {
-        float v = float(in.x[i]);
-        if (has_norm) {
-            squares += v * v;
-            v *= in.gain[i];
-        }
-        for (uint r = 0; r < 4; r++)
-            sums[r][0] += element((device const W *)rows.at[r], i) * v;
-    }
-    Sums result;
-    for (uint r = 0; r < 4; r++)
-        result.product[r] = (sums[r][0] + sums[r][1]) + (sums[r][2] + sums[r][3]);
-    result.squares = squares;
-    return result;
+inline float dot8(thread const float *q, thread const float *v) {
+    float sum[4];
+    for (uint j = 0; j < 4; j++)
+        sum[j] = q[j] * v[j] + q[j + 4] * v[j + 4];
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
-// dot_blocks multiplies rows of blocks B of E elements; a lane takes every 32nd run.
-template <typename X, typename B, uint E> inline Sums dot_blocks(thread const Rows &rows, thread const Input<X> &in) {
-    float sums[4][4] = {{0.0f}};
-    float offsets[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-    float squares = 0.0f;
-    for (uint run = in.lane; run < in.k / 16; run += 32) {
-        const uint block = run / (E / 16), part = run % (E / 16);
-        const uint low = run_low(E, run);
+// add_run adds the products of one run. What a product sums, and in which order,
+// depends on neither R nor T: a token's result has the same bits alone and among
+// others.
+template <typename X, uint R, uint T>
+inline void add_run(uint type, thread const Rows<R> &rows, thread const Input<X, T> &in, uint run,
+                    thread Sums<R, T> &sums) {
+    const uint elems = block_elems(type);
+    const uint low = run_low(elems, run), high = low + run_gap(elems);
+    Run w[R];
+    for (uint r = 0; r < R; r++)
+        w[r] = decode_run(type, rows.at[r], run);
+    for (uint t = 0; t < T; t++) {
         float v[16];
-        load8(in, low, v, squares);
-        load8(in, low + run_gap(E), v + 8, squares);
+        load8(in.x[t] + low, in.gain + low, v, sums.squares[t]);
+        load8(in.x[t] + high, in.gain + high, v + 8, sums.squares[t]);
         float first = 0.0f, second = 0.0f; // sums of each group, which the offsets multiply
-        for (uint j = 0; j < 8; j++) {
-            first += v[j];
-            second += v[j + 8];
-        }
-        for (uint r = 0; r < 4; r++) {
-            const Run w = decode(((device const B *)rows.at[r])[block], part);
-            for (uint j = 0; j < 4; j++) {
-                sums[r][j] += w.scale[0] * (w.q[j] * v[j] + w.q[j + 4] * v[j + 4]) +
-                              w.scale[1] * (w.q[j + 8] * v[j + 8] + w.q[j + 12] * v[j + 12]);
+        if (has_offset(type)) {
+            for (uint j = 0; j < 8; j++) {
+                first += v[j];
+                second += v[j + 8];
             }
-            offsets[r] += w.offset[0] * first + w.offset[1] * second;
+        }
+        for (uint r = 0; r < R; r++) {
+            float p = w[r].scale[0] * dot8(w[r].q, v) + w[r].scale[1] * dot8(w[r].q + 8, v + 8);
+            if (has_offset(type))
+                p += w[r].offset[0] * first + w[r].offset[1] * second;
+            sums.product[t * R + r] += p;
         }
     }
-    Sums result;
-    for (uint r = 0; r < 4; r++)
-        result.product[r] = (sums[r][0] + sums[r][1]) + (sums[r][2] + sums[r][3]) + offsets[r];
-    result.squares = squares;
-    return result;
 }
 
-// dot_rows multiplies rows first … first+3 of a weight of n rows. Rows outside it
-// repeat its first or last one, and the caller drops their products.
-template <typename X>
-inline Sums dot_rows(uint type, device const uchar *w, int first, uint n, thread const Input<X> &in) {
+// dot_rows multiplies rows first … first+R-1 of a weight of n rows. Rows outside it
+// repeat its first or last one, and the caller drops their products. In a turn of the
+// loop the simdgroup reads 1024 elements of each row, or 2048 of types of so few bits
+// that 1024 would be a few lines of memory with both ends cut off.
+template <typename X, uint R, uint T>
+inline void dot_rows(uint type, device const uchar *w, int first, uint n, thread const Input<X, T> &in,
+                     thread Sums<R, T> &sums) {
     const ulong bytes = row_bytes(type, in.k);
-    Rows rows;
-    for (int r = 0; r < 4; r++)
+    Rows<R> rows;
+    for (int r = 0; r < int(R); r++)
         rows.at[r] = w + bytes * ulong(clamp(first + r, 0, int(n) - 1));
-    switch (type) {
-    case SMELT_F32:
-        return dot_plain<X, float>(rows, in);
-    case SMELT_F16:
-        return dot_plain<X, half>(rows, in);
-    case SMELT_BF16:
-        return dot_plain<X, bf16>(rows, in);
-    case SMELT_Q8_0:
-        return dot_blocks<X, block_q8_0, 32>(rows, in);
-    case SMELT_Q4_0:
-        return dot_blocks<X, block_q4_0, 32>(rows, in);
-    case SMELT_Q4_1:
-        return dot_blocks<X, block_q4_1, 32>(rows, in);
-    case SMELT_Q5_0:
-        return dot_blocks<X, block_q5_0, 32>(rows, in);
-    case SMELT_Q5_1:
-        return dot_blocks<X, block_q5_1, 32>(rows, in);
-    case SMELT_Q2_K:
-        return dot_blocks<X, block_q2_k, 256>(rows, in);
-    case SMELT_Q3_K:
-        return dot_blocks<X, block_q3_k, 256>(rows, in);
-    case SMELT_Q4_K:
-        return dot_blocks<X, block_q4_k, 256>(rows, in);
-    case SMELT_Q5_K:
-        return dot_blocks<X, block_q5_k, 256>(rows, in);
-    default:
-        return dot_blocks<X, block_q6_k, 256>(rows, in);
+    for (uint i = 0; i < T * R; i++)
+        sums.product[i] = 0.0f;
+    for (uint t = 0; t < T; t++)
+        sums.squares[t] = 0.0f;
+    const uint runs = in.k / 16, turn = type == SMELT_Q2_K || type == SMELT_Q3_K ? 4 : 2;
+    for (uint start = in.lane; start < runs; start += 32 * turn) {
+        for (uint i = 0; i < turn; i++) {
+            if (start + 32 * i < runs)
+                add_run<X, R, T>(type, rows, in, start + 32 * i, sums);
+        }
     }
-}
-
-// add_rows adds the rows of one of the weights side by side to four output columns,
-// of which the weight owns start … start+n-1.
-template <typename X>
-inline void add_rows(uint type, device const uchar *w, uint column, uint start, uint n, thread const Input<X> &in,
-                     thread Sums &sums) {
-    if (n == 0 || column + 4 <= start || column >= start + n)
+    if (block_elems(type) != 1)
         return;
-    const Sums part = dot_rows(type, w, int(column) - int(start), n, in);
-    for (uint r = 0; r < 4; r++) {
-        if (column + r >= start && column + r < start + n)
-            sums.product[r] = part.product[r];
+    for (uint i = (in.k & ~15u) + in.lane; i < in.k; i += 32) {
+        for (uint t = 0; t < T; t++) {
+            float v = float(in.x[t][i]);
+            if (has_norm) {
+                sums.squares[t] += v * v;
+                v *= in.gain[i];
+            }
+            for (uint r = 0; r < R; r++)
+                sums.product[t * R + r] += plain_element(type, rows.at[r], i) * v;
+        }
     }
-    sums.squares = part.squares;
 }
 
-// linear_vec computes out = x·Wᵀ for every token on its own, W being up to three
-// weights whose outputs lie side by side; with the epilogues and the prologue of its
-// function constants
+// add_rows adds the rows of one of the weights side by side to R output columns, of
+// which the weight owns start … start+n-1.
+template <typename X, uint R, uint T>
+inline void add_rows(uint type, device const uchar *w, uint column, uint start, uint n, thread const Input<X, T> &in,
+                     thread Sums<R, T> &sums) {
+    if (n == 0 || column + R <= start || column >= start + n)
+        return;
+    Sums<R, T> part;
+    dot_rows<X, R, T>(type, w, int(column) - int(start), n, in, part);
+    for (uint i = 0; i < T * R; i++) {
+        if (column + i % R >= start && column + i % R < start + n)
+            sums.product[i] = part.product[i];
+    }
+    for (uint t = 0; t < T; t++)
+        sums.squares[t] = part.squares[t];
+}
+
+// total sums N values over the simdgroup, four at a time, and gives sum i to the lanes
+// that ask for it.
+template <uint N> inline float total(thread const float *v, uint want) {
+    float mine = 0.0f;
+    for (uint i = 0; i < N; i += 4) {
+        float4 four = 0.0f;
+        for (uint j = 0; j < 4 && i + j < N; j++)
+            four[j] = v[i + j];
+        four = simd_sum(four);
+        for (uint j = 0; j < 4 && i + j < N; j++)
+            mine = want == i + j ? four[j] : mine;
+    }
+    return mine;
+}
+
+// Arguments are those of the kernel.
+template <typename X, typename O> struct Arguments {
+    device const X *x;
+    device const uchar *w0;
+    device const uchar *w1;
+    device const uchar *w2;
+    device O *out;
+    device const float *residual;
+    device const float *gain;
+};
+
+// multiply makes R columns of T tokens; lane i ends with that of token i/R, column
+// i%R.
+template <typename X, typename O, uint R, uint T>
+inline void multiply(thread const Arguments<X, O> &a, constant LinearParams &p, uint first_token, uint simdgroup,
+                     uint lane) {
+    const uint columns = is_pair ? p.n0 : p.n0 + p.n1 + p.n2;
+    const uint column = simdgroup * R;
+    if (column >= columns)
+        return;
+
+    Input<X, T> in;
+    for (uint t = 0; t < T; t++)
+        in.x[t] = a.x + ulong(min(first_token + t, p.tokens - 1)) * p.x_stride;
+    in.gain = a.gain;
+    in.k = p.k;
+    in.lane = lane;
+
+    Sums<R, T> sums, up;
+    add_rows<X, R, T>(fc_type0, a.w0, column, 0, p.n0, in, sums);
+    if (is_pair) {
+        add_rows<X, R, T>(type1, a.w1, column, 0, p.n1, in, up);
+    } else {
+        if (type1 != SMELT_NONE)
+            add_rows<X, R, T>(type1, a.w1, column, p.n0, p.n1, in, sums);
+        if (type2 != SMELT_NONE)
+            add_rows<X, R, T>(type2, a.w2, column, p.n0 + p.n1, p.n2, in, sums);
+    }
+
+    float v = total<T * R>(sums.product, lane), linear = 0.0f;
+    if (is_pair)
+        linear = total<T * R>(up.product, lane);
+    if (has_norm) {
+        const float s = precise::rsqrt(total<T>(sums.squares, lane / R) / float(p.k) + p.eps);
+        v *= s;
+        linear *= s;
+    }
+    const uint token = first_token + lane / R;
+    if (lane >= T * R || token >= p.tokens || column + lane % R >= columns)
+        return;
+    const ulong at = ulong(token) * p.out_stride + column + lane % R;
+    if (is_pair)
+        v = v / (1.0f + exp(-v)) * linear;
+    if (has_residual)
+        v += a.residual[at];
+    a.out[at] = O(v);
+}
+
+// linear_vec computes out = x·Wᵀ, W being up to three weights whose outputs lie side
+// by side; with the epilogues and the prologue of its function constants
 //
 //     out = silu(x·W0ᵀ) · (x·W1ᵀ)          activation 1, columns n0 = n1
 //     out = … + residual                    residual
 //     x ← x · gain / sqrt(mean(x²) + eps)   norm
 //
-// Grid (ceil(N/8), tokens, 1) of 64 threads: a simdgroup owns four columns, so an
-// input that a lane has loaded serves four rows of W, and one reduction of four
-// floats ends the work. No threadgroup memory.
+// Grid (ceil(N / (rows·S)), ceil(tokens / fc_tokens), 1) of S simdgroups, S from 1 to
+// 8: a simdgroup owns `rows` columns, so that an input which a lane has loaded serves
+// several rows of W and a weight that it has decoded several tokens. The bits of a
+// result depend on neither S nor rows nor fc_tokens. No threadgroup memory.
+//
+// Sources: the shape (several rows to a simdgroup, one reduction at the end, sums of x
+// in place of an offset for each weight) is that of ggml's mul_mv kernels for Metal;
+// sharing a pass among a few tokens that of its mul_mv_ext.
 template <typename X, typename O>
 kernel void linear_vec(device const X *x [[buffer(0)]],            // [tokens, k], rows x_stride apart
                        device const uchar *w0 [[buffer(1)]],       // [n0, k] in blocks of its type
@@ -189,55 +254,39 @@ kernel void linear_vec(device const X *x [[buffer(0)]],            // [tokens, k
                        device const float *residual [[buffer(6)]], // [tokens, N], rows out_stride apart
                        device const float *gain [[buffer(7)]],     // [k]
                        uint3 group [[threadgroup_position_in_grid]], uint sg [[simdgroup_index_in_threadgroup]],
-                       uint lane [[thread_index_in_simdgroup]]) {
-    const uint columns = is_pair ? p.n0 : p.n0 + p.n1 + p.n2;
-    const uint column = group.x * 8 + sg * 4;
-    if (column >= columns)
-        return;
-
-    Input<X> in;
-    in.x = x + ulong(group.y) * p.x_stride;
-    in.gain = gain;
-    in.k = p.k;
-    in.lane = lane;
-
-    Sums sums = {{0.0f, 0.0f, 0.0f, 0.0f}, 0.0f};
-    Sums up = {{0.0f, 0.0f, 0.0f, 0.0f}, 0.0f};
-    add_rows(fc_type0, w0, column, 0, p.n0, in, sums);
-    if (is_pair) {
-        add_rows(type1, w1, column, 0, p.n1, in, up);
-    } else {
-        if (type1 != SMELT_NONE)
-            add_rows(type1, w1, column, p.n0, p.n1, in, sums);
-        if (type2 != SMELT_NONE)
-            add_rows(type2, w2, column, p.n0 + p.n1, p.n2, in, sums);
-    }
-
-    float4 result = simd_sum(float4(sums.product[0], sums.product[1], sums.product[2], sums.product[3]));
-    float4 linear = 0.0f;
-    if (is_pair)
-        linear = simd_sum(float4(up.product[0], up.product[1], up.product[2], up.product[3]));
-    if (has_norm) {
-        const float s = precise::rsqrt(simd_sum(sums.squares) / float(p.k) + p.eps);
-        result *= s;
-        linear *= s;
-    }
-    if (lane != 0)
-        return;
-    const ulong row = ulong(group.y) * p.out_stride + column;
-    for (uint r = 0; r < 4; r++) {
-        if (column + r >= columns)
-            break;
-        float v = result[r];
-        if (is_pair)
-            v = v / (1.0f + exp(-v)) * linear[r];
-        if (has_residual)
-            v += residual[row + r];
-        out[row + r] = O(v);
+                       uint lane [[thread_index_in_simdgroup]], uint simdgroups [[simdgroups_per_threadgroup]]) {
+    Arguments<X, O> a;
+    a.x = x;
+    a.w0 = w0;
+    a.w1 = w1;
+    a.w2 = w2;
+    a.out = out;
+    a.residual = residual;
+    a.gain = gain;
+    const uint simdgroup = group.x * simdgroups + sg, token = group.y * token_count;
+    switch (token_count) {
+    case 1:
+        if (row_count == 2)
+            multiply<X, O, 2, 1>(a, p, token, simdgroup, lane);
+        else
+            multiply<X, O, 4, 1>(a, p, token, simdgroup, lane);
+        break;
+    case 2:
+        multiply<X, O, 2, 2>(a, p, token, simdgroup, lane);
+        break;
+    case 4:
+        multiply<X, O, 2, 4>(a, p, token, simdgroup, lane);
+        break;
+    default:
+        multiply<X, O, 2, 8>(a, p, token, simdgroup, lane);
+        break;
     }
 }
 
 template [[host_name("linear_vec_f32_f32")]] kernel decltype(linear_vec<float, float>) linear_vec<float, float>;
 template [[host_name("linear_vec_f32_f16")]] kernel decltype(linear_vec<float, half>) linear_vec<float, half>;
+template [[host_name("linear_vec_f32_bf16")]] kernel decltype(linear_vec<float, bfloat>) linear_vec<float, bfloat>;
 template [[host_name("linear_vec_f16_f32")]] kernel decltype(linear_vec<half, float>) linear_vec<half, float>;
 template [[host_name("linear_vec_f16_f16")]] kernel decltype(linear_vec<half, half>) linear_vec<half, half>;
+template [[host_name("linear_vec_bf16_f32")]] kernel decltype(linear_vec<bfloat, float>) linear_vec<bfloat, float>;
+template [[host_name("linear_vec_bf16_bf16")]] kernel decltype(linear_vec<bfloat, bfloat>) linear_vec<bfloat, bfloat>;

@@ -14,9 +14,11 @@
 //     blocks of 32     32·(r/2)  + 8·(r%2)           gap 16
 //     blocks of 256    64·(r/4)  + 8·(r%4)           gap 32
 //
-// Layouts are those of GGUF files (ggml-common.h); all are 2-byte aligned, so bytes
-// are loaded in pairs. The type is a function constant, and specialisation leaves
-// the one decoder that a pipeline needs.
+// Layouts are those of GGUF files (ggml-common.h). Lanes load the bytes of a run in
+// aligned pieces, neighbours next to each other: of four bytes where a block's size is
+// a multiple of four and rows therefore start at such addresses, else of two. What
+// packs several elements into a byte is taken apart four bytes at a time. The type is
+// a function constant, and specialisation leaves the one decoder that a pipeline needs.
 #ifndef SMELT_KERNELS_QUANT_H
 #define SMELT_KERNELS_QUANT_H
 
@@ -167,95 +169,138 @@ inline uint run_low(uint elems, uint r) {
 // run_gap is the distance between the two groups of eight of a run.
 inline uint run_gap(uint elems) { return elems == 256 ? 32 : elems == 32 ? 16 : 8; }
 
+// has_offset tells whether weights of a type have offsets.
+inline bool has_offset(uint type) { return block_elems(type) != 1 && type != SMELT_Q8_0; }
+
 // element is weight i of a row of a plain type.
 inline float element(device const float *row, uint i) { return row[i]; }
 inline float element(device const half *row, uint i) { return float(row[i]); }
 inline float element(device const bf16 *row, uint i) { return as_type<float>(uint(row[i].bits) << 16); }
 
-// nibbles spreads eight bytes: low nibbles to q[0..7], high nibbles to q[8..15].
-inline void nibbles(device const uint8_t *bytes, thread float *q) {
-    device const ushort *pairs = (device const ushort *)bytes;
-    uint8_t b[8];
+// Eight are eight bytes of a block, which are masked and shifted together.
+struct Eight {
+    uint low;
+    uint high;
+};
+
+// pairs8 and words8 load eight bytes, words8 where all blocks of the format start at
+// multiples of four.
+inline Eight pairs8(device const uint8_t *bytes) {
+    device const ushort *p = (device const ushort *)bytes;
+    Eight e;
+    e.low = uint(p[0]) | uint(p[1]) << 16;
+    e.high = uint(p[2]) | uint(p[3]) << 16;
+    return e;
+}
+inline Eight words8(device const uint8_t *bytes) {
+    device const uint *p = (device const uint *)bytes;
+    Eight e;
+    e.low = p[0];
+    e.high = p[1];
+    return e;
+}
+
+// field shifts every byte right and masks it: mask holds the same byte four times.
+inline Eight field(Eight e, uint shift, uint mask) {
+    Eight f;
+    f.low = e.low >> shift & mask;
+    f.high = e.high >> shift & mask;
+    return f;
+}
+
+// above sets bits of every byte from those of another one, shifted left.
+inline Eight above(Eight e, Eight bits, uint shift) {
+    e.low |= bits.low << shift;
+    e.high |= bits.high << shift;
+    return e;
+}
+
+// spread puts bit i of a byte into byte i.
+inline Eight spread(uint bits) {
+    Eight e;
+    e.low = (bits & 15u) * 0x00204081u & 0x01010101u;
+    e.high = (bits >> 4 & 15u) * 0x00204081u & 0x01010101u;
+    return e;
+}
+
+inline void convert(Eight e, thread float *q) {
+    const uchar4 low = as_type<uchar4>(e.low), high = as_type<uchar4>(e.high);
     for (uint i = 0; i < 4; i++) {
-        b[2 * i] = uint8_t(pairs[i]);
-        b[2 * i + 1] = uint8_t(pairs[i] >> 8);
+        q[i] = float(low[i]);
+        q[i + 4] = float(high[i]);
     }
-    for (uint i = 0; i < 8; i++) {
-        q[i] = float(int(b[i] & 15));
-        q[i + 8] = float(int(b[i] >> 4));
+}
+
+inline void convert_signed(Eight e, thread float *q) {
+    const char4 low = as_type<char4>(e.low), high = as_type<char4>(e.high);
+    for (uint i = 0; i < 4; i++) {
+        q[i] = float(low[i]);
+        q[i + 4] = float(high[i]);
     }
+}
+
+// nibbles writes the low nibbles to q[0..7], the high ones to q[8..15]; fifth and
+// sixth are the bits on top of each.
+inline void nibbles(Eight e, thread float *q) {
+    convert(field(e, 0, 0x0f0f0f0fu), q);
+    convert(field(e, 4, 0x0f0f0f0fu), q + 8);
+}
+inline void nibbles(Eight e, Eight fifth, Eight sixth, thread float *q) {
+    convert(above(field(e, 0, 0x0f0f0f0fu), fifth, 4), q);
+    convert(above(field(e, 4, 0x0f0f0f0fu), sixth, 4), q + 8);
+}
+
+inline void same(float scale, float offset, thread Run &w) {
+    w.scale[0] = w.scale[1] = scale;
+    w.offset[0] = w.offset[1] = offset;
 }
 
 inline Run decode(device const block_q8_0 &b, uint r) {
     Run w;
-    for (uint i = 0; i < 8; i++) {
-        w.q[i] = float(b.qs[8 * r + i]);
-        w.q[i + 8] = float(b.qs[8 * r + i + 16]);
-    }
-    w.scale[0] = w.scale[1] = float(b.d);
-    w.offset[0] = w.offset[1] = 0.0f;
+    convert_signed(pairs8((device const uint8_t *)b.qs + 8 * r), w.q);
+    convert_signed(pairs8((device const uint8_t *)b.qs + 8 * r + 16), w.q + 8);
+    same(float(b.d), 0.0f, w);
     return w;
 }
 
 inline Run decode(device const block_q4_0 &b, uint r) {
     Run w;
-    nibbles(b.qs + 8 * r, w.q);
-    w.scale[0] = w.scale[1] = float(b.d);
-    w.offset[0] = w.offset[1] = -8.0f * float(b.d);
+    nibbles(pairs8(b.qs + 8 * r), w.q);
+    same(float(b.d), -8.0f * float(b.d), w);
     return w;
 }
 
 inline Run decode(device const block_q4_1 &b, uint r) {
     Run w;
-    nibbles(b.qs + 8 * r, w.q);
-    w.scale[0] = w.scale[1] = float(b.d);
-    w.offset[0] = w.offset[1] = float(b.m);
+    nibbles(words8(b.qs + 8 * r), w.q);
+    same(float(b.d), float(b.m), w);
     return w;
-}
-
-// fifth_bits adds 16 where the fifth bit of an element of run r is set.
-inline void fifth_bits(device const uint16_t *qh, uint r, thread float *q) {
-    const uint low = uint(qh[0]) >> (8 * r), high = uint(qh[1]) >> (8 * r);
-    for (uint i = 0; i < 8; i++) {
-        q[i] += float(((low >> i) & 1u) << 4);
-        q[i + 8] += float(((high >> i) & 1u) << 4);
-    }
 }
 
 inline Run decode(device const block_q5_0 &b, uint r) {
     Run w;
-    nibbles(b.qs + 8 * r, w.q);
-    fifth_bits(b.qh, r, w.q);
-    w.scale[0] = w.scale[1] = float(b.d);
-    w.offset[0] = w.offset[1] = -16.0f * float(b.d);
+    nibbles(pairs8(b.qs + 8 * r), spread(uint(b.qh[0]) >> (8 * r)), spread(uint(b.qh[1]) >> (8 * r)), w.q);
+    same(float(b.d), -16.0f * float(b.d), w);
     return w;
 }
 
 inline Run decode(device const block_q5_1 &b, uint r) {
     Run w;
-    nibbles(b.qs + 8 * r, w.q);
-    fifth_bits(b.qh, r, w.q);
-    w.scale[0] = w.scale[1] = float(b.d);
-    w.offset[0] = w.offset[1] = float(b.m);
+    nibbles(words8(b.qs + 8 * r), spread(uint(b.qh[0]) >> (8 * r)), spread(uint(b.qh[1]) >> (8 * r)), w.q);
+    same(float(b.d), float(b.m), w);
     return w;
 }
 
 // In blocks of 256, r/4 names 64 elements and r%4 eight of their first and eight of
-// their second 32.
-
-// crumbs spreads the bit pairs at `shift` and `shift + 2` of eight bytes.
-inline void crumbs(device const uint8_t *bytes, uint shift, thread float *q) {
-    for (uint i = 0; i < 8; i++) {
-        const uint w = uint(bytes[i]) >> shift;
-        q[i] = float(w & 3u);
-        q[i + 8] = float((w >> 2) & 3u);
-    }
-}
+// their second 32. Neighbouring lanes differ in r, so nothing here branches on it.
 
 inline Run decode(device const block_q2_k &b, uint r) {
     const uint part = r >> 2, g = r & 3; // part: 64 elements, two bit pairs of 32 bytes
+    const uint shift = (part & 1) * 4;
+    const Eight e = words8(b.qs + (part >> 1) * 32 + g * 8);
     Run w;
-    crumbs(b.qs + (part >> 1) * 32 + g * 8, (part & 1) * 4, w.q);
+    convert(field(e, shift, 0x03030303u), w.q);
+    convert(field(e, shift + 2, 0x03030303u), w.q + 8);
     const uint first = b.scales[4 * part + (g >> 1)], second = b.scales[4 * part + 2 + (g >> 1)];
     const float d = float(b.d), dmin = float(b.dmin);
     w.scale[0] = d * float(first & 15u);
@@ -268,20 +313,18 @@ inline Run decode(device const block_q2_k &b, uint r) {
 // scale_q3 is scale i of 16: its low four bits are a nibble of the first eight bytes,
 // its high two bits one of four pairs in the last four bytes.
 inline float scale_q3(device const uint8_t *scales, uint i) {
-    const uint low = i < 8 ? scales[i] & 15u : uint(scales[i - 8]) >> 4;
-    const uint high = (uint(scales[8 + (i & 3)]) >> (2 * (i >> 2))) & 3u;
+    const uint low = uint(scales[i & 7]) >> (i >> 3) * 4 & 15u;
+    const uint high = uint(scales[8 + (i & 3)]) >> (i >> 2) * 2 & 3u;
     return float(int(low | high << 4) - 32);
 }
 
 inline Run decode(device const block_q3_k &b, uint r) {
     const uint part = r >> 2, g = r & 3;
+    const uint shift = (part & 1) * 4;
+    const Eight e = pairs8(b.qs + (part >> 1) * 32 + g * 8), top = pairs8(b.hmask + g * 8);
     Run w;
-    crumbs(b.qs + (part >> 1) * 32 + g * 8, (part & 1) * 4, w.q);
-    for (uint i = 0; i < 8; i++) {
-        const uint bits = uint(b.hmask[g * 8 + i]) >> (2 * part);
-        w.q[i] += float((bits & 1u) << 2);
-        w.q[i + 8] += float((bits & 2u) << 1);
-    }
+    convert(above(field(e, shift, 0x03030303u), field(top, 2 * part, 0x01010101u), 2), w.q);
+    convert(above(field(e, shift + 2, 0x03030303u), field(top, 2 * part + 1, 0x01010101u), 2), w.q + 8);
     const float d = float(b.d);
     w.scale[0] = d * scale_q3(b.scales, 4 * part + (g >> 1));
     w.scale[1] = d * scale_q3(b.scales, 4 * part + 2 + (g >> 1));
@@ -290,57 +333,48 @@ inline Run decode(device const block_q3_k &b, uint r) {
     return w;
 }
 
-// scale_min_q4 is scale (x) and minimum (y) number i of 8, six bits each: the first
-// four lie whole in bytes i and i + 4, the others are split over three bytes.
-inline float2 scale_min_q4(device const uint8_t *s, uint i) {
-    if (i < 4)
-        return float2(float(s[i] & 63u), float(s[i + 4] & 63u));
-    const uint low = s[i + 4];
-    const uint scale = (low & 15u) | (uint(s[i - 4]) >> 6) << 4;
-    const uint minimum = low >> 4 | (uint(s[i]) >> 6) << 4;
-    return float2(float(scale), float(minimum));
-}
-
+// scales_q4 unpacks scales and minima 2·part and 2·part+1 of 8, six bits each, two
+// bytes at a time: the first four of each lie whole in bytes 0-3 and 4-7; of the
+// others, the low four bits are the nibbles of bytes 8-11 and the high two those on
+// top of bytes 0-7.
 inline void scales_q4(device const uint8_t *s, uint part, float d, float dmin, thread Run &w) {
-    const float2 first = scale_min_q4(s, 2 * part), second = scale_min_q4(s, 2 * part + 1);
-    w.scale[0] = d * first.x;
-    w.scale[1] = d * second.x;
-    w.offset[0] = -dmin * first.y;
-    w.offset[1] = -dmin * second.y;
+    device const ushort *pairs = (device const ushort *)s;
+    const uint a = pairs[part & 1], b = pairs[2 + (part & 1)], c = pairs[part + 2];
+    const bool split = part >= 2;
+    const uint scale = split ? (c & 0x0f0fu) | (a >> 2 & 0x3030u) : a & 0x3f3fu;
+    const uint minimum = split ? (c >> 4 & 0x0f0fu) | (b >> 2 & 0x3030u) : c & 0x3f3fu;
+    w.scale[0] = d * float(scale & 255u);
+    w.scale[1] = d * float(scale >> 8);
+    w.offset[0] = -dmin * float(minimum & 255u);
+    w.offset[1] = -dmin * float(minimum >> 8);
 }
 
 inline Run decode(device const block_q4_k &b, uint r) {
     const uint part = r >> 2, g = r & 3;
     Run w;
-    nibbles(b.qs + part * 32 + g * 8, w.q);
+    nibbles(words8(b.qs + part * 32 + g * 8), w.q);
     scales_q4(b.scales, part, float(b.d), float(b.dmin), w);
     return w;
 }
 
 inline Run decode(device const block_q5_k &b, uint r) {
     const uint part = r >> 2, g = r & 3;
+    const Eight top = words8(b.qh + g * 8);
     Run w;
-    nibbles(b.qs + part * 32 + g * 8, w.q);
-    for (uint i = 0; i < 8; i++) {
-        const uint bits = uint(b.qh[g * 8 + i]) >> (2 * part);
-        w.q[i] += float((bits & 1u) << 4);
-        w.q[i + 8] += float((bits & 2u) << 3);
-    }
+    nibbles(words8(b.qs + part * 32 + g * 8), field(top, 2 * part, 0x01010101u), field(top, 2 * part + 1, 0x01010101u),
+            w.q);
     scales_q4(b.scales, part, float(b.d), float(b.dmin), w);
     return w;
 }
 
 inline Run decode(device const block_q6_k &b, uint r) {
-    const uint part = r >> 2, g = r & 3;                        // 128 elements share 64 bytes of ql and 32 of qh:
-    const uint half_block = part >> 1, nibble = (part & 1) * 4; // part 0 and 1 of them are low and high nibbles
+    const uint part = r >> 2, g = r & 3;                       // 128 elements share 64 bytes of ql and 32 of qh:
+    const uint half_block = part >> 1, shift = (part & 1) * 4; // part 0 and 1 of them are low and high nibbles
     device const uint8_t *ql = b.ql + half_block * 64 + g * 8;
-    device const uint8_t *qh = b.qh + half_block * 32 + g * 8;
+    const Eight top = pairs8(b.qh + half_block * 32 + g * 8);
     Run w;
-    for (uint i = 0; i < 8; i++) {
-        const uint high = uint(qh[i]) >> nibble;
-        w.q[i] = float(((uint(ql[i]) >> nibble) & 15u) | (high & 3u) << 4);
-        w.q[i + 8] = float(((uint(ql[i + 32]) >> nibble) & 15u) | (high & 12u) << 2);
-    }
+    convert(above(field(pairs8(ql), shift, 0x0f0f0f0fu), field(top, shift, 0x03030303u), 4), w.q);
+    convert(above(field(pairs8(ql + 32), shift, 0x0f0f0f0fu), field(top, shift + 2, 0x03030303u), 4), w.q + 8);
     const float d = float(b.d);
     w.scale[0] = d * float(b.scales[4 * part + (g >> 1)]);
     w.scale[1] = d * float(b.scales[4 * part + 2 + (g >> 1)]);
@@ -349,65 +383,85 @@ inline Run decode(device const block_q6_k &b, uint r) {
     return w;
 }
 
-// expand_plain writes elements 16r … of a row of k; those past its end are zero.
-template <typename T> inline void expand_plain(device const T *row, uint r, uint k, thread float *w) {
+template <typename T> inline Run decode_plain(device const T *row, uint r) {
+    Run w;
     for (uint i = 0; i < 16; i++)
-        w[i] = 16 * r + i < k ? element(row, 16 * r + i) : 0.0f;
+        w.q[i] = element(row, 16 * r + i);
+    same(1.0f, 0.0f, w);
+    return w;
 }
 
-template <typename B, uint E> inline void expand_block(device const uchar *row, uint r, thread float *w) {
-    const Run run = decode(((device const B *)row)[r / (E / 16)], r % (E / 16));
+template <typename B, uint E> inline Run decode_block(device const uchar *row, uint r) {
+    return decode(((device const B *)row)[r / (E / 16)], r % (E / 16));
+}
+
+// decode_run decodes run r of a row, all of whose elements exist.
+inline Run decode_run(uint type, device const uchar *row, uint r) {
+    switch (type) {
+    case SMELT_F32:
+        return decode_plain((device const float *)row, r);
+    case SMELT_F16:
+        return decode_plain((device const half *)row, r);
+    case SMELT_BF16:
+        return decode_plain((device const bf16 *)row, r);
+    case SMELT_Q8_0:
+        return decode_block<block_q8_0, 32>(row, r);
+    case SMELT_Q4_0:
+        return decode_block<block_q4_0, 32>(row, r);
+    case SMELT_Q4_1:
+        return decode_block<block_q4_1, 32>(row, r);
+    case SMELT_Q5_0:
+        return decode_block<block_q5_0, 32>(row, r);
+    case SMELT_Q5_1:
+        return decode_block<block_q5_1, 32>(row, r);
+    case SMELT_Q2_K:
+        return decode_block<block_q2_k, 256>(row, r);
+    case SMELT_Q3_K:
+        return decode_block<block_q3_k, 256>(row, r);
+    case SMELT_Q4_K:
+        return decode_block<block_q4_k, 256>(row, r);
+    case SMELT_Q5_K:
+        return decode_block<block_q5_k, 256>(row, r);
+    default:
+        return decode_block<block_q6_k, 256>(row, r);
+    }
+}
+
+// plain_element is weight i of a row of a plain type.
+inline float plain_element(uint type, device const uchar *row, uint i) {
+    switch (type) {
+    case SMELT_F32:
+        return element((device const float *)row, i);
+    case SMELT_F16:
+        return element((device const half *)row, i);
+    default:
+        return element((device const bf16 *)row, i);
+    }
+}
+
+// expand writes the 16 weights of run r of a row, all of which exist.
+inline void expand(uint type, device const uchar *row, uint r, thread float *w) {
+    const Run run = decode_run(type, row, r);
+    if (block_elems(type) == 1) {
+        for (uint i = 0; i < 16; i++)
+            w[i] = run.q[i];
+        return;
+    }
     for (uint i = 0; i < 8; i++) {
         w[i] = run.scale[0] * run.q[i] + run.offset[0];
         w[i + 8] = run.scale[1] * run.q[i + 8] + run.offset[1];
     }
 }
 
-// expand writes the 16 weights of run r of a row of k elements; 16r must be below k.
-inline void expand(uint type, device const uchar *row, uint r, uint k, thread float *w) {
-    switch (type) {
-    case SMELT_F32:
-        expand_plain((device const float *)row, r, k, w);
-        break;
-    case SMELT_F16:
-        expand_plain((device const half *)row, r, k, w);
-        break;
-    case SMELT_BF16:
-        expand_plain((device const bf16 *)row, r, k, w);
-        break;
-    case SMELT_Q8_0:
-        expand_block<block_q8_0, 32>(row, r, w);
-        break;
-    case SMELT_Q4_0:
-        expand_block<block_q4_0, 32>(row, r, w);
-        break;
-    case SMELT_Q4_1:
-        expand_block<block_q4_1, 32>(row, r, w);
-        break;
-    case SMELT_Q5_0:
-        expand_block<block_q5_0, 32>(row, r, w);
-        break;
-    case SMELT_Q5_1:
-        expand_block<block_q5_1, 32>(row, r, w);
-        break;
-    case SMELT_Q2_K:
-        expand_block<block_q2_k, 256>(row, r, w);
-        break;
-    case SMELT_Q3_K:
-        expand_block<block_q3_k, 256>(row, r, w);
-        break;
-    case SMELT_Q4_K:
-        expand_block<block_q4_k, 256>(row, r, w);
-        break;
-    case SMELT_Q5_K:
-        expand_block<block_q5_k, 256>(row, r, w);
-        break;
-    case SMELT_Q6_K:
-        expand_block<block_q6_k, 256>(row, r, w);
-        break;
-    default:
-        break;
+// expand_end does it for a run that may reach past the end of a row of k elements,
+// or lie there: what is past the end is zero.
+inline void expand_end(uint type, device const uchar *row, uint r, uint k, thread float *w) {
+    if (16 * r + 16 <= k) {
+        expand(type, row, r, w);
+        return;
     }
+    for (uint i = 0; i < 16; i++)
+        w[i] = block_elems(type) == 1 && 16 * r + i < k ? plain_element(type, row, 16 * r + i) : 0.0f;
 }
 
 #endif

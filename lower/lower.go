@@ -125,6 +125,7 @@ type phase struct {
 	*tables
 	f      *ir.Func
 	target *ir.Target
+	chip   machine
 	out    Phase
 
 	places  []place // where each value lives, by ID
@@ -160,8 +161,12 @@ func newPhase(t *tables, r Range, target *ir.Target, opts Options) (*phase, erro
 	bounds[ir.R] = r.MaxT
 	bounds[ir.NB] = int64((opts.Context + block - 1) / block)
 	bounds[ir.Smax] = r.MaxContext
+	chip, err := machineOf(target.Chip)
+	if err != nil {
+		return nil, err
+	}
 	return &phase{
-		tables: t, f: r.Func, target: target,
+		tables: t, f: r.Func, target: target, chip: chip,
 		out:     Phase{Name: r.Name, MinT: r.MinT, MaxT: r.MaxT, MaxContext: r.MaxContext, Bounds: bounds},
 		places:  make([]place, r.Func.MaxID()),
 		lastUse: make([]int, r.Func.MaxID()),

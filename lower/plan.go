@@ -66,6 +66,7 @@ type Phase struct {
 	ArenaBytes     int64 // with every size at its bound
 	UnplannedBytes int64 // what the arena would be if nothing shared memory
 	MinArenaBytes  int64 // largest sum of live bytes at one point: no arena can be smaller
+	Choices        []Choice
 }
 
 // Takes reports whether the phase runs steps of t tokens over contexts of up to

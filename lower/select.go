@@ -54,12 +54,10 @@ func leaf(*phase, *ir.Value) error { return nil }
 
 // Rows that a threadgroup of each kernel covers; the kernels' own constants.
 const (
-	vecRows        = 8   // linear_vec: 2 simdgroups of 4 rows
-	matTile        = 32  // linear_mat: rows and tokens of a tile
-	attentionTile  = 32  // attention_tile: query rows of a tile
-	attentionSplit = 512 // keys of a partition of attention_vec
-	embedRun       = 1024
-	matVecRows     = 8 // at most so many tokens run as mat-vec
+	matRows       = 64 // linear_mat: rows of W of a tile
+	matTile       = 32 // matmul: rows and columns of a tile
+	attentionTile = 32 // attention_tile: query rows of a tile
+	embedRun      = 1024
 )
 
 func one() Expr { return Number(1) }
@@ -146,7 +144,8 @@ func product(p *phase, v *ir.Value, call linearCall) error {
 	if err != nil {
 		return err
 	}
-	vec := p.bound(Extent(rows)) <= matVecRows
+	tokens := p.bound(Extent(rows))
+	vec := tokens <= p.chip.vecTokens
 	if call.norm != nil && !vec {
 		return fmt.Errorf("%s: no mat-mat kernel normalises its input", v.LongString())
 	}
@@ -181,11 +180,24 @@ func product(p *phase, v *ir.Value, call linearCall) error {
 	if call.norm != nil {
 		d.in(7, call.norm)
 	}
+	stored := call.weights[0].Type.DType
+	shape := fmt.Sprintf("%s × %d → %d, %s", p.upTo(rows), k, n, stored)
 	if vec {
-		d.launch([3]Expr{Number((n + vecRows - 1) / vecRows), Extent(rows), one()}, 64)
-	} else {
-		d.launch([3]Expr{Number((n + matTile - 1) / matTile), over(rows, matTile), one()}, 128)
+		s, why := p.chip.vec(stored, n, tokens)
+		d.constant(6, uint32(s.rows))
+		d.constant(7, uint32(s.tokens))
+		d.launch([3]Expr{Number(ceilDiv(n, s.rows*s.simdgroups)), over(rows, s.tokens), one()}, uint32(32*s.simdgroups))
+		p.chose(v, d, shape, s.String(), why)
+		return nil
 	}
+	width := int64(matRows)
+	if call.pair {
+		width /= 2
+	}
+	tile, why := p.chip.tile(call.x.Type.DType, ceilDiv(n, width), tokens)
+	d.constant(6, uint32(tile))
+	d.launch([3]Expr{over(rows, tile), Number(ceilDiv(n, width)), one()}, 128)
+	p.chose(v, d, shape, fmt.Sprintf("tiles of %d tokens × %d rows", tile, matRows), why)
 	return nil
 }
 
@@ -418,7 +430,7 @@ func attention(p *phase, v *ir.Value) error {
 	if c.Head%8 != 0 || int64(c.Head) > int64(p.target.MaxHead) {
 		return fmt.Errorf("%s: heads of %d elements; the attention kernels take multiples of 8 up to %d", v, c.Head, p.target.MaxHead)
 	}
-	vec := p.bound(Extent(tokens)) <= matVecRows
+	vec := p.bound(Extent(tokens)) <= p.chip.vecTokens
 	split := vec && p.target.SplitContext > 0 && p.out.MaxContext > p.target.SplitContext
 	kernel := "attention_tile_"
 	if vec {
@@ -440,12 +452,18 @@ func attention(p *phase, v *ir.Value) error {
 	d.params(8, Extent(tokens), Extent(ir.Var(ir.B)), Extent(heads), size(int64(c.KVHeads)), size(int64(c.Head)),
 		size(int64(c.Block)), Extent(ir.Var(ir.NB)), size(int64(c.KVHeads)*plane), size(plane), size(row),
 		float(v.Attr.(ir.ScaleAttr).Value), size(0), float(0))
+	n, _ := heads.IsConst()
+	shape := fmt.Sprintf("%s × %d heads of %d, Smax ≤ %d", p.upTo(tokens), n, c.Head, p.out.MaxContext)
 	switch {
 	case split:
+		p.chose(v, d, shape, fmt.Sprintf("partitions of %d keys", p.chip.partitionKeys()),
+			fmt.Sprintf("contexts over %d keys leave %s idle", p.target.SplitContext, &p.chip))
 		return splitAttention(p, v, d)
 	case vec:
+		p.chose(v, d, shape, "a threadgroup for a head and token", "contexts are short or steps wide enough")
 		d.launch([3]Expr{Extent(heads), Extent(tokens), one()}, 256)
 	default:
+		p.chose(v, d, shape, fmt.Sprintf("tiles of %d queries", attentionTile), fmt.Sprintf("more than %d tokens", p.chip.vecTokens))
 		tiles := over(tokens, attentionTile).Plus(Extent(ir.Var(ir.B)))
 		d.launch([3]Expr{tiles, Extent(heads), one()}, 128)
 	}
@@ -460,15 +478,16 @@ func splitAttention(p *phase, v *ir.Value, d emitter) error {
 	heads, head := v.Type.Shape[1], last(v)
 	n, _ := heads.IsConst()
 	rows := n * p.bound(Extent(v.Type.Shape[0])) // of one partition
-	parts := over(ir.Var(ir.Smax), attentionSplit)
+	partition := p.chip.partitionKeys()
+	parts := over(ir.Var(ir.Smax), partition)
 	scratch := func(width int64) (place, Expr) {
 		smax, _ := ir.Var(ir.Smax).Times(ir.Const(int(4 * rows * width)))
-		bytes := over(smax, attentionSplit).Plus(Number(4 * rows * width))
+		bytes := over(smax, partition).Plus(Number(4 * rows * width))
 		return p.scratch(bytes), bytes
 	}
 	sums, sumBytes := scratch(head)
 	statistics, statisticBytes := scratch(2)
-	d.constant(1, attentionSplit)
+	d.constant(1, uint32(partition))
 	d.bind(9, sums, Binding{Bytes: sumBytes, Write: true})
 	d.bind(10, statistics, Binding{Bytes: statisticBytes, Write: true})
 	d.launch([3]Expr{Extent(heads), Extent(v.Type.Shape[0]), parts}, 256)

@@ -19,7 +19,7 @@ var weightTypes = []ir.DType{
 // targets are the machines that smelt compiles for. Both run the same kernels,
 // by name; they differ in the type of activations.
 var targets = map[string]ir.Target{
-	"metal": {Name: "metal", Act: ir.F16, SplitContext: 1024},
+	"metal": {Name: "metal", Act: ir.F16, SplitContext: tunings[0].split},
 	"cpu":   {Name: "cpu", Act: ir.F32},
 }
 

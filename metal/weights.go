@@ -11,10 +11,11 @@ import (
 )
 
 // aligned reports whether kernels may read elements of t from data's address.
-// Blocks begin with, or hold, 16-bit scales.
+// Blocks are read in words of 32 bits where their size is a multiple of that, else of
+// 16.
 func aligned(data []byte, t lower.DType) bool {
 	to := uintptr(2)
-	if t == lower.F32 || t == lower.I32 {
+	if t.BlockBytes()%4 == 0 {
 		to = 4
 	}
 	return uintptr(unsafe.Pointer(unsafe.SliceData(data)))%to == 0

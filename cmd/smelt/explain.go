@@ -16,6 +16,7 @@ import (
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/page"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/passes"
 )
 
@@ -36,8 +37,9 @@ func explainVerb() *cobra.Command {
 rule rewrote, and what a step executes: dispatches, barriers, command buffers,
 kernels, and the memory it needs.
 
---chip also predicts how long a step takes on an Apple chip, from the bytes and
-operations of each dispatch. That is a model; nothing is measured. --html writes a
+--chip compiles for an Apple chip: tiles, rows a simdgroup and the cut of attention
+follow from its family and cores. It also predicts how long a step takes there, from
+the bytes and operations of each dispatch. That is a model; nothing is measured. --html writes a
 page with the graph after every pass, pictures of the stages, the predicted
 timeline and the arena.`,
 		Example: `  smelt explain arch:qwen3-0.6b --phase decode
@@ -50,7 +52,7 @@ timeline and the arena.`,
 	flags.StringVar(&phase, "phase", "decode", "prefill or decode")
 	flags.StringVar(&target, "target", "metal", "metal or cpu")
 	flags.IntVar(&tokens, "tokens", 512, "tokens of a prefill step")
-	flags.StringVar(&chip, "chip", "", "predict a step on this chip: "+strings.Join(smelt.Chips(), ", "))
+	flags.StringVar(&chip, "chip", "", "choose by size for this chip and predict a step on it: "+strings.Join(smelt.Chips(), ", "))
 	flags.StringVar(&html, "html", "", "write a page to this file (its timeline is of --chip, by default "+pageChip+")")
 	flags.BoolVar(&asJSON, "json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -71,6 +73,7 @@ timeline and the arena.`,
 		if chip != "" && target != "metal" {
 			return usagef("--chip %s: a plan for %s runs on no such chip", chip, target)
 		}
+		compile.chip = chip
 		var trace page.Trace
 		if html != "" {
 			compile.observer = func(of, pass string, f *ir.Func) {
@@ -168,6 +171,7 @@ func printExplanation(out io.Writer, p *smelt.Program, e *smelt.Explanation) err
 	for _, k := range slices.Sorted(maps.Keys(e.Kernels)) {
 		fmt.Fprintf(w, "%s\t%d\n", k, e.Kernels[k])
 	}
+	printChoices(w, e.Choices)
 	fmt.Fprintf(w, "\ndispatches\t%d: %d a layer in %d layers, %d outside\n", e.Dispatches, e.DispatchesPerLayer, e.Layers, e.DispatchesOutsideLayers)
 	fmt.Fprintf(w, "barriers\t%d\n", e.Barriers)
 	fmt.Fprintf(w, "command buffers\t%d\n", e.CommandBuffers)
@@ -180,6 +184,17 @@ func printExplanation(out io.Writer, p *smelt.Program, e *smelt.Explanation) err
 		fmt.Fprintf(w, "\ta prediction from bytes and operations, which no one has measured\n")
 	}
 	return w.Flush()
+}
+
+// printChoices prints what the sizes decided.
+func printChoices(w io.Writer, choices []lower.Choice) {
+	if len(choices) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\nCHOICE BY SIZE\tSHAPE\tDISPATCHES\tWHY\n")
+	for _, c := range choices {
+		fmt.Fprintf(w, "%s: %s\t%s\t%d\t%s\n", c.Kernel, c.Choice, c.Shape, c.Dispatches, c.Reason)
+	}
 }
 
 // count prints nothing for zero, so that tables show where something is.

@@ -74,6 +74,7 @@ type compileFlags struct {
 	context int
 	prefill int // most tokens of a prefill step; no flag of its own
 
+	chip     string                               // that choices by size are made for
 	observer func(phase, pass string, f *ir.Func) // see smelt.Options
 }
 
@@ -109,7 +110,7 @@ func checkPlan(flags *pflag.FlagSet, path string) error {
 
 // options checks the flags and turns them into compile options.
 func (f *compileFlags) options(stderr io.Writer) (smelt.Options, error) {
-	opts := smelt.Options{Level: f.level, Context: f.context, Prefill: f.prefill, DebugOutput: stderr, Observer: f.observer}
+	opts := smelt.Options{Level: f.level, Chip: f.chip, Context: f.context, Prefill: f.prefill, DebugOutput: stderr, Observer: f.observer}
 	if f.level != 0 && f.level != 1 {
 		return opts, usagef("-O %d: want 0 or 1", f.level)
 	}

@@ -151,7 +151,7 @@ uint32_t tokens;
 uint32_t seqs;
 uint32_t context;
 };
-#line 25 "kernels/quant.h"
+#line 27 "kernels/quant.h"
 using namespace metal;
 
 struct block_q8_0 {
@@ -298,90 +298,137 @@ return r * 16;
 inline uint run_gap(uint elems) { return MSL_BRANCH(5, elems == 256 )? 32 : MSL_BRANCH(6, elems == 32 )? 16 : 8; }
 
 
+inline bool has_offset(uint type) { return block_elems(type) != 1 && type != 6; }
+
+
 inline float element( const float *row, uint i) { return row[i]; }
 inline float element( const half *row, uint i) { return float(row[i]); }
 inline float element( const bf16 *row, uint i) { return as_type<float>(uint(row[i].bits) << 16); }
 
 
-inline void nibbles( const uint8_t *bytes, float *q) {
-const ushort *pairs = ( const ushort *)bytes;
-uint8_t b[8];
+struct Eight {
+uint low;
+uint high;
+};
+
+
+
+inline Eight pairs8( const uint8_t *bytes) {
+const ushort *p = ( const ushort *)bytes;
+Eight e;
+e.low = uint(p[0]) | uint(p[1]) << 16;
+e.high = uint(p[2]) | uint(p[3]) << 16;
+return e;
+}
+inline Eight words8( const uint8_t *bytes) {
+const uint *p = ( const uint *)bytes;
+Eight e;
+e.low = p[0];
+e.high = p[1];
+return e;
+}
+
+
+inline Eight field(Eight e, uint shift, uint mask) {
+Eight f;
+f.low = e.low >> shift & mask;
+f.high = e.high >> shift & mask;
+return f;
+}
+
+
+inline Eight above(Eight e, Eight bits, uint shift) {
+e.low |= bits.low << shift;
+e.high |= bits.high << shift;
+return e;
+}
+
+
+inline Eight spread(uint bits) {
+Eight e;
+e.low = (bits & 15u) * 0x00204081u & 0x01010101u;
+e.high = (bits >> 4 & 15u) * 0x00204081u & 0x01010101u;
+return e;
+}
+
+inline void convert(Eight e, float *q) {
+const uchar4 low = as_type<uchar4>(e.low), high = as_type<uchar4>(e.high);
 for (uint i = 0; MSL_STEP(i < 4); i++) {
-b[2 * i] = uint8_t(pairs[i]);
-b[2 * i + 1] = uint8_t(pairs[i] >> 8);
+q[i] = float(low[i]);
+q[i + 4] = float(high[i]);
 }
-for (uint i = 0; MSL_STEP(i < 8); i++) {
-q[i] = float(int(b[i] & 15));
-q[i + 8] = float(int(b[i] >> 4));
 }
+
+inline void convert_signed(Eight e, float *q) {
+const char4 low = as_type<char4>(e.low), high = as_type<char4>(e.high);
+for (uint i = 0; MSL_STEP(i < 4); i++) {
+q[i] = float(low[i]);
+q[i + 4] = float(high[i]);
+}
+}
+
+
+
+inline void nibbles(Eight e, float *q) {
+convert(field(e, 0, 0x0f0f0f0fu), q);
+convert(field(e, 4, 0x0f0f0f0fu), q + 8);
+}
+inline void nibbles(Eight e, Eight fifth, Eight sixth, float *q) {
+convert(above(field(e, 0, 0x0f0f0f0fu), fifth, 4), q);
+convert(above(field(e, 4, 0x0f0f0f0fu), sixth, 4), q + 8);
+}
+
+inline void same(float scale, float offset, Run &w) {
+w.scale[0] = w.scale[1] = scale;
+w.offset[0] = w.offset[1] = offset;
 }
 
 inline Run decode( const block_q8_0 &b, uint r) {
 Run w;
-for (uint i = 0; MSL_STEP(i < 8); i++) {
-w.q[i] = float(b.qs[8 * r + i]);
-w.q[i + 8] = float(b.qs[8 * r + i + 16]);
-}
-w.scale[0] = w.scale[1] = float(b.d);
-w.offset[0] = w.offset[1] = 0.0f;
+convert_signed(pairs8(( const uint8_t *)b.qs + 8 * r), w.q);
+convert_signed(pairs8(( const uint8_t *)b.qs + 8 * r + 16), w.q + 8);
+same(float(b.d), 0.0f, w);
 return w;
 }
 
 inline Run decode( const block_q4_0 &b, uint r) {
 Run w;
-nibbles(b.qs + 8 * r, w.q);
-w.scale[0] = w.scale[1] = float(b.d);
-w.offset[0] = w.offset[1] = -8.0f * float(b.d);
+nibbles(pairs8(b.qs + 8 * r), w.q);
+same(float(b.d), -8.0f * float(b.d), w);
 return w;
 }
 
 inline Run decode( const block_q4_1 &b, uint r) {
 Run w;
-nibbles(b.qs + 8 * r, w.q);
-w.scale[0] = w.scale[1] = float(b.d);
-w.offset[0] = w.offset[1] = float(b.m);
+nibbles(words8(b.qs + 8 * r), w.q);
+same(float(b.d), float(b.m), w);
 return w;
-}
-
-
-inline void fifth_bits( const uint16_t *qh, uint r, float *q) {
-const uint low = uint(qh[0]) >> (8 * r), high = uint(qh[1]) >> (8 * r);
-for (uint i = 0; MSL_STEP(i < 8); i++) {
-q[i] += float(((low >> i) & 1u) << 4);
-q[i + 8] += float(((high >> i) & 1u) << 4);
-}
 }
 
 inline Run decode( const block_q5_0 &b, uint r) {
 Run w;
-nibbles(b.qs + 8 * r, w.q);
-fifth_bits(b.qh, r, w.q);
-w.scale[0] = w.scale[1] = float(b.d);
-w.offset[0] = w.offset[1] = -16.0f * float(b.d);
+nibbles(pairs8(b.qs + 8 * r), spread(uint(b.qh[0]) >> (8 * r)), spread(uint(b.qh[1]) >> (8 * r)), w.q);
+same(float(b.d), -16.0f * float(b.d), w);
 return w;
 }
 
 inline Run decode( const block_q5_1 &b, uint r) {
 Run w;
-nibbles(b.qs + 8 * r, w.q);
-fifth_bits(b.qh, r, w.q);
-w.scale[0] = w.scale[1] = float(b.d);
-w.offset[0] = w.offset[1] = float(b.m);
+nibbles(words8(b.qs + 8 * r), spread(uint(b.qh[0]) >> (8 * r)), spread(uint(b.qh[1]) >> (8 * r)), w.q);
+same(float(b.d), float(b.m), w);
 return w;
 }
-#line 247 "kernels/quant.h"
-inline void crumbs( const uint8_t *bytes, uint shift, float *q) {
-for (uint i = 0; MSL_STEP(i < 8); i++) {
-const uint w = uint(bytes[i]) >> shift;
-q[i] = float(w & 3u);
-q[i + 8] = float((w >> 2) & 3u);
-}
-}
+
+
+
 
 inline Run decode( const block_q2_k &b, uint r) {
 const uint part = r >> 2, g = r & 3;
+const uint shift = (part & 1) * 4;
+const Eight e = words8(b.qs + (part >> 1) * 32 + g * 8);
 Run w;
-crumbs(b.qs + (part >> 1) * 32 + g * 8, (part & 1) * 4, w.q);
+convert(field(e, shift, 0x03030303u), w.q);
+convert(field(e, shift + 2, 0x03030303u), w.q + 8);
 const uint first = b.scales[4 * part + (g >> 1)], second = b.scales[4 * part + 2 + (g >> 1)];
 const float d = float(b.d), dmin = float(b.dmin);
 w.scale[0] = d * float(first & 15u);
@@ -394,20 +441,18 @@ return w;
 
 
 inline float scale_q3( const uint8_t *scales, uint i) {
-const uint low = MSL_BRANCH(7, i < 8 )? scales[i] & 15u : uint(scales[i - 8]) >> 4;
-const uint high = (uint(scales[8 + (i & 3)]) >> (2 * (i >> 2))) & 3u;
+const uint low = uint(scales[i & 7]) >> (i >> 3) * 4 & 15u;
+const uint high = uint(scales[8 + (i & 3)]) >> (i >> 2) * 2 & 3u;
 return float(int(low | high << 4) - 32);
 }
 
 inline Run decode( const block_q3_k &b, uint r) {
 const uint part = r >> 2, g = r & 3;
+const uint shift = (part & 1) * 4;
+const Eight e = pairs8(b.qs + (part >> 1) * 32 + g * 8), top = pairs8(b.hmask + g * 8);
 Run w;
-crumbs(b.qs + (part >> 1) * 32 + g * 8, (part & 1) * 4, w.q);
-for (uint i = 0; MSL_STEP(i < 8); i++) {
-const uint bits = uint(b.hmask[g * 8 + i]) >> (2 * part);
-w.q[i] += float((bits & 1u) << 2);
-w.q[i + 8] += float((bits & 2u) << 1);
-}
+convert(above(field(e, shift, 0x03030303u), field(top, 2 * part, 0x01010101u), 2), w.q);
+convert(above(field(e, shift + 2, 0x03030303u), field(top, 2 * part + 1, 0x01010101u), 2), w.q + 8);
 const float d = float(b.d);
 w.scale[0] = d * scale_q3(b.scales, 4 * part + (g >> 1));
 w.scale[1] = d * scale_q3(b.scales, 4 * part + 2 + (g >> 1));
@@ -415,58 +460,45 @@ w.offset[0] = -4.0f * w.scale[0];
 w.offset[1] = -4.0f * w.scale[1];
 return w;
 }
-
-
-
-inline float2 scale_min_q4( const uint8_t *s, uint i) {
-if (MSL_BRANCH(8, i < 4))
-return float2(float(s[i] & 63u), float(s[i + 4] & 63u));
-const uint low = s[i + 4];
-const uint scale = (low & 15u) | (uint(s[i - 4]) >> 6) << 4;
-const uint minimum = low >> 4 | (uint(s[i]) >> 6) << 4;
-return float2(float(scale), float(minimum));
-}
-
+#line 340 "kernels/quant.h"
 inline void scales_q4( const uint8_t *s, uint part, float d, float dmin, Run &w) {
-const float2 first = scale_min_q4(s, 2 * part), second = scale_min_q4(s, 2 * part + 1);
-w.scale[0] = d * first.x;
-w.scale[1] = d * second.x;
-w.offset[0] = -dmin * first.y;
-w.offset[1] = -dmin * second.y;
+const ushort *pairs = ( const ushort *)s;
+const uint a = pairs[part & 1], b = pairs[2 + (part & 1)], c = pairs[part + 2];
+const bool split = part >= 2;
+const uint scale = MSL_BRANCH(7, split )? (c & 0x0f0fu) | (a >> 2 & 0x3030u) : a & 0x3f3fu;
+const uint minimum = MSL_BRANCH(8, split )? (c >> 4 & 0x0f0fu) | (b >> 2 & 0x3030u) : c & 0x3f3fu;
+w.scale[0] = d * float(scale & 255u);
+w.scale[1] = d * float(scale >> 8);
+w.offset[0] = -dmin * float(minimum & 255u);
+w.offset[1] = -dmin * float(minimum >> 8);
 }
 
 inline Run decode( const block_q4_k &b, uint r) {
 const uint part = r >> 2, g = r & 3;
 Run w;
-nibbles(b.qs + part * 32 + g * 8, w.q);
+nibbles(words8(b.qs + part * 32 + g * 8), w.q);
 scales_q4(b.scales, part, float(b.d), float(b.dmin), w);
 return w;
 }
 
 inline Run decode( const block_q5_k &b, uint r) {
 const uint part = r >> 2, g = r & 3;
+const Eight top = words8(b.qh + g * 8);
 Run w;
-nibbles(b.qs + part * 32 + g * 8, w.q);
-for (uint i = 0; MSL_STEP(i < 8); i++) {
-const uint bits = uint(b.qh[g * 8 + i]) >> (2 * part);
-w.q[i] += float((bits & 1u) << 4);
-w.q[i + 8] += float((bits & 2u) << 3);
-}
+nibbles(words8(b.qs + part * 32 + g * 8), field(top, 2 * part, 0x01010101u), field(top, 2 * part + 1, 0x01010101u),
+w.q);
 scales_q4(b.scales, part, float(b.d), float(b.dmin), w);
 return w;
 }
 
 inline Run decode( const block_q6_k &b, uint r) {
 const uint part = r >> 2, g = r & 3;
-const uint half_block = part >> 1, nibble = (part & 1) * 4;
+const uint half_block = part >> 1, shift = (part & 1) * 4;
 const uint8_t *ql = b.ql + half_block * 64 + g * 8;
-const uint8_t *qh = b.qh + half_block * 32 + g * 8;
+const Eight top = pairs8(b.qh + half_block * 32 + g * 8);
 Run w;
-for (uint i = 0; MSL_STEP(i < 8); i++) {
-const uint high = uint(qh[i]) >> nibble;
-w.q[i] = float(((uint(ql[i]) >> nibble) & 15u) | (high & 3u) << 4);
-w.q[i + 8] = float(((uint(ql[i + 32]) >> nibble) & 15u) | (high & 12u) << 2);
-}
+convert(above(field(pairs8(ql), shift, 0x0f0f0f0fu), field(top, shift, 0x03030303u), 4), w.q);
+convert(above(field(pairs8(ql + 32), shift, 0x0f0f0f0fu), field(top, shift + 2, 0x03030303u), 4), w.q + 8);
 const float d = float(b.d);
 w.scale[0] = d * float(b.scales[4 * part + (g >> 1)]);
 w.scale[1] = d * float(b.scales[4 * part + 2 + (g >> 1)]);
@@ -475,14 +507,70 @@ w.offset[1] = -32.0f * w.scale[1];
 return w;
 }
 
-
-template <typename T> inline void expand_plain( const T *row, uint r, uint k, float *w) {
+template <typename T> inline Run decode_plain( const T *row, uint r) {
+Run w;
 for (uint i = 0; MSL_STEP(i < 16); i++)
-w[i] = MSL_BRANCH(9, 16 * r + i < k )? element(row, 16 * r + i) : 0.0f;
+w.q[i] = element(row, 16 * r + i);
+same(1.0f, 0.0f, w);
+return w;
 }
 
-template <typename B, uint E> inline void expand_block( const uchar *row, uint r, float *w) {
-const Run run = decode((( const B *)row)[r / (E / 16)], r % (E / 16));
+template <typename B, uint E> inline Run decode_block( const uchar *row, uint r) {
+return decode((( const B *)row)[r / (E / 16)], r % (E / 16));
+}
+
+
+inline Run decode_run(uint type, const uchar *row, uint r) {
+switch (MSL_CHOOSE(9, type)) {
+case 1:
+return decode_plain(( const float *)row, r);
+case 2:
+return decode_plain(( const half *)row, r);
+case 3:
+return decode_plain(( const bf16 *)row, r);
+case 6:
+return decode_block<block_q8_0, 32>(row, r);
+case 7:
+return decode_block<block_q4_0, 32>(row, r);
+case 8:
+return decode_block<block_q4_1, 32>(row, r);
+case 9:
+return decode_block<block_q5_0, 32>(row, r);
+case 10:
+return decode_block<block_q5_1, 32>(row, r);
+case 11:
+return decode_block<block_q2_k, 256>(row, r);
+case 12:
+return decode_block<block_q3_k, 256>(row, r);
+case 13:
+return decode_block<block_q4_k, 256>(row, r);
+case 14:
+return decode_block<block_q5_k, 256>(row, r);
+default:
+return decode_block<block_q6_k, 256>(row, r);
+}
+}
+
+
+inline float plain_element(uint type, const uchar *row, uint i) {
+switch (MSL_CHOOSE(10, type)) {
+case 1:
+return element(( const float *)row, i);
+case 2:
+return element(( const half *)row, i);
+default:
+return element(( const bf16 *)row, i);
+}
+}
+
+
+inline void expand(uint type, const uchar *row, uint r, float *w) {
+const Run run = decode_run(type, row, r);
+if (MSL_BRANCH(11, block_elems(type) == 1)) {
+for (uint i = 0; MSL_STEP(i < 16); i++)
+w[i] = run.q[i];
+return;
+}
 for (uint i = 0; MSL_STEP(i < 8); i++) {
 w[i] = run.scale[0] * run.q[i] + run.offset[0];
 w[i + 8] = run.scale[1] * run.q[i + 8] + run.offset[1];
@@ -490,50 +578,14 @@ w[i + 8] = run.scale[1] * run.q[i + 8] + run.offset[1];
 }
 
 
-inline void expand(uint type, const uchar *row, uint r, uint k, float *w) {
-switch (MSL_CHOOSE(10, type)) {
-case 1:
-expand_plain(( const float *)row, r, k, w);
-break;
-case 2:
-expand_plain(( const half *)row, r, k, w);
-break;
-case 3:
-expand_plain(( const bf16 *)row, r, k, w);
-break;
-case 6:
-expand_block<block_q8_0, 32>(row, r, w);
-break;
-case 7:
-expand_block<block_q4_0, 32>(row, r, w);
-break;
-case 8:
-expand_block<block_q4_1, 32>(row, r, w);
-break;
-case 9:
-expand_block<block_q5_0, 32>(row, r, w);
-break;
-case 10:
-expand_block<block_q5_1, 32>(row, r, w);
-break;
-case 11:
-expand_block<block_q2_k, 256>(row, r, w);
-break;
-case 12:
-expand_block<block_q3_k, 256>(row, r, w);
-break;
-case 13:
-expand_block<block_q4_k, 256>(row, r, w);
-break;
-case 14:
-expand_block<block_q5_k, 256>(row, r, w);
-break;
-case 15:
-expand_block<block_q6_k, 256>(row, r, w);
-break;
-default:
-break;
+
+inline void expand_end(uint type, const uchar *row, uint r, uint k, float *w) {
+if (MSL_BRANCH(12, 16 * r + 16 <= k)) {
+expand(type, row, r, w);
+return;
 }
+for (uint i = 0; MSL_STEP(i < 16); i++)
+w[i] = MSL_BRANCH(13, block_elems(type) == 1 && 16 * r + i < k )? plain_element(type, row, 16 * r + i) : 0.0f;
 }
 #line 5 "kernels/embed.metal"
 using namespace metal;
@@ -548,24 +600,24 @@ uint3 position) {
 const uint elems = block_elems(msl_constant_fc_type());
 const int id = tokens[position.y];
 const bool known = id >= 0 && uint(id) < p.vocab;
-const uchar *row = table + (MSL_BRANCH(11, known )? row_bytes(msl_constant_fc_type(), p.width) * ulong(id) : 0);
+const uchar *row = table + (MSL_BRANCH(14, known )? row_bytes(msl_constant_fc_type(), p.width) * ulong(id) : 0);
 float *to = out + ulong(position.y) * p.width;
-MSL_LOOP(12) for (uint run = 2 * position.x; MSL_TURN(13, run < 2 * position.x + 2); run++) {
-if (MSL_BRANCH(14, run * 16 >= p.width))
+MSL_LOOP(15) for (uint run = 2 * position.x; MSL_TURN(16, run < 2 * position.x + 2); run++) {
+if (MSL_BRANCH(17, run * 16 >= p.width))
 return;
 float v[16] = {0.0f};
-if (MSL_BRANCH(15, known))
-expand(msl_constant_fc_type(), row, run, p.width, v);
+if (MSL_BRANCH(18, known))
+expand_end(msl_constant_fc_type(), row, run, p.width, v);
 const uint low = run_low(elems, run), high = low + run_gap(elems);
 for (uint i = 0; MSL_STEP(i < 8); i++) {
-if (MSL_BRANCH(16, low + i < p.width))
+if (MSL_BRANCH(19, low + i < p.width))
 to[low + i] = v[i];
-if (MSL_BRANCH(17, high + i < p.width))
+if (MSL_BRANCH(20, high + i < p.width))
 to[high + i] = v[i + 8];
 }
 }
 }
-#line 569 "kernels/emulated/embed.gen.cc"
+#line 621 "kernels/emulated/embed.gen.cc"
 void thread_0(const msl::Thread &t) {
     embed(static_cast<const int *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),

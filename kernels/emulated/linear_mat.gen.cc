@@ -151,7 +151,7 @@ uint32_t tokens;
 uint32_t seqs;
 uint32_t context;
 };
-#line 25 "kernels/quant.h"
+#line 27 "kernels/quant.h"
 using namespace metal;
 
 struct block_q8_0 {
@@ -298,90 +298,137 @@ return r * 16;
 inline uint run_gap(uint elems) { return MSL_BRANCH(5, elems == 256 )? 32 : MSL_BRANCH(6, elems == 32 )? 16 : 8; }
 
 
+inline bool has_offset(uint type) { return block_elems(type) != 1 && type != 6; }
+
+
 inline float element( const float *row, uint i) { return row[i]; }
 inline float element( const half *row, uint i) { return float(row[i]); }
 inline float element( const bf16 *row, uint i) { return as_type<float>(uint(row[i].bits) << 16); }
 
 
-inline void nibbles( const uint8_t *bytes, float *q) {
-const ushort *pairs = ( const ushort *)bytes;
-uint8_t b[8];
+struct Eight {
+uint low;
+uint high;
+};
+
+
+
+inline Eight pairs8( const uint8_t *bytes) {
+const ushort *p = ( const ushort *)bytes;
+Eight e;
+e.low = uint(p[0]) | uint(p[1]) << 16;
+e.high = uint(p[2]) | uint(p[3]) << 16;
+return e;
+}
+inline Eight words8( const uint8_t *bytes) {
+const uint *p = ( const uint *)bytes;
+Eight e;
+e.low = p[0];
+e.high = p[1];
+return e;
+}
+
+
+inline Eight field(Eight e, uint shift, uint mask) {
+Eight f;
+f.low = e.low >> shift & mask;
+f.high = e.high >> shift & mask;
+return f;
+}
+
+
+inline Eight above(Eight e, Eight bits, uint shift) {
+e.low |= bits.low << shift;
+e.high |= bits.high << shift;
+return e;
+}
+
+
+inline Eight spread(uint bits) {
+Eight e;
+e.low = (bits & 15u) * 0x00204081u & 0x01010101u;
+e.high = (bits >> 4 & 15u) * 0x00204081u & 0x01010101u;
+return e;
+}
+
+inline void convert(Eight e, float *q) {
+const uchar4 low = as_type<uchar4>(e.low), high = as_type<uchar4>(e.high);
 for (uint i = 0; MSL_STEP(i < 4); i++) {
-b[2 * i] = uint8_t(pairs[i]);
-b[2 * i + 1] = uint8_t(pairs[i] >> 8);
+q[i] = float(low[i]);
+q[i + 4] = float(high[i]);
 }
-for (uint i = 0; MSL_STEP(i < 8); i++) {
-q[i] = float(int(b[i] & 15));
-q[i + 8] = float(int(b[i] >> 4));
 }
+
+inline void convert_signed(Eight e, float *q) {
+const char4 low = as_type<char4>(e.low), high = as_type<char4>(e.high);
+for (uint i = 0; MSL_STEP(i < 4); i++) {
+q[i] = float(low[i]);
+q[i + 4] = float(high[i]);
+}
+}
+
+
+
+inline void nibbles(Eight e, float *q) {
+convert(field(e, 0, 0x0f0f0f0fu), q);
+convert(field(e, 4, 0x0f0f0f0fu), q + 8);
+}
+inline void nibbles(Eight e, Eight fifth, Eight sixth, float *q) {
+convert(above(field(e, 0, 0x0f0f0f0fu), fifth, 4), q);
+convert(above(field(e, 4, 0x0f0f0f0fu), sixth, 4), q + 8);
+}
+
+inline void same(float scale, float offset, Run &w) {
+w.scale[0] = w.scale[1] = scale;
+w.offset[0] = w.offset[1] = offset;
 }
 
 inline Run decode( const block_q8_0 &b, uint r) {
 Run w;
-for (uint i = 0; MSL_STEP(i < 8); i++) {
-w.q[i] = float(b.qs[8 * r + i]);
-w.q[i + 8] = float(b.qs[8 * r + i + 16]);
-}
-w.scale[0] = w.scale[1] = float(b.d);
-w.offset[0] = w.offset[1] = 0.0f;
+convert_signed(pairs8(( const uint8_t *)b.qs + 8 * r), w.q);
+convert_signed(pairs8(( const uint8_t *)b.qs + 8 * r + 16), w.q + 8);
+same(float(b.d), 0.0f, w);
 return w;
 }
 
 inline Run decode( const block_q4_0 &b, uint r) {
 Run w;
-nibbles(b.qs + 8 * r, w.q);
-w.scale[0] = w.scale[1] = float(b.d);
-w.offset[0] = w.offset[1] = -8.0f * float(b.d);
+nibbles(pairs8(b.qs + 8 * r), w.q);
+same(float(b.d), -8.0f * float(b.d), w);
 return w;
 }
 
 inline Run decode( const block_q4_1 &b, uint r) {
 Run w;
-nibbles(b.qs + 8 * r, w.q);
-w.scale[0] = w.scale[1] = float(b.d);
-w.offset[0] = w.offset[1] = float(b.m);
+nibbles(words8(b.qs + 8 * r), w.q);
+same(float(b.d), float(b.m), w);
 return w;
-}
-
-
-inline void fifth_bits( const uint16_t *qh, uint r, float *q) {
-const uint low = uint(qh[0]) >> (8 * r), high = uint(qh[1]) >> (8 * r);
-for (uint i = 0; MSL_STEP(i < 8); i++) {
-q[i] += float(((low >> i) & 1u) << 4);
-q[i + 8] += float(((high >> i) & 1u) << 4);
-}
 }
 
 inline Run decode( const block_q5_0 &b, uint r) {
 Run w;
-nibbles(b.qs + 8 * r, w.q);
-fifth_bits(b.qh, r, w.q);
-w.scale[0] = w.scale[1] = float(b.d);
-w.offset[0] = w.offset[1] = -16.0f * float(b.d);
+nibbles(pairs8(b.qs + 8 * r), spread(uint(b.qh[0]) >> (8 * r)), spread(uint(b.qh[1]) >> (8 * r)), w.q);
+same(float(b.d), -16.0f * float(b.d), w);
 return w;
 }
 
 inline Run decode( const block_q5_1 &b, uint r) {
 Run w;
-nibbles(b.qs + 8 * r, w.q);
-fifth_bits(b.qh, r, w.q);
-w.scale[0] = w.scale[1] = float(b.d);
-w.offset[0] = w.offset[1] = float(b.m);
+nibbles(words8(b.qs + 8 * r), spread(uint(b.qh[0]) >> (8 * r)), spread(uint(b.qh[1]) >> (8 * r)), w.q);
+same(float(b.d), float(b.m), w);
 return w;
 }
-#line 247 "kernels/quant.h"
-inline void crumbs( const uint8_t *bytes, uint shift, float *q) {
-for (uint i = 0; MSL_STEP(i < 8); i++) {
-const uint w = uint(bytes[i]) >> shift;
-q[i] = float(w & 3u);
-q[i + 8] = float((w >> 2) & 3u);
-}
-}
+
+
+
 
 inline Run decode( const block_q2_k &b, uint r) {
 const uint part = r >> 2, g = r & 3;
+const uint shift = (part & 1) * 4;
+const Eight e = words8(b.qs + (part >> 1) * 32 + g * 8);
 Run w;
-crumbs(b.qs + (part >> 1) * 32 + g * 8, (part & 1) * 4, w.q);
+convert(field(e, shift, 0x03030303u), w.q);
+convert(field(e, shift + 2, 0x03030303u), w.q + 8);
 const uint first = b.scales[4 * part + (g >> 1)], second = b.scales[4 * part + 2 + (g >> 1)];
 const float d = float(b.d), dmin = float(b.dmin);
 w.scale[0] = d * float(first & 15u);
@@ -394,20 +441,18 @@ return w;
 
 
 inline float scale_q3( const uint8_t *scales, uint i) {
-const uint low = MSL_BRANCH(7, i < 8 )? scales[i] & 15u : uint(scales[i - 8]) >> 4;
-const uint high = (uint(scales[8 + (i & 3)]) >> (2 * (i >> 2))) & 3u;
+const uint low = uint(scales[i & 7]) >> (i >> 3) * 4 & 15u;
+const uint high = uint(scales[8 + (i & 3)]) >> (i >> 2) * 2 & 3u;
 return float(int(low | high << 4) - 32);
 }
 
 inline Run decode( const block_q3_k &b, uint r) {
 const uint part = r >> 2, g = r & 3;
+const uint shift = (part & 1) * 4;
+const Eight e = pairs8(b.qs + (part >> 1) * 32 + g * 8), top = pairs8(b.hmask + g * 8);
 Run w;
-crumbs(b.qs + (part >> 1) * 32 + g * 8, (part & 1) * 4, w.q);
-for (uint i = 0; MSL_STEP(i < 8); i++) {
-const uint bits = uint(b.hmask[g * 8 + i]) >> (2 * part);
-w.q[i] += float((bits & 1u) << 2);
-w.q[i + 8] += float((bits & 2u) << 1);
-}
+convert(above(field(e, shift, 0x03030303u), field(top, 2 * part, 0x01010101u), 2), w.q);
+convert(above(field(e, shift + 2, 0x03030303u), field(top, 2 * part + 1, 0x01010101u), 2), w.q + 8);
 const float d = float(b.d);
 w.scale[0] = d * scale_q3(b.scales, 4 * part + (g >> 1));
 w.scale[1] = d * scale_q3(b.scales, 4 * part + 2 + (g >> 1));
@@ -415,58 +460,45 @@ w.offset[0] = -4.0f * w.scale[0];
 w.offset[1] = -4.0f * w.scale[1];
 return w;
 }
-
-
-
-inline float2 scale_min_q4( const uint8_t *s, uint i) {
-if (MSL_BRANCH(8, i < 4))
-return float2(float(s[i] & 63u), float(s[i + 4] & 63u));
-const uint low = s[i + 4];
-const uint scale = (low & 15u) | (uint(s[i - 4]) >> 6) << 4;
-const uint minimum = low >> 4 | (uint(s[i]) >> 6) << 4;
-return float2(float(scale), float(minimum));
-}
-
+#line 340 "kernels/quant.h"
 inline void scales_q4( const uint8_t *s, uint part, float d, float dmin, Run &w) {
-const float2 first = scale_min_q4(s, 2 * part), second = scale_min_q4(s, 2 * part + 1);
-w.scale[0] = d * first.x;
-w.scale[1] = d * second.x;
-w.offset[0] = -dmin * first.y;
-w.offset[1] = -dmin * second.y;
+const ushort *pairs = ( const ushort *)s;
+const uint a = pairs[part & 1], b = pairs[2 + (part & 1)], c = pairs[part + 2];
+const bool split = part >= 2;
+const uint scale = MSL_BRANCH(7, split )? (c & 0x0f0fu) | (a >> 2 & 0x3030u) : a & 0x3f3fu;
+const uint minimum = MSL_BRANCH(8, split )? (c >> 4 & 0x0f0fu) | (b >> 2 & 0x3030u) : c & 0x3f3fu;
+w.scale[0] = d * float(scale & 255u);
+w.scale[1] = d * float(scale >> 8);
+w.offset[0] = -dmin * float(minimum & 255u);
+w.offset[1] = -dmin * float(minimum >> 8);
 }
 
 inline Run decode( const block_q4_k &b, uint r) {
 const uint part = r >> 2, g = r & 3;
 Run w;
-nibbles(b.qs + part * 32 + g * 8, w.q);
+nibbles(words8(b.qs + part * 32 + g * 8), w.q);
 scales_q4(b.scales, part, float(b.d), float(b.dmin), w);
 return w;
 }
 
 inline Run decode( const block_q5_k &b, uint r) {
 const uint part = r >> 2, g = r & 3;
+const Eight top = words8(b.qh + g * 8);
 Run w;
-nibbles(b.qs + part * 32 + g * 8, w.q);
-for (uint i = 0; MSL_STEP(i < 8); i++) {
-const uint bits = uint(b.qh[g * 8 + i]) >> (2 * part);
-w.q[i] += float((bits & 1u) << 4);
-w.q[i + 8] += float((bits & 2u) << 3);
-}
+nibbles(words8(b.qs + part * 32 + g * 8), field(top, 2 * part, 0x01010101u), field(top, 2 * part + 1, 0x01010101u),
+w.q);
 scales_q4(b.scales, part, float(b.d), float(b.dmin), w);
 return w;
 }
 
 inline Run decode( const block_q6_k &b, uint r) {
 const uint part = r >> 2, g = r & 3;
-const uint half_block = part >> 1, nibble = (part & 1) * 4;
+const uint half_block = part >> 1, shift = (part & 1) * 4;
 const uint8_t *ql = b.ql + half_block * 64 + g * 8;
-const uint8_t *qh = b.qh + half_block * 32 + g * 8;
+const Eight top = pairs8(b.qh + half_block * 32 + g * 8);
 Run w;
-for (uint i = 0; MSL_STEP(i < 8); i++) {
-const uint high = uint(qh[i]) >> nibble;
-w.q[i] = float(((uint(ql[i]) >> nibble) & 15u) | (high & 3u) << 4);
-w.q[i + 8] = float(((uint(ql[i + 32]) >> nibble) & 15u) | (high & 12u) << 2);
-}
+convert(above(field(pairs8(ql), shift, 0x0f0f0f0fu), field(top, shift, 0x03030303u), 4), w.q);
+convert(above(field(pairs8(ql + 32), shift, 0x0f0f0f0fu), field(top, shift + 2, 0x03030303u), 4), w.q + 8);
 const float d = float(b.d);
 w.scale[0] = d * float(b.scales[4 * part + (g >> 1)]);
 w.scale[1] = d * float(b.scales[4 * part + 2 + (g >> 1)]);
@@ -475,14 +507,70 @@ w.offset[1] = -32.0f * w.scale[1];
 return w;
 }
 
-
-template <typename T> inline void expand_plain( const T *row, uint r, uint k, float *w) {
+template <typename T> inline Run decode_plain( const T *row, uint r) {
+Run w;
 for (uint i = 0; MSL_STEP(i < 16); i++)
-w[i] = MSL_BRANCH(9, 16 * r + i < k )? element(row, 16 * r + i) : 0.0f;
+w.q[i] = element(row, 16 * r + i);
+same(1.0f, 0.0f, w);
+return w;
 }
 
-template <typename B, uint E> inline void expand_block( const uchar *row, uint r, float *w) {
-const Run run = decode((( const B *)row)[r / (E / 16)], r % (E / 16));
+template <typename B, uint E> inline Run decode_block( const uchar *row, uint r) {
+return decode((( const B *)row)[r / (E / 16)], r % (E / 16));
+}
+
+
+inline Run decode_run(uint type, const uchar *row, uint r) {
+switch (MSL_CHOOSE(9, type)) {
+case 1:
+return decode_plain(( const float *)row, r);
+case 2:
+return decode_plain(( const half *)row, r);
+case 3:
+return decode_plain(( const bf16 *)row, r);
+case 6:
+return decode_block<block_q8_0, 32>(row, r);
+case 7:
+return decode_block<block_q4_0, 32>(row, r);
+case 8:
+return decode_block<block_q4_1, 32>(row, r);
+case 9:
+return decode_block<block_q5_0, 32>(row, r);
+case 10:
+return decode_block<block_q5_1, 32>(row, r);
+case 11:
+return decode_block<block_q2_k, 256>(row, r);
+case 12:
+return decode_block<block_q3_k, 256>(row, r);
+case 13:
+return decode_block<block_q4_k, 256>(row, r);
+case 14:
+return decode_block<block_q5_k, 256>(row, r);
+default:
+return decode_block<block_q6_k, 256>(row, r);
+}
+}
+
+
+inline float plain_element(uint type, const uchar *row, uint i) {
+switch (MSL_CHOOSE(10, type)) {
+case 1:
+return element(( const float *)row, i);
+case 2:
+return element(( const half *)row, i);
+default:
+return element(( const bf16 *)row, i);
+}
+}
+
+
+inline void expand(uint type, const uchar *row, uint r, float *w) {
+const Run run = decode_run(type, row, r);
+if (MSL_BRANCH(11, block_elems(type) == 1)) {
+for (uint i = 0; MSL_STEP(i < 16); i++)
+w[i] = run.q[i];
+return;
+}
 for (uint i = 0; MSL_STEP(i < 8); i++) {
 w[i] = run.scale[0] * run.q[i] + run.offset[0];
 w[i + 8] = run.scale[1] * run.q[i + 8] + run.offset[1];
@@ -490,92 +578,16 @@ w[i + 8] = run.scale[1] * run.q[i + 8] + run.offset[1];
 }
 
 
-inline void expand(uint type, const uchar *row, uint r, uint k, float *w) {
-switch (MSL_CHOOSE(10, type)) {
-case 1:
-expand_plain(( const float *)row, r, k, w);
-break;
-case 2:
-expand_plain(( const half *)row, r, k, w);
-break;
-case 3:
-expand_plain(( const bf16 *)row, r, k, w);
-break;
-case 6:
-expand_block<block_q8_0, 32>(row, r, w);
-break;
-case 7:
-expand_block<block_q4_0, 32>(row, r, w);
-break;
-case 8:
-expand_block<block_q4_1, 32>(row, r, w);
-break;
-case 9:
-expand_block<block_q5_0, 32>(row, r, w);
-break;
-case 10:
-expand_block<block_q5_1, 32>(row, r, w);
-break;
-case 11:
-expand_block<block_q2_k, 256>(row, r, w);
-break;
-case 12:
-expand_block<block_q3_k, 256>(row, r, w);
-break;
-case 13:
-expand_block<block_q4_k, 256>(row, r, w);
-break;
-case 14:
-expand_block<block_q5_k, 256>(row, r, w);
-break;
-case 15:
-expand_block<block_q6_k, 256>(row, r, w);
-break;
-default:
-break;
-}
-}
-#line 9 "kernels/tile.h"
-using namespace metal;
 
-struct Quadrant {
-simdgroup_float8x8 part[4];
-};
-
-inline void clear( Quadrant &acc) {
-for (uint i = 0; MSL_STEP(i < 4); i++)
-acc.part[i] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+inline void expand_end(uint type, const uchar *row, uint r, uint k, float *w) {
+if (MSL_BRANCH(12, 16 * r + 16 <= k)) {
+expand(type, row, r, w);
+return;
 }
-
-
-
-template <typename T>
-inline void accumulate( const T *a, const T *b, uint stride, uint depth, bool b_rows, uint sg,
-Quadrant &acc) {
-const uint m = (sg / 2) * 16, n = (sg % 2) * 16;
-MSL_LOOP(11) for (uint k = 0; MSL_TURN(12, k < depth); k += 8) {
-simdgroup_matrix<T, 8, 8> left[2], right[2];
-for (uint i = 0; MSL_STEP(i < 2); i++) {
-simdgroup_load(left[i], a + (m + 8 * i) * stride + k, stride);
-if (MSL_BRANCH(13, b_rows)) {
-simdgroup_load(right[i], b + k * stride + n + 8 * i, stride);
-} else {
-simdgroup_load(right[i], b + (n + 8 * i) * stride + k, stride, ulong2(0, 0), true);
+for (uint i = 0; MSL_STEP(i < 16); i++)
+w[i] = MSL_BRANCH(13, block_elems(type) == 1 && 16 * r + i < k )? plain_element(type, row, 16 * r + i) : 0.0f;
 }
-}
-for (uint i = 0; MSL_STEP(i < 4); i++) {
-simdgroup_multiply_accumulate(acc.part[i], left[i / 2], right[i % 2], acc.part[i]);
-}
-}
-}
-
-
-inline void store( const Quadrant &acc, float *tile, uint sg) {
-const uint m = (sg / 2) * 16, n = (sg % 2) * 16;
-for (uint i = 0; MSL_STEP(i < 4); i++)
-simdgroup_store(acc.part[i], tile + (m + 8 * (i / 2)) * 32 + n + 8 * (i % 2), 32);
-}
-#line 6 "kernels/linear_mat.metal"
+#line 5 "kernels/linear_mat.metal"
 using namespace metal;
 
 
@@ -585,70 +597,172 @@ static inline uint msl_constant_fc_type2() { return msl::constant<uint>(2); }
 static inline bool msl_constant_fc_residual() { return msl::constant<bool>(3); }
 static inline uint msl_constant_fc_activation() { return msl::constant<uint>(4); }
 
+static inline uint msl_constant_fc_tile() { return msl::constant<uint>(6); }
+
 static inline uint msl_constant_type1() { return ( msl::is_constant_defined(1) ? msl_constant_fc_type1() : 0); }
 static inline uint msl_constant_type2() { return ( msl::is_constant_defined(2) ? msl_constant_fc_type2() : 0); }
 static inline bool msl_constant_has_residual() { return ( msl::is_constant_defined(3) ? msl_constant_fc_residual() : false); }
 static inline bool msl_constant_is_pair() { return ( msl::is_constant_defined(4) ? msl_constant_fc_activation() == 1 : false); }
-
-
-struct Weights {
-const uchar *w0;
-const uchar *w1;
-const uchar *w2;
+static inline uint msl_constant_tile_tokens() { return ( msl::is_constant_defined(6) ? msl_constant_fc_tile() : 32); }
+#line 30 "kernels/linear_mat.metal"
+struct Row {
+const uchar *at;
+uint weight;
 };
 
 
+inline Row row_of( const uchar *w, uint weight, uint type, uint k, uint n) {
+Row row;
+row.at = w + row_bytes(type, k) * ulong(n);
+row.weight = weight;
+return row;
+}
 
-template <typename X>
-inline void load_row(uint type, const uchar *w, uint n, uint k, uint first, uint run, X *row) {
-const uint elems = block_elems(type);
-const uint low = run_low(elems, run) - first * 16;
-const uint high = low + run_gap(elems);
+
+template <bool Whole> inline void decode_as(uint type, const Row &row, uint run, uint k, float *v) {
+if (Whole)
+expand(type, row.at, run, v);
+else
+expand_end(type, row.at, run, k, v);
+}
+
+
+
+template <bool Whole> inline void decode_row( const Row &row, uint run, uint k, float *v) {
+if (MSL_BRANCH(14, msl_constant_type1() != 0 && msl_constant_type1() != msl_constant_fc_type0() && row.weight == 1))
+decode_as<Whole>(msl_constant_type1(), row, run, k, v);
+else if (MSL_BRANCH(15, msl_constant_type2() != 0 && msl_constant_type2() != msl_constant_fc_type0() && row.weight == 2))
+decode_as<Whole>(msl_constant_type2(), row, run, k, v);
+else
+decode_as<Whole>(msl_constant_fc_type0(), row, run, k, v);
+}
+
+
+inline uint elems_of( const Row &row) {
+const uint first = block_elems(msl_constant_fc_type0());
+if (MSL_BRANCH(16, msl_constant_type1() != 0 && block_elems(msl_constant_type1()) != first && row.weight == 1))
+return block_elems(msl_constant_type1());
+if (MSL_BRANCH(17, msl_constant_type2() != 0 && block_elems(msl_constant_type2()) != first && row.weight == 2))
+return block_elems(msl_constant_type2());
+return first;
+}
+
+
+inline void put8( half *to, const float *v) {
+*( uint4 *)to =
+uint4(as_type<uint>(half2(float2(v[0], v[1]))), as_type<uint>(half2(float2(v[2], v[3]))),
+as_type<uint>(half2(float2(v[4], v[5]))), as_type<uint>(half2(float2(v[6], v[7]))));
+}
+inline void put8( bfloat *to, const float *v) {
+*( uint4 *)to =
+uint4(as_type<uint>(bfloat2(float2(v[0], v[1]))), as_type<uint>(bfloat2(float2(v[2], v[3]))),
+as_type<uint>(bfloat2(float2(v[4], v[5]))), as_type<uint>(bfloat2(float2(v[6], v[7]))));
+}
+inline void put8( float *to, const float *v) {
+float4 *words = ( float4 *)to;
+words[0] = float4(v[0], v[1], v[2], v[3]);
+words[1] = float4(v[4], v[5], v[6], v[7]);
+}
+
+
+
+
+template <typename X, uint M, bool Whole>
+inline void load_tiles( const X *x, const Row &w, uint k, uint first, X *x_tile,
+X *w_tile, uint tid) {
+const uint part = tid % (128 / M);
+X *x_to = x_tile + tid / (128 / M) * (64 + 16 / sizeof(X)) + part * (M / 2);
+for (uint i = 0; MSL_STEP(i < M / 2); i += 8) {
+const uint at = first + part * (M / 2) + i;
+float v[8];
+for (uint j = 0; MSL_STEP(j < 8); j++)
+v[j] = MSL_BRANCH(18, Whole || at + j < k )? float(x[at + j]) : 0.0f;
+put8(x_to + i, v);
+}
+X *w_to = w_tile + tid / 2 * (64 + 16 / sizeof(X));
+const uint elems = elems_of(w);
+for (uint i = 0; MSL_STEP(i < 2); i++) {
+const uint run = first / 16 + tid % 2 * 2 + i;
+const uint low = run_low(elems, run) - first;
 float v[16];
-if (MSL_BRANCH(14, run * 16 < k)) {
-expand(type, w + row_bytes(type, k) * n, run, k, v);
-} else {
-for (uint i = 0; MSL_STEP(i < 16); i++)
-v[i] = 0.0f;
-}
-for (uint i = 0; MSL_STEP(i < 8); i++) {
-row[low + i] = X(v[i]);
-row[high + i] = X(v[i + 8]);
+decode_row<Whole>(w, run, k, v);
+put8(w_to + low, v);
+put8(w_to + low + run_gap(elems), v + 8);
 }
 }
 
 
 
-template <typename X>
-inline void sum_tile( const X *x, const Weights &weights, const LinearParams &p, bool second,
-uint first_token, uint first_column, X *x_tile, X *w_tile, uint tid,
-uint sg, Quadrant &acc) {
-const uint row = tid / 4, part = tid % 4;
-const uint token = first_token + row, column = first_column + row;
-const X *x_row = x + ulong(token) * p.x_stride;
-X *x_to = x_tile + row * 72 + part * 16;
-X *w_to = w_tile + row * 72;
-MSL_LOOP(15) for (uint k0 = 0; MSL_TURN(16, k0 < p.k); k0 += 64) {
-const uint first = k0 / 16, run = first + part;
-for (uint i = 0; MSL_STEP(i < 16); i++) {
-x_to[i] = MSL_BRANCH(17, token < p.tokens && run * 16 + i < p.k )? x_row[run * 16 + i] : X(0.0f);
+template <uint M> struct Part {
+simdgroup_float8x8 at[M / 16 * 4];
+};
+
+
+template <typename X, uint M>
+inline void accumulate( const X *x_tile, const X *w_tile, uint sg, Part<M> &acc) {
+const X *x_rows = x_tile + sg / 2 * (M / 2) * (64 + 16 / sizeof(X));
+const X *w_rows = w_tile + sg % 2 * 32 * (64 + 16 / sizeof(X));
+for (uint k = 0; MSL_STEP(k < 64); k += 8) {
+simdgroup_matrix<X, 8, 8> left[M / 16], right[4];
+for (uint i = 0; MSL_STEP(i < M / 16); i++)
+simdgroup_load(left[i], x_rows + 8 * i * (64 + 16 / sizeof(X)) + k, (64 + 16 / sizeof(X)));
+for (uint i = 0; MSL_STEP(i < 4); i++)
+simdgroup_load(right[i], w_rows + 8 * i * (64 + 16 / sizeof(X)) + k, (64 + 16 / sizeof(X)), ulong2(0, 0), true);
+for (uint i = 0; MSL_STEP(i < M / 4); i++)
+simdgroup_multiply_accumulate(acc.at[i], left[i / 4], right[i % 4], acc.at[i]);
 }
-if (MSL_BRANCH(18, second)) {
-if (MSL_BRANCH(19, column < p.n1))
-load_row(msl_constant_type1(), weights.w1, column, p.k, first, run, w_to);
-} else if (MSL_BRANCH(20, column < p.n0)) {
-load_row(msl_constant_fc_type0(), weights.w0, column, p.k, first, run, w_to);
-} else if (MSL_BRANCH(21, !msl_constant_is_pair() && msl_constant_type1() != 0 && column < p.n0 + p.n1)) {
-load_row(msl_constant_type1(), weights.w1, column - p.n0, p.k, first, run, w_to);
-} else if (MSL_BRANCH(22, !msl_constant_is_pair() && msl_constant_type2() != 0 && column < p.n0 + p.n1 + p.n2)) {
-load_row(msl_constant_type2(), weights.w2, column - p.n0 - p.n1, p.k, first, run, w_to);
 }
+
+
+
+template <typename X, typename O, uint M>
+inline void multiply( const X *x, const Row &w, O *out, const LinearParams &p,
+const float *residual, uint first_token, uint first_column, uint columns,
+float *memory, uint tid, uint sg) {
+X *x_tile = ( X *)memory;
+X *w_tile = x_tile + M * (64 + 16 / sizeof(X));
+
+const X *x_row = x + ulong(min(first_token + tid / (128 / M), p.tokens - 1)) * p.x_stride;
+const bool busy = first_token + sg / 2 * (M / 2) < p.tokens;
+
+Part<M> acc;
+for (uint i = 0; MSL_STEP(i < M / 4); i++)
+acc.at[i] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+const uint whole = p.k & ~63u;
+MSL_LOOP(19) for (uint k = 0; MSL_TURN(20, k < whole); k += 64) {
+load_tiles<X, M, true>(x_row, w, p.k, k, x_tile, w_tile, tid);
 threadgroup_barrier(mem_flags::mem_threadgroup, 1);
-accumulate(x_tile, w_tile, 72, 64, false, sg, acc);
+if (MSL_BRANCH(21, busy))
+accumulate<X, M>(x_tile, w_tile, sg, acc);
 threadgroup_barrier(mem_flags::mem_threadgroup, 2);
 }
+if (MSL_BRANCH(22, whole < p.k)) {
+load_tiles<X, M, false>(x_row, w, p.k, whole, x_tile, w_tile, tid);
+threadgroup_barrier(mem_flags::mem_threadgroup, 3);
+if (MSL_BRANCH(23, busy))
+accumulate<X, M>(x_tile, w_tile, sg, acc);
+threadgroup_barrier(mem_flags::mem_threadgroup, 4);
 }
-#line 86 "kernels/linear_mat.metal"
+
+float *quarter = memory + sg / 2 * (M / 2) * 68 + sg % 2 * 32;
+for (uint i = 0; MSL_STEP(i < M / 4); i++)
+simdgroup_store(acc.at[i], quarter + i / 4 * 8 * 68 + i % 4 * 8, 68);
+threadgroup_barrier(mem_flags::mem_threadgroup, 5);
+const uint width = msl_constant_is_pair() ? 32 : 64;
+MSL_LOOP(24) for (uint e = tid; MSL_TURN(25, e < M * width); e += 128) {
+const uint row = e / width, column = e % width;
+if (MSL_BRANCH(26, first_token + row >= p.tokens || first_column + column >= columns))
+continue;
+const ulong at = ulong(first_token + row) * p.out_stride + first_column + column;
+float v = memory[row * 68 + column];
+if (msl_constant_is_pair())
+v = v / (1.0f + exp(-v)) * memory[row * 68 + column + 32];
+if (msl_constant_has_residual())
+v += residual[at];
+out[at] = O(v);
+}
+}
+#line 205 "kernels/linear_mat.metal"
 template <typename X, typename O>
 void linear_mat( const X *x,
 const uchar *w0,
@@ -660,45 +774,31 @@ const float *residual,
 const float *gain,
 uint3 group, uint tid,
 uint sg) {
-using msl_type_0 = float[2 * 32 * 72 * sizeof(X) / 4]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &memory = msl::group_variable<msl_type_0>(msl_at_0, 0); 
-X *x_tile = ( X *)memory;
-X *w_tile = x_tile + 32 * 72;
+
+using msl_type_0 = float4[sizeof(X) == 4 ? 96 * 68 * 4 / 16 : 128 * 72 * 2 / 16]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &memory = msl::group_variable<msl_type_0>(msl_at_0, 0); 
 
 const uint columns = msl_constant_is_pair() ? p.n0 : p.n0 + p.n1 + p.n2;
-const uint first_token = group.y * 32, first_column = group.x * 32;
-Weights weights;
-weights.w0 = w0;
-weights.w1 = w1;
-weights.w2 = w2;
-
-Quadrant acc, up;
-clear(acc);
-sum_tile(x, weights, p, false, first_token, first_column, x_tile, w_tile, tid, sg, acc);
+const uint first_column = group.y * (msl_constant_is_pair() ? 32 : 64);
+Row w;
 if (msl_constant_is_pair()) {
-clear(up);
-sum_tile(x, weights, p, true, first_token, first_column, x_tile, w_tile, tid, sg, up);
+const uint n = min(first_column + tid / 2 % 32, p.n0 - 1);
+w = MSL_BRANCH(28, tid / 64 == 0 )? row_of(w0, 0, msl_constant_fc_type0(), p.k, n) : row_of(w1, 1, msl_constant_type1(), p.k, n);
+} else {
+const uint n = min(first_column + tid / 2, columns - 1);
+if (MSL_BRANCH(29, n < p.n0))
+w = row_of(w0, 0, msl_constant_fc_type0(), p.k, n);
+else if (MSL_BRANCH(30, n < p.n0 + p.n1))
+w = row_of(w1, 1, msl_constant_type1(), p.k, n - p.n0);
+else
+w = row_of(w2, 2, msl_constant_type2(), p.k, n - p.n0 - p.n1);
 }
-
-float *result = memory;
-float *linear = memory + 32 * 32;
-store(acc, result, sg);
-if (msl_constant_is_pair())
-store(up, linear, sg);
-threadgroup_barrier(mem_flags::mem_threadgroup, 3);
-MSL_LOOP(23) for (uint e = tid; MSL_TURN(24, e < 32 * 32); e += 128) {
-const uint token = first_token + e / 32, column = first_column + e % 32;
-if (MSL_BRANCH(25, token >= p.tokens || column >= columns))
-continue;
-const ulong at = ulong(token) * p.out_stride + column;
-float v = result[e];
-if (msl_constant_is_pair())
-v = v / (1.0f + exp(-v)) * linear[e];
-if (msl_constant_has_residual())
-v += residual[at];
-out[at] = O(v);
+float *tiles = ( float *)memory;
+if (MSL_BRANCH(31, sizeof(X) == 2 && msl_constant_tile_tokens() == 64))
+multiply<X, O, 64>(x, w, out, p, residual, group.x * 64, first_column, columns, tiles, tid, sg);
+else
+multiply<X, O, 32>(x, w, out, p, residual, group.x * 32, first_column, columns, tiles, tid, sg);
 }
-}
-#line 702 "kernels/emulated/linear_mat.gen.cc"
+#line 802 "kernels/emulated/linear_mat.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_mat<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -713,7 +813,7 @@ void thread_0(const msl::Thread &t) {
         msl::position<uint>((t.index / 32)));
 }
 const msl::BufferArgument buffers_0[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}};
-const uint32_t variables_0[] = {18432};
+const uint32_t variables_0[] = {26112};
 void thread_1(const msl::Thread &t) {
     linear_mat<float, half>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -728,8 +828,23 @@ void thread_1(const msl::Thread &t) {
         msl::position<uint>((t.index / 32)));
 }
 const msl::BufferArgument buffers_1[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}};
-const uint32_t variables_1[] = {18432};
+const uint32_t variables_1[] = {26112};
 void thread_2(const msl::Thread &t) {
+    linear_mat<float, bfloat>(static_cast<const float *>(t.worker->buffers[0]),
+        static_cast<const uchar *>(t.worker->buffers[1]),
+        static_cast<const uchar *>(t.worker->buffers[2]),
+        static_cast<const uchar *>(t.worker->buffers[3]),
+        static_cast<bfloat *>(t.worker->buffers[4]),
+        *static_cast<const LinearParams *>(t.worker->buffers[5]),
+        static_cast<const float *>(t.worker->buffers[6]),
+        static_cast<const float *>(t.worker->buffers[7]),
+        msl::position<uint3>(t.worker->group_id),
+        msl::position<uint>(t.index),
+        msl::position<uint>((t.index / 32)));
+}
+const msl::BufferArgument buffers_2[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}};
+const uint32_t variables_2[] = {26112};
+void thread_3(const msl::Thread &t) {
     linear_mat<half, float>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
         static_cast<const uchar *>(t.worker->buffers[2]),
@@ -742,9 +857,9 @@ void thread_2(const msl::Thread &t) {
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)));
 }
-const msl::BufferArgument buffers_2[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}};
-const uint32_t variables_2[] = {9216};
-void thread_3(const msl::Thread &t) {
+const msl::BufferArgument buffers_3[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}};
+const uint32_t variables_3[] = {18432};
+void thread_4(const msl::Thread &t) {
     linear_mat<half, half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
         static_cast<const uchar *>(t.worker->buffers[2]),
@@ -757,18 +872,51 @@ void thread_3(const msl::Thread &t) {
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)));
 }
-const msl::BufferArgument buffers_3[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}};
-const uint32_t variables_3[] = {9216};
+const msl::BufferArgument buffers_4[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}};
+const uint32_t variables_4[] = {18432};
+void thread_5(const msl::Thread &t) {
+    linear_mat<bfloat, float>(static_cast<const bfloat *>(t.worker->buffers[0]),
+        static_cast<const uchar *>(t.worker->buffers[1]),
+        static_cast<const uchar *>(t.worker->buffers[2]),
+        static_cast<const uchar *>(t.worker->buffers[3]),
+        static_cast<float *>(t.worker->buffers[4]),
+        *static_cast<const LinearParams *>(t.worker->buffers[5]),
+        static_cast<const float *>(t.worker->buffers[6]),
+        static_cast<const float *>(t.worker->buffers[7]),
+        msl::position<uint3>(t.worker->group_id),
+        msl::position<uint>(t.index),
+        msl::position<uint>((t.index / 32)));
+}
+const msl::BufferArgument buffers_5[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}};
+const uint32_t variables_5[] = {18432};
+void thread_6(const msl::Thread &t) {
+    linear_mat<bfloat, bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
+        static_cast<const uchar *>(t.worker->buffers[1]),
+        static_cast<const uchar *>(t.worker->buffers[2]),
+        static_cast<const uchar *>(t.worker->buffers[3]),
+        static_cast<bfloat *>(t.worker->buffers[4]),
+        *static_cast<const LinearParams *>(t.worker->buffers[5]),
+        static_cast<const float *>(t.worker->buffers[6]),
+        static_cast<const float *>(t.worker->buffers[7]),
+        msl::position<uint3>(t.worker->group_id),
+        msl::position<uint>(t.index),
+        msl::position<uint>((t.index / 32)));
+}
+const msl::BufferArgument buffers_6[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}};
+const uint32_t variables_6[] = {18432};
 const msl::Kernel kernels[] = {
-    {"linear_mat_f32_f32", "kernels/linear_mat.metal", 136, thread_0, nullptr, 1024, 0x1u, 0x0u, buffers_0, 8, variables_0, 1},
-    {"linear_mat_f32_f16", "kernels/linear_mat.metal", 137, thread_1, nullptr, 1024, 0x1u, 0x0u, buffers_1, 8, variables_1, 1},
-    {"linear_mat_f16_f32", "kernels/linear_mat.metal", 138, thread_2, nullptr, 1024, 0x1u, 0x0u, buffers_2, 8, variables_2, 1},
-    {"linear_mat_f16_f16", "kernels/linear_mat.metal", 139, thread_3, nullptr, 1024, 0x1u, 0x0u, buffers_3, 8, variables_3, 1},
+    {"linear_mat_f32_f32", "kernels/linear_mat.metal", 241, thread_0, nullptr, 1024, 0x1u, 0x0u, buffers_0, 8, variables_0, 1},
+    {"linear_mat_f32_f16", "kernels/linear_mat.metal", 242, thread_1, nullptr, 1024, 0x1u, 0x0u, buffers_1, 8, variables_1, 1},
+    {"linear_mat_f32_bf16", "kernels/linear_mat.metal", 243, thread_2, nullptr, 1024, 0x1u, 0x0u, buffers_2, 8, variables_2, 1},
+    {"linear_mat_f16_f32", "kernels/linear_mat.metal", 244, thread_3, nullptr, 1024, 0x1u, 0x0u, buffers_3, 8, variables_3, 1},
+    {"linear_mat_f16_f16", "kernels/linear_mat.metal", 245, thread_4, nullptr, 1024, 0x1u, 0x0u, buffers_4, 8, variables_4, 1},
+    {"linear_mat_bf16_f32", "kernels/linear_mat.metal", 246, thread_5, nullptr, 1024, 0x1u, 0x0u, buffers_5, 8, variables_5, 1},
+    {"linear_mat_bf16_bf16", "kernels/linear_mat.metal", 247, thread_6, nullptr, 1024, 0x1u, 0x0u, buffers_6, 8, variables_6, 1},
 };
 } // namespace
 namespace msl {
 inline namespace MSL_VARIANT {
 extern const Unit unit_linear_mat;
-const Unit unit_linear_mat = {kernels, 4};
+const Unit unit_linear_mat = {kernels, 7};
 } // namespace MSL_VARIANT
 } // namespace msl

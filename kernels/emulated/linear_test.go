@@ -28,8 +28,8 @@ func BenchmarkLinear(b *testing.B) {
 		{"vec/q4_0", "linear_vec_f32_f32", q4, 7, 64, [3]uint32{n / 8, 8}, 8 * n * k},
 		{"vec/f16", "linear_vec_f32_f32", halves(values...), 2, 64, [3]uint32{n / 8, 8}, 8 * n * k},
 		{"vec/f32", "linear_vec_f32_f32", floats(values...), 1, 64, [3]uint32{n / 8, 8}, 8 * n * k},
-		{"mat/q4_0", "linear_mat_f32_f32", q4, 7, 128, [3]uint32{n / 32, tokens / 32}, n * k * tokens},
-		{"mat/f16", "linear_mat_f32_f32", halves(values...), 2, 128, [3]uint32{n / 32, tokens / 32}, n * k * tokens},
+		{"mat/q4_0", "linear_mat_f32_f32", q4, 7, 128, [3]uint32{tokens / 32, n / 64}, n * k * tokens},
+		{"mat/f16", "linear_mat_f32_f32", halves(values...), 2, 128, [3]uint32{tokens / 32, n / 64}, n * k * tokens},
 	} {
 		for _, lib := range emulated.Libraries() {
 			b.Run(c.name+"/"+lib.ISA(), func(b *testing.B) {

@@ -151,7 +151,7 @@ uint32_t tokens;
 uint32_t seqs;
 uint32_t context;
 };
-#line 25 "kernels/quant.h"
+#line 27 "kernels/quant.h"
 using namespace metal;
 
 struct block_q8_0 {
@@ -298,90 +298,137 @@ return r * 16;
 inline uint run_gap(uint elems) { return MSL_BRANCH(5, elems == 256 )? 32 : MSL_BRANCH(6, elems == 32 )? 16 : 8; }
 
 
+inline bool has_offset(uint type) { return block_elems(type) != 1 && type != 6; }
+
+
 inline float element( const float *row, uint i) { return row[i]; }
 inline float element( const half *row, uint i) { return float(row[i]); }
 inline float element( const bf16 *row, uint i) { return as_type<float>(uint(row[i].bits) << 16); }
 
 
-inline void nibbles( const uint8_t *bytes, float *q) {
-const ushort *pairs = ( const ushort *)bytes;
-uint8_t b[8];
+struct Eight {
+uint low;
+uint high;
+};
+
+
+
+inline Eight pairs8( const uint8_t *bytes) {
+const ushort *p = ( const ushort *)bytes;
+Eight e;
+e.low = uint(p[0]) | uint(p[1]) << 16;
+e.high = uint(p[2]) | uint(p[3]) << 16;
+return e;
+}
+inline Eight words8( const uint8_t *bytes) {
+const uint *p = ( const uint *)bytes;
+Eight e;
+e.low = p[0];
+e.high = p[1];
+return e;
+}
+
+
+inline Eight field(Eight e, uint shift, uint mask) {
+Eight f;
+f.low = e.low >> shift & mask;
+f.high = e.high >> shift & mask;
+return f;
+}
+
+
+inline Eight above(Eight e, Eight bits, uint shift) {
+e.low |= bits.low << shift;
+e.high |= bits.high << shift;
+return e;
+}
+
+
+inline Eight spread(uint bits) {
+Eight e;
+e.low = (bits & 15u) * 0x00204081u & 0x01010101u;
+e.high = (bits >> 4 & 15u) * 0x00204081u & 0x01010101u;
+return e;
+}
+
+inline void convert(Eight e, float *q) {
+const uchar4 low = as_type<uchar4>(e.low), high = as_type<uchar4>(e.high);
 for (uint i = 0; MSL_STEP(i < 4); i++) {
-b[2 * i] = uint8_t(pairs[i]);
-b[2 * i + 1] = uint8_t(pairs[i] >> 8);
+q[i] = float(low[i]);
+q[i + 4] = float(high[i]);
 }
-for (uint i = 0; MSL_STEP(i < 8); i++) {
-q[i] = float(int(b[i] & 15));
-q[i + 8] = float(int(b[i] >> 4));
 }
+
+inline void convert_signed(Eight e, float *q) {
+const char4 low = as_type<char4>(e.low), high = as_type<char4>(e.high);
+for (uint i = 0; MSL_STEP(i < 4); i++) {
+q[i] = float(low[i]);
+q[i + 4] = float(high[i]);
+}
+}
+
+
+
+inline void nibbles(Eight e, float *q) {
+convert(field(e, 0, 0x0f0f0f0fu), q);
+convert(field(e, 4, 0x0f0f0f0fu), q + 8);
+}
+inline void nibbles(Eight e, Eight fifth, Eight sixth, float *q) {
+convert(above(field(e, 0, 0x0f0f0f0fu), fifth, 4), q);
+convert(above(field(e, 4, 0x0f0f0f0fu), sixth, 4), q + 8);
+}
+
+inline void same(float scale, float offset, Run &w) {
+w.scale[0] = w.scale[1] = scale;
+w.offset[0] = w.offset[1] = offset;
 }
 
 inline Run decode( const block_q8_0 &b, uint r) {
 Run w;
-for (uint i = 0; MSL_STEP(i < 8); i++) {
-w.q[i] = float(b.qs[8 * r + i]);
-w.q[i + 8] = float(b.qs[8 * r + i + 16]);
-}
-w.scale[0] = w.scale[1] = float(b.d);
-w.offset[0] = w.offset[1] = 0.0f;
+convert_signed(pairs8(( const uint8_t *)b.qs + 8 * r), w.q);
+convert_signed(pairs8(( const uint8_t *)b.qs + 8 * r + 16), w.q + 8);
+same(float(b.d), 0.0f, w);
 return w;
 }
 
 inline Run decode( const block_q4_0 &b, uint r) {
 Run w;
-nibbles(b.qs + 8 * r, w.q);
-w.scale[0] = w.scale[1] = float(b.d);
-w.offset[0] = w.offset[1] = -8.0f * float(b.d);
+nibbles(pairs8(b.qs + 8 * r), w.q);
+same(float(b.d), -8.0f * float(b.d), w);
 return w;
 }
 
 inline Run decode( const block_q4_1 &b, uint r) {
 Run w;
-nibbles(b.qs + 8 * r, w.q);
-w.scale[0] = w.scale[1] = float(b.d);
-w.offset[0] = w.offset[1] = float(b.m);
+nibbles(words8(b.qs + 8 * r), w.q);
+same(float(b.d), float(b.m), w);
 return w;
-}
-
-
-inline void fifth_bits( const uint16_t *qh, uint r, float *q) {
-const uint low = uint(qh[0]) >> (8 * r), high = uint(qh[1]) >> (8 * r);
-for (uint i = 0; MSL_STEP(i < 8); i++) {
-q[i] += float(((low >> i) & 1u) << 4);
-q[i + 8] += float(((high >> i) & 1u) << 4);
-}
 }
 
 inline Run decode( const block_q5_0 &b, uint r) {
 Run w;
-nibbles(b.qs + 8 * r, w.q);
-fifth_bits(b.qh, r, w.q);
-w.scale[0] = w.scale[1] = float(b.d);
-w.offset[0] = w.offset[1] = -16.0f * float(b.d);
+nibbles(pairs8(b.qs + 8 * r), spread(uint(b.qh[0]) >> (8 * r)), spread(uint(b.qh[1]) >> (8 * r)), w.q);
+same(float(b.d), -16.0f * float(b.d), w);
 return w;
 }
 
 inline Run decode( const block_q5_1 &b, uint r) {
 Run w;
-nibbles(b.qs + 8 * r, w.q);
-fifth_bits(b.qh, r, w.q);
-w.scale[0] = w.scale[1] = float(b.d);
-w.offset[0] = w.offset[1] = float(b.m);
+nibbles(words8(b.qs + 8 * r), spread(uint(b.qh[0]) >> (8 * r)), spread(uint(b.qh[1]) >> (8 * r)), w.q);
+same(float(b.d), float(b.m), w);
 return w;
 }
-#line 247 "kernels/quant.h"
-inline void crumbs( const uint8_t *bytes, uint shift, float *q) {
-for (uint i = 0; MSL_STEP(i < 8); i++) {
-const uint w = uint(bytes[i]) >> shift;
-q[i] = float(w & 3u);
-q[i + 8] = float((w >> 2) & 3u);
-}
-}
+
+
+
 
 inline Run decode( const block_q2_k &b, uint r) {
 const uint part = r >> 2, g = r & 3;
+const uint shift = (part & 1) * 4;
+const Eight e = words8(b.qs + (part >> 1) * 32 + g * 8);
 Run w;
-crumbs(b.qs + (part >> 1) * 32 + g * 8, (part & 1) * 4, w.q);
+convert(field(e, shift, 0x03030303u), w.q);
+convert(field(e, shift + 2, 0x03030303u), w.q + 8);
 const uint first = b.scales[4 * part + (g >> 1)], second = b.scales[4 * part + 2 + (g >> 1)];
 const float d = float(b.d), dmin = float(b.dmin);
 w.scale[0] = d * float(first & 15u);
@@ -394,20 +441,18 @@ return w;
 
 
 inline float scale_q3( const uint8_t *scales, uint i) {
-const uint low = MSL_BRANCH(7, i < 8 )? scales[i] & 15u : uint(scales[i - 8]) >> 4;
-const uint high = (uint(scales[8 + (i & 3)]) >> (2 * (i >> 2))) & 3u;
+const uint low = uint(scales[i & 7]) >> (i >> 3) * 4 & 15u;
+const uint high = uint(scales[8 + (i & 3)]) >> (i >> 2) * 2 & 3u;
 return float(int(low | high << 4) - 32);
 }
 
 inline Run decode( const block_q3_k &b, uint r) {
 const uint part = r >> 2, g = r & 3;
+const uint shift = (part & 1) * 4;
+const Eight e = pairs8(b.qs + (part >> 1) * 32 + g * 8), top = pairs8(b.hmask + g * 8);
 Run w;
-crumbs(b.qs + (part >> 1) * 32 + g * 8, (part & 1) * 4, w.q);
-for (uint i = 0; MSL_STEP(i < 8); i++) {
-const uint bits = uint(b.hmask[g * 8 + i]) >> (2 * part);
-w.q[i] += float((bits & 1u) << 2);
-w.q[i + 8] += float((bits & 2u) << 1);
-}
+convert(above(field(e, shift, 0x03030303u), field(top, 2 * part, 0x01010101u), 2), w.q);
+convert(above(field(e, shift + 2, 0x03030303u), field(top, 2 * part + 1, 0x01010101u), 2), w.q + 8);
 const float d = float(b.d);
 w.scale[0] = d * scale_q3(b.scales, 4 * part + (g >> 1));
 w.scale[1] = d * scale_q3(b.scales, 4 * part + 2 + (g >> 1));
@@ -415,58 +460,45 @@ w.offset[0] = -4.0f * w.scale[0];
 w.offset[1] = -4.0f * w.scale[1];
 return w;
 }
-
-
-
-inline float2 scale_min_q4( const uint8_t *s, uint i) {
-if (MSL_BRANCH(8, i < 4))
-return float2(float(s[i] & 63u), float(s[i + 4] & 63u));
-const uint low = s[i + 4];
-const uint scale = (low & 15u) | (uint(s[i - 4]) >> 6) << 4;
-const uint minimum = low >> 4 | (uint(s[i]) >> 6) << 4;
-return float2(float(scale), float(minimum));
-}
-
+#line 340 "kernels/quant.h"
 inline void scales_q4( const uint8_t *s, uint part, float d, float dmin, Run &w) {
-const float2 first = scale_min_q4(s, 2 * part), second = scale_min_q4(s, 2 * part + 1);
-w.scale[0] = d * first.x;
-w.scale[1] = d * second.x;
-w.offset[0] = -dmin * first.y;
-w.offset[1] = -dmin * second.y;
+const ushort *pairs = ( const ushort *)s;
+const uint a = pairs[part & 1], b = pairs[2 + (part & 1)], c = pairs[part + 2];
+const bool split = part >= 2;
+const uint scale = MSL_BRANCH(7, split )? (c & 0x0f0fu) | (a >> 2 & 0x3030u) : a & 0x3f3fu;
+const uint minimum = MSL_BRANCH(8, split )? (c >> 4 & 0x0f0fu) | (b >> 2 & 0x3030u) : c & 0x3f3fu;
+w.scale[0] = d * float(scale & 255u);
+w.scale[1] = d * float(scale >> 8);
+w.offset[0] = -dmin * float(minimum & 255u);
+w.offset[1] = -dmin * float(minimum >> 8);
 }
 
 inline Run decode( const block_q4_k &b, uint r) {
 const uint part = r >> 2, g = r & 3;
 Run w;
-nibbles(b.qs + part * 32 + g * 8, w.q);
+nibbles(words8(b.qs + part * 32 + g * 8), w.q);
 scales_q4(b.scales, part, float(b.d), float(b.dmin), w);
 return w;
 }
 
 inline Run decode( const block_q5_k &b, uint r) {
 const uint part = r >> 2, g = r & 3;
+const Eight top = words8(b.qh + g * 8);
 Run w;
-nibbles(b.qs + part * 32 + g * 8, w.q);
-for (uint i = 0; MSL_STEP(i < 8); i++) {
-const uint bits = uint(b.qh[g * 8 + i]) >> (2 * part);
-w.q[i] += float((bits & 1u) << 4);
-w.q[i + 8] += float((bits & 2u) << 3);
-}
+nibbles(words8(b.qs + part * 32 + g * 8), field(top, 2 * part, 0x01010101u), field(top, 2 * part + 1, 0x01010101u),
+w.q);
 scales_q4(b.scales, part, float(b.d), float(b.dmin), w);
 return w;
 }
 
 inline Run decode( const block_q6_k &b, uint r) {
 const uint part = r >> 2, g = r & 3;
-const uint half_block = part >> 1, nibble = (part & 1) * 4;
+const uint half_block = part >> 1, shift = (part & 1) * 4;
 const uint8_t *ql = b.ql + half_block * 64 + g * 8;
-const uint8_t *qh = b.qh + half_block * 32 + g * 8;
+const Eight top = pairs8(b.qh + half_block * 32 + g * 8);
 Run w;
-for (uint i = 0; MSL_STEP(i < 8); i++) {
-const uint high = uint(qh[i]) >> nibble;
-w.q[i] = float(((uint(ql[i]) >> nibble) & 15u) | (high & 3u) << 4);
-w.q[i + 8] = float(((uint(ql[i + 32]) >> nibble) & 15u) | (high & 12u) << 2);
-}
+convert(above(field(pairs8(ql), shift, 0x0f0f0f0fu), field(top, shift, 0x03030303u), 4), w.q);
+convert(above(field(pairs8(ql + 32), shift, 0x0f0f0f0fu), field(top, shift + 2, 0x03030303u), 4), w.q + 8);
 const float d = float(b.d);
 w.scale[0] = d * float(b.scales[4 * part + (g >> 1)]);
 w.scale[1] = d * float(b.scales[4 * part + 2 + (g >> 1)]);
@@ -475,14 +507,70 @@ w.offset[1] = -32.0f * w.scale[1];
 return w;
 }
 
-
-template <typename T> inline void expand_plain( const T *row, uint r, uint k, float *w) {
+template <typename T> inline Run decode_plain( const T *row, uint r) {
+Run w;
 for (uint i = 0; MSL_STEP(i < 16); i++)
-w[i] = MSL_BRANCH(9, 16 * r + i < k )? element(row, 16 * r + i) : 0.0f;
+w.q[i] = element(row, 16 * r + i);
+same(1.0f, 0.0f, w);
+return w;
 }
 
-template <typename B, uint E> inline void expand_block( const uchar *row, uint r, float *w) {
-const Run run = decode((( const B *)row)[r / (E / 16)], r % (E / 16));
+template <typename B, uint E> inline Run decode_block( const uchar *row, uint r) {
+return decode((( const B *)row)[r / (E / 16)], r % (E / 16));
+}
+
+
+inline Run decode_run(uint type, const uchar *row, uint r) {
+switch (MSL_CHOOSE(9, type)) {
+case 1:
+return decode_plain(( const float *)row, r);
+case 2:
+return decode_plain(( const half *)row, r);
+case 3:
+return decode_plain(( const bf16 *)row, r);
+case 6:
+return decode_block<block_q8_0, 32>(row, r);
+case 7:
+return decode_block<block_q4_0, 32>(row, r);
+case 8:
+return decode_block<block_q4_1, 32>(row, r);
+case 9:
+return decode_block<block_q5_0, 32>(row, r);
+case 10:
+return decode_block<block_q5_1, 32>(row, r);
+case 11:
+return decode_block<block_q2_k, 256>(row, r);
+case 12:
+return decode_block<block_q3_k, 256>(row, r);
+case 13:
+return decode_block<block_q4_k, 256>(row, r);
+case 14:
+return decode_block<block_q5_k, 256>(row, r);
+default:
+return decode_block<block_q6_k, 256>(row, r);
+}
+}
+
+
+inline float plain_element(uint type, const uchar *row, uint i) {
+switch (MSL_CHOOSE(10, type)) {
+case 1:
+return element(( const float *)row, i);
+case 2:
+return element(( const half *)row, i);
+default:
+return element(( const bf16 *)row, i);
+}
+}
+
+
+inline void expand(uint type, const uchar *row, uint r, float *w) {
+const Run run = decode_run(type, row, r);
+if (MSL_BRANCH(11, block_elems(type) == 1)) {
+for (uint i = 0; MSL_STEP(i < 16); i++)
+w[i] = run.q[i];
+return;
+}
 for (uint i = 0; MSL_STEP(i < 8); i++) {
 w[i] = run.scale[0] * run.q[i] + run.offset[0];
 w[i + 8] = run.scale[1] * run.q[i + 8] + run.offset[1];
@@ -490,50 +578,14 @@ w[i + 8] = run.scale[1] * run.q[i + 8] + run.offset[1];
 }
 
 
-inline void expand(uint type, const uchar *row, uint r, uint k, float *w) {
-switch (MSL_CHOOSE(10, type)) {
-case 1:
-expand_plain(( const float *)row, r, k, w);
-break;
-case 2:
-expand_plain(( const half *)row, r, k, w);
-break;
-case 3:
-expand_plain(( const bf16 *)row, r, k, w);
-break;
-case 6:
-expand_block<block_q8_0, 32>(row, r, w);
-break;
-case 7:
-expand_block<block_q4_0, 32>(row, r, w);
-break;
-case 8:
-expand_block<block_q4_1, 32>(row, r, w);
-break;
-case 9:
-expand_block<block_q5_0, 32>(row, r, w);
-break;
-case 10:
-expand_block<block_q5_1, 32>(row, r, w);
-break;
-case 11:
-expand_block<block_q2_k, 256>(row, r, w);
-break;
-case 12:
-expand_block<block_q3_k, 256>(row, r, w);
-break;
-case 13:
-expand_block<block_q4_k, 256>(row, r, w);
-break;
-case 14:
-expand_block<block_q5_k, 256>(row, r, w);
-break;
-case 15:
-expand_block<block_q6_k, 256>(row, r, w);
-break;
-default:
-break;
+
+inline void expand_end(uint type, const uchar *row, uint r, uint k, float *w) {
+if (MSL_BRANCH(12, 16 * r + 16 <= k)) {
+expand(type, row, r, w);
+return;
 }
+for (uint i = 0; MSL_STEP(i < 16); i++)
+w[i] = MSL_BRANCH(13, block_elems(type) == 1 && 16 * r + i < k )? plain_element(type, row, 16 * r + i) : 0.0f;
 }
 #line 5 "kernels/linear_vec.metal"
 using namespace metal;
@@ -549,159 +601,216 @@ static inline uint msl_constant_fc_activation() { return msl::constant<uint>(4);
 
 static inline bool msl_constant_fc_norm() { return msl::constant<bool>(5); }
 
+
+static inline uint msl_constant_fc_rows() { return msl::constant<uint>(6); }
+
+static inline uint msl_constant_fc_tokens() { return msl::constant<uint>(7); }
+
 static inline uint msl_constant_type1() { return ( msl::is_constant_defined(1) ? msl_constant_fc_type1() : 0); }
 static inline uint msl_constant_type2() { return ( msl::is_constant_defined(2) ? msl_constant_fc_type2() : 0); }
 static inline bool msl_constant_has_residual() { return ( msl::is_constant_defined(3) ? msl_constant_fc_residual() : false); }
 static inline bool msl_constant_is_pair() { return ( msl::is_constant_defined(4) ? msl_constant_fc_activation() == 1 : false); }
 static inline bool msl_constant_has_norm() { return ( msl::is_constant_defined(5) ? msl_constant_fc_norm() : false); }
+static inline uint msl_constant_row_count() { return ( msl::is_constant_defined(6) ? msl_constant_fc_rows() : 4); }
+static inline uint msl_constant_token_count() { return ( msl::is_constant_defined(7) ? msl_constant_fc_tokens() : 1); }
 
 
-template <typename X> struct Input {
-const X *x;
+
+template <typename X, uint T> struct Input {
+const X *x[T];
 const float *gain;
 uint k;
 uint lane;
 };
 
 
-struct Rows {
-const uchar *at[4];
-};
-
-
-struct Sums {
-float product[4];
-float squares;
+template <uint R> struct Rows {
+const uchar *at[R];
 };
 
 
 
+template <uint R, uint T> struct Sums {
+float product[T * R];
+float squares[T];
+};
 
-template <typename X> inline void load8( const Input<X> &in, uint i, float *v, float &squares) {
+
+
+
+template <typename X>
+inline void load8( const X *x, const float *gain, float *v, float &squares) {
 for (uint j = 0; MSL_STEP(j < 8); j++)
-v[j] = float(in.x[i + j]);
+v[j] = float(x[j]);
 if (msl_constant_has_norm()) {
 for (uint j = 0; MSL_STEP(j < 8); j++) {
 squares += v[j] * v[j];
-v[j] *= in.gain[i + j];
+v[j] *= gain[j];
 }
 }
 }
 
-
-template <typename X, typename W> inline Sums dot_plain( const Rows &rows, const Input<X> &in) {
-float sums[4][4] = {{0.0f}};
-float squares = 0.0f;
-MSL_LOOP(11) for (uint i = in.lane * 8; MSL_TURN(12, i + 8 <= in.k); i += 256) {
-float v[8];
-load8(in, i, v, squares);
-for (uint r = 0; MSL_STEP(r < 4); r++) {
-const W *w = ( const W *)rows.at[r] + i;
+inline float dot8( const float *q, const float *v) {
+float sum[4];
 for (uint j = 0; MSL_STEP(j < 4); j++)
-sums[r][j] += element(w, j) * v[j] + element(w, j + 4) * v[j + 4];
-}
-}
-MSL_LOOP(13) for (uint i = (in.k & ~7u) + in.lane; MSL_TURN(14, i < in.k); i += 32) {
-float v = float(in.x[i]);
-if (msl_constant_has_norm()) {
-squares += v * v;
-v *= in.gain[i];
-}
-for (uint r = 0; MSL_STEP(r < 4); r++)
-sums[r][0] += element(( const W *)rows.at[r], i) * v;
-}
-Sums result;
-for (uint r = 0; MSL_STEP(r < 4); r++)
-result.product[r] = (sums[r][0] + sums[r][1]) + (sums[r][2] + sums[r][3]);
-result.squares = squares;
-return result;
+sum[j] = q[j] * v[j] + q[j + 4] * v[j + 4];
+return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
 
-template <typename X, typename B, uint E> inline Sums dot_blocks( const Rows &rows, const Input<X> &in) {
-float sums[4][4] = {{0.0f}};
-float offsets[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-float squares = 0.0f;
-MSL_LOOP(15) for (uint run = in.lane; MSL_TURN(16, run < in.k / 16); run += 32) {
-const uint block = run / (E / 16), part = run % (E / 16);
-const uint low = run_low(E, run);
+
+
+template <typename X, uint R, uint T>
+inline void add_run(uint type, const Rows<R> &rows, const Input<X, T> &in, uint run,
+Sums<R, T> &sums) {
+const uint elems = block_elems(type);
+const uint low = run_low(elems, run), high = low + run_gap(elems);
+Run w[R];
+for (uint r = 0; MSL_STEP(r < R); r++)
+w[r] = decode_run(type, rows.at[r], run);
+for (uint t = 0; MSL_STEP(t < T); t++) {
 float v[16];
-load8(in, low, v, squares);
-load8(in, low + run_gap(E), v + 8, squares);
+load8(in.x[t] + low, in.gain + low, v, sums.squares[t]);
+load8(in.x[t] + high, in.gain + high, v + 8, sums.squares[t]);
 float first = 0.0f, second = 0.0f;
+if (MSL_BRANCH(14, has_offset(type))) {
 for (uint j = 0; MSL_STEP(j < 8); j++) {
 first += v[j];
 second += v[j + 8];
 }
-for (uint r = 0; MSL_STEP(r < 4); r++) {
-const Run w = decode((( const B *)rows.at[r])[block], part);
-for (uint j = 0; MSL_STEP(j < 4); j++) {
-sums[r][j] += w.scale[0] * (w.q[j] * v[j] + w.q[j + 4] * v[j + 4]) +
-w.scale[1] * (w.q[j + 8] * v[j + 8] + w.q[j + 12] * v[j + 12]);
 }
-offsets[r] += w.offset[0] * first + w.offset[1] * second;
+for (uint r = 0; MSL_STEP(r < R); r++) {
+float p = w[r].scale[0] * dot8(w[r].q, v) + w[r].scale[1] * dot8(w[r].q + 8, v + 8);
+if (MSL_BRANCH(15, has_offset(type)))
+p += w[r].offset[0] * first + w[r].offset[1] * second;
+sums.product[t * R + r] += p;
 }
 }
-Sums result;
-for (uint r = 0; MSL_STEP(r < 4); r++)
-result.product[r] = (sums[r][0] + sums[r][1]) + (sums[r][2] + sums[r][3]) + offsets[r];
-result.squares = squares;
-return result;
 }
-
-
-
-template <typename X>
-inline Sums dot_rows(uint type, const uchar *w, int first, uint n, const Input<X> &in) {
+#line 109 "kernels/linear_vec.metal"
+template <typename X, uint R, uint T>
+inline void dot_rows(uint type, const uchar *w, int first, uint n, const Input<X, T> &in,
+Sums<R, T> &sums) {
 const ulong bytes = row_bytes(type, in.k);
-Rows rows;
-for (int r = 0; MSL_STEP(r < 4); r++)
+Rows<R> rows;
+MSL_LOOP(16) for (int r = 0; MSL_TURN(17, r < int(R)); r++)
 rows.at[r] = w + bytes * ulong(clamp(first + r, 0, int(n) - 1));
-switch (MSL_CHOOSE(17, type)) {
-case 1:
-return dot_plain<X, float>(rows, in);
-case 2:
-return dot_plain<X, half>(rows, in);
-case 3:
-return dot_plain<X, bf16>(rows, in);
-case 6:
-return dot_blocks<X, block_q8_0, 32>(rows, in);
-case 7:
-return dot_blocks<X, block_q4_0, 32>(rows, in);
-case 8:
-return dot_blocks<X, block_q4_1, 32>(rows, in);
-case 9:
-return dot_blocks<X, block_q5_0, 32>(rows, in);
-case 10:
-return dot_blocks<X, block_q5_1, 32>(rows, in);
-case 11:
-return dot_blocks<X, block_q2_k, 256>(rows, in);
-case 12:
-return dot_blocks<X, block_q3_k, 256>(rows, in);
-case 13:
-return dot_blocks<X, block_q4_k, 256>(rows, in);
-case 14:
-return dot_blocks<X, block_q5_k, 256>(rows, in);
-default:
-return dot_blocks<X, block_q6_k, 256>(rows, in);
+for (uint i = 0; MSL_STEP(i < T * R); i++)
+sums.product[i] = 0.0f;
+for (uint t = 0; MSL_STEP(t < T); t++)
+sums.squares[t] = 0.0f;
+const uint runs = in.k / 16, turn = MSL_BRANCH(18, type == 11 || type == 12 )? 4 : 2;
+MSL_LOOP(19) for (uint start = in.lane; MSL_TURN(20, start < runs); start += 32 * turn) {
+MSL_LOOP(21) for (uint i = 0; MSL_TURN(22, i < turn); i++) {
+if (MSL_BRANCH(23, start + 32 * i < runs))
+add_run<X, R, T>(type, rows, in, start + 32 * i, sums);
 }
 }
-
-
-
-template <typename X>
-inline void add_rows(uint type, const uchar *w, uint column, uint start, uint n, const Input<X> &in,
-Sums &sums) {
-if (MSL_BRANCH(18, n == 0 || column + 4 <= start || column >= start + n))
+if (MSL_BRANCH(24, block_elems(type) != 1))
 return;
-const Sums part = dot_rows(type, w, int(column) - int(start), n, in);
-for (uint r = 0; MSL_STEP(r < 4); r++) {
-if (MSL_BRANCH(19, column + r >= start && column + r < start + n))
-sums.product[r] = part.product[r];
+MSL_LOOP(25) for (uint i = (in.k & ~15u) + in.lane; MSL_TURN(26, i < in.k); i += 32) {
+for (uint t = 0; MSL_STEP(t < T); t++) {
+float v = float(in.x[t][i]);
+if (msl_constant_has_norm()) {
+sums.squares[t] += v * v;
+v *= in.gain[i];
 }
-sums.squares = part.squares;
+for (uint r = 0; MSL_STEP(r < R); r++)
+sums.product[t * R + r] += plain_element(type, rows.at[r], i) * v;
 }
-#line 182 "kernels/linear_vec.metal"
+}
+}
+
+
+
+template <typename X, uint R, uint T>
+inline void add_rows(uint type, const uchar *w, uint column, uint start, uint n, const Input<X, T> &in,
+Sums<R, T> &sums) {
+if (MSL_BRANCH(27, n == 0 || column + R <= start || column >= start + n))
+return;
+Sums<R, T> part;
+dot_rows<X, R, T>(type, w, int(column) - int(start), n, in, part);
+for (uint i = 0; MSL_STEP(i < T * R); i++) {
+if (MSL_BRANCH(28, column + i % R >= start && column + i % R < start + n))
+sums.product[i] = part.product[i];
+}
+for (uint t = 0; MSL_STEP(t < T); t++)
+sums.squares[t] = part.squares[t];
+}
+
+
+
+template <uint N> inline float total( const float *v, uint want) {
+float mine = 0.0f;
+for (uint i = 0; MSL_STEP(i < N); i += 4) {
+float4 four = 0.0f;
+for (uint j = 0; MSL_STEP(j < 4 && i + j < N); j++)
+four[j] = v[i + j];
+four = simd_sum(four, 1);
+for (uint j = 0; MSL_STEP(j < 4 && i + j < N); j++)
+mine = MSL_BRANCH(29, want == i + j )? four[j] : mine;
+}
+return mine;
+}
+
+
+template <typename X, typename O> struct Arguments {
+const X *x;
+const uchar *w0;
+const uchar *w1;
+const uchar *w2;
+O *out;
+const float *residual;
+const float *gain;
+};
+
+
+
+template <typename X, typename O, uint R, uint T>
+inline void multiply( const Arguments<X, O> &a, const LinearParams &p, uint first_token, uint simdgroup,
+uint lane) {
+const uint columns = msl_constant_is_pair() ? p.n0 : p.n0 + p.n1 + p.n2;
+const uint column = simdgroup * R;
+if (MSL_BRANCH(30, column >= columns))
+return;
+
+Input<X, T> in;
+for (uint t = 0; MSL_STEP(t < T); t++)
+in.x[t] = a.x + ulong(min(first_token + t, p.tokens - 1)) * p.x_stride;
+in.gain = a.gain;
+in.k = p.k;
+in.lane = lane;
+
+Sums<R, T> sums, up;
+add_rows<X, R, T>(msl_constant_fc_type0(), a.w0, column, 0, p.n0, in, sums);
+if (msl_constant_is_pair()) {
+add_rows<X, R, T>(msl_constant_type1(), a.w1, column, 0, p.n1, in, up);
+} else {
+if (msl_constant_type1() != 0)
+add_rows<X, R, T>(msl_constant_type1(), a.w1, column, p.n0, p.n1, in, sums);
+if (msl_constant_type2() != 0)
+add_rows<X, R, T>(msl_constant_type2(), a.w2, column, p.n0 + p.n1, p.n2, in, sums);
+}
+
+float v = total<T * R>(sums.product, lane), linear = 0.0f;
+if (msl_constant_is_pair())
+linear = total<T * R>(up.product, lane);
+if (msl_constant_has_norm()) {
+const float s = precise::rsqrt(total<T>(sums.squares, lane / R) / float(p.k) + p.eps);
+v *= s;
+linear *= s;
+}
+const uint token = first_token + lane / R;
+if (MSL_BRANCH(31, lane >= T * R || token >= p.tokens || column + lane % R >= columns))
+return;
+const ulong at = ulong(token) * p.out_stride + column + lane % R;
+if (msl_constant_is_pair())
+v = v / (1.0f + exp(-v)) * linear;
+if (msl_constant_has_residual())
+v += a.residual[at];
+a.out[at] = O(v);
+}
+#line 247 "kernels/linear_vec.metal"
 template <typename X, typename O>
 void linear_vec( const X *x,
 const uchar *w0,
@@ -712,54 +821,35 @@ const LinearParams &p,
 const float *residual,
 const float *gain,
 uint3 group, uint sg,
-uint lane) {
-const uint columns = msl_constant_is_pair() ? p.n0 : p.n0 + p.n1 + p.n2;
-const uint column = group.x * 8 + sg * 4;
-if (MSL_BRANCH(20, column >= columns))
-return;
-
-Input<X> in;
-in.x = x + ulong(group.y) * p.x_stride;
-in.gain = gain;
-in.k = p.k;
-in.lane = lane;
-
-Sums sums = {{0.0f, 0.0f, 0.0f, 0.0f}, 0.0f};
-Sums up = {{0.0f, 0.0f, 0.0f, 0.0f}, 0.0f};
-add_rows(msl_constant_fc_type0(), w0, column, 0, p.n0, in, sums);
-if (msl_constant_is_pair()) {
-add_rows(msl_constant_type1(), w1, column, 0, p.n1, in, up);
-} else {
-if (msl_constant_type1() != 0)
-add_rows(msl_constant_type1(), w1, column, p.n0, p.n1, in, sums);
-if (msl_constant_type2() != 0)
-add_rows(msl_constant_type2(), w2, column, p.n0 + p.n1, p.n2, in, sums);
-}
-
-float4 result = simd_sum(float4(sums.product[0], sums.product[1], sums.product[2], sums.product[3]), 1);
-float4 linear = 0.0f;
-if (msl_constant_is_pair())
-linear = simd_sum(float4(up.product[0], up.product[1], up.product[2], up.product[3]), 2);
-if (msl_constant_has_norm()) {
-const float s = precise::rsqrt(simd_sum(sums.squares, 3) / float(p.k) + p.eps);
-result *= s;
-linear *= s;
-}
-if (MSL_BRANCH(21, lane != 0))
-return;
-const ulong row = ulong(group.y) * p.out_stride + column;
-for (uint r = 0; MSL_STEP(r < 4); r++) {
-if (MSL_BRANCH(22, column + r >= columns))
+uint lane, uint simdgroups) {
+Arguments<X, O> a;
+a.x = x;
+a.w0 = w0;
+a.w1 = w1;
+a.w2 = w2;
+a.out = out;
+a.residual = residual;
+a.gain = gain;
+const uint simdgroup = group.x * simdgroups + sg, token = group.y * msl_constant_token_count();
+switch (msl_constant_token_count()) {
+case 1:
+if (msl_constant_row_count() == 2)
+multiply<X, O, 2, 1>(a, p, token, simdgroup, lane);
+else
+multiply<X, O, 4, 1>(a, p, token, simdgroup, lane);
 break;
-float v = result[r];
-if (msl_constant_is_pair())
-v = v / (1.0f + exp(-v)) * linear[r];
-if (msl_constant_has_residual())
-v += residual[row + r];
-out[row + r] = O(v);
+case 2:
+multiply<X, O, 2, 2>(a, p, token, simdgroup, lane);
+break;
+case 4:
+multiply<X, O, 2, 4>(a, p, token, simdgroup, lane);
+break;
+default:
+multiply<X, O, 2, 8>(a, p, token, simdgroup, lane);
+break;
 }
 }
-#line 763 "kernels/emulated/linear_vec.gen.cc"
+#line 853 "kernels/emulated/linear_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_vec<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -771,7 +861,8 @@ void thread_0(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[7]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>((t.index / 32)),
-        msl::position<uint>((t.index % 32)));
+        msl::position<uint>((t.index % 32)),
+        msl::position<uint>(t.worker->simdgroups));
 }
 const msl::BufferArgument buffers_0[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}};
 void thread_1(const msl::Thread &t) {
@@ -785,10 +876,26 @@ void thread_1(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[7]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>((t.index / 32)),
-        msl::position<uint>((t.index % 32)));
+        msl::position<uint>((t.index % 32)),
+        msl::position<uint>(t.worker->simdgroups));
 }
 const msl::BufferArgument buffers_1[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}};
 void thread_2(const msl::Thread &t) {
+    linear_vec<float, bfloat>(static_cast<const float *>(t.worker->buffers[0]),
+        static_cast<const uchar *>(t.worker->buffers[1]),
+        static_cast<const uchar *>(t.worker->buffers[2]),
+        static_cast<const uchar *>(t.worker->buffers[3]),
+        static_cast<bfloat *>(t.worker->buffers[4]),
+        *static_cast<const LinearParams *>(t.worker->buffers[5]),
+        static_cast<const float *>(t.worker->buffers[6]),
+        static_cast<const float *>(t.worker->buffers[7]),
+        msl::position<uint3>(t.worker->group_id),
+        msl::position<uint>((t.index / 32)),
+        msl::position<uint>((t.index % 32)),
+        msl::position<uint>(t.worker->simdgroups));
+}
+const msl::BufferArgument buffers_2[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}};
+void thread_3(const msl::Thread &t) {
     linear_vec<half, float>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
         static_cast<const uchar *>(t.worker->buffers[2]),
@@ -799,10 +906,11 @@ void thread_2(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[7]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>((t.index / 32)),
-        msl::position<uint>((t.index % 32)));
+        msl::position<uint>((t.index % 32)),
+        msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_2[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}};
-void thread_3(const msl::Thread &t) {
+const msl::BufferArgument buffers_3[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}};
+void thread_4(const msl::Thread &t) {
     linear_vec<half, half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
         static_cast<const uchar *>(t.worker->buffers[2]),
@@ -813,19 +921,53 @@ void thread_3(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[7]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>((t.index / 32)),
-        msl::position<uint>((t.index % 32)));
+        msl::position<uint>((t.index % 32)),
+        msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_3[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}};
+const msl::BufferArgument buffers_4[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}};
+void thread_5(const msl::Thread &t) {
+    linear_vec<bfloat, float>(static_cast<const bfloat *>(t.worker->buffers[0]),
+        static_cast<const uchar *>(t.worker->buffers[1]),
+        static_cast<const uchar *>(t.worker->buffers[2]),
+        static_cast<const uchar *>(t.worker->buffers[3]),
+        static_cast<float *>(t.worker->buffers[4]),
+        *static_cast<const LinearParams *>(t.worker->buffers[5]),
+        static_cast<const float *>(t.worker->buffers[6]),
+        static_cast<const float *>(t.worker->buffers[7]),
+        msl::position<uint3>(t.worker->group_id),
+        msl::position<uint>((t.index / 32)),
+        msl::position<uint>((t.index % 32)),
+        msl::position<uint>(t.worker->simdgroups));
+}
+const msl::BufferArgument buffers_5[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}};
+void thread_6(const msl::Thread &t) {
+    linear_vec<bfloat, bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
+        static_cast<const uchar *>(t.worker->buffers[1]),
+        static_cast<const uchar *>(t.worker->buffers[2]),
+        static_cast<const uchar *>(t.worker->buffers[3]),
+        static_cast<bfloat *>(t.worker->buffers[4]),
+        *static_cast<const LinearParams *>(t.worker->buffers[5]),
+        static_cast<const float *>(t.worker->buffers[6]),
+        static_cast<const float *>(t.worker->buffers[7]),
+        msl::position<uint3>(t.worker->group_id),
+        msl::position<uint>((t.index / 32)),
+        msl::position<uint>((t.index % 32)),
+        msl::position<uint>(t.worker->simdgroups));
+}
+const msl::BufferArgument buffers_6[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}};
 const msl::Kernel kernels[] = {
-    {"linear_vec_f32_f32", "kernels/linear_vec.metal", 240, thread_0, nullptr, 1024, 0x1u, 0x0u, buffers_0, 8, nullptr, 0},
-    {"linear_vec_f32_f16", "kernels/linear_vec.metal", 241, thread_1, nullptr, 1024, 0x1u, 0x0u, buffers_1, 8, nullptr, 0},
-    {"linear_vec_f16_f32", "kernels/linear_vec.metal", 242, thread_2, nullptr, 1024, 0x1u, 0x0u, buffers_2, 8, nullptr, 0},
-    {"linear_vec_f16_f16", "kernels/linear_vec.metal", 243, thread_3, nullptr, 1024, 0x1u, 0x0u, buffers_3, 8, nullptr, 0},
+    {"linear_vec_f32_f32", "kernels/linear_vec.metal", 286, thread_0, nullptr, 1024, 0x1u, 0x0u, buffers_0, 8, nullptr, 0},
+    {"linear_vec_f32_f16", "kernels/linear_vec.metal", 287, thread_1, nullptr, 1024, 0x1u, 0x0u, buffers_1, 8, nullptr, 0},
+    {"linear_vec_f32_bf16", "kernels/linear_vec.metal", 288, thread_2, nullptr, 1024, 0x1u, 0x0u, buffers_2, 8, nullptr, 0},
+    {"linear_vec_f16_f32", "kernels/linear_vec.metal", 289, thread_3, nullptr, 1024, 0x1u, 0x0u, buffers_3, 8, nullptr, 0},
+    {"linear_vec_f16_f16", "kernels/linear_vec.metal", 290, thread_4, nullptr, 1024, 0x1u, 0x0u, buffers_4, 8, nullptr, 0},
+    {"linear_vec_bf16_f32", "kernels/linear_vec.metal", 291, thread_5, nullptr, 1024, 0x1u, 0x0u, buffers_5, 8, nullptr, 0},
+    {"linear_vec_bf16_bf16", "kernels/linear_vec.metal", 292, thread_6, nullptr, 1024, 0x1u, 0x0u, buffers_6, 8, nullptr, 0},
 };
 } // namespace
 namespace msl {
 inline namespace MSL_VARIANT {
 extern const Unit unit_linear_vec;
-const Unit unit_linear_vec = {kernels, 4};
+const Unit unit_linear_vec = {kernels, 7};
 } // namespace MSL_VARIANT
 } // namespace msl

@@ -98,7 +98,7 @@ func (c linear) build(t testing.TB, vec bool) built {
 		b.scale = max(b.scale, math.Sqrt(sum/float64(max(len(v), 1))*float64(c.k)))
 	}
 	b.dispatch = dispatch{kernel: "linear_mat_f32_f32", buffers: buffers, constants: constants, writes: []int{4},
-		grid: [3]uint32{ceil(n, 32), ceil(c.tokens, 32), 1}, group: [3]uint32{128, 1, 1}}
+		grid: [3]uint32{ceil(c.tokens, 32), ceil(n, 32), 1}, group: [3]uint32{128, 1, 1}}
 	if vec {
 		b.kernel, b.grid, b.group = "linear_vec_f32_f32", [3]uint32{ceil(n, 8), uint32(c.tokens), 1}, [3]uint32{64, 1, 1}
 	}

@@ -1,0 +1,221 @@
+package lower
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/smelt-ml/smelt/ir"
+)
+
+// Choice is what lower decided by size for one kind of dispatch.
+type Choice struct {
+	Op         string `json:"op"`
+	Kernel     string `json:"kernel"` // host name
+	Shape      string `json:"shape"`  // what the sizes are that decided
+	Choice     string `json:"choice"`
+	Reason     string `json:"reason"`
+	Dispatches int    `json:"dispatches"` // of this kind in the phase
+}
+
+// vecShape is how linear_vec is launched.
+type vecShape struct {
+	rows       int64 // of the weights, that a simdgroup owns: 2 or 4
+	simdgroups int64 // of a threadgroup: 1 to 8
+	tokens     int64 // that share a pass over the weights: 1, 2, 4 or 8
+}
+
+// tuning is a row of the table of choices: what Plans for a family of Apple GPUs
+// are made of. Nothing in it changes what is computed, and for linear_vec and
+// linear_mat not a bit of it.
+//
+// The figures come from what published engines chose by measuring on such chips
+// (ggml's ggml-metal-impl.h, MLX's scaled_dot_product_attention, vllm-metal's
+// split-KV gate) and from arithmetic on the chips' figures; none was measured here.
+type tuning struct {
+	family string // as Metal numbers them
+	chips  string // prefixes of their names in the table of chips, by spaces
+
+	// vecTokens is the largest step whose products run as mat-vec. At 8 tokens a pass
+	// over the weights costs 15 lane operations a weight, less than the 16 products
+	// of a tile of 32 tokens that is three quarters empty; at 16 it is two passes.
+	// ggml changes over at 8 too.
+	vecTokens int64
+	// groups is how many threadgroups of linear_vec a core should get at least, so
+	// that the last ones to finish leave few cores idle. Above that, threadgroups grow:
+	// their simdgroups read the same x.
+	groups int64
+	// tiles is how many threadgroups of linear_mat a core should get at least before a
+	// tile has 64 tokens rather than 32: more operations for each byte, but half the
+	// threadgroups.
+	tiles int64
+	// split is the context beyond which attention of single tokens is cut along the
+	// keys, in partitions of `partition` keys.
+	split, partition int64
+	// Of chips with `many` or more cores: MLX cuts from 1024 keys on on the Max and
+	// Ultra, from 4096 on the others; vllm-metal by 8 threadgroups a core.
+	many, manySplit, manyPartition int64
+}
+
+// tunings has a row for each family, and first the one for no chip in particular.
+// Families differ little: what matters more is the number of cores, which the rows
+// are applied to.
+var tunings = []tuning{
+	// Decoding on any chip cuts attention early: wrong on a small chip it costs one
+	// dispatch a layer, wrong on a large one half of the cores.
+	{family: "any", vecTokens: 8, groups: 8, tiles: 4, split: 1024, partition: 512},
+	// M1: 8 KB of first-level cache a core hold one row of 4096 halves, so that more
+	// threadgroups of fewer simdgroups would fetch x again and again.
+	{family: "apple7", chips: "m1", vecTokens: 8, groups: 8, tiles: 4, split: 4096, partition: 512, many: 24, manySplit: 1024, manyPartition: 512},
+	{family: "apple8", chips: "m2", vecTokens: 8, groups: 8, tiles: 4, split: 4096, partition: 512, many: 24, manySplit: 1024, manyPartition: 512},
+	// M3 and M4 give registers and threadgroup memory out as they are used, so that
+	// tiles of 64 tokens leave a core busy with fewer threadgroups.
+	{family: "apple9", chips: "m3 m4", vecTokens: 8, groups: 8, tiles: 3, split: 4096, partition: 512, many: 24, manySplit: 1024, manyPartition: 256},
+}
+
+// anyCores stands for the cores of no chip in particular: those of a Pro.
+const anyCores = 16
+
+// vecRowsOf is how many rows of each stored type a simdgroup of linear_vec owns where
+// there are enough of them: ggml's N_R0 for Metal, found by measuring (4 for the 4-bit
+// formats of blocks of 32 and for Q2_K, 2 for the K formats and Q8_0). Formats that it
+// has one row for take 2, the least here.
+var vecRowsOf = map[ir.DType]int64{
+	ir.F32: 4, ir.F16: 4, ir.BF16: 4,
+	ir.Q4_0: 4, ir.Q4_1: 4, ir.Q5_0: 4, ir.Q5_1: 4, ir.Q8_0: 2,
+	ir.Q2_K: 4, ir.Q3_K: 2, ir.Q4_K: 2, ir.Q5_K: 2, ir.Q6_K: 2,
+}
+
+// machine is a tuning applied to a chip.
+type machine struct {
+	*tuning
+	name  string
+	cores int64
+}
+
+// machineOf returns the choices for a chip by name, or for no chip in particular.
+func machineOf(chip string) (machine, error) {
+	if chip == "" {
+		return machine{&tunings[0], "an unnamed chip", anyCores}, nil
+	}
+	c, err := FindChip(chip)
+	if err != nil {
+		return machine{}, err
+	}
+	generation, _, _ := strings.Cut(c.Name, "-")
+	i := slices.IndexFunc(tunings, func(t tuning) bool { return slices.Contains(strings.Fields(t.chips), generation) })
+	if i < 0 {
+		return machine{}, fmt.Errorf("there are no choices for the chip %s", c.Name)
+	}
+	return machine{&tunings[i], tunings[i].family + " (" + c.Name + ")", int64(c.Cores)}, nil
+}
+
+func (m *machine) String() string { return fmt.Sprintf("%d cores of %s", m.cores, m.name) }
+
+// splitContext and partitionKeys answer for attention of single tokens.
+func (m *machine) splitContext() int64 {
+	if m.many > 0 && m.cores >= m.many {
+		return m.manySplit
+	}
+	return m.split
+}
+
+func (m *machine) partitionKeys() int64 {
+	if m.many > 0 && m.cores >= m.many {
+		return m.manyPartition
+	}
+	return m.partition
+}
+
+// vec chooses the launch of linear_vec for n columns of a stored type and at most so
+// many tokens.
+func (m *machine) vec(t ir.DType, n, tokens int64) (vecShape, string) {
+	s := vecShape{rows: 2, simdgroups: 2, tokens: 1}
+	for s.tokens < tokens && s.tokens < 8 {
+		s.tokens *= 2
+	}
+	passes := (tokens + s.tokens - 1) / s.tokens
+	enough := m.groups * m.cores
+	groups := func(rows, simdgroups int64) int64 { return (n + rows*simdgroups - 1) / (rows * simdgroups) * passes }
+	own := vecRowsOf[t]
+	if s.tokens > 1 {
+		own = 2
+	}
+	why := fmt.Sprintf("fewer than %d threadgroups a core otherwise, on %s", m.groups, m)
+	for _, rows := range []int64{own, 2} {
+		for _, simdgroups := range []int64{8, 4, 2} {
+			if rows <= own && groups(rows, simdgroups) >= enough {
+				s.rows, s.simdgroups = rows, simdgroups
+				why = fmt.Sprintf("%d threadgroups for %s, %d a core or more", groups(rows, simdgroups), m, m.groups)
+				return s, why
+			}
+		}
+	}
+	return s, why
+}
+
+// tile chooses the tokens of a tile of linear_mat, of which there are so many side by
+// side.
+func (m *machine) tile(act ir.DType, columns, tokens int64) (int64, string) {
+	tiles := ceilDiv(tokens, 64) * columns
+	switch {
+	case act.Bytes(1) != 2:
+		return 32, "tiles of 64 tokens of " + act.String() + " exceed threadgroup memory"
+	case tokens <= 32:
+		return 32, fmt.Sprintf("%d tokens fill no more", tokens)
+	case tiles < m.tiles*m.cores:
+		return 32, fmt.Sprintf("%d tiles of 64 × 64 are fewer than %d a core on %s", tiles, m.tiles, m)
+	}
+	return 64, fmt.Sprintf("%d tiles for %s, %d a core or more", tiles, m, m.tiles)
+}
+
+func ceilDiv(n, d int64) int64 { return (n + d - 1) / d }
+
+// String returns the launch in words.
+func (s vecShape) String() string {
+	text := fmt.Sprintf("%d rows × %d simdgroups", s.rows, s.simdgroups)
+	if s.tokens > 1 {
+		text += fmt.Sprintf(", %d tokens a pass", s.tokens)
+	}
+	return text
+}
+
+// chose notes a choice for the dispatch being made. Kernels of the CPU's own cut
+// their work themselves, and for them nothing is noted.
+func (p *phase) chose(v *ir.Value, d emitter, shape, choice, reason string) {
+	if p.target.Name != "metal" {
+		return
+	}
+	c := Choice{Op: v.Op.String(), Kernel: d.dispatch().Kernel, Shape: shape, Choice: choice, Reason: reason}
+	i := slices.IndexFunc(p.out.Choices, func(have Choice) bool {
+		have.Dispatches = 0
+		return have == c
+	})
+	if i < 0 {
+		i = len(p.out.Choices)
+		p.out.Choices = append(p.out.Choices, c)
+	}
+	p.out.Choices[i].Dispatches++
+}
+
+// upTo is an extent with its bound: "T ≤ 512", or the number.
+func (p *phase) upTo(d ir.Dim) string {
+	if n, ok := d.IsConst(); ok {
+		return fmt.Sprint(n)
+	}
+	return fmt.Sprintf("%s ≤ %d", d, p.bound(Extent(d)))
+}
+
+// Tune makes a target choose by size for a chip, one of [Chips], or for no chip in
+// particular where the name is empty.
+func Tune(t *ir.Target, chip string) error {
+	m, err := machineOf(chip)
+	if err != nil {
+		return err
+	}
+	t.Chip = chip
+	if t.SplitContext > 0 {
+		t.SplitContext = m.splitContext()
+	}
+	return nil
+}

@@ -1,0 +1,161 @@
+package lower
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/passes"
+)
+
+// Every chip has a row, and only one; no chip has the first.
+func TestChoicesForEveryChip(t *testing.T) {
+	for _, name := range append(Chips(), "", "M4-Max") {
+		m, err := machineOf(name)
+		require.NoError(t, err, name)
+		require.Equal(t, name == "", m.tuning == &tunings[0], name)
+	}
+	for _, name := range []string{"m9", "m1-", "apple7"} {
+		target, err := NewTarget("metal", 1)
+		require.NoError(t, err)
+		require.ErrorContains(t, Tune(target, name), name)
+	}
+}
+
+// What a launch may be is bounded by the kernels: rows and tokens that they have
+// instances of, and threads.
+func TestChoicesAreLaunchable(t *testing.T) {
+	for _, chip := range append(Chips(), "") {
+		m, err := machineOf(chip)
+		require.NoError(t, err)
+		require.Positive(t, m.partitionKeys())
+		require.Greater(t, m.splitContext(), m.partitionKeys())
+		for _, stored := range weightTypes {
+			for _, n := range []int64{1, 7, 64, 1024, 4096, 14336, 151936} {
+				for tokens := int64(1); tokens <= m.vecTokens; tokens++ {
+					s, why := m.vec(stored, n, tokens)
+					require.Contains(t, []int64{2, 4}, s.rows)
+					require.Contains(t, []int64{2, 4, 8}, s.simdgroups)
+					require.Contains(t, []int64{1, 2, 4, 8}, s.tokens)
+					require.GreaterOrEqual(t, s.tokens, tokens)
+					if s.tokens > 1 {
+						require.Equal(t, int64(2), s.rows)
+						require.Less(t, s.tokens/2, tokens, "half a pass is empty")
+					}
+					require.NotEmpty(t, why)
+				}
+				for _, tokens := range []int64{9, 32, 33, 512, 4096} {
+					tile, why := m.tile(ir.F16, ceilDiv(n, 64), tokens)
+					require.Contains(t, []int64{32, 64}, tile)
+					require.NotEmpty(t, why)
+					tile, _ = m.tile(ir.F32, ceilDiv(n, 64), tokens)
+					require.Equal(t, int64(32), tile)
+				}
+			}
+		}
+	}
+}
+
+// More cores want more threadgroups, and larger weights larger ones.
+func TestChoicesFollowTheChip(t *testing.T) {
+	small, err := machineOf("m1")
+	require.NoError(t, err)
+	large, err := machineOf("m4-max")
+	require.NoError(t, err)
+	threads := func(m machine, n int64) int64 {
+		s, _ := m.vec(ir.Q4_0, n, 1)
+		return s.rows * s.simdgroups
+	}
+	require.Greater(t, threads(small, 1024), threads(large, 1024))
+	require.Greater(t, threads(large, 151936), threads(large, 1024))
+	require.Greater(t, small.splitContext(), large.splitContext())
+	tile := func(m machine, columns int64) int64 { n, _ := m.tile(ir.F16, columns, 512); return n }
+	require.Equal(t, int64(64), tile(small, 8))
+	require.Equal(t, int64(32), tile(large, 8))
+	require.Equal(t, int64(64), tile(large, 64))
+}
+
+// tuned is one phase of a shape compiled for a chip and steps of up to maxT tokens.
+func tuned(t *testing.T, arch, chip string, maxT int64, context int) *Phase {
+	t.Helper()
+	m, err := models.Arch(arch, "q4_0")
+	require.NoError(t, err)
+	f, err := m.Build(ir.Options{KV: ir.F16, Block: context})
+	require.NoError(t, err)
+	target, err := NewTarget("metal", maxT)
+	require.NoError(t, err)
+	require.NoError(t, Tune(target, chip))
+	_, err = passes.Compile(f, target, passes.Options{Level: 1})
+	require.NoError(t, err)
+	plan, err := Lower(arch, []Range{{Name: "step", Func: f, MinT: 1, MaxT: maxT}}, target, Options{Context: context})
+	require.NoError(t, err)
+	return &plan.Phases[0]
+}
+
+// A chip changes how a step is cut, never how many dispatches it has, but for
+// attention over contexts that one chip cuts and another does not.
+func TestDispatchesOfEveryChip(t *testing.T) {
+	perLayer := func(ph *Phase) int {
+		n := 0
+		for i := range ph.Dispatches {
+			if ph.Dispatches[i].Layer == 1 {
+				n++
+			}
+		}
+		return n
+	}
+	for _, chip := range []string{"", "m1", "m2-ultra", "m4-max"} {
+		t.Run(chip, func(t *testing.T) {
+			require.Equal(t, 6, perLayer(tuned(t, "qwen3-0.6b", chip, 1, 512)))
+			require.Equal(t, 7, perLayer(tuned(t, "qwen3-0.6b", chip, 1, 8192)))
+			require.Equal(t, 8, perLayer(tuned(t, "qwen3-0.6b", chip, 512, 512)))
+		})
+	}
+}
+
+// A phase noted what it chose for every product and every attention, and the launch
+// covers steps of every size in its range.
+func TestChoicesCoverTheRange(t *testing.T) {
+	for _, maxT := range []int64{1, 3, 8, 40, 512} {
+		for _, chip := range []string{"", "m1", "m4-max"} {
+			t.Run(fmt.Sprintf("%d tokens on %s", maxT, chip), func(t *testing.T) {
+				ph := tuned(t, "llama3.2-1b", chip, maxT, 512)
+				noted, decided := 0, 0
+				for _, c := range ph.Choices {
+					noted += c.Dispatches
+				}
+				for i := range ph.Dispatches {
+					d := &ph.Dispatches[i]
+					constants := map[uint32]int64{}
+					for _, c := range d.Constants {
+						constants[c.Index] = int64(c.Bits)
+					}
+					perGroup, axis := int64(0), 1
+					switch family := d.Kernel[:min(len(d.Kernel), 10)]; family {
+					case "linear_vec":
+						perGroup = constants[7]
+					case "linear_mat":
+						perGroup, axis = constants[6], 0
+					case "attention_":
+						decided++
+						continue
+					default:
+						continue
+					}
+					decided++
+					for tokens := int64(1); tokens <= maxT; tokens++ {
+						sizes := ph.Bounds
+						sizes[ir.T], sizes[ir.R] = tokens, tokens
+						groups := d.Grid[axis].Eval(&sizes)
+						require.GreaterOrEqual(t, groups*perGroup, tokens)
+						require.Less(t, (groups-1)*perGroup, tokens)
+					}
+				}
+				require.Equal(t, decided, noted)
+			})
+		}
+	}
+}
