@@ -16,6 +16,7 @@ func init() {
 		ir.OpAttention:           decomposeAttention,
 		ir.OpRopeQKVWrite:        decomposeRopeWrite,
 		ir.OpHeadNormRopeKVWrite: decomposeRopeWrite,
+		ir.OpRepeatKVPair:        decomposeRepeatPair,
 	} {
 		ir.RegisterDecompose(op, func(f *ir.Func, v *ir.Value) ([]*ir.Value, error) {
 			return emit(f, v.Layer, func(e *Emitter) []*ir.Value { return build(e, v) })
@@ -109,6 +110,14 @@ func decomposeAttention(e *Emitter, v *ir.Value) []*ir.Value {
 	weights := e.Emit(ir.OpSoftmax, nil, e.Emit(ir.OpMask, nil, scores, positions, seqlens, lens))
 	out := e.Emit(ir.OpTranspose, headsFirst, e.Emit(ir.OpMatmul, ir.MatmulAttr{}, weights, values))
 	return []*ir.Value{e.Cast(out, v.Type.DType)}
+}
+
+func decomposeRepeatPair(e *Emitter, v *ir.Value) []*ir.Value {
+	out := make([]*ir.Value, len(v.Args))
+	for i, x := range v.Args {
+		out[i] = e.EmitAs(v.Type.Elems[i].DType, ir.OpRepeatKV, v.Attr, x)
+	}
+	return out
 }
 
 // decomposeRopeWrite serves both ops that rotate Q and K and write the cache.

@@ -47,6 +47,7 @@ func All() []*Rule {
 		KVReplicationElimination(),
 		HeadNormRopeKVWrite(),
 		RopeQKVWrite(),
+		RepeatKVPair(),
 		SiLUMul(),
 		GateUp(),
 		LinearResidual(),

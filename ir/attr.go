@@ -33,7 +33,7 @@ type RopeAttr struct {
 	Magnitude   float64 // multiplies cosine and sine; 1 but for YaRN
 }
 
-// RepeatAttr says how often repeat_kv repeats each KV head.
+// RepeatAttr says how often repeat_kv and repeat_kv_pair repeat each KV head.
 type RepeatAttr struct{ N int }
 
 // MatmulAttr belongs to matmul.

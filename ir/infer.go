@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 )
 
 // Type rules. Each returns the result's type, or an error that says which
@@ -367,6 +368,21 @@ func inferRepeat(in []*Value, attr any, _ Type) (Type, error) {
 		return Type{}, fmt.Errorf("%d times %s", n, x)
 	}
 	return TensorOf(x.DType, x.Shape[0], heads, x.Shape[2]), nil
+}
+
+func inferRepeatPair(in []*Value, attr any, _ Type) (Type, error) {
+	var out [2]Type
+	for i := range out {
+		t, err := inferRepeat(in[i:], attr, Type{})
+		if err != nil {
+			return Type{}, err
+		}
+		out[i] = t
+	}
+	if !slices.Equal(out[0].Shape, out[1].Shape) {
+		return Type{}, fmt.Errorf("k %s, v %s", in[0].Type, in[1].Type)
+	}
+	return TupleOf(out[0], out[1]), nil
 }
 
 func inferMatmul(in []*Value, attr any, _ Type) (Type, error) {

@@ -42,6 +42,7 @@ const (
 	OpAttention
 	OpRopeQKVWrite
 	OpHeadNormRopeKVWrite
+	OpRepeatKVPair
 
 	numOps
 )
@@ -107,6 +108,8 @@ func init() {
 			doc: "qkv[T,(H+2·KV)·D], cache, positions[T], slots[T], factors? → (q[T,H,D], cache): rotates Q and K, stores K and V"},
 		OpHeadNormRopeKVWrite: {name: "head_norm_rope_kv_write", min: 6, max: 7, attr: RopeWriteAttr{}, stage: Fused, free: true, writes: 2, infer: inferHeadNormWrite,
 			doc: "qkv[T,(H+2·KV)·D], cache, positions[T], slots[T], qnorm[D], knorm[D], factors? → (q[T,H,D], cache): RMSNorm of every Q and K head, then as rope_qkv_write"},
+		OpRepeatKVPair: {name: "repeat_kv_pair", min: 2, max: 2, attr: RepeatAttr{}, stage: Fused, free: true, infer: inferRepeatPair,
+			doc: "k[S,KV,D], v[S,KV,D] → (k[S,KV·N,D], v[S,KV·N,D]): repeat_kv of both"},
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/samber/lo"
+
 	"github.com/smelt-ml/smelt/ir"
 )
 
@@ -270,16 +272,43 @@ func (p *phase) scratch(bytes Expr) place {
 
 func inputBytes(v *ir.Value, n ir.Dim) Expr { return Extent(n).Times(v.Type.DType.Bytes(1)) }
 
-// bytesOf returns how much memory a value's tensor takes at the bounds.
-func (p *phase) bytesOf(v *ir.Value) int64 { return tensorOf(v).Bytes(&p.out.Bounds) }
+// bytesOf returns how much memory a value's tensors take at the bounds.
+func (p *phase) bytesOf(v *ir.Value) int64 {
+	parts := tensorsOf(v)
+	last := len(parts) - 1
+	return p.start(parts, last) + parts[last].Bytes(&p.out.Bounds)
+}
 
-// tensorOf returns the type of the memory that a value computes: for the fused
-// writes, which also return a cache, that of the query.
-func tensorOf(v *ir.Value) ir.Type {
-	if v.Type.Kind == ir.Tuple {
-		return v.Type.Elems[0]
+// start is where the i-th of several tensors lies in the memory that they share.
+func (p *phase) start(parts []ir.Type, i int) int64 {
+	at := int64(0)
+	for _, t := range parts[:i] {
+		at += roundUp(t.Bytes(&p.out.Bounds), arenaAlign)
 	}
-	return v.Type
+	return at
+}
+
+// tensorsOf returns the types of the tensors that a value computes: one, or those of
+// a tuple without the cache that the fused writes also return.
+func tensorsOf(v *ir.Value) []ir.Type {
+	if v.Type.Kind != ir.Tuple {
+		return []ir.Type{v.Type}
+	}
+	return lo.Filter(v.Type.Elems, func(t ir.Type, _ int) bool { return t.Kind == ir.Tensor })
+}
+
+// tensorOf returns the first of them.
+func tensorOf(v *ir.Value) ir.Type { return tensorsOf(v)[0] }
+
+// partOf returns which tensor of root(v) a value is.
+func partOf(v *ir.Value) int {
+	for aliases[v.Op] {
+		if a, ok := v.Attr.(ir.SelectAttr); ok {
+			return a.Index
+		}
+		v = v.Args[0]
+	}
+	return 0
 }
 
 // emitter fills in one dispatch.
@@ -327,22 +356,26 @@ func (e emitter) in(index uint32, v *ir.Value) { e.inAt(index, v, 0) }
 
 // inAt binds an operand from an offset in bytes.
 func (e emitter) inAt(index uint32, v *ir.Value, offset int64) {
-	at := e.p.placeOf(v)
-	e.bind(index, at, Binding{Offset: offset, Bytes: e.bytes(v, at, offset), Read: true})
+	at, part := e.p.placeOf(v), partOf(v)
+	start := e.p.start(tensorsOf(root(v)), part)
+	e.bind(index, at, Binding{Offset: start + offset, Bytes: e.bytes(v, part, at, offset), Read: true})
 }
 
-func (e emitter) out(index uint32, v *ir.Value) {
+func (e emitter) out(index uint32, v *ir.Value) { e.outPart(index, v, 0) }
+
+// outPart binds one of the tensors that a value computes.
+func (e emitter) outPart(index uint32, v *ir.Value, part int) {
 	at := e.p.placeOf(v)
-	e.bind(index, at, Binding{Bytes: e.bytes(v, at, 0), Write: true})
+	e.bind(index, at, Binding{Offset: e.p.start(tensorsOf(v), part), Bytes: e.bytes(v, part, at, 0), Write: true})
 }
 
 // bytes is the extent of a binding: the whole buffer for weights, whose stored
 // type counts, else that of the tensor.
-func (e emitter) bytes(v *ir.Value, at place, offset int64) Expr {
+func (e emitter) bytes(v *ir.Value, part int, at place, offset int64) Expr {
 	if b := e.p.plan.Buffers[at.buffer]; b.Kind == Weight || b.Kind == Const {
 		return b.Bytes
 	}
-	t := tensorOf(root(v))
+	t := tensorsOf(root(v))[part]
 	n, ok := t.Shape.Elements()
 	if !ok {
 		e.p.err = fmt.Errorf("%s is no simple size", t)

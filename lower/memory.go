@@ -28,7 +28,7 @@ type slot struct {
 func (e emitter) mayReplace(operand, v *ir.Value) {
 	p := e.p
 	from, to := p.placeOf(operand), p.placeOf(v)
-	if from.slot < 0 || to.slot < 0 || p.lastUse[root(operand).ID] != p.at {
+	if from.slot < 0 || to.slot < 0 || len(tensorsOf(root(operand))) > 1 || p.lastUse[root(operand).ID] != p.at {
 		return
 	}
 	reads := 0

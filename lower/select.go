@@ -47,6 +47,7 @@ func init() {
 		ir.OpAttention:           attention,
 		ir.OpRopeQKVWrite:        ropeWrite,
 		ir.OpHeadNormRopeKVWrite: ropeWrite,
+		ir.OpRepeatKVPair:        repeatKV,
 	}
 }
 
@@ -298,9 +299,10 @@ func cacheRead(p *phase, v *ir.Value) error {
 // stride, since positions in a grid have only 32 bits.
 const repeatGroups = 1 << 20
 
+// repeatKV lowers repeat_kv, and repeat_kv_pair, whose K and V have one shape.
 func repeatKV(p *phase, v *ir.Value) error {
-	x := v.Args[0]
-	n, ok := v.Type.Shape.Elements()
+	x, out := v.Args[0], tensorOf(v)
+	n, ok := out.Shape.Elements()
 	if !ok {
 		return fmt.Errorf("%s: %s is no simple size", v, v.Type)
 	}
@@ -308,10 +310,13 @@ func repeatKV(p *phase, v *ir.Value) error {
 	if p.bound(groups) > repeatGroups {
 		groups = Number(repeatGroups)
 	}
-	d := p.dispatch("repeat_kv_"+v.Type.DType.String(), v)
-	d.in(0, x)
-	d.out(1, v)
-	d.params(2, Extent(x.Type.Shape[0]), Extent(x.Type.Shape[1]), size(last(x)), size(int64(v.Attr.(ir.RepeatAttr).N)))
+	d := p.dispatch(v.Op.String()+"_"+out.DType.String(), v)
+	operands := uint32(len(v.Args))
+	for i, a := range v.Args {
+		d.in(uint32(i), a)
+		d.outPart(operands+uint32(i), v, i)
+	}
+	d.params(2*operands, Extent(x.Type.Shape[0]), Extent(x.Type.Shape[1]), size(last(x)), size(int64(v.Attr.(ir.RepeatAttr).N)))
 	d.launch([3]Expr{groups, one(), one()}, 256)
 	return nil
 }

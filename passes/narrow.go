@@ -102,6 +102,9 @@ func (p *precision) constrain(v *ir.Value) {
 		p.joinFloats(v)
 	case ir.OpAttention, ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite:
 		p.join(v, v.Args[0])
+	case ir.OpRepeatKVPair:
+		p.join(v, v.Args[0])
+		p.join(v, v.Args[1])
 	case ir.OpCacheWrite:
 		p.join(v.Args[1], v.Args[2])
 	case ir.OpArgmax: // of logits: rounding them would make equals

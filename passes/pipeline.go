@@ -36,6 +36,7 @@ var pipeline = []Pass{
 	// linear_residual and norm_prologue would take one by one.
 	fuse(fusion.HeadNormRopeKVWrite()),
 	fuse(fusion.RopeQKVWrite()),
+	fuse(fusion.RepeatKVPair()),
 	fuse(fusion.SiLUMul()),
 	fuse(fusion.GateUp()),
 	fuse(fusion.LinearResidual()),
@@ -62,6 +63,8 @@ var order = []struct{ first, then, why string }{
 	{"rope_tables", "rope_qkv_write", "the pass knows RoPE, not what it is fused into"},
 	{"cse", "kv_replication_elimination", "patterns compare inputs by identity"},
 	{"cse", "rope_qkv_write", "patterns compare inputs by identity"},
+	{"kv_replication_elimination", "repeat_kv_pair", "no copies are better than copies of both at once"},
+	{"cse", "repeat_kv_pair", "the keys and the values of one cache are known by their operands"},
 	{"head_norm_rope_kv_write", "norm_prologue", "a norm that feeds Q, K and V apart cannot move into any of them"},
 	{"rope_qkv_write", "norm_prologue", "a norm that feeds Q, K and V apart cannot move into any of them"},
 	{"silu_mul", "gate_up", "gate_up starts from silu_mul"},

@@ -114,13 +114,18 @@ func TestSubsetsKeepMeaning(t *testing.T) {
 }
 
 // TestDecompositionsKeepMeaning takes fused ops apart, each kind alone and all
-// together, in both precisions.
+// together, in both precisions, with and without attention.
 func TestDecompositionsKeepMeaning(t *testing.T) {
+	taken := make(map[ir.Op]int)
 	for seed := range uint64(graphs) {
 		f, in, want := random(t, seed)
 		tgt := target([]ir.DType{ir.F32, ir.F16}[seed%2])
 		tgt.NormPrologue, tgt.SiLUPair = seed%3 != 0, seed%5 != 0
-		_, err := passes.Compile(f, tgt, passes.Options{Level: 1})
+		var off []string
+		if seed%4 == 3 {
+			off = []string{"kv_replication_elimination"}
+		}
+		_, err := passes.Compile(f, tgt, passes.Options{Level: 1, Disabled: off})
 		require.NoError(t, err)
 		for op := range ir.Op(ir.NumOps) {
 			if op != 0 && !op.CanDecompose() {
@@ -130,6 +135,7 @@ func TestDecompositionsKeepMeaning(t *testing.T) {
 			n, err := fusion.Decompose(g, func(v *ir.Value) bool { return v.Op.CanDecompose() && (op == 0 || v.Op == op) })
 			require.NoError(t, err)
 			require.NoError(t, g.Verify())
+			taken[op] += n
 			if op == 0 {
 				require.Positive(t, n)
 				g.Stage = ir.Source
@@ -138,11 +144,14 @@ func TestDecompositionsKeepMeaning(t *testing.T) {
 			requireSame(t, want, execute(t, g, in), func() string { return op.String() + "\n" + g.String() })
 		}
 	}
+	for op, n := range taken {
+		require.Positive(t, n, op)
+	}
 }
 
 // TestLegaliseKeepsMeaning compiles for targets that lack fused ops.
 func TestLegaliseKeepsMeaning(t *testing.T) {
-	fused := []ir.Op{ir.OpSiLUMul, ir.OpFusedLinear, ir.OpAttention, ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite}
+	fused := []ir.Op{ir.OpSiLUMul, ir.OpFusedLinear, ir.OpAttention, ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite, ir.OpRepeatKVPair}
 	for seed := range uint64(graphs) {
 		f, in, want := random(t, seed)
 		r := rand.New(rand.NewPCG(seed, 5))

@@ -119,3 +119,23 @@ func (r *run) rotateAndWrite(v *ir.Value, rope angles, norm func(head []float64,
 	}
 	return result{elems: []result{{tensor: q}, {cache: cache}}}, nil
 }
+
+func (r *run) repeatKVPair(v *ir.Value) (result, error) {
+	n := v.Attr.(ir.RepeatAttr).N
+	var out result
+	for i, t := range v.Type.Elems {
+		x := r.tensor(v, i)
+		to, err := r.empty(t)
+		if err != nil {
+			return result{}, err
+		}
+		heads, d := x.Shape[1], x.Shape[2]
+		for s := range x.Shape[0] {
+			for h := range heads * n {
+				copy(to.row(s*heads*n+h), x.Data[(s*heads+h/n)*d:][:d])
+			}
+		}
+		out.elems = append(out.elems, result{tensor: to})
+	}
+	return out, nil
+}

@@ -46,6 +46,7 @@ func init() {
 		ir.OpAttention:           (*run).attention,
 		ir.OpRopeQKVWrite:        (*run).ropeQKVWrite,
 		ir.OpHeadNormRopeKVWrite: (*run).headNormRopeKVWrite,
+		ir.OpRepeatKVPair:        (*run).repeatKVPair,
 	}
 }
 
