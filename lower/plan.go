@@ -91,6 +91,9 @@ type Dispatch struct {
 	// Barrier makes the dispatch wait for all before it. Between barriers,
 	// dispatches are independent and may run in any order or at once.
 	Barrier bool
+	// OnCPU gives the dispatch to the CPU of a target whose other dispatches are the
+	// GPU's. Both see the same memory.
+	OnCPU bool
 }
 
 // Constant gives a function constant its bits.

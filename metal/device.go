@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 	"unsafe"
 )
 
@@ -37,6 +38,15 @@ type Options struct {
 	// MemoryLimit bounds in bytes what programs and sessions may allocate; 0 takes
 	// what the machine has free at the time.
 	MemoryLimit int64
+
+	// Library is the path of a compiled Metal library that takes the place of the
+	// kernels' sources. Capture is the number, from 1 on, of the step that Metal
+	// captures into CaptureFile, for Xcode. Timeout bounds a command buffer; 0 means a
+	// minute. The three are for "metal".
+	Library     string
+	Capture     int
+	CaptureFile string
+	Timeout     time.Duration
 }
 
 // maxThreads keeps slips from starting as many threads as there is memory.
@@ -48,6 +58,14 @@ type Info struct {
 	ISA       string // instruction set of the native kernels; empty on "emu"
 	Threads   int
 	MaxBuffer uint64 // bytes of the largest buffer
+
+	// Of a GPU.
+	GPU         string // its name; empty on the host
+	Family      int    // Apple's number of its family: 7 for M1
+	Threadgroup int    // bytes of memory that a threadgroup may have
+	Page        int    // bytes: borders of memory that is used without a copy
+	Samples     bool   // its clock can be read around each dispatch
+	WorkingSet  uint64 // bytes that it keeps resident without paging
 }
 
 // Names lists what Open takes.
@@ -74,10 +92,11 @@ func Open(name string, opts Options) (*Device, error) {
 	if !slices.Contains(Names(), name) {
 		return nil, fmt.Errorf("metal: %w: %q is none of %s", ErrDevice, name, strings.Join(Names(), ", "))
 	}
-	if name == "metal" {
-		return nil, fmt.Errorf("metal: %w", ErrNoMetal)
-	}
-	if name == "auto" {
+	if name == "metal" || name == "auto" {
+		d, err := start("metal", opts, func(opts Options) (driver, error) { return newAppleDriver(opts, standardSuppliers) })
+		if name == "metal" || !errors.Is(err, ErrNoMetal) {
+			return d, err
+		}
 		name = "cpu"
 	}
 	return openHost(name, opts, standardSuppliers)
@@ -88,6 +107,10 @@ func Open(name string, opts Options) (*Device, error) {
 type suppliers func() (emulator, native unsafe.Pointer)
 
 func openHost(name string, opts Options, from suppliers) (*Device, error) {
+	return start(name, opts, func(opts Options) (driver, error) { return newHostDriver(name == "cpu", opts, from) })
+}
+
+func start(name string, opts Options, with func(Options) (driver, error)) (*Device, error) {
 	if opts.Threads < 0 || opts.Threads > maxThreads {
 		return nil, fmt.Errorf("metal: %d threads; 1 to %d are possible", opts.Threads, maxThreads)
 	}
@@ -97,7 +120,7 @@ func openHost(name string, opts Options, from suppliers) (*Device, error) {
 	if opts.Threads == 0 {
 		opts.Threads = DefaultThreads()
 	}
-	d, err := newHostDriver(name == "cpu", opts, from)
+	d, err := with(opts)
 	if err != nil {
 		return nil, fmt.Errorf("metal: opening %s: %w", name, err)
 	}
@@ -154,6 +177,7 @@ type driver interface {
 	close()
 	create(bytes int64, use purpose) (handle, error)
 	wrap(memory []byte) (handle, error)
+	slice(whole handle, offset, bytes int64) (handle, error)
 	contents(buffer handle, bytes int64) []byte
 	free(buffer handle)
 	load(t *tables, buffers []handle) (handle, error)
@@ -196,6 +220,7 @@ const (
 	codeBounds
 	codeExecution
 	codeCancelled
+	codeLost
 )
 
 // ErrKernel is wrapped by errors about kernels that nothing provides.
@@ -210,6 +235,8 @@ func (c code) sentinel() error {
 		return ErrKernel
 	case codeBounds:
 		return ErrStep
+	case codeLost:
+		return ErrLost
 	}
 	return nil
 }

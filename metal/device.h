@@ -27,6 +27,7 @@ enum smelt_code {
     SMELT_ERROR_BOUNDS = 4,    // these sizes leave a buffer or the range of a word
     SMELT_ERROR_EXECUTION = 5, // a kernel failed
     SMELT_ERROR_CANCELLED = 6, // stopped between two command buffers
+    SMELT_ERROR_LOST = 7,      // the device is gone, or does not answer
 };
 
 typedef struct smelt_error {
@@ -84,6 +85,7 @@ typedef struct smelt_dispatch {
     uint32_t group[3];
     uint32_t barrier;        // wait for everything before; between barriers, dispatches are independent
     uint32_t command_buffer; // begins a command buffer; command buffers run one after the other
+    uint32_t on_cpu;         // of a device with a GPU: the CPU runs it
 } smelt_dispatch;
 
 typedef struct smelt_phase {
@@ -101,23 +103,52 @@ typedef struct smelt_tables {
     const smelt_phase *phases;
     const char *names;           // host names, each with its terminating zero
     const uint32_t *kernel_name; // offset in names, by kernel
+    const uint32_t *label;       // offset in names, by dispatch: for captures and messages
     uint32_t term_count, value_count, argument_count, word_count, constant_count, dispatch_count, phase_count,
         name_bytes, kernel_count, buffer_count;
 } smelt_tables;
 
+// Where a kernel comes from, for devices that compile it.
+typedef struct smelt_source {
+    const char *name; // of the file
+    const char *text;
+} smelt_source;
+
+typedef struct smelt_function {
+    const char *name;  // host name
+    uint32_t source;   // index
+    uint32_t booleans; // bit i: function constant i is a bool; else a uint
+    uint32_t max_threads;
+} smelt_function;
+
 typedef struct smelt_device_options {
     uint32_t threads;
+    uint32_t half;       // the host beside a GPU: only dispatches on_cpu are its
     uint32_t use_native; // native kernels where they support the launch
     uint32_t shuffle;    // dispatches between barriers run one by one in random order
     smelt_emulation emulation;
     const smelt_emulator *emulator; // null: there is none
     const smelt_native *native;     // null: there is none
+    // Of a GPU. Texts and tables must live as long as the device.
+    const smelt_source *sources;
+    const smelt_function *functions;
+    uint32_t source_count, function_count;
+    const char *library;   // path of a compiled library that takes the sources' place, or null
+    uint32_t timeout_ms;   // that a command buffer may take
+    uint32_t capture_step; // steps are counted from 1; 0: none
+    const char *capture_path;
 } smelt_device_options;
 
 typedef struct smelt_info {
-    char isa[32]; // instruction set of native kernels, or the GPU's family
+    char isa[32]; // instruction set of native kernels
+    char gpu[64]; // name of the GPU; empty on the host
     uint32_t threads;
+    uint32_t family;            // Apple's number of the GPU's family: 7 for M1
+    uint32_t threadgroup_bytes; // that a threadgroup may have
+    uint32_t page_bytes;        // alignment of memory that is wrapped without a copy
+    uint32_t samples;           // the GPU's clock can be read between passes
     uint64_t max_buffer_bytes;
+    uint64_t working_set_bytes; // that the GPU keeps resident without paging
 } smelt_info;
 
 typedef struct smelt_step {
@@ -148,9 +179,13 @@ typedef struct smelt_provider {
     // buffer_create gives zeroed memory whose pages cost nothing until touched.
     int (*buffer_create)(smelt_device *device, uint64_t bytes, uint32_t purpose, smelt_buffer **buffer,
                          smelt_error *error);
-    // buffer_wrap makes a read-only buffer of memory that outlives it.
+    // buffer_wrap makes a read-only buffer of memory that outlives it, without a copy. A GPU
+    // sees whole pages of it.
     int (*buffer_wrap)(smelt_device *device, const void *memory, uint64_t bytes, smelt_buffer **buffer,
                        smelt_error *error);
+    // buffer_slice makes a buffer of a part of another, which it keeps alive.
+    int (*buffer_slice)(smelt_buffer *whole, uint64_t offset, uint64_t bytes, smelt_buffer **buffer,
+                        smelt_error *error);
     void *(*buffer_contents)(smelt_buffer *buffer);
     void (*buffer_close)(smelt_buffer *buffer);
 
@@ -175,6 +210,16 @@ typedef struct smelt_provider {
 } smelt_provider;
 
 const smelt_provider *smelt_host_provider(void);
+
+// The host as the other half of a device with a GPU, over the same memory: it resolves
+// launches for both, and runs the dispatches that are the CPU's. With neither an
+// emulator nor native kernels in the options, it only resolves.
+int smelt_host_resolve(smelt_session *session, const smelt_step *step, smelt_error *error);
+// smelt_host_launch returns a launch of the phase that was resolved last.
+const smelt_launch *smelt_host_launch(const smelt_session *session, uint32_t dispatch);
+// smelt_host_run executes count dispatches from first on, and adds to counts and kernels.
+int smelt_host_run(smelt_session *session, uint32_t first, uint32_t count, smelt_counts *counts,
+                   smelt_kernel_count *kernels, uint64_t *nanoseconds, smelt_error *error);
 
 #ifdef __cplusplus
 }

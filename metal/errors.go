@@ -9,7 +9,8 @@ import (
 // Errors that callers test for.
 var (
 	ErrUnavailable = errors.New("this build of smelt executes nothing: it needs cgo, and Linux on amd64 or arm64")
-	ErrNoMetal     = errors.New("no Metal device: this build has no Apple provider")
+	ErrNoMetal     = errors.New("no Metal device")
+	ErrLost        = errors.New("the device is lost") // or does not answer
 	ErrDevice      = errors.New("no such device")
 	ErrClosed      = errors.New("closed")
 	ErrMemory      = errors.New("not enough memory")

@@ -1,4 +1,4 @@
-// go:build cgo && linux && (amd64 || arm64)
+//go:build cgo && linux && (amd64 || arm64)
 
 #include "host.h"
 
@@ -78,6 +78,7 @@ void deviceInfo(const smelt_device *device, smelt_info *info) {
     const auto &o = device->options;
     snprintf(info->isa, sizeof info->isa, "%s", o.use_native != 0 && o.native != nullptr ? o.native->isa : "");
     info->threads = device->pool->threads();
+    info->page_bytes = 1;
     info->max_buffer_bytes = SIZE_MAX / 2;
 }
 
@@ -104,6 +105,16 @@ int bufferWrap(smelt_device *, const void *memory, uint64_t bytes, smelt_buffer 
     return guarded(error, [&] {
         *buffer = new smelt_buffer{const_cast<void *>(memory), bytes, false};
         return SMELT_OK;
+    });
+}
+
+int bufferSlice(smelt_buffer *whole, uint64_t offset, uint64_t bytes, smelt_buffer **buffer, smelt_error *error) {
+    return guarded(error, [&] {
+        if (offset > whole->bytes || bytes > whole->bytes - offset) {
+            return fail(error, SMELT_ERROR_BOUNDS, -1, -1, "a slice past the end of its buffer");
+        }
+        *buffer = new smelt_buffer{static_cast<uint8_t *>(whole->memory) + offset, bytes, false};
+        return 0;
     });
 }
 
@@ -157,10 +168,23 @@ int sessionRun(smelt_session *session, const smelt_step *step, smelt_counts *cou
 void sessionCancel(smelt_session *session, uint32_t cancel) { session->cancel.store(cancel); }
 
 const smelt_provider provider = {
-    "host",        deviceOpen,     deviceClose,  deviceInfo,    bufferCreate, bufferWrap, bufferContents, bufferClose,
-    programCreate, programNatives, programClose, sessionCreate, sessionClose, sessionRun, sessionCancel,
+    "host",      deviceOpen,    deviceClose,    deviceInfo,   bufferCreate,  bufferWrap,   bufferSlice, bufferContents,
+    bufferClose, programCreate, programNatives, programClose, sessionCreate, sessionClose, sessionRun,  sessionCancel,
 };
 
 } // namespace
 
 const smelt_provider *smelt_host_provider(void) { return &provider; }
+
+int smelt_host_resolve(smelt_session *session, const smelt_step *step, smelt_error *error) {
+    return guarded(error, [&] { return session->resolve(*step, error); });
+}
+
+const smelt_launch *smelt_host_launch(const smelt_session *session, uint32_t dispatch) {
+    return &session->launch(dispatch);
+}
+
+int smelt_host_run(smelt_session *session, uint32_t first, uint32_t count, smelt_counts *counts,
+                   smelt_kernel_count *kernels, uint64_t *nanoseconds, smelt_error *error) {
+    return guarded(error, [&] { return session->runRange(first, count, counts, kernels, nanoseconds, error); });
+}

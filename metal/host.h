@@ -71,6 +71,8 @@ struct smelt_program {
     smelt_program(smelt_device *device, const smelt_tables &tables, smelt_buffer *const *buffers);
     int findKernels(const smelt_tables &tables, smelt_error *error);
     int findNatives(smelt_error *error);
+    // runs tells whether a dispatch is the host's to execute.
+    bool runs(const smelt_dispatch &d) const { return device->options.half == 0 || d.on_cpu != 0; }
     void evaluate(const int64_t *sizes, std::vector<int64_t> &results) const;
 };
 
@@ -116,6 +118,12 @@ struct smelt_session final : smelt::Work {
 
     int run(const smelt_step &step, smelt_counts *counts, smelt_kernel_count *kernels, uint64_t *nanoseconds,
             smelt_error *error);
+    // resolve fills in the launches of a step, or refuses it; runRange then executes some of
+    // its dispatches, and adds to counts and kernels.
+    int resolve(const smelt_step &step, smelt_error *error);
+    int runRange(uint32_t first, uint32_t count, smelt_counts *counts, smelt_kernel_count *kernels,
+                 uint64_t *nanoseconds, smelt_error *error);
+    const smelt_launch &launch(uint32_t dispatch) const { return launches_[first_dispatch_ + dispatch]; }
     std::atomic<uint32_t> cancel{0};
 
     void run(uint32_t wave, uint32_t chunk, uint32_t &cursor) override;
@@ -139,7 +147,7 @@ private:
         uint32_t barriers, command_buffers;
     };
 
-    int plan(const smelt_step &step, const smelt_phase &phase, smelt_error *error);
+    int cut(uint32_t first, uint32_t count, smelt_error *error);
     size_t addGroup(uint32_t first, uint32_t count, bool serial);
     void addItem(uint32_t dispatch, uint32_t stage, size_t scratch);
     void openWave();
@@ -165,7 +173,8 @@ private:
 
     // Of the step under way; written by one thread at a time, in finish.
     uint32_t first_dispatch_ = 0;
-    smelt_counts counts_{};
+    bool profile_ = false;
+    smelt_counts *counts_ = nullptr;
     smelt_kernel_count *kernels_ = nullptr;
     uint64_t *nanoseconds_ = nullptr;
     uint64_t wave_began_ = 0;

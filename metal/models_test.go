@@ -28,13 +28,13 @@ func TestModelsInAnyOrder(t *testing.T) {
 				defer model.Close()
 				program, err := model.Compile(smelt.Options{Target: "metal", Level: level, Context: 64, Prefill: 16})
 				require.NoError(t, err)
-				want := feed(t, program, metal.Options{Threads: 1})
+				want := feed(t, program, "emu", metal.Options{Threads: 1})
 				for _, opts := range []metal.Options{
 					{Threads: 2, Poison: true},
 					{Threads: 2, ShuffleDispatches: true, Seed: 1, Poison: true, Order: metal.Descending},
 					{Threads: 1, ShuffleDispatches: true, Seed: 2, Poison: true, Order: metal.Shuffled},
 				} {
-					require.Equal(t, want, feed(t, program, opts), "%+v", opts)
+					require.Equal(t, want, feed(t, program, "emu", opts), "%+v", opts)
 				}
 			})
 		}
@@ -42,8 +42,8 @@ func TestModelsInAnyOrder(t *testing.T) {
 }
 
 // feed returns the logits after a prompt and two more tokens.
-func feed(t *testing.T, program *smelt.Program, opts metal.Options) []float32 {
-	session, err := program.NewSession(smelt.Device{Name: "emu", Options: opts})
+func feed(t *testing.T, program *smelt.Program, device string, opts metal.Options) []float32 {
+	session, err := program.NewSession(smelt.Device{Name: device, Options: opts})
 	require.NoError(t, err)
 	defer session.Close()
 	var all []float32

@@ -1,4 +1,4 @@
-// go:build cgo && linux && (amd64 || arm64)
+//go:build cgo && linux && (amd64 || arm64)
 
 #include "host.h"
 
@@ -24,7 +24,7 @@ int smelt_program::findKernels(const smelt_tables &t, smelt_error *error) {
         if (o.use_native != 0 && o.native != nullptr) {
             k.native = o.native->find(k.name.c_str());
         }
-        if (k.emulated == nullptr && k.native == nullptr) {
+        if (k.emulated == nullptr && k.native == nullptr && o.half == 0) {
             return fail(error, SMELT_ERROR_KERNEL, -1, -1, "no kernel is called %s", k.name.c_str());
         }
         kernels.push_back(std::move(k));
@@ -55,12 +55,11 @@ int smelt_program::findNatives(smelt_error *error) {
         }
         for (uint32_t d = phase.first_dispatch; d < phase.first_dispatch + phase.dispatch_count; d++) {
             auto &k = kernels[dispatches[d].kernel];
-            if (launches.native(d) != nullptr) {
+            if (!runs(dispatches[d]) || launches.native(d) != nullptr) {
                 continue;
             }
             if (k.emulated == nullptr) {
-                return fail(error, SMELT_ERROR_KERNEL, d, -1,
-                            "the native kernel %s does not cover this launch, and no other has its name",
+                return fail(error, SMELT_ERROR_KERNEL, d, -1, "the CPU has no kernel %s that covers this launch",
                             k.name.c_str());
             }
             k.native_everywhere = false;

@@ -1,4 +1,4 @@
-// go:build cgo && linux && (amd64 || arm64)
+//go:build cgo && linux && (amd64 || arm64)
 
 #include "host.h"
 
@@ -55,61 +55,76 @@ smelt_session::smelt_session(smelt_program *program, smelt_buffer *const *buffer
 
 int smelt_session::run(const smelt_step &step, smelt_counts *counts, smelt_kernel_count *kernels, uint64_t *nanoseconds,
                        smelt_error *error) {
-    const auto &phase = program_.phases[step.phase];
     // Everything is checked before anything runs, so a refused step has changed nothing.
-    if (int code = plan(step, phase, error)) {
+    if (int code = resolve(step, error)) {
         return code;
     }
-    counts_ = {};
-    kernels_ = kernels;
-    nanoseconds_ = nanoseconds;
+    uint32_t dispatches = program_.phases[step.phase].dispatch_count;
+    *counts = {};
     std::fill(kernels, kernels + program_.kernels.size(), smelt_kernel_count{});
     if (nanoseconds != nullptr) {
-        std::fill(nanoseconds, nanoseconds + phase.dispatch_count, 0);
+        std::fill(nanoseconds, nanoseconds + dispatches, 0);
     }
-    failed_.store(false, std::memory_order_relaxed);
-    cancelled_ = false;
-    if (wave_count_ != 0 && !stopBefore(0)) {
-        wave_began_ = nanoseconds != nullptr ? nanosecondsNow() : 0;
-        program_.device->pool->run(*this, waves_.data(), wave_count_);
-    }
-    *counts = counts_;
-    if (failed_.load(std::memory_order_relaxed)) {
-        *error = failure_;
-        return error->code;
-    }
-    if (cancelled_) {
-        return fail(error, SMELT_ERROR_CANCELLED, -1, -1, "stopped after %u command buffers", counts_.command_buffers);
-    }
-    return SMELT_OK;
+    return runRange(0, dispatches, counts, kernels, nanoseconds, error);
 }
 
-// plan resolves the launches and cuts them into waves.
-int smelt_session::plan(const smelt_step &step, const smelt_phase &phase, smelt_error *error) {
+int smelt_session::resolve(const smelt_step &step, smelt_error *error) {
     for (size_t i = 0; i < memory_.size(); i++) {
         uint64_t stride = ring_stride_[i];
         auto *base = static_cast<uint8_t *>(buffers_[i]->memory);
         memory_[i] = stride == 0 ? smelt::Launches::Memory{base, buffers_[i]->bytes}
                                  : smelt::Launches::Memory{base + stride * step.slot, stride};
     }
+    const auto &phase = program_.phases[step.phase];
     if (int code = launches_.resolve(phase, step.sizes, memory_, error)) {
         return code;
     }
-    const auto &options = program_.device->options;
-    bool serial = options.shuffle != 0 || step.profile != 0;
     first_dispatch_ = phase.first_dispatch;
-    item_count_ = wave_count_ = barriers_ = command_buffers_ = 0;
+    profile_ = step.profile != 0;
     random_ = step.seed;
-    size_t scratch = 0;
-    uint32_t first = 0;
     for (uint32_t i = 0; i < phase.dispatch_count; i++) {
-        uint32_t dispatch = phase.first_dispatch + i;
-        const auto &d = program_.dispatches[dispatch];
-        natives_[i] = launches_.native(dispatch);
-        if (natives_[i] == nullptr && program_.kernels[d.kernel].emulated == nullptr) {
+        const auto &d = program_.dispatches[phase.first_dispatch + i];
+        natives_[i] = launches_.native(phase.first_dispatch + i);
+        if (natives_[i] == nullptr && program_.kernels[d.kernel].emulated == nullptr && program_.runs(d)) {
             return fail(error, SMELT_ERROR_KERNEL, i, -1, "the native kernel %s does not cover these sizes",
                         program_.kernels[d.kernel].name.c_str());
         }
+    }
+    return SMELT_OK;
+}
+
+int smelt_session::runRange(uint32_t first, uint32_t count, smelt_counts *counts, smelt_kernel_count *kernels,
+                            uint64_t *nanoseconds, smelt_error *error) {
+    if (int code = cut(first, count, error)) {
+        return code;
+    }
+    counts_ = counts;
+    kernels_ = kernels;
+    nanoseconds_ = nanoseconds;
+    failed_.store(false, std::memory_order_relaxed);
+    cancelled_ = false;
+    if (wave_count_ != 0 && !stopBefore(0)) {
+        wave_began_ = nanoseconds != nullptr ? nanosecondsNow() : 0;
+        program_.device->pool->run(*this, waves_.data(), wave_count_);
+    }
+    if (failed_.load(std::memory_order_relaxed)) {
+        *error = failure_;
+        return error->code;
+    }
+    if (cancelled_) {
+        return fail(error, SMELT_ERROR_CANCELLED, -1, -1, "stopped after %u command buffers", counts->command_buffers);
+    }
+    return SMELT_OK;
+}
+
+// cut makes waves of dispatches that are resolved.
+int smelt_session::cut(uint32_t begin, uint32_t count, smelt_error *error) {
+    bool serial = program_.device->options.shuffle != 0 || profile_;
+    item_count_ = wave_count_ = barriers_ = command_buffers_ = 0;
+    size_t scratch = 0;
+    uint32_t first = begin;
+    for (uint32_t i = begin; i < begin + count; i++) {
+        const auto &d = program_.dispatches[first_dispatch_ + i];
         if (d.barrier != 0 || d.command_buffer != 0) {
             scratch = std::max(scratch, addGroup(first, i - first, serial));
             first = i;
@@ -117,7 +132,7 @@ int smelt_session::plan(const smelt_step &step, const smelt_phase &phase, smelt_
             command_buffers_ += d.command_buffer;
         }
     }
-    scratch = std::max(scratch, addGroup(first, phase.dispatch_count - first, serial));
+    scratch = std::max(scratch, addGroup(first, begin + count - first, serial));
     if (!program_.device->scratch.reserve(scratch)) {
         return fail(error, SMELT_ERROR_MEMORY, -1, -1, "%zu bytes of scratch", scratch);
     }
@@ -265,7 +280,7 @@ bool smelt_session::finish(uint32_t wave) {
         const auto &item = items_[i];
         if (item.last) {
             auto &k = kernels_[program_.dispatches[first_dispatch_ + item.dispatch].kernel];
-            counts_.dispatches++;
+            counts_->dispatches++;
             k.dispatches++;
             k.native += item.native != nullptr;
         }
@@ -280,7 +295,7 @@ bool smelt_session::stopBefore(uint32_t wave) {
         cancelled_ = true;
         return true;
     }
-    counts_.barriers += span.barriers;
-    counts_.command_buffers += span.command_buffers;
+    counts_->barriers += span.barriers;
+    counts_->command_buffers += span.command_buffers;
     return false;
 }

@@ -36,6 +36,7 @@ type (
 		paramsAt                 uint32
 		grid, group              [3]uint32
 		barrier, commandBuffer   uint32
+		onCPU                    uint32
 	}
 	phase struct {
 		firstDispatch, dispatches uint32
@@ -74,6 +75,7 @@ type tables struct {
 	phases      []phase
 	names       []byte
 	kernelNames []uint32
+	labels      []uint32 // offsets in names, by dispatch
 	buffers     int
 
 	kernels   []string
@@ -121,6 +123,7 @@ func (t *tables) addPhase(p *lower.Plan, ph *lower.Phase) error {
 func (t *tables) addDispatch(p *lower.Plan, ph *lower.Phase, d *lower.Dispatch, start bool) error {
 	flat := dispatch{
 		kernel: t.kernel(d.Kernel), paramsAt: d.ParamsAt, group: d.Group, barrier: flag(d.Barrier), commandBuffer: flag(start),
+		onCPU:         flag(d.OnCPU),
 		firstArgument: uint32(len(t.arguments)), arguments: uint32(len(d.Bindings)),
 		firstWord: uint32(len(t.words)), words: uint32(len(d.Params)),
 	}
@@ -147,6 +150,7 @@ func (t *tables) addDispatch(p *lower.Plan, ph *lower.Phase, d *lower.Dispatch, 
 		t.arguments = append(t.arguments, a)
 	}
 	t.dispatches = append(t.dispatches, flat)
+	t.labels = append(t.labels, t.name(d.Label))
 	return err
 }
 
@@ -163,10 +167,16 @@ func (t *tables) kernel(name string) uint32 {
 		i = uint32(len(t.kernels))
 		t.kernelAt[name] = i
 		t.kernels = append(t.kernels, name)
-		t.kernelNames = append(t.kernelNames, uint32(len(t.names)))
-		t.names = append(append(t.names, name...), 0)
+		t.kernelNames = append(t.kernelNames, t.name(name))
 	}
 	return i
+}
+
+// name stores a text for C and returns its offset.
+func (t *tables) name(text string) uint32 {
+	at := uint32(len(t.names))
+	t.names = append(append(t.names, text...), 0)
+	return at
 }
 
 func (t *tables) constantSet(list []lower.Constant) (first, set uint32) {

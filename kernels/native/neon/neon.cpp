@@ -1,4 +1,4 @@
-// go:build arm64
+//go:build arm64
 
 #include <stdint.h>
 #include <string.h>

@@ -22,6 +22,10 @@ static int wrap_buffer(const smelt_provider *p, smelt_device *d, uintptr_t m, ui
                        smelt_error *e) {
     return p->buffer_wrap(d, (const void *)m, n, b, e);
 }
+static int slice_buffer(const smelt_provider *p, smelt_buffer *whole, uint64_t at, uint64_t n, smelt_buffer **b,
+                        smelt_error *e) {
+    return p->buffer_slice(whole, at, n, b, e);
+}
 static void *buffer_contents(const smelt_provider *p, smelt_buffer *b) { return p->buffer_contents(b); }
 static void close_buffer(const smelt_provider *p, smelt_buffer *b) { p->buffer_close(b); }
 static int create_program(const smelt_provider *p, smelt_device *d, const smelt_tables *t, smelt_buffer *const *b,
@@ -90,7 +94,11 @@ func newHostDriver(useNative bool, opts Options, from suppliers) (driver, error)
 	if emulator == nil {
 		return nil, fmt.Errorf("%w: the emulated kernels are not part of it", ErrUnavailable)
 	}
-	o := C.smelt_device_options{
+	return openProvider(C.smelt_host_provider(), options(opts, useNative, emulator, simd))
+}
+
+func options(opts Options, useNative bool, emulator, simd unsafe.Pointer) C.smelt_device_options {
+	return C.smelt_device_options{
 		threads:    C.uint32_t(opts.Threads),
 		use_native: C.uint32_t(flag(useNative)),
 		shuffle:    C.uint32_t(flag(opts.ShuffleDispatches)),
@@ -98,7 +106,10 @@ func newHostDriver(useNative bool, opts Options, from suppliers) (driver, error)
 		emulator:   (*C.smelt_emulator)(emulator),
 		native:     (*C.smelt_native)(simd),
 	}
-	p := &provided{by: C.smelt_host_provider()}
+}
+
+func openProvider(by *C.smelt_provider, o C.smelt_device_options) (*provided, error) {
+	p := &provided{by: by}
 	var e C.smelt_error
 	if C.open_device(p.by, &o, &p.device, &e) != 0 {
 		return nil, goError(&e)
@@ -115,7 +126,11 @@ func (p *provided) close() { C.close_device(p.by, p.device) }
 func (p *provided) info() Info {
 	var i C.smelt_info
 	C.device_info(p.by, p.device, &i)
-	return Info{ISA: C.GoString(&i.isa[0]), Threads: int(i.threads), MaxBuffer: uint64(i.max_buffer_bytes)}
+	return Info{
+		ISA: C.GoString(&i.isa[0]), GPU: C.GoString(&i.gpu[0]), Family: int(i.family), Threads: int(i.threads),
+		Threadgroup: int(i.threadgroup_bytes), Page: int(i.page_bytes), Samples: i.samples != 0,
+		MaxBuffer: uint64(i.max_buffer_bytes), WorkingSet: uint64(i.working_set_bytes),
+	}
 }
 
 func (p *provided) create(bytes int64, use purpose) (handle, error) {
@@ -134,6 +149,15 @@ func (p *provided) wrap(memory []byte) (handle, error) {
 	var e C.smelt_error
 	at := C.uintptr_t(uintptr(unsafe.Pointer(unsafe.SliceData(memory))))
 	if C.wrap_buffer(p.by, p.device, at, C.uint64_t(len(memory)), &b, &e) != 0 {
+		return nil, goError(&e)
+	}
+	return handle(b), nil
+}
+
+func (p *provided) slice(whole handle, offset, bytes int64) (handle, error) {
+	var b *C.smelt_buffer
+	var e C.smelt_error
+	if C.slice_buffer(p.by, (*C.smelt_buffer)(whole), C.uint64_t(offset), C.uint64_t(bytes), &b, &e) != 0 {
 		return nil, goError(&e)
 	}
 	return handle(b), nil
@@ -163,6 +187,7 @@ func (p *provided) load(t *tables, buffers []handle) (handle, error) {
 		phases:         (*C.smelt_phase)(pinned(&pins, t.phases)),
 		names:          (*C.char)(pinned(&pins, t.names)),
 		kernel_name:    (*C.uint32_t)(pinned(&pins, t.kernelNames)),
+		label:          (*C.uint32_t)(pinned(&pins, t.labels)),
 		term_count:     C.uint32_t(len(t.terms)),
 		value_count:    C.uint32_t(len(t.values)),
 		argument_count: C.uint32_t(len(t.arguments)),

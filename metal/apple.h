@@ -1,0 +1,100 @@
+// The Apple provider: device.h over Metal. Everything is counted by hand, without
+// blocks and literals, so that gcc compiles the same files against a stand-in for
+// Metal. Newer API is looked up by class and selector.
+#ifndef SMELT_METAL_APPLE_H
+#define SMELT_METAL_APPLE_H
+
+#import <Foundation/Foundation.h>
+#import <Metal/Metal.h>
+
+#include "device.h"
+
+// POOL { … } is @autoreleasepool { … }; leaving it by return or break drains too.
+#ifdef __clang__
+#define POOL @autoreleasepool
+#else
+static inline void smelt_drain(NSAutoreleasePool **pool) { [*pool drain]; }
+#define POOL                                                                                                           \
+    for (NSAutoreleasePool * pool_ __attribute__((cleanup(smelt_drain))) = [[NSAutoreleasePool alloc] init],           \
+                                   *once_ = pool_;                                                                     \
+         once_ != nil; once_ = nil)
+#endif
+
+// MTLResidencySet of macOS 15, and who deals with it.
+@protocol SmeltResidencySet <NSObject>
+- (void)addAllocation:(id)allocation;
+- (void)commit;
+- (void)requestResidency;
+- (void)endResidency;
+@end
+@protocol SmeltResidentDevice
+- (id<SmeltResidencySet>)newResidencySetWithDescriptor:(id)descriptor error:(NSError **)error;
+@end
+@protocol SmeltResidentQueue
+- (void)addResidencySet:(id)set;
+- (void)removeResidencySet:(id)set;
+@end
+
+// Pipeline is a kernel with its function constants. Those of a device are a list.
+typedef struct Pipeline {
+    struct Pipeline *next;
+    const smelt_function *function;
+    uint32_t constants[32];
+    uint32_t constants_set;
+    BOOL whole; // its threadgroups are whole simdgroups
+    id<MTLComputePipelineState> state;
+} Pipeline;
+
+// Gpu is the provider's smelt_device.
+typedef struct Gpu {
+    smelt_device_options options;
+    id<MTLDevice> device;
+    id<MTLCommandQueue> queue;
+    id<MTLCounterSet> timestamps; // nil: the GPU's clock cannot be read between passes
+    id<MTLLibrary> *libraries;    // by source, or one of all; nil until compiled
+    Pipeline *pipelines;
+    smelt_device *cpu; // of the host provider
+    uint32_t steps;
+} Gpu;
+
+// Memory is the provider's smelt_buffer: part of a Metal buffer that both processors
+// see.
+typedef struct Memory {
+    Gpu *gpu;
+    id<MTLBuffer> buffer;
+    uint64_t offset, bytes;
+    smelt_buffer *host;
+} Memory;
+
+// Program is the provider's smelt_program.
+typedef struct Program {
+    Gpu *gpu;
+    smelt_program *host;
+    smelt_phase *phases;
+    smelt_dispatch *dispatches;
+    smelt_argument *arguments;
+    Memory **buffers;    // null where each session has its own
+    Pipeline **by_index; // by dispatch; null for the CPU's
+    NSString **labels;   // by dispatch
+    uint32_t phase_count, dispatch_count, buffer_count, kernel_count;
+    id<SmeltResidencySet> resident;
+} Program;
+
+// apple_fail fills error and returns its code.
+__attribute__((format(printf, 4, 5))) int apple_fail(smelt_error *error, int code, int64_t dispatch, const char *format,
+                                                     ...);
+
+// apple_reside makes buffers stay in the GPU's page tables, where the system can.
+id<SmeltResidencySet> apple_reside(Gpu *gpu, Memory *const *buffers, uint32_t count);
+void apple_leave(Gpu *gpu, id<SmeltResidencySet> set);
+
+int apple_session_create(smelt_program *program, smelt_buffer *const *buffers, const uint64_t *ring_stride,
+                         smelt_session **session, smelt_error *error);
+void apple_session_close(smelt_session *session);
+int apple_session_run(smelt_session *session, const smelt_step *step, smelt_counts *counts, smelt_kernel_count *kernels,
+                      uint64_t *nanoseconds, smelt_error *error);
+void apple_session_cancel(smelt_session *session, uint32_t cancel);
+
+const smelt_provider *smelt_apple_provider(void);
+
+#endif

@@ -1,0 +1,445 @@
+//go:build darwin || fakemetal
+
+// A step: its dispatches as command buffers, some in flight while the next is encoded,
+// joined with what the CPU runs by events.
+#import "apple.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    most_in_flight = 3,  // a cancelled step runs on for so many command buffers
+    answer_ms = 20,      // between looks at a command buffer that does not signal
+    most_samples = 2048, // in a pass of its own each dispatch takes two; 32 KB is the limit of a buffer
+};
+
+// Flight is a command buffer that was committed.
+typedef struct Flight {
+    id<MTLCommandBuffer> buffer;
+    uint32_t first, count; // dispatches of the phase
+    uint64_t signal;       // value of the session's event when it is done
+    id<MTLCounterSampleBuffer> samples;
+} Flight;
+
+// Session is the provider's smelt_session.
+typedef struct Session {
+    Program *program;
+    smelt_session *host;
+    Memory **buffers;
+    uint64_t *ring_stride;
+    id<SmeltResidencySet> resident;
+    id<MTLFence> fence;      // orders the passes: nothing of Metal's tracks our buffers
+    id<MTLSharedEvent> done; // by the GPU
+    id<MTLSharedEvent> go;   // by the CPU
+    uint64_t done_value, go_value;
+    Flight flights[most_in_flight];
+    uint32_t flying;
+    BOOL stuck; // the GPU never answered; flights are still its
+    uint32_t cancel;
+
+    // Of the step under way.
+    const smelt_step *step;
+    const smelt_phase *phase;
+    smelt_counts *counts;
+    smelt_kernel_count *kernels;
+    uint64_t *nanoseconds;
+    smelt_error *error;
+    int code;
+    MTLTimestamp cpu_begin, gpu_begin;
+} Session;
+
+// Segment is a run of dispatches for one processor; of the GPU's, a command buffer.
+typedef struct Segment {
+    uint32_t first, count;
+    BOOL on_cpu;
+} Segment;
+
+static const smelt_dispatch *dispatch(const Session *s, uint32_t index) {
+    return &s->program->dispatches[s->phase->first_dispatch + index];
+}
+
+// next cuts a segment off the phase. Without samples, a profile times whole command
+// buffers, so that each holds one dispatch.
+static Segment next(const Session *s, uint32_t first) {
+    Segment cut = {first, 1, dispatch(s, first)->on_cpu != 0};
+    BOOL single = s->step->profile && !cut.on_cpu && s->program->gpu->timestamps == nil;
+    uint32_t most = s->step->profile && !cut.on_cpu ? (single ? 1 : most_samples / 2) : UINT32_MAX;
+    while (first + cut.count < s->phase->dispatch_count && cut.count < most) {
+        const smelt_dispatch *d = dispatch(s, first + cut.count);
+        if ((d->on_cpu != 0) != cut.on_cpu || (d->command_buffer && !cut.on_cpu))
+            break;
+        cut.count++;
+    }
+    return cut;
+}
+
+static void fail(Session *s, int code, int64_t index, const char *what) {
+    if (s->code == SMELT_OK)
+        s->code = apple_fail(s->error, code, index, "%s", what);
+}
+
+// bind puts the arguments of a dispatch into the encoder, and dispatches.
+static void encode_dispatch(Session *s, id<MTLComputeCommandEncoder> encoder, uint32_t index) {
+    const Program *p = s->program;
+    const smelt_dispatch *d = dispatch(s, index);
+    const smelt_launch *l = smelt_host_launch(s->host, index);
+    [encoder insertDebugSignpost:p->labels[s->phase->first_dispatch + index]];
+    if ((uint64_t)l->grid[0] * l->grid[1] * l->grid[2] == 0)
+        return; // at these sizes there is nothing to do
+    [encoder setComputePipelineState:p->by_index[s->phase->first_dispatch + index]->state];
+    for (uint32_t i = d->first_argument; i < d->first_argument + d->argument_count; i++) {
+        const smelt_argument *a = &p->arguments[i];
+        const Memory *m = s->buffers[a->buffer];
+        uint64_t slot = s->ring_stride[a->buffer] * s->step->slot;
+        [encoder setBuffer:m->buffer offset:m->offset + slot + (uint64_t)a->offset atIndex:a->index];
+    }
+    if (d->word_count > 0)
+        [encoder setBytes:l->buffers[d->params_at] length:d->word_count * 4 atIndex:d->params_at];
+    [encoder dispatchThreadgroups:MTLSizeMake(l->grid[0], l->grid[1], l->grid[2])
+            threadsPerThreadgroup:MTLSizeMake(l->group[0], l->group[1], l->group[2])];
+}
+
+// pass encodes dispatches as one pass, in which those between two barriers may run at
+// once.
+static void pass(Session *s, id<MTLComputeCommandEncoder> encoder, uint32_t first, uint32_t count) {
+    [encoder setLabel:s->program->labels[s->phase->first_dispatch + first]];
+    [encoder waitForFence:s->fence];
+    for (uint32_t i = first; i < first + count; i++) {
+        if (dispatch(s, i)->barrier && i > first)
+            [encoder memoryBarrierWithScope:MTLBarrierScopeBuffers];
+        encode_dispatch(s, encoder, i);
+    }
+    [encoder updateFence:s->fence];
+    [encoder endEncoding];
+}
+
+// sampled encodes each dispatch as a pass of its own, since Apple's GPUs read their
+// clock nowhere else. That serialises what could run at once.
+static void sampled(Session *s, Flight *f) {
+    MTLCounterSampleBufferDescriptor *wanted = [[MTLCounterSampleBufferDescriptor alloc] init];
+    [wanted setCounterSet:s->program->gpu->timestamps];
+    [wanted setStorageMode:MTLStorageModeShared];
+    [wanted setSampleCount:f->count * 2];
+    NSError *e = nil;
+    f->samples = [s->program->gpu->device newCounterSampleBufferWithDescriptor:wanted error:&e];
+    [wanted release];
+    if (f->samples == nil) {
+        fail(s, SMELT_ERROR_SYSTEM, f->first, [[e localizedDescription] UTF8String]);
+        return;
+    }
+    for (uint32_t i = 0; i < f->count; i++) {
+        MTLComputePassDescriptor *d = [MTLComputePassDescriptor computePassDescriptor];
+        [d setDispatchType:MTLDispatchTypeSerial];
+        MTLComputePassSampleBufferAttachmentDescriptor *a = [[d sampleBufferAttachments] objectAtIndexedSubscript:0];
+        [a setSampleBuffer:f->samples];
+        [a setStartOfEncoderSampleIndex:2 * i];
+        [a setEndOfEncoderSampleIndex:2 * i + 1];
+        pass(s, [f->buffer computeCommandEncoderWithDescriptor:d], f -> first + i, 1);
+    }
+}
+
+// fly encodes a segment and commits it. It waits for the CPU if after says so.
+static void fly(Session *s, const Segment *g, uint64_t after) {
+    Flight *f = &s->flights[s->flying];
+    MTLCommandBufferDescriptor *d = [[MTLCommandBufferDescriptor alloc] init];
+    [d setRetainedReferences:NO]; // the program and the session outlive their steps
+    [d setErrorOptions:MTLCommandBufferErrorOptionEncoderExecutionStatus];
+    *f = (Flight){
+        [[s->program->gpu->queue commandBufferWithDescriptor:d] retain], g->first, g->count, ++s->done_value, nil};
+    [d release];
+    [f->buffer setLabel:s->program->labels[s->phase->first_dispatch + g->first]];
+    if (after > 0)
+        [f->buffer encodeWaitForEvent:s->go value:after];
+    if (s->step->profile && s->program->gpu->timestamps != nil)
+        sampled(s, f);
+    else
+        pass(s, [f->buffer computeCommandEncoderWithDispatchType:MTLDispatchTypeConcurrent], g -> first, g -> count);
+    [f->buffer encodeSignalEvent:s->done value:f->signal];
+    [f->buffer commit];
+    s->flying++;
+}
+
+// culprit returns the dispatch that a command buffer failed at, as far as Metal tells:
+// the last signpost of the pass that faulted.
+static uint32_t culprit(const Session *s, Flight *f) {
+    NSArray *passes = [[[f->buffer error] userInfo] objectForKey:MTLCommandBufferEncoderInfoErrorKey];
+    for (NSUInteger i = 0; i < [passes count]; i++) {
+        id<MTLCommandBufferEncoderInfo> info = [passes objectAtIndex:i];
+        NSArray *posts = [info debugSignposts];
+        if ([info errorState] != MTLCommandEncoderErrorStateFaulted)
+            continue;
+        NSString *last = [posts count] > 0 ? [posts objectAtIndex:[posts count] - 1] : [info label];
+        unsigned long index = last == nil ? 0 : strtoul([last UTF8String], NULL, 10);
+        if (index >= s->phase->first_dispatch + f->first && index < s->phase->first_dispatch + f->first + f->count)
+            return (uint32_t)index - s->phase->first_dispatch;
+    }
+    return f->first;
+}
+
+static int code_of(NSError *e) {
+    switch ([e code]) {
+    case MTLCommandBufferErrorOutOfMemory:
+        return SMELT_ERROR_MEMORY;
+    case MTLCommandBufferErrorAccessRevoked:
+    case MTLCommandBufferErrorDeviceRemoved:
+        return SMELT_ERROR_LOST;
+    default:
+        return SMELT_ERROR_EXECUTION;
+    }
+}
+
+static double milliseconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
+}
+
+// await returns whether the GPU has ended the command buffer. One that failed need not
+// signal its event, so its status is looked at too.
+static BOOL await(Session *s, Flight *f) {
+    double end = milliseconds() + s->program->gpu->options.timeout_ms;
+    while (![s->done waitUntilSignaledValue:f->signal timeoutMS:answer_ms] &&
+           [f->buffer status] < MTLCommandBufferStatusCompleted)
+        if (milliseconds() > end)
+            return NO;
+    [f->buffer waitUntilCompleted];
+    return YES;
+}
+
+// times fills in what the GPU's clock said of a profiled command buffer.
+static void times(Session *s, Flight *f) {
+    if (f->samples == nil) {
+        s->nanoseconds[f->first] += (uint64_t)(([f->buffer GPUEndTime] - [f->buffer GPUStartTime]) * 1e9);
+        return;
+    }
+    // The clocks of both processors, at the step's begin and now, give the GPU's tick.
+    MTLTimestamp cpu = 0, gpu = 0;
+    [s->program->gpu->device sampleTimestamps:&cpu gpuTimestamp:&gpu];
+    double tick = gpu > s->gpu_begin ? (double)(cpu - s->cpu_begin) / (double)(gpu - s->gpu_begin) : 1;
+    NSData *data = [f->samples resolveCounterRange:NSMakeRange(0, f->count * 2)];
+    const MTLCounterResultTimestamp *t = [data bytes];
+    for (uint32_t i = 0; data != nil && i < f->count; i++)
+        if (t[2 * i].timestamp != MTLCounterErrorValue && t[2 * i + 1].timestamp != MTLCounterErrorValue &&
+            t[2 * i + 1].timestamp >= t[2 * i].timestamp)
+            s->nanoseconds[f->first + i] += (uint64_t)((double)(t[2 * i + 1].timestamp - t[2 * i].timestamp) * tick);
+}
+
+static void count(Session *s, Flight *f) {
+    for (uint32_t i = f->first; i < f->first + f->count; i++) {
+        const smelt_dispatch *d = dispatch(s, i);
+        s->counts->dispatches++;
+        s->counts->barriers += d->barrier;
+        s->counts->command_buffers += d->command_buffer;
+        s->kernels[d->kernel].dispatches++;
+    }
+}
+
+// land waits for the oldest command buffer and takes down what became of it.
+static void land(Session *s) {
+    Flight f = s->flights[0];
+    if (!await(s, &f)) {
+        char message[120];
+        snprintf(message, sizeof message, "the GPU has not answered for %g s",
+                 (double)s->program->gpu->options.timeout_ms / 1000);
+        fail(s, SMELT_ERROR_LOST, f.first, message);
+        s->stuck = YES;
+        return;
+    }
+    if ([f.buffer status] == MTLCommandBufferStatusError) {
+        fail(s, code_of([f.buffer error]), culprit(s, &f), [[[f.buffer error] localizedDescription] UTF8String]);
+    } else if (s->code == SMELT_OK) {
+        count(s, &f);
+        if (s->nanoseconds != NULL)
+            times(s, &f);
+    }
+    [f.samples release];
+    [f.buffer release];
+    memmove(s->flights, s->flights + 1, --s->flying * sizeof *s->flights);
+}
+
+static void land_all(Session *s) {
+    while (s->flying > 0 && !s->stuck)
+        land(s);
+}
+
+static BOOL cancelled(Session *s) {
+    if (__atomic_load_n(&s->cancel, __ATOMIC_RELAXED) != 0)
+        fail(s, SMELT_ERROR_CANCELLED, -1, "stopped between two command buffers");
+    return s->code != SMELT_OK;
+}
+
+// on_cpu runs a segment of the CPU's between two of the GPU's: the one before must
+// have ended, and the one behind, which is encoded already, waits for the event.
+static void on_cpu(Session *s, const Segment *g, const Segment *behind) {
+    uint32_t before = s->flying;
+    if (behind != NULL)
+        fly(s, behind, s->go_value + 1);
+    while (before-- > 0 && !s->stuck)
+        land(s);
+    if (s->code == SMELT_OK) {
+        int code = smelt_host_run(s->host, g->first, g->count, s->counts, s->kernels, s->nanoseconds, s->error);
+        s->code = code;
+    }
+    if (behind != NULL)
+        [s->go setSignaledValue:++s->go_value]; // after a failure too: nothing may be left waiting
+}
+
+static void run(Session *s) {
+    [s->program->gpu->device sampleTimestamps:&s->cpu_begin gpuTimestamp:&s->gpu_begin];
+    for (uint32_t at = 0; at < s->phase->dispatch_count && !cancelled(s);) {
+        Segment g = next(s, at);
+        at += g.count;
+        if (s->flying == most_in_flight)
+            land(s);
+        if (s->code != SMELT_OK)
+            break;
+        if (!g.on_cpu) {
+            fly(s, &g, 0);
+            continue;
+        }
+        if (at == s->phase->dispatch_count) {
+            on_cpu(s, &g, NULL);
+            break;
+        }
+        Segment behind = next(s, at);
+        at += behind.count;
+        on_cpu(s, &g, &behind);
+    }
+    land_all(s);
+}
+
+// captured runs the step with Metal's capture around it.
+static void captured(Session *s) {
+    const Gpu *gpu = s->program->gpu;
+    MTLCaptureManager *manager = [MTLCaptureManager sharedCaptureManager];
+    MTLCaptureDescriptor *d = [[MTLCaptureDescriptor alloc] init];
+    [d setCaptureObject:gpu->queue];
+    [d setDestination:MTLCaptureDestinationGPUTraceDocument];
+    [d setOutputURL:[NSURL fileURLWithPath:[NSString stringWithUTF8String:gpu->options.capture_path]]];
+    NSError *e = nil;
+    if (![manager supportsDestination:MTLCaptureDestinationGPUTraceDocument])
+        fail(s, SMELT_ERROR_SYSTEM, -1, "Metal captures only where MTL_CAPTURE_ENABLED=1 is set");
+    else if (![manager startCaptureWithDescriptor:d error:&e])
+        fail(s, SMELT_ERROR_SYSTEM, -1, [[e localizedDescription] UTF8String]);
+    [d release];
+    if (s->code == SMELT_OK) {
+        run(s);
+        [manager stopCapture];
+    }
+}
+
+// recover takes back what a step that the GPU did not answer has left, if it can.
+static BOOL recover(Session *s) {
+    while (s->flying > 0) {
+        Flight f = s->flights[0];
+        if ([f.buffer status] < MTLCommandBufferStatusCompleted)
+            return NO;
+        [f.samples release];
+        [f.buffer release];
+        memmove(s->flights, s->flights + 1, --s->flying * sizeof *s->flights);
+    }
+    s->stuck = NO;
+    return YES;
+}
+
+int apple_session_run(smelt_session *session, const smelt_step *step, smelt_counts *counts, smelt_kernel_count *kernels,
+                      uint64_t *nanoseconds, smelt_error *error) {
+    Session *s = (Session *)session;
+    Gpu *gpu = s->program->gpu;
+    int code = SMELT_OK;
+    POOL {
+        if (s->stuck && !recover(s))
+            return apple_fail(error, SMELT_ERROR_LOST, -1, "the GPU still has not answered to an earlier step");
+        if ((code = smelt_host_resolve(s->host, step, error)) != SMELT_OK)
+            return code;
+        s->step = step;
+        s->phase = &s->program->phases[step->phase];
+        s->counts = counts;
+        s->kernels = kernels;
+        s->nanoseconds = nanoseconds;
+        s->error = error;
+        s->code = SMELT_OK;
+        memset(counts, 0, sizeof *counts);
+        memset(kernels, 0, s->program->kernel_count * sizeof *kernels);
+        if (nanoseconds != NULL)
+            memset(nanoseconds, 0, s->phase->dispatch_count * sizeof *nanoseconds);
+        if (++gpu->steps == gpu->options.capture_step)
+            captured(s);
+        else
+            run(s);
+        code = s->code;
+    }
+    return code;
+}
+
+int apple_session_create(smelt_program *program, smelt_buffer *const *buffers, const uint64_t *ring_stride,
+                         smelt_session **session, smelt_error *error) {
+    Program *p = (Program *)program;
+    Session *s = calloc(1, sizeof *s);
+    smelt_buffer **host = calloc(p->buffer_count + 1, sizeof *host);
+    s->program = p;
+    s->buffers = calloc(p->buffer_count + 1, sizeof *s->buffers);
+    s->ring_stride = calloc(p->buffer_count + 1, sizeof *s->ring_stride);
+    memcpy(s->ring_stride, ring_stride, p->buffer_count * sizeof *ring_stride);
+    for (uint32_t i = 0; i < p->buffer_count; i++) {
+        if (buffers[i] != NULL)
+            host[i] = ((Memory *)buffers[i])->host;
+        s->buffers[i] = (Memory *)buffers[i];
+    }
+    int code = smelt_host_provider()->session_create(p->host, host, ring_stride, &s->host, error);
+    free(host);
+    POOL {
+        s->fence = [p->gpu->device newFence];
+        s->done = [p->gpu->device newSharedEvent];
+        s->go = [p->gpu->device newSharedEvent];
+        s->resident = apple_reside(p->gpu, s->buffers, p->buffer_count);
+    }
+    for (uint32_t i = 0; i < p->buffer_count; i++)
+        if (s->buffers[i] == NULL)
+            s->buffers[i] = p->buffers[i];
+    if (code == SMELT_OK && (s->fence == nil || s->done == nil || s->go == nil))
+        code = apple_fail(error, SMELT_ERROR_MEMORY, -1, "Metal refuses a fence or an event");
+    if (code != SMELT_OK) {
+        apple_session_close((smelt_session *)s);
+        return code;
+    }
+    *session = (smelt_session *)s;
+    return SMELT_OK;
+}
+
+// abandon waits once more for a GPU that did not answer. What it still holds then is
+// never freed: it may write there at any time.
+static void abandon(Session *s) {
+    double end = milliseconds() + s->program->gpu->options.timeout_ms;
+    while (!recover(s)) {
+        if (milliseconds() > end) {
+            for (uint32_t i = 0; i < s->program->buffer_count; i++)
+                [s->buffers[i]->buffer retain];
+            return;
+        }
+        [s->done waitUntilSignaledValue:s->done_value timeoutMS:answer_ms];
+    }
+}
+
+void apple_session_close(smelt_session *session) {
+    Session *s = (Session *)session;
+    POOL {
+        if (s->stuck)
+            abandon(s);
+        apple_leave(s->program->gpu, s->resident);
+        [s->fence release];
+        [s->done release];
+        [s->go release];
+    }
+    if (s->host != NULL)
+        smelt_host_provider()->session_close(s->host);
+    free(s->buffers);
+    free(s->ring_stride);
+    free(s);
+}
+
+void apple_session_cancel(smelt_session *session, uint32_t cancel) {
+    __atomic_store_n(&((Session *)session)->cancel, cancel, __ATOMIC_RELAXED);
+}

@@ -1,0 +1,186 @@
+//go:build fakemetal && linux
+
+package metal_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/kernels/emulated"
+	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/metal"
+	"github.com/smelt-ml/smelt/metal/internal/fakemetal"
+)
+
+func init() { fakemetal.AddLibraries() }
+
+// fake makes the process's Metal what the options say until the test ends.
+func fake(t testing.TB, o fakemetal.Options) {
+	t.Helper()
+	o.Emulator = emulated.Provider()
+	fakemetal.Configure(o)
+	fakemetal.Reset()
+	t.Cleanup(func() { fakemetal.Configure(fakemetal.Options{}) })
+}
+
+// nothingLeft waits for the queue's thread to let go of its last command buffer.
+func nothingLeft(t testing.TB) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		s := fakemetal.Read()
+		return s.Objects == 0 && s.BufferBytes == 0 && s.Resident == 0
+	}, 10*time.Second, time.Millisecond, "%+v", fakemetal.Read())
+}
+
+func tiny(t testing.TB, name string, o smelt.Options) *smelt.Program {
+	t.Helper()
+	model, err := smelt.Open("../testdata/models/"+name+"/gguf/"+name+"-F16.gguf", "")
+	require.NoError(t, err)
+	t.Cleanup(func() { model.Close() })
+	o.Target, o.Context, o.Prefill = "metal", 64, 16
+	program, err := model.Compile(o)
+	require.NoError(t, err)
+	return program
+}
+
+// TestModelsThroughTheBridge runs the trained models on the GPU that the fake is, and
+// compares every logit with the emulator's, bit for bit: prefill and decode.
+func TestModelsThroughTheBridge(t *testing.T) {
+	for _, name := range []string{"tiny-qwen3", "tiny-llama"} {
+		for _, level := range []int{0, 1} {
+			t.Run(fmt.Sprintf("%s/O%d", name, level), func(t *testing.T) {
+				program := tiny(t, name, smelt.Options{Level: level})
+				want := feed(t, program, "emu", metal.Options{})
+				fake(t, fakemetal.Options{Poison: true})
+				require.Equal(t, want, feed(t, program, "metal", metal.Options{Poison: true}))
+				nothingLeft(t)
+				require.Greater(t, fakemetal.Read().MostInFlight, 1, "the next command buffer is encoded while one runs")
+			})
+		}
+	}
+}
+
+// TestShuffledDispatches lets everything run in any order that barriers, fences and
+// events allow.
+func TestShuffledDispatches(t *testing.T) {
+	for _, name := range []string{"tiny-qwen3", "tiny-llama"} {
+		t.Run(name, func(t *testing.T) {
+			program := tiny(t, name, smelt.Options{Level: 1})
+			want := feed(t, program, "emu", metal.Options{})
+			for seed := range uint32(100) {
+				fake(t, fakemetal.Options{Poison: true, Shuffle: true, Seed: seed, DelayUS: 100})
+				require.Equal(t, want, feed(t, program, "metal", metal.Options{Poison: true}), "seed %d", seed)
+			}
+		})
+	}
+}
+
+// TestEveryBarrierCounts leaves out each barrier of a prefill and a decode step in
+// turn: in some order, the result must then be wrong.
+func TestEveryBarrierCounts(t *testing.T) {
+	for _, name := range []string{"tiny-qwen3", "tiny-llama"} {
+		t.Run(name, func(t *testing.T) {
+			program := tiny(t, name, smelt.Options{Level: 1})
+			run := func(o fakemetal.Options) (all []float32, chosen []int32) {
+				fake(t, o)
+				session, err := program.NewSession(smelt.Device{Name: "metal", Options: metal.Options{Poison: true}})
+				require.NoError(t, err)
+				defer session.Close()
+				for _, ids := range [][]int32{{1, 100, 33, 7, 250}, {12}} {
+					logits, err := session.Feed(t.Context(), ids)
+					require.NoError(t, err)
+					all = append(all, logits...)
+					for i := range program.Plan.Buffers {
+						if b := &program.Plan.Buffers[i]; b.Kind == lower.Output && b.DType == lower.I32 {
+							ids, err := session.Device().OutputInts(b.Name)
+							require.NoError(t, err)
+							chosen = append(chosen, ids...)
+						}
+					}
+				}
+				return all, chosen
+			}
+			want, first := run(fakemetal.Options{Poison: true})
+			barriers := fakemetal.Read().Barriers
+			require.Greater(t, barriers, 20)
+			for skip := 1; skip <= barriers; skip++ {
+				wrong := false
+				for seed := uint32(0); seed < 40 && !wrong; seed++ {
+					got, ids := run(fakemetal.Options{Poison: true, Shuffle: true, Seed: seed, SkipBarrier: skip})
+					wrong = !slices.Equal(want, got) || !slices.Equal(first, ids)
+				}
+				require.True(t, wrong, "without barrier %d of %d nothing changes", skip, barriers)
+			}
+		})
+	}
+}
+
+// TestFaults lets the GPU die in the middle of a step. The error names the dispatch,
+// and the step after it is right.
+func TestFaults(t *testing.T) {
+	program := tiny(t, "tiny-qwen3", smelt.Options{Level: 1})
+	want := feed(t, program, "emu", metal.Options{})
+	rows := []struct {
+		fault   fakemetal.Fault
+		message string
+		is      error
+	}{
+		{fakemetal.Timeout, "Timeout", nil},
+		{fakemetal.PageFault, "Address Fault", nil},
+		{fakemetal.OutOfMemory, "Insufficient Memory", metal.ErrMemory},
+		{fakemetal.Interactivity, "Impacting Interactivity", nil},
+		{fakemetal.DeviceRemoved, "removed", metal.ErrLost},
+		{fakemetal.Hang, "has not answered", metal.ErrLost},
+	}
+	for _, row := range rows {
+		for _, after := range []int{0, 7, 20} {
+			t.Run(fmt.Sprintf("%s/%d", row.message, after), func(t *testing.T) {
+				fake(t, fakemetal.Options{Poison: true})
+				patience := time.Minute
+				if row.fault == fakemetal.Hang {
+					patience = 100 * time.Millisecond
+				}
+				session, err := program.NewSession(smelt.Device{Name: "metal", Options: metal.Options{Poison: true, Timeout: patience}})
+				require.NoError(t, err)
+				defer session.Close()
+
+				fakemetal.Fail(row.fault, after)
+				_, err = session.Feed(t.Context(), []int32{1, 100, 33, 7, 250})
+				var at *metal.DispatchError
+				require.ErrorAs(t, err, &at)
+				require.ErrorContains(t, err, row.message)
+				if row.is != nil {
+					require.ErrorIs(t, err, row.is)
+				}
+				if row.fault != fakemetal.Hang {
+					require.Equal(t, after, at.Dispatch)
+					require.Contains(t, err.Error(), program.Plan.Phases[session.Device().Counters().Phase].Dispatches[after].Label)
+				}
+				if row.fault == fakemetal.Hang {
+					_, err = session.Feed(t.Context(), []int32{1, 100, 33, 7, 250})
+					require.ErrorIs(t, err, metal.ErrLost, "the GPU is still at the first step")
+				}
+				fakemetal.Recover()
+				var all []float32
+				for _, ids := range [][]int32{{1, 100, 33, 7, 250}, {12}, {400}} {
+					var logits []float32
+					require.Eventually(t, func() bool {
+						logits, err = session.Feed(t.Context(), ids)
+						return !errors.Is(err, metal.ErrLost)
+					}, 5*time.Second, time.Millisecond)
+					require.NoError(t, err)
+					all = append(all, logits...)
+				}
+				require.Equal(t, want, all)
+				require.NoError(t, session.Close())
+				nothingLeft(t)
+			})
+		}
+	}
+}

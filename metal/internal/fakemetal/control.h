@@ -1,0 +1,97 @@
+// What tests say to the fake Metal, and what it tells them. Everything here may be
+// called from any thread; settings hold for command buffers committed later.
+#ifndef FAKE_METAL_CONTROL_H
+#define FAKE_METAL_CONTROL_H
+
+#include <stdint.h>
+
+#include "kernels/abi.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fake_argument {
+    uint32_t index;
+    uint32_t write, required;
+    uint32_t align; // bytes
+} fake_argument;
+
+typedef struct fake_constant {
+    uint32_t index;
+    uint32_t boolean;
+    uint32_t optional;
+} fake_constant;
+
+// fake_kernel is what Metal's compiler knows of a kernel.
+typedef struct fake_kernel {
+    const char *name;
+    uint32_t threadgroup_bytes, max_threads;
+    uint32_t params_index, params_bytes;
+    const fake_argument *arguments; // buffers, without the parameters
+    uint32_t argument_count;
+    const fake_constant *constants;
+    uint32_t constant_count;
+} fake_kernel;
+
+// fake_library_add gives the fake a library: the source text that it accepts, and
+// what the text holds. Tables are copied. Any other text is a compile error.
+void fake_library_add(const char *source, const fake_kernel *kernels, uint32_t count);
+
+typedef struct fake_options {
+    const smelt_emulator *emulator;
+    smelt_emulation emulation;
+    uint32_t shuffle; // dispatches between barriers, and command buffers without a fence, in random order
+    uint32_t seed;
+    uint32_t delay_us;     // up to so long before a command buffer begins
+    uint32_t poison;       // new buffers hold NaN instead of zeros
+    uint32_t skip_barrier; // 1 + index of a barrier to ignore, counted from here on; 0: none
+    uint64_t max_buffer;   // bytes of the largest buffer; 0: much
+    uint64_t memory;       // bytes that buffers may take together; 0: much
+    uint32_t no_counters;  // no sampling at stage boundaries
+    uint32_t no_residency; // as before macOS 15
+    uint32_t no_device;    // a machine without Metal
+    uint32_t collect;      // misuse is remembered instead of ending the process
+} fake_options;
+
+void fake_configure(const fake_options *options);
+
+// What a command buffer can die of.
+enum {
+    FAKE_FAULT_NONE = 0,
+    FAKE_FAULT_TIMEOUT = 1,
+    FAKE_FAULT_PAGE = 2,
+    FAKE_FAULT_MEMORY = 3,
+    FAKE_FAULT_INTERACTIVITY = 4,
+    FAKE_FAULT_DEVICE_REMOVED = 5,
+    FAKE_FAULT_HANG = 6, // never completes, until fake_recover
+    FAKE_FAULT_COMPILE = 7,
+};
+
+// fake_fault makes the dispatch that is `after` dispatches away fail once; under
+// FAKE_FAULT_COMPILE, the pipeline. A removed device fails everything from then on.
+void fake_fault(uint32_t fault, uint64_t after);
+// fake_recover ends a hang, as the watchdog does, and brings a removed device back.
+void fake_recover(void);
+
+typedef struct fake_state {
+    int64_t objects;      // alive
+    int64_t buffer_bytes; // of live buffers that own memory
+    uint64_t dispatches;  // executed
+    uint64_t barriers;    // met
+    uint64_t command_buffers;
+    uint64_t most_in_flight; // command buffers committed and not complete, at most
+    uint64_t resident;       // allocations in committed residency sets
+    uint64_t captures;
+    uint64_t misuses;
+    char misuse[300]; // the first one collected
+} fake_state;
+
+void fake_read(fake_state *state);
+// fake_reset forgets counts and misuse, not live objects.
+void fake_reset(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

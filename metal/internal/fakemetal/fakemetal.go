@@ -1,0 +1,172 @@
+//go:build fakemetal && linux
+
+package fakemetal
+
+/*
+#cgo CFLAGS: -std=gnu17 -O1 -g -I${SRCDIR}/include -I${SRCDIR}/../../..
+#cgo LDFLAGS: -lobjc -lpthread
+#include <stdlib.h>
+#include "control.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"runtime"
+	"unsafe"
+
+	"github.com/smelt-ml/smelt/kernels"
+)
+
+// Options configure the one fake device. They hold for what is committed later.
+type Options struct {
+	Emulator unsafe.Pointer // const smelt_emulator*
+	Order    uint32         // of the lanes of a threadgroup: an order of package emulated
+	Seed     uint32
+	Shuffle  bool
+	Poison   bool // new buffers and threadgroup memory hold NaN
+	DelayUS  int  // at most so long before a command buffer begins
+
+	// SkipBarrier leaves out the nth barrier from now on, counted from 1.
+	SkipBarrier int
+
+	MaxBuffer   int64 // bytes of the largest buffer; 0: 1 TiB
+	Memory      int64 // bytes of all buffers; 0: 1 TiB
+	NoCounters  bool
+	NoResidency bool
+	NoDevice    bool
+	Collect     bool // misuse is remembered in State.Misuse instead of ending the process
+}
+
+// Configure sets the options.
+func Configure(o Options) {
+	c := C.fake_options{
+		emulator:     (*C.smelt_emulator)(o.Emulator),
+		emulation:    C.smelt_emulation{order: C.uint32_t(o.Order), seed: C.uint32_t(o.Seed), poison: flag(o.Poison)},
+		shuffle:      flag(o.Shuffle),
+		seed:         C.uint32_t(o.Seed),
+		delay_us:     C.uint32_t(o.DelayUS),
+		poison:       flag(o.Poison),
+		skip_barrier: C.uint32_t(o.SkipBarrier),
+		max_buffer:   C.uint64_t(o.MaxBuffer),
+		memory:       C.uint64_t(o.Memory),
+		no_counters:  flag(o.NoCounters),
+		no_residency: flag(o.NoResidency),
+		no_device:    flag(o.NoDevice),
+		collect:      flag(o.Collect),
+	}
+	C.fake_configure(&c)
+}
+
+func flag(b bool) C.uint32_t {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// Fault is what a command buffer dies of.
+type Fault uint32
+
+// The faults.
+const (
+	Timeout Fault = iota + 1
+	PageFault
+	OutOfMemory
+	Interactivity // the window server wanted the GPU
+	DeviceRemoved // and everything after it
+	Hang          // completes when Recover is called
+	Compile       // of a pipeline
+)
+
+// Fail makes a dispatch die: the one that is after others from now, or under Compile
+// the pipeline.
+func Fail(f Fault, after int) { C.fake_fault(C.uint32_t(f), C.uint64_t(after)) }
+
+// Recover ends a hang and brings a removed device back.
+func Recover() { C.fake_recover() }
+
+// State is what the fake has seen.
+type State struct {
+	Objects        int   // alive
+	BufferBytes    int64 // of live buffers that own their memory
+	Dispatches     int
+	Barriers       int
+	CommandBuffers int
+	MostInFlight   int // command buffers committed and not complete
+	Resident       int // allocations in committed residency sets
+	Captures       int
+	Misuses        int
+	Misuse         string // the first one collected
+}
+
+// Read returns the state, and Reset forgets its counts.
+func Read() State {
+	var s C.fake_state
+	C.fake_read(&s)
+	return State{
+		Objects: int(s.objects), BufferBytes: int64(s.buffer_bytes), Dispatches: int(s.dispatches), Barriers: int(s.barriers),
+		CommandBuffers: int(s.command_buffers), MostInFlight: int(s.most_in_flight), Resident: int(s.resident),
+		Captures: int(s.captures), Misuses: int(s.misuses), Misuse: C.GoString(&s.misuse[0]),
+	}
+}
+
+// Reset forgets the counts and the misuse of State.
+func Reset() { C.fake_reset() }
+
+// AddLibraries teaches the fake what Metal's compiler would find in the sources of
+// package kernels. It is to be called once.
+func AddLibraries() {
+	for _, file := range kernels.Files() {
+		add(file)
+	}
+}
+
+func add(file string) {
+	var pins runtime.Pinner
+	defer pins.Unpin()
+	var list []C.fake_kernel
+	for _, k := range kernels.All() {
+		if k.File != file {
+			continue
+		}
+		name := C.CString(k.Name)
+		defer C.free(unsafe.Pointer(name))
+		var arguments []C.fake_argument
+		for _, a := range k.Args {
+			arguments = append(arguments, C.fake_argument{
+				index: C.uint32_t(a.Index), write: flag(a.Access == kernels.Write), required: flag(!a.Optional),
+				align: C.uint32_t(alignments[a.Element]),
+			})
+		}
+		var constants []C.fake_constant
+		for _, c := range k.Constants {
+			constants = append(constants, C.fake_constant{index: C.uint32_t(c.Index), boolean: flag(c.Type == "bool"), optional: flag(c.Optional)})
+		}
+		list = append(list, C.fake_kernel{
+			name: name, threadgroup_bytes: C.uint32_t(k.ThreadgroupBytes), max_threads: C.uint32_t(k.MaxThreads),
+			params_index: C.uint32_t(k.ParamsIndex), params_bytes: C.uint32_t(4 * k.ParamWords),
+			arguments: (*C.fake_argument)(pinned(&pins, arguments)), argument_count: C.uint32_t(len(arguments)),
+			constants: (*C.fake_constant)(pinned(&pins, constants)), constant_count: C.uint32_t(len(constants)),
+		})
+	}
+	if len(list) == 0 {
+		panic(fmt.Sprintf("no kernel comes from %s", file))
+	}
+	source := C.CString(kernels.Source(file))
+	defer C.free(unsafe.Pointer(source))
+	C.fake_library_add(source, &list[0], C.uint32_t(len(list)))
+}
+
+// alignments of elements in bytes. Blocks begin with, or hold, 16-bit scales.
+var alignments = map[kernels.Element]int{
+	kernels.Float: 4, kernels.Int: 4, kernels.Half: 2, kernels.Bfloat: 2, kernels.Blocks: 2, kernels.Bytes: 2,
+}
+
+func pinned[T any](pins *runtime.Pinner, table []T) unsafe.Pointer {
+	if len(table) == 0 {
+		return nil
+	}
+	pins.Pin(&table[0])
+	return unsafe.Pointer(&table[0])
+}
