@@ -144,15 +144,15 @@ func BenchmarkMatMat(b *testing.B) {
 	}
 }
 
-func attentionLaunch(kernel string, heads, kvHeads, head, tokens, length int) Launch {
+func attentionLaunch(family string, cached ir.DType, heads, kvHeads, head, tokens, length int) Launch {
 	rng := newRand("bench")
 	positions := make([]int32, tokens)
 	for i := range positions {
 		positions[i] = int32(length - tokens + i)
 	}
-	cache, _ := bigWeight(ir.F16, kvHeads*length*head, 0)
+	cache, _ := bigWeight(cached, kvHeads*length*head, 0)
 	return Launch{
-		Kernel: kernel,
+		Kernel: family + "_f32_" + cached.String(),
 		Buffers: [][]byte{floatBytes(normals(rng, tokens*heads*head)), cache, bytes.Clone(cache), intBytes(positions...),
 			intBytes(0, int32(tokens)), intBytes(int32(length)), intBytes(0), make([]byte, 4*tokens*heads*head),
 			encode(kernels.AttentionParams{Tokens: uint32(tokens), Seqs: 1, Heads: uint32(heads), KvHeads: uint32(kvHeads),
@@ -166,19 +166,21 @@ func attentionLaunch(kernel string, heads, kvHeads, head, tokens, length int) La
 func BenchmarkAttentionVec(b *testing.B) {
 	for _, shape := range [][3]int{{16, 8, 128}, {32, 8, 64}} {
 		for _, depth := range []int{512, 4096} {
-			for _, threads := range benchThreads {
-				b.Run(fmt.Sprintf("%d-%dx%d/depth=%d/threads=%d", shape[0], shape[1], shape[2], depth, threads), func(b *testing.B) {
-					var calls []*call
-					for range 16 {
-						c, err := best().prepare(attentionLaunch("attention_vec_f32_f16", shape[0], shape[1], shape[2], 1, depth))
-						require.NoError(b, err)
-						defer c.free()
-						calls = append(calls, c)
-					}
-					bytes := 2 * shape[1] * shape[2] * depth * 2
-					b.SetBytes(int64(bytes))
-					measure(b, float64(bytes), "GB/s", func(i int) { calls[i%len(calls)].run(Options{Threads: threads}) })
-				})
+			for _, cached := range []ir.DType{ir.F16, ir.Q8_0} {
+				for _, threads := range benchThreads {
+					b.Run(fmt.Sprintf("%d-%dx%d/depth=%d/%v/threads=%d", shape[0], shape[1], shape[2], depth, cached, threads), func(b *testing.B) {
+						var calls []*call
+						for range 16 {
+							c, err := best().prepare(attentionLaunch("attention_vec", cached, shape[0], shape[1], shape[2], 1, depth))
+							require.NoError(b, err)
+							defer c.free()
+							calls = append(calls, c)
+						}
+						bytes := 2 * cached.Bytes(int64(shape[1]*shape[2]*depth))
+						b.SetBytes(int64(bytes))
+						measure(b, float64(bytes), "GB/s", func(i int) { calls[i%len(calls)].run(Options{Threads: threads}) })
+					})
+				}
 			}
 		}
 	}
@@ -189,7 +191,7 @@ func BenchmarkAttentionTile(b *testing.B) {
 		for _, depth := range []int{512, 4096} {
 			for _, threads := range benchThreads {
 				b.Run(fmt.Sprintf("%d-%dx%d/depth=%d/threads=%d", shape[0], shape[1], shape[2], depth, threads), func(b *testing.B) {
-					c, err := best().prepare(attentionLaunch("attention_tile_f32_f16", shape[0], shape[1], shape[2], 512, depth))
+					c, err := best().prepare(attentionLaunch("attention_tile", ir.F16, shape[0], shape[1], shape[2], 512, depth))
 					require.NoError(b, err)
 					defer c.free()
 					keys := float64(depth) - 256 // on average

@@ -160,16 +160,18 @@ INLINE void prefetch_keys(const uint8_t *p, uint64_t bytes, const uint8_t *end) 
         __builtin_prefetch(p + i, 0, 3);
 }
 
-// sums[h][d] += Σ weights[h][j] · v[j][d] for H heads and V vectors of d.
+// sums[h][d0 + d] += Σ weights[h][j] · v[j][d0 + d] for H heads and V vectors of d; rows
+// of v are `stride` bytes apart.
 template <class C, int H, int V>
-INLINE void add_values(const uint8_t *v, const uint8_t *end, uint32_t head, uint32_t keys, const float *weights,
-                       float *sums) {
+INLINE void add_values(const uint8_t *v, size_t stride, const uint8_t *end, uint32_t d0, uint32_t keys,
+                       const float *weights, float *sums) {
     F sum[H][V];
+    sums += d0;
     UNROLL for (int h = 0; h < H; h++) UNROLL for (int i = 0; i < V; i++) sum[h][i] = load(sums + h * MAX_HEAD + i * W);
-    for (uint32_t j = 0; j < keys; j++, v += head * C::BYTES) {
-        prefetch_keys(v, head * C::BYTES, end);
+    for (uint32_t j = 0; j < keys; j++, v += stride) {
+        prefetch_keys(v, stride, end);
         F row[V];
-        UNROLL for (int i = 0; i < V; i++) row[i] = C::at(v + static_cast<uint32_t>(i * W) * C::BYTES);
+        UNROLL for (int i = 0; i < V; i++) row[i] = elements<C>(v, d0 + static_cast<uint32_t>(i * W));
         UNROLL for (int h = 0; h < H; h++) {
             F w = set1(weights[h * KEY_TILE + j]);
             UNROLL for (int i = 0; i < V; i++) sum[h][i] = fma(w, row[i], sum[h][i]);
@@ -178,19 +180,19 @@ INLINE void add_values(const uint8_t *v, const uint8_t *end, uint32_t head, uint
     UNROLL for (int h = 0; h < H; h++) UNROLL for (int i = 0; i < V; i++) store(sums + h * MAX_HEAD + i * W, sum[h][i]);
 }
 template <class C, int H>
-static void add_values_of(const uint8_t *v, const uint8_t *end, uint32_t head, uint32_t keys, const float *weights,
-                          float *sums) {
+static void add_values_of(const uint8_t *v, size_t stride, const uint8_t *end, uint32_t head, uint32_t keys,
+                          const float *weights, float *sums) {
     uint32_t d = 0;
     for (; d + 4 * W <= head; d += 4 * W, end = nullptr)
-        add_values<C, H, 4>(v + d * C::BYTES, end, head, keys, weights, sums + d);
+        add_values<C, H, 4>(v, stride, end, d, keys, weights, sums);
     for (; d + W <= head; d += W, end = nullptr)
-        add_values<C, H, 1>(v + d * C::BYTES, end, head, keys, weights, sums + d);
+        add_values<C, H, 1>(v, stride, end, d, keys, weights, sums);
     if (d < head) {
         int rest = static_cast<int>(head - d);
         for (int h = 0; h < H; h++) {
             F sum = load_n(sums + h * MAX_HEAD + d, rest);
             for (uint32_t j = 0; j < keys; j++)
-                sum = fma(set1(weights[h * KEY_TILE + j]), C::at_n(v + (uint64_t{j} * head + d) * C::BYTES, rest), sum);
+                sum = fma(set1(weights[h * KEY_TILE + j]), elements_n<C>(v + j * stride, d, rest), sum);
             store_n(sums + h * MAX_HEAD + d, sum, rest);
         }
     }
@@ -199,18 +201,8 @@ static void add_values_of(const uint8_t *v, const uint8_t *end, uint32_t head, u
 // Query heads of a group that share each load of K and V.
 constexpr int SHARING = 4;
 
-// What the products of a tile of keys are formed from: blocks are widened first.
-template <class C> struct Read {
-    using Type = C;
-};
-template <> struct Read<Blocks> {
-    using Type = F32;
-};
-
 template <class C> static void attention_vec(const smelt_launch *l, void *shared, uint64_t begin, uint64_t end) {
     Attention a(l, row_bytes<C>(params<AttentionParams>(l, 8).head));
-    using E = typename Read<C>::Type;
-    alignas(64) float wide_k[is_plain<C> ? 1 : KEY_TILE * MAX_HEAD], wide_v[is_plain<C> ? 1 : KEY_TILE * MAX_HEAD];
     Parts parts(a.p);
     const uint32_t head = a.p.head;
     for (uint64_t unit = begin; unit < end; unit++) {
@@ -237,25 +229,17 @@ template <class C> static void attention_vec(const smelt_launch *l, void *shared
                 const uint8_t *k = a.k + tile.row * stride, *v = a.v + tile.row * stride;
                 uint64_t behind = least(static_cast<uint64_t>(to - j), a.p.block) * stride;
                 const uint8_t *k_end = k + tile.keys * stride + behind, *v_end = v + tile.keys * stride + behind;
-                if constexpr (!is_plain<C>) {
-                    for (uint32_t r = 0; r < tile.keys; r++) {
-                        widen_row<C>(k + r * stride, wide_k + r * head, head);
-                        widen_row<C>(v + r * stride, wide_v + r * head, head);
-                    }
-                    k = reinterpret_cast<const uint8_t *>(wide_k), v = reinterpret_cast<const uint8_t *>(wide_v);
-                    k_end = v_end = nullptr, stride = size_t{head} * 4;
-                }
                 with_count<SHARING>(heads, [&](auto n) {
                     constexpr int H = decltype(n)::value;
                     uint32_t i = 0;
                     for (; i + 4 <= tile.keys; i += 4) {
                         prefetch_keys(k + i * stride, 4 * stride, k_end);
-                        dot_tile<E, 4, H>(k + i * stride, stride, q, head, head, scores + i, KEY_TILE);
+                        dot_tile<C, 4, H>(k + i * stride, stride, q, head, head, scores + i, KEY_TILE);
                     }
                     // The last few keys: rows of which only the first counts.
                     for (; i < tile.keys; i++) {
                         float same[H * 4];
-                        dot_tile<E, 4, H>(k + i * stride, 0, q, head, head, same, 4);
+                        dot_tile<C, 4, H>(k + i * stride, 0, q, head, head, same, 4);
                         for (int h = 0; h < H; h++)
                             scores[h * KEY_TILE + i] = same[h * 4];
                     }
@@ -267,7 +251,7 @@ template <class C> static void attention_vec(const smelt_launch *l, void *shared
                         if (factor != 1.0f)
                             map1(sums + h * MAX_HEAD, sums + h * MAX_HEAD, head, [=](F x) { return x * set1(factor); });
                     }
-                    add_values_of<E, H>(v, v_end, head, tile.keys, scores, sums);
+                    add_values_of<C, H>(v, stride, v_end, head, tile.keys, scores, sums);
                 });
             }
             for (uint32_t h = 0; h < heads; h++) {

@@ -31,16 +31,17 @@ template <> constexpr bool is_plain<Blocks> = false;
 template <class E> INLINE bool whole_blocks(uint64_t n) { return is_plain<E> || n % 32 == 0; }
 template <class E> INLINE uint64_t row_bytes(uint64_t n) { return is_plain<E> ? n * E::BYTES : n / 32 * E::BYTES; }
 
-static void widen_blocks(const uint8_t *p, float *out, uint64_t n) {
-    for (uint64_t i = 0; i < n; i += Blocks::ELEMS, p += Blocks::BYTES, out += Blocks::ELEMS) {
-        float d;
-        store_n(&d, load_f16_n(p, 1), 1);
-        int8_t q[Blocks::ELEMS];
-        memcpy(q, p + 2, sizeof q);
-        for (uint32_t j = 0; j < Blocks::ELEMS; j++)
-            out[j] = d * static_cast<float>(q[j]);
-    }
+// The vector of elements i to i + W − 1 of a row, i a multiple of W, and the first n of
+// them; n is W in blocks.
+template <class E> INLINE F elements(const uint8_t *row, uint64_t i) { return E::at(row + i * E::BYTES); }
+template <class E> INLINE F elements_n(const uint8_t *row, uint64_t i, int n) { return E::at_n(row + i * E::BYTES, n); }
+template <> MEMBER F elements<Blocks>(const uint8_t *row, uint64_t i) {
+    static_assert(Blocks::ELEMS % W == 0, "a vector must not cross blocks");
+    const uint8_t *block = row + i / Blocks::ELEMS * Blocks::BYTES;
+    F d = halves_of(i_set1(half_bits(block)));
+    return d * load_i8(reinterpret_cast<const int8_t *>(block + 2 + i % Blocks::ELEMS));
 }
+template <> MEMBER F elements_n<Blocks>(const uint8_t *row, uint64_t i, int) { return elements<Blocks>(row, i); }
 
 // Rounds as GGUF files are made: d = max|x| / 127, q = round(x / d) with halves away from
 // zero and d before it is a half. A block with an element that is not finite, or with a
@@ -75,16 +76,12 @@ static void narrow_blocks(const float *x, uint8_t *p, uint64_t n) {
 
 // Widens a row of n elements.
 template <class E> INLINE void widen_row(const uint8_t *p, float *out, uint64_t n) {
-    if constexpr (!is_plain<E>) {
-        widen_blocks(p, out, n);
-    } else {
-        uint64_t i = 0;
-        for (; i + W <= n; i += W)
-            store(out + i, E::at(p + i * E::BYTES));
-        if (i < n) {
-            int rest = static_cast<int>(n - i);
-            store_n(out + i, E::at_n(p + i * E::BYTES, rest), rest);
-        }
+    uint64_t i = 0;
+    for (; i + W <= n; i += W)
+        store(out + i, elements<E>(p, i));
+    if (i < n) {
+        int rest = static_cast<int>(n - i);
+        store_n(out + i, elements_n<E>(p, i, rest), rest);
     }
 }
 // Narrows a row of n elements.

@@ -78,11 +78,11 @@ INLINE void dot_tile(const uint8_t *rows, size_t stride, const float *x, uint64_
     for (; i + W <= k; i += W) {
         if (AHEAD)
             prefetch_ahead(rows + i * E::BYTES * R, W * E::BYTES * R);
-        step([i](const uint8_t *p) { return E::at(p + i * E::BYTES); }, [i](const float *p) { return load(p + i); });
+        step([i](const uint8_t *p) { return elements<E>(p, i); }, [i](const float *p) { return load(p + i); });
     }
     if (i < k) {
         int rest = static_cast<int>(k - i);
-        step([=](const uint8_t *p) { return E::at_n(p + i * E::BYTES, rest); },
+        step([=](const uint8_t *p) { return elements_n<E>(p, i, rest); },
              [=](const float *p) { return load_n(p + i, rest); });
     }
     UNROLL for (int t = 0; t < T; t++) UNROLL for (int r = 0; r < R; r += 4)

@@ -93,6 +93,9 @@ INLINE void store_i8(int8_t *p, I v) {
     __m128i s = narrow16(v);
     _mm_storel_epi64(reinterpret_cast<__m128i *>(p), _mm_packs_epi16(s, s));
 }
+INLINE F load_i8(const int8_t *p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i *>(p))));
+}
 INLINE F halves_of(I v) {
     // packus takes the low halves whole once the high halves are cleared.
     v = i_and(v, i_set1(0xffff));

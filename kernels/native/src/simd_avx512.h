@@ -68,6 +68,9 @@ INLINE F to_float(I a) { return _mm512_cvtepi32_ps(a); }
 INLINE I to_int(F a) { return _mm512_cvtps_epi32(a); }
 INLINE int32_t i_reduce_add(I v) { return _mm512_reduce_add_epi32(v); }
 INLINE void store_i8(int8_t *p, I v) { _mm_storeu_si128(reinterpret_cast<__m128i *>(p), _mm512_cvtsepi32_epi8(v)); }
+INLINE F load_i8(const int8_t *p) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p))));
+}
 INLINE F halves_of(I v) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v)); }
 
 INLINE Q q_load(const uint8_t *p) { return _mm512_loadu_si512(p); }

@@ -79,6 +79,10 @@ INLINE void store_i8(int8_t *p, I v) {
     int32_t bytes = vget_lane_s32(vreinterpret_s32_s8(vqmovn_s16(vcombine_s16(s, s))), 0);
     memcpy(p, &bytes, 4);
 }
+INLINE F load_i8(const int8_t *p) {
+    int8x8_t v = vreinterpret_s8_s32(vdup_n_s32(word(p)));
+    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(v))));
+}
 INLINE F halves_of(I v) { return from_f16(vmovn_u32(vreinterpretq_u32_s32(v))); }
 
 INLINE Q q_load(const uint8_t *p) { return vld1q_u8(p); }

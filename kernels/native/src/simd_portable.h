@@ -150,6 +150,9 @@ INLINE void store_i8(int8_t *p, I v) {
         p[i] = static_cast<int8_t>(v[i] > 127 ? 127 : v[i] < -128 ? -128 : v[i]);
 }
 // halves_of reads the low 16 bits of each integer as a half.
+INLINE F load_i8(const int8_t *p) {
+    return F{static_cast<float>(p[0]), static_cast<float>(p[1]), static_cast<float>(p[2]), static_cast<float>(p[3])};
+}
 INLINE F halves_of(I v) {
     F r;
     for (int i = 0; i < W; i++)
