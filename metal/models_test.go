@@ -5,6 +5,7 @@ package metal_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -38,6 +39,44 @@ func TestModelsInAnyOrder(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestReplicatedHeads runs models whose attention keeps its copies of the KV heads,
+// those of K and V in one dispatch a layer.
+func TestReplicatedHeads(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs models on the emulator")
+	}
+	for _, c := range []struct {
+		target, device string
+		bound          float64
+	}{{"cpu", "cpu", 1e-3}, {"metal", "emu", 0.05}} {
+		t.Run(c.device, func(t *testing.T) {
+			model, err := smelt.Open("../testdata/models/tiny-qwen3/gguf/tiny-qwen3-F16.gguf", "")
+			require.NoError(t, err)
+			defer model.Close()
+			logits := func(off ...string) []float32 {
+				program, err := model.Compile(smelt.Options{Target: c.target, Level: 1, Context: 64, Prefill: 16, Disabled: off})
+				require.NoError(t, err)
+				for _, ph := range program.Plan.Phases {
+					pairs := 0
+					for _, d := range ph.Dispatches {
+						require.NotRegexp(t, "^repeat_kv_f", d.Kernel)
+						if strings.HasPrefix(d.Kernel, "repeat_kv_pair_") {
+							pairs++
+						}
+					}
+					require.Equal(t, len(off)*len(program.Plan.Caches), pairs)
+				}
+				return feed(t, program, c.device, metal.Options{})
+			}
+			want, got := logits(), logits("kv_replication_elimination")
+			require.Len(t, got, len(want))
+			for i := range want {
+				require.InDelta(t, want[i], got[i], c.bound, "%d", i)
+			}
+		})
 	}
 }
 

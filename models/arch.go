@@ -112,7 +112,7 @@ func (r *recorder) Weight(name string, want []int) (ir.DType, []int, bool) {
 	t := Tensor{Name: name, DType: r.mix.dtype(name, layerOf(name), want, r.config), Shape: want}
 	t.Stored = t.DType.String()
 	if name == ropeFreqs {
-		for _, x := range r.config.Rope.Llama3.factors(r.config.Rope.Theta, r.config.Rope.Rotated) {
+		for _, x := range singles(r.config.Rope.factors()) {
 			t.Data = binary.LittleEndian.AppendUint32(t.Data, math.Float32bits(x))
 		}
 	}

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-
-	"github.com/smelt-ml/smelt/ir"
 )
 
 // Config is what a family's graph depends on besides weights.
@@ -23,26 +21,6 @@ type Config struct {
 	Eps     float64
 	Rope    Rope
 	Tied    bool // the output head is the embedding table
-}
-
-// Rope is a model's rotary position embedding. See [ir.RopeAttr].
-type Rope struct {
-	Theta       float64
-	Rotated     int     // leading elements of a head that rotate
-	Interleaved bool    // pairs lie side by side, as in llama.cpp's files of Llama models
-	Linear      float64 // positions are divided by this; 1 for most models
-	// Llama3 gives factors that divide the frequencies. Where a file holds them as
-	// rope_freqs.weight, those are used.
-	Llama3 *Llama3Rope
-}
-
-// Llama3Rope stretches low frequencies more than high ones, to see further than
-// the context of the first training.
-type Llama3Rope struct {
-	Factor        float64 // of wavelengths beyond OldContext/LowFrequency
-	LowFrequency  float64
-	HighFrequency float64 // wavelengths below OldContext/HighFrequency stay
-	OldContext    float64 // tokens
 }
 
 // ErrConfig is wrapped by errors about what a model says of itself.
@@ -92,49 +70,14 @@ func (c *Config) check() error {
 		positive(l.OldContext) && l.HighFrequency > l.LowFrequency) {
 		return configError("llama3 RoPE scaling by %+v", *l)
 	}
+	if y := r.YaRN; y != nil && !(positive(y.Factor) && positive(y.FastBeta) && positive(y.SlowBeta) && positive(y.OldContext) &&
+		y.FastBeta > y.SlowBeta && r.Theta > 1 && (y.Magnitude == 0 || positive(y.Magnitude))) {
+		return configError("YaRN RoPE scaling by %+v over a base of %g", *y, r.Theta)
+	}
+	if r.Llama3 != nil && r.YaRN != nil {
+		return configError("RoPE scaled in two ways")
+	}
 	return nil
 }
 
 func positive(x float64) bool { return x > 0 && !math.IsInf(x, 1) }
-
-// ropeFreqs is the tensor of a GGUF file that holds RoPE factors.
-const ropeFreqs = "rope_freqs.weight"
-
-// rope returns what the DSL's Rope takes: its attribute, and the factors or nil.
-func (c *Config) rope(b *ir.Builder) (ir.RopeAttr, *ir.Value) {
-	attr := ir.RopeAttr{
-		Interleaved: c.Rope.Interleaved,
-		Rotated:     c.Rope.Rotated,
-		Theta:       c.Rope.Theta,
-		FreqScale:   1 / c.Rope.Linear,
-		Magnitude:   1,
-	}
-	switch {
-	case b.HasWeight(ropeFreqs):
-		return attr, b.Weight(ropeFreqs, c.Rope.Rotated/2)
-	case c.Rope.Llama3 != nil:
-		return attr, b.Const(c.Rope.Llama3.factors(c.Rope.Theta, c.Rope.Rotated))
-	}
-	return attr, nil
-}
-
-// factors returns what each pair's frequency is divided by, as
-// _compute_llama3_parameters of Hugging Face's transformers has it: wavelengths
-// over OldContext/LowFrequency are stretched by Factor, those under
-// OldContext/HighFrequency stay, and in between the frequencies are mixed.
-func (l *Llama3Rope) factors(theta float64, rotated int) []float32 {
-	out := make([]float32, rotated/2)
-	for i := range out {
-		wavelength := 2 * math.Pi * math.Pow(theta, 2*float64(i)/float64(rotated))
-		switch turns := l.OldContext / wavelength; {
-		case turns < l.LowFrequency:
-			out[i] = float32(l.Factor)
-		case turns > l.HighFrequency:
-			out[i] = 1
-		default:
-			smooth := (turns - l.LowFrequency) / (l.HighFrequency - l.LowFrequency)
-			out[i] = float32(1 / ((1-smooth)/l.Factor + smooth))
-		}
-	}
-	return out
-}
