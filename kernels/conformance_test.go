@@ -181,6 +181,22 @@ var orders = []emulated.Options{
 	{Order: emulated.Shuffled, Seed: 7, Poison: true},
 }
 
+// host is the launch as kernels.Check sees it.
+func (l launch) host() *kernels.Launch {
+	buffers := slices.Repeat([]int64{kernels.Unbound}, 16)
+	for i, b := range l.buffers {
+		buffers[i] = int64(sizeOf(b.element, b.length))
+	}
+	return &kernels.Launch{
+		Kernel:    l.kernel,
+		Constants: l.constants,
+		Buffers:   buffers,
+		Params:    kernels.Words(l.params),
+		Grid:      [3]uint32{uint32(l.grid[0]), uint32(l.grid[1]), uint32(l.grid[2])},
+		Group:     [3]uint32{uint32(l.group), 1, 1},
+	}
+}
+
 // run executes the launch in every order of lanes, with poisoned threadgroup memory,
 // on fresh copies of what it writes. All must agree bit for bit. It returns the
 // written tensors by index.
@@ -199,6 +215,7 @@ func (l launch) run(t *testing.T) map[int]tensor {
 			require.True(t, a.Optional, "%s: buffer %d is unbound", l.kernel, a.Index)
 		}
 	}
+	require.NoError(t, kernels.Check(l.host()))
 	var first map[int]tensor
 	for _, order := range orders {
 		written := map[int]tensor{}

@@ -42,6 +42,8 @@
 //     kernel of attention lets them reach the result.
 //   - Threadgroup memory is static and below 32 KB. Heads are multiples of 8 up to
 //     [MaxHead].
+//   - Kernels trust their launch. [Check] says on the host what a kernel would not
+//     cover: the devices ask it when they load a Plan, the tests before every launch.
 //
 // # Elsewhere
 //

@@ -62,10 +62,10 @@ func TestKernelsAreDocumented(t *testing.T) {
 	}
 }
 
-// commentAbove returns the comment that ends above a line, over a template head.
+// commentAbove returns the last comment of whole lines above a line.
 func commentAbove(lines []string, at int) []string {
 	end := at
-	for end > 0 && (strings.HasPrefix(lines[end-1], "template") || strings.HasPrefix(lines[end-1], "[[kernel")) {
+	for end > 0 && !strings.HasPrefix(lines[end-1], "//") {
 		end--
 	}
 	start := end

@@ -24,8 +24,11 @@ const (
 	NumSyms = ir.NumSyms
 )
 
-// The inputs of a step whose values name places in the cache or among the tokens.
+// The inputs of a step whose values name places in the cache, in the vocabulary or
+// among the tokens.
 const (
+	Tokens      = ir.Tokens
+	Positions   = ir.Positions
 	Slots       = ir.Slots
 	CuSeqlens   = ir.CuSeqlens
 	ContextLens = ir.ContextLens

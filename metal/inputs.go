@@ -3,6 +3,7 @@ package metal
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/smelt-ml/smelt/lower"
@@ -14,10 +15,13 @@ type check struct {
 	input  string
 	blocks int32 // of the session's caches
 	block  int32 // slots of a block
+	vocab  int64 // rows of the embedding table; 0 where nothing is looked up
 	run    func(c check, step *Step) error
 }
 
 var inputChecks = []check{
+	{input: lower.Tokens, run: checkTokens},
+	{input: lower.Positions, run: checkPositions},
 	{input: lower.Slots, run: checkSlots},
 	{input: lower.CuSeqlens, run: checkCuSeqlens},
 	{input: lower.ContextLens, run: checkContextLens},
@@ -33,15 +37,51 @@ func (p *Program) inputChecks(blocks int) []check {
 			block = c.Block
 		}
 	}
+	vocab := p.vocab()
 	var list []check
 	have := p.Inputs()
 	for _, c := range inputChecks {
 		if slices.Contains(have, c.input) {
-			c.blocks, c.block = int32(blocks), int32(block)
+			c.blocks, c.block, c.vocab = int32(blocks), int32(block), vocab
 			list = append(list, c)
 		}
 	}
 	return list
+}
+
+// vocab returns the rows of the smallest table that tokens are looked up in.
+func (p *Program) vocab() int64 {
+	var rows int64
+	for i := range p.plan.Phases {
+		for j := range p.plan.Phases[i].Dispatches {
+			d := &p.plan.Phases[i].Dispatches[j]
+			if d.Kernel != "embed" || len(d.Params) < 3 {
+				continue
+			}
+			if n, ok := d.Params[2].IsConst(); ok && (rows == 0 || n < rows) {
+				rows = n
+			}
+		}
+	}
+	return rows
+}
+
+func checkTokens(c check, step *Step) error {
+	for t, id := range step.Inputs[lower.Tokens] {
+		if c.vocab > 0 && (id < 0 || int64(id) >= c.vocab) {
+			return fmt.Errorf("token %d has the id %d, of a vocabulary of %d", t, id, c.vocab)
+		}
+	}
+	return nil
+}
+
+func checkPositions(_ check, step *Step) error {
+	for t, position := range step.Inputs[lower.Positions] {
+		if position < 0 || position == math.MaxInt32 {
+			return fmt.Errorf("token %d is at position %d", t, position)
+		}
+	}
+	return nil
 }
 
 func checkSlots(c check, step *Step) error {

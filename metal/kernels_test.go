@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -71,13 +72,10 @@ func TestGatedUnit(t *testing.T) {
 	launch(s.run("silu_mul_f32", elementwise, g, u, h), 256, num(1), tokens)
 	launch(s.run("add_f32", elementwise, h, x, out), 256, num(1), tokens)
 
-	in := []int32{3, 9, 0, 3, 12} // the last is no token: zeros
+	in := []int32{3, 9, 0, 3, 7}
 	want := make([]float64, len(in)*k)
 	tableF, gateF, upF := floats(file["table"]), floats(file["gate"]), floats(file["up"])
 	for t, id := range in {
-		if id >= vocab {
-			continue
-		}
 		x := tableF[id*k : id*k+k]
 		for o := range n {
 			var g, u float64
@@ -112,6 +110,118 @@ func TestGatedUnit(t *testing.T) {
 			require.InDelta(t, want[i], got[i], 1e-4*(1+math.Abs(want[i])), "%s: element %d", c.device, i)
 		}
 		require.NoError(t, device.Close())
+	}
+}
+
+// Inputs that a kernel would use to leave the cache, the vocabulary or the step are
+// refused, and the caches keep every byte.
+func TestBadInputsLeaveCaches(t *testing.T) {
+	const vocab, head, block, blocks = 10, 32, 4, 3
+	s := newSketch(8)
+	s.plan.Caches = []ir.Cache{{DType: ir.F32, KVHeads: 1, Head: head, Block: block}}
+	num := lower.Number
+	perSeq := lower.Extent(ir.Var(ir.B)).Times(4)
+	ids, slots := s.input("tokens", perToken), s.input("slots", perToken)
+	s.input("positions", perToken)
+	s.input("cu_seqlens", perSeq.Plus(num(4)))
+	lens := s.input("context_lens", perSeq)
+	pages, _ := ir.Var(ir.B).Times(ir.Var(ir.NB))
+	table := s.input("block_table", lower.Extent(pages).Times(4))
+	s.plan.Tensors = []lower.Tensor{{Name: "rows", DType: ir.F32, Shape: []int{vocab, head}}}
+	rows := s.buffer(lower.Buffer{Kind: lower.Weight, Name: "rows", DType: ir.F32, Bytes: num(4 * vocab * head)})
+	arena := s.buffer(lower.Buffer{Kind: lower.Arena, Bytes: num(4 * 8 * head)})
+	arena.bytes = lower.Extent(ir.Var(ir.T)).Times(4 * head)
+	var caches [2]ref
+	for i, kind := range []lower.Kind{lower.CacheK, lower.CacheV} {
+		caches[i] = s.buffer(lower.Buffer{Kind: kind, Name: []string{"k.0", "v.0"}[i], DType: ir.F32, Bytes: num(4 * block * head)})
+	}
+	d := s.run("embed", []lower.Expr{tokens, num(head), num(vocab)}, ids, rows, arena)
+	d.Constants = []lower.Constant{{Index: 0, Bits: uint32(ir.F32)}}
+	d.Grid[0], d.Grid[1] = num(1), tokens
+	d = s.run("cache_write_f32_f32", []lower.Expr{tokens, num(1), num(head), num(block), num(head), num(head)}, arena, arena, slots, caches[0], caches[1])
+	d.Bindings[3].Read, d.Bindings[3].Write = false, true
+	d.Grid, d.Group[0] = [3]lower.Expr{num(1), tokens, num(1)}, 64
+	context, _ := ir.Var(ir.B).Times(ir.Var(ir.Smax))
+	d = s.run("cache_read_f32", []lower.Expr{lower.Extent(ir.Var(ir.B)), lower.Extent(ir.Var(ir.Smax)), num(1), num(head), num(block),
+		lower.Extent(ir.Var(ir.NB))}, caches[0], lens, table, s.output("out", lower.Extent(context).Times(4*head)))
+	d.Grid, d.Group[0] = [3]lower.Expr{num(1), lower.Extent(context), num(1)}, 64
+
+	device, err := Open("cpu", Options{Threads: 1})
+	require.NoError(t, err)
+	defer device.Close()
+	stored := randomFloats(rand.New(rand.NewPCG(3, 4)), vocab*head)
+	p, err := device.Load(&s.plan, func(string) ([]byte, ir.DType, error) { return stored, ir.F32, nil })
+	require.NoError(t, err)
+	session, err := p.NewSession(blocks)
+	require.NoError(t, err)
+	contents := func() (all [2][]byte) {
+		for i, c := range caches {
+			all[i] = slices.Clone(device.driver.contents(session.buffers[c.buffer], 4*blocks*block*head))
+		}
+		return all
+	}
+	good := func() *Step {
+		return &Step{Sizes: lower.Sizes{ir.T: 3, ir.B: 2, ir.R: 1, ir.NB: 2, ir.Smax: 8}, Inputs: map[string][]int32{
+			"tokens": {9, 0, 4}, "positions": {0, 1, 0}, "slots": {4, 5, 8}, "cu_seqlens": {0, 2, 3}, "context_lens": {2, 1}, "block_table": {1, 0, 2, 0},
+		}}
+	}
+	empty := contents()
+	require.NoError(t, session.Run(t.Context(), good()))
+	before := contents()
+	require.NotEqual(t, empty, before)
+	for want, bad := range map[string]struct {
+		input  string
+		values []int32
+	}{
+		"token 1 has the id 10, of a vocabulary of 10":            {"tokens", []int32{1, 10, 2}},
+		"token 2 has the id -1":                                   {"tokens", []int32{1, 2, -1}},
+		"token 0 is at position -1":                               {"positions", []int32{-1, 1, 2}},
+		"token 2 is at position 2147483647":                       {"positions", []int32{1, 2, math.MaxInt32}},
+		"token 1 goes to slot 12 of 12":                           {"slots", []int32{0, 12, 1}},
+		"1 at 2: a running sum from 0 on is needed":               {"cu_seqlens", []int32{0, 2, 1}},
+		"1 at 0: a running sum from 0 on is needed":               {"cu_seqlens", []int32{1, 2, 3}},
+		"it ends with 4, of 3 tokens":                             {"cu_seqlens", []int32{0, 2, 4}},
+		"sequence 0 has 9 keys; Smax is 8, and its 2 blocks hold": {"context_lens", []int32{9, 1}},
+		"sequence 1 has -2 keys":                                  {"context_lens", []int32{2, -2}},
+		"block 0 of sequence 1 is number 3 of 3":                  {"block_table", []int32{1, 0, 3, 0}},
+		"block 0 of sequence 0 is number -1 of 3":                 {"block_table", []int32{-1, 0, 2, 0}},
+	} {
+		step := good()
+		step.Inputs[bad.input] = bad.values
+		err := session.Run(t.Context(), step)
+		require.ErrorIs(t, err, ErrStep, want)
+		require.ErrorContains(t, err, `input "`+bad.input+`": `+want)
+		require.Equal(t, before, contents(), want)
+	}
+}
+
+// A Plan whose launches a kernel does not cover is refused before anything runs.
+func TestLoadChecksLaunches(t *testing.T) {
+	num := lower.Number
+	plan := func(change func(d *lower.Dispatch)) *lower.Plan {
+		s := newSketch(8)
+		d := s.run("scale_f32", []lower.Expr{tokens, num(4), num(4), num(0), num(0)}, s.weight("x", ir.F32, ir.F32, 32), s.output("out", perToken.Times(4)))
+		d.Grid[0], d.Grid[1], d.Group[0] = num(1), tokens, 256
+		change(d)
+		return &s.plan
+	}
+	device, err := Open("emu", Options{Threads: 1})
+	require.NoError(t, err)
+	defer device.Close()
+	tensors := func(string) ([]byte, ir.DType, error) { return make([]byte, 128), ir.F32, nil }
+	_, err = device.Load(plan(func(*lower.Dispatch) {}), tensors)
+	require.NoError(t, err)
+	for want, change := range map[string]func(*lower.Dispatch){
+		"sizes [8 4 8 4 64]: invalid launch: kernel scale_f32: a: buffer 0 has 128 bytes, the sizes ask for 156": func(d *lower.Dispatch) { d.Params[2] = num(5) },
+		"grid: [2 8 1] threadgroups, the sizes ask for [1 8 1]":                                                  func(d *lower.Dispatch) { d.Grid[0] = num(2) },
+		"sizes [1 1 1 1 1]: invalid launch: kernel scale_f32: grid: [1 8 1]":                                     func(d *lower.Dispatch) { d.Grid[1] = num(8) },
+		"threadgroup: [128 1 1] threads, the kernel takes 256":                                                   func(d *lower.Dispatch) { d.Group[0] = 128 },
+		"parameters at buffer 3; scale_f32 takes them at 2":                                                      func(d *lower.Dispatch) { d.ParamsAt = 3 },
+		"width: 0: nothing to do": func(d *lower.Dispatch) { d.Params[1] = num(0) },
+	} {
+		_, err := device.Load(plan(change), tensors)
+		require.ErrorIs(t, err, lower.ErrPlan)
+		require.ErrorContains(t, err, want)
 	}
 }
 

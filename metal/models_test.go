@@ -112,3 +112,14 @@ func feed(t *testing.T, program *smelt.Program, device string, opts metal.Option
 	require.NotEqual(t, slices.Min(all), slices.Max(all))
 	return all
 }
+
+func BenchmarkLoad(b *testing.B) {
+	model, err := smelt.Open("arch:qwen3-8b", "")
+	require.NoError(b, err)
+	defer model.Close()
+	program, err := model.Compile(smelt.Options{Target: "cpu"})
+	require.NoError(b, err)
+	for b.Loop() {
+		require.NoError(b, metal.CheckLaunches(program.Plan))
+	}
+}

@@ -54,6 +54,9 @@ func (d *Device) load(plan *lower.Plan, tensors Tensors) (*Program, error) {
 	if err := checkPipelines(plan); err != nil {
 		return nil, err
 	}
+	if err := checkLaunches(plan); err != nil {
+		return nil, err
+	}
 	d.lock()
 	defer d.unlock()
 	if d.closed {

@@ -1,0 +1,433 @@
+package kernels
+
+import "slices"
+
+// checks are what [Check] asks of the launches of each family.
+var checks = map[string]func(*checker){
+	"embed":                   checkEmbed,
+	"linear_vec":              checkLinear,
+	"linear_mat":              checkLinear,
+	"rms_norm":                checkNorm,
+	"layer_norm":              checkNorm,
+	"gelu":                    checkElements,
+	"gelu_mul":                checkElements,
+	"top_k":                   checkTopK,
+	"silu":                    checkElements,
+	"scale":                   checkElements,
+	"mul":                     checkElements,
+	"add":                     checkElements,
+	"silu_mul":                checkElements,
+	"cast":                    checkElements,
+	"gather_rows":             checkGather,
+	"softmax":                 checkRows,
+	"argmax":                  checkRows,
+	"rope":                    checkRope,
+	"rope_qkv_write":          checkRopeWrite,
+	"head_norm_rope_kv_write": checkRopeWrite,
+	"attention_vec":           checkAttentionVec,
+	"attention_tile":          checkAttentionTile,
+	"attention_reduce":        checkReduce,
+	"flash_attention":         checkFlash,
+	"cache_write":             checkCacheWrite,
+	"cache_read":              checkCacheRead,
+	"repeat_kv":               checkRepeat,
+	"repeat_kv_pair":          checkRepeat,
+	"transpose":               checkTranspose,
+	"matmul":                  checkMatmul,
+	"mask":                    checkMask,
+}
+
+func checkEmbed(c *checker) {
+	p := paramsOf[EmbedParams](c)
+	c.positive(size{"tokens", p.Tokens}, size{"width", p.Width}, size{"vocab", p.Vocab})
+	c.weight("table", "fc_type", p.Vocab, p.Width)
+	c.dense("tokens", p.Tokens)
+	c.dense("out", p.Tokens, p.Width)
+	c.grid(tiles(p.Width, 1024), uint64(p.Tokens), 1)
+	c.threads(32)
+}
+
+func checkLinear(c *checker) {
+	p := paramsOf[LinearParams](c)
+	c.positive(size{"tokens", p.Tokens}, size{"k", p.K})
+	columns := uint64(0)
+	for i, w := range []struct {
+		field, buffer, constant string
+		n                       uint32
+	}{{"n0", "w0", "fc_type0", p.N0}, {"n1", "w1", "fc_type1", p.N1}, {"n2", "w2", "fc_type2", p.N2}} {
+		if typ, _ := c.constant(w.constant); i > 0 && typ == 0 {
+			c.require(w.n == 0, w.field, "%d, but %s names no weight", w.n, w.constant)
+			continue
+		}
+		c.positive(size{w.field, w.n})
+		c.weight(w.buffer, w.constant, w.n, p.K)
+		columns += uint64(w.n)
+	}
+	activation, _ := c.constant("fc_activation")
+	c.require(activation <= 1, "fc_activation", "%d is unknown", activation)
+	if activation == 1 {
+		c.require(p.N1 == p.N0 && p.N2 == 0, "n1", "%d, %d: a gate of %d rows needs one weight of as many beside it", p.N1, p.N2, p.N0)
+		columns = uint64(p.N0)
+	}
+	c.require(columns <= 1<<31, "n0+n1+n2", "%d has more than 31 bits", columns)
+	c.require(p.Tokens == 1 || uint64(p.OutStride) >= columns, "out_stride", "%d, with %d columns", p.OutStride, columns)
+	results := spread(uint64(p.Tokens), uint64(p.OutStride), columns)
+	c.rows("x", p.Tokens, p.XStride, p.K)
+	c.holds("out", results)
+	if c.on("fc_residual") {
+		c.holds("residual", results)
+	}
+	if c.on("fc_norm") {
+		c.dense("gain", p.K)
+	}
+	if c.kernel.Family == "linear_vec" {
+		rows, tokens := c.choice("fc_rows", 4, 2), c.choice("fc_tokens", 1, 2, 4, 8)
+		if tokens > 1 {
+			rows = 2
+		}
+		c.threadsBetween(32, 256)
+		c.grid(tiles(uint32(columns), rows*max(c.Group[0]/32, 1)), tiles(p.Tokens, tokens), 1)
+	} else {
+		c.require(c.Constants[5] == 0, "fc_norm", "the kernel has no norm prologue")
+		tile, width := c.choice("fc_tile", 32, 64), uint32(64)
+		if c.arg("x").Element == Float {
+			tile = 32
+		}
+		if activation == 1 {
+			width = 32
+		}
+		c.grid(tiles(p.Tokens, tile), tiles(uint32(columns), width), 1)
+		c.threads(128)
+	}
+}
+
+// choice returns a function constant that must be one of the values, the first of which
+// stands where it is not set.
+func (c *checker) choice(name string, values ...uint32) uint32 {
+	bits, set := c.constant(name)
+	if !set {
+		return values[0]
+	}
+	c.require(slices.Contains(values, bits), name, "%d; it may be one of %v", bits, values)
+	return bits
+}
+
+// checkNorm is for rms_norm, and for layer_norm, whose weight and bias are choices.
+func checkNorm(c *checker) {
+	p := paramsOf[NormParams](c)
+	c.positive(size{"rows", p.Rows}, size{"width", p.Width})
+	c.narrow(size{"width", p.Width})
+	c.rows("x", p.Rows, p.XStride, p.Width)
+	layer := c.kernel.Family == "layer_norm"
+	if !layer || c.on("fc_weight") {
+		c.dense("weight", p.Width)
+	}
+	if layer && c.on("fc_bias") {
+		c.dense("bias", p.Width)
+	}
+	c.dense("out", p.Rows, p.Width)
+	c.grid(uint64(p.Rows), 1, 1)
+	c.threadsBetween(32, 256)
+}
+
+// checkElements is for one thread an element: results are dense, operands in rows.
+func checkElements(c *checker) {
+	p := paramsOf[ElementParams](c)
+	c.positive(size{"rows", p.Rows}, size{"width", p.Width})
+	c.rows(c.kernel.Args[0].Name, p.Rows, p.AStride, p.Width)
+	if len(c.kernel.Args) > 2 {
+		c.rows("b", p.Rows, p.BStride, p.Width)
+	}
+	c.dense("out", p.Rows, p.Width)
+	c.grid(tiles(p.Width, 256), uint64(p.Rows), 1)
+	c.threads(256)
+}
+
+func checkGather(c *checker) {
+	p := paramsOf[ElementParams](c)
+	c.positive(size{"rows", p.Rows}, size{"width", p.Width})
+	c.dense("x", p.Width) // which rows there are, the index knows
+	c.dense("index", p.Rows)
+	c.dense("out", p.Rows, p.Width)
+	c.grid(tiles(p.Width, 256), uint64(p.Rows), 1)
+	c.threads(256)
+}
+
+// checkRows is for a threadgroup a row; argmax has one result in each.
+func checkRows(c *checker) {
+	p := paramsOf[ElementParams](c)
+	c.positive(size{"rows", p.Rows}, size{"width", p.Width})
+	c.narrow(size{"width", p.Width})
+	c.rows("x", p.Rows, p.AStride, p.Width)
+	results := p.Width
+	if c.kernel.Family == "argmax" {
+		results = 1
+	}
+	c.dense("out", p.Rows, results)
+	c.grid(uint64(p.Rows), 1, 1)
+	c.threads(256)
+}
+
+func checkTopK(c *checker) {
+	p := paramsOf[TopKParams](c)
+	c.positive(size{"rows", p.Rows}, size{"width", p.Width}, size{"k", p.K})
+	c.require(p.K <= MaxTopK, "k", "%d, at most %d", p.K, MaxTopK)
+	c.narrow(size{"width", p.Width})
+	c.rows("x", p.Rows, p.XStride, p.Width)
+	c.dense("values", p.Rows, p.K)
+	c.dense("indices", p.Rows, p.K)
+	c.grid(uint64(p.Rows), 1, 1)
+	c.threads(256)
+}
+
+// rotated checks the part of a head that rotates, and what its angles come from.
+func (c *checker) rotated(tokens, first, head, rotated uint32) {
+	c.require(rotated <= head && rotated%2 == 0, "rotated", "%d of %d elements; it must be even and no more", rotated, head)
+	if c.on("fc_factors") || c.on("fc_table") {
+		c.dense("factors", rotated/2)
+	}
+	if c.unlessOff("fc_positions") {
+		c.dense("positions", tokens)
+	} else {
+		c.require(uint64(first)+uint64(tokens) <= 1<<31, "first", "%d and %d tokens: positions have 31 bits", first, tokens)
+	}
+}
+
+func checkRope(c *checker) {
+	p := paramsOf[RopeParams](c)
+	c.positive(size{"tokens", p.Tokens}, size{"heads", p.Heads}, size{"head", p.Head})
+	c.require(p.Head%2 == 0, "head", "%d is odd", p.Head)
+	c.narrow(size{"heads", p.Heads}, size{"head", p.Head})
+	c.rotated(p.Tokens, p.First, p.Head, p.Rotated)
+	c.rows("x", p.Tokens, p.XStride, p.Heads*p.Head)
+	c.dense("out", p.Tokens, p.Heads, p.Head)
+	c.grid(tiles(p.Head, 64), uint64(p.Heads), uint64(p.Tokens))
+	c.threads(32)
+}
+
+func checkRopeWrite(c *checker) {
+	p := paramsOf[RopeWriteParams](c)
+	c.positive(size{"tokens", p.Tokens})
+	c.head(p.Head)
+	c.groups(p.Heads, p.KvHeads)
+	c.rotated(p.Tokens, p.First, p.Head, p.Rotated)
+	queries, keys := product(uint64(p.Heads), uint64(p.Head)), product(uint64(p.KvHeads), uint64(p.Head))
+	tokens := uint64(p.Tokens)
+	if c.on("fc_separate") {
+		c.holds("qkv", spread(tokens, uint64(p.QStride), queries))
+		c.holds("k", spread(tokens, uint64(p.KStride), keys))
+		c.holds("v", spread(tokens, uint64(p.VStride), keys))
+	} else {
+		c.holds("qkv", max(spread(tokens, uint64(p.QStride), queries), spread(tokens, uint64(p.KStride), sum(queries, keys)),
+			spread(tokens, uint64(p.VStride), sum(queries, product(2, keys)))))
+	}
+	if c.unlessOff("fc_slots") {
+		c.dense("slots", p.Tokens)
+	} else if !c.unlessOff("fc_positions") {
+		c.require(uint64(p.First)+tokens <= uint64(p.Block), "first", "%d and %d tokens, of %d rows in the cache", p.First, p.Tokens, p.Block)
+	}
+	c.dense("q_out", p.Tokens, p.Heads, p.Head)
+	c.caches(p.KvHeads, p.Block, p.Head, "k_cache", "v_cache")
+	norms := c.kernel.Family == "head_norm_rope_kv_write"
+	if norms {
+		c.dense("q_norm", p.Head)
+		c.dense("k_norm", p.Head)
+	}
+	if norms || c.arg("k_cache").Element == Blocks { // a threadgroup has a whole head
+		c.grid(uint64(p.Heads), uint64(p.Tokens), 1)
+		c.threadsBetween(round32(p.Head/2), MaxHead/2)
+	} else {
+		c.grid(tiles(p.Head, 64), uint64(p.Heads), uint64(p.Tokens))
+		c.threads(32)
+	}
+}
+
+// attention checks what both kernels over the paged cache take.
+func (c *checker) attention() AttentionParams {
+	p := paramsOf[AttentionParams](c)
+	c.positive(size{"tokens", p.Tokens}, size{"seqs", p.Seqs}, size{"block", p.Block}, size{"table_stride", p.TableStride})
+	c.head(p.Head)
+	c.groups(p.Heads, p.KvHeads)
+	c.dense("q", p.Tokens, p.Heads, p.Head)
+	c.dense("positions", p.Tokens)
+	c.holds("cu_seqlens", uint64(p.Seqs)+1)
+	c.dense("context_lens", p.Seqs)
+	c.dense("block_table", p.Seqs, p.TableStride)
+	for _, name := range []string{"k_cache", "v_cache"} {
+		whole := uint32(8) // elements that are read at once
+		if c.arg(name).Element == Blocks {
+			whole = 32
+			c.require(p.Head%whole == 0, "head", "%d; blocks of Q8_0 need a multiple of 32", p.Head)
+		}
+		for _, s := range []size{{"block_stride", p.BlockStride}, {"head_stride", p.HeadStride}, {"row_stride", p.RowStride}} {
+			c.require(s.n%whole == 0, s.field, "%d is no multiple of %d", s.n, whole)
+		}
+		c.holds(name, sum(product(uint64(p.KvHeads)-1, uint64(p.HeadStride)), spread(uint64(p.Block), uint64(p.RowStride), uint64(p.Head))))
+	}
+	k, v := c.bytes(c.arg("k_cache").Index), c.bytes(c.arg("v_cache").Index)
+	c.require(k == v, "v_cache", "%d bytes, k_cache has %d", v, k)
+	return p
+}
+
+func checkAttentionVec(c *checker) {
+	p := c.attention()
+	rows, batched := c.constant("fc_rows")
+	owners := uint64(p.Tokens) // threadgroups that may have a token
+	if batched {
+		c.require(rows > 0 && rows <= 8, "fc_rows", "%d tokens; a threadgroup takes 1 to 8", rows)
+	}
+	if rows > 1 {
+		owners = uint64(p.Tokens)/uint64(rows) + uint64(p.Seqs)
+	}
+	partitions := uint32(1)
+	if split, set := c.constant("fc_split"); set {
+		c.require(split > 0 && split%8 == 0, "fc_split", "partitions of %d keys; a multiple of 8 is needed", split)
+		partitions = c.Grid[2]
+		c.dense("part", p.Tokens, p.Heads, partitions, p.Head)
+		c.dense("statistics", p.Tokens, p.Heads, partitions, 2)
+	} else {
+		c.dense("out", p.Tokens, p.Heads, p.Head)
+		c.sinks(p.Heads)
+	}
+	c.owners(c.Grid[1], owners)
+	c.grid(uint64(p.Heads), uint64(c.Grid[1]), uint64(partitions))
+	c.threads(256)
+}
+
+func checkAttentionTile(c *checker) {
+	p := c.attention()
+	c.dense("out", p.Tokens, p.Heads, p.Head)
+	c.sinks(p.Heads)
+	c.owners(c.Grid[0], tiles(p.Tokens, 32)+uint64(p.Seqs))
+	c.grid(uint64(c.Grid[0]), uint64(p.Heads), 1)
+	c.threads(128)
+}
+
+// owners checks an axis of the grid that may be larger than what there is to do, and
+// the map of its threadgroups to sequences.
+func (c *checker) owners(have uint32, least uint64) {
+	c.require(uint64(have) >= least, "grid", "%v threadgroups, of which one axis needs %d", c.Grid, least)
+	if c.on("fc_map") {
+		c.holds("map", least)
+	}
+}
+
+func (c *checker) sinks(heads uint32) {
+	if c.on("fc_sinks") {
+		c.dense("sinks", heads)
+	}
+}
+
+func checkFlash(c *checker) {
+	p := paramsOf[FlashParams](c)
+	c.positive(size{"batch", p.Batch}, size{"seq_q", p.SeqQ}) // no keys give zeros
+	c.head(p.Head)
+	c.groups(p.Heads, p.KvHeads)
+	for _, s := range []size{{"q_head_stride", p.QHeadStride}, {"q_row_stride", p.QRowStride}, {"kv_head_stride", p.KvHeadStride}, {"kv_row_stride", p.KvRowStride}} {
+		c.require(s.n%4 == 0, s.field, "%d is no multiple of 4", s.n)
+	}
+	c.require(p.Heads == 1 || p.QHeadStride >= p.Head, "q_head_stride", "%d, with heads of %d", p.QHeadStride, p.Head)
+	c.require(p.SeqQ == 1 || p.QRowStride >= p.Head, "q_row_stride", "%d, with heads of %d", p.QRowStride, p.Head)
+	tensor := func(name string, heads, rows, headStride, rowStride uint32) {
+		if rows == 0 {
+			c.holds(name, 0)
+			return
+		}
+		batch := product(product(uint64(heads), uint64(rows)), uint64(p.Head))
+		one := sum(product(uint64(heads)-1, uint64(headStride)), spread(uint64(rows), uint64(rowStride), uint64(p.Head)))
+		c.holds(name, sum(product(uint64(p.Batch)-1, batch), one))
+	}
+	tensor("q", p.Heads, p.SeqQ, p.QHeadStride, p.QRowStride)
+	tensor("k", p.KvHeads, p.SeqKv, p.KvHeadStride, p.KvRowStride)
+	tensor("v", p.KvHeads, p.SeqKv, p.KvHeadStride, p.KvRowStride)
+	tensor("out", p.Heads, p.SeqQ, p.QHeadStride, p.QRowStride)
+	c.grid(tiles(p.SeqQ, 32), uint64(p.Heads), uint64(p.Batch))
+	c.threads(128)
+}
+
+func checkReduce(c *checker) {
+	p := paramsOf[ReduceParams](c)
+	c.positive(size{"tokens", p.Tokens}, size{"heads", p.Heads}, size{"partitions", p.Partitions})
+	c.head(p.Head)
+	c.dense("part", p.Tokens, p.Heads, p.Partitions, p.Head)
+	c.dense("statistics", p.Tokens, p.Heads, p.Partitions, 2)
+	c.dense("out", p.Tokens, p.Heads, p.Head)
+	c.sinks(p.Heads)
+	c.grid(uint64(p.Heads), uint64(p.Tokens), 1)
+	c.threadsBetween(round32(p.Head/4), 64)
+}
+
+func checkCacheWrite(c *checker) {
+	p := paramsOf[CacheWriteParams](c)
+	c.positive(size{"tokens", p.Tokens})
+	c.narrow(size{"kv_heads", p.KvHeads}, size{"head", p.Head})
+	c.caches(p.KvHeads, p.Block, p.Head, "k_cache", "v_cache")
+	c.rows("k", p.Tokens, p.KStride, p.KvHeads*p.Head)
+	c.rows("v", p.Tokens, p.VStride, p.KvHeads*p.Head)
+	c.dense("slots", p.Tokens)
+	c.grid(tiles(p.KvHeads*p.Head, 64), uint64(p.Tokens), 1)
+	c.threads(64)
+}
+
+func checkCacheRead(c *checker) {
+	p := paramsOf[CacheReadParams](c)
+	c.positive(size{"seqs", p.Seqs}, size{"context", p.Context}, size{"table_stride", p.TableStride})
+	c.narrow(size{"kv_heads", p.KvHeads}, size{"head", p.Head})
+	c.caches(p.KvHeads, p.Block, p.Head, "cache")
+	c.dense("context_lens", p.Seqs)
+	c.dense("block_table", p.Seqs, p.TableStride)
+	c.dense("out", p.Seqs, p.Context, p.KvHeads, p.Head)
+	c.grid(tiles(p.KvHeads*p.Head, 64), product(uint64(p.Seqs), uint64(p.Context)), 1)
+	c.threads(64)
+}
+
+func checkRepeat(c *checker) {
+	p := paramsOf[RepeatParams](c)
+	c.positive(size{"tokens", p.Tokens}, size{"kv_heads", p.KvHeads}, size{"head", p.Head}, size{"repeats", p.Repeats})
+	for _, a := range c.kernel.Args {
+		if a.Access == Read {
+			c.dense(a.Name, p.Tokens, p.KvHeads, p.Head)
+		} else {
+			c.dense(a.Name, p.Tokens, p.KvHeads, p.Repeats, p.Head)
+		}
+	}
+	c.require(uint64(c.Grid[0])*256 < 1<<32, "grid", "%v: the number of threads has 32 bits", c.Grid)
+	c.grid(uint64(c.Grid[0]), 1, 1) // threads stride over the elements
+	c.threads(256)
+}
+
+func checkTranspose(c *checker) {
+	p := paramsOf[TransposeParams](c)
+	last := uint64(1)
+	for i, n := range p.Size {
+		c.positive(size{[]string{"size[0]", "size[1]", "size[2]"}[i], n})
+		last = sum(last, product(uint64(max(n, 1))-1, uint64(p.Stride[i])))
+	}
+	c.holds("x", last)
+	c.dense("out", p.Size[:]...)
+	c.grid(tiles(p.Size[2], 64), uint64(p.Size[1]), uint64(p.Size[0]))
+	c.threads(64)
+}
+
+func checkMatmul(c *checker) {
+	p := paramsOf[MatmulParams](c)
+	c.positive(size{"batch", p.Batch}, size{"m", p.M}, size{"n", p.N}, size{"k", p.K})
+	c.dense("a", p.Batch, p.M, p.K)
+	c.dense("b", p.Batch, p.N, p.K)
+	c.dense("out", p.Batch, p.M, p.N)
+	c.grid(tiles(p.N, 32), tiles(p.M, 32), uint64(p.Batch))
+	c.threads(128)
+}
+
+func checkMask(c *checker) {
+	p := paramsOf[MaskParams](c)
+	c.positive(size{"heads", p.Heads}, size{"tokens", p.Tokens}, size{"seqs", p.Seqs}, size{"context", p.Context})
+	c.narrow(size{"seqs", p.Seqs}, size{"context", p.Context})
+	c.dense("scores", p.Heads, p.Tokens, p.Seqs, p.Context)
+	c.dense("positions", p.Tokens)
+	c.holds("cu_seqlens", uint64(p.Seqs)+1)
+	c.dense("context_lens", p.Seqs)
+	c.dense("out", p.Heads, p.Tokens, p.Seqs, p.Context)
+	c.grid(tiles(p.Seqs*p.Context, 64), uint64(p.Tokens), uint64(p.Heads))
+	c.threads(64)
+}

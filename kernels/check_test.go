@@ -1,0 +1,349 @@
+package kernels_test
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/kernels"
+)
+
+// sound is a launch that Check accepts, whose buffers are as short as they may be.
+type sound struct {
+	kernel    string
+	params    kernels.Params
+	constants map[string]uint32
+	elements  map[string]int // of each buffer: bytes of weights, elements of a cache
+	grid      [3]uint32
+	threads   uint32
+	loose     string // axes of the grid that may be larger
+	fewer     string // axes of the grid that may be smaller
+	// Mistakes are "name=value", of a parameter or a function constant, that the error
+	// must name; another field that it may name instead follows after a blank.
+	mistakes []string
+}
+
+// sounds has a launch of every family, or more where the family has forms.
+var sounds = []sound{
+	{kernel: "embed", params: kernels.EmbedParams{Tokens: 3, Width: 1056, Vocab: 5}, constants: map[string]uint32{"fc_type": uint32(ir.Q4_0)},
+		elements: map[string]int{"tokens": 3, "table": 5 * 33 * 18, "out": 3 * 1056}, grid: [3]uint32{2, 3, 1}, threads: 32,
+		mistakes: []string{"fc_type=0", "fc_type=4", "fc_type=16", "fc_type=13", "width=1040 fc_type", "vocab=6 table"}},
+	{kernel: "linear_vec_f16_f32", params: kernels.LinearParams{Tokens: 3, K: 96, N0: 10, N1: 5, N2: 2, XStride: 100, OutStride: 20},
+		constants: map[string]uint32{"fc_type0": uint32(ir.Q4_0), "fc_type1": uint32(ir.F16), "fc_type2": uint32(ir.Q8_0), "fc_residual": 1, "fc_norm": 1, "fc_tokens": 2},
+		elements:  map[string]int{"x": 296, "w0": 10 * 54, "w1": 5 * 192, "w2": 2 * 102, "out": 57, "residual": 57, "gain": 96}, grid: [3]uint32{2, 2, 1}, threads: 160,
+		mistakes: []string{"fc_type0=0", "fc_type1=20", "fc_type2=0 n2", "k=80 fc_type0", "k=97 fc_type0", "fc_activation=1 n1", "fc_activation=2", "out_stride=16", "out_stride=21 out",
+			"x_stride=101 x", "n1=6 w1", "fc_rows=3", "fc_tokens=3", "fc_tokens=16", "fc_residual=2"}},
+	{kernel: "linear_vec_f32_f32", params: kernels.LinearParams{Tokens: 1, K: 256, N0: 10, N1: 10, XStride: 0, OutStride: 0},
+		constants: map[string]uint32{"fc_type0": uint32(ir.Q6_K), "fc_type1": uint32(ir.Q4_K), "fc_activation": 1, "fc_rows": 2},
+		elements:  map[string]int{"x": 256, "w0": 2100, "w1": 1440, "out": 10}, grid: [3]uint32{5, 1, 1}, threads: 32,
+		mistakes: []string{"k=288 fc_type0", "fc_norm=1 gain", "fc_residual=1 residual", "n2=1"}},
+	{kernel: "linear_mat_f16_f16", params: kernels.LinearParams{Tokens: 70, K: 20, N0: 65, XStride: 20, OutStride: 65}, constants: map[string]uint32{"fc_type0": uint32(ir.BF16), "fc_tile": 64},
+		elements: map[string]int{"x": 1400, "w0": 2600, "out": 4550}, grid: [3]uint32{2, 2, 1}, threads: 128,
+		mistakes: []string{"fc_type0=0", "fc_tile=48", "fc_type1=1 n1", "fc_type0=6"}},
+	{kernel: "linear_mat_f32_f32", params: kernels.LinearParams{Tokens: 33, K: 32, N0: 40, N1: 40, XStride: 32, OutStride: 40},
+		constants: map[string]uint32{"fc_type0": uint32(ir.Q5_0), "fc_type1": uint32(ir.Q5_1), "fc_activation": 1, "fc_tile": 64},
+		elements:  map[string]int{"x": 33 * 32, "w0": 40 * 22, "w1": 40 * 24, "out": 33 * 40}, grid: [3]uint32{2, 2, 1}, threads: 128},
+	{kernel: "layer_norm_f32_f16", params: kernels.NormParams{Rows: 3, Width: 40, XStride: 48, Eps: 1e-5}, constants: map[string]uint32{"fc_weight": 1, "fc_bias": 1},
+		elements: map[string]int{"x": 2*48 + 40, "weight": 40, "bias": 40, "out": 3 * 40}, grid: [3]uint32{3, 1, 1}, threads: 64},
+	{kernel: "layer_norm_f32_f32", params: kernels.NormParams{Rows: 1, Width: 5, XStride: 0},
+		elements: map[string]int{"x": 5, "out": 5}, grid: [3]uint32{1, 1, 1}, threads: 32, mistakes: []string{"fc_weight=1 weight", "fc_bias=1 bias", "fc_bias=2"}},
+	{kernel: "top_k_f16", params: kernels.TopKParams{Rows: 3, Width: 40, XStride: 48, K: 50},
+		elements: map[string]int{"x": 2*48 + 40, "values": 150, "indices": 150}, grid: [3]uint32{3, 1, 1}, threads: 256, mistakes: []string{"k=257", "k=51 values", "width=2147483648"}},
+	{kernel: "rms_norm_f16_f16", params: kernels.NormParams{Rows: 3, Width: 40, XStride: 48, Eps: 1e-5},
+		elements: map[string]int{"x": 2*48 + 40, "weight": 40, "out": 3 * 40}, grid: [3]uint32{3, 1, 1}, threads: 64,
+		mistakes: []string{"x_stride=49 x", "x_stride=4294967295 x", "width=4294967295"}},
+	{kernel: "scale_f16", params: kernels.ElementParams{Rows: 3, Width: 300, AStride: 310},
+		elements: map[string]int{"a": 2*310 + 300, "out": 900}, grid: [3]uint32{2, 3, 1}, threads: 256, mistakes: []string{"a_stride=311 a"}},
+	{kernel: "add_f32", params: kernels.ElementParams{Rows: 3, Width: 300, AStride: 310, BStride: 0},
+		elements: map[string]int{"a": 2*310 + 300, "b": 300, "out": 900}, grid: [3]uint32{2, 3, 1}, threads: 256, mistakes: []string{"b_stride=1 b"}},
+	{kernel: "cast_f32_f16", params: kernels.ElementParams{Rows: 2, Width: 256, AStride: 256},
+		elements: map[string]int{"x": 512, "out": 512}, grid: [3]uint32{1, 2, 1}, threads: 256},
+	{kernel: "gather_rows_f32", params: kernels.ElementParams{Rows: 2, Width: 256, AStride: 256},
+		elements: map[string]int{"x": 256, "index": 2, "out": 512}, grid: [3]uint32{1, 2, 1}, threads: 256},
+	{kernel: "softmax_f32", params: kernels.ElementParams{Rows: 2, Width: 7, AStride: 9},
+		elements: map[string]int{"x": 16, "out": 14}, grid: [3]uint32{2, 1, 1}, threads: 256},
+	{kernel: "argmax_f32", params: kernels.ElementParams{Rows: 2, Width: 7, AStride: 9},
+		elements: map[string]int{"x": 16, "out": 2}, grid: [3]uint32{2, 1, 1}, threads: 256, mistakes: []string{"width=2147483648"}},
+	{kernel: "rope_f16", params: kernels.RopeParams{Tokens: 3, Heads: 2, Head: 72, Rotated: 40, XStride: 150},
+		constants: map[string]uint32{"fc_interleaved": 0, "fc_factors": 1},
+		elements:  map[string]int{"x": 2*150 + 144, "positions": 3, "factors": 20, "out": 3 * 144}, grid: [3]uint32{2, 2, 3}, threads: 32,
+		mistakes: []string{"rotated=41", "rotated=74", "head=73", "fc_interleaved=2", "rotated=42 factors"}},
+	{kernel: "rope_f32", params: kernels.RopeParams{Tokens: 3, Heads: 2, Head: 64, Rotated: 64, XStride: 128, First: 100},
+		constants: map[string]uint32{"fc_interleaved": 1, "fc_positions": 0},
+		elements:  map[string]int{"x": 384, "out": 384}, grid: [3]uint32{1, 2, 3}, threads: 32,
+		mistakes: []string{"first=2147483647", "fc_positions=1 positions", "fc_table=1 factors"}},
+	{kernel: "rope_qkv_write_f16_f32", params: kernels.RopeWriteParams{Tokens: 3, Heads: 4, KvHeads: 2, Head: 72, Rotated: 72, QStride: 600, KStride: 600, VStride: 600, Block: 4},
+		constants: map[string]uint32{"fc_interleaved": 0},
+		elements:  map[string]int{"qkv": 1200 + 8*72, "positions": 3, "slots": 3, "q_out": 3 * 288, "k_cache": 2 * 4 * 144, "v_cache": 2 * 4 * 144},
+		grid:      [3]uint32{2, 4, 3}, threads: 32,
+		mistakes: []string{"head=76", "head=264", "heads=5", "kv_heads=3 heads", "block=3 k_cache", "block=0", "q_stride=800 qkv", "v_stride=601 qkv", "rotated=80", "fc_separate=1 k", "fc_factors=1 factors"}},
+	{kernel: "rope_qkv_write_f32_q8_0", params: kernels.RopeWriteParams{Tokens: 3, Heads: 4, KvHeads: 2, Head: 96, Rotated: 64, QStride: 384, KStride: 192, VStride: 192, Block: 4, First: 1},
+		constants: map[string]uint32{"fc_interleaved": 0, "fc_separate": 1, "fc_positions": 0, "fc_slots": 0},
+		elements:  map[string]int{"qkv": 3 * 384, "k": 3 * 192, "v": 3 * 192, "q_out": 3 * 384, "k_cache": 4 * 192, "v_cache": 4 * 192},
+		grid:      [3]uint32{4, 3, 1}, threads: 64, mistakes: []string{"head=72", "first=2", "fc_slots=1 slots", "k_stride=193 k", "v_stride=193 v"}},
+	{kernel: "head_norm_rope_kv_write_f32_f32", params: kernels.RopeWriteParams{Tokens: 3, Heads: 4, KvHeads: 2, Head: 80, Rotated: 64, QStride: 640, KStride: 640, VStride: 640, Block: 4},
+		constants: map[string]uint32{"fc_interleaved": 0},
+		elements:  map[string]int{"qkv": 3 * 640, "positions": 3, "slots": 3, "q_out": 3 * 320, "k_cache": 4 * 160, "v_cache": 4 * 160, "q_norm": 80, "k_norm": 80},
+		grid:      [3]uint32{4, 3, 1}, threads: 64, mistakes: []string{"head=84", "rotated=82", "heads=3"}},
+	{kernel: "attention_vec_f16_f16", params: attentionParams(3, 2, 4, 2, 72, 8, 3),
+		elements: attentionElements(3, 2, 4, 2, 72, 8, 3, "out", 3*4*72), grid: [3]uint32{4, 3, 1}, threads: 256, loose: "y",
+		mistakes: []string{"head=76", "head=264", "heads=5", "kv_heads=3 heads", "block=0", "block=9 k_cache", "row_stride=73", "head_stride=584 k_cache", "table_stride=4 block_table", "fc_head=80", "fc_split=12", "fc_split=0", "fc_rows=9", "fc_rows=0", "fc_sinks=1 sinks", "fc_map=1 map", "fc_split=16 part"}},
+	{kernel: "attention_vec_f32_q8_0", params: attentionParams(3, 2, 4, 2, 96, 8, 3), constants: map[string]uint32{"fc_split": 16},
+		elements: attentionElements(3, 2, 4, 2, 96, 8, 3, "part", 3*4*2*96, "statistics", 3*4*2*2), grid: [3]uint32{4, 3, 2}, threads: 256, loose: "y", fewer: "z",
+		mistakes: []string{"head=72", "row_stride=104"}},
+	{kernel: "attention_vec_f32_f32", params: attentionParams(5, 2, 4, 2, 64, 8, 3), constants: map[string]uint32{"fc_rows": 4, "fc_map": 1, "fc_sinks": 1},
+		elements: attentionElements(5, 2, 4, 2, 64, 8, 3, "out", 5*4*64, "map", 3, "sinks", 4), grid: [3]uint32{4, 3, 1}, threads: 256, loose: "y"},
+	{kernel: "attention_tile_bf16_bf16", params: attentionParams(35, 2, 4, 2, 72, 8, 3), constants: map[string]uint32{"fc_map": 1, "fc_sinks": 1},
+		elements: attentionElements(35, 2, 4, 2, 72, 8, 3, "out", 35*4*72, "map", 4, "sinks", 4), grid: [3]uint32{4, 4, 1}, threads: 128, loose: "x",
+		mistakes: []string{"head=0", "head=264", "heads=7", "block=0", "fc_head=64", "table_stride=0"}},
+	{kernel: "attention_reduce_f16", params: kernels.ReduceParams{Tokens: 3, Heads: 4, Head: 136, Partitions: 2}, constants: map[string]uint32{"fc_sinks": 1},
+		elements: map[string]int{"part": 3 * 4 * 2 * 136, "statistics": 48, "out": 3 * 4 * 136, "sinks": 4}, grid: [3]uint32{4, 3, 1}, threads: 64,
+		mistakes: []string{"head=12", "partitions=3 part"}},
+	{kernel: "flash_attention_f16", params: kernels.FlashParams{Batch: 2, Heads: 4, KvHeads: 2, SeqQ: 33, SeqKv: 5, Head: 40, QHeadStride: 33 * 40, QRowStride: 40, KvHeadStride: 40, KvRowStride: 80},
+		elements: map[string]int{"q": 2 * 4 * 33 * 40, "k": 2 * 2 * 5 * 40, "v": 2 * 2 * 5 * 40, "out": 2 * 4 * 33 * 40}, grid: [3]uint32{2, 4, 2}, threads: 128,
+		mistakes: []string{"head=44", "heads=5", "q_row_stride=42", "q_row_stride=32", "q_head_stride=8", "kv_row_stride=84 k", "seq_kv=6 k", "fc_head=48"}},
+	{kernel: "cache_write_f32_f16", params: kernels.CacheWriteParams{Tokens: 3, KvHeads: 2, Head: 40, Block: 4, KStride: 90, VStride: 80},
+		elements: map[string]int{"k": 180 + 80, "v": 240, "slots": 3, "k_cache": 320, "v_cache": 320}, grid: [3]uint32{2, 3, 1}, threads: 64,
+		mistakes: []string{"block=5 k_cache", "k_stride=91 k", "v_stride=81 v", "head=4294967295 kv_heads·head"}},
+	{kernel: "cache_write_f32_q8_0", params: kernels.CacheWriteParams{Tokens: 3, KvHeads: 2, Head: 32, Block: 4, KStride: 64, VStride: 64},
+		elements: map[string]int{"k": 192, "v": 192, "slots": 3, "k_cache": 256, "v_cache": 256}, grid: [3]uint32{1, 3, 1}, threads: 64, mistakes: []string{"head=40"}},
+	{kernel: "cache_read_f16", params: kernels.CacheReadParams{Seqs: 2, Context: 9, KvHeads: 2, Head: 40, Block: 4, TableStride: 3},
+		elements: map[string]int{"cache": 320, "context_lens": 2, "block_table": 6, "out": 2 * 9 * 80}, grid: [3]uint32{2, 18, 1}, threads: 64,
+		mistakes: []string{"block=0", "table_stride=4 block_table", "context=10 out"}},
+	{kernel: "repeat_kv_f32", params: kernels.RepeatParams{Tokens: 3, KvHeads: 2, Head: 40, Repeats: 3},
+		elements: map[string]int{"x": 240, "out": 720}, grid: [3]uint32{1, 1, 1}, threads: 256, loose: "x"},
+	{kernel: "repeat_kv_pair_f16", params: kernels.RepeatParams{Tokens: 3, KvHeads: 2, Head: 40, Repeats: 3},
+		elements: map[string]int{"k": 240, "v": 240, "k_out": 720, "v_out": 720}, grid: [3]uint32{1, 1, 1}, threads: 256, loose: "x"},
+	{kernel: "transpose_f32", params: kernels.TransposeParams{Size: [3]uint32{2, 70, 5}, Stride: [3]uint32{350, 1, 70}},
+		elements: map[string]int{"x": 700, "out": 700}, grid: [3]uint32{1, 70, 2}, threads: 64, mistakes: []string{"stride[0]=351 x", "stride[2]=4294967295 x"}},
+	{kernel: "matmul_f16", params: kernels.MatmulParams{Batch: 2, M: 3, N: 33, K: 40},
+		elements: map[string]int{"a": 240, "b": 2640, "out": 198}, grid: [3]uint32{2, 1, 2}, threads: 128, mistakes: []string{"k=41 a", "fc_transposed=2"}},
+	{kernel: "mask_f32", params: kernels.MaskParams{Heads: 2, Tokens: 3, Seqs: 2, Context: 40},
+		elements: map[string]int{"scores": 480, "positions": 3, "cu_seqlens": 3, "context_lens": 2, "out": 480}, grid: [3]uint32{2, 3, 2}, threads: 64,
+		mistakes: []string{"seqs=3 scores", "context=4294967295 seqs·context"}},
+}
+
+func init() {
+	for _, family := range []string{"silu", "gelu", "mul", "silu_mul", "gelu_mul"} {
+		s := sound{kernel: family + "_f32", params: kernels.ElementParams{Rows: 3, Width: 300, AStride: 310, BStride: 305},
+			elements: map[string]int{"a": 2*310 + 300, "out": 900}, grid: [3]uint32{2, 3, 1}, threads: 256}
+		if strings.HasSuffix(family, "mul") {
+			s.elements["b"] = 2*305 + 300
+		}
+		sounds = append(sounds, s)
+	}
+}
+
+func attentionParams(tokens, seqs, heads, kvHeads, head, block, pages uint32) kernels.AttentionParams {
+	return kernels.AttentionParams{Tokens: tokens, Seqs: seqs, Heads: heads, KvHeads: kvHeads, Head: head, Block: block, TableStride: pages,
+		BlockStride: kvHeads * block * head, HeadStride: block * head, RowStride: head, Scale: 1}
+}
+
+func attentionElements(tokens, seqs, heads, kvHeads, head, block, pages int, more ...any) map[string]int {
+	m := map[string]int{"q": tokens * heads * head, "k_cache": kvHeads * block * head, "v_cache": kvHeads * block * head,
+		"positions": tokens, "cu_seqlens": seqs + 1, "context_lens": seqs, "block_table": seqs * pages}
+	for i := 0; i < len(more); i += 2 {
+		m[more[i].(string)] = more[i+1].(int)
+	}
+	return m
+}
+
+func (s sound) table(t *testing.T) *kernels.Kernel {
+	k, ok := kernels.Lookup(s.kernel)
+	require.True(t, ok, s.kernel)
+	return k
+}
+
+func (s sound) launch(t *testing.T) *kernels.Launch {
+	k := s.table(t)
+	l := &kernels.Launch{Kernel: s.kernel, Constants: map[uint32]uint32{}, Params: kernels.Words(s.params), Grid: s.grid,
+		Group: [3]uint32{s.threads, 1, 1}, Buffers: slices.Repeat([]int64{kernels.Unbound}, 16)}
+	for name, v := range s.constants {
+		l.Constants[constantNamed(t, k, name)] = v
+	}
+	for name, n := range s.elements {
+		i := slices.IndexFunc(k.Args, func(a kernels.Arg) bool { return a.Name == name })
+		require.GreaterOrEqual(t, i, 0, "%s has no buffer %s", s.kernel, name)
+		l.Buffers[k.Args[i].Index] = int64(sizeOf(k.Args[i].Element, n))
+	}
+	return l
+}
+
+func constantNamed(t *testing.T, k *kernels.Kernel, name string) uint32 {
+	i := slices.IndexFunc(k.Constants, func(c kernels.Constant) bool { return c.Name == name })
+	require.GreaterOrEqual(t, i, 0, "%s has no constant %s", k.Name, name)
+	return uint32(k.Constants[i].Index)
+}
+
+// wordNames are the names of the words of a parameter struct, as in params.h; those of
+// floats are empty.
+func wordNames(p kernels.Params) []string {
+	var names []string
+	typ := reflect.TypeOf(p)
+	for i := range typ.NumField() {
+		f := typ.Field(i)
+		name := snake(f.Name)
+		switch f.Type.Kind() {
+		case reflect.Uint32:
+			names = append(names, name)
+		case reflect.Array:
+			for j := range f.Type.Len() {
+				names = append(names, fmt.Sprintf("%s[%d]", name, j))
+			}
+		default:
+			names = append(names, "")
+		}
+	}
+	return names
+}
+
+// snake turns XStride into x_stride.
+func snake(name string) string {
+	var b strings.Builder
+	for i, r := range name {
+		if i > 0 && r >= 'A' && r <= 'Z' {
+			b.WriteByte('_')
+		}
+		b.WriteString(strings.ToLower(string(r)))
+	}
+	return b.String()
+}
+
+// TestCheck takes a launch that is right, and makes in it every mistake that any launch
+// can have and those that its family has of its own.
+func TestCheck(t *testing.T) {
+	families := map[string]bool{}
+	for n, s := range sounds {
+		k := s.table(t)
+		families[k.Family] = true
+		t.Run(fmt.Sprintf("%s/%d", s.kernel, n), func(t *testing.T) {
+			require.NoError(t, kernels.Check(s.launch(t)))
+			refused := func(field, mistake string, change func(l *kernels.Launch)) {
+				t.Helper()
+				l := s.launch(t)
+				change(l)
+				err := kernels.Check(l)
+				require.ErrorIs(t, err, kernels.ErrLaunch, mistake)
+				var named *kernels.LaunchError
+				require.ErrorAs(t, err, &named)
+				require.Equal(t, s.kernel, named.Kernel)
+				if field != "" {
+					require.Equal(t, field, named.Field, "%s: %v", mistake, err)
+				}
+			}
+			for _, a := range k.Args {
+				n := s.launch(t).Buffers[a.Index]
+				if n == kernels.Unbound {
+					continue
+				}
+				refused(a.Name, "unbound", func(l *kernels.Launch) { l.Buffers[a.Index] = kernels.Unbound })
+				refused(a.Name, "empty", func(l *kernels.Launch) { l.Buffers[a.Index] = 0 })
+				refused(a.Name, "a byte short", func(l *kernels.Launch) { l.Buffers[a.Index] = n - 1 })
+				refused(a.Name, "negative", func(l *kernels.Launch) { l.Buffers[a.Index] = math.MinInt64 })
+			}
+			refused("buffer 15", "no such buffer", func(l *kernels.Launch) { l.Buffers[15] = 4 })
+			for _, c := range k.Constants {
+				if !c.Optional {
+					refused(c.Name, "not set", func(l *kernels.Launch) { delete(l.Constants, uint32(c.Index)) })
+				}
+			}
+			for axis := range 3 {
+				loose := strings.Contains(s.loose, "xyz"[axis:axis+1])
+				refused("grid", "empty", func(l *kernels.Launch) { l.Grid[axis] = 0 })
+				refused("grid", "positions", func(l *kernels.Launch) { l.Grid[axis], l.Group[axis] = math.MaxUint32, 2 })
+				if !loose {
+					refused("", "one too many", func(l *kernels.Launch) { l.Grid[axis]++ })
+				}
+				if s.grid[axis] > 1 && !strings.Contains(s.fewer, "xyz"[axis:axis+1]) {
+					refused("", "one too few", func(l *kernels.Launch) { l.Grid[axis]-- })
+				}
+				refused("threadgroup", "no threads", func(l *kernels.Launch) { l.Group[axis] = 0 })
+			}
+			refused("threadgroup", "two rows", func(l *kernels.Launch) { l.Group[1] = 2 })
+			refused("threadgroup", "half a simdgroup", func(l *kernels.Launch) { l.Group[0] += 16 })
+			refused("threadgroup", "too many", func(l *kernels.Launch) { l.Group[0] = uint32(k.MaxThreads) + 32 })
+			refused("threadgroup memory", "too much", func(l *kernels.Launch) {
+				l.ThreadgroupBytes = []uint32{uint32(kernels.MaxThreadgroupBytes-k.ThreadgroupBytes) - 8, 9}
+			})
+			refused("parameters", "too few", func(l *kernels.Launch) { l.Params = l.Params[1:] })
+			refused("parameters", "too many", func(l *kernels.Launch) { l.Params = append(l.Params, 0) })
+
+			names := wordNames(s.params)
+			for i, name := range names {
+				if free(name) {
+					continue
+				}
+				if !(name == "seq_kv" || name == "rotated" || (name == "n1" || name == "n2") && s.launch(t).Params[i] == 0) {
+					refused("", name+" of 0", func(l *kernels.Launch) { l.Params[i] = 0 })
+				}
+				refused("", name+" of 2³²-1", func(l *kernels.Launch) { l.Params[i] = math.MaxUint32 })
+			}
+			for _, m := range s.mistakes {
+				assignment, field, _ := strings.Cut(m, " ")
+				name, number, _ := strings.Cut(assignment, "=")
+				value, err := strconv.ParseUint(number, 10, 32)
+				require.NoError(t, err)
+				if field == "" {
+					field = name
+				}
+				refused(field, m, func(l *kernels.Launch) {
+					if i := slices.Index(names, name); i >= 0 {
+						l.Params[i] = uint32(value)
+					} else {
+						l.Constants[constantNamed(t, k, name)] = uint32(value)
+					}
+				})
+			}
+		})
+	}
+	if everything() {
+		for _, k := range kernels.All() {
+			require.True(t, families[k.Family], "no launch of %s", k.Family)
+		}
+	}
+	err := kernels.Check(&kernels.Launch{Kernel: "brain"})
+	require.ErrorIs(t, err, kernels.ErrLaunch)
+	require.ErrorContains(t, err, "brain")
+}
+
+// free are parameters that may be anything, or whose bounds their family's mistakes show.
+func free(name string) bool {
+	return name == "" || name == "first" || name == "offset" || name == "window" || strings.Contains(name, "stride")
+}
+
+// TestCheckKnowsTypes compares what Check knows of stored weights with package quant.
+func TestCheckKnowsTypes(t *testing.T) {
+	for d := ir.DType(0); d < 40; d++ {
+		s := sounds[0]
+		require.Equal(t, "embed", s.kernel)
+		width := 256
+		s.params, s.grid = kernels.EmbedParams{Tokens: 1, Width: uint32(width), Vocab: 3}, [3]uint32{1, 1, 1}
+		s.constants = map[string]uint32{"fc_type": uint32(d)}
+		stored := slices.ContainsFunc(weightTypes, func(w struct {
+			dtype  ir.DType
+			scales []int
+		}) bool {
+			return w.dtype == d
+		})
+		bytes := 1 << 20
+		if stored {
+			bytes = int(d.Bytes(int64(3 * width)))
+		}
+		s.elements = map[string]int{"tokens": 1, "table": bytes, "out": width}
+		err := kernels.Check(s.launch(t))
+		if !stored {
+			require.ErrorIs(t, err, kernels.ErrLaunch, "%d", d)
+			continue
+		}
+		require.NoError(t, err, d)
+		s.elements["table"]--
+		require.ErrorIs(t, kernels.Check(s.launch(t)), kernels.ErrLaunch)
+	}
+}

@@ -1,0 +1,3 @@
+package metal
+
+var CheckLaunches = checkLaunches
