@@ -8,7 +8,7 @@ export CGO_ENABLED ?= 1
 staticcheck := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 cxx_sources := $(shell git ls-files '*.metal' '*.h' '*.cc' '*.cpp' '*.m' 2>/dev/null | grep -v -e '\.gen\.cc$$' -e /testdata/)
 
-.PHONY: help build demo test setup vet outside generate check test-arm64 test-asan kernels fuzz clean
+.PHONY: help build demo test setup vet outside generate check test-arm64 test-asan kernels accuracy fuzz clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -51,6 +51,9 @@ test-asan: setup ## the .metal sources under AddressSanitizer, which names their
 kernels: setup ## the kernels on the whole grid of shapes, and how near they come to their bounds
 	SMELT_KERNELS=full $(GO) test -C kernels -timeout 60m
 	SMELT_KERNELS=full $(GO) test -timeout 60m $$($(GO) list ./kernels/... | tail -n +2)
+
+accuracy: setup ## perplexity of every type of weights, against F16 and float64
+	SMELT_ACCURACY=full $(GO) test -v -timeout 60m -run '^TestAccuracy$$' . | grep -v '^=== '
 
 fuzz: setup ## every fuzz target for a while: make fuzz TIME=5m
 	@for pkg in $$($(GO) list ./...); do for f in $$($(GO) test -list '^Fuzz' $$pkg | grep ^Fuzz); do \

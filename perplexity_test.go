@@ -59,6 +59,7 @@ func TestPerplexity(t *testing.T) {
 				require.InEpsilon(t, want, p.Windows[i], 1e-3, "window %d", i)
 			}
 		})
+		unquantised := ref.Perplexity.PPL
 		for _, format := range []string{"Q8_0", "Q4_0", "Q4_K_M"} {
 			t.Run(model+"/"+format, func(t *testing.T) {
 				if testing.Short() {
@@ -67,6 +68,7 @@ func TestPerplexity(t *testing.T) {
 				want, p := ref.Quantised[format].PPL, score(t, format)
 				t.Logf("perplexity %.5f, %.5f in float64", p.Perplexity, want)
 				require.InEpsilon(t, want, p.Perplexity, 3e-3)
+				require.Less(t, p.Perplexity, 1.01*unquantised)
 			})
 		}
 	}

@@ -168,9 +168,14 @@ func TestQuantizeNarrow(t *testing.T) {
 			default:
 				require.Zero(t, q.Narrow)
 			}
-			opts := options(t, "cpu", ir.F32)
-			logits := logitsOf(t, session(t, path, "cpu", opts), []int32{1, 2, 3})
-			require.NotContains(t, fmt.Sprint(logits), "NaN")
+			ids := []int32{1, 2, 3, 50, 299}
+			want := interpreted(t, path, ids, ir.F32)
+			opts := options(t, "emu", ir.F32)
+			opts.Act = ir.F32
+			d := largestDifference(t, want, logitsOf(t, session(t, path, "emu", opts), ids))
+			t.Logf("largest difference %.2g", d)
+			require.LessOrEqual(t, d, 1e-4)
+			require.NotContains(t, fmt.Sprint(logitsOf(t, session(t, path, "cpu", options(t, "cpu", ir.F16)), ids)), "NaN")
 		})
 	}
 }
