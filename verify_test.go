@@ -119,7 +119,9 @@ func TestVerifyFindsPass(t *testing.T) {
 	}{
 		{"kv_replication_elimination", func(f *ir.Func) {
 			v := first(f, ir.OpAttention)
-			v.Attr = ir.ScaleAttr{Value: v.Attr.(ir.ScaleAttr).Value * 1.1}
+			a := v.Attr.(ir.AttentionAttr)
+			a.Scale *= 1.1
+			v.Attr = a
 		}},
 		{"silu_mul", func(f *ir.Func) { slices.Reverse(first(f, ir.OpSiLUMul).Args) }},
 		{"gate_up", func(f *ir.Func) {

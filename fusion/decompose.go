@@ -91,7 +91,8 @@ func decomposeFusedLinear(e *Emitter, v *ir.Value) []*ir.Value {
 }
 
 func decomposeAttention(e *Emitter, v *ir.Value) []*ir.Value {
-	q, cache, positions, seqlens, lens, table := v.Args[0], v.Args[1], v.Args[2], v.Args[3], v.Args[4], v.Args[5]
+	q, cache, positions, seqlens, lens, table, sinks := v.Args[0], v.Args[1], v.Args[2], v.Args[3], v.Args[4], v.Args[5], v.Args[6:]
+	a := v.Attr.(ir.AttentionAttr)
 	heads, _ := q.Type.Shape[1].IsConst()
 	headsFirst := ir.TransposeAttr{A: 1, B: 0, C: 2}
 	read := func(values bool) *ir.Value {
@@ -104,10 +105,14 @@ func decomposeAttention(e *Emitter, v *ir.Value) []*ir.Value {
 	keys, values := read(false), read(true)
 	query := e.Emit(ir.OpTranspose, headsFirst, e.Cast(q, ir.F32))
 	scores := e.Emit(ir.OpMatmul, ir.MatmulAttr{TransB: true}, query, keys)
-	if scale := v.Attr.(ir.ScaleAttr); scale.Value != 1 {
-		scores = e.Emit(ir.OpScale, scale, scores)
+	if a.Scale != 1 {
+		scores = e.Emit(ir.OpScale, ir.ScaleAttr{Value: a.Scale}, scores)
 	}
-	weights := e.Emit(ir.OpSoftmax, nil, e.Emit(ir.OpMask, nil, scores, positions, seqlens, lens))
+	if a.SoftCap != 0 {
+		scores = e.Emit(ir.OpSoftCap, ir.ScaleAttr{Value: a.SoftCap}, scores)
+	}
+	masked := e.Emit(ir.OpMask, ir.MaskAttr{Window: a.Window}, scores, positions, seqlens, lens)
+	weights := e.Emit(ir.OpSoftmax, nil, append([]*ir.Value{masked}, sinks...)...)
 	out := e.Emit(ir.OpTranspose, headsFirst, e.Emit(ir.OpMatmul, ir.MatmulAttr{}, weights, values))
 	return []*ir.Value{e.Cast(out, v.Type.DType)}
 }

@@ -73,6 +73,9 @@ func (g *index) admits(r *Rule, m Match) bool {
 		if v != nil && !p.interior() && g.inRegion(v) {
 			return false // the replacement would read what it replaces
 		}
+		if n := len(p.args); v != nil && n > 0 && p.args[n-1].kind == theRest && slices.ContainsFunc(v.Args[min(n-1, len(v.Args)):], g.inRegion) {
+			return false // likewise, through operands that no pattern captures
+		}
 	}
 	precision := ir.Invalid
 	for _, v := range g.region {

@@ -16,11 +16,12 @@ import "github.com/smelt-ml/smelt/ir"
 //	o = attention(q, cache, positions, cu_seqlens, context_lens, block_table)
 //
 // The scale may stand on the query, on the scores or on both; without any it is
-// 1. Where there are as many KV heads as query heads, repeat_kv may be missing.
+// 1. Scores may then pass a soft cap, the mask may have a window and the softmax sinks.
+// Where there are as many KV heads as query heads, repeat_kv may be missing.
 // K may be transposed by its axes rather than by matmul, and V by matmul.
 func KVReplicationElimination() *Rule {
 	q, cache := Any(), Any()
-	positions, seqlens, lens, table := Any(), Any(), Any(), Any()
+	positions, seqlens, lens, table, sinks := Any(), Any(), Any(), Any(), Optional()
 
 	readK, readV := Op(ir.OpCacheRead, cache, lens, table), Op(ir.OpCacheRead, cache, lens, table)
 	repeatK, repeatV := Maybe(ir.OpRepeatKV, readK), Maybe(ir.OpRepeatKV, readV)
@@ -29,7 +30,9 @@ func KVReplicationElimination() *Rule {
 	query := Maybe(ir.OpScale, turned)
 	dot := Op(ir.OpMatmul, query, keys)
 	scores := Maybe(ir.OpScale, dot)
-	sum := Op(ir.OpMatmul, Op(ir.OpSoftmax, Op(ir.OpMask, scores, positions, seqlens, lens)), values)
+	capped := Maybe(ir.OpSoftCap, scores)
+	mask := Op(ir.OpMask, capped, positions, seqlens, lens)
+	sum := Op(ir.OpMatmul, Op(ir.OpSoftmax, mask, sinks), values)
 	out := Op(ir.OpTranspose, sum)
 
 	headsFirst := ir.TransposeAttr{A: 1, B: 0, C: 2}
@@ -55,14 +58,20 @@ func KVReplicationElimination() *Rule {
 				turnedFor(m[keys], m[dot], true) && turnedFor(m[values], m[sum], false)
 		},
 		Build: func(e *Emitter, m Match) []*ir.Value {
-			scale := 1.0
+			a := ir.AttentionAttr{Scale: 1, Window: m[mask].Attr.(ir.MaskAttr).Window}
 			for _, s := range []*ir.Value{m[heads], m[query], m[scores]} {
 				if s != nil {
-					scale *= s.Attr.(ir.ScaleAttr).Value
+					a.Scale *= s.Attr.(ir.ScaleAttr).Value
 				}
 			}
-			return []*ir.Value{e.EmitAs(m[out].Type.DType, ir.OpAttention, ir.ScaleAttr{Value: scale},
-				m[q], m[cache], m[positions], m[seqlens], m[lens], m[table])}
+			if m[capped] != nil {
+				a.SoftCap = m[capped].Attr.(ir.ScaleAttr).Value
+			}
+			args := []*ir.Value{m[q], m[cache], m[positions], m[seqlens], m[lens], m[table]}
+			if m[sinks] != nil {
+				args = append(args, m[sinks])
+			}
+			return []*ir.Value{e.EmitAs(m[out].Type.DType, ir.OpAttention, a, args...)}
 		},
 	}
 }

@@ -39,8 +39,20 @@ type RepeatAttr struct{ N int }
 // MatmulAttr belongs to matmul.
 type MatmulAttr struct{ TransB bool } // b is [batch, n, k]
 
-// ScaleAttr belongs to scale and attention.
+// ScaleAttr belongs to scale and soft_cap.
 type ScaleAttr struct{ Value float64 }
+
+// MaskAttr belongs to mask.
+type MaskAttr struct {
+	Window int // keys that a token sees, its own the last of them; 0 for all up to its own
+}
+
+// AttentionAttr belongs to attention.
+type AttentionAttr struct {
+	Scale   float64 // of the products of query and key
+	Window  int     // as MaskAttr has it
+	SoftCap float64 // scores become SoftCap · tanh(score / SoftCap) once scaled; 0 for none
+}
 
 // SliceAttr selects columns [Start, End) of the innermost axis.
 type SliceAttr struct{ Start, End int }

@@ -337,12 +337,26 @@ func (b *Builder) Scale(x *Value, by float64) *Value { return b.emit(OpScale, Sc
 
 // Mask puts −∞ into the scores, [H,T,B*Smax], of keys that a token must not see:
 // those of other sequences, those after it, and those not yet written.
-func (b *Builder) Mask(scores *Value) *Value {
-	return b.emit(OpMask, nil, scores, b.Input(Positions), b.Input(CuSeqlens), b.Input(ContextLens))
+func (b *Builder) Mask(scores *Value) *Value { return b.MaskWindow(scores, 0) }
+
+// MaskWindow is Mask for sliding-window attention: a token sees the last `window` keys
+// up to its own (Beltagy et al., "Longformer", 2020, one-sided). 0 is no window.
+func (b *Builder) MaskWindow(scores *Value, window int) *Value {
+	return b.emit(OpMask, MaskAttr{Window: window}, scores, b.Input(Positions), b.Input(CuSeqlens), b.Input(ContextLens))
+}
+
+// SoftCap returns limit · tanh(x / limit): scores of Gemma 2's attention and logits.
+func (b *Builder) SoftCap(x *Value, limit float64) *Value {
+	return b.emit(OpSoftCap, ScaleAttr{limit}, x)
 }
 
 // Softmax normalises the innermost axis of x.
 func (b *Builder) Softmax(x *Value) *Value { return b.emit(OpSoftmax, nil, x) }
+
+// SoftmaxSinks normalises the scores of every head, [H,T,S], as if one more score,
+// sinks[h], stood in each row: GPT-OSS's attention sinks, which take weight from the
+// keys and have no value.
+func (b *Builder) SoftmaxSinks(x, sinks *Value) *Value { return b.emit(OpSoftmax, nil, x, sinks) }
 
 // SiLU returns x / (1 + exp(−x)).
 func (b *Builder) SiLU(x *Value) *Value { return b.emit(OpSiLU, nil, x) }

@@ -1,6 +1,7 @@
 package ir
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"reflect"
@@ -413,7 +414,38 @@ func inferScale(in []*Value, attr any, _ Type) (Type, error) {
 	return floats(in, 0, "x", -1)
 }
 
-func inferMask(in []*Value, _ any, _ Type) (Type, error) {
+func inferSoftCap(in []*Value, attr any, _ Type) (Type, error) {
+	if cap := attr.(ScaleAttr).Value; !(cap > 0) || math.IsInf(cap, 0) {
+		return Type{}, fmt.Errorf("the cap is %g", cap)
+	}
+	return floats(in, 0, "x", -1)
+}
+
+func inferSoftmax(in []*Value, _ any, _ Type) (Type, error) {
+	if len(in) == 1 {
+		return floats(in, 0, "x", -1)
+	}
+	x, err := floats(in, 0, "x", 3)
+	if err != nil {
+		return Type{}, err
+	}
+	return x, vector(in, 1, "sinks", x.Shape[0])
+}
+
+// maxWindow keeps the position of a key and a window within an int32.
+const maxWindow = 1 << 30
+
+func window(n int) error {
+	if n < 0 || n > maxWindow {
+		return fmt.Errorf("a window of %d keys", n)
+	}
+	return nil
+}
+
+func inferMask(in []*Value, attr any, _ Type) (Type, error) {
+	if err := window(attr.(MaskAttr).Window); err != nil {
+		return Type{}, err
+	}
 	x, err := floats(in, 0, "scores", 3)
 	if err != nil {
 		return Type{}, err
@@ -519,7 +551,14 @@ func inferFusedLinear(in []*Value, attr any, _ Type) (Type, error) {
 }
 
 func inferAttention(in []*Value, attr any, _ Type) (Type, error) {
-	if err := finite("the factor", attr.(ScaleAttr).Value); err != nil {
+	a := attr.(AttentionAttr)
+	if err := finite("the factor", a.Scale); err != nil {
+		return Type{}, err
+	}
+	if a.SoftCap < 0 {
+		return Type{}, fmt.Errorf("the cap is %g", a.SoftCap)
+	}
+	if err := errors.Join(finite("the cap", a.SoftCap), window(a.Window)); err != nil {
 		return Type{}, err
 	}
 	q, err := floats(in, 0, "q", 3)
@@ -546,7 +585,10 @@ func inferAttention(in []*Value, attr any, _ Type) (Type, error) {
 	if err := ints(in, 4, "context_lens", Var(B)); err != nil {
 		return Type{}, err
 	}
-	return q, ints(in, 5, "block_table", Var(B), Var(NB))
+	if err := ints(in, 5, "block_table", Var(B), Var(NB)); err != nil || len(in) == 6 {
+		return q, err
+	}
+	return q, vector(in, 6, "sinks", q.Shape[1])
 }
 
 func inferRopeWrite(in []*Value, attr any, _ Type) (Type, error) {

@@ -27,6 +27,7 @@ const (
 	OpRepeatKV
 	OpMatmul
 	OpScale
+	OpSoftCap
 	OpMask
 	OpSoftmax
 	OpSiLU
@@ -89,8 +90,9 @@ func init() {
 		OpRepeatKV:   {name: "repeat_kv", min: 1, max: 1, attr: RepeatAttr{}, stage: Source, free: true, infer: inferRepeat, doc: "x[S,KV,D] → [S,KV·N,D]: each head N times in a row"},
 		OpMatmul:     {name: "matmul", min: 2, max: 2, attr: MatmulAttr{}, stage: Source, free: true, infer: inferMatmul, doc: "a[H,m,k], b[H,k,n] (or [H,n,k] if TransB) → [H,m,n]"},
 		OpScale:      {name: "scale", min: 1, max: 1, attr: ScaleAttr{}, stage: Source, free: true, infer: inferScale, doc: "x · Value"},
-		OpMask:       {name: "mask", min: 4, max: 4, stage: Source, free: true, infer: inferMask, doc: "scores[H,T,B*Smax], positions[T], cu_seqlens[B+1], context_lens[B] → scores, −∞ where a token must not look"},
-		OpSoftmax:    {name: "softmax", min: 1, max: 1, stage: Source, free: true, infer: inferSame, doc: "softmax over the innermost axis; a row of only −∞ gives zeros"},
+		OpSoftCap:    {name: "soft_cap", min: 1, max: 1, attr: ScaleAttr{}, stage: Source, free: true, infer: inferSoftCap, doc: "Value · tanh(x / Value)"},
+		OpMask:       {name: "mask", min: 4, max: 4, attr: MaskAttr{}, stage: Source, free: true, infer: inferMask, doc: "scores[H,T,B*Smax], positions[T], cu_seqlens[B+1], context_lens[B] → scores, −∞ where a token must not look"},
+		OpSoftmax:    {name: "softmax", min: 1, max: 2, stage: Source, free: true, infer: inferSoftmax, doc: "x[…,K] or x[H,T,K], sinks[H] → softmax over the innermost axis, as if a sink stood among its elements; a row of only −∞ gives zeros"},
 		OpSiLU:       {name: "silu", min: 1, max: 1, stage: Source, free: true, infer: inferSame, doc: "x / (1 + exp(−x))"},
 		OpMul:        {name: "mul", min: 2, max: 2, stage: Source, free: true, infer: inferBinary, doc: "x · y, element by element"},
 		OpAdd:        {name: "add", min: 2, max: 2, stage: Source, free: true, infer: inferBinary, doc: "x + y, element by element"},
@@ -102,8 +104,8 @@ func init() {
 		OpSiLUMul: {name: "silu_mul", min: 2, max: 2, stage: Fused, free: true, infer: inferBinary, doc: "silu(x) · y"},
 		OpFusedLinear: {name: "fused_linear", min: 2, max: 6, attr: LinearAttr{}, stage: Fused, free: true, infer: inferFusedLinear,
 			doc: "x[…,K], w…, norm[K]?, residual[…,N]? → […,N]: several products side by side, with prologue and epilogue"},
-		OpAttention: {name: "attention", min: 6, max: 6, attr: ScaleAttr{}, stage: Fused, free: true, infer: inferAttention,
-			doc: "q[T,H,D], cache, positions[T], cu_seqlens[B+1], context_lens[B], block_table[B,NB] → [T,H,D]: query head h reads KV head h·KV/H"},
+		OpAttention: {name: "attention", min: 6, max: 7, attr: AttentionAttr{}, stage: Fused, free: true, infer: inferAttention,
+			doc: "q[T,H,D], cache, positions[T], cu_seqlens[B+1], context_lens[B], block_table[B,NB], sinks[H]? → [T,H,D]: query head h reads KV head h·KV/H"},
 		OpRopeQKVWrite: {name: "rope_qkv_write", min: 4, max: 5, attr: RopeWriteAttr{}, stage: Fused, free: true, writes: 2, infer: inferRopeWrite,
 			doc: "qkv[T,(H+2·KV)·D], cache, positions[T], slots[T], factors? → (q[T,H,D], cache): rotates Q and K, stores K and V"},
 		OpHeadNormRopeKVWrite: {name: "head_norm_rope_kv_write", min: 6, max: 7, attr: RopeWriteAttr{}, stage: Fused, free: true, writes: 2, infer: inferHeadNormWrite,

@@ -26,7 +26,7 @@ func TestTextRoundTrip(t *testing.T) {
   v30 = rope_qkv_write v18 v15 v2 v3 v19 {interleaved=true rotated=16 theta=500000 freqscale=0.25 magnitude=1.5 heads=4} : (f16[T,4,16], cache<f16,2,16,32>) @0
   v31 = select v30 {} : f16[T,4,16] @0
   v32 = select v30 {index=1} : cache<f16,2,16,32> @0
-  v33 = attention v31 v32 v2 v4 v5 v6 {value=-2.5e-07} : f16[T,4,16] @0
+  v33 = attention v31 v32 v2 v4 v5 v6 {scale=-2.5e-07} : f16[T,4,16] @0
   v34 = weight {name="a \"quoted\"\n\\name\xff é"} : f32[1]
   v35 = const {data="AAECAw=="} : i32[1]
   return "a b\tc" v33

@@ -68,6 +68,18 @@ kernel void scale(device const A *a [[buffer(0)]],         // [rows, width], row
     out[ulong(position.y) * p.width + position.x] = A(v * p.value);
 }
 
+// soft_cap computes out = value · tanh(a / value): what stays below value is almost kept.
+template <typename A>
+kernel void soft_cap(device const A *a [[buffer(0)]],         // [rows, width], rows a_stride apart
+                     device A *out [[buffer(1)]],             // [rows, width], dense
+                     constant ElementParams &p [[buffer(2)]], //
+                     uint2 position [[thread_position_in_grid]]) {
+    if (position.x >= p.width)
+        return;
+    const float v = float(a[ulong(position.y) * p.a_stride + position.x]);
+    out[ulong(position.y) * p.width + position.x] = A(p.value * tanh(v / p.value));
+}
+
 // mul computes out = a · b.
 template <typename A>
 kernel void mul(device const A *a [[buffer(0)]],         // [rows, width], rows a_stride apart
@@ -160,6 +172,9 @@ template [[host_name("gelu_bf16")]] kernel decltype(gelu<bfloat>) gelu<bfloat>;
 template [[host_name("scale_f32")]] kernel decltype(scale<float>) scale<float>;
 template [[host_name("scale_f16")]] kernel decltype(scale<half>) scale<half>;
 template [[host_name("scale_bf16")]] kernel decltype(scale<bfloat>) scale<bfloat>;
+template [[host_name("soft_cap_f32")]] kernel decltype(soft_cap<float>) soft_cap<float>;
+template [[host_name("soft_cap_f16")]] kernel decltype(soft_cap<half>) soft_cap<half>;
+template [[host_name("soft_cap_bf16")]] kernel decltype(soft_cap<bfloat>) soft_cap<bfloat>;
 template [[host_name("mul_f32")]] kernel decltype(mul<float>) mul<float>;
 template [[host_name("mul_f16")]] kernel decltype(mul<half>) mul<half>;
 template [[host_name("mul_bf16")]] kernel decltype(mul<bfloat>) mul<bfloat>;

@@ -49,6 +49,7 @@ func TestElementwise(t *testing.T) {
 	ops := []op{
 		{"silu", func(a, _ float64) float64 { return silu(a) }, false, nil},
 		{"scale", func(a, _ float64) float64 { return a * value }, false, nil},
+		{"soft_cap", func(a, _ float64) float64 { return value * math.Tanh(a/value) }, false, nil},
 		{"cast", func(a, _ float64) float64 { return a }, false, nil},
 		{"mul", func(a, b float64) float64 { return a * b }, true, nil},
 		{"add", func(a, b float64) float64 { return a + b }, true, nil},

@@ -176,6 +176,7 @@ type MaskParams struct {
 	Tokens  uint32
 	Seqs    uint32
 	Context uint32
+	Window  uint32
 }
 
 func (EmbedParams) params()      {}

@@ -140,8 +140,8 @@ struct ElementParams {
     uint32_t rows;
     uint32_t width;
     uint32_t a_stride;
-    uint32_t b_stride;
-    float value; // of scale
+    uint32_t b_stride; // of softmax with sinks: rows that share one
+    float value;       // of scale and soft_cap
 };
 
 struct TopKParams {
@@ -173,6 +173,7 @@ struct MaskParams {
     uint32_t tokens;
     uint32_t seqs;
     uint32_t context; // Smax; a row of scores has seqs × context columns
+    uint32_t window;  // keys that a token sees, its own among them; 0: all up to its own
 };
 
 #endif

@@ -7,6 +7,9 @@ using namespace metal;
 
 constant bool fc_transposed [[function_constant(0)]]; // b of matmul is [batch, n, k]
 
+constant bool fc_sinks [[function_constant(1)]]; // every head has a score without a key
+
+constant bool has_sinks = is_function_constant_defined(fc_sinks) ? fc_sinks : false;
 constant bool is_transposed = is_function_constant_defined(fc_transposed) ? fc_transposed : false;
 
 // permute writes the dense tensor of size[0] × size[1] × size[2] whose element
@@ -72,8 +75,8 @@ kernel void matmul(device const A *a [[buffer(0)]],        // [batch, m, k]
 }
 
 // mask sets the scores of keys that a token does not see to -inf. Column b·context + j
-// is key j of sequence b; token t sees it if sequence b owns t, j ≤ positions[t] and
-// j < context_lens[b].
+// is key j of sequence b; token t sees it if sequence b owns t, j ≤ positions[t],
+// j < context_lens[b] and, where there is a window, positions[t] - j < window.
 //
 // Grid (ceil(seqs·context/64), tokens, heads) of 64 threads, one for each score. No
 // threadgroup memory.
@@ -91,13 +94,15 @@ kernel void mask(device const A *scores [[buffer(0)]],         // [heads, tokens
     const uint seq = column / p.context;
     const int key = int(column % p.context), t = int(token);
     const bool owned = cu_seqlens[seq] <= t && t < cu_seqlens[seq + 1];
-    const bool seen = owned && key <= positions[token] && key < context_lens[seq];
+    const bool recent = p.window == 0 || uint(positions[token] - key) < p.window;
+    const bool seen = owned && key <= positions[token] && key < context_lens[seq] && recent;
     const ulong at = (ulong(position.z) * p.tokens + token) * columns + column;
     out[at] = A(seen ? float(scores[at]) : -INFINITY);
 }
 
 // softmax computes exp(x - max) / Σ exp(x - max) over each row, in float; a row of
-// only -inf gives zeros, one with a NaN or +inf gives NaN.
+// only -inf gives zeros, one with a NaN or +inf gives NaN. With fc_sinks, one more
+// score, that of the row's head, counts in the sum and the maximum.
 //
 // Grid (rows, 1, 1) of 256 threads. One pass over the row gives both statistics: every
 // thread keeps the largest element it met and the sum relative to it, which it scales
@@ -108,6 +113,7 @@ template <typename A>
 kernel void softmax(device const A *x [[buffer(0)]],         // [rows, width], rows a_stride apart
                     device A *out [[buffer(1)]],             // [rows, width], dense
                     constant ElementParams &p [[buffer(2)]], //
+                    device const float *sinks [[buffer(3)]], // [rows / b_stride]
                     uint row [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]],
                     uint sg [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
     threadgroup float maxima[8];
@@ -134,10 +140,11 @@ kernel void softmax(device const A *x [[buffer(0)]],         // [rows, width], r
         totals[sg] = total;
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    highest = -INFINITY;
+    const float sink = has_sinks ? sinks[row / p.b_stride] : -INFINITY;
+    highest = sink;
     for (uint i = 0; i < 8; i++)
         highest = max(highest, maxima[i]);
-    total = 0.0f;
+    total = sink == -INFINITY ? 0.0f : exp(sink - highest);
     for (uint i = 0; i < 8; i++)
         total += maxima[i] > -INFINITY ? totals[i] * exp(maxima[i] - highest) : totals[i];
     for (uint i = tid; i < p.width; i += 256)

@@ -148,6 +148,12 @@ func TestMatmul(t *testing.T) {
 }
 
 func TestMask(t *testing.T) {
+	for window, seen := range map[int]int{0: 5 + 6 + 6 + 1 + 2, 1: 1 + 1 + 0 + 1 + 1, 3: 3 + 3 + 2 + 1 + 2, 100: 5 + 6 + 6 + 1 + 2} {
+		t.Run(fmt.Sprint(window), func(t *testing.T) { testMask(t, window, seen) })
+	}
+}
+
+func testMask(t *testing.T, window, seen int) {
 	instances(t, "mask", func(t *testing.T, name string, types []kernels.Element) {
 		const heads, context = 2, 13
 		rng := newRand(t.Name())
@@ -159,23 +165,26 @@ func TestMask(t *testing.T) {
 			kernel: name,
 			buffers: map[int]tensor{0: x, 1: ints(p.positions), 2: ints(p.cu), 3: ints(p.contextLens),
 				4: result(types[0], x.length)},
-			params: kernels.MaskParams{Heads: heads, Tokens: uint32(p.tokens()), Seqs: uint32(len(p.lens)), Context: context},
-			grid:   [3]int{ceil(columns, 64), p.tokens(), heads},
-			group:  64,
+			params: kernels.MaskParams{Heads: heads, Tokens: uint32(p.tokens()), Seqs: uint32(len(p.lens)), Context: context,
+				Window: uint32(window)},
+			grid:  [3]int{ceil(columns, 64), p.tokens(), heads},
+			group: 64,
 		}.run(t)[4]
 		kept := 0
 		expected := make([]float64, got.length)
 		for i := range expected {
 			token, seq, key := i/columns%p.tokens(), int32(i%columns/context), int32(i%context)
 			want := math.Inf(-1)
-			if p.cu[seq] <= int32(token) && int32(token) < p.cu[seq+1] && key <= p.positions[token] && key < p.contextLens[seq] {
+			own := p.cu[seq] <= int32(token) && int32(token) < p.cu[seq+1]
+			recent := window == 0 || p.positions[token]-key < int32(window)
+			if own && recent && key <= p.positions[token] && key < p.contextLens[seq] {
 				want = x.at(i)
 				kept++
 			}
 			expected[i] = want
 		}
 		compare(t, expected, got.values(), columns, 0)
-		require.Equal(t, heads*(5+6+6+1+2), kept)
+		require.Equal(t, heads*seen, kept)
 	})
 }
 
@@ -226,6 +235,44 @@ func TestSoftmax(t *testing.T) {
 				compare(t, want, got.values(), width, worst(types...))
 			})
 		}
+	})
+}
+
+// TestSoftmaxSinks gives pairs of rows a sink: below, among and above their scores, and
+// -inf, which is none.
+func TestSoftmaxSinks(t *testing.T) {
+	instances(t, "softmax", func(t *testing.T, name string, types []kernels.Element) {
+		const rows, width, perSink = 8, 300, 2
+		rng := newRand(t.Name())
+		sinks := []float64{-5, 1, 8, math.Inf(-1)}
+		x := random(rng, types[0], rows*width)
+		for i := range width { // rows without a score
+			x.put(width+i, math.Inf(-1))
+			x.put((rows-1)*width+i, math.Inf(-1))
+		}
+		got := launch{
+			kernel:    name,
+			constants: map[uint32]uint32{1: 1},
+			buffers: map[int]tensor{0: x, 1: result(types[0], rows*width),
+				3: filled(kernels.Float, len(sinks), func(i int) float64 { return sinks[i] })},
+			params: kernels.ElementParams{Rows: rows, Width: width, AStride: width, BStride: perSink},
+			grid:   [3]int{rows, 1, 1},
+			group:  256,
+		}.run(t)[1]
+		want := x.values()
+		for r := range rows {
+			row, total := want[r*width:][:width], math.Exp(sinks[r/perSink])
+			for i, v := range row {
+				row[i] = math.Exp(v)
+				total += row[i]
+			}
+			for i := range row {
+				if total > 0 {
+					row[i] /= total
+				}
+			}
+		}
+		compare(t, want, got.values(), width, worst(types...))
 	})
 }
 

@@ -130,6 +130,7 @@ var costRules = map[string]costRule{
 	"silu_mul":   {ops: each(5, params(0, 1))},
 	"gelu":       {ops: geluOps},
 	"gelu_mul":   {ops: func(l *launch) int64 { return geluOps(l) + params(0, 1)(l) }},
+	"soft_cap":   {ops: each(3, params(0, 1))}, // divide, tanh, multiply
 	"scale":      {ops: each(1, params(0, 1))},
 	"mul":        {ops: each(1, params(0, 1))},
 	"add":        {ops: each(1, params(0, 1))},
@@ -217,10 +218,14 @@ func linearOps(l *launch) int64 {
 }
 
 // attentionOps counts, for every query head and key that a token sees, the two
-// products over a head and the softmax. A token sees the keys up to its own.
+// products over a head and the softmax. A token sees the keys up to its own, or the last
+// of them where there is a window.
 func attentionOps(l *launch) int64 {
 	tokens, heads, head := l.param(0), l.param(2), l.param(4)
 	each := tokens / max(l.sizes[ir.B], 1)
 	seen := tokens*l.sizes[ir.Smax] - tokens*max(each-1, 0)/2
+	if window := l.param(11); window != 0 {
+		seen = min(seen, tokens*window)
+	}
 	return heads * seen * (4*head + 5)
 }

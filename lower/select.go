@@ -35,6 +35,7 @@ func init() {
 		ir.OpMask:       mask,
 		ir.OpSoftmax:    softmax,
 		ir.OpScale:      elementwise,
+		ir.OpSoftCap:    elementwise,
 		ir.OpSiLU:       elementwise,
 		ir.OpMul:        elementwise,
 		ir.OpAdd:        elementwise,
@@ -341,7 +342,7 @@ func mask(p *phase, v *ir.Value) error {
 		d.in(uint32(i), v.Args[i])
 	}
 	d.out(4, v)
-	d.params(5, Extent(s[0]), Extent(s[1]), Extent(ir.Var(ir.B)), Extent(ir.Var(ir.Smax)))
+	d.params(5, Extent(s[0]), Extent(s[1]), Extent(ir.Var(ir.B)), Extent(ir.Var(ir.Smax)), size(int64(v.Attr.(ir.MaskAttr).Window)))
 	d.mayReplace(v.Args[0], v)
 	d.launch([3]Expr{over(s[2], 64), Extent(s[1]), Extent(s[0])}, 64)
 	return nil
@@ -356,7 +357,13 @@ func softmax(p *phase, v *ir.Value) error {
 	d := p.dispatch("softmax_"+v.Type.DType.String(), v)
 	d.in(0, v.Args[0])
 	d.out(1, v)
-	d.params(2, Extent(rows), width, width, width, Number(0))
+	perSink := Number(0)
+	if len(v.Args) > 1 {
+		d.constant(1, 1)
+		d.in(3, v.Args[1])
+		perSink = Extent(v.Type.Shape[1])
+	}
+	d.params(2, Extent(rows), width, width, perSink, Number(0))
 	d.launch([3]Expr{Extent(rows), one(), one()}, 256)
 	return nil
 }
@@ -454,9 +461,20 @@ func attention(p *phase, v *ir.Value) error {
 	if stride := int64(c.KVHeads) * plane; stride > math.MaxUint32 {
 		return fmt.Errorf("%s: cache blocks of %d elements; the attention kernels count them in 32 bits", v, stride)
 	}
+	a := v.Attr.(ir.AttentionAttr)
+	if a.Window != 0 {
+		d.constant(2, 1)
+	}
+	if a.SoftCap != 0 {
+		d.constant(3, 1)
+	}
+	if sinks := v.Args[6:]; len(sinks) > 0 && !split {
+		d.constant(4, 1)
+		d.in(11, sinks[0])
+	}
 	d.params(8, Extent(tokens), Extent(ir.Var(ir.B)), Extent(heads), size(int64(c.KVHeads)), size(int64(c.Head)),
 		size(int64(c.Block)), Extent(ir.Var(ir.NB)), size(int64(c.KVHeads)*plane), size(plane), size(row),
-		float(v.Attr.(ir.ScaleAttr).Value), size(0), float(0))
+		float(a.Scale), size(int64(a.Window)), float(a.SoftCap))
 	n, _ := heads.IsConst()
 	shape := fmt.Sprintf("%s × %d heads of %d, Smax ≤ %d", p.upTo(tokens), n, c.Head, p.out.MaxContext)
 	switch {
@@ -501,6 +519,10 @@ func splitAttention(p *phase, v *ir.Value, d emitter) error {
 	r.bind(0, sums, Binding{Bytes: sumBytes, Read: true})
 	r.bind(1, statistics, Binding{Bytes: statisticBytes, Read: true})
 	r.out(2, v)
+	if sinks := v.Args[6:]; len(sinks) > 0 { // once, not in every partition
+		r.constant(4, 1)
+		r.in(4, sinks[0])
+	}
 	r.params(3, Extent(v.Type.Shape[0]), Extent(heads), size(head), parts)
 	r.launch([3]Expr{Extent(heads), Extent(v.Type.Shape[0]), one()}, uint32(roundUp((head+3)/4, 32)))
 	return nil

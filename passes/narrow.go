@@ -97,7 +97,7 @@ func (p *precision) constrain(v *ir.Value) {
 	case ir.OpAdd, ir.OpMatmul, ir.OpMask, ir.OpSoftmax:
 		p.joinFloats(v)
 		p.widen(v)
-	case ir.OpReshape, ir.OpTranspose, ir.OpSlice, ir.OpConcat, ir.OpRope, ir.OpRepeatKV, ir.OpScale,
+	case ir.OpReshape, ir.OpTranspose, ir.OpSlice, ir.OpConcat, ir.OpRope, ir.OpRepeatKV, ir.OpScale, ir.OpSoftCap,
 		ir.OpSiLU, ir.OpMul, ir.OpSiLUMul, ir.OpGatherRows, ir.OpSelect:
 		p.joinFloats(v)
 	case ir.OpAttention, ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite:
@@ -118,11 +118,11 @@ func (p *precision) constrain(v *ir.Value) {
 }
 
 // joinFloats puts v and the activations it reads into one class. The table of
-// factors that RoPE may read is float in every kernel.
+// factors that RoPE may read and the sinks of softmax are float in every kernel.
 func (p *precision) joinFloats(v *ir.Value) {
 	for i, a := range v.Args {
-		isFactors := v.Op == ir.OpRope && i == 2
-		if v.Type.Kind == ir.Tensor && a.Type.DType != ir.I32 && !isFactors {
+		isTable := v.Op == ir.OpRope && i == 2 || v.Op == ir.OpSoftmax && i == 1
+		if v.Type.Kind == ir.Tensor && a.Type.DType != ir.I32 && !isTable {
 			p.join(v, a)
 		}
 	}

@@ -60,7 +60,7 @@ func scribble(r *rand.Rand, n int) *ir.Func {
 		case 6, 7:
 			try(ir.OpAdd, nil, x, y)
 		case 8:
-			try(ir.OpScale, ir.ScaleAttr{Value: r.Float64()}, x)
+			try([]ir.Op{ir.OpScale, ir.OpSoftCap}[r.IntN(2)], ir.ScaleAttr{Value: r.Float64()}, x)
 		case 9:
 			try(ir.OpRMSNorm, ir.NormAttr{Eps: 1e-3}, x, weight(last))
 		case 10:
@@ -111,7 +111,13 @@ func scribble(r *rand.Rand, n int) *ir.Func {
 			}
 		case 19:
 			if r.IntN(3) == 0 {
-				try(ir.OpAttention, ir.ScaleAttr{Value: 0.5}, x, cache, positions, starts, lens, table)
+				args := []*ir.Value{x, cache, positions, starts, lens, table}
+				if s := x.Type.Shape; r.IntN(2) == 0 && len(s) == 3 {
+					if _, ok := s[1].IsConst(); ok { // sinks
+						args = append(args, weight(s[1]))
+					}
+				}
+				try(ir.OpAttention, ir.AttentionAttr{Scale: 0.5, Window: r.IntN(4), SoftCap: float64(r.IntN(2))}, args...)
 				readable = readable && f.Values[len(f.Values)-1].Op != ir.OpAttention
 			}
 		}

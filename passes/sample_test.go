@@ -24,6 +24,10 @@ type sample struct {
 	wordy             bool // views that cancel out, values computed twice
 	rope              ir.RopeAttr
 	tied              bool
+
+	window  int     // of keys; 0 for all
+	softCap float64 // of scores; 0 for none
+	sinks   bool    // a score without a key in every head
 }
 
 var (
@@ -47,6 +51,13 @@ func randomSample(r *rand.Rand) sample {
 	}
 	s.heads = s.kv * (1 + r.IntN(3))
 	s.rope = rotation(2+2*r.IntN(s.head/2), coin())
+	if coin() {
+		s.window = 1 + r.IntN(5)
+	}
+	if coin() {
+		s.softCap = 0.5 + r.Float64()
+	}
+	s.sinks = coin()
 	return s
 }
 
@@ -121,7 +132,16 @@ func (s sample) define(b *ir.Builder) {
 			if !s.scaleQuery {
 				scores = b.Scale(scores, scale)
 			}
-			out := b.MergeHeads(turn(b.Matmul(b.Softmax(b.Mask(scores)), turn(values))))
+			if s.softCap != 0 {
+				scores = b.SoftCap(scores, s.softCap)
+			}
+			scores = b.MaskWindow(scores, s.window)
+			if s.sinks {
+				scores = b.SoftmaxSinks(scores, weight("sinks", s.heads))
+			} else {
+				scores = b.Softmax(scores)
+			}
+			out := b.MergeHeads(turn(b.Matmul(scores, turn(values))))
 			x = commute(b.Add, x, b.Linear(out, weight("o", s.width, s.heads*s.head)))
 
 			n := b.RMSNorm(x, weight("ffn_norm", s.width), eps)

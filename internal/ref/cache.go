@@ -111,9 +111,11 @@ func (r *run) context(v *ir.Value, i int) (context, error) {
 	return c, nil
 }
 
-// sees reports whether token t may look at key j of sequence b.
-func (c *context) sees(t, b, j int) bool {
-	return c.sequence[t] == b && j <= int(c.positions[t]) && j < int(c.lens[b])
+// sees reports whether token t may look at key j of sequence b, one of the last
+// `window` up to its own where that is not 0.
+func (c *context) sees(t, b, j, window int) bool {
+	position := int(c.positions[t])
+	return c.sequence[t] == b && j <= position && j < int(c.lens[b]) && (window == 0 || position-j < window)
 }
 
 // pages finds the keys of sequences in a cache.

@@ -48,7 +48,7 @@ func (r *run) fusedLinear(v *ir.Value) (result, error) {
 }
 
 func (r *run) attention(v *ir.Value) (result, error) {
-	q, cache, scale := r.tensor(v, 0), r.cache(v, 1), v.Attr.(ir.ScaleAttr).Value
+	q, cache, a, sinks := r.tensor(v, 0), r.cache(v, 1), v.Attr.(ir.AttentionAttr), r.optional(v, 6)
 	c, err := r.context(v, 2)
 	if err != nil {
 		return result{}, err
@@ -66,11 +66,19 @@ func (r *run) attention(v *ir.Value) (result, error) {
 			visible := max(0, min(int(c.positions[t])+1, int(c.lens[b])))
 			scores := make([]float64, visible)
 			for j := range scores {
+				if scores[j] = negInf; !c.sees(t, b, j, a.Window) {
+					continue
+				}
 				from, to := p.key(b, j, h/perKV)
-				scores[j] = scale * dot(q.row(i), cache.K[from:to])
+				if scores[j] = a.Scale * dot(q.row(i), cache.K[from:to]); a.SoftCap != 0 {
+					scores[j] = softCap(scores[j], a.SoftCap)
+				}
 			}
-			softmax(scores)
+			softmax(scores, sinkOf(sinks, h))
 			for j, weight := range scores {
+				if !c.sees(t, b, j, a.Window) {
+					continue
+				}
 				from, to := p.key(b, j, h/perKV)
 				addScaled(out.row(i), weight, cache.V[from:to])
 			}

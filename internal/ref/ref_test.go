@@ -264,13 +264,17 @@ func TestMask(t *testing.T) {
   v12 = cache_read v11 v5 v6 {} : f32[B*Smax,1,1]
   v13 = transpose v12 {a=1 c=2} : f32[1,B*Smax,1]
   v14 = matmul v10 v13 {transb=true} : f32[1,T,B*Smax]
-  v15 = mask v14 v2 v4 v5 : f32[1,T,B*Smax]
+  v15 = mask v14 v2 v4 v5 {} : f32[1,T,B*Smax]
   v16 = softmax v15 : f32[1,T,B*Smax]
+  v17 = mask v14 v2 v4 v5 {window=2} : f32[1,T,B*Smax]
+  v18 = weight {name="sinks"} : f32[1]
+  v19 = softmax v17 v18 : f32[1,T,B*Smax]
   return "x" v15
-  return "y" v16`)
+  return "y" v16
+  return "z" v19`)
 	in[ir.ContextLens][0] = 3 // the last token of the first sequence stands beyond: it sees three keys
 	in[ir.Positions][3] = -1  // this one sees none
-	out, err := ref.Run(f, ref.Env{Sizes: ref.SizesFor(in, 4), Inputs: in, Weight: ref.Of(map[string][]float32{"table": make([]float32, 7)}), Caches: ref.CachesFor(f, 4)})
+	out, err := ref.Run(f, ref.Env{Sizes: ref.SizesFor(in, 4), Inputs: in, Weight: ref.Of(map[string][]float32{"table": make([]float32, 7), "sinks": {float32(math.Ln2)}}), Caches: ref.CachesFor(f, 4)})
 	require.NoError(t, err)
 	n := -inf
 	require.Equal(t, []float64{
@@ -287,6 +291,13 @@ func TestMask(t *testing.T) {
 		0, 0, 0, 0, 0, 0, 0, 0,
 		0, 0, 0, 0, .5, .5, 0, 0,
 	}, out.Tensors["y"].Data, 1e-12)
+	require.InDeltaSlice(t, []float64{ // the sink weighs as much as two scores
+		.25, .25, 0, 0, 0, 0, 0, 0,
+		0, .25, .25, 0, 0, 0, 0, 0,
+		0, 0, 1. / 3, 0, 0, 0, 0, 0,
+		0, 0, 0, 0, 0, 0, 0, 0,
+		0, 0, 0, 0, .25, .25, 0, 0,
+	}, out.Tensors["z"].Data, 1e-7)
 }
 
 // TestFused runs each fused op and the source ops that it stands for.
@@ -349,15 +360,39 @@ func TestFused(t *testing.T) {
 			 v37 = transpose v23 {a=1 c=2} : f32[4,T,16]
 			 v38 = matmul v37 v35 {transb=true} : f32[4,T,B*Smax]
 			 v39 = scale v38 {value=0.3} : f32[4,T,B*Smax]
-			 v40 = mask v39 v2 v4 v5 : f32[4,T,B*Smax]
+			 v40 = mask v39 v2 v4 v5 {} : f32[4,T,B*Smax]
 			 v41 = softmax v40 : f32[4,T,B*Smax]
 			 v42 = matmul v41 v36 {} : f32[4,T,16]
 			 v43 = transpose v42 {a=1 c=2} : f32[T,4,16]
 			 return "x" v43
 			 return "cache" v30`,
 			`v30 = cache_write v26 v24 v25 v3 : cache<f32,2,16,2>
-			 v31 = attention v23 v30 v2 v4 v5 v6 {value=0.3} : f32[T,4,16]
+			 v31 = attention v23 v30 v2 v4 v5 v6 {scale=0.3} : f32[T,4,16]
 			 return "x" v31
+			 return "cache" v30`},
+		"attention with a window, a soft cap and sinks": {
+			`v30 = cache_write v26 v24 v25 v3 : cache<f32,2,16,2>
+			 v31 = cache_read v30 v5 v6 {} : f32[B*Smax,2,16]
+			 v32 = cache_read v30 v5 v6 {values=true} : f32[B*Smax,2,16]
+			 v33 = repeat_kv v31 {n=2} : f32[B*Smax,4,16]
+			 v34 = repeat_kv v32 {n=2} : f32[B*Smax,4,16]
+			 v35 = transpose v33 {a=1 c=2} : f32[4,B*Smax,16]
+			 v36 = transpose v34 {a=1 c=2} : f32[4,B*Smax,16]
+			 v37 = transpose v23 {a=1 c=2} : f32[4,T,16]
+			 v38 = matmul v37 v35 {transb=true} : f32[4,T,B*Smax]
+			 v39 = scale v38 {value=0.003} : f32[4,T,B*Smax]
+			 v40 = soft_cap v39 {value=1.5} : f32[4,T,B*Smax]
+			 v41 = mask v40 v2 v4 v5 {window=2} : f32[4,T,B*Smax]
+			 v42 = weight {name="sinks"} : f32[4]
+			 v43 = softmax v41 v42 : f32[4,T,B*Smax]
+			 v44 = matmul v43 v36 {} : f32[4,T,16]
+			 v45 = transpose v44 {a=1 c=2} : f32[T,4,16]
+			 return "x" v45
+			 return "cache" v30`,
+			`v30 = cache_write v26 v24 v25 v3 : cache<f32,2,16,2>
+			 v31 = weight {name="sinks"} : f32[4]
+			 v32 = attention v23 v30 v2 v4 v5 v6 v31 {scale=0.003 window=2 softcap=1.5} : f32[T,4,16]
+			 return "x" v32
 			 return "cache" v30`},
 		"rope_qkv_write": {
 			`v30 = rope v23 v2 {` + rope + `} : f32[T,4,16]
@@ -390,7 +425,7 @@ func TestFused(t *testing.T) {
 			for _, w := range []struct {
 				name string
 				n    int
-			}{{"embd", 448}, {"wq", 4096}, {"wk", 2048}, {"wv", 2048}, {"norm", 64}, {"qnorm", 16}, {"knorm", 16}, {"factors", 8}} {
+			}{{"embd", 448}, {"wq", 4096}, {"wk", 2048}, {"wv", 2048}, {"norm", 64}, {"qnorm", 16}, {"knorm", 16}, {"factors", 8}, {"sinks", 4}} {
 				for range w.n {
 					weights[w.name] = append(weights[w.name], float32(rng.NormFloat64()/4+1))
 				}
@@ -428,7 +463,7 @@ func TestErrors(t *testing.T) {
   v12 = cache {layer=0} : cache<f32,2,2,2>
   v13 = cache_write v12 v11 v11 v3 : cache<f32,2,2,2>
   v14 = cache_read v13 v5 v6 {} : f32[B*Smax,2,2]
-  v15 = attention v11 v13 v2 v4 v5 v6 {value=1} : f32[T,2,2]
+  v15 = attention v11 v13 v2 v4 v5 v6 {scale=1} : f32[T,2,2]
   v16 = reshape v15 : f32[T,4]
   v17 = gather_rows v16 v7 : f32[R,4]
   return "x" v17

@@ -32,6 +32,7 @@ func init() {
 		ir.OpRepeatKV:   (*run).repeatKV,
 		ir.OpMatmul:     (*run).matmul,
 		ir.OpScale:      (*run).scale,
+		ir.OpSoftCap:    (*run).softCap,
 		ir.OpMask:       (*run).mask,
 		ir.OpSoftmax:    (*run).softmax,
 		ir.OpSiLU:       (*run).silu,
@@ -358,6 +359,13 @@ func (r *run) scale(v *ir.Value) (result, error) {
 	return r.unary(v, func(x float64) float64 { return x * by })
 }
 
+func (r *run) softCap(v *ir.Value) (result, error) {
+	limit := v.Attr.(ir.ScaleAttr).Value
+	return r.unary(v, func(x float64) float64 { return softCap(x, limit) })
+}
+
+func softCap(x, limit float64) float64 { return limit * math.Tanh(x/limit) }
+
 func (r *run) silu(v *ir.Value) (result, error) { return r.unary(v, silu) }
 
 func (r *run) mul(v *ir.Value) (result, error) {
@@ -374,13 +382,13 @@ func (r *run) mask(v *ir.Value) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	bound := int(r.Sizes[ir.Smax])
+	bound, window := int(r.Sizes[ir.Smax]), v.Attr.(ir.MaskAttr).Window
 	return r.each(v, func(out *Tensor) error {
 		copy(out.Data, scores.Data)
 		for i := range out.rows() {
 			row, t := out.row(i), i%len(c.positions)
 			for column := range row {
-				if !c.sees(t, column/bound, column%bound) {
+				if !c.sees(t, column/bound, column%bound, window) {
 					row[column] = negInf
 				}
 			}
@@ -390,23 +398,39 @@ func (r *run) mask(v *ir.Value) (result, error) {
 }
 
 func (r *run) softmax(v *ir.Value) (result, error) {
-	x := r.tensor(v, 0)
+	x, sinks := r.tensor(v, 0), r.optional(v, 1)
 	return r.each(v, func(out *Tensor) error {
 		for i := range x.rows() {
 			copy(out.row(i), x.row(i))
-			softmax(out.row(i))
+			head := 0
+			if sinks != nil {
+				head = i / x.Shape[1]
+			}
+			softmax(out.row(i), sinkOf(sinks, head))
 		}
 		return nil
 	})
 }
 
-// softmax normalises a row in place; one of only −∞ becomes zeros.
-func softmax(row []float64) {
-	top := negInf
+// sinkOf returns the sink of a head: −∞ takes nothing.
+func sinkOf(sinks *Tensor, head int) float64 {
+	if sinks == nil {
+		return negInf
+	}
+	return sinks.Data[head]
+}
+
+// softmax normalises a row in place, as if the sink stood in it; one of only −∞ becomes
+// zeros.
+func softmax(row []float64, sink float64) {
+	top := sink
 	for _, x := range row {
 		top = math.Max(top, x)
 	}
 	var sum float64
+	if sink != negInf {
+		sum = math.Exp(sink - top)
+	}
 	for i, x := range row {
 		if row[i] = 0; x != negInf {
 			row[i] = math.Exp(x - top)

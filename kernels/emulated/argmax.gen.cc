@@ -150,6 +150,7 @@ uint32_t heads;
 uint32_t tokens;
 uint32_t seqs;
 uint32_t context;
+uint32_t window;
 };
 #line 4 "kernels/argmax.metal"
 using namespace metal;
@@ -193,7 +194,7 @@ places[0] = places[i];
 }
 out[row] = places[0];
 }
-#line 197 "kernels/emulated/argmax.gen.cc"
+#line 198 "kernels/emulated/argmax.gen.cc"
 void thread_0(const msl::Thread &t) {
     argmax<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<int *>(t.worker->buffers[1]),

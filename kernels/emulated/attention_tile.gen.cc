@@ -150,6 +150,7 @@ uint32_t heads;
 uint32_t tokens;
 uint32_t seqs;
 uint32_t context;
+uint32_t window;
 };
 #line 9 "kernels/paged.h"
 using namespace metal;
@@ -612,7 +613,7 @@ scoring.cap = msl_constant_has_soft_cap() ? p.soft_cap : 0.0f;
 scoring.sink = msl_constant_has_sinks() ? sinks[q_head] * 1.44269504f : lowest;
 attend(rows, keys, values, sight, scoring, memory, tid, sg, lane);
 }
-#line 616 "kernels/emulated/attention_tile.gen.cc"
+#line 617 "kernels/emulated/attention_tile.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_tile<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

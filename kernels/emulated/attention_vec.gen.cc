@@ -150,6 +150,7 @@ uint32_t heads;
 uint32_t tokens;
 uint32_t seqs;
 uint32_t context;
+uint32_t window;
 };
 #line 9 "kernels/paged.h"
 using namespace metal;
@@ -593,7 +594,7 @@ norm += exp2(sink - peak);
 if (MSL_BRANCH(66, writes))
 store_four(out, row * p.head + tid * 4, MSL_BRANCH(67, norm != 0.0f )? sum / norm : float4(0.0f));
 }
-#line 597 "kernels/emulated/attention_vec.gen.cc"
+#line 598 "kernels/emulated/attention_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_vec<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

@@ -150,6 +150,7 @@ uint32_t heads;
 uint32_t tokens;
 uint32_t seqs;
 uint32_t context;
+uint32_t window;
 };
 #line 9 "kernels/paged.h"
 using namespace metal;
@@ -313,7 +314,7 @@ v = load_one(cache, cache_row(page, key % p.block, e / p.head, p.kv_heads, p.blo
 }
 out[ulong(row) * width + e] = v;
 }
-#line 317 "kernels/emulated/cache.gen.cc"
+#line 318 "kernels/emulated/cache.gen.cc"
 void thread_0(const msl::Thread &t) {
     cache_write<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

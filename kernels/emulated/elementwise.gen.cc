@@ -150,6 +150,7 @@ uint32_t heads;
 uint32_t tokens;
 uint32_t seqs;
 uint32_t context;
+uint32_t window;
 };
 #line 5 "kernels/elementwise.metal"
 using namespace metal;
@@ -216,12 +217,24 @@ out[ulong(position.y) * p.width + position.x] = A(v * p.value);
 
 
 template <typename A>
+void soft_cap( const A *a,
+A *out,
+const ElementParams &p,
+uint2 position) {
+if (MSL_BRANCH(6, position.x >= p.width))
+return;
+const float v = float(a[ulong(position.y) * p.a_stride + position.x]);
+out[ulong(position.y) * p.width + position.x] = A(p.value * tanh(v / p.value));
+}
+
+
+template <typename A>
 void mul( const A *a,
 const A *b,
 A *out,
 const ElementParams &p,
 uint2 position) {
-if (MSL_BRANCH(6, position.x >= p.width))
+if (MSL_BRANCH(7, position.x >= p.width))
 return;
 const float v = float(a[ulong(position.y) * p.a_stride + position.x]);
 const float w = float(b[ulong(position.y) * p.b_stride + position.x]);
@@ -235,7 +248,7 @@ const A *b,
 A *out,
 const ElementParams &p,
 uint2 position) {
-if (MSL_BRANCH(7, position.x >= p.width))
+if (MSL_BRANCH(8, position.x >= p.width))
 return;
 const float v = float(a[ulong(position.y) * p.a_stride + position.x]);
 const float w = float(b[ulong(position.y) * p.b_stride + position.x]);
@@ -249,7 +262,7 @@ const A *b,
 A *out,
 const ElementParams &p,
 uint2 position) {
-if (MSL_BRANCH(8, position.x >= p.width))
+if (MSL_BRANCH(9, position.x >= p.width))
 return;
 const float v = float(a[ulong(position.y) * p.a_stride + position.x]);
 const float w = float(b[ulong(position.y) * p.b_stride + position.x]);
@@ -263,7 +276,7 @@ const A *b,
 A *out,
 const ElementParams &p,
 uint2 position) {
-if (MSL_BRANCH(9, position.x >= p.width))
+if (MSL_BRANCH(10, position.x >= p.width))
 return;
 const float v = float(a[ulong(position.y) * p.a_stride + position.x]);
 const float w = float(b[ulong(position.y) * p.b_stride + position.x]);
@@ -276,7 +289,7 @@ void cast( const I *x,
 O *out,
 const ElementParams &p,
 uint2 position) {
-if (MSL_BRANCH(10, position.x >= p.width))
+if (MSL_BRANCH(11, position.x >= p.width))
 return;
 out[ulong(position.y) * p.width + position.x] = O(float(x[ulong(position.y) * p.a_stride + position.x]));
 }
@@ -288,15 +301,15 @@ const int *index,
 A *out,
 const ElementParams &p,
 uint2 position) {
-if (MSL_BRANCH(11, position.x >= p.width))
+if (MSL_BRANCH(12, position.x >= p.width))
 return;
 const int row = index[position.y];
 A v = A(0.0f);
-if (MSL_BRANCH(12, row >= 0))
+if (MSL_BRANCH(13, row >= 0))
 v = x[ulong(row) * p.a_stride + position.x];
 out[ulong(position.y) * p.width + position.x] = v;
 }
-#line 300 "kernels/emulated/elementwise.gen.cc"
+#line 313 "kernels/emulated/elementwise.gen.cc"
 void thread_0(const msl::Thread &t) {
     silu<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),
@@ -361,31 +374,28 @@ void thread_8(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_8[] = {{0, 0, "a"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
 void thread_9(const msl::Thread &t) {
-    mul<float>(static_cast<const float *>(t.worker->buffers[0]),
-        static_cast<const float *>(t.worker->buffers[1]),
-        static_cast<float *>(t.worker->buffers[2]),
-        *static_cast<const ElementParams *>(t.worker->buffers[3]),
+    soft_cap<float>(static_cast<const float *>(t.worker->buffers[0]),
+        static_cast<float *>(t.worker->buffers[1]),
+        *static_cast<const ElementParams *>(t.worker->buffers[2]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_9[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
+const msl::BufferArgument buffers_9[] = {{0, 0, "a"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
 void thread_10(const msl::Thread &t) {
-    mul<half>(static_cast<const half *>(t.worker->buffers[0]),
-        static_cast<const half *>(t.worker->buffers[1]),
-        static_cast<half *>(t.worker->buffers[2]),
-        *static_cast<const ElementParams *>(t.worker->buffers[3]),
+    soft_cap<half>(static_cast<const half *>(t.worker->buffers[0]),
+        static_cast<half *>(t.worker->buffers[1]),
+        *static_cast<const ElementParams *>(t.worker->buffers[2]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_10[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
+const msl::BufferArgument buffers_10[] = {{0, 0, "a"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
 void thread_11(const msl::Thread &t) {
-    mul<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
-        static_cast<const bfloat *>(t.worker->buffers[1]),
-        static_cast<bfloat *>(t.worker->buffers[2]),
-        *static_cast<const ElementParams *>(t.worker->buffers[3]),
+    soft_cap<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
+        static_cast<bfloat *>(t.worker->buffers[1]),
+        *static_cast<const ElementParams *>(t.worker->buffers[2]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_11[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
+const msl::BufferArgument buffers_11[] = {{0, 0, "a"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
 void thread_12(const msl::Thread &t) {
-    add<float>(static_cast<const float *>(t.worker->buffers[0]),
+    mul<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
         static_cast<float *>(t.worker->buffers[2]),
         *static_cast<const ElementParams *>(t.worker->buffers[3]),
@@ -393,7 +403,7 @@ void thread_12(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_12[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
 void thread_13(const msl::Thread &t) {
-    add<half>(static_cast<const half *>(t.worker->buffers[0]),
+    mul<half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const half *>(t.worker->buffers[1]),
         static_cast<half *>(t.worker->buffers[2]),
         *static_cast<const ElementParams *>(t.worker->buffers[3]),
@@ -401,7 +411,7 @@ void thread_13(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_13[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
 void thread_14(const msl::Thread &t) {
-    add<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
+    mul<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
         static_cast<const bfloat *>(t.worker->buffers[1]),
         static_cast<bfloat *>(t.worker->buffers[2]),
         *static_cast<const ElementParams *>(t.worker->buffers[3]),
@@ -409,7 +419,7 @@ void thread_14(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_14[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
 void thread_15(const msl::Thread &t) {
-    silu_mul<float>(static_cast<const float *>(t.worker->buffers[0]),
+    add<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
         static_cast<float *>(t.worker->buffers[2]),
         *static_cast<const ElementParams *>(t.worker->buffers[3]),
@@ -417,7 +427,7 @@ void thread_15(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_15[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
 void thread_16(const msl::Thread &t) {
-    silu_mul<half>(static_cast<const half *>(t.worker->buffers[0]),
+    add<half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const half *>(t.worker->buffers[1]),
         static_cast<half *>(t.worker->buffers[2]),
         *static_cast<const ElementParams *>(t.worker->buffers[3]),
@@ -425,7 +435,7 @@ void thread_16(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_16[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
 void thread_17(const msl::Thread &t) {
-    silu_mul<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
+    add<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
         static_cast<const bfloat *>(t.worker->buffers[1]),
         static_cast<bfloat *>(t.worker->buffers[2]),
         *static_cast<const ElementParams *>(t.worker->buffers[3]),
@@ -433,7 +443,7 @@ void thread_17(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_17[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
 void thread_18(const msl::Thread &t) {
-    gelu_mul<float>(static_cast<const float *>(t.worker->buffers[0]),
+    silu_mul<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
         static_cast<float *>(t.worker->buffers[2]),
         *static_cast<const ElementParams *>(t.worker->buffers[3]),
@@ -441,7 +451,7 @@ void thread_18(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_18[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
 void thread_19(const msl::Thread &t) {
-    gelu_mul<half>(static_cast<const half *>(t.worker->buffers[0]),
+    silu_mul<half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const half *>(t.worker->buffers[1]),
         static_cast<half *>(t.worker->buffers[2]),
         *static_cast<const ElementParams *>(t.worker->buffers[3]),
@@ -449,7 +459,7 @@ void thread_19(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_19[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
 void thread_20(const msl::Thread &t) {
-    gelu_mul<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
+    silu_mul<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
         static_cast<const bfloat *>(t.worker->buffers[1]),
         static_cast<bfloat *>(t.worker->buffers[2]),
         *static_cast<const ElementParams *>(t.worker->buffers[3]),
@@ -457,107 +467,134 @@ void thread_20(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_20[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
 void thread_21(const msl::Thread &t) {
+    gelu_mul<float>(static_cast<const float *>(t.worker->buffers[0]),
+        static_cast<const float *>(t.worker->buffers[1]),
+        static_cast<float *>(t.worker->buffers[2]),
+        *static_cast<const ElementParams *>(t.worker->buffers[3]),
+        msl::position<uint2>(t.position_in_grid()));
+}
+const msl::BufferArgument buffers_21[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
+void thread_22(const msl::Thread &t) {
+    gelu_mul<half>(static_cast<const half *>(t.worker->buffers[0]),
+        static_cast<const half *>(t.worker->buffers[1]),
+        static_cast<half *>(t.worker->buffers[2]),
+        *static_cast<const ElementParams *>(t.worker->buffers[3]),
+        msl::position<uint2>(t.position_in_grid()));
+}
+const msl::BufferArgument buffers_22[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
+void thread_23(const msl::Thread &t) {
+    gelu_mul<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
+        static_cast<const bfloat *>(t.worker->buffers[1]),
+        static_cast<bfloat *>(t.worker->buffers[2]),
+        *static_cast<const ElementParams *>(t.worker->buffers[3]),
+        msl::position<uint2>(t.position_in_grid()));
+}
+const msl::BufferArgument buffers_23[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
+void thread_24(const msl::Thread &t) {
     cast<float, half>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<half *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_21[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
-void thread_22(const msl::Thread &t) {
+const msl::BufferArgument buffers_24[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
+void thread_25(const msl::Thread &t) {
     cast<float, bfloat>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<bfloat *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_22[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
-void thread_23(const msl::Thread &t) {
+const msl::BufferArgument buffers_25[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
+void thread_26(const msl::Thread &t) {
     cast<half, float>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_23[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
-void thread_24(const msl::Thread &t) {
+const msl::BufferArgument buffers_26[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
+void thread_27(const msl::Thread &t) {
     cast<half, bfloat>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<bfloat *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_24[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
-void thread_25(const msl::Thread &t) {
+const msl::BufferArgument buffers_27[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
+void thread_28(const msl::Thread &t) {
     cast<bfloat, float>(static_cast<const bfloat *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_25[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
-void thread_26(const msl::Thread &t) {
+const msl::BufferArgument buffers_28[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
+void thread_29(const msl::Thread &t) {
     cast<bfloat, half>(static_cast<const bfloat *>(t.worker->buffers[0]),
         static_cast<half *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_26[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
-void thread_27(const msl::Thread &t) {
+const msl::BufferArgument buffers_29[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
+void thread_30(const msl::Thread &t) {
     gather_rows<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
         static_cast<float *>(t.worker->buffers[2]),
         *static_cast<const ElementParams *>(t.worker->buffers[3]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_27[] = {{0, 0, "x"}, {1, 0, "index"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
-void thread_28(const msl::Thread &t) {
+const msl::BufferArgument buffers_30[] = {{0, 0, "x"}, {1, 0, "index"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
+void thread_31(const msl::Thread &t) {
     gather_rows<half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
         static_cast<half *>(t.worker->buffers[2]),
         *static_cast<const ElementParams *>(t.worker->buffers[3]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_28[] = {{0, 0, "x"}, {1, 0, "index"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
-void thread_29(const msl::Thread &t) {
+const msl::BufferArgument buffers_31[] = {{0, 0, "x"}, {1, 0, "index"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
+void thread_32(const msl::Thread &t) {
     gather_rows<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
         static_cast<bfloat *>(t.worker->buffers[2]),
         *static_cast<const ElementParams *>(t.worker->buffers[3]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_29[] = {{0, 0, "x"}, {1, 0, "index"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
+const msl::BufferArgument buffers_32[] = {{0, 0, "x"}, {1, 0, "index"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
 const msl::Kernel kernels[] = {
-    {"silu_f32", "kernels/elementwise.metal", 154, thread_0, msl::run_threads<thread_0>, 1024, 0x0u, 0x0u, buffers_0, 3, nullptr, 0},
-    {"silu_f16", "kernels/elementwise.metal", 155, thread_1, msl::run_threads<thread_1>, 1024, 0x0u, 0x0u, buffers_1, 3, nullptr, 0},
-    {"silu_bf16", "kernels/elementwise.metal", 156, thread_2, msl::run_threads<thread_2>, 1024, 0x0u, 0x0u, buffers_2, 3, nullptr, 0},
-    {"gelu_f32", "kernels/elementwise.metal", 157, thread_3, msl::run_threads<thread_3>, 1024, 0x0u, 0x0u, buffers_3, 3, nullptr, 0},
-    {"gelu_f16", "kernels/elementwise.metal", 158, thread_4, msl::run_threads<thread_4>, 1024, 0x0u, 0x0u, buffers_4, 3, nullptr, 0},
-    {"gelu_bf16", "kernels/elementwise.metal", 159, thread_5, msl::run_threads<thread_5>, 1024, 0x0u, 0x0u, buffers_5, 3, nullptr, 0},
-    {"scale_f32", "kernels/elementwise.metal", 160, thread_6, msl::run_threads<thread_6>, 1024, 0x0u, 0x0u, buffers_6, 3, nullptr, 0},
-    {"scale_f16", "kernels/elementwise.metal", 161, thread_7, msl::run_threads<thread_7>, 1024, 0x0u, 0x0u, buffers_7, 3, nullptr, 0},
-    {"scale_bf16", "kernels/elementwise.metal", 162, thread_8, msl::run_threads<thread_8>, 1024, 0x0u, 0x0u, buffers_8, 3, nullptr, 0},
-    {"mul_f32", "kernels/elementwise.metal", 163, thread_9, msl::run_threads<thread_9>, 1024, 0x0u, 0x0u, buffers_9, 4, nullptr, 0},
-    {"mul_f16", "kernels/elementwise.metal", 164, thread_10, msl::run_threads<thread_10>, 1024, 0x0u, 0x0u, buffers_10, 4, nullptr, 0},
-    {"mul_bf16", "kernels/elementwise.metal", 165, thread_11, msl::run_threads<thread_11>, 1024, 0x0u, 0x0u, buffers_11, 4, nullptr, 0},
-    {"add_f32", "kernels/elementwise.metal", 166, thread_12, msl::run_threads<thread_12>, 1024, 0x0u, 0x0u, buffers_12, 4, nullptr, 0},
-    {"add_f16", "kernels/elementwise.metal", 167, thread_13, msl::run_threads<thread_13>, 1024, 0x0u, 0x0u, buffers_13, 4, nullptr, 0},
-    {"add_bf16", "kernels/elementwise.metal", 168, thread_14, msl::run_threads<thread_14>, 1024, 0x0u, 0x0u, buffers_14, 4, nullptr, 0},
-    {"silu_mul_f32", "kernels/elementwise.metal", 169, thread_15, msl::run_threads<thread_15>, 1024, 0x0u, 0x0u, buffers_15, 4, nullptr, 0},
-    {"silu_mul_f16", "kernels/elementwise.metal", 170, thread_16, msl::run_threads<thread_16>, 1024, 0x0u, 0x0u, buffers_16, 4, nullptr, 0},
-    {"silu_mul_bf16", "kernels/elementwise.metal", 171, thread_17, msl::run_threads<thread_17>, 1024, 0x0u, 0x0u, buffers_17, 4, nullptr, 0},
-    {"gelu_mul_f32", "kernels/elementwise.metal", 172, thread_18, msl::run_threads<thread_18>, 1024, 0x0u, 0x0u, buffers_18, 4, nullptr, 0},
-    {"gelu_mul_f16", "kernels/elementwise.metal", 173, thread_19, msl::run_threads<thread_19>, 1024, 0x0u, 0x0u, buffers_19, 4, nullptr, 0},
-    {"gelu_mul_bf16", "kernels/elementwise.metal", 174, thread_20, msl::run_threads<thread_20>, 1024, 0x0u, 0x0u, buffers_20, 4, nullptr, 0},
-    {"cast_f32_f16", "kernels/elementwise.metal", 175, thread_21, msl::run_threads<thread_21>, 1024, 0x0u, 0x0u, buffers_21, 3, nullptr, 0},
-    {"cast_f32_bf16", "kernels/elementwise.metal", 176, thread_22, msl::run_threads<thread_22>, 1024, 0x0u, 0x0u, buffers_22, 3, nullptr, 0},
-    {"cast_f16_f32", "kernels/elementwise.metal", 177, thread_23, msl::run_threads<thread_23>, 1024, 0x0u, 0x0u, buffers_23, 3, nullptr, 0},
-    {"cast_f16_bf16", "kernels/elementwise.metal", 178, thread_24, msl::run_threads<thread_24>, 1024, 0x0u, 0x0u, buffers_24, 3, nullptr, 0},
-    {"cast_bf16_f32", "kernels/elementwise.metal", 179, thread_25, msl::run_threads<thread_25>, 1024, 0x0u, 0x0u, buffers_25, 3, nullptr, 0},
-    {"cast_bf16_f16", "kernels/elementwise.metal", 180, thread_26, msl::run_threads<thread_26>, 1024, 0x0u, 0x0u, buffers_26, 3, nullptr, 0},
-    {"gather_rows_f32", "kernels/elementwise.metal", 181, thread_27, msl::run_threads<thread_27>, 1024, 0x0u, 0x0u, buffers_27, 4, nullptr, 0},
-    {"gather_rows_f16", "kernels/elementwise.metal", 182, thread_28, msl::run_threads<thread_28>, 1024, 0x0u, 0x0u, buffers_28, 4, nullptr, 0},
-    {"gather_rows_bf16", "kernels/elementwise.metal", 183, thread_29, msl::run_threads<thread_29>, 1024, 0x0u, 0x0u, buffers_29, 4, nullptr, 0},
+    {"silu_f32", "kernels/elementwise.metal", 166, thread_0, msl::run_threads<thread_0>, 1024, 0x0u, 0x0u, buffers_0, 3, nullptr, 0},
+    {"silu_f16", "kernels/elementwise.metal", 167, thread_1, msl::run_threads<thread_1>, 1024, 0x0u, 0x0u, buffers_1, 3, nullptr, 0},
+    {"silu_bf16", "kernels/elementwise.metal", 168, thread_2, msl::run_threads<thread_2>, 1024, 0x0u, 0x0u, buffers_2, 3, nullptr, 0},
+    {"gelu_f32", "kernels/elementwise.metal", 169, thread_3, msl::run_threads<thread_3>, 1024, 0x0u, 0x0u, buffers_3, 3, nullptr, 0},
+    {"gelu_f16", "kernels/elementwise.metal", 170, thread_4, msl::run_threads<thread_4>, 1024, 0x0u, 0x0u, buffers_4, 3, nullptr, 0},
+    {"gelu_bf16", "kernels/elementwise.metal", 171, thread_5, msl::run_threads<thread_5>, 1024, 0x0u, 0x0u, buffers_5, 3, nullptr, 0},
+    {"scale_f32", "kernels/elementwise.metal", 172, thread_6, msl::run_threads<thread_6>, 1024, 0x0u, 0x0u, buffers_6, 3, nullptr, 0},
+    {"scale_f16", "kernels/elementwise.metal", 173, thread_7, msl::run_threads<thread_7>, 1024, 0x0u, 0x0u, buffers_7, 3, nullptr, 0},
+    {"scale_bf16", "kernels/elementwise.metal", 174, thread_8, msl::run_threads<thread_8>, 1024, 0x0u, 0x0u, buffers_8, 3, nullptr, 0},
+    {"soft_cap_f32", "kernels/elementwise.metal", 175, thread_9, msl::run_threads<thread_9>, 1024, 0x0u, 0x0u, buffers_9, 3, nullptr, 0},
+    {"soft_cap_f16", "kernels/elementwise.metal", 176, thread_10, msl::run_threads<thread_10>, 1024, 0x0u, 0x0u, buffers_10, 3, nullptr, 0},
+    {"soft_cap_bf16", "kernels/elementwise.metal", 177, thread_11, msl::run_threads<thread_11>, 1024, 0x0u, 0x0u, buffers_11, 3, nullptr, 0},
+    {"mul_f32", "kernels/elementwise.metal", 178, thread_12, msl::run_threads<thread_12>, 1024, 0x0u, 0x0u, buffers_12, 4, nullptr, 0},
+    {"mul_f16", "kernels/elementwise.metal", 179, thread_13, msl::run_threads<thread_13>, 1024, 0x0u, 0x0u, buffers_13, 4, nullptr, 0},
+    {"mul_bf16", "kernels/elementwise.metal", 180, thread_14, msl::run_threads<thread_14>, 1024, 0x0u, 0x0u, buffers_14, 4, nullptr, 0},
+    {"add_f32", "kernels/elementwise.metal", 181, thread_15, msl::run_threads<thread_15>, 1024, 0x0u, 0x0u, buffers_15, 4, nullptr, 0},
+    {"add_f16", "kernels/elementwise.metal", 182, thread_16, msl::run_threads<thread_16>, 1024, 0x0u, 0x0u, buffers_16, 4, nullptr, 0},
+    {"add_bf16", "kernels/elementwise.metal", 183, thread_17, msl::run_threads<thread_17>, 1024, 0x0u, 0x0u, buffers_17, 4, nullptr, 0},
+    {"silu_mul_f32", "kernels/elementwise.metal", 184, thread_18, msl::run_threads<thread_18>, 1024, 0x0u, 0x0u, buffers_18, 4, nullptr, 0},
+    {"silu_mul_f16", "kernels/elementwise.metal", 185, thread_19, msl::run_threads<thread_19>, 1024, 0x0u, 0x0u, buffers_19, 4, nullptr, 0},
+    {"silu_mul_bf16", "kernels/elementwise.metal", 186, thread_20, msl::run_threads<thread_20>, 1024, 0x0u, 0x0u, buffers_20, 4, nullptr, 0},
+    {"gelu_mul_f32", "kernels/elementwise.metal", 187, thread_21, msl::run_threads<thread_21>, 1024, 0x0u, 0x0u, buffers_21, 4, nullptr, 0},
+    {"gelu_mul_f16", "kernels/elementwise.metal", 188, thread_22, msl::run_threads<thread_22>, 1024, 0x0u, 0x0u, buffers_22, 4, nullptr, 0},
+    {"gelu_mul_bf16", "kernels/elementwise.metal", 189, thread_23, msl::run_threads<thread_23>, 1024, 0x0u, 0x0u, buffers_23, 4, nullptr, 0},
+    {"cast_f32_f16", "kernels/elementwise.metal", 190, thread_24, msl::run_threads<thread_24>, 1024, 0x0u, 0x0u, buffers_24, 3, nullptr, 0},
+    {"cast_f32_bf16", "kernels/elementwise.metal", 191, thread_25, msl::run_threads<thread_25>, 1024, 0x0u, 0x0u, buffers_25, 3, nullptr, 0},
+    {"cast_f16_f32", "kernels/elementwise.metal", 192, thread_26, msl::run_threads<thread_26>, 1024, 0x0u, 0x0u, buffers_26, 3, nullptr, 0},
+    {"cast_f16_bf16", "kernels/elementwise.metal", 193, thread_27, msl::run_threads<thread_27>, 1024, 0x0u, 0x0u, buffers_27, 3, nullptr, 0},
+    {"cast_bf16_f32", "kernels/elementwise.metal", 194, thread_28, msl::run_threads<thread_28>, 1024, 0x0u, 0x0u, buffers_28, 3, nullptr, 0},
+    {"cast_bf16_f16", "kernels/elementwise.metal", 195, thread_29, msl::run_threads<thread_29>, 1024, 0x0u, 0x0u, buffers_29, 3, nullptr, 0},
+    {"gather_rows_f32", "kernels/elementwise.metal", 196, thread_30, msl::run_threads<thread_30>, 1024, 0x0u, 0x0u, buffers_30, 4, nullptr, 0},
+    {"gather_rows_f16", "kernels/elementwise.metal", 197, thread_31, msl::run_threads<thread_31>, 1024, 0x0u, 0x0u, buffers_31, 4, nullptr, 0},
+    {"gather_rows_bf16", "kernels/elementwise.metal", 198, thread_32, msl::run_threads<thread_32>, 1024, 0x0u, 0x0u, buffers_32, 4, nullptr, 0},
 };
 } // namespace
 namespace msl {
 inline namespace MSL_VARIANT {
 extern const Unit unit_elementwise;
-const Unit unit_elementwise = {kernels, 30};
+const Unit unit_elementwise = {kernels, 33};
 } // namespace MSL_VARIANT
 } // namespace msl

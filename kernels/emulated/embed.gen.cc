@@ -150,6 +150,7 @@ uint32_t heads;
 uint32_t tokens;
 uint32_t seqs;
 uint32_t context;
+uint32_t window;
 };
 #line 27 "kernels/quant.h"
 using namespace metal;
@@ -617,7 +618,7 @@ to[high + i] = v[i + 8];
 }
 }
 }
-#line 621 "kernels/emulated/embed.gen.cc"
+#line 622 "kernels/emulated/embed.gen.cc"
 void thread_0(const msl::Thread &t) {
     embed(static_cast<const int *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),

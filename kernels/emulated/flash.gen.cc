@@ -150,6 +150,7 @@ uint32_t heads;
 uint32_t tokens;
 uint32_t seqs;
 uint32_t context;
+uint32_t window;
 };
 #line 9 "kernels/paged.h"
 using namespace metal;
@@ -564,7 +565,7 @@ scoring.cap = 0.0f;
 scoring.sink = lowest;
 attend(rows, keys, values, sight, scoring, memory, tid, sg, lane);
 }
-#line 568 "kernels/emulated/flash.gen.cc"
+#line 569 "kernels/emulated/flash.gen.cc"
 void thread_0(const msl::Thread &t) {
     flash_attention<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

@@ -150,6 +150,7 @@ uint32_t heads;
 uint32_t tokens;
 uint32_t seqs;
 uint32_t context;
+uint32_t window;
 };
 #line 27 "kernels/quant.h"
 using namespace metal;
@@ -798,7 +799,7 @@ multiply<X, O, 64>(x, w, out, p, residual, group.x * 64, first_column, columns, 
 else
 multiply<X, O, 32>(x, w, out, p, residual, group.x * 32, first_column, columns, tiles, tid, sg);
 }
-#line 802 "kernels/emulated/linear_mat.gen.cc"
+#line 803 "kernels/emulated/linear_mat.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_mat<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),

@@ -150,6 +150,7 @@ uint32_t heads;
 uint32_t tokens;
 uint32_t seqs;
 uint32_t context;
+uint32_t window;
 };
 #line 27 "kernels/quant.h"
 using namespace metal;
@@ -849,7 +850,7 @@ multiply<X, O, 2, 8>(a, p, token, simdgroup, lane);
 break;
 }
 }
-#line 853 "kernels/emulated/linear_vec.gen.cc"
+#line 854 "kernels/emulated/linear_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_vec<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),

@@ -150,6 +150,7 @@ uint32_t heads;
 uint32_t tokens;
 uint32_t seqs;
 uint32_t context;
+uint32_t window;
 };
 #line 4 "kernels/norm.metal"
 using namespace metal;
@@ -252,7 +253,7 @@ to[j] = O(v);
 }
 }
 }
-#line 256 "kernels/emulated/norm.gen.cc"
+#line 257 "kernels/emulated/norm.gen.cc"
 void thread_0(const msl::Thread &t) {
     rms_norm<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

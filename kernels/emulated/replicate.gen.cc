@@ -150,6 +150,7 @@ uint32_t heads;
 uint32_t tokens;
 uint32_t seqs;
 uint32_t context;
+uint32_t window;
 };
 #line 6 "kernels/replicate.metal"
 using namespace metal;
@@ -218,7 +219,7 @@ v_out[e] = v[from];
 at = sum(at, step, p);
 }
 }
-#line 222 "kernels/emulated/replicate.gen.cc"
+#line 223 "kernels/emulated/replicate.gen.cc"
 void thread_0(const msl::Thread &t) {
     repeat_kv<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),

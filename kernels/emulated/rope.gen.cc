@@ -150,6 +150,7 @@ uint32_t heads;
 uint32_t tokens;
 uint32_t seqs;
 uint32_t context;
+uint32_t window;
 };
 #line 6 "kernels/rotate.h"
 using namespace metal;
@@ -219,7 +220,7 @@ v = turn(v, rotation(p, at, i, msl_constant_has_factors() ? factors[i] : 1.0f, m
 }
 store_pair(out + (ulong(token) * p.heads + head) * p.head, pair, v);
 }
-#line 223 "kernels/emulated/rope.gen.cc"
+#line 224 "kernels/emulated/rope.gen.cc"
 void thread_0(const msl::Thread &t) {
     rope<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),

@@ -150,6 +150,7 @@ uint32_t heads;
 uint32_t tokens;
 uint32_t seqs;
 uint32_t context;
+uint32_t window;
 };
 #line 6 "kernels/rotate.h"
 using namespace metal;
@@ -503,7 +504,7 @@ return;
 finish(k_cache, row, whole, p.head, sg, simdgroups, lane);
 finish(v_cache, row, whole_v, p.head, sg, simdgroups, lane);
 }
-#line 507 "kernels/emulated/rope_write.gen.cc"
+#line 508 "kernels/emulated/rope_write.gen.cc"
 void thread_0(const msl::Thread &t) {
     rope_qkv_write<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),

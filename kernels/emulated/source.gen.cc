@@ -150,6 +150,7 @@ uint32_t heads;
 uint32_t tokens;
 uint32_t seqs;
 uint32_t context;
+uint32_t window;
 };
 #line 9 "kernels/tile.h"
 using namespace metal;
@@ -196,8 +197,11 @@ using namespace metal;
 
 static inline bool msl_constant_fc_transposed() { return msl::constant<bool>(0); }
 
+static inline bool msl_constant_fc_sinks() { return msl::constant<bool>(1); }
+
+static inline bool msl_constant_has_sinks() { return ( msl::is_constant_defined(1) ? msl_constant_fc_sinks() : false); }
 static inline bool msl_constant_is_transposed() { return ( msl::is_constant_defined(0) ? msl_constant_fc_transposed() : false); }
-#line 17 "kernels/source.metal"
+#line 20 "kernels/source.metal"
 template <typename A>
 void permute( const A *x,
 A *out,
@@ -209,7 +213,7 @@ const ulong from =
 ulong(position.z) * p.stride[0] + ulong(position.y) * p.stride[1] + ulong(position.x) * p.stride[2];
 out[(ulong(position.z) * p.size[1] + position.y) * p.size[2] + position.x] = x[from];
 }
-#line 33 "kernels/source.metal"
+#line 36 "kernels/source.metal"
 template <typename A>
 void matmul( const A *a,
 const A *b,
@@ -250,7 +254,7 @@ if (MSL_BRANCH(15, m < p.m && n < p.n))
 out[(ulong(group.z) * p.m + m) * p.n + n] = A(memory[e]);
 }
 }
-#line 80 "kernels/source.metal"
+#line 83 "kernels/source.metal"
 template <typename A>
 void mask( const A *scores,
 const int *positions,
@@ -265,15 +269,17 @@ return;
 const uint seq = column / p.context;
 const int key = int(column % p.context), t = int(token);
 const bool owned = cu_seqlens[seq] <= t && t < cu_seqlens[seq + 1];
-const bool seen = owned && key <= positions[token] && key < context_lens[seq];
+const bool recent = p.window == 0 || uint(positions[token] - key) < p.window;
+const bool seen = owned && key <= positions[token] && key < context_lens[seq] && recent;
 const ulong at = (ulong(position.z) * p.tokens + token) * columns + column;
 out[at] = A(MSL_BRANCH(17, seen )? float(scores[at]) : -INFINITY);
 }
-#line 107 "kernels/source.metal"
+#line 112 "kernels/source.metal"
 template <typename A>
 void softmax( const A *x,
 A *out,
 const ElementParams &p,
+const float *sinks,
 uint row, uint tid,
 uint sg, uint lane) {
 using msl_type_0 = float[8]; static_assert(sizeof(msl_type_0) == 32, "maxima"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &maxima = msl::group_variable<msl_type_0>(msl_at_0, 0); 
@@ -300,16 +306,17 @@ maxima[sg] = peak;
 totals[sg] = total;
 }
 threadgroup_barrier(mem_flags::mem_threadgroup, 6);
-highest = -INFINITY;
+const float sink = msl_constant_has_sinks() ? sinks[row / p.b_stride] : -INFINITY;
+highest = sink;
 for (uint i = 0; MSL_STEP(i < 8); i++)
 highest = max(highest, maxima[i]);
-total = 0.0f;
+total = MSL_BRANCH(24, sink == -INFINITY )? 0.0f : exp(sink - highest);
 for (uint i = 0; MSL_STEP(i < 8); i++)
-total += MSL_BRANCH(24, maxima[i] > -INFINITY )? totals[i] * exp(maxima[i] - highest) : totals[i];
-MSL_LOOP(25) for (uint i = tid; MSL_TURN(26, i < p.width); i += 256)
-to[i] = A(MSL_BRANCH(27, total == 0.0f )? 0.0f : exp(float(from[i]) - highest) / total);
+total += MSL_BRANCH(25, maxima[i] > -INFINITY )? totals[i] * exp(maxima[i] - highest) : totals[i];
+MSL_LOOP(26) for (uint i = tid; MSL_TURN(27, i < p.width); i += 256)
+to[i] = A(MSL_BRANCH(28, total == 0.0f )? 0.0f : exp(float(from[i]) - highest) / total);
 }
-#line 313 "kernels/emulated/source.gen.cc"
+#line 320 "kernels/emulated/source.gen.cc"
 void thread_0(const msl::Thread &t) {
     permute<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),
@@ -398,48 +405,51 @@ void thread_9(const msl::Thread &t) {
     softmax<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
+        static_cast<const float *>(t.worker->buffers[3]),
         msl::position<uint>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_9[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
+const msl::BufferArgument buffers_9[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}, {3, 0, "sinks"}};
 const uint32_t variables_9[] = {32, 32};
 void thread_10(const msl::Thread &t) {
     softmax<half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<half *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
+        static_cast<const float *>(t.worker->buffers[3]),
         msl::position<uint>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_10[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
+const msl::BufferArgument buffers_10[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}, {3, 0, "sinks"}};
 const uint32_t variables_10[] = {32, 32};
 void thread_11(const msl::Thread &t) {
     softmax<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
         static_cast<bfloat *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
+        static_cast<const float *>(t.worker->buffers[3]),
         msl::position<uint>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_11[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
+const msl::BufferArgument buffers_11[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}, {3, 0, "sinks"}};
 const uint32_t variables_11[] = {32, 32};
 const msl::Kernel kernels[] = {
-    {"transpose_f32", "kernels/source.metal", 147, thread_0, msl::run_threads<thread_0>, 1024, 0x0u, 0x0u, buffers_0, 3, nullptr, 0},
-    {"transpose_f16", "kernels/source.metal", 148, thread_1, msl::run_threads<thread_1>, 1024, 0x0u, 0x0u, buffers_1, 3, nullptr, 0},
-    {"transpose_bf16", "kernels/source.metal", 149, thread_2, msl::run_threads<thread_2>, 1024, 0x0u, 0x0u, buffers_2, 3, nullptr, 0},
-    {"matmul_f32", "kernels/source.metal", 150, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 4, variables_3, 1},
-    {"matmul_f16", "kernels/source.metal", 151, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 4, variables_4, 1},
-    {"matmul_bf16", "kernels/source.metal", 152, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 4, variables_5, 1},
-    {"mask_f32", "kernels/source.metal", 153, thread_6, msl::run_threads<thread_6>, 1024, 0x0u, 0x0u, buffers_6, 6, nullptr, 0},
-    {"mask_f16", "kernels/source.metal", 154, thread_7, msl::run_threads<thread_7>, 1024, 0x0u, 0x0u, buffers_7, 6, nullptr, 0},
-    {"mask_bf16", "kernels/source.metal", 155, thread_8, msl::run_threads<thread_8>, 1024, 0x0u, 0x0u, buffers_8, 6, nullptr, 0},
-    {"softmax_f32", "kernels/source.metal", 156, thread_9, nullptr, 1024, 0x0u, 0x0u, buffers_9, 3, variables_9, 2},
-    {"softmax_f16", "kernels/source.metal", 157, thread_10, nullptr, 1024, 0x0u, 0x0u, buffers_10, 3, variables_10, 2},
-    {"softmax_bf16", "kernels/source.metal", 158, thread_11, nullptr, 1024, 0x0u, 0x0u, buffers_11, 3, variables_11, 2},
+    {"transpose_f32", "kernels/source.metal", 154, thread_0, msl::run_threads<thread_0>, 1024, 0x0u, 0x0u, buffers_0, 3, nullptr, 0},
+    {"transpose_f16", "kernels/source.metal", 155, thread_1, msl::run_threads<thread_1>, 1024, 0x0u, 0x0u, buffers_1, 3, nullptr, 0},
+    {"transpose_bf16", "kernels/source.metal", 156, thread_2, msl::run_threads<thread_2>, 1024, 0x0u, 0x0u, buffers_2, 3, nullptr, 0},
+    {"matmul_f32", "kernels/source.metal", 157, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 4, variables_3, 1},
+    {"matmul_f16", "kernels/source.metal", 158, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 4, variables_4, 1},
+    {"matmul_bf16", "kernels/source.metal", 159, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 4, variables_5, 1},
+    {"mask_f32", "kernels/source.metal", 160, thread_6, msl::run_threads<thread_6>, 1024, 0x0u, 0x0u, buffers_6, 6, nullptr, 0},
+    {"mask_f16", "kernels/source.metal", 161, thread_7, msl::run_threads<thread_7>, 1024, 0x0u, 0x0u, buffers_7, 6, nullptr, 0},
+    {"mask_bf16", "kernels/source.metal", 162, thread_8, msl::run_threads<thread_8>, 1024, 0x0u, 0x0u, buffers_8, 6, nullptr, 0},
+    {"softmax_f32", "kernels/source.metal", 163, thread_9, nullptr, 1024, 0x0u, 0x0u, buffers_9, 4, variables_9, 2},
+    {"softmax_f16", "kernels/source.metal", 164, thread_10, nullptr, 1024, 0x0u, 0x0u, buffers_10, 4, variables_10, 2},
+    {"softmax_bf16", "kernels/source.metal", 165, thread_11, nullptr, 1024, 0x0u, 0x0u, buffers_11, 4, variables_11, 2},
 };
 } // namespace
 namespace msl {

@@ -150,6 +150,7 @@ uint32_t heads;
 uint32_t tokens;
 uint32_t seqs;
 uint32_t context;
+uint32_t window;
 };
 #line 4 "kernels/top_k.metal"
 using namespace metal;
@@ -250,7 +251,7 @@ values[to] = from[index];
 indices[to] = int(index);
 }
 }
-#line 254 "kernels/emulated/top_k.gen.cc"
+#line 255 "kernels/emulated/top_k.gen.cc"
 void thread_0(const msl::Thread &t) {
     top_k<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),

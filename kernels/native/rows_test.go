@@ -595,6 +595,12 @@ func TestMatmul(t *testing.T) {
 }
 
 func TestMask(t *testing.T) {
+	for _, window := range []int{0, 2, 50} {
+		testMask(t, window)
+	}
+}
+
+func testMask(t *testing.T, window int) {
 	const heads, context = 2, 9
 	positions, starts, lengths := []int32{3, 4, 0, 8}, []int32{0, 2, 4}, []int32{5, 4}
 	tokens := len(positions)
@@ -603,14 +609,15 @@ func TestMask(t *testing.T) {
 	for i := range want {
 		seq, j, token := i/context%2, i%context, i/(2*context)%tokens
 		mine := int(starts[seq]) <= token && token < int(starts[seq+1])
-		if !mine || j > int(positions[token]) || j >= int(lengths[seq]) {
+		old := window != 0 && int(positions[token])-j >= window
+		if !mine || old || j > int(positions[token]) || j >= int(lengths[seq]) {
 			want[i] = math.Inf(-1)
 		}
 	}
 	check(t, dispatch{
 		kernel: "mask_f32",
 		buffers: [][]byte{floatBytes(scores), intBytes(positions...), intBytes(starts...), intBytes(lengths...), nan(len(want)),
-			encode(kernels.MaskParams{Heads: heads, Tokens: uint32(tokens), Seqs: 2, Context: context})},
+			encode(kernels.MaskParams{Heads: heads, Tokens: uint32(tokens), Seqs: 2, Context: context, Window: uint32(window)})},
 		grid: [3]uint32{1, uint32(tokens), heads}, group: [3]uint32{64, 1, 1}, writes: []int{4},
 	}, want, 0)
 }

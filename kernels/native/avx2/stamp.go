@@ -3,4 +3,4 @@
 package avx2
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "619cc6e2e6df0248add1d8b4cef30995b7f0a3ab2eb925de2ff8546276d0a99e"
+const _ = "85a37ab7a192d1e5032c802353d07a0ef5fa22d3d8f99d12aaaab46ab83af58e"

@@ -49,7 +49,7 @@ static const smelt_native_kernel kernels[] = {
     ONE("mul_f32", element_supports<2>, element_units<2>, element2<Mul>),
     ONE("silu_mul_f32", element_supports<2>, element_units<2>, element2<SiluMul>),
     ONE("gather_rows_f32", gather_supports, gather_units, gather_rows),
-    ONE("softmax_f32", element_supports<1>, element_units<1>, softmax),
+    ONE("softmax_f32", softmax_supports, element_units<1>, softmax),
     ONE("argmax_f32", argmax_supports, element_units<1>, argmax),
     ONE("repeat_kv_f32", repeat_supports<1>, repeat_units<2>, repeat<1>),
     ONE("repeat_kv_pair_f32", repeat_supports<2>, repeat_units<4>, repeat<2>),

@@ -79,6 +79,8 @@ template <class Fn> static void element2(const smelt_launch *l, void *, uint64_t
              buffer<float>(l, 2) + r * p.width, p.width, Fn());
 }
 
+// Sinks are for graphs that the source stage of a model with them makes.
+static int softmax_supports(const smelt_launch *l) { return constant(l, 1) == 0 && element_supports<1>(l); }
 static void softmax(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
     const ElementParams &p = params<ElementParams>(l, 2);
     for (uint64_t r = begin; r < end; r++) {

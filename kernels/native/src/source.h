@@ -127,8 +127,9 @@ static void mask(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
             int64_t seen = token >= starts[seq] && token < starts[seq + 1] ? position + 1 : 0;
             int64_t length = buffer<const int32_t>(l, 3)[seq];
             seen = seen < length ? seen : length;
+            int64_t first = p.window != 0 ? position + 1 - int64_t{p.window} : 0;
             for (int64_t j = 0; j < p.context; j++)
-                out[j] = j < seen ? x[j] : -__builtin_inff();
+                out[j] = j >= first && j < seen ? x[j] : -__builtin_inff();
         }
     }
 }
