@@ -166,7 +166,7 @@ template <uint N> inline float total(thread const float *v, uint want) {
             four[j] = v[i + j];
         four = simd_sum(four);
         for (uint j = 0; j < 4 && i + j < N; j++)
-            mine = want == i + j ? four[j] : mine;
+            mine = select(mine, four[j], want == i + j);
     }
     return mine;
 }

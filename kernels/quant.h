@@ -223,19 +223,18 @@ inline Eight spread(uint bits) {
     return e;
 }
 
+// convert turns eight bytes into numbers, of which convert_signed takes the top bit for
+// a sign.
 inline void convert(Eight e, thread float *q) {
-    const uchar4 low = as_type<uchar4>(e.low), high = as_type<uchar4>(e.high);
     for (uint i = 0; i < 4; i++) {
-        q[i] = float(low[i]);
-        q[i + 4] = float(high[i]);
+        q[i] = float(int(e.low >> (8 * i) & 255u));
+        q[i + 4] = float(int(e.high >> (8 * i) & 255u));
     }
 }
-
 inline void convert_signed(Eight e, thread float *q) {
-    const char4 low = as_type<char4>(e.low), high = as_type<char4>(e.high);
     for (uint i = 0; i < 4; i++) {
-        q[i] = float(low[i]);
-        q[i + 4] = float(high[i]);
+        q[i] = float(int(e.low << (24 - 8 * i)) >> 24);
+        q[i + 4] = float(int(e.high << (24 - 8 * i)) >> 24);
     }
 }
 
@@ -341,8 +340,8 @@ inline void scales_q4(device const uint8_t *s, uint part, float d, float dmin, t
     device const ushort *pairs = (device const ushort *)s;
     const uint a = pairs[part & 1], b = pairs[2 + (part & 1)], c = pairs[part + 2];
     const bool split = part >= 2;
-    const uint scale = split ? (c & 0x0f0fu) | (a >> 2 & 0x3030u) : a & 0x3f3fu;
-    const uint minimum = split ? (c >> 4 & 0x0f0fu) | (b >> 2 & 0x3030u) : c & 0x3f3fu;
+    const uint scale = select(a & 0x3f3fu, (c & 0x0f0fu) | (a >> 2 & 0x3030u), split);
+    const uint minimum = select(c & 0x3f3fu, (c >> 4 & 0x0f0fu) | (b >> 2 & 0x3030u), split);
     w.scale[0] = d * float(scale & 255u);
     w.scale[1] = d * float(scale >> 8);
     w.offset[0] = -dmin * float(minimum & 255u);

@@ -352,19 +352,18 @@ e.high = (bits >> 4 & 15u) * 0x00204081u & 0x01010101u;
 return e;
 }
 
-inline void convert(Eight e, float *q) {
-const uchar4 low = as_type<uchar4>(e.low), high = as_type<uchar4>(e.high);
-for (uint i = 0; MSL_STEP(i < 4); i++) {
-q[i] = float(low[i]);
-q[i + 4] = float(high[i]);
-}
-}
 
-inline void convert_signed(Eight e, float *q) {
-const char4 low = as_type<char4>(e.low), high = as_type<char4>(e.high);
+
+inline void convert(Eight e, float *q) {
 for (uint i = 0; MSL_STEP(i < 4); i++) {
-q[i] = float(low[i]);
-q[i + 4] = float(high[i]);
+q[i] = float(int(e.low >> (8 * i) & 255u));
+q[i + 4] = float(int(e.high >> (8 * i) & 255u));
+}
+}
+inline void convert_signed(Eight e, float *q) {
+for (uint i = 0; MSL_STEP(i < 4); i++) {
+q[i] = float(int(e.low << (24 - 8 * i)) >> 24);
+q[i + 4] = float(int(e.high << (24 - 8 * i)) >> 24);
 }
 }
 
@@ -461,13 +460,13 @@ w.offset[0] = -4.0f * w.scale[0];
 w.offset[1] = -4.0f * w.scale[1];
 return w;
 }
-#line 340 "kernels/quant.h"
+#line 339 "kernels/quant.h"
 inline void scales_q4( const uint8_t *s, uint part, float d, float dmin, Run &w) {
 const ushort *pairs = ( const ushort *)s;
 const uint a = pairs[part & 1], b = pairs[2 + (part & 1)], c = pairs[part + 2];
 const bool split = part >= 2;
-const uint scale = MSL_BRANCH(7, split )? (c & 0x0f0fu) | (a >> 2 & 0x3030u) : a & 0x3f3fu;
-const uint minimum = MSL_BRANCH(8, split )? (c >> 4 & 0x0f0fu) | (b >> 2 & 0x3030u) : c & 0x3f3fu;
+const uint scale = select(a & 0x3f3fu, (c & 0x0f0fu) | (a >> 2 & 0x3030u), split);
+const uint minimum = select(c & 0x3f3fu, (c >> 4 & 0x0f0fu) | (b >> 2 & 0x3030u), split);
 w.scale[0] = d * float(scale & 255u);
 w.scale[1] = d * float(scale >> 8);
 w.offset[0] = -dmin * float(minimum & 255u);
@@ -522,7 +521,7 @@ return decode((( const B *)row)[r / (E / 16)], r % (E / 16));
 
 
 inline Run decode_run(uint type, const uchar *row, uint r) {
-switch (MSL_CHOOSE(9, type)) {
+switch (MSL_CHOOSE(7, type)) {
 case 1:
 return decode_plain(( const float *)row, r);
 case 2:
@@ -554,7 +553,7 @@ return decode_block<block_q6_k, 256>(row, r);
 
 
 inline float plain_element(uint type, const uchar *row, uint i) {
-switch (MSL_CHOOSE(10, type)) {
+switch (MSL_CHOOSE(8, type)) {
 case 1:
 return element(( const float *)row, i);
 case 2:
@@ -567,7 +566,7 @@ return element(( const bf16 *)row, i);
 
 inline void expand(uint type, const uchar *row, uint r, float *w) {
 const Run run = decode_run(type, row, r);
-if (MSL_BRANCH(11, block_elems(type) == 1)) {
+if (MSL_BRANCH(9, block_elems(type) == 1)) {
 for (uint i = 0; MSL_STEP(i < 16); i++)
 w[i] = run.q[i];
 return;
@@ -581,12 +580,12 @@ w[i + 8] = run.scale[1] * run.q[i + 8] + run.offset[1];
 
 
 inline void expand_end(uint type, const uchar *row, uint r, uint k, float *w) {
-if (MSL_BRANCH(12, 16 * r + 16 <= k)) {
+if (MSL_BRANCH(10, 16 * r + 16 <= k)) {
 expand(type, row, r, w);
 return;
 }
 for (uint i = 0; MSL_STEP(i < 16); i++)
-w[i] = MSL_BRANCH(13, block_elems(type) == 1 && 16 * r + i < k )? plain_element(type, row, 16 * r + i) : 0.0f;
+w[i] = MSL_BRANCH(11, block_elems(type) == 1 && 16 * r + i < k )? plain_element(type, row, 16 * r + i) : 0.0f;
 }
 #line 5 "kernels/embed.metal"
 using namespace metal;
@@ -601,24 +600,24 @@ uint3 position) {
 const uint elems = block_elems(msl_constant_fc_type());
 const int id = tokens[position.y];
 const bool known = id >= 0 && uint(id) < p.vocab;
-const uchar *row = table + (MSL_BRANCH(14, known )? row_bytes(msl_constant_fc_type(), p.width) * ulong(id) : 0);
+const uchar *row = table + (MSL_BRANCH(12, known )? row_bytes(msl_constant_fc_type(), p.width) * ulong(id) : 0);
 float *to = out + ulong(position.y) * p.width;
-MSL_LOOP(15) for (uint run = 2 * position.x; MSL_TURN(16, run < 2 * position.x + 2); run++) {
-if (MSL_BRANCH(17, run * 16 >= p.width))
+MSL_LOOP(13) for (uint run = 2 * position.x; MSL_TURN(14, run < 2 * position.x + 2); run++) {
+if (MSL_BRANCH(15, run * 16 >= p.width))
 return;
 float v[16] = {0.0f};
-if (MSL_BRANCH(18, known))
+if (MSL_BRANCH(16, known))
 expand_end(msl_constant_fc_type(), row, run, p.width, v);
 const uint low = run_low(elems, run), high = low + run_gap(elems);
 for (uint i = 0; MSL_STEP(i < 8); i++) {
-if (MSL_BRANCH(19, low + i < p.width))
+if (MSL_BRANCH(17, low + i < p.width))
 to[low + i] = v[i];
-if (MSL_BRANCH(20, high + i < p.width))
+if (MSL_BRANCH(18, high + i < p.width))
 to[high + i] = v[i + 8];
 }
 }
 }
-#line 622 "kernels/emulated/embed.gen.cc"
+#line 621 "kernels/emulated/embed.gen.cc"
 void thread_0(const msl::Thread &t) {
     embed(static_cast<const int *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),

@@ -352,19 +352,18 @@ e.high = (bits >> 4 & 15u) * 0x00204081u & 0x01010101u;
 return e;
 }
 
-inline void convert(Eight e, float *q) {
-const uchar4 low = as_type<uchar4>(e.low), high = as_type<uchar4>(e.high);
-for (uint i = 0; MSL_STEP(i < 4); i++) {
-q[i] = float(low[i]);
-q[i + 4] = float(high[i]);
-}
-}
 
-inline void convert_signed(Eight e, float *q) {
-const char4 low = as_type<char4>(e.low), high = as_type<char4>(e.high);
+
+inline void convert(Eight e, float *q) {
 for (uint i = 0; MSL_STEP(i < 4); i++) {
-q[i] = float(low[i]);
-q[i + 4] = float(high[i]);
+q[i] = float(int(e.low >> (8 * i) & 255u));
+q[i + 4] = float(int(e.high >> (8 * i) & 255u));
+}
+}
+inline void convert_signed(Eight e, float *q) {
+for (uint i = 0; MSL_STEP(i < 4); i++) {
+q[i] = float(int(e.low << (24 - 8 * i)) >> 24);
+q[i + 4] = float(int(e.high << (24 - 8 * i)) >> 24);
 }
 }
 
@@ -461,13 +460,13 @@ w.offset[0] = -4.0f * w.scale[0];
 w.offset[1] = -4.0f * w.scale[1];
 return w;
 }
-#line 340 "kernels/quant.h"
+#line 339 "kernels/quant.h"
 inline void scales_q4( const uint8_t *s, uint part, float d, float dmin, Run &w) {
 const ushort *pairs = ( const ushort *)s;
 const uint a = pairs[part & 1], b = pairs[2 + (part & 1)], c = pairs[part + 2];
 const bool split = part >= 2;
-const uint scale = MSL_BRANCH(7, split )? (c & 0x0f0fu) | (a >> 2 & 0x3030u) : a & 0x3f3fu;
-const uint minimum = MSL_BRANCH(8, split )? (c >> 4 & 0x0f0fu) | (b >> 2 & 0x3030u) : c & 0x3f3fu;
+const uint scale = select(a & 0x3f3fu, (c & 0x0f0fu) | (a >> 2 & 0x3030u), split);
+const uint minimum = select(c & 0x3f3fu, (c >> 4 & 0x0f0fu) | (b >> 2 & 0x3030u), split);
 w.scale[0] = d * float(scale & 255u);
 w.scale[1] = d * float(scale >> 8);
 w.offset[0] = -dmin * float(minimum & 255u);
@@ -522,7 +521,7 @@ return decode((( const B *)row)[r / (E / 16)], r % (E / 16));
 
 
 inline Run decode_run(uint type, const uchar *row, uint r) {
-switch (MSL_CHOOSE(9, type)) {
+switch (MSL_CHOOSE(7, type)) {
 case 1:
 return decode_plain(( const float *)row, r);
 case 2:
@@ -554,7 +553,7 @@ return decode_block<block_q6_k, 256>(row, r);
 
 
 inline float plain_element(uint type, const uchar *row, uint i) {
-switch (MSL_CHOOSE(10, type)) {
+switch (MSL_CHOOSE(8, type)) {
 case 1:
 return element(( const float *)row, i);
 case 2:
@@ -567,7 +566,7 @@ return element(( const bf16 *)row, i);
 
 inline void expand(uint type, const uchar *row, uint r, float *w) {
 const Run run = decode_run(type, row, r);
-if (MSL_BRANCH(11, block_elems(type) == 1)) {
+if (MSL_BRANCH(9, block_elems(type) == 1)) {
 for (uint i = 0; MSL_STEP(i < 16); i++)
 w[i] = run.q[i];
 return;
@@ -581,12 +580,12 @@ w[i + 8] = run.scale[1] * run.q[i + 8] + run.offset[1];
 
 
 inline void expand_end(uint type, const uchar *row, uint r, uint k, float *w) {
-if (MSL_BRANCH(12, 16 * r + 16 <= k)) {
+if (MSL_BRANCH(10, 16 * r + 16 <= k)) {
 expand(type, row, r, w);
 return;
 }
 for (uint i = 0; MSL_STEP(i < 16); i++)
-w[i] = MSL_BRANCH(13, block_elems(type) == 1 && 16 * r + i < k )? plain_element(type, row, 16 * r + i) : 0.0f;
+w[i] = MSL_BRANCH(11, block_elems(type) == 1 && 16 * r + i < k )? plain_element(type, row, 16 * r + i) : 0.0f;
 }
 #line 5 "kernels/linear_mat.metal"
 using namespace metal;
@@ -630,9 +629,9 @@ expand_end(type, row.at, run, k, v);
 
 
 template <bool Whole> inline void decode_row( const Row &row, uint run, uint k, float *v) {
-if (MSL_BRANCH(14, msl_constant_type1() != 0 && msl_constant_type1() != msl_constant_fc_type0() && row.weight == 1))
+if (MSL_BRANCH(12, msl_constant_type1() != 0 && msl_constant_type1() != msl_constant_fc_type0() && row.weight == 1))
 decode_as<Whole>(msl_constant_type1(), row, run, k, v);
-else if (MSL_BRANCH(15, msl_constant_type2() != 0 && msl_constant_type2() != msl_constant_fc_type0() && row.weight == 2))
+else if (MSL_BRANCH(13, msl_constant_type2() != 0 && msl_constant_type2() != msl_constant_fc_type0() && row.weight == 2))
 decode_as<Whole>(msl_constant_type2(), row, run, k, v);
 else
 decode_as<Whole>(msl_constant_fc_type0(), row, run, k, v);
@@ -641,9 +640,9 @@ decode_as<Whole>(msl_constant_fc_type0(), row, run, k, v);
 
 inline uint elems_of( const Row &row) {
 const uint first = block_elems(msl_constant_fc_type0());
-if (MSL_BRANCH(16, msl_constant_type1() != 0 && block_elems(msl_constant_type1()) != first && row.weight == 1))
+if (MSL_BRANCH(14, msl_constant_type1() != 0 && block_elems(msl_constant_type1()) != first && row.weight == 1))
 return block_elems(msl_constant_type1());
-if (MSL_BRANCH(17, msl_constant_type2() != 0 && block_elems(msl_constant_type2()) != first && row.weight == 2))
+if (MSL_BRANCH(15, msl_constant_type2() != 0 && block_elems(msl_constant_type2()) != first && row.weight == 2))
 return block_elems(msl_constant_type2());
 return first;
 }
@@ -677,7 +676,7 @@ for (uint i = 0; MSL_STEP(i < M / 2); i += 8) {
 const uint at = first + part * (M / 2) + i;
 float v[8];
 for (uint j = 0; MSL_STEP(j < 8); j++)
-v[j] = MSL_BRANCH(18, Whole || at + j < k )? float(x[at + j]) : 0.0f;
+v[j] = MSL_BRANCH(16, Whole || at + j < k )? float(x[at + j]) : 0.0f;
 put8(x_to + i, v);
 }
 X *w_to = w_tile + tid / 2 * (64 + 16 / sizeof(X));
@@ -730,17 +729,17 @@ Part<M> acc;
 for (uint i = 0; MSL_STEP(i < M / 4); i++)
 acc.at[i] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
 const uint whole = p.k & ~63u;
-MSL_LOOP(19) for (uint k = 0; MSL_TURN(20, k < whole); k += 64) {
+MSL_LOOP(17) for (uint k = 0; MSL_TURN(18, k < whole); k += 64) {
 load_tiles<X, M, true>(x_row, w, p.k, k, x_tile, w_tile, tid);
 threadgroup_barrier(mem_flags::mem_threadgroup, 1);
-if (MSL_BRANCH(21, busy))
+if (MSL_BRANCH(19, busy))
 accumulate<X, M>(x_tile, w_tile, sg, acc);
 threadgroup_barrier(mem_flags::mem_threadgroup, 2);
 }
-if (MSL_BRANCH(22, whole < p.k)) {
+if (MSL_BRANCH(20, whole < p.k)) {
 load_tiles<X, M, false>(x_row, w, p.k, whole, x_tile, w_tile, tid);
 threadgroup_barrier(mem_flags::mem_threadgroup, 3);
-if (MSL_BRANCH(23, busy))
+if (MSL_BRANCH(21, busy))
 accumulate<X, M>(x_tile, w_tile, sg, acc);
 threadgroup_barrier(mem_flags::mem_threadgroup, 4);
 }
@@ -750,9 +749,9 @@ for (uint i = 0; MSL_STEP(i < M / 4); i++)
 simdgroup_store(acc.at[i], quarter + i / 4 * 8 * 68 + i % 4 * 8, 68);
 threadgroup_barrier(mem_flags::mem_threadgroup, 5);
 const uint width = msl_constant_is_pair() ? 32 : 64;
-MSL_LOOP(24) for (uint e = tid; MSL_TURN(25, e < M * width); e += 128) {
+MSL_LOOP(22) for (uint e = tid; MSL_TURN(23, e < M * width); e += 128) {
 const uint row = e / width, column = e % width;
-if (MSL_BRANCH(26, first_token + row >= p.tokens || first_column + column >= columns))
+if (MSL_BRANCH(24, first_token + row >= p.tokens || first_column + column >= columns))
 continue;
 const ulong at = ulong(first_token + row) * p.out_stride + first_column + column;
 float v = memory[row * 68 + column];
@@ -783,23 +782,23 @@ const uint first_column = group.y * (msl_constant_is_pair() ? 32 : 64);
 Row w;
 if (msl_constant_is_pair()) {
 const uint n = min(first_column + tid / 2 % 32, p.n0 - 1);
-w = MSL_BRANCH(28, tid / 64 == 0 )? row_of(w0, 0, msl_constant_fc_type0(), p.k, n) : row_of(w1, 1, msl_constant_type1(), p.k, n);
+w = MSL_BRANCH(26, tid / 64 == 0 )? row_of(w0, 0, msl_constant_fc_type0(), p.k, n) : row_of(w1, 1, msl_constant_type1(), p.k, n);
 } else {
 const uint n = min(first_column + tid / 2, columns - 1);
-if (MSL_BRANCH(29, n < p.n0))
+if (MSL_BRANCH(27, n < p.n0))
 w = row_of(w0, 0, msl_constant_fc_type0(), p.k, n);
-else if (MSL_BRANCH(30, n < p.n0 + p.n1))
+else if (MSL_BRANCH(28, n < p.n0 + p.n1))
 w = row_of(w1, 1, msl_constant_type1(), p.k, n - p.n0);
 else
 w = row_of(w2, 2, msl_constant_type2(), p.k, n - p.n0 - p.n1);
 }
 float *tiles = ( float *)memory;
-if (MSL_BRANCH(31, sizeof(X) == 2 && msl_constant_tile_tokens() == 64))
+if (MSL_BRANCH(29, sizeof(X) == 2 && msl_constant_tile_tokens() == 64))
 multiply<X, O, 64>(x, w, out, p, residual, group.x * 64, first_column, columns, tiles, tid, sg);
 else
 multiply<X, O, 32>(x, w, out, p, residual, group.x * 32, first_column, columns, tiles, tid, sg);
 }
-#line 803 "kernels/emulated/linear_mat.gen.cc"
+#line 802 "kernels/emulated/linear_mat.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_mat<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),

@@ -352,19 +352,18 @@ e.high = (bits >> 4 & 15u) * 0x00204081u & 0x01010101u;
 return e;
 }
 
-inline void convert(Eight e, float *q) {
-const uchar4 low = as_type<uchar4>(e.low), high = as_type<uchar4>(e.high);
-for (uint i = 0; MSL_STEP(i < 4); i++) {
-q[i] = float(low[i]);
-q[i + 4] = float(high[i]);
-}
-}
 
-inline void convert_signed(Eight e, float *q) {
-const char4 low = as_type<char4>(e.low), high = as_type<char4>(e.high);
+
+inline void convert(Eight e, float *q) {
 for (uint i = 0; MSL_STEP(i < 4); i++) {
-q[i] = float(low[i]);
-q[i + 4] = float(high[i]);
+q[i] = float(int(e.low >> (8 * i) & 255u));
+q[i + 4] = float(int(e.high >> (8 * i) & 255u));
+}
+}
+inline void convert_signed(Eight e, float *q) {
+for (uint i = 0; MSL_STEP(i < 4); i++) {
+q[i] = float(int(e.low << (24 - 8 * i)) >> 24);
+q[i + 4] = float(int(e.high << (24 - 8 * i)) >> 24);
 }
 }
 
@@ -461,13 +460,13 @@ w.offset[0] = -4.0f * w.scale[0];
 w.offset[1] = -4.0f * w.scale[1];
 return w;
 }
-#line 340 "kernels/quant.h"
+#line 339 "kernels/quant.h"
 inline void scales_q4( const uint8_t *s, uint part, float d, float dmin, Run &w) {
 const ushort *pairs = ( const ushort *)s;
 const uint a = pairs[part & 1], b = pairs[2 + (part & 1)], c = pairs[part + 2];
 const bool split = part >= 2;
-const uint scale = MSL_BRANCH(7, split )? (c & 0x0f0fu) | (a >> 2 & 0x3030u) : a & 0x3f3fu;
-const uint minimum = MSL_BRANCH(8, split )? (c >> 4 & 0x0f0fu) | (b >> 2 & 0x3030u) : c & 0x3f3fu;
+const uint scale = select(a & 0x3f3fu, (c & 0x0f0fu) | (a >> 2 & 0x3030u), split);
+const uint minimum = select(c & 0x3f3fu, (c >> 4 & 0x0f0fu) | (b >> 2 & 0x3030u), split);
 w.scale[0] = d * float(scale & 255u);
 w.scale[1] = d * float(scale >> 8);
 w.offset[0] = -dmin * float(minimum & 255u);
@@ -522,7 +521,7 @@ return decode((( const B *)row)[r / (E / 16)], r % (E / 16));
 
 
 inline Run decode_run(uint type, const uchar *row, uint r) {
-switch (MSL_CHOOSE(9, type)) {
+switch (MSL_CHOOSE(7, type)) {
 case 1:
 return decode_plain(( const float *)row, r);
 case 2:
@@ -554,7 +553,7 @@ return decode_block<block_q6_k, 256>(row, r);
 
 
 inline float plain_element(uint type, const uchar *row, uint i) {
-switch (MSL_CHOOSE(10, type)) {
+switch (MSL_CHOOSE(8, type)) {
 case 1:
 return element(( const float *)row, i);
 case 2:
@@ -567,7 +566,7 @@ return element(( const bf16 *)row, i);
 
 inline void expand(uint type, const uchar *row, uint r, float *w) {
 const Run run = decode_run(type, row, r);
-if (MSL_BRANCH(11, block_elems(type) == 1)) {
+if (MSL_BRANCH(9, block_elems(type) == 1)) {
 for (uint i = 0; MSL_STEP(i < 16); i++)
 w[i] = run.q[i];
 return;
@@ -581,12 +580,12 @@ w[i + 8] = run.scale[1] * run.q[i + 8] + run.offset[1];
 
 
 inline void expand_end(uint type, const uchar *row, uint r, uint k, float *w) {
-if (MSL_BRANCH(12, 16 * r + 16 <= k)) {
+if (MSL_BRANCH(10, 16 * r + 16 <= k)) {
 expand(type, row, r, w);
 return;
 }
 for (uint i = 0; MSL_STEP(i < 16); i++)
-w[i] = MSL_BRANCH(13, block_elems(type) == 1 && 16 * r + i < k )? plain_element(type, row, 16 * r + i) : 0.0f;
+w[i] = MSL_BRANCH(11, block_elems(type) == 1 && 16 * r + i < k )? plain_element(type, row, 16 * r + i) : 0.0f;
 }
 #line 5 "kernels/linear_vec.metal"
 using namespace metal;
@@ -674,7 +673,7 @@ float v[16];
 load8(in.x[t] + low, in.gain + low, v, sums.squares[t]);
 load8(in.x[t] + high, in.gain + high, v + 8, sums.squares[t]);
 float first = 0.0f, second = 0.0f;
-if (MSL_BRANCH(14, has_offset(type))) {
+if (MSL_BRANCH(12, has_offset(type))) {
 for (uint j = 0; MSL_STEP(j < 8); j++) {
 first += v[j];
 second += v[j + 8];
@@ -682,7 +681,7 @@ second += v[j + 8];
 }
 for (uint r = 0; MSL_STEP(r < R); r++) {
 float p = w[r].scale[0] * dot8(w[r].q, v) + w[r].scale[1] * dot8(w[r].q + 8, v + 8);
-if (MSL_BRANCH(15, has_offset(type)))
+if (MSL_BRANCH(13, has_offset(type)))
 p += w[r].offset[0] * first + w[r].offset[1] * second;
 sums.product[t * R + r] += p;
 }
@@ -694,22 +693,22 @@ inline void dot_rows(uint type, const uchar *w, int first, uint n, const Input<X
 Sums<R, T> &sums) {
 const ulong bytes = row_bytes(type, in.k);
 Rows<R> rows;
-MSL_LOOP(16) for (int r = 0; MSL_TURN(17, r < int(R)); r++)
+MSL_LOOP(14) for (int r = 0; MSL_TURN(15, r < int(R)); r++)
 rows.at[r] = w + bytes * ulong(clamp(first + r, 0, int(n) - 1));
 for (uint i = 0; MSL_STEP(i < T * R); i++)
 sums.product[i] = 0.0f;
 for (uint t = 0; MSL_STEP(t < T); t++)
 sums.squares[t] = 0.0f;
-const uint runs = in.k / 16, turn = MSL_BRANCH(18, type == 11 || type == 12 )? 4 : 2;
-MSL_LOOP(19) for (uint start = in.lane; MSL_TURN(20, start < runs); start += 32 * turn) {
-MSL_LOOP(21) for (uint i = 0; MSL_TURN(22, i < turn); i++) {
-if (MSL_BRANCH(23, start + 32 * i < runs))
+const uint runs = in.k / 16, turn = MSL_BRANCH(16, type == 11 || type == 12 )? 4 : 2;
+MSL_LOOP(17) for (uint start = in.lane; MSL_TURN(18, start < runs); start += 32 * turn) {
+MSL_LOOP(19) for (uint i = 0; MSL_TURN(20, i < turn); i++) {
+if (MSL_BRANCH(21, start + 32 * i < runs))
 add_run<X, R, T>(type, rows, in, start + 32 * i, sums);
 }
 }
-if (MSL_BRANCH(24, block_elems(type) != 1))
+if (MSL_BRANCH(22, block_elems(type) != 1))
 return;
-MSL_LOOP(25) for (uint i = (in.k & ~15u) + in.lane; MSL_TURN(26, i < in.k); i += 32) {
+MSL_LOOP(23) for (uint i = (in.k & ~15u) + in.lane; MSL_TURN(24, i < in.k); i += 32) {
 for (uint t = 0; MSL_STEP(t < T); t++) {
 float v = float(in.x[t][i]);
 if (msl_constant_has_norm()) {
@@ -727,12 +726,12 @@ sums.product[t * R + r] += plain_element(type, rows.at[r], i) * v;
 template <typename X, uint R, uint T>
 inline void add_rows(uint type, const uchar *w, uint column, uint start, uint n, const Input<X, T> &in,
 Sums<R, T> &sums) {
-if (MSL_BRANCH(27, n == 0 || column + R <= start || column >= start + n))
+if (MSL_BRANCH(25, n == 0 || column + R <= start || column >= start + n))
 return;
 Sums<R, T> part;
 dot_rows<X, R, T>(type, w, int(column) - int(start), n, in, part);
 for (uint i = 0; MSL_STEP(i < T * R); i++) {
-if (MSL_BRANCH(28, column + i % R >= start && column + i % R < start + n))
+if (MSL_BRANCH(26, column + i % R >= start && column + i % R < start + n))
 sums.product[i] = part.product[i];
 }
 for (uint t = 0; MSL_STEP(t < T); t++)
@@ -749,7 +748,7 @@ for (uint j = 0; MSL_STEP(j < 4 && i + j < N); j++)
 four[j] = v[i + j];
 four = simd_sum(four, 1);
 for (uint j = 0; MSL_STEP(j < 4 && i + j < N); j++)
-mine = MSL_BRANCH(29, want == i + j )? four[j] : mine;
+mine = select(mine, four[j], want == i + j);
 }
 return mine;
 }
@@ -772,7 +771,7 @@ inline void multiply( const Arguments<X, O> &a, const LinearParams &p, uint firs
 uint lane) {
 const uint columns = msl_constant_is_pair() ? p.n0 : p.n0 + p.n1 + p.n2;
 const uint column = simdgroup * R;
-if (MSL_BRANCH(30, column >= columns))
+if (MSL_BRANCH(27, column >= columns))
 return;
 
 Input<X, T> in;
@@ -802,7 +801,7 @@ v *= s;
 linear *= s;
 }
 const uint token = first_token + lane / R;
-if (MSL_BRANCH(31, lane >= T * R || token >= p.tokens || column + lane % R >= columns))
+if (MSL_BRANCH(28, lane >= T * R || token >= p.tokens || column + lane % R >= columns))
 return;
 const ulong at = ulong(token) * p.out_stride + column + lane % R;
 if (msl_constant_is_pair())
@@ -850,7 +849,7 @@ multiply<X, O, 2, 8>(a, p, token, simdgroup, lane);
 break;
 }
 }
-#line 854 "kernels/emulated/linear_vec.gen.cc"
+#line 853 "kernels/emulated/linear_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_vec<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),

@@ -1,0 +1,90 @@
+package kernels_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/kernels"
+	"github.com/smelt-ml/smelt/kernels/emulated/counted"
+)
+
+// linearCounts counts a product of one weight on a GPU of ten cores, as far as a few
+// waves of threadgroups go.
+func linearCounts(t *testing.T, name string, stored ir.DType, tokens, k, n int, s linearShape) *counted.Counts {
+	t.Helper()
+	types := typesOf(name[len("linear_vec"):])
+	weight, x, out := int(stored.Bytes(int64(n*k))), tokens*k*types[0].Size(), tokens*n*types[1].Size()
+	m, err := counted.NewMemory(int64(weight + x + out + 1<<16))
+	require.NoError(t, err)
+	alloc := func(bytes int) []byte {
+		b, err := m.Alloc(int64(bytes))
+		require.NoError(t, err)
+		return b
+	}
+	l := launch{constants: map[uint32]uint32{0: uint32(stored)}}
+	s.launch(&l, name[:len("linear_vec")] == "linear_vec", types, tokens, n, false)
+	c, err := counted.Run(m, counted.Launch{
+		Kernel: name, Constants: l.constants, Group: [3]uint32{uint32(l.group)},
+		Grid: [3]uint32{uint32(l.grid[0]), uint32(l.grid[1]), uint32(l.grid[2])},
+		Buffers: [][]byte{alloc(x), alloc(weight), nil, nil, alloc(out), kernels.Encode(kernels.LinearParams{
+			Tokens: uint32(tokens), K: uint32(k), N0: uint32(n), XStride: uint32(k), OutStride: uint32(n)})},
+	}, counted.Machine{CacheBytes: 8 << 20, Cores: 10, Budget: 2e6})
+	if errors.Is(err, counted.ErrNotCounted) {
+		t.Skip(err)
+	}
+	require.NoError(t, err)
+	return c
+}
+
+// TestLinearVecTraffic holds linear_vec to what decoding can be: memory gives each byte
+// of the weights once, and little of the lines that a simdgroup asks for is not used.
+// Its lanes part once, where those without a result return.
+func TestLinearVecTraffic(t *testing.T) {
+	shapes := few([][2]int{{3072, 1024}}, [][2]int{{1024, 3072}, {2048, 1024}, {3072, 1024}, {4096, 4096}, {14336, 4096}})
+	launches := few([]linearShape{{rows: 4, simdgroups: 8}}, []linearShape{{rows: 4, simdgroups: 8}, {rows: 2, simdgroups: 2}, {together: 4, simdgroups: 2}})
+	for _, w := range weightTypes {
+		if !everything() && w.dtype != ir.Q4_0 && w.dtype != ir.Q3_K && w.dtype != ir.Q6_K {
+			continue
+		}
+		for _, shape := range shapes {
+			k, n := shape[0], shape[1]
+			for _, s := range launches {
+				t.Run(fmt.Sprintf("%s/%dx%d/%+v", w.dtype, k, n, s), func(t *testing.T) {
+					tokens := max(s.together, 1)
+					c := linearCounts(t, "linear_vec_f16_f32", w.dtype, tokens, k, n, s)
+					least := w.dtype.Bytes(int64(k*n)) + int64(tokens*(2*k+4*n))
+					require.GreaterOrEqual(t, c.Coalescing(), 0.9)
+					require.LessOrEqual(t, float64(c.Traffic()), 1.15*float64(least))
+					require.LessOrEqual(t, c.Divergent, c.Groups*int64(max(s.simdgroups, 1)))
+				})
+			}
+		}
+	}
+}
+
+// TestLinearMatTraffic holds linear_mat to what prefill can be: no more traffic than
+// each tile reading its rows once, enough operations for each byte to keep any chip's
+// arithmetic busy, no conflicts between banks, and no branch that lanes part at.
+func TestLinearMatTraffic(t *testing.T) {
+	const tokens, ridge = 512, 38 // of an M1, the highest
+	shape := few([]int{1024, 1024}, []int{4096, 4096})
+	k, n := shape[0], shape[1]
+	for _, w := range weightTypes {
+		if !everything() && w.dtype != ir.Q4_0 && w.dtype != ir.Q6_K {
+			continue
+		}
+		for _, s := range matShapes {
+			t.Run(fmt.Sprintf("%s/%+v", w.dtype, s), func(t *testing.T) {
+				c := linearCounts(t, "linear_mat_f16_f32", w.dtype, tokens, k, n, s)
+				require.LessOrEqual(t, float64(c.Traffic()), 1.15*float64(c.Tile))
+				require.Greater(t, float64(2*k*n*tokens)/float64(c.Traffic()), float64(ridge))
+				require.Equal(t, c.GroupLeast, c.GroupCycles, "bank conflicts")
+				require.Zero(t, c.Divergent, "%+v", c.Sites)
+			})
+		}
+	}
+}
