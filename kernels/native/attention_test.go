@@ -24,10 +24,46 @@ func (c attention) String() string {
 	return fmt.Sprintf("%d/%dx%d/block=%d/%v/%v", c.heads, c.kvHeads, c.head, c.block, c.cache, c.seqs)
 }
 
+// featured is attention with what function constants ask for.
+type featured struct {
+	attention
+	window int       // 0 for none
+	cap    float64   // of scores; 0 for none
+	sinks  []float32 // by head; nil for none
+	bySlot bool      // the cache is [blocks, block, kv_heads, head]
+}
+
+func (c featured) String() string {
+	return fmt.Sprintf("%v/window=%d/cap=%v/sinks=%v/slots=%t", c.attention, c.window, c.cap, c.sinks, c.bySlot)
+}
+
+// constants ask for the features, by the numbers in the kernels' sources.
+func (c featured) constants() map[uint32]uint32 {
+	set := map[uint32]uint32{}
+	for index, wanted := range map[uint32]bool{2: c.window != 0, 3: c.cap != 0, 4: c.sinks != nil} {
+		if wanted {
+			set[index] = 1
+		}
+	}
+	return set
+}
+
+func (c featured) strides() (block, head, row int) {
+	if c.bySlot {
+		return c.block * c.kvHeads * c.head, c.head, c.kvHeads * c.head
+	}
+	return c.kvHeads * c.block * c.head, c.block * c.head, c.head
+}
+
+func (c attention) build(t testing.TB, tile bool) (dispatch, []float64) {
+	return featured{attention: c}.build(t, tile)
+}
+
 // build returns the dispatch and the result by float64 arithmetic. Blocks of the
 // cache are dealt out in a shuffled order, and one of them to nobody.
-func (c attention) build(t testing.TB, tile bool) (dispatch, []float64) {
+func (c featured) build(t testing.TB, tile bool) (dispatch, []float64) {
 	rng := newRand(c.String())
+	blockStride, headStride, rowStride := c.strides()
 	perSeq, tokens := 0, 0
 	for _, s := range c.seqs {
 		perSeq = max(perSeq, (s.length+c.block-1)/c.block)
@@ -58,13 +94,23 @@ func (c attention) build(t testing.TB, tile bool) (dispatch, []float64) {
 				at := ((int(starts[b])+i)*c.heads + h) * c.head
 				out := make([]float64, c.head)
 				total := 0.0
+				if c.sinks != nil {
+					total = math.Exp(float64(c.sinks[h]))
+				}
 				for j := 0; j <= position && j < s.length; j++ {
-					key := ((row[j/c.block]*c.kvHeads+h*c.kvHeads/c.heads)*c.block + j%c.block) * c.head
+					if c.window != 0 && j <= position-c.window {
+						continue
+					}
+					key := row[j/c.block]*blockStride + h*c.kvHeads/c.heads*headStride + j%c.block*rowStride
 					dot := 0.0
 					for d := range c.head {
 						dot += float64(q[at+d]) * float64(k[key+d])
 					}
-					w := math.Exp(dot * scale)
+					dot *= scale
+					if c.cap != 0 {
+						dot = c.cap * math.Tanh(dot/c.cap)
+					}
+					w := math.Exp(dot)
 					total += w
 					for d := range out {
 						out[d] += w * float64(v[key+d])
@@ -81,12 +127,17 @@ func (c attention) build(t testing.TB, tile bool) (dispatch, []float64) {
 	}
 	params := encode(kernels.AttentionParams{Tokens: uint32(tokens), Seqs: uint32(len(c.seqs)), Heads: uint32(c.heads),
 		KvHeads: uint32(c.kvHeads), Head: uint32(c.head), Block: uint32(c.block), TableStride: uint32(perSeq),
-		BlockStride: uint32(c.kvHeads * c.block * c.head), HeadStride: uint32(c.block * c.head), RowStride: uint32(c.head), Scale: float32(scale)})
+		BlockStride: uint32(blockStride), HeadStride: uint32(headStride), RowStride: uint32(rowStride), Scale: float32(scale),
+		Window: uint32(c.window), SoftCap: float32(c.cap)})
 	d := dispatch{
 		kernel: "attention_vec_f32_" + c.cache.String(),
 		buffers: [][]byte{floatBytes(q), kBytes, vBytes, intBytes(positions...), intBytes(starts...),
 			intBytes(lengths...), intBytes(table...), nan(len(q)), params},
 		writes: []int{7}, grid: [3]uint32{uint32(c.heads), uint32(tokens), 1}, group: [3]uint32{256, 1, 1},
+		constants: c.constants(),
+	}
+	if c.sinks != nil {
+		d.buffers = append(d.buffers, nil, nil, floatBytes(c.sinks))
 	}
 	if tile {
 		d.kernel = "attention_tile_f32_" + c.cache.String()
@@ -129,6 +180,64 @@ func TestAttentionEmulated(t *testing.T) {
 			near(t, widened(floats(d.emulate(t)[0])), floats(d.run(t, Libraries()[0])[0]), 1, 5e-6, d.kernel, c)
 		}
 	}
+}
+
+var featuredCases = []featured{
+	{attention{4, 2, 64, 32, ir.F16, []sequence{{5, 5}, {1, 37}, {70, 300}}}, 33, 0, nil, true},
+	{attention{8, 2, 128, 512, ir.F16, []sequence{{1, 500}}}, 128, 50, nil, false},
+	{attention{6, 1, 40, 7, ir.F32, []sequence{{33, 33}, {3, 190}}}, 1, 2, []float32{0, 1, -5, 2, 0.5, -30}, true},
+	{attention{3, 3, 56, 64, ir.F16, []sequence{{65, 200}}}, 0, 1, nil, false},
+	{attention{2, 1, 256, 100, ir.F32, []sequence{{2, 1700}, {32, 32}}}, 900, 0, []float32{3, 20}, false},
+	{attention{2, 1, 96, 16, ir.F32, []sequence{{64, 64}, {0, 0}, {31, 90}, {1, 1}}}, 0, 0, []float32{float32(math.Inf(-1)), -2}, true},
+	{attention{8, 2, 64, 48, ir.Q8_0, []sequence{{3, 3}, {1, 130}, {40, 75}}}, 20, 30, []float32{0, 1, 2, 3, 4, 5, 6, 7}, true},
+	{attention{6, 1, 256, 512, ir.Q8_0, []sequence{{1, 900}}}, 512, 0, nil, false},
+	{attention{2, 1, 64, 16, ir.F16, []sequence{{1, 0}, {2, 40}}}, 5, 0, []float32{1, 2}, false}, // nothing but its sink
+}
+
+func TestAttentionFeatures(t *testing.T) {
+	for _, c := range featuredCases {
+		for _, tile := range []bool{false, true} {
+			t.Run(fmt.Sprintf("tile=%t/%v", tile, c), func(t *testing.T) {
+				d, want := c.build(t, tile)
+				for _, l := range Libraries() {
+					near(t, want, floats(d.run(t, l)[0]), 1, 5e-6, l.ISA())
+				}
+				near(t, widened(floats(d.emulate(t)[0])), floats(d.run(t, Libraries()[0])[0]), 1, 5e-6, d.kernel, c)
+			})
+		}
+	}
+}
+
+// The map gives what the search gives, or says that nobody owns a token; tokens taken
+// several at a time by a GPU are the same tokens.
+func TestAttentionMap(t *testing.T) {
+	each(t, func(t *testing.T, l Library) {
+		for _, c := range []featured{
+			{attention: attention{4, 2, 64, 32, ir.F16, []sequence{{5, 5}, {1, 37}, {70, 300}}}},
+			{attention: attention{2, 1, 64, 32, ir.F16, []sequence{{1, 300}, {2, 37}}}, window: 20}, // in parts
+		} {
+			d, _ := c.build(t, false)
+			want := d.run(t, l)[0]
+			d.constants[6] = 4
+			require.Equal(t, want, d.run(t, l)[0])
+			delete(d.constants, 6)
+			d.constants[5] = 1
+			var owners []int32
+			for seq, s := range c.seqs {
+				for range s.tokens {
+					owners = append(owners, int32(seq))
+				}
+			}
+			d.buffers = append(d.buffers[:9:9], nil, nil, nil, intBytes(owners...))
+			require.Equal(t, want, d.run(t, l)[0])
+			owners[1], owners[2] = -1, int32(len(c.seqs))
+			d.buffers[12] = intBytes(owners...)
+			got, row := d.run(t, l)[0], 4*c.heads*c.head
+			require.Equal(t, want[:row], got[:row])
+			require.Equal(t, d.buffers[7][row:3*row], got[row:3*row])
+			require.Equal(t, want[3*row:], got[3*row:])
+		}
+	})
 }
 
 // Large scores must neither overflow nor lose the small ones beside them, whichever
@@ -193,9 +302,8 @@ func TestAttentionUnsupported(t *testing.T) {
 		"too many tokens":  func(p *kernels.AttentionParams) { p.Tokens = 77 },
 		"too many tables":  func(p *kernels.AttentionParams) { p.TableStride = 6 },
 		"too many batches": func(p *kernels.AttentionParams) { p.Seqs = 4 },
-		"blocks elsewhere": func(p *kernels.AttentionParams) { p.BlockStride++ },
-		"heads elsewhere":  func(p *kernels.AttentionParams) { p.HeadStride = 64 },
-		"rows elsewhere":   func(p *kernels.AttentionParams) { p.RowStride = 2 * 64 },
+		"one block":        func(p *kernels.AttentionParams) { p.BlockStride = 0 },
+		"negative cap":     func(p *kernels.AttentionParams) { p.SoftCap = -1 },
 	} {
 		bad := p
 		change(&bad)
@@ -205,8 +313,20 @@ func TestAttentionUnsupported(t *testing.T) {
 		buffers[8] = encode(bad)
 		require.ErrorIs(t, Run(Launch{Kernel: good.kernel, Buffers: buffers}, Options{}), ErrUnsupported, name)
 	}
-	for constant := range uint32(6) {
-		launch := Launch{Kernel: good.kernel, Buffers: good.buffers, Constants: map[uint32]uint32{1 + constant: 1}}
-		require.ErrorIs(t, Run(launch, Options{}), ErrUnsupported, "constant %d", 1+constant)
+	tile, _ := attentionCases[1].build(t, true)
+	for name, launch := range map[string]Launch{
+		"partitions":   {Kernel: good.kernel, Buffers: good.buffers, Constants: map[uint32]uint32{1: 64}},
+		"no sinks":     {Kernel: good.kernel, Buffers: good.buffers, Constants: map[uint32]uint32{4: 1}},
+		"no map":       {Kernel: good.kernel, Buffers: good.buffers, Constants: map[uint32]uint32{5: 1}},
+		"map of tiles": {Kernel: good.kernel, Buffers: withMap(good.buffers), Constants: map[uint32]uint32{5: 1, 6: 2}},
+		"tiles' map":   {Kernel: tile.kernel, Buffers: withMap(tile.buffers), Constants: map[uint32]uint32{5: 1}},
+	} {
+		require.ErrorIs(t, Run(launch, Options{}), ErrUnsupported, name)
 	}
+	require.NoError(t, Run(Launch{Kernel: good.kernel, Buffers: withMap(good.buffers), Constants: map[uint32]uint32{5: 1}}, Options{}))
+}
+
+// withMap binds a map that gives every token to the first sequence.
+func withMap(buffers [][]byte) [][]byte {
+	return append(buffers[:9:9], nil, nil, nil, make([]byte, 4*76))
 }

@@ -3,4 +3,4 @@
 package avx512
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "85a37ab7a192d1e5032c802353d07a0ef5fa22d3d8f99d12aaaab46ab83af58e"
+const _ = "cdb30b43d0adfdd13e22c2e725ca148f0506809fc2a142a9a7fdc71fb35de6c3"

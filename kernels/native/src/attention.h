@@ -1,33 +1,56 @@
-// attention_vec and attention_tile over the paged cache.
+// attention_vec and attention_tile over the paged cache, with a sliding window, a soft
+// cap of the scores, sinks, and the host's map from tokens to sequences where function
+// constants ask for them.
 //
-// Key j of sequence b lies at row j % block of cache block block_table[b][j / block].
-// Runs of keys inside one block are contiguous, so both kernels walk keys in tiles
-// that never cross a block. Softmax is online: a running maximum, and sums that are
-// rescaled when it grows.
+// Key j of sequence b lies in slot j % block of cache block block_table[b][j / block].
+// Keys inside one block are a stride apart, so both kernels walk keys in tiles that
+// never cross a block. Softmax is online: a running maximum, and sums that are rescaled
+// when it grows.
 
 constexpr int KEY_TILE = 64;
 constexpr uint32_t MAX_HEAD = 256;
+constexpr float LOWEST = -__builtin_inff();
+
+// Function constants of both kernels; fc_rows, of attention_vec only, is how a GPU cuts
+// the tokens, which here changes nothing.
+enum { SPLIT = 1, WINDOW, SOFT_CAP, SINKS, MAP, GROUPED };
+
+// Blocks of a cache of so many elements, by strides.
+INLINE uint64_t blocks_of(const AttentionParams &p, uint64_t elements) {
+    uint64_t block = uint64_t{p.kv_heads - 1} * p.head_stride + uint64_t{p.block - 1} * p.row_stride + p.head;
+    return elements < block ? 0 : (elements - block) / p.block_stride + 1;
+}
 
 struct Attention {
     AttentionParams p;
     const float *q;
     const uint8_t *k, *v;
-    const int32_t *positions, *starts, *lengths, *table;
+    const int32_t *positions, *starts, *lengths, *table, *map;
+    const float *sinks;
     float *out;
     uint64_t blocks; // of the cache, from the size of its buffer
     uint32_t group;  // query heads that share a KV head
+    int64_t window;  // keys that a token sees; 0 for all
+    float cap;       // of scores; 0 for none
 
+    // `row` is the bytes of 32 elements of the cache.
     Attention(const smelt_launch *l, uint64_t row) : p(params<AttentionParams>(l, 8)) {
         q = buffer<const float>(l, 0), k = buffer<const uint8_t>(l, 1), v = buffer<const uint8_t>(l, 2);
         positions = buffer<const int32_t>(l, 3), starts = buffer<const int32_t>(l, 4);
         lengths = buffer<const int32_t>(l, 5), table = buffer<const int32_t>(l, 6);
         out = buffer<float>(l, 7);
-        uint64_t bytes = uint64_t{p.kv_heads} * p.block * row;
-        blocks = least(l->buffer_bytes[1], l->buffer_bytes[2]) / bytes;
+        sinks = constant(l, SINKS) != 0 ? buffer<const float>(l, 11) : nullptr;
+        map = constant(l, MAP) != 0 ? buffer<const int32_t>(l, 12) : nullptr;
+        window = constant(l, WINDOW) != 0 ? p.window : 0;
+        cap = constant(l, SOFT_CAP) != 0 ? p.soft_cap : 0;
+        blocks = blocks_of(p, least(l->buffer_bytes[1], l->buffer_bytes[2]) * 32 / row);
         group = p.heads / p.kv_heads;
     }
-    // The sequence of a token: the last that starts at it or before.
+    // The sequence of a token: the last that starts at it or before, or what the map says.
+    // None is p.seqs or more.
     MEMBER uint32_t sequence(uint32_t token) const {
+        if (map != nullptr)
+            return static_cast<uint32_t>(map[token]);
         uint32_t low = 0, high = p.seqs;
         while (low + 1 < high) {
             uint32_t mid = (low + high) / 2;
@@ -38,19 +61,23 @@ struct Attention {
         }
         return low;
     }
-    // How many keys, from the first, a token sees.
-    MEMBER int64_t visible(uint32_t token, uint32_t seq) const {
-        int64_t n = int64_t{positions[token]} + 1, most = lengths[seq];
-        n = n < most ? n : most;
+    // The keys that a token sees: [from, to), from ≤ to.
+    struct Seen {
+        int64_t from, to;
+    };
+    MEMBER Seen seen(uint32_t token, uint32_t seq) const {
+        int64_t next = int64_t{positions[token]} + 1, to = next, most = lengths[seq];
+        to = to < most ? to : most;
         int64_t held = int64_t{p.table_stride} * p.block;
-        n = n < held ? n : held;
-        return n < 0 ? 0 : n;
+        to = to < held ? to : held;
+        int64_t from = window != 0 && next > window ? next - window : 0;
+        return {from, to < from ? from : to};
     }
-    // The keys of one tile from key j on, at most `most`: rows of head elements from
-    // row `row` of the K and V caches. Zero keys where the table names no such block.
+    // The keys of one tile from key j on, at most `most`: rows from element `first` of the
+    // K and V caches on, a stride apart. Absent where the table names no such block.
     struct Tile {
         uint32_t keys;
-        uint64_t row;
+        uint64_t first;
         bool present;
     };
     MEMBER Tile tile(uint32_t seq, uint32_t head, int64_t j, int64_t most) const {
@@ -58,61 +85,80 @@ struct Attention {
         int64_t block = table[uint64_t{seq} * p.table_stride + static_cast<uint64_t>(j) / p.block];
         uint64_t keys = least(least(KEY_TILE, p.block - at), static_cast<uint64_t>(most));
         bool present = block >= 0 && static_cast<uint64_t>(block) < blocks;
-        uint64_t row = present ? (static_cast<uint64_t>(block) * p.kv_heads + head) * p.block + at : 0;
-        return {static_cast<uint32_t>(keys), row, present};
+        uint64_t first =
+            static_cast<uint64_t>(block) * p.block_stride + uint64_t{head} * p.head_stride + at * p.row_stride;
+        return {static_cast<uint32_t>(keys), present ? first : 0, present};
+    }
+    // A head's sink joins the sum of weights below a maximum. Returns what the sums are
+    // divided by, as a factor.
+    MEMBER float finish(float maximum, float total, uint64_t head) const {
+        float rescale = 1;
+        if (sinks != nullptr) {
+            float sink = sinks[head], top = sink > maximum ? sink : maximum;
+            if (top == LOWEST)
+                return 0;
+            rescale = reduce_max(exp(set1(maximum - top)));
+            total = total * rescale + reduce_max(exp(set1(sink - top)));
+        }
+        return total == 0.0f ? 0.0f : rescale / total;
     }
 };
 
-template <class C> static int attention_supports(const smelt_launch *l) {
+template <class C, bool TILE> static int attention_supports(const smelt_launch *l) {
     if (!holds(l, 8, sizeof(AttentionParams)))
         return 0;
     const AttentionParams &p = params<AttentionParams>(l, 8);
     // Partitions written out for attention_reduce are a way of GPUs: Parts does here what
-    // they are for.
-    if (constant(l, 1) != 0 || !whole_blocks<C>(p.head))
+    // they are for. So are maps of tiles, not of tokens.
+    if (constant(l, SPLIT) != 0 || (constant(l, MAP) != 0 && (TILE || constant(l, GROUPED) > 1)))
         return 0;
-    for (uint32_t i = 2; i <= 6; i++) // window, soft cap, sinks, map, rows
-        if (constant(l, i) != 0)
-            return 0;
-    if (p.row_stride != p.head || p.head_stride != uint64_t{p.block} * p.row_stride ||
-        p.block_stride != uint64_t{p.kv_heads} * p.head_stride)
+    if (!whole_blocks<C>(p.head) || !whole_blocks<C>(p.row_stride) || !whole_blocks<C>(p.head_stride) ||
+        !whole_blocks<C>(p.block_stride))
         return 0;
     if (p.head == 0 || p.head % 8 != 0 || p.head > MAX_HEAD)
         return 0;
-    if (p.kv_heads == 0 || p.heads % p.kv_heads != 0 || p.block == 0)
+    if (p.kv_heads == 0 || p.heads % p.kv_heads != 0 || p.block == 0 || p.block_stride == 0)
+        return 0;
+    if (!(p.soft_cap >= 0))
         return 0;
     uint64_t elements = uint64_t{p.tokens} * p.heads * p.head;
     return holds(l, 0, elements * 4) && holds(l, 1, 1) && holds(l, 2, 1) && holds(l, 3, uint64_t{p.tokens} * 4) &&
            holds(l, 4, (uint64_t{p.seqs} + 1) * 4) && holds(l, 5, uint64_t{p.seqs} * 4) &&
-           holds(l, 6, uint64_t{p.seqs} * p.table_stride * 4) && holds(l, 7, elements * 4);
+           holds(l, 6, uint64_t{p.seqs} * p.table_stride * 4) && holds(l, 7, elements * 4) &&
+           (constant(l, SINKS) == 0 || holds(l, 11, uint64_t{p.heads} * 4)) &&
+           (constant(l, MAP) == 0 || holds(l, 12, uint64_t{p.tokens} * 4));
 }
 
-// Replaces scores by e^(score − maximum) and returns their sum; the maximum so far
-// and the factor for what was summed before are updated. `keys` scores of `width`,
-// the rest of which is set to zero.
-static float soften(float *scores, uint32_t keys, uint32_t width, float scale, float &maximum, float &factor) {
-    F top = set1(-__builtin_inff());
-    uint32_t i = 0;
-    for (; i + W <= keys; i += W) {
+// Replaces products by e^(score − maximum) and returns their sum; the maximum so far
+// and the factor for what was summed before are updated. Scores `from` to `keys` of
+// `width` count, the others are set to zero.
+static float soften(float *scores, uint32_t from, uint32_t keys, uint32_t width, float scale, float cap, float &maximum,
+                    float &factor) {
+    F top = set1(LOWEST);
+    uint32_t i;
+    for (i = 0; i < width; i += W) { // past the keys too, where anything may be
         F v = load(scores + i) * set1(scale);
+        if (cap > 0)
+            v = set1(cap) * tanh(v / set1(cap));
         store(scores + i, v);
-        top = max(top, v);
     }
+    for (i = 0; i < from && i < width; i++)
+        scores[i] = LOWEST;
+    for (i = 0; i + W <= keys; i += W)
+        top = max(top, load(scores + i));
     float most = reduce_max(top);
-    for (; i < keys; i++) {
-        scores[i] *= scale;
+    for (; i < keys; i++)
         if (scores[i] > most)
             most = scores[i];
-    }
     factor = 1;
     if (most > maximum) {
-        factor = maximum == -__builtin_inff() ? 0.0f : reduce_max(exp(set1(maximum - most)));
+        factor = maximum == LOWEST ? 0.0f : reduce_max(exp(set1(maximum - most)));
         maximum = most;
     }
     // With nothing but −∞ so far, subtract 0: the weights become zeros, not NaN.
-    float base = maximum == -__builtin_inff() ? 0.0f : maximum;
+    float base = maximum == LOWEST ? 0.0f : maximum;
     for (i = keys; i < width; i++)
-        scores[i] = -__builtin_inff();
+        scores[i] = LOWEST;
     F sum = zero();
     for (i = 0; i < width; i += W) {
         F v = exp(load(scores + i) - set1(base));
@@ -202,15 +248,19 @@ static void add_values_of(const uint8_t *v, size_t stride, const uint8_t *end, u
 constexpr int SHARING = 4;
 
 template <class C> static void attention_vec(const smelt_launch *l, void *shared, uint64_t begin, uint64_t end) {
-    Attention a(l, row_bytes<C>(params<AttentionParams>(l, 8).head));
+    Attention a(l, row_bytes<C>(32));
     Parts parts(a.p);
     const uint32_t head = a.p.head;
     for (uint64_t unit = begin; unit < end; unit++) {
         uint64_t part = unit % parts.count, kv = unit / parts.count % a.p.kv_heads;
         uint32_t token = static_cast<uint32_t>(unit / parts.count / a.p.kv_heads);
         uint32_t seq = a.sequence(token);
-        int64_t visible = a.visible(token, seq), each = parts.keys(visible);
-        int64_t from = static_cast<int64_t>(part) * each, to = from + each < visible ? from + each : visible;
+        if (a.map != nullptr && seq >= a.p.seqs)
+            continue;
+        Attention::Seen seen = a.seen(token, seq);
+        int64_t each = parts.keys(seen.to - seen.from);
+        int64_t from = seen.from + static_cast<int64_t>(part) * each,
+                to = from + each < seen.to ? from + each : seen.to;
         for (uint32_t h0 = 0; h0 < a.group; h0 += SHARING) {
             uint32_t heads = static_cast<uint32_t>(least(SHARING, a.group - h0));
             uint64_t first = kv * a.group + h0;
@@ -219,14 +269,14 @@ template <class C> static void attention_vec(const smelt_launch *l, void *shared
             float maximum[SHARING], total[SHARING];
             memset(sums, 0, sizeof sums);
             for (uint32_t h = 0; h < heads; h++)
-                maximum[h] = -__builtin_inff(), total[h] = 0;
+                maximum[h] = LOWEST, total[h] = 0;
             for (int64_t j = from; j < to;) {
                 Attention::Tile tile = a.tile(seq, static_cast<uint32_t>(kv), j, to - j);
                 j += tile.keys;
                 if (!tile.present)
                     continue;
-                size_t stride = row_bytes<C>(head);
-                const uint8_t *k = a.k + tile.row * stride, *v = a.v + tile.row * stride;
+                size_t stride = row_bytes<C>(a.p.row_stride);
+                const uint8_t *k = a.k + row_bytes<C>(tile.first), *v = a.v + row_bytes<C>(tile.first);
                 uint64_t behind = least(static_cast<uint64_t>(to - j), a.p.block) * stride;
                 const uint8_t *k_end = k + tile.keys * stride + behind, *v_end = v + tile.keys * stride + behind;
                 with_count<SHARING>(heads, [&](auto n) {
@@ -246,7 +296,7 @@ template <class C> static void attention_vec(const smelt_launch *l, void *shared
                     for (int h = 0; h < H; h++) {
                         float factor, *row = scores + h * KEY_TILE;
                         uint32_t width = (tile.keys + W - 1) / W * W;
-                        float sum = soften(row, tile.keys, width, a.p.scale, maximum[h], factor);
+                        float sum = soften(row, 0, tile.keys, width, a.p.scale, a.cap, maximum[h], factor);
                         total[h] = total[h] * factor + sum;
                         if (factor != 1.0f)
                             map1(sums + h * MAX_HEAD, sums + h * MAX_HEAD, head, [=](F x) { return x * set1(factor); });
@@ -262,7 +312,7 @@ template <class C> static void attention_vec(const smelt_launch *l, void *shared
                     to_part[head] = total[h], to_part[head + 1] = maximum[h];
                     continue;
                 }
-                F inverse = set1(total[h] == 0.0f ? 0.0f : 1.0f / total[h]);
+                F inverse = set1(a.finish(maximum[h], total[h], first + h));
                 map1(sums + h * MAX_HEAD, a.out + row * head, head, [=](F x) { return x * inverse; });
             }
         }
@@ -275,14 +325,17 @@ static uint64_t combine_units(const smelt_launch *l) {
 }
 
 // Adds up the parts of each token and head.
-static void combine(const smelt_launch *l, void *shared, uint64_t begin, uint64_t end) {
-    const AttentionParams &p = params<AttentionParams>(l, 8);
+template <class C> static void combine(const smelt_launch *l, void *shared, uint64_t begin, uint64_t end) {
+    Attention a(l, row_bytes<C>(32));
+    const AttentionParams &p = a.p;
     Parts parts(p);
     uint64_t each = part_floats(p.head);
     for (uint64_t row = begin; row < end; row++) {
+        if (a.map != nullptr && a.sequence(static_cast<uint32_t>(row / p.heads)) >= p.seqs)
+            continue;
         const float *part = static_cast<const float *>(shared) + row * parts.count * each;
         float *out = buffer<float>(l, 7) + row * p.head;
-        float maximum = -__builtin_inff(), total = 0;
+        float maximum = LOWEST, total = 0;
         for (uint64_t i = 0; i < parts.count; i++)
             if (part[i * each + p.head + 1] > maximum)
                 maximum = part[i * each + p.head + 1];
@@ -295,7 +348,7 @@ static void combine(const smelt_launch *l, void *shared, uint64_t begin, uint64_
             total += factor * from[p.head];
             map2(sums, from, sums, p.head, [=](F s, F x) { return fma(set1(factor), x, s); });
         }
-        F inverse = set1(total == 0.0f ? 0.0f : 1.0f / total);
+        F inverse = set1(a.finish(maximum, total, row % p.heads));
         map1(sums, out, p.head, [=](F x) { return x * inverse; });
     }
 }
@@ -360,7 +413,7 @@ static void transpose_keys(const float *rows, uint32_t head, float *out) {
 }
 
 template <class C> static void attention_tile(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
-    Attention a(l, row_bytes<C>(params<AttentionParams>(l, 8).head));
+    Attention a(l, row_bytes<C>(32));
     const uint32_t head = a.p.head;
     const uint32_t padded = (head + COLUMNS - 1) / COLUMNS * COLUMNS; // a row of values and of sums
     uint64_t tiles = tiles_of(a.p);
@@ -388,10 +441,13 @@ template <class C> static void attention_tile(const smelt_launch *l, void *, uin
         if (token < 0 || token >= past)
             continue;
         uint32_t tokens = static_cast<uint32_t>(least(QUERY_TILE, static_cast<uint64_t>(past - token)));
-        int64_t most = 0;
+        int64_t least_key = INT64_MAX, most = 0;
         for (uint32_t t = 0; t < tokens; t++) {
-            int64_t n = a.visible(static_cast<uint32_t>(token) + t, seq);
-            most = n > most ? n : most;
+            Attention::Seen n = a.seen(static_cast<uint32_t>(token) + t, seq);
+            if (n.from == n.to)
+                continue;
+            least_key = n.from < least_key ? n.from : least_key;
+            most = n.to > most ? n.to : most;
         }
         uint32_t together = QUERY_ROWS / tokens; // heads
         for (uint32_t h0 = 0; h0 < a.group; h0 += together) {
@@ -402,17 +458,17 @@ template <class C> static void attention_tile(const smelt_launch *l, void *, uin
             };
             float maximum[QUERY_ROWS], total[QUERY_ROWS];
             for (uint32_t r = 0; r < count; r++)
-                maximum[r] = -__builtin_inff(), total[r] = 0;
+                maximum[r] = LOWEST, total[r] = 0;
             memset(sums, 0, uint64_t{count} * padded * 4);
-            for (int64_t j = 0; j < most;) {
+            for (int64_t j = least_key; j < most;) {
                 Attention::Tile tile = a.tile(seq, kv, j, most - j);
                 int64_t first = j;
                 j += tile.keys;
                 if (!tile.present)
                     continue;
-                size_t stride = row_bytes<C>(head);
+                size_t stride = row_bytes<C>(a.p.row_stride), at = row_bytes<C>(tile.first);
                 for (uint32_t i = 0; i < tile.keys; i++)
-                    widen_row<C>(a.k + (tile.row + i) * stride, rows + i * head, head);
+                    widen_row<C>(a.k + at + i * stride, rows + i * head, head);
                 memset(rows + tile.keys * head, 0, (KEY_TILE - tile.keys) * uint64_t{head} * 4);
                 transpose_keys(rows, head, keys);
                 uint32_t width = (tile.keys + COLUMNS - 1) / COLUMNS * COLUMNS;
@@ -421,17 +477,20 @@ template <class C> static void attention_tile(const smelt_launch *l, void *, uin
                     count, width, head, [&](uint32_t r) { return a.q + place(r); }, keys, KEY_TILE,
                     [&](uint32_t r) { return scores + r * KEY_TILE; });
                 for (uint32_t r = 0; r < count; r++) {
-                    int64_t n = a.visible(static_cast<uint32_t>(token) + r / heads, seq) - first;
-                    n = n < 0 ? 0 : n > tile.keys ? tile.keys : n;
+                    Attention::Seen seen = a.seen(static_cast<uint32_t>(token) + r / heads, seq);
+                    auto within = [&](int64_t n) {
+                        return static_cast<uint32_t>(n < 0 ? 0 : n > tile.keys ? tile.keys : n);
+                    };
+                    uint32_t n = within(seen.to - first), from = within(seen.from - first);
                     float factor, *row = scores + r * KEY_TILE;
-                    float sum = soften(row, static_cast<uint32_t>(n), width, a.p.scale, maximum[r], factor);
+                    float sum = soften(row, from, n, width, a.p.scale, a.cap, maximum[r], factor);
                     total[r] = total[r] * factor + sum;
                     if (factor != 1.0f)
                         map1(sums + r * padded, sums + r * padded, padded, [=](F x) { return x * set1(factor); });
                 }
                 for (uint32_t i = 0; i < tile.keys; i++) {
                     float *row = rows + i * padded;
-                    widen_row<C>(a.v + (tile.row + i) * stride, row, head);
+                    widen_row<C>(a.v + at + i * stride, row, head);
                     memset(row + head, 0, (padded - head) * 4);
                 }
                 matrix_product(
@@ -439,7 +498,8 @@ template <class C> static void attention_tile(const smelt_launch *l, void *, uin
                     [&](uint32_t r) { return sums + r * padded; });
             }
             for (uint32_t r = 0; r < count; r++) {
-                F inverse = set1(total[r] == 0.0f ? 0.0f : 1.0f / total[r]);
+                uint64_t q_head = kv * uint64_t{a.group} + h0 + r % heads;
+                F inverse = set1(a.finish(maximum[r], total[r], q_head));
                 map1(sums + r * padded, a.out + place(r), head, [=](F x) { return x * inverse; });
             }
         }

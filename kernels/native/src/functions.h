@@ -1,20 +1,36 @@
 // Elementary functions on vectors.
 
-// e^x within 2 ulp: Cody and Waite's reduction and the polynomial of Cephes' expf.
-// Zero at −∞, infinite from 88.8 on.
+// e^x = 2^n · e^r with |r| ≤ ln 2 / 2, by Cody and Waite's reduction, and
+// e^r = 1 + r + r² · tail, by the polynomial of Cephes' expf.
+struct Exponent {
+    F n, r, tail;
+    MEMBER explicit Exponent(F x) {
+        n = round(x * set1(1.44269504088896341f));
+        r = fma(n, set1(-0.693359375f), x);
+        r = fma(n, set1(2.12194440e-4f), r);
+        tail = set1(1.9875691500e-4f);
+        tail = fma(tail, r, set1(1.3981999507e-3f));
+        tail = fma(tail, r, set1(8.3334519073e-3f));
+        tail = fma(tail, r, set1(4.1665795894e-2f));
+        tail = fma(tail, r, set1(1.6666665459e-1f));
+        tail = fma(tail, r, set1(5.0000001201e-1f));
+    }
+};
+
+// e^x within 2 ulp. Zero at −∞, infinite from 88.8 on.
 INLINE F exp(F x) {
-    x = min(set1(89.0f), max(set1(-104.0f), x));
-    F n = round(x * set1(1.44269504088896341f));
-    F r = fma(n, set1(-0.693359375f), x);
-    r = fma(n, set1(2.12194440e-4f), r);
-    F p = set1(1.9875691500e-4f);
-    p = fma(p, r, set1(1.3981999507e-3f));
-    p = fma(p, r, set1(8.3334519073e-3f));
-    p = fma(p, r, set1(4.1665795894e-2f));
-    p = fma(p, r, set1(1.6666665459e-1f));
-    p = fma(p, r, set1(5.0000001201e-1f));
-    p = fma(p, r * r, r + set1(1.0f));
-    return scale_exponent(p, n);
+    Exponent e(min(set1(89.0f), max(set1(-104.0f), x)));
+    return scale_exponent(fma(e.tail, e.r * e.r, e.r + set1(1.0f)), e.n);
+}
+
+// tanh(x) = (e^2x − 1) / (e^2x + 1); the numerator is put together without the 1 of e^r,
+// so that small x keep their digits. ±1 from ±9 on.
+INLINE F tanh(F x) {
+    x = min(set1(9.0f), max(set1(-9.0f), x));
+    Exponent e(x + x);
+    F power = scale_exponent(set1(1.0f), e.n);
+    F less_one = fma(fma(e.tail, e.r * e.r, e.r), power, power - set1(1.0f));
+    return less_one / (less_one + set1(2.0f));
 }
 
 INLINE F silu(F x) { return x / (set1(1.0f) + exp(zero() - x)); }

@@ -35,11 +35,11 @@ static const smelt_native_kernel kernels[] = {
         ONE("head_norm_rope_kv_write_f32_" name, (rope_write_supports<type, true>), rope_write_units,                  \
             (rope_write<type, true>)),                                                                                 \
         {"attention_vec_f32_" name,                                                                                    \
-         attention_supports<type>,                                                                                     \
+         (attention_supports<type, false>),                                                                            \
          attention_vec_shared,                                                                                         \
          2,                                                                                                            \
-         {{attention_vec_units, attention_vec<type>}, {combine_units, combine}}},                                      \
-        ONE("attention_tile_f32_" name, attention_supports<type>, attention_tile_units, attention_tile<type>)
+         {{attention_vec_units, attention_vec<type>}, {combine_units, combine<type>}}},                                \
+        ONE("attention_tile_f32_" name, (attention_supports<type, true>), attention_tile_units, attention_tile<type>)
     CACHED("f16", F16),
     CACHED("f32", F32),
     CACHED("q8_0", Blocks),
