@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
+	"unsafe"
 
 	"github.com/smelt-ml/smelt/lower"
 )
@@ -20,6 +22,7 @@ type Program struct {
 	natives  []bool // by kernel
 	memory   Memory
 	pins     runtime.Pinner // weights in Go memory
+	ranges   []handle       // memory of the model file, of which weights are slices
 	buffers  []handle       // by buffer of the Plan; nil where each session has its own
 	handle   handle
 	closed   bool
@@ -111,12 +114,13 @@ func (p *Program) bind(tensors Tensors) error {
 		p.memory.Converted = 0
 		return err
 	}
+	if err := p.wrap(weights); err != nil {
+		return err
+	}
 	for i := range p.plan.Buffers {
 		var err error
 		switch b := &p.plan.Buffers[i]; {
-		case b.Kind == lower.Weight && !weights[i].copy:
-			p.buffers[i], err = p.wrap(weights[i].data)
-		case b.Kind == lower.Weight:
+		case b.Kind == lower.Weight && p.buffers[i] == nil:
 			p.buffers[i], err = p.convert(b, weights[i])
 		case b.Kind == lower.Const:
 			p.buffers[i], err = p.fill(int64(len(b.Data)), func(to []byte) { copy(to, b.Data) })
@@ -148,11 +152,40 @@ func find(b *lower.Buffer, tensors Tensors) (weight, error) {
 	return weight{data, dtype, converted || !aligned(data, dtype)}, nil
 }
 
-func (p *Program) wrap(data []byte) (handle, error) {
-	if len(data) > 0 {
-		p.pins.Pin(&data[0])
+// wrap binds the weights that are used where they lie: a buffer of the device for each
+// run of them, and a slice of it for each weight.
+func (p *Program) wrap(weights []weight) error {
+	d := p.device.driver
+	inPlace := make([][]byte, len(weights))
+	for i := range weights {
+		if !weights[i].copy {
+			inPlace[i] = weights[i].data
+		}
 	}
-	return p.device.driver.wrap(data)
+	runs, err := spans(inPlace, int64(p.device.info.Page), int64(p.device.info.MaxBuffer))
+	if err != nil {
+		var e *tensorError
+		errors.As(err, &e)
+		return fmt.Errorf("%w: tensor %q has %w", ErrMemory, p.plan.Buffers[e.index].Name, e)
+	}
+	for _, run := range runs {
+		memory := run.bytes(inPlace[run.members[0]])
+		for _, i := range run.members {
+			p.pins.Pin(&inPlace[i][0])
+		}
+		whole, err := d.wrap(memory)
+		if err != nil {
+			return fmt.Errorf("tensors from %q on: %w", p.plan.Buffers[run.members[0]].Name, err)
+		}
+		p.ranges = append(p.ranges, whole)
+		for _, i := range run.members {
+			at := uintptr(unsafe.Pointer(&inPlace[i][0])) - run.begin
+			if p.buffers[i], err = d.slice(whole, int64(at), int64(len(inPlace[i]))); err != nil {
+				return fmt.Errorf("tensor %q: %w", p.plan.Buffers[i].Name, err)
+			}
+		}
+	}
+	return nil
 }
 
 func (p *Program) convert(b *lower.Buffer, w weight) (handle, error) {
@@ -220,7 +253,7 @@ func (p *Program) release() {
 	if p.handle != nil {
 		p.device.driver.unload(p.handle)
 	}
-	for _, b := range p.buffers {
+	for _, b := range slices.Concat(p.buffers, p.ranges) {
 		if b != nil {
 			p.device.driver.free(b)
 		}
