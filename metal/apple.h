@@ -9,7 +9,8 @@
 
 #include "device.h"
 
-// POOL { … } is @autoreleasepool { … }; leaving it by return or break drains too.
+// POOL { … } is @autoreleasepool { … }; leaving it by return drains too. break would leave
+// different loops under the two compilers: it has no place there.
 #ifdef __clang__
 #define POOL @autoreleasepool
 #else

@@ -289,23 +289,20 @@ static void on_cpu(Session *s, const Segment *g, const Segment *behind) {
 static void run(Session *s) {
     [s->program->gpu->device sampleTimestamps:&s->cpu_begin gpuTimestamp:&s->gpu_begin];
     for (uint32_t at = 0; at < s->phase->dispatch_count && !cancelled(s);) {
-        Segment g = next(s, at);
-        at += g.count;
-        if (s->flying == most_in_flight)
-            land(s);
-        if (s->code != SMELT_OK)
-            break;
-        if (!g.on_cpu) {
-            fly(s, &g, 0);
-            continue;
+        POOL {
+            Segment g = next(s, at), behind = {0};
+            at += g.count;
+            if (g.on_cpu && at < s->phase->dispatch_count) {
+                behind = next(s, at);
+                at += behind.count;
+            }
+            if (s->flying == most_in_flight)
+                land(s);
+            if (s->code == SMELT_OK && g.on_cpu)
+                on_cpu(s, &g, behind.count > 0 ? &behind : NULL);
+            else if (s->code == SMELT_OK)
+                fly(s, &g, 0);
         }
-        if (at == s->phase->dispatch_count) {
-            on_cpu(s, &g, NULL);
-            break;
-        }
-        Segment behind = next(s, at);
-        at += behind.count;
-        on_cpu(s, &g, &behind);
     }
     land_all(s);
 }

@@ -184,3 +184,18 @@ func TestFaults(t *testing.T) {
 		}
 	}
 }
+
+// TestWeightsInManyBuffers gives the device a largest buffer that only part of the
+// file fits: the file is split, and no weight is copied.
+func TestWeightsInManyBuffers(t *testing.T) {
+	program := tiny(t, "tiny-llama", smelt.Options{Level: 1})
+	want := feed(t, program, "emu", metal.Options{})
+	fake(t, fakemetal.Options{MaxBuffer: 1 << 20})
+	require.Equal(t, want, feed(t, program, "metal", metal.Options{}))
+	nothingLeft(t)
+
+	fake(t, fakemetal.Options{MaxBuffer: 1 << 16})
+	_, err := program.NewSession(smelt.Device{Name: "metal"})
+	require.ErrorIs(t, err, metal.ErrMemory)
+	require.ErrorContains(t, err, "the device's largest buffer has 64.0 KiB")
+}

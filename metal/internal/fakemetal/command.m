@@ -567,6 +567,7 @@ static const struct {
     finished[ticket / 64 % 256] |= 1ull << ticket % 64;
     machine.state.command_buffers++;
     machine.in_flight--;
+    queue->line->made--;
     pthread_cond_broadcast(&machine.changed);
     pthread_mutex_unlock(&machine.lock);
 }
@@ -576,7 +577,7 @@ static const struct {
     for (NSUInteger i = 0; i < count; i++)
         [steps[i].object release];
     pthread_mutex_lock(&machine.lock);
-    queue->line->made--;
+    queue->line->made -= status == MTLCommandBufferStatusNotEnqueued;
     pthread_cond_broadcast(&machine.changed);
     pthread_mutex_unlock(&machine.lock);
     free(steps);

@@ -88,6 +88,11 @@ typedef struct fake_state {
 } fake_state;
 
 void fake_read(fake_state *state);
+
+// fake_program runs a program that uses Metal wrongly, and returns what is wrong with it;
+// number 0 is right. Null behind the last. It needs the library that holds scale_f32.
+const char *fake_program(uint32_t index);
+
 // fake_reset forgets counts and misuse, not live objects.
 void fake_reset(void);
 

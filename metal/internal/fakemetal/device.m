@@ -101,6 +101,14 @@ void fake_library_add(const char *source, const fake_kernel *kernels, uint32_t c
     pthread_mutex_unlock(&machine.lock);
 }
 
+const char *fake_source(const char *kernel) {
+    for (const struct Library *l = libraries; l != NULL; l = l->next)
+        for (const Kernel *k = l->kernels; k != NULL; k = k->next)
+            if (strcmp(k->described.name, kernel) == 0)
+                return l->source;
+    return "";
+}
+
 @implementation FakeBuffer
 - (void *)contents {
     return memory;

@@ -114,6 +114,10 @@ func Read() State {
 // Reset forgets the counts and the misuse of State.
 func Reset() { C.fake_reset() }
 
+// Program runs a program that uses Metal wrongly in one way and returns its name, or ""
+// behind the last. Number 0 is right.
+func Program(i int) string { return C.GoString(C.fake_program(C.uint32_t(i))) }
+
 // AddLibraries teaches the fake what Metal's compiler would find in the sources of
 // package kernels. It is to be called once.
 func AddLibraries() {

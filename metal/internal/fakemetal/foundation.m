@@ -104,8 +104,10 @@ static __thread NSAutoreleasePool *pool;
     objects[count++] = object;
 }
 - (void)drain {
-    if (pool != self)
+    if (pool != self) {
         fake_misuse("a pool is drained while another lies on it");
+        return;
+    }
     for (NSUInteger i = 0; i < count; i++)
         [objects[i] release];
     pool = outer;

@@ -36,6 +36,9 @@ uint64_t fake_random(uint64_t n);
 // fake_constants makes Metal's constant strings, which are not counted as objects.
 void fake_constants(void);
 
+// fake_source returns the source that holds a kernel.
+const char *fake_source(const char *kernel);
+
 // fake_alive tells whether the object has not been released for good.
 BOOL fake_alive(id object);
 

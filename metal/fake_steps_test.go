@@ -1,0 +1,224 @@
+//go:build fakemetal && linux
+
+package metal
+
+import (
+	"context"
+	"encoding/binary"
+	"math"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/kernels/emulated"
+	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/metal/internal/fakemetal"
+)
+
+// doubling is a Plan that doubles three numbers n times, in as many command buffers
+// as are asked for.
+func doubling(n, commandBuffers int) *lower.Plan {
+	s := newSketch(4)
+	data := make([]byte, 12)
+	for i, v := range []float32{1, -2, 3} {
+		binary.LittleEndian.PutUint32(data[4*i:], math.Float32bits(v))
+	}
+	from := s.buffer(lower.Buffer{Kind: lower.Const, Name: "numbers", DType: ir.F32, Bytes: lower.Number(12), Data: data})
+	values := [2]ref{s.value(), s.value()}
+	for i := range values {
+		values[i].bytes = lower.Number(12)
+	}
+	to := s.output("result", lower.Number(12))
+	params := []lower.Expr{lower.Number(1), lower.Number(3), lower.Number(3), lower.Number(3), lower.Number(int64(math.Float32bits(2)))}
+	ph := &s.plan.Phases[0]
+	for i := range n {
+		write := values[i%2]
+		if i == n-1 {
+			write = to
+		}
+		d := s.run("scale_f32", params, from, write)
+		d.Grid, d.Group = [3]lower.Expr{lower.Number(1), lower.Number(1), lower.Number(1)}, [3]uint32{256, 1, 1}
+		from = write
+		if i > 0 && i*commandBuffers/n != (i-1)*commandBuffers/n {
+			ph.CommandBuffers = append(ph.CommandBuffers, i)
+		}
+	}
+	return &s.plan
+}
+
+func fakeDevice(t testing.TB, o fakemetal.Options, opts Options) *Device {
+	t.Helper()
+	o.Emulator = emulated.Provider()
+	fakemetal.Configure(o)
+	fakemetal.Reset()
+	t.Cleanup(func() { fakemetal.Configure(fakemetal.Options{}) })
+	d, err := Open("metal", opts)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, d.Close()) })
+	return d
+}
+
+func doubled(t testing.TB, s *Session, times int) {
+	t.Helper()
+	got, err := s.Output("result")
+	require.NoError(t, err)
+	f := float32(math.Ldexp(1, times))
+	require.Equal(t, []float32{f, -2 * f, 3 * f}, got)
+}
+
+func begin(t testing.TB, d *Device, plan *lower.Plan) *Session {
+	t.Helper()
+	p, err := d.Load(plan, noTensors)
+	require.NoError(t, err)
+	s, err := p.NewSession(1)
+	require.NoError(t, err)
+	return s
+}
+
+func TestTenThousandSteps(t *testing.T) {
+	d := fakeDevice(t, fakemetal.Options{}, Options{})
+	s := begin(t, d, doubling(5, 3))
+	for range 100 {
+		require.NoError(t, s.Run(t.Context(), &Step{Sizes: sizes(1)}))
+	}
+	settle := func() int {
+		time.Sleep(20 * time.Millisecond) // for the queue's thread to let go
+		return fakemetal.Read().Objects
+	}
+	before, bytes := settle(), fakemetal.Read().BufferBytes
+	for range 10_000 {
+		require.NoError(t, s.Run(t.Context(), &Step{Sizes: sizes(1)}))
+	}
+	doubled(t, s, 5)
+	require.Equal(t, before, settle(), "objects")
+	require.Equal(t, bytes, fakemetal.Read().BufferBytes)
+	require.NoError(t, d.Close())
+	require.Eventually(t, func() bool { return fakemetal.Read().Objects == 0 }, time.Second, time.Millisecond)
+	require.Zero(t, fakemetal.Read().BufferBytes)
+}
+
+func TestSessionsOfSeveralGoroutines(t *testing.T) {
+	d := fakeDevice(t, fakemetal.Options{Shuffle: true}, Options{})
+	p, err := d.Load(doubling(6, 2), noTensors)
+	require.NoError(t, err)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			s, err := p.NewSession(1)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer s.Close()
+			for range 50 {
+				if err := s.Run(t.Context(), &Step{Sizes: sizes(1)}); err != nil {
+					t.Error(err)
+				}
+			}
+			doubled(t, s, 6)
+		})
+	}
+	all.Wait()
+}
+
+// TestStepsStop cancels a step of many command buffers: it ends early, and the next
+// one is whole.
+func TestStepsStop(t *testing.T) {
+	d := fakeDevice(t, fakemetal.Options{DelayUS: 2000}, Options{})
+	const buffers = 400
+	s := begin(t, d, doubling(buffers, buffers))
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, s.Run(ctx, &Step{Sizes: sizes(1)}), context.DeadlineExceeded)
+	require.Less(t, s.Counters().CommandBuffers, buffers)
+	fakemetal.Configure(fakemetal.Options{Emulator: emulated.Provider()})
+	require.NoError(t, s.Run(t.Context(), &Step{Sizes: sizes(1)}))
+	require.Equal(t, buffers, s.Counters().CommandBuffers)
+}
+
+func TestProfiles(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		o    fakemetal.Options
+	}{{"samples", fakemetal.Options{}}, {"command buffers", fakemetal.Options{NoCounters: true}}} {
+		t.Run(row.name, func(t *testing.T) {
+			d := fakeDevice(t, row.o, Options{})
+			require.Equal(t, !row.o.NoCounters, d.Info().Samples)
+			s := begin(t, d, doubling(1500, 1))
+			require.NoError(t, s.Run(t.Context(), &Step{Sizes: sizes(1), Profile: true}))
+			got := s.Counters()
+			require.Equal(t, 1500, got.Dispatches)
+			require.Len(t, got.Nanoseconds, 1500)
+			for i, n := range got.Nanoseconds {
+				require.Positive(t, n, "dispatch %d", i)
+			}
+		})
+	}
+}
+
+func TestCapture(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "step.gputrace")
+	t.Setenv("MTL_CAPTURE_ENABLED", "1")
+	d := fakeDevice(t, fakemetal.Options{}, Options{Capture: 2, CaptureFile: file})
+	s := begin(t, d, doubling(3, 1))
+	for range 3 {
+		require.NoError(t, s.Run(t.Context(), &Step{Sizes: sizes(1)}))
+		doubled(t, s, 3)
+	}
+	require.FileExists(t, file)
+	require.Equal(t, 1, fakemetal.Read().Captures)
+
+	s = begin(t, fakeDevice(t, fakemetal.Options{}, Options{Capture: 1, CaptureFile: file}), doubling(3, 1))
+	require.ErrorContains(t, s.Run(t.Context(), &Step{Sizes: sizes(1)}), "the file exists")
+	require.NoError(t, s.Run(t.Context(), &Step{Sizes: sizes(1)}))
+	require.NoError(t, os.Unsetenv("MTL_CAPTURE_ENABLED"))
+	s = begin(t, fakeDevice(t, fakemetal.Options{}, Options{Capture: 1, CaptureFile: file}), doubling(3, 1))
+	require.ErrorContains(t, s.Run(t.Context(), &Step{Sizes: sizes(1)}), "MTL_CAPTURE_ENABLED")
+}
+
+func TestRefusals(t *testing.T) {
+	t.Run("no device", func(t *testing.T) {
+		fakemetal.Configure(fakemetal.Options{NoDevice: true})
+		_, err := Open("metal", Options{})
+		require.ErrorIs(t, err, ErrNoMetal)
+		d, err := Open("auto", Options{})
+		require.NoError(t, err)
+		require.Equal(t, "cpu", d.Info().Name)
+		require.NoError(t, d.Close())
+	})
+	t.Run("memory", func(t *testing.T) {
+		d := fakeDevice(t, fakemetal.Options{Memory: 100}, Options{})
+		p, err := d.Load(doubling(3, 1), noTensors)
+		require.NoError(t, err)
+		_, err = p.NewSession(1)
+		require.ErrorIs(t, err, ErrMemory)
+		require.ErrorContains(t, err, "Metal refuses a buffer of 128 bytes; it holds 12 already, recommends 100 together")
+	})
+	t.Run("pipeline", func(t *testing.T) {
+		d := fakeDevice(t, fakemetal.Options{}, Options{})
+		fakemetal.Fail(fakemetal.Compile, 0)
+		_, err := d.Load(doubling(3, 1), noTensors)
+		require.ErrorIs(t, err, ErrKernel)
+		require.ErrorContains(t, err, "scale_f32: Compiler encountered an internal error")
+		s := begin(t, d, doubling(3, 1))
+		require.NoError(t, s.Run(t.Context(), &Step{Sizes: sizes(1)}))
+		doubled(t, s, 3)
+	})
+	t.Run("library", func(t *testing.T) {
+		d := fakeDevice(t, fakemetal.Options{}, Options{Library: "no.metallib"})
+		_, err := d.Load(doubling(3, 1), noTensors)
+		require.ErrorIs(t, err, ErrKernel)
+		require.ErrorContains(t, err, "no.metallib")
+	})
+	t.Run("before macOS 15", func(t *testing.T) {
+		s := begin(t, fakeDevice(t, fakemetal.Options{NoResidency: true}, Options{}), doubling(3, 1))
+		require.NoError(t, s.Run(t.Context(), &Step{Sizes: sizes(1)}))
+		doubled(t, s, 3)
+		require.Zero(t, fakemetal.Read().Resident)
+	})
+}
