@@ -8,7 +8,7 @@ export CGO_ENABLED ?= 1
 staticcheck := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 cxx_sources := $(shell git ls-files '*.metal' '*.h' '*.cc' '*.cpp' '*.m' 2>/dev/null | grep -v -e '\.gen\.cc$$' -e /testdata/)
 
-.PHONY: help build demo test setup vet outside generate check test-arm64 test-asan kernels accuracy fuzz clean
+.PHONY: help build demo test setup vet outside generate check test-arm64 test-asan kernels accuracy fuzz clean bridge
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -29,8 +29,13 @@ vet: setup
 outside: setup ## a model defined outside of this module
 	cd testdata/outside && $(GO) vet ./... && $(GO) run . >/dev/null
 
-test: vet outside ## everything that a change must pass
+test: vet outside bridge ## everything that a change must pass
 	$(GO) test ./...
+
+bridge: setup ## the Metal bridge over a stand-in for Metal
+	@.ci/need 'echo | gcc -x objective-c -fsyntax-only -=gobjc'
+	$(GO) vet -tags fakemetal ./metal/...
+	$(GO) test -tags fakemetal ./metal/...
 
 generate: ## what is made from the .metal sources
 	$(GO) generate ./...
