@@ -202,6 +202,52 @@ func BenchmarkAttentionTile(b *testing.B) {
 	}
 }
 
+// BenchmarkReplication is the shape of ROCmForge's benchmark, 2 KV heads for 32 query
+// heads, 2,048 keys, heads of 128: attention that maps query heads to KV heads, and
+// attention over keys and values copied for every query head first. Both take turns
+// in one run and give the same result. The cache lies head by head, so that a KV head
+// is copied as a whole.
+func BenchmarkReplication(b *testing.B) {
+	const heads, kvHeads, head, keys = 32, 2, 128, 2048
+	for _, c := range []struct {
+		name, kernel string
+		tokens       int
+	}{{"decode", "attention_vec", 1}, {"prefill", "attention_tile", keys}} {
+		for _, threads := range benchThreads {
+			b.Run(fmt.Sprintf("%s/threads=%d", c.name, threads), func(b *testing.B) {
+				shared := attentionLaunch(c.kernel, ir.F32, heads, kvHeads, head, c.tokens, keys)
+				copied := attentionLaunch(c.kernel, ir.F32, heads, heads, head, c.tokens, keys)
+				copied.Buffers[0] = shared.Buffers[0]
+				launches := []Launch{shared, {Kernel: "repeat_kv_pair_f32", Buffers: [][]byte{shared.Buffers[1], shared.Buffers[2],
+					copied.Buffers[1], copied.Buffers[2], encode(kernels.RepeatParams{Tokens: kvHeads, KvHeads: 1, Head: keys * head, Repeats: heads / kvHeads})}}, copied}
+				calls := make([]*call, len(launches))
+				for i, l := range launches {
+					var err error
+					calls[i], err = best().prepare(l)
+					require.NoError(b, err)
+					defer calls[i].free()
+				}
+				wall, used := make([][]float64, len(calls)), make([][]float64, len(calls))
+				for b.Loop() {
+					for i, c := range calls {
+						start, before := time.Now(), processorTime()
+						c.run(Options{Threads: threads})
+						used[i] = append(used[i], processorTime()-before)
+						wall[i] = append(wall[i], time.Since(start).Seconds())
+					}
+				}
+				near(b, widened(floats(shared.Buffers[7])), floats(copied.Buffers[7]), 1, 1e-5)
+				for i, name := range []string{"mapped", "copying", "copied"} {
+					slices.Sort(wall[i])
+					slices.Sort(used[i])
+					b.ReportMetric(wall[i][len(wall[i])/2]*1e3, name+"-median-ms")
+					b.ReportMetric(used[i][len(used[i])/2]*1e3, name+"-cpu-ms")
+				}
+			})
+		}
+	}
+}
+
 func BenchmarkRopeWrite(b *testing.B) {
 	const heads, kvHeads, head, tokens = 16, 8, 128, 512
 	rng := newRand("bench")
