@@ -45,6 +45,12 @@
 //   - Kernels trust their launch. [Check] says on the host what a kernel would not
 //     cover: the devices ask it when they load a Plan, the tests before every launch.
 //
+// # Published kernels
+//
+// Where a kernel computes what a published one does, perhaps with certain function
+// constants, [Origins] has a row that says so. RoPE takes its frequencies inline from a
+// base, divided by factors, or from a table of divisors into which any scaling goes.
+//
 // # Elsewhere
 //
 // The same sources run on the CPU in kernels/emulated; kernels/native computes what the
