@@ -2,6 +2,7 @@ package kernels_test
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"testing"
@@ -218,12 +219,12 @@ func TestAttentionSplitDrafts(t *testing.T) {
 
 // peerGrid is a test that another engine runs on its per-token kernel.
 type peerGrid struct {
-	peer      string
-	kernels   []string // suffixes
-	shapes    []attentionShape
-	batches   []batch
-	features  []features
-	partition int // keys, where the grid is one of a kernel that cuts them
+	peer     string
+	kernels  []string // suffixes
+	shapes   []attentionShape
+	batches  []batch
+	features []features
+	split    bool // along the keys too
 }
 
 // peerGrids are the decode and varlen tests, the sinks and the split of vllm-metal, and
@@ -246,14 +247,14 @@ func peerGrids() []peerGrid {
 	}
 	split := func(window int, contexts ...int) peerGrid {
 		return peerGrid{"vllm-metal split", few([]string{"f16_f16"}, []string{"f16_f16", "bf16_bf16", "f32_f32"}), []attentionShape{{16, 8, 128}},
-			[]batch{decode(16, contexts...)}, []features{{window: window}}, 512}
+			[]batch{decode(16, contexts...)}, []features{{window: window}}, true}
 	}
 	if !everything() {
 		return []peerGrid{
-			{"vllm-metal decode", []string{"f16_f16"}, []attentionShape{{8, 2, 128}}, []batch{decode(16, 523, 37, 1)}, []features{{}, {window: 128}}, 0},
-			{"vllm-metal varlen", []string{"f16_f16"}, []attentionShape{{4, 4, 128}}, []batch{short}, []features{{window: 128}}, 0},
-			{"vLLM unified", []string{"bf16_bf16"}, []attentionShape{{5, 1, 256}}, []batch{short}, unified[4:6], 0},
-			{"vllm-metal sinks", []string{"f16_f16"}, []attentionShape{{16, 4, 64}}, []batch{decode(16, 37)}, sinks, 0},
+			{"vllm-metal decode", []string{"f16_f16"}, []attentionShape{{8, 2, 128}}, []batch{decode(16, 523, 37, 1)}, []features{{}, {window: 128}}, false},
+			{"vllm-metal varlen", []string{"f16_f16"}, []attentionShape{{4, 4, 128}}, []batch{short}, []features{{window: 128}}, false},
+			{"vLLM unified", []string{"bf16_bf16"}, []attentionShape{{5, 1, 256}}, []batch{short}, unified[4:6], false},
+			{"vllm-metal sinks", []string{"f16_f16"}, []attentionShape{{16, 4, 64}}, []batch{decode(16, 37)}, sinks, false},
 			split(0, 1300),
 			split(700, 1300),
 		}
@@ -262,13 +263,13 @@ func peerGrids() []peerGrid {
 	chunks := append(slices.Clone(lens), varlen, batch{lens: []int{8, 16}, contexts: []int{128, 256}, block: 16},
 		batch{lens: []int{32, 64}, contexts: []int{512, 1024}, block: 16})
 	return []peerGrid{
-		{"vllm-metal decode", []string{"f16_f16"}, []attentionShape{{4, 4, 128}, {8, 2, 128}}, lens, []features{{}, {window: 128}}, 0},
-		{"vllm-metal varlen", []string{"f16_f16"}, []attentionShape{{4, 4, 128}, {8, 2, 128}}, chunks, []features{{}, {window: 128}}, 0},
+		{"vllm-metal decode", []string{"f16_f16"}, []attentionShape{{4, 4, 128}, {8, 2, 128}}, lens, []features{{}, {window: 128}}, false},
+		{"vllm-metal varlen", []string{"f16_f16"}, []attentionShape{{4, 4, 128}, {8, 2, 128}}, chunks, []features{{}, {window: 128}}, false},
 		{"vLLM unified", []string{"bf16_bf16"}, []attentionShape{{4, 4, 128}, {8, 2, 128}, {5, 1, 128}, {4, 4, 256}, {8, 2, 256}, {5, 1, 256}},
-			[]batch{varlen, lens[0]}, unified, 0},
+			[]batch{varlen, lens[0]}, unified, false},
 		{"vllm-metal sinks", []string{"f16_f16", "bf16_bf16", "f32_f32"}, []attentionShape{{8, 8, 64}, {8, 2, 64}, {16, 4, 64}, {8, 8, 128}, {8, 2, 128}, {16, 4, 128}},
-			[]batch{decode(16, 37, 300), short}, sinks, 0},
-		{"vllm-metal sinks, split", []string{"f16_f16"}, []attentionShape{{8, 2, 64}}, []batch{decode(16, 1300)}, sinks, 512},
+			[]batch{decode(16, 37, 300), short}, sinks, false},
+		{"vllm-metal sinks, split", []string{"f16_f16"}, []attentionShape{{8, 2, 64}}, []batch{decode(16, 1300)}, sinks, true},
 		split(0, 8192),
 		split(0, 100, 2048),
 		split(0, 700, 4096),
@@ -277,6 +278,17 @@ func peerGrids() []peerGrid {
 		split(700, 2048),
 		split(1300, 8192),
 	}
+}
+
+// published is the kernel of a row of vllm-metal's, with the row's constants and those
+// given.
+func published(t *testing.T, row, suffix string, constants map[uint32]uint32) (string, map[uint32]uint32) {
+	t.Helper()
+	o, ok := kernels.OriginOf("vllm-metal", row)
+	require.True(t, ok, row)
+	values := o.Values()
+	maps.Copy(values, constants)
+	return o.Family + "_" + suffix, values
 }
 
 func TestAttentionVecPeers(t *testing.T) {
@@ -295,9 +307,12 @@ func TestAttentionVecPeers(t *testing.T) {
 							c := newAttention(rng, s, p, types)
 							c.features = f
 							want := c.want()
-							compareProducts(t, want, c.run(t, "attention_vec_"+suffix, c.specialised()), types)
-							if g.partition != 0 {
-								compareProducts(t, want, c.runInParts(t, "attention_vec_"+suffix, g.partition, c.specialised()), types)
+							name, constants := published(t, "paged_attention", suffix, c.specialised())
+							compareProducts(t, want, c.run(t, name, constants), types)
+							if g.split {
+								name, constants := published(t, "paged_attention, split KV", suffix, c.specialised())
+								got := c.runInParts(t, name, int(constants[splitConstant]), constants)
+								compareProducts(t, want, got, types)
 							}
 						})
 					}

@@ -36,7 +36,7 @@ func (o *Origin) Values() map[uint32]uint32 {
 // Origins returns the published kernels that have a counterpart here, document by
 // document.
 func Origins() []Origin {
-	return slices.Concat(akunuOrigins, rocmForgeOrigins)
+	return slices.Concat(akunuOrigins, rocmForgeOrigins, vllmMetalOrigins)
 }
 
 // OriginOf returns the row of a published kernel.
@@ -77,4 +77,17 @@ var rocmForgeOrigins = []Origin{
 	{Name: "mqa_kv_replicate_k_kernel", By: "ROCmForge", Family: "repeat_kv", Note: "bound to K"},
 	{Name: "mqa_kv_replicate_v_kernel", By: "ROCmForge", Family: "repeat_kv", Note: "bound to V"},
 	{Name: "mqa_kv_replicate_fused_kernel", By: "ROCmForge", Family: "repeat_kv_pair"},
+}
+
+// The attention kernels of vllm-metal's varlen article, whose caches are
+// [blocks, block, kv_heads, head]: strides say so.
+var vllmMetalOrigins = []Origin{
+	{Name: "paged_attention", By: "vllm-metal", Family: "attention_vec", Constants: map[string]uint32{"fc_map": 0}},
+	{Name: "paged_attention, sequence map", By: "vllm-metal", Family: "attention_vec", Constants: map[string]uint32{"fc_map": 1}},
+	{Name: "paged_attention, split KV", By: "vllm-metal", Family: "attention_vec", Constants: map[string]uint32{"fc_map": 0, "fc_split": 512}},
+	{Name: "paged_attention, verify window", By: "vllm-metal", Family: "attention_vec", Constants: map[string]uint32{"fc_map": 0, "fc_rows": 2},
+		Note: "tiles of two tokens are aligned to their sequence, as those of paged_attention_tiled"},
+	{Name: "paged_attention, reduce", By: "vllm-metal", Family: "attention_reduce"},
+	{Name: "paged_attention_tiled", By: "vllm-metal", Family: "attention_tile", Constants: map[string]uint32{"fc_map": 0}},
+	{Name: "paged_attention_tiled, Q-block map", By: "vllm-metal", Family: "attention_tile", Constants: map[string]uint32{"fc_map": 1}},
 }
