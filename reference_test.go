@@ -150,6 +150,43 @@ func TestStepByStep(t *testing.T) {
 	}
 }
 
+// TestFewTokens feeds a few tokens at a time, which share a pass over the weights, to
+// plans for a small and a large chip. Both give what the reference has, and for all
+// their tiles the same bits.
+func TestFewTokens(t *testing.T) {
+	for _, model := range trained {
+		ref := readReference(t, model)
+		array, err := npy.ReadFile[float32](testfiles.Model(t, model+"/reference/logits.npy"))
+		require.NoError(t, err)
+		for device, bound := range bounds {
+			t.Run(model+"/"+device, func(t *testing.T) {
+				var first []float32
+				for _, chip := range []string{"m1", "m4-max"} {
+					opts := options(t, device, ir.F16)
+					opts.Chip, opts.Prefill = chip, 8
+					s := session(t, testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf"), device, opts)
+					ids, all := ref.Logits.IDs, []float32(nil)
+					for n := 1; len(ids) > 0; n = n%8 + 1 {
+						n := min(n, len(ids))
+						require.NoError(t, s.Score(t.Context(), ids[:n], func(_ int, l []float32) error {
+							all = append(all, l...)
+							return nil
+						}))
+						ids = ids[n:]
+					}
+					d := largestDifference(t, array.Data, all)
+					t.Logf("%s: largest difference %.4f, bound %.4f", chip, d, bound)
+					require.LessOrEqual(t, d, bound)
+					if first == nil {
+						first = all
+					}
+					require.Equal(t, first, all)
+				}
+			})
+		}
+	}
+}
+
 // TestGreedyText continues every prompt of the reference. The ids are the same up
 // to the first step whose two best logits are so close that the arithmetic decides.
 func TestGreedyText(t *testing.T) {

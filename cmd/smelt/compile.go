@@ -3,20 +3,26 @@ package main
 import (
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/smelt-ml/smelt"
 )
 
 func compileVerb() *cobra.Command {
 	var (
-		compile        compileFlags
-		output, target string
+		compile              compileFlags
+		output, target, chip string
 	)
 	cmd := &cobra.Command{
 		Use:   "compile MODEL -o FILE.plan",
 		Short: "Compile ahead of time",
 		Long: `Writes a plan: what run would compile, without the weights. "smelt run FILE.plan"
-looks for the model beside it. The same model and flags give the same bytes.`,
+looks for the model beside it. The same model and flags give the same bytes.
+
+--chip makes the choices by size for an Apple chip; explain lists them. A plan without
+suits every chip, none of them best.`,
 		Example: `  smelt compile model.gguf --target cpu -o model.plan && smelt run model.plan -p 'Once'`,
 		Args:    modelArg,
 	}
@@ -24,12 +30,16 @@ looks for the model beside it. The same model and flags give the same bytes.`,
 	compile.add(flags)
 	flags.StringVarP(&output, "output", "o", "", "the plan file, whose name ends in .plan")
 	flags.StringVar(&target, "target", "metal", "metal or cpu")
+	flags.StringVar(&chip, "chip", "", "choose by size for this chip: "+strings.Join(smelt.Chips(), ", "))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if compile.help(cmd) {
 			return nil
 		}
 		if !isPlan(output) {
 			return usagef("-o %q: want a file whose name ends in %s", output, planSuffix)
+		}
+		if err := compile.setChip(chip, target); err != nil {
+			return err
 		}
 		if err := checkOutput("-o", output); err != nil {
 			return err

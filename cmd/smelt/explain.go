@@ -67,13 +67,9 @@ timeline and the arena.`,
 		}
 		compile.context = max(compile.context, tokens)
 		compile.prefill = tokens
-		if chip != "" && !slices.Contains(smelt.Chips(), strings.ToLower(chip)) {
-			return usagef("--chip %s: want one of %s", chip, strings.Join(smelt.Chips(), ", "))
+		if err := compile.setChip(chip, target); err != nil {
+			return err
 		}
-		if chip != "" && target != "metal" {
-			return usagef("--chip %s: a plan for %s runs on no such chip", chip, target)
-		}
-		compile.chip = chip
 		var trace page.Trace
 		if html != "" {
 			compile.observer = func(of, pass string, f *ir.Func) {

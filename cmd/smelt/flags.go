@@ -86,6 +86,18 @@ func (f *compileFlags) add(flags *pflag.FlagSet) {
 	flags.IntVar(&f.context, "ctx", 0, "slots of the KV cache (default: what the model was trained for, at most 4096)")
 }
 
+// setChip makes choices by size for a chip, or for none in particular.
+func (f *compileFlags) setChip(chip, target string) error {
+	if chip != "" && !slices.Contains(smelt.Chips(), strings.ToLower(chip)) {
+		return usagef("--chip %s: want one of %s", chip, strings.Join(smelt.Chips(), ", "))
+	}
+	if chip != "" && target != "metal" {
+		return usagef("--chip %s: a plan for %s runs on no such chip", chip, target)
+	}
+	f.chip = chip
+	return nil
+}
+
 // maxContext is far above what any model was trained for.
 const maxContext = 1 << 24
 
