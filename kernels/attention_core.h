@@ -33,6 +33,11 @@ constant constexpr float lowest = -3.0e38f;
 // assumptions about mathematics remove.
 inline bool is_finite(float v) { return (as_type<uint>(v) & 0x7f800000u) != 0x7f800000u; }
 
+// store_four writes elements i to i + 3; i is a multiple of 4.
+inline void store_four(threadgroup float *to, ulong i, float4 v) { *(threadgroup float4 *)(to + i) = v; }
+inline void store_four(threadgroup half *to, ulong i, float4 v) { *(threadgroup half4 *)(to + i) = half4(v); }
+inline void store_four(threadgroup bfloat *to, ulong i, float4 v) { *(threadgroup bfloat4 *)(to + i) = bfloat4(v); }
+
 // Rows of keys or values, a stride apart.
 template <typename C> struct DenseRows {
     device const C *from;
@@ -65,7 +70,8 @@ struct Scoring {
     float sink; // a score that takes its share and adds no value; `lowest` for none
 };
 
-// The threadgroup memory of a tile.
+// The threadgroup memory of a tile, at multiples of 16 bytes: kernels declare it as
+// vectors.
 template <typename A> struct TileMemory {
     threadgroup A *tile;        // [32, tile_stride]: K, V or queries
     threadgroup float *scores;  // [4, 8, score_stride]: scores, probabilities, results
@@ -85,21 +91,18 @@ inline void load_rows(thread const Rows &rows, uint key, uint stop, uint d0, uin
         if (key + r < stop) {
             const ulong from = row_at(rows, key + r) + d0;
             for (uint d = tid % 8 * 4; d < width; d += 32) {
-                const float4 v = load_four(rows.from, from + d);
+                float4 v = load_four(rows.from, from + d);
                 for (uint j = 0; j < 4; j++) {
-                    A element = A(v[j]);
-                    if (values && !is_finite(float(element))) {
-                        element = A(0.0f);
+                    if (values && !is_finite(float(A(v[j])))) {
+                        v[j] = 0.0f;
                         marks[r] = 1;
                     }
-                    to[d + j] = element;
                 }
+                store_four(to, d, v);
             }
         } else {
-            for (uint d = tid % 8 * 4; d < width; d += 32) {
-                for (uint j = 0; j < 4; j++)
-                    to[d + j] = A(0.0f);
-            }
+            for (uint d = tid % 8 * 4; d < width; d += 32)
+                store_four(to, d, float4(0.0f));
         }
     }
 }
@@ -138,8 +141,7 @@ inline void attend(thread const QueryRows<A> &q, thread const Rows &k_rows, thre
         for (uint r = tid / 8; r < 32; r += 16) {
             for (uint d = tid % 8 * 4; d < width; d += 32) {
                 const float4 v = r < q.count ? load_four(q.from, r * q.stride + d0 + d) : float4(0.0f);
-                for (uint j = 0; j < 4; j++)
-                    tile[r * tile_stride + d + j] = A(v[j]);
+                store_four(tile + r * tile_stride, d, v);
             }
         }
         threadgroup_barrier(mem_flags::mem_threadgroup);
@@ -268,9 +270,9 @@ inline void attend(thread const QueryRows<A> &q, thread const Rows &k_rows, thre
         }
         simdgroup_barrier(mem_flags::mem_threadgroup);
         for (uint d = part * 4; d < 32; d += 16) {
-            for (uint j = 0; j < 4; j++) {
-                if (r < q.count && d0 + d < head)
-                    to[d0 + d + j] = A(scores[row * score_stride + d + j] * norm);
+            if (r < q.count && d0 + d < head) {
+                const float4 v = *(threadgroup const float4 *)(scores + row * score_stride + d) * norm;
+                store_four(to, d0 + d, v);
             }
         }
         simdgroup_barrier(mem_flags::mem_threadgroup);

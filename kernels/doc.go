@@ -7,7 +7,8 @@
 // constants, each kernel says above its signature what it computes, on which grid and
 // with how much threadgroup memory, and the file ends with its instances by host name.
 // What families share lies in headers: params.h (parameter structs), quant.h (weight
-// formats), tile.h (products of tiles), rotate.h (RoPE), paged.h (the KV cache).
+// formats), tile.h (products of tiles), rotate.h (RoPE), paged.h (the KV cache),
+// attention_core.h (attention of a tile, wherever its keys lie).
 // [Source] returns a family as one text without quoted includes, as Metal's compiler
 // takes it.
 //

@@ -35,13 +35,13 @@ kernel void flash_attention(device const A *q [[buffer(0)]],       // [batch, he
                             constant FlashParams &p [[buffer(4)]], //
                             uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]],
                             uint sg [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
-    threadgroup A tile[32 * tile_stride];
-    threadgroup float score_rows[4 * 8 * score_stride];
+    threadgroup vec<A, 4> tile[8 * tile_stride];
+    threadgroup float4 score_rows[8 * score_stride];
     threadgroup float factor_rows[4 * 64];
     threadgroup uint key_marks[64];
     TileMemory<A> memory;
-    memory.tile = tile;
-    memory.scores = score_rows;
+    memory.tile = (threadgroup A *)tile;
+    memory.scores = (threadgroup float *)score_rows;
     memory.factors = factor_rows;
     memory.marks = key_marks;
 

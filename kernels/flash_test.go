@@ -52,8 +52,12 @@ func (f flash) launch(name string, q, k, v tensor) launch {
 		grid:  [3]int{ceil(f.queries, 32), f.heads, f.batch},
 		group: 128,
 	}
-	if f.causal {
-		l.constants[1] = 1
+	if f.causal { // as it was published
+		origin, ok := kernels.OriginOf("Minerva", "flash_attention_forward")
+		if !ok {
+			panic("no origin of flash attention")
+		}
+		l.constants = origin.Values()
 	}
 	return l
 }

@@ -36,7 +36,7 @@ func (o *Origin) Values() map[uint32]uint32 {
 // Origins returns the published kernels that have a counterpart here, document by
 // document.
 func Origins() []Origin {
-	return slices.Concat(akunuOrigins, rocmForgeOrigins, vllmMetalOrigins)
+	return slices.Concat(akunuOrigins, rocmForgeOrigins, vllmMetalOrigins, minervaOrigins)
 }
 
 // OriginOf returns the row of a published kernel.
@@ -90,4 +90,10 @@ var vllmMetalOrigins = []Origin{
 	{Name: "paged_attention, reduce", By: "vllm-metal", Family: "attention_reduce"},
 	{Name: "paged_attention_tiled", By: "vllm-metal", Family: "attention_tile", Constants: map[string]uint32{"fc_map": 0}},
 	{Name: "paged_attention_tiled, Q-block map", By: "vllm-metal", Family: "attention_tile", Constants: map[string]uint32{"fc_map": 1}},
+}
+
+// The kernels of Minerva's ADR.
+var minervaOrigins = []Origin{
+	{Name: "flash_attention_forward", By: "Minerva", Family: "flash_attention", Constants: map[string]uint32{"fc_causal": 1},
+		Note: "tiles that fit 32 KB, KV heads of their own, and a mask that counts kv_cache_offset"},
 }

@@ -268,8 +268,7 @@ static constexpr float lowest = -3.0e38f;
 
 
 inline bool is_finite(float v) { return (as_type<uint>(v) & 0x7f800000u) != 0x7f800000u; }
-
-
+#line 42 "kernels/attention_core.h"
 template <typename C> struct DenseRows {
 const C *from;
 uint stride;
@@ -302,13 +301,14 @@ float sink;
 };
 
 
+
 template <typename A> struct TileMemory {
 A *tile;
 float *scores;
 float *factors;
 uint *marks;
 };
-#line 80 "kernels/attention_core.h"
+#line 86 "kernels/attention_core.h"
 template <typename A, typename Rows>
 inline void load_rows( const Rows &rows, uint key, uint stop, uint d0, uint width, bool values, uint tid,
 A *tile, uint *marks) {
@@ -317,25 +317,22 @@ A *to = tile + r * tile_stride;
 if (MSL_BRANCH(13, key + r < stop)) {
 const ulong from = row_at(rows, key + r) + d0;
 MSL_LOOP(14) for (uint d = tid % 8 * 4; MSL_TURN(15, d < width); d += 32) {
-const float4 v = load_four(rows.from, from + d);
+float4 v = load_four(rows.from, from + d);
 for (uint j = 0; MSL_STEP(j < 4); j++) {
-A element = A(v[j]);
-if (MSL_BRANCH(16, values && !is_finite(float(element)))) {
-element = A(0.0f);
+if (MSL_BRANCH(16, values && !is_finite(float(A(v[j]))))) {
+v[j] = 0.0f;
 marks[r] = 1;
 }
-to[d + j] = element;
 }
+store_four(to, d, v);
 }
 } else {
-MSL_LOOP(17) for (uint d = tid % 8 * 4; MSL_TURN(18, d < width); d += 32) {
-for (uint j = 0; MSL_STEP(j < 4); j++)
-to[d + j] = A(0.0f);
+MSL_LOOP(17) for (uint d = tid % 8 * 4; MSL_TURN(18, d < width); d += 32)
+store_four(to, d, float4(0.0f));
 }
 }
 }
-}
-#line 111 "kernels/attention_core.h"
+#line 114 "kernels/attention_core.h"
 template <typename A, typename Rows>
 inline void attend( const QueryRows<A> &q, const Rows &k_rows, const Rows &v_rows,
 const Sight &sight, const Scoring &scoring, const TileMemory<A> &memory,
@@ -366,8 +363,7 @@ const uint width = min(slice_width, head - d0);
 MSL_LOOP(23) for (uint r = tid / 8; MSL_TURN(24, r < 32); r += 16) {
 MSL_LOOP(25) for (uint d = tid % 8 * 4; MSL_TURN(26, d < width); d += 32) {
 const float4 v = MSL_BRANCH(27, r < q.count )? load_four(q.from, r * q.stride + d0 + d) : float4(0.0f);
-for (uint j = 0; MSL_STEP(j < 4); j++)
-tile[r * tile_stride + d + j] = A(v[j]);
+store_four(tile + r * tile_stride, d, v);
 }
 }
 threadgroup_barrier(mem_flags::mem_threadgroup, 2);
@@ -496,9 +492,9 @@ simdgroup_store(sum[d0 / 8 + j], scores + j * 8, score_stride);
 }
 simdgroup_barrier(mem_flags::mem_threadgroup, 15);
 MSL_LOOP(51) for (uint d = part * 4; MSL_TURN(52, d < 32); d += 16) {
-for (uint j = 0; MSL_STEP(j < 4); j++) {
-if (MSL_BRANCH(53, r < q.count && d0 + d < head))
-to[d0 + d + j] = A(scores[row * score_stride + d + j] * norm);
+if (MSL_BRANCH(53, r < q.count && d0 + d < head)) {
+const float4 v = *( const float4 *)(scores + row * score_stride + d) * norm;
+store_four(to, d0 + d, v);
 }
 }
 simdgroup_barrier(mem_flags::mem_threadgroup, 16);
@@ -550,13 +546,13 @@ const float *sinks,
 const int *map,
 uint3 group, uint tid,
 uint sg, uint lane) {
-using msl_type_0 = A[32 * tile_stride]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &tile = msl::group_variable<msl_type_0>(msl_at_0, 0); 
-using msl_type_1 = float[4 * 8 * score_stride]; static_assert(sizeof(msl_type_1) == 4608, "score_rows"); constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &score_rows = msl::group_variable<msl_type_1>(msl_at_1, 1); 
+using msl_type_0 = vec<A, 4>[8 * tile_stride]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &tile = msl::group_variable<msl_type_0>(msl_at_0, 0); 
+using msl_type_1 = float4[8 * score_stride]; static_assert(sizeof(msl_type_1) == 4608, "score_rows"); constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &score_rows = msl::group_variable<msl_type_1>(msl_at_1, 1); 
 using msl_type_2 = float[4 * 64]; static_assert(sizeof(msl_type_2) == 1024, "factor_rows"); constexpr uint32_t msl_at_2 = msl::place(msl_end_1), msl_end_2 = msl_at_2 + sizeof(msl_type_2); msl_type_2 &factor_rows = msl::group_variable<msl_type_2>(msl_at_2, 2); 
 using msl_type_3 = uint[64]; static_assert(sizeof(msl_type_3) == 256, "key_marks"); constexpr uint32_t msl_at_3 = msl::place(msl_end_2), msl_end_3 = msl_at_3 + sizeof(msl_type_3); msl_type_3 &key_marks = msl::group_variable<msl_type_3>(msl_at_3, 3); 
 TileMemory<A> memory;
-memory.tile = tile;
-memory.scores = score_rows;
+memory.tile = ( A *)tile;
+memory.scores = ( float *)score_rows;
 memory.factors = factor_rows;
 memory.marks = key_marks;
 
@@ -613,7 +609,7 @@ scoring.cap = msl_constant_has_soft_cap() ? p.soft_cap : 0.0f;
 scoring.sink = msl_constant_has_sinks() ? sinks[q_head] * 1.44269504f : lowest;
 attend(rows, keys, values, sight, scoring, memory, tid, sg, lane);
 }
-#line 617 "kernels/emulated/attention_tile.gen.cc"
+#line 613 "kernels/emulated/attention_tile.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_tile<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
