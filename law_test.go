@@ -15,19 +15,20 @@ const module = "github.com/smelt-ml/smelt"
 // internal/ holds parts that several rooms share: quant, npy, golden and the like
 // are leaves, ref and engine are named here.
 var mayImport = map[string][]string{
-	"":                {"*"}, // the public API; cmd is excluded below
-	"ir":              {},
-	"fusion":          {"ir"},
-	"passes":          {"ir", "fusion"},
-	"kernels":         {},
-	"lower":           {"ir", "kernels"},
-	"metal":           {"kernels", "lower"},
-	"models":          {"ir", "internal/quant"},
-	"cmd":             {"*"},
-	"internal/ref":    {"ir", "internal/quant"},
-	"internal/engine": {"ir", "lower", "metal", "models"},
-	"internal/page":   {"ir", "lower"},
-	"internal/quant":  {"ir"},
+	"":                 {"*"}, // the public API; cmd is excluded below
+	"ir":               {},
+	"fusion":           {"ir"},
+	"passes":           {"ir", "fusion"},
+	"kernels":          {},
+	"lower":            {"ir", "kernels"},
+	"metal":            {"kernels", "lower"},
+	"models":           {"ir", "internal/quant"},
+	"cmd":              {"*"},
+	"internal/ref":     {"ir", "internal/quant"},
+	"internal/engine":  {"ir", "lower", "metal", "models"},
+	"internal/page":    {"ir", "lower"},
+	"internal/profile": {"ir", "kernels", "lower"},
+	"internal/quant":   {"ir"},
 }
 
 func room(pkg string) string {

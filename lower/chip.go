@@ -12,6 +12,9 @@ type Chip struct {
 	Cores     int     // of the GPU, in the largest configuration
 	Clock     float64 // of the GPU, GHz
 
+	// Cache is the bytes of the system level cache, the last one before memory.
+	Cache int64
+
 	// Reach is the share of the bandwidth that a kernel which only reads gets.
 	Reach float64
 	// Barrier is the time in µs from the end of the last dispatch before a barrier
@@ -27,28 +30,36 @@ const lanes = 128
 // TFLOPS returns the peak rate of floating-point operations, in 10¹² a second.
 func (c *Chip) TFLOPS() float64 { return float64(c.Cores) * lanes * 2 * c.Clock / 1e3 }
 
+// Ridge returns the floating-point operations for each byte of traffic at which the chip
+// computes as long as it reads: kernels with fewer wait for memory.
+func (c *Chip) Ridge() float64 { return c.TFLOPS() * 1e3 / c.Bandwidth }
+
 // chips: bandwidths and cores are in Apple's technical specifications of the Macs
 // with these chips. Apple publishes no clocks; these are what system tools report.
+// Apple publishes no sizes of caches either. 8 MB on M1 was measured by Chips and Cheese
+// (iGPU Cache Setups Compared, 2022), up to 96 MB on an Ultra is what The Eclectic Light
+// Company reports (Apple silicon: Memory and internal storage, 2024); the rest, and all
+// of M4, are taken to grow with the memory's channels in the same way.
 // Reach and Barrier are set by what decoding engines were measured to reach, at
 // batch 1: 74 to 90 % of the bandwidth where weights are large (7B and 8B in F16 or
 // Q8_0, and any on the smallest chips), less on the two dies of an Ultra, and about
 // 2 µs for each dispatch of small models, which wait for each other (Qwen3-0.6B).
 var chips = []Chip{
-	{"m1", 68.25, 8, 1.278, 0.82, 1.5},
-	{"m1-pro", 200, 16, 1.296, 0.80, 1.7},
-	{"m1-max", 400, 32, 1.296, 0.78, 2.2},
-	{"m1-ultra", 800, 64, 1.296, 0.70, 3.5},
-	{"m2", 100, 10, 1.398, 0.85, 1.5},
-	{"m2-pro", 200, 19, 1.398, 0.82, 1.7},
-	{"m2-max", 400, 38, 1.398, 0.80, 2.2},
-	{"m2-ultra", 800, 76, 1.398, 0.74, 3.5},
-	{"m3", 100, 10, 1.398, 0.87, 1.5},
-	{"m3-pro", 150, 18, 1.398, 0.85, 1.7},
-	{"m3-max", 400, 40, 1.398, 0.88, 2.0},
-	{"m3-ultra", 819, 80, 1.398, 0.76, 3.2},
-	{"m4", 120, 10, 1.470, 0.88, 1.2},
-	{"m4-pro", 273, 20, 1.578, 0.88, 1.4},
-	{"m4-max", 546, 40, 1.578, 0.84, 1.8},
+	{"m1", 68.25, 8, 1.278, 8 << 20, 0.82, 1.5},
+	{"m1-pro", 200, 16, 1.296, 24 << 20, 0.80, 1.7},
+	{"m1-max", 400, 32, 1.296, 48 << 20, 0.78, 2.2},
+	{"m1-ultra", 800, 64, 1.296, 96 << 20, 0.70, 3.5},
+	{"m2", 100, 10, 1.398, 8 << 20, 0.85, 1.5},
+	{"m2-pro", 200, 19, 1.398, 24 << 20, 0.82, 1.7},
+	{"m2-max", 400, 38, 1.398, 48 << 20, 0.80, 2.2},
+	{"m2-ultra", 800, 76, 1.398, 96 << 20, 0.74, 3.5},
+	{"m3", 100, 10, 1.398, 8 << 20, 0.87, 1.5},
+	{"m3-pro", 150, 18, 1.398, 12 << 20, 0.85, 1.7},
+	{"m3-max", 400, 40, 1.398, 48 << 20, 0.88, 2.0},
+	{"m3-ultra", 819, 80, 1.398, 96 << 20, 0.76, 3.2},
+	{"m4", 120, 10, 1.470, 8 << 20, 0.88, 1.2},
+	{"m4-pro", 273, 20, 1.578, 24 << 20, 0.88, 1.4},
+	{"m4-max", 546, 40, 1.578, 48 << 20, 0.84, 1.8},
 }
 
 // slowest is the chip that bounds on time are kept on.

@@ -3,50 +3,207 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/samber/lo"
 	"github.com/spf13/cobra"
 
+	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/profile"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/kernels/native"
+	"github.com/smelt-ml/smelt/lower"
 )
 
 func kernelsVerb() *cobra.Command {
-	var asJSON bool
+	var (
+		asJSON bool
+		p      profileFlags
+	)
 	cmd := &cobra.Command{
 		Use:   "kernels",
-		Short: "List the kernels",
+		Short: "List the kernels, or count what one does",
 		Long: `Lists every kernel: its host name, the file of its source, its threadgroup memory,
 its largest threadgroup, and whether this machine has a native version for the
-device cpu. A kernel without one runs there from its Metal source.`,
+device cpu. A kernel without one runs there from its Metal source.
+
+--profile counts what the dispatches of one kernel, or of a family, ask of an Apple
+GPU's memory, as compiled for some models: bytes that pass between memory and the
+last cache, against the least that would do; the share of the touched lines that is
+used; conflicts of threadgroup memory's banks; barriers; and branches that part the
+lanes of a simdgroup. The kernels run on the CPU from their sources, and the counts
+are of models that docs/kernels.md states; nothing is measured on a GPU.`,
+		Example: `  smelt kernels --profile linear_vec
+  smelt kernels --profile attention_tile_f16_f16 --model arch:qwen3-8b --tokens 256 --chip m1`,
 		Args: subcommand,
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
+	flags := cmd.Flags()
+	flags.BoolVar(&asJSON, "json", false, "print one JSON object")
+	flags.StringVar(&p.name, "profile", "", "count what this kernel or family does; all counts every kernel")
+	flags.StringArrayVar(&p.models, "model", profiled, "with --profile: a MODEL whose dispatches to count; may be repeated")
+	flags.StringVar(&p.weights, "type", "", "with --profile and arch:NAME: the type of its weights (default f16)")
+	flags.StringVar(&p.chip, "chip", pageChip, "with --profile: whose cache, cores and ridge: "+strings.Join(smelt.Chips(), ", "))
+	flags.IntVar(&p.tokens, "tokens", 512, "with --profile: tokens of the prefill step")
+	flags.IntVar(&p.context, "ctx", 4096, "with --profile: keys that the longest decode step sees")
+	flags.BoolVar(&p.whole, "whole", false, "with --profile: run all of every grid, however long it takes")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		here := lo.SliceToMap(native.Names(), func(n string) (string, bool) { return n, true })
-		if asJSON {
-			type row struct {
-				Name             string `json:"name"`
-				File             string `json:"file"`
-				Summary          string `json:"summary"`
-				ThreadgroupBytes int    `json:"threadgroup_bytes"`
-				MaxThreads       int    `json:"max_threads"`
-				Native           bool   `json:"native"`
+		if flags.Changed("profile") {
+			return p.run(cmd, asJSON)
+		}
+		for _, name := range []string{"model", "type", "chip", "tokens", "ctx", "whole"} {
+			if flags.Changed(name) {
+				return usagef("--%s goes with --profile", name)
 			}
-			rows := lo.Map(kernels.All(), func(k kernels.Kernel, _ int) row {
-				return row{k.Name, k.File, k.Summary, k.ThreadgroupBytes, k.MaxThreads, here[k.Name]}
-			})
-			return json.NewEncoder(cmd.OutOrStdout()).Encode(map[string]any{"isa": native.ISA(), "kernels": rows})
 		}
-		w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 8, 2, ' ', 0)
-		fmt.Fprintf(w, "KERNEL\tSOURCE\tTHREADGROUP BYTES\tTHREADS\t%s\tWHAT IT COMPUTES\n", strings.ToUpper(native.ISA()))
-		for _, k := range kernels.All() {
-			fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\n", k.Name, k.File, k.ThreadgroupBytes, k.MaxThreads,
-				lo.Ternary(here[k.Name], "native", "-"), k.Summary)
-		}
-		return w.Flush()
+		return listKernels(cmd.OutOrStdout(), asJSON)
 	}
 	return cmd
+}
+
+func listKernels(out io.Writer, asJSON bool) error {
+	here := lo.SliceToMap(native.Names(), func(n string) (string, bool) { return n, true })
+	if asJSON {
+		type row struct {
+			Name             string `json:"name"`
+			File             string `json:"file"`
+			Summary          string `json:"summary"`
+			ThreadgroupBytes int    `json:"threadgroup_bytes"`
+			MaxThreads       int    `json:"max_threads"`
+			Native           bool   `json:"native"`
+		}
+		rows := lo.Map(kernels.All(), func(k kernels.Kernel, _ int) row {
+			return row{k.Name, k.File, k.Summary, k.ThreadgroupBytes, k.MaxThreads, here[k.Name]}
+		})
+		return json.NewEncoder(out).Encode(map[string]any{"isa": native.ISA(), "kernels": rows})
+	}
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	fmt.Fprintf(w, "KERNEL\tSOURCE\tTHREADGROUP BYTES\tTHREADS\t%s\tWHAT IT COMPUTES\n", strings.ToUpper(native.ISA()))
+	for _, k := range kernels.All() {
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\n", k.Name, k.File, k.ThreadgroupBytes, k.MaxThreads,
+			lo.Ternary(here[k.Name], "native", "-"), k.Summary)
+	}
+	return w.Flush()
+}
+
+// profiled are the models whose dispatches are counted where none is named.
+var profiled = []string{"arch:qwen3-0.6b", "arch:llama3.1-8b"}
+
+// everyKernel as the name of a profile.
+const everyKernel = "all"
+
+type profileFlags struct {
+	name    string
+	models  []string
+	weights string
+	chip    string
+	tokens  int
+	context int
+	whole   bool
+}
+
+func (f *profileFlags) check() error {
+	if f.tokens < 2 {
+		return usagef("--tokens %d: a prefill step has 2 or more", f.tokens)
+	}
+	if f.context < 1 || f.context > maxContext {
+		return usagef("--ctx %d: want 1 to %d keys", f.context, maxContext)
+	}
+	if f.tokens > maxContext {
+		return usagef("--tokens %d: want 2 to %d", f.tokens, maxContext)
+	}
+	if !slices.Contains(smelt.Chips(), strings.ToLower(f.chip)) {
+		return usagef("--chip %s: want one of %s", f.chip, strings.Join(smelt.Chips(), ", "))
+	}
+	if f.name == everyKernel {
+		return nil
+	}
+	var names []string
+	for _, k := range kernels.All() {
+		names = append(names, k.Name, k.Family)
+	}
+	if !slices.Contains(names, f.name) {
+		return fmt.Errorf("no kernel or family is called %q%s (smelt kernels lists them)", f.name, suggestion(f.name, "", names))
+	}
+	return nil
+}
+
+func (f *profileFlags) run(cmd *cobra.Command, asJSON bool) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	chip, err := lower.FindChip(f.chip)
+	if err != nil {
+		return err
+	}
+	budget := int64(profile.Budget)
+	if f.whole {
+		budget = 0
+	}
+	var rows []profile.Row
+	ran := map[string]bool{}
+	for _, name := range f.models {
+		of, err := f.count(cmd, name, chip, budget, ran)
+		if err != nil {
+			return err
+		}
+		rows = append(rows, of...)
+	}
+	if len(rows) == 0 {
+		return fmt.Errorf("%s runs in no step of %s; they run %s", f.name, strings.Join(f.models, ", "),
+			strings.Join(slices.Sorted(slices.Values(lo.Keys(ran))), ", "))
+	}
+	if asJSON {
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(map[string]any{
+			"chip": chip.Name, "cores": chip.Cores, "cache_bytes": chip.Cache, "ridge": chip.Ridge(), "rows": rows,
+		})
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s: %d cores, %d MB of cache, ridge at %.1f operations a byte; counted on the CPU, not measured\n",
+		chip.Name, chip.Cores, chip.Cache>>20, chip.Ridge())
+	return printProfile(cmd.OutOrStdout(), rows)
+}
+
+// count profiles one model and notes the families that it runs.
+func (f *profileFlags) count(cmd *cobra.Command, name string, chip *lower.Chip, budget int64, ran map[string]bool) ([]profile.Row, error) {
+	opts := smelt.Options{Target: "metal", Level: 1, Context: max(f.context, f.tokens), Prefill: f.tokens}
+	m, err := openModel(name, f.weights)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	p, err := m.Compile(opts)
+	if err != nil {
+		return nil, err
+	}
+	return profile.Run(cmd.Context(), p.Plan, profile.Steps(p.Plan, f.tokens), func(k *kernels.Kernel) bool {
+		ran[k.Family] = true
+		return f.name == everyKernel || k.Name == f.name || k.Family == f.name
+	}, chip, budget)
+}
+
+func printProfile(out io.Writer, rows []profile.Row) error {
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "MODEL\tSTEP\tKERNEL\tSHAPE\tBYTES\tLEAST\t×\tCOALESCED\tBANKS\tBARRIERS\tDIVERGENT\tOPS/BYTE\tOUTSIDE THE BOUNDS")
+	for i := range rows {
+		r := &rows[i]
+		least := r.LeastBytes
+		if r.Tiled {
+			least = r.TileBytes
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d%s\t%.2f\t%.1f %%\t%s\t%.4g\t%s\t%.1f\t%s\n",
+			r.Model, r.Step, r.Kernel, r.Shape, r.Bytes(), least, lo.Ternary(r.Tiled, " tile", ""), r.Ratio(), 100*r.Coalescing,
+			lo.Ternary(r.LeastBankCycles == 0, "-", fmt.Sprintf("%.2f", r.Conflicts())), r.Barriers, divergence(r), r.Intensity(),
+			strings.Join(r.Misses(), "; "))
+	}
+	return w.Flush()
+}
+
+// divergence is the share of the branches that part lanes.
+func divergence(r *profile.Row) string {
+	if r.Divergent == 0 {
+		return "0"
+	}
+	return fmt.Sprintf("%.2g %%", 100*float64(r.Divergent)/float64(r.Branches))
 }

@@ -58,6 +58,7 @@
 #define MSL_BRANCH(site, ...) (__VA_ARGS__)
 #define MSL_CHOOSE(site, ...) (__VA_ARGS__)
 #define MSL_TRACE(...)
+#define MSL_UNTRACED
 #endif
 
 namespace msl {

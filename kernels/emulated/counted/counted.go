@@ -67,6 +67,12 @@ type (
 	Site = meter.Site
 )
 
+// Line is the bytes of a line of memory.
+const Line = meter.Line
+
+// Size returns how much of a Memory a buffer takes.
+func Size(bytes int64) int64 { return meter.Size(bytes) }
+
 // ErrNotCounted is returned by Run in a build for another sanitizer.
 var ErrNotCounted = meter.ErrNotCounted
 

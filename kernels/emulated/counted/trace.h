@@ -146,6 +146,7 @@ template <class T> inline T counted_choice(uint32_t site, T value, const char *w
 #define MSL_BRANCH(n, ...) msl::counted_branch(n, bool(__VA_ARGS__), MSL_WHERE)
 #define MSL_CHOOSE(n, ...) msl::counted_choice(n, (__VA_ARGS__), MSL_WHERE)
 #define MSL_TRACE(...) __VA_ARGS__
+#define MSL_UNTRACED __attribute__((no_sanitize("thread")))
 #endif
 
 #endif

@@ -192,7 +192,8 @@ MSL_INLINE void simdgroup_store(const simdgroup_matrix<T, 8, 8> &m, T *to, ulong
 namespace matrix_detail {
 
 // d = a·b + c, products summed in order of k on top of c, in float; rounded to D's type at the end.
-template <class D> __attribute__((noinline)) void multiply(float *d, const float *a, const float *b, const float *c) {
+template <class D>
+__attribute__((noinline)) MSL_UNTRACED void multiply(float *d, const float *a, const float *b, const float *c) {
     row_t rows[8];
     for (int k = 0; k < 8; k++)
         rows[k] = *reinterpret_cast<const row_t *>(b + k * 8);

@@ -1,0 +1,443 @@
+// Package profile counts what the dispatches of a Plan ask of an Apple GPU's memory
+// (kernels/emulated/counted), and compares it with the least that would do.
+//
+//	rows, err := profile.Run(ctx, plan, steps, func(k *kernels.Kernel) bool { return k.Family == "linear_vec" }, chip, 0)
+//
+// Buffers have the sizes that the Plan gives them and made-up contents: inputs as they
+// are for one sequence, activations and caches at random, weights zero, because what
+// they hold changes no address.
+//
+// # The least
+//
+// [lower.Plan.Cost] says what each family has to read and write: every element that the
+// result depends on once, keys as far as tokens see them. What is shared by the
+// threadgroups of a product of tiles is read again by each tile, so that the least for
+// its tile is the sum over threadgroups of what each reads and writes, a byte counting
+// once in each. The first is derived from the dispatch, and a test compares it with the
+// bytes that the emulated kernel touches; the second is what it touches.
+package profile
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"strconv"
+	"sync"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/kernels"
+	"github.com/smelt-ml/smelt/kernels/emulated/counted"
+	"github.com/smelt-ml/smelt/lower"
+)
+
+// Budget is how many accesses to device memory are enough for a row; see
+// [counted.Machine].
+const Budget = 8 << 20
+
+// Bounds on a dispatch, as multiples of the least and as shares.
+const (
+	MostTraffic     = 1.15
+	LeastCoalescing = 0.9
+)
+
+// Row is what one dispatch does.
+type Row struct {
+	Model      string `json:"model"`
+	Step       string `json:"step"`
+	Kernel     string `json:"kernel"`
+	Shape      string `json:"shape"`
+	Dispatches int    `json:"dispatches"` // of the first step that has it
+
+	Threadgroups int64 `json:"threadgroups"`
+	Counted      int64 `json:"counted"` // of them; what the rest does is inferred
+	Threads      int64 `json:"threads"` // of a threadgroup
+
+	ReadBytes    int64   `json:"read_bytes"` // from memory into the cache
+	WrittenBytes int64   `json:"written_bytes"`
+	LeastBytes   int64   `json:"least_bytes"`
+	TileBytes    int64   `json:"tile_bytes"`         // the least for its tile
+	TouchedOnce  int64   `json:"touched_once_bytes"` // by the threadgroups that were counted, a byte counting once
+	TouchedBytes int64   `json:"touched_bytes"`      // of lines that simdgroups touch, before the cache
+	Coalescing   float64 `json:"coalescing"`
+
+	// Threadgroup memory: cycles that its banks take, and would take without conflicts.
+	BankCycles      int64 `json:"bank_cycles"`
+	LeastBankCycles int64 `json:"least_bank_cycles"`
+
+	Barriers  float64        `json:"barriers"` // of a threadgroup, on average
+	Meetings  float64        `json:"simdgroup_operations"`
+	Branches  int64          `json:"branches"` // by simdgroup
+	Divergent int64          `json:"divergent"`
+	Sites     []counted.Site `json:"divergent_sites,omitempty"`
+
+	Ops   int64   `json:"ops"`   // floating-point operations
+	Ridge float64 `json:"ridge"` // of the chip, operations a byte
+
+	// Tiled: the dispatch is held to the least for its tile, and to the ridge.
+	Tiled bool `json:"tiled"`
+}
+
+// Bytes is the traffic between cache and memory.
+func (r *Row) Bytes() int64 { return r.ReadBytes + r.WrittenBytes }
+
+// Ratio is the traffic over the least that the kernel is held to.
+func (r *Row) Ratio() float64 {
+	if r.Tiled {
+		return float64(r.Bytes()) / float64(r.TileBytes)
+	}
+	return float64(r.Bytes()) / float64(r.LeastBytes)
+}
+
+// Intensity is operations per byte of traffic.
+func (r *Row) Intensity() float64 { return float64(r.Ops) / float64(max(r.Bytes(), 1)) }
+
+// Conflicts is how many cycles threadgroup memory takes for one without conflicts.
+func (r *Row) Conflicts() float64 {
+	if r.LeastBankCycles == 0 {
+		return 1
+	}
+	return float64(r.BankCycles) / float64(r.LeastBankCycles)
+}
+
+// Misses lists the bounds that the row is outside of.
+func (r *Row) Misses() []string {
+	var out []string
+	if r.Ratio() > MostTraffic {
+		out = append(out, fmt.Sprintf("%.2f times the least traffic", r.Ratio()))
+	}
+	if r.Coalescing < LeastCoalescing {
+		out = append(out, fmt.Sprintf("%.0f %% coalesced", 100*r.Coalescing))
+	}
+	if r.Tiled && r.Intensity() < r.Ridge {
+		out = append(out, fmt.Sprintf("%.1f operations a byte, the ridge is at %.1f", r.Intensity(), r.Ridge))
+	}
+	return out
+}
+
+// tiled are the families that are held to the least for their tile, and to the ridge,
+// unless even the least traffic leaves the dispatch below it: many threadgroups need the
+// same inputs, more than any cache keeps for them.
+var tiled = map[string]bool{"linear_mat": true, "attention_tile": true, "matmul": true}
+
+// Step is a phase at some sizes.
+type Step struct {
+	Name  string
+	Phase *lower.Phase
+	Sizes lower.Sizes
+}
+
+// Steps returns a prefill step of so many tokens from an empty cache, and steps that
+// append one token at the end of the longest context of each phase that takes one.
+func Steps(plan *lower.Plan, tokens int) []Step {
+	block := plan.Context
+	for _, c := range plan.Caches {
+		if c.Block > 0 {
+			block = c.Block
+		}
+	}
+	var steps []Step
+	for i := range plan.Phases {
+		ph := &plan.Phases[i]
+		s := Step{Phase: ph, Sizes: lower.Sizes{ir.T: 1, ir.B: 1, ir.R: 1, ir.NB: int64((plan.Context + block - 1) / block), ir.Smax: ph.MaxContext}}
+		if ph.MinT > 1 {
+			t := min(max(int64(tokens), ph.MinT), ph.MaxT)
+			s.Sizes[ir.T], s.Sizes[ir.Smax] = t, t
+		}
+		s.Name = fmt.Sprintf("%s %d", ph.Name, s.Sizes[ir.Smax])
+		steps = append(steps, s)
+	}
+	return steps
+}
+
+// Run counts the distinct dispatches of the steps whose kernel is wanted, in their order;
+// a row is of the first step that has it.
+// Budget is of accesses for each; 0 counts all of every grid.
+func Run(ctx context.Context, plan *lower.Plan, steps []Step, wanted func(*kernels.Kernel) bool, chip *lower.Chip, budget int64) ([]Row, error) {
+	var rows []Row
+	var work []func() error
+	type first struct{ row, step int }
+	seen := map[string]first{}
+	for n, s := range steps {
+		for i := range s.Phase.Dispatches {
+			d := &s.Phase.Dispatches[i]
+			k, ok := kernels.Lookup(d.Kernel)
+			if !ok {
+				return nil, fmt.Errorf("the plan of %s runs %s, which is no kernel", plan.Model, d.Kernel)
+			}
+			if !wanted(k) {
+				continue
+			}
+			id := identity(plan, s, d)
+			if f, ok := seen[id]; ok {
+				if f.step == n {
+					rows[f.row].Dispatches++
+				}
+				continue
+			}
+			at := len(rows)
+			seen[id] = first{at, n}
+			rows = append(rows, Row{Dispatches: 1})
+			work = append(work, func() error {
+				n := rows[at].Dispatches
+				row, err := count(plan, s, d, k, chip, budget)
+				row.Dispatches = n
+				rows[at] = row
+				return err
+			})
+		}
+	}
+	return rows, all(ctx, work)
+}
+
+// all does the work on every processor.
+func all(ctx context.Context, work []func() error) error {
+	next := make(chan func() error)
+	errs := make([]error, runtime.GOMAXPROCS(0))
+	var wg sync.WaitGroup
+	for i := range errs {
+		wg.Go(func() {
+			for f := range next {
+				if errs[i] == nil {
+					errs[i] = f()
+				}
+			}
+		})
+	}
+	for _, f := range work {
+		if ctx.Err() != nil {
+			break
+		}
+		next <- f
+	}
+	close(next)
+	wg.Wait()
+	for _, err := range append(errs, ctx.Err()) {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// identity is the same for dispatches that do the same with other buffers, in steps
+// whose sizes are the same to them.
+func identity(plan *lower.Plan, s Step, d *lower.Dispatch) string {
+	id := fmt.Sprint(d.Kernel, d.Constants, d.Group, plan.Cost(d, &s.Sizes))
+	for _, e := range d.Grid {
+		id += fmt.Sprint(" ", e.Eval(&s.Sizes))
+	}
+	for _, e := range d.Params {
+		id += fmt.Sprint(" ", e.Eval(&s.Sizes))
+	}
+	for i, b := range d.Bindings {
+		shared := 0 // the first binding of the same memory
+		for shared < i && (d.Bindings[shared].Buffer != b.Buffer || d.Bindings[shared].Offset != b.Offset) {
+			shared++
+		}
+		id += fmt.Sprint(" ", b.Index, shared, b.Bytes.Eval(&s.Sizes), b.Offset%counted.Line, plan.Buffers[b.Buffer].DType)
+	}
+	return id
+}
+
+func count(plan *lower.Plan, s Step, d *lower.Dispatch, k *kernels.Kernel, chip *lower.Chip, budget int64) (Row, error) {
+	row := Row{
+		Model: plan.Model, Step: s.Name, Kernel: d.Kernel, Shape: shape(plan, s, d, k),
+		Threads: int64(d.Group[0]) * int64(d.Group[1]) * int64(d.Group[2]), Ridge: chip.Ridge(),
+	}
+	cost := plan.Cost(d, &s.Sizes)
+	row.LeastBytes, row.Ops = cost.Bytes(), cost.Ops
+	row.Tiled = tiled[k.Family] && float64(cost.Ops) > row.Ridge*float64(cost.Bytes())
+	memory, launch, err := prepare(plan, s, d, k)
+	if err != nil {
+		return row, fmt.Errorf("%s, %s of %s: %w", d.Label, s.Name, plan.Model, err)
+	}
+	c, err := counted.Run(memory, launch, counted.Machine{CacheBytes: chip.Cache, Cores: chip.Cores, Budget: budget})
+	if err != nil {
+		return row, fmt.Errorf("%s, %s of %s: %w", d.Label, s.Name, plan.Model, err)
+	}
+	row.Threadgroups, row.Counted = c.Groups, c.Ran
+	row.ReadBytes, row.WrittenBytes, row.TileBytes, row.TouchedBytes = c.Read, c.Written, c.Tile, c.Touched
+	row.TouchedOnce, row.Coalescing = c.DistinctRead+c.DistinctWritten, c.Coalescing()
+	row.BankCycles, row.LeastBankCycles = c.GroupCycles, c.GroupLeast
+	row.Barriers, row.Meetings = float64(c.Barriers)/float64(c.Groups), float64(c.Meetings)/float64(c.Groups)
+	row.Branches, row.Divergent, row.Sites = c.Branches, c.Divergent, c.Sites
+	return row, nil
+}
+
+// prepare allocates and fills the buffers that a dispatch binds.
+func prepare(plan *lower.Plan, s Step, d *lower.Dispatch, k *kernels.Kernel) (*counted.Memory, counted.Launch, error) {
+	l := counted.Launch{Kernel: d.Kernel, Constants: map[uint32]uint32{}, Group: d.Group}
+	for _, c := range d.Constants {
+		l.Constants[c.Index] = c.Bits
+	}
+	for i, e := range d.Grid {
+		n := e.Eval(&s.Sizes)
+		if n < 1 || n > math.MaxUint32 {
+			return nil, l, fmt.Errorf("a grid of %d threadgroups", n)
+		}
+		l.Grid[i] = uint32(n)
+	}
+	sizes := map[int32]int64{}
+	for _, b := range d.Bindings {
+		sizes[b.Buffer] = max(sizes[b.Buffer], b.Offset+b.Bytes.Eval(&s.Sizes), size(plan, s, b.Buffer))
+	}
+	var total int64
+	for _, n := range sizes {
+		total += counted.Size(n)
+	}
+	memory, err := counted.NewMemory(total)
+	if err != nil {
+		return nil, l, err
+	}
+	l.Buffers = make([][]byte, len(k.Args)+1)
+	bind := func(at uint32, b []byte) {
+		for len(l.Buffers) <= int(at) {
+			l.Buffers = append(l.Buffers, nil)
+		}
+		l.Buffers[at] = b
+	}
+	words := make([]byte, 0, 4*len(d.Params))
+	for _, e := range d.Params {
+		words = binary.LittleEndian.AppendUint32(words, uint32(e.Eval(&s.Sizes)))
+	}
+	if len(words) > 0 {
+		bind(d.ParamsAt, words)
+	}
+	buffers := map[int32][]byte{}
+	for _, b := range d.Bindings {
+		if buffers[b.Buffer] == nil {
+			if buffers[b.Buffer], err = memory.Alloc(sizes[b.Buffer]); err != nil {
+				return nil, l, err
+			}
+			contents(plan, s, b.Buffer, buffers[b.Buffer])
+		}
+		part := buffers[b.Buffer][b.Offset:]
+		if arg, ok := k.Arg(int(b.Index)); ok && b.Read && !b.Write && isState(plan.Buffers[b.Buffer].Kind) {
+			randomise(part[:b.Bytes.Eval(&s.Sizes)], arg.Element)
+		}
+		bind(b.Index, part)
+	}
+	return memory, l, nil
+}
+
+// size is of a whole buffer; of the arena, nothing that is not bound matters.
+func size(plan *lower.Plan, s Step, buffer int32) int64 {
+	b := &plan.Buffers[buffer]
+	switch b.Kind {
+	case lower.Arena:
+		return 0
+	case lower.CacheK, lower.CacheV:
+		return b.Bytes.Eval(&s.Sizes) * s.Sizes[ir.NB] * s.Sizes[ir.B]
+	}
+	return b.Bytes.Eval(&s.Sizes)
+}
+
+func isState(k lower.Kind) bool {
+	return k == lower.Arena || k == lower.CacheK || k == lower.CacheV
+}
+
+// contents writes what an input or a constant of the plan holds.
+func contents(plan *lower.Plan, s Step, buffer int32, to []byte) {
+	b := &plan.Buffers[buffer]
+	if b.Kind == lower.Const {
+		copy(to, b.Data)
+	}
+	if b.Kind != lower.Input {
+		return
+	}
+	tokens, keys := int(s.Sizes[ir.T]), int(s.Sizes[ir.Smax])
+	for i := range len(to) / 4 {
+		v := i // block tables: blocks in order
+		switch b.Name {
+		case ir.Tokens:
+			v = 3*i + 1
+		case ir.Positions, ir.Slots:
+			v = keys - tokens + i
+		case ir.CuSeqlens:
+			v = i * tokens
+		case ir.ContextLens:
+			v = keys
+		case ir.LogitRows:
+			v = tokens - 1
+		}
+		binary.LittleEndian.PutUint32(to[4*i:], uint32(v))
+	}
+}
+
+// randomise fills a buffer with numbers of (−1, 1).
+func randomise(to []byte, e kernels.Element) {
+	random := rand.NewPCG(1, uint64(len(to)))
+	switch e {
+	case kernels.Float:
+		for i := 0; i+4 <= len(to); i += 4 {
+			v := float32(int32(random.Uint64())) / (1 << 31)
+			binary.LittleEndian.PutUint32(to[i:], math.Float32bits(v))
+		}
+	case kernels.Half: // a sign, an exponent below that of 1, any fraction
+		for i := 0; i+2 <= len(to); i += 2 {
+			x := random.Uint64()
+			binary.LittleEndian.PutUint16(to[i:], uint16(x&0x83ff|(10+x>>10&3)<<10))
+		}
+	case kernels.Bfloat:
+		for i := 0; i+2 <= len(to); i += 2 {
+			x := random.Uint64()
+			binary.LittleEndian.PutUint16(to[i:], uint16(x&0x807f|(123+x>>10&3)<<7))
+		}
+	case kernels.Blocks:
+		for i := 0; i+34 <= len(to); i += 34 {
+			binary.LittleEndian.PutUint16(to[i:], 0x2000) // 2⁻⁷
+			for j := 2; j < 34; j++ {
+				to[i+j] = byte(random.Uint64())
+			}
+		}
+	}
+}
+
+// shape names the sizes of a dispatch.
+func shape(plan *lower.Plan, s Step, d *lower.Dispatch, k *kernels.Kernel) string {
+	words := make([]int64, k.ParamWords)
+	for i := range min(len(words), len(d.Params)) {
+		words[i] = d.Params[i].Eval(&s.Sizes)
+	}
+	text, ok := shapes[k.Params]
+	if !ok {
+		return strconv.Itoa(k.ParamWords) + " words"
+	}
+	out := text(words)
+	for _, b := range d.Bindings {
+		if plan.Buffers[b.Buffer].Kind == lower.Weight {
+			if arg, ok := k.Arg(int(b.Index)); ok && arg.Element == kernels.Bytes {
+				out += " " + plan.Buffers[b.Buffer].DType.String()
+				break
+			}
+		}
+	}
+	if k.Params == "AttentionParams" {
+		out += fmt.Sprintf(" over %d keys", s.Sizes[ir.Smax])
+	}
+	return out
+}
+
+// shapes write the parameters that are sizes, by the struct that holds them.
+var shapes = map[string]func(w []int64) string{
+	"EmbedParams": func(w []int64) string { return fmt.Sprintf("%d×%d of %d", w[0], w[1], w[2]) },
+	"NormParams":  func(w []int64) string { return fmt.Sprintf("%d×%d", w[0], w[1]) },
+	"LinearParams": func(w []int64) string {
+		n := strconv.FormatInt(w[2], 10)
+		for _, more := range w[3:5] {
+			if more > 0 {
+				n += "+" + strconv.FormatInt(more, 10)
+			}
+		}
+		return fmt.Sprintf("%d×%d→%s", w[0], w[1], n)
+	},
+	"RopeParams":       func(w []int64) string { return fmt.Sprintf("%d×%d×%d", w[0], w[1], w[2]) },
+	"CacheWriteParams": func(w []int64) string { return fmt.Sprintf("%d×%d×%d", w[0], w[1], w[2]) },
+	"RopeWriteParams":  func(w []int64) string { return fmt.Sprintf("%d×(%d+2·%d)×%d", w[0], w[1], w[2], w[3]) },
+	"AttentionParams":  func(w []int64) string { return fmt.Sprintf("%d×(%d/%d)×%d", w[0], w[2], w[3], w[4]) },
+	"ReduceParams":     func(w []int64) string { return fmt.Sprintf("%d×%d×%d of %d parts", w[0], w[1], w[2], w[3]) },
+	"ElementParams":    func(w []int64) string { return fmt.Sprintf("%d×%d", w[0], w[1]) },
+}
