@@ -2,11 +2,14 @@ package lower
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smelt-ml/smelt/fusion"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/kernels"
 )
 
 type anyWeights struct{}
@@ -45,6 +48,68 @@ func lowered(t testing.TB) *Plan {
 	}, target, Options{Context: 64})
 	require.NoError(t, err)
 	return plan
+}
+
+// TestRotations checks where the kernels that rotate get their frequencies, and that no
+// head goes to a fused write that is too large for it.
+func TestRotations(t *testing.T) {
+	const width = 32
+	build := func(head int, theta float64, factors bool) (*ir.Func, error) {
+		return ir.Build("rope", anyWeights{}, ir.Options{Block: 64, KV: ir.F16}, func(b *ir.Builder) {
+			var f *ir.Value
+			if factors {
+				f = b.Const(make([]float32, head/2))
+			}
+			x := b.Embed(b.Input(ir.Tokens), b.Weight("embd", 16, width))
+			rope := ir.RopeAttr{Rotated: head, Theta: theta, FreqScale: 1, Magnitude: 1}
+			b.Layer(0, func() {
+				project := func(name string) *ir.Value { return b.SplitHeads(b.Linear(x, b.Weight(name, head, width)), 1) }
+				cache := b.CacheWrite(b.Cache(1, head), b.Rope(project("k"), rope, f), project("v"))
+				keys, _ := b.CacheRead(cache)
+				b.Return("k", b.MergeHeads(keys))
+			})
+			b.Return("q", b.Scale(b.MergeHeads(b.Rope(b.SplitHeads(b.Linear(x, b.Weight("q", head, width)), 1), rope, f)), 2))
+		})
+	}
+	target, err := NewTarget("metal", 1)
+	require.NoError(t, err)
+	lower := func(f *ir.Func) (*Plan, error) {
+		return Lower("rope", []Range{{Name: "decode", Func: f, MinT: 1, MaxT: 1}}, target, Options{Context: 64})
+	}
+	for _, c := range []struct {
+		theta          float64
+		given          bool
+		factors, table uint32
+	}{{1e4, false, 0, 0}, {1e4, true, 1, 0}, {1, true, 0, 1}, {1, false, 0, 0}} {
+		for _, fused := range []bool{false, true} {
+			f, err := build(64, c.theta, c.given)
+			require.NoError(t, err)
+			f.Stage = ir.Fused
+			if fused {
+				n, err := fusion.Apply(f, fusion.RopeQKVWrite())
+				require.NoError(t, err)
+				require.Equal(t, []int{1}, n)
+			}
+			plan, err := lower(f)
+			require.NoError(t, err)
+			found := 0
+			for _, d := range plan.Phases[0].Dispatches {
+				if k, ok := kernels.Lookup(d.Kernel); ok && strings.HasPrefix(k.Family, "rope") {
+					found++
+					require.Equal(t, []Constant{{0, 0}, {1, c.factors}, {2, c.table}}, d.Constants[:3], "%+v", c)
+				}
+			}
+			require.Equal(t, map[bool]int{false: 2, true: 1}[fused], found)
+		}
+	}
+
+	f, err := build(264, 1e4, false)
+	require.NoError(t, err)
+	f.Stage = ir.Fused
+	_, err = fusion.Apply(f, fusion.RopeQKVWrite())
+	require.NoError(t, err)
+	_, err = lower(f)
+	require.ErrorContains(t, err, "heads of 264 elements; the fused writes take up to 256")
 }
 
 func TestSameBytes(t *testing.T) {

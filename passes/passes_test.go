@@ -166,8 +166,12 @@ func TestLongHeads(t *testing.T) {
 	f := tinyQwen.build(t)
 	_, err := passes.Compile(f, tgt, passes.Options{Level: 1})
 	require.NoError(t, err)
-	require.Zero(t, f.OpCounts()[ir.OpAttention])
-	require.Positive(t, f.OpCounts()[ir.OpSoftmax])
+	for _, op := range []ir.Op{ir.OpAttention, ir.OpHeadNormRopeKVWrite} {
+		require.Zero(t, f.OpCounts()[op], op)
+	}
+	for _, op := range []ir.Op{ir.OpSoftmax, ir.OpRope, ir.OpCacheWrite} {
+		require.Positive(t, f.OpCounts()[op], op)
+	}
 }
 
 // shuffled puts values into a random order that is still a program.
