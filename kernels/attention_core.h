@@ -7,12 +7,16 @@
 // their queries and sums stay in its registers as 8 × 8 matrices (at heads of 256, in
 // half, 96 registers of a lane), and four lanes keep the statistics of each row. K and V
 // pass through one buffer of threadgroup memory in slices of up to 128 elements of a
-// head, so that any head of up to 256 fits and, in half, four threadgroups share a
-// core's memory; heads of up to 64 have K and V in it side by side, which saves two
-// barriers of four. A key's row is read once for 32 query rows: 32 multiply-adds for
-// each element of K or V from device memory. The buffer's rows are 68 words apart in
-// half and 136 in float, the scores' 36: the eight rows of a matrix start at banks 4 or
-// 8 apart, and no two of its lanes meet in one more often than their number demands.
+// head, so that any head of up to 256 fits and, in half, two threadgroups fit in 32 KB.
+// Heads of up to 64 have K and V in it side by side, which saves two barriers of four.
+//
+// A key's row is read once for 32 query rows: 32 multiply-adds for each element of K or
+// V from device memory. That is why query heads of one KV head are threadgroups of
+// their own: sharing would help tiles of few tokens only, and those of attention_vec do.
+//
+// The buffer's rows are 68 words apart in half and 136 in float, the scores' 36: the
+// eight rows of a matrix start at banks 4 or 8 apart, and no two of its lanes meet in
+// one more often than their number demands.
 #ifndef SMELT_KERNELS_ATTENTION_CORE_H
 #define SMELT_KERNELS_ATTENTION_CORE_H
 

@@ -152,6 +152,34 @@ func TestFlashAttention(t *testing.T) {
 	})
 }
 
+// TestFlashAttentionIsTile compares it with attention_tile on the same keys in a paged
+// cache, bit by bit: they share their arithmetic.
+func TestFlashAttentionIsTile(t *testing.T) {
+	instances(t, "flash_attention", func(t *testing.T, name string, types []kernels.Element) {
+		for _, head := range few([]int{40, 128}, []int{8, 40, 64, 72, 128, 192, 256}) {
+			t.Run(fmt.Sprint(head), func(t *testing.T) {
+				s := attentionShape{4, 2, head}
+				rng := newRand(t.Name())
+				p := batch{lens: []int{35}, contexts: []int{75}, block: 16}.page(rng)
+				f := flash{batch: 1, heads: s.heads, kvHeads: s.kvHeads, queries: 35, keys: 75, offset: 40, head: head, causal: true, byToken: true}
+				q := random(rng, types[0], p.tokens()*s.heads*head)
+				paged := [2]tensor{p.cache(rng, types[0], s.kvHeads, head), p.cache(rng, types[0], s.kvHeads, head)}
+				var dense [2]tensor
+				for i := range dense {
+					dense[i] = filled(types[0], f.kvHeads*f.keys*head, func(e int) float64 {
+						row, kvHead := e/(f.kvHeads*head), e/head%f.kvHeads
+						return paged[i].at(p.element(p.slot(0, row), kvHead, f.kvHeads, head, e%head))
+					})
+				}
+				tile := "attention_tile" + name[len("flash_attention"):] + name[len("flash_attention"):]
+				want := attentionLaunch(tile, s, p, q, paged[0], paged[1]).run(t)[7]
+				got := f.launch(name, q, dense[0], dense[1]).run(t)[3]
+				require.Equal(t, want.values(), got.values())
+			})
+		}
+	})
+}
+
 // TestFlashAttentionKeepsNaNToItself writes NaN where only later rows look: earlier ones
 // must not change by a bit, later ones must show it.
 func TestFlashAttentionKeepsNaNToItself(t *testing.T) {

@@ -187,8 +187,15 @@ const ropeOps = 3
 // rotatedHeads counts the elements of Q and K.
 func rotatedHeads(l *launch) int64 { return l.param(0) * (l.param(1) + l.param(2)) * l.param(3) }
 
-// cached counts the elements of K in all sequences.
-func cached(l *launch) int64 { return l.sizes[ir.B] * l.sizes[ir.Smax] * l.param(3) * l.param(4) }
+// cached counts the elements of K in all sequences, or in what the windows of their
+// tokens span.
+func cached(l *launch) int64 {
+	keys := l.sizes[ir.B] * l.sizes[ir.Smax]
+	if window := l.param(11); window != 0 {
+		keys = min(keys, l.param(0)+l.sizes[ir.B]*(window-1))
+	}
+	return keys * l.param(3) * l.param(4)
+}
 
 // partial counts the elements that a cut attention leaves for attention_reduce.
 func partial(l *launch) int64 {

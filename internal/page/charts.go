@@ -44,7 +44,7 @@ var families = []struct {
 	prefixes     []string
 }{
 	{"products", "#74b98a", []string{"linear_", "matmul"}},
-	{"attention", "#e98b76", []string{"attention_", "softmax", "mask"}},
+	{"attention", "#e98b76", []string{"attention_", "softmax", "mask", "soft_cap"}},
 	{"RoPE and cache", "#eab54a", []string{"rope", "head_norm_rope", "cache_"}},
 	{"norms", "#7fb2dd", []string{"rms_norm"}},
 	{"rows", "#a58fd0", []string{"embed", "gather_rows", "argmax"}},

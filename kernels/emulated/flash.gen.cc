@@ -253,7 +253,7 @@ inline KeyRange keys_seen(int position, int context, uint window) {
 const uint next = uint(max(0, position + 1));
 return {MSL_BRANCH(10, window != 0 && next > window )? next - window : 0, min(next, uint(max(0, context)))};
 }
-#line 21 "kernels/attention_core.h"
+#line 25 "kernels/attention_core.h"
 using namespace metal;
 
 static constexpr uint slice_width = 128;
@@ -268,7 +268,7 @@ static constexpr float lowest = -3.0e38f;
 
 
 inline bool is_finite(float v) { return (as_type<uint>(v) & 0x7f800000u) != 0x7f800000u; }
-#line 42 "kernels/attention_core.h"
+#line 46 "kernels/attention_core.h"
 template <typename C> struct DenseRows {
 const C *from;
 uint stride;
@@ -308,7 +308,7 @@ float *scores;
 float *factors;
 uint *marks;
 };
-#line 86 "kernels/attention_core.h"
+#line 90 "kernels/attention_core.h"
 template <typename A, typename Rows>
 inline void load_rows( const Rows &rows, uint key, uint stop, uint d0, uint width, bool values, uint tid,
 A *tile, uint *marks) {
@@ -332,7 +332,7 @@ store_four(to, d, float4(0.0f));
 }
 }
 }
-#line 114 "kernels/attention_core.h"
+#line 118 "kernels/attention_core.h"
 template <typename A, typename Rows>
 inline void attend( const QueryRows<A> &q, const Rows &k_rows, const Rows &v_rows,
 const Sight &sight, const Scoring &scoring, const TileMemory<A> &memory,

@@ -76,6 +76,7 @@ func TestElementwise(t *testing.T) {
 		two  bool
 		f    func(a, b float64) float64
 	}{
+		{"soft_cap_f32", false, func(a, _ float64) float64 { return 0.25 * math.Tanh(a/0.25) }},
 		{"silu_f32", false, func(a, _ float64) float64 { return silu(a) }},
 		{"scale_f32", false, func(a, _ float64) float64 { return a * 0.25 }},
 		{"add_f32", true, func(a, b float64) float64 { return a + b }},
@@ -151,6 +152,36 @@ func TestSoftmax(t *testing.T) {
 			kernel:  "softmax_f32",
 			buffers: [][]byte{floatBytes(x), nan(4 * width), encode(kernels.ElementParams{Rows: 4, Width: uint32(width), AStride: uint32(width)})},
 			grid:    [3]uint32{4, 1, 1}, group: [3]uint32{256, 1, 1}, writes: []int{1},
+		}, want, 1e-6)
+	}
+}
+
+// TestSoftmaxSinks gives pairs of rows a sink: below, among and above their scores, and
+// −∞, which is none; every second row has no score.
+func TestSoftmaxSinks(t *testing.T) {
+	const rows, perSink = 8, 2
+	sinks := []float32{-5, 1, 8, float32(math.Inf(-1))}
+	for _, width := range []int{1, 3, 16, 100} {
+		x := normals(newRand("sinks"), rows*width)
+		var want []float64
+		for r := range rows {
+			row, total := x[r*width:][:width], math.Exp(float64(sinks[r/perSink]))
+			for i := range row {
+				if r%2 == 1 {
+					row[i] = float32(math.Inf(-1))
+				}
+				total += math.Exp(float64(row[i]))
+			}
+			for _, v := range row {
+				want = append(want, math.Exp(float64(v))/max(total, 1e-300))
+			}
+		}
+		check(t, dispatch{
+			kernel: "softmax_f32",
+			buffers: [][]byte{floatBytes(x), nan(rows * width),
+				encode(kernels.ElementParams{Rows: rows, Width: uint32(width), AStride: uint32(width), BStride: perSink}), floatBytes(sinks)},
+			constants: map[uint32]uint32{1: 1},
+			grid:      [3]uint32{rows, 1, 1}, group: [3]uint32{256, 1, 1}, writes: []int{1},
 		}, want, 1e-6)
 	}
 }

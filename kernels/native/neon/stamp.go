@@ -3,4 +3,4 @@
 package neon
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "cdb30b43d0adfdd13e22c2e725ca148f0506809fc2a142a9a7fdc71fb35de6c3"
+const _ = "e7b1b4b4bd244f6e4a145742b245749115904beecabdf6af37544d51685b92cf"

@@ -45,6 +45,7 @@ static const smelt_native_kernel kernels[] = {
     CACHED("q8_0", Blocks),
     ONE("silu_f32", element_supports<1>, element_units<1>, element1<Silu>),
     ONE("scale_f32", element_supports<1>, element_units<1>, element1<Scale>),
+    ONE("soft_cap_f32", element_supports<1>, element_units<1>, element1<SoftCap>),
     ONE("add_f32", element_supports<2>, element_units<2>, element2<Add>),
     ONE("mul_f32", element_supports<2>, element_units<2>, element2<Mul>),
     ONE("silu_mul_f32", element_supports<2>, element_units<2>, element2<SiluMul>),

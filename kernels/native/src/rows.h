@@ -57,6 +57,9 @@ struct Silu {
 struct Scale {
     MEMBER F operator()(F a, float value) const { return a * set1(value); }
 };
+struct SoftCap {
+    MEMBER F operator()(F a, float value) const { return set1(value) * tanh(a / set1(value)); }
+};
 struct Add {
     MEMBER F operator()(F a, F b) const { return a + b; }
 };
@@ -79,14 +82,19 @@ template <class Fn> static void element2(const smelt_launch *l, void *, uint64_t
              buffer<float>(l, 2) + r * p.width, p.width, Fn());
 }
 
-// Sinks are for graphs that the source stage of a model with them makes.
-static int softmax_supports(const smelt_launch *l) { return constant(l, 1) == 0 && element_supports<1>(l); }
+static int softmax_supports(const smelt_launch *l) {
+    if (!element_supports<1>(l))
+        return 0;
+    const ElementParams &p = params<ElementParams>(l, 2);
+    return constant(l, 1) == 0 || (p.b_stride != 0 && holds(l, 3, ceil_div(p.rows, p.b_stride) * 4));
+}
 static void softmax(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
     const ElementParams &p = params<ElementParams>(l, 2);
     for (uint64_t r = begin; r < end; r++) {
         const float *x = buffer<const float>(l, 0) + r * p.a_stride;
         float *out = buffer<float>(l, 1) + r * p.width;
-        float most = -__builtin_inff();
+        const float sink = constant(l, 1) != 0 ? buffer<const float>(l, 3)[r / p.b_stride] : -__builtin_inff();
+        float most = sink;
         for (uint32_t i = 0; i < p.width; i++)
             most = x[i] > most ? x[i] : most;
         // With nothing but −∞, subtract 0: the row becomes zeros, not NaN.
@@ -98,6 +106,8 @@ static void softmax(const smelt_launch *l, void *, uint64_t begin, uint64_t end)
         if (i < p.width)
             sum = sum + load_n(out + i, static_cast<int>(p.width - i));
         float total = reduce_add(sum);
+        if (sink != -__builtin_inff())
+            total += reduce_max(exp(set1(sink) - base));
         F inverse = set1(total == 0.0f ? 0.0f : 1.0f / total);
         map1(out, out, p.width, [=](F v) { return v * inverse; });
     }
