@@ -85,6 +85,15 @@ inline Eight spread(float own, uint lane) {
     return {upper ? rest : four, upper ? four : rest};
 }
 
+// fold_teams adds four values over the teams: team t gets the sum of value t. The lanes
+// then hold 128 elements of a row between them, and store them in one go.
+inline float4 fold_teams(float4 a, float4 b, float4 c, float4 d, uint lane) {
+    const bool upper = (lane & 16) != 0, later = (lane & 8) != 0;
+    const float4 even = (upper ? c : a) + simd_shuffle_xor(upper ? a : c, 16);
+    const float4 odd = (upper ? d : b) + simd_shuffle_xor(upper ? b : d, 16);
+    return (later ? odd : even) + simd_shuffle_xor(later ? even : odd, 8);
+}
+
 // attention_vec computes softmax(scale · q·Kᵀ)·V for every token and query head over
 // the keys j that the token sees: j ≤ positions[t] and j < context_lens[b], b being
 // the sequence that owns the token. Query head h reads KV head h / (heads/kv_heads):
@@ -290,14 +299,13 @@ kernel void attention_vec(device const A *q [[buffer(0)]],              // [toke
         // without keys leaves its row unwritten and a sum of weights that says so.
         if (has_keys) {
             total[r] = simd_sum(total[r]);
-            for (uint i = 0; i < 8; i++) {
+            for (uint i = 0; i < 8; i += 4) {
                 if (first_four(v_cache, i, 0) >= head)
                     continue;
-                sum[r][i] += simd_shuffle_xor(sum[r][i], 8);
-                sum[r][i] += simd_shuffle_xor(sum[r][i], 16);
-                const uint d = first_four(v_cache, i, lane);
-                if (i % 4 == team && d < head)
-                    states[sg][d / 4] = sum[r][i];
+                const float4 whole = fold_teams(sum[r][i], sum[r][i + 1], sum[r][i + 2], sum[r][i + 3], lane);
+                const uint d = first_four(v_cache, i + team, lane);
+                if (d < head)
+                    states[sg][d / 4] = whole;
             }
         }
         if (lane == 0) {

@@ -330,7 +330,16 @@ const float4 four = MSL_BRANCH(19, later )? float4(more, two) : float4(two, more
 const float4 rest = simd_shuffle_xor(four, 4, 7);
 return {MSL_BRANCH(20, upper )? rest : four, MSL_BRANCH(21, upper )? four : rest};
 }
-#line 121 "kernels/attention_vec.metal"
+
+
+
+inline float4 fold_teams(float4 a, float4 b, float4 c, float4 d, uint lane) {
+const bool upper = (lane & 16) != 0, later = (lane & 8) != 0;
+const float4 even = (MSL_BRANCH(22, upper )? c : a) + simd_shuffle_xor(MSL_BRANCH(23, upper )? a : c, 16, 8);
+const float4 odd = (MSL_BRANCH(24, upper )? d : b) + simd_shuffle_xor(MSL_BRANCH(25, upper )? b : d, 16, 9);
+return (MSL_BRANCH(26, later )? odd : even) + simd_shuffle_xor(MSL_BRANCH(27, later )? even : odd, 8, 10);
+}
+#line 130 "kernels/attention_vec.metal"
 template <typename A, typename C>
 void attention_vec( const A *q,
 const C *k_cache,
@@ -355,7 +364,7 @@ using msl_type_2 = float[8]; static_assert(sizeof(msl_type_2) == 32, "totals"); 
 const uint head = msl_constant_has_head() ? msl_constant_fc_head() : p.head;
 const uint q_head = group.x;
 const uint kv_head = q_head / (p.heads / p.kv_heads);
-if (MSL_BRANCH(22, group.y >= (msl_constant_rows() == 1 ? p.tokens : first_tile(int(p.tokens), p.seqs, msl_constant_rows()))))
+if (MSL_BRANCH(28, group.y >= (msl_constant_rows() == 1 ? p.tokens : first_tile(int(p.tokens), p.seqs, msl_constant_rows()))))
 return;
 int owner;
 if (msl_constant_has_map()) {
@@ -365,7 +374,7 @@ owner = int(sequence_of(cu_seqlens, p.seqs, group.y));
 } else {
 owner = int(sequence_of_tile(cu_seqlens, p.seqs, group.y, msl_constant_rows()));
 }
-if (MSL_BRANCH(23, owner < 0))
+if (MSL_BRANCH(29, owner < 0))
 return;
 const uint seq = uint(owner);
 uint token = group.y, tokens = 1;
@@ -373,7 +382,7 @@ if (msl_constant_rows() != 1) {
 const int seq_start = cu_seqlens[seq];
 token = uint(seq_start) + (group.y - first_tile(seq_start, seq, msl_constant_rows())) * msl_constant_rows();
 const uint seq_end = uint(cu_seqlens[seq + 1]);
-if (MSL_BRANCH(24, token >= seq_end))
+if (MSL_BRANCH(30, token >= seq_end))
 return;
 tokens = min(msl_constant_rows(), seq_end - token);
 }
@@ -386,17 +395,17 @@ KeyRange seen[most_rows];
 KeyRange any = {0xffffffffu, 0};
 for (uint r = 0; MSL_STEP(r < msl_constant_rows()); r++) {
 seen[r] = {0, 0};
-if (MSL_BRANCH(25, r < tokens))
+if (MSL_BRANCH(31, r < tokens))
 seen[r] = keys_seen(positions[token + r], context_lens[seq], msl_constant_has_window() ? p.window : 0);
 if (msl_constant_is_split())
 seen[r] = {max(seen[r].begin, start), min(seen[r].end, start + msl_constant_fc_split())};
-if (MSL_BRANCH(26, seen[r].begin < seen[r].end))
+if (MSL_BRANCH(32, seen[r].begin < seen[r].end))
 any = {min(any.begin, seen[r].begin), max(any.end, seen[r].end)};
 }
 
 
 const bool capped = msl_constant_has_soft_cap() && p.soft_cap > 0.0f;
-const float scale = MSL_BRANCH(27, capped )? p.scale / p.soft_cap : p.scale * log2_e;
+const float scale = MSL_BRANCH(33, capped )? p.scale / p.soft_cap : p.scale * log2_e;
 float4 query[most_rows][8], sum[most_rows][8];
 float highest[most_rows], total[most_rows];
 for (uint r = 0; MSL_STEP(r < msl_constant_rows()); r++) {
@@ -407,29 +416,29 @@ for (uint i = 0; MSL_STEP(i < 8); i++) {
 const uint d = first_four(k_cache, i, lane);
 query[r][i] = 0.0f;
 sum[r][i] = 0.0f;
-if (MSL_BRANCH(28, r < tokens && d < head))
+if (MSL_BRANCH(34, r < tokens && d < head))
 query[r][i] = float4(*( const vec<A, 4> *)(from + d)) * scale;
 }
 }
 
 const uint team = lane / 8;
 uint first = sg * 32 + start;
-if (MSL_BRANCH(29, any.begin < any.end)) {
+if (MSL_BRANCH(35, any.begin < any.end)) {
 first += (any.begin - start) / 256 * 256;
-first += MSL_BRANCH(30, first + 32 <= any.begin )? 256 : 0;
+first += MSL_BRANCH(36, first + 32 <= any.begin )? 256 : 0;
 }
 const bool has_keys = first < any.end;
-MSL_LOOP(31) for (; MSL_TURN(32, first < any.end); first += 256) {
+MSL_LOOP(37) for (; MSL_TURN(38, first < any.end); first += 256) {
 
 const uint key = first + team * 8;
 ulong row[8];
 uint within = key % p.block;
 const int *page = pages + key / p.block;
-ulong at = MSL_BRANCH(33, key < any.end )? cache_row(uint(*page), within, kv_head, strides) : 0;
+ulong at = MSL_BRANCH(39, key < any.end )? cache_row(uint(*page), within, kv_head, strides) : 0;
 for (uint s = 0; MSL_STEP(s < 8); s++) {
 row[s] = at;
 at += strides.row;
-if (MSL_BRANCH(34, ++within == p.block && key + s + 1 < any.end)) {
+if (MSL_BRANCH(40, ++within == p.block && key + s + 1 < any.end)) {
 within = 0;
 page++;
 at = cache_row(uint(*page), 0, kv_head, strides);
@@ -440,11 +449,11 @@ float score[most_rows][8];
 for (uint s = 0; MSL_STEP(s < 8); s++) {
 for (uint r = 0; MSL_STEP(r < msl_constant_rows()); r++)
 score[r][s] = 0.0f;
-if (MSL_BRANCH(35, key + s < any.begin || key + s >= any.end))
+if (MSL_BRANCH(41, key + s < any.begin || key + s >= any.end))
 continue;
 for (uint i = 0; MSL_STEP(i < 8); i += 2) {
 const uint d = first_four(k_cache, i, lane);
-if (MSL_BRANCH(36, d >= head))
+if (MSL_BRANCH(42, d >= head))
 continue;
 const Fours k = load_fours(k_cache, row[s], d, head);
 for (uint r = 0; MSL_STEP(r < msl_constant_rows()); r++)
@@ -457,15 +466,15 @@ Eight weights[most_rows];
 for (uint r = 0; MSL_STEP(r < msl_constant_rows()); r++) {
 const float *v = score[r];
 float own = fold(float4(v[0], v[1], v[2], v[3]), float4(v[4], v[5], v[6], v[7]), lane);
-if (MSL_BRANCH(37, capped))
+if (MSL_BRANCH(43, capped))
 own = p.soft_cap * log2_e * precise::tanh(own);
 const bool sees = first + lane >= seen[r].begin && first + lane < seen[r].end;
-const float peak = simd_max(MSL_BRANCH(38, sees )? max(highest[r], own) : highest[r], 8);
+const float peak = simd_max(MSL_BRANCH(44, sees )? max(highest[r], own) : highest[r], 11);
 const float keep = exp2(highest[r] - peak);
-const float weight = MSL_BRANCH(39, sees )? exp2(own - peak) : 0.0f;
+const float weight = MSL_BRANCH(45, sees )? exp2(own - peak) : 0.0f;
 highest[r] = peak;
 total[r] = total[r] * keep + weight;
-if (MSL_BRANCH(40, keep != 1.0f)) {
+if (MSL_BRANCH(46, keep != 1.0f)) {
 for (uint i = 0; MSL_STEP(i < 8); i++)
 sum[r][i] *= keep;
 }
@@ -479,15 +488,15 @@ for (uint r = 0; MSL_STEP(r < msl_constant_rows()); r++) {
 weight[r] = s < 4 ? weights[r].low[s % 4] : weights[r].high[s % 4];
 wanted = wanted || weight[r] != 0.0f;
 }
-if (MSL_BRANCH(41, !wanted))
+if (MSL_BRANCH(47, !wanted))
 continue;
 for (uint i = 0; MSL_STEP(i < 8); i += 2) {
 const uint d = first_four(v_cache, i, lane);
-if (MSL_BRANCH(42, d >= head))
+if (MSL_BRANCH(48, d >= head))
 continue;
 const Fours v = load_fours(v_cache, row[s], d, head);
 for (uint r = 0; MSL_STEP(r < msl_constant_rows()); r++) {
-if (MSL_BRANCH(43, weight[r] == 0.0f))
+if (MSL_BRANCH(49, weight[r] == 0.0f))
 continue;
 sum[r][i] += weight[r] * v.first;
 sum[r][i + 1] += weight[r] * v.second;
@@ -497,38 +506,37 @@ sum[r][i + 1] += weight[r] * v.second;
 }
 
 for (uint r = 0; MSL_STEP(r < msl_constant_rows()); r++) {
-if (MSL_BRANCH(44, r >= tokens))
+if (MSL_BRANCH(50, r >= tokens))
 break;
 
 
-if (MSL_BRANCH(45, has_keys)) {
-total[r] = simd_sum(total[r], 9);
-for (uint i = 0; MSL_STEP(i < 8); i++) {
-if (MSL_BRANCH(46, first_four(v_cache, i, 0) >= head))
+if (MSL_BRANCH(51, has_keys)) {
+total[r] = simd_sum(total[r], 12);
+for (uint i = 0; MSL_STEP(i < 8); i += 4) {
+if (MSL_BRANCH(52, first_four(v_cache, i, 0) >= head))
 continue;
-sum[r][i] += simd_shuffle_xor(sum[r][i], 8, 10);
-sum[r][i] += simd_shuffle_xor(sum[r][i], 16, 11);
-const uint d = first_four(v_cache, i, lane);
-if (MSL_BRANCH(47, i % 4 == team && d < head))
-states[sg][d / 4] = sum[r][i];
+const float4 whole = fold_teams(sum[r][i], sum[r][i + 1], sum[r][i + 2], sum[r][i + 3], lane);
+const uint d = first_four(v_cache, i + team, lane);
+if (MSL_BRANCH(53, d < head))
+states[sg][d / 4] = whole;
 }
 }
-if (MSL_BRANCH(48, lane == 0)) {
+if (MSL_BRANCH(54, lane == 0)) {
 maxima[sg] = highest[r];
 totals[sg] = total[r];
 }
-threadgroup_barrier(mem_flags::mem_threadgroup, 12);
-if (MSL_BRANCH(49, tid * 4 < head)) {
+threadgroup_barrier(mem_flags::mem_threadgroup, 13);
+if (MSL_BRANCH(55, tid * 4 < head)) {
 const ulong slot = ulong(token + r) * p.heads + q_head;
 const bool sinks_here = msl_constant_has_sinks() && !msl_constant_is_split();
-const float sink = MSL_BRANCH(50, sinks_here )? sinks[q_head] * log2_e : lowest;
+const float sink = MSL_BRANCH(56, sinks_here )? sinks[q_head] * log2_e : lowest;
 float peak = max(lowest, sink);
 for (uint i = 0; MSL_STEP(i < 8); i++)
 peak = max(peak, maxima[i]);
 float4 result = 0.0f;
-float norm = MSL_BRANCH(51, sinks_here )? exp2(sink - peak) : 0.0f;
+float norm = MSL_BRANCH(57, sinks_here )? exp2(sink - peak) : 0.0f;
 for (uint i = 0; MSL_STEP(i < 8); i++) {
-if (MSL_BRANCH(52, totals[i] == 0.0f))
+if (MSL_BRANCH(58, totals[i] == 0.0f))
 continue;
 const float weight = exp2(maxima[i] - peak);
 norm += weight * totals[i];
@@ -536,23 +544,23 @@ result += weight * states[i][tid];
 }
 if (msl_constant_is_split()) {
 const ulong at = slot * groups.z + group.z;
-if (MSL_BRANCH(53, tid == 0)) {
+if (MSL_BRANCH(59, tid == 0)) {
 statistics[at * 2] = peak;
 statistics[at * 2 + 1] = norm;
 }
-if (MSL_BRANCH(54, norm != 0.0f))
+if (MSL_BRANCH(60, norm != 0.0f))
 *( float4 *)(part + at * head + tid * 4) = result;
 } else {
-if (MSL_BRANCH(55, norm != 0.0f))
+if (MSL_BRANCH(61, norm != 0.0f))
 result /= norm;
 store_four(out, slot * head + tid * 4, result);
 }
 }
 if (r + 1 < msl_constant_rows())
-threadgroup_barrier(mem_flags::mem_threadgroup, 13);
+threadgroup_barrier(mem_flags::mem_threadgroup, 14);
 }
 }
-#line 349 "kernels/attention_vec.metal"
+#line 357 "kernels/attention_vec.metal"
 template <typename A>
 void attention_reduce( const float *part,
 const float *statistics,
@@ -561,40 +569,40 @@ const ReduceParams &p,
 const float *sinks,
 uint3 group, uint tid,
 uint lane) {
-if (MSL_BRANCH(56, group.y >= p.tokens))
+if (MSL_BRANCH(62, group.y >= p.tokens))
 return;
 const ulong row = ulong(group.y) * p.heads + group.x;
 const float2 *of = ( const float2 *)statistics + row * p.partitions;
 const float sink = msl_constant_has_sinks() ? sinks[group.x] * log2_e : lowest;
 float peak = max(lowest, sink);
-MSL_LOOP(57) for (uint i = lane; MSL_TURN(58, i < p.partitions); i += 32) {
-if (MSL_BRANCH(59, of[i].y != 0.0f))
+MSL_LOOP(63) for (uint i = lane; MSL_TURN(64, i < p.partitions); i += 32) {
+if (MSL_BRANCH(65, of[i].y != 0.0f))
 peak = max(peak, of[i].x);
 }
-peak = simd_max(peak, 14);
+peak = simd_max(peak, 15);
 const bool writes = tid * 4 < p.head;
 const float *from = part + row * p.partitions * p.head + tid * 4;
 float norm = 0.0f;
 float4 sum = 0.0f;
-MSL_LOOP(60) for (uint first = 0; MSL_TURN(61, first < p.partitions); first += 32) {
+MSL_LOOP(66) for (uint first = 0; MSL_TURN(67, first < p.partitions); first += 32) {
 float own = 0.0f;
-if (MSL_BRANCH(62, first + lane < p.partitions && of[first + lane].y != 0.0f)) {
+if (MSL_BRANCH(68, first + lane < p.partitions && of[first + lane].y != 0.0f)) {
 own = exp2(of[first + lane].x - peak);
 norm += own * of[first + lane].y;
 }
-MSL_LOOP(63) for (uint i = 0; MSL_TURN(64, i < min(32u, p.partitions - first)); i++) {
-const float weight = simd_broadcast(own, ushort(i), 15);
-if (MSL_BRANCH(65, writes && weight != 0.0f))
+MSL_LOOP(69) for (uint i = 0; MSL_TURN(70, i < min(32u, p.partitions - first)); i++) {
+const float weight = simd_broadcast(own, ushort(i), 16);
+if (MSL_BRANCH(71, writes && weight != 0.0f))
 sum += weight * *( const float4 *)(from + ulong(first + i) * p.head);
 }
 }
-norm = simd_sum(norm, 16);
+norm = simd_sum(norm, 17);
 if (msl_constant_has_sinks())
 norm += exp2(sink - peak);
-if (MSL_BRANCH(66, writes))
-store_four(out, row * p.head + tid * 4, MSL_BRANCH(67, norm != 0.0f )? sum / norm : float4(0.0f));
+if (MSL_BRANCH(72, writes))
+store_four(out, row * p.head + tid * 4, MSL_BRANCH(73, norm != 0.0f )? sum / norm : float4(0.0f));
 }
-#line 598 "kernels/emulated/attention_vec.gen.cc"
+#line 606 "kernels/emulated/attention_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_vec<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -783,16 +791,16 @@ void thread_9(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_9[] = {{0, 0, "part"}, {1, 0, "statistics"}, {2, 0, "out"}, {3, sizeof(ReduceParams), "p"}, {4, 0, "sinks"}};
 const msl::Kernel kernels[] = {
-    {"attention_vec_f32_f32", "kernels/attention_vec.metal", 391, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 13, variables_0, 3},
-    {"attention_vec_f32_f16", "kernels/attention_vec.metal", 393, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 13, variables_1, 3},
-    {"attention_vec_f16_f32", "kernels/attention_vec.metal", 395, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 13, variables_2, 3},
-    {"attention_vec_f16_f16", "kernels/attention_vec.metal", 397, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 13, variables_3, 3},
-    {"attention_vec_bf16_bf16", "kernels/attention_vec.metal", 399, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 13, variables_4, 3},
-    {"attention_vec_f16_q8_0", "kernels/attention_vec.metal", 401, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 13, variables_5, 3},
-    {"attention_vec_f32_q8_0", "kernels/attention_vec.metal", 403, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 13, variables_6, 3},
-    {"attention_reduce_f32", "kernels/attention_vec.metal", 405, thread_7, nullptr, 1024, 0x0u, 0x0u, buffers_7, 5, nullptr, 0},
-    {"attention_reduce_f16", "kernels/attention_vec.metal", 407, thread_8, nullptr, 1024, 0x0u, 0x0u, buffers_8, 5, nullptr, 0},
-    {"attention_reduce_bf16", "kernels/attention_vec.metal", 409, thread_9, nullptr, 1024, 0x0u, 0x0u, buffers_9, 5, nullptr, 0},
+    {"attention_vec_f32_f32", "kernels/attention_vec.metal", 399, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 13, variables_0, 3},
+    {"attention_vec_f32_f16", "kernels/attention_vec.metal", 401, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 13, variables_1, 3},
+    {"attention_vec_f16_f32", "kernels/attention_vec.metal", 403, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 13, variables_2, 3},
+    {"attention_vec_f16_f16", "kernels/attention_vec.metal", 405, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 13, variables_3, 3},
+    {"attention_vec_bf16_bf16", "kernels/attention_vec.metal", 407, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 13, variables_4, 3},
+    {"attention_vec_f16_q8_0", "kernels/attention_vec.metal", 409, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 13, variables_5, 3},
+    {"attention_vec_f32_q8_0", "kernels/attention_vec.metal", 411, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 13, variables_6, 3},
+    {"attention_reduce_f32", "kernels/attention_vec.metal", 413, thread_7, nullptr, 1024, 0x0u, 0x0u, buffers_7, 5, nullptr, 0},
+    {"attention_reduce_f16", "kernels/attention_vec.metal", 415, thread_8, nullptr, 1024, 0x0u, 0x0u, buffers_8, 5, nullptr, 0},
+    {"attention_reduce_bf16", "kernels/attention_vec.metal", 417, thread_9, nullptr, 1024, 0x0u, 0x0u, buffers_9, 5, nullptr, 0},
 };
 } // namespace
 namespace msl {
