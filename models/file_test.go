@@ -209,7 +209,34 @@ func TestGGUFConfig(t *testing.T) {
 		}},
 		"no window": {edit: set("llama.attention.sliding_window", gguf.Uint32(0))},
 
-		"yarn":              {edit: set("llama.rope.scaling.type", gguf.String("yarn")), fails: `RoPE scaling of type "yarn"`},
+		"yarn": {edit: func(f *file) {
+			f.set("llama.rope.scaling.type", gguf.String("yarn"))
+			f.set("llama.rope.scaling.factor", gguf.Float32(4))
+			f.set("llama.rope.scaling.original_context_length", gguf.Uint32(64))
+		}, want: func(c *models.Config) {
+			c.Rope.YaRN = &models.YaRNRope{Factor: 4, FastBeta: 32, SlowBeta: 1, OldContext: 64}
+		}},
+		"yarn in the file's own words": {edit: func(f *file) {
+			f.set("llama.rope.scaling.type", gguf.String("yarn"))
+			f.set("llama.rope.scaling.factor", gguf.Float32(1))
+			f.set("llama.rope.scaling.yarn_beta_fast", gguf.Float32(16))
+			f.set("llama.rope.scaling.yarn_beta_slow", gguf.Float32(2))
+			f.set("llama.rope.scaling.attn_factor", gguf.Float32(1.5))
+		}, want: func(c *models.Config) {
+			c.Rope.YaRN = &models.YaRNRope{Factor: 1, FastBeta: 16, SlowBeta: 2, OldContext: 128, Magnitude: 1.5}
+		}},
+
+		"yarn without factor": {edit: set("llama.rope.scaling.type", gguf.String("yarn")), fails: `"llama.rope.scaling.factor" is missing`},
+		"yarn of DeepSeek": {edit: func(f *file) {
+			f.set("llama.rope.scaling.type", gguf.String("yarn"))
+			f.set("llama.rope.scaling.factor", gguf.Float32(4))
+			f.set("llama.rope.scaling.yarn_log_multiplier", gguf.Float32(0.1))
+		}, fails: "YaRN RoPE scaling with llama.rope.scaling.yarn_log_multiplier"},
+		"yarn by 0": {edit: func(f *file) {
+			f.set("llama.rope.scaling.type", gguf.String("yarn"))
+			f.set("llama.rope.scaling.factor", gguf.Float32(0))
+		}, fails: "YaRN RoPE scaling by"},
+		"longrope":          {edit: set("llama.rope.scaling.type", gguf.String("longrope")), fails: `RoPE scaling of type "longrope"`},
 		"scaling by number": {edit: set("llama.rope.scaling.type", gguf.Uint32(1)), fails: `"llama.rope.scaling.type" is uint32, not string`},
 		"negative factor":   {edit: set("llama.rope.scaling.factor", gguf.Float32(-1)), fails: "RoPE's scaling factor is -1"},
 		"unknown family":    {edit: set("general.architecture", gguf.String("mamba")), fails: `general.architecture is "mamba"; known are llama, qwen3`},
@@ -338,6 +365,10 @@ func TestForms(t *testing.T) {
 	}{
 		"plain":  {nil, func(*models.Rope) {}},
 		"linear": {map[string]any{"rope_scaling": map[string]any{"type": "linear", "factor": 4.0}}, func(r *models.Rope) { r.Linear = 4 }},
+		"yarn": {map[string]any{"rope_scaling": map[string]any{"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}},
+			func(r *models.Rope) {
+				r.YaRN = &models.YaRNRope{Factor: 4, FastBeta: 32, SlowBeta: 1, OldContext: 32}
+			}},
 		"llama3": {llama3, func(r *models.Rope) { r.Llama3 = stretched() }},
 		"transformers 5": {map[string]any{"rope_parameters": map[string]any{"rope_type": "default", "rope_theta": 500}, "rope_theta": nil},
 			func(r *models.Rope) { r.Theta = 500 }},
@@ -385,6 +416,16 @@ func interleave(w []float32, head, width int) []float32 {
 	return out
 }
 
+// TestHFYaRN reads what a config.json may say besides the factor.
+func TestHFYaRN(t *testing.T) {
+	c := small("qwen3")
+	m := open(t, folder(t, c, randomWeights(synthetic(t, c, "f32")), map[string]any{
+		"rope_scaling": map[string]any{"type": "yarn", "factor": 4, "beta_fast": 16, "beta_slow": 2, "attention_factor": 1.25}}))
+	require.Equal(t, &models.YaRNRope{Factor: 4, FastBeta: 16, SlowBeta: 2, OldContext: 128, Magnitude: 1.25}, m.Config.Rope.YaRN)
+	_, magnitude := m.Config.Rope.Table()
+	require.InDelta(t, 1.25, magnitude, 0)
+}
+
 // TestHFConfigRefuses edits a good config.json.
 func TestHFConfigRefuses(t *testing.T) {
 	c := small("qwen3")
@@ -397,7 +438,9 @@ func TestHFConfigRefuses(t *testing.T) {
 		`hidden_act is "gelu", not silu`:                  {"hidden_act": "gelu"},
 		"attention has a sliding_window of 64":            {"use_sliding_window": true, "sliding_window": 64},
 		"partial_rotary_factor is 0.5":                    {"partial_rotary_factor": 0.5},
-		`RoPE scaling of type "yarn"`:                     {"rope_scaling": map[string]any{"type": "yarn", "factor": 4}},
+		"rope_scaling.factor: missing; kind":              {"rope_scaling": map[string]any{"type": "yarn"}},
+		"YaRN RoPE scaling with mscale":                   {"rope_scaling": map[string]any{"type": "yarn", "factor": 4, "mscale": 1}},
+		"YaRN RoPE scaling by":                            {"rope_scaling": map[string]any{"type": "yarn", "factor": 4, "beta_fast": 1, "beta_slow": 32}},
 		`RoPE scaling of type "dynamic"`:                  {"rope_scaling": map[string]any{"rope_type": "dynamic", "factor": 4}},
 		"rope_scaling.factor: missing":                    {"rope_scaling": map[string]any{"rope_type": "linear"}},
 		"rope_scaling.low_freq_factor: missing":           {"rope_scaling": map[string]any{"rope_type": "llama3", "factor": 8}},

@@ -75,6 +75,10 @@ const (
 	keyScaling      = "rope.scaling.type"
 	keyScalingBy    = "rope.scaling.factor"
 	keyOldScaling   = "rope.scale_linear" // before there were types
+	keyOldContext   = "rope.scaling.original_context_length"
+	keyFastBeta     = "rope.scaling.yarn_beta_fast"
+	keySlowBeta     = "rope.scaling.yarn_beta_slow"
+	keyMagnitude    = "rope.scaling.attn_factor" // times what YaRN makes of the factor
 	keySlidingWidth = "attention.sliding_window"
 	keyExperts      = "expert_count"
 )
@@ -145,7 +149,7 @@ func configFromGGUF(f *gguf.File, family *Family) (Config, error) {
 	c.KVHeads = k.count(keyKVHeads, c.Heads)
 	c.Head = k.count(keyHead, c.Width/max(1, c.Heads))
 	c.Rope.Rotated = k.count(keyRotated, c.Head)
-	c.Rope.Linear = k.linear()
+	k.scaling(&c)
 	_, untied := f.Tensor("output.weight")
 	c.Tied = !untied
 	if table, ok := f.Tensor("token_embd.weight"); ok && len(table.Shape) == 2 {
@@ -163,8 +167,9 @@ func configFromGGUF(f *gguf.File, family *Family) (Config, error) {
 	return c, k.err
 }
 
-// linear returns what positions are divided by.
-func (k *keys) linear() float64 {
+// scaling reads how RoPE's angles are changed for long contexts.
+func (k *keys) scaling(c *Config) {
+	c.Rope.Linear = 1
 	kind := "linear"
 	if k.has(keyScaling) {
 		s, err := k.file.String(k.arch + "." + keyScaling)
@@ -175,15 +180,25 @@ func (k *keys) linear() float64 {
 	}
 	switch kind {
 	case "none":
-		return 1
 	case "linear":
-		if factor := k.number(keyScalingBy, k.number(keyOldScaling, 1)); factor != 0 {
-			return factor
+		if factor := k.number(keyScalingBy, k.number(keyOldScaling, 1)); factor != 0 { // llama.cpp takes 0 for no scaling
+			c.Rope.Linear = factor
 		}
-		return 1 // llama.cpp takes 0 for no scaling
+	case "yarn":
+		for _, key := range []string{"rope.scaling.yarn_ext_factor", "rope.scaling.yarn_attn_factor", "rope.scaling.yarn_log_multiplier"} {
+			if k.has(key) {
+				k.fail(configError("YaRN RoPE scaling with %s.%s", k.arch, key))
+			}
+		}
+		y := &YaRNRope{Factor: k.number(keyScalingBy, 0), FastBeta: k.number(keyFastBeta, 32), SlowBeta: k.number(keySlowBeta, 1),
+			OldContext: float64(k.count(keyOldContext, c.Context))}
+		if k.has(keyMagnitude) {
+			y.Magnitude = k.number(keyMagnitude, 0) * y.magnitude()
+		}
+		c.Rope.YaRN = y
+	default:
+		k.fail(configError("RoPE scaling of type %q", kind))
 	}
-	k.fail(configError("RoPE scaling of type %q", kind))
-	return 1
 }
 
 // Metadata returns the configuration as the metadata of a GGUF file, without a
@@ -210,6 +225,14 @@ func (c *Config) Metadata() []gguf.KV {
 	}
 	if c.Rope.Linear != 1 {
 		kvs = append(kvs, entry(keyScaling, gguf.String("linear")), number(keyScalingBy, c.Rope.Linear))
+	}
+	if y := c.Rope.YaRN; y != nil {
+		kvs = append(kvs, entry(keyScaling, gguf.String("yarn")), number(keyScalingBy, y.Factor), count(keyOldContext, int(y.OldContext)),
+			number(keyFastBeta, y.FastBeta), number(keySlowBeta, y.SlowBeta))
+		if y.Magnitude != 0 {
+			paper := YaRNRope{Factor: y.Factor}
+			kvs = append(kvs, number(keyMagnitude, y.Magnitude/paper.magnitude()))
+		}
 	}
 	return kvs
 }

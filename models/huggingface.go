@@ -1,6 +1,7 @@
 package models
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -97,6 +98,20 @@ func ropeFromHF(h *hf.Config) (Rope, error) {
 		r.Llama3 = new(Llama3Rope)
 		names = []string{"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}
 		fields = []*float64{&r.Llama3.Factor, &r.Llama3.LowFrequency, &r.Llama3.HighFrequency, &r.Llama3.OldContext}
+	case "yarn":
+		for _, name := range []string{"mscale", "mscale_all_dim", "truncate"} {
+			if bytes.Contains(s.Raw, []byte(`"`+name+`"`)) {
+				return r, configError("YaRN RoPE scaling with %s", name)
+			}
+		}
+		r.YaRN = &YaRNRope{FastBeta: 32, SlowBeta: 1, OldContext: float64(h.MaxPositionEmbeddings)}
+		names, fields = []string{"factor"}, []*float64{&r.YaRN.Factor}
+		for name, field := range map[string]*float64{"original_max_position_embeddings": &r.YaRN.OldContext,
+			"beta_fast": &r.YaRN.FastBeta, "beta_slow": &r.YaRN.SlowBeta, "attention_factor": &r.YaRN.Magnitude} {
+			if x, ok := s.Numbers[name]; ok {
+				*field = x
+			}
+		}
 	default:
 		return r, configError("RoPE scaling of type %q", s.Kind)
 	}

@@ -78,13 +78,17 @@ func (r *Rope) frequencyScale() float64 {
 }
 
 func (r *Rope) magnitude() float64 {
-	switch {
-	case r.YaRN == nil:
+	if r.YaRN == nil {
 		return 1
-	case r.YaRN.Magnitude != 0:
-		return r.YaRN.Magnitude
 	}
-	return 0.1*math.Log(max(r.YaRN.Factor, 1)) + 1
+	return r.YaRN.magnitude()
+}
+
+func (y *YaRNRope) magnitude() float64 {
+	if y.Magnitude != 0 {
+		return y.Magnitude
+	}
+	return 0.1*math.Log(max(y.Factor, 1)) + 1
 }
 
 // factors returns what each pair's frequency is divided by, or nil.
