@@ -8,7 +8,7 @@ export CGO_ENABLED ?= 1
 staticcheck := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 cxx_sources := $(shell git ls-files '*.metal' '*.h' '*.cc' '*.cpp' '*.m' 2>/dev/null | grep -v -e '\.gen\.cc$$' -e /testdata/)
 
-.PHONY: help build demo test setup vet outside generate check test-arm64 test-asan kernels accuracy fuzz clean bridge
+.PHONY: help build demo test setup vet outside generate check test-arm64 test-asan kernels accuracy fuzz clean bridge metallib test-metal platforms
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -36,6 +36,21 @@ bridge: setup ## the Metal bridge over a stand-in for Metal
 	@.ci/need 'echo | gcc -x objective-c -fsyntax-only -=gobjc'
 	$(GO) vet -tags fakemetal ./metal/...
 	$(GO) test -tags fakemetal ./metal/...
+	$(GO) test -tags fakemetal -run 'TestLogits/.*/.*/metal|(TestStepByStep|TestFewTokens|TestGreedyText|TestNextMatchesLogits)/.*/metal' .
+
+metallib: ## on a Mac with Xcode: the kernels compiled ahead of time, for SMELT_METALLIB
+	@mkdir -p build
+	@for f in kernels/*.metal; do xcrun -sdk macosx metal -std=metal3.1 -mmacosx-version-min=14.0 -fno-fast-math \
+		-Wall -Werror -c $$f -o build/$$(basename $$f .metal).air || exit 1; done
+	xcrun -sdk macosx metallib build/*.air -o build/smelt.metallib
+
+test-metal: ## on a Mac: models on its GPU against the references; writes build/metal-report.txt
+	@.ci/test-metal
+
+platforms: ## builds for systems where nothing can be executed
+	CGO_ENABLED=0 GOOS=linux $(GO) build -o build/smelt-linux ./cmd/smelt
+	CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $(GO) build -o build/smelt-darwin ./cmd/smelt
+	CGO_ENABLED=0 GOOS=windows $(GO) build -o build/smelt.exe ./cmd/smelt
 
 generate: ## what is made from the .metal sources
 	$(GO) generate ./...

@@ -16,6 +16,8 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"os"
+	"strconv"
 	"sync"
 	"time"
 	"unsafe"
@@ -43,6 +45,9 @@ func newAppleDriver(opts Options, from suppliers) (driver, error) {
 	if opts.Timeout > 0 {
 		o.timeout_ms = C.uint32_t(opts.Timeout.Milliseconds())
 	}
+	if err := opts.fromEnvironment(); err != nil {
+		return nil, err
+	}
 	a := &apple{}
 	o.library = a.text(opts.Library)
 	o.capture_step, o.capture_path = C.uint32_t(opts.Capture), a.text(opts.CaptureFile)
@@ -57,6 +62,22 @@ func newAppleDriver(opts Options, from suppliers) (driver, error) {
 	}
 	a.provided = p
 	return a, nil
+}
+
+// fromEnvironment fills in what was not asked for: SMELT_METALLIB, a compiled library,
+// and SMELT_CAPTURE, the number of the step to capture.
+func (o *Options) fromEnvironment() error {
+	if o.Library == "" {
+		o.Library = os.Getenv("SMELT_METALLIB")
+	}
+	if n := os.Getenv("SMELT_CAPTURE"); n != "" && o.Capture == 0 {
+		step, err := strconv.ParseUint(n, 10, 31)
+		if err != nil || step == 0 {
+			return fmt.Errorf("SMELT_CAPTURE=%s is not the number of a step, counted from 1", n)
+		}
+		o.Capture, o.CaptureFile = int(step), fmt.Sprintf("smelt-%d.gputrace", step)
+	}
+	return nil
 }
 
 // text returns a string of C's that lives as long as the device; null for "".

@@ -8,7 +8,7 @@ import (
 
 // Errors that callers test for.
 var (
-	ErrUnavailable = errors.New("this build of smelt executes nothing: it needs cgo, and Linux on amd64 or arm64")
+	ErrUnavailable = errors.New("this build of smelt executes nothing: it needs cgo, and Linux on amd64 or arm64, or macOS on arm64")
 	ErrNoMetal     = errors.New("no Metal device")
 	ErrLost        = errors.New("the device is lost") // or does not answer
 	ErrDevice      = errors.New("no such device")

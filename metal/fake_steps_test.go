@@ -56,7 +56,7 @@ func fakeDevice(t testing.TB, o fakemetal.Options, opts Options) *Device {
 	o.Emulator = emulated.Provider()
 	fakemetal.Configure(o)
 	fakemetal.Reset()
-	t.Cleanup(func() { fakemetal.Configure(fakemetal.Options{}) })
+	t.Cleanup(func() { fakemetal.Configure(fakemetal.Options{Emulator: o.Emulator}) })
 	d, err := Open("metal", opts)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, d.Close()) })
@@ -184,6 +184,7 @@ func TestCapture(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	t.Run("no device", func(t *testing.T) {
 		fakemetal.Configure(fakemetal.Options{NoDevice: true})
+		t.Cleanup(func() { fakemetal.Configure(fakemetal.Options{Emulator: emulated.Provider()}) })
 		_, err := Open("metal", Options{})
 		require.ErrorIs(t, err, ErrNoMetal)
 		d, err := Open("auto", Options{})
@@ -221,4 +222,16 @@ func TestRefusals(t *testing.T) {
 		doubled(t, s, 3)
 		require.Zero(t, fakemetal.Read().Resident)
 	})
+}
+
+func TestEnvironment(t *testing.T) {
+	t.Setenv("SMELT_CAPTURE", "first")
+	fakemetal.Configure(fakemetal.Options{Emulator: emulated.Provider()})
+	_, err := Open("metal", Options{})
+	require.ErrorContains(t, err, "SMELT_CAPTURE=first is not the number of a step")
+	t.Setenv("SMELT_CAPTURE", "7")
+	t.Setenv("SMELT_METALLIB", "some.metallib")
+	o := Options{}
+	require.NoError(t, o.fromEnvironment())
+	require.Equal(t, Options{Library: "some.metallib", Capture: 7, CaptureFile: "smelt-7.gputrace"}, o)
 }

@@ -18,15 +18,13 @@ import (
 	"github.com/smelt-ml/smelt/metal/internal/fakemetal"
 )
 
-func init() { fakemetal.AddLibraries() }
-
 // fake makes the process's Metal what the options say until the test ends.
 func fake(t testing.TB, o fakemetal.Options) {
 	t.Helper()
 	o.Emulator = emulated.Provider()
 	fakemetal.Configure(o)
 	fakemetal.Reset()
-	t.Cleanup(func() { fakemetal.Configure(fakemetal.Options{}) })
+	t.Cleanup(func() { fakemetal.Configure(fakemetal.Options{Emulator: o.Emulator}) })
 }
 
 // nothingLeft waits for the queue's thread to let go of its last command buffer.

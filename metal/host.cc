@@ -1,4 +1,4 @@
-//go:build cgo && linux && (amd64 || arm64)
+//go:build cgo && ((linux && (amd64 || arm64)) || (darwin && arm64))
 
 #include "host.h"
 
@@ -93,9 +93,13 @@ int bufferCreate(smelt_device *, uint64_t bytes, uint32_t purpose, smelt_buffer 
         }
         // Advice: where the kernel has no huge pages, nothing is lost. A huge page
         // for each head's first slot would cost as much as a full cache.
+#ifdef MADV_HUGEPAGE
         if (purpose != SMELT_SHARED) {
             madvise(b->memory, bytes, purpose == SMELT_DENSE ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
         }
+#else
+        (void)purpose;
+#endif
         *buffer = b.release();
         return 0;
     });

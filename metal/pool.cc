@@ -1,4 +1,4 @@
-//go:build cgo && linux && (amd64 || arm64)
+//go:build cgo && ((linux && (amd64 || arm64)) || (darwin && arm64))
 
 #include "pool.h"
 
@@ -98,7 +98,11 @@ void Pool::run(Work &work, Wave *waves, uint32_t count) {
 void Pool::worker(unsigned index) {
     char name[16];
     snprintf(name, sizeof name, "smelt-%u", index);
+#ifdef __APPLE__
+    pthread_setname_np(name);
+#else
     pthread_setname_np(pthread_self(), name);
+#endif
     uint32_t seen = 0;
     for (;;) {
         if (!spin(seen)) {

@@ -1,0 +1,12 @@
+package smelt_test
+
+import "github.com/smelt-ml/smelt/metal"
+
+// Where there is a GPU, or a stand-in for one, the models run on it too. Its halves are
+// the emulator's.
+func init() {
+	if d, err := metal.Open("metal", metal.Options{}); err == nil {
+		d.Close()
+		bounds["metal"] = bounds["emu"]
+	}
+}
