@@ -21,18 +21,19 @@ kernel void embed(device const int *tokens [[buffer(0)]],  // [tokens]
     const bool known = id >= 0 && uint(id) < p.vocab;
     device const uchar *row = table + (known ? row_bytes(fc_type, p.width) * ulong(id) : 0);
     device float *to = out + ulong(position.y) * p.width;
-    for (uint run = 2 * position.x; run < 2 * position.x + 2; run++) {
+    for (uint i = 0; i < 2; i++) {
+        const uint run = 2 * position.x + i;
         if (run * 16 >= p.width)
             return;
         float v[16] = {0.0f};
         if (known)
             expand_end(fc_type, row, run, p.width, v);
         const uint low = run_low(elems, run), high = low + run_gap(elems);
-        for (uint i = 0; i < 8; i++) {
-            if (low + i < p.width)
-                to[low + i] = v[i];
-            if (high + i < p.width)
-                to[high + i] = v[i + 8];
+        for (uint j = 0; j < 8; j++) {
+            if (low + j < p.width)
+                to[low + j] = v[j];
+            if (high + j < p.width)
+                to[high + j] = v[j + 8];
         }
     }
 }

@@ -119,20 +119,39 @@ template <uint M> struct Part {
     simdgroup_float8x8 at[M / 16 * 4];
 };
 
-// accumulate adds the products of 64 columns of the tiles.
-template <typename X, uint M>
-inline void accumulate(threadgroup const X *x_tile, threadgroup const X *w_tile, uint sg, thread Part<M> &acc) {
+// accumulate adds the products of 64 columns of the tiles. Matrices of tokens from
+// number `live` on are past the last token and left out; a full tile does not ask.
+template <typename X, uint M, bool Full>
+inline void accumulate(threadgroup const X *x_tile, threadgroup const X *w_tile, uint sg, uint live,
+                       thread Part<M> &acc) {
     threadgroup const X *x_rows = x_tile + sg / 2 * (M / 2) * STRIDE;
     threadgroup const X *w_rows = w_tile + sg % 2 * 32 * STRIDE;
     for (uint k = 0; k < 64; k += 8) {
-        simdgroup_matrix<X, 8, 8> left[M / 16], right[4];
-        for (uint i = 0; i < M / 16; i++)
-            simdgroup_load(left[i], x_rows + 8 * i * STRIDE + k, STRIDE);
+        simdgroup_matrix<X, 8, 8> right[4];
         for (uint i = 0; i < 4; i++)
             simdgroup_load(right[i], w_rows + 8 * i * STRIDE + k, STRIDE, ulong2(0, 0), true);
-        for (uint i = 0; i < M / 4; i++)
-            simdgroup_multiply_accumulate(acc.at[i], left[i / 4], right[i % 4], acc.at[i]);
+        for (uint i = 0; i < M / 16; i++) {
+            if (!Full && i >= live)
+                break;
+            simdgroup_matrix<X, 8, 8> left;
+            simdgroup_load(left, x_rows + 8 * i * STRIDE + k, STRIDE);
+            for (uint j = 0; j < 4; j++)
+                simdgroup_multiply_accumulate(acc.at[4 * i + j], left, right[j], acc.at[4 * i + j]);
+        }
     }
+}
+
+// step loads the tiles of 64 columns and adds their products.
+template <typename X, uint M, bool Whole>
+inline void step(device const X *x, thread const Row &w, uint k, uint first, threadgroup X *x_tile,
+                 threadgroup X *w_tile, uint tid, uint sg, uint live, thread Part<M> &acc) {
+    load_tiles<X, M, Whole>(x, w, k, first, x_tile, w_tile, tid);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    if (live == M / 16)
+        accumulate<X, M, true>(x_tile, w_tile, sg, live, acc);
+    else if (live > 0)
+        accumulate<X, M, false>(x_tile, w_tile, sg, live, acc);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
 }
 
 // multiply makes the tile of M tokens from first_token on and 64 rows of W from
@@ -145,26 +164,18 @@ inline void multiply(device const X *x, thread const Row &w, device O *out, cons
     threadgroup X *w_tile = x_tile + M * STRIDE;
     // Rows past the end repeat the last one; their products are dropped.
     device const X *x_row = x + ulong(min(first_token + tid / (128 / M), p.tokens - 1)) * p.x_stride;
-    const bool busy = first_token + sg / 2 * (M / 2) < p.tokens; // the same in a simdgroup
+    // Matrices of the simdgroup's part that have tokens.
+    const uint start = min(first_token + sg / 2 * (M / 2), p.tokens);
+    const uint live = min((p.tokens - start + 7) / 8, M / 16);
 
     Part<M> acc;
     for (uint i = 0; i < M / 4; i++)
         acc.at[i] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
     const uint whole = p.k & ~63u;
-    for (uint k = 0; k < whole; k += 64) {
-        load_tiles<X, M, true>(x_row, w, p.k, k, x_tile, w_tile, tid);
-        threadgroup_barrier(mem_flags::mem_threadgroup);
-        if (busy)
-            accumulate<X, M>(x_tile, w_tile, sg, acc);
-        threadgroup_barrier(mem_flags::mem_threadgroup);
-    }
-    if (whole < p.k) {
-        load_tiles<X, M, false>(x_row, w, p.k, whole, x_tile, w_tile, tid);
-        threadgroup_barrier(mem_flags::mem_threadgroup);
-        if (busy)
-            accumulate<X, M>(x_tile, w_tile, sg, acc);
-        threadgroup_barrier(mem_flags::mem_threadgroup);
-    }
+    for (uint k = 0; k < whole; k += 64)
+        step<X, M, true>(x_row, w, p.k, k, x_tile, w_tile, tid, sg, live, acc);
+    if (whole < p.k)
+        step<X, M, false>(x_row, w, p.k, whole, x_tile, w_tile, tid, sg, live, acc);
 
     threadgroup float *quarter = memory + sg / 2 * (M / 2) * OUT_STRIDE + sg % 2 * 32;
     for (uint i = 0; i < M / 4; i++)

@@ -602,22 +602,23 @@ const int id = tokens[position.y];
 const bool known = id >= 0 && uint(id) < p.vocab;
 const uchar *row = table + (MSL_BRANCH(12, known )? row_bytes(msl_constant_fc_type(), p.width) * ulong(id) : 0);
 float *to = out + ulong(position.y) * p.width;
-MSL_LOOP(13) for (uint run = 2 * position.x; MSL_TURN(14, run < 2 * position.x + 2); run++) {
-if (MSL_BRANCH(15, run * 16 >= p.width))
+for (uint i = 0; MSL_STEP(i < 2); i++) {
+const uint run = 2 * position.x + i;
+if (MSL_BRANCH(13, run * 16 >= p.width))
 return;
 float v[16] = {0.0f};
-if (MSL_BRANCH(16, known))
+if (MSL_BRANCH(14, known))
 expand_end(msl_constant_fc_type(), row, run, p.width, v);
 const uint low = run_low(elems, run), high = low + run_gap(elems);
-for (uint i = 0; MSL_STEP(i < 8); i++) {
-if (MSL_BRANCH(17, low + i < p.width))
-to[low + i] = v[i];
-if (MSL_BRANCH(18, high + i < p.width))
-to[high + i] = v[i + 8];
+for (uint j = 0; MSL_STEP(j < 8); j++) {
+if (MSL_BRANCH(15, low + j < p.width))
+to[low + j] = v[j];
+if (MSL_BRANCH(16, high + j < p.width))
+to[high + j] = v[j + 8];
 }
 }
 }
-#line 621 "kernels/emulated/embed.gen.cc"
+#line 622 "kernels/emulated/embed.gen.cc"
 void thread_0(const msl::Thread &t) {
     embed(static_cast<const int *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),

@@ -698,19 +698,38 @@ simdgroup_float8x8 at[M / 16 * 4];
 };
 
 
-template <typename X, uint M>
-inline void accumulate( const X *x_tile, const X *w_tile, uint sg, Part<M> &acc) {
+
+template <typename X, uint M, bool Full>
+inline void accumulate( const X *x_tile, const X *w_tile, uint sg, uint live,
+Part<M> &acc) {
 const X *x_rows = x_tile + sg / 2 * (M / 2) * (64 + 16 / sizeof(X));
 const X *w_rows = w_tile + sg % 2 * 32 * (64 + 16 / sizeof(X));
 for (uint k = 0; MSL_STEP(k < 64); k += 8) {
-simdgroup_matrix<X, 8, 8> left[M / 16], right[4];
-for (uint i = 0; MSL_STEP(i < M / 16); i++)
-simdgroup_load(left[i], x_rows + 8 * i * (64 + 16 / sizeof(X)) + k, (64 + 16 / sizeof(X)));
+simdgroup_matrix<X, 8, 8> right[4];
 for (uint i = 0; MSL_STEP(i < 4); i++)
 simdgroup_load(right[i], w_rows + 8 * i * (64 + 16 / sizeof(X)) + k, (64 + 16 / sizeof(X)), ulong2(0, 0), true);
-for (uint i = 0; MSL_STEP(i < M / 4); i++)
-simdgroup_multiply_accumulate(acc.at[i], left[i / 4], right[i % 4], acc.at[i]);
+for (uint i = 0; MSL_STEP(i < M / 16); i++) {
+if (MSL_BRANCH(17, !Full && i >= live))
+break;
+simdgroup_matrix<X, 8, 8> left;
+simdgroup_load(left, x_rows + 8 * i * (64 + 16 / sizeof(X)) + k, (64 + 16 / sizeof(X)));
+for (uint j = 0; MSL_STEP(j < 4); j++)
+simdgroup_multiply_accumulate(acc.at[4 * i + j], left, right[j], acc.at[4 * i + j]);
 }
+}
+}
+
+
+template <typename X, uint M, bool Whole>
+inline void step( const X *x, const Row &w, uint k, uint first, X *x_tile,
+X *w_tile, uint tid, uint sg, uint live, Part<M> &acc) {
+load_tiles<X, M, Whole>(x, w, k, first, x_tile, w_tile, tid);
+threadgroup_barrier(mem_flags::mem_threadgroup, 1);
+if (MSL_BRANCH(18, live == M / 16))
+accumulate<X, M, true>(x_tile, w_tile, sg, live, acc);
+else if (MSL_BRANCH(19, live > 0))
+accumulate<X, M, false>(x_tile, w_tile, sg, live, acc);
+threadgroup_barrier(mem_flags::mem_threadgroup, 2);
 }
 
 
@@ -723,35 +742,27 @@ X *x_tile = ( X *)memory;
 X *w_tile = x_tile + M * (64 + 16 / sizeof(X));
 
 const X *x_row = x + ulong(min(first_token + tid / (128 / M), p.tokens - 1)) * p.x_stride;
-const bool busy = first_token + sg / 2 * (M / 2) < p.tokens;
+
+const uint start = min(first_token + sg / 2 * (M / 2), p.tokens);
+const uint live = min((p.tokens - start + 7) / 8, M / 16);
 
 Part<M> acc;
 for (uint i = 0; MSL_STEP(i < M / 4); i++)
 acc.at[i] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
 const uint whole = p.k & ~63u;
-MSL_LOOP(17) for (uint k = 0; MSL_TURN(18, k < whole); k += 64) {
-load_tiles<X, M, true>(x_row, w, p.k, k, x_tile, w_tile, tid);
-threadgroup_barrier(mem_flags::mem_threadgroup, 1);
-if (MSL_BRANCH(19, busy))
-accumulate<X, M>(x_tile, w_tile, sg, acc);
-threadgroup_barrier(mem_flags::mem_threadgroup, 2);
-}
-if (MSL_BRANCH(20, whole < p.k)) {
-load_tiles<X, M, false>(x_row, w, p.k, whole, x_tile, w_tile, tid);
-threadgroup_barrier(mem_flags::mem_threadgroup, 3);
-if (MSL_BRANCH(21, busy))
-accumulate<X, M>(x_tile, w_tile, sg, acc);
-threadgroup_barrier(mem_flags::mem_threadgroup, 4);
-}
+MSL_LOOP(20) for (uint k = 0; MSL_TURN(21, k < whole); k += 64)
+step<X, M, true>(x_row, w, p.k, k, x_tile, w_tile, tid, sg, live, acc);
+if (MSL_BRANCH(22, whole < p.k))
+step<X, M, false>(x_row, w, p.k, whole, x_tile, w_tile, tid, sg, live, acc);
 
 float *quarter = memory + sg / 2 * (M / 2) * 68 + sg % 2 * 32;
 for (uint i = 0; MSL_STEP(i < M / 4); i++)
 simdgroup_store(acc.at[i], quarter + i / 4 * 8 * 68 + i % 4 * 8, 68);
-threadgroup_barrier(mem_flags::mem_threadgroup, 5);
+threadgroup_barrier(mem_flags::mem_threadgroup, 3);
 const uint width = msl_constant_is_pair() ? 32 : 64;
-MSL_LOOP(22) for (uint e = tid; MSL_TURN(23, e < M * width); e += 128) {
+MSL_LOOP(23) for (uint e = tid; MSL_TURN(24, e < M * width); e += 128) {
 const uint row = e / width, column = e % width;
-if (MSL_BRANCH(24, first_token + row >= p.tokens || first_column + column >= columns))
+if (MSL_BRANCH(25, first_token + row >= p.tokens || first_column + column >= columns))
 continue;
 const ulong at = ulong(first_token + row) * p.out_stride + first_column + column;
 float v = memory[row * 68 + column];
@@ -762,7 +773,7 @@ v += residual[at];
 out[at] = O(v);
 }
 }
-#line 205 "kernels/linear_mat.metal"
+#line 216 "kernels/linear_mat.metal"
 template <typename X, typename O>
 void linear_mat( const X *x,
 const uchar *w0,
@@ -782,23 +793,23 @@ const uint first_column = group.y * (msl_constant_is_pair() ? 32 : 64);
 Row w;
 if (msl_constant_is_pair()) {
 const uint n = min(first_column + tid / 2 % 32, p.n0 - 1);
-w = MSL_BRANCH(26, tid / 64 == 0 )? row_of(w0, 0, msl_constant_fc_type0(), p.k, n) : row_of(w1, 1, msl_constant_type1(), p.k, n);
+w = MSL_BRANCH(27, tid / 64 == 0 )? row_of(w0, 0, msl_constant_fc_type0(), p.k, n) : row_of(w1, 1, msl_constant_type1(), p.k, n);
 } else {
 const uint n = min(first_column + tid / 2, columns - 1);
-if (MSL_BRANCH(27, n < p.n0))
+if (MSL_BRANCH(28, n < p.n0))
 w = row_of(w0, 0, msl_constant_fc_type0(), p.k, n);
-else if (MSL_BRANCH(28, n < p.n0 + p.n1))
+else if (MSL_BRANCH(29, n < p.n0 + p.n1))
 w = row_of(w1, 1, msl_constant_type1(), p.k, n - p.n0);
 else
 w = row_of(w2, 2, msl_constant_type2(), p.k, n - p.n0 - p.n1);
 }
 float *tiles = ( float *)memory;
-if (MSL_BRANCH(29, sizeof(X) == 2 && msl_constant_tile_tokens() == 64))
+if (MSL_BRANCH(30, sizeof(X) == 2 && msl_constant_tile_tokens() == 64))
 multiply<X, O, 64>(x, w, out, p, residual, group.x * 64, first_column, columns, tiles, tid, sg);
 else
 multiply<X, O, 32>(x, w, out, p, residual, group.x * 32, first_column, columns, tiles, tid, sg);
 }
-#line 802 "kernels/emulated/linear_mat.gen.cc"
+#line 813 "kernels/emulated/linear_mat.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_mat<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -905,13 +916,13 @@ void thread_6(const msl::Thread &t) {
 const msl::BufferArgument buffers_6[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}};
 const uint32_t variables_6[] = {18432};
 const msl::Kernel kernels[] = {
-    {"linear_mat_f32_f32", "kernels/linear_mat.metal", 241, thread_0, nullptr, 1024, 0x1u, 0x0u, buffers_0, 8, variables_0, 1},
-    {"linear_mat_f32_f16", "kernels/linear_mat.metal", 242, thread_1, nullptr, 1024, 0x1u, 0x0u, buffers_1, 8, variables_1, 1},
-    {"linear_mat_f32_bf16", "kernels/linear_mat.metal", 243, thread_2, nullptr, 1024, 0x1u, 0x0u, buffers_2, 8, variables_2, 1},
-    {"linear_mat_f16_f32", "kernels/linear_mat.metal", 244, thread_3, nullptr, 1024, 0x1u, 0x0u, buffers_3, 8, variables_3, 1},
-    {"linear_mat_f16_f16", "kernels/linear_mat.metal", 245, thread_4, nullptr, 1024, 0x1u, 0x0u, buffers_4, 8, variables_4, 1},
-    {"linear_mat_bf16_f32", "kernels/linear_mat.metal", 246, thread_5, nullptr, 1024, 0x1u, 0x0u, buffers_5, 8, variables_5, 1},
-    {"linear_mat_bf16_bf16", "kernels/linear_mat.metal", 247, thread_6, nullptr, 1024, 0x1u, 0x0u, buffers_6, 8, variables_6, 1},
+    {"linear_mat_f32_f32", "kernels/linear_mat.metal", 252, thread_0, nullptr, 1024, 0x1u, 0x0u, buffers_0, 8, variables_0, 1},
+    {"linear_mat_f32_f16", "kernels/linear_mat.metal", 253, thread_1, nullptr, 1024, 0x1u, 0x0u, buffers_1, 8, variables_1, 1},
+    {"linear_mat_f32_bf16", "kernels/linear_mat.metal", 254, thread_2, nullptr, 1024, 0x1u, 0x0u, buffers_2, 8, variables_2, 1},
+    {"linear_mat_f16_f32", "kernels/linear_mat.metal", 255, thread_3, nullptr, 1024, 0x1u, 0x0u, buffers_3, 8, variables_3, 1},
+    {"linear_mat_f16_f16", "kernels/linear_mat.metal", 256, thread_4, nullptr, 1024, 0x1u, 0x0u, buffers_4, 8, variables_4, 1},
+    {"linear_mat_bf16_f32", "kernels/linear_mat.metal", 257, thread_5, nullptr, 1024, 0x1u, 0x0u, buffers_5, 8, variables_5, 1},
+    {"linear_mat_bf16_bf16", "kernels/linear_mat.metal", 258, thread_6, nullptr, 1024, 0x1u, 0x0u, buffers_6, 8, variables_6, 1},
 };
 } // namespace
 namespace msl {
