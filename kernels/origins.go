@@ -92,8 +92,14 @@ var vllmMetalOrigins = []Origin{
 	{Name: "paged_attention_tiled, Q-block map", By: "vllm-metal", Family: "attention_tile", Constants: map[string]uint32{"fc_map": 1}},
 }
 
-// The kernels of Minerva's ADR.
+// The kernels of Minerva's ADR. Weight types are numbered in params.h.
 var minervaOrigins = []Origin{
 	{Name: "flash_attention_forward", By: "Minerva", Family: "flash_attention", Constants: map[string]uint32{"fc_causal": 1},
 		Note: "tiles that fit 32 KB, KV heads of their own, and a mask that counts kv_cache_offset"},
+	{Name: "matmul_q4_0", By: "Minerva", Family: "linear_mat", Constants: map[string]uint32{"fc_type0": 7},
+		Note: "GGUF's order of nibbles; B and C are [N, K] and [N, M], tokens first"},
+	{Name: "matmul_q8_0", By: "Minerva", Family: "linear_mat", Constants: map[string]uint32{"fc_type0": 6},
+		Note: "scales lie in the blocks, as GGUF has them; B and C as for matmul_q4_0"},
+	{Name: "embedding.metal", By: "Minerva", Family: "embed", Constants: map[string]uint32{"fc_type": 2},
+		Note: "the ADR names the file alone"},
 }
