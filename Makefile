@@ -75,6 +75,11 @@ kernels: setup ## the kernels on the whole grid of shapes, and how near they com
 accuracy: setup ## perplexity of every type of weights, against F16 and float64
 	SMELT_ACCURACY=full $(GO) test -v -timeout 60m -run '^TestAccuracy$$' . | grep -v '^=== '
 
+profile: build ## the table in docs/kernels.md: what kernels ask of memory
+	@sed -i.old '/^## On m4-max/,$$d' docs/kernels.md && rm docs/kernels.md.old
+	@{ echo '## On m4-max'; echo; echo '    make profile   # bin/smelt kernels --profile all, on arch:qwen3-0.6b and arch:llama3.1-8b'; echo; \
+		bin/smelt kernels --profile all | sed 's/ *$$//; s/^/    /'; } >> docs/kernels.md
+
 fuzz: setup ## every fuzz target for a while: make fuzz TIME=5m
 	@for pkg in $$($(GO) list ./...); do for f in $$($(GO) test -list '^Fuzz' $$pkg | grep ^Fuzz); do \
 		echo $$pkg $$f; $(GO) test -run XXX -fuzz "^$$f$$" -fuzztime $(or $(TIME),1m) -fuzzminimizetime 1x $$pkg || exit 1; done; done

@@ -185,19 +185,24 @@ func (f *profileFlags) count(cmd *cobra.Command, name string, chip *lower.Chip, 
 
 func printProfile(out io.Writer, rows []profile.Row) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, "MODEL\tSTEP\tKERNEL\tSHAPE\tBYTES\tLEAST\t×\tCOALESCED\tBANKS\tBARRIERS\tDIVERGENT\tOPS/BYTE\tOUTSIDE THE BOUNDS")
+	fmt.Fprintln(w, "MODEL\tSTEP\tKERNEL\tSHAPE\tKB\tLEAST\t×\tCOALESCED\tBANKS\tBARRIERS\tDIVERGENT\tOPS/BYTE\tOUTSIDE THE BOUNDS")
 	for i := range rows {
 		r := &rows[i]
 		least := r.LeastBytes
 		if r.Tiled {
 			least = r.TileBytes
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d%s\t%.2f\t%.1f %%\t%s\t%.4g\t%s\t%.1f\t%s\n",
-			r.Model, r.Step, r.Kernel, r.Shape, r.Bytes(), least, lo.Ternary(r.Tiled, " tile", ""), r.Ratio(), 100*r.Coalescing,
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s%s\t%.2f\t%.1f %%\t%s\t%.4g\t%s\t%.1f\t%s\n",
+			r.Model, r.Step, r.Kernel, r.Shape, kilobytes(r.Bytes()), kilobytes(least), lo.Ternary(r.Tiled, " tile", ""), r.Ratio(), 100*r.Coalescing,
 			lo.Ternary(r.LeastBankCycles == 0, "-", fmt.Sprintf("%.2f", r.Conflicts())), r.Barriers, divergence(r), r.Intensity(),
 			strings.Join(r.Misses(), "; "))
 	}
 	return w.Flush()
+}
+
+// kilobytes has a decimal where there are few.
+func kilobytes(n int64) string {
+	return fmt.Sprintf("%.*f", lo.Ternary(n < 1e6, 1, 0), float64(n)/1e3)
 }
 
 // divergence is the share of the branches that part lanes.

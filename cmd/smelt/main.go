@@ -14,7 +14,7 @@
 //	smelt inspect FILE           say what a file holds
 //	smelt quantize IN OUT        write a model with another type of weights
 //	smelt synth arch:NAME        make a model of real shape with random weights
-//	smelt kernels                list the kernels
+//	smelt kernels                list the kernels, or count what one does
 //
 // MODEL is a .gguf file, a folder with config.json and *.safetensors, a compiled
 // .plan, or arch:NAME for a known shape without weights. Every verb explains its

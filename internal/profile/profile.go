@@ -76,7 +76,9 @@ type Row struct {
 	Ops   int64   `json:"ops"`   // floating-point operations
 	Ridge float64 `json:"ridge"` // of the chip, operations a byte
 
-	// Tiled: the dispatch is held to the least for its tile, and to the ridge.
+	// Tiled: the least traffic leaves the dispatch above the ridge, so that it computes
+	// and its threadgroups share more than a cache keeps. It is held to the least for its
+	// tile, and to the ridge.
 	Tiled bool `json:"tiled"`
 }
 
@@ -116,11 +118,6 @@ func (r *Row) Misses() []string {
 	}
 	return out
 }
-
-// tiled are the families that are held to the least for their tile, and to the ridge,
-// unless even the least traffic leaves the dispatch below it: many threadgroups need the
-// same inputs, more than any cache keeps for them.
-var tiled = map[string]bool{"linear_mat": true, "attention_tile": true, "matmul": true}
 
 // Step is a phase at some sizes.
 type Step struct {
@@ -249,7 +246,7 @@ func count(plan *lower.Plan, s Step, d *lower.Dispatch, k *kernels.Kernel, chip 
 	}
 	cost := plan.Cost(d, &s.Sizes)
 	row.LeastBytes, row.Ops = cost.Bytes(), cost.Ops
-	row.Tiled = tiled[k.Family] && float64(cost.Ops) > row.Ridge*float64(cost.Bytes())
+	row.Tiled = float64(cost.Ops) > row.Ridge*float64(cost.Bytes())
 	memory, launch, err := prepare(plan, s, d, k)
 	if err != nil {
 		return row, fmt.Errorf("%s, %s of %s: %w", d.Label, s.Name, plan.Model, err)

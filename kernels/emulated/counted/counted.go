@@ -37,22 +37,7 @@
 //   - Parameters (buffers outside the Memory) are constant memory, and not counted.
 package counted
 
-/*
-#cgo CFLAGS: -O2 -DSMELT_COUNTED=smelt_counted_kernels -DSMELT_COUNTED_LIBRARY=smelt_emulated_counted
-#cgo CXXFLAGS: -std=c++17 -O1 -fno-strict-aliasing -fno-exceptions -fno-rtti -DMSL_COUNTED -DMSL_VARIANT=counted -DMSL_LIBRARY=smelt_emulated_counted
-#cgo !asan,!msan,!race CXXFLAGS: -fsanitize=thread
-#cgo asan msan race CFLAGS: -DSMELT_NO_HOOKS
-#cgo LDFLAGS: -lm
-#include "trace.h"
-const smelt_counted *smelt_counted_kernels(void);
-*/
-import "C"
-
-import (
-	"unsafe"
-
-	"github.com/smelt-ml/smelt/kernels/emulated/internal/meter"
-)
+import "github.com/smelt-ml/smelt/kernels/emulated/internal/meter"
 
 type (
 	// Launch is one dispatch.
@@ -79,8 +64,6 @@ var ErrNotCounted = meter.ErrNotCounted
 // NewMemory reserves memory for the buffers of a launch. Pages that nobody touches take
 // no space.
 func NewMemory(bytes int64) (*Memory, error) { return meter.NewMemory(bytes) }
-
-var library = meter.Open(unsafe.Pointer(C.smelt_counted_kernels()))
 
 // Run executes a launch, or as much of it as the machine's budget asks for, and counts.
 func Run(m *Memory, l Launch, on Machine) (*Counts, error) { return library.Count(m, l, on) }

@@ -2,6 +2,12 @@ package meter
 
 import "math/bits"
 
+// line is what an interval touched of a line: a smelt_line.
+type line struct {
+	Number        uint64
+	Read, Written mask
+}
+
 // mask has a bit for each byte of a line.
 type mask [2]uint64
 
