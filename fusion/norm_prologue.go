@@ -32,7 +32,9 @@ func NormPrologue() *Rule {
 		Anchor: product,
 		Yields: []*Pat{product},
 		Needs:  func(t *ir.Target) bool { return t.NormPrologue },
-		Where:  func(m Match) bool { return !attrOf(m[product]).Norm },
+		Where: func(m Match) bool { // what is the residual too must stay
+			return !attrOf(m[product]).Norm && !slices.Contains(m[product].Args[1:], m[norm])
+		},
 		Build: func(e *Emitter, m Match) []*ir.Value {
 			attr := attrOf(m[product])
 			attr.Norm, attr.Eps = true, m[norm].Attr.(ir.NormAttr).Eps

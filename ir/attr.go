@@ -16,7 +16,7 @@ type CacheAttr struct{ Layer int }
 // CacheReadAttr chooses what cache_read returns.
 type CacheReadAttr struct{ Values bool } // V instead of K
 
-// NormAttr belongs to rms_norm.
+// NormAttr belongs to rms_norm and layer_norm.
 type NormAttr struct{ Eps float64 }
 
 // TransposeAttr gives, for each axis of the result, the axis of the operand.
@@ -53,6 +53,12 @@ type AttentionAttr struct {
 	Window  int     // as MaskAttr has it
 	SoftCap float64 // scores become SoftCap · tanh(score / SoftCap) once scaled; 0 for none
 }
+
+// GELUAttr chooses the form of gelu.
+type GELUAttr struct{ Tanh bool } // the approximation by tanh instead of x·Φ(x)
+
+// TopKAttr says how many elements of each row top_k returns.
+type TopKAttr struct{ K int }
 
 // SliceAttr selects columns [Start, End) of the innermost axis.
 type SliceAttr struct{ Start, End int }

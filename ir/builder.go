@@ -278,6 +278,21 @@ func (b *Builder) RMSNorm(x, w *Value, eps float64) *Value {
 	return b.emit(OpRMSNorm, NormAttr{eps}, x, w)
 }
 
+// LayerNorm brings the innermost axis of x to mean 0 and variance 1, multiplies it by w
+// and adds bias; either may be nil, w only with bias.
+func (b *Builder) LayerNorm(x, w, bias *Value, eps float64) *Value {
+	args := []*Value{x}
+	for _, a := range []*Value{w, bias} {
+		if a != nil {
+			args = append(args, a)
+		}
+	}
+	if w == nil && bias != nil {
+		b.Fail("%s: a bias without a weight", OpLayerNorm)
+	}
+	return b.emit(OpLayerNorm, NormAttr{eps}, args...)
+}
+
 // Reshape returns the elements of x in another shape.
 func (b *Builder) Reshape(x *Value, shape ...Dim) *Value {
 	b.require(OpReshape, x)
@@ -361,6 +376,12 @@ func (b *Builder) SoftmaxSinks(x, sinks *Value) *Value { return b.emit(OpSoftmax
 // SiLU returns x / (1 + exp(−x)).
 func (b *Builder) SiLU(x *Value) *Value { return b.emit(OpSiLU, nil, x) }
 
+// GELU returns x·Φ(x), Φ being the normal distribution.
+func (b *Builder) GELU(x *Value) *Value { return b.emit(OpGELU, GELUAttr{}, x) }
+
+// GELUTanh returns the approximation of GELU by tanh that many models are trained with.
+func (b *Builder) GELUTanh(x *Value) *Value { return b.emit(OpGELU, GELUAttr{Tanh: true}, x) }
+
 // Mul multiplies element by element.
 func (b *Builder) Mul(x, y *Value) *Value { return b.emit(OpMul, nil, x, y) }
 
@@ -375,6 +396,14 @@ func (b *Builder) GatherRows(x *Value) *Value {
 // Argmax returns the index of the largest element of each row of x, [R,V] → [R]:
 // the first of equals, −1 for a row that holds a NaN.
 func (b *Builder) Argmax(x *Value) *Value { return b.emit(OpArgmax, nil, x) }
+
+// TopK returns the k largest elements of each row of x, [R,V] → [R,k], from the largest
+// on, and their indices; equals by the smaller index. Past the end of a row there are −∞
+// and −1, and a row that holds a NaN is NaN and −1 throughout.
+func (b *Builder) TopK(x *Value, k int) (values, indices *Value) {
+	both := b.emit(OpTopK, TopKAttr{k}, x)
+	return b.emit(OpSelect, SelectAttr{0}, both), b.emit(OpSelect, SelectAttr{1}, both)
+}
 
 // Return makes v a result of the graph.
 func (b *Builder) Return(name string, v *Value) {

@@ -213,6 +213,24 @@ func inferNorm(in []*Value, attr any, _ Type) (Type, error) {
 	return x, vector(in, 1, "weight", x.Shape[len(x.Shape)-1])
 }
 
+func inferLayerNorm(in []*Value, attr any, _ Type) (Type, error) {
+	x, err := floats(in, 0, "x", -1)
+	if err != nil {
+		return Type{}, err
+	}
+	if err := epsilon(attr.(NormAttr).Eps); err != nil {
+		return Type{}, err
+	}
+	for i, name := range []string{"weight", "bias"} {
+		if i+1 < len(in) {
+			if err := vector(in, i+1, name, x.Shape[len(x.Shape)-1]); err != nil {
+				return Type{}, err
+			}
+		}
+	}
+	return x, nil
+}
+
 func inferCast(in []*Value, _ any, given Type) (Type, error) {
 	x, err := floats(in, 0, "x", -1)
 	if err != nil {
@@ -487,6 +505,21 @@ func inferArgmax(in []*Value, _ any, _ Type) (Type, error) {
 		return Type{}, err
 	}
 	return TensorOf(I32, x.Shape[0]), nil
+}
+
+// maxTopK keeps products of k within an int.
+const maxTopK = 1 << 20
+
+func inferTopK(in []*Value, attr any, _ Type) (Type, error) {
+	x, err := floats(in, 0, "x", 2)
+	if err != nil {
+		return Type{}, err
+	}
+	k := attr.(TopKAttr).K
+	if k < 1 || k > maxTopK {
+		return Type{}, fmt.Errorf("the %d largest", k)
+	}
+	return TupleOf(TensorOf(x.DType, x.Shape[0], Const(k)), TensorOf(I32, x.Shape[0], Const(k))), nil
 }
 
 func inferSelect(in []*Value, attr any, _ Type) (Type, error) {

@@ -17,6 +17,7 @@ const (
 	OpEmbed
 	OpLinear
 	OpRMSNorm
+	OpLayerNorm
 	OpReshape
 	OpTranspose
 	OpSlice
@@ -31,10 +32,12 @@ const (
 	OpMask
 	OpSoftmax
 	OpSiLU
+	OpGELU
 	OpMul
 	OpAdd
 	OpGatherRows
 	OpArgmax
+	OpTopK
 	OpCast
 	OpSelect
 
@@ -75,9 +78,11 @@ func init() {
 		OpConst:  {name: "const", attr: ConstAttr{}, stage: Source, explicit: true, infer: inferConst, doc: "a tensor that the compiler knows"},
 		OpCache:  {name: "cache", attr: CacheAttr{}, stage: Source, explicit: true, infer: inferCache, doc: "a layer's KV cache as the step finds it"},
 
-		OpEmbed:     {name: "embed", min: 2, max: 2, stage: Source, free: true, infer: inferEmbed, doc: "tokens[T], table[V,E] → [T,E]: rows of the table"},
-		OpLinear:    {name: "linear", min: 2, max: 2, stage: Source, free: true, infer: inferLinear, doc: "x[…,K], w[N,K] → […,N]: x·wᵀ"},
-		OpRMSNorm:   {name: "rms_norm", min: 2, max: 2, attr: NormAttr{}, stage: Source, free: true, infer: inferNorm, doc: "x[…,K], w[K] → […,K]: x / √(mean(x²)+eps) · w"},
+		OpEmbed:   {name: "embed", min: 2, max: 2, stage: Source, free: true, infer: inferEmbed, doc: "tokens[T], table[V,E] → [T,E]: rows of the table"},
+		OpLinear:  {name: "linear", min: 2, max: 2, stage: Source, free: true, infer: inferLinear, doc: "x[…,K], w[N,K] → […,N]: x·wᵀ"},
+		OpRMSNorm: {name: "rms_norm", min: 2, max: 2, attr: NormAttr{}, stage: Source, free: true, infer: inferNorm, doc: "x[…,K], w[K] → […,K]: x / √(mean(x²)+eps) · w"},
+		OpLayerNorm: {name: "layer_norm", min: 1, max: 3, attr: NormAttr{}, stage: Source, free: true, infer: inferLayerNorm,
+			doc: "x[…,K], w[K]?, b[K]? → […,K]: (x − mean(x)) / √(var(x)+eps) · w + b"},
 		OpReshape:   {name: "reshape", min: 1, max: 1, stage: Source, free: true, explicit: true, infer: inferReshape, doc: "the same elements in another shape"},
 		OpTranspose: {name: "transpose", min: 1, max: 1, attr: TransposeAttr{}, stage: Source, free: true, infer: inferTranspose, doc: "x[a,b,c] with its axes in another order"},
 		OpSlice:     {name: "slice", min: 1, max: 1, attr: SliceAttr{}, stage: Source, free: true, infer: inferSlice, doc: "x[…,K] → […,End−Start]: columns of the innermost axis"},
@@ -94,12 +99,15 @@ func init() {
 		OpMask:       {name: "mask", min: 4, max: 4, attr: MaskAttr{}, stage: Source, free: true, infer: inferMask, doc: "scores[H,T,B*Smax], positions[T], cu_seqlens[B+1], context_lens[B] → scores, −∞ where a token must not look"},
 		OpSoftmax:    {name: "softmax", min: 1, max: 2, stage: Source, free: true, infer: inferSoftmax, doc: "x[…,K] or x[H,T,K], sinks[H] → softmax over the innermost axis, as if a sink stood among its elements; a row of only −∞ gives zeros"},
 		OpSiLU:       {name: "silu", min: 1, max: 1, stage: Source, free: true, infer: inferSame, doc: "x / (1 + exp(−x))"},
+		OpGELU:       {name: "gelu", min: 1, max: 1, attr: GELUAttr{}, stage: Source, free: true, infer: inferSame, doc: "x · Φ(x), Φ being the normal distribution; or its approximation by tanh"},
 		OpMul:        {name: "mul", min: 2, max: 2, stage: Source, free: true, infer: inferBinary, doc: "x · y, element by element"},
 		OpAdd:        {name: "add", min: 2, max: 2, stage: Source, free: true, infer: inferBinary, doc: "x + y, element by element"},
 		OpGatherRows: {name: "gather_rows", min: 2, max: 2, stage: Source, free: true, infer: inferGather, doc: "x[T,E], rows[R] → [R,E]"},
 		OpArgmax:     {name: "argmax", min: 1, max: 1, stage: Source, infer: inferArgmax, doc: "x[R,V] → i32[R]: index of the largest element of each row, the first of equals; −1 where one is NaN"},
-		OpCast:       {name: "cast", min: 1, max: 1, stage: Source, free: true, explicit: true, infer: inferCast, doc: "the same elements in another floating-point type"},
-		OpSelect:     {name: "select", min: 1, max: 1, attr: SelectAttr{}, stage: Source, infer: inferSelect, doc: "one element of a tuple"},
+		OpTopK: {name: "top_k", min: 1, max: 1, attr: TopKAttr{}, stage: Source, infer: inferTopK,
+			doc: "x[R,V] → ([R,K], i32[R,K]): the largest elements of each row and where they are, equals by the smaller index; −∞ and −1 past a row's end, NaN and −1 where an element is NaN"},
+		OpCast:   {name: "cast", min: 1, max: 1, stage: Source, free: true, explicit: true, infer: inferCast, doc: "the same elements in another floating-point type"},
+		OpSelect: {name: "select", min: 1, max: 1, attr: SelectAttr{}, stage: Source, infer: inferSelect, doc: "one element of a tuple"},
 
 		OpSiLUMul: {name: "silu_mul", min: 2, max: 2, stage: Fused, free: true, infer: inferBinary, doc: "silu(x) · y"},
 		OpFusedLinear: {name: "fused_linear", min: 2, max: 6, attr: LinearAttr{}, stage: Fused, free: true, infer: inferFusedLinear,

@@ -130,12 +130,19 @@ type phase struct {
 	chip   machine
 	out    Phase
 
-	places  []place // where each value lives, by ID
-	slots   []slot  // of the arena
-	fixups  []fixup // arena bindings, whose offsets are known last
-	lastUse []int   // index of the last value that reads each value's memory, by ID of its root
-	at      int     // index of the value being lowered
+	places  []place        // where each value lives, by ID
+	results map[part]place // tensors of tuples that are results, and live apart
+	slots   []slot         // of the arena
+	fixups  []fixup        // arena bindings, whose offsets are known last
+	lastUse []int          // index of the last value that reads each value's memory, by ID of its root
+	at      int            // index of the value being lowered
 	err     error
+}
+
+// part is one tensor of a tuple.
+type part struct {
+	id    ir.ID
+	index int
 }
 
 // place is the memory of a value: a buffer, or a slot of the arena.
@@ -171,6 +178,7 @@ func newPhase(t *tables, r Range, target *ir.Target, opts Options) (*phase, erro
 		tables: t, f: r.Func, target: target, chip: chip,
 		out:     Phase{Name: r.Name, MinT: r.MinT, MaxT: r.MaxT, MaxContext: r.MaxContext, Bounds: bounds},
 		places:  make([]place, r.Func.MaxID()),
+		results: make(map[part]place),
 		lastUse: make([]int, r.Func.MaxID()),
 	}, nil
 }
@@ -220,20 +228,26 @@ func (p *phase) placeResults() error {
 		if r.Value.Type.Kind == ir.State {
 			continue
 		}
-		v := root(r.Value)
-		if leaves[v.Op] || v.Type.Kind != ir.Tensor {
+		v, which := root(r.Value), partOf(r.Value)
+		if leaves[v.Op] || r.Value.Type.Kind != ir.Tensor {
 			return fmt.Errorf("result %q is %s, which no kernel computes", r.Name, v.LongString())
 		}
-		if p.places[v.ID].known {
+		if _, twice := p.results[part{v.ID, which}]; twice || p.places[v.ID].known {
 			return fmt.Errorf("result %q is a result already under another name", r.Name)
 		}
-		n, ok := v.Type.Shape.Elements()
+		t := tensorsOf(v)[which]
+		n, ok := t.Shape.Elements()
 		if !ok {
-			return fmt.Errorf("result %q: %s is no simple size", r.Name, v.Type)
+			return fmt.Errorf("result %q: %s is no simple size", r.Name, t)
 		}
-		p.places[v.ID] = place{known: true, slot: -1, buffer: p.buffer(Buffer{
-			Kind: Output, Name: r.Name, DType: v.Type.DType, Bytes: Extent(n).Times(v.Type.DType.Bytes(1)),
+		at := place{known: true, slot: -1, buffer: p.buffer(Buffer{
+			Kind: Output, Name: r.Name, DType: t.DType, Bytes: Extent(n).Times(t.DType.Bytes(1)),
 		})}
+		if v.Type.Kind == ir.Tuple {
+			p.results[part{v.ID, which}] = at
+		} else {
+			p.places[v.ID] = at
+		}
 	}
 	return nil
 }
@@ -261,6 +275,15 @@ func (p *phase) placeOf(v *ir.Value) place {
 		p.slots = append(p.slots, slot{made: p.at, bytes: p.bytesOf(v)})
 	}
 	return *at
+}
+
+// partPlace returns where one of the tensors that a value computes lives: memory, and
+// where in it the tensor starts.
+func (p *phase) partPlace(v *ir.Value, which int) (at place, start int64) {
+	if at, ok := p.results[part{v.ID, which}]; ok {
+		return at, 0
+	}
+	return p.placeOf(v), p.start(tensorsOf(v), which)
 }
 
 // scratch returns memory that only the value being lowered uses.
@@ -356,26 +379,26 @@ func (e emitter) in(index uint32, v *ir.Value) { e.inAt(index, v, 0) }
 
 // inAt binds an operand from an offset in bytes.
 func (e emitter) inAt(index uint32, v *ir.Value, offset int64) {
-	at, part := e.p.placeOf(v), partOf(v)
-	start := e.p.start(tensorsOf(root(v)), part)
-	e.bind(index, at, Binding{Offset: start + offset, Bytes: e.bytes(v, part, at, offset), Read: true})
+	which := partOf(v)
+	at, start := e.p.partPlace(root(v), which)
+	e.bind(index, at, Binding{Offset: start + offset, Bytes: e.bytes(v, which, at, offset), Read: true})
 }
 
 func (e emitter) out(index uint32, v *ir.Value) { e.outPart(index, v, 0) }
 
 // outPart binds one of the tensors that a value computes.
-func (e emitter) outPart(index uint32, v *ir.Value, part int) {
-	at := e.p.placeOf(v)
-	e.bind(index, at, Binding{Offset: e.p.start(tensorsOf(v), part), Bytes: e.bytes(v, part, at, 0), Write: true})
+func (e emitter) outPart(index uint32, v *ir.Value, which int) {
+	at, start := e.p.partPlace(v, which)
+	e.bind(index, at, Binding{Offset: start, Bytes: e.bytes(v, which, at, 0), Write: true})
 }
 
 // bytes is the extent of a binding: the whole buffer for weights, whose stored
 // type counts, else that of the tensor.
-func (e emitter) bytes(v *ir.Value, part int, at place, offset int64) Expr {
+func (e emitter) bytes(v *ir.Value, which int, at place, offset int64) Expr {
 	if b := e.p.plan.Buffers[at.buffer]; b.Kind == Weight || b.Kind == Const {
 		return b.Bytes
 	}
-	t := tensorsOf(root(v))[part]
+	t := tensorsOf(root(v))[which]
 	n, ok := t.Shape.Elements()
 	if !ok {
 		e.p.err = fmt.Errorf("%s is no simple size", t)

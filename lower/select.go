@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/kernels"
 )
 
 // selectors give each op its kernel: one row an op. An op without a row has no
@@ -25,6 +26,7 @@ func init() {
 		ir.OpEmbed:      embed,
 		ir.OpLinear:     linear,
 		ir.OpRMSNorm:    rmsNorm,
+		ir.OpLayerNorm:  layerNorm,
 		ir.OpTranspose:  transpose,
 		ir.OpSlice:      slice,
 		ir.OpRope:       rope,
@@ -37,12 +39,14 @@ func init() {
 		ir.OpScale:      elementwise,
 		ir.OpSoftCap:    elementwise,
 		ir.OpSiLU:       elementwise,
+		ir.OpGELU:       elementwise,
 		ir.OpMul:        elementwise,
 		ir.OpAdd:        elementwise,
 		ir.OpSiLUMul:    elementwise,
 		ir.OpCast:       cast,
 		ir.OpGatherRows: gatherRows,
 		ir.OpArgmax:     argmax,
+		ir.OpTopK:       topK,
 
 		ir.OpFusedLinear:         fusedLinear,
 		ir.OpAttention:           attention,
@@ -97,19 +101,42 @@ func embed(p *phase, v *ir.Value) error {
 }
 
 func rmsNorm(p *phase, v *ir.Value) error {
-	x := v.Args[0]
-	rows, err := rowsOf(v)
+	d, err := norm(p, v)
 	if err != nil {
 		return err
 	}
-	width := last(v)
-	d := p.dispatch("rms_norm_"+x.Type.DType.String()+"_"+v.Type.DType.String(), v)
-	d.in(0, x)
 	d.in(1, v.Args[1])
+	return nil
+}
+
+func layerNorm(p *phase, v *ir.Value) error {
+	d, err := norm(p, v)
+	if err != nil {
+		return err
+	}
+	for i, index := range []uint32{1, 4} { // weight and bias
+		given := i+1 < len(v.Args)
+		d.constant(uint32(i), bit(given))
+		if given {
+			d.in(index, v.Args[i+1])
+		}
+	}
+	return nil
+}
+
+// norm is what the norms have in common.
+func norm(p *phase, v *ir.Value) (emitter, error) {
+	x, width := v.Args[0], last(v)
+	rows, err := rowsOf(v)
+	if err != nil {
+		return emitter{}, err
+	}
+	d := p.dispatch(v.Op.String()+"_"+x.Type.DType.String()+"_"+v.Type.DType.String(), v)
+	d.in(0, x)
 	d.out(2, v)
 	d.params(3, Extent(rows), size(width), size(width), float(v.Attr.(ir.NormAttr).Eps))
 	d.launch([3]Expr{Extent(rows), one(), one()}, uint32(min(256, roundUp((width+3)/4, 32))))
-	return nil
+	return d, nil
 }
 
 func roundUp(n, to int64) int64 { return (n + to - 1) / to * to }
@@ -379,6 +406,21 @@ func argmax(p *phase, v *ir.Value) error {
 	return nil
 }
 
+func topK(p *phase, v *ir.Value) error {
+	x, k := v.Args[0], int64(v.Attr.(ir.TopKAttr).K)
+	if k > kernels.MaxTopK {
+		return fmt.Errorf("%s: the kernel finds the %d largest at most", v.LongString(), kernels.MaxTopK)
+	}
+	rows, width := Extent(x.Type.Shape[0]), Extent(lastDim(x))
+	d := p.dispatch("top_k_"+x.Type.DType.String(), v)
+	d.in(0, x)
+	d.outPart(1, v, 0)
+	d.outPart(2, v, 1)
+	d.params(3, rows, width, width, size(k))
+	d.launch([3]Expr{rows, one(), one()}, 256)
+	return nil
+}
+
 // elementwise lowers ops that read the same element of each operand that they
 // write, so that the result may take an operand's place.
 func elementwise(p *phase, v *ir.Value) error {
@@ -397,6 +439,9 @@ func elementwise(p *phase, v *ir.Value) error {
 		value = float(a.Value)
 	}
 	d := p.dispatch(v.Op.String()+"_"+v.Type.DType.String(), v)
+	if a, ok := v.Attr.(ir.GELUAttr); ok {
+		d.constant(0, bit(a.Tanh))
+	}
 	for i, a := range v.Args {
 		d.in(uint32(i), a)
 	}

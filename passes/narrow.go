@@ -35,7 +35,7 @@ func narrow(f *ir.Func, t *ir.Target) (int, error) {
 	for changed := true; changed; {
 		changed = false
 		for _, v := range slices.Backward(f.Values) {
-			if v.Op == ir.OpRMSNorm && p.isWide(v) && !p.isWide(v.Args[0]) {
+			if (v.Op == ir.OpRMSNorm || v.Op == ir.OpLayerNorm) && p.isWide(v) && !p.isWide(v.Args[0]) {
 				p.widen(v.Args[0])
 				changed = true
 			}
@@ -98,7 +98,7 @@ func (p *precision) constrain(v *ir.Value) {
 		p.joinFloats(v)
 		p.widen(v)
 	case ir.OpReshape, ir.OpTranspose, ir.OpSlice, ir.OpConcat, ir.OpRope, ir.OpRepeatKV, ir.OpScale, ir.OpSoftCap,
-		ir.OpSiLU, ir.OpMul, ir.OpSiLUMul, ir.OpGatherRows, ir.OpSelect:
+		ir.OpSiLU, ir.OpGELU, ir.OpMul, ir.OpSiLUMul, ir.OpGatherRows, ir.OpSelect:
 		p.joinFloats(v)
 	case ir.OpAttention, ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite:
 		p.join(v, v.Args[0])
@@ -107,6 +107,9 @@ func (p *precision) constrain(v *ir.Value) {
 		p.join(v, v.Args[1])
 	case ir.OpCacheWrite:
 		p.join(v.Args[1], v.Args[2])
+	case ir.OpTopK: // as for argmax
+		p.join(v, v.Args[0])
+		p.widen(v)
 	case ir.OpArgmax: // of logits: rounding them would make equals
 		p.widen(v.Args[0])
 	case ir.OpFusedLinear:

@@ -46,7 +46,7 @@ func scribble(r *rand.Rand, n int) *ir.Func {
 			}
 			return v
 		}
-		what := r.IntN(21)
+		what := r.IntN(24)
 		if columns == 0 { // the innermost axis is T: no weight has that
 			what = 3 + r.IntN(6)
 		}
@@ -99,6 +99,14 @@ func scribble(r *rand.Rand, n int) *ir.Func {
 				args = append(args, y)
 			}
 			try(ir.OpFusedLinear, a, args...)
+		case 21:
+			try(ir.OpGELU, ir.GELUAttr{Tanh: r.IntN(2) == 0}, x)
+		case 22:
+			try(ir.OpLayerNorm, ir.NormAttr{Eps: 1e-3}, append([]*ir.Value{x}, []*ir.Value{weight(last), weight(last)}[:r.IntN(3)]...)...)
+		case 23:
+			if v := try(ir.OpTopK, ir.TopKAttr{K: 1 + r.IntN(8)}, x); v != nil {
+				try(ir.OpSelect, ir.SelectAttr{}, v)
+			}
 		case 20:
 			n := width()
 			gate, up := try(ir.OpLinear, nil, x, weight(n, last)), try(ir.OpLinear, nil, x, weight(n, last))

@@ -67,6 +67,7 @@ func compute(t testing.TB, lines string, weights map[string][]float32) []float64
 func TestOps(t *testing.T) {
 	a := []float32{1, 2, 3, 0, 1, -1} // [2,3]
 	b := []float32{1, 0, 2, 1, 1, 1}  // [2,3]
+	root := math.Sqrt(1.5)            // 1 in units of the deviation of -1, 0, 1
 	silu1 := 1 / (1 + math.Exp(-1))
 	for _, c := range []struct {
 		lines string
@@ -75,12 +76,17 @@ func TestOps(t *testing.T) {
 		{"v9 = linear v10 v11 : f32[2,2]", []float64{7, 6, -2, 0}},
 		{"v9 = rms_norm v10 v13 {eps=1} : f32[2,3]", []float64{
 			1 / math.Sqrt(14./3+1), 4 / math.Sqrt(14./3+1), 9 / math.Sqrt(14./3+1), 0, 2 / math.Sqrt(2./3+1), -3 / math.Sqrt(2./3+1)}},
+		{"v9 = layer_norm v10 {eps=0} : f32[2,3]", []float64{-root, 0, root, 0, root, -root}},
+		{"v9 = layer_norm v10 v13 {eps=0} : f32[2,3]", []float64{-root, 0, 3 * root, 0, 2 * root, -3 * root}},
+		{"v9 = layer_norm v10 v13 v13 {eps=0} : f32[2,3]", []float64{1 - root, 2, 3 + 3*root, 1, 2 + 2*root, 3 - 3*root}},
 		{"v9 = reshape v10 : f32[3,2]", []float64{1, 2, 3, 0, 1, -1}},
 		{"v9 = cast v10 : f16[2,3]", []float64{1, 2, 3, 0, 1, -1}},
 		{"v9 = slice v10 {start=1 end=3} : f32[2,2]", []float64{2, 3, 1, -1}},
 		{"v9 = concat v10 v11 : f32[2,6]", []float64{1, 2, 3, 1, 0, 2, 0, 1, -1, 1, 1, 1}},
 		{"v9 = scale v10 {value=-0.5} : f32[2,3]", []float64{-0.5, -1, -1.5, 0, -0.5, 0.5}},
 		{"v9 = silu v10 : f32[2,3]", []float64{silu1, 2 / (1 + math.Exp(-2)), 3 / (1 + math.Exp(-3)), 0, silu1, -1 / (1 + math.E)}},
+		{"v9 = gelu v10 {} : f32[2,3]", []float64{0.8413447461, 1.9544997361, 2.9959503059, 0, 0.8413447461, -0.1586552539}},
+		{"v9 = gelu v10 {tanh=true} : f32[2,3]", []float64{0.8411919906, 1.9545976940, 2.9963625918, 0, 0.8411919906, -0.1588080094}},
 		{"v9 = mul v10 v11 : f32[2,3]", []float64{1, 0, 6, 0, 1, -1}},
 		{"v9 = add v10 v11 : f32[2,3]", []float64{2, 2, 5, 1, 2, 0}},
 		{"v9 = silu_mul v10 v11 : f32[2,3]", []float64{silu1, 0, 6 / (1 + math.Exp(-3)), 0, silu1, -1 / (1 + math.E)}},
@@ -123,6 +129,26 @@ func TestArgmax(t *testing.T) {
 	})})
 	require.NoError(t, err)
 	require.Equal(t, []int32{1, 2, 0, 0, -1, -1}, out.Tensors["x"].Ints)
+}
+
+// TestTopK meets equals, −∞, a NaN and rows shorter than k.
+func TestTopK(t *testing.T) {
+	inf, nan := math.Inf(1), math.NaN()
+	out, err := ref.Run(parse(t, `
+  v9 = weight {name="x"} : f32[4,3]
+  v10 = top_k v9 {k=4} : (f32[4,4], i32[4,4])
+  v11 = select v10 {index=0} : f32[4,4]
+  v12 = select v10 {index=1} : i32[4,4]
+  return "x" v11
+  return "i" v12`), ref.Env{Sizes: ref.SizesFor(two(), 4), Inputs: two(), Weight: ref.Of(map[string][]float32{
+		"x": {1, 3, 3, 5, -2, 4, float32(-inf), 0, float32(-inf), 1, float32(nan), 2},
+	})})
+	require.NoError(t, err)
+	require.Equal(t, []int32{1, 2, 0, -1, 0, 2, 1, -1, 1, 0, 2, -1, -1, -1, -1, -1}, out.Tensors["i"].Ints)
+	require.Equal(t, []float64{3, 3, 1, -inf, 5, 4, -2, -inf, 0, -inf, -inf, -inf}, out.Tensors["x"].Data[:12])
+	for _, x := range out.Tensors["x"].Data[12:] {
+		require.True(t, math.IsNaN(x))
+	}
 }
 
 // TestRope rotates one head of four elements for each token; the tokens stand at

@@ -1,10 +1,12 @@
 package ref
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/smelt-ml/smelt/ir"
 )
@@ -21,6 +23,7 @@ func init() {
 		ir.OpEmbed:      (*run).embed,
 		ir.OpLinear:     (*run).linear,
 		ir.OpRMSNorm:    (*run).rmsNorm,
+		ir.OpLayerNorm:  (*run).layerNorm,
 		ir.OpReshape:    (*run).reshape,
 		ir.OpCast:       (*run).reshape,
 		ir.OpTranspose:  (*run).transpose,
@@ -36,10 +39,12 @@ func init() {
 		ir.OpMask:       (*run).mask,
 		ir.OpSoftmax:    (*run).softmax,
 		ir.OpSiLU:       (*run).silu,
+		ir.OpGELU:       (*run).gelu,
 		ir.OpMul:        (*run).mul,
 		ir.OpAdd:        (*run).add,
 		ir.OpGatherRows: (*run).gatherRows,
 		ir.OpArgmax:     (*run).argmax,
+		ir.OpTopK:       (*run).topK,
 		ir.OpSelect:     (*run).selectElem,
 
 		ir.OpSiLUMul:             (*run).siluMul,
@@ -163,6 +168,41 @@ func normalise(out, x, w []float64, eps float64) {
 	scale := 1 / math.Sqrt(sum/float64(len(x))+eps)
 	for i, a := range x {
 		out[i] = a * scale * w[i]
+	}
+}
+
+func (r *run) layerNorm(v *ir.Value) (result, error) {
+	x, w, bias, eps := r.tensor(v, 0), r.optional(v, 1), r.optional(v, 2), v.Attr.(ir.NormAttr).Eps
+	return r.each(v, func(out *Tensor) error {
+		for i := range x.rows() {
+			row := out.row(i)
+			standardise(row, x.row(i), eps)
+			for j := range row {
+				if w != nil {
+					row[j] *= w.Data[j]
+				}
+				if bias != nil {
+					row[j] += bias.Data[j]
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// standardise writes (x − mean(x)) / √(var(x)+eps).
+func standardise(out, x []float64, eps float64) {
+	var sum, squares float64
+	for _, a := range x {
+		sum += a - x[0] // relative to x[0]: equals give exactly 0
+	}
+	mean := x[0] + sum/float64(len(x))
+	for _, a := range x {
+		squares += (a - mean) * (a - mean)
+	}
+	scale := 1 / math.Sqrt(squares/float64(len(x))+eps)
+	for i, a := range x {
+		out[i] = (a - mean) * scale
 	}
 }
 
@@ -354,6 +394,29 @@ func (r *run) binary(v *ir.Value, f func(x, y float64) float64) (result, error) 
 
 func silu(x float64) float64 { return x / (1 + math.Exp(-x)) }
 
+// gelu is x·Φ(x), with erfc for the digits of its tail.
+func gelu(x float64) float64 {
+	if math.IsInf(x, -1) {
+		return 0
+	}
+	return x * math.Erfc(-x/math.Sqrt2) / 2
+}
+
+// geluTanh is x·(1 + tanh(u))/2 with u = √(2/π)·(x + 0.044715·x³), by the sigmoid of 2u.
+func geluTanh(x float64) float64 {
+	if math.IsInf(x, -1) {
+		return 0
+	}
+	return x / (1 + math.Exp(-2*math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
+}
+
+func (r *run) gelu(v *ir.Value) (result, error) {
+	if v.Attr.(ir.GELUAttr).Tanh {
+		return r.unary(v, geluTanh)
+	}
+	return r.unary(v, gelu)
+}
+
 func (r *run) scale(v *ir.Value) (result, error) {
 	by := v.Attr.(ir.ScaleAttr).Value
 	return r.unary(v, func(x float64) float64 { return x * by })
@@ -480,6 +543,45 @@ func largest(row []float64) int32 {
 		}
 	}
 	return int32(best)
+}
+
+func (r *run) topK(v *ir.Value) (result, error) {
+	x, k := r.tensor(v, 0), v.Attr.(ir.TopKAttr).K
+	values, err := r.empty(v.Type.Elems[0])
+	if err != nil {
+		return result{}, err
+	}
+	indices := &Tensor{Shape: values.Shape, Ints: make([]int32, len(values.Data))}
+	for i := range x.rows() {
+		row := x.row(i)
+		order := ranked(row)
+		for j := range k {
+			to := i*k + j
+			switch {
+			case order == nil:
+				values.Data[to], indices.Ints[to] = math.NaN(), -1
+			case j >= len(order):
+				values.Data[to], indices.Ints[to] = negInf, -1
+			default:
+				values.Data[to], indices.Ints[to] = row[order[j]], order[j]
+			}
+		}
+	}
+	return result{elems: []result{{tensor: values}, {tensor: indices}}}, nil
+}
+
+// ranked returns the indices of a row from the largest element to the smallest, equals
+// in their order, or nil where there is a NaN.
+func ranked(row []float64) []int32 {
+	order := make([]int32, len(row))
+	for i, x := range row {
+		if math.IsNaN(x) {
+			return nil
+		}
+		order[i] = int32(i)
+	}
+	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(row[b], row[a]) })
+	return order
 }
 
 func (r *run) selectElem(v *ir.Value) (result, error) {
