@@ -36,7 +36,7 @@ func (o *Origin) Values() map[uint32]uint32 {
 // Origins returns the published kernels that have a counterpart here, document by
 // document.
 func Origins() []Origin {
-	return slices.Concat(akunuOrigins, rocmForgeOrigins, vllmMetalOrigins, minervaOrigins)
+	return slices.Concat(akunuOrigins, rocmForgeOrigins, vllmMetalOrigins, minervaOrigins, aphroditeOrigins)
 }
 
 // OriginOf returns the row of a published kernel.
@@ -102,4 +102,17 @@ var minervaOrigins = []Origin{
 		Note: "scales lie in the blocks, as GGUF has them; B and C as for matmul_q4_0"},
 	{Name: "embedding.metal", By: "Minerva", Family: "embed", Constants: map[string]uint32{"fc_type": 2},
 		Note: "the ADR names the file alone"},
+	{Name: "silu", By: "Minerva", Family: "silu"},
+	{Name: "gelu", By: "Minerva", Family: "gelu", Constants: map[string]uint32{"fc_tanh": 1}},
+	{Name: "rms_norm", By: "Minerva", Family: "rms_norm", Note: "its weight is float"},
+	{Name: "softmax", By: "Minerva", Family: "softmax", Note: "exponentials are never rounded to half"},
+}
+
+// The paged attention of vLLM, which Aphrodite has too.
+var aphroditeOrigins = []Origin{
+	{Name: "paged_attention_v1", By: "Aphrodite", Family: "paged_attention_v1", Note: "ALiBi is fc_alibi; the softmax is online"},
+	{Name: "paged_attention_v2", By: "Aphrodite", Family: "paged_attention_v2", Note: "the largest score is in units of log2"},
+	{Name: "paged_attention_v2_reduce", By: "Aphrodite", Family: "paged_attention_reduce"},
+	{Name: "reshape_and_cache", By: "Aphrodite", Family: "reshape_and_cache", Note: "slots are 32 bits wide"},
+	{Name: "copy_blocks", By: "Aphrodite", Family: "copy_blocks", Note: "one layer at a time"},
 }

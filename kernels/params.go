@@ -131,6 +131,41 @@ type ReduceParams struct {
 	Partitions uint32
 }
 
+// PagedAttentionParams of paged_attention_v1, paged_attention_v2 and paged_attention_reduce.
+type PagedAttentionParams struct {
+	Heads       uint32
+	KvHeads     uint32
+	Head        uint32
+	Block       uint32
+	TableStride uint32
+	QStride     uint32
+	BlockStride uint32
+	HeadStride  uint32
+	Partitions  uint32
+	Scale       float32
+	Window      uint32
+	SoftCap     float32
+}
+
+// PagedWriteParams of reshape_and_cache.
+type PagedWriteParams struct {
+	Tokens      uint32
+	KvHeads     uint32
+	Head        uint32
+	Block       uint32
+	KStride     uint32
+	VStride     uint32
+	BlockStride uint32
+	HeadStride  uint32
+}
+
+// CopyBlocksParams of copy_blocks.
+type CopyBlocksParams struct {
+	Pairs       uint32
+	Width       uint32
+	BlockStride uint32
+}
+
 // ElementParams of the element-wise kernels, gather_rows, softmax and argmax.
 type ElementParams struct {
 	Rows    uint32
@@ -179,22 +214,25 @@ type MaskParams struct {
 	Window  uint32
 }
 
-func (EmbedParams) params()      {}
-func (NormParams) params()       {}
-func (LinearParams) params()     {}
-func (RopeParams) params()       {}
-func (CacheWriteParams) params() {}
-func (CacheReadParams) params()  {}
-func (RopeWriteParams) params()  {}
-func (AttentionParams) params()  {}
-func (FlashParams) params()      {}
-func (ReduceParams) params()     {}
-func (ElementParams) params()    {}
-func (TopKParams) params()       {}
-func (RepeatParams) params()     {}
-func (TransposeParams) params()  {}
-func (MatmulParams) params()     {}
-func (MaskParams) params()       {}
+func (EmbedParams) params()          {}
+func (NormParams) params()           {}
+func (LinearParams) params()         {}
+func (RopeParams) params()           {}
+func (CacheWriteParams) params()     {}
+func (CacheReadParams) params()      {}
+func (RopeWriteParams) params()      {}
+func (AttentionParams) params()      {}
+func (FlashParams) params()          {}
+func (ReduceParams) params()         {}
+func (PagedAttentionParams) params() {}
+func (PagedWriteParams) params()     {}
+func (CopyBlocksParams) params()     {}
+func (ElementParams) params()        {}
+func (TopKParams) params()           {}
+func (RepeatParams) params()         {}
+func (TransposeParams) params()      {}
+func (MatmulParams) params()         {}
+func (MaskParams) params()           {}
 
 func structName(p Params) string { return reflect.TypeOf(p).Name() }
 

@@ -136,6 +136,41 @@ struct ReduceParams {
     uint32_t partitions;
 };
 
+// Of paged_attention_v1, paged_attention_v2 and paged_attention_reduce.
+struct PagedAttentionParams {
+    uint32_t heads;
+    uint32_t kv_heads;
+    uint32_t head;
+    uint32_t block;        // slots of a cache block: 8, 16 or 32
+    uint32_t table_stride; // entries of the block table for a sequence
+    uint32_t q_stride;     // from a sequence's query to the next
+    uint32_t block_stride; // of both caches: from a block to the next
+    uint32_t head_stride;  // and from a KV head to the next
+    uint32_t partitions;   // of 512 keys, as the grid has them; 1 for paged_attention_v1
+    float scale;
+    uint32_t window; // keys that a query sees; 0: all
+    float soft_cap;
+};
+
+// Of reshape_and_cache.
+struct PagedWriteParams {
+    uint32_t tokens;
+    uint32_t kv_heads;
+    uint32_t head;
+    uint32_t block;
+    uint32_t k_stride;
+    uint32_t v_stride;
+    uint32_t block_stride; // of both caches
+    uint32_t head_stride;
+};
+
+// Of copy_blocks.
+struct CopyBlocksParams {
+    uint32_t pairs;
+    uint32_t width;        // elements of a block, a multiple of 4
+    uint32_t block_stride; // of both caches
+};
+
 struct ElementParams {
     uint32_t rows;
     uint32_t width;

@@ -128,7 +128,7 @@ var (
 
 var suffixes = map[string]Element{"f32": Float, "f16": Half, "bf16": Bfloat, "q8": Blocks}
 
-var families = slices.Concat(linearFamilies, rowFamilies, ropeFamilies, attentionFamilies, replicateFamilies, sourceFamilies)
+var families = slices.Concat(linearFamilies, rowFamilies, ropeFamilies, attentionFamilies, pagedFamilies, replicateFamilies, sourceFamilies)
 
 func floats(n int) func([]Element) int { return func([]Element) int { return 4 * n } }
 

@@ -84,6 +84,7 @@ func tableSignature(k *kernels.Kernel) []string {
 
 // mirrors are the Go sides of params.h.
 var mirrors = []kernels.Params{
+	kernels.PagedAttentionParams{}, kernels.PagedWriteParams{}, kernels.CopyBlocksParams{},
 	kernels.EmbedParams{}, kernels.NormParams{}, kernels.LinearParams{}, kernels.RopeParams{},
 	kernels.CacheWriteParams{}, kernels.CacheReadParams{}, kernels.RopeWriteParams{},
 	kernels.AttentionParams{}, kernels.ElementParams{}, kernels.RepeatParams{},

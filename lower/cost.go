@@ -145,7 +145,13 @@ var costRules = map[string]costRule{
 		part: map[uint32]extent{1: cached, 2: cached, 9: partial, 10: partialStatistics},
 		ops:  attentionOps,
 	},
-	"flash_attention":  {ops: each(4, params(0, 1, 3, 4, 5))},
+	"flash_attention":        {ops: each(4, params(0, 1, 3, 4, 5))},
+	"paged_attention_v1":     {part: caches(1, 2, pagedKeys), ops: pagedOps},
+	"paged_attention_v2":     {part: caches(1, 2, pagedKeys), ops: pagedOps},
+	"paged_attention_reduce": {ops: func(l *launch) int64 { return 2 * l.sizes[ir.B] * params(0, 2, 8)(l) }},
+	"reshape_and_cache":      {part: caches(3, 4, params(0, 1, 2))},
+	"copy_blocks":            {part: map[uint32]extent{0: params(0, 1), 1: params(0, 1), 3: params(0, 1), 4: params(0, 1)}},
+
 	"attention_tile":   {part: caches(1, 2, cached), ops: attentionOps},
 	"attention_reduce": {part: map[uint32]extent{0: params(0, 1, 2, 3), 1: each(2, params(0, 1, 3))}, ops: each(2, params(0, 1, 2, 3))},
 }
@@ -222,6 +228,14 @@ func linearOps(l *launch) int64 {
 		ops += 4 * tokens * k
 	}
 	return ops
+}
+
+// pagedKeys counts the elements of K in all sequences, in vLLM's layout.
+func pagedKeys(l *launch) int64 { return l.sizes[ir.B] * l.sizes[ir.Smax] * params(1, 2)(l) }
+
+// pagedOps is attentionOps for one query a sequence.
+func pagedOps(l *launch) int64 {
+	return l.sizes[ir.B] * l.sizes[ir.Smax] * l.param(0) * (4*l.param(2) + 5)
 }
 
 // attentionOps counts, for every query head and key that a token sees, the two

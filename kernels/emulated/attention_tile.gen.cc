@@ -113,6 +113,41 @@ uint32_t head;
 uint32_t partitions;
 };
 
+
+struct PagedAttentionParams {
+uint32_t heads;
+uint32_t kv_heads;
+uint32_t head;
+uint32_t block;
+uint32_t table_stride;
+uint32_t q_stride;
+uint32_t block_stride;
+uint32_t head_stride;
+uint32_t partitions;
+float scale;
+uint32_t window;
+float soft_cap;
+};
+
+
+struct PagedWriteParams {
+uint32_t tokens;
+uint32_t kv_heads;
+uint32_t head;
+uint32_t block;
+uint32_t k_stride;
+uint32_t v_stride;
+uint32_t block_stride;
+uint32_t head_stride;
+};
+
+
+struct CopyBlocksParams {
+uint32_t pairs;
+uint32_t width;
+uint32_t block_stride;
+};
+
 struct ElementParams {
 uint32_t rows;
 uint32_t width;
@@ -609,7 +644,7 @@ scoring.cap = msl_constant_has_soft_cap() ? p.soft_cap : 0.0f;
 scoring.sink = msl_constant_has_sinks() ? sinks[q_head] * 1.44269504f : lowest;
 attend(rows, keys, values, sight, scoring, memory, tid, sg, lane);
 }
-#line 613 "kernels/emulated/attention_tile.gen.cc"
+#line 648 "kernels/emulated/attention_tile.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_tile<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

@@ -113,6 +113,41 @@ uint32_t head;
 uint32_t partitions;
 };
 
+
+struct PagedAttentionParams {
+uint32_t heads;
+uint32_t kv_heads;
+uint32_t head;
+uint32_t block;
+uint32_t table_stride;
+uint32_t q_stride;
+uint32_t block_stride;
+uint32_t head_stride;
+uint32_t partitions;
+float scale;
+uint32_t window;
+float soft_cap;
+};
+
+
+struct PagedWriteParams {
+uint32_t tokens;
+uint32_t kv_heads;
+uint32_t head;
+uint32_t block;
+uint32_t k_stride;
+uint32_t v_stride;
+uint32_t block_stride;
+uint32_t head_stride;
+};
+
+
+struct CopyBlocksParams {
+uint32_t pairs;
+uint32_t width;
+uint32_t block_stride;
+};
+
 struct ElementParams {
 uint32_t msl_constant_rows();
 uint32_t width;
@@ -602,7 +637,7 @@ norm += exp2(sink - peak);
 if (MSL_BRANCH(72, writes))
 store_four(out, row * p.head + tid * 4, MSL_BRANCH(73, norm != 0.0f )? sum / norm : float4(0.0f));
 }
-#line 606 "kernels/emulated/attention_vec.gen.cc"
+#line 641 "kernels/emulated/attention_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_vec<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

@@ -113,6 +113,41 @@ uint32_t head;
 uint32_t partitions;
 };
 
+
+struct PagedAttentionParams {
+uint32_t heads;
+uint32_t kv_heads;
+uint32_t head;
+uint32_t block;
+uint32_t table_stride;
+uint32_t q_stride;
+uint32_t block_stride;
+uint32_t head_stride;
+uint32_t partitions;
+float scale;
+uint32_t window;
+float soft_cap;
+};
+
+
+struct PagedWriteParams {
+uint32_t tokens;
+uint32_t kv_heads;
+uint32_t head;
+uint32_t block;
+uint32_t k_stride;
+uint32_t v_stride;
+uint32_t block_stride;
+uint32_t head_stride;
+};
+
+
+struct CopyBlocksParams {
+uint32_t pairs;
+uint32_t width;
+uint32_t block_stride;
+};
+
 struct ElementParams {
 uint32_t rows;
 uint32_t width;
@@ -809,7 +844,7 @@ multiply<X, O, 64>(x, w, out, p, residual, group.x * 64, first_column, columns, 
 else
 multiply<X, O, 32>(x, w, out, p, residual, group.x * 32, first_column, columns, tiles, tid, sg);
 }
-#line 813 "kernels/emulated/linear_mat.gen.cc"
+#line 848 "kernels/emulated/linear_mat.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_mat<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),

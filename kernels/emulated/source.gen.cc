@@ -113,6 +113,41 @@ uint32_t head;
 uint32_t partitions;
 };
 
+
+struct PagedAttentionParams {
+uint32_t heads;
+uint32_t kv_heads;
+uint32_t head;
+uint32_t block;
+uint32_t table_stride;
+uint32_t q_stride;
+uint32_t block_stride;
+uint32_t head_stride;
+uint32_t partitions;
+float scale;
+uint32_t window;
+float soft_cap;
+};
+
+
+struct PagedWriteParams {
+uint32_t tokens;
+uint32_t kv_heads;
+uint32_t head;
+uint32_t block;
+uint32_t k_stride;
+uint32_t v_stride;
+uint32_t block_stride;
+uint32_t head_stride;
+};
+
+
+struct CopyBlocksParams {
+uint32_t pairs;
+uint32_t width;
+uint32_t block_stride;
+};
+
 struct ElementParams {
 uint32_t rows;
 uint32_t width;
@@ -316,7 +351,7 @@ total += MSL_BRANCH(25, maxima[i] > -INFINITY )? totals[i] * exp(maxima[i] - hig
 MSL_LOOP(26) for (uint i = tid; MSL_TURN(27, i < p.width); i += 256)
 to[i] = A(MSL_BRANCH(28, total == 0.0f )? 0.0f : exp(float(from[i]) - highest) / total);
 }
-#line 320 "kernels/emulated/source.gen.cc"
+#line 355 "kernels/emulated/source.gen.cc"
 void thread_0(const msl::Thread &t) {
     permute<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),

@@ -13,7 +13,9 @@ extern const Unit unit_flash;
 extern const Unit unit_linear_mat;
 extern const Unit unit_linear_vec;
 extern const Unit unit_norm;
+extern const Unit unit_paged_attention;
 extern const Unit unit_replicate;
+extern const Unit unit_reshape_and_cache;
 extern const Unit unit_rope;
 extern const Unit unit_rope_write;
 extern const Unit unit_source;
@@ -29,7 +31,9 @@ const Unit *const units[] = {
     &unit_linear_mat,
     &unit_linear_vec,
     &unit_norm,
+    &unit_paged_attention,
     &unit_replicate,
+    &unit_reshape_and_cache,
     &unit_rope,
     &unit_rope_write,
     &unit_source,

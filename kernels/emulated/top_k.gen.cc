@@ -113,6 +113,41 @@ uint32_t head;
 uint32_t partitions;
 };
 
+
+struct PagedAttentionParams {
+uint32_t heads;
+uint32_t kv_heads;
+uint32_t head;
+uint32_t block;
+uint32_t table_stride;
+uint32_t q_stride;
+uint32_t block_stride;
+uint32_t head_stride;
+uint32_t partitions;
+float scale;
+uint32_t window;
+float soft_cap;
+};
+
+
+struct PagedWriteParams {
+uint32_t tokens;
+uint32_t kv_heads;
+uint32_t head;
+uint32_t block;
+uint32_t k_stride;
+uint32_t v_stride;
+uint32_t block_stride;
+uint32_t head_stride;
+};
+
+
+struct CopyBlocksParams {
+uint32_t pairs;
+uint32_t width;
+uint32_t block_stride;
+};
+
 struct ElementParams {
 uint32_t rows;
 uint32_t width;
@@ -251,7 +286,7 @@ values[to] = from[index];
 indices[to] = int(index);
 }
 }
-#line 255 "kernels/emulated/top_k.gen.cc"
+#line 290 "kernels/emulated/top_k.gen.cc"
 void thread_0(const msl::Thread &t) {
     top_k<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),

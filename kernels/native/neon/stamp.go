@@ -3,4 +3,4 @@
 package neon
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "e7b1b4b4bd244f6e4a145742b245749115904beecabdf6af37544d51685b92cf"
+const _ = "6c2843ed7fab2d21f055d9d559c4ab136067ca341eaef7e0686ef5293fa40fbd"
