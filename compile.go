@@ -27,6 +27,10 @@ type Options struct {
 	Level    int      // 0: the source graph as it is; 1: optimised
 	Disabled []string // passes and fusion rules to leave out, by name
 
+	// Products places matrix products of target "metal" on the CPU; nil: none. See
+	// [ParsePlacement].
+	Products lower.Placement
+
 	Debug       passes.Debug // see [ParseDebug]
 	DebugOutput io.Writer
 
@@ -46,6 +50,13 @@ func DefaultOptions() Options { return Options{Target: "cpu", Level: 1} }
 
 // ParseDebug reads a list of NAME/off|dump|time|stats, separated by commas.
 func ParseDebug(text string) (passes.Debug, error) { return passes.ParseDebug(text) }
+
+// ParsePlacement reads where matrix products go: "gpu", "cpu", "auto", which takes the
+// processor that is predicted to be quicker on the chip, or the least multiply-adds of
+// a product for the CPU.
+func ParsePlacement(text, chip string) (lower.Placement, error) {
+	return lower.ParsePlacement(text, chip)
+}
 
 // WriteDebugHelp lists the passes and rules that a debug list can name.
 func WriteDebugHelp(w io.Writer) error { return passes.WriteHelp(w) }
@@ -111,7 +122,7 @@ func (m *Model) Compile(opts Options) (*Program, error) {
 		}
 		p.Stages = append(p.Stages, Stages{r.Name, source, r.Func, report})
 	}
-	if p.Plan, err = lower.Lower(m.name, phases, target, lower.Options{Context: opts.Context}); err != nil {
+	if p.Plan, err = lower.Lower(m.name, phases, target, lower.Options{Context: opts.Context, Products: opts.Products}); err != nil {
 		return nil, err
 	}
 	p.Elapsed = time.Since(start)

@@ -21,6 +21,8 @@ type Range struct {
 type Options struct {
 	Context   int // slots of a sequence's cache
 	Sequences int // sequences in a step; 1 if unset
+	// Products places matrix products on the CPU of a target with a GPU; nil: none.
+	Products Placement
 }
 
 // ErrUnsupported is wrapped by errors about values that no kernel computes.
@@ -128,7 +130,9 @@ type phase struct {
 	f      *ir.Func
 	target *ir.Target
 	chip   machine
-	out    Phase
+
+	products Placement
+	out      Phase
 
 	places  []place        // where each value lives, by ID
 	results map[part]place // tensors of tuples that are results, and live apart
@@ -175,7 +179,7 @@ func newPhase(t *tables, r Range, target *ir.Target, opts Options) (*phase, erro
 		return nil, err
 	}
 	return &phase{
-		tables: t, f: r.Func, target: target, chip: chip,
+		tables: t, f: r.Func, target: target, chip: chip, products: opts.Products,
 		out:     Phase{Name: r.Name, MinT: r.MinT, MaxT: r.MaxT, MaxContext: r.MaxContext, Bounds: bounds},
 		places:  make([]place, r.Func.MaxID()),
 		results: make(map[part]place),

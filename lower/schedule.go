@@ -5,13 +5,16 @@ import (
 	"slices"
 )
 
-// reorder sorts the dispatches by epoch.
+// reorder sorts the dispatches by epoch; in one, the CPU's come last, so that the
+// processors take turns no more often than they must.
 func (p *phase) reorder(epochs []int) {
 	from := make([]int, len(epochs)) // the new order, as positions in the old one
 	for i := range from {
 		from[i] = i
 	}
-	slices.SortStableFunc(from, func(a, b int) int { return cmp.Compare(epochs[a], epochs[b]) })
+	slices.SortStableFunc(from, func(a, b int) int {
+		return cmp.Or(cmp.Compare(epochs[a], epochs[b]), cmp.Compare(bit(p.out.Dispatches[a].OnCPU), bit(p.out.Dispatches[b].OnCPU)))
+	})
 	to := make([]int, len(from))
 	old := slices.Clone(p.out.Dispatches)
 	for i, j := range from {
@@ -112,7 +115,8 @@ func conflict(before, now []access) bool {
 // it. The first is short and starts while the rest is encoded. The next may hold
 // bufferGrowth times as many dispatches, since none takes less than that many times
 // as long to run as to encode. None is predicted to run longer than maxBuffer on the
-// slowest chip: a GPU that others wait for kills buffers that take seconds.
+// slowest chip: a GPU that others wait for kills buffers that take seconds. Where the
+// CPU's part begins or ends, one ends too.
 const (
 	firstDispatches = 16
 	bufferGrowth    = 3
@@ -129,12 +133,15 @@ func (p *phase) commandBuffers() {
 		end, time := first, 0.0
 		for ; end < len(ds) && end-first < most; end++ {
 			d := &ds[end]
+			if d.OnCPU != ds[first].OnCPU {
+				break
+			}
 			time += slowest.demand(p.plan.Cost(d, &p.out.Bounds), d, &p.out.Bounds).alone() + slowest.Barrier
 			if time > maxBuffer && end > first {
 				break
 			}
 		}
-		if end < len(ds) {
+		if end < len(ds) && ds[end].OnCPU == ds[first].OnCPU {
 			for cut := end; cut > first; cut-- {
 				if ds[cut].Barrier {
 					end = cut

@@ -178,56 +178,76 @@ func product(p *phase, v *ir.Value, call linearCall) error {
 	if call.norm != nil && !vec {
 		return fmt.Errorf("%s: no mat-mat kernel normalises its input", v.LongString())
 	}
-	kernel := "linear_mat_"
-	if vec {
-		kernel = "linear_vec_"
+	if p.onCPU(v, call, tokens) {
+		return p.cpuProduct(v, call, rows, vec)
 	}
-	k, n := last(call.x), last(v)
-	d := p.dispatch(kernel+call.x.Type.DType.String()+"_"+v.Type.DType.String(), v)
+	d := p.dispatch(linearKernel(vec)+call.x.Type.DType.String()+"_"+v.Type.DType.String(), v)
 	d.in(0, call.x)
+	d.linear(v, call, rows)
+	d.out(4, v)
+	if call.residual != nil {
+		d.mayReplace(call.residual, v)
+	}
+	d.linearLaunch(v, call, call.x.Type.DType, rows, vec)
+	return nil
+}
+
+func linearKernel(vec bool) string {
+	if vec {
+		return "linear_vec_"
+	}
+	return "linear_mat_"
+}
+
+// linear binds what a product reads besides x, and its parameters.
+func (e emitter) linear(v *ir.Value, call linearCall, rows ir.Dim) {
+	k, n := last(call.x), last(v)
 	var heights [3]Expr
 	for i, w := range call.weights {
 		heights[i] = Extent(w.Type.Shape[0])
-		d.in(uint32(1+i), w)
+		e.in(uint32(1+i), w)
 	}
 	for i := range heights {
 		var code uint32
 		if i < len(call.weights) {
 			code = uint32(call.weights[i].Type.DType)
 		}
-		d.constant(uint32(i), code)
+		e.constant(uint32(i), code)
 	}
-	d.constant(3, bit(call.residual != nil))
-	d.constant(4, bit(call.pair))
-	d.constant(5, bit(call.norm != nil))
-	d.out(4, v)
-	d.params(5, Extent(rows), size(k), heights[0], heights[1], heights[2], size(k), size(n), float(call.eps))
+	e.constant(3, bit(call.residual != nil))
+	e.constant(4, bit(call.pair))
+	e.constant(5, bit(call.norm != nil))
+	e.params(5, Extent(rows), size(k), heights[0], heights[1], heights[2], size(k), size(n), float(call.eps))
 	if call.residual != nil {
-		d.in(6, call.residual)
-		d.mayReplace(call.residual, v)
+		e.in(6, call.residual)
 	}
 	if call.norm != nil {
-		d.in(7, call.norm)
+		e.in(7, call.norm)
 	}
+}
+
+// linearLaunch chooses the grid of a product of activations of a type.
+func (e emitter) linearLaunch(v *ir.Value, call linearCall, act ir.DType, rows ir.Dim, vec bool) {
+	p, n := e.p, last(v)
+	tokens := p.bound(Extent(rows))
 	stored := call.weights[0].Type.DType
-	shape := fmt.Sprintf("%s × %d → %d, %s", p.upTo(rows), k, n, stored)
+	shape := fmt.Sprintf("%s × %d → %d, %s", p.upTo(rows), last(call.x), n, stored)
 	if vec {
 		s, why := p.chip.vec(stored, n, tokens)
-		d.constant(6, uint32(s.rows))
-		d.constant(7, uint32(s.tokens))
-		d.launch([3]Expr{Number(ceilDiv(n, s.rows*s.simdgroups)), over(rows, s.tokens), one()}, uint32(32*s.simdgroups))
-		p.chose(v, d, shape, s.String(), why)
-		return nil
+		e.constant(6, uint32(s.rows))
+		e.constant(7, uint32(s.tokens))
+		e.launch([3]Expr{Number(ceilDiv(n, s.rows*s.simdgroups)), over(rows, s.tokens), one()}, uint32(32*s.simdgroups))
+		p.chose(v, e, shape, s.String(), why)
+		return
 	}
 	width := int64(matRows)
 	if call.pair {
 		width /= 2
 	}
-	tile, why := p.chip.tile(call.x.Type.DType, ceilDiv(n, width), tokens)
-	d.constant(6, uint32(tile))
-	d.launch([3]Expr{over(rows, tile), Number(ceilDiv(n, width)), one()}, 128)
-	p.chose(v, d, shape, fmt.Sprintf("tiles of %d tokens × %d rows", tile, matRows), why)
-	return nil
+	tile, why := p.chip.tile(act, ceilDiv(n, width), tokens)
+	e.constant(6, uint32(tile))
+	e.launch([3]Expr{over(rows, tile), Number(ceilDiv(n, width)), one()}, 128)
+	p.chose(v, e, shape, fmt.Sprintf("tiles of %d tokens × %d rows", tile, matRows), why)
 }
 
 func bit(b bool) uint32 {
@@ -465,9 +485,13 @@ func cast(p *phase, v *ir.Value) error {
 	d := p.dispatch("cast_"+x.Type.DType.String()+"_"+v.Type.DType.String(), v)
 	d.in(0, x)
 	d.out(1, v)
-	d.params(2, Extent(rows), Extent(width), Extent(width), Extent(width), Number(0))
-	d.launch([3]Expr{over(width, 256), Extent(rows), one()}, 256)
+	d.castLaunch(rows, width)
 	return nil
+}
+
+func (e emitter) castLaunch(rows, width ir.Dim) {
+	e.params(2, Extent(rows), Extent(width), Extent(width), Extent(width), Number(0))
+	e.launch([3]Expr{over(width, 256), Extent(rows), one()}, 256)
 }
 
 func gatherRows(p *phase, v *ir.Value) error {

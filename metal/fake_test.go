@@ -5,6 +5,8 @@ package metal_test
 import (
 	"errors"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -196,4 +198,44 @@ func TestWeightsInManyBuffers(t *testing.T) {
 	_, err := program.NewSession(smelt.Device{Name: "metal"})
 	require.ErrorIs(t, err, metal.ErrMemory)
 	require.ErrorContains(t, err, "the device's largest buffer has 64.0 KiB")
+}
+
+// TestProductsOnTheCPU shares the products of a model out between the GPU and the CPU
+// in every way: all of either, by size, and at random. The logits stay within what
+// half activations and rounded ones may differ.
+func TestProductsOnTheCPU(t *testing.T) {
+	const bound = 5e-2
+	for _, name := range []string{"tiny-qwen3", "tiny-llama"} {
+		t.Run(name, func(t *testing.T) {
+			want := feed(t, tiny(t, name, smelt.Options{Level: 1}), "emu", metal.Options{})
+			random := rand.New(rand.NewPCG(1, 2))
+			places := map[string]lower.Placement{
+				"all":      lower.AtLeast(0),
+				"by size":  lower.AtLeast(200_000),
+				"prefill":  func(p lower.Product) bool { return p.Phase == "prefill" },
+				"one in 2": func(lower.Product) bool { return random.IntN(2) == 0 },
+				"one in 5": func(lower.Product) bool { return random.IntN(5) == 0 },
+			}
+			for text, place := range places {
+				program := tiny(t, name, smelt.Options{Level: 1, Products: place})
+				var first []float32
+				for seed := range uint32(6) {
+					fake(t, fakemetal.Options{Poison: true, Shuffle: seed > 0, Seed: seed, DelayUS: 100})
+					got := feed(t, program, "metal", metal.Options{Poison: true})
+					if seed == 0 {
+						first = got
+					}
+					require.Equal(t, first, got, "%s: seed %d", text, seed)
+				}
+				most := 0.0
+				for i := range want {
+					most = max(most, math.Abs(float64(want[i])-float64(first[i])))
+				}
+				t.Logf("%s: %.2g", text, most)
+				require.LessOrEqual(t, most, bound, text)
+				require.Positive(t, most, text)
+				nothingLeft(t)
+			}
+		})
+	}
 }

@@ -74,6 +74,7 @@ type compileFlags struct {
 	context int
 	prefill int // most tokens of a prefill step; no flag of its own
 
+	products string                               // where matrix products go
 	chip     string                               // that choices by size are made for
 	observer func(phase, pass string, f *ir.Func) // see smelt.Options
 }
@@ -83,6 +84,7 @@ func (f *compileFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.debug, "debug", "", "NAME/off|dump|time|stats[,…] of a pass or fusion rule; help lists them")
 	flags.StringVar(&f.kv, "kv", "f16", "element type of the KV cache: f32, f16 or q8_0")
 	flags.StringVar(&f.weights, "type", "", "with arch:NAME: the type of its weights (default f16)")
+	flags.StringVar(&f.products, "products", "gpu", "in plans for Metal, what multiplies matrices: gpu, cpu, auto, or from how many multiply-adds on the CPU")
 	flags.IntVar(&f.context, "ctx", 0, "slots of the KV cache (default: what the model was trained for, at most 4096)")
 }
 
@@ -102,7 +104,7 @@ func (f *compileFlags) setChip(chip, target string) error {
 const maxContext = 1 << 24
 
 // compiledIn are the flags whose values a plan has in it.
-var compiledIn = []string{"optimize", "debug", "kv", "type", "ctx", "act"}
+var compiledIn = []string{"optimize", "debug", "kv", "type", "ctx", "act", "products"}
 
 // checkPlan reports flags that do not go with MODEL being a plan, or not being one.
 func checkPlan(flags *pflag.FlagSet, path string) error {
@@ -135,6 +137,9 @@ func (f *compileFlags) options(stderr io.Writer) (smelt.Options, error) {
 	}
 	if !cacheWorks(opts.KV) {
 		return opts, fmt.Errorf("--kv %s: there are no kernels for such a cache yet; f32 and f16 work", f.kv)
+	}
+	if opts.Products, err = smelt.ParsePlacement(f.products, f.chip); err != nil {
+		return opts, usagef("--products %s: want gpu, cpu, auto or a number of multiply-adds", f.products)
 	}
 	if opts.Debug, err = smelt.ParseDebug(f.debug); err != nil {
 		return opts, usageError{fmt.Errorf("--debug: %w", err)}

@@ -82,23 +82,13 @@ terminal, each line typed is continued by itself.`,
 		g := smelt.Generation{N: n, Sampling: sampling}
 		switch {
 		case asJSON:
-			err = runJSON(cmd, s, p, prompt, g)
+			return runJSON(cmd, s, p, prompt, g)
 		case given:
-			err = continueText(cmd.Context(), cmd.OutOrStdout(), s, prompt, g)
-		default:
-			err = continueLines(cmd, s, g)
+			return continueText(cmd.Context(), cmd.OutOrStdout(), s, prompt, g)
 		}
-		return hintNaN(args[0], err)
+		return continueLines(cmd, s, g)
 	}
 	return cmd
-}
-
-// hintNaN adds to an error about NaNs what finds their source.
-func hintNaN(path string, err error) error {
-	if !errors.Is(err, smelt.ErrNaN) {
-		return err
-	}
-	return fmt.Errorf("%s: %w; smelt verify --bisect says where they come from", path, err)
 }
 
 // executionOptions checks the flags of a verb that executes and turns them into
@@ -167,7 +157,7 @@ func continueText(ctx context.Context, out io.Writer, s *smelt.Session, prompt s
 		_, writeErr = io.WriteString(out, piece)
 		return writeErr == nil
 	})
-	if writeErr == nil && made != nil && (err == nil || made.Text != "") {
+	if writeErr == nil && made != nil {
 		_, writeErr = io.WriteString(out, "\n")
 	}
 	return errors.Join(err, writeErr)
