@@ -79,6 +79,10 @@ func Libraries() []Library {
 
 var best = Libraries()[0]
 
+// Hash returns kernels.Hash of the source that the kernels of a .metal file were made
+// from, or "" where there is no such file.
+func Hash(file string) string { return hashes[file] }
+
 // Provider returns the kernels as a const smelt_emulator* of kernels/abi.h.
 func Provider() unsafe.Pointer { return best.Provider() }
 
