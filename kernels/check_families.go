@@ -1,6 +1,9 @@
 package kernels
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // checks are what [Check] asks of the launches of each family.
 var checks = map[string]func(*checker){
@@ -149,8 +152,8 @@ func checkGather(c *checker) {
 	c.dense("x", p.Width) // which rows there are, the index knows
 	c.dense("index", p.Rows)
 	c.dense("out", p.Rows, p.Width)
-	c.grid(tiles(p.Width, 256), uint64(p.Rows), 1)
-	c.threads(256)
+	c.grid(tiles(p.Width, 512), uint64(p.Rows), 1)
+	c.threads(32)
 }
 
 // checkRows is for a threadgroup a row; argmax has one result in each.
@@ -228,18 +231,14 @@ func checkRopeWrite(c *checker) {
 	}
 	c.dense("q_out", p.Tokens, p.Heads, p.Head)
 	c.caches(p.KvHeads, p.Block, p.Head, "k_cache", "v_cache")
-	norms := c.kernel.Family == "head_norm_rope_kv_write"
-	if norms {
+	if c.kernel.Family == "head_norm_rope_kv_write" {
 		c.dense("q_norm", p.Head)
 		c.dense("k_norm", p.Head)
 	}
-	if norms || c.arg("k_cache").Element == Blocks { // a threadgroup has a whole head
-		c.grid(uint64(p.Heads), uint64(p.Tokens), 1)
-		c.threadsBetween(round32(p.Head/2), MaxHead/2)
-	} else {
-		c.grid(tiles(p.Head, 64), uint64(p.Heads), uint64(p.Tokens))
-		c.threads(32)
-	}
+	rows := uint64(p.Heads) + 2*uint64(p.KvHeads)
+	c.require(rows <= math.MaxInt32, "heads", "%d and %d: rows have 31 bits", p.Heads, p.KvHeads)
+	c.grid(tiles(uint32(rows), uint32(RopeWriteRows(int(p.Head)))), uint64(p.Tokens), 1)
+	c.threads(32)
 }
 
 // attention checks what both kernels over the paged cache take.

@@ -134,22 +134,25 @@ func TestGELU(t *testing.T) {
 
 func TestGatherRows(t *testing.T) {
 	instances(t, "gather_rows", func(t *testing.T, name string, types []kernels.Element) {
-		const tokens, width, stride = 5, 270, 271
+		const tokens = 5
 		index := []int32{4, 0, -1, 4, 2}
-		x := random(newRand(t.Name()), types[0], tokens*stride)
-		got := launch{
-			kernel:  name,
-			buffers: map[int]tensor{0: x, 1: ints(index), 2: result(types[0], len(index)*width)},
-			params:  kernels.ElementParams{Rows: uint32(len(index)), Width: width, AStride: stride},
-			grid:    [3]int{ceil(width, 256), len(index), 1},
-			group:   256,
-		}.run(t)[2]
-		want := make([]float64, len(index)*width)
-		for i, row := range index {
-			if row >= 0 {
-				copy(want[i*width:], x.values()[int(row)*stride:][:width])
+		for _, s := range [][2]int{{1, 1}, {270, 271}, {516, 516}, {1024, 1028}} {
+			width, stride := s[0], s[1]
+			x := random(newRand(t.Name()), types[0], tokens*stride)
+			got := launch{
+				kernel:  name,
+				buffers: map[int]tensor{0: x, 1: ints(index), 2: result(types[0], len(index)*width)},
+				params:  kernels.ElementParams{Rows: uint32(len(index)), Width: uint32(width), AStride: uint32(stride)},
+				grid:    [3]int{ceil(width, 512), len(index), 1},
+				group:   32,
+			}.run(t)[2]
+			want := make([]float64, len(index)*width)
+			for i, row := range index {
+				if row >= 0 {
+					copy(want[i*width:], x.values()[int(row)*stride:][:width])
+				}
 			}
+			compare(t, want, got.values(), width, 0)
 		}
-		compare(t, want, got.values(), width, 0)
 	})
 }

@@ -21,6 +21,7 @@ kernel void embed(device const int *tokens [[buffer(0)]],  // [tokens]
     const bool known = id >= 0 && uint(id) < p.vocab;
     device const uchar *row = table + (known ? row_bytes(fc_type, p.width) * ulong(id) : 0);
     device float *to = out + ulong(position.y) * p.width;
+    const bool whole = (p.width & 15) == 0; // runs end with the row
     for (uint i = 0; i < 2; i++) {
         const uint run = 2 * position.x + i;
         if (run * 16 >= p.width)
@@ -29,6 +30,13 @@ kernel void embed(device const int *tokens [[buffer(0)]],  // [tokens]
         if (known)
             expand_end(fc_type, row, run, p.width, v);
         const uint low = run_low(elems, run), high = low + run_gap(elems);
+        if (whole) {
+            *(device float4 *)(to + low) = float4(v[0], v[1], v[2], v[3]);
+            *(device float4 *)(to + low + 4) = float4(v[4], v[5], v[6], v[7]);
+            *(device float4 *)(to + high) = float4(v[8], v[9], v[10], v[11]);
+            *(device float4 *)(to + high + 4) = float4(v[12], v[13], v[14], v[15]);
+            continue;
+        }
         for (uint j = 0; j < 8; j++) {
             if (low + j < p.width)
                 to[low + j] = v[j];

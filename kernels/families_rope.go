@@ -21,17 +21,26 @@ var ropeFamilies = []family{
 		args: "0 x read $0; 1 positions read int?; 2 factors read float?; 3 out write $0", params: RopeParams{}, paramsIndex: 4,
 		constants: ropeConstants, maxThreads: 32},
 	{name: "rope_qkv_write", file: "rope_write.metal", summary: "RoPE of Q and K, and the cache write of K and V",
-		instances: ropeWrites, args: writeArgs, params: RopeWriteParams{}, paramsIndex: 7, constants: writeConstants, maxThreads: 32},
-	{name: "rope_qkv_write", file: "rope_write.metal", summary: "RoPE of Q and K, and the cache write of K and V in Q8_0",
-		instances: ropeBlocks, args: writeArgs, params: RopeWriteParams{}, paramsIndex: 7, constants: writeConstants,
-		threadgroup: floats(2 * MaxHead), maxThreads: MaxHead / 2},
+		instances: slices.Concat(ropeWrites, ropeBlocks), args: writeArgs, params: RopeWriteParams{}, paramsIndex: 7,
+		constants: writeConstants, threadgroup: staged, maxThreads: 32},
 	{name: "head_norm_rope_kv_write", file: "rope_write.metal", summary: "head RMSNorm, RoPE of Q and K, and the cache write",
 		instances: slices.Concat(ropeWrites, ropeBlocks), args: writeArgs + "; 8 q_norm read float; 9 k_norm read float", params: RopeWriteParams{},
-		paramsIndex: 7, constants: writeConstants, maxThreads: MaxHead / 2,
-		threadgroup: func(e []Element) int {
-			if e[1] == Blocks {
-				return 4 * (8 + 2*MaxHead)
-			}
-			return 4 * (8 + 2)
-		}},
+		paramsIndex: 7, constants: writeConstants, threadgroup: staged, maxThreads: 32},
+}
+
+// staged is the threadgroup memory of rope_write.metal: rows on their way into blocks.
+func staged(e []Element) int {
+	if e[1] == Blocks {
+		return 4 * 8 * 128
+	}
+	return 4
+}
+
+// RopeWriteRows is how many heads of Q, K and V a threadgroup of the fused writes takes,
+// given their elements.
+func RopeWriteRows(head int) int {
+	if head > 128 {
+		return 4
+	}
+	return 8
 }

@@ -42,7 +42,7 @@ var rowFamilies = []family{
 	{name: "cast", file: "elementwise.metal", summary: "rows in another type", instances: castTypes,
 		args: "0 x read $0; 1 out write $1", params: ElementParams{}, paramsIndex: 2, maxThreads: 256},
 	{name: "gather_rows", file: "elementwise.metal", summary: "the rows that an index names", instances: rowTypes,
-		args: "0 x read $0; 1 index read int; 2 out write $0", params: ElementParams{}, paramsIndex: 3, maxThreads: 256},
+		args: "0 x read $0; 1 index read int; 2 out write $0", params: ElementParams{}, paramsIndex: 3, maxThreads: 32},
 	{name: "softmax", file: "source.metal", summary: "exp(x - max) / Σ over rows", instances: rowTypes,
 		args: "0 x read $0; 1 out write $0; 3 sinks read float?", params: ElementParams{}, paramsIndex: 2,
 		constants: "1 fc_sinks bool?", threadgroup: floats(16), maxThreads: 256},

@@ -126,15 +126,17 @@ func (r rotation) bound(positions []int32, types ...kernels.Element) float64 {
 
 func rotations() []rotation {
 	var out []rotation
-	for _, head := range few([]int{8, 80, 96, 128}, headSizes) {
+	for _, head := range few([]int{8, 80, 128, 160}, headSizes) {
 		for _, interleaved := range []bool{false, true} {
 			plain := rotation{head: head, rotated: head, interleaved: interleaved, theta: 1e4, freqScale: 1, magnitude: 1}
 			partial := rotation{head: head, rotated: head / 2, interleaved: interleaved, theta: 1e6, freqScale: 0.25, magnitude: 1.2,
 				factors: stretch(head / 4)}
+			odd := partial // a lane has a pair that rotates and one that does not
+			odd.rotated, odd.factors = head-2, stretch(head/2-1)
 			table, whole := partial, plain
 			table.table, table.separate = true, true
 			whole.table, whole.counted, whole.slotless = true, true, true
-			out = append(out, plain, partial, table, whole)
+			out = append(out, plain, partial, odd, table, whole)
 		}
 	}
 	return out
@@ -246,7 +248,10 @@ func checkRopeWrite(t *testing.T, name string, types []kernels.Element, r rotati
 	if r.separate {
 		starts = [3]int{}
 		for i, heads := range []int{s.heads, s.kvHeads, s.kvHeads} {
-			strides[i] = heads*s.head + 2 + i
+			strides[i] = heads*s.head + 4*i // of whole vectors, or not
+			if r.interleaved {
+				strides[i] = heads*s.head + 2 + i
+			}
 			rows[i] = random(rng, types[0], tokens*strides[i])
 		}
 	} else {
@@ -259,7 +264,7 @@ func checkRopeWrite(t *testing.T, name string, types []kernels.Element, r rotati
 		kernel:    name,
 		constants: constants,
 		buffers:   map[int]tensor{0: rows[0], 4: result(types[0], tokens*s.heads*s.head), 5: result(types[1], cacheLen), 6: result(types[1], cacheLen)},
-		grid:      [3]int{ceil(s.head, 64), s.heads, tokens},
+		grid:      [3]int{ceil(s.heads+2*s.kvHeads, kernels.RopeWriteRows(s.head)), tokens, 1},
 		group:     32,
 	}
 	params := kernels.RopeWriteParams{Tokens: uint32(tokens), Heads: uint32(s.heads), KvHeads: uint32(s.kvHeads), Head: uint32(s.head),
@@ -281,9 +286,6 @@ func checkRopeWrite(t *testing.T, name string, types []kernels.Element, r rotati
 	if norms {
 		gains = [2]tensor{random(rng, kernels.Float, s.head), random(rng, kernels.Float, s.head)}
 		l.buffers[8], l.buffers[9] = gains[0], gains[1]
-	}
-	if norms || types[1] == kernels.Blocks {
-		l.grid, l.group = [3]int{s.heads, tokens, 1}, ceil(s.head/2, 32)*32
 	}
 	results := l.run(t)
 	q, kCache, vCache := results[4].values(), results[5].values(), results[6].values()
@@ -426,12 +428,12 @@ func TestRopeScaling(t *testing.T) {
 	}
 }
 
-// TestLargeHeadsAreRefused asks for more threads than a head of 256 takes.
-func TestLargeHeadsAreRefused(t *testing.T) {
+// TestLargeGroupsAreRefused asks for more threads than a simdgroup has.
+func TestLargeGroupsAreRefused(t *testing.T) {
 	for _, family := range []string{"rope_qkv_write_f16_q8_0", "head_norm_rope_kv_write_f16_f16", "head_norm_rope_kv_write_f32_q8_0"} {
-		err := emulated.Run(emulated.Launch{Kernel: family, Grid: [3]uint32{1, 1, 1}, Group: [3]uint32{160, 1, 1},
+		err := emulated.Run(emulated.Launch{Kernel: family, Grid: [3]uint32{1, 1, 1}, Group: [3]uint32{64, 1, 1},
 			Constants: map[uint32]uint32{0: 0}, Buffers: make([][]byte, 12)}, emulated.Options{})
-		require.ErrorContains(t, err, "160,1,1 threads in a threadgroup, at most 128", family)
+		require.ErrorContains(t, err, "64,1,1 threads in a threadgroup, at most 32", family)
 	}
 }
 

@@ -32,148 +32,243 @@ inline Place place_of(constant RopeWriteParams &p, device const int *positions, 
     return place;
 }
 
-// Where one head's Q, K and V start.
-template <typename A> struct Heads {
-    device const A *q, *k, *v;
+// A token's rows are its heads: those of Q, of K and of V, one after another. A
+// simdgroup takes neighbouring rows, so that it reads position, slot, frequencies and
+// gains once for all of them and whole lines of everything; branches on what a row is
+// do not part its lanes. A row is taken in steps of 128 elements, one or two, and a
+// simdgroup takes as many rows as make eight steps.
+constant constexpr uint taken = 8;
+constant constexpr uint step_width = 128;
+
+// The tensors of a launch, as the kernels below have them.
+template <typename A, typename C> struct Tensors {
+    device const A *qkv, *k, *v;
+    device const float *factors, *q_norm, *k_norm;
+    device A *q_out;
+    device C *k_cache, *v_cache;
 };
 
-template <typename A>
-inline Heads<A> heads_of(constant RopeWriteParams &p, device const A *qkv, device const A *k, device const A *v,
-                         uint token, uint head) {
-    const ulong column = ulong(head) * p.head, keys = ulong(p.heads) * p.head,
-                values = keys + ulong(p.kv_heads) * p.head;
-    Heads<A> at;
-    at.q = qkv + ulong(token) * p.q_stride + column;
-    at.k = (is_separate ? k : qkv + keys) + ulong(token) * p.k_stride + column;
-    at.v = (is_separate ? v : qkv + values) + ulong(token) * p.v_stride + column;
+// from_row is where a row starts in Q, K or V.
+template <typename A, typename C>
+inline device const A *from_row(constant RopeWriteParams &p, Tensors<A, C> t, uint token, uint row) {
+    const uint keys = p.heads, values = p.heads + p.kv_heads;
+    if (row < keys)
+        return t.qkv + ulong(token) * p.q_stride + ulong(row) * p.head;
+    if (row < values) {
+        device const A *k = is_separate ? t.k : t.qkv + ulong(keys) * p.head;
+        return k + ulong(token) * p.k_stride + ulong(row - keys) * p.head;
+    }
+    device const A *v = is_separate ? t.v : t.qkv + ulong(values) * p.head;
+    return v + ulong(token) * p.v_stride + ulong(row - values) * p.head;
+}
+
+// to_row is the element of a cache where a row of K or V starts.
+inline ulong to_row(constant RopeWriteParams &p, int slot, uint row) {
+    return cache_row(uint(slot) / p.block, uint(slot) % p.block, (row - p.heads) % p.kv_heads, p.kv_heads, p.block,
+                     p.head);
+}
+
+// What a lane has of a step: two neighbouring pairs. Of NeoX they are two neighbours in
+// each half of what rotates; others are four neighbours, `flat`.
+struct Pairs {
+    Pair one, two;
+    bool flat;
+};
+
+inline Pairs pairs_of(uint i, uint rotated) {
+    Pairs at;
+    at.one = pair_of(i, rotated, fc_interleaved);
+    at.two = pair_of(i + 1, rotated, fc_interleaved);
+    at.flat = at.one.second == at.one.first + 1;
     return at;
 }
 
-inline ulong row_of(constant RopeWriteParams &p, int slot, uint head) {
-    return cache_row(uint(slot) / p.block, uint(slot) % p.block, head, p.kv_heads, p.block, p.head);
+// load_two and store_two move elements i and i + 1; i is even.
+inline float2 load_two(device const float *from, uint i) { return *(device const float2 *)(from + i); }
+inline float2 load_two(device const half *from, uint i) { return float2(*(device const half2 *)(from + i)); }
+inline float2 load_two(device const bfloat *from, uint i) { return float2(*(device const bfloat2 *)(from + i)); }
+inline void store_two(device float *to, uint i, float2 v) { *(device float2 *)(to + i) = v; }
+inline void store_two(device half *to, uint i, float2 v) { *(device half2 *)(to + i) = half2(v); }
+inline void store_two(device bfloat *to, uint i, float2 v) { *(device bfloat2 *)(to + i) = bfloat2(v); }
+
+// load_pairs and store_pairs move both pairs, as vectors where `whole` says that these
+// are aligned.
+template <typename A> inline float4 load_pairs(device const A *head, Pairs at, bool whole) {
+    if (!whole)
+        return float4(load_pair(head, at.one), load_pair(head, at.two));
+    if (at.flat)
+        return load_four(head, at.one.first);
+    const float2 first = load_two(head, at.one.first), second = load_two(head, at.one.second);
+    return float4(first.x, second.x, first.y, second.y);
+}
+template <typename A> inline void store_pairs(device A *head, Pairs at, float4 v, bool whole) {
+    if (!whole) {
+        store_pair(head, at.one, v.xy);
+        store_pair(head, at.two, v.zw);
+    } else if (at.flat) {
+        store_four(head, at.one.first, v);
+    } else {
+        store_two(head, at.one.first, v.xz);
+        store_two(head, at.one.second, v.yw);
+    }
 }
 
-// A head on its way into a cache: `put` takes the elements, `finish` writes what is not
-// yet written. Plain caches take elements as they come. Blocks of Q8_0 need all of their
-// elements, so the head passes through threadgroup memory and a simdgroup makes each.
-template <typename C> inline void put(device C *cache, ulong row, threadgroup float *, Pair pair, float2 v) {
-    store_pair(cache + row, pair, v);
+// rotations are cosine and sine of both pairs, i being the first.
+inline float4 rotations(constant RopeWriteParams &p, int position, uint i, Pairs at, device const float *factors) {
+    float4 r = float4(1.0f, 0.0f, 1.0f, 0.0f);
+    if (at.one.rotates)
+        r.xy = rotation(p, position, i, has_factors ? factors[i] : 1.0f, from_table);
+    if (at.two.rotates)
+        r.zw = rotation(p, position, i + 1, has_factors ? factors[i + 1] : 1.0f, from_table);
+    return r;
 }
-inline void put(device CacheBlock *, ulong, threadgroup float *whole, Pair pair, float2 v) {
-    whole[pair.first] = v.x;
-    whole[pair.second] = v.y;
+
+inline float4 turn_pairs(float4 v, Pairs at, float4 r) {
+    return float4(at.one.rotates ? turn(v.xy, r.xy) : v.xy, at.two.rotates ? turn(v.zw, r.zw) : v.zw);
 }
-template <typename C> inline void finish(device C *, ulong, threadgroup const float *, uint, uint, uint, uint) {}
-inline void finish(device CacheBlock *cache, ulong row, threadgroup const float *whole, uint head, uint sg,
-                   uint simdgroups, uint lane) {
+
+// A row on its way into a cache: `put` takes the elements, `finish` writes what is not
+// yet written. Plain caches take elements as they come. Blocks of Q8_0 need neighbours
+// in the lanes, so rows pass through threadgroup memory.
+template <typename C> inline void put(device C *cache, ulong row, threadgroup float *, Pairs at, float4 v, bool whole) {
+    store_pairs(cache + row, at, v, whole);
+}
+inline void put(device CacheBlock *, ulong, threadgroup float *staged, Pairs at, float4 v, bool whole) {
+    if (whole && at.flat) {
+        *(threadgroup float4 *)(staged + at.one.first) = v;
+    } else if (whole) {
+        *(threadgroup float2 *)(staged + at.one.first) = v.xz;
+        *(threadgroup float2 *)(staged + at.one.second) = v.yw;
+    } else {
+        staged[at.one.first] = v.x;
+        staged[at.one.second] = v.y;
+        staged[at.two.first] = v.z;
+        staged[at.two.second] = v.w;
+    }
+}
+template <typename C> inline void finish(device C *, ulong, threadgroup const float *, uint, uint) {}
+inline void finish(device CacheBlock *cache, ulong row, threadgroup const float *staged, uint head, uint lane) {
+    for (uint d = 0; d < head; d += 32)
+        store_block(cache, row + d, staged[d + lane], lane);
+}
+
+// write_rows does the rows of one simdgroup, heads being of up to steps · step_width
+// elements.
+template <uint steps, bool norms, typename A, typename C>
+inline void write_rows(constant RopeWriteParams &p, Tensors<A, C> t, Place place, threadgroup float *staged, uint group,
+                       uint token, uint lane) {
+    constexpr uint count = taken / steps;
+    const uint keys = p.heads, values = p.heads + p.kv_heads, first = group * count;
+    const uint end = place.slot < 0 ? keys : values + p.kv_heads; // no slot: Q only
+    const bool whole = ((p.rotated | p.q_stride | p.k_stride | p.v_stride) & 3) == 0;
+    Pairs turned[steps], copied[steps]; // of Q and K; of V
+    bool inside[steps];
+    for (uint s = 0; s < steps; s++) {
+        const uint i = (s * 32 + lane) * 2;
+        turned[s] = pairs_of(i, p.rotated);
+        copied[s] = pairs_of(i, 0);
+        inside[s] = 2 * i < p.head;
+    }
+
+    float4 x[count][steps];
+    for (uint j = 0; j < count; j++) {
+        const uint row = first + j;
+        for (uint s = 0; s < steps; s++) {
+            x[j][s] = float4(0.0f);
+            if (row < end && inside[s])
+                x[j][s] = load_pairs(from_row(p, t, token, row), row < values ? turned[s] : copied[s], whole);
+        }
+    }
+    float scale[count];
+    for (uint j = 0; norms && j < count; j++) {
+        if (first + j >= values)
+            continue;
+        float squares = 0.0f;
+        for (uint s = 0; s < steps; s++)
+            squares += dot(x[j][s], x[j][s]);
+        scale[j] = precise::rsqrt(simd_sum(squares) / float(p.head) + p.eps);
+    }
+
+    for (uint s = 0; s < steps; s++) {
+        if (!inside[s])
+            continue;
+        float4 r = float4(0.0f), query = float4(1.0f), key = float4(1.0f);
+        if (first < values)
+            r = rotations(p, place.position, (s * 32 + lane) * 2, turned[s], t.factors);
+        if (norms && first < keys)
+            query = load_pairs(t.q_norm, turned[s], whole);
+        if (norms && first < values && first + count > keys)
+            key = load_pairs(t.k_norm, turned[s], whole);
+        for (uint j = 0; j < count; j++) {
+            const uint row = first + j;
+            if (row >= end)
+                continue;
+            float4 v = x[j][s];
+            if (norms && row < values)
+                v *= scale[j] * (row < keys ? query : key);
+            if (row < values)
+                v = turn_pairs(v, turned[s], r);
+            if (row < keys)
+                store_pairs(t.q_out + (ulong(token) * p.heads + row) * p.head, turned[s], v, whole);
+            else
+                put(row < values ? t.k_cache : t.v_cache, to_row(p, place.slot, row), staged + j * p.head,
+                    row < values ? turned[s] : copied[s], v, whole);
+        }
+    }
+    if (sizeof(C) <= 4)
+        return;
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    for (uint d = sg * 32; d < head; d += simdgroups * 32)
-        store_block(cache, row + d, whole[d + lane], lane);
+    for (uint j = 0; j < count; j++) {
+        const uint row = first + j;
+        if (row >= keys && row < end)
+            finish(row < values ? t.k_cache : t.v_cache, to_row(p, place.slot, row), staged + j * p.head, p.head, lane);
+    }
+}
+
+template <bool norms, typename A, typename C>
+inline void write_heads(constant RopeWriteParams &p, Tensors<A, C> t, device const int *positions,
+                        device const int *slots, threadgroup float *staged, uint3 group, uint lane) {
+    const Place place = place_of(p, positions, slots, group.y);
+    if (p.head <= step_width)
+        write_rows<1, norms>(p, t, place, staged, group.x, group.y, lane);
+    else
+        write_rows<2, norms>(p, t, place, staged, group.x, group.y, lane);
 }
 
 // rope_qkv_write rotates Q and K, writes Q to its own tensor and K and V to the cache
-// slot of the token; a negative slot writes Q only. Threads of heads below kv_heads
-// also do K and V, so that grouped queries need no second dispatch. Formula and tables:
-// rotate.h, rope.metal. One kernel serves one token and batches, joined projections and
-// separate ones, where akunu has rope_qkv_write, rope_batch_kv_write and their neox forms.
+// slot of the token; a negative slot writes Q only. Formula and tables: rotate.h,
+// rope.metal. One kernel serves one token and batches, joined projections and separate
+// ones, where akunu has rope_qkv_write, rope_batch_kv_write and their neox forms.
 //
-// Grid (ceil(head/64), heads, tokens) of 32 threads, one for each pair. No
-// threadgroup memory.
+// Grid (ceil((heads + 2·kv_heads)/n), tokens, 1) of 32 threads, n being 8 for heads of
+// up to 128 and else 4. Rows that are whole fours apart start at multiples of four
+// elements. Threadgroup memory: n heads, for a cache of Q8_0.
 template <typename A, typename C>
-kernel void rope_qkv_write(device const A *qkv [[buffer(0)]],         // [tokens, (heads + 2·kv_heads)·head], or Q
-                           device const int *positions [[buffer(1)]], // [tokens]
-                           device const int *slots [[buffer(2)]],     // [tokens]
-                           device const float *factors [[buffer(3)]], // [rotated/2]
-                           device A *q_out [[buffer(4)]],             // [tokens, heads, head]
-                           device C *k_cache [[buffer(5)]],           // [blocks, kv_heads, block, head]
-                           device C *v_cache [[buffer(6)]],           // [blocks, kv_heads, block, head]
-                           constant RopeWriteParams &p [[buffer(7)]], //
-                           device const A *k [[buffer(10)]],          // [tokens, kv_heads, head], k_stride apart
-                           device const A *v [[buffer(11)]],          // [tokens, kv_heads, head], v_stride apart
-                           uint3 position [[thread_position_in_grid]]) {
-    const uint i = position.x, head = position.y, token = position.z;
-    if (2 * i >= p.head)
-        return;
-    const Pair pair = pair_of(i, p.rotated, fc_interleaved);
-    const Place place = place_of(p, positions, slots, token);
-    const Heads<A> at = heads_of(p, qkv, k, v, token, head);
-    float2 r = float2(1.0f, 0.0f);
-    if (pair.rotates)
-        r = rotation(p, place.position, i, has_factors ? factors[i] : 1.0f, from_table);
-
-    float2 query = load_pair(at.q, pair);
-    if (pair.rotates)
-        query = turn(query, r);
-    store_pair(q_out + (ulong(token) * p.heads + head) * p.head, pair, query);
-
-    if (head >= p.kv_heads || place.slot < 0)
-        return;
-    float2 key = load_pair(at.k, pair);
-    if (pair.rotates)
-        key = turn(key, r);
-    const ulong row = row_of(p, place.slot, head);
-    store_pair(k_cache + row, pair, key);
-    store_pair(v_cache + row, pair, load_pair(at.v, pair));
-}
-
-// rope_qkv_write_blocks is rope_qkv_write to a cache of Q8_0.
-//
-// Grid (heads, tokens, 1) of round32(head/2) threads, one for each pair, at most 128:
-// heads of up to 256. Threadgroup memory: a head of K and one of V.
-template <typename A>
-[[kernel, max_total_threads_per_threadgroup(128)]] void
-rope_qkv_write_blocks(device const A *qkv [[buffer(0)]],         // [tokens, (heads + 2·kv_heads)·head], or Q
-                      device const int *positions [[buffer(1)]], // [tokens]
-                      device const int *slots [[buffer(2)]],     // [tokens]
-                      device const float *factors [[buffer(3)]], // [rotated/2]
-                      device A *q_out [[buffer(4)]],             // [tokens, heads, head]
-                      device CacheBlock *k_cache [[buffer(5)]],  // [blocks, kv_heads, block, head/32]
-                      device CacheBlock *v_cache [[buffer(6)]],  // [blocks, kv_heads, block, head/32]
-                      constant RopeWriteParams &p [[buffer(7)]], //
-                      device const A *k [[buffer(10)]],          // [tokens, kv_heads, head], k_stride apart
-                      device const A *v [[buffer(11)]],          // [tokens, kv_heads, head], v_stride apart
-                      uint3 group [[threadgroup_position_in_grid]], uint i [[thread_index_in_threadgroup]],
-                      uint sg [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
-                      uint simdgroups [[simdgroups_per_threadgroup]]) {
-    threadgroup float whole[2 * 256];
-    const uint head = group.x, token = group.y;
-    const Place place = place_of(p, positions, slots, token);
-    const bool writes = head < p.kv_heads && place.slot >= 0;
-    if (2 * i < p.head) {
-        const Pair pair = pair_of(i, p.rotated, fc_interleaved);
-        const Heads<A> at = heads_of(p, qkv, k, v, token, head);
-        float2 r = float2(1.0f, 0.0f);
-        if (pair.rotates)
-            r = rotation(p, place.position, i, has_factors ? factors[i] : 1.0f, from_table);
-        float2 query = load_pair(at.q, pair);
-        if (pair.rotates)
-            query = turn(query, r);
-        store_pair(q_out + (ulong(token) * p.heads + head) * p.head, pair, query);
-        if (writes) {
-            float2 key = load_pair(at.k, pair);
-            if (pair.rotates)
-                key = turn(key, r);
-            put(k_cache, 0, whole, pair, key);
-            put(v_cache, 0, whole + 256, pair, load_pair(at.v, pair));
-        }
-    }
-    if (!writes)
-        return;
-    const ulong row = row_of(p, place.slot, head);
-    finish(k_cache, row, whole, p.head, sg, simdgroups, lane);
-    finish(v_cache, row, whole + 256, p.head, sg, simdgroups, lane);
+[[kernel, max_total_threads_per_threadgroup(32)]] void
+rope_qkv_write(device const A *qkv [[buffer(0)]],         // [tokens, (heads + 2·kv_heads)·head], or Q
+               device const int *positions [[buffer(1)]], // [tokens]
+               device const int *slots [[buffer(2)]],     // [tokens]
+               device const float *factors [[buffer(3)]], // [rotated/2]
+               device A *q_out [[buffer(4)]],             // [tokens, heads, head]
+               device C *k_cache [[buffer(5)]],           // [blocks, kv_heads, block, head]
+               device C *v_cache [[buffer(6)]],           // [blocks, kv_heads, block, head]
+               constant RopeWriteParams &p [[buffer(7)]], //
+               device const A *k [[buffer(10)]],          // [tokens, kv_heads, head], k_stride apart
+               device const A *v [[buffer(11)]],          // [tokens, kv_heads, head], v_stride apart
+               uint3 group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]]) {
+    threadgroup float staged[sizeof(C) > 4 ? taken * step_width : 1];
+    const Tensors<A, C> t = {qkv, k, v, factors, factors, factors, q_out, k_cache, v_cache};
+    write_heads<false>(p, t, positions, slots, staged, group, lane);
 }
 
 // head_norm_rope_kv_write is rope_qkv_write after an RMSNorm of every head of Q and K
 // on its own, as in Qwen3. The fusion is akunu's head_norm_rope_neox_kv_write, here
 // for either pairing, any number of tokens, tables and paged caches.
 //
-// Grid (heads, tokens, 1) of round32(head/2) threads, one for each pair, at most 128:
-// heads of up to 256. Threads past head/2 (heads of 80, 96, 112) take part in the
-// reduction with zeros. The squares of Q and K are reduced together. Threadgroup
-// memory: two floats for each simdgroup and, for a cache of Q8_0, a head of K and of V.
+// Grid and threadgroup memory as of rope_qkv_write. Lanes past a head take part in the
+// reductions with zeros.
 template <typename A, typename C>
-[[kernel, max_total_threads_per_threadgroup(128)]] void
+[[kernel, max_total_threads_per_threadgroup(32)]] void
 head_norm_rope_kv_write(device const A *qkv [[buffer(0)]],         // [tokens, (heads + 2·kv_heads)·head], or Q
                         device const int *positions [[buffer(1)]], // [tokens]
                         device const int *slots [[buffer(2)]],     // [tokens]
@@ -186,55 +281,10 @@ head_norm_rope_kv_write(device const A *qkv [[buffer(0)]],         // [tokens, (
                         device const float *k_norm [[buffer(9)]],  // [head]
                         device const A *k [[buffer(10)]],          // [tokens, kv_heads, head], k_stride apart
                         device const A *v [[buffer(11)]],          // [tokens, kv_heads, head], v_stride apart
-                        uint3 group [[threadgroup_position_in_grid]], uint i [[thread_index_in_threadgroup]],
-                        uint sg [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]],
-                        uint simdgroups [[simdgroups_per_threadgroup]]) {
-    threadgroup float2 partial[4];
-    threadgroup float whole[sizeof(C) > 4 ? 2 * 256 : 2];
-    threadgroup float *whole_v = whole + (sizeof(C) > 4 ? 256 : 0);
-    const uint head = group.x, token = group.y;
-    const Pair pair = pair_of(i, p.rotated, fc_interleaved);
-    const Place place = place_of(p, positions, slots, token);
-    const Heads<A> at = heads_of(p, qkv, k, v, token, head);
-    const bool active = 2 * i < p.head;
-    const bool writes = head < p.kv_heads && place.slot >= 0;
-
-    float2 query = 0.0f, key = 0.0f;
-    if (active) {
-        query = load_pair(at.q, pair);
-        if (writes)
-            key = load_pair(at.k, pair);
-    }
-    float2 squares = simd_sum(float2(query.x * query.x + query.y * query.y, key.x * key.x + key.y * key.y));
-    if (simdgroups > 1) {
-        if (lane == 0)
-            partial[sg] = squares;
-        threadgroup_barrier(mem_flags::mem_threadgroup);
-        squares = 0.0f;
-        for (uint s = 0; s < simdgroups; s++)
-            squares += partial[s];
-    }
-    const ulong row = row_of(p, max(place.slot, 0), head);
-    if (active) {
-        float2 r = float2(1.0f, 0.0f);
-        if (pair.rotates)
-            r = rotation(p, place.position, i, has_factors ? factors[i] : 1.0f, from_table);
-        query *= precise::rsqrt(squares.x / float(p.head) + p.eps) * float2(q_norm[pair.first], q_norm[pair.second]);
-        if (pair.rotates)
-            query = turn(query, r);
-        store_pair(q_out + (ulong(token) * p.heads + head) * p.head, pair, query);
-        if (writes) {
-            key *= precise::rsqrt(squares.y / float(p.head) + p.eps) * float2(k_norm[pair.first], k_norm[pair.second]);
-            if (pair.rotates)
-                key = turn(key, r);
-            put(k_cache, row, whole, pair, key);
-            put(v_cache, row, whole_v, pair, load_pair(at.v, pair));
-        }
-    }
-    if (!writes)
-        return;
-    finish(k_cache, row, whole, p.head, sg, simdgroups, lane);
-    finish(v_cache, row, whole_v, p.head, sg, simdgroups, lane);
+                        uint3 group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]]) {
+    threadgroup float staged[sizeof(C) > 4 ? taken * step_width : 1];
+    const Tensors<A, C> t = {qkv, k, v, factors, q_norm, k_norm, q_out, k_cache, v_cache};
+    write_heads<true>(p, t, positions, slots, staged, group, lane);
 }
 
 template [[host_name("rope_qkv_write_f32_f32")]]
@@ -248,11 +298,11 @@ kernel decltype(rope_qkv_write<half, half>) rope_qkv_write<half, half>;
 template [[host_name("rope_qkv_write_bf16_bf16")]]
 kernel decltype(rope_qkv_write<bfloat, bfloat>) rope_qkv_write<bfloat, bfloat>;
 template [[host_name("rope_qkv_write_f32_q8_0")]]
-kernel decltype(rope_qkv_write_blocks<float>) rope_qkv_write_blocks<float>;
+kernel decltype(rope_qkv_write<float, CacheBlock>) rope_qkv_write<float, CacheBlock>;
 template [[host_name("rope_qkv_write_f16_q8_0")]]
-kernel decltype(rope_qkv_write_blocks<half>) rope_qkv_write_blocks<half>;
+kernel decltype(rope_qkv_write<half, CacheBlock>) rope_qkv_write<half, CacheBlock>;
 template [[host_name("rope_qkv_write_bf16_q8_0")]]
-kernel decltype(rope_qkv_write_blocks<bfloat>) rope_qkv_write_blocks<bfloat>;
+kernel decltype(rope_qkv_write<bfloat, CacheBlock>) rope_qkv_write<bfloat, CacheBlock>;
 
 template [[host_name("head_norm_rope_kv_write_f32_f32")]]
 kernel decltype(head_norm_rope_kv_write<float, float>) head_norm_rope_kv_write<float, float>;

@@ -64,6 +64,7 @@ const (
 	matTile       = 32 // matmul: rows and columns of a tile
 	attentionTile = 32 // attention_tile: query rows of a tile
 	embedRun      = 1024
+	gatherRun     = 512
 )
 
 func one() Expr { return Number(1) }
@@ -501,7 +502,7 @@ func gatherRows(p *phase, v *ir.Value) error {
 	d.in(1, v.Args[1])
 	d.out(2, v)
 	d.params(3, Extent(v.Type.Shape[0]), Extent(width), Extent(width), Extent(width), Number(0))
-	d.launch([3]Expr{over(width, 256), Extent(v.Type.Shape[0]), one()}, 256)
+	d.launch([3]Expr{over(width, gatherRun), Extent(v.Type.Shape[0]), one()}, 32)
 	return nil
 }
 
@@ -625,10 +626,7 @@ func ropeWrite(p *phase, v *ir.Value) error {
 	d.params(7, Extent(tokens), size(int64(a.Heads)), size(int64(c.KVHeads)), size(int64(c.Head)), size(int64(a.Rope.Rotated)),
 		size(last(qkv)), size(last(qkv)), size(last(qkv)), size(int64(c.Block)), Number(0),
 		float(math.Log2(a.Rope.Theta)), float(a.Rope.FreqScale), float(a.Rope.Magnitude), float(a.Eps))
-	if norms || c.DType == ir.Q8_0 { // a threadgroup has a whole head
-		d.launch([3]Expr{size(int64(a.Heads)), Extent(tokens), one()}, uint32(roundUp(int64(c.Head)/2, 32)))
-	} else {
-		d.launch([3]Expr{Number(int64(c.Head+63) / 64), size(int64(a.Heads)), Extent(tokens)}, 32)
-	}
+	rows, each := int64(a.Heads)+2*int64(c.KVHeads), int64(kernels.RopeWriteRows(int(c.Head)))
+	d.launch([3]Expr{Number((rows + each - 1) / each), Extent(tokens), one()}, 32)
 	return nil
 }

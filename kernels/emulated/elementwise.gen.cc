@@ -187,7 +187,7 @@ uint32_t seqs;
 uint32_t context;
 uint32_t window;
 };
-#line 5 "kernels/elementwise.metal"
+#line 6 "kernels/elementwise.metal"
 using namespace metal;
 
 static inline bool msl_constant_fc_tanh() { return msl::constant<bool>(0); }
@@ -206,7 +206,7 @@ const float sum =
 const float e = 1.0f - sum * exp(-x * x);
 return MSL_BRANCH(1, v < 0.0f )? -e : e;
 }
-#line 28 "kernels/elementwise.metal"
+#line 29 "kernels/elementwise.metal"
 inline float gelu_of(float v) {
 const float x = MSL_BRANCH(2, v < -20.0f )? -20.0f : v;
 if (msl_constant_is_tanh())
@@ -328,23 +328,39 @@ if (MSL_BRANCH(11, position.x >= p.width))
 return;
 out[ulong(position.y) * p.width + position.x] = O(float(x[ulong(position.y) * p.a_stride + position.x]));
 }
-
-
+#line 155 "kernels/elementwise.metal"
 template <typename A>
-void gather_rows( const A *x,
+void
+gather_rows( const A *x,
 const int *index,
 A *out,
 const ElementParams &p,
-uint2 position) {
-if (MSL_BRANCH(12, position.x >= p.width))
-return;
-const int row = index[position.y];
-A v = A(0.0f);
+uint3 group, uint lane) {
+typedef vec<uint, sizeof(A)> Four;
+const int row = index[group.y];
+const A *from = x + ulong(max(row, 0)) * p.a_stride;
+A *to = out + ulong(group.y) * p.width;
+const bool whole = ((p.a_stride | p.width) & 3) == 0;
+for (uint i = 0; MSL_STEP(i < 4); i++) {
+const uint at = group.x * 512 + i * 128 + lane * 4;
+if (MSL_BRANCH(12, whole && at < p.width)) {
+Four v = 0u;
 if (MSL_BRANCH(13, row >= 0))
-v = x[ulong(row) * p.a_stride + position.x];
-out[ulong(position.y) * p.width + position.x] = v;
+v = *( const Four *)(from + at);
+*( Four *)(to + at) = v;
+} else {
+for (uint j = 0; MSL_STEP(j < 4); j++) {
+A v = A(0.0f);
+if (MSL_BRANCH(14, at + j >= p.width))
+continue;
+if (MSL_BRANCH(15, row >= 0))
+v = from[at + j];
+to[at + j] = v;
 }
-#line 348 "kernels/emulated/elementwise.gen.cc"
+}
+}
+}
+#line 364 "kernels/emulated/elementwise.gen.cc"
 void thread_0(const msl::Thread &t) {
     silu<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),
@@ -572,7 +588,8 @@ void thread_30(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[1]),
         static_cast<float *>(t.worker->buffers[2]),
         *static_cast<const ElementParams *>(t.worker->buffers[3]),
-        msl::position<uint2>(t.position_in_grid()));
+        msl::position<uint3>(t.worker->group_id),
+        msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_30[] = {{0, 0, "x"}, {1, 0, "index"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
 void thread_31(const msl::Thread &t) {
@@ -580,7 +597,8 @@ void thread_31(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[1]),
         static_cast<half *>(t.worker->buffers[2]),
         *static_cast<const ElementParams *>(t.worker->buffers[3]),
-        msl::position<uint2>(t.position_in_grid()));
+        msl::position<uint3>(t.worker->group_id),
+        msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_31[] = {{0, 0, "x"}, {1, 0, "index"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
 void thread_32(const msl::Thread &t) {
@@ -588,43 +606,44 @@ void thread_32(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[1]),
         static_cast<bfloat *>(t.worker->buffers[2]),
         *static_cast<const ElementParams *>(t.worker->buffers[3]),
-        msl::position<uint2>(t.position_in_grid()));
+        msl::position<uint3>(t.worker->group_id),
+        msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_32[] = {{0, 0, "x"}, {1, 0, "index"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
 const msl::Kernel kernels[] = {
-    {"silu_f32", "kernels/elementwise.metal", 166, thread_0, msl::run_threads<thread_0>, 1024, 0x0u, 0x0u, buffers_0, 3, nullptr, 0},
-    {"silu_f16", "kernels/elementwise.metal", 167, thread_1, msl::run_threads<thread_1>, 1024, 0x0u, 0x0u, buffers_1, 3, nullptr, 0},
-    {"silu_bf16", "kernels/elementwise.metal", 168, thread_2, msl::run_threads<thread_2>, 1024, 0x0u, 0x0u, buffers_2, 3, nullptr, 0},
-    {"gelu_f32", "kernels/elementwise.metal", 169, thread_3, msl::run_threads<thread_3>, 1024, 0x0u, 0x0u, buffers_3, 3, nullptr, 0},
-    {"gelu_f16", "kernels/elementwise.metal", 170, thread_4, msl::run_threads<thread_4>, 1024, 0x0u, 0x0u, buffers_4, 3, nullptr, 0},
-    {"gelu_bf16", "kernels/elementwise.metal", 171, thread_5, msl::run_threads<thread_5>, 1024, 0x0u, 0x0u, buffers_5, 3, nullptr, 0},
-    {"scale_f32", "kernels/elementwise.metal", 172, thread_6, msl::run_threads<thread_6>, 1024, 0x0u, 0x0u, buffers_6, 3, nullptr, 0},
-    {"scale_f16", "kernels/elementwise.metal", 173, thread_7, msl::run_threads<thread_7>, 1024, 0x0u, 0x0u, buffers_7, 3, nullptr, 0},
-    {"scale_bf16", "kernels/elementwise.metal", 174, thread_8, msl::run_threads<thread_8>, 1024, 0x0u, 0x0u, buffers_8, 3, nullptr, 0},
-    {"soft_cap_f32", "kernels/elementwise.metal", 175, thread_9, msl::run_threads<thread_9>, 1024, 0x0u, 0x0u, buffers_9, 3, nullptr, 0},
-    {"soft_cap_f16", "kernels/elementwise.metal", 176, thread_10, msl::run_threads<thread_10>, 1024, 0x0u, 0x0u, buffers_10, 3, nullptr, 0},
-    {"soft_cap_bf16", "kernels/elementwise.metal", 177, thread_11, msl::run_threads<thread_11>, 1024, 0x0u, 0x0u, buffers_11, 3, nullptr, 0},
-    {"mul_f32", "kernels/elementwise.metal", 178, thread_12, msl::run_threads<thread_12>, 1024, 0x0u, 0x0u, buffers_12, 4, nullptr, 0},
-    {"mul_f16", "kernels/elementwise.metal", 179, thread_13, msl::run_threads<thread_13>, 1024, 0x0u, 0x0u, buffers_13, 4, nullptr, 0},
-    {"mul_bf16", "kernels/elementwise.metal", 180, thread_14, msl::run_threads<thread_14>, 1024, 0x0u, 0x0u, buffers_14, 4, nullptr, 0},
-    {"add_f32", "kernels/elementwise.metal", 181, thread_15, msl::run_threads<thread_15>, 1024, 0x0u, 0x0u, buffers_15, 4, nullptr, 0},
-    {"add_f16", "kernels/elementwise.metal", 182, thread_16, msl::run_threads<thread_16>, 1024, 0x0u, 0x0u, buffers_16, 4, nullptr, 0},
-    {"add_bf16", "kernels/elementwise.metal", 183, thread_17, msl::run_threads<thread_17>, 1024, 0x0u, 0x0u, buffers_17, 4, nullptr, 0},
-    {"silu_mul_f32", "kernels/elementwise.metal", 184, thread_18, msl::run_threads<thread_18>, 1024, 0x0u, 0x0u, buffers_18, 4, nullptr, 0},
-    {"silu_mul_f16", "kernels/elementwise.metal", 185, thread_19, msl::run_threads<thread_19>, 1024, 0x0u, 0x0u, buffers_19, 4, nullptr, 0},
-    {"silu_mul_bf16", "kernels/elementwise.metal", 186, thread_20, msl::run_threads<thread_20>, 1024, 0x0u, 0x0u, buffers_20, 4, nullptr, 0},
-    {"gelu_mul_f32", "kernels/elementwise.metal", 187, thread_21, msl::run_threads<thread_21>, 1024, 0x0u, 0x0u, buffers_21, 4, nullptr, 0},
-    {"gelu_mul_f16", "kernels/elementwise.metal", 188, thread_22, msl::run_threads<thread_22>, 1024, 0x0u, 0x0u, buffers_22, 4, nullptr, 0},
-    {"gelu_mul_bf16", "kernels/elementwise.metal", 189, thread_23, msl::run_threads<thread_23>, 1024, 0x0u, 0x0u, buffers_23, 4, nullptr, 0},
-    {"cast_f32_f16", "kernels/elementwise.metal", 190, thread_24, msl::run_threads<thread_24>, 1024, 0x0u, 0x0u, buffers_24, 3, nullptr, 0},
-    {"cast_f32_bf16", "kernels/elementwise.metal", 191, thread_25, msl::run_threads<thread_25>, 1024, 0x0u, 0x0u, buffers_25, 3, nullptr, 0},
-    {"cast_f16_f32", "kernels/elementwise.metal", 192, thread_26, msl::run_threads<thread_26>, 1024, 0x0u, 0x0u, buffers_26, 3, nullptr, 0},
-    {"cast_f16_bf16", "kernels/elementwise.metal", 193, thread_27, msl::run_threads<thread_27>, 1024, 0x0u, 0x0u, buffers_27, 3, nullptr, 0},
-    {"cast_bf16_f32", "kernels/elementwise.metal", 194, thread_28, msl::run_threads<thread_28>, 1024, 0x0u, 0x0u, buffers_28, 3, nullptr, 0},
-    {"cast_bf16_f16", "kernels/elementwise.metal", 195, thread_29, msl::run_threads<thread_29>, 1024, 0x0u, 0x0u, buffers_29, 3, nullptr, 0},
-    {"gather_rows_f32", "kernels/elementwise.metal", 196, thread_30, msl::run_threads<thread_30>, 1024, 0x0u, 0x0u, buffers_30, 4, nullptr, 0},
-    {"gather_rows_f16", "kernels/elementwise.metal", 197, thread_31, msl::run_threads<thread_31>, 1024, 0x0u, 0x0u, buffers_31, 4, nullptr, 0},
-    {"gather_rows_bf16", "kernels/elementwise.metal", 198, thread_32, msl::run_threads<thread_32>, 1024, 0x0u, 0x0u, buffers_32, 4, nullptr, 0},
+    {"silu_f32", "kernels/elementwise.metal", 187, thread_0, msl::run_threads<thread_0>, 1024, 0x0u, 0x0u, buffers_0, 3, nullptr, 0},
+    {"silu_f16", "kernels/elementwise.metal", 188, thread_1, msl::run_threads<thread_1>, 1024, 0x0u, 0x0u, buffers_1, 3, nullptr, 0},
+    {"silu_bf16", "kernels/elementwise.metal", 189, thread_2, msl::run_threads<thread_2>, 1024, 0x0u, 0x0u, buffers_2, 3, nullptr, 0},
+    {"gelu_f32", "kernels/elementwise.metal", 190, thread_3, msl::run_threads<thread_3>, 1024, 0x0u, 0x0u, buffers_3, 3, nullptr, 0},
+    {"gelu_f16", "kernels/elementwise.metal", 191, thread_4, msl::run_threads<thread_4>, 1024, 0x0u, 0x0u, buffers_4, 3, nullptr, 0},
+    {"gelu_bf16", "kernels/elementwise.metal", 192, thread_5, msl::run_threads<thread_5>, 1024, 0x0u, 0x0u, buffers_5, 3, nullptr, 0},
+    {"scale_f32", "kernels/elementwise.metal", 193, thread_6, msl::run_threads<thread_6>, 1024, 0x0u, 0x0u, buffers_6, 3, nullptr, 0},
+    {"scale_f16", "kernels/elementwise.metal", 194, thread_7, msl::run_threads<thread_7>, 1024, 0x0u, 0x0u, buffers_7, 3, nullptr, 0},
+    {"scale_bf16", "kernels/elementwise.metal", 195, thread_8, msl::run_threads<thread_8>, 1024, 0x0u, 0x0u, buffers_8, 3, nullptr, 0},
+    {"soft_cap_f32", "kernels/elementwise.metal", 196, thread_9, msl::run_threads<thread_9>, 1024, 0x0u, 0x0u, buffers_9, 3, nullptr, 0},
+    {"soft_cap_f16", "kernels/elementwise.metal", 197, thread_10, msl::run_threads<thread_10>, 1024, 0x0u, 0x0u, buffers_10, 3, nullptr, 0},
+    {"soft_cap_bf16", "kernels/elementwise.metal", 198, thread_11, msl::run_threads<thread_11>, 1024, 0x0u, 0x0u, buffers_11, 3, nullptr, 0},
+    {"mul_f32", "kernels/elementwise.metal", 199, thread_12, msl::run_threads<thread_12>, 1024, 0x0u, 0x0u, buffers_12, 4, nullptr, 0},
+    {"mul_f16", "kernels/elementwise.metal", 200, thread_13, msl::run_threads<thread_13>, 1024, 0x0u, 0x0u, buffers_13, 4, nullptr, 0},
+    {"mul_bf16", "kernels/elementwise.metal", 201, thread_14, msl::run_threads<thread_14>, 1024, 0x0u, 0x0u, buffers_14, 4, nullptr, 0},
+    {"add_f32", "kernels/elementwise.metal", 202, thread_15, msl::run_threads<thread_15>, 1024, 0x0u, 0x0u, buffers_15, 4, nullptr, 0},
+    {"add_f16", "kernels/elementwise.metal", 203, thread_16, msl::run_threads<thread_16>, 1024, 0x0u, 0x0u, buffers_16, 4, nullptr, 0},
+    {"add_bf16", "kernels/elementwise.metal", 204, thread_17, msl::run_threads<thread_17>, 1024, 0x0u, 0x0u, buffers_17, 4, nullptr, 0},
+    {"silu_mul_f32", "kernels/elementwise.metal", 205, thread_18, msl::run_threads<thread_18>, 1024, 0x0u, 0x0u, buffers_18, 4, nullptr, 0},
+    {"silu_mul_f16", "kernels/elementwise.metal", 206, thread_19, msl::run_threads<thread_19>, 1024, 0x0u, 0x0u, buffers_19, 4, nullptr, 0},
+    {"silu_mul_bf16", "kernels/elementwise.metal", 207, thread_20, msl::run_threads<thread_20>, 1024, 0x0u, 0x0u, buffers_20, 4, nullptr, 0},
+    {"gelu_mul_f32", "kernels/elementwise.metal", 208, thread_21, msl::run_threads<thread_21>, 1024, 0x0u, 0x0u, buffers_21, 4, nullptr, 0},
+    {"gelu_mul_f16", "kernels/elementwise.metal", 209, thread_22, msl::run_threads<thread_22>, 1024, 0x0u, 0x0u, buffers_22, 4, nullptr, 0},
+    {"gelu_mul_bf16", "kernels/elementwise.metal", 210, thread_23, msl::run_threads<thread_23>, 1024, 0x0u, 0x0u, buffers_23, 4, nullptr, 0},
+    {"cast_f32_f16", "kernels/elementwise.metal", 211, thread_24, msl::run_threads<thread_24>, 1024, 0x0u, 0x0u, buffers_24, 3, nullptr, 0},
+    {"cast_f32_bf16", "kernels/elementwise.metal", 212, thread_25, msl::run_threads<thread_25>, 1024, 0x0u, 0x0u, buffers_25, 3, nullptr, 0},
+    {"cast_f16_f32", "kernels/elementwise.metal", 213, thread_26, msl::run_threads<thread_26>, 1024, 0x0u, 0x0u, buffers_26, 3, nullptr, 0},
+    {"cast_f16_bf16", "kernels/elementwise.metal", 214, thread_27, msl::run_threads<thread_27>, 1024, 0x0u, 0x0u, buffers_27, 3, nullptr, 0},
+    {"cast_bf16_f32", "kernels/elementwise.metal", 215, thread_28, msl::run_threads<thread_28>, 1024, 0x0u, 0x0u, buffers_28, 3, nullptr, 0},
+    {"cast_bf16_f16", "kernels/elementwise.metal", 216, thread_29, msl::run_threads<thread_29>, 1024, 0x0u, 0x0u, buffers_29, 3, nullptr, 0},
+    {"gather_rows_f32", "kernels/elementwise.metal", 217, thread_30, msl::run_threads<thread_30>, 32, 0x0u, 0x0u, buffers_30, 4, nullptr, 0},
+    {"gather_rows_f16", "kernels/elementwise.metal", 218, thread_31, msl::run_threads<thread_31>, 32, 0x0u, 0x0u, buffers_31, 4, nullptr, 0},
+    {"gather_rows_bf16", "kernels/elementwise.metal", 219, thread_32, msl::run_threads<thread_32>, 32, 0x0u, 0x0u, buffers_32, 4, nullptr, 0},
 };
 } // namespace
 namespace msl {

@@ -637,6 +637,7 @@ const int id = tokens[position.y];
 const bool known = id >= 0 && uint(id) < p.vocab;
 const uchar *row = table + (MSL_BRANCH(12, known )? row_bytes(msl_constant_fc_type(), p.width) * ulong(id) : 0);
 float *to = out + ulong(position.y) * p.width;
+const bool whole = (p.width & 15) == 0;
 for (uint i = 0; MSL_STEP(i < 2); i++) {
 const uint run = 2 * position.x + i;
 if (MSL_BRANCH(13, run * 16 >= p.width))
@@ -645,15 +646,22 @@ float v[16] = {0.0f};
 if (MSL_BRANCH(14, known))
 expand_end(msl_constant_fc_type(), row, run, p.width, v);
 const uint low = run_low(elems, run), high = low + run_gap(elems);
+if (MSL_BRANCH(15, whole)) {
+*( float4 *)(to + low) = float4(v[0], v[1], v[2], v[3]);
+*( float4 *)(to + low + 4) = float4(v[4], v[5], v[6], v[7]);
+*( float4 *)(to + high) = float4(v[8], v[9], v[10], v[11]);
+*( float4 *)(to + high + 4) = float4(v[12], v[13], v[14], v[15]);
+continue;
+}
 for (uint j = 0; MSL_STEP(j < 8); j++) {
-if (MSL_BRANCH(15, low + j < p.width))
+if (MSL_BRANCH(16, low + j < p.width))
 to[low + j] = v[j];
-if (MSL_BRANCH(16, high + j < p.width))
+if (MSL_BRANCH(17, high + j < p.width))
 to[high + j] = v[j + 8];
 }
 }
 }
-#line 657 "kernels/emulated/embed.gen.cc"
+#line 665 "kernels/emulated/embed.gen.cc"
 void thread_0(const msl::Thread &t) {
     embed(static_cast<const int *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),

@@ -354,48 +354,208 @@ place.position = msl_constant_has_positions() ? positions[token] : int(p.first +
 place.slot = msl_constant_has_slots() ? slots[token] : place.position;
 return place;
 }
+#line 40 "kernels/rope_write.metal"
+static constexpr uint taken = 8;
+static constexpr uint step_width = 128;
 
 
-template <typename A> struct Heads {
-const A *q, *k, *v;
+template <typename A, typename C> struct Tensors {
+const A *qkv, *k, *v;
+const float *factors, *q_norm, *k_norm;
+A *q_out;
+C *k_cache, *v_cache;
 };
 
-template <typename A>
-inline Heads<A> heads_of(const RopeWriteParams &p, const A *qkv, const A *k, const A *v,
-uint token, uint head) {
-const ulong column = ulong(head) * p.head, keys = ulong(p.heads) * p.head,
-values = keys + ulong(p.kv_heads) * p.head;
-Heads<A> at;
-at.q = qkv + ulong(token) * p.q_stride + column;
-at.k = (msl_constant_is_separate() ? k : qkv + keys) + ulong(token) * p.k_stride + column;
-at.v = (msl_constant_is_separate() ? v : qkv + values) + ulong(token) * p.v_stride + column;
+
+template <typename A, typename C>
+inline const A *from_row(const RopeWriteParams &p, Tensors<A, C> t, uint token, uint row) {
+const uint keys = p.heads, values = p.heads + p.kv_heads;
+if (MSL_BRANCH(14, row < keys))
+return t.qkv + ulong(token) * p.q_stride + ulong(row) * p.head;
+if (MSL_BRANCH(15, row < values)) {
+const A *k = msl_constant_is_separate() ? t.k : t.qkv + ulong(keys) * p.head;
+return k + ulong(token) * p.k_stride + ulong(row - keys) * p.head;
+}
+const A *v = msl_constant_is_separate() ? t.v : t.qkv + ulong(values) * p.head;
+return v + ulong(token) * p.v_stride + ulong(row - values) * p.head;
+}
+
+
+inline ulong to_row(const RopeWriteParams &p, int slot, uint row) {
+return cache_row(uint(slot) / p.block, uint(slot) % p.block, (row - p.heads) % p.kv_heads, p.kv_heads, p.block,
+p.head);
+}
+
+
+
+struct Pairs {
+Pair one, two;
+bool flat;
+};
+
+inline Pairs pairs_of(uint i, uint rotated) {
+Pairs at;
+at.one = pair_of(i, rotated, msl_constant_fc_interleaved());
+at.two = pair_of(i + 1, rotated, msl_constant_fc_interleaved());
+at.flat = at.one.second == at.one.first + 1;
 return at;
 }
 
-inline ulong row_of(const RopeWriteParams &p, int slot, uint head) {
-return cache_row(uint(slot) / p.block, uint(slot) % p.block, head, p.kv_heads, p.block, p.head);
+
+inline float2 load_two( const float *from, uint i) { return *( const float2 *)(from + i); }
+inline float2 load_two( const half *from, uint i) { return float2(*( const half2 *)(from + i)); }
+inline float2 load_two( const bfloat *from, uint i) { return float2(*( const bfloat2 *)(from + i)); }
+inline void store_two( float *to, uint i, float2 v) { *( float2 *)(to + i) = v; }
+inline void store_two( half *to, uint i, float2 v) { *( half2 *)(to + i) = half2(v); }
+inline void store_two( bfloat *to, uint i, float2 v) { *( bfloat2 *)(to + i) = bfloat2(v); }
+
+
+
+template <typename A> inline float4 load_pairs( const A *head, Pairs at, bool whole) {
+if (MSL_BRANCH(16, !whole))
+return float4(load_pair(head, at.one), load_pair(head, at.two));
+if (MSL_BRANCH(17, at.flat))
+return load_four(head, at.one.first);
+const float2 first = load_two(head, at.one.first), second = load_two(head, at.one.second);
+return float4(first.x, second.x, first.y, second.y);
+}
+template <typename A> inline void store_pairs( A *head, Pairs at, float4 v, bool whole) {
+if (MSL_BRANCH(18, !whole)) {
+store_pair(head, at.one, v.template swizzle<0, 1>());
+store_pair(head, at.two, v.template swizzle<2, 3>());
+} else if (MSL_BRANCH(19, at.flat)) {
+store_four(head, at.one.first, v);
+} else {
+store_two(head, at.one.first, v.template swizzle<0, 2>());
+store_two(head, at.one.second, v.template swizzle<1, 3>());
+}
+}
+
+
+inline float4 rotations(const RopeWriteParams &p, int position, uint i, Pairs at, const float *factors) {
+float4 r = float4(1.0f, 0.0f, 1.0f, 0.0f);
+if (MSL_BRANCH(20, at.one.rotates))
+r.template swizzle_ref<0, 1>() = rotation(p, position, i, msl_constant_has_factors() ? factors[i] : 1.0f, msl_constant_from_table());
+if (MSL_BRANCH(21, at.two.rotates))
+r.template swizzle_ref<2, 3>() = rotation(p, position, i + 1, msl_constant_has_factors() ? factors[i + 1] : 1.0f, msl_constant_from_table());
+return r;
+}
+
+inline float4 turn_pairs(float4 v, Pairs at, float4 r) {
+return float4(MSL_BRANCH(22, at.one.rotates )? turn(v.template swizzle<0, 1>(), r.template swizzle<0, 1>()) : v.template swizzle<0, 1>(), MSL_BRANCH(23, at.two.rotates )? turn(v.template swizzle<2, 3>(), r.template swizzle<2, 3>()) : v.template swizzle<2, 3>());
 }
 
 
 
 
-template <typename C> inline void put( C *cache, ulong row, float *, Pair pair, float2 v) {
-store_pair(cache + row, pair, v);
+template <typename C> inline void put( C *cache, ulong row, float *, Pairs at, float4 v, bool whole) {
+store_pairs(cache + row, at, v, whole);
 }
-inline void put( CacheBlock *, ulong, float *whole, Pair pair, float2 v) {
-whole[pair.first] = v.x;
-whole[pair.second] = v.y;
+inline void put( CacheBlock *, ulong, float *staged, Pairs at, float4 v, bool whole) {
+if (MSL_BRANCH(24, whole && at.flat)) {
+*( float4 *)(staged + at.one.first) = v;
+} else if (MSL_BRANCH(25, whole)) {
+*( float2 *)(staged + at.one.first) = v.template swizzle<0, 2>();
+*( float2 *)(staged + at.one.second) = v.template swizzle<1, 3>();
+} else {
+staged[at.one.first] = v.x;
+staged[at.one.second] = v.y;
+staged[at.two.first] = v.z;
+staged[at.two.second] = v.w;
 }
-template <typename C> inline void finish( C *, ulong, const float *, uint, uint, uint, uint) {}
-inline void finish( CacheBlock *cache, ulong row, const float *whole, uint head, uint sg,
-uint simdgroups, uint lane) {
-threadgroup_barrier(mem_flags::mem_threadgroup, 2);
-MSL_LOOP(14) for (uint d = sg * 32; MSL_TURN(15, d < head); d += simdgroups * 32)
-store_block(cache, row + d, whole[d + lane], lane);
 }
-#line 82 "kernels/rope_write.metal"
+template <typename C> inline void finish( C *, ulong, const float *, uint, uint) {}
+inline void finish( CacheBlock *cache, ulong row, const float *staged, uint head, uint lane) {
+MSL_LOOP(26) for (uint d = 0; MSL_TURN(27, d < head); d += 32)
+store_block(cache, row + d, staged[d + lane], lane);
+}
+
+
+
+template <uint steps, bool norms, typename A, typename C>
+inline void write_rows(const RopeWriteParams &p, Tensors<A, C> t, Place place, float *staged, uint group,
+uint token, uint lane) {
+constexpr uint count = taken / steps;
+const uint keys = p.heads, values = p.heads + p.kv_heads, first = group * count;
+const uint end = MSL_BRANCH(28, place.slot < 0 )? keys : values + p.kv_heads;
+const bool whole = ((p.rotated | p.q_stride | p.k_stride | p.v_stride) & 3) == 0;
+Pairs turned[steps], copied[steps];
+bool inside[steps];
+for (uint s = 0; MSL_STEP(s < steps); s++) {
+const uint i = (s * 32 + lane) * 2;
+turned[s] = pairs_of(i, p.rotated);
+copied[s] = pairs_of(i, 0);
+inside[s] = 2 * i < p.head;
+}
+
+float4 x[count][steps];
+for (uint j = 0; MSL_STEP(j < count); j++) {
+const uint row = first + j;
+for (uint s = 0; MSL_STEP(s < steps); s++) {
+x[j][s] = float4(0.0f);
+if (MSL_BRANCH(29, row < end && inside[s]))
+x[j][s] = load_pairs(from_row(p, t, token, row), MSL_BRANCH(30, row < values )? turned[s] : copied[s], whole);
+}
+}
+float scale[count];
+for (uint j = 0; MSL_STEP(norms && j < count); j++) {
+if (MSL_BRANCH(31, first + j >= values))
+continue;
+float squares = 0.0f;
+for (uint s = 0; MSL_STEP(s < steps); s++)
+squares += dot(x[j][s], x[j][s]);
+scale[j] = precise::rsqrt(simd_sum(squares, 2) / float(p.head) + p.eps);
+}
+
+for (uint s = 0; MSL_STEP(s < steps); s++) {
+if (MSL_BRANCH(32, !inside[s]))
+continue;
+float4 r = float4(0.0f), query = float4(1.0f), key = float4(1.0f);
+if (MSL_BRANCH(33, first < values))
+r = rotations(p, place.position, (s * 32 + lane) * 2, turned[s], t.factors);
+if (MSL_BRANCH(34, norms && first < keys))
+query = load_pairs(t.q_norm, turned[s], whole);
+if (MSL_BRANCH(35, norms && first < values && first + count > keys))
+key = load_pairs(t.k_norm, turned[s], whole);
+for (uint j = 0; MSL_STEP(j < count); j++) {
+const uint row = first + j;
+if (MSL_BRANCH(36, row >= end))
+continue;
+float4 v = x[j][s];
+if (MSL_BRANCH(37, norms && row < values))
+v *= scale[j] * (MSL_BRANCH(38, row < keys )? query : key);
+if (MSL_BRANCH(39, row < values))
+v = turn_pairs(v, turned[s], r);
+if (MSL_BRANCH(40, row < keys))
+store_pairs(t.q_out + (ulong(token) * p.heads + row) * p.head, turned[s], v, whole);
+else
+put(MSL_BRANCH(41, row < values )? t.k_cache : t.v_cache, to_row(p, place.slot, row), staged + j * p.head,
+MSL_BRANCH(42, row < values )? turned[s] : copied[s], v, whole);
+}
+}
+if (MSL_BRANCH(43, sizeof(C) <= 4))
+return;
+threadgroup_barrier(mem_flags::mem_threadgroup, 3);
+for (uint j = 0; MSL_STEP(j < count); j++) {
+const uint row = first + j;
+if (MSL_BRANCH(44, row >= keys && row < end))
+finish(MSL_BRANCH(45, row < values )? t.k_cache : t.v_cache, to_row(p, place.slot, row), staged + j * p.head, p.head, lane);
+}
+}
+
+template <bool norms, typename A, typename C>
+inline void write_heads(const RopeWriteParams &p, Tensors<A, C> t, const int *positions,
+const int *slots, float *staged, uint3 group, uint lane) {
+const Place place = place_of(p, positions, slots, group.y);
+if (MSL_BRANCH(46, p.head <= step_width))
+write_rows<1, norms>(p, t, place, staged, group.x, group.y, lane);
+else
+write_rows<2, norms>(p, t, place, staged, group.x, group.y, lane);
+}
+#line 246 "kernels/rope_write.metal"
 template <typename A, typename C>
-void rope_qkv_write( const A *qkv,
+void
+rope_qkv_write( const A *qkv,
 const int *positions,
 const int *slots,
 const float *factors,
@@ -405,76 +565,12 @@ C *v_cache,
 const RopeWriteParams &p,
 const A *k,
 const A *v,
-uint3 position) {
-const uint i = position.x, head = position.y, token = position.z;
-if (MSL_BRANCH(16, 2 * i >= p.head))
-return;
-const Pair pair = pair_of(i, p.rotated, msl_constant_fc_interleaved());
-const Place place = place_of(p, positions, slots, token);
-const Heads<A> at = heads_of(p, qkv, k, v, token, head);
-float2 r = float2(1.0f, 0.0f);
-if (MSL_BRANCH(17, pair.rotates))
-r = rotation(p, place.position, i, msl_constant_has_factors() ? factors[i] : 1.0f, msl_constant_from_table());
-
-float2 query = load_pair(at.q, pair);
-if (MSL_BRANCH(18, pair.rotates))
-query = turn(query, r);
-store_pair(q_out + (ulong(token) * p.heads + head) * p.head, pair, query);
-
-if (MSL_BRANCH(19, head >= p.kv_heads || place.slot < 0))
-return;
-float2 key = load_pair(at.k, pair);
-if (MSL_BRANCH(20, pair.rotates))
-key = turn(key, r);
-const ulong row = row_of(p, place.slot, head);
-store_pair(k_cache + row, pair, key);
-store_pair(v_cache + row, pair, load_pair(at.v, pair));
+uint3 group, uint lane) {
+using msl_type_0 = float[sizeof(C) > 4 ? taken * step_width : 1]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &staged = msl::group_variable<msl_type_0>(msl_at_0, 0); 
+const Tensors<A, C> t = {qkv, k, v, factors, factors, factors, q_out, k_cache, v_cache};
+write_heads<false>(p, t, positions, slots, staged, group, lane);
 }
-#line 123 "kernels/rope_write.metal"
-template <typename A>
-void
-rope_qkv_write_blocks( const A *qkv,
-const int *positions,
-const int *slots,
-const float *factors,
-A *q_out,
-CacheBlock *k_cache,
-CacheBlock *v_cache,
-const RopeWriteParams &p,
-const A *k,
-const A *v,
-uint3 group, uint i,
-uint sg, uint lane,
-uint simdgroups) {
-using msl_type_0 = float[2 * 256]; static_assert(sizeof(msl_type_0) == 2048, "whole"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &whole = msl::group_variable<msl_type_0>(msl_at_0, 0); 
-const uint head = group.x, token = group.y;
-const Place place = place_of(p, positions, slots, token);
-const bool writes = head < p.kv_heads && place.slot >= 0;
-if (MSL_BRANCH(21, 2 * i < p.head)) {
-const Pair pair = pair_of(i, p.rotated, msl_constant_fc_interleaved());
-const Heads<A> at = heads_of(p, qkv, k, v, token, head);
-float2 r = float2(1.0f, 0.0f);
-if (MSL_BRANCH(22, pair.rotates))
-r = rotation(p, place.position, i, msl_constant_has_factors() ? factors[i] : 1.0f, msl_constant_from_table());
-float2 query = load_pair(at.q, pair);
-if (MSL_BRANCH(23, pair.rotates))
-query = turn(query, r);
-store_pair(q_out + (ulong(token) * p.heads + head) * p.head, pair, query);
-if (MSL_BRANCH(24, writes)) {
-float2 key = load_pair(at.k, pair);
-if (MSL_BRANCH(25, pair.rotates))
-key = turn(key, r);
-put(k_cache, 0, whole, pair, key);
-put(v_cache, 0, whole + 256, pair, load_pair(at.v, pair));
-}
-}
-if (MSL_BRANCH(26, !writes))
-return;
-const ulong row = row_of(p, place.slot, head);
-finish(k_cache, row, whole, p.head, sg, simdgroups, lane);
-finish(v_cache, row, whole + 256, p.head, sg, simdgroups, lane);
-}
-#line 175 "kernels/rope_write.metal"
+#line 270 "kernels/rope_write.metal"
 template <typename A, typename C>
 void
 head_norm_rope_kv_write( const A *qkv,
@@ -489,57 +585,12 @@ const float *q_norm,
 const float *k_norm,
 const A *k,
 const A *v,
-uint3 group, uint i,
-uint sg, uint lane,
-uint simdgroups) {
-using msl_type_0 = float2[4]; static_assert(sizeof(msl_type_0) == 32, "partial"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &partial = msl::group_variable<msl_type_0>(msl_at_0, 0); 
-using msl_type_1 = float[sizeof(C) > 4 ? 2 * 256 : 2]; constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &whole = msl::group_variable<msl_type_1>(msl_at_1, 1); 
-float *whole_v = whole + (MSL_BRANCH(28, sizeof(C) > 4 )? 256 : 0);
-const uint head = group.x, token = group.y;
-const Pair pair = pair_of(i, p.rotated, msl_constant_fc_interleaved());
-const Place place = place_of(p, positions, slots, token);
-const Heads<A> at = heads_of(p, qkv, k, v, token, head);
-const bool active = 2 * i < p.head;
-const bool writes = head < p.kv_heads && place.slot >= 0;
-
-float2 query = 0.0f, key = 0.0f;
-if (MSL_BRANCH(29, active)) {
-query = load_pair(at.q, pair);
-if (MSL_BRANCH(30, writes))
-key = load_pair(at.k, pair);
+uint3 group, uint lane) {
+using msl_type_0 = float[sizeof(C) > 4 ? taken * step_width : 1]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &staged = msl::group_variable<msl_type_0>(msl_at_0, 0); 
+const Tensors<A, C> t = {qkv, k, v, factors, q_norm, k_norm, q_out, k_cache, v_cache};
+write_heads<true>(p, t, positions, slots, staged, group, lane);
 }
-float2 squares = simd_sum(float2(query.x * query.x + query.y * query.y, key.x * key.x + key.y * key.y), 3);
-if (MSL_BRANCH(31, simdgroups > 1)) {
-if (MSL_BRANCH(32, lane == 0))
-partial[sg] = squares;
-threadgroup_barrier(mem_flags::mem_threadgroup, 4);
-squares = 0.0f;
-MSL_LOOP(33) for (uint s = 0; MSL_TURN(34, s < simdgroups); s++)
-squares += partial[s];
-}
-const ulong row = row_of(p, max(place.slot, 0), head);
-if (MSL_BRANCH(35, active)) {
-float2 r = float2(1.0f, 0.0f);
-if (MSL_BRANCH(36, pair.rotates))
-r = rotation(p, place.position, i, msl_constant_has_factors() ? factors[i] : 1.0f, msl_constant_from_table());
-query *= precise::rsqrt(squares.x / float(p.head) + p.eps) * float2(q_norm[pair.first], q_norm[pair.second]);
-if (MSL_BRANCH(37, pair.rotates))
-query = turn(query, r);
-store_pair(q_out + (ulong(token) * p.heads + head) * p.head, pair, query);
-if (MSL_BRANCH(38, writes)) {
-key *= precise::rsqrt(squares.y / float(p.head) + p.eps) * float2(k_norm[pair.first], k_norm[pair.second]);
-if (MSL_BRANCH(39, pair.rotates))
-key = turn(key, r);
-put(k_cache, row, whole, pair, key);
-put(v_cache, row, whole_v, pair, load_pair(at.v, pair));
-}
-}
-if (MSL_BRANCH(40, !writes))
-return;
-finish(k_cache, row, whole, p.head, sg, simdgroups, lane);
-finish(v_cache, row, whole_v, p.head, sg, simdgroups, lane);
-}
-#line 543 "kernels/emulated/rope_write.gen.cc"
+#line 594 "kernels/emulated/rope_write.gen.cc"
 void thread_0(const msl::Thread &t) {
     rope_qkv_write<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
@@ -551,9 +602,11 @@ void thread_0(const msl::Thread &t) {
         *static_cast<const RopeWriteParams *>(t.worker->buffers[7]),
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const float *>(t.worker->buffers[11]),
-        msl::position<uint3>(t.position_in_grid()));
+        msl::position<uint3>(t.worker->group_id),
+        msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_0[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {10, 0, "k"}, {11, 0, "v"}};
+const uint32_t variables_0[] = {4};
 void thread_1(const msl::Thread &t) {
     rope_qkv_write<float, half>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
@@ -565,9 +618,11 @@ void thread_1(const msl::Thread &t) {
         *static_cast<const RopeWriteParams *>(t.worker->buffers[7]),
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const float *>(t.worker->buffers[11]),
-        msl::position<uint3>(t.position_in_grid()));
+        msl::position<uint3>(t.worker->group_id),
+        msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_1[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {10, 0, "k"}, {11, 0, "v"}};
+const uint32_t variables_1[] = {4};
 void thread_2(const msl::Thread &t) {
     rope_qkv_write<half, float>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
@@ -579,9 +634,11 @@ void thread_2(const msl::Thread &t) {
         *static_cast<const RopeWriteParams *>(t.worker->buffers[7]),
         static_cast<const half *>(t.worker->buffers[10]),
         static_cast<const half *>(t.worker->buffers[11]),
-        msl::position<uint3>(t.position_in_grid()));
+        msl::position<uint3>(t.worker->group_id),
+        msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_2[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {10, 0, "k"}, {11, 0, "v"}};
+const uint32_t variables_2[] = {4};
 void thread_3(const msl::Thread &t) {
     rope_qkv_write<half, half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
@@ -593,9 +650,11 @@ void thread_3(const msl::Thread &t) {
         *static_cast<const RopeWriteParams *>(t.worker->buffers[7]),
         static_cast<const half *>(t.worker->buffers[10]),
         static_cast<const half *>(t.worker->buffers[11]),
-        msl::position<uint3>(t.position_in_grid()));
+        msl::position<uint3>(t.worker->group_id),
+        msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_3[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {10, 0, "k"}, {11, 0, "v"}};
+const uint32_t variables_3[] = {4};
 void thread_4(const msl::Thread &t) {
     rope_qkv_write<bfloat, bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
@@ -607,11 +666,13 @@ void thread_4(const msl::Thread &t) {
         *static_cast<const RopeWriteParams *>(t.worker->buffers[7]),
         static_cast<const bfloat *>(t.worker->buffers[10]),
         static_cast<const bfloat *>(t.worker->buffers[11]),
-        msl::position<uint3>(t.position_in_grid()));
+        msl::position<uint3>(t.worker->group_id),
+        msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_4[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {10, 0, "k"}, {11, 0, "v"}};
+const uint32_t variables_4[] = {4};
 void thread_5(const msl::Thread &t) {
-    rope_qkv_write_blocks<float>(static_cast<const float *>(t.worker->buffers[0]),
+    rope_qkv_write<float, CacheBlock>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
         static_cast<const int *>(t.worker->buffers[2]),
         static_cast<const float *>(t.worker->buffers[3]),
@@ -622,15 +683,12 @@ void thread_5(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const float *>(t.worker->buffers[11]),
         msl::position<uint3>(t.worker->group_id),
-        msl::position<uint>(t.index),
-        msl::position<uint>((t.index / 32)),
-        msl::position<uint>((t.index % 32)),
-        msl::position<uint>(t.worker->simdgroups));
+        msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_5[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {10, 0, "k"}, {11, 0, "v"}};
-const uint32_t variables_5[] = {2048};
+const uint32_t variables_5[] = {4096};
 void thread_6(const msl::Thread &t) {
-    rope_qkv_write_blocks<half>(static_cast<const half *>(t.worker->buffers[0]),
+    rope_qkv_write<half, CacheBlock>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
         static_cast<const int *>(t.worker->buffers[2]),
         static_cast<const float *>(t.worker->buffers[3]),
@@ -641,15 +699,12 @@ void thread_6(const msl::Thread &t) {
         static_cast<const half *>(t.worker->buffers[10]),
         static_cast<const half *>(t.worker->buffers[11]),
         msl::position<uint3>(t.worker->group_id),
-        msl::position<uint>(t.index),
-        msl::position<uint>((t.index / 32)),
-        msl::position<uint>((t.index % 32)),
-        msl::position<uint>(t.worker->simdgroups));
+        msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_6[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {10, 0, "k"}, {11, 0, "v"}};
-const uint32_t variables_6[] = {2048};
+const uint32_t variables_6[] = {4096};
 void thread_7(const msl::Thread &t) {
-    rope_qkv_write_blocks<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
+    rope_qkv_write<bfloat, CacheBlock>(static_cast<const bfloat *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
         static_cast<const int *>(t.worker->buffers[2]),
         static_cast<const float *>(t.worker->buffers[3]),
@@ -660,13 +715,10 @@ void thread_7(const msl::Thread &t) {
         static_cast<const bfloat *>(t.worker->buffers[10]),
         static_cast<const bfloat *>(t.worker->buffers[11]),
         msl::position<uint3>(t.worker->group_id),
-        msl::position<uint>(t.index),
-        msl::position<uint>((t.index / 32)),
-        msl::position<uint>((t.index % 32)),
-        msl::position<uint>(t.worker->simdgroups));
+        msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_7[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {10, 0, "k"}, {11, 0, "v"}};
-const uint32_t variables_7[] = {2048};
+const uint32_t variables_7[] = {4096};
 void thread_8(const msl::Thread &t) {
     head_norm_rope_kv_write<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
@@ -681,13 +733,10 @@ void thread_8(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const float *>(t.worker->buffers[11]),
         msl::position<uint3>(t.worker->group_id),
-        msl::position<uint>(t.index),
-        msl::position<uint>((t.index / 32)),
-        msl::position<uint>((t.index % 32)),
-        msl::position<uint>(t.worker->simdgroups));
+        msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_8[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {8, 0, "q_norm"}, {9, 0, "k_norm"}, {10, 0, "k"}, {11, 0, "v"}};
-const uint32_t variables_8[] = {32, 8};
+const uint32_t variables_8[] = {4};
 void thread_9(const msl::Thread &t) {
     head_norm_rope_kv_write<float, half>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
@@ -702,13 +751,10 @@ void thread_9(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const float *>(t.worker->buffers[11]),
         msl::position<uint3>(t.worker->group_id),
-        msl::position<uint>(t.index),
-        msl::position<uint>((t.index / 32)),
-        msl::position<uint>((t.index % 32)),
-        msl::position<uint>(t.worker->simdgroups));
+        msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_9[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {8, 0, "q_norm"}, {9, 0, "k_norm"}, {10, 0, "k"}, {11, 0, "v"}};
-const uint32_t variables_9[] = {32, 8};
+const uint32_t variables_9[] = {4};
 void thread_10(const msl::Thread &t) {
     head_norm_rope_kv_write<half, float>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
@@ -723,13 +769,10 @@ void thread_10(const msl::Thread &t) {
         static_cast<const half *>(t.worker->buffers[10]),
         static_cast<const half *>(t.worker->buffers[11]),
         msl::position<uint3>(t.worker->group_id),
-        msl::position<uint>(t.index),
-        msl::position<uint>((t.index / 32)),
-        msl::position<uint>((t.index % 32)),
-        msl::position<uint>(t.worker->simdgroups));
+        msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_10[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {8, 0, "q_norm"}, {9, 0, "k_norm"}, {10, 0, "k"}, {11, 0, "v"}};
-const uint32_t variables_10[] = {32, 8};
+const uint32_t variables_10[] = {4};
 void thread_11(const msl::Thread &t) {
     head_norm_rope_kv_write<half, half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
@@ -744,13 +787,10 @@ void thread_11(const msl::Thread &t) {
         static_cast<const half *>(t.worker->buffers[10]),
         static_cast<const half *>(t.worker->buffers[11]),
         msl::position<uint3>(t.worker->group_id),
-        msl::position<uint>(t.index),
-        msl::position<uint>((t.index / 32)),
-        msl::position<uint>((t.index % 32)),
-        msl::position<uint>(t.worker->simdgroups));
+        msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_11[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {8, 0, "q_norm"}, {9, 0, "k_norm"}, {10, 0, "k"}, {11, 0, "v"}};
-const uint32_t variables_11[] = {32, 8};
+const uint32_t variables_11[] = {4};
 void thread_12(const msl::Thread &t) {
     head_norm_rope_kv_write<bfloat, bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
@@ -765,13 +805,10 @@ void thread_12(const msl::Thread &t) {
         static_cast<const bfloat *>(t.worker->buffers[10]),
         static_cast<const bfloat *>(t.worker->buffers[11]),
         msl::position<uint3>(t.worker->group_id),
-        msl::position<uint>(t.index),
-        msl::position<uint>((t.index / 32)),
-        msl::position<uint>((t.index % 32)),
-        msl::position<uint>(t.worker->simdgroups));
+        msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_12[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {8, 0, "q_norm"}, {9, 0, "k_norm"}, {10, 0, "k"}, {11, 0, "v"}};
-const uint32_t variables_12[] = {32, 8};
+const uint32_t variables_12[] = {4};
 void thread_13(const msl::Thread &t) {
     head_norm_rope_kv_write<float, CacheBlock>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
@@ -786,13 +823,10 @@ void thread_13(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const float *>(t.worker->buffers[11]),
         msl::position<uint3>(t.worker->group_id),
-        msl::position<uint>(t.index),
-        msl::position<uint>((t.index / 32)),
-        msl::position<uint>((t.index % 32)),
-        msl::position<uint>(t.worker->simdgroups));
+        msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_13[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {8, 0, "q_norm"}, {9, 0, "k_norm"}, {10, 0, "k"}, {11, 0, "v"}};
-const uint32_t variables_13[] = {32, 2048};
+const uint32_t variables_13[] = {4096};
 void thread_14(const msl::Thread &t) {
     head_norm_rope_kv_write<half, CacheBlock>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
@@ -807,13 +841,10 @@ void thread_14(const msl::Thread &t) {
         static_cast<const half *>(t.worker->buffers[10]),
         static_cast<const half *>(t.worker->buffers[11]),
         msl::position<uint3>(t.worker->group_id),
-        msl::position<uint>(t.index),
-        msl::position<uint>((t.index / 32)),
-        msl::position<uint>((t.index % 32)),
-        msl::position<uint>(t.worker->simdgroups));
+        msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_14[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {8, 0, "q_norm"}, {9, 0, "k_norm"}, {10, 0, "k"}, {11, 0, "v"}};
-const uint32_t variables_14[] = {32, 2048};
+const uint32_t variables_14[] = {4096};
 void thread_15(const msl::Thread &t) {
     head_norm_rope_kv_write<bfloat, CacheBlock>(static_cast<const bfloat *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
@@ -828,30 +859,27 @@ void thread_15(const msl::Thread &t) {
         static_cast<const bfloat *>(t.worker->buffers[10]),
         static_cast<const bfloat *>(t.worker->buffers[11]),
         msl::position<uint3>(t.worker->group_id),
-        msl::position<uint>(t.index),
-        msl::position<uint>((t.index / 32)),
-        msl::position<uint>((t.index % 32)),
-        msl::position<uint>(t.worker->simdgroups));
+        msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_15[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {8, 0, "q_norm"}, {9, 0, "k_norm"}, {10, 0, "k"}, {11, 0, "v"}};
-const uint32_t variables_15[] = {32, 2048};
+const uint32_t variables_15[] = {4096};
 const msl::Kernel kernels[] = {
-    {"rope_qkv_write_f32_f32", "kernels/rope_write.metal", 240, thread_0, msl::run_threads<thread_0>, 1024, 0x1u, 0x0u, buffers_0, 10, nullptr, 0},
-    {"rope_qkv_write_f32_f16", "kernels/rope_write.metal", 242, thread_1, msl::run_threads<thread_1>, 1024, 0x1u, 0x0u, buffers_1, 10, nullptr, 0},
-    {"rope_qkv_write_f16_f32", "kernels/rope_write.metal", 244, thread_2, msl::run_threads<thread_2>, 1024, 0x1u, 0x0u, buffers_2, 10, nullptr, 0},
-    {"rope_qkv_write_f16_f16", "kernels/rope_write.metal", 246, thread_3, msl::run_threads<thread_3>, 1024, 0x1u, 0x0u, buffers_3, 10, nullptr, 0},
-    {"rope_qkv_write_bf16_bf16", "kernels/rope_write.metal", 248, thread_4, msl::run_threads<thread_4>, 1024, 0x1u, 0x0u, buffers_4, 10, nullptr, 0},
-    {"rope_qkv_write_f32_q8_0", "kernels/rope_write.metal", 250, thread_5, nullptr, 128, 0x1u, 0x0u, buffers_5, 10, variables_5, 1},
-    {"rope_qkv_write_f16_q8_0", "kernels/rope_write.metal", 252, thread_6, nullptr, 128, 0x1u, 0x0u, buffers_6, 10, variables_6, 1},
-    {"rope_qkv_write_bf16_q8_0", "kernels/rope_write.metal", 254, thread_7, nullptr, 128, 0x1u, 0x0u, buffers_7, 10, variables_7, 1},
-    {"head_norm_rope_kv_write_f32_f32", "kernels/rope_write.metal", 257, thread_8, nullptr, 128, 0x1u, 0x0u, buffers_8, 12, variables_8, 2},
-    {"head_norm_rope_kv_write_f32_f16", "kernels/rope_write.metal", 259, thread_9, nullptr, 128, 0x1u, 0x0u, buffers_9, 12, variables_9, 2},
-    {"head_norm_rope_kv_write_f16_f32", "kernels/rope_write.metal", 261, thread_10, nullptr, 128, 0x1u, 0x0u, buffers_10, 12, variables_10, 2},
-    {"head_norm_rope_kv_write_f16_f16", "kernels/rope_write.metal", 263, thread_11, nullptr, 128, 0x1u, 0x0u, buffers_11, 12, variables_11, 2},
-    {"head_norm_rope_kv_write_bf16_bf16", "kernels/rope_write.metal", 265, thread_12, nullptr, 128, 0x1u, 0x0u, buffers_12, 12, variables_12, 2},
-    {"head_norm_rope_kv_write_f32_q8_0", "kernels/rope_write.metal", 267, thread_13, nullptr, 128, 0x1u, 0x0u, buffers_13, 12, variables_13, 2},
-    {"head_norm_rope_kv_write_f16_q8_0", "kernels/rope_write.metal", 269, thread_14, nullptr, 128, 0x1u, 0x0u, buffers_14, 12, variables_14, 2},
-    {"head_norm_rope_kv_write_bf16_q8_0", "kernels/rope_write.metal", 271, thread_15, nullptr, 128, 0x1u, 0x0u, buffers_15, 12, variables_15, 2},
+    {"rope_qkv_write_f32_f32", "kernels/rope_write.metal", 290, thread_0, nullptr, 32, 0x1u, 0x0u, buffers_0, 10, variables_0, 1},
+    {"rope_qkv_write_f32_f16", "kernels/rope_write.metal", 292, thread_1, nullptr, 32, 0x1u, 0x0u, buffers_1, 10, variables_1, 1},
+    {"rope_qkv_write_f16_f32", "kernels/rope_write.metal", 294, thread_2, nullptr, 32, 0x1u, 0x0u, buffers_2, 10, variables_2, 1},
+    {"rope_qkv_write_f16_f16", "kernels/rope_write.metal", 296, thread_3, nullptr, 32, 0x1u, 0x0u, buffers_3, 10, variables_3, 1},
+    {"rope_qkv_write_bf16_bf16", "kernels/rope_write.metal", 298, thread_4, nullptr, 32, 0x1u, 0x0u, buffers_4, 10, variables_4, 1},
+    {"rope_qkv_write_f32_q8_0", "kernels/rope_write.metal", 300, thread_5, nullptr, 32, 0x1u, 0x0u, buffers_5, 10, variables_5, 1},
+    {"rope_qkv_write_f16_q8_0", "kernels/rope_write.metal", 302, thread_6, nullptr, 32, 0x1u, 0x0u, buffers_6, 10, variables_6, 1},
+    {"rope_qkv_write_bf16_q8_0", "kernels/rope_write.metal", 304, thread_7, nullptr, 32, 0x1u, 0x0u, buffers_7, 10, variables_7, 1},
+    {"head_norm_rope_kv_write_f32_f32", "kernels/rope_write.metal", 307, thread_8, nullptr, 32, 0x1u, 0x0u, buffers_8, 12, variables_8, 1},
+    {"head_norm_rope_kv_write_f32_f16", "kernels/rope_write.metal", 309, thread_9, nullptr, 32, 0x1u, 0x0u, buffers_9, 12, variables_9, 1},
+    {"head_norm_rope_kv_write_f16_f32", "kernels/rope_write.metal", 311, thread_10, nullptr, 32, 0x1u, 0x0u, buffers_10, 12, variables_10, 1},
+    {"head_norm_rope_kv_write_f16_f16", "kernels/rope_write.metal", 313, thread_11, nullptr, 32, 0x1u, 0x0u, buffers_11, 12, variables_11, 1},
+    {"head_norm_rope_kv_write_bf16_bf16", "kernels/rope_write.metal", 315, thread_12, nullptr, 32, 0x1u, 0x0u, buffers_12, 12, variables_12, 1},
+    {"head_norm_rope_kv_write_f32_q8_0", "kernels/rope_write.metal", 317, thread_13, nullptr, 32, 0x1u, 0x0u, buffers_13, 12, variables_13, 1},
+    {"head_norm_rope_kv_write_f16_q8_0", "kernels/rope_write.metal", 319, thread_14, nullptr, 32, 0x1u, 0x0u, buffers_14, 12, variables_14, 1},
+    {"head_norm_rope_kv_write_bf16_q8_0", "kernels/rope_write.metal", 321, thread_15, nullptr, 32, 0x1u, 0x0u, buffers_15, 12, variables_15, 1},
 };
 } // namespace
 namespace msl {

@@ -249,7 +249,7 @@ func TestGatherRows(t *testing.T) {
 		kernel: "gather_rows_f32",
 		buffers: [][]byte{floatBytes(x), intBytes(index...), nan(len(want)),
 			encode(kernels.ElementParams{Rows: 4, Width: width, AStride: width})},
-		grid: [3]uint32{1, 4, 1}, group: [3]uint32{256, 1, 1}, writes: []int{2},
+		grid: [3]uint32{1, 4, 1}, group: [3]uint32{32, 1, 1}, writes: []int{2},
 	}
 	check(t, d, want, 0)
 	d.buffers[1] = intBytes(-1, 5, math.MaxInt32, math.MinInt32)
@@ -432,7 +432,7 @@ func TestRopeWrite(t *testing.T) {
 								Head: uint32(c.head), Rotated: uint32(c.rotated), QStride: uint32(stride), KStride: uint32(stride), VStride: uint32(stride), Block: block,
 								First: first, Log2Theta: log2Theta, FreqScale: freqScale, Magnitude: magnitude, Eps: eps})},
 						constants: c.writeConstants(), writes: []int{4, 5, 6},
-						grid: [3]uint32{ceil(c.head, 64), heads, uint32(len(positions))}, group: [3]uint32{32, 1, 1},
+						grid: [3]uint32{ceil(heads+2*kvHeads, kernels.RopeWriteRows(c.head)), uint32(len(positions)), 1}, group: [3]uint32{32, 1, 1},
 					}
 					if norm {
 						d.kernel = "head_norm_rope_kv_write_f32_" + cache.String()
@@ -444,9 +444,6 @@ func TestRopeWrite(t *testing.T) {
 					}
 					if c.counted {
 						d.buffers[1], d.buffers[2] = nil, nil
-					}
-					if norm || cache.IsQuantised() { // a threadgroup has all of a head
-						d.grid, d.group = [3]uint32{heads, uint32(len(positions)), 1}, [3]uint32{ceil(c.head, 64) * 32, 1, 1}
 					}
 					// A half of 10 is off by 4e-3; in a block of Q8_0 with it, any by 0.04.
 					bound := map[ir.DType]float64{ir.F32: 3e-6, ir.F16: 8e-3, ir.Q8_0: 0.06}[cache]
