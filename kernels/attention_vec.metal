@@ -11,8 +11,7 @@ using namespace metal;
 constant uint fc_head [[function_constant(0)]];
 constant bool has_head = is_function_constant_defined(fc_head);
 
-// Keys of a partition, where the keys are cut, a multiple of 8; 0 and no such constant
-// mean that they are not.
+// Keys of a partition, a multiple of 8; without the constant the keys are not cut.
 constant uint fc_split [[function_constant(1)]];
 constant bool is_split = is_function_constant_defined(fc_split);
 
