@@ -297,7 +297,6 @@ static inline uint msl_constant_fc_head() { return msl::constant<uint>(0); }
 static inline bool msl_constant_has_head() { return ( msl::is_constant_defined(0)); }
 
 
-
 static inline uint msl_constant_fc_split() { return msl::constant<uint>(1); }
 static inline bool msl_constant_is_split() { return ( msl::is_constant_defined(1)); }
 
@@ -322,7 +321,7 @@ static constexpr uint most_rows = 8;
 static const float lowest = -3.0e38f;
 
 static const float log2_e = 1.44269504f;
-#line 45 "kernels/attention_vec.metal"
+#line 44 "kernels/attention_vec.metal"
 struct Fours {
 float4 first, second;
 };
@@ -374,7 +373,7 @@ const float4 even = (MSL_BRANCH(22, upper )? c : a) + simd_shuffle_xor(MSL_BRANC
 const float4 odd = (MSL_BRANCH(24, upper )? d : b) + simd_shuffle_xor(MSL_BRANCH(25, upper )? b : d, 16, 9);
 return (MSL_BRANCH(26, later )? odd : even) + simd_shuffle_xor(MSL_BRANCH(27, later )? even : odd, 8, 10);
 }
-#line 130 "kernels/attention_vec.metal"
+#line 129 "kernels/attention_vec.metal"
 template <typename A, typename C>
 void attention_vec( const A *q,
 const C *k_cache,
@@ -595,7 +594,7 @@ if (r + 1 < msl_constant_rows())
 threadgroup_barrier(mem_flags::mem_threadgroup, 14);
 }
 }
-#line 357 "kernels/attention_vec.metal"
+#line 356 "kernels/attention_vec.metal"
 template <typename A>
 void attention_reduce( const float *part,
 const float *statistics,
@@ -637,7 +636,7 @@ norm += exp2(sink - peak);
 if (MSL_BRANCH(72, writes))
 store_four(out, row * p.head + tid * 4, MSL_BRANCH(73, norm != 0.0f )? sum / norm : float4(0.0f));
 }
-#line 641 "kernels/emulated/attention_vec.gen.cc"
+#line 640 "kernels/emulated/attention_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_vec<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -826,16 +825,16 @@ void thread_9(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_9[] = {{0, 0, "part"}, {1, 0, "statistics"}, {2, 0, "out"}, {3, sizeof(ReduceParams), "p"}, {4, 0, "sinks"}};
 const msl::Kernel kernels[] = {
-    {"attention_vec_f32_f32", "kernels/attention_vec.metal", 399, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 13, variables_0, 3},
-    {"attention_vec_f32_f16", "kernels/attention_vec.metal", 401, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 13, variables_1, 3},
-    {"attention_vec_f16_f32", "kernels/attention_vec.metal", 403, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 13, variables_2, 3},
-    {"attention_vec_f16_f16", "kernels/attention_vec.metal", 405, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 13, variables_3, 3},
-    {"attention_vec_bf16_bf16", "kernels/attention_vec.metal", 407, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 13, variables_4, 3},
-    {"attention_vec_f16_q8_0", "kernels/attention_vec.metal", 409, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 13, variables_5, 3},
-    {"attention_vec_f32_q8_0", "kernels/attention_vec.metal", 411, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 13, variables_6, 3},
-    {"attention_reduce_f32", "kernels/attention_vec.metal", 413, thread_7, nullptr, 1024, 0x0u, 0x0u, buffers_7, 5, nullptr, 0},
-    {"attention_reduce_f16", "kernels/attention_vec.metal", 415, thread_8, nullptr, 1024, 0x0u, 0x0u, buffers_8, 5, nullptr, 0},
-    {"attention_reduce_bf16", "kernels/attention_vec.metal", 417, thread_9, nullptr, 1024, 0x0u, 0x0u, buffers_9, 5, nullptr, 0},
+    {"attention_vec_f32_f32", "kernels/attention_vec.metal", 398, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 13, variables_0, 3},
+    {"attention_vec_f32_f16", "kernels/attention_vec.metal", 400, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 13, variables_1, 3},
+    {"attention_vec_f16_f32", "kernels/attention_vec.metal", 402, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 13, variables_2, 3},
+    {"attention_vec_f16_f16", "kernels/attention_vec.metal", 404, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 13, variables_3, 3},
+    {"attention_vec_bf16_bf16", "kernels/attention_vec.metal", 406, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 13, variables_4, 3},
+    {"attention_vec_f16_q8_0", "kernels/attention_vec.metal", 408, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 13, variables_5, 3},
+    {"attention_vec_f32_q8_0", "kernels/attention_vec.metal", 410, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 13, variables_6, 3},
+    {"attention_reduce_f32", "kernels/attention_vec.metal", 412, thread_7, nullptr, 1024, 0x0u, 0x0u, buffers_7, 5, nullptr, 0},
+    {"attention_reduce_f16", "kernels/attention_vec.metal", 414, thread_8, nullptr, 1024, 0x0u, 0x0u, buffers_8, 5, nullptr, 0},
+    {"attention_reduce_bf16", "kernels/attention_vec.metal", 416, thread_9, nullptr, 1024, 0x0u, 0x0u, buffers_9, 5, nullptr, 0},
 };
 } // namespace
 namespace msl {

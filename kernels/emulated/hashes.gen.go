@@ -5,7 +5,7 @@ package emulated
 var hashes = map[string]string{
 	"argmax.metal":            "ceec461aa6ea14415d608ce01edfd2f411675d687541a8450146bd46911190af",
 	"attention_tile.metal":    "92a64254ac4a1a0089175b9354f9fe44cdeb31588b5c0976ff6d089dd49b474d",
-	"attention_vec.metal":     "0f2fb9aa09426b22133e1f20f579a71a03c00f2db373dab92f660a25e9c85964",
+	"attention_vec.metal":     "263859fdf53d71bb7215f224f9b4a6daccdae54418bde9e7419fa06cf6167627",
 	"cache.metal":             "eae879fd34b8889ca28c7eb6bfb77d5a39831c5179a22464d70d16bc0ad932b9",
 	"elementwise.metal":       "57a3c9af86a148136556864d47f6501c5d7455a216f8921dbfd0d40a154f1944",
 	"embed.metal":             "72a016531afe5de3850cd080b671847d6cd3ac0c5cabc5019462236dcd057de6",

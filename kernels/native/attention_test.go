@@ -1,12 +1,16 @@
 package native
 
 import (
+	"bytes"
+	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/kernels"
 )
@@ -238,6 +242,75 @@ func TestAttentionMap(t *testing.T) {
 			require.Equal(t, want[3*row:], got[3*row:])
 		}
 	})
+}
+
+// TestAttentionKeepsNaNToItself puts NaN and infinities where only some tokens of a tile
+// see them: in a key and value in its middle, before the window of the last, and past the
+// context. Who does not see them must give the same bits as without, who does must show
+// them.
+func TestAttentionKeepsNaNToItself(t *testing.T) {
+	for _, window := range []int{0, 20} {
+		for _, dtype := range []ir.DType{ir.F32, ir.F16, ir.Q8_0} {
+			c := featured{attention{4, 2, 32, 128, dtype, []sequence{{40, 110}}}, window, 0, nil, false}
+			each(t, func(t *testing.T, l Library) {
+				for _, tile := range []bool{false, true} {
+					d, _ := c.build(t, tile)
+					clean := d.run(t, l)[0]
+					block := int(binary.LittleEndian.Uint32(d.buffers[6])) // holds all keys
+					for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+						for _, key := range []int{60, 81, 109, 110} {
+							for _, of := range []string{"keys", "values", "both"} {
+								spoilt := d
+								spoilt.buffers = slices.Clone(d.buffers)
+								for i, name := range map[int]string{1: "keys", 2: "values"} {
+									if of == name || of == "both" {
+										spoilt.buffers[i] = c.spoil(t, d.buffers[i], block, key, bad)
+									}
+								}
+								what := []any{d.kernel, window, bad, key, of}
+								c.requireApart(t, clean, spoilt.run(t, l)[0], key, of == "values" || math.IsNaN(bad), what...)
+							}
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// spoil returns a cache whose row of a key holds only x, or, in blocks, its scales.
+func (c featured) spoil(t *testing.T, cache []byte, block, key int, x float64) []byte {
+	cache = bytes.Clone(cache)
+	blockStride, headStride, rowStride := c.strides()
+	for h := range c.kvHeads {
+		at := c.cache.Bytes(int64(block*blockStride + h*headStride + key*rowStride))
+		row := cache[at:][:c.cache.Bytes(int64(c.head))]
+		if c.cache == ir.Q8_0 {
+			require.NoError(t, quant.Quantise(row[:2], []float32{float32(x)}, ir.F16))
+			continue
+		}
+		require.NoError(t, quant.Quantise(row, slices.Repeat([]float32{float32(x)}, c.head), c.cache))
+	}
+	return cache
+}
+
+// requireApart compares the result of the only sequence with that of a clean cache.
+func (c featured) requireApart(t *testing.T, clean, got []byte, key int, shows bool, what ...any) {
+	t.Helper()
+	s, width := c.seqs[0], c.heads*c.head
+	for i := range s.tokens {
+		position := s.length - s.tokens + i
+		row := func(b []byte) []byte { return b[4*i*width:][:4*width] }
+		if key > position || key >= s.length || c.window != 0 && key <= position-c.window {
+			require.True(t, bytes.Equal(row(clean), row(got)), "%v: token %d changes", what, i)
+			continue
+		}
+		for _, x := range floats(row(got)) {
+			if shows && !math.IsNaN(float64(x)) && !math.IsInf(float64(x), 0) {
+				require.FailNow(t, "hidden", "%v: token %d gives %v", what, i, x)
+			}
+		}
+	}
 }
 
 // Large scores must neither overflow nor lose the small ones beside them, whichever

@@ -3,4 +3,4 @@
 package avx512
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "6c2843ed7fab2d21f055d9d559c4ab136067ca341eaef7e0686ef5293fa40fbd"
+const _ = "433c0e7794bdcaf74cf86a1961baa2c5e2edffacb8a29b13c424af4d2de7b3c7"

@@ -412,6 +412,13 @@ static void transpose_keys(const float *rows, uint32_t head, float *out) {
     }
 }
 
+static bool all_finite(const float *x, uint64_t n) { // n a multiple of W
+    F zeros = zero();
+    for (uint64_t i = 0; i < n; i += W)
+        zeros = fma(load(x + i), zero(), zeros);
+    return !any_nan(zeros);
+}
+
 template <class C> static void attention_tile(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
     Attention a(l, row_bytes<C>(32));
     const uint32_t head = a.p.head;
@@ -476,12 +483,15 @@ template <class C> static void attention_tile(const smelt_launch *l, void *, uin
                 matrix_product(
                     count, width, head, [&](uint32_t r) { return a.q + place(r); }, keys, KEY_TILE,
                     [&](uint32_t r) { return scores + r * KEY_TILE; });
+                uint32_t sees_from[QUERY_ROWS], sees_to[QUERY_ROWS];
+                bool all = true;
                 for (uint32_t r = 0; r < count; r++) {
                     Attention::Seen seen = a.seen(static_cast<uint32_t>(token) + r / heads, seq);
                     auto within = [&](int64_t n) {
                         return static_cast<uint32_t>(n < 0 ? 0 : n > tile.keys ? tile.keys : n);
                     };
-                    uint32_t n = within(seen.to - first), from = within(seen.from - first);
+                    uint32_t n = sees_to[r] = within(seen.to - first), from = sees_from[r] = within(seen.from - first);
+                    all = all && from == 0 && n == tile.keys;
                     float factor, *row = scores + r * KEY_TILE;
                     float sum = soften(row, from, n, width, a.p.scale, a.cap, maximum[r], factor);
                     total[r] = total[r] * factor + sum;
@@ -493,9 +503,19 @@ template <class C> static void attention_tile(const smelt_launch *l, void *, uin
                     widen_row<C>(a.v + at + i * stride, row, head);
                     memset(row + head, 0, (padded - head) * 4);
                 }
-                matrix_product(
-                    count, padded, tile.keys, [&](uint32_t r) { return scores + r * KEY_TILE; }, rows, padded,
-                    [&](uint32_t r) { return sums + r * padded; });
+                // A key that a row does not see weighs zero, which takes care of a finite value
+                // only: 0 · ∞ is NaN.
+                if (all || all_finite(rows, uint64_t{tile.keys} * padded)) {
+                    matrix_product(
+                        count, padded, tile.keys, [&](uint32_t r) { return scores + r * KEY_TILE; }, rows, padded,
+                        [&](uint32_t r) { return sums + r * padded; });
+                    continue;
+                }
+                for (uint32_t r = 0; r < count; r++)
+                    matrix_product(
+                        1, padded, sees_to[r] - sees_from[r],
+                        [&](uint32_t) { return scores + r * KEY_TILE + sees_from[r]; }, rows + sees_from[r] * padded,
+                        padded, [&](uint32_t) { return sums + r * padded; });
             }
             for (uint32_t r = 0; r < count; r++) {
                 uint64_t q_head = kv * uint64_t{a.group} + h0 + r % heads;
