@@ -8,7 +8,7 @@ export CGO_ENABLED ?= 1
 staticcheck := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 cxx_sources := $(shell git ls-files '*.metal' '*.h' '*.cc' '*.cpp' '*.m' 2>/dev/null | grep -v -e '\.gen\.cc$$' -e /testdata/)
 
-.PHONY: help build demo test setup vet outside generate check test-arm64 test-asan kernels accuracy fuzz clean bridge metallib test-metal platforms
+.PHONY: help build demo test setup vet outside generate check test-arm64 test-asan kernels mutants accuracy fuzz clean bridge metallib test-metal platforms
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -79,6 +79,9 @@ profile: build ## the table in docs/kernels.md: what kernels ask of memory
 	@sed -i.old '/^## On m4-max/,$$d' docs/kernels.md && rm docs/kernels.md.old
 	@{ echo '## On m4-max'; echo; echo '    make profile   # bin/smelt kernels --profile all, on arch:qwen3-0.6b and arch:llama3.1-8b'; echo; \
 		bin/smelt kernels --profile all | sed 's/ *$$//; s/^/    /'; } >> docs/kernels.md
+
+mutants: setup ## kernels with deliberate faults: their tests must notice each
+	$(GO) run ./kernels/internal/mutants
 
 fuzz: setup ## every fuzz target for a while: make fuzz TIME=5m
 	@for pkg in $$($(GO) list ./...); do for f in $$($(GO) test -list '^Fuzz' $$pkg | grep ^Fuzz); do \

@@ -74,7 +74,10 @@ func (s *Session) score(ctx context.Context, tokens []int32) (float64, error) {
 			return nil
 		}
 		nll := -logLikelihood(logits, tokens[i+1])
-		if math.IsNaN(nll) || math.IsInf(nll, 0) {
+		switch {
+		case math.IsNaN(nll):
+			return fmt.Errorf("the token after position %d has a log-likelihood of NaN: %w", i, ErrNaN)
+		case math.IsInf(nll, 0):
 			return fmt.Errorf("the token after position %d has a log-likelihood of %g", i, -nll)
 		}
 		sum += nll

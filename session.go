@@ -19,6 +19,10 @@ type Sampling = engine.Sampling
 // ErrContext is wrapped where a sequence would outgrow its cache.
 var ErrContext = engine.ErrContext
 
+// ErrNaN is wrapped where logits are not numbers, which nothing can be chosen from: a
+// weight or a kernel is broken. Verify with Bisect says where they come from.
+var ErrNaN = engine.ErrNaN
+
 // Device names where a Session runs and how. The name is "cpu", "emu", "metal" or
 // "auto"; see [metal.Open].
 type Device struct {
@@ -212,7 +216,11 @@ func (s *Session) chooser(sampling Sampling) func(context.Context, []int32) (int
 		if err != nil {
 			return 0, err
 		}
-		return sampler.Next(logits)
+		next, err := sampler.Next(logits)
+		if err != nil {
+			return 0, fmt.Errorf("after %d tokens: %w", s.Length(), err)
+		}
+		return next, nil
 	}
 }
 

@@ -11,8 +11,8 @@
 // Heads of up to 64 have K and V in it side by side, which saves two barriers of four.
 //
 // A key's row is read once for 32 query rows: 32 multiply-adds for each element of K or
-// V from device memory. That is why query heads of one KV head are threadgroups of
-// their own: sharing would help tiles of few tokens only, and those of attention_vec do.
+// V from device memory. So query heads of one KV head are threadgroups of their own:
+// only tiles of few tokens would gain from sharing one.
 //
 // The buffer's rows are 68 words apart in half and 136 in float, the scores' 36: the
 // eight rows of a matrix start at banks 4 or 8 apart, and no two of its lanes meet in

@@ -346,15 +346,16 @@ func TestAttentionWithoutKeys(t *testing.T) {
 	for _, family := range []string{"attention_vec", "attention_tile"} {
 		instances(t, family, func(t *testing.T, name string, types []kernels.Element) {
 			testWithoutKeys(t, name, types, features{})
+			// With a window, positions far past the context see nothing, beside others
+			// that see something.
+			testWithoutKeys(t, name, types, features{window: 3})
 		})
 	}
 }
 
-// With a window, positions far past the context see nothing; a sink does not change
-// that.
+// A sink does not change that.
 func TestAttentionVecWithoutKeys(t *testing.T) {
 	instances(t, "attention_vec", func(t *testing.T, name string, types []kernels.Element) {
-		testWithoutKeys(t, name, types, features{window: 3})
 		testWithoutKeys(t, name, types, features{window: 3, sinks: inTurn(2, -100, 3)})
 		testWithoutKeys(t, name, types, features{softCap: 10, sinks: inTurn(2, 3)})
 	})
@@ -398,6 +399,36 @@ func TestAttentionKeepsNaNToItself(t *testing.T) {
 			for i := first * width; i < len(got); i++ {
 				if !math.IsNaN(got[i]) {
 					t.Fatalf("token %d, element %d hides the NaN it sees: %v", i/width, i%width, got[i])
+				}
+			}
+		})
+	}
+}
+
+// TestAttentionShowsValues does the same with values alone, whose keys have ordinary
+// scores.
+func TestAttentionShowsValues(t *testing.T) {
+	for _, family := range []string{"attention_vec", "attention_tile"} {
+		instances(t, family, func(t *testing.T, name string, types []kernels.Element) {
+			rng := newRand(t.Name())
+			p := batch{lens: []int{40}, contexts: []int{110}, block: 8}.page(rng)
+			c := newAttention(rng, attentionShape{2, 1, headFor(types, 24)}, p, types)
+			clean := c.run(t, name, c.specialised()).values()
+			const position, first = 81, 11
+			bad := func(d int) bool { return types[1] == kernels.Blocks || d%3 == 1 }
+			for d := range c.head {
+				if bad(d) {
+					c.v.put(p.element(p.slot(0, position), 0, 1, c.head, d), []float64{math.NaN(), math.Inf(1)}[d/3%2])
+				}
+			}
+			got := c.run(t, name, c.specialised()).values()
+			for i, v := range got {
+				token, d := i/(c.heads*c.head), i%c.head
+				if token < first && v != clean[i] {
+					t.Fatalf("token %d, element %d: %v became %v", token, d, clean[i], v)
+				}
+				if token >= first && bad(d) && !math.IsNaN(v-v) {
+					t.Fatalf("token %d, element %d hides what it sees: %v", token, d, v)
 				}
 			}
 		})

@@ -52,8 +52,8 @@ func Check(l *Launch) error {
 	}
 	c := &checker{Launch: l, kernel: k}
 	c.general()
-	if check := checks[k.Family]; check != nil && c.err == nil {
-		check(c)
+	if k.check != nil && c.err == nil {
+		k.check(c)
 	}
 	return c.err
 }

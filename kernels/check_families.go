@@ -5,41 +5,6 @@ import (
 	"slices"
 )
 
-// checks are what [Check] asks of the launches of each family.
-var checks = map[string]func(*checker){
-	"embed":                   checkEmbed,
-	"linear_vec":              checkLinear,
-	"linear_mat":              checkLinear,
-	"rms_norm":                checkNorm,
-	"layer_norm":              checkNorm,
-	"gelu":                    checkElements,
-	"gelu_mul":                checkElements,
-	"top_k":                   checkTopK,
-	"silu":                    checkElements,
-	"scale":                   checkElements,
-	"mul":                     checkElements,
-	"add":                     checkElements,
-	"silu_mul":                checkElements,
-	"cast":                    checkElements,
-	"gather_rows":             checkGather,
-	"softmax":                 checkRows,
-	"argmax":                  checkRows,
-	"rope":                    checkRope,
-	"rope_qkv_write":          checkRopeWrite,
-	"head_norm_rope_kv_write": checkRopeWrite,
-	"attention_vec":           checkAttentionVec,
-	"attention_tile":          checkAttentionTile,
-	"attention_reduce":        checkReduce,
-	"flash_attention":         checkFlash,
-	"cache_write":             checkCacheWrite,
-	"cache_read":              checkCacheRead,
-	"repeat_kv":               checkRepeat,
-	"repeat_kv_pair":          checkRepeat,
-	"transpose":               checkTranspose,
-	"matmul":                  checkMatmul,
-	"mask":                    checkMask,
-}
-
 func checkEmbed(c *checker) {
 	p := paramsOf[EmbedParams](c)
 	c.positive(size{"tokens", p.Tokens}, size{"width", p.Width}, size{"vocab", p.Vocab})
@@ -167,6 +132,10 @@ func checkRows(c *checker) {
 		results = 1
 	}
 	c.dense("out", p.Rows, results)
+	if c.on("fc_sinks") {
+		c.positive(size{"b_stride", p.BStride})
+		c.holds("sinks", tiles(p.Rows, max(p.BStride, 1)))
+	}
 	c.grid(uint64(p.Rows), 1, 1)
 	c.threads(256)
 }
@@ -429,4 +398,90 @@ func checkMask(c *checker) {
 	c.dense("out", p.Heads, p.Tokens, p.Seqs, p.Context)
 	c.grid(tiles(p.Seqs*p.Context, 64), uint64(p.Tokens), uint64(p.Heads))
 	c.threads(64)
+}
+
+// pagedBlocks checks the caches in vLLM's layout: at least a block of each.
+func (c *checker) pagedBlocks(kvHeads, head, block, headStride uint32, fc string) {
+	c.require(block == 8 || block == 16 || block == 32, "block", "%d slots; a block has 8, 16 or 32", block)
+	if fixed, set := c.constant(fc); set {
+		c.require(fixed == block, fc, "%d, for blocks of %d slots", fixed, block)
+	}
+	if kvHeads > 0 {
+		one := sum(product(uint64(kvHeads)-1, uint64(headStride)), product(uint64(head), uint64(block)))
+		c.holds("k_cache", one)
+		c.holds("v_cache", one)
+	}
+	k, v := c.bytes(c.arg("k_cache").Index), c.bytes(c.arg("v_cache").Index)
+	c.require(k == v, "v_cache", "%d bytes, k_cache has %d", v, k)
+}
+
+// checkPaged is for one query a sequence: the grid says how many sequences there are.
+func checkPaged(c *checker) {
+	p := paramsOf[PagedAttentionParams](c)
+	seqs := c.Grid[1]
+	c.positive(size{"table_stride", p.TableStride})
+	c.head(p.Head)
+	c.groups(p.Heads, p.KvHeads)
+	for _, s := range []size{{"block_stride", p.BlockStride}, {"head_stride", p.HeadStride}} {
+		c.require(s.n%8 == 0, s.field, "%d is no multiple of 8", s.n)
+	}
+	c.pagedBlocks(p.KvHeads, p.Head, p.Block, p.HeadStride, "fc_block")
+	c.holds("q", spread(uint64(seqs), uint64(p.QStride), product(uint64(p.Heads), uint64(p.Head))))
+	c.dense("block_table", seqs, p.TableStride)
+	c.dense("context_lens", seqs)
+	if c.on("fc_alibi") {
+		c.dense("alibi_slopes", p.Heads)
+	}
+	partitions := uint32(1)
+	if c.kernel.Family == "paged_attention_v2" {
+		c.positive(size{"partitions", p.Partitions})
+		partitions = p.Partitions
+		c.dense("part", seqs, p.Heads, partitions, p.Head)
+		c.dense("exp_sums", seqs, p.Heads, partitions)
+		c.dense("max_logits", seqs, p.Heads, partitions)
+	} else {
+		c.dense("out", seqs, p.Heads, p.Head)
+	}
+	c.grid(uint64(p.Heads), uint64(seqs), uint64(partitions))
+	c.threads(256)
+}
+
+func checkPagedReduce(c *checker) {
+	p := paramsOf[PagedAttentionParams](c)
+	seqs := c.Grid[1]
+	c.positive(size{"heads", p.Heads}, size{"partitions", p.Partitions})
+	c.head(p.Head)
+	c.dense("part", seqs, p.Heads, p.Partitions, p.Head)
+	c.dense("exp_sums", seqs, p.Heads, p.Partitions)
+	c.dense("max_logits", seqs, p.Heads, p.Partitions)
+	c.dense("context_lens", seqs)
+	c.dense("out", seqs, p.Heads, p.Head)
+	c.grid(uint64(p.Heads), uint64(seqs), 1)
+	c.threadsBetween(round32(p.Head), 256)
+}
+
+func checkPagedWrite(c *checker) {
+	p := paramsOf[PagedWriteParams](c)
+	c.positive(size{"tokens", p.Tokens}, size{"kv_heads", p.KvHeads})
+	c.head(p.Head)
+	c.narrow(size{"kv_heads", p.KvHeads}, size{"head", p.Head})
+	c.pagedBlocks(p.KvHeads, p.Head, p.Block, p.HeadStride, "")
+	c.rows("k", p.Tokens, p.KStride, p.KvHeads*p.Head)
+	c.rows("v", p.Tokens, p.VStride, p.KvHeads*p.Head)
+	c.dense("slots", p.Tokens)
+	c.grid(tiles(p.KvHeads*p.Head, 256), uint64(p.Tokens), 1)
+	c.threads(256)
+}
+
+func checkCopyBlocks(c *checker) {
+	p := paramsOf[CopyBlocksParams](c)
+	c.positive(size{"pairs", p.Pairs}, size{"width", p.Width})
+	c.require(p.Width%4 == 0, "width", "%d is no multiple of 4", p.Width)
+	c.require(p.BlockStride >= p.Width, "block_stride", "%d, with blocks of %d", p.BlockStride, p.Width)
+	for _, name := range []string{"k_from", "v_from", "k_cache", "v_cache"} {
+		c.dense(name, p.Width) // which blocks there are, the pairs know
+	}
+	c.dense("pairs", p.Pairs, 2)
+	c.grid(tiles(p.Width, 1024), uint64(p.Pairs), 1)
+	c.threads(256)
 }

@@ -25,6 +25,7 @@ type sound struct {
 	threads   uint32
 	loose     string // axes of the grid that may be larger
 	fewer     string // axes of the grid that may be smaller
+	freely    string // parameters that the kernel does not look at
 	// Mistakes are "name=value", of a parameter or a function constant, that the error
 	// must name; another field that it may name instead follows after a blank.
 	mistakes []string
@@ -68,7 +69,9 @@ var sounds = []sound{
 	{kernel: "gather_rows_f32", params: kernels.ElementParams{Rows: 2, Width: 256, AStride: 256},
 		elements: map[string]int{"x": 256, "index": 2, "out": 512}, grid: [3]uint32{1, 2, 1}, threads: 32},
 	{kernel: "softmax_f32", params: kernels.ElementParams{Rows: 2, Width: 7, AStride: 9},
-		elements: map[string]int{"x": 16, "out": 14}, grid: [3]uint32{2, 1, 1}, threads: 256},
+		elements: map[string]int{"x": 16, "out": 14}, grid: [3]uint32{2, 1, 1}, threads: 256, mistakes: []string{"fc_sinks=1 b_stride"}},
+	{kernel: "softmax_f16", params: kernels.ElementParams{Rows: 5, Width: 7, AStride: 7, BStride: 2}, constants: map[string]uint32{"fc_sinks": 1},
+		elements: map[string]int{"x": 35, "out": 35, "sinks": 3}, grid: [3]uint32{5, 1, 1}, threads: 256, mistakes: []string{"b_stride=1 sinks"}},
 	{kernel: "argmax_f32", params: kernels.ElementParams{Rows: 2, Width: 7, AStride: 9},
 		elements: map[string]int{"x": 16, "out": 2}, grid: [3]uint32{2, 1, 1}, threads: 256, mistakes: []string{"width=2147483648"}},
 	{kernel: "rope_f16", params: kernels.RopeParams{Tokens: 3, Heads: 2, Head: 72, Rotated: 40, XStride: 150},
@@ -117,6 +120,22 @@ var sounds = []sound{
 	{kernel: "cache_read_f16", params: kernels.CacheReadParams{Seqs: 2, Context: 9, KvHeads: 2, Head: 40, Block: 4, TableStride: 3},
 		elements: map[string]int{"cache": 320, "context_lens": 2, "block_table": 6, "out": 2 * 9 * 80}, grid: [3]uint32{2, 18, 1}, threads: 64,
 		mistakes: []string{"block=0", "table_stride=4 block_table", "context=10 out"}},
+	{kernel: "paged_attention_v1_f16", params: kernels.PagedAttentionParams{Heads: 4, KvHeads: 2, Head: 72, Block: 16, TableStride: 3, QStride: 300, BlockStride: 2304, HeadStride: 1152, Partitions: 1}, freely: "partitions",
+		constants: map[string]uint32{"fc_alibi": 1},
+		elements:  map[string]int{"q": 588, "k_cache": 2304, "v_cache": 2304, "block_table": 6, "context_lens": 2, "out": 576, "alibi_slopes": 4}, grid: [3]uint32{4, 2, 1}, threads: 256, fewer: "y",
+		mistakes: []string{"head=76", "heads=5", "block=24", "block=32 k_cache", "fc_block=8", "fc_head=64", "table_stride=4 block_table", "head_stride=1156", "head_stride=1160 k_cache", "q_stride=301 q"}},
+	{kernel: "paged_attention_v2_f32", params: kernels.PagedAttentionParams{Heads: 4, KvHeads: 2, Head: 64, Block: 8, TableStride: 3, QStride: 256, BlockStride: 1024, HeadStride: 512, Partitions: 3},
+		elements: map[string]int{"q": 512, "k_cache": 1024, "v_cache": 1024, "block_table": 6, "context_lens": 2, "part": 2 * 4 * 3 * 64, "exp_sums": 24, "max_logits": 24}, grid: [3]uint32{4, 2, 3}, threads: 256,
+		mistakes: []string{"partitions=4 part", "fc_alibi=1 alibi_slopes"}, fewer: "y"},
+	{kernel: "paged_attention_reduce_f16", params: kernels.PagedAttentionParams{Heads: 4, KvHeads: 2, Head: 72, Partitions: 3}, freely: "kv_heads block table_stride",
+		elements: map[string]int{"part": 2 * 4 * 3 * 72, "exp_sums": 24, "max_logits": 24, "context_lens": 2, "out": 576}, grid: [3]uint32{4, 2, 1}, threads: 96,
+		mistakes: []string{"head=76", "partitions=4 part"}, fewer: "y"},
+	{kernel: "reshape_and_cache_f16", params: kernels.PagedWriteParams{Tokens: 3, KvHeads: 2, Head: 72, Block: 16, KStride: 150, VStride: 144, BlockStride: 2304, HeadStride: 1152},
+		elements: map[string]int{"k": 444, "v": 432, "slots": 3, "k_cache": 2304, "v_cache": 2304}, grid: [3]uint32{1, 3, 1}, threads: 256,
+		mistakes: []string{"head=76", "block=12", "k_stride=151 k", "v_stride=145 v"}},
+	{kernel: "copy_blocks_f32", params: kernels.CopyBlocksParams{Pairs: 3, Width: 1028, BlockStride: 1028},
+		elements: map[string]int{"k_from": 1028, "v_from": 1028, "pairs": 6, "k_cache": 1028, "v_cache": 1028}, grid: [3]uint32{2, 3, 1}, threads: 256,
+		mistakes: []string{"width=1026", "block_stride=1024"}},
 	{kernel: "repeat_kv_f32", params: kernels.RepeatParams{Tokens: 3, KvHeads: 2, Head: 40, Repeats: 3},
 		elements: map[string]int{"x": 240, "out": 720}, grid: [3]uint32{1, 1, 1}, threads: 256, loose: "x"},
 	{kernel: "repeat_kv_pair_f16", params: kernels.RepeatParams{Tokens: 3, KvHeads: 2, Head: 40, Repeats: 3},
@@ -131,7 +150,7 @@ var sounds = []sound{
 }
 
 func init() {
-	for _, family := range []string{"silu", "gelu", "mul", "silu_mul", "gelu_mul"} {
+	for _, family := range []string{"silu", "gelu", "soft_cap", "mul", "silu_mul", "gelu_mul"} {
 		s := sound{kernel: family + "_f32", params: kernels.ElementParams{Rows: 3, Width: 300, AStride: 310, BStride: 305},
 			elements: map[string]int{"a": 2*310 + 300, "out": 900}, grid: [3]uint32{2, 3, 1}, threads: 256}
 		if strings.HasSuffix(family, "mul") {
@@ -277,7 +296,7 @@ func TestCheck(t *testing.T) {
 
 			names := wordNames(s.params)
 			for i, name := range names {
-				if free(name) {
+				if free(name) || slices.Contains(strings.Fields(s.freely), name) {
 					continue
 				}
 				if !(name == "seq_kv" || name == "rotated" || (name == "n1" || name == "n2") && s.launch(t).Params[i] == 0) {
@@ -311,6 +330,24 @@ func TestCheck(t *testing.T) {
 	err := kernels.Check(&kernels.Launch{Kernel: "brain"})
 	require.ErrorIs(t, err, kernels.ErrLaunch)
 	require.ErrorContains(t, err, "brain")
+}
+
+// TestEveryFamilyIsChecked launches every kernel with sizes of zero, which nothing but
+// its family's check refuses.
+func TestEveryFamilyIsChecked(t *testing.T) {
+	for _, k := range kernels.All() {
+		l := &kernels.Launch{Kernel: k.Name, Constants: map[uint32]uint32{}, Params: make([]uint32, k.ParamWords),
+			Grid: [3]uint32{1, 1, 1}, Group: [3]uint32{32, 1, 1}, Buffers: slices.Repeat([]int64{kernels.Unbound}, 16)}
+		for _, a := range k.Args {
+			l.Buffers[a.Index] = 1 << 40
+		}
+		for _, c := range k.Constants {
+			if !c.Optional {
+				l.Constants[uint32(c.Index)] = 1
+			}
+		}
+		require.ErrorIs(t, kernels.Check(l), kernels.ErrLaunch, "the row of %s in the table has no check", k.Family)
+	}
 }
 
 // free are parameters that may be anything, or whose bounds their family's mistakes show.

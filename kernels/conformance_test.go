@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,6 +18,7 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/kernels/emulated"
+	"github.com/smelt-ml/smelt/kernels/emulated/plugin"
 )
 
 // The conformance tests run every kernel from its source on the CPU and compare it with
@@ -174,6 +176,32 @@ type launch struct {
 	group     int
 }
 
+// replacement is a library that takes the place of the kernels it has: how the tests are
+// run against kernels with deliberate faults (internal/mutants).
+var replacement = sync.OnceValue(func() map[string]emulated.Library {
+	path := os.Getenv("SMELT_KERNELS_LIBRARY")
+	if path == "" {
+		return nil
+	}
+	library, err := plugin.Open(path)
+	if err != nil {
+		panic(err)
+	}
+	replaced := map[string]emulated.Library{}
+	for _, name := range library.Names() {
+		replaced[name] = library
+	}
+	return replaced
+})
+
+// execute runs a launch on the emulator.
+func execute(l emulated.Launch, o emulated.Options) error {
+	if library, ok := replacement()[l.Kernel]; ok {
+		return library.Run(l, o)
+	}
+	return emulated.Run(l, o)
+}
+
 // orders are how the lanes of a threadgroup take turns.
 var orders = []emulated.Options{
 	{Order: emulated.Ascending, Poison: true},
@@ -228,7 +256,7 @@ func (l launch) run(t *testing.T) map[int]tensor {
 			}
 			buffers[index] = b.bytes
 		}
-		require.NoError(t, emulated.Run(emulated.Launch{
+		require.NoError(t, execute(emulated.Launch{
 			Kernel:    l.kernel,
 			Buffers:   buffers,
 			Constants: l.constants,

@@ -13,13 +13,13 @@ var linearTypes = slices.Concat(double, []string{"f32_bf16", "bf16_f32", "bf16_b
 
 // linearFamilies read stored weights.
 var linearFamilies = []family{
-	{name: "embed", file: "embed.metal", summary: "rows of the embedding table by token id", instances: []string{""},
+	{name: "embed", check: checkEmbed, file: "embed.metal", summary: "rows of the embedding table by token id", instances: []string{""},
 		args: "0 tokens read int; 1 table read uchar; 2 out write float", params: EmbedParams{}, paramsIndex: 3,
 		constants: "0 fc_type uint", maxThreads: 32},
-	{name: "linear_vec", file: "linear_vec.metal", summary: "x·Wᵀ for a few tokens, up to three weights side by side",
+	{name: "linear_vec", check: checkLinear, file: "linear_vec.metal", summary: "x·Wᵀ for a few tokens, up to three weights side by side",
 		instances: linearTypes, args: linearArgs, params: LinearParams{}, paramsIndex: 5,
 		constants: linearConstants + "; 5 fc_norm bool?; 6 fc_rows uint?; 7 fc_tokens uint?", maxThreads: 256},
-	{name: "linear_mat", file: "linear_mat.metal", summary: "x·Wᵀ in tiles of 32 or 64 tokens × 64 columns",
+	{name: "linear_mat", check: checkLinear, file: "linear_mat.metal", summary: "x·Wᵀ in tiles of 32 or 64 tokens × 64 columns",
 		instances: linearTypes, args: linearArgs, params: LinearParams{}, paramsIndex: 5,
 		constants: linearConstants + "; 6 fc_tile uint?", maxThreads: 128,
 		threadgroup: func(e []Element) int {

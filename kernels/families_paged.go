@@ -9,19 +9,19 @@ const (
 
 // pagedFamilies write and read a cache in the layout of vLLM and Aphrodite.
 var pagedFamilies = []family{
-	{name: "paged_attention_v1", file: "paged_attention.metal", summary: "one query a sequence over vLLM's cache layout", instances: rowTypes,
+	{name: "paged_attention_v1", check: checkPaged, file: "paged_attention.metal", summary: "one query a sequence over vLLM's cache layout", instances: rowTypes,
 		args: fmt.Sprintf(pagedArgs, "out"), params: PagedAttentionParams{}, paramsIndex: 6, constants: pagedConstants,
 		threadgroup: pagedMemory, maxThreads: 256},
-	{name: "paged_attention_v2", file: "paged_attention.metal", summary: "the same in partitions of 512 keys", instances: rowTypes,
+	{name: "paged_attention_v2", check: checkPaged, file: "paged_attention.metal", summary: "the same in partitions of 512 keys", instances: rowTypes,
 		args: fmt.Sprintf(pagedArgs, "part") + "; 8 exp_sums write float; 9 max_logits write float", params: PagedAttentionParams{},
 		paramsIndex: 6, constants: pagedConstants, threadgroup: pagedMemory, maxThreads: 256},
-	{name: "paged_attention_reduce", file: "paged_attention.metal", summary: "the partitions of paged_attention_v2 put together",
+	{name: "paged_attention_reduce", check: checkPagedReduce, file: "paged_attention.metal", summary: "the partitions of paged_attention_v2 put together",
 		instances: rowTypes, args: "0 exp_sums read float; 1 max_logits read float; 2 part read $0; 3 context_lens read int; 4 out write $0",
 		params: PagedAttentionParams{}, paramsIndex: 5, constants: "0 fc_head uint?", maxThreads: 256},
-	{name: "reshape_and_cache", file: "reshape_and_cache.metal", summary: "K and V of every token into its slot of vLLM's cache layout",
+	{name: "reshape_and_cache", check: checkPagedWrite, file: "reshape_and_cache.metal", summary: "K and V of every token into its slot of vLLM's cache layout",
 		instances: rowTypes, args: "0 k read $0; 1 v read $0; 2 slots read int; 3 k_cache write $0; 4 v_cache write $0",
 		params: PagedWriteParams{}, paramsIndex: 5, maxThreads: 256},
-	{name: "copy_blocks", file: "reshape_and_cache.metal", summary: "whole blocks of both caches", instances: rowTypes,
+	{name: "copy_blocks", check: checkCopyBlocks, file: "reshape_and_cache.metal", summary: "whole blocks of both caches", instances: rowTypes,
 		args:   "0 k_from read $0; 1 v_from read $0; 2 pairs read int; 3 k_cache write $0; 4 v_cache write $0",
 		params: CopyBlocksParams{}, paramsIndex: 5, maxThreads: 256},
 }

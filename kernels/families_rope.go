@@ -17,13 +17,13 @@ var (
 
 // ropeFamilies rotate, alone or together with the cache write.
 var ropeFamilies = []family{
-	{name: "rope", file: "rope.metal", summary: "rotary position embedding", instances: ropeTypes,
+	{name: "rope", check: checkRope, file: "rope.metal", summary: "rotary position embedding", instances: ropeTypes,
 		args: "0 x read $0; 1 positions read int?; 2 factors read float?; 3 out write $0", params: RopeParams{}, paramsIndex: 4,
 		constants: ropeConstants, maxThreads: 32},
-	{name: "rope_qkv_write", file: "rope_write.metal", summary: "RoPE of Q and K, and the cache write of K and V",
+	{name: "rope_qkv_write", check: checkRopeWrite, file: "rope_write.metal", summary: "RoPE of Q and K, and the cache write of K and V",
 		instances: slices.Concat(ropeWrites, ropeBlocks), args: writeArgs, params: RopeWriteParams{}, paramsIndex: 7,
 		constants: writeConstants, threadgroup: staged, maxThreads: 32},
-	{name: "head_norm_rope_kv_write", file: "rope_write.metal", summary: "head RMSNorm, RoPE of Q and K, and the cache write",
+	{name: "head_norm_rope_kv_write", check: checkRopeWrite, file: "rope_write.metal", summary: "head RMSNorm, RoPE of Q and K, and the cache write",
 		instances: slices.Concat(ropeWrites, ropeBlocks), args: writeArgs + "; 8 q_norm read float; 9 k_norm read float", params: RopeWriteParams{},
 		paramsIndex: 7, constants: writeConstants, threadgroup: staged, maxThreads: 32},
 }

@@ -183,7 +183,7 @@ func linearCases(vec bool) []linearCase {
 	tokens := few([]int{1, 3}, []int{1, 2, 5})
 	rows := few([]int{13}, []int{1, 7, 8, 33, 64})
 	if !vec {
-		tokens = few([]int{3, 33}, []int{1, 5, 32, 33, 70})
+		tokens = few([]int{20, 33}, []int{1, 5, 20, 32, 33, 70})
 		rows = few([]int{33}, []int{1, 31, 32, 65})
 	}
 	for _, w := range weightTypes {
@@ -315,6 +315,11 @@ func (c linearCase) check(t *testing.T, name string, types []kernels.Element, ve
 	xStride, outStride := max(c.xStride, c.k), max(c.outStride, columns)
 
 	x := random(rng, types[0], c.tokens*xStride)
+	for i := range x.length {
+		if i%xStride >= c.k { // between rows
+			x.put(i, math.NaN())
+		}
+	}
 	l := launch{
 		kernel:    name,
 		constants: map[uint32]uint32{},

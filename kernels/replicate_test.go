@@ -131,7 +131,7 @@ func checkBeyond32Bits(t *testing.T, r replication, name string, element kernels
 			l.Buffers = append(l.Buffers, out[i].bytes)
 		}
 		l.Buffers = append(l.Buffers, kernels.Encode(r.params()))
-		require.NoError(t, emulated.Run(l, emulated.Options{InPlace: true}))
+		require.NoError(t, execute(l, emulated.Options{InPlace: true}))
 		beyond := 0
 		each(first, func(e int) {
 			for i := range pairs {

@@ -26,6 +26,11 @@ func TestCacheWrite(t *testing.T) {
 			k.put(kStride+i, 0)
 			v.put(3*vStride+i, v.at(3*vStride+i)*1e-5)
 			v.put(3*vStride+head+i, v.at(3*vStride+i)*60000)
+			v.put(4*vStride+i, float64(i%16)-7.5) // halves, where d is 1
+		}
+		v.put(4*vStride, 127)
+		if types[0] == kernels.Float {
+			k.put(4*kStride+2, 1e7) // its d has no half
 		}
 		n := p.blocks * kvHeads * p.block * head
 		got := launch{

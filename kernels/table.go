@@ -92,6 +92,8 @@ type Kernel struct {
 	Constants        []Constant
 	ThreadgroupBytes int // static threadgroup memory
 	MaxThreads       int // of a threadgroup
+
+	check func(c *checker)
 }
 
 // Arg returns the buffer at an index; the parameters are none.
@@ -117,6 +119,7 @@ type family struct {
 	constants   string // "index name type", likewise
 	threadgroup func(e []Element) int
 	maxThreads  int
+	check       func(c *checker) // what Check asks beyond what any kernel needs
 }
 
 var (
@@ -159,7 +162,7 @@ func instantiate(families []family) []Kernel {
 	for _, f := range families {
 		for _, instance := range f.instances {
 			k := Kernel{Name: f.name, Family: f.name, File: f.file, Summary: f.summary,
-				Params: structName(f.params), ParamsIndex: f.paramsIndex, ParamWords: len(Words(f.params)), MaxThreads: f.maxThreads}
+				Params: structName(f.params), ParamsIndex: f.paramsIndex, ParamWords: len(Words(f.params)), MaxThreads: f.maxThreads, check: f.check}
 			var types []Element
 			if instance != "" {
 				k.Name += "_" + instance

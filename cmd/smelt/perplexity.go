@@ -69,7 +69,7 @@ window at the end is dropped.`,
 		result, err := s.Perplexity(cmd.Context(), string(text), window, progress)
 		finish()
 		if err != nil {
-			return fmt.Errorf("%s: %w", file, err)
+			return hintNaN(args[0], fmt.Errorf("%s: %w", file, err))
 		}
 		if asJSON {
 			return json.NewEncoder(cmd.OutOrStdout()).Encode(struct {

@@ -82,13 +82,23 @@ terminal, each line typed is continued by itself.`,
 		g := smelt.Generation{N: n, Sampling: sampling}
 		switch {
 		case asJSON:
-			return runJSON(cmd, s, p, prompt, g)
+			err = runJSON(cmd, s, p, prompt, g)
 		case given:
-			return continueText(cmd.Context(), cmd.OutOrStdout(), s, prompt, g)
+			err = continueText(cmd.Context(), cmd.OutOrStdout(), s, prompt, g)
+		default:
+			err = continueLines(cmd, s, g)
 		}
-		return continueLines(cmd, s, g)
+		return hintNaN(args[0], err)
 	}
 	return cmd
+}
+
+// hintNaN adds to an error about NaNs what finds their source.
+func hintNaN(path string, err error) error {
+	if !errors.Is(err, smelt.ErrNaN) {
+		return err
+	}
+	return fmt.Errorf("%s: %w; smelt verify --bisect says where they come from", path, err)
 }
 
 // executionOptions checks the flags of a verb that executes and turns them into
@@ -157,7 +167,7 @@ func continueText(ctx context.Context, out io.Writer, s *smelt.Session, prompt s
 		_, writeErr = io.WriteString(out, piece)
 		return writeErr == nil
 	})
-	if writeErr == nil && made != nil {
+	if writeErr == nil && made != nil && (err == nil || made.Text != "") {
 		_, writeErr = io.WriteString(out, "\n")
 	}
 	return errors.Join(err, writeErr)

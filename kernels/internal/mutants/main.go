@@ -1,0 +1,54 @@
+// Command mutants tests the conformance tests of package kernels: it puts a fault into a
+// kernel's source, compiles that source on its own, and requires that the tests of its
+// family fail. A fault that they do not notice survives, and is an error.
+//
+//	go run ./kernels/internal/mutants            all of them
+//	go run ./kernels/internal/mutants -run norm  those whose file or fault matches
+//
+// The sources themselves are left as they are. Before its mutants every source is run
+// without a fault, so that a failure is the fault's doing.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"text/tabwriter"
+	"time"
+)
+
+func main() {
+	pattern := flag.String("run", "", "only mutants whose file and fault match")
+	jobs := flag.Int("j", 2, "how many at a time")
+	flag.Parse()
+	match, err := regexp.Compile(*pattern)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(2)
+	}
+	chosen := slices.DeleteFunc(slices.Clone(mutants), func(m mutant) bool { return !match.MatchString(m.file + ": " + m.fault) })
+	began := time.Now()
+	results, err := try(chosen, *jobs)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(1)
+	}
+	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "SOURCE\tFAULT\tSECONDS\tCAUGHT BY")
+	caught := 0
+	for i, r := range results {
+		by := "SURVIVES"
+		if r.caught {
+			by = r.by
+			caught++
+		}
+		fmt.Fprintf(w, "%s\t%s\t%.1f\t%s\n", chosen[i].file, chosen[i].fault, r.took.Seconds(), by)
+	}
+	w.Flush()
+	fmt.Printf("%d of %d caught in %s\n", caught, len(results), time.Since(began).Round(time.Second))
+	if caught < len(results) {
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestMutantsApply checks that every fault still has its place.
+func TestMutantsApply(t *testing.T) {
+	require.GreaterOrEqual(t, len(mutants), 40)
+	seen := map[string]bool{}
+	for _, m := range mutants {
+		require.False(t, seen[m.file+m.fault], "%s: %s twice", m.file, m.fault)
+		seen[m.file+m.fault] = true
+		text, err := os.ReadFile("../../" + m.file)
+		require.NoError(t, err)
+		_, err = m.source(text)
+		assert.NoError(t, err)
+	}
+}
+
+// TestQuickMutants makes a few of them: the command works, and tests notice faults.
+func TestQuickMutants(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds a test binary")
+	}
+	quick := slices.DeleteFunc(slices.Clone(mutants), func(m mutant) bool { return !m.quick })
+	require.Len(t, quick, 3)
+	results, err := try(quick, 2)
+	require.NoError(t, err)
+	for i, r := range results {
+		require.True(t, r.caught, "%s: %s", quick[i].file, quick[i].fault)
+	}
+}

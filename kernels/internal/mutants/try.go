@@ -1,0 +1,247 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/smelt-ml/smelt/kernels/emulated/plugin"
+	"github.com/smelt-ml/smelt/kernels/internal/mslgen"
+)
+
+// result tells whether the tests noticed a mutant.
+type result struct {
+	caught bool
+	by     string // the test, and what it said
+	took   time.Duration
+}
+
+// bench is where mutants are made and tried.
+type bench struct {
+	root    string // of the module
+	dir     string // for what is built
+	tests   string // the test binary of package kernels
+	runtime string // the emulator's runtime, compiled
+}
+
+// limit is how long the tests may take for one mutant: a fault may make a loop endless.
+const limit = 2 * time.Minute
+
+// try makes each mutant and runs its tests. The error is that of the first that could
+// not be made, or of a source whose tests fail without a fault.
+func try(list []mutant, jobs int) ([]result, error) {
+	b, err := newBench()
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(b.dir)
+
+	// Each source without a fault, with the tests of all its mutants.
+	var sound []mutant
+	at := map[string]int{}
+	for _, m := range list {
+		i, ok := at[m.unit]
+		if !ok {
+			i = len(sound)
+			at[m.unit] = i
+			sound = append(sound, mutant{unit: m.unit, file: m.unit + ".metal"})
+		}
+		if !strings.Contains(sound[i].tests, m.tests) {
+			sound[i].tests = strings.TrimPrefix(sound[i].tests+"\n"+m.tests, "\n")
+		}
+	}
+	var mu sync.Mutex
+	var failures []error
+	results := make([]result, len(list))
+	each := func(n int, f func(i int) error) error {
+		var wg sync.WaitGroup
+		next := make(chan int)
+		for range max(jobs, 1) {
+			wg.Go(func() {
+				for i := range next {
+					if err := f(i); err != nil {
+						mu.Lock()
+						failures = append(failures, err)
+						mu.Unlock()
+					}
+				}
+			})
+		}
+		for i := range n {
+			next <- i
+		}
+		close(next)
+		wg.Wait()
+		return errors.Join(failures...)
+	}
+	err = each(len(sound), func(i int) error {
+		library, err := b.build(sound[i], fmt.Sprintf("sound%d", i))
+		if err != nil {
+			return err
+		}
+		for tests := range strings.SplitSeq(sound[i].tests, "\n") {
+			r, err := b.run(library, tests)
+			if err != nil {
+				return err
+			}
+			if r.caught {
+				return fmt.Errorf("%s fails without a fault: %s", sound[i].file, r.by)
+			}
+		}
+		return os.Remove(library)
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = each(len(list), func(i int) error {
+		began := time.Now()
+		library, err := b.build(list[i], fmt.Sprintf("mutant%d", i))
+		if err != nil {
+			return err
+		}
+		results[i], err = b.run(library, list[i].tests)
+		results[i].took = time.Since(began)
+		if err != nil {
+			return err
+		}
+		return os.Remove(library)
+	})
+	return results, err
+}
+
+func newBench() (*bench, error) {
+	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w", err)
+	}
+	b := &bench{root: strings.TrimSpace(string(root))}
+	if b.dir, err = os.MkdirTemp("", "mutants"); err != nil {
+		return nil, err
+	}
+	b.tests, b.runtime = filepath.Join(b.dir, "kernels.test"), filepath.Join(b.dir, "runtime.o")
+	err = b.command("go", "test", "-c", "-o", b.tests, "./kernels")
+	if err == nil {
+		err = b.compile("-c", filepath.Join(b.root, "kernels/emulated/runtime.cc"), "-o", b.runtime)
+	}
+	if err != nil {
+		os.RemoveAll(b.dir)
+		return nil, err
+	}
+	return b, nil
+}
+
+func (b *bench) command(name string, args ...string) error {
+	cmd := exec.Command(name, args...)
+	cmd.Dir = b.root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, out)
+	}
+	return nil
+}
+
+// compile calls the compiler of the emulated kernels with the flags that matter to what
+// they compute; less optimised, because a mutant is compiled more than it runs.
+func (b *bench) compile(args ...string) error {
+	compiler := os.Getenv("CXX")
+	if compiler == "" {
+		compiler = "g++"
+	}
+	flags := []string{"-std=c++17", "-O1", "-g0", "-fPIC", "-fno-strict-aliasing", "-fno-exceptions", "-fno-rtti",
+		"-DMSL_VARIANT=plugin", "-DMSL_LIBRARY=" + plugin.Symbol, "-I", filepath.Join(b.root, "kernels/emulated")}
+	if runtime.GOARCH == "amd64" && hasF16C() {
+		flags = append(flags, "-march=ivybridge", "-mavx2", "-DMSL_HAS_FMA")
+	}
+	return b.command(compiler, append(flags, args...)...)
+}
+
+// hasF16C reports whether halves and FMA have instructions here.
+func hasF16C() bool {
+	info, err := os.ReadFile("/proc/cpuinfo")
+	return err == nil && bytes.Contains(info, []byte(" avx2 ")) && bytes.Contains(info, []byte(" f16c ")) && bytes.Contains(info, []byte(" fma "))
+}
+
+// source returns the text of the file that has the fault.
+func (m mutant) source(text []byte) ([]byte, error) {
+	if n := bytes.Count(text, []byte(m.old)); n != 1 {
+		return nil, fmt.Errorf("%s: %s: the text to replace occurs %d times:\n%s", m.file, m.fault, n, m.old)
+	}
+	return bytes.Replace(text, []byte(m.old), []byte(m.new), 1), nil
+}
+
+// build makes a shared library of the mutant's unit. A mutant without old text is the
+// unit as it is.
+func (b *bench) build(m mutant, name string) (library string, err error) {
+	read := mslgen.ReadFile(b.root)
+	unit, err := mslgen.Parse("kernels/"+m.unit+".metal", func(path string) ([]byte, error) {
+		text, err := read(path)
+		if err != nil || m.old == "" || path != "kernels/"+m.file {
+			return text, err
+		}
+		return m.source(text)
+	})
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(b.dir, name)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(dir)
+	unitFile, tableFile := filepath.Join(dir, "unit.cc"), filepath.Join(dir, "table.cc")
+	if err := os.WriteFile(unitFile, unit.CPlusPlus(m.unit+".gen.cc", "msl/metal_stdlib"), 0o644); err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(tableFile, mslgen.Table([]string{m.unit}, "runtime.h", name), 0o644); err != nil {
+		return "", err
+	}
+	library = filepath.Join(b.dir, name+".so")
+	if err := b.compile("-shared", unitFile, tableFile, b.runtime, "-o", library); err != nil {
+		return "", fmt.Errorf("%s: %s: %w", m.file, m.fault, err)
+	}
+	return library, nil
+}
+
+var (
+	failedTest = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
+	message    = regexp.MustCompile(`(?m)^\s*(?:Error:\s+(.*)|(panic: .*|fatal error: .*|SIG[A-Z]+.*))$`)
+)
+
+// run runs tests with the library in place of its kernels.
+func (b *bench) run(library, tests string) (result, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit+time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, b.tests, "-test.run", tests, "-test.failfast", "-test.timeout", limit.String())
+	cmd.Dir = filepath.Join(b.root, "kernels")
+	cmd.Env = append(os.Environ(), "SMELT_KERNELS_LIBRARY="+library)
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return result{}, err
+	}
+	if bytes.Contains(out, []byte("no tests to run")) {
+		return result{}, fmt.Errorf("no test is called %s", tests)
+	}
+	if err == nil {
+		return result{}, nil
+	}
+	r := result{caught: true}
+	if all := failedTest.FindAllSubmatch(out, -1); all != nil {
+		r.by = string(all[len(all)-1][1])
+	}
+	if m := message.FindSubmatch(out); m != nil {
+		r.by = strings.TrimSpace(r.by + ": " + string(m[1]) + string(m[2]))
+	}
+	if r.by == "" {
+		return result{}, fmt.Errorf("the tests %s end with %w\n%s", tests, err, out)
+	}
+	return r, nil
+}

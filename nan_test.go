@@ -1,0 +1,44 @@
+package smelt_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/ir"
+)
+
+// TestNaNWeights spoils one weight of a model: whatever the type and the tensor, the
+// NaN reaches the logits and ends the text, on the device's own choice and on a
+// sampler's. Were it lost on the way, the model would talk nonsense.
+func TestNaNWeights(t *testing.T) {
+	for _, format := range []string{"F16", "Q8_0", "Q4_0", "Q4_K_M"} {
+		for _, tensor := range []string{"blk.0.attn_q.weight", "blk.0.attn_k.weight", "blk.1.attn_v.weight", "blk.1.attn_output.weight", "blk.0.ffn_gate.weight", "blk.2.ffn_down.weight", "output.weight"} {
+			path := patched(t, "tiny-llama/gguf/tiny-llama-"+format+".gguf", tensor, 3, func(row []byte) {
+				at := 0 // an element, or the scale of the first block
+				if len(row)%ir.Q6_K.BlockBytes() == 0 {
+					at = ir.Q6_K.BlockBytes() - 2
+				}
+				row[at], row[at+1] = 0, 0x7e
+			})
+			for _, device := range []string{"cpu", "emu"} {
+				if device == "emu" && format != "F16" && format != "Q4_K_M" {
+					continue
+				}
+				t.Run(fmt.Sprintf("%s/%s/%s", format, tensor, device), func(t *testing.T) {
+					for _, sampling := range []smelt.Sampling{{}, {Temperature: 1, Seed: 1}} {
+						for _, prompt := range []string{"Once", "Once upon a time there was a little fox who lived in the wood."} {
+							s := session(t, path, device, options(t, device, ir.F16))
+							out, err := s.Generate(t.Context(), prompt, smelt.Generation{N: 8, Sampling: sampling}, func(string) bool { return true })
+							require.ErrorIs(t, err, smelt.ErrNaN, "%+v %q", sampling, prompt)
+							require.ErrorContains(t, err, fmt.Sprintf("after %d tokens", out.Prompt))
+							require.Empty(t, out.Text)
+						}
+					}
+				})
+			}
+		}
+	}
+}
