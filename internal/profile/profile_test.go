@@ -98,7 +98,7 @@ var outside = map[string]string{
 // so that the default run counts one step of decoding and small products.
 func TestBounds(t *testing.T) {
 	full := os.Getenv("SMELT_KERNELS") == "full"
-	quick := []string{"linear_vec", "attention_vec", "attention_reduce", "rope_qkv_write", "head_norm_rope_kv_write"}
+	quick := []string{"embed", "gather_rows", "linear_vec", "attention_vec", "attention_reduce", "rope_qkv_write", "head_norm_rope_kv_write"}
 	for _, c := range []struct {
 		model    string
 		families []string
