@@ -72,14 +72,14 @@ func listKernels(out io.Writer, asJSON bool) error {
 			MaxThreads       int    `json:"max_threads"`
 			Native           bool   `json:"native"`
 			// Published are the kernels of other engines that this one computes too.
-			Published []string `json:"published,omitempty"`
+			Published []string `json:"published"`
 		}
 		published := map[string][]string{}
 		for _, o := range kernels.Origins() {
 			published[o.Family] = append(published[o.Family], o.By+": "+o.Name)
 		}
 		rows := lo.Map(kernels.All(), func(k kernels.Kernel, _ int) row {
-			return row{k.Name, k.File, k.Summary, k.ThreadgroupBytes, k.MaxThreads, here[k.Name], published[k.Family]}
+			return row{k.Name, k.File, k.Summary, k.ThreadgroupBytes, k.MaxThreads, here[k.Name], append([]string{}, published[k.Family]...)}
 		})
 		return json.NewEncoder(out).Encode(map[string]any{"isa": native.ISA(), "kernels": rows})
 	}
