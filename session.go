@@ -16,6 +16,9 @@ import (
 // Sampling says how the next token is chosen; the zero value takes the most likely.
 type Sampling = engine.Sampling
 
+// Profiled is a step whose dispatches were timed: see Session.Profile.
+type Profiled = engine.Profiled
+
 // ErrContext is wrapped where a sequence would outgrow its cache.
 var ErrContext = engine.ErrContext
 

@@ -83,3 +83,14 @@ func FindChip(name string) (*Chip, error) {
 	}
 	return nil, fmt.Errorf("no chip is called %q; known are %s", name, strings.Join(Chips(), ", "))
 }
+
+// FindGPU returns the chip of a GPU by the name that Metal has for it, such as "Apple
+// M4 Max". The chip may have fewer cores than the table says: Metal does not tell.
+func FindGPU(name string) (*Chip, bool) {
+	name, ok := strings.CutPrefix(name, "Apple ")
+	if !ok {
+		return nil, false
+	}
+	chip, err := FindChip(strings.ReplaceAll(name, " ", "-"))
+	return chip, err == nil
+}

@@ -185,6 +185,16 @@ func TestCommandBuffers(t *testing.T) {
 	})
 }
 
+func TestFindGPU(t *testing.T) {
+	c, ok := FindGPU("Apple M4 Max")
+	require.True(t, ok)
+	require.Equal(t, "m4-max", c.Name)
+	for _, name := range []string{"Apple M9", "M4 Max", "", "Apple ", "AMD Radeon Pro"} {
+		_, ok := FindGPU(name)
+		require.False(t, ok, name)
+	}
+}
+
 func TestFindChip(t *testing.T) {
 	for _, name := range Chips() {
 		c, err := FindChip(name)

@@ -5,7 +5,7 @@ import "fmt"
 // Memory is what a program or session holds, in bytes.
 type Memory struct {
 	Weights   int64 // of the Plan; mapped from the file but for Converted
-	Converted int64 // weights copied because the Plan wants another type
+	Converted int64 // weights copied because the Plan wants another type, or their addresses do not suit
 	Cache     int64 // with every slot in use
 	Arena     int64
 	Inputs    int64 // of all slots of the ring

@@ -149,7 +149,7 @@ func find(b *lower.Buffer, tensors Tensors) (weight, error) {
 	if int64(len(data)) != want {
 		return weight{}, fmt.Errorf("tensor %q has %d bytes, and the Plan reads %d", b.Name, len(data), want)
 	}
-	return weight{data, dtype, converted || !aligned(data, dtype)}, nil
+	return weight{data, dtype, converted || !Aligned(data, dtype)}, nil
 }
 
 // wrap binds the weights that are used where they lie: a buffer of the device for each

@@ -10,15 +10,20 @@ import (
 	"github.com/smelt-ml/smelt/lower"
 )
 
-// aligned reports whether kernels may read elements of t from data's address.
-// Blocks are read in words of 32 bits where their size is a multiple of that, else of
-// 16.
-func aligned(data []byte, t lower.DType) bool {
-	to := uintptr(2)
+// Alignment returns what the address of a weight must be a multiple of for kernels to
+// read it where it lies. Blocks are read in words of 32 bits where their size is a
+// multiple of that, else of 16.
+func Alignment(t lower.DType) int {
 	if t.BlockBytes()%4 == 0 {
-		to = 4
+		return 4
 	}
-	return uintptr(unsafe.Pointer(unsafe.SliceData(data)))%to == 0
+	return 2
+}
+
+// Aligned reports whether kernels may read elements of t from data's address. A weight
+// that is not aligned is copied when a program is loaded.
+func Aligned(data []byte, t lower.DType) bool {
+	return uintptr(unsafe.Pointer(unsafe.SliceData(data)))%uintptr(Alignment(t)) == 0
 }
 
 // widen converts F16 or BF16 to F32, all little-endian.

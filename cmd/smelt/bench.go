@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/samber/lo"
 	"github.com/spf13/cobra"
 	"golang.org/x/exp/stats"
 
@@ -19,16 +20,24 @@ func benchVerb() *cobra.Command {
 		compile                compileFlags
 		device                 deviceFlags
 		prompt, n, depth, runs int
-		asJSON                 bool
+		profile, asJSON        bool
 	)
 	cmd := &cobra.Command{
 		Use:   "bench MODEL",
 		Short: "Measure tokens per second",
 		Long: `Measures a prompt of -p tokens (pp) and the generation of -n tokens, one at a time
 (tg), each -r times after a warm-up, at a sequence that is --depth tokens long
-already. arch:NAME is measured with random weights of --type.`,
-		Example: `  smelt bench arch:qwen3-0.6b --type q4_0 --threads 2`,
-		Args:    modelArg,
+already. arch:NAME is measured with random weights of --type.
+
+With --profile, the prompt and one token are run -r times more with each dispatch
+timed, and a table tells by kernel and op where the time goes: beside it the bytes and
+operations that the dispatches need at least, the rates reached, and how near these
+come to what the machine could do. That is measured on cpu, and looked up for Apple's
+chips. Dispatches then run one after the other, so the times can add up to more than
+a usual step takes.`,
+		Example: `  smelt bench arch:qwen3-0.6b --type q4_0 --threads 2
+  smelt bench model.gguf -p 128 -n 16 --profile`,
+		Args: modelArg,
 	}
 	flags := cmd.Flags()
 	compile.add(flags)
@@ -38,6 +47,7 @@ already. arch:NAME is measured with random weights of --type.`,
 	flags.IntVarP(&n, "n", "n", 64, "tokens to generate; 0 leaves it out")
 	flags.IntVar(&depth, "depth", 0, "tokens in the cache before either")
 	flags.IntVarP(&runs, "runs", "r", 3, "repetitions")
+	flags.BoolVar(&profile, "profile", false, "also say where the time goes, by kernel and op")
 	flags.BoolVar(&asJSON, "json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if compile.help(cmd) {
@@ -83,8 +93,24 @@ already. arch:NAME is measured with random weights of --type.`,
 			}
 			results = append(results, *r)
 		}
+		var (
+			tests []*timedTest
+			limit *ceilings
+		)
+		if profile {
+			if tests, err = profileTests(cmd.Context(), s, p.Plan, prompt, n, depth, runs); err != nil {
+				return err
+			}
+			limit = ceilingsOf(s.Info())
+		}
 		if asJSON {
-			return json.NewEncoder(cmd.OutOrStdout()).Encode(map[string]any{"results": results})
+			object := map[string]any{"results": results}
+			if profile {
+				object["profile"] = lo.FlatMap(tests, func(t *timedTest, _ int) []*timedRow { return t.rows })
+				object["limits"] = limit
+				fmt.Fprintln(cmd.ErrOrStderr(), profileNote(s.Info(), limit))
+			}
+			return json.NewEncoder(cmd.OutOrStdout()).Encode(object)
 		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s on %s (%s), %d threads, median of %d\n", p.Plan.Model, s.Info().Name, s.Info().ISA, s.Info().Threads, runs)
 		w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 8, 2, ' ', tabwriter.AlignRight)
@@ -93,7 +119,14 @@ already. arch:NAME is measured with random weights of --type.`,
 			q := stats.Quantiles(r.TPS, 0.0, 1.0)
 			fmt.Fprintf(w, "%s\t%d\t%.1f\t%.1f\t%.1f\t\n", r.Test, r.Depth, r.Median, q[0], q[1])
 		}
-		return w.Flush()
+		if err := w.Flush(); err != nil {
+			return err
+		}
+		if !profile {
+			return nil
+		}
+		fmt.Fprintln(cmd.ErrOrStderr(), profileNote(s.Info(), limit))
+		return printProfiles(cmd.OutOrStdout(), tests, limit)
 	}
 	return cmd
 }
@@ -148,19 +181,9 @@ func decode(ctx context.Context, s *smelt.Session, ids []int32) error {
 
 // measure times run on random tokens, each time at the same depth.
 func measure(ctx context.Context, s *smelt.Session, name string, depth, tokens, runs int, run func(context.Context, *smelt.Session, []int32) error) (*result, error) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	random := func(n int) []int32 {
-		ids := make([]int32, n)
-		for i := range ids {
-			ids[i] = int32(rng.IntN(s.Vocab()))
-		}
-		return ids
-	}
-	s.Reset()
-	if depth > 0 {
-		if err := prefill(ctx, s, random(depth)); err != nil {
-			return nil, err
-		}
+	random := randomTokens(s)
+	if err := fillTo(ctx, s, depth, random); err != nil {
+		return nil, err
 	}
 	r := &result{Test: name, Depth: depth}
 	for i := range runs + 1 { // the first warms up
@@ -177,4 +200,25 @@ func measure(ctx context.Context, s *smelt.Session, name string, depth, tokens, 
 	}
 	r.Median = stats.Median(r.TPS)
 	return r, nil
+}
+
+// randomTokens returns a source of token ids, the same each time.
+func randomTokens(s *smelt.Session) func(n int) []int32 {
+	rng := rand.New(rand.NewPCG(1, 2))
+	return func(n int) []int32 {
+		ids := make([]int32, n)
+		for i := range ids {
+			ids[i] = int32(rng.IntN(s.Vocab()))
+		}
+		return ids
+	}
+}
+
+// fillTo makes the sequence depth tokens long.
+func fillTo(ctx context.Context, s *smelt.Session, depth int, random func(n int) []int32) error {
+	s.Reset()
+	if depth == 0 {
+		return nil
+	}
+	return prefill(ctx, s, random(depth))
 }

@@ -10,7 +10,9 @@ import (
 	"github.com/samber/lo"
 	"github.com/spf13/cobra"
 
+	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/metal"
 	"github.com/smelt-ml/smelt/models/gguf"
 )
 
@@ -19,8 +21,9 @@ func inspectVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "inspect FILE",
 		Short: "Say what a file holds",
-		Long:  "Lists the metadata and tensors of a GGUF file or a Hugging Face folder, or the tables of a compiled plan.",
-		Args:  modelArg,
+		Long: "Lists the metadata and tensors of a GGUF file or a Hugging Face folder, or the tables of a compiled plan.\n" +
+			"A note names each tensor that must be copied to be used, because of where it lies.",
+		Args: modelArg,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -42,6 +45,23 @@ type sheet struct {
 	Format   string      `json:"format"`
 	Metadata []entry     `json:"metadata"`
 	Tensors  []tensorRow `json:"tensors"`
+	// Misaligned lists the tensors that no kernel can read where they lie.
+	Misaligned []misaligned `json:"misaligned,omitempty"`
+}
+
+// misaligned is a tensor that is copied to be used, because of its address.
+type misaligned struct {
+	Name      string `json:"name"`
+	Offset    int64  `json:"offset"`
+	Alignment int    `json:"alignment"` // that the address must be a multiple of
+}
+
+// check notes where a tensor cannot be used in place. Types that we cannot read are not
+// used at all.
+func (s *sheet) check(name string, t ir.DType, offset int64, data []byte) {
+	if len(data) > 0 && (t.IsFloat() || t.IsQuantised()) && !metal.Aligned(data, t) {
+		s.Misaligned = append(s.Misaligned, misaligned{name, offset, metal.Alignment(t)})
+	}
 }
 
 type entry struct {
@@ -79,6 +99,7 @@ func inspectGGUF(path string) (*sheet, error) {
 	}
 	for _, t := range f.Tensors {
 		s.Tensors = append(s.Tensors, tensorRow{t.Name, t.Type.String(), t.Shape, t.Offset, t.Size})
+		s.check(t.Name, t.DType, t.Offset, t.Data)
 	}
 	return s, nil
 }
@@ -132,6 +153,7 @@ func inspectModel(path string) (*sheet, error) {
 	for _, t := range m.File().Tensors() {
 		shape := lo.Map(t.Shape, func(n, _ int) int64 { return int64(n) })
 		s.Tensors = append(s.Tensors, tensorRow{t.Name, t.Stored, shape, t.Offset, int64(len(t.Data))})
+		s.check(t.Name, t.DType, t.Offset, t.Data)
 	}
 	return s, nil
 }
@@ -156,5 +178,8 @@ func (s *sheet) print(out io.Writer) error {
 		total += t.Bytes
 	}
 	fmt.Fprintf(w, "\n%d tensors, %d bytes\n", len(s.Tensors), total)
+	for _, m := range s.Misaligned {
+		fmt.Fprintf(w, "note: %s is copied when it is loaded: it lies at %d in its file, and its kernels want a multiple of %d\n", m.Name, m.Offset, m.Alignment)
+	}
 	return w.Flush()
 }

@@ -166,6 +166,29 @@ func (s *Session) Score(ctx context.Context, ids []int32, row func(i int, logits
 	})
 }
 
+// Profiled is a step whose dispatches were timed.
+type Profiled struct {
+	Phase int         // index in Plan.Phases
+	Sizes lower.Sizes // Smax is the length of the sequence after the step
+	// Nanoseconds by dispatch of the phase. The dispatches ran one after the other.
+	Nanoseconds []int64
+}
+
+// Profile appends tokens as Feed does, and times the dispatches of the steps that
+// this takes.
+func (s *Session) Profile(ctx context.Context, ids []int32) ([]Profiled, error) {
+	s.step.Profile = true
+	defer func() { s.step.Profile = false }()
+	var steps []Profiled
+	err := s.feed(ctx, ids, s.lastRow, func(int) error {
+		p := Profiled{s.step.Phase, s.step.Sizes, s.run.Counters().Nanoseconds}
+		p.Sizes[ir.Smax] = int64(s.length)
+		steps = append(steps, p)
+		return nil
+	})
+	return steps, err
+}
+
 // feed appends tokens in steps. rows says which of a step's n tokens get logits;
 // use is called after each step with the place of its first token in ids.
 func (s *Session) feed(ctx context.Context, ids []int32, rows func(n int) []int32, use func(first int) error) (err error) {

@@ -64,6 +64,31 @@ func following(t *testing.T, device string, head func(after, token int) float32,
 	return s
 }
 
+// TestProfile times a prompt of two steps: every dispatch of each, and the logits that
+// Feed gives afterwards are what they would be without it.
+func TestProfile(t *testing.T) {
+	s := following(t, "cpu", func(after, token int) float32 { return float32(token * (after + 1)) }, false)
+	_, err := s.Feed(t.Context(), []int32{3, 4})
+	require.NoError(t, err)
+	steps, err := s.Profile(t.Context(), []int32{1, 2, 3, 4, 5, 6})
+	require.NoError(t, err)
+	require.Len(t, steps, 2)
+	require.Equal(t, 8, s.Length())
+	for i, want := range []lower.Sizes{
+		{ir.T: 5, ir.B: 1, ir.R: 1, ir.NB: 1, ir.Smax: 7},
+		{ir.T: 1, ir.B: 1, ir.R: 1, ir.NB: 1, ir.Smax: 8},
+	} {
+		require.Equal(t, want, steps[i].Sizes)
+		require.Len(t, steps[i].Nanoseconds, len(s.plan.Phases[steps[i].Phase].Dispatches))
+	}
+	require.Equal(t, []int{0, 1}, []int{steps[0].Phase, steps[1].Phase})
+	_, err = s.Feed(t.Context(), []int32{7})
+	require.NoError(t, err)
+	require.Nil(t, s.Device().Counters().Nanoseconds)
+	_, err = s.Profile(t.Context(), make([]int32, 99))
+	require.ErrorIs(t, err, ErrContext)
+}
+
 // TestNext feeds one token and several, over more than one step, and compares what
 // the device chooses with what the logits say, row by row.
 func TestNext(t *testing.T) {

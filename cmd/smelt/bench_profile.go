@@ -1,0 +1,247 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/samber/lo"
+	"golang.org/x/exp/stats"
+
+	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/limits"
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/metal"
+)
+
+// timedRow is what the dispatches of a kernel, for an op of the graph, take in a test
+// whose dispatches are timed one by one.
+type timedRow struct {
+	Test       string `json:"test"`
+	Phase      string `json:"phase"` // of the plan, that ran
+	Kernel     string `json:"kernel"`
+	Op         string `json:"op"`
+	Dispatches int    `json:"dispatches"`
+	NS         int64  `json:"ns"`    // the median of the repetitions
+	Bytes      int64  `json:"bytes"` // the least that must be read and written: see lower.Cost
+	Ops        int64  `json:"ops"`
+
+	int8Ops int64   // of Ops, those of dispatches that multiply bytes
+	times   []int64 // ns, by repetition
+}
+
+// ceilings are what a device could do at most; zero is unknown.
+type ceilings struct {
+	Source   string  `json:"source"` // "probe" of this machine, or the "table" of chips
+	Name     string  `json:"name"`   // of the instruction set or the chip
+	ReadGBs  float64 `json:"bandwidth_gbps"`
+	F32GOPs  float64 `json:"float_gops"`
+	Int8GOPs float64 `json:"int8_gops"`
+}
+
+// ceilingsOf probes the CPU or looks a GPU up; nil where neither says anything. What the
+// emulator takes, no limit of a machine explains.
+func ceilingsOf(info metal.Info) *ceilings {
+	switch {
+	case info.Name == "cpu":
+		c := limits.Probe(info.ISA, info.Threads)
+		return &ceilings{"probe", info.ISA, c.ReadGBs, c.F32GOPs, c.Int8GOPs}
+	case info.GPU != "":
+		if chip, ok := lower.FindGPU(info.GPU); ok {
+			return &ceilings{"table", chip.Name, chip.Bandwidth, chip.TFLOPS() * 1e3, 0}
+		}
+	}
+	return nil
+}
+
+// timedTest is a test of bench whose dispatches were timed.
+type timedTest struct {
+	name  string
+	rows  []*timedRow // the longest first
+	steps int         // that the test takes
+	ns    int64       // in all, the median of the repetitions
+}
+
+// profileTests times the prompt and one token of the generation, where they are asked for.
+func profileTests(ctx context.Context, s *smelt.Session, plan *lower.Plan, prompt, n, depth, runs int) ([]*timedTest, error) {
+	var tests []*timedTest
+	for _, test := range []struct {
+		name        string
+		asked, does int // tokens
+	}{{"pp", prompt, prompt}, {"tg", n, 1}} {
+		if test.asked == 0 {
+			continue
+		}
+		t, err := profileTest(ctx, s, plan, fmt.Sprintf("%s%d", test.name, test.does), depth, test.does, runs)
+		if err != nil {
+			return nil, err
+		}
+		tests = append(tests, t)
+	}
+	return tests, nil
+}
+
+// profileTest times the dispatches of a test, as often as measure repeats it.
+func profileTest(ctx context.Context, s *smelt.Session, plan *lower.Plan, name string, depth, tokens, runs int) (*timedTest, error) {
+	random := randomTokens(s)
+	if err := fillTo(ctx, s, depth, random); err != nil {
+		return nil, err
+	}
+	t := &timedTest{name: name}
+	var totals []int64
+	for run := range runs + 1 { // the first warms up
+		steps, err := s.Profile(ctx, random(tokens))
+		if err != nil {
+			return nil, err
+		}
+		s.Truncate(depth)
+		if run == 0 {
+			t.steps = len(steps)
+			continue
+		}
+		totals = append(totals, t.add(plan, s.Program().Natives(), steps))
+	}
+	t.ns = median(totals)
+	for _, r := range t.rows {
+		r.NS = median(r.times)
+	}
+	slices.SortStableFunc(t.rows, func(a, b *timedRow) int { return cmp.Compare(b.NS, a.NS) })
+	return t, nil
+}
+
+// add adds a repetition, and returns its time. All cost the same, so only the first is
+// counted.
+func (t *timedTest) add(plan *lower.Plan, natives map[string]bool, steps []smelt.Profiled) (total int64) {
+	type key struct{ phase, kernel, op string }
+	rows := map[key]*timedRow{}
+	for _, r := range t.rows {
+		rows[key{r.Phase, r.Kernel, r.Op}] = r
+		r.times = append(r.times, 0)
+	}
+	first := len(t.rows) == 0
+	for _, step := range steps {
+		phase := &plan.Phases[step.Phase]
+		for i := range phase.Dispatches {
+			d := &phase.Dispatches[i]
+			k := key{phase.Name, d.Kernel, opOf(d)}
+			r := rows[k]
+			if r == nil {
+				r = &timedRow{Test: t.name, Phase: k.phase, Kernel: k.kernel, Op: k.op, times: []int64{0}}
+				rows[k] = r
+				t.rows = append(t.rows, r)
+			}
+			r.times[len(r.times)-1] += step.Nanoseconds[i]
+			total += step.Nanoseconds[i]
+			if !first {
+				continue
+			}
+			cost := plan.Cost(d, &step.Sizes)
+			r.Dispatches++
+			r.Bytes += cost.Bytes()
+			r.Ops += cost.Ops
+			if natives[d.Kernel] && plan.Target == "cpu" && readsBlocks(plan, d) {
+				r.int8Ops += cost.Ops
+			}
+		}
+	}
+	return total
+}
+
+// opOf returns the op that a dispatch is of, which its label begins with.
+func opOf(d *lower.Dispatch) string {
+	label := d.Label
+	if d.Layer != ir.NoLayer {
+		_, label, _ = strings.Cut(label, ": ")
+	}
+	op, _, _ := strings.Cut(label, " ")
+	return op
+}
+
+// readsBlocks tells whether a dispatch reads quantised weights, which native kernels
+// multiply with bytes.
+func readsBlocks(plan *lower.Plan, d *lower.Dispatch) bool {
+	return slices.ContainsFunc(d.Bindings, func(b lower.Binding) bool {
+		of := &plan.Buffers[b.Buffer]
+		return of.Kind == lower.Weight && of.DType.IsQuantised()
+	})
+}
+
+func median(ns []int64) int64 {
+	floats := make([]float64, len(ns))
+	for i, n := range ns {
+		floats[i] = float64(n)
+	}
+	return int64(stats.Median(floats))
+}
+
+// profileNote says how a device times dispatches, what that leaves out, and what the
+// limits are.
+func profileNote(info metal.Info, c *ceilings) string {
+	how := "by the clock of the host"
+	switch {
+	case info.GPU != "" && info.Samples:
+		how = "by the GPU's clock, sampled at the stage boundaries of a pass for each"
+	case info.GPU != "":
+		how = "as command buffers of their own: this GPU has no clock to read between passes"
+	}
+	return "profile: dispatches timed one after the other, " + how + ";\n" +
+		"in a usual step those between two barriers may run at once\n" + c.String()
+}
+
+// printProfiles prints a table for each test.
+func printProfiles(out io.Writer, tests []*timedTest, c *ceilings) error {
+	for _, t := range tests {
+		w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+		fmt.Fprintf(w, "\n%s: %.3f ms in %d %s, one dispatch after the other\n", t.name, float64(t.ns)/1e6, t.steps, lo.Ternary(t.steps == 1, "step", "steps"))
+		fmt.Fprintf(w, "PHASE\tKERNEL\tOP\tDISPATCHES\tMS\tSHARE\tMB\tGB/S\tMOP\tGOP/S\tOF THE LIMITS\n")
+		for _, r := range t.rows {
+			ns := float64(max(r.NS, 1))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%.3f\t%.1f %%\t%.3f\t%.2f\t%.2f\t%.2f\t%s\n", r.Phase, r.Kernel, r.Op, r.Dispatches,
+				float64(r.NS)/1e6, 100*ns/float64(max(t.ns, 1)), float64(r.Bytes)/1e6, float64(r.Bytes)/ns, float64(r.Ops)/1e6, float64(r.Ops)/ns, c.shares(r))
+		}
+		if err := w.Flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shares says how near a row comes to what the device could do: the time that its
+// bytes and its operations would take at the limits, of the time taken.
+func (c *ceilings) shares(r *timedRow) string {
+	if c == nil {
+		return "·"
+	}
+	var of []string
+	ns := float64(max(r.NS, 1))
+	if c.ReadGBs > 0 {
+		of = append(of, fmt.Sprintf("%.0f %% memory", 100*float64(r.Bytes)/c.ReadGBs/ns))
+	}
+	if c.F32GOPs > 0 && (r.int8Ops == 0 || c.Int8GOPs > 0) {
+		least := float64(r.Ops-r.int8Ops) / c.F32GOPs
+		if r.int8Ops > 0 {
+			least += float64(r.int8Ops) / c.Int8GOPs
+		}
+		of = append(of, fmt.Sprintf("%.0f %% compute", 100*least/ns))
+	}
+	return strings.Join(of, ", ")
+}
+
+// String says what the limits are and where they come from.
+func (c *ceilings) String() string {
+	switch {
+	case c == nil:
+		return "limits of this device: unknown"
+	case c.Source == "table":
+		return fmt.Sprintf("limits of %s, as published of its largest form: %.0f GB/s, %.0f GFLOP/s", c.Name, c.ReadGBs, c.F32GOPs)
+	case c.F32GOPs == 0:
+		return fmt.Sprintf("limits of this machine, probed now: reads %.1f GB/s; no probe of multiply-adds for %q", c.ReadGBs, c.Name)
+	}
+	return fmt.Sprintf("limits of this machine, probed now with %s: reads %.1f GB/s, float %.0f GOP/s, int8 %.0f GOP/s;\nwhat stays in caches can exceed the first",
+		c.Name, c.ReadGBs, c.F32GOPs, c.Int8GOPs)
+}

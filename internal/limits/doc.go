@@ -1,0 +1,14 @@
+// Package limits measures what this machine could do at most: how fast all threads
+// together read memory, and how many operations a second they do when they only
+// multiply and add in registers. A kernel's rates mean something beside these.
+//
+//   - Read bandwidth: every thread sums its share of a buffer that is larger than
+//     the usual caches.
+//   - Peaks of f32 and int8: every thread runs twelve independent chains of the
+//     multiply-add that the native kernels of an instruction set are made of. A
+//     multiply-add counts as two operations.
+//
+// Each is the best of a few short trials, since neighbours on a shared machine only
+// make it lower. A probe takes about half a second and, for its time, the memory of
+// its buffer.
+package limits

@@ -1,0 +1,23 @@
+// What the probes of package limits run.
+#ifndef SMELT_LIMITS_PEAKS_H
+#define SMELT_LIMITS_PEAKS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// limits_chains runs n rounds of an instruction set's multiply-adds and returns the
+// operations done, or 0 where this build has none.
+int64_t limits_chains(const char *isa, int int8, int64_t n);
+
+// limits_sum adds the words of memory.
+uint64_t limits_sum(const uint8_t *p, size_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
