@@ -372,7 +372,7 @@ func TestExplainCounts(t *testing.T) {
 }
 
 // TestLongContext decodes beyond the length from which the GPU's plan cuts attention
-// along the keys: the same logits as in one piece.
+// along the keys: the same logits as in one piece, on device cpu by native kernels.
 func TestLongContext(t *testing.T) {
 	path := testfiles.Model(t, "tiny-llama/gguf/tiny-llama-F16.gguf")
 	ids := make([]int32, 1200)
@@ -380,21 +380,24 @@ func TestLongContext(t *testing.T) {
 		ids[i] = int32(3 + i*7%500)
 	}
 	var want []float32
-	for _, device := range []string{"cpu", "emu"} {
-		opts := options(t, device, ir.F32)
+	for _, run := range []struct{ planFor, device string }{{"cpu", "cpu"}, {"emu", "emu"}, {"emu", "cpu"}} {
+		opts := options(t, run.planFor, ir.F32)
 		opts.Act, opts.Context = ir.F32, 2048
-		s := session(t, path, device, opts)
+		s := session(t, path, run.device, opts)
 		_, err := s.Feed(t.Context(), ids)
 		require.NoError(t, err)
 		logits, err := s.Feed(t.Context(), []int32{5})
 		require.NoError(t, err)
-		if device == "cpu" {
+		if run.planFor == "cpu" {
 			want = append(want, logits...)
 			continue
 		}
 		ran := map[string]int{}
 		for _, k := range s.Device().Counters().Kernels {
 			ran[k.Kernel] = k.Dispatches
+			if run.device == "cpu" {
+				require.Equal(t, k.Dispatches, k.Native, k.Kernel)
+			}
 		}
 		require.Equal(t, 3, ran["attention_reduce_f32"])
 		require.LessOrEqual(t, largestDifference(t, want, logits), bounds["cpu"])

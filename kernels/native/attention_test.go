@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"testing"
@@ -212,6 +213,63 @@ func TestAttentionFeatures(t *testing.T) {
 	}
 }
 
+// inParts returns attention_vec's dispatch cut into partitions of so many keys, the last
+// one past all contexts.
+func (c featured) inParts(d dispatch, keys int) dispatch {
+	parts := 1
+	for _, s := range c.seqs {
+		parts = max(parts, int(ceil(s.length, keys))+1)
+	}
+	rows := len(d.buffers[7]) / 4 / c.head
+	d.buffers = append(d.buffers[:7:7], nil, d.buffers[8], nan(rows*parts*c.head), nan(rows*parts*2))
+	d.constants = maps.Clone(d.constants)
+	d.constants[1] = uint32(keys)
+	d.grid[2] = uint32(parts)
+	d.writes = []int{9, 10}
+	return d
+}
+
+// reduce returns the dispatch that puts partitions together.
+func (c featured) reduce(of dispatch, part, statistics []byte) dispatch {
+	tokens := of.grid[1]
+	d := dispatch{
+		kernel: "attention_reduce_f32",
+		buffers: [][]byte{part, statistics, nan(int(tokens) * c.heads * c.head),
+			encode(kernels.ReduceParams{Tokens: tokens, Heads: uint32(c.heads), Head: uint32(c.head), Partitions: of.grid[2]})},
+		writes: []int{2}, grid: [3]uint32{uint32(c.heads), tokens, 1}, group: [3]uint32{64, 1, 1},
+	}
+	if c.sinks != nil {
+		d.buffers, d.constants = append(d.buffers, floatBytes(c.sinks)), map[uint32]uint32{4: 1}
+	}
+	return d
+}
+
+// TestAttentionSplit runs both kernels and their twins, each on what either left.
+func TestAttentionSplit(t *testing.T) {
+	cases := featuredCases
+	for _, c := range append(attentionCases[:4:4], attentionCases[9]) {
+		cases = append(cases, featured{attention: c})
+	}
+	for i, c := range cases {
+		keys := []int{64, 16, 40}[i%3]
+		t.Run(fmt.Sprintf("%d/%v", keys, c), func(t *testing.T) {
+			d, want := c.build(t, false)
+			d = c.inParts(d, keys)
+			twin := d.emulate(t)
+			for _, l := range Libraries() {
+				parts := d.run(t, l)
+				for i := range parts {
+					near(t, widened(floats(twin[i])), floats(parts[i]), float64(keys), 5e-6, l.ISA(), i)
+				}
+				for _, from := range [][][]byte{parts, twin} {
+					near(t, want, floats(c.reduce(d, from[0], from[1]).run(t, l)[0]), 1, 5e-6, l.ISA())
+				}
+				near(t, want, floats(c.reduce(d, parts[0], parts[1]).emulate(t)[0]), 1, 5e-6, l.ISA())
+			}
+		})
+	}
+}
+
 // The map gives what the search gives, or says that nobody owns a token; tokens taken
 // several at a time by a GPU are the same tokens.
 func TestAttentionMap(t *testing.T) {
@@ -253,9 +311,17 @@ func TestAttentionKeepsNaNToItself(t *testing.T) {
 		for _, dtype := range []ir.DType{ir.F32, ir.F16, ir.Q8_0} {
 			c := featured{attention{4, 2, 32, 128, dtype, []sequence{{40, 110}}}, window, 0, nil, false}
 			each(t, func(t *testing.T, l Library) {
-				for _, tile := range []bool{false, true} {
-					d, _ := c.build(t, tile)
-					clean := d.run(t, l)[0]
+				for _, kind := range []string{"vec", "tile", "split"} {
+					d, _ := c.build(t, kind == "tile")
+					run := func(d dispatch) []byte {
+						if kind != "split" {
+							return d.run(t, l)[0]
+						}
+						d = c.inParts(d, 16)
+						parts := d.run(t, l)
+						return c.reduce(d, parts[0], parts[1]).run(t, l)[0]
+					}
+					clean := run(d)
 					block := int(binary.LittleEndian.Uint32(d.buffers[6])) // holds all keys
 					for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
 						for _, key := range []int{60, 81, 109, 110} {
@@ -267,8 +333,8 @@ func TestAttentionKeepsNaNToItself(t *testing.T) {
 										spoilt.buffers[i] = c.spoil(t, d.buffers[i], block, key, bad)
 									}
 								}
-								what := []any{d.kernel, window, bad, key, of}
-								c.requireApart(t, clean, spoilt.run(t, l)[0], key, of == "values" || math.IsNaN(bad), what...)
+								what := []any{kind, dtype, window, bad, key, of}
+								c.requireApart(t, clean, run(spoilt), key, of == "values" || math.IsNaN(bad), what...)
 							}
 						}
 					}
@@ -352,6 +418,9 @@ func TestAttentionOutOfRange(t *testing.T) {
 				d, _ := c.build(t, tile)
 				copy(d.buffers[index], intBytes(bad...))
 				d.run(t, l)
+				if !tile {
+					featured{attention: c}.inParts(d, 16).run(t, l)
+				}
 			}
 			d, _ := c.build(t, tile)
 			for i := range 21 {
@@ -387,8 +456,14 @@ func TestAttentionUnsupported(t *testing.T) {
 		require.ErrorIs(t, Run(Launch{Kernel: good.kernel, Buffers: buffers}, Options{}), ErrUnsupported, name)
 	}
 	tile, _ := attentionCases[1].build(t, true)
+	parts := featured{attention: attentionCases[1]}.inParts(good, 64)
+	require.NoError(t, Run(Launch{Kernel: parts.kernel, Buffers: parts.buffers, Constants: parts.constants, Grid: parts.grid}, Options{}))
 	for name, launch := range map[string]Launch{
-		"partitions":   {Kernel: good.kernel, Buffers: good.buffers, Constants: map[uint32]uint32{1: 64}},
+		"no part":      {Kernel: good.kernel, Buffers: good.buffers, Constants: map[uint32]uint32{1: 64}, Grid: [3]uint32{4, 76, 2}},
+		"no keys":      {Kernel: parts.kernel, Buffers: parts.buffers, Constants: map[uint32]uint32{1: 0}, Grid: parts.grid},
+		"no partition": {Kernel: parts.kernel, Buffers: parts.buffers, Constants: parts.constants, Grid: [3]uint32{4, 76, 0}},
+		"many":         {Kernel: parts.kernel, Buffers: parts.buffers, Constants: parts.constants, Grid: [3]uint32{4, 76, 4}},
+		"tiles' parts": {Kernel: tile.kernel, Buffers: tile.buffers, Constants: map[uint32]uint32{1: 64}, Grid: parts.grid},
 		"no sinks":     {Kernel: good.kernel, Buffers: good.buffers, Constants: map[uint32]uint32{4: 1}},
 		"no map":       {Kernel: good.kernel, Buffers: good.buffers, Constants: map[uint32]uint32{5: 1}},
 		"map of tiles": {Kernel: good.kernel, Buffers: withMap(good.buffers), Constants: map[uint32]uint32{5: 1, 6: 2}},
@@ -397,6 +472,29 @@ func TestAttentionUnsupported(t *testing.T) {
 		require.ErrorIs(t, Run(launch, Options{}), ErrUnsupported, name)
 	}
 	require.NoError(t, Run(Launch{Kernel: good.kernel, Buffers: withMap(good.buffers), Constants: map[uint32]uint32{5: 1}}, Options{}))
+}
+
+func TestReduceUnsupported(t *testing.T) {
+	c := featured{attention: attention{heads: 4, head: 64}, sinks: make([]float32, 4)}
+	good := c.reduce(dispatch{grid: [3]uint32{4, 5, 3}}, make([]byte, 4*5*4*3*64), make([]byte, 4*5*4*3*2))
+	p := kernels.ReduceParams{Tokens: 5, Heads: 4, Head: 64, Partitions: 3}
+	require.NoError(t, Run(Launch{Kernel: good.kernel, Buffers: good.buffers, Constants: good.constants}, Options{}))
+	for name, change := range map[string]func(p *kernels.ReduceParams){
+		"tokens":        func(p *kernels.ReduceParams) { p.Tokens = 6 },
+		"heads":         func(p *kernels.ReduceParams) { p.Tokens, p.Heads = 1, 5 },
+		"large heads":   func(p *kernels.ReduceParams) { p.Tokens, p.Head = 1, 264 },
+		"uneven heads":  func(p *kernels.ReduceParams) { p.Head = 60 },
+		"partitions":    func(p *kernels.ReduceParams) { p.Partitions = 4 },
+		"no partitions": func(p *kernels.ReduceParams) { p.Partitions = 0 },
+		"far too many":  func(p *kernels.ReduceParams) { p.Tokens, p.Heads, p.Partitions = 1<<31, 1<<31, 1<<31 },
+	} {
+		bad := p
+		change(&bad)
+		buffers := slices.Clone(good.buffers)
+		buffers[3] = encode(bad)
+		require.ErrorIs(t, Run(Launch{Kernel: good.kernel, Buffers: buffers, Constants: good.constants}, Options{}), ErrUnsupported, name)
+	}
+	require.ErrorIs(t, Run(Launch{Kernel: good.kernel, Buffers: good.buffers[:4], Constants: good.constants}, Options{}), ErrUnsupported)
 }
 
 // withMap binds a map that gives every token to the first sequence.

@@ -147,7 +147,7 @@ func (d dispatch) run(t testing.TB, l Library) [][]byte {
 		for i, b := range d.buffers {
 			buffers[i] = copied(t, b)
 		}
-		require.NoError(t, l.Run(Launch{Kernel: d.kernel, Buffers: buffers, Constants: d.constants}, o))
+		require.NoError(t, l.Run(Launch{Kernel: d.kernel, Buffers: buffers, Constants: d.constants, Grid: d.grid}, o))
 		var out [][]byte
 		for i, b := range buffers {
 			written := false

@@ -1,7 +1,7 @@
 // Package native holds the kernels of device cpu: C++ with SIMD, behind the host
 // names of the float instances of the Metal kernels. They take the same buffers,
 // parameters and function constants as their twins in package emulated and ignore the
-// grid.
+// grid, but for the number of partitions that attention_vec writes.
 //
 //	src/             the kernels, written once over a small set of vector functions
 //	src/simd_*.h     those functions for one instruction set each
@@ -11,7 +11,7 @@
 // The best set that the processor has is chosen when the program starts; the
 // environment variable SMELT_ISA names a lower one.
 //
-// What has no kernel here, such as a cache of Q8_0, the device runs from the Metal
+// What has no kernel here, such as activations in halves, the device runs from the Metal
 // sources, which is slower by an order of magnitude.
 //
 // Laws:
@@ -129,11 +129,12 @@ func (l Library) Names() []string {
 	return out
 }
 
-// Launch is one dispatch, as in package emulated but without a grid.
+// Launch is one dispatch, as in package emulated.
 type Launch struct {
 	Kernel    string
 	Buffers   [][]byte          // by [[buffer(i)]]; nil is unbound
 	Constants map[uint32]uint32 // bits by [[function_constant(i)]]
+	Grid      [3]uint32         // threadgroups; only attention_vec in partitions needs them
 }
 
 // Options share out a launch; no choice changes the result.
@@ -198,6 +199,9 @@ func (l Library) prepare(launch Launch) (*call, error) {
 	c.launch.buffer_bytes = unsafe.SliceData(sizes)
 	c.launch.buffer_count = C.uint32_t(n)
 	c.launch.constants = unsafe.SliceData(constants)
+	for i, n := range launch.Grid {
+		c.launch.grid[i] = C.uint32_t(n)
+	}
 	for i, v := range launch.Constants {
 		constants[i] = C.uint32_t(v)
 		c.launch.constants_set |= 1 << i

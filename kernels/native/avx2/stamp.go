@@ -3,4 +3,4 @@
 package avx2
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "433c0e7794bdcaf74cf86a1961baa2c5e2edffacb8a29b13c424af4d2de7b3c7"
+const _ = "267c00f1a9cc8de871ae68dd3a22dee520a2d427f61792763cb38072b48dc9ba"

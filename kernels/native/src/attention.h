@@ -11,8 +11,8 @@ constexpr int KEY_TILE = 64;
 constexpr uint32_t MAX_HEAD = 256;
 constexpr float LOWEST = -__builtin_inff();
 
-// Function constants of both kernels; fc_rows, of attention_vec only, is how a GPU cuts
-// the tokens, which here changes nothing.
+// Function constants of both kernels; fc_split and fc_rows are of attention_vec only, and
+// the latter is how a GPU cuts the tokens, which here changes nothing.
 enum { SPLIT = 1, WINDOW, SOFT_CAP, SINKS, MAP, GROUPED };
 
 // Blocks of a cache of so many elements, by strides.
@@ -39,7 +39,7 @@ struct Attention {
         positions = buffer<const int32_t>(l, 3), starts = buffer<const int32_t>(l, 4);
         lengths = buffer<const int32_t>(l, 5), table = buffer<const int32_t>(l, 6);
         out = buffer<float>(l, 7);
-        sinks = constant(l, SINKS) != 0 ? buffer<const float>(l, 11) : nullptr;
+        sinks = constant(l, SINKS) != 0 && constant(l, SPLIT) == 0 ? buffer<const float>(l, 11) : nullptr;
         map = constant(l, MAP) != 0 ? buffer<const int32_t>(l, 12) : nullptr;
         window = constant(l, WINDOW) != 0 ? p.window : 0;
         cap = constant(l, SOFT_CAP) != 0 ? p.soft_cap : 0;
@@ -89,28 +89,32 @@ struct Attention {
             static_cast<uint64_t>(block) * p.block_stride + uint64_t{head} * p.head_stride + at * p.row_stride;
         return {static_cast<uint32_t>(keys), present ? first : 0, present};
     }
-    // A head's sink joins the sum of weights below a maximum. Returns what the sums are
-    // divided by, as a factor.
-    MEMBER float finish(float maximum, float total, uint64_t head) const {
-        float rescale = 1;
-        if (sinks != nullptr) {
-            float sink = sinks[head], top = sink > maximum ? sink : maximum;
-            if (top == LOWEST)
-                return 0;
-            rescale = reduce_max(exp(set1(maximum - top)));
-            total = total * rescale + reduce_max(exp(set1(sink - top)));
-        }
-        return total == 0.0f ? 0.0f : rescale / total;
-    }
+    MEMBER const float *sink(uint64_t head) const { return sinks == nullptr ? nullptr : sinks + head; }
 };
+
+// What sums of values are multiplied by at the end, from the largest score and the sum
+// of weights. A head's sink, where it has one, is a weight more.
+static float normaliser(float maximum, float total, const float *sink) {
+    float rescale = 1;
+    if (sink != nullptr) {
+        float top = *sink > maximum ? *sink : maximum;
+        if (top == LOWEST)
+            return 0;
+        rescale = reduce_max(exp(set1(maximum - top)));
+        total = total * rescale + reduce_max(exp(set1(*sink - top)));
+    }
+    return total == 0.0f ? 0.0f : rescale / total;
+}
 
 template <class C, bool TILE> static int attention_supports(const smelt_launch *l) {
     if (!holds(l, 8, sizeof(AttentionParams)))
         return 0;
     const AttentionParams &p = params<AttentionParams>(l, 8);
-    // Partitions written out for attention_reduce are a way of GPUs: Parts does here what
-    // they are for. So are maps of tiles, not of tokens.
-    if (constant(l, SPLIT) != 0 || (constant(l, MAP) != 0 && (TILE || constant(l, GROUPED) > 1)))
+    // Maps of tiles, not of tokens, are a way of GPUs.
+    if (constant(l, MAP) != 0 && (TILE || constant(l, GROUPED) > 1))
+        return 0;
+    const bool split = (l->constants_set >> SPLIT & 1) != 0;
+    if (split && (TILE || constant(l, SPLIT) == 0 || l->grid[2] == 0))
         return 0;
     if (!whole_blocks<C>(p.head) || !whole_blocks<C>(p.row_stride) || !whole_blocks<C>(p.head_stride) ||
         !whole_blocks<C>(p.block_stride))
@@ -121,11 +125,13 @@ template <class C, bool TILE> static int attention_supports(const smelt_launch *
         return 0;
     if (!(p.soft_cap >= 0))
         return 0;
-    uint64_t elements = uint64_t{p.tokens} * p.heads * p.head;
-    return holds(l, 0, elements * 4) && holds(l, 1, 1) && holds(l, 2, 1) && holds(l, 3, uint64_t{p.tokens} * 4) &&
+    uint64_t rows = uint64_t{p.tokens} * p.heads, bytes = uint64_t{p.head} * 4;
+    if (split ? !holds_rows(l, 9, rows, l->grid[2] * bytes) || !holds_rows(l, 10, rows, uint64_t{l->grid[2]} * 8)
+              : !holds_rows(l, 7, rows, bytes) || (constant(l, SINKS) != 0 && !holds(l, 11, uint64_t{p.heads} * 4)))
+        return 0;
+    return holds_rows(l, 0, rows, bytes) && holds(l, 1, 1) && holds(l, 2, 1) && holds(l, 3, uint64_t{p.tokens} * 4) &&
            holds(l, 4, (uint64_t{p.seqs} + 1) * 4) && holds(l, 5, uint64_t{p.seqs} * 4) &&
-           holds(l, 6, uint64_t{p.seqs} * p.table_stride * 4) && holds(l, 7, elements * 4) &&
-           (constant(l, SINKS) == 0 || holds(l, 11, uint64_t{p.heads} * 4)) &&
+           holds_rows(l, 6, p.seqs, uint64_t{p.table_stride} * 4) &&
            (constant(l, MAP) == 0 || holds(l, 12, uint64_t{p.tokens} * 4));
 }
 
@@ -171,31 +177,61 @@ static float soften(float *scores, uint32_t from, uint32_t keys, uint32_t width,
 // ---- few queries: one token, one KV head, a part of its keys at a time
 
 // The keys of a token are cut into parts so that many threads find work even when
-// one token is decoded: the number depends on the launch's sizes alone.
+// one token is decoded. Either the launch says how, and attention_reduce puts the parts
+// together, or the number depends on its sizes alone and a second stage does.
 struct Parts {
-    uint64_t count;
-    explicit Parts(const AttentionParams &p) {
+    uint64_t count, split; // split: keys of a part, where the launch says so; else 0
+    explicit Parts(const smelt_launch *l) : split(constant(l, SPLIT)) {
+        const AttentionParams &p = params<AttentionParams>(l, 8);
         uint64_t units = uint64_t{p.tokens} * p.kv_heads, most = 8;
-        count = units == 0 || units >= 64 ? 1 : least(most, ceil_div(64, units));
+        count = split != 0 ? l->grid[2] : units == 0 || units >= 64 ? 1 : least(most, ceil_div(64, units));
     }
-    MEMBER int64_t keys(int64_t visible) const {
-        int64_t each = static_cast<int64_t>(ceil_div(static_cast<uint64_t>(visible), count));
-        each = (each + KEY_TILE - 1) / KEY_TILE * KEY_TILE;
-        return each < 256 ? 256 : each;
+    // What a token sees of a part.
+    MEMBER Attention::Seen seen(Attention::Seen all, uint64_t part) const {
+        uint64_t begin = static_cast<uint64_t>(all.from), end = static_cast<uint64_t>(all.to), from, each = split;
+        if (split != 0) {
+            from = part * each;
+        } else {
+            each = ceil_div(ceil_div(end - begin, count), KEY_TILE) * KEY_TILE;
+            each = each < 256 ? 256 : each;
+            from = begin + part * each;
+        }
+        uint64_t to = least(from + each, end);
+        from = from < begin ? begin : from;
+        return {static_cast<int64_t>(least(from, end)), static_cast<int64_t>(to)};
     }
 };
 
-// A part's result: the weighted sum of values, the sum of weights, the maximum.
-INLINE uint64_t part_floats(uint32_t head) { return head + 2; }
+// What parts come to: sums of weighted values [rows, parts, head], not yet divided, and
+// [rows, parts, 2] the largest score, in units of ln(base), and the sum of weights. Where
+// that is 0 there are no sums. A row is a head of a token.
+struct Partials {
+    float *sums, *statistics;
+    float log_base;
+};
+constexpr float LN_2 = 0.693147181f, LOG2_E = 1.44269504f;
+constexpr float NO_SCORE = -3.0e38f; // the largest score of a part without keys
+
+// Where the results of parts go: for attention_reduce the buffers that it takes, with
+// scores to base 2, or else memory that the stages share.
+static Partials partials(const smelt_launch *l, const Parts &parts, void *shared) {
+    if (parts.split != 0)
+        return {buffer<float>(l, 9), buffer<float>(l, 10), LN_2};
+    const AttentionParams &p = params<AttentionParams>(l, 8);
+    float *sums = static_cast<float *>(shared);
+    return {sums, sums + uint64_t{p.tokens} * p.heads * parts.count * p.head, 1};
+}
 
 static size_t attention_vec_shared(const smelt_launch *l) {
     const AttentionParams &p = params<AttentionParams>(l, 8);
-    Parts parts(p);
-    return parts.count == 1 ? 0 : uint64_t{p.tokens} * p.heads * parts.count * part_floats(p.head) * 4;
+    Parts parts(l);
+    return parts.split != 0 || parts.count == 1
+               ? 0
+               : uint64_t{p.tokens} * p.heads * parts.count * (uint64_t{p.head} + 2) * 4;
 }
 static uint64_t attention_vec_units(const smelt_launch *l) {
     const AttentionParams &p = params<AttentionParams>(l, 8);
-    return uint64_t{p.tokens} * p.kv_heads * Parts(p).count;
+    return uint64_t{p.tokens} * p.kv_heads * Parts(l).count;
 }
 
 // Asks for rows a while behind those at p, as far as this part of the keys goes; none
@@ -249,7 +285,8 @@ constexpr int SHARING = 4;
 
 template <class C> static void attention_vec(const smelt_launch *l, void *shared, uint64_t begin, uint64_t end) {
     Attention a(l, row_bytes<C>(32));
-    Parts parts(a.p);
+    Parts parts(l);
+    Partials partial = partials(l, parts, shared);
     const uint32_t head = a.p.head;
     for (uint64_t unit = begin; unit < end; unit++) {
         uint64_t part = unit % parts.count, kv = unit / parts.count % a.p.kv_heads;
@@ -257,10 +294,7 @@ template <class C> static void attention_vec(const smelt_launch *l, void *shared
         uint32_t seq = a.sequence(token);
         if (a.map != nullptr && seq >= a.p.seqs)
             continue;
-        Attention::Seen seen = a.seen(token, seq);
-        int64_t each = parts.keys(seen.to - seen.from);
-        int64_t from = seen.from + static_cast<int64_t>(part) * each,
-                to = from + each < seen.to ? from + each : seen.to;
+        const auto [from, to] = parts.seen(a.seen(token, seq), part);
         for (uint32_t h0 = 0; h0 < a.group; h0 += SHARING) {
             uint32_t heads = static_cast<uint32_t>(least(SHARING, a.group - h0));
             uint64_t first = kv * a.group + h0;
@@ -306,51 +340,76 @@ template <class C> static void attention_vec(const smelt_launch *l, void *shared
             }
             for (uint32_t h = 0; h < heads; h++) {
                 uint64_t row = token * uint64_t{a.p.heads} + first + h;
-                if (parts.count > 1) {
-                    float *to_part = static_cast<float *>(shared) + (row * parts.count + part) * part_floats(head);
-                    memcpy(to_part, sums + h * MAX_HEAD, head * 4);
-                    to_part[head] = total[h], to_part[head + 1] = maximum[h];
+                if (parts.split != 0 || parts.count > 1) {
+                    uint64_t at = row * parts.count + part;
+                    float highest = parts.split != 0 ? maximum[h] * LOG2_E : maximum[h];
+                    partial.statistics[2 * at] = maximum[h] == LOWEST ? NO_SCORE : highest;
+                    partial.statistics[2 * at + 1] = total[h];
+                    if (total[h] != 0.0f)
+                        memcpy(partial.sums + at * head, sums + h * MAX_HEAD, head * 4);
                     continue;
                 }
-                F inverse = set1(a.finish(maximum[h], total[h], first + h));
+                F inverse = set1(normaliser(maximum[h], total[h], a.sink(first + h)));
                 map1(sums + h * MAX_HEAD, a.out + row * head, head, [=](F x) { return x * inverse; });
             }
         }
     }
 }
 
-static uint64_t combine_units(const smelt_launch *l) {
-    const AttentionParams &p = params<AttentionParams>(l, 8);
-    return Parts(p).count == 1 ? 0 : uint64_t{p.tokens} * p.heads;
+// Adds up the parts of a row.
+static void join(const Partials &partial, uint64_t row, uint64_t parts, uint32_t head, const float *sink, float *out) {
+    const float *sums = partial.sums + row * parts * head, *statistics = partial.statistics + row * parts * 2;
+    float maximum = LOWEST, total = 0;
+    for (uint64_t i = 0; i < parts; i++)
+        if (statistics[2 * i + 1] != 0.0f && statistics[2 * i] > maximum)
+            maximum = statistics[2 * i];
+    float joined[MAX_HEAD] = {};
+    for (uint64_t i = 0; i < parts; i++) {
+        if (statistics[2 * i + 1] == 0.0f)
+            continue;
+        float factor = reduce_max(exp(set1((statistics[2 * i] - maximum) * partial.log_base)));
+        total += factor * statistics[2 * i + 1];
+        map2(joined, sums + i * head, joined, head, [=](F s, F x) { return fma(set1(factor), x, s); });
+    }
+    F inverse = set1(normaliser(maximum * partial.log_base, total, sink));
+    map1(joined, out, head, [=](F x) { return x * inverse; });
 }
 
-// Adds up the parts of each token and head.
+static uint64_t combine_units(const smelt_launch *l) {
+    const AttentionParams &p = params<AttentionParams>(l, 8);
+    Parts parts(l);
+    return parts.split != 0 || parts.count == 1 ? 0 : uint64_t{p.tokens} * p.heads;
+}
 template <class C> static void combine(const smelt_launch *l, void *shared, uint64_t begin, uint64_t end) {
     Attention a(l, row_bytes<C>(32));
-    const AttentionParams &p = a.p;
-    Parts parts(p);
-    uint64_t each = part_floats(p.head);
-    for (uint64_t row = begin; row < end; row++) {
-        if (a.map != nullptr && a.sequence(static_cast<uint32_t>(row / p.heads)) >= p.seqs)
-            continue;
-        const float *part = static_cast<const float *>(shared) + row * parts.count * each;
-        float *out = buffer<float>(l, 7) + row * p.head;
-        float maximum = LOWEST, total = 0;
-        for (uint64_t i = 0; i < parts.count; i++)
-            if (part[i * each + p.head + 1] > maximum)
-                maximum = part[i * each + p.head + 1];
-        float sums[MAX_HEAD] = {};
-        for (uint64_t i = 0; i < parts.count; i++) {
-            const float *from = part + i * each;
-            if (from[p.head] == 0.0f)
-                continue;
-            float factor = reduce_max(exp(set1(from[p.head + 1] - maximum)));
-            total += factor * from[p.head];
-            map2(sums, from, sums, p.head, [=](F s, F x) { return fma(set1(factor), x, s); });
-        }
-        F inverse = set1(a.finish(maximum, total, row % p.heads));
-        map1(sums, out, p.head, [=](F x) { return x * inverse; });
-    }
+    Parts parts(l);
+    Partials partial = partials(l, parts, shared);
+    for (uint64_t row = begin; row < end; row++)
+        if (a.map == nullptr || a.sequence(static_cast<uint32_t>(row / a.p.heads)) < a.p.seqs)
+            join(partial, row, parts.count, a.p.head, a.sink(row % a.p.heads), a.out + row * a.p.head);
+}
+
+static uint64_t reduce_units(const smelt_launch *l) {
+    const ReduceParams &p = params<ReduceParams>(l, 3);
+    return uint64_t{p.tokens} * p.heads;
+}
+static int reduce_supports(const smelt_launch *l) {
+    if (!holds(l, 3, sizeof(ReduceParams)))
+        return 0;
+    const ReduceParams &p = params<ReduceParams>(l, 3);
+    if (p.head == 0 || p.head % 8 != 0 || p.head > MAX_HEAD || p.partitions == 0)
+        return 0;
+    uint64_t rows = uint64_t{p.tokens} * p.heads, bytes = uint64_t{p.head} * 4;
+    return holds_rows(l, 0, rows, p.partitions * bytes) && holds_rows(l, 1, rows, uint64_t{p.partitions} * 8) &&
+           holds_rows(l, 2, rows, bytes) && (constant(l, SINKS) == 0 || holds(l, 4, uint64_t{p.heads} * 4));
+}
+static void reduce(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
+    const ReduceParams &p = params<ReduceParams>(l, 3);
+    Partials partial = {buffer<float>(l, 0), buffer<float>(l, 1), LN_2};
+    const float *sinks = constant(l, SINKS) != 0 ? buffer<const float>(l, 4) : nullptr;
+    for (uint64_t row = begin; row < end; row++)
+        join(partial, row, p.partitions, p.head, sinks == nullptr ? nullptr : sinks + row % p.heads,
+             buffer<float>(l, 2) + row * p.head);
 }
 
 // ---- many queries: 32 tokens of a sequence, some heads that share a KV head
@@ -519,7 +578,7 @@ template <class C> static void attention_tile(const smelt_launch *l, void *, uin
             }
             for (uint32_t r = 0; r < count; r++) {
                 uint64_t q_head = kv * uint64_t{a.group} + h0 + r % heads;
-                F inverse = set1(a.finish(maximum[r], total[r], q_head));
+                F inverse = set1(normaliser(maximum[r], total[r], a.sink(q_head)));
                 map1(sums + r * padded, a.out + place(r), head, [=](F x) { return x * inverse; });
             }
         }

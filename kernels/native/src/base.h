@@ -38,6 +38,10 @@ INLINE uint32_t constant(const smelt_launch *l, uint32_t i, uint32_t unset = 0) 
 INLINE bool holds(const smelt_launch *l, uint32_t i, uint64_t bytes) {
     return bytes == 0 || (i < l->buffer_count && l->buffers[i] != nullptr && l->buffer_bytes[i] >= bytes);
 }
+// The same for rows of so many bytes each, whose product 64 bits may not hold.
+INLINE bool holds_rows(const smelt_launch *l, uint32_t i, uint64_t rows, uint64_t each) {
+    return rows == 0 || each == 0 || (holds(l, i, each) && l->buffer_bytes[i] / each >= rows);
+}
 // Bytes of rows that lie `stride` elements apart, the last one `width` long.
 INLINE uint64_t span(uint64_t rows, uint64_t stride, uint64_t width, uint64_t element) {
     return rows == 0 || width == 0 ? 0 : ((rows - 1) * stride + width) * element;

@@ -43,6 +43,7 @@ static const smelt_native_kernel kernels[] = {
     CACHED("f16", F16),
     CACHED("f32", F32),
     CACHED("q8_0", Blocks),
+    ONE("attention_reduce_f32", reduce_supports, reduce_units, reduce),
     ONE("silu_f32", element_supports<1>, element_units<1>, element1<Silu>),
     ONE("scale_f32", element_supports<1>, element_units<1>, element1<Scale>),
     ONE("soft_cap_f32", element_supports<1>, element_units<1>, element1<SoftCap>),
