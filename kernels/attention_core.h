@@ -16,7 +16,12 @@
 //
 // The buffer's rows are 68 words apart in half and 136 in float, the scores' 36: the
 // eight rows of a matrix start at banks 4 or 8 apart, and no two of its lanes meet in
-// one more often than their number demands.
+// one more often than their number demands. Nor do they where sixteen lanes fill 64
+// elements of one row and sixteen those of another, which are whole lines of device
+// memory in half.
+//
+// Results take the way of the queries back: 64 columns of a simdgroup's rows at a time
+// go as floats through its part of the buffer, and from there to whole lines.
 #ifndef SMELT_KERNELS_ATTENTION_CORE_H
 #define SMELT_KERNELS_ATTENTION_CORE_H
 
@@ -24,10 +29,11 @@
 #include "paged.h"
 using namespace metal;
 
-constant constexpr uint slice_width = 128; // elements of a head in threadgroup memory
-constant constexpr uint tile_stride = 136; // elements between rows of K or V there
-constant constexpr uint pair_offset = 72;  // where V starts in a row that K shares
-constant constexpr uint score_stride = 36; // floats between rows of scores
+constant constexpr uint slice_width = 128;  // elements of a head in threadgroup memory
+constant constexpr uint tile_stride = 136;  // elements between rows of K or V there
+constant constexpr uint pair_offset = 72;   // where V starts in a row that K shares
+constant constexpr uint score_stride = 36;  // floats between rows of scores
+constant constexpr uint result_stride = 68; // floats between rows of 64 columns of results
 
 // What no score reaches: a sentinel that stays exact where infinities are optimised
 // away.
@@ -42,9 +48,9 @@ inline void store_four(threadgroup float *to, ulong i, float4 v) { *(threadgroup
 inline void store_four(threadgroup half *to, ulong i, float4 v) { *(threadgroup half4 *)(to + i) = half4(v); }
 inline void store_four(threadgroup bfloat *to, ulong i, float4 v) { *(threadgroup bfloat4 *)(to + i) = bfloat4(v); }
 
-// Rows of keys or values, a stride apart.
+// Keys and values, a stride from one row to the next.
 template <typename C> struct DenseRows {
-    device const C *from;
+    device const C *keys, *values;
     uint stride;
 };
 template <typename C> inline ulong row_at(thread const DenseRows<C> &rows, uint key) {
@@ -77,36 +83,38 @@ struct Scoring {
 // The threadgroup memory of a tile, at multiples of 16 bytes: kernels declare it as
 // vectors.
 template <typename A> struct TileMemory {
-    threadgroup A *tile;        // [32, tile_stride]: K, V or queries
-    threadgroup float *scores;  // [4, 8, score_stride]: scores, probabilities, results
+    threadgroup A *tile;        // [32, tile_stride]: K, V or queries; [4, 8, result_stride] floats: results
+    threadgroup float *scores;  // [4, 8, score_stride]: scores, then probabilities
     threadgroup float *factors; // [4, 8, 8]: diagonal matrices
     threadgroup uint *marks;    // [2, 32]: keys whose values are not finite, in turns
 };
 
-// load_rows copies elements [d0, d0 + width) of the rows of 32 keys, zeros for keys from
-// `stop` on; eight threads read one row. A product of matrices would carry what is not
-// finite in one value to every row, with a probability of zero to those that do not see
-// it. So values take zeros in its place and a mark at their key.
-template <typename A, typename Rows>
-inline void load_rows(thread const Rows &rows, uint key, uint stop, uint d0, uint width, bool values, uint tid,
+// A step's rows in device memory, as a thread copies them: those of keys tid/16, and 8,
+// 16 and 24 further. Keys from the end of the sight on have none.
+struct StepRows {
+    ulong at[4];
+    bool has[4];
+};
+
+// load_rows copies elements [d0, d0 + width) of the rows of 32 keys, zeros for keys
+// without a row; sixteen threads read one row. A product of matrices would carry what is
+// not finite in one value to every row, with a probability of zero to those that do not
+// see it. So values take zeros in its place and a mark at their key.
+template <typename A, typename C>
+inline void load_rows(device const C *from, thread const StepRows &rows, uint d0, uint width, bool values, uint tid,
                       threadgroup A *tile, threadgroup uint *marks) {
-    for (uint r = tid / 8; r < 32; r += 16) {
+    for (uint i = 0; i < 4; i++) {
+        const uint r = i * 8 + tid / 16;
         threadgroup A *to = tile + r * tile_stride;
-        if (key + r < stop) {
-            const ulong from = row_at(rows, key + r) + d0;
-            for (uint d = tid % 8 * 4; d < width; d += 32) {
-                float4 v = load_four(rows.from, from + d);
-                for (uint j = 0; j < 4; j++) {
-                    if (values && !is_finite(float(A(v[j])))) {
-                        v[j] = 0.0f;
-                        marks[r] = 1;
-                    }
+        for (uint d = tid % 16 * 4; d < width; d += 64) {
+            float4 v = rows.has[i] ? load_four(from, rows.at[i] + d0 + d) : float4(0.0f);
+            for (uint j = 0; j < 4; j++) {
+                if (values && !is_finite(float(A(v[j])))) {
+                    v[j] = 0.0f;
+                    marks[r] = 1;
                 }
-                store_four(to, d, v);
             }
-        } else {
-            for (uint d = tid % 8 * 4; d < width; d += 32)
-                store_four(to, d, float4(0.0f));
+            store_four(to, d, v);
         }
     }
 }
@@ -116,9 +124,8 @@ inline void load_rows(thread const Rows &rows, uint key, uint stop, uint d0, uin
 // total and zeros in the matrices: the factors are a diagonal matrix, and rows must not
 // meet through it. Sums are rescaled only in steps that raise a row's maximum.
 template <typename A, typename Rows>
-inline void attend(thread const QueryRows<A> &q, thread const Rows &k_rows, thread const Rows &v_rows,
-                   thread const Sight &sight, thread const Scoring &scoring, thread const TileMemory<A> &memory,
-                   uint tid, uint sg, uint lane) {
+inline void attend(thread const QueryRows<A> &q, thread const Rows &rows, thread const Sight &sight,
+                   thread const Scoring &scoring, thread const TileMemory<A> &memory, uint tid, uint sg, uint lane) {
     const uint head = q.head;
     const bool pair = head <= 64;
     threadgroup A *tile = memory.tile;
@@ -142,8 +149,8 @@ inline void attend(thread const QueryRows<A> &q, thread const Rows &k_rows, thre
         if (d0 >= head)
             break;
         const uint width = min(slice_width, head - d0);
-        for (uint r = tid / 8; r < 32; r += 16) {
-            for (uint d = tid % 8 * 4; d < width; d += 32) {
+        for (uint r = tid / 16; r < 32; r += 8) {
+            for (uint d = tid % 16 * 4; d < width; d += 64) {
                 const float4 v = r < q.count ? load_four(q.from, r * q.stride + d0 + d) : float4(0.0f);
                 store_four(tile + r * tile_stride, d, v);
             }
@@ -166,15 +173,22 @@ inline void attend(thread const QueryRows<A> &q, thread const Rows &k_rows, thre
         if (tid < 32)
             memory.marks[turn * 32 + tid] = 0;
 
+        StepRows step; // K and V have theirs at the same places
+        for (uint i = 0; i < 4; i++) {
+            const uint own = key + i * 8 + tid / 16;
+            step.has[i] = own < sight.stop;
+            step.at[i] = step.has[i] ? row_at(rows, own) : 0;
+        }
+
         simdgroup_float8x8 score[4];
         for (uint j = 0; j < 4; j++)
             score[j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
         for (uint d0 = 0; d0 < 256; d0 += slice_width) {
             if (d0 >= head)
                 break;
-            load_rows(k_rows, key, sight.stop, d0, min(slice_width, head - d0), false, tid, tile, marks);
+            load_rows(rows.keys, step, d0, min(slice_width, head - d0), false, tid, tile, marks);
             if (pair)
-                load_rows(v_rows, key, sight.stop, 0, head, true, tid, v_tile, marks);
+                load_rows(rows.values, step, 0, head, true, tid, v_tile, marks);
             threadgroup_barrier(mem_flags::mem_threadgroup);
             for (uint i = 0; i < slice_width / 8; i++) {
                 if (d0 + i * 8 >= head)
@@ -240,7 +254,7 @@ inline void attend(thread const QueryRows<A> &q, thread const Rows &k_rows, thre
             if (d0 >= head)
                 break;
             if (!pair) {
-                load_rows(v_rows, key, sight.stop, d0, min(slice_width, head - d0), true, tid, v_tile, marks);
+                load_rows(rows.values, step, d0, min(slice_width, head - d0), true, tid, v_tile, marks);
                 threadgroup_barrier(mem_flags::mem_threadgroup);
             }
             for (uint j = 0; j < 8; j++) {
@@ -263,20 +277,24 @@ inline void attend(thread const QueryRows<A> &q, thread const Rows &k_rows, thre
     total += simd_shuffle_xor(total, 1);
     total += simd_shuffle_xor(total, 2);
     const float norm = total == 0.0f ? 0.0f : 1.0f / total;
-    const uint r = sg * 8 + row;
-    device A *to = q.to + r * q.stride;
-    for (uint d0 = 0; d0 < 256; d0 += 32) {
+    float norms[4]; // of the rows that the lane writes, which are two apart
+    for (uint i = 0; i < 4; i++)
+        norms[i] = simd_shuffle(norm, (i * 2 + lane / 16) * 4);
+    threadgroup float *results = (threadgroup float *)tile + sg * 8 * result_stride;
+    for (uint d0 = 0; d0 < 256; d0 += 64) {
         if (d0 >= head)
             break;
-        for (uint j = 0; j < 4; j++) {
+        for (uint j = 0; j < 8; j++) {
             if (d0 + j * 8 < head)
-                simdgroup_store(sum[d0 / 8 + j], scores + j * 8, score_stride);
+                simdgroup_store(sum[d0 / 8 + j], results + j * 8, result_stride);
         }
         simdgroup_barrier(mem_flags::mem_threadgroup);
-        for (uint d = part * 4; d < 32; d += 16) {
-            if (r < q.count && d0 + d < head) {
-                const float4 v = *(threadgroup const float4 *)(scores + row * score_stride + d) * norm;
-                store_four(to, d0 + d, v);
+        const uint d = lane % 16 * 4;
+        for (uint i = 0; i < 4; i++) {
+            const uint r = i * 2 + lane / 16;
+            if (sg * 8 + r < q.count && d0 + d < head) {
+                const float4 v = *(threadgroup const float4 *)(results + r * result_stride + d);
+                store_four(q.to, (sg * 8 + r) * q.stride + d0 + d, v * norms[i]);
             }
         }
         simdgroup_barrier(mem_flags::mem_threadgroup);

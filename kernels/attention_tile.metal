@@ -23,9 +23,9 @@ constant bool has_soft_cap = is_function_constant_defined(fc_soft_cap) ? fc_soft
 constant bool has_sinks = is_function_constant_defined(fc_sinks) ? fc_sinks : false;
 constant bool has_map = is_function_constant_defined(fc_map) ? fc_map : false;
 
-// Rows of a sequence's keys or values for one KV head.
+// A sequence's keys and values for one KV head.
 template <typename C> struct PagedRows {
-    device const C *from;
+    device const C *keys, *values;
     device const int *pages;
     uint block, kv_head;
     CacheStrides strides;
@@ -59,7 +59,7 @@ kernel void attention_tile(device const A *q [[buffer(0)]],              // [tok
                            device const int *map [[buffer(12)]],         // [tiles of the grid]
                            uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]],
                            uint sg [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
-    threadgroup vec<A, 4> tile[8 * tile_stride];
+    threadgroup float4 tile[2 * sizeof(A) * tile_stride];
     threadgroup float4 score_rows[8 * score_stride];
     threadgroup float factor_rows[4 * 64];
     threadgroup uint key_marks[64];
@@ -80,22 +80,22 @@ kernel void attention_tile(device const A *q [[buffer(0)]],              // [tok
     const uint head = has_head ? fc_head : p.head;
     const uint q_head = group.y;
     const ulong at = (ulong(first_token) * p.heads + q_head) * head;
-    QueryRows<A> rows;
-    rows.from = q + at;
-    rows.to = out + at;
-    rows.stride = ulong(p.heads) * head;
-    rows.count = min(32u, seq_end - first_token);
-    rows.head = head;
+    QueryRows<A> queries;
+    queries.from = q + at;
+    queries.to = out + at;
+    queries.stride = ulong(p.heads) * head;
+    queries.count = min(32u, seq_end - first_token);
+    queries.head = head;
 
-    PagedRows<C> keys, values;
-    keys.from = k_cache;
-    values.from = v_cache;
-    keys.pages = values.pages = block_table + ulong(seq) * p.table_stride;
-    keys.kv_head = values.kv_head = q_head / (p.heads / p.kv_heads);
-    keys.block = values.block = p.block;
-    keys.strides.block = values.strides.block = p.block_stride;
-    keys.strides.head = values.strides.head = p.head_stride;
-    keys.strides.row = values.strides.row = p.row_stride;
+    PagedRows<C> rows;
+    rows.keys = k_cache;
+    rows.values = v_cache;
+    rows.pages = block_table + ulong(seq) * p.table_stride;
+    rows.kv_head = q_head / (p.heads / p.kv_heads);
+    rows.block = p.block;
+    rows.strides.block = p.block_stride;
+    rows.strides.head = p.head_stride;
+    rows.strides.row = p.row_stride;
 
     const uint token = first_token + sg * 8 + lane / 4, other = first_token + lane;
     const int context = context_lens[seq];
@@ -120,7 +120,7 @@ kernel void attention_tile(device const A *q [[buffer(0)]],              // [tok
     scoring.scale = p.scale;
     scoring.cap = has_soft_cap ? p.soft_cap : 0.0f;
     scoring.sink = has_sinks ? sinks[q_head] * 1.44269504f : lowest;
-    attend(rows, keys, values, sight, scoring, memory, tid, sg, lane);
+    attend(queries, rows, sight, scoring, memory, tid, sg, lane);
 }
 
 template [[host_name("attention_tile_f32_f32")]]

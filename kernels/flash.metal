@@ -35,7 +35,7 @@ kernel void flash_attention(device const A *q [[buffer(0)]],       // [batch, he
                             constant FlashParams &p [[buffer(4)]], //
                             uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]],
                             uint sg [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
-    threadgroup vec<A, 4> tile[8 * tile_stride];
+    threadgroup float4 tile[2 * sizeof(A) * tile_stride];
     threadgroup float4 score_rows[8 * score_stride];
     threadgroup float factor_rows[4 * 64];
     threadgroup uint key_marks[64];
@@ -49,23 +49,23 @@ kernel void flash_attention(device const A *q [[buffer(0)]],       // [batch, he
     if (first >= p.seq_q)
         return;
     const uint kv_head = group.y / (p.heads / p.kv_heads);
-    QueryRows<A> rows;
-    rows.head = has_head ? fc_head : p.head;
-    rows.count = min(32u, p.seq_q - first);
-    rows.stride = p.q_row_stride;
-    const ulong at = ulong(group.z) * p.heads * p.seq_q * rows.head + ulong(group.y) * p.q_head_stride +
+    QueryRows<A> queries;
+    queries.head = has_head ? fc_head : p.head;
+    queries.count = min(32u, p.seq_q - first);
+    queries.stride = p.q_row_stride;
+    const ulong at = ulong(group.z) * p.heads * p.seq_q * queries.head + ulong(group.y) * p.q_head_stride +
                      ulong(first) * p.q_row_stride;
-    rows.from = q + at;
-    rows.to = out + at;
+    queries.from = q + at;
+    queries.to = out + at;
 
-    DenseRows<A> keys, values;
-    const ulong kv_at = ulong(group.z) * p.kv_heads * p.seq_kv * rows.head + ulong(kv_head) * p.kv_head_stride;
-    keys.from = k + kv_at;
-    values.from = v + kv_at;
-    keys.stride = values.stride = p.kv_row_stride;
+    DenseRows<A> rows;
+    const ulong kv_at = ulong(group.z) * p.kv_heads * p.seq_kv * queries.head + ulong(kv_head) * p.kv_head_stride;
+    rows.keys = k + kv_at;
+    rows.values = v + kv_at;
+    rows.stride = p.kv_row_stride;
 
     // Sums of 64 bits: an offset may be anything.
-    const ulong row = first + sg * 8 + lane / 4, last = first + rows.count - 1;
+    const ulong row = first + sg * 8 + lane / 4, last = first + queries.count - 1;
     Sight sight;
     sight.first = sight.start = 0;
     sight.end = is_causal ? uint(min(ulong(p.seq_kv), p.offset + row + 1)) : p.seq_kv;
@@ -74,7 +74,7 @@ kernel void flash_attention(device const A *q [[buffer(0)]],       // [batch, he
     scoring.scale = p.scale;
     scoring.cap = 0.0f;
     scoring.sink = lowest;
-    attend(rows, keys, values, sight, scoring, memory, tid, sg, lane);
+    attend(queries, rows, sight, scoring, memory, tid, sg, lane);
 }
 
 template [[host_name("flash_attention_f32")]] kernel decltype(flash_attention<float>) flash_attention<float>;

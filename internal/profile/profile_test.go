@@ -88,12 +88,6 @@ func unread(r profile.Row) int64 {
 	return 0
 }
 
-// outside are the kernels that miss a bound on these shapes: the text is part of what
-// the row says. What meets its bounds has no business here.
-var outside = map[string]string{
-	"attention_tile_f16_f16": "% coalesced",
-}
-
 // The bounds on the shapes of two models. All kernels take a minute of processor time,
 // so that the default run counts one step of decoding and small products.
 func TestBounds(t *testing.T) {
@@ -116,13 +110,7 @@ func TestBounds(t *testing.T) {
 			require.NotEmpty(t, rows)
 			for i := range rows {
 				r := &rows[i]
-				misses := strings.Join(r.Misses(), "; ")
-				if known := outside[r.Kernel]; known != "" {
-					require.Contains(t, misses, known, "%s is within its bounds: take it off the list", r.Kernel)
-					require.Len(t, r.Misses(), 1, "%s %s of %s: %s", r.Kernel, r.Shape, r.Step, misses)
-					continue
-				}
-				require.Empty(t, misses, "%s %s of %s", r.Kernel, r.Shape, r.Step)
+				require.Empty(t, r.Misses(), "%s %s of %s", r.Kernel, r.Shape, r.Step)
 			}
 		})
 	}

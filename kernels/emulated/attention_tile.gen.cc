@@ -288,13 +288,14 @@ inline KeyRange keys_seen(int position, int context, uint window) {
 const uint next = uint(max(0, position + 1));
 return {MSL_BRANCH(10, window != 0 && next > window )? next - window : 0, min(next, uint(max(0, context)))};
 }
-#line 25 "kernels/attention_core.h"
+#line 30 "kernels/attention_core.h"
 using namespace metal;
 
 static constexpr uint slice_width = 128;
 static constexpr uint tile_stride = 136;
 static constexpr uint pair_offset = 72;
 static constexpr uint score_stride = 36;
+static constexpr uint result_stride = 68;
 
 
 
@@ -303,9 +304,9 @@ static constexpr float lowest = -3.0e38f;
 
 
 inline bool is_finite(float v) { return (as_type<uint>(v) & 0x7f800000u) != 0x7f800000u; }
-#line 46 "kernels/attention_core.h"
+#line 52 "kernels/attention_core.h"
 template <typename C> struct DenseRows {
-const C *from;
+const C *keys, *values;
 uint stride;
 };
 template <typename C> inline ulong row_at( const DenseRows<C> &rows, uint key) {
@@ -343,94 +344,102 @@ float *scores;
 float *factors;
 uint *marks;
 };
-#line 90 "kernels/attention_core.h"
-template <typename A, typename Rows>
-inline void load_rows( const Rows &rows, uint key, uint stop, uint d0, uint width, bool values, uint tid,
+
+
+
+struct StepRows {
+ulong at[4];
+bool has[4];
+};
+#line 103 "kernels/attention_core.h"
+template <typename A, typename C>
+inline void load_rows( const C *from, const StepRows &rows, uint d0, uint width, bool values, uint tid,
 A *tile, uint *marks) {
-MSL_LOOP(11) for (uint r = tid / 8; MSL_TURN(12, r < 32); r += 16) {
+for (uint i = 0; MSL_STEP(i < 4); i++) {
+const uint r = i * 8 + tid / 16;
 A *to = tile + r * tile_stride;
-if (MSL_BRANCH(13, key + r < stop)) {
-const ulong from = row_at(rows, key + r) + d0;
-MSL_LOOP(14) for (uint d = tid % 8 * 4; MSL_TURN(15, d < width); d += 32) {
-float4 v = load_four(rows.from, from + d);
+MSL_LOOP(11) for (uint d = tid % 16 * 4; MSL_TURN(12, d < width); d += 64) {
+float4 v = MSL_BRANCH(13, rows.has[i] )? load_four(from, rows.at[i] + d0 + d) : float4(0.0f);
 for (uint j = 0; MSL_STEP(j < 4); j++) {
-if (MSL_BRANCH(16, values && !is_finite(float(A(v[j]))))) {
+if (MSL_BRANCH(14, values && !is_finite(float(A(v[j]))))) {
 v[j] = 0.0f;
 marks[r] = 1;
 }
 }
 store_four(to, d, v);
 }
-} else {
-MSL_LOOP(17) for (uint d = tid % 8 * 4; MSL_TURN(18, d < width); d += 32)
-store_four(to, d, float4(0.0f));
 }
 }
-}
-#line 118 "kernels/attention_core.h"
+#line 126 "kernels/attention_core.h"
 template <typename A, typename Rows>
-inline void attend( const QueryRows<A> &q, const Rows &k_rows, const Rows &v_rows,
-const Sight &sight, const Scoring &scoring, const TileMemory<A> &memory,
-uint tid, uint sg, uint lane) {
+inline void attend( const QueryRows<A> &q, const Rows &rows, const Sight &sight,
+const Scoring &scoring, const TileMemory<A> &memory, uint tid, uint sg, uint lane) {
 const uint head = q.head;
 const bool pair = head <= 64;
 A *tile = memory.tile;
-A *v_tile = MSL_BRANCH(19, pair )? tile + pair_offset : tile;
+A *v_tile = MSL_BRANCH(15, pair )? tile + pair_offset : tile;
 float *scores = memory.scores + sg * 8 * score_stride;
 float *factors = memory.factors + sg * 64;
 const uint row = lane / 4, part = lane % 4;
 
 factors[lane] = 0.0f;
 factors[lane + 32] = 0.0f;
-if (MSL_BRANCH(20, tid < 64))
+if (MSL_BRANCH(16, tid < 64))
 memory.marks[tid] = 0;
 
 simdgroup_matrix<A, 8, 8> query[32];
 simdgroup_float8x8 sum[32];
 for (uint i = 0; MSL_STEP(i < 32); i++) {
-if (MSL_BRANCH(21, i * 8 < head))
+if (MSL_BRANCH(17, i * 8 < head))
 sum[i] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
 }
 for (uint d0 = 0; MSL_STEP(d0 < 256); d0 += slice_width) {
-if (MSL_BRANCH(22, d0 >= head))
+if (MSL_BRANCH(18, d0 >= head))
 break;
 const uint width = min(slice_width, head - d0);
-MSL_LOOP(23) for (uint r = tid / 8; MSL_TURN(24, r < 32); r += 16) {
-MSL_LOOP(25) for (uint d = tid % 8 * 4; MSL_TURN(26, d < width); d += 32) {
-const float4 v = MSL_BRANCH(27, r < q.count )? load_four(q.from, r * q.stride + d0 + d) : float4(0.0f);
+MSL_LOOP(19) for (uint r = tid / 16; MSL_TURN(20, r < 32); r += 8) {
+MSL_LOOP(21) for (uint d = tid % 16 * 4; MSL_TURN(22, d < width); d += 64) {
+const float4 v = MSL_BRANCH(23, r < q.count )? load_four(q.from, r * q.stride + d0 + d) : float4(0.0f);
 store_four(tile + r * tile_stride, d, v);
 }
 }
 threadgroup_barrier(mem_flags::mem_threadgroup, 2);
 for (uint i = 0; MSL_STEP(i < slice_width / 8); i++) {
-if (MSL_BRANCH(28, i * 8 < width))
+if (MSL_BRANCH(24, i * 8 < width))
 simdgroup_load(query[d0 / 8 + i], tile + sg * 8 * tile_stride + i * 8, tile_stride);
 }
 threadgroup_barrier(mem_flags::mem_threadgroup, 3);
 }
 
 float highest = scoring.sink;
-float total = MSL_BRANCH(29, part == 0 && highest > lowest )? 1.0f : 0.0f;
+float total = MSL_BRANCH(25, part == 0 && highest > lowest )? 1.0f : 0.0f;
 uint turn = 0;
-MSL_LOOP(30) for (uint key = sight.start; MSL_TURN(31, key < sight.stop); key += 32) {
+MSL_LOOP(26) for (uint key = sight.start; MSL_TURN(27, key < sight.stop); key += 32) {
 
 uint *marks = memory.marks + turn * 32;
 turn = 1 - turn;
-if (MSL_BRANCH(32, tid < 32))
+if (MSL_BRANCH(28, tid < 32))
 memory.marks[turn * 32 + tid] = 0;
+
+StepRows step;
+for (uint i = 0; MSL_STEP(i < 4); i++) {
+const uint own = key + i * 8 + tid / 16;
+step.has[i] = own < sight.stop;
+step.at[i] = MSL_BRANCH(29, step.has[i] )? row_at(rows, own) : 0;
+}
 
 simdgroup_float8x8 score[4];
 for (uint j = 0; MSL_STEP(j < 4); j++)
 score[j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
 for (uint d0 = 0; MSL_STEP(d0 < 256); d0 += slice_width) {
-if (MSL_BRANCH(33, d0 >= head))
+if (MSL_BRANCH(30, d0 >= head))
 break;
-load_rows(k_rows, key, sight.stop, d0, min(slice_width, head - d0), false, tid, tile, marks);
-if (MSL_BRANCH(34, pair))
-load_rows(v_rows, key, sight.stop, 0, head, true, tid, v_tile, marks);
+load_rows(rows.keys, step, d0, min(slice_width, head - d0), false, tid, tile, marks);
+if (MSL_BRANCH(31, pair))
+load_rows(rows.values, step, 0, head, true, tid, v_tile, marks);
 threadgroup_barrier(mem_flags::mem_threadgroup, 4);
 for (uint i = 0; MSL_STEP(i < slice_width / 8); i++) {
-if (MSL_BRANCH(35, d0 + i * 8 >= head))
+if (MSL_BRANCH(32, d0 + i * 8 >= head))
 break;
 for (uint j = 0; MSL_STEP(j < 4); j++) {
 simdgroup_matrix<A, 8, 8> k;
@@ -438,7 +447,7 @@ simdgroup_load(k, tile + j * 8 * tile_stride + i * 8, tile_stride, ulong2(0, 0),
 simdgroup_multiply_accumulate(score[j], query[d0 / 8 + i], k, score[j]);
 }
 }
-if (MSL_BRANCH(36, !pair))
+if (MSL_BRANCH(33, !pair))
 threadgroup_barrier(mem_flags::mem_threadgroup, 5);
 }
 for (uint j = 0; MSL_STEP(j < 4); j++)
@@ -451,12 +460,12 @@ float peak = highest;
 for (uint j = 0; MSL_STEP(j < 8); j++) {
 const uint column = j * 4 + part;
 float v = scores[row * score_stride + column] * scoring.scale;
-if (MSL_BRANCH(37, scoring.cap > 0.0f))
+if (MSL_BRANCH(34, scoring.cap > 0.0f))
 v = scoring.cap * tanh(v / scoring.cap);
 v *= 1.44269504f;
-if (MSL_BRANCH(38, key + column < sight.first || key + column >= sight.end)) {
+if (MSL_BRANCH(35, key + column < sight.first || key + column >= sight.end)) {
 v = lowest;
-} else if (MSL_BRANCH(39, !is_finite(v))) {
+} else if (MSL_BRANCH(36, !is_finite(v))) {
 v = lowest;
 total = NAN;
 }
@@ -468,21 +477,21 @@ peak = max(peak, simd_shuffle_xor(peak, 2, 8));
 const float keep = exp2(highest - peak);
 total *= keep;
 for (uint j = 0; MSL_STEP(j < 8); j++) {
-weight[j] = MSL_BRANCH(40, weight[j] > lowest )? exp2(weight[j] - peak) : 0.0f;
+weight[j] = MSL_BRANCH(37, weight[j] > lowest )? exp2(weight[j] - peak) : 0.0f;
 total += weight[j];
 scores[row * score_stride + j * 4 + part] = weight[j];
 }
-if (MSL_BRANCH(41, part == 0))
+if (MSL_BRANCH(38, part == 0))
 factors[row * 9] = keep;
 const bool rescale = simd_any(highest < peak, 9);
 highest = peak;
 simdgroup_barrier(mem_flags::mem_threadgroup, 10);
 
-if (MSL_BRANCH(42, rescale)) {
+if (MSL_BRANCH(39, rescale)) {
 simdgroup_float8x8 factor;
 simdgroup_load(factor, factors, 8);
 for (uint i = 0; MSL_STEP(i < 32); i++) {
-if (MSL_BRANCH(43, i * 8 < head))
+if (MSL_BRANCH(40, i * 8 < head))
 simdgroup_multiply(sum[i], factor, sum[i]);
 }
 }
@@ -490,18 +499,18 @@ simdgroup_float8x8 probability[4];
 for (uint j = 0; MSL_STEP(j < 4); j++)
 simdgroup_load(probability[j], scores + j * 8, score_stride);
 for (uint d0 = 0; MSL_STEP(d0 < 256); d0 += slice_width) {
-if (MSL_BRANCH(44, d0 >= head))
+if (MSL_BRANCH(41, d0 >= head))
 break;
-if (MSL_BRANCH(45, !pair)) {
-load_rows(v_rows, key, sight.stop, d0, min(slice_width, head - d0), true, tid, v_tile, marks);
+if (MSL_BRANCH(42, !pair)) {
+load_rows(rows.values, step, d0, min(slice_width, head - d0), true, tid, v_tile, marks);
 threadgroup_barrier(mem_flags::mem_threadgroup, 11);
 }
 for (uint j = 0; MSL_STEP(j < 8); j++) {
-if (MSL_BRANCH(46, marks[j * 4 + part] != 0 && weight[j] > 0.0f))
+if (MSL_BRANCH(43, marks[j * 4 + part] != 0 && weight[j] > 0.0f))
 total = NAN;
 }
 for (uint i = 0; MSL_STEP(i < slice_width / 8); i++) {
-if (MSL_BRANCH(47, d0 + i * 8 >= head))
+if (MSL_BRANCH(44, d0 + i * 8 >= head))
 break;
 for (uint j = 0; MSL_STEP(j < 4); j++) {
 simdgroup_matrix<A, 8, 8> v;
@@ -515,24 +524,28 @@ threadgroup_barrier(mem_flags::mem_threadgroup, 12);
 
 total += simd_shuffle_xor(total, 1, 13);
 total += simd_shuffle_xor(total, 2, 14);
-const float norm = MSL_BRANCH(48, total == 0.0f )? 0.0f : 1.0f / total;
-const uint r = sg * 8 + row;
-A *to = q.to + r * q.stride;
-for (uint d0 = 0; MSL_STEP(d0 < 256); d0 += 32) {
-if (MSL_BRANCH(49, d0 >= head))
+const float norm = MSL_BRANCH(45, total == 0.0f )? 0.0f : 1.0f / total;
+float norms[4];
+for (uint i = 0; MSL_STEP(i < 4); i++)
+norms[i] = simd_shuffle(norm, (i * 2 + lane / 16) * 4, 15);
+float *results = ( float *)tile + sg * 8 * result_stride;
+for (uint d0 = 0; MSL_STEP(d0 < 256); d0 += 64) {
+if (MSL_BRANCH(46, d0 >= head))
 break;
-for (uint j = 0; MSL_STEP(j < 4); j++) {
-if (MSL_BRANCH(50, d0 + j * 8 < head))
-simdgroup_store(sum[d0 / 8 + j], scores + j * 8, score_stride);
-}
-simdgroup_barrier(mem_flags::mem_threadgroup, 15);
-MSL_LOOP(51) for (uint d = part * 4; MSL_TURN(52, d < 32); d += 16) {
-if (MSL_BRANCH(53, r < q.count && d0 + d < head)) {
-const float4 v = *( const float4 *)(scores + row * score_stride + d) * norm;
-store_four(to, d0 + d, v);
-}
+for (uint j = 0; MSL_STEP(j < 8); j++) {
+if (MSL_BRANCH(47, d0 + j * 8 < head))
+simdgroup_store(sum[d0 / 8 + j], results + j * 8, result_stride);
 }
 simdgroup_barrier(mem_flags::mem_threadgroup, 16);
+const uint d = lane % 16 * 4;
+for (uint i = 0; MSL_STEP(i < 4); i++) {
+const uint r = i * 2 + lane / 16;
+if (MSL_BRANCH(48, sg * 8 + r < q.count && d0 + d < head)) {
+const float4 v = *( const float4 *)(results + r * result_stride + d);
+store_four(q.to, (sg * 8 + r) * q.stride + d0 + d, v * norms[i]);
+}
+}
+simdgroup_barrier(mem_flags::mem_threadgroup, 17);
 }
 }
 #line 6 "kernels/attention_tile.metal"
@@ -558,7 +571,7 @@ static inline bool msl_constant_has_map() { return ( msl::is_constant_defined(5)
 
 
 template <typename C> struct PagedRows {
-const C *from;
+const C *keys, *values;
 const int *pages;
 uint block, kv_head;
 CacheStrides strides;
@@ -581,7 +594,7 @@ const float *sinks,
 const int *map,
 uint3 group, uint tid,
 uint sg, uint lane) {
-using msl_type_0 = vec<A, 4>[8 * tile_stride]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &tile = msl::group_variable<msl_type_0>(msl_at_0, 0); 
+using msl_type_0 = float4[2 * sizeof(A) * tile_stride]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &tile = msl::group_variable<msl_type_0>(msl_at_0, 0); 
 using msl_type_1 = float4[8 * score_stride]; static_assert(sizeof(msl_type_1) == 4608, "score_rows"); constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &score_rows = msl::group_variable<msl_type_1>(msl_at_1, 1); 
 using msl_type_2 = float[4 * 64]; static_assert(sizeof(msl_type_2) == 1024, "factor_rows"); constexpr uint32_t msl_at_2 = msl::place(msl_end_1), msl_end_2 = msl_at_2 + sizeof(msl_type_2); msl_type_2 &factor_rows = msl::group_variable<msl_type_2>(msl_at_2, 2); 
 using msl_type_3 = uint[64]; static_assert(sizeof(msl_type_3) == 256, "key_marks"); constexpr uint32_t msl_at_3 = msl::place(msl_end_2), msl_end_3 = msl_at_3 + sizeof(msl_type_3); msl_type_3 &key_marks = msl::group_variable<msl_type_3>(msl_at_3, 3); 
@@ -591,60 +604,60 @@ memory.scores = ( float *)score_rows;
 memory.factors = factor_rows;
 memory.marks = key_marks;
 
-if (MSL_BRANCH(54, msl_constant_has_map() && map[group.x] < 0))
+if (MSL_BRANCH(49, msl_constant_has_map() && map[group.x] < 0))
 return;
 const uint seq = msl_constant_has_map() ? uint(map[group.x]) : sequence_of_tile(cu_seqlens, p.seqs, group.x, 32);
 const uint seq_start = uint(cu_seqlens[seq]), seq_end = uint(cu_seqlens[seq + 1]);
 const uint first_token = seq_start + (group.x - first_tile(cu_seqlens[seq], seq, 32)) * 32;
-if (MSL_BRANCH(55, first_token >= seq_end))
+if (MSL_BRANCH(50, first_token >= seq_end))
 return;
 
 const uint head = msl_constant_has_head() ? msl_constant_fc_head() : p.head;
 const uint q_head = group.y;
 const ulong at = (ulong(first_token) * p.heads + q_head) * head;
-QueryRows<A> rows;
-rows.from = q + at;
-rows.to = out + at;
-rows.stride = ulong(p.heads) * head;
-rows.count = min(32u, seq_end - first_token);
-rows.head = head;
+QueryRows<A> queries;
+queries.from = q + at;
+queries.to = out + at;
+queries.stride = ulong(p.heads) * head;
+queries.count = min(32u, seq_end - first_token);
+queries.head = head;
 
-PagedRows<C> keys, values;
-keys.from = k_cache;
-values.from = v_cache;
-keys.pages = values.pages = block_table + ulong(seq) * p.table_stride;
-keys.kv_head = values.kv_head = q_head / (p.heads / p.kv_heads);
-keys.block = values.block = p.block;
-keys.strides.block = values.strides.block = p.block_stride;
-keys.strides.head = values.strides.head = p.head_stride;
-keys.strides.row = values.strides.row = p.row_stride;
+PagedRows<C> rows;
+rows.keys = k_cache;
+rows.values = v_cache;
+rows.pages = block_table + ulong(seq) * p.table_stride;
+rows.kv_head = q_head / (p.heads / p.kv_heads);
+rows.block = p.block;
+rows.strides.block = p.block_stride;
+rows.strides.head = p.head_stride;
+rows.strides.row = p.row_stride;
 
 const uint token = first_token + sg * 8 + lane / 4, other = first_token + lane;
 const int context = context_lens[seq];
 const uint window = msl_constant_has_window() ? p.window : 0;
 Sight sight;
 sight.first = sight.end = 0;
-if (MSL_BRANCH(56, token < seq_end)) {
+if (MSL_BRANCH(51, token < seq_end)) {
 const KeyRange seen = keys_seen(positions[token], context, window);
 sight.first = seen.begin;
 sight.end = seen.end;
 }
 uint earliest = UINT_MAX, latest = 0;
-if (MSL_BRANCH(57, other < seq_end)) {
+if (MSL_BRANCH(52, other < seq_end)) {
 const KeyRange seen = keys_seen(positions[other], context, window);
 earliest = seen.begin;
 latest = seen.end;
 }
-sight.start = msl_constant_has_window() ? simd_min(earliest, 17) / 32 * 32 : 0;
-sight.stop = simd_max(latest, 18);
+sight.start = msl_constant_has_window() ? simd_min(earliest, 18) / 32 * 32 : 0;
+sight.stop = simd_max(latest, 19);
 
 Scoring scoring;
 scoring.scale = p.scale;
 scoring.cap = msl_constant_has_soft_cap() ? p.soft_cap : 0.0f;
 scoring.sink = msl_constant_has_sinks() ? sinks[q_head] * 1.44269504f : lowest;
-attend(rows, keys, values, sight, scoring, memory, tid, sg, lane);
+attend(queries, rows, sight, scoring, memory, tid, sg, lane);
 }
-#line 648 "kernels/emulated/attention_tile.gen.cc"
+#line 661 "kernels/emulated/attention_tile.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_tile<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

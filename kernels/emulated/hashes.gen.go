@@ -4,12 +4,12 @@ package emulated
 
 var hashes = map[string]string{
 	"argmax.metal":            "ceec461aa6ea14415d608ce01edfd2f411675d687541a8450146bd46911190af",
-	"attention_tile.metal":    "4d54a7b02723f1d142ccb86995d332e062aaf0fc39f2143a23e1c78494a4b50e",
+	"attention_tile.metal":    "22d3eadd0194da35f9a6d81a1539f804d881387cc733c94395b62b4cd092446f",
 	"attention_vec.metal":     "263859fdf53d71bb7215f224f9b4a6daccdae54418bde9e7419fa06cf6167627",
 	"cache.metal":             "eae879fd34b8889ca28c7eb6bfb77d5a39831c5179a22464d70d16bc0ad932b9",
 	"elementwise.metal":       "57a3c9af86a148136556864d47f6501c5d7455a216f8921dbfd0d40a154f1944",
 	"embed.metal":             "72a016531afe5de3850cd080b671847d6cd3ac0c5cabc5019462236dcd057de6",
-	"flash.metal":             "5b598e44c2edcce66bf4d5e5ee91eefec1bbfc39fba22b30d8b1b55101780760",
+	"flash.metal":             "5bab1b099cf61a4abac83f077ff709400c016679ae65045ffef865a6a906d27f",
 	"linear_mat.metal":        "ed4ecf459ecdf4fbcebb3877af7a9fb86ea51baf67918b3e84344d6c159133dd",
 	"linear_vec.metal":        "604959ab4462c5661a2422474a12661b4e9d4985096be48152d2d452c186f8da",
 	"norm.metal":              "188c9043f1fe93c4b832f0ba8ba736da97b66dab63368e4a235f48c2bfe27bb3",
