@@ -164,6 +164,8 @@ var mutants = []mutant{
 		old: "(p.rotated | p.q_stride | p.k_stride | p.v_stride) & 3", new: "(p.q_stride | p.k_stride | p.v_stride) & 3"},
 	{unit: "rope_write", file: "rope_write.metal", fault: "tokens without a slot write keys", tests: writeTests,
 		old: "place.slot < 0 ? keys : values + p.kv_heads", new: "values + p.kv_heads"},
+	{unit: "rope_write", file: "rope_write.metal", fault: "V in the last KV head", tests: writeTests,
+		old: "(row - p.heads) % p.kv_heads", new: "min(row - p.heads, p.kv_heads - 1)"},
 
 	// norm.metal
 	{unit: "norm", file: "norm.metal", fault: "RMSNorm: no barrier between the simdgroups' squares", tests: "RMSNorm/rms_norm_f32_f32",

@@ -104,11 +104,10 @@ type tally struct {
 func scale(waves []tally, groups int64) *Counts {
 	last := waves[len(waves)-1]
 	c := &Counts{Groups: groups, Ran: last.groups, DistinctRead: last.counts[5], DistinctWritten: last.counts[6]}
-	more := func(at, before int64) int64 { return at }
 	if last.groups < groups {
 		half := waves[len(waves)/2-1]
 		times := float64(groups-last.groups) / float64(last.groups-half.groups)
-		more = func(at, before int64) int64 { return at + int64(math.Round(float64(at-before)*times)) }
+		more := func(at, before int64) int64 { return at + int64(math.Round(float64(at-before)*times)) }
 		for i := range last.counts {
 			last.counts[i] = more(last.counts[i], half.counts[i])
 		}
