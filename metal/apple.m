@@ -1,4 +1,4 @@
-//go:build darwin || fakemetal
+//go:build cgo && ((darwin && arm64) || fakemetal)
 
 // The device, its memory, and programs: what lives longer than a step.
 #import "apple.h"

@@ -1,4 +1,4 @@
-//go:build darwin || fakemetal
+//go:build cgo && ((darwin && arm64) || fakemetal)
 
 // A step: its dispatches as command buffers, some in flight while the next is encoded,
 // joined with what the CPU runs by events.
