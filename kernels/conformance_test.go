@@ -381,3 +381,6 @@ func typesOf(suffix string) []kernels.Element {
 	}
 	return out
 }
+
+// exact notes that what the test's launches wrote is what it should be, to the bit.
+func exact(t *testing.T) { seen.compare(t, deviation{}) }

@@ -407,6 +407,7 @@ func TestCopyBlocks(t *testing.T) {
 			}.run(t)
 			require.Equal(t, want[0].bytes, got[3].bytes)
 			require.Equal(t, want[1].bytes, got[4].bytes)
+			exact(t)
 		}
 	})
 }

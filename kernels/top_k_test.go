@@ -86,6 +86,7 @@ func checkTopK(t *testing.T, x, values, indices tensor, stride, width, k int) {
 			}
 		}
 	}
+	exact(t)
 }
 
 // TestTopKOfVocabulary takes the widest row that models have.
