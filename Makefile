@@ -6,7 +6,10 @@ GO ?= go
 export CGO_ENABLED ?= 1
 
 staticcheck := honnef.co/go/tools/cmd/staticcheck@v0.7.0
-cxx_sources := $(shell git ls-files '*.metal' '*.h' '*.cc' '*.cpp' '*.m' 2>/dev/null | grep -v -e '\.gen\.cc$$' -e /testdata/)
+cxx_sources := $(shell git ls-files '*.metal' '*.h' '*.cc' '*.cpp' '*.c' '*.m' 2>/dev/null | grep -v -e '\.gen\.cc$$' -e /testdata/)
+
+# The bridge's tests. OpenBLAS' own threads would wait for each other in busy loops.
+bridged := OPENBLAS_NUM_THREADS=1 $(GO) test -tags fakemetal,openblas -timeout 5m
 
 .PHONY: help build demo test setup vet outside generate check test-arm64 test-asan kernels mutants accuracy fuzz clean bridge metallib test-metal platforms
 
@@ -32,11 +35,13 @@ outside: setup ## a model defined outside of this module
 test: vet outside bridge ## everything that a change must pass
 	$(GO) test ./...
 
-bridge: setup ## the Metal bridge over a stand-in for Metal
-	@.ci/need 'echo | gcc -x objective-c -fsyntax-only -=gobjc'
-	$(GO) vet -tags fakemetal ./metal/...
-	$(GO) test -tags fakemetal ./metal/...
-	$(GO) test -tags fakemetal -run 'TestLogits/.*/.*/metal|(TestStepByStep|TestFewTokens|TestGreedyText|TestNextMatchesLogits)/.*/metal' .
+bridge: setup ## the Metal bridge over a stand-in for Metal, with OpenBLAS as the CPU's BLAS
+	@.ci/need 'echo | gcc -x objective-c -fsyntax-only -=gobjc' 'echo "#include <cblas.h>" | gcc -E -xc -=libopenblas-dev'
+	$(GO) vet -tags fakemetal,openblas ./metal/... ./kernels/native/...
+	$(bridged) ./metal/...
+	$(bridged) -run BLAS ./kernels/native
+	$(bridged) -run '(TestLogits|TestPlacedProducts)/.*/.*/metal|(TestStepByStep|TestFewTokens|TestGreedyText|TestNextMatchesLogits)/.*/metal' .
+	$(GO) test -tags fakemetal -timeout 5m -run 'ProductsOnTheCPU' ./metal
 
 metallib: ## on a Mac with Xcode: the kernels compiled ahead of time, for SMELT_METALLIB
 	@mkdir -p build

@@ -2,6 +2,7 @@ package smelt
 
 import (
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower"
 )
 
@@ -26,6 +27,8 @@ type Explanation struct {
 	UnplannedBytes int64 `json:"unplanned_bytes"` // if no two values shared memory
 	WeightBytes    int64 `json:"weight_bytes"`
 	CacheBytes     int64 `json:"cache_bytes"`
+	// ScratchBytes of the arena are for widening weights that the CPU multiplies.
+	ScratchBytes int64 `json:"scratch_bytes"`
 
 	Kernels map[string]int `json:"kernels"`
 
@@ -64,6 +67,11 @@ func (p *Program) Explain(phase string) (*Explanation, error) {
 	for i := range ph.Dispatches {
 		d := &ph.Dispatches[i]
 		e.Kernels[d.Kernel]++
+		for _, b := range d.Bindings {
+			if b.Index == kernels.HostScratch {
+				e.ScratchBytes = max(e.ScratchBytes, b.Bytes.Eval(&ph.Bounds))
+			}
+		}
 		if d.Barrier {
 			e.Barriers++
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
 	"strconv"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/npy"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/passes"
 )
 
@@ -146,6 +148,32 @@ func TestStepByStep(t *testing.T) {
 				t.Logf("largest difference %.4f, bound %.4f", d, bound)
 				require.LessOrEqual(t, d, bound)
 			})
+		}
+	}
+}
+
+// TestPlacedProducts shares the products of plans for Metal out between the GPU and the
+// CPU: all to the CPU, and at random.
+func TestPlacedProducts(t *testing.T) {
+	for _, model := range trained {
+		ref := readReference(t, model)
+		array, err := npy.ReadFile[float32](testfiles.Model(t, model+"/reference/logits.npy"))
+		require.NoError(t, err)
+		for device, bound := range bounds {
+			if device == "cpu" {
+				continue
+			}
+			for _, every := range []int{1, 3} {
+				t.Run(fmt.Sprintf("%s/one in %d/%s", model, every, device), func(t *testing.T) {
+					random := rand.New(rand.NewPCG(5, 6))
+					opts := options(t, device, ir.F16)
+					opts.Products = func(lower.Product) bool { return random.IntN(every) == 0 }
+					s := session(t, testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf"), device, opts)
+					d := largestDifference(t, array.Data, logitsOf(t, s, ref.Logits.IDs))
+					t.Logf("largest difference %.4f, bound %.4f", d, bound)
+					require.LessOrEqual(t, d, bound)
+				})
+			}
 		}
 	}
 }

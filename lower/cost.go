@@ -39,6 +39,7 @@ func (p *Plan) Cost(d *Dispatch, sizes *Sizes) Cost {
 			bytes = p.bytesOf(kernel, &b, part(l))
 		}
 		switch {
+		case d.OnCPU && b.Index == kernels.HostScratch: // it stays in the processor's caches
 		case b.Write:
 			c.Written += bytes
 		case !boundBefore(d.Bindings[:i], &b):

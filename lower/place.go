@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/kernels"
 )
 
 // Product is a matrix product as a placement sees it: x[Tokens, K]·Wᵀ.
@@ -117,6 +118,7 @@ func (p *phase) cpuProduct(v *ir.Value, call linearCall, rows ir.Dim, vec bool) 
 		d.in(0, call.x)
 	}
 	d.linear(v, call, rows)
+	d.panelScratch(call, rows)
 	if narrows {
 		y, yBytes = p.floats(rows, last(v))
 		d.bind(4, y, Binding{Bytes: yBytes, Write: true})
@@ -138,6 +140,22 @@ func (p *phase) cpuProduct(v *ir.Value, call linearCall, rows ir.Dim, vec bool) 
 		p.out.Dispatches[i].Label += " on the CPU"
 	}
 	return nil
+}
+
+// panelScratch binds memory in which a BLAS widens weights, where it may take the
+// product: float weights and several tokens.
+func (e emitter) panelScratch(call linearCall, rows ir.Dim) {
+	tokens := e.p.bound(Extent(rows))
+	var heights []int64
+	for _, w := range call.weights {
+		if tokens == 1 || !w.Type.DType.IsFloat() {
+			return
+		}
+		n, _ := w.Type.Shape[0].IsConst()
+		heights = append(heights, n)
+	}
+	bytes := Number(kernels.PanelScratch(tokens, last(call.x), heights, call.pair))
+	e.bind(kernels.HostScratch, e.p.scratch(bytes), Binding{Bytes: bytes, Write: true})
 }
 
 // floats returns scratch memory for rows of so many floats.

@@ -23,6 +23,7 @@ import (
 	"unsafe"
 
 	"github.com/smelt-ml/smelt/kernels"
+	"github.com/smelt-ml/smelt/kernels/native"
 )
 
 // answerWithin is how long a command buffer may take unless told otherwise. The
@@ -37,16 +38,19 @@ type apple struct {
 
 func newAppleDriver(opts Options, from suppliers) (driver, error) {
 	emulator, simd := from()
+	if err := opts.fromEnvironment(); err != nil {
+		return nil, err
+	}
 	o := options(opts, true, emulator, simd)
+	if library, ok := native.BLAS(); ok && !opts.NoBLAS {
+		o.blas = (*C.smelt_native)(library.Provider())
+	}
 	m := metalSources()
 	o.sources, o.source_count = &m.files[0], C.uint32_t(len(m.files))
 	o.functions, o.function_count = &m.functions[0], C.uint32_t(len(m.functions))
 	o.timeout_ms = C.uint32_t(answerWithin.Milliseconds())
 	if opts.Timeout > 0 {
 		o.timeout_ms = C.uint32_t(opts.Timeout.Milliseconds())
-	}
-	if err := opts.fromEnvironment(); err != nil {
-		return nil, err
 	}
 	a := &apple{}
 	o.library = a.text(opts.Library)
@@ -65,8 +69,9 @@ func newAppleDriver(opts Options, from suppliers) (driver, error) {
 }
 
 // fromEnvironment fills in what was not asked for: SMELT_METALLIB, a compiled library,
-// and SMELT_CAPTURE, the number of the step to capture.
+// SMELT_CAPTURE, the number of the step to capture, and SMELT_BLAS=off.
 func (o *Options) fromEnvironment() error {
+	o.NoBLAS = o.NoBLAS || os.Getenv("SMELT_BLAS") == "off"
 	if o.Library == "" {
 		o.Library = os.Getenv("SMELT_METALLIB")
 	}

@@ -42,11 +42,13 @@ type Options struct {
 	// Library is the path of a compiled Metal library that takes the place of the
 	// kernels' sources. Capture is the number, from 1 on, of the step that Metal
 	// captures into CaptureFile, for Xcode. Timeout bounds a command buffer; 0 means a
-	// minute. The three are for "metal".
+	// minute. NoBLAS lets native kernels compute what the Plan places on the CPU and the
+	// system's BLAS would. The four are for "metal".
 	Library     string
 	Capture     int
 	CaptureFile string
 	Timeout     time.Duration
+	NoBLAS      bool
 }
 
 // maxThreads keeps slips from starting as many threads as there is memory.

@@ -129,6 +129,7 @@ typedef struct smelt_device_options {
     smelt_emulation emulation;
     const smelt_emulator *emulator; // null: there is none
     const smelt_native *native;     // null: there is none
+    const smelt_native *blas;       // asked first for dispatches on_cpu; null: there is none
     // Of a GPU. Texts and tables must live as long as the device.
     const smelt_source *sources;
     const smelt_function *functions;

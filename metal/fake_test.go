@@ -200,6 +200,12 @@ func TestWeightsInManyBuffers(t *testing.T) {
 	require.ErrorContains(t, err, "the device's largest buffer has 64.0 KiB")
 }
 
+// oneIn places a product in n on the CPU, at random.
+func oneIn(n int) lower.Placement {
+	random := rand.New(rand.NewPCG(1, uint64(n)))
+	return func(lower.Product) bool { return random.IntN(n) == 0 }
+}
+
 // TestProductsOnTheCPU shares the products of a model out between the GPU and the CPU
 // in every way: all of either, by size, and at random. The logits stay within what
 // half activations and rounded ones may differ.
@@ -208,13 +214,12 @@ func TestProductsOnTheCPU(t *testing.T) {
 	for _, name := range []string{"tiny-qwen3", "tiny-llama"} {
 		t.Run(name, func(t *testing.T) {
 			want := feed(t, tiny(t, name, smelt.Options{Level: 1}), "emu", metal.Options{})
-			random := rand.New(rand.NewPCG(1, 2))
 			places := map[string]lower.Placement{
 				"all":      lower.AtLeast(0),
 				"by size":  lower.AtLeast(200_000),
 				"prefill":  func(p lower.Product) bool { return p.Phase == "prefill" },
-				"one in 2": func(lower.Product) bool { return random.IntN(2) == 0 },
-				"one in 5": func(lower.Product) bool { return random.IntN(5) == 0 },
+				"one in 2": oneIn(2),
+				"one in 5": oneIn(5),
 			}
 			for text, place := range places {
 				program := tiny(t, name, smelt.Options{Level: 1, Products: place})

@@ -54,7 +54,8 @@ struct smelt_program {
         std::string name;
         const void *emulated;
         const smelt_native_kernel *native;
-        bool native_everywhere; // at the bounds
+        const smelt_native_kernel *blas; // for dispatches on_cpu that it covers
+        bool native_everywhere;          // at the bounds
     };
 
     smelt_device *device;

@@ -56,14 +56,18 @@ func launchOf(d *lower.Dispatch, sizes *lower.Sizes) (*kernels.Launch, error) {
 	}
 	last := uint32(0)
 	for _, b := range d.Bindings {
-		last = max(last, b.Index)
+		if !hostScratch(d, b.Index) {
+			last = max(last, b.Index)
+		}
 	}
 	l.Buffers = make([]int64, last+1)
 	for i := range l.Buffers {
 		l.Buffers[i] = kernels.Unbound
 	}
 	for _, b := range d.Bindings {
-		l.Buffers[b.Index] = b.Bytes.Eval(sizes)
+		if !hostScratch(d, b.Index) {
+			l.Buffers[b.Index] = b.Bytes.Eval(sizes)
+		}
 	}
 	for i, e := range d.Params {
 		n := e.Eval(sizes)
@@ -80,4 +84,9 @@ func launchOf(d *lower.Dispatch, sizes *lower.Sizes) (*kernels.Launch, error) {
 		l.Grid[i] = uint32(n)
 	}
 	return l, nil
+}
+
+// hostScratch tells whether an argument is no kernel's but memory for the CPU's kernels.
+func hostScratch(d *lower.Dispatch, index uint32) bool {
+	return d.OnCPU && index == kernels.HostScratch
 }

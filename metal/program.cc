@@ -17,12 +17,15 @@ smelt_program::smelt_program(smelt_device *device, const smelt_tables &t, smelt_
 int smelt_program::findKernels(const smelt_tables &t, smelt_error *error) {
     const auto &o = device->options;
     for (uint32_t i = 0; i < t.kernel_count; i++) {
-        Kernel k{t.names + t.kernel_name[i], nullptr, nullptr, false};
+        Kernel k{t.names + t.kernel_name[i], nullptr, nullptr, nullptr, false};
         if (o.emulator != nullptr) {
             k.emulated = o.emulator->find(k.name.c_str());
         }
         if (o.use_native != 0 && o.native != nullptr) {
             k.native = o.native->find(k.name.c_str());
+        }
+        if (o.blas != nullptr) {
+            k.blas = o.blas->find(k.name.c_str());
         }
         if (k.emulated == nullptr && k.native == nullptr && o.half == 0) {
             return fail(error, SMELT_ERROR_KERNEL, -1, -1, "no kernel is called %s", k.name.c_str());
@@ -178,8 +181,14 @@ int Launches::resolveOne(uint32_t index, const std::vector<Memory> &memory, smel
 }
 
 const smelt_native_kernel *Launches::native(uint32_t dispatch) const {
-    const auto *k = program_.kernels[program_.dispatches[dispatch].kernel].native;
-    return k != nullptr && (k->supports == nullptr || k->supports(&launches_[dispatch]) != 0) ? k : nullptr;
+    const auto &d = program_.dispatches[dispatch];
+    const auto &kernel = program_.kernels[d.kernel];
+    for (const auto *k : {d.on_cpu != 0 ? kernel.blas : nullptr, kernel.native}) {
+        if (k != nullptr && (k->supports == nullptr || k->supports(&launches_[dispatch]) != 0)) {
+            return k;
+        }
+    }
+    return nullptr;
 }
 
 } // namespace smelt

@@ -174,6 +174,9 @@ func printExplanation(out io.Writer, p *smelt.Program, e *smelt.Explanation) err
 	fmt.Fprintf(w, "weights\t%d bytes\n", e.WeightBytes)
 	fmt.Fprintf(w, "KV cache\t%d bytes for %d tokens\n", e.CacheBytes, p.Plan.Context)
 	fmt.Fprintf(w, "arena\t%d bytes; no less than %d would do, %d if no values shared memory\n", e.ArenaBytes, e.MinArenaBytes, e.UnplannedBytes)
+	if e.ScratchBytes > 0 {
+		fmt.Fprintf(w, "scratch\t%d bytes of the arena, for widening weights that the CPU multiplies\n", e.ScratchBytes)
+	}
 	if x := e.Prediction; x != nil {
 		fmt.Fprintf(w, "\npredicted on %s\t%.1f tokens/s: %.2f ms a step, %.0f %% of the memory bandwidth, bound by %s\n",
 			x.Chip, x.TokensPerSecond, x.MS, 100*x.BandwidthShare, x.Bound)

@@ -7,6 +7,7 @@
 //	src/simd_*.h     those functions for one instruction set each
 //	avx512/ avx2/    the kernels compiled for one instruction set: a package each,
 //	neon/ portable/  because cgo gives all files of a package the same flags
+//	blas/            products that the system's BLAS computes, where a build has one
 //
 // The best set that the processor has is chosen when the program starts; the
 // environment variable SMELT_ISA names a lower one.
@@ -63,6 +64,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"unsafe"
+
+	"github.com/smelt-ml/smelt/kernels/native/blas"
 )
 
 // Library is the kernels compiled for one instruction set.
@@ -113,6 +116,13 @@ func Names() []string { return best().Names() }
 
 // Run executes a launch with the chosen library.
 func Run(l Launch, o Options) error { return best().Run(l, o) }
+
+// BLAS returns the products that the system's BLAS computes, and whether there are any.
+// They take float weights and several tokens, and scratch at [kernels.HostScratch].
+func BLAS() (Library, bool) {
+	set := blas.Set()
+	return Library{set}, set != nil
+}
 
 // Provider returns the library as a const smelt_native*.
 func (l Library) Provider() unsafe.Pointer { return l.set }

@@ -1,0 +1,21 @@
+//go:build cgo && ((darwin && arm64) || openblas)
+
+// Package blas holds the products that the system's BLAS computes: Accelerate's on
+// macOS; on Linux, for tests, OpenBLAS under the tag openblas. Elsewhere it is empty.
+//
+// Accelerate reaches the matrix units of Apple's processors, which instructions that
+// a compiler knows do not. All that is asked of it is one function, smelt_sgemm.
+package blas
+
+// #cgo CXXFLAGS: -std=c++17 -O3 -Wall -Wextra -Wno-psabi -Wno-maybe-uninitialized -Wno-uninitialized -Wno-unused-function -g0
+// #cgo darwin CFLAGS: -DACCELERATE_NEW_LAPACK
+// #cgo darwin LDFLAGS: -framework Accelerate
+// #cgo linux LDFLAGS: -lopenblas
+// #include "../src/set.h"
+// const smelt_native_set *smelt_native_blas(void);
+import "C"
+
+import "unsafe"
+
+// Set returns the kernels as a const smelt_native_set*.
+func Set() unsafe.Pointer { return unsafe.Pointer(C.smelt_native_blas()) }

@@ -1,0 +1,105 @@
+// linear by the system's BLAS: products of float weights and several tokens. Included
+// behind ../src/linear.h, whose buffers, parameters and epilogues it has; besides, it
+// needs memory that it may use as it likes, at SCRATCH.
+//
+// A weight is taken in panels of rows: widened to floats where they are not, multiplied
+// with all tokens by sgemm, and put in its place by the epilogue. Units are lanes, each
+// with scratch of its own, which take every lanes-th panel. What a panel gives does not
+// depend on the lane, nor on how many there are.
+
+// At fewer tokens, reading each weight once as it lies beats widening it first.
+constexpr uint32_t GEMM_TOKENS = 8;
+
+// As in kernels/scratch.go.
+constexpr uint32_t SCRATCH = 30, PANEL_ROWS = 128, PANEL_TOKENS = 256;
+
+struct Gemm : Linear {
+    const float *x;
+    uint64_t x_stride;
+    uint32_t sides;                  // panels that meet in one result: 2 of a pair
+    uint64_t widened, lane, lanes;   // floats of a panel, and of a lane; how many lanes there are
+    uint64_t panels[3], panel_count; // by weight
+
+    Gemm(const smelt_launch *l, void *shared) : Linear(l, shared) {
+        x = norm ? normalised : buffer<const float>(l, 0);
+        x_stride = norm ? p.k : p.x_stride;
+        sides = pair ? 2 : 1;
+        uint32_t rows = 0;
+        panel_count = 0;
+        for (int i = 0; i < (pair && count > 0 ? 1 : count); i++) {
+            panels[i] = ceil_div(weights[i].n, PANEL_ROWS);
+            panel_count += panels[i];
+            rows = weights[i].n > rows ? weights[i].n : rows;
+        }
+        rows = static_cast<uint32_t>(least(rows, PANEL_ROWS));
+        widened = uint64_t{rows} * p.k;
+        lane = sides * (widened + rows * least(p.tokens, PANEL_TOKENS));
+        uint64_t have = l->buffer_count > SCRATCH ? l->buffer_bytes[SCRATCH] / 4 : 0;
+        lanes = lane == 0 ? 0 : least(panel_count, have / lane);
+    }
+
+    // rows of w as floats: where they lie, or in `to`.
+    const float *wide(const Weight &w, uint64_t row, uint64_t rows, float *to) const {
+        const uint8_t *from = w.bytes + row * w.stride;
+        if (w.type->type == SMELT_F32)
+            return reinterpret_cast<const float *>(from);
+        for (uint64_t r = 0; r < rows; r++)
+            w.type->widen(from + r * w.stride, to + r * p.k, p.k);
+        return to;
+    }
+
+    void panel(const smelt_launch *l, const Weight &w, uint64_t row, float *scratch) const {
+        uint32_t rows = static_cast<uint32_t>(least(PANEL_ROWS, w.n - row));
+        const float *side[2] = {};
+        for (uint32_t s = 0; s < sides; s++)
+            side[s] = wide(s == 0 ? w : weights[1], row, rows, scratch + s * widened);
+        float *sums = scratch + sides * widened;
+        for (uint64_t t0 = 0; t0 < p.tokens; t0 += PANEL_TOKENS) {
+            uint32_t tokens = static_cast<uint32_t>(least(PANEL_TOKENS, p.tokens - t0));
+            for (uint32_t s = 0; s < sides; s++)
+                smelt_sgemm(tokens, rows, p.k, x + t0 * x_stride, x_stride, side[s], sums + s * tokens * rows);
+            for (uint32_t t = 0; t < tokens; t++) {
+                uint64_t place = (t0 + t) * p.out_stride + w.column + row;
+                finish(l, sums + t * rows, sums + (tokens + t) * rows, rows, place);
+            }
+        }
+    }
+
+    // A row of results: silu(gate)·up of a pair, and the residual.
+    void finish(const smelt_launch *l, const float *sum, const float *up, uint32_t rows, uint64_t place) const {
+        float *out = buffer<float>(l, 4) + place;
+        const float *more = residual ? buffer<const float>(l, 6) + place : nullptr;
+        for (uint32_t r = 0; r < rows; r += W) {
+            int n = static_cast<int>(least(W, rows - r));
+            F v = load_n(sum + r, n);
+            if (pair)
+                v = silu(v) * load_n(up + r, n);
+            if (more != nullptr)
+                v = v + load_n(more + r, n);
+            store_n(out + r, v, n);
+        }
+    }
+};
+
+static int gemm_supports(const smelt_launch *l) {
+    if (!linear_supports(l))
+        return 0;
+    Gemm job(l, nullptr);
+    return !job.quantised && job.lanes > 0 && job.p.tokens >= GEMM_TOKENS && job.p.k > 0 && job.p.k <= INT32_MAX &&
+           job.x_stride >= job.p.k && job.x_stride <= INT32_MAX;
+}
+
+static uint64_t gemm_units(const smelt_launch *l) { return Gemm(l, nullptr).lanes; }
+
+static void gemm(const smelt_launch *l, void *shared, uint64_t begin, uint64_t end) {
+    const Gemm job(l, shared);
+    for (uint64_t lane = begin; lane < end; lane++) {
+        for (uint64_t i = lane; i < job.panel_count; i += job.lanes) {
+            uint64_t at = i;
+            int w = 0;
+            while (at >= job.panels[w])
+                at -= job.panels[w++];
+            job.panel(l, job.weights[w], at * PANEL_ROWS, buffer<float>(l, SCRATCH) + lane * job.lane);
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//go:build (darwin && arm64) || openblas
+
+package native
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/kernels"
+)
+
+// blasCases are products that a BLAS takes: panels and blocks of tokens that are whole,
+// ragged, or one element over; every epilogue; several weights side by side.
+func blasCases() []linear {
+	var cases []linear
+	for _, w := range []ir.DType{ir.F32, ir.F16, ir.BF16} {
+		for _, shape := range [][3]int{{8, 1, 1}, {9, 20, 7}, {33, 172, 128}, {13, 515, 129}, {257, 36, 300}} {
+			cases = append(cases, linear{tokens: shape[0], k: shape[1], rows: []int{shape[2]}, types: []ir.DType{w}})
+		}
+	}
+	for _, tokens := range []int{8, 31, 260} {
+		for _, norm := range []bool{false, true} {
+			for _, residual := range []bool{false, true} {
+				cases = append(cases,
+					linear{tokens: tokens, k: 68, rows: []int{24, 137, 5}, types: []ir.DType{ir.F16, ir.F32, ir.F16}, norm: norm, residual: residual, padding: 3},
+					linear{tokens: tokens, k: 96, rows: []int{600}, types: []ir.DType{ir.F16}, norm: norm, residual: residual},
+					linear{tokens: tokens, k: 70, rows: []int{135, 135}, types: []ir.DType{ir.F16, ir.F16}, pair: true, norm: norm, residual: residual, padding: 1},
+					linear{tokens: tokens, k: 64, rows: []int{18, 18}, types: []ir.DType{ir.F32, ir.F16}, pair: true, norm: norm, residual: residual})
+			}
+		}
+	}
+	return cases
+}
+
+// withScratch binds what the Plan gives a product of so many tokens at most.
+func (c linear) withScratch(d dispatch, bytes int64) dispatch {
+	d.buffers = append(append([][]byte(nil), d.buffers...), make([][]byte, kernels.HostScratch+1-len(d.buffers))...)
+	d.buffers[kernels.HostScratch] = make([]byte, bytes)
+	return d
+}
+
+func (c linear) scratch() int64 {
+	var rows []int64
+	for _, n := range c.rows {
+		rows = append(rows, int64(n))
+	}
+	return kernels.PanelScratch(int64(c.tokens), int64(c.k), rows, c.pair)
+}
+
+// compute runs the dispatch and returns its result; scratch may come back as it likes.
+func compute(t testing.TB, l Library, d dispatch, o Options) []byte {
+	t.Helper()
+	launch := Launch{Kernel: d.kernel, Constants: d.constants, Grid: d.grid, Buffers: make([][]byte, len(d.buffers))}
+	for i, b := range d.buffers {
+		launch.Buffers[i] = copied(t, b)
+	}
+	require.NoError(t, l.Run(launch, o))
+	for i, b := range d.buffers {
+		if i != 4 && i != kernels.HostScratch {
+			require.Equal(t, b, launch.Buffers[i], "buffer %d is written", i)
+		}
+	}
+	return launch.Buffers[4]
+}
+
+// TestBLAS compares with float64 and with the native kernels, in one lane and in
+// several, on several threads; and in place of the residual.
+func TestBLAS(t *testing.T) {
+	l, ok := BLAS()
+	require.True(t, ok)
+	for _, c := range blasCases() {
+		for _, vec := range []bool{true, false} {
+			t.Run(fmt.Sprintf("vec=%t/%v", vec, c), func(t *testing.T) {
+				b := c.build(t, vec)
+				scale := b.scale
+				if c.pair || c.norm {
+					scale *= b.scale
+				}
+				const bound = 1e-5 // of the conformance tests, for floats
+				d := c.withScratch(b.dispatch, c.scratch())
+				got := compute(t, l, d, Options{Threads: 1})
+				near(t, b.exact, floats(got), scale, bound)
+				near(t, widened(floats(compute(t, Libraries()[0], b.dispatch, Options{}))), floats(got), scale, bound)
+
+				least := c.withScratch(b.dispatch, c.scratch()/max(1, c.scratch()/int64(4*lane(c))))
+				for _, o := range cuts {
+					require.Equal(t, got, compute(t, l, d, o), "%+v", o)
+					require.Equal(t, got, compute(t, l, least, o), "in one lane, %+v", o)
+				}
+				if c.residual {
+					launch := Launch{Kernel: d.kernel, Constants: d.constants, Buffers: append([][]byte(nil), d.buffers...)}
+					launch.Buffers[4] = append([]byte(nil), d.buffers[6]...)
+					launch.Buffers[6] = launch.Buffers[4]
+					require.NoError(t, l.Run(launch, Options{Threads: 2}))
+					// Between rows, the residual's own padding stays.
+					width := c.rows[0] + c.padding
+					if !c.pair {
+						width = c.padding
+						for _, n := range c.rows {
+							width += n
+						}
+					}
+					for at := 0; at < len(got); at += 4 * width {
+						end := at + 4*(width-c.padding)
+						require.Equal(t, got[at:end], launch.Buffers[4][at:end], "in place: row %d", at/4/width)
+					}
+				}
+			})
+		}
+	}
+}
+
+// lane returns the floats that one lane needs.
+func lane(c linear) int {
+	sides := 1
+	if c.pair {
+		sides = 2
+	}
+	tallest := 0
+	for _, n := range c.rows {
+		tallest = max(tallest, n)
+	}
+	return sides * min(tallest, 128) * (c.k + min(c.tokens, 256))
+}
+
+// TestBLASLeaves lists what stays with the native kernels.
+func TestBLASLeaves(t *testing.T) {
+	l, _ := BLAS()
+	c := linear{tokens: 8, k: 64, rows: []int{16, 16}, types: []ir.DType{ir.F16, ir.F16}}
+	good := c.withScratch(c.build(t, false).dispatch, c.scratch())
+	params := kernels.LinearParams{Tokens: 8, K: 64, N0: 16, N1: 16, XStride: 64, OutStride: 32}
+	for name, change := range map[string]func(d *Launch){
+		"few tokens":        func(d *Launch) { p := params; p.Tokens = 7; d.Buffers[5] = encode(p) },
+		"rows that overlap": func(d *Launch) { p := params; p.XStride = 63; d.Buffers[5] = encode(p) },
+		"no scratch":        func(d *Launch) { d.Buffers = d.Buffers[:8] },
+		"little scratch":    func(d *Launch) { d.Buffers[kernels.HostScratch] = make([]byte, 4*lane(c)-4) },
+		"quantised weights": func(d *Launch) { d.Constants[1] = uint32(ir.Q8_0) },
+		"short weight":      func(d *Launch) { d.Buffers[1] = d.Buffers[1][1:] },
+	} {
+		d := Launch{Kernel: good.kernel, Buffers: append([][]byte(nil), good.buffers...), Constants: map[uint32]uint32{}}
+		for i, v := range good.constants {
+			d.Constants[i] = v
+		}
+		require.NoError(t, l.Run(d, Options{}), name)
+		change(&d)
+		require.ErrorIs(t, l.Run(d, Options{}), ErrUnsupported, name)
+	}
+	require.ErrorIs(t, l.Run(Launch{Kernel: "rope_f32"}, Options{}), ErrUnsupported)
+}
+
+// The constants of gemm.h are those of package kernels.
+func TestBLASConstants(t *testing.T) {
+	text, err := os.ReadFile("blas/gemm.h")
+	require.NoError(t, err)
+	require.Regexp(t, regexp.QuoteMeta(fmt.Sprintf("SCRATCH = %d,", kernels.HostScratch)), string(text))
+	rows, tokens := int64(1000), int64(1000)
+	require.Contains(t, string(text), "PANEL_ROWS = 128, PANEL_TOKENS = 256;")
+	require.Equal(t, int64(4*128*(64+256)), kernels.PanelScratch(tokens, 64, []int64{128}, false))
+	require.Equal(t, int64(4*4*2*128*(64+256)), kernels.PanelScratch(tokens, 64, []int64{rows, rows}, true))
+}
