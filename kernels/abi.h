@@ -66,7 +66,7 @@ typedef struct smelt_native_kernel {
 } smelt_native_kernel;
 
 typedef struct smelt_native {
-    const char *isa; // "avx512", "avx2", "neon", "portable"
+    const char *isa; // "avx512", "neon" and so on: package native lists them
     const smelt_native_kernel *(*find)(const char *name);
 } smelt_native;
 

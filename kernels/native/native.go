@@ -5,12 +5,21 @@
 //
 //	src/             the kernels, written once over a small set of vector functions
 //	src/simd_*.h     those functions for one instruction set each
-//	avx512/ avx2/    the kernels compiled for one instruction set: a package each,
-//	neon/ portable/  because cgo gives all files of a package the same flags
+//	src/panel.h      how weights are laid out for products with many tokens, for the
+//	                 sets whose instructions do not ask for a layout of their own
 //	blas/            products that the system's BLAS computes, where a build has one
 //
-// The best set that the processor has is chosen when the program starts; the
-// environment variable SMELT_ISA names a lower one.
+// A directory for each set compiles them, because cgo gives all files of a package the
+// same flags. The best that the processor has is chosen when the program starts; the
+// environment variable SMELT_ISA names a lower one. From the best to the last:
+//
+//	x86-64  avx512    AVX-512 F, BW, CD, DQ, VL with VNNI; without VNNI it is avx2
+//	        avxvnni   AVX2, FMA and F16C with AVX-VNNI: dot products of bytes
+//	        avx2      AVX2, FMA and F16C
+//	arm64   i8mm      NEON with FEAT_I8MM: products of matrices of bytes
+//	        dotprod   NEON with FEAT_DotProd: dot products of bytes
+//	        neon      NEON of Armv8.0, which every arm64 processor has
+//	any     portable  no instruction set in particular
 //
 // What has no kernel here, such as activations in halves, the device runs from the Metal
 // sources, which is slower by an order of magnitude.
@@ -83,6 +92,22 @@ func Libraries() []Library {
 	return out
 }
 
+// set is the kernels of one instruction set and whether the processor can run them.
+type set struct {
+	here    bool
+	kernels func() unsafe.Pointer // const smelt_native_set *
+}
+
+func having(all ...set) []unsafe.Pointer {
+	var out []unsafe.Pointer
+	for _, s := range all {
+		if s.here {
+			out = append(out, s.kernels())
+		}
+	}
+	return out
+}
+
 var best = sync.OnceValue(func() Library {
 	all := Libraries()
 	l, err := choose(all, os.Getenv("SMELT_ISA"))
@@ -127,7 +152,7 @@ func BLAS() (Library, bool) {
 // Provider returns the library as a const smelt_native*.
 func (l Library) Provider() unsafe.Pointer { return l.set }
 
-// ISA names the instruction set: avx512, avx2, neon or portable.
+// ISA names the instruction set, in the words that SMELT_ISA takes.
 func (l Library) ISA() string { return C.GoString(C.set_isa(l.set)) }
 
 // Names lists the host names of the kernels.

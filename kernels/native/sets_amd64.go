@@ -1,32 +1,28 @@
-package native
+//go:build cgo
 
-// static int has_avx2(void) {
-//     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") &&
-//            __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("lzcnt");
-// }
-// static int has_avx512(void) {
-//     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-//            __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
-//            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
-// }
-import "C"
+package native
 
 import (
 	"unsafe"
 
+	"golang.org/x/sys/cpu"
+
 	"github.com/smelt-ml/smelt/kernels/native/avx2"
 	"github.com/smelt-ml/smelt/kernels/native/avx512"
+	"github.com/smelt-ml/smelt/kernels/native/avxvnni"
 	"github.com/smelt-ml/smelt/kernels/native/portable"
 )
 
-// sets lists what the processor has, and the system saves the registers of.
+// sets lists what the processor has, and the system saves the registers of: all that the
+// compiler may emit for a set, which is what its -march names.
 func sets() []unsafe.Pointer {
-	var out []unsafe.Pointer
-	if C.has_avx512() != 0 {
-		out = append(out, avx512.Set())
-	}
-	if C.has_avx2() != 0 {
-		out = append(out, avx2.Set())
-	}
-	return append(out, portable.Set())
+	x := &cpu.X86
+	v3 := x.HasAVX2 && x.HasFMA && x.HasF16C && x.HasBMI1 && x.HasBMI2 && x.HasLZCNT && x.HasMOVBE
+	v4 := v3 && x.HasAVX512F && x.HasAVX512BW && x.HasAVX512CD && x.HasAVX512DQ && x.HasAVX512VL
+	return having(
+		set{v4 && x.HasAVX512VNNI, avx512.Set},
+		set{v3 && x.HasAVXVNNI, avxvnni.Set},
+		set{v3, avx2.Set},
+		set{true, portable.Set},
+	)
 }

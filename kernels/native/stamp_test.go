@@ -25,8 +25,11 @@ func TestStamp(t *testing.T) {
 		require.NoError(t, err)
 		fmt.Fprintf(h, "%s %d\n%s", filepath.Base(f), len(text), text)
 	}
-	for _, isa := range []string{"avx512", "avx2", "neon", "portable", "blas"} {
-		constraint := map[string]string{"avx512": "//go:build amd64\n\n", "avx2": "//go:build amd64\n\n", "neon": "//go:build arm64\n\n"}[isa]
+	for isa, constraint := range map[string]string{
+		"avx512": "//go:build amd64\n\n", "avxvnni": "//go:build amd64\n\n", "avx2": "//go:build amd64\n\n",
+		"i8mm": "//go:build arm64\n\n", "dotprod": "//go:build arm64\n\n", "neon": "//go:build arm64\n\n",
+		"portable": "", "blas": "",
+	} {
 		want := fmt.Sprintf("%spackage %s\n\n// Written by `go test ./kernels/native -run Stamp -update`.\nconst _ = \"%x\"\n", constraint, isa, h.Sum(nil))
 		file := filepath.Join(isa, "stamp.go")
 		if *update {

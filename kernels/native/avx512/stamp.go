@@ -3,4 +3,4 @@
 package avx512
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "267c00f1a9cc8de871ae68dd3a22dee520a2d427f61792763cb38072b48dc9ba"
+const _ = "2d307b61b21a0bc23a8339fbc9bb80cae4bdb74e32a8566f48d4164a0c0e7cdb"

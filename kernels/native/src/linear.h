@@ -223,7 +223,7 @@ template <class B> static void multiply_few(const RowGroup &g, uint32_t t) {
 constexpr uint64_t PANEL = 16384 / ROWS;
 
 template <class B> struct Panel {
-    alignas(64) uint8_t words[PANEL * ROWS]; // [PANEL/4][ROWS][4]
+    alignas(64) uint8_t words[PANEL * ROWS]; // [PANEL/32][8 · ROWS][4], by panel_place
     alignas(64) float s[PANEL / 32 * B::GROUPS * ROWS];
     alignas(64) float m[B::MIN ? PANEL / 32 * B::GROUPS * ROWS : ROWS];
 
@@ -241,11 +241,11 @@ template <class B> struct Panel {
                     repeat<4>([&](auto j) __attribute__((always_inline)) {
                         halves<B, decltype(sub)::value>(p + j.value * stride, 4 * stride, low[j.value], high[j.value]);
                     });
-                    transpose4(low[0], low[1], low[2], low[3]);
-                    transpose4(high[0], high[1], high[2], high[3]);
+                    panel_order(low[0], low[1], low[2], low[3]);
+                    panel_order(high[0], high[1], high[2], high[3]);
                     for (int j = 0; j < 4; j++) {
-                        q_store(out + (j * ROWS + of) * 4, low[j]);
-                        q_store(out + ((j + 4) * ROWS + of) * 4, high[j]);
+                        q_store(out + panel_place(j, of) * 4, low[j]);
+                        q_store(out + panel_place(j + 4, of) * 4, high[j]);
                     }
                 });
                 out += 32 * ROWS;
@@ -267,27 +267,25 @@ static void panel_tile(const Panel<B> &panel, const RowGroup &g, uint32_t t0, ui
     const float *s = panel.s, *m = panel.m;
     for (uint64_t done = 0; done < elements; done += 32) {
         for (int group = 0; group < B::GROUPS; group++) {
-            Dot<B::RANGE> dot[T][V];
+            Products<B::RANGE, T> products[V];
             uint32_t more[T];
             int32_t offset[T];
             UNROLL for (int t = 0; t < T; t++) {
                 more[t] = extra[static_cast<uint64_t>(t) * (g.k / 16) + group];
                 offset[t] = B::OFFSET == 0 ? 0 : static_cast<int32_t>(more[t]);
-                UNROLL for (int v = 0; v < V; v++) dot[t][v].start(offset[t]);
             }
+            UNROLL for (int v = 0; v < V; v++) products[v].start(offset);
             UNROLL for (int i = 0; i < WORDS; i += 2) {
                 UNROLL for (int v = 0; v < V; v++) {
-                    Q w0 = q_load(words + (i * ROWS + v * W) * 4), w1 = q_load(words + ((i + 1) * ROWS + v * W) * 4);
-                    UNROLL for (int t = 0; t < T; t++) {
-                        const int8_t *x = q + static_cast<uint64_t>(t) * g.k + 4 * i;
-                        dot[t][v].two(w0, q_same4(x), w1, q_same4(x + 4));
-                    }
+                    Q w0 = q_load(words + panel_place(i, v * W) * 4);
+                    Q w1 = q_load(words + panel_place(i + 1, v * W) * 4);
+                    products[v].add(w0, w1, q + 4 * i, g.k);
                 }
             }
             UNROLL for (int t = 0; t < T; t++) {
                 float by = scale[static_cast<uint64_t>(t) * (g.k / 32)];
                 UNROLL for (int v = 0; v < V; v++) sum[t][v] =
-                    accumulate<B>(sum[t][v], dot[t][v].finish(offset[t]), s + v * W, m + v * W, by, more[t]);
+                    accumulate<B>(sum[t][v], products[v].finish(t, offset[t]), s + v * W, m + v * W, by, more[t]);
             }
             words += WORDS * ROWS * 4, q += WORDS * 4;
             s += ROWS;

@@ -113,6 +113,7 @@ template <Range R> struct Dot {
         one(w0, x0);
         one(w1, x1);
     }
+    MEMBER void words(Q w0, Q w1, const int8_t *x) { two(w0, q_same4(x), w1, q_same4(x + 4)); }
     MEMBER I finish(int32_t) const { return sum; }
 };
 
@@ -129,3 +130,5 @@ INLINE F half_rows(const uint8_t *p, size_t step) {
     };
     return _mm512_cvtph_ps(_mm256_set_m128i(eight(p + 8 * step), eight(p)));
 }
+
+#include "panel.h"

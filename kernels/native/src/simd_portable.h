@@ -8,7 +8,9 @@
 //   q_rows   lane i of 16 bytes comes from p + i·step
 //   Dot      sums of products of weight bytes and int8 activations, four at a
 //            time into W integers; a sum starts from the number given to start and
-//            finish, whichever an instruction set prefers
+//            finish, whichever an instruction set prefers. two takes two Qs of each,
+//            words multiplies all words of a Q by the one at x, and those of the
+//            other by the next
 //
 // A group of ROWS rows is W rows times ROWS/W. Rows j, j+4, j+8 … of such a W are
 // read into one Q; transpose4 over j = 0…3 (a 4×4 transpose of 32-bit words in each
@@ -201,6 +203,7 @@ template <Range R> struct Dot {
         one(w0, x0);
         one(w1, x1);
     }
+    MEMBER void words(Q w0, Q w1, const int8_t *x) { two(w0, q_same4(x), w1, q_same4(x + 4)); }
     MEMBER I finish(int32_t from) const { return i_add(sum, i_set1(from)); }
 };
 
@@ -211,3 +214,5 @@ INLINE F half_rows(const uint8_t *p, size_t step) {
         v[i] = half_to_float(half_bits(p + static_cast<size_t>(i) * step));
     return v;
 }
+
+#include "panel.h"

@@ -1,0 +1,22 @@
+// How the words of a panel are arranged, a word being four elements of a row, and their
+// products with T tokens' activations. This is for sets that multiply word by word: one
+// that takes larger pieces has its own.
+
+// Vectors of rows 0…3 (4 … 7 and so on in further lanes), 16 elements each, as the four
+// vectors that a panel holds in their place.
+INLINE void panel_order(Q &a, Q &b, Q &c, Q &d) { transpose4(a, b, c, d); }
+// The first of the W words that make vector i of the rows from `row` on, in words from the
+// sub-block's first.
+INLINE int panel_place(int i, int row) { return i * ROWS + row; }
+
+template <Range R, int T> struct Products {
+    Dot<R> dot[T];
+    MEMBER void start(const int32_t from[T]) { UNROLL for (int t = 0; t < T; t++) dot[t].start(from[t]); }
+    // Adds the products of eight elements: vectors i and i + 1 of a panel, i even, with
+    // those at x, k bytes from token to token.
+    MEMBER void add(Q w0, Q w1, const int8_t *x, uint64_t k) {
+        UNROLL for (int t = 0; t < T; t++, x += k) dot[t].words(w0, w1, x);
+    }
+    // The sums of W rows with token t, which were started from `from`.
+    MEMBER I finish(int t, int32_t from) const { return dot[t].finish(from); }
+};

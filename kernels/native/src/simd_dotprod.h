@@ -1,0 +1,10 @@
+// NEON with dot products of bytes (FEAT_DotProd), as most processors from 2018 on have it.
+
+constexpr const char *ISA = "dotprod";
+constexpr int INT_TOKENS = 4;
+
+#include "vectors_neon.h"
+
+#include "dot_neon.h"
+
+#include "panel.h"
