@@ -40,6 +40,7 @@ bridge: setup ## the Metal bridge over a stand-in for Metal, with OpenBLAS as th
 	$(GO) vet -tags fakemetal,openblas ./metal/... ./kernels/native/...
 	$(bridged) ./metal/...
 	$(bridged) -run BLAS ./kernels/native
+	SMELT_KERNELS_DEVICE=metal $(bridged) ./kernels
 	$(bridged) -run '(TestLogits|TestPlacedProducts)/.*/.*/metal|(TestStepByStep|TestFewTokens|TestGreedyText|TestNextMatchesLogits)/.*/metal' .
 	$(GO) test -tags fakemetal -timeout 5m -run 'ProductsOnTheCPU' ./metal
 
@@ -49,7 +50,7 @@ metallib: ## on a Mac with Xcode: the kernels compiled ahead of time, for SMELT_
 		-Wall -Werror -c $$f -o build/$$(basename $$f .metal).air || exit 1; done
 	xcrun -sdk macosx metallib build/*.air -o build/smelt.metallib
 
-test-metal: ## on a Mac: models on its GPU against the references; writes build/metal-report.txt
+test-metal: ## on a Mac: kernels and models on its GPU against the references; writes build/metal-report.txt
 	@.ci/test-metal
 
 platforms: ## builds for systems where nothing can be executed

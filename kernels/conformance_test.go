@@ -194,8 +194,12 @@ var replacement = sync.OnceValue(func() map[string]emulated.Library {
 	return replaced
 })
 
-// execute runs a launch on the emulator.
+// execute runs a launch on the emulator, or on the device under test. What runs in place
+// is for the emulator's eyes: memory that no machine has.
 func execute(l emulated.Launch, o emulated.Options) error {
+	if run := onDevice(); run != nil && !o.InPlace {
+		return run(l)
+	}
 	if library, ok := replacement()[l.Kernel]; ok {
 		return library.Run(l, o)
 	}
@@ -207,6 +211,14 @@ var orders = []emulated.Options{
 	{Order: emulated.Ascending, Poison: true},
 	{Order: emulated.Descending, Poison: true},
 	{Order: emulated.Shuffled, Seed: 7, Poison: true},
+}
+
+// turns are the orders that a launch is run in: a device has but its own.
+func turns() []emulated.Options {
+	if onDevice() != nil {
+		return orders[:1]
+	}
+	return orders
 }
 
 // host is the launch as kernels.Check sees it.
@@ -245,7 +257,7 @@ func (l launch) run(t *testing.T) map[int]tensor {
 	}
 	require.NoError(t, kernels.Check(l.host()))
 	var first map[int]tensor
-	for _, order := range orders {
+	for _, order := range turns() {
 		written := map[int]tensor{}
 		buffers := make([][]byte, 16)
 		buffers[k.ParamsIndex] = kernels.Encode(l.params)
@@ -341,6 +353,18 @@ func compareProducts(t *testing.T, want []product, got tensor, types []kernels.E
 		off.add(err, p.scale, bound*p.scale+step)
 	}
 	seen.compare(t, off)
+}
+
+// agree compares results of one computation by launches that differ in tiles, grids or
+// constants. The emulator gives the same bits; a GPU's compiler may contract each variant
+// in its own way, so there the bounds hold.
+func agree(t *testing.T, want, got tensor, message ...any) {
+	t.Helper()
+	if onDevice() == nil {
+		require.Equal(t, want.bytes, got.bytes, message...)
+		return
+	}
+	compare(t, want.values(), got.values(), want.length, worst(want.element))
 }
 
 func ceil(n, d int) int { return (n + d - 1) / d }

@@ -246,7 +246,7 @@ func TestLinearShapes(t *testing.T) {
 					first := c.check(t, name, types, vec)
 					for _, s := range shapes {
 						c.shape = s
-						require.Equal(t, first.bytes, c.check(t, name, types, vec).bytes, "%+v", s)
+						agree(t, first, c.check(t, name, types, vec), "%+v", s)
 					}
 				})
 			}

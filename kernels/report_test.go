@@ -188,5 +188,5 @@ func (r *recorder) print(w io.Writer) {
 			number(t.deviation.relative), number(t.deviation.absolute), at)
 	}
 	tw.Flush()
-	fmt.Fprintf(w, "%d launches of %d kernels, each in %d orders of lanes\n", launches, len(kernels.All()), len(orders))
+	fmt.Fprintf(w, "%d launches of %d kernels, each in %d orders of lanes\n", launches, len(kernels.All()), len(turns()))
 }
