@@ -11,7 +11,7 @@ cxx_sources := $(shell git ls-files '*.metal' '*.h' '*.cc' '*.cpp' '*.c' '*.m' 2
 # The bridge's tests. OpenBLAS' own threads would wait for each other in busy loops.
 bridged := OPENBLAS_NUM_THREADS=1 $(GO) test -tags fakemetal,openblas -timeout 5m
 
-.PHONY: help build demo test setup vet outside generate check test-arm64 test-asan kernels mutants accuracy fuzz clean bridge metallib test-metal platforms
+.PHONY: help build demo test setup vet outside generate check test-arm64 test-asan kernels mutants accuracy bench-peer fuzz clean bridge metallib test-metal platforms
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -80,6 +80,14 @@ kernels: setup ## the kernels on the whole grid of shapes, and how near they com
 
 accuracy: setup ## perplexity of every type of weights, against F16 and float64
 	SMELT_ACCURACY=full $(GO) test -v -timeout 60m -run '^TestAccuracy$$' . | grep -v '^=== '
+
+# PEER_DIR holds llama.cpp and the models, PEER_FLAGS are those of internal/peer, and
+# LLAMA_BENCH names a llama-bench to measure instead.
+PEER_DIR ?= build/peer
+
+bench-peer: setup ## smelt beside llama.cpp on this CPU, half an hour; writes the table in README.md
+	@[ -n "$$LLAMA_BENCH" ] || [ -d $(PEER_DIR)/node_modules ] || .ci/need npm=npm
+	$(GO) run ./internal/peer --dir $(PEER_DIR) --readme README.md $(PEER_FLAGS)
 
 profile: build ## the table in docs/kernels.md: what kernels ask of memory
 	@sed -i.old '/^## On m4-max/,$$d' docs/kernels.md && rm docs/kernels.md.old

@@ -27,6 +27,7 @@ var mayImport = map[string][]string{
 	"internal/ref":     {"ir", "internal/quant"},
 	"internal/engine":  {"ir", "lower", "metal", "models"},
 	"internal/page":    {"ir", "lower"},
+	"internal/peer":    {"", "internal/limits", "ir", "kernels", "metal", "models"},
 	"internal/profile": {"ir", "kernels", "lower"},
 	"internal/quant":   {"ir"},
 }

@@ -3,7 +3,8 @@
 // multiply and add in registers. A kernel's rates mean something beside these.
 //
 //   - Read bandwidth: every thread sums its share of a buffer that is larger than
-//     the usual caches.
+//     the usual caches, in several streams at once. A [Reader] keeps the buffer for
+//     measuring it beside other things.
 //   - Peaks of f32 and int8: every thread runs twelve independent chains of the
 //     multiply-add that the native kernels of an instruction set are made of. A
 //     multiply-add counts as two operations.

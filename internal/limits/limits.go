@@ -1,7 +1,6 @@
 package limits
 
 import (
-	"runtime"
 	"sync"
 	"time"
 )
@@ -16,7 +15,6 @@ type CPU struct {
 
 const (
 	bufferBytes = 256 << 20 // beyond the last cache of most machines
-	pageBytes   = 4 << 10   // or fewer than a page has
 	trials      = 5
 	rounds      = 1 << 20 // of the chains, in a trial: milliseconds
 )
@@ -26,7 +24,9 @@ const (
 // this build was not made for. The processor must have it.
 func Probe(isa string, threads int) CPU {
 	threads = max(threads, 1)
-	c := CPU{ReadGBs: bandwidth(threads)}
+	r := NewReader(bufferBytes, threads)
+	defer r.Close()
+	c := CPU{ReadGBs: r.GBs(trials)}
 	peaks := peaksOf(isa)
 	c.F32GOPs = peak(peaks.f32, threads)
 	c.Int8GOPs = peak(peaks.int8, threads)
@@ -44,7 +44,7 @@ func peak(run chains, threads int) float64 {
 		return 0
 	}
 	done := make([]int64, threads)
-	return best(threads, func(i int) { done[i] = run(rounds) }, func() int64 {
+	return best(trials, threads, func(i int) { done[i] = run(rounds) }, func() int64 {
 		var sum int64
 		for _, n := range done {
 			sum += n
@@ -53,25 +53,9 @@ func peak(run chains, threads int) float64 {
 	})
 }
 
-func bandwidth(threads int) float64 {
-	buffer := make([]byte, bufferBytes)
-	share := func(i int) []byte {
-		return buffer[i*bufferBytes/threads : (i+1)*bufferBytes/threads]
-	}
-	together(threads, func(i int) { // a page that was never written is one page of zeros for all
-		for b := 0; b < len(share(i)); b += pageBytes {
-			share(i)[b] = 1
-		}
-	})
-	sums := make([]uint64, threads)
-	rate := best(threads, func(i int) { sums[i] = sum(share(i)) }, func() int64 { return bufferBytes })
-	runtime.KeepAlive(sums)
-	return rate
-}
-
 // best returns the highest rate of work in 10⁹ a second, of a few trials and one to
 // warm up.
-func best(threads int, run func(i int), work func() int64) float64 {
+func best(trials, threads int, run func(i int), work func() int64) float64 {
 	var rate float64
 	for trial := range trials + 1 {
 		elapsed := together(threads, run)

@@ -27,8 +27,26 @@ func TestProbeWithoutCode(t *testing.T) {
 	require.Zero(t, peak(peaksOf("portable").f32, 1))
 }
 
+func TestReader(t *testing.T) {
+	r := NewReader(1000, 3) // 15 whole lines
+	defer r.Close()
+	total := 0
+	for i := range 3 {
+		total += len(r.share(i))
+	}
+	require.Equal(t, 15*lineBytes, total)
+	require.Positive(t, r.GBs(1))
+	require.Positive(t, r.sums[0], "what was written is what is read")
+}
+
+// Every word counts once, whatever is left over by the streams.
 func TestSum(t *testing.T) {
-	b := make([]byte, 64)
-	b[0], b[8], b[31], b[63] = 3, 4, 1, 1
-	require.Equal(t, uint64(7)+2<<56, sum(b))
+	for lines := range 10 {
+		b, want := make([]byte, lines*lineBytes), uint64(0)
+		for i := 0; i < len(b); i += 8 {
+			b[i], b[i+1] = byte(i/8+1), 1
+			want += uint64(i/8+1) + 1<<8
+		}
+		require.Equal(t, want, sum(b), "%d lines", lines)
+	}
 }

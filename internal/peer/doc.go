@@ -1,0 +1,21 @@
+//go:build linux
+
+// Peer measures smelt beside llama.cpp on this machine's processor:
+//
+//	go run ./internal/peer --readme README.md
+//
+// Speeds of one engine alone say little on a shared machine, whose bandwidth moves from
+// minute to minute. So both engines stay loaded, each in a process of its own, and take
+// turns sample by sample (A B, B A, A B, …), with a probe of the read bandwidth between
+// the two of a pair. What is compared is the ratio within each pair; its median is the
+// result of a cell, which is one test of one model: a prompt (pp512), or tokens one at
+// a time after so many others (tg64@4096). A sample that other processes disturbed is
+// repeated.
+//
+//   - protocol.go says how an engine is asked; serve.go answers for smelt,
+//     llama/driver.cpp for llama.cpp, and llamabench.go asks a llama-bench.
+//   - install.go fetches llama.cpp's libraries and builds the driver.
+//   - workload.go counts the bytes and operations of a cell, from the model's file.
+//   - pairs.go takes the samples, machine.go watches what else runs.
+//   - figures.go turns samples into figures, criteria.go judges them, table.go prints.
+package main

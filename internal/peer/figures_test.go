@@ -1,0 +1,209 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/internal/golden"
+	"github.com/smelt-ml/smelt/models"
+)
+
+func TestParseCell(t *testing.T) {
+	for text, want := range map[string]cell{
+		"pp512": {prompting, 512, 0}, "tg64": {generating, 64, 0}, "tg64@4096": {generating, 64, 4096}, "pp1@1": {prompting, 1, 1},
+	} {
+		c, err := parseCell(text)
+		require.NoError(t, err)
+		require.Equal(t, want, c)
+		require.Equal(t, text, c.String())
+	}
+	for _, text := range []string{"", "pp", "pp0", "tg-1", "tg64@", "tg64@@1", "xx64", "pp512 ", "pp1000000"} {
+		_, err := parseCell(text)
+		require.Error(t, err, text)
+	}
+}
+
+// The figures were counted by hand when the limits of llama.cpp were studied: MB and
+// 10⁹ operations a token.
+func TestWorkload(t *testing.T) {
+	for _, test := range []struct {
+		shape, format        string
+		weights, cached, ops float64
+		quantised            bool
+	}{
+		{"qwen3-0.6b", "f16", 1192, 473, 0.940, false},
+		{"qwen3-0.6b", "q8_0", 634, 473, 0.940, true},
+		{"qwen3-0.6b", "q4_0", 376, 473, 0.940, true},
+		{"qwen3-0.6b", "q4_k_m", 391, 473, 0.940, true},
+		{"llama3.2-1b", "f16", 2472, 135, 1.981, false},
+		{"llama3.2-1b", "q4_0", 763, 135, 1.981, true},
+	} {
+		m, err := models.Arch(test.shape, test.format)
+		require.NoError(t, err)
+		w := workloadOf(m)
+		require.InDelta(t, test.weights, float64(w.Weights)/1e6, 1, test)
+		shallow, deep := w.bytesPerToken(cell{generating, 64, 0}), w.bytesPerToken(cell{generating, 64, 4096})
+		require.InDelta(t, test.cached, (deep-float64(w.Weights))/1e6, 1, test)
+		require.InDelta(t, float64(w.Cached)*4096, deep-shallow, 1, test)
+		require.InDelta(t, test.ops, w.opsPerToken(cell{prompting, 512, 0})/1e9, 0.002, test)
+		require.Equal(t, test.quantised, w.Quantised)
+	}
+}
+
+// An embedding that is not the head as well is read row by row.
+func TestWorkloadUntied(t *testing.T) {
+	m, err := models.Arch("llama3.1-8b", "f16")
+	require.NoError(t, err)
+	require.False(t, m.Config.Tied)
+	embedding, ok := m.Tensor("token_embd.weight")
+	require.True(t, ok)
+	var all int64
+	for _, tensor := range m.Tensors() {
+		all += tensor.Bytes()
+	}
+	require.Equal(t, all-embedding.Bytes(), workloadOf(m).Weights)
+}
+
+func TestFigures(t *testing.T) {
+	b := &bench{Work: workload{Quantised: true, Weights: 1e9, Products: 2e9}, Float: 100, Int8: 1000}
+	s := samples{Cell: cell{generating, 1, 0}, Pairs: []pair{
+		{Smelt: 20, Peer: 10, Read: 40},                // 2, and half of the bandwidth
+		{Smelt: 99, Peer: 1, Read: 99, Others: 0.5},    // others had half of the machine
+		{Smelt: 30, Peer: 10, Read: 40, Others: 0.02},  // 3
+		{Smelt: 10, Peer: 10, Read: 40, Others: 0.025}, // 1
+		{Smelt: 40, Peer: 10, Read: 40, Others: 0.03},  // 4, slightly disturbed
+	}}
+	f := s.figures(b, 3)
+	require.Equal(t, figures{Pairs: 3, Clean: 3, Smelt: 20, Peer: 10, Ratio: 2, Read: 40, SmeltShare: 0.5, PeerShare: 0.25}, f)
+	f = s.figures(b, 4)
+	require.Equal(t, 3, f.Clean, "the least disturbed fills up")
+	require.InDelta(t, 2.5, f.Ratio, 1e-9)
+	require.InDelta(t, 25, f.Smelt, 1e-9)
+
+	s.Cell = cell{prompting, 1, 0}
+	f = s.figures(b, 3)
+	require.InDelta(t, 0.04, f.SmeltShare, 1e-9, "20 × 2·10⁹ of 1000·10⁹")
+	b.Work.Quantised = false
+	f = s.figures(b, 3)
+	require.InDelta(t, 0.4, f.SmeltShare, 1e-9, "of floats")
+}
+
+// The median of ratios is not the ratio of medians: noise that both engines see at once
+// cancels in a pair.
+func TestRatioOfPairs(t *testing.T) {
+	s := samples{Cell: cell{generating, 1, 0}, Pairs: []pair{{Smelt: 12, Peer: 10, Read: 1}, {Smelt: 60, Peer: 50, Read: 1}, {Smelt: 25, Peer: 20, Read: 1}}}
+	require.InDelta(t, 1.2, s.figures(&bench{}, 3).Ratio, 1e-9)
+}
+
+// madeUp is a comparison with wins, losses and one that passes only because the memory
+// is at its limit.
+func madeUp() *report {
+	pairs := func(smelt, peer, read float64) []pair {
+		return []pair{
+			{Smelt: smelt * 0.99, Peer: peer * 0.98, Read: read}, {Smelt: smelt, Peer: peer, Read: read}, {Smelt: smelt * 1.01, Peer: peer * 1.02, Read: read, Others: 0.04},
+		}
+	}
+	cells := func(pp, tg, deep [2]float64, read float64) []samples {
+		return []samples{
+			{cell{prompting, 512, 0}, pairs(pp[0], pp[1], read)},
+			{cell{generating, 64, 0}, pairs(tg[0], tg[1], read)},
+			{cell{generating, 64, 4096}, pairs(deep[0], deep[1], read)},
+		}
+	}
+	work := func(weights int64, quantised bool) workload {
+		return workload{Quantised: quantised, Weights: weights, Cached: 114688, Products: 880803840, Head: 311164928, Attention: 229376}
+	}
+	return &report{
+		Date: time.Date(2026, 11, 20, 21, 40, 0, 0, time.UTC), Machine: "2 CPUs of a test", Threads: 2, Pairs: 3,
+		Smelt: hello{Name: "smelt", Version: "abc1234", Detail: "avx512"},
+		Peer:  &hello{Name: "llama.cpp", Version: "0.5.0", Detail: "icelake"},
+		Models: []bench{
+			{Model: "qwen3-0.6b", Format: "f16", Work: work(1192e6, false), Float: 372, Int8: 1550, SmeltPeak: 1700e6, PeerPeak: 1732e6,
+				Cells: cells([2]float64{220, 163}, [2]float64{25, 25.9}, [2]float64{15, 8}, 34)},
+			{Model: "qwen3-0.6b", Format: "q4_0", Work: work(376e6, true), Float: 370, Int8: 1500, SmeltPeak: 1200e6, PeerPeak: 1187e6,
+				Cells: cells([2]float64{680, 220}, [2]float64{37, 38}, [2]float64{27, 6.3}, 34)},
+		},
+	}
+}
+
+func TestTables(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, madeUp().write(&out))
+	golden.Check(t, "testdata/report.md", out.String())
+
+	alone := madeUp()
+	alone.Peer = nil
+	for i := range alone.Models {
+		b := &alone.Models[i]
+		b.PeerPeak = 0
+		for j := range b.Cells {
+			for k := range b.Cells[j].Pairs {
+				b.Cells[j].Pairs[k].Peer = 0
+			}
+		}
+	}
+	out.Reset()
+	require.NoError(t, alone.write(&out))
+	golden.Check(t, "testdata/alone.md", out.String())
+}
+
+func TestCriteria(t *testing.T) {
+	all := madeUp().criteria()
+	require.Len(t, all, 6)
+	require.Equal(t, []string{"qwen3-0.6b q4_0 tg64 0.97"}, all[0].Missed, "f16 tg64 is at the limit of the memory, where 0.97 will do")
+	require.Contains(t, all[0].Met, "qwen3-0.6b f16 tg64 0.97")
+	require.Len(t, all[1].Met, 1)
+	require.Equal(t, []string{"qwen3-0.6b q4_0 pp512 43 %"}, all[2].Met, "F16 has no part in int8")
+	require.Equal(t, []string{"qwen3-0.6b f16 tg64 88 %"}, all[3].Met)
+	require.Equal(t, 2, all[4].Of)
+	require.Equal(t, []string{"qwen3-0.6b q4_0 1200 against 1187 MB"}, all[5].Missed)
+
+	fast := madeUp()
+	for i := range fast.Models {
+		for j := range fast.Models[i].Cells {
+			for k := range fast.Models[i].Cells[j].Pairs {
+				fast.Models[i].Cells[j].Pairs[k].Read = 60
+			}
+		}
+	}
+	mean, read := fast.mean()
+	require.InDelta(t, 60, read, 1e-9)
+	require.InDelta(t, math.Cbrt(math.Sqrt(1.35*0.965*1.875*3.09*0.974*4.286)), mean, 0.01)
+}
+
+func TestReplace(t *testing.T) {
+	document := []byte("# Speed\n\n" + opening + "\nstale\n" + closing + "\nrest\n")
+	out, err := replace(document, madeUp())
+	require.NoError(t, err)
+	require.Contains(t, string(out), "# Speed\n\n"+opening+"\n\nsmelt (abc1234, avx512) beside llama.cpp")
+	require.Contains(t, string(out), "\n\n"+closing+"\nrest\n")
+	require.NotContains(t, string(out), "stale")
+	again, err := replace(out, madeUp())
+	require.NoError(t, err)
+	require.Equal(t, string(out), string(again))
+	for _, broken := range []string{"", opening, closing, closing + "\n" + opening} {
+		_, err := replace([]byte(broken), madeUp())
+		require.ErrorContains(t, err, "no lines", "%q", broken)
+	}
+}
+
+func TestWhole(t *testing.T) {
+	r := madeUp()
+	require.False(t, r.whole())
+	r.Pairs, r.Models = wholePairs, nil
+	pairs := make([]pair, wholePairs)
+	for range len(shapes) * len(formats) {
+		r.Models = append(r.Models, bench{Cells: []samples{
+			{cell{prompting, 512, 0}, pairs}, {cell{generating, 64, 0}, pairs}, {cell{generating, 64, 4096}, pairs},
+		}})
+	}
+	require.True(t, r.whole())
+	r.Models[3].Cells[2].Pairs = pairs[1:]
+	require.False(t, r.whole())
+}

@@ -1,0 +1,208 @@
+//go:build linux
+
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+)
+
+// packageVersion pins the npm package whose libraries are the rival: llama.cpp v0.5.0.
+// Its JavaScript is never run.
+const packageVersion = "3.22.1"
+
+//go:embed llama/driver.cpp
+var driverSource []byte
+
+// installed is llama.cpp as the package carries it, with our driver linked to it.
+type installed struct {
+	folder    string // of all that follows
+	libraries string
+	driver    string
+}
+
+// platforms are the names of the package's folders of libraries.
+var platforms = map[string]string{"amd64": "linux-x64", "arm64": "linux-arm64"}
+
+// errPeer is wrapped where there is no llama.cpp to compare with.
+var errPeer = errors.New(`no llama.cpp to compare with; set LLAMA_BENCH to a llama-bench, or pass --peer none to measure smelt alone`)
+
+// install fetches the package into a folder, unless it is there, and builds the driver.
+func install(ctx context.Context, folder string, say func(string, ...any)) (*installed, error) {
+	platform, ok := platforms[runtime.GOARCH]
+	if !ok {
+		return nil, fmt.Errorf("%w: node-llama-cpp has no libraries for %s", errPeer, runtime.GOARCH)
+	}
+	folder, err := filepath.Abs(folder)
+	if err != nil {
+		return nil, err
+	}
+	in := &installed{folder: folder, libraries: filepath.Join(folder, "node_modules/@node-llama-cpp", platform, "bins", platform)}
+	if err := in.fetch(ctx, platform, say); err != nil {
+		return nil, err
+	}
+	if err := in.headers(ctx); err != nil {
+		return nil, err
+	}
+	return in, in.build(ctx, say)
+}
+
+// fetch installs the package and the one package of libraries that is needed, out of
+// many that are optional and large.
+func (in *installed) fetch(ctx context.Context, platform string, say func(string, ...any)) error {
+	manifest := filepath.Join(in.folder, "node_modules/node-llama-cpp/package.json")
+	if version, err := versionIn(manifest); err == nil {
+		if version != packageVersion {
+			return fmt.Errorf("%s is version %s, not %s: remove the folder, or name another with --dir", manifest, version, packageVersion)
+		}
+		if exists(in.libraries) {
+			return nil
+		}
+	}
+	if _, err := exec.LookPath("npm"); err != nil {
+		return fmt.Errorf("%w: npm is needed to fetch node-llama-cpp (Debian: apt-get install npm)", errPeer)
+	}
+	if err := os.MkdirAll(in.folder, 0o755); err != nil {
+		return err
+	}
+	say("fetching node-llama-cpp %s into %s", packageVersion, in.folder)
+	if err := command(ctx, "", "npm", "install", "--ignore-scripts", "--omit=optional", "--no-audit", "--no-fund", "--no-package-lock",
+		"--prefix", in.folder, "node-llama-cpp@"+packageVersion, "@node-llama-cpp/"+platform+"@"+packageVersion); err != nil {
+		return fmt.Errorf("%w: %w", errPeer, err)
+	}
+	if !exists(in.libraries) {
+		return fmt.Errorf("%w: npm did not bring %s", errPeer, in.libraries)
+	}
+	return nil
+}
+
+func versionIn(manifest string) (string, error) {
+	text, err := os.ReadFile(manifest)
+	if err != nil {
+		return "", err
+	}
+	var m struct{ Version string }
+	return m.Version, json.Unmarshal(text, &m)
+}
+
+// headers unpacks llama.cpp's sources, which the package has as a git bundle.
+func (in *installed) headers(ctx context.Context) error {
+	source := filepath.Join(in.folder, "src")
+	if exists(filepath.Join(source, "include/llama.h")) {
+		return nil
+	}
+	part := source + ".part"
+	if err := os.RemoveAll(part); err != nil {
+		return err
+	}
+	bundle := filepath.Join(in.folder, "node_modules/node-llama-cpp/llama/gitRelease.bundle")
+	if err := command(ctx, "", "git", "clone", "-q", bundle, part); err != nil {
+		return fmt.Errorf("%w: unpacking llama.cpp's headers: %w", errPeer, err)
+	}
+	return os.Rename(part, source)
+}
+
+// build compiles the driver. Its name holds the hash of its source, so that an old one
+// is never run.
+func (in *installed) build(ctx context.Context, say func(string, ...any)) error {
+	in.driver = filepath.Join(in.folder, fmt.Sprintf("driver-%x", sha256.Sum256(driverSource))[:len("driver-")+12])
+	if exists(in.driver) {
+		return nil
+	}
+	libraries := []string{}
+	for _, name := range []string{"llama", "ggml", "ggml-base"} {
+		file, err := in.library(name)
+		if err != nil {
+			return err
+		}
+		libraries = append(libraries, file)
+	}
+	say("building the driver of llama.cpp")
+	source := in.driver + ".cpp"
+	if err := os.WriteFile(source, driverSource, 0o644); err != nil {
+		return err
+	}
+	src := filepath.Join(in.folder, "src")
+	args := append([]string{"-O2", "-std=c++17", "-I", filepath.Join(src, "include"), "-I", filepath.Join(src, "ggml/include"), source,
+		"-o", in.driver + ".part", "-Wl,-rpath," + in.libraries}, libraries...)
+	if err := command(ctx, "", cmp.Or(os.Getenv("CXX"), "g++"), args...); err != nil {
+		return fmt.Errorf("%w: %w", errPeer, err)
+	}
+	return os.Rename(in.driver+".part", in.driver)
+}
+
+// library finds a library by its name, which may have a version in it: libllama.so or
+// libllama.v0.5.0.so.
+func (in *installed) library(name string) (string, error) {
+	form := regexp.MustCompile(`^lib` + regexp.QuoteMeta(name) + `(\.v[0-9.]+)?\.so$`)
+	entries, err := os.ReadDir(in.libraries)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", errPeer, err)
+	}
+	for _, e := range entries {
+		if form.MatchString(e.Name()) {
+			return filepath.Join(in.libraries, e.Name()), nil
+		}
+	}
+	return "", fmt.Errorf("%w: %s has no lib%s", errPeer, in.libraries, name)
+}
+
+// start loads a model. Its filled cache is kept beside it under a name of its own.
+func (in *installed) start(ctx context.Context, model string, threads, slots, depth int) (engine, error) {
+	state := ""
+	if depth > 0 {
+		state = fmt.Sprintf("%s.%d.state", strings.TrimSuffix(model, ".gguf"), depth)
+	}
+	cmd := exec.CommandContext(ctx, in.driver, model, strconv.Itoa(threads), strconv.Itoa(slots), in.libraries, state)
+	c, err := start(cmd)
+	if err != nil {
+		return nil, err
+	}
+	c.first.Detail = backendOf(cmd.Process.Pid)
+	c.first.Version += ", node-llama-cpp " + packageVersion
+	return c, nil
+}
+
+var backendForm = regexp.MustCompile(`libggml-cpu-(\w+)\.so`)
+
+// backendOf names the set of kernels that llama.cpp chose for this processor: the one
+// that it has mapped.
+func backendOf(pid int) string {
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		return ""
+	}
+	if found := backendForm.FindSubmatch(maps); found != nil {
+		return string(found[1])
+	}
+	return ""
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// command runs a program; what it says becomes the error.
+func command(ctx context.Context, dir, name string, args ...string) error {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	said := &lastWords{}
+	cmd.Stdout, cmd.Stderr = said, said
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s: %w: %s", name, err, said)
+	}
+	return nil
+}

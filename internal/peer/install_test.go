@@ -1,0 +1,76 @@
+//go:build linux
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestAnotherVersion(t *testing.T) {
+	dir := t.TempDir()
+	manifest := filepath.Join(dir, "node_modules/node-llama-cpp/package.json")
+	require.NoError(t, os.MkdirAll(filepath.Dir(manifest), 0o755))
+	require.NoError(t, os.WriteFile(manifest, []byte(`{"version":"1.2.3"}`), 0o644))
+	_, err := install(t.Context(), dir, t.Logf)
+	require.ErrorContains(t, err, "version 1.2.3, not "+packageVersion)
+}
+
+func TestLibrary(t *testing.T) {
+	in := &installed{libraries: t.TempDir()}
+	for _, name := range []string{"libllama-common.so", "libllama.v0.5.0.so", "libggml-base.so", "libggml-cpu-x64.so", "libggml.v0.5.0.so"} {
+		require.NoError(t, os.WriteFile(filepath.Join(in.libraries, name), nil, 0o644))
+	}
+	for name, want := range map[string]string{"llama": "libllama.v0.5.0.so", "ggml": "libggml.v0.5.0.so", "ggml-base": "libggml-base.so"} {
+		path, err := in.library(name)
+		require.NoError(t, err)
+		require.Equal(t, want, filepath.Base(path))
+	}
+	_, err := in.library("mtmd")
+	require.ErrorIs(t, err, errPeer)
+}
+
+// benchScript is a llama-bench that says what it was asked for.
+func benchScript(t *testing.T, speak string) string {
+	path := filepath.Join(t.TempDir(), "llama-bench")
+	script := `#!/bin/sh
+while [ $# -gt 0 ]; do
+	case $1 in -p) p=$2 ;; -n) n=$2 ;; -d) d=$2 ;; -fa) [ "$2" = 1 ] || exit 3 ;; esac
+	shift
+done
+` + speak
+	require.NoError(t, os.WriteFile(path, []byte(script), 0o755))
+	return path
+}
+
+func TestLlamaBench(t *testing.T) {
+	path := benchScript(t, `echo "{\"build_commit\":\"abc\",\"build_number\":7,\"n_prompt\":$p,\"n_gen\":$n,\"n_depth\":$d,\"avg_ns\":2e9}"`)
+	b, err := startLlamaBench(t.Context(), path, "m.gguf", 2)
+	require.NoError(t, err)
+	require.Equal(t, "abc (7)", b.hello().Version)
+	for _, c := range []cell{{prompting, 512, 0}, {generating, 64, 0}, {generating, 64, 4096}} {
+		a, err := b.sample(t.Context(), c)
+		require.NoError(t, err)
+		require.InDelta(t, 2, a.Seconds, 1e-9)
+	}
+	peak, err := b.peak(t.Context())
+	require.NoError(t, err)
+	require.Positive(t, peak)
+}
+
+func TestLlamaBenchFaults(t *testing.T) {
+	for speak, want := range map[string]string{
+		"echo no such model >&2; exit 1":  "no such model",
+		"echo nonsense":                   `answered "nonsense`,
+		`echo '{"n_prompt":1,"n_gen":9}'`: "was asked for pp1",
+	} {
+		path := benchScript(t, speak)
+		_, err := startLlamaBench(t.Context(), path, "m.gguf", 2)
+		require.ErrorContains(t, err, want)
+	}
+	_, err := startLlamaBench(t.Context(), "/none/llama-bench", "m.gguf", 2)
+	require.ErrorIs(t, err, os.ErrNotExist)
+}

@@ -1,0 +1,217 @@
+// Answers measuring requests by running llama.cpp through its C API.
+//
+//     driver MODEL THREADS CONTEXT BACKENDS STATE
+//
+// BACKENDS is the folder of the ggml backends, STATE a file that keeps a filled cache
+// from one run to the next, or "". The protocol is in internal/peer/protocol.go: one
+// request a line on standard input, one JSON object a line on standard output.
+#include "ggml-backend.h"
+#include "ggml-cpu.h"
+#include "llama.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+constexpr int MICROBATCH = 512; // tokens computed at once, as the rival does
+constexpr int BATCH = 2048;
+
+double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+double processor_seconds() {
+    rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return double(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * double(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+}
+
+// The most memory that was resident since the start or the last forget_peak.
+long peak_bytes() {
+    std::ifstream status("/proc/self/status");
+    for (std::string line; std::getline(status, line);)
+        if (line.rfind("VmHWM:", 0) == 0)
+            return std::stol(line.substr(6)) * 1024;
+    return 0;
+}
+
+void forget_peak() { std::ofstream("/proc/self/clear_refs") << "5"; }
+
+// Log lines matter only where something fails: then what was said last is the reason.
+void keep_errors(ggml_log_level level, const char *text, void *) {
+    if (level == GGML_LOG_LEVEL_ERROR)
+        fputs(text, stderr);
+}
+
+[[noreturn]] void fail(const std::string &what) {
+    fprintf(stderr, "%s\n", what.c_str());
+    exit(1);
+}
+
+// One sequence in one context.
+class Engine {
+public:
+    Engine(const char *path, int threads, int context, std::string state) : state_file(std::move(state)) {
+        model = llama_model_load_from_file(path, llama_model_default_params());
+        if (model == nullptr)
+            fail(std::string("llama.cpp cannot load ") + path);
+        llama_context_params p = llama_context_default_params();
+        p.n_ctx = uint32_t(context);
+        p.n_batch = BATCH;
+        p.n_ubatch = MICROBATCH;
+        p.n_threads = p.n_threads_batch = threads;
+        p.type_k = p.type_v = GGML_TYPE_F16;
+        p.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
+        ctx = llama_init_from_model(model, p);
+        if (ctx == nullptr)
+            fail(std::string("llama.cpp cannot make a context of ") + std::to_string(context) + " for " + path);
+        attach_threads(threads);
+        vocabulary = llama_vocab_n_tokens(llama_model_get_vocab(model));
+    }
+
+    void prompt(int n) {
+        std::vector<llama_token> tokens = random(n);
+        for (int at = 0; at < n; at += BATCH)
+            decode(&tokens[size_t(at)], std::min(BATCH, n - at));
+    }
+
+    void generate(int n) {
+        for (llama_token t : random(n))
+            decode(&t, 1);
+    }
+
+    void truncate(int n) {
+        if (!llama_memory_seq_rm(llama_get_memory(ctx), 0, n, -1))
+            fail("llama.cpp cannot truncate its cache");
+        length = n;
+    }
+
+    // Makes the sequence n tokens long. Loading a kept state needs a second copy of the
+    // cache for a moment, which is no part of what the engine takes: the peak leaves it
+    // out.
+    void fill(int n) {
+        if (length >= n)
+            return truncate(n);
+        truncate(0);
+        std::vector<llama_token> tokens(size_t(n), 0);
+        size_t loaded = 0;
+        long before = peak_bytes();
+        if (!state_file.empty() && access(state_file.c_str(), R_OK) == 0 &&
+            llama_state_seq_load_file(ctx, state_file.c_str(), 0, tokens.data(), tokens.size(), &loaded) > 0 &&
+            loaded == size_t(n)) {
+            length = n;
+        } else {
+            truncate(0);
+            prompt(n);
+            before = peak_bytes();
+            save(tokens);
+        }
+        forget_peak();
+        earlier_peak = std::max(earlier_peak, before);
+    }
+
+    long peak() const { return std::max(earlier_peak, peak_bytes()); }
+
+    int length = 0;
+
+private:
+    // llama.cpp makes threads anew for every step unless it is given a pool.
+    void attach_threads(int threads) {
+        ggml_backend_dev_t cpu = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
+        if (cpu == nullptr)
+            fail("llama.cpp found no CPU backend");
+        void *make = ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(cpu), "ggml_threadpool_new");
+        if (make == nullptr)
+            fail("the CPU backend has no thread pool");
+        ggml_threadpool_params p = ggml_threadpool_params_default(threads);
+        llama_attach_threadpool(ctx, reinterpret_cast<decltype(&ggml_threadpool_new)>(make)(&p), nullptr);
+    }
+
+    std::vector<llama_token> random(int n) {
+        std::uniform_int_distribution<llama_token> any(0, vocabulary - 1);
+        std::vector<llama_token> tokens(static_cast<size_t>(n));
+        for (llama_token &t : tokens)
+            t = any(generator);
+        return tokens;
+    }
+
+    void decode(llama_token *tokens, int n) {
+        if (llama_decode(ctx, llama_batch_get_one(tokens, n)) != 0)
+            fail("llama.cpp cannot decode at a length of " + std::to_string(length));
+        llama_synchronize(ctx);
+        length += n;
+    }
+
+    // Keeps the cache for the next run; a failure costs only time.
+    void save(const std::vector<llama_token> &tokens) {
+        if (state_file.empty())
+            return;
+        std::string part = state_file + ".part";
+        if (llama_state_seq_save_file(ctx, part.c_str(), 0, tokens.data(), tokens.size()) == 0 ||
+            rename(part.c_str(), state_file.c_str()) != 0)
+            unlink(part.c_str());
+    }
+
+    llama_model *model;
+    llama_context *ctx;
+    int vocabulary;
+    std::string state_file;
+    long earlier_peak = 0;
+    std::mt19937 generator{1};
+};
+
+void answer_time(const std::function<void()> &work) {
+    double cpu = processor_seconds(), start = seconds();
+    work();
+    printf("{\"seconds\":%.9f,", seconds() - start);
+    printf("\"cpu\":%.6f}\n", processor_seconds() - cpu);
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    if (argc != 6)
+        fail("usage: driver MODEL THREADS CONTEXT BACKENDS STATE");
+    llama_log_set(keep_errors, nullptr);
+    ggml_backend_load_all_from_path(argv[4]);
+    llama_backend_init();
+    double start = seconds();
+    int threads = atoi(argv[2]), context = atoi(argv[3]);
+    Engine engine(argv[1], threads, context, argv[5]);
+    printf("{\"name\":\"llama.cpp\",\"version\":\"%s\",\"threads\":%d,\"load\":%.3f}\n", llama_version(), threads,
+           seconds() - start);
+    fflush(stdout);
+    for (std::string line; std::getline(std::cin, line);) {
+        std::istringstream words(line);
+        std::string verb;
+        int n = 0, depth = 0;
+        words >> verb >> n >> depth;
+        bool fits = n >= 0 && depth >= 0 && depth <= context && n <= context - depth;
+        if (verb == "peak") {
+            printf("{\"peak\":%ld}\n", engine.peak());
+        } else if (!fits || (verb != "fill" && depth > engine.length)) {
+            printf("{\"error\":\"%s %d %d: the sequence has %d tokens, the cache %d\"}\n", verb.c_str(), n, depth,
+                   engine.length, context);
+        } else if (verb == "fill") {
+            answer_time([&] { engine.fill(n); });
+        } else if (verb == "pp" || verb == "tg") {
+            engine.truncate(depth);
+            answer_time([&] { verb == "pp" ? engine.prompt(n) : engine.generate(n); });
+        } else {
+            printf("{\"error\":\"no such request\"}\n");
+        }
+        fflush(stdout);
+    }
+    _exit(0); // llama.cpp's own end takes a second that nobody waits for
+}

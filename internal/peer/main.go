@@ -1,0 +1,390 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/limits"
+	"github.com/smelt-ml/smelt/kernels/native"
+	"github.com/smelt-ml/smelt/metal"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		if !errors.Is(err, flag.ErrHelp) {
+			fmt.Fprintln(os.Stderr, "peer:", err)
+		}
+		stop()
+		os.Exit(1)
+	}
+}
+
+// options are the flags.
+type options struct {
+	dir, models, only, cells, peer string
+	pairs, threads                 int
+	repeats, patience              time.Duration
+	probe                          int
+	from, json, markdown, readme   string
+}
+
+var (
+	shapes  = []string{"qwen3-0.6b", "llama3.2-1b"}
+	formats = []string{"f16", "q8_0", "q4_0", "q4_k_m"}
+)
+
+// What a whole comparison has, of every shape and format.
+const (
+	wholeCells = "pp512,tg64,tg64@4096"
+	wholePairs = 9
+)
+
+// whole tells a comparison that can be published from a short run.
+func (r *report) whole() bool {
+	want := strings.Split(wholeCells, ",")
+	for i := range r.Models {
+		b := &r.Models[i]
+		if !slices.EqualFunc(b.Cells, want, func(s samples, name string) bool { return s.Cell.String() == name && len(s.Pairs) >= wholePairs }) {
+			return false
+		}
+	}
+	return r.Peer != nil && r.Pairs >= wholePairs && len(r.Models) == len(shapes)*len(formats)
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	if len(args) == 4 && args[0] == "serve" {
+		threads, _ := strconv.Atoi(args[2])
+		slots, _ := strconv.Atoi(args[3])
+		return serve(ctx, args[1], threads, slots, os.Stdin, stdout)
+	}
+	var o options
+	flags := flag.NewFlagSet("peer", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.StringVar(&o.dir, "dir", "build/peer", "folder of llama.cpp, fetched there if it is missing")
+	flags.StringVar(&o.models, "models-dir", "", "folder of the models, made there if they are missing (default: models in --dir)")
+	flags.StringVar(&o.only, "models", "*", "which models, by patterns such as qwen3-*,llama3.2-1b-q4_0")
+	flags.StringVar(&o.cells, "cells", wholeCells, "tests of each model: prompts, or tokens one at a time, @ a depth")
+	flags.StringVar(&o.peer, "peer", "llama.cpp", "whom to measure beside smelt: llama.cpp or none")
+	flags.IntVar(&o.pairs, "pairs", wholePairs, "pairs of samples of each cell")
+	flags.IntVar(&o.threads, "threads", metal.DefaultThreads(), "threads of each engine")
+	flags.DurationVar(&o.repeats, "repeats", 5*time.Minute, "most time for repeating what others disturbed")
+	flags.DurationVar(&o.patience, "patience", 2*time.Second, "most time that a sample waits for others to fall silent")
+	flags.IntVar(&o.probe, "probe", 2048, "MiB that the probe of the bandwidth reads; no more than an eighth of the free memory")
+	flags.StringVar(&o.from, "from", "", "measure nothing: print the report in this JSON file")
+	flags.StringVar(&o.json, "json", "", "write the samples here as well (default: report.json in --dir)")
+	flags.StringVar(&o.markdown, "markdown", "", "write the tables here as well")
+	flags.StringVar(&o.readme, "readme", "", "put the tables between the marks of this document, if the comparison is whole")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("%q: flags only", flags.Arg(0))
+	}
+	r, err := o.report(ctx, func(format string, args ...any) { fmt.Fprintf(stderr, format+"\n", args...) })
+	if err != nil {
+		return err
+	}
+	if err := r.write(stdout); err != nil {
+		return err
+	}
+	if o.markdown != "" {
+		f, err := os.Create(o.markdown)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(r.write(f), f.Close()); err != nil {
+			return err
+		}
+	}
+	switch {
+	case o.readme == "":
+		return nil
+	case !r.whole():
+		fmt.Fprintf(stderr, "%s stays as it is: this is not a whole comparison\n", o.readme)
+		return nil
+	}
+	return rewrite(o.readme, r)
+}
+
+// report measures, or reads what was measured before.
+func (o *options) report(ctx context.Context, say func(string, ...any)) (*report, error) {
+	if o.from != "" {
+		text, err := os.ReadFile(o.from)
+		if err != nil {
+			return nil, err
+		}
+		var r report
+		if err := json.Unmarshal(text, &r); err != nil {
+			return nil, fmt.Errorf("%s: %w", o.from, err)
+		}
+		return &r, nil
+	}
+	m := &measurement{options: o, say: say, machine: thisMachine()}
+	if err := m.plan(); err != nil {
+		return nil, err
+	}
+	return m.run(ctx)
+}
+
+// measurement is a run over all models.
+type measurement struct {
+	*options
+	say     func(string, ...any)
+	machine machine
+	tests   []cell
+	named   [][2]string // shapes and formats
+	slots   int         // of each engine's cache
+	depth   int         // the largest
+	rival   rival
+	read    *limits.Reader
+}
+
+// rival starts llama.cpp on a model; nil where smelt is alone.
+type rival func(ctx context.Context, model string) (engine, error)
+
+// plan reads the flags.
+func (m *measurement) plan() error {
+	if m.pairs < 1 || m.threads < 1 || m.probe < 1 {
+		return fmt.Errorf("--pairs %d --threads %d --probe %d: want 1 or more", m.pairs, m.threads, m.probe)
+	}
+	longest := 0
+	for text := range strings.SplitSeq(m.cells, ",") {
+		c, err := parseCell(strings.TrimSpace(text))
+		if err != nil {
+			return fmt.Errorf("--cells: %w", err)
+		}
+		m.tests = append(m.tests, c)
+		m.depth, longest = max(m.depth, c.Depth), max(longest, c.Tokens)
+	}
+	m.slots = m.depth + max(longest, warmPrompt)
+	for _, shape := range shapes {
+		for _, format := range formats {
+			for pattern := range strings.SplitSeq(m.only, ",") {
+				matches, err := path.Match(strings.TrimSpace(pattern), shape+"-"+format)
+				if err != nil {
+					return fmt.Errorf("--models %q: %w", pattern, err)
+				}
+				if matches {
+					m.named = append(m.named, [2]string{shape, format})
+					break
+				}
+			}
+		}
+	}
+	if len(m.named) == 0 {
+		return fmt.Errorf("--models %q: no model has such a name (shapes %v, formats %v)", m.only, shapes, formats)
+	}
+	m.models = cmp.Or(m.models, filepath.Join(m.dir, "models"))
+	m.json = cmp.Or(m.json, filepath.Join(m.dir, "report.json"))
+	for _, dir := range []string{m.dir, m.models} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// choose finds or makes the rival.
+func (m *measurement) choose(ctx context.Context) error {
+	switch bench := os.Getenv("LLAMA_BENCH"); {
+	case m.peer == "none":
+	case m.peer != "llama.cpp":
+		return fmt.Errorf("--peer %s: want llama.cpp or none", m.peer)
+	case bench != "":
+		m.rival = func(ctx context.Context, model string) (engine, error) {
+			return startLlamaBench(ctx, bench, model, m.threads)
+		}
+	default:
+		in, err := install(ctx, m.dir, m.say)
+		if err != nil {
+			return err
+		}
+		m.rival = func(ctx context.Context, model string) (engine, error) {
+			return in.start(ctx, model, m.threads, m.slots, m.depth)
+		}
+	}
+	return nil
+}
+
+func (m *measurement) run(ctx context.Context) (*report, error) {
+	began := time.Now()
+	if err := m.choose(ctx); err != nil {
+		return nil, err
+	}
+	if err := m.makeModels(ctx); err != nil {
+		return nil, err
+	}
+	m.read = limits.NewReader(int(min(int64(m.probe)<<20, freeMemory()/8)), m.threads)
+	defer m.read.Close()
+	r := &report{Date: began.UTC(), Machine: m.machine.describe(), Threads: m.threads, Pairs: m.pairs}
+	for _, n := range m.named {
+		if err := m.model(ctx, r, n[0], n[1]); err != nil {
+			return nil, fmt.Errorf("%s %s: %w", n[0], n[1], err)
+		}
+		r.Elapsed = time.Since(began).Seconds()
+		if err := m.keep(r); err != nil { // what follows may fail
+			return nil, err
+		}
+	}
+	m.say("%.0f minutes; samples in %s", r.Elapsed/60, m.json)
+	return r, nil
+}
+
+// keep writes what was measured so far.
+func (m *measurement) keep(r *report) error {
+	text, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(m.json, append(text, '\n'), 0o644)
+}
+
+func (m *measurement) path(shape, format string) string {
+	return filepath.Join(m.models, shape+"-"+format+".gguf")
+}
+
+// makeModels writes the models that are missing.
+func (m *measurement) makeModels(ctx context.Context) error {
+	for _, n := range m.named {
+		path := m.path(n[0], n[1])
+		if exists(path) {
+			continue
+		}
+		m.say("writing %s", path)
+		if err := synthesise(ctx, n[0], n[1], path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// synthesise writes a model of real shape with random weights. The file appears once it
+// is whole.
+func synthesise(ctx context.Context, shape, format, path string) (err error) {
+	model, err := smelt.Open("arch:"+shape, format)
+	if err != nil {
+		return err
+	}
+	f, err := os.Create(path + ".part")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(f.Name()))
+		}
+	}()
+	w := bufio.NewWriterSize(f, 1<<20)
+	err = model.WriteRandom(w, format, 1, func(int64, int64) error { return ctx.Err() })
+	if err = errors.Join(err, w.Flush(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// Each engine is warmed before its samples: pages of the weights and of the cache are
+// then resident, and what it prepares at its first step is prepared.
+const (
+	warmPrompt = 512
+	warmTokens = 4
+)
+
+// model measures all cells of one model and adds them to the report.
+func (m *measurement) model(ctx context.Context, r *report, shape, format string) error {
+	path := m.path(shape, format)
+	r.Models = append(r.Models, bench{Model: shape, Format: format})
+	b := &r.Models[len(r.Models)-1]
+	file, err := smelt.Open(path, "")
+	if err != nil {
+		return err
+	}
+	b.Work = workloadOf(file.File())
+	if err := file.Close(); err != nil {
+		return err
+	}
+	ours, err := m.serveSelf(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer ours.close()
+	r.Smelt = ours.hello()
+	bout := &bout{smelt: ours, machine: m.machine, read: m.read, patience: m.patience, repeats: &m.repeats}
+	if m.rival != nil {
+		if bout.peer, err = m.rival(ctx, path); err != nil {
+			return err
+		}
+		defer bout.peer.close()
+		h := bout.peer.hello()
+		r.Peer = &h
+	}
+	for _, e := range bout.engines(false) {
+		for _, c := range []cell{{prompting, warmPrompt, 0}, {generating, warmTokens, 0}} {
+			if _, err := e.sample(ctx, c); err != nil {
+				return err
+			}
+		}
+	}
+	if err := m.machine.silence(ctx, m.patience); err != nil {
+		return err
+	}
+	peaks := limits.Probe(native.ISA(), m.threads)
+	b.Float, b.Int8 = peaks.F32GOPs, peaks.Int8GOPs
+	for _, c := range m.tests {
+		pairs, err := bout.pairs(ctx, c, m.pairs)
+		if err != nil {
+			return err
+		}
+		b.Cells = append(b.Cells, samples{c, pairs})
+		f := b.Cells[len(b.Cells)-1].figures(b, m.pairs)
+		m.say("%-20s %-10v %7.1f %7.1f tokens/s, ratio %.2f, of the limit %3.0f %% and %3.0f %%, %5.1f GB/s, %d/%d undisturbed",
+			b.name(), c, f.Smelt, f.Peer, f.Ratio, 100*f.SmeltShare, 100*f.PeerShare, f.Read, f.Clean, f.Pairs)
+	}
+	if b.SmeltPeak, err = ours.peak(ctx); err != nil {
+		return err
+	}
+	if bout.peer != nil {
+		b.PeerPeak, err = bout.peer.peak(ctx)
+	}
+	return err
+}
+
+// serveSelf starts this program again as smelt's side.
+func (m *measurement) serveSelf(ctx context.Context, path string) (*child, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, self, "serve", path, strconv.Itoa(m.threads), strconv.Itoa(m.slots))
+	cmd.Env = append(os.Environ(), versionVariable+"="+commit(ctx))
+	return start(cmd)
+}
+
+// commit names what is measured: the commit of the folder that this is run in.
+func commit(ctx context.Context) string {
+	out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty").Output()
+	if err != nil {
+		return "an unknown commit"
+	}
+	return strings.TrimSpace(string(out))
+}

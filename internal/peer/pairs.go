@@ -1,0 +1,131 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"time"
+)
+
+// pair is a sample of each engine, taken one right after the other. Peer is 0 where
+// smelt is measured alone.
+type pair struct {
+	Smelt  float64 `json:"smelt"`          // tokens a second
+	Peer   float64 `json:"peer,omitempty"` // tokens a second
+	Read   float64 `json:"read"`           // GB/s that all threads together read, between the two
+	Others float64 `json:"others"`         // share of the processors that other processes had, in the worse of the two
+	Order  string  `json:"order"`          // "smelt first" or "peer first"
+}
+
+// disturbed is the share of the processors above which a sample is repeated.
+const disturbed = 0.025
+
+func (p *pair) clean() bool { return p.Others <= disturbed }
+
+// prober measures what the machine has left of its bandwidth, in GB/s.
+type prober interface{ GBs(sweeps int) float64 }
+
+// sweeps over the probe's buffer; the best counts.
+const sweeps = 3
+
+// bout takes the pairs of one model.
+type bout struct {
+	smelt, peer engine // peer is nil where smelt is measured alone
+	machine     machine
+	read        prober
+	patience    time.Duration // how long a sample waits for others to fall silent
+	// repeats is the time left for repeating what was disturbed. It is shared by all
+	// cells, and a cell repeats at most as many pairs as it wants.
+	repeats *time.Duration
+}
+
+// pairs takes n pairs of a cell, and then others for those that were disturbed.
+func (b *bout) pairs(ctx context.Context, c cell, n int) ([]pair, error) {
+	for _, e := range b.engines(false) {
+		if err := e.fill(ctx, c.Depth); err != nil {
+			return nil, err
+		}
+	}
+	var taken []pair
+	for clean := 0; clean < n && len(taken) < 2*n; {
+		repeating := len(taken) >= n
+		if repeating && *b.repeats <= 0 {
+			break
+		}
+		began := time.Now()
+		p, err := b.pair(ctx, c, len(taken)%2 == 1)
+		if err != nil {
+			return nil, err
+		}
+		if repeating {
+			*b.repeats -= time.Since(began)
+		}
+		if taken = append(taken, p); p.clean() {
+			clean++
+		}
+	}
+	return taken, nil
+}
+
+func (b *bout) pair(ctx context.Context, c cell, peerFirst bool) (pair, error) {
+	p := pair{Order: "smelt first"}
+	if peerFirst {
+		p.Order = "peer first"
+	}
+	for i, e := range b.engines(peerFirst) {
+		if i == 1 {
+			if err := b.probe(ctx, &p); err != nil {
+				return p, err
+			}
+		}
+		speed, others, err := b.sample(ctx, e, c)
+		if err != nil {
+			return p, err
+		}
+		p.Others = max(p.Others, others)
+		if e == b.smelt {
+			p.Smelt = speed
+		} else {
+			p.Peer = speed
+		}
+	}
+	if b.peer == nil {
+		return p, b.probe(ctx, &p)
+	}
+	return p, nil
+}
+
+// engines lists who takes part, in an order.
+func (b *bout) engines(peerFirst bool) []engine {
+	switch {
+	case b.peer == nil:
+		return []engine{b.smelt}
+	case peerFirst:
+		return []engine{b.peer, b.smelt}
+	}
+	return []engine{b.smelt, b.peer}
+}
+
+func (b *bout) probe(ctx context.Context, p *pair) error {
+	if err := b.machine.silence(ctx, b.patience); err != nil {
+		return err
+	}
+	p.Read = b.read.GBs(sweeps)
+	return nil
+}
+
+// sample returns tokens a second, and what others had of the processors: the other
+// engine too, if it did not sleep.
+func (b *bout) sample(ctx context.Context, e engine, c cell) (speed, others float64, err error) {
+	if err := b.machine.silence(ctx, b.patience); err != nil {
+		return 0, 0, err
+	}
+	others, err = b.machine.othersWhile(func() (float64, error) {
+		a, err := e.sample(ctx, c)
+		if err == nil {
+			speed = float64(c.Tokens) / a.Seconds
+		}
+		return a.CPU, err
+	})
+	return speed, others, err
+}

@@ -1,0 +1,176 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// stage is a machine of two processors whose time the test decides.
+type stage struct {
+	t    *testing.T
+	stat string
+	used float64
+}
+
+func newStage(t *testing.T) *stage {
+	s := &stage{t: t, stat: filepath.Join(t.TempDir(), "stat")}
+	s.spend(0)
+	return s
+}
+
+func (s *stage) spend(seconds float64) {
+	s.used += seconds
+	// A file that appears whole, as the machine's own does.
+	require.NoError(s.t, os.WriteFile(s.stat+".part", fmt.Appendf(nil, "cpu %d 0 0 999 999 0 0 0\n", int64(100*s.used)), 0o644))
+	require.NoError(s.t, os.Rename(s.stat+".part", s.stat))
+}
+
+// actor takes a second for each sample, and notes who was asked what.
+type actor struct {
+	*stage
+	name    string
+	log     *[]string
+	speed   float64
+	disturb func(sample int) float64 // processor time that others have meanwhile
+	samples int
+}
+
+func (a *actor) hello() hello                        { return hello{Name: a.name} }
+func (a *actor) peak(context.Context) (int64, error) { return 1, nil }
+func (a *actor) close()                              {}
+func (a *actor) fill(_ context.Context, depth int) error {
+	*a.log = append(*a.log, fmt.Sprintf("%s fill %d", a.name, depth))
+	return nil
+}
+
+var errActor = errors.New("the actor left")
+
+func (a *actor) sample(_ context.Context, c cell) (answer, error) {
+	*a.log = append(*a.log, a.name)
+	if a.speed == 0 {
+		return answer{}, errActor
+	}
+	seconds := float64(c.Tokens) / a.speed
+	time.Sleep(time.Duration(seconds * 1e9))
+	others := 0.0
+	if a.disturb != nil {
+		others = a.disturb(a.samples)
+	}
+	a.samples++
+	a.spend(2*seconds + others)
+	return answer{Seconds: seconds, CPU: 2 * seconds}, nil
+}
+
+const patience = 2 * time.Second
+
+type constant float64
+
+func (c constant) GBs(int) float64 { return float64(c) }
+
+func TestPairs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		var log []string
+		repeats := time.Minute
+		b := &bout{
+			smelt: &actor{stage: s, name: "smelt", log: &log, speed: 128},
+			peer: &actor{stage: s, name: "peer", log: &log, speed: 64, disturb: func(sample int) float64 {
+				if sample == 1 {
+					return 0.2 // of two seconds that two processors have in one
+				}
+				return 0
+			}},
+			machine: machine{stat: s.stat, cpus: 2}, read: constant(40), patience: patience, repeats: &repeats,
+		}
+		pairs, err := b.pairs(t.Context(), cell{generating, 64, 4096}, 3)
+		require.NoError(t, err)
+		require.Equal(t, []string{"smelt fill 4096", "peer fill 4096", "smelt", "peer", "peer", "smelt", "smelt", "peer", "peer", "smelt"}, log)
+		require.Len(t, pairs, 4, "one was disturbed and is repeated")
+		require.Less(t, repeats, time.Minute, "which takes from the time for it")
+		for i, p := range pairs {
+			require.Equal(t, i != 1, p.clean(), "%+v", p)
+			require.InDelta(t, 128, p.Smelt, 1e-6)
+			require.InDelta(t, 64, p.Peer, 1e-6)
+			require.EqualValues(t, 40, p.Read)
+		}
+		require.InDelta(t, 0.1, pairs[1].Others, 1e-6)
+	})
+}
+
+// Where everything is disturbed, repeating ends.
+func TestRepeatsEnd(t *testing.T) {
+	for _, test := range []struct {
+		repeats time.Duration
+		want    int
+	}{{time.Hour, 6}, {time.Second, 4}, {0, 3}} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStage(t)
+			var log []string
+			b := &bout{
+				smelt:   &actor{stage: s, name: "smelt", log: &log, speed: 64, disturb: func(int) float64 { return 1 }},
+				machine: machine{stat: s.stat, cpus: 2}, read: constant(40), patience: patience, repeats: &test.repeats,
+			}
+			pairs, err := b.pairs(t.Context(), cell{generating, 64, 0}, 3)
+			require.NoError(t, err)
+			require.Len(t, pairs, test.want)
+		})
+	}
+}
+
+func TestPairsFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		var log []string
+		repeats := time.Minute
+		b := &bout{
+			smelt: &actor{stage: s, name: "smelt", log: &log, speed: 64}, peer: &actor{stage: s, name: "peer", log: &log},
+			machine: machine{stat: s.stat, cpus: 2}, read: constant(40), patience: patience, repeats: &repeats,
+		}
+		_, err := b.pairs(t.Context(), cell{generating, 64, 0}, 3)
+		require.ErrorIs(t, err, errActor)
+	})
+}
+
+// An engine whose threads do not sleep counts among the others while its rival is
+// measured; before that, patience ends.
+func TestSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		m := machine{stat: s.stat, cpus: 2}
+		began := time.Now()
+		require.NoError(t, m.silence(t.Context(), patience))
+		require.Equal(t, silenceWindow, time.Since(began))
+
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() {
+			for ctx.Err() == nil {
+				time.Sleep(10 * time.Millisecond)
+				s.spend(0.01)
+			}
+		}()
+		began = time.Now()
+		require.NoError(t, m.silence(t.Context(), patience))
+		require.GreaterOrEqual(t, time.Since(began), patience)
+	})
+}
+
+func TestParseBusy(t *testing.T) {
+	busy, err := parseBusy("cpu  100 20 3 9999 999 4 5 6 77 88\ncpu0 1 2 3\n")
+	require.NoError(t, err)
+	require.InDelta(t, 1.38, busy, 1e-9)
+	for _, broken := range []string{"", "cpu", "cpu 1 2 3", "cpu0 1 2 3 4 5 6 7 8", "cpu a 2 3 4 5 6 7 8"} {
+		_, err := parseBusy(broken)
+		require.ErrorContains(t, err, "/proc/stat", "%q", broken)
+	}
+}

@@ -1,0 +1,165 @@
+//go:build linux
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/metal"
+)
+
+// serve answers for smelt: one session on "cpu", until the input ends.
+func serve(ctx context.Context, path string, threads, slots int, in io.Reader, out io.Writer) error {
+	began := time.Now()
+	m, err := smelt.Open(path, "")
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	opts := smelt.DefaultOptions()
+	opts.Context = slots
+	p, err := m.Compile(opts)
+	if err != nil {
+		return err
+	}
+	s, err := p.NewSession(smelt.Device{Name: "cpu", Options: metal.Options{Threads: threads}})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	encode := json.NewEncoder(out)
+	if err := encode.Encode(hello{
+		Name: "smelt", Version: os.Getenv(versionVariable), Detail: s.Info().ISA, Threads: s.Info().Threads, Load: time.Since(began).Seconds(),
+	}); err != nil {
+		return err
+	}
+	served := &served{session: s, rng: rand.New(rand.NewPCG(1, 2))}
+	lines := bufio.NewScanner(in)
+	for lines.Scan() {
+		a, err := served.answer(ctx, lines.Text())
+		if err != nil {
+			a = answer{Error: err.Error()}
+		}
+		if err := encode.Encode(a); err != nil {
+			return err
+		}
+	}
+	return lines.Err()
+}
+
+// versionVariable tells a served smelt which commit it is.
+const versionVariable = "SMELT_PEER_VERSION"
+
+type served struct {
+	session *smelt.Session
+	rng     *rand.Rand
+}
+
+var errRequest = errors.New("no such request")
+
+func (v *served) answer(ctx context.Context, request string) (a answer, err error) {
+	words := strings.Fields(request)
+	if len(words) == 1 && words[0] == "peak" {
+		a.Peak, err = residentPeak()
+		return a, err
+	}
+	if len(words) != 3 {
+		return a, fmt.Errorf("%q: %w", request, errRequest)
+	}
+	var n, depth int
+	for i, into := range []*int{&n, &depth} {
+		if *into, err = strconv.Atoi(words[i+1]); err != nil || *into < 0 || *into > v.session.Context() {
+			return a, fmt.Errorf("%q: want 0 to %d tokens", request, v.session.Context())
+		}
+	}
+	switch words[0] {
+	case "fill":
+		if v.session.Length() >= n {
+			v.session.Truncate(n)
+			return a, nil
+		}
+		v.session.Reset()
+		return v.timed(func() error { return v.prompt(ctx, n) })
+	case "pp", "tg":
+		if depth > v.session.Length() || n > v.session.Context()-depth {
+			return a, fmt.Errorf("%q: the sequence has %d tokens, the cache %d", request, v.session.Length(), v.session.Context())
+		}
+		v.session.Truncate(depth)
+		if words[0] == "pp" {
+			return v.timed(func() error { return v.prompt(ctx, n) })
+		}
+		return v.timed(func() error { return v.generate(ctx, n) })
+	}
+	return a, fmt.Errorf("%q: %w", request, errRequest)
+}
+
+func (v *served) prompt(ctx context.Context, n int) error {
+	if n == 0 {
+		return nil
+	}
+	_, err := v.session.Feed(ctx, v.random(n))
+	return err
+}
+
+func (v *served) generate(ctx context.Context, n int) error {
+	ids := v.random(n)
+	for i := range ids {
+		if _, err := v.session.Feed(ctx, ids[i:i+1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (v *served) random(n int) []int32 {
+	ids := make([]int32, n)
+	for i := range ids {
+		ids[i] = int32(v.rng.IntN(v.session.Vocab()))
+	}
+	return ids
+}
+
+func (v *served) timed(work func() error) (answer, error) {
+	cpu, began := processorSeconds(), time.Now()
+	err := work()
+	return answer{Seconds: time.Since(began).Seconds(), CPU: processorSeconds() - cpu}, err
+}
+
+// processorSeconds is what the threads of this process have used.
+func processorSeconds() float64 {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		panic(err) // there is no such failure for one's own process
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
+}
+
+// residentPeak is the most memory of this process that was ever resident, in bytes,
+// pages of mapped files included.
+func residentPeak() (int64, error) {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0, err
+	}
+	for line := range bytes.Lines(status) {
+		if rest, ok := bytes.CutPrefix(line, []byte("VmHWM:")); ok {
+			kib, err := strconv.ParseInt(string(bytes.TrimSuffix(bytes.TrimSpace(rest), []byte(" kB"))), 10, 64)
+			return kib << 10, err
+		}
+	}
+	return 0, errors.New("/proc/self/status has no VmHWM")
+}

@@ -1,0 +1,186 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+// write prints a report as Markdown: how it was measured, the cells, the memory, the
+// criteria.
+func (r *report) write(w io.Writer) error {
+	p := &printer{w: w}
+	rival := ""
+	if r.Peer != nil {
+		rival = fmt.Sprintf(" beside %s (%s)", r.Peer.Name, versionOf(r.Peer))
+	}
+	p.line("smelt (%s)%s, %s, on %s; %d threads each.", versionOf(&r.Smelt), rival, r.Date.Format("2006-01-02 15:04 MST"), r.Machine, r.Threads)
+	_, read := r.mean()
+	p.line("Probed beside the samples: memory reads %.1f GB/s (median)%s.", read, r.peaks())
+	p.line("")
+	if r.Peer == nil {
+		p.row("model", "test", "tokens/s", "of the limit", "pairs")
+		p.row("---", "---", "---:", "---:", "---:")
+	} else {
+		p.row("model", "test", "smelt", "llama.cpp", "ratio", "smelt of the limit", "llama.cpp of the limit", "undisturbed")
+		p.row("---", "---", "---:", "---:", "---:", "---:", "---:", "---:")
+	}
+	r.each(func(b *bench, s *samples, f figures) {
+		undisturbed := fmt.Sprintf("%d/%d", f.Clean, f.Pairs)
+		if r.Peer == nil {
+			p.row(b.name(), s.Cell.String(), speed(f.Smelt), percent(f.SmeltShare), undisturbed)
+			return
+		}
+		ratio := fmt.Sprintf("%.2f", f.Ratio)
+		if f.Ratio < 1 {
+			ratio = "**" + ratio + "**"
+		}
+		p.row(b.name(), s.Cell.String(), speed(f.Smelt), speed(f.Peer), ratio, percent(f.SmeltShare), percent(f.PeerShare), undisturbed)
+	})
+	if mean, _ := r.mean(); r.Peer != nil && mean > 0 {
+		p.line("")
+		p.line("Geometric mean of the ratios: %.2f. A ratio in bold is a loss.", mean)
+	}
+	p.line("")
+	p.line("Tokens/s are medians, a ratio is the median of the pairs' ratios. The limit is the read")
+	p.line("bandwidth probed in each pair for tg (weights and cache, each byte once), and for pp the")
+	p.line("peak of int8 products, of float ones for F16.")
+	r.memory(p)
+	if criteria := r.criteria(); len(criteria) > 0 {
+		p.line("")
+		p.row("wanted", "reached")
+		p.row("---", "---")
+		for _, c := range criteria {
+			p.row(c.Wanted, c.verdict())
+		}
+	}
+	return p.err
+}
+
+// memory prints the peaks of the processes.
+func (r *report) memory(p *printer) {
+	header := false
+	for i := range r.Models {
+		b := &r.Models[i]
+		if b.SmeltPeak == 0 {
+			continue
+		}
+		if !header {
+			header = true
+			p.line("")
+			p.row("peak memory of the process, MB", "smelt", "llama.cpp")
+			p.row("---", "---:", "---:")
+		}
+		rival := "–"
+		if b.PeerPeak > 0 {
+			rival = fmt.Sprint(b.PeerPeak / 1e6)
+		}
+		p.row(b.name(), fmt.Sprint(b.SmeltPeak/1e6), rival)
+	}
+}
+
+// peaks gives the range of the peaks that were measured with each model.
+func (r *report) peaks() string {
+	text := ""
+	for _, peak := range []struct {
+		name string
+		of   func(b *bench) float64
+	}{
+		{"float products reach %s GFLOP/s", func(b *bench) float64 { return b.Float }},
+		{"int8 products %s GOP/s", func(b *bench) float64 { return b.Int8 }},
+	} {
+		least, most := 0.0, 0.0
+		for i := range r.Models {
+			if v := peak.of(&r.Models[i]); v > 0 {
+				if least == 0 || v < least {
+					least = v
+				}
+				most = max(most, v)
+			}
+		}
+		if most == 0 {
+			continue
+		}
+		span := fmt.Sprintf("%.0f", most)
+		if low := fmt.Sprintf("%.0f", least); low != span {
+			span = low + " to " + span
+		}
+		text += ", " + fmt.Sprintf(peak.name, span)
+	}
+	return text
+}
+
+func versionOf(h *hello) string {
+	if h.Detail == "" {
+		return h.Version
+	}
+	return fmt.Sprintf("%s, %s", h.Version, h.Detail)
+}
+
+func speed(v float64) string {
+	if v < 100 {
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.0f", v)
+}
+
+func percent(share float64) string {
+	if share == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.0f %%", 100*share)
+}
+
+// printer writes lines and keeps the first failure.
+type printer struct {
+	w   io.Writer
+	err error
+}
+
+func (p *printer) line(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.w, format+"\n", args...)
+	}
+}
+
+func (p *printer) row(columns ...string) { p.line("%s", "| "+strings.Join(columns, " | ")+" |") }
+
+// What stands between these lines of a document is the report's.
+const (
+	opening = "<!-- make bench-peer writes what follows -->"
+	closing = "<!-- up to here -->"
+)
+
+// replace puts a report between the marks of a document.
+func replace(document []byte, r *report) ([]byte, error) {
+	before, rest, found := bytes.Cut(document, []byte(opening))
+	_, after, ends := bytes.Cut(rest, []byte(closing))
+	if !found || !ends {
+		return nil, fmt.Errorf("no lines %q and %q, in this order", opening, closing)
+	}
+	var out bytes.Buffer
+	out.Write(before)
+	out.WriteString(opening + "\n\n")
+	if err := r.write(&out); err != nil {
+		return nil, err
+	}
+	out.WriteString("\n" + closing)
+	out.Write(after)
+	return out.Bytes(), nil
+}
+
+// rewrite puts a report into a document on disk.
+func rewrite(path string, r *report) error {
+	document, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if document, err = replace(document, r); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return os.WriteFile(path, document, 0o644)
+}
