@@ -11,7 +11,7 @@ cxx_sources := $(shell git ls-files '*.metal' '*.h' '*.cc' '*.cpp' '*.c' '*.m' 2
 # The bridge's tests. OpenBLAS' own threads would wait for each other in busy loops.
 bridged := OPENBLAS_NUM_THREADS=1 $(GO) test -tags fakemetal,openblas -timeout 5m
 
-.PHONY: help build demo test setup vet outside generate check test-arm64 test-asan kernels mutants accuracy bench-peer fuzz clean bridge metallib test-metal platforms
+.PHONY: help build demo test setup vet outside generate check test-isa test-arm64 test-asan kernels mutants accuracy bench-peer fuzz clean bridge metallib test-metal platforms
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -66,10 +66,22 @@ check: setup ## staticcheck and clang-format, silent when all is well
 	$(GO) run $(staticcheck) ./...
 	@clang-format-19 --dry-run --Werror $(cxx_sources)
 
-test-arm64: setup ## cross-built for arm64 and run under qemu-user
+test-isa: setup ## the native kernels and the suite of whole models under every instruction set of this machine
+	$(GO) test ./kernels/native
+	SMELT_ISA_TESTS=. $(GO) test -v -timeout 60m -run '^TestInstructionSets$$' .
+
+# Processors of qemu with I8MM, with DotProd only, and with neither. Every set that a
+# processor has is tested on it; what does not depend on sets, on the first only.
+emulated_arm64 = GOARCH=arm64 CC=aarch64-linux-gnu-gcc CXX=aarch64-linux-gnu-g++ $(GO) test -short -timeout 60m \
+	-exec 'qemu-aarch64 -cpu $(1) -L /usr/aarch64-linux-gnu'
+
+test-arm64: setup ## cross-built for arm64 and run under qemu-user, on processors with and without DotProd and I8MM
 	@.ci/need aarch64-linux-gnu-g++=g++-aarch64-linux-gnu qemu-aarch64=qemu-user
-	GOARCH=arm64 CC=aarch64-linux-gnu-gcc CXX=aarch64-linux-gnu-g++ \
-		$(GO) test -short -exec 'qemu-aarch64 -L /usr/aarch64-linux-gnu' ./kernels/... ./metal/... ./internal/engine/... .
+	$(call emulated_arm64,max) ./kernels/... ./metal/... ./internal/engine/... .
+	$(call emulated_arm64,cortex-a76) ./kernels/native
+	$(call emulated_arm64,cortex-a76) -run 'TestLogits|TestStepByStep' .
+	$(call emulated_arm64,cortex-a53) ./kernels/native
+	$(call emulated_arm64,cortex-a53) -run 'TestLogits|TestStepByStep' .
 
 test-asan: setup ## the .metal sources under AddressSanitizer, which names their lines
 	CGO_CXXFLAGS=-fsanitize=address $(GO) test -asan -ldflags='-s=false -w=false' -timeout 30m ./kernels/emulated ./kernels
