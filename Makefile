@@ -97,9 +97,9 @@ accuracy: setup ## perplexity of every type of weights, against F16 and float64
 # LLAMA_BENCH names a llama-bench to measure instead.
 PEER_DIR ?= build/peer
 
-bench-peer: setup ## smelt beside llama.cpp on this CPU, half an hour; writes the table in README.md
+bench-peer: build ## smelt beside llama.cpp on this CPU, half an hour; writes the table in README.md
 	@[ -n "$$LLAMA_BENCH" ] || [ -d $(PEER_DIR)/node_modules ] || .ci/need npm=npm
-	$(GO) run ./internal/peer --dir $(PEER_DIR) --readme README.md $(PEER_FLAGS)
+	$(GO) run ./internal/peer --dir $(PEER_DIR) --smelt bin/smelt --readme README.md $(PEER_FLAGS)
 
 profile: build ## the table in docs/kernels.md: what kernels ask of memory
 	@sed -i.old '/^## On m4-max/,$$d' docs/kernels.md && rm docs/kernels.md.old

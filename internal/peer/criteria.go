@@ -36,6 +36,7 @@ const (
 	wantedDecode        = 0.85 // of the read bandwidth, weights of F16 and Q8_0
 	wantedDecodeAtDepth = 0.60
 	deepFrom            = 4096
+	wantedStartup       = 0.3 // seconds to the first token of a model of 0.6·10⁹ weights
 )
 
 // wantedPrefill are shares of the peak of bytes, by shape.
@@ -87,8 +88,12 @@ func (r *report) criteria() []criterion {
 			memory.judge(b.SmeltPeak <= b.PeerPeak, "%s %d against %d MB", b.name(), b.SmeltPeak/1e6, b.PeerPeak/1e6)
 		}
 	}
+	start := criterion{Wanted: fmt.Sprintf("first token within %.0f ms of the start of the process, files in the page cache", 1e3*wantedStartup)}
+	if model, seconds := r.startup(); seconds > 0 {
+		start.judge(seconds <= wantedStartup, "%s %.0f ms (median of %d)", model, 1e3*seconds, len(r.Startup))
+	}
 	var all []criterion
-	for _, c := range []criterion{speed, mean, prefill, decode, deep, memory} {
+	for _, c := range []criterion{speed, mean, prefill, decode, deep, memory, start} {
 		if c.Of > 0 {
 			all = append(all, c)
 		}

@@ -21,6 +21,25 @@ type report struct {
 	Pairs   int       `json:"pairs"` // wanted of each cell
 	Elapsed float64   `json:"elapsed"`
 	Models  []bench   `json:"models"`
+	Startup []startup `json:"startup,omitempty"`
+}
+
+// startup is one start of the tool: from the process to its end, after one token.
+type startup struct {
+	Model   string  `json:"model"`
+	Seconds float64 `json:"seconds"`
+}
+
+// startup is the median of the starts, in seconds, and what was started; 0 without any.
+func (r *report) startup() (string, float64) {
+	if len(r.Startup) == 0 {
+		return "", 0
+	}
+	seconds := make([]float64, len(r.Startup))
+	for i, s := range r.Startup {
+		seconds[i] = s.Seconds
+	}
+	return r.Startup[0].Model, stats.Median(seconds)
 }
 
 // bench is what was measured of one model.

@@ -121,8 +121,9 @@ func madeUp() *report {
 	}
 	return &report{
 		Date: time.Date(2026, 11, 20, 21, 40, 0, 0, time.UTC), Machine: "2 CPUs of a test", Threads: 2, Pairs: 3,
-		Smelt: hello{Name: "smelt", Version: "abc1234", Detail: "avx512"},
-		Peer:  &hello{Name: "llama.cpp", Version: "0.5.0", Detail: "icelake"},
+		Smelt:   hello{Name: "smelt", Version: "abc1234", Detail: "avx512"},
+		Peer:    &hello{Name: "llama.cpp", Version: "0.5.0", Detail: "icelake"},
+		Startup: []startup{{"qwen3-0.6b q4_0", 0.25}, {"qwen3-0.6b q4_0", 0.9}, {"qwen3-0.6b q4_0", 0.28}},
 		Models: []bench{
 			{Model: "qwen3-0.6b", Format: "f16", Work: work(1192e6, false), Float: 372, Int8: 1550, SmeltPeak: 1700e6, PeerPeak: 1732e6,
 				Cells: cells([2]float64{220, 163}, [2]float64{25, 25.9}, [2]float64{15, 8}, 34)},
@@ -155,7 +156,7 @@ func TestTables(t *testing.T) {
 
 func TestCriteria(t *testing.T) {
 	all := madeUp().criteria()
-	require.Len(t, all, 6)
+	require.Len(t, all, 7)
 	require.Equal(t, []string{"qwen3-0.6b q4_0 tg64 0.97"}, all[0].Missed, "f16 tg64 is at the limit of the memory, where 0.97 will do")
 	require.Contains(t, all[0].Met, "qwen3-0.6b f16 tg64 0.97")
 	require.Len(t, all[1].Met, 1)
@@ -163,6 +164,8 @@ func TestCriteria(t *testing.T) {
 	require.Equal(t, []string{"qwen3-0.6b f16 tg64 88 %"}, all[3].Met)
 	require.Equal(t, 2, all[4].Of)
 	require.Equal(t, []string{"qwen3-0.6b q4_0 1200 against 1187 MB"}, all[5].Missed)
+
+	require.Equal(t, []string{"qwen3-0.6b q4_0 280 ms (median of 3)"}, all[6].Met)
 
 	fast := madeUp()
 	for i := range fast.Models {

@@ -78,7 +78,7 @@ func (in *installed) fetch(ctx context.Context, platform string, say func(string
 		return err
 	}
 	say("fetching node-llama-cpp %s into %s", packageVersion, in.folder)
-	if err := command(ctx, "", "npm", "install", "--ignore-scripts", "--omit=optional", "--no-audit", "--no-fund", "--no-package-lock",
+	if err := command(ctx, "npm", "install", "--ignore-scripts", "--omit=optional", "--no-audit", "--no-fund", "--no-package-lock",
 		"--prefix", in.folder, "node-llama-cpp@"+packageVersion, "@node-llama-cpp/"+platform+"@"+packageVersion); err != nil {
 		return fmt.Errorf("%w: %w", errPeer, err)
 	}
@@ -108,7 +108,7 @@ func (in *installed) headers(ctx context.Context) error {
 		return err
 	}
 	bundle := filepath.Join(in.folder, "node_modules/node-llama-cpp/llama/gitRelease.bundle")
-	if err := command(ctx, "", "git", "clone", "-q", bundle, part); err != nil {
+	if err := command(ctx, "git", "clone", "-q", bundle, part); err != nil {
 		return fmt.Errorf("%w: unpacking llama.cpp's headers: %w", errPeer, err)
 	}
 	return os.Rename(part, source)
@@ -137,7 +137,7 @@ func (in *installed) build(ctx context.Context, say func(string, ...any)) error 
 	src := filepath.Join(in.folder, "src")
 	args := append([]string{"-O2", "-std=c++17", "-I", filepath.Join(src, "include"), "-I", filepath.Join(src, "ggml/include"), source,
 		"-o", in.driver + ".part", "-Wl,-rpath," + in.libraries}, libraries...)
-	if err := command(ctx, "", cmp.Or(os.Getenv("CXX"), "g++"), args...); err != nil {
+	if err := command(ctx, cmp.Or(os.Getenv("CXX"), "g++"), args...); err != nil {
 		return fmt.Errorf("%w: %w", errPeer, err)
 	}
 	return os.Rename(in.driver+".part", in.driver)
@@ -196,9 +196,8 @@ func exists(path string) bool {
 }
 
 // command runs a program; what it says becomes the error.
-func command(ctx context.Context, dir, name string, args ...string) error {
+func command(ctx context.Context, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Dir = dir
 	said := &lastWords{}
 	cmd.Stdout, cmd.Stderr = said, said
 	if err := cmd.Run(); err != nil {

@@ -43,6 +43,7 @@ func main() {
 // options are the flags.
 type options struct {
 	dir, models, only, cells, peer string
+	smelt                          string
 	pairs, threads                 int
 	repeats, patience              time.Duration
 	probe                          int
@@ -86,6 +87,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.StringVar(&o.only, "models", "*", "which models, by patterns such as qwen3-*,llama3.2-1b-q4_0")
 	flags.StringVar(&o.cells, "cells", wholeCells, "tests of each model: prompts, or tokens one at a time, @ a depth")
 	flags.StringVar(&o.peer, "peer", "llama.cpp", "whom to measure beside smelt: llama.cpp or none")
+	flags.StringVar(&o.smelt, "smelt", "", "the tool, to measure how long it takes to start; not measured without")
 	flags.IntVar(&o.pairs, "pairs", wholePairs, "pairs of samples of each cell")
 	flags.IntVar(&o.threads, "threads", metal.DefaultThreads(), "threads of each engine")
 	flags.DurationVar(&o.repeats, "repeats", 5*time.Minute, "most time for repeating what others disturbed")
@@ -247,8 +249,39 @@ func (m *measurement) run(ctx context.Context) (*report, error) {
 			return nil, err
 		}
 	}
+	if err := m.starts(ctx, r); err != nil {
+		return nil, err
+	}
 	m.say("%.0f minutes; samples in %s", r.Elapsed/60, m.json)
 	return r, nil
+}
+
+// startupModel is what the tool is started with: the shape and format that the time to
+// the first token is wanted for. startupRuns of it are measured after one that brings
+// the files into the page cache.
+var startupModel = [2]string{"qwen3-0.6b", "q4_0"}
+
+const startupRuns = 9
+
+// starts measures how long the tool takes from its start to the end of a first token.
+func (m *measurement) starts(ctx context.Context, r *report) error {
+	if m.smelt == "" || !slices.Contains(m.named, startupModel) {
+		return nil
+	}
+	path := m.path(startupModel[0], startupModel[1])
+	for i := range startupRuns + 1 {
+		if err := m.machine.silence(ctx, m.patience); err != nil {
+			return err
+		}
+		began := time.Now()
+		if err := command(ctx, m.smelt, "run", path, "-p", "hi", "-n", "1", "--threads", strconv.Itoa(m.threads)); err != nil {
+			return err
+		}
+		if i > 0 {
+			r.Startup = append(r.Startup, startup{startupModel[0] + " " + startupModel[1], time.Since(began).Seconds()})
+		}
+	}
+	return m.keep(r)
 }
 
 // keep writes what was measured so far.

@@ -25,6 +25,9 @@ func TestMain(m *testing.M) {
 		fake(fault)
 		return
 	}
+	if len(os.Args) > 1 && os.Args[1] == "run" { // what starts runs as the tool
+		return
+	}
 	if len(os.Args) > 1 && os.Args[1] == "serve" { // what serveSelf starts
 		if err := run(context.Background(), os.Args[1:], os.Stdout, os.Stderr); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -112,12 +115,15 @@ func TestSmeltAlone(t *testing.T) {
 	require.NoError(t, os.Symlink(model, filepath.Join(dir, "models/qwen3-0.6b-q4_0.gguf")))
 	document, table := filepath.Join(dir, "document.md"), filepath.Join(dir, "table.md")
 	require.NoError(t, os.WriteFile(document, []byte("as it was"), 0o644))
+	self, err := os.Executable()
+	require.NoError(t, err)
 	var out, said bytes.Buffer
-	args := []string{"--dir", dir, "--peer", "none", "--models", "qwen3*q4_0", "--cells", "pp16,tg2@8", "--pairs", "2", "--threads", "1",
+	args := []string{"--dir", dir, "--smelt", self, "--peer", "none", "--models", "qwen3*q4_0", "--cells", "pp16,tg2@8", "--pairs", "2", "--threads", "1",
 		"--repeats", "0", "--patience", "0", "--probe", "64", "--markdown", table, "--readme", document}
-	require.NoError(t, run(t.Context(), args, &out, &said), said.String())
+	require.NoError(t, run(t.Context(), args, &out, &said), "%s", &said)
 	require.Contains(t, out.String(), "| qwen3-0.6b q4_0 | pp16 |")
 	require.Contains(t, out.String(), "| qwen3-0.6b q4_0 | tg2@8 |")
+	require.Contains(t, out.String(), "ms (median of 9)")
 	require.NotContains(t, out.String(), "llama.cpp of the limit")
 	kept, err := os.ReadFile(table)
 	require.NoError(t, err)

@@ -5,10 +5,13 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -106,6 +109,34 @@ func TestServe(t *testing.T) {
 			require.GreaterOrEqual(t, a.CPU, 0.0)
 		}
 	}
+}
+
+// An engine that waits for a request uses no processor: it would take it from its rival.
+func TestIdleEngineSleeps(t *testing.T) {
+	m := &measurement{options: &options{threads: 2}, slots: 64}
+	c, err := m.serveSelf(t.Context(), testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-Q4_0.gguf"))
+	require.NoError(t, err)
+	t.Cleanup(c.close)
+	_, err = c.sample(t.Context(), cell{generating, 8, 0})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { // once it has settled
+		before := used(t, c.cmd.Process.Pid)
+		time.Sleep(300 * time.Millisecond)
+		return used(t, c.cmd.Process.Pid) == before
+	}, 5*time.Second, time.Millisecond)
+}
+
+// used is the processor time of a process, in ticks of 10 ms.
+func used(t *testing.T, pid int) int {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	require.NoError(t, err)
+	_, after, _ := strings.Cut(string(stat), ") ") // the name may hold anything
+	fields := strings.Fields(after)
+	user, err := strconv.Atoi(fields[11])
+	require.NoError(t, err)
+	system, err := strconv.Atoi(fields[12])
+	require.NoError(t, err)
+	return user + system
 }
 
 func TestServeNoModel(t *testing.T) {
