@@ -16,7 +16,6 @@ import (
 	"regexp"
 	"runtime"
 	"strconv"
-	"strings"
 )
 
 // packageVersion pins the npm package whose libraries are the rival: llama.cpp v0.5.0.
@@ -159,12 +158,8 @@ func (in *installed) library(name string) (string, error) {
 	return "", fmt.Errorf("%w: %s has no lib%s", errPeer, in.libraries, name)
 }
 
-// start loads a model. Its filled cache is kept beside it under a name of its own.
-func (in *installed) start(ctx context.Context, model string, threads, slots, depth int) (engine, error) {
-	state := ""
-	if depth > 0 {
-		state = fmt.Sprintf("%s.%d.state", strings.TrimSuffix(model, ".gguf"), depth)
-	}
+// start loads a model. state names the file that keeps a filled cache, or is "".
+func (in *installed) start(ctx context.Context, model string, threads, slots int, state string) (engine, error) {
 	cmd := exec.CommandContext(ctx, in.driver, model, strconv.Itoa(threads), strconv.Itoa(slots), in.libraries, state)
 	c, err := start(cmd)
 	if err != nil {

@@ -162,8 +162,8 @@ type measurement struct {
 	read    *limits.Reader
 }
 
-// rival starts llama.cpp on a model; nil where smelt is alone.
-type rival func(ctx context.Context, model string) (engine, error)
+// rival starts llama.cpp on a model of a shape; nil where smelt is alone.
+type rival func(ctx context.Context, shape, model string) (engine, error)
 
 // plan reads the flags.
 func (m *measurement) plan() error {
@@ -214,7 +214,7 @@ func (m *measurement) choose(ctx context.Context) error {
 	case m.peer != "llama.cpp":
 		return fmt.Errorf("--peer %s: want llama.cpp or none", m.peer)
 	case bench != "":
-		m.rival = func(ctx context.Context, model string) (engine, error) {
+		m.rival = func(ctx context.Context, _, model string) (engine, error) {
 			return startLlamaBench(ctx, bench, model, m.threads)
 		}
 	default:
@@ -222,8 +222,8 @@ func (m *measurement) choose(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		m.rival = func(ctx context.Context, model string) (engine, error) {
-			return in.start(ctx, model, m.threads, m.slots, m.depth)
+		m.rival = func(ctx context.Context, shape, model string) (engine, error) {
+			return in.start(ctx, model, m.threads, m.slots, m.state(shape))
 		}
 	}
 	return nil
@@ -297,6 +297,16 @@ func (m *measurement) path(shape, format string) string {
 	return filepath.Join(m.models, shape+"-"+format+".gguf")
 }
 
+// state is where llama.cpp keeps a cache that is filled up to the largest depth. Models
+// of one shape share it, whatever the types of their weights: random tokens are in it
+// anyway, and what it holds does not change the time of a step.
+func (m *measurement) state(shape string) string {
+	if m.depth == 0 {
+		return ""
+	}
+	return filepath.Join(m.models, fmt.Sprintf("%s.%d.state", shape, m.depth))
+}
+
 // makeModels writes the models that are missing.
 func (m *measurement) makeModels(ctx context.Context) error {
 	for _, n := range m.named {
@@ -364,7 +374,7 @@ func (m *measurement) model(ctx context.Context, r *report, shape, format string
 	r.Smelt = ours.hello()
 	bout := &bout{smelt: ours, machine: m.machine, read: m.read, patience: m.patience, repeats: &m.repeats}
 	if m.rival != nil {
-		if bout.peer, err = m.rival(ctx, path); err != nil {
+		if bout.peer, err = m.rival(ctx, shape, path); err != nil {
 			return err
 		}
 		defer bout.peer.close()
@@ -390,8 +400,8 @@ func (m *measurement) model(ctx context.Context, r *report, shape, format string
 		}
 		b.Cells = append(b.Cells, samples{c, pairs})
 		f := b.Cells[len(b.Cells)-1].figures(b, m.pairs)
-		m.say("%-20s %-10v %7.1f %7.1f tokens/s, ratio %.2f, of the limit %3.0f %% and %3.0f %%, %5.1f GB/s, %d/%d undisturbed",
-			b.name(), c, f.Smelt, f.Peer, f.Ratio, 100*f.SmeltShare, 100*f.PeerShare, f.Read, f.Clean, f.Pairs)
+		m.say("%3.0f min  %-18s %-10v %7.1f %7.1f tokens/s, ratio %.2f, of the limit %3.0f %% and %3.0f %%, %5.1f GB/s, %d/%d undisturbed",
+			time.Since(r.Date).Minutes(), b.name(), c, f.Smelt, f.Peer, f.Ratio, 100*f.SmeltShare, 100*f.PeerShare, f.Read, f.Clean, f.Pairs)
 	}
 	if b.SmeltPeak, err = ours.peak(ctx); err != nil {
 		return err

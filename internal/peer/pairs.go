@@ -73,10 +73,11 @@ func (b *bout) pair(ctx context.Context, c cell, peerFirst bool) (pair, error) {
 		p.Order = "peer first"
 	}
 	for i, e := range b.engines(peerFirst) {
-		if i == 1 {
-			if err := b.probe(ctx, &p); err != nil {
-				return p, err
-			}
+		if err := b.machine.silence(ctx, b.patience); err != nil {
+			return p, err
+		}
+		if i == 1 || b.peer == nil { // which leaves the machine as silent as before
+			p.Read = b.read.GBs(sweeps)
 		}
 		speed, others, err := b.sample(ctx, e, c)
 		if err != nil {
@@ -88,9 +89,6 @@ func (b *bout) pair(ctx context.Context, c cell, peerFirst bool) (pair, error) {
 		} else {
 			p.Peer = speed
 		}
-	}
-	if b.peer == nil {
-		return p, b.probe(ctx, &p)
 	}
 	return p, nil
 }
@@ -106,20 +104,9 @@ func (b *bout) engines(peerFirst bool) []engine {
 	return []engine{b.smelt, b.peer}
 }
 
-func (b *bout) probe(ctx context.Context, p *pair) error {
-	if err := b.machine.silence(ctx, b.patience); err != nil {
-		return err
-	}
-	p.Read = b.read.GBs(sweeps)
-	return nil
-}
-
 // sample returns tokens a second, and what others had of the processors: the other
 // engine too, if it did not sleep.
 func (b *bout) sample(ctx context.Context, e engine, c cell) (speed, others float64, err error) {
-	if err := b.machine.silence(ctx, b.patience); err != nil {
-		return 0, 0, err
-	}
 	others, err = b.machine.othersWhile(func() (float64, error) {
 		a, err := e.sample(ctx, c)
 		if err == nil {
