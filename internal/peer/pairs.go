@@ -25,8 +25,13 @@ func (p *pair) clean() bool { return p.Others <= disturbed }
 // prober measures what the machine has left of its bandwidth, in GB/s.
 type prober interface{ GBs(sweeps int) float64 }
 
-// sweeps over the probe's buffer; the best counts.
-const sweeps = 3
+// A probe is the best of a few sweeps over its buffer. Others can only make it lower, so
+// where they ran it is done again and the best of all counts.
+const (
+	sweeps       = 3
+	probes       = 3
+	probeTrouble = 0.05 // share of the processors; a probe is too short to see less
+)
 
 // bout takes the pairs of one model.
 type bout struct {
@@ -77,7 +82,9 @@ func (b *bout) pair(ctx context.Context, c cell, peerFirst bool) (pair, error) {
 			return p, err
 		}
 		if i == 1 || b.peer == nil { // which leaves the machine as silent as before
-			p.Read = b.read.GBs(sweeps)
+			if err := b.probe(&p); err != nil {
+				return p, err
+			}
 		}
 		speed, others, err := b.sample(ctx, e, c)
 		if err != nil {
@@ -102,6 +109,20 @@ func (b *bout) engines(peerFirst bool) []engine {
 		return []engine{b.peer, b.smelt}
 	}
 	return []engine{b.smelt, b.peer}
+}
+
+func (b *bout) probe(p *pair) error {
+	for range probes {
+		others, err := b.machine.othersWhile(func() (float64, error) {
+			cpu := processorSeconds()
+			p.Read = max(p.Read, b.read.GBs(sweeps))
+			return processorSeconds() - cpu, nil
+		})
+		if err != nil || others < probeTrouble {
+			return err
+		}
+	}
+	return nil
 }
 
 // sample returns tokens a second, and what others had of the processors: the other

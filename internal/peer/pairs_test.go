@@ -75,7 +75,10 @@ const patience = 2 * time.Second
 
 type constant float64
 
-func (c constant) GBs(int) float64 { return float64(c) }
+func (c constant) GBs(int) float64 {
+	time.Sleep(time.Second)
+	return float64(c)
+}
 
 func TestPairs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -163,6 +166,32 @@ func TestSilence(t *testing.T) {
 		require.NoError(t, m.silence(t.Context(), patience))
 		require.GreaterOrEqual(t, time.Since(began), patience)
 	})
+}
+
+// ramp is a bandwidth that is higher each time it is probed.
+type ramp struct {
+	*stage
+	reads  float64
+	others float64
+}
+
+func (r *ramp) GBs(int) float64 {
+	time.Sleep(time.Second)
+	r.spend(r.others)
+	r.reads++
+	return r.reads
+}
+
+func TestProbesAgain(t *testing.T) {
+	for _, test := range []struct{ others, want float64 }{{0, 1}, {0.05, 1}, {0.5, probes}} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStage(t)
+			var p pair
+			b := &bout{machine: machine{stat: s.stat, cpus: 2}, read: &ramp{stage: s, others: test.others}}
+			require.NoError(t, b.probe(&p))
+			require.Equal(t, test.want, p.Read, test)
+		})
+	}
 }
 
 func TestParseBusy(t *testing.T) {
