@@ -3,4 +3,4 @@
 package i8mm
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "2d307b61b21a0bc23a8339fbc9bb80cae4bdb74e32a8566f48d4164a0c0e7cdb"
+const _ = "3b29e7da0946f8557c0348f714b9e7fb4bc5fcfd0772ef446562295b5c41819f"

@@ -9,6 +9,7 @@
 
 constexpr int KEY_TILE = 64;
 constexpr uint32_t MAX_HEAD = 256;
+constexpr uint32_t QUERY_ROWS = 64; // rows of scores worked on together, at most
 constexpr float LOWEST = -__builtin_inff();
 
 // Function constants of both kernels; fc_split and fc_rows are of attention_vec only, and
@@ -135,43 +136,68 @@ template <class C, bool TILE> static int attention_supports(const smelt_launch *
            (constant(l, MAP) == 0 || holds(l, 12, uint64_t{p.tokens} * 4));
 }
 
-// Replaces products by e^(score − maximum) and returns their sum; the maximum so far
-// and the factor for what was summed before are updated. Scores `from` to `keys` of
-// `width` count, the others are set to zero.
-static float soften(float *scores, uint32_t from, uint32_t keys, uint32_t width, float scale, float cap, float &maximum,
-                    float &factor) {
-    F top = set1(LOWEST);
-    uint32_t i;
-    for (i = 0; i < width; i += W) { // past the keys too, where anything may be
-        F v = load(scores + i) * set1(scale);
-        if (cap > 0)
-            v = set1(cap) * tanh(v / set1(cap));
-        store(scores + i, v);
-    }
-    for (i = 0; i < from && i < width; i++)
+// A row of scores as seen: those before `from` and from `to` on are −∞, whatever they were.
+INLINE void hide(float *scores, uint32_t from, uint32_t to, uint32_t width) {
+    for (uint32_t i = 0; i < from && i < width; i++)
         scores[i] = LOWEST;
-    for (i = 0; i + W <= keys; i += W)
-        top = max(top, load(scores + i));
-    float most = reduce_max(top);
-    for (; i < keys; i++)
-        if (scores[i] > most)
-            most = scores[i];
-    factor = 1;
-    if (most > maximum) {
-        factor = maximum == LOWEST ? 0.0f : reduce_max(exp(set1(maximum - most)));
-        maximum = most;
-    }
-    // With nothing but −∞ so far, subtract 0: the weights become zeros, not NaN.
-    float base = maximum == LOWEST ? 0.0f : maximum;
-    for (i = keys; i < width; i++)
+    for (uint32_t i = to; i < width; i++)
         scores[i] = LOWEST;
-    F sum = zero();
-    for (i = 0; i < width; i += W) {
-        F v = exp(load(scores + i) - set1(base));
-        store(scores + i, v);
-        sum = sum + v;
+}
+
+// Replaces products by e^(score − maximum), in rows of KEY_TILE of which the first `width`
+// hold a product, and `from` to `to` count; the others become zero. The maximum so far and
+// the sum of weights are updated; factor is what was summed before must be multiplied by.
+// Rows are taken together because a row by itself is a chain of few, slow steps. None of
+// it depends on the row's company.
+static void soften(float *scores, uint32_t rows, const uint32_t *from, const uint32_t *to, uint32_t width, float scale,
+                   float cap, float *maximum, float *total, float *factor) {
+    alignas(64) float most[QUERY_ROWS], base[QUERY_ROWS], sum[4];
+    for (uint32_t r = 0; r < rows; r++) {
+        float *row = scores + r * KEY_TILE;
+        F top = set1(LOWEST);
+        for (uint32_t i = 0; i < width; i += W) {
+            F v = load(row + i) * set1(scale);
+            if (cap > 0)
+                v = set1(cap) * tanh(v / set1(cap));
+            store(row + i, v);
+            top = max(v, top);
+        }
+        if (from[r] != 0 || to[r] != width) {
+            hide(row, from[r], to[r], width);
+            top = set1(LOWEST);
+            for (uint32_t i = 0; i < width; i += W)
+                top = max(load(row + i), top);
+        }
+        most[r] = reduce_max(top);
     }
-    return reduce_add(sum);
+    for (uint32_t r = 0; r < rows; r += W) {
+        int n = static_cast<int>(least(W, rows - r));
+        F old = load_n(maximum + r, n), now = max(load_n(most + r, n), old);
+        // With nothing but −∞ so far, subtract what is finite: the weights become zeros, not NaN.
+        F by = max(now, set1(-3.4028235e38f)), rescale = exp(old - by);
+        store_n(maximum + r, now, n), store_n(base + r, by, n), store_n(factor + r, rescale, n);
+        store_n(total + r, load_n(total + r, n) * rescale, n);
+    }
+    auto weigh = [&](uint32_t r, auto n) __attribute__((always_inline)) {
+        constexpr int N = decltype(n)::value;
+        F sums[4] = {zero(), zero(), zero(), zero()};
+        for (uint32_t i = 0; i < width; i += W) {
+            UNROLL for (int j = 0; j < N; j++) {
+                float *at = scores + (r + static_cast<uint32_t>(j)) * KEY_TILE + i;
+                F v = exp(load(at) - set1(base[r + static_cast<uint32_t>(j)]));
+                store(at, v);
+                sums[j] = sums[j] + v;
+            }
+        }
+        reduce4(sums[0], sums[1], sums[2], sums[3], sum);
+        for (uint32_t j = 0; j < N; j++)
+            total[r + j] += sum[j];
+    };
+    uint32_t r = 0;
+    for (; r + 4 <= rows; r += 4)
+        weigh(r, Int<4>{});
+    for (; r < rows; r++)
+        weigh(r, Int<1>{});
 }
 
 // ---- few queries: one token, one KV head, a part of its keys at a time
@@ -327,13 +353,16 @@ template <class C> static void attention_vec(const smelt_launch *l, void *shared
                         for (int h = 0; h < H; h++)
                             scores[h * KEY_TILE + i] = same[h * 4];
                     }
+                    const uint32_t none[SHARING] = {};
+                    uint32_t all[SHARING], width = (tile.keys + W - 1) / W * W;
+                    for (uint32_t &n : all)
+                        n = tile.keys;
+                    float factor[SHARING];
+                    soften(scores, H, none, all, width, a.p.scale, a.cap, maximum, total, factor);
                     for (int h = 0; h < H; h++) {
-                        float factor, *row = scores + h * KEY_TILE;
-                        uint32_t width = (tile.keys + W - 1) / W * W;
-                        float sum = soften(row, 0, tile.keys, width, a.p.scale, a.cap, maximum[h], factor);
-                        total[h] = total[h] * factor + sum;
-                        if (factor != 1.0f)
-                            map1(sums + h * MAX_HEAD, sums + h * MAX_HEAD, head, [=](F x) { return x * set1(factor); });
+                        float by = factor[h];
+                        if (by != 1.0f)
+                            map1(sums + h * MAX_HEAD, sums + h * MAX_HEAD, head, [=](F x) { return x * set1(by); });
                     }
                     add_values_of<C, H>(v, stride, v_end, head, tile.keys, scores, sums);
                 });
@@ -415,41 +444,47 @@ static void reduce(const smelt_launch *l, void *, uint64_t begin, uint64_t end) 
 // ---- many queries: 32 tokens of a sequence, some heads that share a KV head
 
 constexpr uint32_t QUERY_TILE = 32;
-constexpr uint32_t QUERY_ROWS = 64; // tokens × heads worked on together
-constexpr uint32_t COLUMNS = TILE_VECTORS * W;
 constexpr int TILE_ROWS = 6;
 
-// c[r][0 … COLUMNS) += Σ a[r][i] · b[i][…], i < k, for TILE_ROWS rows. Rows may
-// coincide: all are read before any is written.
+// c[r][0 … V·W) = factor[r] · c[r][…] + Σ a[r][i] · b[i][…], i < k, for TILE_ROWS rows; what
+// was in c does not count where factor is null. Rows may coincide: all are read before any
+// is written.
+template <int V>
 INLINE void matrix_tile(const float *const a[TILE_ROWS], const float *b, uint64_t b_stride, uint64_t k,
-                        float *const c[TILE_ROWS]) {
-    F sum[TILE_ROWS][TILE_VECTORS];
-    UNROLL for (int r = 0; r < TILE_ROWS; r++) UNROLL for (int v = 0; v < TILE_VECTORS; v++) sum[r][v] =
-        load(c[r] + v * W);
+                        float *const c[TILE_ROWS], const float *const factor[TILE_ROWS]) {
+    F sum[TILE_ROWS][V];
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) UNROLL for (int v = 0; v < V; v++) sum[r][v] =
+        factor == nullptr ? zero() : load(c[r] + v * W) * set1(*factor[r]);
     for (uint64_t i = 0; i < k; i++, b += b_stride) {
-        F row[TILE_VECTORS];
-        UNROLL for (int v = 0; v < TILE_VECTORS; v++) row[v] = load(b + v * W);
+        F row[V];
+        UNROLL for (int v = 0; v < V; v++) row[v] = load(b + v * W);
         UNROLL for (int r = 0; r < TILE_ROWS; r++) {
             F x = set1(a[r][i]);
-            UNROLL for (int v = 0; v < TILE_VECTORS; v++) sum[r][v] = fma(x, row[v], sum[r][v]);
+            UNROLL for (int v = 0; v < V; v++) sum[r][v] = fma(x, row[v], sum[r][v]);
         }
     }
-    UNROLL for (int r = 0; r < TILE_ROWS; r++) UNROLL for (int v = 0; v < TILE_VECTORS; v++)
-        store(c[r] + v * W, sum[r][v]);
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) UNROLL for (int v = 0; v < V; v++) store(c[r] + v * W, sum[r][v]);
 }
-// The same for any number of rows and a multiple of COLUMNS columns.
-template <class A, class C>
-INLINE void matrix_product(uint32_t rows, uint32_t columns, uint64_t k, A a, const float *b, uint64_t b_stride, C c) {
+// The same for any number of rows and a multiple of W columns; k is that of a row and may
+// differ. Factors are those of rows, or null.
+template <class A, class C, class K>
+INLINE void matrix_product(uint32_t rows, uint32_t columns, K k, A a, const float *b, uint64_t b_stride, C c,
+                           const float *factors) {
     for (uint32_t r0 = 0; r0 < rows; r0 += TILE_ROWS) {
-        for (uint32_t column = 0; column < columns; column += COLUMNS) {
-            const float *from[TILE_ROWS];
-            float *to[TILE_ROWS];
-            for (uint32_t r = 0; r < TILE_ROWS; r++) {
-                uint32_t row = static_cast<uint32_t>(least(r0 + r, rows - 1));
-                from[r] = a(row), to[r] = c(row) + column;
-            }
-            matrix_tile(from, b + column, b_stride, k, to);
+        const float *from[TILE_ROWS], *factor[TILE_ROWS];
+        uint64_t most = 0;
+        uint32_t row[TILE_ROWS];
+        for (uint32_t r = 0; r < TILE_ROWS; r++) {
+            row[r] = static_cast<uint32_t>(least(r0 + r, rows - 1));
+            from[r] = a(row[r]), factor[r] = factors == nullptr ? nullptr : factors + row[r];
+            most = k(row[r]) > most ? k(row[r]) : most;
         }
+        in_pieces<TILE_VECTORS>(columns / W, [&](uint32_t v, auto n) __attribute__((always_inline)) {
+            float *to[TILE_ROWS];
+            for (uint32_t r = 0; r < TILE_ROWS; r++)
+                to[r] = c(row[r]) + v * W;
+            matrix_tile<n.value>(from, b + v * W, b_stride, most, to, factors == nullptr ? nullptr : factor);
+        });
     }
 }
 
@@ -481,11 +516,11 @@ static bool all_finite(const float *x, uint64_t n) { // n a multiple of W
 template <class C> static void attention_tile(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
     Attention a(l, row_bytes<C>(32));
     const uint32_t head = a.p.head;
-    const uint32_t padded = (head + COLUMNS - 1) / COLUMNS * COLUMNS; // a row of values and of sums
+    const uint32_t padded = (head + W - 1) / W * W; // a row of values and of sums
     uint64_t tiles = tiles_of(a.p);
     alignas(64) float rows[KEY_TILE * MAX_HEAD], keys[KEY_TILE * MAX_HEAD];
     alignas(64) float sums[QUERY_ROWS * MAX_HEAD], scores[QUERY_ROWS * KEY_TILE];
-    static_assert(MAX_HEAD % COLUMNS == 0 && KEY_TILE % COLUMNS == 0, "tiles must divide the buffers");
+    static_assert(MAX_HEAD % W == 0 && KEY_TILE % W == 0, "vectors must divide the buffers");
     for (uint64_t unit = begin; unit < end; unit++) {
         uint32_t kv = static_cast<uint32_t>(unit % a.p.kv_heads);
         // Later tiles of a sequence see more keys: alternate between both ends, so
@@ -522,7 +557,7 @@ template <class C> static void attention_tile(const smelt_launch *l, void *, uin
                 uint64_t t = static_cast<uint64_t>(token) + row / heads;
                 return (t * a.p.heads + kv * uint64_t{a.group} + h0 + row % heads) * head;
             };
-            float maximum[QUERY_ROWS], total[QUERY_ROWS];
+            float maximum[QUERY_ROWS], total[QUERY_ROWS], factor[QUERY_ROWS];
             for (uint32_t r = 0; r < count; r++)
                 maximum[r] = LOWEST, total[r] = 0;
             memset(sums, 0, uint64_t{count} * padded * 4);
@@ -537,11 +572,10 @@ template <class C> static void attention_tile(const smelt_launch *l, void *, uin
                     widen_row<C>(a.k + at + i * stride, rows + i * head, head);
                 memset(rows + tile.keys * head, 0, (KEY_TILE - tile.keys) * uint64_t{head} * 4);
                 transpose_keys(rows, head, keys);
-                uint32_t width = (tile.keys + COLUMNS - 1) / COLUMNS * COLUMNS;
-                memset(scores, 0, uint64_t{count} * KEY_TILE * 4);
+                uint32_t width = (tile.keys + W - 1) / W * W;
                 matrix_product(
-                    count, width, head, [&](uint32_t r) { return a.q + place(r); }, keys, KEY_TILE,
-                    [&](uint32_t r) { return scores + r * KEY_TILE; });
+                    count, width, [=](uint32_t) { return head; }, [&](uint32_t r) { return a.q + place(r); }, keys,
+                    KEY_TILE, [&](uint32_t r) { return scores + r * KEY_TILE; }, nullptr);
                 uint32_t sees_from[QUERY_ROWS], sees_to[QUERY_ROWS];
                 bool all = true;
                 for (uint32_t r = 0; r < count; r++) {
@@ -551,12 +585,8 @@ template <class C> static void attention_tile(const smelt_launch *l, void *, uin
                     };
                     uint32_t n = sees_to[r] = within(seen.to - first), from = sees_from[r] = within(seen.from - first);
                     all = all && from == 0 && n == tile.keys;
-                    float factor, *row = scores + r * KEY_TILE;
-                    float sum = soften(row, from, n, width, a.p.scale, a.cap, maximum[r], factor);
-                    total[r] = total[r] * factor + sum;
-                    if (factor != 1.0f)
-                        map1(sums + r * padded, sums + r * padded, padded, [=](F x) { return x * set1(factor); });
                 }
+                soften(scores, count, sees_from, sees_to, width, a.p.scale, a.cap, maximum, total, factor);
                 for (uint32_t i = 0; i < tile.keys; i++) {
                     float *row = rows + i * padded;
                     widen_row<C>(a.v + at + i * stride, row, head);
@@ -566,15 +596,16 @@ template <class C> static void attention_tile(const smelt_launch *l, void *, uin
                 // only: 0 · ∞ is NaN.
                 if (all || all_finite(rows, uint64_t{tile.keys} * padded)) {
                     matrix_product(
-                        count, padded, tile.keys, [&](uint32_t r) { return scores + r * KEY_TILE; }, rows, padded,
-                        [&](uint32_t r) { return sums + r * padded; });
+                        count, padded, [&](uint32_t r) { return sees_to[r]; },
+                        [&](uint32_t r) { return scores + r * KEY_TILE; }, rows, padded,
+                        [&](uint32_t r) { return sums + r * padded; }, factor);
                     continue;
                 }
                 for (uint32_t r = 0; r < count; r++)
                     matrix_product(
-                        1, padded, sees_to[r] - sees_from[r],
+                        1, padded, [&](uint32_t) { return sees_to[r] - sees_from[r]; },
                         [&](uint32_t) { return scores + r * KEY_TILE + sees_from[r]; }, rows + sees_from[r] * padded,
-                        padded, [&](uint32_t) { return sums + r * padded; });
+                        padded, [&](uint32_t) { return sums + r * padded; }, factor + r);
             }
             for (uint32_t r = 0; r < count; r++) {
                 uint64_t q_head = kv * uint64_t{a.group} + h0 + r % heads;

@@ -38,6 +38,7 @@ INLINE void store_f16_n(uint8_t *p, F v, int n) {
 INLINE F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
 INLINE F max(F a, F b) { return _mm512_max_ps(a, b); }
 INLINE F min(F a, F b) { return _mm512_min_ps(a, b); }
+INLINE F zero_below(F v, F x, F bound) { return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, bound, _CMP_NLT_UQ), v); }
 INLINE F abs(F a) { return _mm512_abs_ps(a); }
 INLINE F round(F a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 INLINE F scale_exponent(F a, F n) { return _mm512_scalef_ps(a, n); }

@@ -109,6 +109,8 @@ INLINE F fma(F a, F b, F c) { return a * b + c; }
 // Like x86's: the second where either is NaN.
 INLINE F max(F a, F b) { return a > b ? a : b; }
 INLINE F min(F a, F b) { return a < b ? a : b; }
+// v where x is not below the bound, also where it is NaN, and 0 elsewhere.
+INLINE F zero_below(F v, F x, F bound) { return x < bound ? F{} : v; }
 INLINE F abs(F a) { return reinterpret_cast<F>(reinterpret_cast<I>(a) & 0x7fffffff); }
 INLINE I to_int(F a) { // to nearest, ties to even; |a| < 2^22
     F shifted = a + 12582912.0f;

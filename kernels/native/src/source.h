@@ -58,6 +58,7 @@ static void transpose(const smelt_launch *l, void *, uint64_t begin, uint64_t en
 }
 
 // matmul: a unit is COLUMNS columns of the output of one member of the batch.
+constexpr uint32_t COLUMNS = TILE_VECTORS * W;
 static uint64_t matmul_units(const smelt_launch *l) {
     const MatmulParams &p = params<MatmulParams>(l, 3);
     return p.m == 0 ? 0 : p.batch * ceil_div(p.n, COLUMNS);
@@ -75,6 +76,9 @@ static void matmul(const smelt_launch *l, void *, uint64_t begin, uint64_t end) 
     const bool transposed = constant(l, 0) != 0;
     constexpr uint32_t DEPTH = 256, HEIGHT = 64; // of the packed part of b, and rows of a at a time
     alignas(64) float packed[DEPTH * COLUMNS], sums[HEIGHT * COLUMNS];
+    float ones[HEIGHT]; // sums of further depths add to what is there
+    for (float &one : ones)
+        one = 1;
     uint64_t across = ceil_div(p.n, COLUMNS);
     for (uint64_t unit = begin; unit < end; unit++) {
         uint64_t member = unit / across, column = unit % across * COLUMNS;
@@ -93,8 +97,9 @@ static void matmul(const smelt_launch *l, void *, uint64_t begin, uint64_t end) 
                         packed[i * COLUMNS + j] =
                             transposed ? b[(column + j) * p.k + k0 + i] : b[(k0 + i) * p.n + column + j];
                 matrix_product(
-                    rows, COLUMNS, depth, [&](uint32_t r) { return a + uint64_t{r0 + r} * p.k + k0; }, packed, COLUMNS,
-                    [&](uint32_t r) { return sums + r * COLUMNS; });
+                    rows, COLUMNS, [=](uint32_t) { return depth; },
+                    [&](uint32_t r) { return a + uint64_t{r0 + r} * p.k + k0; }, packed, COLUMNS,
+                    [&](uint32_t r) { return sums + r * COLUMNS; }, ones);
             }
             for (uint64_t r = 0; r < rows; r++)
                 memcpy(out + (r0 + r) * p.n, sums + r * COLUMNS, uint64_t{columns} * 4);

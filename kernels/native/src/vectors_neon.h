@@ -48,6 +48,9 @@ INLINE void store_f16_n(uint8_t *p, F v, int n) {
 INLINE F fma(F a, F b, F c) { return vfmaq_f32(c, a, b); }
 INLINE F max(F a, F b) { return vmaxq_f32(a, b); }
 INLINE F min(F a, F b) { return vminq_f32(a, b); }
+INLINE F zero_below(F v, F x, F bound) {
+    return vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(v), vcltq_f32(x, bound)));
+}
 INLINE F abs(F a) { return vabsq_f32(a); }
 INLINE F round(F a) { return vrndnq_f32(a); }
 
