@@ -168,7 +168,7 @@ private:
     std::vector<smelt::Wave> waves_;
     std::vector<uint32_t> order_;                      // of the dispatches of a group
     std::vector<const smelt_native_kernel *> natives_; // by dispatch of the phase
-    uint32_t item_count_ = 0, wave_count_ = 0;
+    uint32_t item_count_ = 0, wave_count_ = 0, wave_chunks_ = 0;
     uint32_t barriers_ = 0, command_buffers_ = 0; // before the next wave
     uint64_t random_ = 0;
 

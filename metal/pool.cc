@@ -81,7 +81,7 @@ void Pool::run(Work &work, Wave *waves, uint32_t count) {
     open_.store(true);
     advance(now, true, false);
     while (now - first_ < count) {
-        participate(now - first_);
+        participate(now - first_, 0);
         now = spin(now) ? tick_.load() : sleep(now, true);
     }
     // Who read open_ before this store has counted itself in.
@@ -115,7 +115,7 @@ void Pool::worker(unsigned index) {
         inside_.fetch_add(1);
         if (open_.load()) {
             for (seen = tick_.load(); seen - first_ < count_; seen = tick_.load()) {
-                participate(seen - first_);
+                participate(seen - first_, index);
                 if (!spin(seen)) {
                     break; // sleep outside, where the end of the run does not wait for this thread
                 }
@@ -125,14 +125,10 @@ void Pool::worker(unsigned index) {
     }
 }
 
-void Pool::participate(uint32_t wave) {
+void Pool::participate(uint32_t wave, unsigned thread) {
     Wave &w = waves_[wave];
-    uint32_t cursor = 0, mine = 0;
-    while (w.next.load(std::memory_order_relaxed) < w.chunks) {
-        uint32_t chunk = w.next.fetch_add(1, std::memory_order_relaxed);
-        if (chunk >= w.chunks) {
-            break;
-        }
+    uint32_t cursor = 0, mine = 0, chunk;
+    while (w.take(thread, chunk)) {
         work_->run(wave, chunk, cursor);
         mine++;
     }

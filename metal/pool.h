@@ -1,34 +1,89 @@
 // Threads that work through a step: a list of waves, each a number of chunks that
 // any thread may run in any order, where a wave begins when the one before it is
 // done.
+//
+// Each thread has a share of a wave, chunks that follow one another: neighbours are
+// mostly neighbours in memory too, so that what a kernel fetches ahead of the chunk it
+// works on is its own. Who is done takes from the ends of others' shares.
 #ifndef SMELT_METAL_POOL_H
 #define SMELT_METAL_POOL_H
 
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
 namespace smelt {
 
+// Chunks that are yet to be handed out, from both ends.
+class alignas(64) Share {
+public:
+    void reset(uint32_t begin, uint32_t end) { left_.store(uint64_t{end} << 32 | begin, std::memory_order_relaxed); }
+    bool takeFirst(uint32_t &chunk) { return take(chunk, true); }
+    bool takeLast(uint32_t &chunk) { return take(chunk, false); }
+
+private:
+    bool take(uint32_t &chunk, bool first) {
+        uint64_t left = left_.load(std::memory_order_relaxed);
+        for (;;) {
+            auto begin = static_cast<uint32_t>(left), end = static_cast<uint32_t>(left >> 32);
+            if (begin >= end) {
+                return false;
+            }
+            chunk = first ? begin++ : --end;
+            if (left_.compare_exchange_weak(left, uint64_t{end} << 32 | begin, std::memory_order_relaxed)) {
+                return true;
+            }
+        }
+    }
+    std::atomic<uint64_t> left_{0}; // end, begin
+};
+
 // A wave is done when all its chunks are, whoever ran them: no thread waits for
 // one that the system has not scheduled.
-struct Wave {
-    alignas(64) std::atomic<uint32_t> next{0}; // chunk to hand out
-    uint32_t chunks = 0;                       // at least 1
+class Wave {
+public:
+    // Shared out among so many threads; memory is only taken when there are more of them
+    // than before.
+    void reset(uint32_t chunks, unsigned threads) {
+        if (threads > threads_) {
+            shares_.reset(new Share[threads]);
+        }
+        threads_ = threads;
+        for (unsigned i = 0; i < threads_; i++) {
+            shares_[i].reset(part(chunks, i), part(chunks, i + 1));
+        }
+        done.store(0, std::memory_order_relaxed);
+        this->chunks = chunks;
+    }
+    // A chunk for a thread: the next of its own, or else another's last.
+    bool take(unsigned thread, uint32_t &chunk) {
+        if (thread < threads_ && shares_[thread].takeFirst(chunk)) {
+            return true;
+        }
+        for (unsigned i = 1; i <= threads_; i++) {
+            if (shares_[(thread + i) % threads_].takeLast(chunk)) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    uint32_t chunks = 0; // at least 1
     alignas(64) std::atomic<uint32_t> done{0};
 
-    void reset(uint32_t n) {
-        next.store(0, std::memory_order_relaxed);
-        done.store(0, std::memory_order_relaxed);
-        chunks = n;
-    }
+private:
+    uint32_t part(uint32_t chunks, unsigned i) const { return static_cast<uint32_t>(uint64_t{chunks} * i / threads_); }
+
+    std::unique_ptr<Share[]> shares_;
+    unsigned threads_ = 0;
 };
 
 // What the waves stand for. cursor is zero when a thread begins with a wave, and
-// the thread's to use until it leaves it; the chunks that one thread gets ascend.
+// the thread's to use until it leaves it.
 class Work {
 public:
     virtual void run(uint32_t wave, uint32_t chunk, uint32_t &cursor) = 0;
@@ -57,7 +112,7 @@ public:
 private:
     void worker(unsigned index);
     void stop();
-    void participate(uint32_t wave);
+    void participate(uint32_t wave, unsigned thread);
     void advance(uint32_t to, bool wake_workers, bool wake_caller);
     bool spin(uint32_t old) const;
     uint32_t sleep(uint32_t old, bool caller);

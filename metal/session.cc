@@ -49,6 +49,9 @@ smelt_session::smelt_session(smelt_program *program, smelt_buffer *const *buffer
     items_.resize(2 * size_t{longest});
     spans_.resize(2 * size_t{longest});
     waves_ = std::vector<smelt::Wave>(2 * size_t{longest});
+    for (auto &w : waves_) {
+        w.reset(0, program->device->pool->threads());
+    }
     order_.resize(longest);
     natives_.resize(longest);
 }
@@ -187,7 +190,7 @@ size_t smelt_session::addGroup(uint32_t first, uint32_t count, bool serial) {
 
 void smelt_session::openWave() {
     spans_[wave_count_] = {item_count_, 0, 0, 0};
-    waves_[wave_count_].reset(0);
+    wave_chunks_ = 0;
 }
 
 void smelt_session::addItem(uint32_t dispatch, uint32_t stage, size_t scratch) {
@@ -203,11 +206,10 @@ void smelt_session::addItem(uint32_t dispatch, uint32_t stage, size_t scratch) {
     bool shuffle = program_.device->options.shuffle != 0;
     uint64_t most = threads == 1 && !shuffle ? 1 : uint64_t{threads} * chunks_per_thread;
     auto chunks = static_cast<uint32_t>(std::clamp<uint64_t>(units, 1, most));
-    auto &wave = waves_[wave_count_];
     bool last = native == nullptr || stage + 1 == native->stage_count;
     bool backwards = shuffle && (nextRandom(random_) & 1) != 0;
-    items_[item_count_++] = {dispatch, wave.chunks, chunks, stage, units, native, scratch, last, backwards};
-    wave.chunks += chunks;
+    items_[item_count_++] = {dispatch, wave_chunks_, chunks, stage, units, native, scratch, last, backwards};
+    wave_chunks_ += chunks;
 }
 
 void smelt_session::closeWave() {
@@ -216,6 +218,7 @@ void smelt_session::closeWave() {
     if (span.item_count == 0) {
         return;
     }
+    waves_[wave_count_].reset(wave_chunks_, program_.device->pool->threads());
     span.barriers = std::exchange(barriers_, 0);
     span.command_buffers = std::exchange(command_buffers_, 0);
     wave_count_++;
@@ -223,6 +226,9 @@ void smelt_session::closeWave() {
 
 void smelt_session::run(uint32_t wave, uint32_t chunk, uint32_t &cursor) {
     const auto *items = items_.data() + spans_[wave].first_item;
+    if (chunk < items[cursor].first_chunk) { // another thread's last ones descend
+        cursor = 0;
+    }
     while (chunk >= items[cursor].first_chunk + items[cursor].chunks) {
         cursor++;
     }
