@@ -22,6 +22,7 @@ typedef struct smelt_launch {
     uint32_t grid[3];              // threadgroups
     uint32_t group[3];             // threads in a threadgroup
     uint32_t threadgroup_bytes[4]; // dynamic memory by [[threadgroup(i)]]
+    uint32_t interleaved;          // bit i: buffers[i] is a weight as smelt_native.interleave writes it
 } smelt_launch;
 
 // How the emulator orders lanes: a kernel that is right gives the same result in
@@ -63,11 +64,17 @@ typedef struct smelt_native_kernel {
     size_t (*shared_bytes)(const smelt_launch *launch);
     uint32_t stage_count;
     smelt_native_stage stages[2];
+    uint32_t interleaved; // bit i: buffers[i] may be interleaved
 } smelt_native_kernel;
 
 typedef struct smelt_native {
     const char *isa; // "avx512", "neon" and so on: package native lists them
     const smelt_native_kernel *(*find)(const char *name);
+    // interleave rearranges rows of k elements of a weight, of a type of params.h, so that the
+    // set's kernels stream through them, into as many bytes. It takes whole groups of rows and
+    // returns how many rows make one, or 0 where the type or k has nothing to gain; `rows` may
+    // be 0 to ask.
+    uint32_t (*interleave)(uint32_t type, uint64_t k, const void *from, uint64_t rows, void *to);
 } smelt_native;
 
 #ifdef __cplusplus

@@ -81,18 +81,29 @@ func BenchmarkMatVec(b *testing.B) {
 		for _, shape := range [][2]int{{1024, 3072}, {3072, 1024}, {2048, 8192}, {1024, 151936}} {
 			k, n := shape[0], shape[1]
 			memory, size := bigWeight(dtype, k*n, beyondCaches)
-			for _, threads := range benchThreads {
-				b.Run(fmt.Sprintf("%v/%dx%d/threads=%d", dtype, k, n, threads), func(b *testing.B) {
-					var calls []*call
-					for at := 0; at < len(memory); at += size {
-						c, err := best().prepare(linearLaunch(dtype, 1, k, n, memory[at:at+size]))
-						require.NoError(b, err)
-						defer c.free()
-						calls = append(calls, c)
+			for _, layout := range []string{"rows", "interleaved"} {
+				if layout == "interleaved" {
+					if memory = best().Interleave(dtype, k, memory); memory == nil {
+						continue
 					}
-					b.SetBytes(int64(size))
-					measure(b, float64(size), "GB/s", func(i int) { calls[i%len(calls)].run(Options{Threads: threads}) })
-				})
+				}
+				for _, threads := range benchThreads {
+					b.Run(fmt.Sprintf("%v/%dx%d/%s/threads=%d", dtype, k, n, layout, threads), func(b *testing.B) {
+						var calls []*call
+						for at := 0; at < len(memory); at += size {
+							launch := linearLaunch(dtype, 1, k, n, memory[at:at+size])
+							if layout == "interleaved" {
+								launch.Interleaved = 1 << 1
+							}
+							c, err := best().prepare(launch)
+							require.NoError(b, err)
+							defer c.free()
+							calls = append(calls, c)
+						}
+						b.SetBytes(int64(size))
+						measure(b, float64(size), "GB/s", func(i int) { calls[i%len(calls)].run(Options{Threads: threads}) })
+					})
+				}
 			}
 		}
 	}

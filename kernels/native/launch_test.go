@@ -133,6 +133,7 @@ type dispatch struct {
 	constants   map[uint32]uint32
 	grid, group [3]uint32
 	writes      []int // indexes of the buffers that are results
+	interleaved uint32
 }
 
 var cuts = []Options{{Threads: 1}, {Threads: 1, Cut: 1}, {Threads: 1, Cut: 3}, {Threads: 2}}
@@ -147,7 +148,7 @@ func (d dispatch) run(t testing.TB, l Library) [][]byte {
 		for i, b := range d.buffers {
 			buffers[i] = copied(t, b)
 		}
-		require.NoError(t, l.Run(Launch{Kernel: d.kernel, Buffers: buffers, Constants: d.constants, Grid: d.grid}, o))
+		require.NoError(t, l.Run(Launch{Kernel: d.kernel, Buffers: buffers, Constants: d.constants, Grid: d.grid, Interleaved: d.interleaved}, o))
 		var out [][]byte
 		for i, b := range buffers {
 			written := false

@@ -315,3 +315,44 @@ func TestLinearUnsupported(t *testing.T) {
 	}
 	require.ErrorIs(t, Run(Launch{Kernel: "no_such"}, Options{}), ErrUnsupported)
 }
+
+// Interleaved weights give the bits of rows, in linear layers and as embeddings.
+func TestInterleaved(t *testing.T) {
+	each(t, func(t *testing.T, l Library) {
+		for _, w := range weightTypes {
+			for _, tokens := range []int{1, 2, 3, 5, 40} {
+				c := linear{tokens: tokens, k: 1280, rows: []int{64, 64}, types: []ir.DType{w, w}, pair: true}
+				rows := c.build(t, tokens < 4)
+				mixed := rows.dispatch
+				mixed.buffers = append([][]byte(nil), mixed.buffers...)
+				if mixed.buffers[2] = l.Interleave(w, c.k, rows.buffers[2]); mixed.buffers[2] == nil {
+					continue
+				}
+				mixed.interleaved = 1 << 2
+				require.Equal(t, rows.run(t, l), mixed.run(t, l), "%v, %d tokens", w, tokens)
+			}
+			const width, vocab = 512, 96
+			weight, values := stored(t, newRand("embedding"), width*vocab, w)
+			moved := l.Interleave(w, width, weight)
+			if moved == nil {
+				continue
+			}
+			ids := []int32{0, 31, 32, 77, 95}
+			d := dispatch{kernel: "embed", constants: map[uint32]uint32{0: uint32(w)}, writes: []int{2}, interleaved: 1 << 1,
+				buffers: [][]byte{intBytes(ids...), moved, nan(len(ids) * width), encode(kernels.EmbedParams{Tokens: uint32(len(ids)), Vocab: vocab, Width: width})}}
+			out := floats(d.run(t, l)[0])
+			for i, id := range ids {
+				require.Equal(t, values[int(id)*width:][:width], out[i*width:][:width], "%v row %d", w, id)
+			}
+		}
+	})
+}
+
+func TestInterleaveRefuses(t *testing.T) {
+	each(t, func(t *testing.T, l Library) {
+		require.Nil(t, l.Interleave(ir.Q5_0, 64, make([]byte, ir.Q5_0.Bytes(64*64))), "bits that no word holds")
+		require.Nil(t, l.Interleave(ir.Q4_0, 48, make([]byte, ir.Q4_0.Bytes(64*64))), "part of a block")
+		require.Nil(t, l.Interleave(ir.Q4_0, 64, make([]byte, ir.Q4_0.Bytes(64*33))), "part of a group")
+		require.Nil(t, l.Interleave(99, 64, nil), "unknown type")
+	})
+}

@@ -50,6 +50,9 @@ static const char *set_name(const void *s, uint32_t i) { return ((const smelt_na
 static const smelt_native_kernel *set_find(const void *s, const char *name) {
     return ((const smelt_native *)s)->find(name);
 }
+static uint32_t set_interleave(const void *s, uint32_t type, uint64_t k, const void *from, uint64_t rows, void *to) {
+    return ((const smelt_native *)s)->interleave(type, k, from, rows, to);
+}
 static int kernel_supports(const smelt_native_kernel *k, const smelt_launch *l) { return k->supports(l); }
 static size_t kernel_shared(const smelt_native_kernel *k, const smelt_launch *l) {
     return k->shared_bytes == NULL ? 0 : k->shared_bytes(l);
@@ -74,6 +77,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/kernels/native/blas"
 )
 
@@ -170,6 +174,26 @@ type Launch struct {
 	Buffers   [][]byte          // by [[buffer(i)]]; nil is unbound
 	Constants map[uint32]uint32 // bits by [[function_constant(i)]]
 	Grid      [3]uint32         // threadgroups; only attention_vec in partitions needs them
+
+	// Interleaved has bit i set where buffer i is what [Library.Interleave] made of a weight.
+	Interleaved uint32
+}
+
+// Interleave rearranges a weight of rows of k elements so that the library's kernels
+// stream through it, and returns as many bytes. It returns nil where there is nothing to
+// gain for the type, or where the rows are not whole groups of the library's.
+func (l Library) Interleave(dtype ir.DType, k int, weight []byte) []byte {
+	group := int(C.set_interleave(l.set, C.uint32_t(dtype), C.uint64_t(k), nil, 0, nil))
+	if group == 0 {
+		return nil
+	}
+	rows := len(weight) / int(dtype.Bytes(int64(k)))
+	if rows%group != 0 {
+		return nil
+	}
+	out := make([]byte, len(weight))
+	C.set_interleave(l.set, C.uint32_t(dtype), C.uint64_t(k), unsafe.Pointer(unsafe.SliceData(weight)), C.uint64_t(rows), unsafe.Pointer(unsafe.SliceData(out)))
+	return out
 }
 
 // Options share out a launch; no choice changes the result.
@@ -233,6 +257,7 @@ func (l Library) prepare(launch Launch) (*call, error) {
 	c.launch.buffers = unsafe.SliceData(pointers)
 	c.launch.buffer_bytes = unsafe.SliceData(sizes)
 	c.launch.buffer_count = C.uint32_t(n)
+	c.launch.interleaved = C.uint32_t(launch.Interleaved)
 	c.launch.constants = unsafe.SliceData(constants)
 	for i, n := range launch.Grid {
 		c.launch.grid[i] = C.uint32_t(n)

@@ -3,4 +3,4 @@
 package avx2
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "3b29e7da0946f8557c0348f714b9e7fb4bc5fcfd0772ef446562295b5c41819f"
+const _ = "e0565c2ae92c062e5b706fa12c948907f05f08290f9be80c9f9c0820fa08c029"

@@ -499,7 +499,7 @@ static void transpose_keys(const float *rows, uint32_t head, float *out) {
     for (uint32_t d = 0; d < head; d += 4) {
         for (uint32_t j = 0; j < KEY_TILE; j += W) {
             I w[4];
-            row_words(reinterpret_cast<const uint8_t *>(rows + j * head + d), head * 4, w);
+            Rows{reinterpret_cast<const uint8_t *>(rows + j * head + d), head * 4}.words(0, w);
             for (uint32_t i = 0; i < 4; i++)
                 memcpy(out + (d + i) * KEY_TILE + j, &w[i], sizeof w[i]);
         }

@@ -35,6 +35,7 @@ template <class P> INLINE const P &params(const smelt_launch *l, uint32_t i) {
 INLINE uint32_t constant(const smelt_launch *l, uint32_t i, uint32_t unset = 0) {
     return l->constants_set >> i & 1 ? l->constants[i] : unset;
 }
+INLINE bool is_interleaved(const smelt_launch *l, uint32_t i) { return (l->interleaved >> i & 1) != 0; }
 INLINE bool holds(const smelt_launch *l, uint32_t i, uint64_t bytes) {
     return bytes == 0 || (i < l->buffer_count && l->buffers[i] != nullptr && l->buffer_bytes[i] >= bytes);
 }

@@ -5,11 +5,16 @@
 //   ELEMS, BYTES   of a block; SUBS = ELEMS/32 sub-blocks of 32 elements
 //   GROUPS         scales in a sub-block: 1, or 2 of 16 elements each
 //   MIN            an element is scale·u + minimum rather than scale·(u − OFFSET)
-//   halves<S>      u of elements 0…15 and 16…31 of sub-block S, in rows p, p+step, …
+//   HALF           where a half lies that no word of 32 bits holds: the words are those
+//                  before it, or behind it where it is 0. NO_HALF, if all is words; ALONE,
+//                  if the format cannot be taken apart into words
+//   halves<S>      u of elements 0…15 and 16…31 of sub-block S, of some rows
 //   PARTNER        or, where it isn't 0, in two steps: what read<S> loads serves both
 //                  halves_from<S> and halves_from<S + PARTNER>
-//   scales         of all sub-blocks of the blocks at p in ROWS rows:
-//                  s and m are [SUBS][GROUPS][ROWS]
+//   scales         of all sub-blocks of a block, of W rows: s and m are [SUBS][GROUPS]
+//                  vectors, ROWS floats apart
+//
+// What the rows are read from is a Rows, as files hold them, or an Interleaved, below.
 
 template <int N> struct Int {
     static constexpr int value = N;
@@ -21,19 +26,60 @@ template <int N, int I0 = 0, class Fn> INLINE void repeat(Fn f) {
     }
 }
 
-// Applies f to each vector of W rows in a group of ROWS: its first row and where
-// its values go.
-template <class Fn> INLINE void each_vector(const uint8_t *p, size_t stride, Fn f) {
-    repeat<ROWS / W>([&](auto o) { f(p + static_cast<size_t>(o.value * W) * stride, o.value * W); });
+// Applies f to the first row of each vector of W rows in a group of ROWS.
+template <class Fn> INLINE void each_vector(Fn f) {
+    repeat<ROWS / W>([&](auto o) __attribute__((always_inline)) { f(o.value * W); });
 }
 
-// Words 0…3 (16 bytes) of W rows, one row a lane.
-INLINE void row_words(const uint8_t *p, size_t stride, I out[4]) {
-    Q a = q_rows(p, 4 * stride), b = q_rows(p + stride, 4 * stride);
-    Q c = q_rows(p + 2 * stride, 4 * stride), d = q_rows(p + 3 * stride, 4 * stride);
-    transpose4(a, b, c, d);
-    out[0] = q_words(a), out[1] = q_words(b), out[2] = q_words(c), out[3] = q_words(d);
-}
+// Blocks of a format in rows that lie `stride` bytes apart, from p on.
+struct Rows {
+    const uint8_t *p;
+    size_t stride;
+
+    MEMBER Rows from(int row) const { return {p + static_cast<size_t>(row) * stride, stride}; }
+    // Of W rows, every fourth from row j on.
+    MEMBER Rows quarter(int j) const { return {p + static_cast<size_t>(j) * stride, 4 * stride}; }
+    // Sixteen bytes of each row.
+    MEMBER Q bytes(int at) const { return q_rows(p + at, stride); }
+    // A half of W rows, and words 0…3 from `at` on, one row a lane.
+    MEMBER F half(int at) const { return half_rows(p + at, stride); }
+    MEMBER void words(int at, I out[4]) const {
+        const uint8_t *q = p + at;
+        Q a = q_rows(q, 4 * stride), b = q_rows(q + stride, 4 * stride);
+        Q c = q_rows(q + 2 * stride, 4 * stride), d = q_rows(q + 3 * stride, 4 * stride);
+        transpose4(a, b, c, d);
+        out[0] = q_words(a), out[1] = q_words(b), out[2] = q_words(c), out[3] = q_words(d);
+    }
+};
+
+constexpr int NO_HALF = -1, ALONE = -2;
+
+// The same block of ROWS rows, word by word: [words][ROWS] of 32 bits, then the half
+// that is left, [ROWS]. It takes as many bytes as the blocks do in the file, and a vector
+// is one load, which streams; in rows, the bytes of a vector lie in sixteen places.
+template <class B> struct Interleaved {
+    static constexpr int WORDS = static_cast<int>(B::BYTES / 4), SKIPPED = B::HALF == 0 ? 2 : 0;
+    static constexpr size_t BYTES = size_t{B::BYTES} * ROWS;
+    static_assert(B::BYTES % 4 == (B::HALF == NO_HALF ? 0 : 2), "a block is words and at most one half");
+    const uint8_t *p;
+    int row, word; // the first of W rows; which of four words bytes() gives
+
+    MEMBER Interleaved from(int row) const { return {p, row, word}; }
+    MEMBER Interleaved piece(int word) const { return {p, row, word}; }
+    MEMBER const uint8_t *place(int at) const { return p + ((at - SKIPPED) / 4 * ROWS + row) * 4; }
+    // Of sixteen bytes of each row from `at` on the four of `word`, one row a lane.
+    MEMBER Q bytes(int at) const { return q_load(place(at + 4 * word)); }
+    MEMBER F half(int at) const {
+        if (at == B::HALF)
+            return load_f16(p + (WORDS * ROWS * 4) + row * 2);
+        I both = q_words(q_load(place(at & ~3)));
+        return halves_of(at % 4 == 0 ? both : i_shr<16>(both));
+    }
+    MEMBER void words(int at, I out[4]) const {
+        for (int i = 0; i < 4; i++)
+            out[i] = q_words(q_load(place(at + 4 * i)));
+    }
+};
 
 // Stores factor·(byte k of each word − bias), k = 0…3, ROWS floats apart.
 template <bool SIGNED = false> INLINE void spread_bytes(I words, F factor, float *out, float bias = 0) {
@@ -49,62 +95,54 @@ template <bool SIGNED = false> INLINE void spread_bytes(I words, F factor, float
 
 // Scales and minima of Q4_K and Q5_K: a block starts with d, dmin and eight pairs
 // of six bits packed in twelve bytes.
-INLINE void scales_k4(const uint8_t *p, size_t stride, float *s, float *m) {
-    each_vector(p, stride, [&](const uint8_t *row, int at) {
-        I w[4];
-        row_words(row, stride, w);
-        F d = halves_of(w[0]), low = zero() - halves_of(i_shr<16>(w[0]));
-        I six = i_set1(0x3f3f3f3f), four = i_set1(0x0f0f0f0f), top = i_set1(0x30303030);
-        spread_bytes(i_and(w[1], six), d, s + at);
-        spread_bytes(i_or(i_and(w[3], four), i_and(i_shr<2>(w[1]), top)), d, s + 4 * ROWS + at);
-        spread_bytes(i_and(w[2], six), low, m + at);
-        spread_bytes(i_or(i_and(i_shr<4>(w[3]), four), i_and(i_shr<2>(w[2]), top)), low, m + 4 * ROWS + at);
-    });
+template <class From> INLINE void scales_k4(From rows, float *s, float *m) {
+    I w[4];
+    rows.words(0, w);
+    F d = halves_of(w[0]), low = zero() - halves_of(i_shr<16>(w[0]));
+    I six = i_set1(0x3f3f3f3f), four = i_set1(0x0f0f0f0f), top = i_set1(0x30303030);
+    spread_bytes(i_and(w[1], six), d, s);
+    spread_bytes(i_or(i_and(w[3], four), i_and(i_shr<2>(w[1]), top)), d, s + 4 * ROWS);
+    spread_bytes(i_and(w[2], six), low, m);
+    spread_bytes(i_or(i_and(i_shr<4>(w[3]), four), i_and(i_shr<2>(w[2]), top)), low, m + 4 * ROWS);
 }
 
 struct Q8_0 {
     static constexpr uint32_t TYPE = SMELT_Q8_0, ELEMS = 32, BYTES = 34;
-    static constexpr int SUBS = 1, GROUPS = 1, OFFSET = SIGNED_BIAS, PARTNER = 0;
+    static constexpr int SUBS = 1, GROUPS = 1, OFFSET = SIGNED_BIAS, PARTNER = 0, HALF = 0;
     static constexpr bool MIN = false;
     static constexpr Range RANGE = Range::SIGNED;
-    template <int S> INLINE void halves(const uint8_t *p, size_t step, Q &low, Q &high) {
-        low = q_rows(p + 2, step), high = q_rows(p + 18, step);
+    template <int S, class From> INLINE void halves(From rows, Q &low, Q &high) {
+        low = rows.bytes(2), high = rows.bytes(18);
         if (SIGNED_BIAS != 0)
             low = q_xor(low, SIGNED_BIAS), high = q_xor(high, SIGNED_BIAS);
     }
-    INLINE void scales(const uint8_t *p, size_t stride, float *s, float *) {
-        each_vector(p, stride, [&](const uint8_t *row, int at) { store(s + at, half_rows(row, stride)); });
-    }
+    template <class From> INLINE void scales(From rows, float *s, float *) { store(s, rows.half(0)); }
 };
 
 struct Q4_0 {
     static constexpr uint32_t TYPE = SMELT_Q4_0, ELEMS = 32, BYTES = 18;
-    static constexpr int SUBS = 1, GROUPS = 1, OFFSET = 8, PARTNER = 0;
+    static constexpr int SUBS = 1, GROUPS = 1, OFFSET = 8, PARTNER = 0, HALF = 0;
     static constexpr bool MIN = false;
     static constexpr Range RANGE = Range::NIBBLE;
-    template <int S> INLINE void halves(const uint8_t *p, size_t step, Q &low, Q &high) {
-        Q v = q_rows(p + 2, step);
+    template <int S, class From> INLINE void halves(From rows, Q &low, Q &high) {
+        Q v = rows.bytes(2);
         low = q_and(v, 0x0f), high = q_and(q_shr<4>(v), 0x0f);
     }
-    INLINE void scales(const uint8_t *p, size_t stride, float *s, float *) {
-        each_vector(p, stride, [&](const uint8_t *row, int at) { store(s + at, half_rows(row, stride)); });
-    }
+    template <class From> INLINE void scales(From rows, float *s, float *) { store(s, rows.half(0)); }
 };
 
 struct Q4_1 {
     static constexpr uint32_t TYPE = SMELT_Q4_1, ELEMS = 32, BYTES = 20;
-    static constexpr int SUBS = 1, GROUPS = 1, OFFSET = 0, PARTNER = 0;
+    static constexpr int SUBS = 1, GROUPS = 1, OFFSET = 0, PARTNER = 0, HALF = NO_HALF;
     static constexpr bool MIN = true;
     static constexpr Range RANGE = Range::NIBBLE;
-    template <int S> INLINE void halves(const uint8_t *p, size_t step, Q &low, Q &high) {
-        Q v = q_rows(p + 4, step);
+    template <int S, class From> INLINE void halves(From rows, Q &low, Q &high) {
+        Q v = rows.bytes(4);
         low = q_and(v, 0x0f), high = q_and(q_shr<4>(v), 0x0f);
     }
-    INLINE void scales(const uint8_t *p, size_t stride, float *s, float *m) {
-        each_vector(p, stride, [&](const uint8_t *row, int at) {
-            store(s + at, half_rows(row, stride));
-            store(m + at, half_rows(row + 2, stride));
-        });
+    template <class From> INLINE void scales(From rows, float *s, float *m) {
+        store(s, rows.half(0));
+        store(m, rows.half(2));
     }
 };
 
@@ -125,119 +163,110 @@ INLINE void spread_bits(const uint8_t *p, size_t step, Q &low, Q &high) {
 
 struct Q5_0 {
     static constexpr uint32_t TYPE = SMELT_Q5_0, ELEMS = 32, BYTES = 22;
-    static constexpr int SUBS = 1, GROUPS = 1, OFFSET = 16, PARTNER = 0;
+    static constexpr int SUBS = 1, GROUPS = 1, OFFSET = 16, PARTNER = 0, HALF = ALONE;
     static constexpr bool MIN = false;
     static constexpr Range RANGE = Range::SIX_BITS;
-    template <int S> INLINE void halves(const uint8_t *p, size_t step, Q &low, Q &high) {
-        Q v = q_rows(p + 6, step);
-        spread_bits(p + 2, step, low, high);
+    template <int S> INLINE void halves(Rows rows, Q &low, Q &high) {
+        Q v = rows.bytes(6);
+        spread_bits(rows.p + 2, rows.stride, low, high);
         low = q_or(low, q_and(v, 0x0f)), high = q_or(high, q_and(q_shr<4>(v), 0x0f));
     }
-    INLINE void scales(const uint8_t *p, size_t stride, float *s, float *) {
-        each_vector(p, stride, [&](const uint8_t *row, int at) { store(s + at, half_rows(row, stride)); });
-    }
+    template <class From> INLINE void scales(From rows, float *s, float *) { store(s, rows.half(0)); }
 };
 
 struct Q5_1 {
     static constexpr uint32_t TYPE = SMELT_Q5_1, ELEMS = 32, BYTES = 24;
-    static constexpr int SUBS = 1, GROUPS = 1, OFFSET = 0, PARTNER = 0;
+    static constexpr int SUBS = 1, GROUPS = 1, OFFSET = 0, PARTNER = 0, HALF = ALONE;
     static constexpr bool MIN = true;
     static constexpr Range RANGE = Range::SIX_BITS;
-    template <int S> INLINE void halves(const uint8_t *p, size_t step, Q &low, Q &high) {
-        Q v = q_rows(p + 8, step);
-        spread_bits(p + 4, step, low, high);
+    template <int S> INLINE void halves(Rows rows, Q &low, Q &high) {
+        Q v = rows.bytes(8);
+        spread_bits(rows.p + 4, rows.stride, low, high);
         low = q_or(low, q_and(v, 0x0f)), high = q_or(high, q_and(q_shr<4>(v), 0x0f));
     }
-    INLINE void scales(const uint8_t *p, size_t stride, float *s, float *m) {
-        each_vector(p, stride, [&](const uint8_t *row, int at) {
-            store(s + at, half_rows(row, stride));
-            store(m + at, half_rows(row + 2, stride));
-        });
+    template <class From> INLINE void scales(From rows, float *s, float *m) {
+        store(s, rows.half(0));
+        store(m, rows.half(2));
     }
 };
 
 // Two bits of each byte: sub-block S of Q2_K and Q3_K.
-template <int S> INLINE Q two_bits(const uint8_t *p, size_t step) {
-    return q_and(q_shr<2 * (S % 4)>(q_rows(p + 32 * (S / 4), step)), 3);
+template <int S, class From> INLINE Q two_bits(From rows, int at) {
+    return q_and(q_shr<2 * (S % 4)>(rows.bytes(at + 32 * (S / 4))), 3);
 }
 
 struct Q2_K {
     static constexpr uint32_t TYPE = SMELT_Q2_K, ELEMS = 256, BYTES = 84;
-    static constexpr int SUBS = 8, GROUPS = 2, OFFSET = 0, PARTNER = 0;
+    static constexpr int SUBS = 8, GROUPS = 2, OFFSET = 0, PARTNER = 0, HALF = NO_HALF;
     static constexpr bool MIN = true;
     static constexpr Range RANGE = Range::NIBBLE;
-    template <int S> INLINE void halves(const uint8_t *p, size_t step, Q &low, Q &high) {
-        low = two_bits<S>(p + 16, step), high = two_bits<S>(p + 32, step);
+    template <int S, class From> INLINE void halves(From rows, Q &low, Q &high) {
+        low = two_bits<S>(rows, 16), high = two_bits<S>(rows, 32);
     }
-    INLINE void scales(const uint8_t *p, size_t stride, float *s, float *m) {
-        each_vector(p, stride, [&](const uint8_t *row, int at) {
-            I w[4], four = i_set1(0x0f0f0f0f);
-            row_words(row, stride, w);
-            F d = half_rows(row + 80, stride), low = zero() - half_rows(row + 82, stride);
-            for (int i = 0; i < 4; i++) {
-                spread_bytes(i_and(w[i], four), d, s + 4 * i * ROWS + at);
-                spread_bytes(i_and(i_shr<4>(w[i]), four), low, m + 4 * i * ROWS + at);
-            }
-        });
+    template <class From> INLINE void scales(From rows, float *s, float *m) {
+        I w[4], four = i_set1(0x0f0f0f0f);
+        rows.words(0, w);
+        F d = rows.half(80), low = zero() - rows.half(82);
+        for (int i = 0; i < 4; i++) {
+            spread_bytes(i_and(w[i], four), d, s + 4 * i * ROWS);
+            spread_bytes(i_and(i_shr<4>(w[i]), four), low, m + 4 * i * ROWS);
+        }
     }
 };
 
 struct Q3_K {
     static constexpr uint32_t TYPE = SMELT_Q3_K, ELEMS = 256, BYTES = 110;
-    static constexpr int SUBS = 8, GROUPS = 2, OFFSET = 4, PARTNER = 0;
+    static constexpr int SUBS = 8, GROUPS = 2, OFFSET = 4, PARTNER = 0, HALF = ALONE;
     static constexpr bool MIN = false;
     static constexpr Range RANGE = Range::NIBBLE;
-    template <int S> INLINE void halves(const uint8_t *p, size_t step, Q &low, Q &high) {
-        low = q_or(two_bits<S>(p + 32, step), third_bit<S>(p, step));
-        high = q_or(two_bits<S>(p + 48, step), third_bit<S>(p + 16, step));
+    template <int S, class From> INLINE void halves(From rows, Q &low, Q &high) {
+        low = q_or(two_bits<S>(rows, 32), third_bit<S>(rows, 0));
+        high = q_or(two_bits<S>(rows, 48), third_bit<S>(rows, 16));
     }
-    template <int S> INLINE Q third_bit(const uint8_t *p, size_t step) {
-        Q v = q_rows(p, step);
+    template <int S, class From> INLINE Q third_bit(From rows, int at) {
+        Q v = rows.bytes(at);
         if constexpr (S <= 2)
             return q_and(q_shl<2 - S>(v), 4);
         else
             return q_and(q_shr<S - 2>(v), 4);
     }
-    INLINE void scales(const uint8_t *p, size_t stride, float *s, float *) {
-        each_vector(p, stride, [&](const uint8_t *row, int at) {
-            // The twelve bytes of scales end two bytes before the block does: read
-            // sixteen that lie inside it, two bytes early.
-            I early[4], w[3], four = i_set1(0x0f0f0f0f), top = i_set1(0x30303030);
-            row_words(row + 94, stride, early);
-            for (int i = 0; i < 3; i++)
-                w[i] = i_or(i_shr<16>(early[i]), i_shl<16>(early[i + 1]));
-            F d = half_rows(row + 108, stride);
-            float *out = s + at;
-            spread_bytes(i_or(i_and(w[0], four), i_and(i_shl<4>(w[2]), top)), d, out, 32);
-            spread_bytes(i_or(i_and(w[1], four), i_and(i_shl<2>(w[2]), top)), d, out + 4 * ROWS, 32);
-            spread_bytes(i_or(i_and(i_shr<4>(w[0]), four), i_and(w[2], top)), d, out + 8 * ROWS, 32);
-            spread_bytes(i_or(i_and(i_shr<4>(w[1]), four), i_and(i_shr<2>(w[2]), top)), d, out + 12 * ROWS, 32);
-        });
+    INLINE void scales(Rows rows, float *s, float *) {
+        // The twelve bytes of scales end two bytes before the block does: read
+        // sixteen that lie inside it, two bytes early.
+        I early[4], w[3], four = i_set1(0x0f0f0f0f), top = i_set1(0x30303030);
+        rows.words(94, early);
+        for (int i = 0; i < 3; i++)
+            w[i] = i_or(i_shr<16>(early[i]), i_shl<16>(early[i + 1]));
+        F d = rows.half(108);
+        spread_bytes(i_or(i_and(w[0], four), i_and(i_shl<4>(w[2]), top)), d, s, 32);
+        spread_bytes(i_or(i_and(w[1], four), i_and(i_shl<2>(w[2]), top)), d, s + 4 * ROWS, 32);
+        spread_bytes(i_or(i_and(i_shr<4>(w[0]), four), i_and(w[2], top)), d, s + 8 * ROWS, 32);
+        spread_bytes(i_or(i_and(i_shr<4>(w[1]), four), i_and(i_shr<2>(w[2]), top)), d, s + 12 * ROWS, 32);
     }
 };
 
 struct Q4_K {
     static constexpr uint32_t TYPE = SMELT_Q4_K, ELEMS = 256, BYTES = 144;
-    static constexpr int SUBS = 8, GROUPS = 1, OFFSET = 0, PARTNER = 1;
+    static constexpr int SUBS = 8, GROUPS = 1, OFFSET = 0, PARTNER = 1, HALF = NO_HALF;
     static constexpr bool MIN = true;
     static constexpr Range RANGE = Range::NIBBLE;
-    template <int S> INLINE void read(const uint8_t *p, size_t step, Q raw[4]) {
-        raw[0] = q_rows(p + 16 + 32 * (S / 2), step), raw[1] = q_rows(p + 32 + 32 * (S / 2), step);
+    template <int S, class From> INLINE void read(From rows, Q raw[4], int first = 16) {
+        raw[0] = rows.bytes(first + 32 * (S / 2)), raw[1] = rows.bytes(first + 16 + 32 * (S / 2));
     }
     template <int S> INLINE void halves_from(const Q raw[4], Q &low, Q &high) {
         low = q_and(q_shr<4 * (S % 2)>(raw[0]), 0x0f), high = q_and(q_shr<4 * (S % 2)>(raw[1]), 0x0f);
     }
-    INLINE void scales(const uint8_t *p, size_t stride, float *s, float *m) { scales_k4(p, stride, s, m); }
+    template <class From> INLINE void scales(From rows, float *s, float *m) { scales_k4(rows, s, m); }
 };
 
 struct Q5_K {
     static constexpr uint32_t TYPE = SMELT_Q5_K, ELEMS = 256, BYTES = 176;
-    static constexpr int SUBS = 8, GROUPS = 1, OFFSET = 0, PARTNER = 1;
+    static constexpr int SUBS = 8, GROUPS = 1, OFFSET = 0, PARTNER = 1, HALF = NO_HALF;
     static constexpr bool MIN = true;
     static constexpr Range RANGE = Range::SIX_BITS;
-    template <int S> INLINE void read(const uint8_t *p, size_t step, Q raw[4]) {
-        Q4_K::read<S>(p + 32, step, raw);
-        raw[2] = q_rows(p + 16, step), raw[3] = q_rows(p + 32, step);
+    template <int S, class From> INLINE void read(From rows, Q raw[4]) {
+        Q4_K::read<S>(rows, raw, 48);
+        raw[2] = rows.bytes(16), raw[3] = rows.bytes(32);
     }
     template <int S> INLINE void halves_from(const Q raw[4], Q &low, Q &high) {
         Q4_K::halves_from<S>(raw, low, high);
@@ -249,18 +278,18 @@ struct Q5_K {
         else
             return q_and(q_shr<S - 4>(v), 16);
     }
-    INLINE void scales(const uint8_t *p, size_t stride, float *s, float *m) { scales_k4(p, stride, s, m); }
+    template <class From> INLINE void scales(From rows, float *s, float *m) { scales_k4(rows, s, m); }
 };
 
 struct Q6_K {
     static constexpr uint32_t TYPE = SMELT_Q6_K, ELEMS = 256, BYTES = 210;
-    static constexpr int SUBS = 8, GROUPS = 2, OFFSET = 32, PARTNER = 2;
+    static constexpr int SUBS = 8, GROUPS = 2, OFFSET = 32, PARTNER = 2, HALF = 208;
     static constexpr bool MIN = false;
     static constexpr Range RANGE = Range::SIX_BITS;
-    template <int S> INLINE void read(const uint8_t *p, size_t step, Q raw[4]) {
-        const uint8_t *four = p + 64 * (S / 4) + 32 * (S % 2), *two = p + 128 + 32 * (S / 4);
-        raw[0] = q_rows(four, step), raw[1] = q_rows(four + 16, step);
-        raw[2] = q_rows(two, step), raw[3] = q_rows(two + 16, step);
+    template <int S, class From> INLINE void read(From rows, Q raw[4]) {
+        constexpr int FOUR = 64 * (S / 4) + 32 * (S % 2), TWO = 128 + 32 * (S / 4);
+        raw[0] = rows.bytes(FOUR), raw[1] = rows.bytes(FOUR + 16);
+        raw[2] = rows.bytes(TWO), raw[3] = rows.bytes(TWO + 16);
     }
     template <int S> INLINE void halves_from(const Q raw[4], Q &low, Q &high) {
         low = six_bits<S % 4>(raw[0], raw[2]), high = six_bits<S % 4>(raw[1], raw[3]);
@@ -273,24 +302,22 @@ struct Q6_K {
             two = q_shr<2>(two);
         return q_or(four, q_and(two, 0x30));
     }
-    INLINE void scales(const uint8_t *p, size_t stride, float *s, float *) {
-        each_vector(p, stride, [&](const uint8_t *row, int at) {
-            I w[4];
-            row_words(row + 192, stride, w);
-            F d = half_rows(row + 208, stride);
-            for (int i = 0; i < 4; i++)
-                spread_bytes<true>(w[i], d, s + 4 * i * ROWS + at);
-        });
+    template <class From> INLINE void scales(From rows, float *s, float *) {
+        I w[4];
+        rows.words(192, w);
+        F d = rows.half(208);
+        for (int i = 0; i < 4; i++)
+            spread_bytes<true>(w[i], d, s + 4 * i * ROWS);
     }
 };
 
-// u of elements 0…15 and 16…31 of sub-block S, in rows p, p+step, …
-template <class B, int S> INLINE void halves(const uint8_t *p, size_t step, Q &low, Q &high) {
+// u of elements 0…15 and 16…31 of sub-block S.
+template <class B, int S, class From> INLINE void halves(From rows, Q &low, Q &high) {
     if constexpr (B::PARTNER == 0) {
-        B::template halves<S>(p, step, low, high);
+        B::template halves<S>(rows, low, high);
     } else {
         Q raw[4];
-        B::template read<S>(p, step, raw);
+        B::template read<S>(rows, raw);
         B::template halves_from<S>(raw, low, high);
     }
 }
@@ -299,12 +326,13 @@ template <class B, int S> INLINE void halves(const uint8_t *p, size_t step, Q &l
 template <class B> static void dequantise_row(const uint8_t *p, float *out, uint64_t n) {
     for (uint64_t done = 0; done < n; done += B::ELEMS, p += B::BYTES) {
         alignas(64) float s[B::SUBS * B::GROUPS * ROWS], m[B::SUBS * B::GROUPS * ROWS];
-        B::scales(p, 0, s, m); // every one of the ROWS rows is this one
+        const Rows same{p, 0}; // every row is this one
+        B::scales(same, s, m);
         repeat<B::SUBS>([&](auto sub) {
             constexpr int S = decltype(sub)::value;
             alignas(64) uint8_t bytes[2][4 * W];
             Q low, high;
-            halves<B, S>(p, 0, low, high);
+            halves<B, S>(same, low, high);
             q_store(bytes[0], low), q_store(bytes[1], high);
             for (int i = 0; i < 32; i++) {
                 int group = (S * B::GROUPS + i / 16 * (B::GROUPS - 1)) * ROWS;
@@ -314,5 +342,48 @@ template <class B> static void dequantise_row(const uint8_t *p, float *out, uint
                 out[done + 32 * S + i] = B::MIN ? y + m[group] : y;
             }
         });
+    }
+}
+
+// ---- interleaving
+
+// Writes groups of ROWS rows of `blocks` blocks each, interleaved.
+template <class B> static void interleave(const uint8_t *rows, uint64_t blocks, uint64_t groups, uint8_t *out) {
+    constexpr int SKIPPED = Interleaved<B>::SKIPPED, WORDS = Interleaved<B>::WORDS, FOURS = WORDS / 4 * 4;
+    const size_t stride = blocks * B::BYTES;
+    for (uint64_t g = 0; g < groups; g++, rows += ROWS * stride) {
+        for (uint64_t b = 0; b < blocks; b++, out += Interleaved<B>::BYTES) {
+            each_vector([&](int of) {
+                const Rows from = Rows{rows + b * B::BYTES, stride}.from(of);
+                for (int word = 0; word < FOURS; word += 4) {
+                    I w[4];
+                    from.words(SKIPPED + 4 * word, w);
+                    for (int i = 0; i < 4; i++)
+                        memcpy(out + ((word + i) * ROWS + of) * 4, &w[i], sizeof w[i]);
+                }
+                for (int r = 0; r < W; r++) {
+                    const uint8_t *row = from.p + static_cast<size_t>(r) * stride;
+                    for (int i = FOURS; i < WORDS; i++)
+                        memcpy(out + (i * ROWS + of + r) * 4, row + SKIPPED + 4 * i, 4);
+                    if constexpr (B::HALF >= 0)
+                        memcpy(out + WORDS * ROWS * 4 + (of + r) * 2, row + B::HALF, 2);
+                }
+            });
+        }
+    }
+}
+
+// Writes a row of n elements of an interleaved weight as floats.
+template <class B> static void dequantise_interleaved(const uint8_t *p, uint64_t row, float *out, uint64_t n) {
+    constexpr int SKIPPED = Interleaved<B>::SKIPPED, WORDS = Interleaved<B>::WORDS;
+    const uint8_t *group = p + row / ROWS * ROWS * (n / B::ELEMS * B::BYTES);
+    const size_t r = row % ROWS;
+    for (uint64_t at = 0; at < n; at += B::ELEMS, group += Interleaved<B>::BYTES) {
+        alignas(64) uint8_t block[B::BYTES];
+        for (size_t i = 0; i < WORDS; i++)
+            memcpy(block + SKIPPED + 4 * i, group + (i * ROWS + r) * 4, 4);
+        if constexpr (B::HALF >= 0)
+            memcpy(block + B::HALF, group + WORDS * ROWS * 4 + r * 2, 2);
+        dequantise_row<B>(block, out + at, B::ELEMS);
     }
 }

@@ -14,18 +14,25 @@
 
 static size_t no_shared(const smelt_launch *) { return 0; }
 
-#define ONE(name, supports, units, run)                                                                                \
-    {                                                                                                                  \
-        name, supports, no_shared, 1, {                                                                                \
-            {units, run}, { nullptr, nullptr }                                                                         \
-        }                                                                                                              \
-    }
+#define ONE(name, supports, units, run) {name, supports, no_shared, 1, {{units, run}, {nullptr, nullptr}}, 0}
+
+constexpr uint32_t WEIGHTS = 1 << 1 | 1 << 2 | 1 << 3; // of a linear layer
 
 static const smelt_native_kernel kernels[] = {
-    ONE("embed", embed_supports, embed_units, embed),
+    {"embed", embed_supports, no_shared, 1, {{embed_units, embed}, {nullptr, nullptr}}, 1 << 1},
     ONE("rms_norm_f32_f32", norm_supports, norm_units, norm),
-    {"linear_vec_f32_f32", linear_supports, linear_shared, 2, {{prepare_units, prepare}, {multiply_units, multiply}}},
-    {"linear_mat_f32_f32", linear_supports, linear_shared, 2, {{prepare_units, prepare}, {multiply_units, multiply}}},
+    {"linear_vec_f32_f32",
+     linear_supports,
+     linear_shared,
+     2,
+     {{prepare_units, prepare}, {multiply_units, multiply}},
+     WEIGHTS},
+    {"linear_mat_f32_f32",
+     linear_supports,
+     linear_shared,
+     2,
+     {{prepare_units, prepare}, {multiply_units, multiply}},
+     WEIGHTS},
     ONE("rope_f32", rope_supports, rope_units, rope),
 #define CACHED(name, type)                                                                                             \
     ONE("cache_write_f32_" name, cache_write_supports<type>, cache_write_units, cache_write<type>),                    \
@@ -38,7 +45,8 @@ static const smelt_native_kernel kernels[] = {
          (attention_supports<type, false>),                                                                            \
          attention_vec_shared,                                                                                         \
          2,                                                                                                            \
-         {{attention_vec_units, attention_vec<type>}, {combine_units, combine<type>}}},                                \
+         {{attention_vec_units, attention_vec<type>}, {combine_units, combine<type>}},                                 \
+         0},                                                                                                           \
         ONE("attention_tile_f32_" name, (attention_supports<type, true>), attention_tile_units, attention_tile<type>)
     CACHED("f16", F16),
     CACHED("f32", F32),
@@ -68,4 +76,12 @@ static const smelt_native_kernel *find_kernel(const char *name) {
     return nullptr;
 }
 
-static const smelt_native_set set = {{ISA, find_kernel}, kernels, kernel_count};
+static uint32_t interleave_rows(uint32_t type, uint64_t k, const void *from, uint64_t rows, void *to) {
+    const WeightType *t = find_weight_type(type);
+    if (t == nullptr || t->interleave == nullptr || k % t->elems != 0)
+        return 0;
+    t->interleave(static_cast<const uint8_t *>(from), k / t->elems, rows / ROWS, static_cast<uint8_t *>(to));
+    return ROWS;
+}
+
+static const smelt_native_set set = {{ISA, find_kernel, interleave_rows}, kernels, kernel_count};

@@ -38,7 +38,8 @@ struct Quantised {
 // Groups of rows times some tokens; quantised weights come one group at a time.
 struct RowGroup {
     const uint8_t *rows;
-    size_t stride; // bytes between rows
+    size_t stride;    // bytes between rows
+    bool interleaved; // a group is then ROWS · stride bytes
     uint32_t groups;
     uint64_t k;
     const float *x; // [tokens][x_stride]
@@ -138,21 +139,19 @@ template <class B> INLINE F accumulate(F sum, I integers, const float *s, const 
 
 // Products of N sub-blocks S, S+PARTNER, … of W rows with a token's activations, summed
 // over the elements that share a scale, into out[n · PARTNER][group]; N ≤ 2.
-template <class B, int S, int N>
-INLINE void integer_sums(const uint8_t *rows, size_t stride, const int8_t *q, I (*out)[B::GROUPS]) {
+template <class B, int S, int N> INLINE void integer_sums(Rows from, const int8_t *q, I (*out)[B::GROUPS]) {
     Dot<B::RANGE> dot[N][B::GROUPS][4];
     repeat<4>([&](auto j) __attribute__((always_inline)) {
-        const uint8_t *p = rows + j.value * stride;
         Q raw[4];
         if constexpr (N > 1)
-            B::template read<S>(p, 4 * stride, raw);
+            B::template read<S>(from.quarter(j.value), raw);
         repeat<N>([&](auto n) __attribute__((always_inline)) {
             constexpr int SUB = S + decltype(n)::value * B::PARTNER;
             Q w0, w1, x0 = q_same16(q + 32 * SUB), x1 = q_same16(q + 32 * SUB + 16);
             if constexpr (N > 1)
                 B::template halves_from<SUB>(raw, w0, w1);
             else
-                halves<B, S>(p, 4 * stride, w0, w1);
+                halves<B, S>(from.quarter(j.value), w0, w1);
             auto *d = dot[n.value];
             d[0][j.value].start(0);
             if constexpr (B::GROUPS == 1) {
@@ -183,8 +182,9 @@ template <class B> static void multiply_few(const RowGroup &g, uint32_t t) {
     const uint8_t *block = g.rows, *ahead = g.rows;
     for (uint64_t at = 0; at < g.k; at += B::ELEMS, block += B::BYTES) {
         alignas(64) float s[B::SUBS * B::GROUPS * ROWS], m[B::MIN ? B::SUBS * B::GROUPS * ROWS : ROWS];
-        B::scales(block, g.stride, s, m);
-        each_vector(block, g.stride, [&](const uint8_t *rows, int of) __attribute__((always_inline)) {
+        const Rows rows{block, g.stride};
+        each_vector([&](int of) { B::scales(rows.from(of), s + of, m + of); });
+        each_vector([&](int of) __attribute__((always_inline)) {
             repeat<B::SUBS / STEP>([&](auto i) __attribute__((always_inline)) {
                 constexpr int FIRST = decltype(i)::value * STEP;
                 // A little at a time, so as not to queue up what is wanted now.
@@ -194,10 +194,10 @@ template <class B> static void multiply_few(const RowGroup &g, uint32_t t) {
                 ahead += SHARE;
                 I integers[STEP][B::GROUPS];
                 if constexpr (B::PARTNER == 0)
-                    integer_sums<B, FIRST, 1>(rows, g.stride, q, integers);
+                    integer_sums<B, FIRST, 1>(rows.from(of), q, integers);
                 else
                     repeat<B::PARTNER>([&](auto f) __attribute__((always_inline)) {
-                        integer_sums<B, FIRST + f.value, 2>(rows, g.stride, q, integers + f.value);
+                        integer_sums<B, FIRST + f.value, 2>(rows.from(of), q, integers + f.value);
                     });
                 repeat<STEP>([&](auto n) __attribute__((always_inline)) {
                     constexpr int S = FIRST + decltype(n)::value;
@@ -228,21 +228,46 @@ template <class B> struct Panel {
     alignas(64) float m[B::MIN ? PANEL / 32 * B::GROUPS * ROWS : ROWS];
 
     void unpack(const uint8_t *rows, size_t stride, uint64_t elements) {
+        each_block(
+            elements, [&](uint64_t i) { return Rows{rows + i * B::BYTES, stride}; },
+            [](Rows from, auto sub, Q low[4], Q high[4]) __attribute__((always_inline)) {
+                repeat<4>([&](auto j) __attribute__((always_inline)) {
+                    halves<B, decltype(sub)::value>(from.quarter(j.value), low[j.value], high[j.value]);
+                });
+                panel_order(low[0], low[1], low[2], low[3]);
+                panel_order(high[0], high[1], high[2], high[3]);
+            });
+    }
+
+    void unpack_interleaved(const uint8_t *group, uint64_t elements) {
+        using From = Interleaved<B>;
+        each_block(
+            elements, [&](uint64_t i) { return From{group + i * From::BYTES, 0, 0}; },
+            [](From from, auto sub, Q low[4], Q high[4]) __attribute__((always_inline)) {
+                repeat<4>([&](auto j) __attribute__((always_inline)) {
+                    halves<B, decltype(sub)::value>(from.piece(j.value), low[j.value], high[j.value]);
+                });
+                panel_words(low[0], low[1], low[2], low[3]);
+                panel_words(high[0], high[1], high[2], high[3]);
+            });
+    }
+
+private:
+    // Stores the scales of the blocks block(0), block(1), …, and what unpack makes of each
+    // vector of rows of each sub-block: elements 0…15 and 16…31, four vectors of a panel each.
+    template <class Block, class Fn> MEMBER void each_block(uint64_t elements, Block block, Fn unpack) {
         uint8_t *out = words;
         float *to_s = s, *to_m = m;
-        for (uint64_t at = 0; at < elements; at += B::ELEMS, rows += B::BYTES) {
-            B::scales(rows, stride, to_s, to_m);
+        for (uint64_t i = 0; i < elements / B::ELEMS; i++) {
+            const auto rows = block(i);
+            each_vector([&](int of) { B::scales(rows.from(of), to_s + of, to_m + of); });
             to_s += B::SUBS * B::GROUPS * ROWS;
             if (B::MIN)
                 to_m += B::SUBS * B::GROUPS * ROWS;
             repeat<B::SUBS>([&](auto sub) __attribute__((always_inline)) {
-                each_vector(rows, stride, [&](const uint8_t *p, int of) __attribute__((always_inline)) {
+                each_vector([&](int of) __attribute__((always_inline)) {
                     Q low[4], high[4];
-                    repeat<4>([&](auto j) __attribute__((always_inline)) {
-                        halves<B, decltype(sub)::value>(p + j.value * stride, 4 * stride, low[j.value], high[j.value]);
-                    });
-                    panel_order(low[0], low[1], low[2], low[3]);
-                    panel_order(high[0], high[1], high[2], high[3]);
+                    unpack(rows.from(of), sub, low, high);
                     for (int j = 0; j < 4; j++) {
                         q_store(out + panel_place(j, of) * 4, low[j]);
                         q_store(out + panel_place(j + 4, of) * 4, high[j]);
@@ -297,11 +322,72 @@ static void panel_tile(const Panel<B> &panel, const RowGroup &g, uint32_t t0, ui
     UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++) store(g.sum[t0 + t] + v * W, sum[t][v]);
 }
 
-// From this many tokens on, unpacking a panel costs less than taking the rows as they
-// lie once for each token.
+// A few tokens times a group of interleaved rows, which is read once.
+template <class B, int T> static void multiply_interleaved(const RowGroup &g) {
+    constexpr int V = ROWS / W;
+    using From = Interleaved<B>;
+    const int8_t *q = g.q;
+    const float *scale = g.scale;
+    const uint32_t *extra = g.extra;
+    F sum[T][V];
+    UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++) sum[t][v] = zero();
+    const uint8_t *block = g.rows;
+    for (uint64_t at = 0; at < g.k; at += B::ELEMS, block += From::BYTES) {
+        alignas(64) float s[B::SUBS * B::GROUPS * ROWS], m[B::MIN ? B::SUBS * B::GROUPS * ROWS : ROWS];
+        const From rows{block, 0, 0};
+        each_vector([&](int of) { B::scales(rows.from(of), s + of, m + of); });
+        repeat<B::SUBS>([&](auto sub) __attribute__((always_inline)) {
+            constexpr int S = decltype(sub)::value;
+            // A little at a time, so as not to queue up what is wanted now.
+            prefetch_ahead(block + From::BYTES * S / B::SUBS, From::BYTES / B::SUBS);
+            each_vector([&](int of) __attribute__((always_inline)) {
+                Dot<B::RANGE> dot[T][B::GROUPS];
+                uint32_t more[T][B::GROUPS];
+                int32_t offset[T][B::GROUPS];
+                UNROLL for (int t = 0; t < T; t++) UNROLL for (int group = 0; group < B::GROUPS; group++) {
+                    more[t][group] = extra[static_cast<uint64_t>(t) * (g.k / 16) + 2 * S + group];
+                    offset[t][group] = B::OFFSET == 0 ? 0 : static_cast<int32_t>(more[t][group]);
+                    dot[t][group].start(offset[t][group]);
+                }
+                repeat<4>([&](auto j) __attribute__((always_inline)) {
+                    Q low, high;
+                    halves<B, S>(rows.from(of).piece(j.value), low, high);
+                    UNROLL for (int t = 0; t < T; t++) {
+                        const int8_t *x = q + static_cast<uint64_t>(t) * g.k + 32 * S + 4 * j.value;
+                        if constexpr (B::GROUPS == 1) {
+                            dot[t][0].two(low, q_same4(x), high, q_same4(x + 16));
+                        } else {
+                            dot[t][0].one(low, q_same4(x));
+                            dot[t][1].one(high, q_same4(x + 16));
+                        }
+                    }
+                });
+                UNROLL for (int t = 0; t < T; t++) {
+                    float by = scale[static_cast<uint64_t>(t) * (g.k / 32) + S];
+                    UNROLL for (int group = 0; group < B::GROUPS; group++) {
+                        int place = (S * B::GROUPS + group) * ROWS + of;
+                        sum[t][of / W] = accumulate<B>(sum[t][of / W], dot[t][group].finish(offset[t][group]),
+                                                       s + place, m + place, by, more[t][group]);
+                    }
+                }
+            });
+        });
+        q += B::ELEMS, scale += B::SUBS, extra += 2 * B::SUBS;
+    }
+    UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++) store(g.sum[t] + v * W, sum[t][v]);
+}
+
+// From this many tokens on, unpacking a panel costs less than unpacking the rows once for
+// each of them.
 constexpr uint32_t FEW = 4;
 
 template <class B> static void multiply_quantised(const RowGroup &g) {
+    if constexpr (B::HALF != ALONE) {
+        if (g.tokens < FEW && g.interleaved) {
+            with_count<FEW - 1>(g.tokens, [&](auto n) { multiply_interleaved<B, n.value>(g); });
+            return;
+        }
+    }
     if (g.tokens < FEW) {
         for (uint32_t t = 0; t < g.tokens; t++)
             multiply_few<B>(g, t);
@@ -312,7 +398,15 @@ template <class B> static void multiply_quantised(const RowGroup &g) {
     Panel<B> panel;
     for (uint64_t at = 0; at < g.k; at += PANEL) {
         uint64_t elements = least(PANEL, g.k - at);
-        panel.unpack(g.rows + at / B::ELEMS * B::BYTES, g.stride, elements);
+        uint64_t before = at / B::ELEMS * B::BYTES;
+        if constexpr (B::HALF != ALONE) {
+            if (g.interleaved)
+                panel.unpack_interleaved(g.rows + before * ROWS, elements);
+            else
+                panel.unpack(g.rows + before, g.stride, elements);
+        } else {
+            panel.unpack(g.rows + before, g.stride, elements);
+        }
         in_pieces<INT_TOKENS>(g.tokens, [&](uint32_t t, auto n) { panel_tile<B, n.value>(panel, g, t, at, elements); });
     }
 }
@@ -325,15 +419,29 @@ struct WeightType {
     Correction correction;
     void (*multiply)(const RowGroup &);
     void (*widen)(const uint8_t *p, float *out, uint64_t n);
+    // Where weights may be rearranged into a copy: groups of ROWS rows of so many blocks. Null
+    // where nothing is better than the rows of the file.
+    void (*interleave)(const uint8_t *rows, uint64_t blocks, uint64_t groups, uint8_t *out);
+    void (*widen_interleaved)(const uint8_t *p, uint64_t row, float *out, uint64_t n);
 };
 
 template <class E> static void widen(const uint8_t *p, float *out, uint64_t n) { widen_row<E>(p, out, n); }
+// Rows of floats stream as they are; a copy may have larger pages.
+template <class E> static void copy_rows(const uint8_t *rows, uint64_t k, uint64_t groups, uint8_t *out) {
+    memcpy(out, rows, groups * ROWS * k * E::BYTES);
+}
+template <class E> static void widen_copied(const uint8_t *p, uint64_t row, float *out, uint64_t n) {
+    widen_row<E>(p + row * n * E::BYTES, out, n);
+}
 template <class E> constexpr WeightType float_type() {
-    return {E::TYPE, 1, E::BYTES, false, {1, 0, false}, multiply_float<E>, widen<E>};
+    return {E::TYPE, 1, E::BYTES, false, {1, 0, false}, multiply_float<E>, widen<E>, copy_rows<E>, widen_copied<E>};
 }
 template <class B> constexpr WeightType block_type() {
-    return {B::TYPE,          B::ELEMS, B::BYTES, true, {B::GROUPS, B::OFFSET, B::MIN}, multiply_quantised<B>,
-            dequantise_row<B>};
+    WeightType t = {B::TYPE,           B::ELEMS, B::BYTES, true, {B::GROUPS, B::OFFSET, B::MIN}, multiply_quantised<B>,
+                    dequantise_row<B>, nullptr,  nullptr};
+    if constexpr (B::HALF != ALONE)
+        t.interleave = interleave<B>, t.widen_interleaved = dequantise_interleaved<B>;
+    return t;
 }
 
 static const WeightType weight_types[] = {
@@ -359,6 +467,7 @@ struct Linear {
         size_t stride;
         uint64_t groups;
         int extra; // index into Quantised::extra
+        bool interleaved;
     };
     LinearParams p;
     Weight weights[3];
@@ -387,7 +496,8 @@ struct Linear {
                  column,
                  p.k / type->elems * size_t{type->bytes},
                  ceil_div(n[i], ROWS),
-                 0};
+                 0,
+                 type->quantised && is_interleaved(l, 1 + i)};
             column += n[i];
             if (!type->quantised)
                 continue;
@@ -541,7 +651,7 @@ static uint32_t multiply_groups(const smelt_launch *l, const Linear &job, const 
                                 uint32_t groups, uint32_t token, uint32_t tokens, float (*sum)[ROWS]) {
     uint64_t k = job.p.k;
     RowGroup g = {};
-    g.stride = w.stride, g.groups = groups, g.k = k, g.tokens = tokens, g.sum = sum;
+    g.stride = w.stride, g.interleaved = w.interleaved, g.groups = groups, g.k = k, g.tokens = tokens, g.sum = sum;
     g.x = job.norm ? job.normalised + token * k : buffer<const float>(l, 0) + uint64_t{token} * job.p.x_stride;
     g.x_stride = job.norm ? k : job.p.x_stride;
     if (w.type->quantised) {

@@ -5,6 +5,8 @@
 // Vectors of rows 0…3 (4 … 7 and so on in further lanes), 16 elements each, as the four
 // vectors that a panel holds in their place.
 INLINE void panel_order(Q &a, Q &b, Q &c, Q &d) { transpose4(a, b, c, d); }
+// The same from words 0…3 of W rows.
+INLINE void panel_words(Q &, Q &, Q &, Q &) {}
 // The first of the W words that make vector i of the rows from `row` on, in words from the
 // sub-block's first.
 INLINE int panel_place(int i, int row) { return i * ROWS + row; }

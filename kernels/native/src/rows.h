@@ -19,6 +19,8 @@ static void embed(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
         float *out = buffer<float>(l, 2) + t * p.width;
         if (id < 0 || static_cast<uint32_t>(id) >= p.vocab)
             memset(out, 0, uint64_t{p.width} * 4);
+        else if (is_interleaved(l, 1))
+            type->widen_interleaved(buffer<const uint8_t>(l, 1), static_cast<uint32_t>(id), out, p.width);
         else
             type->widen(buffer<const uint8_t>(l, 1) + static_cast<uint32_t>(id) * row, out, p.width);
     }

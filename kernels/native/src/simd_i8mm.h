@@ -20,6 +20,10 @@ INLINE void panel_order(Q &a, Q &b, Q &c, Q &d) {
     c = vreinterpretq_u8_u64(vzip2q_u64(r0, r1));
     d = vreinterpretq_u8_u64(vzip2q_u64(r2, r3));
 }
+INLINE void panel_words(Q &a, Q &b, Q &c, Q &d) {
+    transpose4(a, b, c, d); // back into rows
+    panel_order(a, b, c, d);
+}
 INLINE int panel_place(int i, int row) { return i / 2 * 2 * ROWS + 2 * row + i % 2 * W; }
 
 // Tokens go in pairs, of which the last may be one token twice.
