@@ -61,7 +61,11 @@ func session(t *testing.T, path, device string, opts smelt.Options) *smelt.Sessi
 func sessionOf(t *testing.T, m *smelt.Model, device string, opts smelt.Options) *smelt.Session {
 	p, err := m.Compile(opts)
 	require.NoError(t, err)
-	s, err := p.NewSession(smelt.Device{Name: device})
+	return sessionOn(t, p, smelt.Device{Name: device})
+}
+
+func sessionOn(t *testing.T, p *smelt.Program, d smelt.Device) *smelt.Session {
+	s, err := p.NewSession(d)
 	require.NoError(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s

@@ -54,6 +54,7 @@ func (p *Program) NewSession(d Device) (*Session, error) {
 	case !p.model.HasWeights():
 		return nil, fmt.Errorf("%s: %w", archPrefix+p.model.name, ErrNoWeights)
 	}
+	d.Mapped = p.model.file != nil
 	device, err := metal.Open(d.Name, d.Options)
 	if err != nil {
 		return nil, err

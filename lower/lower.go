@@ -54,6 +54,9 @@ func Lower(name string, ranges []Range, target *ir.Target, opts Options) (*Plan,
 			b.Bytes = Number(max(b.Bytes.Constant, p.ArenaBytes))
 		}
 	}
+	if target.Name == "cpu" {
+		plan.markRearranged()
+	}
 	return plan, plan.Validate()
 }
 

@@ -52,6 +52,10 @@ type Buffer struct {
 	Bytes Expr     // Arena: the largest of all phases. Caches: of one block
 	Layer int      // of a cache
 	Data  []byte   // of a Const
+
+	// Rearrange marks a Weight, a matrix, whose rows the device may put in whatever order its
+	// kernels read fastest.
+	Rearrange bool
 }
 
 // Phase is the Plan for a range of token counts: prefill and decode are two

@@ -95,6 +95,9 @@ func (p *Plan) validateBuffer(b *Buffer, tensors map[string]*Tensor) error {
 	if err := b.Bytes.validate(); err != nil {
 		return err
 	}
+	if b.Rearrange && (b.Kind != Weight || tensors[b.Name] == nil || len(tensors[b.Name].Shape) != 2) {
+		return errors.New("rearranged, and not a matrix")
+	}
 	n, constant := b.Bytes.IsConst()
 	switch b.Kind {
 	case Weight:

@@ -35,6 +35,13 @@ type Options struct {
 	// each from one end or the other, so that a missing barrier shows.
 	ShuffleDispatches bool
 
+	// Rearrange says when the matrices that the Plan marks take the order that the CPU's
+	// kernels read fastest. Results do not depend on it. Mapped promises that weights are
+	// mappings of files to which nobody writes, so that pages of rearranged ones may be
+	// dropped: what is read again comes from the file.
+	Rearrange Rearrange
+	Mapped    bool
+
 	// MemoryLimit bounds in bytes what programs and sessions may allocate; 0 takes
 	// what the machine has free at the time.
 	MemoryLimit int64
@@ -50,6 +57,16 @@ type Options struct {
 	Timeout     time.Duration
 	NoBLAS      bool
 }
+
+// Rearrange is a time.
+type Rearrange uint32
+
+// Times to rearrange weights. The first leaves the first step its speed, and never waits.
+const (
+	RearrangeLater Rearrange = iota // in the background, once a step has run
+	RearrangeNow                    // when the program is loaded
+	RearrangeNever
+)
 
 // maxThreads keeps slips from starting as many threads as there is memory.
 const maxThreads = 1024

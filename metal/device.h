@@ -93,6 +93,18 @@ typedef struct smelt_phase {
     int64_t bounds[SMELT_SYMBOLS]; // largest sizes
 } smelt_phase;
 
+// A weight whose rows the provider may rearrange for its kernels; a type of 0 rows is left
+// alone.
+typedef struct smelt_matrix {
+    uint64_t rows, columns; // columns: elements of a row
+    uint32_t type;          // of params.h
+    uint32_t reserved;
+} smelt_matrix;
+
+// When matrices are rearranged: by a thread of its own once a step has run, when the
+// program is created, or not at all.
+enum { SMELT_REARRANGE_LATER = 0, SMELT_REARRANGE_NOW = 1, SMELT_REARRANGE_NEVER = 2 };
+
 typedef struct smelt_tables {
     const smelt_term *terms;
     const smelt_value *values;
@@ -101,9 +113,10 @@ typedef struct smelt_tables {
     const uint32_t *constants;
     const smelt_dispatch *dispatches;
     const smelt_phase *phases;
-    const char *names;           // host names, each with its terminating zero
-    const uint32_t *kernel_name; // offset in names, by kernel
-    const uint32_t *label;       // offset in names, by dispatch: for captures and messages
+    const smelt_matrix *matrices; // by buffer
+    const char *names;            // host names, each with its terminating zero
+    const uint32_t *kernel_name;  // offset in names, by kernel
+    const uint32_t *label;        // offset in names, by dispatch: for captures and messages
     uint32_t term_count, value_count, argument_count, word_count, constant_count, dispatch_count, phase_count,
         name_bytes, kernel_count, buffer_count;
 } smelt_tables;
@@ -126,6 +139,8 @@ typedef struct smelt_device_options {
     uint32_t half;       // the host beside a GPU: only dispatches on_cpu are its
     uint32_t use_native; // native kernels where they support the launch
     uint32_t shuffle;    // dispatches between barriers run one by one in random order
+    uint32_t rearrange;  // matrices: SMELT_REARRANGE_LATER, …
+    uint32_t mapped;     // weights are mappings of files that nobody writes to
     smelt_emulation emulation;
     const smelt_emulator *emulator; // null: there is none
     const smelt_native *native;     // null: there is none
@@ -163,6 +178,7 @@ typedef struct smelt_step {
 // What a step executed.
 typedef struct smelt_counts {
     uint32_t dispatches, barriers, command_buffers;
+    uint32_t rearranged; // dispatches that read rearranged weights
 } smelt_counts;
 
 typedef struct smelt_kernel_count {

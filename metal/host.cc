@@ -141,6 +141,7 @@ int programCreate(smelt_device *device, const smelt_tables *tables, smelt_buffer
         if (int code = p->findNatives(error)) {
             return code;
         }
+        p->rearrange(*tables);
         *program = p.release();
         return static_cast<int>(SMELT_OK);
     });

@@ -12,6 +12,7 @@
 
 #include "device.h"
 #include "pool.h"
+#include "rearranged.h"
 
 struct smelt_buffer {
     void *memory;
@@ -68,10 +69,12 @@ struct smelt_program {
     std::vector<smelt_phase> phases;
     std::vector<Kernel> kernels;
     std::vector<smelt_buffer *> buffers; // null where each session has its own
+    std::unique_ptr<smelt::Rearranged> rearranged;
 
     smelt_program(smelt_device *device, const smelt_tables &tables, smelt_buffer *const *buffers);
     int findKernels(const smelt_tables &tables, smelt_error *error);
     int findNatives(smelt_error *error);
+    void rearrange(const smelt_tables &tables);
     // runs tells whether a dispatch is the host's to execute.
     bool runs(const smelt_dispatch &d) const { return device->options.half == 0 || d.on_cpu != 0; }
     void evaluate(const int64_t *sizes, std::vector<int64_t> &results) const;
@@ -101,6 +104,7 @@ public:
 
 private:
     int resolveOne(uint32_t index, const std::vector<Memory> &memory, smelt_error *error);
+    void useRearranged(uint32_t index);
 
     const smelt_program &program_;
     std::vector<int64_t> values_;

@@ -4,12 +4,13 @@ import "fmt"
 
 // Memory is what a program or session holds, in bytes.
 type Memory struct {
-	Weights   int64 // of the Plan; mapped from the file but for Converted
-	Converted int64 // weights copied because the Plan wants another type, or their addresses do not suit
-	Cache     int64 // with every slot in use
-	Arena     int64
-	Inputs    int64 // of all slots of the ring
-	Outputs   int64 // at the largest sizes
+	Weights    int64 // of the Plan; mapped from the file but for what follows
+	Converted  int64 // weights copied because the Plan wants another type, or their addresses do not suit
+	Rearranged int64 // at most: weights copied into another order, in the place of the file's pages
+	Cache      int64 // with every slot in use
+	Arena      int64
+	Inputs     int64 // of all slots of the ring
+	Outputs    int64 // at the largest sizes
 }
 
 type part struct {
@@ -19,7 +20,7 @@ type part struct {
 
 // parts lists what is allocated.
 func (m Memory) parts() []part {
-	return []part{{"converted weights", m.Converted}, {"cache", m.Cache}, {"arena", m.Arena}, {"inputs", m.Inputs}, {"outputs", m.Outputs}}
+	return []part{{"converted weights", m.Converted}, {"rearranged weights", m.Rearranged}, {"cache", m.Cache}, {"arena", m.Arena}, {"inputs", m.Inputs}, {"outputs", m.Outputs}}
 }
 
 func (m Memory) allocated() int64 {

@@ -6,7 +6,6 @@
 #include <cstdio>
 
 #include <pthread.h>
-#include <signal.h>
 
 namespace smelt {
 
@@ -25,20 +24,6 @@ inline void pause() {
     asm volatile("isb" ::: "memory");
 #endif
 }
-
-// While it lives, threads that are started take no signals: those are Go's.
-class SignalsBlocked {
-public:
-    SignalsBlocked() {
-        sigset_t all;
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before_);
-    }
-    ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
-private:
-    sigset_t before_;
-};
 
 } // namespace
 

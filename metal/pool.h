@@ -16,6 +16,9 @@
 #include <thread>
 #include <vector>
 
+#include <pthread.h>
+#include <signal.h>
+
 namespace smelt {
 
 // Chunks that are yet to be handed out, from both ends.
@@ -93,6 +96,20 @@ public:
 
 protected:
     ~Work() = default;
+};
+
+// While it lives, threads that are started take no signals: those are Go's.
+class SignalsBlocked {
+public:
+    SignalsBlocked() {
+        sigset_t all;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before_);
+    }
+    ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+private:
+    sigset_t before_;
 };
 
 class Pool {

@@ -71,6 +71,36 @@ int smelt_program::findNatives(smelt_error *error) {
     return SMELT_OK;
 }
 
+// rearrange lists the matrices whose dispatches, in every phase, all run natively with
+// kernels that take them in another order.
+void smelt_program::rearrange(const smelt_tables &t) {
+    const auto &o = device->options;
+    if (o.use_native == 0 || o.native == nullptr || o.half != 0 || o.rearrange == SMELT_REARRANGE_NEVER) {
+        return;
+    }
+    std::vector<bool> possible(buffers.size());
+    for (size_t i = 0; i < buffers.size(); i++) {
+        // What was copied already, because of its address, is not copied once more.
+        possible[i] = buffers[i] != nullptr && !buffers[i]->mapped && t.matrices[i].rows != 0;
+    }
+    for (const auto &d : dispatches) {
+        const auto &k = kernels[d.kernel];
+        uint32_t takes = k.native_everywhere ? k.native->interleaved : 0;
+        for (uint32_t a = d.first_argument; a < d.first_argument + d.argument_count; a++) {
+            if ((takes >> arguments[a].index & 1) == 0 || arguments[a].offset != 0) {
+                possible[arguments[a].buffer] = false;
+            }
+        }
+    }
+    std::vector<smelt::Rearranged::Source> sources(buffers.size());
+    for (size_t i = 0; i < buffers.size(); i++) {
+        if (possible[i]) {
+            sources[i] = {static_cast<const uint8_t *>(buffers[i]->memory), buffers[i]->bytes, t.matrices[i]};
+        }
+    }
+    rearranged = std::make_unique<smelt::Rearranged>(o, std::move(sources));
+}
+
 void smelt_program::evaluate(const int64_t *sizes, std::vector<int64_t> &results) const {
     for (size_t i = 0; i < values.size(); i++) {
         const auto &v = values[i];
@@ -134,8 +164,31 @@ int Launches::resolve(const smelt_phase &phase, const int64_t *sizes, const std:
             error->dispatch = static_cast<int32_t>(i);
             return code;
         }
+        if (program_.rearranged != nullptr) {
+            useRearranged(phase.first_dispatch + i);
+        }
     }
     return SMELT_OK;
+}
+
+// useRearranged points a launch to the rearranged weights that are ready, if its native
+// kernel covers it; another kernel reads the file's.
+void Launches::useRearranged(uint32_t index) {
+    const auto &d = program_.dispatches[index];
+    auto &l = launches_[index];
+    l.interleaved = 0;
+    uint32_t takes = native(index) != nullptr ? native(index)->interleaved : 0;
+    if (takes == 0) {
+        return;
+    }
+    for (uint32_t a = d.first_argument; a < d.first_argument + d.argument_count; a++) {
+        const auto &argument = program_.arguments[a];
+        const uint8_t *ready = program_.rearranged->at(argument.buffer);
+        if (ready != nullptr) {
+            pointers_[l.buffers - pointers_.data() + argument.index] = const_cast<uint8_t *>(ready);
+            l.interleaved |= 1u << argument.index;
+        }
+    }
 }
 
 int Launches::resolveOne(uint32_t index, const std::vector<Memory> &memory, smelt_error *error) {

@@ -70,6 +70,7 @@ func (d *Device) load(plan *lower.Plan, tensors Tensors) (*Program, error) {
 		p.release()
 		return nil, p.explain(err, 0)
 	}
+	p.makeRoom(t)
 	if p.handle, err = d.driver.load(t, p.buffers); err != nil {
 		p.release()
 		return nil, p.explain(err, 0)
@@ -77,6 +78,26 @@ func (d *Device) load(plan *lower.Plan, tensors Tensors) (*Program, error) {
 	p.natives = d.driver.natives(p.handle, len(t.kernels))
 	d.programs[p] = struct{}{}
 	return p, nil
+}
+
+// makeRoom reserves what rearranged weights may take; where memory is short, they stay as
+// they are.
+func (p *Program) makeRoom(t *tables) {
+	d := p.device
+	m := Memory{}
+	if d.info.ISA != "" && d.info.GPU == "" && d.opts.Rearrange != RearrangeNever {
+		for i := range t.matrices {
+			if t.matrices[i].rows != 0 {
+				n, _ := p.plan.Buffers[i].Bytes.IsConst()
+				m.Rearranged += n
+			}
+		}
+	}
+	if err := d.reserve("rearranged weights", m); err != nil {
+		clear(t.matrices)
+		return
+	}
+	p.memory.Rearranged = m.Rearranged
 }
 
 // weight is a tensor as the file holds it.

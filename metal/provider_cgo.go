@@ -71,6 +71,8 @@ var (
 	_ [unsafe.Sizeof(dispatch{}) - C.sizeof_smelt_dispatch]struct{}
 	_ [C.sizeof_smelt_phase - unsafe.Sizeof(phase{})]struct{}
 	_ [unsafe.Sizeof(phase{}) - C.sizeof_smelt_phase]struct{}
+	_ [C.sizeof_smelt_matrix - unsafe.Sizeof(matrix{})]struct{}
+	_ [unsafe.Sizeof(matrix{}) - C.sizeof_smelt_matrix]struct{}
 	_ [C.sizeof_smelt_step - unsafe.Sizeof(stepRecord{})]struct{}
 	_ [unsafe.Sizeof(stepRecord{}) - C.sizeof_smelt_step]struct{}
 	_ [C.sizeof_smelt_counts - unsafe.Sizeof(counts{})]struct{}
@@ -102,6 +104,8 @@ func options(opts Options, useNative bool, emulator, simd unsafe.Pointer) C.smel
 		threads:    C.uint32_t(opts.Threads),
 		use_native: C.uint32_t(flag(useNative)),
 		shuffle:    C.uint32_t(flag(opts.ShuffleDispatches)),
+		rearrange:  C.uint32_t(opts.Rearrange),
+		mapped:     C.uint32_t(flag(opts.Mapped)),
 		emulation:  C.smelt_emulation{order: C.uint32_t(opts.Order), seed: C.uint32_t(opts.Seed), poison: C.uint32_t(flag(opts.Poison))},
 		emulator:   (*C.smelt_emulator)(emulator),
 		native:     (*C.smelt_native)(simd),
@@ -185,6 +189,7 @@ func (p *provided) load(t *tables, buffers []handle) (handle, error) {
 		constants:      (*C.uint32_t)(pinned(&pins, t.constants)),
 		dispatches:     (*C.smelt_dispatch)(pinned(&pins, t.dispatches)),
 		phases:         (*C.smelt_phase)(pinned(&pins, t.phases)),
+		matrices:       (*C.smelt_matrix)(pinned(&pins, t.matrices)),
 		names:          (*C.char)(pinned(&pins, t.names)),
 		kernel_name:    (*C.uint32_t)(pinned(&pins, t.kernelNames)),
 		label:          (*C.uint32_t)(pinned(&pins, t.labels)),

@@ -110,6 +110,9 @@ int smelt_session::runRange(uint32_t first, uint32_t count, smelt_counts *counts
         wave_began_ = nanoseconds != nullptr ? nanosecondsNow() : 0;
         program_.device->pool->run(*this, waves_.data(), wave_count_);
     }
+    if (program_.rearranged != nullptr) {
+        program_.rearranged->stepDone();
+    }
     if (failed_.load(std::memory_order_relaxed)) {
         *error = failure_;
         return error->code;
@@ -287,6 +290,7 @@ bool smelt_session::finish(uint32_t wave) {
         if (item.last) {
             auto &k = kernels_[program_.dispatches[first_dispatch_ + item.dispatch].kernel];
             counts_->dispatches++;
+            counts_->rearranged += launches_[first_dispatch_ + item.dispatch].interleaved != 0;
             k.dispatches++;
             k.native += item.native != nullptr;
         }

@@ -352,6 +352,7 @@ type Counters struct {
 	Dispatches     int
 	Barriers       int
 	CommandBuffers int
+	Rearranged     int           // dispatches that read weights in another order than the file's
 	Kernels        []KernelCount // those that ran, in the order of Program.Kernels
 	Nanoseconds    []int64       // by dispatch of the phase; nil without Step.Profile
 }
@@ -369,7 +370,7 @@ func (s *Session) Counters() Counters {
 	defer s.running.Unlock()
 	c := Counters{
 		Phase: s.phase, Dispatches: int(s.counts.dispatches), Barriers: int(s.counts.barriers),
-		CommandBuffers: int(s.counts.commandBuffers),
+		CommandBuffers: int(s.counts.commandBuffers), Rearranged: int(s.counts.rearranged),
 	}
 	for i, k := range s.counts.kernels {
 		if k.dispatches > 0 {

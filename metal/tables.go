@@ -46,7 +46,12 @@ type (
 		phase, slot, profile, seed uint32
 		sizes                      [symbols]int64
 	}
-	counts      struct{ dispatches, barriers, commandBuffers uint32 }
+	matrix struct {
+		rows, columns uint64
+		dtype         uint32
+		_             uint32
+	}
+	counts      struct{ dispatches, barriers, commandBuffers, rearranged uint32 }
 	kernelCount struct{ dispatches, native uint32 }
 )
 
@@ -73,6 +78,7 @@ type tables struct {
 	constants   []uint32
 	dispatches  []dispatch
 	phases      []phase
+	matrices    []matrix // by buffer
 	names       []byte
 	kernelNames []uint32
 	labels      []uint32 // offsets in names, by dispatch
@@ -96,6 +102,7 @@ func flatten(p *lower.Plan) (*tables, error) {
 		buffers: len(p.Buffers), kernelAt: map[string]uint32{}, numberAt: map[int64]uint32{},
 		valueAt: map[string]uint32{}, constAt: map[[constantWords + 1]uint32]uint32{},
 	}
+	t.addMatrices(p)
 	for i := range p.Phases {
 		if err := t.addPhase(p, &p.Phases[i]); err != nil {
 			return nil, fmt.Errorf("phase %s: %w", p.Phases[i].Name, err)
@@ -152,6 +159,20 @@ func (t *tables) addDispatch(p *lower.Plan, ph *lower.Phase, d *lower.Dispatch, 
 	t.dispatches = append(t.dispatches, flat)
 	t.labels = append(t.labels, t.name(d.Label))
 	return err
+}
+
+func (t *tables) addMatrices(p *lower.Plan) {
+	t.matrices = make([]matrix, len(p.Buffers))
+	tensors := make(map[string]*lower.Tensor, len(p.Tensors))
+	for i := range p.Tensors {
+		tensors[p.Tensors[i].Name] = &p.Tensors[i]
+	}
+	for i := range p.Buffers {
+		if b := &p.Buffers[i]; b.Rearrange {
+			shape := tensors[b.Name].Shape
+			t.matrices[i] = matrix{rows: uint64(shape[0]), columns: uint64(shape[1]), dtype: uint32(b.DType)}
+		}
+	}
 }
 
 func flag(b bool) uint32 {

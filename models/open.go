@@ -8,7 +8,8 @@ import (
 )
 
 // Open opens a GGUF file, or a Hugging Face folder with config.json and
-// *.safetensors. Weights are mapped, not read.
+// *.safetensors. Weights are mapped, not read: the Data of all tensors are views of
+// read-only mappings.
 func Open(path string) (*Model, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -1,0 +1,81 @@
+package smelt_test
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/metal"
+)
+
+// TestRearranged decodes with weights as the file holds them, rearranged from the start,
+// and rearranged while steps run: all have the same bits.
+func TestRearranged(t *testing.T) {
+	for _, model := range trained {
+		whole, err := smelt.Open(testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf"), "")
+		require.NoError(t, err)
+		defer whole.Close()
+		for _, mixture := range []string{"f16", "q8_0", "q4_0", "q4_k_m", "q5_0", "q2_k"} {
+			t.Run(model+"/"+mixture, func(t *testing.T) {
+				path := filepath.Join(t.TempDir(), mixture+".gguf")
+				file, err := os.Create(path)
+				require.NoError(t, err)
+				_, err = whole.WriteQuantized(t.Context(), file, mixture, nil)
+				require.NoError(t, err)
+				require.NoError(t, file.Close())
+				m, err := smelt.Open(path, "")
+				require.NoError(t, err)
+				t.Cleanup(func() { m.Close() })
+				p, err := m.Compile(options(t, "cpu", ir.F16))
+				require.NoError(t, err)
+				ids := readReference(t, model).Logits.IDs
+				prompt, rest := ids[:len(ids)/2], ids[len(ids)/2:]
+				var want [][]float32
+				for _, when := range []metal.Rearrange{metal.RearrangeNever, metal.RearrangeNow, metal.RearrangeLater} {
+					s := sessionOn(t, p, smelt.Device{Name: "cpu", Options: metal.Options{Threads: 2, Rearrange: when}})
+					var got [][]float32
+					feed := func(ids []int32) {
+						l, err := s.Feed(t.Context(), ids)
+						require.NoError(t, err)
+						got = append(got, append([]float32(nil), l...))
+					}
+					feed(prompt)
+					for _, id := range rest {
+						feed([]int32{id})
+					}
+					if when == metal.RearrangeNever {
+						require.Zero(t, s.Device().Counters().Rearranged)
+						want = got
+						continue
+					}
+					require.Equal(t, bitsOf(want), bitsOf(got), "%v", when)
+					// In the background it has an end, and what comes after is still the same.
+					for deadline := time.Now().Add(20 * time.Second); s.Device().Counters().Rearranged == 0; {
+						require.Less(t, time.Now(), deadline, "nothing is ever rearranged")
+						s.Truncate(len(ids) - 1)
+						feed(ids[len(ids)-1:])
+						require.Equal(t, bitsOf(want[len(want)-1:]), bitsOf(got[len(got)-1:]))
+					}
+				}
+			})
+		}
+	}
+}
+
+func bitsOf(rows [][]float32) [][]uint32 {
+	out := make([][]uint32, len(rows))
+	for i, row := range rows {
+		out[i] = make([]uint32, len(row))
+		for j, v := range row {
+			out[i][j] = math.Float32bits(v)
+		}
+	}
+	return out
+}
