@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -61,6 +63,11 @@ func TestModelsThroughTheBridge(t *testing.T) {
 				require.Equal(t, want, feed(t, program, "metal", metal.Options{Poison: true}))
 				nothingLeft(t)
 				require.Greater(t, fakemetal.Read().MostInFlight, 1, "the next command buffer is encoded while one runs")
+
+				// Misuse would end the process.
+				fake(t, fakemetal.Options{Poison: true, Unwritten: true})
+				require.Equal(t, want, feed(t, program, "metal", metal.Options{Poison: true}))
+				nothingLeft(t)
 			})
 		}
 	}
@@ -81,44 +88,116 @@ func TestShuffledDispatches(t *testing.T) {
 	}
 }
 
-// TestEveryBarrierCounts leaves out each barrier of a prefill and a decode step in
-// turn: in some order, the result must then be wrong.
+// TestEveryBarrierCounts leaves out, one at a time, everything that makes a dispatch of a
+// prefill or a decode step wait: barriers inside command buffers, fences between them,
+// events between the processors. In some order, the result must then be wrong. Of the
+// hundreds of the source graph every fifth is left out, and all with SMELT_BARRIERS=full.
 func TestEveryBarrierCounts(t *testing.T) {
+	plans := []struct {
+		name string
+		o    smelt.Options
+	}{
+		{"O1", smelt.Options{Level: 1}},
+		{"O0", smelt.Options{Level: 0}},
+		{"O1 with products on the CPU", smelt.Options{Level: 1, Products: oneIn(4)}},
+	}
 	for _, name := range []string{"tiny-qwen3", "tiny-llama"} {
-		t.Run(name, func(t *testing.T) {
-			program := tiny(t, name, smelt.Options{Level: 1})
-			run := func(o fakemetal.Options) (all []float32, chosen []int32) {
-				fake(t, o)
-				session, err := program.NewSession(smelt.Device{Name: "metal", Options: metal.Options{Poison: true}})
-				require.NoError(t, err)
-				defer session.Close()
-				for _, ids := range [][]int32{{1, 100, 33, 7, 250}, {12}} {
-					logits, err := session.Feed(t.Context(), ids)
-					require.NoError(t, err)
-					all = append(all, logits...)
-					for i := range program.Plan.Buffers {
-						if b := &program.Plan.Buffers[i]; b.Kind == lower.Output && b.DType == lower.I32 {
-							ids, err := session.Device().OutputInts(b.Name)
-							require.NoError(t, err)
-							chosen = append(chosen, ids...)
+		for _, row := range plans {
+			t.Run(name+"/"+row.name, func(t *testing.T) {
+				program := tiny(t, name, row.o)
+				want, first, phases := withoutOne(t, program, fakemetal.Options{Poison: true})
+				all := fakemetal.Read()
+				require.Equal(t, []int{0, 1}, phases)
+				require.Len(t, program.Plan.Phases, 2)
+				barriers, buffers := 0, 0
+				placed := row.o.Products != nil
+				type wait struct { // of a dispatch inside a command buffer of the GPU's
+					*lower.Dispatch
+					MaxT int64
+				}
+				var inside []wait
+				for i := range program.Plan.Phases {
+					ph := &program.Plan.Phases[i]
+					buffers += len(ph.CommandBuffers)
+					for j := range ph.Dispatches {
+						d := &ph.Dispatches[j]
+						if d.Barrier {
+							barriers++
+						}
+						if d.Barrier && !d.OnCPU && !slices.Contains(ph.CommandBuffers, j) {
+							inside = append(inside, wait{d, ph.MaxT})
 						}
 					}
 				}
-				return all, chosen
-			}
-			want, first := run(fakemetal.Options{Poison: true})
-			barriers := fakemetal.Read().Barriers
-			require.Greater(t, barriers, 20)
-			for skip := 1; skip <= barriers; skip++ {
-				wrong := false
-				for seed := uint32(0); seed < 40 && !wrong; seed++ {
-					got, ids := run(fakemetal.Options{Poison: true, Shuffle: true, Seed: seed, SkipBarrier: skip})
-					wrong = !slices.Equal(want, got) || !slices.Equal(first, ids)
+				require.Len(t, inside, all.Barriers)
+				if !placed {
+					// A cut of the command buffers stands at a barrier, as the fence does.
+					require.Equal(t, barriers, all.Barriers+buffers-len(phases))
+					require.Equal(t, buffers-1, all.Fences, "the first of all has nothing to wait for")
 				}
-				require.True(t, wrong, "without barrier %d of %d nothing changes", skip, barriers)
-			}
-		})
+				kinds := []struct {
+					what  string
+					count int
+					skip  func(n int) fakemetal.Options
+				}{
+					{"barrier", all.Barriers, func(n int) fakemetal.Options { return fakemetal.Options{SkipBarrier: n} }},
+					{"fence", all.Fences, func(n int) fakemetal.Options { return fakemetal.Options{SkipFence: n} }},
+					{"event", all.Events, func(n int) fakemetal.Options { return fakemetal.Options{SkipEvent: n} }},
+				}
+				for _, kind := range kinds {
+					for n := 1; n <= kind.count; n++ {
+						switch {
+						case row.o.Level == 0 && n%5 != 0 && os.Getenv("SMELT_BARRIERS") != "full":
+							continue
+						case kind.what == "barrier" && inside[n-1].MaxT == 1 && strings.HasPrefix(inside[n-1].Kernel, "mask_"):
+							continue // nothing is hidden from a token that is alone: its mask writes what it reads
+						case kind.what == "fence" && placed:
+							continue // the CPU's turn between two command buffers orders them too
+						case kind.what == "fence" && n == len(program.Plan.Phases[phases[0]].CommandBuffers):
+							continue // a step begins when the one before has ended
+						}
+						wrong := false
+						for seed := uint32(0); seed < 40 && !wrong; seed++ {
+							o := kind.skip(n)
+							o.Poison, o.Shuffle, o.Seed = true, true, seed
+							got, ids, _ := withoutOne(t, program, o)
+							wrong = !slices.Equal(want, got) || !slices.Equal(first, ids)
+						}
+						require.True(t, wrong, "without %s %d of %d nothing changes: %s", kind.what, n, kind.count, inside[min(n, len(inside))-1].Label)
+					}
+				}
+			})
+		}
 	}
+}
+
+// withoutOne runs a prefill and a decode step over a fake that leaves something out, and
+// returns the logits, the chosen tokens and the phases.
+func withoutOne(t *testing.T, program *smelt.Program, o fakemetal.Options) (all []float32, chosen []int32, phases []int) {
+	fake(t, o)
+	session, err := program.NewSession(smelt.Device{Name: "metal", Options: metal.Options{Poison: true}})
+	require.NoError(t, err)
+	defer session.Close()
+	prompt := make([]int32, program.Plan.Phases[0].MaxT) // the arena's offsets are for so many
+	for i := range prompt {
+		prompt[i] = int32(1 + 31*i)
+	}
+	for _, ids := range [][]int32{prompt, {12}} {
+		// At every position: what only earlier tokens see must show too.
+		require.NoError(t, session.Score(t.Context(), ids, func(_ int, logits []float32) error {
+			all = append(all, logits...)
+			return nil
+		}))
+		phases = append(phases, session.Device().Counters().Phase)
+		for i := range program.Plan.Buffers {
+			if b := &program.Plan.Buffers[i]; b.Kind == lower.Output && b.DType == lower.I32 {
+				ids, err := session.Device().OutputInts(b.Name)
+				require.NoError(t, err)
+				chosen = append(chosen, ids...)
+			}
+		}
+	}
+	return all, chosen, phases
 }
 
 // TestFaults lets the GPU die in the middle of a step. The error names the dispatch,
@@ -144,7 +223,7 @@ func TestFaults(t *testing.T) {
 				fake(t, fakemetal.Options{Poison: true})
 				patience := time.Minute
 				if row.fault == fakemetal.Hang {
-					patience = 100 * time.Millisecond
+					patience = 250 * time.Millisecond
 				}
 				session, err := program.NewSession(smelt.Device{Name: "metal", Options: metal.Options{Poison: true, Timeout: patience}})
 				require.NoError(t, err)

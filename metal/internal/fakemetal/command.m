@@ -228,6 +228,13 @@ static double seconds(void) {
         [self record:&barrier];
     }
 }
+- (void)sampleCountersInBuffer:(id<MTLCounterSampleBuffer>)buffer
+                 atSampleIndex:(NSUInteger)index
+                   withBarrier:(BOOL)barrier {
+    (void)buffer;
+    (void)barrier;
+    fake_misuse("sample %lu inside a pass: this GPU samples at the borders of passes only", index);
+}
 - (void)waitForFence:(id<MTLFence>)fence {
     if (count > 0 || wait != nil)
         fake_misuse("waitForFence: after commands, or twice");
@@ -270,6 +277,109 @@ static void forget(Command *c) {
     [super dealloc];
 }
 
+// emulate runs the threadgroups of a launch in four parts, from the first or the last.
+static BOOL emulate(const FakePipeline *p, const smelt_launch *launch, const smelt_emulation *emulation,
+                    BOOL backwards) {
+    uint64_t groups = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2], part = groups / 4 + 1;
+    for (uint64_t at = 0; at < groups; at += part) {
+        uint64_t length = groups - at < part ? groups - at : part;
+        uint64_t from = backwards ? groups - at - length : at;
+        char message[300];
+        if (machine.options.emulator->run(p->emulated, launch, emulation, from, from + length, message,
+                                          sizeof message) != 0) {
+            fake_misuse("%s", message);
+            return NO;
+        }
+    }
+    return YES;
+}
+
+// Twin is a buffer of dispatches that are looked at: as it was, and as it is to be.
+typedef struct Twin {
+    FakeBuffer *buffer;
+    uint8_t *before, *after;
+} Twin;
+
+static uint8_t *copy_of(const FakeBuffer *b) { return memcpy(malloc(b->length), b->memory, b->length); }
+
+// gather adds the buffers of a command that are not among the n yet, and returns how many
+// there are. What the fake did not allocate is weights, which nothing writes.
+static int gather(const Command *c, Twin *twins, int n) {
+    for (int i = 0; i < bindings; i++) {
+        FakeBuffer *b = c->bound[i].buffer;
+        BOOL known = b == nil || !fake_alive(b) || !b->owned;
+        for (int j = 0; j < n && !known; j++)
+            known = twins[j].buffer == b;
+        if (!known)
+            twins[n++] = (Twin){b, copy_of(b), copy_of(b)};
+    }
+    return n;
+}
+
+// collect takes over what changed, and puts the memory back.
+static void collect(Twin *t) {
+    enum { stretch = 256 };
+    for (NSUInteger at = 0; at < t->buffer->length; at += stretch) {
+        NSUInteger n = t->buffer->length - at < stretch ? t->buffer->length - at : stretch;
+        uint8_t *now = t->buffer->memory + at, *was = t->before + at;
+        if (memcmp(now, was, n) == 0)
+            continue;
+        for (NSUInteger i = 0; i < n; i++)
+            if (now[i] != was[i])
+                t->after[at + i] = now[i];
+        memcpy(now, was, n);
+    }
+}
+
+// Poison, and what takes its place in the second run: as a float or a half no kernel leaves
+// it as it is but by copying, and as an index it is harmless.
+static const uint32_t poisoned = 0xffffffff, other = 1;
+
+// rewind puts the memory back as it was, but for the poison.
+static void rewind_changed(const Twin *t) {
+    for (NSUInteger i = 0; i + 4 <= t->buffer->length; i += 4)
+        if (memcmp(t->before + i, &poisoned, 4) == 0)
+            memcpy(t->buffer->memory + i, &other, 4);
+        else
+            memcpy(t->buffer->memory + i, t->before + i, 4);
+}
+
+// differs tells whether the second run gave other results. Poison that nothing wrote, or
+// that was copied, is the other by now.
+static BOOL differs(const Twin *t) {
+    const uint8_t *again = t->buffer->memory;
+    for (NSUInteger i = 0; i + 4 <= t->buffer->length; i += 4) {
+        BOOL poison = memcmp(t->before + i, &poisoned, 4) == 0;
+        for (NSUInteger j = i; j < i + 4; j++)
+            if (again[j] != t->after[j] &&
+                !(poison && t->after[j] == 0xff && again[j] == ((const uint8_t *)&other)[j - i]))
+                return YES;
+    }
+    return NO;
+}
+
+// emulate_twice reports results that depend on what nothing wrote: it runs the launch with
+// poison in such places, and with something else.
+static BOOL emulate_twice(const Command *c, const smelt_launch *launch, const smelt_emulation *emulation,
+                          BOOL backwards) {
+    Twin twins[bindings];
+    int n = gather(c, twins, 0);
+    BOOL right = emulate(c->pipeline, launch, emulation, backwards);
+    for (int i = 0; i < n; i++) {
+        memcpy(twins[i].after, twins[i].buffer->memory, twins[i].buffer->length);
+        rewind_changed(&twins[i]);
+    }
+    right = right && emulate(c->pipeline, launch, emulation, backwards);
+    for (int i = 0; i < n; i++) {
+        if (right && differs(&twins[i]))
+            fake_misuse("%s: its results depend on bytes that nothing wrote", launch->kernel);
+        memcpy(twins[i].buffer->memory, twins[i].after, twins[i].buffer->length);
+        free(twins[i].before);
+        free(twins[i].after);
+    }
+    return right;
+}
+
 // run executes one dispatch. It returns the fault that it dies of.
 - (uint32_t)run:(const Command *)c backwards:(BOOL)backwards {
     pthread_mutex_lock(&machine.lock);
@@ -286,7 +396,7 @@ static void forget(Command *c) {
     }
     machine.state.dispatches += fault == FAKE_FAULT_NONE;
     smelt_emulation emulation = machine.options.emulation;
-    const smelt_emulator *emulator = machine.options.emulator;
+    BOOL twice = machine.options.unwritten != 0;
     pthread_mutex_unlock(&machine.lock);
     if (fault != FAKE_FAULT_NONE)
         return fault;
@@ -316,18 +426,9 @@ static void forget(Command *c) {
     memcpy(launch.grid, c->grid, sizeof launch.grid);
     memcpy(launch.group, c->group, sizeof launch.group);
     memcpy(launch.threadgroup_bytes, c->memory, sizeof launch.threadgroup_bytes);
-    uint64_t groups = (uint64_t)c->grid[0] * c->grid[1] * c->grid[2], part = groups / 4 + 1;
-    for (uint64_t at = 0; at < groups; at += part) {
-        uint64_t length = groups - at < part ? groups - at : part;
-        uint64_t from = backwards ? groups - at - length : at;
-        char message[300];
-        if (emulator->run(c->pipeline->emulated, &launch, &emulation, from, from + length, message, sizeof message) !=
-            0) {
-            fake_misuse("%s", message);
-            return FAKE_FAULT_PAGE;
-        }
-    }
-    return FAKE_FAULT_NONE;
+    BOOL right =
+        twice ? emulate_twice(c, &launch, &emulation, backwards) : emulate(c->pipeline, &launch, &emulation, backwards);
+    return right ? FAKE_FAULT_NONE : FAKE_FAULT_PAGE;
 }
 
 // ignored tells whether the barrier is the one that options leave out.
@@ -337,6 +438,38 @@ static BOOL ignored(void) {
     BOOL skip = ++machine.barriers_seen == machine.options.skip_barrier;
     pthread_mutex_unlock(&machine.lock);
     return skip;
+}
+
+- (uint32_t)inTurn:(const NSUInteger *)order count:(NSUInteger)n backwards:(BOOL)backwards {
+    uint32_t fault = FAKE_FAULT_NONE;
+    for (NSUInteger j = 0; j < n && fault == FAKE_FAULT_NONE; j++) {
+        executed = order[j];
+        fault = [self run:&commands[order[j]] backwards:backwards];
+    }
+    return fault;
+}
+
+// apart runs commands so that none sees what the others write: each on the memory as it
+// was before all, and their changes are put together in the end. Commands that no order
+// could tell apart, since they change the same elements one way or the other, show so.
+- (uint32_t)apart:(const NSUInteger *)order count:(NSUInteger)n backwards:(BOOL)backwards {
+    Twin *twins = malloc(n * bindings * sizeof *twins);
+    int count_of = 0;
+    for (NSUInteger j = 0; j < n; j++)
+        count_of = gather(&commands[order[j]], twins, count_of);
+    uint32_t fault = FAKE_FAULT_NONE;
+    for (NSUInteger j = 0; j < n && fault == FAKE_FAULT_NONE; j++) {
+        fault = [self inTurn:order + j count:1 backwards:backwards];
+        for (int i = 0; i < count_of; i++)
+            collect(&twins[i]);
+    }
+    for (int i = 0; i < count_of; i++) {
+        memcpy(twins[i].buffer->memory, twins[i].after, twins[i].buffer->length);
+        free(twins[i].before);
+        free(twins[i].after);
+    }
+    free(twins);
+    return fault;
 }
 
 // execute runs the commands, those between two barriers in any order, and returns
@@ -362,12 +495,10 @@ static BOOL ignored(void) {
             order[j - 1] = order[other];
             order[other] = kept;
         }
-        BOOL backwards = shuffle && fake_random(2) == 1;
+        BOOL backwards = shuffle && fake_random(2) == 1, apart = shuffle && n > 1 && fake_random(2) == 1;
         pthread_mutex_unlock(&machine.lock);
-        for (NSUInteger j = 0; j < n && fault == FAKE_FAULT_NONE; j++) {
-            executed = order[j];
-            fault = [self run:&commands[order[j]] backwards:backwards];
-        }
+        fault =
+            apart ? [self apart:order count:n backwards:backwards] : [self inTurn:order count:n backwards:backwards];
     }
     free(order);
     if (samples != nil)
@@ -473,10 +604,20 @@ static const struct {
     before = malloc((count + 1) * sizeof *before);
     for (NSUInteger i = 0; i < count; i++) {
         FakeEncoder *e = steps[i].object;
+        if (steps[i].kind == WAIT) {
+            machine.state.events++;
+            if (++machine.events_seen == machine.options.skip_event) {
+                steps[i].value = 0; // every event is there already
+                machine.rushed = ticket;
+            }
+        }
         if (steps[i].kind != PASS)
             continue;
-        if (e->wait != nil && e->wait->updated_by != 0)
-            before[before_count++] = e->wait->updated_by;
+        if (e->wait != nil && e->wait->updated_by != 0) {
+            machine.state.fences++;
+            if (++machine.fences_seen != machine.options.skip_fence)
+                before[before_count++] = e->wait->updated_by;
+        }
         if (e->update != nil)
             e->update->updated_by = ticket;
     }
@@ -496,7 +637,7 @@ static const struct {
     if (status == MTLCommandBufferStatusNotEnqueued)
         fake_misuse("a command buffer is waited for that was not committed");
     else
-        while (status < MTLCommandBufferStatusCompleted)
+        while (status < MTLCommandBufferStatusCompleted || (ticket < machine.rushed && !complete(machine.rushed)))
             pthread_cond_wait(&machine.changed, &machine.lock);
     pthread_mutex_unlock(&machine.lock);
 }
@@ -592,6 +733,8 @@ static const struct {
 // locked.
 static FakeCommandBuffer *take(Line *line) {
     NSUInteger ready = 0, chosen = 0;
+    if (machine.fences_seen + 1 == machine.options.skip_fence)
+        return nil; // what comes next shall have a chance to overtake
     for (NSUInteger i = 0; i < line->count; i++) {
         if (![(FakeCommandBuffer *)line->waiting[i] ready])
             continue;
@@ -611,6 +754,14 @@ static void *work(void *of) {
     Line *line = of;
     pthread_mutex_lock(&machine.lock);
     for (;;) {
+        // What is committed during the delay may be chosen too.
+        useconds_t delay =
+            line->count > 0 && machine.options.delay_us > 0 ? (useconds_t)fake_random(machine.options.delay_us) : 0;
+        if (delay > 0) {
+            pthread_mutex_unlock(&machine.lock);
+            usleep(delay);
+            pthread_mutex_lock(&machine.lock);
+        }
         FakeCommandBuffer *buffer = take(line);
         if (buffer == nil) {
             if (line->closing)
@@ -618,10 +769,7 @@ static void *work(void *of) {
             pthread_cond_wait(&machine.changed, &machine.lock);
             continue;
         }
-        useconds_t delay = machine.options.delay_us > 0 ? (useconds_t)fake_random(machine.options.delay_us) : 0;
         pthread_mutex_unlock(&machine.lock);
-        if (delay > 0)
-            usleep(delay);
         [buffer execute];
         [buffer release];
         pthread_mutex_lock(&machine.lock);

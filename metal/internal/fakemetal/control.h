@@ -43,9 +43,12 @@ typedef struct fake_options {
     smelt_emulation emulation;
     uint32_t shuffle; // dispatches between barriers, and command buffers without a fence, in random order
     uint32_t seed;
-    uint32_t delay_us;     // up to so long before a command buffer begins
+    uint32_t delay_us;     // up to so long before a command buffer is chosen
     uint32_t poison;       // new buffers hold NaN instead of zeros
     uint32_t skip_barrier; // 1 + index of a barrier to ignore, counted from here on; 0: none
+    uint32_t skip_fence;   // the same of waits for a fence that something updates
+    uint32_t skip_event;   // and of waits for an event
+    uint32_t unwritten;    // results that depend on bytes which nothing wrote are misuse
     uint64_t max_buffer;   // bytes of the largest buffer; 0: much
     uint64_t memory;       // bytes that buffers may take together; 0: much
     uint32_t no_counters;  // no sampling at stage boundaries
@@ -79,6 +82,8 @@ typedef struct fake_state {
     int64_t buffer_bytes; // of live buffers that own memory
     uint64_t dispatches;  // executed
     uint64_t barriers;    // met
+    uint64_t fences;      // waited for, and updated by an earlier command buffer
+    uint64_t events;      // waited for
     uint64_t command_buffers;
     uint64_t most_in_flight; // command buffers committed and not complete, at most
     uint64_t resident;       // allocations in committed residency sets

@@ -44,7 +44,7 @@ void fake_configure(const fake_options *options) {
     pthread_mutex_lock(&machine.lock);
     machine.options = *options;
     machine.random = options->seed;
-    machine.barriers_seen = 0;
+    machine.barriers_seen = machine.fences_seen = machine.events_seen = machine.rushed = 0;
     pthread_mutex_unlock(&machine.lock);
 }
 

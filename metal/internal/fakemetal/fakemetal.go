@@ -26,10 +26,16 @@ type Options struct {
 	Seed     uint32
 	Shuffle  bool
 	Poison   bool // new buffers and threadgroup memory hold NaN
-	DelayUS  int  // at most so long before a command buffer begins
+	DelayUS  int  // at most so long before a command buffer is chosen
 
-	// SkipBarrier leaves out the nth barrier from now on, counted from 1.
-	SkipBarrier int
+	// SkipBarrier leaves out the nth barrier from now on, counted from 1; SkipFence and
+	// SkipEvent the nth wait of a command buffer for another, and for an event.
+	SkipBarrier, SkipFence, SkipEvent int
+
+	// Unwritten makes it a misuse when results depend on bytes that nothing wrote: it
+	// looks for poison in what a dispatch is bound to, and runs it once more with something
+	// else in its place. It needs Poison.
+	Unwritten bool
 
 	MaxBuffer   int64 // bytes of the largest buffer; 0: 1 TiB
 	Memory      int64 // bytes of all buffers; 0: 1 TiB
@@ -49,6 +55,9 @@ func Configure(o Options) {
 		delay_us:     C.uint32_t(o.DelayUS),
 		poison:       flag(o.Poison),
 		skip_barrier: C.uint32_t(o.SkipBarrier),
+		skip_fence:   C.uint32_t(o.SkipFence),
+		skip_event:   C.uint32_t(o.SkipEvent),
+		unwritten:    flag(o.Unwritten),
 		max_buffer:   C.uint64_t(o.MaxBuffer),
 		memory:       C.uint64_t(o.Memory),
 		no_counters:  flag(o.NoCounters),
@@ -93,6 +102,8 @@ type State struct {
 	BufferBytes    int64 // of live buffers that own their memory
 	Dispatches     int
 	Barriers       int
+	Fences         int // waited for, of those that an earlier command buffer updates
+	Events         int // waited for
 	CommandBuffers int
 	MostInFlight   int // command buffers committed and not complete
 	Resident       int // allocations in committed residency sets
@@ -107,6 +118,7 @@ func Read() State {
 	C.fake_read(&s)
 	return State{
 		Objects: int(s.objects), BufferBytes: int64(s.buffer_bytes), Dispatches: int(s.dispatches), Barriers: int(s.barriers),
+		Fences: int(s.fences), Events: int(s.events),
 		CommandBuffers: int(s.command_buffers), MostInFlight: int(s.most_in_flight), Resident: int(s.resident),
 		Captures: int(s.captures), Misuses: int(s.misuses), Misuse: C.GoString(&s.misuse[0]),
 	}

@@ -14,7 +14,7 @@ import (
 // TestMisuse runs programs that Metal's validation layer would stop, and a right one.
 func TestMisuse(t *testing.T) {
 	fakemetal.AddLibraries()
-	fakemetal.Configure(fakemetal.Options{Emulator: emulated.Provider(), Collect: true})
+	fakemetal.Configure(fakemetal.Options{Emulator: emulated.Provider(), Collect: true, Poison: true, Unwritten: true})
 	for i := 0; ; i++ {
 		fakemetal.Reset()
 		name := fakemetal.Program(i)

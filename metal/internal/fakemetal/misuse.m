@@ -4,6 +4,7 @@
 #import "objects.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 // Scene is what a wrong program has at hand: everything that a right one needs.
@@ -172,6 +173,26 @@ static void samples_past_the_end(Scene *s) {
     [samples resolveCounterRange:NSMakeRange(1, 2)];
     [samples release];
 }
+static void samples_inside(Scene *s) {
+    NSError *e = nil;
+    MTLCounterSampleBufferDescriptor *d = [[[MTLCounterSampleBufferDescriptor alloc] init] autorelease];
+    [d setCounterSet:[[s->device counterSets] objectAtIndex:0]];
+    [d setSampleCount:2];
+    id<MTLCounterSampleBuffer> samples = [s->device newCounterSampleBufferWithDescriptor:d error:&e];
+    encoder(s);
+    [s->encoder sampleCountersInBuffer:samples atSampleIndex:0 withBarrier:YES];
+    [s->encoder endEncoding];
+    [samples release];
+}
+static void never_written(Scene *s) {
+    id<MTLBuffer> fresh = [s->device newBufferWithLength:64 options:shared];
+    encoder(s);
+    bind(s);
+    [s->encoder setBuffer:fresh offset:0 atIndex:0];
+    dispatch(s, 1, 256);
+    finish(s);
+    [fresh release];
+}
 static void no_pool(Scene *s) {
     (void)s;
     NSAutoreleasePool *pool = [[NSAutoreleasePool alloc] init], *inner = [[NSAutoreleasePool alloc] init];
@@ -205,6 +226,8 @@ static const struct {
     {"late fence", late_fence},
     {"memory that is no whole page", part_of_a_page},
     {"samples past the end", samples_past_the_end},
+    {"samples inside a pass", samples_inside},
+    {"read of unwritten bytes", never_written},
     {"pools out of order", no_pool},
 };
 
@@ -229,6 +252,7 @@ const char *fake_program(uint32_t index) {
                                                            error:&e];
     s.from = [s.device newBufferWithLength:64 options:shared];
     s.to = [s.device newBufferWithLength:64 options:shared];
+    memset([s.from contents], 0, 64);
     programs[index].run(&s);
     [pool drain];
     [f release];

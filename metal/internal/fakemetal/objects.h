@@ -19,7 +19,8 @@ typedef struct Machine {
     uint64_t fault_after;
     BOOL hung, removed;
     uint64_t random;
-    uint64_t barriers_seen;
+    uint64_t barriers_seen, fences_seen, events_seen;
+    uint64_t rushed; // ticket of a command buffer that ends before the CPU hears of any earlier one
     uint64_t in_flight;
     uint64_t held; // bytes of buffers
 } Machine;
