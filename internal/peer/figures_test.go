@@ -210,3 +210,17 @@ func TestWhole(t *testing.T) {
 	r.Models[3].Cells[2].Pairs = pairs[1:]
 	require.False(t, r.whole())
 }
+
+func TestEnter(t *testing.T) {
+	r := &report{}
+	for _, b := range []bench{
+		{Model: "llama3.2-1b", Format: "f16"}, {Model: "qwen3-0.6b", Format: "q4_0"}, {Model: "qwen3-0.6b", Format: "f16"}, {Model: "qwen3-0.6b", Format: "q4_0", Int8: 7},
+	} {
+		r.enter(&b)
+	}
+	require.Equal(t, []bench{
+		{Model: "qwen3-0.6b", Format: "f16"}, {Model: "qwen3-0.6b", Format: "q4_0", Int8: 7}, {Model: "llama3.2-1b", Format: "f16"},
+	}, r.Models)
+	require.NoError(t, r.meet(hello{Name: "smelt"}, &r.Smelt))
+	require.ErrorContains(t, r.meet(hello{Name: "smelt", Version: "2"}, &r.Smelt), "smelt is 2")
+}

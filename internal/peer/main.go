@@ -47,6 +47,7 @@ type options struct {
 	pairs, threads                 int
 	repeats, patience              time.Duration
 	probe                          int
+	add                            bool
 	from, json, markdown, readme   string
 }
 
@@ -93,6 +94,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.DurationVar(&o.repeats, "repeats", 5*time.Minute, "most time for repeating what others disturbed")
 	flags.DurationVar(&o.patience, "patience", 2*time.Second, "most time that a sample waits for others to fall silent")
 	flags.IntVar(&o.probe, "probe", 2048, "MiB that the probe of the bandwidth reads; no more than an eighth of the free memory")
+	flags.BoolVar(&o.add, "add", false, "go on with the report in --json: what is measured again takes the place of what it has")
 	flags.StringVar(&o.from, "from", "", "measure nothing: print the report in this JSON file")
 	flags.StringVar(&o.json, "json", "", "write the samples here as well (default: report.json in --dir)")
 	flags.StringVar(&o.markdown, "markdown", "", "write the tables here as well")
@@ -132,21 +134,25 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 // report measures, or reads what was measured before.
 func (o *options) report(ctx context.Context, say func(string, ...any)) (*report, error) {
 	if o.from != "" {
-		text, err := os.ReadFile(o.from)
-		if err != nil {
-			return nil, err
-		}
-		var r report
-		if err := json.Unmarshal(text, &r); err != nil {
-			return nil, fmt.Errorf("%s: %w", o.from, err)
-		}
-		return &r, nil
+		return readReport(o.from)
 	}
 	m := &measurement{options: o, say: say, machine: thisMachine()}
 	if err := m.plan(); err != nil {
 		return nil, err
 	}
 	return m.run(ctx)
+}
+
+func readReport(path string) (*report, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var r report
+	if err := json.Unmarshal(text, &r); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return &r, nil
 }
 
 // measurement is a run over all models.
@@ -160,6 +166,7 @@ type measurement struct {
 	depth   int         // the largest
 	rival   rival
 	read    *limits.Reader
+	began   time.Time
 }
 
 // rival starts llama.cpp on a model of a shape; nil where smelt is alone.
@@ -230,7 +237,7 @@ func (m *measurement) choose(ctx context.Context) error {
 }
 
 func (m *measurement) run(ctx context.Context) (*report, error) {
-	began := time.Now()
+	m.began = time.Now()
 	if err := m.choose(ctx); err != nil {
 		return nil, err
 	}
@@ -239,12 +246,23 @@ func (m *measurement) run(ctx context.Context) (*report, error) {
 	}
 	m.read = limits.NewReader(int(min(int64(m.probe)<<20, freeMemory()/8)), m.threads)
 	defer m.read.Close()
-	r := &report{Date: began.UTC(), Machine: m.machine.describe(), Threads: m.threads, Pairs: m.pairs}
+	r := &report{Date: m.began.UTC(), Machine: m.machine.describe(), Threads: m.threads, Pairs: m.pairs}
+	if m.add {
+		old, err := readReport(m.json)
+		if err != nil {
+			return nil, fmt.Errorf("--add: %w", err)
+		}
+		if old.Machine != r.Machine || old.Threads != r.Threads || old.Pairs != r.Pairs || (old.Peer == nil) != (m.rival == nil) {
+			return nil, fmt.Errorf("--add: %s was measured on another machine, with other threads, pairs or rivals", m.json)
+		}
+		r = old
+	}
+	before := r.Elapsed
 	for _, n := range m.named {
 		if err := m.model(ctx, r, n[0], n[1]); err != nil {
 			return nil, fmt.Errorf("%s %s: %w", n[0], n[1], err)
 		}
-		r.Elapsed = time.Since(began).Seconds()
+		r.Elapsed = before + time.Since(m.began).Seconds()
 		if err := m.keep(r); err != nil { // what follows may fail
 			return nil, err
 		}
@@ -269,6 +287,7 @@ func (m *measurement) starts(ctx context.Context, r *report) error {
 		return nil
 	}
 	path := m.path(startupModel[0], startupModel[1])
+	r.Startup = nil
 	for i := range startupRuns + 1 {
 		if err := m.machine.silence(ctx, m.patience); err != nil {
 			return err
@@ -356,8 +375,7 @@ const (
 // model measures all cells of one model and adds them to the report.
 func (m *measurement) model(ctx context.Context, r *report, shape, format string) error {
 	path := m.path(shape, format)
-	r.Models = append(r.Models, bench{Model: shape, Format: format})
-	b := &r.Models[len(r.Models)-1]
+	b := &bench{Model: shape, Format: format}
 	file, err := smelt.Open(path, "")
 	if err != nil {
 		return err
@@ -371,15 +389,21 @@ func (m *measurement) model(ctx context.Context, r *report, shape, format string
 		return err
 	}
 	defer ours.close()
-	r.Smelt = ours.hello()
+	if err := r.meet(ours.hello(), &r.Smelt); err != nil {
+		return err
+	}
 	bout := &bout{smelt: ours, machine: m.machine, read: m.read, patience: m.patience, repeats: &m.repeats}
 	if m.rival != nil {
 		if bout.peer, err = m.rival(ctx, shape, path); err != nil {
 			return err
 		}
 		defer bout.peer.close()
-		h := bout.peer.hello()
-		r.Peer = &h
+		if r.Peer == nil {
+			r.Peer = &hello{}
+		}
+		if err := r.meet(bout.peer.hello(), r.Peer); err != nil {
+			return err
+		}
 	}
 	for _, e := range bout.engines(false) {
 		for _, c := range []cell{{prompting, warmPrompt, 0}, {generating, warmTokens, 0}} {
@@ -401,15 +425,36 @@ func (m *measurement) model(ctx context.Context, r *report, shape, format string
 		b.Cells = append(b.Cells, samples{c, pairs})
 		f := b.Cells[len(b.Cells)-1].figures(b, m.pairs)
 		m.say("%3.0f min  %-18s %-10v %7.1f %7.1f tokens/s, ratio %.2f, of the limit %3.0f %% and %3.0f %%, %5.1f GB/s, %d/%d undisturbed",
-			time.Since(r.Date).Minutes(), b.name(), c, f.Smelt, f.Peer, f.Ratio, 100*f.SmeltShare, 100*f.PeerShare, f.Read, f.Clean, f.Pairs)
+			time.Since(m.began).Minutes(), b.name(), c, f.Smelt, f.Peer, f.Ratio, 100*f.SmeltShare, 100*f.PeerShare, f.Read, f.Clean, f.Pairs)
 	}
 	if b.SmeltPeak, err = ours.peak(ctx); err != nil {
 		return err
 	}
 	if bout.peer != nil {
-		b.PeerPeak, err = bout.peer.peak(ctx)
+		if b.PeerPeak, err = bout.peer.peak(ctx); err != nil {
+			return err
+		}
 	}
-	return err
+	r.enter(b)
+	return nil
+}
+
+// meet notes an engine, which must be the one of earlier models.
+func (r *report) meet(h hello, as *hello) error {
+	if len(r.Models) > 0 && (h.Version != as.Version || h.Detail != as.Detail) {
+		return fmt.Errorf("%s is %s, and other models were measured with %s", h.Name, versionOf(&h), versionOf(as))
+	}
+	*as = h
+	return nil
+}
+
+// enter adds a model, in the place of the same one if it is there, and else so that
+// models stand in their order.
+func (r *report) enter(b *bench) {
+	r.Models = slices.DeleteFunc(r.Models, func(o bench) bool { return o.name() == b.name() })
+	r.Models = append(r.Models, *b)
+	rank := func(b bench) int { return slices.Index(shapes, b.Model)*len(formats) + slices.Index(formats, b.Format) }
+	slices.SortStableFunc(r.Models, func(x, y bench) int { return rank(x) - rank(y) })
 }
 
 // serveSelf starts this program again as smelt's side.
@@ -423,11 +468,16 @@ func (m *measurement) serveSelf(ctx context.Context, path string) (*child, error
 	return start(cmd)
 }
 
-// commit names what is measured: the commit of the folder that this is run in.
+// commit names what is measured: the commit of the folder that this is run in, and
+// whether more than documents has changed since.
 func commit(ctx context.Context) string {
-	out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty").Output()
+	out, err := exec.CommandContext(ctx, "git", "rev-parse", "--short", "HEAD").Output()
 	if err != nil {
 		return "an unknown commit"
 	}
-	return strings.TrimSpace(string(out))
+	name := strings.TrimSpace(string(out))
+	if exec.CommandContext(ctx, "git", "diff", "--quiet", "HEAD", "--", ":!*.md").Run() != nil {
+		name += " with changes"
+	}
+	return name
 }

@@ -119,7 +119,7 @@ func TestSmeltAlone(t *testing.T) {
 	require.NoError(t, err)
 	var out, said bytes.Buffer
 	args := []string{"--dir", dir, "--smelt", self, "--peer", "none", "--models", "qwen3*q4_0", "--cells", "pp16,tg2@8", "--pairs", "2", "--threads", "1",
-		"--repeats", "0", "--patience", "0", "--probe", "64", "--markdown", table, "--readme", document}
+		"--repeats", "0", "--patience", "1ms", "--probe", "64", "--markdown", table, "--readme", document}
 	require.NoError(t, run(t.Context(), args, &out, &said), "%s", &said)
 	require.Contains(t, out.String(), "| qwen3-0.6b q4_0 | pp16 |")
 	require.Contains(t, out.String(), "| qwen3-0.6b q4_0 | tg2@8 |")
@@ -135,4 +135,10 @@ func TestSmeltAlone(t *testing.T) {
 	var again bytes.Buffer
 	require.NoError(t, run(t.Context(), []string{"--from", filepath.Join(dir, "report.json")}, &again, &said))
 	require.Equal(t, out.String(), again.String())
+
+	// Measured once more, the model is in the report once.
+	out.Reset()
+	require.NoError(t, run(t.Context(), append(args, "--add"), &out, &said), "%s", &said)
+	require.Equal(t, 1, strings.Count(out.String(), "| pp16 |"))
+	require.ErrorContains(t, run(t.Context(), append(args, "--add", "--pairs", "3"), &out, &said), "other threads, pairs or rivals")
 }
