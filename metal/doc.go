@@ -20,6 +20,33 @@
 //	err = session.Run(ctx, &step)
 //	logits, err := session.Output("logits")
 //
+// [Device.Launch] runs one kernel without a Plan: tests of kernels use it to run on a GPU.
+//
+// # Providers
+//
+// device.h is a table of functions with two providers. That of the host, in C++
+// (host.cc, program.cc, session.cc, pool.cc), hands the units of kernels to threads,
+// wave by wave. That of Apple's GPUs, in plain Objective-C (apple.m, apple_session.m),
+// encodes: a command buffer for each of the Plan's, up to three in flight, one
+// concurrent pass in each with barriers where the Plan has them. Metal tracks no
+// resource of ours; one fence orders the passes, also across command buffers. Both
+// processors see the same memory: weights are pages of the mapped file.
+//
+// The Apple provider holds a host provider for the dispatches that a Plan gives to the
+// CPU. Two shared events join them: the GPU signals the end of each command buffer, the
+// CPU that of its part; the command buffer behind it is encoded and committed before
+// the CPU begins. There, products of float weights and several tokens are the BLAS's
+// (kernels/native/blas), in scratch that the Plan's arena holds.
+//
+// A command buffer that fails tells which dispatch it was at, by the signposts of its
+// passes. One that signals nothing is looked at every 20 ms, and given up after
+// [Options.Timeout]: that step and those after it return [ErrLost], until the GPU has
+// let go of it.
+//
+// On Linux the same Objective-C runs over internal/fakemetal, under the tag fakemetal,
+// whose device "metal" is made of emulated kernels. Elsewhere without cgo, or where a
+// build has no bridge, [Open] returns [ErrUnavailable] or [ErrNoMetal].
+//
 // # Laws
 //
 // The Plan decides: the device reorders dispatches only between barriers, and

@@ -24,8 +24,8 @@ namespace {
 #include "gemm.h"
 
 const smelt_native_kernel kernels[] = {
-    {"linear_vec_f32_f32", gemm_supports, linear_shared, 2, {{prepare_units, prepare}, {gemm_units, gemm}}},
-    {"linear_mat_f32_f32", gemm_supports, linear_shared, 2, {{prepare_units, prepare}, {gemm_units, gemm}}},
+    {"linear_vec_f32_f32", gemm_supports, linear_shared, 2, {{prepare_units, prepare}, {gemm_units, gemm}}, 0},
+    {"linear_mat_f32_f32", gemm_supports, linear_shared, 2, {{prepare_units, prepare}, {gemm_units, gemm}}, 0},
 };
 
 const smelt_native_kernel *find(const char *name) {
@@ -35,7 +35,7 @@ const smelt_native_kernel *find(const char *name) {
     return nullptr;
 }
 
-const smelt_native_set set = {{"blas", find}, kernels, 2};
+const smelt_native_set set = {{"blas", find, nullptr}, kernels, 2};
 } // namespace
 
 extern "C" const smelt_native_set *smelt_native_blas(void) { return &set; }
