@@ -165,8 +165,8 @@ void sumOfParts(const smelt_launch *l, void *shared, uint64_t, uint64_t) {
 void nothing(const smelt_launch *, void *, uint64_t, uint64_t) {}
 
 const smelt_native_kernel natives[] = {
-    {"total", smallTotal, partBytes, 2, {{partUnits, sumParts}, {one, sumOfParts}}},
-    {"empty", nullptr, nullptr, 1, {{one, nothing}, {nullptr, nullptr}}},
+    {"total", smallTotal, partBytes, 2, {{partUnits, sumParts}, {one, sumOfParts}}, 0},
+    {"empty", nullptr, nullptr, 1, {{one, nothing}, {nullptr, nullptr}}, 0},
 };
 
 const smelt_native_kernel *findNative(const char *name) {
@@ -178,7 +178,7 @@ const smelt_native_kernel *findNative(const char *name) {
     return nullptr;
 }
 
-const smelt_native native = {"trial", findNative};
+const smelt_native native = {"trial", findNative, nullptr};
 
 } // namespace
 
