@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"syscall"
@@ -65,6 +66,20 @@ func bigWeight(dtype ir.DType, elements, least int) (memory []byte, size int) {
 	return memory, size
 }
 
+// largePages returns a copy in large pages where the system has them, as devices hold
+// rearranged weights.
+func largePages(b *testing.B, data []byte) []byte {
+	memory, err := syscall.Mmap(-1, 0, len(data), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	require.NoError(b, err)
+	b.Cleanup(func() { _ = syscall.Munmap(memory) })
+	if runtime.GOOS == "linux" {
+		const hugePage = 14 // MADV_HUGEPAGE, which package syscall does not have everywhere
+		_ = syscall.Madvise(memory, hugePage)
+	}
+	copy(memory, data)
+	return memory
+}
+
 func linearLaunch(dtype ir.DType, tokens, k, n int, weight []byte) Launch {
 	rng := newRand("bench")
 	return Launch{
@@ -86,6 +101,7 @@ func BenchmarkMatVec(b *testing.B) {
 					if memory = best().Interleave(dtype, k, memory); memory == nil {
 						continue
 					}
+					memory = largePages(b, memory)
 				}
 				for _, threads := range benchThreads {
 					b.Run(fmt.Sprintf("%v/%dx%d/%s/threads=%d", dtype, k, n, layout, threads), func(b *testing.B) {
