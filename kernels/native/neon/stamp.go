@@ -3,4 +3,4 @@
 package neon
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "e0565c2ae92c062e5b706fa12c948907f05f08290f9be80c9f9c0820fa08c029"
+const _ = "2b546d3b46b4c5e3de0c738af2026f72aac4706dce4ad10d06bfc8ebf41550b4"

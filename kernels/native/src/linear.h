@@ -76,11 +76,19 @@ INLINE void dot_tile(const uint8_t *rows, size_t stride, const float *x, uint64_
         }
     };
     uint64_t i = 0;
-    for (; i + W <= k; i += W) {
-        if (AHEAD)
-            prefetch_ahead(rows + i * E::BYTES * R, W * E::BYTES * R);
+    auto whole = [&](uint64_t i) __attribute__((always_inline)) {
         step([i](const uint8_t *p) { return elements<E>(p, i); }, [i](const float *p) { return load(p + i); });
+    };
+    if (AHEAD) {
+        // A line of each row at a time.
+        constexpr uint64_t LINE = 64 / E::BYTES > W ? 64 / E::BYTES : W;
+        for (; i + LINE <= k; i += LINE) {
+            prefetch_ahead(rows + i * E::BYTES * R, LINE * E::BYTES * R);
+            UNROLL for (uint64_t j = 0; j < LINE; j += W) whole(i + j);
+        }
     }
+    for (; i + W <= k; i += W)
+        whole(i);
     if (i < k) {
         int rest = static_cast<int>(k - i);
         step([=](const uint8_t *p) { return elements_n<E>(p, i, rest); },
