@@ -57,7 +57,11 @@
 //
 // Weights are used where they lie. What the function given to Load returns, as a
 // rule a mapped file, must stay readable and unchanged until [Program.Close]. Only
-// what the Plan wants in another type than the file's is copied.
+// what the Plan wants in another type than the file's is copied. On "cpu" the matrices
+// that the Plan marks are copied too, one after the other, once a first step has run:
+// in the order that the native kernels read fastest, in large pages. The copy takes the
+// place of the file's pages, which are dropped where [Options.Mapped] allows it. A step
+// uses what was ready when it began, and no bit of its results depends on that.
 //
 // Memory is asked for once, when a program or a session is made, and after
 // checking that the machine has it ([MemoryError]). Pages of caches and arenas are

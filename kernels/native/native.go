@@ -28,6 +28,8 @@
 //
 //   - A kernel is one or two stages of independent units. The result has the same bits
 //     however the units are shared out, and on however many threads.
+//   - A weight may come interleaved, as [Library.Interleave] makes it of groups of rows: as
+//     many bytes, and the same bits of results.
 //   - Linear layers treat each token alone: a token gives the same bits by itself, in a
 //     batch, and in linear_vec or linear_mat.
 //   - Sets with fused multiply-add (all but portable) agree bit for bit where weights
