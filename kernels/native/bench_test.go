@@ -98,7 +98,7 @@ func BenchmarkMatVec(b *testing.B) {
 			memory, size := bigWeight(dtype, k*n, beyondCaches)
 			for _, layout := range []string{"rows", "interleaved"} {
 				if layout == "interleaved" {
-					if memory = best().Interleave(dtype, k, memory); memory == nil {
+					if memory = best().Interleave(uint32(dtype), len(memory)/size*n, k, memory); memory == nil {
 						continue
 					}
 					memory = largePages(b, memory)

@@ -325,7 +325,7 @@ func TestInterleaved(t *testing.T) {
 				rows := c.build(t, tokens < 4)
 				mixed := rows.dispatch
 				mixed.buffers = append([][]byte(nil), mixed.buffers...)
-				if mixed.buffers[2] = l.Interleave(w, c.k, rows.buffers[2]); mixed.buffers[2] == nil {
+				if mixed.buffers[2] = l.Interleave(uint32(w), c.rows[1], c.k, rows.buffers[2]); mixed.buffers[2] == nil {
 					continue
 				}
 				mixed.interleaved = 1 << 2
@@ -333,7 +333,7 @@ func TestInterleaved(t *testing.T) {
 			}
 			const width, vocab = 512, 96
 			weight, values := stored(t, newRand("embedding"), width*vocab, w)
-			moved := l.Interleave(w, width, weight)
+			moved := l.Interleave(uint32(w), vocab, width, weight)
 			if moved == nil {
 				continue
 			}
@@ -350,9 +350,9 @@ func TestInterleaved(t *testing.T) {
 
 func TestInterleaveRefuses(t *testing.T) {
 	each(t, func(t *testing.T, l Library) {
-		require.Nil(t, l.Interleave(ir.Q5_0, 64, make([]byte, ir.Q5_0.Bytes(64*64))), "bits that no word holds")
-		require.Nil(t, l.Interleave(ir.Q4_0, 48, make([]byte, ir.Q4_0.Bytes(64*64))), "part of a block")
-		require.Nil(t, l.Interleave(ir.Q4_0, 64, make([]byte, ir.Q4_0.Bytes(64*33))), "part of a group")
-		require.Nil(t, l.Interleave(99, 64, nil), "unknown type")
+		require.Nil(t, l.Interleave(uint32(ir.Q5_0), 64, 64, make([]byte, ir.Q5_0.Bytes(64*64))), "bits that no word holds")
+		require.Nil(t, l.Interleave(uint32(ir.Q4_0), 64, 48, make([]byte, ir.Q4_0.Bytes(64*64))), "part of a block")
+		require.Nil(t, l.Interleave(uint32(ir.Q4_0), 33, 64, make([]byte, ir.Q4_0.Bytes(64*33))), "part of a group")
+		require.Nil(t, l.Interleave(99, 64, 64, nil), "unknown type")
 	})
 }

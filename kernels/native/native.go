@@ -79,7 +79,6 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/kernels/native/blas"
 )
 
@@ -181,20 +180,16 @@ type Launch struct {
 	Interleaved uint32
 }
 
-// Interleave rearranges a weight of rows of k elements so that the library's kernels
-// stream through it, and returns as many bytes. It returns nil where there is nothing to
-// gain for the type, or where the rows are not whole groups of the library's.
-func (l Library) Interleave(dtype ir.DType, k int, weight []byte) []byte {
-	group := int(C.set_interleave(l.set, C.uint32_t(dtype), C.uint64_t(k), nil, 0, nil))
-	if group == 0 {
-		return nil
-	}
-	rows := len(weight) / int(dtype.Bytes(int64(k)))
-	if rows%group != 0 {
+// Interleave rearranges a weight [rows, k] of a type of params.h so that the library's
+// kernels stream through it, and returns as many bytes. It returns nil where there is
+// nothing to gain for the type, or where the rows are not whole groups of the library's.
+func (l Library) Interleave(weightType uint32, rows, k int, weight []byte) []byte {
+	group := int(C.set_interleave(l.set, C.uint32_t(weightType), C.uint64_t(k), nil, 0, nil))
+	if group == 0 || rows%group != 0 {
 		return nil
 	}
 	out := make([]byte, len(weight))
-	C.set_interleave(l.set, C.uint32_t(dtype), C.uint64_t(k), unsafe.Pointer(unsafe.SliceData(weight)), C.uint64_t(rows), unsafe.Pointer(unsafe.SliceData(out)))
+	C.set_interleave(l.set, C.uint32_t(weightType), C.uint64_t(k), unsafe.Pointer(unsafe.SliceData(weight)), C.uint64_t(rows), unsafe.Pointer(unsafe.SliceData(out)))
 	return out
 }
 
