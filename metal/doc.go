@@ -61,7 +61,7 @@
 // that the Plan marks are copied too, one after the other, once a first step has run:
 // in the order that the native kernels read fastest, in large pages. The copy takes the
 // place of the file's pages, which are dropped where [Options.Mapped] allows it. A step
-// uses what was ready when it began, and no bit of its results depends on that.
+// takes them as they become ready, and no bit of its results depends on when.
 //
 // Memory is asked for once, when a program or a session is made, and after
 // checking that the machine has it ([MemoryError]). Pages of caches and arenas are

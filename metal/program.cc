@@ -171,8 +171,6 @@ int Launches::resolve(const smelt_phase &phase, const int64_t *sizes, const std:
     return SMELT_OK;
 }
 
-// useRearranged points a launch to the rearranged weights that are ready, if its native
-// kernel covers it; another kernel reads the file's.
 void Launches::useRearranged(uint32_t index) {
     const auto &d = program_.dispatches[index];
     auto &l = launches_[index];

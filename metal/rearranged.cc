@@ -88,6 +88,7 @@ void Rearranged::next() {
         wake_.notify_one();
         return;
     }
+    busy_.store(false);
     // The step that has just ended may have read the last pages once more.
     for (const auto &job : jobs_) {
         drop(sources_[job.buffer].memory, sources_[job.buffer].bytes);
@@ -102,6 +103,7 @@ void Rearranged::work() {
             return;
         }
     }
+    busy_.store(true);
     for (const auto &job : jobs_) {
         if (!rearrange(job)) {
             return;
@@ -129,6 +131,7 @@ bool Rearranged::rearrange(const Job &job) {
         drop(source.memory + r * row, rows * row);
     }
     ready_[job.buffer].store(job.to, std::memory_order_release);
+    drop(source.memory, source.bytes); // what dispatches have read meanwhile
     return true;
 }
 

@@ -15,10 +15,10 @@
 namespace smelt {
 
 // A thread of its own rearranges one matrix after the other, once a step has run: the
-// first is not slowed down, and none ever waits. A step uses what was ready when it
-// began. Copies lie in one mapping with large pages, which are a tenth faster to stream
-// through than those of a file. The file's pages are dropped piece by piece, so that
-// weights are held once; a step under way that still reads them gets them again.
+// first is not slowed down, and none ever waits. A dispatch uses what is ready when it
+// begins. Copies lie in one mapping with large pages, which are a tenth faster to
+// stream through than those of a file. The file's pages are dropped piece by piece, so
+// that weights are held once; what still reads them gets them again.
 class Rearranged {
 public:
     struct Source {
@@ -35,6 +35,8 @@ public:
 
     // at returns the copy of a buffer if it is ready.
     const uint8_t *at(uint32_t buffer) const { return ready_[buffer].load(std::memory_order_acquire); }
+    // busy tells whether matrices become ready during the step under way.
+    bool busy() const { return busy_.load(std::memory_order_relaxed); }
     // stepDone is called after each step.
     void stepDone() {
         if (waits_.load(std::memory_order_relaxed)) {
@@ -62,6 +64,7 @@ private:
     void *memory_ = nullptr;
     uint64_t bytes_ = 0;
 
+    std::atomic<bool> busy_{false};
     std::atomic<bool> waits_{false}; // for the end of a step: to begin, or to drop what it read
     std::mutex mutex_;
     std::condition_variable wake_;

@@ -295,7 +295,17 @@ bool smelt_session::finish(uint32_t wave) {
             k.native += item.native != nullptr;
         }
     }
-    return wave + 1 == wave_count_ || !stopBefore(wave + 1);
+    if (wave + 1 == wave_count_) {
+        return true;
+    }
+    // Nothing runs now, so the dispatches of the next wave can still change over.
+    if (program_.rearranged != nullptr && program_.rearranged->busy()) {
+        const auto &next = spans_[wave + 1];
+        for (uint32_t i = next.first_item; i < next.first_item + next.item_count; i++) {
+            launches_.useRearranged(first_dispatch_ + items_[i].dispatch);
+        }
+    }
+    return !stopBefore(wave + 1);
 }
 
 // stopBefore counts what stands before a wave, unless the step ends there.
