@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -155,16 +156,18 @@ func TestSilence(t *testing.T) {
 		require.Equal(t, silenceWindow, time.Since(began))
 
 		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		go func() {
+		var others sync.WaitGroup
+		others.Go(func() {
 			for ctx.Err() == nil {
 				time.Sleep(10 * time.Millisecond)
 				s.spend(0.01)
 			}
-		}()
+		})
 		began = time.Now()
 		require.NoError(t, m.silence(t.Context(), patience))
 		require.GreaterOrEqual(t, time.Since(began), patience)
+		cancel()
+		others.Wait() // or it would write into a folder that is being removed
 	})
 }
 
