@@ -15,7 +15,7 @@ namespace {
 
 // How finely a dispatch is cut, for each thread: fine enough that threads end
 // together, coarse enough that handing out costs nothing.
-constexpr uint32_t chunks_per_thread = 32;
+constexpr uint32_t chunks_per_thread = 8;
 
 uint64_t nanosecondsNow() {
     auto now = std::chrono::steady_clock::now().time_since_epoch();
