@@ -93,7 +93,7 @@ typedef struct smelt_phase {
     int64_t bounds[SMELT_SYMBOLS]; // largest sizes
 } smelt_phase;
 
-// A weight whose rows the provider may rearrange for its kernels; a type of 0 rows is left
+// A weight whose rows the provider may rearrange for its kernels; one of 0 rows is left
 // alone.
 typedef struct smelt_matrix {
     uint64_t rows, columns; // columns: elements of a row

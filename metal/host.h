@@ -100,8 +100,8 @@ public:
     const smelt_launch &operator[](uint32_t dispatch) const { return launches_[dispatch]; }
     uint64_t threadgroups(uint32_t dispatch) const { return threadgroups_[dispatch]; }
     // useRearranged points a resolved launch, which is not running, to the rearranged weights
-    // that are ready, if its native kernel covers it; another kernel reads the file's.
-    void useRearranged(uint32_t dispatch);
+    // that are ready, if a native kernel runs it; another kernel reads the file's.
+    void useRearranged(uint32_t dispatch, const smelt_native_kernel *native);
     // native returns the kernel if it covers the resolved launch.
     const smelt_native_kernel *native(uint32_t dispatch) const;
 

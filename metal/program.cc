@@ -164,21 +164,16 @@ int Launches::resolve(const smelt_phase &phase, const int64_t *sizes, const std:
             error->dispatch = static_cast<int32_t>(i);
             return code;
         }
-        if (program_.rearranged != nullptr) {
-            useRearranged(phase.first_dispatch + i);
-        }
     }
     return SMELT_OK;
 }
 
-void Launches::useRearranged(uint32_t index) {
-    const auto &d = program_.dispatches[index];
-    auto &l = launches_[index];
-    l.interleaved = 0;
-    uint32_t takes = native(index) != nullptr ? native(index)->interleaved : 0;
-    if (takes == 0) {
+void Launches::useRearranged(uint32_t index, const smelt_native_kernel *native) {
+    if (program_.rearranged == nullptr || native == nullptr || native->interleaved == 0) {
         return;
     }
+    const auto &d = program_.dispatches[index];
+    auto &l = launches_[index];
     for (uint32_t a = d.first_argument; a < d.first_argument + d.argument_count; a++) {
         const auto &argument = program_.arguments[a];
         const uint8_t *ready = program_.rearranged->at(argument.buffer);
@@ -215,6 +210,7 @@ int Launches::resolveOne(uint32_t index, const std::vector<Memory> &memory, smel
         }
         words_[w] = static_cast<uint32_t>(n);
     }
+    l.interleaved = 0;
     size_t at = l.buffers - pointers_.data();
     for (uint32_t i = 0; i < d.argument_count; i++) {
         const auto &a = program_.arguments[d.first_argument + i];

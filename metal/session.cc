@@ -92,6 +92,7 @@ int smelt_session::resolve(const smelt_step &step, smelt_error *error) {
             return fail(error, SMELT_ERROR_KERNEL, i, -1, "the native kernel %s does not cover these sizes",
                         program_.kernels[d.kernel].name.c_str());
         }
+        launches_.useRearranged(phase.first_dispatch + i, natives_[i]);
     }
     return SMELT_OK;
 }
@@ -302,7 +303,7 @@ bool smelt_session::finish(uint32_t wave) {
     if (program_.rearranged != nullptr && program_.rearranged->busy()) {
         const auto &next = spans_[wave + 1];
         for (uint32_t i = next.first_item; i < next.first_item + next.item_count; i++) {
-            launches_.useRearranged(first_dispatch_ + items_[i].dispatch);
+            launches_.useRearranged(first_dispatch_ + items_[i].dispatch, items_[i].native);
         }
     }
     return !stopBefore(wave + 1);
