@@ -5,7 +5,7 @@ import "fmt"
 // Memory is what a program or session holds, in bytes.
 type Memory struct {
 	Weights    int64 // of the Plan; mapped from the file but for what follows
-	Converted  int64 // weights copied because the Plan wants another type, or their addresses do not suit
+	Converted  int64 // weights copied because of their types or addresses, and vectors among rearranged matrices
 	Rearranged int64 // at most: weights copied into another order, in the place of the file's pages
 	Cache      int64 // with every slot in use
 	Arena      int64

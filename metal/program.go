@@ -85,7 +85,7 @@ func (d *Device) load(plan *lower.Plan, tensors Tensors) (*Program, error) {
 func (p *Program) makeRoom(t *tables) {
 	d := p.device
 	m := Memory{}
-	if d.info.ISA != "" && d.info.GPU == "" && d.opts.Rearrange != RearrangeNever {
+	if d.rearranges() {
 		for i := range t.matrices {
 			if t.matrices[i].rows != 0 {
 				n, _ := p.plan.Buffers[i].Bytes.IsConst()
@@ -104,7 +104,21 @@ func (p *Program) makeRoom(t *tables) {
 type weight struct {
 	data  []byte
 	dtype lower.DType
-	copy  bool // because the Plan wants another type, or the address does not suit it
+	copy  bool // because the Plan wants another type, the address does not suit it, or to leave its page alone
+}
+
+// vectorBytes is the most that a vector, such as the gain of a norm, is taken to have.
+const vectorBytes = 64 << 10
+
+// dropsPages tells whether the pages of rearranged weights are given back. Vectors that
+// lie between them are then copied: reading one would bring back up to 2 MiB of what lies
+// around it, where the page cache holds the file in large pieces.
+func (d *Device) dropsPages() bool {
+	return d.opts.Mapped && d.rearranges()
+}
+
+func (d *Device) rearranges() bool {
+	return d.info.ISA != "" && d.info.GPU == "" && d.opts.Rearrange != RearrangeNever
 }
 
 // bind makes the buffers that sessions share: weights and constants.
@@ -121,8 +135,9 @@ func (p *Program) bind(tensors Tensors) error {
 			missing = append(missing, err)
 			continue
 		}
-		weights[i] = w
 		n, _ := b.Bytes.IsConst()
+		w.copy = w.copy || n <= vectorBytes && !b.Rearrange && p.device.dropsPages()
+		weights[i] = w
 		p.memory.Weights += n
 		if w.copy {
 			p.memory.Converted += n
