@@ -3,4 +3,4 @@
 package dotprod
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "2b546d3b46b4c5e3de0c738af2026f72aac4706dce4ad10d06bfc8ebf41550b4"
+const _ = "e8dfdbdeb476287891d39ee1452c7527dd9de1a557369931dd707c273ac8e649"

@@ -39,7 +39,7 @@ struct Quantised {
 struct RowGroup {
     const uint8_t *rows;
     size_t stride;    // bytes between rows
-    bool interleaved; // a group is then ROWS · stride bytes
+    bool interleaved; // a group is ROWS · stride bytes in either order
     uint32_t groups;
     uint64_t k;
     const float *x; // [tokens][x_stride]
@@ -51,10 +51,10 @@ struct RowGroup {
     float (*sum)[ROWS]; // [groups][tokens]
 };
 
-// Asks for the bytes that will be wanted a while after those at p: groups of rows lie one
-// after the other, so they are just the following ones. Into the second-level cache,
-// because the first has too few places for lines under way to cover the latency.
-constexpr uint64_t DISTANCE = 24576; // measured: less comes too late, more gains nothing
+// Asks for the bytes that will be wanted a while after those at p, in what is read from one
+// end to the other. Into the second-level cache, because the first has too few places for
+// lines under way to cover the latency.
+constexpr uint64_t DISTANCE = 2048; // further than 4 KB, a page, processors fetch ahead less themselves
 INLINE void prefetch_ahead(const uint8_t *p, uint64_t bytes) {
     for (uint64_t i = 0; i < bytes; i += 64)
         __builtin_prefetch(p + DISTANCE + i, 0, 2);
@@ -62,37 +62,63 @@ INLINE void prefetch_ahead(const uint8_t *p, uint64_t bytes) {
 
 // ---- float weights
 
+// Interleaved float weights are eight rows at a time, in lines: of each row in turn the
+// next 64 bytes. So eight rows stream as one.
+constexpr uint32_t LINE_ROWS = 8, LINE_BYTES = 64;
+
+// Rows of E that lie `row` bytes apart; element i, at the start of a line, lies i · element
+// bytes behind the first, and the rest of its line behind it.
+template <class E> struct Lines {
+    static constexpr uint64_t LINE = is_plain<E> ? LINE_BYTES / E::BYTES : 32;
+    const uint8_t *p;
+    size_t row, element = E::BYTES;
+
+    MEMBER const uint8_t *at(uint64_t i) const { return p + (is_plain<E> ? i * element : row_bytes<E>(i)); }
+};
+
+// Rows of a matrix from `first` on, `stride` bytes each. Of an interleaved one they end with
+// the eight that the first is in.
+template <class E> INLINE Lines<E> lines_of(const uint8_t *matrix, uint64_t first, size_t stride, bool interleaved) {
+    if (!interleaved)
+        return {matrix + first * stride, stride};
+    const uint64_t place = first % LINE_ROWS;
+    return {matrix + (first - place) * stride + place * LINE_BYTES, LINE_BYTES, LINE_ROWS * E::BYTES};
+}
+
+// The products of R rows with T tokens. AHEAD is for rows that are read from one end to the
+// other, and only once.
 template <class E, int R, int T, bool AHEAD = false>
-INLINE void dot_tile(const uint8_t *rows, size_t stride, const float *x, uint64_t x_stride, uint64_t k, float *out,
-                     size_t out_stride) {
+INLINE void dot_tile(Lines<E> rows, const float *x, uint64_t x_stride, uint64_t k, float *out, size_t out_stride) {
+    constexpr uint64_t LINE = Lines<E>::LINE;
     F sum[T][R];
     UNROLL for (int t = 0; t < T; t++) UNROLL for (int r = 0; r < R; r++) sum[t][r] = zero();
     auto step = [&](auto at_w, auto at_x) __attribute__((always_inline)) {
         F v[T];
         UNROLL for (int t = 0; t < T; t++) v[t] = at_x(x + static_cast<uint64_t>(t) * x_stride);
         UNROLL for (int r = 0; r < R; r++) {
-            F w = at_w(rows + static_cast<size_t>(r) * stride);
+            F w = at_w(static_cast<size_t>(r) * rows.row);
             UNROLL for (int t = 0; t < T; t++) sum[t][r] = fma(w, v[t], sum[t][r]);
         }
     };
-    uint64_t i = 0;
-    auto whole = [&](uint64_t i) __attribute__((always_inline)) {
-        step([i](const uint8_t *p) { return elements<E>(p, i); }, [i](const float *p) { return load(p + i); });
+    auto whole = [&](const uint8_t *line, uint64_t start, uint64_t i) __attribute__((always_inline)) {
+        step([=](size_t row) { return elements<E>(line + row, i); },
+             [=](const float *p) { return load(p + start + i); });
     };
-    if (AHEAD) {
-        // A line of each row at a time.
-        constexpr uint64_t LINE = 64 / E::BYTES > W ? 64 / E::BYTES : W;
-        for (; i + LINE <= k; i += LINE) {
-            prefetch_ahead(rows + i * E::BYTES * R, LINE * E::BYTES * R);
-            UNROLL for (uint64_t j = 0; j < LINE; j += W) whole(i + j);
-        }
+    uint64_t i = 0;
+    for (; i + LINE <= k; i += LINE) {
+        const uint8_t *line = rows.at(i);
+        if (AHEAD)
+            prefetch_ahead(line, LINE_BYTES * R);
+        UNROLL for (uint64_t j = 0; j < LINE; j += W) whole(line, i, j);
     }
-    for (; i + W <= k; i += W)
-        whole(i);
-    if (i < k) {
-        int rest = static_cast<int>(k - i);
-        step([=](const uint8_t *p) { return elements_n<E>(p, i, rest); },
-             [=](const float *p) { return load_n(p + i, rest); });
+    uint64_t j = 0; // of the last line, if only a part of it is left
+    for (; i + j + W <= k; j += W)
+        whole(rows.at(i), i, j);
+    if (i + j < k) {
+        const uint8_t *line = rows.at(i);
+        int rest = static_cast<int>(k - i - j);
+        step([=](size_t row) { return elements_n<E>(line + row, j, rest); },
+             [=](const float *p) { return load_n(p + i + j, rest); });
     }
     UNROLL for (int t = 0; t < T; t++) UNROLL for (int r = 0; r < R; r += 4)
         reduce4(sum[t][r], sum[t][r + 1], sum[t][r + 2], sum[t][r + 3], out + static_cast<size_t>(t) * out_stride + r);
@@ -118,16 +144,23 @@ template <int MAX, class Fn> INLINE void in_pieces(uint32_t n, Fn f, uint32_t st
 constexpr uint32_t TOGETHER = 4;
 
 template <class E> static void multiply_float(const RowGroup &g) {
+    const uint32_t rows = g.groups * ROWS;
     if (g.tokens == 1) {
-        for (uint32_t r = 0; r < g.groups * ROWS; r += 8)
-            dot_tile<E, 8, 1, true>(g.rows + r * g.stride, g.stride, g.x, 0, g.k, g.sum[r / ROWS] + r % ROWS, ROWS);
+        for (uint32_t r = 0; r < rows; r += LINE_ROWS) {
+            const auto from = lines_of<E>(g.rows, r, g.stride, g.interleaved);
+            float *sum = g.sum[r / ROWS] + r % ROWS;
+            if (g.interleaved)
+                dot_tile<E, LINE_ROWS, 1, true>(from, g.x, 0, g.k, sum, ROWS);
+            else
+                dot_tile<E, LINE_ROWS, 1>(from, g.x, 0, g.k, sum, ROWS);
+        }
         return;
     }
     for (uint32_t t = 0; t < g.tokens; t += DOT_TOKENS) {
         with_count<DOT_TOKENS>(static_cast<uint32_t>(least(DOT_TOKENS, g.tokens - t)), [&](auto n) {
-            for (uint32_t r = 0; r < g.groups * ROWS; r += 4)
-                dot_tile<E, 4, n.value>(g.rows + r * g.stride, g.stride, g.x + t * g.x_stride, g.x_stride, g.k,
-                                        g.sum[r / ROWS * g.tokens + t] + r % ROWS, ROWS);
+            for (uint32_t r = 0; r < rows; r += 4)
+                dot_tile<E, 4, n.value>(lines_of<E>(g.rows, r, g.stride, g.interleaved), g.x + t * g.x_stride,
+                                        g.x_stride, g.k, g.sum[r / ROWS * g.tokens + t] + r % ROWS, ROWS);
         });
     }
 }
@@ -427,22 +460,28 @@ struct WeightType {
     Correction correction;
     void (*multiply)(const RowGroup &);
     void (*widen)(const uint8_t *p, float *out, uint64_t n);
-    // Where weights may be rearranged into a copy: groups of ROWS rows of so many blocks. Null
-    // where nothing is better than the rows of the file.
+    // Rearranges groups of ROWS rows of so many blocks each into a copy. Null where nothing
+    // is better than the rows of the file.
     void (*interleave)(const uint8_t *rows, uint64_t blocks, uint64_t groups, uint8_t *out);
     void (*widen_interleaved)(const uint8_t *p, uint64_t row, float *out, uint64_t n);
 };
 
 template <class E> static void widen(const uint8_t *p, float *out, uint64_t n) { widen_row<E>(p, out, n); }
-// Rows of floats stream as they are; a copy may have larger pages.
-template <class E> static void copy_rows(const uint8_t *rows, uint64_t k, uint64_t groups, uint8_t *out) {
-    memcpy(out, rows, groups * ROWS * k * E::BYTES);
+template <class E> static void interleave_lines(const uint8_t *rows, uint64_t k, uint64_t groups, uint8_t *out) {
+    const uint64_t lines = k / Lines<E>::LINE;
+    for (uint64_t eight = 0; eight < groups * (ROWS / LINE_ROWS); eight++, rows += LINE_ROWS * lines * LINE_BYTES)
+        for (uint64_t i = 0; i < lines; i++)
+            for (uint64_t r = 0; r < LINE_ROWS; r++, out += LINE_BYTES)
+                memcpy(out, rows + (r * lines + i) * LINE_BYTES, LINE_BYTES);
 }
-template <class E> static void widen_copied(const uint8_t *p, uint64_t row, float *out, uint64_t n) {
-    widen_row<E>(p + row * n * E::BYTES, out, n);
+template <class E> static void widen_lines(const uint8_t *p, uint64_t row, float *out, uint64_t n) {
+    const auto from = lines_of<E>(p, row, n * E::BYTES, true);
+    for (uint64_t i = 0; i < n; i += Lines<E>::LINE)
+        widen_row<E>(from.at(i), out + i, Lines<E>::LINE);
 }
 template <class E> constexpr WeightType float_type() {
-    return {E::TYPE, 1, E::BYTES, false, {1, 0, false}, multiply_float<E>, widen<E>, copy_rows<E>, widen_copied<E>};
+    return {E::TYPE,       1, E::BYTES, false, {1, 0, false}, multiply_float<E>, widen<E>, interleave_lines<E>,
+            widen_lines<E>};
 }
 template <class B> constexpr WeightType block_type() {
     WeightType t = {B::TYPE,           B::ELEMS, B::BYTES, true, {B::GROUPS, B::OFFSET, B::MIN}, multiply_quantised<B>,
@@ -505,7 +544,7 @@ struct Linear {
                  p.k / type->elems * size_t{type->bytes},
                  ceil_div(n[i], ROWS),
                  0,
-                 type->quantised && is_interleaved(l, 1 + i)};
+                 is_interleaved(l, 1 + i)};
             column += n[i];
             if (!type->quantised)
                 continue;
