@@ -352,7 +352,7 @@ func TestInterleaveRefuses(t *testing.T) {
 	each(t, func(t *testing.T, l Library) {
 		require.Nil(t, l.Interleave(uint32(ir.Q5_0), 64, 64, make([]byte, ir.Q5_0.Bytes(64*64))), "bits that no word holds")
 		require.Nil(t, l.Interleave(uint32(ir.Q4_0), 64, 48, make([]byte, ir.Q4_0.Bytes(64*64))), "part of a block")
-		require.Nil(t, l.Interleave(uint32(ir.F16), 64, 48, make([]byte, ir.F16.Bytes(64*48))), "part of a line")
+		require.Nil(t, l.Interleave(uint32(ir.F16), 64, 46, make([]byte, ir.F16.Bytes(64*46))), "part of a vector")
 		require.Nil(t, l.Interleave(uint32(ir.Q4_0), 33, 64, make([]byte, ir.Q4_0.Bytes(64*33))), "part of a group")
 		require.Nil(t, l.Interleave(99, 64, 64, nil), "unknown type")
 	})

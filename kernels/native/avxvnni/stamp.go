@@ -3,4 +3,4 @@
 package avxvnni
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "e8dfdbdeb476287891d39ee1452c7527dd9de1a557369931dd707c273ac8e649"
+const _ = "5df62162582bce67621ba35b6f4930757e76de7c8b5d895f55061dedd0f24784"

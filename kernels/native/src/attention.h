@@ -344,12 +344,12 @@ template <class C> static void attention_vec(const smelt_launch *l, void *shared
                     uint32_t i = 0;
                     for (; i + 4 <= tile.keys; i += 4) {
                         prefetch_keys(k + i * stride, 4 * stride, k_end);
-                        dot_tile<C, 4, H>({k + i * stride, stride}, q, head, head, scores + i, KEY_TILE);
+                        dot_tile<4, H>(FileRows<C>{k + i * stride, stride}, q, head, head, scores + i, KEY_TILE);
                     }
                     // The last few keys: rows of which only the first counts.
                     for (; i < tile.keys; i++) {
                         float same[H * 4];
-                        dot_tile<C, 4, H>({k + i * stride, 0}, q, head, head, same, 4);
+                        dot_tile<4, H>(FileRows<C>{k + i * stride, 0}, q, head, head, same, 4);
                         for (int h = 0; h < H; h++)
                             scores[h * KEY_TILE + i] = same[h * 4];
                     }

@@ -62,63 +62,56 @@ INLINE void prefetch_ahead(const uint8_t *p, uint64_t bytes) {
 
 // ---- float weights
 
-// Interleaved float weights are eight rows at a time, in lines: of each row in turn the
-// next 64 bytes. So eight rows stream as one.
-constexpr uint32_t LINE_ROWS = 8, LINE_BYTES = 64;
-
-// Rows of E that lie `row` bytes apart; element i, at the start of a line, lies i · element
-// bytes behind the first, and the rest of its line behind it.
-template <class E> struct Lines {
-    static constexpr uint64_t LINE = is_plain<E> ? LINE_BYTES / E::BYTES : 32;
+// Rows of E as a file holds them, `stride` bytes apart.
+template <class E> struct FileRows {
     const uint8_t *p;
-    size_t row, element = E::BYTES;
+    size_t stride;
 
-    MEMBER const uint8_t *at(uint64_t i) const { return p + (is_plain<E> ? i * element : row_bytes<E>(i)); }
+    // Elements i to i + W − 1 of row r, i a multiple of W; or the n < W that are left there.
+    MEMBER F vector(int r, uint64_t i) const { return elements<E>(p + static_cast<size_t>(r) * stride, i); }
+    MEMBER F part(int r, uint64_t i, int n) const { return elements_n<E>(p + static_cast<size_t>(r) * stride, i, n); }
+    MEMBER void ahead(uint64_t) const {} // processors follow a few streams by themselves
+    MEMBER FileRows from(uint32_t r) const { return {p + r * stride, stride}; }
 };
 
-// Rows of a matrix from `first` on, `stride` bytes each. Of an interleaved one they end with
-// the eight that the first is in.
-template <class E> INLINE Lines<E> lines_of(const uint8_t *matrix, uint64_t first, size_t stride, bool interleaved) {
-    if (!interleaved)
-        return {matrix + first * stride, stride};
-    const uint64_t place = first % LINE_ROWS;
-    return {matrix + (first - place) * stride + place * LINE_BYTES, LINE_BYTES, LINE_ROWS * E::BYTES};
-}
+// Interleaved float weights are four rows at a time, a vector of each in turn. So the rows
+// of a tile stream as one.
+constexpr uint32_t FLOAT_ROWS = 4;
 
-// The products of R rows with T tokens. AHEAD is for rows that are read from one end to the
-// other, and only once.
-template <class E, int R, int T, bool AHEAD = false>
-INLINE void dot_tile(Lines<E> rows, const float *x, uint64_t x_stride, uint64_t k, float *out, size_t out_stride) {
-    constexpr uint64_t LINE = Lines<E>::LINE;
+template <class E> struct VectorRows {
+    static constexpr size_t BYTES = W * E::BYTES; // of a vector; a row is whole ones
+    const uint8_t *p;
+    size_t stride; // bytes of a row
+
+    MEMBER const uint8_t *place(size_t r, uint64_t i) const { return p + i * (FLOAT_ROWS * E::BYTES) + r * BYTES; }
+    MEMBER F vector(int r, uint64_t i) const { return elements<E>(place(static_cast<size_t>(r), i), 0); }
+    MEMBER F part(int, uint64_t, int) const { return zero(); }
+    MEMBER void ahead(uint64_t i) const { prefetch_ahead(place(0, i), FLOAT_ROWS * BYTES); }
+    MEMBER VectorRows from(uint32_t r) const { return {p + r * stride, stride}; }
+};
+
+// The products of R rows with T tokens.
+template <int R, int T, class Rows>
+INLINE void dot_tile(Rows rows, const float *x, uint64_t x_stride, uint64_t k, float *out, size_t out_stride) {
     F sum[T][R];
     UNROLL for (int t = 0; t < T; t++) UNROLL for (int r = 0; r < R; r++) sum[t][r] = zero();
     auto step = [&](auto at_w, auto at_x) __attribute__((always_inline)) {
         F v[T];
         UNROLL for (int t = 0; t < T; t++) v[t] = at_x(x + static_cast<uint64_t>(t) * x_stride);
         UNROLL for (int r = 0; r < R; r++) {
-            F w = at_w(static_cast<size_t>(r) * rows.row);
+            F w = at_w(r);
             UNROLL for (int t = 0; t < T; t++) sum[t][r] = fma(w, v[t], sum[t][r]);
         }
     };
-    auto whole = [&](const uint8_t *line, uint64_t start, uint64_t i) __attribute__((always_inline)) {
-        step([=](size_t row) { return elements<E>(line + row, i); },
-             [=](const float *p) { return load(p + start + i); });
-    };
     uint64_t i = 0;
-    for (; i + LINE <= k; i += LINE) {
-        const uint8_t *line = rows.at(i);
-        if (AHEAD)
-            prefetch_ahead(line, LINE_BYTES * R);
-        UNROLL for (uint64_t j = 0; j < LINE; j += W) whole(line, i, j);
+    for (; i + W <= k; i += W) {
+        if (T == 1) // else another tile has just read them
+            rows.ahead(i);
+        step([=](int r) { return rows.vector(r, i); }, [=](const float *p) { return load(p + i); });
     }
-    uint64_t j = 0; // of the last line, if only a part of it is left
-    for (; i + j + W <= k; j += W)
-        whole(rows.at(i), i, j);
-    if (i + j < k) {
-        const uint8_t *line = rows.at(i);
-        int rest = static_cast<int>(k - i - j);
-        step([=](size_t row) { return elements_n<E>(line + row, j, rest); },
-             [=](const float *p) { return load_n(p + i + j, rest); });
+    if (i < k) {
+        int rest = static_cast<int>(k - i);
+        step([=](int r) { return rows.part(r, i, rest); }, [=](const float *p) { return load_n(p + i, rest); });
     }
     UNROLL for (int t = 0; t < T; t++) UNROLL for (int r = 0; r < R; r += 4)
         reduce4(sum[t][r], sum[t][r + 1], sum[t][r + 2], sum[t][r + 3], out + static_cast<size_t>(t) * out_stride + r);
@@ -143,26 +136,21 @@ template <int MAX, class Fn> INLINE void in_pieces(uint32_t n, Fn f, uint32_t st
 // from the first-level cache by all but the first.
 constexpr uint32_t TOGETHER = 4;
 
-template <class E> static void multiply_float(const RowGroup &g) {
+template <class Rows> static void multiply_rows(const RowGroup &g, Rows all) {
     const uint32_t rows = g.groups * ROWS;
-    if (g.tokens == 1) {
-        for (uint32_t r = 0; r < rows; r += LINE_ROWS) {
-            const auto from = lines_of<E>(g.rows, r, g.stride, g.interleaved);
-            float *sum = g.sum[r / ROWS] + r % ROWS;
-            if (g.interleaved)
-                dot_tile<E, LINE_ROWS, 1, true>(from, g.x, 0, g.k, sum, ROWS);
-            else
-                dot_tile<E, LINE_ROWS, 1>(from, g.x, 0, g.k, sum, ROWS);
-        }
-        return;
-    }
     for (uint32_t t = 0; t < g.tokens; t += DOT_TOKENS) {
         with_count<DOT_TOKENS>(static_cast<uint32_t>(least(DOT_TOKENS, g.tokens - t)), [&](auto n) {
-            for (uint32_t r = 0; r < rows; r += 4)
-                dot_tile<E, 4, n.value>(lines_of<E>(g.rows, r, g.stride, g.interleaved), g.x + t * g.x_stride,
-                                        g.x_stride, g.k, g.sum[r / ROWS * g.tokens + t] + r % ROWS, ROWS);
+            for (uint32_t r = 0; r < rows; r += FLOAT_ROWS)
+                dot_tile<FLOAT_ROWS, n.value>(all.from(r), g.x + t * g.x_stride, g.x_stride, g.k,
+                                              g.sum[r / ROWS * g.tokens + t] + r % ROWS, ROWS);
         });
     }
+}
+template <class E> static void multiply_float(const RowGroup &g) {
+    if (g.interleaved)
+        multiply_rows(g, VectorRows<E>{g.rows, g.stride});
+    else
+        multiply_rows(g, FileRows<E>{g.rows, g.stride});
 }
 
 // ---- quantised weights
@@ -467,21 +455,21 @@ struct WeightType {
 };
 
 template <class E> static void widen(const uint8_t *p, float *out, uint64_t n) { widen_row<E>(p, out, n); }
-template <class E> static void interleave_lines(const uint8_t *rows, uint64_t k, uint64_t groups, uint8_t *out) {
-    const uint64_t lines = k / Lines<E>::LINE;
-    for (uint64_t eight = 0; eight < groups * (ROWS / LINE_ROWS); eight++, rows += LINE_ROWS * lines * LINE_BYTES)
-        for (uint64_t i = 0; i < lines; i++)
-            for (uint64_t r = 0; r < LINE_ROWS; r++, out += LINE_BYTES)
-                memcpy(out, rows + (r * lines + i) * LINE_BYTES, LINE_BYTES);
+template <class E> static void interleave_vectors(const uint8_t *rows, uint64_t k, uint64_t groups, uint8_t *out) {
+    const uint64_t stride = k * E::BYTES;
+    for (uint64_t r = 0; r < groups * ROWS; r += FLOAT_ROWS, rows += FLOAT_ROWS * stride)
+        for (uint64_t at = 0; at < stride; at += W * E::BYTES)
+            for (uint32_t i = 0; i < FLOAT_ROWS; i++, out += W * E::BYTES)
+                memcpy(out, rows + i * stride + at, W * E::BYTES);
 }
-template <class E> static void widen_lines(const uint8_t *p, uint64_t row, float *out, uint64_t n) {
-    const auto from = lines_of<E>(p, row, n * E::BYTES, true);
-    for (uint64_t i = 0; i < n; i += Lines<E>::LINE)
-        widen_row<E>(from.at(i), out + i, Lines<E>::LINE);
+template <class E> static void widen_vectors(const uint8_t *p, uint64_t row, float *out, uint64_t n) {
+    const auto rows = VectorRows<E>{p, n * E::BYTES}.from(static_cast<uint32_t>(row - row % FLOAT_ROWS));
+    for (uint64_t i = 0; i < n; i += W)
+        store(out + i, rows.vector(static_cast<int>(row % FLOAT_ROWS), i));
 }
 template <class E> constexpr WeightType float_type() {
-    return {E::TYPE,       1, E::BYTES, false, {1, 0, false}, multiply_float<E>, widen<E>, interleave_lines<E>,
-            widen_lines<E>};
+    return {E::TYPE,         1, E::BYTES, false, {1, 0, false}, multiply_float<E>, widen<E>, interleave_vectors<E>,
+            widen_vectors<E>};
 }
 template <class B> constexpr WeightType block_type() {
     WeightType t = {B::TYPE,           B::ELEMS, B::BYTES, true, {B::GROUPS, B::OFFSET, B::MIN}, multiply_quantised<B>,
