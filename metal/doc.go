@@ -60,8 +60,9 @@
 // what the Plan wants in another type than the file's is copied. On "cpu" the matrices
 // that the Plan marks are copied too, one after the other, once a first step has run:
 // in the order that the native kernels read fastest, in large pages. The copy takes the
-// place of the file's pages, which are dropped where [Options.Mapped] allows it. A step
-// takes them as they become ready, and no bit of its results depends on when.
+// place of the file's pages, which are dropped where [Options.Mapped] allows it; vectors
+// between them are copied at once, as reading them would bring the pages back. A step
+// takes copies as they become ready, and no bit of its results depends on when.
 //
 // Memory is asked for once, when a program or a session is made, and after
 // checking that the machine has it ([MemoryError]). Pages of caches and arenas are
