@@ -68,8 +68,10 @@ func compute(t testing.TB, l Library, d dispatch, o Options) []byte {
 	return launch.Buffers[4]
 }
 
-// TestBLAS compares with float64 and with the native kernels, in one lane and in
-// several, on several threads; and in place of the residual.
+// TestBLAS compares with float64, as it does the native kernels on the same products, in
+// one lane and in several, on several threads; and in place of the residual. Two results
+// that are both within a bound of the exact one may be twice that apart, and which kernel
+// OpenBLAS takes depends on the processor.
 func TestBLAS(t *testing.T) {
 	l, ok := BLAS()
 	require.True(t, ok)
@@ -85,7 +87,7 @@ func TestBLAS(t *testing.T) {
 				d := c.withScratch(b.dispatch, c.scratch())
 				got := compute(t, l, d, Options{Threads: 1})
 				near(t, b.exact, floats(got), scale, bound)
-				near(t, widened(floats(compute(t, Libraries()[0], b.dispatch, Options{}))), floats(got), scale, bound)
+				near(t, b.exact, floats(compute(t, Libraries()[0], b.dispatch, Options{})), scale, bound)
 
 				least := c.withScratch(b.dispatch, c.scratch()/max(1, c.scratch()/int64(4*lane(c))))
 				for _, o := range cuts {
