@@ -53,7 +53,7 @@ func TestMisaligned(t *testing.T) {
 	require.Equal(t, map[int64]int{0: 0, 1: all, 2: floats, 3: all}, seen)
 }
 
-// copied returns the bytes of weights that are copied to run a model.
+// copied returns the bytes of weights that are copied to run a model in the order of its file.
 func copied(t *testing.T, path string) int64 {
 	m, err := smelt.Open(path, "")
 	require.NoError(t, err)
@@ -62,7 +62,7 @@ func copied(t *testing.T, path string) int64 {
 	opts.Target = "cpu"
 	p, err := m.Compile(opts)
 	require.NoError(t, err)
-	s, err := p.NewSession(smelt.Device{Name: "cpu", Options: metal.Options{Threads: 1}})
+	s, err := p.NewSession(smelt.Device{Name: "cpu", Options: metal.Options{Threads: 1, Rearrange: metal.RearrangeNever}})
 	require.NoError(t, err)
 	defer s.Close()
 	return s.Program().Memory().Converted
