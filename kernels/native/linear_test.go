@@ -320,8 +320,11 @@ func TestLinearUnsupported(t *testing.T) {
 func TestInterleaved(t *testing.T) {
 	each(t, func(t *testing.T, l Library) {
 		for _, w := range weightTypes {
-			for _, tokens := range []int{1, 2, 3, 5, 40} {
-				c := linear{tokens: tokens, k: 1280, rows: []int{64, 64}, types: []ir.DType{w, w}, pair: true}
+			for i, tokens := range []int{1, 2, 3, 5, 40, 1, 3, 40} {
+				c := linear{tokens: tokens, k: 1280, rows: []int{64, 160}, types: []ir.DType{w, w}}
+				if c.pair = i < 5; c.pair {
+					c.rows[1] = c.rows[0]
+				}
 				rows := c.build(t, tokens < 4)
 				mixed := rows.dispatch
 				mixed.buffers = append([][]byte(nil), mixed.buffers...)
