@@ -3,4 +3,4 @@
 package dotprod
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "5df62162582bce67621ba35b6f4930757e76de7c8b5d895f55061dedd0f24784"
+const _ = "20a3551c882f746dafe37f0529a38b45959c837f437cd21e5870703338c05725"

@@ -35,12 +35,14 @@ struct Quantised {
         *extra[3]; // [tokens][k/16], the words of each weight's Correction; of 32 elements: every first half is used
 };
 
-// Groups of rows times some tokens; quantised weights come one group at a time.
+// Groups of rows times some tokens; with several tokens, quantised weights come one group
+// at a time.
 struct RowGroup {
     const uint8_t *rows;
     size_t stride;    // bytes between rows
     bool interleaved; // a group is ROWS · stride bytes in either order
     uint32_t groups;
+    size_t apart; // bytes between groups
     uint64_t k;
     const float *x; // [tokens][x_stride]
     uint64_t x_stride;
@@ -55,6 +57,13 @@ struct RowGroup {
 // end to the other. Into the second-level cache, because the first has too few places for
 // lines under way to cover the latency.
 constexpr uint64_t DISTANCE = 2048; // further than 4 KB, a page, processors fetch ahead less themselves
+
+// Groups of interleaved rows that one token is multiplied with at once, from as many places
+// that follow one another: what a processor fetches ahead by itself, it does for each place
+// and up to the end of its page, so that a single one never has enough lines under way.
+// They share the registers that tokens of a prompt would have.
+constexpr uint32_t STREAMS = DOT_TOKENS < 4 ? 2 : 4;
+
 INLINE void prefetch_ahead(const uint8_t *p, uint64_t bytes) {
     for (uint64_t i = 0; i < bytes; i += 64)
         __builtin_prefetch(p + DISTANCE + i, 0, 2);
@@ -90,9 +99,24 @@ template <class E> struct VectorRows {
     MEMBER VectorRows from(uint32_t r) const { return {p + r * stride, stride}; }
 };
 
-// The products of R rows with T tokens.
+// The same rows of S groups: row r is the group r / FLOAT_ROWS's.
+template <class E, int S> struct StreamedRows {
+    VectorRows<E> first;
+    size_t apart;
+
+    MEMBER VectorRows<E> stream(int s) const { return {first.p + static_cast<size_t>(s) * apart, first.stride}; }
+    MEMBER F vector(int r, uint64_t i) const {
+        return stream(r / static_cast<int>(FLOAT_ROWS)).vector(r % static_cast<int>(FLOAT_ROWS), i);
+    }
+    MEMBER F part(int, uint64_t, int) const { return zero(); }
+    MEMBER void ahead(uint64_t i) const { UNROLL for (int s = 0; s < S; s++) stream(s).ahead(i); }
+};
+
+// The products of R rows with T tokens: those of FLOAT_ROWS rows with a token, and out_stride
+// floats further those with the next token, or those of the next rows with the only one.
 template <int R, int T, class Rows>
 INLINE void dot_tile(Rows rows, const float *x, uint64_t x_stride, uint64_t k, float *out, size_t out_stride) {
+    static_assert(T == 1 || R == FLOAT_ROWS);
     F sum[T][R];
     UNROLL for (int t = 0; t < T; t++) UNROLL for (int r = 0; r < R; r++) sum[t][r] = zero();
     auto step = [&](auto at_w, auto at_x) __attribute__((always_inline)) {
@@ -113,8 +137,8 @@ INLINE void dot_tile(Rows rows, const float *x, uint64_t x_stride, uint64_t k, f
         int rest = static_cast<int>(k - i);
         step([=](int r) { return rows.part(r, i, rest); }, [=](const float *p) { return load_n(p + i, rest); });
     }
-    UNROLL for (int t = 0; t < T; t++) UNROLL for (int r = 0; r < R; r += 4)
-        reduce4(sum[t][r], sum[t][r + 1], sum[t][r + 2], sum[t][r + 3], out + static_cast<size_t>(t) * out_stride + r);
+    UNROLL for (int t = 0; t < T; t++) UNROLL for (int r = 0; r < R; r += 4) reduce4(
+        sum[t][r], sum[t][r + 1], sum[t][r + 2], sum[t][r + 3], out + static_cast<size_t>(t + r / 4) * out_stride);
 }
 
 // Calls f(Int<n>{}) for 1 ≤ n ≤ MAX.
@@ -132,8 +156,8 @@ template <int MAX, class Fn> INLINE void in_pieces(uint32_t n, Fn f, uint32_t st
         in_pieces<MAX / 2>(n, f, start);
 }
 
-// Groups of float weights that are worked on together, so that a tile of tokens is read
-// from the first-level cache by all but the first.
+// Neighbouring groups of float weights that are worked on together, so that a tile of tokens
+// is read from the first-level cache by all but the first.
 constexpr uint32_t TOGETHER = 4;
 
 template <class Rows> static void multiply_rows(const RowGroup &g, Rows all) {
@@ -146,8 +170,18 @@ template <class Rows> static void multiply_rows(const RowGroup &g, Rows all) {
         });
     }
 }
+template <class E> static void multiply_streams(const RowGroup &g) {
+    with_count<STREAMS>(g.groups, [&](auto n) {
+        for (uint32_t r = 0; r < ROWS; r += FLOAT_ROWS) {
+            const StreamedRows<E, n.value> rows{VectorRows<E>{g.rows, g.stride}.from(r), g.apart};
+            dot_tile<FLOAT_ROWS * n.value, 1>(rows, g.x, g.x_stride, g.k, g.sum[0] + r, ROWS);
+        }
+    });
+}
 template <class E> static void multiply_float(const RowGroup &g) {
-    if (g.interleaved)
+    if (g.interleaved && g.tokens == 1)
+        multiply_streams<E>(g);
+    else if (g.interleaved)
         multiply_rows(g, VectorRows<E>{g.rows, g.stride});
     else
         multiply_rows(g, FileRows<E>{g.rows, g.stride});
@@ -351,59 +385,69 @@ static void panel_tile(const Panel<B> &panel, const RowGroup &g, uint32_t t0, ui
     UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++) store(g.sum[t0 + t] + v * W, sum[t][v]);
 }
 
-// A few tokens times a group of interleaved rows, which is read once.
-template <class B, int T> static void multiply_interleaved(const RowGroup &g) {
+// T tokens times S groups of interleaved rows, each of which is read once.
+template <class B, int T, int S> static void multiply_interleaved(const RowGroup &g) {
     constexpr int V = ROWS / W;
     using From = Interleaved<B>;
     const int8_t *q = g.q;
     const float *scale = g.scale;
     const uint32_t *extra = g.extra;
-    F sum[T][V];
-    UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++) sum[t][v] = zero();
+    F sum[S][T][V];
+    UNROLL for (F(&group)[T][V] : sum) UNROLL for (F(&token)[V] : group) UNROLL for (F &v : token) v = zero();
     const uint8_t *block = g.rows;
     for (uint64_t at = 0; at < g.k; at += B::ELEMS, block += From::BYTES) {
-        alignas(64) float s[B::SUBS * B::GROUPS * ROWS], m[B::MIN ? B::SUBS * B::GROUPS * ROWS : ROWS];
-        const From rows{block, 0, 0};
-        each_vector([&](int of) { B::scales(rows.from(of), s + of, m + of); });
+        alignas(64) float s[S][B::SUBS * B::GROUPS * ROWS], m[S][B::MIN ? B::SUBS * B::GROUPS * ROWS : ROWS];
+        for (int i = 0; i < S; i++) {
+            const From rows{block + static_cast<size_t>(i) * g.apart, 0, 0};
+            each_vector([&](int of) { B::scales(rows.from(of), s[i] + of, m[i] + of); });
+        }
         repeat<B::SUBS>([&](auto sub) __attribute__((always_inline)) {
-            constexpr int S = decltype(sub)::value;
-            // A little at a time, so as not to queue up what is wanted now.
-            prefetch_ahead(block + From::BYTES * S / B::SUBS, From::BYTES / B::SUBS);
-            each_vector([&](int of) __attribute__((always_inline)) {
-                Dot<B::RANGE> dot[T][B::GROUPS];
-                uint32_t more[T][B::GROUPS];
-                int32_t offset[T][B::GROUPS];
-                UNROLL for (int t = 0; t < T; t++) UNROLL for (int group = 0; group < B::GROUPS; group++) {
-                    more[t][group] = extra[static_cast<uint64_t>(t) * (g.k / 16) + 2 * S + group];
-                    offset[t][group] = B::OFFSET == 0 ? 0 : static_cast<int32_t>(more[t][group]);
-                    dot[t][group].start(offset[t][group]);
-                }
-                repeat<4>([&](auto j) __attribute__((always_inline)) {
-                    Q low, high;
-                    halves<B, S>(rows.from(of).piece(j.value), low, high);
-                    UNROLL for (int t = 0; t < T; t++) {
-                        const int8_t *x = q + static_cast<uint64_t>(t) * g.k + 32 * S + 4 * j.value;
-                        if constexpr (B::GROUPS == 1) {
-                            dot[t][0].two(low, q_same4(x), high, q_same4(x + 16));
-                        } else {
-                            dot[t][0].one(low, q_same4(x));
-                            dot[t][1].one(high, q_same4(x + 16));
+            constexpr int SUB = decltype(sub)::value;
+            Dot<B::RANGE> dot[S][V][T][B::GROUPS];
+            uint32_t more[T][B::GROUPS];
+            int32_t offset[T][B::GROUPS];
+            UNROLL for (int t = 0; t < T; t++) UNROLL for (int group = 0; group < B::GROUPS; group++) {
+                more[t][group] = extra[static_cast<uint64_t>(t) * (g.k / 16) + 2 * SUB + group];
+                offset[t][group] = B::OFFSET == 0 ? 0 : static_cast<int32_t>(more[t][group]);
+                UNROLL for (int i = 0; i < S; i++) UNROLL for (int v = 0; v < V; v++) dot[i][v][t][group].start(
+                    offset[t][group]);
+            }
+            repeat<4>([&](auto j) __attribute__((always_inline)) {
+                UNROLL for (int i = 0; i < S; i++) {
+                    const From rows{block + static_cast<size_t>(i) * g.apart, 0, 0};
+                    // A little at a time, so as not to queue up what is wanted now.
+                    constexpr size_t LINES = (From::BYTES + 63) / 64, PART = 4 * SUB + decltype(j)::value;
+                    constexpr size_t BEGIN = LINES * PART / (4 * B::SUBS), END = LINES * (PART + 1) / (4 * B::SUBS);
+                    prefetch_ahead(rows.p + 64 * BEGIN, 64 * (END - BEGIN));
+                    UNROLL for (int v = 0; v < V; v++) {
+                        Q low, high;
+                        halves<B, SUB>(rows.from(v * W).piece(j.value), low, high);
+                        UNROLL for (int t = 0; t < T; t++) {
+                            const int8_t *x = q + static_cast<uint64_t>(t) * g.k + 32 * SUB + 4 * j.value;
+                            if constexpr (B::GROUPS == 1) {
+                                dot[i][v][t][0].two(low, q_same4(x), high, q_same4(x + 16));
+                            } else {
+                                dot[i][v][t][0].one(low, q_same4(x));
+                                dot[i][v][t][1].one(high, q_same4(x + 16));
+                            }
                         }
-                    }
-                });
-                UNROLL for (int t = 0; t < T; t++) {
-                    float by = scale[static_cast<uint64_t>(t) * (g.k / 32) + S];
-                    UNROLL for (int group = 0; group < B::GROUPS; group++) {
-                        int place = (S * B::GROUPS + group) * ROWS + of;
-                        sum[t][of / W] = accumulate<B>(sum[t][of / W], dot[t][group].finish(offset[t][group]),
-                                                       s + place, m + place, by, more[t][group]);
                     }
                 }
             });
+            UNROLL for (int i = 0; i < S; i++) UNROLL for (int v = 0; v < V; v++) UNROLL for (int t = 0; t < T; t++) {
+                float by = scale[static_cast<uint64_t>(t) * (g.k / 32) + SUB];
+                F &to = sum[i][t][v];
+                UNROLL for (int group = 0; group < B::GROUPS; group++) {
+                    int place = (SUB * B::GROUPS + group) * ROWS + v * W;
+                    to = accumulate<B>(to, dot[i][v][t][group].finish(offset[t][group]), s[i] + place, m[i] + place, by,
+                                       more[t][group]);
+                }
+            }
         });
         q += B::ELEMS, scale += B::SUBS, extra += 2 * B::SUBS;
     }
-    UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++) store(g.sum[t] + v * W, sum[t][v]);
+    UNROLL for (int i = 0; i < S; i++) UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++)
+        store(g.sum[i + t] + v * W, sum[i][t][v]);
 }
 
 // From this many tokens on, unpacking a panel costs less than unpacking the rows once for
@@ -413,7 +457,10 @@ constexpr uint32_t FEW = 4;
 template <class B> static void multiply_quantised(const RowGroup &g) {
     if constexpr (B::HALF != ALONE) {
         if (g.tokens < FEW && g.interleaved) {
-            with_count<FEW - 1>(g.tokens, [&](auto n) { multiply_interleaved<B, n.value>(g); });
+            if (g.tokens == 1)
+                with_count<STREAMS>(g.groups, [&](auto n) { multiply_interleaved<B, 1, n.value>(g); });
+            else
+                with_count<FEW - 1>(g.tokens, [&](auto n) { multiply_interleaved<B, n.value, 1>(g); });
             return;
         }
     }
@@ -679,14 +726,21 @@ static uint64_t multiply_units(const smelt_launch *l) {
 // Sums of a group and token that are held at a time.
 constexpr uint32_t HELD = 512;
 
-// The sums of `groups` groups of rows of w, the first of them `group`, times `tokens`
-// tokens from `token` on. Row r of a group comes out in place shift + r, where shift is
-// the result.
-static uint32_t multiply_groups(const smelt_launch *l, const Linear &job, const Linear::Weight &w, uint64_t group,
-                                uint32_t groups, uint32_t token, uint32_t tokens, float (*sum)[ROWS]) {
+// Groups of a weight's rows that are worked on together: every `apart`th from `first` on.
+struct Bundle {
+    uint64_t first;
+    uint32_t groups;
+    uint64_t apart;
+};
+
+// The sums of a bundle of w's rows times `tokens` tokens from `token` on. Row r of a group
+// comes out in place shift + r, where shift is the result.
+static uint32_t multiply_bundle(const smelt_launch *l, const Linear &job, const Linear::Weight &w, Bundle bundle,
+                                uint32_t token, uint32_t tokens, float (*sum)[ROWS]) {
     uint64_t k = job.p.k;
     RowGroup g = {};
-    g.stride = w.stride, g.interleaved = w.interleaved, g.groups = groups, g.k = k, g.tokens = tokens, g.sum = sum;
+    g.stride = w.stride, g.interleaved = w.interleaved, g.k = k, g.tokens = tokens, g.sum = sum;
+    g.groups = bundle.groups, g.apart = bundle.apart * ROWS * w.stride;
     g.x = job.norm ? job.normalised + token * k : buffer<const float>(l, 0) + uint64_t{token} * job.p.x_stride;
     g.x_stride = job.norm ? k : job.p.x_stride;
     if (w.type->quantised) {
@@ -694,7 +748,7 @@ static uint32_t multiply_groups(const smelt_launch *l, const Linear &job, const 
         g.scale = job.act.scale + token * (k / 32);
         g.extra = job.act.extra[w.extra] + token * (k / 16);
     }
-    uint64_t row = group * ROWS;
+    uint64_t row = bundle.first * ROWS;
     if (w.n >= ROWS) {
         // The last group of a weight starts early enough to be a whole one.
         uint64_t start = least(row, w.n - ROWS);
@@ -714,46 +768,64 @@ static uint32_t multiply_groups(const smelt_launch *l, const Linear &job, const 
     return 0;
 }
 
+// Cuts a run of neighbouring groups of w's rows into bundles, in an order of its own.
+template <class Fn>
+static void each_bundle(const Linear &job, const Linear::Weight &w, uint64_t group, uint64_t run, Fn f) {
+    const bool interleaved = w.interleaved && (!job.pair || job.weights[1].interleaved);
+    while (run > 0) {
+        uint64_t groups = 1, apart = 1;
+        if (job.p.tokens == 1 && interleaved) {
+            groups = least(STREAMS, run);
+            apart = run / groups;
+        } else if (!w.type->quantised && !job.pair && group < w.n / ROWS) {
+            groups = least(least(TOGETHER, run), w.n / ROWS - group);
+        }
+        for (uint64_t i = 0; i < apart; i++)
+            f(Bundle{group + i, static_cast<uint32_t>(groups), apart});
+        group += groups * apart, run -= groups * apart;
+    }
+}
+
 static void multiply(const smelt_launch *l, void *shared, uint64_t begin, uint64_t end) {
     Linear job(l, shared);
     float *out = buffer<float>(l, 4);
     const float *residual = job.residual ? buffer<const float>(l, 6) : nullptr;
     alignas(64) float sum[HELD][ROWS], second[HELD][ROWS];
+    const auto finish = [&](const Linear::Weight &w, const Bundle &bundle, uint32_t token, uint32_t tokens,
+                            uint32_t shift) {
+        for (uint32_t at = 0; at < bundle.groups * tokens; at++) {
+            uint64_t row = (bundle.first + at / tokens * bundle.apart) * ROWS;
+            uint64_t place = (token + at % tokens) * uint64_t{job.p.out_stride} + w.column + row;
+            uint32_t rows = static_cast<uint32_t>(least(ROWS, w.n - row));
+            for (uint32_t r = 0; r < rows; r += W) {
+                int n = static_cast<int>(least(W, rows - r));
+                F v = load_n(sum[at] + shift + r, n);
+                if (job.pair)
+                    v = silu(v) * load_n(second[at] + shift + r, n);
+                if (residual != nullptr)
+                    v = v + load_n(residual + place + r, n);
+                store_n(out + place + r, v, n);
+            }
+        }
+    };
     for (uint64_t unit = begin; unit < end;) {
         int i = 0;
         uint64_t group = unit;
         while (group >= job.weights[i].groups)
             group -= job.weights[i++].groups;
         const Linear::Weight &w = job.weights[i];
-        // A quantised weight's panel serves as many tokens as possible; float weights
-        // rather take several whole groups at a time.
-        uint32_t groups = 1, most = HELD;
-        if (!w.type->quantised && !job.pair && job.p.tokens > 1) {
-            uint64_t whole = w.n / ROWS;
-            if (group < whole)
-                groups = static_cast<uint32_t>(least(least(TOGETHER, end - unit), whole - group));
-            most = HELD / groups / DOT_TOKENS * DOT_TOKENS;
-        }
-        unit += groups;
-        for (uint32_t t0 = 0; t0 < job.p.tokens; t0 += most) {
-            uint32_t tokens = static_cast<uint32_t>(least(most, job.p.tokens - t0));
-            uint32_t shift = multiply_groups(l, job, w, group, groups, t0, tokens, sum);
-            if (job.pair)
-                multiply_groups(l, job, job.weights[1], group, groups, t0, tokens, second);
-            for (uint32_t at = 0; at < groups * tokens; at++) {
-                uint64_t row = (group + at / tokens) * ROWS;
-                uint64_t place = (t0 + at % tokens) * uint64_t{job.p.out_stride} + w.column + row;
-                uint32_t rows = static_cast<uint32_t>(least(ROWS, w.n - row));
-                for (uint32_t r = 0; r < rows; r += W) {
-                    int n = static_cast<int>(least(W, rows - r));
-                    F v = load_n(sum[at] + shift + r, n);
-                    if (job.pair)
-                        v = silu(v) * load_n(second[at] + shift + r, n);
-                    if (residual != nullptr)
-                        v = v + load_n(residual + place + r, n);
-                    store_n(out + place + r, v, n);
-                }
+        const uint64_t run = least(end - unit, w.groups - group);
+        unit += run;
+        each_bundle(job, w, group, run, [&](Bundle bundle) {
+            // Whole tiles of tokens where several groups share the room.
+            const uint32_t most = bundle.groups == 1 ? HELD : HELD / bundle.groups / DOT_TOKENS * DOT_TOKENS;
+            for (uint32_t token = 0; token < job.p.tokens; token += most) {
+                uint32_t tokens = static_cast<uint32_t>(least(most, job.p.tokens - token));
+                uint32_t shift = multiply_bundle(l, job, w, bundle, token, tokens, sum);
+                if (job.pair)
+                    multiply_bundle(l, job, job.weights[1], bundle, token, tokens, second);
+                finish(w, bundle, token, tokens, shift);
             }
-        }
+        });
     }
 }
