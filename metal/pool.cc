@@ -13,9 +13,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A thread with nothing to do polls for so long before it sleeps. Waking it costs
-// about as much, and while a model decodes, the next wave comes sooner.
-constexpr auto spin_time = std::chrono::microseconds(40);
+// A thread with nothing to do polls for so long before it sleeps. While a model decodes, the
+// next wave comes sooner, and the next token as well: a processor that has slept reads memory
+// by a tenth and more slower, for tens of milliseconds. A thread that waits for one which the
+// system has set aside gives up its own processor in time.
+constexpr auto spin_time = std::chrono::milliseconds(1);
 
 inline void pause() {
 #if defined(__x86_64__)

@@ -81,7 +81,7 @@ func TestStepsWithPauses(t *testing.T) {
 		clear(out)
 		require.NoError(t, session.Run(t.Context(), &step))
 		require.Equal(t, float32(4), out[599])
-		for end := time.Now().Add(time.Duration(i) * time.Microsecond); time.Now().Before(end); {
+		for end := time.Now().Add(time.Duration(i) * 8 * time.Microsecond); time.Now().Before(end); {
 		}
 	}
 }
