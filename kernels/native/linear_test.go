@@ -321,18 +321,24 @@ func TestInterleaved(t *testing.T) {
 	each(t, func(t *testing.T, l Library) {
 		for _, w := range weightTypes {
 			for i, tokens := range []int{1, 2, 3, 5, 40, 1, 3, 40} {
-				c := linear{tokens: tokens, k: 1280, rows: []int{64, 160}, types: []ir.DType{w, w}}
+				// 9 and 5 groups of 32 rows, 18 and 10 of 16: streams of one and of several, and what is left.
+				c := linear{tokens: tokens, k: 768, rows: []int{288, 160}, types: []ir.DType{w, w}}
 				if c.pair = i < 5; c.pair {
 					c.rows[1] = c.rows[0]
 				}
 				rows := c.build(t, tokens < 4)
-				mixed := rows.dispatch
-				mixed.buffers = append([][]byte(nil), mixed.buffers...)
-				if mixed.buffers[2] = l.Interleave(uint32(w), c.rows[1], c.k, rows.buffers[2]); mixed.buffers[2] == nil {
-					continue
+				want := rows.run(t, l)
+				for _, which := range [][]int{{2}, {1, 2}} {
+					moved := rows.dispatch
+					moved.buffers = append([][]byte(nil), moved.buffers...)
+					for _, b := range which {
+						moved.buffers[b] = l.Interleave(uint32(w), c.rows[b-1], c.k, rows.buffers[b])
+						moved.interleaved |= 1 << b
+					}
+					if moved.buffers[2] != nil {
+						require.Equal(t, want, moved.run(t, l), "%v, %d tokens, weights %v", w, tokens, which)
+					}
 				}
-				mixed.interleaved = 1 << 2
-				require.Equal(t, rows.run(t, l), mixed.run(t, l), "%v, %d tokens", w, tokens)
 			}
 			const width, vocab = 512, 96
 			weight, values := stored(t, newRand("embedding"), width*vocab, w)
