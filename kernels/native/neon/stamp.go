@@ -3,4 +3,4 @@
 package neon
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "20a3551c882f746dafe37f0529a38b45959c837f437cd21e5870703338c05725"
+const _ = "f05f614d7457ba8e5e9cd2f38088e466977b3bac6b068c524161ddf32006c12e"

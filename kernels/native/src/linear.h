@@ -148,6 +148,13 @@ template <int MAX, class Fn> INLINE void with_count(uint32_t n, Fn f) {
             f(Int<i.value + 1>{});
     });
 }
+// Calls f(Int<n>{}) for an n of MAX, or of halves of it down to 1.
+template <int MAX, class Fn> INLINE void with_power(uint32_t n, Fn f) {
+    if (n == MAX)
+        f(Int<MAX>{});
+    else if constexpr (MAX > 1)
+        with_power<MAX / 2>(n, f);
+}
 // Cuts n into pieces of MAX, then of halves of it down to 1: f(start, Int<size>{}).
 template <int MAX, class Fn> INLINE void in_pieces(uint32_t n, Fn f, uint32_t start = 0) {
     for (; start + MAX <= n; start += MAX)
@@ -171,7 +178,7 @@ template <class Rows> static void multiply_rows(const RowGroup &g, Rows all) {
     }
 }
 template <class E> static void multiply_streams(const RowGroup &g) {
-    with_count<STREAMS>(g.groups, [&](auto n) {
+    with_power<STREAMS>(g.groups, [&](auto n) {
         for (uint32_t r = 0; r < ROWS; r += FLOAT_ROWS) {
             const StreamedRows<E, n.value> rows{VectorRows<E>{g.rows, g.stride}.from(r), g.apart};
             dot_tile<FLOAT_ROWS * n.value, 1>(rows, g.x, g.x_stride, g.k, g.sum[0] + r, ROWS);
@@ -458,7 +465,7 @@ template <class B> static void multiply_quantised(const RowGroup &g) {
     if constexpr (B::HALF != ALONE) {
         if (g.tokens < FEW && g.interleaved) {
             if (g.tokens == 1)
-                with_count<STREAMS>(g.groups, [&](auto n) { multiply_interleaved<B, 1, n.value>(g); });
+                with_power<STREAMS>(g.groups, [&](auto n) { multiply_interleaved<B, 1, n.value>(g); });
             else
                 with_count<FEW - 1>(g.tokens, [&](auto n) { multiply_interleaved<B, n.value, 1>(g); });
             return;
@@ -775,7 +782,8 @@ static void each_bundle(const Linear &job, const Linear::Weight &w, uint64_t gro
     while (run > 0) {
         uint64_t groups = 1, apart = 1;
         if (job.p.tokens == 1 && interleaved) {
-            groups = least(STREAMS, run);
+            for (groups = STREAMS; groups > run;)
+                groups /= 2;
             apart = run / groups;
         } else if (!w.type->quantised && !job.pair && group < w.n / ROWS) {
             groups = least(least(TOGETHER, run), w.n / ROWS - group);
