@@ -3,4 +3,4 @@
 package avxvnni
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "f05f614d7457ba8e5e9cd2f38088e466977b3bac6b068c524161ddf32006c12e"
+const _ = "71c13bd0f4e9f627e9daacd24d074c3a7a762842e0029bd8e64e6d6e853faad9"
