@@ -3,4 +3,4 @@
 package dotprod
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "71c13bd0f4e9f627e9daacd24d074c3a7a762842e0029bd8e64e6d6e853faad9"
+const _ = "aa3d41bf91906d3b69269bcfe52758bf97b73a8893e7ebcf3129b2eb3e4b5515"

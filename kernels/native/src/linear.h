@@ -62,7 +62,7 @@ constexpr uint64_t DISTANCE = 2048; // measured: from 6 KB on, a Xeon with AMX r
 // place of a run. Four streams get nearly all that memory gives, one got six parts of seven:
 // processors fetch ahead by themselves for each. They take the registers that tokens of a
 // prompt would have.
-constexpr uint32_t STREAMS = DOT_TOKENS < 4 ? 2 : 4;
+constexpr uint32_t STREAMS = DOT_TOKENS < 4 || ROWS / W > 2 ? 2 : 4;
 
 INLINE void prefetch_ahead(const uint8_t *p, uint64_t bytes) {
     for (uint64_t i = 0; i < bytes; i += 64)
