@@ -1,4 +1,4 @@
 package portable
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "aa3d41bf91906d3b69269bcfe52758bf97b73a8893e7ebcf3129b2eb3e4b5515"
+const _ = "62072edc07d4ab7ae8b20d3543a4cfa7cb8985fcc3b6beffc23fa47ab384b624"

@@ -260,24 +260,48 @@ static uint64_t attention_vec_units(const smelt_launch *l) {
     return uint64_t{p.tokens} * p.kv_heads * Parts(l).count;
 }
 
-// Asks for rows a while behind those at p, as far as this part of the keys goes; none
-// where end is null.
-INLINE void prefetch_keys(const uint8_t *p, uint64_t bytes, const uint8_t *end) {
-    p += 4096; // measured, like the level
-    for (uint64_t i = 0; i < bytes && p + i < end; i += 64)
-        __builtin_prefetch(p + i, 0, 3);
+// A tile of attention_vec has about as many bytes of keys: two thirds of what memory gives
+// were read with 16 KB, nearly all is with 4.
+constexpr uint64_t TILE_BYTES = 4096; // measured
+INLINE int64_t keys_in_tile(uint64_t key) {
+    uint64_t keys = TILE_BYTES / key / 16 * 16;
+    return static_cast<int64_t>(keys < 16 ? 16 : least(keys, KEY_TILE));
 }
 
+// Asks for keys and values that come behind a tile's, as many bytes of each while the tile's
+// keys are read as while its values are: two streams that never rest. A key is read LEAD
+// after it was asked for or more, and so is a value; for keys that takes half a tile more,
+// since they are read twice as fast as they are asked for.
+struct Ahead {
+    static constexpr uint64_t LEAD = 2048; // measured, like the level of the cache
+    const uint8_t *k, *v;
+    uint64_t end;  // bytes from there to the last that will be read
+    uint64_t keys; // how far ahead of k to ask
+    uint64_t due = 0, asked = 0;
+
+    Ahead(const uint8_t *k, const uint8_t *v, uint64_t tile, uint64_t end)
+        : k(k), v(v), end(end), keys(LEAD + tile / 2) {}
+    MEMBER void ask(uint64_t bytes) {
+        for (due += bytes; asked < due; asked += 64) {
+            if (asked + keys < end)
+                __builtin_prefetch(k + asked + keys, 0, 3);
+            if (asked + LEAD < end)
+                __builtin_prefetch(v + asked + LEAD, 0, 3);
+        }
+    }
+};
+
 // sums[h][d0 + d] += Σ weights[h][j] · v[j][d0 + d] for H heads and V vectors of d; rows
-// of v are `stride` bytes apart.
+// of v are `stride` bytes apart. `ahead` may be null.
 template <class C, int H, int V>
-INLINE void add_values(const uint8_t *v, size_t stride, const uint8_t *end, uint32_t d0, uint32_t keys,
-                       const float *weights, float *sums) {
+INLINE void add_values(const uint8_t *v, size_t stride, Ahead *ahead, uint32_t d0, uint32_t keys, const float *weights,
+                       float *sums) {
     F sum[H][V];
     sums += d0;
     UNROLL for (int h = 0; h < H; h++) UNROLL for (int i = 0; i < V; i++) sum[h][i] = load(sums + h * MAX_HEAD + i * W);
     for (uint32_t j = 0; j < keys; j++, v += stride) {
-        prefetch_keys(v, stride, end);
+        if (ahead != nullptr)
+            ahead->ask(stride / 2);
         F row[V];
         UNROLL for (int i = 0; i < V; i++) row[i] = elements<C>(v, d0 + static_cast<uint32_t>(i * W));
         UNROLL for (int h = 0; h < H; h++) {
@@ -288,13 +312,13 @@ INLINE void add_values(const uint8_t *v, size_t stride, const uint8_t *end, uint
     UNROLL for (int h = 0; h < H; h++) UNROLL for (int i = 0; i < V; i++) store(sums + h * MAX_HEAD + i * W, sum[h][i]);
 }
 template <class C, int H>
-static void add_values_of(const uint8_t *v, size_t stride, const uint8_t *end, uint32_t head, uint32_t keys,
+static void add_values_of(const uint8_t *v, size_t stride, Ahead *ahead, uint32_t head, uint32_t keys,
                           const float *weights, float *sums) {
     uint32_t d = 0;
-    for (; d + 4 * W <= head; d += 4 * W, end = nullptr)
-        add_values<C, H, 4>(v, stride, end, d, keys, weights, sums);
-    for (; d + W <= head; d += W, end = nullptr)
-        add_values<C, H, 1>(v, stride, end, d, keys, weights, sums);
+    for (; d + 4 * W <= head; d += 4 * W, ahead = nullptr)
+        add_values<C, H, 4>(v, stride, ahead, d, keys, weights, sums);
+    for (; d + W <= head; d += W, ahead = nullptr)
+        add_values<C, H, 1>(v, stride, ahead, d, keys, weights, sums);
     if (d < head) {
         int rest = static_cast<int>(head - d);
         for (int h = 0; h < H; h++) {
@@ -314,13 +338,19 @@ template <class C> static void attention_vec(const smelt_launch *l, void *shared
     Parts parts(l);
     Partials partial = partials(l, parts, shared);
     const uint32_t head = a.p.head;
+    const size_t stride = row_bytes<C>(a.p.row_stride);
+    const int64_t most = keys_in_tile(row_bytes<C>(head));
+    const bool dense = a.p.row_stride == head; // else processors follow by themselves
     for (uint64_t unit = begin; unit < end; unit++) {
         uint64_t part = unit % parts.count, kv = unit / parts.count % a.p.kv_heads;
         uint32_t token = static_cast<uint32_t>(unit / parts.count / a.p.kv_heads);
         uint32_t seq = a.sequence(token);
         if (a.map != nullptr && seq >= a.p.seqs)
             continue;
-        const auto [from, to] = parts.seen(a.seen(token, seq), part);
+        const Attention::Seen all = a.seen(token, seq);
+        const auto [from, to] = parts.seen(all, part);
+        // The next unit may go on where this one ends.
+        const int64_t read_to = unit + 1 < end && part + 1 < parts.count ? all.to : to;
         for (uint32_t h0 = 0; h0 < a.group; h0 += SHARING) {
             uint32_t heads = static_cast<uint32_t>(least(SHARING, a.group - h0));
             uint64_t first = kv * a.group + h0;
@@ -331,19 +361,19 @@ template <class C> static void attention_vec(const smelt_launch *l, void *shared
             for (uint32_t h = 0; h < heads; h++)
                 maximum[h] = LOWEST, total[h] = 0;
             for (int64_t j = from; j < to;) {
-                Attention::Tile tile = a.tile(seq, static_cast<uint32_t>(kv), j, to - j);
+                const uint64_t in_block = a.p.block - static_cast<uint64_t>(j) % a.p.block;
+                const uint64_t left = least(in_block, static_cast<uint64_t>(read_to - j));
+                Attention::Tile tile = a.tile(seq, static_cast<uint32_t>(kv), j, to - j < most ? to - j : most);
                 j += tile.keys;
                 if (!tile.present)
                     continue;
-                size_t stride = row_bytes<C>(a.p.row_stride);
                 const uint8_t *k = a.k + row_bytes<C>(tile.first), *v = a.v + row_bytes<C>(tile.first);
-                uint64_t behind = least(static_cast<uint64_t>(to - j), a.p.block) * stride;
-                const uint8_t *k_end = k + tile.keys * stride + behind, *v_end = v + tile.keys * stride + behind;
+                Ahead ahead(k, v, tile.keys * stride, dense ? left * stride : 0);
                 with_count<SHARING>(heads, [&](auto n) {
                     constexpr int H = decltype(n)::value;
                     uint32_t i = 0;
                     for (; i + 4 <= tile.keys; i += 4) {
-                        prefetch_keys(k + i * stride, 4 * stride, k_end);
+                        ahead.ask(2 * stride);
                         dot_tile<4, H>(FileRows<C>{k + i * stride, stride}, q, head, head, scores + i, KEY_TILE);
                     }
                     // The last few keys: rows of which only the first counts.
@@ -364,7 +394,7 @@ template <class C> static void attention_vec(const smelt_launch *l, void *shared
                         if (by != 1.0f)
                             map1(sums + h * MAX_HEAD, sums + h * MAX_HEAD, head, [=](F x) { return x * set1(by); });
                     }
-                    add_values_of<C, H>(v, stride, v_end, head, tile.keys, scores, sums);
+                    add_values_of<C, H>(v, stride, &ahead, head, tile.keys, scores, sums);
                 });
             }
             for (uint32_t h = 0; h < heads; h++) {
