@@ -3,4 +3,4 @@
 package i8mm
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "62072edc07d4ab7ae8b20d3543a4cfa7cb8985fcc3b6beffc23fa47ab384b624"
+const _ = "f37c34b837a0f9030c16a62343d3e93cd5f8786bcc27e84c72ec722be69e6470"

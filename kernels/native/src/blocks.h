@@ -54,11 +54,16 @@ struct Rows {
 
 constexpr int NO_HALF = -1, ALONE = -2;
 
-// The same block of ROWS rows, word by word: [words][ROWS] of 32 bits, then the half
-// that is left, [ROWS]. It takes as many bytes as the blocks do in the file, and a vector
+// Where a format's interleaved word goes. They keep their order, unless a kernel would not
+// read them in it: what it asks for out of turn has not come yet.
+template <class B> constexpr int place_of(int word) { return word; }
+
+// The same block of ROWS rows, word by word: the half that no word holds, [ROWS], then
+// [words][ROWS] of 32 bits. It takes as many bytes as the blocks do in the file, and a vector
 // is one load, which streams; in rows, the bytes of a vector lie in sixteen places.
 template <class B> struct Interleaved {
     static constexpr int WORDS = static_cast<int>(B::BYTES / 4), SKIPPED = B::HALF == 0 ? 2 : 0;
+    static constexpr int HALVES = B::HALF == NO_HALF ? 0 : 2 * ROWS; // bytes
     static constexpr size_t BYTES = size_t{B::BYTES} * ROWS;
     static_assert(B::BYTES % 4 == (B::HALF == NO_HALF ? 0 : 2), "a block is words and at most one half");
     const uint8_t *p;
@@ -66,12 +71,14 @@ template <class B> struct Interleaved {
 
     MEMBER Interleaved from(int row) const { return {p, row, word}; }
     MEMBER Interleaved piece(int word) const { return {p, row, word}; }
-    MEMBER const uint8_t *place(int at) const { return p + ((at - SKIPPED) / 4 * ROWS + row) * 4; }
+    static constexpr int offset(int word) { return HALVES + 4 * ROWS * place_of<B>(word); }
+    // Of the word that begins with byte `at` of a block in the file.
+    MEMBER const uint8_t *place(int at) const { return p + offset((at - SKIPPED) / 4) + row * 4; }
     // Of sixteen bytes of each row from `at` on the four of `word`, one row a lane.
     MEMBER Q bytes(int at) const { return q_load(place(at + 4 * word)); }
     MEMBER F half(int at) const {
         if (at == B::HALF)
-            return load_f16(p + (WORDS * ROWS * 4) + row * 2);
+            return load_f16(p + row * 2);
         I both = q_words(q_load(place(at & ~3)));
         return halves_of(at % 4 == 0 ? both : i_shr<16>(both));
     }
@@ -311,6 +318,13 @@ struct Q6_K {
     }
 };
 
+// Scales first, then each half of a block as its sub-blocks take it: low bits of the first and
+// the third, the high bits of all four, low bits of the others.
+template <> constexpr int place_of<Q6_K>(int word) {
+    constexpr int sixteen_bytes[13] = {1, 2, 5, 6, 7, 8, 11, 12, 3, 4, 9, 10, 0};
+    return 4 * sixteen_bytes[word / 4] + word % 4;
+}
+
 // u of elements 0…15 and 16…31 of sub-block S.
 template <class B, int S, class From> INLINE void halves(From rows, Q &low, Q &high) {
     if constexpr (B::PARTNER == 0) {
@@ -319,6 +333,19 @@ template <class B, int S, class From> INLINE void halves(From rows, Q &low, Q &h
         Q raw[4];
         B::template read<S>(rows, raw);
         B::template halves_from<S>(raw, low, high);
+    }
+}
+
+// Of N sub-blocks from S on; the same words hold them if there are two.
+template <class B, int S, class From, int N> INLINE void halves_together(From rows, Q (&low)[N], Q (&high)[N]) {
+    if constexpr (N == 1) {
+        halves<B, S>(rows, low[0], high[0]);
+    } else {
+        static_assert(B::PARTNER == 1 && N == 2);
+        Q raw[4];
+        B::template read<S>(rows, raw);
+        B::template halves_from<S>(raw, low[0], high[0]);
+        B::template halves_from<S + 1>(raw, low[1], high[1]);
     }
 }
 
@@ -349,24 +376,25 @@ template <class B> static void dequantise_row(const uint8_t *p, float *out, uint
 
 // Writes groups of ROWS rows of `blocks` blocks each, interleaved.
 template <class B> static void interleave(const uint8_t *rows, uint64_t blocks, uint64_t groups, uint8_t *out) {
-    constexpr int SKIPPED = Interleaved<B>::SKIPPED, WORDS = Interleaved<B>::WORDS, FOURS = WORDS / 4 * 4;
+    using To = Interleaved<B>;
+    constexpr int SKIPPED = To::SKIPPED, WORDS = To::WORDS, FOURS = WORDS / 4 * 4;
     const size_t stride = blocks * B::BYTES;
     for (uint64_t g = 0; g < groups; g++, rows += ROWS * stride) {
-        for (uint64_t b = 0; b < blocks; b++, out += Interleaved<B>::BYTES) {
+        for (uint64_t b = 0; b < blocks; b++, out += To::BYTES) {
             each_vector([&](int of) {
                 const Rows from = Rows{rows + b * B::BYTES, stride}.from(of);
                 for (int word = 0; word < FOURS; word += 4) {
                     I w[4];
                     from.words(SKIPPED + 4 * word, w);
                     for (int i = 0; i < 4; i++)
-                        memcpy(out + ((word + i) * ROWS + of) * 4, &w[i], sizeof w[i]);
+                        memcpy(out + To::offset(word + i) + of * 4, &w[i], sizeof w[i]);
                 }
                 for (int r = 0; r < W; r++) {
                     const uint8_t *row = from.p + static_cast<size_t>(r) * stride;
                     for (int i = FOURS; i < WORDS; i++)
-                        memcpy(out + (i * ROWS + of + r) * 4, row + SKIPPED + 4 * i, 4);
+                        memcpy(out + To::offset(i) + (of + r) * 4, row + SKIPPED + 4 * i, 4);
                     if constexpr (B::HALF >= 0)
-                        memcpy(out + WORDS * ROWS * 4 + (of + r) * 2, row + B::HALF, 2);
+                        memcpy(out + (of + r) * 2, row + B::HALF, 2);
                 }
             });
         }
@@ -375,15 +403,15 @@ template <class B> static void interleave(const uint8_t *rows, uint64_t blocks, 
 
 // Writes a row of n elements of an interleaved weight as floats.
 template <class B> static void dequantise_interleaved(const uint8_t *p, uint64_t row, float *out, uint64_t n) {
-    constexpr int SKIPPED = Interleaved<B>::SKIPPED, WORDS = Interleaved<B>::WORDS;
+    using From = Interleaved<B>;
     const uint8_t *group = p + row / ROWS * ROWS * (n / B::ELEMS * B::BYTES);
     const size_t r = row % ROWS;
-    for (uint64_t at = 0; at < n; at += B::ELEMS, group += Interleaved<B>::BYTES) {
+    for (uint64_t at = 0; at < n; at += B::ELEMS, group += From::BYTES) {
         alignas(64) uint8_t block[B::BYTES];
-        for (size_t i = 0; i < WORDS; i++)
-            memcpy(block + SKIPPED + 4 * i, group + (i * ROWS + r) * 4, 4);
+        for (int i = 0; i < From::WORDS; i++)
+            memcpy(block + From::SKIPPED + 4 * i, group + From::offset(i) + r * 4, 4);
         if constexpr (B::HALF >= 0)
-            memcpy(block + B::HALF, group + WORDS * ROWS * 4 + r * 2, 2);
+            memcpy(block + B::HALF, group + r * 2, 2);
         dequantise_row<B>(block, out + at, B::ELEMS);
     }
 }

@@ -58,16 +58,16 @@ struct RowGroup {
 // lines under way to cover the latency.
 constexpr uint64_t DISTANCE = 2048; // measured: from 6 KB on, a Xeon with AMX reads a fifth slower
 
+INLINE void prefetch_ahead(const uint8_t *p, uint64_t bytes) {
+    for (uint64_t i = 0; i < bytes; i += 64)
+        __builtin_prefetch(p + DISTANCE + i, 0, 2);
+}
+
 // Groups of interleaved rows that one token is multiplied with at once, each from another
 // place of a run. Four streams get nearly all that memory gives, one got six parts of seven:
 // processors fetch ahead by themselves for each. They take the registers that tokens of a
 // prompt would have.
 constexpr uint32_t STREAMS = DOT_TOKENS < 4 || ROWS / W > 2 ? 2 : 4;
-
-INLINE void prefetch_ahead(const uint8_t *p, uint64_t bytes) {
-    for (uint64_t i = 0; i < bytes; i += 64)
-        __builtin_prefetch(p + DISTANCE + i, 0, 2);
-}
 
 // ---- float weights
 
@@ -395,6 +395,7 @@ static void panel_tile(const Panel<B> &panel, const RowGroup &g, uint32_t t0, ui
 // T tokens times S groups of interleaved rows, each of which is read once.
 template <class B, int T, int S> static void multiply_interleaved(const RowGroup &g) {
     constexpr int V = ROWS / W;
+    constexpr int STEP = B::PARTNER == 1 ? 2 : 1; // sub-blocks that the same words hold
     using From = Interleaved<B>;
     const int8_t *q = g.q;
     const float *scale = g.scale;
@@ -408,46 +409,53 @@ template <class B, int T, int S> static void multiply_interleaved(const RowGroup
             const From rows{block + static_cast<size_t>(i) * g.apart, 0, 0};
             each_vector([&](int of) { B::scales(rows.from(of), s[i] + of, m[i] + of); });
         }
-        repeat<B::SUBS>([&](auto sub) __attribute__((always_inline)) {
-            constexpr int SUB = decltype(sub)::value;
-            Dot<B::RANGE> dot[S][V][T][B::GROUPS];
-            uint32_t more[T][B::GROUPS];
-            int32_t offset[T][B::GROUPS];
-            UNROLL for (int t = 0; t < T; t++) UNROLL for (int group = 0; group < B::GROUPS; group++) {
-                more[t][group] = extra[static_cast<uint64_t>(t) * (g.k / 16) + 2 * SUB + group];
-                offset[t][group] = B::OFFSET == 0 ? 0 : static_cast<int32_t>(more[t][group]);
-                UNROLL for (int i = 0; i < S; i++) UNROLL for (int v = 0; v < V; v++) dot[i][v][t][group].start(
-                    offset[t][group]);
+        repeat<B::SUBS / STEP>([&](auto step) __attribute__((always_inline)) {
+            constexpr int FIRST = decltype(step)::value * STEP;
+            Dot<B::RANGE> dot[STEP][S][V][T][B::GROUPS];
+            uint32_t more[STEP][T][B::GROUPS];
+            int32_t offset[STEP][T][B::GROUPS];
+            UNROLL for (int n = 0; n < STEP; n++) UNROLL for (int t = 0; t < T; t++) {
+                UNROLL for (int group = 0; group < B::GROUPS; group++) {
+                    uint32_t word = extra[static_cast<uint64_t>(t) * (g.k / 16) + 2 * (FIRST + n) + group];
+                    more[n][t][group] = word;
+                    offset[n][t][group] = B::OFFSET == 0 ? 0 : static_cast<int32_t>(word);
+                    UNROLL for (int i = 0; i < S; i++) UNROLL for (int v = 0; v < V; v++) dot[n][i][v][t][group].start(
+                        offset[n][t][group]);
+                }
             }
             repeat<4>([&](auto j) __attribute__((always_inline)) {
                 UNROLL for (int i = 0; i < S; i++) {
                     const From rows{block + static_cast<size_t>(i) * g.apart, 0, 0};
                     // A little at a time, so as not to queue up what is wanted now.
-                    constexpr size_t LINES = (From::BYTES + 63) / 64, PART = 4 * SUB + decltype(j)::value;
-                    constexpr size_t BEGIN = LINES * PART / (4 * B::SUBS), END = LINES * (PART + 1) / (4 * B::SUBS);
+                    constexpr size_t LINES = (From::BYTES + 63) / 64, PARTS = 4 * B::SUBS / STEP;
+                    constexpr size_t PART = 4 * decltype(step)::value + decltype(j)::value;
+                    constexpr size_t BEGIN = LINES * PART / PARTS, END = LINES * (PART + 1) / PARTS;
                     prefetch_ahead(rows.p + 64 * BEGIN, 64 * (END - BEGIN));
                     UNROLL for (int v = 0; v < V; v++) {
-                        Q low, high;
-                        halves<B, SUB>(rows.from(v * W).piece(j.value), low, high);
-                        UNROLL for (int t = 0; t < T; t++) {
-                            const int8_t *x = q + static_cast<uint64_t>(t) * g.k + 32 * SUB + 4 * j.value;
+                        Q low[STEP], high[STEP];
+                        halves_together<B, FIRST>(rows.from(v * W).piece(j.value), low, high);
+                        UNROLL for (int n = 0; n < STEP; n++) UNROLL for (int t = 0; t < T; t++) {
+                            const int8_t *x = q + static_cast<uint64_t>(t) * g.k + 32 * (FIRST + n) + 4 * j.value;
+                            auto *d = dot[n][i][v][t];
                             if constexpr (B::GROUPS == 1) {
-                                dot[i][v][t][0].two(low, q_same4(x), high, q_same4(x + 16));
+                                d[0].two(low[n], q_same4(x), high[n], q_same4(x + 16));
                             } else {
-                                dot[i][v][t][0].one(low, q_same4(x));
-                                dot[i][v][t][1].one(high, q_same4(x + 16));
+                                d[0].one(low[n], q_same4(x));
+                                d[1].one(high[n], q_same4(x + 16));
                             }
                         }
                     }
                 }
             });
-            UNROLL for (int i = 0; i < S; i++) UNROLL for (int v = 0; v < V; v++) UNROLL for (int t = 0; t < T; t++) {
-                float by = scale[static_cast<uint64_t>(t) * (g.k / 32) + SUB];
-                F &to = sum[i][t][v];
-                UNROLL for (int group = 0; group < B::GROUPS; group++) {
-                    int place = (SUB * B::GROUPS + group) * ROWS + v * W;
-                    to = accumulate<B>(to, dot[i][v][t][group].finish(offset[t][group]), s[i] + place, m[i] + place, by,
-                                       more[t][group]);
+            UNROLL for (int n = 0; n < STEP; n++) UNROLL for (int i = 0; i < S; i++) {
+                UNROLL for (int v = 0; v < V; v++) UNROLL for (int t = 0; t < T; t++) {
+                    float by = scale[static_cast<uint64_t>(t) * (g.k / 32) + FIRST + n];
+                    F &to = sum[i][t][v];
+                    UNROLL for (int group = 0; group < B::GROUPS; group++) {
+                        int place = ((FIRST + n) * B::GROUPS + group) * ROWS + v * W;
+                        I total = dot[n][i][v][t][group].finish(offset[n][t][group]);
+                        to = accumulate<B>(to, total, s[i] + place, m[i] + place, by, more[n][t][group]);
+                    }
                 }
             }
         });
