@@ -190,7 +190,7 @@ func linearCases() []linear {
 				linear{tokens: tokens, k: 64, rows: []int{16, 3}, types: []ir.DType{ir.F16, ir.Q5_0}, residual: true, norm: norm})
 		}
 	}
-	return append(cases, linear{tokens: 520, k: 64, rows: []int{17}, types: []ir.DType{ir.Q8_0}},
+	return append(cases, linear{tokens: 520, k: 1088, rows: []int{17}, types: []ir.DType{ir.Q8_0}},
 		linear{tokens: 0, k: 64, rows: []int{17}, types: []ir.DType{ir.Q8_0}},
 		linear{tokens: 4, k: 4096, rows: []int{16, 16}, types: []ir.DType{ir.Q4_0, ir.F16}})
 }

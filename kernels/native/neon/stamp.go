@@ -3,4 +3,4 @@
 package neon
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "f37c34b837a0f9030c16a62343d3e93cd5f8786bcc27e84c72ec722be69e6470"
+const _ = "28f2261e059a089b2b74b4566ac768894b5bfb50ace0f102d9eaf47aa74410c6"

@@ -27,12 +27,27 @@ struct Correction {
     }
 };
 
-// Quantised activations of a launch; the arrays are by token, then by block.
+// From this many tokens on, unpacking a panel costs less than unpacking the rows once for
+// each of them.
+constexpr uint32_t FEW = 4;
+// Elements of a panel: with its scales it stays in the first-level cache.
+constexpr uint64_t PANEL = 16384 / ROWS;
+
+// Quantised activations of a launch. Few tokens are rows, [tokens][k]. Of more, what a panel is
+// multiplied with lies together, [k/PANEL][tokens][PANEL], the last slice being what is left:
+// of rows, pieces a power of two apart, a cache has room for few.
 struct Quantised {
-    int8_t *q;    // [tokens][k]
-    float *scale; // [tokens][k/32]
-    uint32_t
-        *extra[3]; // [tokens][k/16], the words of each weight's Correction; of 32 elements: every first half is used
+    uint64_t k;
+    uint32_t tokens;
+    int8_t *q;    // of each element
+    float *scale; // of 32
+    // Of 16, the words of each weight's Correction; of 32 elements: every first half is used.
+    uint32_t *extra[3];
+
+    MEMBER bool few() const { return tokens < FEW; }
+    // Elements of a slice that begins at element `at`, and where it begins in q.
+    MEMBER uint64_t slice(uint64_t at) const { return few() ? k : least(PANEL, k - at); }
+    MEMBER uint64_t place(uint64_t token, uint64_t at) const { return at * tokens + token * slice(at); }
 };
 
 // Groups of rows times some tokens; with several tokens, quantised weights come one group
@@ -46,10 +61,9 @@ struct RowGroup {
     uint64_t k;
     const float *x; // [tokens][x_stride]
     uint64_t x_stride;
-    const int8_t *q; // as in Quantised, from the first token on
-    const float *scale;
-    const uint32_t *extra;
-    uint32_t tokens;
+    const Quantised *act;
+    const uint32_t *extra; // of the weight
+    uint32_t first, tokens;
     float (*sum)[ROWS]; // [groups][tokens]
 };
 
@@ -243,8 +257,8 @@ template <class B, int S, int N> INLINE void integer_sums(Rows from, const int8_
 
 template <class B> static void multiply_few(const RowGroup &g, uint32_t t) {
     constexpr int STEP = B::PARTNER == 0 ? 1 : 2 * B::PARTNER; // sub-blocks whose integers are held
-    const int8_t *q = g.q + t * g.k;
-    const float *scale = g.scale + t * (g.k / 32);
+    const int8_t *q = g.act->q + t * g.k;
+    const float *scale = g.act->scale + t * (g.k / 32);
     const uint32_t *extra = g.extra + t * (g.k / 16);
     F sum[ROWS / W];
     for (F &v : sum)
@@ -288,9 +302,6 @@ template <class B> static void multiply_few(const RowGroup &g, uint32_t t) {
     for (int v = 0; v < ROWS / W; v++)
         store(g.sum[t] + v * W, sum[v]);
 }
-
-// Elements of a panel: with its scales it stays in the first-level cache.
-constexpr uint64_t PANEL = 16384 / ROWS;
 
 template <class B> struct Panel {
     alignas(64) uint8_t words[PANEL * ROWS]; // [PANEL/32][8 · ROWS][4], by panel_place
@@ -353,9 +364,10 @@ private:
 template <class B, int T>
 static void panel_tile(const Panel<B> &panel, const RowGroup &g, uint32_t t0, uint64_t at, uint64_t elements) {
     constexpr int V = ROWS / W, WORDS = 8 / B::GROUPS;
-    const int8_t *q = g.q + t0 * g.k + at;
-    const float *scale = g.scale + t0 * (g.k / 32) + at / 32;
-    const uint32_t *extra = g.extra + t0 * (g.k / 16) + at / 16;
+    const uint64_t place = g.act->place(g.first + t0, at);
+    const int8_t *q = g.act->q + place;
+    const float *scale = g.act->scale + place / 32;
+    const uint32_t *extra = g.extra + place / 16;
     F sum[T][V];
     UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++) sum[t][v] = load(g.sum[t0 + t] + v * W);
     const uint8_t *words = panel.words;
@@ -366,7 +378,7 @@ static void panel_tile(const Panel<B> &panel, const RowGroup &g, uint32_t t0, ui
             uint32_t more[T];
             int32_t offset[T];
             UNROLL for (int t = 0; t < T; t++) {
-                more[t] = extra[static_cast<uint64_t>(t) * (g.k / 16) + group];
+                more[t] = extra[static_cast<uint64_t>(t) * (elements / 16) + group];
                 offset[t] = B::OFFSET == 0 ? 0 : static_cast<int32_t>(more[t]);
             }
             UNROLL for (int v = 0; v < V; v++) products[v].start(offset);
@@ -374,11 +386,11 @@ static void panel_tile(const Panel<B> &panel, const RowGroup &g, uint32_t t0, ui
                 UNROLL for (int v = 0; v < V; v++) {
                     Q w0 = q_load(words + panel_place(i, v * W) * 4);
                     Q w1 = q_load(words + panel_place(i + 1, v * W) * 4);
-                    products[v].add(w0, w1, q + 4 * i, g.k);
+                    products[v].add(w0, w1, q + 4 * i, elements);
                 }
             }
             UNROLL for (int t = 0; t < T; t++) {
-                float by = scale[static_cast<uint64_t>(t) * (g.k / 32)];
+                float by = scale[static_cast<uint64_t>(t) * (elements / 32)];
                 UNROLL for (int v = 0; v < V; v++) sum[t][v] =
                     accumulate<B>(sum[t][v], products[v].finish(t, offset[t]), s + v * W, m + v * W, by, more[t]);
             }
@@ -397,8 +409,8 @@ template <class B, int T, int S> static void multiply_interleaved(const RowGroup
     constexpr int V = ROWS / W;
     constexpr int STEP = B::PARTNER == 1 ? 2 : 1; // sub-blocks that the same words hold
     using From = Interleaved<B>;
-    const int8_t *q = g.q;
-    const float *scale = g.scale;
+    const int8_t *q = g.act->q;
+    const float *scale = g.act->scale;
     const uint32_t *extra = g.extra;
     F sum[S][T][V];
     UNROLL for (F(&group)[T][V] : sum) UNROLL for (F(&token)[V] : group) UNROLL for (F &v : token) v = zero();
@@ -465,13 +477,9 @@ template <class B, int T, int S> static void multiply_interleaved(const RowGroup
         store(g.sum[i + t] + v * W, sum[i][t][v]);
 }
 
-// From this many tokens on, unpacking a panel costs less than unpacking the rows once for
-// each of them.
-constexpr uint32_t FEW = 4;
-
 template <class B> static void multiply_quantised(const RowGroup &g) {
     if constexpr (B::HALF != ALONE) {
-        if (g.tokens < FEW && g.interleaved) {
+        if (g.act->few() && g.interleaved) {
             if (g.tokens == 1)
                 with_power<STREAMS>(g.groups, [&](auto n) { multiply_interleaved<B, 1, n.value>(g); });
             else
@@ -479,7 +487,7 @@ template <class B> static void multiply_quantised(const RowGroup &g) {
             return;
         }
     }
-    if (g.tokens < FEW) {
+    if (g.act->few()) {
         for (uint32_t t = 0; t < g.tokens; t++)
             multiply_few<B>(g, t);
         return;
@@ -614,6 +622,7 @@ struct Linear {
         uint64_t elements = uint64_t{p.tokens} * p.k;
         normalised = norm ? static_cast<float *>(take(elements * 4)) : nullptr;
         act = {};
+        act.k = p.k, act.tokens = p.tokens;
         if (quantised) {
             act.q = static_cast<int8_t *>(take(elements));
             act.scale = static_cast<float *>(take(elements / 8));
@@ -699,6 +708,28 @@ static void quantise_row(const float *x, uint64_t k, int8_t *q, float *scale, in
     }
 }
 
+// Quantises n elements that go to `place`, with their corrections.
+static void quantise(const Linear &job, const float *x, uint64_t place, uint64_t n) {
+    float *scale = job.act.scale + place / 32;
+    // The sums are left in the last correction's words, which are rewritten last.
+    int32_t *sums = reinterpret_cast<int32_t *>(job.act.extra[job.correction_count - 1] + place / 16);
+    quantise_row(x, n, job.act.q + place, scale, sums);
+    for (int i = 0; i < job.correction_count; i++) {
+        const Correction &c = job.corrections[i];
+        uint32_t *out = job.act.extra[i] + place / 16;
+        for (uint64_t b = 0; b < n / 16; b += 2) {
+            int32_t pair[2] = {sums[b], sums[b + 1]};
+            if (c.groups == 1)
+                pair[0] += pair[1];
+            for (int half = 0; half < 2; half++) {
+                int32_t integer = -c.offset * pair[half];
+                float total = scale[b / 2] * static_cast<float>(pair[half]);
+                memcpy(out + b + half, c.min ? static_cast<void *>(&total) : &integer, 4);
+            }
+        }
+    }
+}
+
 static void prepare(const smelt_launch *l, void *shared, uint64_t begin, uint64_t end) {
     Linear job(l, shared);
     uint64_t k = job.p.k;
@@ -711,24 +742,9 @@ static void prepare(const smelt_launch *l, void *shared, uint64_t begin, uint64_
         }
         if (!job.quantised)
             continue;
-        float *scale = job.act.scale + t * (k / 32);
-        // The sums are left in the last correction's words, which are rewritten last.
-        uint32_t *words = job.act.extra[job.correction_count - 1] + t * (k / 16);
-        int32_t *sums = reinterpret_cast<int32_t *>(words);
-        quantise_row(x, k, job.act.q + t * k, scale, sums);
-        for (int i = 0; i < job.correction_count; i++) {
-            const Correction &c = job.corrections[i];
-            uint32_t *out = job.act.extra[i] + t * (k / 16);
-            for (uint64_t b = 0; b < k / 16; b += 2) {
-                int32_t pair[2] = {sums[b], sums[b + 1]};
-                if (c.groups == 1)
-                    pair[0] += pair[1];
-                for (int half = 0; half < 2; half++) {
-                    int32_t integer = -c.offset * pair[half];
-                    float total = scale[b / 2] * static_cast<float>(pair[half]);
-                    memcpy(out + b + half, c.min ? static_cast<void *>(&total) : &integer, 4);
-                }
-            }
+        for (uint64_t at = 0, n; at < k; at += n) {
+            n = job.act.slice(at);
+            quantise(job, x + at, job.act.place(t, at), n);
         }
     }
 }
@@ -759,9 +775,7 @@ static uint32_t multiply_bundle(const smelt_launch *l, const Linear &job, const 
     g.x = job.norm ? job.normalised + token * k : buffer<const float>(l, 0) + uint64_t{token} * job.p.x_stride;
     g.x_stride = job.norm ? k : job.p.x_stride;
     if (w.type->quantised) {
-        g.q = job.act.q + token * k;
-        g.scale = job.act.scale + token * (k / 32);
-        g.extra = job.act.extra[w.extra] + token * (k / 16);
+        g.act = &job.act, g.extra = job.act.extra[w.extra], g.first = token;
     }
     uint64_t row = bundle.first * ROWS;
     if (w.n >= ROWS) {
