@@ -1,4 +1,4 @@
 package portable
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "28f2261e059a089b2b74b4566ac768894b5bfb50ace0f102d9eaf47aa74410c6"
+const _ = "587a174882aa8e477f3196a9b394265f336958f5374cd0b746425ba808d35b4f"

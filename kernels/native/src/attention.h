@@ -78,17 +78,18 @@ struct Attention {
     // K and V caches on, a stride apart. Absent where the table names no such block.
     struct Tile {
         uint32_t keys;
+        uint64_t in_block; // keys to the end of the cache block
         uint64_t first;
         bool present;
     };
     MEMBER Tile tile(uint32_t seq, uint32_t head, int64_t j, int64_t most) const {
         uint64_t at = static_cast<uint64_t>(j) % p.block;
         int64_t block = table[uint64_t{seq} * p.table_stride + static_cast<uint64_t>(j) / p.block];
-        uint64_t keys = least(least(KEY_TILE, p.block - at), static_cast<uint64_t>(most));
+        uint64_t in_block = p.block - at, keys = least(least(KEY_TILE, in_block), static_cast<uint64_t>(most));
         bool present = block >= 0 && static_cast<uint64_t>(block) < blocks;
         uint64_t first =
             static_cast<uint64_t>(block) * p.block_stride + uint64_t{head} * p.head_stride + at * p.row_stride;
-        return {static_cast<uint32_t>(keys), present ? first : 0, present};
+        return {static_cast<uint32_t>(keys), in_block, present ? first : 0, present};
     }
     MEMBER const float *sink(uint64_t head) const { return sinks == nullptr ? nullptr : sinks + head; }
 };
@@ -260,7 +261,7 @@ static uint64_t attention_vec_units(const smelt_launch *l) {
     return uint64_t{p.tokens} * p.kv_heads * Parts(l).count;
 }
 
-// A tile of attention_vec has about as many bytes of keys: two thirds of what memory gives
+// A tile of attention_vec has about as many bytes of keys: three quarters of what memory gives
 // were read with 16 KB, nearly all is with 4.
 constexpr uint64_t TILE_BYTES = 4096; // measured
 INLINE int64_t keys_in_tile(uint64_t key) {
@@ -361,9 +362,8 @@ template <class C> static void attention_vec(const smelt_launch *l, void *shared
             for (uint32_t h = 0; h < heads; h++)
                 maximum[h] = LOWEST, total[h] = 0;
             for (int64_t j = from; j < to;) {
-                const uint64_t in_block = a.p.block - static_cast<uint64_t>(j) % a.p.block;
-                const uint64_t left = least(in_block, static_cast<uint64_t>(read_to - j));
                 Attention::Tile tile = a.tile(seq, static_cast<uint32_t>(kv), j, to - j < most ? to - j : most);
+                const uint64_t left = least(tile.in_block, static_cast<uint64_t>(read_to - j));
                 j += tile.keys;
                 if (!tile.present)
                     continue;

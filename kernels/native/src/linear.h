@@ -62,9 +62,9 @@ struct RowGroup {
     const float *x; // [tokens][x_stride]
     uint64_t x_stride;
     const Quantised *act;
-    const uint32_t *extra; // of the weight
-    uint32_t first, tokens;
-    float (*sum)[ROWS]; // [groups][tokens]
+    const uint32_t *extra;  // of the weight
+    uint32_t first, tokens; // `first` of the launch, in act; x begins there
+    float (*sum)[ROWS];     // [groups][tokens]
 };
 
 // Asks for the bytes that will be wanted a while after those at p, in what is read from one
@@ -496,7 +496,7 @@ template <class B> static void multiply_quantised(const RowGroup &g) {
         memset(g.sum[t], 0, sizeof g.sum[t]);
     Panel<B> panel;
     for (uint64_t at = 0; at < g.k; at += PANEL) {
-        uint64_t elements = least(PANEL, g.k - at);
+        uint64_t elements = g.act->slice(at);
         uint64_t before = at / B::ELEMS * B::BYTES;
         if constexpr (B::HALF != ALONE) {
             if (g.interleaved)
