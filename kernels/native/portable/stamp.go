@@ -1,4 +1,4 @@
 package portable
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "587a174882aa8e477f3196a9b394265f336958f5374cd0b746425ba808d35b4f"
+const _ = "9518b398269f19c091ba66e63d4d9f16571e51f748fc25bb0f8fee7789c0269a"

@@ -33,22 +33,75 @@ constexpr uint32_t FEW = 4;
 // Elements of a panel: with its scales it stays in the first-level cache.
 constexpr uint64_t PANEL = 16384 / ROWS;
 
-// Quantised activations of a launch. Few tokens are rows, [tokens][k]. Of more, what a panel is
-// multiplied with lies together, [k/PANEL][tokens][PANEL], the last slice being what is left:
-// of rows, pieces a power of two apart, a cache has room for few.
+// Tokens that a panel is multiplied with at a time.
+constexpr uint32_t TILE = INT_TOKENS;
+
+// Quantised activations of a launch. Few tokens are rows, [tokens][k]. Of more, what a tile of
+// tokens is multiplied with is read from one end to the other for each panel,
+// [k/PANEL][tokens/TILE][PANEL/32][TILE][32], the last slice and the last tile being what is
+// left: of rows, pieces a power of two apart, a cache has room for few.
 struct Quantised {
     uint64_t k;
     uint32_t tokens;
-    int8_t *q;    // of each element
-    float *scale; // of 32
-    // Of 16, the words of each weight's Correction; of 32 elements: every first half is used.
-    uint32_t *extra[3];
+    int8_t *q;          // of each element
+    float *scale;       // of 32
+    uint32_t *extra[3]; // of 32, the words of each weight's Correction
 
     MEMBER bool few() const { return tokens < FEW; }
-    // Elements of a slice that begins at element `at`, and where it begins in q.
+    // Elements of a slice that begins at element `at`.
     MEMBER uint64_t slice(uint64_t at) const { return few() ? k : least(PANEL, k - at); }
-    MEMBER uint64_t place(uint64_t token, uint64_t at) const { return at * tokens + token * slice(at); }
+    // Tokens of the tile that holds a token. A block of one is as many blocks from its next.
+    MEMBER uint64_t width(uint64_t token) const { return few() ? 1 : least(TILE, tokens - token / TILE * TILE); }
+    // Where a token's slice begins in q.
+    MEMBER uint64_t place(uint64_t token, uint64_t at) const {
+        if (few())
+            return token * k;
+        return at * tokens + token / TILE * TILE * slice(at) + token % TILE * 32;
+    }
 };
+
+// What becomes of the sums of a bundle of rows: out = sum, or silu(gate) · sum, plus residual.
+struct Results {
+    float *out; // of the first row and token
+    const float *residual;
+    uint64_t stride; // of both, between tokens
+    uint64_t apart;  // between groups
+    uint64_t rows;   // from the first one to the weight's last
+    uint32_t shift;  // row r of a group is in place shift + r of its sums
+    const float (*gate)[ROWS];
+};
+
+// Calls f(place, group, r, n) for n ≤ W rows from r on of each group and its `place` in a row.
+template <class Fn> INLINE void each_result(const Results &to, uint32_t groups, Fn f) {
+    for (uint64_t group = 0; group < groups; group++) {
+        const uint64_t first = group * to.apart, rows = least(ROWS, to.rows - first);
+        for (uint64_t r = 0; r < rows; r += W)
+            f(first + r, group, r, static_cast<int>(least(W, rows - r)));
+    }
+}
+static void fetch_results(const Results &to, uint32_t groups, uint32_t t, uint32_t n) {
+    for (uint64_t token = t; token < t + n; token++) {
+        each_result(to, groups, [&](uint64_t place, uint64_t, uint64_t, int) {
+            __builtin_prefetch(to.out + token * to.stride + place, 1, 2);
+            if (to.residual != nullptr)
+                __builtin_prefetch(to.residual + token * to.stride + place, 0, 2);
+        });
+    }
+}
+static void write_results(const Results &to, uint32_t groups, const float (*sum)[ROWS], uint32_t tokens, uint32_t t,
+                          uint32_t n) {
+    for (uint64_t token = t; token < t + n; token++) {
+        each_result(to, groups, [&](uint64_t place, uint64_t group, uint64_t r, int count) {
+            const uint64_t from = group * tokens + token;
+            F v = load_n(sum[from] + to.shift + r, count);
+            if (to.gate != nullptr)
+                v = silu(load_n(to.gate[from] + to.shift + r, count)) * v;
+            if (to.residual != nullptr)
+                v = v + load_n(to.residual + token * to.stride + place, count);
+            store_n(to.out + token * to.stride + place, v, count);
+        });
+    }
+}
 
 // Groups of rows times some tokens; with several tokens, quantised weights come one group
 // at a time.
@@ -65,6 +118,19 @@ struct RowGroup {
     const uint32_t *extra;  // of the weight
     uint32_t first, tokens; // `first` of the launch, in act; x begins there
     float (*sum)[ROWS];     // [groups][tokens]
+    const Results *results; // null if sums are all that is wanted
+
+    // Tells of n tokens from t on that their sums will be complete soon, and that they are.
+    // In between, their rows of the output arrive. These lie pages apart, often so that a cache
+    // has room for few of them: written after all tokens, each would be waited for.
+    MEMBER void expect(uint32_t t, uint32_t n) const {
+        if (results != nullptr)
+            fetch_results(*results, groups, t, n);
+    }
+    MEMBER void complete(uint32_t t, uint32_t n) const {
+        if (results != nullptr)
+            write_results(*results, groups, sum, tokens, t, n);
+    }
 };
 
 // Asks for the bytes that will be wanted a while after those at p, in what is read from one
@@ -185,9 +251,11 @@ template <class Rows> static void multiply_rows(const RowGroup &g, Rows all) {
     const uint32_t rows = g.groups * ROWS;
     for (uint32_t t = 0; t < g.tokens; t += DOT_TOKENS) {
         with_count<DOT_TOKENS>(static_cast<uint32_t>(least(DOT_TOKENS, g.tokens - t)), [&](auto n) {
+            g.expect(t, n.value);
             for (uint32_t r = 0; r < rows; r += FLOAT_ROWS)
                 dot_tile<FLOAT_ROWS, n.value>(all.from(r), g.x + t * g.x_stride, g.x_stride, g.k,
                                               g.sum[r / ROWS * g.tokens + t] + r % ROWS, ROWS);
+            g.complete(t, n.value);
         });
     }
 }
@@ -198,6 +266,7 @@ template <class E> static void multiply_streams(const RowGroup &g) {
             dot_tile<FLOAT_ROWS * n.value, 1>(rows, g.x, g.x_stride, g.k, g.sum[0] + r, ROWS);
         }
     });
+    g.complete(0, 1);
 }
 template <class E> static void multiply_float(const RowGroup &g) {
     if (g.interleaved && g.tokens == 1)
@@ -259,7 +328,7 @@ template <class B> static void multiply_few(const RowGroup &g, uint32_t t) {
     constexpr int STEP = B::PARTNER == 0 ? 1 : 2 * B::PARTNER; // sub-blocks whose integers are held
     const int8_t *q = g.act->q + t * g.k;
     const float *scale = g.act->scale + t * (g.k / 32);
-    const uint32_t *extra = g.extra + t * (g.k / 16);
+    const uint32_t *extra = g.extra + t * (g.k / 32) * B::GROUPS;
     F sum[ROWS / W];
     for (F &v : sum)
         v = zero();
@@ -288,7 +357,7 @@ template <class B> static void multiply_few(const RowGroup &g, uint32_t t) {
                     for (int group = 0; group < B::GROUPS; group++) {
                         int place = (S * B::GROUPS + group) * ROWS + of;
                         I total = integers[n.value][group];
-                        uint32_t more = extra[2 * S + group];
+                        uint32_t more = extra[S * B::GROUPS + group];
                         if (B::OFFSET != 0)
                             total = i_add(total, i_set1(static_cast<int32_t>(more)));
                         F &to = sum[of / W];
@@ -297,7 +366,7 @@ template <class B> static void multiply_few(const RowGroup &g, uint32_t t) {
                 });
             });
         });
-        q += B::ELEMS, scale += B::SUBS, extra += 2 * B::SUBS;
+        q += B::ELEMS, scale += B::SUBS, extra += B::SUBS * B::GROUPS;
     }
     for (int v = 0; v < ROWS / W; v++)
         store(g.sum[t] + v * W, sum[v]);
@@ -360,25 +429,24 @@ private:
     }
 };
 
-// T tokens times the elements [at, at + elements) of a group, which the panel holds.
-template <class B, int T>
-static void panel_tile(const Panel<B> &panel, const RowGroup &g, uint32_t t0, uint64_t at, uint64_t elements) {
+// T tokens of a tile times the elements from `at` on of a group, which the panel holds.
+template <class B, int T> static void panel_tile(const Panel<B> &panel, const RowGroup &g, uint32_t t0, uint64_t at) {
     constexpr int V = ROWS / W, WORDS = 8 / B::GROUPS;
-    const uint64_t place = g.act->place(g.first + t0, at);
+    const uint64_t place = g.act->place(g.first + t0, at), width = g.act->width(g.first + t0);
     const int8_t *q = g.act->q + place;
     const float *scale = g.act->scale + place / 32;
-    const uint32_t *extra = g.extra + place / 16;
+    const uint32_t *extra = g.extra + place / 32 * B::GROUPS;
     F sum[T][V];
     UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++) sum[t][v] = load(g.sum[t0 + t] + v * W);
     const uint8_t *words = panel.words;
     const float *s = panel.s, *m = panel.m;
-    for (uint64_t done = 0; done < elements; done += 32) {
+    for (uint64_t left = g.act->slice(at); left > 0; left -= 32) {
         for (int group = 0; group < B::GROUPS; group++) {
             Products<B::RANGE, T> products[V];
             uint32_t more[T];
             int32_t offset[T];
             UNROLL for (int t = 0; t < T; t++) {
-                more[t] = extra[static_cast<uint64_t>(t) * (elements / 16) + group];
+                more[t] = extra[t * B::GROUPS + group];
                 offset[t] = B::OFFSET == 0 ? 0 : static_cast<int32_t>(more[t]);
             }
             UNROLL for (int v = 0; v < V; v++) products[v].start(offset);
@@ -386,20 +454,17 @@ static void panel_tile(const Panel<B> &panel, const RowGroup &g, uint32_t t0, ui
                 UNROLL for (int v = 0; v < V; v++) {
                     Q w0 = q_load(words + panel_place(i, v * W) * 4);
                     Q w1 = q_load(words + panel_place(i + 1, v * W) * 4);
-                    products[v].add(w0, w1, q + 4 * i, elements);
+                    products[v].add(w0, w1, q + 4 * (group * WORDS + i), 32);
                 }
             }
-            UNROLL for (int t = 0; t < T; t++) {
-                float by = scale[static_cast<uint64_t>(t) * (elements / 32)];
-                UNROLL for (int v = 0; v < V; v++) sum[t][v] =
-                    accumulate<B>(sum[t][v], products[v].finish(t, offset[t]), s + v * W, m + v * W, by, more[t]);
-            }
-            words += WORDS * ROWS * 4, q += WORDS * 4;
+            UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++) sum[t][v] =
+                accumulate<B>(sum[t][v], products[v].finish(t, offset[t]), s + v * W, m + v * W, scale[t], more[t]);
+            words += WORDS * ROWS * 4;
             s += ROWS;
             if (B::MIN)
                 m += ROWS;
         }
-        scale += 1, extra += 2;
+        q += 32 * width, scale += width, extra += width * B::GROUPS;
     }
     UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++) store(g.sum[t0 + t] + v * W, sum[t][v]);
 }
@@ -428,7 +493,7 @@ template <class B, int T, int S> static void multiply_interleaved(const RowGroup
             int32_t offset[STEP][T][B::GROUPS];
             UNROLL for (int n = 0; n < STEP; n++) UNROLL for (int t = 0; t < T; t++) {
                 UNROLL for (int group = 0; group < B::GROUPS; group++) {
-                    uint32_t word = extra[static_cast<uint64_t>(t) * (g.k / 16) + 2 * (FIRST + n) + group];
+                    uint32_t word = extra[(static_cast<uint64_t>(t) * (g.k / 32) + FIRST + n) * B::GROUPS + group];
                     more[n][t][group] = word;
                     offset[n][t][group] = B::OFFSET == 0 ? 0 : static_cast<int32_t>(word);
                     UNROLL for (int i = 0; i < S; i++) UNROLL for (int v = 0; v < V; v++) dot[n][i][v][t][group].start(
@@ -471,7 +536,7 @@ template <class B, int T, int S> static void multiply_interleaved(const RowGroup
                 }
             }
         });
-        q += B::ELEMS, scale += B::SUBS, extra += 2 * B::SUBS;
+        q += B::ELEMS, scale += B::SUBS, extra += B::SUBS * B::GROUPS;
     }
     UNROLL for (int i = 0; i < S; i++) UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++)
         store(g.sum[i + t] + v * W, sum[i][t][v]);
@@ -484,12 +549,14 @@ template <class B> static void multiply_quantised(const RowGroup &g) {
                 with_power<STREAMS>(g.groups, [&](auto n) { multiply_interleaved<B, 1, n.value>(g); });
             else
                 with_count<FEW - 1>(g.tokens, [&](auto n) { multiply_interleaved<B, n.value, 1>(g); });
+            g.complete(0, g.tokens);
             return;
         }
     }
     if (g.act->few()) {
         for (uint32_t t = 0; t < g.tokens; t++)
             multiply_few<B>(g, t);
+        g.complete(0, g.tokens);
         return;
     }
     for (uint32_t t = 0; t < g.tokens; t++)
@@ -506,7 +573,14 @@ template <class B> static void multiply_quantised(const RowGroup &g) {
         } else {
             panel.unpack(g.rows + before, g.stride, elements);
         }
-        in_pieces<INT_TOKENS>(g.tokens, [&](uint32_t t, auto n) { panel_tile<B, n.value>(panel, g, t, at, elements); });
+        const bool last = at + elements == g.k;
+        in_pieces<TILE>(g.tokens, [&](uint32_t t, auto n) {
+            if (last)
+                g.expect(t, n.value);
+            panel_tile<B, n.value>(panel, g, t, at);
+            if (last)
+                g.complete(t, n.value);
+        });
     }
 }
 
@@ -627,7 +701,8 @@ struct Linear {
             act.q = static_cast<int8_t *>(take(elements));
             act.scale = static_cast<float *>(take(elements / 8));
             for (int i = 0; i < correction_count; i++)
-                act.extra[i] = static_cast<uint32_t *>(take(elements / 4));
+                act.extra[i] =
+                    static_cast<uint32_t *>(take(elements / 8 * static_cast<uint64_t>(corrections[i].groups)));
         }
         scratch = end;
     }
@@ -683,48 +758,43 @@ static uint64_t prepare_units(const smelt_launch *l) {
     return job.norm || job.quantised ? job.p.tokens : 0;
 }
 
-// Quantises k elements: q = round(x · 127 / max|x|) in each block of 32.
-static void quantise_row(const float *x, uint64_t k, int8_t *q, float *scale, int32_t *sums) {
-    for (uint64_t at = 0; at < k; at += 32) {
-        F top = zero();
-        bool bad = false;
-        for (int i = 0; i < 32; i += W) {
-            F v = load(x + at + i);
-            bad |= any_nan(v);
-            top = max(top, abs(v));
-        }
-        float most = reduce_max(top);
-        F inverse = set1(most > 1e-30f ? 127.0f / most : 0.0f);
-        scale[at / 32] = bad ? __builtin_nanf("") : most / 127.0f;
-        for (int half = 0; half < 32; half += 16) {
-            I sum = i_set1(0);
-            for (int i = half; i < half + 16; i += W) {
-                I v = to_int(load(x + at + i) * inverse);
-                sum = i_add(sum, v);
-                store_i8(q + at + i, v);
-            }
-            sums[at / 16 + half / 16] = i_reduce_add(sum);
-        }
+// Quantises a block: q = round(x · 127 / max|x|). Returns the scale, and in sums those of the
+// halves' integers.
+static float quantise_block(const float *x, int8_t *q, int32_t sums[2]) {
+    F top = zero();
+    bool bad = false;
+    for (int i = 0; i < 32; i += W) {
+        F v = load(x + i);
+        bad |= any_nan(v);
+        top = max(top, abs(v));
     }
+    float most = reduce_max(top);
+    F inverse = set1(most > 1e-30f ? 127.0f / most : 0.0f);
+    for (int half = 0; half < 2; half++) {
+        I sum = i_set1(0);
+        for (int i = 16 * half; i < 16 * half + 16; i += W) {
+            I v = to_int(load(x + i) * inverse);
+            sum = i_add(sum, v);
+            store_i8(q + i, v);
+        }
+        sums[half] = i_reduce_add(sum);
+    }
+    return bad ? __builtin_nanf("") : most / 127.0f;
 }
 
-// Quantises n elements that go to `place`, with their corrections.
-static void quantise(const Linear &job, const float *x, uint64_t place, uint64_t n) {
-    float *scale = job.act.scale + place / 32;
-    // The sums are left in the last correction's words, which are rewritten last.
-    int32_t *sums = reinterpret_cast<int32_t *>(job.act.extra[job.correction_count - 1] + place / 16);
-    quantise_row(x, n, job.act.q + place, scale, sums);
-    for (int i = 0; i < job.correction_count; i++) {
-        const Correction &c = job.corrections[i];
-        uint32_t *out = job.act.extra[i] + place / 16;
-        for (uint64_t b = 0; b < n / 16; b += 2) {
-            int32_t pair[2] = {sums[b], sums[b + 1]};
-            if (c.groups == 1)
-                pair[0] += pair[1];
-            for (int half = 0; half < 2; half++) {
-                int32_t integer = -c.offset * pair[half];
-                float total = scale[b / 2] * static_cast<float>(pair[half]);
-                memcpy(out + b + half, c.min ? static_cast<void *>(&total) : &integer, 4);
+// Quantises n elements of a token, a slice of it, with their corrections.
+static void quantise(const Linear &job, const float *x, uint64_t token, uint64_t at, uint64_t n) {
+    uint64_t place = job.act.place(token, at);
+    for (uint64_t end = at + n; at < end; at += 32, place += 32 * job.act.width(token)) {
+        int32_t sums[2];
+        float scale = job.act.scale[place / 32] = quantise_block(x + at, job.act.q + place, sums);
+        for (int i = 0; i < job.correction_count; i++) {
+            const Correction &c = job.corrections[i];
+            uint32_t *out = job.act.extra[i] + place / 32 * static_cast<uint64_t>(c.groups);
+            for (int group = 0; group < c.groups; group++) {
+                int32_t sum = c.groups == 1 ? sums[0] + sums[1] : sums[group], integer = -c.offset * sum;
+                float total = scale * static_cast<float>(sum);
+                memcpy(out + group, c.min ? static_cast<void *>(&total) : &integer, 4);
             }
         }
     }
@@ -744,7 +814,7 @@ static void prepare(const smelt_launch *l, void *shared, uint64_t begin, uint64_
             continue;
         for (uint64_t at = 0, n; at < k; at += n) {
             n = job.act.slice(at);
-            quantise(job, x + at, job.act.place(t, at), n);
+            quantise(job, x, t, at, n);
         }
     }
 }
@@ -754,8 +824,8 @@ static uint64_t multiply_units(const smelt_launch *l) {
     return job.p.tokens == 0 ? 0 : job.groups();
 }
 
-// Sums of a group and token that are held at a time.
-constexpr uint32_t HELD = 512;
+// Sums of a group and token that are held at a time, in whole tiles.
+constexpr uint32_t HELD = (512 + TILE - 1) / TILE * TILE;
 
 // Groups of a weight's rows that are worked on together: every `apart`th from `first` on.
 struct Bundle {
@@ -764,13 +834,13 @@ struct Bundle {
     uint64_t apart;
 };
 
-// The sums of a bundle of w's rows times `tokens` tokens from `token` on. Row r of a group
-// comes out in place shift + r, where shift is the result.
-static uint32_t multiply_bundle(const smelt_launch *l, const Linear &job, const Linear::Weight &w, Bundle bundle,
-                                uint32_t token, uint32_t tokens, float (*sum)[ROWS]) {
+// Multiplies a bundle of w's rows with `tokens` tokens from `token` on. Their results are
+// written where there is a place for them.
+static void multiply_bundle(const smelt_launch *l, const Linear &job, const Linear::Weight &w, Bundle bundle,
+                            uint32_t token, uint32_t tokens, float (*sum)[ROWS], Results *to) {
     uint64_t k = job.p.k;
     RowGroup g = {};
-    g.stride = w.stride, g.interleaved = w.interleaved, g.k = k, g.tokens = tokens, g.sum = sum;
+    g.stride = w.stride, g.interleaved = w.interleaved, g.k = k, g.tokens = tokens, g.sum = sum, g.results = to;
     g.groups = bundle.groups, g.apart = bundle.apart * ROWS * w.stride;
     g.x = job.norm ? job.normalised + token * k : buffer<const float>(l, 0) + uint64_t{token} * job.p.x_stride;
     g.x_stride = job.norm ? k : job.p.x_stride;
@@ -781,20 +851,23 @@ static uint32_t multiply_bundle(const smelt_launch *l, const Linear &job, const 
     if (w.n >= ROWS) {
         // The last group of a weight starts early enough to be a whole one.
         uint64_t start = least(row, w.n - ROWS);
+        if (to != nullptr)
+            to->shift = static_cast<uint32_t>(row - start);
         g.rows = w.bytes + start * w.stride;
         w.type->multiply(g);
-        return static_cast<uint32_t>(row - start);
+        return;
     }
     // Fewer than ROWS rows in all: each in turn takes every place of a group.
     float all[HELD][ROWS];
-    g.stride = 0, g.sum = all;
+    g.stride = 0, g.sum = all, g.results = nullptr;
     for (uint32_t r = 0; r < w.n; r++) {
         g.rows = w.bytes + r * w.stride;
         w.type->multiply(g);
         for (uint32_t t = 0; t < tokens; t++)
             sum[t][r] = all[t][r];
     }
-    return 0;
+    g.sum = sum, g.results = to;
+    g.complete(0, tokens);
 }
 
 // Cuts a run of neighbouring groups of w's rows into bundles, in an order of its own.
@@ -820,24 +893,7 @@ static void multiply(const smelt_launch *l, void *shared, uint64_t begin, uint64
     Linear job(l, shared);
     float *out = buffer<float>(l, 4);
     const float *residual = job.residual ? buffer<const float>(l, 6) : nullptr;
-    alignas(64) float sum[HELD][ROWS], second[HELD][ROWS];
-    const auto finish = [&](const Linear::Weight &w, const Bundle &bundle, uint32_t token, uint32_t tokens,
-                            uint32_t shift) {
-        for (uint32_t at = 0; at < bundle.groups * tokens; at++) {
-            uint64_t row = (bundle.first + at / tokens * bundle.apart) * ROWS;
-            uint64_t place = (token + at % tokens) * uint64_t{job.p.out_stride} + w.column + row;
-            uint32_t rows = static_cast<uint32_t>(least(ROWS, w.n - row));
-            for (uint32_t r = 0; r < rows; r += W) {
-                int n = static_cast<int>(least(W, rows - r));
-                F v = load_n(sum[at] + shift + r, n);
-                if (job.pair)
-                    v = silu(v) * load_n(second[at] + shift + r, n);
-                if (residual != nullptr)
-                    v = v + load_n(residual + place + r, n);
-                store_n(out + place + r, v, n);
-            }
-        }
-    };
+    alignas(64) float sum[HELD][ROWS], gate[HELD][ROWS];
     for (uint64_t unit = begin; unit < end;) {
         int i = 0;
         uint64_t group = unit;
@@ -847,14 +903,22 @@ static void multiply(const smelt_launch *l, void *shared, uint64_t begin, uint64
         const uint64_t run = least(end - unit, w.groups - group);
         unit += run;
         each_bundle(job, w, group, run, [&](Bundle bundle) {
+            const uint64_t row = bundle.first * ROWS;
             // Whole tiles of tokens where several groups share the room.
             const uint32_t most = bundle.groups == 1 ? HELD : HELD / bundle.groups / DOT_TOKENS * DOT_TOKENS;
             for (uint32_t token = 0; token < job.p.tokens; token += most) {
-                uint32_t tokens = static_cast<uint32_t>(least(most, job.p.tokens - token));
-                uint32_t shift = multiply_bundle(l, job, w, bundle, token, tokens, sum);
+                const uint32_t tokens = static_cast<uint32_t>(least(most, job.p.tokens - token));
+                const uint64_t place = token * uint64_t{job.p.out_stride} + w.column + row;
+                Results to = {out + place,
+                              residual == nullptr ? nullptr : residual + place,
+                              job.p.out_stride,
+                              bundle.apart * ROWS,
+                              w.n - row,
+                              0,
+                              job.pair ? gate : nullptr};
                 if (job.pair)
-                    multiply_bundle(l, job, job.weights[1], bundle, token, tokens, second);
-                finish(w, bundle, token, tokens, shift);
+                    multiply_bundle(l, job, w, bundle, token, tokens, gate, nullptr);
+                multiply_bundle(l, job, job.pair ? job.weights[1] : w, bundle, token, tokens, sum, &to);
             }
         });
     }
