@@ -3,4 +3,4 @@
 package avxvnni
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "9518b398269f19c091ba66e63d4d9f16571e51f748fc25bb0f8fee7789c0269a"
+const _ = "2d3d1b7ae4c5f66d9b0c3ef182373d522eae83d176fd2c8849a52d249c6420aa"

@@ -192,33 +192,73 @@ template <class E, int S> struct StreamedRows {
     MEMBER void ahead(uint64_t i) const { UNROLL for (int s = 0; s < S; s++) stream(s).ahead(i); }
 };
 
-// The products of R rows with T tokens: those of FLOAT_ROWS rows with a token, and out_stride
-// floats further those with the next token, or those of the next rows with the only one.
-template <int R, int T, class Rows>
-INLINE void dot_tile(Rows rows, const float *x, uint64_t x_stride, uint64_t k, float *out, size_t out_stride) {
+// The sums of R rows times T tokens.
+template <int R, int T> struct FloatTile {
     static_assert(T == 1 || R == FLOAT_ROWS);
     F sum[T][R];
-    UNROLL for (int t = 0; t < T; t++) UNROLL for (int r = 0; r < R; r++) sum[t][r] = zero();
-    auto step = [&](auto at_w, auto at_x) __attribute__((always_inline)) {
-        F v[T];
-        UNROLL for (int t = 0; t < T; t++) v[t] = at_x(x + static_cast<uint64_t>(t) * x_stride);
-        UNROLL for (int r = 0; r < R; r++) {
-            F w = at_w(r);
-            UNROLL for (int t = 0; t < T; t++) sum[t][r] = fma(w, v[t], sum[t][r]);
+
+    MEMBER void start() { UNROLL for (F(&token)[R] : sum) UNROLL for (F &v : token) v = zero(); }
+    MEMBER void read(const F *p) { UNROLL for (int i = 0; i < T * R; i++) sum[i / R][i % R] = p[i]; }
+    MEMBER void write(F *p) const { UNROLL for (int i = 0; i < T * R; i++) p[i] = sum[i / R][i % R]; }
+    // Those of FLOAT_ROWS rows with a token, and out_stride floats further those with the next
+    // token, or those of the next rows with the only one.
+    MEMBER void finish(float *out, size_t out_stride) const {
+        UNROLL for (int t = 0; t < T; t++) UNROLL for (int r = 0; r < R; r += 4) reduce4(
+            sum[t][r], sum[t][r + 1], sum[t][r + 2], sum[t][r + 3], out + static_cast<size_t>(t + r / 4) * out_stride);
+    }
+    // Adds the products of elements `at` to `end` − 1, `at` a multiple of W.
+    template <class Rows> MEMBER void add(Rows rows, const float *x, uint64_t x_stride, uint64_t at, uint64_t end) {
+        const auto vector = [&](uint64_t i) __attribute__((always_inline)) {
+            if (T == 1) // else another tile has just read them
+                rows.ahead(i);
+            products([=](int r) { return rows.vector(r, i); },
+                     [=](int t) { return load(x + static_cast<uint64_t>(t) * x_stride + i); });
+        };
+        uint64_t i = at;
+        // Addresses for two cost no more than for one. But of sixteen registers, which a tile of
+        // few tokens is made for, the second's loads would displace sums.
+        if constexpr (T > R) {
+            for (; i + 2 * W <= end; i += 2 * W) {
+                vector(i);
+                vector(i + W);
+            }
         }
-    };
-    uint64_t i = 0;
-    for (; i + W <= k; i += W) {
-        if (T == 1) // else another tile has just read them
-            rows.ahead(i);
-        step([=](int r) { return rows.vector(r, i); }, [=](const float *p) { return load(p + i); });
+        for (; i + W <= end; i += W)
+            vector(i);
+        if (i < end) {
+            int rest = static_cast<int>(end - i);
+            products([=](int r) { return rows.part(r, i, rest); },
+                     [=](int t) { return load_n(x + static_cast<uint64_t>(t) * x_stride + i, rest); });
+        }
     }
-    if (i < k) {
-        int rest = static_cast<int>(k - i);
-        step([=](int r) { return rows.part(r, i, rest); }, [=](const float *p) { return load_n(p + i, rest); });
+
+private:
+    // Registers hold the fewer ones, w or x: there is none to spare for the others.
+    template <class Weight, class X> MEMBER void products(Weight weight, X x) {
+        if constexpr (T <= R) {
+            F v[T];
+            UNROLL for (int t = 0; t < T; t++) v[t] = x(t);
+            UNROLL for (int r = 0; r < R; r++) {
+                F w = weight(r);
+                UNROLL for (int t = 0; t < T; t++) sum[t][r] = fma(w, v[t], sum[t][r]);
+            }
+        } else {
+            F w[R];
+            UNROLL for (int r = 0; r < R; r++) w[r] = weight(r);
+            UNROLL for (int t = 0; t < T; t++) {
+                F v = x(t);
+                UNROLL for (int r = 0; r < R; r++) sum[t][r] = fma(w[r], v, sum[t][r]);
+            }
+        }
     }
-    UNROLL for (int t = 0; t < T; t++) UNROLL for (int r = 0; r < R; r += 4) reduce4(
-        sum[t][r], sum[t][r + 1], sum[t][r + 2], sum[t][r + 3], out + static_cast<size_t>(t + r / 4) * out_stride);
+};
+
+template <int R, int T, class Rows>
+INLINE void dot_tile(Rows rows, const float *x, uint64_t x_stride, uint64_t k, float *out, size_t out_stride) {
+    FloatTile<R, T> tile;
+    tile.start();
+    tile.add(rows, x, x_stride, 0, k);
+    tile.finish(out, out_stride);
 }
 
 // Calls f(Int<n>{}) for 1 ≤ n ≤ MAX.
@@ -243,27 +283,88 @@ template <int MAX, class Fn> INLINE void in_pieces(uint32_t n, Fn f, uint32_t st
         in_pieces<MAX / 2>(n, f, start);
 }
 
-// Neighbouring groups of float weights that are worked on together, so that a tile of tokens
-// is read from the first-level cache by all but the first.
+// Neighbouring groups of float weights that are worked on together: the x of all tokens is
+// read once for them.
 constexpr uint32_t TOGETHER = 4;
 
+// They are multiplied in blocks of tokens and rows, and a block in pieces of k. The x of a tile
+// is then read from the first-level cache by all rows of a block but the first, and the block's
+// weights from the second-level one by all its tiles: of a long row, neither cache holds all.
+// The figures are those that a Xeon with 48 KB and 2 MB of them does best with.
+constexpr uint64_t PIECE = 1024; // elements
+constexpr uint32_t BLOCK_TOKENS = 4 * DOT_TOKENS;
+constexpr uint32_t BLOCK_ROWS = 64;
+static_assert(PIECE % W == 0 && BLOCK_ROWS % FLOAT_ROWS == 0);
+
+struct FloatBlock {
+    uint32_t row, rows;
+    uint32_t token, tokens;
+    uint64_t at, end; // elements of k
+};
+
+constexpr uint32_t LINE = 16; // floats of a cache line
+
+// Asks for a share of the x that a tile in this place wants next: of the same tokens, or after
+// all pieces of k of the next block's. The tiles of a block's rows share it out.
+template <int T> INLINE void prefetch_next(const RowGroup &g, const FloatBlock &b, const float *x, uint32_t r) {
+    const float *next = b.end < g.k ? x + b.end : x + BLOCK_TOKENS * g.x_stride;
+    const uint64_t length = ceil_div(b.end - b.at, LINE), most = ceil_div(length * FLOAT_ROWS, b.rows);
+    const uint64_t first = r / FLOAT_ROWS * most, last = least(first + most, length);
+    for (int t = 0; t < T; t++, next += g.x_stride)
+        for (uint64_t i = first; i < last; i++)
+            __builtin_prefetch(next + i * LINE, 0, 2);
+}
+
+template <class Rows> static void multiply_block(const RowGroup &g, Rows all, const FloatBlock &b, F *partial) {
+    const bool more = b.end < g.k || b.token + BLOCK_TOKENS < g.tokens;
+    const bool last = b.end == g.k && b.row + b.rows == g.groups * ROWS;
+    for (uint32_t t = b.token; t < b.token + b.tokens; t += DOT_TOKENS) {
+        with_count<DOT_TOKENS>(static_cast<uint32_t>(least(DOT_TOKENS, b.token + b.tokens - t)), [&](auto n) {
+            constexpr int T = decltype(n)::value;
+            const float *x = g.x + t * g.x_stride;
+            if (last)
+                g.expect(t, T);
+            for (uint32_t r = 0; r < b.rows; r += FLOAT_ROWS, partial += T * FLOAT_ROWS) {
+                const uint32_t row = b.row + r;
+                if (b.row == 0 && more) // later rows' x has just been read
+                    prefetch_next<T>(g, b, x, r);
+                FloatTile<FLOAT_ROWS, T> tile;
+                if (b.at == 0)
+                    tile.start();
+                else
+                    tile.read(partial);
+                tile.add(all.from(row), x, g.x_stride, b.at, b.end);
+                if (b.end < g.k)
+                    tile.write(partial);
+                else
+                    tile.finish(g.sum[row / ROWS * g.tokens + t] + row % ROWS, ROWS);
+            }
+            if (last)
+                g.complete(t, T);
+        });
+    }
+}
 template <class Rows> static void multiply_rows(const RowGroup &g, Rows all) {
     const uint32_t rows = g.groups * ROWS;
-    for (uint32_t t = 0; t < g.tokens; t += DOT_TOKENS) {
-        with_count<DOT_TOKENS>(static_cast<uint32_t>(least(DOT_TOKENS, g.tokens - t)), [&](auto n) {
-            g.expect(t, n.value);
-            for (uint32_t r = 0; r < rows; r += FLOAT_ROWS)
-                dot_tile<FLOAT_ROWS, n.value>(all.from(r), g.x + t * g.x_stride, g.x_stride, g.k,
-                                              g.sum[r / ROWS * g.tokens + t] + r % ROWS, ROWS);
-            g.complete(t, n.value);
-        });
+    // Few tokens wait for the weights, which come fastest in long runs.
+    const uint64_t piece = g.tokens <= DOT_TOKENS ? g.k : PIECE;
+    F partial[BLOCK_TOKENS * BLOCK_ROWS];
+    for (uint32_t t = 0; t < g.tokens; t += BLOCK_TOKENS) {
+        const uint32_t tokens = static_cast<uint32_t>(least(BLOCK_TOKENS, g.tokens - t));
+        for (uint32_t r = 0; r < rows; r += BLOCK_ROWS) {
+            FloatBlock b = {r, static_cast<uint32_t>(least(BLOCK_ROWS, rows - r)), t, tokens, 0, 0};
+            do { // once for no elements
+                b.at = b.end, b.end = least(b.at + piece, g.k);
+                multiply_block(g, all, b, partial);
+            } while (b.end < g.k);
+        }
     }
 }
 template <class E> static void multiply_streams(const RowGroup &g) {
     with_power<STREAMS>(g.groups, [&](auto n) {
         for (uint32_t r = 0; r < ROWS; r += FLOAT_ROWS) {
             const StreamedRows<E, n.value> rows{VectorRows<E>{g.rows, g.stride}.from(r), g.apart};
-            dot_tile<FLOAT_ROWS * n.value, 1>(rows, g.x, g.x_stride, g.k, g.sum[0] + r, ROWS);
+            dot_tile<FLOAT_ROWS * n.value, 1>(rows, g.x, 0, g.k, g.sum[0] + r, ROWS);
         }
     });
     g.complete(0, 1);
@@ -874,13 +975,16 @@ static void multiply_bundle(const smelt_launch *l, const Linear &job, const Line
 template <class Fn>
 static void each_bundle(const Linear &job, const Linear::Weight &w, uint64_t group, uint64_t run, Fn f) {
     const bool interleaved = w.interleaved && (!job.pair || job.weights[1].interleaved);
+    // One token of a pair of which one is interleaved takes the number of groups of a stream.
+    const bool pair = job.pair && (job.p.tokens == 1 || job.weights[1].type->quantised);
+    const bool together = !w.type->quantised && !pair;
     while (run > 0) {
         uint64_t groups = 1, apart = 1;
         if (job.p.tokens == 1 && interleaved) {
             for (groups = STREAMS; groups > run;)
                 groups /= 2;
             apart = run / groups;
-        } else if (!w.type->quantised && !job.pair && group < w.n / ROWS) {
+        } else if (together && group < w.n / ROWS) {
             groups = least(least(TOGETHER, run), w.n / ROWS - group);
         }
         for (uint64_t i = 0; i < apart; i++)
