@@ -1,4 +1,4 @@
 package portable
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "2d3d1b7ae4c5f66d9b0c3ef182373d522eae83d176fd2c8849a52d249c6420aa"
+const _ = "70630e051cf9114906976ea18611432af888a26a401d65f472013cd7d2795142"

@@ -69,39 +69,41 @@ struct Results {
     uint64_t rows;   // from the first one to the weight's last
     uint32_t shift;  // row r of a group is in place shift + r of its sums
     const float (*gate)[ROWS];
-};
 
-// Calls f(place, group, r, n) for n ≤ W rows from r on of each group and its `place` in a row.
-template <class Fn> INLINE void each_result(const Results &to, uint32_t groups, Fn f) {
-    for (uint64_t group = 0; group < groups; group++) {
-        const uint64_t first = group * to.apart, rows = least(ROWS, to.rows - first);
-        for (uint64_t r = 0; r < rows; r += W)
-            f(first + r, group, r, static_cast<int>(least(W, rows - r)));
-    }
-}
-static void fetch_results(const Results &to, uint32_t groups, uint32_t t, uint32_t n) {
-    for (uint64_t token = t; token < t + n; token++) {
-        each_result(to, groups, [&](uint64_t place, uint64_t, uint64_t, int) {
-            __builtin_prefetch(to.out + token * to.stride + place, 1, 2);
-            if (to.residual != nullptr)
-                __builtin_prefetch(to.residual + token * to.stride + place, 0, 2);
+    // Asks for what write will touch.
+    void fetch(uint32_t groups, uint32_t t, uint32_t n) const {
+        each(groups, t, n, [&](uint64_t, uint64_t place, uint64_t, uint64_t, int) {
+            __builtin_prefetch(out + place, 1, 2);
+            if (residual != nullptr)
+                __builtin_prefetch(residual + place, 0, 2);
         });
     }
-}
-static void write_results(const Results &to, uint32_t groups, const float (*sum)[ROWS], uint32_t tokens, uint32_t t,
-                          uint32_t n) {
-    for (uint64_t token = t; token < t + n; token++) {
-        each_result(to, groups, [&](uint64_t place, uint64_t group, uint64_t r, int count) {
+    // The results of n tokens from t on; sum is [groups][tokens].
+    void write(uint32_t groups, const float (*sum)[ROWS], uint32_t tokens, uint32_t t, uint32_t n) const {
+        each(groups, t, n, [&](uint64_t token, uint64_t place, uint64_t group, uint64_t r, int count) {
             const uint64_t from = group * tokens + token;
-            F v = load_n(sum[from] + to.shift + r, count);
-            if (to.gate != nullptr)
-                v = silu(load_n(to.gate[from] + to.shift + r, count)) * v;
-            if (to.residual != nullptr)
-                v = v + load_n(to.residual + token * to.stride + place, count);
-            store_n(to.out + token * to.stride + place, v, count);
+            F v = load_n(sum[from] + shift + r, count);
+            if (gate != nullptr)
+                v = silu(load_n(gate[from] + shift + r, count)) * v;
+            if (residual != nullptr)
+                v = v + load_n(residual + place, count);
+            store_n(out + place, v, count);
         });
     }
-}
+
+private:
+    // Calls f(token, place in out, group, r, count) for up to W rows at a time, from row r of a
+    // group on.
+    template <class Fn> MEMBER void each(uint32_t groups, uint32_t t, uint32_t n, Fn f) const {
+        for (uint64_t token = t; token < t + n; token++) {
+            for (uint64_t group = 0; group < groups; group++) {
+                const uint64_t first = group * apart, some = least(ROWS, rows - first);
+                for (uint64_t r = 0; r < some; r += W)
+                    f(token, token * stride + first + r, group, r, static_cast<int>(least(W, some - r)));
+            }
+        }
+    }
+};
 
 // Groups of rows times some tokens; with several tokens, quantised weights come one group
 // at a time.
@@ -125,11 +127,11 @@ struct RowGroup {
     // has room for few of them: written after all tokens, each would be waited for.
     MEMBER void expect(uint32_t t, uint32_t n) const {
         if (results != nullptr)
-            fetch_results(*results, groups, t, n);
+            results->fetch(groups, t, n);
     }
     MEMBER void complete(uint32_t t, uint32_t n) const {
         if (results != nullptr)
-            write_results(*results, groups, sum, tokens, t, n);
+            results->write(groups, sum, tokens, t, n);
     }
 };
 
@@ -253,6 +255,7 @@ private:
     }
 };
 
+// The sums of whole rows of k elements.
 template <int R, int T, class Rows>
 INLINE void dot_tile(Rows rows, const float *x, uint64_t x_stride, uint64_t k, float *out, size_t out_stride) {
     FloatTile<R, T> tile;
@@ -296,6 +299,7 @@ constexpr uint32_t BLOCK_TOKENS = 4 * DOT_TOKENS;
 constexpr uint32_t BLOCK_ROWS = 64;
 static_assert(PIECE % W == 0 && BLOCK_ROWS % FLOAT_ROWS == 0);
 
+// The part of a RowGroup that is worked on.
 struct FloatBlock {
     uint32_t row, rows;
     uint32_t token, tokens;
