@@ -63,7 +63,7 @@ type samples struct {
 }
 
 // figures are what the pairs of a cell come to; a share is of the read bandwidth for
-// generating, and for a prompt of the peak of bytes, or of floats where weights are.
+// generating, and for a prompt of the peak of the arithmetic that the weights allow.
 type figures struct {
 	Pairs, Clean int     // that were used, and those that nothing disturbed
 	Smelt, Peer  float64 // medians, tokens a second
@@ -73,8 +73,9 @@ type figures struct {
 	PeerShare    float64
 }
 
-// figures come from so many pairs: those that were disturbed least.
-func (s *samples) figures(b *bench, wanted int) figures {
+// figures come from so many pairs: those that were disturbed least. The peak is in 10⁹
+// operations a second.
+func (s *samples) figures(work *workload, peak float64, wanted int) figures {
 	used := slices.Clone(s.Pairs)
 	slices.SortStableFunc(used, func(x, y pair) int {
 		if x.clean() && y.clean() {
@@ -101,7 +102,7 @@ func (s *samples) figures(b *bench, wanted int) figures {
 	f.Ratio = median(func(p *pair) float64 { return ratio(p.Smelt, p.Peer) })
 	f.Read = median(func(p *pair) float64 { return p.Read })
 	share := func(speed func(p *pair) float64) float64 {
-		return median(func(p *pair) float64 { return s.share(b, p, speed(p)) })
+		return median(func(p *pair) float64 { return s.share(work, peak, p, speed(p)) })
 	}
 	f.SmeltShare = share(func(p *pair) float64 { return p.Smelt })
 	f.PeerShare = share(func(p *pair) float64 { return p.Peer })
@@ -109,19 +110,29 @@ func (s *samples) figures(b *bench, wanted int) figures {
 }
 
 // share tells how much of the limit a speed is.
-func (s *samples) share(b *bench, p *pair, speed float64) float64 {
+func (s *samples) share(work *workload, peak float64, p *pair, speed float64) float64 {
 	if s.Cell.Test == generating {
-		return ratio(speed*b.Work.bytesPerToken(s.Cell)/1e9, p.Read)
+		return ratio(speed*work.bytesPerToken(s.Cell)/1e9, p.Read)
 	}
-	return ratio(speed*b.Work.opsPerToken(s.Cell)/1e9, b.peak())
+	return ratio(speed*work.opsPerToken(s.Cell)/1e9, peak)
 }
 
-// peak is that of the arithmetic which the weights allow.
-func (b *bench) peak() float64 {
-	if b.Work.Quantised {
+// peak is that of products of bytes for quantised weights, else of floats.
+func (b *bench) peak(quantised bool) float64 {
+	if quantised {
 		return b.Int8
 	}
 	return b.Float
+}
+
+// peak is the most that was probed beside any model: what neighbours leave of the processor
+// at a bad moment would flatter both engines.
+func (r *report) peak(quantised bool) float64 {
+	var most float64
+	for i := range r.Models {
+		most = max(most, r.Models[i].peak(quantised))
+	}
+	return most
 }
 
 // ratio is 0 where there is nothing to compare with.
@@ -148,7 +159,7 @@ func (r *report) each(see func(b *bench, s *samples, f figures)) {
 		b := &r.Models[i]
 		for j := range b.Cells {
 			if s := &b.Cells[j]; len(s.Pairs) > 0 {
-				see(b, s, s.figures(b, r.Pairs))
+				see(b, s, s.figures(&b.Work, r.peak(b.Work.Quantised), r.Pairs))
 			}
 		}
 	}

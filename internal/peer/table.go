@@ -48,7 +48,7 @@ func (r *report) write(w io.Writer) error {
 	p.line("")
 	p.line("Tokens/s are medians, a ratio is the median of the pairs' ratios. The limit is the read")
 	p.line("bandwidth probed in each pair for tg (weights and cache, each byte once), and for pp the")
-	p.line("peak of int8 products, of float ones for F16.")
+	p.line("peak of int8 products, of float ones for F16, the highest that was probed.")
 	r.memory(p)
 	if criteria := r.criteria(); len(criteria) > 0 {
 		p.line("")
