@@ -1,4 +1,4 @@
 package portable
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "70630e051cf9114906976ea18611432af888a26a401d65f472013cd7d2795142"
+const _ = "4c0bc5accdb151a1fae61f30f74651cd3707384d4bd2834a5d1633bb8120e8d8"

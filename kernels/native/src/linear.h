@@ -6,14 +6,15 @@
 //
 // Float weights: a row times a row, in W partial sums (lane i takes elements
 // i, i+W, …) that are added up at the end. A register tile of rows × tokens uses each
-// loaded vector several times.
+// loaded vector several times. Prompts go in blocks of such tiles and in pieces of k,
+// which caches hold.
 //
 // Quantised weights: activations become int8 with one scale for 32 elements (as in
 // llama.cpp's Q8_0, but the scale is a float). Products of a sub-block are summed
 // exactly in integers; then sum += (weight scale · activation scale) · integer, from
 // the first sub-block to the last. With few tokens the rows are taken as they lie in
 // the file (multiply_few); with more, a panel of ROWS rows is first unpacked so that
-// a vector holds four consecutive elements of each row (multiply_panel).
+// a vector holds four consecutive elements of each row (panel_tile).
 
 // What a weight type needs from the activations beside their int8 form, for each
 // group of elements that shares a weight scale.
@@ -979,7 +980,8 @@ static void multiply_bundle(const smelt_launch *l, const Linear &job, const Line
 template <class Fn>
 static void each_bundle(const Linear &job, const Linear::Weight &w, uint64_t group, uint64_t run, Fn f) {
     const bool interleaved = w.interleaved && (!job.pair || job.weights[1].interleaved);
-    // One token of a pair of which one is interleaved takes the number of groups of a stream.
+    // With one token, a pair of which only one is interleaved goes group by group, as streams
+    // come in powers of two.
     const bool pair = job.pair && (job.p.tokens == 1 || job.weights[1].type->quantised);
     const bool together = !w.type->quantised && !pair;
     while (run > 0) {

@@ -113,6 +113,14 @@ INLINE F min(F a, F b) { return a < b ? a : b; }
 INLINE F zero_below(F v, F x, F bound) { return x < bound ? F{} : v; }
 INLINE F abs(F a) { return reinterpret_cast<F>(reinterpret_cast<I>(a) & 0x7fffffff); }
 INLINE I to_int(F a) { // to nearest, ties to even; |a| < 2^22
+    // A product must not be fused with the sum: near a tie, other sets round it to another integer.
+#if defined(__x86_64__)
+    asm("" : "+x"(a));
+#elif defined(__aarch64__)
+    asm("" : "+w"(a));
+#else
+    asm("" : "+m"(a));
+#endif
     F shifted = a + 12582912.0f;
     return reinterpret_cast<I>(shifted) - 0x4b400000;
 }
