@@ -65,7 +65,7 @@ func (r *report) criteria() []criterion {
 		want, known := wantedPrefill[b.Model]
 		share := fmt.Sprintf("%s %.0f %%", cell, 100*f.SmeltShare)
 		switch {
-		case !generates && b.Work.Quantised && known && f.SmeltShare > 0:
+		case !generates && b.Work.Quantised && known && r.peak(true) > 0:
 			prefill.judge(f.SmeltShare >= want, "%s", share)
 		case generates && s.Cell.Depth == 0 && wide[b.Format]:
 			decode.judge(f.SmeltShare >= wantedDecode, "%s", share)

@@ -190,6 +190,11 @@ func linearCases() []linear {
 				linear{tokens: tokens, k: 64, rows: []int{16, 3}, types: []ir.DType{ir.F16, ir.Q5_0}, residual: true, norm: norm})
 		}
 	}
+	// Prompts of several blocks of tokens and rows, with k of several pieces and a rest.
+	for _, w := range []ir.DType{ir.F32, ir.F16, ir.BF16} {
+		cases = append(cases, linear{tokens: 29, k: 2091, rows: []int{150}, types: []ir.DType{w}, residual: true},
+			linear{tokens: 29, k: 1091, rows: []int{150, 150}, types: []ir.DType{w, w}, pair: true})
+	}
 	return append(cases, linear{tokens: 520, k: 1088, rows: []int{17}, types: []ir.DType{ir.Q8_0}},
 		linear{tokens: 0, k: 64, rows: []int{17}, types: []ir.DType{ir.Q8_0}},
 		linear{tokens: 4, k: 4096, rows: []int{16, 16}, types: []ir.DType{ir.Q4_0, ir.F16}})
@@ -234,8 +239,12 @@ func TestLinear(t *testing.T) {
 // A token's result does not depend on its company.
 func TestLinearTokensAlone(t *testing.T) {
 	each(t, func(t *testing.T, l Library) {
+		cases := []linear{{tokens: 29, k: 2091, rows: []int{150}, types: []ir.DType{ir.F16}}}
 		for _, w := range weightTypes {
-			c := linear{tokens: 13, k: 256 + 256, rows: []int{21}, types: []ir.DType{w}}
+			cases = append(cases, linear{tokens: 13, k: 256 + 256, rows: []int{21}, types: []ir.DType{w}})
+		}
+		for _, c := range cases {
+			n := c.rows[0]
 			all := c.build(t, false)
 			want := all.run(t, l)[0]
 			for _, name := range []string{"linear_vec_f32_f32", "linear_mat_f32_f32"} {
@@ -244,9 +253,9 @@ func TestLinearTokensAlone(t *testing.T) {
 					one.kernel = name
 					one.buffers = append([][]byte(nil), one.buffers...)
 					one.buffers[0] = one.buffers[0][4*token*c.k:][:4*c.k]
-					one.buffers[4] = one.buffers[4][:4*21]
-					one.buffers[5] = encode(kernels.LinearParams{Tokens: 1, K: uint32(c.k), N0: 21, XStride: uint32(c.k), OutStride: 21})
-					require.Equal(t, want[4*21*token:][:4*21], one.run(t, l)[0], "%v token %d", w, token)
+					one.buffers[4] = one.buffers[4][:4*n]
+					one.buffers[5] = encode(kernels.LinearParams{Tokens: 1, K: uint32(c.k), N0: uint32(n), XStride: uint32(c.k), OutStride: uint32(n)})
+					require.Equal(t, want[4*n*token:][:4*n], one.run(t, l)[0], "%v token %d", c, token)
 				}
 			}
 		}
@@ -320,10 +329,13 @@ func TestLinearUnsupported(t *testing.T) {
 func TestInterleaved(t *testing.T) {
 	each(t, func(t *testing.T, l Library) {
 		for _, w := range weightTypes {
-			for i, tokens := range []int{1, 2, 3, 5, 40, 1, 3, 40} {
+			for i, tokens := range []int{1, 2, 3, 5, 40, 29, 1, 3, 40, 29} {
 				// 9 and 5 groups of 32 rows, 18 and 10 of 16: streams of one and of several, and what is left.
 				c := linear{tokens: tokens, k: 768, rows: []int{288, 160}, types: []ir.DType{w, w}}
-				if c.pair = i < 5; c.pair {
+				if tokens == 29 {
+					c.k = 2304 // pieces and panels
+				}
+				if c.pair = i < 6; c.pair {
 					c.rows[1] = c.rows[0]
 				}
 				rows := c.build(t, tokens < 4)
