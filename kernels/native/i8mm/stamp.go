@@ -3,4 +3,4 @@
 package i8mm
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "4c0bc5accdb151a1fae61f30f74651cd3707384d4bd2834a5d1633bb8120e8d8"
+const _ = "cff7b15a5b0d99d2a0cec597c146308ede1896cfbde2623743478377586a8cbc"

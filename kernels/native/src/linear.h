@@ -22,7 +22,6 @@ struct Correction {
     int groups; // 1: one for 32 elements, 2: one for 16
     int offset; // −offset·Σq as an integer; 0 if there is none
     bool min;   // or scale·Σq as a float
-    MEMBER bool needed() const { return min || offset != 0; }
     MEMBER bool operator==(const Correction &o) const {
         return groups == o.groups && offset == o.offset && min == o.min;
     }
@@ -61,6 +60,8 @@ struct Quantised {
     }
 };
 
+constexpr uint32_t LINE = 16; // floats of a cache line
+
 // What becomes of the sums of a bundle of rows: out = sum, or silu(gate) · sum, plus residual.
 struct Results {
     float *out; // of the first row and token
@@ -73,7 +74,7 @@ struct Results {
 
     // Asks for what write will touch.
     void fetch(uint32_t groups, uint32_t t, uint32_t n) const {
-        each(groups, t, n, [&](uint64_t, uint64_t place, uint64_t, uint64_t, int) {
+        each<LINE>(groups, t, n, [&](uint64_t, uint64_t place, uint64_t, uint64_t, int) {
             __builtin_prefetch(out + place, 1, 2);
             if (residual != nullptr)
                 __builtin_prefetch(residual + place, 0, 2);
@@ -81,7 +82,7 @@ struct Results {
     }
     // The results of n tokens from t on; sum is [groups][tokens].
     void write(uint32_t groups, const float (*sum)[ROWS], uint32_t tokens, uint32_t t, uint32_t n) const {
-        each(groups, t, n, [&](uint64_t token, uint64_t place, uint64_t group, uint64_t r, int count) {
+        each<W>(groups, t, n, [&](uint64_t token, uint64_t place, uint64_t group, uint64_t r, int count) {
             const uint64_t from = group * tokens + token;
             F v = load_n(sum[from] + shift + r, count);
             if (gate != nullptr)
@@ -93,14 +94,14 @@ struct Results {
     }
 
 private:
-    // Calls f(token, place in out, group, r, count) for up to W rows at a time, from row r of a
-    // group on.
-    template <class Fn> MEMBER void each(uint32_t groups, uint32_t t, uint32_t n, Fn f) const {
+    // Calls f(token, place in out, group, r, count) for up to STEP rows at a time, from row r of
+    // a group on.
+    template <uint64_t STEP, class Fn> MEMBER void each(uint32_t groups, uint32_t t, uint32_t n, Fn f) const {
         for (uint64_t token = t; token < t + n; token++) {
             for (uint64_t group = 0; group < groups; group++) {
                 const uint64_t first = group * apart, some = least(ROWS, rows - first);
-                for (uint64_t r = 0; r < some; r += W)
-                    f(token, token * stride + first + r, group, r, static_cast<int>(least(W, some - r)));
+                for (uint64_t r = 0; r < some; r += STEP)
+                    f(token, token * stride + first + r, group, r, static_cast<int>(least(STEP, some - r)));
             }
         }
     }
@@ -306,8 +307,6 @@ struct FloatBlock {
     uint32_t token, tokens;
     uint64_t at, end; // elements of k
 };
-
-constexpr uint32_t LINE = 16; // floats of a cache line
 
 // Asks for a share of the x that a tile in this place wants next: of the same tokens, or after
 // all pieces of k of the next block's. The tiles of a block's rows share it out.
@@ -888,10 +887,11 @@ static float quantise_block(const float *x, int8_t *q, int32_t sums[2]) {
     return bad ? __builtin_nanf("") : most / 127.0f;
 }
 
-// Quantises n elements of a token, a slice of it, with their corrections.
-static void quantise(const Linear &job, const float *x, uint64_t token, uint64_t at, uint64_t n) {
-    uint64_t place = job.act.place(token, at);
-    for (uint64_t end = at + n; at < end; at += 32, place += 32 * job.act.width(token)) {
+// Quantises a token's slice from element `at` on, with its corrections, and returns where the
+// next one begins.
+static uint64_t quantise(const Linear &job, const float *x, uint64_t token, uint64_t at) {
+    const uint64_t end = at + job.act.slice(at), step = 32 * job.act.width(token);
+    for (uint64_t place = job.act.place(token, at); at < end; at += 32, place += step) {
         int32_t sums[2];
         float scale = job.act.scale[place / 32] = quantise_block(x + at, job.act.q + place, sums);
         for (int i = 0; i < job.correction_count; i++) {
@@ -904,6 +904,7 @@ static void quantise(const Linear &job, const float *x, uint64_t token, uint64_t
             }
         }
     }
+    return end;
 }
 
 static void prepare(const smelt_launch *l, void *shared, uint64_t begin, uint64_t end) {
@@ -918,10 +919,8 @@ static void prepare(const smelt_launch *l, void *shared, uint64_t begin, uint64_
         }
         if (!job.quantised)
             continue;
-        for (uint64_t at = 0, n; at < k; at += n) {
-            n = job.act.slice(at);
-            quantise(job, x, t, at, n);
-        }
+        for (uint64_t at = 0; at < k;)
+            at = quantise(job, x, t, at);
     }
 }
 
