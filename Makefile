@@ -4,6 +4,8 @@
 
 GO ?= go
 export CGO_ENABLED ?= 1
+# What was compiled in one folder serves every other clone.
+export GOFLAGS ?= -trimpath
 
 staticcheck := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 cxx_sources := $(shell git ls-files '*.metal' '*.h' '*.cc' '*.cpp' '*.c' '*.m' 2>/dev/null | grep -v -e '\.gen\.cc$$' -e /testdata/)

@@ -3,7 +3,7 @@
 package metal
 
 /*
-#cgo fakemetal CFLAGS: -std=gnu17 -I${SRCDIR}/internal/fakemetal/include
+#cgo fakemetal CFLAGS: -std=gnu17 -Iinternal/fakemetal/include
 #cgo darwin CFLAGS: -mmacosx-version-min=14.0
 #cgo darwin LDFLAGS: -framework Metal -framework Foundation
 #include <stdlib.h>

@@ -3,8 +3,8 @@
 package metal
 
 /*
-#cgo CFLAGS: -I${SRCDIR}/.. -O2
-#cgo CXXFLAGS: -I${SRCDIR}/.. -std=c++17 -O2 -Wall -Wextra
+#cgo CFLAGS: -I.. -O2
+#cgo CXXFLAGS: -I.. -std=c++17 -O2 -Wall -Wextra
 #cgo LDFLAGS: -lpthread
 #include "device.h"
 

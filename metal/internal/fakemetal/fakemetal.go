@@ -3,7 +3,7 @@
 package fakemetal
 
 /*
-#cgo CFLAGS: -std=gnu17 -O1 -g -I${SRCDIR}/include -I${SRCDIR}/../../..
+#cgo CFLAGS: -std=gnu17 -O1 -g -Iinclude -I../../..
 #cgo LDFLAGS: -lobjc -lpthread
 #include <stdlib.h>
 #include "control.h"

@@ -6,7 +6,7 @@
 package trial
 
 /*
-#cgo CXXFLAGS: -I${SRCDIR}/../../.. -std=c++17 -O2 -Wall -Wextra
+#cgo CXXFLAGS: -I../../.. -std=c++17 -O2 -Wall -Wextra
 #include <stdint.h>
 const void *trial_emulator(void);
 const void *trial_native(void);

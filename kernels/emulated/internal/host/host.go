@@ -4,7 +4,7 @@
 package host
 
 /*
-#cgo CFLAGS: -I${SRCDIR}/../..
+#cgo CFLAGS: -I../..
 #include <stdlib.h>
 #include <string.h>
 #include "library.h"

@@ -1,7 +1,7 @@
 package meter
 
 /*
-#cgo CFLAGS: -I${SRCDIR}/../..
+#cgo CFLAGS: -I../..
 #include <stdlib.h>
 #include <string.h>
 #include "counted/trace.h"
