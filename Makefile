@@ -43,7 +43,8 @@ bridge: setup ## the Metal bridge over a stand-in for Metal, with OpenBLAS as th
 	$(bridged) ./metal/...
 	$(bridged) -run BLAS ./kernels/native
 	SMELT_KERNELS_DEVICE=metal $(bridged) ./kernels
-	$(bridged) -run '(TestLogits|TestPlacedProducts)/.*/.*/metal|(TestStepByStep|TestFewTokens|TestGreedyText|TestNextMatchesLogits)/.*/metal' .
+	$(bridged) -run '(TestLogits|TestPlacedProducts)/.*/.*/metal|(TestStepByStep|TestFewTokens|TestGreedyText|TestNextMatchesLogits)/.*/metal|^(TestResolve|TestOtherTarget)$$' .
+	$(GO) test -tags fakemetal -timeout 5m -run '^TestDefaultDevice$$' ./cmd/smelt
 	$(GO) test -tags fakemetal -timeout 5m -run 'ProductsOnTheCPU' ./metal
 
 metallib: ## on a Mac with Xcode: the kernels compiled ahead of time, for SMELT_METALLIB

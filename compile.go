@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/smelt-ml/smelt/internal/engine"
@@ -18,7 +17,7 @@ import (
 // Options choose how a model is compiled. The zero value, with a Target, gives
 // the unoptimised program; [DefaultOptions] is what the tool starts from.
 type Options struct {
-	Target   string   // "metal" or "cpu"; see [TargetOf]
+	Target   string   // "metal" or "cpu": that of the device it shall run on, see [TargetOf]
 	Chip     string   // one of [Chips], which choices by size are made for; "": none in particular
 	Act      ir.DType // activations between matrix products; Invalid: what the target prefers
 	KV       ir.DType // element type of the KV cache; Invalid: F16
@@ -45,8 +44,15 @@ const (
 	DefaultPrefill = 512
 )
 
-// DefaultOptions are those of an optimised program for the machine's own device.
-func DefaultOptions() Options { return Options{Target: "cpu", Level: 1} }
+// DefaultOptions are those of an optimised program for the machine's own device: the
+// one that the zero [Device] stands for.
+func DefaultOptions() Options {
+	target, err := TargetOf("")
+	if err != nil {
+		panic(err) // it is on the list of names
+	}
+	return Options{Target: target, Level: 1}
+}
 
 // ParseDebug reads a list of NAME/off|dump|time|stats, separated by commas.
 func ParseDebug(text string) (passes.Debug, error) { return passes.ParseDebug(text) }
@@ -282,16 +288,4 @@ func LoadPlan(path, weights string) (*Program, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return &Program{Plan: f.Plan, model: m}, nil
-}
-
-// TargetOf returns the target that a device ("auto", "metal", "cpu" or "emu")
-// runs Plans of.
-func TargetOf(device string) (string, error) {
-	switch strings.ToLower(device) {
-	case "metal", "emu":
-		return "metal", nil
-	case "cpu", "auto":
-		return "cpu", nil
-	}
-	return "", fmt.Errorf("no device is called %q (auto, metal, cpu or emu)", device)
 }

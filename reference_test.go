@@ -415,8 +415,15 @@ func TestLongContext(t *testing.T) {
 	for _, run := range []struct{ planFor, device string }{{"cpu", "cpu"}, {"emu", "emu"}, {"emu", "cpu"}} {
 		opts := options(t, run.planFor, ir.F32)
 		opts.Act, opts.Context = ir.F32, 2048
-		s := session(t, path, run.device, opts)
-		_, err := s.Feed(t.Context(), ids)
+		m, err := smelt.Open(path, "")
+		require.NoError(t, err)
+		t.Cleanup(func() { m.Close() })
+		p, err := m.Compile(opts)
+		require.NoError(t, err)
+		p.Plan.Target, err = smelt.TargetOf(run.device) // which would refuse it otherwise
+		require.NoError(t, err)
+		s := sessionOn(t, p, smelt.Device{Name: run.device})
+		_, err = s.Feed(t.Context(), ids)
 		require.NoError(t, err)
 		logits, err := s.Feed(t.Context(), []int32{5})
 		require.NoError(t, err)

@@ -26,13 +26,6 @@ var ErrContext = engine.ErrContext
 // weight or a kernel is broken. Verify with Bisect says where they come from.
 var ErrNaN = engine.ErrNaN
 
-// Device names where a Session runs and how. The name is "cpu", "emu", "metal" or
-// "auto"; see [metal.Open].
-type Device struct {
-	Name string
-	metal.Options
-}
-
 // Session is one sequence of tokens on a device. It is used by one goroutine at a
 // time and closed before its model.
 type Session struct {
@@ -44,8 +37,8 @@ type Session struct {
 	loaded    time.Duration
 }
 
-// NewSession opens a device, loads the program on it and starts an empty
-// sequence.
+// NewSession opens a device, loads the program on it and starts an empty sequence.
+// A device of another target than the program's refuses it with a [*TargetError].
 func (p *Program) NewSession(d Device) (*Session, error) {
 	start := time.Now()
 	switch {
@@ -53,6 +46,13 @@ func (p *Program) NewSession(d Device) (*Session, error) {
 		return nil, fmt.Errorf("the plan of %s without its model: %w", p.Plan.Model, ErrNoWeights)
 	case !p.model.HasWeights():
 		return nil, fmt.Errorf("%s: %w", archPrefix+p.model.name, ErrNoWeights)
+	}
+	d, err := Resolve(d)
+	if err == nil {
+		err = d.accept(p.Plan.Target)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("loading %s: %w", p.Plan.Model, err)
 	}
 	d.Mapped = p.model.file != nil
 	device, err := metal.Open(d.Name, d.Options)

@@ -88,7 +88,41 @@ type Info struct {
 }
 
 // Names lists what Open takes.
-func Names() []string { return []string{"auto", "metal", "cpu", "emu"} }
+func Names() []string { return []string{auto, "metal", "cpu", "emu"} }
+
+const auto = "auto"
+
+// targets holds, for each device, the target of the Plans that are made for it. Load
+// takes others as well, so that tests can run one Plan on several devices.
+var targets = map[string]string{"metal": "metal", "cpu": "cpu", "emu": "metal"}
+
+// Resolve returns the device that a name of any case stands for here: for "auto" that
+// is "metal" where there is one, else "cpu". Any other stands for itself, whether there
+// is such a device or not. It returns ErrDevice for an unknown name.
+func Resolve(name string) (string, error) {
+	name = strings.ToLower(name)
+	if !slices.Contains(Names(), name) {
+		return "", fmt.Errorf("metal: %w: %q is none of %s", ErrDevice, name, strings.Join(Names(), ", "))
+	}
+	if name != auto {
+		return name, nil
+	}
+	d, err := openMetal(Options{Threads: 1})
+	if errors.Is(err, ErrNoMetal) {
+		return "cpu", nil
+	}
+	if err == nil {
+		_ = d.Close()
+	}
+	return "metal", nil // what else is wrong with it, opening it will tell
+}
+
+// TargetOf returns the target of the Plans that are made for a device: "metal" or
+// "cpu". It returns ErrDevice for an unknown name.
+func TargetOf(name string) (string, error) {
+	name, err := Resolve(name)
+	return targets[name], err
+}
 
 // Device executes Plans.
 type Device struct {
@@ -104,21 +138,22 @@ type Device struct {
 	reserved int64 // bytes that programs and sessions hold, touched or not
 }
 
-// Open opens a device by name. It returns ErrUnavailable where the build cannot
-// execute anything, ErrNoMetal where "metal" was asked for and there is none, and
-// ErrDevice for an unknown name.
+// Open opens a device by name, as [Resolve] reads it. It returns ErrUnavailable where
+// the build cannot execute anything, ErrNoMetal where "metal" was asked for and there
+// is none, and ErrDevice for an unknown name.
 func Open(name string, opts Options) (*Device, error) {
-	if !slices.Contains(Names(), name) {
-		return nil, fmt.Errorf("metal: %w: %q is none of %s", ErrDevice, name, strings.Join(Names(), ", "))
-	}
-	if name == "metal" || name == "auto" {
-		d, err := start("metal", opts, func(opts Options) (driver, error) { return newAppleDriver(opts, standardSuppliers) })
-		if name == "metal" || !errors.Is(err, ErrNoMetal) {
-			return d, err
-		}
-		name = "cpu"
+	name, err := Resolve(name)
+	switch {
+	case err != nil:
+		return nil, err
+	case name == "metal":
+		return openMetal(opts)
 	}
 	return openHost(name, opts, standardSuppliers)
+}
+
+func openMetal(opts Options) (*Device, error) {
+	return start("metal", opts, func(opts Options) (driver, error) { return newAppleDriver(opts, standardSuppliers) })
 }
 
 // suppliers gives the tables of kernels for the host, as pointers to the structs of

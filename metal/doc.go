@@ -4,7 +4,8 @@
 // A [Device] is opened by name: "cpu" runs native SIMD kernels on a thread pool
 // and falls back to the emulation of a kernel it has no native version of; "emu"
 // runs every kernel from its .metal source on the CPU, and is the referee in
-// tests; "metal" is Apple's GPU; "auto" is the best of those at hand.
+// tests; "metal" is Apple's GPU; "auto" is that where there is one, else "cpu", as
+// [Resolve] tells before anything is compiled.
 // [Device.Load] turns a Plan and a model's weights into a [Program], whose tables
 // are flattened into C memory once. A [Session] is one user of it, with caches, an
 // arena and buffers for inputs and outputs of its own. [Session.Run] executes a
@@ -13,7 +14,7 @@
 // evaluates grids and parameters, checks every binding against its buffer, and
 // only then starts to run. Nothing is allocated per dispatch.
 //
-//	device, err := metal.Open("auto", metal.Options{})
+//	device, err := metal.Open("cpu", metal.Options{})
 //	program, err := device.Load(plan, file.Tensor)
 //	session, err := program.NewSession(1)
 //	step := metal.Step{Phase: 0, Sizes: sizes, Inputs: map[string][]int32{"tokens": {1, 2}, …}}

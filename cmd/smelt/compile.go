@@ -23,7 +23,7 @@ looks for the model beside it. The same model and flags give the same bytes.
 
 --chip makes the choices by size for an Apple chip; explain lists them. A plan without
 suits every chip, none of them best.`,
-		Example: `  smelt compile model.gguf --target cpu -o model.plan && smelt run model.plan -p 'Once'`,
+		Example: `  smelt compile model.gguf --target cpu -o model.plan && smelt run model.plan --device cpu -p 'Once'`,
 		Args:    modelArg,
 	}
 	flags := cmd.Flags()

@@ -183,23 +183,27 @@ func (f *deviceFlags) addWeights(flags *pflag.FlagSet) {
 	flags.StringVar(&f.weights, "weights", "", "with a plan: the model that it was made from (default: beside the plan)")
 }
 
-// check fills in the compile options that follow from the device.
-func (f *deviceFlags) check(opts *smelt.Options) error {
+// resolve replaces auto by the device that it stands for, and fills in the compile
+// options that follow from it.
+func (f *deviceFlags) resolve(opts *smelt.Options) error {
 	if f.threads < 0 || f.threads > 1024 {
 		return usagef("--threads %d: want 1 to 1024", f.threads)
 	}
-	target, err := smelt.TargetOf(f.device)
+	device, err := smelt.Resolve(smelt.Device{Name: f.device})
 	if err != nil {
 		return usageError{fmt.Errorf("--device: %w", err)}
 	}
-	opts.Target = target
+	f.device = device.Name
+	if opts.Target, err = smelt.TargetOf(f.device); err != nil {
+		return err
+	}
 	if f.act == "" {
 		return nil
 	}
 	if opts.Act, err = ir.ParseDType(f.act); err != nil || opts.Act != ir.F16 && opts.Act != ir.F32 {
 		return usagef("--act %s: want f16 or f32", f.act)
 	}
-	if target != "metal" && opts.Act != ir.F32 {
+	if opts.Target != "metal" && opts.Act != ir.F32 {
 		return usagef("--act %s: the device %s computes in f32", f.act, f.device)
 	}
 	return nil

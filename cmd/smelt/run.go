@@ -16,6 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/metal"
 )
 
 func runVerb() *cobra.Command {
@@ -101,8 +102,8 @@ func hintNaN(path string, err error) error {
 	return fmt.Errorf("%s: %w; smelt verify --bisect says where they come from", path, err)
 }
 
-// executionOptions checks the flags of a verb that executes and turns them into
-// compile options.
+// executionOptions checks the flags of a verb that executes, resolves the device and
+// turns both into compile options.
 func executionOptions(cmd *cobra.Command, path string, compile *compileFlags, device *deviceFlags) (smelt.Options, error) {
 	if err := checkPlan(cmd.Flags(), path); err != nil {
 		return smelt.Options{}, err
@@ -111,7 +112,7 @@ func executionOptions(cmd *cobra.Command, path string, compile *compileFlags, de
 	if err != nil {
 		return opts, err
 	}
-	err = device.check(&opts) // fills in the target, so not within the return
+	err = device.resolve(&opts) // fills in the target, so not within the return
 	return opts, err
 }
 
@@ -131,9 +132,23 @@ func openSession(cmd *cobra.Command, path string, compile *compileFlags, device 
 	s, err := loadSession(cmd, p, device)
 	if err != nil {
 		p.Close()
-		return nil, nil, fmt.Errorf("%s: %w", path, err)
+		return nil, nil, fmt.Errorf("%s: %w%s", path, err, otherDevice(path, p.Plan.Target, err))
 	}
 	return s, p, nil
+}
+
+// otherDevice adds to an error of loading what would work, where the device is the wrong
+// one for MODEL, or there is none such.
+func otherDevice(path, target string, err error) string {
+	switch {
+	case !errors.Is(err, smelt.ErrTarget) && !errors.Is(err, metal.ErrNoMetal):
+		return ""
+	case !isPlan(path):
+		return "; --device cpu and --device emu run it on the CPU"
+	case target == "metal":
+		return "; --device emu runs it here, on the emulator, and a plan compiled with --target cpu runs on the device cpu"
+	}
+	return "; --device " + target + " runs it"
 }
 
 // loadSession loads a program, with a sign of life where that takes a while.
@@ -142,16 +157,6 @@ func loadSession(cmd *cobra.Command, p *smelt.Program, device *deviceFlags) (*sm
 	defer done()
 	d := smelt.Device{Name: device.device}
 	d.Threads = device.threads
-	target, err := smelt.TargetOf(device.device)
-	if err != nil {
-		return nil, err
-	}
-	if target != p.Plan.Target {
-		if device.device != "auto" {
-			return nil, fmt.Errorf("it was compiled for %s, and the device %s runs plans for %s", p.Plan.Target, device.device, target)
-		}
-		d.Name = "emu" // a plan for metal, and no Metal here
-	}
 	return p.NewSession(d)
 }
 

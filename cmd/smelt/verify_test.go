@@ -87,15 +87,15 @@ func TestVerifyBroken(t *testing.T) {
 
 func TestVerifyPlan(t *testing.T) {
 	model := testfiles.Model(t, "tiny-llama/gguf/tiny-llama-Q4_0.gguf")
-	for target, device := range map[string]string{"cpu": "on cpu", "metal": "on emu"} {
+	for target, device := range map[string]string{"cpu": "cpu", "metal": "emu"} {
 		plan := filepath.Join(t.TempDir(), target+".plan")
 		status, _, problems := tool(t.Context(), "compile", model, "-o", plan, "--target", target)
 		require.Zero(t, status, problems)
-		status, fields, problems := tool(t.Context(), "verify", plan, "--weights", model)
+		status, fields, problems := tool(t.Context(), "verify", plan, "--weights", model, "--device", device)
 		require.Zero(t, status, problems)
 		_, row, ok := strings.Cut(strings.Join(fields, " "), "model / plan 0 0 ") // to the last bit
 		require.True(t, ok)
-		require.Contains(t, row[:60], device)
+		require.Contains(t, row[:60], "on "+device)
 
 		status, _, problems = tool(t.Context(), "verify", plan, "--weights", model, "--kv", "f32")
 		require.Equal(t, exitUsage, status)

@@ -45,7 +45,7 @@ func main() {
 	_, stages, err := p.Phase("decode")
 	check(err)
 	check(stages.Fused.WriteDOT(os.Stdout, func(*ir.Value) bool { return true }))
-	s, err := p.NewSession(smelt.Device{Name: "cpu"})
+	s, err := p.NewSession(smelt.Device{})
 	check(err)
 	defer s.Close()
 	logits, err := s.Feed(context.Background(), []int32{3, 4, 5})

@@ -1,0 +1,84 @@
+//go:build fakemetal && linux
+
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/internal/testfiles"
+)
+
+// TestDefaultDevice runs the verbs as somebody on a Mac would, without naming a device:
+// what they compile is for Metal, and it runs there.
+func TestDefaultDevice(t *testing.T) {
+	model := testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf")
+	dir := t.TempDir()
+	out := func(name string) string { return filepath.Join(dir, name) }
+	answer := func(args ...string) (a struct {
+		Text, Device string
+		Tokens       []int32
+	}) {
+		t.Helper()
+		status, stdout, problems := call(t, args...)
+		require.Zero(t, status, problems)
+		require.NoError(t, json.Unmarshal([]byte(stdout), &a))
+		return a
+	}
+	good := func(args ...string) string {
+		t.Helper()
+		status, stdout, problems := call(t, args...)
+		require.Zero(t, status, "%s: %s", args, problems)
+		return stdout + problems
+	}
+	refused := func(want string, args ...string) {
+		t.Helper()
+		status, _, problems := call(t, args...)
+		require.Equal(t, exitFailure, status)
+		require.Regexp(t, want, problems)
+	}
+
+	run := []string{"run", model, "-p", "Once upon a time", "-n", "12", "--json"}
+	plain := answer(run...)
+	require.Equal(t, "metal", plain.Device)
+	require.Equal(t, answer(append(run, "--device", "emu")...).Tokens, plain.Tokens)
+	require.Equal(t, plain, answer(append(run, "--device", "auto")...))
+	require.Equal(t, "cpu", answer(append(run, "--device", "cpu")...).Device)
+
+	// Options that only a plan for Metal has are taken.
+	require.Equal(t, plain.Text, answer(append(run, "--products", "auto")...).Text)
+	require.Equal(t, "metal", answer(append(run, "--act", "f16")...).Device)
+
+	// Plans: that of the default target runs on the default device.
+	plan, other := out("tiny.plan"), out("cpu.plan")
+	good("compile", model, "-o", plan)
+	require.Equal(t, plain, answer("run", plan, "--weights", model, "-p", "Once upon a time", "-n", "12", "--json"))
+	good("compile", model, "--target", "cpu", "-o", other)
+	refused("cpu.plan: .*compiled for cpu, and the device metal runs plans for metal; --device cpu runs it\n$",
+		"run", other, "--weights", model, "-p", "x")
+	refused("cpu.plan: .*compiled for cpu, and the device metal runs plans for metal", "verify", other, "--weights", model)
+	require.Equal(t, "cpu", answer("run", other, "--weights", model, "-p", "x", "-n", "1", "--json", "--device", "cpu").Device)
+
+	// The other verbs that execute. Metal's logits are the emulator's, to the bit.
+	require.Contains(t, good("bench", model, "-p", "4", "-n", "2", "-r", "1"), "on metal (")
+	text := out("text.txt")
+	require.NoError(t, os.WriteFile(text, []byte("Once upon a time there was a little fox who lived in the wood."), 0o600))
+	for device, flags := range map[string][]string{"auto": nil, "emu": {"--device", "emu"}} {
+		good(append([]string{"logits", model, "--tokens", "704,703,258", "-o", out(device + ".npy")}, flags...)...)
+	}
+	require.Equal(t, read(t, out("emu.npy")), read(t, out("auto.npy")))
+	scored := []string{"perplexity", model, "--file", text, "--window", "8"}
+	require.Equal(t, good(append(scored, "--device", "emu")...), good(scored...))
+	require.Contains(t, good("verify", model), "tokens on metal, activations in f16")
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	return data
+}

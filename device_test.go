@@ -1,0 +1,80 @@
+package smelt_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/smelt-ml/smelt/metal"
+)
+
+// here is the device that auto stands for, and the target that it runs.
+func here() (device, target string) {
+	if bounds["metal"] != 0 {
+		return "metal", "metal"
+	}
+	return "cpu", "cpu"
+}
+
+// TestResolve: one meaning of auto, for resolving, for the target to compile for, and
+// for opening.
+func TestResolve(t *testing.T) {
+	device, target := here()
+	for name, want := range map[string]string{
+		"": device, "auto": device, "Auto": device, "cpu": "cpu", "CPU": "cpu", "emu": "emu", "metal": "metal",
+	} {
+		d, err := smelt.Resolve(smelt.Device{Name: name, Options: metal.Options{Threads: 3, Poison: true}})
+		require.NoError(t, err, name)
+		require.Equal(t, smelt.Device{Name: want, Options: metal.Options{Threads: 3, Poison: true}}, d, name)
+	}
+	for name, want := range map[string]string{"": target, "auto": target, "cpu": "cpu", "emu": "metal", "EMU": "metal", "metal": "metal"} {
+		got, err := smelt.TargetOf(name)
+		require.NoError(t, err, name)
+		require.Equal(t, want, got, name)
+	}
+	require.Equal(t, smelt.Options{Target: target, Level: 1}, smelt.DefaultOptions())
+	opened, err := metal.Open("auto", metal.Options{})
+	require.NoError(t, err)
+	require.Equal(t, device, opened.Info().Name)
+	require.NoError(t, opened.Close())
+
+	_, err = smelt.Resolve(smelt.Device{Name: "gpu"})
+	require.ErrorIs(t, err, metal.ErrDevice)
+	_, err = smelt.TargetOf("gpu")
+	require.ErrorIs(t, err, metal.ErrDevice)
+}
+
+// TestOtherTarget runs programs of both targets on every device: one of its own target
+// runs, another is refused, by both names.
+func TestOtherTarget(t *testing.T) {
+	m, err := smelt.Open(testfiles.Model(t, "tiny-llama/gguf/tiny-llama-Q4_0.gguf"), "")
+	require.NoError(t, err)
+	defer m.Close()
+	device, runs := here()
+	devices := map[string]smelt.TargetError{
+		"cpu": {Device: "cpu", Runs: "cpu"}, "emu": {Device: "emu", Runs: "metal"},
+		"": {Device: device, Runs: runs}, "auto": {Device: device, Runs: runs},
+	}
+	for _, target := range []string{"cpu", "metal"} {
+		p, err := m.Compile(smelt.Options{Target: target, Level: 1, Context: 64})
+		require.NoError(t, err)
+		for name, want := range devices {
+			s, err := p.NewSession(smelt.Device{Name: name})
+			if want.Runs == target {
+				require.NoError(t, err, "%s on %q", target, name)
+				require.Equal(t, want.Device, s.Info().Name)
+				require.NoError(t, s.Close())
+				continue
+			}
+			want.Target = target
+			require.ErrorIs(t, err, smelt.ErrTarget, "%s on %q", target, name)
+			var refused *smelt.TargetError
+			require.True(t, errors.As(err, &refused))
+			require.Equal(t, want, *refused)
+			require.ErrorContains(t, err, "compiled for "+target+", and the device "+want.Device+" runs plans for "+want.Runs)
+		}
+	}
+}
