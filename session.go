@@ -140,6 +140,18 @@ func (s *Session) Encode(prompt string) ([]int32, error) {
 	return ids, nil
 }
 
+// encodeAfter encodes what goes on after the sequence.
+func (s *Session) encodeAfter(prompt string) ([]int32, error) {
+	if s.Length() == 0 {
+		return s.Encode(prompt)
+	}
+	t, err := s.Tokenizer()
+	if err != nil {
+		return nil, err
+	}
+	return t.EncodeAfter(s.Tokens(), prompt, true), nil
+}
+
 // Generation says how much to generate and how.
 type Generation struct {
 	N        int // most tokens to generate
@@ -161,21 +173,29 @@ type Generated struct {
 // Generate appends a prompt to the sequence and continues it. Each piece of text
 // goes to yield as soon as its characters are whole; yield returns false to stop.
 // A context that fills up ends the text without an error.
+//
+// An empty sequence begins with the start token where the model has one. Later prompts
+// go on from what the sequence has, generated tokens included, as if all of it were one
+// text; an empty one goes on where it stands.
 func (s *Session) Generate(ctx context.Context, prompt string, g Generation, yield func(piece string) bool) (*Generated, error) {
 	if err := g.Sampling.Validate(); err != nil {
 		return nil, err
 	}
-	ids, err := s.Encode(prompt)
+	ids, err := s.encodeAfter(prompt)
 	if err != nil {
 		return nil, err
 	}
-	if room := s.Context() - s.Length(); len(ids) > room {
+	if room := max(0, s.Context()-s.Length()); len(ids) > room {
 		return nil, fmt.Errorf("%w: the prompt has %d tokens, and there is room for %d of %d", ErrContext, len(ids), room, s.Context())
 	}
 	out := &Generated{Prompt: len(ids)}
 	if g.N <= 0 {
+		s.Append(ids...)
 		return out, nil
 	}
+	decoder := s.tokenizer.NewDecoder(false)
+	decoder.Prime(s.Tokens())
+	decoder.Prime(ids)
 	next := s.chooser(g.Sampling)
 	start := time.Now()
 	id, err := next(ctx, ids)
@@ -183,8 +203,6 @@ func (s *Session) Generate(ctx context.Context, prompt string, g Generation, yie
 	if err != nil {
 		return out, err
 	}
-	decoder := s.tokenizer.NewDecoder(false)
-	decoder.Prime(ids)
 	emit := func(piece string) bool {
 		out.Text += piece
 		return piece == "" || yield(piece)
@@ -193,13 +211,14 @@ func (s *Session) Generate(ctx context.Context, prompt string, g Generation, yie
 	defer func() { out.Decode = time.Since(start) }()
 	for {
 		out.Tokens = append(out.Tokens, id)
+		s.Append(id)
 		if !emit(decoder.Next(id)) || s.tokenizer.IsStop(id) && !g.IgnoreStop {
 			break
 		}
-		if len(out.Tokens) == g.N || s.Length() == s.Context() {
+		if len(out.Tokens) == g.N || s.Length() > s.Context() {
 			break
 		}
-		if id, err = next(ctx, []int32{id}); err != nil {
+		if id, err = next(ctx, nil); err != nil {
 			emit(decoder.Flush())
 			return out, err
 		}

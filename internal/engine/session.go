@@ -28,12 +28,18 @@ var ErrNaN = errors.New("there are NaNs among the logits")
 // that depend on it change rarely.
 const contextStep = 64
 
-// Session is one sequence of tokens on a device: the tokens fed so far live in
-// its caches. It is used by one goroutine at a time.
+// Session is one sequence of tokens on a device, whose keys and values live in its
+// caches. It is used by one goroutine at a time.
+//
+// A token is in the caches once a step has computed it. What is chosen after the last
+// step belongs to the sequence, by [Session.Append], and to no step yet: the next one
+// computes it before what it is fed. So whoever goes on later, with a text or without,
+// goes on from the whole sequence.
 type Session struct {
 	plan   *lower.Plan
 	run    *metal.Session
-	length int  // tokens in the caches
+	tokens []int32
+	length int  // tokens in the caches, the first ones
 	block  int  // slots of a cache block
 	vocab  int  // width of a row of logits
 	next   bool // the plan returns Next
@@ -84,12 +90,23 @@ func (s *Session) Reset() { s.Truncate(0) }
 
 // Truncate forgets all but the first n tokens of the sequence. The caches need no
 // clearing: a token only sees slots that its own sequence has written.
-func (s *Session) Truncate(n int) { s.length = min(max(n, 0), s.length) }
+func (s *Session) Truncate(n int) {
+	s.tokens = s.tokens[:min(max(n, 0), len(s.tokens))]
+	s.length = min(s.length, len(s.tokens))
+}
+
+// Append adds tokens to the sequence that the next step computes, before those that it
+// is fed.
+func (s *Session) Append(ids ...int32) { s.tokens = append(s.tokens, ids...) }
+
+// Tokens returns the sequence. It is valid until the next call and not to be written.
+func (s *Session) Tokens() []int32 { return s.tokens }
 
 // Length returns how many tokens the sequence has.
-func (s *Session) Length() int { return s.length }
+func (s *Session) Length() int { return len(s.tokens) }
 
-// Context returns how many it may have.
+// Context returns how many tokens the caches hold. A sequence may be longer by what
+// was appended.
 func (s *Session) Context() int { return s.plan.Context }
 
 // Vocab returns the width of a row of logits.
@@ -99,7 +116,8 @@ func (s *Session) Vocab() int { return s.vocab }
 func (s *Session) Device() *metal.Session { return s.run }
 
 // Feed appends tokens and returns the logits after the last, valid until the next
-// call. If it fails midway, what it added is taken back.
+// call. Without tokens it returns those after the sequence as it stands. If it fails
+// midway, what it added is taken back.
 func (s *Session) Feed(ctx context.Context, ids []int32) (logits []float32, err error) {
 	err = s.feed(ctx, ids, s.lastRow, func(int) error {
 		logits, err = s.logits()
@@ -143,8 +161,8 @@ func (s *Session) logits() ([]float32, error) {
 	return l[:len(s.rows)*s.vocab], nil
 }
 
-// Score appends tokens and hands the logits after each to row, in order; they are
-// valid during the call.
+// Score appends tokens and hands the logits after each to row, in order and counted
+// from 0; they are valid during the call.
 func (s *Session) Score(ctx context.Context, ids []int32, row func(i int, logits []float32) error) error {
 	return s.feed(ctx, ids, func(n int) []int32 {
 		rows := s.rows[:0]
@@ -157,8 +175,8 @@ func (s *Session) Score(ctx context.Context, ids []int32, row func(i int, logits
 		if err != nil {
 			return err
 		}
-		for i := 0; i < len(l); i += s.vocab {
-			if err := row(first+i/s.vocab, l[i:i+s.vocab]); err != nil {
+		for i := max(0, -first); i < len(l)/s.vocab; i++ { // rows before were appended
+			if err := row(first+i, l[i*s.vocab:(i+1)*s.vocab]); err != nil {
 				return err
 			}
 		}
@@ -189,26 +207,32 @@ func (s *Session) Profile(ctx context.Context, ids []int32) ([]Profiled, error) 
 	return steps, err
 }
 
-// feed appends tokens in steps. rows says which of a step's n tokens get logits;
-// use is called after each step with the place of its first token in ids.
+// feed appends tokens and computes, in steps, all that are not in the caches yet: the
+// last one again where none are missing. rows says which of a step's n tokens get
+// logits; use is called after each step with the place of its first token in ids, which
+// is negative for those that the sequence had before.
 func (s *Session) feed(ctx context.Context, ids []int32, rows func(n int) []int32, use func(first int) error) (err error) {
+	had, length := len(s.tokens), s.length
 	switch {
-	case len(ids) == 0:
+	case had+len(ids) == 0:
 		return errors.New("no tokens to feed")
-	case s.length+len(ids) > s.plan.Context:
-		return fmt.Errorf("%w: %d tokens are in it, %d more do not fit into %d", ErrContext, s.length, len(ids), s.plan.Context)
+	case had+len(ids) > s.plan.Context:
+		return fmt.Errorf("%w: %d tokens are in it, %d more do not fit into %d", ErrContext, length, had-length+len(ids), s.plan.Context)
 	}
-	defer func(before int) {
+	defer func() {
 		if err != nil {
-			s.length = before
+			s.tokens, s.length = s.tokens[:had], length
 		}
-	}(s.length)
-	for done := 0; done < len(ids); {
-		phase, n, smax, err := s.phase(len(ids) - done)
+	}()
+	s.tokens = append(s.tokens, ids...)
+	s.length = min(length, len(s.tokens)-1)
+	for s.length < len(s.tokens) {
+		phase, n, smax, err := s.phase(len(s.tokens) - s.length)
 		if err != nil {
 			return err
 		}
-		s.prepare(phase, ids[done:done+n], smax)
+		first := s.length - had
+		s.prepare(phase, s.tokens[s.length:s.length+n], smax)
 		s.rows = rows(n)
 		s.step.Inputs[ir.LogitRows] = s.rows
 		s.step.Sizes[ir.R] = int64(len(s.rows))
@@ -216,10 +240,9 @@ func (s *Session) feed(ctx context.Context, ids []int32, rows func(n int) []int3
 			return err
 		}
 		s.length += n
-		if err := use(done); err != nil {
+		if err := use(first); err != nil {
 			return err
 		}
-		done += n
 	}
 	return nil
 }

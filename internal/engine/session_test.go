@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -126,6 +127,54 @@ func TestNext(t *testing.T) {
 			require.ErrorContains(t, err, `output "logits" is f32, not i32`)
 		})
 	}
+}
+
+// TestAppended: tokens that no step has computed come before what is fed next, also
+// where that is nothing, and are no rows of Score's.
+func TestAppended(t *testing.T) {
+	head := func(after, token int) float32 { return float32((token*7 + after*3) % 11) }
+	s := following(t, "cpu", head, true)
+	_, err := s.Feed(t.Context(), nil)
+	require.ErrorContains(t, err, "no tokens to feed")
+	after := func(ids ...int32) []float32 {
+		fresh := following(t, "cpu", head, true)
+		l, err := fresh.Feed(t.Context(), ids)
+		require.NoError(t, err)
+		return l
+	}
+	s.Append(3, 5)
+	require.Equal(t, 2, s.Length())
+	l, err := s.Feed(t.Context(), nil)
+	require.NoError(t, err)
+	require.Equal(t, after(3, 5), l)
+	l, err = s.Feed(t.Context(), nil) // the last one again
+	require.NoError(t, err)
+	require.Equal(t, after(3, 5), l)
+
+	s.Append(1, 2, 3, 4, 5, 6, 7) // more than a step takes
+	rows := 0
+	require.NoError(t, s.Score(t.Context(), []int32{8, 9}, func(i int, l []float32) error {
+		require.Equal(t, rows, i)
+		require.Equal(t, after(int32(8+i)), l)
+		rows++
+		return nil
+	}))
+	require.Equal(t, 2, rows)
+	require.Equal(t, []int32{3, 5, 1, 2, 3, 4, 5, 6, 7, 8, 9}, s.Tokens())
+
+	s.Append(7)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = s.Next(ctx, []int32{1})
+	require.Error(t, err)
+	require.Equal(t, 12, s.Length(), "what was fed is taken back, and what was appended stays")
+	_, err = s.Next(t.Context(), make([]int32, 53))
+	require.ErrorIs(t, err, ErrContext)
+	require.ErrorContains(t, err, "11 tokens are in it, 54 more do not fit into 64")
+	s.Truncate(11)
+	l, err = s.Feed(t.Context(), nil)
+	require.NoError(t, err)
+	require.Equal(t, after(9), l)
 }
 
 func TestNextOfNaN(t *testing.T) {

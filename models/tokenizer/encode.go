@@ -12,15 +12,50 @@ import (
 // always do. What the vocabulary cannot spell becomes UNK, or nothing where
 // there is no such token; see the package's laws.
 func (t *Tokenizer) Encode(text string, special bool) []int32 {
+	return t.EncodeAfter(nil, text, special)
+}
+
+// EncodeAfter gives the ids of a text that goes on after others: it gets no space
+// prefix where the text of both in one would have none. Together the ids are those of
+// that text, unless its words or merges reach across the joint.
+func (t *Tokenizer) EncodeAfter(before []int32, text string, special bool) []int32 {
 	e := encoder{t: t, tables: t.tables(), ids: make([]int32, 0, len(text)/3+8)}
+	joint := t.joint(before)
 	for i, f := range t.specials().split(text, special) {
 		if f.id != None {
 			e.ids = append(e.ids, f.id)
 			continue
 		}
-		e.text(f.text, i == 0)
+		if i > 0 {
+			joint = afterSpecial
+		}
+		e.text(f.text, joint)
 	}
 	return e.ids
+}
+
+// joint is what a text follows, which its space prefix depends on.
+type joint uint8
+
+const (
+	atStart joint = iota // nothing, or the start token
+	afterSpecial
+	afterText
+)
+
+func (t *Tokenizer) joint(before []int32) joint {
+	if len(before) == 0 {
+		return atStart
+	}
+	last := before[len(before)-1]
+	switch t.Type(last) {
+	case Control, UserDefined:
+		if len(before) == 1 && last == t.spec.BOS {
+			return atStart
+		}
+		return afterSpecial
+	}
+	return afterText
 }
 
 // encoder is one call of Encode: its memory, and the ids so far.
@@ -33,13 +68,13 @@ type encoder struct {
 }
 
 // text encodes what stands between special tokens.
-func (e *encoder) text(text string, first bool) {
+func (e *encoder) text(text string, after joint) {
 	s := &e.t.spec
 	if s.NFC {
 		text = norm.NFC.String(text)
 	}
-	if s.Prefix == PrefixAlways ||
-		(s.Prefix == PrefixMissing || s.Prefix == PrefixMissingFirst && first) && text[0] != ' ' {
+	if after != afterText && (s.Prefix == PrefixAlways ||
+		(s.Prefix == PrefixMissing || s.Prefix == PrefixMissingFirst && after == atStart) && text[0] != ' ') {
 		text = " " + text
 	}
 	if s.Model == GPT2 {

@@ -252,6 +252,26 @@ func TestPrefix(t *testing.T) {
 	}
 }
 
+// TestEncodeAfter encodes a text in two parts, wherever a space or a special token
+// begins or ends: together they are the ids of the text, whatever puts spaces before it.
+func TestEncodeAfter(t *testing.T) {
+	for prefix := NoPrefix; prefix <= PrefixMissingFirst; prefix++ {
+		spec := pieceSpec()
+		spec.Prefix = prefix
+		tok, err := New(spec)
+		require.NoError(t, err)
+		for _, parts := range [][2]string{
+			{"", "a a"}, {"a", " a"}, {" a", " a"}, {"a", "</s>a"}, {"a</s>", "a"}, {"a</s>", " a"}, {"</s>", "a"}, {"a a", ""}, {"a", "<think>a"}, {"a<think>", "a"},
+		} {
+			first := tok.Encode(parts[0], true)
+			after := tok.EncodeAfter(first, parts[1], true)
+			require.Equal(t, tok.Encode(parts[0]+parts[1], true), append(first, after...), "prefix %v, %q", prefix, parts)
+		}
+		// The start token that stands before a prompt is no part of its text.
+		require.Equal(t, tok.Encode("a", true), tok.EncodeAfter([]int32{spec.BOS}, "a", true), "prefix %v", prefix)
+	}
+}
+
 // TestUnspellable has vocabularies that lack byte tokens.
 func TestUnspellable(t *testing.T) {
 	spec := Spec{Model: GPT2, Tokens: []string{"a", "ab", "?"}, Merges: []string{"a b", "b c"}, BOS: None, EOS: None, UNK: None, PAD: None}

@@ -1,0 +1,122 @@
+package smelt_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/smelt-ml/smelt/ir"
+)
+
+func all(string) bool { return true }
+
+// TestTurns continues a prompt of the reference in turns of a few tokens: they are what
+// a float64 implementation gives in one. It takes the first prompt whose best logits are
+// so far apart that the arithmetic decides nothing.
+func TestTurns(t *testing.T) {
+	const n = 12
+	for _, model := range trained {
+		prompts := readReference(t, model).Prompts
+		for device, bound := range bounds {
+			t.Run(model+"/"+device, func(t *testing.T) {
+				i := 0
+				for slices.Min(prompts[i].Margins[:n]) < 2*bound {
+					i++
+				}
+				p := prompts[i]
+				opts := options(t, device, ir.F16)
+				opts.Context = 128
+				s := session(t, testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf"), device, opts)
+				text, got, prompt := "", []int32(nil), p.Text
+				for _, turn := range []int{0, 1, 2, n} {
+					out, err := s.Generate(t.Context(), prompt, smelt.Generation{N: min(turn, n-len(got)), IgnoreStop: true}, all)
+					require.NoError(t, err)
+					got, text, prompt = append(got, out.Tokens...), text+out.Text, ""
+					require.Equal(t, append(slices.Clone(p.IDs), got...), s.Tokens())
+				}
+				require.Equal(t, p.Greedy[:n], got)
+
+				s.Reset()
+				out, err := s.Generate(t.Context(), p.Text, smelt.Generation{N: n, IgnoreStop: true}, all)
+				require.NoError(t, err)
+				require.Equal(t, out.Text, text)
+			})
+		}
+	}
+}
+
+// TestPromptsInTurns gives a model a text, lets it go on, and gives it more: that is the
+// text in one, token for token, and so is what follows.
+func TestPromptsInTurns(t *testing.T) {
+	const first, second = "Once upon a time, there was a little fox", " The fox was very happy. One day"
+	for _, model := range trained {
+		for device := range bounds {
+			t.Run(model+"/"+device, func(t *testing.T) {
+				opts := options(t, device, ir.F32)
+				opts.Context, opts.Act = 128, ir.F32
+				path := testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf")
+				s := session(t, path, device, opts)
+				one, err := s.Generate(t.Context(), first, smelt.Generation{N: 5}, all)
+				require.NoError(t, err)
+				two, err := s.Generate(t.Context(), second, smelt.Generation{N: 8}, all)
+				require.NoError(t, err)
+
+				whole := session(t, path, device, opts)
+				text := first + one.Text + second
+				ids, err := whole.Encode(text)
+				require.NoError(t, err)
+				require.Equal(t, len(ids), one.Prompt+len(one.Tokens)+two.Prompt)
+				same, err := whole.Generate(t.Context(), text, smelt.Generation{N: 8}, all)
+				require.NoError(t, err)
+				require.Equal(t, whole.Tokens(), s.Tokens())
+				require.Equal(t, same.Tokens, two.Tokens)
+				require.Equal(t, same.Text, two.Text)
+			})
+		}
+	}
+}
+
+// TestAfterFull: a context that fills up ends a text, and there is no going on.
+func TestAfterFull(t *testing.T) {
+	opts := options(t, "cpu", ir.F16)
+	opts.Context = 6
+	s := session(t, testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf"), "cpu", opts)
+	out, err := s.Generate(t.Context(), "Once upon a time", smelt.Generation{N: 9}, all)
+	require.NoError(t, err)
+	require.Len(t, out.Tokens, 6-out.Prompt+1)
+	for _, prompt := range []string{"", " x"} {
+		_, err = s.Generate(t.Context(), prompt, smelt.Generation{N: 1}, all)
+		require.ErrorIs(t, err, smelt.ErrContext)
+	}
+	require.Equal(t, 7, s.Length())
+	s.Truncate(4)
+	again, err := s.Generate(t.Context(), "", smelt.Generation{N: 9}, all)
+	require.NoError(t, err)
+	require.Equal(t, out.Tokens, again.Tokens, "the last token of the prompt is computed again")
+}
+
+// TestAfterCancel goes on after a text that was broken off.
+func TestAfterCancel(t *testing.T) {
+	s := session(t, testfiles.Model(t, "tiny-llama/gguf/tiny-llama-F16.gguf"), "cpu", options(t, "cpu", ir.F16))
+	whole, err := s.Generate(t.Context(), "Once upon a time", smelt.Generation{N: 10}, all)
+	require.NoError(t, err)
+	s.Reset()
+	ctx, cancel := context.WithCancel(t.Context())
+	pieces := 0
+	broken, err := s.Generate(ctx, "Once upon a time", smelt.Generation{N: 10}, func(string) bool {
+		if pieces++; pieces == 3 {
+			cancel()
+		}
+		return true
+	})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Less(t, len(broken.Tokens), 10)
+	rest, err := s.Generate(t.Context(), "", smelt.Generation{N: 10 - len(broken.Tokens)}, all)
+	require.NoError(t, err)
+	require.Equal(t, whole.Tokens, append(broken.Tokens, rest.Tokens...))
+	require.Equal(t, whole.Text, broken.Text+rest.Text)
+}
