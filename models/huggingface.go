@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"github.com/samber/lo"
 
@@ -42,6 +43,9 @@ func openHF(dir string) (*Model, error) {
 			Shape: lo.Map(t.Shape, func(d int64, _ int) int { return int(d) }),
 		}
 	}
+	if config.Tied {
+		tie(tensors)
+	}
 	m, err := newModel(dir, family, config, tensors)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, errors.Join(err, f.Close()))
@@ -50,6 +54,20 @@ func openHF(dir string) (*Model, error) {
 	m.tokenizer = func() (*tokenizer.Tokenizer, error) { return tokenizer.FromHF(dir) }
 	m.metadata, m.reordered = func() ([]gguf.KV, error) { return folderMetadata(dir, config) }, true
 	return m, nil
+}
+
+// tie gives the table of a model whose head is its embedding the name of the
+// embedding. Folders may store it once, under the name of the head.
+func tie(tensors []Tensor) {
+	const embedding, head = "token_embd.weight", "output.weight"
+	if slices.ContainsFunc(tensors, func(t Tensor) bool { return t.Name == embedding }) {
+		return
+	}
+	for i := range tensors {
+		if tensors[i].Name == head {
+			tensors[i].Name = embedding
+		}
+	}
 }
 
 // configFromHF refuses what the families here do not compute.
