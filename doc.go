@@ -4,18 +4,15 @@
 // A [Model] is a graph definition with weights: [Open] reads a GGUF file or a
 // Hugging Face folder, [Define] takes a definition written in Go. [Model.Compile]
 // builds the source graph, fuses it, and lowers it to a Plan: a [Program]. A
-// [Session] runs it on a device:
+// [Session] runs it on a [Device] and continues texts; the first example goes from a
+// file to a text.
 //
-//	m, err := smelt.Open("model.gguf", "")
-//	p, err := m.Compile(smelt.DefaultOptions())
-//	s, err := p.NewSession(smelt.Device{Name: "cpu"})
-//	err = s.Generate(ctx, "Once upon a time", smelt.Generation{N: 100}, func(piece string) bool {
-//		fmt.Print(piece)
-//		return true
-//	})
+// A program is compiled for a target, and a device runs programs of its own: "metal"
+// is Apple's GPU, and "emu" runs the sources of the same Metal kernels on the CPU;
+// "cpu" runs native kernels, of the target that is also called so. [DefaultOptions]
+// and the zero Device belong together; [Resolve] tells what the latter is here.
 //
 // The rooms behind it: models and ir hold definitions and graphs, fusion and
 // passes rewrite them, lower makes Plans, kernels holds what Plans launch, and
-// metal executes them. On a machine without Metal the device "cpu" runs native
-// kernels, and "emu" runs the Metal kernels' own sources on the CPU.
+// metal executes them.
 package smelt

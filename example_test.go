@@ -1,0 +1,128 @@
+package smelt_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"slices"
+
+	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/ir"
+)
+
+func Example() {
+	m, err := smelt.Open("testdata/models/tiny-qwen3/gguf/tiny-qwen3-F16.gguf", "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+	p, err := m.Compile(smelt.DefaultOptions())
+	if err != nil {
+		log.Fatal(err)
+	}
+	s, err := p.NewSession(smelt.Device{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	_, err = s.Generate(context.Background(), "Leo was afraid of the dark.", smelt.Generation{N: 10}, func(piece string) bool {
+		fmt.Print(piece)
+		return true
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output: "I was scared once, too," said Coco
+}
+
+// A program runs on devices of the target that it was compiled for, and what "auto" is
+// depends on the machine, so the device comes first.
+func ExampleResolve() {
+	d, err := smelt.Resolve(smelt.Device{Name: "emu"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	target, err := smelt.TargetOf(d.Name)
+	if err != nil {
+		log.Fatal(err)
+	}
+	m, err := smelt.Open("testdata/models/tiny-llama/gguf/tiny-llama-F16.gguf", "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+	p, err := m.Compile(smelt.Options{Target: target, Level: 1, Context: 64})
+	if err != nil {
+		log.Fatal(err)
+	}
+	s, err := p.NewSession(d)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	fmt.Println(s.Info().Name, "runs plans for", p.Plan.Target)
+	_, err = p.NewSession(smelt.Device{Name: "cpu"})
+	fmt.Println(err)
+	// Output:
+	// emu runs plans for metal
+	// loading tiny-llama-F16: it was compiled for metal, and the device cpu runs plans for cpu
+}
+
+// A sequence goes on, with more text or without.
+func ExampleSession_Generate() {
+	m, err := smelt.Open("testdata/models/tiny-llama/gguf/tiny-llama-F16.gguf", "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+	p, err := m.Compile(smelt.DefaultOptions())
+	if err != nil {
+		log.Fatal(err)
+	}
+	s, err := p.NewSession(smelt.Device{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	for _, prompt := range []string{"Leo was afraid of the dark.", ""} {
+		out, err := s.Generate(context.Background(), prompt, smelt.Generation{N: 6}, func(string) bool { return true })
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("%q %q\n", prompt, out.Text)
+	}
+	// Output:
+	// "Leo was afraid of the dark." "\nOne ev"
+	// "" "ening, his sis"
+}
+
+// A model can be defined in Go: this one says what comes after a token, the next one.
+func ExampleDefine() {
+	const vocab = 8
+	shift := func(n int) smelt.Tensor {
+		w := make([]float32, vocab*vocab)
+		for row := range vocab {
+			w[row*vocab+(row-n+vocab)%vocab] = 1
+		}
+		return smelt.Float32(w, vocab, vocab)
+	}
+	m := smelt.Define("counter", smelt.Tensors{
+		"embedding": shift(0), "head": shift(1), "norm": smelt.Float32(slices.Repeat([]float32{1}, vocab), vocab),
+	}, func(b *ir.Builder) {
+		x := b.Embed(b.Input(ir.Tokens), b.Weight("embedding", vocab, vocab))
+		x = b.RMSNorm(x, b.Weight("norm", vocab), 1e-6)
+		b.Return("logits", b.Linear(b.GatherRows(x), b.Weight("head", vocab, vocab)))
+	})
+	p, err := m.Compile(smelt.DefaultOptions())
+	if err != nil {
+		log.Fatal(err)
+	}
+	s, err := p.NewSession(smelt.Device{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Close()
+	next, err := s.Next(context.Background(), []int32{3, 4, 5})
+	fmt.Println(next, err)
+	// Output: 6 <nil>
+}
