@@ -27,7 +27,7 @@ type Options struct {
 	Disabled []string // passes and fusion rules to leave out, by name
 
 	// Products places matrix products of target "metal" on the CPU; nil: none. See
-	// [ParsePlacement].
+	// [ParsePlacement]. For target "cpu" it is an error, [ErrPlacement].
 	Products lower.Placement
 
 	Debug       passes.Debug // see [ParseDebug]
@@ -43,6 +43,9 @@ const (
 	DefaultContext = 4096
 	DefaultPrefill = 512
 )
+
+// ErrPlacement is wrapped where products shall be shared out in a program without a GPU.
+var ErrPlacement = errors.New("there is no GPU to share products with")
 
 // DefaultOptions are those of an optimised program for the machine's own device: the
 // one that the zero [Device] stands for.
@@ -193,6 +196,9 @@ func (m *Model) defaults(opts *Options) error {
 	}
 	if opts.KV == ir.Invalid {
 		opts.KV = ir.F16
+	}
+	if opts.Products != nil && opts.Target == "cpu" {
+		return fmt.Errorf("%w in a plan for cpu", ErrPlacement)
 	}
 	if opts.Context < 1 || opts.Prefill < 1 {
 		return fmt.Errorf("a context of %d and prefill steps of %d tokens: want 1 or more", opts.Context, opts.Prefill)

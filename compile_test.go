@@ -9,6 +9,20 @@ import (
 	"github.com/smelt-ml/smelt"
 )
 
+// TestPlacementNeedsGPU: a program for cpu has no GPU to take products from.
+func TestPlacementNeedsGPU(t *testing.T) {
+	m, err := smelt.Open("arch:qwen3-0.6b", "q4_0")
+	require.NoError(t, err)
+	for _, placed := range []string{"cpu", "auto", "1e6"} {
+		products, err := smelt.ParsePlacement(placed, "")
+		require.NoError(t, err)
+		_, err = m.Compile(smelt.Options{Target: "cpu", Level: 1, Products: products})
+		require.ErrorIs(t, err, smelt.ErrPlacement, placed)
+		_, err = m.Compile(smelt.Options{Target: "metal", Level: 1, Products: products})
+		require.NoError(t, err, placed)
+	}
+}
+
 // TestSamePlan compiles twice: the same bytes.
 func TestSamePlan(t *testing.T) {
 	var first []byte

@@ -17,6 +17,7 @@ import (
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/kernels"
+	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/models"
 )
 
@@ -74,12 +75,14 @@ type compileFlags struct {
 	context int
 	prefill int // most tokens of a prefill step; no flag of its own
 
+	flags    *pflag.FlagSet
 	products string                               // where matrix products go
 	chip     string                               // that choices by size are made for
 	observer func(phase, pass string, f *ir.Func) // see smelt.Options
 }
 
 func (f *compileFlags) add(flags *pflag.FlagSet) {
+	f.flags = flags
 	flags.IntVarP(&f.level, "optimize", "O", 1, "0 runs the source graph as it is, 1 optimises")
 	flags.StringVar(&f.debug, "debug", "", "NAME/off|dump|time|stats[,…] of a pass or fusion rule; help lists them")
 	flags.StringVar(&f.kv, "kv", "f16", "element type of the KV cache: f32, f16 or q8_0")
@@ -140,6 +143,9 @@ func (f *compileFlags) options(stderr io.Writer) (smelt.Options, error) {
 	}
 	if opts.Products, err = smelt.ParsePlacement(f.products, f.chip); err != nil {
 		return opts, usagef("--products %s: want gpu, cpu, auto or a number of multiply-adds", f.products)
+	}
+	if opts.Products == nil && f.flags.Changed("products") { // asked for, so no target may ignore it
+		opts.Products = func(lower.Product) bool { return false }
 	}
 	if opts.Debug, err = smelt.ParseDebug(f.debug); err != nil {
 		return opts, usageError{fmt.Errorf("--debug: %w", err)}
@@ -209,10 +215,21 @@ func (f *deviceFlags) resolve(opts *smelt.Options) error {
 	return nil
 }
 
+// checkProducts reports --products where the target has no GPU.
+func checkProducts(opts smelt.Options) error {
+	if opts.Products != nil && opts.Target == "cpu" {
+		return usageError{fmt.Errorf("--products: %w in a plan for cpu", smelt.ErrPlacement)}
+	}
+	return nil
+}
+
 // program compiles MODEL, or loads it where it is a plan.
 func program(path string, opts smelt.Options, weightType, weightsPath string) (*smelt.Program, error) {
 	if isPlan(path) {
 		return smelt.LoadPlan(path, weightsPath)
+	}
+	if err := checkProducts(opts); err != nil {
+		return nil, err
 	}
 	m, err := openModel(path, weightType)
 	if err != nil {

@@ -112,8 +112,10 @@ func executionOptions(cmd *cobra.Command, path string, compile *compileFlags, de
 	if err != nil {
 		return opts, err
 	}
-	err = device.resolve(&opts) // fills in the target, so not within the return
-	return opts, err
+	if err = device.resolve(&opts); err != nil {
+		return opts, err
+	}
+	return opts, checkProducts(opts)
 }
 
 // openSession compiles MODEL for the chosen device and loads it there.
