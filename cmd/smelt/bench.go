@@ -162,7 +162,10 @@ func openBench(cmd *cobra.Command, path string, compile *compileFlags, device *d
 		return nil, nil, err
 	}
 	s, err := loadSession(cmd, p, device)
-	return s, p, err
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return s, p, nil
 }
 
 func prefill(ctx context.Context, s *smelt.Session, ids []int32) error {

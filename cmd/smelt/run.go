@@ -134,23 +134,23 @@ func openSession(cmd *cobra.Command, path string, compile *compileFlags, device 
 	s, err := loadSession(cmd, p, device)
 	if err != nil {
 		p.Close()
-		return nil, nil, fmt.Errorf("%s: %w%s", path, err, otherDevice(path, p.Plan.Target, err))
+		return nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return s, p, nil
 }
 
-// otherDevice adds to an error of loading what would work, where the device is the wrong
-// one for MODEL, or there is none such.
-func otherDevice(path, target string, err error) string {
+// hintDevice adds what would work to an error about a device that is the wrong one for
+// a program, or that is not there.
+func hintDevice(p *smelt.Program, err error) error {
 	switch {
 	case !errors.Is(err, smelt.ErrTarget) && !errors.Is(err, metal.ErrNoMetal):
-		return ""
-	case !isPlan(path):
-		return "; --device cpu and --device emu run it on the CPU"
-	case target == "metal":
-		return "; --device emu runs it here, on the emulator, and a plan compiled with --target cpu runs on the device cpu"
+		return err
+	case p.Stages != nil:
+		return fmt.Errorf("%w; --device cpu and --device emu run it on the CPU", err)
+	case p.Plan.Target == "metal":
+		return fmt.Errorf("%w; --device emu runs it on the emulator, and smelt compile --target cpu makes one for the CPU", err)
 	}
-	return "; --device " + target + " runs it"
+	return fmt.Errorf("%w; --device %s runs it", err, p.Plan.Target)
 }
 
 // loadSession loads a program, with a sign of life where that takes a while.
@@ -159,7 +159,8 @@ func loadSession(cmd *cobra.Command, p *smelt.Program, device *deviceFlags) (*sm
 	defer done()
 	d := smelt.Device{Name: device.device}
 	d.Threads = device.threads
-	return p.NewSession(d)
+	s, err := p.NewSession(d)
+	return s, hintDevice(p, err)
 }
 
 func isTerminal(r io.Reader) bool {
