@@ -21,6 +21,28 @@ type Config struct {
 	Eps     float64
 	Rope    Rope
 	Tied    bool // the output head is the embedding table
+
+	// ByLayer describes each layer of a model whose layers differ; nil where all have
+	// the sizes above and nothing else.
+	ByLayer []Layer
+}
+
+// Layer is the shape of one layer.
+type Layer struct {
+	Heads, KVHeads, Head int
+	FFN                  int
+	Rope                 *Rope   // nil: heads are not rotated
+	Window               int     // keys that a token sees, its own included; 0: all up to its own
+	SoftCap              float64 // of attention scores; 0: none
+	Sinks                bool    // each head has a sink beside its scores
+}
+
+// Layer returns the shape of layer i.
+func (c *Config) Layer(i int) Layer {
+	if c.ByLayer != nil {
+		return c.ByLayer[i]
+	}
+	return Layer{Heads: c.Heads, KVHeads: c.KVHeads, Head: c.Head, FFN: c.FFN, Rope: &c.Rope}
 }
 
 // ErrConfig is wrapped by errors about what a model says of itself.
@@ -37,30 +59,70 @@ const (
 	maxLayers = 1 << 10
 )
 
-// check finds what no graph can be built from.
-func (c *Config) check() error {
-	for _, size := range []struct {
-		name   string
-		n, max int
-	}{
-		{"vocabulary size", c.Vocab, maxExtent}, {"width", c.Width, maxExtent}, {"number of layers", c.Layers, maxLayers},
-		{"number of heads", c.Heads, maxExtent}, {"number of KV heads", c.KVHeads, maxExtent}, {"head size", c.Head, maxExtent},
-		{"feed-forward width", c.FFN, maxExtent}, {"context length", c.Context, math.MaxInt32},
-	} {
-		if size.n < 1 || size.n > size.max {
-			return configError("the %s is %d", size.name, size.n)
+// extent is a size and what errors call it.
+type extent struct {
+	name   string
+	n, max int
+}
+
+func checkExtents(sizes ...extent) error {
+	for _, s := range sizes {
+		if s.n < 1 || s.n > s.max {
+			return configError("the %s is %d", s.name, s.n)
 		}
 	}
-	r := &c.Rope
-	switch {
-	case c.Heads%c.KVHeads != 0:
-		return configError("%d query heads cannot share %d KV heads evenly", c.Heads, c.KVHeads)
-	case c.Heads*c.Head > maxExtent:
-		return configError("%d heads of %d elements", c.Heads, c.Head)
-	case r.Rotated < 2 || r.Rotated%2 != 0 || r.Rotated > c.Head:
-		return configError("RoPE of %d elements of a head of %d", r.Rotated, c.Head)
-	case !positive(c.Eps):
+	return nil
+}
+
+// check finds what no graph can be built from.
+func (c *Config) check() error {
+	if err := checkExtents(extent{"vocabulary size", c.Vocab, maxExtent}, extent{"width", c.Width, maxExtent},
+		extent{"number of layers", c.Layers, maxLayers}, extent{"context length", c.Context, math.MaxInt32}); err != nil {
+		return err
+	}
+	if !positive(c.Eps) {
 		return configError("the norms' epsilon is %g", c.Eps)
+	}
+	if c.ByLayer == nil {
+		l := c.Layer(0)
+		return l.check()
+	}
+	if len(c.ByLayer) != c.Layers {
+		return configError("%d layers are described, of %d", len(c.ByLayer), c.Layers)
+	}
+	for i := range c.ByLayer {
+		if err := c.ByLayer[i].check(); err != nil {
+			return fmt.Errorf("layer %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func (l *Layer) check() error {
+	if err := checkExtents(extent{"number of heads", l.Heads, maxExtent}, extent{"number of KV heads", l.KVHeads, maxExtent},
+		extent{"head size", l.Head, maxExtent}, extent{"feed-forward width", l.FFN, maxExtent}); err != nil {
+		return err
+	}
+	switch {
+	case l.Heads%l.KVHeads != 0:
+		return configError("%d query heads cannot share %d KV heads evenly", l.Heads, l.KVHeads)
+	case l.Heads*l.Head > maxExtent:
+		return configError("%d heads of %d elements", l.Heads, l.Head)
+	case l.Window < 0 || l.Window > math.MaxInt32:
+		return configError("a window of %d keys", l.Window)
+	case l.SoftCap != 0 && !positive(l.SoftCap):
+		return configError("a soft cap of %g", l.SoftCap)
+	case l.Rope != nil:
+		return l.Rope.check(l.Head)
+	}
+	return nil
+}
+
+// check is for heads of that many elements.
+func (r *Rope) check(head int) error {
+	switch {
+	case r.Rotated < 2 || r.Rotated%2 != 0 || r.Rotated > head:
+		return configError("RoPE of %d elements of a head of %d", r.Rotated, head)
 	case !positive(r.Theta):
 		return configError("the base of RoPE's frequencies is %g", r.Theta)
 	case !positive(r.Linear):

@@ -11,7 +11,8 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 )
 
-// Family is a model definition and what files call it.
+// Family is all that is known of a model family. Each has a file of its own, which holds
+// what follows and its graph, and a row in families.
 type Family struct {
 	Name string // general.architecture in GGUF files
 	HF   string // one of architectures in config.json
@@ -19,9 +20,11 @@ type Family struct {
 	// Define writes the graph.
 	Define func(b *ir.Builder, c *Config)
 
-	// Interleaved says that GGUF files of the family have the two elements that
-	// RoPE rotates together side by side: llama.cpp's converter reorders the rows of
-	// attn_q and attn_k. Hugging Face folders keep them half a head apart.
+	// Fields are read one after the other: later ones may build on earlier ones.
+	Fields []Field
+
+	// Interleaved says that GGUF files of the family have the two elements that RoPE
+	// rotates together side by side.
 	Interleaved bool
 
 	// Tensors names each weight in a Hugging Face folder by its name in a GGUF
@@ -33,25 +36,11 @@ type Family struct {
 	Ignorable []string
 }
 
-// families holds every family. A new one is a row here and a file beside this.
-var families = []Family{
-	{
-		Name: "llama", HF: "LlamaForCausalLM", Define: llama, Interleaved: true,
-		Tensors:   decoder(nil),
-		Ignorable: []string{"blk.*.attn_rot_embd.weight", "*.rotary_emb.inv_freq"},
-	},
-	{
-		Name: "qwen3", HF: "Qwen3ForCausalLM", Define: qwen3,
-		Tensors: decoder(map[string]string{
-			"blk.#.attn_q_norm.weight": "model.layers.#.self_attn.q_norm.weight",
-			"blk.#.attn_k_norm.weight": "model.layers.#.self_attn.k_norm.weight",
-		}),
-		Ignorable: []string{"*.rotary_emb.inv_freq"},
-	},
-}
+// families holds every family.
+var families = []Family{llamaFamily, qwen3Family}
 
-// decoder returns the names that decoder-only models share, and some more.
-func decoder(more map[string]string) map[string]string {
+// decoderTensors returns the names that decoder-only models share, and some more.
+func decoderTensors(more map[string]string) map[string]string {
 	return lo.Assign(map[string]string{
 		"token_embd.weight":        "model.embed_tokens.weight",
 		"output_norm.weight":       "model.norm.weight",
@@ -66,6 +55,14 @@ func decoder(more map[string]string) map[string]string {
 		"blk.#.ffn_up.weight":      "model.layers.#.mlp.up_proj.weight",
 		"blk.#.ffn_down.weight":    "model.layers.#.mlp.down_proj.weight",
 	}, more)
+}
+
+// describe reads the family's configuration from a file's description.
+func (f *Family) describe(d description, c *Config) {
+	c.Family = f.Name
+	for i := range f.Fields {
+		f.Fields[i].read(d, c)
+	}
 }
 
 // Families returns every family that Open knows.

@@ -1,7 +1,6 @@
 package models
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -70,7 +69,7 @@ func tie(tensors []Tensor) {
 	}
 }
 
-// configFromHF refuses what the families here do not compute.
+// configFromHF reads what the family's fields ask for.
 func configFromHF(h *hf.Config) (c Config, family *Family, err error) {
 	if len(h.Architectures) > 0 {
 		family, err = familyBy("architectures", hfName, h.Architectures[0])
@@ -80,65 +79,30 @@ func configFromHF(h *hf.Config) (c Config, family *Family, err error) {
 	if err != nil {
 		return c, nil, err
 	}
-	switch {
-	case h.HiddenAct != "silu":
-		return c, nil, configError("hidden_act is %q, not silu", h.HiddenAct)
-	case h.AttentionBias:
-		return c, nil, configError("attention_bias is true")
-	case h.MLPBias:
-		return c, nil, configError("mlp_bias is true")
-	case h.PartialRotaryFactor != 1:
-		return c, nil, configError("partial_rotary_factor is %g", h.PartialRotaryFactor)
-	case h.UseSlidingWindow:
-		return c, nil, configError("attention has a sliding_window of %d", h.SlidingWindow)
+	d := &folder{Config: h}
+	family.describe(d, &c)
+	if err := h.Err(); err != nil { // before what follows from it
+		return c, nil, err
 	}
-	rope, err := ropeFromHF(h)
-	return Config{
-		Family: family.Name,
-		Vocab:  h.VocabSize, Width: h.HiddenSize, Layers: h.NumHiddenLayers, FFN: h.IntermediateSize,
-		Heads: h.NumAttentionHeads, KVHeads: h.NumKeyValueHeads, Head: h.HeadDim,
-		Context: h.MaxPositionEmbeddings, Eps: h.RMSNormEps, Rope: rope, Tied: h.TieWordEmbeddings,
-	}, family, err
+	return c, family, d.err
 }
 
-func ropeFromHF(h *hf.Config) (Rope, error) {
-	r := Rope{Theta: h.RopeTheta, Rotated: h.HeadDim, Linear: 1}
-	s := h.RopeScaling
-	if s == nil {
-		return r, nil
+// folder is the description of a model by its config.json.
+type folder struct {
+	*hf.Config
+	err error
+}
+
+func (d *folder) form() Form                                { return Folder }
+func (d *folder) has(key string) bool                       { return d.Has(key) }
+func (d *folder) size(key string, absent int) int           { return d.Size(key, absent) }
+func (d *folder) number(key string, absent float64) float64 { return d.Number(key, absent) }
+func (d *folder) flag(key string) bool                      { return d.Flag(key) }
+func (d *folder) text(key string) string                    { return d.Text(key) }
+func (d *folder) fullName(key string) string                { return key }
+
+func (d *folder) fail(err error) {
+	if d.err == nil {
+		d.err = err
 	}
-	var fields []*float64
-	var names []string
-	switch s.Kind {
-	case "linear":
-		names, fields = []string{"factor"}, []*float64{&r.Linear}
-	case "llama3":
-		r.Llama3 = new(Llama3Rope)
-		names = []string{"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}
-		fields = []*float64{&r.Llama3.Factor, &r.Llama3.LowFrequency, &r.Llama3.HighFrequency, &r.Llama3.OldContext}
-	case "yarn":
-		for _, name := range []string{"mscale", "mscale_all_dim", "truncate"} {
-			if bytes.Contains(s.Raw, []byte(`"`+name+`"`)) {
-				return r, configError("YaRN RoPE scaling with %s", name)
-			}
-		}
-		r.YaRN = &YaRNRope{FastBeta: 32, SlowBeta: 1, OldContext: float64(h.MaxPositionEmbeddings)}
-		names, fields = []string{"factor"}, []*float64{&r.YaRN.Factor}
-		for name, field := range map[string]*float64{"original_max_position_embeddings": &r.YaRN.OldContext,
-			"beta_fast": &r.YaRN.FastBeta, "beta_slow": &r.YaRN.SlowBeta, "attention_factor": &r.YaRN.Magnitude} {
-			if x, ok := s.Numbers[name]; ok {
-				*field = x
-			}
-		}
-	default:
-		return r, configError("RoPE scaling of type %q", s.Kind)
-	}
-	for i, name := range names {
-		x, err := s.Number(name)
-		if err != nil {
-			return r, err
-		}
-		*fields[i] = x
-	}
-	return r, nil
 }

@@ -136,9 +136,8 @@ func (y *YaRNRope) factors(r *Rope) []float64 {
 // ropeFreqs is the tensor of a GGUF file that holds RoPE factors.
 const ropeFreqs = "rope_freqs.weight"
 
-// rope returns what the DSL's Rope takes: its attribute, and the factors or nil.
-func (c *Config) rope(b *ir.Builder) (ir.RopeAttr, *ir.Value) {
-	r := &c.Rope
+// bind returns what the DSL's Rope takes: its attribute, and the factors or nil.
+func (r *Rope) bind(b *ir.Builder) (ir.RopeAttr, *ir.Value) {
 	attr := ir.RopeAttr{
 		Interleaved: r.Interleaved,
 		Rotated:     r.Rotated,

@@ -3,14 +3,15 @@
 // text). Weights are the business of package safetensors, tokenizer.json that of
 // package tokenizer.
 //
-// [Config] has what the Llama and Qwen3 families need. A field that is there must
-// have the right JSON type and a sensible value, else the error names it; a field
-// that is absent gets the default that transformers gives it, or is an error where
-// every model has its own (sizes). Whether a family supports a value (an
-// activation, a kind of RoPE scaling) is for the family to say.
+// A [Config] holds what every folder has, and gives the rest by name: which members
+// there are is for the model families to know. A member that is there must have the
+// right JSON type and a sensible value; one that is null counts as absent, as it does in
+// transformers. The first thing that is wrong stays as the Config's error, which names the
+// file and the member:
 //
 //	config, err := hf.Load("Qwen3-0.6B")
-//	fmt.Println(config.ModelType, config.NumHiddenLayers, config.StopTokenIDs())
+//	layers := config.Size("num_hidden_layers", 0) // 0: there is no default
+//	err = config.Err()
 package hf
 
 import (
@@ -45,30 +46,14 @@ const (
 
 // Config is config.json. Names follow the file's.
 type Config struct {
-	Architectures         []string // of the classes in transformers: "LlamaForCausalLM"
-	ModelType             string   // "llama", "qwen3"
-	HiddenSize            int
-	NumHiddenLayers       int
-	NumAttentionHeads     int
-	NumKeyValueHeads      int // NumAttentionHeads where the file has none
-	HeadDim               int // where the file has none: 128 for qwen3, else HiddenSize/NumAttentionHeads
-	IntermediateSize      int
-	VocabSize             int
-	MaxPositionEmbeddings int
-	RMSNormEps            float64
-	RopeTheta             float64
-	PartialRotaryFactor   float64      // the part of a head that rotates; 1 where the file has none
-	RopeScaling           *RopeScaling // nil where positions are not scaled
-	TieWordEmbeddings     bool
-	AttentionBias         bool
-	MLPBias               bool
-	UseSlidingWindow      bool // as in the file; where it has only sliding_window, whether that is set
-	SlidingWindow         int  // 0 where the file has none
-	HiddenAct             string
-	TorchDType            string // "bfloat16", …; empty where the file has none
-	BOSTokenIDs           []int
-	EOSTokenIDs           []int
-	Generation            Generation // of generation_config.json, if there is one
+	Architectures []string // of the classes in transformers: "LlamaForCausalLM"
+	ModelType     string   // "llama", "qwen3"
+	TorchDType    string   // "bfloat16", …; empty where the file has none
+	BOSTokenIDs   []int
+	EOSTokenIDs   []int
+	Generation    Generation // of generation_config.json, if there is one
+
+	members fields
 }
 
 // Generation is generation_config.json.
@@ -76,6 +61,13 @@ type Generation struct {
 	BOSTokenIDs []int
 	EOSTokenIDs []int
 	PadTokenIDs []int
+}
+
+// Rope says how heads rotate.
+type Rope struct {
+	Theta               float64      // rope_theta; 10000 where the file has none
+	PartialRotaryFactor float64      // the part of a head that rotates; 1 where the file has none
+	Scaling             *RopeScaling // nil where positions are not scaled
 }
 
 // RopeScaling says how rotary angles are changed for contexts longer than the

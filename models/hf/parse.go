@@ -75,9 +75,12 @@ func (f *fields) size(name string, absent int) int {
 	return n
 }
 
-// number is a positive float.
+// number is a positive float; absent gives the default, or an error if that is 0.
 func (f *fields) number(name string, absent float64) float64 {
 	x := absent
+	if absent == 0 && !f.has(name) {
+		f.fail(name, ErrMissing)
+	}
 	if f.decode(name, "a number", &x) && x <= 0 {
 		f.fail(name, fmt.Errorf("%v is not positive", x))
 	}
@@ -122,129 +125,94 @@ func ParseConfig(text []byte, name string) (*Config, error) {
 		return nil, err
 	}
 	c := &Config{
-		ModelType:             f.text("model_type"),
-		HiddenSize:            f.size("hidden_size", 0),
-		NumHiddenLayers:       f.size("num_hidden_layers", 0),
-		NumAttentionHeads:     f.size("num_attention_heads", 0),
-		IntermediateSize:      f.size("intermediate_size", 0),
-		VocabSize:             f.size("vocab_size", 0),
-		MaxPositionEmbeddings: f.size("max_position_embeddings", 2048),
-		RMSNormEps:            f.number("rms_norm_eps", 1e-6),
-		RopeTheta:             f.number("rope_theta", 10000),
-		PartialRotaryFactor:   f.number("partial_rotary_factor", 1),
-		TieWordEmbeddings:     f.flag("tie_word_embeddings"),
-		AttentionBias:         f.flag("attention_bias"),
-		MLPBias:               f.flag("mlp_bias"),
-		HiddenAct:             f.text("hidden_act"),
-		TorchDType:            f.text("torch_dtype"),
-		BOSTokenIDs:           f.ids("bos_token_id"),
-		EOSTokenIDs:           f.ids("eos_token_id"),
+		ModelType:   f.text("model_type"),
+		TorchDType:  f.text("torch_dtype"),
+		BOSTokenIDs: f.ids("bos_token_id"),
+		EOSTokenIDs: f.ids("eos_token_id"),
 	}
 	f.decode("architectures", "a list of strings", &c.Architectures)
 	if c.TorchDType == "" {
 		c.TorchDType = f.text("dtype") // its name since transformers 5
 	}
-	if c.HiddenAct == "" {
-		c.HiddenAct = "silu"
-	}
-	c.NumKeyValueHeads = f.size("num_key_value_heads", max(c.NumAttentionHeads, 1))
-	c.HeadDim = c.headDim(f)
-	if f.has("sliding_window") {
-		c.SlidingWindow = f.size("sliding_window", 0)
-	}
-	c.UseSlidingWindow = c.SlidingWindow > 0
-	if f.has("use_sliding_window") {
-		c.UseSlidingWindow = f.flag("use_sliding_window")
-	}
-	c.rope(f)
-	if f.err == nil {
-		c.check(f)
+	if c.ModelType == "" && len(c.Architectures) == 0 {
+		f.fail("model_type", ErrMissing)
 	}
 	if f.err != nil {
 		return nil, f.err
 	}
+	c.members = *f
 	return c, nil
 }
 
-// headDim is the head size: as the file has it, else what transformers assumes.
-func (c *Config) headDim(f *fields) int {
-	if f.has("head_dim") {
-		return f.size("head_dim", 0)
-	}
-	if c.ModelType == "qwen3" {
-		return 128
-	}
-	if f.err == nil && c.HiddenSize%c.NumAttentionHeads != 0 {
-		f.fail("head_dim", fmt.Errorf("%w, and hidden_size %d is not a multiple of %d heads", ErrMissing, c.HiddenSize, c.NumAttentionHeads))
-	}
-	return c.HiddenSize / max(c.NumAttentionHeads, 1)
-}
+// Has reports whether a member is there and not null.
+func (c *Config) Has(name string) bool { return c.members.has(name) }
 
-func (c *Config) check(f *fields) {
-	switch {
-	case c.ModelType == "" && len(c.Architectures) == 0:
-		f.fail("model_type", ErrMissing)
-	case c.NumAttentionHeads%c.NumKeyValueHeads != 0:
-		f.fail("num_key_value_heads", fmt.Errorf("%d heads are not a multiple of %d key-value heads", c.NumAttentionHeads, c.NumKeyValueHeads))
-	case c.HeadDim%2 != 0:
-		f.fail("head_dim", fmt.Errorf("%d is odd", c.HeadDim))
-	case c.UseSlidingWindow && c.SlidingWindow == 0:
-		f.fail("sliding_window", fmt.Errorf("%w, but use_sliding_window is true", ErrMissing))
-	}
-}
+// Size returns a positive integer; one that is absent is the default, or an error where
+// that is 0.
+func (c *Config) Size(name string, absent int) int { return c.members.size(name, absent) }
 
-// rope reads rope_parameters (transformers 5, with the base inside) or
-// rope_scaling, and sets RopeTheta and RopeScaling.
-func (c *Config) rope(f *fields) {
+// Number returns a positive number; one that is absent is the default, or an error where
+// that is 0.
+func (c *Config) Number(name string, absent float64) float64 { return c.members.number(name, absent) }
+
+// Flag returns true or false; false where the member is absent.
+func (c *Config) Flag(name string) bool { return c.members.flag(name) }
+
+// Text returns a string; an empty one where the member is absent.
+func (c *Config) Text(name string) string { return c.members.text(name) }
+
+// Err returns what was wrong with the members that were asked for, as a [FieldError].
+func (c *Config) Err() error { return c.members.err }
+
+// Rope reads rope_parameters (transformers 5, with the base inside), or rope_scaling with
+// rope_theta and partial_rotary_factor beside it.
+func (c *Config) Rope() Rope {
 	const current, former = "rope_parameters", "rope_scaling"
+	f := &c.members
+	rope := Rope{Theta: f.number("rope_theta", 10000), PartialRotaryFactor: f.number("partial_rotary_factor", 1)}
 	name := former
 	if f.has(current) {
 		name = current
 	}
-	if !f.has(name) {
-		return
-	}
-	r := &RopeScaling{Raw: f.values[name], Numbers: map[string]float64{}, file: f.file, field: name}
 	var members map[string]json.RawMessage
 	if !f.decode(name, "an object", &members) {
-		return
+		return rope
 	}
 	inner := &fields{file: f.file, values: members}
+	s := &RopeScaling{Raw: f.values[name], Numbers: map[string]float64{}, file: f.file, field: name}
 	for member, v := range members {
 		var x float64
 		var object map[string]json.RawMessage
 		switch {
 		case string(v) == "null":
 		case json.Unmarshal(v, &x) == nil:
-			r.Numbers[member] = x
+			s.Numbers[member] = x
 		case json.Unmarshal(v, &object) == nil:
 			// Models with layers of several kinds nest one object for each kind.
-			f.fail(name+"."+member, errors.New("parameters that differ by layer are not supported"))
+			inner.fail(member, errors.New("parameters that differ by layer are not supported"))
 		}
 	}
-	r.Kind = inner.text("rope_type")
-	if r.Kind == "" {
-		r.Kind = inner.text("type")
+	s.Kind = inner.text("rope_type")
+	if s.Kind == "" {
+		s.Kind = inner.text("type")
 	}
 	if name == current {
-		c.RopeTheta = inner.number("rope_theta", c.RopeTheta)
-		c.PartialRotaryFactor = inner.number("partial_rotary_factor", c.PartialRotaryFactor)
-		delete(r.Numbers, "rope_theta")
-	}
-	if inner.err != nil {
-		var field *FieldError
-		if errors.As(inner.err, &field) {
-			f.fail(name+"."+field.Field, field.Err)
-		}
-		return
+		rope.Theta = inner.number("rope_theta", rope.Theta)
+		rope.PartialRotaryFactor = inner.number("partial_rotary_factor", rope.PartialRotaryFactor)
+		delete(s.Numbers, "rope_theta")
 	}
 	switch {
-	case r.Kind == "default" || r.Kind == "" && name == current:
-	case r.Kind == "":
-		f.fail(name+".rope_type", ErrMissing)
+	case s.Kind == "default" || s.Kind == "" && name == current:
+	case s.Kind == "":
+		inner.fail("rope_type", ErrMissing)
 	default:
-		c.RopeScaling = r
+		rope.Scaling = s
 	}
+	var wrong *FieldError
+	if errors.As(inner.err, &wrong) {
+		f.fail(name+"."+wrong.Field, wrong.Err)
+	}
+	return rope
 }
 
 // ParseGeneration reads generation_config.json, which name stands for in errors.

@@ -1,0 +1,177 @@
+package models
+
+import (
+	"fmt"
+
+	"github.com/smelt-ml/smelt/models/gguf"
+)
+
+// Form is a way in which files describe a model.
+type Form int
+
+// The forms of description.
+const (
+	GGUF   Form = iota // metadata of a GGUF file
+	Folder             // config.json of a Hugging Face folder
+)
+
+// Field is one thing that files say of a model: what it is called, and what becomes of
+// it. Just one of Size, Number, Flag, Only, Repeats and Read is set.
+type Field struct {
+	GGUF string // after the architecture and a dot; see docs/gguf.md of ggml-org/ggml
+	HF   string // member of config.json; either may be "" where such files do not say it
+
+	Size   func(c *Config) *int
+	Number func(c *Config) *float64
+	Flag   func(c *Config) *bool
+	// Only is what the family computes, a bool, a string or an int: another value is
+	// refused. It is also what files mean that say nothing.
+	Only any
+	// Repeats is a size that another field has given: files may say it again.
+	Repeats func(c *Config) int
+	// Read is for what several entries say together.
+	Read func(d description, c *Config)
+
+	// Absent gives a Size or Number that a file leaves out, from the fields before it.
+	// Where it is nil or gives 0, files must have the entry.
+	Absent func(c *Config, form Form) float64
+}
+
+// description is what a file says of a model. A value of the wrong type, or an entry that
+// is missing, becomes the description's error; the first one stays.
+type description interface {
+	form() Form
+	has(key string) bool
+	size(key string, absent int) int // absent 0: there is no default
+	number(key string, absent float64) float64
+	flag(key string) bool
+	text(key string) string
+	rope(c *Config)
+	fail(err error)
+	fullName(key string) string // the key as errors name it
+}
+
+// key is the field's name in one form, or "".
+func (f *Field) key(form Form) string {
+	if form == GGUF {
+		return f.GGUF
+	}
+	return f.HF
+}
+
+func (f *Field) read(d description, c *Config) {
+	if f.Read != nil {
+		f.Read(d, c)
+		return
+	}
+	key, absent := f.key(d.form()), 0.0
+	if key == "" {
+		return
+	}
+	if f.Absent != nil {
+		absent = f.Absent(c, d.form())
+	}
+	switch {
+	case f.Size != nil:
+		*f.Size(c) = d.size(key, int(absent))
+	case f.Number != nil:
+		*f.Number(c) = d.number(key, absent)
+	case f.Flag != nil:
+		*f.Flag(c) = d.flag(key)
+	case !d.has(key):
+	case f.Repeats != nil:
+		demand(d, key, f.Repeats(c))
+	default:
+		demand(d, key, f.Only)
+	}
+}
+
+// demand refuses what the family does not compute.
+func demand(d description, key string, want any) {
+	var have any
+	switch want.(type) {
+	case bool:
+		have = d.flag(key)
+	case string:
+		have = d.text(key)
+	case int:
+		have = d.size(key, 0)
+	}
+	if have != want {
+		d.fail(configError("%s is %s, not %s", d.fullName(key), quoted(have), quoted(want)))
+	}
+}
+
+func quoted(v any) string {
+	if s, ok := v.(string); ok {
+		return fmt.Sprintf("%q", s)
+	}
+	return fmt.Sprint(v)
+}
+
+// metadata returns the field's entry in a GGUF file.
+func (f *Field) metadata(c *Config) (gguf.Value, bool) {
+	switch {
+	case f.GGUF == "":
+	case f.Repeats != nil:
+		return gguf.Uint32(uint32(f.Repeats(c))), true
+	case f.Size != nil:
+		return gguf.Uint32(uint32(*f.Size(c))), true
+	case f.Number != nil:
+		return gguf.Float32(float32(*f.Number(c))), true
+	}
+	return gguf.Value{}, false
+}
+
+// decoderFields are those of decoder-only models with RMSNorm and RoPE. head gives the
+// size of heads where a file does not.
+func decoderFields(head func(c *Config, form Form) float64) []Field {
+	return []Field{
+		{GGUF: "vocab_size", HF: "vocab_size", Size: func(c *Config) *int { return &c.Vocab }, Absent: rowsOfTable},
+		{GGUF: "context_length", HF: "max_position_embeddings", Size: func(c *Config) *int { return &c.Context }, Absent: inFolders(2048)},
+		{GGUF: "embedding_length", HF: "hidden_size", Size: func(c *Config) *int { return &c.Width }},
+		{GGUF: "block_count", HF: "num_hidden_layers", Size: func(c *Config) *int { return &c.Layers }},
+		{GGUF: "feed_forward_length", HF: "intermediate_size", Size: func(c *Config) *int { return &c.FFN }},
+		{GGUF: "attention.head_count", HF: "num_attention_heads", Size: func(c *Config) *int { return &c.Heads }},
+		{GGUF: "attention.head_count_kv", HF: "num_key_value_heads", Size: func(c *Config) *int { return &c.KVHeads },
+			Absent: func(c *Config, _ Form) float64 { return float64(c.Heads) }},
+		{GGUF: "attention.key_length", HF: "head_dim", Size: func(c *Config) *int { return &c.Head }, Absent: head},
+		{GGUF: "attention.value_length", Repeats: func(c *Config) int { return c.Head }},
+		{GGUF: "attention.layer_norm_rms_epsilon", HF: "rms_norm_eps", Number: func(c *Config) *float64 { return &c.Eps }, Absent: inFolders(1e-6)},
+		{Read: description.rope},
+		{HF: "tie_word_embeddings", Flag: func(c *Config) *bool { return &c.Tied }},
+		{HF: "hidden_act", Only: "silu"},
+		{HF: "attention_bias", Only: false},
+		{HF: "mlp_bias", Only: false},
+		{GGUF: "attention.sliding_window", Only: 0},
+		{GGUF: "expert_count", Only: 0},
+		{Read: refuseWindow},
+	}
+}
+
+// inFolders is what transformers assumes; GGUF files have the entry.
+func inFolders(absent float64) func(*Config, Form) float64 {
+	return func(_ *Config, form Form) float64 {
+		if form == Folder {
+			return absent
+		}
+		return 0
+	}
+}
+
+// rowsOfTable are those of the embedding table, which the reader of GGUF files has noted.
+func rowsOfTable(c *Config, _ Form) float64 { return float64(c.Vocab) }
+
+func widthByHeads(c *Config, _ Form) float64 { return float64(c.Width / max(1, c.Heads)) }
+
+// refuseWindow is for families without sliding windows, whose config.json may yet name
+// one that is not in use.
+func refuseWindow(d description, _ *Config) {
+	if d.form() != Folder || !d.has("sliding_window") {
+		return
+	}
+	window := d.size("sliding_window", 0)
+	if !d.has("use_sliding_window") || d.flag("use_sliding_window") {
+		d.fail(configError("attention has a sliding_window of %d", window))
+	}
+}
