@@ -1,10 +1,12 @@
 // Package models holds the model families, written in the DSL of package ir, and
 // opens model files for them.
 //
-// A family is one file, llama.go or qwen3.go, that reads from top to bottom as a
-// paper would describe the model, and one row of the table in family.go. What
-// its graphs depend on is a [Config], read from a GGUF file's metadata or from a
-// Hugging Face folder's config.json; weights bear the names they have in GGUF
+// A family is one file, llama.go or qwen3.go, and one row of the table in family.go. The
+// file says what the configuration is called in a GGUF file's metadata and in a Hugging
+// Face folder's config.json ([Field]), where folders have each weight and in what form
+// ([Stored]), and what is computed, from top to bottom as a paper would describe it. What
+// families share are the functions of blocks.go; what a graph depends on besides weights
+// is a [Config], in which layers may differ. Weights bear the names they have in GGUF
 // files, whatever form they come in.
 //
 //	m, err := models.Open("qwen3-0.6b-q4_0.gguf") // or a folder

@@ -1,7 +1,6 @@
 package models
 
 import (
-	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -27,9 +26,9 @@ type Family struct {
 	// rotates together side by side.
 	Interleaved bool
 
-	// Tensors names each weight in a Hugging Face folder by its name in a GGUF
-	// file. # stands for the number of the layer.
-	Tensors map[string]string
+	// Tensors says where Hugging Face folders have each weight, by its name in GGUF
+	// files. # stands for the number of the layer.
+	Tensors map[string]Stored
 
 	// Ignorable lists, as patterns of path.Match, tensors that may lie in a file
 	// without use: what older converters computed ahead.
@@ -40,20 +39,20 @@ type Family struct {
 var families = []Family{llamaFamily, qwen3Family}
 
 // decoderTensors returns the names that decoder-only models share, and some more.
-func decoderTensors(more map[string]string) map[string]string {
-	return lo.Assign(map[string]string{
-		"token_embd.weight":        "model.embed_tokens.weight",
-		"output_norm.weight":       "model.norm.weight",
-		"output.weight":            "lm_head.weight",
-		"blk.#.attn_norm.weight":   "model.layers.#.input_layernorm.weight",
-		"blk.#.attn_q.weight":      "model.layers.#.self_attn.q_proj.weight",
-		"blk.#.attn_k.weight":      "model.layers.#.self_attn.k_proj.weight",
-		"blk.#.attn_v.weight":      "model.layers.#.self_attn.v_proj.weight",
-		"blk.#.attn_output.weight": "model.layers.#.self_attn.o_proj.weight",
-		"blk.#.ffn_norm.weight":    "model.layers.#.post_attention_layernorm.weight",
-		"blk.#.ffn_gate.weight":    "model.layers.#.mlp.gate_proj.weight",
-		"blk.#.ffn_up.weight":      "model.layers.#.mlp.up_proj.weight",
-		"blk.#.ffn_down.weight":    "model.layers.#.mlp.down_proj.weight",
+func decoderTensors(more map[string]Stored) map[string]Stored {
+	return lo.Assign(map[string]Stored{
+		"token_embd.weight":        as("model.embed_tokens.weight"),
+		"output_norm.weight":       as("model.norm.weight"),
+		"output.weight":            as("lm_head.weight"),
+		"blk.#.attn_norm.weight":   as("model.layers.#.input_layernorm.weight"),
+		"blk.#.attn_q.weight":      as("model.layers.#.self_attn.q_proj.weight"),
+		"blk.#.attn_k.weight":      as("model.layers.#.self_attn.k_proj.weight"),
+		"blk.#.attn_v.weight":      as("model.layers.#.self_attn.v_proj.weight"),
+		"blk.#.attn_output.weight": as("model.layers.#.self_attn.o_proj.weight"),
+		"blk.#.ffn_norm.weight":    as("model.layers.#.post_attention_layernorm.weight"),
+		"blk.#.ffn_gate.weight":    as("model.layers.#.mlp.gate_proj.weight"),
+		"blk.#.ffn_up.weight":      as("model.layers.#.mlp.up_proj.weight"),
+		"blk.#.ffn_down.weight":    as("model.layers.#.mlp.down_proj.weight"),
 	}, more)
 }
 
@@ -81,23 +80,6 @@ func familyBy(field string, nameOf func(Family) string, name string) (*Family, e
 
 func ggufName(f Family) string { return f.Name }
 func hfName(f Family) string   { return f.HF }
-
-// canonical returns the GGUF name of a Hugging Face tensor of a model with that
-// many layers; one that has none keeps its own.
-func (f *Family) canonical(layers int) map[string]string {
-	names := make(map[string]string)
-	for to, from := range f.Tensors {
-		if !strings.Contains(from, "#") {
-			names[from] = to
-			continue
-		}
-		for i := range layers {
-			n := fmt.Sprint(i)
-			names[strings.ReplaceAll(from, "#", n)] = strings.ReplaceAll(to, "#", n)
-		}
-	}
-	return names
-}
 
 // ignores reports whether a tensor may lie in a file without use.
 func (f *Family) ignores(name string) bool {

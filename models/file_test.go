@@ -339,9 +339,9 @@ func folder(t testing.TB, c models.Config, weights map[string][]float32, edit ma
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), text, 0o644))
 	var tensors []safetensors.Source
 	for _, w := range synthetic(t, c, "f32").Tensors() {
-		if name, ok := family.Tensors[strings.Replace(w.Name, "blk.0.", "blk.#.", 1)]; ok {
+		if stored, ok := family.Tensors[strings.Replace(w.Name, "blk.0.", "blk.#.", 1)]; ok {
 			tensors = append(tensors, safetensors.Source{
-				Name: strings.Replace(name, "#", "0", 1), DType: ir.F32, Shape: wide(w.Shape), Write: writer(weights[w.Name]),
+				Name: strings.Replace(stored.Names[0], "#", "0", 1), DType: ir.F32, Shape: wide(w.Shape), Write: writer(weights[w.Name]),
 			})
 		}
 	}

@@ -30,26 +30,23 @@ func openHF(dir string) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	names := family.canonical(config.Layers)
-	tensors := make([]Tensor, len(f.Tensors))
-	for i, t := range f.Tensors {
-		name, ok := names[t.Name]
-		if !ok {
-			name = t.Name
-		}
-		tensors[i] = Tensor{
-			Name: name, DType: t.DType, Stored: t.Type, File: t.File, Offset: t.Offset, Data: t.Data,
+	tensors := lo.Map(f.Tensors, func(t safetensors.Tensor, _ int) Tensor {
+		return Tensor{
+			Name: t.Name, DType: t.DType, Stored: t.Type, File: t.File, Offset: t.Offset, Data: t.Data,
 			Shape: lo.Map(t.Shape, func(d int64, _ int) int { return int(d) }),
 		}
+	})
+	memory := &arena{}
+	closeAll := func() error { return errors.Join(memory.close(), f.Close()) }
+	tensors, err = family.arrange(&config, tensors, memory)
+	var m *Model
+	if err == nil {
+		m, err = newModel(dir, family, config, tensors)
 	}
-	if config.Tied {
-		tie(tensors)
-	}
-	m, err := newModel(dir, family, config, tensors)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", dir, errors.Join(err, f.Close()))
+		return nil, fmt.Errorf("%s: %w", dir, errors.Join(err, closeAll()))
 	}
-	m.close = f.Close
+	m.close = closeAll
 	m.tokenizer = func() (*tokenizer.Tokenizer, error) { return tokenizer.FromHF(dir) }
 	m.metadata, m.reordered = func() ([]gguf.KV, error) { return folderMetadata(dir, config) }, true
 	return m, nil

@@ -63,7 +63,7 @@ func TestLayersThatDiffer(t *testing.T) {
 
 func TestLayersThatDoNotFit(t *testing.T) {
 	for want, edit := range map[string]func(c *models.Config){
-		"2 layers are described, of 3": func(c *models.Config) { c.ByLayer = c.ByLayer[:2] },
+		"2 layers are described, of 3":                                             func(c *models.Config) { c.ByLayer = c.ByLayer[:2] },
 		"layer 1: unsupported model: 4 query heads cannot share 3 KV heads evenly": func(c *models.Config) { c.ByLayer[1].KVHeads = 3 },
 		"layer 2: unsupported model: the feed-forward width is 0":                  func(c *models.Config) { c.ByLayer[2].FFN = 0 },
 		"layer 0: unsupported model: a window of -1 keys":                          func(c *models.Config) { c.ByLayer[0].Window = -1 },

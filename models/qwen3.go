@@ -11,9 +11,9 @@ var qwen3Family = Family{
 		}
 		return widthByHeads(c, form)
 	}),
-	Tensors: decoderTensors(map[string]string{
-		"blk.#.attn_q_norm.weight": "model.layers.#.self_attn.q_norm.weight",
-		"blk.#.attn_k_norm.weight": "model.layers.#.self_attn.k_norm.weight",
+	Tensors: decoderTensors(map[string]Stored{
+		"blk.#.attn_q_norm.weight": as("model.layers.#.self_attn.q_norm.weight"),
+		"blk.#.attn_k_norm.weight": as("model.layers.#.self_attn.k_norm.weight"),
 	}),
 	Ignorable: []string{"*.rotary_emb.inv_freq"},
 }

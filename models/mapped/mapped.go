@@ -1,4 +1,5 @@
-// Package mapped gives read-only views of whole files through the page cache.
+// Package mapped gives read-only views of whole files through the page cache, and memory
+// of the same kind.
 //
 // Weights are gigabytes that several processes may share and that are read in
 // any order, so they are mapped, never copied to the heap. The mapping is done
@@ -18,7 +19,7 @@ import (
 	"github.com/edsrzf/mmap-go"
 )
 
-// File is a mapped file.
+// File is a mapped file, or memory that [New] made.
 type File struct {
 	data mmap.MMap
 }
@@ -48,7 +49,22 @@ func Open(path string) (*File, error) {
 	return &File{data}, nil
 }
 
-// Bytes returns the view. Writing to it is a memory fault.
+// New returns memory of that size, zeros that may be written, on pages of its own.
+func New(bytes int64) (*File, error) {
+	switch {
+	case bytes == 0:
+		return &File{}, nil
+	case bytes < 0 || bytes > math.MaxInt:
+		return nil, fmt.Errorf("%d bytes exceed the address space", bytes)
+	}
+	data, err := mmap.MapRegion(nil, int(bytes), mmap.RDWR, mmap.ANON, 0)
+	if err != nil {
+		return nil, fmt.Errorf("memory of %d bytes: %w", bytes, err)
+	}
+	return &File{data}, nil
+}
+
+// Bytes returns the view. Writing to that of a file is a memory fault.
 func (f *File) Bytes() []byte { return f.data }
 
 // Close unmaps the file. Further calls do nothing.

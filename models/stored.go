@@ -1,0 +1,261 @@
+package models
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/samber/lo"
+
+	"github.com/smelt-ml/smelt/internal/quant"
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/models/mapped"
+)
+
+// Stored says where a Hugging Face folder has a weight of the definition, and in what
+// form. A vector's rows have one element each.
+type Stored struct {
+	// Names are one tensor, or several whose rows follow each other. # stands for the
+	// number of the layer.
+	Names []string
+	// Transposed tensors are [K, N] where the weight is [N, K].
+	Transposed bool
+	// Rows says which rows of the tensors are the weight; nil: all. Other weights may
+	// take the others.
+	Rows func(c *Config) (first, n int)
+	// Order says which of these rows becomes a row of the weight; nil: the same one.
+	Order func(c *Config, row int) int
+	// LessOne gains lack one: what is stored is their distance from it.
+	LessOne bool
+}
+
+// as is a weight that a folder has as one tensor, as it is.
+func as(name string) Stored { return Stored{Names: []string{name}} }
+
+// whole reports whether the tensor itself is the weight.
+func (s *Stored) whole() bool {
+	return len(s.Names) == 1 && !s.Transposed && s.Rows == nil && s.Order == nil && !s.LessOne
+}
+
+// arrange turns the tensors of a folder into the weights of the definition, in the order
+// of the folder. Tensors that no weight comes from keep their names. Memory that weights
+// need beside the mapped files is in the arena.
+func (f *Family) arrange(c *Config, tensors []Tensor, memory *arena) ([]Tensor, error) {
+	at := make(map[string]int, len(tensors))
+	for i, t := range tensors {
+		at[t.Name] = i
+	}
+	type placed struct {
+		Tensor
+		at int
+	}
+	var out []placed
+	used := make(map[int]bool)
+	add := func(name string, s Stored, layer int) error {
+		number := fmt.Sprint(layer)
+		var parts []Tensor
+		first := len(tensors)
+		for _, n := range s.Names {
+			i, ok := at[strings.ReplaceAll(n, "#", number)]
+			if !ok {
+				return nil // Build says which weights are missing
+			}
+			parts, first = append(parts, tensors[i]), min(first, i)
+			used[i] = true
+		}
+		t, err := s.weight(c, parts, memory)
+		if err != nil {
+			return err
+		}
+		t.Name = strings.ReplaceAll(name, "#", number)
+		out = append(out, placed{t, first})
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.Tensors)) {
+		layers := 1
+		if strings.Contains(name, "#") {
+			layers = c.Layers
+		}
+		for i := range layers {
+			if err := add(name, f.Tensors[name], i); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for i, t := range tensors {
+		if !used[i] {
+			out = append(out, placed{t, i})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b placed) int { return cmp.Compare(a.at, b.at) })
+	return lo.Map(out, func(p placed, _ int) Tensor { return p.Tensor }), nil
+}
+
+// weight makes a weight of the tensors that hold it.
+func (s *Stored) weight(c *Config, parts []Tensor, memory *arena) (Tensor, error) {
+	if s.whole() {
+		return parts[0], nil
+	}
+	t := parts[0]
+	for _, p := range parts {
+		switch {
+		case !p.DType.IsFloat():
+			return t, configError("tensor %q is %s: only floats can be rearranged", p.Name, p.Stored)
+		case p.DType != t.DType:
+			return t, configError("tensors %q and %q, of one weight, are %s and %s", t.Name, p.Name, t.Stored, p.Stored)
+		case len(p.Shape) != len(t.Shape) || len(p.Shape) < 1 || len(p.Shape) > 2 || s.Transposed && len(p.Shape) != 2:
+			return t, configError("tensor %q is %v", p.Name, p.Shape)
+		}
+	}
+	var rows []row
+	width := 0
+	for _, p := range parts {
+		w, r := rowsOf(p, s.Transposed)
+		if width != 0 && w != width {
+			return t, configError("tensors %q and %q, of one weight, have rows of %d and %d elements", t.Name, p.Name, width, w)
+		}
+		width, rows = w, append(rows, r...)
+	}
+	if s.Rows != nil {
+		first, n := s.Rows(c)
+		if first < 0 || n < 0 || first+n > len(rows) {
+			return t, configError("tensor %q has %d rows, not %d", t.Name, len(rows), first+n)
+		}
+		rows = rows[first : first+n]
+	}
+	if s.Order != nil {
+		rows = lo.Map(rows, func(_ row, i int) row { return rows[s.Order(c, i)] })
+	}
+	t.Shape = append([]int{len(rows)}, t.Shape[1:]...)
+	if len(t.Shape) == 2 {
+		t.Shape[1] = width
+	}
+	if data, ok := contiguous(rows); ok && !s.LessOne {
+		if len(rows) > 0 { // data of rows reach to the tensor's end
+			t.Offset += int64(len(t.Data) - len(rows[0].data))
+		}
+		t.Data = data
+		return t, nil
+	}
+	t.File, t.Offset = "", 0
+	if s.LessOne {
+		return t.plusOne(rows, memory)
+	}
+	data, err := memory.take(t.Bytes())
+	if err != nil {
+		return t, fmt.Errorf("tensor %q: %w", t.Name, err)
+	}
+	t.Data = data
+	for _, r := range rows {
+		data = data[r.copyTo(data):]
+	}
+	return t, nil
+}
+
+// plusOne widens the rows to F32, in which the sum with one is as exact as it gets.
+func (t Tensor) plusOne(rows []row, memory *arena) (Tensor, error) {
+	stored := t.DType
+	t.DType, t.Stored = ir.F32, ir.F32.String()
+	data, err := memory.take(t.Bytes())
+	if err != nil {
+		return t, fmt.Errorf("tensor %q: %w", t.Name, err)
+	}
+	t.Data = data
+	for _, r := range rows {
+		narrow := make([]byte, r.bytes())
+		r.copyTo(narrow)
+		wide := make([]float32, len(narrow)/int(stored.Bytes(1)))
+		if err := quant.Dequantise(wide, narrow, stored); err != nil {
+			return t, fmt.Errorf("tensor %q: %w", t.Name, err)
+		}
+		for i := range wide {
+			wide[i]++
+		}
+		n := ir.F32.Bytes(int64(len(wide)))
+		if err := quant.Quantise(data[:n], wide, ir.F32); err != nil {
+			return t, fmt.Errorf("tensor %q: %w", t.Name, err)
+		}
+		data = data[n:]
+	}
+	return t, nil
+}
+
+// row is a row of a weight where it is stored: elements of `size` bytes that lie `step`
+// bytes apart.
+type row struct {
+	data       []byte // from its first element on
+	n          int
+	size, step int
+}
+
+func (r row) bytes() int { return r.n * r.size }
+
+func (r row) copyTo(out []byte) int {
+	if r.step == r.size {
+		return copy(out, r.data[:r.bytes()])
+	}
+	for i := range r.n {
+		copy(out[i*r.size:], r.data[i*r.step:][:r.size])
+	}
+	return r.bytes()
+}
+
+// rowsOf cuts a tensor of floats, whose rows have `width` elements once they are the
+// weight's.
+func rowsOf(t Tensor, transposed bool) (width int, rows []row) {
+	size, outer, inner := int(t.DType.Bytes(1)), t.Shape[0], 1
+	if len(t.Shape) == 2 {
+		inner = t.Shape[1]
+	}
+	if transposed {
+		for i := range inner {
+			rows = append(rows, row{t.Data[i*size:], outer, size, inner * size})
+		}
+		return outer, rows
+	}
+	for i := range outer {
+		rows = append(rows, row{t.Data[i*inner*size:], inner, size, size})
+	}
+	return inner, rows
+}
+
+// contiguous returns the memory of rows that follow each other in it.
+func contiguous(rows []row) ([]byte, bool) {
+	if len(rows) == 0 {
+		return nil, true
+	}
+	first := rows[0]
+	whole := len(rows) * first.bytes()
+	if len(first.data) < whole {
+		return nil, false
+	}
+	for i, r := range rows {
+		if r.step != r.size || r.bytes() == 0 || &r.data[0] != &first.data[:i*r.bytes()+1][i*r.bytes()] {
+			return nil, false
+		}
+	}
+	return first.data[:whole], true
+}
+
+// arena is memory for weights that no file holds in the form that the definition wants.
+type arena struct{ mappings []*mapped.File }
+
+func (a *arena) take(bytes int64) ([]byte, error) {
+	m, err := mapped.New(bytes)
+	if err != nil {
+		return nil, err
+	}
+	a.mappings = append(a.mappings, m)
+	return m.Bytes(), nil
+}
+
+func (a *arena) close() error {
+	var err error
+	for _, m := range a.mappings {
+		err = cmp.Or(err, m.Close())
+	}
+	a.mappings = nil
+	return err
+}
