@@ -111,7 +111,7 @@ func (s *search) expand(g *goal) bool {
 		if !p.is(v.Op) {
 			return false
 		}
-		if len(p.args) == 2 && len(v.Args) == 2 && commutative[v.Op] {
+		if len(p.args) == 2 && len(v.Args) == 2 && v.Op.IsCommutative() {
 			return s.both(p, v, &goal{p.args[0], v.Args[0], &goal{p.args[1], v.Args[1], g.next}}) ||
 				s.both(p, v, &goal{p.args[0], v.Args[1], &goal{p.args[1], v.Args[0], g.next}})
 		}

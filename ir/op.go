@@ -63,6 +63,10 @@ type opInfo struct {
 	free     bool  // the result may have any floating-point type
 	explicit bool  // the type is given, not inferred; infer then checks it
 	writes   int   // 1 + the operand whose state the op replaces; 0 for none
+	alias    bool  // the result is the memory of the first operand
+	swaps    bool  // the two operands may change places
+	shares   uint8 // bit i: operand i has the element type of the result; of a state, all that are set have one
+	float    bool  // the result, and what shares its type, is F32 on every target
 	infer    func(in []*Value, attr any, given Type) (Type, error)
 	doc      string
 }
@@ -74,51 +78,51 @@ var opTable [numOps]opInfo
 func init() {
 	opTable = [numOps]opInfo{
 		OpInput:  {name: "input", attr: NameAttr{}, stage: Source, explicit: true, infer: inferGiven, doc: "a per-step input"},
-		OpWeight: {name: "weight", attr: NameAttr{}, stage: Source, explicit: true, infer: inferGiven, doc: "a tensor of the model file"},
-		OpConst:  {name: "const", attr: ConstAttr{}, stage: Source, explicit: true, infer: inferConst, doc: "a tensor that the compiler knows"},
+		OpWeight: {name: "weight", float: true, attr: NameAttr{}, stage: Source, explicit: true, infer: inferGiven, doc: "a tensor of the model file"},
+		OpConst:  {name: "const", float: true, attr: ConstAttr{}, stage: Source, explicit: true, infer: inferConst, doc: "a tensor that the compiler knows"},
 		OpCache:  {name: "cache", attr: CacheAttr{}, stage: Source, explicit: true, infer: inferCache, doc: "a layer's KV cache as the step finds it"},
 
-		OpEmbed:   {name: "embed", min: 2, max: 2, stage: Source, free: true, infer: inferEmbed, doc: "tokens[T], table[V,E] → [T,E]: rows of the table"},
+		OpEmbed:   {name: "embed", float: true, min: 2, max: 2, stage: Source, free: true, infer: inferEmbed, doc: "tokens[T], table[V,E] → [T,E]: rows of the table"},
 		OpLinear:  {name: "linear", min: 2, max: 2, stage: Source, free: true, infer: inferLinear, doc: "x[…,K], w[N,K] → […,N]: x·wᵀ"},
 		OpRMSNorm: {name: "rms_norm", min: 2, max: 2, attr: NormAttr{}, stage: Source, free: true, infer: inferNorm, doc: "x[…,K], w[K] → […,K]: x / √(mean(x²)+eps) · w"},
 		OpLayerNorm: {name: "layer_norm", min: 1, max: 3, attr: NormAttr{}, stage: Source, free: true, infer: inferLayerNorm,
 			doc: "x[…,K], w[K]?, b[K]? → […,K]: (x − mean(x)) / √(var(x)+eps) · w + b"},
-		OpReshape:   {name: "reshape", min: 1, max: 1, stage: Source, free: true, explicit: true, infer: inferReshape, doc: "the same elements in another shape"},
-		OpTranspose: {name: "transpose", min: 1, max: 1, attr: TransposeAttr{}, stage: Source, free: true, infer: inferTranspose, doc: "x[a,b,c] with its axes in another order"},
-		OpSlice:     {name: "slice", min: 1, max: 1, attr: SliceAttr{}, stage: Source, free: true, infer: inferSlice, doc: "x[…,K] → […,End−Start]: columns of the innermost axis"},
-		OpConcat:    {name: "concat", min: 1, max: 3, stage: Source, free: true, infer: inferConcat, doc: "x[…,K], y[…,L] → […,K+L]: columns side by side"},
-		OpRope:      {name: "rope", min: 2, max: 3, attr: RopeAttr{}, stage: Source, free: true, infer: inferRope, doc: "x[T,H,D], positions[T], factors[Rotated/2]? → [T,H,D]: rotary position embedding"},
-		OpCacheWrite: {name: "cache_write", min: 4, max: 4, stage: Source, writes: 1, infer: inferCacheWrite,
+		OpReshape:   {name: "reshape", alias: true, shares: 1, min: 1, max: 1, stage: Source, free: true, explicit: true, infer: inferReshape, doc: "the same elements in another shape"},
+		OpTranspose: {name: "transpose", shares: 1, min: 1, max: 1, attr: TransposeAttr{}, stage: Source, free: true, infer: inferTranspose, doc: "x[a,b,c] with its axes in another order"},
+		OpSlice:     {name: "slice", shares: 1, min: 1, max: 1, attr: SliceAttr{}, stage: Source, free: true, infer: inferSlice, doc: "x[…,K] → […,End−Start]: columns of the innermost axis"},
+		OpConcat:    {name: "concat", shares: 7, min: 1, max: 3, stage: Source, free: true, infer: inferConcat, doc: "x[…,K], y[…,L] → […,K+L]: columns side by side"},
+		OpRope:      {name: "rope", shares: 1, min: 2, max: 3, attr: RopeAttr{}, stage: Source, free: true, infer: inferRope, doc: "x[T,H,D], positions[T], factors[Rotated/2]? → [T,H,D]: rotary position embedding"},
+		OpCacheWrite: {name: "cache_write", shares: 6, min: 4, max: 4, stage: Source, writes: 1, infer: inferCacheWrite,
 			doc: "cache, k[T,KV,D], v[T,KV,D], slots[T] → cache: k and v of every token stored at its slot"},
-		OpCacheRead: {name: "cache_read", min: 3, max: 3, attr: CacheReadAttr{}, stage: Source, free: true, infer: inferCacheRead,
+		OpCacheRead: {name: "cache_read", float: true, min: 3, max: 3, attr: CacheReadAttr{}, stage: Source, free: true, infer: inferCacheRead,
 			doc: "cache, context_lens[B], block_table[B,NB] → [B*Smax,KV,D]: row b·Smax+j is key j of sequence b, zero from context_lens[b] on"},
-		OpRepeatKV:   {name: "repeat_kv", min: 1, max: 1, attr: RepeatAttr{}, stage: Source, free: true, infer: inferRepeat, doc: "x[S,KV,D] → [S,KV·N,D]: each head N times in a row"},
-		OpMatmul:     {name: "matmul", min: 2, max: 2, attr: MatmulAttr{}, stage: Source, free: true, infer: inferMatmul, doc: "a[H,m,k], b[H,k,n] (or [H,n,k] if TransB) → [H,m,n]"},
-		OpScale:      {name: "scale", min: 1, max: 1, attr: ScaleAttr{}, stage: Source, free: true, infer: inferScale, doc: "x · Value"},
-		OpSoftCap:    {name: "soft_cap", min: 1, max: 1, attr: ScaleAttr{}, stage: Source, free: true, infer: inferSoftCap, doc: "Value · tanh(x / Value)"},
-		OpMask:       {name: "mask", min: 4, max: 4, attr: MaskAttr{}, stage: Source, free: true, infer: inferMask, doc: "scores[H,T,B*Smax], positions[T], cu_seqlens[B+1], context_lens[B] → scores, −∞ where a token must not look"},
-		OpSoftmax:    {name: "softmax", min: 1, max: 2, stage: Source, free: true, infer: inferSoftmax, doc: "x[…,K] or x[H,T,K], sinks[H] → softmax over the innermost axis, as if a sink stood among its elements; a row of only −∞ gives zeros"},
-		OpSiLU:       {name: "silu", min: 1, max: 1, stage: Source, free: true, infer: inferSame, doc: "x / (1 + exp(−x))"},
-		OpGELU:       {name: "gelu", min: 1, max: 1, attr: GELUAttr{}, stage: Source, free: true, infer: inferSame, doc: "x · Φ(x), Φ being the normal distribution; or its approximation by tanh"},
-		OpMul:        {name: "mul", min: 2, max: 2, stage: Source, free: true, infer: inferBinary, doc: "x · y, element by element"},
-		OpAdd:        {name: "add", min: 2, max: 2, stage: Source, free: true, infer: inferBinary, doc: "x + y, element by element"},
-		OpGatherRows: {name: "gather_rows", min: 2, max: 2, stage: Source, free: true, infer: inferGather, doc: "x[T,E], rows[R] → [R,E]"},
-		OpArgmax:     {name: "argmax", min: 1, max: 1, stage: Source, infer: inferArgmax, doc: "x[R,V] → i32[R]: index of the largest element of each row, the first of equals; −1 where one is NaN"},
-		OpTopK: {name: "top_k", min: 1, max: 1, attr: TopKAttr{}, stage: Source, infer: inferTopK,
+		OpRepeatKV:   {name: "repeat_kv", shares: 1, min: 1, max: 1, attr: RepeatAttr{}, stage: Source, free: true, infer: inferRepeat, doc: "x[S,KV,D] → [S,KV·N,D]: each head N times in a row"},
+		OpMatmul:     {name: "matmul", shares: 3, float: true, min: 2, max: 2, attr: MatmulAttr{}, stage: Source, free: true, infer: inferMatmul, doc: "a[H,m,k], b[H,k,n] (or [H,n,k] if TransB) → [H,m,n]"},
+		OpScale:      {name: "scale", shares: 1, min: 1, max: 1, attr: ScaleAttr{}, stage: Source, free: true, infer: inferScale, doc: "x · Value"},
+		OpSoftCap:    {name: "soft_cap", shares: 1, min: 1, max: 1, attr: ScaleAttr{}, stage: Source, free: true, infer: inferSoftCap, doc: "Value · tanh(x / Value)"},
+		OpMask:       {name: "mask", shares: 1, float: true, min: 4, max: 4, attr: MaskAttr{}, stage: Source, free: true, infer: inferMask, doc: "scores[H,T,B*Smax], positions[T], cu_seqlens[B+1], context_lens[B] → scores, −∞ where a token must not look"},
+		OpSoftmax:    {name: "softmax", shares: 1, float: true, min: 1, max: 2, stage: Source, free: true, infer: inferSoftmax, doc: "x[…,K] or x[H,T,K], sinks[H] → softmax over the innermost axis, as if a sink stood among its elements; a row of only −∞ gives zeros"},
+		OpSiLU:       {name: "silu", shares: 1, min: 1, max: 1, stage: Source, free: true, infer: inferSame, doc: "x / (1 + exp(−x))"},
+		OpGELU:       {name: "gelu", shares: 1, min: 1, max: 1, attr: GELUAttr{}, stage: Source, free: true, infer: inferSame, doc: "x · Φ(x), Φ being the normal distribution; or its approximation by tanh"},
+		OpMul:        {name: "mul", swaps: true, shares: 3, min: 2, max: 2, stage: Source, free: true, infer: inferBinary, doc: "x · y, element by element"},
+		OpAdd:        {name: "add", swaps: true, shares: 3, float: true, min: 2, max: 2, stage: Source, free: true, infer: inferBinary, doc: "x + y, element by element"},
+		OpGatherRows: {name: "gather_rows", shares: 1, min: 2, max: 2, stage: Source, free: true, infer: inferGather, doc: "x[T,E], rows[R] → [R,E]"},
+		OpArgmax:     {name: "argmax", shares: 1, float: true, min: 1, max: 1, stage: Source, infer: inferArgmax, doc: "x[R,V] → i32[R]: index of the largest element of each row, the first of equals; −1 where one is NaN"},
+		OpTopK: {name: "top_k", shares: 1, float: true, min: 1, max: 1, attr: TopKAttr{}, stage: Source, infer: inferTopK,
 			doc: "x[R,V] → ([R,K], i32[R,K]): the largest elements of each row and where they are, equals by the smaller index; −∞ and −1 past a row's end, NaN and −1 where an element is NaN"},
 		OpCast:   {name: "cast", min: 1, max: 1, stage: Source, free: true, explicit: true, infer: inferCast, doc: "the same elements in another floating-point type"},
-		OpSelect: {name: "select", min: 1, max: 1, attr: SelectAttr{}, stage: Source, infer: inferSelect, doc: "one element of a tuple"},
+		OpSelect: {name: "select", alias: true, shares: 1, min: 1, max: 1, attr: SelectAttr{}, stage: Source, infer: inferSelect, doc: "one element of a tuple"},
 
-		OpSiLUMul: {name: "silu_mul", min: 2, max: 2, stage: Fused, free: true, infer: inferBinary, doc: "silu(x) · y"},
+		OpSiLUMul: {name: "silu_mul", shares: 3, min: 2, max: 2, stage: Fused, free: true, infer: inferBinary, doc: "silu(x) · y"},
 		OpFusedLinear: {name: "fused_linear", min: 2, max: 6, attr: LinearAttr{}, stage: Fused, free: true, infer: inferFusedLinear,
 			doc: "x[…,K], w…, norm[K]?, residual[…,N]? → […,N]: several products side by side, with prologue and epilogue"},
-		OpAttention: {name: "attention", min: 6, max: 7, attr: AttentionAttr{}, stage: Fused, free: true, infer: inferAttention,
+		OpAttention: {name: "attention", shares: 1, min: 6, max: 7, attr: AttentionAttr{}, stage: Fused, free: true, infer: inferAttention,
 			doc: "q[T,H,D], cache, positions[T], cu_seqlens[B+1], context_lens[B], block_table[B,NB], sinks[H]? → [T,H,D]: query head h reads KV head h·KV/H"},
-		OpRopeQKVWrite: {name: "rope_qkv_write", min: 4, max: 5, attr: RopeWriteAttr{}, stage: Fused, free: true, writes: 2, infer: inferRopeWrite,
+		OpRopeQKVWrite: {name: "rope_qkv_write", shares: 1, min: 4, max: 5, attr: RopeWriteAttr{}, stage: Fused, free: true, writes: 2, infer: inferRopeWrite,
 			doc: "qkv[T,(H+2·KV)·D], cache, positions[T], slots[T], factors? → (q[T,H,D], cache): rotates Q and K, stores K and V"},
-		OpHeadNormRopeKVWrite: {name: "head_norm_rope_kv_write", min: 6, max: 7, attr: RopeWriteAttr{}, stage: Fused, free: true, writes: 2, infer: inferHeadNormWrite,
+		OpHeadNormRopeKVWrite: {name: "head_norm_rope_kv_write", shares: 1, min: 6, max: 7, attr: RopeWriteAttr{}, stage: Fused, free: true, writes: 2, infer: inferHeadNormWrite,
 			doc: "qkv[T,(H+2·KV)·D], cache, positions[T], slots[T], qnorm[D], knorm[D], factors? → (q[T,H,D], cache): RMSNorm of every Q and K head, then as rope_qkv_write"},
-		OpRepeatKVPair: {name: "repeat_kv_pair", min: 2, max: 2, attr: RepeatAttr{}, stage: Fused, free: true, infer: inferRepeatPair,
+		OpRepeatKVPair: {name: "repeat_kv_pair", shares: 3, min: 2, max: 2, attr: RepeatAttr{}, stage: Fused, free: true, infer: inferRepeatPair,
 			doc: "k[S,KV,D], v[S,KV,D] → (k[S,KV·N,D], v[S,KV·N,D]): repeat_kv of both"},
 	}
 }
@@ -150,8 +154,21 @@ func ParseOp(name string) (Op, bool) {
 // Writes returns which operand's state the op replaces, or -1.
 func (op Op) Writes() int { return opTable[op].writes - 1 }
 
-// IsLeaf reports whether the op has no operands.
+// IsLeaf reports whether the op has no operands: it names memory and computes nothing.
 func (op Op) IsLeaf() bool { return opTable[op].max == 0 }
+
+// IsAlias reports whether the result is the memory of the first operand.
+func (op Op) IsAlias() bool { return opTable[op].alias }
+
+// IsCommutative reports whether the two operands may change places.
+func (op Op) IsCommutative() bool { return opTable[op].swaps }
+
+// SharesType reports whether operand i has the element type of the result where a pass
+// chooses it. A result that is a state has none: the operands that share have one type.
+func (op Op) SharesType(i int) bool { return opTable[op].shares>>i&1 == 1 }
+
+// StaysFloat reports whether the result, and what shares its type, is F32 on every target.
+func (op Op) StaysFloat() bool { return opTable[op].float }
 
 // Infer returns the type of a value from its operands and attribute. Ops whose
 // type is explicit (inputs, weights, reshape, cast) cannot be inferred.

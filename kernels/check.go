@@ -276,12 +276,6 @@ func count(n uint64) string {
 // layout is how a type stores weights.
 type layout struct{ elements, bytes uint32 }
 
-// layouts are the weight types by their numbers, SMELT_F32 to SMELT_Q6_K of params.h.
-var layouts = map[uint32]layout{
-	1: {1, 4}, 2: {1, 2}, 3: {1, 2}, 6: {32, 34}, 7: {32, 18}, 8: {32, 20}, 9: {32, 22}, 10: {32, 24},
-	11: {256, 84}, 12: {256, 110}, 13: {256, 144}, 14: {256, 176}, 15: {256, 210},
-}
-
 // weight checks a stored matrix of rows of `width` elements.
 func (c *checker) weight(name, constant string, rows, width uint32) {
 	typ, _ := c.constant(constant)

@@ -194,7 +194,7 @@ func (p *phase) bound(e Expr) int64 { return e.Eval(&p.out.Bounds) }
 
 // root returns the value whose memory v is.
 func root(v *ir.Value) *ir.Value {
-	for aliases[v.Op] {
+	for v.Op.IsAlias() {
 		v = v.Args[0]
 	}
 	return v
@@ -236,7 +236,7 @@ func (p *phase) placeResults() error {
 			continue
 		}
 		v, which := root(r.Value), partOf(r.Value)
-		if leaves[v.Op] || r.Value.Type.Kind != ir.Tensor {
+		if v.Op.IsLeaf() || r.Value.Type.Kind != ir.Tensor {
 			return fmt.Errorf("result %q is %s, which no kernel computes", r.Name, v.LongString())
 		}
 		if _, twice := p.results[part{v.ID, which}]; twice || p.places[v.ID].known {
@@ -332,7 +332,7 @@ func tensorOf(v *ir.Value) ir.Type { return tensorsOf(v)[0] }
 
 // partOf returns which tensor of root(v) a value is.
 func partOf(v *ir.Value) int {
-	for aliases[v.Op] {
+	for v.Op.IsAlias() {
 		if a, ok := v.Attr.(ir.SelectAttr); ok {
 			return a.Index
 		}

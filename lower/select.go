@@ -9,14 +9,8 @@ import (
 )
 
 // selectors give each op its kernel: one row an op. An op without a row has no
-// kernel on any target; ops in aliases need none.
+// kernel on any target; leaves and aliases need none.
 var selectors map[ir.Op]func(*phase, *ir.Value) error
-
-// aliases are ops whose result is the memory of their first operand.
-var aliases = map[ir.Op]bool{ir.OpReshape: true, ir.OpSelect: true}
-
-// leaves are ops that name memory rather than compute.
-var leaves = map[ir.Op]bool{ir.OpInput: true, ir.OpWeight: true, ir.OpConst: true, ir.OpCache: true}
 
 func init() {
 	selectors = map[ir.Op]func(*phase, *ir.Value) error{

@@ -41,8 +41,6 @@ func legalise(f *ir.Func, t *ir.Target) (int, error) {
 // supported reports whether the target computes v in one dispatch, or in none.
 func supported(t *ir.Target, v *ir.Value) bool {
 	switch v.Op {
-	case ir.OpReshape, ir.OpSelect:
-		return true
 	case ir.OpFusedLinear:
 		a := v.Attr.(ir.LinearAttr)
 		return t.Has(v.Op) && (!a.Norm || t.NormPrologue) && (!a.SiLUPair || t.SiLUPair)
@@ -51,5 +49,5 @@ func supported(t *ir.Target, v *ir.Value) bool {
 	case ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite:
 		return t.Has(v.Op) && (t.MaxHead == 0 || int(v.Type.Elems[0].Shape.Last()) <= t.MaxHead)
 	}
-	return v.Op.IsLeaf() || t.Has(v.Op)
+	return v.Op.IsLeaf() || v.Op.IsAlias() || t.Has(v.Op)
 }

@@ -89,44 +89,27 @@ func (p *precision) join(v, u *ir.Value) {
 	p.wide[a] = p.wide[a] || p.wide[b]
 }
 
-// constrain notes what v's kernels ask for.
+// constrain notes what v's kernels ask for: the columns of the op table, and of products
+// that a residual is added to, its type.
 func (p *precision) constrain(v *ir.Value) {
-	switch v.Op {
-	case ir.OpWeight, ir.OpConst, ir.OpEmbed, ir.OpCacheRead:
-		p.widen(v)
-	case ir.OpAdd, ir.OpMatmul, ir.OpMask, ir.OpSoftmax:
-		p.joinFloats(v)
-		p.widen(v)
-	case ir.OpReshape, ir.OpTranspose, ir.OpSlice, ir.OpConcat, ir.OpRope, ir.OpRepeatKV, ir.OpScale, ir.OpSoftCap,
-		ir.OpSiLU, ir.OpGELU, ir.OpMul, ir.OpSiLUMul, ir.OpGatherRows, ir.OpSelect:
-		p.joinFloats(v)
-	case ir.OpAttention, ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite:
-		p.join(v, v.Args[0])
-	case ir.OpRepeatKVPair:
-		p.join(v, v.Args[0])
-		p.join(v, v.Args[1])
-	case ir.OpCacheWrite:
-		p.join(v.Args[1], v.Args[2])
-	case ir.OpTopK: // as for argmax
-		p.join(v, v.Args[0])
-		p.widen(v)
-	case ir.OpArgmax: // of logits: rounding them would make equals
-		p.widen(v.Args[0])
-	case ir.OpFusedLinear:
-		if v.Attr.(ir.LinearAttr).Residual {
-			p.widen(v)
-			p.widen(v.Args[len(v.Args)-1])
-		}
+	var first *ir.Value // of those that share a type
+	if v.Type.Kind != ir.State {
+		first = v
 	}
-}
-
-// joinFloats puts v and the activations it reads into one class. The table of
-// factors that RoPE may read and the sinks of softmax are float in every kernel.
-func (p *precision) joinFloats(v *ir.Value) {
 	for i, a := range v.Args {
-		isTable := v.Op == ir.OpRope && i == 2 || v.Op == ir.OpSoftmax && i == 1
-		if v.Type.Kind == ir.Tensor && a.Type.DType != ir.I32 && !isTable {
-			p.join(v, a)
+		if !v.Op.SharesType(i) {
+			continue
 		}
+		if first == nil {
+			first = a
+		}
+		p.join(first, a)
+	}
+	if v.Op.StaysFloat() {
+		p.widen(v)
+	}
+	if a, ok := v.Attr.(ir.LinearAttr); ok && a.Residual {
+		p.widen(v)
+		p.widen(v.Args[len(v.Args)-1])
 	}
 }

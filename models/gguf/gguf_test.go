@@ -486,9 +486,6 @@ func TestTypeOf(t *testing.T) {
 		require.True(t, ok, d)
 		require.Equal(t, d, typ.DType())
 		require.Equal(t, d.String(), strings.ToLower(typ.String()))
-		block := tensorTypes[typ]
-		require.Equal(t, int64(d.BlockElems()), block.elems, d)
-		require.Equal(t, int64(d.BlockBytes()), block.bytes, d)
 	}
 	_, ok := TypeOf(ir.Invalid)
 	require.False(t, ok)

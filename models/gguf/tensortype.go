@@ -30,53 +30,54 @@ const (
 	TypeBF16 TensorType = 30
 )
 
-// tensorTypes is indexed by TensorType. Sizes are those of ggml-common.h; a row
-// without a size is a number that ggml has withdrawn.
+// tensorTypes is indexed by TensorType. What the compiler knows has its sizes from there;
+// those of the others are ggml-common.h's. A row without either is a number that ggml has
+// withdrawn.
 var tensorTypes = [...]struct {
 	name         string
 	elems, bytes int64 // of a block
 	dtype        ir.DType
 }{
-	0:  {"F32", 1, 4, ir.F32},
-	1:  {"F16", 1, 2, ir.F16},
-	2:  {"Q4_0", 32, 18, ir.Q4_0},
-	3:  {"Q4_1", 32, 20, ir.Q4_1},
+	0:  {name: "F32", dtype: ir.F32},
+	1:  {name: "F16", dtype: ir.F16},
+	2:  {name: "Q4_0", dtype: ir.Q4_0},
+	3:  {name: "Q4_1", dtype: ir.Q4_1},
 	4:  {name: "Q4_2"},
 	5:  {name: "Q4_3"},
-	6:  {"Q5_0", 32, 22, ir.Q5_0},
-	7:  {"Q5_1", 32, 24, ir.Q5_1},
-	8:  {"Q8_0", 32, 34, ir.Q8_0},
-	9:  {"Q8_1", 32, 36, ir.Invalid},
-	10: {"Q2_K", 256, 84, ir.Q2_K},
-	11: {"Q3_K", 256, 110, ir.Q3_K},
-	12: {"Q4_K", 256, 144, ir.Q4_K},
-	13: {"Q5_K", 256, 176, ir.Q5_K},
-	14: {"Q6_K", 256, 210, ir.Q6_K},
-	15: {"Q8_K", 256, 292, ir.Invalid},
-	16: {"IQ2_XXS", 256, 66, ir.Invalid},
-	17: {"IQ2_XS", 256, 74, ir.Invalid},
-	18: {"IQ3_XXS", 256, 98, ir.Invalid},
-	19: {"IQ1_S", 256, 50, ir.Invalid},
-	20: {"IQ4_NL", 32, 18, ir.Invalid},
-	21: {"IQ3_S", 256, 110, ir.Invalid},
-	22: {"IQ2_S", 256, 82, ir.Invalid},
-	23: {"IQ4_XS", 256, 136, ir.Invalid},
-	24: {"I8", 1, 1, ir.Invalid},
-	25: {"I16", 1, 2, ir.Invalid},
-	26: {"I32", 1, 4, ir.I32},
-	27: {"I64", 1, 8, ir.Invalid},
-	28: {"F64", 1, 8, ir.Invalid},
-	29: {"IQ1_M", 256, 56, ir.Invalid},
-	30: {"BF16", 1, 2, ir.BF16},
+	6:  {name: "Q5_0", dtype: ir.Q5_0},
+	7:  {name: "Q5_1", dtype: ir.Q5_1},
+	8:  {name: "Q8_0", dtype: ir.Q8_0},
+	9:  {name: "Q8_1", elems: 32, bytes: 36},
+	10: {name: "Q2_K", dtype: ir.Q2_K},
+	11: {name: "Q3_K", dtype: ir.Q3_K},
+	12: {name: "Q4_K", dtype: ir.Q4_K},
+	13: {name: "Q5_K", dtype: ir.Q5_K},
+	14: {name: "Q6_K", dtype: ir.Q6_K},
+	15: {name: "Q8_K", elems: 256, bytes: 292},
+	16: {name: "IQ2_XXS", elems: 256, bytes: 66},
+	17: {name: "IQ2_XS", elems: 256, bytes: 74},
+	18: {name: "IQ3_XXS", elems: 256, bytes: 98},
+	19: {name: "IQ1_S", elems: 256, bytes: 50},
+	20: {name: "IQ4_NL", elems: 32, bytes: 18},
+	21: {name: "IQ3_S", elems: 256, bytes: 110},
+	22: {name: "IQ2_S", elems: 256, bytes: 82},
+	23: {name: "IQ4_XS", elems: 256, bytes: 136},
+	24: {name: "I8", elems: 1, bytes: 1},
+	25: {name: "I16", elems: 1, bytes: 2},
+	26: {name: "I32", dtype: ir.I32},
+	27: {name: "I64", elems: 1, bytes: 8},
+	28: {name: "F64", elems: 1, bytes: 8},
+	29: {name: "IQ1_M", elems: 256, bytes: 56},
+	30: {name: "BF16", dtype: ir.BF16},
 	31: {name: "Q4_0_4_4"},
 	32: {name: "Q4_0_4_8"},
 	33: {name: "Q4_0_8_8"},
-	34: {"TQ1_0", 256, 54, ir.Invalid},
-	35: {"TQ2_0", 256, 66, ir.Invalid},
+	34: {name: "TQ1_0", elems: 256, bytes: 54},
+	35: {name: "TQ2_0", elems: 256, bytes: 66},
 	36: {name: "IQ4_NL_4_4"},
 	37: {name: "IQ4_NL_4_8"},
 	38: {name: "IQ4_NL_8_8"},
-	39: {"MXFP4", 32, 17, ir.Invalid},
+	39: {name: "MXFP4", elems: 32, bytes: 17},
 }
 
 func (t TensorType) String() string {
@@ -92,6 +93,17 @@ func (t TensorType) DType() ir.DType {
 		return tensorTypes[t].dtype
 	}
 	return ir.Invalid
+}
+
+// block returns the elements and bytes of a block; zeros where they are not known.
+func (t TensorType) block() (elems, bytes int64) {
+	if int64(t) >= int64(len(tensorTypes)) {
+		return 0, 0
+	}
+	if d := tensorTypes[t].dtype; d != ir.Invalid {
+		return int64(d.BlockElems()), int64(d.BlockBytes())
+	}
+	return tensorTypes[t].elems, tensorTypes[t].bytes
 }
 
 // TypeOf is the inverse of [TensorType.DType].
@@ -124,18 +136,18 @@ func (t TensorType) size(shape []int64) (int64, error) {
 		}
 		elems = lo
 	}
-	if int64(t) >= int64(len(tensorTypes)) || tensorTypes[t].elems == 0 {
+	blockElems, blockBytes := t.block()
+	if blockElems == 0 {
 		return -1, nil
 	}
-	block := tensorTypes[t]
 	row := int64(1)
 	if len(shape) > 0 {
 		row = shape[len(shape)-1]
 	}
-	if row%block.elems != 0 {
-		return 0, fmt.Errorf("rows of %d elements are not whole %v blocks of %d", row, t, block.elems)
+	if row%blockElems != 0 {
+		return 0, fmt.Errorf("rows of %d elements are not whole %v blocks of %d", row, t, blockElems)
 	}
-	hi, lo := bits.Mul64(elems/uint64(block.elems), uint64(block.bytes))
+	hi, lo := bits.Mul64(elems/uint64(blockElems), uint64(blockBytes))
 	if hi != 0 || lo > math.MaxInt64 {
 		return 0, fmt.Errorf("shape %v has too many bytes", shape)
 	}
