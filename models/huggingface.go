@@ -39,6 +39,9 @@ func openHF(dir string) (*Model, error) {
 	memory := &arena{}
 	closeAll := func() error { return errors.Join(memory.close(), f.Close()) }
 	tensors, err = family.arrange(&config, tensors, memory)
+	if config.Tied {
+		tie(tensors)
+	}
 	var m *Model
 	if err == nil {
 		m, err = newModel(dir, family, config, tensors)

@@ -27,8 +27,9 @@ func asFolder(t *testing.T, m *models.Model, rename map[string]string) string {
 	layer := regexp.MustCompile(`\bblk\.(\d+)\.`)
 	var tensors []safetensors.Source
 	for _, w := range m.Tensors() {
-		name := family.Tensors[layer.ReplaceAllString(w.Name, "blk.#.")]
-		require.NotEmpty(t, name, w.Name)
+		stored := family.Tensors[layer.ReplaceAllString(w.Name, "blk.#.")]
+		require.Len(t, stored.Names, 1, w.Name)
+		name := stored.Names[0]
 		if number := layer.FindStringSubmatch(w.Name); number != nil {
 			name = strings.Replace(name, "#", number[1], 1)
 		}
