@@ -13,6 +13,7 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/smelt-ml/smelt/internal/tiny"
 	"github.com/smelt-ml/smelt/ir"
 )
 
@@ -42,7 +43,7 @@ func TestPerplexity(t *testing.T) {
 		score := func(t *testing.T, format string) *smelt.Perplexity {
 			opts := options(t, "cpu", ir.F16)
 			opts.Context = ref.Perplexity.Window
-			s := session(t, testfiles.Model(t, model+"/gguf/"+model+"-"+format+".gguf"), "cpu", opts)
+			s := session(t, tiny.GGUF(t, model, format), "cpu", opts)
 			p, err := s.Perplexity(t.Context(), string(text), ref.Perplexity.Window, nil)
 			require.NoError(t, err)
 			require.Equal(t, ref.Perplexity.Tokens, p.Tokens)

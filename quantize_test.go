@@ -17,6 +17,7 @@ import (
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/smelt-ml/smelt/internal/tiny"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/gguf"
@@ -64,9 +65,10 @@ func TestQuantizeLikeLlama(t *testing.T) {
 		m := opened(t, testfiles.Model(t, name+"/gguf/"+name+"-F16.gguf"))
 		for _, typ := range []string{"F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M", "Q2_K"} {
 			t.Run(name+"/"+typ, func(t *testing.T) {
-				want := testfiles.Model(t, name+"/gguf/"+name+"-"+typ+".gguf")
+				want := tiny.GGUF(t, name, typ)
 				path, q := quantized(t, m, strings.ToLower(typ))
 				requireTensors(t, want, path)
+				require.NoError(t, tiny.Check(name+"-"+typ+".gguf", path))
 				require.Zero(t, q.Narrow)
 				require.Zero(t, q.Again)
 				a, err := gguf.Open(want)
@@ -90,7 +92,7 @@ func TestQuantizeLikeLlama(t *testing.T) {
 func TestQuantizeFolder(t *testing.T) {
 	for _, name := range trained {
 		t.Run(name, func(t *testing.T) {
-			folder := opened(t, testfiles.Model(t, name+"/hf"))
+			folder := opened(t, tiny.Folder(t, name))
 			reference := testfiles.Model(t, name+"/gguf/"+name+"-F16.gguf")
 			path, q := quantized(t, folder, "F16")
 			requireTensors(t, reference, path)

@@ -16,6 +16,7 @@ import (
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/npy"
 	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/smelt-ml/smelt/internal/tiny"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/passes"
@@ -111,18 +112,19 @@ func TestLogits(t *testing.T) {
 		for device, bound := range bounds {
 			for _, format := range []string{"F16", "Q8_0", "Q4_0", "hf"} {
 				t.Run(fmt.Sprintf("%s/%s/%s", model, format, device), func(t *testing.T) {
-					path, want, bound := model+"/gguf/"+model+"-"+format+".gguf", model+"/reference/logits-"+format+".npy", bound
+					var path string
+					want, bound := model+"/reference/logits.npy", bound
 					switch format {
-					case "F16":
-						want = model + "/reference/logits.npy"
 					case "hf":
-						path, want = model+"/hf", model+"/reference/logits.npy"
+						path = tiny.Folder(t, model)
+					case "F16":
+						path = tiny.GGUF(t, model, format)
 					default:
-						bound = quantised[model][format]
+						path, want, bound = tiny.GGUF(t, model, format), model+"/reference/logits-"+format+".npy", quantised[model][format]
 					}
 					array, err := npy.ReadFile[float32](testfiles.Model(t, want))
 					require.NoError(t, err)
-					s := session(t, testfiles.Model(t, path), device, options(t, device, ir.F16))
+					s := session(t, path, device, options(t, device, ir.F16))
 					d := largestDifference(t, array.Data, logitsOf(t, s, ref.Logits.IDs))
 					t.Logf("largest difference %.4f, bound %.4f", d, bound)
 					require.LessOrEqual(t, d, bound)

@@ -2,7 +2,6 @@ package models_test
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -10,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/internal/golden"
-	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/smelt-ml/smelt/internal/tiny"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/models"
 )
@@ -106,7 +105,7 @@ func TestLlama3Factors(t *testing.T) {
 func TestMixtures(t *testing.T) {
 	for _, model := range []string{"tiny-llama", "tiny-qwen3"} {
 		for _, typ := range []string{"F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M", "Q2_K"} {
-			file := open(t, testfiles.Model(t, fmt.Sprintf("%s/gguf/%s-%s.gguf", model, model, typ)))
+			file := open(t, tiny.GGUF(t, model, typ))
 			shape := synthetic(t, file.Config, typ)
 			require.Len(t, shape.Tensors(), len(file.Tensors()))
 			for _, w := range shape.Tensors() {

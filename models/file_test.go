@@ -19,6 +19,7 @@ import (
 
 	"github.com/smelt-ml/smelt/internal/ref"
 	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/smelt-ml/smelt/internal/tiny"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/gguf"
@@ -312,14 +313,19 @@ func TestOpenErrors(t *testing.T) {
 }
 
 func TestOpenTokenizer(t *testing.T) {
-	for _, path := range []string{
-		testfiles.Data(t, "tokenizers/ggml-vocab/ggml-vocab-gpt-2.gguf"), // of a family we do not know
-		testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf"),
-		testfiles.Model(t, "tiny-llama/hf"),
+	for name, path := range map[string]func(t *testing.T) string{
+		"a family that we do not know": func(t *testing.T) string {
+			return testfiles.Data(t, "tokenizers/ggml-vocab/ggml-vocab-gpt-2.gguf")
+		},
+		"file":             func(t *testing.T) string { return tiny.GGUF(t, "tiny-qwen3", "F16") },
+		"vocabulary alone": func(t *testing.T) string { return tiny.Vocabulary(t, "tiny-qwen3") },
+		"folder":           func(t *testing.T) string { return tiny.Folder(t, "tiny-llama") },
 	} {
-		tok, err := models.OpenTokenizer(path)
-		require.NoError(t, err)
-		require.Equal(t, "time", strings.TrimSpace(string(tok.Decode(tok.Encode(" time", false), false))), path)
+		t.Run(name, func(t *testing.T) {
+			tok, err := models.OpenTokenizer(path(t))
+			require.NoError(t, err)
+			require.Equal(t, "time", strings.TrimSpace(string(tok.Decode(tok.Encode(" time", false), false))))
+		})
 	}
 }
 

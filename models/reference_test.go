@@ -14,6 +14,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/npy"
 	"github.com/smelt-ml/smelt/internal/ref"
 	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/smelt-ml/smelt/internal/tiny"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/models"
 )
@@ -107,25 +108,26 @@ func TestLogits(t *testing.T) {
 	for _, model := range []string{"tiny-llama", "tiny-qwen3"} {
 		ids := readReference(t, model).Logits.IDs
 		for _, form := range []struct {
-			path, logits string
+			name, logits string
 			bound        float64
 		}{
-			{"gguf/%s-F16.gguf", "logits.npy", 1e-4},
-			{"hf", "logits.npy", 1e-4},
-			{"gguf/%s-Q8_0.gguf", "logits-Q8_0.npy", 1e-3},
-			{"gguf/%s-Q4_0.gguf", "logits-Q4_0.npy", 1e-3},
-			{"gguf/%s-Q6_K.gguf", "logits-Q6_K.npy", 1e-3},
-			{"gguf/%s-Q5_K_M.gguf", "logits-Q5_K_M.npy", 1e-3},
-			{"gguf/%s-Q4_K_M.gguf", "logits-Q4_K_M.npy", 1e-3},
-			{"gguf/%s-Q3_K_M.gguf", "logits-Q3_K_M.npy", 1e-3},
-			{"gguf/%s-Q2_K.gguf", "logits-Q2_K.npy", 1e-3},
+			{"F16", "logits.npy", 1e-4},
+			{"folder", "logits.npy", 1e-4},
+			{"Q8_0", "logits-Q8_0.npy", 1e-3},
+			{"Q4_0", "logits-Q4_0.npy", 1e-3},
+			{"Q6_K", "logits-Q6_K.npy", 1e-3},
+			{"Q5_K_M", "logits-Q5_K_M.npy", 1e-3},
+			{"Q4_K_M", "logits-Q4_K_M.npy", 1e-3},
+			{"Q3_K_M", "logits-Q3_K_M.npy", 1e-3},
+			{"Q2_K", "logits-Q2_K.npy", 1e-3},
 		} {
-			path := form.path
-			if strings.Contains(path, "%s") {
-				path = fmt.Sprintf(path, model)
-			}
-			t.Run(model+"/"+path, func(t *testing.T) {
-				m := open(t, testfiles.Model(t, model+"/"+path))
+			t.Run(model+"/"+form.name, func(t *testing.T) {
+				var m *models.Model
+				if form.name == "folder" {
+					m = open(t, tiny.Folder(t, model))
+				} else {
+					m = open(t, tiny.GGUF(t, model, form.name))
+				}
 				requireClose(t, readNpy(t, model+"/reference/"+form.logits).Data, prefill(t, m, ids), form.bound)
 			})
 		}

@@ -24,6 +24,7 @@ import (
 	_ "github.com/smelt-ml/smelt/internal/golden" // for its flag -update
 	"github.com/smelt-ml/smelt/internal/npy"
 	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/smelt-ml/smelt/internal/tiny"
 	"github.com/smelt-ml/smelt/ir"
 )
 
@@ -31,13 +32,13 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"smelt": main})
 }
 
-// links are the files that every script finds in its folder, where they exist.
+// links are the files that every script finds in its folder, where they exist; a folder and a
+// vocabulary alone are made.
 var links = []string{
 	"testdata/models/tiny-qwen3/gguf/tiny-qwen3-F16.gguf",
 	"testdata/models/tiny-qwen3/gguf/tiny-qwen3-Q4_0.gguf",
 	"testdata/models/tiny-llama/gguf/tiny-llama-F16.gguf",
 	"testdata/models/tiny-llama/gguf/tiny-llama-Q4_0.gguf",
-	"../shared/models/tiny-qwen3/hf",
 	"../shared/data/tokenizers/ggml-vocab/ggml-vocab-llama-spm.gguf",
 	"../shared/data/tokenizers/ggml-vocab/ggml-vocab-qwen2.gguf",
 }
@@ -53,6 +54,8 @@ func TestScripts(t *testing.T) {
 			found[filepath.Base(path)] = path
 		}
 	}
+	found["hf"] = tiny.Folder(t, "tiny-qwen3")
+	found["tiny-qwen3-vocab.gguf"] = tiny.Vocabulary(t, "tiny-qwen3")
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
@@ -264,20 +267,18 @@ func TestDamagedFiles(t *testing.T) {
 	}{
 		{"x.gguf", model, anyModel},
 		{"x.plan", plan, [][]string{{"inspect"}, {"run", "--weights", model, "-p", "a", "-n", "1"}, {"dot", "--stage", "plan"}}},
-		{"hf/model.safetensors", "tiny-llama/hf", anyModel[2:]},
-		{"hf/config.json", "tiny-llama/hf", anyModel[2:]},
-		{"hf/tokenizer.json", "tiny-llama/hf", anyModel[1:]},
+		{"hf/model.safetensors", "tiny-llama", anyModel[2:]},
+		{"hf/config.json", "tiny-llama", anyModel[2:]},
+		{"hf/tokenizer.json", "tiny-llama", anyModel[1:]},
 	} {
 		t.Run(kind.name, func(t *testing.T) {
 			path := filepath.Join(dir, kind.name)
 			from, model := kind.from, path
 			if folder := filepath.Dir(kind.name); folder != "." {
-				source := testfiles.Model(t, kind.from)
+				from = filepath.Join(tiny.Folder(t, kind.from), filepath.Base(kind.name))
 				model = filepath.Join(dir, folder)
 				require.NoError(t, os.RemoveAll(model))
-				require.NoError(t, os.CopyFS(model, os.DirFS(source)))
-				from = filepath.Join(source, filepath.Base(kind.name))
-				require.NoError(t, os.Chmod(path, 0o644))
+				require.NoError(t, os.CopyFS(model, os.DirFS(filepath.Dir(from))))
 			}
 			damage(t, from, path, model, kind.verbs)
 		})

@@ -14,14 +14,14 @@ import (
 	"github.com/x448/float16"
 
 	"github.com/smelt-ml/smelt/internal/quant"
-	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/smelt-ml/smelt/internal/tiny"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/models/gguf"
 )
 
 func open(t *testing.T, model, format string) *gguf.File {
 	t.Helper()
-	f, err := gguf.Open(testfiles.Model(t, fmt.Sprintf("%s/gguf/%s-%s.gguf", model, model, format)))
+	f, err := gguf.Open(tiny.GGUF(t, model, format))
 	require.NoError(t, err)
 	t.Cleanup(func() { f.Close() })
 	return f

@@ -1,7 +1,7 @@
 // Package testfiles finds the files that tests read: models kept in the
-// repository under testdata/, and reference data in a folder named shared beside the
-// checkout, which not every machine has. A test that needs a file of the second
-// kind is skipped where it is absent.
+// repository under testdata/, and reference data of others in a folder named shared
+// beside the checkout, which not every machine has. A test that needs a file of the
+// second kind is skipped where it is absent; one of the first kind is never absent.
 package testfiles
 
 import (
@@ -29,28 +29,31 @@ func Root(t testing.TB) string {
 	}
 }
 
-// Model returns the path of a file of the small trained models, such as
-// "tiny-qwen3/gguf/tiny-qwen3-F16.gguf", or skips the test.
+// Model returns the path of a file that is kept of the small trained models, such as
+// "tiny-qwen3/gguf/tiny-qwen3-F16.gguf". Their other forms are made by package tiny.
 func Model(t testing.TB, path string) string {
 	t.Helper()
-	return first(t, path, filepath.Join(Root(t), "testdata", "models"), filepath.Join(Root(t), "..", "shared", "models"))
+	full := filepath.Join(Root(t), "testdata", "models", filepath.FromSlash(path))
+	if _, err := os.Stat(full); err != nil {
+		t.Fatal(err)
+	}
+	return full
 }
 
 // Data returns the path of a file of the reference data, such as
 // "models/stories260K/stories260K.gguf", or skips the test.
 func Data(t testing.TB, path string) string {
 	t.Helper()
-	return first(t, path, filepath.Join(Root(t), "..", "shared", "data"))
+	return Shared(t, "data/"+path)
 }
 
-func first(t testing.TB, path string, dirs ...string) string {
+// Shared returns the path of a file in the folder beside the checkout, or skips the
+// test.
+func Shared(t testing.TB, path string) string {
 	t.Helper()
-	for _, dir := range dirs {
-		full := filepath.Join(dir, filepath.FromSlash(path))
-		if _, err := os.Stat(full); err == nil {
-			return full
-		}
+	full := filepath.Join(Root(t), "..", "shared", filepath.FromSlash(path))
+	if _, err := os.Stat(full); err != nil {
+		t.Skipf("../shared/%s is not at hand", path)
 	}
-	t.Skipf("%s is not at hand", path)
-	return ""
+	return full
 }

@@ -548,70 +548,39 @@ func dump(f *File) string {
 	return b.String()
 }
 
-func TestTrainedModels(t *testing.T) {
-	for _, model := range []struct {
-		name, arch                  string
-		layers, tensors, vocab, hid uint64
-	}{
-		{"tiny-qwen3", "qwen3", 4, 4*11 + 2, 1024, 256},
-		{"tiny-llama", "llama", 3, 3*9 + 3, 512, 256},
-	} {
-		for _, format := range []string{"F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0", "Q3_K_M", "Q2_K"} {
-			t.Run(model.name+"-"+format, func(t *testing.T) {
-				f, err := Open(testfiles.Model(t, model.name+"/gguf/"+model.name+"-"+format+".gguf"))
-				require.NoError(t, err)
-				defer f.Close()
-				arch, err := f.String("general.architecture")
-				require.NoError(t, err)
-				require.Equal(t, model.arch, arch)
-				layers, err := f.Uint(arch + ".block_count")
-				require.NoError(t, err)
-				require.Equal(t, model.layers, layers)
-				tokens, err := f.Strings("tokenizer.ggml.tokens")
-				require.NoError(t, err)
-				require.Len(t, tokens, int(model.vocab))
-				require.Len(t, f.Tensors, int(model.tensors))
-				embedding, ok := f.Tensor("token_embd.weight")
-				require.True(t, ok)
-				require.Equal(t, []int64{int64(model.vocab), int64(model.hid)}, embedding.Shape)
-				down, ok := f.Tensor("blk.0.ffn_down.weight")
-				require.True(t, ok)
-				require.Equal(t, []int64{256, 768}, down.Shape)
-				for _, tensor := range f.Tensors {
-					require.NotEqual(t, ir.Invalid, tensor.DType, tensor.Name)
-					require.Equal(t, tensor.DType.Bytes(tensor.Elems()), tensor.Size)
-				}
-				exercise(t, f)
-			})
-		}
-	}
-}
-
 // Writing what was read gives the same bytes, for files of llama.cpp's tools too.
 func TestRewrite(t *testing.T) {
-	for _, path := range []string{
-		testfiles.Model(t, "tiny-llama/gguf/tiny-llama-Q4_K_M.gguf"),
-		testfiles.Data(t, "models/stories260K/stories260K.gguf"),
-		testfiles.Data(t, "tokenizers/ggml-vocab/ggml-vocab-llama-spm.gguf"),
+	for _, file := range []struct {
+		at   func(testing.TB, string) string
+		path string
+	}{
+		{testfiles.Model, "tiny-llama/gguf/tiny-llama-F16.gguf"},
+		{testfiles.Model, "tiny-qwen3/gguf/tiny-qwen3-Q4_0.gguf"},
+		{testfiles.Shared, "models/tiny-llama/gguf/tiny-llama-Q4_K_M.gguf"},
+		{testfiles.Data, "models/stories260K/stories260K.gguf"},
+		{testfiles.Data, "tokenizers/ggml-vocab/ggml-vocab-llama-spm.gguf"},
 	} {
-		f, err := Open(path)
-		require.NoError(t, err)
-		tensors := make([]Source, len(f.Tensors))
-		for i, tensor := range f.Tensors {
-			tensors[i] = tensor.Source()
-		}
-		copied := filepath.Join(t.TempDir(), "copy.gguf")
-		require.NoError(t, WriteFile(copied, f.Metadata, tensors))
-		require.NoError(t, f.Close())
-		want, err := os.ReadFile(path)
-		require.NoError(t, err)
-		got, err := os.ReadFile(copied)
-		require.NoError(t, err)
-		if f.Version == 2 {
-			want[4] = 3
-		}
-		require.True(t, bytes.Equal(want, got[:len(want)]), path)
-		require.Less(t, len(got)-len(want), 32, "no more than final padding")
+		t.Run(file.path, func(t *testing.T) {
+			path := file.at(t, file.path)
+			f, err := Open(path)
+			require.NoError(t, err)
+			tensors := make([]Source, len(f.Tensors))
+			for i, tensor := range f.Tensors {
+				tensors[i] = tensor.Source()
+			}
+			copied := filepath.Join(t.TempDir(), "copy.gguf")
+			require.NoError(t, WriteFile(copied, f.Metadata, tensors))
+			require.NoError(t, f.Close())
+			want, err := os.ReadFile(path)
+			require.NoError(t, err)
+			got, err := os.ReadFile(copied)
+			require.NoError(t, err)
+			if f.Version == 2 {
+				want[4] = 3
+			}
+			require.True(t, bytes.Equal(want, got[:len(want)]), path)
+			require.Less(t, len(got)-len(want), 32, "no more than final padding")
+		})
 	}
 }
 
