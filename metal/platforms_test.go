@@ -7,7 +7,9 @@ import (
 	"go/parser"
 	"go/token"
 	"go/types"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,6 +20,12 @@ import (
 func TestOtherPlatforms(t *testing.T) {
 	if testing.Short() {
 		t.Skip("type-checks its imports from source")
+	}
+	if build.Default.GOROOT == "" { // go test -trimpath forgets it
+		root, err := exec.Command("go", "env", "GOROOT").Output()
+		require.NoError(t, err)
+		build.Default.GOROOT = strings.TrimSpace(string(root))
+		defer func() { build.Default.GOROOT = "" }()
 	}
 	from := importer.ForCompiler(token.NewFileSet(), "source", nil)
 	for _, row := range []struct {

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -21,6 +22,22 @@ func TestMutantsApply(t *testing.T) {
 		_, err = m.source(text)
 		assert.NoError(t, err)
 	}
+}
+
+// TestEnvironment asks for the whole grid of shapes, as make kernels does: mutants are
+// tried on the small one.
+func TestEnvironment(t *testing.T) {
+	t.Setenv("SMELT_KERNELS", "full")
+	t.Setenv("SMELT_KERNELS_DEVICE", "metal")
+	t.Setenv("SMELT_KERNELS_LIBRARY", "other.so")
+	var orders []string
+	for _, v := range environment("mutant.so") {
+		if strings.HasPrefix(v, "SMELT_") {
+			orders = append(orders, v)
+		}
+	}
+	require.Equal(t, []string{"SMELT_KERNELS_LIBRARY=mutant.so"}, orders)
+	require.Contains(t, environment("mutant.so"), "PATH="+os.Getenv("PATH"))
 }
 
 // TestQuickMutants makes a few of them: the command works, and tests notice faults.

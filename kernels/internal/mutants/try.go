@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -215,13 +216,20 @@ var (
 	message    = regexp.MustCompile(`(?m)^\s*(?:Error:\s+(.*)|(panic: .*|fatal error: .*|SIG[A-Z]+.*))$`)
 )
 
+// environment is this process' without what the tests would take for orders, such as the
+// whole grid of shapes, which does not end within the limit.
+func environment(library string) []string {
+	plain := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "SMELT_") })
+	return append(plain, "SMELT_KERNELS_LIBRARY="+library)
+}
+
 // run runs tests with the library in place of its kernels.
 func (b *bench) run(library, tests string) (result, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit+time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, b.tests, "-test.run", tests, "-test.failfast", "-test.timeout", limit.String())
 	cmd.Dir = filepath.Join(b.root, "kernels")
-	cmd.Env = append(os.Environ(), "SMELT_KERNELS_LIBRARY="+library)
+	cmd.Env = environment(library)
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
