@@ -1,0 +1,119 @@
+package main
+
+import (
+	"debug/elf"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/internal/budget"
+)
+
+// starts is how often the tool is started: other tests may have the cores, so the least
+// of the figures counts.
+const starts = 20
+
+// TestBudget builds the tool and holds it to what it may weigh, and to what every verb
+// may cost before it begins. This package's sources are the tool's, so that a result that
+// the go command remembers is one of the same binary.
+func TestBudget(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "smelt")
+	out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+
+	t.Run("size", func(t *testing.T) {
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		within(t, budget.Binary, float64(info.Size())/1e6)
+	})
+	t.Run("C++", func(t *testing.T) {
+		if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
+			t.Skip("the bound is of the instruction sets of x86-64, in an ELF file")
+		}
+		within(t, budget.CPlusPlus, cPlusPlus(t, path)/1e6)
+	})
+	t.Run("initialisation", func(t *testing.T) {
+		least := initialisation{milliseconds: math.Inf(1)}
+		for range starts {
+			if now := trace(t, path); now.milliseconds < least.milliseconds {
+				least = now
+			}
+		}
+		t.Logf("most of it:\n%s", strings.Join(least.slow, "\n"))
+		within(t, budget.InitTime, least.milliseconds)
+		within(t, budget.InitMemory, least.megabytes)
+	})
+	t.Run("start", func(t *testing.T) {
+		least := math.Inf(1)
+		for range starts {
+			cmd := exec.Command(path, "inspect", "--help")
+			require.NoError(t, cmd.Run())
+			taken := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+			least = min(least, taken.Seconds()*1e3)
+		}
+		within(t, budget.Start, least)
+	})
+}
+
+func within(t *testing.T, b budget.Bound, figure float64) {
+	t.Helper()
+	t.Logf("%s: %.2f %s, %.1f wanted", b.Name, figure, b.Unit, b.Want)
+	if err := b.Check(figure); err != nil {
+		t.Error(err)
+	}
+}
+
+// cPlusPlus returns how many bytes of a program's code are functions of C++.
+func cPlusPlus(t *testing.T, path string) (bytes float64) {
+	f, err := elf.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	symbols, err := f.Symbols()
+	require.NoError(t, err)
+	for _, s := range symbols {
+		if elf.ST_TYPE(s.Info) == elf.STT_FUNC && strings.HasPrefix(s.Name, "_Z") {
+			bytes += float64(s.Size)
+		}
+	}
+	require.Positive(t, bytes)
+	return bytes
+}
+
+// initialisation is what packages do before main.
+type initialisation struct {
+	milliseconds, megabytes float64
+	slow                    []string // lines of packages that take more than a tenth of a millisecond
+}
+
+var initLine = regexp.MustCompile(`(?m)^init (\S+) @\S+ ms, (\S+) ms clock, (\d+) bytes`)
+
+// trace starts the tool and reads what the runtime says of each package.
+func trace(t *testing.T, path string) (all initialisation) {
+	cmd := exec.Command(path, "inspect", "--help")
+	cmd.Env = append(os.Environ(), "GODEBUG=inittrace=1")
+	var lines strings.Builder
+	cmd.Stderr = &lines
+	require.NoError(t, cmd.Run())
+	found := initLine.FindAllStringSubmatch(lines.String(), -1)
+	require.NotEmpty(t, found, lines.String())
+	for _, l := range found {
+		ms, err := strconv.ParseFloat(l[2], 64)
+		require.NoError(t, err)
+		bytes, err := strconv.ParseFloat(l[3], 64)
+		require.NoError(t, err)
+		all.milliseconds += ms
+		all.megabytes += bytes / 1e6
+		if ms > 0.1 {
+			all.slow = append(all.slow, l[0])
+		}
+	}
+	return all
+}

@@ -1,0 +1,18 @@
+package main
+
+import (
+	"os"
+	"regexp"
+	"runtime"
+)
+
+var modelName = regexp.MustCompile(`(?m)^model name\s*: (.*)$`)
+
+// processor names the machine's, as far as it says.
+func processor() string {
+	info, err := os.ReadFile("/proc/cpuinfo")
+	if name := modelName.FindSubmatch(info); err == nil && name != nil {
+		return string(name[1])
+	}
+	return runtime.GOARCH
+}
