@@ -1,5 +1,6 @@
 # make demo       a story from the trained Qwen3 model in testdata/
-# make test       everything that a change must pass, under ten minutes on two cores
+# make test       everything that a change must pass, eight minutes on two cores
+# make soak       what make test does a slice of, whole: hours
 # make help       the other targets
 
 GO ?= go
@@ -10,10 +11,16 @@ export GOFLAGS ?= -trimpath
 staticcheck := honnef.co/go/tools/cmd/staticcheck@v0.7.0
 cxx_sources := $(shell git ls-files '*.metal' '*.h' '*.cc' '*.cpp' '*.c' '*.m' 2>/dev/null | grep -v -e '\.gen\.cc$$' -e /testdata/)
 
-# The bridge's tests. OpenBLAS' own threads would wait for each other in busy loops.
-bridged := OPENBLAS_NUM_THREADS=1 $(GO) test -tags fakemetal,openblas -timeout 5m
+# $(call tested,NAME) COMMAND runs a command that prints what go test -json does. What was
+# skipped is kept for the end, when $(skipped) says it with the reasons.
+tested = $(GO) tool gotestsum --format standard-quiet --hide-summary skipped --jsonfile build/tests/$(1).json --raw-command -- env
+skipped = cat build/tests/*.json | $(GO) tool gotestsum --format standard-quiet --raw-command -- cat | sed -n '/^=== Skipped/,$$p'
 
-.PHONY: help build demo test setup vet outside generate check test-isa test-arm64 test-asan kernels mutants accuracy bench-peer fuzz clean bridge metallib test-metal platforms
+# The bridge's tests. OpenBLAS' own threads would wait for each other in busy loops.
+fake := -tags fakemetal,openblas -timeout 5m
+bridged := OPENBLAS_NUM_THREADS=1 $(GO) test -json $(fake)
+
+.PHONY: help build demo test soak cold cold-test setup tests vet outside generate check test-isa test-arm64 test-asan test-page kernels mutants accuracy bench-peer profile fuzz barriers clean bridge metallib test-metal platforms
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -27,25 +34,39 @@ build: setup ## bin/smelt
 demo: build ## a story from a small trained model
 	bin/smelt run testdata/models/tiny-qwen3/gguf/tiny-qwen3-F16.gguf -p "Once upon a time" -n 400 --temp 0.8 --seed 4
 
-vet: setup
+vet: setup ## gofmt and go vet
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo "run gofmt on these"; exit 1; }
 	$(GO) vet ./...
 
 outside: setup ## a model defined outside of this module
 	cd testdata/outside && $(GO) vet ./... && $(GO) run . >/dev/null
 
-test: vet outside bridge ## everything that a change must pass
-	$(GO) test ./...
+tests: setup
+	@.ci/need clang-19=clang-19
+	@rm -rf build/tests && mkdir -p build/tests
 
-bridge: setup ## the Metal bridge over a stand-in for Metal, with OpenBLAS as the CPU's BLAS
+test: tests vet outside bridge ## everything that a change must pass
+	@$(call tested,all) $(GO) test -json ./...
+	@$(skipped)
+
+bridge: tests ## the Metal bridge over a stand-in for Metal, with OpenBLAS as the CPU's BLAS
 	@.ci/need 'echo | gcc -x objective-c -fsyntax-only -=gobjc' 'echo "#include <cblas.h>" | gcc -E -xc -=libopenblas-dev'
 	$(GO) vet -tags fakemetal,openblas ./metal/... ./kernels/native/...
-	$(bridged) ./metal/...
-	$(bridged) -run BLAS ./kernels/native
-	SMELT_KERNELS_DEVICE=metal $(bridged) ./kernels
-	$(bridged) -run '(TestLogits|TestPlacedProducts)/.*/.*/metal|(TestStepByStep|TestFewTokens|TestGreedyText|TestNextMatchesLogits)/.*/metal|^(TestResolve|TestOtherTarget)$$' .
-	$(GO) test -tags fakemetal -timeout 5m -run '^TestDefaultDevice$$' ./cmd/smelt
-	$(GO) test -tags fakemetal -timeout 5m -run 'ProductsOnTheCPU' ./metal
+	@$(call tested,metal) $(bridged) ./metal/...
+	@$(call tested,blas) $(bridged) -run BLAS ./kernels/native
+	@$(call tested,kernels) SMELT_KERNELS_DEVICE=metal $(bridged) ./kernels
+	@$(call tested,models) $(bridged) -run '(TestLogits|TestPlacedProducts)/.*/.*/metal|(TestStepByStep|TestFewTokens|TestGreedyText|TestNextMatchesLogits)/.*/metal|^(TestResolve|TestOtherTarget)$$' .
+	@$(call tested,default) $(GO) test -json -tags fakemetal -timeout 5m -run '^TestDefaultDevice$$' ./cmd/smelt
+	@$(call tested,placed) $(GO) test -json -tags fakemetal -timeout 5m -run 'ProductsOnTheCPU' ./metal
+
+# Each is a target of its own; the page needs a browser, arm64 an emulator.
+soak: check platforms cold cold-test kernels mutants accuracy barriers test-page test-isa test-asan test-arm64 fuzz ## what make test does a slice of, whole: hours
+
+cold: ## make demo with an empty build cache: processor and wall time, against their bounds
+	$(GO) run ./internal/budget/cold demo
+
+cold-test: ## make test likewise
+	$(GO) run ./internal/budget/cold test
 
 metallib: ## on a Mac with Xcode: the kernels compiled ahead of time, for SMELT_METALLIB
 	@mkdir -p build
@@ -91,10 +112,18 @@ test-asan: setup ## the .metal sources under AddressSanitizer, which names their
 
 kernels: setup ## the kernels on the whole grid of shapes, and how near they come to their bounds
 	SMELT_KERNELS=full $(GO) test -C kernels -timeout 60m
-	SMELT_KERNELS=full $(GO) test -timeout 60m $$($(GO) list ./kernels/... | tail -n +2)
+	SMELT_KERNELS=full $(GO) test -timeout 60m $$($(GO) list ./kernels/... | tail -n +2) ./internal/profile
+
+barriers: setup ## the bridge's plans without each barrier in turn
+	@.ci/need 'echo | gcc -x objective-c -fsyntax-only -=gobjc' 'echo "#include <cblas.h>" | gcc -E -xc -=libopenblas-dev'
+	SMELT_BARRIERS=full OPENBLAS_NUM_THREADS=1 $(GO) test -tags fakemetal,openblas -timeout 60m ./metal
+
+test-page: setup ## the pages of smelt explain --html in a browser
+	@.ci/need chromium=chromium
+	$(GO) test -v -run 'TestPage|TestLoadSeesErrors' ./internal/page
 
 accuracy: setup ## perplexity of every type of weights, against F16 and float64
-	SMELT_ACCURACY=full $(GO) test -v -timeout 60m -run '^TestAccuracy$$' . | grep -v '^=== '
+	SMELT_ACCURACY=full $(GO) test -v -timeout 60m -run '^Test(Accuracy|Perplexity)$$' . | grep -v '^=== '
 
 # PEER_DIR holds llama.cpp and the models, PEER_FLAGS are those of internal/peer, and
 # LLAMA_BENCH names a llama-bench to measure instead.

@@ -1,0 +1,93 @@
+package testfiles_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/internal/testfiles"
+)
+
+// target is a rule of the Makefile.
+type target struct {
+	needs []string
+	help  string
+}
+
+var rule = regexp.MustCompile(`(?m)^([a-z0-9-]+):([^=#\n]*)(?:## (.*))?$`)
+
+func targets(t *testing.T) map[string]target {
+	text, err := os.ReadFile(filepath.Join(testfiles.Root(t), "Makefile"))
+	require.NoError(t, err)
+	found := map[string]target{}
+	for _, m := range rule.FindAllStringSubmatch(string(text), -1) {
+		found[m[1]] = target{needs: strings.Fields(m[2]), help: m[3]}
+	}
+	require.Greater(t, len(found), 20)
+	return found
+}
+
+// unchecked are the targets that neither make test nor make soak reaches.
+var unchecked = map[string]string{
+	"help": "prints", "clean": "removes", "generate": "writes sources", "profile": "writes a document",
+	"build": "make cold makes it", "demo": "make cold makes it", "bench-peer": "measures, and writes a document",
+	"metallib": "needs a Mac", "test-metal": "needs a Mac",
+}
+
+// TestTargets checks that make test and make soak together reach every target, and that
+// make help lists each that a person would ask for.
+func TestTargets(t *testing.T) {
+	all := targets(t)
+	reached := map[string]bool{}
+	var reach func(name string)
+	reach = func(name string) {
+		require.Contains(t, all, name)
+		reached[name] = true
+		for _, n := range all[name].needs {
+			reach(n)
+		}
+	}
+	reach("test")
+	reach("soak")
+	for name, r := range all {
+		_, excused := unchecked[name]
+		require.NotEqual(t, reached[name], excused, "%s: in make test or make soak, or among unchecked", name)
+		if name != "tests" {
+			require.NotEmpty(t, r.help, "make help leaves out %s", name)
+		}
+	}
+}
+
+// TestTargetsInDocs looks at each target that a document or the workflow names.
+func TestTargetsInDocs(t *testing.T) {
+	root, all := testfiles.Root(t), targets(t)
+	documents, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	require.NoError(t, err)
+	documents = append(documents, filepath.Join(root, "README.md"), filepath.Join(root, ".github", "workflows", "ci.yml"))
+	named := regexp.MustCompile("(?m)(?:`|^ {4}|run: )make ([a-z0-9-]+)")
+	matrix := regexp.MustCompile(`(?m)^ +target: \[(.*)\]$`)
+	count := 0
+	for _, path := range documents {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		for _, m := range named.FindAllStringSubmatch(string(text), -1) {
+			require.Contains(t, all, m[1], path)
+			count++
+		}
+		for _, m := range matrix.FindAllStringSubmatch(string(text), -1) {
+			// platforms is part of every run of the workflow.
+			listed := append(strings.Split(m[1], ", "), "platforms")
+			want := slices.Clone(all["soak"].needs)
+			slices.Sort(listed)
+			slices.Sort(want)
+			require.Equal(t, want, listed, path)
+			count++
+		}
+	}
+	require.Greater(t, count, 15)
+}
