@@ -61,7 +61,11 @@ func TestPerplexity(t *testing.T) {
 			}
 		})
 		unquantised := ref.Perplexity.PPL
-		for _, format := range []string{"Q8_0", "Q4_0", "Q4_K_M"} {
+		formats := []string{"Q4_K_M"}
+		if os.Getenv("SMELT_ACCURACY") == "full" {
+			formats = []string{"Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0", "Q3_K_M", "Q2_K"}
+		}
+		for _, format := range formats {
 			t.Run(model+"/"+format, func(t *testing.T) {
 				if testing.Short() {
 					t.Skip("the whole text takes seconds")
