@@ -69,7 +69,9 @@ func (f *profileFlags) count(cmd *cobra.Command, name string, chip *lower.Chip, 
 	return profile.Run(cmd.Context(), p.Plan, profile.Steps(p.Plan, f.tokens), func(k *kernels.Kernel) bool {
 		ran[k.Family] = true
 		return f.name == everyKernel || k.Name == f.name || k.Family == f.name
-	}, chip, budget)
+	}, chip, budget, func(file string) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "compiling %s to be counted, kept for the next time\n", file)
+	})
 }
 
 func printProfile(out io.Writer, rows []profile.Row) error {

@@ -1,7 +1,7 @@
 // Package profile counts what the dispatches of a Plan ask of an Apple GPU's memory
 // (kernels/emulated/counted), and compares it with the least that would do.
 //
-//	rows, err := profile.Run(ctx, plan, steps, func(k *kernels.Kernel) bool { return k.Family == "linear_vec" }, chip, 0)
+//	rows, err := profile.Run(ctx, plan, steps, func(k *kernels.Kernel) bool { return k.Family == "linear_vec" }, chip, 0, nil)
 //
 // Buffers have the sizes that the Plan gives them and made-up contents: inputs as they
 // are for one sequence, activations and caches at random, weights zero, because what
@@ -24,6 +24,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -151,10 +152,12 @@ func Steps(plan *lower.Plan, tokens int) []Step {
 
 // Run counts the distinct dispatches of the steps whose kernel is wanted, in their order;
 // a row is of the first step that has it.
-// Budget is of accesses for each; 0 counts all of every grid.
-func Run(ctx context.Context, plan *lower.Plan, steps []Step, wanted func(*kernels.Kernel) bool, chip *lower.Chip, budget int64) ([]Row, error) {
+// Budget is of accesses for each; 0 counts all of every grid. Sources of kernels are
+// compiled where they have not been before, and compiling, if not nil, is told of each.
+func Run(ctx context.Context, plan *lower.Plan, steps []Step, wanted func(*kernels.Kernel) bool, chip *lower.Chip, budget int64, compiling func(file string)) ([]Row, error) {
 	var rows []Row
 	var work []func() error
+	var files []string
 	type first struct{ row, step int }
 	seen := map[string]first{}
 	for n, s := range steps {
@@ -177,6 +180,9 @@ func Run(ctx context.Context, plan *lower.Plan, steps []Step, wanted func(*kerne
 			at := len(rows)
 			seen[id] = first{at, n}
 			rows = append(rows, Row{Dispatches: 1})
+			if !slices.Contains(files, k.File) {
+				files = append(files, k.File)
+			}
 			work = append(work, func() error {
 				n := rows[at].Dispatches
 				row, err := count(plan, s, d, k, chip, budget)
@@ -185,6 +191,9 @@ func Run(ctx context.Context, plan *lower.Plan, steps []Step, wanted func(*kerne
 				return err
 			})
 		}
+	}
+	if err := counted.Compile(ctx, files, compiling); err != nil {
+		return nil, err
 	}
 	return rows, all(ctx, work)
 }

@@ -26,9 +26,9 @@
 //     meet at different operations, a barrier after threads have returned, too many
 //     threads, a missing constant) or shows as NaN.
 //
-// On x86-64 the kernels are compiled twice, for any processor and for those with
-// AVX2 and F16C, and the better one is chosen when the program starts. After a
-// change to a source, to msl/ or to the runtime run `go generate`; a test compares.
+// The kernels are compiled once, for every processor of the architecture. Package
+// counted compiles those that it is asked to count from [Sources]. After a change to a
+// source, to msl/ or to the runtime run `go generate`; a test compares.
 //
 // To find overruns, test with AddressSanitizer; with the symbols that go test would
 // strip, it names the .metal line:
@@ -39,14 +39,17 @@ package emulated
 //go:generate go run ../internal/mslgen/cmd -sources kernels -output kernels/emulated
 
 /*
-#cgo CXXFLAGS: -std=c++17 -O3 -g1 -fno-strict-aliasing -fno-exceptions -fno-rtti -DMSL_VARIANT=base -DMSL_LIBRARY=smelt_emulated_base
+#cgo CXXFLAGS: -std=c++17 -O2 -g0 -fno-strict-aliasing -fno-exceptions -fno-rtti -DMSL_VARIANT=emulated -DMSL_LIBRARY=smelt_emulated_kernels
+#cgo asan CXXFLAGS: -g1
 #cgo LDFLAGS: -lm
 #include "library.h"
-const smelt_emulated_library *smelt_emulated_base(void);
+const smelt_emulated_library *smelt_emulated_kernels(void);
 */
 import "C"
 
 import (
+	"embed"
+	"io/fs"
 	"unsafe"
 
 	"github.com/smelt-ml/smelt/kernels/emulated/internal/host"
@@ -59,7 +62,7 @@ type (
 	Options = host.Options
 	// Order is the order in which the threads of a threadgroup take turns.
 	Order = host.Order
-	// Library is the kernels as compiled for one instruction set.
+	// Library is kernels as they were compiled together.
 	Library = host.Library
 )
 
@@ -72,23 +75,25 @@ const (
 // ErrUnknownKernel is wrapped by Run where no kernel has the launch's name.
 var ErrUnknownKernel = host.ErrUnknownKernel
 
-// Libraries returns the builds that this processor can run, the best one first.
-func Libraries() []Library {
-	return append(levels(), host.Open(unsafe.Pointer(C.smelt_emulated_base())))
-}
+var library = host.Open(unsafe.Pointer(C.smelt_emulated_kernels()))
 
-var best = Libraries()[0]
+//go:embed *.gen.cc runtime.h runtime.cc library.h msl trace
+var sources embed.FS
+
+// Sources holds the C++ of the kernels, with what it includes but kernels/abi.h, by paths
+// from the package's folder.
+func Sources() fs.FS { return sources }
 
 // Hash returns kernels.Hash of the source that the kernels of a .metal file were made
 // from, or "" where there is no such file.
 func Hash(file string) string { return hashes[file] }
 
 // Provider returns the kernels as a const smelt_emulator* of kernels/abi.h.
-func Provider() unsafe.Pointer { return best.Provider() }
+func Provider() unsafe.Pointer { return library.Provider() }
 
 // Names lists the host names of all kernels, in the order of the sources.
-func Names() []string { return best.Names() }
+func Names() []string { return library.Names() }
 
 // Run executes a launch. Buffers are copied, unless the options say otherwise; an error says what the kernel or the
 // launch does wrong.
-func Run(l Launch, o Options) error { return best.Run(l, o) }
+func Run(l Launch, o Options) error { return library.Run(l, o) }

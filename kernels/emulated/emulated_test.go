@@ -13,7 +13,6 @@ import (
 	"github.com/x448/float16"
 
 	"github.com/smelt-ml/smelt/kernels/emulated"
-	"github.com/smelt-ml/smelt/kernels/emulated/internal/testkernels"
 	"github.com/smelt-ml/smelt/kernels/internal/mslgen"
 )
 
@@ -31,9 +30,8 @@ func root(t testing.TB) string {
 
 func TestGeneratedFilesAreFresh(t *testing.T) {
 	for _, p := range []mslgen.Package{
-		{Sources: "kernels", Output: "kernels/emulated", Levels: []mslgen.Level{{Folder: "v3", Suffix: "_amd64"}, {Folder: "counted"}}},
-		{Sources: "kernels/emulated/testdata", Output: "kernels/emulated/internal/testkernels", Levels: []mslgen.Level{{Folder: "v3", Suffix: "_amd64"}}},
-		{Sources: "kernels/emulated/counted/testdata", Output: "kernels/emulated/counted/internal/testkernels"},
+		{Sources: "kernels", Output: "kernels/emulated"},
+		{Sources: "kernels/emulated/testdata", Output: "kernels/emulated/internal/testkernels"},
 	} {
 		p.Root, p.Runtime, p.Stamped = root(t), "kernels/emulated", []string{"kernels/abi.h"}
 		stale, err := mslgen.Stale(p)
@@ -53,9 +51,7 @@ func TestNamesComeFromTheSources(t *testing.T) {
 			want = append(want, k.Name)
 		}
 	}
-	for _, l := range emulated.Libraries() {
-		require.Equal(t, want, l.Names(), l.ISA())
-	}
+	require.Equal(t, want, emulated.Names())
 	require.NotNil(t, emulated.Provider())
 }
 
@@ -143,37 +139,30 @@ func requireClose(t *testing.T, want []float64, got []float32, bound float64) {
 	require.Less(t, worst/largest, bound)
 }
 
-// everyway runs a launch of a test kernel in every build, order and share of threads
-// and returns the buffers, which must agree to the bit.
+// everyway runs a launch of a test kernel in every order and share of threads and
+// returns the buffers, which must agree to the bit.
 func everyway(t *testing.T, l emulated.Launch) [][]byte {
 	t.Helper()
-	return everywayOn(t, testkernels.Libraries(), l)
-}
-
-func everywayOn(t *testing.T, libraries []emulated.Library, l emulated.Launch) [][]byte {
-	t.Helper()
 	var first [][]byte
-	for _, lib := range libraries {
-		for _, o := range []emulated.Options{
-			{},
-			{Poison: true, Threads: 2},
-			{Order: emulated.Descending, Poison: true},
-			{Order: emulated.Shuffled, Seed: 1, Poison: true},
-			{Order: emulated.Shuffled, Seed: 2, Poison: true, Threads: 3},
-		} {
-			run := l
-			run.Buffers = make([][]byte, len(l.Buffers))
-			for i, b := range l.Buffers {
-				if b != nil {
-					run.Buffers[i] = append([]byte{}, b...)
-				}
+	for _, o := range []emulated.Options{
+		{},
+		{Poison: true, Threads: 2},
+		{Order: emulated.Descending, Poison: true},
+		{Order: emulated.Shuffled, Seed: 1, Poison: true},
+		{Order: emulated.Shuffled, Seed: 2, Poison: true, Threads: 3},
+	} {
+		run := l
+		run.Buffers = make([][]byte, len(l.Buffers))
+		for i, b := range l.Buffers {
+			if b != nil {
+				run.Buffers[i] = append([]byte{}, b...)
 			}
-			require.NoError(t, lib.Run(run, o), "%s %+v", lib.ISA(), o)
-			if first == nil {
-				first = run.Buffers
-			}
-			require.Equal(t, first, run.Buffers, "%s %+v", lib.ISA(), o)
 		}
+		require.NoError(t, library.Run(run, o), "%+v", o)
+		if first == nil {
+			first = run.Buffers
+		}
+		require.Equal(t, first, run.Buffers, "%+v", o)
 	}
 	return first
 }

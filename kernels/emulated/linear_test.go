@@ -31,19 +31,17 @@ func BenchmarkLinear(b *testing.B) {
 		{"mat/q4_0", "linear_mat_f32_f32", q4, 7, 128, [3]uint32{tokens / 32, n / 64}, n * k * tokens},
 		{"mat/f16", "linear_mat_f32_f32", halves(values...), 2, 128, [3]uint32{tokens / 32, n / 64}, n * k * tokens},
 	} {
-		for _, lib := range emulated.Libraries() {
-			b.Run(c.name+"/"+lib.ISA(), func(b *testing.B) {
-				l := emulated.Launch{
-					Kernel:    c.kernel,
-					Buffers:   [][]byte{x, c.weight, nil, nil, make([]byte, n*tokens*4), words(tokens, k, n, 0, 0, k, n, float32(0)), nil, nil},
-					Constants: map[uint32]uint32{0: c.typ, 1: 0, 2: 0, 3: 0, 4: 0, 5: 0},
-					Grid:      c.grid, Group: [3]uint32{c.group},
-				}
-				for b.Loop() {
-					require.NoError(b, lib.Run(l, emulated.Options{}))
-				}
-				b.ReportMetric(c.macs*float64(b.N)/float64(b.Elapsed().Nanoseconds()), "GMAC/s")
-			})
-		}
+		b.Run(c.name, func(b *testing.B) {
+			l := emulated.Launch{
+				Kernel:    c.kernel,
+				Buffers:   [][]byte{x, c.weight, nil, nil, make([]byte, n*tokens*4), words(tokens, k, n, 0, 0, k, n, float32(0)), nil, nil},
+				Constants: map[uint32]uint32{0: c.typ, 1: 0, 2: 0, 3: 0, 4: 0, 5: 0},
+				Grid:      c.grid, Group: [3]uint32{c.group},
+			}
+			for b.Loop() {
+				require.NoError(b, emulated.Run(l, emulated.Options{}))
+			}
+			b.ReportMetric(c.macs*float64(b.N)/float64(b.Elapsed().Nanoseconds()), "GMAC/s")
+		})
 	}
 }

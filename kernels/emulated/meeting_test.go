@@ -12,8 +12,8 @@ import (
 	"github.com/smelt-ml/smelt/kernels/emulated/internal/testkernels"
 )
 
-// best is the build of the test kernels that the real ones would run in.
-var best = testkernels.Libraries()[0]
+// library is the test kernels.
+var library = testkernels.Library()
 
 func TestSimdOperationsOnPartialSimdgroups(t *testing.T) {
 	for _, n := range []int{1, 4, 8, 31, 32, 33, 40, 48, 56, 64, 96, 1024} {
@@ -248,7 +248,7 @@ func TestFunctionConstantsBelongToTheLaunch(t *testing.T) {
 			Kernel: "constants", Buffers: [][]byte{make([]byte, 64*4), words(256)}, Constants: constants, Group: [3]uint32{64},
 		}
 		for range 50 {
-			if err := best.Run(l, emulated.Options{}); err != nil {
+			if err := library.Run(l, emulated.Options{}); err != nil {
 				return err
 			}
 			if got := toFloats(l.Buffers[0]); !equal(want, got) {
@@ -268,7 +268,7 @@ func TestFunctionConstantsBelongToTheLaunch(t *testing.T) {
 	for _, err := range errs {
 		require.NoError(t, err)
 	}
-	err := best.Run(emulated.Launch{Kernel: "constants", Buffers: [][]byte{nil, words(1)}, Constants: map[uint32]uint32{0: 1}}, emulated.Options{})
+	err := library.Run(emulated.Launch{Kernel: "constants", Buffers: [][]byte{nil, words(1)}, Constants: map[uint32]uint32{0: 1}}, emulated.Options{})
 	require.ErrorContains(t, err, "kernel constants: function constant 1 is not set")
 }
 
@@ -290,7 +290,7 @@ func TestMissingBarrierShows(t *testing.T) {
 		shown := map[emulated.Order]bool{}
 		for _, order := range []emulated.Order{emulated.Ascending, emulated.Descending, emulated.Shuffled} {
 			l := emulated.Launch{Kernel: kernel, Buffers: [][]byte{make([]byte, n*4)}, Group: [3]uint32{n}}
-			require.NoError(t, best.Run(l, emulated.Options{Order: order, Seed: 3, Poison: true}))
+			require.NoError(t, library.Run(l, emulated.Options{Order: order, Seed: 3, Poison: true}))
 			for i, v := range toFloats(l.Buffers[0]) {
 				want := float32(i^1) + 1
 				if kernel == "weak_barrier" {
@@ -325,23 +325,21 @@ func TestWrongKernelsAreErrors(t *testing.T) {
 		{"spins", [][]byte{words(0)}, []string{"wrong.metal:", "atomic_load_explicit waits for a thread that cannot run"}},
 	} {
 		t.Run(c.kernel, func(t *testing.T) {
-			for _, lib := range testkernels.Libraries() {
-				for _, order := range []emulated.Order{emulated.Ascending, emulated.Descending, emulated.Shuffled} {
-					if c.kernel == "spins" && order != emulated.Ascending {
-						continue // another thread may come first
-					}
-					l := emulated.Launch{Kernel: c.kernel, Buffers: c.buffers, Group: [3]uint32{n}, Grid: [3]uint32{2}}
-					err := lib.Run(l, emulated.Options{Order: order, Seed: 5})
-					require.Error(t, err, order)
-					for _, part := range c.errors {
-						require.ErrorContains(t, err, part, order)
-					}
+			for _, order := range []emulated.Order{emulated.Ascending, emulated.Descending, emulated.Shuffled} {
+				if c.kernel == "spins" && order != emulated.Ascending {
+					continue // another thread may come first
 				}
-				// The worker is usable afterwards.
-				good := emulated.Launch{Kernel: "left_alone", Buffers: [][]byte{make([]byte, n*4), words(n)}, Group: [3]uint32{n}}
-				require.NoError(t, lib.Run(good, emulated.Options{}))
-				require.Equal(t, float32(1), toFloats(good.Buffers[0])[n-1])
+				l := emulated.Launch{Kernel: c.kernel, Buffers: c.buffers, Group: [3]uint32{n}, Grid: [3]uint32{2}}
+				err := library.Run(l, emulated.Options{Order: order, Seed: 5})
+				require.Error(t, err, order)
+				for _, part := range c.errors {
+					require.ErrorContains(t, err, part, order)
+				}
 			}
+			// The worker is usable afterwards.
+			good := emulated.Launch{Kernel: "left_alone", Buffers: [][]byte{make([]byte, n*4), words(n)}, Group: [3]uint32{n}}
+			require.NoError(t, library.Run(good, emulated.Options{}))
+			require.Equal(t, float32(1), toFloats(good.Buffers[0])[n-1])
 		})
 	}
 }
@@ -366,7 +364,7 @@ func TestRefusedLaunches(t *testing.T) {
 		{emulated.Launch{Kernel: "reverse", Constants: map[uint32]uint32{32: 1}}, "function constant index 32, at most 31"},
 		{emulated.Launch{Kernel: "reverse", Grid: [3]uint32{1 << 31, 1 << 31, 1 << 31}}, "more than 2^64 threadgroups"},
 	} {
-		require.ErrorContains(t, best.Run(c.launch, emulated.Options{}), c.want)
+		require.ErrorContains(t, library.Run(c.launch, emulated.Options{}), c.want)
 	}
-	require.ErrorIs(t, best.Run(emulated.Launch{Kernel: "no_such"}, emulated.Options{}), emulated.ErrUnknownKernel)
+	require.ErrorIs(t, library.Run(emulated.Launch{Kernel: "no_such"}, emulated.Options{}), emulated.ErrUnknownKernel)
 }

@@ -21,7 +21,7 @@ func TestOverrunsNameTheSource(t *testing.T) {
 	if mode := os.Getenv("SMELT_TEST_OVERRUN"); mode != "" {
 		n, err := strconv.Atoi(mode)
 		require.NoError(t, err)
-		require.NoError(t, best.Run(emulated.Launch{
+		require.NoError(t, library.Run(emulated.Launch{
 			Kernel: "overrun", Buffers: [][]byte{make([]byte, 60*4), words(n)}, Group: [3]uint32{60},
 		}, emulated.Options{}))
 		return

@@ -10,7 +10,7 @@
 // error of the kernel: the launch ends at once with a message that names the lines.
 //
 // Everything lives in a namespace of the variant (see MSL_VARIANT), because the
-// same sources are compiled for several instruction sets into one program.
+// same runtime serves the kernels and those of its tests in one program.
 #ifndef SMELT_EMULATED_RUNTIME_H
 #define SMELT_EMULATED_RUNTIME_H
 
@@ -50,7 +50,7 @@
 // A build that counts (MSL_COUNTED) sees loops, branches and what it is told by
 // MSL_TRACE; others are compiled as if none of it were there.
 #ifdef MSL_COUNTED
-#include "counted/trace.h"
+#include "trace/trace.h"
 #else
 #define MSL_LOOP(site)
 #define MSL_TURN(site, ...) (__VA_ARGS__)

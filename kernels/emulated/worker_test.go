@@ -31,7 +31,7 @@ func TestThreadsGiveTheirMemoryBack(t *testing.T) {
 			wg.Go(func() {
 				runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 				l := emulated.Launch{Kernel: "reverse", Buffers: [][]byte{make([]byte, 256), make([]byte, 256)}, Group: [3]uint32{64}}
-				if err := best.Run(l, emulated.Options{}); err != nil {
+				if err := library.Run(l, emulated.Options{}); err != nil {
 					t.Error(err)
 				}
 			})

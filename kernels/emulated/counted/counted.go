@@ -5,7 +5,10 @@
 //
 // The kernels are the generated files of package emulated, compiled a further time with
 // the hooks that race detectors use, so that every load and store arrives with its
-// address; trace.c takes them apart, package meter adds them up.
+// address; trace.c takes them apart, package meter adds them up. Few ask for counters,
+// and compiling for them takes as long as compiling to run: a source is compiled when the
+// first of its kernels is counted, by $CXX or the system's C++ compiler, and kept in the
+// user's cache folder (package compile).
 //
 //	memory, err := counted.NewMemory(bytes)
 //	x, out := memory.Alloc(4*n), memory.Alloc(4*n)
@@ -37,7 +40,22 @@
 //   - Parameters (buffers outside the Memory) are constant memory, and not counted.
 package counted
 
-import "github.com/smelt-ml/smelt/kernels/emulated/internal/meter"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/smelt-ml/smelt/kernels"
+	"github.com/smelt-ml/smelt/kernels/emulated"
+	"github.com/smelt-ml/smelt/kernels/emulated/internal/compile"
+	"github.com/smelt-ml/smelt/kernels/emulated/internal/meter"
+)
 
 type (
 	// Launch is one dispatch.
@@ -58,12 +76,133 @@ const Line = meter.Line
 // Size returns how much of a Memory a buffer takes.
 func Size(bytes int64) int64 { return meter.Size(bytes) }
 
-// ErrNotCounted is returned by Run in a build for another sanitizer.
-var ErrNotCounted = meter.ErrNotCounted
+var (
+	// ErrNoCompiler is wrapped where there is no compiler for the kernels.
+	ErrNoCompiler = compile.ErrNoCompiler
+	// ErrUnknownKernel is wrapped where no kernel has the launch's name.
+	ErrUnknownKernel = meter.ErrUnknownKernel
+)
 
 // NewMemory reserves memory for the buffers of a launch. Pages that nobody touches take
 // no space.
 func NewMemory(bytes int64) (*Memory, error) { return meter.NewMemory(bytes) }
 
 // Run executes a launch, or as much of it as the machine's budget asks for, and counts.
-func Run(m *Memory, l Launch, on Machine) (*Counts, error) { return library.Count(m, l, on) }
+func Run(m *Memory, l Launch, on Machine) (*Counts, error) {
+	k, ok := kernels.Lookup(l.Kernel)
+	if !ok {
+		return nil, fmt.Errorf("kernel %q: %w", l.Kernel, ErrUnknownKernel)
+	}
+	library, err := open(context.Background(), k.File, nil)
+	if err != nil {
+		return nil, err
+	}
+	return library.Count(m, l, on)
+}
+
+// Compile compiles .metal files, several at a time, so that Run need not; note, if not
+// nil, is told each that was not kept from before. Names are as in [kernels.Files].
+func Compile(ctx context.Context, files []string, note func(file string)) error {
+	errs := make([]error, len(files))
+	var wg sync.WaitGroup
+	next := make(chan int)
+	for range min(runtime.GOMAXPROCS(0), len(files)) {
+		wg.Go(func() {
+			for i := range next {
+				_, errs[i] = open(ctx, files[i], note)
+			}
+		})
+	}
+	for i := range files {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	for _, err := range errs { // one line: they mostly fail alike
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// opened are the libraries of this process, by source.
+var opened struct {
+	sync.Mutex
+	units map[string]*unit
+}
+
+type unit struct {
+	sync.Mutex
+	library *meter.Library
+}
+
+// open returns the kernels of a .metal file.
+func open(ctx context.Context, file string, note func(string)) (*meter.Library, error) {
+	opened.Lock()
+	u := opened.units[file]
+	if u == nil {
+		if opened.units == nil {
+			opened.units = map[string]*unit{}
+		}
+		u = &unit{}
+		opened.units[file] = u
+	}
+	opened.Unlock()
+	u.Lock()
+	defer u.Unlock()
+	if u.library != nil {
+		return u.library, nil
+	}
+	name := strings.TrimSuffix(file, ".metal")
+	text, err := fs.ReadFile(emulated.Sources(), name+".gen.cc")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("no source of kernels is called %s", file)
+	}
+	if err != nil {
+		return nil, err
+	}
+	u.library, err = load(ctx, name, text, func() {
+		if note != nil {
+			note(file)
+		}
+	})
+	return u.library, err
+}
+
+// home is where the sources are found, as in the repository: they include kernels/abi.h.
+const home = "kernels/emulated"
+
+// load compiles one generated unit to be counted, and loads it.
+func load(ctx context.Context, name string, text []byte, note func()) (*meter.Library, error) {
+	common := map[string][]byte{"kernels/abi.h": []byte(kernels.Source("abi.h"))}
+	sources := emulated.Sources()
+	err := fs.WalkDir(sources, ".", func(file string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && !strings.HasSuffix(file, ".gen.cc") {
+			common[path.Join(home, file)], err = fs.ReadFile(sources, file)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	own := map[string][]byte{path.Join(home, name+".gen.cc"): text}
+	for file, text := range common {
+		own[file] = text
+	}
+	// Only the accesses of kernels are counted: trace.c defines the hooks. The libraries
+	// are many, so that thread-local variables must not be looked up.
+	base := []string{"-fvisibility=hidden", "-ftls-model=initial-exec", "-g0", "-fno-strict-aliasing", "-DMSL_LIBRARY=smelt_emulated_counted"}
+	hooked := append(slices.Clone(base), "-std=c++17", "-O1", "-fno-exceptions", "-fno-rtti", "-DMSL_COUNTED", "-DMSL_VARIANT=counted", "-fsanitize=thread")
+	table, err := compile.Library{Name: name, Parts: []compile.Part{
+		{File: path.Join(home, name+".gen.cc"), Files: own, Flags: hooked},
+		{File: path.Join(home, "trace/unit.cc"), Files: common, Flags: append(slices.Clone(hooked), "-DMSL_UNIT=unit_"+name)},
+		{File: path.Join(home, "runtime.cc"), Files: common, Flags: hooked, Shared: true},
+		{File: path.Join(home, "trace/trace.c"), Files: common, Flags: append(base, "-O2"), Shared: true},
+	}}.Load(ctx, meter.Symbol, note)
+	if err != nil {
+		return nil, err
+	}
+	library := meter.Open(table)
+	return &library, nil
+}

@@ -5,18 +5,8 @@
 // build of package emulated.
 package plugin
 
-/*
-#cgo linux LDFLAGS: -ldl
-#include <dlfcn.h>
-#include <stdlib.h>
-
-static const void *call(void *function) { return ((const void *(*)(void))function)(); }
-*/
-import "C"
-
 import (
 	"fmt"
-	"unsafe"
 
 	"github.com/smelt-ml/smelt/kernels/emulated"
 	"github.com/smelt-ml/smelt/kernels/emulated/internal/host"
@@ -27,17 +17,9 @@ const Symbol = "smelt_plugin"
 
 // Open loads the shared library at a path. It stays loaded.
 func Open(path string) (emulated.Library, error) {
-	name := C.CString(path)
-	defer C.free(unsafe.Pointer(name))
-	symbol := C.CString(Symbol)
-	defer C.free(unsafe.Pointer(symbol))
-	library := C.dlopen(name, C.RTLD_NOW|C.RTLD_LOCAL)
-	if library == nil {
-		return emulated.Library{}, fmt.Errorf("plugin %s: %s", path, C.GoString(C.dlerror()))
+	table, err := host.Load(path, Symbol)
+	if err != nil {
+		return emulated.Library{}, fmt.Errorf("plugin: %w; is it built with %s as MSL_LIBRARY?", err, Symbol)
 	}
-	function := C.dlsym(library, symbol)
-	if function == nil {
-		return emulated.Library{}, fmt.Errorf("plugin %s: no function %s: it was not built with that as MSL_LIBRARY", path, Symbol)
-	}
-	return host.Open(unsafe.Pointer(C.call(function))), nil
+	return host.Open(table), nil
 }

@@ -85,13 +85,8 @@ func (c *Counts) Conflicts() float64 {
 	return float64(c.GroupCycles) / float64(c.GroupLeast)
 }
 
-var (
-	// ErrNotCounted is returned in a build for another sanitizer, whose hooks these
-	// kernels cannot have.
-	ErrNotCounted = errors.New("this build cannot count kernels: it has another sanitizer")
-	// ErrUnknownKernel is wrapped where no kernel has the launch's name.
-	ErrUnknownKernel = errors.New("no such kernel")
-)
+// ErrUnknownKernel is wrapped where no kernel has the launch's name.
+var ErrUnknownKernel = errors.New("no such kernel")
 
 // tally is what has been counted up to the end of a wave.
 type tally struct {

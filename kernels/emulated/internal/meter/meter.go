@@ -4,9 +4,8 @@ package meter
 #cgo CFLAGS: -I../..
 #include <stdlib.h>
 #include <string.h>
-#include "counted/trace.h"
+#include "trace/trace.h"
 
-static int counted_hooked(const void *l) { return ((const smelt_counted *)l)->hooked; }
 static const void *counted_find(const void *l, const char *name) {
     return ((const smelt_counted *)l)->library->emulator.find(name);
 }
@@ -34,7 +33,10 @@ import (
 // Library is kernels that were compiled to be counted.
 type Library struct{ table unsafe.Pointer }
 
-// Open takes the pointer to a smelt_counted that a package of kernels exports.
+// Symbol is the function of a shared library that gives Open its argument.
+const Symbol = "smelt_counted_kernels"
+
+// Open takes the pointer to a smelt_counted.
 func Open(table unsafe.Pointer) Library { return Library{table} }
 
 // group is the trace of a threadgroup.
@@ -49,9 +51,6 @@ var _ [Line]struct{} = [C.SMELT_LINE]struct{}{}
 
 // Count executes a launch on buffers in m.
 func (l Library) Count(m *Memory, launch Launch, on Machine) (*Counts, error) {
-	if C.counted_hooked(l.table) == 0 {
-		return nil, ErrNotCounted
-	}
 	if on.Cores < 1 || on.CacheBytes < Line || on.CacheBytes/Line > math.MaxInt32-1 {
 		return nil, fmt.Errorf("kernel %s: a machine of %d cores and %d bytes of cache", launch.Kernel, on.Cores, on.CacheBytes)
 	}

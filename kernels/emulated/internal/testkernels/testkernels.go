@@ -2,13 +2,14 @@
 // the emulation itself: awkward features, and kernels that are wrong on purpose.
 package testkernels
 
-//go:generate go run ../../../internal/mslgen/cmd -sources kernels/emulated/testdata -output kernels/emulated/internal/testkernels -levels v3:_amd64
+//go:generate go run ../../../internal/mslgen/cmd -sources kernels/emulated/testdata -output kernels/emulated/internal/testkernels
 
 /*
-#cgo CXXFLAGS: -std=c++17 -O3 -g1 -fno-strict-aliasing -fno-exceptions -fno-rtti -DMSL_VARIANT=test_base -DMSL_LIBRARY=smelt_emulated_test_base
+#cgo CXXFLAGS: -std=c++17 -O2 -g0 -fno-strict-aliasing -fno-exceptions -fno-rtti -DMSL_VARIANT=test -DMSL_LIBRARY=smelt_emulated_test
+#cgo asan CXXFLAGS: -g1
 #cgo LDFLAGS: -lm
 #include "../../library.h"
-const smelt_emulated_library *smelt_emulated_test_base(void);
+const smelt_emulated_library *smelt_emulated_test(void);
 */
 import "C"
 
@@ -18,7 +19,5 @@ import (
 	"github.com/smelt-ml/smelt/kernels/emulated/internal/host"
 )
 
-// Libraries returns the builds that this processor can run, the best one first.
-func Libraries() []host.Library {
-	return append(levels(), host.Open(unsafe.Pointer(C.smelt_emulated_test_base())))
-}
+// Library returns the kernels.
+func Library() host.Library { return host.Open(unsafe.Pointer(C.smelt_emulated_test())) }

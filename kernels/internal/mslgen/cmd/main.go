@@ -19,14 +19,9 @@ func main() {
 	flag.StringVar(&p.Sources, "sources", "kernels", "folder of the .metal files, from the root of the repository")
 	flag.StringVar(&p.Output, "output", "kernels/emulated", "folder of the generated files")
 	flag.StringVar(&p.Runtime, "runtime", "kernels/emulated", "folder of runtime.h and msl/")
-	levels := flag.String("levels", "v3:_amd64,counted", "subfolders that compile the same units, each with a suffix of file names, by comma")
 	stamped := flag.String("stamped", "kernels/abi.h", "further files that a build depends on, by comma")
 	flag.Parse()
 	p.Stamped = strings.Split(*stamped, ",")
-	for _, l := range strings.FieldsFunc(*levels, func(r rune) bool { return r == ',' }) {
-		folder, suffix, _ := strings.Cut(l, ":")
-		p.Levels = append(p.Levels, mslgen.Level{Folder: folder, Suffix: suffix})
-	}
 	root, err := moduleRoot()
 	if err == nil {
 		p.Root = root

@@ -519,9 +519,7 @@ void smelt_trace_mute(int by) {
         active->muted += by;
 }
 
-// The compiler's hooks. Under another sanitizer there are none, and nothing is traced.
-
-#ifndef SMELT_NO_HOOKS
+// The compiler's hooks.
 
 void __tsan_init(void) {}
 void __tsan_func_entry(void *caller) { (void)caller; }
@@ -596,11 +594,6 @@ ATOMICS(16)
 ATOMICS(32)
 ATOMICS(64)
 
-enum { HOOKED = 1 };
-#else
-enum { HOOKED = 0 };
-#endif
-
 // The table.
 
 static smelt_trace *open_trace(const void *from, uint64_t bytes) {
@@ -631,7 +624,7 @@ static void close_trace(smelt_trace *shown) {
     free(t);
 }
 
-extern const smelt_emulated_library *SMELT_COUNTED_LIBRARY(void);
+extern const smelt_emulated_library *smelt_emulated_counted(void);
 
 static int run_group(smelt_trace *shown, const void *kernel, const smelt_launch *launch, uint64_t group, char *error,
                      size_t size) {
@@ -640,7 +633,7 @@ static int run_group(smelt_trace *shown, const void *kernel, const smelt_launch 
     const smelt_emulation plain = {SMELT_ORDER_ASCENDING, 0, 0};
     active = t;
     t->muted = 0;
-    int rc = SMELT_COUNTED_LIBRARY()->emulator.run(kernel, launch, &plain, group, group + 1, error, size);
+    int rc = smelt_emulated_counted()->emulator.run(kernel, launch, &plain, group, group + 1, error, size);
     active = NULL;
     if (rc == 0 && t->failed) {
         rc = 1;
@@ -652,8 +645,8 @@ static int run_group(smelt_trace *shown, const void *kernel, const smelt_launch 
     return rc;
 }
 
-const smelt_counted *SMELT_COUNTED(void) {
-    static smelt_counted table = {NULL, HOOKED, open_trace, close_trace, run_group};
-    table.library = SMELT_COUNTED_LIBRARY();
+__attribute__((visibility("default"))) const smelt_counted *smelt_counted_kernels(void) {
+    static smelt_counted table = {NULL, open_trace, close_trace, run_group};
+    table.library = smelt_emulated_counted();
     return &table;
 }

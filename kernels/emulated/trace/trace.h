@@ -3,6 +3,9 @@
 // library), loops and branches through the macros that mslgen writes, barriers and
 // matrices through the runtime.
 //
+// Kernels are compiled so where they are to be counted, a shared library for each
+// source; its one visible symbol is smelt_counted_kernels.
+//
 // The unit of counting is an interval: what a simdgroup does between two meetings of
 // its lanes (barriers, simdgroup operations) and within one turn of its outermost loop.
 #ifndef SMELT_COUNTED_TRACE_H
@@ -59,7 +62,6 @@ typedef struct smelt_trace {
 // A table of functions, as kernels/abi.h has them.
 typedef struct smelt_counted {
     const smelt_emulated_library *library;
-    int hooked; // 0: built for another sanitizer, so that accesses are not seen
     // open returns a trace of accesses to memory [from, from + bytes), from being at the
     // start of a line, or null without memory.
     smelt_trace *(*open)(const void *from, uint64_t bytes);

@@ -1,0 +1,33 @@
+package host
+
+/*
+#cgo linux LDFLAGS: -ldl
+#include <dlfcn.h>
+#include <stdlib.h>
+
+static const void *call(void *function) { return ((const void *(*)(void))function)(); }
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"unsafe"
+)
+
+// Load loads a shared library, which stays, and calls a function of it that takes
+// nothing and returns a pointer.
+func Load(path, function string) (unsafe.Pointer, error) {
+	name, symbol := C.CString(path), C.CString(function)
+	defer C.free(unsafe.Pointer(name))
+	defer C.free(unsafe.Pointer(symbol))
+	library := C.dlopen(name, C.RTLD_NOW|C.RTLD_LOCAL)
+	if library == nil {
+		return nil, errors.New(C.GoString(C.dlerror()))
+	}
+	f := C.dlsym(library, symbol)
+	if f == nil {
+		return nil, fmt.Errorf("%s has no function %s", path, function)
+	}
+	return unsafe.Pointer(C.call(f)), nil
+}
