@@ -61,6 +61,9 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		UpdateScripts:       flag.Lookup("update").Value.(flag.Getter).Get().(bool),
 		Setup: func(env *testscript.Env) error {
+			if cache, err := os.UserCacheDir(); err == nil {
+				env.Setenv("USER_CACHE", cache)
+			}
 			for name, path := range found {
 				if err := os.Symlink(path, filepath.Join(env.WorkDir, name)); err != nil {
 					return err

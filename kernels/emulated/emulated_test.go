@@ -6,7 +6,9 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -38,6 +40,23 @@ func TestGeneratedFilesAreFresh(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, stale, "run go generate ./kernels/emulated/...")
 	}
+}
+
+// The tool holds the kernels once: a further build would be minutes of compiling and
+// megabytes for everybody.
+func TestProgramsHoldOneBuild(t *testing.T) {
+	list := exec.Command("go", "list", "-deps", "-f", "{{if .CXXFiles}}{{.ImportPath}} {{join .CXXFiles \" \"}}{{end}}", "./cmd/smelt")
+	list.Dir = root(t)
+	list.Env = append(os.Environ(), "CGO_ENABLED=1")
+	out, err := list.Output()
+	require.NoError(t, err)
+	var builds []string
+	for line := range strings.Lines(string(out)) {
+		if strings.Contains(line, ".gen.cc") {
+			builds = append(builds, strings.Fields(line)[0])
+		}
+	}
+	require.Equal(t, []string{"github.com/smelt-ml/smelt/kernels/emulated"}, builds)
 }
 
 func TestNamesComeFromTheSources(t *testing.T) {
