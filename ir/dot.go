@@ -1,14 +1,10 @@
 package ir
 
 import (
-	"bytes"
-	"cmp"
 	"fmt"
 	"io"
-	"sort"
 	"strings"
 
-	"github.com/dominikbraun/graph/draw"
 	"github.com/samber/lo"
 )
 
@@ -23,74 +19,86 @@ var colours = map[Op]string{
 
 // WriteDOT writes the values that keep admits as a directed graph in DOT, from
 // operand to user. Weights stand in the labels of their users rather than as
-// vertices. The same graph gives the same bytes.
+// vertices. What enters from values that are left out, and where values go that are
+// read outside or returned, is drawn as stubs. The same graph gives the same bytes.
 func (f *Func) WriteDOT(w io.Writer, keep func(*Value) bool) error {
-	shown := lo.Filter(f.Values, func(v *Value, _ int) bool { return v.Op != OpWeight && keep(v) })
-	var raw bytes.Buffer
-	err := draw.DOT(f.graphOf(shown, dotAttributes), &raw,
-		draw.GraphAttribute("label", EscapeDOT(f.Name+" ("+f.Stage.String()+")")),
-		draw.GraphAttribute("rankdir", "TB"),
-		draw.GraphAttribute("fontname", "Helvetica"))
-	if err != nil {
-		return fmt.Errorf("drawing %s: %w", f.Name, err)
+	p := &Picture{Title: f.Name + " (" + f.Stage.String() + ")"}
+	readers := map[*Value][]*Value{} // of kept values, outside
+	for _, v := range f.Values {
+		if v.Op == OpWeight {
+			continue
+		}
+		if keep(v) {
+			p.Box(int(v.ID), Box{Lines: v.lines(), Colour: colours[v.Op]})
+		}
+		for _, a := range lo.Uniq(v.Args) {
+			switch {
+			case a.Op == OpWeight:
+			case !keep(v) && keep(a):
+				readers[a] = append(readers[a], v)
+			case keep(v) && !keep(a):
+				p.Box(int(a.ID), Box{Lines: a.entering(), Stub: true})
+				fallthrough
+			case keep(v):
+				p.Edge(int(a.ID), int(v.ID))
+			}
+		}
 	}
-	_, err = io.WriteString(w, SortDOT(raw.String()))
-	return err
+	results := map[*Value][]string{}
+	for _, r := range f.Results {
+		results[r.Value] = append(results[r.Value], r.Name)
+	}
+	for _, v := range f.Values {
+		if v.Op == OpWeight || !keep(v) || readers[v] == nil && results[v] == nil {
+			continue
+		}
+		stub := int(f.MaxID() + v.ID) // no value has this number
+		p.Box(stub, Box{Lines: v.leaving(readers[v], results[v]), Stub: true})
+		p.Edge(int(v.ID), stub)
+	}
+	return p.WriteDOT(w)
 }
 
-// SortDOT orders the statements of a graph written by the drawing library, which
-// lists them as its maps happen to: attributes, vertices, edges, by number, since
-// Graphviz draws neighbours in the order it meets them. It drops blank lines and
-// the library's weights, with which Graphviz would not keep edges short.
-func SortDOT(text string) string {
-	lines := lo.Filter(strings.Split(text, "\n"), func(l string, _ int) bool { return strings.TrimSpace(l) != "" })
-	if len(lines) < 2 {
-		return text
-	}
-	for i, l := range lines {
-		lines[i] = strings.Replace(strings.Replace(l, ",  weight=0", "", 1), " [  weight=0 ]", "", 1)
-	}
-	sort.Slice(lines[1:len(lines)-1], func(i, j int) bool {
-		a, b := statement(lines[i+1]), statement(lines[j+1])
-		return cmp.Or(cmp.Compare(a.to, b.to), cmp.Compare(a.from, b.from), cmp.Compare(lines[i+1], lines[j+1])) < 0
-	})
-	return strings.Join(lines, "\n") + "\n"
-}
-
-// place is where a statement stands: edges by their ends, vertices have to = 0,
-// attributes both.
-type place struct{ from, to int }
-
-func statement(line string) (p place) {
-	_, _ = fmt.Sscanf(strings.TrimSpace(line), `"%d" -> "%d"`, &p.from, &p.to) // stops where it is no edge
-	return p
-}
-
-func dotAttributes(v *Value) map[string]string {
-	label := []string{fmt.Sprintf("%s %s", v, v.Op)}
+// lines label a value.
+func (v *Value) lines() []string {
+	lines := []string{fmt.Sprintf("%s %s", v, v.Op)}
 	if name := v.Name(); name != "" {
-		label = append(label, name)
+		lines = append(lines, name)
 	}
 	for _, a := range v.Args {
 		if a.Op == OpWeight {
-			label = append(label, a.Name()+" "+a.Type.String())
+			lines = append(lines, a.Name()+" "+a.Type.String())
 		}
 	}
 	if a, ok := v.Attr.(LinearAttr); ok {
-		label = append(label, a.extras()...)
+		lines = append(lines, a.extras()...)
 	}
-	label = append(label, v.Type.String())
-	colour, ok := colours[v.Op]
-	if !ok {
-		colour = "#ffffff"
+	return append(lines, v.Type.String())
+}
+
+// entering labels a value that is read from outside.
+func (v *Value) entering() []string {
+	words := []string{v.String(), v.Op.String()}
+	if name := v.Name(); name != "" {
+		words = append(words, name)
 	}
-	return map[string]string{
-		"label":     strings.Join(lo.Map(label, func(l string, _ int) string { return EscapeDOT(l) }), `\n`),
-		"shape":     "box",
-		"style":     "rounded,filled",
-		"fillcolor": colour,
-		"fontname":  "Helvetica",
+	if v.Layer != NoLayer {
+		words = append(words, fmt.Sprintf("of layer %d", v.Layer))
 	}
+	return []string{strings.Join(words, " "), v.Type.String()}
+}
+
+// leaving says who reads a value outside, and as what it is returned.
+func (v *Value) leaving(readers []*Value, results []string) []string {
+	lines := lo.Map(results, func(name string, _ int) string { return "result " + name })
+	for _, r := range readers {
+		to := fmt.Sprintf("to %s %s", r, r.Op)
+		if r.Layer != NoLayer {
+			to += fmt.Sprintf(" of layer %d", r.Layer)
+		}
+		lines = append(lines, to)
+	}
+	return append(Shorten(lines), v.String()+" "+v.Type.String())
 }
 
 // extras says in words what a fused_linear does besides multiplying.
@@ -103,8 +111,3 @@ func (a LinearAttr) extras() []string {
 	}
 	return []string{strings.Join(words, ", ")}
 }
-
-var dotEscaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\r", "", "\x00", "\uFFFD")
-
-// EscapeDOT makes text safe inside a quoted string of DOT.
-func EscapeDOT(s string) string { return dotEscaper.Replace(s) }

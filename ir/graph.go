@@ -13,29 +13,21 @@ import (
 // from operand to user. Nothing is copied but the edge index: the Func is the
 // store. Operand slots of a value used twice by one user share an edge.
 type store struct {
-	values     []*Value
-	attributes func(*Value) map[string]string
-	byID       map[ID]*Value
-	edges      map[[2]ID]struct{}
-	ordered    []graph.Edge[ID]
+	values  []*Value
+	byID    map[ID]*Value
+	edges   map[[2]ID]struct{}
+	ordered []graph.Edge[ID]
 }
 
 // Graph returns a read-only view of f for the algorithms of the graph library.
 // The compile path uses none of them: several are quadratic.
 func (f *Func) Graph() graph.Graph[ID, *Value] {
-	return f.graphOf(f.Values, func(*Value) map[string]string { return nil })
-}
-
-// graphOf shows some of the values, with attributes for drawing. Edges from or
-// to others are left out.
-func (f *Func) graphOf(values []*Value, attributes func(*Value) map[string]string) graph.Graph[ID, *Value] {
 	s := &store{
-		values:     values,
-		attributes: attributes,
-		byID:       lo.KeyBy(values, func(v *Value) ID { return v.ID }),
-		edges:      make(map[[2]ID]struct{}),
+		values: f.Values,
+		byID:   lo.KeyBy(f.Values, func(v *Value) ID { return v.ID }),
+		edges:  make(map[[2]ID]struct{}),
 	}
-	for _, v := range values {
+	for _, v := range f.Values {
 		for _, a := range v.Args {
 			key := [2]ID{a.ID, v.ID}
 			if _, ok := s.edges[key]; !ok && s.byID[a.ID] == a {
@@ -82,7 +74,7 @@ func (s *store) VertexCount() (int, error) { return len(s.values), nil }
 
 func (s *store) Vertex(id ID) (*Value, graph.VertexProperties, error) {
 	if v, ok := s.byID[id]; ok {
-		return v, graph.VertexProperties{Attributes: s.attributes(v)}, nil
+		return v, graph.VertexProperties{Attributes: map[string]string{}}, nil
 	}
 	return nil, graph.VertexProperties{}, graph.ErrVertexNotFound
 }

@@ -1,13 +1,9 @@
 package lower
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"strings"
-
-	"github.com/dominikbraun/graph"
-	"github.com/dominikbraun/graph/draw"
 
 	"github.com/smelt-ml/smelt/ir"
 )
@@ -64,54 +60,75 @@ var kernelColours = []struct{ prefix, colour string }{
 	{"silu_mul", "#c9b6e4"}, {"cache_", "#f3e3c3"}, {"", "#ffffff"},
 }
 
-// WriteDOT draws the dispatches of a phase that keep admits, with an edge from
-// each to those that read what it wrote. A dashed border means that the dispatch
-// waits at a barrier.
+// WriteDOT draws the dispatches of a phase that keep admits, with an edge from each to
+// those that read what it wrote. A dashed border means that the dispatch waits at a
+// barrier. What enters from inputs, caches and dispatches that are left out, and who
+// reads outside what is written here, is drawn as stubs.
 func (p *Plan) WriteDOT(w io.Writer, ph *Phase, keep func(*Dispatch) bool) error {
-	g := graph.New(func(i int) int { return i }, graph.Directed())
-	for i := range ph.Dispatches {
-		if d := &ph.Dispatches[i]; keep(d) {
-			if err := g.AddVertex(i+1, vertex(i, d)); err != nil { // vertices from 1: the library mishandles 0
-				return fmt.Errorf("drawing dispatch %d: %w", i, err)
-			}
-		}
-	}
+	picture := ir.Picture{Title: fmt.Sprintf("%s: %s on %s", p.Model, ph.Name, p.Target)}
+	// Boxes by number: dispatches, from 1; stubs of their readers; stubs of buffers.
+	n := len(ph.Dispatches)
+	number := func(dispatch int) int { return 1 + dispatch }
+	leaving := func(dispatch int) int { return 1 + n + dispatch }
+	buffer := func(i int32) int { return 1 + 2*n + int(i) }
+
+	readers := make([][]string, n) // outside, of kept dispatches
 	for i, from := range p.Dependencies(ph) {
+		d := &ph.Dispatches[i]
+		if keep(d) {
+			picture.Box(number(i), box(i, d))
+		}
 		for _, j := range from {
-			if keep(&ph.Dispatches[i]) && keep(&ph.Dispatches[j]) {
-				if err := g.AddEdge(j+1, i+1); err != nil {
-					return fmt.Errorf("drawing dispatch %d: %w", i, err)
-				}
+			source := &ph.Dispatches[j]
+			switch {
+			case keep(d) && !keep(source):
+				picture.Box(number(j), ir.Box{Lines: []string{fmt.Sprintf("%d: %s", j, source.Kernel), source.Label}, Stub: true})
+				fallthrough
+			case keep(d):
+				picture.Edge(number(j), number(i))
+			case keep(source):
+				readers[j] = append(readers[j], fmt.Sprintf("to %d: %s", i, d.Label))
 			}
 		}
 	}
-	var raw bytes.Buffer
-	err := draw.DOT(g, &raw, draw.GraphAttribute("label", ir.EscapeDOT(fmt.Sprintf("%s: %s on %s", p.Model, ph.Name, p.Target))),
-		draw.GraphAttribute("rankdir", "TB"), draw.GraphAttribute("fontname", "Helvetica"))
-	if err != nil {
-		return fmt.Errorf("drawing the plan: %w", err)
+	cached := map[int32]bool{}
+	for i := range ph.Dispatches {
+		d := &ph.Dispatches[i]
+		if !keep(d) {
+			continue
+		}
+		for _, b := range d.Bindings {
+			buf := &p.Buffers[b.Buffer]
+			switch {
+			case buf.Kind == Input, buf.Kind == Const, (buf.Kind == CacheK || buf.Kind == CacheV) && !cached[b.Buffer]:
+				cached[b.Buffer] = true // those that follow read what the first one left
+				picture.Box(buffer(b.Buffer), ir.Box{Lines: []string{buf.Kind.String() + " " + buf.Name}, Stub: true})
+				picture.Edge(buffer(b.Buffer), number(i))
+			case buf.Kind == Output && b.Write:
+				readers[i] = append(readers[i], "output "+buf.Name)
+			}
+		}
 	}
-	_, err = io.WriteString(w, ir.SortDOT(raw.String()))
-	return err
+	for i, to := range readers {
+		if len(to) == 0 {
+			continue
+		}
+		picture.Box(leaving(i), ir.Box{Lines: ir.Shorten(to), Stub: true})
+		picture.Edge(number(i), leaving(i))
+	}
+	return picture.WriteDOT(w)
 }
 
-func vertex(i int, d *Dispatch) func(*graph.VertexProperties) {
-	style := "rounded,filled"
-	if d.Barrier {
-		style += ",dashed"
+func box(i int, d *Dispatch) ir.Box {
+	b := ir.Box{
+		Lines:  []string{fmt.Sprintf("%d: %s", i, d.Kernel), d.Label, fmt.Sprintf("grid %s × %s × %s", d.Grid[0], d.Grid[1], d.Grid[2])},
+		Dashed: d.Barrier,
 	}
-	lines := []string{fmt.Sprintf("%d: %s", i, d.Kernel), d.Label, fmt.Sprintf("grid %s × %s × %s", d.Grid[0], d.Grid[1], d.Grid[2])}
-	for i, l := range lines {
-		lines[i] = ir.EscapeDOT(l)
-	}
-	colour := ""
 	for _, k := range kernelColours {
 		if strings.HasPrefix(d.Kernel, k.prefix) {
-			colour = k.colour
+			b.Colour = k.colour
 			break
 		}
 	}
-	return graph.VertexAttributes(map[string]string{
-		"label": strings.Join(lines, `\n`), "shape": "box", "style": style, "fillcolor": colour, "fontname": "Helvetica",
-	})
+	return b
 }

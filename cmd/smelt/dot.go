@@ -2,16 +2,15 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"strconv"
 	"strings"
 
-	"github.com/goccy/go-graphviz"
 	"github.com/spf13/cobra"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/graphviz"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/lower"
 )
@@ -36,7 +35,7 @@ reads from which. --svg writes a picture instead; no Graphviz is needed.`,
 	compile.add(flags)
 	flags.StringVar(&stage, "stage", "fused", "source, fused or plan")
 	flags.StringVar(&phase, "phase", "decode", "prefill or decode")
-	flags.StringVar(&layers, "layers", "", "only layers A-B, counted from 0 (default: all, and what is outside of them)")
+	flags.StringVar(&layers, "layers", "", "only layers A-B, counted from 0, and stubs of what they read and who reads them (default: all)")
 	flags.StringVarP(&output, "output", "o", "", "file (default: standard output)")
 	flags.StringVar(&target, "target", "metal", "metal or cpu")
 	flags.BoolVar(&svg, "svg", false, "a picture instead of DOT")
@@ -70,11 +69,12 @@ reads from which. --svg writes a picture instead; no Graphviz is needed.`,
 		}
 		if svg {
 			done := spin(cmd.ErrOrStderr(), "laying out the graph")
-			picture, err = layOut(cmd.Context(), picture.Bytes())
+			drawn, err := graphviz.Render(cmd.Context(), picture.Bytes(), "svg")
 			done()
 			if err != nil {
-				return err
+				return fmt.Errorf("laying out the graph: %w", err)
 			}
+			picture = *bytes.NewBuffer(drawn)
 		}
 		return writeFile(output, cmd.OutOrStdout(), func(w io.Writer) error {
 			_, err := picture.WriteTo(w)
@@ -156,30 +156,4 @@ func writeDOT(w io.Writer, p *smelt.Program, stage, phase string, layers layerRa
 		return stages.Fused.WriteDOT(w, value)
 	}
 	return p.Plan.WriteDOT(w, ph, func(d *lower.Dispatch) bool { return layers.has(d.Layer) })
-}
-
-// largeGraph is the number of vertices from which the best layout takes minutes,
-// and which no page shows anyway.
-const largeGraph = 150
-
-// layOut makes an SVG of a graph with Graphviz, which is linked in.
-func layOut(ctx context.Context, dot []byte) (svg bytes.Buffer, err error) {
-	g, err := graphviz.New(ctx)
-	if err != nil {
-		return svg, fmt.Errorf("starting the layout engine: %w", err)
-	}
-	defer g.Close()
-	parsed, err := graphviz.ParseBytes(dot)
-	if err != nil {
-		return svg, fmt.Errorf("laying out the graph: %w", err)
-	}
-	defer parsed.Close()
-	vertices, err := parsed.NodeNum()
-	if err != nil {
-		return svg, fmt.Errorf("laying out the graph: %w", err)
-	}
-	if vertices >= largeGraph { // bound the iterations, draw edges as straight lines
-		parsed.SetNsLimit(2).SetNsLimit1(2).SetMCLimit(0.1).SetSplines("line")
-	}
-	return svg, g.Render(ctx, parsed, graphviz.SVG, &svg)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/graphviz"
 	"github.com/smelt-ml/smelt/internal/page"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/lower"
@@ -130,10 +131,7 @@ func writePage(ctx context.Context, w io.Writer, p *smelt.Program, e *smelt.Expl
 	return page.Write(w, &page.Input{
 		Plan: p.Plan, Phase: ph, Trace: trace, Timeline: timeline, Sizes: smelt.StepSizes(ph), Docs: docs, Fusions: e.Fusions,
 		WeightBytes: e.WeightBytes, CacheBytes: e.CacheBytes,
-		Draw: func(dot []byte) ([]byte, error) {
-			svg, err := layOut(ctx, dot)
-			return svg.Bytes(), err
-		},
+		Draw: func(dot []byte) ([]byte, error) { return graphviz.Render(ctx, dot, "svg") },
 	})
 }
 

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/goccy/go-graphviz"
 	"github.com/stretchr/testify/require"
 
+	"github.com/smelt-ml/smelt/internal/graphviz"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/models"
@@ -48,17 +48,7 @@ func input(t testing.TB, arch, weights, phase string, maxT int64) *Input {
 }
 
 func draw(t testing.TB) func([]byte) ([]byte, error) {
-	return func(dot []byte) ([]byte, error) {
-		g, err := graphviz.New(t.Context())
-		require.NoError(t, err)
-		defer g.Close()
-		parsed, err := graphviz.ParseBytes(dot)
-		require.NoError(t, err, string(dot))
-		defer parsed.Close()
-		var svg bytes.Buffer
-		err = g.Render(t.Context(), parsed, graphviz.SVG, &svg)
-		return svg.Bytes(), err
-	}
+	return func(dot []byte) ([]byte, error) { return graphviz.Render(t.Context(), dot, "svg") }
 }
 
 func write(t testing.TB, in *Input) []byte {

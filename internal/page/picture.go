@@ -50,6 +50,13 @@ type vertex struct {
 
 const rest = "rest"
 
+// Sizes of text and the room on either side of it, in points.
+const (
+	fontSize  = 11
+	smallSize = 9
+	boxMargin = 6
+)
+
 func (d *drawing) edge(from, to string) {
 	key := [2]string{from, to}
 	if from == to || d.edges[key] {
@@ -65,9 +72,9 @@ func (d *drawing) edge(from, to string) {
 // dot writes the drawing; vertices and edges in the order in which they came.
 func (d *drawing) dot() []byte {
 	var b bytes.Buffer
-	b.WriteString("digraph {\n  rankdir=TB; nodesep=0.22; ranksep=0.28; bgcolor=\"transparent\";\n" +
-		"  node [shape=box, fontname=\"Helvetica\", fontsize=11, margin=\"0.10,0.05\", height=0.2, color=\"#57606a\", penwidth=0.8];\n" +
-		"  edge [color=\"#8c959f\", arrowsize=0.5, penwidth=0.8];\n")
+	b.WriteString("digraph {\n  rankdir=TB; nodesep=0.22; ranksep=0.28; bgcolor=\"transparent\";\n")
+	fmt.Fprintf(&b, "  node [shape=box, fontname=%q, fontsize=%d, margin=\"0.10,0.05\", height=0.2, color=\"#57606a\", penwidth=0.8];\n", ir.Fonts, fontSize)
+	b.WriteString("  edge [color=\"#8c959f\", arrowsize=0.5, penwidth=0.8];\n")
 	for _, v := range d.vertices {
 		style, colour := "rounded,filled", v.colour
 		if v.dashed {
@@ -80,9 +87,14 @@ func (d *drawing) dot() []byte {
 		for i, l := range v.lines {
 			lines[i] = ir.EscapeDOT(l)
 		}
-		fmt.Fprintf(&b, "  %q [label=\"%s\", style=%q, fillcolor=%q", v.id, strings.Join(lines, `\n`), style, colour)
+		size := fontSize
 		if v.small {
-			b.WriteString(", fontsize=9, color=\"#b0b7be\"")
+			size = smallSize
+		}
+		fmt.Fprintf(&b, "  %q [label=\"%s\", style=%q, fillcolor=%q, width=%.2f", v.id, strings.Join(lines, `\n`), style, colour,
+			ir.BoxWidth(v.lines, float64(size), boxMargin))
+		if v.small {
+			fmt.Fprintf(&b, ", fontsize=%d, color=\"#b0b7be\"", smallSize)
 		}
 		b.WriteString("];\n")
 	}

@@ -1,0 +1,199 @@
+package ir
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/dominikbraun/graph"
+	"github.com/dominikbraun/graph/draw"
+	"github.com/samber/lo"
+)
+
+// Fonts are those that pictures ask for: the first that a machine has is taken. Boxes
+// hold their text in each of them.
+const Fonts = "Helvetica,Arial,Liberation Sans,DejaVu Sans,sans-serif"
+
+// FontSize is that of pictures, in points.
+const FontSize = 14
+
+// advances are the widths of the printable ASCII characters, in thousandths of the
+// font's size: in DejaVu Sans, the widest of the fonts that stand in for Helvetica, or in
+// Liberation Sans where that is wider. Graphviz itself reckons with Helvetica's widths.
+var advances = [...]uint16{
+	318, 401, 460, 838, 637, 951, 780, 275, 391, 391, 500, 838, 318, 361, 318, 337,
+	637, 637, 637, 637, 637, 637, 637, 637, 637, 637, 337, 337, 838, 838, 838, 556,
+	1016, 685, 687, 723, 771, 667, 611, 778, 752, 295, 500, 667, 558, 863, 749, 788,
+	667, 788, 723, 667, 611, 732, 685, 989, 686, 667, 686, 391, 337, 391, 838, 557,
+	500, 613, 635, 550, 635, 616, 353, 635, 634, 278, 278, 580, 278, 975, 634, 612,
+	635, 635, 412, 521, 393, 634, 592, 818, 592, 592, 525, 637, 337, 637, 838,
+}
+
+// TextWidth is the width that a line of text needs in any of Fonts, in points.
+func TextWidth(line string, size float64) float64 {
+	thousandths := 0
+	for _, r := range line {
+		if i := int(r - ' '); i >= 0 && i < len(advances) {
+			thousandths += int(advances[i])
+		} else {
+			thousandths += 1200 // no letter is wider
+		}
+	}
+	return float64(thousandths) / 1000 * size
+}
+
+// BoxWidth is the least width of a box, in inches, that holds its lines with a margin
+// of so many points on either side.
+func BoxWidth(lines []string, size, margin float64) float64 {
+	widest := 0.0
+	for _, l := range lines {
+		widest = max(widest, TextWidth(l, size))
+	}
+	return (widest + 2*margin) / pointsPerInch
+}
+
+const (
+	boxMargin     = 8 // points
+	pointsPerInch = 72
+)
+
+// Box is a vertex of a Picture.
+type Box struct {
+	Lines  []string
+	Colour string // "#rrggbb"; "": white
+	Dashed bool
+	// Stub draws something that is no part of what is shown: what enters it, or where
+	// something goes that leaves it.
+	Stub bool
+}
+
+func (b *Box) attributes() map[string]string {
+	a := map[string]string{
+		"label":     strings.Join(lo.Map(b.Lines, func(l string, _ int) string { return EscapeDOT(l) }), `\n`),
+		"shape":     "box",
+		"style":     "rounded,filled",
+		"fillcolor": cmp.Or(b.Colour, "#ffffff"),
+		"fontname":  Fonts,
+		"width":     fmt.Sprintf("%.2f", BoxWidth(b.Lines, FontSize, boxMargin)),
+	}
+	if b.Dashed {
+		a["style"] += ",dashed"
+	}
+	if b.Stub {
+		a["style"], a["color"], a["fontcolor"] = "filled,dotted", stubInk, stubInk
+	}
+	return a
+}
+
+// stubInk is grey.
+const stubInk = "#57606a"
+
+// mostReaders is how many lines a stub has for those who read a value.
+const mostReaders = 3
+
+// Shorten keeps the first lines of a stub and counts the others.
+func Shorten(lines []string) []string {
+	if len(lines) <= mostReaders+1 {
+		return lines
+	}
+	return append(lines[:mostReaders:mostReaders], fmt.Sprintf("and to %d others", len(lines)-mostReaders))
+}
+
+// Picture is a directed graph of boxes, from top to bottom, by numbers from 1.
+type Picture struct {
+	Title string
+	boxes map[int]Box
+	edges map[[2]int]bool
+}
+
+// Box draws a box; the first of a number counts.
+func (p *Picture) Box(number int, b Box) {
+	if p.boxes == nil {
+		p.boxes = map[int]Box{}
+	}
+	if _, ok := p.boxes[number]; !ok {
+		p.boxes[number] = b
+	}
+}
+
+// Edge draws an arrow between two boxes, once.
+func (p *Picture) Edge(from, to int) {
+	if p.edges == nil {
+		p.edges = map[[2]int]bool{}
+	}
+	p.edges[[2]int{from, to}] = true
+}
+
+// largePicture is the number of boxes from which the best layout takes minutes, and
+// which no page shows anyway.
+const largePicture = 150
+
+// WriteDOT writes the picture in DOT. The same picture gives the same bytes.
+func (p *Picture) WriteDOT(w io.Writer) error {
+	g := graph.New(graph.IntHash, graph.Directed())
+	widest := 0.0
+	for _, number := range slices.Sorted(maps.Keys(p.boxes)) {
+		b := p.boxes[number]
+		widest = max(widest, BoxWidth(b.Lines, FontSize, boxMargin))
+		if err := g.AddVertex(number, graph.VertexAttributes(b.attributes())); err != nil {
+			return fmt.Errorf("drawing %s: box %d: %w", p.Title, number, err)
+		}
+	}
+	for e := range p.edges {
+		if err := g.AddEdge(e[0], e[1]); err != nil {
+			return fmt.Errorf("drawing %s: arrow from %d to %d: %w", p.Title, e[0], e[1], err)
+		}
+	}
+	attributes := map[string]string{"label": EscapeDOT(p.Title), "rankdir": "TB", "fontname": Fonts}
+	// The title has no box: what is wider than all of them gets room beside them.
+	if beside := (BoxWidth([]string{p.Title}, FontSize, boxMargin) - widest) / 2; beside > 0 {
+		attributes["pad"] = fmt.Sprintf("%.2f,0.06", beside)
+	}
+	if len(p.boxes) >= largePicture { // bound the iterations, draw straight lines
+		maps.Copy(attributes, map[string]string{"nslimit": "2", "nslimit1": "2", "mclimit": "0.1", "splines": "line"})
+	}
+	var raw bytes.Buffer
+	if err := draw.DOT(g, &raw, lo.MapToSlice(attributes, draw.GraphAttribute)...); err != nil {
+		return fmt.Errorf("drawing %s: %w", p.Title, err)
+	}
+	_, err := io.WriteString(w, sortDOT(raw.String()))
+	return err
+}
+
+// sortDOT orders the statements of a graph written by the drawing library, which
+// lists them as its maps happen to: attributes, vertices, edges, by number, since
+// Graphviz draws neighbours in the order it meets them. It drops blank lines and
+// the library's weights, with which Graphviz would not keep edges short.
+func sortDOT(text string) string {
+	lines := lo.Filter(strings.Split(text, "\n"), func(l string, _ int) bool { return strings.TrimSpace(l) != "" })
+	if len(lines) < 2 {
+		return text
+	}
+	for i, l := range lines {
+		lines[i] = strings.Replace(strings.Replace(l, ",  weight=0", "", 1), " [  weight=0 ]", "", 1)
+	}
+	sort.Slice(lines[1:len(lines)-1], func(i, j int) bool {
+		a, b := statement(lines[i+1]), statement(lines[j+1])
+		return cmp.Or(cmp.Compare(a.to, b.to), cmp.Compare(a.from, b.from), cmp.Compare(lines[i+1], lines[j+1])) < 0
+	})
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// place is where a statement stands: edges by their ends, vertices have to = 0,
+// attributes both.
+type place struct{ from, to int }
+
+func statement(line string) (p place) {
+	_, _ = fmt.Sscanf(strings.TrimSpace(line), `"%d" -> "%d"`, &p.from, &p.to) // stops where it is no edge
+	return p
+}
+
+var dotEscaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\r", "", "\x00", "\uFFFD")
+
+// EscapeDOT makes text safe inside a quoted string of DOT.
+func EscapeDOT(s string) string { return dotEscaper.Replace(s) }
