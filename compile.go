@@ -79,7 +79,8 @@ type Program struct {
 	// Elapsed is how long compiling took, from the definition to the Plan.
 	Elapsed time.Duration
 
-	model *Model // nil where only a Plan was read
+	model   *Model // nil where only a Plan was read
+	options Options
 }
 
 // Stages are the graphs of one phase.
@@ -108,25 +109,12 @@ func (m *Model) Compile(opts Options) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Program{model: m}
+	p := &Program{model: m, options: opts}
 	var target *ir.Target
 	for i := range phases {
 		r := &phases[i]
-		if target, err = opts.target(r.MaxT); err != nil {
-			return nil, err
-		}
-		if opts.Act != ir.Invalid {
-			target.Act = opts.Act
-		}
-		r.Func = source.Clone()
-		var observer func(string, *ir.Func)
-		if opts.Observer != nil {
-			observer = func(pass string, f *ir.Func) { opts.Observer(r.Name, pass, f) }
-		}
-		report, err := passes.Compile(r.Func, target, passes.Options{
-			Level: opts.Level, Disabled: opts.Disabled, Debug: opts.Debug, Output: opts.DebugOutput, Observer: observer,
-		})
-		if err != nil {
+		var report *passes.Report
+		if target, report, err = opts.optimise(r, source); err != nil {
 			return nil, fmt.Errorf("compiling %s for %s: %w", m.name, r.Name, err)
 		}
 		p.Stages = append(p.Stages, Stages{r.Name, source, r.Func, report})
@@ -136,6 +124,26 @@ func (m *Model) Compile(opts Options) (*Program, error) {
 	}
 	p.Elapsed = time.Since(start)
 	return p, nil
+}
+
+// optimise makes the graph of one phase from the source graph.
+func (o *Options) optimise(r *lower.Range, source *ir.Func) (*ir.Target, *passes.Report, error) {
+	target, err := o.target(r.MaxT)
+	if err != nil {
+		return nil, nil, err
+	}
+	if o.Act != ir.Invalid {
+		target.Act = o.Act
+	}
+	r.Func = source.Clone()
+	var observer func(string, *ir.Func)
+	if o.Observer != nil {
+		observer = func(pass string, f *ir.Func) { o.Observer(r.Name, pass, f) }
+	}
+	report, err := passes.Compile(r.Func, target, passes.Options{
+		Level: o.Level, Disabled: o.Disabled, Debug: o.Debug, Output: o.DebugOutput, Observer: observer,
+	})
+	return target, report, err
 }
 
 // chooseNext makes a graph that returns logits return the most likely token of each

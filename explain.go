@@ -1,6 +1,9 @@
 package smelt
 
 import (
+	"fmt"
+	"slices"
+
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower"
@@ -37,6 +40,37 @@ type Explanation struct {
 
 	// Prediction is set by those who ask for one; see [Program.Simulate].
 	Prediction *lower.Prediction `json:"prediction,omitempty"`
+
+	// Savings are set by those who ask for them; see [Program.Savings].
+	*Savings
+}
+
+// Savings are what fusion spares a step of a phase: the cost of Plans that are
+// compiled without a rule, all else being equal, less that of the Plan with it. What a
+// rule does depends on the others. One that takes over in its place makes a saving
+// smaller, and the saving of one that others build upon holds theirs; so savings do not
+// add up to those of all rules together.
+type Savings struct {
+	Chip     string            `json:"savings_chip"` // which seconds are predicted for
+	ByRule   map[string]Saving `json:"savings"`      // of the rules in Fusions
+	Together Saving            `json:"savings_together"`
+}
+
+// Saving is what one Plan costs more than another. A negative figure is a loss.
+type Saving struct {
+	Dispatches   int     `json:"dispatches"`
+	Bytes        int64   `json:"bytes"` // read and written
+	BytesRead    int64   `json:"bytes_read"`
+	BytesWritten int64   `json:"bytes_written"`
+	Seconds      float64 `json:"seconds"` // predicted; see [Program.Simulate]
+}
+
+// Less returns the difference of two.
+func (s Saving) Less(than Saving) Saving {
+	return Saving{
+		s.Dispatches - than.Dispatches, s.Bytes - than.Bytes, s.BytesRead - than.BytesRead, s.BytesWritten - than.BytesWritten,
+		s.Seconds - than.Seconds,
+	}
 }
 
 // StageSummary counts the ops of a graph, or the kernels of a Plan.
@@ -111,6 +145,74 @@ func (p *Program) Simulate(phase, chip string) (*lower.Timeline, error) {
 		return nil, err
 	}
 	return p.Plan.Simulate(ph, StepSizes(ph), c)
+}
+
+// Savings compiles a phase once more without each rule that matched, and without all of
+// them, and compares the largest steps, as [StepSizes] gives them, on a chip.
+func (p *Program) Savings(phase, chip string) (*Savings, error) {
+	_, stages, err := p.Phase(phase)
+	if err != nil {
+		return nil, err
+	}
+	if stages == nil {
+		return nil, fmt.Errorf("the plan of %s holds no graph to fuse otherwise", p.Plan.Model)
+	}
+	c, err := lower.FindChip(chip)
+	if err != nil {
+		return nil, err
+	}
+	with, err := p.costWithout(stages, c)
+	if err != nil {
+		return nil, err
+	}
+	out := &Savings{Chip: c.Name, ByRule: map[string]Saving{}}
+	var all []string
+	for rule, matches := range stages.Report.Fusions {
+		all = append(all, rule)
+		if matches == 0 { // it changed nothing
+			out.ByRule[rule] = Saving{}
+			continue
+		}
+		without, err := p.costWithout(stages, c, rule)
+		if err != nil {
+			return nil, fmt.Errorf("without %s: %w", rule, err)
+		}
+		out.ByRule[rule] = without.Less(with)
+	}
+	without, err := p.costWithout(stages, c, all...)
+	if err != nil {
+		return nil, fmt.Errorf("without fusion: %w", err)
+	}
+	out.Together = without.Less(with)
+	return out, nil
+}
+
+// costWithout compiles the phase of some graphs alone, leaving out rules, and returns
+// what its largest step costs.
+func (p *Program) costWithout(stages *Stages, chip *lower.Chip, rules ...string) (cost Saving, err error) {
+	opts := p.options
+	opts.Disabled = append(slices.Clone(opts.Disabled), rules...)
+	opts.DebugOutput, opts.Observer = nil, nil
+	phases, err := ranges(opts)
+	if err != nil {
+		return cost, err
+	}
+	at := slices.IndexFunc(phases, func(r lower.Range) bool { return r.Name == stages.Phase && r.MaxContext >= int64(opts.Context) })
+	r := phases[at : at+1]
+	target, _, err := opts.optimise(&r[0], stages.Source)
+	if err != nil {
+		return cost, err
+	}
+	plan, err := lower.Lower(p.model.name, r, target, lower.Options{Context: opts.Context, Products: opts.Products})
+	if err != nil {
+		return cost, err
+	}
+	ph := &plan.Phases[0]
+	t, err := plan.Simulate(ph, StepSizes(ph), chip)
+	if err != nil {
+		return cost, err
+	}
+	return Saving{len(ph.Dispatches), t.Cost.Bytes(), t.Cost.Read, t.Cost.Written, t.Total / 1e6}, nil
 }
 
 // Chips lists the chips that Simulate knows.

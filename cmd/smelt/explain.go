@@ -35,8 +35,13 @@ func explainVerb() *cobra.Command {
 		Use:   "explain MODEL",
 		Short: "Say what the compiler did",
 		Long: `Shows, for one phase, how many ops each stage of the graph has, what each fusion
-rule rewrote, and what a step executes: dispatches, barriers, command buffers,
-kernels, and the memory it needs.
+rule rewrote and what it saves, and what a step executes: dispatches, barriers,
+command buffers, kernels, and the memory it needs.
+
+What a rule saves is what the same step takes more when it is compiled without that
+rule alone: dispatches, bytes, and time as --chip is predicted to run it (` + defaultChip + ` if
+no chip is named). Rules build on each other and stand in for each other, so the
+figures do not add up to that of all of them together.
 
 --chip compiles for an Apple chip: tiles, rows a simdgroup and the cut of attention
 follow from its family and cores. It also predicts how long a step takes there, from
@@ -54,7 +59,7 @@ timeline and the arena.`,
 	flags.StringVar(&target, "target", "metal", "metal or cpu")
 	flags.IntVar(&tokens, "tokens", 512, "tokens of a prefill step")
 	flags.StringVar(&chip, "chip", "", "choose by size for this chip and predict a step on it: "+strings.Join(smelt.Chips(), ", "))
-	flags.StringVar(&html, "html", "", "write a page to this file (its timeline is of --chip, by default "+pageChip+")")
+	flags.StringVar(&html, "html", "", "write a page to this file (its timeline is of --chip, by default "+defaultChip+")")
 	flags.BoolVar(&asJSON, "json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if compile.help(cmd) {
@@ -96,9 +101,14 @@ timeline and the arena.`,
 			prediction := timeline.Predict()
 			e.Prediction = &prediction
 		}
+		if len(e.Fusions) > 0 {
+			if e.Savings, err = p.Savings(phase, cmp.Or(chip, defaultChip)); err != nil {
+				return err
+			}
+		}
 		if html != "" {
 			err := writeFile(html, cmd.OutOrStdout(), func(w io.Writer) error {
-				return writePage(cmd.Context(), w, p, e, &trace, cmp.Or(chip, pageChip))
+				return writePage(cmd.Context(), w, p, e, &trace, cmp.Or(chip, defaultChip))
 			})
 			if err != nil || html == "-" {
 				return err
@@ -112,8 +122,8 @@ timeline and the arena.`,
 	return cmd
 }
 
-// pageChip is what a page's timeline is of where no chip is asked for.
-const pageChip = "m4-max"
+// defaultChip is what times are predicted for where no chip is asked for.
+const defaultChip = "m4-max"
 
 func writePage(ctx context.Context, w io.Writer, p *smelt.Program, e *smelt.Explanation, trace *page.Trace, chip string) error {
 	ph, _, err := p.Phase(e.Phase)
@@ -129,10 +139,27 @@ func writePage(ctx context.Context, w io.Writer, p *smelt.Program, e *smelt.Expl
 		docs[pass.Name] = pass.Doc
 	}
 	return page.Write(w, &page.Input{
-		Plan: p.Plan, Phase: ph, Trace: trace, Timeline: timeline, Sizes: smelt.StepSizes(ph), Docs: docs, Fusions: e.Fusions,
+		Plan: p.Plan, Phase: ph, Trace: trace, Timeline: timeline, Sizes: smelt.StepSizes(ph), Docs: docs, Fusions: fusions(e),
 		WeightBytes: e.WeightBytes, CacheBytes: e.CacheBytes,
 		Draw: func(dot []byte) ([]byte, error) { return graphviz.Render(ctx, dot, "svg") },
 	})
+}
+
+// fusions are the rows of a page's table of rules.
+func fusions(e *smelt.Explanation) (rows []page.Fusion) {
+	if e.Savings == nil {
+		return nil
+	}
+	row := func(rule string, matches int, s smelt.Saving) {
+		rows = append(rows, page.Fusion{
+			Rule: rule, Matches: matches, Dispatches: s.Dispatches, Read: s.BytesRead, Written: s.BytesWritten, Micros: s.Seconds * 1e6,
+		})
+	}
+	for _, rule := range slices.Sorted(maps.Keys(e.Fusions)) {
+		row(rule, e.Fusions[rule], e.Savings.ByRule[rule])
+	}
+	row("", 0, e.Savings.Together)
+	return rows
 }
 
 func printExplanation(out io.Writer, p *smelt.Program, e *smelt.Explanation) error {
@@ -157,10 +184,7 @@ func printExplanation(out io.Writer, p *smelt.Program, e *smelt.Explanation) err
 		fmt.Fprintln(w)
 	}
 
-	fmt.Fprintf(w, "\nFUSION RULE\tMATCHES\n")
-	for _, rule := range slices.Sorted(maps.Keys(e.Fusions)) {
-		fmt.Fprintf(w, "%s\t%s\n", rule, count(e.Fusions[rule]))
-	}
+	printFusions(w, e)
 	fmt.Fprintf(w, "\nKERNEL\tDISPATCHES\n")
 	for _, k := range slices.Sorted(maps.Keys(e.Kernels)) {
 		fmt.Fprintf(w, "%s\t%d\n", k, e.Kernels[k])
@@ -183,6 +207,26 @@ func printExplanation(out io.Writer, p *smelt.Program, e *smelt.Explanation) err
 	return w.Flush()
 }
 
+// printFusions prints what each rule matched and saves.
+func printFusions(w io.Writer, e *smelt.Explanation) {
+	if e.Savings == nil {
+		return
+	}
+	fmt.Fprintf(w, "\nFUSION RULE\tMATCHES\tSAVES DISPATCHES\tBYTES READ\tBYTES WRITTEN\tPREDICTED ON %s\n", e.Savings.Chip)
+	row := func(rule, matches string, s smelt.Saving) {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t", rule, matches, count(s.Dispatches), count(s.BytesRead), count(s.BytesWritten))
+		if s == (smelt.Saving{}) {
+			fmt.Fprintln(w, "·")
+		} else {
+			fmt.Fprintf(w, "%.1f µs\n", s.Seconds*1e6)
+		}
+	}
+	for _, rule := range slices.Sorted(maps.Keys(e.Fusions)) {
+		row(rule, count(e.Fusions[rule]), e.Savings.ByRule[rule])
+	}
+	row("all of them, together", "", e.Savings.Together)
+}
+
 // printChoices prints what the sizes decided.
 func printChoices(w io.Writer, choices []lower.Choice) {
 	if len(choices) == 0 {
@@ -195,7 +239,7 @@ func printChoices(w io.Writer, choices []lower.Choice) {
 }
 
 // count prints nothing for zero, so that tables show where something is.
-func count(n int) string {
+func count[N int | int64](n N) string {
 	if n == 0 {
 		return "·"
 	}

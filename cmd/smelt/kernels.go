@@ -43,7 +43,7 @@ are of models that docs/kernels.md states; nothing is measured on a GPU.`,
 	flags.StringVar(&p.name, "profile", "", "count what this kernel or family does; all counts every kernel")
 	flags.StringArrayVar(&p.models, "model", profiled, "with --profile: a MODEL whose dispatches to count; may be repeated")
 	flags.StringVar(&p.weights, "type", "", "with --profile and arch:NAME: the type of its weights (default f16)")
-	flags.StringVar(&p.chip, "chip", pageChip, "with --profile: whose cache, cores and ridge: "+strings.Join(smelt.Chips(), ", "))
+	flags.StringVar(&p.chip, "chip", defaultChip, "with --profile: whose cache, cores and ridge: "+strings.Join(smelt.Chips(), ", "))
 	flags.IntVar(&p.tokens, "tokens", 512, "with --profile: tokens of the prefill step")
 	flags.IntVar(&p.context, "ctx", 4096, "with --profile: keys that the longest decode step sees")
 	flags.BoolVar(&p.whole, "whole", false, "with --profile: run all of every grid, however long it takes")

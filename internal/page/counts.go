@@ -17,7 +17,8 @@ type counts struct {
 	Rules   []ruleCount
 }
 
-type ruleCount struct{ Rule, Doc, Matches string }
+// ruleCount is a Fusion, printed.
+type ruleCount struct{ Rule, Doc, Matches, Dispatches, Read, Written, Micros string }
 
 // opCount is how often an op occurs in either graph; 0 is printed as a dot.
 type opCount struct{ Op, Source, Fused string }
@@ -42,8 +43,15 @@ func (in *Input) counts() counts {
 	for _, op := range slices.SortedFunc(maps.Keys(ops), func(a, b ir.Op) int { return cmp.Compare(a.String(), b.String()) }) {
 		c.Ops = append(c.Ops, opCount{op.String(), dot(first[op]), dot(last[op])})
 	}
-	for _, name := range slices.Sorted(maps.Keys(in.Fusions)) {
-		c.Rules = append(c.Rules, ruleCount{name, in.Docs[name], dot(in.Fusions[name])})
+	for _, f := range in.Fusions {
+		r := ruleCount{Rule: f.Rule, Doc: in.Docs[f.Rule], Matches: dot(f.Matches), Dispatches: dot(f.Dispatches), Read: "·", Written: "·", Micros: "·"}
+		if f.Rule == "" {
+			r.Rule, r.Doc, r.Matches = "all", "together; the others are each without one rule, and do not add up", ""
+		}
+		if f.Dispatches != 0 || f.Read != 0 || f.Written != 0 {
+			r.Read, r.Written, r.Micros = size(f.Read), size(f.Written), fmt.Sprintf("%.1f", f.Micros)
+		}
+		c.Rules = append(c.Rules, r)
 	}
 	byName := map[string]*kernelCount{}
 	written := map[string]int64{}

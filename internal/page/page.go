@@ -29,12 +29,21 @@ type Input struct {
 	Sizes    *lower.Sizes
 
 	Docs        map[string]string // of passes, by name
-	Fusions     map[string]int    // matches of each rule
+	Fusions     []Fusion
 	WeightBytes int64
 	CacheBytes  int64
 
 	// Draw lays out a graph in DOT as SVG.
 	Draw func(dot []byte) (svg []byte, err error)
+}
+
+// Fusion is what a rule did, and what a step takes more without it: see Savings of
+// package smelt. The last is of all rules together and has no name.
+type Fusion struct {
+	Rule                string
+	Matches, Dispatches int
+	Read, Written       int64
+	Micros              float64 // on the chip of the timeline
 }
 
 // ErrNoTrace says that the passes of the phase were not observed.
@@ -124,6 +133,9 @@ func digits(x float64) string {
 
 // size prints bytes with three digits.
 func size(n int64) string {
+	if n < 0 {
+		return "−" + size(-n)
+	}
 	x := float64(n)
 	for _, unit := range []string{"B", "kB", "MB", "GB"} {
 		if x < 1000 || unit == "GB" {

@@ -3,10 +3,12 @@ package page
 import (
 	"bytes"
 	"context"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,7 +37,9 @@ func input(t testing.TB, arch, weights, phase string, maxT int64) *Input {
 	}
 	report, err := passes.Compile(f, target, passes.Options{Level: 1, Observer: in.Trace.Observe})
 	require.NoError(t, err)
-	in.Fusions = report.Fusions
+	for _, rule := range slices.Sorted(maps.Keys(report.Fusions)) {
+		in.Fusions = append(in.Fusions, Fusion{Rule: rule, Matches: report.Fusions[rule], Dispatches: 1, Read: 2500000, Written: -1000, Micros: 1.5})
+	}
 	in.Plan, err = lower.Lower(arch, []lower.Range{{Name: phase, Func: f, MinT: 1, MaxT: maxT}}, target, lower.Options{Context: 512})
 	require.NoError(t, err)
 	in.Phase = &in.Plan.Phases[0]
@@ -78,6 +82,7 @@ func TestPage(t *testing.T) {
 	require.GreaterOrEqual(t, strings.Count(dom, "<rect"), 2*len(in.Phase.Dispatches))
 	require.Contains(t, dom, "and alike: 1–27")
 	require.Contains(t, dom, "This is a prediction")
+	require.Regexp(t, `<td><code>gate_up</code></td><td class="n">28</td><td class="n">1</td><td class="n">2.5 MB</td><td class="n">−1 kB</td><td class="n">1.5</td>`, dom)
 	require.Len(t, regexp.MustCompile(`class="barrier"`).FindAllString(dom, -1), barriersOf(in))
 }
 

@@ -1,0 +1,138 @@
+package smelt
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/kernels"
+	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/models"
+)
+
+// costOf is what the largest step of a phase costs, from its plan.
+func costOf(t *testing.T, p *Program, phase, chip string) Saving {
+	ph, _, err := p.Phase(phase)
+	require.NoError(t, err)
+	timeline, err := p.Simulate(phase, chip)
+	require.NoError(t, err)
+	s := Saving{Dispatches: len(ph.Dispatches), Seconds: timeline.Total / 1e6}
+	for i := range ph.Dispatches {
+		c := p.Plan.Cost(&ph.Dispatches[i], StepSizes(ph))
+		s.BytesRead += c.Read
+		s.BytesWritten += c.Written
+	}
+	s.Bytes = s.BytesRead + s.BytesWritten
+	return s
+}
+
+// Each saving is the difference of two plans as Compile makes them, with and without
+// the rule, and all of them together that to a plan without rules.
+func TestSavings(t *testing.T) {
+	for _, tt := range []struct {
+		arch, phase, chip string
+		opts              Options
+	}{
+		{"qwen3-0.6b", "decode", "m4-max", Options{Target: "metal", Level: 1, Context: 512}},
+		{"qwen3-0.6b", "prefill", "m1", Options{Target: "metal", Level: 1, Context: 512, Chip: "m1"}},
+		{"llama3.2-1b", "decode", "m2-pro", Options{Target: "metal", Level: 1, Context: 8192}},
+		{"llama3.2-1b", "decode", "m4-max", Options{Target: "cpu", Level: 1, Context: 512}},
+		{"llama3.2-1b", "prefill", "m4-max", Options{Target: "metal", Level: 1, Context: 512, Disabled: []string{"gate_up"}}},
+	} {
+		t.Run(tt.arch+" "+tt.phase+" "+tt.opts.Target, func(t *testing.T) {
+			m, err := Open("arch:"+tt.arch, "q4_0")
+			require.NoError(t, err)
+			defer m.Close()
+			var seen bytes.Buffer
+			tt.opts.DebugOutput = &seen
+			compile := func(off ...string) *Program {
+				opts := tt.opts
+				opts.Disabled = append(slices.Clone(opts.Disabled), off...)
+				p, err := m.Compile(opts)
+				require.NoError(t, err)
+				return p
+			}
+			p := compile()
+			e, err := p.Explain(tt.phase)
+			require.NoError(t, err)
+			with := costOf(t, p, tt.phase, tt.chip)
+			got, err := p.Savings(tt.phase, tt.chip)
+			require.NoError(t, err)
+			require.Equal(t, tt.chip, got.Chip)
+			var rules []string
+			for rule := range e.Fusions {
+				rules = append(rules, rule)
+				require.Equal(t, costOf(t, compile(rule), tt.phase, tt.chip).Less(with), got.ByRule[rule], rule)
+				if e.Fusions[rule] == 0 {
+					require.Zero(t, got.ByRule[rule], rule)
+				} else {
+					require.Positive(t, got.ByRule[rule].Dispatches, rule)
+				}
+			}
+			require.Len(t, got.ByRule, len(rules))
+			require.Equal(t, costOf(t, compile(rules...), tt.phase, tt.chip).Less(with), got.Together)
+		})
+	}
+}
+
+// ROCmForge's design of replication kernels counts, for a step of 2,048 tokens with 2 KV
+// heads for 32 query heads of 128 floats, 2·2048·2·128·4 bytes read and 16 times as many
+// written. The plan without the rule that makes copies needless has just these in the
+// launches that copy, and the rule saves them; one launch for K and V instead of two
+// saves the launch and no bytes.
+func TestSavingsOfReplication(t *testing.T) {
+	const tokens, kvHeads, heads, head, layers = 2048, 2, 32, 128, 3
+	shape, err := models.Arch("llama3.2-1b", "f32")
+	require.NoError(t, err)
+	c := shape.Config
+	c.Heads, c.KVHeads, c.Head, c.Layers = heads, kvHeads, head, layers
+	file, err := models.Synthetic(c, "f32")
+	require.NoError(t, err)
+	m := fromFile("replication", "", file)
+	compile := func(off ...string) *Program {
+		p, err := m.Compile(Options{Target: "metal", Level: 1, Context: tokens, Prefill: tokens, KV: ir.F32, Act: ir.F32, Disabled: off})
+		require.NoError(t, err)
+		return p
+	}
+	copies := func(p *Program) (launches int, cost lower.Cost) {
+		ph, _, err := p.Phase("prefill")
+		require.NoError(t, err)
+		for i := range ph.Dispatches {
+			d := &ph.Dispatches[i]
+			k, ok := kernels.Lookup(d.Kernel)
+			require.True(t, ok)
+			if k.Family == "repeat_kv" || k.Family == "repeat_kv_pair" {
+				launches++
+				cost = cost.Plus(p.Plan.Cost(d, StepSizes(ph)))
+			}
+		}
+		return launches, cost
+	}
+	const read, written = 2 * tokens * kvHeads * head * 4, 2 * tokens * heads * head * 4
+	want := lower.Cost{Read: layers * read, Written: layers * written}
+
+	launches, cost := copies(compile("kv_replication_elimination", "repeat_kv_pair"))
+	require.Equal(t, 2*layers, launches)
+	require.Equal(t, want, cost)
+	pairs := compile("kv_replication_elimination")
+	launches, cost = copies(pairs)
+	require.Equal(t, layers, launches)
+	require.Equal(t, want, cost)
+	s, err := pairs.Savings("prefill", "m1")
+	require.NoError(t, err)
+	require.Equal(t, layers, s.ByRule["repeat_kv_pair"].Dispatches)
+	require.Zero(t, s.ByRule["repeat_kv_pair"].Bytes)
+
+	p := compile()
+	launches, _ = copies(p)
+	require.Zero(t, launches)
+	s, err = p.Savings("prefill", "m1")
+	require.NoError(t, err)
+	saved := s.ByRule["kv_replication_elimination"]
+	t.Logf("kv_replication_elimination saves %+v, of which copies %+v", saved, want)
+	require.GreaterOrEqual(t, saved.BytesWritten, want.Written)
+	require.GreaterOrEqual(t, saved.BytesRead, want.Read+want.Written) // the copies are read back
+}
