@@ -14,7 +14,7 @@ type CPU struct {
 }
 
 const (
-	bufferBytes = 256 << 20 // beyond the last cache of most machines
+	bufferBytes = 256 << 20 // beyond the last cache of most machines, for each size of pages
 	trials      = 5
 	rounds      = 1 << 20 // of the chains, in a trial: milliseconds
 )

@@ -1,15 +1,29 @@
 package limits
 
-import "golang.org/x/sys/unix"
+import (
+	"unsafe"
 
-func allocate(bytes int) []byte {
-	b, err := unix.Mmap(-1, 0, bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	"golang.org/x/sys/unix"
+)
+
+// hugeBytes is a huge page: memory that is to consist of them begins at one.
+const hugeBytes = 2 << 20
+
+// pageKinds says on which pages allocate gives memory: huge ones where it is true.
+var pageKinds = []bool{true, false}
+
+// allocate maps memory on huge pages, where the system has them, or on those of the
+// usual size.
+func allocate(bytes int, huge bool) (b []byte, release func()) {
+	mapped, err := unix.Mmap(-1, 0, bytes+hugeBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
-		return make([]byte, bytes)
+		return make([]byte, bytes), func() {}
 	}
-	_ = unix.Madvise(b, unix.MADV_HUGEPAGE) // without them the figure is a little lower
-	return b
+	skip := -int(uintptr(unsafe.Pointer(unsafe.SliceData(mapped)))) & (hugeBytes - 1)
+	advice := unix.MADV_NOHUGEPAGE
+	if huge {
+		advice = unix.MADV_HUGEPAGE
+	}
+	_ = unix.Madvise(mapped, advice) // a system without huge pages has the others
+	return mapped[skip : skip+bytes], func() { _ = unix.Munmap(mapped) }
 }
-
-// release does nothing for memory that the system did not map.
-func release(b []byte) { _ = unix.Munmap(b) }

@@ -13,9 +13,6 @@ extern "C" {
 // operations done, or 0 where this build has none.
 int64_t limits_chains(const char *isa, int int8, int64_t n);
 
-// limits_sum adds the words of memory, whose size is a multiple of 64.
-uint64_t limits_sum(const uint8_t *p, size_t bytes);
-
 #ifdef __cplusplus
 }
 #endif

@@ -5,6 +5,7 @@ package limits
 // #cgo CXXFLAGS: -std=c++17 -O3 -Wall -Wextra -Wno-psabi
 // #include <stdlib.h>
 // #include "peaks.h"
+// #include "sum.h"
 import "C"
 
 import "unsafe"
@@ -23,6 +24,21 @@ func peaksOf(isa string) peaks {
 	return peaks{run(0), run(1)}
 }
 
-func sum(b []byte) uint64 {
-	return uint64(C.limits_sum((*C.uint8_t)(unsafe.SliceData(b)), C.size_t(len(b))))
+// loads are the ways in which this build sums, on pages of either size.
+func loads() []Way {
+	var list []Way
+	widths := int(C.limits_widths())
+	for width := 16; width <= widths; width *= 2 {
+		if widths&width == 0 {
+			continue
+		}
+		for _, s := range []struct{ streams, ahead int }{{1, 0}, {1, 512}, {1, 2048}, {1, 8192}, {2, 2048}, {4, 0}, {4, 512}, {4, 2048}} {
+			list = append(list, Way{Width: width, Streams: s.streams, Ahead: s.ahead})
+		}
+	}
+	return list
+}
+
+func (w Way) sum(b []byte) uint64 {
+	return uint64(C.limits_sum((*C.uint8_t)(unsafe.SliceData(b)), C.size_t(len(b)), C.int(w.Width), C.int(w.Streams), C.size_t(w.Ahead)))
 }

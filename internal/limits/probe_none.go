@@ -7,7 +7,9 @@ import "encoding/binary"
 // Without cgo there are no native kernels whose peaks could matter.
 func peaksOf(string) peaks { return peaks{} }
 
-func sum(b []byte) uint64 {
+func loads() []Way { return []Way{{Width: 8, Streams: 1}} }
+
+func (w Way) sum(b []byte) uint64 {
 	var s uint64
 	for ; len(b) >= 8; b = b[8:] {
 		s += binary.LittleEndian.Uint64(b)
