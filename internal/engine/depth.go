@@ -1,0 +1,20 @@
+package engine
+
+import (
+	"fmt"
+	"math/rand/v2"
+)
+
+// FillRandom makes the sequence n tokens long, with random contents of the caches in the
+// place of its tokens: quick, and as good as tokens where only the time of what follows
+// matters.
+func (s *Session) FillRandom(n int, rng *rand.Rand) error {
+	if n < 0 || n > s.plan.Context {
+		return fmt.Errorf("%w: %d tokens of %d", ErrContext, n, s.plan.Context)
+	}
+	if err := s.run.RandomiseCaches((n+s.block-1)/s.block, rng); err != nil {
+		return err
+	}
+	s.length = n
+	return nil
+}

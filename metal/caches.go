@@ -1,0 +1,56 @@
+package metal
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/smelt-ml/smelt/lower"
+)
+
+// plausible says what random bits are or'ed with, three of each byte's low ones and its sign
+// being left of them: as halves, floats, or scales and integers of a block the bytes are
+// then finite, of either sign, and neither huge nor denormal.
+func plausible(t lower.DType) uint64 {
+	if t == lower.F32 {
+		return 0x3838383838383838 // 4e-5 to 0.7
+	}
+	return 0x2828282828282828 // halves of 0.03 to 0.12, bytes of 40 to 47 and -88 to -81
+}
+
+const randomBits = 0x8787878787878787
+
+// RandomiseCaches writes random contents into the first blocks of all caches. A step that
+// reads them takes as long as it does with real ones, and nobody had to compute those:
+// this is for timing at a depth.
+func (s *Session) RandomiseCaches(blocks int, rng *rand.Rand) error {
+	s.running.Lock()
+	defer s.running.Unlock()
+	s.program.device.lock()
+	defer s.program.device.unlock()
+	switch {
+	case s.closed:
+		return fmt.Errorf("metal: the session is %w", ErrClosed)
+	case blocks < 0 || blocks > s.blocks:
+		return fmt.Errorf("metal: %d cache blocks of %d", blocks, s.blocks)
+	}
+	sizes, _, err := s.program.sessionBytes(s.blocks)
+	if err != nil {
+		return fmt.Errorf("metal: %w", err)
+	}
+	for i := range s.program.plan.Buffers {
+		b := &s.program.plan.Buffers[i]
+		if b.Kind != lower.CacheK && b.Kind != lower.CacheV {
+			continue
+		}
+		fixed := plausible(b.DType)
+		to := s.program.device.driver.contents(s.buffers[i], sizes[i]/int64(s.blocks)*int64(blocks))
+		for ; len(to) >= 8; to = to[8:] {
+			binary.LittleEndian.PutUint64(to, rng.Uint64()&randomBits|fixed)
+		}
+		for j := range to {
+			to[j] = byte(rng.Uint64()&randomBits | fixed)
+		}
+	}
+	return nil
+}
