@@ -9,10 +9,11 @@ import (
 
 // criterion is what the cpu device wants to reach beside llama.cpp, and how far it is.
 type criterion struct {
-	Wanted string   `json:"wanted"`
-	Of     int      `json:"of"`     // cells or models that it speaks of among those measured
-	Met    []string `json:"met"`    // with their figures
-	Missed []string `json:"missed"` // likewise
+	Wanted string
+	Of     int      // cells or models that it speaks of among those measured
+	Met    []string // with their figures
+	Missed []string // likewise
+	Open   []string // what cannot be judged, and why
 }
 
 func (c *criterion) judge(met bool, format string, args ...any) {
@@ -22,6 +23,10 @@ func (c *criterion) judge(met bool, format string, args ...any) {
 	} else {
 		c.Missed = append(c.Missed, line)
 	}
+}
+
+func (c *criterion) leave(format string, args ...any) {
+	c.Open = append(c.Open, fmt.Sprintf(format, args...))
 }
 
 // What is wanted. Where an engine is near the limit of the memory, noise decides who is
@@ -45,13 +50,29 @@ var wantedPrefill = map[string]float64{"qwen3-0.6b": 0.29, "llama3.2-1b": 0.38}
 // wide are the formats whose decoding is bound by memory alone.
 var wide = map[string]bool{"f16": true, "q8_0": true}
 
-// criteria judges a report.
+// criteria judges a report: all that is wanted, whether it can be judged or not.
 func (r *report) criteria() []criterion {
 	speed := criterion{Wanted: fmt.Sprintf("each cell at least %.1f × llama.cpp, %.2f × where either engine is above %.0f %% of the bandwidth",
 		wantedRatio, wantedRatioAtLimit, 100*atLimit)}
 	prefill := criterion{Wanted: "prompts of quantised weights: 29 % (Qwen3) and 38 % (Llama) of the int8 peak"}
 	decode := criterion{Wanted: fmt.Sprintf("decoding at depth 0, F16 and Q8_0: %.0f %% of the bandwidth", 100*wantedDecode)}
 	deep := criterion{Wanted: fmt.Sprintf("decoding at depth %d: %.0f %% of the bandwidth", deepFrom, 100*wantedDecodeAtDepth)}
+	var memoryFault, peakFault bool
+	for _, f := range r.faults() {
+		memoryFault, peakFault = memoryFault || f.memory, peakFault || !f.memory
+	}
+	// hold judges a share, unless its limit was probed wrongly or not at all.
+	hold := func(c *criterion, cell string, share, limit, want float64, faulty bool) {
+		switch {
+		case limit == 0:
+			c.leave("%s: the limit was not probed", cell)
+		case faulty:
+			c.leave("%s: the probe found too little", cell)
+		default:
+			c.judge(share >= want, "%s %.0f %%", cell, 100*share)
+		}
+	}
+	read := r.read()
 	r.each(func(b *bench, s *samples, f figures) {
 		cell := fmt.Sprintf("%s %v", b.name(), s.Cell)
 		generates := s.Cell.Test == generating
@@ -60,57 +81,76 @@ func (r *report) criteria() []criterion {
 			if generates && max(f.SmeltShare, f.PeerShare) > atLimit {
 				want = wantedRatioAtLimit
 			}
-			speed.judge(f.Ratio >= want, "%s %.2f", cell, f.Ratio)
+			if want < wantedRatio && f.Ratio < wantedRatio && f.Ratio >= want && memoryFault {
+				speed.leave("%s %.2f: whether it is at the limit the probe does not tell", cell, f.Ratio)
+			} else {
+				speed.judge(f.Ratio >= want, "%s %.2f", cell, f.Ratio)
+			}
 		}
 		want, known := wantedPrefill[b.Model]
-		share := fmt.Sprintf("%s %.0f %%", cell, 100*f.SmeltShare)
 		switch {
-		case !generates && b.Work.Quantised && known && r.peak(true) > 0:
-			prefill.judge(f.SmeltShare >= want, "%s", share)
+		case !generates && b.Work.Quantised && known:
+			hold(&prefill, cell, f.SmeltShare, r.peak(true), want, peakFault)
 		case generates && s.Cell.Depth == 0 && wide[b.Format]:
-			decode.judge(f.SmeltShare >= wantedDecode, "%s", share)
+			hold(&decode, cell, f.SmeltShare, read, wantedDecode, memoryFault)
 		case generates && s.Cell.Depth >= deepFrom:
-			deep.judge(f.SmeltShare >= wantedDecodeAtDepth, "%s", share)
+			hold(&deep, cell, f.SmeltShare, read, wantedDecodeAtDepth, memoryFault)
 		}
 	})
-	mean := criterion{Wanted: "geometric mean of all cells"}
-	memory := criterion{Wanted: "peak memory no more than llama.cpp's"}
-	if ratio, read := r.mean(); r.Peer != nil && ratio > 0 {
+	mean := criterion{Wanted: fmt.Sprintf("geometric mean of all cells at least %.2f × (%.2f × where the probe reads %.0f GB/s)", wantedMean, wantedMeanFast, fastMemory)}
+	if ratio := r.mean(); r.Peer != nil && ratio > 0 {
 		want := wantedMean
 		if read >= fastMemory {
 			want = wantedMeanFast
 		}
-		mean.Wanted = fmt.Sprintf("geometric mean of all cells at least %.2f × (%.2f × where the probe reads %.0f GB/s)", wantedMean, wantedMeanFast, fastMemory)
-		mean.judge(ratio >= want, "%.2f at %.1f GB/s", ratio, read)
+		if memoryFault && ratio >= want && ratio < wantedMeanFast {
+			mean.leave("%.2f, and the probe found too little", ratio)
+		} else {
+			mean.judge(ratio >= want, "%.2f at %.1f GB/s", ratio, read)
+		}
 	}
+	memory := criterion{Wanted: "peak memory no more than llama.cpp's"}
 	for i := range r.Models {
-		if b := &r.Models[i]; b.SmeltPeak > 0 && b.PeerPeak > 0 {
-			memory.judge(b.SmeltPeak <= b.PeerPeak, "%s %d against %d MB", b.name(), b.SmeltPeak/1e6, b.PeerPeak/1e6)
+		if b := &r.Models[i]; b.SmeltPeak > 0 && b.peerPeak() > 0 {
+			memory.judge(b.SmeltPeak <= b.peerPeak(), "%s %d against %d MB", b.name(), b.SmeltPeak/1e6, b.peerPeak()/1e6)
 		}
 	}
 	start := criterion{Wanted: fmt.Sprintf("first token within %.0f ms of the start of the process, files in the page cache", 1e3*wantedStartup)}
 	if model, seconds := r.startup(); seconds > 0 {
 		start.judge(seconds <= wantedStartup, "%s %.0f ms (median of %d)", model, 1e3*seconds, len(r.Startup))
 	}
-	var all []criterion
-	for _, c := range []criterion{speed, mean, prefill, decode, deep, memory, start} {
-		if c.Of > 0 {
-			all = append(all, c)
+	all := []criterion{speed, mean, prefill, decode, deep, memory, start}
+	for i := range all {
+		if c := &all[i]; c.Of+len(c.Open) == 0 {
+			c.leave("nothing was measured for it")
 		}
 	}
 	return all
 }
 
-// verdict is one line on a criterion.
+// verdict is one line on a criterion. What cannot be judged is never met.
 func (c *criterion) verdict() string {
+	var text string
 	switch {
+	case c.Of == 0:
 	case c.Of == 1 && len(c.Met) == 1:
-		return "yes: " + c.Met[0]
+		text = "yes: " + c.Met[0]
 	case c.Of == 1:
-		return "**no**: " + c.Missed[0]
+		text = "**no**: " + c.Missed[0]
 	case len(c.Missed) == 0:
-		return fmt.Sprintf("yes, all %d", c.Of)
+		text = fmt.Sprintf("yes, all %d", c.Of)
 	default:
-		return fmt.Sprintf("**%d of %d**; not %s", len(c.Met), c.Of, strings.Join(c.Missed, ", "))
+		text = fmt.Sprintf("**%d of %d**; not %s", len(c.Met), c.Of, strings.Join(c.Missed, ", "))
 	}
+	if len(c.Open) == 0 {
+		return text
+	}
+	open := "**cannot be judged**: " + strings.Join(c.Open, ", ")
+	switch {
+	case c.Of == 0:
+		return open
+	case len(c.Missed) == 0: // some are met, which is no yes
+		return fmt.Sprintf("%s; %d others are met", open, len(c.Met))
+	}
+	return text + "; " + open
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -44,22 +45,35 @@ func (r *report) startup() (string, float64) {
 
 // bench is what was measured of one model.
 type bench struct {
-	Model     string    `json:"model"`  // the known shape
-	Format    string    `json:"format"` // the mixture of weight types
-	Work      workload  `json:"work"`
-	Float     float64   `json:"float_gops"` // peaks of the processor, 10⁹ operations a second
-	Int8      float64   `json:"int8_gops"`
-	SmeltPeak int64     `json:"smelt_peak"` // most memory, in bytes
-	PeerPeak  int64     `json:"peer_peak,omitempty"`
-	Cells     []samples `json:"cells"`
+	Model     string   `json:"model"`  // the known shape
+	Format    string   `json:"format"` // the mixture of weight types
+	Work      workload `json:"work"`
+	Float     float64  `json:"float_gops"` // peaks of the processor, 10⁹ operations a second
+	Int8      float64  `json:"int8_gops"`
+	Read      float64  `json:"read"`       // bandwidth, all ways of reading tried, GB/s
+	SmeltPeak int64    `json:"smelt_peak"` // most memory, in bytes
+	// Most memory of llama.cpp in processes of their own: its weights mapped from the file,
+	// of which it keeps what it rearranges a second time, and read into memory.
+	PeerMapped int64     `json:"peer_mapped,omitempty"`
+	PeerRead   int64     `json:"peer_read,omitempty"`
+	Cells      []samples `json:"cells"`
+}
+
+// peerPeak is the lower of the rival's; 0 without any.
+func (b *bench) peerPeak() int64 {
+	if b.PeerMapped == 0 || b.PeerRead == 0 {
+		return max(b.PeerMapped, b.PeerRead)
+	}
+	return min(b.PeerMapped, b.PeerRead)
 }
 
 func (b *bench) name() string { return b.Model + " " + b.Format }
 
 // samples are the pairs of a cell, disturbed ones included, in the order they came.
 type samples struct {
-	Cell  cell   `json:"cell"`
-	Pairs []pair `json:"pairs"`
+	Cell  cell       `json:"cell"`
+	Flash *attention `json:"flash,omitempty"` // how the rival attended, if it had the choice
+	Pairs []pair     `json:"pairs"`
 }
 
 // figures are what the pairs of a cell come to; a share is of the read bandwidth for
@@ -73,9 +87,14 @@ type figures struct {
 	PeerShare    float64
 }
 
-// figures come from so many pairs: those that were disturbed least. The peak is in 10⁹
-// operations a second.
-func (s *samples) figures(work *workload, peak float64, wanted int) figures {
+// ceiling is what the machine could do at most, as it was probed.
+type ceiling struct {
+	read float64 // 10⁹ bytes a second
+	ops  float64 // 10⁹ operations a second
+}
+
+// figures come from so many pairs: those that were disturbed least.
+func (s *samples) figures(work *workload, limit ceiling, wanted int) figures {
 	used := slices.Clone(s.Pairs)
 	slices.SortStableFunc(used, func(x, y pair) int {
 		if x.clean() && y.clean() {
@@ -101,20 +120,17 @@ func (s *samples) figures(work *workload, peak float64, wanted int) figures {
 	f.Peer = median(func(p *pair) float64 { return p.Peer })
 	f.Ratio = median(func(p *pair) float64 { return ratio(p.Smelt, p.Peer) })
 	f.Read = median(func(p *pair) float64 { return p.Read })
-	share := func(speed func(p *pair) float64) float64 {
-		return median(func(p *pair) float64 { return s.share(work, peak, p, speed(p)) })
-	}
-	f.SmeltShare = share(func(p *pair) float64 { return p.Smelt })
-	f.PeerShare = share(func(p *pair) float64 { return p.Peer })
+	f.SmeltShare = s.share(work, limit, f.Smelt)
+	f.PeerShare = s.share(work, limit, f.Peer)
 	return f
 }
 
 // share tells how much of the limit a speed is.
-func (s *samples) share(work *workload, peak float64, p *pair, speed float64) float64 {
+func (s *samples) share(work *workload, limit ceiling, speed float64) float64 {
 	if s.Cell.Test == generating {
-		return ratio(speed*work.bytesPerToken(s.Cell)/1e9, p.Read)
+		return ratio(speed*work.bytesPerToken(s.Cell)/1e9, limit.read)
 	}
-	return ratio(speed*work.opsPerToken(s.Cell)/1e9, peak)
+	return ratio(speed*work.opsPerToken(s.Cell)/1e9, limit.ops)
 }
 
 // peak is that of products of bytes for quantised weights, else of floats.
@@ -133,6 +149,60 @@ func (r *report) peak(quantised bool) float64 {
 		most = max(most, r.Models[i].peak(quantised))
 	}
 	return most
+}
+
+// read is the highest bandwidth that was probed in the whole run, beside any sample: as
+// with peaks, the machine's best moment is its limit.
+func (r *report) read() float64 {
+	var most float64
+	for i := range r.Models {
+		most = max(most, r.Models[i].read())
+	}
+	return most
+}
+
+func (b *bench) read() float64 {
+	most := b.Read
+	for i := range b.Cells {
+		for j := range b.Cells[i].Pairs {
+			most = max(most, b.Cells[i].Pairs[j].Read)
+		}
+	}
+	return most
+}
+
+// ceiling is the limit of a model's cells.
+func (r *report) ceiling(quantised bool) ceiling {
+	return ceiling{read: r.read(), ops: r.peak(quantised)}
+}
+
+// mostShare is how much of a limit a speed can be: what is above it was probed wrongly,
+// and between the whole and this lies noise.
+const mostShare = 1.05
+
+// fault is a speed that a limit does not allow.
+type fault struct {
+	memory bool // the bandwidth was probed too low, or else a peak
+	what   string
+}
+
+// faults are the probe's. The rival's prompts are left out: it may have units that smelt's
+// kernels, and so the peaks, do without.
+func (r *report) faults() []fault {
+	var list []fault
+	r.each(func(b *bench, s *samples, f figures) {
+		generates := s.Cell.Test == generating
+		note := func(who string, share float64) {
+			if share > mostShare {
+				list = append(list, fault{generates, fmt.Sprintf("%s, %s %v: %.0f %%", who, b.name(), s.Cell, 100*share)})
+			}
+		}
+		note("smelt", f.SmeltShare)
+		if generates && r.Peer != nil {
+			note(r.Peer.Name, f.PeerShare)
+		}
+	})
+	return list
 }
 
 // ratio is 0 where there is nothing to compare with.
@@ -159,27 +229,40 @@ func (r *report) each(see func(b *bench, s *samples, f figures)) {
 		b := &r.Models[i]
 		for j := range b.Cells {
 			if s := &b.Cells[j]; len(s.Pairs) > 0 {
-				see(b, s, s.figures(&b.Work, r.peak(b.Work.Quantised), r.Pairs))
+				see(b, s, s.figures(&b.Work, r.ceiling(b.Work.Quantised), r.Pairs))
 			}
 		}
 	}
 }
 
-// mean is the geometric mean of the cells' ratios, and the median of what was probed.
-func (r *report) mean() (ratio, read float64) {
-	var logs, reads []float64
-	r.each(func(_ *bench, s *samples, f figures) {
-		logs = append(logs, math.Log(f.Ratio))
+// mean is the geometric mean of the cells' ratios; 0 without any.
+func (r *report) mean() float64 {
+	var ratios []float64
+	r.each(func(_ *bench, _ *samples, f figures) { ratios = append(ratios, f.Ratio) })
+	return geometric(ratios)
+}
+
+func geometric(ratios []float64) float64 {
+	if len(ratios) == 0 {
+		return 0
+	}
+	var sum float64
+	for _, x := range ratios {
+		sum += math.Log(x)
+	}
+	return math.Exp(sum / float64(len(ratios)))
+}
+
+// reads is the median of what was probed beside the samples.
+func (r *report) reads() float64 {
+	var reads []float64
+	r.each(func(_ *bench, s *samples, _ figures) {
 		for i := range s.Pairs {
 			reads = append(reads, s.Pairs[i].Read)
 		}
 	})
-	if len(logs) == 0 {
-		return 0, 0
+	if len(reads) == 0 {
+		return 0
 	}
-	var sum float64
-	for _, l := range logs {
-		sum += l
-	}
-	return math.Exp(sum / float64(len(logs))), stats.Median(reads)
+	return stats.Median(reads)
 }

@@ -5,6 +5,9 @@ package main
 import (
 	"bytes"
 	"math"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -71,39 +74,43 @@ func TestWorkloadUntied(t *testing.T) {
 }
 
 func TestFigures(t *testing.T) {
-	work := &workload{Weights: 1e9, Products: 2e9}
+	work, limit := &workload{Weights: 1e9, Products: 2e9}, ceiling{read: 40, ops: 1000}
 	s := samples{Cell: cell{generating, 1, 0}, Pairs: []pair{
-		{Smelt: 20, Peer: 10, Read: 40},                // 2, and half of the bandwidth
+		{Smelt: 20, Peer: 10, Read: 30},                // 2, and half of the bandwidth
 		{Smelt: 99, Peer: 1, Read: 99, Others: 0.5},    // others had half of the machine
 		{Smelt: 30, Peer: 10, Read: 40, Others: 0.02},  // 3
 		{Smelt: 10, Peer: 10, Read: 40, Others: 0.025}, // 1
 		{Smelt: 40, Peer: 10, Read: 40, Others: 0.03},  // 4, slightly disturbed
 	}}
-	f := s.figures(work, 1000, 3)
+	f := s.figures(work, limit, 3)
 	require.Equal(t, figures{Pairs: 3, Clean: 3, Smelt: 20, Peer: 10, Ratio: 2, Read: 40, SmeltShare: 0.5, PeerShare: 0.25}, f)
-	f = s.figures(work, 1000, 4)
+	f = s.figures(work, limit, 4)
 	require.Equal(t, 3, f.Clean, "the least disturbed fills up")
 	require.InDelta(t, 2.5, f.Ratio, 1e-9)
 	require.InDelta(t, 25, f.Smelt, 1e-9)
 
 	s.Cell = cell{prompting, 1, 0}
-	f = s.figures(work, 1000, 3)
+	f = s.figures(work, limit, 3)
 	require.InDelta(t, 0.04, f.SmeltShare, 1e-9, "20 × 2·10⁹ of 1000·10⁹")
 }
 
 // Shares are of the highest peak of the arithmetic that weights allow, whichever model it was
 // probed beside.
 func TestPeaks(t *testing.T) {
-	r := &report{Models: []bench{{Float: 100, Int8: 900}, {Float: 90, Int8: 1000}}}
-	require.Equal(t, 100.0, r.peak(false))
-	require.Equal(t, 1000.0, r.peak(true))
+	r := &report{Models: []bench{
+		{Float: 100, Int8: 900, Read: 30, Cells: []samples{{Pairs: []pair{{Read: 31}, {Read: 29}}}}}, {Float: 90, Int8: 1000, Read: 28},
+	}}
+	require.Equal(t, ceiling{31, 100}, r.ceiling(false))
+	require.Equal(t, ceiling{31, 1000}, r.ceiling(true))
+	r.Models[1].Read = 32
+	require.Equal(t, ceiling{32, 1000}, r.ceiling(true))
 }
 
 // The median of ratios is not the ratio of medians: noise that both engines see at once
 // cancels in a pair.
 func TestRatioOfPairs(t *testing.T) {
 	s := samples{Cell: cell{generating, 1, 0}, Pairs: []pair{{Smelt: 12, Peer: 10, Read: 1}, {Smelt: 60, Peer: 50, Read: 1}, {Smelt: 25, Peer: 20, Read: 1}}}
-	require.InDelta(t, 1.2, s.figures(&workload{}, 0, 3).Ratio, 1e-9)
+	require.InDelta(t, 1.2, s.figures(&workload{}, ceiling{}, 3).Ratio, 1e-9)
 }
 
 // madeUp is a comparison with wins, losses and one that passes only because the memory
@@ -116,9 +123,9 @@ func madeUp() *report {
 	}
 	cells := func(pp, tg, deep [2]float64, read float64) []samples {
 		return []samples{
-			{cell{prompting, 512, 0}, pairs(pp[0], pp[1], read)},
-			{cell{generating, 64, 0}, pairs(tg[0], tg[1], read)},
-			{cell{generating, 64, 4096}, pairs(deep[0], deep[1], read)},
+			{cell{prompting, 512, 0}, &attention{On: 220, Off: 219}, pairs(pp[0], pp[1], read)},
+			{cell{generating, 64, 0}, nil, pairs(tg[0], tg[1], read)},
+			{cell{generating, 64, 4096}, &attention{On: 5, Off: 6.3}, pairs(deep[0], deep[1], read)},
 		}
 	}
 	work := func(weights int64, quantised bool) workload {
@@ -130,9 +137,9 @@ func madeUp() *report {
 		Peer:    &hello{Name: "llama.cpp", Version: "0.5.0", Detail: "icelake"},
 		Startup: []startup{{"qwen3-0.6b q4_0", 0.25}, {"qwen3-0.6b q4_0", 0.9}, {"qwen3-0.6b q4_0", 0.28}},
 		Models: []bench{
-			{Model: "qwen3-0.6b", Format: "f16", Work: work(1192e6, false), Float: 372, Int8: 1550, SmeltPeak: 1700e6, PeerPeak: 1732e6,
+			{Model: "qwen3-0.6b", Format: "f16", Work: work(1192e6, false), Float: 372, Int8: 1550, SmeltPeak: 1700e6, PeerMapped: 1732e6, PeerRead: 1740e6,
 				Cells: cells([2]float64{220, 163}, [2]float64{25, 25.9}, [2]float64{15, 8}, 34)},
-			{Model: "qwen3-0.6b", Format: "q4_0", Work: work(376e6, true), Float: 370, Int8: 1500, SmeltPeak: 1200e6, PeerPeak: 1187e6,
+			{Model: "qwen3-0.6b", Format: "q4_0", Work: work(376e6, true), Float: 370, Int8: 1500, SmeltPeak: 1200e6, PeerMapped: 1600e6, PeerRead: 1187e6,
 				Cells: cells([2]float64{680, 220}, [2]float64{37, 38}, [2]float64{27, 6.3}, 34)},
 		},
 	}
@@ -147,7 +154,10 @@ func TestTables(t *testing.T) {
 	alone.Peer = nil
 	for i := range alone.Models {
 		b := &alone.Models[i]
-		b.PeerPeak = 0
+		b.PeerMapped, b.PeerRead = 0, 0
+		for j := range b.Cells {
+			b.Cells[j].Flash = nil
+		}
 		for j := range b.Cells {
 			for k := range b.Cells[j].Pairs {
 				b.Cells[j].Pairs[k].Peer = 0
@@ -173,16 +183,93 @@ func TestCriteria(t *testing.T) {
 	require.Equal(t, []string{"qwen3-0.6b q4_0 280 ms (median of 3)"}, all[6].Met)
 
 	fast := madeUp()
-	for i := range fast.Models {
-		for j := range fast.Models[i].Cells {
-			for k := range fast.Models[i].Cells[j].Pairs {
-				fast.Models[i].Cells[j].Pairs[k].Read = 60
+	fast.Models[1].Read = 60
+	require.InDelta(t, 60, fast.read(), 1e-9)
+	require.InDelta(t, 34, fast.reads(), 1e-9)
+	require.InDelta(t, math.Cbrt(math.Sqrt(1.35*0.965*1.875*3.09*0.974*4.286)), fast.mean(), 0.01)
+}
+
+// A probe that reads too slowly is noticed: what depends on it cannot be judged, and the
+// report says which speed gave it away.
+func TestProbeFaults(t *testing.T) {
+	require.Empty(t, madeUp().faults())
+	slow := madeUp() // of the bandwidth, as an AVX2 loop of too many streams had it
+	for i := range slow.Models {
+		for j := range slow.Models[i].Cells {
+			for k := range slow.Models[i].Cells[j].Pairs {
+				slow.Models[i].Cells[j].Pairs[k].Read = 6.8
 			}
 		}
 	}
-	mean, read := fast.mean()
-	require.InDelta(t, 60, read, 1e-9)
-	require.InDelta(t, math.Cbrt(math.Sqrt(1.35*0.965*1.875*3.09*0.974*4.286)), mean, 0.01)
+	faults := slow.faults()
+	require.Len(t, faults, 7, "each engine, at each depth, of each model, but for one at 77 %")
+	require.Equal(t, fault{true, "smelt, qwen3-0.6b f16 tg64: 440 %"}, faults[0])
+	all := slow.criteria()
+	require.Contains(t, all[0].Open, "qwen3-0.6b q4_0 tg64 0.97: whether it is at the limit the probe does not tell")
+	for _, c := range []int{0, 3, 4} {
+		require.Contains(t, all[c].verdict(), "cannot be judged", all[c].Wanted)
+	}
+	require.Zero(t, all[3].Of, "nothing is met")
+	require.Zero(t, all[4].Of)
+	require.NotContains(t, all[2].verdict(), "cannot be judged", "the peaks are as good as before")
+
+	weak := madeUp()
+	weak.Models[0].Int8, weak.Models[1].Int8 = 500, 500
+	require.Equal(t, []fault{{false, "smelt, qwen3-0.6b q4_0 pp512: 125 %"}}, weak.faults())
+	require.Contains(t, weak.criteria()[2].verdict(), "cannot be judged")
+
+	// Between the whole and 105 % lies noise.
+	noisy := madeUp()
+	noisy.Models, noisy.Models[0].Cells = noisy.Models[:1], noisy.Models[0].Cells[1:2]
+	for k, read := range []float64{29.5, 29.5, 29.5} {
+		noisy.Models[0].Cells[0].Pairs[k].Read = read
+	}
+	require.Empty(t, noisy.faults())
+	require.Empty(t, noisy.criteria()[3].Open)
+}
+
+// What was not measured is not met.
+func TestNothingToJudge(t *testing.T) {
+	for _, c := range (&report{}).criteria() {
+		require.Equal(t, "**cannot be judged**: nothing was measured for it", c.verdict(), c.Wanted)
+	}
+	unknown := madeUp() // of an instruction set whose peaks nobody has written
+	unknown.Models[0].Int8, unknown.Models[1].Int8 = 0, 0
+	require.Contains(t, unknown.criteria()[2].verdict(), "**cannot be judged**: qwen3-0.6b q4_0 pp512: the limit was not probed")
+	mixed := criterion{Of: 2, Met: []string{"a", "b"}, Open: []string{"c"}}
+	require.Equal(t, "**cannot be judged**: c; 2 others are met", mixed.verdict())
+	mixed.Of, mixed.Missed = 3, []string{"d"}
+	require.Equal(t, "**2 of 3**; not d; **cannot be judged**: c", mixed.verdict())
+}
+
+// Samples in the repository give the table again, and lie there a cell a line.
+func TestPublish(t *testing.T) {
+	dir := t.TempDir()
+	r := madeUp()
+	require.NoError(t, r.publish(dir))
+	path := filepath.Join(dir, "2026-11-20-2140-abc1234.json")
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, 1+2*(1+3)+3, strings.Count(string(text), "\n"))
+	again, err := readReport(path)
+	require.NoError(t, err)
+	require.Equal(t, r, again)
+}
+
+// The table in README.md is what the newest samples give.
+func TestReadme(t *testing.T) {
+	kept, err := filepath.Glob("../../" + samplesFolder + "/*.json")
+	require.NoError(t, err)
+	if len(kept) == 0 {
+		t.Skip("no whole comparison has left samples in " + samplesFolder + " yet: make bench-peer")
+	}
+	r, err := readReport(kept[len(kept)-1])
+	require.NoError(t, err)
+	document, err := os.ReadFile("../../README.md")
+	require.NoError(t, err)
+	want, err := replace(document, r)
+	require.NoError(t, err)
+	require.Equal(t, string(want), string(document))
 }
 
 func TestReplace(t *testing.T) {
@@ -208,7 +295,7 @@ func TestWhole(t *testing.T) {
 	pairs := make([]pair, wholePairs)
 	for range len(shapes) * len(formats) {
 		r.Models = append(r.Models, bench{Cells: []samples{
-			{cell{prompting, 512, 0}, pairs}, {cell{generating, 64, 0}, pairs}, {cell{generating, 64, 4096}, pairs},
+			{cell{prompting, 512, 0}, nil, pairs}, {cell{generating, 64, 0}, nil, pairs}, {cell{generating, 64, 4096}, nil, pairs},
 		}})
 	}
 	require.True(t, r.whole())

@@ -158,9 +158,13 @@ func (in *installed) library(name string) (string, error) {
 	return "", fmt.Errorf("%w: %s has no lib%s", errPeer, in.libraries, name)
 }
 
-// start loads a model. state names the file that keeps a filled cache, or is "".
-func (in *installed) start(ctx context.Context, model string, threads, slots int, state string) (engine, error) {
-	cmd := exec.CommandContext(ctx, in.driver, model, strconv.Itoa(threads), strconv.Itoa(slots), in.libraries, state)
+// start loads a model. state begins the names of files that keep a filled cache, or is "".
+func (in *installed) start(ctx context.Context, model string, threads, slots int, state string, mapped bool) (engine, error) {
+	weights := "read"
+	if mapped {
+		weights = "mapped"
+	}
+	cmd := exec.CommandContext(ctx, in.driver, model, strconv.Itoa(threads), strconv.Itoa(slots), in.libraries, state, weights)
 	c, err := start(cmd)
 	if err != nil {
 		return nil, err

@@ -38,7 +38,7 @@ func benchScript(t *testing.T, speak string) string {
 	path := filepath.Join(t.TempDir(), "llama-bench")
 	script := `#!/bin/sh
 while [ $# -gt 0 ]; do
-	case $1 in -p) p=$2 ;; -n) n=$2 ;; -d) d=$2 ;; -fa) [ "$2" = 1 ] || exit 3 ;; esac
+	case $1 in -p) p=$2 ;; -n) n=$2 ;; -d) d=$2 ;; -fa) fa=$2 ;; -mmp) [ "$2" = 1 ] || exit 3 ;; esac
 	shift
 done
 ` + speak
@@ -47,14 +47,19 @@ done
 }
 
 func TestLlamaBench(t *testing.T) {
-	path := benchScript(t, `echo "{\"build_commit\":\"abc\",\"build_number\":7,\"n_prompt\":$p,\"n_gen\":$n,\"n_depth\":$d,\"avg_ns\":2e9}"`)
-	b, err := startLlamaBench(t.Context(), path, "m.gguf", 2)
+	path := benchScript(t, `echo "{\"build_commit\":\"abc\",\"build_number\":7,\"n_prompt\":$p,\"n_gen\":$n,\"n_depth\":$d,\"avg_ns\":$((2 - fa))e9}"`)
+	b, err := startLlamaBench(t.Context(), path, "m.gguf", 2, true)
 	require.NoError(t, err)
 	require.Equal(t, "abc (7)", b.hello().Version)
 	for _, c := range []cell{{prompting, 512, 0}, {generating, 64, 0}, {generating, 64, 4096}} {
 		a, err := b.sample(t.Context(), c)
 		require.NoError(t, err)
+		require.InDelta(t, 1, a.Seconds, 1e-9)
+		require.NoError(t, b.flash(t.Context(), false))
+		a, err = b.sample(t.Context(), c)
+		require.NoError(t, err)
 		require.InDelta(t, 2, a.Seconds, 1e-9)
+		require.NoError(t, b.flash(t.Context(), true))
 	}
 	peak, err := b.peak(t.Context())
 	require.NoError(t, err)
@@ -68,9 +73,9 @@ func TestLlamaBenchFaults(t *testing.T) {
 		`echo '{"n_prompt":1,"n_gen":9}'`: "was asked for pp1",
 	} {
 		path := benchScript(t, speak)
-		_, err := startLlamaBench(t.Context(), path, "m.gguf", 2)
+		_, err := startLlamaBench(t.Context(), path, "m.gguf", 2, true)
 		require.ErrorContains(t, err, want)
 	}
-	_, err := startLlamaBench(t.Context(), "/none/llama-bench", "m.gguf", 2)
+	_, err := startLlamaBench(t.Context(), "/none/llama-bench", "m.gguf", 2, true)
 	require.ErrorIs(t, err, os.ErrNotExist)
 }

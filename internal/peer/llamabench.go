@@ -17,6 +17,8 @@ import (
 // sample is a run of it, and one at a depth computes all that comes before.
 type llamaBench struct {
 	path, model string
+	mapped      bool // weights in the page cache, or read into memory
+	plain       bool // without flash attention
 	first       hello
 	most        int64
 }
@@ -32,8 +34,8 @@ type benched struct {
 }
 
 // startLlamaBench checks that the program works on the model.
-func startLlamaBench(ctx context.Context, path, model string, threads int) (*llamaBench, error) {
-	b := &llamaBench{path: path, model: model, first: hello{Name: "llama.cpp", Threads: threads}}
+func startLlamaBench(ctx context.Context, path, model string, threads int, mapped bool) (*llamaBench, error) {
+	b := &llamaBench{path: path, model: model, mapped: mapped, first: hello{Name: "llama.cpp", Threads: threads}}
 	began := time.Now()
 	r, _, err := b.run(ctx, cell{Test: prompting, Tokens: 1})
 	if err != nil {
@@ -48,12 +50,24 @@ func (b *llamaBench) hello() hello                        { return b.first }
 func (b *llamaBench) fill(context.Context, int) error     { return nil }
 func (b *llamaBench) peak(context.Context) (int64, error) { return b.most, nil }
 func (b *llamaBench) close()                              {}
+func (b *llamaBench) flash(_ context.Context, on bool) error {
+	b.plain = !on
+	return nil
+}
+
 func (b *llamaBench) sample(ctx context.Context, c cell) (answer, error) {
 	r, cpu, err := b.run(ctx, c)
 	if err != nil {
 		return answer{}, err
 	}
 	return answer{Seconds: r.Average / 1e9, CPU: cpu}, nil
+}
+
+func digit(on bool) string {
+	if on {
+		return "1"
+	}
+	return "0"
 }
 
 func (b *llamaBench) run(ctx context.Context, c cell) (r benched, cpu float64, err error) {
@@ -63,7 +77,7 @@ func (b *llamaBench) run(ctx context.Context, c cell) (r benched, cpu float64, e
 	}
 	cmd := exec.CommandContext(ctx, b.path, "-m", b.model, "-t", strconv.Itoa(b.first.Threads),
 		"-p", strconv.Itoa(prompt), "-n", strconv.Itoa(tokens), "-d", strconv.Itoa(c.Depth),
-		"-fa", "1", "-ub", "512", "-ngl", "0", "-r", "1", "-o", "jsonl")
+		"-fa", digit(!b.plain), "-mmp", digit(b.mapped), "-ub", "512", "-ngl", "0", "-r", "1", "-o", "jsonl")
 	said := &lastWords{}
 	cmd.Stderr = said
 	out, err := cmd.Output()

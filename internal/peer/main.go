@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -49,6 +50,7 @@ type options struct {
 	probe                          int
 	add                            bool
 	from, json, markdown, readme   string
+	docs                           string
 }
 
 var (
@@ -75,10 +77,19 @@ func (r *report) whole() bool {
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	if len(args) == 4 && args[0] == "serve" {
-		threads, _ := strconv.Atoi(args[2])
-		slots, _ := strconv.Atoi(args[3])
-		return serve(ctx, args[1], threads, slots, os.Stdin, stdout)
+	if len(args) > 0 {
+		switch args[0] {
+		case "serve":
+			if len(args) == 4 {
+				threads, _ := strconv.Atoi(args[2])
+				slots, _ := strconv.Atoi(args[3])
+				return serve(ctx, args[1], threads, slots, os.Stdin, stdout)
+			}
+		case "probe":
+			return probe(args[1:], stdout, stderr)
+		case "guard":
+			return guard(ctx, args[1:], stdout, stderr)
+		}
 	}
 	var o options
 	flags := flag.NewFlagSet("peer", flag.ContinueOnError)
@@ -93,11 +104,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.IntVar(&o.threads, "threads", metal.DefaultThreads(), "threads of each engine")
 	flags.DurationVar(&o.repeats, "repeats", 5*time.Minute, "most time for repeating what others disturbed")
 	flags.DurationVar(&o.patience, "patience", 2*time.Second, "most time that a sample waits for others to fall silent")
-	flags.IntVar(&o.probe, "probe", 2048, "MiB that the probe of the bandwidth reads; no more than an eighth of the free memory")
+	flags.IntVar(&o.probe, "probe", 1024, "MiB that the probe of the bandwidth reads, on small pages and on huge ones; no more than a sixteenth of the free memory")
 	flags.BoolVar(&o.add, "add", false, "go on with the report in --json: what is measured again takes the place of what it has")
 	flags.StringVar(&o.from, "from", "", "measure nothing: print the report in this JSON file")
 	flags.StringVar(&o.json, "json", "", "write the samples here as well (default: report.json in --dir)")
 	flags.StringVar(&o.markdown, "markdown", "", "write the tables here as well")
+	flags.StringVar(&o.docs, "docs", "", "keep the samples in this folder as well, if the comparison is whole")
 	flags.StringVar(&o.readme, "readme", "", "put the tables between the marks of this document, if the comparison is whole")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -121,14 +133,53 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			return err
 		}
 	}
-	switch {
-	case o.readme == "":
-		return nil
-	case !r.whole():
-		fmt.Fprintf(stderr, "%s stays as it is: this is not a whole comparison\n", o.readme)
+	if faults := r.faults(); len(faults) > 0 {
+		return fmt.Errorf("%w: %s", errProbe, faults[0].what)
+	}
+	if !r.whole() {
+		for _, to := range []string{o.docs, o.readme} {
+			if to != "" {
+				fmt.Fprintf(stderr, "%s stays as it is: this is not a whole comparison\n", to)
+			}
+		}
 		return nil
 	}
-	return rewrite(o.readme, r)
+	if o.docs != "" {
+		if err := r.publish(o.docs); err != nil {
+			return err
+		}
+	}
+	if o.readme != "" {
+		return rewrite(o.readme, r)
+	}
+	return nil
+}
+
+// errProbe is wrapped where an engine was faster than the probe says that the machine can
+// be. Such a comparison is printed, and goes into no document.
+var errProbe = errors.New("the probe of the machine's limits found too little")
+
+// samplesFolder is where samples of whole comparisons are kept in the repository.
+const samplesFolder = "docs/peer"
+
+// fileName names the file of a whole comparison's samples, by time and commit.
+func (r *report) fileName() string {
+	return r.Date.Format("2006-01-02-1504-") + strings.ReplaceAll(r.Smelt.Version, " ", "-") + ".json"
+}
+
+// publish keeps the samples in a folder of the repository, a cell a line.
+func (r *report) publish(folder string) error {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	for _, begin := range []string{`{"model":`, `{"cell":`} {
+		text = bytes.ReplaceAll(text, []byte(begin), []byte("\n"+begin))
+	}
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(folder, r.fileName()), append(text, '\n'), 0o644)
 }
 
 // report measures, or reads what was measured before.
@@ -169,8 +220,9 @@ type measurement struct {
 	began   time.Time
 }
 
-// rival starts llama.cpp on a model of a shape; nil where smelt is alone.
-type rival func(ctx context.Context, shape, model string) (engine, error)
+// rival starts llama.cpp on a model of a shape, its weights mapped from the file or read
+// into memory; nil where smelt is alone.
+type rival func(ctx context.Context, shape, model string, mapped bool) (engine, error)
 
 // plan reads the flags.
 func (m *measurement) plan() error {
@@ -221,16 +273,16 @@ func (m *measurement) choose(ctx context.Context) error {
 	case m.peer != "llama.cpp":
 		return fmt.Errorf("--peer %s: want llama.cpp or none", m.peer)
 	case bench != "":
-		m.rival = func(ctx context.Context, _, model string) (engine, error) {
-			return startLlamaBench(ctx, bench, model, m.threads)
+		m.rival = func(ctx context.Context, _, model string, mapped bool) (engine, error) {
+			return startLlamaBench(ctx, bench, model, m.threads, mapped)
 		}
 	default:
 		in, err := install(ctx, m.dir, m.say)
 		if err != nil {
 			return err
 		}
-		m.rival = func(ctx context.Context, shape, model string) (engine, error) {
-			return in.start(ctx, model, m.threads, m.slots, m.state(shape))
+		m.rival = func(ctx context.Context, shape, model string, mapped bool) (engine, error) {
+			return in.start(ctx, model, m.threads, m.slots, m.state(shape), mapped)
 		}
 	}
 	return nil
@@ -244,7 +296,7 @@ func (m *measurement) run(ctx context.Context) (*report, error) {
 	if err := m.makeModels(ctx); err != nil {
 		return nil, err
 	}
-	m.read = limits.NewReader(int(min(int64(m.probe)<<20, freeMemory()/8)), m.threads)
+	m.read = limits.NewReader(int(min(int64(m.probe)<<20, freeMemory()/16)), m.threads)
 	defer m.read.Close()
 	r := &report{Date: m.began.UTC(), Machine: m.machine.describe(), Threads: m.threads, Pairs: m.pairs}
 	if m.add {
@@ -316,7 +368,7 @@ func (m *measurement) path(shape, format string) string {
 	return filepath.Join(m.models, shape+"-"+format+".gguf")
 }
 
-// state is where llama.cpp keeps a cache that is filled up to the largest depth. Models
+// state begins the names of the files in which llama.cpp keeps a cache that is filled up to the largest depth. Models
 // of one shape share it, whatever the types of their weights: random tokens are in it
 // anyway, and what it holds does not change the time of a step.
 func (m *measurement) state(shape string) string {
@@ -394,7 +446,7 @@ func (m *measurement) model(ctx context.Context, r *report, shape, format string
 	}
 	bout := &bout{smelt: ours, machine: m.machine, read: m.read, patience: m.patience, repeats: &m.repeats}
 	if m.rival != nil {
-		if bout.peer, err = m.rival(ctx, shape, path); err != nil {
+		if bout.peer, err = m.rival(ctx, shape, path, true); err != nil {
 			return err
 		}
 		defer bout.peer.close()
@@ -416,15 +468,20 @@ func (m *measurement) model(ctx context.Context, r *report, shape, format string
 		return err
 	}
 	peaks := limits.Probe(native.ISA(), m.threads)
-	b.Float, b.Int8 = peaks.F32GOPs, peaks.Int8GOPs
+	b.Float, b.Int8, b.Read = brief(peaks.F32GOPs), brief(peaks.Int8GOPs), brief(m.read.Try(1)[0].GBs)
 	for _, c := range m.tests {
+		flash, err := bout.choose(ctx, c)
+		if err != nil {
+			return err
+		}
 		pairs, err := bout.pairs(ctx, c, m.pairs)
 		if err != nil {
 			return err
 		}
-		b.Cells = append(b.Cells, samples{c, pairs})
-		peak := max(b.peak(b.Work.Quantised), r.peak(b.Work.Quantised))
-		f := b.Cells[len(b.Cells)-1].figures(&b.Work, peak, m.pairs)
+		b.Cells = append(b.Cells, samples{c, flash, pairs})
+		limit := r.ceiling(b.Work.Quantised)
+		limit = ceiling{max(limit.read, b.read()), max(limit.ops, b.peak(b.Work.Quantised))}
+		f := b.Cells[len(b.Cells)-1].figures(&b.Work, limit, m.pairs)
 		m.say("%3.0f min  %-18s %-10v %7.1f %7.1f tokens/s, ratio %.2f, of the limit %3.0f %% and %3.0f %%, %5.1f GB/s, %d/%d undisturbed",
 			time.Since(m.began).Minutes(), b.name(), c, f.Smelt, f.Peer, f.Ratio, 100*f.SmeltShare, 100*f.PeerShare, f.Read, f.Clean, f.Pairs)
 	}
@@ -432,12 +489,39 @@ func (m *measurement) model(ctx context.Context, r *report, shape, format string
 		return err
 	}
 	if bout.peer != nil {
-		if b.PeerPeak, err = bout.peer.peak(ctx); err != nil {
-			return err
+		ours.close()
+		bout.peer.close()
+		for _, mapped := range []bool{true, false} {
+			into := &b.PeerRead
+			if mapped {
+				into = &b.PeerMapped
+			}
+			if *into, err = m.memory(ctx, shape, path, mapped); err != nil {
+				return err
+			}
 		}
 	}
 	r.enter(b)
 	return nil
+}
+
+// memory is the rival's peak in a process that has done all that the cells ask for, with
+// one cache.
+func (m *measurement) memory(ctx context.Context, shape, path string, mapped bool) (int64, error) {
+	e, err := m.rival(ctx, shape, path, mapped)
+	if err != nil {
+		return 0, err
+	}
+	defer e.close()
+	for _, c := range []cell{{prompting, warmPrompt, 0}, {generating, warmTokens, m.depth}} {
+		if err := e.fill(ctx, c.Depth); err != nil {
+			return 0, err
+		}
+		if _, err := e.sample(ctx, c); err != nil {
+			return 0, err
+		}
+	}
+	return e.peak(ctx)
 }
 
 // meet notes an engine, which must be the one of earlier models.

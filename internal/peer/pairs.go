@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"strconv"
 	"time"
 )
 
@@ -15,6 +16,13 @@ type pair struct {
 	Read   float64 `json:"read"`           // GB/s that all threads together read, between the two
 	Others float64 `json:"others"`         // share of the processors that other processes had, in the worse of the two
 	Order  string  `json:"order"`          // "smelt first" or "peer first"
+}
+
+// brief leaves five digits of a figure: what lies below is noise, and samples are kept in
+// the repository.
+func brief(v float64) float64 {
+	v, _ = strconv.ParseFloat(strconv.FormatFloat(v, 'g', 5, 64), 64)
+	return v
 }
 
 // disturbed is the share of the processors above which a sample is repeated.
@@ -37,7 +45,7 @@ const (
 type bout struct {
 	smelt, peer engine // peer is nil where smelt is measured alone
 	machine     machine
-	read        prober
+	read        prober        // nil where the bandwidth does not matter
 	patience    time.Duration // how long a sample waits for others to fall silent
 	// repeats is the time left for repeating what was disturbed. It is shared by all
 	// cells, and a cell repeats at most as many pairs as it wants.
@@ -81,7 +89,7 @@ func (b *bout) pair(ctx context.Context, c cell, peerFirst bool) (pair, error) {
 		if err := b.machine.silence(ctx, b.patience); err != nil {
 			return p, err
 		}
-		if i == 1 || b.peer == nil { // which leaves the machine as silent as before
+		if b.read != nil && (i == 1 || b.peer == nil) { // which leaves the machine as silent as before
 			if err := b.probe(&p); err != nil {
 				return p, err
 			}
@@ -90,11 +98,11 @@ func (b *bout) pair(ctx context.Context, c cell, peerFirst bool) (pair, error) {
 		if err != nil {
 			return p, err
 		}
-		p.Others = max(p.Others, others)
+		p.Others = max(p.Others, brief(others))
 		if e == b.smelt {
-			p.Smelt = speed
+			p.Smelt = brief(speed)
 		} else {
-			p.Peer = speed
+			p.Peer = brief(speed)
 		}
 	}
 	return p, nil
@@ -115,7 +123,7 @@ func (b *bout) probe(p *pair) error {
 	for range probes {
 		others, err := b.machine.othersWhile(func() (float64, error) {
 			cpu := processorSeconds()
-			p.Read = max(p.Read, b.read.GBs(sweeps))
+			p.Read = max(p.Read, brief(b.read.GBs(sweeps)))
 			return processorSeconds() - cpu, nil
 		})
 		if err != nil || others < probeTrouble {
@@ -136,4 +144,57 @@ func (b *bout) sample(ctx context.Context, e engine, c cell) (speed, others floa
 		return a.CPU, err
 	})
 	return speed, others, err
+}
+
+// attention is what the rival reached with flash attention and without it, in tokens a
+// second, before the pairs of a cell were taken with the better of the two.
+type attention struct {
+	On  float64 `json:"on"`
+	Off float64 `json:"off"`
+}
+
+func (a *attention) flash() bool { return a.On >= a.Off }
+
+// triedTokens is the most tokens that a choice of attention generates at a time.
+const triedTokens = 16
+
+// choose measures a cell, shortened, with flash attention and without it, and leaves the
+// rival with the better; nil where it has no choice.
+func (b *bout) choose(ctx context.Context, c cell) (*attention, error) {
+	f, ok := b.peer.(flasher)
+	if !ok {
+		return nil, nil
+	}
+	if c.Test == generating {
+		c.Tokens = min(c.Tokens, triedTokens)
+	}
+	a := &attention{}
+	for i, on := range []bool{true, false, false, true} {
+		if err := f.flash(ctx, on); err != nil {
+			return nil, err
+		}
+		if i < 2 { // the first of each also warms up
+			if err := b.peer.fill(ctx, c.Depth); err != nil {
+				return nil, err
+			}
+			warm := c
+			warm.Tokens = min(warm.Tokens, triedTokens)
+			if _, err := b.peer.sample(ctx, warm); err != nil {
+				return nil, err
+			}
+		}
+		if err := b.machine.silence(ctx, b.patience); err != nil {
+			return nil, err
+		}
+		speed, _, err := b.sample(ctx, b.peer, c)
+		if err != nil {
+			return nil, err
+		}
+		into := &a.Off
+		if on {
+			into = &a.On
+		}
+		*into = max(*into, brief(speed))
+	}
+	return a, f.flash(ctx, a.flash())
 }

@@ -131,6 +131,56 @@ func TestRepeatsEnd(t *testing.T) {
 	}
 }
 
+// player is an actor that is faster without flash attention where there is depth.
+type player struct {
+	*actor
+	on bool
+}
+
+func (p *player) flash(_ context.Context, on bool) error {
+	*p.log = append(*p.log, fmt.Sprintf("%s flash %v", p.name, on))
+	p.on = on
+	return nil
+}
+
+func (p *player) sample(ctx context.Context, c cell) (answer, error) {
+	p.speed = 64
+	if (c.Depth > 0) != p.on {
+		p.speed = 80
+	}
+	return p.actor.sample(ctx, c)
+}
+
+// The rival's pairs are taken with the better attention of each cell.
+func TestChoose(t *testing.T) {
+	for _, test := range []struct {
+		cell cell
+		want attention
+	}{
+		{cell{generating, 64, 4096}, attention{On: 64, Off: 80}},
+		{cell{prompting, 512, 0}, attention{On: 80, Off: 64}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStage(t)
+			var log []string
+			rival := &player{&actor{stage: s, name: "peer", log: &log}, true}
+			b := &bout{peer: rival, machine: machine{stat: s.stat, cpus: 2}, patience: patience}
+			a, err := b.choose(t.Context(), test.cell)
+			require.NoError(t, err)
+			require.Equal(t, test.want, *a)
+			require.Equal(t, test.want.On > test.want.Off, rival.on)
+			fill := fmt.Sprintf("peer fill %d", test.cell.Depth)
+			require.Equal(t, []string{
+				"peer flash true", fill, "peer", "peer", "peer flash false", fill, "peer", "peer", "peer flash false", "peer", "peer flash true", "peer",
+			}, log[:len(log)-1])
+			b.peer = rival.actor
+			a, err = b.choose(t.Context(), test.cell)
+			require.NoError(t, err)
+			require.Nil(t, a, "an engine without the choice")
+		})
+	}
+}
+
 func TestPairsFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t)

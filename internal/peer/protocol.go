@@ -30,8 +30,10 @@ type hello struct {
 //	tg N DEPTH   time N random tokens, one at a time, after DEPTH others
 //	fill N       make the sequence N tokens long, however that is quickest
 //	peak         the most memory that was ever resident
+//	flash N      from now on a sequence with flash attention (1) or without (0); llama.cpp only
 //
-// pp and tg drop what is longer than DEPTH first, and that is not timed.
+// pp and tg drop what is longer than DEPTH first, and that is not timed. bench-guard asks
+// other commits' programs: what stands here stays.
 type answer struct {
 	Seconds float64 `json:"seconds,omitempty"`
 	CPU     float64 `json:"cpu,omitempty"`  // processor seconds of all threads
@@ -49,6 +51,11 @@ type engine interface {
 	sample(ctx context.Context, c cell) (answer, error)
 	peak(ctx context.Context) (int64, error)
 	close()
+}
+
+// flasher is an engine that can do without flash attention. It starts with it.
+type flasher interface {
+	flash(ctx context.Context, on bool) error
 }
 
 // child is an engine in a process that speaks the protocol.
@@ -109,6 +116,11 @@ func (c *child) peak(ctx context.Context) (int64, error) {
 		err = fmt.Errorf("%s does not know its memory", c.first.Name)
 	}
 	return a.Peak, err
+}
+
+func (c *child) flash(ctx context.Context, on bool) error {
+	_, err := c.ask(ctx, "flash "+digit(on))
+	return err
 }
 
 func (c *child) ask(ctx context.Context, request string) (answer, error) {

@@ -92,8 +92,7 @@ func (v *served) answer(ctx context.Context, request string) (a answer, err erro
 			v.session.Truncate(n)
 			return a, nil
 		}
-		v.session.Reset()
-		return v.timed(func() error { return v.prompt(ctx, n) })
+		return v.timed(func() error { return v.session.FillRandom(n, v.rng) })
 	case "pp", "tg":
 		if depth > v.session.Length() || n > v.session.Context()-depth {
 			return a, fmt.Errorf("%q: the sequence has %d tokens, the cache %d", request, v.session.Length(), v.session.Context())

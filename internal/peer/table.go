@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 )
 
@@ -19,15 +20,20 @@ func (r *report) write(w io.Writer) error {
 		rival = fmt.Sprintf(" beside %s (%s)", r.Peer.Name, versionOf(r.Peer))
 	}
 	p.line("smelt (%s)%s, %s, on %s; %d threads each.", versionOf(&r.Smelt), rival, r.Date.Format("2006-01-02 15:04 MST"), r.Machine, r.Threads)
-	_, read := r.mean()
-	p.line("Probed beside the samples: memory reads %.1f GB/s (median)%s.", read, r.peaks())
+	p.line("Probed beside the samples: memory reads up to %.1f GB/s (%.1f in the median)%s.", r.read(), r.reads(), r.peaks())
+	if r.whole() {
+		p.line("All samples: `go run ./internal/peer --from %s` prints this.", filepath.Join(samplesFolder, r.fileName()))
+	}
+	for _, f := range r.faults() {
+		p.line("**Probed too low**: above the limit is %s.", f.what)
+	}
 	p.line("")
 	if r.Peer == nil {
 		p.row("model", "test", "tokens/s", "of the limit", "pairs")
 		p.row("---", "---", "---:", "---:", "---:")
 	} else {
-		p.row("model", "test", "smelt", "llama.cpp", "ratio", "smelt of the limit", "llama.cpp of the limit", "undisturbed")
-		p.row("---", "---", "---:", "---:", "---:", "---:", "---:", "---:")
+		p.row("model", "test", "smelt", "llama.cpp", "flash", "ratio", "smelt of the limit", "llama.cpp of the limit", "undisturbed")
+		p.row("---", "---", "---:", "---:", "---", "---:", "---:", "---:", "---:")
 	}
 	r.each(func(b *bench, s *samples, f figures) {
 		undisturbed := fmt.Sprintf("%d/%d", f.Clean, f.Pairs)
@@ -39,24 +45,25 @@ func (r *report) write(w io.Writer) error {
 		if f.Ratio < 1 {
 			ratio = "**" + ratio + "**"
 		}
-		p.row(b.name(), s.Cell.String(), speed(f.Smelt), speed(f.Peer), ratio, percent(f.SmeltShare), percent(f.PeerShare), undisturbed)
+		p.row(b.name(), s.Cell.String(), speed(f.Smelt), speed(f.Peer), s.Flash.String(), ratio, percent(f.SmeltShare), percent(f.PeerShare), undisturbed)
 	})
-	if mean, _ := r.mean(); r.Peer != nil && mean > 0 {
+	if mean := r.mean(); r.Peer != nil && mean > 0 {
 		p.line("")
 		p.line("Geometric mean of the ratios: %.2f. A ratio in bold is a loss.", mean)
 	}
 	p.line("")
 	p.line("Tokens/s are medians, a ratio is the median of the pairs' ratios. The limit is the read")
-	p.line("bandwidth probed in each pair for tg (weights and cache, each byte once), and for pp the")
-	p.line("peak of int8 products, of float ones for F16, the highest that was probed.")
+	p.line("bandwidth for tg (weights and cache, each byte once), and for pp the peak of int8 products,")
+	p.line("of float ones for F16: in each case the highest that was probed in the run.")
+	if r.Peer != nil {
+		p.line("llama.cpp ran with flash attention or without it, whichever was faster in that cell.")
+	}
 	r.memory(p)
-	if criteria := r.criteria(); len(criteria) > 0 {
-		p.line("")
-		p.row("wanted", "reached")
-		p.row("---", "---")
-		for _, c := range criteria {
-			p.row(c.Wanted, c.verdict())
-		}
+	p.line("")
+	p.row("wanted", "reached")
+	p.row("---", "---")
+	for _, c := range r.criteria() {
+		p.row(c.Wanted, c.verdict())
 	}
 	return p.err
 }
@@ -72,14 +79,17 @@ func (r *report) memory(p *printer) {
 		if !header {
 			header = true
 			p.line("")
-			p.row("peak memory of the process, MB", "smelt", "llama.cpp")
-			p.row("---", "---:", "---:")
+			p.row("peak memory of the process, MB", "smelt", "llama.cpp, weights mapped", "llama.cpp, weights read")
+			p.row("---", "---:", "---:", "---:")
 		}
-		rival := "–"
-		if b.PeerPeak > 0 {
-			rival = fmt.Sprint(b.PeerPeak / 1e6)
+		mapped, read := "–", "–"
+		if b.PeerMapped > 0 {
+			mapped = fmt.Sprint(b.PeerMapped / 1e6)
 		}
-		p.row(b.name(), fmt.Sprint(b.SmeltPeak/1e6), rival)
+		if b.PeerRead > 0 {
+			read = fmt.Sprint(b.PeerRead / 1e6)
+		}
+		p.row(b.name(), fmt.Sprint(b.SmeltPeak/1e6), mapped, read)
 	}
 }
 
@@ -112,6 +122,17 @@ func (r *report) peaks() string {
 		text += ", " + fmt.Sprintf(peak.name, span)
 	}
 	return text
+}
+
+// String is how the table calls it.
+func (a *attention) String() string {
+	switch {
+	case a == nil:
+		return "–"
+	case a.flash():
+		return "on"
+	}
+	return "off"
 }
 
 func versionOf(h *hello) string {

@@ -1,10 +1,11 @@
 // Answers measuring requests by running llama.cpp through its C API.
 //
-//     driver MODEL THREADS CONTEXT BACKENDS STATE
+//     driver MODEL THREADS CONTEXT BACKENDS STATE WEIGHTS
 //
-// BACKENDS is the folder of the ggml backends, STATE a file that keeps a filled cache
-// from one run to the next, or "". The protocol is in internal/peer/protocol.go: one
-// request a line on standard input, one JSON object a line on standard output.
+// BACKENDS is the folder of the ggml backends, STATE the beginning of the names of files
+// that keep a filled cache from one run to the next, or "". WEIGHTS are "mapped" from the
+// file or "read" into memory. The protocol is in internal/peer/protocol.go: one request a
+// line on standard input, one JSON object a line on standard output.
 #include "ggml-backend.h"
 #include "ggml-cpu.h"
 #include "llama.h"
@@ -19,6 +20,7 @@
 #include <fstream>
 #include <functional>
 #include <iostream>
+#include <memory>
 #include <random>
 #include <sstream>
 #include <string>
@@ -59,25 +61,54 @@ void keep_errors(ggml_log_level level, const char *text, void *) {
     exit(1);
 }
 
-// One sequence in one context.
-class Engine {
-public:
-    Engine(const char *path, int threads, int context, std::string state) : state_file(std::move(state)) {
-        model = llama_model_load_from_file(path, llama_model_default_params());
+// The weights, and the threads that all sequences share.
+struct Model {
+    Model(const char *path, int threads, bool mapped) : threads(threads) {
+        llama_model_params p = llama_model_default_params();
+        p.use_mmap = mapped;
+        model = llama_model_load_from_file(path, p);
         if (model == nullptr)
             fail(std::string("llama.cpp cannot load ") + path);
+        vocabulary = llama_vocab_n_tokens(llama_model_get_vocab(model));
+        make_pool();
+    }
+
+    llama_model *model;
+    ggml_threadpool *pool;
+    int threads, vocabulary;
+    long earlier_peak = 0;
+
+private:
+    // llama.cpp makes threads anew for every step unless it is given a pool.
+    void make_pool() {
+        ggml_backend_dev_t cpu = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
+        if (cpu == nullptr)
+            fail("llama.cpp found no CPU backend");
+        void *make = ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(cpu), "ggml_threadpool_new");
+        if (make == nullptr)
+            fail("the CPU backend has no thread pool");
+        ggml_threadpool_params p = ggml_threadpool_params_default(threads);
+        pool = reinterpret_cast<decltype(&ggml_threadpool_new)>(make)(&p);
+    }
+};
+
+// One sequence in one context, with flash attention or without it.
+class Engine {
+public:
+    Engine(Model &weights, int context, bool flash, const std::string &state) : weights(weights) {
+        // The values lie in another order without flash attention, so the kept caches differ.
+        state_file = state.empty() || flash ? state : state + ".plain";
         llama_context_params p = llama_context_default_params();
         p.n_ctx = uint32_t(context);
         p.n_batch = BATCH;
         p.n_ubatch = MICROBATCH;
-        p.n_threads = p.n_threads_batch = threads;
+        p.n_threads = p.n_threads_batch = weights.threads;
         p.type_k = p.type_v = GGML_TYPE_F16;
-        p.flash_attn_type = LLAMA_FLASH_ATTN_TYPE_ENABLED;
-        ctx = llama_init_from_model(model, p);
+        p.flash_attn_type = flash ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
+        ctx = llama_init_from_model(weights.model, p);
         if (ctx == nullptr)
-            fail(std::string("llama.cpp cannot make a context of ") + std::to_string(context) + " for " + path);
-        attach_threads(threads);
-        vocabulary = llama_vocab_n_tokens(llama_model_get_vocab(model));
+            fail("llama.cpp cannot make a context of " + std::to_string(context));
+        llama_attach_threadpool(ctx, weights.pool, nullptr);
     }
 
     void prompt(int n) {
@@ -118,28 +149,14 @@ public:
             save(tokens);
         }
         forget_peak();
-        earlier_peak = std::max(earlier_peak, before);
+        weights.earlier_peak = std::max(weights.earlier_peak, before);
     }
-
-    long peak() const { return std::max(earlier_peak, peak_bytes()); }
 
     int length = 0;
 
 private:
-    // llama.cpp makes threads anew for every step unless it is given a pool.
-    void attach_threads(int threads) {
-        ggml_backend_dev_t cpu = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
-        if (cpu == nullptr)
-            fail("llama.cpp found no CPU backend");
-        void *make = ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(cpu), "ggml_threadpool_new");
-        if (make == nullptr)
-            fail("the CPU backend has no thread pool");
-        ggml_threadpool_params p = ggml_threadpool_params_default(threads);
-        llama_attach_threadpool(ctx, reinterpret_cast<decltype(&ggml_threadpool_new)>(make)(&p), nullptr);
-    }
-
     std::vector<llama_token> random(int n) {
-        std::uniform_int_distribution<llama_token> any(0, vocabulary - 1);
+        std::uniform_int_distribution<llama_token> any(0, weights.vocabulary - 1);
         std::vector<llama_token> tokens(static_cast<size_t>(n));
         for (llama_token &t : tokens)
             t = any(generator);
@@ -163,11 +180,9 @@ private:
             unlink(part.c_str());
     }
 
-    llama_model *model;
+    Model &weights;
     llama_context *ctx;
-    int vocabulary;
     std::string state_file;
-    long earlier_peak = 0;
     std::mt19937 generator{1};
 };
 
@@ -181,14 +196,17 @@ void answer_time(const std::function<void()> &work) {
 } // namespace
 
 int main(int argc, char **argv) {
-    if (argc != 6)
-        fail("usage: driver MODEL THREADS CONTEXT BACKENDS STATE");
+    if (argc != 7)
+        fail("usage: driver MODEL THREADS CONTEXT BACKENDS STATE mapped|read");
     llama_log_set(keep_errors, nullptr);
     ggml_backend_load_all_from_path(argv[4]);
     llama_backend_init();
     double start = seconds();
     int threads = atoi(argv[2]), context = atoi(argv[3]);
-    Engine engine(argv[1], threads, context, argv[5]);
+    Model model(argv[1], threads, std::string(argv[6]) == "mapped");
+    std::unique_ptr<Engine> engines[2]; // without flash attention, made when it is asked for, and with it
+    engines[1] = std::make_unique<Engine>(model, context, true, argv[5]);
+    Engine *engine = engines[1].get();
     printf("{\"name\":\"llama.cpp\",\"version\":\"%s\",\"threads\":%d,\"load\":%.3f}\n", llama_version(), threads,
            seconds() - start);
     fflush(stdout);
@@ -199,15 +217,20 @@ int main(int argc, char **argv) {
         words >> verb >> n >> depth;
         bool fits = n >= 0 && depth >= 0 && depth <= context && n <= context - depth;
         if (verb == "peak") {
-            printf("{\"peak\":%ld}\n", engine.peak());
-        } else if (!fits || (verb != "fill" && depth > engine.length)) {
+            printf("{\"peak\":%ld}\n", std::max(model.earlier_peak, peak_bytes()));
+        } else if (verb == "flash" && (n == 0 || n == 1)) {
+            if (engines[n] == nullptr)
+                engines[n] = std::make_unique<Engine>(model, context, n == 1, argv[5]);
+            engine = engines[n].get();
+            printf("{}\n");
+        } else if (!fits || (verb != "fill" && depth > engine->length)) {
             printf("{\"error\":\"%s %d %d: the sequence has %d tokens, the cache %d\"}\n", verb.c_str(), n, depth,
-                   engine.length, context);
+                   engine->length, context);
         } else if (verb == "fill") {
-            answer_time([&] { engine.fill(n); });
+            answer_time([&] { engine->fill(n); });
         } else if (verb == "pp" || verb == "tg") {
-            engine.truncate(depth);
-            answer_time([&] { verb == "pp" ? engine.prompt(n) : engine.generate(n); });
+            engine->truncate(depth);
+            answer_time([&] { verb == "pp" ? engine->prompt(n) : engine->generate(n); });
         } else {
             printf("{\"error\":\"no such request\"}\n");
         }
