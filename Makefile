@@ -23,7 +23,7 @@ skipped = cat build/tests/*.json | $(GO) tool gotestsum --format standard-quiet 
 fake := -tags fakemetal,openblas -timeout 5m
 bridged := OPENBLAS_NUM_THREADS=1 $(GO) test -json $(fake)
 
-.PHONY: help build demo test soak cold cold-test setup tests vet outside generate check test-isa test-arm64 test-asan test-page kernels mutants accuracy bench-peer profile fuzz barriers clean bridge metallib test-metal platforms
+.PHONY: help build demo test soak cold cold-test setup tests vet outside generate check test-isa test-arm64 test-asan test-page kernels mutants accuracy bench-peer bench-guard profile fuzz barriers clean bridge metallib test-metal platforms
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -128,13 +128,19 @@ test-page: setup ## the pages of smelt explain --html in a browser
 accuracy: setup ## perplexity of every type of weights, against F16 and float64
 	SMELT_ACCURACY=full $(GO) test -v -timeout 60m -run '^Test(Accuracy|Perplexity)$$' . | grep -v '^=== '
 
-# PEER_DIR holds llama.cpp and the models, PEER_FLAGS are those of internal/peer, and
-# LLAMA_BENCH names a llama-bench to measure instead.
+# PEER_DIR holds llama.cpp and the models, PEER_FLAGS are those of internal/peer,
+# GUARD_FLAGS those of its guard, and LLAMA_BENCH names a llama-bench to measure instead.
 PEER_DIR ?= build/peer
 
-bench-peer: build ## smelt beside llama.cpp on this CPU, half an hour; writes the table in README.md
+bench-peer: build ## smelt beside llama.cpp on this CPU, 40 minutes; writes the table in README.md
 	@[ -n "$$LLAMA_BENCH" ] || [ -d $(PEER_DIR)/node_modules ] || .ci/need npm=npm
-	$(GO) run ./internal/peer --dir $(PEER_DIR) --smelt bin/smelt --readme README.md $(PEER_FLAGS)
+	$(GO) run ./internal/peer --dir $(PEER_DIR) --smelt bin/smelt --docs docs/peer --readme README.md $(PEER_FLAGS)
+
+A ?= HEAD~1
+B ?= HEAD
+
+bench-guard: setup ## speed of commit B beside commit A, about five minutes: make bench-guard A=main B=HEAD
+	$(GO) run ./internal/peer guard --dir $(PEER_DIR) --a $(A) --b $(B) $(GUARD_FLAGS)
 
 profile: build ## the table in docs/kernels.md: what kernels ask of memory
 	@sed -i.old '/^## On m4-max/,$$d' docs/kernels.md && rm docs/kernels.md.old

@@ -215,7 +215,7 @@ func TestProbeFaults(t *testing.T) {
 
 	weak := madeUp()
 	weak.Models[0].Int8, weak.Models[1].Int8 = 500, 500
-	require.Equal(t, []fault{{false, "smelt, qwen3-0.6b q4_0 pp512: 125 %"}}, weak.faults())
+	require.Equal(t, []fault{{false, "smelt, qwen3-0.6b q4_0 pp512: 128 %"}}, weak.faults())
 	require.Contains(t, weak.criteria()[2].verdict(), "cannot be judged")
 
 	// Between the whole and 105 % lies noise.

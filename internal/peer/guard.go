@@ -3,8 +3,290 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"flag"
+	"fmt"
 	"io"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/smelt-ml/smelt/metal"
 )
 
-func guard(ctx context.Context, args []string, stdout, stderr io.Writer) error { return nil }
+// What a commit may lose beside another: of the geometric mean of all cells, and of any
+// one of them.
+const (
+	lostMean = 0.01
+	lostCell = 0.04
+)
+
+// A cell is compared in pairs as the rivals' are. Its tokens are generated in pieces, so
+// that what the machine does from second to second falls on both commits.
+const (
+	guardPiece  = 16 // tokens
+	guardPairs  = 4  // of pieces
+	guardPrompt = 2  // pairs, of prompts
+	guardAgain  = 2  // further passes, each with new processes
+)
+
+// compared is a cell of a model in two commits.
+type compared struct {
+	model string
+	cell  cell
+	pairs []pair // A is the peer, B is smelt
+}
+
+// ratio is B / A: the median of the pairs' ratios, in the undisturbed ones if there are any.
+func (c *compared) ratio() float64 {
+	s := samples{Cell: c.cell, Pairs: c.pairs}
+	clean := 0
+	for i := range c.pairs {
+		if c.pairs[i].clean() {
+			clean++
+		}
+	}
+	return s.figures(&workload{}, ceiling{}, cmp.Or(clean, len(c.pairs))).Ratio
+}
+
+// balance is how two commits compare.
+type balance struct {
+	cells []*compared
+}
+
+func (b *balance) mean() float64 {
+	var ratios []float64
+	for _, c := range b.cells {
+		ratios = append(ratios, c.ratio())
+	}
+	return geometric(ratios)
+}
+
+// lost lists what B has lost of A's speed, beyond what it may.
+func (b *balance) lost() []string {
+	var list []string
+	if mean := b.mean(); mean < 1-lostMean {
+		list = append(list, fmt.Sprintf("the geometric mean is %.3f", mean))
+	}
+	for _, c := range b.cells {
+		if r := c.ratio(); r < 1-lostCell {
+			list = append(list, fmt.Sprintf("%s %v is %.3f", c.model, c.cell, r))
+		}
+	}
+	return list
+}
+
+// again lists the cells to measure once more: outliers to either side, as only looking at
+// losses again would hide them; and all, where the mean alone is lost.
+func (b *balance) again() []*compared {
+	var outliers []*compared
+	for _, c := range b.cells {
+		if math.Abs(c.ratio()-1) > lostCell {
+			outliers = append(outliers, c)
+		}
+	}
+	if len(outliers) == 0 && b.mean() < 1-lostMean {
+		return b.cells
+	}
+	return outliers
+}
+
+func (b *balance) write(w io.Writer, nameA, nameB string) error {
+	p := &printer{w: w}
+	p.row("model", "test", nameA, nameB, "ratio", "undisturbed")
+	p.row("---", "---", "---:", "---:", "---:", "---:")
+	for _, c := range b.cells {
+		s := samples{Cell: c.cell, Pairs: c.pairs}
+		f := s.figures(&workload{}, ceiling{}, len(c.pairs))
+		text := fmt.Sprintf("%.3f", c.ratio())
+		if c.ratio() < 1-lostCell {
+			text = "**" + text + "**"
+		}
+		p.row(c.model, c.cell.String(), speed(f.Peer), speed(f.Smelt), text, fmt.Sprintf("%d/%d", f.Clean, f.Pairs))
+	}
+	p.line("")
+	p.line("Geometric mean: %.3f; at least %.2f is wanted, and %.2f of each cell.", b.mean(), 1-lostMean, 1-lostCell)
+	return p.err
+}
+
+// errLost is wrapped where B is slower than A by more than it may.
+var errLost = errors.New("speed is lost")
+
+// guard compares two commits.
+func guard(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	o := options{patience: 500 * time.Millisecond, peer: "none", pairs: 1, probe: 1, repeats: 30 * time.Second}
+	flags := flag.NewFlagSet("peer guard", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	a := flags.String("a", "HEAD~1", "the commit that B must not be slower than")
+	b := flags.String("b", "HEAD", "the commit to judge")
+	environment := flags.String("b-env", "", "a variable for B alone, such as SMELT_ISA=avx2, to compare settings")
+	flags.StringVar(&o.dir, "dir", "build/peer", "folder of models and of the commits' programs")
+	flags.StringVar(&o.only, "models", "*", "which models, by patterns")
+	flags.StringVar(&o.cells, "cells", wholeCells, "tests of each model")
+	flags.IntVar(&o.threads, "threads", metal.DefaultThreads(), "threads of each")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("%q: flags only", flags.Arg(0))
+	}
+	say := func(format string, args ...any) { fmt.Fprintf(stderr, format+"\n", args...) }
+	m := &measurement{options: &o, say: say, machine: thisMachine()}
+	if err := m.plan(); err != nil {
+		return err
+	}
+	g := &guarding{measurement: m}
+	for i, revision := range []string{*a, *b} {
+		s := &g.sides[i]
+		var err error
+		if s.name, s.path, err = m.build(ctx, revision); err != nil {
+			return err
+		}
+	}
+	if *environment != "" {
+		if !strings.Contains(*environment, "=") {
+			return fmt.Errorf("--b-env %s: want NAME=VALUE", *environment)
+		}
+		g.sides[1].environment = []string{*environment}
+		g.sides[1].name += " " + *environment
+	}
+	if err := m.makeModels(ctx); err != nil {
+		return err
+	}
+	m.began = time.Now()
+	sheet, err := g.run(ctx)
+	if err != nil {
+		return err
+	}
+	say("%.1f minutes", time.Since(m.began).Minutes())
+	if err := sheet.write(stdout, g.sides[0].name, g.sides[1].name); err != nil {
+		return err
+	}
+	if lost := sheet.lost(); len(lost) > 0 {
+		return fmt.Errorf("%w: %s", errLost, strings.Join(lost, ", "))
+	}
+	return nil
+}
+
+// build makes this program of a commit, whose serve is what is measured, and names the
+// commit. What was built once is kept.
+func (m *measurement) build(ctx context.Context, revision string) (name, path string, err error) {
+	hash, err := output(ctx, "git", "rev-parse", "--verify", "--quiet", "--end-of-options", revision+"^{commit}")
+	if err != nil {
+		return "", "", fmt.Errorf("%s is no commit: %w", revision, err)
+	}
+	if name, err = output(ctx, "git", "rev-parse", "--short", hash); err != nil {
+		return "", "", err
+	}
+	dir, err := filepath.Abs(filepath.Join(m.dir, "guard"))
+	if err != nil {
+		return "", "", err
+	}
+	if path = filepath.Join(dir, hash); exists(path) {
+		return name, path, nil
+	}
+	m.say("building %s", name)
+	source := path + ".src"
+	if err := errors.Join(os.RemoveAll(source), os.MkdirAll(source, 0o755)); err != nil {
+		return "", "", err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(source), os.RemoveAll(source+".tar")) }()
+	// Not a worktree, which the repository would keep a note of.
+	if err := command(ctx, "git", "archive", "--format=tar", "-o", source+".tar", hash); err != nil {
+		return "", "", err
+	}
+	if err := command(ctx, "tar", "-xf", source+".tar", "-C", source); err != nil {
+		return "", "", err
+	}
+	// Without the folder's name in what is built, commits share what they have in common.
+	if err := command(ctx, cmp.Or(os.Getenv("GO"), "go"), "build", "-C", source, "-trimpath", "-o", path, "./internal/peer"); err != nil {
+		return "", "", err
+	}
+	return name, path, nil
+}
+
+func output(ctx context.Context, name string, args ...string) (string, error) {
+	out, err := exec.CommandContext(ctx, name, args...).Output()
+	return strings.TrimSpace(string(out)), err
+}
+
+// side is a commit, built.
+type side struct {
+	name, path  string
+	environment []string
+}
+
+type guarding struct {
+	*measurement
+	sides [2]side
+}
+
+// run measures all cells, and then again those that are in doubt.
+func (g *guarding) run(ctx context.Context) (*balance, error) {
+	b := &balance{}
+	for _, n := range g.named {
+		for _, c := range g.tests {
+			b.cells = append(b.cells, &compared{model: n[0] + " " + n[1], cell: c})
+		}
+	}
+	pending := b.cells
+	for pass := 0; len(pending) > 0 && pass <= guardAgain; pass++ {
+		for _, n := range g.named {
+			model := n[0] + " " + n[1]
+			cells := slices.DeleteFunc(slices.Clone(pending), func(c *compared) bool { return c.model != model })
+			if len(cells) == 0 {
+				continue
+			}
+			if err := g.compare(ctx, g.path(n[0], n[1]), cells); err != nil {
+				return nil, fmt.Errorf("%s: %w", model, err)
+			}
+		}
+		pending = b.again()
+	}
+	return b, nil
+}
+
+// compare adds pairs to cells of one model.
+func (g *guarding) compare(ctx context.Context, path string, cells []*compared) error {
+	var engines [2]*child
+	for i, s := range g.sides {
+		cmd := exec.CommandContext(ctx, s.path, "serve", path, strconv.Itoa(g.threads), strconv.Itoa(g.slots))
+		cmd.Env = append(os.Environ(), append(s.environment, versionVariable+"="+s.name)...)
+		e, err := start(cmd)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		defer e.close()
+		for _, c := range []cell{{prompting, warmPrompt, 0}, {generating, warmTokens, 0}} {
+			if _, err := e.sample(ctx, c); err != nil {
+				return fmt.Errorf("%s: %w", s.name, err)
+			}
+		}
+		engines[i] = e
+	}
+	// Weights are rearranged in the background once a first step has run.
+	if err := g.machine.silence(ctx, 10*g.patience); err != nil {
+		return err
+	}
+	bout := &bout{smelt: engines[1], peer: engines[0], machine: g.machine, patience: g.patience, repeats: &g.repeats}
+	for _, c := range cells {
+		piece, n := c.cell, guardPrompt
+		if piece.Test == generating {
+			piece.Tokens, n = min(piece.Tokens, guardPiece), guardPairs
+		}
+		pairs, err := bout.pairs(ctx, piece, n)
+		if err != nil {
+			return err
+		}
+		c.pairs = append(c.pairs, pairs...)
+		g.say("%4.1f min  %-18s %-10v %.3f", time.Since(g.began).Minutes(), c.model, c.cell, c.ratio())
+	}
+	return nil
+}

@@ -38,7 +38,7 @@ func benchScript(t *testing.T, speak string) string {
 	path := filepath.Join(t.TempDir(), "llama-bench")
 	script := `#!/bin/sh
 while [ $# -gt 0 ]; do
-	case $1 in -p) p=$2 ;; -n) n=$2 ;; -d) d=$2 ;; -fa) fa=$2 ;; -mmp) [ "$2" = 1 ] || exit 3 ;; esac
+	case $1 in -p) p=$2 ;; -n) n=$2 ;; -d) d=$2 ;; -fa) fa=$2 ;; -lm) lm=$2 ;; esac
 	shift
 done
 ` + speak
@@ -64,6 +64,12 @@ func TestLlamaBench(t *testing.T) {
 	peak, err := b.peak(t.Context())
 	require.NoError(t, err)
 	require.Positive(t, peak)
+
+	path = benchScript(t, `[ "$lm" = none ] && echo "{\"n_prompt\":$p,\"n_gen\":$n,\"n_depth\":$d,\"avg_ns\":1e9}"`)
+	_, err = startLlamaBench(t.Context(), path, "m.gguf", 2, false)
+	require.NoError(t, err, "weights read into memory")
+	_, err = startLlamaBench(t.Context(), path, "m.gguf", 2, true)
+	require.Error(t, err)
 }
 
 func TestLlamaBenchFaults(t *testing.T) {

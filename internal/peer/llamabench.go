@@ -77,7 +77,10 @@ func (b *llamaBench) run(ctx context.Context, c cell) (r benched, cpu float64, e
 	}
 	cmd := exec.CommandContext(ctx, b.path, "-m", b.model, "-t", strconv.Itoa(b.first.Threads),
 		"-p", strconv.Itoa(prompt), "-n", strconv.Itoa(tokens), "-d", strconv.Itoa(c.Depth),
-		"-fa", digit(!b.plain), "-mmp", digit(b.mapped), "-ub", "512", "-ngl", "0", "-r", "1", "-o", "jsonl")
+		"-fa", digit(!b.plain), "-ub", "512", "-ngl", "0", "-r", "1", "-o", "jsonl")
+	if !b.mapped {
+		cmd.Args = append(cmd.Args, "-lm", "none") // mapping is its default
+	}
 	said := &lastWords{}
 	cmd.Stderr = said
 	out, err := cmd.Output()

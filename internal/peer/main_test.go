@@ -66,7 +66,11 @@ func fake(fault string) {
 		case verb == "peak":
 			fmt.Println(`{"peak":1000000}`)
 		default:
-			fmt.Printf("{\"seconds\":%g,\"cpu\":%g}\n", 0.001*float64(n), 0.002*float64(n))
+			token := 0.001
+			if fault == "slow" {
+				token = 0.002
+			}
+			fmt.Printf("{\"seconds\":%g,\"cpu\":%g}\n", token*float64(n), 2*token*float64(n))
 		}
 	}
 }

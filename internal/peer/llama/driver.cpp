@@ -65,7 +65,7 @@ void keep_errors(ggml_log_level level, const char *text, void *) {
 struct Model {
     Model(const char *path, int threads, bool mapped) : threads(threads) {
         llama_model_params p = llama_model_default_params();
-        p.use_mmap = mapped;
+        p.load_mode = mapped ? LLAMA_LOAD_MODE_MMAP : LLAMA_LOAD_MODE_NONE;
         model = llama_model_load_from_file(path, p);
         if (model == nullptr)
             fail(std::string("llama.cpp cannot load ") + path);
