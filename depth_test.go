@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	smelt "github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/ir"
 )
