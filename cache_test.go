@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smelt-ml/smelt/internal/compare"
 	"github.com/smelt-ml/smelt/internal/npy"
 	"github.com/smelt-ml/smelt/internal/ref"
 	"github.com/smelt-ml/smelt/internal/testfiles"
@@ -25,7 +26,7 @@ func TestQuantisedCache(t *testing.T) {
 		exact, err := npy.ReadFile[float32](testfiles.Model(t, model+"/reference/logits.npy"))
 		require.NoError(t, err)
 		want := interpreted(t, path, ids, ir.Q8_0)
-		effect := largestDifference(t, exact.Data, want)
+		effect := compare.Largest(exact.Data, want)
 		for _, device := range []string{"cpu", "emu"} {
 			for _, level := range []int{0, 1} {
 				t.Run(model+"/"+device+"/O"+fmt.Sprint(level), func(t *testing.T) {
@@ -33,7 +34,7 @@ func TestQuantisedCache(t *testing.T) {
 					opts.Act, opts.Level = ir.F32, level
 					s := session(t, path, device, opts)
 					got := logitsOf(t, s, ids)
-					d := largestDifference(t, want, got)
+					d := compare.Largest(want, got)
 					t.Logf("largest difference %.4f; rounding the cache makes %.4f", d, effect)
 					require.LessOrEqual(t, d, effect/4)
 					s.Reset()
@@ -43,7 +44,7 @@ func TestQuantisedCache(t *testing.T) {
 						require.NoError(t, err)
 						steps = append(steps, l...)
 					}
-					d = largestDifference(t, got, steps)
+					d = compare.Largest(got, steps)
 					t.Logf("one at a time: %.4f", d)
 					require.LessOrEqual(t, d, effect/4)
 				})
@@ -51,7 +52,7 @@ func TestQuantisedCache(t *testing.T) {
 		}
 		t.Run(model+"/emu/half", func(t *testing.T) {
 			got := logitsOf(t, session(t, path, "emu", options(t, "emu", ir.Q8_0)), ids)
-			d := largestDifference(t, want, got)
+			d := compare.Largest(want, got)
 			t.Logf("largest difference %.4f", d)
 			require.LessOrEqual(t, d, bounds["emu"]+effect/4)
 		})

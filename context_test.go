@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/compare"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/lower"
 )
@@ -70,6 +71,6 @@ func TestStepsOfLongPrompts(t *testing.T) {
 		logits[prefill] = append([]float32(nil), l...)
 	}
 	for prefill, l := range logits {
-		require.LessOrEqual(t, largestDifference(t, logits[512], l), 1e-4, fmt.Sprint(prefill))
+		require.LessOrEqual(t, compare.Largest(logits[512], l), 1e-4, fmt.Sprint(prefill))
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/compare"
 	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/internal/tiny"
@@ -174,7 +175,7 @@ func TestQuantizeNarrow(t *testing.T) {
 			want := interpreted(t, path, ids, ir.F32)
 			opts := options(t, "emu", ir.F32)
 			opts.Act = ir.F32
-			d := largestDifference(t, want, logitsOf(t, session(t, path, "emu", opts), ids))
+			d := compare.Largest(want, logitsOf(t, session(t, path, "emu", opts), ids))
 			t.Logf("largest difference %.2g", d)
 			require.LessOrEqual(t, d, 1e-4)
 			require.NotContains(t, fmt.Sprint(logitsOf(t, session(t, path, "cpu", options(t, "cpu", ir.F16)), ids)), "NaN")

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/compare"
 	"github.com/smelt-ml/smelt/internal/npy"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/internal/tiny"
@@ -83,18 +84,6 @@ func logitsOf(t *testing.T, s *smelt.Session, ids []int32) []float32 {
 	return all
 }
 
-func largestDifference(t *testing.T, want, got []float32) float64 {
-	require.Len(t, got, len(want))
-	most := 0.0
-	for i := range want {
-		d := math.Abs(float64(want[i]) - float64(got[i]))
-		if !(d <= most) { // also where d is not a number
-			most = d
-		}
-	}
-	return most
-}
-
 // Bounds for F16 files: what a device's arithmetic may change.
 var bounds = map[string]float64{"cpu": 2e-2, "emu": 5e-2}
 
@@ -125,7 +114,7 @@ func TestLogits(t *testing.T) {
 					array, err := npy.ReadFile[float32](testfiles.Model(t, want))
 					require.NoError(t, err)
 					s := session(t, path, device, options(t, device, ir.F16))
-					d := largestDifference(t, array.Data, logitsOf(t, s, ref.Logits.IDs))
+					d := compare.Largest(array.Data, logitsOf(t, s, ref.Logits.IDs))
 					t.Logf("largest difference %.4f, bound %.4f", d, bound)
 					require.LessOrEqual(t, d, bound)
 				})
@@ -150,7 +139,7 @@ func TestStepByStep(t *testing.T) {
 					require.NoError(t, err)
 					all = append(all, l...)
 				}
-				d := largestDifference(t, array.Data, all)
+				d := compare.Largest(array.Data, all)
 				t.Logf("largest difference %.4f, bound %.4f", d, bound)
 				require.LessOrEqual(t, d, bound)
 			})
@@ -175,7 +164,7 @@ func TestPlacedProducts(t *testing.T) {
 					opts := options(t, device, ir.F16)
 					opts.Products = func(lower.Product) bool { return random.IntN(every) == 0 }
 					s := session(t, testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf"), device, opts)
-					d := largestDifference(t, array.Data, logitsOf(t, s, ref.Logits.IDs))
+					d := compare.Largest(array.Data, logitsOf(t, s, ref.Logits.IDs))
 					t.Logf("largest difference %.4f, bound %.4f", d, bound)
 					require.LessOrEqual(t, d, bound)
 				})
@@ -208,7 +197,7 @@ func TestFewTokens(t *testing.T) {
 						}))
 						ids = ids[n:]
 					}
-					d := largestDifference(t, array.Data, all)
+					d := compare.Largest(array.Data, all)
 					t.Logf("%s: largest difference %.4f, bound %.4f", chip, d, bound)
 					require.LessOrEqual(t, d, bound)
 					if first == nil {
@@ -312,7 +301,7 @@ func TestStories(t *testing.T) {
 			s := session(t, path, device, options(t, device, ir.F32))
 			rows := len(logits) / s.Vocab()
 			ids := greedy[:rows]
-			d := largestDifference(t, logits, logitsOf(t, s, ids))
+			d := compare.Largest(logits, logitsOf(t, s, ids))
 			t.Logf("largest difference %.4f, bound %.4f", d, bound)
 			require.LessOrEqual(t, d, bound)
 			if device == "cpu" {
@@ -352,7 +341,7 @@ func TestEveryPassOff(t *testing.T) {
 			want := logitsOf(t, session(t, path, device, opts), ref.Logits.IDs)
 			check := func(name string, opts smelt.Options) {
 				t.Run(fmt.Sprintf("%s/%s/%s", model, device, name), func(t *testing.T) {
-					d := largestDifference(t, want, logitsOf(t, session(t, path, device, opts), ref.Logits.IDs))
+					d := compare.Largest(want, logitsOf(t, session(t, path, device, opts), ref.Logits.IDs))
 					t.Logf("largest difference %.2g", d)
 					require.LessOrEqual(t, d, bound)
 				})
@@ -441,7 +430,7 @@ func TestLongContext(t *testing.T) {
 			}
 		}
 		require.Equal(t, 3, ran["attention_reduce_f32"])
-		require.LessOrEqual(t, largestDifference(t, want, logits), bounds["cpu"])
+		require.LessOrEqual(t, compare.Largest(want, logits), bounds["cpu"])
 	}
 }
 

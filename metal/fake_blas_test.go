@@ -3,12 +3,12 @@
 package metal_test
 
 import (
-	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/compare"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/metal"
 	"github.com/smelt-ml/smelt/metal/internal/fakemetal"
@@ -46,10 +46,7 @@ func TestProductsByBLAS(t *testing.T) {
 				for seed := range uint32(3) {
 					require.Equal(t, got, run(fakemetal.Options{Poison: true, Shuffle: true, Seed: seed, DelayUS: 100}, false), "%s: seed %d", text, seed)
 				}
-				most := 0.0
-				for i := range got {
-					most = max(most, math.Abs(float64(native[i])-float64(got[i])))
-				}
+				most := compare.Largest(native, got)
 				t.Logf("%s: %.2g", text, most)
 				require.LessOrEqual(t, most, bound, text)
 				nothingLeft(t)

@@ -5,7 +5,6 @@ package metal_test
 import (
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/compare"
 	"github.com/smelt-ml/smelt/kernels/emulated"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/metal"
@@ -311,10 +311,7 @@ func TestProductsOnTheCPU(t *testing.T) {
 					}
 					require.Equal(t, first, got, "%s: seed %d", text, seed)
 				}
-				most := 0.0
-				for i := range want {
-					most = max(most, math.Abs(float64(want[i])-float64(first[i])))
-				}
+				most := compare.Largest(want, first)
 				t.Logf("%s: %.2g", text, most)
 				require.LessOrEqual(t, most, bound, text)
 				require.Positive(t, most, text)

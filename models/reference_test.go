@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smelt-ml/smelt/internal/compare"
 	"github.com/smelt-ml/smelt/internal/npy"
 	"github.com/smelt-ml/smelt/internal/ref"
 	"github.com/smelt-ml/smelt/internal/testfiles"
@@ -70,13 +72,7 @@ func prefill(t testing.TB, m *models.Model, ids []int32) [][]float64 {
 func requireClose(t testing.TB, want []float32, got [][]float64, bound float64) {
 	t.Helper()
 	require.Equal(t, len(want), len(got)*len(got[0]))
-	worst := 0.0
-	for i, row := range got {
-		for j, x := range row {
-			worst = max(worst, math.Abs(x-float64(want[i*len(row)+j])))
-		}
-	}
-	require.LessOrEqual(t, worst, bound)
+	require.LessOrEqual(t, compare.Largest(want, slices.Concat(got...)), bound)
 }
 
 // reference is the part of reference.json that the tests here read.
