@@ -20,6 +20,9 @@ type Bisection struct {
 	Pass   string      `json:"pass,omitempty"`
 	What   string      `json:"what"` // what was compared, and on which device
 	Passes []PassCheck `json:"passes"`
+	// Wrong is the first op, in the order of the graph, whose result is not what float64
+	// makes of its operands; nil if there is none.
+	Wrong *WrongOp `json:"wrong,omitempty"`
 	// NonFinite is the first value with an element that is NaN or infinite, nil if
 	// there is none.
 	NonFinite *NonFinite `json:"non_finite,omitempty"`
@@ -51,7 +54,7 @@ type NonFinite struct {
 // bisect looks for the first pass that changes the results beyond the bound, and
 // for the first value that is no number.
 func (c *verifier) bisect(ctx context.Context) (*Bisection, error) {
-	b := &Bisection{}
+	b := &Bisection{Wrong: c.wrong}
 	if err := c.bisectPasses(ctx, b); err != nil {
 		return nil, fmt.Errorf("looking for a pass: %w", err)
 	}
@@ -180,7 +183,7 @@ func (c *verifier) findNonFinite(ctx context.Context, b *Bisection) error {
 	if err != nil {
 		return err
 	}
-	r, err := newRig(g, c.m, c.on(device), everyValue(c.depth(layers)), true, nil)
+	r, err := newRig(g, c.m, c.on(device), everyValue(c.depth(layers)), true)
 	if err != nil {
 		return err
 	}

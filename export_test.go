@@ -37,3 +37,16 @@ func Compare(op ir.Op, result string, rows int, want, got []float32, bound float
 	g.add(sighting{rows: rows, data: want, probe: &probe{value: &ir.Value{Op: op, Layer: ir.NoLayer}, result: result}}, got)
 	return g.judge(bound)
 }
+
+// ReferenceWeights has Verify compute in float64 with other weights than the device has,
+// until the returned function is called.
+func ReferenceWeights(w Weights) (undo func()) {
+	saved := referenceWeights
+	referenceWeights = func(*Model) Weights { return w }
+	return func() { referenceWeights = saved }
+}
+
+// CompareBits judges one result, [rows, columns], that should have the same bits.
+func CompareBits(op ir.Op, rows int, want, got []float32) Difference {
+	return differentBits(&sighting{rows: rows, data: want, probe: &probe{value: &ir.Value{Op: op, Layer: ir.NoLayer}}}, got)
+}

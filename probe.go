@@ -3,10 +3,8 @@ package smelt
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 
-	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/metal"
@@ -182,18 +180,15 @@ type rig struct {
 	split   bool
 	starts  []int             // by phase: the first that was loaded for it
 	probes  map[string]*probe // by name of the output
-	// rounding says, by phase and dispatch, how the activations of products are
-	// rounded before they run; nil where they are not.
-	rounding [][]*rounding
+	funcs   []*ir.Func        // by phase: the graph with its probes
 
 	length int
 	step   metal.Step
 	phase  int
 }
 
-// newRig lowers the graphs with probes and loads them. On a split rig, products by
-// the kernels named in round get their activations rounded to int8.
-func newRig(g *graphs, m *Model, d Device, pick picker, split bool, round map[string]bool) (*rig, error) {
+// newRig lowers the graphs with probes and loads them.
+func newRig(g *graphs, m *Model, d Device, pick picker, split bool) (*rig, error) {
 	r := &rig{split: split, probes: make(map[string]*probe)}
 	ranges := slices.Clone(g.ranges)
 	for i := range ranges {
@@ -202,6 +197,7 @@ func newRig(g *graphs, m *Model, d Device, pick picker, split bool, round map[st
 			return nil, err
 		}
 		ranges[i].Func = f
+		r.funcs = append(r.funcs, f)
 		for _, p := range probes {
 			p.phase = ranges[i].Name
 			r.probes[p.name] = p
@@ -217,16 +213,10 @@ func newRig(g *graphs, m *Model, d Device, pick picker, split bool, round map[st
 		for i := range r.plan.Phases {
 			ph := &r.plan.Phases[i]
 			r.starts = append(r.starts, len(loaded.Phases))
-			r.rounding = append(r.rounding, make([]*rounding, len(ph.Dispatches)))
 			for k := range ph.Dispatches {
-				d := ph.Dispatches[k]
-				if round[d.Kernel] {
-					if d, r.rounding[i][k], err = r.rounded(d, m); err != nil {
-						return nil, err
-					}
-				}
 				one := *ph
-				one.Dispatches, one.CommandBuffers = []lower.Dispatch{d}, []int{0}
+				one.MinT = 1 // a token by itself, see alone
+				one.Dispatches, one.CommandBuffers = []lower.Dispatch{ph.Dispatches[k]}, []int{0}
 				loaded.Phases = append(loaded.Phases, one)
 			}
 		}
@@ -280,106 +270,7 @@ func (r *rig) run(ctx context.Context) error {
 // runOne runs one dispatch of the step, on a split rig.
 func (r *rig) runOne(ctx context.Context, dispatch int) error {
 	r.step.Phase = r.starts[r.phase] + dispatch
-	round := r.rounding[r.phase][dispatch]
-	if round == nil {
-		return r.session.Run(ctx, &r.step)
-	}
-	x, err := r.session.Output(round.x) // the outputs of a host device are its memory
-	if err != nil {
-		return err
-	}
-	exact := slices.Clone(x)
-	round.apply(x)
-	err = r.session.Run(ctx, &r.step)
-	copy(x, exact)
-	return err
-}
-
-// rounding is what native kernels do to the activations of a product with quantised
-// weights: RMSNorm where it is part of the product, then int8 in blocks.
-type rounding struct {
-	x    string    // the output that holds the activations
-	k    int       // of a row
-	norm []float32 // weight of the norm, nil for none
-	eps  float64
-}
-
-// int8Block is how many activations share a scale.
-const int8Block = 32
-
-// rounded returns a dispatch that takes activations as rounding leaves them, and
-// how that is done; nil where it cannot be: activations that are no output, or
-// that the dispatch needs exact as well.
-func (r *rig) rounded(d lower.Dispatch, m *Model) (lower.Dispatch, *rounding, error) {
-	probes := r.written(&d)
-	if len(probes) != 1 || len(d.Bindings) == 0 {
-		return d, nil, nil
-	}
-	v := probes[0].value
-	attr, _ := v.Attr.(ir.LinearAttr)
-	weights := v.Args[1:]
-	if v.Op == ir.OpFusedLinear {
-		weights = v.Args[1 : 1+attr.Weights]
-	}
-	x := d.Bindings[0]
-	others := slices.ContainsFunc(d.Bindings[1:], func(b lower.Binding) bool { return b.Buffer == x.Buffer })
-	float := slices.ContainsFunc(weights, func(w *ir.Value) bool { return !w.Type.DType.IsQuantised() })
-	if quantisedWeights(v) == "" || x.Index != 0 || x.Offset != 0 || r.plan.Buffers[x.Buffer].Kind != lower.Output || others || float {
-		return d, nil, nil
-	}
-	round := &rounding{x: r.plan.Buffers[x.Buffer].Name, k: int(v.Args[0].Type.Shape.Last()), eps: attr.Eps}
-	if !attr.Norm {
-		return d, round, nil
-	}
-	d.Constants = slices.Clone(d.Constants)
-	for i := range d.Constants {
-		if d.Constants[i].Index == normConstant {
-			d.Constants[i].Bits = 0
-		}
-	}
-	t, data, _ := m.weights.Data(v.Args[1+attr.Weights].Name())
-	round.norm = make([]float32, round.k)
-	return d, round, quant.Dequantise(round.norm, data, t)
-}
-
-// normConstant is the function constant of the linear kernels that has them
-// normalise their input.
-const normConstant = 5
-
-// apply rounds rows of activations.
-func (r *rounding) apply(x []float32) {
-	for ; len(x) >= r.k; x = x[r.k:] {
-		row := x[:r.k]
-		if r.norm != nil {
-			squares := 0.0
-			for _, e := range row {
-				squares += float64(e) * float64(e)
-			}
-			scale := 1 / math.Sqrt(squares/float64(r.k)+r.eps)
-			for i, e := range row {
-				row[i] = float32(float64(e) * scale * float64(r.norm[i]))
-			}
-		}
-		for b := range slices.Chunk(row, int8Block) {
-			roundBlock(b)
-		}
-	}
-}
-
-// roundBlock replaces elements by the nearest of the 255 multiples of 1/127 of the
-// largest.
-func roundBlock(block []float32) {
-	most := float32(0)
-	for _, e := range block {
-		most = max(most, e, -e) // NaN wins
-	}
-	inverse, scale := float32(0), most/127
-	if most > 1e-30 {
-		inverse = 127 / most
-	}
-	for i, e := range block {
-		block[i] = float32(math.RoundToEven(float64(e*inverse))) * scale
-	}
+	return r.session.Run(ctx, &r.step)
 }
 
 // written returns the probes that a dispatch fills.

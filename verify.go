@@ -38,8 +38,7 @@ type Findings struct {
 	// Partly says what was left out, "" where nothing was.
 	Partly string  `json:"partly,omitempty"`
 	Checks []Check `json:"checks"`
-	// Kernels compares each native kernel with its emulation, dispatch by dispatch
-	// on the same operands.
+	// Kernels compares each kernel, native or emulated, with float64, dispatch by dispatch.
 	Kernels []KernelCheck `json:"kernels"`
 	Bisect  *Bisection    `json:"bisect,omitempty"`
 	OK      bool          `json:"ok"`
@@ -49,20 +48,23 @@ type Findings struct {
 type Check struct {
 	Name string `json:"name"`
 	What string `json:"what"` // which values, how they were computed
+	// Against says what the results are compared with.
+	Against Against `json:"against"`
 	Difference
 	// Informational checks do not decide whether the model passes, unless a result
 	// is no number.
 	Informational bool `json:"informational,omitempty"`
 }
 
-// KernelCheck is the largest difference of all dispatches of a kernel.
-type KernelCheck struct {
-	Kernel     string `json:"kernel"`
-	Weights    string `json:"weights,omitempty"` // element types of quantised weights
-	Native     bool   `json:"native"`            // or emulated on the CPU, too
-	Dispatches int    `json:"dispatches"`
-	Difference
-}
+// Against is a way to compare.
+type Against string
+
+// The ways.
+const (
+	AgainstBits    Against = "bits"    // both are the same to the last bit
+	AgainstFloat64 Against = "float64" // each op by itself, from the device's own operands
+	AgainstOther   Against = "other"   // the two ways with each other, within a bound
+)
 
 // Difference is how far two results are apart.
 type Difference struct {
@@ -99,13 +101,11 @@ func (m Measure) MarshalJSON() ([]byte, error) {
 	return json.Marshal(float64(m))
 }
 
-// Bounds of relative differences.
+// Bounds of relative differences after all layers.
 const (
-	// dispatchBound is for one dispatch in float. A sum of K products in another
-	// order differs by some √K·2⁻²⁴, below 1e-5 for every K in use.
-	dispatchBound = 1e-4
-	// floatBound is for logits and caches after all layers in float. The layers in
-	// turn amplify what the dispatches leave: by ten is usual, a hundred would pass.
+	// floatBound is for logits and caches after all layers in float. An op leaves some
+	// √K·2⁻²⁴ of a sum of K terms, below 1e-5 for every K in use, and the layers in turn
+	// amplify it: by ten is usual, a hundred would pass.
 	floatBound = 1e-3
 	// halfBound is for logits with half activations: 2⁻¹¹ for each rounding, some
 	// hundred roundings that add up like their root, and the tail of many logits.
@@ -121,12 +121,12 @@ var cacheBound = map[ir.DType]float64{ir.F32: 0, ir.F16: 0x1p-10, ir.Q8_0: 1. / 
 // 1/(254·√3) in the root mean square. The worst block holds a single large element,
 // and 31 errors of that size beside it: √32 times as much. The errors of products
 // that follow each other add up like their root; the largest of a million logits
-// lies some five standard deviations out.
+// lies some five standard deviations out. So much says what the rounding costs, for
+// information, and would hide most faults: what decides is each op by itself, in bits
+// or against float64.
 const (
 	int8Product = 3.266 / 254 // √32/√3
 	int8Tail    = 5
-	// int8Step is what a single element rounded the other way may change.
-	int8Step = 1. / 127
 )
 
 // Steps that are verified: one more than a tile of 32 tokens, one less, from an
@@ -161,23 +161,33 @@ type verifier struct {
 	ids      []int32
 	steps    []int
 	work     int64 // multiplications for one token
+	vocab    int64
 	layers   int
 	emulated int  // layers that are emulated; layers if all
 	int8     bool // some weights are quantised
 	products int  // on the way through the model
 	inFloat  trace
+	kernels  map[string]*KernelCheck
+	wrong    *WrongOp // the first op that float64 does not agree with
 	findings Findings
 }
 
 // Verify runs the model in several ways that should agree, on fixed tokens, and
 // tells how far they are apart:
 //
-//   - the source graph and the fused graph, with float activations and cache;
-//   - native kernels and the emulation of the same kernels, each dispatch by itself
-//     and in a row;
-//   - activations in half precision, as on Metal, and in float;
-//   - tokens at once and one after the other;
-//   - a Plan from a file, if one is given, and the model.
+//   - what promises the same bits, in bits: any number of threads; weights as stored and
+//     rearranged; orders of dispatches and of threads within them; a token's products by
+//     itself and in a prompt; a Plan written to a file and read; the plan whose values are
+//     looked at, below, and the one that runs;
+//   - every op with float64, by itself: native kernels, their emulated twins, and half
+//     precision as on Metal. Each op is computed from the operands that the device had,
+//     and a product rounds activations and weights where the device does, so that one
+//     wrong row of one matrix shows. See package ref for the bounds;
+//   - with each other, logits and caches after all layers: the source graph and the fused
+//     graph in float; native and emulated kernels; activations in half precision and in
+//     float; tokens at once and one after the other; a Plan from a file, if one is given,
+//     and the model. Here bounds are wider, and where native kernels round activations to
+//     int8 the comparison is for information.
 //
 // For large models fewer tokens, and fewer layers, are emulated; the findings say
 // so. An error means that something could not run; what does not agree is in the
@@ -186,11 +196,11 @@ func (m *Model) Verify(ctx context.Context, v Verification) (*Findings, error) {
 	if !m.HasWeights() {
 		return nil, fmt.Errorf("%s: %w", m.name, ErrNoWeights)
 	}
-	c := &verifier{Verification: v, m: m}
+	c := &verifier{Verification: v, m: m, kernels: make(map[string]*KernelCheck)}
 	if err := c.prepare(); err != nil {
 		return nil, err
 	}
-	for _, check := range []func(context.Context) error{c.sourceAndFused, c.nativeAndEmulated, c.prefillAndDecode, c.planAndModel} {
+	for _, check := range []func(context.Context) error{c.sourceAndFused, c.nativeAndEmulated, c.opByOp, c.prefillAndDecode, c.planAndModel, c.sameBits} {
 		if err := check(ctx); err != nil {
 			return nil, err
 		}
@@ -208,7 +218,7 @@ func (m *Model) Verify(ctx context.Context, v Verification) (*Findings, error) {
 		if f.Bisect, err = c.bisect(ctx); err != nil {
 			return nil, err
 		}
-		f.OK = f.OK && f.Bisect.Pass == "" && f.Bisect.NonFinite == nil
+		f.OK = f.OK && f.Bisect.Pass == "" && f.Bisect.NonFinite == nil && f.Bisect.Wrong == nil
 	}
 	return f, nil
 }
@@ -235,12 +245,11 @@ func (c *verifier) prepare() error {
 	if err != nil {
 		return err
 	}
-	vocab := int64(0)
 	c.work = 1
 	for _, v := range source.Values {
 		switch v.Op {
 		case ir.OpEmbed:
-			vocab, _ = v.Args[1].Type.Shape[0].IsConst()
+			c.vocab, _ = v.Args[1].Type.Shape[0].IsConst()
 		case ir.OpLinear:
 			w := v.Args[1].Type
 			n, _ := w.Shape[0].IsConst()
@@ -248,7 +257,7 @@ func (c *verifier) prepare() error {
 			c.int8 = c.int8 || w.DType.IsQuantised()
 		}
 	}
-	if vocab == 0 {
+	if c.vocab == 0 {
 		return fmt.Errorf("%s: its graph embeds no tokens, so there is nothing to feed it", c.m.name)
 	}
 	for _, v := range g.ranges[len(g.ranges)-1].Func.Values {
@@ -267,7 +276,7 @@ func (c *verifier) prepare() error {
 	}
 	rng := rand.New(rand.NewPCG(verifySeed, 0))
 	for range sum(c.steps) {
-		c.ids = append(c.ids, int32(rng.Int64N(vocab)))
+		c.ids = append(c.ids, int32(rng.Int64N(c.vocab)))
 	}
 	c.findings = Findings{Model: c.m.name, Device: c.underTest(), Steps: c.steps, Layers: c.layers}
 	if !slices.Equal(c.steps, fullSteps) {
@@ -402,7 +411,7 @@ func (c *verifier) layersOn(device string) int {
 
 // trace runs compiled graphs over the tokens and keeps what is picked.
 func (c *verifier) trace(ctx context.Context, g *graphs, device string, pick picker, ids []int32, steps []int) (trace, error) {
-	r, err := newRig(g, c.m, c.on(device), pick, false, nil)
+	r, err := newRig(g, c.m, c.on(device), pick, false)
 	if err != nil {
 		return nil, err
 	}
@@ -433,6 +442,7 @@ func (c *verifier) sourceAndFused(ctx context.Context) error {
 	row := Check{Name: "source / fused", What: fmt.Sprintf("%s on %s in float", c.results(layers), device)}
 	if c.Options.Level == 0 {
 		row.What, row.Verdict = "level 0 leaves the source graph as it is", Skipped
+		row.Against = AgainstOther
 		c.findings.Checks = append(c.findings.Checks, row)
 		return nil
 	}
@@ -448,14 +458,13 @@ func (c *verifier) check(row Check, bound float64, want, got trace) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", row.Name, err)
 	}
-	row.Difference = d.judge(bound)
+	row.Difference, row.Against = d.judge(bound), AgainstOther
 	c.findings.Checks = append(c.findings.Checks, row)
 	return nil
 }
 
-// nativeAndEmulated runs one Plan twice: with native kernels, and emulated. Every
-// dispatch is compared by itself, on what the emulation made of those before. Then
-// it compares what happens to activations, on either side, with float.
+// nativeAndEmulated runs one Plan twice: with native kernels, and emulated. Then it
+// compares what happens to activations, on either side, with float.
 func (c *verifier) nativeAndEmulated(ctx context.Context) error {
 	opts := c.Options
 	opts.Target, opts.Act = "cpu", ir.F32
@@ -463,21 +472,10 @@ func (c *verifier) nativeAndEmulated(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.progress("comparing native and emulated kernels")
-	emulated, err := c.lockstep(ctx, g)
-	if err != nil {
-		return err
-	}
 	depth := c.depth(c.emulated)
+	c.progress("comparing native and emulated kernels")
 	native, err := c.trace(ctx, g, "cpu", everyResult(depth), c.ids, c.steps)
 	if err != nil {
-		return err
-	}
-	row := Check{Name: "native / emulated", What: fmt.Sprintf("%s, cache in %s", c.results(c.emulated), opts.KV)}
-	if c.int8 {
-		row.What += ", the emulation with activations rounded as native kernels do"
-	}
-	if err := c.check(row, c.bound(ir.F32, true), emulated, native); err != nil {
 		return err
 	}
 	if c.int8 {
@@ -485,6 +483,16 @@ func (c *verifier) nativeAndEmulated(ctx context.Context) error {
 			Name: "float / int8", What: fmt.Sprintf("%s, emu in float, native with int8 activations, cache in %s", c.results(c.emulated), opts.KV),
 			Informational: true,
 		}, c.bound(ir.F32, true), c.inFloat, native); err != nil {
+			return err
+		}
+	} else {
+		emulated, err := c.trace(ctx, g, "emu", everyResult(depth), c.ids, c.steps)
+		if err != nil {
+			return err
+		}
+		if err := c.check(Check{
+			Name: "native / emulated", What: fmt.Sprintf("%s, cache in %s", c.results(c.emulated), opts.KV),
+		}, c.bound(ir.F32, true), emulated, native); err != nil {
 			return err
 		}
 	}
@@ -504,6 +512,39 @@ func (c *verifier) nativeAndEmulated(ctx context.Context) error {
 	}, c.bound(ir.F16, false), c.inFloat, half)
 }
 
+// opByOp compares the ops of three plans with float64, each by itself: that of the device
+// under test, that of native kernels and the same by their emulated twins.
+func (c *verifier) opByOp(ctx context.Context) error {
+	type way struct {
+		target string
+		act    ir.DType
+		device string
+	}
+	ways := []way{{"cpu", ir.F32, "cpu"}, {"cpu", ir.F32, "emu"}, {"metal", ir.F16, "emu"}}
+	if device := c.underTest(); device != "cpu" {
+		own := way{"metal", c.act(device), device}
+		ways = append([]way{own}, slices.DeleteFunc(ways, func(w way) bool { return w == own })...)
+	}
+	for _, w := range ways {
+		opts := c.Options
+		opts.Target, opts.Act = w.target, w.act
+		g, err := c.compile(opts)
+		if err != nil {
+			return err
+		}
+		if err := c.followed(ctx, g, w.device, c.layersOn(w.device)); err != nil {
+			return fmt.Errorf("comparing %s with float64: %w", w.device, err)
+		}
+	}
+	for _, row := range c.kernels {
+		c.findings.Kernels = append(c.findings.Kernels, *row)
+	}
+	slices.SortFunc(c.findings.Kernels, func(a, b KernelCheck) int {
+		return cmp.Or(cmp.Compare(a.Kernel, b.Kernel), cmp.Compare(a.Weights, b.Weights), cmp.Compare(a.Device, b.Device))
+	})
+	return nil
+}
+
 // bound is that of results after all layers with activations of that type. Native
 // kernels round activations to int8 for quantised weights.
 func (c *verifier) bound(act ir.DType, native bool) float64 {
@@ -515,113 +556,6 @@ func (c *verifier) bound(act ir.DType, native bool) float64 {
 		b = max(b, int8Tail*int8Product*math.Sqrt(float64(c.products)))
 	}
 	return b
-}
-
-// lockstep runs each dispatch on both devices and compares what it wrote; the
-// native side then goes on from the emulated result. It returns the results of the
-// emulation.
-func (c *verifier) lockstep(ctx context.Context, g *graphs) (trace, error) {
-	pick := everyValue(c.depth(c.emulated))
-	native, err := newRig(g, c.m, c.on("cpu"), pick, true, nil)
-	if err != nil {
-		return nil, err
-	}
-	defer native.close()
-	natives := native.program.Natives()
-	emulated, err := newRig(g, c.m, c.on("emu"), pick, true, natives)
-	if err != nil {
-		return nil, err
-	}
-	defer emulated.close()
-	rigs := [2]*rig{emulated, native}
-	var results trace
-	rows := make(map[string]*KernelCheck)
-	ids := c.ids
-	for step, n := range c.steps {
-		var ph *lower.Phase
-		for _, r := range rigs {
-			var err error
-			if ph, err = r.begin(ids[:n]); err != nil {
-				return nil, err
-			}
-		}
-		ids = ids[n:]
-		for k := range ph.Dispatches {
-			d := &ph.Dispatches[k]
-			for _, r := range rigs {
-				if err := r.runOne(ctx, k); err != nil {
-					return nil, err
-				}
-			}
-			for _, p := range native.written(d) {
-				want, err := emulated.read(p)
-				if err != nil {
-					return nil, err
-				}
-				got, err := native.read(p)
-				if err != nil {
-					return nil, err
-				}
-				seen := sighting{step, p, p.rows(&native.step.Sizes), want}
-				c.note(rows, ph, k, natives, emulated.rounding[emulated.phase], seen, got)
-				copy(got, want) // the outputs of a host device are its memory
-				if p.result != "" {
-					seen.data = slices.Clone(want)
-					results = append(results, seen)
-				}
-			}
-		}
-	}
-	for _, row := range rows {
-		c.findings.Kernels = append(c.findings.Kernels, *row)
-	}
-	slices.SortFunc(c.findings.Kernels, func(a, b KernelCheck) int {
-		return cmp.Or(cmp.Compare(a.Kernel, b.Kernel), cmp.Compare(a.Weights, b.Weights))
-	})
-	return results, nil
-}
-
-// note adds one comparison to the row of the kernel that computed it.
-func (c *verifier) note(rows map[string]*KernelCheck, ph *lower.Phase, k int, natives map[string]bool, rounding []*rounding, want sighting, got []float32) {
-	from := origin(want.probe.value)
-	d, k := producer(ph, k, from)
-	bound := dispatchBound
-	switch {
-	case want.probe.isInt():
-		bound = 0
-	case want.probe.fromCache():
-		bound += cacheBound[c.Options.KV]
-	}
-	weights := quantisedWeights(from)
-	if weights != "" && natives[d.Kernel] {
-		switch round := rounding[k]; {
-		case round == nil:
-			bound = int8Tail * int8Product
-		case round.norm != nil: // the norm is not the same to the last bit
-			bound += int8Step
-		}
-	}
-	key := d.Kernel + " " + weights
-	row := rows[key]
-	if row == nil {
-		row = &KernelCheck{Kernel: d.Kernel, Weights: weights, Native: natives[d.Kernel], Difference: Difference{Verdict: Within, Bound: bound}}
-		rows[key] = row
-	}
-	row.Dispatches++
-	var g gap
-	g.add(want, got)
-	if next := g.judge(bound); worse(next, row.Difference) {
-		next.Where = fmt.Sprintf("%s, %s", want.place(c.steps), next.Where)
-		row.Difference = next
-	}
-}
-
-// worse orders differences by how much of their bound they take.
-func worse(a, b Difference) bool {
-	if (a.Verdict == NotFinite) != (b.Verdict == NotFinite) {
-		return a.Verdict == NotFinite
-	}
-	return float64(a.Relative)/a.Bound > float64(b.Relative)/b.Bound
 }
 
 // origin returns the value that a dispatch computes v with.
@@ -687,6 +621,7 @@ func (c *verifier) prefillAndDecode(ctx context.Context) error {
 	}
 	return c.check(Check{
 		Name: "prefill / decode", What: fmt.Sprintf("logits and caches of %d tokens on %s, activations in %s, cache in %s", n, device, opts.Act, opts.KV),
+		Informational: c.int8 && device == "cpu",
 	}, c.bound(opts.Act, device == "cpu"), atOnce.joined(), single.joined())
 }
 
@@ -704,44 +639,28 @@ func (c *verifier) planAndModel(ctx context.Context) error {
 	}
 	steps := []int{n - 1, 1}
 	c.progress("running the plan on %s", device)
-	planned, err := c.planned(ctx, device, steps)
+	planned, err := c.logits(ctx, c.Program, c.on(device), steps)
 	if err != nil {
 		return fmt.Errorf("running the plan: %w", err)
 	}
-	g, err := c.compile(opts)
+	opts.Context, opts.Prefill = c.Program.Plan.Context, int(c.Program.Plan.Phases[0].MaxT)
+	p, err := c.m.Compile(opts)
 	if err != nil {
 		return err
 	}
-	compiled, err := c.trace(ctx, g, device, everyResult(all), c.ids, steps)
+	compiled, err := c.logits(ctx, p, c.on(device), steps)
 	if err != nil {
 		return err
 	}
-	return c.check(Check{
-		Name: "model / plan", What: fmt.Sprintf("logits of %d tokens on %s, activations in %s, cache in %s", n, device, opts.Act, opts.KV),
-	}, c.bound(opts.Act, device == "cpu"), compiled, planned)
-}
-
-// planned returns the logits of the Plan under test.
-func (c *verifier) planned(ctx context.Context, device string, steps []int) (trace, error) {
-	s, err := c.Program.NewSession(c.on(device))
-	if err != nil {
-		return nil, err
+	row := Check{Name: "model / plan", What: fmt.Sprintf("logits of %d tokens on %s, activations in %s, cache in %s", n, device, opts.Act, opts.KV)}
+	if same, err := samePlan(p.Plan, c.Program.Plan); err != nil {
+		return err
+	} else if same {
+		c.checkBits(row, compiled, planned)
+		return nil
 	}
-	defer s.Close()
-	logits := &probe{result: logitsName, value: &ir.Value{Layer: ir.NoLayer}}
-	var t trace
-	ids := c.ids
-	for i, n := range steps {
-		seen := sighting{step: i, probe: logits, rows: n}
-		if err := s.Score(ctx, ids[:n], func(_ int, row []float32) error {
-			seen.data = append(seen.data, row...)
-			return nil
-		}); err != nil {
-			return nil, err
-		}
-		ids, t = ids[n:], append(t, seen)
-	}
-	return t, nil
+	row.What += "; it was compiled with other options"
+	return c.check(row, c.bound(opts.Act, device == "cpu"), compiled, planned)
 }
 
 // joined puts the logits of all steps together, and keeps the caches as the last

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/ir"
 )
@@ -65,9 +66,18 @@ func TestVerify(t *testing.T) {
 		path, device string
 		checks       []string
 	}{
-		{"tiny-qwen3/gguf/tiny-qwen3-F16.gguf", "cpu", []string{"source / fused", "native / emulated", "float / half", "prefill / decode"}},
-		{"tiny-llama/gguf/tiny-llama-Q4_0.gguf", "cpu", []string{"source / fused", "native / emulated", "float / int8", "float / half", "prefill / decode"}},
-		{"tiny-llama/gguf/tiny-llama-F16.gguf", "emu", []string{"source / fused", "native / emulated", "float / half", "prefill / decode"}},
+		{"tiny-qwen3/gguf/tiny-qwen3-F16.gguf", "cpu", []string{
+			"source / fused", "native / emulated", "float / half", "float64 / cpu", "float64 / emulated", "float64 / emu f16", "prefill / decode",
+			"threads", "rearranged weights", "stored weights", "plan read back", "plan looked at", "products alone",
+		}},
+		{"tiny-llama/gguf/tiny-llama-Q4_0.gguf", "cpu", []string{
+			"source / fused", "float / int8", "float / half", "float64 / cpu", "float64 / emulated", "float64 / emu f16", "prefill / decode",
+			"threads", "rearranged weights", "stored weights", "plan read back", "plan looked at", "products alone",
+		}},
+		{"tiny-llama/gguf/tiny-llama-F16.gguf", "emu", []string{
+			"source / fused", "native / emulated", "float / half", "float64 / emu f16", "float64 / cpu", "float64 / emulated", "prefill / decode",
+			"threads", "descending order", "shuffled order", "plan read back", "plan looked at",
+		}},
 	} {
 		t.Run(filepath.Base(tt.path)+"/"+tt.device, func(t *testing.T) {
 			f := verify(t, testfiles.Model(t, tt.path), tt.device, true)
@@ -75,16 +85,23 @@ func TestVerify(t *testing.T) {
 			for _, c := range f.Checks {
 				names = append(names, c.Name)
 				require.Equal(t, smelt.Within, c.Verdict, c.Name)
+				if c.Against == smelt.AgainstBits {
+					require.Zero(t, c.Absolute, c.Name)
+					require.Zero(t, c.Bound, c.Name)
+					continue
+				}
 				require.Positive(t, float64(c.Relative), c.Name) // two different computations
+				require.LessOrEqual(t, float64(c.Relative), c.Bound, c.Name)
 			}
 			require.Equal(t, tt.checks, names)
 			require.True(t, f.OK)
 			require.Empty(t, f.Bisect.Pass)
 			require.Nil(t, f.Bisect.NonFinite)
+			require.Nil(t, f.Bisect.Wrong)
 
 			kernels := map[string]bool{}
 			for _, k := range f.Kernels {
-				kernels[k.Kernel] = true
+				kernels[k.Kernel] = kernels[k.Kernel] || k.Native
 				require.Equal(t, smelt.Within, k.Verdict, k.Kernel)
 			}
 			m, err := smelt.Open(testfiles.Model(t, tt.path), "")
@@ -96,7 +113,7 @@ func TestVerify(t *testing.T) {
 			require.NoError(t, err)
 			for i := range p.Plan.Phases {
 				for _, d := range p.Plan.Phases[i].Dispatches {
-					require.True(t, kernels[d.Kernel], "nothing was said of %s", d.Kernel)
+					require.True(t, kernels[d.Kernel], "nothing was said of the native %s", d.Kernel)
 				}
 			}
 		})
@@ -157,6 +174,119 @@ func TestVerifyFindsPass(t *testing.T) {
 	}
 }
 
+// scales says where a block of each type holds the halves that its elements are
+// proportional to.
+var scales = map[ir.DType][]int{
+	ir.Q8_0: {0}, ir.Q4_0: {0}, ir.Q4_1: {0, 2}, ir.Q5_0: {0}, ir.Q5_1: {0, 2},
+	ir.Q2_K: {80, 82}, ir.Q3_K: {108}, ir.Q4_K: {0, 2}, ir.Q5_K: {0, 2}, ir.Q6_K: {208},
+}
+
+// enlarge makes every element of a stored row 1 % larger.
+func enlarge(t *testing.T, row []byte, typ ir.DType) {
+	for ; len(row) > 0; row = row[typ.BlockBytes():] {
+		parts, of := scales[typ], ir.F16
+		if parts == nil {
+			parts, of = []int{0}, typ
+		}
+		for _, at := range parts {
+			var x [1]float32
+			b := row[at:][:of.BlockBytes()]
+			require.NoError(t, quant.Dequantise(x[:], b, of))
+			x[0] *= 1.01
+			require.NoError(t, quant.Quantise(b, x[:], of))
+		}
+	}
+}
+
+// findsRow gives the device a model with one row of a tensor 1 % larger, and float64 the
+// model as it was.
+func findsRow(t *testing.T, path, tensor string, row int) *smelt.Findings {
+	m := opened(t, path)
+	defer smelt.ReferenceWeights(m.File())()
+	w, ok := m.File().Tensor(tensor)
+	require.True(t, ok, tensor)
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	bytes := w.DType.Bytes(int64(w.Shape[len(w.Shape)-1]))
+	enlarge(t, data[w.Offset+int64(row)*bytes:][:bytes], w.DType)
+	wrong := filepath.Join(t.TempDir(), filepath.Base(path))
+	require.NoError(t, os.WriteFile(wrong, data, 0o600))
+	return verify(t, wrong, "cpu", true)
+}
+
+// TestVerifyFindsRow makes one row of one matrix wrong by 1 %, in every type of weights:
+// float64 does not agree with native kernels, nor with their emulation, nor with half
+// precision, and the bisection names the op, the matrix and the row. Without the fault
+// they all agree.
+func TestVerifyFindsRow(t *testing.T) {
+	defer smelt.EmulatedWork(1e8)() // all layers, and some rows of each product
+	mixtures := map[ir.DType]string{
+		ir.F32: "f32", ir.F16: "f16", ir.BF16: "bf16", ir.Q8_0: "q8_0", ir.Q4_0: "q4_0", ir.Q4_1: "q4_1", ir.Q5_0: "q5_0", ir.Q5_1: "q5_1",
+		ir.Q2_K: "q2_k", ir.Q3_K: "q3_k_s", ir.Q4_K: "q4_k_s", ir.Q5_K: "q5_k_s", ir.Q6_K: "q6_k",
+	}
+	for typ := ir.F32; typ <= ir.Q6_K; typ++ {
+		if !quant.CanQuantise(typ) {
+			continue
+		}
+		t.Run(typ.String(), func(t *testing.T) {
+			path, _ := quantized(t, opened(t, testfiles.Model(t, "tiny-llama/gguf/tiny-llama-F16.gguf")), mixtures[typ])
+			const tensor, row = "blk.1.attn_q.weight", 77
+			w, ok := opened(t, path).File().Tensor(tensor)
+			require.True(t, ok)
+			require.Equal(t, typ, w.DType)
+
+			good := verify(t, path, "cpu", false)
+			require.True(t, good.OK, "%+v", good.Checks)
+
+			f := findsRow(t, path, tensor, row)
+			require.False(t, f.OK)
+			for _, name := range []string{"float64 / cpu", "float64 / emulated", "float64 / emu f16"} {
+				c := check(t, f, name)
+				require.Equal(t, smelt.Beyond, c.Verdict, name)
+				require.Contains(t, c.Where, "row 77 of "+tensor, name)
+				t.Logf("%s: %.2g, %.0f times the bound", name, float64(c.Relative), float64(c.Relative)/c.Bound)
+			}
+			o := f.Bisect.Wrong
+			require.NotNil(t, o)
+			require.Equal(t, tensor, o.Weight)
+			require.Equal(t, row, o.WeightRow)
+			require.Equal(t, 1, o.Layer)
+			require.Equal(t, "fused_linear", o.Op)
+			require.Equal(t, "cpu", o.Device)
+			require.Empty(t, f.Bisect.Pass)
+		})
+	}
+}
+
+// TestVerifyFindsEveryMatrix does so with each kind of matrix, embeddings of tokens that
+// no step feeds among them.
+func TestVerifyFindsEveryMatrix(t *testing.T) {
+	defer smelt.EmulatedWork(1e8)()
+	for _, path := range []string{"tiny-llama/gguf/tiny-llama-Q4_0.gguf", "tiny-qwen3/gguf/tiny-qwen3-F16.gguf"} {
+		path := testfiles.Model(t, path)
+		for _, tensor := range []string{
+			"token_embd.weight", "blk.0.attn_k.weight", "blk.1.attn_v.weight", "blk.1.attn_output.weight", "blk.0.ffn_gate.weight",
+			"blk.1.ffn_up.weight", "blk.2.ffn_down.weight", "output.weight",
+		} {
+			if _, ok := opened(t, path).File().Tensor(tensor); !ok {
+				continue // its embeddings are tied
+			}
+			t.Run(filepath.Base(path)+"/"+tensor, func(t *testing.T) {
+				const row = 11
+				f := findsRow(t, path, tensor, row)
+				require.False(t, f.OK)
+				require.Equal(t, smelt.Beyond, check(t, f, "float64 / cpu").Verdict)
+				o := f.Bisect.Wrong
+				require.NotNil(t, o)
+				require.Equal(t, row, o.WeightRow)
+				if tensor != "blk.1.ffn_up.weight" { // of a pair the gate's name stands
+					require.Equal(t, tensor, o.Weight)
+				}
+			})
+		}
+	}
+}
+
 func TestVerifyFindsNaN(t *testing.T) {
 	for _, tt := range []struct {
 		path, tensor string
@@ -213,13 +343,16 @@ func TestVerifyInPart(t *testing.T) {
 	f := verify(t, testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-Q4_0.gguf"), "cpu", true)
 	require.True(t, f.OK)
 	require.Equal(t, []int{33, 1, 1}, f.Steps)
-	for _, name := range []string{"source / fused", "native / emulated", "float / half"} {
+	for _, name := range []string{"source / fused", "float / int8", "float / half", "float64 / emulated"} {
 		require.Contains(t, check(t, f, name).What, "layers 0-1 of 4")
 	}
 	require.Contains(t, f.Bisect.What, "layers 0-1 of 4")
 	require.Contains(t, f.Partly, "35 tokens instead of 69, 2 of 4 layers")
+	require.NotContains(t, check(t, f, "float64 / cpu").What, "of 4") // native kernels are quick
 	for _, k := range f.Kernels {
-		require.NotContains(t, k.Where, "layer 2")
+		if k.Device == "emu" {
+			require.NotContains(t, k.Where, "layer 2")
+		}
 	}
 }
 
@@ -242,6 +375,29 @@ func TestVerifyLevels(t *testing.T) {
 	require.NoError(t, err)
 	_, err = shape.Verify(t.Context(), smelt.Verification{Device: smelt.Device{Name: "cpu"}})
 	require.ErrorIs(t, err, smelt.ErrNoWeights)
+}
+
+func TestCompareBits(t *testing.T) {
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	for _, tt := range []struct {
+		name      string
+		op        ir.Op
+		want, got []float32
+		verdict   smelt.Verdict
+		absolute  float64
+	}{
+		{"same", ir.OpAdd, []float32{1, 2}, []float32{1, 2}, smelt.Within, 0},
+		{"one bit", ir.OpAdd, []float32{1, 2}, []float32{1, 2 + 0x1p-22}, smelt.Beyond, 0x1p-22},
+		{"the sign of zero", ir.OpAdd, []float32{0, 2}, []float32{float32(math.Copysign(0, -1)), 2}, smelt.Beyond, 0},
+		{"NaN in both", ir.OpAdd, []float32{1, nan}, []float32{1, nan}, smelt.NotFinite, 0},
+		{"NaN in one", ir.OpAdd, []float32{1, 2}, []float32{nan, 2}, smelt.NotFinite, math.Inf(1)},
+		{"a mask", ir.OpMask, []float32{1, -inf}, []float32{1, -inf}, smelt.Within, 0},
+		{"fewer", ir.OpAdd, []float32{1, 2}, []float32{1}, smelt.Beyond, math.Inf(1)},
+	} {
+		d := smelt.CompareBits(tt.op, 1, tt.want, tt.got)
+		require.Equal(t, tt.verdict, d.Verdict, tt.name)
+		require.Equal(t, tt.absolute, float64(d.Absolute), tt.name)
+	}
 }
 
 func TestCompare(t *testing.T) {

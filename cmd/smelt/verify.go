@@ -24,14 +24,24 @@ func verifyVerb() *cobra.Command {
 		Use:   "verify MODEL",
 		Short: "Check that every way to run a model gives the same",
 		Long: `Runs the model on fixed tokens in ways that should agree, and prints how far apart
-they are: the source graph and the fused one; native kernels and their emulation,
-each dispatch by itself and all in a row; float activations and half ones; tokens at
-once and one by one; a plan, if MODEL is one, and its model. The exit status is 1 if a
-difference is out of bounds or a
-result is no number. Large models are emulated in part; the table says which.
+they are, what they are compared with, and the bound:
 
---bisect also names the first pass that changes the results, and the first value
-that is NaN or infinite. arch:NAME is verified with random weights of --type.`,
+  bits     what promises the same bits: threads, rearranged weights, orders of
+           execution, a token's products alone and in a prompt, a plan from a file
+  float64  every op by itself, on native kernels, on their emulation and in half
+           precision: computed in float64 from the operands that the device had, with
+           activations and weights of products rounded as it rounds them. A row of a
+           matrix that is 1 % off is named
+  other    two ways with each other, after all layers: the source graph and the fused
+           one, float and half, native and emulated, tokens at once and one by one
+
+The exit status is 1 if a difference is out of bounds or a result is no number. Large
+models are emulated in part, and of their products float64 computes some rows; the
+table says which.
+
+--bisect also names the first op that is wrong, the first pass that changes the
+results, and the first value that is NaN or infinite. arch:NAME is verified with random
+weights of --type.`,
 		Example: `  smelt verify model.gguf
   smelt verify model.gguf --bisect --json`,
 		Args: modelArg,
@@ -40,7 +50,7 @@ that is NaN or infinite. arch:NAME is verified with random weights of --type.`,
 	compile.add(flags)
 	device.add(flags)
 	device.addWeights(flags)
-	flags.BoolVar(&bisect, "bisect", false, "name the first pass and the first value that go wrong")
+	flags.BoolVar(&bisect, "bisect", false, "name the first op, pass and value that go wrong")
 	flags.BoolVar(&asJSON, "json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if compile.help(cmd) {
@@ -124,24 +134,25 @@ func writeFindings(w io.Writer, f *smelt.Findings) error {
 	}
 	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(t, "CHECK\tLARGEST\tRELATIVE\tBOUND\tVERDICT\tOF")
+	fmt.Fprintln(t, "CHECK\tWITH\tLARGEST\tRELATIVE\tBOUND\tVERDICT\tOF")
 	for _, c := range f.Checks {
 		verdict := string(c.Verdict)
 		if c.Informational {
 			verdict += " (for information)"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", c.Name, numbers(&c.Difference), verdict, c.What)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", c.Name, c.Against, numbers(&c.Difference), verdict, c.What)
 	}
-	fmt.Fprintln(t, "\nKERNEL, NATIVE AGAINST EMULATED\tLARGEST\tRELATIVE\tBOUND\tVERDICT\tDISPATCHES\tWORST AT")
+	fmt.Fprintln(t, "\nKERNEL, AGAINST FLOAT64\tON\tLARGEST\tRELATIVE\tBOUND\tVERDICT\tOPS\tWORST AT")
 	for _, k := range f.Kernels {
 		name := k.Kernel
 		if k.Weights != "" {
 			name += " " + k.Weights
 		}
-		if !k.Native {
-			name += " (emulated only)"
+		on := k.Device
+		if on == "cpu" && !k.Native {
+			on = "cpu (emulated)"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\n", name, numbers(&k.Difference), k.Verdict, k.Dispatches, k.Where)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%s\n", name, on, numbers(&k.Difference), k.Verdict, k.Dispatches, k.Where)
 	}
 	if b := f.Bisect; b != nil {
 		writeBisection(t, b)
@@ -164,20 +175,33 @@ func writeBisection(t io.Writer, b *smelt.Bisection) {
 	} else {
 		fmt.Fprintf(t, "%s is the first pass that changes the %s.\n", b.Pass, b.What)
 	}
+	if o := b.Wrong; o == nil {
+		fmt.Fprintln(t, "No op is off from float64 beyond its bound.")
+	} else {
+		fmt.Fprintf(t, "%s %s, %s, is the first op that is wrong: %.6g instead of %.6g ± %.2g at row %d, element %d, in step %d (%s), from the kernel %s on %s.\n",
+			o.Op, o.Value, layerOf(o.Layer), float64(o.Got), float64(o.Want), float64(o.Bound), o.Row, o.Element, o.Step+1, o.Phase, o.Kernel, o.Device)
+		if o.Weight != "" {
+			fmt.Fprintf(t, "  It is made of row %d of %s.\n", o.WeightRow, o.Weight)
+		}
+		fmt.Fprintf(t, "  %s\n", o.Line)
+	}
 	n := b.NonFinite
 	if n == nil {
 		fmt.Fprintf(t, "No element is NaN or infinite: %s.\n", b.Watched)
 		return
 	}
-	where := "outside the layers"
-	if n.Layer >= 0 {
-		where = fmt.Sprintf("of layer %d", n.Layer)
-	}
 	fmt.Fprintf(t, "%s %s, %s, is the first value that is no number: %s at row %d, element %d, in step %d (%s), from the kernel %s.\n  %s\n",
-		n.Op, n.Value, where, n.Is, n.Row, n.Element, n.Step+1, n.Phase, n.Kernel, n.Line)
+		n.Op, n.Value, layerOf(n.Layer), n.Is, n.Row, n.Element, n.Step+1, n.Phase, n.Kernel, n.Line)
 	for _, w := range n.Weights {
 		fmt.Fprintf(t, "  Its weight %s is none either.\n", w)
 	}
+}
+
+func layerOf(layer int) string {
+	if layer < 0 {
+		return "outside the layers"
+	}
+	return fmt.Sprintf("of layer %d", layer)
 }
 
 // numbers are the columns that every difference has.

@@ -12,6 +12,9 @@ func (r *run) siluMul(v *ir.Value) (result, error) {
 
 func (r *run) fusedLinear(v *ir.Value) (result, error) {
 	a, x := v.Attr.(ir.LinearAttr), r.tensor(v, 0)
+	if r.Device != nil {
+		return r.deviceProduct(v, a)
+	}
 	rows, k := x.rows(), x.last()
 	next := 1 + a.Weights
 	input := x.Data

@@ -22,6 +22,8 @@ type Env struct {
 	RoundCache bool
 	// Watch, if set, sees every tensor as it is computed.
 	Watch func(v *ir.Value, t *Tensor)
+	// Device, if set, is followed op by op.
+	Device *Device
 }
 
 // Tensor is a tensor under the sizes of one run, row-major. Data holds floats,
@@ -30,6 +32,9 @@ type Tensor struct {
 	Shape []int
 	Data  []float64
 	Ints  []int32
+	// Slack is how far each element may be off on [Env.Device], for products and
+	// embeddings on one; else nil.
+	Slack []float64
 }
 
 // last returns the innermost extent.
@@ -120,8 +125,25 @@ func (r *run) step(v *ir.Value) error {
 			r.Watch(v, t)
 		}
 	}
+	if res, err = r.follow(v, res); err != nil {
+		return err
+	}
 	r.results[v.ID] = res
 	return nil
+}
+
+// follow puts what the device has in the place of what it should have.
+func (r *run) follow(v *ir.Value, res result) (result, error) {
+	switch {
+	case r.Device == nil || v.Op.IsLeaf():
+	case res.tensor != nil && r.Device.Computed != nil:
+		if got, err := r.Device.Computed(v, res.tensor); got != nil || err != nil {
+			return result{tensor: got}, err
+		}
+	case res.cache != nil && r.Device.Written != nil:
+		return res, r.Device.Written(v, res.cache)
+	}
+	return res, nil
 }
 
 // shape gives symbolic extents their values.

@@ -75,6 +75,10 @@ func (r *run) weight(v *ir.Value) (result, error) {
 	if r.Weight == nil {
 		return result{}, errors.New("no weights are given")
 	}
+	if r.Device != nil && len(v.Type.Shape) == 2 { // read where it is used
+		shape, err := r.shape(v.Type.Shape)
+		return result{tensor: &Tensor{Shape: shape}}, err
+	}
 	data, err := r.Weight(v.Name())
 	if err != nil {
 		return result{}, err
@@ -129,6 +133,9 @@ func (r *run) cacheState(v *ir.Value) (result, error) {
 }
 
 func (r *run) embed(v *ir.Value) (result, error) {
+	if r.Device != nil {
+		return r.deviceEmbed(v)
+	}
 	tokens, table := r.tensor(v, 0).Ints, r.tensor(v, 1)
 	return r.each(v, func(out *Tensor) error {
 		for t, id := range tokens {
@@ -142,6 +149,9 @@ func (r *run) embed(v *ir.Value) (result, error) {
 }
 
 func (r *run) linear(v *ir.Value) (result, error) {
+	if r.Device != nil {
+		return r.deviceProduct(v, ir.LinearAttr{Weights: 1})
+	}
 	x, w := r.tensor(v, 0), r.tensor(v, 1)
 	return r.each(v, func(out *Tensor) error {
 		product2D(out.Data, out.last(), 0, x.Data, x.rows(), w.Data, w.Shape[0], w.Shape[1])

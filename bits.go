@@ -1,0 +1,295 @@
+package smelt
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/smelt-ml/smelt/internal/compare"
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/metal"
+)
+
+// sameBits compares ways to run the model that promise the same bits: see the laws of
+// package kernels/native, and the orders of threads that an emulated kernel must bear.
+func (c *verifier) sameBits(ctx context.Context) error {
+	device := c.underTest()
+	opts := c.Options
+	opts.Act = c.act(device)
+	var err error
+	if opts.Target, err = TargetOf(device); err != nil {
+		return err
+	}
+	steps := c.steps
+	if device == "emu" { // one run of each way, with a part of the work
+		if n := c.tokens(emulatedWork * bitsShare); n < sum(steps) {
+			steps = []int{n - 1, 1}
+		}
+	}
+	c.progress("comparing what has the same bits on %s", device)
+	p, err := c.m.Compile(opts)
+	if err != nil {
+		return err
+	}
+	g, err := graphsOf(p, opts)
+	if err != nil {
+		return err
+	}
+	of := fmt.Sprintf("logits of %d tokens on %s", sum(steps), device)
+	want, err := c.logits(ctx, p, c.on(device), steps)
+	if err != nil {
+		return err
+	}
+	for _, way := range bitWays {
+		on := c.on(device)
+		if way.device != "" && way.device != device || !way.change(&on.Options) {
+			continue
+		}
+		got, err := c.logits(ctx, p, on, steps)
+		if err != nil {
+			return fmt.Errorf("%s: %w", way.name, err)
+		}
+		c.checkBits(Check{Name: way.name, What: of + ", " + way.what}, want, got)
+	}
+
+	var file bytes.Buffer
+	if err := (&lower.File{Plan: p.Plan}).Write(&file); err != nil {
+		return err
+	}
+	read, err := lower.Read(&file)
+	if err != nil {
+		return err
+	}
+	got, err := c.logits(ctx, &Program{Plan: read.Plan, model: c.m}, c.on(device), steps)
+	if err != nil {
+		return err
+	}
+	c.checkBits(Check{Name: "plan read back", What: of + ", from a file"}, want, got)
+
+	if got, err = c.trace(ctx, g, device, everyResult(all), c.ids, steps); err != nil {
+		return err
+	}
+	got = slices.DeleteFunc(got, func(s sighting) bool { return s.probe.result != logitsName })
+	c.checkBits(Check{Name: "plan looked at", What: of + ", by a plan that shows its values"}, want, got)
+	if device == "cpu" {
+		return c.productsAlone(ctx, g, device)
+	}
+	return nil
+}
+
+// bitsShare is the share of emulatedWork for each way to run the model that should have
+// the same bits.
+const bitsShare = 1. / 16
+
+// bitWays are options that do not change a bit. change tells whether they are others than
+// those of the device.
+var bitWays = []struct {
+	name, device, what string
+	change             func(o *metal.Options) bool
+}{
+	{"threads", "", "on one thread or three", func(o *metal.Options) bool {
+		if o.Threads == 1 {
+			o.Threads = 3
+		} else {
+			o.Threads = 1
+		}
+		return true
+	}},
+	{"rearranged weights", "cpu", "rearranged when they are loaded", func(o *metal.Options) bool {
+		o.Rearrange = metal.RearrangeNow
+		return true
+	}},
+	{"stored weights", "cpu", "as they are stored", func(o *metal.Options) bool {
+		o.Rearrange = metal.RearrangeNever
+		return true
+	}},
+	{"descending order", "emu", "threads in descending order", func(o *metal.Options) bool {
+		o.Order, o.Poison = metal.Descending, true
+		return true
+	}},
+	{"shuffled order", "emu", "threads and dispatches in any order", func(o *metal.Options) bool {
+		o.Order, o.Poison, o.ShuffleDispatches, o.Seed = metal.Shuffled, true, true, verifySeed
+		return true
+	}},
+}
+
+// logits returns those of a program's steps.
+func (c *verifier) logits(ctx context.Context, p *Program, d Device, steps []int) (trace, error) {
+	s, err := p.NewSession(d)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	logits := &probe{result: logitsName, value: &ir.Value{Layer: ir.NoLayer}}
+	var t trace
+	ids := c.ids
+	for i, n := range steps {
+		seen := sighting{step: i, probe: logits, rows: n}
+		if err := s.Score(ctx, ids[:n], func(_ int, row []float32) error {
+			seen.data = append(seen.data, row...)
+			return nil
+		}); err != nil {
+			return nil, err
+		}
+		ids, t = ids[n:], append(t, seen)
+	}
+	return t, nil
+}
+
+// checkBits compares two traces of the same results in bits, and notes the outcome.
+func (c *verifier) checkBits(row Check, want, got trace) {
+	row.Against = AgainstBits
+	row.Verdict = Within
+	if len(want) != len(got) {
+		row.Verdict = Beyond
+	}
+	for i := range min(len(want), len(got)) {
+		d := differentBits(&want[i], got[i].data)
+		if d.Where != "" {
+			d.Where = fmt.Sprintf("step %d, %s", want[i].step+1, d.Where)
+		}
+		if worse(d, row.Difference) {
+			row.Difference = d
+		}
+	}
+	c.findings.Checks = append(c.findings.Checks, row)
+}
+
+// differentBits compares what a probe saw with what another saw there. A NaN is no result,
+// whatever its bits.
+func differentBits(want *sighting, got []float32) Difference {
+	d := Difference{Verdict: Within}
+	if len(got) != len(want.data) {
+		return Difference{Absolute: Measure(math.Inf(1)), Relative: Measure(math.Inf(1)), Verdict: Beyond, Where: want.probe.String()}
+	}
+	width := len(want.data) / max(want.rows, 1)
+	logits := want.probe.result == logitsName
+	for i, x := range want.data {
+		if !finite(x, want.probe.value.Op) || !finite(got[i], want.probe.value.Op) {
+			d.Verdict = NotFinite
+		}
+		if math.Float32bits(x) == math.Float32bits(got[i]) {
+			continue
+		}
+		if d.Verdict == Within {
+			d.Verdict = Beyond
+		}
+		row := i / width
+		off := compare.Apart(x, got[i])
+		relative := off / magnitude(want.data[row*width:(row+1)*width], logits)
+		if d.Where == "" || relative > float64(d.Relative) {
+			d.Relative, d.Where = Measure(relative), fmt.Sprintf("%s, row %d", want.probe, row)
+		}
+		d.Absolute = max(d.Absolute, Measure(off))
+	}
+	return d
+}
+
+// productsAlone feeds a prompt, and then some of its tokens through each product by
+// themselves, as decoding does.
+func (c *verifier) productsAlone(ctx context.Context, g *graphs, device string) error {
+	r, err := newRig(g, c.m, c.on(device), everyValue(all), true)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	n := c.steps[0]
+	ph, err := r.begin(c.ids[:n])
+	if err != nil {
+		return err
+	}
+	row := Check{Name: "products alone", Against: AgainstBits, Difference: Difference{Verdict: Within}}
+	tokens := []int{0, n / 2, n - 1}
+	products := 0
+	for k := range ph.Dispatches {
+		if err := r.runOne(ctx, k); err != nil {
+			return err
+		}
+		written := r.written(&ph.Dispatches[k])
+		if len(written) != 1 || written[0].value.Op != ir.OpLinear && written[0].value.Op != ir.OpFusedLinear {
+			continue
+		}
+		together := sighting{probe: written[0], rows: n}
+		data, err := r.read(written[0])
+		if err != nil {
+			return err
+		}
+		together.data = slices.Clone(data)
+		products++
+		operands, err := r.operands(k)
+		if err != nil {
+			return err
+		}
+		for _, t := range tokens {
+			if err := r.alone(ctx, k, operands, t, n); err != nil {
+				return err
+			}
+			width := len(data) / n
+			one := sighting{probe: written[0], rows: 1, data: together.data[t*width : (t+1)*width]}
+			alone, err := r.read(written[0])
+			if err != nil {
+				return err
+			}
+			if d := differentBits(&one, alone[:width]); worse(d, row.Difference) {
+				d.Where = fmt.Sprintf("token %d, %s", t, d.Where)
+				row.Difference = d
+			}
+			copy(data, together.data) // the outputs of a host device are its memory
+		}
+	}
+	row.What = fmt.Sprintf("%d products of %d tokens on %s, and of single ones", products, n, device)
+	c.findings.Checks = append(c.findings.Checks, row)
+	return nil
+}
+
+// operands returns what a dispatch of the step that has run reads of other values, as
+// views of the device's memory.
+func (r *rig) operands(dispatch int) (views [][]float32, err error) {
+	for _, b := range r.plan.Phases[r.phase].Dispatches[dispatch].Bindings {
+		buffer := &r.plan.Buffers[b.Buffer]
+		if b.Write || buffer.Kind != lower.Output {
+			continue
+		}
+		x, err := r.session.Output(buffer.Name)
+		if err != nil {
+			return nil, err
+		}
+		views = append(views, x)
+	}
+	return views, nil
+}
+
+// alone runs a dispatch of the step once more, for one of its n tokens: the rows of its
+// operands take the first places for so long.
+func (r *rig) alone(ctx context.Context, dispatch int, operands [][]float32, token, n int) error {
+	step := r.step
+	defer func() { r.step = step }()
+	r.step.Inputs = maps.Clone(step.Inputs)
+	for _, name := range []string{ir.Tokens, ir.Positions, ir.Slots, ir.LogitRows} {
+		r.step.Inputs[name] = step.Inputs[name][:1]
+	}
+	r.step.Inputs[ir.CuSeqlens], r.step.Inputs[ir.ContextLens] = []int32{0, 1}, []int32{1}
+	r.step.Sizes[ir.T], r.step.Sizes[ir.R] = 1, 1
+	for _, x := range operands {
+		width := len(x) / n
+		first := slices.Clone(x[:width])
+		copy(x[:width], x[token*width:(token+1)*width])
+		defer copy(x, first)
+	}
+	return r.runOne(ctx, dispatch)
+}
+
+// samePlan tells whether two plans are the same to the byte.
+func samePlan(a, b *lower.Plan) (bool, error) {
+	var files [2]bytes.Buffer
+	for i, p := range []*lower.Plan{a, b} {
+		if err := (&lower.File{Plan: p}).Write(&files[i]); err != nil {
+			return false, err
+		}
+	}
+	return bytes.Equal(files[0].Bytes(), files[1].Bytes()), nil
+}

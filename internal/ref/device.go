@@ -1,0 +1,383 @@
+package ref
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"github.com/smelt-ml/smelt/internal/quant"
+	"github.com/smelt-ml/smelt/ir"
+)
+
+// Device makes Run follow a device op by op. Each op is computed in float64 from what
+// the device itself has for its operands, so that what one op may be off by is not
+// carried into the next; and a product rounds where the device rounds, so that what is
+// left is the rounding of sums in float, which [Tensor.Slack] bounds.
+type Device struct {
+	// Stored returns a matrix as it is stored. Products and embeddings read it row by row:
+	// no matrix is ever whole in float64.
+	Stored func(name string) (t ir.DType, data []byte, ok bool)
+	// Arithmetic says what a product rounds.
+	Arithmetic func(v *ir.Value) Arithmetic
+	// Rows is how many rows of a product are computed, spread over all; 0 stands for all.
+	// The others have infinite slack.
+	Rows int
+	// Computed sees what a value should be and returns what the device has, which the
+	// values after it are computed from; nil keeps what should be.
+	Computed func(v *ir.Value, want *Tensor) (*Tensor, error)
+	// Written sees a cache as a value leaves it, and may put what the device has into it.
+	Written func(v *ir.Value, c *Cache) error
+}
+
+// Arithmetic is what a device rounds on the way into a product.
+type Arithmetic struct {
+	// Int8 is the way of native kernels: beside quantised weights, 32 activations become
+	// integers from −127 to 127 and a scale, in float32.
+	Int8 bool
+	// Tile is the type that weights are rounded to, F16 or BF16, where matrices of that type
+	// are multiplied; Invalid for none.
+	Tile ir.DType
+}
+
+// unit is the largest relative error of rounding to the nearest, by type.
+var unit = map[ir.DType]float64{ir.F32: 0x1p-24, ir.F16: 0x1p-11, ir.BF16: 0x1p-9}
+
+// least is the smallest step, below which relative errors mean nothing: that of the type's
+// denormals, and for floats what kernels take for zero.
+var least = map[ir.DType]float64{ir.F32: 0x1p-120, ir.F16: 0x1p-25, ir.BF16: 0x1p-120}
+
+// confidence is λ in the bound λ·√n·u·Σ|terms| for a sum of n terms: that it fails has a
+// probability of 2n·exp(−λ²/2), below 1e-9 for every n in use (Higham and Mary, "A new
+// approach to probabilistic rounding error analysis", 2019, theorem 2.4). The certain bound
+// n·u is larger by √n/λ and would hide an error of 1 % in a long row.
+const confidence = 8
+
+// roundoff bounds the error of a sum of n products in float32, whatever its order, as a
+// share of the sum of their magnitudes. A few operations more belong to every product:
+// decoding a weight, and the scales of both sides.
+func roundoff(n int) float64 { return confidence * math.Sqrt(float64(n+16)) * unit[ir.F32] }
+
+// offsets says where a block of a type with minima holds the half that they are
+// multiplied with, and by how much at most. An element is scale·q + offset, and rounding
+// goes by the size of these two, which may cancel.
+var offsets = map[ir.DType]struct {
+	at   int
+	most float64
+}{
+	ir.Q4_1: {2, 1}, ir.Q5_1: {2, 1}, // m
+	ir.Q2_K: {82, 15}, ir.Q4_K: {2, 63}, ir.Q5_K: {2, 63}, // dmin times a few bits
+}
+
+// matrix is a stored weight.
+type matrix struct {
+	name    string
+	t       ir.DType
+	data    []byte
+	rows, k int
+}
+
+func (r *run) matrix(v *ir.Value) (matrix, error) {
+	t, data, ok := r.Device.Stored(v.Name())
+	shape, err := r.shape(v.Type.Shape)
+	if err != nil {
+		return matrix{}, err
+	}
+	m := matrix{v.Name(), t, data, shape[0], shape[1]}
+	if !ok || t == ir.Invalid || t.BlockBytes() == 0 || int64(len(data)) != int64(m.rows)*t.Bytes(int64(m.k)) {
+		return m, fmt.Errorf("weight %q of type %s has %d bytes for shape %v", m.name, t, len(data), shape)
+	}
+	return m, nil
+}
+
+// stored is a row of a matrix: its elements, and bounds on the magnitude of the terms
+// that each is the sum of.
+type stored struct {
+	narrow       []float32
+	value, terms []float64
+	flips        []flip
+}
+
+// flip is an element next to the middle of two steps: a device, whose arithmetic is not
+// the same to the last bit, may have rounded it to the other side, `step` away.
+type flip struct {
+	at   int
+	step float64
+}
+
+func newStored(k int) *stored {
+	return &stored{narrow: make([]float32, k), value: make([]float64, k), terms: make([]float64, k)}
+}
+
+// read decodes row i of a matrix, rounded to the type of the device's tiles.
+func (s *stored) read(m *matrix, i int, tile ir.DType) error {
+	bytes := int(m.t.Bytes(int64(m.k)))
+	row := m.data[i*bytes : (i+1)*bytes]
+	if err := quant.Dequantise(s.narrow, row, m.t); err != nil {
+		return fmt.Errorf("weight %q: %w", m.name, err)
+	}
+	offset, has := offsets[m.t]
+	s.flips = s.flips[:0]
+	most, elems := 0.0, m.t.BlockElems()
+	for j, x := range s.narrow {
+		if has && j%elems == 0 {
+			half := binary.LittleEndian.Uint16(row[j/elems*m.t.BlockBytes()+offset.at:])
+			most = offset.most * math.Abs(float64(quant.F16ToF32(half)))
+		}
+		w := float64(x)
+		s.value[j], s.terms[j] = w, math.Abs(w)+2*most
+		if tile != ir.F16 && tile != ir.BF16 {
+			continue
+		}
+		// What is scale·q is exact in float32, and rounds as here; a sum may not be.
+		s.value[j] = narrowed(x, tile)
+		if has {
+			doubt := 4 * unit[ir.F32] * s.terms[j]
+			low, high := narrowed(float32(w-doubt), tile), narrowed(float32(w+doubt), tile)
+			if low != high {
+				s.flips = append(s.flips, flip{j, high - low})
+			}
+		}
+	}
+	return nil
+}
+
+func narrowed(x float32, t ir.DType) float64 {
+	if t == ir.BF16 {
+		return float64(quant.BF16ToF32(quant.F32ToBF16(x)))
+	}
+	return float64(quant.F16ToF32(quant.F32ToF16(x)))
+}
+
+// activations are what a product multiplies a row of weights with, for some rows of its
+// input.
+type activations struct {
+	rows        []int // of the input
+	k           int
+	value, size [][]float64 // of each row, and their magnitudes
+	flips       [][]flip
+	share       float64 // relative error of all, where they were normalised
+}
+
+// q8Block is how many activations share a scale on native kernels, q8Most the largest
+// integer.
+const (
+	q8Block = 32
+	q8Most  = 127
+)
+
+// inputs takes the picked rows of a product's input, normalised if norm is set.
+func inputs(x *Tensor, norm *Tensor, eps float64, picked []int) *activations {
+	a := &activations{rows: picked, k: x.last(), flips: make([][]flip, len(picked))}
+	for _, i := range picked {
+		row := append([]float64(nil), x.row(i)...)
+		if norm != nil {
+			normalise(row, row, norm.Data, eps)
+			// A float's statistics are off by half of what its sum of squares is, and three
+			// more operations follow.
+			a.share = roundoff(a.k)/2 + 4*unit[ir.F32]
+		}
+		a.value = append(a.value, row)
+	}
+	a.measure()
+	return a
+}
+
+func (a *activations) measure() {
+	a.size = make([][]float64, len(a.value))
+	for i, row := range a.value {
+		a.size[i] = make([]float64, len(row))
+		for j, x := range row {
+			a.size[i][j] = math.Abs(x)
+		}
+	}
+}
+
+// rounded returns the activations as native kernels round them: q = round(x·127/max|x|)
+// for each block, ties to even, times max|x|/127, all in float32. Where the inputs are the
+// device's own that is its result to the bit. Where it has normalised them first,
+// ten roundings may lie between x·127/max|x| here and there: there two of the element and two
+// of the largest, here one each, and on either side the division and the multiplication. (The
+// statistic divides out.)
+func (a *activations) rounded() *activations {
+	q := &activations{rows: a.rows, k: a.k, share: a.share, flips: make([][]flip, len(a.rows))}
+	doubt := 0.0
+	if a.share > 0 {
+		doubt = 10 * unit[ir.F32] * q8Most
+	}
+	for i, from := range a.value {
+		row := make([]float64, a.k)
+		for at := 0; at < a.k; at += q8Block {
+			block := from[at : at+q8Block]
+			top, bad := float32(0), false
+			for _, x := range block {
+				bad = bad || math.IsNaN(x)
+				top = max(top, float32(math.Abs(x)))
+			}
+			inverse, scale := float32(0), float64(top/q8Most)
+			if top > 1e-30 {
+				inverse = q8Most / top
+			}
+			if bad {
+				scale = math.NaN()
+			}
+			for j, x := range block {
+				v := float64(float32(x) * inverse)
+				n := math.RoundToEven(v)
+				row[at+j] = n * scale
+				if doubt > 0 && math.Abs(v-n) > 0.5-doubt {
+					q.flips[i] = append(q.flips[i], flip{at + j, scale})
+				}
+			}
+		}
+		q.value = append(q.value, row)
+	}
+	q.measure()
+	return q
+}
+
+// times multiplies a row of weights with row i of the activations: the product, and how
+// far a device may be off.
+func (a *activations) times(i int, w *stored) (sum, slack float64) {
+	sum = dot(a.value[i], w.value)
+	slack = (roundoff(a.k) + a.share) * dot(a.size[i], w.terms)
+	for _, f := range a.flips[i] {
+		slack += math.Abs(f.step * w.value[f.at])
+	}
+	for _, f := range w.flips {
+		slack += math.Abs(f.step * a.value[i][f.at])
+	}
+	return sum, slack
+}
+
+// pick spreads a device's Rows over n.
+func (d *Device) pick(n int) []int {
+	some := n
+	if d.Rows > 0 {
+		some = min(n, d.Rows)
+	}
+	picked := make([]int, some)
+	for i := range picked {
+		picked[i] = i * (n - 1) / max(1, some-1)
+	}
+	return picked
+}
+
+// deviceProduct computes a linear or fused_linear as the device does.
+func (r *run) deviceProduct(v *ir.Value, a ir.LinearAttr) (result, error) {
+	x, next := r.tensor(v, 0), 1+a.Weights
+	var norm, residual *Tensor
+	if a.Norm {
+		norm = r.tensor(v, next)
+		next++
+	}
+	if a.Residual {
+		residual = r.tensor(v, next)
+	}
+	how := r.Device.Arithmetic(v)
+	exact := inputs(x, norm, a.Eps, r.Device.pick(x.rows()))
+	var int8 *activations
+	return r.each(v, func(out *Tensor) error {
+		out.Slack = make([]float64, len(out.Data))
+		for i := range out.Slack {
+			out.Slack[i] = math.Inf(1)
+		}
+		to := &Tensor{Shape: out.Shape, Data: out.Data, Slack: out.Slack}
+		column := 0
+		for i := range a.Weights {
+			w, err := r.matrix(v.Args[1+i])
+			if err != nil {
+				return err
+			}
+			act := exact
+			if how.Int8 && w.t.IsQuantised() {
+				if int8 == nil {
+					int8 = exact.rounded()
+				}
+				act = int8
+			}
+			if a.SiLUPair && i == 1 {
+				to = &Tensor{Shape: out.Shape, Data: make([]float64, len(out.Data)), Slack: make([]float64, len(out.Data))}
+				column = 0
+			}
+			if err := act.product(to, column, &w, how.Tile); err != nil {
+				return err
+			}
+			column += w.rows
+		}
+		u := unit[ir.F32]
+		for _, t := range exact.rows {
+			for i := t * out.last(); i < (t+1)*out.last(); i++ {
+				if a.SiLUPair { // the slope of SiLU is below 1.1
+					gate := silu(out.Data[i])
+					off := 1.1*out.Slack[i] + 8*u*math.Abs(gate)
+					out.Slack[i] = off*math.Abs(to.Data[i]) + math.Abs(gate)*to.Slack[i] + off*to.Slack[i]
+					out.Data[i] = gate * to.Data[i]
+				}
+				if residual != nil {
+					out.Data[i] += residual.Data[i]
+					out.Slack[i] += u * math.Abs(residual.Data[i])
+				}
+			}
+		}
+		out.store(v.Type.DType)
+		return nil
+	})
+}
+
+// product writes the products with the rows of w into columns column … of out.
+func (a *activations) product(out *Tensor, column int, w *matrix, tile ir.DType) error {
+	const strip = 16
+	strips := (w.rows + strip - 1) / strip
+	errs := make([]error, strips)
+	parallel(strips, strip*len(a.rows)*a.k, func(s int) {
+		row := newStored(w.k)
+		for n := s * strip; n < min(w.rows, (s+1)*strip); n++ {
+			if errs[s] = row.read(w, n, tile); errs[s] != nil {
+				return
+			}
+			for i, t := range a.rows {
+				at := t*out.last() + column + n
+				out.Data[at], out.Slack[at] = a.times(i, row)
+			}
+		}
+	})
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// store adds to the slack what storing elements in their type takes.
+func (t *Tensor) store(as ir.DType) {
+	for i, x := range t.Data {
+		t.Slack[i] += unit[as]*math.Abs(x) + least[as]
+	}
+}
+
+// deviceEmbed looks rows of a table up.
+func (r *run) deviceEmbed(v *ir.Value) (result, error) {
+	table, err := r.matrix(v.Args[1])
+	if err != nil {
+		return result{}, err
+	}
+	return r.each(v, func(out *Tensor) error {
+		out.Slack = make([]float64, len(out.Data))
+		row := newStored(table.k)
+		for t, id := range r.tensor(v, 0).Ints {
+			if id < 0 || int(id) >= table.rows {
+				return fmt.Errorf("token %d is %d in a vocabulary of %d", t, id, table.rows)
+			}
+			if err := row.read(&table, int(id), ir.Invalid); err != nil {
+				return err
+			}
+			copy(out.row(t), row.value)
+			for j, size := range row.terms {
+				out.Slack[t*table.k+j] = 2 * unit[ir.F32] * size
+			}
+		}
+		out.store(v.Type.DType)
+		return nil
+	})
+}
