@@ -32,11 +32,12 @@ func TestVerifyVerb(t *testing.T) {
 		Steps  []int
 		Checks []struct {
 			Name, What, Verdict       string
+			Against                   smelt.Against
 			Absolute, Relative, Bound float64
 		}
 		Kernels []struct {
-			Kernel, Verdict string
-			Native          bool
+			Kernel, Verdict, Device string
+			Native                  bool
 		}
 	}
 	require.NoError(t, json.Unmarshal([]byte(strings.Join(fields, " ")), &f))
@@ -46,12 +47,17 @@ func TestVerifyVerb(t *testing.T) {
 	for _, c := range f.Checks {
 		require.Equal(t, string(smelt.Within), c.Verdict, c.Name)
 		require.LessOrEqual(t, c.Relative, c.Bound)
+		require.Contains(t, []smelt.Against{smelt.AgainstBits, smelt.AgainstFloat64, smelt.AgainstOther}, c.Against, c.Name)
+	}
+	for _, k := range f.Kernels {
+		require.Equal(t, string(smelt.Within), k.Verdict, k.Kernel)
+		require.Equal(t, k.Native, k.Device == "cpu", k.Kernel)
 	}
 
 	status, fields, problems = tool(t.Context(), "verify", model, "--bisect", "--kv", "f32", "--device", "emu")
 	require.Zero(t, status, problems)
 	text := strings.Join(fields, " ")
-	for _, want := range []string{"source / fused", "native / emulated", "prefill / decode", "linear_mat_f32_f32", "silu_mul", "No pass changes", "No element is NaN"} {
+	for _, want := range []string{"source / fused", "native / emulated", "prefill / decode", "linear_mat_f32_f32", "silu_mul", "float64 / emu f16 float64", "shuffled order bits 0 0 0 ok", "No pass changes", "No op is off", "No element is NaN"} {
 		require.Contains(t, text, want)
 	}
 	require.NotContains(t, text, string(smelt.Beyond))
@@ -93,7 +99,7 @@ func TestVerifyPlan(t *testing.T) {
 		require.Zero(t, status, problems)
 		status, fields, problems := tool(t.Context(), "verify", plan, "--weights", model, "--device", device)
 		require.Zero(t, status, problems)
-		_, row, ok := strings.Cut(strings.Join(fields, " "), "model / plan 0 0 ") // to the last bit
+		_, row, ok := strings.Cut(strings.Join(fields, " "), "model / plan bits 0 0 0 ok ")
 		require.True(t, ok)
 		require.Contains(t, row[:60], "on "+device)
 

@@ -72,12 +72,12 @@ func (r *run) input(v *ir.Value) (result, error) {
 }
 
 func (r *run) weight(v *ir.Value) (result, error) {
-	if r.Weight == nil {
-		return result{}, errors.New("no weights are given")
-	}
 	if r.Device != nil && len(v.Type.Shape) == 2 { // read where it is used
 		shape, err := r.shape(v.Type.Shape)
 		return result{tensor: &Tensor{Shape: shape}}, err
+	}
+	if r.Weight == nil {
+		return result{}, errors.New("no weights are given")
 	}
 	data, err := r.Weight(v.Name())
 	if err != nil {

@@ -1,0 +1,246 @@
+package ref_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/internal/quant"
+	"github.com/smelt-ml/smelt/internal/ref"
+	"github.com/smelt-ml/smelt/ir"
+)
+
+// bench is a product on a device written here, in float32 throughout: the rows of x, five
+// tokens, times those of w.
+type bench struct {
+	typ       ir.DType
+	rows, k   int
+	x, gain   []float32 // gain of the norm, nil for none
+	stored    []byte
+	w         []float32
+	how       ref.Arithmetic
+	picked    int
+	eps       float32
+	statistic float32 // relative error of the device's root mean square
+}
+
+func newBench(t *testing.T, typ ir.DType, how ref.Arithmetic) *bench {
+	b := &bench{typ: typ, rows: 6, k: 512, how: how, eps: 1e-5}
+	rng := rand.New(rand.NewPCG(1, uint64(typ)))
+	b.x, b.w = make([]float32, 5*b.k), make([]float32, b.rows*b.k)
+	for i := range b.x {
+		b.x[i] = float32(rng.NormFloat64())
+	}
+	for i := range b.w {
+		b.w[i] = float32(rng.NormFloat64() + 0.3)
+	}
+	b.stored = make([]byte, typ.Bytes(int64(len(b.w))))
+	require.NoError(t, quant.Quantise(b.stored, b.w, typ))
+	require.NoError(t, quant.Dequantise(b.w, b.stored, typ))
+	return b
+}
+
+// device computes the product as a kernel would.
+func (b *bench) device() (out []float32) {
+	for t := range 5 {
+		x := append([]float32(nil), b.x[t*b.k:(t+1)*b.k]...)
+		if b.gain != nil {
+			var squares float32
+			for _, v := range x {
+				squares += v * v
+			}
+			scale := (1 + b.statistic) / float32(math.Sqrt(float64(squares/float32(b.k)+b.eps)))
+			for i := range x {
+				x[i] = x[i] * scale * b.gain[i]
+			}
+		}
+		if b.how.Int8 && b.typ.IsQuantised() {
+			for at := 0; at < b.k; at += 32 {
+				most := float32(0)
+				for _, v := range x[at : at+32] {
+					most = max(most, v, -v)
+				}
+				inverse, scale := 127/most, most/127
+				for i := at; i < at+32; i++ {
+					x[i] = float32(math.RoundToEven(float64(x[i]*inverse))) * scale
+				}
+			}
+		}
+		for n := range b.rows {
+			var sum float32
+			for i, v := range x {
+				w := b.w[n*b.k+i]
+				if b.how.Tile == ir.F16 {
+					w = quant.F16ToF32(quant.F32ToF16(w))
+				}
+				sum += w * v
+			}
+			out = append(out, sum)
+		}
+	}
+	return out
+}
+
+// float64 follows it.
+func (b *bench) float64(t *testing.T, how ref.Arithmetic) *ref.Tensor {
+	op := fmt.Sprintf("linear v10 v11 : f32[T,%d]", b.rows)
+	if b.gain != nil {
+		op = fmt.Sprintf("fused_linear v10 v11 v13 {weights=1 norm=true eps=%g} : f32[T,%d]", b.eps, b.rows)
+	}
+	gain := b.gain
+	if gain == nil {
+		gain = make([]float32, b.k) // unused
+	}
+	f := parse(t, fmt.Sprintf(`
+  v9 = weight {name="table"} : f32[7,%d]
+  v10 = embed v1 v9 : f32[T,%d]
+  v11 = weight {name="w"} : %s[%d,%d]
+  v13 = weight {name="gain"} : f32[%d]
+  v12 = %s
+  return "x" v12`, b.k, b.k, b.typ, b.rows, b.k, b.k, op))
+	out, err := ref.Run(f, ref.Env{
+		Sizes: ref.SizesFor(two(), 4), Inputs: two(), Weight: ref.Of(map[string][]float32{"gain": gain}),
+		Device: &ref.Device{
+			Stored: func(name string) (ir.DType, []byte, bool) {
+				if name == "table" {
+					return ir.F32, make([]byte, 4*7*b.k), true
+				}
+				return b.typ, b.stored, name == "w"
+			},
+			Arithmetic: func(*ir.Value) ref.Arithmetic { return how },
+			Rows:       b.picked,
+			Computed: func(v *ir.Value, want *ref.Tensor) (*ref.Tensor, error) {
+				if v.Op != ir.OpEmbed {
+					return nil, nil
+				}
+				x := &ref.Tensor{Shape: want.Shape}
+				for _, e := range b.x {
+					x.Data = append(x.Data, float64(e))
+				}
+				return x, nil
+			},
+		},
+	})
+	require.NoError(t, err)
+	return out.Tensors["x"]
+}
+
+// beyond counts the elements that are further off than their slack.
+func beyond(want *ref.Tensor, got []float32) (n int) {
+	for i, x := range want.Data {
+		if !(math.Abs(x-float64(got[i])) <= want.Slack[i]) {
+			n++
+		}
+	}
+	return n
+}
+
+var ways = map[string]ref.Arithmetic{"int8": {Int8: true}, "half tiles": {Tile: ir.F16}, "float": {}}
+
+// TestDeviceProduct follows products in every type of weights: what float32 makes of them
+// is within the slack, and a row that is 1 % off is not, nor is what a device makes that
+// rounds otherwise.
+func TestDeviceProduct(t *testing.T) {
+	for typ := ir.F32; typ <= ir.Q6_K; typ++ {
+		if !quant.CanQuantise(typ) {
+			continue
+		}
+		for name, how := range ways {
+			b := newBench(t, typ, how)
+			want := b.float64(t, how)
+			got := b.device()
+			require.Zero(t, beyond(want, got), "%s %s", typ, name)
+			for i, slack := range want.Slack {
+				require.Less(t, slack, 0.01*math.Sqrt(float64(b.k)), "%s %s: element %d", typ, name, i)
+			}
+
+			if typ.IsQuantised() && how.Int8 {
+				require.Greater(t, beyond(b.float64(t, ref.Arithmetic{}), got), len(got)/2, "%s: rounding is half of the product", typ)
+			}
+			for i := 3 * b.k; i < 4*b.k; i++ {
+				b.w[i] *= 1.01
+			}
+			wrong := b.device()
+			require.Positive(t, beyond(want, wrong), "%s %s", typ, name)
+			for i := range wrong {
+				if i%b.rows != 3 {
+					require.Equal(t, got[i], wrong[i])
+				}
+			}
+		}
+	}
+}
+
+// TestDeviceTies normalises activations that then lie in the middle between two integers,
+// but for rounding: a device may take either, and the slack is a quantum for each.
+func TestDeviceTies(t *testing.T) {
+	b := newBench(t, ir.Q4_0, ref.Arithmetic{Int8: true})
+	b.gain = make([]float32, b.k)
+	for i := range b.gain {
+		b.gain[i] = 1.1
+	}
+	for i := range b.x {
+		if b.x[i] = 127; i%32 != 0 {
+			b.x[i] = float32(i%32) + 0.5
+		}
+	}
+	want := b.float64(t, b.how)
+	flipped := 0
+	first := b.device()
+	for _, statistic := range []float32{0, 3e-7, -3e-7, 6e-7, -5e-7} {
+		b.statistic = statistic
+		got := b.device()
+		require.Zero(t, beyond(want, got))
+		for i := range got {
+			if math.Abs(float64(got[i]-first[i])) > 1e-4*math.Abs(float64(first[i])) {
+				flipped++
+			}
+		}
+	}
+	require.Positive(t, flipped, "no element was rounded to the other side")
+
+	b.x[40] = 20.3 // far from the middle
+	for i := range b.x {
+		if i%32 != 0 {
+			b.x[i] = float32(i%32) + 0.2
+		}
+	}
+	calm := b.float64(t, b.how)
+	for i := range calm.Slack {
+		require.Less(t, calm.Slack[i], want.Slack[i]/10, "element %d", i)
+	}
+}
+
+// TestDeviceRows computes some rows of a product.
+func TestDeviceRows(t *testing.T) {
+	b := newBench(t, ir.Q8_0, ref.Arithmetic{})
+	whole := b.float64(t, b.how)
+	b.picked = 2
+	some := b.float64(t, b.how)
+	for i := range some.Data {
+		if token := i / b.rows; token != 0 && token != 4 {
+			require.True(t, math.IsInf(some.Slack[i], 1))
+			continue
+		}
+		require.Equal(t, whole.Data[i], some.Data[i])
+		require.Equal(t, whole.Slack[i], some.Slack[i])
+	}
+}
+
+// TestDeviceErrors meets weights that are not what the graph says.
+func TestDeviceErrors(t *testing.T) {
+	f := parse(t, `
+  v9 = weight {name="table"} : f16[7,32]
+  v10 = embed v1 v9 : f32[T,32]
+  return "x" v10`)
+	for name, data := range map[string][]byte{"short": make([]byte, 64), "absent": nil} {
+		_, err := ref.Run(f, ref.Env{
+			Sizes: ref.SizesFor(two(), 4), Inputs: two(),
+			Device: &ref.Device{Stored: func(string) (ir.DType, []byte, bool) { return ir.F16, data, data != nil }},
+		})
+		require.ErrorContains(t, err, `weight "table"`, name)
+	}
+}
