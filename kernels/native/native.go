@@ -47,8 +47,10 @@ package native
 #include "src/set.h"
 
 static const char *set_isa(const void *s) { return ((const smelt_native *)s)->isa; }
-static uint32_t set_count(const void *s) { return ((const smelt_native_set *)s)->count; }
-static const char *set_name(const void *s, uint32_t i) { return ((const smelt_native_set *)s)->kernels[i].name; }
+static const char *set_name(const void *s, uint32_t i) {
+    const smelt_native_kernel *k = ((const smelt_native_set *)s)->at(i);
+    return k == NULL ? NULL : k->name;
+}
 static const smelt_native_kernel *set_find(const void *s, const char *name) {
     return ((const smelt_native *)s)->find(name);
 }
@@ -162,11 +164,14 @@ func (l Library) ISA() string { return C.GoString(C.set_isa(l.set)) }
 
 // Names lists the host names of the kernels.
 func (l Library) Names() []string {
-	out := make([]string, C.set_count(l.set))
-	for i := range out {
-		out[i] = C.GoString(C.set_name(l.set, C.uint32_t(i)))
+	var out []string
+	for i := C.uint32_t(0); ; i++ {
+		name := C.set_name(l.set, i)
+		if name == nil {
+			return out
+		}
+		out = append(out, C.GoString(name))
 	}
-	return out
 }
 
 // Launch is one dispatch, as in package emulated.

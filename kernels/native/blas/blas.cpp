@@ -19,9 +19,15 @@ namespace {
 #include SIMD
 #include "../src/functions.h"
 #include "../src/elements.h"
-#include "../src/blocks.h"
+#include "../src/groups.h"
 #include "../src/linear.h"
 #include "gemm.h"
+
+template <class E> constexpr WeightType float_type() {
+    return {E::TYPE, 1, E::BYTES, false, {1, 0, false}, nullptr, widen<E>, nullptr, nullptr};
+}
+const WeightType types[] = {float_type<F32>(), float_type<F16>(), float_type<BF16>()};
+const WeightType *find_weight_type(uint32_t type) { return find_among(types, type); }
 
 const smelt_native_kernel kernels[] = {
     {"linear_vec_f32_f32", gemm_supports, linear_shared, 2, {{prepare_units, prepare}, {gemm_units, gemm}}, 0},
@@ -35,7 +41,9 @@ const smelt_native_kernel *find(const char *name) {
     return nullptr;
 }
 
-const smelt_native_set set = {{"blas", find, nullptr}, kernels, 2};
+const smelt_native_kernel *kernel_at(uint32_t i) { return i < sizeof kernels / sizeof kernels[0] ? kernels + i : nullptr; }
+
+const smelt_native_set set = {{"blas", find, nullptr}, kernel_at};
 } // namespace
 
 extern "C" const smelt_native_set *smelt_native_blas(void) { return &set; }

@@ -3,4 +3,4 @@
 package neon
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "cff7b15a5b0d99d2a0cec597c146308ede1896cfbde2623743478377586a8cbc"
+const _ = "582f9c2ff3c2576a43ddb7a4720e8bd3e1b3accda21030d05c4069f97fe1b986"

@@ -8,7 +8,6 @@
 // when it grows.
 
 constexpr int KEY_TILE = 64;
-constexpr uint32_t MAX_HEAD = 256;
 constexpr uint32_t QUERY_ROWS = 64; // rows of scores worked on together, at most
 constexpr float LOWEST = -__builtin_inff();
 
@@ -108,18 +107,18 @@ static float normaliser(float maximum, float total, const float *sink) {
     return total == 0.0f ? 0.0f : rescale / total;
 }
 
-template <class C, bool TILE> static int attention_supports(const smelt_launch *l) {
+static int attention_supports(const smelt_launch *l, const Cache &c, bool tile) {
     if (!holds(l, 8, sizeof(AttentionParams)))
         return 0;
     const AttentionParams &p = params<AttentionParams>(l, 8);
     // Maps of tiles, not of tokens, are a way of GPUs.
-    if (constant(l, MAP) != 0 && (TILE || constant(l, GROUPED) > 1))
+    if (constant(l, MAP) != 0 && (tile || constant(l, GROUPED) > 1))
         return 0;
     const bool split = (l->constants_set >> SPLIT & 1) != 0;
-    if (split && (TILE || constant(l, SPLIT) == 0 || l->grid[2] == 0))
+    if (split && (tile || constant(l, SPLIT) == 0 || l->grid[2] == 0))
         return 0;
-    if (!whole_blocks<C>(p.head) || !whole_blocks<C>(p.row_stride) || !whole_blocks<C>(p.head_stride) ||
-        !whole_blocks<C>(p.block_stride))
+    if (!c.whole_blocks(p.head) || !c.whole_blocks(p.row_stride) || !c.whole_blocks(p.head_stride) ||
+        !c.whole_blocks(p.block_stride))
         return 0;
     if (p.head == 0 || p.head % 8 != 0 || p.head > MAX_HEAD)
         return 0;
@@ -371,17 +370,18 @@ template <class C> static void attention_vec(const smelt_launch *l, void *shared
                 Ahead ahead(k, v, tile.keys * stride, dense ? left * stride : 0);
                 with_count<SHARING>(heads, [&](auto n) {
                     constexpr int H = decltype(n)::value;
-                    uint32_t i = 0;
-                    for (; i + 4 <= tile.keys; i += 4) {
-                        ahead.ask(2 * stride);
-                        dot_tile<4, H>(FileRows<C>{k + i * stride, stride}, q, head, head, scores + i, KEY_TILE);
-                    }
-                    // The last few keys: rows of which only the first counts.
-                    for (; i < tile.keys; i++) {
-                        float same[H * 4];
-                        dot_tile<4, H>(FileRows<C>{k + i * stride, 0}, q, head, head, same, 4);
-                        for (int h = 0; h < H; h++)
-                            scores[h * KEY_TILE + i] = same[h * 4];
+                    float same[H * 4];
+                    for (uint32_t i = 0; i < tile.keys;) {
+                        // Of the last few keys each is four rows, of which the first counts.
+                        const bool four = i + 4 <= tile.keys;
+                        if (four)
+                            ahead.ask(2 * stride);
+                        dot_tile<4, H>(FileRows<C>{k + i * stride, four ? stride : 0}, q, head, head,
+                                       four ? scores + i : same, four ? KEY_TILE : 4);
+                        if (!four)
+                            for (int h = 0; h < H; h++)
+                                scores[h * KEY_TILE + i] = same[h * 4];
+                        i += four ? 4 : 1;
                     }
                     const uint32_t none[SHARING] = {};
                     uint32_t all[SHARING], width = (tile.keys + W - 1) / W * W;
@@ -439,8 +439,8 @@ static uint64_t combine_units(const smelt_launch *l) {
     Parts parts(l);
     return parts.split != 0 || parts.count == 1 ? 0 : uint64_t{p.tokens} * p.heads;
 }
-template <class C> static void combine(const smelt_launch *l, void *shared, uint64_t begin, uint64_t end) {
-    Attention a(l, row_bytes<C>(32));
+static void combine(const smelt_launch *l, void *shared, uint64_t begin, uint64_t end, const Cache &c) {
+    Attention a(l, c.row_bytes(32));
     Parts parts(l);
     Partials partial = partials(l, parts, shared);
     for (uint64_t row = begin; row < end; row++)
@@ -474,50 +474,6 @@ static void reduce(const smelt_launch *l, void *, uint64_t begin, uint64_t end) 
 // ---- many queries: 32 tokens of a sequence, some heads that share a KV head
 
 constexpr uint32_t QUERY_TILE = 32;
-constexpr int TILE_ROWS = 6;
-
-// c[r][0 … V·W) = factor[r] · c[r][…] + Σ a[r][i] · b[i][…], i < k, for TILE_ROWS rows; what
-// was in c does not count where factor is null. Rows may coincide: all are read before any
-// is written.
-template <int V>
-INLINE void matrix_tile(const float *const a[TILE_ROWS], const float *b, uint64_t b_stride, uint64_t k,
-                        float *const c[TILE_ROWS], const float *const factor[TILE_ROWS]) {
-    F sum[TILE_ROWS][V];
-    UNROLL for (int r = 0; r < TILE_ROWS; r++) UNROLL for (int v = 0; v < V; v++) sum[r][v] =
-        factor == nullptr ? zero() : load(c[r] + v * W) * set1(*factor[r]);
-    for (uint64_t i = 0; i < k; i++, b += b_stride) {
-        F row[V];
-        UNROLL for (int v = 0; v < V; v++) row[v] = load(b + v * W);
-        UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-            F x = set1(a[r][i]);
-            UNROLL for (int v = 0; v < V; v++) sum[r][v] = fma(x, row[v], sum[r][v]);
-        }
-    }
-    UNROLL for (int r = 0; r < TILE_ROWS; r++) UNROLL for (int v = 0; v < V; v++) store(c[r] + v * W, sum[r][v]);
-}
-// The same for any number of rows and a multiple of W columns; k is that of a row and may
-// differ. Factors are those of rows, or null.
-template <class A, class C, class K>
-INLINE void matrix_product(uint32_t rows, uint32_t columns, K k, A a, const float *b, uint64_t b_stride, C c,
-                           const float *factors) {
-    for (uint32_t r0 = 0; r0 < rows; r0 += TILE_ROWS) {
-        const float *from[TILE_ROWS], *factor[TILE_ROWS];
-        uint64_t most = 0;
-        uint32_t row[TILE_ROWS];
-        for (uint32_t r = 0; r < TILE_ROWS; r++) {
-            row[r] = static_cast<uint32_t>(least(r0 + r, rows - 1));
-            from[r] = a(row[r]), factor[r] = factors == nullptr ? nullptr : factors + row[r];
-            most = k(row[r]) > most ? k(row[r]) : most;
-        }
-        in_pieces<TILE_VECTORS>(columns / W, [&](uint32_t v, auto n) __attribute__((always_inline)) {
-            float *to[TILE_ROWS];
-            for (uint32_t r = 0; r < TILE_ROWS; r++)
-                to[r] = c(row[r]) + v * W;
-            matrix_tile<n.value>(from, b + v * W, b_stride, most, to, factors == nullptr ? nullptr : factor);
-        });
-    }
-}
-
 static uint64_t tiles_of(const AttentionParams &p) { return ceil_div(p.tokens, QUERY_TILE) + p.seqs; }
 static uint64_t attention_tile_units(const smelt_launch *l) {
     const AttentionParams &p = params<AttentionParams>(l, 8);
@@ -543,8 +499,8 @@ static bool all_finite(const float *x, uint64_t n) { // n a multiple of W
     return !any_nan(zeros);
 }
 
-template <class C> static void attention_tile(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
-    Attention a(l, row_bytes<C>(32));
+static void attention_tile(const smelt_launch *l, uint64_t begin, uint64_t end, const Cache &c) {
+    Attention a(l, c.row_bytes(32));
     const uint32_t head = a.p.head;
     const uint32_t padded = (head + W - 1) / W * W; // a row of values and of sums
     uint64_t tiles = tiles_of(a.p);
@@ -597,9 +553,9 @@ template <class C> static void attention_tile(const smelt_launch *l, void *, uin
                 j += tile.keys;
                 if (!tile.present)
                     continue;
-                size_t stride = row_bytes<C>(a.p.row_stride), at = row_bytes<C>(tile.first);
+                size_t stride = c.row_bytes(a.p.row_stride), at = c.row_bytes(tile.first);
                 for (uint32_t i = 0; i < tile.keys; i++)
-                    widen_row<C>(a.k + at + i * stride, rows + i * head, head);
+                    c.widen(a.k + at + i * stride, rows + i * head, head);
                 memset(rows + tile.keys * head, 0, (KEY_TILE - tile.keys) * uint64_t{head} * 4);
                 transpose_keys(rows, head, keys);
                 uint32_t width = (tile.keys + W - 1) / W * W;
@@ -619,7 +575,7 @@ template <class C> static void attention_tile(const smelt_launch *l, void *, uin
                 soften(scores, count, sees_from, sees_to, width, a.p.scale, a.cap, maximum, total, factor);
                 for (uint32_t i = 0; i < tile.keys; i++) {
                     float *row = rows + i * padded;
-                    widen_row<C>(a.v + at + i * stride, row, head);
+                    c.widen(a.v + at + i * stride, row, head);
                     memset(row + head, 0, (padded - head) * 4);
                 }
                 // A key that a row does not see weighs zero, which takes care of a finite value

@@ -1,15 +1,18 @@
-// Included inside the anonymous namespace of one instruction set's only source
-// file, like every header here: the same names compiled for different instruction
-// sets must never be merged by the linker. So no header here includes a system or
-// a C++ library header; smelt_isa.h does, outside the namespace.
+// Included inside the namespace SET of one instruction set, like every header here but
+// set.h and unit_*.h: the same names compiled for different instruction sets must never be
+// merged by the linker. So none of them includes a system or a C++ library header; the
+// set's own header does, outside the namespace.
 
 #define INLINE static inline __attribute__((always_inline))
 #define MEMBER inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 32")
+#define ROLLED _Pragma("GCC unroll 1")
 
 // What a stored quantised weight holds once unpacked to bytes: 0…15, 0…63, or the
 // whole signed byte.
 enum class Range { NIBBLE, SIX_BITS, SIGNED };
+
+constexpr uint32_t MAX_HEAD = 256; // elements of a head, at most
 
 INLINE int32_t word(const int8_t *p) {
     int32_t v;
@@ -21,7 +24,7 @@ INLINE uint16_t half_bits(const uint8_t *p) {
     memcpy(&v, p, 2);
     return v;
 }
-INLINE uint64_t ceil_div(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
+INLINE constexpr uint64_t ceil_div(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 INLINE uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 INLINE uint64_t align64(uint64_t n) { return (n + 63) & ~uint64_t{63}; }
 
@@ -46,4 +49,37 @@ INLINE bool holds_rows(const smelt_launch *l, uint32_t i, uint64_t rows, uint64_
 // Bytes of rows that lie `stride` elements apart, the last one `width` long.
 INLINE uint64_t span(uint64_t rows, uint64_t stride, uint64_t width, uint64_t element) {
     return rows == 0 || width == 0 ? 0 : ((rows - 1) * stride + width) * element;
+}
+
+// Counts that a compiler knows.
+template <int N> struct Int {
+    static constexpr int value = N;
+};
+template <int N, int I0 = 0, class Fn> INLINE void repeat(Fn f) {
+    if constexpr (I0 < N) {
+        f(Int<I0>{});
+        repeat<N, I0 + 1>(f);
+    }
+}
+
+// Calls f(Int<n>{}) for 1 ≤ n ≤ MAX.
+template <int MAX, class Fn> INLINE void with_count(uint32_t n, Fn f) {
+    repeat<MAX>([&](auto i) {
+        if (n == i.value + 1)
+            f(Int<i.value + 1>{});
+    });
+}
+// Calls f(Int<n>{}) for an n of MAX, or of halves of it down to 1.
+template <int MAX, class Fn> INLINE void with_power(uint32_t n, Fn f) {
+    if (n == MAX)
+        f(Int<MAX>{});
+    else if constexpr (MAX > 1)
+        with_power<MAX / 2>(n, f);
+}
+// Cuts n into pieces of MAX, then of halves of it down to 1: f(start, Int<size>{}).
+template <int MAX, class Fn> INLINE void in_pieces(uint32_t n, Fn f, uint32_t start = 0) {
+    for (; start + MAX <= n; start += MAX)
+        f(start, Int<MAX>{});
+    if constexpr (MAX > 1)
+        in_pieces<MAX / 2>(n, f, start);
 }

@@ -8,49 +8,15 @@
 //   HALF           where a half lies that no word of 32 bits holds: the words are those
 //                  before it, or behind it where it is 0. NO_HALF, if all is words; ALONE,
 //                  if the format cannot be taken apart into words
-//   halves<S>      u of elements 0…15 and 16…31 of sub-block S, of some rows
+//   PARTS          runs of sub-blocks that are unpacked by the same code: it is compiled for
+//                  one run, and a loop goes over them
+//   halves<S>      u of elements 0…15 and 16…31 of sub-block S of a part, of some rows
 //   PARTNER        or, where it isn't 0, in two steps: what read<S> loads serves both
 //                  halves_from<S> and halves_from<S + PARTNER>
 //   scales         of all sub-blocks of a block, of W rows: s and m are [SUBS][GROUPS]
 //                  vectors, ROWS floats apart
 //
 // What the rows are read from is a Rows, as files hold them, or an Interleaved, below.
-
-template <int N> struct Int {
-    static constexpr int value = N;
-};
-template <int N, int I0 = 0, class Fn> INLINE void repeat(Fn f) {
-    if constexpr (I0 < N) {
-        f(Int<I0>{});
-        repeat<N, I0 + 1>(f);
-    }
-}
-
-// Applies f to the first row of each vector of W rows in a group of ROWS.
-template <class Fn> INLINE void each_vector(Fn f) {
-    repeat<ROWS / W>([&](auto o) __attribute__((always_inline)) { f(o.value * W); });
-}
-
-// Blocks of a format in rows that lie `stride` bytes apart, from p on.
-struct Rows {
-    const uint8_t *p;
-    size_t stride;
-
-    MEMBER Rows from(int row) const { return {p + static_cast<size_t>(row) * stride, stride}; }
-    // Of W rows, every fourth from row j on.
-    MEMBER Rows quarter(int j) const { return {p + static_cast<size_t>(j) * stride, 4 * stride}; }
-    // Sixteen bytes of each row.
-    MEMBER Q bytes(int at) const { return q_rows(p + at, stride); }
-    // A half of W rows, and words 0…3 from `at` on, one row a lane.
-    MEMBER F half(int at) const { return half_rows(p + at, stride); }
-    MEMBER void words(int at, I out[4]) const {
-        const uint8_t *q = p + at;
-        Q a = q_rows(q, 4 * stride), b = q_rows(q + stride, 4 * stride);
-        Q c = q_rows(q + 2 * stride, 4 * stride), d = q_rows(q + 3 * stride, 4 * stride);
-        transpose4(a, b, c, d);
-        out[0] = q_words(a), out[1] = q_words(b), out[2] = q_words(c), out[3] = q_words(d);
-    }
-};
 
 constexpr int NO_HALF = -1, ALONE = -2;
 
@@ -76,6 +42,9 @@ template <class B> struct Interleaved {
     MEMBER const uint8_t *place(int at) const { return p + offset((at - SKIPPED) / 4) + row * 4; }
     // Of sixteen bytes of each row from `at` on the four of `word`, one row a lane.
     MEMBER Q bytes(int at) const { return q_load(place(at + 4 * word)); }
+    MEMBER Q bytes(int at, int part, int step) const {
+        return q_load(place(at + 4 * word) + part * (place(at + step) - place(at)));
+    }
     MEMBER F half(int at) const {
         if (at == B::HALF)
             return load_f16(p + row * 2);
@@ -115,10 +84,10 @@ template <class From> INLINE void scales_k4(From rows, float *s, float *m) {
 
 struct Q8_0 {
     static constexpr uint32_t TYPE = SMELT_Q8_0, ELEMS = 32, BYTES = 34;
-    static constexpr int SUBS = 1, GROUPS = 1, OFFSET = SIGNED_BIAS, PARTNER = 0, HALF = 0;
+    static constexpr int SUBS = 1, GROUPS = 1, OFFSET = SIGNED_BIAS, PARTNER = 0, PARTS = 1, HALF = 0;
     static constexpr bool MIN = false;
     static constexpr Range RANGE = Range::SIGNED;
-    template <int S, class From> INLINE void halves(From rows, Q &low, Q &high) {
+    template <int S, class From> INLINE void halves(From rows, int, Q &low, Q &high) {
         low = rows.bytes(2), high = rows.bytes(18);
         if (SIGNED_BIAS != 0)
             low = q_xor(low, SIGNED_BIAS), high = q_xor(high, SIGNED_BIAS);
@@ -128,10 +97,10 @@ struct Q8_0 {
 
 struct Q4_0 {
     static constexpr uint32_t TYPE = SMELT_Q4_0, ELEMS = 32, BYTES = 18;
-    static constexpr int SUBS = 1, GROUPS = 1, OFFSET = 8, PARTNER = 0, HALF = 0;
+    static constexpr int SUBS = 1, GROUPS = 1, OFFSET = 8, PARTNER = 0, PARTS = 1, HALF = 0;
     static constexpr bool MIN = false;
     static constexpr Range RANGE = Range::NIBBLE;
-    template <int S, class From> INLINE void halves(From rows, Q &low, Q &high) {
+    template <int S, class From> INLINE void halves(From rows, int, Q &low, Q &high) {
         Q v = rows.bytes(2);
         low = q_and(v, 0x0f), high = q_and(q_shr<4>(v), 0x0f);
     }
@@ -140,10 +109,10 @@ struct Q4_0 {
 
 struct Q4_1 {
     static constexpr uint32_t TYPE = SMELT_Q4_1, ELEMS = 32, BYTES = 20;
-    static constexpr int SUBS = 1, GROUPS = 1, OFFSET = 0, PARTNER = 0, HALF = NO_HALF;
+    static constexpr int SUBS = 1, GROUPS = 1, OFFSET = 0, PARTNER = 0, PARTS = 1, HALF = NO_HALF;
     static constexpr bool MIN = true;
     static constexpr Range RANGE = Range::NIBBLE;
-    template <int S, class From> INLINE void halves(From rows, Q &low, Q &high) {
+    template <int S, class From> INLINE void halves(From rows, int, Q &low, Q &high) {
         Q v = rows.bytes(4);
         low = q_and(v, 0x0f), high = q_and(q_shr<4>(v), 0x0f);
     }
@@ -170,10 +139,10 @@ INLINE void spread_bits(const uint8_t *p, size_t step, Q &low, Q &high) {
 
 struct Q5_0 {
     static constexpr uint32_t TYPE = SMELT_Q5_0, ELEMS = 32, BYTES = 22;
-    static constexpr int SUBS = 1, GROUPS = 1, OFFSET = 16, PARTNER = 0, HALF = ALONE;
+    static constexpr int SUBS = 1, GROUPS = 1, OFFSET = 16, PARTNER = 0, PARTS = 1, HALF = ALONE;
     static constexpr bool MIN = false;
     static constexpr Range RANGE = Range::SIX_BITS;
-    template <int S> INLINE void halves(Rows rows, Q &low, Q &high) {
+    template <int S> INLINE void halves(Rows rows, int, Q &low, Q &high) {
         Q v = rows.bytes(6);
         spread_bits(rows.p + 2, rows.stride, low, high);
         low = q_or(low, q_and(v, 0x0f)), high = q_or(high, q_and(q_shr<4>(v), 0x0f));
@@ -183,10 +152,10 @@ struct Q5_0 {
 
 struct Q5_1 {
     static constexpr uint32_t TYPE = SMELT_Q5_1, ELEMS = 32, BYTES = 24;
-    static constexpr int SUBS = 1, GROUPS = 1, OFFSET = 0, PARTNER = 0, HALF = ALONE;
+    static constexpr int SUBS = 1, GROUPS = 1, OFFSET = 0, PARTNER = 0, PARTS = 1, HALF = ALONE;
     static constexpr bool MIN = true;
     static constexpr Range RANGE = Range::SIX_BITS;
-    template <int S> INLINE void halves(Rows rows, Q &low, Q &high) {
+    template <int S> INLINE void halves(Rows rows, int, Q &low, Q &high) {
         Q v = rows.bytes(8);
         spread_bits(rows.p + 4, rows.stride, low, high);
         low = q_or(low, q_and(v, 0x0f)), high = q_or(high, q_and(q_shr<4>(v), 0x0f));
@@ -197,18 +166,18 @@ struct Q5_1 {
     }
 };
 
-// Two bits of each byte: sub-block S of Q2_K and Q3_K.
-template <int S, class From> INLINE Q two_bits(From rows, int at) {
-    return q_and(q_shr<2 * (S % 4)>(rows.bytes(at + 32 * (S / 4))), 3);
+// Two bits of each byte: sub-block S of a part of Q2_K and Q3_K.
+template <int S, class From> INLINE Q two_bits(From rows, int part, int at) {
+    return q_and(q_shr<2 * S>(rows.bytes(at, part, 32)), 3);
 }
 
 struct Q2_K {
     static constexpr uint32_t TYPE = SMELT_Q2_K, ELEMS = 256, BYTES = 84;
-    static constexpr int SUBS = 8, GROUPS = 2, OFFSET = 0, PARTNER = 0, HALF = NO_HALF;
+    static constexpr int SUBS = 8, GROUPS = 2, OFFSET = 0, PARTNER = 0, PARTS = 2, HALF = NO_HALF;
     static constexpr bool MIN = true;
     static constexpr Range RANGE = Range::NIBBLE;
-    template <int S, class From> INLINE void halves(From rows, Q &low, Q &high) {
-        low = two_bits<S>(rows, 16), high = two_bits<S>(rows, 32);
+    template <int S, class From> INLINE void halves(From rows, int part, Q &low, Q &high) {
+        low = two_bits<S>(rows, part, 16), high = two_bits<S>(rows, part, 32);
     }
     template <class From> INLINE void scales(From rows, float *s, float *m) {
         I w[4], four = i_set1(0x0f0f0f0f);
@@ -223,15 +192,15 @@ struct Q2_K {
 
 struct Q3_K {
     static constexpr uint32_t TYPE = SMELT_Q3_K, ELEMS = 256, BYTES = 110;
-    static constexpr int SUBS = 8, GROUPS = 2, OFFSET = 4, PARTNER = 0, HALF = ALONE;
+    static constexpr int SUBS = 8, GROUPS = 2, OFFSET = 4, PARTNER = 0, PARTS = 2, HALF = ALONE;
     static constexpr bool MIN = false;
     static constexpr Range RANGE = Range::NIBBLE;
-    template <int S, class From> INLINE void halves(From rows, Q &low, Q &high) {
-        low = q_or(two_bits<S>(rows, 32), third_bit<S>(rows, 0));
-        high = q_or(two_bits<S>(rows, 48), third_bit<S>(rows, 16));
+    template <int S, class From> INLINE void halves(From rows, int part, Q &low, Q &high) {
+        low = q_or(two_bits<S>(rows, part, 32), third_bit<S>(rows, part, 0));
+        high = q_or(two_bits<S>(rows, part, 48), third_bit<S>(rows, part, 16));
     }
-    template <int S, class From> INLINE Q third_bit(From rows, int at) {
-        Q v = rows.bytes(at);
+    template <int S, class From> INLINE Q third_bit(From rows, int part, int at) {
+        Q v = q_shr_by(rows.bytes(at), 4 * part);
         if constexpr (S <= 2)
             return q_and(q_shl<2 - S>(v), 4);
         else
@@ -254,52 +223,47 @@ struct Q3_K {
 
 struct Q4_K {
     static constexpr uint32_t TYPE = SMELT_Q4_K, ELEMS = 256, BYTES = 144;
-    static constexpr int SUBS = 8, GROUPS = 1, OFFSET = 0, PARTNER = 1, HALF = NO_HALF;
+    static constexpr int SUBS = 8, GROUPS = 1, OFFSET = 0, PARTNER = 1, PARTS = 4, HALF = NO_HALF;
     static constexpr bool MIN = true;
     static constexpr Range RANGE = Range::NIBBLE;
-    template <int S, class From> INLINE void read(From rows, Q raw[4], int first = 16) {
-        raw[0] = rows.bytes(first + 32 * (S / 2)), raw[1] = rows.bytes(first + 16 + 32 * (S / 2));
+    template <int S, class From> INLINE void read(From rows, int part, Q raw[4], int first = 16) {
+        raw[0] = rows.bytes(first, part, 32), raw[1] = rows.bytes(first + 16, part, 32);
     }
     template <int S> INLINE void halves_from(const Q raw[4], Q &low, Q &high) {
-        low = q_and(q_shr<4 * (S % 2)>(raw[0]), 0x0f), high = q_and(q_shr<4 * (S % 2)>(raw[1]), 0x0f);
+        low = q_and(q_shr<4 * S>(raw[0]), 0x0f), high = q_and(q_shr<4 * S>(raw[1]), 0x0f);
     }
     template <class From> INLINE void scales(From rows, float *s, float *m) { scales_k4(rows, s, m); }
 };
 
 struct Q5_K {
     static constexpr uint32_t TYPE = SMELT_Q5_K, ELEMS = 256, BYTES = 176;
-    static constexpr int SUBS = 8, GROUPS = 1, OFFSET = 0, PARTNER = 1, HALF = NO_HALF;
+    static constexpr int SUBS = 8, GROUPS = 1, OFFSET = 0, PARTNER = 1, PARTS = 4, HALF = NO_HALF;
     static constexpr bool MIN = true;
     static constexpr Range RANGE = Range::SIX_BITS;
-    template <int S, class From> INLINE void read(From rows, Q raw[4]) {
-        Q4_K::read<S>(rows, raw, 48);
-        raw[2] = rows.bytes(16), raw[3] = rows.bytes(32);
+    template <int S, class From> INLINE void read(From rows, int part, Q raw[4]) {
+        Q4_K::read<S>(rows, part, raw, 48);
+        raw[2] = q_shr_by(rows.bytes(16), 2 * part), raw[3] = q_shr_by(rows.bytes(32), 2 * part);
     }
     template <int S> INLINE void halves_from(const Q raw[4], Q &low, Q &high) {
         Q4_K::halves_from<S>(raw, low, high);
         low = q_or(low, fifth_bit<S>(raw[2])), high = q_or(high, fifth_bit<S>(raw[3]));
     }
-    template <int S> INLINE Q fifth_bit(Q v) {
-        if constexpr (S <= 4)
-            return q_and(q_shl<4 - S>(v), 16);
-        else
-            return q_and(q_shr<S - 4>(v), 16);
-    }
+    template <int S> INLINE Q fifth_bit(Q v) { return q_and(q_shl<4 - S>(v), 16); }
     template <class From> INLINE void scales(From rows, float *s, float *m) { scales_k4(rows, s, m); }
 };
 
 struct Q6_K {
     static constexpr uint32_t TYPE = SMELT_Q6_K, ELEMS = 256, BYTES = 210;
-    static constexpr int SUBS = 8, GROUPS = 2, OFFSET = 32, PARTNER = 2, HALF = 208;
+    static constexpr int SUBS = 8, GROUPS = 2, OFFSET = 32, PARTNER = 2, PARTS = 2, HALF = 208;
     static constexpr bool MIN = false;
     static constexpr Range RANGE = Range::SIX_BITS;
-    template <int S, class From> INLINE void read(From rows, Q raw[4]) {
-        constexpr int FOUR = 64 * (S / 4) + 32 * (S % 2), TWO = 128 + 32 * (S / 4);
-        raw[0] = rows.bytes(FOUR), raw[1] = rows.bytes(FOUR + 16);
-        raw[2] = rows.bytes(TWO), raw[3] = rows.bytes(TWO + 16);
+    template <int S, class From> INLINE void read(From rows, int part, Q raw[4]) {
+        constexpr int FOUR = 32 * (S % 2), TWO = 128;
+        raw[0] = rows.bytes(FOUR, part, 64), raw[1] = rows.bytes(FOUR + 16, part, 64);
+        raw[2] = rows.bytes(TWO, part, 32), raw[3] = rows.bytes(TWO + 16, part, 32);
     }
     template <int S> INLINE void halves_from(const Q raw[4], Q &low, Q &high) {
-        low = six_bits<S % 4>(raw[0], raw[2]), high = six_bits<S % 4>(raw[1], raw[3]);
+        low = six_bits<S>(raw[0], raw[2]), high = six_bits<S>(raw[1], raw[3]);
     }
     template <int QUARTER> INLINE Q six_bits(Q four, Q two) {
         four = q_and(q_shr<4 * (QUARTER / 2)>(four), 0x0f);
@@ -325,25 +289,37 @@ template <> constexpr int place_of<Q6_K>(int word) {
     return 4 * sixteen_bytes[word / 4] + word % 4;
 }
 
-// u of elements 0…15 and 16…31 of sub-block S.
-template <class B, int S, class From> INLINE void halves(From rows, Q &low, Q &high) {
+// Sub-blocks of a part.
+template <class B> constexpr int RUN = B::SUBS / B::PARTS;
+
+template <class B, class Fn> INLINE void each_part(Fn f) {
+    if constexpr (B::PARTS == 1) {
+        f(0);
+    } else {
+        ROLLED for (int part = 0; part < B::PARTS; part++) f(part);
+    }
+}
+
+// u of elements 0…15 and 16…31 of sub-block S of a part.
+template <class B, int S, class From> INLINE void halves(From rows, int part, Q &low, Q &high) {
     if constexpr (B::PARTNER == 0) {
-        B::template halves<S>(rows, low, high);
+        B::template halves<S>(rows, part, low, high);
     } else {
         Q raw[4];
-        B::template read<S>(rows, raw);
+        B::template read<S>(rows, part, raw);
         B::template halves_from<S>(raw, low, high);
     }
 }
 
 // Of N sub-blocks from S on; the same words hold them if there are two.
-template <class B, int S, class From, int N> INLINE void halves_together(From rows, Q (&low)[N], Q (&high)[N]) {
+template <class B, int S, class From, int N>
+INLINE void halves_together(From rows, int part, Q (&low)[N], Q (&high)[N]) {
     if constexpr (N == 1) {
-        halves<B, S>(rows, low[0], high[0]);
+        halves<B, S>(rows, part, low[0], high[0]);
     } else {
         static_assert(B::PARTNER == 1 && N == 2);
         Q raw[4];
-        B::template read<S>(rows, raw);
+        B::template read<S>(rows, part, raw);
         B::template halves_from<S>(raw, low[0], high[0]);
         B::template halves_from<S + 1>(raw, low[1], high[1]);
     }
@@ -355,20 +331,22 @@ template <class B> static void dequantise_row(const uint8_t *p, float *out, uint
         alignas(64) float s[B::SUBS * B::GROUPS * ROWS], m[B::SUBS * B::GROUPS * ROWS];
         const Rows same{p, 0}; // every row is this one
         B::scales(same, s, m);
-        repeat<B::SUBS>([&](auto sub) {
-            constexpr int S = decltype(sub)::value;
-            alignas(64) uint8_t bytes[2][4 * W];
-            Q low, high;
-            halves<B, S>(same, low, high);
-            q_store(bytes[0], low), q_store(bytes[1], high);
-            for (int i = 0; i < 32; i++) {
-                int group = (S * B::GROUPS + i / 16 * (B::GROUPS - 1)) * ROWS;
-                uint8_t u = bytes[i / 16][i % 16];
-                int v = B::RANGE == Range::SIGNED && SIGNED_BIAS == 0 ? static_cast<int8_t>(u) : u;
-                float y = s[group] * static_cast<float>(v - B::OFFSET);
-                out[done + 32 * S + i] = B::MIN ? y + m[group] : y;
-            }
+        alignas(64) uint8_t bytes[B::SUBS][2][4 * W];
+        each_part<B>([&](int part) {
+            repeat<RUN<B>>([&](auto sub) {
+                Q low, high;
+                halves<B, sub.value>(same, part, low, high);
+                auto &to = bytes[part * RUN<B> + sub.value];
+                q_store(to[0], low), q_store(to[1], high);
+            });
         });
+        for (int i = 0; i < static_cast<int>(B::ELEMS); i++) {
+            int group = (i / 32 * B::GROUPS + i % 32 / 16 * (B::GROUPS - 1)) * ROWS;
+            uint8_t u = bytes[i / 32][i % 32 / 16][i % 16];
+            int v = B::RANGE == Range::SIGNED && SIGNED_BIAS == 0 ? static_cast<int8_t>(u) : u;
+            float y = s[group] * static_cast<float>(v - B::OFFSET);
+            out[done + static_cast<uint64_t>(i)] = B::MIN ? y + m[group] : y;
+        }
     }
 }
 

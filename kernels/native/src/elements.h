@@ -28,7 +28,6 @@ struct Blocks {
 template <class E> constexpr bool is_plain = true;
 template <> constexpr bool is_plain<Blocks> = false;
 
-template <class E> INLINE bool whole_blocks(uint64_t n) { return is_plain<E> || n % 32 == 0; }
 template <class E> INLINE uint64_t row_bytes(uint64_t n) { return is_plain<E> ? n * E::BYTES : n / 32 * E::BYTES; }
 
 // The vector of elements i to i + W − 1 of a row, i a multiple of W, and the first n of
@@ -46,7 +45,7 @@ template <> MEMBER F elements_n<Blocks>(const uint8_t *row, uint64_t i, int) { r
 // Rounds as GGUF files are made: d = max|x| / 127, q = round(x / d) with halves away from
 // zero and d before it is a half. A block with an element that is not finite, or with a
 // d that no half holds, is NaN.
-static void narrow_blocks(const float *x, uint8_t *p, uint64_t n) {
+inline void narrow_blocks(const float *x, uint8_t *p, uint64_t n) {
     for (uint64_t i = 0; i < n; i += Blocks::ELEMS, p += Blocks::BYTES, x += Blocks::ELEMS) {
         uint32_t bits[Blocks::ELEMS], most = 0;
         memcpy(bits, x, sizeof bits);
@@ -98,3 +97,19 @@ template <class E> INLINE void narrow_row(const float *x, uint8_t *p, uint64_t n
         }
     }
 }
+
+// The same behind pointers.
+template <class E> static void widen(const uint8_t *p, float *out, uint64_t n) { widen_row<E>(p, out, n); }
+template <class E> static void narrow(const float *x, uint8_t *p, uint64_t n) { narrow_row<E>(x, p, n); }
+
+// What kernels know of the type of a cache at run time: all of them but those whose inner
+// loops read the elements are compiled once.
+struct Cache {
+    uint32_t elems, bytes; // of a block
+    void (*widen)(const uint8_t *p, float *out, uint64_t n);
+    void (*narrow)(const float *x, uint8_t *p, uint64_t n);
+
+    bool whole_blocks(uint64_t n) const { return n % elems == 0; }
+    uint64_t row_bytes(uint64_t n) const { return n / elems * bytes; }
+};
+template <class E> constexpr Cache cache_of = {is_plain<E> ? 1 : 32, E::BYTES, widen<E>, narrow<E>};

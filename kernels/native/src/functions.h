@@ -38,7 +38,7 @@ INLINE F tanh(F x) {
 INLINE F silu(F x) { return x / (set1(1.0f) + exp(zero() - x)); }
 
 // Σ x², and Σ x·y, in W partial sums: the same order whoever asks.
-static float sum_of_squares(const float *x, uint32_t n) {
+inline float sum_of_squares(const float *x, uint32_t n) {
     F s = zero();
     uint32_t i = 0;
     for (; i + W <= n; i += W) {
@@ -53,7 +53,7 @@ static float sum_of_squares(const float *x, uint32_t n) {
 }
 
 // out = x / rms(x) · weight, the RMS over n elements.
-static void rms_normalise(const float *x, const float *weight, float *out, uint32_t n, float eps) {
+inline void rms_normalise(const float *x, const float *weight, float *out, uint32_t n, float eps) {
     float scale = 1.0f / __builtin_sqrtf(sum_of_squares(x, n) / static_cast<float>(n) + eps);
     F s = set1(scale);
     uint32_t i = 0;

@@ -119,37 +119,36 @@ static void rope(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
 
 // A token's row in the K or V cache for one KV head, or null where the slot is
 // negative or outside the cache.
-template <class C>
-INLINE uint8_t *cache_row(const smelt_launch *l, uint32_t cache, int32_t slot, uint32_t kv_heads, uint32_t kv,
+static uint8_t *cache_row(const smelt_launch *l, const Cache &c, uint32_t cache, int32_t slot, uint32_t kv_heads, uint32_t kv,
                           uint32_t block, uint32_t head) {
     if (slot < 0)
         return nullptr;
     uint64_t at = static_cast<uint32_t>(slot);
-    uint64_t row = (at / block * kv_heads + kv) * block + at % block, bytes = row_bytes<C>(head);
+    uint64_t row = (at / block * kv_heads + kv) * block + at % block, bytes = c.row_bytes(head);
     return (row + 1) * bytes <= l->buffer_bytes[cache] ? buffer<uint8_t>(l, cache) + row * bytes : nullptr;
 }
 
 static uint64_t cache_write_units(const smelt_launch *l) { return params<CacheWriteParams>(l, 5).tokens; }
-template <class C> static int cache_write_supports(const smelt_launch *l) {
+static int cache_write_supports(const smelt_launch *l, const Cache &c) {
     if (!holds(l, 5, sizeof(CacheWriteParams)))
         return 0;
     const CacheWriteParams &p = params<CacheWriteParams>(l, 5);
     uint64_t width = uint64_t{p.kv_heads} * p.head;
-    return p.block != 0 && whole_blocks<C>(p.head) && holds(l, 0, span(p.tokens, p.k_stride, width, 4)) &&
+    return p.block != 0 && c.whole_blocks(p.head) && holds(l, 0, span(p.tokens, p.k_stride, width, 4)) &&
            holds(l, 1, span(p.tokens, p.v_stride, width, 4)) && holds(l, 2, uint64_t{p.tokens} * 4) && holds(l, 3, 1) &&
            holds(l, 4, 1);
 }
-template <class C> static void cache_write(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
+static void cache_write(const smelt_launch *l, uint64_t begin, uint64_t end, const Cache &c) {
     const CacheWriteParams &p = params<CacheWriteParams>(l, 5);
     for (uint64_t t = begin; t < end; t++) {
         int32_t slot = buffer<const int32_t>(l, 2)[t];
         for (uint32_t kv = 0; kv < p.kv_heads; kv++) {
-            uint8_t *k = cache_row<C>(l, 3, slot, p.kv_heads, kv, p.block, p.head);
-            uint8_t *v = cache_row<C>(l, 4, slot, p.kv_heads, kv, p.block, p.head);
+            uint8_t *k = cache_row(l, c, 3, slot, p.kv_heads, kv, p.block, p.head);
+            uint8_t *v = cache_row(l, c, 4, slot, p.kv_heads, kv, p.block, p.head);
             if (k == nullptr || v == nullptr)
                 continue;
-            narrow_row<C>(buffer<const float>(l, 0) + t * p.k_stride + kv * p.head, k, p.head);
-            narrow_row<C>(buffer<const float>(l, 1) + t * p.v_stride + kv * p.head, v, p.head);
+            c.narrow(buffer<const float>(l, 0) + t * p.k_stride + kv * p.head, k, p.head);
+            c.narrow(buffer<const float>(l, 1) + t * p.v_stride + kv * p.head, v, p.head);
         }
     }
 }
@@ -167,15 +166,15 @@ static RopeRows rope_rows(const smelt_launch *l, const RopeWriteParams &p) {
 }
 
 static uint64_t rope_write_units(const smelt_launch *l) { return params<RopeWriteParams>(l, 7).tokens; }
-template <class C, bool NORM> static int rope_write_supports(const smelt_launch *l) {
+static int rope_write_supports(const smelt_launch *l, const Cache &c, bool norm) {
     if (!holds(l, 7, sizeof(RopeWriteParams)))
         return 0;
     const RopeWriteParams &p = params<RopeWriteParams>(l, 7);
-    if (p.block == 0 || !whole_blocks<C>(p.head) || !rope_holds(l, p, 3))
+    if (p.block == 0 || !c.whole_blocks(p.head) || !rope_holds(l, p, 3))
         return 0;
     if (constant(l, FC_SLOTS, 1) != 0 && !holds(l, 2, uint64_t{p.tokens} * 4))
         return 0;
-    if (NORM && !(holds(l, 8, uint64_t{p.head} * 4) && holds(l, 9, uint64_t{p.head} * 4)))
+    if (norm && !(holds(l, 8, uint64_t{p.head} * 4) && holds(l, 9, uint64_t{p.head} * 4)))
         return 0;
     const RopeRows rows = rope_rows(l, p);
     uint64_t queries = uint64_t{p.heads} * p.head, keys = uint64_t{p.kv_heads} * p.head;
@@ -184,8 +183,8 @@ template <class C, bool NORM> static int rope_write_supports(const smelt_launch 
            holds(l, rows.v, rows.v_at * 4 + span(p.tokens, p.v_stride, keys, 4)) &&
            holds(l, 4, uint64_t{p.tokens} * queries * 4) && holds(l, 5, 1) && holds(l, 6, 1);
 }
-// rope_qkv_write, and with NORM head_norm_rope_kv_write.
-template <class C, bool NORM> static void rope_write(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
+// rope_qkv_write, and with `norm` head_norm_rope_kv_write.
+static void rope_write(const smelt_launch *l, uint64_t begin, uint64_t end, const Cache &c, bool norm) {
     const RopeWriteParams &p = params<RopeWriteParams>(l, 7);
     const bool interleaved = constant(l, FC_INTERLEAVED) != 0, slotted = constant(l, FC_SLOTS, 1) != 0;
     const Frequencies f = rope_frequencies(l, p, 3);
@@ -195,9 +194,9 @@ template <class C, bool NORM> static void rope_write(const smelt_launch *l, void
     for (uint64_t t = begin; t < end; t++) {
         const int32_t position = rope_position(l, p, t);
         rope_table(p.rotated / 2, position, f.ratio, p.freq_scale, p.magnitude, f.factors, cosines, sines);
-        auto turn = [&](const float *from, uint32_t norm, float *to) {
-            if (NORM) {
-                rms_normalise(from, buffer<const float>(l, norm), normalised, p.head, p.eps);
+        auto turn = [&](const float *from, uint32_t weight, float *to) {
+            if (norm) {
+                rms_normalise(from, buffer<const float>(l, weight), normalised, p.head, p.eps);
                 from = normalised;
             }
             rope_head(from, to, p.head, p.rotated, interleaved, cosines, sines);
@@ -210,13 +209,13 @@ template <class C, bool NORM> static void rope_write(const smelt_launch *l, void
         const float *keys = buffer<const float>(l, rows.k) + rows.k_at + t * p.k_stride;
         const float *values = buffer<const float>(l, rows.v) + rows.v_at + t * p.v_stride;
         for (uint32_t kv = 0; kv < p.kv_heads; kv++) {
-            uint8_t *k = cache_row<C>(l, 5, slot, p.kv_heads, kv, p.block, p.head);
-            uint8_t *v = cache_row<C>(l, 6, slot, p.kv_heads, kv, p.block, p.head);
+            uint8_t *k = cache_row(l, c, 5, slot, p.kv_heads, kv, p.block, p.head);
+            uint8_t *v = cache_row(l, c, 6, slot, p.kv_heads, kv, p.block, p.head);
             if (k == nullptr || v == nullptr)
                 continue;
             turn(keys + kv * p.head, 9, rotated);
-            narrow_row<C>(rotated, k, p.head);
-            narrow_row<C>(values + kv * p.head, v, p.head);
+            c.narrow(rotated, k, p.head);
+            c.narrow(values + kv * p.head, v, p.head);
         }
     }
 }

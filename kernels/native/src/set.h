@@ -5,9 +5,8 @@
 #include "../../abi.h"
 
 typedef struct smelt_native_set {
-    smelt_native native; // first, so that a set is a smelt_native
-    const smelt_native_kernel *kernels;
-    uint32_t count;
+    smelt_native native;                              // first, so that a set is a smelt_native
+    const smelt_native_kernel *(*at)(uint32_t index); // each kernel once; null behind the last
 } smelt_native_set;
 
 #endif

@@ -7,6 +7,7 @@ constexpr int ROWS = 32;
 constexpr int TILE_VECTORS = 4;
 constexpr int DOT_TOKENS = 6;
 constexpr int INT_TOKENS = 6;
+constexpr bool DOTS_DIFFER = false; // by Range
 constexpr int SIGNED_BIAS = 128;
 
 using F = __m512;
@@ -90,6 +91,7 @@ INLINE Q q_xor(Q a, uint8_t mask) { return _mm512_xor_si512(a, _mm512_set1_epi8(
 INLINE Q q_or(Q a, Q b) { return _mm512_or_si512(a, b); }
 template <int N> INLINE Q q_shr(Q a) { return _mm512_srli_epi16(a, N); }
 template <int N> INLINE Q q_shl(Q a) { return _mm512_slli_epi16(a, N); }
+INLINE Q q_shr_by(Q a, int n) { return _mm512_srl_epi16(a, _mm_cvtsi32_si128(n)); }
 INLINE I q_words(Q a) { return a; }
 
 INLINE void transpose4(Q &a, Q &b, Q &c, Q &d) {
@@ -132,4 +134,5 @@ INLINE F half_rows(const uint8_t *p, size_t step) {
     return _mm512_cvtph_ps(_mm256_set_m128i(eight(p + 8 * step), eight(p)));
 }
 
+#include "lanes.h"
 #include "panel.h"

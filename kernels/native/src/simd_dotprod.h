@@ -2,6 +2,7 @@
 
 constexpr const char *ISA = "dotprod";
 constexpr int INT_TOKENS = 4;
+constexpr bool DOTS_DIFFER = false; // by Range
 
 #include "vectors_neon.h"
 

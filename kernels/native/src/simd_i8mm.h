@@ -5,6 +5,7 @@
 
 constexpr const char *ISA = "i8mm";
 constexpr int INT_TOKENS = 4;
+constexpr bool DOTS_DIFFER = false; // by Range
 
 #include "vectors_neon.h"
 

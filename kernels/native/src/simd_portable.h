@@ -4,13 +4,17 @@
 //
 //   F        W floats; load_n and store_n touch the first n only, the rest is zero
 //   I        W 32-bit integers
+//   Rows     W rows, of which words gives four neighbouring words each
+//
+// and for products of quantised weights, which here are the loops of plain.h:
+//
 //   Q        4·W bytes, seen as W/4 lanes of 16 bytes or as W lanes of 4
 //   q_rows   lane i of 16 bytes comes from p + i·step
 //   Dot      sums of products of weight bytes and int8 activations, four at a
 //            time into W integers; a sum starts from the number given to start and
 //            finish, whichever an instruction set prefers. two takes two Qs of each,
 //            words multiplies all words of a Q by the one at x, and those of the
-//            other by the next
+//            other by the next. DOTS_DIFFER: by the range of the weights
 //
 // A group of ROWS rows is W rows times ROWS/W. Rows j, j+4, j+8 … of such a W are
 // read into one Q; transpose4 over j = 0…3 (a 4×4 transpose of 32-bit words in each
@@ -18,19 +22,17 @@
 
 constexpr const char *ISA = "portable";
 constexpr int W = 4;
-constexpr int ROWS = 16;        // of a weight, computed together
+constexpr int ROWS = 4;         // of a weight, computed together
 constexpr int TILE_VECTORS = 2; // vectors in a row of a register tile of the float matrix product
 constexpr int DOT_TOKENS = 3;   // tokens in a register tile of row-times-row products
-constexpr int INT_TOKENS = 2;   // the same for integer products
+constexpr int INT_TOKENS = 1;   // the same for integer products
 constexpr int SIGNED_BIAS = 0;  // added to signed weights where Dot wants unsigned ones
 
 typedef float F __attribute__((vector_size(16)));
 typedef int32_t I __attribute__((vector_size(16)));
 typedef uint32_t U __attribute__((vector_size(16)));
-typedef uint16_t H __attribute__((vector_size(16)));
-typedef uint8_t Q __attribute__((vector_size(16)));
 
-INLINE float half_to_float(uint16_t h) {
+inline float half_to_float(uint16_t h) {
     uint32_t sign = static_cast<uint32_t>(h & 0x8000) << 16, rest = h & 0x7fff, bits;
     if (rest >= 0x7c00) {
         bits = 0x7f800000 | (rest & 0x3ff) << 13;
@@ -46,7 +48,7 @@ INLINE float half_to_float(uint16_t h) {
     memcpy(&v, &bits, 4);
     return v;
 }
-INLINE uint16_t float_to_half(float v) {
+inline uint16_t float_to_half(float v) {
     uint32_t bits;
     memcpy(&bits, &v, 4);
     uint16_t sign = static_cast<uint16_t>(bits >> 16 & 0x8000);
@@ -145,11 +147,6 @@ INLINE bool any_nan(F v) {
 
 INLINE I i_set1(int32_t v) { return I{v, v, v, v}; }
 INLINE I i_add(I a, I b) { return a + b; }
-INLINE I i_and(I a, I b) { return a & b; }
-INLINE I i_or(I a, I b) { return a | b; }
-template <int N> INLINE I i_shr(I a) { return reinterpret_cast<I>(reinterpret_cast<U>(a) >> N); }
-template <int N> INLINE I i_sar(I a) { return a >> N; }
-template <int N> INLINE I i_shl(I a) { return a << N; }
 INLINE F power_of_two(I n) { return reinterpret_cast<F>((n + 127) << 23); }
 // scale_exponent returns a·2^n; in two steps, so that results may be denormal or infinite.
 INLINE F scale_exponent(F a, F n) {
@@ -172,57 +169,15 @@ INLINE F halves_of(I v) {
     return r;
 }
 
-INLINE Q q_load(const uint8_t *p) {
-    Q v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-INLINE void q_store(uint8_t *p, Q v) { memcpy(p, &v, sizeof v); }
-INLINE Q q_rows(const uint8_t *p, size_t) { return q_load(p); }
-INLINE Q q_same16(const int8_t *p) { return q_load(reinterpret_cast<const uint8_t *>(p)); }
-INLINE Q q_same4(const int8_t *p) { return reinterpret_cast<Q>(i_set1(word(p))); }
-INLINE Q q_and(Q a, uint8_t mask) { return a & mask; }
-INLINE Q q_xor(Q a, uint8_t mask) { return a ^ mask; }
-INLINE Q q_or(Q a, Q b) { return a | b; }
-// Shifts are of 16-bit units: mask what comes across from the neighbouring byte.
-template <int N> INLINE Q q_shr(Q a) { return reinterpret_cast<Q>(reinterpret_cast<H>(a) >> N); }
-template <int N> INLINE Q q_shl(Q a) { return reinterpret_cast<Q>(reinterpret_cast<H>(a) << N); }
-INLINE I q_words(Q a) { return reinterpret_cast<I>(a); }
+struct Rows {
+    const uint8_t *p;
+    size_t stride;
 
-INLINE void transpose4(Q &qa, Q &qb, Q &qc, Q &qd) {
-    I a = q_words(qa), b = q_words(qb), c = q_words(qc), d = q_words(qd);
-    qa = reinterpret_cast<Q>(I{a[0], b[0], c[0], d[0]});
-    qb = reinterpret_cast<Q>(I{a[1], b[1], c[1], d[1]});
-    qc = reinterpret_cast<Q>(I{a[2], b[2], c[2], d[2]});
-    qd = reinterpret_cast<Q>(I{a[3], b[3], c[3], d[3]});
-}
-INLINE I merge4(I a, I b, I c, I d) { return I{i_reduce_add(a), i_reduce_add(b), i_reduce_add(c), i_reduce_add(d)}; }
-
-// Every weight fits a signed byte, and two products of 128·127 fit 16 bits.
-template <Range R> struct Dot {
-    typedef int16_t S __attribute__((vector_size(16)));
-    I sum;
-    MEMBER void start(int32_t) { sum = I{}; }
-    MEMBER void one(Q w, Q x) {
-        S a = reinterpret_cast<S>(w), b = reinterpret_cast<S>(x);
-        S pairs = (a << 8 >> 8) * (b << 8 >> 8) + (a >> 8) * (b >> 8);
-        I words = reinterpret_cast<I>(pairs);
-        sum += (words << 16 >> 16) + (words >> 16);
+    MEMBER void words(int at, I out[4]) const {
+        int32_t w[W][4];
+        for (int row = 0; row < W; row++)
+            memcpy(w[row], p + at + static_cast<size_t>(row) * stride, 16);
+        for (int i = 0; i < 4; i++)
+            out[i] = I{w[0][i], w[1][i], w[2][i], w[3][i]};
     }
-    MEMBER void two(Q w0, Q x0, Q w1, Q x1) {
-        one(w0, x0);
-        one(w1, x1);
-    }
-    MEMBER void words(Q w0, Q w1, const int8_t *x) { two(w0, q_same4(x), w1, q_same4(x + 4)); }
-    MEMBER I finish(int32_t from) const { return i_add(sum, i_set1(from)); }
 };
-
-// half_rows reads the half at the start of each of W rows.
-INLINE F half_rows(const uint8_t *p, size_t step) {
-    F v;
-    for (int i = 0; i < W; i++)
-        v[i] = half_to_float(half_bits(p + static_cast<size_t>(i) * step));
-    return v;
-}
-
-#include "panel.h"

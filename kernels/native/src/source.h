@@ -4,15 +4,15 @@ static uint64_t cache_read_units(const smelt_launch *l) {
     const CacheReadParams &p = params<CacheReadParams>(l, 4);
     return uint64_t{p.seqs} * p.context;
 }
-template <class C> static int cache_read_supports(const smelt_launch *l) {
+static int cache_read_supports(const smelt_launch *l, const Cache &c) {
     if (!holds(l, 4, sizeof(CacheReadParams)))
         return 0;
     const CacheReadParams &p = params<CacheReadParams>(l, 4);
-    return p.block != 0 && whole_blocks<C>(p.head) && holds(l, 0, 1) && holds(l, 1, uint64_t{p.seqs} * 4) &&
+    return p.block != 0 && c.whole_blocks(p.head) && holds(l, 0, 1) && holds(l, 1, uint64_t{p.seqs} * 4) &&
            holds(l, 2, uint64_t{p.seqs} * p.table_stride * 4) &&
            holds(l, 3, uint64_t{p.seqs} * p.context * p.kv_heads * p.head * 4);
 }
-template <class C> static void cache_read(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
+static void cache_read(const smelt_launch *l, uint64_t begin, uint64_t end, const Cache &c) {
     const CacheReadParams &p = params<CacheReadParams>(l, 4);
     for (uint64_t unit = begin; unit < end; unit++) {
         uint64_t seq = unit / p.context, j = unit % p.context;
@@ -23,11 +23,11 @@ template <class C> static void cache_read(const smelt_launch *l, void *, uint64_
             int64_t slot = block * p.block + static_cast<int64_t>(j % p.block);
             const uint8_t *row = block < 0 || slot > INT32_MAX
                                      ? nullptr
-                                     : cache_row<C>(l, 0, static_cast<int32_t>(slot), p.kv_heads, kv, p.block, p.head);
+                                     : cache_row(l, c, 0, static_cast<int32_t>(slot), p.kv_heads, kv, p.block, p.head);
             if (row == nullptr)
                 memset(out, 0, p.head * 4);
             else
-                widen_row<C>(row, out, p.head);
+                c.widen(row, out, p.head);
         }
     }
 }

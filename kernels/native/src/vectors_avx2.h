@@ -111,6 +111,7 @@ INLINE Q q_xor(Q a, uint8_t mask) { return _mm256_xor_si256(a, _mm256_set1_epi8(
 INLINE Q q_or(Q a, Q b) { return _mm256_or_si256(a, b); }
 template <int N> INLINE Q q_shr(Q a) { return _mm256_srli_epi16(a, N); }
 template <int N> INLINE Q q_shl(Q a) { return _mm256_slli_epi16(a, N); }
+INLINE Q q_shr_by(Q a, int n) { return _mm256_srl_epi16(a, _mm_cvtsi32_si128(n)); }
 INLINE I q_words(Q a) { return a; }
 
 INLINE void transpose4(Q &a, Q &b, Q &c, Q &d) {
@@ -133,3 +134,5 @@ INLINE F half_rows(const uint8_t *p, size_t step) {
     v = _mm_insert_epi16(v, half_bits(p + 6 * step), 6);
     return _mm256_cvtph_ps(_mm_insert_epi16(v, half_bits(p + 7 * step), 7));
 }
+
+#include "lanes.h"

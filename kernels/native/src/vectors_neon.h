@@ -101,6 +101,9 @@ template <int N> INLINE Q q_shr(Q a) {
 template <int N> INLINE Q q_shl(Q a) {
     return vreinterpretq_u8_u16(vshlq_u16(vreinterpretq_u16_u8(a), vdupq_n_s16(N)));
 }
+INLINE Q q_shr_by(Q a, int n) {
+    return vreinterpretq_u8_u16(vshlq_u16(vreinterpretq_u16_u8(a), vdupq_n_s16(static_cast<int16_t>(-n))));
+}
 INLINE I q_words(Q a) { return vreinterpretq_s32_u8(a); }
 
 INLINE void transpose4(Q &a, Q &b, Q &c, Q &d) {
@@ -121,3 +124,5 @@ INLINE F half_rows(const uint8_t *p, size_t step) {
     v = vset_lane_u16(half_bits(p + 2 * step), v, 2);
     return from_f16(vset_lane_u16(half_bits(p + 3 * step), v, 3));
 }
+
+#include "lanes.h"

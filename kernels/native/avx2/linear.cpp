@@ -1,0 +1,5 @@
+//go:build amd64
+
+#include "avx2.h"
+
+#include "../src/unit_linear.h"

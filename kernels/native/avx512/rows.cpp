@@ -1,0 +1,5 @@
+//go:build amd64
+
+#include "avx512.h"
+
+#include "../src/unit_rows.h"

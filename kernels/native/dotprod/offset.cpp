@@ -1,0 +1,5 @@
+//go:build arm64
+
+#include "dotprod.h"
+
+#include "../src/unit_offset.h"

@@ -1,0 +1,5 @@
+//go:build arm64
+
+#include "i8mm.h"
+
+#include "../src/unit_offset.h"

@@ -1,0 +1,5 @@
+//go:build arm64
+
+#include "neon.h"
+
+#include "../src/unit_minimum.h"

@@ -1,0 +1,3 @@
+#include "portable.h"
+
+#include "../src/unit_plain.h"

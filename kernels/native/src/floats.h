@@ -1,0 +1,147 @@
+// Products of float weights.
+
+// Rows of E for prompts, as a file holds them or interleaved: in both orders rows and vectors
+// are so many bytes apart, and one compiled loop serves them.
+template <class E> struct FloatRows {
+    const uint8_t *p;
+    size_t stride;       // bytes of a row
+    size_t row, element; // bytes between the rows of a tile, and between vectors, by element
+
+    MEMBER F vector(int r, uint64_t i) const { return elements<E>(p + static_cast<size_t>(r) * row + i * element, 0); }
+    MEMBER F part(int r, uint64_t i, int n) const { return elements_n<E>(p + static_cast<size_t>(r) * row, i, n); }
+    MEMBER void ahead(uint64_t) const {} // processors follow a few streams by themselves
+    MEMBER FloatRows from(uint32_t r) const { return {p + r * stride, stride, row, element}; }
+};
+template <class E> INLINE FloatRows<E> file_rows(const uint8_t *p, size_t stride) {
+    return {p, stride, stride, E::BYTES};
+}
+
+// Interleaved float weights are four rows at a time, a vector of each in turn. So the rows
+// of a tile stream as one. A row is whole vectors.
+template <class E> INLINE FloatRows<E> vector_rows(const uint8_t *p, size_t stride) {
+    return {p, stride, W * E::BYTES, FLOAT_ROWS * E::BYTES};
+}
+
+// The same rows of S groups: row r is the group r / FLOAT_ROWS's. They stream past one token.
+template <class E, int S> struct StreamedRows {
+    static constexpr size_t BYTES = W * E::BYTES; // of a vector
+    const uint8_t *p;
+    size_t apart;
+
+    MEMBER const uint8_t *place(int stream, uint64_t i) const {
+        return p + static_cast<size_t>(stream) * apart + i * (FLOAT_ROWS * E::BYTES);
+    }
+    MEMBER F vector(int r, uint64_t i) const {
+        constexpr int ROWS_EACH = static_cast<int>(FLOAT_ROWS);
+        return elements<E>(place(r / ROWS_EACH, i) + static_cast<size_t>(r % ROWS_EACH) * BYTES, 0);
+    }
+    MEMBER F part(int, uint64_t, int) const { return zero(); }
+    MEMBER void ahead(uint64_t i) const {
+        UNROLL for (int s = 0; s < S; s++) prefetch_ahead(place(s, i), FLOAT_ROWS * BYTES);
+    }
+};
+
+// Neighbouring groups are multiplied in blocks of tokens and rows, and a block in pieces of k. The x of a tile
+// is then read from the first-level cache by all rows of a block but the first, and the block's
+// weights from the second-level one by all its tiles: of a long row, neither cache holds all.
+// The figures are those that a Xeon with 48 KB and 2 MB of them does best with.
+constexpr uint64_t PIECE = 1024; // elements
+constexpr uint32_t BLOCK_TOKENS = 4 * DOT_TOKENS;
+constexpr uint32_t BLOCK_ROWS = 64;
+static_assert(PIECE % W == 0 && BLOCK_ROWS % FLOAT_ROWS == 0);
+
+// The part of a RowGroup that is worked on.
+struct FloatBlock {
+    uint32_t row, rows;
+    uint32_t token, tokens;
+    uint64_t at, end; // elements of k
+};
+
+// Asks for a share of the x that a tile in this place wants next: of the same tokens, or after
+// all pieces of k of the next block's. The tiles of a block's rows share it out.
+template <int T> INLINE void prefetch_next(const RowGroup &g, const FloatBlock &b, const float *x, uint32_t r) {
+    const float *next = b.end < g.k ? x + b.end : x + BLOCK_TOKENS * g.x_stride;
+    const uint64_t length = ceil_div(b.end - b.at, LINE), most = ceil_div(length * FLOAT_ROWS, b.rows);
+    const uint64_t first = r / FLOAT_ROWS * most, last = least(first + most, length);
+    for (int t = 0; t < T; t++, next += g.x_stride)
+        for (uint64_t i = first; i < last; i++)
+            __builtin_prefetch(next + i * LINE, 0, 2);
+}
+
+template <class E> static void multiply_block(const RowGroup &g, const FloatRows<E> &all, const FloatBlock &b, F *partial) {
+    const bool more = b.end < g.k || b.token + BLOCK_TOKENS < g.tokens;
+    const bool last = b.end == g.k && b.row + b.rows == g.groups * ROWS;
+    for (uint32_t t = b.token; t < b.token + b.tokens; t += DOT_TOKENS) {
+        with_count<DOT_TOKENS>(static_cast<uint32_t>(least(DOT_TOKENS, b.token + b.tokens - t)), [&](auto n) {
+            constexpr int T = decltype(n)::value;
+            const float *x = g.x + t * g.x_stride;
+            if (last)
+                g.expect(t, T);
+            for (uint32_t r = 0; r < b.rows; r += FLOAT_ROWS, partial += T * FLOAT_ROWS) {
+                const uint32_t row = b.row + r;
+                if (b.row == 0 && more) // later rows' x has just been read
+                    prefetch_next<T>(g, b, x, r);
+                FloatTile<FLOAT_ROWS, T> tile;
+                if (b.at == 0)
+                    tile.start();
+                else
+                    tile.read(partial);
+                tile.add(all.from(row), x, g.x_stride, b.at, b.end);
+                if (b.end < g.k)
+                    tile.write(partial);
+                else
+                    tile.finish(g.sum[row / ROWS * g.tokens + t] + row % ROWS, ROWS);
+            }
+            if (last)
+                g.complete(t, T);
+        });
+    }
+}
+template <class E> static void multiply_rows(const RowGroup &g, const FloatRows<E> &all) {
+    const uint32_t rows = g.groups * ROWS;
+    // Few tokens wait for the weights, which come fastest in long runs.
+    const uint64_t piece = g.tokens <= DOT_TOKENS ? g.k : PIECE;
+    F partial[BLOCK_TOKENS * BLOCK_ROWS];
+    for (uint32_t t = 0; t < g.tokens; t += BLOCK_TOKENS) {
+        const uint32_t tokens = static_cast<uint32_t>(least(BLOCK_TOKENS, g.tokens - t));
+        for (uint32_t r = 0; r < rows; r += BLOCK_ROWS) {
+            FloatBlock b = {r, static_cast<uint32_t>(least(BLOCK_ROWS, rows - r)), t, tokens, 0, 0};
+            do { // once for no elements
+                b.at = b.end, b.end = least(b.at + piece, g.k);
+                multiply_block(g, all, b, partial);
+            } while (b.end < g.k);
+        }
+    }
+}
+template <class E> static void multiply_streams(const RowGroup &g) {
+    with_power<STREAMS>(g.groups, [&](auto n) {
+        for (uint32_t r = 0; r < ROWS; r += FLOAT_ROWS) {
+            const StreamedRows<E, n.value> rows{g.rows + r * g.stride, g.apart};
+            dot_tile<FLOAT_ROWS * n.value, 1>(rows, g.x, 0, g.k, g.sum[0] + r, ROWS);
+        }
+    });
+    g.complete(0, 1);
+}
+template <class E> static void multiply_float(const RowGroup &g) {
+    if (g.interleaved && g.tokens == 1)
+        multiply_streams<E>(g);
+    else
+        multiply_rows(g, g.interleaved ? vector_rows<E>(g.rows, g.stride) : file_rows<E>(g.rows, g.stride));
+}
+
+template <class E> static void interleave_vectors(const uint8_t *rows, uint64_t k, uint64_t groups, uint8_t *out) {
+    const uint64_t stride = k * E::BYTES;
+    for (uint64_t r = 0; r < groups * ROWS; r += FLOAT_ROWS, rows += FLOAT_ROWS * stride)
+        for (uint64_t at = 0; at < stride; at += W * E::BYTES)
+            for (uint32_t i = 0; i < FLOAT_ROWS; i++, out += W * E::BYTES)
+                memcpy(out, rows + i * stride + at, W * E::BYTES);
+}
+template <class E> static void widen_vectors(const uint8_t *p, uint64_t row, float *out, uint64_t n) {
+    const auto rows = vector_rows<E>(p, n * E::BYTES).from(static_cast<uint32_t>(row - row % FLOAT_ROWS));
+    for (uint64_t i = 0; i < n; i += W)
+        store(out + i, rows.vector(static_cast<int>(row % FLOAT_ROWS), i));
+}
+template <class E> constexpr WeightType float_type() {
+    return {E::TYPE,         1, E::BYTES, false, {1, 0, false}, multiply_float<E>, widen<E>, interleave_vectors<E>,
+            widen_vectors<E>};
+}

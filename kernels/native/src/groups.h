@@ -1,0 +1,169 @@
+// What the launch of a linear layer and the products of each weight type share, which are
+// compiled apart: activations, groups of rows, and where results go.
+
+// What a weight type needs from the activations beside their int8 form, for each
+// group of elements that shares a weight scale.
+struct Correction {
+    int groups; // 1: one for 32 elements, 2: one for 16
+    int offset; // −offset·Σq as an integer; 0 if there is none
+    bool min;   // or scale·Σq as a float
+    MEMBER bool operator==(const Correction &o) const {
+        return groups == o.groups && offset == o.offset && min == o.min;
+    }
+};
+
+// From this many tokens on, unpacking a panel costs less than unpacking the rows once for
+// each of them.
+constexpr uint32_t FEW = 4;
+// Elements of a panel: with its scales it stays in the first-level cache.
+constexpr uint64_t PANEL = 16384 / ROWS;
+
+// Tokens that a panel is multiplied with at a time.
+constexpr uint32_t TILE = INT_TOKENS;
+
+// Quantised activations of a launch. Few tokens are rows, [tokens][k]. Of more, what a tile of
+// tokens is multiplied with is read from one end to the other for each panel,
+// [k/PANEL][tokens/TILE][PANEL/32][TILE][32], the last slice and the last tile being what is
+// left: of rows, pieces a power of two apart, a cache has room for few.
+struct Quantised {
+    uint64_t k;
+    uint32_t tokens;
+    int8_t *q;          // of each element
+    float *scale;       // of 32
+    uint32_t *extra[3]; // of 32, the words of each weight's Correction
+
+    MEMBER bool few() const { return tokens < FEW; }
+    // Elements of a slice that begins at element `at`.
+    MEMBER uint64_t slice(uint64_t at) const { return few() ? k : least(PANEL, k - at); }
+    // Tokens of the tile that holds a token. A block of one is as many blocks from its next.
+    MEMBER uint64_t width(uint64_t token) const { return few() ? 1 : least(TILE, tokens - token / TILE * TILE); }
+    // Where a token's slice begins in q.
+    MEMBER uint64_t place(uint64_t token, uint64_t at) const {
+        if (few())
+            return token * k;
+        return at * tokens + token / TILE * TILE * slice(at) + token % TILE * 32;
+    }
+};
+
+constexpr uint32_t LINE = 16; // floats of a cache line
+
+// What becomes of the sums of a bundle of rows: out = sum, or silu(gate) · sum, plus residual.
+struct Results {
+    float *out; // of the first row and token
+    const float *residual;
+    uint64_t stride; // of both, between tokens
+    uint64_t apart;  // between groups
+    uint64_t rows;   // from the first one to the weight's last
+    uint32_t shift;  // row r of a group is in place shift + r of its sums
+    const float (*gate)[ROWS];
+
+    // Asks for what write will touch.
+    void fetch(uint32_t groups, uint32_t t, uint32_t n) const {
+        each<LINE>(groups, t, n, [&](uint64_t, uint64_t place, uint64_t, uint64_t, int) {
+            __builtin_prefetch(out + place, 1, 2);
+            if (residual != nullptr)
+                __builtin_prefetch(residual + place, 0, 2);
+        });
+    }
+    // The results of n tokens from t on; sum is [groups][tokens].
+    void write(uint32_t groups, const float (*sum)[ROWS], uint32_t tokens, uint32_t t, uint32_t n) const {
+        each<W>(groups, t, n, [&](uint64_t token, uint64_t place, uint64_t group, uint64_t r, int count) {
+            const uint64_t from = group * tokens + token;
+            F v = load_n(sum[from] + shift + r, count);
+            if (gate != nullptr)
+                v = silu(load_n(gate[from] + shift + r, count)) * v;
+            if (residual != nullptr)
+                v = v + load_n(residual + place, count);
+            store_n(out + place, v, count);
+        });
+    }
+
+private:
+    // Calls f(token, place in out, group, r, count) for up to STEP rows at a time, from row r of
+    // a group on.
+    template <uint64_t STEP, class Fn> MEMBER void each(uint32_t groups, uint32_t t, uint32_t n, Fn f) const {
+        for (uint64_t token = t; token < t + n; token++) {
+            for (uint64_t group = 0; group < groups; group++) {
+                const uint64_t first = group * apart, some = least(ROWS, rows - first);
+                for (uint64_t r = 0; r < some; r += STEP)
+                    f(token, token * stride + first + r, group, r, static_cast<int>(least(STEP, some - r)));
+            }
+        }
+    }
+};
+
+// Groups of rows times some tokens; with several tokens, quantised weights come one group
+// at a time.
+struct RowGroup {
+    const uint8_t *rows;
+    size_t stride;    // bytes between rows
+    bool interleaved; // a group is ROWS · stride bytes in either order
+    uint32_t groups;
+    size_t apart; // bytes between groups
+    uint64_t k;
+    const float *x; // [tokens][x_stride]
+    uint64_t x_stride;
+    const Quantised *act;
+    const uint32_t *extra;  // of the weight
+    uint32_t first, tokens; // `first` of the launch, in act; x begins there
+    float (*sum)[ROWS];     // [groups][tokens]
+    const Results *results; // null if sums are all that is wanted
+
+    // Tells of n tokens from t on that their sums will be complete soon, and that they are.
+    // In between, their rows of the output arrive. These lie pages apart, often so that a cache
+    // has room for few of them: written after all tokens, each would be waited for.
+    MEMBER void expect(uint32_t t, uint32_t n) const {
+        if (results != nullptr)
+            results->fetch(groups, t, n);
+    }
+    MEMBER void complete(uint32_t t, uint32_t n) const {
+        if (results != nullptr)
+            results->write(groups, sum, tokens, t, n);
+    }
+};
+
+// Asks for the bytes that will be wanted a while after those at p, in what is read from one
+// end to the other. Into the second-level cache, because the first has too few places for
+// lines under way to cover the latency.
+constexpr uint64_t DISTANCE = 2048; // measured: from 6 KB on, a Xeon with AMX reads a fifth slower
+
+INLINE void prefetch_ahead(const uint8_t *p, uint64_t bytes) {
+    for (uint64_t i = 0; i < bytes; i += 64)
+        __builtin_prefetch(p + DISTANCE + i, 0, 2);
+}
+
+// Groups of interleaved rows that one token is multiplied with at once, each from another
+// place of a run. Four streams get nearly all that memory gives, one got six parts of seven:
+// processors fetch ahead by themselves for each. They take the registers that tokens of a
+// prompt would have.
+constexpr uint32_t STREAMS = DOT_TOKENS < 4 || ROWS / W > 2 ? 2 : 4;
+
+// Neighbouring groups of float weights that are worked on together: the x of all tokens is
+// read once for them.
+constexpr uint32_t TOGETHER = 4;
+
+// What a launch knows of a weight type.
+struct WeightType {
+    uint32_t type, elems, bytes; // of a block
+    bool quantised;
+    Correction correction;
+    void (*multiply)(const RowGroup &);
+    void (*widen)(const uint8_t *p, float *out, uint64_t n);
+    // Rearranges groups of ROWS rows of so many blocks each into a copy. Null where nothing
+    // is better than the rows of the file.
+    void (*interleave)(const uint8_t *rows, uint64_t blocks, uint64_t groups, uint8_t *out);
+    void (*widen_interleaved)(const uint8_t *p, uint64_t row, float *out, uint64_t n);
+};
+
+// The type of a number of params.h, or null, among those of a source file and among all.
+const WeightType *find_float_type(uint32_t type);
+const WeightType *find_offset_type(uint32_t type);
+const WeightType *find_minimum_type(uint32_t type);
+const WeightType *find_weight_type(uint32_t type);
+
+template <size_t N> INLINE const WeightType *find_among(const WeightType (&types)[N], uint32_t type) {
+    for (const WeightType &t : types)
+        if (t.type == type)
+            return &t;
+    return nullptr;
+}

@@ -1,0 +1,166 @@
+// Products of quantised weights as plain loops: each row is unpacked to signed bytes, scales
+// and minima, a slice at a time, and multiplied with the activations of every token. Layouts
+// are those of blocks.h, sums are put together as products.h does.
+
+// Elements of a row as bytes: an element is s·v, or s·v + m, with a scale, and a minimum, for
+// each group that shares one.
+struct Unpacked {
+    int8_t v[256];
+    float s[16], m[16];
+};
+
+INLINE float half_at(const uint8_t *p) { return half_to_float(half_bits(p)); }
+
+struct PlainQ8_0 {
+    static constexpr uint32_t TYPE = SMELT_Q8_0, ELEMS = 32, BYTES = 34;
+    static constexpr int GROUPS = 1;
+    static constexpr bool MIN = false;
+    static void unpack(const uint8_t *p, Unpacked &to) {
+        to.s[0] = half_at(p);
+        memcpy(to.v, p + 2, 32);
+    }
+};
+
+// Four bits of each element, the first sixteen in the low halves of bytes, and from BITS on, if
+// there are any, a fifth bit each in the 32 bits there.
+template <uint32_t NUMBER, bool WITH_MIN, bool FIVE> struct PlainNibbles {
+    static constexpr uint32_t TYPE = NUMBER, ELEMS = 32, BYTES = 18 + (WITH_MIN ? 2 : 0) + (FIVE ? 4 : 0);
+    static constexpr int GROUPS = 1;
+    static constexpr bool MIN = WITH_MIN;
+    static void unpack(const uint8_t *p, Unpacked &to) {
+        constexpr int BITS = MIN ? 4 : 2, OFFSET = MIN ? 0 : FIVE ? 16 : 8;
+        const uint8_t *nibbles = p + BITS + (FIVE ? 4 : 0);
+        uint32_t fifth = 0;
+        if (FIVE)
+            memcpy(&fifth, p + BITS, 4);
+        to.s[0] = half_at(p);
+        to.m[0] = MIN ? half_at(p + 2) : 0;
+        for (int i = 0; i < 32; i++, fifth >>= 1) {
+            int four = i < 16 ? nibbles[i] & 15 : nibbles[i - 16] >> 4;
+            to.v[i] = static_cast<int8_t>((four | (fifth & 1) << 4) - OFFSET);
+        }
+    }
+};
+
+struct PlainQ2_K {
+    static constexpr uint32_t TYPE = SMELT_Q2_K, ELEMS = 256, BYTES = 84;
+    static constexpr int GROUPS = 2;
+    static constexpr bool MIN = true;
+    static void unpack(const uint8_t *p, Unpacked &to) {
+        const float d = half_at(p + 80), low = 0.0f - half_at(p + 82);
+        for (int i = 0; i < 16; i++)
+            to.s[i] = static_cast<float>(p[i] & 15) * d, to.m[i] = static_cast<float>(p[i] >> 4) * low;
+        for (int i = 0; i < 256; i++)
+            to.v[i] = p[16 + i / 128 * 32 + i % 32] >> i % 128 / 32 * 2 & 3;
+    }
+};
+
+struct PlainQ3_K {
+    static constexpr uint32_t TYPE = SMELT_Q3_K, ELEMS = 256, BYTES = 110;
+    static constexpr int GROUPS = 2;
+    static constexpr bool MIN = false;
+    static void unpack(const uint8_t *p, Unpacked &to) {
+        const float d = half_at(p + 108);
+        const uint8_t *six = p + 96; // sixteen scales of six bits: four of each, then two
+        for (int i = 0; i < 16; i++) {
+            int four = i < 8 ? six[i] & 15 : six[i - 8] >> 4, two = six[8 + i % 4] >> i / 4 * 2 & 3;
+            to.s[i] = static_cast<float>((four | two << 4) - 32) * d;
+        }
+        for (int i = 0; i < 256; i++) {
+            int two = p[32 + i / 128 * 32 + i % 32] >> i % 128 / 32 * 2 & 3, third = p[i % 32] >> i / 32 & 1;
+            to.v[i] = static_cast<int8_t>((two | third << 2) - 4);
+        }
+    }
+};
+
+// Q4_K, and with FIVE Q5_K.
+template <uint32_t NUMBER, bool FIVE> struct PlainK4 {
+    static constexpr uint32_t TYPE = NUMBER, ELEMS = 256, BYTES = FIVE ? 176 : 144;
+    static constexpr int GROUPS = 1;
+    static constexpr bool MIN = true;
+    static void unpack(const uint8_t *p, Unpacked &to) {
+        const float d = half_at(p), low = 0.0f - half_at(p + 2);
+        const uint8_t *six = p + 4, *nibbles = p + (FIVE ? 48 : 16);
+        for (int i = 0; i < 4; i++) {
+            to.s[i] = static_cast<float>(six[i] & 63) * d;
+            to.m[i] = static_cast<float>(six[4 + i] & 63) * low;
+            to.s[4 + i] = static_cast<float>((six[8 + i] & 15) | six[i] >> 6 << 4) * d;
+            to.m[4 + i] = static_cast<float>(six[8 + i] >> 4 | six[4 + i] >> 6 << 4) * low;
+        }
+        for (int i = 0; i < 256; i++) {
+            int v = nibbles[i / 64 * 32 + i % 32] >> i / 32 % 2 * 4 & 15;
+            to.v[i] = static_cast<int8_t>(FIVE ? v | (p[16 + i % 32] >> i / 32 & 1) << 4 : v);
+        }
+    }
+};
+
+struct PlainQ6_K {
+    static constexpr uint32_t TYPE = SMELT_Q6_K, ELEMS = 256, BYTES = 210;
+    static constexpr int GROUPS = 2;
+    static constexpr bool MIN = false;
+    static void unpack(const uint8_t *p, Unpacked &to) {
+        const float d = half_at(p + 208);
+        for (int i = 0; i < 16; i++)
+            to.s[i] = static_cast<float>(static_cast<int8_t>(p[192 + i])) * d;
+        for (int i = 0; i < 256; i++) {
+            int half = i / 128, quarter = i % 128 / 32;
+            int four = p[64 * half + quarter % 2 * 32 + i % 32] >> quarter / 2 * 4 & 15;
+            int two = p[128 + 32 * half + i % 32] >> quarter * 2 & 3;
+            to.v[i] = static_cast<int8_t>((four | two << 4) - 32);
+        }
+    }
+};
+
+template <class B> static void multiply_plain(const RowGroup &g) {
+    constexpr int GROUP = 32 / B::GROUPS; // elements that share a scale
+    for (uint32_t t = 0; t < g.tokens; t++)
+        memset(g.sum[t], 0, sizeof g.sum[t]);
+    for (uint64_t at = 0; at < g.k; at += B::ELEMS) {
+        for (int row = 0; row < ROWS; row++) {
+            Unpacked w;
+            B::unpack(g.rows + static_cast<size_t>(row) * g.stride + at / B::ELEMS * B::BYTES, w);
+            for (uint32_t t = 0; t < g.tokens; t++) {
+                const uint64_t slice = g.act->few() ? 0 : at / PANEL * PANEL;
+                const uint64_t place = g.act->place(g.first + t, slice) + (at - slice);
+                const int8_t *x = g.act->q + place;
+                const float *scale = g.act->scale + place / 32;
+                const uint32_t *extra = g.extra + place / 32 * B::GROUPS;
+                float sum = g.sum[t][row];
+                for (int i = 0; i < static_cast<int>(B::ELEMS) / GROUP; i++) {
+                    int32_t dot = 0;
+                    for (int j = 0; j < GROUP; j++)
+                        dot += w.v[i * GROUP + j] * x[i * GROUP + j];
+                    sum += w.s[i] * scale[i / B::GROUPS] * static_cast<float>(dot);
+                    if (B::MIN) {
+                        float total;
+                        memcpy(&total, extra + i, 4);
+                        sum += w.m[i] * total;
+                    }
+                }
+                g.sum[t][row] = sum;
+            }
+        }
+    }
+    for (uint32_t t = 0; t < g.tokens; t++) {
+        g.expect(t, 1);
+        g.complete(t, 1);
+    }
+}
+
+// Writes a row of n elements, a multiple of ELEMS, as floats.
+template <class B> static void widen_plain(const uint8_t *p, float *out, uint64_t n) {
+    for (uint64_t at = 0; at < n; at += B::ELEMS, p += B::BYTES) {
+        Unpacked w;
+        B::unpack(p, w);
+        for (uint32_t i = 0; i < B::ELEMS; i++) {
+            const uint32_t group = i / (32 / B::GROUPS);
+            const float y = w.s[group] * static_cast<float>(w.v[i]);
+            out[at + i] = B::MIN ? y + w.m[group] : y;
+        }
+    }
+}
+
+template <class B> constexpr WeightType plain_type() {
+    return {B::TYPE, B::ELEMS, B::BYTES, true, {B::GROUPS, 0, B::MIN}, multiply_plain<B>, widen_plain<B>, nullptr,
+            nullptr};
+}

@@ -1,0 +1,338 @@
+// Products of quantised weights. What differs by sub-block is compiled for one part of a block,
+// and a panel's products for one scheme of scales.
+
+// sum += scales · integers of one group of elements of one sub-block, for W rows.
+template <bool MIN> INLINE F accumulate(F sum, I integers, const float *s, const float *m, float scale, uint32_t extra) {
+    sum = fma(load(s) * set1(scale), to_float(integers), sum);
+    if (MIN) {
+        float total;
+        memcpy(&total, &extra, 4);
+        sum = fma(load(m), set1(total), sum);
+    }
+    return sum;
+}
+
+// Products of N sub-blocks S, S+PARTNER, … of a part of W rows with a token's activations,
+// summed over the elements that share a scale, into out[n · PARTNER][group]; N ≤ 2.
+template <class B, int S, int N> INLINE void integer_sums(Rows from, int part, const int8_t *q, I (*out)[B::GROUPS]) {
+    Dot<B::RANGE> dot[N][B::GROUPS][4];
+    repeat<4>([&](auto j) __attribute__((always_inline)) {
+        Q raw[4];
+        if constexpr (N > 1)
+            B::template read<S>(from.quarter(j.value), part, raw);
+        repeat<N>([&](auto n) __attribute__((always_inline)) {
+            constexpr int SUB = S + decltype(n)::value * B::PARTNER;
+            Q w0, w1, x0 = q_same16(q + 32 * SUB), x1 = q_same16(q + 32 * SUB + 16);
+            if constexpr (N > 1)
+                B::template halves_from<SUB>(raw, w0, w1);
+            else
+                halves<B, S>(from.quarter(j.value), part, w0, w1);
+            auto *d = dot[n.value];
+            d[0][j.value].start(0);
+            if constexpr (B::GROUPS == 1) {
+                d[0][j.value].two(w0, x0, w1, x1);
+            } else {
+                d[1][j.value].start(0);
+                d[0][j.value].one(w0, x0);
+                d[1][j.value].one(w1, x1);
+            }
+        });
+    });
+    UNROLL for (int n = 0; n < N; n++) {
+        UNROLL for (int group = 0; group < B::GROUPS; group++) {
+            Dot<B::RANGE>(&d)[4] = dot[n][group];
+            out[n * B::PARTNER][group] = merge4(d[0].finish(0), d[1].finish(0), d[2].finish(0), d[3].finish(0));
+        }
+    }
+}
+
+template <class B> static void multiply_few(const RowGroup &g, uint32_t t) {
+    constexpr int STEP = B::PARTNER == 0 ? 1 : 2 * B::PARTNER; // sub-blocks whose integers are held
+    const int8_t *q = g.act->q + t * g.k;
+    const float *scale = g.act->scale + t * (g.k / 32);
+    const uint32_t *extra = g.extra + t * (g.k / 32) * B::GROUPS;
+    float *sum = g.sum[t];
+    memset(sum, 0, sizeof g.sum[t]);
+    const uint8_t *block = g.rows, *ahead = g.rows;
+    for (uint64_t at = 0; at < g.k; at += B::ELEMS, block += B::BYTES) {
+        alignas(64) float s[B::SUBS * B::GROUPS * ROWS], m[B::MIN ? B::SUBS * B::GROUPS * ROWS : ROWS];
+        const Rows rows{block, g.stride};
+        each_vector([&](int of) { B::scales(rows.from(of), s + of, m + of); });
+        each_vector([&](int of) __attribute__((always_inline)) {
+            F total = load(sum + of);
+            each_part<B>([&](int part) __attribute__((always_inline)) {
+                const int before = part * RUN<B>;
+                repeat<RUN<B> / STEP>([&](auto i) __attribute__((always_inline)) {
+                    constexpr int FIRST = decltype(i)::value * STEP;
+                    // A little at a time, so as not to queue up what is wanted now.
+                    constexpr uint32_t SHARE = B::BYTES * W * STEP / B::SUBS;
+                    if (t == 0)
+                        prefetch_ahead(ahead, SHARE);
+                    ahead += SHARE;
+                    I integers[STEP][B::GROUPS];
+                    const int8_t *x = q + 32 * before;
+                    if constexpr (B::PARTNER == 0)
+                        integer_sums<B, FIRST, 1>(rows.from(of), part, x, integers);
+                    else
+                        repeat<B::PARTNER>([&](auto f) __attribute__((always_inline)) {
+                            integer_sums<B, FIRST + f.value, 2>(rows.from(of), part, x, integers + f.value);
+                        });
+                    UNROLL for (int n = 0; n < STEP; n++) {
+                        UNROLL for (int group = 0; group < B::GROUPS; group++) {
+                            const int sub = before + FIRST + n, at = sub * B::GROUPS + group;
+                            I add = integers[n][group];
+                            if (B::OFFSET != 0)
+                                add = i_add(add, i_set1(static_cast<int32_t>(extra[at])));
+                            const int place = at * ROWS + of;
+                            total = accumulate<B::MIN>(total, add, s + place, m + place, scale[sub], extra[at]);
+                        }
+                    }
+                });
+            });
+            store(sum + of, total);
+        });
+        q += B::ELEMS, scale += B::SUBS, extra += B::SUBS * B::GROUPS;
+    }
+}
+
+template <class B> struct Panel {
+    alignas(64) uint8_t words[PANEL * ROWS]; // [PANEL/32][8 · ROWS][4], by panel_place
+    alignas(64) float s[PANEL / 32 * B::GROUPS * ROWS];
+    alignas(64) float m[B::MIN ? PANEL / 32 * B::GROUPS * ROWS : ROWS];
+
+    void unpack(const uint8_t *rows, size_t stride, uint64_t elements) {
+        each_block(
+            elements, [&](uint64_t i) { return Rows{rows + i * B::BYTES, stride}; },
+            [](Rows from, int part, auto sub, Q low[4], Q high[4]) __attribute__((always_inline)) {
+                repeat<4>([&](auto j) __attribute__((always_inline)) {
+                    halves<B, decltype(sub)::value>(from.quarter(j.value), part, low[j.value], high[j.value]);
+                });
+                panel_order(low[0], low[1], low[2], low[3]);
+                panel_order(high[0], high[1], high[2], high[3]);
+            });
+    }
+
+    void unpack_interleaved(const uint8_t *group, uint64_t elements) {
+        using From = Interleaved<B>;
+        each_block(
+            elements, [&](uint64_t i) { return From{group + i * From::BYTES, 0, 0}; },
+            [](From from, int part, auto sub, Q low[4], Q high[4]) __attribute__((always_inline)) {
+                repeat<4>([&](auto j) __attribute__((always_inline)) {
+                    halves<B, decltype(sub)::value>(from.piece(j.value), part, low[j.value], high[j.value]);
+                });
+                panel_words(low[0], low[1], low[2], low[3]);
+                panel_words(high[0], high[1], high[2], high[3]);
+            });
+    }
+
+private:
+    // Stores the scales of the blocks block(0), block(1), …, and what unpack makes of each
+    // vector of rows of each sub-block: elements 0…15 and 16…31, four vectors of a panel each.
+    template <class Block, class Fn> MEMBER void each_block(uint64_t elements, Block block, Fn unpack) {
+        uint8_t *out = words;
+        float *to_s = s, *to_m = m;
+        for (uint64_t i = 0; i < elements / B::ELEMS; i++) {
+            const auto rows = block(i);
+            each_vector([&](int of) { B::scales(rows.from(of), to_s + of, to_m + of); });
+            to_s += B::SUBS * B::GROUPS * ROWS;
+            if (B::MIN)
+                to_m += B::SUBS * B::GROUPS * ROWS;
+            each_part<B>([&](int part) __attribute__((always_inline)) {
+                repeat<RUN<B>>([&](auto sub) __attribute__((always_inline)) {
+                    each_vector([&](int of) __attribute__((always_inline)) {
+                        Q low[4], high[4];
+                        unpack(rows.from(of), part, sub, low, high);
+                        UNROLL for (int j = 0; j < 4; j++) {
+                            q_store(out + panel_place(j, of) * 4, low[j]);
+                            q_store(out + panel_place(j + 4, of) * 4, high[j]);
+                        }
+                    });
+                    out += 32 * ROWS;
+                });
+            });
+        }
+    }
+};
+
+// What the products of a panel depend on beside its tokens.
+template <int GROUPS_, bool OFFSET_, bool MIN_, Range RANGE_> struct Scheme {
+    static constexpr int GROUPS = GROUPS_;
+    static constexpr bool OFFSET = OFFSET_, MIN = MIN_;
+    static constexpr Range RANGE = RANGE_;
+};
+template <class B>
+using SchemeOf = Scheme<B::GROUPS, B::OFFSET != 0, B::MIN, DOTS_DIFFER ? B::RANGE : Range::SIGNED>;
+
+// T tokens of a tile times the elements from `at` on of a group, which the panel holds.
+template <class P, int T>
+static void panel_tile(const uint8_t *words, const float *s, const float *m, const RowGroup &g, uint32_t t0,
+                       uint64_t at) {
+    constexpr int V = ROWS / W, WORDS = 8 / P::GROUPS;
+    const uint64_t place = g.act->place(g.first + t0, at), width = g.act->width(g.first + t0);
+    const int8_t *q = g.act->q + place;
+    const float *scale = g.act->scale + place / 32;
+    const uint32_t *extra = g.extra + place / 32 * P::GROUPS;
+    F sum[T][V];
+    UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++) sum[t][v] = load(g.sum[t0 + t] + v * W);
+    for (uint64_t left = g.act->slice(at); left > 0; left -= 32) {
+        for (int group = 0; group < P::GROUPS; group++) {
+            Products<P::RANGE, T> products[V];
+            uint32_t more[T];
+            int32_t offset[T];
+            UNROLL for (int t = 0; t < T; t++) {
+                more[t] = extra[t * P::GROUPS + group];
+                offset[t] = !P::OFFSET ? 0 : static_cast<int32_t>(more[t]);
+            }
+            UNROLL for (int v = 0; v < V; v++) products[v].start(offset);
+            UNROLL for (int i = 0; i < WORDS; i += 2) {
+                UNROLL for (int v = 0; v < V; v++) {
+                    Q w0 = q_load(words + panel_place(i, v * W) * 4);
+                    Q w1 = q_load(words + panel_place(i + 1, v * W) * 4);
+                    products[v].add(w0, w1, q + 4 * (group * WORDS + i), 32);
+                }
+            }
+            UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++) sum[t][v] =
+                accumulate<P::MIN>(sum[t][v], products[v].finish(t, offset[t]), s + v * W, m + v * W, scale[t], more[t]);
+            words += WORDS * ROWS * 4;
+            s += ROWS;
+            if (P::MIN)
+                m += ROWS;
+        }
+        q += 32 * width, scale += width, extra += width * P::GROUPS;
+    }
+    UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++) store(g.sum[t0 + t] + v * W, sum[t][v]);
+}
+
+// T tokens times S groups of interleaved rows, each of which is read once.
+template <class B, int T, int S> static void multiply_interleaved(const RowGroup &g) {
+    constexpr int V = ROWS / W;
+    constexpr int STEP = B::PARTNER == 1 ? 2 : 1; // sub-blocks that the same words hold
+    using From = Interleaved<B>;
+    const int8_t *q = g.act->q;
+    const float *scale = g.act->scale;
+    const uint32_t *extra = g.extra;
+    F sum[S][T][V];
+    UNROLL for (F(&group)[T][V] : sum) UNROLL for (F(&token)[V] : group) UNROLL for (F &v : token) v = zero();
+    const uint8_t *block = g.rows;
+    for (uint64_t at = 0; at < g.k; at += B::ELEMS, block += From::BYTES) {
+        alignas(64) float s[S][B::SUBS * B::GROUPS * ROWS], m[S][B::MIN ? B::SUBS * B::GROUPS * ROWS : ROWS];
+        for (int i = 0; i < S; i++) {
+            const From rows{block + static_cast<size_t>(i) * g.apart, 0, 0};
+            each_vector([&](int of) { B::scales(rows.from(of), s[i] + of, m[i] + of); });
+        }
+        each_part<B>([&](int part) __attribute__((always_inline)) {
+            const int before = part * RUN<B>;
+            const int8_t *const x = q + 32 * before;
+            repeat<RUN<B> / STEP>([&](auto step) __attribute__((always_inline)) {
+                constexpr int FIRST = decltype(step)::value * STEP;
+                Dot<B::RANGE> dot[STEP][S][V][T][B::GROUPS];
+                uint32_t more[STEP][T][B::GROUPS];
+                int32_t offset[STEP][T][B::GROUPS];
+                UNROLL for (int n = 0; n < STEP; n++) UNROLL for (int t = 0; t < T; t++) {
+                    const uint32_t *from = extra + (static_cast<uint64_t>(t) * (g.k / 32) + before + FIRST + n) * B::GROUPS;
+                    UNROLL for (int group = 0; group < B::GROUPS; group++) {
+                        more[n][t][group] = from[group];
+                        offset[n][t][group] = B::OFFSET == 0 ? 0 : static_cast<int32_t>(from[group]);
+                        UNROLL for (int i = 0; i < S; i++) UNROLL for (int v = 0; v < V; v++)
+                            dot[n][i][v][t][group].start(offset[n][t][group]);
+                    }
+                }
+                repeat<4>([&](auto j) __attribute__((always_inline)) {
+                    UNROLL for (int i = 0; i < S; i++) {
+                        const From rows{block + static_cast<size_t>(i) * g.apart, 0, 0};
+                        // A little at a time, so as not to queue up what is wanted now.
+                        constexpr size_t LINES = ceil_div(From::BYTES / B::PARTS, 64), PIECES = 4 * RUN<B> / STEP;
+                        constexpr size_t PIECE = 4 * decltype(step)::value + decltype(j)::value;
+                        constexpr size_t BEGIN = LINES * PIECE / PIECES, END = LINES * (PIECE + 1) / PIECES;
+                        prefetch_ahead(rows.p + static_cast<size_t>(part) * (From::BYTES / B::PARTS) + 64 * BEGIN,
+                                       64 * (END - BEGIN));
+                        UNROLL for (int v = 0; v < V; v++) {
+                            Q low[STEP], high[STEP];
+                            halves_together<B, FIRST>(rows.from(v * W).piece(j.value), part, low, high);
+                            UNROLL for (int n = 0; n < STEP; n++) UNROLL for (int t = 0; t < T; t++) {
+                                const int8_t *y = x + static_cast<uint64_t>(t) * g.k + 32 * (FIRST + n) + 4 * j.value;
+                                auto *d = dot[n][i][v][t];
+                                if constexpr (B::GROUPS == 1) {
+                                    d[0].two(low[n], q_same4(y), high[n], q_same4(y + 16));
+                                } else {
+                                    d[0].one(low[n], q_same4(y));
+                                    d[1].one(high[n], q_same4(y + 16));
+                                }
+                            }
+                        }
+                    }
+                });
+                UNROLL for (int n = 0; n < STEP; n++) UNROLL for (int i = 0; i < S; i++) {
+                    UNROLL for (int v = 0; v < V; v++) UNROLL for (int t = 0; t < T; t++) {
+                        const int sub = before + FIRST + n;
+                        float by = scale[static_cast<uint64_t>(t) * (g.k / 32) + sub];
+                        F &to = sum[i][t][v];
+                        UNROLL for (int group = 0; group < B::GROUPS; group++) {
+                            int place = (sub * B::GROUPS + group) * ROWS + v * W;
+                            I total = dot[n][i][v][t][group].finish(offset[n][t][group]);
+                            to = accumulate<B::MIN>(to, total, s[i] + place, m[i] + place, by, more[n][t][group]);
+                        }
+                    }
+                }
+            });
+        });
+        q += B::ELEMS, scale += B::SUBS, extra += B::SUBS * B::GROUPS;
+    }
+    UNROLL for (int i = 0; i < S; i++) UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++)
+        store(g.sum[i + t] + v * W, sum[i][t][v]);
+}
+
+template <class B> static void multiply_quantised(const RowGroup &g) {
+    if constexpr (B::HALF != ALONE) {
+        if (g.act->few() && g.interleaved) {
+            if (g.tokens == 1)
+                with_power<STREAMS>(g.groups, [&](auto n) { multiply_interleaved<B, 1, n.value>(g); });
+            else
+                with_count<FEW - 1>(g.tokens, [&](auto n) { multiply_interleaved<B, n.value, 1>(g); });
+            g.complete(0, g.tokens);
+            return;
+        }
+    }
+    if (g.act->few()) {
+        for (uint32_t t = 0; t < g.tokens; t++)
+            multiply_few<B>(g, t);
+        g.complete(0, g.tokens);
+        return;
+    }
+    for (uint32_t t = 0; t < g.tokens; t++)
+        memset(g.sum[t], 0, sizeof g.sum[t]);
+    Panel<B> panel;
+    for (uint64_t at = 0; at < g.k; at += PANEL) {
+        uint64_t elements = g.act->slice(at);
+        uint64_t before = at / B::ELEMS * B::BYTES;
+        if constexpr (B::HALF != ALONE) {
+            if (g.interleaved)
+                panel.unpack_interleaved(g.rows + before * ROWS, elements);
+            else
+                panel.unpack(g.rows + before, g.stride, elements);
+        } else {
+            panel.unpack(g.rows + before, g.stride, elements);
+        }
+        const bool last = at + elements == g.k;
+        in_pieces<TILE>(g.tokens, [&](uint32_t t, auto n) {
+            if (last)
+                g.expect(t, n.value);
+            panel_tile<SchemeOf<B>, n.value>(panel.words, panel.s, panel.m, g, t, at);
+            if (last)
+                g.complete(t, n.value);
+        });
+    }
+}
+
+template <class B> constexpr WeightType block_type() {
+    return {B::TYPE, B::ELEMS, B::BYTES, true, {B::GROUPS, B::OFFSET, B::MIN}, multiply_quantised<B>, nullptr,
+            nullptr, nullptr};
+}
+// The same with what an overlay has from the set below it.
+template <class B> constexpr WeightType stored_block_type() {
+    WeightType t = block_type<B>();
+    t.widen = dequantise_row<B>;
+    if constexpr (B::HALF != ALONE)
+        t.interleave = interleave<B>, t.widen_interleaved = dequantise_interleaved<B>;
+    return t;
+}

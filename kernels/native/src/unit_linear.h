@@ -1,0 +1,68 @@
+// Linear layers with float weights, the launch of all of them, and the set's tables.
+
+namespace SET {
+#include "base.h"
+#include SIMD
+#include "functions.h"
+#include "elements.h"
+#include "groups.h"
+#include "tile.h"
+#include "floats.h"
+#include "linear.h"
+#include "families.h"
+
+static const WeightType types[] = {float_type<F32>(), float_type<F16>(), float_type<BF16>()};
+
+const WeightType *find_weight_type(uint32_t type) {
+    const WeightType *t = find_among(types, type);
+    if (t == nullptr)
+        t = find_offset_type(type);
+    return t != nullptr ? t : find_minimum_type(type);
+}
+
+static const smelt_native_kernel kernels[] = {
+    {"linear_vec_f32_f32",
+     linear_supports,
+     linear_shared,
+     2,
+     {{prepare_units, prepare}, {multiply_units, multiply}},
+     WEIGHTS},
+    {"linear_mat_f32_f32",
+     linear_supports,
+     linear_shared,
+     2,
+     {{prepare_units, prepare}, {multiply_units, multiply}},
+     WEIGHTS},
+};
+FAMILY(linear_family, kernels);
+
+static const Family *const families[] = {&linear_family, &attention_family, &rows_family};
+
+static const smelt_native_kernel *kernel_at(uint32_t i) {
+    for (const Family *f : families) {
+        if (i < f->count)
+            return f->kernels + i;
+        i -= f->count;
+    }
+    return nullptr;
+}
+static const smelt_native_kernel *find_kernel(const char *name) {
+    for (const Family *f : families)
+        for (uint32_t i = 0; i < f->count; i++)
+            if (strcmp(f->kernels[i].name, name) == 0)
+                return f->kernels + i;
+    return nullptr;
+}
+
+static uint32_t interleave_rows(uint32_t type, uint64_t k, const void *from, uint64_t rows, void *to) {
+    const WeightType *t = find_weight_type(type);
+    if (t == nullptr || t->interleave == nullptr || k % (t->quantised ? t->elems : W) != 0)
+        return 0;
+    t->interleave(static_cast<const uint8_t *>(from), k / t->elems, rows / ROWS, static_cast<uint8_t *>(to));
+    return ROWS;
+}
+
+static const smelt_native_set set = {{ISA, find_kernel, interleave_rows}, kernel_at};
+} // namespace SET
+
+extern "C" const smelt_native_set *ENTRY(void) { return &SET::set; }

@@ -1,0 +1,21 @@
+// Quantised weights whose elements are scale · (u − offset), for one instruction set.
+
+namespace SET {
+#include "base.h"
+#include SIMD
+#include "functions.h"
+#include "elements.h"
+#include "groups.h"
+#include "blocks.h"
+#include "products.h"
+
+#ifdef BASE
+#define TYPE block_type
+#else
+#define TYPE stored_block_type
+#endif
+
+static const WeightType types[] = {TYPE<Q8_0>(), TYPE<Q4_0>(), TYPE<Q5_0>(), TYPE<Q3_K>(), TYPE<Q6_K>()};
+
+const WeightType *find_offset_type(uint32_t type) { return find_among(types, type); }
+} // namespace SET
