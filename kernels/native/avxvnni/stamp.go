@@ -3,4 +3,4 @@
 package avxvnni
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "582f9c2ff3c2576a43ddb7a4720e8bd3e1b3accda21030d05c4069f97fe1b986"
+const _ = "daf835aa91cdfd75f4d2a974dd75755035f2d164c5930c54db55610b83984ae4"

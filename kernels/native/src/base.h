@@ -6,7 +6,6 @@
 #define INLINE static inline __attribute__((always_inline))
 #define MEMBER inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 32")
-#define ROLLED _Pragma("GCC unroll 1")
 
 // What a stored quantised weight holds once unpacked to bytes: 0…15, 0…63, or the
 // whole signed byte.
@@ -49,6 +48,12 @@ INLINE bool holds_rows(const smelt_launch *l, uint32_t i, uint64_t rows, uint64_
 // Bytes of rows that lie `stride` elements apart, the last one `width` long.
 INLINE uint64_t span(uint64_t rows, uint64_t stride, uint64_t width, uint64_t element) {
     return rows == 0 || width == 0 ? 0 : ((rows - 1) * stride + width) * element;
+}
+
+// A number that the compiler must take for unknown, so that a loop up to it stays a loop.
+INLINE int unknown(int n) {
+    asm("" : "+r"(n));
+    return n;
 }
 
 // Counts that a compiler knows.

@@ -296,7 +296,8 @@ template <class B, class Fn> INLINE void each_part(Fn f) {
     if constexpr (B::PARTS == 1) {
         f(0);
     } else {
-        ROLLED for (int part = 0; part < B::PARTS; part++) f(part);
+        for (int part = 0, parts = unknown(B::PARTS); part < parts; part++)
+            f(part);
     }
 }
 

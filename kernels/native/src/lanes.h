@@ -2,7 +2,8 @@
 
 // Applies f to the first row of each vector of W rows in a group of ROWS.
 template <class Fn> INLINE void each_vector(Fn f) {
-    ROLLED for (int of = 0; of < ROWS; of += W) f(of);
+    for (int of = 0, rows = unknown(ROWS); of < rows; of += W)
+        f(of);
 }
 
 // Blocks of a format in rows that lie `stride` bytes apart, from p on.

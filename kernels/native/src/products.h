@@ -203,92 +203,90 @@ static void panel_tile(const uint8_t *words, const float *s, const float *m, con
     UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++) store(g.sum[t0 + t] + v * W, sum[t][v]);
 }
 
-// T tokens times S groups of interleaved rows, each of which is read once.
-template <class B, int T, int S> static void multiply_interleaved(const RowGroup &g) {
-    constexpr int V = ROWS / W;
-    constexpr int STEP = B::PARTNER == 1 ? 2 : 1; // sub-blocks that the same words hold
+// The next block of a group of interleaved rows times T tokens, k elements of q apart: adds to
+// sum. It lies at `block`; s and m are its scales.
+template <class B, int T>
+INLINE void multiply_block(const uint8_t *block, const RowGroup &g, const int8_t *q, const float *scale,
+                           const uint32_t *extra, const float *s, const float *m, float (*sums)[ROWS]) {
+    constexpr int V = ROWS / W, N = B::PARTNER == 1 ? 2 : 1; // sub-blocks that the same words hold
+    using From = Interleaved<B>;
+    const uint64_t blocks = g.k / 32;
+    F sum[T][V];
+    UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++) sum[t][v] = load(sums[t] + v * W);
+    each_part<B>([&](int part) __attribute__((always_inline)) {
+        repeat<RUN<B> / N>([&](auto step) __attribute__((always_inline)) {
+            constexpr int FIRST = decltype(step)::value * N;
+            const int before = part * RUN<B> + FIRST;
+            Dot<B::RANGE> dot[N][V][T][B::GROUPS];
+            UNROLL for (int n = 0; n < N; n++) UNROLL for (int t = 0; t < T; t++) {
+                UNROLL for (int group = 0; group < B::GROUPS; group++) {
+                    const uint32_t more = extra[(static_cast<uint64_t>(t) * blocks + before + n) * B::GROUPS + group];
+                    const int32_t from = B::OFFSET == 0 ? 0 : static_cast<int32_t>(more);
+                    UNROLL for (int v = 0; v < V; v++) dot[n][v][t][group].start(from);
+                }
+            }
+            UNROLL for (int j = 0; j < 4; j++) {
+                // A little at a time, so as not to queue up what is wanted now.
+                constexpr size_t LINES = ceil_div(From::BYTES / B::PARTS, 64), PIECES = 4 * RUN<B> / N;
+                const size_t piece = static_cast<size_t>(4 * FIRST / N + j);
+                const size_t begin = LINES * piece / PIECES, end = LINES * (piece + 1) / PIECES;
+                const uint8_t *ahead = block + static_cast<size_t>(part) * (From::BYTES / B::PARTS) + 64 * begin;
+                UNROLL for (size_t i = begin; i < end; i++, ahead += 64) __builtin_prefetch(ahead + DISTANCE, 0, 2);
+                UNROLL for (int v = 0; v < V; v++) {
+                    Q low[N], high[N];
+                    halves_together<B, FIRST>(From{block, v * W, j}, part, low, high);
+                    UNROLL for (int n = 0; n < N; n++) UNROLL for (int t = 0; t < T; t++) {
+                        const int8_t *x = q + static_cast<uint64_t>(t) * g.k + 32 * (before + n) + 4 * j;
+                        Dot<B::RANGE> *d = dot[n][v][t];
+                        if constexpr (B::GROUPS == 1) {
+                            d[0].two(low[n], q_same4(x), high[n], q_same4(x + 16));
+                        } else {
+                            d[0].one(low[n], q_same4(x));
+                            d[1].one(high[n], q_same4(x + 16));
+                        }
+                    }
+                }
+            }
+            UNROLL for (int n = 0; n < N; n++) UNROLL for (int t = 0; t < T; t++) {
+                const uint64_t sub = static_cast<uint64_t>(t) * blocks + before + n;
+                UNROLL for (int group = 0; group < B::GROUPS; group++) {
+                    const uint32_t more = extra[sub * B::GROUPS + group];
+                    const int32_t from = B::OFFSET == 0 ? 0 : static_cast<int32_t>(more);
+                    const int place = ((before + n) * B::GROUPS + group) * ROWS;
+                    UNROLL for (int v = 0; v < V; v++) sum[t][v] =
+                        accumulate<B::MIN>(sum[t][v], dot[n][v][t][group].finish(from), s + place + v * W,
+                                           m + place + v * W, scale[sub], more);
+                }
+            }
+        });
+    });
+    UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++) store(sums[t] + v * W, sum[t][v]);
+}
+
+// T tokens times groups of interleaved rows, each of which is read once. One token takes several
+// groups, a block of each in turn; several take one.
+template <class B, int T> static void multiply_interleaved(const RowGroup &g) {
     using From = Interleaved<B>;
     const int8_t *q = g.act->q;
     const float *scale = g.act->scale;
     const uint32_t *extra = g.extra;
-    F sum[S][T][V];
-    UNROLL for (F(&group)[T][V] : sum) UNROLL for (F(&token)[V] : group) UNROLL for (F &v : token) v = zero();
+    memset(g.sum, 0, sizeof(float[ROWS]) * T * g.groups);
     const uint8_t *block = g.rows;
     for (uint64_t at = 0; at < g.k; at += B::ELEMS, block += From::BYTES) {
-        alignas(64) float s[S][B::SUBS * B::GROUPS * ROWS], m[S][B::MIN ? B::SUBS * B::GROUPS * ROWS : ROWS];
-        for (int i = 0; i < S; i++) {
-            const From rows{block + static_cast<size_t>(i) * g.apart, 0, 0};
-            each_vector([&](int of) { B::scales(rows.from(of), s[i] + of, m[i] + of); });
+        for (uint32_t i = 0; i < g.groups; i++) {
+            alignas(64) float s[B::SUBS * B::GROUPS * ROWS], m[B::MIN ? B::SUBS * B::GROUPS * ROWS : ROWS];
+            const From rows{block + i * g.apart, 0, 0};
+            each_vector([&](int of) { B::scales(rows.from(of), s + of, m + of); });
+            multiply_block<B, T>(rows.p, g, q, scale, extra, s, m, g.sum + i);
         }
-        each_part<B>([&](int part) __attribute__((always_inline)) {
-            const int before = part * RUN<B>;
-            const int8_t *const x = q + 32 * before;
-            repeat<RUN<B> / STEP>([&](auto step) __attribute__((always_inline)) {
-                constexpr int FIRST = decltype(step)::value * STEP;
-                Dot<B::RANGE> dot[STEP][S][V][T][B::GROUPS];
-                uint32_t more[STEP][T][B::GROUPS];
-                int32_t offset[STEP][T][B::GROUPS];
-                UNROLL for (int n = 0; n < STEP; n++) UNROLL for (int t = 0; t < T; t++) {
-                    const uint32_t *from = extra + (static_cast<uint64_t>(t) * (g.k / 32) + before + FIRST + n) * B::GROUPS;
-                    UNROLL for (int group = 0; group < B::GROUPS; group++) {
-                        more[n][t][group] = from[group];
-                        offset[n][t][group] = B::OFFSET == 0 ? 0 : static_cast<int32_t>(from[group]);
-                        UNROLL for (int i = 0; i < S; i++) UNROLL for (int v = 0; v < V; v++)
-                            dot[n][i][v][t][group].start(offset[n][t][group]);
-                    }
-                }
-                repeat<4>([&](auto j) __attribute__((always_inline)) {
-                    UNROLL for (int i = 0; i < S; i++) {
-                        const From rows{block + static_cast<size_t>(i) * g.apart, 0, 0};
-                        // A little at a time, so as not to queue up what is wanted now.
-                        constexpr size_t LINES = ceil_div(From::BYTES / B::PARTS, 64), PIECES = 4 * RUN<B> / STEP;
-                        constexpr size_t PIECE = 4 * decltype(step)::value + decltype(j)::value;
-                        constexpr size_t BEGIN = LINES * PIECE / PIECES, END = LINES * (PIECE + 1) / PIECES;
-                        prefetch_ahead(rows.p + static_cast<size_t>(part) * (From::BYTES / B::PARTS) + 64 * BEGIN,
-                                       64 * (END - BEGIN));
-                        UNROLL for (int v = 0; v < V; v++) {
-                            Q low[STEP], high[STEP];
-                            halves_together<B, FIRST>(rows.from(v * W).piece(j.value), part, low, high);
-                            UNROLL for (int n = 0; n < STEP; n++) UNROLL for (int t = 0; t < T; t++) {
-                                const int8_t *y = x + static_cast<uint64_t>(t) * g.k + 32 * (FIRST + n) + 4 * j.value;
-                                auto *d = dot[n][i][v][t];
-                                if constexpr (B::GROUPS == 1) {
-                                    d[0].two(low[n], q_same4(y), high[n], q_same4(y + 16));
-                                } else {
-                                    d[0].one(low[n], q_same4(y));
-                                    d[1].one(high[n], q_same4(y + 16));
-                                }
-                            }
-                        }
-                    }
-                });
-                UNROLL for (int n = 0; n < STEP; n++) UNROLL for (int i = 0; i < S; i++) {
-                    UNROLL for (int v = 0; v < V; v++) UNROLL for (int t = 0; t < T; t++) {
-                        const int sub = before + FIRST + n;
-                        float by = scale[static_cast<uint64_t>(t) * (g.k / 32) + sub];
-                        F &to = sum[i][t][v];
-                        UNROLL for (int group = 0; group < B::GROUPS; group++) {
-                            int place = (sub * B::GROUPS + group) * ROWS + v * W;
-                            I total = dot[n][i][v][t][group].finish(offset[n][t][group]);
-                            to = accumulate<B::MIN>(to, total, s[i] + place, m[i] + place, by, more[n][t][group]);
-                        }
-                    }
-                }
-            });
-        });
         q += B::ELEMS, scale += B::SUBS, extra += B::SUBS * B::GROUPS;
     }
-    UNROLL for (int i = 0; i < S; i++) UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++)
-        store(g.sum[i + t] + v * W, sum[i][t][v]);
 }
 
 template <class B> static void multiply_quantised(const RowGroup &g) {
     if constexpr (B::HALF != ALONE) {
         if (g.act->few() && g.interleaved) {
-            if (g.tokens == 1)
-                with_power<STREAMS>(g.groups, [&](auto n) { multiply_interleaved<B, 1, n.value>(g); });
-            else
-                with_count<FEW - 1>(g.tokens, [&](auto n) { multiply_interleaved<B, n.value, 1>(g); });
+            with_count<FEW - 1>(g.tokens, [&](auto n) { multiply_interleaved<B, n.value>(g); });
             g.complete(0, g.tokens);
             return;
         }
