@@ -1,4 +1,4 @@
 package blas
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "daf835aa91cdfd75f4d2a974dd75755035f2d164c5930c54db55610b83984ae4"
+const _ = "ea41cca67685d1e04e0c4258148b7295ab47e3fe12eb3d7cd2f7fc7e4a42a721"

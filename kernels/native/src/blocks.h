@@ -301,6 +301,15 @@ template <class B, class Fn> INLINE void each_part(Fn f) {
     }
 }
 
+// Applies f to the first row of each vector of W rows in a group of ROWS: of small blocks at
+// once, since a loop would take as long as its body.
+template <class B, class Fn> INLINE void each_vector_of(Fn f) {
+    if constexpr (B::PARTS == 1)
+        repeat<ROWS / W>([&](auto v) __attribute__((always_inline)) { f(v.value * W); });
+    else
+        each_vector(f);
+}
+
 // u of elements 0…15 and 16…31 of sub-block S of a part.
 template <class B, int S, class From> INLINE void halves(From rows, int part, Q &low, Q &high) {
     if constexpr (B::PARTNER == 0) {

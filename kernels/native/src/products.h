@@ -57,8 +57,8 @@ template <class B> static void multiply_few(const RowGroup &g, uint32_t t) {
     for (uint64_t at = 0; at < g.k; at += B::ELEMS, block += B::BYTES) {
         alignas(64) float s[B::SUBS * B::GROUPS * ROWS], m[B::MIN ? B::SUBS * B::GROUPS * ROWS : ROWS];
         const Rows rows{block, g.stride};
-        each_vector([&](int of) { B::scales(rows.from(of), s + of, m + of); });
-        each_vector([&](int of) __attribute__((always_inline)) {
+        each_vector_of<B>([&](int of) { B::scales(rows.from(of), s + of, m + of); });
+        each_vector_of<B>([&](int of) __attribute__((always_inline)) {
             F total = load(sum + of);
             each_part<B>([&](int part) __attribute__((always_inline)) {
                 const int before = part * RUN<B>;
@@ -264,20 +264,27 @@ INLINE void multiply_block(const uint8_t *block, const RowGroup &g, const int8_t
 }
 
 // T tokens times groups of interleaved rows, each of which is read once. One token takes several
-// groups, a block of each in turn; several take one.
-template <class B, int T> static void multiply_interleaved(const RowGroup &g) {
+// groups, a block of each in turn; several take one. S is the number of groups, or 0 if a loop
+// goes over them.
+template <class B, int T, int S> static void multiply_interleaved(const RowGroup &g) {
     using From = Interleaved<B>;
     const int8_t *q = g.act->q;
     const float *scale = g.act->scale;
     const uint32_t *extra = g.extra;
     memset(g.sum, 0, sizeof(float[ROWS]) * T * g.groups);
     const uint8_t *block = g.rows;
+    const auto one = [&](size_t i) __attribute__((always_inline)) {
+        alignas(64) float s[B::SUBS * B::GROUPS * ROWS], m[B::MIN ? B::SUBS * B::GROUPS * ROWS : ROWS];
+        const From rows{block + i * g.apart, 0, 0};
+        each_vector_of<B>([&](int of) __attribute__((always_inline)) { B::scales(rows.from(of), s + of, m + of); });
+        multiply_block<B, T>(rows.p, g, q, scale, extra, s, m, g.sum + i);
+    };
     for (uint64_t at = 0; at < g.k; at += B::ELEMS, block += From::BYTES) {
-        for (uint32_t i = 0; i < g.groups; i++) {
-            alignas(64) float s[B::SUBS * B::GROUPS * ROWS], m[B::MIN ? B::SUBS * B::GROUPS * ROWS : ROWS];
-            const From rows{block + i * g.apart, 0, 0};
-            each_vector([&](int of) { B::scales(rows.from(of), s + of, m + of); });
-            multiply_block<B, T>(rows.p, g, q, scale, extra, s, m, g.sum + i);
+        if constexpr (S == 0) {
+            for (uint32_t i = 0; i < g.groups; i++)
+                one(i);
+        } else {
+            repeat<S>([&](auto i) __attribute__((always_inline)) { one(i.value); });
         }
         q += B::ELEMS, scale += B::SUBS, extra += B::SUBS * B::GROUPS;
     }
@@ -286,7 +293,12 @@ template <class B, int T> static void multiply_interleaved(const RowGroup &g) {
 template <class B> static void multiply_quantised(const RowGroup &g) {
     if constexpr (B::HALF != ALONE) {
         if (g.act->few() && g.interleaved) {
-            with_count<FEW - 1>(g.tokens, [&](auto n) { multiply_interleaved<B, n.value>(g); });
+            if (g.tokens > 1)
+                with_count<FEW - 2>(g.tokens - 1, [&](auto n) { multiply_interleaved<B, n.value + 1, 1>(g); });
+            else if constexpr (B::PARTS == 1)
+                with_power<STREAMS>(g.groups, [&](auto n) { multiply_interleaved<B, 1, n.value>(g); });
+            else
+                multiply_interleaved<B, 1, 0>(g);
             g.complete(0, g.tokens);
             return;
         }
