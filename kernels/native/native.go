@@ -5,12 +5,16 @@
 //
 //	src/             the kernels, written once over a small set of vector functions
 //	src/simd_*.h     those functions for one instruction set each
+//	src/unit_*.h     the kernels by family, each a source file of a set: they compile side by side
+//	src/plain.h      products of quantised weights as plain loops, for the portable set
 //	src/panel.h      how weights are laid out for products with many tokens, for the
 //	                 sets whose instructions do not ask for a layout of their own
 //	blas/            products that the system's BLAS computes, where a build has one
 //
 // A directory for each set compiles them, because cgo gives all files of a package the
-// same flags. The best that the processor has is chosen when the program starts; the
+// same flags. A set whose instructions multiply bytes faster, and nothing else, is laid over
+// the one without them (src/unit_overlay.h): it compiles linear layers of quantised weights,
+// and hands on all others, a layer that also has a float weight among them. The best that the processor has is chosen when the program starts; the
 // environment variable SMELT_ISA names a lower one. From the best to the last:
 //
 //	x86-64  avx512    AVX-512 F, BW, CD, DQ, VL with VNNI; without VNNI it is avx2
@@ -28,6 +32,8 @@
 //
 //   - A kernel is one or two stages of independent units. The result has the same bits
 //     however the units are shared out, and on however many threads.
+//   - A set's code is in a namespace of its own name: the linker never merges what was compiled
+//     for different instruction sets.
 //   - A weight may come interleaved, as [Library.Interleave] makes it of groups of rows: as
 //     many bytes, and the same bits of results.
 //   - Linear layers treat each token alone: a token gives the same bits by itself, in a

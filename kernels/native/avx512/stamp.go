@@ -3,4 +3,4 @@
 package avx512
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "ea41cca67685d1e04e0c4258148b7295ab47e3fe12eb3d7cd2f7fc7e4a42a721"
+const _ = "d6adc544803aa6053dbc89018374bd4bc10b991b9ca24c3e8dc6a32a0481c728"

@@ -41,7 +41,9 @@ const smelt_native_kernel *find(const char *name) {
     return nullptr;
 }
 
-const smelt_native_kernel *kernel_at(uint32_t i) { return i < sizeof kernels / sizeof kernels[0] ? kernels + i : nullptr; }
+const smelt_native_kernel *kernel_at(uint32_t i) {
+    return i < sizeof kernels / sizeof kernels[0] ? kernels + i : nullptr;
+}
 
 const smelt_native_set set = {{"blas", find, nullptr}, kernel_at};
 } // namespace

@@ -68,7 +68,8 @@ template <int T> INLINE void prefetch_next(const RowGroup &g, const FloatBlock &
             __builtin_prefetch(next + i * LINE, 0, 2);
 }
 
-template <class E> static void multiply_block(const RowGroup &g, const FloatRows<E> &all, const FloatBlock &b, F *partial) {
+template <class E>
+static void multiply_block(const RowGroup &g, const FloatRows<E> &all, const FloatBlock &b, F *partial) {
     const bool more = b.end < g.k || b.token + BLOCK_TOKENS < g.tokens;
     const bool last = b.end == g.k && b.row + b.rows == g.groups * ROWS;
     for (uint32_t t = b.token; t < b.token + b.tokens; t += DOT_TOKENS) {

@@ -2,7 +2,8 @@
 // and a panel's products for one scheme of scales.
 
 // sum += scales · integers of one group of elements of one sub-block, for W rows.
-template <bool MIN> INLINE F accumulate(F sum, I integers, const float *s, const float *m, float scale, uint32_t extra) {
+template <bool MIN>
+INLINE F accumulate(F sum, I integers, const float *s, const float *m, float scale, uint32_t extra) {
     sum = fma(load(s) * set1(scale), to_float(integers), sum);
     if (MIN) {
         float total;
@@ -160,8 +161,7 @@ template <int GROUPS_, bool OFFSET_, bool MIN_, Range RANGE_> struct Scheme {
     static constexpr bool OFFSET = OFFSET_, MIN = MIN_;
     static constexpr Range RANGE = RANGE_;
 };
-template <class B>
-using SchemeOf = Scheme<B::GROUPS, B::OFFSET != 0, B::MIN, DOTS_DIFFER ? B::RANGE : Range::SIGNED>;
+template <class B> using SchemeOf = Scheme<B::GROUPS, B::OFFSET != 0, B::MIN, DOTS_DIFFER ? B::RANGE : Range::SIGNED>;
 
 // T tokens of a tile times the elements from `at` on of a group, which the panel holds.
 template <class P, int T>
@@ -191,8 +191,8 @@ static void panel_tile(const uint8_t *words, const float *s, const float *m, con
                     products[v].add(w0, w1, q + 4 * (group * WORDS + i), 32);
                 }
             }
-            UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++) sum[t][v] =
-                accumulate<P::MIN>(sum[t][v], products[v].finish(t, offset[t]), s + v * W, m + v * W, scale[t], more[t]);
+            UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++) sum[t][v] = accumulate<P::MIN>(
+                sum[t][v], products[v].finish(t, offset[t]), s + v * W, m + v * W, scale[t], more[t]);
             words += WORDS * ROWS * 4;
             s += ROWS;
             if (P::MIN)
@@ -335,8 +335,8 @@ template <class B> static void multiply_quantised(const RowGroup &g) {
 }
 
 template <class B> constexpr WeightType block_type() {
-    return {B::TYPE, B::ELEMS, B::BYTES, true, {B::GROUPS, B::OFFSET, B::MIN}, multiply_quantised<B>, nullptr,
-            nullptr, nullptr};
+    return {B::TYPE, B::ELEMS, B::BYTES, true, {B::GROUPS, B::OFFSET, B::MIN}, multiply_quantised<B>,
+            nullptr, nullptr,  nullptr};
 }
 // The same with what an overlay has from the set below it.
 template <class B> constexpr WeightType stored_block_type() {

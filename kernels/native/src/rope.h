@@ -119,8 +119,8 @@ static void rope(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
 
 // A token's row in the K or V cache for one KV head, or null where the slot is
 // negative or outside the cache.
-static uint8_t *cache_row(const smelt_launch *l, const Cache &c, uint32_t cache, int32_t slot, uint32_t kv_heads, uint32_t kv,
-                          uint32_t block, uint32_t head) {
+static uint8_t *cache_row(const smelt_launch *l, const Cache &c, uint32_t cache, int32_t slot, uint32_t kv_heads,
+                          uint32_t kv, uint32_t block, uint32_t head) {
     if (slot < 0)
         return nullptr;
     uint64_t at = static_cast<uint32_t>(slot);

@@ -12,7 +12,6 @@ template <class E> struct FileRows {
     MEMBER F vector(int r, uint64_t i) const { return elements<E>(p + static_cast<size_t>(r) * stride, i); }
     MEMBER F part(int r, uint64_t i, int n) const { return elements_n<E>(p + static_cast<size_t>(r) * stride, i, n); }
     MEMBER void ahead(uint64_t) const {} // processors follow a few streams by themselves
-    MEMBER FileRows from(uint32_t r) const { return {p + r * stride, stride}; }
 };
 
 // The sums of R rows times T tokens.

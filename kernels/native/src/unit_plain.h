@@ -8,12 +8,18 @@ namespace SET {
 #include "plain.h"
 
 static const WeightType offsets[] = {
-    plain_type<PlainQ8_0>(), plain_type<PlainNibbles<SMELT_Q4_0, false, false>>(),
-    plain_type<PlainNibbles<SMELT_Q5_0, false, true>>(), plain_type<PlainQ3_K>(), plain_type<PlainQ6_K>(),
+    plain_type<PlainQ8_0>(),
+    plain_type<PlainNibbles<SMELT_Q4_0, false, false>>(),
+    plain_type<PlainNibbles<SMELT_Q5_0, false, true>>(),
+    plain_type<PlainQ3_K>(),
+    plain_type<PlainQ6_K>(),
 };
 static const WeightType minima[] = {
-    plain_type<PlainNibbles<SMELT_Q4_1, true, false>>(), plain_type<PlainNibbles<SMELT_Q5_1, true, true>>(),
-    plain_type<PlainQ2_K>(), plain_type<PlainK4<SMELT_Q4_K, false>>(), plain_type<PlainK4<SMELT_Q5_K, true>>(),
+    plain_type<PlainNibbles<SMELT_Q4_1, true, false>>(),
+    plain_type<PlainNibbles<SMELT_Q5_1, true, true>>(),
+    plain_type<PlainQ2_K>(),
+    plain_type<PlainK4<SMELT_Q4_K, false>>(),
+    plain_type<PlainK4<SMELT_Q5_K, true>>(),
 };
 
 const WeightType *find_offset_type(uint32_t type) { return find_among(offsets, type); }
