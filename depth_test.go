@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/compare"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/ir"
 )
@@ -25,12 +26,12 @@ func TestFillRandom(t *testing.T) {
 				logits, err := s.Feed(t.Context(), []int32{5})
 				require.NoError(t, err)
 				require.Equal(t, 101, s.Length())
-				require.Zero(t, largestDifference(t, logits, logits), "finite")
+				require.Zero(t, compare.Largest(logits, logits), "finite")
 				return append([]float32(nil), logits...)
 			}
 			one, other := after(1), after(2)
 			require.Equal(t, one, after(1))
-			require.NotZero(t, largestDifference(t, one, other))
+			require.NotZero(t, compare.Largest(one, other))
 			for _, n := range []int{-1, s.Context() + 1} {
 				require.ErrorIs(t, s.FillRandom(n, rand.New(rand.NewPCG(1, 1))), smelt.ErrContext)
 			}

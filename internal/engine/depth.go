@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 )
 
 // FillRandom makes the sequence n tokens long, with random contents of the caches in the
@@ -15,6 +16,6 @@ func (s *Session) FillRandom(n int, rng *rand.Rand) error {
 	if err := s.run.RandomiseCaches((n+s.block-1)/s.block, rng); err != nil {
 		return err
 	}
-	s.length = n
+	s.tokens, s.length = slices.Repeat([]int32{0}, n), n
 	return nil
 }
