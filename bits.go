@@ -46,7 +46,7 @@ func (c *verifier) sameBits(ctx context.Context) error {
 	}
 	for _, way := range bitWays {
 		on := c.on(device)
-		if way.device != "" && way.device != device || !way.change(&on.Options) {
+		if way.device != "" && way.device != device || !way.change(&on) {
 			continue
 		}
 		got, err := c.logits(ctx, p, on, steps)
@@ -89,41 +89,45 @@ const bitsShare = 1. / 16
 // those of the device.
 var bitWays = []struct {
 	name, device, what string
-	change             func(o *metal.Options) bool
+	change             func(d *Device) bool
 }{
-	{"threads", "", "on one thread or three", func(o *metal.Options) bool {
-		if o.Threads == 1 {
-			o.Threads = 3
+	{"threads", "", "on one thread or three", func(d *Device) bool {
+		if d.Threads == 1 {
+			d.Threads = 3
 		} else {
-			o.Threads = 1
+			d.Threads = 1
 		}
 		return true
 	}},
-	{"rearranged weights", "cpu", "rearranged when they are loaded", func(o *metal.Options) bool {
-		o.Rearrange = metal.RearrangeNow
+	{"rearranged weights", "cpu", "rearranged when they are loaded", func(d *Device) bool {
+		d.Options.Rearrange = metal.RearrangeNow
 		return true
 	}},
-	{"stored weights", "cpu", "as they are stored", func(o *metal.Options) bool {
-		o.Rearrange = metal.RearrangeNever
+	{"stored weights", "cpu", "as they are stored", func(d *Device) bool {
+		d.Options.Rearrange = metal.RearrangeNever
 		return true
 	}},
-	{"descending order", "emu", "threads in descending order", func(o *metal.Options) bool {
-		o.Order, o.Poison = metal.Descending, true
+	{"descending order", "emu", "threads in descending order", func(d *Device) bool {
+		d.Options.Order, d.Options.Poison = metal.Descending, true
 		return true
 	}},
-	{"shuffled order", "emu", "threads and dispatches in any order", func(o *metal.Options) bool {
-		o.Order, o.Poison, o.ShuffleDispatches, o.Seed = metal.Shuffled, true, true, verifySeed
+	{"shuffled order", "emu", "threads and dispatches in any order", func(d *Device) bool {
+		d.Options.Order, d.Options.Poison, d.Options.ShuffleDispatches, d.Options.Seed = metal.Shuffled, true, true, verifySeed
 		return true
 	}},
 }
 
 // logits returns those of a program's steps.
 func (c *verifier) logits(ctx context.Context, p *Program, d Device, steps []int) (trace, error) {
-	s, err := p.NewSession(d)
+	loaded, err := p.Load(d)
 	if err != nil {
 		return nil, err
 	}
-	defer s.Close()
+	defer loaded.Close()
+	s, err := loaded.NewSession()
+	if err != nil {
+		return nil, err
+	}
 	logits := &probe{result: logitsName, value: &ir.Value{Layer: ir.NoLayer}}
 	var t trace
 	ids := c.ids

@@ -95,6 +95,11 @@ type Stages struct {
 // each phase, lower.
 func (m *Model) Compile(opts Options) (*Program, error) {
 	start := time.Now()
+	release, err := m.use()
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	if err := m.defaults(&opts); err != nil {
 		return nil, err
 	}

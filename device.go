@@ -8,11 +8,19 @@ import (
 	"github.com/smelt-ml/smelt/metal"
 )
 
-// Device names where a Session runs and how. The name is "cpu", "emu", "metal" or
+// Device names where a program runs and how. The name is "cpu", "emu", "metal" or
 // "auto", in any case; none at all is "auto", which [Resolve] explains.
 type Device struct {
-	Name string
-	metal.Options
+	Name    string
+	Threads int // 0: one for each processor
+	// Options are for tests and measurements. Threads in it do not count.
+	Options metal.Options
+}
+
+func (d Device) options() metal.Options {
+	o := d.Options
+	o.Threads = d.Threads
+	return o
 }
 
 // Resolve returns the device that d stands for on this machine: where its name is
@@ -24,7 +32,7 @@ type Device struct {
 //	d, err := smelt.Resolve(smelt.Device{})
 //	target, err := smelt.TargetOf(d.Name)
 //	p, err := m.Compile(smelt.Options{Target: target, Level: 1})
-//	s, err := p.NewSession(d)
+//	l, err := p.Load(d)
 //
 // Errors wrap [metal.ErrDevice].
 func Resolve(d Device) (Device, error) {

@@ -26,9 +26,9 @@ func TestResolve(t *testing.T) {
 	for name, want := range map[string]string{
 		"": device, "auto": device, "Auto": device, "cpu": "cpu", "CPU": "cpu", "emu": "emu", "metal": "metal",
 	} {
-		d, err := smelt.Resolve(smelt.Device{Name: name, Options: metal.Options{Threads: 3, Poison: true}})
+		d, err := smelt.Resolve(smelt.Device{Name: name, Threads: 3, Options: metal.Options{Poison: true}})
 		require.NoError(t, err, name)
-		require.Equal(t, smelt.Device{Name: want, Options: metal.Options{Threads: 3, Poison: true}}, d, name)
+		require.Equal(t, smelt.Device{Name: want, Threads: 3, Options: metal.Options{Poison: true}}, d, name)
 	}
 	for name, want := range map[string]string{"": target, "auto": target, "cpu": "cpu", "emu": "metal", "EMU": "metal", "metal": "metal"} {
 		got, err := smelt.TargetOf(name)
@@ -62,11 +62,11 @@ func TestOtherTarget(t *testing.T) {
 		p, err := m.Compile(smelt.Options{Target: target, Level: 1, Context: 64})
 		require.NoError(t, err)
 		for name, want := range devices {
-			s, err := p.NewSession(smelt.Device{Name: name})
+			l, err := p.Load(smelt.Device{Name: name})
 			if want.Runs == target {
 				require.NoError(t, err, "%s on %q", target, name)
-				require.Equal(t, want.Device, s.Info().Name)
-				require.NoError(t, s.Close())
+				require.Equal(t, want.Device, l.Info().Name)
+				require.NoError(t, l.Close())
 				continue
 			}
 			want.Target = target

@@ -20,17 +20,20 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	s, err := p.NewSession(smelt.Device{})
+	l, err := p.Load(smelt.Device{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer s.Close()
-	_, err = s.Generate(context.Background(), "Leo was afraid of the dark.", smelt.Generation{N: 10}, func(piece string) bool {
-		fmt.Print(piece)
-		return true
-	})
+	defer l.Close()
+	s, err := l.NewSession()
 	if err != nil {
 		log.Fatal(err)
+	}
+	for token, err := range s.Generate(context.Background(), "Leo was afraid of the dark.", smelt.Generation{N: 10}) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Print(token.Text)
 	}
 	// Output: "I was scared once, too," said Coco
 }
@@ -55,13 +58,13 @@ func ExampleResolve() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	s, err := p.NewSession(d)
+	l, err := p.Load(d)
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer s.Close()
-	fmt.Println(s.Info().Name, "runs plans for", p.Plan.Target)
-	_, err = p.NewSession(smelt.Device{Name: "cpu"})
+	defer l.Close()
+	fmt.Println(l.Info().Name, "runs plans for", p.Plan.Target)
+	_, err = p.Load(smelt.Device{Name: "cpu"})
 	fmt.Println(err)
 	// Output:
 	// emu runs plans for metal
@@ -79,17 +82,24 @@ func ExampleSession_Generate() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	s, err := p.NewSession(smelt.Device{})
+	l, err := p.Load(smelt.Device{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer s.Close()
+	defer l.Close()
+	s, err := l.NewSession()
+	if err != nil {
+		log.Fatal(err)
+	}
 	for _, prompt := range []string{"Leo was afraid of the dark.", ""} {
-		out, err := s.Generate(context.Background(), prompt, smelt.Generation{N: 6}, func(string) bool { return true })
-		if err != nil {
-			log.Fatal(err)
+		text := ""
+		for token, err := range s.Generate(context.Background(), prompt, smelt.Generation{N: 6}) {
+			if err != nil {
+				log.Fatal(err)
+			}
+			text += token.Text
 		}
-		fmt.Printf("%q %q\n", prompt, out.Text)
+		fmt.Printf("%q %q\n", prompt, text)
 	}
 	// Output:
 	// "Leo was afraid of the dark." "\nOne ev"
@@ -117,11 +127,15 @@ func ExampleDefine() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	s, err := p.NewSession(smelt.Device{})
+	l, err := p.Load(smelt.Device{})
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer s.Close()
+	defer l.Close()
+	s, err := l.NewSession()
+	if err != nil {
+		log.Fatal(err)
+	}
 	next, err := s.Next(context.Background(), []int32{3, 4, 5})
 	fmt.Println(next, err)
 	// Output: 6 <nil>

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/metal"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/tokenizer"
 )
@@ -50,6 +52,31 @@ type Model struct {
 	build   func(ir.Options) (*ir.Func, error)
 	weights Weights       // nil for a shape without weights
 	file    *models.Model // nil for a model defined in Go
+
+	mu     sync.Mutex
+	users  int // programs that are loaded
+	closed bool
+}
+
+// ErrClosed is wrapped where something is used after its Close.
+var ErrClosed = metal.ErrClosed
+
+// use keeps the model's file open until release is called.
+func (m *Model) use() (release func(), err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return nil, fmt.Errorf("the model %s is %w", m.name, ErrClosed)
+	}
+	m.users++
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.users--
+		if m.closed && m.users == 0 && m.file != nil {
+			_ = m.file.Close() // nobody is left to tell
+		}
+	}, nil
 }
 
 // archPrefix marks the name of a known shape where a path could stand.
@@ -90,9 +117,17 @@ func Define(name string, weights Weights, define func(b *ir.Builder)) *Model {
 	}
 }
 
-// Close releases the model's file. Sessions that run it must be closed before.
+// Close releases the model's file, once nothing that was loaded from it is open.
+// Further calls do nothing.
 func (m *Model) Close() error {
-	if m == nil || m.file == nil {
+	if m == nil {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	already := m.closed
+	m.closed = true
+	if already || m.users > 0 || m.file == nil {
 		return nil
 	}
 	return m.file.Close()

@@ -30,7 +30,7 @@ func (s *Session) Perplexity(ctx context.Context, text string, window int, progr
 	if window < minWindow || window > s.Context() {
 		return nil, fmt.Errorf("a window of %d tokens: want %d to %d, the slots of the cache", window, minWindow, s.Context())
 	}
-	tokenizer, err := s.Tokenizer()
+	tokenizer, err := s.loaded.Tokenizer()
 	if err != nil {
 		return nil, err
 	}

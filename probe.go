@@ -221,7 +221,7 @@ func newRig(g *graphs, m *Model, d Device, pick picker, split bool) (*rig, error
 			}
 		}
 	}
-	if r.device, err = metal.Open(d.Name, d.Options); err != nil {
+	if r.device, err = metal.Open(d.Name, d.options()); err != nil {
 		return nil, err
 	}
 	if r.program, err = r.device.Load(&loaded, m.tensor); err != nil {

@@ -40,7 +40,7 @@ func TestRearranged(t *testing.T) {
 				var want [][]float32
 				var converted int64
 				for _, when := range []metal.Rearrange{metal.RearrangeNever, metal.RearrangeNow, metal.RearrangeLater} {
-					s := sessionOn(t, p, smelt.Device{Name: "cpu", Options: metal.Options{Threads: 2, Rearrange: when}})
+					s := sessionOn(t, p, smelt.Device{Name: "cpu", Threads: 2, Options: metal.Options{Rearrange: when}})
 					var got [][]float32
 					feed := func(ids []int32) {
 						l, err := s.Feed(t.Context(), ids)
@@ -52,14 +52,14 @@ func TestRearranged(t *testing.T) {
 						feed([]int32{id})
 					}
 					if when == metal.RearrangeNever {
-						require.Zero(t, s.Device().Counters().Rearranged)
-						want, converted = got, s.Program().Memory().Converted
+						require.Zero(t, s.OnDevice().Counters().Rearranged)
+						want, converted = got, s.Loaded().OnDevice().Memory().Converted
 						continue
 					}
-					require.Greater(t, s.Program().Memory().Converted, converted, "a norm's gain would keep the pages around it")
+					require.Greater(t, s.Loaded().OnDevice().Memory().Converted, converted, "a norm's gain would keep the pages around it")
 					require.Equal(t, bitsOf(want), bitsOf(got), "%v", when)
 					// In the background it has an end, and what comes after is still the same.
-					for deadline := time.Now().Add(20 * time.Second); s.Device().Counters().Rearranged == 0; {
+					for deadline := time.Now().Add(20 * time.Second); s.OnDevice().Counters().Rearranged == 0; {
 						require.Less(t, time.Now(), deadline, "nothing is ever rearranged")
 						s.Truncate(len(ids) - 1)
 						feed(ids[len(ids)-1:])

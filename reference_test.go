@@ -67,9 +67,11 @@ func sessionOf(t *testing.T, m *smelt.Model, device string, opts smelt.Options) 
 }
 
 func sessionOn(t *testing.T, p *smelt.Program, d smelt.Device) *smelt.Session {
-	s, err := p.NewSession(d)
+	l, err := p.Load(d)
 	require.NoError(t, err)
-	t.Cleanup(func() { s.Close() })
+	t.Cleanup(func() { require.NoError(t, l.Close()) })
+	s, err := l.NewSession()
+	require.NoError(t, err)
 	return s
 }
 
@@ -233,7 +235,7 @@ func TestGreedyText(t *testing.T) {
 						}
 					}
 					s.Reset()
-					out, err := s.Generate(t.Context(), p.Text, smelt.Generation{N: n, IgnoreStop: true}, func(string) bool { return true })
+					out, err := generate(t.Context(), s, p.Text, smelt.Generation{N: n, IgnoreStop: true})
 					require.NoError(t, err)
 					require.Equal(t, p.Greedy[:n], append([]int32{}, out.Tokens...), p.Text)
 				}
@@ -306,7 +308,7 @@ func TestStories(t *testing.T) {
 			require.LessOrEqual(t, d, bound)
 			if device == "cpu" {
 				s.Reset()
-				out, err := s.Generate(t.Context(), "", smelt.Generation{N: 200}, func(string) bool { return true })
+				out, err := generate(t.Context(), s, "", smelt.Generation{N: 200})
 				require.NoError(t, err)
 				require.Equal(t, strings.TrimSpace(string(want)), strings.TrimSpace(out.Text))
 			}
@@ -370,9 +372,7 @@ func TestExplainCounts(t *testing.T) {
 		defer m.Close()
 		p, err := m.Compile(options(t, "emu", ir.F16))
 		require.NoError(t, err)
-		s, err := p.NewSession(smelt.Device{Name: "emu"})
-		require.NoError(t, err)
-		defer s.Close()
+		s := sessionOn(t, p, smelt.Device{Name: "emu"})
 		for _, step := range []struct {
 			phase string
 			ids   []int32
@@ -381,7 +381,7 @@ func TestExplainCounts(t *testing.T) {
 			require.NoError(t, err)
 			e, err := p.Explain(step.phase)
 			require.NoError(t, err)
-			c := s.Device().Counters()
+			c := s.OnDevice().Counters()
 			require.Equal(t, e.Dispatches, c.Dispatches, step.phase)
 			require.Equal(t, e.Barriers, c.Barriers, step.phase)
 			require.Equal(t, e.CommandBuffers, c.CommandBuffers, step.phase)
@@ -423,7 +423,7 @@ func TestLongContext(t *testing.T) {
 			continue
 		}
 		ran := map[string]int{}
-		for _, k := range s.Device().Counters().Kernels {
+		for _, k := range s.OnDevice().Counters().Kernels {
 			ran[k.Kernel] = k.Dispatches
 			if run.device == "cpu" {
 				require.Equal(t, k.Dispatches, k.Native, k.Kernel)

@@ -1,6 +1,7 @@
 package smelt_test
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"testing"
@@ -12,7 +13,32 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 )
 
-func all(string) bool { return true }
+// made is what a generation gave.
+type made struct {
+	Prompt int // tokens
+	Tokens []int32
+	Text   string
+	Finish string
+}
+
+// generate collects a generation; seen, if given, is called after each token.
+func generate(ctx context.Context, s *smelt.Session, prompt string, g smelt.Generation, seen ...func(smelt.Token)) (made, error) {
+	before := s.Length()
+	var m made
+	var failed error
+	for token, err := range s.Generate(ctx, prompt, g) {
+		m.Text += token.Text
+		if failed = err; err != nil {
+			break
+		}
+		m.Tokens, m.Finish = append(m.Tokens, token.ID), token.Finish
+		for _, f := range seen {
+			f(token)
+		}
+	}
+	m.Prompt = s.Length() - before - len(m.Tokens)
+	return m, failed
+}
 
 // TestTurns continues a prompt of the reference in turns of a few tokens: they are what
 // a float64 implementation gives in one. It takes the first prompt whose best logits are
@@ -33,7 +59,7 @@ func TestTurns(t *testing.T) {
 				s := session(t, testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf"), device, opts)
 				text, got, prompt := "", []int32(nil), p.Text
 				for _, turn := range []int{0, 1, 2, n} {
-					out, err := s.Generate(t.Context(), prompt, smelt.Generation{N: min(turn, n-len(got)), IgnoreStop: true}, all)
+					out, err := generate(t.Context(), s, prompt, smelt.Generation{N: cmp.Or(min(turn, n-len(got)), -1), IgnoreStop: true})
 					require.NoError(t, err)
 					got, text, prompt = append(got, out.Tokens...), text+out.Text, ""
 					require.Equal(t, append(slices.Clone(p.IDs), got...), s.Tokens())
@@ -41,7 +67,7 @@ func TestTurns(t *testing.T) {
 				require.Equal(t, p.Greedy[:n], got)
 
 				s.Reset()
-				out, err := s.Generate(t.Context(), p.Text, smelt.Generation{N: n, IgnoreStop: true}, all)
+				out, err := generate(t.Context(), s, p.Text, smelt.Generation{N: n, IgnoreStop: true})
 				require.NoError(t, err)
 				require.Equal(t, out.Text, text)
 			})
@@ -60,9 +86,9 @@ func TestPromptsInTurns(t *testing.T) {
 				opts.Context, opts.Act = 128, ir.F32
 				path := testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf")
 				s := session(t, path, device, opts)
-				one, err := s.Generate(t.Context(), first, smelt.Generation{N: 5}, all)
+				one, err := generate(t.Context(), s, first, smelt.Generation{N: 5})
 				require.NoError(t, err)
-				two, err := s.Generate(t.Context(), second, smelt.Generation{N: 8}, all)
+				two, err := generate(t.Context(), s, second, smelt.Generation{N: 8})
 				require.NoError(t, err)
 
 				whole := session(t, path, device, opts)
@@ -70,7 +96,7 @@ func TestPromptsInTurns(t *testing.T) {
 				ids, err := whole.Encode(text)
 				require.NoError(t, err)
 				require.Equal(t, len(ids), one.Prompt+len(one.Tokens)+two.Prompt)
-				same, err := whole.Generate(t.Context(), text, smelt.Generation{N: 8}, all)
+				same, err := generate(t.Context(), whole, text, smelt.Generation{N: 8})
 				require.NoError(t, err)
 				require.Equal(t, whole.Tokens(), s.Tokens())
 				require.Equal(t, same.Tokens, two.Tokens)
@@ -85,16 +111,16 @@ func TestAfterFull(t *testing.T) {
 	opts := options(t, "cpu", ir.F16)
 	opts.Context = 6
 	s := session(t, testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf"), "cpu", opts)
-	out, err := s.Generate(t.Context(), "Once upon a time", smelt.Generation{N: 9}, all)
+	out, err := generate(t.Context(), s, "Once upon a time", smelt.Generation{N: 9})
 	require.NoError(t, err)
 	require.Len(t, out.Tokens, 6-out.Prompt+1)
 	for _, prompt := range []string{"", " x"} {
-		_, err = s.Generate(t.Context(), prompt, smelt.Generation{N: 1}, all)
+		_, err = generate(t.Context(), s, prompt, smelt.Generation{N: 1})
 		require.ErrorIs(t, err, smelt.ErrContext)
 	}
 	require.Equal(t, 7, s.Length())
 	s.Truncate(4)
-	again, err := s.Generate(t.Context(), "", smelt.Generation{N: 9}, all)
+	again, err := generate(t.Context(), s, "", smelt.Generation{N: 9})
 	require.NoError(t, err)
 	require.Equal(t, out.Tokens, again.Tokens, "the last token of the prompt is computed again")
 }
@@ -102,20 +128,19 @@ func TestAfterFull(t *testing.T) {
 // TestAfterCancel goes on after a text that was broken off.
 func TestAfterCancel(t *testing.T) {
 	s := session(t, testfiles.Model(t, "tiny-llama/gguf/tiny-llama-F16.gguf"), "cpu", options(t, "cpu", ir.F16))
-	whole, err := s.Generate(t.Context(), "Once upon a time", smelt.Generation{N: 10}, all)
+	whole, err := generate(t.Context(), s, "Once upon a time", smelt.Generation{N: 10})
 	require.NoError(t, err)
 	s.Reset()
 	ctx, cancel := context.WithCancel(t.Context())
 	pieces := 0
-	broken, err := s.Generate(ctx, "Once upon a time", smelt.Generation{N: 10}, func(string) bool {
+	broken, err := generate(ctx, s, "Once upon a time", smelt.Generation{N: 10}, func(smelt.Token) {
 		if pieces++; pieces == 3 {
 			cancel()
 		}
-		return true
 	})
 	require.ErrorIs(t, err, context.Canceled)
 	require.Less(t, len(broken.Tokens), 10)
-	rest, err := s.Generate(t.Context(), "", smelt.Generation{N: 10 - len(broken.Tokens)}, all)
+	rest, err := generate(t.Context(), s, "", smelt.Generation{N: 10 - len(broken.Tokens)})
 	require.NoError(t, err)
 	require.Equal(t, whole.Tokens, append(broken.Tokens, rest.Tokens...))
 	require.Equal(t, whole.Text, broken.Text+rest.Text)

@@ -145,9 +145,7 @@ func (m *Model) Randomise(ctx context.Context, seed uint64) (*Model, error) {
 		}
 		weights[t.Name] = Tensor{DType: t.DType, Shape: t.Shape, Data: data}
 	}
-	r := *m
-	r.weights = weights
-	return &r, nil
+	return &Model{name: m.name, path: m.path, context: m.context, build: m.build, file: m.file, weights: weights}, nil
 }
 
 // WriteRandom writes the shape with random weights and a placeholder vocabulary, as

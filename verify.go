@@ -368,7 +368,9 @@ func graphsOf(p *Program, opts Options) (*graphs, error) {
 }
 
 // on returns the device of that name, with the options of the one under test.
-func (c *verifier) on(name string) Device { return Device{Name: name, Options: c.Device.Options} }
+func (c *verifier) on(name string) Device {
+	return Device{Name: name, Threads: c.Device.Threads, Options: c.Device.Options}
+}
 
 // underTest returns the device that the model would run on.
 func (c *verifier) underTest() string {

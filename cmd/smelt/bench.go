@@ -71,7 +71,7 @@ a usual step takes.`,
 			return err
 		}
 		defer p.Close()
-		defer s.Close()
+		defer s.Loaded().Close()
 		if need := depth + max(prompt, n); need > s.Context() {
 			return fmt.Errorf("%s: the measurement needs a context of %d, and the plan has %d", args[0], need, s.Context())
 		}
@@ -101,18 +101,18 @@ a usual step takes.`,
 			if tests, err = profileTests(cmd.Context(), s, p.Plan, prompt, n, depth, runs); err != nil {
 				return err
 			}
-			limit = ceilingsOf(s.Info())
+			limit = ceilingsOf(s.Loaded().Info())
 		}
 		if asJSON {
 			object := map[string]any{"results": results}
 			if profile {
 				object["profile"] = lo.FlatMap(tests, func(t *timedTest, _ int) []*timedRow { return t.rows })
 				object["limits"] = limit
-				fmt.Fprintln(cmd.ErrOrStderr(), profileNote(s.Info(), limit))
+				fmt.Fprintln(cmd.ErrOrStderr(), profileNote(s.Loaded().Info(), limit))
 			}
 			return json.NewEncoder(cmd.OutOrStdout()).Encode(object)
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s on %s (%s), %d threads, median of %d\n", p.Plan.Model, s.Info().Name, s.Info().ISA, s.Info().Threads, runs)
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s on %s (%s), %d threads, median of %d\n", p.Plan.Model, s.Loaded().Info().Name, s.Loaded().Info().ISA, s.Loaded().Info().Threads, runs)
 		w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 8, 2, ' ', tabwriter.AlignRight)
 		fmt.Fprintf(w, "TEST\tDEPTH\tTOKENS/S\tLOWEST\tHIGHEST\t\n")
 		for _, r := range results {
@@ -125,7 +125,7 @@ a usual step takes.`,
 		if !profile {
 			return nil
 		}
-		fmt.Fprintln(cmd.ErrOrStderr(), profileNote(s.Info(), limit))
+		fmt.Fprintln(cmd.ErrOrStderr(), profileNote(s.Loaded().Info(), limit))
 		return printProfiles(cmd.OutOrStdout(), tests, limit)
 	}
 	return cmd

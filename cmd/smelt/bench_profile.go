@@ -104,7 +104,7 @@ func profileTest(ctx context.Context, s *smelt.Session, plan *lower.Plan, name s
 			t.steps = len(steps)
 			continue
 		}
-		totals = append(totals, t.add(plan, s.Program().Natives(), steps))
+		totals = append(totals, t.add(plan, s.Loaded().OnDevice().Natives(), steps))
 	}
 	t.ns = median(totals)
 	for _, r := range t.rows {

@@ -62,8 +62,8 @@ func copied(t *testing.T, path string) int64 {
 	opts.Target = "cpu"
 	p, err := m.Compile(opts)
 	require.NoError(t, err)
-	s, err := p.NewSession(smelt.Device{Name: "cpu", Options: metal.Options{Threads: 1, Rearrange: metal.RearrangeNever}})
+	l, err := p.Load(smelt.Device{Name: "cpu", Threads: 1, Options: metal.Options{Rearrange: metal.RearrangeNever}})
 	require.NoError(t, err)
-	defer s.Close()
-	return s.Program().Memory().Converted
+	defer l.Close()
+	return l.OnDevice().Memory().Converted
 }

@@ -49,7 +49,7 @@ func logitsVerb() *cobra.Command {
 			return err
 		}
 		defer p.Close()
-		defer s.Close()
+		defer s.Loaded().Close()
 		for i, id := range ids {
 			if vocab := s.Vocab(); int(id) >= vocab {
 				return usagef("--tokens: id %d, number %d of the list, is outside the vocabulary of %d", id, i+1, vocab)

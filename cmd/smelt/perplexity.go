@@ -61,7 +61,7 @@ window at the end is dropped.`,
 			return err
 		}
 		defer p.Close()
-		defer s.Close()
+		defer s.Loaded().Close()
 		if window > s.Context() {
 			return usagef("--window %d: %s was compiled for a context of %d", window, args[0], s.Context())
 		}

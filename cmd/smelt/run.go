@@ -76,11 +76,14 @@ terminal, each line typed is continued by itself.`,
 			return err
 		}
 		defer p.Close()
-		defer s.Close()
-		m := s.Memory(p)
+		defer s.Loaded().Close()
+		m, on := s.Loaded().Memory(), s.Loaded().Info()
 		fmt.Fprintf(cmd.ErrOrStderr(), "smelt: weights %d bytes, cache %d bytes, arena %d bytes, on %s with %d threads\n",
-			m.Weights, m.Cache, m.Arena, s.Info().Name, s.Info().Threads)
+			m.Weights, m.Cache, m.Arena, on.Name, on.Threads)
 		g := smelt.Generation{N: n, Sampling: sampling}
+		if n == 0 {
+			g.N = -1
+		}
 		switch {
 		case asJSON:
 			err = runJSON(cmd, s, p, prompt, g)
@@ -157,10 +160,15 @@ func hintDevice(p *smelt.Program, err error) error {
 func loadSession(cmd *cobra.Command, p *smelt.Program, device *deviceFlags) (*smelt.Session, error) {
 	done := spin(cmd.ErrOrStderr(), "loading "+p.Plan.Model)
 	defer done()
-	d := smelt.Device{Name: device.device}
-	d.Threads = device.threads
-	s, err := p.NewSession(d)
-	return s, hintDevice(p, err)
+	l, err := p.Load(smelt.Device{Name: device.device, Threads: device.threads})
+	if err != nil {
+		return nil, hintDevice(p, err)
+	}
+	s, err := l.NewSession()
+	if err != nil {
+		l.Close()
+	}
+	return s, err
 }
 
 func isTerminal(r io.Reader) bool {
@@ -170,15 +178,22 @@ func isTerminal(r io.Reader) bool {
 
 // continueText prints a continuation piece by piece, and a line's end after it.
 func continueText(ctx context.Context, out io.Writer, s *smelt.Session, prompt string, g smelt.Generation) error {
-	var writeErr error
-	made, err := s.Generate(ctx, prompt, g, func(piece string) bool {
-		_, writeErr = io.WriteString(out, piece)
-		return writeErr == nil
-	})
-	if writeErr == nil && made != nil && (err == nil || made.Text != "") {
-		_, writeErr = io.WriteString(out, "\n")
+	printed := false
+	for token, err := range s.Generate(ctx, prompt, g) {
+		if _, writeErr := io.WriteString(out, token.Text); writeErr != nil {
+			return errors.Join(err, writeErr)
+		}
+		printed = printed || token.Text != ""
+		if err != nil {
+			if printed {
+				_, writeErr := io.WriteString(out, "\n")
+				err = errors.Join(err, writeErr)
+			}
+			return err
+		}
 	}
-	return errors.Join(err, writeErr)
+	_, err := io.WriteString(out, "\n")
+	return err
 }
 
 // continueLines continues each line that is typed, by itself.
@@ -232,10 +247,23 @@ type timings struct {
 }
 
 func runJSON(cmd *cobra.Command, s *smelt.Session, p *smelt.Program, prompt string, g smelt.Generation) error {
-	out, err := s.Generate(cmd.Context(), prompt, g, func(string) bool { return true })
-	if err != nil {
-		return err
+	var (
+		ids             = []int32{}
+		text            strings.Builder
+		prefill, decode time.Duration
+		start           = time.Now()
+	)
+	for token, err := range s.Generate(cmd.Context(), prompt, g) {
+		if err != nil {
+			return err
+		}
+		if ids = append(ids, token.ID); len(ids) == 1 {
+			prefill = time.Since(start)
+		}
+		decode = time.Since(start) - prefill
+		text.WriteString(token.Text)
 	}
+	promptTokens := s.Length() - len(ids)
 	return json.NewEncoder(cmd.OutOrStdout()).Encode(struct {
 		PromptTokens int     `json:"prompt_tokens"`
 		Tokens       []int32 `json:"tokens"`
@@ -243,11 +271,11 @@ func runJSON(cmd *cobra.Command, s *smelt.Session, p *smelt.Program, prompt stri
 		Device       string  `json:"device"`
 		Timings      timings `json:"timings"`
 	}{
-		out.Prompt, append([]int32{}, out.Tokens...), out.Text, s.Info().Name,
+		promptTokens, ids, text.String(), s.Loaded().Info().Name,
 		timings{
-			Load: ms(s.LoadTime()), Compile: ms(p.Elapsed),
-			Prefill: ms(out.Prefill), PrefillTPS: perSecond(out.Prompt, out.Prefill),
-			Decode: ms(out.Decode), DecodeTPS: perSecond(len(out.Tokens)-1, out.Decode),
+			Load: ms(s.Loaded().LoadTime()), Compile: ms(p.Elapsed),
+			Prefill: ms(prefill), PrefillTPS: perSecond(promptTokens, prefill),
+			Decode: ms(decode), DecodeTPS: perSecond(len(ids)-1, decode),
 		},
 	})
 }

@@ -91,6 +91,11 @@ func Greedy(logits []float32) (int32, error) {
 	return int32(best), nil
 }
 
+// byLogit orders candidates, the most likely first.
+func byLogit(a, b candidate) int {
+	return cmp.Or(cmp.Compare(b.logit, a.logit), cmp.Compare(a.id, b.id))
+}
+
 // rank returns the candidates that TopK keeps, most likely first.
 func (s *Sampler) rank(logits []float32) []candidate {
 	k := len(logits)
@@ -98,7 +103,6 @@ func (s *Sampler) rank(logits []float32) []candidate {
 		k = min(k, s.TopK)
 	}
 	s.candidates = s.candidates[:0]
-	byLogit := func(a, b candidate) int { return cmp.Or(cmp.Compare(b.logit, a.logit), cmp.Compare(a.id, b.id)) }
 	if k == len(logits) {
 		for i, x := range logits {
 			s.candidates = append(s.candidates, candidate{id: int32(i), logit: x})
@@ -146,4 +150,35 @@ func (s *Sampler) cut(c []candidate, top float32) []candidate {
 		c = slices.DeleteFunc(c, func(x candidate) bool { return float64(x.logit) < floor })
 	}
 	return c
+}
+
+// Alternative is a token and the logarithm of its probability.
+type Alternative struct {
+	ID      int32
+	Logprob float32
+}
+
+// Logprobs returns the logarithm of a token's probability, the softmax of the logits, and
+// the k most likely tokens, equals by the smaller id.
+func Logprobs(logits []float32, id int32, k int) (own float32, top []Alternative) {
+	most := logits[id]
+	for _, x := range logits {
+		most = max(most, x)
+	}
+	sum := 0.0
+	for _, x := range logits {
+		sum += math.Exp(float64(x) - float64(most))
+	}
+	norm := float64(most) + math.Log(sum)
+	if k > 0 {
+		s := Sampler{Sampling: Sampling{TopK: k}}
+		c := s.rank(logits)
+		if k >= len(logits) { // rank leaves them as they are
+			slices.SortFunc(c, byLogit)
+		}
+		for _, c := range c {
+			top = append(top, Alternative{c.id, float32(float64(c.logit) - norm)})
+		}
+	}
+	return float32(float64(logits[id]) - norm), top
 }

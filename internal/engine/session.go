@@ -152,7 +152,17 @@ func (s *Session) Next(ctx context.Context, ids []int32) (next int32, err error)
 // lastRow asks for logits after the last of n tokens.
 func (s *Session) lastRow(n int) []int32 { return append(s.rows[:0], int32(n-1)) }
 
-// logits returns those of the last step.
+// Logits returns those that the last step computed after its last token, valid until the
+// next.
+func (s *Session) Logits() ([]float32, error) {
+	l, err := s.logits()
+	if err != nil {
+		return nil, err
+	}
+	return l[len(l)-s.vocab:], nil
+}
+
+// logits returns those of the last step, a row for each token that they were asked of.
 func (s *Session) logits() ([]float32, error) {
 	l, err := s.run.Output(Logits)
 	if err != nil {

@@ -19,7 +19,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smelt-ml/smelt"
-	"github.com/smelt-ml/smelt/metal"
 )
 
 // serve answers for smelt: one session on "cpu", until the input ends.
@@ -36,14 +35,18 @@ func serve(ctx context.Context, path string, threads, slots int, in io.Reader, o
 	if err != nil {
 		return err
 	}
-	s, err := p.NewSession(smelt.Device{Name: "cpu", Options: metal.Options{Threads: threads}})
+	loaded, err := p.Load(smelt.Device{Name: "cpu", Threads: threads})
 	if err != nil {
 		return err
 	}
-	defer s.Close()
+	defer loaded.Close()
+	s, err := loaded.NewSession()
+	if err != nil {
+		return err
+	}
 	encode := json.NewEncoder(out)
 	if err := encode.Encode(hello{
-		Name: "smelt", Version: os.Getenv(versionVariable), Detail: s.Info().ISA, Threads: s.Info().Threads, Load: time.Since(began).Seconds(),
+		Name: "smelt", Version: os.Getenv(versionVariable), Detail: loaded.Info().ISA, Threads: loaded.Info().Threads, Load: time.Since(began).Seconds(),
 	}); err != nil {
 		return err
 	}

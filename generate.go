@@ -1,0 +1,252 @@
+package smelt
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+
+	"github.com/smelt-ml/smelt/internal/engine"
+	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/tokenizer"
+)
+
+// Generation says how much to generate and how. Zero fields take defaults.
+type Generation struct {
+	N        int // most tokens to generate; 0: [DefaultGenerated], below 0: none
+	Sampling Sampling
+	// Stop are texts that end the generation where they appear; they are not given out.
+	Stop []string
+	// IgnoreStop goes on after tokens that end a text.
+	IgnoreStop bool
+	// Logprobs is how many alternatives each token comes with, and its own likelihood.
+	Logprobs int
+	// Sampler, if there is one, chooses from the logits in place of Sampling. They are
+	// valid during the call and may be changed.
+	Sampler func(logits []float32) (int32, error)
+}
+
+// DefaultGenerated is the most tokens that a Generation asks for which does not say.
+const DefaultGenerated = 128
+
+// Sampling says how the next token is chosen; the zero value takes the most likely. The
+// filters apply in this order: TopK, TopP, MinP, then the temperature spreads what is
+// left.
+type Sampling struct {
+	Temperature float64 // 0: always the most likely token
+	TopK        int     // keep the k most likely; 0: all
+	TopP        float64 // keep the fewest tokens whose probabilities reach p; 0 or 1: all
+	MinP        float64 // keep tokens at least this share as likely as the most likely; 0: all
+	Seed        uint64
+}
+
+// Validate reports a parameter outside its range.
+func (s Sampling) Validate() error { return engine.Sampling(s).Validate() }
+
+// Token is one that was generated.
+type Token struct {
+	ID int32
+	// Text is what is certain with this token: the first bytes of a character wait for
+	// the rest, and what may be the beginning of a stop text for what follows.
+	Text string
+	// Logprob is the natural logarithm of the token's probability as the model has it,
+	// whatever the sampling, and Top the most likely tokens, where they were asked for.
+	Logprob float32
+	Top     []Alternative
+	Finish  string // why the generation ends with this token; "" before
+}
+
+// Why a generation ends.
+const (
+	FinishStop   = "stop"   // a token that ends a text, or a stop text
+	FinishLength = "length" // as many tokens as were asked for, or as fit
+)
+
+// Alternative is a token that might have been generated.
+type Alternative struct {
+	ID      int32
+	Logprob float32
+}
+
+// Generate appends a prompt to the sequence and continues it: one Token for each that is
+// generated, a stop token included, the last with a Finish. An error is the last value;
+// its Token has the text that was held back. Breaking off the range ends the generation,
+// and the sequence has what was generated until then.
+//
+// An empty sequence begins with the start token where the model has one. Later prompts
+// go on from what the sequence has, generated tokens included, as if all of it were one
+// text; an empty one goes on where it stands.
+func (s *Session) Generate(ctx context.Context, prompt string, g Generation) iter.Seq2[Token, error] {
+	return func(yield func(Token, error) bool) {
+		ids, err := s.encodeAfter(prompt)
+		if err != nil {
+			yield(Token{}, err)
+			return
+		}
+		s.generate(ctx, ids, g, yield)
+	}
+}
+
+// GenerateTokens is Generate for a prompt of tokens, which are taken as they are.
+func (s *Session) GenerateTokens(ctx context.Context, ids []int32, g Generation) iter.Seq2[Token, error] {
+	return func(yield func(Token, error) bool) { s.generate(ctx, ids, g, yield) }
+}
+
+func (s *Session) generate(ctx context.Context, ids []int32, g Generation, yield func(Token, error) bool) {
+	text, err := s.newText(ids, g)
+	if err == nil {
+		err = g.check()
+	}
+	if room := max(0, s.Context()-s.Length()); err == nil && len(ids) > room {
+		err = fmt.Errorf("%w: the prompt has %d tokens, and there is room for %d of %d", ErrContext, len(ids), room, s.Context())
+	}
+	if err != nil {
+		yield(Token{}, err)
+		return
+	}
+	if g.N < 0 {
+		s.sequence.Append(ids...)
+		return
+	}
+	next := s.chooser(g)
+	for left := cmp.Or(g.N, DefaultGenerated); ; left-- {
+		token, err := next(ctx, ids)
+		if err != nil {
+			yield(Token{Text: text.rest()}, err)
+			return
+		}
+		ids = nil
+		s.sequence.Append(token.ID)
+		var stopped bool
+		token.Text, stopped = text.add(token.ID)
+		switch {
+		case stopped:
+			token.Finish = FinishStop
+		case left == 1 || s.Length() > s.Context():
+			token.Finish = FinishLength
+			token.Text += text.rest()
+		}
+		if !yield(token, nil) || token.Finish != "" {
+			return
+		}
+	}
+}
+
+func (g *Generation) check() error {
+	if g.Logprobs < 0 {
+		return fmt.Errorf("%d alternatives to each token: want 0 or more", g.Logprobs)
+	}
+	return g.Sampling.Validate()
+}
+
+// chooser returns what appends tokens and chooses the next: the device itself where
+// it is the most likely one, else a sampler among the logits.
+func (s *Session) chooser(g Generation) func(context.Context, []int32) (Token, error) {
+	sample := g.Sampler
+	if sample == nil && (g.Sampling.Temperature != 0 || !s.sequence.Chooses()) {
+		sample = engine.NewSampler(engine.Sampling(g.Sampling)).Next
+	}
+	return func(ctx context.Context, ids []int32) (t Token, err error) {
+		var logits []float32
+		if sample == nil {
+			t.ID, err = s.sequence.Next(ctx, ids)
+		} else if logits, err = s.sequence.Feed(ctx, ids); err == nil {
+			if g.Logprobs > 0 { // before the sampler changes them
+				logits = append([]float32(nil), logits...)
+			}
+			if t.ID, err = sample(logits); err != nil {
+				err = fmt.Errorf("after %d tokens: %w", s.Length(), err)
+			} else if t.ID < 0 || int(t.ID) >= s.Vocab() {
+				err = fmt.Errorf("after %d tokens: the sampler chose %d of %d tokens", s.Length(), t.ID, s.Vocab())
+			}
+		}
+		if err != nil || g.Logprobs == 0 {
+			return t, err
+		}
+		if logits, err = s.sequence.Logits(); err != nil {
+			return t, err
+		}
+		var top []engine.Alternative
+		t.Logprob, top = engine.Logprobs(logits, t.ID, g.Logprobs)
+		for _, a := range top {
+			t.Top = append(t.Top, Alternative(a))
+		}
+		return t, nil
+	}
+}
+
+// text turns generated tokens into text, up to what stops it.
+type text struct {
+	tokenizer *tokenizer.Tokenizer // nil where the model has none
+	decoder   *tokenizer.Decoder
+	stops     []string
+	ignore    bool   // tokens that end a text
+	held      string // what may be the beginning of a stop
+}
+
+// newText begins after the sequence and the tokens that it is to be fed.
+func (s *Session) newText(ids []int32, g Generation) (*text, error) {
+	t := &text{ignore: g.IgnoreStop}
+	for _, stop := range g.Stop {
+		if stop != "" {
+			t.stops = append(t.stops, stop)
+		}
+	}
+	var err error
+	if t.tokenizer, err = s.loaded.Tokenizer(); errors.Is(err, models.ErrNoTokenizer) && len(t.stops) == 0 {
+		return t, nil
+	} else if err != nil {
+		return nil, err
+	}
+	t.decoder = t.tokenizer.NewDecoder(false)
+	t.decoder.Prime(s.Tokens())
+	t.decoder.Prime(ids)
+	return t, nil
+}
+
+// add returns what text is certain with a token, and whether it ends the text.
+func (t *text) add(id int32) (out string, stopped bool) {
+	if t.tokenizer == nil {
+		return "", false
+	}
+	ends := t.tokenizer.IsStop(id) && !t.ignore
+	t.held += t.decoder.Next(id)
+	if ends {
+		t.held += t.decoder.Flush()
+	}
+	at := -1
+	for _, stop := range t.stops {
+		if i := strings.Index(t.held, stop); i >= 0 && (at < 0 || i < at) {
+			at = i
+		}
+	}
+	if at >= 0 {
+		out, t.held = t.held[:at], ""
+		return out, true
+	}
+	if ends {
+		return t.rest(), true
+	}
+	keep := 0
+	for _, stop := range t.stops {
+		for n := min(len(stop)-1, len(t.held)); n > keep; n-- {
+			if strings.HasSuffix(t.held, stop[:n]) {
+				keep = n
+			}
+		}
+	}
+	out, t.held = t.held[:len(t.held)-keep], t.held[len(t.held)-keep:]
+	return out, false
+}
+
+// rest returns what was held back.
+func (t *text) rest() string {
+	if t.tokenizer == nil {
+		return ""
+	}
+	out := t.held + t.decoder.Flush()
+	t.held = ""
+	return out
+}

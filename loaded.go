@@ -1,0 +1,129 @@
+package smelt
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/smelt-ml/smelt/internal/engine"
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/metal"
+	"github.com/smelt-ml/smelt/models/tokenizer"
+)
+
+// Loaded is a program on a device with its weights, once for any number of sequences.
+// It is safe for concurrent use: sessions may be made and run from several goroutines,
+// and the device takes their steps in turn, with all its threads for each.
+type Loaded struct {
+	program   *Program
+	device    *metal.Device
+	metal     *metal.Program
+	tokenizer func() (*tokenizer.Tokenizer, error)
+	elapsed   time.Duration
+	release   func()
+}
+
+// Load opens a device and binds the program's weights there. A device of another target
+// than the program's refuses it with a [*TargetError].
+func (p *Program) Load(d Device) (*Loaded, error) {
+	start := time.Now()
+	if p.model == nil {
+		return nil, fmt.Errorf("the plan of %s without its model: %w", p.Plan.Model, ErrNoWeights)
+	}
+	if !p.model.HasWeights() {
+		return nil, fmt.Errorf("%s: %w", archPrefix+p.model.name, ErrNoWeights)
+	}
+	d, err := Resolve(d)
+	if err == nil {
+		err = d.accept(p.Plan.Target)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("loading %s: %w", p.Plan.Model, err)
+	}
+	release, err := p.model.use()
+	if err != nil {
+		return nil, err
+	}
+	l := &Loaded{program: p, tokenizer: sync.OnceValues(p.model.Tokenizer), release: sync.OnceFunc(release)}
+	if err := l.open(d); err != nil {
+		l.release()
+		return nil, err
+	}
+	l.elapsed = time.Since(start)
+	return l, nil
+}
+
+func (l *Loaded) open(d Device) (err error) {
+	options := d.options()
+	options.Mapped = l.program.model.file != nil
+	if l.device, err = metal.Open(d.Name, options); err != nil {
+		return err
+	}
+	if l.metal, err = l.device.Load(l.program.Plan, l.program.model.tensor); err != nil {
+		l.device.Close()
+	}
+	return err
+}
+
+// tensor gives a device the bytes of a weight.
+func (m *Model) tensor(name string) ([]byte, ir.DType, error) {
+	t, data, ok := m.weights.Data(name)
+	if !ok {
+		return nil, ir.Invalid, fmt.Errorf("%s has no such tensor", m.name)
+	}
+	return data, t, nil
+}
+
+// NewSession starts an empty sequence with a cache and an arena of its own.
+func (l *Loaded) NewSession() (*Session, error) {
+	sequence, err := engine.NewSession(l.program.Plan, l.metal)
+	if err != nil {
+		return nil, err
+	}
+	return &Session{loaded: l, sequence: sequence}, nil
+}
+
+// Close releases the sessions, the weights and the device. Further calls do nothing.
+func (l *Loaded) Close() error {
+	err := l.device.Close()
+	l.release()
+	return err
+}
+
+// Info describes the device.
+func (l *Loaded) Info() metal.Info { return l.device.Info() }
+
+// Program returns what was loaded.
+func (l *Loaded) Program() *Program { return l.program }
+
+// OnDevice returns the program as the device has it, with its counters.
+func (l *Loaded) OnDevice() *metal.Program { return l.metal }
+
+// LoadTime is how long opening the device and binding the weights took.
+func (l *Loaded) LoadTime() time.Duration { return l.elapsed }
+
+// Memory is what a loaded program takes, in bytes: its weights, and for each session a
+// cache and an arena.
+type Memory struct{ Weights, Cache, Arena int64 }
+
+// Memory returns what the program and each of its sessions take.
+func (l *Loaded) Memory() Memory {
+	plan := l.program.Plan
+	var m Memory
+	for i := range plan.Tensors {
+		t := &plan.Tensors[i]
+		m.Weights += t.DType.Bytes(t.Elements())
+	}
+	bounds := plan.Phases[0].Bounds
+	m.Cache = cacheBytes(plan, &bounds)
+	for i := range plan.Buffers {
+		if b := &plan.Buffers[i]; b.Kind == lower.Arena {
+			m.Arena = b.Bytes.Eval(&bounds)
+		}
+	}
+	return m
+}
+
+// Tokenizer returns the model's tokenizer.
+func (l *Loaded) Tokenizer() (*tokenizer.Tokenizer, error) { return l.tokenizer() }

@@ -1,0 +1,153 @@
+package smelt_test
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/metal"
+)
+
+func loaded(t *testing.T, path string, opts smelt.Options, d smelt.Device) *smelt.Loaded {
+	m, err := smelt.Open(path, "")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, m.Close()) })
+	p, err := m.Compile(opts)
+	require.NoError(t, err)
+	l, err := p.Load(d)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, l.Close()) })
+	return l
+}
+
+// TestManySessions runs sixteen sequences on one copy of the weights at once: each has
+// the bits that it has alone, and costs no more than its cache and its arena.
+func TestManySessions(t *testing.T) {
+	const sessions, steps = 16, 12
+	for device := range bounds {
+		t.Run(device, func(t *testing.T) {
+			opts := options(t, device, ir.F16)
+			opts.Context = 64
+			l := loaded(t, testfiles.Model(t, "tiny-llama/gguf/tiny-llama-Q4_0.gguf"), opts, smelt.Device{Name: device, Threads: 2})
+			run := func(s *smelt.Session, i int) (rows [][]float32, err error) {
+				ids := make([]int32, 1+3*i%20) // prompts of different lengths
+				for k := range ids {
+					ids[k] = int32(7*i + 3*k)
+				}
+				for range steps {
+					logits, err := s.Feed(t.Context(), ids)
+					if err != nil {
+						return nil, err
+					}
+					rows = append(rows, slices.Clone(logits))
+					next, err := smelt.Greedy(logits)
+					if err != nil {
+						return nil, err
+					}
+					ids = []int32{next}
+				}
+				return rows, nil
+			}
+			var alone [sessions][][]float32
+			for i := range sessions {
+				s, err := l.NewSession()
+				require.NoError(t, err)
+				alone[i], err = run(s, i)
+				require.NoError(t, err)
+				require.NoError(t, s.Close())
+			}
+			weights := l.OnDevice().Memory()
+			var wait sync.WaitGroup
+			var together [sessions][][]float32
+			var failed [sessions]error
+			for i := range sessions {
+				s, err := l.NewSession()
+				require.NoError(t, err)
+				wait.Go(func() { together[i], failed[i] = run(s, i) })
+			}
+			wait.Wait()
+			for i := range sessions {
+				require.NoError(t, failed[i])
+				require.Equal(t, alone[i], together[i], "session %d", i)
+			}
+			require.Equal(t, weights, l.OnDevice().Memory(), "weights are bound, converted and rearranged once")
+		})
+	}
+}
+
+// TestMemory holds what is said of a session to what the device allocates for one.
+func TestMemory(t *testing.T) {
+	for device := range bounds {
+		opts := options(t, device, ir.F16)
+		opts.Context = 96
+		l := loaded(t, testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-Q4_0.gguf"), opts, smelt.Device{Name: device})
+		said := l.Memory()
+		s, err := l.OnDevice().NewSession(1)
+		require.NoError(t, err)
+		require.Equal(t, said.Cache, s.Memory().Cache)
+		require.Equal(t, said.Arena, s.Memory().Arena)
+		require.Equal(t, said.Weights, l.OnDevice().Memory().Weights)
+	}
+}
+
+// TestClose closes what belongs together in every order: nothing breaks, and what is used
+// afterwards says so.
+func TestClose(t *testing.T) {
+	names := []string{"model", "loaded", "session"}
+	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
+		t.Run(fmt.Sprint(names[order[0]], names[order[1]], names[order[2]]), func(t *testing.T) {
+			m, err := smelt.Open(testfiles.Model(t, "tiny-llama/gguf/tiny-llama-Q4_0.gguf"), "")
+			require.NoError(t, err)
+			p, err := m.Compile(smelt.Options{Target: "cpu", Level: 1, Context: 32})
+			require.NoError(t, err)
+			l, err := p.Load(smelt.Device{Name: "cpu"})
+			require.NoError(t, err)
+			s, err := l.NewSession()
+			require.NoError(t, err)
+			closes := []func() error{m.Close, l.Close, s.Close}
+			closed := map[int]bool{}
+			for _, i := range order {
+				require.NoError(t, closes[i]())
+				require.NoError(t, closes[i](), "twice does no harm")
+				closed[i] = true
+				_, err := s.Feed(t.Context(), []int32{1, 2, 3})
+				if closed[1] || closed[2] {
+					require.ErrorIs(t, err, smelt.ErrClosed)
+				} else {
+					require.NoError(t, err, "the weights stay as long as somebody runs")
+				}
+				s.Reset()
+				if closed[1] {
+					_, err = l.NewSession()
+					require.ErrorIs(t, err, smelt.ErrClosed)
+				}
+				if closed[0] {
+					_, err = p.Load(smelt.Device{Name: "cpu"})
+					require.ErrorIs(t, err, smelt.ErrClosed)
+					_, err = m.Compile(smelt.Options{Target: "cpu"})
+					require.ErrorIs(t, err, smelt.ErrClosed)
+				}
+			}
+		})
+	}
+}
+
+// TestLoadFails: a device that cannot be opened keeps nothing of the model.
+func TestLoadFails(t *testing.T) {
+	m, err := smelt.Open(testfiles.Model(t, "tiny-llama/gguf/tiny-llama-Q4_0.gguf"), "")
+	require.NoError(t, err)
+	p, err := m.Compile(smelt.Options{Target: "cpu", Level: 1, Context: 32})
+	require.NoError(t, err)
+	_, err = p.Load(smelt.Device{Name: "cpu", Options: metal.Options{MemoryLimit: 1}})
+	var memory *metal.MemoryError
+	require.ErrorAs(t, err, &memory)
+	_, err = p.Load(smelt.Device{Name: "gpu"})
+	require.ErrorIs(t, err, metal.ErrDevice)
+	require.NoError(t, m.Close())
+}
