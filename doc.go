@@ -3,9 +3,9 @@
 //
 // A [Model] is a graph definition with weights: [Open] reads a GGUF file or a
 // Hugging Face folder, [Define] takes a definition written in Go. [Model.Compile]
-// builds the source graph, fuses it, and lowers it to a Plan: a [Program]. A
-// [Session] runs it on a [Device] and continues texts; the first example goes from a
-// file to a text.
+// builds the source graph, fuses it, and lowers it to a Plan: a [Program].
+// [Program.Load] binds it to a [Device] with its weights, once: [Loaded]. Each [Session]
+// of that is a sequence, and continues texts; the first example goes from a file to one.
 //
 // A program is compiled for a target, and a device runs programs of its own: "metal"
 // is Apple's GPU, and "emu" runs the sources of the same Metal kernels on the CPU;
