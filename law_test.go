@@ -30,6 +30,7 @@ var mayImport = map[string][]string{
 	"internal/peer":    {"", "internal/limits", "ir", "kernels", "metal", "models"},
 	"internal/profile": {"ir", "kernels", "lower"},
 	"internal/quant":   {"ir"},
+	"internal/tiny":    {"internal/quant", "internal/testfiles", "ir", "models"},
 }
 
 func room(pkg string) string {

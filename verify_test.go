@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,6 +15,7 @@ import (
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/smelt-ml/smelt/internal/tiny"
 	"github.com/smelt-ml/smelt/ir"
 )
 
@@ -37,10 +39,20 @@ func check(t *testing.T, f *smelt.Findings, name string) smelt.Check {
 	return f.Checks[i]
 }
 
+// formOf returns the path of a trained model by the name of its file or folder, such as
+// "tiny-llama/gguf/tiny-llama-Q8_0.gguf" or "tiny-llama/hf".
+func formOf(t *testing.T, path string) string {
+	model, form, _ := strings.Cut(path, "/")
+	if form == "hf" {
+		return tiny.Folder(t, model)
+	}
+	return tiny.GGUF(t, model, strings.TrimSuffix(strings.TrimPrefix(form, "gguf/"+model+"-"), ".gguf"))
+}
+
 // patched copies a model file with part of a tensor changed: row n of it, as
 // stored, goes through change.
 func patched(t *testing.T, path, tensor string, n int, change func(row []byte)) string {
-	path = testfiles.Model(t, path)
+	path = formOf(t, path)
 	m, err := smelt.Open(path, "")
 	require.NoError(t, err)
 	w, ok := m.File().Tensor(tensor)
@@ -80,7 +92,7 @@ func TestVerify(t *testing.T) {
 		}},
 	} {
 		t.Run(filepath.Base(tt.path)+"/"+tt.device, func(t *testing.T) {
-			f := verify(t, testfiles.Model(t, tt.path), tt.device, true)
+			f := verify(t, formOf(t, tt.path), tt.device, true)
 			var names []string
 			for _, c := range f.Checks {
 				names = append(names, c.Name)
@@ -104,7 +116,7 @@ func TestVerify(t *testing.T) {
 				kernels[k.Kernel] = kernels[k.Kernel] || k.Native
 				require.Equal(t, smelt.Within, k.Verdict, k.Kernel)
 			}
-			m, err := smelt.Open(testfiles.Model(t, tt.path), "")
+			m, err := smelt.Open(formOf(t, tt.path), "")
 			require.NoError(t, err)
 			defer m.Close()
 			opts := options(t, "cpu", ir.F16)
@@ -269,7 +281,7 @@ func TestVerifyFindsEveryMatrix(t *testing.T) {
 		},
 		"tiny-qwen3/gguf/tiny-qwen3-F16.gguf": {"token_embd.weight", "blk.3.ffn_down.weight"}, // tied
 	} {
-		path := testfiles.Model(t, path)
+		path := formOf(t, path)
 		for _, tensor := range tensors {
 			t.Run(filepath.Base(path)+"/"+tensor, func(t *testing.T) {
 				const row = 11
