@@ -1,6 +1,7 @@
 package smelt_test
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -235,7 +236,7 @@ func TestGreedyText(t *testing.T) {
 						}
 					}
 					s.Reset()
-					out, err := generate(t.Context(), s, p.Text, smelt.Generation{N: n, IgnoreStop: true})
+					out, err := generate(t.Context(), s, p.Text, smelt.Generation{N: cmp.Or(n, -1), IgnoreStop: true})
 					require.NoError(t, err)
 					require.Equal(t, p.Greedy[:n], append([]int32{}, out.Tokens...), p.Text)
 				}
