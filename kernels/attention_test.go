@@ -121,14 +121,14 @@ func (f features) String() string {
 func (f features) ask(l *launch) {
 	p := l.params.(kernels.AttentionParams)
 	if f.window != 0 {
-		l.constants[2], p.Window = 1, uint32(f.window)
+		l.constants["fc_window"], p.Window = 1, uint32(f.window)
 	}
 	if f.softCap != 0 {
-		l.constants[3], p.SoftCap = 1, float32(f.softCap)
+		l.constants["fc_soft_cap"], p.SoftCap = 1, float32(f.softCap)
 	}
 	if f.sinks != nil {
-		l.constants[4] = 1
-		l.buffers[11] = filled(kernels.Float, len(f.sinks), func(i int) float64 { return f.sinks[i] })
+		l.constants["fc_sinks"] = 1
+		l.buffers["sinks"] = filled(kernels.Float, len(f.sinks), func(i int) float64 { return f.sinks[i] })
 	}
 	l.params = p
 }
@@ -151,11 +151,13 @@ func newAttention(rng *rand.Rand, s attentionShape, p paging, types []kernels.El
 }
 
 // specialised is the head size as a function constant.
-func (c attentionCall) specialised() map[uint32]uint32 { return map[uint32]uint32{0: uint32(c.head)} }
+func (c attentionCall) specialised() map[string]uint32 {
+	return map[string]uint32{"fc_head": uint32(c.head)}
+}
 
 // launch returns the dispatch of an attention kernel, with the constants of the
 // features and those given.
-func (c attentionCall) launch(kernel string, constants map[uint32]uint32) launch {
+func (c attentionCall) launch(kernel string, constants map[string]uint32) launch {
 	l := attentionLaunch(kernel, c.attentionShape, c.paging, c.q, c.k, c.v)
 	c.ask(&l)
 	maps.Copy(l.constants, constants)
@@ -163,9 +165,9 @@ func (c attentionCall) launch(kernel string, constants map[uint32]uint32) launch
 }
 
 // run launches an attention kernel and returns its result.
-func (c attentionCall) run(t *testing.T, kernel string, constants map[uint32]uint32) tensor {
+func (c attentionCall) run(t *testing.T, kernel string, constants map[string]uint32) tensor {
 	t.Helper()
-	return c.launch(kernel, constants).run(t)[7]
+	return c.launch(kernel, constants).run(t)["out"]
 }
 
 func (c attentionCall) want() []product {
@@ -177,10 +179,10 @@ func attentionLaunch(name string, s attentionShape, p paging, q, k, v tensor) la
 	block, kvHead, slot := p.strides(s.kvHeads, s.head)
 	l := launch{
 		kernel:    name,
-		constants: map[uint32]uint32{},
-		buffers: map[int]tensor{
-			0: q, 1: k, 2: v, 3: ints(p.positions), 4: ints(p.cu), 5: ints(p.contextLens), 6: ints(p.table),
-			7: result(q.element, q.length),
+		constants: map[string]uint32{},
+		buffers: map[string]tensor{
+			"q": q, "k_cache": k, "v_cache": v, "positions": ints(p.positions), "cu_seqlens": ints(p.cu), "context_lens": ints(p.contextLens), "block_table": ints(p.table),
+			"out": result(q.element, q.length),
 		},
 		params: kernels.AttentionParams{
 			Tokens: uint32(p.tokens()), Seqs: uint32(len(p.lens)), Heads: uint32(s.heads), KvHeads: uint32(s.kvHeads),

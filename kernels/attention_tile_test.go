@@ -62,9 +62,9 @@ func (c attentionCase) check(t *testing.T, name string, types []kernels.Element,
 	l := attentionLaunch(name, c.attentionShape, p, q, k, v)
 	c.ask(&l)
 	if specialise {
-		l.constants[0] = uint32(c.head)
+		l.constants["fc_head"] = uint32(c.head)
 	}
-	compareProducts(t, c.attention(c.attentionShape, p, q, k, v), l.run(t)[7], types)
+	compareProducts(t, c.attention(c.attentionShape, p, q, k, v), l.run(t)["out"], types)
 }
 
 // featureCases cross windows, soft caps, sinks and layouts with heads and batches.
@@ -169,15 +169,15 @@ func TestAttentionTileMap(t *testing.T) {
 			t.Run(c.String(), func(t *testing.T) {
 				p, q, k, v := c.tensors(t, types)
 				search := attentionLaunch(name, c.attentionShape, p, q, k, v)
-				want := search.run(t)[7]
+				want := search.run(t)["out"]
 				compareProducts(t, c.attention(c.attentionShape, p, q, k, v), want, types)
 				for _, surplus := range []int{0, 3} {
 					l := attentionLaunch(name, c.attentionShape, p, q, k, v)
 					l.grid[0] += surplus
-					agree(t, want, l.run(t)[7], "a grid that is %d too large", surplus)
-					l.constants[5] = 1
-					l.buffers[12] = ints(p.tileMap(l.grid[0]))
-					agree(t, want, l.run(t)[7], "a map of a grid that is %d too large", surplus)
+					agree(t, want, l.run(t)["out"], "a grid that is %d too large", surplus)
+					l.constants["fc_map"] = 1
+					l.buffers["map"] = ints(p.tileMap(l.grid[0]))
+					agree(t, want, l.run(t)["out"], "a map of a grid that is %d too large", surplus)
 				}
 			})
 		}
@@ -203,8 +203,8 @@ func TestAttentionTileAgainstVec(t *testing.T) {
 				batch{lens: []int{1, 4, 34}, contexts: []int{70, 4, 39}, block: 16}, true}
 			t.Run(c.String(), func(t *testing.T) {
 				p, q, k, v := c.tensors(t, types)
-				tile := attentionLaunch(name, c.attentionShape, p, q, k, v).run(t)[7].values()
-				vec := attentionLaunch("attention_vec"+name[len("attention_tile"):], c.attentionShape, p, q, k, v).run(t)[7].values()
+				tile := attentionLaunch(name, c.attentionShape, p, q, k, v).run(t)["out"].values()
+				vec := attentionLaunch("attention_vec"+name[len("attention_tile"):], c.attentionShape, p, q, k, v).run(t)["out"].values()
 				formula := c.attention(c.attentionShape, p, q, k, v)
 				bound := 2 * bounds[types[0]]
 				for i, x := range tile {

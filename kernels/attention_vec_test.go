@@ -12,13 +12,6 @@ import (
 	"github.com/smelt-ml/smelt/kernels"
 )
 
-// Function constants of attention_vec that tests set by hand.
-const (
-	splitConstant = 1
-	mapConstant   = 5
-	rowsConstant  = 6
-)
-
 // mappedBatches are steps of every kind: decoding, chunks of prompts, both, ragged
 // ones with empty sequences, and drafts that are verified.
 var mappedBatches = map[string]batch{
@@ -54,15 +47,15 @@ func (p paging) tiles(rows int) int { return p.tokens()/rows + len(p.lens) }
 
 // inRows makes a launch of attention_vec take several tokens in a threadgroup.
 func (p paging) inRows(l launch, rows int) launch {
-	l.constants[rowsConstant] = uint32(rows)
+	l.constants["fc_rows"] = uint32(rows)
 	l.grid[1] = p.tiles(rows)
 	return l
 }
 
 // mapped gives a launch the host's map.
 func (p paging) mapped(l launch, rows int) launch {
-	l.constants[mapConstant] = 1
-	l.buffers[12] = ints(p.owners(rows))
+	l.constants["fc_map"] = 1
+	l.buffers["map"] = ints(p.owners(rows))
 	return l
 }
 
@@ -75,7 +68,7 @@ func TestAttentionVecMap(t *testing.T) {
 				c := newAttention(rng, attentionShape{2, 1, headFor(types, 24)}, b.page(rng), types)
 				want := c.run(t, name, nil)
 				compareProducts(t, c.want(), want, types)
-				agree(t, want, c.mapped(c.launch(name, nil), 1).run(t)[7])
+				agree(t, want, c.mapped(c.launch(name, nil), 1).run(t)["out"])
 			})
 		}
 	})
@@ -92,9 +85,9 @@ func TestAttentionVecSurplus(t *testing.T) {
 		want, blank := c.run(t, name, nil).bytes, result(types[0], c.q.length).bytes
 
 		l := c.mapped(c.launch(name, nil), 1)
-		l.buffers[12] = ints([]int32{0, -1, 0, -1, 1})
+		l.buffers["map"] = ints([]int32{0, -1, 0, -1, 1})
 		l.grid[1] += 3
-		got := l.run(t)[7].bytes
+		got := l.run(t)["out"].bytes
 		for token := range 5 {
 			if token == 1 || token == 3 {
 				require.Equal(t, blank[token*row:][:row], got[token*row:][:row], "token %d", token)
@@ -106,12 +99,12 @@ func TestAttentionVecSurplus(t *testing.T) {
 
 		l = c.launch(name, nil)
 		l.grid[1] += 3
-		require.Equal(t, want, l.run(t)[7].bytes)
+		require.Equal(t, want, l.run(t)["out"].bytes)
 
 		short := l.params.(kernels.AttentionParams)
 		short.Tokens = 4
 		l.params = short
-		got = l.run(t)[7].bytes
+		got = l.run(t)["out"].bytes
 		require.Equal(t, want[:4*row], got[:4*row])
 		require.Equal(t, blank[4*row:], got[4*row:])
 	})
@@ -146,11 +139,11 @@ func testDrafts(t *testing.T, name string, types []kernels.Element, s attentionS
 	for d := range s.head {
 		c.v.put(c.element(c.slot(0, b.contexts[0]-1), 0, s.kvHeads, s.head, d), math.Inf(1))
 	}
-	for _, constants := range []map[uint32]uint32{c.specialised(), nil} {
+	for _, constants := range []map[string]uint32{c.specialised(), nil} {
 		want := c.expanded().run(t, name, constants)
 		agree(t, want, c.run(t, name, constants))
-		agree(t, want, c.inRows(c.launch(name, constants), rows).run(t)[7])
-		agree(t, want, c.mapped(c.inRows(c.launch(name, constants), rows), rows).run(t)[7])
+		agree(t, want, c.inRows(c.launch(name, constants), rows).run(t)["out"])
+		agree(t, want, c.mapped(c.inRows(c.launch(name, constants), rows), rows).run(t)["out"])
 		finite := (b.lens[0] - 1) * s.heads * s.head
 		for i := range finite {
 			require.False(t, math.IsNaN(want.at(i)) || math.IsInf(want.at(i), 0))
@@ -214,7 +207,7 @@ func TestAttentionSplitDrafts(t *testing.T) {
 		c.features = features{window: 90, sinks: inTurn(2, 0.5)}
 		want := c.runInParts(t, name, 64, nil)
 		compareProducts(t, c.want(), want, types)
-		agree(t, want, c.runInParts(t, name, 64, map[uint32]uint32{rowsConstant: 4}))
+		agree(t, want, c.runInParts(t, name, 64, map[string]uint32{"fc_rows": 4}))
 	})
 }
 
@@ -283,11 +276,14 @@ func peerGrids() []peerGrid {
 
 // published is the kernel of a row of vllm-metal's, with the row's constants and those
 // given.
-func published(t *testing.T, row, suffix string, constants map[uint32]uint32) (string, map[uint32]uint32) {
+func published(t *testing.T, row, suffix string, constants map[string]uint32) (string, map[string]uint32) {
 	t.Helper()
 	o, ok := kernels.OriginOf("vllm-metal", row)
 	require.True(t, ok, row)
-	values := o.Values()
+	values := maps.Clone(o.Constants)
+	if values == nil {
+		values = map[string]uint32{}
+	}
 	maps.Copy(values, constants)
 	return o.Family + "_" + suffix, values
 }
@@ -312,7 +308,7 @@ func TestAttentionVecPeers(t *testing.T) {
 							compareProducts(t, want, c.run(t, name, constants), types)
 							if g.split {
 								name, constants := published(t, "paged_attention, split KV", suffix, c.specialised())
-								got := c.runInParts(t, name, int(constants[splitConstant]), constants)
+								got := c.runInParts(t, name, int(constants["fc_split"]), constants)
 								compareProducts(t, want, got, types)
 							}
 						})

@@ -24,14 +24,9 @@ func BenchmarkEmulated(b *testing.B) {
 	}
 	linear := func(name string, tokens int, grid [3]uint32, group uint32) emulated.Launch {
 		x := random(rng, typesOf(name[len("linear_vec"):])[0], tokens*k)
-		return emulated.Launch{
-			Kernel: name,
-			Buffers: [][]byte{x.bytes, matrix, nil, nil, result(kernels.Float, tokens*n).bytes,
-				kernels.Encode(kernels.LinearParams{Tokens: uint32(tokens), K: k, N0: n, XStride: k, OutStride: n})},
-			Constants: map[uint32]uint32{0: uint32(ir.Q4_0)},
-			Grid:      grid,
-			Group:     [3]uint32{group},
-		}
+		return bound(b, emulated.Launch{Kernel: name, Grid: grid, Group: [3]uint32{group}},
+			map[string][]byte{"x": x.bytes, "w0": matrix, "out": result(kernels.Float, tokens*n).bytes},
+			kernels.LinearParams{Tokens: uint32(tokens), K: k, N0: n, XStride: k, OutStride: n}, map[string]uint32{"fc_type0": uint32(ir.Q4_0)})
 	}
 	attend := func(name string, tokens, context int, group uint32) emulated.Launch {
 		s := attentionShape{2, 1, 128}
@@ -42,17 +37,13 @@ func BenchmarkEmulated(b *testing.B) {
 		if group == 128 {
 			grid = [3]uint32{uint32(ceil(tokens, 32) + 1), uint32(s.heads), 1}
 		}
-		return emulated.Launch{
-			Kernel: name,
-			Buffers: [][]byte{q.bytes, p.cache(rng, types[1], 1, s.head).bytes, p.cache(rng, types[1], 1, s.head).bytes,
-				ints(p.positions).bytes, ints(p.cu).bytes, ints(p.contextLens).bytes, ints(p.table).bytes,
-				result(types[0], q.length).bytes,
-				kernels.Encode(kernels.AttentionParams{Tokens: uint32(tokens), Seqs: 1, Heads: 2, KvHeads: 1, Head: 128,
-					Block: 1024, TableStride: uint32(p.stride), BlockStride: 1024 * 128, HeadStride: 1024 * 128, RowStride: 128,
-					Scale: 0.1})},
-			Grid:  grid,
-			Group: [3]uint32{group},
-		}
+		return bound(b, emulated.Launch{Kernel: name, Grid: grid, Group: [3]uint32{group}},
+			map[string][]byte{"q": q.bytes, "k_cache": p.cache(rng, types[1], 1, s.head).bytes, "v_cache": p.cache(rng, types[1], 1, s.head).bytes,
+				"positions": ints(p.positions).bytes, "cu_seqlens": ints(p.cu).bytes, "context_lens": ints(p.contextLens).bytes,
+				"block_table": ints(p.table).bytes, "out": result(types[0], q.length).bytes},
+			kernels.AttentionParams{Tokens: uint32(tokens), Seqs: 1, Heads: 2, KvHeads: 1, Head: 128,
+				Block: 1024, TableStride: uint32(p.stride), BlockStride: 1024 * 128, HeadStride: 1024 * 128, RowStride: 128,
+				Scale: 0.1}, nil)
 	}
 	for _, l := range []emulated.Launch{
 		linear("linear_vec_f16_f32", 1, [3]uint32{n / 8, 1, 1}, 64),
@@ -72,4 +63,13 @@ func BenchmarkEmulated(b *testing.B) {
 			}
 		})
 	}
+}
+
+// bound adds to a launch what it binds, by name.
+func bound(b *testing.B, l emulated.Launch, args map[string][]byte, params kernels.Params, constants map[string]uint32) emulated.Launch {
+	var err error
+	if l.Buffers, l.Constants, err = kernels.Bind(l.Kernel, args, params, constants); err != nil {
+		b.Fatal(err)
+	}
+	return l
 }

@@ -87,6 +87,11 @@ func (c *checker) general() {
 		c.require(set || k.Constants[i].Optional, k.Constants[i].Name, "the function constant is not set")
 		c.require(k.Constants[i].Type != "bool" || v <= 1, k.Constants[i].Name, "%d is no truth value", v)
 	}
+	for index, v := range c.Constants {
+		if v != 0 && !slices.ContainsFunc(k.Constants, func(have Constant) bool { return uint32(have.Index) == index }) {
+			c.refuse(fmt.Sprintf("function constant %d", index), "%d, but the kernel has none", v)
+		}
+	}
 	for i := range k.Args {
 		c.require(k.Args[i].Optional || c.bytes(k.Args[i].Index) != Unbound, k.Args[i].Name, "buffer %d is not bound", k.Args[i].Index)
 	}
@@ -150,11 +155,11 @@ func (c *checker) narrow(sizes ...size) {
 // constant returns a function constant by name; 0 where it is not set, or the kernel
 // has none of that name.
 func (c *checker) constant(name string) (bits uint32, set bool) {
-	i := slices.IndexFunc(c.kernel.Constants, func(k Constant) bool { return k.Name == name })
-	if i < 0 {
+	k, ok := c.kernel.Constant(name)
+	if !ok {
 		return 0, false
 	}
-	bits, set = c.Constants[uint32(c.kernel.Constants[i].Index)]
+	bits, set = c.Constants[uint32(k.Index)]
 	return bits, set
 }
 
@@ -172,11 +177,11 @@ func (c *checker) unlessOff(name string) bool {
 
 // arg returns a buffer by name.
 func (c *checker) arg(name string) Arg {
-	i := slices.IndexFunc(c.kernel.Args, func(a Arg) bool { return a.Name == name })
-	if i < 0 {
+	a, ok := c.kernel.Named(name)
+	if !ok {
 		panic(fmt.Sprintf("kernels: %s has no argument %s", c.kernel.Name, name))
 	}
-	return c.kernel.Args[i]
+	return a
 }
 
 // holds refuses a buffer of fewer elements, and one that is not bound.

@@ -11,8 +11,7 @@ func checkEmbed(c *checker) {
 	c.weight("table", "fc_type", p.Vocab, p.Width)
 	c.dense("tokens", p.Tokens)
 	c.dense("out", p.Tokens, p.Width)
-	c.grid(tiles(p.Width, 1024), uint64(p.Tokens), 1)
-	c.threads(32)
+	c.covered()
 }
 
 func checkLinear(c *checker) {
@@ -49,23 +48,22 @@ func checkLinear(c *checker) {
 		c.dense("gain", p.K)
 	}
 	if c.kernel.Family == "linear_vec" {
-		rows, tokens := c.choice("fc_rows", 4, 2), c.choice("fc_tokens", 1, 2, 4, 8)
+		rows, tokens := c.choice("fc_rows", VecRows, VecRowsShared), c.choice("fc_tokens", 1, 2, 4, 8)
 		if tokens > 1 {
-			rows = 2
+			rows = VecRowsShared
 		}
 		c.threadsBetween(32, 256)
 		c.grid(tiles(uint32(columns), rows*max(c.Group[0]/32, 1)), tiles(p.Tokens, tokens), 1)
 	} else {
-		c.require(c.Constants[5] == 0, "fc_norm", "the kernel has no norm prologue")
-		tile, width := c.choice("fc_tile", 32, 64), uint32(64)
+		tile, width := c.choice("fc_tile", MatTokens, 2*MatTokens), uint32(MatColumns)
 		if c.arg("x").Element == Float {
-			tile = 32
+			tile = MatTokens
 		}
 		if activation == 1 {
-			width = 32
+			width /= 2
 		}
 		c.grid(tiles(p.Tokens, tile), tiles(uint32(columns), width), 1)
-		c.threads(128)
+		c.threads(uint32(c.kernel.MaxThreads))
 	}
 }
 
@@ -94,8 +92,7 @@ func checkNorm(c *checker) {
 		c.dense("bias", p.Width)
 	}
 	c.dense("out", p.Rows, p.Width)
-	c.grid(uint64(p.Rows), 1, 1)
-	c.threadsBetween(32, 256)
+	c.coveredBy(32, uint32(c.kernel.MaxThreads))
 }
 
 // checkElements is for one thread an element: results are dense, operands in rows.
@@ -107,8 +104,7 @@ func checkElements(c *checker) {
 		c.rows("b", p.Rows, p.BStride, p.Width)
 	}
 	c.dense("out", p.Rows, p.Width)
-	c.grid(tiles(p.Width, 256), uint64(p.Rows), 1)
-	c.threads(256)
+	c.covered()
 }
 
 func checkGather(c *checker) {
@@ -117,8 +113,7 @@ func checkGather(c *checker) {
 	c.dense("x", p.Width) // which rows there are, the index knows
 	c.dense("index", p.Rows)
 	c.dense("out", p.Rows, p.Width)
-	c.grid(tiles(p.Width, 512), uint64(p.Rows), 1)
-	c.threads(32)
+	c.covered()
 }
 
 // checkRows is for a threadgroup a row; argmax has one result in each.
@@ -136,8 +131,7 @@ func checkRows(c *checker) {
 		c.positive(size{"b_stride", p.BStride})
 		c.holds("sinks", tiles(p.Rows, max(p.BStride, 1)))
 	}
-	c.grid(uint64(p.Rows), 1, 1)
-	c.threads(256)
+	c.covered()
 }
 
 func checkTopK(c *checker) {
@@ -148,8 +142,7 @@ func checkTopK(c *checker) {
 	c.rows("x", p.Rows, p.XStride, p.Width)
 	c.dense("values", p.Rows, p.K)
 	c.dense("indices", p.Rows, p.K)
-	c.grid(uint64(p.Rows), 1, 1)
-	c.threads(256)
+	c.covered()
 }
 
 // rotated checks the part of a head that rotates, and what its angles come from.
@@ -173,8 +166,7 @@ func checkRope(c *checker) {
 	c.rotated(p.Tokens, p.First, p.Head, p.Rotated)
 	c.rows("x", p.Tokens, p.XStride, p.Heads*p.Head)
 	c.dense("out", p.Tokens, p.Heads, p.Head)
-	c.grid(tiles(p.Head, 64), uint64(p.Heads), uint64(p.Tokens))
-	c.threads(32)
+	c.covered()
 }
 
 func checkRopeWrite(c *checker) {
@@ -207,7 +199,7 @@ func checkRopeWrite(c *checker) {
 	rows := uint64(p.Heads) + 2*uint64(p.KvHeads)
 	c.require(rows <= math.MaxInt32, "heads", "%d and %d: rows have 31 bits", p.Heads, p.KvHeads)
 	c.grid(tiles(uint32(rows), uint32(RopeWriteRows(int(p.Head)))), uint64(p.Tokens), 1)
-	c.threads(32)
+	c.threads(uint32(c.kernel.MaxThreads))
 }
 
 // attention checks what both kernels over the paged cache take.
@@ -242,7 +234,7 @@ func checkAttentionVec(c *checker) {
 	rows, batched := c.constant("fc_rows")
 	owners := uint64(p.Tokens) // threadgroups that may have a token
 	if batched {
-		c.require(rows > 0 && rows <= 8, "fc_rows", "%d tokens; a threadgroup takes 1 to 8", rows)
+		c.require(rows > 0 && rows <= MaxVecRows, "fc_rows", "%d tokens; a threadgroup takes 1 to %d", rows, MaxVecRows)
 	}
 	if rows > 1 {
 		owners = uint64(p.Tokens)/uint64(rows) + uint64(p.Seqs)
@@ -259,16 +251,16 @@ func checkAttentionVec(c *checker) {
 	}
 	c.owners(c.Grid[1], owners)
 	c.grid(uint64(p.Heads), uint64(c.Grid[1]), uint64(partitions))
-	c.threads(256)
+	c.threads(uint32(c.kernel.MaxThreads))
 }
 
 func checkAttentionTile(c *checker) {
 	p := c.attention()
 	c.dense("out", p.Tokens, p.Heads, p.Head)
 	c.sinks(p.Heads)
-	c.owners(c.Grid[0], tiles(p.Tokens, 32)+uint64(p.Seqs))
+	c.owners(c.Grid[0], tiles(p.Tokens, AttentionTile)+uint64(p.Seqs))
 	c.grid(uint64(c.Grid[0]), uint64(p.Heads), 1)
-	c.threads(128)
+	c.threads(uint32(c.kernel.MaxThreads))
 }
 
 // owners checks an axis of the grid that may be larger than what there is to do, and
@@ -309,8 +301,7 @@ func checkFlash(c *checker) {
 	tensor("k", p.KvHeads, p.SeqKv, p.KvHeadStride, p.KvRowStride)
 	tensor("v", p.KvHeads, p.SeqKv, p.KvHeadStride, p.KvRowStride)
 	tensor("out", p.Heads, p.SeqQ, p.QHeadStride, p.QRowStride)
-	c.grid(tiles(p.SeqQ, 32), uint64(p.Heads), uint64(p.Batch))
-	c.threads(128)
+	c.covered()
 }
 
 func checkReduce(c *checker) {
@@ -321,8 +312,7 @@ func checkReduce(c *checker) {
 	c.dense("statistics", p.Tokens, p.Heads, p.Partitions, 2)
 	c.dense("out", p.Tokens, p.Heads, p.Head)
 	c.sinks(p.Heads)
-	c.grid(uint64(p.Heads), uint64(p.Tokens), 1)
-	c.threadsBetween(round32(p.Head/4), 64)
+	c.coveredBy(round32(p.Head/4), uint32(c.kernel.MaxThreads))
 }
 
 func checkCacheWrite(c *checker) {
@@ -333,8 +323,7 @@ func checkCacheWrite(c *checker) {
 	c.rows("k", p.Tokens, p.KStride, p.KvHeads*p.Head)
 	c.rows("v", p.Tokens, p.VStride, p.KvHeads*p.Head)
 	c.dense("slots", p.Tokens)
-	c.grid(tiles(p.KvHeads*p.Head, 64), uint64(p.Tokens), 1)
-	c.threads(64)
+	c.covered()
 }
 
 func checkCacheRead(c *checker) {
@@ -345,8 +334,7 @@ func checkCacheRead(c *checker) {
 	c.dense("context_lens", p.Seqs)
 	c.dense("block_table", p.Seqs, p.TableStride)
 	c.dense("out", p.Seqs, p.Context, p.KvHeads, p.Head)
-	c.grid(tiles(p.KvHeads*p.Head, 64), product(uint64(p.Seqs), uint64(p.Context)), 1)
-	c.threads(64)
+	c.covered()
 }
 
 func checkRepeat(c *checker) {
@@ -359,9 +347,9 @@ func checkRepeat(c *checker) {
 			c.dense(a.Name, p.Tokens, p.KvHeads, p.Repeats, p.Head)
 		}
 	}
-	c.require(uint64(c.Grid[0])*256 < 1<<32, "grid", "%v: the number of threads has 32 bits", c.Grid)
+	c.require(uint64(c.Grid[0])*RepeatThreads < 1<<32, "grid", "%v: the number of threads has 32 bits", c.Grid)
 	c.grid(uint64(c.Grid[0]), 1, 1) // threads stride over the elements
-	c.threads(256)
+	c.threads(RepeatThreads)
 }
 
 func checkTranspose(c *checker) {
@@ -373,8 +361,7 @@ func checkTranspose(c *checker) {
 	}
 	c.holds("x", last)
 	c.dense("out", p.Size[:]...)
-	c.grid(tiles(p.Size[2], 64), uint64(p.Size[1]), uint64(p.Size[0]))
-	c.threads(64)
+	c.covered()
 }
 
 func checkMatmul(c *checker) {
@@ -383,8 +370,7 @@ func checkMatmul(c *checker) {
 	c.dense("a", p.Batch, p.M, p.K)
 	c.dense("b", p.Batch, p.N, p.K)
 	c.dense("out", p.Batch, p.M, p.N)
-	c.grid(tiles(p.N, 32), tiles(p.M, 32), uint64(p.Batch))
-	c.threads(128)
+	c.covered()
 }
 
 func checkMask(c *checker) {
@@ -396,8 +382,7 @@ func checkMask(c *checker) {
 	c.holds("cu_seqlens", uint64(p.Seqs)+1)
 	c.dense("context_lens", p.Seqs)
 	c.dense("out", p.Heads, p.Tokens, p.Seqs, p.Context)
-	c.grid(tiles(p.Seqs*p.Context, 64), uint64(p.Tokens), uint64(p.Heads))
-	c.threads(64)
+	c.covered()
 }
 
 // pagedBlocks checks the caches in vLLM's layout: at least a block of each.
@@ -443,7 +428,7 @@ func checkPaged(c *checker) {
 		c.dense("out", seqs, p.Heads, p.Head)
 	}
 	c.grid(uint64(p.Heads), uint64(seqs), uint64(partitions))
-	c.threads(256)
+	c.threads(uint32(c.kernel.MaxThreads))
 }
 
 func checkPagedReduce(c *checker) {
@@ -457,7 +442,7 @@ func checkPagedReduce(c *checker) {
 	c.dense("context_lens", seqs)
 	c.dense("out", seqs, p.Heads, p.Head)
 	c.grid(uint64(p.Heads), uint64(seqs), 1)
-	c.threadsBetween(round32(p.Head), 256)
+	c.threadsBetween(round32(p.Head), uint32(c.kernel.MaxThreads))
 }
 
 func checkPagedWrite(c *checker) {
@@ -469,8 +454,7 @@ func checkPagedWrite(c *checker) {
 	c.rows("k", p.Tokens, p.KStride, p.KvHeads*p.Head)
 	c.rows("v", p.Tokens, p.VStride, p.KvHeads*p.Head)
 	c.dense("slots", p.Tokens)
-	c.grid(tiles(p.KvHeads*p.Head, 256), uint64(p.Tokens), 1)
-	c.threads(256)
+	c.covered()
 }
 
 func checkCopyBlocks(c *checker) {
@@ -482,6 +466,5 @@ func checkCopyBlocks(c *checker) {
 		c.dense(name, p.Width) // which blocks there are, the pairs know
 	}
 	c.dense("pairs", p.Pairs, 2)
-	c.grid(tiles(p.Width, 1024), uint64(p.Pairs), 1)
-	c.threads(256)
+	c.covered()
 }

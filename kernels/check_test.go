@@ -3,7 +3,6 @@ package kernels_test
 import (
 	"fmt"
 	"math"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -188,51 +187,17 @@ func (s sound) launch(t *testing.T) *kernels.Launch {
 		l.Constants[constantNamed(t, k, name)] = v
 	}
 	for name, n := range s.elements {
-		i := slices.IndexFunc(k.Args, func(a kernels.Arg) bool { return a.Name == name })
-		require.GreaterOrEqual(t, i, 0, "%s has no buffer %s", s.kernel, name)
-		l.Buffers[k.Args[i].Index] = int64(sizeOf(k.Args[i].Element, n))
+		a, ok := k.Named(name)
+		require.True(t, ok, "%s has no buffer %s", s.kernel, name)
+		l.Buffers[a.Index] = int64(sizeOf(a.Element, n))
 	}
 	return l
 }
 
 func constantNamed(t *testing.T, k *kernels.Kernel, name string) uint32 {
-	i := slices.IndexFunc(k.Constants, func(c kernels.Constant) bool { return c.Name == name })
-	require.GreaterOrEqual(t, i, 0, "%s has no constant %s", k.Name, name)
-	return uint32(k.Constants[i].Index)
-}
-
-// wordNames are the names of the words of a parameter struct, as in params.h; those of
-// floats are empty.
-func wordNames(p kernels.Params) []string {
-	var names []string
-	typ := reflect.TypeOf(p)
-	for i := range typ.NumField() {
-		f := typ.Field(i)
-		name := snake(f.Name)
-		switch f.Type.Kind() {
-		case reflect.Uint32:
-			names = append(names, name)
-		case reflect.Array:
-			for j := range f.Type.Len() {
-				names = append(names, fmt.Sprintf("%s[%d]", name, j))
-			}
-		default:
-			names = append(names, "")
-		}
-	}
-	return names
-}
-
-// snake turns XStride into x_stride.
-func snake(name string) string {
-	var b strings.Builder
-	for i, r := range name {
-		if i > 0 && r >= 'A' && r <= 'Z' {
-			b.WriteByte('_')
-		}
-		b.WriteString(strings.ToLower(string(r)))
-	}
-	return b.String()
+	c, ok := k.Constant(name)
+	require.True(t, ok, "%s has no constant %s", k.Name, name)
+	return uint32(c.Index)
 }
 
 // TestCheck takes a launch that is right, and makes in it every mistake that any launch
@@ -267,6 +232,7 @@ func TestCheck(t *testing.T) {
 				refused(a.Name, "a byte short", func(l *kernels.Launch) { l.Buffers[a.Index] = n - 1 })
 				refused(a.Name, "negative", func(l *kernels.Launch) { l.Buffers[a.Index] = math.MinInt64 })
 			}
+			refused("function constant 31", "no such constant", func(l *kernels.Launch) { l.Constants[31] = 1 })
 			refused("buffer 15", "no such buffer", func(l *kernels.Launch) { l.Buffers[15] = 4 })
 			for _, c := range k.Constants {
 				if !c.Optional {
@@ -294,8 +260,7 @@ func TestCheck(t *testing.T) {
 			refused("parameters", "too few", func(l *kernels.Launch) { l.Params = l.Params[1:] })
 			refused("parameters", "too many", func(l *kernels.Launch) { l.Params = append(l.Params, 0) })
 
-			names := wordNames(s.params)
-			for i, name := range names {
+			for i, name := range k.ParamNames {
 				if free(name) || slices.Contains(strings.Fields(s.freely), name) {
 					continue
 				}
@@ -313,7 +278,7 @@ func TestCheck(t *testing.T) {
 					field = name
 				}
 				refused(field, m, func(l *kernels.Launch) {
-					if i := slices.Index(names, name); i >= 0 {
+					if i, ok := k.Param(name); ok {
 						l.Params[i] = uint32(value)
 					} else {
 						l.Constants[constantNamed(t, k, name)] = uint32(value)
@@ -350,9 +315,12 @@ func TestEveryFamilyIsChecked(t *testing.T) {
 	}
 }
 
+// floatParams are the parameters that are no counts.
+var floatParams = []string{"eps", "scale", "value", "soft_cap", "log2_theta", "freq_scale", "magnitude"}
+
 // free are parameters that may be anything, or whose bounds their family's mistakes show.
 func free(name string) bool {
-	return name == "" || name == "first" || name == "offset" || name == "window" || strings.Contains(name, "stride")
+	return slices.Contains(floatParams, name) || name == "first" || name == "offset" || name == "window" || strings.Contains(name, "stride")
 }
 
 // TestCheckKnowsTypes compares what Check knows of stored weights with package quant.

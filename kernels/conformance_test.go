@@ -169,8 +169,8 @@ func result(e kernels.Element, n int) tensor {
 // launch is one dispatch; results are the tensors among its buffers that it writes.
 type launch struct {
 	kernel    string
-	constants map[uint32]uint32
-	buffers   map[int]tensor
+	constants map[string]uint32
+	buffers   map[string]tensor // by the names of the table
 	params    kernels.Params
 	grid      [3]int
 	group     int
@@ -224,12 +224,14 @@ func turns() []emulated.Options {
 // host is the launch as kernels.Check sees it.
 func (l launch) host() *kernels.Launch {
 	buffers := slices.Repeat([]int64{kernels.Unbound}, 16)
-	for i, b := range l.buffers {
-		buffers[i] = int64(sizeOf(b.element, b.length))
+	k, _ := kernels.Lookup(l.kernel)
+	for name, b := range l.buffers {
+		a, _ := k.Named(name)
+		buffers[a.Index] = int64(sizeOf(b.element, b.length))
 	}
 	return &kernels.Launch{
 		Kernel:    l.kernel,
-		Constants: l.constants,
+		Constants: l.bits(),
 		Buffers:   buffers,
 		Params:    kernels.Words(l.params),
 		Grid:      [3]uint32{uint32(l.grid[0]), uint32(l.grid[1]), uint32(l.grid[2])},
@@ -237,49 +239,58 @@ func (l launch) host() *kernels.Launch {
 	}
 }
 
+// bits are the function constants as launches have them.
+func (l launch) bits() map[uint32]uint32 {
+	_, bits, err := kernels.Bind(l.kernel, nil, l.params, l.constants)
+	if err != nil {
+		panic(err)
+	}
+	return bits
+}
+
 // run executes the launch in every order of lanes, with poisoned threadgroup memory,
 // on fresh copies of what it writes. All must agree bit for bit. It returns the
-// written tensors by index.
-func (l launch) run(t *testing.T) map[int]tensor {
+// written tensors.
+func (l launch) run(t *testing.T) map[string]tensor {
 	t.Helper()
 	k, ok := kernels.Lookup(l.kernel)
 	require.True(t, ok, l.kernel)
 	require.LessOrEqual(t, l.group, k.MaxThreads)
-	for index, b := range l.buffers {
-		arg, ok := k.Arg(index)
-		require.True(t, ok, "%s has no buffer %d", l.kernel, index)
-		require.Equal(t, arg.Element, b.element, "%s: buffer %d", l.kernel, index)
+	for name, b := range l.buffers {
+		arg, ok := k.Named(name)
+		require.True(t, ok, "%s has no buffer %s", l.kernel, name)
+		require.Equal(t, arg.Element, b.element, "%s: %s", l.kernel, name)
 	}
 	for _, a := range k.Args {
-		if _, bound := l.buffers[a.Index]; !bound {
-			require.True(t, a.Optional, "%s: buffer %d is unbound", l.kernel, a.Index)
+		if _, bound := l.buffers[a.Name]; !bound {
+			require.True(t, a.Optional, "%s: %s is unbound", l.kernel, a.Name)
 		}
 	}
 	require.NoError(t, kernels.Check(l.host()))
-	var first map[int]tensor
+	var first map[string]tensor
 	for _, order := range turns() {
-		written := map[int]tensor{}
-		buffers := make([][]byte, 16)
-		buffers[k.ParamsIndex] = kernels.Encode(l.params)
-		for index, b := range l.buffers {
-			if a, _ := k.Arg(index); a.Access == kernels.Write {
+		written, memory := map[string]tensor{}, map[string][]byte{}
+		for name, b := range l.buffers {
+			if a, _ := k.Named(name); a.Access == kernels.Write {
 				b = b.clone()
-				written[index] = b
+				written[name] = b
 			}
-			buffers[index] = b.bytes
+			memory[name] = b.bytes
 		}
+		buffers, constants, err := kernels.Bind(l.kernel, memory, l.params, l.constants)
+		require.NoError(t, err)
 		require.NoError(t, execute(emulated.Launch{
 			Kernel:    l.kernel,
 			Buffers:   buffers,
-			Constants: l.constants,
+			Constants: constants,
 			Grid:      [3]uint32{uint32(l.grid[0]), uint32(l.grid[1]), uint32(l.grid[2])},
 			Group:     [3]uint32{uint32(l.group), 1, 1},
 		}, order), "%+v", order)
-		for index, b := range written {
+		for name, b := range written {
 			end := sizeOf(b.element, b.length)
-			require.Equal(t, l.buffers[index].bytes[end:], b.bytes[end:], "%s writes past buffer %d", l.kernel, index)
+			require.Equal(t, l.buffers[name].bytes[end:], b.bytes[end:], "%s writes past %s", l.kernel, name)
 			if first != nil {
-				require.Equal(t, first[index].bytes, b.bytes, "%s: buffer %d depends on the order of lanes", l.kernel, index)
+				require.Equal(t, first[name].bytes, b.bytes, "%s: %s depends on the order of lanes", l.kernel, name)
 			}
 		}
 		if first == nil {

@@ -30,12 +30,12 @@ func geluTanh(v float64) float64 {
 // formOfGELU are the function constants of each form.
 var formOfGELU = []struct {
 	name      string
-	constants map[uint32]uint32
+	constants map[string]uint32
 	f         func(v float64) float64
 }{
 	{"erf by default", nil, gelu},
-	{"erf", map[uint32]uint32{0: 0}, gelu},
-	{"tanh", map[uint32]uint32{0: 1}, geluTanh},
+	{"erf", map[string]uint32{"fc_tanh": 0}, gelu},
+	{"tanh", map[string]uint32{"fc_tanh": 1}, geluTanh},
 }
 
 func TestElementwise(t *testing.T) {
@@ -44,7 +44,7 @@ func TestElementwise(t *testing.T) {
 		family    string
 		f         func(a, b float64) float64
 		binary    bool
-		constants map[uint32]uint32
+		constants map[string]uint32
 	}
 	ops := []op{
 		{"silu", func(a, _ float64) float64 { return silu(a) }, false, nil},
@@ -72,25 +72,24 @@ func TestElementwise(t *testing.T) {
 					if types[0] == kernels.Float {
 						a.put(1, -95)
 					}
-					out := 1
+					k, _ := kernels.Lookup(name)
 					l := launch{
 						kernel:    name,
 						constants: op.constants,
-						buffers:   map[int]tensor{0: a},
+						buffers:   map[string]tensor{k.Args[0].Name: a, "out": result(types[len(types)-1], rows*width)},
 						params: kernels.ElementParams{Rows: rows, Width: uint32(width), AStride: uint32(aStride),
 							BStride: uint32(bStride), Value: value},
 						grid:  [3]int{ceil(width, 256), rows, 1},
 						group: 256,
 					}
 					if op.binary {
-						l.buffers[1], out = b, 2
+						l.buffers["b"] = b
 					}
-					l.buffers[out] = result(types[len(types)-1], rows*width)
 					want := make([]float64, rows*width)
 					for i := range want {
 						want[i] = op.f(a.at(i/width*aStride+i%width), b.at(i/width*bStride+i%width))
 					}
-					compare(t, want, l.run(t)[out].values(), width, worst(types...))
+					compare(t, want, l.run(t)["out"].values(), width, worst(types...))
 				})
 			}
 		})
@@ -114,10 +113,10 @@ func TestGELU(t *testing.T) {
 				})
 				got := launch{
 					kernel: name, constants: form.constants,
-					buffers: map[int]tensor{0: x, 1: result(types[0], x.length)},
+					buffers: map[string]tensor{"a": x, "out": result(types[0], x.length)},
 					params:  kernels.ElementParams{Rows: 1, Width: uint32(x.length), AStride: uint32(x.length)},
 					grid:    [3]int{ceil(x.length, 256), 1, 1}, group: 256,
-				}.run(t)[1]
+				}.run(t)["out"]
 				rounding := map[kernels.Element]float64{kernels.Float: 0, kernels.Half: 0x1p-11, kernels.Bfloat: 0x1p-8}[types[0]]
 				for i, v := range x.values() {
 					want := form.f(v)
@@ -141,11 +140,11 @@ func TestGatherRows(t *testing.T) {
 			x := random(newRand(t.Name()), types[0], tokens*stride)
 			got := launch{
 				kernel:  name,
-				buffers: map[int]tensor{0: x, 1: ints(index), 2: result(types[0], len(index)*width)},
+				buffers: map[string]tensor{"x": x, "index": ints(index), "out": result(types[0], len(index)*width)},
 				params:  kernels.ElementParams{Rows: uint32(len(index)), Width: uint32(width), AStride: uint32(stride)},
 				grid:    [3]int{ceil(width, 512), len(index), 1},
 				group:   32,
-			}.run(t)[2]
+			}.run(t)["out"]
 			want := make([]float64, len(index)*width)
 			for i, row := range index {
 				if row >= 0 {

@@ -15,7 +15,7 @@ var linearTypes = slices.Concat(double, []string{"f32_bf16", "bf16_f32", "bf16_b
 var linearFamilies = []family{
 	{name: "embed", check: checkEmbed, file: "embed.metal", summary: "rows of the embedding table by token id", instances: []string{""},
 		args: "0 tokens read int; 1 table read uchar; 2 out write float", params: EmbedParams{}, paramsIndex: 3,
-		constants: "0 fc_type uint", maxThreads: 32},
+		constants: "0 fc_type uint", grid: "width/1024, tokens", maxThreads: 32},
 	{name: "linear_vec", check: checkLinear, file: "linear_vec.metal", summary: "x·Wᵀ for a few tokens, up to three weights side by side",
 		instances: linearTypes, args: linearArgs, params: LinearParams{}, paramsIndex: 5,
 		constants: linearConstants + "; 5 fc_norm bool?; 6 fc_rows uint?; 7 fc_tokens uint?", maxThreads: 256},

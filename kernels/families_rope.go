@@ -19,7 +19,7 @@ var (
 var ropeFamilies = []family{
 	{name: "rope", check: checkRope, file: "rope.metal", summary: "rotary position embedding", instances: ropeTypes,
 		args: "0 x read $0; 1 positions read int?; 2 factors read float?; 3 out write $0", params: RopeParams{}, paramsIndex: 4,
-		constants: ropeConstants, maxThreads: 32},
+		constants: ropeConstants, grid: "head/64, heads, tokens", maxThreads: 32},
 	{name: "rope_qkv_write", check: checkRopeWrite, file: "rope_write.metal", summary: "RoPE of Q and K, and the cache write of K and V",
 		instances: slices.Concat(ropeWrites, ropeBlocks), args: writeArgs, params: RopeWriteParams{}, paramsIndex: 7,
 		constants: writeConstants, threadgroup: staged, maxThreads: 32},
@@ -34,13 +34,4 @@ func staged(e []Element) int {
 		return 4 * 8 * 128
 	}
 	return 4
-}
-
-// RopeWriteRows is how many heads of Q, K and V a threadgroup of the fused writes takes,
-// given their elements.
-func RopeWriteRows(head int) int {
-	if head > 128 {
-		return 4
-	}
-	return 8
 }

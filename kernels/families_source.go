@@ -3,11 +3,11 @@ package kernels
 // sourceFamilies are what only the source stage has.
 var sourceFamilies = []family{
 	{name: "transpose", check: checkTranspose, file: "source.metal", summary: "a strided tensor of three axes made dense", instances: rowTypes,
-		args: "0 x read $0; 1 out write $0", params: TransposeParams{}, paramsIndex: 2, maxThreads: 64},
+		args: "0 x read $0; 1 out write $0", params: TransposeParams{}, paramsIndex: 2, grid: "size[2]/64, size[1], size[0]", maxThreads: 64},
 	{name: "matmul", check: checkMatmul, file: "source.metal", summary: "a·b or a·bᵀ of a batch of matrices", instances: rowTypes,
 		args: binaryArgs, params: MatmulParams{}, paramsIndex: 3, constants: "0 fc_transposed bool?",
-		threadgroup: func(e []Element) int { return 2 * 32 * 40 * e[0].Size() }, maxThreads: 128},
+		threadgroup: func(e []Element) int { return 2 * 32 * 40 * e[0].Size() }, grid: "n/32, m/32, batch", maxThreads: 128},
 	{name: "mask", check: checkMask, file: "source.metal", summary: "-inf where a token does not see a key", instances: rowTypes,
 		args:   "0 scores read $0; 1 positions read int; 2 cu_seqlens read int; 3 context_lens read int; 4 out write $0",
-		params: MaskParams{}, paramsIndex: 5, maxThreads: 64},
+		params: MaskParams{}, paramsIndex: 5, grid: "seqs·context/64, tokens, heads", maxThreads: 64},
 }

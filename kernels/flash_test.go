@@ -2,6 +2,7 @@ package kernels_test
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"testing"
 
@@ -42,8 +43,8 @@ func (f flash) launch(name string, q, k, v tensor) launch {
 	kvHead, kvRow := f.strides(f.kvHeads, f.keys)
 	l := launch{
 		kernel:    name,
-		constants: map[uint32]uint32{},
-		buffers:   map[int]tensor{0: q, 1: k, 2: v, 3: result(q.element, q.length)},
+		constants: map[string]uint32{},
+		buffers:   map[string]tensor{"q": q, "k": k, "v": v, "out": result(q.element, q.length)},
 		params: kernels.FlashParams{
 			Batch: uint32(f.batch), Heads: uint32(f.heads), KvHeads: uint32(f.kvHeads), SeqQ: uint32(f.queries), SeqKv: uint32(f.keys),
 			Head: uint32(f.head), Offset: uint32(f.offset), QHeadStride: uint32(qHead), QRowStride: uint32(qRow),
@@ -57,7 +58,7 @@ func (f flash) launch(name string, q, k, v tensor) launch {
 		if !ok {
 			panic("no origin of flash attention")
 		}
-		l.constants = origin.Values()
+		l.constants = maps.Clone(origin.Constants)
 	}
 	return l
 }
@@ -137,9 +138,9 @@ func TestFlashAttention(t *testing.T) {
 				v := random(rng, types[0], f.batch*f.kvHeads*f.keys*f.head)
 				l := f.launch(name, q, k, v)
 				if i%2 == 0 {
-					l.constants[0] = uint32(f.head)
+					l.constants["fc_head"] = uint32(f.head)
 				}
-				want, got := f.formula(q, k, v), l.run(t)[3]
+				want, got := f.formula(q, k, v), l.run(t)["out"]
 				compareProducts(t, want, got, types)
 				if types[0] == kernels.Bfloat {
 					return // its last bit is worth more than the bound below
@@ -172,8 +173,8 @@ func TestFlashAttentionIsTile(t *testing.T) {
 					})
 				}
 				tile := "attention_tile" + name[len("flash_attention"):] + name[len("flash_attention"):]
-				want := attentionLaunch(tile, s, p, q, paged[0], paged[1]).run(t)[7]
-				got := f.launch(name, q, dense[0], dense[1]).run(t)[3]
+				want := attentionLaunch(tile, s, p, q, paged[0], paged[1]).run(t)["out"]
+				got := f.launch(name, q, dense[0], dense[1]).run(t)["out"]
 				agree(t, want, got)
 			})
 		}
@@ -188,12 +189,12 @@ func TestFlashAttentionKeepsNaNToItself(t *testing.T) {
 		rng := newRand(t.Name())
 		q := random(rng, types[0], f.heads*f.queries*f.head)
 		k, v := random(rng, types[0], f.keys*f.head), random(rng, types[0], f.keys*f.head)
-		clean := f.launch(name, q, k, v).run(t)[3].values()
+		clean := f.launch(name, q, k, v).run(t)["out"].values()
 		const key = 47
 		for d := range f.head {
 			v.put(f.at(0, 1, f.keys, 0, key, d), []float64{math.NaN(), math.Inf(1), 1}[d%3])
 		}
-		got := f.launch(name, q, k, v).run(t)[3].values()
+		got := f.launch(name, q, k, v).run(t)["out"].values()
 		first := f.at(0, f.heads, f.queries, 0, key-f.offset, 0) // rows are tokens: all before it see less
 		require.Equal(t, clean[:first], got[:first])
 		for i, x := range got[first:] {

@@ -24,13 +24,15 @@ func linearCounts(t *testing.T, name string, stored ir.DType, tokens, k, n int, 
 		require.NoError(t, err)
 		return b
 	}
-	l := launch{constants: map[uint32]uint32{0: uint32(stored)}}
+	l := launch{constants: map[string]uint32{"fc_type0": uint32(stored)}}
 	s.launch(&l, name[:len("linear_vec")] == "linear_vec", types, tokens, n, false)
+	buffers, constants, err := kernels.Bind(name, map[string][]byte{"x": alloc(x), "w0": alloc(weight), "out": alloc(out)}, kernels.LinearParams{
+		Tokens: uint32(tokens), K: uint32(k), N0: uint32(n), XStride: uint32(k), OutStride: uint32(n)}, l.constants)
+	require.NoError(t, err)
 	c, err := counted.Run(m, counted.Launch{
-		Kernel: name, Constants: l.constants, Group: [3]uint32{uint32(l.group)},
-		Grid: [3]uint32{uint32(l.grid[0]), uint32(l.grid[1]), uint32(l.grid[2])},
-		Buffers: [][]byte{alloc(x), alloc(weight), nil, nil, alloc(out), kernels.Encode(kernels.LinearParams{
-			Tokens: uint32(tokens), K: uint32(k), N0: uint32(n), XStride: uint32(k), OutStride: uint32(n)})},
+		Kernel: name, Constants: constants, Group: [3]uint32{uint32(l.group)},
+		Grid:    [3]uint32{uint32(l.grid[0]), uint32(l.grid[1]), uint32(l.grid[2])},
+		Buffers: buffers,
 	}, counted.Machine{CacheBytes: 8 << 20, Cores: 10, Budget: 2e6})
 	require.NoError(t, err)
 	return c

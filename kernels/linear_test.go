@@ -90,12 +90,12 @@ func TestEmbed(t *testing.T) {
 				ids := []int32{3, 0, 6, 3, -1, vocab, 5}
 				got := launch{
 					kernel:    "embed",
-					constants: map[uint32]uint32{0: uint32(w.dtype)},
-					buffers:   map[int]tensor{0: ints(ids), 1: table.bytes, 2: result(kernels.Float, len(ids)*width)},
+					constants: map[string]uint32{"fc_type": uint32(w.dtype)},
+					buffers:   map[string]tensor{"tokens": ints(ids), "table": table.bytes, "out": result(kernels.Float, len(ids)*width)},
 					params:    kernels.EmbedParams{Tokens: uint32(len(ids)), Width: uint32(width), Vocab: vocab},
 					grid:      [3]int{ceil(width, 1024), len(ids), 1},
 					group:     32,
-				}.run(t)[2]
+				}.run(t)["out"]
 				want := make([]float64, len(ids)*width)
 				for i, id := range ids {
 					if id >= 0 && id < vocab {
@@ -139,7 +139,7 @@ func (s linearShape) launch(l *launch, vec bool, types []kernels.Element, tokens
 	if !vec {
 		tile := 32
 		if s.tile != 0 {
-			l.constants[6] = uint32(s.tile)
+			l.constants["fc_tile"] = uint32(s.tile)
 			if types[0] != kernels.Float {
 				tile = s.tile
 			}
@@ -153,10 +153,10 @@ func (s linearShape) launch(l *launch, vec bool, types []kernels.Element, tokens
 	}
 	rows, together := 4, 1
 	if s.rows != 0 {
-		rows, l.constants[6] = s.rows, uint32(s.rows)
+		rows, l.constants["fc_rows"] = s.rows, uint32(s.rows)
 	}
 	if s.together != 0 {
-		together, l.constants[7] = s.together, uint32(s.together)
+		together, l.constants["fc_tokens"] = s.together, uint32(s.together)
 	}
 	if together > 1 {
 		rows = 2
@@ -322,32 +322,32 @@ func (c linearCase) check(t *testing.T, name string, types []kernels.Element, ve
 	}
 	l := launch{
 		kernel:    name,
-		constants: map[uint32]uint32{},
-		buffers:   map[int]tensor{0: x, 4: result(types[1], c.tokens*outStride)},
+		constants: map[string]uint32{},
+		buffers:   map[string]tensor{"x": x, "out": result(types[1], c.tokens*outStride)},
 	}
 	c.shape.launch(&l, vec, types, c.tokens, columns, c.pair)
 	params := kernels.LinearParams{Tokens: uint32(c.tokens), K: uint32(c.k), XStride: uint32(xStride), OutStride: uint32(outStride), Eps: linearEps}
 	weights := make([]weight, len(c.rows))
 	for i := range c.rows {
 		weights[i] = newWeight(t, rng, c.types[i], c.rows[i], c.k)
-		l.buffers[1+i] = weights[i].bytes
-		l.constants[uint32(i)] = uint32(c.types[i])
+		l.buffers[fmt.Sprintf("w%d", i)] = weights[i].bytes
+		l.constants[fmt.Sprintf("fc_type%d", i)] = uint32(c.types[i])
 		*[]*uint32{&params.N0, &params.N1, &params.N2}[i] = uint32(c.rows[i])
 	}
 	l.params = params
 	var residual, gain tensor
 	if c.residual {
 		residual = random(rng, kernels.Float, c.tokens*outStride)
-		l.buffers[6], l.constants[3] = residual, 1
+		l.buffers["residual"], l.constants["fc_residual"] = residual, 1
 	}
 	if c.pair {
-		l.constants[4] = 1
+		l.constants["fc_activation"] = 1
 	}
 	if c.norm {
 		gain = random(rng, kernels.Float, c.k)
-		l.buffers[7], l.constants[5] = gain, 1
+		l.buffers["gain"], l.constants["fc_norm"] = gain, 1
 	}
-	got := l.run(t)[4]
+	got := l.run(t)["out"]
 	if !vec {
 		for i := range weights {
 			weights[i].values = filled(types[0], len(weights[i].values), func(j int) float64 { return weights[i].values[j] }).values()

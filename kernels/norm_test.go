@@ -49,22 +49,22 @@ func TestLayerNorm(t *testing.T) {
 						x.put(2*stride+c, far/3)
 						x.put(3*stride+c, float64(rng.IntN(2))*far)
 					}
-					constants := map[uint32]uint32{}
-					buffers := map[int]tensor{0: x, 2: result(types[1], rows*width)}
+					constants := map[string]uint32{}
+					buffers := map[string]tensor{"x": x, "out": result(types[1], rows*width)}
 					var weight, bias []float64
 					if (i+j)%3 > 0 {
-						buffers[1], constants[0] = random(rng, kernels.Float, width), 1
-						weight = buffers[1].values()
+						buffers["weight"], constants["fc_weight"] = random(rng, kernels.Float, width), 1
+						weight = buffers["weight"].values()
 					}
 					if (i+j)%3 > 1 {
-						buffers[4], constants[1] = random(rng, kernels.Float, width), 1
-						bias = buffers[4].values()
+						buffers["bias"], constants["fc_bias"] = random(rng, kernels.Float, width), 1
+						bias = buffers["bias"].values()
 					}
 					got := launch{
 						kernel: name, constants: constants, buffers: buffers,
 						params: kernels.NormParams{Rows: rows, Width: uint32(width), XStride: uint32(stride), Eps: eps},
 						grid:   [3]int{rows, 1, 1}, group: group,
-					}.run(t)[2]
+					}.run(t)["out"]
 					var want []float64
 					for r := range rows {
 						row := x.values()[r*stride:][:width]
@@ -89,12 +89,16 @@ func TestNormsShowNaN(t *testing.T) {
 			const rows, width = 3, 70
 			x := random(newRand(t.Name()), types[0], rows*width)
 			x.put(width+67, math.NaN())
+			constants := map[string]uint32{"fc_weight": 1}
+			if family == "rms_norm" { // it has no choice
+				constants = nil
+			}
 			got := launch{
-				kernel: name, constants: map[uint32]uint32{0: 1},
-				buffers: map[int]tensor{0: x, 1: random(newRand("gain"), kernels.Float, width), 2: result(types[1], rows*width)},
+				kernel: name, constants: constants,
+				buffers: map[string]tensor{"x": x, "weight": random(newRand("gain"), kernels.Float, width), "out": result(types[1], rows*width)},
 				params:  kernels.NormParams{Rows: rows, Width: width, XStride: width, Eps: 1e-5},
 				grid:    [3]int{rows, 1, 1}, group: 64,
-			}.run(t)[2]
+			}.run(t)["out"]
 			for i, v := range got.values() {
 				require.Equal(t, i/width == 1, math.IsNaN(v), "element %d is %v", i, v)
 			}

@@ -1,36 +1,15 @@
 package kernels
 
-import (
-	"fmt"
-	"slices"
-)
+import "slices"
 
 // Origin says which kernel here computes what a published kernel does. The published
 // text is where the idea comes from; the code here is its own.
 type Origin struct {
-	Name      string // of the kernel where it was published
-	By        string // the engine or document that published it
-	Family    string // of the kernels here
-	Constants map[string]uint32
-	Note      string // what differs, or ""
-}
-
-// Values returns the function constants that an origin sets, by index; [Origins] sets
-// none that the family lacks.
-func (o *Origin) Values() map[uint32]uint32 {
-	i := slices.IndexFunc(all, func(k Kernel) bool { return k.Family == o.Family })
-	if i < 0 {
-		panic(fmt.Sprintf("kernels: %s of %s: no family is called %q", o.Name, o.By, o.Family))
-	}
-	values := make(map[uint32]uint32, len(o.Constants))
-	for name, bits := range o.Constants {
-		c := slices.IndexFunc(all[i].Constants, func(c Constant) bool { return c.Name == name })
-		if c < 0 {
-			panic(fmt.Sprintf("kernels: %s of %s: %s has no constant %q", o.Name, o.By, o.Family, name))
-		}
-		values[uint32(all[i].Constants[c].Index)] = bits
-	}
-	return values
+	Name      string            // of the kernel where it was published
+	By        string            // the engine or document that published it
+	Family    string            // of the kernels here
+	Constants map[string]uint32 // function constants that it sets, by name
+	Note      string            // what differs, or ""
 }
 
 // Origins returns the published kernels that have a counterpart here, document by

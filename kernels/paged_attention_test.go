@@ -83,14 +83,14 @@ func (c *pagedCall) params() kernels.PagedAttentionParams {
 }
 
 // constants asks for the features; specialised also makes a pipeline for the sizes.
-func (c *pagedCall) constants(specialised bool) map[uint32]uint32 {
-	out := map[uint32]uint32{}
+func (c *pagedCall) constants(specialised bool) map[string]uint32 {
+	out := map[string]uint32{}
 	if specialised {
-		out[0], out[1] = uint32(c.head), uint32(c.block)
+		out["fc_head"], out["fc_block"] = uint32(c.head), uint32(c.block)
 	}
-	for index, asked := range map[uint32]bool{2: c.slopes != nil, 3: c.window != 0, 4: c.softCap != 0} {
+	for name, asked := range map[string]bool{"fc_alibi": c.slopes != nil, "fc_window": c.window != 0, "fc_soft_cap": c.softCap != 0} {
 		if asked {
-			out[index] = 1
+			out[name] = 1
 		}
 	}
 	return out
@@ -98,10 +98,10 @@ func (c *pagedCall) constants(specialised bool) map[uint32]uint32 {
 
 func (c *pagedCall) length() int { return len(c.contexts) * c.heads * c.head }
 
-func (c *pagedCall) inputs() map[int]tensor {
-	in := map[int]tensor{0: c.q, 1: c.k, 2: c.v, 3: ints(c.table), 4: ints(c.contextLens)}
+func (c *pagedCall) inputs() map[string]tensor {
+	in := map[string]tensor{"q": c.q, "k_cache": c.k, "v_cache": c.v, "block_table": ints(c.table), "context_lens": ints(c.contextLens)}
 	if c.slopes != nil {
-		in[7] = filled(kernels.Float, len(c.slopes), func(i int) float64 { return c.slopes[i] })
+		in["alibi_slopes"] = filled(kernels.Float, len(c.slopes), func(i int) float64 { return c.slopes[i] })
 	}
 	return in
 }
@@ -113,8 +113,8 @@ func (c *pagedCall) v1(t *testing.T, specialised bool) tensor {
 		kernel: "paged_attention_v1_" + suffixOf[c.q.element], constants: c.constants(specialised), buffers: c.inputs(),
 		params: c.params(), grid: [3]int{c.heads, len(c.contexts), 1}, group: 256,
 	}
-	l.buffers[5] = result(c.q.element, c.length())
-	return l.run(t)[5]
+	l.buffers["out"] = result(c.q.element, c.length())
+	return l.run(t)["out"]
 }
 
 // v2 launches paged_attention_v2 and its reduction.
@@ -125,18 +125,18 @@ func (c *pagedCall) v2(t *testing.T, specialised bool) tensor {
 		kernel: "paged_attention_v2_" + suffixOf[c.q.element], constants: c.constants(specialised), buffers: c.inputs(),
 		params: c.params(), grid: [3]int{c.heads, len(c.contexts), c.partitions()}, group: 256,
 	}
-	maps.Copy(l.buffers, map[int]tensor{5: result(c.q.element, n*c.head), 8: result(kernels.Float, n), 9: result(kernels.Float, n)})
+	maps.Copy(l.buffers, map[string]tensor{"part": result(c.q.element, n*c.head), "exp_sums": result(kernels.Float, n), "max_logits": result(kernels.Float, n)})
 	parts := l.run(t)
 	reduce := launch{
 		kernel: "paged_attention_reduce_" + suffixOf[c.q.element],
-		buffers: map[int]tensor{0: parts[8], 1: parts[9], 2: parts[5], 3: ints(c.contextLens),
-			4: result(c.q.element, c.length())},
+		buffers: map[string]tensor{"exp_sums": parts["exp_sums"], "max_logits": parts["max_logits"], "part": parts["part"], "context_lens": ints(c.contextLens),
+			"out": result(c.q.element, c.length())},
 		params: c.params(), grid: [3]int{c.heads, len(c.contexts), 1}, group: ceil(c.head, 32) * 32,
 	}
 	if specialised {
-		reduce.constants = map[uint32]uint32{0: uint32(c.head)}
+		reduce.constants = map[string]uint32{"fc_head": uint32(c.head)}
 	}
-	return reduce.run(t)[4]
+	return reduce.run(t)["out"]
 }
 
 // want is the formula, key by key: the soft cap, then ALiBi, as in vLLM.
@@ -326,13 +326,13 @@ func (c *pagedCall) reshape(t *testing.T, k, v tensor) (tensor, tensor) {
 	}
 	got := launch{
 		kernel: "reshape_and_cache_" + suffixOf[k.element],
-		buffers: map[int]tensor{0: row(0), 1: row(1), 2: ints(slots), 3: result(k.element, c.blocks*c.blockStride),
-			4: result(k.element, c.blocks*c.blockStride)},
+		buffers: map[string]tensor{"k": row(0), "v": row(1), "slots": ints(slots), "k_cache": result(k.element, c.blocks*c.blockStride),
+			"v_cache": result(k.element, c.blocks*c.blockStride)},
 		params: kernels.PagedWriteParams{Tokens: uint32(len(slots)), KvHeads: uint32(c.kvHeads), Head: uint32(c.head), Block: uint32(c.block),
 			KStride: uint32(width), VStride: uint32(width), BlockStride: uint32(c.blockStride), HeadStride: uint32(c.kvStride)},
 		grid: [3]int{ceil(width, 256), len(slots), 1}, group: 256,
 	}.run(t)
-	return got[3], got[4]
+	return got["k_cache"], got["v_cache"]
 }
 
 // anyBits returns a tensor of any bits, NaNs of all kinds among them.
@@ -369,15 +369,15 @@ func TestReshapeAndCache(t *testing.T) {
 				}
 				got := launch{
 					kernel: name,
-					buffers: map[int]tensor{0: k, 1: v, 2: ints(slots), 3: result(e, blocks*blockStride),
-						4: result(e, blocks*blockStride)},
+					buffers: map[string]tensor{"k": k, "v": v, "slots": ints(slots), "k_cache": result(e, blocks*blockStride),
+						"v_cache": result(e, blocks*blockStride)},
 					params: kernels.PagedWriteParams{Tokens: uint32(len(slots)), KvHeads: uint32(s.kvHeads), Head: uint32(s.head),
 						Block: uint32(s.block), KStride: uint32(kStride), VStride: uint32(vStride), BlockStride: uint32(blockStride),
 						HeadStride: uint32(headStride)},
 					grid: [3]int{ceil(width, 256), len(slots), 1}, group: 256,
 				}.run(t)
-				require.Equal(t, want[0].bytes, got[3].bytes)
-				require.Equal(t, want[1].bytes, got[4].bytes)
+				require.Equal(t, want[0].bytes, got["k_cache"].bytes)
+				require.Equal(t, want[1].bytes, got["v_cache"].bytes)
 			})
 		}
 	})
@@ -401,12 +401,12 @@ func TestCopyBlocks(t *testing.T) {
 			}
 			got := launch{
 				kernel:  name,
-				buffers: map[int]tensor{0: k, 1: v, 2: ints(pairs), 3: result(e, blocks*stride), 4: result(e, blocks*stride)},
+				buffers: map[string]tensor{"k_from": k, "v_from": v, "pairs": ints(pairs), "k_cache": result(e, blocks*stride), "v_cache": result(e, blocks*stride)},
 				params:  kernels.CopyBlocksParams{Pairs: uint32(len(pairs) / 2), Width: uint32(width), BlockStride: uint32(stride)},
 				grid:    [3]int{ceil(width, 1024), len(pairs) / 2, 1}, group: 256,
 			}.run(t)
-			require.Equal(t, want[0].bytes, got[3].bytes)
-			require.Equal(t, want[1].bytes, got[4].bytes)
+			require.Equal(t, want[0].bytes, got["k_cache"].bytes)
+			require.Equal(t, want[1].bytes, got["v_cache"].bytes)
 			exact(t)
 		}
 	})

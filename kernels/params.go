@@ -2,8 +2,11 @@ package kernels
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 	"reflect"
+	"strings"
+	"unicode"
 )
 
 // Params is one of the parameter structs of params.h. Every field is 32 bits wide, in
@@ -235,6 +238,36 @@ func (MatmulParams) params()         {}
 func (MaskParams) params()           {}
 
 func structName(p Params) string { return reflect.TypeOf(p).Name() }
+
+// wordNames returns what params.h calls the words of a struct.
+func wordNames(p Params) []string {
+	var out []string
+	typ := reflect.TypeOf(p)
+	for i := range typ.NumField() {
+		field := typ.Field(i)
+		name := snake(field.Name)
+		if field.Type.Kind() != reflect.Array {
+			out = append(out, name)
+			continue
+		}
+		for j := range field.Type.Len() {
+			out = append(out, fmt.Sprintf("%s[%d]", name, j))
+		}
+	}
+	return out
+}
+
+// snake turns XStride into x_stride.
+func snake(name string) string {
+	var b strings.Builder
+	for i, r := range name {
+		if unicode.IsUpper(r) && i > 0 {
+			b.WriteByte('_')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
+}
 
 // Words returns the memory of the struct as 32-bit words.
 func Words(p Params) []uint32 {

@@ -61,19 +61,28 @@ func TestRepeatKV(t *testing.T) {
 						if pair {
 							in = append(in, random(rng, types[0], n))
 						}
-						l := launch{kernel: name, constants: o.Values(), buffers: map[int]tensor{}, params: r.params(), grid: [3]int{r.groups, 1, 1}, group: 256}
+						l := launch{kernel: name, constants: o.Constants, buffers: map[string]tensor{}, params: r.params(), grid: [3]int{r.groups, 1, 1}, group: 256}
+						from, to := repeatNames(pair)
 						for i, x := range in {
-							l.buffers[i], l.buffers[len(in)+i] = x, result(types[0], n*r.repeats)
+							l.buffers[from[i]], l.buffers[to[i]] = x, result(types[0], n*r.repeats)
 						}
 						out := l.run(t)
 						for i, x := range in {
-							compare(t, r.want(x), out[len(in)+i].values(), n*r.repeats, 0)
+							compare(t, r.want(x), out[to[i]].values(), n*r.repeats, 0)
 						}
 					})
 				}
 			})
 		})
 	}
+}
+
+// repeatNames are the operands of repeat_kv or repeat_kv_pair, and their results.
+func repeatNames(pair bool) (from, to []string) {
+	if pair {
+		return []string{"k", "v"}, []string{"k_out", "v_out"}
+	}
+	return []string{"x"}, []string{"out"}
 }
 
 // TestRepeatKVBeyond32Bits runs the first and the last threadgroup of the largest grid
@@ -101,7 +110,8 @@ func checkBeyond32Bits(t *testing.T, r replication, name string, element kernels
 	n := r.tokens * r.kvHeads * r.head
 	count := n * r.repeats
 	require.Greater(t, count, 1<<33)
-	pairs := k.ParamsIndex / 2
+	from, to := repeatNames(k.Family == "repeat_kv_pair")
+	pairs := len(from)
 	var x, out []tensor
 	for range pairs {
 		x = append(x, tensor{element, mapped(t, sizeOf(element, n)), n})
@@ -124,13 +134,13 @@ func checkBeyond32Bits(t *testing.T, r replication, name string, element kernels
 		})
 		l := emulated.Launch{Kernel: name, Grid: [3]uint32{uint32(r.groups), 1, 1}, Group: [3]uint32{group, 1, 1},
 			Only: [2]uint64{uint64(first), uint64(first + 1)}}
+		memory := map[string][]byte{}
 		for i := range pairs {
-			l.Buffers = append(l.Buffers, x[i].bytes)
+			memory[from[i]], memory[to[i]] = x[i].bytes, out[i].bytes
 		}
-		for i := range pairs {
-			l.Buffers = append(l.Buffers, out[i].bytes)
-		}
-		l.Buffers = append(l.Buffers, kernels.Encode(r.params()))
+		var err error
+		l.Buffers, _, err = kernels.Bind(name, memory, r.params(), nil)
+		require.NoError(t, err)
 		require.NoError(t, execute(l, emulated.Options{InPlace: true}))
 		beyond := 0
 		each(first, func(e int) {

@@ -91,7 +91,7 @@ type recorder struct {
 var seen = recorder{launched: map[string][]subject{}, tallies: map[subject]*tally{}}
 
 // launch notes a launch that has run in every order.
-func (r *recorder) launch(t *testing.T, k *kernels.Kernel, constants map[uint32]uint32) {
+func (r *recorder) launch(t *testing.T, k *kernels.Kernel, constants map[string]uint32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := subject{k.Name, weightsOf(k, constants)}
@@ -139,10 +139,10 @@ func (r *recorder) compared(kernel string) bool {
 }
 
 // weightsOf names the types of the stored weights that a launch reads.
-func weightsOf(k *kernels.Kernel, constants map[uint32]uint32) string {
+func weightsOf(k *kernels.Kernel, constants map[string]uint32) string {
 	names := map[string]bool{}
 	for _, c := range k.Constants {
-		if v := constants[uint32(c.Index)]; strings.HasPrefix(c.Name, "fc_type") && v != 0 {
+		if v := constants[c.Name]; strings.HasPrefix(c.Name, "fc_type") && v != 0 {
 			names[ir.DType(v).String()] = true
 		}
 	}

@@ -60,23 +60,23 @@ func (r rotation) named() map[string]uint32 {
 	return c
 }
 
-func (r rotation) constants(kernel string) map[uint32]uint32 {
-	c := map[uint32]uint32{}
+func (r rotation) constants(kernel string) map[string]uint32 {
+	c := map[string]uint32{}
 	k, _ := kernels.Lookup(kernel)
 	for _, constant := range k.Constants {
 		if value, ok := r.named()[constant.Name]; ok {
-			c[uint32(constant.Index)] = value
+			c[constant.Name] = value
 		}
 	}
 	return c
 }
 
-// bind adds the factors or the table at an index where there is one. A kernel with a
+// bind adds the factors or the table where there is one. A kernel with a
 // table is given a base that it must not use.
-func (r rotation) bind(l *launch, index int) (log2Theta float32) {
+func (r rotation) bind(l *launch) (log2Theta float32) {
 	log2Theta = float32(math.Log2(r.theta))
 	if r.table || r.factors != nil {
-		l.buffers[index] = filled(kernels.Float, r.rotated/2, func(i int) float64 {
+		l.buffers["factors"] = filled(kernels.Float, r.rotated/2, func(i int) float64 {
 			x := 1.0
 			if r.factors != nil {
 				x = r.factors[i]
@@ -162,7 +162,7 @@ func TestRope(t *testing.T) {
 	})
 }
 
-func checkRope(t *testing.T, name string, element kernels.Element, r rotation, heads int, positions []int32, constants map[uint32]uint32) {
+func checkRope(t *testing.T, name string, element kernels.Element, r rotation, heads int, positions []int32, constants map[string]uint32) {
 	rng := newRand(t.Name())
 	tokens, width := len(positions), heads*r.head
 	stride := width + 6
@@ -170,21 +170,21 @@ func checkRope(t *testing.T, name string, element kernels.Element, r rotation, h
 	l := launch{
 		kernel:    name,
 		constants: constants,
-		buffers:   map[int]tensor{0: x, 3: result(element, tokens*width)},
+		buffers:   map[string]tensor{"x": x, "out": result(element, tokens*width)},
 		grid:      [3]int{ceil(r.head, 64), heads, tokens},
 		group:     32,
 	}
 	params := kernels.RopeParams{Tokens: uint32(tokens), Heads: uint32(heads), Head: uint32(r.head), Rotated: uint32(r.rotated),
-		XStride: uint32(stride), FreqScale: float32(r.freqScale), Magnitude: float32(r.magnitude), Log2Theta: r.bind(&l, 2)}
+		XStride: uint32(stride), FreqScale: float32(r.freqScale), Magnitude: float32(r.magnitude), Log2Theta: r.bind(&l)}
 	if r.counted {
 		params.First = uint32(positions[0])
 		positions = consecutive(positions[0], tokens)
 	} else {
 		params.First = 1 << 20 // must not matter
-		l.buffers[1] = ints(positions)
+		l.buffers["positions"] = ints(positions)
 	}
 	l.params = params
-	got := l.run(t)[3].values()
+	got := l.run(t)["out"].values()
 	for token, position := range positions {
 		want := x.values()[token*stride:][:width]
 		for h := range heads {
@@ -230,7 +230,7 @@ func testRopeWrite(t *testing.T, family string) {
 	})
 }
 
-func checkRopeWrite(t *testing.T, name string, types []kernels.Element, r rotation, s attentionShape, b batch, constants map[uint32]uint32) {
+func checkRopeWrite(t *testing.T, name string, types []kernels.Element, r rotation, s attentionShape, b batch, constants map[string]uint32) {
 	const eps = 1e-6
 	k, _ := kernels.Lookup(name)
 	norms := k.Family == "head_norm_rope_kv_write"
@@ -270,32 +270,32 @@ func checkRopeWrite(t *testing.T, name string, types []kernels.Element, r rotati
 	l := launch{
 		kernel:    name,
 		constants: constants,
-		buffers:   map[int]tensor{0: rows[0], 4: result(types[0], tokens*s.heads*s.head), 5: result(types[1], cacheLen), 6: result(types[1], cacheLen)},
+		buffers:   map[string]tensor{"qkv": rows[0], "q_out": result(types[0], tokens*s.heads*s.head), "k_cache": result(types[1], cacheLen), "v_cache": result(types[1], cacheLen)},
 		grid:      [3]int{ceil(s.heads+2*s.kvHeads, kernels.RopeWriteRows(s.head)), tokens, 1},
 		group:     32,
 	}
 	params := kernels.RopeWriteParams{Tokens: uint32(tokens), Heads: uint32(s.heads), KvHeads: uint32(s.kvHeads), Head: uint32(s.head),
 		Rotated: uint32(r.rotated), QStride: uint32(strides[0]), KStride: uint32(strides[1]), VStride: uint32(strides[2]), Block: uint32(p.block),
-		FreqScale: float32(r.freqScale), Magnitude: float32(r.magnitude), Eps: eps, First: 1 << 20, Log2Theta: r.bind(&l, 3)}
+		FreqScale: float32(r.freqScale), Magnitude: float32(r.magnitude), Eps: eps, First: 1 << 20, Log2Theta: r.bind(&l)}
 	if r.separate {
-		l.buffers[10], l.buffers[11] = rows[1], rows[2]
+		l.buffers["k"], l.buffers["v"] = rows[1], rows[2]
 	}
 	if r.counted {
 		params.First = uint32(p.positions[0])
 	} else {
-		l.buffers[1] = ints(p.positions)
+		l.buffers["positions"] = ints(p.positions)
 	}
 	if !r.slotless {
-		l.buffers[2] = ints(p.slots)
+		l.buffers["slots"] = ints(p.slots)
 	}
 	l.params = params
 	var gains [2]tensor
 	if norms {
 		gains = [2]tensor{random(rng, kernels.Float, s.head), random(rng, kernels.Float, s.head)}
-		l.buffers[8], l.buffers[9] = gains[0], gains[1]
+		l.buffers["q_norm"], l.buffers["k_norm"] = gains[0], gains[1]
 	}
 	results := l.run(t)
-	q, kCache, vCache := results[4].values(), results[5].values(), results[6].values()
+	q, kCache, vCache := results["q_out"].values(), results["k_cache"].values(), results["v_cache"].values()
 
 	bound := r.bound(p.positions, types...)
 	written := make([]bool, cacheLen)
@@ -354,15 +354,15 @@ func TestPublishedRope(t *testing.T) {
 					r.separate = o.Constants["fc_separate"] == 1
 					r.slotless = o.Family != "rope"
 					require.Subset(t, r.named(), o.Constants, "what the row sets")
-					constants := o.Values()
+					constants := maps.Clone(o.Constants)
 					if table {
-						constants[2] = 1
+						constants["fc_table"] = 1
 					}
 					t.Run(fmt.Sprintf("%s/table=%t/%d by %v", o.Name, table, tokens, heads), func(t *testing.T) {
 						if o.Family == "rope" {
 							checkRope(t, "rope_f16", kernels.Half, r, heads[0], consecutive(42, tokens), constants)
 							ids := maps.Clone(constants) // as FC_USE_POSITION_IDS has it, for trees of drafts
-							ids[3] = 1
+							ids["fc_positions"] = 1
 							r.counted = false
 							checkRope(t, "rope_f16", kernels.Half, r, heads[0], []int32{42, 43, 43, 44, 43}[:tokens], ids)
 							return
@@ -437,10 +437,12 @@ func TestRopeScaling(t *testing.T) {
 
 // TestLargeGroupsAreRefused asks for more threads than a simdgroup has.
 func TestLargeGroupsAreRefused(t *testing.T) {
-	for _, family := range []string{"rope_qkv_write_f16_q8_0", "head_norm_rope_kv_write_f16_f16", "head_norm_rope_kv_write_f32_q8_0"} {
-		err := emulated.Run(emulated.Launch{Kernel: family, Grid: [3]uint32{1, 1, 1}, Group: [3]uint32{64, 1, 1},
-			Constants: map[uint32]uint32{0: 0}, Buffers: make([][]byte, 12)}, emulated.Options{})
-		require.ErrorContains(t, err, "64,1,1 threads in a threadgroup, at most 32", family)
+	for _, name := range []string{"rope_qkv_write_f16_q8_0", "head_norm_rope_kv_write_f16_f16", "head_norm_rope_kv_write_f32_q8_0"} {
+		_, constants, err := kernels.Bind(name, nil, kernels.RopeWriteParams{}, map[string]uint32{"fc_interleaved": 0})
+		require.NoError(t, err)
+		err = emulated.Run(emulated.Launch{Kernel: name, Grid: [3]uint32{1, 1, 1}, Group: [3]uint32{64, 1, 1},
+			Constants: constants, Buffers: make([][]byte, 12)}, emulated.Options{})
+		require.ErrorContains(t, err, "64,1,1 threads in a threadgroup, at most 32", name)
 	}
 }
 
@@ -471,11 +473,11 @@ func TestRMSNorm(t *testing.T) {
 					}
 					got := launch{
 						kernel:  name,
-						buffers: map[int]tensor{0: x, 1: gain, 2: result(types[1], rows*width)},
+						buffers: map[string]tensor{"x": x, "weight": gain, "out": result(types[1], rows*width)},
 						params:  kernels.NormParams{Rows: rows, Width: uint32(width), XStride: uint32(stride), Eps: eps},
 						grid:    [3]int{rows, 1, 1},
 						group:   group,
-					}.run(t)[2]
+					}.run(t)["out"]
 					var want []float64
 					for r := range rows {
 						row := x.values()[r*stride:][:width]

@@ -35,16 +35,16 @@ func TestCacheWrite(t *testing.T) {
 		n := p.blocks * kvHeads * p.block * head
 		got := launch{
 			kernel:  name,
-			buffers: map[int]tensor{0: k, 1: v, 2: ints(p.slots), 3: result(types[1], n), 4: result(types[1], n)},
+			buffers: map[string]tensor{"k": k, "v": v, "slots": ints(p.slots), "k_cache": result(types[1], n), "v_cache": result(types[1], n)},
 			params: kernels.CacheWriteParams{Tokens: uint32(tokens), KvHeads: kvHeads, Head: uint32(head), Block: uint32(p.block),
 				KStride: uint32(kStride), VStride: uint32(vStride)},
 			grid:  [3]int{ceil(kvHeads*head, 64), tokens, 1},
 			group: 64,
 		}.run(t)
-		for index, in := range map[int]struct {
+		for name, in := range map[string]struct {
 			x      tensor
 			stride int
-		}{3: {k, kStride}, 4: {v, vStride}} {
+		}{"k_cache": {k, kStride}, "v_cache": {v, vStride}} {
 			values := slices.Repeat([]float64{math.NaN()}, n)
 			for token, slot := range p.slots {
 				for e := 0; slot >= 0 && e < kvHeads*head; e++ {
@@ -52,7 +52,7 @@ func TestCacheWrite(t *testing.T) {
 				}
 			}
 			want := filled(types[1], n, func(i int) float64 { return values[i] })
-			compare(t, want.values(), got[index].values(), n, 0)
+			compare(t, want.values(), got[name].values(), n, 0)
 		}
 	})
 }
@@ -67,12 +67,12 @@ func TestCacheRead(t *testing.T) {
 		n := len(p.lens) * context * kvHeads * head
 		got := launch{
 			kernel:  name,
-			buffers: map[int]tensor{0: cache, 1: ints(p.contextLens), 2: ints(p.table), 3: result(kernels.Float, n)},
+			buffers: map[string]tensor{"cache": cache, "context_lens": ints(p.contextLens), "block_table": ints(p.table), "out": result(kernels.Float, n)},
 			params: kernels.CacheReadParams{Seqs: uint32(len(p.lens)), Context: context, KvHeads: kvHeads, Head: uint32(head),
 				Block: uint32(p.block), TableStride: uint32(p.stride)},
 			grid:  [3]int{ceil(kvHeads*head, 64), len(p.lens) * context, 1},
 			group: 64,
-		}.run(t)[3]
+		}.run(t)["out"]
 		want := make([]float64, n)
 		for seq, length := range p.contexts {
 			for j := range length {
@@ -98,11 +98,11 @@ func TestTranspose(t *testing.T) {
 				n := int(c.size[0] * c.size[1] * c.size[2])
 				got := launch{
 					kernel:  name,
-					buffers: map[int]tensor{0: x, 1: result(types[0], n)},
+					buffers: map[string]tensor{"x": x, "out": result(types[0], n)},
 					params:  kernels.TransposeParams{Size: c.size, Stride: c.stride},
 					grid:    [3]int{ceil(int(c.size[2]), 64), int(c.size[1]), int(c.size[0])},
 					group:   64,
-				}.run(t)[1]
+				}.run(t)["out"]
 				var want []float64
 				for i := range c.size[0] {
 					for j := range c.size[1] {
@@ -128,12 +128,12 @@ func TestMatmul(t *testing.T) {
 					a, b := random(rng, types[0], batch*m*k), random(rng, types[0], batch*n*k)
 					got := launch{
 						kernel:    name,
-						constants: map[uint32]uint32{0: transposed},
-						buffers:   map[int]tensor{0: a, 1: b, 2: result(types[0], batch*m*n)},
+						constants: map[string]uint32{"fc_transposed": transposed},
+						buffers:   map[string]tensor{"a": a, "b": b, "out": result(types[0], batch*m*n)},
 						params:    kernels.MatmulParams{Batch: uint32(batch), M: uint32(m), N: uint32(n), K: uint32(k)},
 						grid:      [3]int{ceil(n, 32), ceil(m, 32), batch},
 						group:     128,
-					}.run(t)[2]
+					}.run(t)["out"]
 					want := make([]float64, batch*m*n)
 					for i := range want {
 						z, row, column := i/n/m, i/n%m, i%n
@@ -168,13 +168,13 @@ func testMask(t *testing.T, window, seen int) {
 		x := random(rng, types[0], heads*p.tokens()*columns)
 		got := launch{
 			kernel: name,
-			buffers: map[int]tensor{0: x, 1: ints(p.positions), 2: ints(p.cu), 3: ints(p.contextLens),
-				4: result(types[0], x.length)},
+			buffers: map[string]tensor{"scores": x, "positions": ints(p.positions), "cu_seqlens": ints(p.cu), "context_lens": ints(p.contextLens),
+				"out": result(types[0], x.length)},
 			params: kernels.MaskParams{Heads: heads, Tokens: uint32(p.tokens()), Seqs: uint32(len(p.lens)), Context: context,
 				Window: uint32(window)},
 			grid:  [3]int{ceil(columns, 64), p.tokens(), heads},
 			group: 64,
-		}.run(t)[4]
+		}.run(t)["out"]
 		kept := 0
 		expected := make([]float64, got.length)
 		for i := range expected {
@@ -215,11 +215,11 @@ func TestSoftmax(t *testing.T) {
 				x.put(8*stride+width/2, math.Inf(1))
 				got := launch{
 					kernel:  name,
-					buffers: map[int]tensor{0: x, 1: result(types[0], rows*width)},
+					buffers: map[string]tensor{"x": x, "out": result(types[0], rows*width)},
 					params:  kernels.ElementParams{Rows: rows, Width: uint32(width), AStride: uint32(stride)},
 					grid:    [3]int{rows, 1, 1},
 					group:   256,
-				}.run(t)[1]
+				}.run(t)["out"]
 				var want []float64
 				for r := range rows {
 					row := x.values()[r*stride:][:width]
@@ -257,13 +257,13 @@ func TestSoftmaxSinks(t *testing.T) {
 		}
 		got := launch{
 			kernel:    name,
-			constants: map[uint32]uint32{1: 1},
-			buffers: map[int]tensor{0: x, 1: result(types[0], rows*width),
-				3: filled(kernels.Float, len(sinks), func(i int) float64 { return sinks[i] })},
+			constants: map[string]uint32{"fc_sinks": 1},
+			buffers: map[string]tensor{"x": x, "out": result(types[0], rows*width),
+				"sinks": filled(kernels.Float, len(sinks), func(i int) float64 { return sinks[i] })},
 			params: kernels.ElementParams{Rows: rows, Width: width, AStride: width, BStride: perSink},
 			grid:   [3]int{rows, 1, 1},
 			group:  256,
-		}.run(t)[1]
+		}.run(t)["out"]
 		want := x.values()
 		for r := range rows {
 			row, total := want[r*width:][:width], math.Exp(sinks[r/perSink])
@@ -311,11 +311,11 @@ func TestArgmax(t *testing.T) {
 				}
 				got := launch{
 					kernel:  name,
-					buffers: map[int]tensor{0: x, 1: result(kernels.Int, rows)},
+					buffers: map[string]tensor{"x": x, "out": result(kernels.Int, rows)},
 					params:  kernels.ElementParams{Rows: uint32(rows), Width: uint32(width), AStride: uint32(stride)},
 					grid:    [3]int{rows, 1, 1},
 					group:   256,
-				}.run(t)[1]
+				}.run(t)["out"]
 				want := make([]float64, rows)
 				for r := range rows {
 					row := x.values()[r*stride:][:width]

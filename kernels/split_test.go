@@ -59,34 +59,34 @@ func TestReduceManyPartitions(t *testing.T) {
 
 // runInParts launches attention_vec over partitions of that many keys and then
 // attention_reduce.
-func (c attentionCall) runInParts(t *testing.T, name string, partition int, constants map[uint32]uint32) tensor {
+func (c attentionCall) runInParts(t *testing.T, name string, partition int, constants map[string]uint32) tensor {
 	t.Helper()
 	partitions := slices.Max(c.contexts)/partition + 2
 	rows := c.tokens() * c.heads * partitions
 	l := c.launch(name, constants)
-	delete(l.buffers, 7)
-	l.constants[splitConstant] = uint32(partition)
-	if rows, ok := l.constants[rowsConstant]; ok {
+	delete(l.buffers, "out")
+	l.constants["fc_split"] = uint32(partition)
+	if rows, ok := l.constants["fc_rows"]; ok {
 		l = c.inRows(l, int(rows))
 	}
-	l.buffers[9] = result(kernels.Float, rows*c.head)
-	l.buffers[10] = result(kernels.Float, rows*2)
+	l.buffers["part"] = result(kernels.Float, rows*c.head)
+	l.buffers["statistics"] = result(kernels.Float, rows*2)
 	l.grid[2] = partitions
 	parts := l.run(t)
 	reduce := launch{
 		kernel:  "attention_reduce_" + suffixOf[c.q.element],
-		buffers: map[int]tensor{0: parts[9], 1: parts[10], 2: result(c.q.element, c.q.length)},
+		buffers: map[string]tensor{"part": parts["part"], "statistics": parts["statistics"], "out": result(c.q.element, c.q.length)},
 		params: kernels.ReduceParams{
 			Tokens: uint32(c.tokens()), Heads: uint32(c.heads), Head: uint32(c.head), Partitions: uint32(partitions),
 		},
 		grid:  [3]int{c.heads, c.tokens(), 1},
 		group: ceil(c.head/4, 32) * 32,
 	}
-	if sinks, ok := l.buffers[11]; ok {
-		reduce.buffers[4] = sinks
-		reduce.constants = map[uint32]uint32{4: 1}
+	if sinks, ok := l.buffers["sinks"]; ok {
+		reduce.buffers["sinks"] = sinks
+		reduce.constants = map[string]uint32{"fc_sinks": 1}
 	}
-	return reduce.run(t)[2]
+	return reduce.run(t)["out"]
 }
 
 var suffixOf = map[kernels.Element]string{kernels.Float: "f32", kernels.Half: "f16", kernels.Bfloat: "bf16"}

@@ -85,13 +85,15 @@ type Kernel struct {
 	Family           string // name without types
 	File             string // of the sources
 	Summary          string
-	Args             []Arg  // by index, without the parameters
-	Params           string // name of the parameter struct, in params.h and here
-	ParamsIndex      int    // buffer that the parameter struct is bound to
-	ParamWords       int    // words of the parameter struct
+	Args             []Arg    // by index, without the parameters
+	Params           string   // name of the parameter struct, in params.h and here
+	ParamsIndex      int      // buffer that the parameter struct is bound to
+	ParamWords       int      // words of the parameter struct
+	ParamNames       []string // of each word, as params.h has it; shared, not to be changed
 	Constants        []Constant
-	ThreadgroupBytes int // static threadgroup memory
-	MaxThreads       int // of a threadgroup
+	ThreadgroupBytes int    // static threadgroup memory
+	MaxThreads       int    // of a threadgroup
+	Grid             []Axis // three, or nil where more than parameters decide
 
 	check func(c *checker)
 }
@@ -104,6 +106,33 @@ func (k *Kernel) Arg(index int) (Arg, bool) {
 		}
 	}
 	return Arg{}, false
+}
+
+// Named returns the buffer of a name.
+func (k *Kernel) Named(arg string) (Arg, bool) {
+	for _, a := range k.Args {
+		if a.Name == arg {
+			return a, true
+		}
+	}
+	return Arg{}, false
+}
+
+// Constant returns the function constant of a name.
+func (k *Kernel) Constant(name string) (Constant, bool) {
+	for _, c := range k.Constants {
+		if c.Name == name {
+			return c, true
+		}
+	}
+	return Constant{}, false
+}
+
+// Param returns which word of the parameter struct has a name: "x_stride", or "size[2]" of
+// an array.
+func (k *Kernel) Param(name string) (word int, ok bool) {
+	word = slices.Index(k.ParamNames, name)
+	return word, word >= 0
 }
 
 // family is a row of the table: a template, and the instances as suffixes. In an
@@ -119,6 +148,7 @@ type family struct {
 	constants   string // "index name type", likewise
 	threadgroup func(e []Element) int
 	maxThreads  int
+	grid        string           // see axes; empty where more than parameters decide
 	check       func(c *checker) // what Check asks beyond what any kernel needs
 }
 
@@ -160,9 +190,11 @@ func index(all []Kernel) map[string]*Kernel {
 func instantiate(families []family) []Kernel {
 	var out []Kernel
 	for _, f := range families {
+		names := wordNames(f.params)
 		for _, instance := range f.instances {
 			k := Kernel{Name: f.name, Family: f.name, File: f.file, Summary: f.summary,
-				Params: structName(f.params), ParamsIndex: f.paramsIndex, ParamWords: len(Words(f.params)), MaxThreads: f.maxThreads, check: f.check}
+				Params: structName(f.params), ParamsIndex: f.paramsIndex, ParamWords: len(names), ParamNames: names,
+				MaxThreads: f.maxThreads, Grid: axes(f.grid, names), check: f.check}
 			var types []Element
 			if instance != "" {
 				k.Name += "_" + instance

@@ -175,13 +175,111 @@ func TestLookup(t *testing.T) {
 	k, ok := kernels.Lookup("linear_vec_f16_f32")
 	require.True(t, ok)
 	require.Equal(t, "linear_vec", k.Family)
-	x, ok := k.Arg(0)
+	x, ok := k.Named("x")
 	require.True(t, ok)
-	require.Equal(t, kernels.Arg{Index: 0, Name: "x", Access: kernels.Read, Element: kernels.Half}, x)
-	out, _ := k.Arg(4)
+	require.Equal(t, kernels.Arg{Index: x.Index, Name: "x", Access: kernels.Read, Element: kernels.Half}, x)
+	same, ok := k.Arg(x.Index)
+	require.True(t, ok)
+	require.Equal(t, x, same)
+	out, _ := k.Named("out")
 	require.Equal(t, kernels.Float, out.Element)
-	_, ok = k.Arg(5)
+	_, ok = k.Arg(k.ParamsIndex)
 	require.False(t, ok, "the parameters are no argument")
+	_, ok = k.Named("p")
+	require.False(t, ok)
+	c, ok := k.Constant("fc_norm")
+	require.True(t, ok)
+	require.Equal(t, "bool", c.Type)
+	_, ok = k.Constant("norm")
+	require.False(t, ok)
+	require.Len(t, k.ParamNames, k.ParamWords)
+	require.Subset(t, k.ParamNames, []string{"tokens", "n0", "x_stride", "eps"})
+	word, ok := k.Param("x_stride")
+	require.True(t, ok)
+	require.Equal(t, uint32(7), kernels.Words(kernels.LinearParams{XStride: 7})[word])
+	_, ok = k.Param("XStride")
+	require.False(t, ok)
 	_, ok = kernels.Lookup("linear_vec")
 	require.False(t, ok)
+}
+
+func TestBind(t *testing.T) {
+	k, ok := kernels.Lookup("layer_norm_f32_f16")
+	require.True(t, ok)
+	x, bias := []byte{1}, []byte{2}
+	params := kernels.NormParams{Rows: 3}
+	buffers, bits, err := kernels.Bind(k.Name, map[string][]byte{"x": x, "bias": bias}, params, map[string]uint32{"fc_bias": 1})
+	require.NoError(t, err)
+	want := make([][]byte, len(buffers))
+	for name, b := range map[string][]byte{"x": x, "bias": bias} {
+		a, ok := k.Named(name)
+		require.True(t, ok)
+		want[a.Index] = b
+	}
+	want[k.ParamsIndex] = kernels.Encode(params)
+	require.Equal(t, want, buffers)
+	c, ok := k.Constant("fc_bias")
+	require.True(t, ok)
+	require.Equal(t, map[uint32]uint32{uint32(c.Index): 1}, bits)
+
+	for want, bind := range map[string]func() error{
+		"no kernel is called layer_norm": func() error { _, _, err := kernels.Bind("layer_norm", nil, params, nil); return err },
+		`no argument "y"`: func() error {
+			_, _, err := kernels.Bind(k.Name, map[string][]byte{"y": x}, params, nil)
+			return err
+		},
+		`no function constant "fc_y"`: func() error {
+			_, _, err := kernels.Bind(k.Name, nil, params, map[string]uint32{"fc_y": 1})
+			return err
+		},
+		"takes NormParams, not EmbedParams": func() error { _, _, err := kernels.Bind(k.Name, nil, kernels.EmbedParams{}, nil); return err },
+	} {
+		require.ErrorContains(t, bind(), want)
+	}
+}
+
+// TestGridsMatchSources compares the grid of every kernel's row with what its source says
+// above the signature, and the tiles of those whose grid more than parameters decide.
+func TestGridsMatchSources(t *testing.T) {
+	chosen := map[string]string{
+		"linear_mat":         fmt.Sprintf("Grid (ceil(tokens/fc_tile), ceil(N/%d), 1), or ceil(N/%d) of a pair, of %%d threads", kernels.MatColumns, kernels.MatColumns/2),
+		"attention_tile":     fmt.Sprintf("Grid (ceil(tokens/%d) + seqs, heads, 1) of %%d threads", kernels.AttentionTile),
+		"attention_vec":      "Grid (heads, tokens, 1) of %d threads",
+		"repeat_kv":          "groups of %d threads in x",
+		"repeat_kv_pair":     "groups of %d threads in x",
+		"paged_attention_v1": "Grid (heads, seqs, 1) of %d threads",
+		"paged_attention_v2": "Grid (heads, seqs, partitions) of %d threads",
+		"rope_qkv_write":     fmt.Sprintf("Grid (ceil((heads + 2·kv_heads)/n), tokens, 1) of %%d threads, n being %d", kernels.RopeWriteRows(8)),
+	}
+	for _, k := range kernels.All() {
+		want, ok := chosen[k.Family]
+		if k.Grid != nil {
+			axes := make([]string, 3)
+			for i, axis := range k.Grid {
+				names := []string{}
+				for _, w := range axis.Words {
+					names = append(names, k.ParamNames[w])
+				}
+				axes[i] = strings.Join(names, "·")
+				if len(names) == 0 {
+					axes[i] = "1"
+				}
+				if axis.Tile != 1 {
+					axes[i] = fmt.Sprintf("ceil(%s/%d)", axes[i], axis.Tile)
+				}
+			}
+			want, ok = "("+strings.Join(axes, ", ")+") of %d threads", true
+			if size := map[string]string{"rms_norm": "32 to %d", "layer_norm": "32 to %d", "attention_reduce": "head/4"}[k.Family]; size != "" {
+				want = strings.Replace(want, "%d", size, 1)
+			}
+		}
+		if !ok {
+			continue // nothing but what function constants say
+		}
+		if strings.Contains(want, "%d") {
+			want = fmt.Sprintf(want, k.MaxThreads)
+		}
+		text := strings.Join(strings.Fields(strings.ReplaceAll(kernels.Source(k.File), "\n//", "\n")), " ")
+		require.Contains(t, text, want, "%s says of %s", k.File, k.Family)
+	}
 }

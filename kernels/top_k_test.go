@@ -58,11 +58,11 @@ func TestTopK(t *testing.T) {
 					})
 					got := launch{
 						kernel:  name,
-						buffers: map[int]tensor{0: x, 1: result(types[0], rows*k), 2: result(kernels.Int, rows*k)},
+						buffers: map[string]tensor{"x": x, "values": result(types[0], rows*k), "indices": result(kernels.Int, rows*k)},
 						params:  kernels.TopKParams{Rows: uint32(rows), Width: uint32(width), XStride: uint32(stride), K: uint32(k)},
 						grid:    [3]int{rows, 1, 1}, group: 256,
 					}.run(t)
-					checkTopK(t, x, got[1], got[2], stride, width, k)
+					checkTopK(t, x, got["values"], got["indices"], stride, width, k)
 				})
 			}
 		}
@@ -95,9 +95,9 @@ func TestTopKOfVocabulary(t *testing.T) {
 	x := random(newRand(t.Name()), kernels.Float, width)
 	got := launch{
 		kernel:  "top_k_f32",
-		buffers: map[int]tensor{0: x, 1: result(kernels.Float, k), 2: result(kernels.Int, k)},
+		buffers: map[string]tensor{"x": x, "values": result(kernels.Float, k), "indices": result(kernels.Int, k)},
 		params:  kernels.TopKParams{Rows: 1, Width: width, XStride: width, K: k},
 		grid:    [3]int{1, 1, 1}, group: 256,
 	}.run(t)
-	checkTopK(t, x, got[1], got[2], width, width, k)
+	checkTopK(t, x, got["values"], got["indices"], width, width, k)
 }

@@ -1,6 +1,8 @@
 package lower
 
 import (
+	"fmt"
+
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/kernels"
 )
@@ -27,16 +29,15 @@ func (c Cost) Plus(d Cost) Cost { return Cost{c.Read + d.Read, c.Written + d.Wri
 // its last.
 func (p *Plan) Cost(d *Dispatch, sizes *Sizes) Cost {
 	var c Cost
-	var rule costRule
-	kernel, known := kernels.Lookup(d.Kernel)
-	if known {
-		rule = costRules[kernel.Family]
+	cost, known := costs[d.Kernel]
+	if !known {
+		cost = &kernelCost{}
 	}
 	l := &launch{d, sizes}
 	for i, b := range d.Bindings {
 		bytes := b.Bytes.Eval(sizes)
-		if part := rule.part[b.Index]; part != nil {
-			bytes = p.bytesOf(kernel, &b, part(l))
+		if part := cost.part(b.Index); part != nil {
+			bytes = p.bytesOf(cost.kernel, &b, part(l))
 		}
 		switch {
 		case d.OnCPU && b.Index == kernels.HostScratch: // it stays in the processor's caches
@@ -46,8 +47,8 @@ func (p *Plan) Cost(d *Dispatch, sizes *Sizes) Cost {
 			c.Read += bytes
 		}
 	}
-	if rule.ops != nil {
-		c.Ops = rule.ops(l)
+	if cost.ops != nil {
+		c.Ops = cost.ops(l)
 	}
 	return c
 }
@@ -77,41 +78,81 @@ type launch struct {
 	sizes    *Sizes
 }
 
-// param returns a parameter by its place in the kernel's struct in
-// kernels/params.h.
-func (l *launch) param(i int) int64 {
-	if i >= len(l.dispatch.Params) {
+// param returns a word of the parameters.
+func (l *launch) param(word int) int64 {
+	if word >= len(l.dispatch.Params) {
 		return 0
 	}
-	return l.dispatch.Params[i].Eval(l.sizes)
+	return l.dispatch.Params[word].Eval(l.sizes)
 }
 
 // constant tells whether a function constant is set, and not to zero.
-func (l *launch) constant(index uint32) bool {
+func (l *launch) constant(index int) bool {
 	for _, c := range l.dispatch.Constants {
-		if c.Index == index {
+		if int(c.Index) == index {
 			return c.Bits != 0
 		}
 	}
 	return false
 }
 
-// extent counts elements or operations.
-type extent func(l *launch) int64
+// tally is a number of elements or operations.
+type tally func(l *launch) int64
 
-// costRule says what a family of kernels costs.
+// extent is a tally before it is known where a kernel has what it names.
+type extent func(k *kernels.Kernel) tally
+
+// costRule says what a family of kernels costs, by the names in package kernels.
 type costRule struct {
 	// part gives the elements that are touched of an argument that is not read or
-	// written as a whole, by argument index.
-	part map[uint32]extent
+	// written as a whole.
+	part map[string]extent
 	ops  extent
 }
 
+// kernelCost is a rule for one kernel.
+type kernelCost struct {
+	kernel *kernels.Kernel
+	parts  []tally // by argument index; nil where the whole argument counts
+	ops    tally
+}
+
+func (c *kernelCost) part(index uint32) tally {
+	if int(index) >= len(c.parts) {
+		return nil
+	}
+	return c.parts[index]
+}
+
+// costs has a row for each kernel.
+var costs = func() map[string]*kernelCost {
+	table := map[string]*kernelCost{}
+	all := kernels.All()
+	for i := range all {
+		k := &all[i]
+		rule := costRules[k.Family]
+		c := &kernelCost{kernel: k}
+		for name, part := range rule.part {
+			a, ok := k.Named(name)
+			if !ok {
+				panic(fmt.Sprintf("lower: the cost of %s names its argument %q, which it lacks", k.Name, name))
+			}
+			c.parts = append(c.parts, make([]tally, max(0, a.Index+1-len(c.parts)))...)
+			c.parts[a.Index] = part(k)
+		}
+		if rule.ops != nil {
+			c.ops = rule.ops(k)
+		}
+		table[k.Name] = c
+	}
+	return table
+}()
+
 // costRules has a row for each family of package kernels.
 var costRules = map[string]costRule{
-	"embed":       {part: map[uint32]extent{1: params(0, 1)}},
-	"gather_rows": {part: map[uint32]extent{0: params(0, 1)}},
-	"transpose":   {part: map[uint32]extent{0: params(0, 1, 2)}},
+	"embed":       {part: map[string]extent{"table": params("tokens", "width")}},
+	"gather_rows": {part: map[string]extent{"x": rowElements}},
+	"transpose":   {part: map[string]extent{"x": params("size[0]", "size[1]", "size[2]")}},
 	"cast":        {},
 
 	"repeat_kv":      {},
@@ -119,135 +160,203 @@ var costRules = map[string]costRule{
 
 	"linear_vec": {ops: linearOps},
 	"linear_mat": {ops: linearOps},
-	"matmul":     {ops: each(2, params(0, 1, 2, 3))},
+	"matmul":     {ops: each(2, params("batch", "m", "n", "k"))},
 
-	"rms_norm":   {ops: each(4, params(0, 1))},  // square, add, two factors
-	"layer_norm": {ops: each(11, params(0, 1))}, // two for the mean, four for the variance, five to finish
-	"softmax":    {ops: each(4, params(0, 1))},  // compare, exp, add, divide
-	"argmax":     {ops: each(1, params(0, 1))},
-	"top_k":      {ops: each(1, params(0, 1))},
-	"mask":       {ops: each(1, params(0, 1, 2, 3))},
-	"silu":       {ops: each(4, params(0, 1))}, // negate, exp, add, divide
-	"silu_mul":   {ops: each(5, params(0, 1))},
-	"gelu":       {ops: geluOps},
-	"gelu_mul":   {ops: func(l *launch) int64 { return geluOps(l) + params(0, 1)(l) }},
-	"soft_cap":   {ops: each(3, params(0, 1))}, // divide, tanh, multiply
-	"scale":      {ops: each(1, params(0, 1))},
-	"mul":        {ops: each(1, params(0, 1))},
-	"add":        {ops: each(1, params(0, 1))},
+	"rms_norm":   {ops: each(4, rowElements)},  // square, add, two factors
+	"layer_norm": {ops: each(11, rowElements)}, // two for the mean, four for the variance, five to finish
+	"softmax":    {ops: each(4, rowElements)},  // compare, exp, add, divide
+	"argmax":     {ops: each(1, rowElements)},
+	"top_k":      {ops: each(1, rowElements)},
+	"mask":       {ops: each(1, params("heads", "tokens", "seqs", "context"))},
+	"silu":       {ops: each(4, rowElements)}, // negate, exp, add, divide
+	"silu_mul":   {ops: each(5, rowElements)},
+	"gelu":       {ops: geluOps(0)},
+	"gelu_mul":   {ops: geluOps(1)},
+	"soft_cap":   {ops: each(3, rowElements)}, // divide, tanh, multiply
+	"scale":      {ops: each(1, rowElements)},
+	"mul":        {ops: each(1, rowElements)},
+	"add":        {ops: each(1, rowElements)},
 
-	"rope":                    {ops: each(ropeOps, params(0, 1, 2))},
-	"rope_qkv_write":          {part: caches(5, 6, params(0, 2, 3)), ops: each(ropeOps, rotatedHeads)},
-	"head_norm_rope_kv_write": {part: caches(5, 6, params(0, 2, 3)), ops: each(ropeOps+4, rotatedHeads)},
-	"cache_write":             {part: caches(3, 4, params(0, 1, 2))},
-	"cache_read":              {part: map[uint32]extent{0: params(0, 1, 2, 3)}},
+	"rope":                    {ops: each(ropeOps, params("tokens", "heads", "head"))},
+	"rope_qkv_write":          {part: caches(tokenKeys), ops: each(ropeOps, rotatedHeads)},
+	"head_norm_rope_kv_write": {part: caches(tokenKeys), ops: each(ropeOps+4, rotatedHeads)},
+	"cache_write":             {part: caches(tokenKeys)},
+	"cache_read":              {part: map[string]extent{"cache": params("seqs", "context", "kv_heads", "head")}},
 
 	"attention_vec": {
-		part: map[uint32]extent{1: cached, 2: cached, 9: partial, 10: partialStatistics},
+		part: map[string]extent{"k_cache": cached, "v_cache": cached, "part": partial("head"), "statistics": each(2, partial())},
 		ops:  attentionOps,
 	},
-	"flash_attention":        {ops: each(4, params(0, 1, 3, 4, 5))},
-	"paged_attention_v1":     {part: caches(1, 2, pagedKeys), ops: pagedOps},
-	"paged_attention_v2":     {part: caches(1, 2, pagedKeys), ops: pagedOps},
-	"paged_attention_reduce": {ops: func(l *launch) int64 { return 2 * l.sizes[ir.B] * params(0, 2, 8)(l) }},
-	"reshape_and_cache":      {part: caches(3, 4, params(0, 1, 2))},
-	"copy_blocks":            {part: map[uint32]extent{0: params(0, 1), 1: params(0, 1), 3: params(0, 1), 4: params(0, 1)}},
+	"attention_tile": {part: caches(cached), ops: attentionOps},
+	"attention_reduce": {
+		part: map[string]extent{"part": partitioned, "statistics": each(2, params("tokens", "heads", "partitions"))},
+		ops:  each(2, partitioned),
+	},
 
-	"attention_tile":   {part: caches(1, 2, cached), ops: attentionOps},
-	"attention_reduce": {part: map[uint32]extent{0: params(0, 1, 2, 3), 1: each(2, params(0, 1, 3))}, ops: each(2, params(0, 1, 2, 3))},
+	"flash_attention":        {ops: each(4, params("batch", "heads", "seq_q", "seq_kv", "head"))},
+	"paged_attention_v1":     {part: caches(pagedKeys), ops: pagedOps},
+	"paged_attention_v2":     {part: caches(pagedKeys), ops: pagedOps},
+	"paged_attention_reduce": {ops: sequences(each(2, params("heads", "head", "partitions")))},
+	"reshape_and_cache":      {part: caches(tokenKeys)},
+	"copy_blocks":            {part: map[string]extent{"k_from": blockPairs, "v_from": blockPairs, "k_cache": blockPairs, "v_cache": blockPairs}},
+}
+
+// What several rules count.
+var (
+	rowElements = params("rows", "width")
+	tokenKeys   = params("tokens", "kv_heads", "head") // a step's keys, or values
+	partitioned = params("tokens", "heads", "head", "partitions")
+	blockPairs  = params("pairs", "width")
+)
+
+// word returns where a kernel has a parameter; a rule names none that it lacks.
+func word(k *kernels.Kernel, name string) int {
+	i, ok := k.Param(name)
+	if !ok {
+		panic(fmt.Sprintf("lower: the cost of %s names its parameter %q, which it lacks", k.Name, name))
+	}
+	return i
+}
+
+// constantOf returns the index of a function constant, or one that is never set where the
+// kernel has none of that name.
+func constantOf(k *kernels.Kernel, name string) int {
+	if c, ok := k.Constant(name); ok {
+		return c.Index
+	}
+	return -1
 }
 
 // params multiplies parameters.
-func params(at ...int) extent {
-	return func(l *launch) int64 {
-		n := int64(1)
-		for _, i := range at {
-			n *= l.param(i)
+func params(names ...string) extent {
+	return func(k *kernels.Kernel) tally {
+		at := make([]int, len(names))
+		for i, name := range names {
+			at[i] = word(k, name)
 		}
-		return n
+		return func(l *launch) int64 {
+			n := int64(1)
+			for _, i := range at {
+				n *= l.param(i)
+			}
+			return n
+		}
 	}
 }
 
 // each counts n for every element.
 func each(n int64, elements extent) extent {
-	return func(l *launch) int64 { return n * elements(l) }
+	return func(k *kernels.Kernel) tally {
+		c := elements(k)
+		return func(l *launch) int64 { return n * c(l) }
+	}
+}
+
+// sequences counts for every sequence of the step.
+func sequences(one extent) extent {
+	return func(k *kernels.Kernel) tally {
+		c := one(k)
+		return func(l *launch) int64 { return l.sizes[ir.B] * c(l) }
+	}
 }
 
 // geluOps counts the form by tanh (a cubic, exp, add, divide) or by erf (a polynomial
-// of degree five besides).
-func geluOps(l *launch) int64 {
-	n := params(0, 1)(l)
-	if l.constant(0) {
-		return 9 * n
+// of degree five besides), and what is done to its result.
+func geluOps(more int64) extent {
+	return func(k *kernels.Kernel) tally {
+		elements, tanh := rowElements(k), constantOf(k, "fc_tanh")
+		return func(l *launch) int64 {
+			if l.constant(tanh) {
+				return (9 + more) * elements(l)
+			}
+			return (20 + more) * elements(l)
+		}
 	}
-	return 20 * n
 }
 
-// caches gives two arguments, a layer's keys and values, the same extent.
-func caches(k, v uint32, elements extent) map[uint32]extent {
-	return map[uint32]extent{k: elements, v: elements}
+// caches gives a layer's keys and values the same extent.
+func caches(elements extent) map[string]extent {
+	return map[string]extent{"k_cache": elements, "v_cache": elements}
 }
 
 // ropeOps is the rotation of one element: a pair takes four products and two sums.
 const ropeOps = 3
 
 // rotatedHeads counts the elements of Q and K.
-func rotatedHeads(l *launch) int64 { return l.param(0) * (l.param(1) + l.param(2)) * l.param(3) }
+func rotatedHeads(k *kernels.Kernel) tally {
+	tokens, heads, kvHeads, head := word(k, "tokens"), word(k, "heads"), word(k, "kv_heads"), word(k, "head")
+	return func(l *launch) int64 { return l.param(tokens) * (l.param(heads) + l.param(kvHeads)) * l.param(head) }
+}
 
 // cached counts the elements of K in all sequences, or in what the windows of their
 // tokens span.
-func cached(l *launch) int64 {
-	keys := l.sizes[ir.B] * l.sizes[ir.Smax]
-	if window := l.param(11); window != 0 {
-		keys = min(keys, l.param(0)+l.sizes[ir.B]*(window-1))
+func cached(k *kernels.Kernel) tally {
+	tokens, window, kvHeads, head := word(k, "tokens"), word(k, "window"), word(k, "kv_heads"), word(k, "head")
+	return func(l *launch) int64 {
+		keys := l.sizes[ir.B] * l.sizes[ir.Smax]
+		if n := l.param(window); n != 0 {
+			keys = min(keys, l.param(tokens)+l.sizes[ir.B]*(n-1))
+		}
+		return keys * l.param(kvHeads) * l.param(head)
 	}
-	return keys * l.param(3) * l.param(4)
 }
 
-// partial counts the elements that a cut attention leaves for attention_reduce.
-func partial(l *launch) int64 {
-	return l.param(0) * l.param(2) * l.dispatch.Grid[2].Eval(l.sizes) * l.param(4)
-}
-
-// partialStatistics counts the largest score and the sum that go with them.
-func partialStatistics(l *launch) int64 {
-	return l.param(0) * l.param(2) * l.dispatch.Grid[2].Eval(l.sizes) * 2
+// partial counts what a cut attention leaves for attention_reduce, for each token, head
+// and partition: so many elements.
+func partial(elements ...string) extent {
+	return func(k *kernels.Kernel) tally {
+		c := params(append([]string{"tokens", "heads"}, elements...)...)(k)
+		return func(l *launch) int64 { return c(l) * l.dispatch.Grid[2].Eval(l.sizes) }
+	}
 }
 
 // linearOps adds what a prologue and an epilogue do to the product.
-func linearOps(l *launch) int64 {
-	tokens, k, n0 := l.param(0), l.param(1), l.param(2)
-	n := n0 + l.param(3) + l.param(4)
-	ops := 2 * tokens * k * n
-	if l.constant(3) { // residual
-		ops += tokens * n
+func linearOps(k *kernels.Kernel) tally {
+	tokens, width, n0, n1, n2 := word(k, "tokens"), word(k, "k"), word(k, "n0"), word(k, "n1"), word(k, "n2")
+	residual, activation, norm := constantOf(k, "fc_residual"), constantOf(k, "fc_activation"), constantOf(k, "fc_norm")
+	return func(l *launch) int64 {
+		tokens, width, first := l.param(tokens), l.param(width), l.param(n0)
+		n := first + l.param(n1) + l.param(n2)
+		ops := 2 * tokens * width * n
+		if l.constant(residual) {
+			ops += tokens * n
+		}
+		if l.constant(activation) { // silu(a)·b
+			ops += 5 * tokens * first
+		}
+		if l.constant(norm) {
+			ops += 4 * tokens * width
+		}
+		return ops
 	}
-	if l.constant(4) { // silu(a)·b
-		ops += 5 * tokens * n0
-	}
-	if l.constant(5) { // RMSNorm
-		ops += 4 * tokens * k
-	}
-	return ops
 }
 
 // pagedKeys counts the elements of K in all sequences, in vLLM's layout.
-func pagedKeys(l *launch) int64 { return l.sizes[ir.B] * l.sizes[ir.Smax] * params(1, 2)(l) }
+func pagedKeys(k *kernels.Kernel) tally {
+	elements := params("kv_heads", "head")(k)
+	return func(l *launch) int64 { return l.sizes[ir.B] * l.sizes[ir.Smax] * elements(l) }
+}
 
 // pagedOps is attentionOps for one query a sequence.
-func pagedOps(l *launch) int64 {
-	return l.sizes[ir.B] * l.sizes[ir.Smax] * l.param(0) * (4*l.param(2) + 5)
+func pagedOps(k *kernels.Kernel) tally {
+	heads, head := word(k, "heads"), word(k, "head")
+	return func(l *launch) int64 {
+		return l.sizes[ir.B] * l.sizes[ir.Smax] * l.param(heads) * (4*l.param(head) + 5)
+	}
 }
 
 // attentionOps counts, for every query head and key that a token sees, the two
 // products over a head and the softmax. A token sees the keys up to its own, or the last
 // of them where there is a window.
-func attentionOps(l *launch) int64 {
-	tokens, heads, head := l.param(0), l.param(2), l.param(4)
-	each := tokens / max(l.sizes[ir.B], 1)
-	seen := tokens*l.sizes[ir.Smax] - tokens*max(each-1, 0)/2
-	if window := l.param(11); window != 0 {
-		seen = min(seen, tokens*window)
+func attentionOps(k *kernels.Kernel) tally {
+	tokens, heads, head, window := word(k, "tokens"), word(k, "heads"), word(k, "head"), word(k, "window")
+	return func(l *launch) int64 {
+		tokens, heads, head := l.param(tokens), l.param(heads), l.param(head)
+		each := tokens / max(l.sizes[ir.B], 1)
+		seen := tokens*l.sizes[ir.Smax] - tokens*max(each-1, 0)/2
+		if n := l.param(window); n != 0 {
+			seen = min(seen, tokens*n)
+		}
+		return heads * seen * (4*head + 5)
 	}
-	return heads * seen * (4*head + 5)
 }

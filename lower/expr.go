@@ -59,6 +59,46 @@ func (e Expr) Times(n int64) Expr {
 	return out
 }
 
+// over returns ⌈e / n⌉ for an expression of one term at most, without division: where e
+// is Extent(d), it is CeilDiv(d, n).
+func (e Expr) over(n int64) Expr {
+	switch {
+	case n == 1:
+		return e
+	case len(e.Terms) == 0:
+		return Number((e.Constant + n - 1) / n)
+	case len(e.Terms) > 1 || e.Terms[0].Div != 1:
+		panic("lower: quotient of a sum or of a quotient")
+	}
+	t := e.Terms[0]
+	t.Add, t.Div = t.Add+e.Constant, n
+	return Expr{Terms: []Term{t}}
+}
+
+// times returns a · b for numbers and multiples of symbols.
+func times(a, b Expr) (Expr, error) {
+	if n, ok := a.IsConst(); ok && simple(b) {
+		return b.Times(n), nil
+	}
+	if n, ok := b.IsConst(); ok && simple(a) {
+		return a.Times(n), nil
+	}
+	if !simple(a) || !simple(b) || a.Constant != 0 || b.Constant != 0 {
+		return Expr{}, fmt.Errorf("the product of %s and %s is no simple size", a, b)
+	}
+	t, u := a.Terms[0], b.Terms[0]
+	t.Mul *= u.Mul
+	for s, p := range u.Pow {
+		t.Pow[s] += p
+	}
+	return Expr{Terms: []Term{t}}, nil
+}
+
+// simple tells whether e has one term at most, and no division.
+func simple(e Expr) bool {
+	return len(e.Terms) == 0 || len(e.Terms) == 1 && e.Terms[0].Div == 1 && e.Terms[0].Add == 0
+}
+
 // IsConst reports whether e depends on no symbol, and its value.
 func (e Expr) IsConst() (int64, bool) { return e.Constant, len(e.Terms) == 0 }
 

@@ -269,7 +269,11 @@ func (p *phase) placeOf(v *ir.Value) place {
 	at.known, at.slot = true, -1
 	switch v.Op {
 	case ir.OpWeight:
-		at.buffer, p.err = p.weight(v)
+		buffer, err := p.weight(v)
+		if err != nil {
+			p.fail(err)
+		}
+		at.buffer = buffer
 	case ir.OpConst:
 		data := v.Attr.(ir.ConstAttr).Data
 		at.buffer = p.buffer(Buffer{Kind: Const, Name: constName(data), DType: v.Type.DType, Bytes: Number(int64(len(data))), Data: []byte(data)})
@@ -339,90 +343,6 @@ func partOf(v *ir.Value) int {
 		v = v.Args[0]
 	}
 	return 0
-}
-
-// emitter fills in one dispatch.
-type emitter struct {
-	p     *phase
-	index int
-}
-
-func (p *phase) dispatch(kernel string, v *ir.Value) emitter {
-	label := fmt.Sprintf("%s %s", v.Op, v)
-	if v.Layer != ir.NoLayer {
-		label = fmt.Sprintf("layer %d: %s", v.Layer, label)
-	}
-	p.out.Dispatches = append(p.out.Dispatches, Dispatch{Kernel: kernel, Label: label, Layer: v.Layer})
-	return emitter{p, len(p.out.Dispatches) - 1}
-}
-
-func (e emitter) dispatch() *Dispatch { return &e.p.out.Dispatches[e.index] }
-
-func (e emitter) constant(index, bits uint32) {
-	d := e.dispatch()
-	d.Constants = append(d.Constants, Constant{index, bits})
-}
-
-func (e emitter) params(at uint32, words ...Expr) {
-	d := e.dispatch()
-	d.ParamsAt, d.Params = at, words
-}
-
-func (e emitter) launch(grid [3]Expr, threads uint32) {
-	d := e.dispatch()
-	d.Grid, d.Group = grid, [3]uint32{threads, 1, 1}
-}
-
-func (e emitter) bind(index uint32, at place, b Binding) {
-	d := e.dispatch()
-	b.Index, b.Buffer = index, at.buffer
-	d.Bindings = append(d.Bindings, b)
-	if at.slot >= 0 {
-		e.p.fixups = append(e.p.fixups, fixup{e.index, len(d.Bindings) - 1, int(at.slot)})
-	}
-}
-
-func (e emitter) in(index uint32, v *ir.Value) { e.inAt(index, v, 0) }
-
-// inAt binds an operand from an offset in bytes.
-func (e emitter) inAt(index uint32, v *ir.Value, offset int64) {
-	which := partOf(v)
-	at, start := e.p.partPlace(root(v), which)
-	e.bind(index, at, Binding{Offset: start + offset, Bytes: e.bytes(v, which, at, offset), Read: true})
-}
-
-func (e emitter) out(index uint32, v *ir.Value) { e.outPart(index, v, 0) }
-
-// outPart binds one of the tensors that a value computes.
-func (e emitter) outPart(index uint32, v *ir.Value, which int) {
-	at, start := e.p.partPlace(v, which)
-	e.bind(index, at, Binding{Offset: start, Bytes: e.bytes(v, which, at, 0), Write: true})
-}
-
-// bytes is the extent of a binding: the whole buffer for weights, whose stored
-// type counts, else that of the tensor.
-func (e emitter) bytes(v *ir.Value, which int, at place, offset int64) Expr {
-	if b := e.p.plan.Buffers[at.buffer]; b.Kind == Weight || b.Kind == Const {
-		return b.Bytes
-	}
-	t := tensorsOf(root(v))[which]
-	n, ok := t.Shape.Elements()
-	if !ok {
-		e.p.err = fmt.Errorf("%s is no simple size", t)
-		return Expr{}
-	}
-	return Extent(n).Times(t.DType.Bytes(1)).Plus(Number(-offset))
-}
-
-// cache binds the keys or values behind a state. The size that counts is the
-// session's, so the binding claims one block.
-func (e emitter) cache(index uint32, state *ir.Value, values, write bool) {
-	buffer, err := e.p.tables.cache(layerOf(state), state.Type.Cache, values)
-	if err != nil {
-		e.p.err = err
-		return
-	}
-	e.bind(index, place{buffer: buffer, slot: -1}, Binding{Bytes: e.p.plan.Buffers[buffer].Bytes, Read: !write, Write: write})
 }
 
 // layerOf follows a state back to the cache that it is a version of.

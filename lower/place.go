@@ -107,23 +107,24 @@ func (p *phase) cpuProduct(v *ir.Value, call linearCall, rows ir.Dim, vec bool) 
 	if narrow {
 		x, xBytes = p.floats(rows, last(call.x))
 		d := p.dispatch("cast_"+call.x.Type.DType.String()+"_f32", v)
-		d.in(0, call.x)
-		d.bind(1, x, Binding{Bytes: xBytes, Write: true})
-		d.castLaunch(rows, lastDim(call.x))
+		d.in("x", call.x)
+		d.bind("out", x, Binding{Bytes: xBytes, Write: true})
+		d.params(elements(rows, lastDim(call.x)))
+		d.cover()
 	}
 	d := p.dispatch(linearKernel(vec)+"f32_f32", v)
 	if narrow {
-		d.bind(0, x, Binding{Bytes: xBytes, Read: true})
+		d.bind("x", x, Binding{Bytes: xBytes, Read: true})
 	} else {
-		d.in(0, call.x)
+		d.in("x", call.x)
 	}
 	d.linear(v, call, rows)
 	d.panelScratch(call, rows)
 	if narrows {
 		y, yBytes = p.floats(rows, last(v))
-		d.bind(4, y, Binding{Bytes: yBytes, Write: true})
+		d.bind("out", y, Binding{Bytes: yBytes, Write: true})
 	} else {
-		d.out(4, v)
+		d.out("out", v)
 		if call.residual != nil {
 			d.mayReplace(call.residual, v)
 		}
@@ -131,9 +132,10 @@ func (p *phase) cpuProduct(v *ir.Value, call linearCall, rows ir.Dim, vec bool) 
 	d.linearLaunch(v, call, ir.F32, rows, vec)
 	if narrows {
 		c := p.dispatch("cast_f32_"+v.Type.DType.String(), v)
-		c.bind(0, y, Binding{Bytes: yBytes, Read: true})
-		c.out(1, v)
-		c.castLaunch(rows, lastDim(v))
+		c.bind("x", y, Binding{Bytes: yBytes, Read: true})
+		c.out("out", v)
+		c.params(elements(rows, lastDim(v)))
+		c.cover()
 	}
 	for i := first; i < len(p.out.Dispatches); i++ {
 		p.out.Dispatches[i].OnCPU = true
@@ -155,7 +157,7 @@ func (e emitter) panelScratch(call linearCall, rows ir.Dim) {
 		heights = append(heights, n)
 	}
 	bytes := Number(kernels.PanelScratch(tokens, last(call.x), heights, call.pair))
-	e.bind(kernels.HostScratch, e.p.scratch(bytes), Binding{Bytes: bytes, Write: true})
+	e.bindAt(kernels.HostScratch, e.p.scratch(bytes), Binding{Bytes: bytes, Write: true})
 }
 
 // floats returns scratch memory for rows of so many floats.

@@ -9,6 +9,7 @@ type Plan struct {
 	Target  string   // "metal" or "cpu"
 	Act     ir.DType // element type of activations between matrix products
 	Context int      // slots that a sequence's cache may have: a bound of Smax
+	Vocab   int64    // rows of the smallest table that tokens are looked up in; 0: of none
 	Caches  []ir.Cache
 	Buffers []Buffer
 	Phases  []Phase

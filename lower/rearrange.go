@@ -4,7 +4,7 @@ import "github.com/smelt-ml/smelt/kernels"
 
 // rearrangers are the kernel families that a CPU can give a matrix in another order than
 // the file's.
-var rearrangers = map[string]bool{"linear_vec": true, "linear_mat": true, "embed": true}
+var rearrangers = map[string]bool{linearVec: true, linearMat: true, "embed": true}
 
 // markRearranged lets the device rearrange each matrix that only rearrangers read. A GPU
 // reads the file's rows, whose pages it shares with the page cache; a CPU that decodes

@@ -2,6 +2,7 @@ package lower
 
 import (
 	"fmt"
+	"maps"
 	"math"
 
 	"github.com/smelt-ml/smelt/ir"
@@ -52,15 +53,6 @@ func init() {
 
 func leaf(*phase, *ir.Value) error { return nil }
 
-// Rows that a threadgroup of each kernel covers; the kernels' own constants.
-const (
-	matRows       = 64 // linear_mat: rows of W of a tile
-	matTile       = 32 // matmul: rows and columns of a tile
-	attentionTile = 32 // attention_tile: query rows of a tile
-	embedRun      = 1024
-	gatherRun     = 512
-)
-
 func one() Expr { return Number(1) }
 
 func size(n int64) Expr { return Number(n) }
@@ -86,12 +78,15 @@ func rowsOf(v *ir.Value) (ir.Dim, error) {
 func embed(p *phase, v *ir.Value) error {
 	width, vocab := last(v), v.Args[1].Type.Shape[0]
 	d := p.dispatch("embed", v)
-	d.constant(0, uint32(v.Args[1].Type.DType))
-	d.in(0, v.Args[0])
-	d.in(1, v.Args[1])
-	d.out(2, v)
-	d.params(3, Extent(v.Type.Shape[0]), size(width), Extent(vocab))
-	d.launch([3]Expr{Number((width + embedRun - 1) / embedRun), Extent(v.Type.Shape[0]), one()}, 32)
+	d.constant("fc_type", uint32(v.Args[1].Type.DType))
+	d.in("tokens", v.Args[0])
+	d.in("table", v.Args[1])
+	d.out("out", v)
+	d.params(words{"tokens": Extent(v.Type.Shape[0]), "width": size(width), "vocab": Extent(vocab)})
+	d.cover()
+	if rows, ok := vocab.IsConst(); ok && root(v.Args[0]).Name() == ir.Tokens && (p.plan.Vocab == 0 || rows < p.plan.Vocab) {
+		p.plan.Vocab = rows
+	}
 	return nil
 }
 
@@ -100,7 +95,7 @@ func rmsNorm(p *phase, v *ir.Value) error {
 	if err != nil {
 		return err
 	}
-	d.in(1, v.Args[1])
+	d.in("weight", v.Args[1])
 	return nil
 }
 
@@ -109,11 +104,11 @@ func layerNorm(p *phase, v *ir.Value) error {
 	if err != nil {
 		return err
 	}
-	for i, index := range []uint32{1, 4} { // weight and bias
+	for i, name := range []string{"weight", "bias"} {
 		given := i+1 < len(v.Args)
-		d.constant(uint32(i), bit(given))
+		d.constant("fc_"+name, bit(given))
 		if given {
-			d.in(index, v.Args[i+1])
+			d.in(name, v.Args[i+1])
 		}
 	}
 	return nil
@@ -127,10 +122,10 @@ func norm(p *phase, v *ir.Value) (emitter, error) {
 		return emitter{}, err
 	}
 	d := p.dispatch(v.Op.String()+"_"+x.Type.DType.String()+"_"+v.Type.DType.String(), v)
-	d.in(0, x)
-	d.out(2, v)
-	d.params(3, Extent(rows), size(width), size(width), float(v.Attr.(ir.NormAttr).Eps))
-	d.launch([3]Expr{Extent(rows), one(), one()}, uint32(min(256, roundUp((width+3)/4, 32))))
+	d.in("x", x)
+	d.out("out", v)
+	d.params(words{"rows": Extent(rows), "width": size(width), "x_stride": size(width), "eps": float(v.Attr.(ir.NormAttr).Eps)})
+	d.coverBy(min(d.kernel.MaxThreads, int(roundUp((width+3)/4, 32))))
 	return d, nil
 }
 
@@ -177,9 +172,9 @@ func product(p *phase, v *ir.Value, call linearCall) error {
 		return p.cpuProduct(v, call, rows, vec)
 	}
 	d := p.dispatch(linearKernel(vec)+call.x.Type.DType.String()+"_"+v.Type.DType.String(), v)
-	d.in(0, call.x)
+	d.in("x", call.x)
 	d.linear(v, call, rows)
-	d.out(4, v)
+	d.out("out", v)
 	if call.residual != nil {
 		d.mayReplace(call.residual, v)
 	}
@@ -187,11 +182,17 @@ func product(p *phase, v *ir.Value, call linearCall) error {
 	return nil
 }
 
+// The families of products.
+const (
+	linearVec = "linear_vec"
+	linearMat = "linear_mat"
+)
+
 func linearKernel(vec bool) string {
 	if vec {
-		return "linear_vec_"
+		return linearVec + "_"
 	}
-	return "linear_mat_"
+	return linearMat + "_"
 }
 
 // linear binds what a product reads besides x, and its parameters.
@@ -200,24 +201,27 @@ func (e emitter) linear(v *ir.Value, call linearCall, rows ir.Dim) {
 	var heights [3]Expr
 	for i, w := range call.weights {
 		heights[i] = Extent(w.Type.Shape[0])
-		e.in(uint32(1+i), w)
+		e.in(fmt.Sprintf("w%d", i), w)
 	}
 	for i := range heights {
 		var code uint32
 		if i < len(call.weights) {
 			code = uint32(call.weights[i].Type.DType)
 		}
-		e.constant(uint32(i), code)
+		e.constant(fmt.Sprintf("fc_type%d", i), code)
 	}
-	e.constant(3, bit(call.residual != nil))
-	e.constant(4, bit(call.pair))
-	e.constant(5, bit(call.norm != nil))
-	e.params(5, Extent(rows), size(k), heights[0], heights[1], heights[2], size(k), size(n), float(call.eps))
+	e.constant("fc_residual", bit(call.residual != nil))
+	e.constant("fc_activation", bit(call.pair))
+	if e.kernel.Family == linearVec {
+		e.constant("fc_norm", bit(call.norm != nil))
+	}
+	e.params(words{"tokens": Extent(rows), "k": size(k), "n0": heights[0], "n1": heights[1], "n2": heights[2],
+		"x_stride": size(k), "out_stride": size(n), "eps": float(call.eps)})
 	if call.residual != nil {
-		e.in(6, call.residual)
+		e.in("residual", call.residual)
 	}
 	if call.norm != nil {
-		e.in(7, call.norm)
+		e.in("gain", call.norm)
 	}
 }
 
@@ -229,20 +233,20 @@ func (e emitter) linearLaunch(v *ir.Value, call linearCall, act ir.DType, rows i
 	shape := fmt.Sprintf("%s × %d → %d, %s", p.upTo(rows), last(call.x), n, stored)
 	if vec {
 		s, why := p.chip.vec(stored, n, tokens)
-		e.constant(6, uint32(s.rows))
-		e.constant(7, uint32(s.tokens))
-		e.launch([3]Expr{Number(ceilDiv(n, s.rows*s.simdgroups)), over(rows, s.tokens), one()}, uint32(32*s.simdgroups))
+		e.constant("fc_rows", uint32(s.rows))
+		e.constant("fc_tokens", uint32(s.tokens))
+		e.launch([3]Expr{Number(ceilDiv(n, s.rows*s.simdgroups)), over(rows, s.tokens), one()}, int(32*s.simdgroups))
 		p.chose(v, e, shape, s.String(), why)
 		return
 	}
-	width := int64(matRows)
+	width := int64(kernels.MatColumns)
 	if call.pair {
 		width /= 2
 	}
 	tile, why := p.chip.tile(act, ceilDiv(n, width), tokens)
-	e.constant(6, uint32(tile))
-	e.launch([3]Expr{over(rows, tile), Number(ceilDiv(n, width)), one()}, 128)
-	p.chose(v, e, shape, fmt.Sprintf("tiles of %d tokens × %d rows", tile, matRows), why)
+	e.constant("fc_tile", uint32(tile))
+	e.launch([3]Expr{over(rows, tile), Number(ceilDiv(n, width)), one()}, e.kernel.MaxThreads)
+	p.chose(v, e, shape, fmt.Sprintf("tiles of %d tokens × %d rows", tile, kernels.MatColumns), why)
 }
 
 func bit(b bool) uint32 {
@@ -277,10 +281,11 @@ func slice(p *phase, v *ir.Value) error {
 // copyStrided gathers x, from an offset in bytes, into the dense result.
 func copyStrided(p *phase, v, x *ir.Value, offset int64, shape ir.Shape, strides [3]Expr) error {
 	d := p.dispatch("transpose_"+v.Type.DType.String(), v)
-	d.inAt(0, x, offset)
-	d.out(1, v)
-	d.params(2, Extent(shape[0]), Extent(shape[1]), Extent(shape[2]), strides[0], strides[1], strides[2])
-	d.launch([3]Expr{over(shape[2], 64), Extent(shape[1]), Extent(shape[0])}, 64)
+	d.inFrom("x", x, offset)
+	d.out("out", v)
+	d.params(words{"size[0]": Extent(shape[0]), "size[1]": Extent(shape[1]), "size[2]": Extent(shape[2]),
+		"stride[0]": strides[0], "stride[1]": strides[1], "stride[2]": strides[2]})
+	d.cover()
 	return nil
 }
 
@@ -289,53 +294,63 @@ func rope(p *phase, v *ir.Value) error {
 	tokens, heads, head := v.Type.Shape[0], v.Type.Shape[1], last(v)
 	stride, _ := heads.Times(ir.Const(int(head)))
 	d := p.dispatch("rope_"+v.Type.DType.String(), v)
-	rotation(d, a, v.Args[2:], 2)
-	d.in(0, x)
-	d.in(1, v.Args[1])
-	d.out(3, v)
-	d.params(4, Extent(tokens), Extent(heads), size(head), size(int64(a.Rotated)), Extent(stride), Number(0),
-		float(math.Log2(a.Theta)), float(a.FreqScale), float(a.Magnitude))
-	d.launch([3]Expr{Number((head + 63) / 64), Extent(heads), Extent(tokens)}, 32)
+	given := rotation(d, a, v.Args[2:])
+	d.in("x", x)
+	d.in("positions", v.Args[1])
+	d.out("out", v)
+	maps.Copy(given, words{"tokens": Extent(tokens), "heads": Extent(heads), "head": size(head), "x_stride": Extent(stride)})
+	d.params(given)
+	d.cover()
 	return nil
 }
 
 // rotation sets the constants that the rotary kernels share and binds the factors, of
-// which there are one or none. With a base of 1 they are whole divisors: a table.
-func rotation(d emitter, a ir.RopeAttr, factors []*ir.Value, at uint32) {
+// which there are one or none. With a base of 1 they are whole divisors: a table. It
+// returns the parameters of the rotation.
+func rotation(d emitter, a ir.RopeAttr, factors []*ir.Value) words {
 	table := len(factors) > 0 && a.Theta == 1
-	d.constant(0, bit(a.Interleaved))
-	d.constant(1, bit(len(factors) > 0 && !table))
-	d.constant(2, bit(table))
+	d.constant("fc_interleaved", bit(a.Interleaved))
+	d.constant("fc_factors", bit(len(factors) > 0 && !table))
+	d.constant("fc_table", bit(table))
 	if len(factors) > 0 {
-		d.in(at, factors[0])
+		d.in("factors", factors[0])
 	}
+	return words{"rotated": size(int64(a.Rotated)), "first": Number(0),
+		"log2_theta": float(math.Log2(a.Theta)), "freq_scale": float(a.FreqScale), "magnitude": float(a.Magnitude)}
 }
 
 func cacheWrite(p *phase, v *ir.Value) error {
 	k, c := v.Args[1], v.Type.Cache
 	width := int64(c.KVHeads * c.Head)
 	d := p.dispatch("cache_write_"+k.Type.DType.String()+"_"+c.DType.String(), v)
-	d.in(0, k)
-	d.in(1, v.Args[2])
-	d.in(2, v.Args[3])
-	d.cache(3, v.Args[0], false, true)
-	d.cache(4, v.Args[0], true, true)
-	d.params(5, Extent(k.Type.Shape[0]), size(int64(c.KVHeads)), size(int64(c.Head)), size(int64(c.Block)), size(width), size(width))
-	d.launch([3]Expr{Number((width + 63) / 64), Extent(k.Type.Shape[0]), one()}, 64)
+	d.in("k", k)
+	d.in("v", v.Args[2])
+	d.in("slots", v.Args[3])
+	d.caches(v.Args[0], true)
+	given := block(c)
+	maps.Copy(given, words{"tokens": Extent(k.Type.Shape[0]), "k_stride": size(width), "v_stride": size(width)})
+	d.params(given)
+	d.cover()
 	return nil
 }
 
 func cacheRead(p *phase, v *ir.Value) error {
 	c := v.Args[0].Type.Cache
-	width := int64(c.KVHeads * c.Head)
 	d := p.dispatch("cache_read_"+c.DType.String(), v)
-	d.cache(0, v.Args[0], v.Attr.(ir.CacheReadAttr).Values, false)
-	d.in(1, v.Args[1])
-	d.in(2, v.Args[2])
-	d.out(3, v)
-	d.params(4, Extent(ir.Var(ir.B)), Extent(ir.Var(ir.Smax)), size(int64(c.KVHeads)), size(int64(c.Head)), size(int64(c.Block)), Extent(ir.Var(ir.NB)))
-	d.launch([3]Expr{Number((width + 63) / 64), Extent(v.Type.Shape[0]), one()}, 64)
+	d.cache("cache", v.Args[0], v.Attr.(ir.CacheReadAttr).Values, false)
+	d.in("context_lens", v.Args[1])
+	d.in("block_table", v.Args[2])
+	d.out("out", v)
+	given := block(c)
+	maps.Copy(given, words{"seqs": Extent(ir.Var(ir.B)), "context": Extent(ir.Var(ir.Smax)), "table_stride": Extent(ir.Var(ir.NB))})
+	d.params(given)
+	d.cover()
 	return nil
+}
+
+// block is the extents of a block of a cache, as parameters.
+func block(c ir.Cache) words {
+	return words{"kv_heads": size(int64(c.KVHeads)), "head": size(int64(c.Head)), "block": size(int64(c.Block))}
 }
 
 // repeatGroups bounds the 1-D grid of repeat_kv: its threads loop with a 64-bit
@@ -349,18 +364,22 @@ func repeatKV(p *phase, v *ir.Value) error {
 	if !ok {
 		return fmt.Errorf("%s: %s is no simple size", v, v.Type)
 	}
-	groups := over(n, 256)
+	d := p.dispatch(v.Op.String()+"_"+out.DType.String(), v)
+	groups := over(n, int64(kernels.RepeatThreads))
 	if p.bound(groups) > repeatGroups {
 		groups = Number(repeatGroups)
 	}
-	d := p.dispatch(v.Op.String()+"_"+out.DType.String(), v)
-	operands := uint32(len(v.Args))
-	for i, a := range v.Args {
-		d.in(uint32(i), a)
-		d.outPart(operands+uint32(i), v, i)
+	names := [][2]string{{"x", "out"}}
+	if len(v.Args) > 1 {
+		names = [][2]string{{"k", "k_out"}, {"v", "v_out"}}
 	}
-	d.params(2*operands, Extent(x.Type.Shape[0]), Extent(x.Type.Shape[1]), size(last(x)), size(int64(v.Attr.(ir.RepeatAttr).N)))
-	d.launch([3]Expr{groups, one(), one()}, 256)
+	for i, a := range v.Args {
+		d.in(names[i][0], a)
+		d.outPart(names[i][1], v, i)
+	}
+	d.params(words{"tokens": Extent(x.Type.Shape[0]), "kv_heads": Extent(x.Type.Shape[1]), "head": size(last(x)),
+		"repeats": size(int64(v.Attr.(ir.RepeatAttr).N))})
+	d.launch([3]Expr{groups, one(), one()}, kernels.RepeatThreads)
 	return nil
 }
 
@@ -368,25 +387,26 @@ func matmul(p *phase, v *ir.Value) error {
 	a := v.Args[0].Type.Shape
 	out := v.Type.Shape
 	d := p.dispatch("matmul_"+v.Type.DType.String(), v)
-	d.constant(0, bit(v.Attr.(ir.MatmulAttr).TransB))
-	d.in(0, v.Args[0])
-	d.in(1, v.Args[1])
-	d.out(2, v)
-	d.params(3, Extent(out[0]), Extent(out[1]), Extent(out[2]), Extent(a[2]))
-	d.launch([3]Expr{over(out[2], matTile), over(out[1], matTile), Extent(out[0])}, 128)
+	d.constant("fc_transposed", bit(v.Attr.(ir.MatmulAttr).TransB))
+	d.in("a", v.Args[0])
+	d.in("b", v.Args[1])
+	d.out("out", v)
+	d.params(words{"batch": Extent(out[0]), "m": Extent(out[1]), "n": Extent(out[2]), "k": Extent(a[2])})
+	d.cover()
 	return nil
 }
 
 func mask(p *phase, v *ir.Value) error {
 	s := v.Type.Shape
 	d := p.dispatch("mask_"+v.Type.DType.String(), v)
-	for i := range 4 {
-		d.in(uint32(i), v.Args[i])
+	for i, name := range []string{"scores", "positions", "cu_seqlens", "context_lens"} {
+		d.in(name, v.Args[i])
 	}
-	d.out(4, v)
-	d.params(5, Extent(s[0]), Extent(s[1]), Extent(ir.Var(ir.B)), Extent(ir.Var(ir.Smax)), size(int64(v.Attr.(ir.MaskAttr).Window)))
+	d.out("out", v)
+	d.params(words{"heads": Extent(s[0]), "tokens": Extent(s[1]), "seqs": Extent(ir.Var(ir.B)), "context": Extent(ir.Var(ir.Smax)),
+		"window": size(int64(v.Attr.(ir.MaskAttr).Window))})
 	d.mayReplace(v.Args[0], v)
-	d.launch([3]Expr{over(s[2], 64), Extent(s[1]), Extent(s[0])}, 64)
+	d.cover()
 	return nil
 }
 
@@ -395,29 +415,28 @@ func softmax(p *phase, v *ir.Value) error {
 	if err != nil {
 		return err
 	}
-	width := Extent(lastDim(v))
 	d := p.dispatch("softmax_"+v.Type.DType.String(), v)
-	d.in(0, v.Args[0])
-	d.out(1, v)
-	perSink := Number(0)
+	d.in("x", v.Args[0])
+	d.out("out", v)
+	given := elements(rows, lastDim(v))
+	given["b_stride"] = Number(0)
 	if len(v.Args) > 1 {
-		d.constant(1, 1)
-		d.in(3, v.Args[1])
-		perSink = Extent(v.Type.Shape[1])
+		d.constant("fc_sinks", 1)
+		d.in("sinks", v.Args[1])
+		given["b_stride"] = Extent(v.Type.Shape[1])
 	}
-	d.params(2, Extent(rows), width, width, perSink, Number(0))
-	d.launch([3]Expr{Extent(rows), one(), one()}, 256)
+	d.params(given)
+	d.cover()
 	return nil
 }
 
 func argmax(p *phase, v *ir.Value) error {
 	x := v.Args[0]
-	width := Extent(lastDim(x))
 	d := p.dispatch("argmax_"+x.Type.DType.String(), v)
-	d.in(0, x)
-	d.out(1, v)
-	d.params(2, Extent(v.Type.Shape[0]), width, width, width, Number(0))
-	d.launch([3]Expr{Extent(v.Type.Shape[0]), one(), one()}, 256)
+	d.in("x", x)
+	d.out("out", v)
+	d.params(elements(v.Type.Shape[0], lastDim(x)))
+	d.cover()
 	return nil
 }
 
@@ -426,14 +445,20 @@ func topK(p *phase, v *ir.Value) error {
 	if k > kernels.MaxTopK {
 		return fmt.Errorf("%s: the kernel finds the %d largest at most", v.LongString(), kernels.MaxTopK)
 	}
-	rows, width := Extent(x.Type.Shape[0]), Extent(lastDim(x))
+	width := Extent(lastDim(x))
 	d := p.dispatch("top_k_"+x.Type.DType.String(), v)
-	d.in(0, x)
-	d.outPart(1, v, 0)
-	d.outPart(2, v, 1)
-	d.params(3, rows, width, width, size(k))
-	d.launch([3]Expr{rows, one(), one()}, 256)
+	d.in("x", x)
+	d.outPart("values", v, 0)
+	d.outPart("indices", v, 1)
+	d.params(words{"rows": Extent(x.Type.Shape[0]), "width": width, "x_stride": width, "k": size(k)})
+	d.cover()
 	return nil
+}
+
+// elements are the parameters of kernels on dense rows.
+func elements(rows, width ir.Dim) words {
+	w := Extent(width)
+	return words{"rows": Extent(rows), "width": w, "a_stride": w, "b_stride": w, "value": Number(0)}
 }
 
 // elementwise lowers ops that read the same element of each operand that they
@@ -448,25 +473,23 @@ func elementwise(p *phase, v *ir.Value) error {
 			return fmt.Errorf("%s: no kernel mixes %s and %s", v.LongString(), a.Type.DType, v.Type.DType)
 		}
 	}
-	width := lastDim(v)
-	value := Number(0)
+	given := elements(rows, lastDim(v))
 	if a, ok := v.Attr.(ir.ScaleAttr); ok {
-		value = float(a.Value)
+		given["value"] = float(a.Value)
 	}
 	d := p.dispatch(v.Op.String()+"_"+v.Type.DType.String(), v)
 	if a, ok := v.Attr.(ir.GELUAttr); ok {
-		d.constant(0, bit(a.Tanh))
+		d.constant("fc_tanh", bit(a.Tanh))
 	}
 	for i, a := range v.Args {
-		d.in(uint32(i), a)
+		d.in([]string{"a", "b"}[i], a)
 	}
-	at := uint32(len(v.Args))
-	d.out(at, v)
-	d.params(at+1, Extent(rows), Extent(width), Extent(width), Extent(width), value)
+	d.out("out", v)
+	d.params(given)
 	for _, a := range v.Args {
 		d.mayReplace(a, v)
 	}
-	d.launch([3]Expr{over(width, 256), Extent(rows), one()}, 256)
+	d.cover()
 	return nil
 }
 
@@ -476,27 +499,21 @@ func cast(p *phase, v *ir.Value) error {
 	if err != nil {
 		return err
 	}
-	width := lastDim(v)
 	d := p.dispatch("cast_"+x.Type.DType.String()+"_"+v.Type.DType.String(), v)
-	d.in(0, x)
-	d.out(1, v)
-	d.castLaunch(rows, width)
+	d.in("x", x)
+	d.out("out", v)
+	d.params(elements(rows, lastDim(v)))
+	d.cover()
 	return nil
 }
 
-func (e emitter) castLaunch(rows, width ir.Dim) {
-	e.params(2, Extent(rows), Extent(width), Extent(width), Extent(width), Number(0))
-	e.launch([3]Expr{over(width, 256), Extent(rows), one()}, 256)
-}
-
 func gatherRows(p *phase, v *ir.Value) error {
-	width := lastDim(v)
 	d := p.dispatch("gather_rows_"+v.Type.DType.String(), v)
-	d.in(0, v.Args[0])
-	d.in(1, v.Args[1])
-	d.out(2, v)
-	d.params(3, Extent(v.Type.Shape[0]), Extent(width), Extent(width), Extent(width), Number(0))
-	d.launch([3]Expr{over(width, gatherRun), Extent(v.Type.Shape[0]), one()}, 32)
+	d.in("x", v.Args[0])
+	d.in("index", v.Args[1])
+	d.out("out", v)
+	d.params(elements(v.Type.Shape[0], lastDim(v)))
+	d.cover()
 	return nil
 }
 
@@ -513,12 +530,11 @@ func attention(p *phase, v *ir.Value) error {
 		kernel = "attention_vec_"
 	}
 	d := p.dispatch(kernel+v.Type.DType.String()+"_"+c.DType.String(), v)
-	d.constant(0, uint32(c.Head))
-	d.in(0, q)
-	d.cache(1, v.Args[1], false, false)
-	d.cache(2, v.Args[1], true, false)
-	for i := range uint32(4) {
-		d.in(3+i, v.Args[2+i])
+	d.constant("fc_head", uint32(c.Head))
+	d.in("q", q)
+	d.caches(v.Args[1], false)
+	for i, name := range []string{"positions", "cu_seqlens", "context_lens", "block_table"} {
+		d.in(name, v.Args[2+i])
 	}
 	row := int64(c.Head)
 	plane := int64(c.Block) * row // a block of one KV head
@@ -527,18 +543,20 @@ func attention(p *phase, v *ir.Value) error {
 	}
 	a := v.Attr.(ir.AttentionAttr)
 	if a.Window != 0 {
-		d.constant(2, 1)
+		d.constant("fc_window", 1)
 	}
 	if a.SoftCap != 0 {
-		d.constant(3, 1)
+		d.constant("fc_soft_cap", 1)
 	}
 	if sinks := v.Args[6:]; len(sinks) > 0 && !split {
-		d.constant(4, 1)
-		d.in(11, sinks[0])
+		d.constant("fc_sinks", 1)
+		d.in("sinks", sinks[0])
 	}
-	d.params(8, Extent(tokens), Extent(ir.Var(ir.B)), Extent(heads), size(int64(c.KVHeads)), size(int64(c.Head)),
-		size(int64(c.Block)), Extent(ir.Var(ir.NB)), size(int64(c.KVHeads)*plane), size(plane), size(row),
-		float(a.Scale), size(int64(a.Window)), float(a.SoftCap))
+	given := block(c)
+	maps.Copy(given, words{"tokens": Extent(tokens), "seqs": Extent(ir.Var(ir.B)), "heads": Extent(heads), "table_stride": Extent(ir.Var(ir.NB)),
+		"block_stride": size(int64(c.KVHeads) * plane), "head_stride": size(plane), "row_stride": size(row),
+		"scale": float(a.Scale), "window": size(int64(a.Window)), "soft_cap": float(a.SoftCap)})
+	d.params(given)
 	n, _ := heads.IsConst()
 	shape := fmt.Sprintf("%s × %d heads of %d, Smax ≤ %d", p.upTo(tokens), n, c.Head, p.out.MaxContext)
 	switch {
@@ -548,13 +566,13 @@ func attention(p *phase, v *ir.Value) error {
 		return splitAttention(p, v, d)
 	case vec:
 		p.chose(v, d, shape, "a threadgroup for a head and token", "contexts are short or steps wide enough")
-		d.launch([3]Expr{Extent(heads), Extent(tokens), one()}, 256)
+		d.launch([3]Expr{Extent(heads), Extent(tokens), one()}, d.kernel.MaxThreads)
 	default:
-		p.chose(v, d, shape, fmt.Sprintf("tiles of %d queries", attentionTile), fmt.Sprintf("more than %d tokens", p.chip.vecTokens))
-		tiles := over(tokens, attentionTile).Plus(Extent(ir.Var(ir.B)))
-		d.launch([3]Expr{tiles, Extent(heads), one()}, 128)
+		p.chose(v, d, shape, fmt.Sprintf("tiles of %d queries", kernels.AttentionTile), fmt.Sprintf("more than %d tokens", p.chip.vecTokens))
+		tiles := over(tokens, kernels.AttentionTile).Plus(Extent(ir.Var(ir.B)))
+		d.launch([3]Expr{tiles, Extent(heads), one()}, d.kernel.MaxThreads)
 	}
-	d.out(7, v)
+	d.out("out", v)
 	return nil
 }
 
@@ -574,21 +592,21 @@ func splitAttention(p *phase, v *ir.Value, d emitter) error {
 	}
 	sums, sumBytes := scratch(head)
 	statistics, statisticBytes := scratch(2)
-	d.constant(1, uint32(partition))
-	d.bind(9, sums, Binding{Bytes: sumBytes, Write: true})
-	d.bind(10, statistics, Binding{Bytes: statisticBytes, Write: true})
-	d.launch([3]Expr{Extent(heads), Extent(v.Type.Shape[0]), parts}, 256)
+	d.constant("fc_split", uint32(partition))
+	d.bind("part", sums, Binding{Bytes: sumBytes, Write: true})
+	d.bind("statistics", statistics, Binding{Bytes: statisticBytes, Write: true})
+	d.launch([3]Expr{Extent(heads), Extent(v.Type.Shape[0]), parts}, d.kernel.MaxThreads)
 
 	r := p.dispatch("attention_reduce_"+v.Type.DType.String(), v)
-	r.bind(0, sums, Binding{Bytes: sumBytes, Read: true})
-	r.bind(1, statistics, Binding{Bytes: statisticBytes, Read: true})
-	r.out(2, v)
+	r.bind("part", sums, Binding{Bytes: sumBytes, Read: true})
+	r.bind("statistics", statistics, Binding{Bytes: statisticBytes, Read: true})
+	r.out("out", v)
 	if sinks := v.Args[6:]; len(sinks) > 0 { // once, not in every partition
-		r.constant(4, 1)
-		r.in(4, sinks[0])
+		r.constant("fc_sinks", 1)
+		r.in("sinks", sinks[0])
 	}
-	r.params(3, Extent(v.Type.Shape[0]), Extent(heads), size(head), parts)
-	r.launch([3]Expr{Extent(heads), Extent(v.Type.Shape[0]), one()}, uint32(roundUp((head+3)/4, 32)))
+	r.params(words{"tokens": Extent(v.Type.Shape[0]), "heads": Extent(heads), "head": size(head), "partitions": parts})
+	r.coverBy(int(roundUp((head+3)/4, 32)))
 	return nil
 }
 
@@ -606,21 +624,22 @@ func ropeWrite(p *phase, v *ir.Value) error {
 		factorsAt = 6
 	}
 	d := p.dispatch(v.Op.String()+"_"+qkv.Type.DType.String()+"_"+c.DType.String(), v)
-	rotation(d, a.Rope, v.Args[factorsAt:], 3)
-	d.in(0, qkv)
-	d.in(1, v.Args[2])
-	d.in(2, v.Args[3])
-	d.out(4, v)
-	d.cache(5, v.Args[1], false, true)
-	d.cache(6, v.Args[1], true, true)
+	given := rotation(d, a.Rope, v.Args[factorsAt:])
+	d.in("qkv", qkv)
+	d.in("positions", v.Args[2])
+	d.in("slots", v.Args[3])
+	d.out("q_out", v)
+	d.caches(v.Args[1], true)
 	if norms {
-		d.in(8, v.Args[4])
-		d.in(9, v.Args[5])
+		d.in("q_norm", v.Args[4])
+		d.in("k_norm", v.Args[5])
 	}
-	d.params(7, Extent(tokens), size(int64(a.Heads)), size(int64(c.KVHeads)), size(int64(c.Head)), size(int64(a.Rope.Rotated)),
-		size(last(qkv)), size(last(qkv)), size(last(qkv)), size(int64(c.Block)), Number(0),
-		float(math.Log2(a.Rope.Theta)), float(a.Rope.FreqScale), float(a.Rope.Magnitude), float(a.Eps))
+	stride := size(last(qkv))
+	maps.Copy(given, block(c))
+	maps.Copy(given, words{"tokens": Extent(tokens), "heads": size(int64(a.Heads)),
+		"q_stride": stride, "k_stride": stride, "v_stride": stride, "eps": float(a.Eps)})
+	d.params(given)
 	rows, each := int64(a.Heads)+2*int64(c.KVHeads), int64(kernels.RopeWriteRows(int(c.Head)))
-	d.launch([3]Expr{Number((rows + each - 1) / each), Extent(tokens), one()}, 32)
+	d.launch([3]Expr{Number((rows + each - 1) / each), Extent(tokens), one()}, d.kernel.MaxThreads)
 	return nil
 }

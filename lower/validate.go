@@ -33,6 +33,9 @@ func (p *Plan) validate() error {
 	if p.Context <= 0 || p.Context > math.MaxInt32 {
 		return fmt.Errorf("a context of %d", p.Context)
 	}
+	if p.Vocab < 0 || p.Vocab > math.MaxInt32 {
+		return fmt.Errorf("a vocabulary of %d", p.Vocab)
+	}
 	if len(p.Buffers) == 0 || len(p.Buffers) > maxBuffers || len(p.Phases) == 0 {
 		return fmt.Errorf("%d buffers, %d phases", len(p.Buffers), len(p.Phases))
 	}

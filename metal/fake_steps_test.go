@@ -34,14 +34,15 @@ func doubling(n, commandBuffers int) *lower.Plan {
 		values[i].bytes = lower.Number(12)
 	}
 	to := s.output("result", lower.Number(12))
-	params := []lower.Expr{lower.Number(1), lower.Number(3), lower.Number(3), lower.Number(3), lower.Number(int64(math.Float32bits(2)))}
+	three := lower.Number(3)
+	params := words{"rows": lower.Number(1), "width": three, "a_stride": three, "b_stride": three, "value": lower.Number(int64(math.Float32bits(2)))}
 	ph := &s.plan.Phases[0]
 	for i := range n {
 		write := values[i%2]
 		if i == n-1 {
 			write = to
 		}
-		d := s.run("scale_f32", params, from, write)
+		d := s.launch("scale_f32", params, args{"a": from, "out": write})
 		d.Grid, d.Group = [3]lower.Expr{lower.Number(1), lower.Number(1), lower.Number(1)}, [3]uint32{256, 1, 1}
 		from = write
 		if i > 0 && i*commandBuffers/n != (i-1)*commandBuffers/n {

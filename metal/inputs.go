@@ -37,33 +37,15 @@ func (p *Program) inputChecks(blocks int) []check {
 			block = c.Block
 		}
 	}
-	vocab := p.vocab()
 	var list []check
 	have := p.Inputs()
 	for _, c := range inputChecks {
 		if slices.Contains(have, c.input) {
-			c.blocks, c.block, c.vocab = int32(blocks), int32(block), vocab
+			c.blocks, c.block, c.vocab = int32(blocks), int32(block), p.plan.Vocab
 			list = append(list, c)
 		}
 	}
 	return list
-}
-
-// vocab returns the rows of the smallest table that tokens are looked up in.
-func (p *Program) vocab() int64 {
-	var rows int64
-	for i := range p.plan.Phases {
-		for j := range p.plan.Phases[i].Dispatches {
-			d := &p.plan.Phases[i].Dispatches[j]
-			if d.Kernel != "embed" || len(d.Params) < 3 {
-				continue
-			}
-			if n, ok := d.Params[2].IsConst(); ok && (rows == 0 || n < rows) {
-				rows = n
-			}
-		}
-	}
-	return rows
 }
 
 func checkTokens(c check, step *Step) error {

@@ -4,6 +4,7 @@ package metal
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower"
 )
 
@@ -56,21 +58,21 @@ func TestGatedUnit(t *testing.T) {
 		copy(d.Grid[:], grid)
 		d.Group[0] = threads
 	}
-	elementwise := []lower.Expr{tokens, num(k), num(k), num(k), num(0)}
+	elementwise := words{"rows": tokens, "width": num(k), "a_stride": num(k), "b_stride": num(k), "value": num(0)}
 	linear := func(w, to ref) {
-		d := s.run("linear_vec_f32_f32", []lower.Expr{tokens, num(k), num(n), num(0), num(0), num(k), num(n), num(0)}, x, w, to)
-		d.Bindings[2].Index, d.ParamsAt = 4, 5
-		d.Constants = []lower.Constant{{Index: 0, Bits: uint32(ir.F32)}, {Index: 1}, {Index: 2}, {Index: 3}, {Index: 4}, {Index: 5}}
+		d := s.launch("linear_vec_f32_f32", words{"tokens": tokens, "k": num(k), "n0": num(n), "n1": num(0), "n2": num(0),
+			"x_stride": num(k), "out_stride": num(n), "eps": num(0)}, args{"x": x, "w0": w, "out": to})
+		d.Constants = set(d.Kernel, map[string]uint32{"fc_type0": uint32(ir.F32)})
 		launch(d, 64, num(n/8), tokens, num(1))
 	}
-	d := s.run("embed", []lower.Expr{tokens, num(k), num(vocab)}, ids, table, x)
-	d.Constants = []lower.Constant{{Index: 0, Bits: uint32(ir.F32)}}
+	d := s.launch("embed", words{"tokens": tokens, "width": num(k), "vocab": num(vocab)}, args{"tokens": ids, "table": table, "out": x})
+	d.Constants = set(d.Kernel, map[string]uint32{"fc_type": uint32(ir.F32)})
 	launch(d, 32, num(1), tokens)
 	linear(gate, g)
 	linear(up, u)
 	ph.Dispatches[2].Barrier = false
-	launch(s.run("silu_mul_f32", elementwise, g, u, h), 256, num(1), tokens)
-	launch(s.run("add_f32", elementwise, h, x, out), 256, num(1), tokens)
+	launch(s.launch("silu_mul_f32", elementwise, args{"a": g, "b": u, "out": h}), 256, num(1), tokens)
+	launch(s.launch("add_f32", elementwise, args{"a": h, "b": x, "out": out}), 256, num(1), tokens)
 
 	in := []int32{3, 9, 0, 3, 7}
 	want := make([]float64, len(in)*k)
@@ -135,15 +137,17 @@ func TestBadInputsLeaveCaches(t *testing.T) {
 	for i, kind := range []lower.Kind{lower.CacheK, lower.CacheV} {
 		caches[i] = s.buffer(lower.Buffer{Kind: kind, Name: []string{"k.0", "v.0"}[i], DType: ir.F32, Bytes: num(4 * block * head)})
 	}
-	d := s.run("embed", []lower.Expr{tokens, num(head), num(vocab)}, ids, rows, arena)
-	d.Constants = []lower.Constant{{Index: 0, Bits: uint32(ir.F32)}}
+	s.plan.Vocab = vocab
+	d := s.launch("embed", words{"tokens": tokens, "width": num(head), "vocab": num(vocab)}, args{"tokens": ids, "table": rows, "out": arena})
+	d.Constants = set(d.Kernel, map[string]uint32{"fc_type": uint32(ir.F32)})
 	d.Grid[0], d.Grid[1] = num(1), tokens
-	d = s.run("cache_write_f32_f32", []lower.Expr{tokens, num(1), num(head), num(block), num(head), num(head)}, arena, arena, slots, caches[0], caches[1])
-	d.Bindings[3].Read, d.Bindings[3].Write = false, true
+	d = s.launch("cache_write_f32_f32", words{"tokens": tokens, "kv_heads": num(1), "head": num(head), "block": num(block),
+		"k_stride": num(head), "v_stride": num(head)}, args{"k": arena, "v": arena, "slots": slots, "k_cache": caches[0], "v_cache": caches[1]})
 	d.Grid, d.Group[0] = [3]lower.Expr{num(1), tokens, num(1)}, 64
 	context, _ := ir.Var(ir.B).Times(ir.Var(ir.Smax))
-	d = s.run("cache_read_f32", []lower.Expr{lower.Extent(ir.Var(ir.B)), lower.Extent(ir.Var(ir.Smax)), num(1), num(head), num(block),
-		lower.Extent(ir.Var(ir.NB))}, caches[0], lens, table, s.output("out", lower.Extent(context).Times(4*head)))
+	d = s.launch("cache_read_f32", words{"seqs": lower.Extent(ir.Var(ir.B)), "context": lower.Extent(ir.Var(ir.Smax)), "kv_heads": num(1),
+		"head": num(head), "block": num(block), "table_stride": lower.Extent(ir.Var(ir.NB))},
+		args{"cache": caches[0], "context_lens": lens, "block_table": table, "out": s.output("out", lower.Extent(context).Times(4*head))})
 	d.Grid, d.Group[0] = [3]lower.Expr{num(1), lower.Extent(context), num(1)}, 64
 
 	device, err := Open("cpu", Options{Threads: 1})
@@ -200,7 +204,8 @@ func TestLoadChecksLaunches(t *testing.T) {
 	num := lower.Number
 	plan := func(change func(d *lower.Dispatch)) *lower.Plan {
 		s := newSketch(8)
-		d := s.run("scale_f32", []lower.Expr{tokens, num(4), num(4), num(0), num(0)}, s.weight("x", ir.F32, ir.F32, 32), s.output("out", perToken.Times(4)))
+		d := s.launch("scale_f32", words{"rows": tokens, "width": num(4), "a_stride": num(4), "b_stride": num(0), "value": num(0)},
+			args{"a": s.weight("x", ir.F32, ir.F32, 32), "out": s.output("out", perToken.Times(4))})
 		d.Grid[0], d.Grid[1], d.Group[0] = num(1), tokens, 256
 		change(d)
 		return &s.plan
@@ -211,13 +216,16 @@ func TestLoadChecksLaunches(t *testing.T) {
 	tensors := func(string) ([]byte, ir.DType, error) { return make([]byte, 128), ir.F32, nil }
 	_, err = device.Load(plan(func(*lower.Dispatch) {}), tensors)
 	require.NoError(t, err)
+	k, ok := kernels.Lookup("scale_f32")
+	require.True(t, ok)
+	a, _ := k.Named("a")
 	for want, change := range map[string]func(*lower.Dispatch){
-		"sizes [8 4 8 4 64]: invalid launch: kernel scale_f32: a: buffer 0 has 128 bytes, the sizes ask for 156": func(d *lower.Dispatch) { d.Params[2] = num(5) },
-		"grid: [2 8 1] threadgroups, the sizes ask for [1 8 1]":                                                  func(d *lower.Dispatch) { d.Grid[0] = num(2) },
-		"sizes [1 1 1 1 1]: invalid launch: kernel scale_f32: grid: [1 8 1]":                                     func(d *lower.Dispatch) { d.Grid[1] = num(8) },
-		"threadgroup: [128 1 1] threads, the kernel takes 256":                                                   func(d *lower.Dispatch) { d.Group[0] = 128 },
-		"parameters at buffer 3; scale_f32 takes them at 2":                                                      func(d *lower.Dispatch) { d.ParamsAt = 3 },
-		"width: 0: nothing to do": func(d *lower.Dispatch) { d.Params[1] = num(0) },
+		fmt.Sprintf("sizes [8 4 8 4 64]: invalid launch: kernel scale_f32: a: buffer %d has 128 bytes, the sizes ask for 156", a.Index): func(d *lower.Dispatch) { d.Params[paramOf(d.Kernel, "a_stride")] = num(5) },
+		"grid: [2 8 1] threadgroups, the sizes ask for [1 8 1]":                                                                         func(d *lower.Dispatch) { d.Grid[0] = num(2) },
+		"sizes [1 1 1 1 1]: invalid launch: kernel scale_f32: grid: [1 8 1]":                                                            func(d *lower.Dispatch) { d.Grid[1] = num(8) },
+		"threadgroup: [128 1 1] threads, the kernel takes 256":                                                                          func(d *lower.Dispatch) { d.Group[0] = 128 },
+		fmt.Sprintf("parameters at buffer 3; scale_f32 takes them at %d", k.ParamsIndex):                                                func(d *lower.Dispatch) { d.ParamsAt = 3 },
+		"width: 0: nothing to do": func(d *lower.Dispatch) { d.Params[paramOf(d.Kernel, "width")] = num(0) },
 	} {
 		_, err := device.Load(plan(change), tensors)
 		require.ErrorIs(t, err, lower.ErrPlan)

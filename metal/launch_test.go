@@ -4,6 +4,7 @@ package metal
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 	"testing"
 
@@ -26,19 +27,19 @@ func TestLaunch(t *testing.T) {
 		require.NoError(t, err)
 		defer device.Close()
 		from, to := floatsOf(1, -2, 3, 9), floatsOf(0, 0, 0, 7)
-		launch := Launch{
-			Kernel:  "scale_f32",
-			Buffers: [][]byte{from, to, kernels.Encode(kernels.ElementParams{Rows: 1, Width: 3, AStride: 3, BStride: 3, Value: 2})},
-			Grid:    [3]uint32{1, 1, 1}, Group: [3]uint32{256, 1, 1},
-		}
+		buffers, _, err := kernels.Bind("scale_f32", map[string][]byte{"a": from, "out": to},
+			kernels.ElementParams{Rows: 1, Width: 3, AStride: 3, BStride: 3, Value: 2}, nil)
+		require.NoError(t, err)
+		k, _ := kernels.Lookup("scale_f32")
+		launch := Launch{Kernel: k.Name, Buffers: buffers, Grid: [3]uint32{1, 1, 1}, Group: [3]uint32{256, 1, 1}}
 		require.NoError(t, device.Launch(launch))
 		require.Equal(t, floatsOf(1, -2, 3, 9), from)
 		require.Equal(t, floatsOf(2, -4, 6, 7), to)
 		require.Zero(t, device.reserved)
 
 		for want, change := range map[string]func(l *Launch){
-			"no such kernel":                             func(l *Launch) { l.Kernel = "scale" },
-			"no parameters at buffer 2":                  func(l *Launch) { l.Buffers = l.Buffers[:2] },
+			"no such kernel": func(l *Launch) { l.Kernel = "scale" },
+			fmt.Sprintf("no parameters at buffer %d", k.ParamsIndex): func(l *Launch) { l.Buffers = l.Buffers[:k.ParamsIndex] },
 			"function constant 32":                       func(l *Launch) { l.Constants = map[uint32]uint32{32: 1} },
 			"threadgroups of 512 threads":                func(l *Launch) { l.Group[0] = 512 },
 			"launching scale_f32 on " + device.info.Name: func(l *Launch) { l.Group[0] = 512 },

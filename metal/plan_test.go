@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/metal/internal/trial"
 )
@@ -90,6 +91,60 @@ func (s *sketch) run(kernel string, params []lower.Expr, args ...ref) *lower.Dis
 	}
 	ph.Dispatches = append(ph.Dispatches, d)
 	return &ph.Dispatches[len(ph.Dispatches)-1]
+}
+
+// What one of the project's kernels takes, by the names in its table.
+type (
+	args  map[string]ref
+	words map[string]lower.Expr
+)
+
+// launch appends a dispatch of one of the project's kernels after a barrier.
+func (s *sketch) launch(kernel string, given words, bound args) *lower.Dispatch {
+	k, ok := kernels.Lookup(kernel)
+	if !ok || len(given) != k.ParamWords {
+		panic(fmt.Sprintf("%s with %d parameters", kernel, len(given)))
+	}
+	d := s.run(kernel, make([]lower.Expr, k.ParamWords))
+	d.ParamsAt = uint32(k.ParamsIndex)
+	for name, e := range given {
+		d.Params[paramOf(kernel, name)] = e
+	}
+	for _, a := range k.Args {
+		if r, ok := bound[a.Name]; ok {
+			d.Bindings = append(d.Bindings, lower.Binding{Index: uint32(a.Index), Buffer: r.buffer, Offset: r.offset, Bytes: r.bytes,
+				Read: a.Access == kernels.Read, Write: a.Access == kernels.Write})
+		}
+	}
+	if len(d.Bindings) != len(bound) {
+		panic(fmt.Sprintf("%s lacks one of %v", kernel, bound))
+	}
+	return d
+}
+
+// set returns function constants by name; those that a kernel requires and that are not
+// named are zero.
+func set(kernel string, bits map[string]uint32) []lower.Constant {
+	k, _ := kernels.Lookup(kernel)
+	var out []lower.Constant
+	for _, c := range k.Constants {
+		if v, ok := bits[c.Name]; ok || !c.Optional {
+			out = append(out, lower.Constant{Index: uint32(c.Index), Bits: v})
+		}
+	}
+	if len(out) < len(bits) {
+		panic(fmt.Sprintf("%s lacks one of %v", kernel, bits))
+	}
+	return out
+}
+
+func paramOf(kernel, name string) int {
+	k, _ := kernels.Lookup(kernel)
+	i, ok := k.Param(name)
+	if !ok {
+		panic(kernel + " has no parameter " + name)
+	}
+	return i
 }
 
 func (s *sketch) fill(x float32, to ref) *lower.Dispatch {

@@ -404,9 +404,9 @@ func randomise(to []byte, e kernels.Element) {
 
 // shape names the sizes of a dispatch.
 func shape(plan *lower.Plan, s Step, d *lower.Dispatch, k *kernels.Kernel) string {
-	words := make([]int64, k.ParamWords)
-	for i := range min(len(words), len(d.Params)) {
-		words[i] = d.Params[i].Eval(&s.Sizes)
+	words := make(map[string]int64, k.ParamWords)
+	for i := range min(k.ParamWords, len(d.Params)) {
+		words[k.ParamNames[i]] = d.Params[i].Eval(&s.Sizes)
 	}
 	text, ok := shapes[k.Params]
 	if !ok {
@@ -428,22 +428,33 @@ func shape(plan *lower.Plan, s Step, d *lower.Dispatch, k *kernels.Kernel) strin
 }
 
 // shapes write the parameters that are sizes, by the struct that holds them.
-var shapes = map[string]func(w []int64) string{
-	"EmbedParams": func(w []int64) string { return fmt.Sprintf("%d×%d of %d", w[0], w[1], w[2]) },
-	"NormParams":  func(w []int64) string { return fmt.Sprintf("%d×%d", w[0], w[1]) },
-	"LinearParams": func(w []int64) string {
-		n := strconv.FormatInt(w[2], 10)
-		for _, more := range w[3:5] {
-			if more > 0 {
-				n += "+" + strconv.FormatInt(more, 10)
+var shapes = map[string]func(w map[string]int64) string{
+	"EmbedParams": sizes("%d×%d of %d", "tokens", "width", "vocab"),
+	"NormParams":  sizes("%d×%d", "rows", "width"),
+	"LinearParams": func(w map[string]int64) string {
+		n := strconv.FormatInt(w["n0"], 10)
+		for _, more := range []string{"n1", "n2"} {
+			if w[more] > 0 {
+				n += "+" + strconv.FormatInt(w[more], 10)
 			}
 		}
-		return fmt.Sprintf("%d×%d→%s", w[0], w[1], n)
+		return fmt.Sprintf("%d×%d→%s", w["tokens"], w["k"], n)
 	},
-	"RopeParams":       func(w []int64) string { return fmt.Sprintf("%d×%d×%d", w[0], w[1], w[2]) },
-	"CacheWriteParams": func(w []int64) string { return fmt.Sprintf("%d×%d×%d", w[0], w[1], w[2]) },
-	"RopeWriteParams":  func(w []int64) string { return fmt.Sprintf("%d×(%d+2·%d)×%d", w[0], w[1], w[2], w[3]) },
-	"AttentionParams":  func(w []int64) string { return fmt.Sprintf("%d×(%d/%d)×%d", w[0], w[2], w[3], w[4]) },
-	"ReduceParams":     func(w []int64) string { return fmt.Sprintf("%d×%d×%d of %d parts", w[0], w[1], w[2], w[3]) },
-	"ElementParams":    func(w []int64) string { return fmt.Sprintf("%d×%d", w[0], w[1]) },
+	"RopeParams":       sizes("%d×%d×%d", "tokens", "heads", "head"),
+	"CacheWriteParams": sizes("%d×%d×%d", "tokens", "kv_heads", "head"),
+	"RopeWriteParams":  sizes("%d×(%d+2·%d)×%d", "tokens", "heads", "kv_heads", "head"),
+	"AttentionParams":  sizes("%d×(%d/%d)×%d", "tokens", "heads", "kv_heads", "head"),
+	"ReduceParams":     sizes("%d×%d×%d of %d parts", "tokens", "heads", "head", "partitions"),
+	"ElementParams":    sizes("%d×%d", "rows", "width"),
+}
+
+// sizes formats parameters by name.
+func sizes(format string, names ...string) func(w map[string]int64) string {
+	return func(w map[string]int64) string {
+		values := make([]any, len(names))
+		for i, name := range names {
+			values[i] = w[name]
+		}
+		return fmt.Sprintf(format, values...)
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"testing"
@@ -42,12 +41,12 @@ func (c featured) String() string {
 	return fmt.Sprintf("%v/window=%d/cap=%v/sinks=%v/slots=%t", c.attention, c.window, c.cap, c.sinks, c.bySlot)
 }
 
-// constants ask for the features, by the numbers in the kernels' sources.
-func (c featured) constants() map[uint32]uint32 {
-	set := map[uint32]uint32{}
-	for index, wanted := range map[uint32]bool{2: c.window != 0, 3: c.cap != 0, 4: c.sinks != nil} {
+// constants ask for the features.
+func (c featured) constants() map[string]uint32 {
+	set := map[string]uint32{}
+	for name, wanted := range map[string]bool{"fc_window": c.window != 0, "fc_soft_cap": c.cap != 0, "fc_sinks": c.sinks != nil} {
 		if wanted {
-			set[index] = 1
+			set[name] = 1
 		}
 	}
 	return set
@@ -130,19 +129,20 @@ func (c featured) build(t testing.TB, tile bool) (dispatch, []float64) {
 			}
 		}
 	}
-	params := encode(kernels.AttentionParams{Tokens: uint32(tokens), Seqs: uint32(len(c.seqs)), Heads: uint32(c.heads),
+	params := kernels.AttentionParams{Tokens: uint32(tokens), Seqs: uint32(len(c.seqs)), Heads: uint32(c.heads),
 		KvHeads: uint32(c.kvHeads), Head: uint32(c.head), Block: uint32(c.block), TableStride: uint32(perSeq),
 		BlockStride: uint32(blockStride), HeadStride: uint32(headStride), RowStride: uint32(rowStride), Scale: float32(scale),
-		Window: uint32(c.window), SoftCap: float32(c.cap)})
+		Window: uint32(c.window), SoftCap: float32(c.cap)}
 	d := dispatch{
 		kernel: "attention_vec_f32_" + c.cache.String(),
-		buffers: [][]byte{floatBytes(q), kBytes, vBytes, intBytes(positions...), intBytes(starts...),
-			intBytes(lengths...), intBytes(table...), nan(len(q)), params},
-		writes: []int{7}, grid: [3]uint32{uint32(c.heads), uint32(tokens), 1}, group: [3]uint32{256, 1, 1},
+		args: map[string][]byte{"q": floatBytes(q), "k_cache": kBytes, "v_cache": vBytes, "positions": intBytes(positions...),
+			"cu_seqlens": intBytes(starts...), "context_lens": intBytes(lengths...), "block_table": intBytes(table...), "out": nan(len(q))},
+		params: params,
+		writes: []string{"out"}, grid: [3]uint32{uint32(c.heads), uint32(tokens), 1}, group: [3]uint32{256, 1, 1},
 		constants: c.constants(),
 	}
 	if c.sinks != nil {
-		d.buffers = append(d.buffers, nil, nil, floatBytes(c.sinks))
+		d.args["sinks"] = floatBytes(c.sinks)
 	}
 	if tile {
 		d.kernel = "attention_tile_f32_" + c.cache.String()
@@ -220,12 +220,14 @@ func (c featured) inParts(d dispatch, keys int) dispatch {
 	for _, s := range c.seqs {
 		parts = max(parts, int(ceil(s.length, keys))+1)
 	}
-	rows := len(d.buffers[7]) / 4 / c.head
-	d.buffers = append(d.buffers[:7:7], nil, d.buffers[8], nan(rows*parts*c.head), nan(rows*parts*2))
-	d.constants = maps.Clone(d.constants)
-	d.constants[1] = uint32(keys)
+	rows := len(d.args["out"]) / 4 / c.head
+	d = d.clone()
+	delete(d.args, "out")
+	delete(d.args, "sinks")
+	d.args["part"], d.args["statistics"] = nan(rows*parts*c.head), nan(rows*parts*2)
+	d.constants["fc_split"] = uint32(keys)
 	d.grid[2] = uint32(parts)
-	d.writes = []int{9, 10}
+	d.writes = []string{"part", "statistics"}
 	return d
 }
 
@@ -234,12 +236,12 @@ func (c featured) reduce(of dispatch, part, statistics []byte) dispatch {
 	tokens := of.grid[1]
 	d := dispatch{
 		kernel: "attention_reduce_f32",
-		buffers: [][]byte{part, statistics, nan(int(tokens) * c.heads * c.head),
-			encode(kernels.ReduceParams{Tokens: tokens, Heads: uint32(c.heads), Head: uint32(c.head), Partitions: of.grid[2]})},
-		writes: []int{2}, grid: [3]uint32{uint32(c.heads), tokens, 1}, group: [3]uint32{64, 1, 1},
+		args:   map[string][]byte{"part": part, "statistics": statistics, "out": nan(int(tokens) * c.heads * c.head)},
+		params: kernels.ReduceParams{Tokens: tokens, Heads: uint32(c.heads), Head: uint32(c.head), Partitions: of.grid[2]},
+		writes: []string{"out"}, grid: [3]uint32{uint32(c.heads), tokens, 1}, group: [3]uint32{64, 1, 1},
 	}
 	if c.sinks != nil {
-		d.buffers, d.constants = append(d.buffers, floatBytes(c.sinks)), map[uint32]uint32{4: 1}
+		d.args["sinks"], d.constants = floatBytes(c.sinks), map[string]uint32{"fc_sinks": 1}
 	}
 	return d
 }
@@ -280,23 +282,23 @@ func TestAttentionMap(t *testing.T) {
 		} {
 			d, _ := c.build(t, false)
 			want := d.run(t, l)[0]
-			d.constants[6] = 4
+			d.constants["fc_rows"] = 4
 			require.Equal(t, want, d.run(t, l)[0])
-			delete(d.constants, 6)
-			d.constants[5] = 1
+			delete(d.constants, "fc_rows")
+			d.constants["fc_map"] = 1
 			var owners []int32
 			for seq, s := range c.seqs {
 				for range s.tokens {
 					owners = append(owners, int32(seq))
 				}
 			}
-			d.buffers = append(d.buffers[:9:9], nil, nil, nil, intBytes(owners...))
+			d.args["map"] = intBytes(owners...)
 			require.Equal(t, want, d.run(t, l)[0])
 			owners[1], owners[2] = -1, int32(len(c.seqs))
-			d.buffers[12] = intBytes(owners...)
+			d.args["map"] = intBytes(owners...)
 			got, row := d.run(t, l)[0], 4*c.heads*c.head
 			require.Equal(t, want[:row], got[:row])
-			require.Equal(t, d.buffers[7][row:3*row], got[row:3*row])
+			require.Equal(t, d.args["out"][row:3*row], got[row:3*row])
 			require.Equal(t, want[3*row:], got[3*row:])
 		}
 	})
@@ -322,15 +324,14 @@ func TestAttentionKeepsNaNToItself(t *testing.T) {
 						return c.reduce(d, parts[0], parts[1]).run(t, l)[0]
 					}
 					clean := run(d)
-					block := int(binary.LittleEndian.Uint32(d.buffers[6])) // holds all keys
+					block := int(binary.LittleEndian.Uint32(d.args["block_table"])) // holds all keys
 					for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
 						for _, key := range []int{60, 81, 109, 110} {
 							for _, of := range []string{"keys", "values", "both"} {
-								spoilt := d
-								spoilt.buffers = slices.Clone(d.buffers)
-								for i, name := range map[int]string{1: "keys", 2: "values"} {
+								spoilt := d.clone()
+								for cache, name := range map[string]string{"k_cache": "keys", "v_cache": "values"} {
 									if of == name || of == "both" {
-										spoilt.buffers[i] = c.spoil(t, d.buffers[i], block, key, bad)
+										spoilt.args[cache] = c.spoil(t, d.args[cache], block, key, bad)
 									}
 								}
 								what := []any{kind, dtype, window, bad, key, of}
@@ -387,18 +388,18 @@ func TestAttentionExtremes(t *testing.T) {
 		for _, tile := range []bool{false, true} {
 			for _, at := range []int{0, 70, 147} {
 				d, _ := c.build(t, tile)
-				table := d.buffers[6]
+				table := d.args["block_table"]
 				block := int(table[0]) // the sequence's first block holds all its keys
-				k, v := floats(d.buffers[1]), floats(d.buffers[2])
+				k, v := floats(d.args["k_cache"]), floats(d.args["v_cache"])
 				row := (block*256 + at) * 32
-				q := floats(d.buffers[0])
+				q := floats(d.args["q"])
 				for i := range 32 {
 					k[row+i] = 1e4
 					for r := range 6 {
 						q[r*32+i] = float32(math.Abs(float64(q[r*32+i]))) + 0.1
 					}
 				}
-				d.buffers[0], d.buffers[1] = floatBytes(q), floatBytes(k)
+				d.args["q"], d.args["k_cache"] = floatBytes(q), floatBytes(k)
 				for i, x := range floats(d.run(t, l)[0]) {
 					require.InDelta(t, v[row+i%32], x, 1e-6)
 				}
@@ -412,11 +413,11 @@ func TestAttentionOutOfRange(t *testing.T) {
 	c := attention{4, 2, 64, 16, ir.F16, []sequence{{20, 40}, {1, 30}}}
 	each(t, func(t *testing.T, l Library) {
 		for _, tile := range []bool{false, true} {
-			for index, bad := range map[int][]int32{
-				6: {-1, 1 << 30, 3, math.MaxInt32, math.MinInt32, 2, 100, 1}, 5: {math.MaxInt32, math.MinInt32}, 4: {-5, 7, math.MaxInt32},
+			for name, bad := range map[string][]int32{
+				"block_table": {-1, 1 << 30, 3, math.MaxInt32, math.MinInt32, 2, 100, 1}, "context_lens": {math.MaxInt32, math.MinInt32}, "cu_seqlens": {-5, 7, math.MaxInt32},
 			} {
 				d, _ := c.build(t, tile)
-				copy(d.buffers[index], intBytes(bad...))
+				copy(d.args[name], intBytes(bad...))
 				d.run(t, l)
 				if !tile {
 					featured{attention: c}.inParts(d, 16).run(t, l)
@@ -424,7 +425,7 @@ func TestAttentionOutOfRange(t *testing.T) {
 			}
 			d, _ := c.build(t, tile)
 			for i := range 21 {
-				copy(d.buffers[3][4*i:], intBytes([]int32{math.MaxInt32, -1, math.MinInt32}[i%3]))
+				copy(d.args["positions"][4*i:], intBytes([]int32{math.MaxInt32, -1, math.MinInt32}[i%3]))
 			}
 			d.run(t, l)
 		}
@@ -449,36 +450,52 @@ func TestAttentionUnsupported(t *testing.T) {
 	} {
 		bad := p
 		change(&bad)
-		buffers := append([][]byte(nil), good.buffers...)
-		buffers[8] = encode(p)
-		require.NoError(t, Run(Launch{Kernel: good.kernel, Buffers: buffers}, Options{}), name)
-		buffers[8] = encode(bad)
-		require.ErrorIs(t, Run(Launch{Kernel: good.kernel, Buffers: buffers}, Options{}), ErrUnsupported, name)
+		d := good.clone()
+		d.params = p
+		require.NoError(t, Run(d.launch(), Options{}), name)
+		d.params = bad
+		require.ErrorIs(t, Run(d.launch(), Options{}), ErrUnsupported, name)
 	}
 	tile, _ := attentionCases[1].build(t, true)
 	parts := featured{attention: attentionCases[1]}.inParts(good, 64)
-	require.NoError(t, Run(Launch{Kernel: parts.kernel, Buffers: parts.buffers, Constants: parts.constants, Grid: parts.grid}, Options{}))
-	for name, launch := range map[string]Launch{
-		"no part":      {Kernel: good.kernel, Buffers: good.buffers, Constants: map[uint32]uint32{1: 64}, Grid: [3]uint32{4, 76, 2}},
-		"no keys":      {Kernel: parts.kernel, Buffers: parts.buffers, Constants: map[uint32]uint32{1: 0}, Grid: parts.grid},
-		"no partition": {Kernel: parts.kernel, Buffers: parts.buffers, Constants: parts.constants, Grid: [3]uint32{4, 76, 0}},
-		"many":         {Kernel: parts.kernel, Buffers: parts.buffers, Constants: parts.constants, Grid: [3]uint32{4, 76, 4}},
-		"tiles' parts": {Kernel: tile.kernel, Buffers: tile.buffers, Constants: map[uint32]uint32{1: 64}, Grid: parts.grid},
-		"no sinks":     {Kernel: good.kernel, Buffers: good.buffers, Constants: map[uint32]uint32{4: 1}},
-		"no map":       {Kernel: good.kernel, Buffers: good.buffers, Constants: map[uint32]uint32{5: 1}},
-		"map of tiles": {Kernel: good.kernel, Buffers: withMap(good.buffers), Constants: map[uint32]uint32{5: 1, 6: 2}},
-		"tiles' map":   {Kernel: tile.kernel, Buffers: withMap(tile.buffers), Constants: map[uint32]uint32{5: 1}},
-	} {
-		require.ErrorIs(t, Run(launch, Options{}), ErrUnsupported, name)
+	require.NoError(t, Run(parts.launch(), Options{}))
+	// with has other constants, and perhaps a map or another grid.
+	with := func(d dispatch, constants map[string]uint32, change func(d *dispatch)) dispatch {
+		d = d.clone()
+		d.constants = constants
+		if change != nil {
+			change(&d)
+		}
+		return d
 	}
-	require.NoError(t, Run(Launch{Kernel: good.kernel, Buffers: withMap(good.buffers), Constants: map[uint32]uint32{5: 1}}, Options{}))
+	mapped := func(d *dispatch) { d.args["map"] = make([]byte, 4*76) } // every token is the first sequence's
+	grid := func(x, y, z uint32) func(d *dispatch) { return func(d *dispatch) { d.grid = [3]uint32{x, y, z} } }
+	for name, d := range map[string]dispatch{
+		"no part":      with(good, map[string]uint32{"fc_split": 64}, grid(4, 76, 2)),
+		"no keys":      with(parts, map[string]uint32{"fc_split": 0}, nil),
+		"no partition": with(parts, parts.constants, grid(4, 76, 0)),
+		"many":         with(parts, parts.constants, grid(4, 76, 4)),
+		"no sinks":     with(good, map[string]uint32{"fc_sinks": 1}, nil),
+		"no map":       with(good, map[string]uint32{"fc_map": 1}, nil),
+		"map of tiles": with(good, map[string]uint32{"fc_map": 1, "fc_rows": 2}, mapped),
+		"tiles' map":   with(tile, map[string]uint32{"fc_map": 1}, mapped),
+	} {
+		require.ErrorIs(t, Run(d.launch(), Options{}), ErrUnsupported, name)
+	}
+	require.NoError(t, Run(with(good, map[string]uint32{"fc_map": 1}, mapped).launch(), Options{}))
+
+	vec, _ := kernels.Lookup(good.kernel)
+	split, _ := vec.Constant("fc_split")
+	l := tile.launch()
+	l.Constants[uint32(split.Index)], l.Grid = 64, parts.grid
+	require.ErrorIs(t, Run(l, Options{}), ErrUnsupported, "tiles' parts")
 }
 
 func TestReduceUnsupported(t *testing.T) {
 	c := featured{attention: attention{heads: 4, head: 64}, sinks: make([]float32, 4)}
 	good := c.reduce(dispatch{grid: [3]uint32{4, 5, 3}}, make([]byte, 4*5*4*3*64), make([]byte, 4*5*4*3*2))
 	p := kernels.ReduceParams{Tokens: 5, Heads: 4, Head: 64, Partitions: 3}
-	require.NoError(t, Run(Launch{Kernel: good.kernel, Buffers: good.buffers, Constants: good.constants}, Options{}))
+	require.NoError(t, Run(good.launch(), Options{}))
 	for name, change := range map[string]func(p *kernels.ReduceParams){
 		"tokens":        func(p *kernels.ReduceParams) { p.Tokens = 6 },
 		"heads":         func(p *kernels.ReduceParams) { p.Tokens, p.Heads = 1, 5 },
@@ -490,14 +507,10 @@ func TestReduceUnsupported(t *testing.T) {
 	} {
 		bad := p
 		change(&bad)
-		buffers := slices.Clone(good.buffers)
-		buffers[3] = encode(bad)
-		require.ErrorIs(t, Run(Launch{Kernel: good.kernel, Buffers: buffers, Constants: good.constants}, Options{}), ErrUnsupported, name)
+		d := good.clone()
+		d.params = bad
+		require.ErrorIs(t, Run(d.launch(), Options{}), ErrUnsupported, name)
 	}
-	require.ErrorIs(t, Run(Launch{Kernel: good.kernel, Buffers: good.buffers[:4], Constants: good.constants}, Options{}), ErrUnsupported)
-}
-
-// withMap binds a map that gives every token to the first sequence.
-func withMap(buffers [][]byte) [][]byte {
-	return append(buffers[:9:9], nil, nil, nil, make([]byte, 4*76))
+	delete(good.args, "sinks")
+	require.ErrorIs(t, Run(good.launch(), Options{}), ErrUnsupported)
 }

@@ -82,12 +82,12 @@ func largePages(b *testing.B, data []byte) []byte {
 
 func linearLaunch(dtype ir.DType, tokens, k, n int, weight []byte) Launch {
 	rng := newRand("bench")
-	return Launch{
-		Kernel: "linear_mat_f32_f32",
-		Buffers: [][]byte{floatBytes(normals(rng, tokens*k)), weight, nil, nil, make([]byte, 4*tokens*n),
-			encode(kernels.LinearParams{Tokens: uint32(tokens), K: uint32(k), N0: uint32(n), XStride: uint32(k), OutStride: uint32(n)})},
-		Constants: map[uint32]uint32{0: uint32(dtype)},
-	}
+	return dispatch{
+		kernel:    "linear_mat_f32_f32",
+		args:      map[string][]byte{"x": floatBytes(normals(rng, tokens*k)), "w0": weight, "out": make([]byte, 4*tokens*n)},
+		params:    kernels.LinearParams{Tokens: uint32(tokens), K: uint32(k), N0: uint32(n), XStride: uint32(k), OutStride: uint32(n)},
+		constants: map[string]uint32{"fc_type0": uint32(dtype)},
+	}.launch()
 }
 
 // Bytes are those of the weight. Each call takes another copy of it.
@@ -109,7 +109,7 @@ func BenchmarkMatVec(b *testing.B) {
 						for at := 0; at < len(memory); at += size {
 							launch := linearLaunch(dtype, 1, k, n, memory[at:at+size])
 							if layout == "interleaved" {
-								launch.Interleaved = 1 << 1
+								launch.Interleaved = 1 << index(launch.Kernel, "w0")
 							}
 							c, err := best().prepare(launch)
 							require.NoError(b, err)
@@ -171,20 +171,21 @@ func BenchmarkMatMat(b *testing.B) {
 	}
 }
 
-func attentionLaunch(family string, cached ir.DType, heads, kvHeads, head, tokens, length int) Launch {
+func attentionDispatch(family string, cached ir.DType, heads, kvHeads, head, tokens, length int) dispatch {
 	rng := newRand("bench")
 	positions := make([]int32, tokens)
 	for i := range positions {
 		positions[i] = int32(length - tokens + i)
 	}
 	cache, _ := bigWeight(cached, kvHeads*length*head, 0)
-	return Launch{
-		Kernel: family + "_f32_" + cached.String(),
-		Buffers: [][]byte{floatBytes(normals(rng, tokens*heads*head)), cache, bytes.Clone(cache), intBytes(positions...),
-			intBytes(0, int32(tokens)), intBytes(int32(length)), intBytes(0), make([]byte, 4*tokens*heads*head),
-			encode(kernels.AttentionParams{Tokens: uint32(tokens), Seqs: 1, Heads: uint32(heads), KvHeads: uint32(kvHeads),
-				Head: uint32(head), Block: uint32(length), TableStride: 1, BlockStride: uint32(kvHeads * length * head),
-				HeadStride: uint32(length * head), RowStride: uint32(head), Scale: 0.1})},
+	return dispatch{
+		kernel: family + "_f32_" + cached.String(),
+		args: map[string][]byte{"q": floatBytes(normals(rng, tokens*heads*head)), "k_cache": cache, "v_cache": bytes.Clone(cache),
+			"positions": intBytes(positions...), "cu_seqlens": intBytes(0, int32(tokens)), "context_lens": intBytes(int32(length)),
+			"block_table": intBytes(0), "out": make([]byte, 4*tokens*heads*head)},
+		params: kernels.AttentionParams{Tokens: uint32(tokens), Seqs: 1, Heads: uint32(heads), KvHeads: uint32(kvHeads),
+			Head: uint32(head), Block: uint32(length), TableStride: 1, BlockStride: uint32(kvHeads * length * head),
+			HeadStride: uint32(length * head), RowStride: uint32(head), Scale: 0.1},
 	}
 }
 
@@ -198,7 +199,7 @@ func BenchmarkAttentionVec(b *testing.B) {
 					b.Run(fmt.Sprintf("%d-%dx%d/depth=%d/%v/threads=%d", shape[0], shape[1], shape[2], depth, cached, threads), func(b *testing.B) {
 						var calls []*call
 						for range 16 {
-							c, err := best().prepare(attentionLaunch("attention_vec", cached, shape[0], shape[1], shape[2], 1, depth))
+							c, err := best().prepare(attentionDispatch("attention_vec", cached, shape[0], shape[1], shape[2], 1, depth).launch())
 							require.NoError(b, err)
 							defer c.free()
 							calls = append(calls, c)
@@ -218,7 +219,7 @@ func BenchmarkAttentionTile(b *testing.B) {
 		for _, depth := range []int{512, 4096} {
 			for _, threads := range benchThreads {
 				b.Run(fmt.Sprintf("%d-%dx%d/depth=%d/threads=%d", shape[0], shape[1], shape[2], depth, threads), func(b *testing.B) {
-					c, err := best().prepare(attentionLaunch("attention_tile", ir.F16, shape[0], shape[1], shape[2], 512, depth))
+					c, err := best().prepare(attentionDispatch("attention_tile", ir.F16, shape[0], shape[1], shape[2], 512, depth).launch())
 					require.NoError(b, err)
 					defer c.free()
 					keys := float64(depth) - 256 // on average
@@ -242,15 +243,17 @@ func BenchmarkReplication(b *testing.B) {
 	}{{"decode", "attention_vec", 1}, {"prefill", "attention_tile", keys}} {
 		for _, threads := range benchThreads {
 			b.Run(fmt.Sprintf("%s/threads=%d", c.name, threads), func(b *testing.B) {
-				shared := attentionLaunch(c.kernel, ir.F32, heads, kvHeads, head, c.tokens, keys)
-				copied := attentionLaunch(c.kernel, ir.F32, heads, heads, head, c.tokens, keys)
-				copied.Buffers[0] = shared.Buffers[0]
-				launches := []Launch{shared, {Kernel: "repeat_kv_pair_f32", Buffers: [][]byte{shared.Buffers[1], shared.Buffers[2],
-					copied.Buffers[1], copied.Buffers[2], encode(kernels.RepeatParams{Tokens: kvHeads, KvHeads: 1, Head: keys * head, Repeats: heads / kvHeads})}}, copied}
+				shared := attentionDispatch(c.kernel, ir.F32, heads, kvHeads, head, c.tokens, keys)
+				copied := attentionDispatch(c.kernel, ir.F32, heads, heads, head, c.tokens, keys)
+				copied.args["q"] = shared.args["q"]
+				copying := dispatch{kernel: "repeat_kv_pair_f32", args: map[string][]byte{"k": shared.args["k_cache"], "v": shared.args["v_cache"],
+					"k_out": copied.args["k_cache"], "v_out": copied.args["v_cache"]},
+					params: kernels.RepeatParams{Tokens: kvHeads, KvHeads: 1, Head: keys * head, Repeats: heads / kvHeads}}
+				launches := []dispatch{shared, copying, copied}
 				calls := make([]*call, len(launches))
-				for i, l := range launches {
+				for i, d := range launches {
 					var err error
-					calls[i], err = best().prepare(l)
+					calls[i], err = best().prepare(d.launch())
 					require.NoError(b, err)
 					defer calls[i].free()
 				}
@@ -263,7 +266,7 @@ func BenchmarkReplication(b *testing.B) {
 						wall[i] = append(wall[i], time.Since(start).Seconds())
 					}
 				}
-				near(b, widened(floats(shared.Buffers[7])), floats(copied.Buffers[7]), 1, 1e-5)
+				near(b, widened(floats(shared.args["out"])), floats(copied.args["out"]), 1, 1e-5)
 				for i, name := range []string{"mapped", "copying", "copied"} {
 					slices.Sort(wall[i])
 					slices.Sort(used[i])
@@ -283,14 +286,14 @@ func BenchmarkRopeWrite(b *testing.B) {
 		positions = append(positions, int32(i))
 	}
 	cache := make([]byte, 2*kvHeads*head*tokens)
-	c, err := best().prepare(Launch{
-		Kernel: "head_norm_rope_kv_write_f32_f16",
-		Buffers: [][]byte{floatBytes(normals(rng, tokens*(heads+2*kvHeads)*head)), intBytes(positions...), intBytes(positions...), nil,
-			make([]byte, 4*tokens*heads*head), cache, bytes.Clone(cache),
-			encode(kernels.RopeWriteParams{Tokens: tokens, Heads: heads, KvHeads: kvHeads, Head: head, Rotated: head,
-				QStride: (heads + 2*kvHeads) * head, KStride: (heads + 2*kvHeads) * head, VStride: (heads + 2*kvHeads) * head, Block: tokens, Log2Theta: 20, FreqScale: 1, Magnitude: 1, Eps: eps}),
-			floatBytes(normals(rng, head)), floatBytes(normals(rng, head))},
-	})
+	c, err := best().prepare(dispatch{
+		kernel: "head_norm_rope_kv_write_f32_f16",
+		args: map[string][]byte{"qkv": floatBytes(normals(rng, tokens*(heads+2*kvHeads)*head)), "positions": intBytes(positions...), "slots": intBytes(positions...),
+			"q_out": make([]byte, 4*tokens*heads*head), "k_cache": cache, "v_cache": bytes.Clone(cache),
+			"q_norm": floatBytes(normals(rng, head)), "k_norm": floatBytes(normals(rng, head))},
+		params: kernels.RopeWriteParams{Tokens: tokens, Heads: heads, KvHeads: kvHeads, Head: head, Rotated: head,
+			QStride: (heads + 2*kvHeads) * head, KStride: (heads + 2*kvHeads) * head, VStride: (heads + 2*kvHeads) * head, Block: tokens, Log2Theta: 20, FreqScale: 1, Magnitude: 1, Eps: eps},
+	}.launch())
 	require.NoError(b, err)
 	defer c.free()
 	measure(b, tokens, "Gtoken/s", func(int) { c.run(Options{Threads: 1}) })

@@ -39,8 +39,7 @@ func blasCases() []linear {
 
 // withScratch binds what the Plan gives a product of so many tokens at most.
 func (c linear) withScratch(d dispatch, bytes int64) dispatch {
-	d.buffers = append(append([][]byte(nil), d.buffers...), make([][]byte, kernels.HostScratch+1-len(d.buffers))...)
-	d.buffers[kernels.HostScratch] = make([]byte, bytes)
+	d.scratch = make([]byte, bytes)
 	return d
 }
 
@@ -55,17 +54,18 @@ func (c linear) scratch() int64 {
 // compute runs the dispatch and returns its result; scratch may come back as it likes.
 func compute(t testing.TB, l Library, d dispatch, o Options) []byte {
 	t.Helper()
-	launch := Launch{Kernel: d.kernel, Constants: d.constants, Grid: d.grid, Buffers: make([][]byte, len(d.buffers))}
-	for i, b := range d.buffers {
-		launch.Buffers[i] = copied(t, b)
+	args := map[string][]byte{}
+	for name, b := range d.args {
+		args[name] = copied(t, b)
 	}
-	require.NoError(t, l.Run(launch, o))
-	for i, b := range d.buffers {
-		if i != 4 && i != kernels.HostScratch {
-			require.Equal(t, b, launch.Buffers[i], "buffer %d is written", i)
+	d.scratch = copied(t, d.scratch)
+	require.NoError(t, l.Run(d.on(args), o))
+	for name, b := range d.args {
+		if name != "out" {
+			require.Equal(t, b, args[name], "%s is written", name)
 		}
 	}
-	return launch.Buffers[4]
+	return args["out"]
 }
 
 // TestBLAS compares with float64, as it does the native kernels on the same products, in
@@ -95,10 +95,10 @@ func TestBLAS(t *testing.T) {
 					require.Equal(t, got, compute(t, l, least, o), "in one lane, %+v", o)
 				}
 				if c.residual {
-					launch := Launch{Kernel: d.kernel, Constants: d.constants, Buffers: append([][]byte(nil), d.buffers...)}
-					launch.Buffers[4] = append([]byte(nil), d.buffers[6]...)
-					launch.Buffers[6] = launch.Buffers[4]
-					require.NoError(t, l.Run(launch, Options{Threads: 2}))
+					same := d.clone()
+					same.args["out"] = append([]byte(nil), d.args["residual"]...)
+					same.args["residual"] = same.args["out"]
+					require.NoError(t, l.Run(same.launch(), Options{Threads: 2}))
 					// Between rows, the residual's own padding stays.
 					width := c.rows[0] + c.padding
 					if !c.pair {
@@ -109,7 +109,7 @@ func TestBLAS(t *testing.T) {
 					}
 					for at := 0; at < len(got); at += 4 * width {
 						end := at + 4*(width-c.padding)
-						require.Equal(t, got[at:end], launch.Buffers[4][at:end], "in place: row %d", at/4/width)
+						require.Equal(t, got[at:end], same.args["out"][at:end], "in place: row %d", at/4/width)
 					}
 				}
 			})
@@ -136,21 +136,18 @@ func TestBLASLeaves(t *testing.T) {
 	c := linear{tokens: 8, k: 64, rows: []int{16, 16}, types: []ir.DType{ir.F16, ir.F16}}
 	good := c.withScratch(c.build(t, false).dispatch, c.scratch())
 	params := kernels.LinearParams{Tokens: 8, K: 64, N0: 16, N1: 16, XStride: 64, OutStride: 32}
-	for name, change := range map[string]func(d *Launch){
-		"few tokens":        func(d *Launch) { p := params; p.Tokens = 7; d.Buffers[5] = encode(p) },
-		"rows that overlap": func(d *Launch) { p := params; p.XStride = 63; d.Buffers[5] = encode(p) },
-		"no scratch":        func(d *Launch) { d.Buffers = d.Buffers[:8] },
-		"little scratch":    func(d *Launch) { d.Buffers[kernels.HostScratch] = make([]byte, 4*lane(c)-4) },
-		"quantised weights": func(d *Launch) { d.Constants[1] = uint32(ir.Q8_0) },
-		"short weight":      func(d *Launch) { d.Buffers[1] = d.Buffers[1][1:] },
+	for name, change := range map[string]func(d *dispatch){
+		"few tokens":        func(d *dispatch) { p := params; p.Tokens = 7; d.params = p },
+		"rows that overlap": func(d *dispatch) { p := params; p.XStride = 63; d.params = p },
+		"no scratch":        func(d *dispatch) { d.scratch = nil },
+		"little scratch":    func(d *dispatch) { d.scratch = make([]byte, 4*lane(c)-4) },
+		"quantised weights": func(d *dispatch) { d.constants["fc_type1"] = uint32(ir.Q8_0) },
+		"short weight":      func(d *dispatch) { d.args["w0"] = d.args["w0"][1:] },
 	} {
-		d := Launch{Kernel: good.kernel, Buffers: append([][]byte(nil), good.buffers...), Constants: map[uint32]uint32{}}
-		for i, v := range good.constants {
-			d.Constants[i] = v
-		}
-		require.NoError(t, l.Run(d, Options{}), name)
+		d := good.clone()
+		require.NoError(t, l.Run(d.launch(), Options{}), name)
 		change(&d)
-		require.ErrorIs(t, l.Run(d, Options{}), ErrUnsupported, name)
+		require.ErrorIs(t, l.Run(d.launch(), Options{}), ErrUnsupported, name)
 	}
 	require.ErrorIs(t, l.Run(Launch{Kernel: "rope_f32"}, Options{}), ErrUnsupported)
 }

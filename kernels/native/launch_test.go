@@ -3,9 +3,11 @@ package native
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -129,11 +131,54 @@ func stored(t testing.TB, rng *rand.Rand, n int, dtype ir.DType) ([]byte, []floa
 // dispatch is a launch with what the emulator needs besides, and what comes out.
 type dispatch struct {
 	kernel      string
-	buffers     [][]byte
-	constants   map[uint32]uint32
+	args        map[string][]byte
+	params      kernels.Params
+	constants   map[string]uint32
 	grid, group [3]uint32
-	writes      []int // indexes of the buffers that are results
-	interleaved uint32
+	writes      []string // the arguments that are results, in the order in which run returns them
+	interleaved []string // the arguments that are
+	scratch     []byte   // of a BLAS
+}
+
+// index returns where a kernel takes an argument.
+func index(kernel, arg string) int {
+	k, ok := kernels.Lookup(kernel)
+	if !ok {
+		panic("no kernel " + kernel)
+	}
+	a, ok := k.Named(arg)
+	if !ok {
+		panic(kernel + " has no argument " + arg)
+	}
+	return a.Index
+}
+
+// on is the launch on other memory.
+func (d dispatch) on(args map[string][]byte) Launch {
+	buffers, constants, err := kernels.Bind(d.kernel, args, d.params, d.constants)
+	if err != nil {
+		panic(err)
+	}
+	if d.scratch != nil {
+		buffers = append(buffers, make([][]byte, kernels.HostScratch+1-len(buffers))...)
+		buffers[kernels.HostScratch] = d.scratch
+	}
+	l := Launch{Kernel: d.kernel, Buffers: buffers, Constants: constants, Grid: d.grid}
+	for _, name := range d.interleaved {
+		l.Interleaved |= 1 << index(d.kernel, name)
+	}
+	return l
+}
+
+func (d dispatch) launch() Launch { return d.on(d.args) }
+
+// clone returns the dispatch with lists of its own, of the same memory.
+func (d dispatch) clone() dispatch {
+	d.args, d.constants = maps.Clone(d.args), maps.Clone(d.constants)
+	if d.constants == nil {
+		d.constants = map[string]uint32{}
+	}
+	return d
 }
 
 var cuts = []Options{{Threads: 1}, {Threads: 1, Cut: 1}, {Threads: 1, Cut: 3}, {Threads: 2}}
@@ -144,21 +189,23 @@ func (d dispatch) run(t testing.TB, l Library) [][]byte {
 	t.Helper()
 	var first [][]byte
 	for _, o := range cuts {
-		buffers := make([][]byte, len(d.buffers))
-		for i, b := range d.buffers {
-			buffers[i] = copied(t, b)
+		args := make(map[string][]byte, len(d.args))
+		for name, b := range d.args {
+			args[name] = copied(t, b)
 		}
-		require.NoError(t, l.Run(Launch{Kernel: d.kernel, Buffers: buffers, Constants: d.constants, Grid: d.grid, Interleaved: d.interleaved}, o))
+		launch := d.on(args)
+		k, _ := kernels.Lookup(d.kernel)
+		params := copied(t, launch.Buffers[k.ParamsIndex])
+		launch.Buffers[k.ParamsIndex] = params
+		require.NoError(t, l.Run(launch, o))
+		require.Equal(t, encode(d.params), params)
 		var out [][]byte
-		for i, b := range buffers {
-			written := false
-			for _, w := range d.writes {
-				written = written || w == i
-			}
-			if written {
-				out = append(out, append([]byte(nil), b...))
-			} else {
-				require.Equal(t, d.buffers[i], b, "%s %s writes buffer %d", l.ISA(), d.kernel, i)
+		for _, name := range d.writes {
+			out = append(out, append([]byte(nil), args[name]...))
+		}
+		for name, b := range args {
+			if !slices.Contains(d.writes, name) {
+				require.Equal(t, d.args[name], b, "%s %s writes %s", l.ISA(), d.kernel, name)
 			}
 		}
 		if first == nil {
@@ -172,16 +219,17 @@ func (d dispatch) run(t testing.TB, l Library) [][]byte {
 // emulate runs the twin of the kernel from its Metal source.
 func (d dispatch) emulate(t testing.TB) [][]byte {
 	t.Helper()
-	buffers := make([][]byte, len(d.buffers))
-	for i, b := range d.buffers {
-		buffers[i] = append([]byte(nil), b...)
+	args := make(map[string][]byte, len(d.args))
+	for name, b := range d.args {
+		args[name] = append([]byte(nil), b...)
 	}
+	l := d.on(args)
 	require.NoError(t, emulated.Run(emulated.Launch{
-		Kernel: d.kernel, Buffers: buffers, Constants: d.constants, Grid: d.grid, Group: d.group,
+		Kernel: d.kernel, Buffers: l.Buffers, Constants: l.Constants, Grid: d.grid, Group: d.group,
 	}, emulated.Options{}))
 	var out [][]byte
-	for _, w := range d.writes {
-		out = append(out, buffers[w])
+	for _, name := range d.writes {
+		out = append(out, args[name])
 	}
 	return out
 }

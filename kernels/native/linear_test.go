@@ -60,35 +60,35 @@ const eps = 1e-6
 
 func (c linear) build(t testing.TB, vec bool) built {
 	rng := newRand(c.String())
+	c.norm = c.norm && vec // linear_mat has none
 	p := kernels.LinearParams{Tokens: uint32(c.tokens), K: uint32(c.k), XStride: uint32(c.k + c.padding), Eps: eps}
-	buffers := make([][]byte, 8)
-	constants := map[uint32]uint32{}
+	args := map[string][]byte{}
+	constants := map[string]uint32{}
 	values := make([][]float32, 3)
 	n := 0
 	for i, rows := range c.rows {
-		buffers[1+i], values[i] = stored(t, rng, rows*c.k, c.types[i])
-		constants[uint32(i)] = uint32(c.types[i])
+		args[fmt.Sprintf("w%d", i)], values[i] = stored(t, rng, rows*c.k, c.types[i])
+		constants[fmt.Sprintf("fc_type%d", i)] = uint32(c.types[i])
 		*[]*uint32{&p.N0, &p.N1, &p.N2}[i] = uint32(rows)
 		n += rows
 	}
 	if c.pair {
 		n = c.rows[0]
-		constants[4] = 1
+		constants["fc_activation"] = 1
 	}
 	p.OutStride = uint32(n + c.padding)
 	x := normals(rng, c.tokens*(c.k+c.padding))
 	residual := normals(rng, c.tokens*(n+c.padding))
 	weight := normals(rng, c.k)
-	buffers[0], buffers[4] = floatBytes(x), nan(c.tokens*(n+c.padding))
+	args["x"], args["out"] = floatBytes(x), nan(c.tokens*(n+c.padding))
 	if c.residual {
-		buffers[6] = floatBytes(residual)
-		constants[3] = 1
+		args["residual"] = floatBytes(residual)
+		constants["fc_residual"] = 1
 	}
 	if c.norm {
-		buffers[7] = floatBytes(weight)
-		constants[5] = 1
+		args["gain"] = floatBytes(weight)
+		constants["fc_norm"] = 1
 	}
-	buffers[5] = encode(p)
 	b := built{}
 	for _, v := range values {
 		sum := 0.0
@@ -97,7 +97,7 @@ func (c linear) build(t testing.TB, vec bool) built {
 		}
 		b.scale = max(b.scale, math.Sqrt(sum/float64(max(len(v), 1))*float64(c.k)))
 	}
-	b.dispatch = dispatch{kernel: "linear_mat_f32_f32", buffers: buffers, constants: constants, writes: []int{4},
+	b.dispatch = dispatch{kernel: "linear_mat_f32_f32", args: args, params: p, constants: constants, writes: []string{"out"},
 		grid: [3]uint32{ceil(c.tokens, 32), ceil(n, 32), 1}, group: [3]uint32{128, 1, 1}}
 	if vec {
 		b.kernel, b.grid, b.group = "linear_vec_f32_f32", [3]uint32{ceil(n, 8), uint32(c.tokens), 1}, [3]uint32{64, 1, 1}
@@ -153,12 +153,12 @@ func (c linear) build(t testing.TB, vec bool) built {
 	if token := c.tokens; token > 0 && c.padding > 0 {
 		// The last row ends with its last element.
 		end := token*(n+c.padding) - c.padding
-		b.buffers[4] = b.buffers[4][:4*end]
+		args["out"] = args["out"][:4*end]
 		if c.residual {
-			b.buffers[6] = b.buffers[6][:4*end]
+			args["residual"] = args["residual"][:4*end]
 		}
 		b.exact, b.quantised = b.exact[:end], b.quantised[:end]
-		b.buffers[0] = b.buffers[0][:len(b.buffers[0])-4*c.padding]
+		args["x"] = args["x"][:len(args["x"])-4*c.padding]
 	}
 	return b
 }
@@ -249,12 +249,11 @@ func TestLinearTokensAlone(t *testing.T) {
 			want := all.run(t, l)[0]
 			for _, name := range []string{"linear_vec_f32_f32", "linear_mat_f32_f32"} {
 				for token := range c.tokens {
-					one := all.dispatch
+					one := all.clone()
 					one.kernel = name
-					one.buffers = append([][]byte(nil), one.buffers...)
-					one.buffers[0] = one.buffers[0][4*token*c.k:][:4*c.k]
-					one.buffers[4] = one.buffers[4][:4*n]
-					one.buffers[5] = encode(kernels.LinearParams{Tokens: 1, K: uint32(c.k), N0: uint32(n), XStride: uint32(c.k), OutStride: uint32(n)})
+					one.args["x"] = one.args["x"][4*token*c.k:][:4*c.k]
+					one.args["out"] = one.args["out"][:4*n]
+					one.params = kernels.LinearParams{Tokens: 1, K: uint32(c.k), N0: uint32(n), XStride: uint32(c.k), OutStride: uint32(n)}
 					require.Equal(t, want[4*n*token:][:4*n], one.run(t, l)[0], "%v token %d", c, token)
 				}
 			}
@@ -290,9 +289,9 @@ func TestLinearNonFinite(t *testing.T) {
 		for _, w := range []ir.DType{ir.F16, ir.Q8_0, ir.Q4_0, ir.Q4_K} {
 			for _, bad := range []float32{inf, -inf, float32(math.NaN())} {
 				b := linear{tokens: 2, k: 256, rows: []int{16}, types: []ir.DType{w}}.build(t, true)
-				x := floats(b.buffers[0])
+				x := floats(b.args["x"])
 				x[40] = bad
-				b.buffers[0] = floatBytes(x)
+				b.args["x"] = floatBytes(x)
 				for i, v := range floats(b.run(t, l)[0]) {
 					finite := !math.IsNaN(float64(v)) && !math.IsInf(float64(v), 0)
 					require.Equal(t, i >= 16, finite, "%v with %v: element %d is %v", w, bad, i, v)
@@ -305,22 +304,22 @@ func TestLinearNonFinite(t *testing.T) {
 func TestLinearUnsupported(t *testing.T) {
 	good := linear{tokens: 2, k: 64, rows: []int{16}, types: []ir.DType{ir.Q8_0}}.build(t, true)
 	params := kernels.LinearParams{Tokens: 2, K: 64, N0: 16, XStride: 64, OutStride: 16}
-	for name, change := range map[string]func(l *Launch){
-		"unknown type":     func(l *Launch) { l.Constants[0] = 99 },
-		"no type":          func(l *Launch) { delete(l.Constants, 0) },
-		"short weight":     func(l *Launch) { l.Buffers[1] = l.Buffers[1][1:] },
-		"short x":          func(l *Launch) { l.Buffers[0] = l.Buffers[0][4:] },
-		"short out":        func(l *Launch) { l.Buffers[4] = l.Buffers[4][4:] },
-		"part of a block":  func(l *Launch) { p := params; p.K = 48; l.Buffers[5] = encode(p) },
-		"unbound residual": func(l *Launch) { l.Constants[3] = 1 },
-		"unbound norm":     func(l *Launch) { l.Constants[5] = 1 },
-		"no parameters":    func(l *Launch) { l.Buffers = l.Buffers[:5] },
-		"unequal pair":     func(l *Launch) { l.Constants[4] = 1 },
+	for name, change := range map[string]func(d *dispatch){
+		"unknown type":     func(d *dispatch) { d.constants["fc_type0"] = 99 },
+		"no type":          func(d *dispatch) { delete(d.constants, "fc_type0") },
+		"short weight":     func(d *dispatch) { d.args["w0"] = d.args["w0"][1:] },
+		"short x":          func(d *dispatch) { d.args["x"] = d.args["x"][4:] },
+		"short out":        func(d *dispatch) { d.args["out"] = d.args["out"][4:] },
+		"part of a block":  func(d *dispatch) { p := params; p.K = 48; d.params = p },
+		"unbound residual": func(d *dispatch) { d.constants["fc_residual"] = 1 },
+		"unbound norm":     func(d *dispatch) { d.constants["fc_norm"] = 1 },
+		"no parameters":    func(d *dispatch) { d.params = nil },
+		"unequal pair":     func(d *dispatch) { d.constants["fc_activation"] = 1 },
 	} {
-		launch := Launch{Kernel: good.kernel, Buffers: append([][]byte(nil), good.buffers...), Constants: map[uint32]uint32{0: uint32(ir.Q8_0)}}
-		require.NoError(t, Run(launch, Options{}), name)
-		change(&launch)
-		require.ErrorIs(t, Run(launch, Options{}), ErrUnsupported, name)
+		bad := good.clone()
+		require.NoError(t, Run(bad.launch(), Options{}), name)
+		change(&bad)
+		require.ErrorIs(t, Run(bad.launch(), Options{}), ErrUnsupported, name)
 	}
 	require.ErrorIs(t, Run(Launch{Kernel: "no_such"}, Options{}), ErrUnsupported)
 }
@@ -340,14 +339,14 @@ func TestInterleaved(t *testing.T) {
 				}
 				rows := c.build(t, tokens < 4)
 				want := rows.run(t, l)
-				for _, which := range [][]int{{2}, {1, 2}} {
-					moved := rows.dispatch
-					moved.buffers = append([][]byte(nil), moved.buffers...)
-					for _, b := range which {
-						moved.buffers[b] = l.Interleave(uint32(w), c.rows[b-1], c.k, rows.buffers[b])
-						moved.interleaved |= 1 << b
+				for _, which := range [][]int{{1}, {0, 1}} {
+					moved := rows.clone()
+					for _, i := range which {
+						name := fmt.Sprintf("w%d", i)
+						moved.args[name] = l.Interleave(uint32(w), c.rows[i], c.k, rows.args[name])
+						moved.interleaved = append(moved.interleaved, name)
 					}
-					if moved.buffers[2] != nil {
+					if moved.args["w1"] != nil {
 						require.Equal(t, want, moved.run(t, l), "%v, %d tokens, weights %v", w, tokens, which)
 					}
 				}
@@ -359,8 +358,9 @@ func TestInterleaved(t *testing.T) {
 				continue
 			}
 			ids := []int32{0, 31, 32, 77, 95}
-			d := dispatch{kernel: "embed", constants: map[uint32]uint32{0: uint32(w)}, writes: []int{2}, interleaved: 1 << 1,
-				buffers: [][]byte{intBytes(ids...), moved, nan(len(ids) * width), encode(kernels.EmbedParams{Tokens: uint32(len(ids)), Vocab: vocab, Width: width})}}
+			d := dispatch{kernel: "embed", constants: map[string]uint32{"fc_type": uint32(w)}, writes: []string{"out"}, interleaved: []string{"table"},
+				args:   map[string][]byte{"tokens": intBytes(ids...), "table": moved, "out": nan(len(ids) * width)},
+				params: kernels.EmbedParams{Tokens: uint32(len(ids)), Vocab: vocab, Width: width}}
 			out := floats(d.run(t, l)[0])
 			for i, id := range ids {
 				require.Equal(t, values[int(id)*width:][:width], out[i*width:][:width], "%v row %d", w, id)

@@ -37,9 +37,10 @@ func TestEmbed(t *testing.T) {
 			}
 			check(t, dispatch{
 				kernel:    "embed",
-				buffers:   [][]byte{intBytes(ids...), raw, nan(len(want)), encode(kernels.EmbedParams{Tokens: uint32(len(ids)), Width: width, Vocab: vocab})},
-				constants: map[uint32]uint32{0: uint32(w)},
-				grid:      [3]uint32{1, uint32(len(ids)), 1}, group: [3]uint32{32, 1, 1}, writes: []int{2},
+				args:      map[string][]byte{"tokens": intBytes(ids...), "table": raw, "out": nan(len(want))},
+				params:    kernels.EmbedParams{Tokens: uint32(len(ids)), Width: width, Vocab: vocab},
+				constants: map[string]uint32{"fc_type": uint32(w)},
+				grid:      [3]uint32{1, uint32(len(ids)), 1}, group: [3]uint32{32, 1, 1}, writes: []string{"out"},
 			}, want, 1e-6)
 		})
 	}
@@ -62,9 +63,9 @@ func TestNorm(t *testing.T) {
 		}
 		check(t, dispatch{
 			kernel: "rms_norm_f32_f32",
-			buffers: [][]byte{floatBytes(x), floatBytes(w), nan(rows * width),
-				encode(kernels.NormParams{Rows: rows, Width: uint32(width), XStride: stride, Eps: eps})},
-			grid: [3]uint32{rows, 1, 1}, group: [3]uint32{64, 1, 1}, writes: []int{2},
+			args:   map[string][]byte{"x": floatBytes(x), "weight": floatBytes(w), "out": nan(rows * width)},
+			params: kernels.NormParams{Rows: rows, Width: uint32(width), XStride: stride, Eps: eps},
+			grid:   [3]uint32{rows, 1, 1}, group: [3]uint32{64, 1, 1}, writes: []string{"out"},
 		}, want, 3e-6)
 	}
 }
@@ -103,10 +104,10 @@ func TestElementwise(t *testing.T) {
 				if width > 5 && k.name == "silu_f32" {
 					want[3], want[5] = 0, math.NaN() // −∞/(1+∞)
 				}
-				d := dispatch{kernel: k.name, buffers: [][]byte{floatBytes(a), floatBytes(b), nan(len(want)), encode(p)}, writes: []int{2},
+				d := dispatch{kernel: k.name, args: map[string][]byte{"a": floatBytes(a), "b": floatBytes(b), "out": nan(len(want))}, params: p, writes: []string{"out"},
 					grid: [3]uint32{ceil(width, 256), rows, 1}, group: [3]uint32{256, 1, 1}}
 				if !k.two {
-					d.buffers, d.writes = [][]byte{d.buffers[0], d.buffers[2], d.buffers[3]}, []int{1}
+					delete(d.args, "b")
 				}
 				if k.name == "silu_f32" { // a Metal function's value at the extremes is its own affair
 					for _, l := range Libraries() {
@@ -149,9 +150,10 @@ func TestSoftmax(t *testing.T) {
 			}
 		}
 		check(t, dispatch{
-			kernel:  "softmax_f32",
-			buffers: [][]byte{floatBytes(x), nan(4 * width), encode(kernels.ElementParams{Rows: 4, Width: uint32(width), AStride: uint32(width)})},
-			grid:    [3]uint32{4, 1, 1}, group: [3]uint32{256, 1, 1}, writes: []int{1},
+			kernel: "softmax_f32",
+			args:   map[string][]byte{"x": floatBytes(x), "out": nan(4 * width)},
+			params: kernels.ElementParams{Rows: 4, Width: uint32(width), AStride: uint32(width)},
+			grid:   [3]uint32{4, 1, 1}, group: [3]uint32{256, 1, 1}, writes: []string{"out"},
 		}, want, 1e-6)
 	}
 }
@@ -177,11 +179,11 @@ func TestSoftmaxSinks(t *testing.T) {
 			}
 		}
 		check(t, dispatch{
-			kernel: "softmax_f32",
-			buffers: [][]byte{floatBytes(x), nan(rows * width),
-				encode(kernels.ElementParams{Rows: rows, Width: uint32(width), AStride: uint32(width), BStride: perSink}), floatBytes(sinks)},
-			constants: map[uint32]uint32{1: 1},
-			grid:      [3]uint32{rows, 1, 1}, group: [3]uint32{256, 1, 1}, writes: []int{1},
+			kernel:    "softmax_f32",
+			args:      map[string][]byte{"x": floatBytes(x), "out": nan(rows * width), "sinks": floatBytes(sinks)},
+			params:    kernels.ElementParams{Rows: rows, Width: uint32(width), AStride: uint32(width), BStride: perSink},
+			constants: map[string]uint32{"fc_sinks": 1},
+			grid:      [3]uint32{rows, 1, 1}, group: [3]uint32{256, 1, 1}, writes: []string{"out"},
 		}, want, 1e-6)
 	}
 }
@@ -228,9 +230,9 @@ func TestArgmax(t *testing.T) {
 		rows := uint32(len(want))
 		d := dispatch{
 			kernel: "argmax_f32",
-			buffers: [][]byte{floatBytes(x), nan(len(want)),
-				encode(kernels.ElementParams{Rows: rows, Width: uint32(width), AStride: uint32(width + 2)})},
-			grid: [3]uint32{rows, 1, 1}, group: [3]uint32{256, 1, 1}, writes: []int{1},
+			args:   map[string][]byte{"x": floatBytes(x), "out": nan(len(want))},
+			params: kernels.ElementParams{Rows: rows, Width: uint32(width), AStride: uint32(width + 2)},
+			grid:   [3]uint32{rows, 1, 1}, group: [3]uint32{256, 1, 1}, writes: []string{"out"},
 		}
 		require.Equal(t, intBytes(want...), d.emulate(t)[0], "emulated, %d wide", width)
 		each(t, func(t *testing.T, l Library) { require.Equal(t, intBytes(want...), d.run(t, l)[0], "%d wide", width) })
@@ -247,12 +249,12 @@ func TestGatherRows(t *testing.T) {
 	}
 	d := dispatch{
 		kernel: "gather_rows_f32",
-		buffers: [][]byte{floatBytes(x), intBytes(index...), nan(len(want)),
-			encode(kernels.ElementParams{Rows: 4, Width: width, AStride: width})},
-		grid: [3]uint32{1, 4, 1}, group: [3]uint32{32, 1, 1}, writes: []int{2},
+		args:   map[string][]byte{"x": floatBytes(x), "index": intBytes(index...), "out": nan(len(want))},
+		params: kernels.ElementParams{Rows: 4, Width: width, AStride: width},
+		grid:   [3]uint32{1, 4, 1}, group: [3]uint32{32, 1, 1}, writes: []string{"out"},
 	}
 	check(t, d, want, 0)
-	d.buffers[1] = intBytes(-1, 5, math.MaxInt32, math.MinInt32)
+	d.args["index"] = intBytes(-1, 5, math.MaxInt32, math.MinInt32)
 	each(t, func(t *testing.T, l Library) { near(t, make([]float64, len(want)), floats(d.run(t, l)[0]), 1, 0) })
 }
 
@@ -272,26 +274,26 @@ var ropeCases = []ropeCase{
 	{head: 80, rotated: 40, counted: true}, {head: 32, rotated: 32, separate: true},
 }
 
-func (c ropeCase) constants() map[uint32]uint32 {
-	m := map[uint32]uint32{0: 0}
-	for index, set := range []bool{c.interleaved, c.factors, c.table} {
+func (c ropeCase) constants() map[string]uint32 {
+	m := map[string]uint32{"fc_interleaved": 0}
+	for name, set := range map[string]bool{"fc_interleaved": c.interleaved, "fc_factors": c.factors, "fc_table": c.table} {
 		if set {
-			m[uint32(index)] = 1
+			m[name] = 1
 		}
 	}
 	if c.counted {
-		m[3] = 0
+		m["fc_positions"] = 0
 	}
 	return m
 }
 
-func (c ropeCase) writeConstants() map[uint32]uint32 {
+func (c ropeCase) writeConstants() map[string]uint32 {
 	m := c.constants()
 	if c.counted {
-		m[4] = 0
+		m["fc_slots"] = 0
 	}
 	if c.separate {
-		m[5] = 1
+		m["fc_separate"] = 1
 	}
 	return m
 }
@@ -349,14 +351,14 @@ func TestRope(t *testing.T) {
 			}
 			d := dispatch{
 				kernel: "rope_f32",
-				buffers: [][]byte{floatBytes(x[:len(x)-pad]), intBytes(positions...), floatBytes(factors), nan(len(want)),
-					encode(kernels.RopeParams{Tokens: uint32(len(positions)), Heads: heads, Head: uint32(c.head), Rotated: uint32(c.rotated),
-						XStride: uint32(stride), First: first, Log2Theta: log2Theta, FreqScale: freqScale, Magnitude: magnitude})},
-				constants: c.constants(), writes: []int{3},
+				args:   map[string][]byte{"x": floatBytes(x[:len(x)-pad]), "positions": intBytes(positions...), "factors": floatBytes(factors), "out": nan(len(want))},
+				params: kernels.RopeParams{Tokens: uint32(len(positions)), Heads: heads, Head: uint32(c.head), Rotated: uint32(c.rotated),
+					XStride: uint32(stride), First: first, Log2Theta: log2Theta, FreqScale: freqScale, Magnitude: magnitude},
+				constants: c.constants(), writes: []string{"out"},
 				grid: [3]uint32{ceil(c.head, 64), heads, uint32(len(positions))}, group: [3]uint32{32, 1, 1},
 			}
 			if c.counted {
-				d.buffers[1] = nil
+				delete(d.args, "positions")
 			}
 			for _, l := range Libraries() {
 				near(t, want, floats(d.run(t, l)[0]), 1, 2e-6, l.ISA())
@@ -427,23 +429,23 @@ func TestRopeWrite(t *testing.T) {
 					}
 					d := dispatch{
 						kernel: "rope_qkv_write_f32_" + cache.String(),
-						buffers: [][]byte{floatBytes(x[:len(x)-pad]), intBytes(positions...), intBytes(slots...), floatBytes(factors), nan(len(q)),
-							unwritten, unwritten, encode(kernels.RopeWriteParams{Tokens: uint32(len(positions)), Heads: heads, KvHeads: kvHeads,
-								Head: uint32(c.head), Rotated: uint32(c.rotated), QStride: uint32(stride), KStride: uint32(stride), VStride: uint32(stride), Block: block,
-								First: first, Log2Theta: log2Theta, FreqScale: freqScale, Magnitude: magnitude, Eps: eps})},
-						constants: c.writeConstants(), writes: []int{4, 5, 6},
+						args:   map[string][]byte{"qkv": floatBytes(x[:len(x)-pad]), "positions": intBytes(positions...), "slots": intBytes(slots...), "factors": floatBytes(factors), "q_out": nan(len(q)), "k_cache": unwritten, "v_cache": unwritten},
+						params: kernels.RopeWriteParams{Tokens: uint32(len(positions)), Heads: heads, KvHeads: kvHeads,
+							Head: uint32(c.head), Rotated: uint32(c.rotated), QStride: uint32(stride), KStride: uint32(stride), VStride: uint32(stride), Block: block,
+							First: first, Log2Theta: log2Theta, FreqScale: freqScale, Magnitude: magnitude, Eps: eps},
+						constants: c.writeConstants(), writes: []string{"q_out", "k_cache", "v_cache"},
 						grid: [3]uint32{ceil(heads+2*kvHeads, kernels.RopeWriteRows(c.head)), uint32(len(positions)), 1}, group: [3]uint32{32, 1, 1},
 					}
 					if norm {
 						d.kernel = "head_norm_rope_kv_write_f32_" + cache.String()
-						d.buffers = append(d.buffers, floatBytes(qNorm), floatBytes(kNorm))
+						d.args["q_norm"], d.args["k_norm"] = floatBytes(qNorm), floatBytes(kNorm)
 					}
 					if c.separate {
-						d.buffers = append(d.buffers, make([][]byte, 10-len(d.buffers))...)
-						d.buffers = append(d.buffers, floatBytes(x[heads*c.head:len(x)-pad]), floatBytes(x[(heads+kvHeads)*c.head:len(x)-pad]))
+						d.args["k"], d.args["v"] = floatBytes(x[heads*c.head:len(x)-pad]), floatBytes(x[(heads+kvHeads)*c.head:len(x)-pad])
 					}
 					if c.counted {
-						d.buffers[1], d.buffers[2] = nil, nil
+						delete(d.args, "positions")
+						delete(d.args, "slots")
 					}
 					// A half of 10 is off by 4e-3; in a block of Q8_0 with it, any by 0.04.
 					bound := map[ir.DType]float64{ir.F32: 3e-6, ir.F16: 8e-3, ir.Q8_0: 0.06}[cache]
@@ -459,7 +461,7 @@ func TestRopeWrite(t *testing.T) {
 					}
 					// The Metal kernel trusts its slots.
 					if !c.counted {
-						d.buffers[2] = intBytes(5, -1, 0, 11, -1, -1)
+						d.args["slots"] = intBytes(5, -1, 0, 11, -1, -1)
 					}
 					compare(d.emulate(t), max(bound, 3e-4), "emulated")
 				})
@@ -479,9 +481,9 @@ func TestCacheWriteAndRead(t *testing.T) {
 		empty := make([]byte, cache.Bytes(int64(kvHeads*head*block*blocks)))
 		d := dispatch{
 			kernel: "cache_write_f32_" + cache.String(),
-			buffers: [][]byte{floatBytes(k), floatBytes(v), intBytes(slots...), empty, empty,
-				encode(kernels.CacheWriteParams{Tokens: uint32(len(slots)), KvHeads: kvHeads, Head: uint32(head), Block: block, KStride: uint32(kStride), VStride: uint32(vStride)})},
-			writes: []int{3, 4}, grid: [3]uint32{ceil(kvHeads*head, 64), uint32(len(slots)), 1}, group: [3]uint32{64, 1, 1},
+			args:   map[string][]byte{"k": floatBytes(k), "v": floatBytes(v), "slots": intBytes(slots...), "k_cache": empty, "v_cache": empty},
+			params: kernels.CacheWriteParams{Tokens: uint32(len(slots)), KvHeads: kvHeads, Head: uint32(head), Block: block, KStride: uint32(kStride), VStride: uint32(vStride)},
+			writes: []string{"k_cache", "v_cache"}, grid: [3]uint32{ceil(kvHeads*head, 64), uint32(len(slots)), 1}, group: [3]uint32{64, 1, 1},
 		}
 		want := [][]float32{make([]float32, kvHeads*head*block*blocks), make([]float32, kvHeads*head*block*blocks)}
 		for i, s := range slots {
@@ -507,9 +509,9 @@ func TestCacheWriteAndRead(t *testing.T) {
 
 		read := dispatch{
 			kernel: "cache_read_" + cache.String(),
-			buffers: [][]byte{d.run(t, Libraries()[0])[0], intBytes(7, 2), intBytes(4, 1, 0, 2), nan(2 * 10 * kvHeads * head),
-				encode(kernels.CacheReadParams{Seqs: 2, Context: 10, KvHeads: kvHeads, Head: uint32(head), Block: block, TableStride: 2})},
-			writes: []int{3}, grid: [3]uint32{ceil(kvHeads*head, 64), 20, 1}, group: [3]uint32{64, 1, 1},
+			args:   map[string][]byte{"cache": d.run(t, Libraries()[0])[0], "context_lens": intBytes(7, 2), "block_table": intBytes(4, 1, 0, 2), "out": nan(2 * 10 * kvHeads * head)},
+			params: kernels.CacheReadParams{Seqs: 2, Context: 10, KvHeads: kvHeads, Head: uint32(head), Block: block, TableStride: 2},
+			writes: []string{"out"}, grid: [3]uint32{ceil(kvHeads*head, 64), 20, 1}, group: [3]uint32{64, 1, 1},
 		}
 		var rows []float64
 		for seq, length := range []int{7, 2} {
@@ -525,7 +527,7 @@ func TestCacheWriteAndRead(t *testing.T) {
 			}
 		}
 		check(t, read, rows, 0)
-		read.buffers[2] = intBytes(-1, 5, math.MaxInt32, math.MinInt32)
+		read.args["block_table"] = intBytes(-1, 5, math.MaxInt32, math.MinInt32)
 		each(t, func(t *testing.T, l Library) { near(t, make([]float64, len(rows)), floats(read.run(t, l)[0]), 1, 0) })
 	}
 }
@@ -544,16 +546,18 @@ func TestRepeatKV(t *testing.T) {
 	}
 	k, wantK := repeated()
 	v, wantV := repeated()
-	params := encode(kernels.RepeatParams{Tokens: tokens, KvHeads: kvHeads, Head: head, Repeats: repeats})
+	params := kernels.RepeatParams{Tokens: tokens, KvHeads: kvHeads, Head: head, Repeats: repeats}
 	check(t, dispatch{
-		kernel:  "repeat_kv_f32",
-		buffers: [][]byte{floatBytes(k), nan(len(wantK)), params},
-		grid:    [3]uint32{1, 1, 1}, group: [3]uint32{256, 1, 1}, writes: []int{1},
+		kernel: "repeat_kv_f32",
+		args:   map[string][]byte{"x": floatBytes(k), "out": nan(len(wantK))},
+		params: params,
+		grid:   [3]uint32{1, 1, 1}, group: [3]uint32{256, 1, 1}, writes: []string{"out"},
 	}, wantK, 0)
 	pair := dispatch{
-		kernel:  "repeat_kv_pair_f32",
-		buffers: [][]byte{floatBytes(k), floatBytes(v), nan(len(wantK)), nan(len(wantV)), params},
-		grid:    [3]uint32{1, 1, 1}, group: [3]uint32{256, 1, 1}, writes: []int{2, 3},
+		kernel: "repeat_kv_pair_f32",
+		args:   map[string][]byte{"k": floatBytes(k), "v": floatBytes(v), "k_out": nan(len(wantK)), "v_out": nan(len(wantV))},
+		params: params,
+		grid:   [3]uint32{1, 1, 1}, group: [3]uint32{256, 1, 1}, writes: []string{"k_out", "v_out"},
 	}
 	results := [][][]byte{pair.emulate(t)}
 	for _, l := range Libraries() {
@@ -577,9 +581,9 @@ func TestTranspose(t *testing.T) {
 	}
 	check(t, dispatch{
 		kernel: "transpose_f32",
-		buffers: [][]byte{floatBytes(x), nan(len(want)),
-			encode(kernels.TransposeParams{Size: [3]uint32{4, 3, 70}, Stride: [3]uint32{70, 280, 1}})},
-		grid: [3]uint32{2, 3, 4}, group: [3]uint32{64, 1, 1}, writes: []int{1},
+		args:   map[string][]byte{"x": floatBytes(x), "out": nan(len(want))},
+		params: kernels.TransposeParams{Size: [3]uint32{4, 3, 70}, Stride: [3]uint32{70, 280, 1}},
+		grid:   [3]uint32{2, 3, 4}, group: [3]uint32{64, 1, 1}, writes: []string{"out"},
 	}, want, 0)
 }
 
@@ -607,10 +611,10 @@ func TestMatmul(t *testing.T) {
 			}
 			flag := map[bool]uint32{true: 1}[transposed]
 			d := dispatch{
-				kernel: "matmul_f32",
-				buffers: [][]byte{floatBytes(a), floatBytes(b), nan(len(want)),
-					encode(kernels.MatmulParams{Batch: uint32(batch), M: uint32(m), N: uint32(n), K: uint32(k)})},
-				constants: map[uint32]uint32{0: flag}, writes: []int{2},
+				kernel:    "matmul_f32",
+				args:      map[string][]byte{"a": floatBytes(a), "b": floatBytes(b), "out": nan(len(want))},
+				params:    kernels.MatmulParams{Batch: uint32(batch), M: uint32(m), N: uint32(n), K: uint32(k)},
+				constants: map[string]uint32{"fc_transposed": flag}, writes: []string{"out"},
 				grid: [3]uint32{ceil(n, 32), ceil(m, 32), uint32(batch)}, group: [3]uint32{128, 1, 1},
 			}
 			if m == 0 {
@@ -644,9 +648,9 @@ func testMask(t *testing.T, window int) {
 	}
 	check(t, dispatch{
 		kernel: "mask_f32",
-		buffers: [][]byte{floatBytes(scores), intBytes(positions...), intBytes(starts...), intBytes(lengths...), nan(len(want)),
-			encode(kernels.MaskParams{Heads: heads, Tokens: uint32(tokens), Seqs: 2, Context: context, Window: uint32(window)})},
-		grid: [3]uint32{1, uint32(tokens), heads}, group: [3]uint32{64, 1, 1}, writes: []int{4},
+		args:   map[string][]byte{"scores": floatBytes(scores), "positions": intBytes(positions...), "cu_seqlens": intBytes(starts...), "context_lens": intBytes(lengths...), "out": nan(len(want))},
+		params: kernels.MaskParams{Heads: heads, Tokens: uint32(tokens), Seqs: 2, Context: context, Window: uint32(window)},
+		grid:   [3]uint32{1, uint32(tokens), heads}, group: [3]uint32{64, 1, 1}, writes: []string{"out"},
 	}, want, 0)
 }
 
@@ -661,17 +665,17 @@ func TestHalves(t *testing.T) {
 	each(t, func(t *testing.T, l Library) {
 		d := dispatch{
 			kernel: "cache_read_f16",
-			buffers: [][]byte{raw, intBytes(n / 256), intBytes(0), nan(n),
-				encode(kernels.CacheReadParams{Seqs: 1, Context: n / 256, KvHeads: 1, Head: 256, Block: n / 256, TableStride: 1})},
-			writes: []int{3},
+			args:   map[string][]byte{"cache": raw, "context_lens": intBytes(n / 256), "block_table": intBytes(0), "out": nan(n)},
+			params: kernels.CacheReadParams{Seqs: 1, Context: n / 256, KvHeads: 1, Head: 256, Block: n / 256, TableStride: 1},
+			writes: []string{"out"},
 		}
 		got := d.run(t, l)[0]
 		near(t, widened(want), floats(got), 1, 0)
 		write := dispatch{
 			kernel: "cache_write_f32_f16",
-			buffers: [][]byte{got, got, intBytes(0), make([]byte, 2*n), make([]byte, 2*n),
-				encode(kernels.CacheWriteParams{Tokens: 1, KvHeads: 1, Head: n, Block: 1})},
-			writes: []int{3, 4},
+			args:   map[string][]byte{"k": got, "v": got, "slots": intBytes(0), "k_cache": make([]byte, 2*n), "v_cache": make([]byte, 2*n)},
+			params: kernels.CacheWriteParams{Tokens: 1, KvHeads: 1, Head: n, Block: 1},
+			writes: []string{"k_cache", "v_cache"},
 		}
 		for i, x := range elements(write.run(t, l)[0], ir.F16) {
 			if x == x {

@@ -1,0 +1,176 @@
+package lower
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/kernels"
+)
+
+// emitter fills in one dispatch by the names that package kernels has for what the
+// kernel takes: where a buffer, a constant or a parameter stands is the table's to know.
+// A name that the kernel lacks, or a parameter left out, fails the phase.
+type emitter struct {
+	p      *phase
+	index  int
+	kernel *kernels.Kernel
+}
+
+// words are the parameters of a kernel by the names in kernels/params.h: numbers,
+// expressions of the sizes, or the bits of floats.
+type words map[string]Expr
+
+func (p *phase) dispatch(kernel string, v *ir.Value) emitter {
+	k, ok := kernels.Lookup(kernel)
+	if !ok {
+		p.fail(fmt.Errorf("%w is called %s", ErrUnsupported, kernel))
+		k = &kernels.Kernel{Name: kernel}
+	}
+	label := fmt.Sprintf("%s %s", v.Op, v)
+	if v.Layer != ir.NoLayer {
+		label = fmt.Sprintf("layer %d: %s", v.Layer, label)
+	}
+	p.out.Dispatches = append(p.out.Dispatches, Dispatch{Kernel: kernel, Label: label, Layer: v.Layer})
+	return emitter{p, len(p.out.Dispatches) - 1, k}
+}
+
+// fail keeps the first error of the phase.
+func (p *phase) fail(err error) {
+	if p.err == nil {
+		p.err = err
+	}
+}
+
+func (e emitter) dispatch() *Dispatch { return &e.p.out.Dispatches[e.index] }
+
+// lacks notes that the kernel has nothing of that name.
+func (e emitter) lacks(what, name string) {
+	e.p.fail(fmt.Errorf("kernel %s has no %s %q", e.kernel.Name, what, name))
+}
+
+// arg returns the index of a buffer.
+func (e emitter) arg(name string) uint32 {
+	a, ok := e.kernel.Named(name)
+	if !ok {
+		e.lacks("argument", name)
+	}
+	return uint32(a.Index)
+}
+
+// constant sets a function constant.
+func (e emitter) constant(name string, bits uint32) {
+	c, ok := e.kernel.Constant(name)
+	if !ok {
+		e.lacks("function constant", name)
+	}
+	d := e.dispatch()
+	d.Constants = append(d.Constants, Constant{uint32(c.Index), bits})
+}
+
+// params sets every parameter of the kernel.
+func (e emitter) params(given words) {
+	d := e.dispatch()
+	d.ParamsAt, d.Params = uint32(e.kernel.ParamsIndex), make([]Expr, len(e.kernel.ParamNames))
+	for i, name := range e.kernel.ParamNames {
+		word, ok := given[name]
+		if !ok {
+			e.p.fail(fmt.Errorf("kernel %s is not given its parameter %q", e.kernel.Name, name))
+		}
+		d.Params[i] = word
+	}
+	for name := range given {
+		if !slices.Contains(e.kernel.ParamNames, name) {
+			e.lacks("parameter", name)
+		}
+	}
+}
+
+// launch sets a grid that was chosen here.
+func (e emitter) launch(grid [3]Expr, threads int) {
+	d := e.dispatch()
+	d.Grid, d.Group = grid, [3]uint32{uint32(threads), 1, 1}
+}
+
+// cover sets the grid that the parameters ask for, of as many threads as the kernel
+// takes at most.
+func (e emitter) cover() { e.coverBy(e.kernel.MaxThreads) }
+
+// coverBy is cover with threadgroups of a chosen size.
+func (e emitter) coverBy(threads int) {
+	grid := [3]Expr{one(), one(), one()}
+	if e.kernel.Grid == nil {
+		e.lacks("grid of its own", "")
+	}
+	for i, axis := range e.kernel.Grid {
+		for _, word := range axis.Words {
+			n, err := times(grid[i], e.dispatch().Params[word])
+			if err != nil {
+				e.p.fail(fmt.Errorf("the grid of %s: %w", e.kernel.Name, err))
+			}
+			grid[i] = n
+		}
+		grid[i] = grid[i].over(int64(axis.Tile))
+	}
+	e.launch(grid, threads)
+}
+
+func (e emitter) bind(name string, at place, b Binding) { e.bindAt(e.arg(name), at, b) }
+
+func (e emitter) bindAt(index uint32, at place, b Binding) {
+	d := e.dispatch()
+	b.Index, b.Buffer = index, at.buffer
+	d.Bindings = append(d.Bindings, b)
+	if at.slot >= 0 {
+		e.p.fixups = append(e.p.fixups, fixup{e.index, len(d.Bindings) - 1, int(at.slot)})
+	}
+}
+
+func (e emitter) in(name string, v *ir.Value) { e.inFrom(name, v, 0) }
+
+// inFrom binds an operand from an offset in bytes.
+func (e emitter) inFrom(name string, v *ir.Value, offset int64) {
+	which := partOf(v)
+	at, start := e.p.partPlace(root(v), which)
+	e.bind(name, at, Binding{Offset: start + offset, Bytes: e.bytes(v, which, at, offset), Read: true})
+}
+
+func (e emitter) out(name string, v *ir.Value) { e.outPart(name, v, 0) }
+
+// outPart binds one of the tensors that a value computes.
+func (e emitter) outPart(name string, v *ir.Value, which int) {
+	at, start := e.p.partPlace(v, which)
+	e.bind(name, at, Binding{Offset: start, Bytes: e.bytes(v, which, at, 0), Write: true})
+}
+
+// bytes is the extent of a binding: the whole buffer for weights, whose stored
+// type counts, else that of the tensor.
+func (e emitter) bytes(v *ir.Value, which int, at place, offset int64) Expr {
+	if b := e.p.plan.Buffers[at.buffer]; b.Kind == Weight || b.Kind == Const {
+		return b.Bytes
+	}
+	t := tensorsOf(root(v))[which]
+	n, ok := t.Shape.Elements()
+	if !ok {
+		e.p.fail(fmt.Errorf("%s is no simple size", t))
+		return Expr{}
+	}
+	return Extent(n).Times(t.DType.Bytes(1)).Plus(Number(-offset))
+}
+
+// cache binds the keys or values behind a state. The size that counts is the
+// session's, so the binding claims one block.
+func (e emitter) cache(name string, state *ir.Value, values, write bool) {
+	buffer, err := e.p.tables.cache(layerOf(state), state.Type.Cache, values)
+	if err != nil {
+		e.p.fail(err)
+		return
+	}
+	e.bind(name, place{buffer: buffer, slot: -1}, Binding{Bytes: e.p.plan.Buffers[buffer].Bytes, Read: !write, Write: write})
+}
+
+// caches binds both caches of a layer.
+func (e emitter) caches(state *ir.Value, write bool) {
+	e.cache("k_cache", state, false, write)
+	e.cache("v_cache", state, true, write)
+}

@@ -1,0 +1,72 @@
+package lower
+
+import (
+	"maps"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/ir"
+)
+
+// What a selector calls by a name that the kernel lacks, and what it leaves out, is an
+// error and no Plan with a hole.
+func TestEmitterKnowsNames(t *testing.T) {
+	x := &ir.Value{Op: ir.OpAdd, Layer: ir.NoLayer}
+	given := elements(ir.Var(ir.T), ir.Const(64))
+	without := func(name string) words {
+		w := maps.Clone(given)
+		delete(w, name)
+		return w
+	}
+	for want, emit := range map[string]func(e emitter){
+		"":                                   func(e emitter) { e.params(given); e.cover() },
+		`has no argument "c"`:                func(e emitter) { e.bind("c", place{slot: -1}, Binding{}) },
+		`has no function constant "fc_c"`:    func(e emitter) { e.constant("fc_c", 1) },
+		`has no parameter "c"`:               func(e emitter) { w := maps.Clone(given); w["c"] = one(); e.params(w) },
+		`is not given its parameter "width"`: func(e emitter) { e.params(without("width")) },
+	} {
+		p := &phase{tables: &tables{plan: &Plan{}}}
+		emit(p.dispatch("add_f32", x))
+		if want == "" {
+			require.NoError(t, p.err)
+			require.Equal(t, [3]Expr{Number(1), Extent(ir.Var(ir.T)), Number(1)}, p.out.Dispatches[0].Grid)
+			require.Equal(t, [3]uint32{256, 1, 1}, p.out.Dispatches[0].Group)
+			continue
+		}
+		require.ErrorContains(t, p.err, "kernel add_f32 "+want)
+	}
+
+	p := &phase{tables: &tables{plan: &Plan{}}}
+	p.dispatch("add_f8", x).constant("fc_c", 1)
+	require.ErrorIs(t, p.err, ErrUnsupported)
+	require.ErrorContains(t, p.err, "add_f8")
+
+	p = &phase{tables: &tables{plan: &Plan{}}}
+	p.dispatch("repeat_kv_f32", x).cover()
+	require.ErrorContains(t, p.err, "repeat_kv_f32")
+}
+
+// over and times of extents are what CeilDiv and Dim.Times make of sizes.
+func TestExtentArithmetic(t *testing.T) {
+	tokens, seqs := ir.Var(ir.T), ir.Var(ir.B)
+	require.Equal(t, CeilDiv(tokens, 32), Extent(tokens).over(32))
+	require.Equal(t, Number(3), Number(65).over(32))
+	require.Equal(t, Extent(tokens), Extent(tokens).over(1))
+	product, ok := tokens.Times(seqs)
+	require.True(t, ok)
+	for _, c := range []struct{ a, b, want Expr }{
+		{Number(3), Number(4), Number(12)},
+		{Number(1), Extent(tokens), Extent(tokens)},
+		{Extent(tokens), Number(4), Extent(tokens).Times(4)},
+		{Extent(tokens), Extent(seqs), Extent(product)},
+	} {
+		got, err := times(c.a, c.b)
+		require.NoError(t, err)
+		require.Equal(t, c.want, got)
+	}
+	for _, bad := range []Expr{Extent(tokens).over(2), Extent(tokens).Plus(Extent(seqs)), Extent(tokens).Plus(Number(1))} {
+		_, err := times(Extent(tokens), bad)
+		require.ErrorContains(t, err, "no simple size", "%s", bad)
+	}
+}
