@@ -56,4 +56,9 @@
 //
 // The same sources run on the CPU in kernels/emulated; kernels/native computes what the
 // float instances compute, under their names. abi.h is the interface of both.
+//
+// arguments.gen.h has the numbers of the table for C and C++; after a change to the table
+// run go generate, and a test compares.
 package kernels
+
+//go:generate go run ./internal/arguments arguments.gen.h
