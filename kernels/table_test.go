@@ -1,6 +1,7 @@
 package kernels_test
 
 import (
+	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -145,12 +146,30 @@ func camel(name string) string {
 	return b.String()
 }
 
+// named returns the words of a struct by the names that kernels have for them.
+func named(t *testing.T, kernel string, words []uint32) map[string]uint32 {
+	t.Helper()
+	k, ok := kernels.Lookup(kernel)
+	require.True(t, ok, kernel)
+	require.Len(t, words, k.ParamWords)
+	out := map[string]uint32{}
+	for i, w := range words {
+		out[k.ParamNames[i]] = w
+	}
+	return out
+}
+
 func TestEncodeParams(t *testing.T) {
-	require.Equal(t, []uint32{1, 2, 3, 0x3f800000}, kernels.Words(kernels.NormParams{Rows: 1, Width: 2, XStride: 3, Eps: 1}))
-	require.Equal(t, []uint32{1, 2, 3, 4, 5, 6},
-		kernels.Words(kernels.TransposeParams{Size: [3]uint32{1, 2, 3}, Stride: [3]uint32{4, 5, 6}}))
-	require.Equal(t, []byte{1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 3, 0},
-		kernels.Encode(kernels.EmbedParams{Tokens: 1, Width: 0x200, Vocab: 0x30000}))
+	require.Equal(t, map[string]uint32{"rows": 1, "width": 2, "x_stride": 3, "eps": 0x3f800000},
+		named(t, "rms_norm_f32_f32", kernels.Words(kernels.NormParams{Rows: 1, Width: 2, XStride: 3, Eps: 1})))
+	require.Equal(t, map[string]uint32{"size[0]": 1, "size[1]": 2, "size[2]": 3, "stride[0]": 4, "stride[1]": 5, "stride[2]": 6},
+		named(t, "transpose_f32", kernels.Words(kernels.TransposeParams{Size: [3]uint32{1, 2, 3}, Stride: [3]uint32{4, 5, 6}})))
+	bytes := kernels.Encode(kernels.EmbedParams{Tokens: 1, Width: 0x200, Vocab: 0x30000})
+	words := make([]uint32, len(bytes)/4)
+	for i := range words {
+		words[i] = binary.LittleEndian.Uint32(bytes[4*i:])
+	}
+	require.Equal(t, map[string]uint32{"tokens": 1, "width": 0x200, "vocab": 0x30000}, named(t, "embed", words))
 }
 
 // TestSourceIsSelfContained checks what Metal's compiler is given.

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/passes"
 )
@@ -129,17 +130,25 @@ func TestChoicesCoverTheRange(t *testing.T) {
 				}
 				for i := range ph.Dispatches {
 					d := &ph.Dispatches[i]
-					constants := map[uint32]int64{}
-					for _, c := range d.Constants {
-						constants[c.Index] = int64(c.Bits)
+					k, ok := kernels.Lookup(d.Kernel)
+					require.True(t, ok, d.Kernel)
+					constant := func(name string) int64 {
+						c, ok := k.Constant(name)
+						require.True(t, ok, name)
+						for _, set := range d.Constants {
+							if int(set.Index) == c.Index {
+								return int64(set.Bits)
+							}
+						}
+						return 0
 					}
 					perGroup, axis := int64(0), 1
-					switch family := d.Kernel[:min(len(d.Kernel), 10)]; family {
+					switch k.Family {
 					case "linear_vec":
-						perGroup = constants[7]
+						perGroup = constant("fc_tokens")
 					case "linear_mat":
-						perGroup, axis = constants[6], 0
-					case "attention_":
+						perGroup, axis = constant("fc_tile"), 0
+					case "attention_vec", "attention_tile":
 						decided++
 						continue
 					default:
