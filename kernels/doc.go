@@ -43,6 +43,10 @@
 //     kernel of attention lets them reach the result.
 //   - Threadgroup memory is static and below 32 KB. Heads are multiples of 8 up to
 //     [MaxHead].
+//   - Buffers, function constants and parameters have their numbers in the source and in
+//     the table, and everybody else names them ([Kernel.Named], [Kernel.Constant],
+//     [Kernel.Param], [Bind]). Where parameters alone decide a grid, it stands in the
+//     table too.
 //   - Kernels trust their launch. [Check] says on the host what a kernel would not
 //     cover: the devices ask it when they load a Plan, the tests before every launch.
 //

@@ -2,11 +2,11 @@
 // executes.
 //
 // The way there has four steps, a file each. select.go gives every op a kernel,
-// with its arguments, parameters and grid; what a target can do ([NewTarget])
-// follows from the same table. memory.go plans the arena from the lifetimes of
-// values. schedule.go orders the dispatches, decides where they must wait for each
-// other and cuts them into command buffers. validate.go says what any Plan must
-// satisfy, whether [Lower] made it or [Read] took it from a file.
+// with its arguments, parameters and grid, which emit.go writes down; what a target
+// can do ([NewTarget]) follows from the same table. memory.go plans the arena from
+// the lifetimes of values. schedule.go orders the dispatches, decides where they must
+// wait for each other and cuts them into command buffers. validate.go says what any
+// Plan must satisfy, whether [Lower] made it or [Read] took it from a file.
 //
 // cost.go counts the bytes and operations of a dispatch, and timeline.go turns them
 // into a simulated step on a chip of the table in chip.go: a prediction, which no
@@ -14,6 +14,7 @@
 //
 // Laws: lower never rewrites a graph, since the last pass has decomposed what the
 // target lacks; sizes that differ from step to step stay expressions ([Expr]);
-// hazards are decided here and nowhere else: the device only obeys; and the same
+// hazards are decided here and nowhere else: the device only obeys; what a kernel
+// takes is called by its name in package kernels, never by a number; and the same
 // input gives the same bytes.
 package lower
