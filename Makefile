@@ -23,7 +23,7 @@ skipped = cat build/tests/*.json | $(GO) tool gotestsum --format standard-quiet 
 fake := -tags fakemetal,openblas -timeout 5m
 bridged := OPENBLAS_NUM_THREADS=1 $(GO) test -json $(fake)
 
-.PHONY: help build demo test soak cold cold-test setup tests vet outside generate check test-isa test-arm64 test-asan test-page kernels mutants accuracy bench-peer bench-guard profile fuzz barriers clean bridge metallib test-metal platforms
+.PHONY: help build demo test soak cold cold-test setup tests vet outside generate check test-isa test-arm64 test-asan test-page kernels swaps mutants accuracy bench-peer bench-guard profile fuzz barriers clean bridge metallib test-metal platforms
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -37,9 +37,13 @@ build: setup ## bin/smelt
 demo: build ## a story from a small trained model
 	bin/smelt run testdata/models/tiny-qwen3/gguf/tiny-qwen3-F16.gguf -p "Once upon a time" -n 400 --temp 0.8 --seed 4
 
+# cgocall reads the sources of C where they lay when they were compiled, which with
+# -trimpath may have been another clone.
+nocgo := -cgocall=false
+
 vet: setup ## gofmt and go vet
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo "run gofmt on these"; exit 1; }
-	$(GO) vet ./...
+	$(GO) vet $(nocgo) ./...
 
 outside: setup ## a model defined outside of this module
 	cd testdata/outside && $(GO) vet ./... && $(GO) run . >/dev/null
@@ -54,7 +58,7 @@ test: tests vet outside bridge ## everything that a change must pass
 
 bridge: tests ## the Metal bridge over a stand-in for Metal, with OpenBLAS as the CPU's BLAS
 	@.ci/need 'echo | gcc -x objective-c -fsyntax-only -=gobjc' 'echo "#include <cblas.h>" | gcc -E -xc -=libopenblas-dev'
-	$(GO) vet -tags fakemetal,openblas ./metal/... ./kernels/native/...
+	$(GO) vet $(nocgo) -tags fakemetal,openblas ./metal/... ./kernels/native/...
 	@$(call tested,metal) $(bridged) ./metal/...
 	@$(call tested,blas) $(bridged) -run BLAS ./kernels/native
 	@$(call tested,kernels) SMELT_KERNELS_DEVICE=metal $(bridged) ./kernels
@@ -63,7 +67,7 @@ bridge: tests ## the Metal bridge over a stand-in for Metal, with OpenBLAS as th
 	@$(call tested,placed) $(GO) test -json -tags fakemetal -timeout 5m -run 'ProductsOnTheCPU' ./metal
 
 # Each is a target of its own; the page needs a browser, arm64 an emulator.
-soak: check platforms cold cold-test kernels mutants accuracy barriers test-page test-isa test-asan test-arm64 fuzz ## what make test does a slice of, whole: hours
+soak: check platforms cold cold-test kernels swaps mutants accuracy barriers test-page test-isa test-asan test-arm64 fuzz ## what make test does a slice of, whole: hours
 
 cold: ## make demo with an empty build cache: processor and wall time, against their bounds
 	$(GO) run ./internal/budget/cold demo
@@ -146,6 +150,9 @@ profile: build ## the table in docs/kernels.md: what kernels ask of memory
 	@sed -i.old '/^## On m4-max/,$$d' docs/kernels.md && rm docs/kernels.md.old
 	@{ echo '## On m4-max'; echo; echo '    make profile   # bin/smelt kernels --profile all, on arch:qwen3-0.6b and arch:llama3.1-8b'; echo; \
 		bin/smelt kernels --profile all | sed 's/ *$$//; s/^/    /'; } >> docs/kernels.md
+
+swaps: setup ## arguments and parameters of all kernels exchanged in a copy: its tests must not notice
+	$(GO) run ./kernels/internal/swaps
 
 mutants: setup ## kernels with deliberate faults: their tests must notice each
 	$(GO) run ./kernels/internal/mutants
