@@ -49,11 +49,6 @@ func (p *probe) String() string {
 // isInt reports whether the probe sees integers, which must be equal.
 func (p *probe) isInt() bool { return p.part == "" && p.value.Type.DType == ir.I32 }
 
-// fromCache reports whether what the probe sees went through a cache.
-func (p *probe) fromCache() bool {
-	return p.part != "" || p.value.Op == ir.OpAttention || p.value.Op == ir.OpCacheRead
-}
-
 // rows splits the probe's elements, as the sizes of a step have them.
 func (p *probe) rows(sizes *lower.Sizes) int { return int(p.shape[0].Eval(sizes)) }
 

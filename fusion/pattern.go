@@ -55,8 +55,6 @@ func (p *Pat) is(op ir.Op) bool { return slices.Contains(p.ops, op) }
 // interior reports whether what p matches may be replaced.
 func (p *Pat) interior() bool { return p.kind == oneOp || p.kind == perhaps }
 
-var commutative = [ir.NumOps]bool{ir.OpAdd: true, ir.OpMul: true}
-
 // goal is one pair that must match, and what must match after it. A goal without
 // a value is a join: the value is searched for.
 type goal struct {

@@ -30,9 +30,8 @@ func TestProductsByBLAS(t *testing.T) {
 				program := tiny(t, name, smelt.Options{Level: 1, Products: place})
 				run := func(o fakemetal.Options, without bool) (logits []float32) {
 					fake(t, o)
-					session, err := program.NewSession(smelt.Device{Name: "metal", Options: metal.Options{Poison: true, NoBLAS: without}})
-					require.NoError(t, err)
-					defer session.Close()
+					session := sessionOn(t, program, "metal", metal.Options{Poison: true, NoBLAS: without})
+					defer session.Loaded().Close()
 					for _, ids := range [][]int32{prompt, {12}} {
 						row, err := session.Feed(t.Context(), ids)
 						require.NoError(t, err)

@@ -175,9 +175,8 @@ func TestEveryBarrierCounts(t *testing.T) {
 // returns the logits, the chosen tokens and the phases.
 func withoutOne(t *testing.T, program *smelt.Program, o fakemetal.Options) (all []float32, chosen []int32, phases []int) {
 	fake(t, o)
-	session, err := program.NewSession(smelt.Device{Name: "metal", Options: metal.Options{Poison: true}})
-	require.NoError(t, err)
-	defer session.Close()
+	session := sessionOn(t, program, "metal", metal.Options{Poison: true})
+	defer session.Loaded().Close()
 	prompt := make([]int32, program.Plan.Phases[0].MaxT) // the arena's offsets are for so many
 	for i := range prompt {
 		prompt[i] = int32(1 + 31*i)
@@ -188,10 +187,10 @@ func withoutOne(t *testing.T, program *smelt.Program, o fakemetal.Options) (all 
 			all = append(all, logits...)
 			return nil
 		}))
-		phases = append(phases, session.Device().Counters().Phase)
+		phases = append(phases, session.OnDevice().Counters().Phase)
 		for i := range program.Plan.Buffers {
 			if b := &program.Plan.Buffers[i]; b.Kind == lower.Output && b.DType == lower.I32 {
-				ids, err := session.Device().OutputInts(b.Name)
+				ids, err := session.OnDevice().OutputInts(b.Name)
 				require.NoError(t, err)
 				chosen = append(chosen, ids...)
 			}
@@ -225,12 +224,11 @@ func TestFaults(t *testing.T) {
 				if row.fault == fakemetal.Hang {
 					patience = 250 * time.Millisecond
 				}
-				session, err := program.NewSession(smelt.Device{Name: "metal", Options: metal.Options{Poison: true, Timeout: patience}})
-				require.NoError(t, err)
-				defer session.Close()
+				session := sessionOn(t, program, "metal", metal.Options{Poison: true, Timeout: patience})
+				defer session.Loaded().Close()
 
 				fakemetal.Fail(row.fault, after)
-				_, err = session.Feed(t.Context(), []int32{1, 100, 33, 7, 250})
+				_, err := session.Feed(t.Context(), []int32{1, 100, 33, 7, 250})
 				var at *metal.DispatchError
 				require.ErrorAs(t, err, &at)
 				require.ErrorContains(t, err, row.message)
@@ -239,7 +237,7 @@ func TestFaults(t *testing.T) {
 				}
 				if row.fault != fakemetal.Hang {
 					require.Equal(t, after, at.Dispatch)
-					require.Contains(t, err.Error(), program.Plan.Phases[session.Device().Counters().Phase].Dispatches[after].Label)
+					require.Contains(t, err.Error(), program.Plan.Phases[session.OnDevice().Counters().Phase].Dispatches[after].Label)
 				}
 				if row.fault == fakemetal.Hang {
 					_, err = session.Feed(t.Context(), []int32{1, 100, 33, 7, 250})
@@ -257,7 +255,7 @@ func TestFaults(t *testing.T) {
 					all = append(all, logits...)
 				}
 				require.Equal(t, want, all)
-				require.NoError(t, session.Close())
+				require.NoError(t, session.Loaded().Close())
 				nothingLeft(t)
 			})
 		}
@@ -274,7 +272,7 @@ func TestWeightsInManyBuffers(t *testing.T) {
 	nothingLeft(t)
 
 	fake(t, fakemetal.Options{MaxBuffer: 1 << 16})
-	_, err := program.NewSession(smelt.Device{Name: "metal"})
+	_, err := program.Load(smelt.Device{Name: "metal"})
 	require.ErrorIs(t, err, metal.ErrMemory)
 	require.ErrorContains(t, err, "the device's largest buffer has 64.0 KiB")
 }

@@ -80,19 +80,28 @@ func TestReplicatedHeads(t *testing.T) {
 	}
 }
 
+// sessionOn starts the only sequence of a program on a device; closing what is loaded
+// releases all of it.
+func sessionOn(t *testing.T, program *smelt.Program, device string, opts metal.Options) *smelt.Session {
+	loaded, err := program.Load(smelt.Device{Name: device, Options: opts})
+	require.NoError(t, err)
+	session, err := loaded.NewSession()
+	require.NoError(t, err)
+	return session
+}
+
 // feed returns the logits after a prompt and two more tokens.
 func feed(t *testing.T, program *smelt.Program, device string, opts metal.Options) []float32 {
-	session, err := program.NewSession(smelt.Device{Name: device, Options: opts})
-	require.NoError(t, err)
-	defer session.Close()
+	session := sessionOn(t, program, device, opts)
+	defer session.Loaded().Close()
 	var all []float32
 	for _, ids := range [][]int32{{1, 100, 33, 7, 250}, {12}, {400}} {
 		logits, err := session.Feed(t.Context(), ids)
 		require.NoError(t, err)
 		all = append(all, logits...)
 
-		c := session.Device().Counters()
-		ph := &session.Program().Plan().Phases[c.Phase]
+		c := session.OnDevice().Counters()
+		ph := &session.Loaded().OnDevice().Plan().Phases[c.Phase]
 		barriers := 0
 		kernels := map[string]int{}
 		for i := range ph.Dispatches {
