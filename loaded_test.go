@@ -29,7 +29,7 @@ func loaded(t *testing.T, path string, opts smelt.Options, d smelt.Device) *smel
 // TestManySessions runs sixteen sequences on one copy of the weights at once: each has
 // the bits that it has alone, and costs no more than its cache and its arena.
 func TestManySessions(t *testing.T) {
-	const sessions, steps = 16, 12
+	const sessions, steps = 16, 6
 	for device := range bounds {
 		t.Run(device, func(t *testing.T) {
 			opts := options(t, device, ir.F16)

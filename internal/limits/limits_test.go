@@ -39,9 +39,10 @@ func TestReader(t *testing.T) {
 	}
 	require.Positive(t, r.GBs(1))
 	require.Positive(t, r.sums[0], "what was written is what is read")
-	for i, w := range r.ways {
+	ways := r.Try(1)
+	for i, w := range ways {
 		require.Positive(t, w.GBs, w)
-		require.True(t, i == 0 || w.GBs <= r.ways[i-1].GBs, "the fastest first")
+		require.True(t, i == 0 || w.GBs <= ways[i-1].GBs, "the fastest first")
 	}
 }
 
