@@ -1,4 +1,4 @@
 package portable
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "d6adc544803aa6053dbc89018374bd4bc10b991b9ca24c3e8dc6a32a0481c728"
+const _ = "dc525e936ff5451c6dc69fb08a3d868d6b60e966adf126268490f1cc38f9be94"

@@ -370,18 +370,17 @@ template <class C> static void attention_vec(const smelt_launch *l, void *shared
                 Ahead ahead(k, v, tile.keys * stride, dense ? left * stride : 0);
                 with_count<SHARING>(heads, [&](auto n) {
                     constexpr int H = decltype(n)::value;
-                    float same[H * 4];
-                    for (uint32_t i = 0; i < tile.keys;) {
-                        // Of the last few keys each is four rows, of which the first counts.
-                        const bool four = i + 4 <= tile.keys;
-                        if (four)
-                            ahead.ask(2 * stride);
-                        dot_tile<4, H>(FileRows<C>{k + i * stride, four ? stride : 0}, q, head, head,
-                                       four ? scores + i : same, four ? KEY_TILE : 4);
-                        if (!four)
-                            for (int h = 0; h < H; h++)
-                                scores[h * KEY_TILE + i] = same[h * 4];
-                        i += four ? 4 : 1;
+                    uint32_t i = 0;
+                    for (; i + 4 <= tile.keys; i += 4) {
+                        ahead.ask(2 * stride);
+                        dot_tile<4, H>(FileRows<C>{k + i * stride, stride}, q, head, head, scores + i, KEY_TILE);
+                    }
+                    // The last few keys: rows of which only the first counts.
+                    for (; i < tile.keys; i++) {
+                        float same[H * 4];
+                        dot_tile<4, H>(FileRows<C>{k + i * stride, 0}, q, head, head, same, 4);
+                        for (int h = 0; h < H; h++)
+                            scores[h * KEY_TILE + i] = same[h * 4];
                     }
                     const uint32_t none[SHARING] = {};
                     uint32_t all[SHARING], width = (tile.keys + W - 1) / W * W;

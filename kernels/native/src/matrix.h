@@ -30,15 +30,14 @@ INLINE void matrix_product(uint32_t rows, uint32_t columns, K k, A a, const floa
         const float *from[TILE_ROWS], *factor[TILE_ROWS];
         uint64_t most = 0;
         uint32_t row[TILE_ROWS];
-        for (uint32_t r = 0; r < TILE_ROWS; r++) {
+        UNROLL for (uint32_t r = 0; r < TILE_ROWS; r++) {
             row[r] = static_cast<uint32_t>(least(r0 + r, rows - 1));
             from[r] = a(row[r]), factor[r] = factors == nullptr ? nullptr : factors + row[r];
             most = k(row[r]) > most ? k(row[r]) : most;
         }
         in_pieces<TILE_VECTORS>(columns / W, [&](uint32_t v, auto n) __attribute__((always_inline)) {
             float *to[TILE_ROWS];
-            for (uint32_t r = 0; r < TILE_ROWS; r++)
-                to[r] = c(row[r]) + v * W;
+            UNROLL for (uint32_t r = 0; r < TILE_ROWS; r++) to[r] = c(row[r]) + v * W;
             matrix_tile<n.value>(from, b + v * W, b_stride, most, to, factors == nullptr ? nullptr : factor);
         });
     }

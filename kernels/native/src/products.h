@@ -203,41 +203,53 @@ static void panel_tile(const uint8_t *words, const float *s, const float *m, con
     UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++) store(g.sum[t0 + t] + v * W, sum[t][v]);
 }
 
-// The next block of a group of interleaved rows times T tokens, k elements of q apart: adds to
-// sum. It lies at `block`; s and m are its scales.
-template <class B, int T>
+// Scales of a block of interleaved rows.
+template <class B> struct BlockScales {
+    alignas(64) float s[B::SUBS * B::GROUPS * ROWS], m[B::MIN ? B::SUBS * B::GROUPS * ROWS : ROWS];
+
+    MEMBER void read(const uint8_t *block) {
+        const Interleaved<B> rows{block, 0, 0};
+        each_vector_of<B>([&](int of) __attribute__((always_inline)) { B::scales(rows.from(of), s + of, m + of); });
+    }
+};
+
+// Adds to sum the next block of S groups of interleaved rows times T tokens, k elements of q
+// apart. The first group's block lies at `block`; scales are those of the groups.
+template <class B, int T, int S>
 INLINE void multiply_block(const uint8_t *block, const RowGroup &g, const int8_t *q, const float *scale,
-                           const uint32_t *extra, const float *s, const float *m, float (*sums)[ROWS]) {
+                           const uint32_t *extra, const BlockScales<B> (&scales)[S], F (&sum)[S][T][ROWS / W]) {
     constexpr int V = ROWS / W, N = B::PARTNER == 1 ? 2 : 1; // sub-blocks that the same words hold
     using From = Interleaved<B>;
     const uint64_t blocks = g.k / 32;
-    F sum[T][V];
-    UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++) sum[t][v] = load(sums[t] + v * W);
+    const size_t apart = g.apart;
     each_part<B>([&](int part) __attribute__((always_inline)) {
         repeat<RUN<B> / N>([&](auto step) __attribute__((always_inline)) {
             constexpr int FIRST = decltype(step)::value * N;
             const int before = part * RUN<B> + FIRST;
-            Dot<B::RANGE> dot[N][V][T][B::GROUPS];
+            Dot<B::RANGE> dot[N][S][V][T][B::GROUPS];
             UNROLL for (int n = 0; n < N; n++) UNROLL for (int t = 0; t < T; t++) {
                 UNROLL for (int group = 0; group < B::GROUPS; group++) {
                     const uint32_t more = extra[(static_cast<uint64_t>(t) * blocks + before + n) * B::GROUPS + group];
                     const int32_t from = B::OFFSET == 0 ? 0 : static_cast<int32_t>(more);
-                    UNROLL for (int v = 0; v < V; v++) dot[n][v][t][group].start(from);
+                    UNROLL for (int i = 0; i < S; i++) UNROLL for (int v = 0; v < V; v++) dot[n][i][v][t][group].start(
+                        from);
                 }
             }
-            UNROLL for (int j = 0; j < 4; j++) {
+            UNROLL for (int j = 0; j < 4; j++) UNROLL for (int i = 0; i < S; i++) {
+                const uint8_t *p = block + static_cast<size_t>(i) * apart;
                 // A little at a time, so as not to queue up what is wanted now.
                 constexpr size_t LINES = ceil_div(From::BYTES / B::PARTS, 64), PIECES = 4 * RUN<B> / N;
                 const size_t piece = static_cast<size_t>(4 * FIRST / N + j);
                 const size_t begin = LINES * piece / PIECES, end = LINES * (piece + 1) / PIECES;
-                const uint8_t *ahead = block + static_cast<size_t>(part) * (From::BYTES / B::PARTS) + 64 * begin;
-                UNROLL for (size_t i = begin; i < end; i++, ahead += 64) __builtin_prefetch(ahead + DISTANCE, 0, 2);
+                const uint8_t *ahead = p + static_cast<size_t>(part) * (From::BYTES / B::PARTS) + 64 * begin;
+                UNROLL for (size_t line = begin; line < end; line++, ahead += 64)
+                    __builtin_prefetch(ahead + DISTANCE, 0, 2);
                 UNROLL for (int v = 0; v < V; v++) {
                     Q low[N], high[N];
-                    halves_together<B, FIRST>(From{block, v * W, j}, part, low, high);
+                    halves_together<B, FIRST>(From{p, v * W, j}, part, low, high);
                     UNROLL for (int n = 0; n < N; n++) UNROLL for (int t = 0; t < T; t++) {
                         const int8_t *x = q + static_cast<uint64_t>(t) * g.k + 32 * (before + n) + 4 * j;
-                        Dot<B::RANGE> *d = dot[n][v][t];
+                        Dot<B::RANGE> *d = dot[n][i][v][t];
                         if constexpr (B::GROUPS == 1) {
                             d[0].two(low[n], q_same4(x), high[n], q_same4(x + 16));
                         } else {
@@ -253,52 +265,44 @@ INLINE void multiply_block(const uint8_t *block, const RowGroup &g, const int8_t
                     const uint32_t more = extra[sub * B::GROUPS + group];
                     const int32_t from = B::OFFSET == 0 ? 0 : static_cast<int32_t>(more);
                     const int place = ((before + n) * B::GROUPS + group) * ROWS;
-                    UNROLL for (int v = 0; v < V; v++) sum[t][v] =
-                        accumulate<B::MIN>(sum[t][v], dot[n][v][t][group].finish(from), s + place + v * W,
-                                           m + place + v * W, scale[sub], more);
+                    UNROLL for (int i = 0; i < S; i++) UNROLL for (int v = 0; v < V; v++) sum[i][t][v] =
+                        accumulate<B::MIN>(sum[i][t][v], dot[n][i][v][t][group].finish(from),
+                                           scales[i].s + place + v * W, scales[i].m + place + v * W, scale[sub], more);
                 }
             }
         });
     });
-    UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++) store(sums[t] + v * W, sum[t][v]);
 }
 
-// T tokens times groups of interleaved rows, each of which is read once. One token takes several
-// groups, a block of each in turn; several take one. S is the number of groups, or 0 if a loop
-// goes over them.
-template <class B, int T, int S> static void multiply_interleaved(const RowGroup &g) {
-    using From = Interleaved<B>;
+// T tokens times S groups of interleaved rows, each of which is read once.
+template <class B, int T, int S>
+static void multiply_interleaved(const RowGroup &g, const uint8_t *block, float (*out)[ROWS]) {
+    constexpr int V = ROWS / W;
     const int8_t *q = g.act->q;
     const float *scale = g.act->scale;
     const uint32_t *extra = g.extra;
-    memset(g.sum, 0, sizeof(float[ROWS]) * T * g.groups);
-    const uint8_t *block = g.rows;
-    const auto one = [&](size_t i) __attribute__((always_inline)) {
-        alignas(64) float s[B::SUBS * B::GROUPS * ROWS], m[B::MIN ? B::SUBS * B::GROUPS * ROWS : ROWS];
-        const From rows{block + i * g.apart, 0, 0};
-        each_vector_of<B>([&](int of) __attribute__((always_inline)) { B::scales(rows.from(of), s + of, m + of); });
-        multiply_block<B, T>(rows.p, g, q, scale, extra, s, m, g.sum + i);
-    };
-    for (uint64_t at = 0; at < g.k; at += B::ELEMS, block += From::BYTES) {
-        if constexpr (S == 0) {
-            for (uint32_t i = 0; i < g.groups; i++)
-                one(i);
-        } else {
-            repeat<S>([&](auto i) __attribute__((always_inline)) { one(i.value); });
-        }
+    F sum[S][T][V];
+    UNROLL for (F(&group)[T][V] : sum) UNROLL for (F(&token)[V] : group) UNROLL for (F &v : token) v = zero();
+    for (uint64_t at = 0; at < g.k; at += B::ELEMS, block += Interleaved<B>::BYTES) {
+        BlockScales<B> scales[S];
+        UNROLL for (int i = 0; i < S; i++) scales[i].read(block + static_cast<size_t>(i) * g.apart);
+        multiply_block<B, T, S>(block, g, q, scale, extra, scales, sum);
         q += B::ELEMS, scale += B::SUBS, extra += B::SUBS * B::GROUPS;
     }
+    UNROLL for (int i = 0; i < S; i++) UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++)
+        store(out[i + t] + v * W, sum[i][t][v]);
 }
 
 template <class B> static void multiply_quantised(const RowGroup &g) {
     if constexpr (B::HALF != ALONE) {
         if (g.act->few() && g.interleaved) {
-            if (g.tokens > 1)
-                with_count<FEW - 2>(g.tokens - 1, [&](auto n) { multiply_interleaved<B, n.value + 1, 1>(g); });
-            else if constexpr (B::PARTS == 1)
-                with_power<STREAMS>(g.groups, [&](auto n) { multiply_interleaved<B, 1, n.value>(g); });
+            if (g.groups == STREAMS)
+                multiply_interleaved<B, 1, STREAMS>(g, g.rows, g.sum);
             else
-                multiply_interleaved<B, 1, 0>(g);
+                for (size_t i = 0; i < g.groups; i++)
+                    with_count<FEW - 1>(g.tokens, [&](auto n) {
+                        multiply_interleaved<B, n.value, 1>(g, g.rows + i * g.apart, g.sum + i);
+                    });
             g.complete(0, g.tokens);
             return;
         }
