@@ -3,4 +3,4 @@
 package dotprod
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "dc525e936ff5451c6dc69fb08a3d868d6b60e966adf126268490f1cc38f9be94"
+const _ = "9c48f64a95c4ca2e4de3c912119b935923d46dd7deeab35d3ce04c99cd8ebc52"

@@ -275,12 +275,12 @@ INLINE void multiply_block(const uint8_t *block, const RowGroup &g, const int8_t
 }
 
 // T tokens times S groups of interleaved rows, each of which is read once.
-template <class B, int T, int S>
-static void multiply_interleaved(const RowGroup &g, const uint8_t *block, float (*out)[ROWS]) {
+template <class B, int T, int S> static void multiply_interleaved(const RowGroup &g) {
     constexpr int V = ROWS / W;
     const int8_t *q = g.act->q;
     const float *scale = g.act->scale;
     const uint32_t *extra = g.extra;
+    const uint8_t *block = g.rows;
     F sum[S][T][V];
     UNROLL for (F(&group)[T][V] : sum) UNROLL for (F(&token)[V] : group) UNROLL for (F &v : token) v = zero();
     for (uint64_t at = 0; at < g.k; at += B::ELEMS, block += Interleaved<B>::BYTES) {
@@ -290,19 +290,16 @@ static void multiply_interleaved(const RowGroup &g, const uint8_t *block, float 
         q += B::ELEMS, scale += B::SUBS, extra += B::SUBS * B::GROUPS;
     }
     UNROLL for (int i = 0; i < S; i++) UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++)
-        store(out[i + t] + v * W, sum[i][t][v]);
+        store(g.sum[i + t] + v * W, sum[i][t][v]);
 }
 
 template <class B> static void multiply_quantised(const RowGroup &g) {
     if constexpr (B::HALF != ALONE) {
         if (g.act->few() && g.interleaved) {
-            if (g.groups == STREAMS)
-                multiply_interleaved<B, 1, STREAMS>(g, g.rows, g.sum);
+            if (g.tokens == 1)
+                with_power<STREAMS>(g.groups, [&](auto n) { multiply_interleaved<B, 1, n.value>(g); });
             else
-                for (size_t i = 0; i < g.groups; i++)
-                    with_count<FEW - 1>(g.tokens, [&](auto n) {
-                        multiply_interleaved<B, n.value, 1>(g, g.rows + i * g.apart, g.sum + i);
-                    });
+                with_count<FEW - 2>(g.tokens - 1, [&](auto n) { multiply_interleaved<B, n.value + 1, 1>(g); });
             g.complete(0, g.tokens);
             return;
         }
