@@ -1,4 +1,4 @@
 package portable
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "9c48f64a95c4ca2e4de3c912119b935923d46dd7deeab35d3ce04c99cd8ebc52"
+const _ = "8620d105f440bf706d52626c08faee3a8210fb147461e59e9caad417a77e2feb"
