@@ -374,10 +374,11 @@ func (c *verifier) on(name string) Device {
 
 // underTest returns the device that the model would run on.
 func (c *verifier) underTest() string {
-	if name := strings.ToLower(c.Device.Name); name != "auto" && name != "" {
-		return name
+	d, err := Resolve(c.Device)
+	if err != nil {
+		return c.Device.Name // whoever compiles for it says what is wrong
 	}
-	return "cpu"
+	return d.Name
 }
 
 // act returns the type of activations on a device.

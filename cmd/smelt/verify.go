@@ -102,11 +102,9 @@ func openVerify(cmd *cobra.Command, path string, compile *compileFlags, device *
 		}
 		plan := v.Program.Plan
 		if target, _ := smelt.TargetOf(device.device); target != plan.Target {
-			if device.device != "auto" {
-				v.Program.Close()
-				return nil, nil, fmt.Errorf("%s: it was compiled for %s, and the device %s runs plans for %s", path, plan.Target, device.device, target)
-			}
-			v.Device.Name = "emu" // a plan for metal, and no Metal here
+			v.Program.Close()
+			refused := &smelt.TargetError{Target: plan.Target, Device: device.device, Runs: target}
+			return nil, nil, fmt.Errorf("%s: %w", path, hintDevice(v.Program, refused))
 		}
 		v.Options.Target, v.Options.Act, v.Options.Context = plan.Target, plan.Act, plan.Context
 		if len(plan.Caches) > 0 {

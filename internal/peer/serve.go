@@ -30,7 +30,7 @@ func serve(ctx context.Context, path string, threads, slots int, in io.Reader, o
 	}
 	defer m.Close()
 	opts := smelt.DefaultOptions()
-	opts.Context = slots
+	opts.Target, opts.Context = "cpu", slots
 	p, err := m.Compile(opts)
 	if err != nil {
 		return err
