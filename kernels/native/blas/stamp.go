@@ -1,4 +1,4 @@
 package blas
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "8620d105f440bf706d52626c08faee3a8210fb147461e59e9caad417a77e2feb"
+const _ = "ead473f3d7c3515857b68f0ae1918aa6b1827e2feaa8cb4584f50ec35d63f7b0"

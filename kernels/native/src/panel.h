@@ -12,12 +12,14 @@ INLINE void panel_words(Q &, Q &, Q &, Q &) {}
 INLINE int panel_place(int i, int row) { return i * ROWS + row; }
 
 template <Range R, int T> struct Products {
+    static constexpr int STEPS = T; // of the tokens, which `add` takes one by one
     Dot<R> dot[T];
+
     MEMBER void start(const int32_t from[T]) { UNROLL for (int t = 0; t < T; t++) dot[t].start(from[t]); }
-    // Adds the products of eight elements: vectors i and i + 1 of a panel, i even, with
-    // those at x, k bytes from token to token.
-    MEMBER void add(Q w0, Q w1, const int8_t *x, uint64_t k) {
-        UNROLL for (int t = 0; t < T; t++, x += k) dot[t].words(w0, w1, x);
+    // Adds the products of eight elements: vectors i and i + 1 of a panel, i even, with a
+    // step's tokens. Those of the first begin at x, k bytes from token to token.
+    MEMBER void add(int step, Q w0, Q w1, const int8_t *x, uint64_t k) {
+        dot[step].words(w0, w1, x + static_cast<uint64_t>(step) * k);
     }
     // The sums of W rows with token t, which were started from `from`.
     MEMBER I finish(int t, int32_t from) const { return dot[t].finish(from); }

@@ -175,7 +175,7 @@ static void panel_tile(const uint8_t *words, const float *s, const float *m, con
     F sum[T][V];
     UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++) sum[t][v] = load(g.sum[t0 + t] + v * W);
     for (uint64_t left = g.act->slice(at); left > 0; left -= 32) {
-        for (int group = 0; group < P::GROUPS; group++) {
+        UNROLL for (int group = 0; group < P::GROUPS; group++) {
             Products<P::RANGE, T> products[V];
             uint32_t more[T];
             int32_t offset[T];
@@ -185,10 +185,13 @@ static void panel_tile(const uint8_t *words, const float *s, const float *m, con
             }
             UNROLL for (int v = 0; v < V; v++) products[v].start(offset);
             UNROLL for (int i = 0; i < WORDS; i += 2) {
-                UNROLL for (int v = 0; v < V; v++) {
-                    Q w0 = q_load(words + panel_place(i, v * W) * 4);
-                    Q w1 = q_load(words + panel_place(i + 1, v * W) * 4);
-                    products[v].add(w0, w1, q + 4 * (group * WORDS + i), 32);
+                Q w[V][2];
+                UNROLL for (int v = 0; v < V; v++) UNROLL for (int j = 0; j < 2; j++)
+                    w[v][j] = q_load(words + panel_place(i + j, v * W) * 4);
+                // By tokens first: what is loaded of a token is done with before the next one's.
+                UNROLL for (int step = 0; step < Products<P::RANGE, T>::STEPS; step++) {
+                    UNROLL for (int v = 0; v < V; v++)
+                        products[v].add(step, w[v][0], w[v][1], q + 4 * (group * WORDS + i), 32);
                 }
             }
             UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++) sum[t][v] = accumulate<P::MIN>(

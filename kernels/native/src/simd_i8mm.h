@@ -29,20 +29,18 @@ INLINE int panel_place(int i, int row) { return i / 2 * 2 * ROWS + 2 * row + i %
 
 // Tokens go in pairs, of which the last may be one token twice.
 template <Range R, int T> struct Products {
-    static constexpr int PAIRS = (T + 1) / 2;
-    I sum[PAIRS][2]; // [row][token] of a pair of tokens: rows 0 and 1, rows 2 and 3
+    static constexpr int STEPS = (T + 1) / 2;
+    I sum[STEPS][2]; // [row][token] of a pair of tokens: rows 0 and 1, rows 2 and 3
     MEMBER void start(const int32_t from[T]) {
-        UNROLL for (int p = 0; p < PAIRS; p++) {
+        UNROLL for (int p = 0; p < STEPS; p++) {
             int32x2_t both = vset_lane_s32(from[second(p)], vdup_n_s32(from[2 * p]), 1);
             sum[p][0] = sum[p][1] = vcombine_s32(both, both);
         }
     }
-    MEMBER void add(Q w0, Q w1, const int8_t *x, uint64_t k) {
-        UNROLL for (int p = 0; p < PAIRS; p++) {
-            int8x16_t v = vcombine_s8(vld1_s8(x + 2 * p * k), vld1_s8(x + second(p) * k));
-            sum[p][0] = vmmlaq_s32(sum[p][0], vreinterpretq_s8_u8(w0), v);
-            sum[p][1] = vmmlaq_s32(sum[p][1], vreinterpretq_s8_u8(w1), v);
-        }
+    MEMBER void add(int p, Q w0, Q w1, const int8_t *x, uint64_t k) {
+        int8x16_t v = vcombine_s8(vld1_s8(x + 2 * p * k), vld1_s8(x + second(p) * k));
+        sum[p][0] = vmmlaq_s32(sum[p][0], vreinterpretq_s8_u8(w0), v);
+        sum[p][1] = vmmlaq_s32(sum[p][1], vreinterpretq_s8_u8(w1), v);
     }
     MEMBER I finish(int t, int32_t) const {
         const I(&s)[2] = sum[t / 2];
