@@ -17,6 +17,7 @@ const (
 	bufferBytes = 256 << 20 // beyond the last cache of most machines, for each size of pages
 	trials      = 5
 	rounds      = 1 << 20 // of the chains, in a trial: milliseconds
+	peakTrials  = 40      // of the chains: what a neighbour takes lasts longer than a few of them
 )
 
 // Probe measures with so many threads. The peaks are those of an instruction set by
@@ -44,7 +45,7 @@ func peak(run chains, threads int) float64 {
 		return 0
 	}
 	done := make([]int64, threads)
-	return best(trials, threads, func(i int) { done[i] = run(rounds) }, func() int64 {
+	return best(peakTrials, threads, func(i int) { done[i] = run(rounds) }, func() int64 {
 		var sum int64
 		for _, n := range done {
 			sum += n

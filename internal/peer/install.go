@@ -133,9 +133,14 @@ func (in *installed) build(ctx context.Context, say func(string, ...any)) error 
 	if err := os.WriteFile(source, driverSource, 0o644); err != nil {
 		return err
 	}
+	// By its place beside the driver, so that the folder may be moved.
+	libs, err := filepath.Rel(in.folder, in.libraries)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errPeer, err)
+	}
 	src := filepath.Join(in.folder, "src")
 	args := append([]string{"-O2", "-std=c++17", "-I", filepath.Join(src, "include"), "-I", filepath.Join(src, "ggml/include"), source,
-		"-o", in.driver + ".part", "-Wl,-rpath," + in.libraries}, libraries...)
+		"-o", in.driver + ".part", "-Wl,-rpath,$ORIGIN/" + libs}, libraries...)
 	if err := command(ctx, cmp.Or(os.Getenv("CXX"), "g++"), args...); err != nil {
 		return fmt.Errorf("%w: %w", errPeer, err)
 	}

@@ -61,7 +61,7 @@ var (
 // What a whole comparison has, of every shape and format.
 const (
 	wholeCells = "pp512,tg64,tg64@4096"
-	wholePairs = 9
+	wholePairs = 7
 )
 
 // whole tells a comparison that can be published from a short run.
