@@ -483,12 +483,6 @@ func TestAttentionUnsupported(t *testing.T) {
 		require.ErrorIs(t, Run(d.launch(), Options{}), ErrUnsupported, name)
 	}
 	require.NoError(t, Run(with(good, map[string]uint32{"fc_map": 1}, mapped).launch(), Options{}))
-
-	vec, _ := kernels.Lookup(good.kernel)
-	split, _ := vec.Constant("fc_split")
-	l := tile.launch()
-	l.Constants[uint32(split.Index)], l.Grid = 64, parts.grid
-	require.ErrorIs(t, Run(l, Options{}), ErrUnsupported, "tiles' parts")
 }
 
 func TestReduceUnsupported(t *testing.T) {

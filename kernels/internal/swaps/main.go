@@ -22,8 +22,8 @@ import (
 // suites are the tests that run kernels, or bind what kernels take: packages, and which of
 // their tests, all where none is named.
 var suites = [][]string{
-	{"", "./kernels", "./kernels/internal/arguments", "./lower", "./internal/profile"},
-	{"^(TestBindingsMatchKernels|TestLogits)$/.*/.*/emu", "."},
+	{"", "./kernels", "./kernels/internal/arguments", "./kernels/native", "./lower", "./metal", "./internal/profile"},
+	{"^(TestBindingsMatchKernels|TestLogits)$/.*/.*/(emu|cpu)", "."},
 }
 
 func main() {
@@ -40,7 +40,7 @@ func main() {
 	}
 }
 
-// try runs suites in a copy whose emulated kernels are compiled anew.
+// try runs suites in a copy whose emulated and native kernels are compiled anew.
 func try(keep string, suites [][]string) error {
 	dir := keep
 	if dir == "" {
@@ -55,6 +55,9 @@ func try(keep string, suites [][]string) error {
 		return err
 	}
 	if err := c.command("go", "generate", "./kernels/..."); err != nil {
+		return err
+	}
+	if err := c.command("go", "test", "./kernels/native", "-run", "^TestStamp$", "-update"); err != nil {
 		return err
 	}
 	for _, suite := range suites {

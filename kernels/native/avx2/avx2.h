@@ -4,6 +4,7 @@
 
 #include <immintrin.h>
 
+#include "../../arguments.gen.h"
 #include "../../params.h"
 #include "../src/set.h"
 

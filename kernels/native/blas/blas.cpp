@@ -3,6 +3,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "../../arguments.gen.h"
 #include "../../params.h"
 #include "../src/set.h"
 #include "sgemm.h"
@@ -30,8 +31,17 @@ const WeightType types[] = {float_type<F32>(), float_type<F16>(), float_type<BF1
 const WeightType *find_weight_type(uint32_t type) { return find_among(types, type); }
 
 const smelt_native_kernel kernels[] = {
-    {"linear_vec_f32_f32", gemm_supports, linear_shared, 2, {{prepare_units, prepare}, {gemm_units, gemm}}, 0},
-    {"linear_mat_f32_f32", gemm_supports, linear_shared, 2, {{prepare_units, prepare}, {gemm_units, gemm}}, 0},
+#define LINEAR(OF)                                                                                                     \
+    {                                                                                                                  \
+        OF.kernel,                                                                                                     \
+        gemm_supports<OF>,                                                                                             \
+        linear_shared<OF>,                                                                                             \
+        2,                                                                                                             \
+        {{prepare_units<OF>, prepare<OF>}, {gemm_units<OF>, gemm<OF>}},                                                \
+        0}
+    LINEAR(LINEAR_VEC),
+    LINEAR(LINEAR_MAT),
+#undef LINEAR
 };
 
 const smelt_native_kernel *find(const char *name) {

@@ -14,15 +14,11 @@ constexpr uint32_t GEMM_TOKENS = 8;
 constexpr uint32_t SCRATCH = 30, PANEL_ROWS = 128, PANEL_TOKENS = 256;
 
 struct Gemm : Linear {
-    const float *x;
-    uint64_t x_stride;
     uint32_t sides;                  // panels that meet in one result: 2 of a pair
     uint64_t widened, lane, lanes;   // floats of a panel, and of a lane; how many lanes there are
     uint64_t panels[3], panel_count; // by weight
 
-    Gemm(const smelt_launch *l, void *shared) : Linear(l, shared) {
-        x = norm ? normalised : buffer<const float>(l, 0);
-        x_stride = norm ? p.k : p.x_stride;
+    Gemm(const smelt_launch *l, const LinearArguments &of, void *shared) : Linear(l, of, shared) {
         sides = pair ? 2 : 1;
         uint32_t rows = 0;
         panel_count = 0;
@@ -67,8 +63,8 @@ struct Gemm : Linear {
 
     // A row of results: silu(gate)·up of a pair, and the residual.
     void finish(const smelt_launch *l, const float *sum, const float *up, uint32_t rows, uint64_t place) const {
-        float *out = buffer<float>(l, 4) + place;
-        const float *more = residual ? buffer<const float>(l, 6) + place : nullptr;
+        float *out = buffer<float>(l, of.out) + place;
+        const float *more = residual ? buffer<const float>(l, of.residual) + place : nullptr;
         for (uint32_t r = 0; r < rows; r += W) {
             int n = static_cast<int>(least(W, rows - r));
             F v = load_n(sum + r, n);
@@ -81,18 +77,21 @@ struct Gemm : Linear {
     }
 };
 
-static int gemm_supports(const smelt_launch *l) {
-    if (!linear_supports(l))
+template <const LinearArguments &OF> static int gemm_supports(const smelt_launch *l) {
+    if (!linear_supports(l, OF))
         return 0;
-    Gemm job(l, nullptr);
+    Gemm job(l, OF, nullptr);
     return !job.quantised && job.lanes > 0 && job.p.tokens >= GEMM_TOKENS && job.p.k > 0 && job.p.k <= INT32_MAX &&
            job.x_stride >= job.p.k && job.x_stride <= INT32_MAX;
 }
 
-static uint64_t gemm_units(const smelt_launch *l) { return Gemm(l, nullptr).lanes; }
+template <const LinearArguments &OF> static uint64_t gemm_units(const smelt_launch *l) {
+    return Gemm(l, OF, nullptr).lanes;
+}
 
+template <const LinearArguments &OF>
 static void gemm(const smelt_launch *l, void *shared, uint64_t begin, uint64_t end) {
-    const Gemm job(l, shared);
+    const Gemm job(l, OF, shared);
     for (uint64_t lane = begin; lane < end; lane++) {
         for (uint64_t i = lane; i < job.panel_count; i += job.lanes) {
             uint64_t at = i;

@@ -3,4 +3,4 @@
 package i8mm
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "ead473f3d7c3515857b68f0ae1918aa6b1827e2feaa8cb4584f50ec35d63f7b0"
+const _ = "4e23fa2fc64d2d4d300bb00f57fad0d21f1b9042b13e1f2f577e273b7f7348bc"

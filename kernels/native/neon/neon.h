@@ -4,6 +4,7 @@
 
 #include <arm_neon.h>
 
+#include "../../arguments.gen.h"
 #include "../../params.h"
 #include "../src/set.h"
 

@@ -2,6 +2,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "../../arguments.gen.h"
 #include "../../params.h"
 #include "../src/set.h"
 

@@ -11,9 +11,38 @@ constexpr int KEY_TILE = 64;
 constexpr uint32_t QUERY_ROWS = 64; // rows of scores worked on together, at most
 constexpr float LOWEST = -__builtin_inff();
 
-// Function constants of both kernels; fc_split and fc_rows are of attention_vec only, and
-// the latter is how a GPU cuts the tokens, which here changes nothing.
-enum { SPLIT = 1, WINDOW, SOFT_CAP, SINKS, MAP, GROUPED };
+// What the kernels take. Parts of keys are attention_vec's affair; and so is fc_rows, how a
+// GPU cuts the tokens, which here changes nothing.
+struct AttentionArguments {
+    uint32_t params, q, k_cache, v_cache, positions, cu_seqlens, context_lens, block_table, out, sinks, map;
+    uint32_t fc_window, fc_soft_cap, fc_sinks, fc_map;
+    uint32_t part, statistics, fc_split, fc_rows;
+};
+#define ATTENTION_ARGUMENTS(FAMILY, PART, STATISTICS, FC_SPLIT, FC_ROWS)                                               \
+    {FAMILY##_PARAMS,                                                                                                  \
+     FAMILY##_Q,                                                                                                       \
+     FAMILY##_K_CACHE,                                                                                                 \
+     FAMILY##_V_CACHE,                                                                                                 \
+     FAMILY##_POSITIONS,                                                                                               \
+     FAMILY##_CU_SEQLENS,                                                                                              \
+     FAMILY##_CONTEXT_LENS,                                                                                            \
+     FAMILY##_BLOCK_TABLE,                                                                                             \
+     FAMILY##_OUT,                                                                                                     \
+     FAMILY##_SINKS,                                                                                                   \
+     FAMILY##_MAP,                                                                                                     \
+     FAMILY##_FC_WINDOW,                                                                                               \
+     FAMILY##_FC_SOFT_CAP,                                                                                             \
+     FAMILY##_FC_SINKS,                                                                                                \
+     FAMILY##_FC_MAP,                                                                                                  \
+     PART,                                                                                                             \
+     STATISTICS,                                                                                                       \
+     FC_SPLIT,                                                                                                         \
+     FC_ROWS}
+constexpr AttentionArguments ATTENTION_VEC =
+    ATTENTION_ARGUMENTS(SMELT_ATTENTION_VEC, SMELT_ATTENTION_VEC_PART, SMELT_ATTENTION_VEC_STATISTICS,
+                        SMELT_ATTENTION_VEC_FC_SPLIT, SMELT_ATTENTION_VEC_FC_ROWS);
+constexpr AttentionArguments ATTENTION_TILE =
+    ATTENTION_ARGUMENTS(SMELT_ATTENTION_TILE, NOT_TAKEN, NOT_TAKEN, NOT_TAKEN, NOT_TAKEN);
 
 // Blocks of a cache of so many elements, by strides.
 INLINE uint64_t blocks_of(const AttentionParams &p, uint64_t elements) {
@@ -34,16 +63,19 @@ struct Attention {
     float cap;       // of scores; 0 for none
 
     // `row` is the bytes of 32 elements of the cache.
-    Attention(const smelt_launch *l, uint64_t row) : p(params<AttentionParams>(l, 8)) {
-        q = buffer<const float>(l, 0), k = buffer<const uint8_t>(l, 1), v = buffer<const uint8_t>(l, 2);
-        positions = buffer<const int32_t>(l, 3), starts = buffer<const int32_t>(l, 4);
-        lengths = buffer<const int32_t>(l, 5), table = buffer<const int32_t>(l, 6);
-        out = buffer<float>(l, 7);
-        sinks = constant(l, SINKS) != 0 && constant(l, SPLIT) == 0 ? buffer<const float>(l, 11) : nullptr;
-        map = constant(l, MAP) != 0 ? buffer<const int32_t>(l, 12) : nullptr;
-        window = constant(l, WINDOW) != 0 ? p.window : 0;
-        cap = constant(l, SOFT_CAP) != 0 ? p.soft_cap : 0;
-        blocks = blocks_of(p, least(l->buffer_bytes[1], l->buffer_bytes[2]) * 32 / row);
+    Attention(const smelt_launch *l, const AttentionArguments &of, uint64_t row)
+        : p(params<AttentionParams>(l, of.params)) {
+        q = buffer<const float>(l, of.q);
+        k = buffer<const uint8_t>(l, of.k_cache), v = buffer<const uint8_t>(l, of.v_cache);
+        positions = buffer<const int32_t>(l, of.positions), starts = buffer<const int32_t>(l, of.cu_seqlens);
+        lengths = buffer<const int32_t>(l, of.context_lens), table = buffer<const int32_t>(l, of.block_table);
+        out = buffer<float>(l, of.out);
+        const bool whole = constant(l, of.fc_split) == 0; // else attention_reduce adds the sinks
+        sinks = whole && constant(l, of.fc_sinks) != 0 ? buffer<const float>(l, of.sinks) : nullptr;
+        map = constant(l, of.fc_map) != 0 ? buffer<const int32_t>(l, of.map) : nullptr;
+        window = constant(l, of.fc_window) != 0 ? p.window : 0;
+        cap = constant(l, of.fc_soft_cap) != 0 ? p.soft_cap : 0;
+        blocks = blocks_of(p, least(l->buffer_bytes[of.k_cache], l->buffer_bytes[of.v_cache]) * 32 / row);
         group = p.heads / p.kv_heads;
     }
     // The sequence of a token: the last that starts at it or before, or what the map says.
@@ -107,15 +139,15 @@ static float normaliser(float maximum, float total, const float *sink) {
     return total == 0.0f ? 0.0f : rescale / total;
 }
 
-static int attention_supports(const smelt_launch *l, const Cache &c, bool tile) {
-    if (!holds(l, 8, sizeof(AttentionParams)))
+static int attention_supports(const smelt_launch *l, const AttentionArguments &of, const Cache &c) {
+    if (!holds(l, of.params, sizeof(AttentionParams)))
         return 0;
-    const AttentionParams &p = params<AttentionParams>(l, 8);
+    const AttentionParams &p = params<AttentionParams>(l, of.params);
     // Maps of tiles, not of tokens, are a way of GPUs.
-    if (constant(l, MAP) != 0 && (tile || constant(l, GROUPED) > 1))
+    if (constant(l, of.fc_map) != 0 && (of.fc_rows == NOT_TAKEN || constant(l, of.fc_rows) > 1))
         return 0;
-    const bool split = (l->constants_set >> SPLIT & 1) != 0;
-    if (split && (tile || constant(l, SPLIT) == 0 || l->grid[2] == 0))
+    const bool split = is_set(l, of.fc_split);
+    if (split && (constant(l, of.fc_split) == 0 || l->grid[2] == 0))
         return 0;
     if (!c.whole_blocks(p.head) || !c.whole_blocks(p.row_stride) || !c.whole_blocks(p.head_stride) ||
         !c.whole_blocks(p.block_stride))
@@ -127,13 +159,16 @@ static int attention_supports(const smelt_launch *l, const Cache &c, bool tile) 
     if (!(p.soft_cap >= 0))
         return 0;
     uint64_t rows = uint64_t{p.tokens} * p.heads, bytes = uint64_t{p.head} * 4;
-    if (split ? !holds_rows(l, 9, rows, l->grid[2] * bytes) || !holds_rows(l, 10, rows, uint64_t{l->grid[2]} * 8)
-              : !holds_rows(l, 7, rows, bytes) || (constant(l, SINKS) != 0 && !holds(l, 11, uint64_t{p.heads} * 4)))
+    if (split ? !holds_rows(l, of.part, rows, l->grid[2] * bytes) ||
+                    !holds_rows(l, of.statistics, rows, uint64_t{l->grid[2]} * 8)
+              : !holds_rows(l, of.out, rows, bytes) ||
+                    (constant(l, of.fc_sinks) != 0 && !holds(l, of.sinks, uint64_t{p.heads} * 4)))
         return 0;
-    return holds_rows(l, 0, rows, bytes) && holds(l, 1, 1) && holds(l, 2, 1) && holds(l, 3, uint64_t{p.tokens} * 4) &&
-           holds(l, 4, (uint64_t{p.seqs} + 1) * 4) && holds(l, 5, uint64_t{p.seqs} * 4) &&
-           holds_rows(l, 6, p.seqs, uint64_t{p.table_stride} * 4) &&
-           (constant(l, MAP) == 0 || holds(l, 12, uint64_t{p.tokens} * 4));
+    return holds_rows(l, of.q, rows, bytes) && holds(l, of.k_cache, 1) && holds(l, of.v_cache, 1) &&
+           holds(l, of.positions, uint64_t{p.tokens} * 4) && holds(l, of.cu_seqlens, (uint64_t{p.seqs} + 1) * 4) &&
+           holds(l, of.context_lens, uint64_t{p.seqs} * 4) &&
+           holds_rows(l, of.block_table, p.seqs, uint64_t{p.table_stride} * 4) &&
+           (constant(l, of.fc_map) == 0 || holds(l, of.map, uint64_t{p.tokens} * 4));
 }
 
 // A row of scores as seen: those before `from` and from `to` on are −∞, whatever they were.
@@ -207,8 +242,8 @@ static void soften(float *scores, uint32_t rows, const uint32_t *from, const uin
 // together, or the number depends on its sizes alone and a second stage does.
 struct Parts {
     uint64_t count, split; // split: keys of a part, where the launch says so; else 0
-    explicit Parts(const smelt_launch *l) : split(constant(l, SPLIT)) {
-        const AttentionParams &p = params<AttentionParams>(l, 8);
+    explicit Parts(const smelt_launch *l) : split(constant(l, ATTENTION_VEC.fc_split)) {
+        const AttentionParams &p = params<AttentionParams>(l, ATTENTION_VEC.params);
         uint64_t units = uint64_t{p.tokens} * p.kv_heads, most = 8;
         count = split != 0 ? l->grid[2] : units == 0 || units >= 64 ? 1 : least(most, ceil_div(64, units));
     }
@@ -242,21 +277,21 @@ constexpr float NO_SCORE = -3.0e38f; // the largest score of a part without keys
 // scores to base 2, or else memory that the stages share.
 static Partials partials(const smelt_launch *l, const Parts &parts, void *shared) {
     if (parts.split != 0)
-        return {buffer<float>(l, 9), buffer<float>(l, 10), LN_2};
-    const AttentionParams &p = params<AttentionParams>(l, 8);
+        return {buffer<float>(l, ATTENTION_VEC.part), buffer<float>(l, ATTENTION_VEC.statistics), LN_2};
+    const AttentionParams &p = params<AttentionParams>(l, ATTENTION_VEC.params);
     float *sums = static_cast<float *>(shared);
     return {sums, sums + uint64_t{p.tokens} * p.heads * parts.count * p.head, 1};
 }
 
 static size_t attention_vec_shared(const smelt_launch *l) {
-    const AttentionParams &p = params<AttentionParams>(l, 8);
+    const AttentionParams &p = params<AttentionParams>(l, ATTENTION_VEC.params);
     Parts parts(l);
     return parts.split != 0 || parts.count == 1
                ? 0
                : uint64_t{p.tokens} * p.heads * parts.count * (uint64_t{p.head} + 2) * 4;
 }
 static uint64_t attention_vec_units(const smelt_launch *l) {
-    const AttentionParams &p = params<AttentionParams>(l, 8);
+    const AttentionParams &p = params<AttentionParams>(l, ATTENTION_VEC.params);
     return uint64_t{p.tokens} * p.kv_heads * Parts(l).count;
 }
 
@@ -334,7 +369,7 @@ static void add_values_of(const uint8_t *v, size_t stride, Ahead *ahead, uint32_
 constexpr int SHARING = 4;
 
 template <class C> static void attention_vec(const smelt_launch *l, void *shared, uint64_t begin, uint64_t end) {
-    Attention a(l, row_bytes<C>(32));
+    Attention a(l, ATTENTION_VEC, row_bytes<C>(32));
     Parts parts(l);
     Partials partial = partials(l, parts, shared);
     const uint32_t head = a.p.head;
@@ -434,12 +469,12 @@ static void join(const Partials &partial, uint64_t row, uint64_t parts, uint32_t
 }
 
 static uint64_t combine_units(const smelt_launch *l) {
-    const AttentionParams &p = params<AttentionParams>(l, 8);
+    const AttentionParams &p = params<AttentionParams>(l, ATTENTION_VEC.params);
     Parts parts(l);
     return parts.split != 0 || parts.count == 1 ? 0 : uint64_t{p.tokens} * p.heads;
 }
 static void combine(const smelt_launch *l, void *shared, uint64_t begin, uint64_t end, const Cache &c) {
-    Attention a(l, c.row_bytes(32));
+    Attention a(l, ATTENTION_VEC, c.row_bytes(32));
     Parts parts(l);
     Partials partial = partials(l, parts, shared);
     for (uint64_t row = begin; row < end; row++)
@@ -448,26 +483,32 @@ static void combine(const smelt_launch *l, void *shared, uint64_t begin, uint64_
 }
 
 static uint64_t reduce_units(const smelt_launch *l) {
-    const ReduceParams &p = params<ReduceParams>(l, 3);
+    const ReduceParams &p = params<ReduceParams>(l, SMELT_ATTENTION_REDUCE_PARAMS);
     return uint64_t{p.tokens} * p.heads;
 }
 static int reduce_supports(const smelt_launch *l) {
-    if (!holds(l, 3, sizeof(ReduceParams)))
+    if (!holds(l, SMELT_ATTENTION_REDUCE_PARAMS, sizeof(ReduceParams)))
         return 0;
-    const ReduceParams &p = params<ReduceParams>(l, 3);
+    const ReduceParams &p = params<ReduceParams>(l, SMELT_ATTENTION_REDUCE_PARAMS);
     if (p.head == 0 || p.head % 8 != 0 || p.head > MAX_HEAD || p.partitions == 0)
         return 0;
     uint64_t rows = uint64_t{p.tokens} * p.heads, bytes = uint64_t{p.head} * 4;
-    return holds_rows(l, 0, rows, p.partitions * bytes) && holds_rows(l, 1, rows, uint64_t{p.partitions} * 8) &&
-           holds_rows(l, 2, rows, bytes) && (constant(l, SINKS) == 0 || holds(l, 4, uint64_t{p.heads} * 4));
+    return holds_rows(l, SMELT_ATTENTION_REDUCE_PART, rows, p.partitions * bytes) &&
+           holds_rows(l, SMELT_ATTENTION_REDUCE_STATISTICS, rows, uint64_t{p.partitions} * 8) &&
+           holds_rows(l, SMELT_ATTENTION_REDUCE_OUT, rows, bytes) &&
+           (constant(l, SMELT_ATTENTION_REDUCE_FC_SINKS) == 0 ||
+            holds(l, SMELT_ATTENTION_REDUCE_SINKS, uint64_t{p.heads} * 4));
 }
 static void reduce(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
-    const ReduceParams &p = params<ReduceParams>(l, 3);
-    Partials partial = {buffer<float>(l, 0), buffer<float>(l, 1), LN_2};
-    const float *sinks = constant(l, SINKS) != 0 ? buffer<const float>(l, 4) : nullptr;
+    const ReduceParams &p = params<ReduceParams>(l, SMELT_ATTENTION_REDUCE_PARAMS);
+    Partials partial = {buffer<float>(l, SMELT_ATTENTION_REDUCE_PART),
+                        buffer<float>(l, SMELT_ATTENTION_REDUCE_STATISTICS), LN_2};
+    const float *sinks = constant(l, SMELT_ATTENTION_REDUCE_FC_SINKS) != 0
+                             ? buffer<const float>(l, SMELT_ATTENTION_REDUCE_SINKS)
+                             : nullptr;
     for (uint64_t row = begin; row < end; row++)
         join(partial, row, p.partitions, p.head, sinks == nullptr ? nullptr : sinks + row % p.heads,
-             buffer<float>(l, 2) + row * p.head);
+             buffer<float>(l, SMELT_ATTENTION_REDUCE_OUT) + row * p.head);
 }
 
 // ---- many queries: 32 tokens of a sequence, some heads that share a KV head
@@ -475,7 +516,7 @@ static void reduce(const smelt_launch *l, void *, uint64_t begin, uint64_t end) 
 constexpr uint32_t QUERY_TILE = 32;
 static uint64_t tiles_of(const AttentionParams &p) { return ceil_div(p.tokens, QUERY_TILE) + p.seqs; }
 static uint64_t attention_tile_units(const smelt_launch *l) {
-    const AttentionParams &p = params<AttentionParams>(l, 8);
+    const AttentionParams &p = params<AttentionParams>(l, ATTENTION_TILE.params);
     return p.tokens == 0 ? 0 : tiles_of(p) * p.kv_heads;
 }
 
@@ -499,7 +540,7 @@ static bool all_finite(const float *x, uint64_t n) { // n a multiple of W
 }
 
 static void attention_tile(const smelt_launch *l, uint64_t begin, uint64_t end, const Cache &c) {
-    Attention a(l, c.row_bytes(32));
+    Attention a(l, ATTENTION_TILE, c.row_bytes(32));
     const uint32_t head = a.p.head;
     const uint32_t padded = (head + W - 1) / W * W; // a row of values and of sums
     uint64_t tiles = tiles_of(a.p);

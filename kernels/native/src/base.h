@@ -27,15 +27,21 @@ INLINE constexpr uint64_t ceil_div(uint64_t a, uint64_t b) { return (a + b - 1) 
 INLINE uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 INLINE uint64_t align64(uint64_t n) { return (n + 63) & ~uint64_t{63}; }
 
-// Access to a launch. A buffer that is not bound is null.
+// Access to a launch, by the numbers of arguments.gen.h. A buffer that is not bound is null.
+
+// Where kernels share code: the number of what one of them does not take. Nothing is bound
+// there, and no constant is set.
+constexpr uint32_t NOT_TAKEN = UINT32_MAX;
+
 template <class T> INLINE T *buffer(const smelt_launch *l, uint32_t i) {
     return i < l->buffer_count ? static_cast<T *>(l->buffers[i]) : nullptr;
 }
 template <class P> INLINE const P &params(const smelt_launch *l, uint32_t i) {
     return *static_cast<const P *>(l->buffers[i]);
 }
+INLINE bool is_set(const smelt_launch *l, uint32_t i) { return i < 32 && (l->constants_set >> i & 1) != 0; }
 INLINE uint32_t constant(const smelt_launch *l, uint32_t i, uint32_t unset = 0) {
-    return l->constants_set >> i & 1 ? l->constants[i] : unset;
+    return is_set(l, i) ? l->constants[i] : unset;
 }
 INLINE bool is_interleaved(const smelt_launch *l, uint32_t i) { return (l->interleaved >> i & 1) != 0; }
 INLINE bool holds(const smelt_launch *l, uint32_t i, uint64_t bytes) {

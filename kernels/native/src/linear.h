@@ -16,6 +16,31 @@
 // the file (multiply_few); with more, a panel of ROWS rows is first unpacked so that
 // a vector holds four consecutive elements of each row (panel_tile).
 
+// What the kernels take.
+struct LinearArguments {
+    const char *kernel;
+    uint32_t params, x, w[3], out, residual, gain;
+    uint32_t fc_type[3], fc_residual, fc_activation, fc_norm;
+
+    // Weights may be interleaved.
+    constexpr uint32_t interleaved() const { return 1u << w[0] | 1u << w[1] | 1u << w[2]; }
+};
+#define LINEAR_ARGUMENTS(KERNEL, FAMILY, FC_NORM)                                                                      \
+    {KERNEL,                                                                                                           \
+     FAMILY##_PARAMS,                                                                                                  \
+     FAMILY##_X,                                                                                                       \
+     {FAMILY##_W0, FAMILY##_W1, FAMILY##_W2},                                                                          \
+     FAMILY##_OUT,                                                                                                     \
+     FAMILY##_RESIDUAL,                                                                                                \
+     FAMILY##_GAIN,                                                                                                    \
+     {FAMILY##_FC_TYPE0, FAMILY##_FC_TYPE1, FAMILY##_FC_TYPE2},                                                        \
+     FAMILY##_FC_RESIDUAL,                                                                                             \
+     FAMILY##_FC_ACTIVATION,                                                                                           \
+     FC_NORM}
+constexpr LinearArguments LINEAR_VEC =
+    LINEAR_ARGUMENTS("linear_vec_f32_f32", SMELT_LINEAR_VEC, SMELT_LINEAR_VEC_FC_NORM);
+constexpr LinearArguments LINEAR_MAT = LINEAR_ARGUMENTS("linear_mat_f32_f32", SMELT_LINEAR_MAT, NOT_TAKEN);
+
 struct Linear {
     struct Weight {
         const uint8_t *bytes;
@@ -26,6 +51,7 @@ struct Linear {
         int extra; // index into Quantised::extra
         bool interleaved;
     };
+    const LinearArguments &of;
     LinearParams p;
     Weight weights[3];
     int count; // weights bound
@@ -33,28 +59,32 @@ struct Linear {
     Correction corrections[3];
     int correction_count;
     uint64_t scratch;
-    float *normalised; // [tokens][k]
+    float *normalised; // [tokens][k], or null
+    const float *x;    // what is multiplied: [tokens][x_stride]
+    uint64_t x_stride;
     Quantised act;
 
     // Lays out `shared`, which may be null when only sizes are wanted.
-    Linear(const smelt_launch *l, void *shared) : p(params<LinearParams>(l, 5)) {
-        residual = constant(l, 3) != 0, pair = constant(l, 4) != 0, norm = constant(l, 5) != 0;
+    Linear(const smelt_launch *l, const LinearArguments &of, void *shared)
+        : of(of), p(params<LinearParams>(l, of.params)) {
+        residual = constant(l, of.fc_residual) != 0, pair = constant(l, of.fc_activation) != 0;
+        norm = constant(l, of.fc_norm) != 0;
         count = 0, quantised = false, correction_count = 0;
         const uint32_t n[3] = {p.n0, p.n1, p.n2};
         uint32_t column = 0;
         for (uint32_t i = 0; i < 3; i++) {
-            const WeightType *type = find_weight_type(constant(l, i));
+            const WeightType *type = find_weight_type(constant(l, of.fc_type[i]));
             if (type == nullptr || n[i] == 0)
                 continue;
             Weight &w = weights[count++];
-            w = {buffer<const uint8_t>(l, 1 + i),
+            w = {buffer<const uint8_t>(l, of.w[i]),
                  type,
                  n[i],
                  column,
                  p.k / type->elems * size_t{type->bytes},
                  ceil_div(n[i], ROWS),
                  0,
-                 is_interleaved(l, 1 + i)};
+                 is_interleaved(l, of.w[i])};
             column += n[i];
             if (!type->quantised)
                 continue;
@@ -73,6 +103,8 @@ struct Linear {
         };
         uint64_t elements = uint64_t{p.tokens} * p.k;
         normalised = norm ? static_cast<float *>(take(elements * 4)) : nullptr;
+        x = norm ? normalised : buffer<const float>(l, of.x);
+        x_stride = norm ? p.k : p.x_stride;
         act = {};
         act.k = p.k, act.tokens = p.tokens;
         if (quantised) {
@@ -93,14 +125,14 @@ struct Linear {
     }
 };
 
-static int linear_supports(const smelt_launch *l) {
-    if (!holds(l, 5, sizeof(LinearParams)))
+static int linear_supports(const smelt_launch *l, const LinearArguments &of) {
+    if (!holds(l, of.params, sizeof(LinearParams)))
         return 0;
-    const LinearParams &p = params<LinearParams>(l, 5);
+    const LinearParams &p = params<LinearParams>(l, of.params);
     const uint32_t n[3] = {p.n0, p.n1, p.n2};
     uint64_t columns = 0;
     for (uint32_t i = 0; i < 3; i++) {
-        uint32_t number = constant(l, i);
+        uint32_t number = constant(l, of.fc_type[i]);
         if (number == SMELT_NONE) {
             if (n[i] != 0)
                 return 0;
@@ -109,11 +141,11 @@ static int linear_supports(const smelt_launch *l) {
         const WeightType *type = find_weight_type(number);
         if (type == nullptr || p.k % type->elems != 0)
             return 0;
-        if (!holds(l, 1 + i, uint64_t{n[i]} * (p.k / type->elems) * type->bytes))
+        if (!holds(l, of.w[i], uint64_t{n[i]} * (p.k / type->elems) * type->bytes))
             return 0;
         columns += n[i];
     }
-    uint32_t activation = constant(l, 4);
+    uint32_t activation = constant(l, of.fc_activation);
     if (activation > 1)
         return 0;
     if (activation == 1) {
@@ -121,20 +153,15 @@ static int linear_supports(const smelt_launch *l) {
             return 0;
         columns = p.n0;
     }
-    if (constant(l, 5) != 0 && !holds(l, 7, uint64_t{p.k} * 4))
+    if (constant(l, of.fc_norm) != 0 && !holds(l, of.gain, uint64_t{p.k} * 4))
         return 0;
     uint64_t out = span(p.tokens, p.out_stride, columns, 4);
-    if (constant(l, 3) != 0 && !holds(l, 6, out))
+    if (constant(l, of.fc_residual) != 0 && !holds(l, of.residual, out))
         return 0;
-    return holds(l, 0, span(p.tokens, p.x_stride, p.k, 4)) && holds(l, 4, out);
+    return holds(l, of.x, span(p.tokens, p.x_stride, p.k, 4)) && holds(l, of.out, out);
 }
 
-static size_t linear_shared(const smelt_launch *l) { return Linear(l, nullptr).scratch; }
-
-static uint64_t prepare_units(const smelt_launch *l) {
-    Linear job(l, nullptr);
-    return job.norm || job.quantised ? job.p.tokens : 0;
-}
+static uint64_t prepare_units(const Linear &job) { return job.norm || job.quantised ? job.p.tokens : 0; }
 
 // Quantises a block: q = round(x · 127 / max|x|). Returns the scale, and in sums those of the
 // halves' integers.
@@ -180,14 +207,13 @@ static uint64_t quantise(const Linear &job, const float *x, uint64_t token, uint
     return end;
 }
 
-static void prepare(const smelt_launch *l, void *shared, uint64_t begin, uint64_t end) {
-    Linear job(l, shared);
+static void prepare(const smelt_launch *l, const Linear &job, uint64_t begin, uint64_t end) {
     uint64_t k = job.p.k;
     for (uint64_t t = begin; t < end; t++) {
-        const float *x = buffer<const float>(l, 0) + t * job.p.x_stride;
+        const float *x = buffer<const float>(l, job.of.x) + t * job.p.x_stride;
         if (job.norm) {
             float *row = job.normalised + t * k;
-            rms_normalise(x, buffer<const float>(l, 7), row, job.p.k, job.p.eps);
+            rms_normalise(x, buffer<const float>(l, job.of.gain), row, job.p.k, job.p.eps);
             x = row;
         }
         if (!job.quantised)
@@ -197,10 +223,7 @@ static void prepare(const smelt_launch *l, void *shared, uint64_t begin, uint64_
     }
 }
 
-static uint64_t multiply_units(const smelt_launch *l) {
-    Linear job(l, nullptr);
-    return job.p.tokens == 0 ? 0 : job.groups();
-}
+static uint64_t multiply_units(const Linear &job) { return job.p.tokens == 0 ? 0 : job.groups(); }
 
 // Sums of a group and token that are held at a time, in whole tiles.
 constexpr uint32_t HELD = (512 + TILE - 1) / TILE * TILE;
@@ -214,14 +237,13 @@ struct Bundle {
 
 // Multiplies a bundle of w's rows with `tokens` tokens from `token` on. Their results are
 // written where there is a place for them.
-static void multiply_bundle(const smelt_launch *l, const Linear &job, const Linear::Weight &w, Bundle bundle,
-                            uint32_t token, uint32_t tokens, float (*sum)[ROWS], Results *to) {
+static void multiply_bundle(const Linear &job, const Linear::Weight &w, Bundle bundle, uint32_t token, uint32_t tokens,
+                            float (*sum)[ROWS], Results *to) {
     uint64_t k = job.p.k;
     RowGroup g = {};
     g.stride = w.stride, g.interleaved = w.interleaved, g.k = k, g.tokens = tokens, g.sum = sum, g.results = to;
     g.groups = bundle.groups, g.apart = bundle.apart * ROWS * w.stride;
-    g.x = job.norm ? job.normalised + token * k : buffer<const float>(l, 0) + uint64_t{token} * job.p.x_stride;
-    g.x_stride = job.norm ? k : job.p.x_stride;
+    g.x = job.x + token * job.x_stride, g.x_stride = job.x_stride;
     if (w.type->quantised) {
         g.act = &job.act, g.extra = job.act.extra[w.extra], g.first = token;
     }
@@ -271,10 +293,9 @@ static void each_bundle(const Linear &job, const Linear::Weight &w, uint64_t gro
     }
 }
 
-static void multiply(const smelt_launch *l, void *shared, uint64_t begin, uint64_t end) {
-    Linear job(l, shared);
-    float *out = buffer<float>(l, 4);
-    const float *residual = job.residual ? buffer<const float>(l, 6) : nullptr;
+static void multiply(const smelt_launch *l, const Linear &job, uint64_t begin, uint64_t end) {
+    float *out = buffer<float>(l, job.of.out);
+    const float *residual = job.residual ? buffer<const float>(l, job.of.residual) : nullptr;
     alignas(64) float sum[HELD][ROWS], gate[HELD][ROWS];
     for (uint64_t unit = begin; unit < end;) {
         int i = 0;
@@ -299,11 +320,31 @@ static void multiply(const smelt_launch *l, void *shared, uint64_t begin, uint64
                               0,
                               job.pair ? gate : nullptr};
                 if (job.pair)
-                    multiply_bundle(l, job, w, bundle, token, tokens, gate, nullptr);
-                multiply_bundle(l, job, job.pair ? job.weights[1] : w, bundle, token, tokens, sum, &to);
+                    multiply_bundle(job, w, bundle, token, tokens, gate, nullptr);
+                multiply_bundle(job, job.pair ? job.weights[1] : w, bundle, token, tokens, sum, &to);
             }
         });
     }
 }
 
-constexpr uint32_t WEIGHTS = 1 << 1 | 1 << 2 | 1 << 3; // buffers that may be interleaved
+// The same for the table of a set.
+template <const LinearArguments &OF> static int linear_supports(const smelt_launch *l) {
+    return linear_supports(l, OF);
+}
+template <const LinearArguments &OF> static size_t linear_shared(const smelt_launch *l) {
+    return Linear(l, OF, nullptr).scratch;
+}
+template <const LinearArguments &OF> static uint64_t prepare_units(const smelt_launch *l) {
+    return prepare_units(Linear(l, OF, nullptr));
+}
+template <const LinearArguments &OF>
+static void prepare(const smelt_launch *l, void *shared, uint64_t begin, uint64_t end) {
+    prepare(l, Linear(l, OF, shared), begin, end);
+}
+template <const LinearArguments &OF> static uint64_t multiply_units(const smelt_launch *l) {
+    return multiply_units(Linear(l, OF, nullptr));
+}
+template <const LinearArguments &OF>
+static void multiply(const smelt_launch *l, void *shared, uint64_t begin, uint64_t end) {
+    multiply(l, Linear(l, OF, shared), begin, end);
+}

@@ -36,8 +36,15 @@ static void rope_table(uint32_t pairs, int32_t position, double ratio, float fre
     }
 }
 
-// Function constants of the rotary kernels, by index.
-enum { FC_INTERLEAVED, FC_FACTORS, FC_TABLE, FC_POSITIONS, FC_SLOTS, FC_SEPARATE };
+// What the kernels that rotate have in common.
+struct RopeArguments {
+    uint32_t params, positions, factors;
+    uint32_t fc_interleaved, fc_factors, fc_table, fc_positions;
+};
+#define ROPE_ARGUMENTS(FAMILY)                                                                                         \
+    {FAMILY##_PARAMS,     FAMILY##_POSITIONS, FAMILY##_FACTORS,     FAMILY##_FC_INTERLEAVED,                           \
+     FAMILY##_FC_FACTORS, FAMILY##_FC_TABLE,  FAMILY##_FC_POSITIONS}
+constexpr RopeArguments ROPE = ROPE_ARGUMENTS(SMELT_ROPE);
 
 // The frequencies of a launch: the ratio of those of neighbouring pairs, 1 where a
 // table has them, and what they are divided by, or null.
@@ -45,26 +52,28 @@ struct Frequencies {
     double ratio;
     const float *factors;
 };
-template <class P> static Frequencies rope_frequencies(const smelt_launch *l, const P &p, uint32_t factors) {
-    const bool table = constant(l, FC_TABLE) != 0;
+template <class P> static Frequencies rope_frequencies(const smelt_launch *l, const P &p, const RopeArguments &of) {
+    const bool table = constant(l, of.fc_table) != 0;
     Frequencies f = {1, nullptr};
-    if (table || constant(l, FC_FACTORS) != 0)
-        f.factors = buffer<const float>(l, factors);
+    if (table || constant(l, of.fc_factors) != 0)
+        f.factors = buffer<const float>(l, of.factors);
     if (!table && p.rotated != 0)
         f.ratio = __builtin_exp2(-2.0 * static_cast<double>(p.log2_theta) / p.rotated);
     return f;
 }
 // Whether sizes are covered and positions and factors are bound, if asked for.
-template <class P> static bool rope_holds(const smelt_launch *l, const P &p, uint32_t factors) {
+template <class P> static bool rope_holds(const smelt_launch *l, const P &p, const RopeArguments &of) {
     if (p.rotated % 2 != 0 || p.rotated > p.head || p.head > MAX_HEAD)
         return false;
-    if ((constant(l, FC_TABLE) != 0 || constant(l, FC_FACTORS) != 0) && !holds(l, factors, uint64_t{p.rotated} * 2))
+    if ((constant(l, of.fc_table) != 0 || constant(l, of.fc_factors) != 0) &&
+        !holds(l, of.factors, uint64_t{p.rotated} * 2))
         return false;
-    return constant(l, FC_POSITIONS, 1) == 0 || holds(l, 1, uint64_t{p.tokens} * 4);
+    return constant(l, of.fc_positions, 1) == 0 || holds(l, of.positions, uint64_t{p.tokens} * 4);
 }
-template <class P> static int32_t rope_position(const smelt_launch *l, const P &p, uint64_t token) {
-    return constant(l, FC_POSITIONS, 1) != 0 ? buffer<const int32_t>(l, 1)[token]
-                                             : static_cast<int32_t>(p.first + static_cast<uint32_t>(token));
+template <class P>
+static int32_t rope_position(const smelt_launch *l, const P &p, const RopeArguments &of, uint64_t token) {
+    return constant(l, of.fc_positions, 1) != 0 ? buffer<const int32_t>(l, of.positions)[token]
+                                                : static_cast<int32_t>(p.first + static_cast<uint32_t>(token));
 }
 
 // Rotates the first `rotated` elements of a head; x and out may be the same.
@@ -93,27 +102,27 @@ static void rope_head(const float *x, float *out, uint32_t head, uint32_t rotate
         memcpy(out + rotated, x + rotated, (head - rotated) * 4);
 }
 
-static uint64_t rope_units(const smelt_launch *l) { return params<RopeParams>(l, 4).tokens; }
+static uint64_t rope_units(const smelt_launch *l) { return params<RopeParams>(l, SMELT_ROPE_PARAMS).tokens; }
 static int rope_supports(const smelt_launch *l) {
-    if (!holds(l, 4, sizeof(RopeParams)))
+    if (!holds(l, SMELT_ROPE_PARAMS, sizeof(RopeParams)))
         return 0;
-    const RopeParams &p = params<RopeParams>(l, 4);
+    const RopeParams &p = params<RopeParams>(l, SMELT_ROPE_PARAMS);
     uint64_t width = uint64_t{p.heads} * p.head;
-    return rope_holds(l, p, 2) && holds(l, 0, span(p.tokens, p.x_stride, width, 4)) &&
-           holds(l, 3, uint64_t{p.tokens} * width * 4);
+    return rope_holds(l, p, ROPE) && holds(l, SMELT_ROPE_X, span(p.tokens, p.x_stride, width, 4)) &&
+           holds(l, SMELT_ROPE_OUT, uint64_t{p.tokens} * width * 4);
 }
 static void rope(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
-    const RopeParams &p = params<RopeParams>(l, 4);
-    const Frequencies f = rope_frequencies(l, p, 2);
+    const RopeParams &p = params<RopeParams>(l, SMELT_ROPE_PARAMS);
+    const Frequencies f = rope_frequencies(l, p, ROPE);
     float cosines[MAX_HEAD / 2], sines[MAX_HEAD / 2];
     for (uint64_t t = begin; t < end; t++) {
-        rope_table(p.rotated / 2, rope_position(l, p, t), f.ratio, p.freq_scale, p.magnitude, f.factors, cosines,
+        rope_table(p.rotated / 2, rope_position(l, p, ROPE, t), f.ratio, p.freq_scale, p.magnitude, f.factors, cosines,
                    sines);
-        const float *x = buffer<const float>(l, 0) + t * p.x_stride;
-        float *out = buffer<float>(l, 3) + t * p.heads * p.head;
+        const float *x = buffer<const float>(l, SMELT_ROPE_X) + t * p.x_stride;
+        float *out = buffer<float>(l, SMELT_ROPE_OUT) + t * p.heads * p.head;
         for (uint32_t h = 0; h < p.heads; h++)
-            rope_head(x + h * p.head, out + h * p.head, p.head, p.rotated, constant(l, FC_INTERLEAVED) != 0, cosines,
-                      sines);
+            rope_head(x + h * p.head, out + h * p.head, p.head, p.rotated, constant(l, ROPE.fc_interleaved) != 0,
+                      cosines, sines);
     }
 }
 
@@ -128,92 +137,115 @@ static uint8_t *cache_row(const smelt_launch *l, const Cache &c, uint32_t cache,
     return (row + 1) * bytes <= l->buffer_bytes[cache] ? buffer<uint8_t>(l, cache) + row * bytes : nullptr;
 }
 
-static uint64_t cache_write_units(const smelt_launch *l) { return params<CacheWriteParams>(l, 5).tokens; }
+static uint64_t cache_write_units(const smelt_launch *l) {
+    return params<CacheWriteParams>(l, SMELT_CACHE_WRITE_PARAMS).tokens;
+}
 static int cache_write_supports(const smelt_launch *l, const Cache &c) {
-    if (!holds(l, 5, sizeof(CacheWriteParams)))
+    if (!holds(l, SMELT_CACHE_WRITE_PARAMS, sizeof(CacheWriteParams)))
         return 0;
-    const CacheWriteParams &p = params<CacheWriteParams>(l, 5);
+    const CacheWriteParams &p = params<CacheWriteParams>(l, SMELT_CACHE_WRITE_PARAMS);
     uint64_t width = uint64_t{p.kv_heads} * p.head;
-    return p.block != 0 && c.whole_blocks(p.head) && holds(l, 0, span(p.tokens, p.k_stride, width, 4)) &&
-           holds(l, 1, span(p.tokens, p.v_stride, width, 4)) && holds(l, 2, uint64_t{p.tokens} * 4) && holds(l, 3, 1) &&
-           holds(l, 4, 1);
+    return p.block != 0 && c.whole_blocks(p.head) &&
+           holds(l, SMELT_CACHE_WRITE_K, span(p.tokens, p.k_stride, width, 4)) &&
+           holds(l, SMELT_CACHE_WRITE_V, span(p.tokens, p.v_stride, width, 4)) &&
+           holds(l, SMELT_CACHE_WRITE_SLOTS, uint64_t{p.tokens} * 4) && holds(l, SMELT_CACHE_WRITE_K_CACHE, 1) &&
+           holds(l, SMELT_CACHE_WRITE_V_CACHE, 1);
 }
 static void cache_write(const smelt_launch *l, uint64_t begin, uint64_t end, const Cache &c) {
-    const CacheWriteParams &p = params<CacheWriteParams>(l, 5);
+    const CacheWriteParams &p = params<CacheWriteParams>(l, SMELT_CACHE_WRITE_PARAMS);
     for (uint64_t t = begin; t < end; t++) {
-        int32_t slot = buffer<const int32_t>(l, 2)[t];
+        int32_t slot = buffer<const int32_t>(l, SMELT_CACHE_WRITE_SLOTS)[t];
         for (uint32_t kv = 0; kv < p.kv_heads; kv++) {
-            uint8_t *k = cache_row(l, c, 3, slot, p.kv_heads, kv, p.block, p.head);
-            uint8_t *v = cache_row(l, c, 4, slot, p.kv_heads, kv, p.block, p.head);
+            uint8_t *k = cache_row(l, c, SMELT_CACHE_WRITE_K_CACHE, slot, p.kv_heads, kv, p.block, p.head);
+            uint8_t *v = cache_row(l, c, SMELT_CACHE_WRITE_V_CACHE, slot, p.kv_heads, kv, p.block, p.head);
             if (k == nullptr || v == nullptr)
                 continue;
-            c.narrow(buffer<const float>(l, 0) + t * p.k_stride + kv * p.head, k, p.head);
-            c.narrow(buffer<const float>(l, 1) + t * p.v_stride + kv * p.head, v, p.head);
+            c.narrow(buffer<const float>(l, SMELT_CACHE_WRITE_K) + t * p.k_stride + kv * p.head, k, p.head);
+            c.narrow(buffer<const float>(l, SMELT_CACHE_WRITE_V) + t * p.v_stride + kv * p.head, v, p.head);
         }
     }
 }
+
+// What the kernels that rotate and write the cache take. Without q_norm and k_norm heads
+// are not normalised.
+struct RopeWriteArguments {
+    RopeArguments rope;
+    uint32_t qkv, slots, q_out, k_cache, v_cache, k, v, q_norm, k_norm;
+    uint32_t fc_slots, fc_separate;
+};
+#define ROPE_WRITE_ARGUMENTS(FAMILY, Q_NORM, K_NORM)                                                                   \
+    {ROPE_ARGUMENTS(FAMILY), FAMILY##_QKV,        FAMILY##_SLOTS, FAMILY##_Q_OUT, FAMILY##_K_CACHE,                    \
+     FAMILY##_V_CACHE,       FAMILY##_K,          FAMILY##_V,     Q_NORM,         K_NORM,                              \
+     FAMILY##_FC_SLOTS,      FAMILY##_FC_SEPARATE}
+constexpr RopeWriteArguments ROPE_QKV_WRITE = ROPE_WRITE_ARGUMENTS(SMELT_ROPE_QKV_WRITE, NOT_TAKEN, NOT_TAKEN);
+constexpr RopeWriteArguments HEAD_NORM_ROPE_KV_WRITE = ROPE_WRITE_ARGUMENTS(
+    SMELT_HEAD_NORM_ROPE_KV_WRITE, SMELT_HEAD_NORM_ROPE_KV_WRITE_Q_NORM, SMELT_HEAD_NORM_ROPE_KV_WRITE_K_NORM);
 
 // Where K and V are: in buffers of their own, or behind Q.
 struct RopeRows {
     uint32_t k, v;       // buffers
     uint64_t k_at, v_at; // elements before the first token's
 };
-static RopeRows rope_rows(const smelt_launch *l, const RopeWriteParams &p) {
-    if (constant(l, FC_SEPARATE) != 0)
-        return {10, 11, 0, 0};
+static RopeRows rope_rows(const smelt_launch *l, const RopeWriteParams &p, const RopeWriteArguments &of) {
+    if (constant(l, of.fc_separate) != 0)
+        return {of.k, of.v, 0, 0};
     uint64_t queries = uint64_t{p.heads} * p.head;
-    return {0, 0, queries, queries + uint64_t{p.kv_heads} * p.head};
+    return {of.qkv, of.qkv, queries, queries + uint64_t{p.kv_heads} * p.head};
 }
 
-static uint64_t rope_write_units(const smelt_launch *l) { return params<RopeWriteParams>(l, 7).tokens; }
-static int rope_write_supports(const smelt_launch *l, const Cache &c, bool norm) {
-    if (!holds(l, 7, sizeof(RopeWriteParams)))
+template <const RopeWriteArguments &OF> static uint64_t rope_write_units(const smelt_launch *l) {
+    return params<RopeWriteParams>(l, OF.rope.params).tokens;
+}
+static int rope_write_supports(const smelt_launch *l, const Cache &c, const RopeWriteArguments &of) {
+    if (!holds(l, of.rope.params, sizeof(RopeWriteParams)))
         return 0;
-    const RopeWriteParams &p = params<RopeWriteParams>(l, 7);
-    if (p.block == 0 || !c.whole_blocks(p.head) || !rope_holds(l, p, 3))
+    const RopeWriteParams &p = params<RopeWriteParams>(l, of.rope.params);
+    if (p.block == 0 || !c.whole_blocks(p.head) || !rope_holds(l, p, of.rope))
         return 0;
-    if (constant(l, FC_SLOTS, 1) != 0 && !holds(l, 2, uint64_t{p.tokens} * 4))
+    if (constant(l, of.fc_slots, 1) != 0 && !holds(l, of.slots, uint64_t{p.tokens} * 4))
         return 0;
-    if (norm && !(holds(l, 8, uint64_t{p.head} * 4) && holds(l, 9, uint64_t{p.head} * 4)))
-        return 0;
-    const RopeRows rows = rope_rows(l, p);
+    const uint32_t weights[] = {of.q_norm, of.k_norm};
+    for (uint32_t weight : weights)
+        if (weight != NOT_TAKEN && !holds(l, weight, uint64_t{p.head} * 4))
+            return 0;
+    const RopeRows rows = rope_rows(l, p, of);
     uint64_t queries = uint64_t{p.heads} * p.head, keys = uint64_t{p.kv_heads} * p.head;
-    return holds(l, 0, span(p.tokens, p.q_stride, queries, 4)) &&
+    return holds(l, of.qkv, span(p.tokens, p.q_stride, queries, 4)) &&
            holds(l, rows.k, rows.k_at * 4 + span(p.tokens, p.k_stride, keys, 4)) &&
            holds(l, rows.v, rows.v_at * 4 + span(p.tokens, p.v_stride, keys, 4)) &&
-           holds(l, 4, uint64_t{p.tokens} * queries * 4) && holds(l, 5, 1) && holds(l, 6, 1);
+           holds(l, of.q_out, uint64_t{p.tokens} * queries * 4) && holds(l, of.k_cache, 1) && holds(l, of.v_cache, 1);
 }
-// rope_qkv_write, and with `norm` head_norm_rope_kv_write.
-static void rope_write(const smelt_launch *l, uint64_t begin, uint64_t end, const Cache &c, bool norm) {
-    const RopeWriteParams &p = params<RopeWriteParams>(l, 7);
-    const bool interleaved = constant(l, FC_INTERLEAVED) != 0, slotted = constant(l, FC_SLOTS, 1) != 0;
-    const Frequencies f = rope_frequencies(l, p, 3);
-    const RopeRows rows = rope_rows(l, p);
+static void rope_write(const smelt_launch *l, uint64_t begin, uint64_t end, const Cache &c,
+                       const RopeWriteArguments &of) {
+    const RopeWriteParams &p = params<RopeWriteParams>(l, of.rope.params);
+    const bool interleaved = constant(l, of.rope.fc_interleaved) != 0, slotted = constant(l, of.fc_slots, 1) != 0;
+    const Frequencies f = rope_frequencies(l, p, of.rope);
+    const RopeRows rows = rope_rows(l, p, of);
     float cosines[MAX_HEAD / 2], sines[MAX_HEAD / 2];
     alignas(64) float normalised[MAX_HEAD], rotated[MAX_HEAD];
     for (uint64_t t = begin; t < end; t++) {
-        const int32_t position = rope_position(l, p, t);
+        const int32_t position = rope_position(l, p, of.rope, t);
         rope_table(p.rotated / 2, position, f.ratio, p.freq_scale, p.magnitude, f.factors, cosines, sines);
         auto turn = [&](const float *from, uint32_t weight, float *to) {
-            if (norm) {
+            if (weight != NOT_TAKEN) {
                 rms_normalise(from, buffer<const float>(l, weight), normalised, p.head, p.eps);
                 from = normalised;
             }
             rope_head(from, to, p.head, p.rotated, interleaved, cosines, sines);
         };
-        const float *q = buffer<const float>(l, 0) + t * p.q_stride;
-        float *out = buffer<float>(l, 4) + t * p.heads * p.head;
+        const float *q = buffer<const float>(l, of.qkv) + t * p.q_stride;
+        float *out = buffer<float>(l, of.q_out) + t * p.heads * p.head;
         for (uint32_t h = 0; h < p.heads; h++)
-            turn(q + h * p.head, 8, out + h * p.head);
-        const int32_t slot = slotted ? buffer<const int32_t>(l, 2)[t] : position;
+            turn(q + h * p.head, of.q_norm, out + h * p.head);
+        const int32_t slot = slotted ? buffer<const int32_t>(l, of.slots)[t] : position;
         const float *keys = buffer<const float>(l, rows.k) + rows.k_at + t * p.k_stride;
         const float *values = buffer<const float>(l, rows.v) + rows.v_at + t * p.v_stride;
         for (uint32_t kv = 0; kv < p.kv_heads; kv++) {
-            uint8_t *k = cache_row(l, c, 5, slot, p.kv_heads, kv, p.block, p.head);
-            uint8_t *v = cache_row(l, c, 6, slot, p.kv_heads, kv, p.block, p.head);
+            uint8_t *k = cache_row(l, c, of.k_cache, slot, p.kv_heads, kv, p.block, p.head);
+            uint8_t *v = cache_row(l, c, of.v_cache, slot, p.kv_heads, kv, p.block, p.head);
             if (k == nullptr || v == nullptr)
                 continue;
-            turn(keys + kv * p.head, 9, rotated);
+            turn(keys + kv * p.head, of.k_norm, rotated);
             c.narrow(rotated, k, p.head);
             c.narrow(values + kv * p.head, v, p.head);
         }

@@ -1,101 +1,121 @@
 // Kernels over rows of activations: embedding, norms, elementwise functions, softmax.
 
-static uint64_t embed_units(const smelt_launch *l) { return params<EmbedParams>(l, 3).tokens; }
+static uint64_t embed_units(const smelt_launch *l) { return params<EmbedParams>(l, SMELT_EMBED_PARAMS).tokens; }
 static int embed_supports(const smelt_launch *l) {
-    if (!holds(l, 3, sizeof(EmbedParams)))
+    if (!holds(l, SMELT_EMBED_PARAMS, sizeof(EmbedParams)))
         return 0;
-    const EmbedParams &p = params<EmbedParams>(l, 3);
-    const WeightType *type = find_weight_type(constant(l, 0));
-    return type != nullptr && p.width % type->elems == 0 && holds(l, 0, uint64_t{p.tokens} * 4) &&
-           holds(l, 1, uint64_t{p.vocab} * (p.width / type->elems) * type->bytes) &&
-           holds(l, 2, uint64_t{p.tokens} * p.width * 4);
+    const EmbedParams &p = params<EmbedParams>(l, SMELT_EMBED_PARAMS);
+    const WeightType *type = find_weight_type(constant(l, SMELT_EMBED_FC_TYPE));
+    return type != nullptr && p.width % type->elems == 0 && holds(l, SMELT_EMBED_TOKENS, uint64_t{p.tokens} * 4) &&
+           holds(l, SMELT_EMBED_TABLE, uint64_t{p.vocab} * (p.width / type->elems) * type->bytes) &&
+           holds(l, SMELT_EMBED_OUT, uint64_t{p.tokens} * p.width * 4);
 }
 static void embed(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
-    const EmbedParams &p = params<EmbedParams>(l, 3);
-    const WeightType *type = find_weight_type(constant(l, 0));
+    const EmbedParams &p = params<EmbedParams>(l, SMELT_EMBED_PARAMS);
+    const WeightType *type = find_weight_type(constant(l, SMELT_EMBED_FC_TYPE));
     uint64_t row = uint64_t{p.width} / type->elems * type->bytes;
     for (uint64_t t = begin; t < end; t++) {
-        int32_t id = buffer<const int32_t>(l, 0)[t];
-        float *out = buffer<float>(l, 2) + t * p.width;
+        int32_t id = buffer<const int32_t>(l, SMELT_EMBED_TOKENS)[t];
+        float *out = buffer<float>(l, SMELT_EMBED_OUT) + t * p.width;
         if (id < 0 || static_cast<uint32_t>(id) >= p.vocab)
             memset(out, 0, uint64_t{p.width} * 4);
-        else if (is_interleaved(l, 1))
-            type->widen_interleaved(buffer<const uint8_t>(l, 1), static_cast<uint32_t>(id), out, p.width);
+        else if (is_interleaved(l, SMELT_EMBED_TABLE))
+            type->widen_interleaved(buffer<const uint8_t>(l, SMELT_EMBED_TABLE), static_cast<uint32_t>(id), out,
+                                    p.width);
         else
-            type->widen(buffer<const uint8_t>(l, 1) + static_cast<uint32_t>(id) * row, out, p.width);
+            type->widen(buffer<const uint8_t>(l, SMELT_EMBED_TABLE) + static_cast<uint32_t>(id) * row, out, p.width);
     }
 }
 
-static uint64_t norm_units(const smelt_launch *l) { return params<NormParams>(l, 3).rows; }
+static uint64_t norm_units(const smelt_launch *l) { return params<NormParams>(l, SMELT_RMS_NORM_PARAMS).rows; }
 static int norm_supports(const smelt_launch *l) {
-    if (!holds(l, 3, sizeof(NormParams)))
+    if (!holds(l, SMELT_RMS_NORM_PARAMS, sizeof(NormParams)))
         return 0;
-    const NormParams &p = params<NormParams>(l, 3);
-    return holds(l, 0, span(p.rows, p.x_stride, p.width, 4)) && holds(l, 1, uint64_t{p.width} * 4) &&
-           holds(l, 2, uint64_t{p.rows} * p.width * 4);
+    const NormParams &p = params<NormParams>(l, SMELT_RMS_NORM_PARAMS);
+    return holds(l, SMELT_RMS_NORM_X, span(p.rows, p.x_stride, p.width, 4)) &&
+           holds(l, SMELT_RMS_NORM_WEIGHT, uint64_t{p.width} * 4) &&
+           holds(l, SMELT_RMS_NORM_OUT, uint64_t{p.rows} * p.width * 4);
 }
 static void norm(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
-    const NormParams &p = params<NormParams>(l, 3);
+    const NormParams &p = params<NormParams>(l, SMELT_RMS_NORM_PARAMS);
     for (uint64_t r = begin; r < end; r++)
-        rms_normalise(buffer<const float>(l, 0) + r * p.x_stride, buffer<const float>(l, 1),
-                      buffer<float>(l, 2) + r * p.width, p.width, p.eps);
+        rms_normalise(buffer<const float>(l, SMELT_RMS_NORM_X) + r * p.x_stride,
+                      buffer<const float>(l, SMELT_RMS_NORM_WEIGHT), buffer<float>(l, SMELT_RMS_NORM_OUT) + r * p.width,
+                      p.width, p.eps);
 }
 
-// Elementwise kernels: buffers a, (b,) out, params. A unit is a row.
-template <uint32_t INPUTS> static uint64_t element_units(const smelt_launch *l) {
-    return params<ElementParams>(l, INPUTS + 1).rows;
-}
-template <uint32_t INPUTS> static int element_supports(const smelt_launch *l) {
-    if (!holds(l, INPUTS + 1, sizeof(ElementParams)))
+// What elementwise kernels take. A unit is a row.
+struct ElementArguments {
+    uint32_t params, a, b, out;
+};
+#define UNARY(FAMILY) {FAMILY##_PARAMS, FAMILY##_A, NOT_TAKEN, FAMILY##_OUT}
+#define BINARY(FAMILY) {FAMILY##_PARAMS, FAMILY##_A, FAMILY##_B, FAMILY##_OUT}
+
+static int element_supports(const smelt_launch *l, const ElementArguments &of) {
+    if (!holds(l, of.params, sizeof(ElementParams)))
         return 0;
-    const ElementParams &p = params<ElementParams>(l, INPUTS + 1);
-    return holds(l, 0, span(p.rows, p.a_stride, p.width, 4)) &&
-           (INPUTS == 1 || holds(l, 1, span(p.rows, p.b_stride, p.width, 4))) &&
-           holds(l, INPUTS, uint64_t{p.rows} * p.width * 4);
+    const ElementParams &p = params<ElementParams>(l, of.params);
+    return holds(l, of.a, span(p.rows, p.a_stride, p.width, 4)) &&
+           (of.b == NOT_TAKEN || holds(l, of.b, span(p.rows, p.b_stride, p.width, 4))) &&
+           holds(l, of.out, uint64_t{p.rows} * p.width * 4);
 }
 struct Silu {
+    static constexpr ElementArguments OF = UNARY(SMELT_SILU);
     MEMBER F operator()(F a, float) const { return silu(a); }
 };
 struct Scale {
+    static constexpr ElementArguments OF = UNARY(SMELT_SCALE);
     MEMBER F operator()(F a, float value) const { return a * set1(value); }
 };
 struct SoftCap {
+    static constexpr ElementArguments OF = UNARY(SMELT_SOFT_CAP);
     MEMBER F operator()(F a, float value) const { return set1(value) * tanh(a / set1(value)); }
 };
 struct Add {
+    static constexpr ElementArguments OF = BINARY(SMELT_ADD);
     MEMBER F operator()(F a, F b) const { return a + b; }
 };
 struct Mul {
+    static constexpr ElementArguments OF = BINARY(SMELT_MUL);
     MEMBER F operator()(F a, F b) const { return a * b; }
 };
 struct SiluMul {
+    static constexpr ElementArguments OF = BINARY(SMELT_SILU_MUL);
     MEMBER F operator()(F a, F b) const { return silu(a) * b; }
 };
+template <class Fn> static int element_supports(const smelt_launch *l) { return element_supports(l, Fn::OF); }
+template <class Fn> static uint64_t element_units(const smelt_launch *l) {
+    return params<ElementParams>(l, Fn::OF.params).rows;
+}
 template <class Fn> static void element1(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
-    const ElementParams &p = params<ElementParams>(l, 2);
+    const ElementParams &p = params<ElementParams>(l, Fn::OF.params);
     for (uint64_t r = begin; r < end; r++)
-        map1(buffer<const float>(l, 0) + r * p.a_stride, buffer<float>(l, 1) + r * p.width, p.width,
+        map1(buffer<const float>(l, Fn::OF.a) + r * p.a_stride, buffer<float>(l, Fn::OF.out) + r * p.width, p.width,
              [&](F a) { return Fn()(a, p.value); });
 }
 template <class Fn> static void element2(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
-    const ElementParams &p = params<ElementParams>(l, 3);
+    const ElementParams &p = params<ElementParams>(l, Fn::OF.params);
     for (uint64_t r = begin; r < end; r++)
-        map2(buffer<const float>(l, 0) + r * p.a_stride, buffer<const float>(l, 1) + r * p.b_stride,
-             buffer<float>(l, 2) + r * p.width, p.width, Fn());
+        map2(buffer<const float>(l, Fn::OF.a) + r * p.a_stride, buffer<const float>(l, Fn::OF.b) + r * p.b_stride,
+             buffer<float>(l, Fn::OF.out) + r * p.width, p.width, Fn());
 }
 
+static uint64_t softmax_units(const smelt_launch *l) { return params<ElementParams>(l, SMELT_SOFTMAX_PARAMS).rows; }
 static int softmax_supports(const smelt_launch *l) {
-    if (!element_supports<1>(l))
+    if (!element_supports(l, {SMELT_SOFTMAX_PARAMS, SMELT_SOFTMAX_X, NOT_TAKEN, SMELT_SOFTMAX_OUT}))
         return 0;
-    const ElementParams &p = params<ElementParams>(l, 2);
-    return constant(l, 1) == 0 || (p.b_stride != 0 && holds(l, 3, ceil_div(p.rows, p.b_stride) * 4));
+    const ElementParams &p = params<ElementParams>(l, SMELT_SOFTMAX_PARAMS);
+    return constant(l, SMELT_SOFTMAX_FC_SINKS) == 0 ||
+           (p.b_stride != 0 && holds(l, SMELT_SOFTMAX_SINKS, ceil_div(p.rows, p.b_stride) * 4));
 }
 static void softmax(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
-    const ElementParams &p = params<ElementParams>(l, 2);
+    const ElementParams &p = params<ElementParams>(l, SMELT_SOFTMAX_PARAMS);
     for (uint64_t r = begin; r < end; r++) {
-        const float *x = buffer<const float>(l, 0) + r * p.a_stride;
-        float *out = buffer<float>(l, 1) + r * p.width;
-        const float sink = constant(l, 1) != 0 ? buffer<const float>(l, 3)[r / p.b_stride] : -__builtin_inff();
+        const float *x = buffer<const float>(l, SMELT_SOFTMAX_X) + r * p.a_stride;
+        float *out = buffer<float>(l, SMELT_SOFTMAX_OUT) + r * p.width;
+        const float sink = constant(l, SMELT_SOFTMAX_FC_SINKS) != 0
+                               ? buffer<const float>(l, SMELT_SOFTMAX_SINKS)[r / p.b_stride]
+                               : -__builtin_inff();
         float most = sink;
         for (uint32_t i = 0; i < p.width; i++)
             most = x[i] > most ? x[i] : most;
@@ -115,12 +135,13 @@ static void softmax(const smelt_launch *l, void *, uint64_t begin, uint64_t end)
     }
 }
 
+static uint64_t argmax_units(const smelt_launch *l) { return params<ElementParams>(l, SMELT_ARGMAX_PARAMS).rows; }
 static int argmax_supports(const smelt_launch *l) {
-    if (!holds(l, 2, sizeof(ElementParams)))
+    if (!holds(l, SMELT_ARGMAX_PARAMS, sizeof(ElementParams)))
         return 0;
-    const ElementParams &p = params<ElementParams>(l, 2);
-    return p.width != 0 && p.width <= INT32_MAX && holds(l, 0, span(p.rows, p.a_stride, p.width, 4)) &&
-           holds(l, 1, uint64_t{p.rows} * 4);
+    const ElementParams &p = params<ElementParams>(l, SMELT_ARGMAX_PARAMS);
+    return p.width != 0 && p.width <= INT32_MAX && holds(l, SMELT_ARGMAX_X, span(p.rows, p.a_stride, p.width, 4)) &&
+           holds(l, SMELT_ARGMAX_OUT, uint64_t{p.rows} * 4);
 }
 // The largest of n floats; sets `bad` where one is NaN.
 static float largest(const float *x, uint64_t n, bool &bad) {
@@ -145,9 +166,9 @@ static float largest(const float *x, uint64_t n, bool &bad) {
 // hold one, so only that block is looked through for its place.
 static void argmax(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
     constexpr uint64_t BLOCK = 4096;
-    const ElementParams &p = params<ElementParams>(l, 2);
+    const ElementParams &p = params<ElementParams>(l, SMELT_ARGMAX_PARAMS);
     for (uint64_t r = begin; r < end; r++) {
-        const float *x = buffer<const float>(l, 0) + r * p.a_stride;
+        const float *x = buffer<const float>(l, SMELT_ARGMAX_X) + r * p.a_stride;
         bool bad = false;
         float most = 0;
         uint64_t at = 0;
@@ -160,28 +181,31 @@ static void argmax(const smelt_launch *l, void *, uint64_t begin, uint64_t end) 
         }
         while (!bad && x[at] != most)
             at++;
-        buffer<int32_t>(l, 1)[r] = bad ? -1 : static_cast<int32_t>(at);
+        buffer<int32_t>(l, SMELT_ARGMAX_OUT)[r] = bad ? -1 : static_cast<int32_t>(at);
     }
 }
 
-static uint64_t gather_units(const smelt_launch *l) { return params<ElementParams>(l, 3).rows; }
+static uint64_t gather_units(const smelt_launch *l) { return params<ElementParams>(l, SMELT_GATHER_ROWS_PARAMS).rows; }
 static int gather_supports(const smelt_launch *l) {
-    if (!holds(l, 3, sizeof(ElementParams)))
+    if (!holds(l, SMELT_GATHER_ROWS_PARAMS, sizeof(ElementParams)))
         return 0;
-    const ElementParams &p = params<ElementParams>(l, 3);
-    return holds(l, 0, uint64_t{p.width} * 4) && holds(l, 1, uint64_t{p.rows} * 4) &&
-           holds(l, 2, uint64_t{p.rows} * p.width * 4);
+    const ElementParams &p = params<ElementParams>(l, SMELT_GATHER_ROWS_PARAMS);
+    return holds(l, SMELT_GATHER_ROWS_X, uint64_t{p.width} * 4) &&
+           holds(l, SMELT_GATHER_ROWS_INDEX, uint64_t{p.rows} * 4) &&
+           holds(l, SMELT_GATHER_ROWS_OUT, uint64_t{p.rows} * p.width * 4);
 }
 // Rows that lie outside x come out as zeros.
 static void gather_rows(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
-    const ElementParams &p = params<ElementParams>(l, 3);
+    const ElementParams &p = params<ElementParams>(l, SMELT_GATHER_ROWS_PARAMS);
     uint64_t stride = p.a_stride != 0 ? p.a_stride : p.width;
     for (uint64_t r = begin; r < end; r++) {
-        int32_t index = buffer<const int32_t>(l, 1)[r];
-        float *out = buffer<float>(l, 2) + r * p.width;
-        bool inside = index >= 0 && holds(l, 0, (static_cast<uint32_t>(index) * stride + p.width) * 4);
+        int32_t index = buffer<const int32_t>(l, SMELT_GATHER_ROWS_INDEX)[r];
+        float *out = buffer<float>(l, SMELT_GATHER_ROWS_OUT) + r * p.width;
+        bool inside =
+            index >= 0 && holds(l, SMELT_GATHER_ROWS_X, (static_cast<uint32_t>(index) * stride + p.width) * 4);
         if (inside)
-            memcpy(out, buffer<const float>(l, 0) + static_cast<uint32_t>(index) * stride, uint64_t{p.width} * 4);
+            memcpy(out, buffer<const float>(l, SMELT_GATHER_ROWS_X) + static_cast<uint32_t>(index) * stride,
+                   uint64_t{p.width} * 4);
         else
             memset(out, 0, uint64_t{p.width} * 4);
     }

@@ -10,8 +10,12 @@ namespace SET {
 #include "attention.h"
 #include "families.h"
 
-template <class C> static int vec_supports(const smelt_launch *l) { return attention_supports(l, cache_of<C>, false); }
-template <class C> static int tile_supports(const smelt_launch *l) { return attention_supports(l, cache_of<C>, true); }
+template <class C> static int vec_supports(const smelt_launch *l) {
+    return attention_supports(l, ATTENTION_VEC, cache_of<C>);
+}
+template <class C> static int tile_supports(const smelt_launch *l) {
+    return attention_supports(l, ATTENTION_TILE, cache_of<C>);
+}
 template <class C> static void combine(const smelt_launch *l, void *shared, uint64_t begin, uint64_t end) {
     combine(l, shared, begin, end, cache_of<C>);
 }

@@ -21,18 +21,16 @@ const WeightType *find_weight_type(uint32_t type) {
 }
 
 static const smelt_native_kernel kernels[] = {
-    {"linear_vec_f32_f32",
-     linear_supports,
-     linear_shared,
-     2,
-     {{prepare_units, prepare}, {multiply_units, multiply}},
-     WEIGHTS},
-    {"linear_mat_f32_f32",
-     linear_supports,
-     linear_shared,
-     2,
-     {{prepare_units, prepare}, {multiply_units, multiply}},
-     WEIGHTS},
+#define LINEAR(OF)                                                                                                     \
+    {OF.kernel,                                                                                                        \
+     linear_supports<OF>,                                                                                              \
+     linear_shared<OF>,                                                                                                \
+     2,                                                                                                                \
+     {{prepare_units<OF>, prepare<OF>}, {multiply_units<OF>, multiply<OF>}},                                           \
+     OF.interleaved()}
+    LINEAR(LINEAR_VEC),
+    LINEAR(LINEAR_MAT),
+#undef LINEAR
 };
 FAMILY(linear_family, kernels);
 

@@ -16,45 +16,49 @@ const WeightType *find_weight_type(uint32_t type) {
     return t != nullptr ? t : find_minimum_type(type);
 }
 
-// Whether all weights of a launch are quantised. Both host names run the same code.
-static bool own(const smelt_launch *l) {
-    for (uint32_t i = 0; i < 3; i++)
-        if (constant(l, i) != SMELT_NONE && find_weight_type(constant(l, i)) == nullptr)
+// Whether all weights of a launch are quantised.
+static bool own(const smelt_launch *l, const LinearArguments &of) {
+    for (uint32_t number : of.fc_type)
+        if (constant(l, number) != SMELT_NONE && find_weight_type(constant(l, number)) == nullptr)
             return false;
     return true;
 }
-static const smelt_native_kernel &below() {
-    static const smelt_native_kernel *const kernel = BASE()->native.find("linear_vec_f32_f32");
+template <const LinearArguments &OF> static const smelt_native_kernel &below() {
+    static const smelt_native_kernel *const kernel = BASE()->native.find(OF.kernel);
     return *kernel;
 }
-static int overlay_supports(const smelt_launch *l) { return own(l) ? linear_supports(l) : below().supports(l); }
-static size_t overlay_shared(const smelt_launch *l) { return own(l) ? linear_shared(l) : below().shared_bytes(l); }
-static uint64_t overlay_prepare_units(const smelt_launch *l) {
-    return own(l) ? prepare_units(l) : below().stages[0].units(l);
+template <const LinearArguments &OF> static int overlay_supports(const smelt_launch *l) {
+    return own(l, OF) ? linear_supports(l, OF) : below<OF>().supports(l);
 }
+template <const LinearArguments &OF> static size_t overlay_shared(const smelt_launch *l) {
+    return own(l, OF) ? linear_shared<OF>(l) : below<OF>().shared_bytes(l);
+}
+template <const LinearArguments &OF> static uint64_t overlay_prepare_units(const smelt_launch *l) {
+    return own(l, OF) ? prepare_units<OF>(l) : below<OF>().stages[0].units(l);
+}
+template <const LinearArguments &OF>
 static void overlay_prepare(const smelt_launch *l, void *shared, uint64_t begin, uint64_t end) {
-    (own(l) ? prepare : below().stages[0].run)(l, shared, begin, end);
+    (own(l, OF) ? prepare<OF> : below<OF>().stages[0].run)(l, shared, begin, end);
 }
-static uint64_t overlay_multiply_units(const smelt_launch *l) {
-    return own(l) ? multiply_units(l) : below().stages[1].units(l);
+template <const LinearArguments &OF> static uint64_t overlay_multiply_units(const smelt_launch *l) {
+    return own(l, OF) ? multiply_units<OF>(l) : below<OF>().stages[1].units(l);
 }
+template <const LinearArguments &OF>
 static void overlay_multiply(const smelt_launch *l, void *shared, uint64_t begin, uint64_t end) {
-    (own(l) ? multiply : below().stages[1].run)(l, shared, begin, end);
+    (own(l, OF) ? multiply<OF> : below<OF>().stages[1].run)(l, shared, begin, end);
 }
 
 static const smelt_native_kernel kernels[] = {
-    {"linear_vec_f32_f32",
-     overlay_supports,
-     overlay_shared,
-     2,
-     {{overlay_prepare_units, overlay_prepare}, {overlay_multiply_units, overlay_multiply}},
-     WEIGHTS},
-    {"linear_mat_f32_f32",
-     overlay_supports,
-     overlay_shared,
-     2,
-     {{overlay_prepare_units, overlay_prepare}, {overlay_multiply_units, overlay_multiply}},
-     WEIGHTS},
+#define LINEAR(OF)                                                                                                     \
+    {OF.kernel,                                                                                                        \
+     overlay_supports<OF>,                                                                                             \
+     overlay_shared<OF>,                                                                                               \
+     2,                                                                                                                \
+     {{overlay_prepare_units<OF>, overlay_prepare<OF>}, {overlay_multiply_units<OF>, overlay_multiply<OF>}},           \
+     OF.interleaved()}
+    LINEAR(LINEAR_VEC),
+    LINEAR(LINEAR_MAT),
+#undef LINEAR
 };
 
 static const smelt_native_kernel *find_own(const char *name) {

@@ -21,37 +21,40 @@ template <class C> static int read_supports(const smelt_launch *l) { return cach
 template <class C> static void read(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
     cache_read(l, begin, end, cache_of<C>);
 }
-template <class C, bool NORM> static int rotated_supports(const smelt_launch *l) {
-    return rope_write_supports(l, cache_of<C>, NORM);
+template <class C, const RopeWriteArguments &OF> static int rotated_supports(const smelt_launch *l) {
+    return rope_write_supports(l, cache_of<C>, OF);
 }
-template <class C, bool NORM> static void rotated(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
-    rope_write(l, begin, end, cache_of<C>, NORM);
+template <class C, const RopeWriteArguments &OF>
+static void rotated(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
+    rope_write(l, begin, end, cache_of<C>, OF);
 }
 
 static const smelt_native_kernel kernels[] = {
-    {"embed", embed_supports, no_shared, 1, {{embed_units, embed}, {nullptr, nullptr}}, 1 << 1},
+    {"embed", embed_supports, no_shared, 1, {{embed_units, embed}, {nullptr, nullptr}}, 1 << SMELT_EMBED_TABLE},
     ONE("rms_norm_f32_f32", norm_supports, norm_units, norm),
     ONE("rope_f32", rope_supports, rope_units, rope),
 #define CACHED(name, C)                                                                                                \
     ONE("cache_write_f32_" name, write_supports<C>, cache_write_units, write<C>),                                      \
         ONE("cache_read_" name, read_supports<C>, cache_read_units, read<C>),                                          \
-        ONE("rope_qkv_write_f32_" name, (rotated_supports<C, false>), rope_write_units, (rotated<C, false>)),          \
-        ONE("head_norm_rope_kv_write_f32_" name, (rotated_supports<C, true>), rope_write_units, (rotated<C, true>))
+        ONE("rope_qkv_write_f32_" name, (rotated_supports<C, ROPE_QKV_WRITE>), rope_write_units<ROPE_QKV_WRITE>,       \
+            (rotated<C, ROPE_QKV_WRITE>)),                                                                             \
+        ONE("head_norm_rope_kv_write_f32_" name, (rotated_supports<C, HEAD_NORM_ROPE_KV_WRITE>),                       \
+            rope_write_units<HEAD_NORM_ROPE_KV_WRITE>, (rotated<C, HEAD_NORM_ROPE_KV_WRITE>))
     CACHED("f16", F16),
     CACHED("f32", F32),
     CACHED("q8_0", Blocks),
 #undef CACHED
-    ONE("silu_f32", element_supports<1>, element_units<1>, element1<Silu>),
-    ONE("scale_f32", element_supports<1>, element_units<1>, element1<Scale>),
-    ONE("soft_cap_f32", element_supports<1>, element_units<1>, element1<SoftCap>),
-    ONE("add_f32", element_supports<2>, element_units<2>, element2<Add>),
-    ONE("mul_f32", element_supports<2>, element_units<2>, element2<Mul>),
-    ONE("silu_mul_f32", element_supports<2>, element_units<2>, element2<SiluMul>),
+    ONE("silu_f32", element_supports<Silu>, element_units<Silu>, element1<Silu>),
+    ONE("scale_f32", element_supports<Scale>, element_units<Scale>, element1<Scale>),
+    ONE("soft_cap_f32", element_supports<SoftCap>, element_units<SoftCap>, element1<SoftCap>),
+    ONE("add_f32", element_supports<Add>, element_units<Add>, element2<Add>),
+    ONE("mul_f32", element_supports<Mul>, element_units<Mul>, element2<Mul>),
+    ONE("silu_mul_f32", element_supports<SiluMul>, element_units<SiluMul>, element2<SiluMul>),
     ONE("gather_rows_f32", gather_supports, gather_units, gather_rows),
-    ONE("softmax_f32", softmax_supports, element_units<1>, softmax),
-    ONE("argmax_f32", argmax_supports, element_units<1>, argmax),
-    ONE("repeat_kv_f32", repeat_supports<1>, repeat_units<2>, repeat<1>),
-    ONE("repeat_kv_pair_f32", repeat_supports<2>, repeat_units<4>, repeat<2>),
+    ONE("softmax_f32", softmax_supports, softmax_units, softmax),
+    ONE("argmax_f32", argmax_supports, argmax_units, argmax),
+    ONE("repeat_kv_f32", repeat_supports<REPEAT_KV>, repeat_units<REPEAT_KV>, repeat<REPEAT_KV>),
+    ONE("repeat_kv_pair_f32", repeat_supports<REPEAT_KV_PAIR>, repeat_units<REPEAT_KV_PAIR>, repeat<REPEAT_KV_PAIR>),
     ONE("transpose_f32", transpose_supports, transpose_units, transpose),
     ONE("matmul_f32", matmul_supports, matmul_units, matmul),
     ONE("mask_f32", mask_supports, mask_units, mask),
