@@ -23,7 +23,11 @@ enum smelt_linear_vec_buffer {
     SMELT_LINEAR_VEC_W2 = 3,
     SMELT_LINEAR_VEC_OUT = 4,
     SMELT_LINEAR_VEC_RESIDUAL = 6,
+    SMELT_LINEAR_VEC_BIAS0 = 8,
+    SMELT_LINEAR_VEC_BIAS1 = 9,
+    SMELT_LINEAR_VEC_BIAS2 = 10,
     SMELT_LINEAR_VEC_GAIN = 7,
+    SMELT_LINEAR_VEC_SHIFT = 11,
     SMELT_LINEAR_VEC_PARAMS = 5,
 };
 
@@ -33,9 +37,13 @@ enum smelt_linear_vec_constant {
     SMELT_LINEAR_VEC_FC_TYPE2 = 2,
     SMELT_LINEAR_VEC_FC_RESIDUAL = 3,
     SMELT_LINEAR_VEC_FC_ACTIVATION = 4,
+    SMELT_LINEAR_VEC_FC_BIAS = 8,
+    SMELT_LINEAR_VEC_FC_GATED = 9,
     SMELT_LINEAR_VEC_FC_NORM = 5,
     SMELT_LINEAR_VEC_FC_ROWS = 6,
     SMELT_LINEAR_VEC_FC_TOKENS = 7,
+    SMELT_LINEAR_VEC_FC_GAIN = 10,
+    SMELT_LINEAR_VEC_FC_SHIFT = 11,
 };
 
 enum smelt_linear_mat_buffer {
@@ -45,7 +53,9 @@ enum smelt_linear_mat_buffer {
     SMELT_LINEAR_MAT_W2 = 3,
     SMELT_LINEAR_MAT_OUT = 4,
     SMELT_LINEAR_MAT_RESIDUAL = 6,
-    SMELT_LINEAR_MAT_GAIN = 7,
+    SMELT_LINEAR_MAT_BIAS0 = 8,
+    SMELT_LINEAR_MAT_BIAS1 = 9,
+    SMELT_LINEAR_MAT_BIAS2 = 10,
     SMELT_LINEAR_MAT_PARAMS = 5,
 };
 
@@ -55,6 +65,8 @@ enum smelt_linear_mat_constant {
     SMELT_LINEAR_MAT_FC_TYPE2 = 2,
     SMELT_LINEAR_MAT_FC_RESIDUAL = 3,
     SMELT_LINEAR_MAT_FC_ACTIVATION = 4,
+    SMELT_LINEAR_MAT_FC_BIAS = 8,
+    SMELT_LINEAR_MAT_FC_GATED = 9,
     SMELT_LINEAR_MAT_FC_TILE = 6,
 };
 
@@ -78,20 +90,14 @@ enum smelt_layer_norm_constant {
     SMELT_LAYER_NORM_FC_BIAS = 1,
 };
 
-enum smelt_silu_buffer {
-    SMELT_SILU_A = 0,
-    SMELT_SILU_OUT = 1,
-    SMELT_SILU_PARAMS = 2,
+enum smelt_activate_buffer {
+    SMELT_ACTIVATE_A = 0,
+    SMELT_ACTIVATE_OUT = 1,
+    SMELT_ACTIVATE_PARAMS = 2,
 };
 
-enum smelt_gelu_buffer {
-    SMELT_GELU_A = 0,
-    SMELT_GELU_OUT = 1,
-    SMELT_GELU_PARAMS = 2,
-};
-
-enum smelt_gelu_constant {
-    SMELT_GELU_FC_TANH = 0,
+enum smelt_activate_constant {
+    SMELT_ACTIVATE_FC_ACTIVATION = 0,
 };
 
 enum smelt_scale_buffer {
@@ -120,22 +126,15 @@ enum smelt_add_buffer {
     SMELT_ADD_PARAMS = 3,
 };
 
-enum smelt_silu_mul_buffer {
-    SMELT_SILU_MUL_A = 0,
-    SMELT_SILU_MUL_B = 1,
-    SMELT_SILU_MUL_OUT = 2,
-    SMELT_SILU_MUL_PARAMS = 3,
+enum smelt_gate_buffer {
+    SMELT_GATE_A = 0,
+    SMELT_GATE_B = 1,
+    SMELT_GATE_OUT = 2,
+    SMELT_GATE_PARAMS = 3,
 };
 
-enum smelt_gelu_mul_buffer {
-    SMELT_GELU_MUL_A = 0,
-    SMELT_GELU_MUL_B = 1,
-    SMELT_GELU_MUL_OUT = 2,
-    SMELT_GELU_MUL_PARAMS = 3,
-};
-
-enum smelt_gelu_mul_constant {
-    SMELT_GELU_MUL_FC_TANH = 0,
+enum smelt_gate_constant {
+    SMELT_GATE_FC_ACTIVATION = 0,
 };
 
 enum smelt_cast_buffer {
@@ -249,6 +248,7 @@ enum smelt_attention_vec_buffer {
     SMELT_ATTENTION_VEC_STATISTICS = 10,
     SMELT_ATTENTION_VEC_SINKS = 11,
     SMELT_ATTENTION_VEC_MAP = 12,
+    SMELT_ATTENTION_VEC_SLOPES = 13,
     SMELT_ATTENTION_VEC_PARAMS = 8,
 };
 
@@ -259,6 +259,7 @@ enum smelt_attention_vec_constant {
     SMELT_ATTENTION_VEC_FC_SOFT_CAP = 3,
     SMELT_ATTENTION_VEC_FC_SINKS = 4,
     SMELT_ATTENTION_VEC_FC_MAP = 5,
+    SMELT_ATTENTION_VEC_FC_SLOPES = 7,
     SMELT_ATTENTION_VEC_FC_ROWS = 6,
 };
 
@@ -285,6 +286,7 @@ enum smelt_attention_tile_buffer {
     SMELT_ATTENTION_TILE_OUT = 7,
     SMELT_ATTENTION_TILE_SINKS = 11,
     SMELT_ATTENTION_TILE_MAP = 12,
+    SMELT_ATTENTION_TILE_SLOPES = 13,
     SMELT_ATTENTION_TILE_PARAMS = 8,
 };
 
@@ -294,6 +296,7 @@ enum smelt_attention_tile_constant {
     SMELT_ATTENTION_TILE_FC_SOFT_CAP = 3,
     SMELT_ATTENTION_TILE_FC_SINKS = 4,
     SMELT_ATTENTION_TILE_FC_MAP = 5,
+    SMELT_ATTENTION_TILE_FC_SLOPES = 7,
 };
 
 enum smelt_flash_attention_buffer {
@@ -434,7 +437,12 @@ enum smelt_mask_buffer {
     SMELT_MASK_CU_SEQLENS = 2,
     SMELT_MASK_CONTEXT_LENS = 3,
     SMELT_MASK_OUT = 4,
+    SMELT_MASK_SLOPES = 6,
     SMELT_MASK_PARAMS = 5,
+};
+
+enum smelt_mask_constant {
+    SMELT_MASK_FC_SLOPES = 2,
 };
 
 #endif

@@ -76,8 +76,10 @@ struct Sight {
 // How a product of query and key becomes a score, in units of log2.
 struct Scoring {
     float scale;
-    float cap;  // limits scores to cap · tanh(score / cap); 0 for none
-    float sink; // a score that takes its share and adds no value; `lowest` for none
+    float cap;    // limits scores to cap · tanh(score / cap); 0 for none
+    float sink;   // a score that takes its share and adds no value; `lowest` for none
+    float slope;  // a score gets slope · (key - position); 0 for none
+    int position; // of the lane's row
 };
 
 // The threadgroup memory of a tile, at multiples of 16 bytes: kernels declare it as
@@ -214,6 +216,8 @@ inline void attend(thread const QueryRows<A> &q, thread const Rows &rows, thread
             float v = scores[row * score_stride + column] * scoring.scale;
             if (scoring.cap > 0.0f)
                 v = scoring.cap * tanh(v / scoring.cap);
+            if (scoring.slope != 0.0f)
+                v += scoring.slope * float(int(key + column) - scoring.position);
             v *= 1.44269504f;
             if (key + column < sight.first || key + column >= sight.end) {
                 v = lowest;

@@ -12,16 +12,19 @@ constant bool has_head = is_function_constant_defined(fc_head);
 
 // Whether a token sees the last `window` of its keys only; whether scores become
 // soft_cap · tanh(score / soft_cap); whether each head has a sink, a score without a
-// value; whether the sequence of each tile is in `map` and not searched for.
+// value; whether the sequence of each tile is in `map` and not searched for; whether a
+// score falls with the distance of its key by the slope of its head.
 constant bool fc_window [[function_constant(2)]];
 constant bool fc_soft_cap [[function_constant(3)]];
 constant bool fc_sinks [[function_constant(4)]];
 constant bool fc_map [[function_constant(5)]];
+constant bool fc_slopes [[function_constant(7)]];
 
 constant bool has_window = is_function_constant_defined(fc_window) ? fc_window : false;
 constant bool has_soft_cap = is_function_constant_defined(fc_soft_cap) ? fc_soft_cap : false;
 constant bool has_sinks = is_function_constant_defined(fc_sinks) ? fc_sinks : false;
 constant bool has_map = is_function_constant_defined(fc_map) ? fc_map : false;
+constant bool has_slopes = is_function_constant_defined(fc_slopes) ? fc_slopes : false;
 
 // A sequence's keys and values for one KV head.
 template <typename C> struct PagedRows {
@@ -57,6 +60,7 @@ kernel void attention_tile(device const A *q [[buffer(0)]],              // [tok
                            constant AttentionParams &p [[buffer(8)]],    //
                            device const float *sinks [[buffer(11)]],     // [heads]
                            device const int *map [[buffer(12)]],         // [tiles of the grid]
+                           device const float *slopes [[buffer(13)]],    // [heads]
                            uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]],
                            uint sg [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
     threadgroup float4 tile[2 * sizeof(A) * tile_stride];
@@ -120,6 +124,8 @@ kernel void attention_tile(device const A *q [[buffer(0)]],              // [tok
     scoring.scale = p.scale;
     scoring.cap = has_soft_cap ? p.soft_cap : 0.0f;
     scoring.sink = has_sinks ? sinks[q_head] * 1.44269504f : lowest;
+    scoring.slope = has_slopes ? slopes[q_head] : 0.0f;
+    scoring.position = token < seq_end ? positions[token] : 0;
     attend(queries, rows, sight, scoring, memory, tid, sg, lane);
 }
 

@@ -19,10 +19,12 @@ constant bool fc_window [[function_constant(2)]];   // tokens see the window of 
 constant bool fc_soft_cap [[function_constant(3)]]; // scores have the cap of the parameters
 constant bool fc_sinks [[function_constant(4)]];    // heads have sinks
 constant bool fc_map [[function_constant(5)]];      // the host says who owns what
+constant bool fc_slopes [[function_constant(7)]];   // scores fall with distance
 constant bool has_window = is_function_constant_defined(fc_window) ? fc_window : false;
 constant bool has_soft_cap = is_function_constant_defined(fc_soft_cap) ? fc_soft_cap : false;
 constant bool has_sinks = is_function_constant_defined(fc_sinks) ? fc_sinks : false;
 constant bool has_map = is_function_constant_defined(fc_map) ? fc_map : false;
+constant bool has_slopes = is_function_constant_defined(fc_slopes) ? fc_slopes : false;
 
 // Tokens of a threadgroup, up to most_rows; 1 without the constant. Their queries and
 // sums stay in registers: 64 a thread as long as rows · head is at most 256, twice that
@@ -101,6 +103,8 @@ inline float4 fold_teams(float4 a, float4 b, float4 c, float4 d, uint lane) {
 //
 // With fc_window a token sees only the last p.window of these keys (Mistral). With
 // fc_soft_cap a score s becomes p.soft_cap · tanh(s / p.soft_cap) (Gemma 2). With
+// fc_slopes the score of key j then gets slopes[h] · (j − positions[t]) (ALiBi: Press,
+// Smith and Lewis, "Train Short, Test Long", 2022). With
 // fc_sinks every head has one more logit, which takes its share of the softmax and
 // carries no value (StreamingLLM, GPT-OSS). With fc_map the sequence is read from `map`
 // instead of searched for, −1 standing for none: threadgroups without a token write
@@ -140,6 +144,7 @@ kernel void attention_vec(device const A *q [[buffer(0)]],              // [toke
                           device float *statistics [[buffer(10)]],      // [tokens, heads, partitions, 2]
                           device const float *sinks [[buffer(11)]],     // [heads], in units of e
                           device const int *map [[buffer(12)]],         // [tokens], or [tiles] of fc_rows
+                          device const float *slopes [[buffer(13)]],    // [heads]
                           uint3 group [[threadgroup_position_in_grid]], uint3 groups [[threadgroups_per_grid]],
                           uint tid [[thread_index_in_threadgroup]], uint sg [[simdgroup_index_in_threadgroup]],
                           uint lane [[thread_index_in_simdgroup]]) {
@@ -192,6 +197,7 @@ kernel void attention_vec(device const A *q [[buffer(0)]],              // [toke
     // Capped scores are tanh(s / cap) until they are multiplied by the cap.
     const bool capped = has_soft_cap && p.soft_cap > 0.0f;
     const float scale = capped ? p.scale / p.soft_cap : p.scale * log2_e;
+    const float slope = has_slopes ? slopes[q_head] * log2_e : 0.0f;
     float4 query[most_rows][8], sum[most_rows][8];
     float highest[most_rows], total[most_rows];
     for (uint r = 0; r < rows; r++) {
@@ -254,6 +260,8 @@ kernel void attention_vec(device const A *q [[buffer(0)]],              // [toke
             float own = fold(float4(v[0], v[1], v[2], v[3]), float4(v[4], v[5], v[6], v[7]), lane);
             if (capped)
                 own = p.soft_cap * log2_e * precise::tanh(own);
+            if (has_slopes && r < tokens)
+                own += slope * float(int(first + lane) - positions[token + r]);
             const bool sees = first + lane >= seen[r].begin && first + lane < seen[r].end;
             const float peak = simd_max(sees ? max(highest[r], own) : highest[r]);
             const float keep = exp2(highest[r] - peak);

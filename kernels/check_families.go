@@ -30,9 +30,9 @@ func checkLinear(c *checker) {
 		c.weight(w.buffer, w.constant, w.n, p.K)
 		columns += uint64(w.n)
 	}
-	activation, _ := c.constant("fc_activation")
-	c.require(activation <= 1, "fc_activation", "%d is unknown", activation)
-	if activation == 1 {
+	gated := c.on("fc_gated")
+	c.activation(gated)
+	if gated {
 		c.require(p.N1 == p.N0 && p.N2 == 0, "n1", "%d, %d: a gate of %d rows needs one weight of as many beside it", p.N1, p.N2, p.N0)
 		columns = uint64(p.N0)
 	}
@@ -44,8 +44,20 @@ func checkLinear(c *checker) {
 	if c.on("fc_residual") {
 		c.holds("residual", results)
 	}
-	if c.on("fc_norm") {
+	if c.on("fc_bias") {
+		for i, n := range []uint32{p.N0, p.N1, p.N2} {
+			if n > 0 {
+				c.dense([]string{"bias0", "bias1", "bias2"}[i], n)
+			}
+		}
+	}
+	norm, _ := c.constant("fc_norm")
+	c.require(int(norm) < len(norms), "fc_norm", "%d is unknown", norm)
+	if norm == rmsNorm || c.on("fc_gain") {
 		c.dense("gain", p.K)
+	}
+	if c.on("fc_shift") {
+		c.dense("shift", p.K)
 	}
 	if c.kernel.Family == "linear_vec" {
 		rows, tokens := c.choice("fc_rows", VecRows, VecRowsShared), c.choice("fc_tokens", 1, 2, 4, 8)
@@ -59,7 +71,7 @@ func checkLinear(c *checker) {
 		if c.arg("x").Element == Float {
 			tile = MatTokens
 		}
-		if activation == 1 {
+		if gated {
 			width /= 2
 		}
 		c.grid(tiles(p.Tokens, tile), tiles(uint32(columns), width), 1)
@@ -93,6 +105,25 @@ func checkNorm(c *checker) {
 	}
 	c.dense("out", p.Rows, p.Width)
 	c.coveredBy(32, uint32(c.kernel.MaxThreads))
+}
+
+// activation checks the number of one.
+func (c *checker) activation(gated bool) {
+	n, _ := c.constant("fc_activation")
+	c.require(int(n) < len(activations), "fc_activation", "%d is unknown", n)
+	if int(n) < len(activations) {
+		c.require(gated || !activations[n].gated, "fc_activation", "%s exists as a gate only", activations[n].name)
+	}
+}
+
+func checkActivate(c *checker) {
+	c.activation(false)
+	checkElements(c)
+}
+
+func checkGate(c *checker) {
+	c.activation(true)
+	checkElements(c)
 }
 
 // checkElements is for one thread an element: results are dense, operands in rows.
@@ -226,7 +257,14 @@ func (c *checker) attention() AttentionParams {
 	}
 	k, v := c.bytes(c.arg("k_cache").Index), c.bytes(c.arg("v_cache").Index)
 	c.require(k == v, "v_cache", "%d bytes, k_cache has %d", v, k)
+	c.slopes(p.Heads)
 	return p
+}
+
+func (c *checker) slopes(heads uint32) {
+	if c.on("fc_slopes") {
+		c.dense("slopes", heads)
+	}
 }
 
 func checkAttentionVec(c *checker) {
@@ -381,6 +419,7 @@ func checkMask(c *checker) {
 	c.dense("positions", p.Tokens)
 	c.holds("cu_seqlens", uint64(p.Seqs)+1)
 	c.dense("context_lens", p.Seqs)
+	c.slopes(p.Heads)
 	c.dense("out", p.Heads, p.Tokens, p.Seqs, p.Context)
 	c.covered()
 }

@@ -7,7 +7,7 @@
 // constants, each kernel says above its signature what it computes, on which grid and
 // with how much threadgroup memory, and the file ends with its instances by host name.
 // What families share lies in headers: params.h (parameter structs), quant.h (weight
-// formats), tile.h (products of tiles), rotate.h (RoPE), paged.h (the KV cache),
+// formats), tile.h (products of tiles), activation.h (activations and gates), rotate.h (RoPE), paged.h (the KV cache),
 // attention_core.h (attention of a tile, wherever its keys lie).
 // [Source] returns a family as one text without quoted includes, as Metal's compiler
 // takes it.
@@ -62,7 +62,8 @@
 // float instances compute, under their names. abi.h is the interface of both.
 //
 // arguments.gen.h has the numbers of the table for C and C++; after a change to the table
-// run go generate, and a test compares.
+// run go generate, and a test compares. attributes.gen.h has the numbers of ir's activations
+// and norms, which package lower sets as function constants.
 package kernels
 
 //go:generate go run ./internal/arguments arguments.gen.h

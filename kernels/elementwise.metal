@@ -3,58 +3,21 @@
 // memory; arithmetic is float.
 #include <metal_stdlib>
 #include "params.h"
+#include "activation.h"
 using namespace metal;
 
-constant bool fc_tanh [[function_constant(0)]]; // gelu in its tanh form
+constant uint fc_activation [[function_constant(0)]]; // of activate and gate
 
-constant bool is_tanh = is_function_constant_defined(fc_tanh) ? fc_tanh : false;
-
-inline float silu_of(float v) { return v / (1.0f + exp(-v)); }
-
-// erf_of is the error function, which MSL lacks, within 5e-7: 1 - t·P(t)·exp(-x²) with
-// t = 1/(1 + 0.3275911 x) and a P of degree four (Abramowitz and Stegun, "Handbook of
-// Mathematical Functions", 1964, 7.1.26; 1.5e-7 in exact arithmetic).
-inline float erf_of(float v) {
-    const float x = fabs(v), t = 1.0f / (1.0f + 0.3275911f * x);
-    const float sum =
-        ((((1.061405429f * t - 1.453152027f) * t + 1.421413741f) * t - 0.284496736f) * t + 0.254829592f) * t;
-    const float e = 1.0f - sum * exp(-x * x);
-    return v < 0.0f ? -e : e;
-}
-
-// gelu_of is v·Φ(v), Φ being the normal distribution, or its approximation by tanh
-// (Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016): (1 + tanh(u))/2 is the
-// sigmoid of 2u, which keeps its precision where tanh nears -1. Below -20 both are 0 in
-// floats; the bound keeps -∞ from becoming NaN.
-inline float gelu_of(float v) {
-    const float x = v < -20.0f ? -20.0f : v;
-    if (is_tanh)
-        return x / (1.0f + exp(-1.5957691216f * (x + 0.044715f * x * x * x)));
-    return 0.5f * x * (1.0f + erf_of(x * 0.70710678f));
-}
-
-// silu computes out = a / (1 + exp(-a)).
+// activate computes out = activation(a).
 template <typename A>
-kernel void silu(device const A *a [[buffer(0)]],         // [rows, width], rows a_stride apart
-                 device A *out [[buffer(1)]],             // [rows, width], dense
-                 constant ElementParams &p [[buffer(2)]], //
-                 uint2 position [[thread_position_in_grid]]) {
+kernel void activate(device const A *a [[buffer(0)]],         // [rows, width], rows a_stride apart
+                     device A *out [[buffer(1)]],             // [rows, width], dense
+                     constant ElementParams &p [[buffer(2)]], //
+                     uint2 position [[thread_position_in_grid]]) {
     if (position.x >= p.width)
         return;
     const float v = float(a[ulong(position.y) * p.a_stride + position.x]);
-    out[ulong(position.y) * p.width + position.x] = A(silu_of(v));
-}
-
-// gelu computes out = a · Φ(a); with fc_tanh, its approximation by tanh.
-template <typename A>
-kernel void gelu(device const A *a [[buffer(0)]],         // [rows, width], rows a_stride apart
-                 device A *out [[buffer(1)]],             // [rows, width], dense
-                 constant ElementParams &p [[buffer(2)]], //
-                 uint2 position [[thread_position_in_grid]]) {
-    if (position.x >= p.width)
-        return;
-    const float v = float(a[ulong(position.y) * p.a_stride + position.x]);
-    out[ulong(position.y) * p.width + position.x] = A(gelu_of(v));
+    out[ulong(position.y) * p.width + position.x] = A(activation_of(fc_activation, v));
 }
 
 // scale computes out = a · value.
@@ -109,32 +72,18 @@ kernel void add(device const A *a [[buffer(0)]],         // [rows, width], rows 
     out[ulong(position.y) * p.width + position.x] = A(v + w);
 }
 
-// silu_mul computes out = silu(a) · b (Shazeer, "GLU Variants Improve Transformer", 2020).
+// gate computes out = activation(a) · b, or what the activation has for a gate.
 template <typename A>
-kernel void silu_mul(device const A *a [[buffer(0)]],         // [rows, width], rows a_stride apart
-                     device const A *b [[buffer(1)]],         // [rows, width], rows b_stride apart
-                     device A *out [[buffer(2)]],             // [rows, width], dense
-                     constant ElementParams &p [[buffer(3)]], //
-                     uint2 position [[thread_position_in_grid]]) {
+kernel void gate(device const A *a [[buffer(0)]],         // [rows, width], rows a_stride apart
+                 device const A *b [[buffer(1)]],         // [rows, width], rows b_stride apart
+                 device A *out [[buffer(2)]],             // [rows, width], dense
+                 constant ElementParams &p [[buffer(3)]], //
+                 uint2 position [[thread_position_in_grid]]) {
     if (position.x >= p.width)
         return;
     const float v = float(a[ulong(position.y) * p.a_stride + position.x]);
     const float w = float(b[ulong(position.y) * p.b_stride + position.x]);
-    out[ulong(position.y) * p.width + position.x] = A(silu_of(v) * w);
-}
-
-// gelu_mul computes out = gelu(a) · b, in either form (Shazeer, 2020, as GEGLU).
-template <typename A>
-kernel void gelu_mul(device const A *a [[buffer(0)]],         // [rows, width], rows a_stride apart
-                     device const A *b [[buffer(1)]],         // [rows, width], rows b_stride apart
-                     device A *out [[buffer(2)]],             // [rows, width], dense
-                     constant ElementParams &p [[buffer(3)]], //
-                     uint2 position [[thread_position_in_grid]]) {
-    if (position.x >= p.width)
-        return;
-    const float v = float(a[ulong(position.y) * p.a_stride + position.x]);
-    const float w = float(b[ulong(position.y) * p.b_stride + position.x]);
-    out[ulong(position.y) * p.width + position.x] = A(gelu_of(v) * w);
+    out[ulong(position.y) * p.width + position.x] = A(gate_of(fc_activation, v, w));
 }
 
 // cast copies rows into another type.
@@ -184,12 +133,9 @@ gather_rows(device const A *x [[buffer(0)]],         // [tokens, width], rows a_
     }
 }
 
-template [[host_name("silu_f32")]] kernel decltype(silu<float>) silu<float>;
-template [[host_name("silu_f16")]] kernel decltype(silu<half>) silu<half>;
-template [[host_name("silu_bf16")]] kernel decltype(silu<bfloat>) silu<bfloat>;
-template [[host_name("gelu_f32")]] kernel decltype(gelu<float>) gelu<float>;
-template [[host_name("gelu_f16")]] kernel decltype(gelu<half>) gelu<half>;
-template [[host_name("gelu_bf16")]] kernel decltype(gelu<bfloat>) gelu<bfloat>;
+template [[host_name("activate_f32")]] kernel decltype(activate<float>) activate<float>;
+template [[host_name("activate_f16")]] kernel decltype(activate<half>) activate<half>;
+template [[host_name("activate_bf16")]] kernel decltype(activate<bfloat>) activate<bfloat>;
 template [[host_name("scale_f32")]] kernel decltype(scale<float>) scale<float>;
 template [[host_name("scale_f16")]] kernel decltype(scale<half>) scale<half>;
 template [[host_name("scale_bf16")]] kernel decltype(scale<bfloat>) scale<bfloat>;
@@ -202,12 +148,9 @@ template [[host_name("mul_bf16")]] kernel decltype(mul<bfloat>) mul<bfloat>;
 template [[host_name("add_f32")]] kernel decltype(add<float>) add<float>;
 template [[host_name("add_f16")]] kernel decltype(add<half>) add<half>;
 template [[host_name("add_bf16")]] kernel decltype(add<bfloat>) add<bfloat>;
-template [[host_name("silu_mul_f32")]] kernel decltype(silu_mul<float>) silu_mul<float>;
-template [[host_name("silu_mul_f16")]] kernel decltype(silu_mul<half>) silu_mul<half>;
-template [[host_name("silu_mul_bf16")]] kernel decltype(silu_mul<bfloat>) silu_mul<bfloat>;
-template [[host_name("gelu_mul_f32")]] kernel decltype(gelu_mul<float>) gelu_mul<float>;
-template [[host_name("gelu_mul_f16")]] kernel decltype(gelu_mul<half>) gelu_mul<half>;
-template [[host_name("gelu_mul_bf16")]] kernel decltype(gelu_mul<bfloat>) gelu_mul<bfloat>;
+template [[host_name("gate_f32")]] kernel decltype(gate<float>) gate<float>;
+template [[host_name("gate_f16")]] kernel decltype(gate<half>) gate<half>;
+template [[host_name("gate_bf16")]] kernel decltype(gate<bfloat>) gate<bfloat>;
 template [[host_name("cast_f32_f16")]] kernel decltype(cast<float, half>) cast<float, half>;
 template [[host_name("cast_f32_bf16")]] kernel decltype(cast<float, bfloat>) cast<float, bfloat>;
 template [[host_name("cast_f16_f32")]] kernel decltype(cast<half, float>) cast<half, float>;

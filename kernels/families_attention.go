@@ -5,8 +5,8 @@ import "slices"
 const (
 	attentionArgs = "0 q read $0; 1 k_cache read $1; 2 v_cache read $1; 3 positions read int; 4 cu_seqlens read int; " +
 		"5 context_lens read int; 6 block_table read int; "
-	attentionOptions   = "11 sinks read float?; 12 map read int?"
-	attentionConstants = "2 fc_window bool?; 3 fc_soft_cap bool?; 4 fc_sinks bool?; 5 fc_map bool?; "
+	attentionOptions   = "11 sinks read float?; 12 map read int?; 13 slopes read float?"
+	attentionConstants = "2 fc_window bool?; 3 fc_soft_cap bool?; 4 fc_sinks bool?; 5 fc_map bool?; 7 fc_slopes bool?; "
 )
 
 // cachedOrBfloat adds the models that keep everything in bfloat.

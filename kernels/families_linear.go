@@ -4,8 +4,9 @@ import "slices"
 
 const (
 	linearArgs = "0 x read $0; 1 w0 read uchar; 2 w1 read uchar?; 3 w2 read uchar?; 4 out write $1; " +
-		"6 residual read float?; 7 gain read float?"
-	linearConstants = "0 fc_type0 uint; 1 fc_type1 uint?; 2 fc_type2 uint?; 3 fc_residual bool?; 4 fc_activation uint?"
+		"6 residual read float?; 8 bias0 read float?; 9 bias1 read float?; 10 bias2 read float?"
+	linearConstants = "0 fc_type0 uint; 1 fc_type1 uint?; 2 fc_type2 uint?; 3 fc_residual bool?; 4 fc_activation uint?; " +
+		"8 fc_bias bool?; 9 fc_gated bool?"
 )
 
 // linearTypes are those of activations and results.
@@ -17,8 +18,9 @@ var linearFamilies = []family{
 		args: "0 tokens read int; 1 table read uchar; 2 out write float", params: EmbedParams{}, paramsIndex: 3,
 		constants: "0 fc_type uint", grid: "width/1024, tokens", maxThreads: 32},
 	{name: "linear_vec", check: checkLinear, file: "linear_vec.metal", summary: "x·Wᵀ for a few tokens, up to three weights side by side",
-		instances: linearTypes, args: linearArgs, params: LinearParams{}, paramsIndex: 5,
-		constants: linearConstants + "; 5 fc_norm bool?; 6 fc_rows uint?; 7 fc_tokens uint?", maxThreads: 256},
+		instances: linearTypes, args: linearArgs + "; 7 gain read float?; 11 shift read float?", params: LinearParams{}, paramsIndex: 5,
+		constants:  linearConstants + "; 5 fc_norm uint?; 6 fc_rows uint?; 7 fc_tokens uint?; 10 fc_gain bool?; 11 fc_shift bool?",
+		maxThreads: 256},
 	{name: "linear_mat", check: checkLinear, file: "linear_mat.metal", summary: "x·Wᵀ in tiles of 32 or 64 tokens × 64 columns",
 		instances: linearTypes, args: linearArgs, params: LinearParams{}, paramsIndex: 5,
 		constants: linearConstants + "; 6 fc_tile uint?", maxThreads: 128,

@@ -8,6 +8,6 @@ var sourceFamilies = []family{
 		args: binaryArgs, params: MatmulParams{}, paramsIndex: 3, constants: "0 fc_transposed bool?",
 		threadgroup: func(e []Element) int { return 2 * 32 * 40 * e[0].Size() }, grid: "n/32, m/32, batch", maxThreads: 128},
 	{name: "mask", check: checkMask, file: "source.metal", summary: "-inf where a token does not see a key", instances: rowTypes,
-		args:   "0 scores read $0; 1 positions read int; 2 cu_seqlens read int; 3 context_lens read int; 4 out write $0",
-		params: MaskParams{}, paramsIndex: 5, grid: "seqs·context/64, tokens, heads", maxThreads: 64},
+		args:   "0 scores read $0; 1 positions read int; 2 cu_seqlens read int; 3 context_lens read int; 4 out write $0; 6 slopes read float?",
+		params: MaskParams{}, paramsIndex: 5, constants: "2 fc_slopes bool?", grid: "seqs·context/64, tokens, heads", maxThreads: 64},
 }

@@ -74,6 +74,8 @@ kernel void flash_attention(device const A *q [[buffer(0)]],       // [batch, he
     scoring.scale = p.scale;
     scoring.cap = 0.0f;
     scoring.sink = lowest;
+    scoring.slope = 0.0f;
+    scoring.position = 0;
     attend(queries, rows, sight, scoring, memory, tid, sg, lane);
 }
 

@@ -2,9 +2,10 @@
 #include <metal_stdlib>
 #include "params.h"
 #include "quant.h"
+#include "activation.h"
 using namespace metal;
 
-// As in linear_vec.metal, whose norm prologue (5) has no place here.
+// As in linear_vec.metal, whose norm prologue (5, 10, 11) has no place here.
 constant uint fc_type0 [[function_constant(0)]];
 constant uint fc_type1 [[function_constant(1)]];
 constant uint fc_type2 [[function_constant(2)]];
@@ -12,11 +13,15 @@ constant bool fc_residual [[function_constant(3)]];
 constant uint fc_activation [[function_constant(4)]];
 // Tokens of a tile: 32 (the default), or 64 where x is half or bfloat.
 constant uint fc_tile [[function_constant(6)]];
+constant bool fc_bias [[function_constant(8)]];
+constant bool fc_gated [[function_constant(9)]];
 
 constant uint type1 = is_function_constant_defined(fc_type1) ? fc_type1 : SMELT_NONE;
 constant uint type2 = is_function_constant_defined(fc_type2) ? fc_type2 : SMELT_NONE;
 constant bool has_residual = is_function_constant_defined(fc_residual) ? fc_residual : false;
-constant bool is_pair = is_function_constant_defined(fc_activation) ? fc_activation == 1 : false;
+constant uint activation = is_function_constant_defined(fc_activation) ? fc_activation : SMELT_ACTIVATION_NONE;
+constant bool has_bias = is_function_constant_defined(fc_bias) ? fc_bias : false;
+constant bool is_gated = is_function_constant_defined(fc_gated) ? fc_gated : false;
 constant uint tile_tokens = is_function_constant_defined(fc_tile) ? fc_tile : 32;
 
 // Rows of a tile of x or W lie this many elements apart: 64 and 16 bytes that spread
@@ -154,11 +159,29 @@ inline void step(device const X *x, thread const Row &w, uint k, uint first, thr
     threadgroup_barrier(mem_flags::mem_threadgroup);
 }
 
+// Epilogue is what is added to the products: buffers of the kernel.
+struct Epilogue {
+    device const float *residual;
+    device const float *bias0;
+    device const float *bias1;
+    device const float *bias2;
+};
+
+// bias_of is what is added to column c of the weights side by side, or of the first of a
+// gate.
+inline float bias_of(thread const Epilogue &e, constant LinearParams &p, uint c) {
+    if (c < p.n0)
+        return e.bias0[c];
+    if (c < p.n0 + p.n1)
+        return e.bias1[c - p.n0];
+    return e.bias2[c - p.n0 - p.n1];
+}
+
 // multiply makes the tile of M tokens from first_token on and 64 rows of W from
-// first_column on; of a pair 32 rows of each weight.
+// first_column on; of a gate 32 rows of each weight.
 template <typename X, typename O, uint M>
 inline void multiply(device const X *x, thread const Row &w, device O *out, constant LinearParams &p,
-                     device const float *residual, uint first_token, uint first_column, uint columns,
+                     thread const Epilogue &end, uint first_token, uint first_column, uint columns,
                      threadgroup float *memory, uint tid, uint sg) {
     threadgroup X *x_tile = (threadgroup X *)memory;
     threadgroup X *w_tile = x_tile + M * STRIDE;
@@ -181,17 +204,24 @@ inline void multiply(device const X *x, thread const Row &w, device O *out, cons
     for (uint i = 0; i < M / 4; i++)
         simdgroup_store(acc.at[i], quarter + i / 4 * 8 * OUT_STRIDE + i % 4 * 8, OUT_STRIDE);
     threadgroup_barrier(mem_flags::mem_threadgroup);
-    const uint width = is_pair ? 32 : 64;
+    const uint width = is_gated ? 32 : 64;
     for (uint e = tid; e < M * width; e += 128) {
         const uint row = e / width, column = e % width;
         if (first_token + row >= p.tokens || first_column + column >= columns)
             continue;
-        const ulong at = ulong(first_token + row) * p.out_stride + first_column + column;
-        float v = memory[row * OUT_STRIDE + column];
-        if (is_pair)
-            v = v / (1.0f + exp(-v)) * memory[row * OUT_STRIDE + column + 32];
+        const uint own = first_column + column;
+        const ulong at = ulong(first_token + row) * p.out_stride + own;
+        float v = memory[row * OUT_STRIDE + column], linear = 0.0f;
+        if (is_gated)
+            linear = memory[row * OUT_STRIDE + column + 32];
+        if (has_bias) {
+            v += bias_of(end, p, own);
+            if (is_gated)
+                linear += end.bias1[own];
+        }
+        v = is_gated ? gate_of(activation, v, linear) : activation_of(activation, v);
         if (has_residual)
-            v += residual[at];
+            v += end.residual[at];
         out[at] = O(v);
     }
 }
@@ -206,7 +236,7 @@ inline void multiply(device const X *x, thread const Row &w, device O *out, cons
 // Q4_0, 50 for a byte, and 32 where weights are half; at 32 × 64 it does 41 and 21. An
 // M1 does 38 in the time of a byte from memory, an M4 Max 30.
 //
-// Grid (ceil(tokens/fc_tile), ceil(N/64), 1), or ceil(N/32) of a pair, of 128 threads.
+// Grid (ceil(tokens/fc_tile), ceil(N/64), 1), or ceil(N/32) of a gate, of 128 threads.
 // Token tiles come first, so that those in flight at once share rows of W in the last
 // cache and memory gives them once. Threadgroup memory: a tile of x and one of W, 64
 // elements of each row, 18 KB; the result takes their place.
@@ -221,16 +251,18 @@ kernel void linear_mat(device const X *x [[buffer(0)]],            // [tokens, k
                        device O *out [[buffer(4)]],                // [tokens, N], rows out_stride apart
                        constant LinearParams &p [[buffer(5)]],     //
                        device const float *residual [[buffer(6)]], // [tokens, N], rows out_stride apart
-                       device const float *gain [[buffer(7)]],     // unused: the norm prologue is linear_vec's
+                       device const float *bias0 [[buffer(8)]],    // [n0]
+                       device const float *bias1 [[buffer(9)]],    // [n1]
+                       device const float *bias2 [[buffer(10)]],   // [n2]
                        uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]],
                        uint sg [[simdgroup_index_in_threadgroup]]) {
     // 128 rows of 72 elements, or 96 of 68 floats.
     threadgroup float4 memory[sizeof(X) == 4 ? 96 * 68 * 4 / 16 : 128 * 72 * 2 / 16];
 
-    const uint columns = is_pair ? p.n0 : p.n0 + p.n1 + p.n2;
-    const uint first_column = group.y * (is_pair ? 32 : 64);
+    const uint columns = is_gated ? p.n0 : p.n0 + p.n1 + p.n2;
+    const uint first_column = group.y * (is_gated ? 32 : 64);
     Row w;
-    if (is_pair) {
+    if (is_gated) {
         const uint n = min(first_column + tid / 2 % 32, p.n0 - 1);
         w = tid / 64 == 0 ? row_of(w0, 0, fc_type0, p.k, n) : row_of(w1, 1, type1, p.k, n);
     } else {
@@ -242,11 +274,16 @@ kernel void linear_mat(device const X *x [[buffer(0)]],            // [tokens, k
         else
             w = row_of(w2, 2, type2, p.k, n - p.n0 - p.n1);
     }
+    Epilogue end;
+    end.residual = residual;
+    end.bias0 = bias0;
+    end.bias1 = bias1;
+    end.bias2 = bias2;
     threadgroup float *tiles = (threadgroup float *)memory;
     if (sizeof(X) == 2 && tile_tokens == 64)
-        multiply<X, O, 64>(x, w, out, p, residual, group.x * 64, first_column, columns, tiles, tid, sg);
+        multiply<X, O, 64>(x, w, out, p, end, group.x * 64, first_column, columns, tiles, tid, sg);
     else
-        multiply<X, O, 32>(x, w, out, p, residual, group.x * 32, first_column, columns, tiles, tid, sg);
+        multiply<X, O, 32>(x, w, out, p, end, group.x * 32, first_column, columns, tiles, tid, sg);
 }
 
 template [[host_name("linear_mat_f32_f32")]] kernel decltype(linear_mat<float, float>) linear_mat<float, float>;

@@ -2,6 +2,7 @@
 #include <metal_stdlib>
 #include "params.h"
 #include "quant.h"
+#include "activation.h"
 using namespace metal;
 
 // Types of the weights bound side by side; the second and third may be absent.
@@ -10,29 +11,48 @@ constant uint fc_type1 [[function_constant(1)]];
 constant uint fc_type2 [[function_constant(2)]];
 // Add the residual to the products.
 constant bool fc_residual [[function_constant(3)]];
-// 1: silu(W0·x) · (W1·x) in place of the two products side by side.
+// What is applied to the products, by its number.
 constant uint fc_activation [[function_constant(4)]];
-// RMS-normalise x first.
-constant bool fc_norm [[function_constant(5)]];
+// How x is normalised first, by its number.
+constant uint fc_norm [[function_constant(5)]];
 // Rows of the weights that a simdgroup owns, 2 or 4 (the default); with more than
 // one token always 2.
 constant uint fc_rows [[function_constant(6)]];
 // Tokens that share one pass over the weights: 1 (the default), 2, 4 or 8.
 constant uint fc_tokens [[function_constant(7)]];
+// Every weight has a bias, which is added to its products.
+constant bool fc_bias [[function_constant(8)]];
+// activation(W0·x) · (W1·x) in place of the two products side by side.
+constant bool fc_gated [[function_constant(9)]];
+// Of LayerNorm: what it multiplies by and what it adds; an RMSNorm has a gain always.
+constant bool fc_gain [[function_constant(10)]];
+constant bool fc_shift [[function_constant(11)]];
 
 constant uint type1 = is_function_constant_defined(fc_type1) ? fc_type1 : SMELT_NONE;
 constant uint type2 = is_function_constant_defined(fc_type2) ? fc_type2 : SMELT_NONE;
 constant bool has_residual = is_function_constant_defined(fc_residual) ? fc_residual : false;
-constant bool is_pair = is_function_constant_defined(fc_activation) ? fc_activation == 1 : false;
-constant bool has_norm = is_function_constant_defined(fc_norm) ? fc_norm : false;
+constant uint activation = is_function_constant_defined(fc_activation) ? fc_activation : SMELT_ACTIVATION_NONE;
+constant uint norm = is_function_constant_defined(fc_norm) ? fc_norm : SMELT_NORM_NONE;
+constant bool has_bias = is_function_constant_defined(fc_bias) ? fc_bias : false;
+constant bool is_gated = is_function_constant_defined(fc_gated) ? fc_gated : false;
+constant bool has_gain = is_function_constant_defined(fc_gain) ? fc_gain : false;
+constant bool has_shift = is_function_constant_defined(fc_shift) ? fc_shift : false;
 constant uint row_count = is_function_constant_defined(fc_rows) ? fc_rows : 4;
 constant uint token_count = is_function_constant_defined(fc_tokens) ? fc_tokens : 1;
 
-// Input is the rows of x of T tokens, the norm weight and the lane that reads its
+// Moments are what LayerNorm makes of a row: its elements become (x - mean - rest) ·
+// scale, rest being the rounding of the mean.
+struct Moments {
+    float mean, rest, scale;
+};
+
+// Input is the rows of x of T tokens, what their norm needs and the lane that reads its
 // share of them.
 template <typename X, uint T> struct Input {
     device const X *x[T];
     device const float *gain;
+    device const float *shift;
+    Moments moments[T]; // of LayerNorm
     uint k;
     uint lane;
 };
@@ -49,19 +69,57 @@ template <uint R, uint T> struct Sums {
     float squares[T];
 };
 
-// load8 reads eight inputs. Under the norm prologue they are multiplied by the norm
-// weight and their squares are summed on the way: W·(x·g·s) = s·(W·(x·g)), so that
-// the statistic s is applied to the products and x is read once.
-template <typename X>
-inline void load8(device const X *x, device const float *gain, thread float *v, thread float &squares) {
-    for (uint j = 0; j < 8; j++)
-        v[j] = float(x[j]);
-    if (has_norm) {
-        for (uint j = 0; j < 8; j++) {
-            squares += v[j] * v[j];
-            v[j] *= gain[j];
+// moments_of finds those of a row, as layer_norm does (norm.metal): the mean relative to
+// the first element, and what a second pass over x - mean leaves of it.
+template <typename X> inline Moments moments_of(device const X *x, uint k, float eps, uint lane) {
+    const float n = float(k), pivot = float(x[0]);
+    float sum = 0.0f;
+    for (uint i = lane * 4; i < k; i += 128) {
+        const uint end = min(i + 4, k);
+        for (uint j = i; j < end; j++)
+            sum += float(x[j]) - pivot;
+    }
+    const float mean = pivot + simd_sum(sum) / n;
+    float2 rest = 0.0f;
+    for (uint i = lane * 4; i < k; i += 128) {
+        const uint end = min(i + 4, k);
+        for (uint j = i; j < end; j++) {
+            const float d = float(x[j]) - mean;
+            rest += float2(d, d * d);
         }
     }
+    rest = float2(simd_sum(rest.x), simd_sum(rest.y)) / n;
+    return {mean, rest.x, precise::rsqrt(max(rest.y - rest.x * rest.x, 0.0f) + eps)};
+}
+
+// normed is element i of a token's x, v, under the norm prologue. RMSNorm multiplies it by
+// the norm weight and sums its square on the way: W·(x·g·s) = s·(W·(x·g)), so that the
+// statistic s is applied to the products and x is read once. What LayerNorm takes off a
+// row would cancel there, so that it has its statistics beforehand.
+template <typename X, uint T>
+inline float normed(float v, thread const Input<X, T> &in, uint t, uint i, thread float &squares) {
+    if (norm == SMELT_NORM_RMS) {
+        squares += v * v;
+        v *= in.gain[i];
+    }
+    if (norm == SMELT_NORM_LAYER) {
+        v = (v - in.moments[t].mean - in.moments[t].rest) * in.moments[t].scale;
+        if (has_gain)
+            v *= in.gain[i];
+        if (has_shift)
+            v += in.shift[i];
+    }
+    return v;
+}
+
+// load8 reads eight inputs of a token from element `at` on.
+template <typename X, uint T>
+inline void load8(thread const Input<X, T> &in, uint t, uint at, thread float *v, thread float &squares) {
+    device const X *x = in.x[t] + at;
+    for (uint j = 0; j < 8; j++)
+        v[j] = float(x[j]);
+    for (uint j = 0; j < 8; j++)
+        v[j] = normed(v[j], in, t, at + j, squares);
 }
 
 inline float dot8(thread const float *q, thread const float *v) {
@@ -84,8 +142,8 @@ inline void add_run(uint type, thread const Rows<R> &rows, thread const Input<X,
         w[r] = decode_run(type, rows.at[r], run);
     for (uint t = 0; t < T; t++) {
         float v[16];
-        load8(in.x[t] + low, in.gain + low, v, sums.squares[t]);
-        load8(in.x[t] + high, in.gain + high, v + 8, sums.squares[t]);
+        load8(in, t, low, v, sums.squares[t]);
+        load8(in, t, high, v + 8, sums.squares[t]);
         float first = 0.0f, second = 0.0f; // sums of each group, which the offsets multiply
         if (has_offset(type)) {
             for (uint j = 0; j < 8; j++) {
@@ -128,11 +186,7 @@ inline void dot_rows(uint type, device const uchar *w, int first, uint n, thread
         return;
     for (uint i = (in.k & ~15u) + in.lane; i < in.k; i += 32) {
         for (uint t = 0; t < T; t++) {
-            float v = float(in.x[t][i]);
-            if (has_norm) {
-                sums.squares[t] += v * v;
-                v *= in.gain[i];
-            }
+            const float v = normed(float(in.x[t][i]), in, t, i, sums.squares[t]);
             for (uint r = 0; r < R; r++)
                 sums.product[t * R + r] += plain_element(type, rows.at[r], i) * v;
         }
@@ -180,14 +234,29 @@ template <typename X, typename O> struct Arguments {
     device O *out;
     device const float *residual;
     device const float *gain;
+    device const float *bias0;
+    device const float *bias1;
+    device const float *bias2;
+    device const float *shift;
 };
+
+// bias_of is what is added to column c of the weights side by side, or of the first of a
+// gate.
+template <typename X, typename O>
+inline float bias_of(thread const Arguments<X, O> &a, constant LinearParams &p, uint c) {
+    if (c < p.n0)
+        return a.bias0[c];
+    if (c < p.n0 + p.n1)
+        return a.bias1[c - p.n0];
+    return a.bias2[c - p.n0 - p.n1];
+}
 
 // multiply makes R columns of T tokens; lane i ends with that of token i/R, column
 // i%R.
 template <typename X, typename O, uint R, uint T>
 inline void multiply(thread const Arguments<X, O> &a, constant LinearParams &p, uint first_token, uint simdgroup,
                      uint lane) {
-    const uint columns = is_pair ? p.n0 : p.n0 + p.n1 + p.n2;
+    const uint columns = is_gated ? p.n0 : p.n0 + p.n1 + p.n2;
     const uint column = simdgroup * R;
     if (column >= columns)
         return;
@@ -196,12 +265,17 @@ inline void multiply(thread const Arguments<X, O> &a, constant LinearParams &p, 
     for (uint t = 0; t < T; t++)
         in.x[t] = a.x + ulong(min(first_token + t, p.tokens - 1)) * p.x_stride;
     in.gain = a.gain;
+    in.shift = a.shift;
     in.k = p.k;
     in.lane = lane;
+    if (norm == SMELT_NORM_LAYER) {
+        for (uint t = 0; t < T; t++)
+            in.moments[t] = moments_of(in.x[t], p.k, p.eps, lane);
+    }
 
     Sums<R, T> sums, up;
     add_rows<X, R, T>(fc_type0, a.w0, column, 0, p.n0, in, sums);
-    if (is_pair) {
+    if (is_gated) {
         add_rows<X, R, T>(type1, a.w1, column, 0, p.n1, in, up);
     } else {
         if (type1 != SMELT_NONE)
@@ -211,9 +285,9 @@ inline void multiply(thread const Arguments<X, O> &a, constant LinearParams &p, 
     }
 
     float v = total<T * R>(sums.product, lane), linear = 0.0f;
-    if (is_pair)
+    if (is_gated)
         linear = total<T * R>(up.product, lane);
-    if (has_norm) {
+    if (norm == SMELT_NORM_RMS) {
         const float s = precise::rsqrt(total<T>(sums.squares, lane / R) / float(p.k) + p.eps);
         v *= s;
         linear *= s;
@@ -221,9 +295,14 @@ inline void multiply(thread const Arguments<X, O> &a, constant LinearParams &p, 
     const uint token = first_token + lane / R;
     if (lane >= T * R || token >= p.tokens || column + lane % R >= columns)
         return;
-    const ulong at = ulong(token) * p.out_stride + column + lane % R;
-    if (is_pair)
-        v = v / (1.0f + exp(-v)) * linear;
+    const uint own = column + lane % R;
+    const ulong at = ulong(token) * p.out_stride + own;
+    if (has_bias) {
+        v += bias_of(a, p, own);
+        if (is_gated)
+            linear += a.bias1[own];
+    }
+    v = is_gated ? gate_of(activation, v, linear) : activation_of(activation, v);
     if (has_residual)
         v += a.residual[at];
     a.out[at] = O(v);
@@ -232,9 +311,12 @@ inline void multiply(thread const Arguments<X, O> &a, constant LinearParams &p, 
 // linear_vec computes out = x·Wᵀ, W being up to three weights whose outputs lie side
 // by side; with the epilogues and the prologue of its function constants
 //
-//     out = silu(x·W0ᵀ) · (x·W1ᵀ)          activation 1, columns n0 = n1
-//     out = … + residual                    residual
-//     x ← x · gain / sqrt(mean(x²) + eps)   norm
+//     out = x·Wᵀ + b                                          bias, of every weight
+//     out = activation(…)                                     activation
+//     out = activation(x·W0ᵀ + b0) · (x·W1ᵀ + b1)             gated, columns n0 = n1
+//     out = … + residual                                      residual
+//     x ← x · gain / sqrt(mean(x²) + eps)                     norm 1
+//     x ← (x - mean) / sqrt(var(x) + eps) · gain + shift      norm 2, gain and shift if asked for
 //
 // Grid (ceil(N / (rows·S)), ceil(tokens / fc_tokens), 1) of S simdgroups, S from 1 to
 // 8: a simdgroup owns `rows` columns, so that an input which a lane has loaded serves
@@ -253,6 +335,10 @@ kernel void linear_vec(device const X *x [[buffer(0)]],            // [tokens, k
                        constant LinearParams &p [[buffer(5)]],     //
                        device const float *residual [[buffer(6)]], // [tokens, N], rows out_stride apart
                        device const float *gain [[buffer(7)]],     // [k]
+                       device const float *bias0 [[buffer(8)]],    // [n0]
+                       device const float *bias1 [[buffer(9)]],    // [n1]
+                       device const float *bias2 [[buffer(10)]],   // [n2]
+                       device const float *shift [[buffer(11)]],   // [k]
                        uint3 group [[threadgroup_position_in_grid]], uint sg [[simdgroup_index_in_threadgroup]],
                        uint lane [[thread_index_in_simdgroup]], uint simdgroups [[simdgroups_per_threadgroup]]) {
     Arguments<X, O> a;
@@ -263,6 +349,10 @@ kernel void linear_vec(device const X *x [[buffer(0)]],            // [tokens, k
     a.out = out;
     a.residual = residual;
     a.gain = gain;
+    a.bias0 = bias0;
+    a.bias1 = bias1;
+    a.bias2 = bias2;
+    a.shift = shift;
     const uint simdgroup = group.x * simdgroups + sg, token = group.y * token_count;
     switch (token_count) {
     case 1:

@@ -81,8 +81,8 @@ var minervaOrigins = []Origin{
 		Note: "scales lie in the blocks, as GGUF has them; B and C as for matmul_q4_0"},
 	{Name: "embedding.metal", By: "Minerva", Family: "embed", Constants: map[string]uint32{"fc_type": 2},
 		Note: "the ADR names the file alone"},
-	{Name: "silu", By: "Minerva", Family: "silu"},
-	{Name: "gelu", By: "Minerva", Family: "gelu", Constants: map[string]uint32{"fc_tanh": 1}},
+	{Name: "silu", By: "Minerva", Family: "activate", Constants: map[string]uint32{"fc_activation": 1}},
+	{Name: "gelu", By: "Minerva", Family: "activate", Constants: map[string]uint32{"fc_activation": 3}, Note: "by tanh"},
 	{Name: "rms_norm", By: "Minerva", Family: "rms_norm", Note: "its weight is float"},
 	{Name: "softmax", By: "Minerva", Family: "softmax", Note: "exponentials are never rounded to half"},
 }

@@ -9,7 +9,10 @@ constant bool fc_transposed [[function_constant(0)]]; // b of matmul is [batch, 
 
 constant bool fc_sinks [[function_constant(1)]]; // every head has a score without a key
 
+constant bool fc_slopes [[function_constant(2)]]; // scores fall with distance
+
 constant bool has_sinks = is_function_constant_defined(fc_sinks) ? fc_sinks : false;
+constant bool has_slopes = is_function_constant_defined(fc_slopes) ? fc_slopes : false;
 constant bool is_transposed = is_function_constant_defined(fc_transposed) ? fc_transposed : false;
 
 // permute writes the dense tensor of size[0] × size[1] × size[2] whose element
@@ -76,7 +79,8 @@ kernel void matmul(device const A *a [[buffer(0)]],        // [batch, m, k]
 
 // mask sets the scores of keys that a token does not see to -inf. Column b·context + j
 // is key j of sequence b; token t sees it if sequence b owns t, j ≤ positions[t],
-// j < context_lens[b] and, where there is a window, positions[t] - j < window.
+// j < context_lens[b] and, where there is a window, positions[t] - j < window. With
+// fc_slopes the scores of the other keys get slopes[head] · (j - positions[t]).
 //
 // Grid (ceil(seqs·context/64), tokens, heads) of 64 threads, one for each score. No
 // threadgroup memory.
@@ -87,6 +91,7 @@ kernel void mask(device const A *scores [[buffer(0)]],         // [heads, tokens
                  device const int *context_lens [[buffer(3)]], // [seqs]
                  device A *out [[buffer(4)]],                  // [heads, tokens, seqs·context]
                  constant MaskParams &p [[buffer(5)]],         //
+                 device const float *slopes [[buffer(6)]],     // [heads]
                  uint3 position [[thread_position_in_grid]]) {
     const uint columns = p.seqs * p.context, column = position.x, token = position.y;
     if (column >= columns)
@@ -97,7 +102,10 @@ kernel void mask(device const A *scores [[buffer(0)]],         // [heads, tokens
     const bool recent = p.window == 0 || uint(positions[token] - key) < p.window;
     const bool seen = owned && key <= positions[token] && key < context_lens[seq] && recent;
     const ulong at = (ulong(position.z) * p.tokens + token) * columns + column;
-    out[at] = A(seen ? float(scores[at]) : -INFINITY);
+    float score = float(scores[at]);
+    if (has_slopes)
+        score += slopes[position.z] * float(key - positions[token]);
+    out[at] = A(seen ? score : -INFINITY);
 }
 
 // softmax computes exp(x - max) / Σ exp(x - max) over each row, in float; a row of

@@ -1,6 +1,24 @@
-// Code generated from ir's element types by go test ./kernels -run Types -update. DO NOT EDIT.
+// Code generated from ir's element types, activations and norms by go test ./kernels -run Types -update. DO NOT EDIT.
 
 package kernels
+
+// activations are the values of fc_activation.
+var activations = []struct {
+	name  string
+	gated bool // exists as a gate only
+}{
+	{"none", false},
+	{"silu", false},
+	{"gelu", false},
+	{"gelu_tanh", false},
+	{"relu2", false},
+	{"clamped_swiglu", true},
+}
+
+// norms are the values of fc_norm, and rmsNorm the one that always has a gain.
+var norms = []string{"none", "rms", "layer"}
+
+const rmsNorm = 1
 
 // layouts are the types of stored weights by their numbers in params.h.
 var layouts = map[uint32]layout{

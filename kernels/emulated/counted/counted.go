@@ -13,7 +13,7 @@
 //	memory, err := counted.NewMemory(bytes)
 //	x, out := memory.Alloc(4*n), memory.Alloc(4*n)
 //	c, err := counted.Run(memory, counted.Launch{
-//		Kernel: "silu_f32", Buffers: [][]byte{x, out, params}, Grid: …, Group: …,
+//		Kernel: "scale_f32", Buffers: [][]byte{x, out, params}, Grid: …, Group: …,
 //	}, counted.Machine{CacheBytes: 8 << 20, Cores: 10})
 //
 // # The models

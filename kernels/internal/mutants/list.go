@@ -180,9 +180,9 @@ var mutants = []mutant{
 		old: "precise::rsqrt(max(rest.y - rest.x * rest.x, 0.0f) + p.eps)", new: "precise::rsqrt(max(rest.y - rest.x * rest.x, 0.0f))"},
 
 	// elementwise.metal
-	{unit: "elementwise", file: "elementwise.metal", fault: "GELU: two digits exchanged", tests: "GELU/gelu_f32",
+	{unit: "elementwise", file: "activation.h", fault: "GELU: two digits exchanged", tests: "Activations/activate_f32/gelu$",
 		old: "1.453152027f", new: "1.435152027f"},
-	{unit: "elementwise", file: "elementwise.metal", fault: "GELU: NaN at −∞", tests: "GELU/gelu_f32",
+	{unit: "elementwise", file: "activation.h", fault: "GELU: NaN at −∞", tests: "Activations/activate_f32/gelu$",
 		old: "v < -20.0f ? -20.0f : v", new: "v"},
 	{unit: "elementwise", file: "elementwise.metal", fault: "cap: not scaled back", tests: "Elementwise/soft_cap_f32",
 		old: "p.value * tanh(v / p.value)", new: "tanh(v / p.value)"},

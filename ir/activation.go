@@ -1,0 +1,107 @@
+package ir
+
+import "fmt"
+
+// Activation is a function that a model applies to each element of a tensor: the op
+// activate applies it to x, the op gate to x and another tensor. Its number is what
+// kernels know it by.
+type Activation uint8
+
+// The activations. Their formulas in float64 stand in internal/ref.
+const (
+	// NoActivation is x, and gated x · y.
+	NoActivation Activation = iota
+	// SiLU is x / (1 + exp(−x)); gated it is SwiGLU (Shazeer, "GLU Variants Improve
+	// Transformer", 2020).
+	SiLU
+	// GELU is x · Φ(x), Φ being the normal distribution.
+	GELU
+	// GELUTanh is the approximation of GELU by tanh (Hendrycks and Gimpel, "Gaussian
+	// Error Linear Units", 2016).
+	GELUTanh
+	// ReLU2 is max(x, 0)² (So et al., "Primer", 2021).
+	ReLU2
+	// ClampedSwiGLU is gpt-oss' gate: with g = min(x, 7) and u = y between −7 and 7,
+	// (u + 1) · g / (1 + exp(−1.702 · g)). It needs a y.
+	ClampedSwiGLU
+
+	numActivations
+)
+
+// activations is indexed by Activation.
+var activations = [numActivations]struct {
+	name  string
+	gated bool // exists as a gate only
+}{
+	NoActivation:  {name: "none"},
+	SiLU:          {name: "silu"},
+	GELU:          {name: "gelu"},
+	GELUTanh:      {name: "gelu_tanh"},
+	ReLU2:         {name: "relu2"},
+	ClampedSwiGLU: {name: "clamped_swiglu", gated: true},
+}
+
+// Activations lists all of them, by number.
+func Activations() []Activation {
+	all := make([]Activation, numActivations)
+	for i := range all {
+		all[i] = Activation(i)
+	}
+	return all
+}
+
+// String returns the name in the text form.
+func (a Activation) String() string {
+	if a < numActivations {
+		return activations[a].name
+	}
+	return fmt.Sprintf("activation(%d)", uint8(a))
+}
+
+// OnlyGated reports whether the activation exists as a gate only.
+func (a Activation) OnlyGated() bool { return a < numActivations && activations[a].gated }
+
+// ParseActivation is the inverse of String.
+func ParseActivation(name string) (Activation, error) {
+	for a := range numActivations {
+		if activations[a].name == name {
+			return a, nil
+		}
+	}
+	return NoActivation, fmt.Errorf("no activation is called %q", name)
+}
+
+// NormKind says how a product normalises its input.
+type NormKind uint8
+
+// The kinds of norm.
+const (
+	NoNorm NormKind = iota
+	RMSNorm
+	LayerNorm
+
+	numNorms
+)
+
+var normNames = [numNorms]string{NoNorm: "none", RMSNorm: "rms", LayerNorm: "layer"}
+
+// NormKinds lists all of them, by number.
+func NormKinds() []NormKind { return []NormKind{NoNorm, RMSNorm, LayerNorm} }
+
+// String returns the name in the text form.
+func (n NormKind) String() string {
+	if n < numNorms {
+		return normNames[n]
+	}
+	return fmt.Sprintf("norm(%d)", uint8(n))
+}
+
+// ParseNormKind is the inverse of String.
+func ParseNormKind(name string) (NormKind, error) {
+	for n := range numNorms {
+		if normNames[n] == name {
+			return n, nil
+		}
+	}
+	return NoNorm, fmt.Errorf("no norm is called %q", name)
+}
