@@ -45,8 +45,8 @@ inline float relu2_of(float v) {
 
 // activation_of applies an activation by its number. The switch is gone from a pipeline,
 // whose number is a function constant.
-inline float activation_of(uint activation, float v) {
-    switch (activation) {
+inline float activation_of(uint kind, float v) {
+    switch (kind) {
     case SMELT_ACTIVATION_SILU:
         return silu_of(v);
     case SMELT_ACTIVATION_GELU:
@@ -69,10 +69,10 @@ inline float clamped_swiglu_of(float a, float b) {
 
 // gate_of is activation(a) · b, or what the activation has in its place (Shazeer, "GLU
 // Variants Improve Transformer", 2020).
-inline float gate_of(uint activation, float a, float b) {
-    if (activation == SMELT_ACTIVATION_CLAMPED_SWIGLU)
+inline float gate_of(uint kind, float a, float b) {
+    if (kind == SMELT_ACTIVATION_CLAMPED_SWIGLU)
         return clamped_swiglu_of(a, b);
-    return activation_of(activation, a) * b;
+    return activation_of(kind, a) * b;
 }
 
 #endif

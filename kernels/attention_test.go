@@ -111,10 +111,11 @@ type features struct {
 	window  int       // keys that a token sees, its own among them; 0 for all
 	softCap float64   // 0 for none
 	sinks   []float64 // by head; nil for none
+	slopes  []float64 // likewise
 }
 
 func (f features) String() string {
-	return fmt.Sprintf("window %d, cap %v, sinks %v", f.window, f.softCap, f.sinks[:min(4, len(f.sinks))])
+	return fmt.Sprintf("window %d, cap %v, sinks %v, slopes %v", f.window, f.softCap, f.sinks[:min(4, len(f.sinks))], f.slopes)
 }
 
 // ask sets the constants, parameters and buffers of the features.
@@ -129,6 +130,10 @@ func (f features) ask(l *launch) {
 	if f.sinks != nil {
 		l.constants["fc_sinks"] = 1
 		l.buffers["sinks"] = filled(kernels.Float, len(f.sinks), func(i int) float64 { return f.sinks[i] })
+	}
+	if f.slopes != nil {
+		l.constants["fc_slopes"] = 1
+		l.buffers["slopes"] = filled(kernels.Float, len(f.slopes), func(i int) float64 { return f.slopes[i] })
 	}
 	l.params = p
 }
@@ -228,6 +233,9 @@ func (f features) attention(s attentionShape, p paging, q, k, v tensor) []produc
 					if f.softCap != 0 {
 						scores[j] = f.softCap * math.Tanh(scores[j]/f.softCap)
 					}
+					if f.slopes != nil {
+						scores[j] += f.slopes[h] * float64(from+j-int(p.positions[t]))
+					}
 					if scores[j] > highest {
 						total *= math.Exp(highest - scores[j])
 						highest = scores[j]
@@ -316,6 +324,10 @@ func featuresFor(heads int) []features {
 		{window: 4096, sinks: inTurn(heads, 30, -30)},
 		{softCap: 1, sinks: inTurn(heads, 1)},
 		{window: 7, softCap: 30, sinks: inTurn(heads, 0.5, math.Inf(-1))},
+		{slopes: inTurn(heads, 0.25, 0.0625, 0, -0.01)},
+		{slopes: inTurn(heads, 0.5, 0.125)},
+		{window: 20, softCap: 5, sinks: inTurn(heads, 1, -3), slopes: inTurn(heads, 0.5, 0.25)},
+		{window: 40, slopes: inTurn(heads, 2)},
 	}
 }
 

@@ -36,19 +36,19 @@ var sounds = []sound{
 		elements: map[string]int{"tokens": 3, "table": 5 * 33 * 18, "out": 3 * 1056}, grid: [3]uint32{2, 3, 1}, threads: 32,
 		mistakes: []string{"fc_type=0", "fc_type=4", "fc_type=16", "fc_type=13", "width=1040 fc_type", "vocab=6 table"}},
 	{kernel: "linear_vec_f16_f32", params: kernels.LinearParams{Tokens: 3, K: 96, N0: 10, N1: 5, N2: 2, XStride: 100, OutStride: 20},
-		constants: map[string]uint32{"fc_type0": uint32(ir.Q4_0), "fc_type1": uint32(ir.F16), "fc_type2": uint32(ir.Q8_0), "fc_residual": 1, "fc_norm": 1, "fc_tokens": 2},
-		elements:  map[string]int{"x": 296, "w0": 10 * 54, "w1": 5 * 192, "w2": 2 * 102, "out": 57, "residual": 57, "gain": 96}, grid: [3]uint32{2, 2, 1}, threads: 160,
-		mistakes: []string{"fc_type0=0", "fc_type1=20", "fc_type2=0 n2", "k=80 fc_type0", "k=97 fc_type0", "fc_activation=1 n1", "fc_activation=2", "out_stride=16", "out_stride=21 out",
+		constants: map[string]uint32{"fc_type0": uint32(ir.Q4_0), "fc_type1": uint32(ir.F16), "fc_type2": uint32(ir.Q8_0), "fc_residual": 1, "fc_norm": 1, "fc_tokens": 2, "fc_bias": 1},
+		elements:  map[string]int{"x": 296, "w0": 10 * 54, "w1": 5 * 192, "w2": 2 * 102, "out": 57, "residual": 57, "gain": 96, "bias0": 10, "bias1": 5, "bias2": 2}, grid: [3]uint32{2, 2, 1}, threads: 160,
+		mistakes: []string{"fc_type0=0", "fc_type1=20", "fc_type2=0 n2", "k=80 fc_type0", "k=97 fc_type0", "fc_gated=1 n1", "fc_activation=5", "fc_activation=6", "fc_norm=3", "fc_shift=1 shift", "out_stride=16", "out_stride=21 out",
 			"x_stride=101 x", "n1=6 w1", "fc_rows=3", "fc_tokens=3", "fc_tokens=16", "fc_residual=2"}},
 	{kernel: "linear_vec_f32_f32", params: kernels.LinearParams{Tokens: 1, K: 256, N0: 10, N1: 10, XStride: 0, OutStride: 0},
-		constants: map[string]uint32{"fc_type0": uint32(ir.Q6_K), "fc_type1": uint32(ir.Q4_K), "fc_activation": 1, "fc_rows": 2},
+		constants: map[string]uint32{"fc_type0": uint32(ir.Q6_K), "fc_type1": uint32(ir.Q4_K), "fc_activation": 5, "fc_gated": 1, "fc_rows": 2},
 		elements:  map[string]int{"x": 256, "w0": 2100, "w1": 1440, "out": 10}, grid: [3]uint32{5, 1, 1}, threads: 32,
-		mistakes: []string{"k=288 fc_type0", "fc_norm=1 gain", "fc_residual=1 residual", "n2=1"}},
+		mistakes: []string{"k=288 fc_type0", "fc_norm=1 gain", "fc_gain=1 gain", "fc_residual=1 residual", "fc_bias=1 bias0", "fc_gated=0 fc_activation", "n2=1"}},
 	{kernel: "linear_mat_f16_f16", params: kernels.LinearParams{Tokens: 70, K: 20, N0: 65, XStride: 20, OutStride: 65}, constants: map[string]uint32{"fc_type0": uint32(ir.BF16), "fc_tile": 64},
 		elements: map[string]int{"x": 1400, "w0": 2600, "out": 4550}, grid: [3]uint32{2, 2, 1}, threads: 128,
 		mistakes: []string{"fc_type0=0", "fc_tile=48", "fc_type1=1 n1", "fc_type0=6"}},
 	{kernel: "linear_mat_f32_f32", params: kernels.LinearParams{Tokens: 33, K: 32, N0: 40, N1: 40, XStride: 32, OutStride: 40},
-		constants: map[string]uint32{"fc_type0": uint32(ir.Q5_0), "fc_type1": uint32(ir.Q5_1), "fc_activation": 1, "fc_tile": 64},
+		constants: map[string]uint32{"fc_type0": uint32(ir.Q5_0), "fc_type1": uint32(ir.Q5_1), "fc_activation": 1, "fc_gated": 1, "fc_tile": 64},
 		elements:  map[string]int{"x": 33 * 32, "w0": 40 * 22, "w1": 40 * 24, "out": 33 * 40}, grid: [3]uint32{2, 2, 1}, threads: 128},
 	{kernel: "layer_norm_f32_f16", params: kernels.NormParams{Rows: 3, Width: 40, XStride: 48, Eps: 1e-5}, constants: map[string]uint32{"fc_weight": 1, "fc_bias": 1},
 		elements: map[string]int{"x": 2*48 + 40, "weight": 40, "bias": 40, "out": 3 * 40}, grid: [3]uint32{3, 1, 1}, threads: 64},
@@ -96,14 +96,14 @@ var sounds = []sound{
 		grid:      [3]uint32{2, 3, 1}, threads: 32, mistakes: []string{"head=140", "rotated=138", "heads=3"}},
 	{kernel: "attention_vec_f16_f16", params: attentionParams(3, 2, 4, 2, 72, 8, 3),
 		elements: attentionElements(3, 2, 4, 2, 72, 8, 3, "out", 3*4*72), grid: [3]uint32{4, 3, 1}, threads: 256, loose: "y",
-		mistakes: []string{"head=76", "head=264", "heads=5", "kv_heads=3 heads", "block=0", "block=9 k_cache", "row_stride=73", "head_stride=584 k_cache", "table_stride=4 block_table", "fc_head=80", "fc_split=12", "fc_split=0", "fc_rows=9", "fc_rows=0", "fc_sinks=1 sinks", "fc_map=1 map", "fc_split=16 part"}},
+		mistakes: []string{"head=76", "head=264", "heads=5", "kv_heads=3 heads", "block=0", "block=9 k_cache", "row_stride=73", "head_stride=584 k_cache", "table_stride=4 block_table", "fc_head=80", "fc_split=12", "fc_split=0", "fc_rows=9", "fc_rows=0", "fc_sinks=1 sinks", "fc_map=1 map", "fc_slopes=1 slopes", "fc_split=16 part"}},
 	{kernel: "attention_vec_f32_q8_0", params: attentionParams(3, 2, 4, 2, 96, 8, 3), constants: map[string]uint32{"fc_split": 16},
 		elements: attentionElements(3, 2, 4, 2, 96, 8, 3, "part", 3*4*2*96, "statistics", 3*4*2*2), grid: [3]uint32{4, 3, 2}, threads: 256, loose: "y", fewer: "z",
 		mistakes: []string{"head=72", "row_stride=104"}},
 	{kernel: "attention_vec_f32_f32", params: attentionParams(5, 2, 4, 2, 64, 8, 3), constants: map[string]uint32{"fc_rows": 4, "fc_map": 1, "fc_sinks": 1},
 		elements: attentionElements(5, 2, 4, 2, 64, 8, 3, "out", 5*4*64, "map", 3, "sinks", 4), grid: [3]uint32{4, 3, 1}, threads: 256, loose: "y"},
-	{kernel: "attention_tile_bf16_bf16", params: attentionParams(35, 2, 4, 2, 72, 8, 3), constants: map[string]uint32{"fc_map": 1, "fc_sinks": 1},
-		elements: attentionElements(35, 2, 4, 2, 72, 8, 3, "out", 35*4*72, "map", 4, "sinks", 4), grid: [3]uint32{4, 4, 1}, threads: 128, loose: "x",
+	{kernel: "attention_tile_bf16_bf16", params: attentionParams(35, 2, 4, 2, 72, 8, 3), constants: map[string]uint32{"fc_map": 1, "fc_sinks": 1, "fc_slopes": 1},
+		elements: attentionElements(35, 2, 4, 2, 72, 8, 3, "out", 35*4*72, "map", 4, "sinks", 4, "slopes", 4), grid: [3]uint32{4, 4, 1}, threads: 128, loose: "x",
 		mistakes: []string{"head=0", "head=264", "heads=7", "block=0", "fc_head=64", "table_stride=0"}},
 	{kernel: "attention_reduce_f16", params: kernels.ReduceParams{Tokens: 3, Heads: 4, Head: 136, Partitions: 2}, constants: map[string]uint32{"fc_sinks": 1},
 		elements: map[string]int{"part": 3 * 4 * 2 * 136, "statistics": 48, "out": 3 * 4 * 136, "sinks": 4}, grid: [3]uint32{4, 3, 1}, threads: 64,
@@ -145,14 +145,20 @@ var sounds = []sound{
 		elements: map[string]int{"a": 240, "b": 2640, "out": 198}, grid: [3]uint32{2, 1, 2}, threads: 128, mistakes: []string{"k=41 a", "fc_transposed=2"}},
 	{kernel: "mask_f32", params: kernels.MaskParams{Heads: 2, Tokens: 3, Seqs: 2, Context: 40},
 		elements: map[string]int{"scores": 480, "positions": 3, "cu_seqlens": 3, "context_lens": 2, "out": 480}, grid: [3]uint32{2, 3, 2}, threads: 64,
-		mistakes: []string{"seqs=3 scores", "context=4294967295 seqs·context"}},
+		mistakes: []string{"seqs=3 scores", "context=4294967295 seqs·context", "fc_slopes=1 slopes"}},
+	{kernel: "activate_f32", params: kernels.ElementParams{Rows: 3, Width: 300, AStride: 310}, constants: map[string]uint32{"fc_activation": uint32(ir.GELU)},
+		elements: map[string]int{"a": 2*310 + 300, "out": 900}, grid: [3]uint32{2, 3, 1}, threads: 256,
+		mistakes: []string{"fc_activation=5", "fc_activation=6", "a_stride=311 a"}},
+	{kernel: "gate_f32", params: kernels.ElementParams{Rows: 3, Width: 300, AStride: 310, BStride: 305}, constants: map[string]uint32{"fc_activation": uint32(ir.ClampedSwiGLU)},
+		elements: map[string]int{"a": 2*310 + 300, "b": 2*305 + 300, "out": 900}, grid: [3]uint32{2, 3, 1}, threads: 256,
+		mistakes: []string{"fc_activation=6", "b_stride=306 b"}},
 }
 
 func init() {
-	for _, family := range []string{"silu", "gelu", "soft_cap", "mul", "silu_mul", "gelu_mul"} {
+	for _, family := range []string{"soft_cap", "mul"} {
 		s := sound{kernel: family + "_f32", params: kernels.ElementParams{Rows: 3, Width: 300, AStride: 310, BStride: 305},
 			elements: map[string]int{"a": 2*310 + 300, "out": 900}, grid: [3]uint32{2, 3, 1}, threads: 256}
-		if strings.HasSuffix(family, "mul") {
+		if family == "mul" {
 			s.elements["b"] = 2*305 + 300
 		}
 		sounds = append(sounds, s)

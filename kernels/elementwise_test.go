@@ -7,36 +7,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smelt-ml/smelt/internal/ref"
+	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/kernels"
 )
-
-func silu(v float64) float64 { return v / (1 + math.Exp(-v)) }
-
-// gelu is v·Φ(v); Erfc keeps its precision where 1 + erf(v/√2) would lose it.
-func gelu(v float64) float64 {
-	if math.IsInf(v, -1) {
-		return 0
-	}
-	return v * math.Erfc(-v/math.Sqrt2) / 2
-}
-
-func geluTanh(v float64) float64 {
-	if math.IsInf(v, -1) {
-		return 0
-	}
-	return v / (1 + math.Exp(-2*math.Sqrt(2/math.Pi)*(v+0.044715*v*v*v)))
-}
-
-// formOfGELU are the function constants of each form.
-var formOfGELU = []struct {
-	name      string
-	constants map[string]uint32
-	f         func(v float64) float64
-}{
-	{"erf by default", nil, gelu},
-	{"erf", map[string]uint32{"fc_tanh": 0}, gelu},
-	{"tanh", map[string]uint32{"fc_tanh": 1}, geluTanh},
-}
 
 func TestElementwise(t *testing.T) {
 	const value = -1.75
@@ -47,23 +21,23 @@ func TestElementwise(t *testing.T) {
 		constants map[string]uint32
 	}
 	ops := []op{
-		{"silu", func(a, _ float64) float64 { return silu(a) }, false, nil},
 		{"scale", func(a, _ float64) float64 { return a * value }, false, nil},
 		{"soft_cap", func(a, _ float64) float64 { return value * math.Tanh(a/value) }, false, nil},
 		{"cast", func(a, _ float64) float64 { return a }, false, nil},
 		{"mul", func(a, b float64) float64 { return a * b }, true, nil},
 		{"add", func(a, b float64) float64 { return a + b }, true, nil},
-		{"silu_mul", func(a, b float64) float64 { return silu(a) * b }, true, nil},
 	}
-	for _, form := range formOfGELU {
-		ops = append(ops,
-			op{"gelu", func(a, _ float64) float64 { return form.f(a) }, false, form.constants},
-			op{"gelu_mul", func(a, b float64) float64 { return form.f(a) * b }, true, form.constants})
+	for _, act := range ir.Activations() {
+		constants := map[string]uint32{"fc_activation": uint32(act)}
+		ops = append(ops, op{"gate", func(a, b float64) float64 { return ref.Gate(act, a, b) }, true, constants})
+		if !act.OnlyGated() {
+			ops = append(ops, op{"activate", func(a, _ float64) float64 { return ref.Activate(act, a) }, false, constants})
+		}
 	}
 	for _, op := range ops {
 		instances(t, op.family, func(t *testing.T, name string, types []kernels.Element) {
 			for _, width := range few([]int{3, 300}, []int{1, 3, 256, 300, 1024}) {
-				t.Run(fmt.Sprint(width), func(t *testing.T) {
+				t.Run(fmt.Sprint(op.constants, width), func(t *testing.T) {
 					const rows = 3
 					rng := newRand(t.Name())
 					aStride, bStride := width+5, width+2
@@ -96,14 +70,18 @@ func TestElementwise(t *testing.T) {
 	}
 }
 
-// TestGELU walks densely through where the function bends: the error is bounded by what
-// 1e-6 in erf or tanh makes of it. Then the ends.
-func TestGELU(t *testing.T) {
-	inf := math.Inf(1)
-	ends := []float64{-inf, -3e38, -1e4, -20.5, -19.5, -1e-30, math.Copysign(0, -1), 0, 1e-30, 19.5, 3e38, inf, math.NaN()}
-	instances(t, "gelu", func(t *testing.T, name string, types []kernels.Element) {
-		for _, form := range formOfGELU {
-			t.Run(form.name, func(t *testing.T) {
+// ends are where formulas may break off.
+var ends = []float64{math.Inf(-1), -3e38, -1e4, -20.5, -19.5, -1e-30, math.Copysign(0, -1), 0, 1e-30, 19.5, 3e38, math.Inf(1), math.NaN()}
+
+// TestActivations walks densely through where the functions bend: the error is bounded by
+// what 1e-6 in erf, tanh or a sigmoid makes of it. Then the ends.
+func TestActivations(t *testing.T) {
+	instances(t, "activate", func(t *testing.T, name string, types []kernels.Element) {
+		for _, act := range ir.Activations() {
+			if act.OnlyGated() {
+				continue
+			}
+			t.Run(act.String(), func(t *testing.T) {
 				const n = 24*2048 + 1
 				x := filled(types[0], n+len(ends), func(i int) float64 {
 					if i < n {
@@ -112,23 +90,59 @@ func TestGELU(t *testing.T) {
 					return ends[i-n]
 				})
 				got := launch{
-					kernel: name, constants: form.constants,
+					kernel: name, constants: map[string]uint32{"fc_activation": uint32(act)},
 					buffers: map[string]tensor{"a": x, "out": result(types[0], x.length)},
 					params:  kernels.ElementParams{Rows: 1, Width: uint32(x.length), AStride: uint32(x.length)},
 					grid:    [3]int{ceil(x.length, 256), 1, 1}, group: 256,
 				}.run(t)["out"]
-				rounding := map[kernels.Element]float64{kernels.Float: 0, kernels.Half: 0x1p-11, kernels.Bfloat: 0x1p-8}[types[0]]
 				for i, v := range x.values() {
-					want := form.f(v)
-					if same := got.at(i) == want || math.IsNaN(want) && math.IsNaN(got.at(i)); same {
-						continue
-					}
-					bound := 1e-6*math.Abs(v)/2 + rounding*math.Abs(want) + steps[types[0]]
-					require.LessOrEqual(t, math.Abs(got.at(i)-want), bound, "gelu(%v) is %v, want %v", v, got.at(i), want)
+					requireNear(t, types[0], ref.Activate(act, v), got.at(i), 1e-6*math.Abs(v)/2, "%s(%v)", act, v)
 				}
 			})
 		}
 	})
+}
+
+// TestGates pairs every end with every other, and with numbers about the bounds of the
+// clamped form.
+func TestGates(t *testing.T) {
+	values := append([]float64{-8, -7, -6.5, -1, 0.5, 6.9, 7, 7.1, 30}, ends...)
+	n := len(values) * len(values)
+	instances(t, "gate", func(t *testing.T, name string, types []kernels.Element) {
+		a := filled(types[0], n, func(i int) float64 { return values[i/len(values)] })
+		b := filled(types[0], n, func(i int) float64 { return values[i%len(values)] })
+		for _, act := range ir.Activations() {
+			t.Run(act.String(), func(t *testing.T) {
+				got := launch{
+					kernel: name, constants: map[string]uint32{"fc_activation": uint32(act)},
+					buffers: map[string]tensor{"a": a, "b": b, "out": result(types[0], n)},
+					params:  kernels.ElementParams{Rows: 1, Width: uint32(n), AStride: uint32(n), BStride: uint32(n)},
+					grid:    [3]int{ceil(n, 256), 1, 1}, group: 256,
+				}.run(t)["out"]
+				for i := range n {
+					v, w := a.at(i), b.at(i)
+					if math.IsInf(w, 0) { // a gate of next to nothing may be 0 in floats
+						continue
+					}
+					off := 1e-6 * math.Abs(v) / 2 * math.Max(math.Abs(w), 1)
+					requireNear(t, types[0], ref.Gate(act, v, w), got.at(i), off, "%s of %v and %v", act, v, w)
+				}
+			})
+		}
+	})
+}
+
+// requireNear compares an element with its formula, up to its rounding and what the
+// kernel's approximation is off by. What exceeds the type is infinite.
+func requireNear(t *testing.T, e kernels.Element, want, got, off float64, message string, args ...any) {
+	t.Helper()
+	one := filled(e, 1, func(int) float64 { return want })
+	if rounded := one.at(0); got == rounded || math.IsNaN(want) && math.IsNaN(got) {
+		return
+	}
+	rounding := map[kernels.Element]float64{kernels.Float: 0x1p-22, kernels.Half: 0x1p-11, kernels.Bfloat: 0x1p-8}[e]
+	bound := off + rounding*math.Abs(want) + steps[e]
+	require.LessOrEqual(t, math.Abs(got-want), bound, "%s is %v, want %v", fmt.Sprintf(message, args...), got, want)
 }
 
 func TestGatherRows(t *testing.T) {

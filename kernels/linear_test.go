@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/internal/quant"
+	"github.com/smelt-ml/smelt/internal/ref"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/kernels"
 )
@@ -114,8 +115,12 @@ type linearCase struct {
 	rows      []int // of each weight
 	types     []ir.DType
 	residual  bool
-	pair      bool
-	norm      bool
+	bias      bool
+	act       ir.Activation
+	gated     bool
+	norm      ir.NormKind
+	gain      bool // of a LayerNorm
+	shift     bool
 	xStride   int // 0: dense
 	outStride int
 	shape     linearShape
@@ -135,7 +140,7 @@ var (
 )
 
 // launch sets the constants, grid and group.
-func (s linearShape) launch(l *launch, vec bool, types []kernels.Element, tokens, columns int, pair bool) {
+func (s linearShape) launch(l *launch, vec bool, types []kernels.Element, tokens, columns int, gated bool) {
 	if !vec {
 		tile := 32
 		if s.tile != 0 {
@@ -145,7 +150,7 @@ func (s linearShape) launch(l *launch, vec bool, types []kernels.Element, tokens
 			}
 		}
 		width := 64
-		if pair {
+		if gated {
 			width = 32
 		}
 		l.grid, l.group = [3]int{ceil(tokens, tile), ceil(columns, width), 1}, 128
@@ -170,10 +175,16 @@ func (c linearCase) String() string {
 	for _, o := range []struct {
 		name string
 		on   bool
-	}{{"residual", c.residual}, {"pair", c.pair}, {"norm", c.norm}, {"strided", c.xStride > 0}} {
+	}{{"residual", c.residual}, {"gated", c.gated}, {"strided", c.xStride > 0}, {"bias", c.bias}, {"gain", c.gain}, {"shift", c.shift}} {
 		if o.on {
 			s += "+" + o.name
 		}
+	}
+	if c.act != ir.NoActivation {
+		s += "+" + c.act.String()
+	}
+	if c.norm != ir.NoNorm {
+		s += "+" + c.norm.String()
 	}
 	return s
 }
@@ -206,7 +217,7 @@ func linearCases(vec bool) []linearCase {
 		)
 	}
 	for _, n := range few([]int{10}, []int{1, 8, 10, 37, 64}) {
-		pair := linearCase{tokens: 3, k: k, rows: []int{n, n}, types: []ir.DType{ir.Q8_0, ir.Q4_0}, pair: true}
+		pair := linearCase{tokens: 3, k: k, rows: []int{n, n}, types: []ir.DType{ir.Q8_0, ir.Q4_0}, act: ir.SiLU, gated: true}
 		out = append(out, pair)
 		pair.residual, pair.types = true, []ir.DType{ir.F32, ir.BF16}
 		out = append(out, pair)
@@ -215,7 +226,26 @@ func linearCases(vec bool) []linearCase {
 		base := len(out)
 		for _, i := range []int{0, 3, base - 1, base - 4, base - 5} {
 			c := out[i]
-			c.norm = true
+			c.norm, c.gain = ir.RMSNorm, true
+			out = append(out, c)
+		}
+	}
+	// Biases of one weight, of a gate and of weights side by side; every activation; every
+	// form of LayerNorm.
+	for i, act := range ir.Activations() {
+		n := []int{10, 33}[i%2]
+		one := linearCase{tokens: 3, k: k, rows: []int{n}, types: mixed[i%3 : i%3+1], act: act, bias: i%2 == 0, residual: i%3 == 0}
+		if !act.OnlyGated() {
+			out = append(out, one)
+		}
+		one.rows, one.types, one.gated, one.bias = []int{n, n}, []ir.DType{ir.Q4_0, ir.F16}, true, i%3 > 0
+		out = append(out, one)
+	}
+	for i := range 3 {
+		c := linearCase{tokens: 2 + i, k: k, rows: []int{6, 3, 2}[:1+i], types: mixed[:1+i], bias: true}
+		out = append(out, c)
+		if vec {
+			c.norm, c.gain, c.shift = ir.LayerNorm, i > 0, i > 1
 			out = append(out, c)
 		}
 	}
@@ -267,15 +297,27 @@ func shapeCases(vec bool) []linearCase {
 		}
 		k := widths(w.dtype)
 		for _, n := range tokens {
-			out = append(out, linearCase{tokens: n, k: k[len(k)-1], rows: []int{37}, types: []ir.DType{w.dtype}, norm: vec})
+			out = append(out, linearCase{tokens: n, k: k[len(k)-1], rows: []int{37}, types: []ir.DType{w.dtype}, norm: rms(vec), gain: vec})
 		}
 	}
 	for _, n := range tokens {
 		out = append(out,
 			linearCase{tokens: n, k: 288, rows: []int{67, 5, 8}, types: []ir.DType{ir.Q4_0, ir.F16, ir.Q8_0}, residual: true, xStride: 300, outStride: 131},
-			linearCase{tokens: n, k: 256, rows: []int{35, 35}, types: []ir.DType{ir.Q4_K, ir.Q6_K}, pair: true, norm: vec})
+			linearCase{tokens: n, k: 256, rows: []int{35, 35}, types: []ir.DType{ir.Q4_K, ir.Q6_K}, act: ir.SiLU, gated: true, norm: rms(vec), gain: vec})
+		if vec {
+			out = append(out, linearCase{tokens: n, k: 288, rows: []int{35, 35}, types: []ir.DType{ir.F16, ir.Q8_0}, act: ir.GELU, gated: true,
+				bias: true, norm: ir.LayerNorm, gain: true, shift: true})
+		}
 	}
 	return out
+}
+
+// rms is the norm of linear_vec, which linear_mat has not.
+func rms(vec bool) ir.NormKind {
+	if vec {
+		return ir.RMSNorm
+	}
+	return ir.NoNorm
 }
 
 // TestLinearAgree compares the two kernels with each other, as a model does that
@@ -295,7 +337,7 @@ func TestLinearAgree(t *testing.T) {
 }
 
 func (c linearCase) columns() int {
-	if c.pair {
+	if c.gated {
 		return c.rows[0]
 	}
 	n := 0
@@ -325,7 +367,7 @@ func (c linearCase) check(t *testing.T, name string, types []kernels.Element, ve
 		constants: map[string]uint32{},
 		buffers:   map[string]tensor{"x": x, "out": result(types[1], c.tokens*outStride)},
 	}
-	c.shape.launch(&l, vec, types, c.tokens, columns, c.pair)
+	c.shape.launch(&l, vec, types, c.tokens, columns, c.gated)
 	params := kernels.LinearParams{Tokens: uint32(c.tokens), K: uint32(c.k), XStride: uint32(xStride), OutStride: uint32(outStride), Eps: linearEps}
 	weights := make([]weight, len(c.rows))
 	for i := range c.rows {
@@ -335,17 +377,38 @@ func (c linearCase) check(t *testing.T, name string, types []kernels.Element, ve
 		*[]*uint32{&params.N0, &params.N1, &params.N2}[i] = uint32(c.rows[i])
 	}
 	l.params = params
-	var residual, gain tensor
+	var extra linearExtras
 	if c.residual {
-		residual = random(rng, kernels.Float, c.tokens*outStride)
-		l.buffers["residual"], l.constants["fc_residual"] = residual, 1
+		extra.residual = random(rng, kernels.Float, c.tokens*outStride)
+		l.buffers["residual"], l.constants["fc_residual"] = extra.residual, 1
 	}
-	if c.pair {
-		l.constants["fc_activation"] = 1
+	if c.gated {
+		l.constants["fc_gated"] = 1
 	}
-	if c.norm {
-		gain = random(rng, kernels.Float, c.k)
-		l.buffers["gain"], l.constants["fc_norm"] = gain, 1
+	if c.act != ir.NoActivation {
+		l.constants["fc_activation"] = uint32(c.act)
+	}
+	if c.norm != ir.NoNorm {
+		l.constants["fc_norm"] = uint32(c.norm)
+	}
+	if c.gain {
+		extra.gain = random(rng, kernels.Float, c.k)
+		l.buffers["gain"] = extra.gain
+		if c.norm == ir.LayerNorm {
+			l.constants["fc_gain"] = 1
+		}
+	}
+	if c.shift {
+		extra.shift = random(rng, kernels.Float, c.k)
+		l.buffers["shift"], l.constants["fc_shift"] = extra.shift, 1
+	}
+	if c.bias {
+		l.constants["fc_bias"] = 1
+		for i, n := range c.rows {
+			bias := random(rng, kernels.Float, n)
+			l.buffers[fmt.Sprintf("bias%d", i)] = bias
+			extra.bias = append(extra.bias, bias.values()...)
+		}
 	}
 	got := l.run(t)["out"]
 	if !vec {
@@ -353,13 +416,19 @@ func (c linearCase) check(t *testing.T, name string, types []kernels.Element, ve
 			weights[i].values = filled(types[0], len(weights[i].values), func(j int) float64 { return weights[i].values[j] }).values()
 		}
 	}
-	c.compare(t, got, types, x, weights, residual, gain)
+	c.compare(t, got, types, x, weights, extra)
 	return got
+}
+
+// linearExtras is what a product reads besides x and the weights.
+type linearExtras struct {
+	residual, gain, shift tensor
+	bias                  []float64 // of all rows of all weights
 }
 
 // compare checks a result against the formula, which linear_mat applies to weights
 // rounded to the type of x.
-func (c linearCase) compare(t *testing.T, got tensor, types []kernels.Element, x tensor, weights []weight, residual, gain tensor) {
+func (c linearCase) compare(t *testing.T, got tensor, types []kernels.Element, x tensor, weights []weight, extra linearExtras) {
 	t.Helper()
 	columns := c.columns()
 	xStride, outStride := max(c.xStride, c.k), max(c.outStride, columns)
@@ -372,25 +441,35 @@ func (c linearCase) compare(t *testing.T, got tensor, types []kernels.Element, x
 			row[i] = x.at(token*xStride + i)
 			squares += row[i] * row[i]
 		}
-		if c.norm {
+		switch c.norm {
+		case ir.RMSNorm:
 			s := 1 / math.Sqrt(squares/float64(c.k)+linearEps)
 			for i := range row {
-				row[i] *= s * gain.at(i)
+				row[i] *= s * extra.gain.at(i)
 			}
+		case ir.LayerNorm:
+			layerNorm(row, extra.gain.values(), extra.shift.values(), linearEps)
 		}
 		var products []product
 		for _, w := range weights {
 			for n := range w.rows {
-				products = append(products, multiply(w.values[n*c.k:][:c.k], row))
+				p := multiply(w.values[n*c.k:][:c.k], row)
+				if c.bias {
+					p.value += extra.bias[len(products)]
+					p.scale = max(p.scale, math.Abs(p.value))
+				}
+				products = append(products, p)
 			}
 		}
 		for n := range columns {
 			v := products[n]
-			if c.pair {
-				v = gate(v, products[c.rows[0]+n])
+			if c.gated {
+				v = gate(c.act, v, products[c.rows[0]+n])
+			} else {
+				v = activate(c.act, v)
 			}
 			if c.residual {
-				v.value += residual.at(token*outStride + n)
+				v.value += extra.residual.at(token*outStride + n)
 				v.scale = max(v.scale, math.Abs(v.value))
 			}
 			want = append(want, v)
@@ -415,8 +494,24 @@ func multiply(w, x []float64) product {
 	return p
 }
 
-// gate is silu(a)·b; the slope of silu is below 1.1.
-func gate(a, b product) product {
-	s := silu(a.value)
-	return product{s * b.value, 1.1*a.scale*math.Abs(b.value) + math.Abs(s)*b.scale}
+// activate is an activation of a product. Its slope is at most 1.13, but for ReLU².
+func activate(act ir.Activation, a product) product {
+	if act == ir.NoActivation {
+		return a
+	}
+	v, slope := ref.Activate(act, a.value), 1.13
+	if act == ir.ReLU2 {
+		slope = 2*math.Abs(a.value) + a.scale
+	}
+	return product{v, slope*a.scale + math.Abs(v)}
+}
+
+// gate is a gate of two products.
+func gate(act ir.Activation, a, b product) product {
+	v := ref.Gate(act, a.value, b.value)
+	if act == ir.ClampedSwiGLU { // a SiLU of another width, of bounded factors
+		return product{v, 1.13*a.scale*(1+math.Abs(b.value)) + (1+math.Abs(a.value))*b.scale}
+	}
+	s := activate(act, a)
+	return product{v, s.scale*math.Abs(b.value) + math.Abs(s.value)*b.scale}
 }

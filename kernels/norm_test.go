@@ -10,7 +10,7 @@ import (
 	"github.com/smelt-ml/smelt/kernels"
 )
 
-// layerNorm is the formula; weight and bias may be nil.
+// layerNorm is the formula; weight and bias may be empty.
 func layerNorm(row, weight, bias []float64, eps float64) {
 	pivot := row[0]
 	mean, variance := pivot, 0.0
@@ -22,10 +22,10 @@ func layerNorm(row, weight, bias []float64, eps float64) {
 	}
 	for i := range row {
 		row[i] = (row[i] - mean) / math.Sqrt(variance+eps)
-		if weight != nil {
+		if len(weight) > 0 {
 			row[i] *= weight[i]
 		}
-		if bias != nil {
+		if len(bias) > 0 {
 			row[i] += bias[i]
 		}
 	}

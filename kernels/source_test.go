@@ -154,11 +154,12 @@ func TestMatmul(t *testing.T) {
 
 func TestMask(t *testing.T) {
 	for window, seen := range map[int]int{0: 5 + 6 + 6 + 1 + 2, 1: 1 + 1 + 0 + 1 + 1, 3: 3 + 3 + 2 + 1 + 2, 100: 5 + 6 + 6 + 1 + 2} {
-		t.Run(fmt.Sprint(window), func(t *testing.T) { testMask(t, window, seen) })
+		t.Run(fmt.Sprint(window), func(t *testing.T) { testMask(t, window, seen, nil) })
+		t.Run(fmt.Sprint(window, " with slopes"), func(t *testing.T) { testMask(t, window, seen, []float64{0.25, -0.5}) })
 	}
 }
 
-func testMask(t *testing.T, window, seen int) {
+func testMask(t *testing.T, window, seen int, slopes []float64) {
 	instances(t, "mask", func(t *testing.T, name string, types []kernels.Element) {
 		const heads, context = 2, 13
 		rng := newRand(t.Name())
@@ -166,15 +167,22 @@ func testMask(t *testing.T, window, seen int) {
 		p.contextLens[0] = 6 // the last token's own key is past it
 		columns := len(p.lens) * context
 		x := random(rng, types[0], heads*p.tokens()*columns)
-		got := launch{
-			kernel: name,
+		l := launch{
+			kernel:    name,
+			constants: map[string]uint32{},
 			buffers: map[string]tensor{"scores": x, "positions": ints(p.positions), "cu_seqlens": ints(p.cu), "context_lens": ints(p.contextLens),
 				"out": result(types[0], x.length)},
 			params: kernels.MaskParams{Heads: heads, Tokens: uint32(p.tokens()), Seqs: uint32(len(p.lens)), Context: context,
 				Window: uint32(window)},
 			grid:  [3]int{ceil(columns, 64), p.tokens(), heads},
 			group: 64,
-		}.run(t)["out"]
+		}
+		bound := 0.0
+		if slopes != nil {
+			l.constants["fc_slopes"], bound = 1, worst(types...)
+			l.buffers["slopes"] = filled(kernels.Float, heads, func(i int) float64 { return slopes[i] })
+		}
+		got := l.run(t)["out"]
 		kept := 0
 		expected := make([]float64, got.length)
 		for i := range expected {
@@ -184,11 +192,14 @@ func testMask(t *testing.T, window, seen int) {
 			recent := window == 0 || p.positions[token]-key < int32(window)
 			if own && recent && key <= p.positions[token] && key < p.contextLens[seq] {
 				want = x.at(i)
+				if slopes != nil {
+					want += slopes[i/columns/p.tokens()] * float64(key-p.positions[token])
+				}
 				kept++
 			}
 			expected[i] = want
 		}
-		compare(t, expected, got.values(), columns, 0)
+		compare(t, expected, got.values(), columns, bound)
 		require.Equal(t, heads*seen, kept)
 	})
 }

@@ -208,7 +208,7 @@ func TestLookup(t *testing.T) {
 	require.False(t, ok)
 	c, ok := k.Constant("fc_norm")
 	require.True(t, ok)
-	require.Equal(t, "bool", c.Type)
+	require.Equal(t, "uint", c.Type)
 	_, ok = k.Constant("norm")
 	require.False(t, ok)
 	require.Len(t, k.ParamNames, k.ParamWords)
@@ -261,7 +261,7 @@ func TestBind(t *testing.T) {
 // above the signature, and the tiles of those whose grid more than parameters decide.
 func TestGridsMatchSources(t *testing.T) {
 	chosen := map[string]string{
-		"linear_mat":         fmt.Sprintf("Grid (ceil(tokens/fc_tile), ceil(N/%d), 1), or ceil(N/%d) of a pair, of %%d threads", kernels.MatColumns, kernels.MatColumns/2),
+		"linear_mat":         fmt.Sprintf("Grid (ceil(tokens/fc_tile), ceil(N/%d), 1), or ceil(N/%d) of a gate, of %%d threads", kernels.MatColumns, kernels.MatColumns/2),
 		"attention_tile":     fmt.Sprintf("Grid (ceil(tokens/%d) + seqs, heads, 1) of %%d threads", kernels.AttentionTile),
 		"attention_vec":      "Grid (heads, tokens, 1) of %d threads",
 		"repeat_kv":          "groups of %d threads in x",

@@ -334,6 +334,8 @@ struct Scoring {
 float scale;
 float cap;
 float sink;
+float slope;
+int position;
 };
 
 
@@ -351,7 +353,7 @@ struct StepRows {
 ulong at[4];
 bool has[4];
 };
-#line 103 "kernels/attention_core.h"
+#line 105 "kernels/attention_core.h"
 template <typename A, typename C>
 inline void load_rows( const C *from, const StepRows &rows, uint d0, uint width, bool values, uint tid,
 A *tile, uint *marks) {
@@ -370,7 +372,7 @@ store_four(to, d, v);
 }
 }
 }
-#line 126 "kernels/attention_core.h"
+#line 128 "kernels/attention_core.h"
 template <typename A, typename Rows>
 inline void attend( const QueryRows<A> &q, const Rows &rows, const Sight &sight,
 const Scoring &scoring, const TileMemory<A> &memory, uint tid, uint sg, uint lane) {
@@ -462,10 +464,12 @@ const uint column = j * 4 + part;
 float v = scores[row * score_stride + column] * scoring.scale;
 if (MSL_BRANCH(34, scoring.cap > 0.0f))
 v = scoring.cap * tanh(v / scoring.cap);
+if (MSL_BRANCH(35, scoring.slope != 0.0f))
+v += scoring.slope * float(int(key + column) - scoring.position);
 v *= 1.44269504f;
-if (MSL_BRANCH(35, key + column < sight.first || key + column >= sight.end)) {
+if (MSL_BRANCH(36, key + column < sight.first || key + column >= sight.end)) {
 v = lowest;
-} else if (MSL_BRANCH(36, !is_finite(v))) {
+} else if (MSL_BRANCH(37, !is_finite(v))) {
 v = lowest;
 total = NAN;
 }
@@ -477,21 +481,21 @@ peak = max(peak, simd_shuffle_xor(peak, 2, 8));
 const float keep = exp2(highest - peak);
 total *= keep;
 for (uint j = 0; MSL_STEP(j < 8); j++) {
-weight[j] = MSL_BRANCH(37, weight[j] > lowest )? exp2(weight[j] - peak) : 0.0f;
+weight[j] = MSL_BRANCH(38, weight[j] > lowest )? exp2(weight[j] - peak) : 0.0f;
 total += weight[j];
 scores[row * score_stride + j * 4 + part] = weight[j];
 }
-if (MSL_BRANCH(38, part == 0))
+if (MSL_BRANCH(39, part == 0))
 factors[row * 9] = keep;
 const bool rescale = simd_any(highest < peak, 9);
 highest = peak;
 simdgroup_barrier(mem_flags::mem_threadgroup, 10);
 
-if (MSL_BRANCH(39, rescale)) {
+if (MSL_BRANCH(40, rescale)) {
 simdgroup_float8x8 factor;
 simdgroup_load(factor, factors, 8);
 for (uint i = 0; MSL_STEP(i < 32); i++) {
-if (MSL_BRANCH(40, i * 8 < head))
+if (MSL_BRANCH(41, i * 8 < head))
 simdgroup_multiply(sum[i], factor, sum[i]);
 }
 }
@@ -499,18 +503,18 @@ simdgroup_float8x8 probability[4];
 for (uint j = 0; MSL_STEP(j < 4); j++)
 simdgroup_load(probability[j], scores + j * 8, score_stride);
 for (uint d0 = 0; MSL_STEP(d0 < 256); d0 += slice_width) {
-if (MSL_BRANCH(41, d0 >= head))
+if (MSL_BRANCH(42, d0 >= head))
 break;
-if (MSL_BRANCH(42, !pair)) {
+if (MSL_BRANCH(43, !pair)) {
 load_rows(rows.values, step, d0, min(slice_width, head - d0), true, tid, v_tile, marks);
 threadgroup_barrier(mem_flags::mem_threadgroup, 11);
 }
 for (uint j = 0; MSL_STEP(j < 8); j++) {
-if (MSL_BRANCH(43, marks[j * 4 + part] != 0 && weight[j] > 0.0f))
+if (MSL_BRANCH(44, marks[j * 4 + part] != 0 && weight[j] > 0.0f))
 total = NAN;
 }
 for (uint i = 0; MSL_STEP(i < slice_width / 8); i++) {
-if (MSL_BRANCH(44, d0 + i * 8 >= head))
+if (MSL_BRANCH(45, d0 + i * 8 >= head))
 break;
 for (uint j = 0; MSL_STEP(j < 4); j++) {
 simdgroup_matrix<A, 8, 8> v;
@@ -524,23 +528,23 @@ threadgroup_barrier(mem_flags::mem_threadgroup, 12);
 
 total += simd_shuffle_xor(total, 1, 13);
 total += simd_shuffle_xor(total, 2, 14);
-const float norm = MSL_BRANCH(45, total == 0.0f )? 0.0f : 1.0f / total;
+const float norm = MSL_BRANCH(46, total == 0.0f )? 0.0f : 1.0f / total;
 float norms[4];
 for (uint i = 0; MSL_STEP(i < 4); i++)
 norms[i] = simd_shuffle(norm, (i * 2 + lane / 16) * 4, 15);
 float *results = ( float *)tile + sg * 8 * result_stride;
 for (uint d0 = 0; MSL_STEP(d0 < 256); d0 += 64) {
-if (MSL_BRANCH(46, d0 >= head))
+if (MSL_BRANCH(47, d0 >= head))
 break;
 for (uint j = 0; MSL_STEP(j < 8); j++) {
-if (MSL_BRANCH(47, d0 + j * 8 < head))
+if (MSL_BRANCH(48, d0 + j * 8 < head))
 simdgroup_store(sum[d0 / 8 + j], results + j * 8, result_stride);
 }
 simdgroup_barrier(mem_flags::mem_threadgroup, 16);
 const uint d = lane % 16 * 4;
 for (uint i = 0; MSL_STEP(i < 4); i++) {
 const uint r = i * 2 + lane / 16;
-if (MSL_BRANCH(48, sg * 8 + r < q.count && d0 + d < head)) {
+if (MSL_BRANCH(49, sg * 8 + r < q.count && d0 + d < head)) {
 const float4 v = *( const float4 *)(results + r * result_stride + d);
 store_four(q.to, (sg * 8 + r) * q.stride + d0 + d, v * norms[i]);
 }
@@ -555,19 +559,18 @@ using namespace metal;
 
 static inline uint msl_constant_fc_head() { return msl::constant<uint>(0); }
 static inline bool msl_constant_has_head() { return ( msl::is_constant_defined(0)); }
-
-
-
-
+#line 17 "kernels/attention_tile.metal"
 static inline bool msl_constant_fc_window() { return msl::constant<bool>(2); }
 static inline bool msl_constant_fc_soft_cap() { return msl::constant<bool>(3); }
 static inline bool msl_constant_fc_sinks() { return msl::constant<bool>(4); }
 static inline bool msl_constant_fc_map() { return msl::constant<bool>(5); }
+static inline bool msl_constant_fc_slopes() { return msl::constant<bool>(7); }
 
 static inline bool msl_constant_has_window() { return ( msl::is_constant_defined(2) ? msl_constant_fc_window() : false); }
 static inline bool msl_constant_has_soft_cap() { return ( msl::is_constant_defined(3) ? msl_constant_fc_soft_cap() : false); }
 static inline bool msl_constant_has_sinks() { return ( msl::is_constant_defined(4) ? msl_constant_fc_sinks() : false); }
 static inline bool msl_constant_has_map() { return ( msl::is_constant_defined(5) ? msl_constant_fc_map() : false); }
+static inline bool msl_constant_has_slopes() { return ( msl::is_constant_defined(7) ? msl_constant_fc_slopes() : false); }
 
 
 template <typename C> struct PagedRows {
@@ -579,7 +582,7 @@ CacheStrides strides;
 template <typename C> inline ulong row_at( const PagedRows<C> &rows, uint key) {
 return cache_row(uint(rows.pages[key / rows.block]), key % rows.block, rows.kv_head, rows.strides);
 }
-#line 48 "kernels/attention_tile.metal"
+#line 51 "kernels/attention_tile.metal"
 template <typename A, typename C>
 void attention_tile( const A *q,
 const C *k_cache,
@@ -592,6 +595,7 @@ A *out,
 const AttentionParams &p,
 const float *sinks,
 const int *map,
+const float *slopes,
 uint3 group, uint tid,
 uint sg, uint lane) {
 using msl_type_0 = float4[2 * sizeof(A) * tile_stride]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &tile = msl::group_variable<msl_type_0>(msl_at_0, 0); 
@@ -604,12 +608,12 @@ memory.scores = ( float *)score_rows;
 memory.factors = factor_rows;
 memory.marks = key_marks;
 
-if (MSL_BRANCH(49, msl_constant_has_map() && map[group.x] < 0))
+if (MSL_BRANCH(50, msl_constant_has_map() && map[group.x] < 0))
 return;
 const uint seq = msl_constant_has_map() ? uint(map[group.x]) : sequence_of_tile(cu_seqlens, p.seqs, group.x, 32);
 const uint seq_start = uint(cu_seqlens[seq]), seq_end = uint(cu_seqlens[seq + 1]);
 const uint first_token = seq_start + (group.x - first_tile(cu_seqlens[seq], seq, 32)) * 32;
-if (MSL_BRANCH(50, first_token >= seq_end))
+if (MSL_BRANCH(51, first_token >= seq_end))
 return;
 
 const uint head = msl_constant_has_head() ? msl_constant_fc_head() : p.head;
@@ -637,13 +641,13 @@ const int context = context_lens[seq];
 const uint window = msl_constant_has_window() ? p.window : 0;
 Sight sight;
 sight.first = sight.end = 0;
-if (MSL_BRANCH(51, token < seq_end)) {
+if (MSL_BRANCH(52, token < seq_end)) {
 const KeyRange seen = keys_seen(positions[token], context, window);
 sight.first = seen.begin;
 sight.end = seen.end;
 }
 uint earliest = UINT_MAX, latest = 0;
-if (MSL_BRANCH(52, other < seq_end)) {
+if (MSL_BRANCH(53, other < seq_end)) {
 const KeyRange seen = keys_seen(positions[other], context, window);
 earliest = seen.begin;
 latest = seen.end;
@@ -655,9 +659,11 @@ Scoring scoring;
 scoring.scale = p.scale;
 scoring.cap = msl_constant_has_soft_cap() ? p.soft_cap : 0.0f;
 scoring.sink = msl_constant_has_sinks() ? sinks[q_head] * 1.44269504f : lowest;
+scoring.slope = msl_constant_has_slopes() ? slopes[q_head] : 0.0f;
+scoring.position = MSL_BRANCH(54, token < seq_end )? positions[token] : 0;
 attend(queries, rows, sight, scoring, memory, tid, sg, lane);
 }
-#line 661 "kernels/emulated/attention_tile.gen.cc"
+#line 667 "kernels/emulated/attention_tile.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_tile<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -670,12 +676,13 @@ void thread_0(const msl::Thread &t) {
         *static_cast<const AttentionParams *>(t.worker->buffers[8]),
         static_cast<const float *>(t.worker->buffers[11]),
         static_cast<const int *>(t.worker->buffers[12]),
+        static_cast<const float *>(t.worker->buffers[13]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_0[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {11, 0, "sinks"}, {12, 0, "map"}};
+const msl::BufferArgument buffers_0[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}};
 const uint32_t variables_0[] = {17408, 4608, 1024, 256};
 void thread_1(const msl::Thread &t) {
     attention_tile<float, half>(static_cast<const float *>(t.worker->buffers[0]),
@@ -689,12 +696,13 @@ void thread_1(const msl::Thread &t) {
         *static_cast<const AttentionParams *>(t.worker->buffers[8]),
         static_cast<const float *>(t.worker->buffers[11]),
         static_cast<const int *>(t.worker->buffers[12]),
+        static_cast<const float *>(t.worker->buffers[13]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_1[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {11, 0, "sinks"}, {12, 0, "map"}};
+const msl::BufferArgument buffers_1[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}};
 const uint32_t variables_1[] = {17408, 4608, 1024, 256};
 void thread_2(const msl::Thread &t) {
     attention_tile<half, float>(static_cast<const half *>(t.worker->buffers[0]),
@@ -708,12 +716,13 @@ void thread_2(const msl::Thread &t) {
         *static_cast<const AttentionParams *>(t.worker->buffers[8]),
         static_cast<const float *>(t.worker->buffers[11]),
         static_cast<const int *>(t.worker->buffers[12]),
+        static_cast<const float *>(t.worker->buffers[13]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_2[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {11, 0, "sinks"}, {12, 0, "map"}};
+const msl::BufferArgument buffers_2[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}};
 const uint32_t variables_2[] = {8704, 4608, 1024, 256};
 void thread_3(const msl::Thread &t) {
     attention_tile<half, half>(static_cast<const half *>(t.worker->buffers[0]),
@@ -727,12 +736,13 @@ void thread_3(const msl::Thread &t) {
         *static_cast<const AttentionParams *>(t.worker->buffers[8]),
         static_cast<const float *>(t.worker->buffers[11]),
         static_cast<const int *>(t.worker->buffers[12]),
+        static_cast<const float *>(t.worker->buffers[13]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_3[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {11, 0, "sinks"}, {12, 0, "map"}};
+const msl::BufferArgument buffers_3[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}};
 const uint32_t variables_3[] = {8704, 4608, 1024, 256};
 void thread_4(const msl::Thread &t) {
     attention_tile<bfloat, bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
@@ -746,12 +756,13 @@ void thread_4(const msl::Thread &t) {
         *static_cast<const AttentionParams *>(t.worker->buffers[8]),
         static_cast<const float *>(t.worker->buffers[11]),
         static_cast<const int *>(t.worker->buffers[12]),
+        static_cast<const float *>(t.worker->buffers[13]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_4[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {11, 0, "sinks"}, {12, 0, "map"}};
+const msl::BufferArgument buffers_4[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}};
 const uint32_t variables_4[] = {8704, 4608, 1024, 256};
 void thread_5(const msl::Thread &t) {
     attention_tile<half, CacheBlock>(static_cast<const half *>(t.worker->buffers[0]),
@@ -765,12 +776,13 @@ void thread_5(const msl::Thread &t) {
         *static_cast<const AttentionParams *>(t.worker->buffers[8]),
         static_cast<const float *>(t.worker->buffers[11]),
         static_cast<const int *>(t.worker->buffers[12]),
+        static_cast<const float *>(t.worker->buffers[13]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_5[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {11, 0, "sinks"}, {12, 0, "map"}};
+const msl::BufferArgument buffers_5[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}};
 const uint32_t variables_5[] = {8704, 4608, 1024, 256};
 void thread_6(const msl::Thread &t) {
     attention_tile<float, CacheBlock>(static_cast<const float *>(t.worker->buffers[0]),
@@ -784,21 +796,22 @@ void thread_6(const msl::Thread &t) {
         *static_cast<const AttentionParams *>(t.worker->buffers[8]),
         static_cast<const float *>(t.worker->buffers[11]),
         static_cast<const int *>(t.worker->buffers[12]),
+        static_cast<const float *>(t.worker->buffers[13]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_6[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {11, 0, "sinks"}, {12, 0, "map"}};
+const msl::BufferArgument buffers_6[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}};
 const uint32_t variables_6[] = {17408, 4608, 1024, 256};
 const msl::Kernel kernels[] = {
-    {"attention_tile_f32_f32", "kernels/attention_tile.metal", 126, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 11, variables_0, 4},
-    {"attention_tile_f32_f16", "kernels/attention_tile.metal", 128, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 11, variables_1, 4},
-    {"attention_tile_f16_f32", "kernels/attention_tile.metal", 130, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 11, variables_2, 4},
-    {"attention_tile_f16_f16", "kernels/attention_tile.metal", 132, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 11, variables_3, 4},
-    {"attention_tile_bf16_bf16", "kernels/attention_tile.metal", 134, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 11, variables_4, 4},
-    {"attention_tile_f16_q8_0", "kernels/attention_tile.metal", 136, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 11, variables_5, 4},
-    {"attention_tile_f32_q8_0", "kernels/attention_tile.metal", 138, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 11, variables_6, 4},
+    {"attention_tile_f32_f32", "kernels/attention_tile.metal", 132, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 12, variables_0, 4},
+    {"attention_tile_f32_f16", "kernels/attention_tile.metal", 134, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 12, variables_1, 4},
+    {"attention_tile_f16_f32", "kernels/attention_tile.metal", 136, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 12, variables_2, 4},
+    {"attention_tile_f16_f16", "kernels/attention_tile.metal", 138, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 12, variables_3, 4},
+    {"attention_tile_bf16_bf16", "kernels/attention_tile.metal", 140, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 12, variables_4, 4},
+    {"attention_tile_f16_q8_0", "kernels/attention_tile.metal", 142, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 12, variables_5, 4},
+    {"attention_tile_f32_q8_0", "kernels/attention_tile.metal", 144, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 12, variables_6, 4},
 };
 } // namespace
 namespace msl {

@@ -304,10 +304,12 @@ static inline bool msl_constant_fc_window() { return msl::constant<bool>(2); }
 static inline bool msl_constant_fc_soft_cap() { return msl::constant<bool>(3); }
 static inline bool msl_constant_fc_sinks() { return msl::constant<bool>(4); }
 static inline bool msl_constant_fc_map() { return msl::constant<bool>(5); }
+static inline bool msl_constant_fc_slopes() { return msl::constant<bool>(7); }
 static inline bool msl_constant_has_window() { return ( msl::is_constant_defined(2) ? msl_constant_fc_window() : false); }
 static inline bool msl_constant_has_soft_cap() { return ( msl::is_constant_defined(3) ? msl_constant_fc_soft_cap() : false); }
 static inline bool msl_constant_has_sinks() { return ( msl::is_constant_defined(4) ? msl_constant_fc_sinks() : false); }
 static inline bool msl_constant_has_map() { return ( msl::is_constant_defined(5) ? msl_constant_fc_map() : false); }
+static inline bool msl_constant_has_slopes() { return ( msl::is_constant_defined(7) ? msl_constant_fc_slopes() : false); }
 
 
 
@@ -321,7 +323,7 @@ static constexpr uint most_rows = 8;
 static const float lowest = -3.0e38f;
 
 static const float log2_e = 1.44269504f;
-#line 44 "kernels/attention_vec.metal"
+#line 46 "kernels/attention_vec.metal"
 struct Fours {
 float4 first, second;
 };
@@ -373,7 +375,7 @@ const float4 even = (MSL_BRANCH(22, upper )? c : a) + simd_shuffle_xor(MSL_BRANC
 const float4 odd = (MSL_BRANCH(24, upper )? d : b) + simd_shuffle_xor(MSL_BRANCH(25, upper )? b : d, 16, 9);
 return (MSL_BRANCH(26, later )? odd : even) + simd_shuffle_xor(MSL_BRANCH(27, later )? even : odd, 8, 10);
 }
-#line 129 "kernels/attention_vec.metal"
+#line 133 "kernels/attention_vec.metal"
 template <typename A, typename C>
 void attention_vec( const A *q,
 const C *k_cache,
@@ -388,6 +390,7 @@ float *part,
 float *statistics,
 const float *sinks,
 const int *map,
+const float *slopes,
 uint3 group, uint3 groups,
 uint tid, uint sg,
 uint lane) {
@@ -440,6 +443,7 @@ any = {min(any.begin, seen[r].begin), max(any.end, seen[r].end)};
 
 const bool capped = msl_constant_has_soft_cap() && p.soft_cap > 0.0f;
 const float scale = MSL_BRANCH(33, capped )? p.scale / p.soft_cap : p.scale * log2_e;
+const float slope = msl_constant_has_slopes() ? slopes[q_head] * log2_e : 0.0f;
 float4 query[most_rows][8], sum[most_rows][8];
 float highest[most_rows], total[most_rows];
 for (uint r = 0; MSL_STEP(r < msl_constant_rows()); r++) {
@@ -502,13 +506,15 @@ const float *v = score[r];
 float own = fold(float4(v[0], v[1], v[2], v[3]), float4(v[4], v[5], v[6], v[7]), lane);
 if (MSL_BRANCH(43, capped))
 own = p.soft_cap * log2_e * precise::tanh(own);
+if (MSL_BRANCH(44, msl_constant_has_slopes() && r < tokens))
+own += slope * float(int(first + lane) - positions[token + r]);
 const bool sees = first + lane >= seen[r].begin && first + lane < seen[r].end;
-const float peak = simd_max(MSL_BRANCH(44, sees )? max(highest[r], own) : highest[r], 11);
+const float peak = simd_max(MSL_BRANCH(45, sees )? max(highest[r], own) : highest[r], 11);
 const float keep = exp2(highest[r] - peak);
-const float weight = MSL_BRANCH(45, sees )? exp2(own - peak) : 0.0f;
+const float weight = MSL_BRANCH(46, sees )? exp2(own - peak) : 0.0f;
 highest[r] = peak;
 total[r] = total[r] * keep + weight;
-if (MSL_BRANCH(46, keep != 1.0f)) {
+if (MSL_BRANCH(47, keep != 1.0f)) {
 for (uint i = 0; MSL_STEP(i < 8); i++)
 sum[r][i] *= keep;
 }
@@ -522,15 +528,15 @@ for (uint r = 0; MSL_STEP(r < msl_constant_rows()); r++) {
 weight[r] = s < 4 ? weights[r].low[s % 4] : weights[r].high[s % 4];
 wanted = wanted || weight[r] != 0.0f;
 }
-if (MSL_BRANCH(47, !wanted))
+if (MSL_BRANCH(48, !wanted))
 continue;
 for (uint i = 0; MSL_STEP(i < 8); i += 2) {
 const uint d = first_four(v_cache, i, lane);
-if (MSL_BRANCH(48, d >= head))
+if (MSL_BRANCH(49, d >= head))
 continue;
 const Fours v = load_fours(v_cache, row[s], d, head);
 for (uint r = 0; MSL_STEP(r < msl_constant_rows()); r++) {
-if (MSL_BRANCH(49, weight[r] == 0.0f))
+if (MSL_BRANCH(50, weight[r] == 0.0f))
 continue;
 sum[r][i] += weight[r] * v.first;
 sum[r][i + 1] += weight[r] * v.second;
@@ -540,37 +546,37 @@ sum[r][i + 1] += weight[r] * v.second;
 }
 
 for (uint r = 0; MSL_STEP(r < msl_constant_rows()); r++) {
-if (MSL_BRANCH(50, r >= tokens))
+if (MSL_BRANCH(51, r >= tokens))
 break;
 
 
-if (MSL_BRANCH(51, has_keys)) {
+if (MSL_BRANCH(52, has_keys)) {
 total[r] = simd_sum(total[r], 12);
 for (uint i = 0; MSL_STEP(i < 8); i += 4) {
-if (MSL_BRANCH(52, first_four(v_cache, i, 0) >= head))
+if (MSL_BRANCH(53, first_four(v_cache, i, 0) >= head))
 continue;
 const float4 whole = fold_teams(sum[r][i], sum[r][i + 1], sum[r][i + 2], sum[r][i + 3], lane);
 const uint d = first_four(v_cache, i + team, lane);
-if (MSL_BRANCH(53, d < head))
+if (MSL_BRANCH(54, d < head))
 states[sg][d / 4] = whole;
 }
 }
-if (MSL_BRANCH(54, lane == 0)) {
+if (MSL_BRANCH(55, lane == 0)) {
 maxima[sg] = highest[r];
 totals[sg] = total[r];
 }
 threadgroup_barrier(mem_flags::mem_threadgroup, 13);
-if (MSL_BRANCH(55, tid * 4 < head)) {
+if (MSL_BRANCH(56, tid * 4 < head)) {
 const ulong slot = ulong(token + r) * p.heads + q_head;
 const bool sinks_here = msl_constant_has_sinks() && !msl_constant_is_split();
-const float sink = MSL_BRANCH(56, sinks_here )? sinks[q_head] * log2_e : lowest;
+const float sink = MSL_BRANCH(57, sinks_here )? sinks[q_head] * log2_e : lowest;
 float peak = max(lowest, sink);
 for (uint i = 0; MSL_STEP(i < 8); i++)
 peak = max(peak, maxima[i]);
 float4 result = 0.0f;
-float norm = MSL_BRANCH(57, sinks_here )? exp2(sink - peak) : 0.0f;
+float norm = MSL_BRANCH(58, sinks_here )? exp2(sink - peak) : 0.0f;
 for (uint i = 0; MSL_STEP(i < 8); i++) {
-if (MSL_BRANCH(58, totals[i] == 0.0f))
+if (MSL_BRANCH(59, totals[i] == 0.0f))
 continue;
 const float weight = exp2(maxima[i] - peak);
 norm += weight * totals[i];
@@ -578,14 +584,14 @@ result += weight * states[i][tid];
 }
 if (msl_constant_is_split()) {
 const ulong at = slot * groups.z + group.z;
-if (MSL_BRANCH(59, tid == 0)) {
+if (MSL_BRANCH(60, tid == 0)) {
 statistics[at * 2] = peak;
 statistics[at * 2 + 1] = norm;
 }
-if (MSL_BRANCH(60, norm != 0.0f))
+if (MSL_BRANCH(61, norm != 0.0f))
 *( float4 *)(part + at * head + tid * 4) = result;
 } else {
-if (MSL_BRANCH(61, norm != 0.0f))
+if (MSL_BRANCH(62, norm != 0.0f))
 result /= norm;
 store_four(out, slot * head + tid * 4, result);
 }
@@ -594,7 +600,7 @@ if (r + 1 < msl_constant_rows())
 threadgroup_barrier(mem_flags::mem_threadgroup, 14);
 }
 }
-#line 356 "kernels/attention_vec.metal"
+#line 364 "kernels/attention_vec.metal"
 template <typename A>
 void attention_reduce( const float *part,
 const float *statistics,
@@ -603,14 +609,14 @@ const ReduceParams &p,
 const float *sinks,
 uint3 group, uint tid,
 uint lane) {
-if (MSL_BRANCH(62, group.y >= p.tokens))
+if (MSL_BRANCH(63, group.y >= p.tokens))
 return;
 const ulong row = ulong(group.y) * p.heads + group.x;
 const float2 *of = ( const float2 *)statistics + row * p.partitions;
 const float sink = msl_constant_has_sinks() ? sinks[group.x] * log2_e : lowest;
 float peak = max(lowest, sink);
-MSL_LOOP(63) for (uint i = lane; MSL_TURN(64, i < p.partitions); i += 32) {
-if (MSL_BRANCH(65, of[i].y != 0.0f))
+MSL_LOOP(64) for (uint i = lane; MSL_TURN(65, i < p.partitions); i += 32) {
+if (MSL_BRANCH(66, of[i].y != 0.0f))
 peak = max(peak, of[i].x);
 }
 peak = simd_max(peak, 15);
@@ -618,25 +624,25 @@ const bool writes = tid * 4 < p.head;
 const float *from = part + row * p.partitions * p.head + tid * 4;
 float norm = 0.0f;
 float4 sum = 0.0f;
-MSL_LOOP(66) for (uint first = 0; MSL_TURN(67, first < p.partitions); first += 32) {
+MSL_LOOP(67) for (uint first = 0; MSL_TURN(68, first < p.partitions); first += 32) {
 float own = 0.0f;
-if (MSL_BRANCH(68, first + lane < p.partitions && of[first + lane].y != 0.0f)) {
+if (MSL_BRANCH(69, first + lane < p.partitions && of[first + lane].y != 0.0f)) {
 own = exp2(of[first + lane].x - peak);
 norm += own * of[first + lane].y;
 }
-MSL_LOOP(69) for (uint i = 0; MSL_TURN(70, i < min(32u, p.partitions - first)); i++) {
+MSL_LOOP(70) for (uint i = 0; MSL_TURN(71, i < min(32u, p.partitions - first)); i++) {
 const float weight = simd_broadcast(own, ushort(i), 16);
-if (MSL_BRANCH(71, writes && weight != 0.0f))
+if (MSL_BRANCH(72, writes && weight != 0.0f))
 sum += weight * *( const float4 *)(from + ulong(first + i) * p.head);
 }
 }
 norm = simd_sum(norm, 17);
 if (msl_constant_has_sinks())
 norm += exp2(sink - peak);
-if (MSL_BRANCH(72, writes))
-store_four(out, row * p.head + tid * 4, MSL_BRANCH(73, norm != 0.0f )? sum / norm : float4(0.0f));
+if (MSL_BRANCH(73, writes))
+store_four(out, row * p.head + tid * 4, MSL_BRANCH(74, norm != 0.0f )? sum / norm : float4(0.0f));
 }
-#line 640 "kernels/emulated/attention_vec.gen.cc"
+#line 646 "kernels/emulated/attention_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_vec<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -651,13 +657,14 @@ void thread_0(const msl::Thread &t) {
         static_cast<float *>(t.worker->buffers[10]),
         static_cast<const float *>(t.worker->buffers[11]),
         static_cast<const int *>(t.worker->buffers[12]),
+        static_cast<const float *>(t.worker->buffers[13]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint3>(t.worker->grid),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_0[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}};
+const msl::BufferArgument buffers_0[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}};
 const uint32_t variables_0[] = {8192, 32, 32};
 void thread_1(const msl::Thread &t) {
     attention_vec<float, half>(static_cast<const float *>(t.worker->buffers[0]),
@@ -673,13 +680,14 @@ void thread_1(const msl::Thread &t) {
         static_cast<float *>(t.worker->buffers[10]),
         static_cast<const float *>(t.worker->buffers[11]),
         static_cast<const int *>(t.worker->buffers[12]),
+        static_cast<const float *>(t.worker->buffers[13]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint3>(t.worker->grid),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_1[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}};
+const msl::BufferArgument buffers_1[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}};
 const uint32_t variables_1[] = {8192, 32, 32};
 void thread_2(const msl::Thread &t) {
     attention_vec<half, float>(static_cast<const half *>(t.worker->buffers[0]),
@@ -695,13 +703,14 @@ void thread_2(const msl::Thread &t) {
         static_cast<float *>(t.worker->buffers[10]),
         static_cast<const float *>(t.worker->buffers[11]),
         static_cast<const int *>(t.worker->buffers[12]),
+        static_cast<const float *>(t.worker->buffers[13]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint3>(t.worker->grid),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_2[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}};
+const msl::BufferArgument buffers_2[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}};
 const uint32_t variables_2[] = {8192, 32, 32};
 void thread_3(const msl::Thread &t) {
     attention_vec<half, half>(static_cast<const half *>(t.worker->buffers[0]),
@@ -717,13 +726,14 @@ void thread_3(const msl::Thread &t) {
         static_cast<float *>(t.worker->buffers[10]),
         static_cast<const float *>(t.worker->buffers[11]),
         static_cast<const int *>(t.worker->buffers[12]),
+        static_cast<const float *>(t.worker->buffers[13]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint3>(t.worker->grid),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_3[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}};
+const msl::BufferArgument buffers_3[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}};
 const uint32_t variables_3[] = {8192, 32, 32};
 void thread_4(const msl::Thread &t) {
     attention_vec<bfloat, bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
@@ -739,13 +749,14 @@ void thread_4(const msl::Thread &t) {
         static_cast<float *>(t.worker->buffers[10]),
         static_cast<const float *>(t.worker->buffers[11]),
         static_cast<const int *>(t.worker->buffers[12]),
+        static_cast<const float *>(t.worker->buffers[13]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint3>(t.worker->grid),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_4[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}};
+const msl::BufferArgument buffers_4[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}};
 const uint32_t variables_4[] = {8192, 32, 32};
 void thread_5(const msl::Thread &t) {
     attention_vec<half, CacheBlock>(static_cast<const half *>(t.worker->buffers[0]),
@@ -761,13 +772,14 @@ void thread_5(const msl::Thread &t) {
         static_cast<float *>(t.worker->buffers[10]),
         static_cast<const float *>(t.worker->buffers[11]),
         static_cast<const int *>(t.worker->buffers[12]),
+        static_cast<const float *>(t.worker->buffers[13]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint3>(t.worker->grid),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_5[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}};
+const msl::BufferArgument buffers_5[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}};
 const uint32_t variables_5[] = {8192, 32, 32};
 void thread_6(const msl::Thread &t) {
     attention_vec<float, CacheBlock>(static_cast<const float *>(t.worker->buffers[0]),
@@ -783,13 +795,14 @@ void thread_6(const msl::Thread &t) {
         static_cast<float *>(t.worker->buffers[10]),
         static_cast<const float *>(t.worker->buffers[11]),
         static_cast<const int *>(t.worker->buffers[12]),
+        static_cast<const float *>(t.worker->buffers[13]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint3>(t.worker->grid),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_6[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}};
+const msl::BufferArgument buffers_6[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}};
 const uint32_t variables_6[] = {8192, 32, 32};
 void thread_7(const msl::Thread &t) {
     attention_reduce<float>(static_cast<const float *>(t.worker->buffers[0]),
@@ -825,16 +838,16 @@ void thread_9(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_9[] = {{0, 0, "part"}, {1, 0, "statistics"}, {2, 0, "out"}, {3, sizeof(ReduceParams), "p"}, {4, 0, "sinks"}};
 const msl::Kernel kernels[] = {
-    {"attention_vec_f32_f32", "kernels/attention_vec.metal", 398, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 13, variables_0, 3},
-    {"attention_vec_f32_f16", "kernels/attention_vec.metal", 400, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 13, variables_1, 3},
-    {"attention_vec_f16_f32", "kernels/attention_vec.metal", 402, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 13, variables_2, 3},
-    {"attention_vec_f16_f16", "kernels/attention_vec.metal", 404, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 13, variables_3, 3},
-    {"attention_vec_bf16_bf16", "kernels/attention_vec.metal", 406, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 13, variables_4, 3},
-    {"attention_vec_f16_q8_0", "kernels/attention_vec.metal", 408, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 13, variables_5, 3},
-    {"attention_vec_f32_q8_0", "kernels/attention_vec.metal", 410, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 13, variables_6, 3},
-    {"attention_reduce_f32", "kernels/attention_vec.metal", 412, thread_7, nullptr, 1024, 0x0u, 0x0u, buffers_7, 5, nullptr, 0},
-    {"attention_reduce_f16", "kernels/attention_vec.metal", 414, thread_8, nullptr, 1024, 0x0u, 0x0u, buffers_8, 5, nullptr, 0},
-    {"attention_reduce_bf16", "kernels/attention_vec.metal", 416, thread_9, nullptr, 1024, 0x0u, 0x0u, buffers_9, 5, nullptr, 0},
+    {"attention_vec_f32_f32", "kernels/attention_vec.metal", 406, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 14, variables_0, 3},
+    {"attention_vec_f32_f16", "kernels/attention_vec.metal", 408, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 14, variables_1, 3},
+    {"attention_vec_f16_f32", "kernels/attention_vec.metal", 410, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 14, variables_2, 3},
+    {"attention_vec_f16_f16", "kernels/attention_vec.metal", 412, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 14, variables_3, 3},
+    {"attention_vec_bf16_bf16", "kernels/attention_vec.metal", 414, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 14, variables_4, 3},
+    {"attention_vec_f16_q8_0", "kernels/attention_vec.metal", 416, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 14, variables_5, 3},
+    {"attention_vec_f32_q8_0", "kernels/attention_vec.metal", 418, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 14, variables_6, 3},
+    {"attention_reduce_f32", "kernels/attention_vec.metal", 420, thread_7, nullptr, 1024, 0x0u, 0x0u, buffers_7, 5, nullptr, 0},
+    {"attention_reduce_f16", "kernels/attention_vec.metal", 422, thread_8, nullptr, 1024, 0x0u, 0x0u, buffers_8, 5, nullptr, 0},
+    {"attention_reduce_bf16", "kernels/attention_vec.metal", 424, thread_9, nullptr, 1024, 0x0u, 0x0u, buffers_9, 5, nullptr, 0},
 };
 } // namespace
 namespace msl {

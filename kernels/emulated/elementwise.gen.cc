@@ -187,12 +187,8 @@ uint32_t seqs;
 uint32_t context;
 uint32_t window;
 };
-#line 6 "kernels/elementwise.metal"
+#line 8 "kernels/activation.h"
 using namespace metal;
-
-static inline bool msl_constant_fc_tanh() { return msl::constant<bool>(0); }
-
-static inline bool msl_constant_is_tanh() { return ( msl::is_constant_defined(0) ? msl_constant_fc_tanh() : false); }
 
 inline float silu_of(float v) { return v / (1.0f + exp(-v)); }
 
@@ -206,36 +202,76 @@ const float sum =
 const float e = 1.0f - sum * exp(-x * x);
 return MSL_BRANCH(1, v < 0.0f )? -e : e;
 }
-#line 29 "kernels/elementwise.metal"
+
+
+inline float gelu_range(float v) { return MSL_BRANCH(2, v < -20.0f )? -20.0f : v; }
+
+
 inline float gelu_of(float v) {
-const float x = MSL_BRANCH(2, v < -20.0f )? -20.0f : v;
-if (msl_constant_is_tanh())
-return x / (1.0f + exp(-1.5957691216f * (x + 0.044715f * x * x * x)));
+const float x = gelu_range(v);
 return 0.5f * x * (1.0f + erf_of(x * 0.70710678f));
 }
 
 
-template <typename A>
-void silu( const A *a,
-A *out,
-const ElementParams &p,
-uint2 position) {
-if (MSL_BRANCH(3, position.x >= p.width))
-return;
-const float v = float(a[ulong(position.y) * p.a_stride + position.x]);
-out[ulong(position.y) * p.width + position.x] = A(silu_of(v));
+
+
+inline float gelu_tanh_of(float v) {
+const float x = gelu_range(v);
+return x / (1.0f + exp(-1.5957691216f * (x + 0.044715f * x * x * x)));
 }
 
 
+inline float relu2_of(float v) {
+const float x = MSL_BRANCH(3, v < 0.0f )? 0.0f : v;
+return x * x;
+}
+
+
+
+inline float activation_of(uint kind, float v) {
+switch (MSL_CHOOSE(4, kind)) {
+case 1:
+return silu_of(v);
+case 2:
+return gelu_of(v);
+case 3:
+return gelu_tanh_of(v);
+case 4:
+return relu2_of(v);
+default:
+return v;
+}
+}
+
+
+inline float clamped_swiglu_of(float a, float b) {
+const float g = MSL_BRANCH(5, a > 7.0f )? 7.0f : a;
+const float u = MSL_BRANCH(6, b > 7.0f )? 7.0f : (MSL_BRANCH(7, b < -7.0f )? -7.0f : b);
+return (u + 1.0f) * (g / (1.0f + exp(-1.702f * g)));
+}
+
+
+
+inline float gate_of(uint kind, float a, float b) {
+if (MSL_BRANCH(8, kind == 5))
+return clamped_swiglu_of(a, b);
+return activation_of(kind, a) * b;
+}
+#line 7 "kernels/elementwise.metal"
+using namespace metal;
+
+static inline uint msl_constant_fc_activation() { return msl::constant<uint>(0); }
+
+
 template <typename A>
-void gelu( const A *a,
+void activate( const A *a,
 A *out,
 const ElementParams &p,
 uint2 position) {
-if (MSL_BRANCH(4, position.x >= p.width))
+if (MSL_BRANCH(9, position.x >= p.width))
 return;
 const float v = float(a[ulong(position.y) * p.a_stride + position.x]);
-out[ulong(position.y) * p.width + position.x] = A(gelu_of(v));
+out[ulong(position.y) * p.width + position.x] = A(activation_of(msl_constant_fc_activation(), v));
 }
 
 
@@ -244,7 +280,7 @@ void scale( const A *a,
 A *out,
 const ElementParams &p,
 uint2 position) {
-if (MSL_BRANCH(5, position.x >= p.width))
+if (MSL_BRANCH(10, position.x >= p.width))
 return;
 const float v = float(a[ulong(position.y) * p.a_stride + position.x]);
 out[ulong(position.y) * p.width + position.x] = A(v * p.value);
@@ -256,7 +292,7 @@ void soft_cap( const A *a,
 A *out,
 const ElementParams &p,
 uint2 position) {
-if (MSL_BRANCH(6, position.x >= p.width))
+if (MSL_BRANCH(11, position.x >= p.width))
 return;
 const float v = float(a[ulong(position.y) * p.a_stride + position.x]);
 out[ulong(position.y) * p.width + position.x] = A(p.value * tanh(v / p.value));
@@ -269,7 +305,7 @@ const A *b,
 A *out,
 const ElementParams &p,
 uint2 position) {
-if (MSL_BRANCH(7, position.x >= p.width))
+if (MSL_BRANCH(12, position.x >= p.width))
 return;
 const float v = float(a[ulong(position.y) * p.a_stride + position.x]);
 const float w = float(b[ulong(position.y) * p.b_stride + position.x]);
@@ -283,7 +319,7 @@ const A *b,
 A *out,
 const ElementParams &p,
 uint2 position) {
-if (MSL_BRANCH(8, position.x >= p.width))
+if (MSL_BRANCH(13, position.x >= p.width))
 return;
 const float v = float(a[ulong(position.y) * p.a_stride + position.x]);
 const float w = float(b[ulong(position.y) * p.b_stride + position.x]);
@@ -292,30 +328,16 @@ out[ulong(position.y) * p.width + position.x] = A(v + w);
 
 
 template <typename A>
-void silu_mul( const A *a,
+void gate( const A *a,
 const A *b,
 A *out,
 const ElementParams &p,
 uint2 position) {
-if (MSL_BRANCH(9, position.x >= p.width))
+if (MSL_BRANCH(14, position.x >= p.width))
 return;
 const float v = float(a[ulong(position.y) * p.a_stride + position.x]);
 const float w = float(b[ulong(position.y) * p.b_stride + position.x]);
-out[ulong(position.y) * p.width + position.x] = A(silu_of(v) * w);
-}
-
-
-template <typename A>
-void gelu_mul( const A *a,
-const A *b,
-A *out,
-const ElementParams &p,
-uint2 position) {
-if (MSL_BRANCH(10, position.x >= p.width))
-return;
-const float v = float(a[ulong(position.y) * p.a_stride + position.x]);
-const float w = float(b[ulong(position.y) * p.b_stride + position.x]);
-out[ulong(position.y) * p.width + position.x] = A(gelu_of(v) * w);
+out[ulong(position.y) * p.width + position.x] = A(gate_of(msl_constant_fc_activation(), v, w));
 }
 
 
@@ -324,11 +346,11 @@ void cast( const I *x,
 O *out,
 const ElementParams &p,
 uint2 position) {
-if (MSL_BRANCH(11, position.x >= p.width))
+if (MSL_BRANCH(15, position.x >= p.width))
 return;
 out[ulong(position.y) * p.width + position.x] = O(float(x[ulong(position.y) * p.a_stride + position.x]));
 }
-#line 155 "kernels/elementwise.metal"
+#line 104 "kernels/elementwise.metal"
 template <typename A>
 void
 gather_rows( const A *x,
@@ -343,110 +365,113 @@ A *to = out + ulong(group.y) * p.width;
 const bool whole = ((p.a_stride | p.width) & 3) == 0;
 for (uint i = 0; MSL_STEP(i < 4); i++) {
 const uint at = group.x * 512 + i * 128 + lane * 4;
-if (MSL_BRANCH(12, whole && at < p.width)) {
+if (MSL_BRANCH(16, whole && at < p.width)) {
 Four v = 0u;
-if (MSL_BRANCH(13, row >= 0))
+if (MSL_BRANCH(17, row >= 0))
 v = *( const Four *)(from + at);
 *( Four *)(to + at) = v;
 } else {
 for (uint j = 0; MSL_STEP(j < 4); j++) {
 A v = A(0.0f);
-if (MSL_BRANCH(14, at + j >= p.width))
+if (MSL_BRANCH(18, at + j >= p.width))
 continue;
-if (MSL_BRANCH(15, row >= 0))
+if (MSL_BRANCH(19, row >= 0))
 v = from[at + j];
 to[at + j] = v;
 }
 }
 }
 }
-#line 364 "kernels/emulated/elementwise.gen.cc"
+#line 386 "kernels/emulated/elementwise.gen.cc"
 void thread_0(const msl::Thread &t) {
-    silu<float>(static_cast<const float *>(t.worker->buffers[0]),
+    activate<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
         msl::position<uint2>(t.position_in_grid()));
 }
 const msl::BufferArgument buffers_0[] = {{0, 0, "a"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
 void thread_1(const msl::Thread &t) {
-    silu<half>(static_cast<const half *>(t.worker->buffers[0]),
+    activate<half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<half *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
         msl::position<uint2>(t.position_in_grid()));
 }
 const msl::BufferArgument buffers_1[] = {{0, 0, "a"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
 void thread_2(const msl::Thread &t) {
-    silu<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
+    activate<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
         static_cast<bfloat *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
         msl::position<uint2>(t.position_in_grid()));
 }
 const msl::BufferArgument buffers_2[] = {{0, 0, "a"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
 void thread_3(const msl::Thread &t) {
-    gelu<float>(static_cast<const float *>(t.worker->buffers[0]),
+    scale<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
         msl::position<uint2>(t.position_in_grid()));
 }
 const msl::BufferArgument buffers_3[] = {{0, 0, "a"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
 void thread_4(const msl::Thread &t) {
-    gelu<half>(static_cast<const half *>(t.worker->buffers[0]),
+    scale<half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<half *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
         msl::position<uint2>(t.position_in_grid()));
 }
 const msl::BufferArgument buffers_4[] = {{0, 0, "a"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
 void thread_5(const msl::Thread &t) {
-    gelu<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
+    scale<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
         static_cast<bfloat *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
         msl::position<uint2>(t.position_in_grid()));
 }
 const msl::BufferArgument buffers_5[] = {{0, 0, "a"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
 void thread_6(const msl::Thread &t) {
-    scale<float>(static_cast<const float *>(t.worker->buffers[0]),
+    soft_cap<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
         msl::position<uint2>(t.position_in_grid()));
 }
 const msl::BufferArgument buffers_6[] = {{0, 0, "a"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
 void thread_7(const msl::Thread &t) {
-    scale<half>(static_cast<const half *>(t.worker->buffers[0]),
+    soft_cap<half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<half *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
         msl::position<uint2>(t.position_in_grid()));
 }
 const msl::BufferArgument buffers_7[] = {{0, 0, "a"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
 void thread_8(const msl::Thread &t) {
-    scale<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
+    soft_cap<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
         static_cast<bfloat *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
         msl::position<uint2>(t.position_in_grid()));
 }
 const msl::BufferArgument buffers_8[] = {{0, 0, "a"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
 void thread_9(const msl::Thread &t) {
-    soft_cap<float>(static_cast<const float *>(t.worker->buffers[0]),
-        static_cast<float *>(t.worker->buffers[1]),
-        *static_cast<const ElementParams *>(t.worker->buffers[2]),
-        msl::position<uint2>(t.position_in_grid()));
-}
-const msl::BufferArgument buffers_9[] = {{0, 0, "a"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
-void thread_10(const msl::Thread &t) {
-    soft_cap<half>(static_cast<const half *>(t.worker->buffers[0]),
-        static_cast<half *>(t.worker->buffers[1]),
-        *static_cast<const ElementParams *>(t.worker->buffers[2]),
-        msl::position<uint2>(t.position_in_grid()));
-}
-const msl::BufferArgument buffers_10[] = {{0, 0, "a"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
-void thread_11(const msl::Thread &t) {
-    soft_cap<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
-        static_cast<bfloat *>(t.worker->buffers[1]),
-        *static_cast<const ElementParams *>(t.worker->buffers[2]),
-        msl::position<uint2>(t.position_in_grid()));
-}
-const msl::BufferArgument buffers_11[] = {{0, 0, "a"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
-void thread_12(const msl::Thread &t) {
     mul<float>(static_cast<const float *>(t.worker->buffers[0]),
+        static_cast<const float *>(t.worker->buffers[1]),
+        static_cast<float *>(t.worker->buffers[2]),
+        *static_cast<const ElementParams *>(t.worker->buffers[3]),
+        msl::position<uint2>(t.position_in_grid()));
+}
+const msl::BufferArgument buffers_9[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
+void thread_10(const msl::Thread &t) {
+    mul<half>(static_cast<const half *>(t.worker->buffers[0]),
+        static_cast<const half *>(t.worker->buffers[1]),
+        static_cast<half *>(t.worker->buffers[2]),
+        *static_cast<const ElementParams *>(t.worker->buffers[3]),
+        msl::position<uint2>(t.position_in_grid()));
+}
+const msl::BufferArgument buffers_10[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
+void thread_11(const msl::Thread &t) {
+    mul<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
+        static_cast<const bfloat *>(t.worker->buffers[1]),
+        static_cast<bfloat *>(t.worker->buffers[2]),
+        *static_cast<const ElementParams *>(t.worker->buffers[3]),
+        msl::position<uint2>(t.position_in_grid()));
+}
+const msl::BufferArgument buffers_11[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
+void thread_12(const msl::Thread &t) {
+    add<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
         static_cast<float *>(t.worker->buffers[2]),
         *static_cast<const ElementParams *>(t.worker->buffers[3]),
@@ -454,7 +479,7 @@ void thread_12(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_12[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
 void thread_13(const msl::Thread &t) {
-    mul<half>(static_cast<const half *>(t.worker->buffers[0]),
+    add<half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const half *>(t.worker->buffers[1]),
         static_cast<half *>(t.worker->buffers[2]),
         *static_cast<const ElementParams *>(t.worker->buffers[3]),
@@ -462,7 +487,7 @@ void thread_13(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_13[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
 void thread_14(const msl::Thread &t) {
-    mul<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
+    add<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
         static_cast<const bfloat *>(t.worker->buffers[1]),
         static_cast<bfloat *>(t.worker->buffers[2]),
         *static_cast<const ElementParams *>(t.worker->buffers[3]),
@@ -470,7 +495,7 @@ void thread_14(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_14[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
 void thread_15(const msl::Thread &t) {
-    add<float>(static_cast<const float *>(t.worker->buffers[0]),
+    gate<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
         static_cast<float *>(t.worker->buffers[2]),
         *static_cast<const ElementParams *>(t.worker->buffers[3]),
@@ -478,7 +503,7 @@ void thread_15(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_15[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
 void thread_16(const msl::Thread &t) {
-    add<half>(static_cast<const half *>(t.worker->buffers[0]),
+    gate<half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const half *>(t.worker->buffers[1]),
         static_cast<half *>(t.worker->buffers[2]),
         *static_cast<const ElementParams *>(t.worker->buffers[3]),
@@ -486,7 +511,7 @@ void thread_16(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_16[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
 void thread_17(const msl::Thread &t) {
-    add<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
+    gate<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
         static_cast<const bfloat *>(t.worker->buffers[1]),
         static_cast<bfloat *>(t.worker->buffers[2]),
         *static_cast<const ElementParams *>(t.worker->buffers[3]),
@@ -494,96 +519,48 @@ void thread_17(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_17[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
 void thread_18(const msl::Thread &t) {
-    silu_mul<float>(static_cast<const float *>(t.worker->buffers[0]),
-        static_cast<const float *>(t.worker->buffers[1]),
-        static_cast<float *>(t.worker->buffers[2]),
-        *static_cast<const ElementParams *>(t.worker->buffers[3]),
-        msl::position<uint2>(t.position_in_grid()));
-}
-const msl::BufferArgument buffers_18[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
-void thread_19(const msl::Thread &t) {
-    silu_mul<half>(static_cast<const half *>(t.worker->buffers[0]),
-        static_cast<const half *>(t.worker->buffers[1]),
-        static_cast<half *>(t.worker->buffers[2]),
-        *static_cast<const ElementParams *>(t.worker->buffers[3]),
-        msl::position<uint2>(t.position_in_grid()));
-}
-const msl::BufferArgument buffers_19[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
-void thread_20(const msl::Thread &t) {
-    silu_mul<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
-        static_cast<const bfloat *>(t.worker->buffers[1]),
-        static_cast<bfloat *>(t.worker->buffers[2]),
-        *static_cast<const ElementParams *>(t.worker->buffers[3]),
-        msl::position<uint2>(t.position_in_grid()));
-}
-const msl::BufferArgument buffers_20[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
-void thread_21(const msl::Thread &t) {
-    gelu_mul<float>(static_cast<const float *>(t.worker->buffers[0]),
-        static_cast<const float *>(t.worker->buffers[1]),
-        static_cast<float *>(t.worker->buffers[2]),
-        *static_cast<const ElementParams *>(t.worker->buffers[3]),
-        msl::position<uint2>(t.position_in_grid()));
-}
-const msl::BufferArgument buffers_21[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
-void thread_22(const msl::Thread &t) {
-    gelu_mul<half>(static_cast<const half *>(t.worker->buffers[0]),
-        static_cast<const half *>(t.worker->buffers[1]),
-        static_cast<half *>(t.worker->buffers[2]),
-        *static_cast<const ElementParams *>(t.worker->buffers[3]),
-        msl::position<uint2>(t.position_in_grid()));
-}
-const msl::BufferArgument buffers_22[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
-void thread_23(const msl::Thread &t) {
-    gelu_mul<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
-        static_cast<const bfloat *>(t.worker->buffers[1]),
-        static_cast<bfloat *>(t.worker->buffers[2]),
-        *static_cast<const ElementParams *>(t.worker->buffers[3]),
-        msl::position<uint2>(t.position_in_grid()));
-}
-const msl::BufferArgument buffers_23[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
-void thread_24(const msl::Thread &t) {
     cast<float, half>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<half *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_24[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
-void thread_25(const msl::Thread &t) {
+const msl::BufferArgument buffers_18[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
+void thread_19(const msl::Thread &t) {
     cast<float, bfloat>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<bfloat *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_25[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
-void thread_26(const msl::Thread &t) {
+const msl::BufferArgument buffers_19[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
+void thread_20(const msl::Thread &t) {
     cast<half, float>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_26[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
-void thread_27(const msl::Thread &t) {
+const msl::BufferArgument buffers_20[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
+void thread_21(const msl::Thread &t) {
     cast<half, bfloat>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<bfloat *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_27[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
-void thread_28(const msl::Thread &t) {
+const msl::BufferArgument buffers_21[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
+void thread_22(const msl::Thread &t) {
     cast<bfloat, float>(static_cast<const bfloat *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_28[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
-void thread_29(const msl::Thread &t) {
+const msl::BufferArgument buffers_22[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
+void thread_23(const msl::Thread &t) {
     cast<bfloat, half>(static_cast<const bfloat *>(t.worker->buffers[0]),
         static_cast<half *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_29[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
-void thread_30(const msl::Thread &t) {
+const msl::BufferArgument buffers_23[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
+void thread_24(const msl::Thread &t) {
     gather_rows<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
         static_cast<float *>(t.worker->buffers[2]),
@@ -591,8 +568,8 @@ void thread_30(const msl::Thread &t) {
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_30[] = {{0, 0, "x"}, {1, 0, "index"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
-void thread_31(const msl::Thread &t) {
+const msl::BufferArgument buffers_24[] = {{0, 0, "x"}, {1, 0, "index"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
+void thread_25(const msl::Thread &t) {
     gather_rows<half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
         static_cast<half *>(t.worker->buffers[2]),
@@ -600,8 +577,8 @@ void thread_31(const msl::Thread &t) {
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_31[] = {{0, 0, "x"}, {1, 0, "index"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
-void thread_32(const msl::Thread &t) {
+const msl::BufferArgument buffers_25[] = {{0, 0, "x"}, {1, 0, "index"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
+void thread_26(const msl::Thread &t) {
     gather_rows<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
         static_cast<bfloat *>(t.worker->buffers[2]),
@@ -609,46 +586,40 @@ void thread_32(const msl::Thread &t) {
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_32[] = {{0, 0, "x"}, {1, 0, "index"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
+const msl::BufferArgument buffers_26[] = {{0, 0, "x"}, {1, 0, "index"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
 const msl::Kernel kernels[] = {
-    {"silu_f32", "kernels/elementwise.metal", 187, thread_0, msl::run_threads<thread_0>, 1024, 0x0u, 0x0u, buffers_0, 3, nullptr, 0},
-    {"silu_f16", "kernels/elementwise.metal", 188, thread_1, msl::run_threads<thread_1>, 1024, 0x0u, 0x0u, buffers_1, 3, nullptr, 0},
-    {"silu_bf16", "kernels/elementwise.metal", 189, thread_2, msl::run_threads<thread_2>, 1024, 0x0u, 0x0u, buffers_2, 3, nullptr, 0},
-    {"gelu_f32", "kernels/elementwise.metal", 190, thread_3, msl::run_threads<thread_3>, 1024, 0x0u, 0x0u, buffers_3, 3, nullptr, 0},
-    {"gelu_f16", "kernels/elementwise.metal", 191, thread_4, msl::run_threads<thread_4>, 1024, 0x0u, 0x0u, buffers_4, 3, nullptr, 0},
-    {"gelu_bf16", "kernels/elementwise.metal", 192, thread_5, msl::run_threads<thread_5>, 1024, 0x0u, 0x0u, buffers_5, 3, nullptr, 0},
-    {"scale_f32", "kernels/elementwise.metal", 193, thread_6, msl::run_threads<thread_6>, 1024, 0x0u, 0x0u, buffers_6, 3, nullptr, 0},
-    {"scale_f16", "kernels/elementwise.metal", 194, thread_7, msl::run_threads<thread_7>, 1024, 0x0u, 0x0u, buffers_7, 3, nullptr, 0},
-    {"scale_bf16", "kernels/elementwise.metal", 195, thread_8, msl::run_threads<thread_8>, 1024, 0x0u, 0x0u, buffers_8, 3, nullptr, 0},
-    {"soft_cap_f32", "kernels/elementwise.metal", 196, thread_9, msl::run_threads<thread_9>, 1024, 0x0u, 0x0u, buffers_9, 3, nullptr, 0},
-    {"soft_cap_f16", "kernels/elementwise.metal", 197, thread_10, msl::run_threads<thread_10>, 1024, 0x0u, 0x0u, buffers_10, 3, nullptr, 0},
-    {"soft_cap_bf16", "kernels/elementwise.metal", 198, thread_11, msl::run_threads<thread_11>, 1024, 0x0u, 0x0u, buffers_11, 3, nullptr, 0},
-    {"mul_f32", "kernels/elementwise.metal", 199, thread_12, msl::run_threads<thread_12>, 1024, 0x0u, 0x0u, buffers_12, 4, nullptr, 0},
-    {"mul_f16", "kernels/elementwise.metal", 200, thread_13, msl::run_threads<thread_13>, 1024, 0x0u, 0x0u, buffers_13, 4, nullptr, 0},
-    {"mul_bf16", "kernels/elementwise.metal", 201, thread_14, msl::run_threads<thread_14>, 1024, 0x0u, 0x0u, buffers_14, 4, nullptr, 0},
-    {"add_f32", "kernels/elementwise.metal", 202, thread_15, msl::run_threads<thread_15>, 1024, 0x0u, 0x0u, buffers_15, 4, nullptr, 0},
-    {"add_f16", "kernels/elementwise.metal", 203, thread_16, msl::run_threads<thread_16>, 1024, 0x0u, 0x0u, buffers_16, 4, nullptr, 0},
-    {"add_bf16", "kernels/elementwise.metal", 204, thread_17, msl::run_threads<thread_17>, 1024, 0x0u, 0x0u, buffers_17, 4, nullptr, 0},
-    {"silu_mul_f32", "kernels/elementwise.metal", 205, thread_18, msl::run_threads<thread_18>, 1024, 0x0u, 0x0u, buffers_18, 4, nullptr, 0},
-    {"silu_mul_f16", "kernels/elementwise.metal", 206, thread_19, msl::run_threads<thread_19>, 1024, 0x0u, 0x0u, buffers_19, 4, nullptr, 0},
-    {"silu_mul_bf16", "kernels/elementwise.metal", 207, thread_20, msl::run_threads<thread_20>, 1024, 0x0u, 0x0u, buffers_20, 4, nullptr, 0},
-    {"gelu_mul_f32", "kernels/elementwise.metal", 208, thread_21, msl::run_threads<thread_21>, 1024, 0x0u, 0x0u, buffers_21, 4, nullptr, 0},
-    {"gelu_mul_f16", "kernels/elementwise.metal", 209, thread_22, msl::run_threads<thread_22>, 1024, 0x0u, 0x0u, buffers_22, 4, nullptr, 0},
-    {"gelu_mul_bf16", "kernels/elementwise.metal", 210, thread_23, msl::run_threads<thread_23>, 1024, 0x0u, 0x0u, buffers_23, 4, nullptr, 0},
-    {"cast_f32_f16", "kernels/elementwise.metal", 211, thread_24, msl::run_threads<thread_24>, 1024, 0x0u, 0x0u, buffers_24, 3, nullptr, 0},
-    {"cast_f32_bf16", "kernels/elementwise.metal", 212, thread_25, msl::run_threads<thread_25>, 1024, 0x0u, 0x0u, buffers_25, 3, nullptr, 0},
-    {"cast_f16_f32", "kernels/elementwise.metal", 213, thread_26, msl::run_threads<thread_26>, 1024, 0x0u, 0x0u, buffers_26, 3, nullptr, 0},
-    {"cast_f16_bf16", "kernels/elementwise.metal", 214, thread_27, msl::run_threads<thread_27>, 1024, 0x0u, 0x0u, buffers_27, 3, nullptr, 0},
-    {"cast_bf16_f32", "kernels/elementwise.metal", 215, thread_28, msl::run_threads<thread_28>, 1024, 0x0u, 0x0u, buffers_28, 3, nullptr, 0},
-    {"cast_bf16_f16", "kernels/elementwise.metal", 216, thread_29, msl::run_threads<thread_29>, 1024, 0x0u, 0x0u, buffers_29, 3, nullptr, 0},
-    {"gather_rows_f32", "kernels/elementwise.metal", 217, thread_30, msl::run_threads<thread_30>, 32, 0x0u, 0x0u, buffers_30, 4, nullptr, 0},
-    {"gather_rows_f16", "kernels/elementwise.metal", 218, thread_31, msl::run_threads<thread_31>, 32, 0x0u, 0x0u, buffers_31, 4, nullptr, 0},
-    {"gather_rows_bf16", "kernels/elementwise.metal", 219, thread_32, msl::run_threads<thread_32>, 32, 0x0u, 0x0u, buffers_32, 4, nullptr, 0},
+    {"activate_f32", "kernels/elementwise.metal", 136, thread_0, msl::run_threads<thread_0>, 1024, 0x1u, 0x0u, buffers_0, 3, nullptr, 0},
+    {"activate_f16", "kernels/elementwise.metal", 137, thread_1, msl::run_threads<thread_1>, 1024, 0x1u, 0x0u, buffers_1, 3, nullptr, 0},
+    {"activate_bf16", "kernels/elementwise.metal", 138, thread_2, msl::run_threads<thread_2>, 1024, 0x1u, 0x0u, buffers_2, 3, nullptr, 0},
+    {"scale_f32", "kernels/elementwise.metal", 139, thread_3, msl::run_threads<thread_3>, 1024, 0x0u, 0x0u, buffers_3, 3, nullptr, 0},
+    {"scale_f16", "kernels/elementwise.metal", 140, thread_4, msl::run_threads<thread_4>, 1024, 0x0u, 0x0u, buffers_4, 3, nullptr, 0},
+    {"scale_bf16", "kernels/elementwise.metal", 141, thread_5, msl::run_threads<thread_5>, 1024, 0x0u, 0x0u, buffers_5, 3, nullptr, 0},
+    {"soft_cap_f32", "kernels/elementwise.metal", 142, thread_6, msl::run_threads<thread_6>, 1024, 0x0u, 0x0u, buffers_6, 3, nullptr, 0},
+    {"soft_cap_f16", "kernels/elementwise.metal", 143, thread_7, msl::run_threads<thread_7>, 1024, 0x0u, 0x0u, buffers_7, 3, nullptr, 0},
+    {"soft_cap_bf16", "kernels/elementwise.metal", 144, thread_8, msl::run_threads<thread_8>, 1024, 0x0u, 0x0u, buffers_8, 3, nullptr, 0},
+    {"mul_f32", "kernels/elementwise.metal", 145, thread_9, msl::run_threads<thread_9>, 1024, 0x0u, 0x0u, buffers_9, 4, nullptr, 0},
+    {"mul_f16", "kernels/elementwise.metal", 146, thread_10, msl::run_threads<thread_10>, 1024, 0x0u, 0x0u, buffers_10, 4, nullptr, 0},
+    {"mul_bf16", "kernels/elementwise.metal", 147, thread_11, msl::run_threads<thread_11>, 1024, 0x0u, 0x0u, buffers_11, 4, nullptr, 0},
+    {"add_f32", "kernels/elementwise.metal", 148, thread_12, msl::run_threads<thread_12>, 1024, 0x0u, 0x0u, buffers_12, 4, nullptr, 0},
+    {"add_f16", "kernels/elementwise.metal", 149, thread_13, msl::run_threads<thread_13>, 1024, 0x0u, 0x0u, buffers_13, 4, nullptr, 0},
+    {"add_bf16", "kernels/elementwise.metal", 150, thread_14, msl::run_threads<thread_14>, 1024, 0x0u, 0x0u, buffers_14, 4, nullptr, 0},
+    {"gate_f32", "kernels/elementwise.metal", 151, thread_15, msl::run_threads<thread_15>, 1024, 0x1u, 0x0u, buffers_15, 4, nullptr, 0},
+    {"gate_f16", "kernels/elementwise.metal", 152, thread_16, msl::run_threads<thread_16>, 1024, 0x1u, 0x0u, buffers_16, 4, nullptr, 0},
+    {"gate_bf16", "kernels/elementwise.metal", 153, thread_17, msl::run_threads<thread_17>, 1024, 0x1u, 0x0u, buffers_17, 4, nullptr, 0},
+    {"cast_f32_f16", "kernels/elementwise.metal", 154, thread_18, msl::run_threads<thread_18>, 1024, 0x0u, 0x0u, buffers_18, 3, nullptr, 0},
+    {"cast_f32_bf16", "kernels/elementwise.metal", 155, thread_19, msl::run_threads<thread_19>, 1024, 0x0u, 0x0u, buffers_19, 3, nullptr, 0},
+    {"cast_f16_f32", "kernels/elementwise.metal", 156, thread_20, msl::run_threads<thread_20>, 1024, 0x0u, 0x0u, buffers_20, 3, nullptr, 0},
+    {"cast_f16_bf16", "kernels/elementwise.metal", 157, thread_21, msl::run_threads<thread_21>, 1024, 0x0u, 0x0u, buffers_21, 3, nullptr, 0},
+    {"cast_bf16_f32", "kernels/elementwise.metal", 158, thread_22, msl::run_threads<thread_22>, 1024, 0x0u, 0x0u, buffers_22, 3, nullptr, 0},
+    {"cast_bf16_f16", "kernels/elementwise.metal", 159, thread_23, msl::run_threads<thread_23>, 1024, 0x0u, 0x0u, buffers_23, 3, nullptr, 0},
+    {"gather_rows_f32", "kernels/elementwise.metal", 160, thread_24, msl::run_threads<thread_24>, 32, 0x0u, 0x0u, buffers_24, 4, nullptr, 0},
+    {"gather_rows_f16", "kernels/elementwise.metal", 161, thread_25, msl::run_threads<thread_25>, 32, 0x0u, 0x0u, buffers_25, 4, nullptr, 0},
+    {"gather_rows_bf16", "kernels/elementwise.metal", 162, thread_26, msl::run_threads<thread_26>, 32, 0x0u, 0x0u, buffers_26, 4, nullptr, 0},
 };
 } // namespace
 namespace msl {
 inline namespace MSL_VARIANT {
 extern const Unit unit_elementwise;
-const Unit unit_elementwise = {kernels, 33};
+const Unit unit_elementwise = {kernels, 27};
 } // namespace MSL_VARIANT
 } // namespace msl

@@ -334,6 +334,8 @@ struct Scoring {
 float scale;
 float cap;
 float sink;
+float slope;
+int position;
 };
 
 
@@ -351,7 +353,7 @@ struct StepRows {
 ulong at[4];
 bool has[4];
 };
-#line 103 "kernels/attention_core.h"
+#line 105 "kernels/attention_core.h"
 template <typename A, typename C>
 inline void load_rows( const C *from, const StepRows &rows, uint d0, uint width, bool values, uint tid,
 A *tile, uint *marks) {
@@ -370,7 +372,7 @@ store_four(to, d, v);
 }
 }
 }
-#line 126 "kernels/attention_core.h"
+#line 128 "kernels/attention_core.h"
 template <typename A, typename Rows>
 inline void attend( const QueryRows<A> &q, const Rows &rows, const Sight &sight,
 const Scoring &scoring, const TileMemory<A> &memory, uint tid, uint sg, uint lane) {
@@ -462,10 +464,12 @@ const uint column = j * 4 + part;
 float v = scores[row * score_stride + column] * scoring.scale;
 if (MSL_BRANCH(34, scoring.cap > 0.0f))
 v = scoring.cap * tanh(v / scoring.cap);
+if (MSL_BRANCH(35, scoring.slope != 0.0f))
+v += scoring.slope * float(int(key + column) - scoring.position);
 v *= 1.44269504f;
-if (MSL_BRANCH(35, key + column < sight.first || key + column >= sight.end)) {
+if (MSL_BRANCH(36, key + column < sight.first || key + column >= sight.end)) {
 v = lowest;
-} else if (MSL_BRANCH(36, !is_finite(v))) {
+} else if (MSL_BRANCH(37, !is_finite(v))) {
 v = lowest;
 total = NAN;
 }
@@ -477,21 +481,21 @@ peak = max(peak, simd_shuffle_xor(peak, 2, 8));
 const float keep = exp2(highest - peak);
 total *= keep;
 for (uint j = 0; MSL_STEP(j < 8); j++) {
-weight[j] = MSL_BRANCH(37, weight[j] > lowest )? exp2(weight[j] - peak) : 0.0f;
+weight[j] = MSL_BRANCH(38, weight[j] > lowest )? exp2(weight[j] - peak) : 0.0f;
 total += weight[j];
 scores[row * score_stride + j * 4 + part] = weight[j];
 }
-if (MSL_BRANCH(38, part == 0))
+if (MSL_BRANCH(39, part == 0))
 factors[row * 9] = keep;
 const bool rescale = simd_any(highest < peak, 9);
 highest = peak;
 simdgroup_barrier(mem_flags::mem_threadgroup, 10);
 
-if (MSL_BRANCH(39, rescale)) {
+if (MSL_BRANCH(40, rescale)) {
 simdgroup_float8x8 factor;
 simdgroup_load(factor, factors, 8);
 for (uint i = 0; MSL_STEP(i < 32); i++) {
-if (MSL_BRANCH(40, i * 8 < head))
+if (MSL_BRANCH(41, i * 8 < head))
 simdgroup_multiply(sum[i], factor, sum[i]);
 }
 }
@@ -499,18 +503,18 @@ simdgroup_float8x8 probability[4];
 for (uint j = 0; MSL_STEP(j < 4); j++)
 simdgroup_load(probability[j], scores + j * 8, score_stride);
 for (uint d0 = 0; MSL_STEP(d0 < 256); d0 += slice_width) {
-if (MSL_BRANCH(41, d0 >= head))
+if (MSL_BRANCH(42, d0 >= head))
 break;
-if (MSL_BRANCH(42, !pair)) {
+if (MSL_BRANCH(43, !pair)) {
 load_rows(rows.values, step, d0, min(slice_width, head - d0), true, tid, v_tile, marks);
 threadgroup_barrier(mem_flags::mem_threadgroup, 11);
 }
 for (uint j = 0; MSL_STEP(j < 8); j++) {
-if (MSL_BRANCH(43, marks[j * 4 + part] != 0 && weight[j] > 0.0f))
+if (MSL_BRANCH(44, marks[j * 4 + part] != 0 && weight[j] > 0.0f))
 total = NAN;
 }
 for (uint i = 0; MSL_STEP(i < slice_width / 8); i++) {
-if (MSL_BRANCH(44, d0 + i * 8 >= head))
+if (MSL_BRANCH(45, d0 + i * 8 >= head))
 break;
 for (uint j = 0; MSL_STEP(j < 4); j++) {
 simdgroup_matrix<A, 8, 8> v;
@@ -524,23 +528,23 @@ threadgroup_barrier(mem_flags::mem_threadgroup, 12);
 
 total += simd_shuffle_xor(total, 1, 13);
 total += simd_shuffle_xor(total, 2, 14);
-const float norm = MSL_BRANCH(45, total == 0.0f )? 0.0f : 1.0f / total;
+const float norm = MSL_BRANCH(46, total == 0.0f )? 0.0f : 1.0f / total;
 float norms[4];
 for (uint i = 0; MSL_STEP(i < 4); i++)
 norms[i] = simd_shuffle(norm, (i * 2 + lane / 16) * 4, 15);
 float *results = ( float *)tile + sg * 8 * result_stride;
 for (uint d0 = 0; MSL_STEP(d0 < 256); d0 += 64) {
-if (MSL_BRANCH(46, d0 >= head))
+if (MSL_BRANCH(47, d0 >= head))
 break;
 for (uint j = 0; MSL_STEP(j < 8); j++) {
-if (MSL_BRANCH(47, d0 + j * 8 < head))
+if (MSL_BRANCH(48, d0 + j * 8 < head))
 simdgroup_store(sum[d0 / 8 + j], results + j * 8, result_stride);
 }
 simdgroup_barrier(mem_flags::mem_threadgroup, 16);
 const uint d = lane % 16 * 4;
 for (uint i = 0; MSL_STEP(i < 4); i++) {
 const uint r = i * 2 + lane / 16;
-if (MSL_BRANCH(48, sg * 8 + r < q.count && d0 + d < head)) {
+if (MSL_BRANCH(49, sg * 8 + r < q.count && d0 + d < head)) {
 const float4 v = *( const float4 *)(results + r * result_stride + d);
 store_four(q.to, (sg * 8 + r) * q.stride + d0 + d, v * norms[i]);
 }
@@ -579,7 +583,7 @@ memory.factors = factor_rows;
 memory.marks = key_marks;
 
 const uint first = group.x * 32;
-if (MSL_BRANCH(49, first >= p.seq_q))
+if (MSL_BRANCH(50, first >= p.seq_q))
 return;
 const uint kv_head = group.y / (p.heads / p.kv_heads);
 QueryRows<A> queries;
@@ -607,9 +611,11 @@ Scoring scoring;
 scoring.scale = p.scale;
 scoring.cap = 0.0f;
 scoring.sink = lowest;
+scoring.slope = 0.0f;
+scoring.position = 0;
 attend(queries, rows, sight, scoring, memory, tid, sg, lane);
 }
-#line 613 "kernels/emulated/flash.gen.cc"
+#line 619 "kernels/emulated/flash.gen.cc"
 void thread_0(const msl::Thread &t) {
     flash_attention<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -650,9 +656,9 @@ void thread_2(const msl::Thread &t) {
 const msl::BufferArgument buffers_2[] = {{0, 0, "q"}, {1, 0, "k"}, {2, 0, "v"}, {3, 0, "out"}, {4, sizeof(FlashParams), "p"}};
 const uint32_t variables_2[] = {8704, 4608, 1024, 256};
 const msl::Kernel kernels[] = {
-    {"flash_attention_f32", "kernels/flash.metal", 80, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 5, variables_0, 4},
-    {"flash_attention_f16", "kernels/flash.metal", 81, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 5, variables_1, 4},
-    {"flash_attention_bf16", "kernels/flash.metal", 82, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 5, variables_2, 4},
+    {"flash_attention_f32", "kernels/flash.metal", 82, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 5, variables_0, 4},
+    {"flash_attention_f16", "kernels/flash.metal", 83, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 5, variables_1, 4},
+    {"flash_attention_bf16", "kernels/flash.metal", 84, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 5, variables_2, 4},
 };
 } // namespace
 namespace msl {

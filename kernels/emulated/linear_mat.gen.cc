@@ -622,7 +622,77 @@ return;
 for (uint i = 0; MSL_STEP(i < 16); i++)
 w[i] = MSL_BRANCH(11, block_elems(type) == 1 && 16 * r + i < k )? plain_element(type, row, 16 * r + i) : 0.0f;
 }
-#line 5 "kernels/linear_mat.metal"
+#line 8 "kernels/activation.h"
+using namespace metal;
+
+inline float silu_of(float v) { return v / (1.0f + exp(-v)); }
+
+
+
+
+inline float erf_of(float v) {
+const float x = fabs(v), t = 1.0f / (1.0f + 0.3275911f * x);
+const float sum =
+((((1.061405429f * t - 1.453152027f) * t + 1.421413741f) * t - 0.284496736f) * t + 0.254829592f) * t;
+const float e = 1.0f - sum * exp(-x * x);
+return MSL_BRANCH(12, v < 0.0f )? -e : e;
+}
+
+
+inline float gelu_range(float v) { return MSL_BRANCH(13, v < -20.0f )? -20.0f : v; }
+
+
+inline float gelu_of(float v) {
+const float x = gelu_range(v);
+return 0.5f * x * (1.0f + erf_of(x * 0.70710678f));
+}
+
+
+
+
+inline float gelu_tanh_of(float v) {
+const float x = gelu_range(v);
+return x / (1.0f + exp(-1.5957691216f * (x + 0.044715f * x * x * x)));
+}
+
+
+inline float relu2_of(float v) {
+const float x = MSL_BRANCH(14, v < 0.0f )? 0.0f : v;
+return x * x;
+}
+
+
+
+inline float activation_of(uint kind, float v) {
+switch (MSL_CHOOSE(15, kind)) {
+case 1:
+return silu_of(v);
+case 2:
+return gelu_of(v);
+case 3:
+return gelu_tanh_of(v);
+case 4:
+return relu2_of(v);
+default:
+return v;
+}
+}
+
+
+inline float clamped_swiglu_of(float a, float b) {
+const float g = MSL_BRANCH(16, a > 7.0f )? 7.0f : a;
+const float u = MSL_BRANCH(17, b > 7.0f )? 7.0f : (MSL_BRANCH(18, b < -7.0f )? -7.0f : b);
+return (u + 1.0f) * (g / (1.0f + exp(-1.702f * g)));
+}
+
+
+
+inline float gate_of(uint kind, float a, float b) {
+if (MSL_BRANCH(19, kind == 5))
+return clamped_swiglu_of(a, b);
+return activation_of(kind, a) * b;
+}
+#line 6 "kernels/linear_mat.metal"
 using namespace metal;
 
 
@@ -633,13 +703,17 @@ static inline bool msl_constant_fc_residual() { return msl::constant<bool>(3); }
 static inline uint msl_constant_fc_activation() { return msl::constant<uint>(4); }
 
 static inline uint msl_constant_fc_tile() { return msl::constant<uint>(6); }
+static inline bool msl_constant_fc_bias() { return msl::constant<bool>(8); }
+static inline bool msl_constant_fc_gated() { return msl::constant<bool>(9); }
 
 static inline uint msl_constant_type1() { return ( msl::is_constant_defined(1) ? msl_constant_fc_type1() : 0); }
 static inline uint msl_constant_type2() { return ( msl::is_constant_defined(2) ? msl_constant_fc_type2() : 0); }
 static inline bool msl_constant_has_residual() { return ( msl::is_constant_defined(3) ? msl_constant_fc_residual() : false); }
-static inline bool msl_constant_is_pair() { return ( msl::is_constant_defined(4) ? msl_constant_fc_activation() == 1 : false); }
+static inline uint msl_constant_activation() { return ( msl::is_constant_defined(4) ? msl_constant_fc_activation() : 0); }
+static inline bool msl_constant_has_bias() { return ( msl::is_constant_defined(8) ? msl_constant_fc_bias() : false); }
+static inline bool msl_constant_is_gated() { return ( msl::is_constant_defined(9) ? msl_constant_fc_gated() : false); }
 static inline uint msl_constant_tile_tokens() { return ( msl::is_constant_defined(6) ? msl_constant_fc_tile() : 32); }
-#line 30 "kernels/linear_mat.metal"
+#line 35 "kernels/linear_mat.metal"
 struct Row {
 const uchar *at;
 uint weight;
@@ -664,9 +738,9 @@ expand_end(type, row.at, run, k, v);
 
 
 template <bool Whole> inline void decode_row( const Row &row, uint run, uint k, float *v) {
-if (MSL_BRANCH(12, msl_constant_type1() != 0 && msl_constant_type1() != msl_constant_fc_type0() && row.weight == 1))
+if (MSL_BRANCH(20, msl_constant_type1() != 0 && msl_constant_type1() != msl_constant_fc_type0() && row.weight == 1))
 decode_as<Whole>(msl_constant_type1(), row, run, k, v);
-else if (MSL_BRANCH(13, msl_constant_type2() != 0 && msl_constant_type2() != msl_constant_fc_type0() && row.weight == 2))
+else if (MSL_BRANCH(21, msl_constant_type2() != 0 && msl_constant_type2() != msl_constant_fc_type0() && row.weight == 2))
 decode_as<Whole>(msl_constant_type2(), row, run, k, v);
 else
 decode_as<Whole>(msl_constant_fc_type0(), row, run, k, v);
@@ -675,9 +749,9 @@ decode_as<Whole>(msl_constant_fc_type0(), row, run, k, v);
 
 inline uint elems_of( const Row &row) {
 const uint first = block_elems(msl_constant_fc_type0());
-if (MSL_BRANCH(14, msl_constant_type1() != 0 && block_elems(msl_constant_type1()) != first && row.weight == 1))
+if (MSL_BRANCH(22, msl_constant_type1() != 0 && block_elems(msl_constant_type1()) != first && row.weight == 1))
 return block_elems(msl_constant_type1());
-if (MSL_BRANCH(15, msl_constant_type2() != 0 && block_elems(msl_constant_type2()) != first && row.weight == 2))
+if (MSL_BRANCH(23, msl_constant_type2() != 0 && block_elems(msl_constant_type2()) != first && row.weight == 2))
 return block_elems(msl_constant_type2());
 return first;
 }
@@ -711,7 +785,7 @@ for (uint i = 0; MSL_STEP(i < M / 2); i += 8) {
 const uint at = first + part * (M / 2) + i;
 float v[8];
 for (uint j = 0; MSL_STEP(j < 8); j++)
-v[j] = MSL_BRANCH(16, Whole || at + j < k )? float(x[at + j]) : 0.0f;
+v[j] = MSL_BRANCH(24, Whole || at + j < k )? float(x[at + j]) : 0.0f;
 put8(x_to + i, v);
 }
 X *w_to = w_tile + tid / 2 * (64 + 16 / sizeof(X));
@@ -744,7 +818,7 @@ simdgroup_matrix<X, 8, 8> right[4];
 for (uint i = 0; MSL_STEP(i < 4); i++)
 simdgroup_load(right[i], w_rows + 8 * i * (64 + 16 / sizeof(X)) + k, (64 + 16 / sizeof(X)), ulong2(0, 0), true);
 for (uint i = 0; MSL_STEP(i < M / 16); i++) {
-if (MSL_BRANCH(17, !Full && i >= live))
+if (MSL_BRANCH(25, !Full && i >= live))
 break;
 simdgroup_matrix<X, 8, 8> left;
 simdgroup_load(left, x_rows + 8 * i * (64 + 16 / sizeof(X)) + k, (64 + 16 / sizeof(X)));
@@ -760,18 +834,36 @@ inline void step( const X *x, const Row &w, uint k, uint first, X *x_tile,
 X *w_tile, uint tid, uint sg, uint live, Part<M> &acc) {
 load_tiles<X, M, Whole>(x, w, k, first, x_tile, w_tile, tid);
 threadgroup_barrier(mem_flags::mem_threadgroup, 1);
-if (MSL_BRANCH(18, live == M / 16))
+if (MSL_BRANCH(26, live == M / 16))
 accumulate<X, M, true>(x_tile, w_tile, sg, live, acc);
-else if (MSL_BRANCH(19, live > 0))
+else if (MSL_BRANCH(27, live > 0))
 accumulate<X, M, false>(x_tile, w_tile, sg, live, acc);
 threadgroup_barrier(mem_flags::mem_threadgroup, 2);
+}
+
+
+struct Epilogue {
+const float *residual;
+const float *bias0;
+const float *bias1;
+const float *bias2;
+};
+
+
+
+inline float bias_of( const Epilogue &e, const LinearParams &p, uint c) {
+if (MSL_BRANCH(28, c < p.n0))
+return e.bias0[c];
+if (MSL_BRANCH(29, c < p.n0 + p.n1))
+return e.bias1[c - p.n0];
+return e.bias2[c - p.n0 - p.n1];
 }
 
 
 
 template <typename X, typename O, uint M>
 inline void multiply( const X *x, const Row &w, O *out, const LinearParams &p,
-const float *residual, uint first_token, uint first_column, uint columns,
+const Epilogue &end, uint first_token, uint first_column, uint columns,
 float *memory, uint tid, uint sg) {
 X *x_tile = ( X *)memory;
 X *w_tile = x_tile + M * (64 + 16 / sizeof(X));
@@ -785,30 +877,37 @@ Part<M> acc;
 for (uint i = 0; MSL_STEP(i < M / 4); i++)
 acc.at[i] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
 const uint whole = p.k & ~63u;
-MSL_LOOP(20) for (uint k = 0; MSL_TURN(21, k < whole); k += 64)
+MSL_LOOP(30) for (uint k = 0; MSL_TURN(31, k < whole); k += 64)
 step<X, M, true>(x_row, w, p.k, k, x_tile, w_tile, tid, sg, live, acc);
-if (MSL_BRANCH(22, whole < p.k))
+if (MSL_BRANCH(32, whole < p.k))
 step<X, M, false>(x_row, w, p.k, whole, x_tile, w_tile, tid, sg, live, acc);
 
 float *quarter = memory + sg / 2 * (M / 2) * 68 + sg % 2 * 32;
 for (uint i = 0; MSL_STEP(i < M / 4); i++)
 simdgroup_store(acc.at[i], quarter + i / 4 * 8 * 68 + i % 4 * 8, 68);
 threadgroup_barrier(mem_flags::mem_threadgroup, 3);
-const uint width = msl_constant_is_pair() ? 32 : 64;
-MSL_LOOP(23) for (uint e = tid; MSL_TURN(24, e < M * width); e += 128) {
+const uint width = msl_constant_is_gated() ? 32 : 64;
+MSL_LOOP(33) for (uint e = tid; MSL_TURN(34, e < M * width); e += 128) {
 const uint row = e / width, column = e % width;
-if (MSL_BRANCH(25, first_token + row >= p.tokens || first_column + column >= columns))
+if (MSL_BRANCH(35, first_token + row >= p.tokens || first_column + column >= columns))
 continue;
-const ulong at = ulong(first_token + row) * p.out_stride + first_column + column;
-float v = memory[row * 68 + column];
-if (msl_constant_is_pair())
-v = v / (1.0f + exp(-v)) * memory[row * 68 + column + 32];
+const uint own = first_column + column;
+const ulong at = ulong(first_token + row) * p.out_stride + own;
+float v = memory[row * 68 + column], linear = 0.0f;
+if (msl_constant_is_gated())
+linear = memory[row * 68 + column + 32];
+if (msl_constant_has_bias()) {
+v += bias_of(end, p, own);
+if (msl_constant_is_gated())
+linear += end.bias1[own];
+}
+v = msl_constant_is_gated() ? gate_of(msl_constant_activation(), v, linear) : activation_of(msl_constant_activation(), v);
 if (msl_constant_has_residual())
-v += residual[at];
+v += end.residual[at];
 out[at] = O(v);
 }
 }
-#line 216 "kernels/linear_mat.metal"
+#line 246 "kernels/linear_mat.metal"
 template <typename X, typename O>
 void linear_mat( const X *x,
 const uchar *w0,
@@ -817,34 +916,41 @@ const uchar *w2,
 O *out,
 const LinearParams &p,
 const float *residual,
-const float *gain,
+const float *bias0,
+const float *bias1,
+const float *bias2,
 uint3 group, uint tid,
 uint sg) {
 
 using msl_type_0 = float4[sizeof(X) == 4 ? 96 * 68 * 4 / 16 : 128 * 72 * 2 / 16]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &memory = msl::group_variable<msl_type_0>(msl_at_0, 0); 
 
-const uint columns = msl_constant_is_pair() ? p.n0 : p.n0 + p.n1 + p.n2;
-const uint first_column = group.y * (msl_constant_is_pair() ? 32 : 64);
+const uint columns = msl_constant_is_gated() ? p.n0 : p.n0 + p.n1 + p.n2;
+const uint first_column = group.y * (msl_constant_is_gated() ? 32 : 64);
 Row w;
-if (msl_constant_is_pair()) {
+if (msl_constant_is_gated()) {
 const uint n = min(first_column + tid / 2 % 32, p.n0 - 1);
-w = MSL_BRANCH(27, tid / 64 == 0 )? row_of(w0, 0, msl_constant_fc_type0(), p.k, n) : row_of(w1, 1, msl_constant_type1(), p.k, n);
+w = MSL_BRANCH(37, tid / 64 == 0 )? row_of(w0, 0, msl_constant_fc_type0(), p.k, n) : row_of(w1, 1, msl_constant_type1(), p.k, n);
 } else {
 const uint n = min(first_column + tid / 2, columns - 1);
-if (MSL_BRANCH(28, n < p.n0))
+if (MSL_BRANCH(38, n < p.n0))
 w = row_of(w0, 0, msl_constant_fc_type0(), p.k, n);
-else if (MSL_BRANCH(29, n < p.n0 + p.n1))
+else if (MSL_BRANCH(39, n < p.n0 + p.n1))
 w = row_of(w1, 1, msl_constant_type1(), p.k, n - p.n0);
 else
 w = row_of(w2, 2, msl_constant_type2(), p.k, n - p.n0 - p.n1);
 }
+Epilogue end;
+end.residual = residual;
+end.bias0 = bias0;
+end.bias1 = bias1;
+end.bias2 = bias2;
 float *tiles = ( float *)memory;
-if (MSL_BRANCH(30, sizeof(X) == 2 && msl_constant_tile_tokens() == 64))
-multiply<X, O, 64>(x, w, out, p, residual, group.x * 64, first_column, columns, tiles, tid, sg);
+if (MSL_BRANCH(40, sizeof(X) == 2 && msl_constant_tile_tokens() == 64))
+multiply<X, O, 64>(x, w, out, p, end, group.x * 64, first_column, columns, tiles, tid, sg);
 else
-multiply<X, O, 32>(x, w, out, p, residual, group.x * 32, first_column, columns, tiles, tid, sg);
+multiply<X, O, 32>(x, w, out, p, end, group.x * 32, first_column, columns, tiles, tid, sg);
 }
-#line 848 "kernels/emulated/linear_mat.gen.cc"
+#line 954 "kernels/emulated/linear_mat.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_mat<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -853,12 +959,14 @@ void thread_0(const msl::Thread &t) {
         static_cast<float *>(t.worker->buffers[4]),
         *static_cast<const LinearParams *>(t.worker->buffers[5]),
         static_cast<const float *>(t.worker->buffers[6]),
-        static_cast<const float *>(t.worker->buffers[7]),
+        static_cast<const float *>(t.worker->buffers[8]),
+        static_cast<const float *>(t.worker->buffers[9]),
+        static_cast<const float *>(t.worker->buffers[10]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)));
 }
-const msl::BufferArgument buffers_0[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}};
+const msl::BufferArgument buffers_0[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}};
 const uint32_t variables_0[] = {26112};
 void thread_1(const msl::Thread &t) {
     linear_mat<float, half>(static_cast<const float *>(t.worker->buffers[0]),
@@ -868,12 +976,14 @@ void thread_1(const msl::Thread &t) {
         static_cast<half *>(t.worker->buffers[4]),
         *static_cast<const LinearParams *>(t.worker->buffers[5]),
         static_cast<const float *>(t.worker->buffers[6]),
-        static_cast<const float *>(t.worker->buffers[7]),
+        static_cast<const float *>(t.worker->buffers[8]),
+        static_cast<const float *>(t.worker->buffers[9]),
+        static_cast<const float *>(t.worker->buffers[10]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)));
 }
-const msl::BufferArgument buffers_1[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}};
+const msl::BufferArgument buffers_1[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}};
 const uint32_t variables_1[] = {26112};
 void thread_2(const msl::Thread &t) {
     linear_mat<float, bfloat>(static_cast<const float *>(t.worker->buffers[0]),
@@ -883,12 +993,14 @@ void thread_2(const msl::Thread &t) {
         static_cast<bfloat *>(t.worker->buffers[4]),
         *static_cast<const LinearParams *>(t.worker->buffers[5]),
         static_cast<const float *>(t.worker->buffers[6]),
-        static_cast<const float *>(t.worker->buffers[7]),
+        static_cast<const float *>(t.worker->buffers[8]),
+        static_cast<const float *>(t.worker->buffers[9]),
+        static_cast<const float *>(t.worker->buffers[10]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)));
 }
-const msl::BufferArgument buffers_2[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}};
+const msl::BufferArgument buffers_2[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}};
 const uint32_t variables_2[] = {26112};
 void thread_3(const msl::Thread &t) {
     linear_mat<half, float>(static_cast<const half *>(t.worker->buffers[0]),
@@ -898,12 +1010,14 @@ void thread_3(const msl::Thread &t) {
         static_cast<float *>(t.worker->buffers[4]),
         *static_cast<const LinearParams *>(t.worker->buffers[5]),
         static_cast<const float *>(t.worker->buffers[6]),
-        static_cast<const float *>(t.worker->buffers[7]),
+        static_cast<const float *>(t.worker->buffers[8]),
+        static_cast<const float *>(t.worker->buffers[9]),
+        static_cast<const float *>(t.worker->buffers[10]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)));
 }
-const msl::BufferArgument buffers_3[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}};
+const msl::BufferArgument buffers_3[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}};
 const uint32_t variables_3[] = {18432};
 void thread_4(const msl::Thread &t) {
     linear_mat<half, half>(static_cast<const half *>(t.worker->buffers[0]),
@@ -913,12 +1027,14 @@ void thread_4(const msl::Thread &t) {
         static_cast<half *>(t.worker->buffers[4]),
         *static_cast<const LinearParams *>(t.worker->buffers[5]),
         static_cast<const float *>(t.worker->buffers[6]),
-        static_cast<const float *>(t.worker->buffers[7]),
+        static_cast<const float *>(t.worker->buffers[8]),
+        static_cast<const float *>(t.worker->buffers[9]),
+        static_cast<const float *>(t.worker->buffers[10]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)));
 }
-const msl::BufferArgument buffers_4[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}};
+const msl::BufferArgument buffers_4[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}};
 const uint32_t variables_4[] = {18432};
 void thread_5(const msl::Thread &t) {
     linear_mat<bfloat, float>(static_cast<const bfloat *>(t.worker->buffers[0]),
@@ -928,12 +1044,14 @@ void thread_5(const msl::Thread &t) {
         static_cast<float *>(t.worker->buffers[4]),
         *static_cast<const LinearParams *>(t.worker->buffers[5]),
         static_cast<const float *>(t.worker->buffers[6]),
-        static_cast<const float *>(t.worker->buffers[7]),
+        static_cast<const float *>(t.worker->buffers[8]),
+        static_cast<const float *>(t.worker->buffers[9]),
+        static_cast<const float *>(t.worker->buffers[10]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)));
 }
-const msl::BufferArgument buffers_5[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}};
+const msl::BufferArgument buffers_5[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}};
 const uint32_t variables_5[] = {18432};
 void thread_6(const msl::Thread &t) {
     linear_mat<bfloat, bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
@@ -943,21 +1061,23 @@ void thread_6(const msl::Thread &t) {
         static_cast<bfloat *>(t.worker->buffers[4]),
         *static_cast<const LinearParams *>(t.worker->buffers[5]),
         static_cast<const float *>(t.worker->buffers[6]),
-        static_cast<const float *>(t.worker->buffers[7]),
+        static_cast<const float *>(t.worker->buffers[8]),
+        static_cast<const float *>(t.worker->buffers[9]),
+        static_cast<const float *>(t.worker->buffers[10]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)));
 }
-const msl::BufferArgument buffers_6[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}};
+const msl::BufferArgument buffers_6[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}};
 const uint32_t variables_6[] = {18432};
 const msl::Kernel kernels[] = {
-    {"linear_mat_f32_f32", "kernels/linear_mat.metal", 252, thread_0, nullptr, 1024, 0x1u, 0x0u, buffers_0, 8, variables_0, 1},
-    {"linear_mat_f32_f16", "kernels/linear_mat.metal", 253, thread_1, nullptr, 1024, 0x1u, 0x0u, buffers_1, 8, variables_1, 1},
-    {"linear_mat_f32_bf16", "kernels/linear_mat.metal", 254, thread_2, nullptr, 1024, 0x1u, 0x0u, buffers_2, 8, variables_2, 1},
-    {"linear_mat_f16_f32", "kernels/linear_mat.metal", 255, thread_3, nullptr, 1024, 0x1u, 0x0u, buffers_3, 8, variables_3, 1},
-    {"linear_mat_f16_f16", "kernels/linear_mat.metal", 256, thread_4, nullptr, 1024, 0x1u, 0x0u, buffers_4, 8, variables_4, 1},
-    {"linear_mat_bf16_f32", "kernels/linear_mat.metal", 257, thread_5, nullptr, 1024, 0x1u, 0x0u, buffers_5, 8, variables_5, 1},
-    {"linear_mat_bf16_bf16", "kernels/linear_mat.metal", 258, thread_6, nullptr, 1024, 0x1u, 0x0u, buffers_6, 8, variables_6, 1},
+    {"linear_mat_f32_f32", "kernels/linear_mat.metal", 289, thread_0, nullptr, 1024, 0x1u, 0x0u, buffers_0, 10, variables_0, 1},
+    {"linear_mat_f32_f16", "kernels/linear_mat.metal", 290, thread_1, nullptr, 1024, 0x1u, 0x0u, buffers_1, 10, variables_1, 1},
+    {"linear_mat_f32_bf16", "kernels/linear_mat.metal", 291, thread_2, nullptr, 1024, 0x1u, 0x0u, buffers_2, 10, variables_2, 1},
+    {"linear_mat_f16_f32", "kernels/linear_mat.metal", 292, thread_3, nullptr, 1024, 0x1u, 0x0u, buffers_3, 10, variables_3, 1},
+    {"linear_mat_f16_f16", "kernels/linear_mat.metal", 293, thread_4, nullptr, 1024, 0x1u, 0x0u, buffers_4, 10, variables_4, 1},
+    {"linear_mat_bf16_f32", "kernels/linear_mat.metal", 294, thread_5, nullptr, 1024, 0x1u, 0x0u, buffers_5, 10, variables_5, 1},
+    {"linear_mat_bf16_bf16", "kernels/linear_mat.metal", 295, thread_6, nullptr, 1024, 0x1u, 0x0u, buffers_6, 10, variables_6, 1},
 };
 } // namespace
 namespace msl {

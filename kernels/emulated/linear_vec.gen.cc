@@ -622,7 +622,77 @@ return;
 for (uint i = 0; MSL_STEP(i < 16); i++)
 w[i] = MSL_BRANCH(11, block_elems(type) == 1 && 16 * r + i < k )? plain_element(type, row, 16 * r + i) : 0.0f;
 }
-#line 5 "kernels/linear_vec.metal"
+#line 8 "kernels/activation.h"
+using namespace metal;
+
+inline float silu_of(float v) { return v / (1.0f + exp(-v)); }
+
+
+
+
+inline float erf_of(float v) {
+const float x = fabs(v), t = 1.0f / (1.0f + 0.3275911f * x);
+const float sum =
+((((1.061405429f * t - 1.453152027f) * t + 1.421413741f) * t - 0.284496736f) * t + 0.254829592f) * t;
+const float e = 1.0f - sum * exp(-x * x);
+return MSL_BRANCH(12, v < 0.0f )? -e : e;
+}
+
+
+inline float gelu_range(float v) { return MSL_BRANCH(13, v < -20.0f )? -20.0f : v; }
+
+
+inline float gelu_of(float v) {
+const float x = gelu_range(v);
+return 0.5f * x * (1.0f + erf_of(x * 0.70710678f));
+}
+
+
+
+
+inline float gelu_tanh_of(float v) {
+const float x = gelu_range(v);
+return x / (1.0f + exp(-1.5957691216f * (x + 0.044715f * x * x * x)));
+}
+
+
+inline float relu2_of(float v) {
+const float x = MSL_BRANCH(14, v < 0.0f )? 0.0f : v;
+return x * x;
+}
+
+
+
+inline float activation_of(uint kind, float v) {
+switch (MSL_CHOOSE(15, kind)) {
+case 1:
+return silu_of(v);
+case 2:
+return gelu_of(v);
+case 3:
+return gelu_tanh_of(v);
+case 4:
+return relu2_of(v);
+default:
+return v;
+}
+}
+
+
+inline float clamped_swiglu_of(float a, float b) {
+const float g = MSL_BRANCH(16, a > 7.0f )? 7.0f : a;
+const float u = MSL_BRANCH(17, b > 7.0f )? 7.0f : (MSL_BRANCH(18, b < -7.0f )? -7.0f : b);
+return (u + 1.0f) * (g / (1.0f + exp(-1.702f * g)));
+}
+
+
+
+inline float gate_of(uint kind, float a, float b) {
+if (MSL_BRANCH(19, kind == 5))
+return clamped_swiglu_of(a, b);
+return activation_of(kind, a) * b;
+}
+#line 6 "kernels/linear_vec.metal"
 using namespace metal;
 
 
@@ -634,26 +704,45 @@ static inline bool msl_constant_fc_residual() { return msl::constant<bool>(3); }
 
 static inline uint msl_constant_fc_activation() { return msl::constant<uint>(4); }
 
-static inline bool msl_constant_fc_norm() { return msl::constant<bool>(5); }
+static inline uint msl_constant_fc_norm() { return msl::constant<uint>(5); }
 
 
 static inline uint msl_constant_fc_rows() { return msl::constant<uint>(6); }
 
 static inline uint msl_constant_fc_tokens() { return msl::constant<uint>(7); }
 
+static inline bool msl_constant_fc_bias() { return msl::constant<bool>(8); }
+
+static inline bool msl_constant_fc_gated() { return msl::constant<bool>(9); }
+
+static inline bool msl_constant_fc_gain() { return msl::constant<bool>(10); }
+static inline bool msl_constant_fc_shift() { return msl::constant<bool>(11); }
+
 static inline uint msl_constant_type1() { return ( msl::is_constant_defined(1) ? msl_constant_fc_type1() : 0); }
 static inline uint msl_constant_type2() { return ( msl::is_constant_defined(2) ? msl_constant_fc_type2() : 0); }
 static inline bool msl_constant_has_residual() { return ( msl::is_constant_defined(3) ? msl_constant_fc_residual() : false); }
-static inline bool msl_constant_is_pair() { return ( msl::is_constant_defined(4) ? msl_constant_fc_activation() == 1 : false); }
-static inline bool msl_constant_has_norm() { return ( msl::is_constant_defined(5) ? msl_constant_fc_norm() : false); }
+static inline uint msl_constant_activation() { return ( msl::is_constant_defined(4) ? msl_constant_fc_activation() : 0); }
+static inline uint msl_constant_norm() { return ( msl::is_constant_defined(5) ? msl_constant_fc_norm() : 0); }
+static inline bool msl_constant_has_bias() { return ( msl::is_constant_defined(8) ? msl_constant_fc_bias() : false); }
+static inline bool msl_constant_is_gated() { return ( msl::is_constant_defined(9) ? msl_constant_fc_gated() : false); }
+static inline bool msl_constant_has_gain() { return ( msl::is_constant_defined(10) ? msl_constant_fc_gain() : false); }
+static inline bool msl_constant_has_shift() { return ( msl::is_constant_defined(11) ? msl_constant_fc_shift() : false); }
 static inline uint msl_constant_row_count() { return ( msl::is_constant_defined(6) ? msl_constant_fc_rows() : 4); }
 static inline uint msl_constant_token_count() { return ( msl::is_constant_defined(7) ? msl_constant_fc_tokens() : 1); }
+
+
+
+struct Moments {
+float mean, rest, scale;
+};
 
 
 
 template <typename X, uint T> struct Input {
 const X *x[T];
 const float *gain;
+const float *shift;
+Moments moments[T];
 uint k;
 uint lane;
 };
@@ -672,17 +761,51 @@ float squares[T];
 
 
 
+template <typename X> inline Moments moments_of( const X *x, uint k, float eps, uint lane) {
+const float n = float(k), pivot = float(x[0]);
+float sum = 0.0f;
+MSL_LOOP(20) for (uint i = lane * 4; MSL_TURN(21, i < k); i += 128) {
+const uint end = min(i + 4, k);
+MSL_LOOP(22) for (uint j = i; MSL_TURN(23, j < end); j++)
+sum += float(x[j]) - pivot;
+}
+const float mean = pivot + simd_sum(sum, 1) / n;
+float2 rest = 0.0f;
+MSL_LOOP(24) for (uint i = lane * 4; MSL_TURN(25, i < k); i += 128) {
+const uint end = min(i + 4, k);
+MSL_LOOP(26) for (uint j = i; MSL_TURN(27, j < end); j++) {
+const float d = float(x[j]) - mean;
+rest += float2(d, d * d);
+}
+}
+rest = float2(simd_sum(rest.x, 2), simd_sum(rest.y, 3)) / n;
+return {mean, rest.x, precise::rsqrt(max(rest.y - rest.x * rest.x, 0.0f) + eps)};
+}
+#line 99 "kernels/linear_vec.metal"
+template <typename X, uint T>
+inline float normed(float v, const Input<X, T> &in, uint t, uint i, float &squares) {
+if (msl_constant_norm() == 1) {
+squares += v * v;
+v *= in.gain[i];
+}
+if (msl_constant_norm() == 2) {
+v = (v - in.moments[t].mean - in.moments[t].rest) * in.moments[t].scale;
+if (msl_constant_has_gain())
+v *= in.gain[i];
+if (msl_constant_has_shift())
+v += in.shift[i];
+}
+return v;
+}
 
-template <typename X>
-inline void load8( const X *x, const float *gain, float *v, float &squares) {
+
+template <typename X, uint T>
+inline void load8( const Input<X, T> &in, uint t, uint at, float *v, float &squares) {
+const X *x = in.x[t] + at;
 for (uint j = 0; MSL_STEP(j < 8); j++)
 v[j] = float(x[j]);
-if (msl_constant_has_norm()) {
-for (uint j = 0; MSL_STEP(j < 8); j++) {
-squares += v[j] * v[j];
-v[j] *= gain[j];
-}
-}
+for (uint j = 0; MSL_STEP(j < 8); j++)
+v[j] = normed(v[j], in, t, at + j, squares);
 }
 
 inline float dot8( const float *q, const float *v) {
@@ -705,10 +828,10 @@ for (uint r = 0; MSL_STEP(r < R); r++)
 w[r] = decode_run(type, rows.at[r], run);
 for (uint t = 0; MSL_STEP(t < T); t++) {
 float v[16];
-load8(in.x[t] + low, in.gain + low, v, sums.squares[t]);
-load8(in.x[t] + high, in.gain + high, v + 8, sums.squares[t]);
+load8(in, t, low, v, sums.squares[t]);
+load8(in, t, high, v + 8, sums.squares[t]);
 float first = 0.0f, second = 0.0f;
-if (MSL_BRANCH(12, has_offset(type))) {
+if (MSL_BRANCH(28, has_offset(type))) {
 for (uint j = 0; MSL_STEP(j < 8); j++) {
 first += v[j];
 second += v[j + 8];
@@ -716,40 +839,36 @@ second += v[j + 8];
 }
 for (uint r = 0; MSL_STEP(r < R); r++) {
 float p = w[r].scale[0] * dot8(w[r].q, v) + w[r].scale[1] * dot8(w[r].q + 8, v + 8);
-if (MSL_BRANCH(13, has_offset(type)))
+if (MSL_BRANCH(29, has_offset(type)))
 p += w[r].offset[0] * first + w[r].offset[1] * second;
 sums.product[t * R + r] += p;
 }
 }
 }
-#line 109 "kernels/linear_vec.metal"
+#line 167 "kernels/linear_vec.metal"
 template <typename X, uint R, uint T>
 inline void dot_rows(uint type, const uchar *w, int first, uint n, const Input<X, T> &in,
 Sums<R, T> &sums) {
 const ulong bytes = row_bytes(type, in.k);
 Rows<R> rows;
-MSL_LOOP(14) for (int r = 0; MSL_TURN(15, r < int(R)); r++)
+MSL_LOOP(30) for (int r = 0; MSL_TURN(31, r < int(R)); r++)
 rows.at[r] = w + bytes * ulong(clamp(first + r, 0, int(n) - 1));
 for (uint i = 0; MSL_STEP(i < T * R); i++)
 sums.product[i] = 0.0f;
 for (uint t = 0; MSL_STEP(t < T); t++)
 sums.squares[t] = 0.0f;
-const uint runs = in.k / 16, turn = MSL_BRANCH(16, type == 11 || type == 12 )? 4 : 2;
-MSL_LOOP(17) for (uint start = in.lane; MSL_TURN(18, start < runs); start += 32 * turn) {
-MSL_LOOP(19) for (uint i = 0; MSL_TURN(20, i < turn); i++) {
-if (MSL_BRANCH(21, start + 32 * i < runs))
+const uint runs = in.k / 16, turn = MSL_BRANCH(32, type == 11 || type == 12 )? 4 : 2;
+MSL_LOOP(33) for (uint start = in.lane; MSL_TURN(34, start < runs); start += 32 * turn) {
+MSL_LOOP(35) for (uint i = 0; MSL_TURN(36, i < turn); i++) {
+if (MSL_BRANCH(37, start + 32 * i < runs))
 add_run<X, R, T>(type, rows, in, start + 32 * i, sums);
 }
 }
-if (MSL_BRANCH(22, block_elems(type) != 1))
+if (MSL_BRANCH(38, block_elems(type) != 1))
 return;
-MSL_LOOP(23) for (uint i = (in.k & ~15u) + in.lane; MSL_TURN(24, i < in.k); i += 32) {
+MSL_LOOP(39) for (uint i = (in.k & ~15u) + in.lane; MSL_TURN(40, i < in.k); i += 32) {
 for (uint t = 0; MSL_STEP(t < T); t++) {
-float v = float(in.x[t][i]);
-if (msl_constant_has_norm()) {
-sums.squares[t] += v * v;
-v *= in.gain[i];
-}
+const float v = normed(float(in.x[t][i]), in, t, i, sums.squares[t]);
 for (uint r = 0; MSL_STEP(r < R); r++)
 sums.product[t * R + r] += plain_element(type, rows.at[r], i) * v;
 }
@@ -761,12 +880,12 @@ sums.product[t * R + r] += plain_element(type, rows.at[r], i) * v;
 template <typename X, uint R, uint T>
 inline void add_rows(uint type, const uchar *w, uint column, uint start, uint n, const Input<X, T> &in,
 Sums<R, T> &sums) {
-if (MSL_BRANCH(25, n == 0 || column + R <= start || column >= start + n))
+if (MSL_BRANCH(41, n == 0 || column + R <= start || column >= start + n))
 return;
 Sums<R, T> part;
 dot_rows<X, R, T>(type, w, int(column) - int(start), n, in, part);
 for (uint i = 0; MSL_STEP(i < T * R); i++) {
-if (MSL_BRANCH(26, column + i % R >= start && column + i % R < start + n))
+if (MSL_BRANCH(42, column + i % R >= start && column + i % R < start + n))
 sums.product[i] = part.product[i];
 }
 for (uint t = 0; MSL_STEP(t < T); t++)
@@ -781,7 +900,7 @@ for (uint i = 0; MSL_STEP(i < N); i += 4) {
 float4 four = 0.0f;
 for (uint j = 0; MSL_STEP(j < 4 && i + j < N); j++)
 four[j] = v[i + j];
-four = simd_sum(four, 1);
+four = simd_sum(four, 4);
 for (uint j = 0; MSL_STEP(j < 4 && i + j < N); j++)
 mine = select(mine, four[j], want == i + j);
 }
@@ -797,28 +916,48 @@ const uchar *w2;
 O *out;
 const float *residual;
 const float *gain;
+const float *bias0;
+const float *bias1;
+const float *bias2;
+const float *shift;
 };
+
+
+
+template <typename X, typename O>
+inline float bias_of( const Arguments<X, O> &a, const LinearParams &p, uint c) {
+if (MSL_BRANCH(43, c < p.n0))
+return a.bias0[c];
+if (MSL_BRANCH(44, c < p.n0 + p.n1))
+return a.bias1[c - p.n0];
+return a.bias2[c - p.n0 - p.n1];
+}
 
 
 
 template <typename X, typename O, uint R, uint T>
 inline void multiply( const Arguments<X, O> &a, const LinearParams &p, uint first_token, uint simdgroup,
 uint lane) {
-const uint columns = msl_constant_is_pair() ? p.n0 : p.n0 + p.n1 + p.n2;
+const uint columns = msl_constant_is_gated() ? p.n0 : p.n0 + p.n1 + p.n2;
 const uint column = simdgroup * R;
-if (MSL_BRANCH(27, column >= columns))
+if (MSL_BRANCH(45, column >= columns))
 return;
 
 Input<X, T> in;
 for (uint t = 0; MSL_STEP(t < T); t++)
 in.x[t] = a.x + ulong(min(first_token + t, p.tokens - 1)) * p.x_stride;
 in.gain = a.gain;
+in.shift = a.shift;
 in.k = p.k;
 in.lane = lane;
+if (msl_constant_norm() == 2) {
+for (uint t = 0; MSL_STEP(t < T); t++)
+in.moments[t] = moments_of(in.x[t], p.k, p.eps, lane);
+}
 
 Sums<R, T> sums, up;
 add_rows<X, R, T>(msl_constant_fc_type0(), a.w0, column, 0, p.n0, in, sums);
-if (msl_constant_is_pair()) {
+if (msl_constant_is_gated()) {
 add_rows<X, R, T>(msl_constant_type1(), a.w1, column, 0, p.n1, in, up);
 } else {
 if (msl_constant_type1() != 0)
@@ -828,24 +967,29 @@ add_rows<X, R, T>(msl_constant_type2(), a.w2, column, p.n0 + p.n1, p.n2, in, sum
 }
 
 float v = total<T * R>(sums.product, lane), linear = 0.0f;
-if (msl_constant_is_pair())
+if (msl_constant_is_gated())
 linear = total<T * R>(up.product, lane);
-if (msl_constant_has_norm()) {
+if (msl_constant_norm() == 1) {
 const float s = precise::rsqrt(total<T>(sums.squares, lane / R) / float(p.k) + p.eps);
 v *= s;
 linear *= s;
 }
 const uint token = first_token + lane / R;
-if (MSL_BRANCH(28, lane >= T * R || token >= p.tokens || column + lane % R >= columns))
+if (MSL_BRANCH(46, lane >= T * R || token >= p.tokens || column + lane % R >= columns))
 return;
-const ulong at = ulong(token) * p.out_stride + column + lane % R;
-if (msl_constant_is_pair())
-v = v / (1.0f + exp(-v)) * linear;
+const uint own = column + lane % R;
+const ulong at = ulong(token) * p.out_stride + own;
+if (msl_constant_has_bias()) {
+v += bias_of(a, p, own);
+if (msl_constant_is_gated())
+linear += a.bias1[own];
+}
+v = msl_constant_is_gated() ? gate_of(msl_constant_activation(), v, linear) : activation_of(msl_constant_activation(), v);
 if (msl_constant_has_residual())
 v += a.residual[at];
 a.out[at] = O(v);
 }
-#line 247 "kernels/linear_vec.metal"
+#line 329 "kernels/linear_vec.metal"
 template <typename X, typename O>
 void linear_vec( const X *x,
 const uchar *w0,
@@ -855,6 +999,10 @@ O *out,
 const LinearParams &p,
 const float *residual,
 const float *gain,
+const float *bias0,
+const float *bias1,
+const float *bias2,
+const float *shift,
 uint3 group, uint sg,
 uint lane, uint simdgroups) {
 Arguments<X, O> a;
@@ -865,6 +1013,10 @@ a.w2 = w2;
 a.out = out;
 a.residual = residual;
 a.gain = gain;
+a.bias0 = bias0;
+a.bias1 = bias1;
+a.bias2 = bias2;
+a.shift = shift;
 const uint simdgroup = group.x * simdgroups + sg, token = group.y * msl_constant_token_count();
 switch (msl_constant_token_count()) {
 case 1:
@@ -884,7 +1036,7 @@ multiply<X, O, 2, 8>(a, p, token, simdgroup, lane);
 break;
 }
 }
-#line 888 "kernels/emulated/linear_vec.gen.cc"
+#line 1040 "kernels/emulated/linear_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_vec<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -894,12 +1046,16 @@ void thread_0(const msl::Thread &t) {
         *static_cast<const LinearParams *>(t.worker->buffers[5]),
         static_cast<const float *>(t.worker->buffers[6]),
         static_cast<const float *>(t.worker->buffers[7]),
+        static_cast<const float *>(t.worker->buffers[8]),
+        static_cast<const float *>(t.worker->buffers[9]),
+        static_cast<const float *>(t.worker->buffers[10]),
+        static_cast<const float *>(t.worker->buffers[11]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_0[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}};
+const msl::BufferArgument buffers_0[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}};
 void thread_1(const msl::Thread &t) {
     linear_vec<float, half>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -909,12 +1065,16 @@ void thread_1(const msl::Thread &t) {
         *static_cast<const LinearParams *>(t.worker->buffers[5]),
         static_cast<const float *>(t.worker->buffers[6]),
         static_cast<const float *>(t.worker->buffers[7]),
+        static_cast<const float *>(t.worker->buffers[8]),
+        static_cast<const float *>(t.worker->buffers[9]),
+        static_cast<const float *>(t.worker->buffers[10]),
+        static_cast<const float *>(t.worker->buffers[11]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_1[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}};
+const msl::BufferArgument buffers_1[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}};
 void thread_2(const msl::Thread &t) {
     linear_vec<float, bfloat>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -924,12 +1084,16 @@ void thread_2(const msl::Thread &t) {
         *static_cast<const LinearParams *>(t.worker->buffers[5]),
         static_cast<const float *>(t.worker->buffers[6]),
         static_cast<const float *>(t.worker->buffers[7]),
+        static_cast<const float *>(t.worker->buffers[8]),
+        static_cast<const float *>(t.worker->buffers[9]),
+        static_cast<const float *>(t.worker->buffers[10]),
+        static_cast<const float *>(t.worker->buffers[11]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_2[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}};
+const msl::BufferArgument buffers_2[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}};
 void thread_3(const msl::Thread &t) {
     linear_vec<half, float>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -939,12 +1103,16 @@ void thread_3(const msl::Thread &t) {
         *static_cast<const LinearParams *>(t.worker->buffers[5]),
         static_cast<const float *>(t.worker->buffers[6]),
         static_cast<const float *>(t.worker->buffers[7]),
+        static_cast<const float *>(t.worker->buffers[8]),
+        static_cast<const float *>(t.worker->buffers[9]),
+        static_cast<const float *>(t.worker->buffers[10]),
+        static_cast<const float *>(t.worker->buffers[11]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_3[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}};
+const msl::BufferArgument buffers_3[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}};
 void thread_4(const msl::Thread &t) {
     linear_vec<half, half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -954,12 +1122,16 @@ void thread_4(const msl::Thread &t) {
         *static_cast<const LinearParams *>(t.worker->buffers[5]),
         static_cast<const float *>(t.worker->buffers[6]),
         static_cast<const float *>(t.worker->buffers[7]),
+        static_cast<const float *>(t.worker->buffers[8]),
+        static_cast<const float *>(t.worker->buffers[9]),
+        static_cast<const float *>(t.worker->buffers[10]),
+        static_cast<const float *>(t.worker->buffers[11]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_4[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}};
+const msl::BufferArgument buffers_4[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}};
 void thread_5(const msl::Thread &t) {
     linear_vec<bfloat, float>(static_cast<const bfloat *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -969,12 +1141,16 @@ void thread_5(const msl::Thread &t) {
         *static_cast<const LinearParams *>(t.worker->buffers[5]),
         static_cast<const float *>(t.worker->buffers[6]),
         static_cast<const float *>(t.worker->buffers[7]),
+        static_cast<const float *>(t.worker->buffers[8]),
+        static_cast<const float *>(t.worker->buffers[9]),
+        static_cast<const float *>(t.worker->buffers[10]),
+        static_cast<const float *>(t.worker->buffers[11]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_5[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}};
+const msl::BufferArgument buffers_5[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}};
 void thread_6(const msl::Thread &t) {
     linear_vec<bfloat, bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -984,20 +1160,24 @@ void thread_6(const msl::Thread &t) {
         *static_cast<const LinearParams *>(t.worker->buffers[5]),
         static_cast<const float *>(t.worker->buffers[6]),
         static_cast<const float *>(t.worker->buffers[7]),
+        static_cast<const float *>(t.worker->buffers[8]),
+        static_cast<const float *>(t.worker->buffers[9]),
+        static_cast<const float *>(t.worker->buffers[10]),
+        static_cast<const float *>(t.worker->buffers[11]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_6[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}};
+const msl::BufferArgument buffers_6[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}};
 const msl::Kernel kernels[] = {
-    {"linear_vec_f32_f32", "kernels/linear_vec.metal", 286, thread_0, nullptr, 1024, 0x1u, 0x0u, buffers_0, 8, nullptr, 0},
-    {"linear_vec_f32_f16", "kernels/linear_vec.metal", 287, thread_1, nullptr, 1024, 0x1u, 0x0u, buffers_1, 8, nullptr, 0},
-    {"linear_vec_f32_bf16", "kernels/linear_vec.metal", 288, thread_2, nullptr, 1024, 0x1u, 0x0u, buffers_2, 8, nullptr, 0},
-    {"linear_vec_f16_f32", "kernels/linear_vec.metal", 289, thread_3, nullptr, 1024, 0x1u, 0x0u, buffers_3, 8, nullptr, 0},
-    {"linear_vec_f16_f16", "kernels/linear_vec.metal", 290, thread_4, nullptr, 1024, 0x1u, 0x0u, buffers_4, 8, nullptr, 0},
-    {"linear_vec_bf16_f32", "kernels/linear_vec.metal", 291, thread_5, nullptr, 1024, 0x1u, 0x0u, buffers_5, 8, nullptr, 0},
-    {"linear_vec_bf16_bf16", "kernels/linear_vec.metal", 292, thread_6, nullptr, 1024, 0x1u, 0x0u, buffers_6, 8, nullptr, 0},
+    {"linear_vec_f32_f32", "kernels/linear_vec.metal", 376, thread_0, nullptr, 1024, 0x1u, 0x0u, buffers_0, 12, nullptr, 0},
+    {"linear_vec_f32_f16", "kernels/linear_vec.metal", 377, thread_1, nullptr, 1024, 0x1u, 0x0u, buffers_1, 12, nullptr, 0},
+    {"linear_vec_f32_bf16", "kernels/linear_vec.metal", 378, thread_2, nullptr, 1024, 0x1u, 0x0u, buffers_2, 12, nullptr, 0},
+    {"linear_vec_f16_f32", "kernels/linear_vec.metal", 379, thread_3, nullptr, 1024, 0x1u, 0x0u, buffers_3, 12, nullptr, 0},
+    {"linear_vec_f16_f16", "kernels/linear_vec.metal", 380, thread_4, nullptr, 1024, 0x1u, 0x0u, buffers_4, 12, nullptr, 0},
+    {"linear_vec_bf16_f32", "kernels/linear_vec.metal", 381, thread_5, nullptr, 1024, 0x1u, 0x0u, buffers_5, 12, nullptr, 0},
+    {"linear_vec_bf16_bf16", "kernels/linear_vec.metal", 382, thread_6, nullptr, 1024, 0x1u, 0x0u, buffers_6, 12, nullptr, 0},
 };
 } // namespace
 namespace msl {

@@ -234,9 +234,12 @@ static inline bool msl_constant_fc_transposed() { return msl::constant<bool>(0);
 
 static inline bool msl_constant_fc_sinks() { return msl::constant<bool>(1); }
 
+static inline bool msl_constant_fc_slopes() { return msl::constant<bool>(2); }
+
 static inline bool msl_constant_has_sinks() { return ( msl::is_constant_defined(1) ? msl_constant_fc_sinks() : false); }
+static inline bool msl_constant_has_slopes() { return ( msl::is_constant_defined(2) ? msl_constant_fc_slopes() : false); }
 static inline bool msl_constant_is_transposed() { return ( msl::is_constant_defined(0) ? msl_constant_fc_transposed() : false); }
-#line 20 "kernels/source.metal"
+#line 23 "kernels/source.metal"
 template <typename A>
 void permute( const A *x,
 A *out,
@@ -248,7 +251,7 @@ const ulong from =
 ulong(position.z) * p.stride[0] + ulong(position.y) * p.stride[1] + ulong(position.x) * p.stride[2];
 out[(ulong(position.z) * p.size[1] + position.y) * p.size[2] + position.x] = x[from];
 }
-#line 36 "kernels/source.metal"
+#line 39 "kernels/source.metal"
 template <typename A>
 void matmul( const A *a,
 const A *b,
@@ -289,7 +292,7 @@ if (MSL_BRANCH(15, m < p.m && n < p.n))
 out[(ulong(group.z) * p.m + m) * p.n + n] = A(memory[e]);
 }
 }
-#line 83 "kernels/source.metal"
+#line 87 "kernels/source.metal"
 template <typename A>
 void mask( const A *scores,
 const int *positions,
@@ -297,6 +300,7 @@ const int *cu_seqlens,
 const int *context_lens,
 A *out,
 const MaskParams &p,
+const float *slopes,
 uint3 position) {
 const uint columns = p.seqs * p.context, column = position.x, token = position.y;
 if (MSL_BRANCH(16, column >= columns))
@@ -307,9 +311,12 @@ const bool owned = cu_seqlens[seq] <= t && t < cu_seqlens[seq + 1];
 const bool recent = p.window == 0 || uint(positions[token] - key) < p.window;
 const bool seen = owned && key <= positions[token] && key < context_lens[seq] && recent;
 const ulong at = (ulong(position.z) * p.tokens + token) * columns + column;
-out[at] = A(MSL_BRANCH(17, seen )? float(scores[at]) : -INFINITY);
+float score = float(scores[at]);
+if (msl_constant_has_slopes())
+score += slopes[position.z] * float(key - positions[token]);
+out[at] = A(MSL_BRANCH(17, seen )? score : -INFINITY);
 }
-#line 112 "kernels/source.metal"
+#line 120 "kernels/source.metal"
 template <typename A>
 void softmax( const A *x,
 A *out,
@@ -351,7 +358,7 @@ total += MSL_BRANCH(25, maxima[i] > -INFINITY )? totals[i] * exp(maxima[i] - hig
 MSL_LOOP(26) for (uint i = tid; MSL_TURN(27, i < p.width); i += 256)
 to[i] = A(MSL_BRANCH(28, total == 0.0f )? 0.0f : exp(float(from[i]) - highest) / total);
 }
-#line 355 "kernels/emulated/source.gen.cc"
+#line 362 "kernels/emulated/source.gen.cc"
 void thread_0(const msl::Thread &t) {
     permute<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),
@@ -413,9 +420,10 @@ void thread_6(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[3]),
         static_cast<float *>(t.worker->buffers[4]),
         *static_cast<const MaskParams *>(t.worker->buffers[5]),
+        static_cast<const float *>(t.worker->buffers[6]),
         msl::position<uint3>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_6[] = {{0, 0, "scores"}, {1, 0, "positions"}, {2, 0, "cu_seqlens"}, {3, 0, "context_lens"}, {4, 0, "out"}, {5, sizeof(MaskParams), "p"}};
+const msl::BufferArgument buffers_6[] = {{0, 0, "scores"}, {1, 0, "positions"}, {2, 0, "cu_seqlens"}, {3, 0, "context_lens"}, {4, 0, "out"}, {5, sizeof(MaskParams), "p"}, {6, 0, "slopes"}};
 void thread_7(const msl::Thread &t) {
     mask<half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
@@ -423,9 +431,10 @@ void thread_7(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[3]),
         static_cast<half *>(t.worker->buffers[4]),
         *static_cast<const MaskParams *>(t.worker->buffers[5]),
+        static_cast<const float *>(t.worker->buffers[6]),
         msl::position<uint3>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_7[] = {{0, 0, "scores"}, {1, 0, "positions"}, {2, 0, "cu_seqlens"}, {3, 0, "context_lens"}, {4, 0, "out"}, {5, sizeof(MaskParams), "p"}};
+const msl::BufferArgument buffers_7[] = {{0, 0, "scores"}, {1, 0, "positions"}, {2, 0, "cu_seqlens"}, {3, 0, "context_lens"}, {4, 0, "out"}, {5, sizeof(MaskParams), "p"}, {6, 0, "slopes"}};
 void thread_8(const msl::Thread &t) {
     mask<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
@@ -433,9 +442,10 @@ void thread_8(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[3]),
         static_cast<bfloat *>(t.worker->buffers[4]),
         *static_cast<const MaskParams *>(t.worker->buffers[5]),
+        static_cast<const float *>(t.worker->buffers[6]),
         msl::position<uint3>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_8[] = {{0, 0, "scores"}, {1, 0, "positions"}, {2, 0, "cu_seqlens"}, {3, 0, "context_lens"}, {4, 0, "out"}, {5, sizeof(MaskParams), "p"}};
+const msl::BufferArgument buffers_8[] = {{0, 0, "scores"}, {1, 0, "positions"}, {2, 0, "cu_seqlens"}, {3, 0, "context_lens"}, {4, 0, "out"}, {5, sizeof(MaskParams), "p"}, {6, 0, "slopes"}};
 void thread_9(const msl::Thread &t) {
     softmax<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),
@@ -473,18 +483,18 @@ void thread_11(const msl::Thread &t) {
 const msl::BufferArgument buffers_11[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}, {3, 0, "sinks"}};
 const uint32_t variables_11[] = {32, 32};
 const msl::Kernel kernels[] = {
-    {"transpose_f32", "kernels/source.metal", 154, thread_0, msl::run_threads<thread_0>, 1024, 0x0u, 0x0u, buffers_0, 3, nullptr, 0},
-    {"transpose_f16", "kernels/source.metal", 155, thread_1, msl::run_threads<thread_1>, 1024, 0x0u, 0x0u, buffers_1, 3, nullptr, 0},
-    {"transpose_bf16", "kernels/source.metal", 156, thread_2, msl::run_threads<thread_2>, 1024, 0x0u, 0x0u, buffers_2, 3, nullptr, 0},
-    {"matmul_f32", "kernels/source.metal", 157, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 4, variables_3, 1},
-    {"matmul_f16", "kernels/source.metal", 158, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 4, variables_4, 1},
-    {"matmul_bf16", "kernels/source.metal", 159, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 4, variables_5, 1},
-    {"mask_f32", "kernels/source.metal", 160, thread_6, msl::run_threads<thread_6>, 1024, 0x0u, 0x0u, buffers_6, 6, nullptr, 0},
-    {"mask_f16", "kernels/source.metal", 161, thread_7, msl::run_threads<thread_7>, 1024, 0x0u, 0x0u, buffers_7, 6, nullptr, 0},
-    {"mask_bf16", "kernels/source.metal", 162, thread_8, msl::run_threads<thread_8>, 1024, 0x0u, 0x0u, buffers_8, 6, nullptr, 0},
-    {"softmax_f32", "kernels/source.metal", 163, thread_9, nullptr, 1024, 0x0u, 0x0u, buffers_9, 4, variables_9, 2},
-    {"softmax_f16", "kernels/source.metal", 164, thread_10, nullptr, 1024, 0x0u, 0x0u, buffers_10, 4, variables_10, 2},
-    {"softmax_bf16", "kernels/source.metal", 165, thread_11, nullptr, 1024, 0x0u, 0x0u, buffers_11, 4, variables_11, 2},
+    {"transpose_f32", "kernels/source.metal", 162, thread_0, msl::run_threads<thread_0>, 1024, 0x0u, 0x0u, buffers_0, 3, nullptr, 0},
+    {"transpose_f16", "kernels/source.metal", 163, thread_1, msl::run_threads<thread_1>, 1024, 0x0u, 0x0u, buffers_1, 3, nullptr, 0},
+    {"transpose_bf16", "kernels/source.metal", 164, thread_2, msl::run_threads<thread_2>, 1024, 0x0u, 0x0u, buffers_2, 3, nullptr, 0},
+    {"matmul_f32", "kernels/source.metal", 165, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 4, variables_3, 1},
+    {"matmul_f16", "kernels/source.metal", 166, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 4, variables_4, 1},
+    {"matmul_bf16", "kernels/source.metal", 167, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 4, variables_5, 1},
+    {"mask_f32", "kernels/source.metal", 168, thread_6, msl::run_threads<thread_6>, 1024, 0x0u, 0x0u, buffers_6, 7, nullptr, 0},
+    {"mask_f16", "kernels/source.metal", 169, thread_7, msl::run_threads<thread_7>, 1024, 0x0u, 0x0u, buffers_7, 7, nullptr, 0},
+    {"mask_bf16", "kernels/source.metal", 170, thread_8, msl::run_threads<thread_8>, 1024, 0x0u, 0x0u, buffers_8, 7, nullptr, 0},
+    {"softmax_f32", "kernels/source.metal", 171, thread_9, nullptr, 1024, 0x0u, 0x0u, buffers_9, 4, variables_9, 2},
+    {"softmax_f16", "kernels/source.metal", 172, thread_10, nullptr, 1024, 0x0u, 0x0u, buffers_10, 4, variables_10, 2},
+    {"softmax_bf16", "kernels/source.metal", 173, thread_11, nullptr, 1024, 0x0u, 0x0u, buffers_11, 4, variables_11, 2},
 };
 } // namespace
 namespace msl {
