@@ -375,7 +375,7 @@ func (f *follower) madeOf(v *ir.Value, row, element int) (string, int) {
 		return v.Args[1].Name(), int(f.rig.step.Inputs[ir.Tokens][row])
 	case ir.OpLinear:
 	case ir.OpFusedLinear:
-		if a := v.Attr.(ir.LinearAttr); !a.SiLUPair {
+		if a := v.Attr.(ir.LinearAttr); !a.Gated {
 			count = a.Weights
 		}
 	default:

@@ -152,10 +152,10 @@ func TestVerifyFindsPass(t *testing.T) {
 			a.Scale *= 1.1
 			v.Attr = a
 		}},
-		{"silu_mul", func(f *ir.Func) { slices.Reverse(first(f, ir.OpSiLUMul).Args) }},
+		{"gated_activation", func(f *ir.Func) { slices.Reverse(first(f, ir.OpGate).Args) }},
 		{"gate_up", func(f *ir.Func) {
 			for _, v := range f.Values {
-				if a, ok := v.Attr.(ir.LinearAttr); ok && a.SiLUPair && v.Layer == 1 {
+				if a, ok := v.Attr.(ir.LinearAttr); ok && a.Gated && v.Layer == 1 {
 					v.Args[1], v.Args[2] = v.Args[2], v.Args[1]
 				}
 			}

@@ -11,9 +11,9 @@ import (
 // values are read.
 func init() {
 	for op, build := range map[ir.Op]func(e *Emitter, v *ir.Value) []*ir.Value{
-		ir.OpSiLUMul:             decomposeSiLUMul,
 		ir.OpFusedLinear:         decomposeFusedLinear,
 		ir.OpAttention:           decomposeAttention,
+		ir.OpQKVWrite:            decomposeQKVWrite,
 		ir.OpRopeQKVWrite:        decomposeRopeWrite,
 		ir.OpHeadNormRopeKVWrite: decomposeRopeWrite,
 		ir.OpRepeatKVPair:        decomposeRepeatPair,
@@ -62,37 +62,48 @@ func first(args []*ir.Value) *ir.Value {
 	return args[0]
 }
 
-func decomposeSiLUMul(e *Emitter, v *ir.Value) []*ir.Value {
-	t := v.Type.DType
-	return []*ir.Value{e.EmitAs(t, ir.OpMul, nil, e.EmitAs(t, ir.OpSiLU, nil, v.Args[0]), v.Args[1])}
-}
-
 func decomposeFusedLinear(e *Emitter, v *ir.Value) []*ir.Value {
 	a, t := v.Attr.(ir.LinearAttr), v.Type.DType
-	x, weights, rest := v.Args[0], v.Args[1:1+a.Weights], v.Args[1+a.Weights:]
-	if a.Norm {
-		x, rest = e.Emit(ir.OpRMSNorm, ir.NormAttr{Eps: a.Eps}, x, rest[0]), rest[1:]
+	o := a.Operands(v.Args)
+	x := o.X
+	switch a.Norm {
+	case ir.RMSNorm:
+		x = e.Emit(ir.OpRMSNorm, ir.NormAttr{Eps: a.Eps}, x, o.Gain)
+	case ir.LayerNorm:
+		x = e.Emit(ir.OpLayerNorm, ir.NormAttr{Eps: a.Eps}, x, o.Gain, o.Shift)
 	}
 	parts := make([]*ir.Value, a.Weights)
-	for i, w := range weights {
-		parts[i] = e.EmitAs(t, ir.OpLinear, nil, x, w)
+	for i, w := range o.Weights {
+		var bias *ir.Value
+		if a.Bias {
+			bias = o.Biases[i]
+		}
+		parts[i] = e.EmitAs(t, ir.OpLinear, nil, x, w, bias)
 	}
 	out := parts[0]
-	switch {
-	case a.SiLUPair:
-		out = e.EmitAs(t, ir.OpMul, nil, e.EmitAs(t, ir.OpSiLU, nil, parts[0]), parts[1])
-	case a.Weights > 1:
+	if a.Weights > 1 && !a.Gated {
 		out = e.EmitAs(t, ir.OpConcat, nil, parts...)
 	}
+	activation := ir.ActivationAttr{Activation: a.Activation}
+	if a.Activation != ir.NoActivation && !a.Activation.OnlyGated() {
+		out = e.EmitAs(t, ir.OpActivate, activation, out)
+	}
+	switch {
+	case a.Activation.OnlyGated():
+		out = e.EmitAs(t, ir.OpGate, activation, out, parts[1])
+	case a.Gated:
+		out = e.EmitAs(t, ir.OpMul, nil, out, parts[1])
+	}
 	if a.Residual {
-		out = e.EmitAs(t, ir.OpAdd, nil, rest[0], out)
+		out = e.EmitAs(t, ir.OpAdd, nil, o.Residual, out)
 	}
 	return []*ir.Value{out}
 }
 
 func decomposeAttention(e *Emitter, v *ir.Value) []*ir.Value {
-	q, cache, positions, seqlens, lens, table, sinks := v.Args[0], v.Args[1], v.Args[2], v.Args[3], v.Args[4], v.Args[5], v.Args[6:]
+	q, cache, positions, seqlens, lens, table := v.Args[0], v.Args[1], v.Args[2], v.Args[3], v.Args[4], v.Args[5]
 	a := v.Attr.(ir.AttentionAttr)
+	sinks, slopes := a.Options(v.Args)
 	heads, _ := q.Type.Shape[1].IsConst()
 	headsFirst := ir.TransposeAttr{A: 1, B: 0, C: 2}
 	read := func(values bool) *ir.Value {
@@ -111,8 +122,8 @@ func decomposeAttention(e *Emitter, v *ir.Value) []*ir.Value {
 	if a.SoftCap != 0 {
 		scores = e.Emit(ir.OpSoftCap, ir.ScaleAttr{Value: a.SoftCap}, scores)
 	}
-	masked := e.Emit(ir.OpMask, ir.MaskAttr{Window: a.Window}, scores, positions, seqlens, lens)
-	weights := e.Emit(ir.OpSoftmax, nil, append([]*ir.Value{masked}, sinks...)...)
+	masked := e.Emit(ir.OpMask, ir.MaskAttr{Window: a.Window}, scores, positions, seqlens, lens, slopes)
+	weights := e.Emit(ir.OpSoftmax, nil, masked, sinks)
 	out := e.Emit(ir.OpTranspose, headsFirst, e.Emit(ir.OpMatmul, ir.MatmulAttr{}, weights, values))
 	return []*ir.Value{e.Cast(out, v.Type.DType)}
 }
@@ -125,11 +136,8 @@ func decomposeRepeatPair(e *Emitter, v *ir.Value) []*ir.Value {
 	return out
 }
 
-// decomposeRopeWrite serves both ops that rotate Q and K and write the cache.
-func decomposeRopeWrite(e *Emitter, v *ir.Value) []*ir.Value {
-	a := v.Attr.(ir.RopeWriteAttr)
-	qkv, cache, positions, slots, rest := v.Args[0], v.Args[1], v.Args[2], v.Args[3], v.Args[4:]
-	c := cache.Type.Cache
+// splitQKV takes the heads of Q, K and V apart that lie side by side.
+func splitQKV(e *Emitter, qkv *ir.Value, heads int, c ir.Cache) (q, k, v *ir.Value) {
 	start := 0
 	take := func(heads int) *ir.Value {
 		end := start + heads*c.Head
@@ -137,7 +145,20 @@ func decomposeRopeWrite(e *Emitter, v *ir.Value) []*ir.Value {
 		start = end
 		return e.Reshape(x, ir.Var(ir.T), ir.Const(heads), ir.Const(c.Head))
 	}
-	q, k, value := take(a.Heads), take(c.KVHeads), take(c.KVHeads)
+	return take(heads), take(c.KVHeads), take(c.KVHeads)
+}
+
+func decomposeQKVWrite(e *Emitter, v *ir.Value) []*ir.Value {
+	cache, slots := v.Args[1], v.Args[2]
+	q, k, value := splitQKV(e, v.Args[0], v.Attr.(ir.QKVWriteAttr).Heads, cache.Type.Cache)
+	return []*ir.Value{q, e.Emit(ir.OpCacheWrite, nil, cache, k, value, slots)}
+}
+
+// decomposeRopeWrite serves both ops that rotate Q and K and write the cache.
+func decomposeRopeWrite(e *Emitter, v *ir.Value) []*ir.Value {
+	a := v.Attr.(ir.RopeWriteAttr)
+	cache, positions, slots, rest := v.Args[1], v.Args[2], v.Args[3], v.Args[4:]
+	q, k, value := splitQKV(e, v.Args[0], a.Heads, cache.Type.Cache)
 	if v.Op == ir.OpHeadNormRopeKVWrite {
 		q = e.Emit(ir.OpRMSNorm, ir.NormAttr{Eps: a.Eps}, q, rest[0])
 		k = e.Emit(ir.OpRMSNorm, ir.NormAttr{Eps: a.Eps}, k, rest[1])

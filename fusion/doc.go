@@ -4,13 +4,14 @@
 // A [Rule] is data: a pattern, what the replacement provides, and how to emit it.
 //
 //	a, b := Any(), Any()
-//	product := Op(ir.OpMul, Op(ir.OpSiLU, a), b)
+//	activation := Op(ir.OpActivate, a)
+//	product := Op(ir.OpMul, activation, b)
 //	rule := &Rule{
-//		Name:   "silu_mul",
+//		Name:   "gated_activation",
 //		Anchor: product,
 //		Yields: []*Pat{product},
 //		Build: func(e *Emitter, m Match) []*ir.Value {
-//			return []*ir.Value{e.Emit(ir.OpSiLUMul, nil, m[a], m[b])}
+//			return []*ir.Value{e.Emit(ir.OpGate, m[activation].Attr, m[a], m[b])}
 //		},
 //	}
 //

@@ -21,10 +21,10 @@ func parse(t *testing.T, body string) *ir.Func {
 	return f
 }
 
-// twice builds a rule with two roots that share x: scale(x) beside silu(x).
+// twice builds a rule with two roots that share x: scale(x) beside activate(x).
 func twice() *Rule {
 	x := Any()
-	a, b := Op(ir.OpSiLU, x), Op(ir.OpScale, x)
+	a, b := Op(ir.OpActivate, x), Op(ir.OpScale, x)
 	return &Rule{
 		Name: "twice", Anchor: a, Joins: []*Pat{b}, Yields: []*Pat{a, b},
 		Build: func(e *Emitter, m Match) []*ir.Value {
@@ -36,7 +36,7 @@ func twice() *Rule {
 func TestConvexity(t *testing.T) {
 	body := `
   v4 = reshape v3 : f32[T,2,4]
-  v5 = silu v4 : f32[T,2,4]
+  v5 = activate v4 {activation=silu} : f32[T,2,4]
   v6 = %s : f32[T,2,4]
   v7 = %s : f32[T,2,4]
   return "y" v7`
@@ -56,11 +56,11 @@ func TestConvexity(t *testing.T) {
 
 	// Two roots that share two inputs; one input depends on the other root.
 	x, y := Any(), Any()
-	a, b := Op(ir.OpSiLU, x), Op(ir.OpMul, y, x)
+	a, b := Op(ir.OpActivate, x), Op(ir.OpMul, y, x)
 	rule := &Rule{Name: "roundabout", Anchor: a, Joins: []*Pat{b}, Yields: []*Pat{a, b},
 		Build: func(e *Emitter, m Match) []*ir.Value { return []*ir.Value{m[x], m[y]} }}
 	f := parse(t, `
-  v4 = silu v3 : f32[T,8]
+  v4 = activate v3 {activation=silu} : f32[T,8]
   v5 = scale v4 {value=2} : f32[T,8]
   v6 = mul v5 v3 : f32[T,8]
   return "y" v6`)
@@ -73,7 +73,7 @@ func TestConvexity(t *testing.T) {
 // only b depended on. The second rule's match is no longer convex then.
 func TestDependenceThroughReplacement(t *testing.T) {
 	x, y := Any(), Any()
-	a, b := Op(ir.OpSiLU, x), Op(ir.OpMul, x, y)
+	a, b := Op(ir.OpActivate, x), Op(ir.OpMul, x, y)
 	join := &Rule{
 		Name: "join", Anchor: a, Joins: []*Pat{b}, Yields: []*Pat{a, b},
 		Build: func(e *Emitter, m Match) []*ir.Value {
@@ -95,7 +95,7 @@ func TestDependenceThroughReplacement(t *testing.T) {
 		},
 	}
 	body := `
-  v4 = silu v3 : f32[T,8]
+  v4 = activate v3 {activation=silu} : f32[T,8]
   v5 = scale v4 {value=2} : f32[T,8]
   v10 = weight {name="norm"} : f32[8]
   v6 = rms_norm v3 v10 {} : f32[T,8]
@@ -123,19 +123,19 @@ func TestDependenceThroughReplacement(t *testing.T) {
 func TestCaptures(t *testing.T) {
 	x := Any()
 	same := &Rule{Name: "same", Anchor: Op(ir.OpAdd, x, x)}
-	p, q := Op(ir.OpSiLU, Any()), Op(ir.OpSiLU, Any())
+	p, q := Op(ir.OpActivate, Any()), Op(ir.OpActivate, Any())
 	two := &Rule{Name: "two", Anchor: Op(ir.OpAdd, p, q)}
 	for name, c := range map[string]struct {
 		rule *Rule
 		body string
 		want int
 	}{
-		"a capture twice is one value":           {same, "v4 = silu v3 : f32[T,8]\n v5 = add v4 v4 : f32[T,8]\n return \"y\" v5", 1},
-		"a capture twice is not two values":      {same, "v4 = silu v3 : f32[T,8]\n v5 = add v4 v3 : f32[T,8]\n return \"y\" v5", 0},
-		"two op patterns are two values":         {two, "v4 = silu v3 : f32[T,8]\n v5 = silu v3 : f32[T,8]\n v6 = add v4 v5 : f32[T,8]\n return \"y\" v6", 1},
-		"two op patterns are not one value":      {two, "v4 = silu v3 : f32[T,8]\n v6 = add v4 v4 : f32[T,8]\n return \"y\" v6", 0},
-		"precision may not change inside":        {two, "v4 = silu v3 : f16[T,8]\n v5 = silu v3 : f16[T,8]\n v6 = add v4 v5 : f32[T,8]\n return \"y\" v6", 0},
-		"precision may change at the boundaries": {two, "v4 = cast v3 : f16[T,8]\n v5 = silu v4 : f32[T,8]\n v6 = silu v3 : f32[T,8]\n v7 = add v6 v5 : f32[T,8]\n return \"y\" v7", 1},
+		"a capture twice is one value":           {same, "v4 = activate v3 {activation=silu} : f32[T,8]\n v5 = add v4 v4 : f32[T,8]\n return \"y\" v5", 1},
+		"a capture twice is not two values":      {same, "v4 = activate v3 {activation=silu} : f32[T,8]\n v5 = add v4 v3 : f32[T,8]\n return \"y\" v5", 0},
+		"two op patterns are two values":         {two, "v4 = activate v3 {activation=silu} : f32[T,8]\n v5 = activate v3 {activation=silu} : f32[T,8]\n v6 = add v4 v5 : f32[T,8]\n return \"y\" v6", 1},
+		"two op patterns are not one value":      {two, "v4 = activate v3 {activation=silu} : f32[T,8]\n v6 = add v4 v4 : f32[T,8]\n return \"y\" v6", 0},
+		"precision may not change inside":        {two, "v4 = activate v3 {activation=silu} : f16[T,8]\n v5 = activate v3 {activation=silu} : f16[T,8]\n v6 = add v4 v5 : f32[T,8]\n return \"y\" v6", 0},
+		"precision may change at the boundaries": {two, "v4 = cast v3 : f16[T,8]\n v5 = activate v4 {activation=silu} : f32[T,8]\n v6 = activate v3 {activation=silu} : f32[T,8]\n v7 = add v6 v5 : f32[T,8]\n return \"y\" v7", 1},
 	} {
 		f := parse(t, c.body)
 		rule := *c.rule
@@ -151,14 +151,14 @@ func TestCaptures(t *testing.T) {
 
 func TestContextStays(t *testing.T) {
 	x := Any()
-	inner := Op(ir.OpSiLU, x)
+	inner := Op(ir.OpActivate, x)
 	outer := Op(ir.OpScale, inner)
 	rule := &Rule{
 		Name: "under a scale", Anchor: outer, Yields: []*Pat{inner},
 		Build: func(e *Emitter, m Match) []*ir.Value { return []*ir.Value{m[x]} },
 	}
 	f := parse(t, `
-  v4 = silu v3 : f32[T,8]
+  v4 = activate v3 {activation=silu} : f32[T,8]
   v5 = scale v4 {value=2} : f32[T,8]
   v6 = add v5 v4 : f32[T,8]
   return "y" v6
@@ -173,24 +173,24 @@ func TestContextStays(t *testing.T) {
 func TestEarlierRulesWin(t *testing.T) {
 	x := Any()
 	rule := func(name string) *Rule {
-		p := Op(ir.OpSiLU, x)
+		p := Op(ir.OpActivate, x)
 		return &Rule{Name: name, Anchor: p, Yields: []*Pat{p},
 			Build: func(e *Emitter, m Match) []*ir.Value { return []*ir.Value{m[x]} }}
 	}
-	f := parse(t, "v4 = silu v3 : f32[T,8]\n return \"y\" v4")
+	f := parse(t, "v4 = activate v3 {activation=silu} : f32[T,8]\n return \"y\" v4")
 	n, err := Apply(f, rule("first"), rule("second"))
 	require.NoError(t, err)
 	require.Equal(t, []int{1, 0}, n)
 }
 
 func TestResultsStayResults(t *testing.T) {
-	product := Op(ir.OpSiLUMul, Any(), Any())
+	product := Op(ir.OpGate, Any(), Any())
 	scale := Op(ir.OpScale, product)
 	swallow := &Rule{Name: "swallow", Anchor: scale, Yields: []*Pat{scale},
 		Build: func(e *Emitter, m Match) []*ir.Value { return []*ir.Value{m[product].Args[0]} }}
 	for _, result := range []string{"v5", "v6"} {
-		f := parse(t, "v4 = silu v3 : f32[T,8]\n v5 = mul v4 v3 : f32[T,8]\n v6 = scale v5 {value=2} : f32[T,8]\n v7 = add v6 v3 : f32[T,8]\n return \"y\" v7\n return \"z\" "+result)
-		n, err := Apply(f, SiLUMul(), swallow)
+		f := parse(t, "v4 = activate v3 {activation=silu} : f32[T,8]\n v5 = mul v4 v3 : f32[T,8]\n v6 = scale v5 {value=2} : f32[T,8]\n v7 = add v6 v3 : f32[T,8]\n return \"y\" v7\n return \"z\" "+result)
+		n, err := Apply(f, GatedActivation(), swallow)
 		require.NoError(t, err)
 		require.Equal(t, result == "v6", n[1] == 1, "a rewritten result is still read by the caller")
 	}
@@ -202,28 +202,30 @@ func TestReplacedReadersDoNotBlock(t *testing.T) {
 	drop := &Rule{Name: "drop", Anchor: sum, Yields: []*Pat{sum},
 		Build: func(e *Emitter, m Match) []*ir.Value { return []*ir.Value{m[x]} }}
 	f := parse(t, `
-  v4 = silu v3 : f32[T,8]
+  v4 = activate v3 {activation=silu} : f32[T,8]
   v5 = scale v4 {value=2} : f32[T,8]
   v6 = add v5 v3 : f32[T,8]
   v7 = mul v4 v6 : f32[T,8]
   return "y" v7`)
-	n, err := Apply(f, drop, SiLUMul())
+	n, err := Apply(f, drop, GatedActivation())
 	require.NoError(t, err)
 	require.Equal(t, []int{1, 1}, n, "v5 read v4 and is gone")
 }
 
 func TestLayers(t *testing.T) {
-	f := parse(t, "v4 = silu v3 : f32[T,8] @7\n v5 = mul v4 v3 : f32[T,8] @7\n return \"y\" v5")
-	_, err := Apply(f, SiLUMul())
+	f := parse(t, "v4 = activate v3 {activation=silu} : f32[T,8] @7\n v5 = mul v4 v3 : f32[T,8] @7\n return \"y\" v5")
+	_, err := Apply(f, GatedActivation())
 	require.NoError(t, err)
 	require.Equal(t, 7, f.Result("y").Layer)
 }
 
 func TestWrongRules(t *testing.T) {
 	x := Any()
-	p := Op(ir.OpSiLU, x)
+	p := Op(ir.OpActivate, x)
 	for want, build := range map[string]func(e *Emitter, m Match) []*ir.Value{
-		"never settles":         func(e *Emitter, m Match) []*ir.Value { return []*ir.Value{e.Emit(ir.OpSiLU, nil, m[x])} },
+		"never settles": func(e *Emitter, m Match) []*ir.Value {
+			return []*ir.Value{e.Emit(ir.OpActivate, ir.ActivationAttr{Activation: ir.SiLU}, m[x])}
+		},
 		"reads a value that it": func(e *Emitter, m Match) []*ir.Value { return []*ir.Value{e.Emit(ir.OpScale, ir.ScaleAttr{}, m[p])} },
 		"in place of": func(e *Emitter, m Match) []*ir.Value {
 			return []*ir.Value{e.Reshape(m[x], ir.Var(ir.T), ir.Const(2), ir.Const(4))}
@@ -232,7 +234,7 @@ func TestWrongRules(t *testing.T) {
 		"takes 2 operands, not 1": func(e *Emitter, m Match) []*ir.Value { return []*ir.Value{e.Emit(ir.OpMul, nil, m[x])} },
 		"element 3 of f32[T,8]":   func(e *Emitter, m Match) []*ir.Value { return []*ir.Value{e.Select(m[x], 3)} },
 	} {
-		f := parse(t, "v4 = silu v3 : f32[T,8]\n return \"y\" v4")
+		f := parse(t, "v4 = activate v3 {activation=silu} : f32[T,8]\n return \"y\" v4")
 		_, err := Apply(f, &Rule{Name: "wrong", Anchor: p, Yields: []*Pat{p}, Build: build})
 		require.ErrorContains(t, err, want)
 		require.ErrorContains(t, err, "wrong at v")
@@ -240,8 +242,8 @@ func TestWrongRules(t *testing.T) {
 }
 
 func TestDecomposeNothing(t *testing.T) {
-	f := parse(t, "v4 = silu v3 : f32[T,8]\n return \"y\" v4")
-	_, err := Decompose(f, func(v *ir.Value) bool { return v.Op == ir.OpSiLU })
+	f := parse(t, "v4 = activate v3 {activation=silu} : f32[T,8]\n return \"y\" v4")
+	_, err := Decompose(f, func(v *ir.Value) bool { return v.Op == ir.OpActivate })
 	require.ErrorContains(t, err, "not made of other ops")
 	for op := ir.OpInput; int(op) < ir.NumOps; op++ {
 		require.Equal(t, op.Stage() == ir.Fused, op.CanDecompose(), op)

@@ -5,24 +5,28 @@ import "github.com/smelt-ml/smelt/ir"
 // GateUp computes both halves of a gated MLP's input in one product, which
 // applies the activation as it stores:
 //
-//	silu_mul(linear(x, wg), linear(x, wu))
+//	gate(linear(x, wg, bg?), linear(x, wu, bu?))
 //
 // becomes
 //
-//	fused_linear(x, wg, wu) {SiLUPair}
+//	fused_linear(x, wg, wu, bg?, bu?) {Gated}
+//
+// Both have a bias or neither.
 func GateUp() *Rule {
-	x, gate, up := Any(), Any(), Any()
-	pair := Op(ir.OpSiLUMul, Op(ir.OpLinear, x, gate), Op(ir.OpLinear, x, up))
+	x, gate, up, gateBias, upBias := Any(), Any(), Any(), Optional(), Optional()
+	pair := Op(ir.OpGate, Op(ir.OpLinear, x, gate, gateBias), Op(ir.OpLinear, x, up, upBias))
 
 	return &Rule{
 		Name:   "gate_up",
-		Doc:    "the gate and up products of an MLP and silu(gate)·up in one op",
+		Doc:    "the gate and up products of an MLP and activation(gate)·up in one op",
 		Anchor: pair,
 		Yields: []*Pat{pair},
-		Needs:  func(t *ir.Target) bool { return t.SiLUPair },
+		Needs:  func(t *ir.Target) bool { return t.Gated },
+		Where:  func(m Match) bool { return (m[gateBias] == nil) == (m[upBias] == nil) },
 		Build: func(e *Emitter, m Match) []*ir.Value {
-			attr := ir.LinearAttr{Weights: 2, SiLUPair: true}
-			return []*ir.Value{e.EmitAs(m[pair].Type.DType, ir.OpFusedLinear, attr, m[x], m[gate], m[up])}
+			attr := ir.LinearAttr{Weights: 2, Bias: m[gateBias] != nil, Gated: true,
+				Activation: m[pair].Attr.(ir.ActivationAttr).Activation}
+			return []*ir.Value{e.EmitAs(m[pair].Type.DType, ir.OpFusedLinear, attr, m[x], m[gate], m[up], m[gateBias], m[upBias])}
 		},
 	}
 }

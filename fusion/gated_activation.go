@@ -2,20 +2,22 @@ package fusion
 
 import "github.com/smelt-ml/smelt/ir"
 
-// SiLUMul joins the gate of a gated MLP with its product:
+// GatedActivation joins the gate of a gated MLP with its product:
 //
-//	mul(silu(a), b)   becomes   silu_mul(a, b)
-func SiLUMul() *Rule {
+//	mul(activate(a), b)   becomes   gate(a, b)
+func GatedActivation() *Rule {
 	a, b := Any(), Any()
-	product := Op(ir.OpMul, Op(ir.OpSiLU, a), b)
+	activation := Op(ir.OpActivate, a)
+	product := Op(ir.OpMul, activation, b)
 
 	return &Rule{
-		Name:   "silu_mul",
-		Doc:    "silu(a)·b in one op",
+		Name:   "gated_activation",
+		Doc:    "activation(a)·b in one op",
 		Anchor: product,
 		Yields: []*Pat{product},
+		Needs:  func(t *ir.Target) bool { return t.Has(ir.OpGate) },
 		Build: func(e *Emitter, m Match) []*ir.Value {
-			return []*ir.Value{e.EmitAs(m[product].Type.DType, ir.OpSiLUMul, nil, m[a], m[b])}
+			return []*ir.Value{e.EmitAs(m[product].Type.DType, ir.OpGate, m[activation].Attr, m[a], m[b])}
 		},
 	}
 }

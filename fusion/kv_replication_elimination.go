@@ -16,12 +16,13 @@ import "github.com/smelt-ml/smelt/ir"
 //	o = attention(q, cache, positions, cu_seqlens, context_lens, block_table)
 //
 // The scale may stand on the query, on the scores or on both; without any it is
-// 1. Scores may then pass a soft cap, the mask may have a window and the softmax sinks.
+// 1. Scores may then pass a soft cap, the mask may have a window and slopes, and the
+// softmax sinks.
 // Where there are as many KV heads as query heads, repeat_kv may be missing.
 // K may be transposed by its axes rather than by matmul, and V by matmul.
 func KVReplicationElimination() *Rule {
 	q, cache := Any(), Any()
-	positions, seqlens, lens, table, sinks := Any(), Any(), Any(), Any(), Optional()
+	positions, seqlens, lens, table, sinks, slopes := Any(), Any(), Any(), Any(), Optional(), Optional()
 
 	readK, readV := Op(ir.OpCacheRead, cache, lens, table), Op(ir.OpCacheRead, cache, lens, table)
 	repeatK, repeatV := Maybe(ir.OpRepeatKV, readK), Maybe(ir.OpRepeatKV, readV)
@@ -31,7 +32,7 @@ func KVReplicationElimination() *Rule {
 	dot := Op(ir.OpMatmul, query, keys)
 	scores := Maybe(ir.OpScale, dot)
 	capped := Maybe(ir.OpSoftCap, scores)
-	mask := Op(ir.OpMask, capped, positions, seqlens, lens)
+	mask := Op(ir.OpMask, capped, positions, seqlens, lens, slopes)
 	sum := Op(ir.OpMatmul, Op(ir.OpSoftmax, mask, sinks), values)
 	out := Op(ir.OpTranspose, sum)
 
@@ -58,7 +59,7 @@ func KVReplicationElimination() *Rule {
 				turnedFor(m[keys], m[dot], true) && turnedFor(m[values], m[sum], false)
 		},
 		Build: func(e *Emitter, m Match) []*ir.Value {
-			a := ir.AttentionAttr{Scale: 1, Window: m[mask].Attr.(ir.MaskAttr).Window}
+			a := ir.AttentionAttr{Scale: 1, Window: m[mask].Attr.(ir.MaskAttr).Window, Slopes: m[slopes] != nil}
 			for _, s := range []*ir.Value{m[heads], m[query], m[scores]} {
 				if s != nil {
 					a.Scale *= s.Attr.(ir.ScaleAttr).Value
@@ -67,11 +68,8 @@ func KVReplicationElimination() *Rule {
 			if m[capped] != nil {
 				a.SoftCap = m[capped].Attr.(ir.ScaleAttr).Value
 			}
-			args := []*ir.Value{m[q], m[cache], m[positions], m[seqlens], m[lens], m[table]}
-			if m[sinks] != nil {
-				args = append(args, m[sinks])
-			}
-			return []*ir.Value{e.EmitAs(m[out].Type.DType, ir.OpAttention, a, args...)}
+			return []*ir.Value{e.EmitAs(m[out].Type.DType, ir.OpAttention, a,
+				m[q], m[cache], m[positions], m[seqlens], m[lens], m[table], m[sinks], m[slopes])}
 		},
 	}
 }

@@ -5,12 +5,14 @@ import "github.com/smelt-ml/smelt/ir"
 // LinearResidual adds the residual stream where the product that joins it is
 // stored:
 //
-//	add(residual, linear(x, w))   becomes   fused_linear(x, w, residual) {Residual}
+//	add(residual, linear(x, w, b?))       becomes   fused_linear(x, w, b?, residual) {Residual}
+//	add(residual, fused_linear(x, w…))    becomes   fused_linear(x, w…, residual) {Residual}
 //
 // The residual stream is float; other sums stay as they are.
 func LinearResidual() *Rule {
-	residual, x, w := Any(), Any(), Any()
-	sum := Op(ir.OpAdd, residual, Op(ir.OpLinear, x, w))
+	residual := Any()
+	product := OneOf([]ir.Op{ir.OpLinear, ir.OpFusedLinear}, Any(), Rest())
+	sum := Op(ir.OpAdd, residual, product)
 
 	return &Rule{
 		Name:   "linear_residual",
@@ -18,11 +20,13 @@ func LinearResidual() *Rule {
 		Anchor: sum,
 		Yields: []*Pat{sum},
 		Where: func(m Match) bool {
-			return m[residual].Type.DType == ir.F32 && m[sum].Type.DType == ir.F32
+			attr, _ := ir.AsFusedLinear(m[product])
+			return !attr.Residual && m[residual].Type.DType == ir.F32 && m[sum].Type.DType == ir.F32
 		},
 		Build: func(e *Emitter, m Match) []*ir.Value {
-			attr := ir.LinearAttr{Weights: 1, Residual: true}
-			return []*ir.Value{e.Emit(ir.OpFusedLinear, attr, m[x], m[w], m[residual])}
+			attr, operands := ir.AsFusedLinear(m[product])
+			attr.Residual, operands.Residual = true, m[residual]
+			return []*ir.Value{e.Emit(ir.OpFusedLinear, attr, operands.List()...)}
 		},
 	}
 }

@@ -14,6 +14,9 @@ import "github.com/smelt-ml/smelt/ir"
 //	qkv       = fused_linear(x, wq, wk, wv)              [T, (H+2·KV)·D]
 //	q, cache' = rope_qkv_write(qkv, cache, positions, slots)
 //
+// Where the three products have biases the merged one has them too; some with and some
+// without stay as they are.
+//
 // The query meets the cache write only in x: attention, which reads both, may
 // look like anything.
 func RopeQKVWrite() *Rule {
@@ -36,20 +39,20 @@ func RopeQKVWrite() *Rule {
 	}
 }
 
-// projection is what the two rules that write the cache have in common: Q, K and
+// projection is what the rules that write the cache have in common: Q, K and
 // V as products of one x, split into heads.
 type projection struct {
 	x, positions, factors, cache, slots *Pat
 	q, k, v                             projected
 }
 
-type projected struct{ weight, linear, heads *Pat }
+type projected struct{ weight, bias, linear, heads *Pat }
 
 func newProjection() *projection {
 	p := &projection{x: Any(), positions: Any(), factors: Optional(), cache: Any(), slots: Any()}
 	for _, part := range []*projected{&p.q, &p.k, &p.v} {
-		part.weight = Any()
-		part.linear = Op(ir.OpLinear, p.x, part.weight)
+		part.weight, part.bias = Any(), Optional()
+		part.linear = Op(ir.OpLinear, p.x, part.weight, part.bias)
 		part.heads = Op(ir.OpReshape, part.linear)
 	}
 	return p
@@ -60,12 +63,12 @@ func (p *projection) rotated(part projected) *Pat {
 }
 
 // fits checks that Q, K and V are [T, heads, D] out of [T, heads·D], with a whole
-// number of query heads for each KV head.
+// number of query heads for each KV head, and all of them with a bias or none.
 func (p *projection) fits(m Match) bool {
 	c := m[p.cache].Type.Cache
 	for _, part := range []projected{p.q, p.k, p.v} {
 		flat, heads := m[part.linear].Type.Shape, m[part.heads].Type.Shape
-		if len(flat) != 2 || len(heads) != 3 || flat[0] != heads[0] || heads[2] != ir.Const(c.Head) {
+		if len(flat) != 2 || len(heads) != 3 || flat[0] != heads[0] || heads[2] != ir.Const(c.Head) || (m[part.bias] == nil) != (m[p.q.bias] == nil) {
 			return false
 		}
 	}
@@ -80,6 +83,7 @@ func (p *projection) queryHeads(m Match) int {
 
 // merge projects Q, K and V at once.
 func (p *projection) merge(e *Emitter, m Match) *ir.Value {
-	return e.EmitAs(m[p.q.linear].Type.DType, ir.OpFusedLinear, ir.LinearAttr{Weights: 3},
-		m[p.x], m[p.q.weight], m[p.k.weight], m[p.v.weight])
+	attr := ir.LinearAttr{Weights: 3, Bias: m[p.q.bias] != nil}
+	return e.EmitAs(m[p.q.linear].Type.DType, ir.OpFusedLinear, attr,
+		m[p.x], m[p.q.weight], m[p.k.weight], m[p.v.weight], m[p.q.bias], m[p.k.bias], m[p.v.bias])
 }

@@ -47,9 +47,11 @@ func All() []*Rule {
 		KVReplicationElimination(),
 		HeadNormRopeKVWrite(),
 		RopeQKVWrite(),
+		QKVWrite(),
 		RepeatKVPair(),
-		SiLUMul(),
+		GatedActivation(),
 		GateUp(),
+		LinearActivation(),
 		LinearResidual(),
 		NormPrologue(),
 	}

@@ -30,15 +30,15 @@ const (
 
 // activations is indexed by Activation.
 var activations = [numActivations]struct {
-	name  string
-	gated bool // exists as a gate only
+	name, title string
+	gated       bool // exists as a gate only
 }{
-	NoActivation:  {name: "none"},
-	SiLU:          {name: "silu"},
-	GELU:          {name: "gelu"},
-	GELUTanh:      {name: "gelu_tanh"},
-	ReLU2:         {name: "relu2"},
-	ClampedSwiGLU: {name: "clamped_swiglu", gated: true},
+	NoActivation:  {"none", "no activation", false},
+	SiLU:          {"silu", "SiLU", false},
+	GELU:          {"gelu", "GELU", false},
+	GELUTanh:      {"gelu_tanh", "GELU by tanh", false},
+	ReLU2:         {"relu2", "ReLU²", false},
+	ClampedSwiGLU: {"clamped_swiglu", "clamped SwiGLU", true},
 }
 
 // Activations lists all of them, by number.
@@ -58,17 +58,26 @@ func (a Activation) String() string {
 	return fmt.Sprintf("activation(%d)", uint8(a))
 }
 
+// Title is the name as people write it.
+func (a Activation) Title() string {
+	if a < numActivations {
+		return activations[a].title
+	}
+	return a.String()
+}
+
 // OnlyGated reports whether the activation exists as a gate only.
 func (a Activation) OnlyGated() bool { return a < numActivations && activations[a].gated }
 
-// ParseActivation is the inverse of String.
-func ParseActivation(name string) (Activation, error) {
-	for a := range numActivations {
-		if activations[a].name == name {
-			return a, nil
+// UnmarshalText is the inverse of String.
+func (a *Activation) UnmarshalText(name []byte) error {
+	for n := range numActivations {
+		if activations[n].name == string(name) {
+			*a = n
+			return nil
 		}
 	}
-	return NoActivation, fmt.Errorf("no activation is called %q", name)
+	return fmt.Errorf("no activation is called %q", name)
 }
 
 // NormKind says how a product normalises its input.
@@ -96,12 +105,13 @@ func (n NormKind) String() string {
 	return fmt.Sprintf("norm(%d)", uint8(n))
 }
 
-// ParseNormKind is the inverse of String.
-func ParseNormKind(name string) (NormKind, error) {
-	for n := range numNorms {
-		if normNames[n] == name {
-			return n, nil
+// UnmarshalText is the inverse of String.
+func (n *NormKind) UnmarshalText(name []byte) error {
+	for k := range numNorms {
+		if normNames[k] == string(name) {
+			*n = k
+			return nil
 		}
 	}
-	return NoNorm, fmt.Errorf("no norm is called %q", name)
+	return fmt.Errorf("no norm is called %q", name)
 }

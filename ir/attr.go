@@ -2,7 +2,8 @@ package ir
 
 // Attributes are comparable structs, so that two values compute the same thing
 // if and only if op, type, arguments and attribute are equal. Every field is a
-// string, bool, int, float64 or a struct of such; text.go prints them by name.
+// string, bool, int, float64, a named number such as Activation, or a struct of such;
+// text.go prints them by name.
 
 // NameAttr names an input or a weight.
 type NameAttr struct{ Name string }
@@ -52,10 +53,23 @@ type AttentionAttr struct {
 	Scale   float64 // of the products of query and key
 	Window  int     // as MaskAttr has it
 	SoftCap float64 // scores become SoftCap · tanh(score / SoftCap) once scaled; 0 for none
+	Slopes  bool    // the last operand is what mask has as its slopes
 }
 
-// GELUAttr chooses the form of gelu.
-type GELUAttr struct{ Tanh bool } // the approximation by tanh instead of x·Φ(x)
+// Options returns what an attention's operands end with, or nil.
+func (a AttentionAttr) Options(in []*Value) (sinks, slopes *Value) {
+	rest := in[6:]
+	if a.Slopes {
+		slopes, rest = rest[len(rest)-1], rest[:len(rest)-1]
+	}
+	if len(rest) > 0 {
+		sinks = rest[0]
+	}
+	return sinks, slopes
+}
+
+// ActivationAttr belongs to activate and gate.
+type ActivationAttr struct{ Activation Activation }
 
 // TopKAttr says how many elements of each row top_k returns.
 type TopKAttr struct{ K int }
@@ -66,15 +80,83 @@ type SliceAttr struct{ Start, End int }
 // SelectAttr takes one element out of a tuple.
 type SelectAttr struct{ Index int }
 
-// LinearAttr says what a fused_linear does besides multiplying. Its operands are
-// x, then Weights matrices, then the norm weight if Norm, then the residual if
-// Residual.
+// LinearAttr says what a fused_linear does besides multiplying. Its operands are those of
+// [LinearOperands], in that order.
 type LinearAttr struct {
-	Weights  int     // matrices whose outputs stand side by side, 1 to 3
-	SiLUPair bool    // two weights: silu(w0·x) · (w1·x)
-	Norm     bool    // x is RMS-normalised first
-	Eps      float64 // of Norm
-	Residual bool    // the residual is added to the result
+	Weights    int        // matrices whose outputs stand side by side, 1 to 3
+	Bias       bool       // each weight has one, which is added to its products
+	Activation Activation // applied to the products and biases
+	Gated      bool       // Activation is the gate of two weights: its x and y are their products
+	Norm       NormKind   // x is normalised first
+	Eps        float64    // of Norm
+	Gain       bool       // what was normalised is multiplied by a vector: always of an RMSNorm
+	Shift      bool       // and then added to one: of a LayerNorm
+	Residual   bool       // the residual is added to the result
+}
+
+// LinearOperands are the operands of a fused_linear. Those that it has not are nil.
+type LinearOperands struct {
+	X                     *Value
+	Weights, Biases       []*Value
+	Gain, Shift, Residual *Value
+}
+
+// operands is how many there are.
+func (a LinearAttr) operands() int {
+	n := 1 + a.Weights
+	if a.Bias {
+		n += a.Weights
+	}
+	for _, has := range []bool{a.Gain, a.Shift, a.Residual} {
+		if has {
+			n++
+		}
+	}
+	return n
+}
+
+// Operands names a fused_linear's operands.
+func (a LinearAttr) Operands(in []*Value) LinearOperands {
+	o := LinearOperands{X: in[0], Weights: in[1 : 1+a.Weights]}
+	in = in[1+a.Weights:]
+	if a.Bias {
+		o.Biases, in = in[:a.Weights], in[a.Weights:]
+	}
+	for _, next := range []struct {
+		has bool
+		to  **Value
+	}{{a.Gain, &o.Gain}, {a.Shift, &o.Shift}, {a.Residual, &o.Residual}} {
+		if next.has {
+			*next.to, in = in[0], in[1:]
+		}
+	}
+	return o
+}
+
+// List is the inverse of Operands.
+func (o LinearOperands) List() []*Value {
+	list := append([]*Value{o.X}, o.Weights...)
+	list = append(list, o.Biases...)
+	for _, v := range []*Value{o.Gain, o.Shift, o.Residual} {
+		if v != nil {
+			list = append(list, v)
+		}
+	}
+	return list
+}
+
+// AsFusedLinear returns what a linear or fused_linear is as a fused_linear.
+func AsFusedLinear(v *Value) (LinearAttr, LinearOperands) {
+	a, ok := v.Attr.(LinearAttr)
+	if !ok {
+		a = LinearAttr{Weights: 1, Bias: len(v.Args) > 2}
+	}
+	return a, a.Operands(v.Args)
+}
+
+// QKVWriteAttr belongs to qkv_write.
+type QKVWriteAttr struct {
+	Heads int // query heads; the cache's type tells the KV heads
 }
 
 // RopeWriteAttr belongs to rope_qkv_write and head_norm_rope_kv_write.

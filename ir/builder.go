@@ -273,6 +273,14 @@ func (b *Builder) Embed(tokens, table *Value) *Value { return b.emit(OpEmbed, ni
 // Linear returns x·wᵀ: x is […,K], w is [N,K].
 func (b *Builder) Linear(x, w *Value) *Value { return b.emit(OpLinear, nil, x, w) }
 
+// LinearBias returns x·wᵀ + bias: bias is [N], nil for none.
+func (b *Builder) LinearBias(x, w, bias *Value) *Value {
+	if bias == nil {
+		return b.Linear(x, w)
+	}
+	return b.emit(OpLinear, nil, x, w, bias)
+}
+
 // RMSNorm normalises the innermost axis of x and multiplies it by w.
 func (b *Builder) RMSNorm(x, w *Value, eps float64) *Value {
 	return b.emit(OpRMSNorm, NormAttr{eps}, x, w)
@@ -360,6 +368,12 @@ func (b *Builder) MaskWindow(scores *Value, window int) *Value {
 	return b.emit(OpMask, MaskAttr{Window: window}, scores, b.Input(Positions), b.Input(CuSeqlens), b.Input(ContextLens))
 }
 
+// MaskSlopes is MaskWindow for ALiBi (Press, Smith and Lewis, "Train Short, Test Long",
+// 2022): the scores that stay get slopes[h] · (key − position), slopes being [H].
+func (b *Builder) MaskSlopes(scores, slopes *Value, window int) *Value {
+	return b.emit(OpMask, MaskAttr{Window: window}, scores, b.Input(Positions), b.Input(CuSeqlens), b.Input(ContextLens), slopes)
+}
+
 // SoftCap returns limit · tanh(x / limit): scores of Gemma 2's attention and logits.
 func (b *Builder) SoftCap(x *Value, limit float64) *Value {
 	return b.emit(OpSoftCap, ScaleAttr{limit}, x)
@@ -373,14 +387,25 @@ func (b *Builder) Softmax(x *Value) *Value { return b.emit(OpSoftmax, nil, x) }
 // keys and have no value.
 func (b *Builder) SoftmaxSinks(x, sinks *Value) *Value { return b.emit(OpSoftmax, nil, x, sinks) }
 
+// Activate applies an activation to each element of x.
+func (b *Builder) Activate(a Activation, x *Value) *Value {
+	return b.emit(OpActivate, ActivationAttr{a}, x)
+}
+
+// Gate returns a(x) · y, or what the activation has for a gate. For most, a Mul of an
+// Activate says the same.
+func (b *Builder) Gate(a Activation, x, y *Value) *Value {
+	return b.emit(OpGate, ActivationAttr{a}, x, y)
+}
+
 // SiLU returns x / (1 + exp(−x)).
-func (b *Builder) SiLU(x *Value) *Value { return b.emit(OpSiLU, nil, x) }
+func (b *Builder) SiLU(x *Value) *Value { return b.Activate(SiLU, x) }
 
 // GELU returns x·Φ(x), Φ being the normal distribution.
-func (b *Builder) GELU(x *Value) *Value { return b.emit(OpGELU, GELUAttr{}, x) }
+func (b *Builder) GELU(x *Value) *Value { return b.Activate(GELU, x) }
 
 // GELUTanh returns the approximation of GELU by tanh that many models are trained with.
-func (b *Builder) GELUTanh(x *Value) *Value { return b.emit(OpGELU, GELUAttr{Tanh: true}, x) }
+func (b *Builder) GELUTanh(x *Value) *Value { return b.Activate(GELUTanh, x) }
 
 // Mul multiplies element by element.
 func (b *Builder) Mul(x, y *Value) *Value { return b.emit(OpMul, nil, x, y) }

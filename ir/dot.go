@@ -13,8 +13,8 @@ var colours = map[Op]string{
 	OpInput: "#dfe7f2", OpCache: "#f3e3c3", OpConst: "#eeeeee",
 	OpCacheWrite: "#f3e3c3", OpCacheRead: "#f3e3c3",
 	OpLinear: "#cfe3d4", OpMatmul: "#cfe3d4", OpEmbed: "#cfe3d4",
-	OpFusedLinear: "#8fc7a0", OpAttention: "#f2b5a7", OpSiLUMul: "#c9b6e4",
-	OpRopeQKVWrite: "#f6cf7f", OpHeadNormRopeKVWrite: "#f6cf7f",
+	OpFusedLinear: "#8fc7a0", OpAttention: "#f2b5a7", OpGate: "#c9b6e4",
+	OpQKVWrite: "#f6cf7f", OpRopeQKVWrite: "#f6cf7f", OpHeadNormRopeKVWrite: "#f6cf7f",
 }
 
 // WriteDOT writes the values that keep admits as a directed graph in DOT, from
@@ -70,7 +70,10 @@ func (v *Value) lines() []string {
 			lines = append(lines, a.Name()+" "+a.Type.String())
 		}
 	}
-	if a, ok := v.Attr.(LinearAttr); ok {
+	switch a := v.Attr.(type) {
+	case ActivationAttr:
+		lines[0] += " " + a.Activation.String()
+	case LinearAttr:
 		lines = append(lines, a.extras()...)
 	}
 	return append(lines, v.Type.String())
@@ -103,9 +106,12 @@ func (v *Value) leaving(readers []*Value, results []string) []string {
 
 // extras says in words what a fused_linear does besides multiplying.
 func (a LinearAttr) extras() []string {
-	words := lo.Compact([]string{
-		lo.Ternary(a.Norm, "RMSNorm before", ""), lo.Ternary(a.SiLUPair, "SiLU · mul", ""), lo.Ternary(a.Residual, "+ residual", ""),
-	})
+	norm := map[NormKind]string{RMSNorm: "RMSNorm before", LayerNorm: "LayerNorm before"}[a.Norm]
+	activation := lo.Ternary(a.Activation == NoActivation, "", a.Activation.Title())
+	if a.Gated {
+		activation = lo.CoalesceOrEmpty(activation, "gate") + " · mul"
+	}
+	words := lo.Compact([]string{norm, lo.Ternary(a.Bias, "+ bias", ""), activation, lo.Ternary(a.Residual, "+ residual", "")})
 	if len(words) == 0 {
 		return nil
 	}

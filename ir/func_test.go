@@ -72,7 +72,7 @@ func TestSortDeep(t *testing.T) {
 	f := randomDAG(rand.New(rand.NewPCG(1, 1)), 0)
 	last := f.Values[0]
 	for range 100_000 {
-		last, _ = f.Emit(ir.OpSiLU, nil, ir.NoLayer, last)
+		last, _ = f.Emit(ir.OpActivate, ir.ActivationAttr{Activation: ir.SiLU}, ir.NoLayer, last)
 	}
 	f.Results = []ir.Result{{Name: "x", Value: last}}
 	f.Values = []*ir.Value{last, f.Values[1]}
@@ -86,25 +86,25 @@ func TestSortDeep(t *testing.T) {
 func TestCycles(t *testing.T) {
 	f := randomDAG(rand.New(rand.NewPCG(1, 1)), 0)
 	x := f.Values[0]
-	a, _ := f.Emit(ir.OpSiLU, nil, ir.NoLayer, x)
-	b, _ := f.Emit(ir.OpSiLU, nil, ir.NoLayer, a)
+	a, _ := f.Emit(ir.OpActivate, ir.ActivationAttr{Activation: ir.SiLU}, ir.NoLayer, x)
+	b, _ := f.Emit(ir.OpActivate, ir.ActivationAttr{Activation: ir.SiLU}, ir.NoLayer, a)
 	c, _ := f.Emit(ir.OpAdd, nil, ir.NoLayer, b, x)
-	d, _ := f.Emit(ir.OpSiLU, nil, ir.NoLayer, c)
+	d, _ := f.Emit(ir.OpActivate, ir.ActivationAttr{Activation: ir.SiLU}, ir.NoLayer, c)
 	f.Results = []ir.Result{{Name: "x", Value: d}}
 	require.NoError(t, f.Verify())
 
 	a.Args[0] = c
-	const members = "these values form a cycle: v3 = silu v5 : f32[T]; v4 = silu v3 : f32[T]; v5 = add v4 v1 : f32[T]"
+	const members = "these values form a cycle: v3 = activate v5 {activation=silu} : f32[T]; v4 = activate v3 {activation=silu} : f32[T]; v5 = add v4 v1 : f32[T]"
 	require.ErrorContains(t, f.Verify(), members)
 	require.NotContains(t, f.Verify().Error(), "v6 =", "it only hangs from the cycle")
 	require.ErrorContains(t, f.Sort(), members)
 
 	a.Args[0], b.Args[0] = x, b
-	require.ErrorContains(t, f.Verify(), "v4 = silu v4 : f32[T] uses itself")
-	require.ErrorContains(t, f.Sort(), "v4 = silu v4 : f32[T] uses itself")
+	require.ErrorContains(t, f.Verify(), "v4 = activate v4 {activation=silu} : f32[T] uses itself")
+	require.ErrorContains(t, f.Sort(), "v4 = activate v4 {activation=silu} : f32[T] uses itself")
 
 	f.Values = []*ir.Value{d} // the cycle lies outside the list
-	require.ErrorContains(t, f.Sort(), "v4 = silu v4 : f32[T] depends on itself")
+	require.ErrorContains(t, f.Sort(), "v4 = activate v4 {activation=silu} : f32[T] depends on itself")
 }
 
 func TestSweep(t *testing.T) {
@@ -153,7 +153,7 @@ func TestClone(t *testing.T) {
 		require.NotSame(t, f.Values[i], v)
 	}
 	c.Values[3].Layer, c.Values[4].Args[0], c.Results[0].Name = 7, c.Values[0], "other"
-	c.Append(ir.OpSiLU, c.Values[2].Type, nil, ir.NoLayer, c.Values[2])
+	c.Append(ir.OpActivate, c.Values[2].Type, ir.ActivationAttr{Activation: ir.SiLU}, ir.NoLayer, c.Values[2])
 	require.Equal(t, before, f.String(), "the copy shares nothing")
 
 	rng := rand.New(rand.NewPCG(7, 8))

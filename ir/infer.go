@@ -199,6 +199,11 @@ func inferLinear(in []*Value, _ any, _ Type) (Type, error) {
 	if w.Shape[1] != x.Shape[len(x.Shape)-1] {
 		return Type{}, fmt.Errorf("x (%s) is %s but the weight (%s) is %s", in[0], x, in[1], w)
 	}
+	if len(in) > 2 {
+		if err := vector(in, 2, "bias", w.Shape[0]); err != nil {
+			return Type{}, err
+		}
+	}
 	return TensorOf(x.DType, withLast(x.Shape, w.Shape[0])...), nil
 }
 
@@ -423,7 +428,34 @@ func inferMatmul(in []*Value, attr any, _ Type) (Type, error) {
 	return TensorOf(a.DType, a.Shape[0], a.Shape[1], n), nil
 }
 
-func inferSame(in []*Value, _ any, _ Type) (Type, error) { return floats(in, 0, "x", -1) }
+func inferActivate(in []*Value, attr any, _ Type) (Type, error) {
+	a := attr.(ActivationAttr).Activation
+	if a == NoActivation {
+		return Type{}, errors.New("no activation")
+	}
+	if err := a.check(false); err != nil {
+		return Type{}, err
+	}
+	return floats(in, 0, "x", -1)
+}
+
+func inferGate(in []*Value, attr any, given Type) (Type, error) {
+	if err := attr.(ActivationAttr).Activation.check(true); err != nil {
+		return Type{}, err
+	}
+	return inferBinary(in, nil, given)
+}
+
+// check refuses an activation that there is not.
+func (a Activation) check(gated bool) error {
+	if a >= numActivations {
+		return fmt.Errorf("there is no %s", a)
+	}
+	if a.OnlyGated() && !gated {
+		return fmt.Errorf("%s exists as a gate only", a)
+	}
+	return nil
+}
 
 func inferScale(in []*Value, attr any, _ Type) (Type, error) {
 	if err := finite("the factor", attr.(ScaleAttr).Value); err != nil {
@@ -477,7 +509,10 @@ func inferMask(in []*Value, attr any, _ Type) (Type, error) {
 	if err := ints(in, 2, "cu_seqlens", Var(B).Plus(1)); err != nil {
 		return Type{}, err
 	}
-	return x, ints(in, 3, "context_lens", Var(B))
+	if err := ints(in, 3, "context_lens", Var(B)); err != nil || len(in) == 4 {
+		return x, err
+	}
+	return x, vector(in, 4, "slopes", x.Shape[0])
 }
 
 func inferBinary(in []*Value, _ any, _ Type) (Type, error) {
@@ -532,55 +567,67 @@ func inferSelect(in []*Value, attr any, _ Type) (Type, error) {
 
 func inferFusedLinear(in []*Value, attr any, _ Type) (Type, error) {
 	a := attr.(LinearAttr)
-	want := 1 + a.Weights
-	if a.Norm {
-		want++
-	}
-	if a.Residual {
-		want++
-	}
-	if a.Weights < 1 || a.Weights > 3 || len(in) != want {
+	if a.Weights < 1 || a.Weights > 3 || len(in) != a.operands() {
 		return Type{}, fmt.Errorf("%d operands for %+v", len(in), a)
 	}
-	if err := epsilon(a.Eps); err != nil {
+	if err := errors.Join(epsilon(a.Eps), a.Activation.check(a.Gated), a.checkNorm()); err != nil {
 		return Type{}, err
 	}
 	x, err := floats(in, 0, "x", -1)
 	if err != nil {
 		return Type{}, err
 	}
+	o := a.Operands(in)
 	var n int64
-	for i := 1; i <= a.Weights; i++ {
-		w, err := inferLinear([]*Value{in[0], in[i]}, nil, Type{})
+	for i, weight := range o.Weights {
+		args := []*Value{o.X, weight}
+		if a.Bias {
+			args = append(args, o.Biases[i])
+		}
+		w, err := inferLinear(args, nil, Type{})
 		if err != nil {
 			return Type{}, err
 		}
 		n += w.Shape.Last()
 	}
-	if a.SiLUPair {
-		if a.Weights != 2 || in[1].Type.Shape[0] != in[2].Type.Shape[0] {
-			return Type{}, fmt.Errorf("a SiLU pair of %d weights of unequal height", a.Weights)
+	if a.Gated {
+		if a.Weights != 2 || o.Weights[0].Type.Shape[0] != o.Weights[1].Type.Shape[0] {
+			return Type{}, fmt.Errorf("a gate of %d weights of unequal height", a.Weights)
 		}
 		n /= 2
 	}
-	next := 1 + a.Weights
-	if a.Norm {
-		if err := vector(in, next, "norm weight", x.Shape[len(x.Shape)-1]); err != nil {
+	for i, v := range []*Value{o.Gain, o.Shift} {
+		if v == nil {
+			continue
+		}
+		if err := vector([]*Value{v}, 0, []string{"gain", "shift"}[i], x.Shape[len(x.Shape)-1]); err != nil {
 			return Type{}, err
 		}
-		next++
 	}
 	out := TensorOf(x.DType, withLast(x.Shape, Const(int(n)))...)
-	if a.Residual {
-		if _, err := floats(in, next, "residual", -1); err != nil {
-			return Type{}, err
-		}
-		if err := shapeIs(in[next], "residual", out.Shape...); err != nil {
-			return Type{}, err
-		}
-		out.DType = in[next].Type.DType
+	if o.Residual == nil {
+		return out, nil
 	}
+	r, err := floats([]*Value{o.Residual}, 0, "residual", -1)
+	if err != nil {
+		return Type{}, err
+	}
+	if err := shapeIs(o.Residual, "residual", out.Shape...); err != nil {
+		return Type{}, err
+	}
+	out.DType = r.DType
 	return out, nil
+}
+
+// checkNorm refuses a norm without what it needs, or with what belongs to none.
+func (a LinearAttr) checkNorm() error {
+	switch {
+	case a.Norm >= numNorms:
+		return fmt.Errorf("there is no %s", a.Norm)
+	case a.Norm == RMSNorm && !a.Gain, a.Norm == NoNorm && a.Gain, a.Norm != LayerNorm && a.Shift, a.Shift && !a.Gain:
+		return fmt.Errorf("a norm of kind %s with gain %v, shift %v", a.Norm, a.Gain, a.Shift)
+	}
+	return nil
 }
 
 func inferAttention(in []*Value, attr any, _ Type) (Type, error) {
@@ -618,10 +665,30 @@ func inferAttention(in []*Value, attr any, _ Type) (Type, error) {
 	if err := ints(in, 4, "context_lens", Var(B)); err != nil {
 		return Type{}, err
 	}
-	if err := ints(in, 5, "block_table", Var(B), Var(NB)); err != nil || len(in) == 6 {
+	if err := ints(in, 5, "block_table", Var(B), Var(NB)); err != nil {
 		return q, err
 	}
-	return q, vector(in, 6, "sinks", q.Shape[1])
+	if len(in) == 6 && a.Slopes || len(in) == 8 && !a.Slopes {
+		return q, fmt.Errorf("%d operands, slopes %v", len(in), a.Slopes)
+	}
+	sinks, slopes := a.Options(in)
+	for i, v := range []*Value{sinks, slopes} {
+		if v == nil {
+			continue
+		}
+		if err := vector([]*Value{v}, 0, []string{"sinks", "slopes"}[i], q.Shape[1]); err != nil {
+			return q, err
+		}
+	}
+	return q, nil
+}
+
+func inferQKVWrite(in []*Value, attr any, _ Type) (Type, error) {
+	t, err := splitQKV(in, attr.(QKVWriteAttr).Heads)
+	if err != nil {
+		return Type{}, err
+	}
+	return t, ints(in, 2, "slots", Var(T))
 }
 
 func inferRopeWrite(in []*Value, attr any, _ Type) (Type, error) {
@@ -649,7 +716,8 @@ func inferHeadNormWrite(in []*Value, attr any, _ Type) (Type, error) {
 	return t, checkFactors(in, 6, a.Rope)
 }
 
-func inferWrite(in []*Value, a RopeWriteAttr) (Type, error) {
+// splitQKV gives the query heads and the cache that Q, K and V side by side go to.
+func splitQKV(in []*Value, heads int) (Type, error) {
 	qkv, err := floats(in, 0, "qkv", 2)
 	if err != nil {
 		return Type{}, err
@@ -658,13 +726,21 @@ func inferWrite(in []*Value, a RopeWriteAttr) (Type, error) {
 	if err != nil {
 		return Type{}, err
 	}
-	if a.Heads < c.KVHeads || a.Heads%c.KVHeads != 0 {
-		return Type{}, fmt.Errorf("%d query heads over %d KV heads", a.Heads, c.KVHeads)
+	if heads < c.KVHeads || heads%c.KVHeads != 0 {
+		return Type{}, fmt.Errorf("%d query heads over %d KV heads", heads, c.KVHeads)
 	}
-	if err := shapeIs(in[0], "qkv", Var(T), Const((a.Heads+2*c.KVHeads)*c.Head)); err != nil {
+	if err := shapeIs(in[0], "qkv", Var(T), Const((heads+2*c.KVHeads)*c.Head)); err != nil {
 		return Type{}, err
 	}
-	if err := checkRope(a.Rope, int64(c.Head)); err != nil {
+	return TupleOf(TensorOf(qkv.DType, Var(T), Const(heads), Const(c.Head)), StateOf(c)), nil
+}
+
+func inferWrite(in []*Value, a RopeWriteAttr) (Type, error) {
+	t, err := splitQKV(in, a.Heads)
+	if err != nil {
+		return Type{}, err
+	}
+	if err := checkRope(a.Rope, int64(in[1].Type.Cache.Head)); err != nil {
 		return Type{}, err
 	}
 	if err := epsilon(a.Eps); err != nil {
@@ -673,8 +749,5 @@ func inferWrite(in []*Value, a RopeWriteAttr) (Type, error) {
 	if err := ints(in, 2, "positions", Var(T)); err != nil {
 		return Type{}, err
 	}
-	if err := ints(in, 3, "slots", Var(T)); err != nil {
-		return Type{}, err
-	}
-	return TupleOf(TensorOf(qkv.DType, Var(T), Const(a.Heads), Const(c.Head)), StateOf(c)), nil
+	return t, ints(in, 3, "slots", Var(T))
 }

@@ -31,8 +31,8 @@ const (
 	OpSoftCap
 	OpMask
 	OpSoftmax
-	OpSiLU
-	OpGELU
+	OpActivate
+	OpGate
 	OpMul
 	OpAdd
 	OpGatherRows
@@ -41,9 +41,9 @@ const (
 	OpCast
 	OpSelect
 
-	OpSiLUMul
 	OpFusedLinear
 	OpAttention
+	OpQKVWrite
 	OpRopeQKVWrite
 	OpHeadNormRopeKVWrite
 	OpRepeatKVPair
@@ -83,7 +83,7 @@ func init() {
 		OpCache:  {name: "cache", attr: CacheAttr{}, stage: Source, explicit: true, infer: inferCache, doc: "a layer's KV cache as the step finds it"},
 
 		OpEmbed:   {name: "embed", float: true, min: 2, max: 2, stage: Source, free: true, infer: inferEmbed, doc: "tokens[T], table[V,E] → [T,E]: rows of the table"},
-		OpLinear:  {name: "linear", min: 2, max: 2, stage: Source, free: true, infer: inferLinear, doc: "x[…,K], w[N,K] → […,N]: x·wᵀ"},
+		OpLinear:  {name: "linear", min: 2, max: 3, stage: Source, free: true, infer: inferLinear, doc: "x[…,K], w[N,K], b[N]? → […,N]: x·wᵀ + b"},
 		OpRMSNorm: {name: "rms_norm", min: 2, max: 2, attr: NormAttr{}, stage: Source, free: true, infer: inferNorm, doc: "x[…,K], w[K] → […,K]: x / √(mean(x²)+eps) · w"},
 		OpLayerNorm: {name: "layer_norm", min: 1, max: 3, attr: NormAttr{}, stage: Source, free: true, infer: inferLayerNorm,
 			doc: "x[…,K], w[K]?, b[K]? → […,K]: (x − mean(x)) / √(var(x)+eps) · w + b"},
@@ -96,14 +96,15 @@ func init() {
 			doc: "cache, k[T,KV,D], v[T,KV,D], slots[T] → cache: k and v of every token stored at its slot"},
 		OpCacheRead: {name: "cache_read", float: true, min: 3, max: 3, attr: CacheReadAttr{}, stage: Source, free: true, infer: inferCacheRead,
 			doc: "cache, context_lens[B], block_table[B,NB] → [B*Smax,KV,D]: row b·Smax+j is key j of sequence b, zero from context_lens[b] on"},
-		OpRepeatKV:   {name: "repeat_kv", shares: 1, min: 1, max: 1, attr: RepeatAttr{}, stage: Source, free: true, infer: inferRepeat, doc: "x[S,KV,D] → [S,KV·N,D]: each head N times in a row"},
-		OpMatmul:     {name: "matmul", shares: 3, float: true, min: 2, max: 2, attr: MatmulAttr{}, stage: Source, free: true, infer: inferMatmul, doc: "a[H,m,k], b[H,k,n] (or [H,n,k] if TransB) → [H,m,n]"},
-		OpScale:      {name: "scale", shares: 1, min: 1, max: 1, attr: ScaleAttr{}, stage: Source, free: true, infer: inferScale, doc: "x · Value"},
-		OpSoftCap:    {name: "soft_cap", shares: 1, min: 1, max: 1, attr: ScaleAttr{}, stage: Source, free: true, infer: inferSoftCap, doc: "Value · tanh(x / Value)"},
-		OpMask:       {name: "mask", shares: 1, float: true, min: 4, max: 4, attr: MaskAttr{}, stage: Source, free: true, infer: inferMask, doc: "scores[H,T,B*Smax], positions[T], cu_seqlens[B+1], context_lens[B] → scores, −∞ where a token must not look"},
+		OpRepeatKV: {name: "repeat_kv", shares: 1, min: 1, max: 1, attr: RepeatAttr{}, stage: Source, free: true, infer: inferRepeat, doc: "x[S,KV,D] → [S,KV·N,D]: each head N times in a row"},
+		OpMatmul:   {name: "matmul", shares: 3, float: true, min: 2, max: 2, attr: MatmulAttr{}, stage: Source, free: true, infer: inferMatmul, doc: "a[H,m,k], b[H,k,n] (or [H,n,k] if TransB) → [H,m,n]"},
+		OpScale:    {name: "scale", shares: 1, min: 1, max: 1, attr: ScaleAttr{}, stage: Source, free: true, infer: inferScale, doc: "x · Value"},
+		OpSoftCap:  {name: "soft_cap", shares: 1, min: 1, max: 1, attr: ScaleAttr{}, stage: Source, free: true, infer: inferSoftCap, doc: "Value · tanh(x / Value)"},
+		OpMask: {name: "mask", shares: 1, float: true, min: 4, max: 5, attr: MaskAttr{}, stage: Source, free: true, infer: inferMask,
+			doc: "scores[H,T,B*Smax], positions[T], cu_seqlens[B+1], context_lens[B], slopes[H]? → scores + slope · (key − position), −∞ where a token must not look"},
 		OpSoftmax:    {name: "softmax", shares: 1, float: true, min: 1, max: 2, stage: Source, free: true, infer: inferSoftmax, doc: "x[…,K] or x[H,T,K], sinks[H] → softmax over the innermost axis, as if a sink stood among its elements; a row of only −∞ gives zeros"},
-		OpSiLU:       {name: "silu", shares: 1, min: 1, max: 1, stage: Source, free: true, infer: inferSame, doc: "x / (1 + exp(−x))"},
-		OpGELU:       {name: "gelu", shares: 1, min: 1, max: 1, attr: GELUAttr{}, stage: Source, free: true, infer: inferSame, doc: "x · Φ(x), Φ being the normal distribution; or its approximation by tanh"},
+		OpActivate:   {name: "activate", shares: 1, min: 1, max: 1, attr: ActivationAttr{}, stage: Source, free: true, infer: inferActivate, doc: "Activation(x), element by element"},
+		OpGate:       {name: "gate", shares: 3, min: 2, max: 2, attr: ActivationAttr{}, stage: Source, free: true, infer: inferGate, doc: "Activation(x) · y, or what the activation has for a gate of x and y"},
 		OpMul:        {name: "mul", swaps: true, shares: 3, min: 2, max: 2, stage: Source, free: true, infer: inferBinary, doc: "x · y, element by element"},
 		OpAdd:        {name: "add", swaps: true, shares: 3, float: true, min: 2, max: 2, stage: Source, free: true, infer: inferBinary, doc: "x + y, element by element"},
 		OpGatherRows: {name: "gather_rows", shares: 1, min: 2, max: 2, stage: Source, free: true, infer: inferGather, doc: "x[T,E], rows[R] → [R,E]"},
@@ -113,11 +114,12 @@ func init() {
 		OpCast:   {name: "cast", min: 1, max: 1, stage: Source, free: true, explicit: true, infer: inferCast, doc: "the same elements in another floating-point type"},
 		OpSelect: {name: "select", alias: true, shares: 1, min: 1, max: 1, attr: SelectAttr{}, stage: Source, infer: inferSelect, doc: "one element of a tuple"},
 
-		OpSiLUMul: {name: "silu_mul", shares: 3, min: 2, max: 2, stage: Fused, free: true, infer: inferBinary, doc: "silu(x) · y"},
-		OpFusedLinear: {name: "fused_linear", min: 2, max: 6, attr: LinearAttr{}, stage: Fused, free: true, infer: inferFusedLinear,
-			doc: "x[…,K], w…, norm[K]?, residual[…,N]? → […,N]: several products side by side, with prologue and epilogue"},
-		OpAttention: {name: "attention", shares: 1, min: 6, max: 7, attr: AttentionAttr{}, stage: Fused, free: true, infer: inferAttention,
-			doc: "q[T,H,D], cache, positions[T], cu_seqlens[B+1], context_lens[B], block_table[B,NB], sinks[H]? → [T,H,D]: query head h reads KV head h·KV/H"},
+		OpFusedLinear: {name: "fused_linear", min: 2, max: 10, attr: LinearAttr{}, stage: Fused, free: true, infer: inferFusedLinear,
+			doc: "x[…,K], w…, b…?, gain[K]?, shift[K]?, residual[…,N]? → […,N]: several products side by side, with prologue and epilogue"},
+		OpAttention: {name: "attention", shares: 1, min: 6, max: 8, attr: AttentionAttr{}, stage: Fused, free: true, infer: inferAttention,
+			doc: "q[T,H,D], cache, positions[T], cu_seqlens[B+1], context_lens[B], block_table[B,NB], sinks[H]?, slopes[H]? → [T,H,D]: query head h reads KV head h·KV/H"},
+		OpQKVWrite: {name: "qkv_write", shares: 1, min: 3, max: 3, attr: QKVWriteAttr{}, stage: Fused, free: true, writes: 2, infer: inferQKVWrite,
+			doc: "qkv[T,(H+2·KV)·D], cache, slots[T] → (q[T,H,D], cache): takes Q out, stores K and V"},
 		OpRopeQKVWrite: {name: "rope_qkv_write", shares: 1, min: 4, max: 5, attr: RopeWriteAttr{}, stage: Fused, free: true, writes: 2, infer: inferRopeWrite,
 			doc: "qkv[T,(H+2·KV)·D], cache, positions[T], slots[T], factors? → (q[T,H,D], cache): rotates Q and K, stores K and V"},
 		OpHeadNormRopeKVWrite: {name: "head_norm_rope_kv_write", shares: 1, min: 6, max: 7, attr: RopeWriteAttr{}, stage: Fused, free: true, writes: 2, infer: inferHeadNormWrite,

@@ -1,6 +1,7 @@
 package ir
 
 import (
+	"encoding"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -257,7 +258,12 @@ func findField(s reflect.Value, name string) (reflect.StructField, reflect.Value
 
 func (p *parser) field(sf reflect.StructField, f reflect.Value) error {
 	text := p.s.TokenText()
+	named, isNamed := f.Addr().Interface().(encoding.TextUnmarshaler)
 	switch {
+	case isNamed && p.tok == scanner.Ident:
+		if err := named.UnmarshalText([]byte(text)); err != nil {
+			return err
+		}
 	case f.Kind() == reflect.String && p.tok == scanner.String:
 		s, err := strconv.Unquote(text)
 		if err != nil {

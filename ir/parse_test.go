@@ -51,7 +51,7 @@ func TestParseErrors(t *testing.T) {
 		"no equals":         {"func t source {\n v1 input {name=\"a\"} : i32[T]\n}", `"input" where "=" should stand`},
 		"unknown op":        {"func t source {\n v1 = frobnicate v2 : i32[T]\n}", `no op is called "frobnicate"`},
 		"op from digits":    {"func t source {\n v1 = 12\n}", `"12" where an op should stand`},
-		"unknown operand":   {"func t source {\n\n v1 = silu v2 : f32[T]\n}", "line 3: syntax error: v2 is used before it is defined"},
+		"unknown operand":   {"func t source {\n\n v1 = activate v2 {activation=silu} : f32[T]\n}", "line 3: syntax error: v2 is used before it is defined"},
 		"defined twice":     {"func t source {\n v1 = input {name=\"a\"} : i32[T]\n v1 = input {name=\"b\"} : i32[T]\n}", "line 3: syntax error: v1 is defined twice"},
 		"no attribute":      {"func t source {\n v1 = input : i32[T]\n}", `input: ":" where "{" should stand`},
 		"unknown field":     {"func t source {\n v1 = input {nom=\"a\"} : i32[T]\n}", `input: no field is called "nom"`},

@@ -21,8 +21,8 @@ type Target struct {
 	// Chip is what choices by size are made for: "m4-max", or "" for no chip in
 	// particular.
 	Chip string
-	// SiLUPair says that fused_linear may compute silu(w0·x)·(w1·x).
-	SiLUPair bool
+	// Gated says that fused_linear may compute a gate of two products.
+	Gated bool
 
 	MaxHead int // elements of a head that attention and the fused cache writes take
 }

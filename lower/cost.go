@@ -86,15 +86,18 @@ func (l *launch) param(word int) int64 {
 	return l.dispatch.Params[word].Eval(l.sizes)
 }
 
-// constant tells whether a function constant is set, and not to zero.
-func (l *launch) constant(index int) bool {
+// bits returns a function constant, 0 where it is not set.
+func (l *launch) bits(index int) uint32 {
 	for _, c := range l.dispatch.Constants {
 		if int(c.Index) == index {
-			return c.Bits != 0
+			return c.Bits
 		}
 	}
-	return false
+	return 0
 }
+
+// constant tells whether a function constant is set, and not to zero.
+func (l *launch) constant(index int) bool { return l.bits(index) != 0 }
 
 // tally is a number of elements or operations.
 type tally func(l *launch) int64
@@ -131,6 +134,9 @@ var costs = func() map[string]*kernelCost {
 	for i := range all {
 		k := &all[i]
 		rule := costRules[k.Family]
+		if op, ok := ir.ParseOp(k.Family); ok && elementwiseOps[op] != nil {
+			rule = costRule{ops: elementwiseOps[op]}
+		}
 		c := &kernelCost{kernel: k}
 		for name, part := range rule.part {
 			a, ok := k.Named(name)
@@ -148,7 +154,8 @@ var costs = func() map[string]*kernelCost {
 	return table
 }()
 
-// costRules has a row for each family of package kernels.
+// costRules has a row for each family of package kernels but the element-wise ones, whose
+// costs stand with the ops that they compute.
 var costRules = map[string]costRule{
 	"embed":       {part: map[string]extent{"table": params("tokens", "width")}},
 	"gather_rows": {part: map[string]extent{"x": rowElements}},
@@ -168,14 +175,6 @@ var costRules = map[string]costRule{
 	"argmax":     {ops: each(1, rowElements)},
 	"top_k":      {ops: each(1, rowElements)},
 	"mask":       {ops: each(1, params("heads", "tokens", "seqs", "context"))},
-	"silu":       {ops: each(4, rowElements)}, // negate, exp, add, divide
-	"silu_mul":   {ops: each(5, rowElements)},
-	"gelu":       {ops: geluOps(0)},
-	"gelu_mul":   {ops: geluOps(1)},
-	"soft_cap":   {ops: each(3, rowElements)}, // divide, tanh, multiply
-	"scale":      {ops: each(1, rowElements)},
-	"mul":        {ops: each(1, rowElements)},
-	"add":        {ops: each(1, rowElements)},
 
 	"rope":                    {ops: each(ropeOps, params("tokens", "heads", "head"))},
 	"rope_qkv_write":          {part: caches(tokenKeys), ops: each(ropeOps, rotatedHeads)},
@@ -260,17 +259,21 @@ func sequences(one extent) extent {
 	}
 }
 
-// geluOps counts the form by tanh (a cubic, exp, add, divide) or by erf (a polynomial
-// of degree five besides), and what is done to its result.
-func geluOps(more int64) extent {
+// activationOps are what an activation does to an element, by its number.
+var activationOps = [...]int64{
+	ir.NoActivation:  0,
+	ir.SiLU:          4,  // negate, exp, add, divide
+	ir.GELU:          20, // a polynomial of degree five, exp, divide, and what makes Φ of erf
+	ir.GELUTanh:      9,  // a cubic, exp, add, divide
+	ir.ReLU2:         2,
+	ir.ClampedSwiGLU: 9, // of a gate: three bounds, SiLU of another width, add
+}
+
+// activationRows counts the activation of every element, and what is done to its result.
+func activationRows(more int64) extent {
 	return func(k *kernels.Kernel) tally {
-		elements, tanh := rowElements(k), constantOf(k, "fc_tanh")
-		return func(l *launch) int64 {
-			if l.constant(tanh) {
-				return (9 + more) * elements(l)
-			}
-			return (20 + more) * elements(l)
-		}
+		elements, activation := rowElements(k), constantOf(k, "fc_activation")
+		return func(l *launch) int64 { return (activationOps[l.bits(activation)] + more) * elements(l) }
 	}
 }
 
@@ -313,7 +316,8 @@ func partial(elements ...string) extent {
 // linearOps adds what a prologue and an epilogue do to the product.
 func linearOps(k *kernels.Kernel) tally {
 	tokens, width, n0, n1, n2 := word(k, "tokens"), word(k, "k"), word(k, "n0"), word(k, "n1"), word(k, "n2")
-	residual, activation, norm := constantOf(k, "fc_residual"), constantOf(k, "fc_activation"), constantOf(k, "fc_norm")
+	residual, bias, norm := constantOf(k, "fc_residual"), constantOf(k, "fc_bias"), constantOf(k, "fc_norm")
+	activation, gated := constantOf(k, "fc_activation"), constantOf(k, "fc_gated")
 	return func(l *launch) int64 {
 		tokens, width, first := l.param(tokens), l.param(width), l.param(n0)
 		n := first + l.param(n1) + l.param(n2)
@@ -321,11 +325,19 @@ func linearOps(k *kernels.Kernel) tally {
 		if l.constant(residual) {
 			ops += tokens * n
 		}
-		if l.constant(activation) { // silu(a)·b
-			ops += 5 * tokens * first
+		if l.constant(bias) {
+			ops += tokens * n
 		}
-		if l.constant(norm) {
+		each, results := activationOps[l.bits(activation)], n
+		if l.constant(gated) {
+			each, results = each+1, first
+		}
+		ops += each * tokens * results
+		switch ir.NormKind(l.bits(norm)) {
+		case ir.RMSNorm:
 			ops += 4 * tokens * width
+		case ir.LayerNorm:
+			ops += 11 * tokens * width
 		}
 		return ops
 	}

@@ -57,7 +57,7 @@ func (p *Plan) Dependencies(ph *Phase) [][]int {
 // kernelColours gives kernels the colours of the ops they compute.
 var kernelColours = []struct{ prefix, colour string }{
 	{"linear_", "#8fc7a0"}, {"attention_", "#f2b5a7"}, {"rope_qkv_write", "#f6cf7f"}, {"head_norm_rope", "#f6cf7f"},
-	{"silu_mul", "#c9b6e4"}, {"cache_", "#f3e3c3"}, {"", "#ffffff"},
+	{"gate_", "#c9b6e4"}, {"cache_", "#f3e3c3"}, {"", "#ffffff"},
 }
 
 // WriteDOT draws the dispatches of a phase that keep admits, with an edge from each to

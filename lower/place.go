@@ -88,8 +88,8 @@ func (p *phase) onCPU(v *ir.Value, call linearCall, tokens int64) bool {
 	if p.products == nil || p.target.Name != "metal" {
 		return false
 	}
-	w := Product{Phase: p.out.Name, Layer: v.Layer, Tokens: tokens, K: last(call.x), N: last(v)}
-	for _, t := range call.weights {
+	w := Product{Phase: p.out.Name, Layer: v.Layer, Tokens: tokens, K: last(call.in.X), N: last(v)}
+	for _, t := range call.in.Weights {
 		n, _ := t.Type.Shape.Elements()
 		elements, _ := n.IsConst()
 		w.Bytes += t.Type.DType.Bytes(elements)
@@ -103,20 +103,20 @@ func (p *phase) cpuProduct(v *ir.Value, call linearCall, rows ir.Dim, vec bool) 
 	first := len(p.out.Dispatches)
 	var x, y place
 	var xBytes, yBytes Expr
-	narrow, narrows := call.x.Type.DType != ir.F32, v.Type.DType != ir.F32
+	narrow, narrows := call.in.X.Type.DType != ir.F32, v.Type.DType != ir.F32
 	if narrow {
-		x, xBytes = p.floats(rows, last(call.x))
-		d := p.dispatch("cast_"+call.x.Type.DType.String()+"_f32", v)
-		d.in("x", call.x)
+		x, xBytes = p.floats(rows, last(call.in.X))
+		d := p.dispatch("cast_"+call.in.X.Type.DType.String()+"_f32", v)
+		d.in("x", call.in.X)
 		d.bind("out", x, Binding{Bytes: xBytes, Write: true})
-		d.params(elements(rows, lastDim(call.x)))
+		d.params(elements(rows, lastDim(call.in.X)))
 		d.cover()
 	}
 	d := p.dispatch(linearKernel(vec)+"f32_f32", v)
 	if narrow {
 		d.bind("x", x, Binding{Bytes: xBytes, Read: true})
 	} else {
-		d.in("x", call.x)
+		d.in("x", call.in.X)
 	}
 	d.linear(v, call, rows)
 	d.panelScratch(call, rows)
@@ -125,8 +125,8 @@ func (p *phase) cpuProduct(v *ir.Value, call linearCall, rows ir.Dim, vec bool) 
 		d.bind("out", y, Binding{Bytes: yBytes, Write: true})
 	} else {
 		d.out("out", v)
-		if call.residual != nil {
-			d.mayReplace(call.residual, v)
+		if call.attr.Residual {
+			d.mayReplace(call.in.Residual, v)
 		}
 	}
 	d.linearLaunch(v, call, ir.F32, rows, vec)
@@ -149,14 +149,14 @@ func (p *phase) cpuProduct(v *ir.Value, call linearCall, rows ir.Dim, vec bool) 
 func (e emitter) panelScratch(call linearCall, rows ir.Dim) {
 	tokens := e.p.bound(Extent(rows))
 	var heights []int64
-	for _, w := range call.weights {
+	for _, w := range call.in.Weights {
 		if tokens == 1 || !w.Type.DType.IsFloat() {
 			return
 		}
 		n, _ := w.Type.Shape[0].IsConst()
 		heights = append(heights, n)
 	}
-	bytes := Number(kernels.PanelScratch(tokens, last(call.x), heights, call.pair))
+	bytes := Number(kernels.PanelScratch(tokens, last(call.in.X), heights, call.attr.Gated))
 	e.bindAt(kernels.HostScratch, e.p.scratch(bytes), Binding{Bytes: bytes, Write: true})
 }
 

@@ -37,7 +37,7 @@ func NewTarget(name string, maxTokens int64) (*ir.Target, error) {
 		t.WeightTypes[w] = true
 	}
 	t.MaxHead = 256
-	t.SiLUPair = true
+	t.Gated = true
 	t.NormPrologue = maxTokens <= DecodeTokens
 	return &t, nil
 }

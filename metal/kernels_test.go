@@ -71,7 +71,9 @@ func TestGatedUnit(t *testing.T) {
 	linear(gate, g)
 	linear(up, u)
 	ph.Dispatches[2].Barrier = false
-	launch(s.launch("silu_mul_f32", elementwise, args{"a": g, "b": u, "out": h}), 256, num(1), tokens)
+	d = s.launch("gate_f32", elementwise, args{"a": g, "b": u, "out": h})
+	d.Constants = set(d.Kernel, map[string]uint32{"fc_activation": uint32(ir.SiLU)})
+	launch(d, 256, num(1), tokens)
 	launch(s.launch("add_f32", elementwise, args{"a": h, "b": x, "out": out}), 256, num(1), tokens)
 
 	in := []int32{3, 9, 0, 3, 7}

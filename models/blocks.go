@@ -119,7 +119,11 @@ func attend(l *layer, q, k, v *ir.Value) *ir.Value {
 	if l.SoftCap != 0 {
 		scores = b.SoftCap(scores, l.SoftCap)
 	}
-	scores = b.MaskWindow(scores, l.Window)
+	if l.ALiBi {
+		scores = b.MaskSlopes(scores, b.Const(alibi(l.Heads)), l.Window)
+	} else {
+		scores = b.MaskWindow(scores, l.Window)
+	}
 	var weights *ir.Value
 	if l.Sinks {
 		weights = b.SoftmaxSinks(scores, l.weight("attn_sinks", l.Heads))
@@ -130,10 +134,35 @@ func attend(l *layer, q, k, v *ir.Value) *ir.Value {
 	return b.MergeHeads(b.Transpose(mixed, headFirst))
 }
 
-// gated is Wdown · (activate(Wgate·n) ∘ Wup·n), [T, Width]: SwiGLU and its kin.
-func gated(l *layer, n *ir.Value, activate func(x *ir.Value) *ir.Value) *ir.Value {
+// alibi returns the slopes of heads: powers of 2^(−8/n), n being the largest power of two
+// of heads, and for the heads beyond it every second power of 2^(−4/n) (Press, Smith and
+// Lewis, "Train Short, Test Long", 2022, and its code for other numbers of heads).
+func alibi(heads int) []float32 {
+	n := 1
+	for 2*n <= heads {
+		n *= 2
+	}
+	out := make([]float32, heads)
+	for i := range out {
+		if i < n {
+			out[i] = float32(math.Exp2(-8 * float64(i+1) / float64(n)))
+		} else {
+			out[i] = float32(math.Exp2(-4 * float64(2*(i-n)+1) / float64(n)))
+		}
+	}
+	return out
+}
+
+// gated is Wdown · (activation(Wgate·n) ∘ Wup·n), [T, Width]: SwiGLU and its kin.
+func gated(l *layer, n *ir.Value, activation ir.Activation) *ir.Value {
 	b := l.b
 	gate := b.Linear(n, l.weight("ffn_gate", l.FFN, l.width))
 	up := b.Linear(n, l.weight("ffn_up", l.FFN, l.width))
-	return b.Linear(b.Mul(activate(gate), up), l.weight("ffn_down", l.width, l.FFN))
+	var inner *ir.Value
+	if activation.OnlyGated() {
+		inner = b.Gate(activation, gate, up)
+	} else {
+		inner = b.Mul(b.Activate(activation, gate), up)
+	}
+	return b.Linear(inner, l.weight("ffn_down", l.width, l.FFN))
 }

@@ -35,6 +35,7 @@ type Layer struct {
 	Window               int     // keys that a token sees, its own included; 0: all up to its own
 	SoftCap              float64 // of attention scores; 0: none
 	Sinks                bool    // each head has a sink beside its scores
+	ALiBi                bool    // scores fall with distance; see alibi
 }
 
 // Layer returns the shape of layer i.

@@ -20,6 +20,6 @@ var llamaFamily = Family{
 func llama(b *ir.Builder, c *Config) {
 	decode(b, c, func(l *layer, x *ir.Value) *ir.Value {
 		x = b.Add(x, attention(l, l.norm("attn_norm", x), asItIs))
-		return b.Add(x, gated(l, l.norm("ffn_norm", x), b.SiLU))
+		return b.Add(x, gated(l, l.norm("ffn_norm", x), ir.SiLU))
 	})
 }

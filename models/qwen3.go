@@ -27,6 +27,6 @@ func qwen3(b *ir.Builder, c *Config) {
 	decode(b, c, func(l *layer, x *ir.Value) *ir.Value {
 		headNorm := func(name string, heads *ir.Value) *ir.Value { return l.norm(name+"_norm", heads) }
 		x = b.Add(x, attention(l, l.norm("attn_norm", x), headNorm))
-		return b.Add(x, gated(l, l.norm("ffn_norm", x), b.SiLU))
+		return b.Add(x, gated(l, l.norm("ffn_norm", x), ir.SiLU))
 	})
 }

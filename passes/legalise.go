@@ -43,10 +43,10 @@ func supported(t *ir.Target, v *ir.Value) bool {
 	switch v.Op {
 	case ir.OpFusedLinear:
 		a := v.Attr.(ir.LinearAttr)
-		return t.Has(v.Op) && (!a.Norm || t.NormPrologue) && (!a.SiLUPair || t.SiLUPair)
+		return t.Has(v.Op) && (a.Norm == ir.NoNorm || t.NormPrologue) && (!a.Gated || t.Gated)
 	case ir.OpAttention:
 		return t.Has(v.Op) && (t.MaxHead == 0 || int(v.Type.Shape.Last()) <= t.MaxHead)
-	case ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite:
+	case ir.OpQKVWrite, ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite:
 		return t.Has(v.Op) && (t.MaxHead == 0 || int(v.Type.Elems[0].Shape.Last()) <= t.MaxHead)
 	}
 	return v.Op.IsLeaf() || v.Op.IsAlias() || t.Has(v.Op)

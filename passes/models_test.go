@@ -36,7 +36,7 @@ func TestKnownModels(t *testing.T) {
 			requireKernels(t, f)
 			require.Zero(t, f.OpCounts()[ir.OpRepeatKV])
 			want := map[string]int{
-				"kv_replication_elimination": c.layers, c.write: c.layers, "silu_mul": c.layers, "gate_up": c.layers,
+				"kv_replication_elimination": c.layers, c.write: c.layers, "gated_activation": c.layers, "gate_up": c.layers,
 				"linear_residual": 2 * c.layers,
 			}
 			dispatches := 8

@@ -14,7 +14,7 @@ import (
 //   - attention spelled out in source ops: what is read from a cache, scores and
 //     their softmax.
 //
-// Kernels decide how far that reaches. Most read and write one type (RoPE, SiLU,
+// Kernels decide how far that reaches. Most read and write one type (RoPE, activations,
 // attention, moves, …), so their operands and results are chosen together;
 // products read one type and write another, so they end the reach; norms may
 // narrow and may not widen. No cast is ever needed.

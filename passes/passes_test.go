@@ -65,7 +65,7 @@ func TestOrder(t *testing.T) {
 		t.Fatal(name)
 		return -1
 	}
-	for _, pair := range [][2]string{{"kv_replication_elimination", "narrow"}, {"silu_mul", "gate_up"}, {"views", "cse"}} {
+	for _, pair := range [][2]string{{"kv_replication_elimination", "narrow"}, {"gated_activation", "gate_up"}, {"views", "cse"}} {
 		swapped := passes.Passes()
 		i, j := at(pair[0]), at(pair[1])
 		swapped[i], swapped[j] = swapped[j], swapped[i]
@@ -144,8 +144,8 @@ func TestPartsOfFusedLinear(t *testing.T) {
 		lack func(t *ir.Target)
 		is   func(a ir.LinearAttr) bool
 	}{
-		"norm": {func(t *ir.Target) { t.NormPrologue = false }, func(a ir.LinearAttr) bool { return a.Norm }},
-		"pair": {func(t *ir.Target) { t.SiLUPair = false }, func(a ir.LinearAttr) bool { return a.SiLUPair }},
+		"norm": {func(t *ir.Target) { t.NormPrologue = false }, func(a ir.LinearAttr) bool { return a.Norm != ir.NoNorm }},
+		"pair": {func(t *ir.Target) { t.Gated = false }, func(a ir.LinearAttr) bool { return a.Gated }},
 	} {
 		f, tgt := tinyQwen.build(t), target(ir.F32)
 		_, err := passes.Compile(f, tgt, passes.Options{Level: 1, Disabled: []string{"head_norm_rope_kv_write"}})
@@ -269,7 +269,7 @@ func TestPanickingPassIsNamed(t *testing.T) {
 }
 
 func TestDebug(t *testing.T) {
-	d, err := passes.ParseDebug("cse/off, silu_mul/dump,views/time,views/stats")
+	d, err := passes.ParseDebug("cse/off, gated_activation/dump,views/time,views/stats")
 	require.NoError(t, err)
 	require.False(t, d.Help)
 	var out bytes.Buffer
@@ -281,7 +281,7 @@ func TestDebug(t *testing.T) {
 	}
 	require.Contains(t, out.String(), "views: 0 changes")
 	require.Contains(t, out.String(), "verify")
-	require.Contains(t, out.String(), "# after silu_mul\nfunc sample fused {")
+	require.Contains(t, out.String(), "# after gated_activation\nfunc sample fused {")
 	require.Equal(t, 1, strings.Count(out.String(), "# after"))
 
 	d, err = passes.ParseDebug("help")

@@ -46,15 +46,17 @@ func scribble(r *rand.Rand, n int) *ir.Func {
 			}
 			return v
 		}
+		act := ir.Activation(r.IntN(len(ir.Activations())))
 		what := r.IntN(24)
 		if columns == 0 { // the innermost axis is T: no weight has that
 			what = 3 + r.IntN(6)
 		}
 		switch what {
 		case 0, 1, 2:
-			try(ir.OpLinear, nil, x, weight(width(), last))
+			n := width()
+			try(ir.OpLinear, nil, append([]*ir.Value{x, weight(n, last)}, []*ir.Value{weight(n)}[:r.IntN(2)]...)...)
 		case 3:
-			try(ir.OpSiLU, nil, x)
+			try(ir.OpActivate, ir.ActivationAttr{Activation: act}, x)
 		case 4, 5:
 			try(ir.OpMul, nil, x, y)
 		case 6, 7:
@@ -85,22 +87,38 @@ func scribble(r *rand.Rand, n int) *ir.Func {
 		case 15:
 			try(ir.OpRope, rope, x, positions)
 		case 16:
-			try(ir.OpSiLUMul, nil, x, y)
+			try(ir.OpGate, ir.ActivationAttr{Activation: act}, x, y)
 		case 17:
-			a := ir.LinearAttr{Weights: 1 + r.IntN(3), Norm: r.IntN(4) == 0, Residual: r.IntN(4) == 0}
-			args := []*ir.Value{x}
-			for range a.Weights {
-				args = append(args, weight(width(), last))
+			a := ir.LinearAttr{Weights: 1 + r.IntN(3), Bias: r.IntN(4) == 0, Residual: r.IntN(4) == 0}
+			if r.IntN(3) == 0 {
+				a.Activation, a.Gated = act, r.IntN(2) == 0
 			}
-			if a.Norm {
-				args = append(args, weight(last))
+			o := ir.LinearOperands{X: x}
+			for range a.Weights {
+				n := width()
+				o.Weights = append(o.Weights, weight(n, last))
+				if a.Bias {
+					o.Biases = append(o.Biases, weight(n))
+				}
+			}
+			switch r.IntN(8) {
+			case 0:
+				a.Norm, a.Gain, o.Gain = ir.RMSNorm, true, weight(last)
+			case 1:
+				a.Norm = ir.LayerNorm
+				if a.Gain = r.IntN(2) == 0; a.Gain {
+					o.Gain = weight(last)
+				}
+				if a.Shift = a.Gain && r.IntN(2) == 0; a.Shift {
+					o.Shift = weight(last)
+				}
 			}
 			if a.Residual {
-				args = append(args, y)
+				o.Residual = y
 			}
-			try(ir.OpFusedLinear, a, args...)
+			try(ir.OpFusedLinear, a, o.List()...)
 		case 21:
-			try(ir.OpGELU, ir.GELUAttr{Tanh: r.IntN(2) == 0}, x)
+			try(ir.OpActivate, ir.ActivationAttr{Activation: ir.GELU}, x)
 		case 22:
 			try(ir.OpLayerNorm, ir.NormAttr{Eps: 1e-3}, append([]*ir.Value{x}, []*ir.Value{weight(last), weight(last)}[:r.IntN(3)]...)...)
 		case 23:
@@ -110,7 +128,9 @@ func scribble(r *rand.Rand, n int) *ir.Func {
 		case 20:
 			n := width()
 			gate, up := try(ir.OpLinear, nil, x, weight(n, last)), try(ir.OpLinear, nil, x, weight(n, last))
-			try(ir.OpMul, nil, up, try(ir.OpSiLU, nil, gate))
+			if a := try(ir.OpActivate, ir.ActivationAttr{Activation: ir.SiLU}, gate); r.IntN(2) == 0 {
+				try(ir.OpMul, nil, up, a)
+			}
 		case 18:
 			if v := try(ir.OpCacheWrite, nil, cache, x, y, slots); v != nil && readable {
 				cache = v
@@ -120,12 +140,16 @@ func scribble(r *rand.Rand, n int) *ir.Func {
 		case 19:
 			if r.IntN(3) == 0 {
 				args := []*ir.Value{x, cache, positions, starts, lens, table}
+				slopes := false
 				if s := x.Type.Shape; r.IntN(2) == 0 && len(s) == 3 {
-					if _, ok := s[1].IsConst(); ok { // sinks
+					if _, ok := s[1].IsConst(); ok { // sinks, slopes or both
 						args = append(args, weight(s[1]))
+						if slopes = r.IntN(2) == 0; slopes && r.IntN(2) == 0 {
+							args = append(args, weight(s[1]))
+						}
 					}
 				}
-				try(ir.OpAttention, ir.AttentionAttr{Scale: 0.5, Window: r.IntN(4), SoftCap: float64(r.IntN(2))}, args...)
+				try(ir.OpAttention, ir.AttentionAttr{Scale: 0.5, Window: r.IntN(4), SoftCap: float64(r.IntN(2)), Slopes: slopes}, args...)
 				readable = readable && f.Values[len(f.Values)-1].Op != ir.OpAttention
 			}
 		}
@@ -162,7 +186,7 @@ func TestScribbles(t *testing.T) {
 			total[row.Name] += row.Changes
 		}
 	}
-	for _, name := range []string{"views", "silu_mul", "gate_up", "linear_residual", "norm_prologue", "narrow", "legalise"} {
+	for _, name := range []string{"views", "gated_activation", "gate_up", "linear_activation", "linear_residual", "norm_prologue", "narrow", "legalise"} {
 		require.Positive(t, total[name], name)
 	}
 }

@@ -1,6 +1,7 @@
 package passes_test
 
 import (
+	"cmp"
 	"fmt"
 	"hash/fnv"
 	"math"
@@ -29,6 +30,14 @@ type sample struct {
 	window  int     // of keys; 0 for all
 	softCap float64 // of scores; 0 for none
 	sinks   bool    // a score without a key in every head
+	slopes  bool    // of heads: ALiBi
+
+	biases     bool // of every product but the head
+	layerNorm  int  // vectors of LayerNorms + 1 in place of RMSNorms; 0 for none
+	activation ir.Activation
+	plain      bool // a feed-forward of two products, without a gate
+	learned    bool // positions have a table of their own
+	unrotated  bool // no RoPE
 }
 
 var (
@@ -59,6 +68,14 @@ func randomSample(r *rand.Rand) sample {
 		s.softCap = 0.5 + r.Float64()
 	}
 	s.sinks = coin()
+	// What came later is drawn last, so that earlier draws stay.
+	s.slopes, s.biases, s.plain, s.learned = coin(), coin(), coin(), coin()
+	if coin() {
+		s.layerNorm = 1 + r.IntN(3)
+	}
+	s.activation = ir.Activation(1 + r.IntN(len(ir.Activations())-1))
+	s.plain = s.plain && !s.activation.OnlyGated()
+	s.unrotated = r.IntN(3) == 0
 	return s
 }
 
@@ -88,6 +105,23 @@ func (s sample) define(b *ir.Builder) {
 		return b.Transpose(x, [3]int{1, 0, 2})
 	}
 	const eps = 1e-6
+	bias := func(name string, n int) *ir.Value {
+		if !s.biases {
+			return nil
+		}
+		return b.Weight(name+".bias", n)
+	}
+	norm := func(name string, x *ir.Value) *ir.Value {
+		switch s.layerNorm {
+		case 0:
+			return b.RMSNorm(x, b.Weight(name, s.width), eps)
+		case 1:
+			return b.LayerNorm(x, nil, nil, eps)
+		case 2:
+			return b.LayerNorm(x, b.Weight(name, s.width), nil, eps)
+		}
+		return b.LayerNorm(x, b.Weight(name, s.width), b.Weight(name+".bias", s.width), eps)
+	}
 	table := b.Weight("embd", s.vocab, s.width)
 	var factors *ir.Value
 	if s.factors {
@@ -98,16 +132,22 @@ func (s sample) define(b *ir.Builder) {
 		factors = b.Const(data)
 	}
 	x := b.Embed(b.Input(ir.Tokens), table)
+	if s.learned {
+		x = b.Add(x, b.Embed(b.Input(ir.Positions), b.Weight("positions", 2*blockSlots, s.width)))
+	}
 	for i := range s.layers {
 		b.Layer(i, func() {
 			weight := func(name string, shape ...int) *ir.Value { return b.Weight(fmt.Sprintf("%d.%s", i, name), shape...) }
-			norm := b.RMSNorm(x, weight("attn_norm", s.width), eps)
+			linear := func(name string, x *ir.Value, rows, width int) *ir.Value {
+				return b.LinearBias(x, weight(name, rows, width), bias(fmt.Sprintf("%d.%s", i, name), rows))
+			}
+			normed := norm(fmt.Sprintf("%d.attn_norm", i), x)
 			project := func(name string, heads int) *ir.Value {
-				n := norm
+				n := normed
 				if s.wordy { // the same norm once more for each product
-					n = b.RMSNorm(x, weight("attn_norm", s.width), eps)
+					n = norm(fmt.Sprintf("%d.attn_norm", i), x)
 				}
-				y := b.Linear(n, weight(name, heads*s.head, s.width))
+				y := linear(name, n, heads*s.head, s.width)
 				if s.wordy { // two reshapes for one
 					y = b.Reshape(y, ir.Var(ir.T), ir.Const(s.head), ir.Const(heads))
 					return b.Reshape(y, ir.Var(ir.T), ir.Const(heads), ir.Const(s.head))
@@ -117,6 +157,9 @@ func (s sample) define(b *ir.Builder) {
 			rotate := func(name string, y *ir.Value) *ir.Value {
 				if s.headNorm {
 					y = b.RMSNorm(y, weight(name+"_norm", s.head), eps)
+				}
+				if s.unrotated {
+					return y
 				}
 				return b.Rope(y, s.rope, factors)
 			}
@@ -136,30 +179,43 @@ func (s sample) define(b *ir.Builder) {
 			if s.softCap != 0 {
 				scores = b.SoftCap(scores, s.softCap)
 			}
-			scores = b.MaskWindow(scores, s.window)
+			if s.slopes {
+				scores = b.MaskSlopes(scores, weight("slopes", s.heads), s.window)
+			} else {
+				scores = b.MaskWindow(scores, s.window)
+			}
 			if s.sinks {
 				scores = b.SoftmaxSinks(scores, weight("sinks", s.heads))
 			} else {
 				scores = b.Softmax(scores)
 			}
 			out := b.MergeHeads(turn(b.Matmul(scores, turn(values))))
-			x = commute(b.Add, x, b.Linear(out, weight("o", s.width, s.heads*s.head)))
+			x = commute(b.Add, x, linear("o", out, s.width, s.heads*s.head))
 
-			n := b.RMSNorm(x, weight("ffn_norm", s.width), eps)
-			gate, up := b.Linear(n, weight("gate", s.ffn, s.width)), b.Linear(n, weight("up", s.ffn, s.width))
-			x = commute(b.Add, x, b.Linear(commute(b.Mul, b.SiLU(gate), up), weight("down", s.width, s.ffn)))
+			n := norm(fmt.Sprintf("%d.ffn_norm", i), x)
+			up := linear("up", n, s.ffn, s.width)
+			var inner *ir.Value
+			switch a := cmp.Or(s.activation, ir.SiLU); {
+			case s.plain:
+				inner = b.Activate(a, up)
+			case a.OnlyGated():
+				inner = b.Gate(a, linear("gate", n, s.ffn, s.width), up)
+			default:
+				inner = commute(b.Mul, b.Activate(a, linear("gate", n, s.ffn, s.width)), up)
+			}
+			x = commute(b.Add, x, linear("down", inner, s.width, s.ffn))
 		})
 	}
 	head := table
 	if !s.tied {
 		head = b.Weight("output", s.vocab, s.width)
 	}
-	b.Return("logits", b.Linear(b.RMSNorm(b.GatherRows(x), b.Weight("norm", s.width), eps), head))
+	b.Return("logits", b.Linear(norm("norm", b.GatherRows(x)), head))
 }
 
 // target can do everything, in one activation type. No target has a concat.
 func target(act ir.DType) *ir.Target {
-	t := &ir.Target{Name: "test", Act: act, NormPrologue: true, SiLUPair: true}
+	t := &ir.Target{Name: "test", Act: act, NormPrologue: true, Gated: true}
 	for op := range t.Ops {
 		t.Ops[op] = ir.Op(op) != ir.OpConcat
 	}
@@ -170,7 +226,7 @@ func target(act ir.DType) *ir.Target {
 // sourceTarget has kernels for source ops only.
 func sourceTarget(act ir.DType) *ir.Target {
 	t := target(act)
-	t.NormPrologue, t.SiLUPair = false, false
+	t.NormPrologue, t.Gated = false, false
 	for op := range t.Ops {
 		t.Ops[op] = t.Ops[op] && ir.Op(op).Stage() == ir.Source
 	}

@@ -54,7 +54,7 @@ func TestRulesKeepMeaning(t *testing.T) {
 		for _, rule := range fusion.All() {
 			f := source.Clone()
 			if rule.Name == "gate_up" {
-				_, err := fusion.Apply(f, fusion.SiLUMul())
+				_, err := fusion.Apply(f, fusion.GatedActivation())
 				require.NoError(t, err)
 			}
 			n, err := fusion.Apply(f, rule)
@@ -120,7 +120,7 @@ func TestDecompositionsKeepMeaning(t *testing.T) {
 	for seed := range uint64(graphs) {
 		f, in, want := random(t, seed)
 		tgt := target([]ir.DType{ir.F32, ir.F16}[seed%2])
-		tgt.NormPrologue, tgt.SiLUPair = seed%3 != 0, seed%5 != 0
+		tgt.NormPrologue, tgt.Gated = seed%3 != 0, seed%5 != 0
 		var off []string
 		if seed%4 == 3 {
 			off = []string{"kv_replication_elimination"}
@@ -151,7 +151,7 @@ func TestDecompositionsKeepMeaning(t *testing.T) {
 
 // TestLegaliseKeepsMeaning compiles for targets that lack fused ops.
 func TestLegaliseKeepsMeaning(t *testing.T) {
-	fused := []ir.Op{ir.OpSiLUMul, ir.OpFusedLinear, ir.OpAttention, ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite, ir.OpRepeatKVPair}
+	fused := []ir.Op{ir.OpFusedLinear, ir.OpAttention, ir.OpQKVWrite, ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite, ir.OpRepeatKVPair}
 	for seed := range uint64(graphs) {
 		f, in, want := random(t, seed)
 		r := rand.New(rand.NewPCG(seed, 5))
@@ -159,7 +159,7 @@ func TestLegaliseKeepsMeaning(t *testing.T) {
 		lacks := sourceTarget(tgt.Act)
 		for _, op := range fused {
 			if op == ir.OpFusedLinear && r.IntN(2) == 0 { // what reads its columns goes with it, as no target joins columns
-				for _, reader := range []ir.Op{ir.OpFusedLinear, ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite} {
+				for _, reader := range []ir.Op{ir.OpFusedLinear, ir.OpQKVWrite, ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite} {
 					tgt.Ops[reader] = false
 				}
 			} else if op != ir.OpFusedLinear {

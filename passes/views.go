@@ -103,8 +103,7 @@ func simplifySlice(v, x *ir.Value, apart map[*ir.Value]bool) bool {
 		}
 		return false
 	case apart[x]:
-		w := weightOf(v, x)
-		v.Op, v.Attr, v.Args = ir.OpLinear, nil, []*ir.Value{x.Args[0], w}
+		v.Op, v.Attr, v.Args = ir.OpLinear, nil, append([]*ir.Value{x.Args[0]}, columnsOf(v, x)...)
 	default:
 		return false
 	}
@@ -116,11 +115,11 @@ func simplifySlice(v, x *ir.Value, apart map[*ir.Value]bool) bool {
 func readApart(f *ir.Func) map[*ir.Value]bool {
 	apart := make(map[*ir.Value]bool)
 	for _, v := range f.Values {
-		if a, ok := v.Attr.(ir.LinearAttr); ok && a == (ir.LinearAttr{Weights: a.Weights}) {
+		if a, ok := v.Attr.(ir.LinearAttr); ok && a == (ir.LinearAttr{Weights: a.Weights, Bias: a.Bias}) {
 			apart[v] = true
 		}
 		for _, x := range v.Args {
-			if apart[x] && (v.Op != ir.OpSlice || weightOf(v, x) == nil) {
+			if apart[x] && (v.Op != ir.OpSlice || columnsOf(v, x) == nil) {
 				apart[x] = false
 			}
 		}
@@ -131,10 +130,12 @@ func readApart(f *ir.Func) map[*ir.Value]bool {
 	return apart
 }
 
-// weightOf returns the weight of a merged product whose columns a slice takes.
-func weightOf(slice, product *ir.Value) *ir.Value {
+// columnsOf returns the weight of a merged product whose columns a slice takes, and its
+// bias where it has one.
+func columnsOf(slice, product *ir.Value) []*ir.Value {
 	a, start := slice.Attr.(ir.SliceAttr), 0
-	i := slices.IndexFunc(product.Args[1:], func(w *ir.Value) bool {
+	attr, operands := ir.AsFusedLinear(product)
+	i := slices.IndexFunc(operands.Weights, func(w *ir.Value) bool {
 		n, _ := w.Type.Shape[0].IsConst()
 		end := start + int(n)
 		if a == (ir.SliceAttr{Start: start, End: end}) {
@@ -146,5 +147,8 @@ func weightOf(slice, product *ir.Value) *ir.Value {
 	if i < 0 {
 		return nil
 	}
-	return product.Args[1+i]
+	if attr.Bias {
+		return []*ir.Value{operands.Weights[i], operands.Biases[i]}
+	}
+	return operands.Weights[i : i+1]
 }

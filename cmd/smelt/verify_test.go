@@ -57,7 +57,7 @@ func TestVerifyVerb(t *testing.T) {
 	status, fields, problems = tool(t.Context(), "verify", model, "--bisect", "--kv", "f32", "--device", "emu")
 	require.Zero(t, status, problems)
 	text := strings.Join(fields, " ")
-	for _, want := range []string{"source / fused", "native / emulated", "prefill / decode", "linear_mat_f32_f32", "silu_mul", "float64 / emu f16 float64", "shuffled order bits 0 0 0 ok", "No pass changes", "No op is off", "No element is NaN"} {
+	for _, want := range []string{"source / fused", "native / emulated", "prefill / decode", "linear_mat_f32_f32", "gated_activation", "float64 / emu f16 float64", "shuffled order bits 0 0 0 ok", "No pass changes", "No op is off", "No element is NaN"} {
 		require.Contains(t, text, want)
 	}
 	require.NotContains(t, text, string(smelt.Beyond))

@@ -197,13 +197,13 @@ func TestDiff(t *testing.T) {
 	var trace Trace
 	trace.Observe("", parse(`func f source {
   v1 = input {name="x"} : f32[T,8]
-  v2 = silu v1 : f32[T,8]
+  v2 = activate v1 {activation=silu} : f32[T,8]
   v3 = mul v2 v1 : f32[T,8]
   return "y" v3
 }`))
 	trace.Observe("p", parse(`func f fused {
   v1 = input {name="x"} : f32[T,8]
-  v4 = silu_mul v1 v1 : f32[T,8]
+  v4 = gate v1 v1 {activation=silu} : f32[T,8]
   return "y" v4
 }`))
 	var got []string
@@ -212,8 +212,8 @@ func TestDiff(t *testing.T) {
 	}
 	require.Equal(t, []string{
 		`v1 = input {name="x"} : f32[T,8]`,
-		`new v4 = silu_mul v1 v1 : f32[T,8]`,
-		`gone v2 = silu v1 : f32[T,8]`,
+		`new v4 = gate v1 v1 {activation=silu} : f32[T,8]`,
+		`gone v2 = activate v1 {activation=silu} : f32[T,8]`,
 		`gone v3 = mul v2 v1 : f32[T,8]`,
 		`edit return "y" v4`,
 	}, got)

@@ -219,15 +219,21 @@ func describe(v *ir.Value) string {
 		return ""
 	}
 	text := ": "
-	if a.Norm {
+	if a.Norm != ir.NoNorm {
 		text += "norm, "
 	}
 	text += fmt.Sprintf("%d weights", a.Weights)
 	if a.Weights == 1 {
 		text = text[:len(text)-1]
 	}
-	if a.SiLUPair {
-		text += ", SiLU·mul"
+	if a.Bias {
+		text += ", bias"
+	}
+	if a.Activation != ir.NoActivation {
+		text += ", " + a.Activation.Title()
+	}
+	if a.Gated {
+		text += "·mul"
 	}
 	if a.Residual {
 		text += ", residual"

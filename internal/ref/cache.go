@@ -111,6 +111,15 @@ func (r *run) context(v *ir.Value, i int) (context, error) {
 	return c, nil
 }
 
+// fall is what ALiBi adds to the score of key j for head h of token t; nothing without
+// slopes.
+func (c *context) fall(slopes *Tensor, h, t, j int) float64 {
+	if slopes == nil {
+		return 0
+	}
+	return slopes.Data[h] * float64(j-int(c.positions[t]))
+}
+
 // sees reports whether token t may look at key j of sequence b, one of the last
 // `window` up to its own where that is not 0.
 func (c *context) sees(t, b, j, window int) bool {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/ir"
@@ -165,13 +166,13 @@ const (
 	q8Most  = 127
 )
 
-// inputs takes the picked rows of a product's input, normalised if norm is set.
-func inputs(x *Tensor, norm *Tensor, eps float64, picked []int) *activations {
-	a := &activations{rows: picked, k: x.last(), flips: make([][]flip, len(picked))}
+// inputs takes the picked rows of a product's input, normalised if the product does.
+func inputs(attr ir.LinearAttr, in *linearInputs, picked []int) *activations {
+	a := &activations{rows: picked, k: in.x.last(), flips: make([][]flip, len(picked))}
 	for _, i := range picked {
-		row := append([]float64(nil), x.row(i)...)
-		if norm != nil {
-			normalise(row, row, norm.Data, eps)
+		row := append([]float64(nil), in.x.row(i)...)
+		if attr.Norm != ir.NoNorm {
+			in.normalise(attr, row, row)
 			// A float's statistics are off by half of what its sum of squares is, and three
 			// more operations follow.
 			a.share = roundoff(a.k)/2 + 4*unit[ir.F32]
@@ -179,7 +180,34 @@ func inputs(x *Tensor, norm *Tensor, eps float64, picked []int) *activations {
 		a.value = append(a.value, row)
 	}
 	a.measure()
+	if attr.Norm == ir.LayerNorm {
+		for i, row := range picked {
+			in.widen(attr, a.size[i], in.x.row(row))
+		}
+	}
 	return a
+}
+
+// widen makes of the magnitudes of normalised elements those of the terms that they are
+// the sums of: the element, the mean of its row and the shift, any of which may cancel.
+func (in *linearInputs) widen(a ir.LinearAttr, size, x []float64) {
+	unit := make([]float64, len(x))
+	standardise(unit, x, a.Eps)
+	lo, hi := slices.Min(x), slices.Max(x)
+	scale, most := 0.0, math.Max(math.Abs(lo), math.Abs(hi))
+	if hi > lo {
+		scale = (slices.Max(unit) - slices.Min(unit)) / (hi - lo)
+	}
+	for i := range size {
+		terms := (math.Abs(x[i]) + most) * scale
+		if in.gain != nil {
+			terms *= math.Abs(in.gain.Data[i])
+		}
+		if in.shift != nil {
+			terms += math.Abs(in.shift.Data[i])
+		}
+		size[i] = math.Max(size[i], terms)
+	}
 }
 
 func (a *activations) measure() {
@@ -200,16 +228,14 @@ func (a *activations) measure() {
 // statistic divides out.)
 func (a *activations) rounded() *activations {
 	q := &activations{rows: a.rows, k: a.k, share: a.share, flips: make([][]flip, len(a.rows))}
-	doubt := 0.0
-	if a.share > 0 {
-		doubt = 10 * unit[ir.F32] * q8Most
-	}
 	for i, from := range a.value {
+		widths := make([]float64, a.k)
 		row := make([]float64, a.k)
 		for at := 0; at < a.k; at += q8Block {
 			block := from[at : at+q8Block]
-			top, bad := float32(0), false
-			for _, x := range block {
+			top, bad, size := float32(0), false, 0.0
+			for j, x := range block {
+				size = max(size, a.size[i][at+j])
 				bad = bad || math.IsNaN(x)
 				top = max(top, float32(math.Abs(x)))
 			}
@@ -220,18 +246,23 @@ func (a *activations) rounded() *activations {
 			if bad {
 				scale = math.NaN()
 			}
+			doubt, wide := 0.0, 1.0 // sums that cancelled have more to doubt
+			if a.share > 0 && top > 0 {
+				wide = max(1, size/float64(top))
+				doubt = 10 * unit[ir.F32] * q8Most * wide
+			}
 			for j, x := range block {
 				v := float64(float32(x) * inverse)
 				n := math.RoundToEven(v)
 				row[at+j] = n * scale
+				widths[at+j] = math.Abs(row[at+j]) * wide
 				if doubt > 0 && math.Abs(v-n) > 0.5-doubt {
 					q.flips[i] = append(q.flips[i], flip{at + j, scale})
 				}
 			}
 		}
-		q.value = append(q.value, row)
+		q.value, q.size = append(q.value, row), append(q.size, widths)
 	}
-	q.measure()
 	return q
 }
 
@@ -263,19 +294,13 @@ func (d *Device) pick(n int) []int {
 }
 
 // deviceProduct computes a linear or fused_linear as the device does.
-func (r *run) deviceProduct(v *ir.Value, a ir.LinearAttr) (result, error) {
-	x, next := r.tensor(v, 0), 1+a.Weights
-	var norm, residual *Tensor
-	if a.Norm {
-		norm = r.tensor(v, next)
-		next++
-	}
-	if a.Residual {
-		residual = r.tensor(v, next)
-	}
+func (r *run) deviceProduct(v *ir.Value) (result, error) {
+	a, in := r.linearOf(v)
+	x := in.x
 	how := r.Device.Arithmetic(v)
-	exact := inputs(x, norm, a.Eps, r.Device.pick(x.rows()))
+	exact := inputs(a, &in, r.Device.pick(x.rows()))
 	var int8 *activations
+	u := unit[ir.F32]
 	return r.each(v, func(out *Tensor) error {
 		out.Slack = make([]float64, len(out.Data))
 		for i := range out.Slack {
@@ -283,8 +308,9 @@ func (r *run) deviceProduct(v *ir.Value, a ir.LinearAttr) (result, error) {
 		}
 		to := &Tensor{Shape: out.Shape, Data: out.Data, Slack: out.Slack}
 		column := 0
+		_, o := ir.AsFusedLinear(v)
 		for i := range a.Weights {
-			w, err := r.matrix(v.Args[1+i])
+			w, err := r.matrix(o.Weights[i])
 			if err != nil {
 				return err
 			}
@@ -295,25 +321,32 @@ func (r *run) deviceProduct(v *ir.Value, a ir.LinearAttr) (result, error) {
 				}
 				act = int8
 			}
-			if a.SiLUPair && i == 1 {
+			if a.Gated && i == 1 {
 				to = &Tensor{Shape: out.Shape, Data: make([]float64, len(out.Data)), Slack: make([]float64, len(out.Data))}
 				column = 0
 			}
 			if err := act.product(to, column, &w, how.Tile); err != nil {
 				return err
 			}
+			if bias := in.biases[i]; bias != nil {
+				for _, t := range exact.rows {
+					for j, b := range bias.Data {
+						at := t*to.last() + column + j
+						to.Slack[at] += u * (math.Abs(to.Data[at]) + math.Abs(b))
+						to.Data[at] += b
+					}
+				}
+			}
 			column += w.rows
 		}
-		u := unit[ir.F32]
 		for _, t := range exact.rows {
 			for i := t * out.last(); i < (t+1)*out.last(); i++ {
-				if a.SiLUPair { // the slope of SiLU is below 1.1
-					gate := silu(out.Data[i])
-					off := 1.1*out.Slack[i] + 8*u*math.Abs(gate)
-					out.Slack[i] = off*math.Abs(to.Data[i]) + math.Abs(gate)*to.Slack[i] + off*to.Slack[i]
-					out.Data[i] = gate * to.Data[i]
+				if a.Gated {
+					out.Data[i], out.Slack[i] = gated(a.Activation, out.Data[i], out.Slack[i], to.Data[i], to.Slack[i])
+				} else {
+					out.Data[i], out.Slack[i] = activated(a.Activation, out.Data[i], out.Slack[i])
 				}
-				if residual != nil {
+				if residual := in.residual; residual != nil {
 					out.Data[i] += residual.Data[i]
 					out.Slack[i] += u * math.Abs(residual.Data[i])
 				}

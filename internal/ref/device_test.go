@@ -88,7 +88,7 @@ func (b *bench) device() (out []float32) {
 func (b *bench) float64(t *testing.T, how ref.Arithmetic) *ref.Tensor {
 	op := fmt.Sprintf("linear v10 v11 : f32[T,%d]", b.rows)
 	if b.gain != nil {
-		op = fmt.Sprintf("fused_linear v10 v11 v13 {weights=1 norm=true eps=%g} : f32[T,%d]", b.eps, b.rows)
+		op = fmt.Sprintf("fused_linear v10 v11 v13 {weights=1 norm=rms gain=true eps=%g} : f32[T,%d]", b.eps, b.rows)
 	}
 	gain := b.gain
 	if gain == nil {

@@ -6,43 +6,43 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 )
 
-func (r *run) siluMul(v *ir.Value) (result, error) {
-	return r.binary(v, func(x, y float64) float64 { return silu(x) * y })
-}
-
 func (r *run) fusedLinear(v *ir.Value) (result, error) {
-	a, x := v.Attr.(ir.LinearAttr), r.tensor(v, 0)
 	if r.Device != nil {
-		return r.deviceProduct(v, a)
+		return r.deviceProduct(v)
 	}
-	rows, k := x.rows(), x.last()
-	next := 1 + a.Weights
+	a, in := r.linearOf(v)
+	x, last := in.x, in.x.last()
 	input := x.Data
-	if a.Norm {
+	if a.Norm != ir.NoNorm {
 		input = make([]float64, len(x.Data))
-		for i := range rows {
-			normalise(input[i*k:(i+1)*k], x.row(i), r.tensor(v, next).Data, a.Eps)
+		for i := range x.rows() {
+			in.normalise(a, input[i*last:(i+1)*last], x.row(i))
 		}
-		next++
 	}
 	return r.each(v, func(out *Tensor) error {
-		if a.SiLUPair {
-			up := make([]float64, len(out.Data))
-			product2D(out.Data, out.last(), 0, input, rows, r.tensor(v, 1).Data, out.last(), k)
-			product2D(up, out.last(), 0, input, rows, r.tensor(v, 2).Data, out.last(), k)
-			for i, gate := range out.Data {
-				out.Data[i] = silu(gate) * up[i]
+		parts := []*Tensor{out}
+		if a.Gated {
+			parts = append(parts, &Tensor{Shape: out.Shape, Data: make([]float64, len(out.Data))})
+		}
+		column := 0
+		for i, w := range in.weights {
+			to := parts[0]
+			if a.Gated {
+				to, column = parts[i], 0
 			}
-		} else {
-			column := 0
-			for i := range a.Weights {
-				w := r.tensor(v, 1+i)
-				product2D(out.Data, out.last(), column, input, rows, w.Data, w.Shape[0], k)
-				column += w.Shape[0]
+			product2D(to.Data, to.last(), column, input, x.rows(), w.Data, w.Shape[0], last)
+			to.addToRows(column, in.biases[i])
+			column += w.Shape[0]
+		}
+		for i, x := range out.Data {
+			if a.Gated {
+				out.Data[i] = Gate(a.Activation, x, parts[1].Data[i])
+			} else {
+				out.Data[i] = Activate(a.Activation, x)
 			}
 		}
-		if a.Residual {
-			for i, x := range r.tensor(v, next).Data {
+		if in.residual != nil {
+			for i, x := range in.residual.Data {
 				out.Data[i] += x
 			}
 		}
@@ -50,8 +50,64 @@ func (r *run) fusedLinear(v *ir.Value) (result, error) {
 	})
 }
 
+// linearInputs are the tensors of a linear or fused_linear; those that it has not are nil.
+type linearInputs struct {
+	x                     *Tensor
+	weights, biases       []*Tensor
+	gain, shift, residual *Tensor
+}
+
+func (r *run) linearOf(v *ir.Value) (ir.LinearAttr, linearInputs) {
+	a, o := ir.AsFusedLinear(v)
+	tensor := func(v *ir.Value) *Tensor {
+		if v == nil {
+			return nil
+		}
+		return r.results[v.ID].tensor
+	}
+	in := linearInputs{x: tensor(o.X), gain: tensor(o.Gain), shift: tensor(o.Shift), residual: tensor(o.Residual)}
+	for i, w := range o.Weights {
+		var bias *ir.Value
+		if a.Bias {
+			bias = o.Biases[i]
+		}
+		in.weights, in.biases = append(in.weights, tensor(w)), append(in.biases, tensor(bias))
+	}
+	return a, in
+}
+
+// normalise writes a row of x as the norm prologue leaves it; out may be x.
+func (in *linearInputs) normalise(a ir.LinearAttr, out, x []float64) {
+	if a.Norm == ir.RMSNorm {
+		normalise(out, x, in.gain.Data, a.Eps)
+		return
+	}
+	layerNormalise(out, x, in.gain, in.shift, a.Eps)
+}
+
+// addToRows adds a vector to every row from a column on; nil adds nothing.
+func (t *Tensor) addToRows(column int, v *Tensor) {
+	if v == nil {
+		return
+	}
+	for i := range t.rows() {
+		row := t.row(i)[column:]
+		for j, x := range v.Data {
+			row[j] += x
+		}
+	}
+}
+
 func (r *run) attention(v *ir.Value) (result, error) {
-	q, cache, a, sinks := r.tensor(v, 0), r.cache(v, 1), v.Attr.(ir.AttentionAttr), r.optional(v, 6)
+	q, cache, a := r.tensor(v, 0), r.cache(v, 1), v.Attr.(ir.AttentionAttr)
+	var sinks, slopes *Tensor
+	s, o := a.Options(v.Args)
+	if s != nil {
+		sinks = r.results[s.ID].tensor
+	}
+	if o != nil {
+		slopes = r.results[o.ID].tensor
+	}
 	c, err := r.context(v, 2)
 	if err != nil {
 		return result{}, err
@@ -76,6 +132,7 @@ func (r *run) attention(v *ir.Value) (result, error) {
 				if scores[j] = a.Scale * dot(q.row(i), cache.K[from:to]); a.SoftCap != 0 {
 					scores[j] = softCap(scores[j], a.SoftCap)
 				}
+				scores[j] += c.fall(slopes, h, t, j)
 			}
 			softmax(scores, sinkOf(sinks, h))
 			for j, weight := range scores {
@@ -88,6 +145,11 @@ func (r *run) attention(v *ir.Value) (result, error) {
 		}
 		return nil
 	})
+}
+
+func (r *run) qkvWrite(v *ir.Value) (result, error) {
+	slots := r.tensor(v, 2).Ints
+	return r.takeApart(v, v.Attr.(ir.QKVWriteAttr).Heads, slots, func(out, head []float64, _, _ int) { copy(out, head) })
 }
 
 func (r *run) ropeQKVWrite(v *ir.Value) (result, error) {
@@ -108,8 +170,17 @@ func (r *run) headNormRopeKVWrite(v *ir.Value) (result, error) {
 // rotateAndWrite takes the rows of qkv apart; norm is applied to each head of Q
 // (0) and K (1) before it is rotated.
 func (r *run) rotateAndWrite(v *ir.Value, rope angles, norm func(head []float64, which int) []float64) (result, error) {
-	qkv, cache, positions, slots := r.tensor(v, 0), r.cache(v, 1), r.tensor(v, 2).Ints, r.tensor(v, 3).Ints
-	heads, d := v.Attr.(ir.RopeWriteAttr).Heads, cache.Head
+	positions := r.tensor(v, 2).Ints
+	return r.takeApart(v, v.Attr.(ir.RopeWriteAttr).Heads, r.tensor(v, 3).Ints, func(out, head []float64, t, which int) {
+		rope.rotate(out, norm(head, which), positions[t])
+	})
+}
+
+// takeApart takes the rows of qkv apart: it stores K and V in the cache and returns Q.
+// turn makes what is kept of a head of token t, of Q (0) or K (1).
+func (r *run) takeApart(v *ir.Value, heads int, slots []int32, turn func(out, head []float64, t, which int)) (result, error) {
+	qkv, cache := r.tensor(v, 0), r.cache(v, 1)
+	d := cache.Head
 	q, err := r.empty(v.Type.Elems[0])
 	if err != nil {
 		return result{}, err
@@ -118,11 +189,11 @@ func (r *run) rotateAndWrite(v *ir.Value, rope angles, norm func(head []float64,
 		row := qkv.row(t)
 		head := func(i int) []float64 { return row[i*d : (i+1)*d] }
 		for h := range heads {
-			rope.rotate(q.row(t*heads+h), norm(head(h), 0), positions[t])
+			turn(q.row(t*heads+h), head(h), t, 0)
 		}
 		for h := range cache.KVHeads {
 			k := make([]float64, d)
-			rope.rotate(k, norm(head(heads+h), 1), positions[t])
+			turn(k, head(heads+h), t, 1)
 			if err := cache.write(slot, h, k, head(heads+cache.KVHeads+h), r.RoundCache); err != nil {
 				return result{}, fmt.Errorf("token %d: %w", t, err)
 			}

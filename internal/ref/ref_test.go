@@ -84,12 +84,18 @@ func TestOps(t *testing.T) {
 		{"v9 = slice v10 {start=1 end=3} : f32[2,2]", []float64{2, 3, 1, -1}},
 		{"v9 = concat v10 v11 : f32[2,6]", []float64{1, 2, 3, 1, 0, 2, 0, 1, -1, 1, 1, 1}},
 		{"v9 = scale v10 {value=-0.5} : f32[2,3]", []float64{-0.5, -1, -1.5, 0, -0.5, 0.5}},
-		{"v9 = silu v10 : f32[2,3]", []float64{silu1, 2 / (1 + math.Exp(-2)), 3 / (1 + math.Exp(-3)), 0, silu1, -1 / (1 + math.E)}},
-		{"v9 = gelu v10 {} : f32[2,3]", []float64{0.8413447461, 1.9544997361, 2.9959503059, 0, 0.8413447461, -0.1586552539}},
-		{"v9 = gelu v10 {tanh=true} : f32[2,3]", []float64{0.8411919906, 1.9545976940, 2.9963625918, 0, 0.8411919906, -0.1588080094}},
+		{"v9 = activate v10 {activation=silu} : f32[2,3]", []float64{silu1, 2 / (1 + math.Exp(-2)), 3 / (1 + math.Exp(-3)), 0, silu1, -1 / (1 + math.E)}},
+		{"v9 = activate v10 {activation=gelu} : f32[2,3]", []float64{0.8413447461, 1.9544997361, 2.9959503059, 0, 0.8413447461, -0.1586552539}},
+		{"v9 = activate v10 {activation=gelu_tanh} : f32[2,3]", []float64{0.8411919906, 1.9545976940, 2.9963625918, 0, 0.8411919906, -0.1588080094}},
+		{"v9 = activate v10 {activation=relu2} : f32[2,3]", []float64{1, 4, 9, 0, 1, 0}},
+		{"v14 = scale v10 {value=5} : f32[2,3]\n v9 = gate v14 v11 {activation=clamped_swiglu} : f32[2,3]", []float64{
+			10 / (1 + math.Exp(-1.702*5)), 7 / (1 + math.Exp(-1.702*7)), 21 / (1 + math.Exp(-1.702*7)), 0, 10 / (1 + math.Exp(-1.702*5)), -10 / (1 + math.Exp(1.702*5))}},
+		{"v14 = scale v11 {value=-9} : f32[2,3]\n v9 = gate v10 v14 {activation=clamped_swiglu} : f32[2,3]", []float64{
+			-6 / (1 + math.Exp(-1.702)), 2 / (1 + math.Exp(-1.702*2)), -18 / (1 + math.Exp(-1.702*3)), 0, -6 / (1 + math.Exp(-1.702)), 6 / (1 + math.Exp(1.702))}},
+		{"v14 = weight {name=\"one\"} : f32[2]\n v9 = linear v10 v11 v14 : f32[2,2]", []float64{8, 4, -1, -2}},
 		{"v9 = mul v10 v11 : f32[2,3]", []float64{1, 0, 6, 0, 1, -1}},
 		{"v9 = add v10 v11 : f32[2,3]", []float64{2, 2, 5, 1, 2, 0}},
-		{"v9 = silu_mul v10 v11 : f32[2,3]", []float64{silu1, 0, 6 / (1 + math.Exp(-3)), 0, silu1, -1 / (1 + math.E)}},
+		{"v9 = gate v10 v11 {activation=silu} : f32[2,3]", []float64{silu1, 0, 6 / (1 + math.Exp(-3)), 0, silu1, -1 / (1 + math.E)}},
 		{"v9 = repeat_kv v12 {n=2} : f32[1,4,3]", []float64{1, 2, 3, 1, 2, 3, 0, 1, -1, 0, 1, -1}},
 		{"v14 = scale v12 {value=2} : f32[1,2,3]\n v17 = repeat_kv_pair v12 v14 {n=2} : (f32[1,4,3], f32[1,4,3])\n v9 = select v17 {} : f32[1,4,3]",
 			[]float64{1, 2, 3, 1, 2, 3, 0, 1, -1, 0, 1, -1}},
@@ -112,7 +118,7 @@ func TestOps(t *testing.T) {
   v15 = weight {name="logs"} : f32[2,2]
   v16 = weight {name="table"} : f32[7,1]
   `+c.lines+"\n return \"x\" v9", map[string][]float32{
-			"a": a, "b": b, "c": {1, 2, 3}, "logs": {0, float32(math.Log(3)), 5, 5}, "table": {0, 10, 20, 30, 40, 50, 60},
+			"a": a, "b": b, "c": {1, 2, 3}, "logs": {0, float32(math.Log(3)), 5, 5}, "table": {0, 10, 20, 30, 40, 50, 60}, "one": {1, -2},
 		})
 		require.InDeltaSlice(t, c.want, got, 1e-7, c.lines)
 	}
@@ -346,14 +352,16 @@ func TestFused(t *testing.T) {
   v24 = reshape v20 : f32[T,2,16]
   v25 = reshape v21 : f32[T,2,16]
   v26 = cache {layer=0} : cache<f32,2,16,2>
+  v27 = weight {name="gate.b"} : f32[32]
+  v28 = weight {name="up.b"} : f32[32]
 `
 	const rope = "rotated=12 theta=10000 freqscale=0.5 magnitude=1.25"
 	for name, c := range map[string][2]string{
-		"silu_mul": {
-			`v30 = silu v20 : f32[T,32]
+		"gate": {
+			`v30 = activate v20 {activation=silu} : f32[T,32]
 			 v31 = mul v30 v21 : f32[T,32]
 			 return "x" v31`,
-			`v31 = silu_mul v20 v21 : f32[T,32]
+			`v31 = gate v20 v21 {activation=silu} : f32[T,32]
 			 return "x" v31`},
 		"fused_linear of three": {
 			`return "x" v22`,
@@ -364,16 +372,16 @@ func TestFused(t *testing.T) {
 			 v31 = linear v30 v12 : f32[T,64]
 			 v32 = add v31 v11 : f32[T,64]
 			 return "x" v32`,
-			`v30 = fused_linear v11 v12 v15 v11 {weights=1 norm=true eps=0.1 residual=true} : f32[T,64]
+			`v30 = fused_linear v11 v12 v15 v11 {weights=1 norm=rms eps=0.1 gain=true residual=true} : f32[T,64]
 			 return "x" v30`},
 		"fused_linear of a SiLU pair": {
 			`v30 = rms_norm v11 v15 {eps=0.1} : f32[T,64]
 			 v31 = linear v30 v13 : f32[T,32]
 			 v32 = linear v30 v14 : f32[T,32]
-			 v33 = silu v31 : f32[T,32]
+			 v33 = activate v31 {activation=silu} : f32[T,32]
 			 v34 = mul v33 v32 : f32[T,32]
 			 return "x" v34`,
-			`v30 = fused_linear v11 v13 v14 v15 {weights=2 silupair=true norm=true eps=0.1} : f32[T,32]
+			`v30 = fused_linear v11 v13 v14 v15 {weights=2 activation=silu gated=true norm=rms eps=0.1 gain=true} : f32[T,32]
 			 return "x" v30`},
 		"attention": {
 			`v30 = cache_write v26 v24 v25 v3 : cache<f32,2,16,2>
@@ -395,6 +403,47 @@ func TestFused(t *testing.T) {
 			`v30 = cache_write v26 v24 v25 v3 : cache<f32,2,16,2>
 			 v31 = attention v23 v30 v2 v4 v5 v6 {scale=0.3} : f32[T,4,16]
 			 return "x" v31
+			 return "cache" v30`},
+		"fused_linear of biases, GELU and LayerNorm": {
+			`v30 = layer_norm v11 v15 v15 {eps=0.1} : f32[T,64]
+			 v31 = linear v30 v13 v27 : f32[T,32]
+			 v32 = linear v30 v14 v28 : f32[T,32]
+			 v33 = activate v31 {activation=gelu} : f32[T,32]
+			 v34 = mul v33 v32 : f32[T,32]
+			 return "x" v34`,
+			`v30 = fused_linear v11 v13 v14 v27 v28 v15 v15 {weights=2 bias=true activation=gelu gated=true norm=layer eps=0.1 gain=true shift=true} : f32[T,32]
+			 return "x" v30`},
+		"fused_linear of three biases": {
+			`v30 = linear v11 v13 v27 : f32[T,32]
+			 v31 = linear v11 v14 v28 : f32[T,32]
+			 v32 = linear v11 v14 v27 : f32[T,32]
+			 v33 = concat v30 v31 v32 : f32[T,96]
+			 v34 = activate v33 {activation=relu2} : f32[T,96]
+			 return "x" v34`,
+			`v30 = fused_linear v11 v13 v14 v14 v27 v28 v27 {weights=3 bias=true activation=relu2} : f32[T,96]
+			 return "x" v30`},
+		"attention with slopes": {
+			`v30 = cache_write v26 v24 v25 v3 : cache<f32,2,16,2>
+			 v31 = cache_read v30 v5 v6 {} : f32[B*Smax,2,16]
+			 v32 = cache_read v30 v5 v6 {values=true} : f32[B*Smax,2,16]
+			 v33 = repeat_kv v31 {n=2} : f32[B*Smax,4,16]
+			 v34 = repeat_kv v32 {n=2} : f32[B*Smax,4,16]
+			 v35 = transpose v33 {a=1 c=2} : f32[4,B*Smax,16]
+			 v36 = transpose v34 {a=1 c=2} : f32[4,B*Smax,16]
+			 v37 = transpose v23 {a=1 c=2} : f32[4,T,16]
+			 v38 = matmul v37 v35 {transb=true} : f32[4,T,B*Smax]
+			 v39 = scale v38 {value=0.003} : f32[4,T,B*Smax]
+			 v41 = weight {name="sinks"} : f32[4]
+			 v40 = mask v39 v2 v4 v5 v41 {window=3} : f32[4,T,B*Smax]
+			 v43 = softmax v40 v41 : f32[4,T,B*Smax]
+			 v44 = matmul v43 v36 {} : f32[4,T,16]
+			 v45 = transpose v44 {a=1 c=2} : f32[T,4,16]
+			 return "x" v45
+			 return "cache" v30`,
+			`v30 = cache_write v26 v24 v25 v3 : cache<f32,2,16,2>
+			 v31 = weight {name="sinks"} : f32[4]
+			 v32 = attention v23 v30 v2 v4 v5 v6 v31 v31 {scale=0.003 window=3 slopes=true} : f32[T,4,16]
+			 return "x" v32
 			 return "cache" v30`},
 		"attention with a window, a soft cap and sinks": {
 			`v30 = cache_write v26 v24 v25 v3 : cache<f32,2,16,2>
@@ -420,6 +469,15 @@ func TestFused(t *testing.T) {
 			 v32 = attention v23 v30 v2 v4 v5 v6 v31 {scale=0.003 window=2 softcap=1.5} : f32[T,4,16]
 			 return "x" v32
 			 return "cache" v30`},
+		"qkv_write": {
+			`v32 = cache_write v26 v24 v25 v3 : cache<f32,2,16,2>
+			 return "x" v23
+			 return "cache" v32`,
+			`v30 = qkv_write v22 v26 v3 {heads=4} : (f32[T,4,16], cache<f32,2,16,2>)
+			 v31 = select v30 {} : f32[T,4,16]
+			 v32 = select v30 {index=1} : cache<f32,2,16,2>
+			 return "x" v31
+			 return "cache" v32`},
 		"rope_qkv_write": {
 			`v30 = rope v23 v2 {` + rope + `} : f32[T,4,16]
 			 v31 = rope v24 v2 {` + rope + `} : f32[T,2,16]
@@ -432,9 +490,9 @@ func TestFused(t *testing.T) {
 			 return "x" v31
 			 return "cache" v32`},
 		"head_norm_rope_kv_write": {
-			`v28 = rms_norm v23 v16 {eps=0.01} : f32[T,4,16]
+			`v40 = rms_norm v23 v16 {eps=0.01} : f32[T,4,16]
 			 v29 = rms_norm v24 v17 {eps=0.01} : f32[T,2,16]
-			 v30 = rope v28 v2 v18 {interleaved=true rotated=16 theta=100 freqscale=1 magnitude=1} : f32[T,4,16]
+			 v30 = rope v40 v2 v18 {interleaved=true rotated=16 theta=100 freqscale=1 magnitude=1} : f32[T,4,16]
 			 v31 = rope v29 v2 v18 {interleaved=true rotated=16 theta=100 freqscale=1 magnitude=1} : f32[T,2,16]
 			 v32 = cache_write v26 v31 v25 v3 : cache<f32,2,16,2>
 			 return "x" v30
@@ -451,7 +509,7 @@ func TestFused(t *testing.T) {
 			for _, w := range []struct {
 				name string
 				n    int
-			}{{"embd", 448}, {"wq", 4096}, {"wk", 2048}, {"wv", 2048}, {"norm", 64}, {"qnorm", 16}, {"knorm", 16}, {"factors", 8}, {"sinks", 4}} {
+			}{{"embd", 448}, {"wq", 4096}, {"wk", 2048}, {"wv", 2048}, {"norm", 64}, {"qnorm", 16}, {"knorm", 16}, {"factors", 8}, {"sinks", 4}, {"gate.b", 32}, {"up.b", 32}} {
 				for range w.n {
 					weights[w.name] = append(weights[w.name], float32(rng.NormFloat64()/4+1))
 				}
@@ -560,7 +618,7 @@ func TestWatch(t *testing.T) {
 	var seen []ir.Op
 	f := parse(t, `
   v9 = weight {name="a"} : f32[2]
-  v10 = silu v9 : f32[2]
+  v10 = activate v9 {activation=silu} : f32[2]
   return "x" v10`)
 	_, err := ref.Run(f, ref.Env{Sizes: ref.SizesFor(two(), 4), Inputs: two(), Weight: ref.Of(map[string][]float32{"a": {1, 2}}),
 		Watch: func(v *ir.Value, x *ref.Tensor) {
@@ -570,7 +628,7 @@ func TestWatch(t *testing.T) {
 			}
 		}})
 	require.NoError(t, err)
-	require.Equal(t, []ir.Op{ir.OpWeight, ir.OpSiLU}, seen)
+	require.Equal(t, []ir.Op{ir.OpWeight, ir.OpActivate}, seen)
 }
 
 // TestWeights reads stored weights once.

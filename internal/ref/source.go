@@ -38,8 +38,8 @@ func init() {
 		ir.OpSoftCap:    (*run).softCap,
 		ir.OpMask:       (*run).mask,
 		ir.OpSoftmax:    (*run).softmax,
-		ir.OpSiLU:       (*run).silu,
-		ir.OpGELU:       (*run).gelu,
+		ir.OpActivate:   (*run).activate,
+		ir.OpGate:       (*run).gate,
 		ir.OpMul:        (*run).mul,
 		ir.OpAdd:        (*run).add,
 		ir.OpGatherRows: (*run).gatherRows,
@@ -47,9 +47,9 @@ func init() {
 		ir.OpTopK:       (*run).topK,
 		ir.OpSelect:     (*run).selectElem,
 
-		ir.OpSiLUMul:             (*run).siluMul,
 		ir.OpFusedLinear:         (*run).fusedLinear,
 		ir.OpAttention:           (*run).attention,
+		ir.OpQKVWrite:            (*run).qkvWrite,
 		ir.OpRopeQKVWrite:        (*run).ropeQKVWrite,
 		ir.OpHeadNormRopeKVWrite: (*run).headNormRopeKVWrite,
 		ir.OpRepeatKVPair:        (*run).repeatKVPair,
@@ -150,11 +150,12 @@ func (r *run) embed(v *ir.Value) (result, error) {
 
 func (r *run) linear(v *ir.Value) (result, error) {
 	if r.Device != nil {
-		return r.deviceProduct(v, ir.LinearAttr{Weights: 1})
+		return r.deviceProduct(v)
 	}
 	x, w := r.tensor(v, 0), r.tensor(v, 1)
 	return r.each(v, func(out *Tensor) error {
 		product2D(out.Data, out.last(), 0, x.Data, x.rows(), w.Data, w.Shape[0], w.Shape[1])
+		out.addToRows(0, r.optional(v, 2))
 		return nil
 	})
 }
@@ -185,19 +186,23 @@ func (r *run) layerNorm(v *ir.Value) (result, error) {
 	x, w, bias, eps := r.tensor(v, 0), r.optional(v, 1), r.optional(v, 2), v.Attr.(ir.NormAttr).Eps
 	return r.each(v, func(out *Tensor) error {
 		for i := range x.rows() {
-			row := out.row(i)
-			standardise(row, x.row(i), eps)
-			for j := range row {
-				if w != nil {
-					row[j] *= w.Data[j]
-				}
-				if bias != nil {
-					row[j] += bias.Data[j]
-				}
-			}
+			layerNormalise(out.row(i), x.row(i), w, bias, eps)
 		}
 		return nil
 	})
+}
+
+// layerNormalise writes (x − mean(x)) / √(var(x)+eps) · w + bias; w and bias may be nil.
+func layerNormalise(out, x []float64, w, bias *Tensor, eps float64) {
+	standardise(out, x, eps)
+	for j := range out {
+		if w != nil {
+			out[j] *= w.Data[j]
+		}
+		if bias != nil {
+			out[j] += bias.Data[j]
+		}
+	}
 }
 
 // standardise writes (x − mean(x)) / √(var(x)+eps).
@@ -402,31 +407,6 @@ func (r *run) binary(v *ir.Value, f func(x, y float64) float64) (result, error) 
 	})
 }
 
-func silu(x float64) float64 { return x / (1 + math.Exp(-x)) }
-
-// gelu is x·Φ(x), with erfc for the digits of its tail.
-func gelu(x float64) float64 {
-	if math.IsInf(x, -1) {
-		return 0
-	}
-	return x * math.Erfc(-x/math.Sqrt2) / 2
-}
-
-// geluTanh is x·(1 + tanh(u))/2 with u = √(2/π)·(x + 0.044715·x³), by the sigmoid of 2u.
-func geluTanh(x float64) float64 {
-	if math.IsInf(x, -1) {
-		return 0
-	}
-	return x / (1 + math.Exp(-2*math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
-}
-
-func (r *run) gelu(v *ir.Value) (result, error) {
-	if v.Attr.(ir.GELUAttr).Tanh {
-		return r.unary(v, geluTanh)
-	}
-	return r.unary(v, gelu)
-}
-
 func (r *run) scale(v *ir.Value) (result, error) {
 	by := v.Attr.(ir.ScaleAttr).Value
 	return r.unary(v, func(x float64) float64 { return x * by })
@@ -439,8 +419,6 @@ func (r *run) softCap(v *ir.Value) (result, error) {
 
 func softCap(x, limit float64) float64 { return limit * math.Tanh(x/limit) }
 
-func (r *run) silu(v *ir.Value) (result, error) { return r.unary(v, silu) }
-
 func (r *run) mul(v *ir.Value) (result, error) {
 	return r.binary(v, func(x, y float64) float64 { return x * y })
 }
@@ -450,7 +428,7 @@ func (r *run) add(v *ir.Value) (result, error) {
 }
 
 func (r *run) mask(v *ir.Value) (result, error) {
-	scores := r.tensor(v, 0)
+	scores, slopes := r.tensor(v, 0), r.optional(v, 4)
 	c, err := r.context(v, 1)
 	if err != nil {
 		return result{}, err
@@ -459,11 +437,13 @@ func (r *run) mask(v *ir.Value) (result, error) {
 	return r.each(v, func(out *Tensor) error {
 		copy(out.Data, scores.Data)
 		for i := range out.rows() {
-			row, t := out.row(i), i%len(c.positions)
+			row, h, t := out.row(i), i/len(c.positions), i%len(c.positions)
 			for column := range row {
 				if !c.sees(t, column/bound, column%bound, window) {
 					row[column] = negInf
+					continue
 				}
+				row[column] += c.fall(slopes, h, t, column%bound)
 			}
 		}
 		return nil

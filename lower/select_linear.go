@@ -1,0 +1,142 @@
+package lower
+
+import (
+	"fmt"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/kernels"
+)
+
+func embed(p *phase, v *ir.Value) error {
+	width, vocab := last(v), v.Args[1].Type.Shape[0]
+	d := p.dispatch("embed", v)
+	d.constant("fc_type", uint32(v.Args[1].Type.DType))
+	d.in("tokens", v.Args[0])
+	d.in("table", v.Args[1])
+	d.out("out", v)
+	d.params(words{"tokens": Extent(v.Type.Shape[0]), "width": size(width), "vocab": Extent(vocab)})
+	d.cover()
+	if rows, ok := vocab.IsConst(); ok && root(v.Args[0]).Name() == ir.Tokens && (p.plan.Vocab == 0 || rows < p.plan.Vocab) {
+		p.plan.Vocab = rows
+	}
+	return nil
+}
+
+// linearCall is a linear or fused_linear.
+type linearCall struct {
+	attr ir.LinearAttr
+	in   ir.LinearOperands
+}
+
+func linear(p *phase, v *ir.Value) error {
+	attr, in := ir.AsFusedLinear(v)
+	return product(p, v, linearCall{attr, in})
+}
+
+func product(p *phase, v *ir.Value, call linearCall) error {
+	rows, err := rowsOf(v)
+	if err != nil {
+		return err
+	}
+	tokens := p.bound(Extent(rows))
+	vec := tokens <= p.chip.vecTokens
+	if call.attr.Norm != ir.NoNorm && !vec {
+		return fmt.Errorf("%s: no mat-mat kernel normalises its input", v.LongString())
+	}
+	if p.onCPU(v, call, tokens) {
+		return p.cpuProduct(v, call, rows, vec)
+	}
+	d := p.dispatch(linearKernel(vec)+call.in.X.Type.DType.String()+"_"+v.Type.DType.String(), v)
+	d.in("x", call.in.X)
+	d.linear(v, call, rows)
+	d.out("out", v)
+	if call.attr.Residual {
+		d.mayReplace(call.in.Residual, v)
+	}
+	d.linearLaunch(v, call, call.in.X.Type.DType, rows, vec)
+	return nil
+}
+
+// The families of products.
+const (
+	linearVec = "linear_vec"
+	linearMat = "linear_mat"
+)
+
+func linearKernel(vec bool) string {
+	if vec {
+		return linearVec + "_"
+	}
+	return linearMat + "_"
+}
+
+// linear binds what a product reads besides x, and its parameters.
+func (e emitter) linear(v *ir.Value, call linearCall, rows ir.Dim) {
+	attr, in := call.attr, call.in
+	k, n := last(in.X), last(v)
+	var heights [3]Expr
+	for i, w := range in.Weights {
+		heights[i] = Extent(w.Type.Shape[0])
+		e.in(fmt.Sprintf("w%d", i), w)
+	}
+	for i := range heights {
+		var code uint32
+		if i < len(in.Weights) {
+			code = uint32(in.Weights[i].Type.DType)
+		}
+		e.constant(fmt.Sprintf("fc_type%d", i), code)
+	}
+	e.constant("fc_residual", bit(attr.Residual))
+	e.constant("fc_activation", uint32(attr.Activation))
+	if attr.Gated {
+		e.constant("fc_gated", 1)
+	}
+	if e.kernel.Family == linearVec {
+		e.constant("fc_norm", uint32(attr.Norm))
+	}
+	e.params(words{"tokens": Extent(rows), "k": size(k), "n0": heights[0], "n1": heights[1], "n2": heights[2],
+		"x_stride": size(k), "out_stride": size(n), "eps": float(attr.Eps)})
+	if attr.Bias {
+		e.constant("fc_bias", 1)
+		for i, bias := range in.Biases {
+			e.in(fmt.Sprintf("bias%d", i), bias)
+		}
+	}
+	if attr.Residual {
+		e.in("residual", in.Residual)
+	}
+	if attr.Gain {
+		e.in("gain", in.Gain)
+	}
+	if attr.Norm == ir.LayerNorm { // an RMSNorm has no choice
+		e.constant("fc_gain", bit(attr.Gain))
+		e.constant("fc_shift", bit(attr.Shift))
+	}
+	if attr.Shift {
+		e.in("shift", in.Shift)
+	}
+}
+
+// linearLaunch chooses the grid of a product of activations of a type.
+func (e emitter) linearLaunch(v *ir.Value, call linearCall, act ir.DType, rows ir.Dim, vec bool) {
+	p, n := e.p, last(v)
+	tokens := p.bound(Extent(rows))
+	stored := call.in.Weights[0].Type.DType
+	shape := fmt.Sprintf("%s × %d → %d, %s", p.upTo(rows), last(call.in.X), n, stored)
+	if vec {
+		s, why := p.chip.vec(stored, n, tokens)
+		e.constant("fc_rows", uint32(s.rows))
+		e.constant("fc_tokens", uint32(s.tokens))
+		e.launch([3]Expr{Number(ceilDiv(n, s.rows*s.simdgroups)), over(rows, s.tokens), one()}, int(32*s.simdgroups))
+		p.chose(v, e, shape, s.String(), why)
+		return
+	}
+	width := int64(kernels.MatColumns)
+	if call.attr.Gated {
+		width /= 2
+	}
+	tile, why := p.chip.tile(act, ceilDiv(n, width), tokens)
+	e.constant("fc_tile", uint32(tile))
+	e.launch([3]Expr{over(rows, tile), Number(ceilDiv(n, width)), one()}, e.kernel.MaxThreads)
+	p.chose(v, e, shape, fmt.Sprintf("tiles of %d tokens × %d rows", tile, kernels.MatColumns), why)
+}

@@ -1,0 +1,95 @@
+package lower
+
+import (
+	"fmt"
+	"maps"
+	"math"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/kernels"
+)
+
+func rope(p *phase, v *ir.Value) error {
+	x, a := v.Args[0], v.Attr.(ir.RopeAttr)
+	tokens, heads, head := v.Type.Shape[0], v.Type.Shape[1], last(v)
+	stride, _ := heads.Times(ir.Const(int(head)))
+	d := p.dispatch("rope_"+v.Type.DType.String(), v)
+	given := rotation(d, a, v.Args[2:])
+	d.in("x", x)
+	d.in("positions", v.Args[1])
+	d.out("out", v)
+	maps.Copy(given, words{"tokens": Extent(tokens), "heads": Extent(heads), "head": size(head), "x_stride": Extent(stride)})
+	d.params(given)
+	d.cover()
+	return nil
+}
+
+// rotation sets the constants that the rotary kernels share and binds the factors, of
+// which there are one or none. With a base of 1 they are whole divisors: a table. It
+// returns the parameters of the rotation.
+func rotation(d emitter, a ir.RopeAttr, factors []*ir.Value) words {
+	table := len(factors) > 0 && a.Theta == 1
+	d.constant("fc_interleaved", bit(a.Interleaved))
+	d.constant("fc_factors", bit(len(factors) > 0 && !table))
+	d.constant("fc_table", bit(table))
+	if len(factors) > 0 {
+		d.in("factors", factors[0])
+	}
+	return words{"rotated": size(int64(a.Rotated)), "first": Number(0),
+		"log2_theta": float(math.Log2(a.Theta)), "freq_scale": float(a.FreqScale), "magnitude": float(a.Magnitude)}
+}
+
+// qkvWrite lowers qkv_write: rope_qkv_write with no element that rotates, and so without
+// positions.
+func qkvWrite(p *phase, v *ir.Value) error {
+	d := fusedWrite(p, v, "rope_qkv_write")
+	d.constant("fc_interleaved", 0)
+	d.constant("fc_positions", 0)
+	d.in("slots", v.Args[2])
+	return d.writeHeads(v, v.Attr.(ir.QKVWriteAttr).Heads, words{"rotated": Number(0), "first": Number(0),
+		"log2_theta": float(0), "freq_scale": float(1), "magnitude": float(1), "eps": float(0)})
+}
+
+// ropeWrite lowers rope_qkv_write and head_norm_rope_kv_write.
+func ropeWrite(p *phase, v *ir.Value) error {
+	a := v.Attr.(ir.RopeWriteAttr)
+	norms := v.Op == ir.OpHeadNormRopeKVWrite
+	factorsAt := 4
+	if norms {
+		factorsAt = 6
+	}
+	d := fusedWrite(p, v, v.Op.String())
+	given := rotation(d, a.Rope, v.Args[factorsAt:])
+	given["eps"] = float(a.Eps)
+	d.in("positions", v.Args[2])
+	d.in("slots", v.Args[3])
+	if norms {
+		d.in("q_norm", v.Args[4])
+		d.in("k_norm", v.Args[5])
+	}
+	return d.writeHeads(v, a.Heads, given)
+}
+
+func fusedWrite(p *phase, v *ir.Value, family string) emitter {
+	return p.dispatch(family+"_"+v.Args[0].Type.DType.String()+"_"+v.Args[1].Type.Cache.DType.String(), v)
+}
+
+// writeHeads binds Q, K, V and the cache of a fused write, and launches it.
+func (e emitter) writeHeads(v *ir.Value, heads int, given words) error {
+	p, qkv, c := e.p, v.Args[0], v.Args[1].Type.Cache
+	tokens := qkv.Type.Shape[0]
+	if int64(c.Head) > int64(p.target.MaxHead) {
+		return fmt.Errorf("%s: heads of %d elements; the fused writes take up to %d", v, c.Head, p.target.MaxHead)
+	}
+	e.in("qkv", qkv)
+	e.out("q_out", v)
+	e.caches(v.Args[1], true)
+	stride := size(last(qkv))
+	maps.Copy(given, block(c))
+	maps.Copy(given, words{"tokens": Extent(tokens), "heads": size(int64(heads)),
+		"q_stride": stride, "k_stride": stride, "v_stride": stride})
+	e.params(given)
+	rows, each := int64(heads)+2*int64(c.KVHeads), int64(kernels.RopeWriteRows(int(c.Head)))
+	e.launch([3]Expr{Number((rows + each - 1) / each), Extent(tokens), one()}, e.kernel.MaxThreads)
+	return nil
+}

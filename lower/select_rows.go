@@ -1,0 +1,158 @@
+package lower
+
+import (
+	"fmt"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/kernels"
+)
+
+func rmsNorm(p *phase, v *ir.Value) error {
+	d, err := norm(p, v)
+	if err != nil {
+		return err
+	}
+	d.in("weight", v.Args[1])
+	return nil
+}
+
+func layerNorm(p *phase, v *ir.Value) error {
+	d, err := norm(p, v)
+	if err != nil {
+		return err
+	}
+	for i, name := range []string{"weight", "bias"} {
+		given := i+1 < len(v.Args)
+		d.constant("fc_"+name, bit(given))
+		if given {
+			d.in(name, v.Args[i+1])
+		}
+	}
+	return nil
+}
+
+// norm is what the norms have in common.
+func norm(p *phase, v *ir.Value) (emitter, error) {
+	x, width := v.Args[0], last(v)
+	rows, err := rowsOf(v)
+	if err != nil {
+		return emitter{}, err
+	}
+	d := p.dispatch(v.Op.String()+"_"+x.Type.DType.String()+"_"+v.Type.DType.String(), v)
+	d.in("x", x)
+	d.out("out", v)
+	d.params(words{"rows": Extent(rows), "width": size(width), "x_stride": size(width), "eps": float(v.Attr.(ir.NormAttr).Eps)})
+	d.coverBy(min(d.kernel.MaxThreads, int(roundUp((width+3)/4, 32))))
+	return d, nil
+}
+
+// elementwiseOps are computed by the kernels of their names, and cost so many operations.
+var elementwiseOps = map[ir.Op]extent{
+	ir.OpScale:    each(1, rowElements),
+	ir.OpSoftCap:  each(3, rowElements), // divide, tanh, multiply
+	ir.OpMul:      each(1, rowElements),
+	ir.OpAdd:      each(1, rowElements),
+	ir.OpActivate: activationRows(0),
+	ir.OpGate:     activationRows(1),
+}
+
+// elementwise lowers ops that read the same element of each operand that they
+// write, so that the result may take an operand's place.
+func elementwise(p *phase, v *ir.Value) error {
+	rows, err := rowsOf(v)
+	if err != nil {
+		return err
+	}
+	for _, a := range v.Args {
+		if a.Type.DType != v.Type.DType {
+			return fmt.Errorf("%s: no kernel mixes %s and %s", v.LongString(), a.Type.DType, v.Type.DType)
+		}
+	}
+	given := elements(rows, lastDim(v))
+	if a, ok := v.Attr.(ir.ScaleAttr); ok {
+		given["value"] = float(a.Value)
+	}
+	d := p.dispatch(v.Op.String()+"_"+v.Type.DType.String(), v)
+	if a, ok := v.Attr.(ir.ActivationAttr); ok {
+		d.constant("fc_activation", uint32(a.Activation))
+	}
+	for i, a := range v.Args {
+		d.in([]string{"a", "b"}[i], a)
+	}
+	d.out("out", v)
+	d.params(given)
+	for _, a := range v.Args {
+		d.mayReplace(a, v)
+	}
+	d.cover()
+	return nil
+}
+
+func cast(p *phase, v *ir.Value) error {
+	x := v.Args[0]
+	rows, err := rowsOf(v)
+	if err != nil {
+		return err
+	}
+	d := p.dispatch("cast_"+x.Type.DType.String()+"_"+v.Type.DType.String(), v)
+	d.in("x", x)
+	d.out("out", v)
+	d.params(elements(rows, lastDim(v)))
+	d.cover()
+	return nil
+}
+
+func gatherRows(p *phase, v *ir.Value) error {
+	d := p.dispatch("gather_rows_"+v.Type.DType.String(), v)
+	d.in("x", v.Args[0])
+	d.in("index", v.Args[1])
+	d.out("out", v)
+	d.params(elements(v.Type.Shape[0], lastDim(v)))
+	d.cover()
+	return nil
+}
+
+func softmax(p *phase, v *ir.Value) error {
+	rows, err := rowsOf(v)
+	if err != nil {
+		return err
+	}
+	d := p.dispatch("softmax_"+v.Type.DType.String(), v)
+	d.in("x", v.Args[0])
+	d.out("out", v)
+	given := elements(rows, lastDim(v))
+	given["b_stride"] = Number(0)
+	if len(v.Args) > 1 {
+		d.constant("fc_sinks", 1)
+		d.in("sinks", v.Args[1])
+		given["b_stride"] = Extent(v.Type.Shape[1])
+	}
+	d.params(given)
+	d.cover()
+	return nil
+}
+
+func argmax(p *phase, v *ir.Value) error {
+	x := v.Args[0]
+	d := p.dispatch("argmax_"+x.Type.DType.String(), v)
+	d.in("x", x)
+	d.out("out", v)
+	d.params(elements(v.Type.Shape[0], lastDim(x)))
+	d.cover()
+	return nil
+}
+
+func topK(p *phase, v *ir.Value) error {
+	x, k := v.Args[0], int64(v.Attr.(ir.TopKAttr).K)
+	if k > kernels.MaxTopK {
+		return fmt.Errorf("%s: the kernel finds the %d largest at most", v.LongString(), kernels.MaxTopK)
+	}
+	width := Extent(lastDim(x))
+	d := p.dispatch("top_k_"+x.Type.DType.String(), v)
+	d.in("x", x)
+	d.outPart("values", v, 0)
+	d.outPart("indices", v, 1)
+	d.params(words{"rows": Extent(x.Type.Shape[0]), "width": width, "x_stride": width, "k": size(k)})
+	d.cover()
+	return nil
+}
