@@ -25,6 +25,9 @@ type bench struct {
 	picked    int
 	eps       float32
 	statistic float32 // relative error of the device's root mean square
+
+	shift, bias []float32 // with a shift the norm is LayerNorm; nil for none
+	act         ir.Activation
 }
 
 func newBench(t *testing.T, typ ir.DType, how ref.Arithmetic) *bench {
@@ -47,7 +50,9 @@ func newBench(t *testing.T, typ ir.DType, how ref.Arithmetic) *bench {
 func (b *bench) device() (out []float32) {
 	for t := range 5 {
 		x := append([]float32(nil), b.x[t*b.k:(t+1)*b.k]...)
-		if b.gain != nil {
+		if b.shift != nil {
+			b.layerNorm(x)
+		} else if b.gain != nil {
 			var squares float32
 			for _, v := range x {
 				squares += v * v
@@ -78,10 +83,31 @@ func (b *bench) device() (out []float32) {
 				}
 				sum += w * v
 			}
+			if b.bias != nil {
+				sum += b.bias[n]
+			}
+			if b.act != ir.NoActivation {
+				sum = float32(ref.Activate(b.act, float64(sum)))
+			}
 			out = append(out, sum)
 		}
 	}
 	return out
+}
+
+func (b *bench) layerNorm(x []float32) {
+	var sum, squares float32
+	for _, v := range x {
+		sum += v
+	}
+	mean := sum / float32(b.k)
+	for _, v := range x {
+		squares += (v - mean) * (v - mean)
+	}
+	scale := 1 / float32(math.Sqrt(float64(squares/float32(b.k)+b.eps)))
+	for i := range x {
+		x[i] = (x[i]-mean)*scale*b.gain[i] + b.shift[i]
+	}
 }
 
 // float64 follows it.
@@ -90,19 +116,27 @@ func (b *bench) float64(t *testing.T, how ref.Arithmetic) *ref.Tensor {
 	if b.gain != nil {
 		op = fmt.Sprintf("fused_linear v10 v11 v13 {weights=1 norm=rms gain=true eps=%g} : f32[T,%d]", b.eps, b.rows)
 	}
-	gain := b.gain
-	if gain == nil {
-		gain = make([]float32, b.k) // unused
+	if b.shift != nil {
+		op = fmt.Sprintf("fused_linear v10 v11 v14 v13 v15 {weights=1 bias=true activation=%s norm=layer gain=true shift=true eps=%g} : f32[T,%d]", b.act, b.eps, b.rows)
+	}
+	unused := make([]float32, b.k)
+	vectors := map[string][]float32{"gain": unused, "shift": unused, "bias": unused[:b.rows]}
+	for name, v := range map[string][]float32{"gain": b.gain, "shift": b.shift, "bias": b.bias} {
+		if v != nil {
+			vectors[name] = v
+		}
 	}
 	f := parse(t, fmt.Sprintf(`
   v9 = weight {name="table"} : f32[7,%d]
   v10 = embed v1 v9 : f32[T,%d]
   v11 = weight {name="w"} : %s[%d,%d]
   v13 = weight {name="gain"} : f32[%d]
+  v14 = weight {name="bias"} : f32[%d]
+  v15 = weight {name="shift"} : f32[%d]
   v12 = %s
-  return "x" v12`, b.k, b.k, b.typ, b.rows, b.k, b.k, op))
+  return "x" v12`, b.k, b.k, b.typ, b.rows, b.k, b.k, b.rows, b.k, op))
 	out, err := ref.Run(f, ref.Env{
-		Sizes: ref.SizesFor(two(), 4), Inputs: two(), Weight: ref.Of(map[string][]float32{"gain": gain}),
+		Sizes: ref.SizesFor(two(), 4), Inputs: two(), Weight: ref.Of(vectors),
 		Device: &ref.Device{
 			Stored: func(name string) (ir.DType, []byte, bool) {
 				if name == "table" {
@@ -169,6 +203,40 @@ func TestDeviceProduct(t *testing.T) {
 				if i%b.rows != 3 {
 					require.Equal(t, got[i], wrong[i])
 				}
+			}
+		}
+	}
+}
+
+// TestDeviceEpilogues follows products of LayerNorm with biases and activations, of rows
+// about zero and of rows far from it, whose means cancel.
+func TestDeviceEpilogues(t *testing.T) {
+	for _, far := range []float32{0, 300} {
+		for _, typ := range []ir.DType{ir.F32, ir.F16, ir.Q8_0, ir.Q4_0} {
+			for _, act := range []ir.Activation{ir.SiLU, ir.GELU, ir.GELUTanh, ir.ReLU2} {
+				name := fmt.Sprintf("%s %s about %g", typ, act, far)
+				b := newBench(t, typ, ref.Arithmetic{Int8: true})
+				rng := rand.New(rand.NewPCG(2, uint64(typ)))
+				b.act = act
+				b.gain, b.shift, b.bias = make([]float32, b.k), make([]float32, b.k), make([]float32, b.rows)
+				for i := range b.gain {
+					b.gain[i], b.shift[i] = 1+float32(rng.NormFloat64())/8, float32(rng.NormFloat64())/8
+				}
+				for i := range b.bias {
+					b.bias[i] = float32(rng.NormFloat64())
+				}
+				for i := range b.x {
+					b.x[i] += far
+				}
+				want := b.float64(t, b.how)
+				require.Zero(t, beyond(want, b.device()), name)
+				if far != 0 {
+					continue
+				}
+				for i := range b.w {
+					b.w[i] *= 1.03
+				}
+				require.Positive(t, beyond(want, b.device()), name)
 			}
 		}
 	}
