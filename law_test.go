@@ -1,7 +1,9 @@
 package smelt_test
 
 import (
+	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -63,5 +65,23 @@ func TestImportLaw(t *testing.T) {
 			}
 			require.True(t, allowed, "%s must not import %s", fields[0], dep)
 		}
+	}
+}
+
+// TestFilesOfAnOp holds the page that shows how an op is added to the files that it names:
+// there are eight at most, and each knows the example.
+func TestFilesOfAnOp(t *testing.T) {
+	page, err := os.ReadFile("docs/kernels.md")
+	require.NoError(t, err)
+	_, section, found := strings.Cut(string(page), "## Adding an op with its kernel")
+	require.True(t, found)
+	section, _, _ = strings.Cut(section, "\n## ")
+	files := regexp.MustCompile("(?m)^\\| `([^`]+)` \\|").FindAllStringSubmatch(section, -1)
+	require.NotEmpty(t, files)
+	require.LessOrEqual(t, len(files), 8)
+	for _, f := range files {
+		text, err := os.ReadFile(f[1])
+		require.NoError(t, err)
+		require.Regexp(t, "soft_cap|SoftCap", string(text), f[1])
 	}
 }
