@@ -35,16 +35,17 @@ type featured struct {
 	cap    float64   // of scores; 0 for none
 	sinks  []float32 // by head; nil for none
 	bySlot bool      // the cache is [blocks, block, kv_heads, head]
+	slopes []float32 // by head; nil for none
 }
 
 func (c featured) String() string {
-	return fmt.Sprintf("%v/window=%d/cap=%v/sinks=%v/slots=%t", c.attention, c.window, c.cap, c.sinks, c.bySlot)
+	return fmt.Sprintf("%v/window=%d/cap=%v/sinks=%v/slots=%t/slopes=%v", c.attention, c.window, c.cap, c.sinks, c.bySlot, c.slopes)
 }
 
 // constants ask for the features.
 func (c featured) constants() map[string]uint32 {
 	set := map[string]uint32{}
-	for name, wanted := range map[string]bool{"fc_window": c.window != 0, "fc_soft_cap": c.cap != 0, "fc_sinks": c.sinks != nil} {
+	for name, wanted := range map[string]bool{"fc_window": c.window != 0, "fc_soft_cap": c.cap != 0, "fc_sinks": c.sinks != nil, "fc_slopes": c.slopes != nil} {
 		if wanted {
 			set[name] = 1
 		}
@@ -114,6 +115,9 @@ func (c featured) build(t testing.TB, tile bool) (dispatch, []float64) {
 					if c.cap != 0 {
 						dot = c.cap * math.Tanh(dot/c.cap)
 					}
+					if c.slopes != nil {
+						dot += float64(c.slopes[h]) * float64(j-position)
+					}
 					w := math.Exp(dot)
 					total += w
 					for d := range out {
@@ -143,6 +147,9 @@ func (c featured) build(t testing.TB, tile bool) (dispatch, []float64) {
 	}
 	if c.sinks != nil {
 		d.args["sinks"] = floatBytes(c.sinks)
+	}
+	if c.slopes != nil {
+		d.args["slopes"] = floatBytes(c.slopes)
 	}
 	if tile {
 		d.kernel = "attention_tile_f32_" + c.cache.String()
@@ -188,15 +195,19 @@ func TestAttentionEmulated(t *testing.T) {
 }
 
 var featuredCases = []featured{
-	{attention{4, 2, 64, 32, ir.F16, []sequence{{5, 5}, {1, 37}, {70, 300}}}, 33, 0, nil, true},
-	{attention{8, 2, 128, 512, ir.F16, []sequence{{1, 500}}}, 128, 50, nil, false},
-	{attention{6, 1, 40, 7, ir.F32, []sequence{{33, 33}, {3, 190}}}, 1, 2, []float32{0, 1, -5, 2, 0.5, -30}, true},
-	{attention{3, 3, 56, 64, ir.F16, []sequence{{65, 200}}}, 0, 1, nil, false},
-	{attention{2, 1, 256, 100, ir.F32, []sequence{{2, 1700}, {32, 32}}}, 900, 0, []float32{3, 20}, false},
-	{attention{2, 1, 96, 16, ir.F32, []sequence{{64, 64}, {0, 0}, {31, 90}, {1, 1}}}, 0, 0, []float32{float32(math.Inf(-1)), -2}, true},
-	{attention{8, 2, 64, 48, ir.Q8_0, []sequence{{3, 3}, {1, 130}, {40, 75}}}, 20, 30, []float32{0, 1, 2, 3, 4, 5, 6, 7}, true},
-	{attention{6, 1, 256, 512, ir.Q8_0, []sequence{{1, 900}}}, 512, 0, nil, false},
-	{attention{2, 1, 64, 16, ir.F16, []sequence{{1, 0}, {2, 40}}}, 5, 0, []float32{1, 2}, false}, // nothing but its sink
+	{attention{4, 2, 64, 32, ir.F16, []sequence{{5, 5}, {1, 37}, {70, 300}}}, 33, 0, nil, true, nil},
+	{attention{8, 2, 128, 512, ir.F16, []sequence{{1, 500}}}, 128, 50, nil, false, nil},
+	{attention{6, 1, 40, 7, ir.F32, []sequence{{33, 33}, {3, 190}}}, 1, 2, []float32{0, 1, -5, 2, 0.5, -30}, true, nil},
+	{attention{3, 3, 56, 64, ir.F16, []sequence{{65, 200}}}, 0, 1, nil, false, nil},
+	{attention{2, 1, 256, 100, ir.F32, []sequence{{2, 1700}, {32, 32}}}, 900, 0, []float32{3, 20}, false, nil},
+	{attention{2, 1, 96, 16, ir.F32, []sequence{{64, 64}, {0, 0}, {31, 90}, {1, 1}}}, 0, 0, []float32{float32(math.Inf(-1)), -2}, true, nil},
+	{attention{8, 2, 64, 48, ir.Q8_0, []sequence{{3, 3}, {1, 130}, {40, 75}}}, 20, 30, []float32{0, 1, 2, 3, 4, 5, 6, 7}, true, nil},
+	{attention{6, 1, 256, 512, ir.Q8_0, []sequence{{1, 900}}}, 512, 0, nil, false, nil},
+	{attention{2, 1, 64, 16, ir.F16, []sequence{{1, 0}, {2, 40}}}, 5, 0, []float32{1, 2}, false, nil}, // nothing but its sink
+	{attention{4, 2, 64, 32, ir.F16, []sequence{{5, 5}, {1, 37}, {70, 300}}}, 33, 0, nil, true, []float32{0.5, 0.25, 0.125, 1.0 / 16}},
+	{attention{6, 1, 40, 7, ir.F32, []sequence{{33, 33}, {3, 190}}}, 0, 2, []float32{0, 1, -5, 2, 0.5, -30}, true, []float32{0.7, 0, 0.01, -0.02, 0.3, 1}},
+	{attention{12, 2, 128, 512, ir.Q8_0, []sequence{{1, 1500}}}, 0, 0, nil, false, slices.Repeat([]float32{0.01, 0.002}, 6)},
+	{attention{3, 1, 64, 16, ir.F16, []sequence{{1, 0}, {2, 40}}}, 0, 0, nil, false, []float32{1, 0.5, 0.25}},
 }
 
 func TestAttentionFeatures(t *testing.T) {
@@ -311,7 +322,7 @@ func TestAttentionMap(t *testing.T) {
 func TestAttentionKeepsNaNToItself(t *testing.T) {
 	for _, window := range []int{0, 20} {
 		for _, dtype := range []ir.DType{ir.F32, ir.F16, ir.Q8_0} {
-			c := featured{attention{4, 2, 32, 128, dtype, []sequence{{40, 110}}}, window, 0, nil, false}
+			c := featured{attention{4, 2, 32, 128, dtype, []sequence{{40, 110}}}, window, 0, nil, false, nil}
 			each(t, func(t *testing.T, l Library) {
 				for _, kind := range []string{"vec", "tile", "split"} {
 					d, _ := c.build(t, kind == "tile")
@@ -476,6 +487,8 @@ func TestAttentionUnsupported(t *testing.T) {
 		"no partition": with(parts, parts.constants, grid(4, 76, 0)),
 		"many":         with(parts, parts.constants, grid(4, 76, 4)),
 		"no sinks":     with(good, map[string]uint32{"fc_sinks": 1}, nil),
+		"no slopes":    with(good, map[string]uint32{"fc_slopes": 1}, nil),
+		"few slopes":   with(good, map[string]uint32{"fc_slopes": 1}, func(d *dispatch) { d.args["slopes"] = make([]byte, 4*3) }),
 		"no map":       with(good, map[string]uint32{"fc_map": 1}, nil),
 		"map of tiles": with(good, map[string]uint32{"fc_map": 1, "fc_rows": 2}, mapped),
 		"tiles' map":   with(tile, map[string]uint32{"fc_map": 1}, mapped),

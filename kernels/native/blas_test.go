@@ -29,12 +29,22 @@ func blasCases() []linear {
 				cases = append(cases,
 					linear{tokens: tokens, k: 68, rows: []int{24, 137, 5}, types: []ir.DType{ir.F16, ir.F32, ir.F16}, norm: norm, residual: residual, padding: 3},
 					linear{tokens: tokens, k: 96, rows: []int{600}, types: []ir.DType{ir.F16}, norm: norm, residual: residual},
-					linear{tokens: tokens, k: 70, rows: []int{135, 135}, types: []ir.DType{ir.F16, ir.F16}, pair: true, norm: norm, residual: residual, padding: 1},
-					linear{tokens: tokens, k: 64, rows: []int{18, 18}, types: []ir.DType{ir.F32, ir.F16}, pair: true, norm: norm, residual: residual})
+					linear{tokens: tokens, k: 70, rows: []int{135, 135}, types: []ir.DType{ir.F16, ir.F16}, pair: true, activation: ir.SiLU, norm: norm, residual: residual, padding: 1},
+					linear{tokens: tokens, k: 64, rows: []int{18, 18}, types: []ir.DType{ir.F32, ir.F16}, pair: true, activation: ir.SiLU, norm: norm, residual: residual})
 			}
 		}
 	}
-	return cases
+	for i, a := range ir.Activations() {
+		more := linear{tokens: 31, k: 68, activation: a, bias: true, residual: i%2 == 1}
+		gated := more
+		gated.pair, gated.rows, gated.types = true, []int{135, 135}, []ir.DType{ir.F16, ir.F32}
+		cases = append(cases, gated)
+		if !a.OnlyGated() {
+			more.rows, more.types, more.padding = []int{137, 24, 5}, []ir.DType{ir.F16, ir.F32, ir.F16}, 3
+			cases = append(cases, more)
+		}
+	}
+	return append(cases, linear{tokens: 9, k: 68, rows: []int{24}, types: []ir.DType{ir.F16}, norm: true, layer: true, gain: true, shift: true})
 }
 
 // withScratch binds what the Plan gives a product of so many tokens at most.
@@ -79,10 +89,7 @@ func TestBLAS(t *testing.T) {
 		for _, vec := range []bool{true, false} {
 			t.Run(fmt.Sprintf("vec=%t/%v", vec, c), func(t *testing.T) {
 				b := c.build(t, vec)
-				scale := b.scale
-				if c.pair || c.norm {
-					scale *= b.scale
-				}
+				scale := c.scale(b)
 				const bound = 1e-5 // of the conformance tests, for floats
 				d := c.withScratch(b.dispatch, c.scratch())
 				got := compute(t, l, d, Options{Threads: 1})

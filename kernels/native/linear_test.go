@@ -23,10 +23,18 @@ type linear struct {
 	types                []ir.DType
 	residual, pair, norm bool
 	padding              int // elements between rows of x and of out
+	activation           ir.Activation
+	bias                 bool
+	layer, gain, shift   bool // the norm is LayerNorm, with a gain and a shift
+}
+
+// epilogue is what the results depend on besides the products.
+func (c linear) epilogue() string {
+	return fmt.Sprintf("%v/bias=%t/layer=%t,%t,%t", c.activation, c.bias, c.layer, c.gain, c.shift)
 }
 
 func (c linear) String() string {
-	return fmt.Sprintf("%dx%d→%v%v/residual=%t/pair=%t/norm=%t/padding=%d", c.tokens, c.k, c.rows, c.types, c.residual, c.pair, c.norm, c.padding)
+	return fmt.Sprintf("%dx%d→%v%v/residual=%t/pair=%t/norm=%t/padding=%d/%s", c.tokens, c.k, c.rows, c.types, c.residual, c.pair, c.norm, c.padding, c.epilogue())
 }
 
 // built is the dispatch of a case with its results by float64 arithmetic: exact, from
@@ -65,30 +73,45 @@ func (c linear) build(t testing.TB, vec bool) built {
 	p := kernels.LinearParams{Tokens: uint32(c.tokens), K: uint32(c.k), XStride: uint32(c.k + c.padding), Eps: eps}
 	args := map[string][]byte{}
 	constants := map[string]uint32{}
-	values := make([][]float32, 3)
+	values, biases := make([][]float32, 3), make([][]float32, 3)
 	n := 0
 	for i, rows := range c.rows {
 		args[fmt.Sprintf("w%d", i)], values[i] = stored(t, rng, rows*c.k, c.types[i])
 		constants[fmt.Sprintf("fc_type%d", i)] = uint32(c.types[i])
 		*[]*uint32{&p.N0, &p.N1, &p.N2}[i] = uint32(rows)
 		n += rows
+		if biases[i] = normals(rng, rows); c.bias {
+			args[fmt.Sprintf("bias%d", i)], constants["fc_bias"] = floatBytes(biases[i]), 1
+		}
 	}
 	if c.pair {
 		n = c.rows[0]
-		constants["fc_activation"] = 1
+		constants["fc_gated"] = 1
+	}
+	if c.activation != ir.NoActivation {
+		constants["fc_activation"] = uint32(c.activation)
 	}
 	p.OutStride = uint32(n + c.padding)
 	x := normals(rng, c.tokens*(c.k+c.padding))
 	residual := normals(rng, c.tokens*(n+c.padding))
-	weight := normals(rng, c.k)
+	weight, shift := normals(rng, c.k), normals(rng, c.k)
 	args["x"], args["out"] = floatBytes(x), nan(c.tokens*(n+c.padding))
 	if c.residual {
 		args["residual"] = floatBytes(residual)
 		constants["fc_residual"] = 1
 	}
-	if c.norm {
+	switch {
+	case c.norm && c.layer:
+		constants["fc_norm"] = uint32(ir.LayerNorm)
+		if c.gain {
+			args["gain"], constants["fc_gain"] = floatBytes(weight), 1
+		}
+		if c.shift {
+			args["shift"], constants["fc_shift"] = floatBytes(shift), 1
+		}
+	case c.norm:
 		args["gain"] = floatBytes(weight)
-		constants["fc_norm"] = 1
+		constants["fc_norm"] = uint32(ir.RMSNorm)
 	}
 	b := built{}
 	for _, v := range values {
@@ -106,12 +129,24 @@ func (c linear) build(t testing.TB, vec bool) built {
 	for token := range c.tokens {
 		row := append([]float32(nil), x[token*(c.k+c.padding):][:c.k]...)
 		if c.norm {
-			sum := 0.0
+			mean, sum := 0.0, 0.0
 			for _, v := range row {
-				sum += float64(v) * float64(v)
+				if c.layer {
+					mean += float64(v) / float64(c.k)
+				}
+			}
+			for _, v := range row {
+				sum += (float64(v) - mean) * (float64(v) - mean)
 			}
 			for i := range row {
-				row[i] = float32(float64(row[i]) / math.Sqrt(sum/float64(c.k)+eps) * float64(weight[i]))
+				v := (float64(row[i]) - mean) / math.Sqrt(sum/float64(c.k)+eps)
+				if !c.layer || c.gain {
+					v *= float64(weight[i])
+				}
+				if c.layer && c.shift {
+					v += float64(shift[i])
+				}
+				row[i] = float32(v)
 			}
 		}
 		plain := widened(row)
@@ -127,15 +162,20 @@ func (c linear) build(t testing.TB, vec bool) built {
 					for j, v := range x {
 						sum += v * float64(values[i][r*c.k+j])
 					}
+					if c.bias {
+						sum += float64(biases[i][r])
+					}
 					sums = append(sums, sum)
 				}
 			}
-			if c.pair {
-				for i := range n {
-					sums[i] = sums[i] / (1 + math.Exp(-sums[i])) * sums[n+i]
+			for i := range n {
+				if c.pair {
+					sums[i] = gate(c.activation, sums[i], sums[n+i])
+				} else {
+					sums[i] = activation(c.activation, sums[i])
 				}
-				sums = sums[:n]
 			}
+			sums = sums[:n]
 			for i := range sums {
 				if c.residual {
 					sums[i] += float64(residual[token*(n+c.padding)+i])
@@ -186,19 +226,56 @@ func linearCases() []linear {
 			cases = append(cases,
 				linear{tokens: tokens, k: 256, rows: []int{24, 17, 5}, types: mixed, norm: norm, padding: 3},
 				linear{tokens: tokens, k: 256, rows: []int{40, 8, 8}, types: []ir.DType{ir.Q4_K, ir.Q4_K, ir.Q6_K}, residual: true, norm: norm},
-				linear{tokens: tokens, k: 320, rows: []int{35, 35}, types: []ir.DType{ir.Q8_0, ir.Q4_1}, pair: true, norm: norm},
-				linear{tokens: tokens, k: 68, rows: []int{18, 18}, types: []ir.DType{ir.BF16, ir.F32}, pair: true, residual: true, norm: norm, padding: 1},
+				linear{tokens: tokens, k: 320, rows: []int{35, 35}, types: []ir.DType{ir.Q8_0, ir.Q4_1}, pair: true, activation: ir.SiLU, norm: norm},
+				linear{tokens: tokens, k: 68, rows: []int{18, 18}, types: []ir.DType{ir.BF16, ir.F32}, pair: true, activation: ir.SiLU, residual: true, norm: norm, padding: 1},
 				linear{tokens: tokens, k: 64, rows: []int{16, 3}, types: []ir.DType{ir.F16, ir.Q5_0}, residual: true, norm: norm})
+		}
+	}
+	// Every epilogue, by weights of floats, of blocks and of both.
+	for i, a := range ir.Activations() {
+		for _, tokens := range []int{1, 5} {
+			more := linear{tokens: tokens, k: 256, activation: a, bias: i%2 == 0 || tokens == 5, residual: i%2 == 1}
+			gated, beside := more, more
+			gated.pair, gated.rows, gated.types = true, []int{35, 35}, []ir.DType{ir.F16, ir.F16}
+			mixed := gated
+			mixed.rows, mixed.types = []int{7, 7}, []ir.DType{ir.Q4_K, ir.Q8_0}
+			cases = append(cases, gated, mixed)
+			if !a.OnlyGated() {
+				beside.rows, beside.types, beside.padding = []int{40, 33, 5}, []ir.DType{ir.Q8_0, ir.F32, ir.Q6_K}, 3
+				cases = append(cases, beside)
+			}
+		}
+	}
+	for _, gain := range []bool{false, true} {
+		for _, shift := range []bool{false, true} {
+			cases = append(cases,
+				linear{tokens: 3, k: 172, rows: []int{40}, types: []ir.DType{ir.F16}, norm: true, layer: true, gain: gain, shift: shift, bias: true},
+				linear{tokens: 1, k: 288, rows: []int{24, 17}, types: []ir.DType{ir.Q8_0, ir.Q4_0}, norm: true, layer: true, gain: gain, shift: shift, padding: 2})
 		}
 	}
 	// Prompts of several blocks of tokens and rows, with k of several pieces and a rest.
 	for _, w := range []ir.DType{ir.F32, ir.F16, ir.BF16} {
 		cases = append(cases, linear{tokens: 29, k: 2091, rows: []int{150}, types: []ir.DType{w}, residual: true},
-			linear{tokens: 29, k: 1091, rows: []int{150, 150}, types: []ir.DType{w, w}, pair: true})
+			linear{tokens: 29, k: 1091, rows: []int{150, 150}, types: []ir.DType{w, w}, pair: true, activation: ir.SiLU})
 	}
 	return append(cases, linear{tokens: 520, k: 1088, rows: []int{17}, types: []ir.DType{ir.Q8_0}},
 		linear{tokens: 0, k: 64, rows: []int{17}, types: []ir.DType{ir.Q8_0}},
 		linear{tokens: 4, k: 4096, rows: []int{16, 16}, types: []ir.DType{ir.Q4_0, ir.F16}})
+}
+
+// scale is that of a result: of products of two sums, or more; weights of the norm reach 3.
+func (c linear) scale(b built) float64 {
+	scale, sums := b.scale, b.scale
+	if c.bias {
+		sums += 4
+	}
+	if c.pair || c.norm {
+		scale *= sums
+	}
+	if c.activation == ir.ReLU2 {
+		scale *= sums
+	}
+	return scale
 }
 
 func TestLinear(t *testing.T) {
@@ -206,10 +283,7 @@ func TestLinear(t *testing.T) {
 		for _, vec := range []bool{true, false} {
 			t.Run(fmt.Sprintf("vec=%t/%v", vec, c), func(t *testing.T) {
 				b := c.build(t, vec)
-				scale := b.scale
-				if c.pair || c.norm {
-					scale *= b.scale // products of two sums; weights of the norm reach 3
-				}
+				scale := c.scale(b)
 				var fused []byte
 				for _, l := range Libraries() {
 					out := b.run(t, l)[0]
@@ -284,6 +358,25 @@ func TestLinearEmulated(t *testing.T) {
 	}
 }
 
+// Biases, activations, gates and norms beside the emulation's.
+func TestEpiloguesEmulated(t *testing.T) {
+	for _, a := range ir.Activations() {
+		for _, vec := range []bool{true, false} {
+			tokens := map[bool]int{true: 2, false: 33}[vec]
+			c := linear{tokens: tokens, k: 172, rows: []int{24, 24}, types: []ir.DType{ir.F16, ir.F32}, activation: a, bias: true, residual: true}
+			c.norm, c.layer, c.gain, c.shift = vec, a != ir.GELU, a != ir.ReLU2, a != ir.SiLU
+			for _, c.pair = range []bool{true, false} {
+				if a.OnlyGated() && !c.pair {
+					continue
+				}
+				b := c.build(t, vec)
+				want := widened(floats(b.emulate(t)[0]))
+				near(t, want, floats(b.run(t, Libraries()[0])[0]), c.scale(b), 1e-5, b.kernel, c)
+			}
+		}
+	}
+}
+
 func TestLinearNonFinite(t *testing.T) {
 	inf := float32(math.Inf(1))
 	each(t, func(t *testing.T, l Library) {
@@ -313,9 +406,15 @@ func TestLinearUnsupported(t *testing.T) {
 		"short out":        func(d *dispatch) { d.args["out"] = d.args["out"][4:] },
 		"part of a block":  func(d *dispatch) { p := params; p.K = 48; d.params = p },
 		"unbound residual": func(d *dispatch) { d.constants["fc_residual"] = 1 },
-		"unbound norm":     func(d *dispatch) { d.constants["fc_norm"] = 1 },
+		"unbound norm":     func(d *dispatch) { d.constants["fc_norm"] = uint32(ir.RMSNorm) },
+		"unbound gain":     func(d *dispatch) { d.constants["fc_norm"], d.constants["fc_gain"] = uint32(ir.LayerNorm), 1 },
+		"unbound shift":    func(d *dispatch) { d.constants["fc_norm"], d.constants["fc_shift"] = uint32(ir.LayerNorm), 1 },
+		"unknown norm":     func(d *dispatch) { d.constants["fc_norm"] = uint32(ir.LayerNorm) + 1 },
+		"unbound bias":     func(d *dispatch) { d.constants["fc_bias"] = 1 },
+		"short bias":       func(d *dispatch) { d.constants["fc_bias"], d.args["bias0"] = 1, make([]byte, 4*15) },
+		"no gate":          func(d *dispatch) { d.constants["fc_activation"] = uint32(ir.ClampedSwiGLU) },
 		"no parameters":    func(d *dispatch) { d.params = nil },
-		"unequal pair":     func(d *dispatch) { d.constants["fc_activation"] = 1 },
+		"unequal pair":     func(d *dispatch) { d.constants["fc_gated"] = 1 },
 	} {
 		bad := good.clone()
 		require.NoError(t, Run(bad.launch(), Options{}), name)
@@ -339,7 +438,7 @@ func TestInterleaved(t *testing.T) {
 					c.k = 2304 // pieces and panels
 				}
 				if c.pair = i < 6; c.pair {
-					c.rows[1] = c.rows[0]
+					c.rows[1], c.activation = c.rows[0], ir.SiLU
 				}
 				rows := c.build(t, tokens < 4)
 				want := rows.run(t, l)

@@ -1,7 +1,8 @@
 // Package native holds the kernels of device cpu: C++ with SIMD, behind the host
 // names of the float instances of the Metal kernels. They take the same buffers,
-// parameters and function constants as their twins in package emulated and ignore the
-// grid, but for the number of partitions that attention_vec writes.
+// parameters and function constants as their twins in package emulated, by the names of
+// kernels/arguments.gen.h, and ignore the grid, but for the number of partitions that
+// attention_vec writes.
 //
 //	src/             the kernels, written once over a small set of vector functions
 //	src/simd_*.h     those functions for one instruction set each

@@ -70,54 +70,235 @@ func TestNorm(t *testing.T) {
 	}
 }
 
+func TestLayerNorm(t *testing.T) {
+	for _, width := range []int{1, 8, 17, 64, 172, 1024} {
+		for _, c := range []struct {
+			weight, bias bool
+			from         float32 // what rows are around
+		}{{true, true, 0}, {true, false, 3}, {false, true, -1000}, {false, false, 0}} {
+			t.Run(fmt.Sprintf("%d/%+v", width, c), func(t *testing.T) {
+				rng := newRand(fmt.Sprint(width))
+				const rows, stride = 3, 1100
+				x, w, b := normals(rng, (rows-1)*stride+width), normals(rng, width), normals(rng, width)
+				for i := range x {
+					x[i] += c.from
+				}
+				var want []float64
+				for r := range rows {
+					row := widened(x[r*stride:][:width])
+					mean, variance := 0.0, 0.0
+					for _, v := range row {
+						mean += v / float64(width)
+					}
+					for _, v := range row {
+						variance += (v - mean) * (v - mean) / float64(width)
+					}
+					for i, v := range row {
+						v = (v - mean) / math.Sqrt(variance+eps)
+						if c.weight {
+							v *= float64(w[i])
+						}
+						if c.bias {
+							v += float64(b[i])
+						}
+						want = append(want, v)
+					}
+				}
+				d := dispatch{
+					kernel:    "layer_norm_f32_f32",
+					args:      map[string][]byte{"x": floatBytes(x), "out": nan(rows * width)},
+					params:    kernels.NormParams{Rows: rows, Width: uint32(width), XStride: stride, Eps: eps},
+					constants: map[string]uint32{},
+					grid:      [3]uint32{rows, 1, 1}, group: [3]uint32{64, 1, 1}, writes: []string{"out"},
+				}
+				if c.weight {
+					d.args["weight"], d.constants["fc_weight"] = floatBytes(w), 1
+				}
+				if c.bias {
+					d.args["bias"], d.constants["fc_bias"] = floatBytes(b), 1
+				}
+				check(t, d, want, 3e-6)
+			})
+		}
+	}
+}
+
 func TestElementwise(t *testing.T) {
-	silu := func(a float64) float64 { return a / (1 + math.Exp(-a)) }
 	for _, k := range []struct {
 		name string
 		two  bool
 		f    func(a, b float64) float64
 	}{
 		{"soft_cap_f32", false, func(a, _ float64) float64 { return 0.25 * math.Tanh(a/0.25) }},
-		{"silu_f32", false, func(a, _ float64) float64 { return silu(a) }},
 		{"scale_f32", false, func(a, _ float64) float64 { return a * 0.25 }},
 		{"add_f32", true, func(a, b float64) float64 { return a + b }},
 		{"mul_f32", true, func(a, b float64) float64 { return a * b }},
-		{"silu_mul_f32", true, func(a, b float64) float64 { return silu(a) * b }},
 	} {
 		for _, width := range []int{1, 5, 33, 300} {
 			t.Run(fmt.Sprintf("%s/%d", k.name, width), func(t *testing.T) {
 				rng := newRand(k.name)
-				const rows = 3
-				p := kernels.ElementParams{Rows: rows, Width: uint32(width), AStride: uint32(width + 7), BStride: uint32(width + 2), Value: 0.25}
-				a, b := normals(rng, (rows-1)*(width+7)+width), normals(rng, (rows-1)*(width+2)+width)
-				for i, v := range []float32{0, -100, 100, -3e38, 3e38, float32(math.Inf(-1)), float32(math.Inf(1))} {
-					if i < width && k.name == "silu_f32" {
-						a[i] = v
-					}
-				}
-				var want []float64
-				for r := range rows {
-					for i := range width {
-						want = append(want, k.f(float64(a[r*(width+7)+i]), float64(b[r*(width+2)+i])))
-					}
-				}
-				if width > 5 && k.name == "silu_f32" {
-					want[3], want[5] = 0, math.NaN() // −∞/(1+∞)
-				}
-				d := dispatch{kernel: k.name, args: map[string][]byte{"a": floatBytes(a), "b": floatBytes(b), "out": nan(len(want))}, params: p, writes: []string{"out"},
-					grid: [3]uint32{ceil(width, 256), rows, 1}, group: [3]uint32{256, 1, 1}}
+				a, b := normals(rng, 2*(width+7)+width), normals(rng, 2*(width+2)+width)
+				d, want := elementwise(k.name, width, a, b, k.f)
 				if !k.two {
 					delete(d.args, "b")
-				}
-				if k.name == "silu_f32" { // a Metal function's value at the extremes is its own affair
-					for _, l := range Libraries() {
-						near(t, want, floats(d.run(t, l)[0]), 1, 1e-6, l.ISA())
-					}
-					return
 				}
 				check(t, d, want, 1e-6)
 			})
 		}
+	}
+}
+
+// elementwise returns the dispatch of an elementwise kernel on three rows, which lie 7
+// elements apart in a and 2 in b, and its result.
+func elementwise(kernel string, width int, a, b []float32, f func(a, b float64) float64) (dispatch, []float64) {
+	const rows = 3
+	var want []float64
+	for r := range rows {
+		for i := range width {
+			want = append(want, f(float64(a[r*(width+7)+i]), float64(b[r*(width+2)+i])))
+		}
+	}
+	return dispatch{
+		kernel: kernel,
+		args:   map[string][]byte{"a": floatBytes(a), "b": floatBytes(b), "out": nan(len(want))},
+		params: kernels.ElementParams{Rows: rows, Width: uint32(width), AStride: uint32(width + 7), BStride: uint32(width + 2), Value: 0.25},
+		writes: []string{"out"},
+		grid:   [3]uint32{ceil(width, 256), rows, 1}, group: [3]uint32{256, 1, 1},
+	}, want
+}
+
+// activation is the formula of one that is no gate. The kernels take what is below -20 for
+// -20 in both forms of GELU, where they are nearly 0.
+func activation(a ir.Activation, x float64) float64 {
+	switch a {
+	case ir.SiLU:
+		return x / (1 + math.Exp(-x))
+	case ir.GELU:
+		x = math.Max(x, -20)
+		return x / 2 * math.Erfc(-x/math.Sqrt2)
+	case ir.GELUTanh:
+		x = math.Max(x, -20)
+		return x / 2 * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
+	case ir.ReLU2:
+		x = math.Max(x, 0)
+		return x * x
+	}
+	return x
+}
+
+func gate(a ir.Activation, x, y float64) float64 {
+	if a == ir.ClampedSwiGLU {
+		g, u := math.Min(x, 7), math.Max(-7, math.Min(y, 7))
+		return (u + 1) * (g / (1 + math.Exp(-1.702*g)))
+	}
+	return activation(a, x) * y
+}
+
+// TestActivations runs every activation, alone and as a gate: on normal numbers beside the
+// emulation, and where exponents overflow and infinities meet; a Metal function's value
+// there is its own affair.
+func TestActivations(t *testing.T) {
+	inf, nan32 := float32(math.Inf(1)), float32(math.NaN())
+	extremes := []float32{0, -100, 100, -3e38, 3e38, -inf, inf, nan32, 7, 7.5, -7, -20, 1e-30, -1e-30, 5.5, -5.5}
+	factors := []float32{0, -8, 8, nan32}
+	relative := func(t *testing.T, want []float64, got []float32, bound float64, what ...any) {
+		t.Helper()
+		require.Len(t, got, len(want))
+		for i, w := range want {
+			if math.Abs(w) > math.MaxFloat32 {
+				w = math.Copysign(math.Inf(1), w)
+			}
+			g := float64(got[i])
+			if w != g && !(math.IsNaN(w) && math.IsNaN(g)) && !(math.Abs(w-g) <= bound*math.Max(1, math.Abs(w))) {
+				require.FailNow(t, fmt.Sprintf("element %d is %v, want %v", i, g, w), what...)
+			}
+		}
+	}
+	for _, a := range ir.Activations() {
+		for _, width := range []int{1, 5, 33, 300} {
+			for _, kernel := range []string{"activate_f32", "gate_f32"} {
+				gated := kernel == "gate_f32"
+				if a.OnlyGated() && !gated {
+					continue
+				}
+				t.Run(fmt.Sprintf("%s/%v/%d", kernel, a, width), func(t *testing.T) {
+					f := func(x, _ float64) float64 { return activation(a, x) }
+					if gated {
+						f = func(x, y float64) float64 { return gate(a, x, y) }
+					}
+					rng := newRand(kernel)
+					x, y := normals(rng, 2*(width+7)+width), normals(rng, 2*(width+2)+width)
+					for i := range x {
+						x[i] *= 3
+					}
+					run := func() (dispatch, []float64) {
+						d, want := elementwise(kernel, width, x, y, f)
+						d.constants = map[string]uint32{"fc_activation": uint32(a)}
+						if !gated {
+							delete(d.args, "b")
+						}
+						return d, want
+					}
+					d, want := run()
+					relative(t, want, floats(d.emulate(t)[0]), 1e-5, "emulated")
+					bound := 1e-6
+					if gated {
+						bound = 1e-5 // times the other factor
+					}
+					for _, l := range Libraries() {
+						relative(t, want, floats(d.run(t, l)[0]), bound, l.ISA())
+					}
+					for i := range min(width, len(extremes)) {
+						x[i] = extremes[i]
+					}
+					for i := range min(width, len(factors)) {
+						y[width+2+i] = factors[i]
+					}
+					d, want = run()
+					for _, l := range Libraries() {
+						relative(t, want, floats(d.run(t, l)[0]), bound, l.ISA())
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestGELUPrecision bounds the error of GELU by some ulp of its argument, which the error
+// of erf is multiplied by.
+func TestGELUPrecision(t *testing.T) {
+	const n = 20000
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(i-n/2) / (n / 2) * 6
+		if i%2 == 1 {
+			x[i] = x[i-1] * 1e-3
+		}
+	}
+	d := dispatch{
+		kernel:    "activate_f32",
+		args:      map[string][]byte{"a": floatBytes(x), "out": nan(n)},
+		params:    kernels.ElementParams{Rows: 1, Width: n, AStride: n},
+		constants: map[string]uint32{"fc_activation": uint32(ir.GELU)}, writes: []string{"out"},
+	}
+	each(t, func(t *testing.T, l Library) {
+		for i, got := range floats(d.run(t, l)[0]) {
+			want := activation(ir.GELU, float64(x[i]))
+			require.LessOrEqual(t, math.Abs(want-float64(got)), 2.5e-7*math.Abs(float64(x[i])), "GELU(%v) is %v, want %v", x[i], got, want)
+		}
+	})
+}
+
+func TestActivationsUnsupported(t *testing.T) {
+	for kernel, most := range map[string]uint32{"activate_f32": uint32(ir.ReLU2), "gate_f32": uint32(ir.ClampedSwiGLU)} {
+		d, _ := elementwise(kernel, 1, make([]float32, 17), make([]float32, 7), func(a, b float64) float64 { return 0 })
+		if kernel == "activate_f32" {
+			delete(d.args, "b")
+		}
+		d.constants = map[string]uint32{"fc_activation": most}
+		require.NoError(t, Run(d.launch(), Options{}), kernel)
+		d.constants["fc_activation"]++
+		require.ErrorIs(t, Run(d.launch(), Options{}), ErrUnsupported, kernel)
 	}
 }
 
@@ -628,11 +809,12 @@ func TestMatmul(t *testing.T) {
 
 func TestMask(t *testing.T) {
 	for _, window := range []int{0, 2, 50} {
-		testMask(t, window)
+		testMask(t, window, nil)
+		testMask(t, window, []float32{0.5, -0.125})
 	}
 }
 
-func testMask(t *testing.T, window int) {
+func testMask(t *testing.T, window int, slopes []float32) {
 	const heads, context = 2, 9
 	positions, starts, lengths := []int32{3, 4, 0, 8}, []int32{0, 2, 4}, []int32{5, 4}
 	tokens := len(positions)
@@ -644,14 +826,20 @@ func testMask(t *testing.T, window int) {
 		old := window != 0 && int(positions[token])-j >= window
 		if !mine || old || j > int(positions[token]) || j >= int(lengths[seq]) {
 			want[i] = math.Inf(-1)
+		} else if slopes != nil {
+			want[i] += float64(slopes[i/(2*context)/tokens]) * float64(j-int(positions[token]))
 		}
 	}
-	check(t, dispatch{
+	d := dispatch{
 		kernel: "mask_f32",
 		args:   map[string][]byte{"scores": floatBytes(scores), "positions": intBytes(positions...), "cu_seqlens": intBytes(starts...), "context_lens": intBytes(lengths...), "out": nan(len(want))},
 		params: kernels.MaskParams{Heads: heads, Tokens: uint32(tokens), Seqs: 2, Context: context, Window: uint32(window)},
 		grid:   [3]uint32{1, uint32(tokens), heads}, group: [3]uint32{64, 1, 1}, writes: []string{"out"},
-	}, want, 0)
+	}
+	if slopes != nil {
+		d.args["slopes"], d.constants = floatBytes(slopes), map[string]uint32{"fc_slopes": 1}
+	}
+	check(t, d, want, 1e-6)
 }
 
 // Every half, through the cache and back.

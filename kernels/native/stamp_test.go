@@ -20,7 +20,7 @@ func TestStamp(t *testing.T) {
 	sources, err := filepath.Glob("src/*.h")
 	require.NoError(t, err)
 	h := sha256.New()
-	for _, f := range append(sources, "../abi.h", "../arguments.gen.h", "../params.h") {
+	for _, f := range append(sources, "../abi.h", "../arguments.gen.h", "../attributes.gen.h", "../params.h") {
 		text, err := os.ReadFile(f)
 		require.NoError(t, err)
 		fmt.Fprintf(h, "%s %d\n%s", filepath.Base(f), len(text), text)

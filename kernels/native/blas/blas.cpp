@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "../../arguments.gen.h"
+#include "../../attributes.gen.h"
 #include "../../params.h"
 #include "../src/set.h"
 #include "sgemm.h"

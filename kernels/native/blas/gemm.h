@@ -50,26 +50,27 @@ struct Gemm : Linear {
         for (uint32_t s = 0; s < sides; s++)
             side[s] = wide(s == 0 ? w : weights[1], row, rows, scratch + s * widened);
         float *sums = scratch + sides * widened;
+        const Epilogue epilogue = Linear::epilogue(pair ? weights[1] : w).from(row);
         for (uint64_t t0 = 0; t0 < p.tokens; t0 += PANEL_TOKENS) {
             uint32_t tokens = static_cast<uint32_t>(least(PANEL_TOKENS, p.tokens - t0));
             for (uint32_t s = 0; s < sides; s++)
                 smelt_sgemm(tokens, rows, p.k, x + t0 * x_stride, x_stride, side[s], sums + s * tokens * rows);
             for (uint32_t t = 0; t < tokens; t++) {
                 uint64_t place = (t0 + t) * p.out_stride + w.column + row;
-                finish(l, sums + t * rows, sums + (tokens + t) * rows, rows, place);
+                finish(l, sums + t * rows, sums + (tokens + t) * rows, rows, place, epilogue);
             }
         }
     }
 
-    // A row of results: silu(gate)·up of a pair, and the residual.
-    void finish(const smelt_launch *l, const float *sum, const float *up, uint32_t rows, uint64_t place) const {
+    // A row of results; `up` is of a gate.
+    void finish(const smelt_launch *l, const float *sum, const float *up, uint32_t rows, uint64_t place,
+                const Epilogue &epilogue) const {
         float *out = buffer<float>(l, of.out) + place;
         const float *more = residual ? buffer<const float>(l, of.residual) + place : nullptr;
         for (uint32_t r = 0; r < rows; r += W) {
             int n = static_cast<int>(least(W, rows - r));
             F v = load_n(sum + r, n);
-            if (pair)
-                v = silu(v) * load_n(up + r, n);
+            v = pair ? epilogue.of(v, load_n(up + r, n), r, n) : epilogue.of(v, r, n);
             if (more != nullptr)
                 v = v + load_n(more + r, n);
             store_n(out + r, v, n);

@@ -5,6 +5,7 @@
 #include <arm_neon.h>
 
 #include "../../arguments.gen.h"
+#include "../../attributes.gen.h"
 #include "../../params.h"
 #include "../src/set.h"
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "../../arguments.gen.h"
+#include "../../attributes.gen.h"
 #include "../../params.h"
 #include "../src/set.h"
 

@@ -1,4 +1,4 @@
 package portable
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "4e23fa2fc64d2d4d300bb00f57fad0d21f1b9042b13e1f2f577e273b7f7348bc"
+const _ = "baed27fc7737a74b01cbd0ba4a5dfdd371910d2628b73cfdd3931037be818163"

@@ -1,6 +1,6 @@
 // attention_vec and attention_tile over the paged cache, with a sliding window, a soft
-// cap of the scores, sinks, and the host's map from tokens to sequences where function
-// constants ask for them.
+// cap of the scores, slopes (ALiBi), sinks, and the host's map from tokens to sequences
+// where function constants ask for them.
 //
 // Key j of sequence b lies in slot j % block of cache block block_table[b][j / block].
 // Keys inside one block are a stride apart, so both kernels walk keys in tiles that
@@ -14,8 +14,8 @@ constexpr float LOWEST = -__builtin_inff();
 // What the kernels take. Parts of keys are attention_vec's affair; and so is fc_rows, how a
 // GPU cuts the tokens, which here changes nothing.
 struct AttentionArguments {
-    uint32_t params, q, k_cache, v_cache, positions, cu_seqlens, context_lens, block_table, out, sinks, map;
-    uint32_t fc_window, fc_soft_cap, fc_sinks, fc_map;
+    uint32_t params, q, k_cache, v_cache, positions, cu_seqlens, context_lens, block_table, out, sinks, map, slopes;
+    uint32_t fc_window, fc_soft_cap, fc_sinks, fc_map, fc_slopes;
     uint32_t part, statistics, fc_split, fc_rows;
 };
 #define ATTENTION_ARGUMENTS(FAMILY, PART, STATISTICS, FC_SPLIT, FC_ROWS)                                               \
@@ -30,10 +30,12 @@ struct AttentionArguments {
      FAMILY##_OUT,                                                                                                     \
      FAMILY##_SINKS,                                                                                                   \
      FAMILY##_MAP,                                                                                                     \
+     FAMILY##_SLOPES,                                                                                                  \
      FAMILY##_FC_WINDOW,                                                                                               \
      FAMILY##_FC_SOFT_CAP,                                                                                             \
      FAMILY##_FC_SINKS,                                                                                                \
      FAMILY##_FC_MAP,                                                                                                  \
+     FAMILY##_FC_SLOPES,                                                                                               \
      PART,                                                                                                             \
      STATISTICS,                                                                                                       \
      FC_SPLIT,                                                                                                         \
@@ -50,12 +52,18 @@ INLINE uint64_t blocks_of(const AttentionParams &p, uint64_t elements) {
     return elements < block ? 0 : (elements - block) / p.block_stride + 1;
 }
 
+// What ALiBi adds to a row of scores: slope · (distance + i) to that of key i. Distances are
+// from the row's own position to keys, so that they are 0 and less.
+struct Tilt {
+    float slope, distance;
+};
+
 struct Attention {
     AttentionParams p;
     const float *q;
     const uint8_t *k, *v;
     const int32_t *positions, *starts, *lengths, *table, *map;
-    const float *sinks;
+    const float *sinks, *slopes; // by head, or null
     float *out;
     uint64_t blocks; // of the cache, from the size of its buffer
     uint32_t group;  // query heads that share a KV head
@@ -71,8 +79,9 @@ struct Attention {
         lengths = buffer<const int32_t>(l, of.context_lens), table = buffer<const int32_t>(l, of.block_table);
         out = buffer<float>(l, of.out);
         const bool whole = constant(l, of.fc_split) == 0; // else attention_reduce adds the sinks
-        sinks = whole && constant(l, of.fc_sinks) != 0 ? buffer<const float>(l, of.sinks) : nullptr;
-        map = constant(l, of.fc_map) != 0 ? buffer<const int32_t>(l, of.map) : nullptr;
+        sinks = whole ? optional<const float>(l, of.fc_sinks, of.sinks) : nullptr;
+        slopes = optional<const float>(l, of.fc_slopes, of.slopes);
+        map = optional<const int32_t>(l, of.fc_map, of.map);
         window = constant(l, of.fc_window) != 0 ? p.window : 0;
         cap = constant(l, of.fc_soft_cap) != 0 ? p.soft_cap : 0;
         blocks = blocks_of(p, least(l->buffer_bytes[of.k_cache], l->buffer_bytes[of.v_cache]) * 32 / row);
@@ -122,6 +131,10 @@ struct Attention {
             static_cast<uint64_t>(block) * p.block_stride + uint64_t{head} * p.head_stride + at * p.row_stride;
         return {static_cast<uint32_t>(keys), in_block, present ? first : 0, present};
     }
+    // What is added to a head's scores of a token and the keys from key j on.
+    MEMBER Tilt tilt(uint64_t head, uint32_t token, int64_t j) const {
+        return {slopes[head], static_cast<float>(j - positions[token])};
+    }
     MEMBER const float *sink(uint64_t head) const { return sinks == nullptr ? nullptr : sinks + head; }
 };
 
@@ -168,7 +181,8 @@ static int attention_supports(const smelt_launch *l, const AttentionArguments &o
            holds(l, of.positions, uint64_t{p.tokens} * 4) && holds(l, of.cu_seqlens, (uint64_t{p.seqs} + 1) * 4) &&
            holds(l, of.context_lens, uint64_t{p.seqs} * 4) &&
            holds_rows(l, of.block_table, p.seqs, uint64_t{p.table_stride} * 4) &&
-           (constant(l, of.fc_map) == 0 || holds(l, of.map, uint64_t{p.tokens} * 4));
+           (constant(l, of.fc_map) == 0 || holds(l, of.map, uint64_t{p.tokens} * 4)) &&
+           (constant(l, of.fc_slopes) == 0 || holds(l, of.slopes, uint64_t{p.heads} * 4));
 }
 
 // A row of scores as seen: those before `from` and from `to` on are −∞, whatever they were.
@@ -179,23 +193,45 @@ INLINE void hide(float *scores, uint32_t from, uint32_t to, uint32_t width) {
         scores[i] = LOWEST;
 }
 
+// Makes a row of products scores that are tilted, and returns the largest in each lane.
+static F tilt(float *row, uint32_t width, float scale, float cap, Tilt by) {
+    float places[W];
+    for (int i = 0; i < W; i++)
+        places[i] = by.distance + static_cast<float>(i);
+    F distance = load(places), top = set1(LOWEST);
+    for (uint32_t i = 0; i < width; i += W) {
+        F v = load(row + i) * set1(scale);
+        if (cap > 0)
+            v = set1(cap) * tanh(v / set1(cap));
+        v = fma(set1(by.slope), distance, v);
+        store(row + i, v);
+        top = max(v, top);
+        distance = distance + set1(W);
+    }
+    return top;
+}
+
 // Replaces products by e^(score − maximum), in rows of KEY_TILE of which the first `width`
 // hold a product, and `from` to `to` count; the others become zero. The maximum so far and
 // the sum of weights are updated; factor is what was summed before must be multiplied by.
 // Rows are taken together because a row by itself is a chain of few, slow steps. None of
-// it depends on the row's company.
+// it depends on the row's company. `tilts` may be null.
 static void soften(float *scores, uint32_t rows, const uint32_t *from, const uint32_t *to, uint32_t width, float scale,
-                   float cap, float *maximum, float *total, float *factor) {
+                   float cap, const Tilt *tilts, float *maximum, float *total, float *factor) {
     alignas(64) float most[QUERY_ROWS], base[QUERY_ROWS], sum[4];
     for (uint32_t r = 0; r < rows; r++) {
         float *row = scores + r * KEY_TILE;
         F top = set1(LOWEST);
-        for (uint32_t i = 0; i < width; i += W) {
-            F v = load(row + i) * set1(scale);
-            if (cap > 0)
-                v = set1(cap) * tanh(v / set1(cap));
-            store(row + i, v);
-            top = max(v, top);
+        if (tilts != nullptr) {
+            top = tilt(row, width, scale, cap, tilts[r]);
+        } else {
+            for (uint32_t i = 0; i < width; i += W) {
+                F v = load(row + i) * set1(scale);
+                if (cap > 0)
+                    v = set1(cap) * tanh(v / set1(cap));
+                store(row + i, v);
+                top = max(v, top);
+            }
         }
         if (from[r] != 0 || to[r] != width) {
             hide(row, from[r], to[r], width);
@@ -392,10 +428,14 @@ template <class C> static void attention_vec(const smelt_launch *l, void *shared
             const float *q = a.q + (token * uint64_t{a.p.heads} + first) * head;
             alignas(64) float scores[SHARING * KEY_TILE], sums[SHARING * MAX_HEAD];
             float maximum[SHARING], total[SHARING];
+            Tilt tilts[SHARING];
             memset(sums, 0, sizeof sums);
             for (uint32_t h = 0; h < heads; h++)
                 maximum[h] = LOWEST, total[h] = 0;
             for (int64_t j = from; j < to;) {
+                if (a.slopes != nullptr)
+                    for (uint32_t h = 0; h < heads; h++)
+                        tilts[h] = a.tilt(first + h, token, j);
                 Attention::Tile tile = a.tile(seq, static_cast<uint32_t>(kv), j, to - j < most ? to - j : most);
                 const uint64_t left = least(tile.in_block, static_cast<uint64_t>(read_to - j));
                 j += tile.keys;
@@ -422,7 +462,8 @@ template <class C> static void attention_vec(const smelt_launch *l, void *shared
                     for (uint32_t &n : all)
                         n = tile.keys;
                     float factor[SHARING];
-                    soften(scores, H, none, all, width, a.p.scale, a.cap, maximum, total, factor);
+                    soften(scores, H, none, all, width, a.p.scale, a.cap, a.slopes == nullptr ? nullptr : tilts,
+                           maximum, total, factor);
                     for (int h = 0; h < H; h++) {
                         float by = factor[h];
                         if (by != 1.0f)
@@ -503,9 +544,7 @@ static void reduce(const smelt_launch *l, void *, uint64_t begin, uint64_t end) 
     const ReduceParams &p = params<ReduceParams>(l, SMELT_ATTENTION_REDUCE_PARAMS);
     Partials partial = {buffer<float>(l, SMELT_ATTENTION_REDUCE_PART),
                         buffer<float>(l, SMELT_ATTENTION_REDUCE_STATISTICS), LN_2};
-    const float *sinks = constant(l, SMELT_ATTENTION_REDUCE_FC_SINKS) != 0
-                             ? buffer<const float>(l, SMELT_ATTENTION_REDUCE_SINKS)
-                             : nullptr;
+    const float *sinks = optional<const float>(l, SMELT_ATTENTION_REDUCE_FC_SINKS, SMELT_ATTENTION_REDUCE_SINKS);
     for (uint64_t row = begin; row < end; row++)
         join(partial, row, p.partitions, p.head, sinks == nullptr ? nullptr : sinks + row % p.heads,
              buffer<float>(l, SMELT_ATTENTION_REDUCE_OUT) + row * p.head);
@@ -584,6 +623,7 @@ static void attention_tile(const smelt_launch *l, uint64_t begin, uint64_t end, 
                 return (t * a.p.heads + kv * uint64_t{a.group} + h0 + row % heads) * head;
             };
             float maximum[QUERY_ROWS], total[QUERY_ROWS], factor[QUERY_ROWS];
+            Tilt tilts[QUERY_ROWS];
             for (uint32_t r = 0; r < count; r++)
                 maximum[r] = LOWEST, total[r] = 0;
             memset(sums, 0, uint64_t{count} * padded * 4);
@@ -612,7 +652,12 @@ static void attention_tile(const smelt_launch *l, uint64_t begin, uint64_t end, 
                     uint32_t n = sees_to[r] = within(seen.to - first), from = sees_from[r] = within(seen.from - first);
                     all = all && from == 0 && n == tile.keys;
                 }
-                soften(scores, count, sees_from, sees_to, width, a.p.scale, a.cap, maximum, total, factor);
+                if (a.slopes != nullptr)
+                    for (uint32_t r = 0; r < count; r++)
+                        tilts[r] = a.tilt(kv * uint64_t{a.group} + h0 + r % heads,
+                                          static_cast<uint32_t>(token) + r / heads, first);
+                soften(scores, count, sees_from, sees_to, width, a.p.scale, a.cap,
+                       a.slopes == nullptr ? nullptr : tilts, maximum, total, factor);
                 for (uint32_t i = 0; i < tile.keys; i++) {
                     float *row = rows + i * padded;
                     c.widen(a.v + at + i * stride, row, head);

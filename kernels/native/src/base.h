@@ -43,6 +43,10 @@ INLINE bool is_set(const smelt_launch *l, uint32_t i) { return i < 32 && (l->con
 INLINE uint32_t constant(const smelt_launch *l, uint32_t i, uint32_t unset = 0) {
     return is_set(l, i) ? l->constants[i] : unset;
 }
+// A buffer that a function constant asks for, or null.
+template <class T> INLINE T *optional(const smelt_launch *l, uint32_t fc, uint32_t i) {
+    return constant(l, fc) != 0 ? buffer<T>(l, i) : nullptr;
+}
 INLINE bool is_interleaved(const smelt_launch *l, uint32_t i) { return (l->interleaved >> i & 1) != 0; }
 INLINE bool holds(const smelt_launch *l, uint32_t i, uint64_t bytes) {
     return bytes == 0 || (i < l->buffer_count && l->buffers[i] != nullptr && l->buffer_bytes[i] >= bytes);

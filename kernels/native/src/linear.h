@@ -1,4 +1,4 @@
-// linear_vec and linear_mat: out = W·x for up to three weights side by side.
+// linear_vec and linear_mat: out = W·x for up to three weights side by side, or a gate of two.
 //
 // Both names run the same code, in groups of ROWS rows of a weight, so a token gives
 // the same bits alone and among others. Two stages: `prepare` normalises and
@@ -19,31 +19,80 @@
 // What the kernels take.
 struct LinearArguments {
     const char *kernel;
-    uint32_t params, x, w[3], out, residual, gain;
-    uint32_t fc_type[3], fc_residual, fc_activation, fc_norm;
+    uint32_t params, x, w[3], bias[3], out, residual, gain, shift;
+    uint32_t fc_type[3], fc_residual, fc_bias, fc_activation, fc_gated, fc_norm, fc_gain, fc_shift;
 
     // Weights may be interleaved.
     constexpr uint32_t interleaved() const { return 1u << w[0] | 1u << w[1] | 1u << w[2]; }
 };
-#define LINEAR_ARGUMENTS(KERNEL, FAMILY, FC_NORM)                                                                      \
+#define LINEAR_ARGUMENTS(KERNEL, FAMILY, GAIN, SHIFT, FC_NORM, FC_GAIN, FC_SHIFT)                                      \
     {KERNEL,                                                                                                           \
      FAMILY##_PARAMS,                                                                                                  \
      FAMILY##_X,                                                                                                       \
      {FAMILY##_W0, FAMILY##_W1, FAMILY##_W2},                                                                          \
+     {FAMILY##_BIAS0, FAMILY##_BIAS1, FAMILY##_BIAS2},                                                                 \
      FAMILY##_OUT,                                                                                                     \
      FAMILY##_RESIDUAL,                                                                                                \
-     FAMILY##_GAIN,                                                                                                    \
+     GAIN,                                                                                                             \
+     SHIFT,                                                                                                            \
      {FAMILY##_FC_TYPE0, FAMILY##_FC_TYPE1, FAMILY##_FC_TYPE2},                                                        \
      FAMILY##_FC_RESIDUAL,                                                                                             \
+     FAMILY##_FC_BIAS,                                                                                                 \
      FAMILY##_FC_ACTIVATION,                                                                                           \
-     FC_NORM}
+     FAMILY##_FC_GATED,                                                                                                \
+     FC_NORM,                                                                                                          \
+     FC_GAIN,                                                                                                          \
+     FC_SHIFT}
 constexpr LinearArguments LINEAR_VEC =
-    LINEAR_ARGUMENTS("linear_vec_f32_f32", SMELT_LINEAR_VEC, SMELT_LINEAR_VEC_FC_NORM);
-constexpr LinearArguments LINEAR_MAT = LINEAR_ARGUMENTS("linear_mat_f32_f32", SMELT_LINEAR_MAT, NOT_TAKEN);
+    LINEAR_ARGUMENTS("linear_vec_f32_f32", SMELT_LINEAR_VEC, SMELT_LINEAR_VEC_GAIN, SMELT_LINEAR_VEC_SHIFT,
+                     SMELT_LINEAR_VEC_FC_NORM, SMELT_LINEAR_VEC_FC_GAIN, SMELT_LINEAR_VEC_FC_SHIFT);
+constexpr LinearArguments LINEAR_MAT =
+    LINEAR_ARGUMENTS("linear_mat_f32_f32", SMELT_LINEAR_MAT, NOT_TAKEN, NOT_TAKEN, NOT_TAKEN, NOT_TAKEN, NOT_TAKEN);
+
+// What becomes of sums besides silu(gate) · sum: biases, and the other activations.
+struct Epilogue {
+    uint32_t activation;
+    const float *bias, *gate_bias; // by row of the weight; null for none
+
+    // The results of `count` rows from `row` on.
+    F of(F sum, uint64_t row, int count) const {
+        sum = biased(sum, bias, row, count);
+        with_activation(activation, [&](auto f) { sum = f(sum); });
+        return sum;
+    }
+    F of(F gate, F sum, uint64_t row, int count) const {
+        gate = biased(gate, gate_bias, row, count), sum = biased(sum, bias, row, count);
+        with_gate(activation, [&](auto f) { sum = f(gate, sum); });
+        return sum;
+    }
+
+    // For rows that are counted from another one on.
+    Epilogue from(uint64_t row) const {
+        return {activation, bias == nullptr ? nullptr : bias + row, gate_bias == nullptr ? nullptr : gate_bias + row};
+    }
+
+private:
+    MEMBER static F biased(F v, const float *bias, uint64_t row, int count) {
+        return bias == nullptr ? v : v + load_n(bias + row, count);
+    }
+};
+
+void Results::write_epilogue(uint32_t groups, const float (*sum)[ROWS], uint32_t tokens, uint32_t t, uint32_t n) const {
+    each<W>(groups, t, n, [&](uint64_t token, uint64_t place, uint64_t group, uint64_t r, int count) {
+        const uint64_t from = group * tokens + token, row = place - token * stride;
+        F v = load_n(sum[from] + shift + r, count);
+        v = gate == nullptr ? epilogue->of(v, row, count)
+                            : epilogue->of(load_n(gate[from] + shift + r, count), v, row, count);
+        if (residual != nullptr)
+            v = v + load_n(residual + place, count);
+        store_n(out + place, v, count);
+    });
+}
 
 struct Linear {
     struct Weight {
         const uint8_t *bytes;
+        const float *bias; // or null
         const WeightType *type;
         uint32_t n, column; // rows, and the first one's place in a row of out
         size_t stride;
@@ -53,9 +102,10 @@ struct Linear {
     };
     const LinearArguments &of;
     LinearParams p;
-    Weight weights[3];
+    Weight weights[3] = {};
     int count; // weights bound
-    bool residual, pair, norm, quantised;
+    bool residual, pair, quantised;
+    uint32_t activation, norm;
     Correction corrections[3];
     int correction_count;
     uint64_t scratch;
@@ -67,8 +117,8 @@ struct Linear {
     // Lays out `shared`, which may be null when only sizes are wanted.
     Linear(const smelt_launch *l, const LinearArguments &of, void *shared)
         : of(of), p(params<LinearParams>(l, of.params)) {
-        residual = constant(l, of.fc_residual) != 0, pair = constant(l, of.fc_activation) != 0;
-        norm = constant(l, of.fc_norm) != 0;
+        residual = constant(l, of.fc_residual) != 0, pair = constant(l, of.fc_gated) != 0;
+        activation = constant(l, of.fc_activation), norm = constant(l, of.fc_norm);
         count = 0, quantised = false, correction_count = 0;
         const uint32_t n[3] = {p.n0, p.n1, p.n2};
         uint32_t column = 0;
@@ -78,6 +128,7 @@ struct Linear {
                 continue;
             Weight &w = weights[count++];
             w = {buffer<const uint8_t>(l, of.w[i]),
+                 optional<const float>(l, of.fc_bias, of.bias[i]),
                  type,
                  n[i],
                  column,
@@ -102,9 +153,10 @@ struct Linear {
             return static_cast<void *>(at);
         };
         uint64_t elements = uint64_t{p.tokens} * p.k;
-        normalised = norm ? static_cast<float *>(take(elements * 4)) : nullptr;
-        x = norm ? normalised : buffer<const float>(l, of.x);
-        x_stride = norm ? p.k : p.x_stride;
+        const bool plain = norm == SMELT_NORM_NONE;
+        normalised = plain ? nullptr : static_cast<float *>(take(elements * 4));
+        x = plain ? buffer<const float>(l, of.x) : normalised;
+        x_stride = plain ? p.x_stride : p.k;
         act = {};
         act.k = p.k, act.tokens = p.tokens;
         if (quantised) {
@@ -117,6 +169,12 @@ struct Linear {
         scratch = end;
     }
 
+    // Whether anything else than silu(gate) · sum becomes of sums.
+    MEMBER bool has_epilogue() const {
+        return weights[0].bias != nullptr || activation != (pair ? SMELT_ACTIVATION_SILU : SMELT_ACTIVATION_NONE);
+    }
+    // That of a weight, or of a gate whose second one it is.
+    MEMBER Epilogue epilogue(const Weight &w) const { return {activation, w.bias, weights[0].bias}; }
     MEMBER uint64_t groups() const {
         uint64_t sum = 0;
         for (int i = 0; i < (pair ? 1 : count); i++)
@@ -143,17 +201,24 @@ static int linear_supports(const smelt_launch *l, const LinearArguments &of) {
             return 0;
         if (!holds(l, of.w[i], uint64_t{n[i]} * (p.k / type->elems) * type->bytes))
             return 0;
+        if (constant(l, of.fc_bias) != 0 && !holds(l, of.bias[i], uint64_t{n[i]} * 4))
+            return 0;
         columns += n[i];
     }
-    uint32_t activation = constant(l, of.fc_activation);
-    if (activation > 1)
+    const bool gated = constant(l, of.fc_gated) != 0;
+    if (!is_activation(constant(l, of.fc_activation), gated))
         return 0;
-    if (activation == 1) {
+    if (gated) {
         if (p.n0 != p.n1 || p.n2 != 0)
             return 0;
         columns = p.n0;
     }
-    if (constant(l, of.fc_norm) != 0 && !holds(l, of.gain, uint64_t{p.k} * 4))
+    const uint32_t norm = constant(l, of.fc_norm);
+    if (norm > SMELT_NORM_LAYER)
+        return 0;
+    if ((norm == SMELT_NORM_RMS || constant(l, of.fc_gain) != 0) && !holds(l, of.gain, uint64_t{p.k} * 4))
+        return 0;
+    if (constant(l, of.fc_shift) != 0 && !holds(l, of.shift, uint64_t{p.k} * 4))
         return 0;
     uint64_t out = span(p.tokens, p.out_stride, columns, 4);
     if (constant(l, of.fc_residual) != 0 && !holds(l, of.residual, out))
@@ -161,7 +226,9 @@ static int linear_supports(const smelt_launch *l, const LinearArguments &of) {
     return holds(l, of.x, span(p.tokens, p.x_stride, p.k, 4)) && holds(l, of.out, out);
 }
 
-static uint64_t prepare_units(const Linear &job) { return job.norm || job.quantised ? job.p.tokens : 0; }
+static uint64_t prepare_units(const Linear &job) {
+    return job.norm != SMELT_NORM_NONE || job.quantised ? job.p.tokens : 0;
+}
 
 // Quantises a block: q = round(x · 127 / max|x|). Returns the scale, and in sums those of the
 // halves' integers.
@@ -211,9 +278,13 @@ static void prepare(const smelt_launch *l, const Linear &job, uint64_t begin, ui
     uint64_t k = job.p.k;
     for (uint64_t t = begin; t < end; t++) {
         const float *x = buffer<const float>(l, job.of.x) + t * job.p.x_stride;
-        if (job.norm) {
+        if (job.norm != SMELT_NORM_NONE) {
             float *row = job.normalised + t * k;
-            rms_normalise(x, buffer<const float>(l, job.of.gain), row, job.p.k, job.p.eps);
+            if (job.norm == SMELT_NORM_RMS)
+                rms_normalise(x, buffer<const float>(l, job.of.gain), row, job.p.k, job.p.eps);
+            else
+                layer_normalise(x, optional<const float>(l, job.of.fc_gain, job.of.gain),
+                                optional<const float>(l, job.of.fc_shift, job.of.shift), row, job.p.k, job.p.eps);
             x = row;
         }
         if (!job.quantised)
@@ -305,6 +376,8 @@ static void multiply(const smelt_launch *l, const Linear &job, uint64_t begin, u
         const Linear::Weight &w = job.weights[i];
         const uint64_t run = least(end - unit, w.groups - group);
         unit += run;
+        const Linear::Weight &second = job.pair ? job.weights[1] : w;
+        const Epilogue whole = job.epilogue(second);
         each_bundle(job, w, group, run, [&](Bundle bundle) {
             const uint64_t row = bundle.first * ROWS;
             // Whole tiles of tokens where several groups share the room.
@@ -312,16 +385,18 @@ static void multiply(const smelt_launch *l, const Linear &job, uint64_t begin, u
             for (uint32_t token = 0; token < job.p.tokens; token += most) {
                 const uint32_t tokens = static_cast<uint32_t>(least(most, job.p.tokens - token));
                 const uint64_t place = token * uint64_t{job.p.out_stride} + w.column + row;
+                const Epilogue epilogue = whole.from(row);
                 Results to = {out + place,
                               residual == nullptr ? nullptr : residual + place,
                               job.p.out_stride,
                               bundle.apart * ROWS,
                               w.n - row,
                               0,
-                              job.pair ? gate : nullptr};
+                              job.pair ? gate : nullptr,
+                              job.has_epilogue() ? &epilogue : nullptr};
                 if (job.pair)
                     multiply_bundle(job, w, bundle, token, tokens, gate, nullptr);
-                multiply_bundle(job, job.pair ? job.weights[1] : w, bundle, token, tokens, sum, &to);
+                multiply_bundle(job, second, bundle, token, tokens, sum, &to);
             }
         });
     }

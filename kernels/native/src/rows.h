@@ -44,6 +44,26 @@ static void norm(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
                       p.width, p.eps);
 }
 
+static uint64_t layer_norm_units(const smelt_launch *l) { return params<NormParams>(l, SMELT_LAYER_NORM_PARAMS).rows; }
+static int layer_norm_supports(const smelt_launch *l) {
+    if (!holds(l, SMELT_LAYER_NORM_PARAMS, sizeof(NormParams)))
+        return 0;
+    const NormParams &p = params<NormParams>(l, SMELT_LAYER_NORM_PARAMS);
+    const uint64_t row = uint64_t{p.width} * 4;
+    return holds(l, SMELT_LAYER_NORM_X, span(p.rows, p.x_stride, p.width, 4)) &&
+           (constant(l, SMELT_LAYER_NORM_FC_WEIGHT) == 0 || holds(l, SMELT_LAYER_NORM_WEIGHT, row)) &&
+           (constant(l, SMELT_LAYER_NORM_FC_BIAS) == 0 || holds(l, SMELT_LAYER_NORM_BIAS, row)) &&
+           holds(l, SMELT_LAYER_NORM_OUT, p.rows * row);
+}
+static void layer_norm(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
+    const NormParams &p = params<NormParams>(l, SMELT_LAYER_NORM_PARAMS);
+    const float *weight = optional<const float>(l, SMELT_LAYER_NORM_FC_WEIGHT, SMELT_LAYER_NORM_WEIGHT);
+    const float *bias = optional<const float>(l, SMELT_LAYER_NORM_FC_BIAS, SMELT_LAYER_NORM_BIAS);
+    for (uint64_t r = begin; r < end; r++)
+        layer_normalise(buffer<const float>(l, SMELT_LAYER_NORM_X) + r * p.x_stride, weight, bias,
+                        buffer<float>(l, SMELT_LAYER_NORM_OUT) + r * p.width, p.width, p.eps);
+}
+
 // What elementwise kernels take. A unit is a row.
 struct ElementArguments {
     uint32_t params, a, b, out;
@@ -59,10 +79,6 @@ static int element_supports(const smelt_launch *l, const ElementArguments &of) {
            (of.b == NOT_TAKEN || holds(l, of.b, span(p.rows, p.b_stride, p.width, 4))) &&
            holds(l, of.out, uint64_t{p.rows} * p.width * 4);
 }
-struct Silu {
-    static constexpr ElementArguments OF = UNARY(SMELT_SILU);
-    MEMBER F operator()(F a, float) const { return silu(a); }
-};
 struct Scale {
     static constexpr ElementArguments OF = UNARY(SMELT_SCALE);
     MEMBER F operator()(F a, float value) const { return a * set1(value); }
@@ -79,25 +95,51 @@ struct Mul {
     static constexpr ElementArguments OF = BINARY(SMELT_MUL);
     MEMBER F operator()(F a, F b) const { return a * b; }
 };
-struct SiluMul {
-    static constexpr ElementArguments OF = BINARY(SMELT_SILU_MUL);
-    MEMBER F operator()(F a, F b) const { return silu(a) * b; }
-};
 template <class Fn> static int element_supports(const smelt_launch *l) { return element_supports(l, Fn::OF); }
 template <class Fn> static uint64_t element_units(const smelt_launch *l) {
     return params<ElementParams>(l, Fn::OF.params).rows;
 }
-template <class Fn> static void element1(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
-    const ElementParams &p = params<ElementParams>(l, Fn::OF.params);
+// Applies f, a function of one or two vectors, to rows.
+template <class Fn>
+INLINE void each_row1(const smelt_launch *l, const ElementArguments &of, uint64_t begin, uint64_t end, Fn f) {
+    const ElementParams &p = params<ElementParams>(l, of.params);
     for (uint64_t r = begin; r < end; r++)
-        map1(buffer<const float>(l, Fn::OF.a) + r * p.a_stride, buffer<float>(l, Fn::OF.out) + r * p.width, p.width,
-             [&](F a) { return Fn()(a, p.value); });
+        map1(buffer<const float>(l, of.a) + r * p.a_stride, buffer<float>(l, of.out) + r * p.width, p.width, f);
+}
+template <class Fn>
+INLINE void each_row2(const smelt_launch *l, const ElementArguments &of, uint64_t begin, uint64_t end, Fn f) {
+    const ElementParams &p = params<ElementParams>(l, of.params);
+    for (uint64_t r = begin; r < end; r++)
+        map2(buffer<const float>(l, of.a) + r * p.a_stride, buffer<const float>(l, of.b) + r * p.b_stride,
+             buffer<float>(l, of.out) + r * p.width, p.width, f);
+}
+template <class Fn> static void element1(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
+    const float value = params<ElementParams>(l, Fn::OF.params).value;
+    each_row1(l, Fn::OF, begin, end, [=](F a) { return Fn()(a, value); });
 }
 template <class Fn> static void element2(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
-    const ElementParams &p = params<ElementParams>(l, Fn::OF.params);
-    for (uint64_t r = begin; r < end; r++)
-        map2(buffer<const float>(l, Fn::OF.a) + r * p.a_stride, buffer<const float>(l, Fn::OF.b) + r * p.b_stride,
-             buffer<float>(l, Fn::OF.out) + r * p.width, p.width, Fn());
+    each_row2(l, Fn::OF, begin, end, Fn());
+}
+
+// Activations, and gates of them.
+struct Activate {
+    static constexpr ElementArguments OF = UNARY(SMELT_ACTIVATE);
+};
+struct Gate {
+    static constexpr ElementArguments OF = BINARY(SMELT_GATE);
+};
+static int activate_supports(const smelt_launch *l) {
+    return element_supports(l, Activate::OF) && is_activation(constant(l, SMELT_ACTIVATE_FC_ACTIVATION), false);
+}
+static int gate_supports(const smelt_launch *l) {
+    return element_supports(l, Gate::OF) && is_activation(constant(l, SMELT_GATE_FC_ACTIVATION), true);
+}
+static void activate(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
+    with_activation(constant(l, SMELT_ACTIVATE_FC_ACTIVATION),
+                    [&](auto f) { each_row1(l, Activate::OF, begin, end, f); });
+}
+static void gate(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
+    with_gate(constant(l, SMELT_GATE_FC_ACTIVATION), [&](auto f) { each_row2(l, Gate::OF, begin, end, f); });
 }
 
 static uint64_t softmax_units(const smelt_launch *l) { return params<ElementParams>(l, SMELT_SOFTMAX_PARAMS).rows; }

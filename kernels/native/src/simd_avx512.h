@@ -40,6 +40,9 @@ INLINE F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
 INLINE F max(F a, F b) { return _mm512_max_ps(a, b); }
 INLINE F min(F a, F b) { return _mm512_min_ps(a, b); }
 INLINE F zero_below(F v, F x, F bound) { return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, bound, _CMP_NLT_UQ), v); }
+INLINE F where_below(F x, F bound, F a, F b) {
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(x, bound, _CMP_LT_OQ), b, a);
+}
 INLINE F abs(F a) { return _mm512_abs_ps(a); }
 INLINE F round(F a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 INLINE F scale_exponent(F a, F n) { return _mm512_scalef_ps(a, n); }

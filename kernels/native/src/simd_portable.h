@@ -111,8 +111,10 @@ INLINE F fma(F a, F b, F c) { return a * b + c; }
 // Like x86's: the second where either is NaN.
 INLINE F max(F a, F b) { return a > b ? a : b; }
 INLINE F min(F a, F b) { return a < b ? a : b; }
-// v where x is not below the bound, also where it is NaN, and 0 elsewhere.
-INLINE F zero_below(F v, F x, F bound) { return x < bound ? F{} : v; }
+// a where x is below the bound, and b elsewhere, also where x is NaN.
+INLINE F where_below(F x, F bound, F a, F b) { return x < bound ? a : b; }
+// The same with a = 0.
+INLINE F zero_below(F b, F x, F bound) { return x < bound ? F{} : b; }
 INLINE F abs(F a) { return reinterpret_cast<F>(reinterpret_cast<I>(a) & 0x7fffffff); }
 INLINE I to_int(F a) { // to nearest, ties to even; |a| < 2^22
     // A product must not be fused with the sum: near a tie, other sets round it to another integer.

@@ -123,11 +123,13 @@ static int mask_supports(const smelt_launch *l) {
     uint64_t bytes = uint64_t{p.heads} * p.tokens * p.seqs * p.context * 4;
     return holds(l, SMELT_MASK_SCORES, bytes) && holds(l, SMELT_MASK_POSITIONS, uint64_t{p.tokens} * 4) &&
            holds(l, SMELT_MASK_CU_SEQLENS, (uint64_t{p.seqs} + 1) * 4) &&
-           holds(l, SMELT_MASK_CONTEXT_LENS, uint64_t{p.seqs} * 4) && holds(l, SMELT_MASK_OUT, bytes);
+           holds(l, SMELT_MASK_CONTEXT_LENS, uint64_t{p.seqs} * 4) && holds(l, SMELT_MASK_OUT, bytes) &&
+           (constant(l, SMELT_MASK_FC_SLOPES) == 0 || holds(l, SMELT_MASK_SLOPES, uint64_t{p.heads} * 4));
 }
 static void mask(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
     const MaskParams &p = params<MaskParams>(l, SMELT_MASK_PARAMS);
     const int32_t *starts = buffer<const int32_t>(l, SMELT_MASK_CU_SEQLENS);
+    const float *slopes = optional<const float>(l, SMELT_MASK_FC_SLOPES, SMELT_MASK_SLOPES);
     uint64_t width = uint64_t{p.seqs} * p.context;
     for (uint64_t unit = begin; unit < end; unit++) {
         int64_t token = static_cast<int64_t>(unit % p.tokens);
@@ -141,6 +143,9 @@ static void mask(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
             int64_t first = p.window != 0 ? position + 1 - int64_t{p.window} : 0;
             for (int64_t j = 0; j < p.context; j++)
                 out[j] = j >= first && j < seen ? x[j] : -__builtin_inff();
+            if (slopes != nullptr)
+                for (int64_t j = 0; j < p.context; j++)
+                    out[j] += slopes[unit / p.tokens] * static_cast<float>(j - position);
         }
     }
 }

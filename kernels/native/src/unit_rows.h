@@ -32,6 +32,7 @@ static void rotated(const smelt_launch *l, void *, uint64_t begin, uint64_t end)
 static const smelt_native_kernel kernels[] = {
     {"embed", embed_supports, no_shared, 1, {{embed_units, embed}, {nullptr, nullptr}}, 1 << SMELT_EMBED_TABLE},
     ONE("rms_norm_f32_f32", norm_supports, norm_units, norm),
+    ONE("layer_norm_f32_f32", layer_norm_supports, layer_norm_units, layer_norm),
     ONE("rope_f32", rope_supports, rope_units, rope),
 #define CACHED(name, C)                                                                                                \
     ONE("cache_write_f32_" name, write_supports<C>, cache_write_units, write<C>),                                      \
@@ -44,12 +45,12 @@ static const smelt_native_kernel kernels[] = {
     CACHED("f32", F32),
     CACHED("q8_0", Blocks),
 #undef CACHED
-    ONE("silu_f32", element_supports<Silu>, element_units<Silu>, element1<Silu>),
+    ONE("activate_f32", activate_supports, element_units<Activate>, activate),
     ONE("scale_f32", element_supports<Scale>, element_units<Scale>, element1<Scale>),
     ONE("soft_cap_f32", element_supports<SoftCap>, element_units<SoftCap>, element1<SoftCap>),
     ONE("add_f32", element_supports<Add>, element_units<Add>, element2<Add>),
     ONE("mul_f32", element_supports<Mul>, element_units<Mul>, element2<Mul>),
-    ONE("silu_mul_f32", element_supports<SiluMul>, element_units<SiluMul>, element2<SiluMul>),
+    ONE("gate_f32", gate_supports, element_units<Gate>, gate),
     ONE("gather_rows_f32", gather_supports, gather_units, gather_rows),
     ONE("softmax_f32", softmax_supports, softmax_units, softmax),
     ONE("argmax_f32", argmax_supports, argmax_units, argmax),

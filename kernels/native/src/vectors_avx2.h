@@ -44,6 +44,7 @@ INLINE F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
 INLINE F max(F a, F b) { return _mm256_max_ps(a, b); }
 INLINE F min(F a, F b) { return _mm256_min_ps(a, b); }
 INLINE F zero_below(F v, F x, F bound) { return _mm256_andnot_ps(_mm256_cmp_ps(x, bound, _CMP_LT_OQ), v); }
+INLINE F where_below(F x, F bound, F a, F b) { return _mm256_blendv_ps(b, a, _mm256_cmp_ps(x, bound, _CMP_LT_OQ)); }
 INLINE F abs(F a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
 INLINE F round(F a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 

@@ -51,6 +51,7 @@ INLINE F min(F a, F b) { return vminq_f32(a, b); }
 INLINE F zero_below(F v, F x, F bound) {
     return vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(v), vcltq_f32(x, bound)));
 }
+INLINE F where_below(F x, F bound, F a, F b) { return vbslq_f32(vcltq_f32(x, bound), a, b); }
 INLINE F abs(F a) { return vabsq_f32(a); }
 INLINE F round(F a) { return vrndnq_f32(a); }
 
