@@ -108,7 +108,7 @@ emulated_arm64 = GOARCH=arm64 CC=aarch64-linux-gnu-gcc CXX=aarch64-linux-gnu-g++
 
 test-arm64: setup ## cross-built for arm64 and run under qemu-user, on processors with and without DotProd and I8MM
 	@.ci/need aarch64-linux-gnu-g++=g++-aarch64-linux-gnu qemu-aarch64=qemu-user
-	$(call emulated_arm64,max) ./kernels/... ./metal/... ./internal/engine/... .
+	$(call emulated_arm64,max) ./kernels/... ./metal/... ./internal/engine/... ./internal/verify .
 	$(call emulated_arm64,cortex-a76) ./kernels/native
 	$(call emulated_arm64,cortex-a76) -run 'TestLogits|TestStepByStep' .
 	$(call emulated_arm64,cortex-a53) ./kernels/native

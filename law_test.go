@@ -33,6 +33,7 @@ var mayImport = map[string][]string{
 	"internal/profile": {"ir", "kernels", "lower"},
 	"internal/quant":   {"ir"},
 	"internal/tiny":    {"internal/quant", "internal/testfiles", "ir", "models"},
+	"internal/verify":  {"internal/compare", "internal/engine", "internal/quant", "internal/ref", "ir", "lower", "metal", "passes"},
 }
 
 func room(pkg string) string {

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/tiny"
 	"github.com/smelt-ml/smelt/ir"
 )
 
@@ -16,7 +17,7 @@ import (
 func TestNaNWeights(t *testing.T) {
 	for _, format := range []string{"F16", "Q8_0", "Q4_0", "Q4_K_M"} {
 		for _, tensor := range []string{"blk.0.attn_q.weight", "blk.0.attn_k.weight", "blk.1.attn_v.weight", "blk.1.attn_output.weight", "blk.0.ffn_gate.weight", "blk.2.ffn_down.weight", "output.weight"} {
-			path := patched(t, "tiny-llama/gguf/tiny-llama-"+format+".gguf", tensor, 3, func(row []byte) {
+			path := tiny.Patched(t, "tiny-llama/gguf/tiny-llama-"+format+".gguf", tensor, 3, func(row []byte) {
 				at := 0 // an element, or the scale of the first block
 				if len(row)%ir.Q6_K.BlockBytes() == 0 {
 					at = ir.Q6_K.BlockBytes() - 2

@@ -109,7 +109,7 @@ func TestPerplexityWindows(t *testing.T) {
 
 // TestPerplexityNaN scores with a model whose weights are no numbers.
 func TestPerplexityNaN(t *testing.T) {
-	path := spoilt(t, "tiny-llama/gguf/tiny-llama-F16.gguf", "blk.1.ffn_down.weight", 3)
+	path := tiny.Spoilt(t, "tiny-llama/gguf/tiny-llama-F16.gguf", "blk.1.ffn_down.weight", 3)
 	s := session(t, path, "cpu", options(t, "cpu", ir.F16))
 	_, err := s.Perplexity(t.Context(), "Once upon a time there was a fox.", 4, nil)
 	require.ErrorContains(t, err, "log-likelihood of NaN")

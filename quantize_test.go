@@ -187,7 +187,7 @@ func TestQuantizeNarrow(t *testing.T) {
 func TestQuantizeNaN(t *testing.T) {
 	const tensor = "blk.1.ffn_down.weight"
 	for _, name := range []string{"F16", "Q4_0"} {
-		path := spoilt(t, "tiny-llama/gguf/tiny-llama-"+name+".gguf", tensor, 3)
+		path := tiny.Spoilt(t, "tiny-llama/gguf/tiny-llama-"+name+".gguf", tensor, 3)
 		for _, typ := range []string{"f32", "f16", "bf16", "q8_0", "q5_1", "q4_0", "q6_k", "q4_k_m", "q2_k"} {
 			_, err := opened(t, path).WriteQuantized(t.Context(), io.Discard, typ, nil)
 			require.ErrorIs(t, err, smelt.ErrWeight, typ)

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/verify"
 )
 
 func verifyVerb() *cobra.Command {
@@ -158,7 +159,7 @@ func writeFindings(w io.Writer, f *smelt.Findings) error {
 	return t.Flush()
 }
 
-func writeBisection(t io.Writer, b *smelt.Bisection) {
+func writeBisection(t io.Writer, b *verify.Bisection) {
 	fmt.Fprintln(t, "\nPASS\tLARGEST\tRELATIVE\tBOUND\tVERDICT\tWORST AT")
 	for _, p := range b.Passes {
 		if !p.Changed {
@@ -203,8 +204,8 @@ func layerOf(layer int) string {
 }
 
 // numbers are the columns that every difference has.
-func numbers(d *smelt.Difference) string {
-	if d.Verdict == smelt.Skipped {
+func numbers(d *verify.Difference) string {
+	if d.Verdict == verify.Skipped {
 		return "–\t–\t–"
 	}
 	return fmt.Sprintf("%.2g\t%.2g\t%.2g", float64(d.Absolute), float64(d.Relative), d.Bound)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/smelt-ml/smelt/internal/verify"
 )
 
 // tool runs a verb in this process and splits what it printed on standard output
@@ -32,7 +33,7 @@ func TestVerifyVerb(t *testing.T) {
 		Steps  []int
 		Checks []struct {
 			Name, What, Verdict       string
-			Against                   smelt.Against
+			Against                   verify.Against
 			Absolute, Relative, Bound float64
 		}
 		Kernels []struct {
@@ -45,12 +46,12 @@ func TestVerifyVerb(t *testing.T) {
 	require.NotEmpty(t, f.Steps)
 	require.NotEmpty(t, f.Kernels)
 	for _, c := range f.Checks {
-		require.Equal(t, string(smelt.Within), c.Verdict, c.Name)
+		require.Equal(t, string(verify.Within), c.Verdict, c.Name)
 		require.LessOrEqual(t, c.Relative, c.Bound)
-		require.Contains(t, []smelt.Against{smelt.AgainstBits, smelt.AgainstFloat64, smelt.AgainstOther}, c.Against, c.Name)
+		require.Contains(t, []verify.Against{verify.AgainstBits, verify.AgainstFloat64, verify.AgainstOther}, c.Against, c.Name)
 	}
 	for _, k := range f.Kernels {
-		require.Equal(t, string(smelt.Within), k.Verdict, k.Kernel)
+		require.Equal(t, string(verify.Within), k.Verdict, k.Kernel)
 		require.Equal(t, k.Native, k.Device == "cpu", k.Kernel)
 	}
 
@@ -60,7 +61,7 @@ func TestVerifyVerb(t *testing.T) {
 	for _, want := range []string{"source / fused", "native / emulated", "prefill / decode", "linear_mat_f32_f32", "gated_activation", "float64 / emu f16 float64", "shuffled order bits 0 0 0 ok", "No pass changes", "No op is off", "No element is NaN"} {
 		require.Contains(t, text, want)
 	}
-	require.NotContains(t, text, string(smelt.Beyond))
+	require.NotContains(t, text, string(verify.Beyond))
 }
 
 // TestVerifyBroken verifies a model with a NaN among its weights.

@@ -1,4 +1,4 @@
-package smelt
+package verify
 
 import (
 	"context"
@@ -61,7 +61,12 @@ const (
 
 // referenceWeights gives the weights that float64 computes with; tests give others than the
 // device has.
-var referenceWeights = func(m *Model) Weights { return m.weights }
+var referenceWeights = func(m Subject) weights { return m }
+
+// weights are those of a model, as they are stored.
+type weights interface {
+	Data(name string) (t ir.DType, data []byte, ok bool)
+}
 
 // follower compares a device with float64, op by op.
 type follower struct {
@@ -98,14 +103,14 @@ func (c *verifier) followed(ctx context.Context, g *graphs, device string, layer
 		name = "float64 / emulated"
 	}
 	c.progress("comparing %s with float64, op by op", device)
-	r, err := newRig(g, c.m, c.on(device), everyValue(c.depth(layers)), true)
+	r, err := newRig(g, c.Subject, c.at(device), everyValue(c.depth(layers)), true)
 	if err != nil {
 		return err
 	}
 	defer r.close()
 	f := &follower{
 		c: c, rig: r, device: device, worst: Difference{Verdict: Within},
-		weights: ref.NewWeights(referenceWeights(c.m).Data), caches: ref.CachesFor(r.funcs[0], 1),
+		weights: ref.NewWeights(referenceWeights(c.Subject).Data), caches: ref.CachesFor(r.funcs[0], 1),
 	}
 	if device == "cpu" {
 		f.natives = r.program.Natives()
@@ -134,7 +139,7 @@ func (c *verifier) followed(ctx context.Context, g *graphs, device string, layer
 
 // everyToken embeds the whole vocabulary, of which the steps see little.
 func (c *verifier) everyToken(ctx context.Context, g *graphs, f *follower) error {
-	r, err := newRig(g, c.m, c.on(f.device), func(*ir.Func) func(*ir.Value) bool {
+	r, err := newRig(g, c.Subject, c.at(f.device), func(*ir.Func) func(*ir.Value) bool {
 		return func(v *ir.Value) bool { return v.Op == ir.OpEmbed }
 	}, true)
 	if err != nil {
@@ -182,7 +187,7 @@ func (f *follower) run(ctx context.Context, step int, ids []int32, layers int) e
 	_, err = ref.Run(f.rig.funcs[f.rig.phase], ref.Env{
 		Sizes: f.rig.step.Sizes, Inputs: f.rig.step.Inputs, Weight: f.weights.Load, Caches: f.caches, RoundCache: true,
 		Device: &ref.Device{
-			Stored: referenceWeights(f.c.m).Data, Arithmetic: f.arithmetic, Rows: f.c.productRows(layers, len(ids)),
+			Stored: referenceWeights(f.c.Subject).Data, Arithmetic: f.arithmetic, Rows: f.c.productRows(layers, len(ids)),
 			Computed: f.computed, Written: f.written,
 		},
 	})
@@ -389,22 +394,4 @@ func (f *follower) madeOf(v *ir.Value, row, element int) (string, int) {
 		element -= int(rows)
 	}
 	return "", 0
-}
-
-// worse orders differences by their verdict, and then by how much of their bound they take.
-func worse(a, b Difference) bool {
-	if x, y := severity[a.Verdict], severity[b.Verdict]; x != y {
-		return x > y
-	}
-	return share(a) > share(b)
-}
-
-var severity = map[Verdict]int{Within: 0, Beyond: 1, NotFinite: 2}
-
-// share is how much of its bound a difference takes.
-func share(d Difference) float64 {
-	if d.Relative == 0 {
-		return 0
-	}
-	return float64(d.Relative) / d.Bound
 }

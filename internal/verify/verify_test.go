@@ -1,4 +1,4 @@
-package smelt_test
+package verify_test
 
 import (
 	"encoding/json"
@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,10 +15,11 @@ import (
 	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/internal/tiny"
+	"github.com/smelt-ml/smelt/internal/verify"
 	"github.com/smelt-ml/smelt/ir"
 )
 
-func verify(t *testing.T, path, device string, bisect bool) *smelt.Findings {
+func verified(t *testing.T, path, device string, bisect bool) *verify.Findings {
 	m, err := smelt.Open(path, "")
 	require.NoError(t, err)
 	defer m.Close()
@@ -33,44 +33,24 @@ func verify(t *testing.T, path, device string, bisect bool) *smelt.Findings {
 	return f
 }
 
-func check(t *testing.T, f *smelt.Findings, name string) smelt.Check {
-	i := slices.IndexFunc(f.Checks, func(c smelt.Check) bool { return c.Name == name })
-	require.GreaterOrEqual(t, i, 0, name)
-	return f.Checks[i]
+// options are those of a device, with a cache of the type given.
+func options(t *testing.T, device string, kv ir.DType) smelt.Options {
+	target, err := smelt.TargetOf(device)
+	require.NoError(t, err)
+	return smelt.Options{Target: target, Level: 1, KV: kv}
 }
 
-// formOf returns the path of a trained model by the name of its file or folder, such as
-// "tiny-llama/gguf/tiny-llama-Q8_0.gguf" or "tiny-llama/hf".
-func formOf(t *testing.T, path string) string {
-	model, form, _ := strings.Cut(path, "/")
-	if form == "hf" {
-		return tiny.Folder(t, model)
-	}
-	return tiny.GGUF(t, model, strings.TrimSuffix(strings.TrimPrefix(form, "gguf/"+model+"-"), ".gguf"))
-}
-
-// patched copies a model file with part of a tensor changed: row n of it, as
-// stored, goes through change.
-func patched(t *testing.T, path, tensor string, n int, change func(row []byte)) string {
-	path = formOf(t, path)
+func opened(t testing.TB, path string) *smelt.Model {
 	m, err := smelt.Open(path, "")
 	require.NoError(t, err)
-	w, ok := m.File().Tensor(tensor)
-	require.True(t, ok, tensor)
-	at, width := w.Offset, w.DType.Bytes(int64(w.Shape[len(w.Shape)-1]))
-	require.NoError(t, m.Close())
-	data, err := os.ReadFile(path)
-	require.NoError(t, err)
-	change(data[at+int64(n)*width : at+int64(n+1)*width])
-	out := filepath.Join(t.TempDir(), filepath.Base(path))
-	require.NoError(t, os.WriteFile(out, data, 0o600))
-	return out
+	t.Cleanup(func() { m.Close() })
+	return m
 }
 
-// spoilt copies a model file with a half NaN at the start of a tensor's row: an
-// element of F16, the scale of a quantised block.
-func spoilt(t *testing.T, path, tensor string, row int) string {
-	return patched(t, path, tensor, row, func(b []byte) { b[0], b[1] = 0, 0x7e })
+func check(t *testing.T, f *verify.Findings, name string) verify.Check {
+	i := slices.IndexFunc(f.Checks, func(c verify.Check) bool { return c.Name == name })
+	require.GreaterOrEqual(t, i, 0, name)
+	return f.Checks[i]
 }
 
 func TestVerify(t *testing.T) {
@@ -92,12 +72,12 @@ func TestVerify(t *testing.T) {
 		}},
 	} {
 		t.Run(filepath.Base(tt.path)+"/"+tt.device, func(t *testing.T) {
-			f := verify(t, formOf(t, tt.path), tt.device, true)
+			f := verified(t, tiny.Form(t, tt.path), tt.device, true)
 			var names []string
 			for _, c := range f.Checks {
 				names = append(names, c.Name)
-				require.Equal(t, smelt.Within, c.Verdict, c.Name)
-				if c.Against == smelt.AgainstBits {
+				require.Equal(t, verify.Within, c.Verdict, c.Name)
+				if c.Against == verify.AgainstBits {
 					require.Zero(t, c.Absolute, c.Name)
 					require.Zero(t, c.Bound, c.Name)
 					continue
@@ -114,9 +94,9 @@ func TestVerify(t *testing.T) {
 			kernels := map[string]bool{}
 			for _, k := range f.Kernels {
 				kernels[k.Kernel] = kernels[k.Kernel] || k.Native
-				require.Equal(t, smelt.Within, k.Verdict, k.Kernel)
+				require.Equal(t, verify.Within, k.Verdict, k.Kernel)
 			}
-			m, err := smelt.Open(formOf(t, tt.path), "")
+			m, err := smelt.Open(tiny.Form(t, tt.path), "")
 			require.NoError(t, err)
 			defer m.Close()
 			opts := options(t, "cpu", ir.F16)
@@ -169,18 +149,18 @@ func TestVerifyFindsPass(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.pass, func(t *testing.T) {
-			defer smelt.AfterPass(func(pass string, f *ir.Func) {
+			defer verify.AfterPass(func(pass string, f *ir.Func) {
 				if pass == tt.pass {
 					tt.spoil(f)
 				}
 			})()
-			f := verify(t, testfiles.Model(t, "tiny-llama/gguf/tiny-llama-F16.gguf"), "cpu", true)
+			f := verified(t, testfiles.Model(t, "tiny-llama/gguf/tiny-llama-F16.gguf"), "cpu", true)
 			require.False(t, f.OK)
-			require.Equal(t, smelt.Beyond, check(t, f, "source / fused").Verdict)
+			require.Equal(t, verify.Beyond, check(t, f, "source / fused").Verdict)
 			require.Equal(t, tt.pass, f.Bisect.Pass)
 			require.Nil(t, f.Bisect.NonFinite)
 			for _, p := range f.Bisect.Passes {
-				require.Equal(t, p.Pass == tt.pass, p.Verdict == smelt.Beyond, p.Pass)
+				require.Equal(t, p.Pass == tt.pass, p.Verdict == verify.Beyond, p.Pass)
 			}
 		})
 	}
@@ -212,9 +192,9 @@ func enlarge(t *testing.T, row []byte, typ ir.DType) {
 
 // findsRow gives the device a model with one row of a tensor 1 % larger, and float64 the
 // model as it was.
-func findsRow(t *testing.T, path, tensor string, row int) *smelt.Findings {
+func findsRow(t *testing.T, path, tensor string, row int) *verify.Findings {
 	m := opened(t, path)
-	defer smelt.ReferenceWeights(m.File())()
+	defer verify.ReferenceWeights(m.File())()
 	w, ok := m.File().Tensor(tensor)
 	require.True(t, ok, tensor)
 	data, err := os.ReadFile(path)
@@ -223,7 +203,7 @@ func findsRow(t *testing.T, path, tensor string, row int) *smelt.Findings {
 	enlarge(t, data[w.Offset+int64(row)*bytes:][:bytes], w.DType)
 	wrong := filepath.Join(t.TempDir(), filepath.Base(path))
 	require.NoError(t, os.WriteFile(wrong, data, 0o600))
-	return verify(t, wrong, "cpu", true)
+	return verified(t, wrong, "cpu", true)
 }
 
 // TestVerifyFindsRow makes one row of one matrix wrong by 1 %, in every type of weights:
@@ -231,7 +211,7 @@ func findsRow(t *testing.T, path, tensor string, row int) *smelt.Findings {
 // precision, and the bisection names the op, the matrix and the row. Without the fault
 // they all agree.
 func TestVerifyFindsRow(t *testing.T) {
-	defer smelt.EmulatedWork(4e7)() // some layers, and some rows of each product
+	defer verify.EmulatedWork(4e7)() // some layers, and some rows of each product
 	mixtures := map[ir.DType]string{
 		ir.F32: "f32", ir.F16: "f16", ir.BF16: "bf16", ir.Q8_0: "q8_0", ir.Q4_0: "q4_0", ir.Q4_1: "q4_1", ir.Q5_0: "q5_0", ir.Q5_1: "q5_1",
 		ir.Q2_K: "q2_k", ir.Q3_K: "q3_k_s", ir.Q4_K: "q4_k_s", ir.Q5_K: "q5_k_s", ir.Q6_K: "q6_k",
@@ -241,20 +221,25 @@ func TestVerifyFindsRow(t *testing.T) {
 			continue
 		}
 		t.Run(typ.String(), func(t *testing.T) {
-			path, _ := quantized(t, opened(t, testfiles.Model(t, "tiny-llama/gguf/tiny-llama-F16.gguf")), mixtures[typ])
+			path := filepath.Join(t.TempDir(), mixtures[typ]+".gguf")
+			out, err := os.Create(path)
+			require.NoError(t, err)
+			_, err = opened(t, testfiles.Model(t, "tiny-llama/gguf/tiny-llama-F16.gguf")).WriteQuantized(t.Context(), out, mixtures[typ], nil)
+			require.NoError(t, err)
+			require.NoError(t, out.Close())
 			const tensor, row = "blk.1.attn_q.weight", 77
 			w, ok := opened(t, path).File().Tensor(tensor)
 			require.True(t, ok)
 			require.Equal(t, typ, w.DType)
 
-			good := verify(t, path, "cpu", false)
+			good := verified(t, path, "cpu", false)
 			require.True(t, good.OK, "%+v", good.Checks)
 
 			f := findsRow(t, path, tensor, row)
 			require.False(t, f.OK)
 			for _, name := range []string{"float64 / cpu", "float64 / emulated", "float64 / emu f16"} {
 				c := check(t, f, name)
-				require.Equal(t, smelt.Beyond, c.Verdict, name)
+				require.Equal(t, verify.Beyond, c.Verdict, name)
 				require.Contains(t, c.Where, "row 77 of "+tensor, name)
 				t.Logf("%s: %.2g, %.0f times the bound", name, float64(c.Relative), float64(c.Relative)/c.Bound)
 			}
@@ -273,7 +258,7 @@ func TestVerifyFindsRow(t *testing.T) {
 // TestVerifyFindsEveryMatrix does so with each kind of matrix, embeddings of tokens that
 // no step feeds among them.
 func TestVerifyFindsEveryMatrix(t *testing.T) {
-	defer smelt.EmulatedWork(4e7)()
+	defer verify.EmulatedWork(4e7)()
 	for path, tensors := range map[string][]string{
 		"tiny-llama/gguf/tiny-llama-Q4_0.gguf": {
 			"token_embd.weight", "blk.0.attn_k.weight", "blk.1.attn_v.weight", "blk.1.attn_output.weight", "blk.0.ffn_gate.weight",
@@ -281,13 +266,13 @@ func TestVerifyFindsEveryMatrix(t *testing.T) {
 		},
 		"tiny-qwen3/gguf/tiny-qwen3-F16.gguf": {"token_embd.weight", "blk.3.ffn_down.weight"}, // tied
 	} {
-		path := formOf(t, path)
+		path := tiny.Form(t, path)
 		for _, tensor := range tensors {
 			t.Run(filepath.Base(path)+"/"+tensor, func(t *testing.T) {
 				const row = 11
 				f := findsRow(t, path, tensor, row)
 				require.False(t, f.OK)
-				require.Equal(t, smelt.Beyond, check(t, f, "float64 / cpu").Verdict)
+				require.Equal(t, verify.Beyond, check(t, f, "float64 / cpu").Verdict)
 				o := f.Bisect.Wrong
 				require.NotNil(t, o)
 				require.Equal(t, row, o.WeightRow)
@@ -310,9 +295,9 @@ func TestVerifyFindsNaN(t *testing.T) {
 		{"tiny-llama/gguf/tiny-llama-F16.gguf", "output.weight", 100, -1, "linear", "linear_mat_f32_f32"},
 	} {
 		t.Run(tt.tensor, func(t *testing.T) {
-			f := verify(t, spoilt(t, tt.path, tt.tensor, tt.row), "cpu", true)
+			f := verified(t, tiny.Spoilt(t, tt.path, tt.tensor, tt.row), "cpu", true)
 			require.False(t, f.OK)
-			require.Equal(t, smelt.NotFinite, check(t, f, "source / fused").Verdict)
+			require.Equal(t, verify.NotFinite, check(t, f, "source / fused").Verdict)
 			n := f.Bisect.NonFinite
 			require.NotNil(t, n)
 			require.Equal(t, tt.layer, n.Layer)
@@ -330,16 +315,16 @@ func TestVerifyFindsNaN(t *testing.T) {
 // while floats still hold it: only half precision is at fault.
 func TestVerifyFindsOverflow(t *testing.T) {
 	const tensor = "blk.1.ffn_up.weight"
-	path := patched(t, "tiny-llama/gguf/tiny-llama-F16.gguf", tensor, 5, func(row []byte) {
+	path := tiny.Patched(t, "tiny-llama/gguf/tiny-llama-F16.gguf", tensor, 5, func(row []byte) {
 		for i := 1; i < len(row); i += 2 {
 			row[i-1], row[i] = 0xff, 0x7b // 65504
 		}
 	})
-	require.True(t, verify(t, path, "cpu", false).Checks[0].Verdict == smelt.Within)
-	f := verify(t, path, "emu", true)
+	require.True(t, verified(t, path, "cpu", false).Checks[0].Verdict == verify.Within)
+	f := verified(t, path, "emu", true)
 	require.False(t, f.OK)
-	require.Equal(t, smelt.Within, check(t, f, "source / fused").Verdict)
-	require.Equal(t, smelt.NotFinite, check(t, f, "float / half").Verdict)
+	require.Equal(t, verify.Within, check(t, f, "source / fused").Verdict)
+	require.Equal(t, verify.NotFinite, check(t, f, "float / half").Verdict)
 	n := f.Bisect.NonFinite
 	require.NotNil(t, n)
 	require.Equal(t, 1, n.Layer)
@@ -351,8 +336,8 @@ func TestVerifyFindsOverflow(t *testing.T) {
 
 // TestVerifyInPart verifies a model that would take too long to emulate whole.
 func TestVerifyInPart(t *testing.T) {
-	defer smelt.EmulatedWork(5e7)()
-	f := verify(t, testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-Q4_0.gguf"), "cpu", true)
+	defer verify.EmulatedWork(5e7)()
+	f := verified(t, testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-Q4_0.gguf"), "cpu", true)
 	require.True(t, f.OK)
 	require.Equal(t, []int{33, 1, 1}, f.Steps)
 	for _, name := range []string{"source / fused", "float / int8", "float / half", "float64 / emulated"} {
@@ -377,7 +362,7 @@ func TestVerifyLevels(t *testing.T) {
 	f, err := m.Verify(t.Context(), smelt.Verification{Options: opts, Device: smelt.Device{Name: "auto"}})
 	require.NoError(t, err)
 	require.True(t, f.OK)
-	require.Equal(t, smelt.Skipped, check(t, f, "source / fused").Verdict)
+	require.Equal(t, verify.Skipped, check(t, f, "source / fused").Verdict)
 
 	opts.Context = 16
 	_, err = m.Verify(t.Context(), smelt.Verification{Options: opts, Device: smelt.Device{Name: "cpu"}})
@@ -395,18 +380,18 @@ func TestCompareBits(t *testing.T) {
 		name      string
 		op        ir.Op
 		want, got []float32
-		verdict   smelt.Verdict
+		verdict   verify.Verdict
 		absolute  float64
 	}{
-		{"same", ir.OpAdd, []float32{1, 2}, []float32{1, 2}, smelt.Within, 0},
-		{"one bit", ir.OpAdd, []float32{1, 2}, []float32{1, 2 + 0x1p-22}, smelt.Beyond, 0x1p-22},
-		{"the sign of zero", ir.OpAdd, []float32{0, 2}, []float32{float32(math.Copysign(0, -1)), 2}, smelt.Beyond, 0},
-		{"NaN in both", ir.OpAdd, []float32{1, nan}, []float32{1, nan}, smelt.NotFinite, 0},
-		{"NaN in one", ir.OpAdd, []float32{1, 2}, []float32{nan, 2}, smelt.NotFinite, math.Inf(1)},
-		{"a mask", ir.OpMask, []float32{1, -inf}, []float32{1, -inf}, smelt.Within, 0},
-		{"fewer", ir.OpAdd, []float32{1, 2}, []float32{1}, smelt.Beyond, math.Inf(1)},
+		{"same", ir.OpAdd, []float32{1, 2}, []float32{1, 2}, verify.Within, 0},
+		{"one bit", ir.OpAdd, []float32{1, 2}, []float32{1, 2 + 0x1p-22}, verify.Beyond, 0x1p-22},
+		{"the sign of zero", ir.OpAdd, []float32{0, 2}, []float32{float32(math.Copysign(0, -1)), 2}, verify.Beyond, 0},
+		{"NaN in both", ir.OpAdd, []float32{1, nan}, []float32{1, nan}, verify.NotFinite, 0},
+		{"NaN in one", ir.OpAdd, []float32{1, 2}, []float32{nan, 2}, verify.NotFinite, math.Inf(1)},
+		{"a mask", ir.OpMask, []float32{1, -inf}, []float32{1, -inf}, verify.Within, 0},
+		{"fewer", ir.OpAdd, []float32{1, 2}, []float32{1}, verify.Beyond, math.Inf(1)},
 	} {
-		d := smelt.CompareBits(tt.op, 1, tt.want, tt.got)
+		d := verify.CompareBits(tt.op, 1, tt.want, tt.got)
 		require.Equal(t, tt.verdict, d.Verdict, tt.name)
 		require.Equal(t, tt.absolute, float64(d.Absolute), tt.name)
 	}
@@ -420,21 +405,21 @@ func TestCompare(t *testing.T) {
 		rows      int
 		want, got []float32
 		relative  float64
-		verdict   smelt.Verdict
+		verdict   verify.Verdict
 	}{
-		{"same", ir.OpAdd, 1, []float32{1, 2}, []float32{1, 2}, 0, smelt.Within},
-		{"within", ir.OpAdd, 1, []float32{1, 2}, []float32{1, 2.01}, 0.005, smelt.Within},
-		{"beyond", ir.OpAdd, 1, []float32{1, 2}, []float32{1.5, 2}, 0.25, smelt.Beyond},
-		{"a small row counts by itself", ir.OpAdd, 2, []float32{100, 100, 1, 1}, []float32{100, 100, 1, 2}, 1, smelt.Beyond},
-		{"nothing becomes something", ir.OpAdd, 1, []float32{0, 0}, []float32{0, 1e-9}, math.Inf(1), smelt.Beyond},
-		{"NaN on one side", ir.OpAdd, 1, []float32{1, 2}, []float32{1, nan}, math.Inf(1), smelt.NotFinite},
-		{"NaN on both", ir.OpAdd, 1, []float32{1, nan}, []float32{1, nan}, 0, smelt.NotFinite},
-		{"the same infinity", ir.OpAdd, 1, []float32{1, inf}, []float32{1, inf}, 0, smelt.NotFinite},
-		{"a mask", ir.OpMask, 1, []float32{1, -inf}, []float32{1, -inf}, 0, smelt.Within},
-		{"another mask", ir.OpMask, 1, []float32{1, -inf}, []float32{1, 2}, math.Inf(1), smelt.NotFinite},
-		{"half a mask", ir.OpMask, 1, []float32{1, inf}, []float32{1, inf}, 0, smelt.NotFinite},
+		{"same", ir.OpAdd, 1, []float32{1, 2}, []float32{1, 2}, 0, verify.Within},
+		{"within", ir.OpAdd, 1, []float32{1, 2}, []float32{1, 2.01}, 0.005, verify.Within},
+		{"beyond", ir.OpAdd, 1, []float32{1, 2}, []float32{1.5, 2}, 0.25, verify.Beyond},
+		{"a small row counts by itself", ir.OpAdd, 2, []float32{100, 100, 1, 1}, []float32{100, 100, 1, 2}, 1, verify.Beyond},
+		{"nothing becomes something", ir.OpAdd, 1, []float32{0, 0}, []float32{0, 1e-9}, math.Inf(1), verify.Beyond},
+		{"NaN on one side", ir.OpAdd, 1, []float32{1, 2}, []float32{1, nan}, math.Inf(1), verify.NotFinite},
+		{"NaN on both", ir.OpAdd, 1, []float32{1, nan}, []float32{1, nan}, 0, verify.NotFinite},
+		{"the same infinity", ir.OpAdd, 1, []float32{1, inf}, []float32{1, inf}, 0, verify.NotFinite},
+		{"a mask", ir.OpMask, 1, []float32{1, -inf}, []float32{1, -inf}, 0, verify.Within},
+		{"another mask", ir.OpMask, 1, []float32{1, -inf}, []float32{1, 2}, math.Inf(1), verify.NotFinite},
+		{"half a mask", ir.OpMask, 1, []float32{1, inf}, []float32{1, inf}, 0, verify.NotFinite},
 	} {
-		d := smelt.Compare(tt.op, "", tt.rows, tt.want, tt.got, 0.01)
+		d := verify.Compare(tt.op, "", tt.rows, tt.want, tt.got, 0.01)
 		require.Equal(t, tt.verdict, d.Verdict, tt.name)
 		if math.IsInf(tt.relative, 1) {
 			require.True(t, math.IsInf(float64(d.Relative), 1), tt.name)
@@ -443,6 +428,6 @@ func TestCompare(t *testing.T) {
 		}
 	}
 	// Logits are measured by their spread, whatever they have in common.
-	d := smelt.Compare(ir.OpLinear, "logits", 1, []float32{1000, 1002}, []float32{1000, 1002.1}, 0.01)
+	d := verify.Compare(ir.OpLinear, "logits", 1, []float32{1000, 1002}, []float32{1000, 1002.1}, 0.01)
 	require.InDelta(t, 0.1, float64(d.Relative), 1e-3)
 }

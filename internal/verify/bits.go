@@ -1,4 +1,4 @@
-package smelt
+package verify
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/smelt-ml/smelt/internal/compare"
+	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/metal"
@@ -17,11 +18,11 @@ import (
 // sameBits compares ways to run the model that promise the same bits: see the laws of
 // package kernels/native, and the orders of threads that an emulated kernel must bear.
 func (c *verifier) sameBits(ctx context.Context) error {
-	device := c.underTest()
+	device := c.Device
 	opts := c.Options
 	opts.Act = c.act(device)
 	var err error
-	if opts.Target, err = TargetOf(device); err != nil {
+	if opts.Target, err = metal.TargetOf(device); err != nil {
 		return err
 	}
 	steps := c.steps
@@ -31,25 +32,21 @@ func (c *verifier) sameBits(ctx context.Context) error {
 		}
 	}
 	c.progress("comparing what has the same bits on %s", device)
-	p, err := c.m.Compile(opts)
-	if err != nil {
-		return err
-	}
-	g, err := graphsOf(p, opts)
+	g, err := c.compile(opts)
 	if err != nil {
 		return err
 	}
 	of := fmt.Sprintf("logits of %d tokens on %s", sum(steps), device)
-	want, err := c.logits(ctx, p, c.on(device), steps)
+	want, err := c.logits(ctx, g.plan, c.at(device), steps)
 	if err != nil {
 		return err
 	}
 	for _, way := range bitWays {
-		on := c.on(device)
-		if way.device != "" && way.device != device || !way.change(&on) {
+		on := c.at(device)
+		if way.device != "" && way.device != device || !way.change(&on.options) {
 			continue
 		}
-		got, err := c.logits(ctx, p, on, steps)
+		got, err := c.logits(ctx, g.plan, on, steps)
 		if err != nil {
 			return fmt.Errorf("%s: %w", way.name, err)
 		}
@@ -57,14 +54,14 @@ func (c *verifier) sameBits(ctx context.Context) error {
 	}
 
 	var file bytes.Buffer
-	if err := (&lower.File{Plan: p.Plan}).Write(&file); err != nil {
+	if err := (&lower.File{Plan: g.plan}).Write(&file); err != nil {
 		return err
 	}
 	read, err := lower.Read(&file)
 	if err != nil {
 		return err
 	}
-	got, err := c.logits(ctx, &Program{Plan: read.Plan, model: c.m}, c.on(device), steps)
+	got, err := c.logits(ctx, read.Plan, c.at(device), steps)
 	if err != nil {
 		return err
 	}
@@ -73,7 +70,7 @@ func (c *verifier) sameBits(ctx context.Context) error {
 	if got, err = c.trace(ctx, g, device, everyResult(all), c.ids, steps); err != nil {
 		return err
 	}
-	got = slices.DeleteFunc(got, func(s sighting) bool { return s.probe.result != logitsName })
+	got = slices.DeleteFunc(got, func(s sighting) bool { return s.probe.result != engine.Logits })
 	c.checkBits(Check{Name: "plan looked at", What: of + ", by a plan that shows its values"}, want, got)
 	if device == "cpu" {
 		return c.productsAlone(ctx, g, device)
@@ -89,46 +86,50 @@ const bitsShare = 1. / 16
 // those of the device.
 var bitWays = []struct {
 	name, device, what string
-	change             func(d *Device) bool
+	change             func(o *metal.Options) bool
 }{
-	{"threads", "", "on one thread or three", func(d *Device) bool {
-		if d.Threads == 1 {
-			d.Threads = 3
+	{"threads", "", "on one thread or three", func(o *metal.Options) bool {
+		if o.Threads == 1 {
+			o.Threads = 3
 		} else {
-			d.Threads = 1
+			o.Threads = 1
 		}
 		return true
 	}},
-	{"rearranged weights", "cpu", "rearranged when they are loaded", func(d *Device) bool {
-		d.Options.Rearrange = metal.RearrangeNow
+	{"rearranged weights", "cpu", "rearranged when they are loaded", func(o *metal.Options) bool {
+		o.Rearrange = metal.RearrangeNow
 		return true
 	}},
-	{"stored weights", "cpu", "as they are stored", func(d *Device) bool {
-		d.Options.Rearrange = metal.RearrangeNever
+	{"stored weights", "cpu", "as they are stored", func(o *metal.Options) bool {
+		o.Rearrange = metal.RearrangeNever
 		return true
 	}},
-	{"descending order", "emu", "threads in descending order", func(d *Device) bool {
-		d.Options.Order, d.Options.Poison = metal.Descending, true
+	{"descending order", "emu", "threads in descending order", func(o *metal.Options) bool {
+		o.Order, o.Poison = metal.Descending, true
 		return true
 	}},
-	{"shuffled order", "emu", "threads and dispatches in any order", func(d *Device) bool {
-		d.Options.Order, d.Options.Poison, d.Options.ShuffleDispatches, d.Options.Seed = metal.Shuffled, true, true, verifySeed
+	{"shuffled order", "emu", "threads and dispatches in any order", func(o *metal.Options) bool {
+		o.Order, o.Poison, o.ShuffleDispatches, o.Seed = metal.Shuffled, true, true, verifySeed
 		return true
 	}},
 }
 
-// logits returns those of a program's steps.
-func (c *verifier) logits(ctx context.Context, p *Program, d Device, steps []int) (trace, error) {
-	loaded, err := p.Load(d)
+// logits returns those of a plan's steps, as whoever runs it gets them.
+func (c *verifier) logits(ctx context.Context, plan *lower.Plan, on place, steps []int) (trace, error) {
+	device, err := metal.Open(on.device, on.options)
 	if err != nil {
 		return nil, err
 	}
-	defer loaded.Close()
-	s, err := loaded.NewSession()
+	defer device.Close()
+	program, err := device.Load(plan, stored(c.Subject))
 	if err != nil {
 		return nil, err
 	}
-	logits := &probe{result: logitsName, value: &ir.Value{Layer: ir.NoLayer}}
+	s, err := engine.NewSession(plan, program)
+	if err != nil {
+		return nil, err
+	}
+	logits := &probe{result: engine.Logits, value: &ir.Value{Layer: ir.NoLayer}}
 	var t trace
 	ids := c.ids
 	for i, n := range steps {
@@ -171,7 +172,7 @@ func differentBits(want *sighting, got []float32) Difference {
 		return Difference{Absolute: Measure(math.Inf(1)), Relative: Measure(math.Inf(1)), Verdict: Beyond, Where: want.probe.String()}
 	}
 	width := len(want.data) / max(want.rows, 1)
-	logits := want.probe.result == logitsName
+	logits := want.probe.result == engine.Logits
 	for i, x := range want.data {
 		if !finite(x, want.probe.value.Op) || !finite(got[i], want.probe.value.Op) {
 			d.Verdict = NotFinite
@@ -196,7 +197,7 @@ func differentBits(want *sighting, got []float32) Difference {
 // productsAlone feeds a prompt, and then some of its tokens through each product by
 // themselves, as decoding does.
 func (c *verifier) productsAlone(ctx context.Context, g *graphs, device string) error {
-	r, err := newRig(g, c.m, c.on(device), everyValue(all), true)
+	r, err := newRig(g, c.Subject, c.at(device), everyValue(all), true)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package smelt
+package verify
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 
 // graphs are what a model was compiled to, one for each phase of its Plan.
 type graphs struct {
-	name   string
+	plan   *lower.Plan // without probes
 	target *ir.Target
 	ranges []lower.Range
 	opts   lower.Options
@@ -183,7 +183,7 @@ type rig struct {
 }
 
 // newRig lowers the graphs with probes and loads them.
-func newRig(g *graphs, m *Model, d Device, pick picker, split bool) (*rig, error) {
+func newRig(g *graphs, m Subject, on place, pick picker, split bool) (*rig, error) {
 	r := &rig{split: split, probes: make(map[string]*probe)}
 	ranges := slices.Clone(g.ranges)
 	for i := range ranges {
@@ -199,7 +199,7 @@ func newRig(g *graphs, m *Model, d Device, pick picker, split bool) (*rig, error
 		}
 	}
 	var err error
-	if r.plan, err = lower.Lower(g.name, ranges, g.target, g.opts); err != nil {
+	if r.plan, err = lower.Lower(g.plan.Model, ranges, g.target, g.opts); err != nil {
 		return nil, err
 	}
 	loaded := *r.plan
@@ -216,10 +216,11 @@ func newRig(g *graphs, m *Model, d Device, pick picker, split bool) (*rig, error
 			}
 		}
 	}
-	if r.device, err = metal.Open(d.Name, d.options()); err != nil {
+	on.options.Mapped = false // no weight is to be read from the file again for every rig
+	if r.device, err = metal.Open(on.device, on.options); err != nil {
 		return nil, err
 	}
-	if r.program, err = r.device.Load(&loaded, m.tensor); err != nil {
+	if r.program, err = r.device.Load(&loaded, stored(m)); err != nil {
 		r.close()
 		return nil, err
 	}
@@ -229,6 +230,17 @@ func newRig(g *graphs, m *Model, d Device, pick picker, split bool) (*rig, error
 	}
 	r.step.Inputs = make(map[string][]int32)
 	return r, nil
+}
+
+// stored gives a device the bytes of a model's weights.
+func stored(m Subject) metal.Tensors {
+	return func(name string) ([]byte, ir.DType, error) {
+		t, data, ok := m.Data(name)
+		if !ok {
+			return nil, ir.Invalid, fmt.Errorf("%s has no such tensor", m.Name())
+		}
+		return data, t, nil
+	}
 }
 
 func (r *rig) close() { _ = r.device.Close() }

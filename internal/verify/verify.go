@@ -1,10 +1,8 @@
-package smelt
+package verify
 
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -13,15 +11,51 @@ import (
 
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/metal"
 )
 
-// Verification says what Verify does.
+// Subject is the model that is verified: a definition with its weights, and the compiler
+// of its programs.
+type Subject interface {
+	// Name returns a short name.
+	Name() string
+	// Source builds the graph as the definition says it.
+	Source(ir.Options) (*ir.Func, error)
+	// Compile makes a program of it.
+	Compile(Options) (*Compiled, error)
+	// Data returns a tensor as it is stored.
+	Data(name string) (t ir.DType, data []byte, ok bool)
+}
+
+// Options of a program are those that the checks vary. The model knows the others, and
+// fills in what is zero.
+type Options struct {
+	Target  string   // "metal" or "cpu"
+	Act     ir.DType // activations between matrix products
+	KV      ir.DType // element type of the cache
+	Context int      // slots of the cache
+	Prefill int      // most tokens of a prefill step
+	Level   int      // 0: the source graph as it is
+	// Observer sees the graph of each phase before the first pass, with an empty
+	// name, and after each pass.
+	Observer func(phase, pass string, f *ir.Func)
+}
+
+// Compiled is what a model was compiled to.
+type Compiled struct {
+	Plan  *lower.Plan
+	Fused []*ir.Func // the graph of each phase, as it was lowered
+}
+
+// Verification says what Run does.
 type Verification struct {
+	Subject Subject
 	Options Options // of the model as it would run on the device
-	Device  Device
-	// Program, if set, is a Plan of the model, as it was read from a file. It is
-	// compared with what Options compile to.
-	Program *Program
+	Device  string  // "cpu", "emu" or "metal"
+	Opening metal.Options
+	// Plan, if set, is one of the model's, as it was read from a file. It is compared
+	// with what Options compile to.
+	Plan *lower.Plan
 	// Bisect also looks for the first pass that changes the results, and for the
 	// first value that is no number.
 	Bisect bool
@@ -29,7 +63,7 @@ type Verification struct {
 	Progress func(what string)
 }
 
-// Findings are what Verify found.
+// Findings are what Run found.
 type Findings struct {
 	Model  string `json:"model"`
 	Device string `json:"device"`
@@ -65,41 +99,6 @@ const (
 	AgainstFloat64 Against = "float64" // each op by itself, from the device's own operands
 	AgainstOther   Against = "other"   // the two ways with each other, within a bound
 )
-
-// Difference is how far two results are apart.
-type Difference struct {
-	// Absolute is the largest difference of two elements, Relative the largest in
-	// relation to the row that they are in: to the standard deviation of a row of
-	// logits, since only differences between logits mean anything, and to the
-	// largest magnitude in other rows. Both may belong to different elements.
-	Absolute Measure `json:"absolute"`
-	Relative Measure `json:"relative"`
-	Bound    float64 `json:"bound"` // of Relative
-	Where    string  `json:"where,omitempty"`
-	Verdict  Verdict `json:"verdict"`
-}
-
-// Verdict is what a comparison came to.
-type Verdict string
-
-// The verdicts.
-const (
-	Within    Verdict = "ok"
-	Beyond    Verdict = "out of bounds"
-	NotFinite Verdict = "not finite" // a result is NaN or infinite
-	Skipped   Verdict = "skipped"    // What says why
-)
-
-// Measure is a size, in JSON null if it is not finite.
-type Measure float64
-
-// MarshalJSON writes a number or null.
-func (m Measure) MarshalJSON() ([]byte, error) {
-	if math.IsNaN(float64(m)) || math.IsInf(float64(m), 0) {
-		return []byte("null"), nil
-	}
-	return json.Marshal(float64(m))
-}
 
 // Bounds of relative differences after all layers.
 const (
@@ -154,10 +153,9 @@ var emulatedWork = 24e9
 // afterPass, set by tests, may change a graph after a pass, as a wrong pass would.
 var afterPass func(pass string, f *ir.Func)
 
-// verifier holds what the checks of one Verify share.
+// verifier holds what the checks of one Run share.
 type verifier struct {
 	Verification
-	m        *Model
 	ids      []int32
 	steps    []int
 	work     int64 // multiplications for one token
@@ -172,7 +170,7 @@ type verifier struct {
 	findings Findings
 }
 
-// Verify runs the model in several ways that should agree, on fixed tokens, and
+// Run runs a model in several ways that should agree, on fixed tokens, and
 // tells how far they are apart:
 //
 //   - what promises the same bits, in bits: any number of threads; weights as stored and
@@ -192,11 +190,8 @@ type verifier struct {
 // For large models fewer tokens, and fewer layers, are emulated; the findings say
 // so. An error means that something could not run; what does not agree is in the
 // findings.
-func (m *Model) Verify(ctx context.Context, v Verification) (*Findings, error) {
-	if !m.HasWeights() {
-		return nil, fmt.Errorf("%s: %w", m.name, ErrNoWeights)
-	}
-	c := &verifier{Verification: v, m: m, kernels: make(map[string]*KernelCheck)}
+func Run(ctx context.Context, v Verification) (*Findings, error) {
+	c := &verifier{Verification: v, kernels: make(map[string]*KernelCheck)}
 	if err := c.prepare(); err != nil {
 		return nil, err
 	}
@@ -233,15 +228,14 @@ func (c *verifier) prepare() error {
 	}
 	c.Options.Prefill = slices.Max(fullSteps)
 	var err error
-	if c.Options.Target, err = TargetOf(c.underTest()); err != nil {
+	if c.Options.Target, err = metal.TargetOf(c.Device); err != nil {
 		return err
 	}
 	g, err := c.compile(c.Options)
 	if err != nil {
 		return err
 	}
-	c.Options.DebugOutput = nil // once is enough
-	source, err := c.m.build(ir.Options{KV: c.Options.KV, Block: c.Options.Context})
+	source, err := c.Subject.Source(ir.Options{KV: c.Options.KV, Block: c.Options.Context})
 	if err != nil {
 		return err
 	}
@@ -258,7 +252,7 @@ func (c *verifier) prepare() error {
 		}
 	}
 	if c.vocab == 0 {
-		return fmt.Errorf("%s: its graph embeds no tokens, so there is nothing to feed it", c.m.name)
+		return fmt.Errorf("%s: its graph embeds no tokens, so there is nothing to feed it", c.Subject.Name())
 	}
 	for _, v := range g.ranges[len(g.ranges)-1].Func.Values {
 		if v.Op == ir.OpLinear || v.Op == ir.OpFusedLinear {
@@ -278,7 +272,7 @@ func (c *verifier) prepare() error {
 	for range sum(c.steps) {
 		c.ids = append(c.ids, int32(rng.Int64N(c.vocab)))
 	}
-	c.findings = Findings{Model: c.m.name, Device: c.underTest(), Steps: c.steps, Layers: c.layers}
+	c.findings = Findings{Model: c.Subject.Name(), Device: c.Device, Steps: c.steps, Layers: c.layers}
 	if !slices.Equal(c.steps, fullSteps) {
 		c.findings.Partly = fmt.Sprintf("emulating it takes long: %d tokens instead of %d", sum(c.steps), sum(fullSteps))
 		if c.emulated < c.layers {
@@ -335,15 +329,16 @@ func (c *verifier) progress(format string, args ...any) {
 
 // compile compiles the model and keeps the graphs.
 func (c *verifier) compile(opts Options) (*graphs, error) {
-	opts.Observer = func(_, pass string, f *ir.Func) {
+	observer := opts.Observer
+	opts.Observer = func(phase, pass string, f *ir.Func) {
 		if afterPass != nil {
 			afterPass(pass, f)
 		}
+		if observer != nil {
+			observer(phase, pass, f)
+		}
 	}
-	if opts.Target == "cpu" {
-		opts.Products = nil // the native kernels are compared with; the plan under test is for metal
-	}
-	p, err := c.m.Compile(opts)
+	p, err := c.Subject.Compile(opts)
 	if err != nil {
 		return nil, err
 	}
@@ -351,35 +346,30 @@ func (c *verifier) compile(opts Options) (*graphs, error) {
 }
 
 // graphsOf returns what a program was lowered from.
-func graphsOf(p *Program, opts Options) (*graphs, error) {
+func graphsOf(p *Compiled, opts Options) (*graphs, error) {
 	target, err := lower.NewTarget(p.Plan.Target, lower.DecodeTokens)
 	if err != nil {
 		return nil, err
 	}
 	target.Act = p.Plan.Act
-	g := &graphs{name: p.Plan.Model, target: target, opts: lower.Options{Context: opts.Context}}
+	g := &graphs{plan: p.Plan, target: target, opts: lower.Options{Context: opts.Context}}
 	for i := range p.Plan.Phases {
 		ph := &p.Plan.Phases[i]
 		g.ranges = append(g.ranges, lower.Range{
-			Name: ph.Name, Func: p.Stages[i].Fused, MinT: ph.MinT, MaxT: ph.MaxT, MaxContext: ph.MaxContext,
+			Name: ph.Name, Func: p.Fused[i], MinT: ph.MinT, MaxT: ph.MaxT, MaxContext: ph.MaxContext,
 		})
 	}
 	return g, nil
 }
 
-// on returns the device of that name, with the options of the one under test.
-func (c *verifier) on(name string) Device {
-	return Device{Name: name, Threads: c.Device.Threads, Options: c.Device.Options}
+// place is a device to be opened.
+type place struct {
+	device  string
+	options metal.Options
 }
 
-// underTest returns the device that the model would run on.
-func (c *verifier) underTest() string {
-	d, err := Resolve(c.Device)
-	if err != nil {
-		return c.Device.Name // whoever compiles for it says what is wrong
-	}
-	return d.Name
-}
+// at returns the device of that name, with the options of the one under test.
+func (c *verifier) at(name string) place { return place{name, c.Opening} }
 
 // act returns the type of activations on a device.
 func (c *verifier) act(device string) ir.DType {
@@ -397,8 +387,8 @@ func (c *verifier) act(device string) ir.DType {
 func (c *verifier) float() (Options, string, int) {
 	opts := c.Options
 	opts.KV, opts.Act = ir.F32, ir.F32
-	if device := c.underTest(); !c.int8 || device != "cpu" {
-		opts.Target, _ = TargetOf(device)
+	if device := c.Device; !c.int8 || device != "cpu" {
+		opts.Target, _ = metal.TargetOf(device)
 		return opts, device, c.layersOn(device)
 	}
 	opts.Target = "metal"
@@ -414,7 +404,7 @@ func (c *verifier) layersOn(device string) int {
 
 // trace runs compiled graphs over the tokens and keeps what is picked.
 func (c *verifier) trace(ctx context.Context, g *graphs, device string, pick picker, ids []int32, steps []int) (trace, error) {
-	r, err := newRig(g, c.m, c.on(device), pick, false)
+	r, err := newRig(g, c.Subject, c.at(device), pick, false)
 	if err != nil {
 		return nil, err
 	}
@@ -511,7 +501,7 @@ func (c *verifier) nativeAndEmulated(ctx context.Context) error {
 	}
 	return c.check(Check{
 		Name: "float / half", What: fmt.Sprintf("%s, emu with half activations, cache in %s", c.results(c.emulated), opts.KV),
-		Informational: c.act(c.underTest()) != ir.F16,
+		Informational: c.act(c.Device) != ir.F16,
 	}, c.bound(ir.F16, false), c.inFloat, half)
 }
 
@@ -524,7 +514,7 @@ func (c *verifier) opByOp(ctx context.Context) error {
 		device string
 	}
 	ways := []way{{"cpu", ir.F32, "cpu"}, {"cpu", ir.F32, "emu"}, {"metal", ir.F16, "emu"}}
-	if device := c.underTest(); device != "cpu" {
+	if device := c.Device; device != "cpu" {
 		own := way{"metal", c.act(device), device}
 		ways = append([]way{own}, slices.DeleteFunc(ways, func(w way) bool { return w == own })...)
 	}
@@ -598,11 +588,11 @@ func quantisedWeights(v *ir.Value) string {
 
 // prefillAndDecode feeds tokens at once and one by one, on the device under test.
 func (c *verifier) prefillAndDecode(ctx context.Context) error {
-	device := c.underTest()
+	device := c.Device
 	opts := c.Options
 	opts.Act = c.act(device)
 	var err error
-	if opts.Target, err = TargetOf(device); err != nil {
+	if opts.Target, err = metal.TargetOf(device); err != nil {
 		return err
 	}
 	n := slices.Max(c.steps)
@@ -630,33 +620,33 @@ func (c *verifier) prefillAndDecode(ctx context.Context) error {
 
 // planAndModel compares a Plan from a file with the model, compiled afresh.
 func (c *verifier) planAndModel(ctx context.Context) error {
-	if c.Program == nil {
+	if c.Plan == nil {
 		return nil
 	}
-	device := c.underTest()
+	device := c.Device
 	opts := c.Options
-	opts.Target, opts.Act = c.Program.Plan.Target, c.Program.Plan.Act
+	opts.Target, opts.Act = c.Plan.Target, c.Plan.Act
 	n := slices.Max(c.steps)
 	if device == "emu" {
 		n = min(n, c.tokens(emulatedWork))
 	}
 	steps := []int{n - 1, 1}
 	c.progress("running the plan on %s", device)
-	planned, err := c.logits(ctx, c.Program, c.on(device), steps)
+	planned, err := c.logits(ctx, c.Plan, c.at(device), steps)
 	if err != nil {
 		return fmt.Errorf("running the plan: %w", err)
 	}
-	opts.Context, opts.Prefill = c.Program.Plan.Context, int(c.Program.Plan.Phases[0].MaxT)
-	p, err := c.m.Compile(opts)
+	opts.Context, opts.Prefill = c.Plan.Context, int(c.Plan.Phases[0].MaxT)
+	g, err := c.compile(opts)
 	if err != nil {
 		return err
 	}
-	compiled, err := c.logits(ctx, p, c.on(device), steps)
+	compiled, err := c.logits(ctx, g.plan, c.at(device), steps)
 	if err != nil {
 		return err
 	}
 	row := Check{Name: "model / plan", What: fmt.Sprintf("logits of %d tokens on %s, activations in %s, cache in %s", n, device, opts.Act, opts.KV)}
-	if same, err := samePlan(p.Plan, c.Program.Plan); err != nil {
+	if same, err := samePlan(g.plan, c.Plan); err != nil {
 		return err
 	} else if same {
 		c.checkBits(row, compiled, planned)
@@ -664,149 +654,4 @@ func (c *verifier) planAndModel(ctx context.Context) error {
 	}
 	row.What += "; it was compiled with other options"
 	return c.check(row, c.bound(opts.Act, device == "cpu"), compiled, planned)
-}
-
-// joined puts the logits of all steps together, and keeps the caches as the last
-// step leaves them.
-func (t trace) joined() trace {
-	last := 0
-	for _, s := range t {
-		last = max(last, s.step)
-	}
-	var out trace
-	var logits sighting
-	for _, s := range t {
-		switch {
-		case s.probe.part == "" && logits.probe == nil:
-			logits = s
-			logits.step = last
-		case s.probe.part == "":
-			logits.rows += s.rows
-			logits.data = append(logits.data, s.data...)
-		case s.step == last:
-			out = append(out, s)
-		}
-	}
-	for i := range out {
-		out[i].step = 0
-	}
-	if logits.probe != nil {
-		logits.step = 0
-		out = append(out, logits)
-	}
-	return out
-}
-
-// place says in which step something was seen.
-func (s *sighting) place(steps []int) string {
-	if s.step < len(steps) {
-		return fmt.Sprintf("step %d of %d tokens", s.step+1, steps[s.step])
-	}
-	return fmt.Sprintf("step %d", s.step+1)
-}
-
-// errTraces is our own mistake: traces that do not belong together.
-var errTraces = errors.New("the two graphs do not return the same")
-
-// compareTraces compares the results of two runs: those of got, which may be fewer.
-func compareTraces(want, got trace) (gap, error) {
-	type key struct {
-		step         int
-		result, part string
-	}
-	wanted := make(map[key]sighting, len(want))
-	for _, s := range want {
-		wanted[key{s.step, s.probe.result, s.probe.part}] = s
-	}
-	var g gap
-	if len(got) == 0 {
-		return g, fmt.Errorf("%w: there are no results", errTraces)
-	}
-	for _, o := range got {
-		s, ok := wanted[key{o.step, o.probe.result, o.probe.part}]
-		if !ok || len(o.data) != len(s.data) {
-			return g, fmt.Errorf("%w: %s in step %d", errTraces, o.probe, o.step+1)
-		}
-		before := g.relative
-		if g.add(s, o.data); g.relative != before {
-			g.where = fmt.Sprintf("step %d, %s", s.step+1, g.where)
-		}
-	}
-	return g, nil
-}
-
-// gap collects how far results are apart.
-type gap struct {
-	absolute, relative float64
-	where              string
-	broken             bool // there were NaNs or infinities
-}
-
-// add compares what a probe saw with what another saw there.
-func (g *gap) add(want sighting, got []float32) {
-	width := len(want.data) / max(want.rows, 1)
-	logits := want.probe.result == logitsName
-	for r := range want.rows {
-		a, b := want.data[r*width:(r+1)*width], got[r*width:(r+1)*width]
-		most := 0.0
-		for i := range a {
-			x, y := float64(a[i]), float64(b[i])
-			d := math.Abs(x - y)
-			switch {
-			case x == y && math.IsInf(x, -1) && want.probe.value.Op == ir.OpMask:
-				continue
-			case math.IsNaN(d) || math.IsInf(d, 0):
-				g.broken = true
-				if math.IsNaN(x) && math.IsNaN(y) || x == y {
-					continue // both are wrong, and alike
-				}
-				d = math.Inf(1)
-			}
-			most = max(most, d)
-		}
-		if most == 0 {
-			continue
-		}
-		relative := most / magnitude(a, logits)
-		if math.IsNaN(relative) {
-			relative = math.Inf(1)
-		}
-		if g.absolute = max(g.absolute, most); relative > g.relative {
-			g.relative = relative
-			g.where = fmt.Sprintf("%s, row %d", want.probe, r)
-		}
-	}
-}
-
-// logitsName is what graphs call their logits.
-const logitsName = "logits"
-
-// magnitude is what the differences in a row are measured by: the numbers in it.
-func magnitude(row []float32, logits bool) float64 {
-	most, mean, squares, n := 0.0, 0.0, 0.0, 0.0
-	for _, x := range row {
-		if e := float64(x); !math.IsNaN(e) && !math.IsInf(e, 0) {
-			most = max(most, math.Abs(e))
-			n++
-			d := e - mean // Welford's way: logits may lie far from zero
-			mean += d / n
-			squares += d * (e - mean)
-		}
-	}
-	if logits {
-		return math.Sqrt(squares / n)
-	}
-	return most
-}
-
-// judge compares a gap with its bound.
-func (g *gap) judge(bound float64) Difference {
-	d := Difference{Absolute: Measure(g.absolute), Relative: Measure(g.relative), Bound: bound, Where: g.where, Verdict: Within}
-	switch {
-	case g.broken:
-		d.Verdict = NotFinite
-	case g.relative > bound:
-		d.Verdict = Beyond
-	}
-	return d
 }

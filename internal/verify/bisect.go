@@ -1,4 +1,4 @@
-package smelt
+package verify
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/metal"
 	"github.com/smelt-ml/smelt/passes"
 )
 
@@ -74,20 +75,13 @@ type stage struct {
 func (c *verifier) stages(opts Options) (*graphs, []stage, error) {
 	var list []stage
 	opts.Observer = func(_, pass string, f *ir.Func) {
-		if afterPass != nil {
-			afterPass(pass, f)
-		}
 		i := slices.IndexFunc(list, func(s stage) bool { return s.pass == pass })
 		if i < 0 {
 			i, list = len(list), append(list, stage{pass: pass})
 		}
 		list[i].funcs = append(list[i].funcs, f.Clone())
 	}
-	p, err := c.m.Compile(opts)
-	if err != nil {
-		return nil, nil, err
-	}
-	g, err := graphsOf(p, opts)
+	g, err := c.compile(opts)
 	return g, list, err
 }
 
@@ -99,7 +93,7 @@ func (c *verifier) bisectPasses(ctx context.Context, b *Bisection) error {
 	if device == "emu" {
 		layers = c.affordable(sum(c.steps), emulatedWork*bisectShare)
 	}
-	if act := c.act(c.underTest()); act != ir.F32 { // the pass that narrows counts, too
+	if act := c.act(c.Device); act != ir.F32 { // the pass that narrows counts, too
 		opts.Act = act
 	}
 	b.What = fmt.Sprintf("%s on %s, activations in %s", c.results(layers), device, opts.Act)
@@ -166,12 +160,12 @@ var errFound = errors.New("found")
 // findNonFinite runs the model on the device under test, dispatch by dispatch, and
 // looks at everything that is computed.
 func (c *verifier) findNonFinite(ctx context.Context, b *Bisection) error {
-	device := c.underTest()
+	device := c.Device
 	layers := c.layersOn(device)
 	opts := c.Options
 	opts.Act = c.act(device)
 	var err error
-	if opts.Target, err = TargetOf(device); err != nil {
+	if opts.Target, err = metal.TargetOf(device); err != nil {
 		return err
 	}
 	b.Watched = fmt.Sprintf("every value on %s, activations in %s, cache in %s", device, opts.Act, opts.KV)
@@ -183,7 +177,7 @@ func (c *verifier) findNonFinite(ctx context.Context, b *Bisection) error {
 	if err != nil {
 		return err
 	}
-	r, err := newRig(g, c.m, c.on(device), everyValue(c.depth(layers)), true)
+	r, err := newRig(g, c.Subject, c.at(device), everyValue(c.depth(layers)), true)
 	if err != nil {
 		return err
 	}
@@ -231,7 +225,7 @@ func (c *verifier) brokenWeights(v *ir.Value) ([]string, error) {
 		if a.Op != ir.OpWeight {
 			continue
 		}
-		t, data, ok := c.m.weights.Data(a.Name())
+		t, data, ok := c.Subject.Data(a.Name())
 		width, bytes := a.Type.Shape.Last(), t.Bytes(a.Type.Shape.Last())
 		if !ok || bytes == 0 {
 			continue
