@@ -11,6 +11,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/passes"
 )
 
@@ -247,15 +248,11 @@ func (p *Program) Save(w io.Writer) error {
 	if p.model == nil {
 		return fmt.Errorf("the plan of %s is a file already: saving needs its model", p.Plan.Model)
 	}
-	id, err := identify(p.model)
-	if err != nil {
-		return err
-	}
-	return (&lower.File{Plan: p.Plan, Model: id}).Write(w)
+	return (&lower.File{Plan: p.Plan, Model: identify(p.model)}).Write(w)
 }
 
 // ErrNoWeights is wrapped where a shape without weights is asked to run.
-var ErrNoWeights = errors.New("there are no weights to run with")
+var ErrNoWeights = models.ErrNoWeights
 
 // ReadPlan reads a Plan file without its model: a program to be looked at.
 func ReadPlan(path string) (*Program, error) {
@@ -288,7 +285,7 @@ func LoadPlan(path, weights string) (*Program, error) {
 	}
 	if weights == "" {
 		if f.Model.Base == "" || f.Model.Base != filepath.Base(f.Model.Base) || f.Model.Base == ".." {
-			return nil, fmt.Errorf("%s: %w: it was compiled from the shape %s; give the model with --weights", path, ErrNoWeights, archPrefix+f.Model.Arch)
+			return nil, fmt.Errorf("%s: %w: it was compiled from the shape %s; give the model with --weights", path, ErrNoWeights, models.ArchPrefix+f.Model.Arch)
 		}
 		weights = filepath.Join(filepath.Dir(path), f.Model.Base)
 		if _, err := os.Stat(weights); err != nil {

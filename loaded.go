@@ -9,6 +9,7 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/metal"
+	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/tokenizer"
 )
 
@@ -32,7 +33,7 @@ func (p *Program) Load(d Device) (*Loaded, error) {
 		return nil, fmt.Errorf("the plan of %s without its model: %w", p.Plan.Model, ErrNoWeights)
 	}
 	if !p.model.HasWeights() {
-		return nil, fmt.Errorf("%s: %w", archPrefix+p.model.name, ErrNoWeights)
+		return nil, fmt.Errorf("%s: %w", models.ArchPrefix+p.model.name, ErrNoWeights)
 	}
 	d, err := Resolve(d)
 	if err == nil {

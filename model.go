@@ -79,14 +79,11 @@ func (m *Model) use() (release func(), err error) {
 	}, nil
 }
 
-// archPrefix marks the name of a known shape where a path could stand.
-const archPrefix = "arch:"
-
 // Open reads a model: a .gguf file, a folder with config.json and safetensors, or
 // arch:NAME, the shape of a known model without weights, whose tensors get the
 // types of weights (a mixture such as "q4_0" or "q4_k_m"; "" means f16).
 func Open(path, weights string) (*Model, error) {
-	if name, ok := strings.CutPrefix(path, archPrefix); ok {
+	if name, ok := strings.CutPrefix(path, models.ArchPrefix); ok {
 		file, err := models.Arch(name, cmp.Or(weights, "f16"))
 		if err != nil {
 			return nil, err

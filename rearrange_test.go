@@ -27,7 +27,7 @@ func TestRearranged(t *testing.T) {
 				path := filepath.Join(t.TempDir(), mixture+".gguf")
 				file, err := os.Create(path)
 				require.NoError(t, err)
-				_, err = whole.WriteQuantized(t.Context(), file, mixture, nil)
+				_, err = whole.Quantize(t.Context(), file, mixture, nil)
 				require.NoError(t, err)
 				require.NoError(t, file.Close())
 				m, err := smelt.Open(path, "")

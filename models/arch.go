@@ -42,6 +42,9 @@ func llama3Shape(name string, layers, width, heads, head, ffn int, factor float6
 	}
 }
 
+// ArchPrefix marks the name of a shape where a path could stand.
+const ArchPrefix = "arch:"
+
 // Archs lists the names that Arch takes.
 func Archs() []string { return lo.Map(shapes, func(c Config, _ int) string { return c.Name }) }
 
@@ -80,7 +83,7 @@ func Synthetic(c Config, weightType string) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := newModel("arch:"+c.Name, family, c, tensors)
+	m, err := newModel(ArchPrefix+c.Name, family, c, tensors)
 	if err != nil {
 		return nil, err
 	}

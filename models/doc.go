@@ -21,5 +21,7 @@
 // looks like a model of the family never runs.
 //
 // [Arch] gives the shapes of well-known models without their weights, for
-// compiling, drawing and measuring.
+// compiling, drawing and measuring; package synth gives them random ones. Package quantize
+// writes a model with another type of weights, as [Model.Rewrite] says. [Model.Identity]
+// is what a compiled Plan recognises its model by.
 package models

@@ -101,6 +101,9 @@ func (m *Model) Data(name string) (ir.DType, []byte, bool) {
 	return t.DType, t.Data, true
 }
 
+// ErrNoWeights is wrapped where a shape without weights is asked for them.
+var ErrNoWeights = errors.New("there are no weights to run with")
+
 // ErrNoTokenizer is what a model without a vocabulary answers.
 var ErrNoTokenizer = errors.New("the model has no vocabulary")
 

@@ -3,6 +3,7 @@ package models
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"path/filepath"
 	"strings"
@@ -41,6 +42,16 @@ func (r *Rewritten) Row(i int) int {
 		return i
 	}
 	return r.row(i)
+}
+
+// Source is the tensor as package gguf takes it, whose bytes write writes.
+func (r *Rewritten) Source(write func(w io.Writer) error) (gguf.Source, error) {
+	typ, ok := gguf.TypeOf(r.DType)
+	if !ok {
+		return gguf.Source{}, fmt.Errorf("tensor %q: GGUF has no type %s", r.Name, r.DType)
+	}
+	shape := lo.Map(r.Shape, func(n, _ int) int64 { return int64(n) })
+	return gguf.Source{Name: r.Name, Type: typ, Shape: shape, Write: write}, nil
 }
 
 // Rewrite says what a GGUF file of this model holds once its weights have the type

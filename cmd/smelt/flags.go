@@ -21,13 +21,10 @@ import (
 	"github.com/smelt-ml/smelt/models"
 )
 
-const (
-	planSuffix = ".plan"
-	archPrefix = "arch:"
-)
+const planSuffix = ".plan"
 
 func isPlan(path string) bool { return strings.HasSuffix(path, planSuffix) }
-func isArch(path string) bool { return strings.HasPrefix(path, archPrefix) }
+func isArch(path string) bool { return strings.HasPrefix(path, models.ArchPrefix) }
 
 // openModel opens what MODEL names, other than a plan.
 func openModel(path, weightType string) (*smelt.Model, error) {
@@ -37,7 +34,7 @@ func openModel(path, weightType string) (*smelt.Model, error) {
 	if isPlan(path) {
 		return nil, fmt.Errorf("%s: this needs the model itself, not a plan made from it", path)
 	}
-	if name, ok := strings.CutPrefix(path, archPrefix); ok {
+	if name, ok := strings.CutPrefix(path, models.ArchPrefix); ok {
 		if err := known("shape", name, models.Archs()); err != nil {
 			return nil, err
 		}

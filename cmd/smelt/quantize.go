@@ -72,7 +72,7 @@ replaces what was there; "-" is standard output.`,
 		progress, finish := bar(cmd.ErrOrStderr(), "writing "+out)
 		var q *smelt.Quantized
 		err = writeFile(out, cmd.OutOrStdout(), func(w io.Writer) (err error) {
-			q, err = m.WriteQuantized(cmd.Context(), w, weightType, progress)
+			q, err = m.Quantize(cmd.Context(), w, weightType, progress)
 			return err
 		})
 		finish()

@@ -31,6 +31,7 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/gguf"
+	"github.com/smelt-ml/smelt/models/quantize"
 	"github.com/smelt-ml/smelt/models/safetensors"
 )
 
@@ -53,7 +54,7 @@ func GGUF(t testing.TB, model, weightType string) string {
 		return testfiles.Model(t, model+"/gguf/"+model+"-"+weightType+".gguf")
 	}
 	name := model + "-" + weightType + ".gguf"
-	return write(t, t.TempDir(), name, name, func() ([]byte, error) { return quantise(t, model, weightType) })
+	return write(t, t.TempDir(), name, name, func() ([]byte, error) { return quantized(t, model, weightType) })
 }
 
 // Folder returns the path of a model's folder, which the test may change.
@@ -111,45 +112,15 @@ func write(t testing.TB, dir, file, name string, make func() ([]byte, error)) st
 	return path
 }
 
-// quantise makes the bytes of a GGUF file in a type.
-func quantise(t testing.TB, model, weightType string) ([]byte, error) {
+// quantized makes the bytes of a GGUF file in a type.
+func quantized(t testing.TB, model, weightType string) ([]byte, error) {
 	m, err := models.Open(GGUF(t, model, "F16"))
 	if err != nil {
 		return nil, err
 	}
 	defer m.Close()
-	metadata, tensors, err := m.Rewrite(weightType)
-	if err != nil {
-		return nil, err
-	}
-	var sources []gguf.Source
-	for _, r := range tensors {
-		typ, ok := gguf.TypeOf(r.DType)
-		if !ok {
-			return nil, fmt.Errorf("%s: GGUF has no type %s", r.Name, r.DType)
-		}
-		var shape []int64
-		for _, n := range r.Shape {
-			shape = append(shape, int64(n))
-		}
-		sources = append(sources, gguf.Source{Name: r.Name, Type: typ, Shape: shape, Write: func(w io.Writer) error {
-			if r.From.DType == r.DType {
-				_, err := w.Write(r.From.Data)
-				return err
-			}
-			values, data := make([]float32, r.Elements()), make([]byte, r.DType.Bytes(r.Elements()))
-			if err := quant.Dequantise(values, r.From.Data, r.From.DType); err != nil {
-				return err
-			}
-			if err := quant.Quantise(data, values, r.DType); err != nil {
-				return err
-			}
-			_, err := w.Write(data)
-			return err
-		}})
-	}
 	var b bytes.Buffer
-	err = gguf.Write(&b, metadata, sources)
+	_, err = quantize.Write(t.Context(), &b, m, weightType, nil)
 	return b.Bytes(), err
 }
 

@@ -224,7 +224,7 @@ func TestVerifyFindsRow(t *testing.T) {
 			path := filepath.Join(t.TempDir(), mixtures[typ]+".gguf")
 			out, err := os.Create(path)
 			require.NoError(t, err)
-			_, err = opened(t, testfiles.Model(t, "tiny-llama/gguf/tiny-llama-F16.gguf")).WriteQuantized(t.Context(), out, mixtures[typ], nil)
+			_, err = opened(t, testfiles.Model(t, "tiny-llama/gguf/tiny-llama-F16.gguf")).Quantize(t.Context(), out, mixtures[typ], nil)
 			require.NoError(t, err)
 			require.NoError(t, out.Close())
 			const tensor, row = "blk.1.attn_q.weight", 77

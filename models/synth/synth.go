@@ -1,34 +1,44 @@
-package smelt
+// Package synth makes random weights for a shape, so that a model which nobody trained
+// can be measured: what it says makes no sense, and how fast it says it does.
+//
+// The weights are of the size that trained ones have. Matrices are normal with a deviation
+// of 1/√width, so that activations keep their size from layer to layer and nothing
+// overflows or dies out; vectors, which are the weights of norms, are near one. What the
+// shape defines itself, such as the factors of RoPE, stays as it is.
+//
+//	m, err := models.Arch("qwen3-0.6b", "q4_k_m")
+//	err = synth.Write(out, m, "q4_k_m", seed, nil)      // a file
+//	tensors, err := synth.Tensors(ctx, m, seed)         // or in memory
+//
+// Quantising every weight of a large model would take minutes. So a tensor is strung
+// together from the runs of a pool, each quantised once: 4096 of 256 elements, which are
+// whole blocks of any format. The bytes of a tensor depend on the seed, its place in the
+// list, its shape and its type, and on nothing else; the same seed gives the same file on
+// every machine.
+package synth
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
-
-	"github.com/samber/lo"
 
 	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/ir"
-	"github.com/smelt-ml/smelt/metal"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/gguf"
 )
 
-// Random weights: matrices are normal with a deviation of 1/√width, so that
-// activations keep their size; vectors, which are the weights of norms, are near
-// one. Tensors are strung together from the runs of a pool, each run quantised
-// once: quantising every weight of a large model would take minutes.
 const (
 	synthRun   = 256  // elements of a run, whole blocks of any format
 	synthRuns  = 4096 // runs in the pool
 	synthChunk = 1 << 20
-	normSpread = 0.1
+	normSpread = 0.1 // deviation of the weights of norms
 )
 
 // synthesiser makes the weights of one seed. The bytes of a tensor depend on the
@@ -112,90 +122,71 @@ func (s *synthesiser) tensor(t *models.Tensor, index int, emit func([]byte) erro
 	return nil
 }
 
-func (m *Model) canRandomise() error {
-	if m.file == nil || m.HasWeights() {
-		return fmt.Errorf("%s is not a shape without weights", m.name)
-	}
-	for _, t := range m.file.Tensors() {
-		if !quant.CanQuantise(t.DType) {
-			return fmt.Errorf("tensor %q: weights of type %s can be read, but not made yet", t.Name, t.DType)
-		}
-	}
-	return nil
-}
+// ErrShape is wrapped where weights are to be made for what is no shape, or of a type
+// that can be read and not made.
+var ErrShape = errors.New("no random weights can be made")
 
-// Randomise returns the shape with random weights in memory, to be measured.
-func (m *Model) Randomise(ctx context.Context, seed uint64) (*Model, error) {
-	if err := m.canRandomise(); err != nil {
-		return nil, err
+// Bytes returns how much the weights of a shape take, or why they cannot be made.
+func Bytes(m *models.Model) (int64, error) {
+	if m.HasWeights() {
+		return 0, fmt.Errorf("%s: %w: it has weights", m.Path, ErrShape)
 	}
 	var need int64
-	for _, t := range m.file.Tensors() {
+	for _, t := range m.Tensors() {
+		if !quant.CanQuantise(t.DType) {
+			return 0, fmt.Errorf("tensor %q: %w of type %s", t.Name, ErrShape, t.DType)
+		}
 		need += t.Bytes()
 	}
-	if have := metal.AvailableMemory(); need > have {
-		return nil, fmt.Errorf("%w: random weights for %s take %s, %s is available", metal.ErrMemory, archPrefix+m.name, metal.FormatBytes(need), metal.FormatBytes(have))
-	}
-	s := newSynthesiser(seed)
-	weights := make(Tensors)
-	for i, t := range m.file.Tensors() {
-		data := make([]byte, 0, t.Bytes())
-		if err := s.tensor(&t, i, func(part []byte) error { data = append(data, part...); return ctx.Err() }); err != nil {
-			return nil, err
-		}
-		weights[t.Name] = Tensor{DType: t.DType, Shape: t.Shape, Data: data}
-	}
-	return &Model{name: m.name, path: m.path, context: m.context, build: m.build, file: m.file, weights: weights}, nil
+	return need, nil
 }
 
-// WriteRandom writes the shape with random weights and a placeholder vocabulary, as
-// a GGUF file. weightType is the mixture that the shape was opened with; progress
-// is told the bytes written so far and in all, and stops the writing by an error.
-func (m *Model) WriteRandom(out io.Writer, weightType string, seed uint64, progress func(done, total int64) error) error {
-	if err := m.canRandomise(); err != nil {
+// Tensors returns those of a shape with random weights in memory.
+func Tensors(ctx context.Context, m *models.Model, seed uint64) ([]models.Tensor, error) {
+	if _, err := Bytes(m); err != nil {
+		return nil, err
+	}
+	s := newSynthesiser(seed)
+	out := slices.Clone(m.Tensors())
+	for i := range out {
+		t := &out[i]
+		data := make([]byte, 0, t.Bytes())
+		if err := s.tensor(t, i, func(part []byte) error { data = append(data, part...); return ctx.Err() }); err != nil {
+			return nil, err
+		}
+		t.Data = data
+	}
+	return out, nil
+}
+
+// Write writes a shape with random weights and a placeholder vocabulary, as a GGUF file.
+// weightType is the mixture that the shape was opened with; progress is told the bytes
+// written so far and in all, and stops the writing by an error.
+func Write(out io.Writer, m *models.Model, weightType string, seed uint64, progress func(done, total int64) error) error {
+	total, err := Bytes(m)
+	if err != nil {
 		return err
 	}
-	metadata, _, err := m.file.Rewrite(weightType)
+	metadata, tensors, err := m.Rewrite(weightType)
 	if err != nil {
 		return err
 	}
 	s := newSynthesiser(seed)
-	var sources []gguf.Source
-	var done, total int64
-	for i, t := range m.file.Tensors() {
-		total += t.Bytes()
-		typ, ok := gguf.TypeOf(t.DType)
-		if !ok {
-			return fmt.Errorf("tensor %q: GGUF has no type %s", t.Name, t.DType)
-		}
-		sources = append(sources, gguf.Source{Name: t.Name, Type: typ, Shape: extents(t.Shape), Write: func(w io.Writer) error {
-			return s.tensor(&t, i, func(part []byte) error {
+	sources := make([]gguf.Source, len(tensors))
+	var done int64
+	for i := range tensors {
+		t := tensors[i].From
+		if sources[i], err = tensors[i].Source(func(w io.Writer) error {
+			return s.tensor(t, i, func(part []byte) error {
 				n, err := w.Write(part)
 				if done += int64(n); err == nil && progress != nil {
 					err = progress(done, total)
 				}
 				return err
 			})
-		}})
+		}); err != nil {
+			return err
+		}
 	}
 	return gguf.Write(out, metadata, sources)
-}
-
-// extents is a shape as package gguf has it.
-func extents(shape []int) []int64 {
-	return lo.Map(shape, func(n, _ int) int64 { return int64(n) })
-}
-
-// floats returns the bytes of float32 values, for weights made in Go.
-func floats(values []float32) []byte {
-	raw := make([]byte, 0, 4*len(values))
-	for _, x := range values {
-		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(x))
-	}
-	return raw
-}
-
-// Float32 returns a weight in memory.
-func Float32(values []float32, shape ...int) Tensor {
-	return Tensor{DType: ir.F32, Shape: shape, Data: floats(values)}
 }

@@ -1,4 +1,4 @@
-package smelt_test
+package quantize_test
 
 import (
 	"context"
@@ -14,29 +14,29 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smelt-ml/smelt"
-	"github.com/smelt-ml/smelt/internal/compare"
 	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/internal/tiny"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/gguf"
+	"github.com/smelt-ml/smelt/models/quantize"
+	"github.com/smelt-ml/smelt/models/synth"
 )
 
 // quantized returns the path of a model's file in another type.
-func quantized(t testing.TB, m *smelt.Model, weightType string) (string, *smelt.Quantized) {
+func quantized(t testing.TB, m *models.Model, weightType string) (string, *quantize.Result) {
 	path := filepath.Join(t.TempDir(), weightType+".gguf")
 	f, err := os.Create(path)
 	require.NoError(t, err)
 	defer f.Close()
-	q, err := m.WriteQuantized(t.Context(), f, weightType, nil)
+	q, err := quantize.Write(t.Context(), f, m, weightType, nil)
 	require.NoError(t, err)
 	return path, q
 }
 
-func opened(t testing.TB, path string) *smelt.Model {
-	m, err := smelt.Open(path, "")
+func opened(t testing.TB, path string) *models.Model {
+	m, err := models.Open(path)
 	require.NoError(t, err)
 	t.Cleanup(func() { m.Close() })
 	return m
@@ -62,7 +62,7 @@ func requireTensors(t testing.TB, want, got string) {
 
 // Files of the trained models have the tensors of those that llama-quantize made.
 func TestQuantizeLikeLlama(t *testing.T) {
-	for _, name := range trained {
+	for _, name := range []string{"tiny-qwen3", "tiny-llama"} {
 		m := opened(t, testfiles.Model(t, name+"/gguf/"+name+"-F16.gguf"))
 		for _, typ := range []string{"F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M", "Q2_K"} {
 			t.Run(name+"/"+typ, func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestQuantizeLikeLlama(t *testing.T) {
 // A folder of safetensors gives the file that llama.cpp's converter gives: rows of
 // interleaved RoPE, the vocabulary, and what the model says of itself.
 func TestQuantizeFolder(t *testing.T) {
-	for _, name := range trained {
+	for _, name := range []string{"tiny-qwen3", "tiny-llama"} {
 		t.Run(name, func(t *testing.T) {
 			folder := opened(t, tiny.Folder(t, name))
 			reference := testfiles.Model(t, name+"/gguf/"+name+"-F16.gguf")
@@ -99,7 +99,7 @@ func TestQuantizeFolder(t *testing.T) {
 			requireTensors(t, reference, path)
 			require.Less(t, q.Before, q.After) // norms were BF16
 			want, got := opened(t, reference), opened(t, path)
-			w, g := want.File().Config, got.File().Config
+			w, g := want.Config, got.Config
 			w.Name, g.Name = "", ""
 			require.Equal(t, w, g)
 			text, err := os.ReadFile(testfiles.Model(t, "valid.txt"))
@@ -131,56 +131,14 @@ func narrowShape() models.Config {
 
 // random writes a shape with random weights.
 func random(t testing.TB, c models.Config, weightType string) string {
-	m, err := smelt.Shape(c, weightType)
+	m, err := models.Synthetic(c, weightType)
 	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "random.gguf")
 	f, err := os.Create(path)
 	require.NoError(t, err)
 	defer f.Close()
-	require.NoError(t, m.WriteRandom(f, weightType, 1, nil))
+	require.NoError(t, synth.Write(f, m, weightType, 1, nil))
 	return path
-}
-
-// Rows that are no whole number of blocks get the types that llama.cpp falls back
-// to, and every such file runs.
-func TestQuantizeNarrow(t *testing.T) {
-	source := opened(t, random(t, narrowShape(), "f32"))
-	for _, typ := range models.WeightTypes() {
-		t.Run(typ, func(t *testing.T) {
-			path, q := quantized(t, source, typ)
-			m := opened(t, path)
-			shape, err := smelt.Shape(narrowShape(), typ)
-			require.NoError(t, err)
-			narrow := 0
-			for _, want := range shape.File().Tensors() {
-				got, ok := m.File().Tensor(want.Name)
-				require.True(t, ok)
-				require.Equal(t, want.DType, got.DType, want.Name)
-				if want.DType == ir.F16 && typ != "f16" {
-					narrow++
-				}
-			}
-			switch {
-			case strings.Contains(typ, "_k"):
-				require.Equal(t, 2*7+2, q.Narrow, "every matrix")
-				require.Equal(t, 2, narrow, "rows of 48")
-			case strings.HasPrefix(typ, "q8"):
-				require.Equal(t, 2, q.Narrow)
-			case strings.HasPrefix(typ, "q"): // the head would be Q6_K
-				require.Equal(t, 2+1, q.Narrow)
-			default:
-				require.Zero(t, q.Narrow)
-			}
-			ids := []int32{1, 2, 3, 50, 299}
-			want := interpreted(t, path, ids, ir.F32)
-			opts := options(t, "emu", ir.F32)
-			opts.Act = ir.F32
-			d := compare.Largest(want, logitsOf(t, session(t, path, "emu", opts), ids))
-			t.Logf("largest difference %.2g", d)
-			require.LessOrEqual(t, d, 1e-4)
-			require.NotContains(t, fmt.Sprint(logitsOf(t, session(t, path, "cpu", options(t, "cpu", ir.F16)), ids)), "NaN")
-		})
-	}
 }
 
 // A weight that is not finite is an error that names it, whatever the type.
@@ -189,8 +147,8 @@ func TestQuantizeNaN(t *testing.T) {
 	for _, name := range []string{"F16", "Q4_0"} {
 		path := tiny.Spoilt(t, "tiny-llama/gguf/tiny-llama-"+name+".gguf", tensor, 3)
 		for _, typ := range []string{"f32", "f16", "bf16", "q8_0", "q5_1", "q4_0", "q6_k", "q4_k_m", "q2_k"} {
-			_, err := opened(t, path).WriteQuantized(t.Context(), io.Discard, typ, nil)
-			require.ErrorIs(t, err, smelt.ErrWeight, typ)
+			_, err := quantize.Write(t.Context(), io.Discard, opened(t, path), typ, nil)
+			require.ErrorIs(t, err, quantize.ErrWeight, typ)
 			require.ErrorContains(t, err, fmt.Sprintf(`%s: write GGUF: tensor "%s": a weight cannot be stored: element %d is NaN`, path, tensor, 3*768))
 		}
 	}
@@ -217,12 +175,12 @@ func TestQuantizeOverflow(t *testing.T) {
 	} {
 		require.NoError(t, quant.Quantise(data[at:at+4], []float32{c.value}, ir.F32))
 		require.NoError(t, os.WriteFile(path, data, 0o644))
-		_, err := opened(t, path).WriteQuantized(t.Context(), io.Discard, c.typ, nil)
+		_, err := quantize.Write(t.Context(), io.Discard, opened(t, path), c.typ, nil)
 		if !c.fails {
 			require.NoError(t, err, "%+v", c)
 			continue
 		}
-		require.ErrorIs(t, err, smelt.ErrWeight, "%+v", c)
+		require.ErrorIs(t, err, quantize.ErrWeight, "%+v", c)
 		require.ErrorContains(t, err, fmt.Sprintf("element %d is %g", 5*32+7, c.value))
 	}
 }
@@ -234,7 +192,7 @@ func TestQuantizeMemory(t *testing.T) {
 	m := opened(t, random(t, c, "q8_0"))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	q, err := m.WriteQuantized(t.Context(), io.Discard, "q4_0", nil)
+	q, err := quantize.Write(t.Context(), io.Discard, m, "q4_0", nil)
 	require.NoError(t, err)
 	runtime.ReadMemStats(&after)
 	slices := uint64(runtime.GOMAXPROCS(0)) * (1 << 18) * (4 + 2)
@@ -247,42 +205,22 @@ func TestQuantizeMemory(t *testing.T) {
 func TestQuantizeStops(t *testing.T) {
 	m := opened(t, testfiles.Model(t, "tiny-llama/gguf/tiny-llama-F16.gguf"))
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := m.WriteQuantized(ctx, io.Discard, "q4_k_m", func(done, total int64) {
+	_, err := quantize.Write(ctx, io.Discard, m, "q4_k_m", func(done, total int64) {
 		require.LessOrEqual(t, done, total)
 		cancel()
 	})
 	require.ErrorIs(t, err, context.Canceled)
 	full := errors.New("no space")
-	_, err = m.WriteQuantized(t.Context(), failing{full}, "q4_0", nil)
+	_, err = quantize.Write(t.Context(), failing{full}, m, "q4_0", nil)
 	require.ErrorIs(t, err, full)
-	_, err = m.WriteQuantized(t.Context(), io.Discard, "q9", nil)
+	_, err = quantize.Write(t.Context(), io.Discard, m, "q9", nil)
 	require.ErrorIs(t, err, models.ErrConfig)
-	shape, err := smelt.Open("arch:qwen3-0.6b", "")
+	shape, err := models.Arch("qwen3-0.6b", "f16")
 	require.NoError(t, err)
-	_, err = shape.WriteQuantized(t.Context(), io.Discard, "q4_0", nil)
-	require.ErrorIs(t, err, smelt.ErrNoWeights)
+	_, err = quantize.Write(t.Context(), io.Discard, shape, "q4_0", nil)
+	require.ErrorIs(t, err, models.ErrNoWeights)
 }
 
 type failing struct{ err error }
 
 func (f failing) Write([]byte) (int, error) { return 0, f.err }
-
-// Random weights of every mixture are made and run, in a file as in memory.
-func TestRandomWeights(t *testing.T) {
-	c := narrowShape()
-	c.Width, c.Head, c.FFN, c.Heads, c.KVHeads = 256, 64, 512, 4, 2
-	for _, typ := range models.WeightTypes() {
-		t.Run(typ, func(t *testing.T) {
-			shape, err := smelt.Shape(c, typ)
-			require.NoError(t, err)
-			m, err := shape.Randomise(t.Context(), 1)
-			require.NoError(t, err)
-			opts := options(t, "cpu", ir.F16)
-			inMemory := logitsOf(t, sessionOf(t, m, "cpu", opts), []int32{1, 2, 3, 4})
-			require.NotContains(t, fmt.Sprint(inMemory), "NaN")
-			if typ == "q4_k_m" {
-				require.Equal(t, inMemory, logitsOf(t, session(t, random(t, c, typ), "cpu", opts), []int32{1, 2, 3, 4}))
-			}
-		})
-	}
-}

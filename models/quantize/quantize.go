@@ -1,4 +1,17 @@
-package smelt
+// Package quantize writes a model as a GGUF file whose weights have another type.
+//
+//	m, err := models.Open("model-f16.gguf") // or a folder of safetensors
+//	r, err := quantize.Write(ctx, out, m, "q4_k_m", nil)
+//
+// A type is one of llama.cpp's mixtures ([models.WeightTypes]): which tensor gets which
+// element type is decided by [models.Model.Rewrite], and the bytes of a block by package
+// quant, so that the file is the one that llama.cpp's own tool makes. Here tensors are
+// converted, slice by slice, by as many workers as there are processors: memory is bounded
+// by the slices and not by the model, and what is written does not depend on how many
+// workers there are. A weight that is not finite, or too large for its new type, ends the
+// writing with an error that names tensor and element ([ErrWeight]): a file with a NaN in
+// it would only fail later, where nobody knows why.
+package quantize
 
 import (
 	"context"
@@ -15,8 +28,8 @@ import (
 	"github.com/smelt-ml/smelt/models/gguf"
 )
 
-// Quantized says what a file that WriteQuantized made has become.
-type Quantized struct {
+// Result says what the weights of a file that was written have become.
+type Result struct {
 	Tensors map[ir.DType]int // how many of each type
 	Before  int64            // bytes of the tensors that were read
 	After   int64            // bytes of those written
@@ -35,20 +48,17 @@ var ErrWeight = errors.New("a weight cannot be stored")
 // that is longer: with as many bytes for the result, it bounds the memory taken.
 const quantizeElements = 1 << 18
 
-// WriteQuantized writes the model as a GGUF file whose weights have the type of
-// that name; see [models.Model.Rewrite]. Tensors are converted slice by slice, by
-// as many workers as there are processors. A weight that is not finite ends it with
-// an error that names tensor and element. progress, if given, is told the bytes
-// written so far and in all.
-func (m *Model) WriteQuantized(ctx context.Context, out io.Writer, weightType string, progress func(done, total int64)) (*Quantized, error) {
-	if m.file == nil || !m.HasWeights() {
-		return nil, fmt.Errorf("%s: %w", m.name, ErrNoWeights)
+// Write writes the model with weights of the type of that name. progress, if given, is
+// told the bytes written so far and in all.
+func Write(ctx context.Context, out io.Writer, m *models.Model, weightType string, progress func(done, total int64)) (*Result, error) {
+	if !m.HasWeights() {
+		return nil, fmt.Errorf("%s: %w", m.Path, models.ErrNoWeights)
 	}
-	metadata, tensors, err := m.file.Rewrite(weightType)
+	metadata, tensors, err := m.Rewrite(weightType)
 	if err != nil {
 		return nil, err
 	}
-	q := &Quantized{Tensors: make(map[ir.DType]int)}
+	q := &Result{Tensors: make(map[ir.DType]int)}
 	sources := make([]gguf.Source, len(tensors))
 	var done int64
 	c := &converter{ctx: ctx, wrote: func(n int) {
@@ -59,20 +69,18 @@ func (m *Model) WriteQuantized(ctx context.Context, out io.Writer, weightType st
 	}}
 	for i := range tensors {
 		t := &tensors[i]
-		typ, ok := gguf.TypeOf(t.DType)
-		if !ok {
-			return nil, fmt.Errorf("tensor %q: GGUF has no type %s", t.Name, t.DType)
-		}
 		q.add(t)
-		sources[i] = gguf.Source{Name: t.Name, Type: typ, Shape: extents(t.Shape), Write: func(w io.Writer) error { return c.tensor(w, t) }}
+		if sources[i], err = t.Source(func(w io.Writer) error { return c.tensor(w, t) }); err != nil {
+			return nil, err
+		}
 	}
 	if err := gguf.Write(out, metadata, sources); err != nil {
-		return nil, fmt.Errorf("%s: %w", m.path, err)
+		return nil, fmt.Errorf("%s: %w", m.Path, err)
 	}
 	return q, nil
 }
 
-func (q *Quantized) add(t *models.Rewritten) {
+func (q *Result) add(t *models.Rewritten) {
 	q.Tensors[t.DType]++
 	q.After += t.DType.Bytes(t.Elements())
 	if t.Narrow {
