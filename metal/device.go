@@ -225,7 +225,7 @@ func (d *Device) available() int64 {
 	return max(0, availableMemory()-max(0, d.reserved-touchedMemory()))
 }
 
-// driver is the C interface of device.h as Go sees it. Handles are C pointers.
+// driver is the C interface of package provider as Go sees it. Handles are C pointers.
 type driver interface {
 	info() Info
 	close()

@@ -9,8 +9,7 @@
 // [Device.Load] turns a Plan and a model's weights into a [Program], whose tables
 // are flattened into C memory once. A [Session] is one user of it, with caches, an
 // arena and buffers for inputs and outputs of its own. [Session.Run] executes a
-// step in a single call through the C interface in device.h, which every provider
-// of kernels implements: here that of the host, in C++. The call passes sizes; C
+// step in a single call through the one C interface, metal/provider/device.h. The call passes sizes; C
 // evaluates grids and parameters, checks every binding against its buffer, and
 // only then starts to run. Nothing is allocated per dispatch.
 //
@@ -25,24 +24,13 @@
 //
 // # Providers
 //
-// device.h is a table of functions with two providers. That of the host, in C++
-// (host.cc, program.cc, session.cc, pool.cc), hands the units of kernels to threads,
-// wave by wave. That of Apple's GPUs, in plain Objective-C (apple.m, apple_session.m),
-// encodes: a command buffer for each of the Plan's, up to three in flight, one
-// concurrent pass in each with barriers where the Plan has them. Metal tracks no
-// resource of ours; one fence orders the passes, also across command buffers. Both
-// processors see the same memory: weights are pages of the mapped file.
-//
-// The Apple provider holds a host provider for the dispatches that a Plan gives to the
-// CPU. Two shared events join them: the GPU signals the end of each command buffer, the
-// CPU that of its part; the command buffer behind it is encoded and committed before
-// the CPU begins. There, products of float weights and several tokens are the BLAS's
-// (kernels/native/blas), in scratch that the Plan's arena holds.
-//
-// A command buffer that fails tells which dispatch it was at, by the signposts of its
-// passes. One that signals nothing is looked at every 20 ms, and given up after
-// [Options.Timeout]: that step and those after it return [ErrLost], until the GPU has
-// let go of it.
+// The C interface, in package provider, is a table of functions with two providers: that
+// of package host, in C++, hands the units of kernels to threads, wave by wave; that of
+// package apple, in Objective-C, encodes command buffers, and holds a host beside it for
+// the dispatches that a Plan gives to the CPU. There, products of float weights and
+// several tokens are the BLAS's (kernels/native/blas), in scratch that the Plan's arena
+// holds. A GPU that does not answer within [Options.Timeout] is given up: that step and
+// those after it return [ErrLost].
 //
 // On Linux the same Objective-C runs over internal/fakemetal, under the tag fakemetal,
 // whose device "metal" is made of emulated kernels. Elsewhere without cgo, or where a

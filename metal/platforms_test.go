@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestOtherPlatforms type-checks this package as other systems build it: no compiler
+// TestOtherPlatforms type-checks this package and its providers as other systems build them: no compiler
 // for them is at hand. What cgo makes of C is taken on trust.
 func TestOtherPlatforms(t *testing.T) {
 	if testing.Short() {
@@ -31,29 +31,38 @@ func TestOtherPlatforms(t *testing.T) {
 	for _, row := range []struct {
 		goos, goarch string
 		cgo          bool
-		want         string // a file that must be part of it
+		folder       string
+		want         []string // files that must be part of it
 	}{
-		{"darwin", "arm64", true, "apple_cgo.go"},
-		{"darwin", "arm64", false, "provider_none.go"},
-		{"windows", "amd64", false, "provider_none.go"},
-		{"linux", "amd64", false, "provider_none.go"},
-		{"linux", "riscv64", true, "provider_none.go"},
+		{"darwin", "arm64", true, ".", []string{"provider_cgo.go", "gpu_cgo.go"}},
+		{"darwin", "arm64", true, "host", []string{"host.go", "host.cc", "session.cc"}},
+		{"darwin", "arm64", true, "apple", []string{"apple.go", "apple.m", "session.m"}},
+		{"darwin", "arm64", false, ".", []string{"provider_none.go"}},
+		{"darwin", "arm64", false, "host", []string{"none.go"}},
+		{"darwin", "arm64", false, "apple", []string{"none.go"}},
+		{"windows", "amd64", false, ".", []string{"provider_none.go"}},
+		{"windows", "amd64", false, "host", []string{"none.go"}},
+		{"windows", "amd64", false, "apple", []string{"none.go"}},
+		{"linux", "amd64", false, ".", []string{"provider_none.go"}},
+		{"linux", "amd64", true, "apple", []string{"none.go"}},
+		{"linux", "riscv64", true, ".", []string{"provider_none.go"}},
+		{"linux", "riscv64", true, "host", []string{"none.go"}},
 	} {
 		name := row.goos + "/" + row.goarch
 		if row.cgo {
 			name += "/cgo"
 		}
+		name += "/" + row.folder
 		t.Run(name, func(t *testing.T) {
 			ctx := build.Default
 			ctx.GOOS, ctx.GOARCH, ctx.CgoEnabled = row.goos, row.goarch, row.cgo
-			pkg, err := ctx.ImportDir(".", 0)
+			pkg, err := ctx.ImportDir(row.folder, 0)
 			require.NoError(t, err)
 			names := append(pkg.GoFiles, pkg.CgoFiles...)
-			require.Contains(t, names, row.want)
-			if row.goos == "darwin" && row.cgo {
-				require.Subset(t, pkg.MFiles, []string{"apple.m", "apple_session.m"})
-			} else {
-				require.Empty(t, pkg.MFiles)
+			compiled := append(pkg.CXXFiles, pkg.MFiles...)
+			require.Subset(t, append(compiled, names...), row.want)
+			if len(pkg.CgoFiles) == 0 {
+				require.Empty(t, compiled)
 			}
 			fset := token.NewFileSet()
 			var files []*ast.File

@@ -4,9 +4,6 @@ package metal
 
 import (
 	"fmt"
-	"os/exec"
-	"path/filepath"
-	"runtime"
 	"testing"
 	"time"
 
@@ -15,36 +12,6 @@ import (
 
 	"github.com/smelt-ml/smelt/lower"
 )
-
-// The pool by itself, under the sanitizers that Go's tests cannot use.
-func TestPoolUnderSanitizers(t *testing.T) {
-	if testing.Short() {
-		t.Skip("compiles with g++")
-	}
-	if runtime.GOARCH != "amd64" {
-		t.Skip("needs the sanitizers' runtime of this machine")
-	}
-	compiler, err := exec.LookPath("g++")
-	if err != nil {
-		t.Skip(err)
-	}
-	for _, kind := range []string{"thread", "address,leak,undefined"} {
-		t.Run(kind, func(t *testing.T) {
-			program := filepath.Join(t.TempDir(), "stress")
-			out, err := exec.Command(compiler, "-std=c++17", "-O1", "-g", "-I.", "-fsanitize="+kind,
-				"-fno-sanitize-recover=all", "-o", program, "testdata/stress.cc", "pool.cc", "-lpthread").CombinedOutput()
-			require.NoError(t, err, string(out))
-			// Without address space randomisation, which the thread sanitizer of
-			// older compilers cannot place its shadow in.
-			run := exec.Command(program)
-			if setarch, err := exec.LookPath("setarch"); err == nil {
-				run = exec.Command(setarch, "-R", program)
-			}
-			out, err = run.CombinedOutput()
-			require.NoError(t, err, string(out))
-		})
-	}
-}
 
 func emptySketch(dispatches int, groups int64) *sketch {
 	s := newSketch(1)

@@ -4,9 +4,7 @@ package metal
 
 /*
 #cgo CFLAGS: -I.. -O2
-#cgo CXXFLAGS: -I.. -std=c++17 -O2 -Wall -Wextra
-#cgo LDFLAGS: -lpthread
-#include "device.h"
+#include "metal/provider/device.h"
 
 // C functions that call through the provider's table, which Go cannot.
 static int open_device(const smelt_provider *p, const smelt_device_options *o, smelt_device **d, smelt_error *e) {
@@ -57,6 +55,8 @@ import (
 
 	"github.com/smelt-ml/smelt/kernels/emulated"
 	"github.com/smelt-ml/smelt/kernels/native"
+	"github.com/smelt-ml/smelt/metal/host"
+	_ "github.com/smelt-ml/smelt/metal/provider" // whose device.h is included above
 )
 
 // The tables of Go and of C are the same bytes.
@@ -96,7 +96,7 @@ func newHostDriver(useNative bool, opts Options, from suppliers) (driver, error)
 	if emulator == nil {
 		return nil, fmt.Errorf("%w: the emulated kernels are not part of it", ErrUnavailable)
 	}
-	return openProvider(C.smelt_host_provider(), options(opts, useNative, emulator, simd))
+	return openProvider(host.Provider(), options(opts, useNative, emulator, simd))
 }
 
 func options(opts Options, useNative bool, emulator, simd unsafe.Pointer) C.smelt_device_options {
@@ -112,8 +112,8 @@ func options(opts Options, useNative bool, emulator, simd unsafe.Pointer) C.smel
 	}
 }
 
-func openProvider(by *C.smelt_provider, o C.smelt_device_options) (*provided, error) {
-	p := &provided{by: by}
+func openProvider(by unsafe.Pointer, o C.smelt_device_options) (*provided, error) {
+	p := &provided{by: (*C.smelt_provider)(by)}
 	var e C.smelt_error
 	if C.open_device(p.by, &o, &p.device, &e) != 0 {
 		return nil, goError(&e)

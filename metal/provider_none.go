@@ -7,3 +7,5 @@ import "unsafe"
 func standardSuppliers() (emulator, native unsafe.Pointer) { return nil, nil }
 
 func newHostDriver(bool, Options, suppliers) (driver, error) { return nil, ErrUnavailable }
+
+func newAppleDriver(Options, suppliers) (driver, error) { return nil, errNoBridge }

@@ -84,7 +84,7 @@ static void fail(Session *s, int code, int64_t index, const char *what) {
 static void encode_dispatch(Session *s, id<MTLComputeCommandEncoder> encoder, uint32_t index) {
     const Program *p = s->program;
     const smelt_dispatch *d = dispatch(s, index);
-    const smelt_launch *l = smelt_host_launch(s->host, index);
+    const smelt_launch *l = host_of(s->program->gpu)->launch(s->host, index);
     [encoder insertDebugSignpost:p->labels[s->phase->first_dispatch + index]];
     if ((uint64_t)l->grid[0] * l->grid[1] * l->grid[2] == 0)
         return; // at these sizes there is nothing to do
@@ -279,7 +279,8 @@ static void on_cpu(Session *s, const Segment *g, const Segment *behind) {
     while (before-- > 0 && !s->stuck)
         land(s);
     if (s->code == SMELT_OK) {
-        int code = smelt_host_run(s->host, g->first, g->count, s->counts, s->kernels, s->nanoseconds, s->error);
+        int code =
+            host_of(s->program->gpu)->run(s->host, g->first, g->count, s->counts, s->kernels, s->nanoseconds, s->error);
         s->code = code;
     }
     if (behind != NULL)
@@ -349,7 +350,7 @@ int apple_session_run(smelt_session *session, const smelt_step *step, smelt_coun
     POOL {
         if (s->stuck && !recover(s))
             return apple_fail(error, SMELT_ERROR_LOST, -1, "the GPU still has not answered to an earlier step");
-        if ((code = smelt_host_resolve(s->host, step, error)) != SMELT_OK)
+        if ((code = host_of(gpu)->resolve(s->host, step, error)) != SMELT_OK)
             return code;
         s->step = step;
         s->phase = &s->program->phases[step->phase];
@@ -385,7 +386,7 @@ int apple_session_create(smelt_program *program, smelt_buffer *const *buffers, c
             host[i] = ((Memory *)buffers[i])->host;
         s->buffers[i] = (Memory *)buffers[i];
     }
-    int code = smelt_host_provider()->session_create(p->host, host, ring_stride, &s->host, error);
+    int code = host_of(p->gpu)->provider->session_create(p->host, host, ring_stride, &s->host, error);
     free(host);
     POOL {
         s->fence = [p->gpu->device newFence];
@@ -431,7 +432,7 @@ void apple_session_close(smelt_session *session) {
         [s->go release];
     }
     if (s->host != NULL)
-        smelt_host_provider()->session_close(s->host);
+        host_of(s->program->gpu)->provider->session_close(s->host);
     free(s->buffers);
     free(s->ring_stride);
     free(s);

@@ -44,7 +44,7 @@ static void device_close(smelt_device *device) {
         [g->device release];
     }
     if (g->cpu != NULL)
-        smelt_host_provider()->device_close(g->cpu);
+        host_of(g)->provider->device_close(g->cpu);
     free(g->libraries);
     free(g);
 }
@@ -71,7 +71,7 @@ static int device_open(const smelt_device_options *given, smelt_device **device,
     else if (![g->device hasUnifiedMemory])
         code = apple_fail(error, SMELT_ERROR_LOST, -1, "the GPU has memory of its own; Apple silicon is needed");
     else
-        code = smelt_host_provider()->device_open(&g->options, &g->cpu, error);
+        code = host_of(g)->provider->device_open(&g->options, &g->cpu, error);
     if (code != SMELT_OK) {
         device_close((smelt_device *)g);
         return code;
@@ -82,7 +82,7 @@ static int device_open(const smelt_device_options *given, smelt_device **device,
 
 static void device_info(const smelt_device *device, smelt_info *info) {
     const Gpu *g = (const Gpu *)device;
-    smelt_host_provider()->device_info(g->cpu, info);
+    host_of(g)->provider->device_info(g->cpu, info);
     POOL {
         snprintf(info->gpu, sizeof info->gpu, "%s", [[g->device name] UTF8String]);
         // The families follow each other; a later one than is known counts as the last.
@@ -111,7 +111,7 @@ static int memory(Gpu *g, id<MTLBuffer> buffer, uint64_t offset, uint64_t bytes,
                   smelt_error *error) {
     Memory *m = calloc(1, sizeof *m);
     *m = (Memory){g, buffer, offset, bytes, NULL};
-    int code = smelt_host_provider()->buffer_wrap(g->cpu, (char *)[buffer contents] + offset, bytes, &m->host, error);
+    int code = host_of(g)->provider->buffer_wrap(g->cpu, (char *)[buffer contents] + offset, bytes, &m->host, error);
     if (code != SMELT_OK) {
         [buffer release];
         free(m);
@@ -162,7 +162,7 @@ static void *buffer_contents(smelt_buffer *buffer) {
 
 static void buffer_close(smelt_buffer *buffer) {
     Memory *m = (Memory *)buffer;
-    smelt_host_provider()->buffer_close(m->host);
+    host_of(m->gpu)->provider->buffer_close(m->host);
     [m->buffer release];
     free(m);
 }
@@ -313,7 +313,7 @@ static void program_close(smelt_program *program) {
             [p->labels[i] release];
     }
     if (p->host != NULL)
-        smelt_host_provider()->program_close(p->host);
+        host_of(p->gpu)->provider->program_close(p->host);
     free(p->phases);
     free(p->dispatches);
     free(p->arguments);
@@ -339,7 +339,7 @@ static int prepare(Program *p, const smelt_tables *t, smelt_error *error) {
     smelt_buffer **host = calloc(p->buffer_count + 1, sizeof *host);
     for (uint32_t i = 0; i < p->buffer_count; i++)
         host[i] = p->buffers[i] == NULL ? NULL : p->buffers[i]->host;
-    int code = smelt_host_provider()->program_create(p->gpu->cpu, t, host, &p->host, error);
+    int code = host_of(p->gpu)->provider->program_create(p->gpu->cpu, t, host, &p->host, error);
     free(host);
     p->resident = code == SMELT_OK ? apple_reside(p->gpu, p->buffers, p->buffer_count) : nil;
     return code;
@@ -373,7 +373,7 @@ static int program_create(smelt_device *device, const smelt_tables *t, smelt_buf
 // dispatch is none.
 static void program_natives(const smelt_program *program, uint8_t *natives) {
     const Program *p = (const Program *)program;
-    smelt_host_provider()->program_natives(p->host, natives);
+    host_of(p->gpu)->provider->program_natives(p->host, natives);
     for (uint32_t i = 0; i < p->dispatch_count; i++)
         if (!p->dispatches[i].on_cpu)
             natives[p->dispatches[i].kernel] = 0;

@@ -1,4 +1,4 @@
-// The Apple provider: device.h over Metal. Everything is counted by hand, without
+// The Apple provider: metal/provider/device.h over Metal. Everything is counted by hand, without
 // blocks and literals, so that gcc compiles the same files against a stand-in for
 // Metal. Newer API is looked up by class and selector.
 #ifndef SMELT_METAL_APPLE_H
@@ -7,7 +7,7 @@
 #import <Foundation/Foundation.h>
 #import <Metal/Metal.h>
 
-#include "device.h"
+#include "metal/provider/device.h"
 
 // POOL { … } is @autoreleasepool { … }; leaving it by return drains too. break would leave
 // different loops under the two compilers: it has no place there.
@@ -57,6 +57,9 @@ typedef struct Gpu {
     smelt_device *cpu; // of the host provider
     uint32_t steps;
 } Gpu;
+
+// host_of returns the functions of the other half, which runs what the Plan gives the CPU.
+static inline const smelt_host *host_of(const Gpu *gpu) { return gpu->options.host; }
 
 // Memory is the provider's smelt_buffer: part of a Metal buffer that both processors
 // see.

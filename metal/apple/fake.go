@@ -1,6 +1,6 @@
 //go:build fakemetal && linux
 
-package metal
+package apple
 
 import (
 	"github.com/smelt-ml/smelt/kernels/emulated"

@@ -10,9 +10,14 @@
 #include <mutex>
 #include <vector>
 
-#include "device.h"
+#include "metal/provider/device.h"
 #include "pool.h"
 #include "rearranged.h"
+
+extern "C" {
+const smelt_provider *smelt_host_provider(void);
+const smelt_host *smelt_host_half(void);
+}
 
 struct smelt_buffer {
     void *memory;

@@ -177,19 +177,21 @@ const smelt_provider provider = {
     bufferClose, programCreate, programNatives, programClose, sessionCreate, sessionClose, sessionRun,  sessionCancel,
 };
 
+int hostResolve(smelt_session *session, const smelt_step *step, smelt_error *error) {
+    return guarded(error, [&] { return session->resolve(*step, error); });
+}
+
+const smelt_launch *hostLaunch(const smelt_session *session, uint32_t dispatch) { return &session->launch(dispatch); }
+
+int hostRun(smelt_session *session, uint32_t first, uint32_t count, smelt_counts *counts, smelt_kernel_count *kernels,
+            uint64_t *nanoseconds, smelt_error *error) {
+    return guarded(error, [&] { return session->runRange(first, count, counts, kernels, nanoseconds, error); });
+}
+
+const smelt_host half = {&provider, hostResolve, hostLaunch, hostRun};
+
 } // namespace
 
 const smelt_provider *smelt_host_provider(void) { return &provider; }
 
-int smelt_host_resolve(smelt_session *session, const smelt_step *step, smelt_error *error) {
-    return guarded(error, [&] { return session->resolve(*step, error); });
-}
-
-const smelt_launch *smelt_host_launch(const smelt_session *session, uint32_t dispatch) {
-    return &session->launch(dispatch);
-}
-
-int smelt_host_run(smelt_session *session, uint32_t first, uint32_t count, smelt_counts *counts,
-                   smelt_kernel_count *kernels, uint64_t *nanoseconds, smelt_error *error) {
-    return guarded(error, [&] { return session->runRange(first, count, counts, kernels, nanoseconds, error); });
-}
+const smelt_host *smelt_host_half(void) { return &half; }

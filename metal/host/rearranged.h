@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "device.h"
+#include "metal/provider/device.h"
 
 namespace smelt {
 

@@ -1,6 +1,6 @@
 //go:build fakemetal && linux
 
-package metal
+package apple
 
 import (
 	"os/exec"
@@ -14,7 +14,7 @@ import (
 // it is installed, by clang, which knows more about Objective-C.
 func TestWarnings(t *testing.T) {
 	var files []string
-	for _, pattern := range []string{"*.m", "internal/fakemetal/*.m"} {
+	for _, pattern := range []string{"*.m", "../internal/fakemetal/*.m"} {
 		found, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		require.NotEmpty(t, found)
@@ -31,7 +31,7 @@ func TestWarnings(t *testing.T) {
 			continue
 		}
 		for _, file := range files {
-			args := append(row[1:], "-Wall", "-Wextra", "-Werror", "-Iinternal/fakemetal/include", "-I..", file)
+			args := append(row[1:], "-Wall", "-Wextra", "-Werror", "-I../internal/fakemetal/include", "-I../..", file)
 			out, err := exec.Command(row[0], args...).CombinedOutput()
 			require.NoError(t, err, "%s %s\n%s", row[0], file, out)
 		}

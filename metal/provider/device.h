@@ -41,6 +41,7 @@ typedef struct smelt_device smelt_device;
 typedef struct smelt_buffer smelt_buffer;
 typedef struct smelt_program smelt_program;
 typedef struct smelt_session smelt_session;
+typedef struct smelt_host smelt_host;
 
 // What a buffer is for decides how its pages come: SHARED is read or written by
 // the CPU between steps; DENSE is used from end to end by every step, and SPARSE
@@ -146,6 +147,7 @@ typedef struct smelt_device_options {
     const smelt_native *native;     // null: there is none
     const smelt_native *blas;       // asked first for dispatches on_cpu; null: there is none
     // Of a GPU. Texts and tables must live as long as the device.
+    const smelt_host *host; // its other half
     const smelt_source *sources;
     const smelt_function *functions;
     uint32_t source_count, function_count;
@@ -226,17 +228,18 @@ typedef struct smelt_provider {
     void (*session_cancel)(smelt_session *session, uint32_t cancel);
 } smelt_provider;
 
-const smelt_provider *smelt_host_provider(void);
-
 // The host as the other half of a device with a GPU, over the same memory: it resolves
 // launches for both, and runs the dispatches that are the CPU's. With neither an
 // emulator nor native kernels in the options, it only resolves.
-int smelt_host_resolve(smelt_session *session, const smelt_step *step, smelt_error *error);
-// smelt_host_launch returns a launch of the phase that was resolved last.
-const smelt_launch *smelt_host_launch(const smelt_session *session, uint32_t dispatch);
-// smelt_host_run executes count dispatches from first on, and adds to counts and kernels.
-int smelt_host_run(smelt_session *session, uint32_t first, uint32_t count, smelt_counts *counts,
-                   smelt_kernel_count *kernels, uint64_t *nanoseconds, smelt_error *error);
+struct smelt_host {
+    const smelt_provider *provider;
+    int (*resolve)(smelt_session *session, const smelt_step *step, smelt_error *error);
+    // launch returns a launch of the phase that was resolved last.
+    const smelt_launch *(*launch)(const smelt_session *session, uint32_t dispatch);
+    // run executes count dispatches from first on, and adds to counts and kernels.
+    int (*run)(smelt_session *session, uint32_t first, uint32_t count, smelt_counts *counts,
+               smelt_kernel_count *kernels, uint64_t *nanoseconds, smelt_error *error);
+};
 
 #ifdef __cplusplus
 }

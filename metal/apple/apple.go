@@ -1,0 +1,53 @@
+//go:build cgo && ((darwin && arm64) || (fakemetal && linux))
+
+package apple
+
+/*
+#cgo CFLAGS: -I../.. -O2
+#cgo fakemetal CFLAGS: -std=gnu17 -I../internal/fakemetal/include
+#cgo darwin CFLAGS: -mmacosx-version-min=14.0
+#cgo darwin LDFLAGS: -framework Metal -framework Foundation
+#include <stdlib.h>
+#include "metal/provider/device.h"
+
+const smelt_provider *smelt_apple_provider(void);
+*/
+import "C"
+
+import (
+	"sync"
+	"unsafe"
+
+	"github.com/smelt-ml/smelt/kernels"
+	_ "github.com/smelt-ml/smelt/metal/provider" // whose device.h the sources include
+)
+
+// Provider returns a const smelt_provider*.
+func Provider() unsafe.Pointer { return unsafe.Pointer(C.smelt_apple_provider()) }
+
+// Kernels returns all kernels as Metal's compiler takes them.
+func Kernels() Sources { return all() }
+
+var all = sync.OnceValue(func() Sources {
+	names, table := kernels.Files(), kernels.All()
+	files := unsafe.Slice((*C.smelt_source)(C.calloc(C.size_t(len(names)), C.sizeof_smelt_source)), len(names))
+	functions := unsafe.Slice((*C.smelt_function)(C.calloc(C.size_t(len(table)), C.sizeof_smelt_function)), len(table))
+	at := map[string]C.uint32_t{}
+	for i, name := range names {
+		at[name] = C.uint32_t(i)
+		files[i] = C.smelt_source{name: C.CString(name), text: C.CString(kernels.Source(name))}
+	}
+	for i, k := range table {
+		f := C.smelt_function{name: C.CString(k.Name), source: at[k.File], max_threads: C.uint32_t(k.MaxThreads)}
+		for _, c := range k.Constants {
+			if c.Type == "bool" {
+				f.booleans |= 1 << c.Index
+			}
+		}
+		functions[i] = f
+	}
+	return Sources{
+		Files: unsafe.Pointer(&files[0]), FileCount: len(files),
+		Functions: unsafe.Pointer(&functions[0]), FunctionCount: len(functions),
+	}
+})

@@ -1,0 +1,83 @@
+//go:build cgo && ((linux && (amd64 || arm64)) || (darwin && arm64))
+
+package metal
+
+/*
+#include <stdlib.h>
+#include "metal/provider/device.h"
+*/
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"github.com/smelt-ml/smelt/kernels/native"
+	"github.com/smelt-ml/smelt/metal/apple"
+	"github.com/smelt-ml/smelt/metal/host"
+)
+
+// gpu is the driver of a GPU, and the texts that C keeps of its options.
+type gpu struct {
+	*provided
+	texts []*C.char
+}
+
+func newAppleDriver(opts Options, from suppliers) (driver, error) {
+	by := apple.Provider()
+	if by == nil {
+		return nil, errNoBridge
+	}
+	emulator, simd := from()
+	if err := opts.fromEnvironment(); err != nil {
+		return nil, err
+	}
+	o := options(opts, true, emulator, simd)
+	o.host = (*C.smelt_host)(host.Half())
+	if library, ok := native.BLAS(); ok && !opts.NoBLAS {
+		o.blas = (*C.smelt_native)(library.Provider())
+	}
+	all := apple.Kernels()
+	o.sources, o.source_count = (*C.smelt_source)(all.Files), C.uint32_t(all.FileCount)
+	o.functions, o.function_count = (*C.smelt_function)(all.Functions), C.uint32_t(all.FunctionCount)
+	o.timeout_ms = C.uint32_t(answerWithin.Milliseconds())
+	if opts.Timeout > 0 {
+		o.timeout_ms = C.uint32_t(opts.Timeout.Milliseconds())
+	}
+	g := &gpu{}
+	o.library = g.text(opts.Library)
+	o.capture_step, o.capture_path = C.uint32_t(opts.Capture), g.text(opts.CaptureFile)
+	p, err := openProvider(by, o)
+	if err != nil {
+		g.forget()
+		var e *driverError
+		if errors.As(err, &e) && e.code == codeLost {
+			return nil, fmt.Errorf("%w: %w", ErrNoMetal, err)
+		}
+		return nil, err
+	}
+	g.provided = p
+	return g, nil
+}
+
+// text returns a string of C's that lives as long as the device; null for "".
+func (g *gpu) text(s string) *C.char {
+	if s == "" {
+		return nil
+	}
+	c := C.CString(s)
+	g.texts = append(g.texts, c)
+	return c
+}
+
+func (g *gpu) close() {
+	g.provided.close()
+	g.forget()
+}
+
+func (g *gpu) forget() {
+	for _, c := range g.texts {
+		C.free(unsafe.Pointer(c))
+	}
+}

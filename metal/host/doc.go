@@ -1,0 +1,23 @@
+// Package host is the provider that executes Plans on the CPU, in C++.
+//
+// A step is cut into waves: the dispatches between two barriers, which do not depend on
+// each other. Each dispatch of a wave is cut into units, a threadgroup or some rows of a
+// native kernel, and the units are handed to a pool of threads that spin a little between
+// waves and then sleep (pool.cc): a wave of a small model lasts microseconds, less than
+// waking a thread takes. The thread that ends a wave prepares the next.
+//
+// What a launch is, its grid, parameters and the addresses of its buffers, is resolved
+// once a step from the Plan's tables, and every binding is checked against its buffer
+// before anything runs (session.cc). A kernel is native where the table of package
+// kernels/native has it and covers the launch, else emulated (program.cc).
+//
+// The matrices that a Plan marks are copied into the order that native kernels read
+// fastest, one after the other, by a thread of its own once a first step has run, and the
+// pages of the file that they take the place of are given back (rearranged.cc). A step
+// takes copies as they become ready; no bit of its results depends on when.
+//
+// Beside a GPU the same code is half a device ([Half]): it resolves launches for both
+// processors, and runs the dispatches that are the CPU's.
+//
+// Package metal is the only one that calls it, through the tables of package provider.
+package host

@@ -1,0 +1,27 @@
+//go:build cgo && ((linux && (amd64 || arm64)) || (darwin && arm64))
+
+package host
+
+/*
+#cgo CFLAGS: -I../.. -O2
+#cgo CXXFLAGS: -I../.. -std=c++17 -O2 -Wall -Wextra
+#cgo LDFLAGS: -lpthread
+#include "metal/provider/device.h"
+
+const smelt_provider *smelt_host_provider(void);
+const smelt_host *smelt_host_half(void);
+*/
+import "C"
+
+import (
+	"unsafe"
+
+	_ "github.com/smelt-ml/smelt/kernels"        // whose abi.h the sources include
+	_ "github.com/smelt-ml/smelt/metal/provider" // and its device.h
+)
+
+// Provider returns a const smelt_provider*: a device on the CPU.
+func Provider() unsafe.Pointer { return unsafe.Pointer(C.smelt_host_provider()) }
+
+// Half returns a const smelt_host*: the CPU beside a GPU, over the same memory.
+func Half() unsafe.Pointer { return unsafe.Pointer(C.smelt_host_half()) }
