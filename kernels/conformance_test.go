@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smelt-ml/smelt/internal/half"
 	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/kernels"
@@ -52,9 +53,9 @@ type tensor struct {
 func (t tensor) put(i int, v float64) {
 	switch t.element {
 	case kernels.Half:
-		binary.LittleEndian.PutUint16(t.bytes[2*i:], quant.F32ToF16(float32(v)))
+		binary.LittleEndian.PutUint16(t.bytes[2*i:], half.F32ToF16(float32(v)))
 	case kernels.Bfloat:
-		binary.LittleEndian.PutUint16(t.bytes[2*i:], quant.F32ToBF16(float32(v)))
+		binary.LittleEndian.PutUint16(t.bytes[2*i:], half.F32ToBF16(float32(v)))
 	case kernels.Float:
 		binary.LittleEndian.PutUint32(t.bytes[4*i:], math.Float32bits(float32(v)))
 	case kernels.Blocks: // an element has no scale of its own: only NaN can be put alone
@@ -71,14 +72,14 @@ func (t tensor) put(i int, v float64) {
 func (t tensor) at(i int) float64 {
 	switch t.element {
 	case kernels.Half:
-		return float64(quant.F16ToF32(binary.LittleEndian.Uint16(t.bytes[2*i:])))
+		return float64(half.F16ToF32(binary.LittleEndian.Uint16(t.bytes[2*i:])))
 	case kernels.Bfloat:
-		return float64(quant.BF16ToF32(binary.LittleEndian.Uint16(t.bytes[2*i:])))
+		return float64(half.BF16ToF32(binary.LittleEndian.Uint16(t.bytes[2*i:])))
 	case kernels.Int:
 		return float64(int32(binary.LittleEndian.Uint32(t.bytes[4*i:])))
 	case kernels.Blocks:
 		block := t.bytes[i/32*34:]
-		return float64(quant.F16ToF32(binary.LittleEndian.Uint16(block))) * float64(int8(block[2+i%32]))
+		return float64(half.F16ToF32(binary.LittleEndian.Uint16(block))) * float64(int8(block[2+i%32]))
 	}
 	return float64(math.Float32frombits(binary.LittleEndian.Uint32(t.bytes[4*i:])))
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smelt-ml/smelt/internal/half"
 	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/internal/ref"
 	"github.com/smelt-ml/smelt/ir"
@@ -57,7 +58,7 @@ func newWeight(t *testing.T, rng *rand.Rand, dtype ir.DType, rows, width int) we
 					continue
 				}
 				for _, at := range w.scales {
-					scale := quant.F32ToF16(float32(0.001 + 0.01*rng.Float64()))
+					scale := half.F32ToF16(float32(0.001 + 0.01*rng.Float64()))
 					binary.LittleEndian.PutUint16(raw[block+at:], scale)
 				}
 			}

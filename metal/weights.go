@@ -5,8 +5,7 @@ import (
 	"math"
 	"unsafe"
 
-	"github.com/x448/float16"
-
+	"github.com/smelt-ml/smelt/internal/half"
 	"github.com/smelt-ml/smelt/lower"
 )
 
@@ -28,12 +27,12 @@ func Aligned(data []byte, t lower.DType) bool {
 
 // widen converts F16 or BF16 to F32, all little-endian.
 func widen(to, from []byte, t lower.DType) {
+	widened := half.BF16ToF32
+	if t == lower.F16 {
+		widened = half.F16ToF32
+	}
 	for i := range len(from) / 2 {
-		h := binary.LittleEndian.Uint16(from[2*i:])
-		bits := uint32(h) << 16
-		if t == lower.F16 {
-			bits = math.Float32bits(float16.Frombits(h).Float32())
-		}
-		binary.LittleEndian.PutUint32(to[4*i:], bits)
+		x := widened(binary.LittleEndian.Uint16(from[2*i:]))
+		binary.LittleEndian.PutUint32(to[4*i:], math.Float32bits(x))
 	}
 }

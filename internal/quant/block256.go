@@ -1,5 +1,7 @@
 package quant
 
+import "github.com/smelt-ml/smelt/internal/half"
+
 // The K-quants: super-blocks of 256 elements, in groups of 16 or 32 that have
 // their own integer scale.
 const (
@@ -17,7 +19,7 @@ const (
 func decodeQ2_K(dst []float32, src []byte) {
 	for ; len(dst) >= superBlock; dst, src = dst[superBlock:], src[bytesQ2_K:] {
 		scales, qs := src[:16], src[16:80]
-		d, dmin := F16ToF32(le.Uint16(src[80:])), F16ToF32(le.Uint16(src[82:]))
+		d, dmin := half.F16ToF32(le.Uint16(src[80:])), half.F16ToF32(le.Uint16(src[82:]))
 		for g, sc := range scales {
 			scale, low := d*float32(sc&15), dmin*float32(sc>>4)
 			out := dst[g*16:][:16]
@@ -36,7 +38,7 @@ func decodeQ2_K(dst []float32, src []byte) {
 func decodeQ3_K(dst []float32, src []byte) {
 	for ; len(dst) >= superBlock; dst, src = dst[superBlock:], src[bytesQ3_K:] {
 		hmask, qs, packed := src[:32], src[32:96], src[96:108]
-		d := F16ToF32(le.Uint16(src[108:]))
+		d := half.F16ToF32(le.Uint16(src[108:]))
 		for g := range 16 {
 			low := packed[g%8] >> (g / 8 * 4) & 15
 			high := packed[8+g%4] >> (g / 4 * 2) & 3
@@ -66,7 +68,7 @@ func scaleMin(packed []byte, g int) (scale, low byte) {
 // in the low and one in the high halves.
 func decodeQ4_K(dst []float32, src []byte) {
 	for ; len(dst) >= superBlock; dst, src = dst[superBlock:], src[bytesQ4_K:] {
-		d, dmin := F16ToF32(le.Uint16(src)), F16ToF32(le.Uint16(src[2:]))
+		d, dmin := half.F16ToF32(le.Uint16(src)), half.F16ToF32(le.Uint16(src[2:]))
 		packed, qs := src[4:16], src[16:144]
 		for g := range 8 {
 			sc, m := scaleMin(packed, g)
@@ -83,7 +85,7 @@ func decodeQ4_K(dst []float32, src []byte) {
 // decodeQ5_K: Q4_K with a fifth bit; bit g of qh belongs to group g.
 func decodeQ5_K(dst []float32, src []byte) {
 	for ; len(dst) >= superBlock; dst, src = dst[superBlock:], src[bytesQ5_K:] {
-		d, dmin := F16ToF32(le.Uint16(src)), F16ToF32(le.Uint16(src[2:]))
+		d, dmin := half.F16ToF32(le.Uint16(src)), half.F16ToF32(le.Uint16(src[2:]))
 		packed, qh, qs := src[4:16], src[16:48], src[48:176]
 		for g := range 8 {
 			sc, m := scaleMin(packed, g)
@@ -103,7 +105,7 @@ func decodeQ5_K(dst []float32, src []byte) {
 func decodeQ6_K(dst []float32, src []byte) {
 	for ; len(dst) >= superBlock; dst, src = dst[superBlock:], src[bytesQ6_K:] {
 		ql, qh, scales := src[:128], src[128:192], src[192:208]
-		d := F16ToF32(le.Uint16(src[208:]))
+		d := half.F16ToF32(le.Uint16(src[208:]))
 		for g, sc := range scales { // groups of 16
 			scale := d * float32(int8(sc))
 			out := dst[g*16:][:16]

@@ -1,5 +1,7 @@
 package quant
 
+import "github.com/smelt-ml/smelt/internal/half"
+
 // The encoders of the K-quants. Each group of a super-block first gets a scale of
 // its own, and a minimum where the format has one, from a search for the least
 // weighted error; these are quantised against the largest of the super-block, and
@@ -59,10 +61,10 @@ func encodeGroups(dst []byte, src []float32, size int, s *minSearch) int {
 		if !fitsHalf(d) || !fitsHalf(dmin) {
 			return block
 		}
-		halfD, halfMin := F32ToF16(d), F32ToF16(dmin)
+		halfD, halfMin := half.F32ToF16(d), half.F32ToF16(dmin)
 		le.PutUint16(out, halfD)
 		le.PutUint16(out[2:], halfMin)
-		d, dmin = F16ToF32(halfD), F16ToF32(halfMin)
+		d, dmin = half.F16ToF32(halfD), half.F16ToF32(halfMin)
 		invScale, invLow := ratio(levels, maxScale), ratio(levels, maxLow)
 		packed := out[4:16]
 		clear(packed)
@@ -128,10 +130,10 @@ func encodeQ2_K(dst []byte, src []float32) int {
 		if !fitsHalf(d) || !fitsHalf(dmin) {
 			return block
 		}
-		halfD, halfMin := F32ToF16(d), F32ToF16(dmin)
+		halfD, halfMin := half.F32ToF16(d), half.F32ToF16(dmin)
 		le.PutUint16(out[80:], halfD)
 		le.PutUint16(out[82:], halfMin)
-		d, dmin = F16ToF32(halfD), F16ToF32(halfMin)
+		d, dmin = half.F16ToF32(halfD), half.F16ToF32(halfMin)
 		invScale, invLow := ratio(levels, maxScale), ratio(levels, maxLow)
 		for g := range groups {
 			sc := byte(min(levels, roundEven(invScale*scales[g])))
@@ -177,9 +179,9 @@ func encodeQ3_K(dst []byte, src []float32) int {
 		if !fitsHalf(d) {
 			return block
 		}
-		half := F32ToF16(d)
-		le.PutUint16(out[108:], half)
-		d = F16ToF32(half)
+		stored := half.F32ToF16(d)
+		le.PutUint16(out[108:], stored)
+		d = half.F16ToF32(stored)
 		packed := out[96:108]
 		for g, s := range scales {
 			var sc int32
@@ -233,9 +235,9 @@ func encodeQ6_K(dst []byte, src []float32) int {
 		if !fitsHalf(d) {
 			return block
 		}
-		half := F32ToF16(d)
-		le.PutUint16(out[208:], half)
-		d = F16ToF32(half)
+		stored := half.F32ToF16(d)
+		le.PutUint16(out[208:], stored)
+		d = half.F16ToF32(stored)
 		for g, s := range scales {
 			sc := min(127, roundEven(inv*s))
 			out[192+g] = byte(int8(sc))

@@ -1,6 +1,10 @@
 package quant
 
-import "math"
+import (
+	"math"
+
+	"github.com/smelt-ml/smelt/internal/half"
+)
 
 // The formats with blocks of 32 elements. In the 4-bit and 5-bit ones, byte j
 // of the 16 bytes qs holds element j in its low and element j+16 in its high
@@ -18,7 +22,7 @@ func fitsHalf(d float32) bool { return math.Abs(float64(d)) < 65520 }
 
 func decodeQ8_0(dst []float32, src []byte) {
 	for ; len(dst) >= 32; dst, src = dst[32:], src[bytesQ8_0:] {
-		d := F16ToF32(le.Uint16(src))
+		d := half.F16ToF32(le.Uint16(src))
 		out, q := dst[:32], src[2:34]
 		for j, v := range q {
 			out[j] = d * float32(int8(v))
@@ -41,7 +45,7 @@ func encodeQ8_0(dst []byte, src []float32) int {
 		if !fitsHalf(d) {
 			return block
 		}
-		le.PutUint16(dst, F32ToF16(d))
+		le.PutUint16(dst, half.F32ToF16(d))
 		id := ratio(1, d)
 		for j, v := range in {
 			// The sum is exact in float64, so that what is just under a half stays under it.
@@ -54,7 +58,7 @@ func encodeQ8_0(dst []byte, src []float32) int {
 
 func decodeQ4_0(dst []float32, src []byte) {
 	for ; len(dst) >= 32; dst, src = dst[32:], src[bytesQ4_0:] {
-		d := F16ToF32(le.Uint16(src))
+		d := half.F16ToF32(le.Uint16(src))
 		lo, hi, qs := dst[:16], dst[16:32], src[2:18]
 		for j, v := range qs {
 			lo[j] = d * float32(int(v&15)-8)
@@ -72,7 +76,7 @@ func encodeQ4_0(dst []byte, src []float32) int {
 		if !fitsHalf(d) {
 			return block
 		}
-		le.PutUint16(dst, F32ToF16(d))
+		le.PutUint16(dst, half.F32ToF16(d))
 		id := ratio(1, d)
 		for j := range qs {
 			// The conversions keep the compiler from fusing product and sum.
@@ -99,7 +103,7 @@ func extreme(x []float32) float32 {
 
 func decodeQ4_1(dst []float32, src []byte) {
 	for ; len(dst) >= 32; dst, src = dst[32:], src[bytesQ4_1:] {
-		d, m := F16ToF32(le.Uint16(src)), F16ToF32(le.Uint16(src[2:]))
+		d, m := half.F16ToF32(le.Uint16(src)), half.F16ToF32(le.Uint16(src[2:]))
 		lo, hi, qs := dst[:16], dst[16:32], src[4:20]
 		for j, v := range qs {
 			lo[j] = float32(d*float32(v&15)) + m
@@ -136,14 +140,14 @@ func putRange(dst []byte, x []float32, top float32) (d, m float32, ok bool) {
 	if !fitsHalf(d) || !fitsHalf(least) {
 		return 0, 0, false
 	}
-	le.PutUint16(dst, F32ToF16(d))
-	le.PutUint16(dst[2:], F32ToF16(least))
+	le.PutUint16(dst, half.F32ToF16(d))
+	le.PutUint16(dst[2:], half.F32ToF16(least))
 	return d, least, true
 }
 
 func decodeQ5_0(dst []float32, src []byte) {
 	for ; len(dst) >= 32; dst, src = dst[32:], src[bytesQ5_0:] {
-		d, qh := F16ToF32(le.Uint16(src)), le.Uint32(src[2:])
+		d, qh := half.F16ToF32(le.Uint16(src)), le.Uint32(src[2:])
 		lo, hi, qs := dst[:16], dst[16:32], src[6:22]
 		for j, v := range qs {
 			lo[j] = d * float32(int32(uint32(v&15)|qh>>j&1<<4)-16)
@@ -161,7 +165,7 @@ func encodeQ5_0(dst []byte, src []float32) int {
 		if !fitsHalf(d) {
 			return block
 		}
-		le.PutUint16(dst, F32ToF16(d))
+		le.PutUint16(dst, half.F32ToF16(d))
 		id := ratio(1, d)
 		var high uint32
 		for j := range qs {
@@ -177,7 +181,7 @@ func encodeQ5_0(dst []byte, src []float32) int {
 
 func decodeQ5_1(dst []float32, src []byte) {
 	for ; len(dst) >= 32; dst, src = dst[32:], src[bytesQ5_1:] {
-		d, m, qh := F16ToF32(le.Uint16(src)), F16ToF32(le.Uint16(src[2:])), le.Uint32(src[4:])
+		d, m, qh := half.F16ToF32(le.Uint16(src)), half.F16ToF32(le.Uint16(src[2:])), le.Uint32(src[4:])
 		lo, hi, qs := dst[:16], dst[16:32], src[8:24]
 		for j, v := range qs {
 			lo[j] = float32(d*float32(uint32(v&15)|qh>>j&1<<4)) + m

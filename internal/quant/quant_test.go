@@ -382,62 +382,6 @@ func TestErrors(t *testing.T) {
 	require.NoError(t, quant.Dequantise(nil, nil, ir.Q6_K))
 }
 
-// The half conversions agree with another implementation: on every half, and on
-// floats around every boundary where rounding changes.
-func TestHalf(t *testing.T) {
-	same := func(a, b float32) bool {
-		return math.Float32bits(a) == math.Float32bits(b) || math.IsNaN(float64(a)) && math.IsNaN(float64(b))
-	}
-	check := func(f float32) {
-		got, want := quant.F32ToF16(f), float16.Fromfloat32(f).Bits()
-		if math.IsNaN(float64(f)) {
-			require.Equal(t, uint16(0x7e00), got&0x7e00)
-			return
-		}
-		require.Equal(t, want, got, "%g (%08x)", f, math.Float32bits(f))
-	}
-	for h := range 1 << 16 {
-		f := quant.F16ToF32(uint16(h))
-		require.True(t, same(float16.Frombits(uint16(h)).Float32(), f), "%04x", h)
-		if !math.IsNaN(float64(f)) {
-			require.Equal(t, uint16(h), quant.F32ToF16(f))
-		}
-		next := quant.F16ToF32(uint16(h + 1))
-		middle := (f + next) / 2
-		for _, x := range []float32{f, middle, math.Nextafter32(middle, f), math.Nextafter32(middle, next)} {
-			check(x)
-		}
-	}
-	for _, f := range []float32{65504, 65519.996, 65520, 65536, 1e30, math.MaxFloat32, 1e-45, 2.9802322e-08, 2.9802326e-08} {
-		check(f)
-		check(-f)
-	}
-	check(float32(math.Inf(1)))
-	check(float32(math.Inf(-1)))
-	check(float32(math.NaN()))
-	r := rand.New(rand.NewPCG(5, 6))
-	for range 200_000 {
-		check(math.Float32frombits(r.Uint32()))
-	}
-}
-
-func TestBF16(t *testing.T) {
-	for _, c := range []struct {
-		bits uint32
-		want uint16
-	}{
-		{0x3f800000, 0x3f80}, {0x3f808000, 0x3f80}, {0x3f808001, 0x3f81}, {0x3f818000, 0x3f82},
-		{0x7f7fffff, 0x7f80}, {0x7f800000, 0x7f80}, {0xff800000, 0xff80}, {0x7f800001, 0x7fc0}, {0x80000000, 0x8000}, {1, 0},
-	} {
-		require.Equal(t, c.want, quant.F32ToBF16(math.Float32frombits(c.bits)), "%08x", c.bits)
-	}
-	for b := range 1 << 16 {
-		if f := quant.BF16ToF32(uint16(b)); !math.IsNaN(float64(f)) {
-			require.Equal(t, uint16(b), quant.F32ToBF16(f))
-		}
-	}
-}
-
 // Any bytes are some weights: reading them must not fail, whatever they are.
 func FuzzDequantise(f *testing.F) {
 	f.Add([]byte("0123456789abcdef0123456789abcdef01"), uint8(ir.Q8_0))

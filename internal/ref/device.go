@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/smelt-ml/smelt/internal/half"
 	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/ir"
 )
@@ -121,8 +122,8 @@ func (s *stored) read(m *matrix, i int, tile ir.DType) error {
 	most, elems := 0.0, m.t.BlockElems()
 	for j, x := range s.narrow {
 		if has && j%elems == 0 {
-			half := binary.LittleEndian.Uint16(row[j/elems*m.t.BlockBytes()+offset.at:])
-			most = offset.most * math.Abs(float64(quant.F16ToF32(half)))
+			bits := binary.LittleEndian.Uint16(row[j/elems*m.t.BlockBytes()+offset.at:])
+			most = offset.most * math.Abs(float64(half.F16ToF32(bits)))
 		}
 		w := float64(x)
 		s.value[j], s.terms[j] = w, math.Abs(w)+2*most
@@ -144,9 +145,9 @@ func (s *stored) read(m *matrix, i int, tile ir.DType) error {
 
 func narrowed(x float32, t ir.DType) float64 {
 	if t == ir.BF16 {
-		return float64(quant.BF16ToF32(quant.F32ToBF16(x)))
+		return float64(half.BF16ToF32(half.F32ToBF16(x)))
 	}
-	return float64(quant.F16ToF32(quant.F32ToF16(x)))
+	return float64(half.F16ToF32(half.F32ToF16(x)))
 }
 
 // activations are what a product multiplies a row of weights with, for some rows of its

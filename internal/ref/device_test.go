@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smelt-ml/smelt/internal/half"
 	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/internal/ref"
 	"github.com/smelt-ml/smelt/ir"
@@ -79,7 +80,7 @@ func (b *bench) device() (out []float32) {
 			for i, v := range x {
 				w := b.w[n*b.k+i]
 				if b.how.Tile == ir.F16 {
-					w = quant.F16ToF32(quant.F32ToF16(w))
+					w = half.F16ToF32(half.F32ToF16(w))
 				}
 				sum += w * v
 			}

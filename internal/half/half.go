@@ -1,11 +1,21 @@
-package quant
+// Package half converts between float32 and the two formats of 16 bits: IEEE 754's half,
+// F16, and bfloat16, BF16, which is the upper half of a float32.
+//
+//	h := half.F32ToF16(0.1)  // 0x2e66
+//	f := half.F16ToF32(h)    // 0.09997559
+//
+// Whoever reads or writes such numbers in Go does it here: the formats of weights, the
+// interpreter that rounds as devices do, the devices that widen a vector when they load it.
+// Widening is exact, and so it is of a NaN, whose bits are kept. Rounding is to the nearest,
+// ties to even, as processors and GPUs do it: no bit of a file depends on who converted.
+//
+// Numbers of ordinary size take a few integer operations that the compiler inlines; zeros,
+// subnormals, infinities and NaNs are left to functions apart. That is why this is no
+// library's: x448/float16, which tests compare every half with, widens a tensor in 1.7
+// times the time, and makes signalling NaNs quiet.
+package half
 
-import (
-	"encoding/binary"
-	"math"
-)
-
-var le = binary.LittleEndian
+import "math"
 
 // F16ToF32 widens an IEEE 754 half. It is exact; a NaN keeps its payload.
 func F16ToF32(h uint16) float32 {
@@ -59,43 +69,4 @@ func F32ToBF16(f float32) uint16 {
 		return uint16(bits>>16) | 0x40
 	}
 	return uint16((bits + 0x7fff + bits>>16&1) >> 16)
-}
-
-func decodeF32(dst []float32, src []byte) {
-	for i := range dst {
-		dst[i] = math.Float32frombits(le.Uint32(src[4*i:]))
-	}
-}
-
-func encodeF32(dst []byte, src []float32) int {
-	for i, v := range src {
-		le.PutUint32(dst[4*i:], math.Float32bits(v))
-	}
-	return -1
-}
-
-func decodeF16(dst []float32, src []byte) {
-	for i := range dst {
-		dst[i] = F16ToF32(le.Uint16(src[2*i:]))
-	}
-}
-
-func encodeF16(dst []byte, src []float32) int {
-	for i, v := range src {
-		le.PutUint16(dst[2*i:], F32ToF16(v))
-	}
-	return -1
-}
-
-func decodeBF16(dst []float32, src []byte) {
-	for i := range dst {
-		dst[i] = BF16ToF32(le.Uint16(src[2*i:]))
-	}
-}
-
-func encodeBF16(dst []byte, src []float32) int {
-	for i, v := range src {
-		le.PutUint16(dst[2*i:], F32ToBF16(v))
-	}
-	return -1
 }
