@@ -23,7 +23,7 @@ skipped = cat build/tests/*.json | $(GO) tool gotestsum --format standard-quiet 
 fake := -tags fakemetal,openblas -timeout 5m
 bridged := OPENBLAS_NUM_THREADS=1 $(GO) test -json $(fake)
 
-.PHONY: help build demo test soak cold cold-test setup tests vet outside generate check test-isa test-arm64 test-asan test-page kernels swaps mutants accuracy bench-peer bench-guard profile fuzz barriers clean bridge metallib test-metal platforms
+.PHONY: help imports build demo test soak cold cold-test setup tests vet outside generate check test-isa test-arm64 test-asan test-page kernels swaps mutants accuracy bench-peer bench-guard profile fuzz barriers clean bridge metallib test-metal platforms
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -88,6 +88,9 @@ platforms: ## builds for systems where nothing can be executed
 	CGO_ENABLED=0 GOOS=linux $(GO) build -o build/smelt-linux ./cmd/smelt
 	CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $(GO) build -o build/smelt-darwin ./cmd/smelt
 	CGO_ENABLED=0 GOOS=windows $(GO) build -o build/smelt.exe ./cmd/smelt
+
+imports: ## docs/imports.svg: which rooms import which
+	$(GO) run ./internal/imports/draw
 
 generate: ## what is made from the .metal sources
 	$(GO) generate ./...

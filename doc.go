@@ -14,5 +14,5 @@
 //
 // The rooms behind it: models and ir hold definitions and graphs, fusion and
 // passes rewrite them, lower makes Plans, kernels holds what Plans launch, and
-// metal executes them.
+// metal executes them; docs/imports.svg draws which of them know which.
 package smelt

@@ -15,7 +15,7 @@ const module = "github.com/smelt-ml/smelt"
 // mayImport is the import law: what each room may use of the others, tests
 // aside. A room is a folder with all below it; its own parts are always allowed.
 // internal/ holds parts that several rooms share: quant, npy, golden and the like
-// are leaves, ref and engine are named here.
+// are leaves, ref and engine are named here. docs/imports.svg draws what there is.
 var mayImport = map[string][]string{
 	"":                 {"*"}, // the public API; cmd is excluded below
 	"ir":               {},
@@ -28,6 +28,7 @@ var mayImport = map[string][]string{
 	"cmd":              {"*"},
 	"internal/ref":     {"internal/half", "internal/quant", "ir"},
 	"internal/engine":  {"ir", "lower", "metal", "models"},
+	"internal/imports": {"internal/graphviz", "ir"},
 	"internal/page":    {"ir", "lower"},
 	"internal/peer":    {"", "internal/limits", "ir", "kernels", "metal", "models"},
 	"internal/profile": {"ir", "kernels", "lower"},
