@@ -11,11 +11,11 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 )
 
-// Device makes Run follow a device op by op. Each op is computed in float64 from what
+// Followed makes Run follow a device op by op. Each op is computed in float64 from what
 // the device itself has for its operands, so that what one op may be off by is not
 // carried into the next; and a product rounds where the device rounds, so that what is
 // left is the rounding of sums in float, which [Tensor.Slack] bounds.
-type Device struct {
+type Followed struct {
 	// Stored returns a matrix as it is stored. Products and embeddings read it row by row:
 	// no matrix is ever whole in float64.
 	Stored func(name string) (t ir.DType, data []byte, ok bool)
@@ -79,7 +79,7 @@ type matrix struct {
 }
 
 func (r *run) matrix(v *ir.Value) (matrix, error) {
-	t, data, ok := r.Device.Stored(v.Name())
+	t, data, ok := r.Followed.Stored(v.Name())
 	shape, err := r.shape(v.Type.Shape)
 	if err != nil {
 		return matrix{}, err
@@ -282,7 +282,7 @@ func (a *activations) times(i int, w *stored) (sum, slack float64) {
 }
 
 // pick spreads a device's Rows over n.
-func (d *Device) pick(n int) []int {
+func (d *Followed) pick(n int) []int {
 	some := n
 	if d.Rows > 0 {
 		some = min(n, d.Rows)
@@ -298,8 +298,8 @@ func (d *Device) pick(n int) []int {
 func (r *run) deviceProduct(v *ir.Value) (result, error) {
 	a, in := r.linearOf(v)
 	x := in.x
-	how := r.Device.Arithmetic(v)
-	exact := inputs(a, &in, r.Device.pick(x.rows()))
+	how := r.Followed.Arithmetic(v)
+	exact := inputs(a, &in, r.Followed.pick(x.rows()))
 	var int8 *activations
 	u := unit[ir.F32]
 	return r.each(v, func(out *Tensor) error {

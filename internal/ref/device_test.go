@@ -138,7 +138,7 @@ func (b *bench) float64(t *testing.T, how ref.Arithmetic) *ref.Tensor {
   return "x" v12`, b.k, b.k, b.typ, b.rows, b.k, b.k, b.rows, b.k, op))
 	out, err := ref.Run(f, ref.Env{
 		Sizes: ref.SizesFor(two(), 4), Inputs: two(), Weight: ref.Of(vectors),
-		Device: &ref.Device{
+		Followed: &ref.Followed{
 			Stored: func(name string) (ir.DType, []byte, bool) {
 				if name == "table" {
 					return ir.F32, make([]byte, 4*7*b.k), true
@@ -308,7 +308,7 @@ func TestDeviceErrors(t *testing.T) {
 	for name, data := range map[string][]byte{"short": make([]byte, 64), "absent": nil} {
 		_, err := ref.Run(f, ref.Env{
 			Sizes: ref.SizesFor(two(), 4), Inputs: two(),
-			Device: &ref.Device{Stored: func(string) (ir.DType, []byte, bool) { return ir.F16, data, data != nil }},
+			Followed: &ref.Followed{Stored: func(string) (ir.DType, []byte, bool) { return ir.F16, data, data != nil }},
 		})
 		require.ErrorContains(t, err, `weight "table"`, name)
 	}

@@ -15,7 +15,7 @@
 // results is float64, and so is the KV cache unless [Env.RoundCache] is set. What
 // a graph computes on a target differs from this by rounding alone.
 //
-// With [Env.Device] it follows a device op by op instead: each op is computed from what
+// With [Env.Followed] it follows a device op by op instead: each op is computed from what
 // the device itself has for its operands, products round activations and weights where
 // the device rounds them, and every element comes with a bound on what float arithmetic
 // may change.

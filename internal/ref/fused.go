@@ -7,7 +7,7 @@ import (
 )
 
 func (r *run) fusedLinear(v *ir.Value) (result, error) {
-	if r.Device != nil {
+	if r.Followed != nil {
 		return r.deviceProduct(v)
 	}
 	a, in := r.linearOf(v)

@@ -22,8 +22,8 @@ type Env struct {
 	RoundCache bool
 	// Watch, if set, sees every tensor as it is computed.
 	Watch func(v *ir.Value, t *Tensor)
-	// Device, if set, is followed op by op.
-	Device *Device
+	// Followed, if set, is a device that is followed op by op.
+	Followed *Followed
 }
 
 // Tensor is a tensor under the sizes of one run, row-major. Data holds floats,
@@ -32,7 +32,7 @@ type Tensor struct {
 	Shape []int
 	Data  []float64
 	Ints  []int32
-	// Slack is how far each element may be off on [Env.Device], for products and
+	// Slack is how far each element may be off on [Env.Followed], for products and
 	// embeddings on one; else nil.
 	Slack []float64
 }
@@ -135,13 +135,13 @@ func (r *run) step(v *ir.Value) error {
 // follow puts what the device has in the place of what it should have.
 func (r *run) follow(v *ir.Value, res result) (result, error) {
 	switch {
-	case r.Device == nil || v.Op.IsLeaf():
-	case res.tensor != nil && r.Device.Computed != nil:
-		if got, err := r.Device.Computed(v, res.tensor); got != nil || err != nil {
+	case r.Followed == nil || v.Op.IsLeaf():
+	case res.tensor != nil && r.Followed.Computed != nil:
+		if got, err := r.Followed.Computed(v, res.tensor); got != nil || err != nil {
 			return result{tensor: got}, err
 		}
-	case res.cache != nil && r.Device.Written != nil:
-		return res, r.Device.Written(v, res.cache)
+	case res.cache != nil && r.Followed.Written != nil:
+		return res, r.Followed.Written(v, res.cache)
 	}
 	return res, nil
 }

@@ -72,7 +72,7 @@ func (r *run) input(v *ir.Value) (result, error) {
 }
 
 func (r *run) weight(v *ir.Value) (result, error) {
-	if r.Device != nil && len(v.Type.Shape) == 2 { // read where it is used
+	if r.Followed != nil && len(v.Type.Shape) == 2 { // read where it is used
 		shape, err := r.shape(v.Type.Shape)
 		return result{tensor: &Tensor{Shape: shape}}, err
 	}
@@ -133,7 +133,7 @@ func (r *run) cacheState(v *ir.Value) (result, error) {
 }
 
 func (r *run) embed(v *ir.Value) (result, error) {
-	if r.Device != nil {
+	if r.Followed != nil {
 		return r.deviceEmbed(v)
 	}
 	tokens, table := r.tensor(v, 0).Ints, r.tensor(v, 1)
@@ -149,7 +149,7 @@ func (r *run) embed(v *ir.Value) (result, error) {
 }
 
 func (r *run) linear(v *ir.Value) (result, error) {
-	if r.Device != nil {
+	if r.Followed != nil {
 		return r.deviceProduct(v)
 	}
 	x, w := r.tensor(v, 0), r.tensor(v, 1)

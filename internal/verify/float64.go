@@ -186,7 +186,7 @@ func (f *follower) run(ctx context.Context, step int, ids []int32, layers int) e
 	}
 	_, err = ref.Run(f.rig.funcs[f.rig.phase], ref.Env{
 		Sizes: f.rig.step.Sizes, Inputs: f.rig.step.Inputs, Weight: f.weights.Load, Caches: f.caches, RoundCache: true,
-		Device: &ref.Device{
+		Followed: &ref.Followed{
 			Stored: referenceWeights(f.c.Subject).Data, Arithmetic: f.arithmetic, Rows: f.c.productRows(layers, len(ids)),
 			Computed: f.computed, Written: f.written,
 		},
