@@ -23,7 +23,7 @@ func (t *Tokenizer) appendPiece(dst []byte, id int32) []byte {
 			return append(dst, b)
 		}
 	case Normal:
-		if t.spec.Model == GPT2 {
+		if t.spec.Algorithm == GPT2 {
 			return appendBytes(dst, text)
 		}
 		return append(dst, strings.ReplaceAll(text, Space, " ")...)

@@ -77,12 +77,12 @@ func (e *encoder) text(text string, after joint) {
 		(s.Prefix == PrefixMissing || s.Prefix == PrefixMissingFirst && after == atStart) && text[0] != ' ') {
 		text = " " + text
 	}
-	if s.Model == GPT2 {
+	if s.Algorithm == GPT2 {
 		pretokenizers[s.Pre].words(text, e.byteWord)
 		return
 	}
 	words := pretokenizers[s.Pre]
-	if s.Model == Llama {
+	if s.Algorithm == Llama {
 		words = pretokenizer{}
 	}
 	words.words(strings.ReplaceAll(text, " ", Space), e.cutWords)
@@ -120,7 +120,7 @@ func (e *encoder) byteWord(word string) {
 
 // charWord encodes one word by its characters; a byte that is not UTF-8 is one.
 func (e *encoder) charWord(word string) {
-	byChar := e.t.spec.Model == Llama
+	byChar := e.t.spec.Algorithm == Llama
 	for i := 0; i < len(word); {
 		_, n := utf8.DecodeRuneInString(word[i:])
 		id := e.lookup(word[i : i+n])

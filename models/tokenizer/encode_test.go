@@ -39,7 +39,7 @@ func TestMergeOrder(t *testing.T) {
 		return string(b)
 	}
 	for range 300 {
-		merges, pieces := Spec{Model: GPT2}, Spec{Model: Llama, Prefix: NoPrefix}
+		merges, pieces := Spec{Algorithm: GPT2}, Spec{Algorithm: Llama, Prefix: NoPrefix}
 		for b := range 256 {
 			merges.special(byteText[b], Normal)
 		}
@@ -274,7 +274,7 @@ func TestEncodeAfter(t *testing.T) {
 
 // TestUnspellable has vocabularies that lack byte tokens.
 func TestUnspellable(t *testing.T) {
-	spec := Spec{Model: GPT2, Tokens: []string{"a", "ab", "?"}, Merges: []string{"a b", "b c"}, BOS: None, EOS: None, UNK: None, PAD: None}
+	spec := Spec{Algorithm: GPT2, Tokens: []string{"a", "ab", "?"}, Merges: []string{"a b", "b c"}, BOS: None, EOS: None, UNK: None, PAD: None}
 	tok, err := New(spec)
 	require.NoError(t, err)
 	require.Equal(t, []int32{1, 0}, tok.Encode("xabca", false))
@@ -294,7 +294,7 @@ func FuzzRoundTrip(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		for name, tok := range tokenizers {
 			want := text
-			if tok.spec.Model != GPT2 {
+			if tok.spec.Algorithm != GPT2 {
 				want = strings.ReplaceAll(text, Space, " ")
 			}
 			for _, special := range []bool{false, true} {

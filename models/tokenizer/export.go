@@ -7,7 +7,7 @@ package tokenizer
 func (t *Tokenizer) Metadata() ([]Entry, error) {
 	s := t.spec
 	s.NFC = false
-	if s.Model == BPE {
+	if s.Algorithm == BPE {
 		if err := s.scoreMerges(); err != nil {
 			return nil, err
 		}
@@ -53,6 +53,6 @@ func (s *Spec) scoreMerges() error {
 			}
 		}
 	}
-	s.Model, s.Scores, s.Merges, s.Pre = Llama, scores, nil, ""
+	s.Algorithm, s.Scores, s.Merges, s.Pre = Llama, scores, nil, ""
 	return nil
 }

@@ -47,12 +47,12 @@ type Metadata interface {
 func SpecFromGGUF(file Metadata) (Spec, error) {
 	r := reader{file: file}
 	s := Spec{
-		Model:  Model(get(&r, file.String, keyModel, "")),
-		Tokens: get(&r, file.Strings, keyTokens, nil),
-		Types:  r.types(keyTypes),
+		Algorithm: Algorithm(get(&r, file.String, keyModel, "")),
+		Tokens:    get(&r, file.Strings, keyTokens, nil),
+		Types:     r.types(keyTypes),
 	}
 	byDefault := func(id int32) int32 { // a file need not name the usual three of SentencePiece
-		if s.Model == Llama && int(id) < len(s.Tokens) {
+		if s.Algorithm == Llama && int(id) < len(s.Tokens) {
 			return id
 		}
 		return None
@@ -64,7 +64,7 @@ func SpecFromGGUF(file Metadata) (Spec, error) {
 			s.Stop = append(s.Stop, id)
 		}
 	}
-	switch s.Model {
+	switch s.Algorithm {
 	case Llama:
 		s.Scores = get(&r, file.Floats, keyScores, nil)
 		s.AddBOS = true
@@ -80,7 +80,7 @@ func SpecFromGGUF(file Metadata) (Spec, error) {
 	case "":
 		r.fail("%s is missing", keyModel)
 	default:
-		r.fail("%s is %q; known are %q and %q", keyModel, s.Model, Llama, GPT2)
+		r.fail("%s is %q; known are %q and %q", keyModel, s.Algorithm, Llama, GPT2)
 	}
 	s.AddBOS, s.AddEOS = get(&r, file.Bool, keyAddBOS, s.AddBOS), get(&r, file.Bool, keyAddEOS, false)
 	name := strings.ToLower(get(&r, file.String, keyName, ""))
@@ -172,11 +172,11 @@ func (s *Spec) Metadata() ([]Entry, error) {
 		is   bool
 		what string
 	}{
-		{s.Model == BPE, "a vocabulary of kind bpe"},
+		{s.Algorithm == BPE, "a vocabulary of kind bpe"},
 		{s.NFC, "normal form C"},
 		{s.Prefix > PrefixAlways, "a conditional space prefix"},
-		{s.Model == GPT2 && s.Prefix != NoPrefix, "a space prefix in a byte-level vocabulary"},
-		{s.IgnoreMerges != (s.Model == GPT2 && pretokenizers[s.Pre].ignoreMerges), "this use of merges"},
+		{s.Algorithm == GPT2 && s.Prefix != NoPrefix, "a space prefix in a byte-level vocabulary"},
+		{s.IgnoreMerges != (s.Algorithm == GPT2 && pretokenizers[s.Pre].ignoreMerges), "this use of merges"},
 		{len(s.StripLeft)+len(s.StripRight) > 0, "special tokens that swallow space"},
 		{len(s.Stop) > len(keyStops), "so many stop tokens"},
 	} {
@@ -184,8 +184,8 @@ func (s *Spec) Metadata() ([]Entry, error) {
 			return nil, specError("GGUF cannot express %s", bad.what)
 		}
 	}
-	list := []Entry{{keyModel, string(s.Model)}}
-	if s.Model == Llama {
+	list := []Entry{{keyModel, string(s.Algorithm)}}
+	if s.Algorithm == Llama {
 		list = append(list, Entry{keyPre, "default"}, Entry{keyTokens, s.Tokens}, Entry{keyScores, s.Scores})
 	} else {
 		list = append(list, Entry{keyPre, s.Pre}, Entry{keyTokens, s.Tokens}, Entry{keyMerges, s.Merges})
@@ -201,7 +201,7 @@ func (s *Spec) Metadata() ([]Entry, error) {
 		key string
 		id  int32
 	}{{keyBOS, s.BOS}, {keyEOS, s.EOS}, {keyUNK, s.UNK}, {keyPAD, s.PAD}} {
-		if e.id != None || s.Model == Llama { // which has defaults
+		if e.id != None || s.Algorithm == Llama { // which has defaults
 			list = append(list, Entry{e.key, uint32(e.id)})
 		}
 	}
@@ -209,7 +209,7 @@ func (s *Spec) Metadata() ([]Entry, error) {
 		list = append(list, Entry{keyStops[i], uint32(id)})
 	}
 	list = append(list, Entry{keyAddBOS, s.AddBOS}, Entry{keyAddEOS, s.AddEOS})
-	if s.Model == Llama {
+	if s.Algorithm == Llama {
 		list = append(list, Entry{keyAddPrefix, s.Prefix == PrefixAlways})
 	}
 	return list, nil

@@ -180,9 +180,9 @@ func (f *hfFile) readModel(s *Spec) error {
 	case m.WordSuffix != nil && *m.WordSuffix != "":
 		return specError("model.end_of_word_suffix %q is not known", *m.WordSuffix)
 	}
-	s.Model = BPE
+	s.Algorithm = BPE
 	if f.byteLevel() {
-		s.Model = GPT2
+		s.Algorithm = GPT2
 	} else if !m.ByteFallback {
 		return specError("model.byte_fallback is false without ByteLevel: not every text could be encoded")
 	}
@@ -214,7 +214,7 @@ func (f *hfFile) readTokens(s *Spec) error {
 			return specError("model.vocab: id %d of %q is negative or taken", id, text)
 		}
 		s.Tokens[id], s.Types[id] = text, Normal
-		if _, ok := byteToken(text); ok && s.Model == BPE {
+		if _, ok := byteToken(text); ok && s.Algorithm == BPE {
 			s.Types[id] = Byte
 		}
 	}
@@ -246,15 +246,15 @@ func (f *hfFile) readNormalizer(s *Spec) error {
 		switch {
 		case c.Type == "NFC":
 			s.NFC = true
-		case c.Type == "Prepend" && c.Prepend == Space && s.Model == BPE:
+		case c.Type == "Prepend" && c.Prepend == Space && s.Algorithm == BPE:
 			s.Prefix = PrefixAlways
-		case c.Type == "Replace" && c.Pattern.isString(" ") && c.Content == Space && s.Model == BPE:
+		case c.Type == "Replace" && c.Pattern.isString(" ") && c.Content == Space && s.Algorithm == BPE:
 			replaced = true
 		default:
 			return specError("normalizer %s is not known in this form", c.Type)
 		}
 	}
-	if s.Model == BPE && !replaced && !slices.ContainsFunc(f.PreTokenizer.flatten(), func(c hfComponent) bool { return c.Type == "Metaspace" }) {
+	if s.Algorithm == BPE && !replaced && !slices.ContainsFunc(f.PreTokenizer.flatten(), func(c hfComponent) bool { return c.Type == "Metaspace" }) {
 		return specError("neither normalizer nor pre_tokenizer turns spaces into %s", Space)
 	}
 	return nil
@@ -264,7 +264,7 @@ func (p *hfPattern) isString(s string) bool { return p.String != nil && *p.Strin
 
 // readPreTokenizer finds the name of the file's list of patterns.
 func (f *hfFile) readPreTokenizer(s *Spec) error {
-	if s.Model == BPE {
+	if s.Algorithm == BPE {
 		return f.readMetaspace(s)
 	}
 	var patterns []*pattern
@@ -353,7 +353,7 @@ func (f *hfFile) readMetaspace(s *Spec) error {
 // [Decoder] does; it has nothing to learn from it.
 func (f *hfFile) readDecoder(s *Spec) error {
 	known := []string{"ByteLevel"}
-	if s.Model == BPE {
+	if s.Algorithm == BPE {
 		known = []string{"Replace", "ByteFallback", "Fuse", "Strip", "Metaspace"}
 	}
 	for _, c := range f.Decoder.flatten() {

@@ -12,7 +12,7 @@ func Placeholder(n int) (Spec, error) {
 		return Spec{}, specError("a placeholder vocabulary of %d tokens: at least 258 are needed", n)
 	}
 	s := Spec{
-		Model: GPT2, Pre: "gpt-2",
+		Algorithm: GPT2, Pre: "gpt-2",
 		Tokens: make([]string, 0, n), Types: make([]Type, n),
 		Merges: []string{byteText[' '] + " " + byteText[' ']},
 		BOS:    None, EOS: 257, UNK: None, PAD: None,

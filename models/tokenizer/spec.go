@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// Model is the kind of a vocabulary; the first two are values of GGUF's
+// Algorithm is how a vocabulary is applied; the first two are values of GGUF's
 // tokenizer.ggml.model.
-type Model string
+type Algorithm string
 
 const (
-	Llama Model = "llama" // SentencePiece BPE, driven by scores
-	GPT2  Model = "gpt2"  // byte-level BPE, driven by merges
-	BPE   Model = "bpe"   // BPE over characters with byte fallback, driven by merges
+	Llama Algorithm = "llama" // SentencePiece BPE, driven by scores
+	GPT2  Algorithm = "gpt2"  // byte-level BPE, driven by merges
+	BPE   Algorithm = "bpe"   // BPE over characters with byte fallback, driven by merges
 )
 
 // Type is what a token is for, numbered as in tokenizer.ggml.token_type.
@@ -54,12 +54,12 @@ const (
 // Spec is a vocabulary and the settings that decide ids. All ids index Tokens;
 // an absent one is [None].
 type Spec struct {
-	Model  Model
-	Pre    string    // name of the pre-tokenizer; see the table in pretokenize.go. Unused by Llama
-	Tokens []string  // text by id; in GPT2 vocabularies in GPT-2's alphabet of 256 printable characters
-	Scores []float32 // by id; Llama only
-	Types  []Type    // by id; nil means all Normal
-	Merges []string  // "left right", best first; GPT2 and BPE
+	Algorithm Algorithm
+	Pre       string    // name of the pre-tokenizer; see the table in pretokenize.go. Unused by Llama
+	Tokens    []string  // text by id; in GPT2 vocabularies in GPT-2's alphabet of 256 printable characters
+	Scores    []float32 // by id; Llama only
+	Types     []Type    // by id; nil means all Normal
+	Merges    []string  // "left right", best first; GPT2 and BPE
 
 	BOS, EOS, UNK, PAD int32
 	Stop               []int32 // tokens that end a generation, besides EOS and those known by name
@@ -93,7 +93,7 @@ func (s *Spec) validate() error {
 	if s.Types != nil && len(s.Types) != n {
 		return specError("%d token types for %d tokens", len(s.Types), n)
 	}
-	switch s.Model {
+	switch s.Algorithm {
 	case Llama:
 		if len(s.Scores) != n {
 			return specError("%d scores for %d tokens", len(s.Scores), n)
@@ -116,7 +116,7 @@ func (s *Spec) validate() error {
 			}
 		}
 	default:
-		return specError("unknown model %q", s.Model)
+		return specError("unknown model %q", s.Algorithm)
 	}
 	for _, f := range []struct {
 		name string
@@ -165,7 +165,7 @@ func (s *Spec) typeOf(id int) Type {
 func (s *Spec) sum() [32]byte {
 	w := canonical{Hash: sha256.New()}
 	w.text("smelt tokenizer 1")
-	w.text(string(s.Model))
+	w.text(string(s.Algorithm))
 	w.text(s.Pre)
 	w.texts(s.Tokens)
 	w.number(len(s.Scores))

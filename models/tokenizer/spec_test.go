@@ -293,7 +293,7 @@ func TestSmallHF(t *testing.T) {
 	chars := strings.NewReplacer(byteLevel, metaspace, `{"type": "ByteLevel"},`, ``, `"decoder": {"type": "ByteLevel"}`, `"decoder": null`, `"dropout": null`, `"byte_fallback": true`).Replace(smallHF)
 	spec, err = ParseHF([]byte(strings.ReplaceAll(chars, `"decoder": {"type": "ByteLevel"},`, "")), nil)
 	require.NoError(t, err)
-	require.Equal(t, BPE, spec.Model)
+	require.Equal(t, BPE, spec.Algorithm)
 	require.Equal(t, PrefixMissingFirst, spec.Prefix)
 }
 

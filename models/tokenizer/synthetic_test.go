@@ -12,7 +12,7 @@ import (
 
 // byteLevelSpec has all bytes, some merges, and special tokens of both kinds.
 func byteLevelSpec(pre string) Spec {
-	s := Spec{Model: GPT2, Pre: pre, BOS: None, EOS: None, UNK: None, PAD: None}
+	s := Spec{Algorithm: GPT2, Pre: pre, BOS: None, EOS: None, UNK: None, PAD: None}
 	s.Tokens = append(s.Tokens, byteText[:]...)
 	for _, m := range []string{"h e", "l l", "he ll", "hell o", "Ġ hello", "Ġ w", "o r", "Ġw or", "Ġ Ġ", "ĠĠ ĠĠ", "a a", "aa aa", "Ã ©", "1 2", "12 3", "Ċ Ċ"} {
 		left, right := splitMerge(m)
@@ -27,7 +27,7 @@ func byteLevelSpec(pre string) Spec {
 
 // pieceSpec is a SentencePiece vocabulary of the same sort.
 func pieceSpec() Spec {
-	s := Spec{Model: Llama, Prefix: PrefixAlways, AddBOS: true, UNK: 0, BOS: 1, EOS: 2, PAD: None}
+	s := Spec{Algorithm: Llama, Prefix: PrefixAlways, AddBOS: true, UNK: 0, BOS: 1, EOS: 2, PAD: None}
 	s.special("<unk>", Unknown)
 	s.special("<s>", Control)
 	s.special("</s>", Control)
@@ -47,7 +47,7 @@ func pieceSpec() Spec {
 // charSpec is the second kind as Hugging Face has it.
 func charSpec() Spec {
 	p := pieceSpec()
-	s := Spec{Model: BPE, Prefix: PrefixAlways, AddBOS: true, UNK: 0, BOS: 1, EOS: 2, PAD: None, Tokens: p.Tokens, Types: p.Types}
+	s := Spec{Algorithm: BPE, Prefix: PrefixAlways, AddBOS: true, UNK: 0, BOS: 1, EOS: 2, PAD: None, Tokens: p.Tokens, Types: p.Types}
 	s.Merges = []string{"h e", "l l", "he ll", "hell o", "▁ hello", "▁ w", "o r", "▁w or", "▁ ▁", "▁▁ ▁▁", "a a", "aa aa"}
 	return s
 }

@@ -32,7 +32,7 @@ func newTables(s *Spec, types []Type) *tables {
 		t.bytes[b] = None
 	}
 	for id, text := range s.Tokens {
-		if b, ok := byteToken(text); ok && s.Model != GPT2 {
+		if b, ok := byteToken(text); ok && s.Algorithm != GPT2 {
 			t.bytes[b] = int32(id)
 		}
 		if k := types[id]; text == "" || k == Control || k == Unknown || k == Byte {
@@ -43,12 +43,12 @@ func newTables(s *Spec, types []Type) *tables {
 			t.widest = max(t.widest, len(text))
 		}
 	}
-	if s.Model == GPT2 {
+	if s.Algorithm == GPT2 {
 		for b := range t.bytes {
 			t.bytes[b] = t.lookup(byteText[b])
 		}
 	}
-	if s.Model == Llama {
+	if s.Algorithm == Llama {
 		t.rankScores(s)
 	} else {
 		t.readMerges(s)
@@ -113,10 +113,10 @@ func (t *tables) readMerges(s *Spec) {
 			id = intern(string(text))
 		}
 		t.pairs[key] = merge{uint32(rank), id}
-		t.wordwise = t.wordwise && (s.Model != BPE || wordStarts(string(text)))
+		t.wordwise = t.wordwise && (s.Algorithm != BPE || wordStarts(string(text)))
 	}
 	// A byte that is no token may still begin a merge.
-	if s.Model == GPT2 {
+	if s.Algorithm == GPT2 {
 		for b := range t.bytes {
 			if id, ok := extra[byteText[b]]; ok {
 				t.bytes[b] = id
