@@ -50,8 +50,8 @@ type Model struct {
 	path    string // of the file or folder; "" for others
 	context int    // tokens the model was trained to see; 0 if unknown
 	build   func(ir.Options) (*ir.Func, error)
-	weights Weights       // nil for a shape without weights
-	file    *models.Model // nil for a model defined in Go
+	weights Weights            // nil for a shape without weights
+	file    *models.Checkpoint // nil for a model defined in Go
 
 	mu     sync.Mutex
 	users  int // programs that are loaded
@@ -98,7 +98,7 @@ func Open(path, weights string) (*Model, error) {
 	return fromFile(name, path, file), nil
 }
 
-func fromFile(name, path string, file *models.Model) *Model {
+func fromFile(name, path string, file *models.Checkpoint) *Model {
 	m := &Model{name: name, path: path, context: file.Config.Context, build: file.Build, file: file}
 	if file.HasWeights() {
 		m.weights = file
@@ -135,7 +135,7 @@ func (m *Model) Name() string { return m.name }
 
 // File returns what was read from the model's file, or nil for a model that is
 // defined in Go.
-func (m *Model) File() *models.Model { return m.file }
+func (m *Model) File() *models.Checkpoint { return m.file }
 
 // Context returns how many tokens the model was trained to see, 0 if unknown.
 func (m *Model) Context() int { return m.context }

@@ -51,7 +51,7 @@ func Archs() []string { return lo.Map(shapes, func(c Config, _ int) string { ret
 // Arch returns a well-known model without its weights. weightType names what
 // people call a file by, "f16", "q4_0" or "q4_k_m"; each tensor gets the type that
 // llama.cpp's quantiser would give it. Only the RoPE factors have data.
-func Arch(name, weightType string) (*Model, error) {
+func Arch(name, weightType string) (*Checkpoint, error) {
 	shape, ok := lo.Find(shapes, func(c Config) bool { return strings.EqualFold(c.Name, name) })
 	if !ok {
 		return nil, configError("no shape is called %q; known are %s", name, strings.Join(Archs(), ", "))
@@ -60,7 +60,7 @@ func Arch(name, weightType string) (*Model, error) {
 }
 
 // Synthetic is Arch for any configuration.
-func Synthetic(c Config, weightType string) (*Model, error) {
+func Synthetic(c Config, weightType string) (*Checkpoint, error) {
 	mix, err := mixtureOf(weightType)
 	if err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func Synthetic(c Config, weightType string) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := newModel(ArchPrefix+c.Name, family, c, tensors)
+	m, err := newCheckpoint(ArchPrefix+c.Name, family, c, tensors)
 	if err != nil {
 		return nil, err
 	}

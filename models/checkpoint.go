@@ -11,9 +11,9 @@ import (
 	"github.com/smelt-ml/smelt/models/tokenizer"
 )
 
-// Model is a model file, or the shape of one without weights. It implements
-// [ir.Weights].
-type Model struct {
+// Checkpoint is a model as its file or folder has it: its configuration and its tensors,
+// which of a known shape have no data. It implements [ir.Weights].
+type Checkpoint struct {
 	Path   string // as given to Open, or arch:NAME
 	Config Config
 
@@ -49,8 +49,8 @@ func (t *Tensor) Elements() int64 {
 // Bytes returns the size of the stored form.
 func (t *Tensor) Bytes() int64 { return t.DType.Bytes(t.Elements()) }
 
-func newModel(path string, family *Family, config Config, tensors []Tensor) (*Model, error) {
-	m := &Model{Path: path, Config: config, family: family, tensors: tensors, index: make(map[string]int, len(tensors))}
+func newCheckpoint(path string, family *Family, config Config, tensors []Tensor) (*Checkpoint, error) {
+	m := &Checkpoint{Path: path, Config: config, family: family, tensors: tensors, index: make(map[string]int, len(tensors))}
 	for i, t := range tensors {
 		if first, ok := m.index[t.Name]; ok {
 			return nil, configError("tensor %q is in %s and in %s", t.Name, tensors[first].File, t.File)
@@ -61,7 +61,7 @@ func newModel(path string, family *Family, config Config, tensors []Tensor) (*Mo
 }
 
 // Close releases the file.
-func (m *Model) Close() error {
+func (m *Checkpoint) Close() error {
 	if m.close == nil {
 		return nil
 	}
@@ -69,13 +69,13 @@ func (m *Model) Close() error {
 }
 
 // HasWeights tells a model from a mere shape.
-func (m *Model) HasWeights() bool { return m.close != nil }
+func (m *Checkpoint) HasWeights() bool { return m.close != nil }
 
 // Tensors lists the stored weights in the order of the file.
-func (m *Model) Tensors() []Tensor { return m.tensors }
+func (m *Checkpoint) Tensors() []Tensor { return m.tensors }
 
 // Tensor returns a stored weight by name.
-func (m *Model) Tensor(name string) (*Tensor, bool) {
+func (m *Checkpoint) Tensor(name string) (*Tensor, bool) {
 	i, ok := m.index[name]
 	if !ok {
 		return nil, false
@@ -84,7 +84,7 @@ func (m *Model) Tensor(name string) (*Tensor, bool) {
 }
 
 // Weight implements [ir.Weights].
-func (m *Model) Weight(name string, _ []int) (ir.DType, []int, bool) {
+func (m *Checkpoint) Weight(name string, _ []int) (ir.DType, []int, bool) {
 	t, ok := m.Tensor(name)
 	if !ok {
 		return ir.Invalid, nil, false
@@ -93,7 +93,7 @@ func (m *Model) Weight(name string, _ []int) (ir.DType, []int, bool) {
 }
 
 // Data returns a weight's element type and bytes, as they are stored.
-func (m *Model) Data(name string) (ir.DType, []byte, bool) {
+func (m *Checkpoint) Data(name string) (ir.DType, []byte, bool) {
 	t, ok := m.Tensor(name)
 	if !ok || t.Data == nil {
 		return ir.Invalid, nil, false
@@ -108,7 +108,7 @@ var ErrNoWeights = errors.New("there are no weights to run with")
 var ErrNoTokenizer = errors.New("the model has no vocabulary")
 
 // Tokenizer makes the model's tokenizer.
-func (m *Model) Tokenizer() (*tokenizer.Tokenizer, error) {
+func (m *Checkpoint) Tokenizer() (*tokenizer.Tokenizer, error) {
 	if m.tokenizer == nil {
 		return nil, fmt.Errorf("%s: %w", m.Path, ErrNoTokenizer)
 	}
@@ -145,11 +145,11 @@ func (e *TensorError) Error() string {
 // Build returns the source graph. Tensors that do not fit are reported together,
 // as an [ir.WeightError], a [TensorError], or both. Block defaults to the context
 // that the model was trained for.
-func (m *Model) Build(opts ir.Options) (*ir.Func, error) {
+func (m *Checkpoint) Build(opts ir.Options) (*ir.Func, error) {
 	if opts.Block == 0 {
 		opts.Block = m.Config.Context
 	}
-	asked := &askedFor{Model: m, names: make(map[string]bool)}
+	asked := &askedFor{Checkpoint: m, names: make(map[string]bool)}
 	whole := false // a definition that stopped midway has not asked for all it needs
 	f, err := ir.Build(m.family.Name, asked, opts, func(b *ir.Builder) {
 		m.family.Define(b, &m.Config)
@@ -166,14 +166,14 @@ func (m *Model) Build(opts ir.Options) (*ir.Func, error) {
 
 // askedFor notes which weights a definition binds.
 type askedFor struct {
-	*Model
+	*Checkpoint
 	names map[string]bool
 }
 
 // Weight answers for a tensor of a type we cannot read as if it were F32, so that
 // the definition goes on; misfits reports it.
 func (a *askedFor) Weight(name string, want []int) (ir.DType, []int, bool) {
-	t, shape, ok := a.Model.Weight(name, want)
+	t, shape, ok := a.Checkpoint.Weight(name, want)
 	if want != nil {
 		a.names[name] = true
 	}
@@ -185,7 +185,7 @@ func (a *askedFor) Weight(name string, want []int) (ir.DType, []int, bool) {
 
 func readable(t ir.DType) bool { return t.IsFloat() || t.IsQuantised() }
 
-func (m *Model) misfits(asked map[string]bool) error {
+func (m *Checkpoint) misfits(asked map[string]bool) error {
 	var e TensorError
 	for i := range m.tensors {
 		switch t := &m.tensors[i]; {

@@ -22,6 +22,6 @@
 //
 // [Arch] gives the shapes of well-known models without their weights, for
 // compiling, drawing and measuring; package synth gives them random ones. Package quantize
-// writes a model with another type of weights, as [Model.Rewrite] says. [Model.Identity]
+// writes a model with another type of weights, as [Checkpoint.Rewrite] says. [Checkpoint.Identity]
 // is what a compiled Plan recognises its model by.
 package models

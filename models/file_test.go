@@ -40,14 +40,14 @@ func stretched() *models.Llama3Rope {
 	return &models.Llama3Rope{Factor: 8, LowFrequency: 1, HighFrequency: 4, OldContext: 128}
 }
 
-func synthetic(t testing.TB, c models.Config, weightType string) *models.Model {
+func synthetic(t testing.TB, c models.Config, weightType string) *models.Checkpoint {
 	m, err := models.Synthetic(c, weightType)
 	require.NoError(t, err)
 	return m
 }
 
 // randomWeights makes data for a synthetic F32 model.
-func randomWeights(m *models.Model) map[string][]float32 {
+func randomWeights(m *models.Checkpoint) map[string][]float32 {
 	rng := rand.New(rand.NewPCG(11, 12))
 	weights := make(map[string][]float32)
 	for _, w := range m.Tensors() {
@@ -83,7 +83,7 @@ type file struct {
 	tensors  []gguf.Source
 }
 
-func fileOf(m *models.Model) *file {
+func fileOf(m *models.Checkpoint) *file {
 	f := &file{metadata: m.Config.Metadata()}
 	weights := randomWeights(m)
 	for _, t := range m.Tensors() {

@@ -13,7 +13,7 @@ import (
 )
 
 // build checks that a configuration that passes gives a graph, or an error.
-func build(t *testing.T, m *Model) {
+func build(t *testing.T, m *Checkpoint) {
 	f, err := m.Build(ir.Options{})
 	if err == nil {
 		require.NoError(t, f.Verify())

@@ -12,7 +12,7 @@ import (
 	"github.com/smelt-ml/smelt/models/tokenizer"
 )
 
-func openGGUF(path string) (*Model, error) {
+func openGGUF(path string) (*Checkpoint, error) {
 	f, err := gguf.Open(path)
 	if err != nil {
 		return nil, err
@@ -25,7 +25,7 @@ func openGGUF(path string) (*Model, error) {
 	return m, nil
 }
 
-func fromGGUF(f *gguf.File) (*Model, error) {
+func fromGGUF(f *gguf.File) (*Checkpoint, error) {
 	arch, err := f.String("general.architecture")
 	if err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func fromGGUF(f *gguf.File) (*Model, error) {
 			Shape: lo.Map(t.Shape, func(d int64, _ int) int { return int(d) }),
 		}
 	}
-	m, err := newModel(f.Name, family, config, tensors)
+	m, err := newCheckpoint(f.Name, family, config, tensors)
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/smelt-ml/smelt/models/tokenizer"
 )
 
-func openHF(dir string) (*Model, error) {
+func openHF(dir string) (*Checkpoint, error) {
 	described, err := hf.Load(dir)
 	if err != nil {
 		return nil, err
@@ -42,9 +42,9 @@ func openHF(dir string) (*Model, error) {
 	if config.Tied {
 		tie(tensors)
 	}
-	var m *Model
+	var m *Checkpoint
 	if err == nil {
-		m, err = newModel(dir, family, config, tensors)
+		m, err = newCheckpoint(dir, family, config, tensors)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, errors.Join(err, closeAll()))

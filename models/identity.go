@@ -26,7 +26,7 @@ type Identity struct {
 }
 
 // Identity returns the model's. What it costs does not grow with the weights.
-func (m *Model) Identity() Identity {
+func (m *Checkpoint) Identity() Identity {
 	id := Identity{}
 	if !m.HasWeights() {
 		id.Arch = strings.TrimPrefix(m.Path, ArchPrefix)

@@ -10,7 +10,7 @@ import (
 // Open opens a GGUF file, or a Hugging Face folder with config.json and
 // *.safetensors. Weights are mapped, not read: the Data of all tensors are views of
 // read-only mappings.
-func Open(path string) (*Model, error) {
+func Open(path string) (*Checkpoint, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err

@@ -24,21 +24,21 @@ import (
 // oracle runs a model's source graph in the interpreter.
 type oracle struct {
 	t       testing.TB
-	model   *models.Model
+	model   *models.Checkpoint
 	f       *ir.Func
 	weights *ref.Weights
 	caches  []*ref.Cache
 	watch   func(*ir.Value, *ref.Tensor)
 }
 
-func open(t testing.TB, path string) *models.Model {
+func open(t testing.TB, path string) *models.Checkpoint {
 	m, err := models.Open(path)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, m.Close()) })
 	return m
 }
 
-func newOracle(t testing.TB, m *models.Model, block, blocks int) *oracle {
+func newOracle(t testing.TB, m *models.Checkpoint, block, blocks int) *oracle {
 	f, err := m.Build(ir.Options{KV: ir.F32, Block: block})
 	require.NoError(t, err)
 	return &oracle{t: t, model: m, f: f, weights: ref.NewWeights(m.Data), caches: ref.CachesFor(f, blocks)}
@@ -63,7 +63,7 @@ func (o *oracle) step(inputs map[string][]int32) [][]float64 {
 }
 
 // prefill runs a whole prompt from an empty contiguous cache.
-func prefill(t testing.TB, m *models.Model, ids []int32) [][]float64 {
+func prefill(t testing.TB, m *models.Checkpoint, ids []int32) [][]float64 {
 	o := newOracle(t, m, len(ids), 1)
 	return o.step(ref.Pack(len(ids), true, ref.Sequence{Tokens: ids, Blocks: []int32{0}}))
 }
@@ -118,7 +118,7 @@ func TestLogits(t *testing.T) {
 			{"Q2_K", "logits-Q2_K.npy", 1e-3},
 		} {
 			t.Run(model+"/"+form.name, func(t *testing.T) {
-				var m *models.Model
+				var m *models.Checkpoint
 				if form.name == "folder" {
 					m = open(t, tiny.Folder(t, model))
 				} else {

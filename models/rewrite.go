@@ -58,7 +58,7 @@ func (r *Rewritten) Source(write func(w io.Writer) error) (gguf.Source, error) {
 // of that name: "q4_k_m" is llama.cpp's mixture of types, see [WeightTypes]. The
 // metadata of a GGUF file are kept, but for its type; those of a folder or a shape
 // are made. Like Build, it reports every tensor that does not fit.
-func (m *Model) Rewrite(weightType string) ([]gguf.KV, []Rewritten, error) {
+func (m *Checkpoint) Rewrite(weightType string) ([]gguf.KV, []Rewritten, error) {
 	mix, err := mixtureOf(weightType)
 	if err != nil {
 		return nil, nil, err
@@ -95,7 +95,7 @@ func set(list []gguf.KV, key string, n uint32) []gguf.KV {
 
 // rewritten lists the tensors of the new file, in the order of the one at hand or,
 // for a folder, in that of the definition, which has RoPE factors besides.
-func (m *Model) rewritten(mix *mixture) ([]Rewritten, error) {
+func (m *Checkpoint) rewritten(mix *mixture) ([]Rewritten, error) {
 	if !m.reordered {
 		return lo.Map(m.tensors, func(t Tensor, i int) Rewritten {
 			return m.rewrite(mix, &t, &m.tensors[i])
@@ -118,7 +118,7 @@ func (m *Model) rewritten(mix *mixture) ([]Rewritten, error) {
 	}), err
 }
 
-func (m *Model) rewrite(mix *mixture, t, from *Tensor) Rewritten {
+func (m *Checkpoint) rewrite(mix *mixture, t, from *Tensor) Rewritten {
 	want := mix.want(t.Name, layerOf(t.Name), t.Shape, &m.Config)
 	r := Rewritten{Name: t.Name, DType: fitting(want, t.Shape[len(t.Shape)-1]), Shape: t.Shape, From: from}
 	r.Narrow = r.DType != want

@@ -62,7 +62,7 @@ func TestStored(t *testing.T) {
 			stored := folderTensors()
 			all, err := family.arrange(&Config{Layers: 1}, stored, memory)
 			require.NoError(t, err)
-			m, err := newModel("test", &family, Config{}, all)
+			m, err := newCheckpoint("test", &family, Config{}, all)
 			require.NoError(t, err)
 			w, ok := m.Tensor("blk.0.w")
 			require.True(t, ok)

@@ -21,7 +21,7 @@ import (
 
 // asFolder writes a model without permuted rows as a Hugging Face folder; rename gives a
 // tensor another name than the family has for it, or none, which leaves it out.
-func asFolder(t *testing.T, m *models.Model, rename map[string]string) string {
+func asFolder(t *testing.T, m *models.Checkpoint, rename map[string]string) string {
 	families := models.Families()
 	family := families[slices.IndexFunc(families, func(f models.Family) bool { return f.Name == m.Config.Family })]
 	layer := regexp.MustCompile(`\bblk\.(\d+)\.`)

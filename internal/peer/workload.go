@@ -56,7 +56,7 @@ type workload struct {
 }
 
 // workloadOf counts from a model's tensors and configuration.
-func workloadOf(m *models.Model) workload {
+func workloadOf(m *models.Checkpoint) workload {
 	c := &m.Config
 	w := workload{
 		Cached:    int64(2 * c.Layers * c.KVHeads * c.Head * 2),

@@ -4,7 +4,7 @@
 //	r, err := quantize.Write(ctx, out, m, "q4_k_m", nil)
 //
 // A type is one of llama.cpp's mixtures ([models.WeightTypes]): which tensor gets which
-// element type is decided by [models.Model.Rewrite], and the bytes of a block by package
+// element type is decided by [models.Checkpoint.Rewrite], and the bytes of a block by package
 // quant, so that the file is the one that llama.cpp's own tool makes. Here tensors are
 // converted, slice by slice, by as many workers as there are processors: memory is bounded
 // by the slices and not by the model, and what is written does not depend on how many
@@ -50,7 +50,7 @@ const quantizeElements = 1 << 18
 
 // Write writes the model with weights of the type of that name. progress, if given, is
 // told the bytes written so far and in all.
-func Write(ctx context.Context, out io.Writer, m *models.Model, weightType string, progress func(done, total int64)) (*Result, error) {
+func Write(ctx context.Context, out io.Writer, m *models.Checkpoint, weightType string, progress func(done, total int64)) (*Result, error) {
 	if !m.HasWeights() {
 		return nil, fmt.Errorf("%s: %w", m.Path, models.ErrNoWeights)
 	}

@@ -25,7 +25,7 @@ import (
 )
 
 // quantized returns the path of a model's file in another type.
-func quantized(t testing.TB, m *models.Model, weightType string) (string, *quantize.Result) {
+func quantized(t testing.TB, m *models.Checkpoint, weightType string) (string, *quantize.Result) {
 	path := filepath.Join(t.TempDir(), weightType+".gguf")
 	f, err := os.Create(path)
 	require.NoError(t, err)
@@ -35,7 +35,7 @@ func quantized(t testing.TB, m *models.Model, weightType string) (string, *quant
 	return path, q
 }
 
-func opened(t testing.TB, path string) *models.Model {
+func opened(t testing.TB, path string) *models.Checkpoint {
 	m, err := models.Open(path)
 	require.NoError(t, err)
 	t.Cleanup(func() { m.Close() })

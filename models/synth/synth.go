@@ -127,7 +127,7 @@ func (s *synthesiser) tensor(t *models.Tensor, index int, emit func([]byte) erro
 var ErrShape = errors.New("no random weights can be made")
 
 // Bytes returns how much the weights of a shape take, or why they cannot be made.
-func Bytes(m *models.Model) (int64, error) {
+func Bytes(m *models.Checkpoint) (int64, error) {
 	if m.HasWeights() {
 		return 0, fmt.Errorf("%s: %w: it has weights", m.Path, ErrShape)
 	}
@@ -142,7 +142,7 @@ func Bytes(m *models.Model) (int64, error) {
 }
 
 // Tensors returns those of a shape with random weights in memory.
-func Tensors(ctx context.Context, m *models.Model, seed uint64) ([]models.Tensor, error) {
+func Tensors(ctx context.Context, m *models.Checkpoint, seed uint64) ([]models.Tensor, error) {
 	if _, err := Bytes(m); err != nil {
 		return nil, err
 	}
@@ -162,7 +162,7 @@ func Tensors(ctx context.Context, m *models.Model, seed uint64) ([]models.Tensor
 // Write writes a shape with random weights and a placeholder vocabulary, as a GGUF file.
 // weightType is the mixture that the shape was opened with; progress is told the bytes
 // written so far and in all, and stops the writing by an error.
-func Write(out io.Writer, m *models.Model, weightType string, seed uint64, progress func(done, total int64) error) error {
+func Write(out io.Writer, m *models.Checkpoint, weightType string, seed uint64, progress func(done, total int64) error) error {
 	total, err := Bytes(m)
 	if err != nil {
 		return err

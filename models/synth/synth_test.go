@@ -19,7 +19,7 @@ import (
 )
 
 // shape has whole blocks in every row, and factors of RoPE of its own.
-func shape(t *testing.T, weightType string) *models.Model {
+func shape(t *testing.T, weightType string) *models.Checkpoint {
 	m, err := models.Synthetic(models.Config{
 		Family: "llama", Name: "small", Vocab: 300, Width: 256, Layers: 2, Heads: 4, KVHeads: 2, Head: 64, FFN: 512, Context: 64, Eps: 1e-5,
 		Rope: models.Rope{Theta: 1e4, Llama3: &models.Llama3Rope{Factor: 8, LowFrequency: 1, HighFrequency: 4, OldContext: 32}},
