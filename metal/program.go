@@ -10,9 +10,9 @@ import (
 	"github.com/smelt-ml/smelt/lower"
 )
 
-// Tensors gives the bytes and the stored type of a tensor of the model file. The
+// Fetch gives the bytes and the stored type of a tensor of the model file. The
 // bytes must stay readable and unchanged until [Program.Close].
-type Tensors func(name string) (data []byte, dtype lower.DType, err error)
+type Fetch func(name string) (data []byte, dtype lower.DType, err error)
 
 // Program is a Plan on a device, with its weights.
 type Program struct {
@@ -35,15 +35,15 @@ type Program struct {
 // one whose launches exceed an Apple GPU's threadgroup memory or threads, ErrWeights
 // where tensors are missing or not what the Plan says, and a *MemoryError where
 // converted copies do not fit. The Plan must not be changed until Close.
-func (d *Device) Load(plan *lower.Plan, tensors Tensors) (*Program, error) {
-	p, err := d.load(plan, tensors)
+func (d *Device) Load(plan *lower.Plan, fetch Fetch) (*Program, error) {
+	p, err := d.load(plan, fetch)
 	if err != nil {
 		return nil, fmt.Errorf("metal: loading %s on %s: %w", plan.Model, d.info.Name, err)
 	}
 	return p, nil
 }
 
-func (d *Device) load(plan *lower.Plan, tensors Tensors) (*Program, error) {
+func (d *Device) load(plan *lower.Plan, fetch Fetch) (*Program, error) {
 	if err := plan.Validate(); err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func (d *Device) load(plan *lower.Plan, tensors Tensors) (*Program, error) {
 		return nil, fmt.Errorf("the device is %w", ErrClosed)
 	}
 	p := &Program{device: d, plan: plan, kernels: t.kernels, buffers: make([]handle, len(plan.Buffers)), sessions: map[*Session]struct{}{}}
-	if err := p.bind(tensors); err != nil {
+	if err := p.bind(fetch); err != nil {
 		p.release()
 		return nil, p.explain(err, 0)
 	}
@@ -122,7 +122,7 @@ func (d *Device) rearranges() bool {
 }
 
 // bind makes the buffers that sessions share: weights and constants.
-func (p *Program) bind(tensors Tensors) error {
+func (p *Program) bind(fetch Fetch) error {
 	weights := make([]weight, len(p.plan.Buffers))
 	var missing []error
 	for i := range p.plan.Buffers {
@@ -130,7 +130,7 @@ func (p *Program) bind(tensors Tensors) error {
 		if b.Kind != lower.Weight {
 			continue
 		}
-		w, err := find(b, tensors)
+		w, err := find(b, fetch)
 		if err != nil {
 			missing = append(missing, err)
 			continue
@@ -169,8 +169,8 @@ func (p *Program) bind(tensors Tensors) error {
 }
 
 // find fetches a weight and checks it against the Plan.
-func find(b *lower.Buffer, tensors Tensors) (weight, error) {
-	data, dtype, err := tensors(b.Name)
+func find(b *lower.Buffer, fetch Fetch) (weight, error) {
+	data, dtype, err := fetch(b.Name)
 	if err != nil {
 		return weight{}, fmt.Errorf("tensor %q: %w", b.Name, err)
 	}

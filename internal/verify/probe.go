@@ -233,7 +233,7 @@ func newRig(g *graphs, m Subject, on place, pick picker, split bool) (*rig, erro
 }
 
 // stored gives a device the bytes of a model's weights.
-func stored(m Subject) metal.Tensors {
+func stored(m Subject) metal.Fetch {
 	return func(name string) ([]byte, ir.DType, error) {
 		t, data, ok := m.Data(name)
 		if !ok {
