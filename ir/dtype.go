@@ -31,28 +31,33 @@ const (
 	Q6_K
 )
 
-// dtypes is indexed by DType. Block sizes are those of ggml-common.h.
+// dtypes is indexed by DType, which is the type's number in kernels and in Plans. Block
+// sizes are those of ggml-common.h; gguf is the number in GGUF files (ggml_type), noGGUF
+// where files have no such type.
 var dtypes = [...]struct {
 	name         string
 	elems, bytes int
+	gguf         int
 }{
-	Invalid: {"invalid", 1, 0},
-	F32:     {"f32", 1, 4},
-	F16:     {"f16", 1, 2},
-	BF16:    {"bf16", 1, 2},
-	I32:     {"i32", 1, 4},
-	Bool:    {"bool", 1, 1},
-	Q8_0:    {"q8_0", 32, 34},
-	Q4_0:    {"q4_0", 32, 18},
-	Q4_1:    {"q4_1", 32, 20},
-	Q5_0:    {"q5_0", 32, 22},
-	Q5_1:    {"q5_1", 32, 24},
-	Q2_K:    {"q2_k", 256, 84},
-	Q3_K:    {"q3_k", 256, 110},
-	Q4_K:    {"q4_k", 256, 144},
-	Q5_K:    {"q5_k", 256, 176},
-	Q6_K:    {"q6_k", 256, 210},
+	Invalid: {"invalid", 1, 0, noGGUF},
+	F32:     {"f32", 1, 4, 0},
+	F16:     {"f16", 1, 2, 1},
+	BF16:    {"bf16", 1, 2, 30},
+	I32:     {"i32", 1, 4, 26},
+	Bool:    {"bool", 1, 1, noGGUF},
+	Q8_0:    {"q8_0", 32, 34, 8},
+	Q4_0:    {"q4_0", 32, 18, 2},
+	Q4_1:    {"q4_1", 32, 20, 3},
+	Q5_0:    {"q5_0", 32, 22, 6},
+	Q5_1:    {"q5_1", 32, 24, 7},
+	Q2_K:    {"q2_k", 256, 84, 10},
+	Q3_K:    {"q3_k", 256, 110, 11},
+	Q4_K:    {"q4_k", 256, 144, 12},
+	Q5_K:    {"q5_k", 256, 176, 13},
+	Q6_K:    {"q6_k", 256, 210, 14},
 }
+
+const noGGUF = -1
 
 // DTypes lists every valid element type.
 func DTypes() []DType {
@@ -79,6 +84,16 @@ func ParseDType(s string) (DType, error) {
 		}
 	}
 	return Invalid, fmt.Errorf("unknown element type %q", s)
+}
+
+// Known reports whether t is an element type or Invalid, and no other number.
+func (t DType) Known() bool { return int(t) < len(dtypes) }
+
+// GGUF returns the number that GGUF files have for the type; ok is false where they have
+// none.
+func (t DType) GGUF() (number uint32, ok bool) {
+	n := dtypes[t].gguf
+	return uint32(max(n, 0)), n != noGGUF
 }
 
 // BlockElems returns how many elements one block holds: 1 for plain types.

@@ -26,6 +26,12 @@ import (
 	"github.com/smelt-ml/smelt/models/safetensors"
 )
 
+// The types that tests write.
+var (
+	ggufF32, _ = gguf.TypeOf(ir.F32)
+	ggufI32, _ = gguf.TypeOf(ir.I32)
+)
+
 // small is a model of one layer whose sizes are all different.
 func small(family string) models.Config {
 	return models.Config{
@@ -87,7 +93,7 @@ func fileOf(m *models.Checkpoint) *file {
 	f := &file{metadata: m.Config.Metadata()}
 	weights := randomWeights(m)
 	for _, t := range m.Tensors() {
-		f.tensors = append(f.tensors, gguf.Source{Name: t.Name, Type: gguf.TypeF32, Shape: wide(t.Shape), Write: writer(weights[t.Name])})
+		f.tensors = append(f.tensors, gguf.Source{Name: t.Name, Type: ggufF32, Shape: wide(t.Shape), Write: writer(weights[t.Name])})
 	}
 	return f
 }
@@ -157,12 +163,12 @@ func TestMisfits(t *testing.T) {
 	f := fileOf(synthetic(t, small("llama"), "f32"))
 	f.drop("blk.0.attn_k.weight")
 	f.drop("output_norm.weight")
-	f.put("blk.0.attn_v.weight", gguf.TypeF32, 4*32*16, 32, 16) // columns and rows swapped
-	f.put("blk.0.attn_q.bias", gguf.TypeF32, 4*48, 48)
-	f.put("blk.1.attn_q.weight", gguf.TypeF32, 4*48*32, 48, 32) // of a layer that there is not
-	f.put("blk.0.ffn_up.weight", gguf.TypeI32, 4*64*32, 64, 32)
+	f.put("blk.0.attn_v.weight", ggufF32, 4*32*16, 32, 16) // columns and rows swapped
+	f.put("blk.0.attn_q.bias", ggufF32, 4*48, 48)
+	f.put("blk.1.attn_q.weight", ggufF32, 4*48*32, 48, 32) // of a layer that there is not
+	f.put("blk.0.ffn_up.weight", ggufI32, 4*64*32, 64, 32)
 	f.put("blk.0.attn_output.weight", gguf.TensorType(20), 32*64/32*18, 32, 64) // also misshapen
-	f.put("blk.0.attn_rot_embd.weight", gguf.TypeF32, 16, 4)                    // ignorable
+	f.put("blk.0.attn_rot_embd.weight", ggufF32, 16, 4)                         // ignorable
 	m := open(t, f.write(t))
 	_, err := m.Build(ir.Options{})
 	var weights *ir.WeightError

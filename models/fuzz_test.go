@@ -12,6 +12,8 @@ import (
 	"github.com/smelt-ml/smelt/models/hf"
 )
 
+var ggufF32, _ = gguf.TypeOf(ir.F32)
+
 // build checks that a configuration that passes gives a graph, or an error.
 func build(t *testing.T, m *Checkpoint) {
 	f, err := m.Build(ir.Options{})
@@ -35,7 +37,7 @@ func FuzzGGUF(f *testing.F) {
 			for i, d := range t.Shape {
 				shape[i] = int64(d)
 			}
-			tensors = append(tensors, gguf.Source{Name: t.Name, Type: gguf.TypeF32, Shape: shape, Write: func(w io.Writer) error {
+			tensors = append(tensors, gguf.Source{Name: t.Name, Type: ggufF32, Shape: shape, Write: func(w io.Writer) error {
 				_, err := w.Write(make([]byte, t.Bytes()))
 				return err
 			}})

@@ -19,6 +19,16 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 )
 
+// The numbers of ggml_type that the tests write.
+const (
+	TypeF32  TensorType = 0
+	TypeF16  TensorType = 1
+	TypeQ4_0 TensorType = 2
+	TypeQ8_0 TensorType = 8
+	TypeQ4_K TensorType = 12
+	TypeBF16 TensorType = 30
+)
+
 // bytesOf makes a tensor whose data count up.
 func bytesOf(name string, t TensorType, shape ...int64) Source {
 	return Source{Name: name, Type: t, Shape: shape, Write: func(w io.Writer) error {

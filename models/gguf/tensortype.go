@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"slices"
+	"strings"
 
 	"github.com/smelt-ml/smelt/ir"
 )
@@ -12,47 +14,30 @@ import (
 // (ggml_type). Its String is the name as ggml writes it, in upper case.
 type TensorType uint32
 
-// The tensor types that smelt computes with.
-const (
-	TypeF32  TensorType = 0
-	TypeF16  TensorType = 1
-	TypeQ4_0 TensorType = 2
-	TypeQ4_1 TensorType = 3
-	TypeQ5_0 TensorType = 6
-	TypeQ5_1 TensorType = 7
-	TypeQ8_0 TensorType = 8
-	TypeQ2_K TensorType = 10
-	TypeQ3_K TensorType = 11
-	TypeQ4_K TensorType = 12
-	TypeQ5_K TensorType = 13
-	TypeQ6_K TensorType = 14
-	TypeI32  TensorType = 26
-	TypeBF16 TensorType = 30
-)
-
-// tensorTypes is indexed by TensorType. What the compiler knows has its sizes from there;
-// those of the others are ggml-common.h's. A row without either is a number that ggml has
+// tensorTypes is indexed by TensorType. What the compiler knows comes from its own table of
+// types; the others are ggml-common.h's. A row without sizes is a number that ggml has
 // withdrawn.
-var tensorTypes = [...]struct {
+var tensorTypes = func() []tensorType {
+	all := slices.Clone(otherTypes[:])
+	for _, d := range ir.DTypes() {
+		if n, ok := d.GGUF(); ok {
+			all[n] = tensorType{strings.ToUpper(d.String()), int64(d.BlockElems()), int64(d.BlockBytes()), d}
+		}
+	}
+	return all
+}()
+
+type tensorType struct {
 	name         string
 	elems, bytes int64 // of a block
 	dtype        ir.DType
-}{
-	0:  {name: "F32", dtype: ir.F32},
-	1:  {name: "F16", dtype: ir.F16},
-	2:  {name: "Q4_0", dtype: ir.Q4_0},
-	3:  {name: "Q4_1", dtype: ir.Q4_1},
+}
+
+// otherTypes are those that the compiler does not know.
+var otherTypes = [...]tensorType{
 	4:  {name: "Q4_2"},
 	5:  {name: "Q4_3"},
-	6:  {name: "Q5_0", dtype: ir.Q5_0},
-	7:  {name: "Q5_1", dtype: ir.Q5_1},
-	8:  {name: "Q8_0", dtype: ir.Q8_0},
 	9:  {name: "Q8_1", elems: 32, bytes: 36},
-	10: {name: "Q2_K", dtype: ir.Q2_K},
-	11: {name: "Q3_K", dtype: ir.Q3_K},
-	12: {name: "Q4_K", dtype: ir.Q4_K},
-	13: {name: "Q5_K", dtype: ir.Q5_K},
-	14: {name: "Q6_K", dtype: ir.Q6_K},
 	15: {name: "Q8_K", elems: 256, bytes: 292},
 	16: {name: "IQ2_XXS", elems: 256, bytes: 66},
 	17: {name: "IQ2_XS", elems: 256, bytes: 74},
@@ -64,11 +49,9 @@ var tensorTypes = [...]struct {
 	23: {name: "IQ4_XS", elems: 256, bytes: 136},
 	24: {name: "I8", elems: 1, bytes: 1},
 	25: {name: "I16", elems: 1, bytes: 2},
-	26: {name: "I32", dtype: ir.I32},
 	27: {name: "I64", elems: 1, bytes: 8},
 	28: {name: "F64", elems: 1, bytes: 8},
 	29: {name: "IQ1_M", elems: 256, bytes: 56},
-	30: {name: "BF16", dtype: ir.BF16},
 	31: {name: "Q4_0_4_4"},
 	32: {name: "Q4_0_4_8"},
 	33: {name: "Q4_0_8_8"},
@@ -100,20 +83,13 @@ func (t TensorType) block() (elems, bytes int64) {
 	if int64(t) >= int64(len(tensorTypes)) {
 		return 0, 0
 	}
-	if d := tensorTypes[t].dtype; d != ir.Invalid {
-		return int64(d.BlockElems()), int64(d.BlockBytes())
-	}
 	return tensorTypes[t].elems, tensorTypes[t].bytes
 }
 
 // TypeOf is the inverse of [TensorType.DType].
 func TypeOf(d ir.DType) (TensorType, bool) {
-	for t := range tensorTypes {
-		if tensorTypes[t].dtype == d && d != ir.Invalid {
-			return TensorType(t), true
-		}
-	}
-	return 0, false
+	n, ok := d.GGUF()
+	return TensorType(n), ok
 }
 
 // maxDims is GGML_MAX_DIMS.

@@ -1,0 +1,28 @@
+package quant
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/ir"
+)
+
+// The sizes that the codecs step by are constants, for the compiler's sake: they are those
+// of the table of types.
+func TestBlockSizes(t *testing.T) {
+	for d, bytes := range map[ir.DType]int{
+		ir.Q8_0: bytesQ8_0, ir.Q4_0: bytesQ4_0, ir.Q4_1: bytesQ4_1, ir.Q5_0: bytesQ5_0, ir.Q5_1: bytesQ5_1,
+		ir.Q2_K: bytesQ2_K, ir.Q3_K: bytesQ3_K, ir.Q4_K: bytesQ4_K, ir.Q5_K: bytesQ5_K, ir.Q6_K: bytesQ6_K,
+	} {
+		require.Equal(t, d.BlockBytes(), bytes, d)
+	}
+	for d := range codecs {
+		if d := ir.DType(d); d.IsQuantised() {
+			require.Contains(t, []int{32, superBlock}, d.BlockElems(), d)
+		}
+	}
+	for _, d := range ir.DTypes() {
+		require.Equal(t, d.IsFloat() || d.IsQuantised(), CanDequantise(d) && CanQuantise(d), d)
+	}
+}
