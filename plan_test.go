@@ -16,28 +16,28 @@ import (
 func requireMatch(t *testing.T, d *lower.Dispatch) {
 	k, ok := kernels.Lookup(d.Kernel)
 	require.True(t, ok, d.Kernel)
-	require.Equal(t, k.ParamsIndex, int(d.ParamsAt), d.Label)
-	require.Len(t, d.Params, k.ParamWords, d.Label)
+	require.Equal(t, k.ParamsIndex, int(d.ParamsAt), d.Label())
+	require.Len(t, d.Params, k.ParamWords, d.Label())
 	threads := int(d.Group[0] * d.Group[1] * d.Group[2])
-	require.LessOrEqual(t, threads, k.MaxThreads, d.Label)
+	require.LessOrEqual(t, threads, k.MaxThreads, d.Label())
 
 	bound := map[int]bool{}
 	for _, b := range d.Bindings {
 		a, ok := k.Arg(int(b.Index))
-		require.True(t, ok, "%s binds %d of %s", d.Label, b.Index, k.Name)
-		require.Equal(t, a.Access == kernels.Read, b.Read, "%s: %s", d.Label, a.Name)
-		require.Equal(t, a.Access == kernels.Write, b.Write, "%s: %s", d.Label, a.Name)
+		require.True(t, ok, "%s binds %d of %s", d.Label(), b.Index, k.Name)
+		require.Equal(t, a.Access == kernels.Read, b.Read, "%s: %s", d.Label(), a.Name)
+		require.Equal(t, a.Access == kernels.Write, b.Write, "%s: %s", d.Label(), a.Name)
 		bound[a.Index] = true
 	}
 	for _, a := range k.Args {
-		require.True(t, a.Optional || bound[a.Index], "%s leaves %s of %s unbound", d.Label, a.Name, k.Name)
+		require.True(t, a.Optional || bound[a.Index], "%s leaves %s of %s unbound", d.Label(), a.Name, k.Name)
 	}
 	set := map[uint32]bool{}
 	for _, c := range d.Constants {
 		set[c.Index] = true
 	}
 	for _, c := range k.Constants {
-		require.True(t, c.Optional || set[uint32(c.Index)], "%s leaves constant %s of %s unset", d.Label, c.Name, k.Name)
+		require.True(t, c.Optional || set[uint32(c.Index)], "%s leaves constant %s of %s unset", d.Label(), c.Name, k.Name)
 	}
 }
 

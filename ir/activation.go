@@ -31,14 +31,15 @@ const (
 // activations is indexed by Activation.
 var activations = [numActivations]struct {
 	name, title string
-	gated       bool // exists as a gate only
+	gated       bool  // exists as a gate only
+	work        int64 // see [Op.Work]
 }{
-	NoActivation:  {"none", "no activation", false},
-	SiLU:          {"silu", "SiLU", false},
-	GELU:          {"gelu", "GELU", false},
-	GELUTanh:      {"gelu_tanh", "GELU by tanh", false},
-	ReLU2:         {"relu2", "ReLU²", false},
-	ClampedSwiGLU: {"clamped_swiglu", "clamped SwiGLU", true},
+	NoActivation:  {"none", "no activation", false, 0},
+	SiLU:          {"silu", "SiLU", false, 4},  // negate, exponential, add, divide
+	GELU:          {"gelu", "GELU", false, 20}, // a polynomial of degree five, exponential, divide, and Φ of erf
+	GELUTanh:      {"gelu_tanh", "GELU by tanh", false, 9},
+	ReLU2:         {"relu2", "ReLU²", false, 2},
+	ClampedSwiGLU: {"clamped_swiglu", "clamped SwiGLU", true, 10}, // three bounds, SiLU of a product, add, multiply
 }
 
 // Activations lists all of them, by number.
@@ -68,6 +69,14 @@ func (a Activation) Title() string {
 
 // OnlyGated reports whether the activation exists as a gate only.
 func (a Activation) OnlyGated() bool { return a < numActivations && activations[a].gated }
+
+// Work returns the operations on floats for an element, as [Op.Work] counts them.
+func (a Activation) Work() int64 {
+	if a < numActivations {
+		return activations[a].work
+	}
+	return 0
+}
 
 // UnmarshalText is the inverse of String.
 func (a *Activation) UnmarshalText(name []byte) error {

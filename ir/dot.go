@@ -8,15 +8,6 @@ import (
 	"github.com/samber/lo"
 )
 
-// colours groups ops by what they do, for pictures.
-var colours = map[Op]string{
-	OpInput: "#dfe7f2", OpCache: "#f3e3c3", OpConst: "#eeeeee",
-	OpCacheWrite: "#f3e3c3", OpCacheRead: "#f3e3c3",
-	OpLinear: "#cfe3d4", OpMatmul: "#cfe3d4", OpEmbed: "#cfe3d4",
-	OpFusedLinear: "#8fc7a0", OpAttention: "#f2b5a7", OpGate: "#c9b6e4",
-	OpQKVWrite: "#f6cf7f", OpRopeQKVWrite: "#f6cf7f", OpHeadNormRopeKVWrite: "#f6cf7f",
-}
-
 // WriteDOT writes the values that keep admits as a directed graph in DOT, from
 // operand to user. Weights stand in the labels of their users rather than as
 // vertices. What enters from values that are left out, and where values go that are
@@ -29,7 +20,7 @@ func (f *Func) WriteDOT(w io.Writer, keep func(*Value) bool) error {
 			continue
 		}
 		if keep(v) {
-			p.Box(int(v.ID), Box{Lines: v.lines(), Colour: colours[v.Op]})
+			p.Box(int(v.ID), Box{Lines: v.lines(), Colour: v.Op.Colour()})
 		}
 		for _, a := range lo.Uniq(v.Args) {
 			switch {

@@ -67,6 +67,8 @@ type opInfo struct {
 	swaps    bool  // the two operands may change places
 	shares   uint8 // bit i: operand i has the element type of the result; of a state, all that are set have one
 	float    bool  // the result, and what shares its type, is F32 on every target
+	category Category
+	work     func(attr any) int64 // see [Op.Work]; nil where nothing is reckoned, or what the op is made of counts
 	infer    func(in []*Value, attr any, given Type) (Type, error)
 	doc      string
 }
@@ -77,56 +79,72 @@ var opTable [numOps]opInfo
 
 func init() {
 	opTable = [numOps]opInfo{
-		OpInput:  {name: "input", attr: NameAttr{}, stage: Source, explicit: true, infer: inferGiven, doc: "a per-step input"},
-		OpWeight: {name: "weight", float: true, attr: NameAttr{}, stage: Source, explicit: true, infer: inferGiven, doc: "a tensor of the model file"},
-		OpConst:  {name: "const", float: true, attr: ConstAttr{}, stage: Source, explicit: true, infer: inferConst, doc: "a tensor that the compiler knows"},
-		OpCache:  {name: "cache", attr: CacheAttr{}, stage: Source, explicit: true, infer: inferCache, doc: "a layer's KV cache as the step finds it"},
+		OpInput:  {name: "input", category: InputOps, attr: NameAttr{}, stage: Source, explicit: true, infer: inferGiven, doc: "a per-step input"},
+		OpWeight: {name: "weight", category: InputOps, float: true, attr: NameAttr{}, stage: Source, explicit: true, infer: inferGiven, doc: "a tensor of the model file"},
+		OpConst:  {name: "const", category: InputOps, float: true, attr: ConstAttr{}, stage: Source, explicit: true, infer: inferConst, doc: "a tensor that the compiler knows"},
+		OpCache:  {name: "cache", category: CacheOps, attr: CacheAttr{}, stage: Source, explicit: true, infer: inferCache, doc: "a layer's KV cache as the step finds it"},
 
-		OpEmbed:   {name: "embed", float: true, min: 2, max: 2, stage: Source, free: true, infer: inferEmbed, doc: "tokens[T], table[V,E] → [T,E]: rows of the table"},
-		OpLinear:  {name: "linear", min: 2, max: 3, stage: Source, free: true, infer: inferLinear, doc: "x[…,K], w[N,K], b[N]? → […,N]: x·wᵀ + b"},
-		OpRMSNorm: {name: "rms_norm", min: 2, max: 2, attr: NormAttr{}, stage: Source, free: true, infer: inferNorm, doc: "x[…,K], w[K] → […,K]: x / √(mean(x²)+eps) · w"},
-		OpLayerNorm: {name: "layer_norm", min: 1, max: 3, attr: NormAttr{}, stage: Source, free: true, infer: inferLayerNorm,
+		OpEmbed:   {name: "embed", category: RowOps, float: true, min: 2, max: 2, stage: Source, free: true, infer: inferEmbed, doc: "tokens[T], table[V,E] → [T,E]: rows of the table"},
+		OpLinear:  {name: "linear", category: ProductOps, work: flops(2), min: 2, max: 3, stage: Source, free: true, infer: inferLinear, doc: "x[…,K], w[N,K], b[N]? → […,N]: x·wᵀ + b"},
+		OpRMSNorm: {name: "rms_norm", category: NormOps, work: flops(4), min: 2, max: 2, attr: NormAttr{}, stage: Source, free: true, infer: inferNorm, doc: "x[…,K], w[K] → […,K]: x / √(mean(x²)+eps) · w"},
+		OpLayerNorm: {name: "layer_norm", category: NormOps, work: flops(11), min: 1, max: 3, attr: NormAttr{}, stage: Source, free: true, infer: inferLayerNorm,
 			doc: "x[…,K], w[K]?, b[K]? → […,K]: (x − mean(x)) / √(var(x)+eps) · w + b"},
-		OpReshape:   {name: "reshape", alias: true, shares: 1, min: 1, max: 1, stage: Source, free: true, explicit: true, infer: inferReshape, doc: "the same elements in another shape"},
-		OpTranspose: {name: "transpose", shares: 1, min: 1, max: 1, attr: TransposeAttr{}, stage: Source, free: true, infer: inferTranspose, doc: "x[a,b,c] with its axes in another order"},
-		OpSlice:     {name: "slice", shares: 1, min: 1, max: 1, attr: SliceAttr{}, stage: Source, free: true, infer: inferSlice, doc: "x[…,K] → […,End−Start]: columns of the innermost axis"},
-		OpConcat:    {name: "concat", shares: 7, min: 1, max: 3, stage: Source, free: true, infer: inferConcat, doc: "x[…,K], y[…,L] → […,K+L]: columns side by side"},
-		OpRope:      {name: "rope", shares: 1, min: 2, max: 3, attr: RopeAttr{}, stage: Source, free: true, infer: inferRope, doc: "x[T,H,D], positions[T], factors[Rotated/2]? → [T,H,D]: rotary position embedding"},
-		OpCacheWrite: {name: "cache_write", shares: 6, min: 4, max: 4, stage: Source, writes: 1, infer: inferCacheWrite,
+		OpReshape:   {name: "reshape", category: MoveOps, alias: true, shares: 1, min: 1, max: 1, stage: Source, free: true, explicit: true, infer: inferReshape, doc: "the same elements in another shape"},
+		OpTranspose: {name: "transpose", category: MoveOps, shares: 1, min: 1, max: 1, attr: TransposeAttr{}, stage: Source, free: true, infer: inferTranspose, doc: "x[a,b,c] with its axes in another order"},
+		OpSlice:     {name: "slice", category: MoveOps, shares: 1, min: 1, max: 1, attr: SliceAttr{}, stage: Source, free: true, infer: inferSlice, doc: "x[…,K] → […,End−Start]: columns of the innermost axis"},
+		OpConcat:    {name: "concat", category: MoveOps, shares: 7, min: 1, max: 3, stage: Source, free: true, infer: inferConcat, doc: "x[…,K], y[…,L] → […,K+L]: columns side by side"},
+		OpRope:      {name: "rope", category: CacheOps, work: flops(3), shares: 1, min: 2, max: 3, attr: RopeAttr{}, stage: Source, free: true, infer: inferRope, doc: "x[T,H,D], positions[T], factors[Rotated/2]? → [T,H,D]: rotary position embedding"},
+		OpCacheWrite: {name: "cache_write", category: CacheOps, shares: 6, min: 4, max: 4, stage: Source, writes: 1, infer: inferCacheWrite,
 			doc: "cache, k[T,KV,D], v[T,KV,D], slots[T] → cache: k and v of every token stored at its slot"},
-		OpCacheRead: {name: "cache_read", float: true, min: 3, max: 3, attr: CacheReadAttr{}, stage: Source, free: true, infer: inferCacheRead,
+		OpCacheRead: {name: "cache_read", category: CacheOps, float: true, min: 3, max: 3, attr: CacheReadAttr{}, stage: Source, free: true, infer: inferCacheRead,
 			doc: "cache, context_lens[B], block_table[B,NB] → [B*Smax,KV,D]: row b·Smax+j is key j of sequence b, zero from context_lens[b] on"},
-		OpRepeatKV: {name: "repeat_kv", shares: 1, min: 1, max: 1, attr: RepeatAttr{}, stage: Source, free: true, infer: inferRepeat, doc: "x[S,KV,D] → [S,KV·N,D]: each head N times in a row"},
-		OpMatmul:   {name: "matmul", shares: 3, float: true, min: 2, max: 2, attr: MatmulAttr{}, stage: Source, free: true, infer: inferMatmul, doc: "a[H,m,k], b[H,k,n] (or [H,n,k] if TransB) → [H,m,n]"},
-		OpScale:    {name: "scale", shares: 1, min: 1, max: 1, attr: ScaleAttr{}, stage: Source, free: true, infer: inferScale, doc: "x · Value"},
-		OpSoftCap:  {name: "soft_cap", shares: 1, min: 1, max: 1, attr: ScaleAttr{}, stage: Source, free: true, infer: inferSoftCap, doc: "Value · tanh(x / Value)"},
-		OpMask: {name: "mask", shares: 1, float: true, min: 4, max: 5, attr: MaskAttr{}, stage: Source, free: true, infer: inferMask,
+		OpRepeatKV: {name: "repeat_kv", category: AttentionOps, shares: 1, min: 1, max: 1, attr: RepeatAttr{}, stage: Source, free: true, infer: inferRepeat, doc: "x[S,KV,D] → [S,KV·N,D]: each head N times in a row"},
+		OpMatmul:   {name: "matmul", category: ProductOps, work: flops(2), shares: 3, float: true, min: 2, max: 2, attr: MatmulAttr{}, stage: Source, free: true, infer: inferMatmul, doc: "a[H,m,k], b[H,k,n] (or [H,n,k] if TransB) → [H,m,n]"},
+		OpScale:    {name: "scale", work: flops(1), shares: 1, min: 1, max: 1, attr: ScaleAttr{}, stage: Source, free: true, infer: inferScale, doc: "x · Value"},
+		OpSoftCap:  {name: "soft_cap", category: AttentionOps, work: flops(3), shares: 1, min: 1, max: 1, attr: ScaleAttr{}, stage: Source, free: true, infer: inferSoftCap, doc: "Value · tanh(x / Value)"},
+		OpMask: {name: "mask", category: AttentionOps, work: flops(1), shares: 1, float: true, min: 4, max: 5, attr: MaskAttr{}, stage: Source, free: true, infer: inferMask,
 			doc: "scores[H,T,B*Smax], positions[T], cu_seqlens[B+1], context_lens[B], slopes[H]? → scores + slope · (key − position), −∞ where a token must not look"},
-		OpSoftmax:    {name: "softmax", shares: 1, float: true, min: 1, max: 2, stage: Source, free: true, infer: inferSoftmax, doc: "x[…,K] or x[H,T,K], sinks[H] → softmax over the innermost axis, as if a sink stood among its elements; a row of only −∞ gives zeros"},
-		OpActivate:   {name: "activate", shares: 1, min: 1, max: 1, attr: ActivationAttr{}, stage: Source, free: true, infer: inferActivate, doc: "Activation(x), element by element"},
-		OpGate:       {name: "gate", shares: 3, min: 2, max: 2, attr: ActivationAttr{}, stage: Source, free: true, infer: inferGate, doc: "Activation(x) · y, or what the activation has for a gate of x and y"},
-		OpMul:        {name: "mul", swaps: true, shares: 3, min: 2, max: 2, stage: Source, free: true, infer: inferBinary, doc: "x · y, element by element"},
-		OpAdd:        {name: "add", swaps: true, shares: 3, float: true, min: 2, max: 2, stage: Source, free: true, infer: inferBinary, doc: "x + y, element by element"},
-		OpGatherRows: {name: "gather_rows", shares: 1, min: 2, max: 2, stage: Source, free: true, infer: inferGather, doc: "x[T,E], rows[R] → [R,E]"},
-		OpArgmax:     {name: "argmax", shares: 1, float: true, min: 1, max: 1, stage: Source, infer: inferArgmax, doc: "x[R,V] → i32[R]: index of the largest element of each row, the first of equals; −1 where one is NaN"},
-		OpTopK: {name: "top_k", shares: 1, float: true, min: 1, max: 1, attr: TopKAttr{}, stage: Source, infer: inferTopK,
+		OpSoftmax:    {name: "softmax", category: AttentionOps, work: flops(4), shares: 1, float: true, min: 1, max: 2, stage: Source, free: true, infer: inferSoftmax, doc: "x[…,K] or x[H,T,K], sinks[H] → softmax over the innermost axis, as if a sink stood among its elements; a row of only −∞ gives zeros"},
+		OpActivate:   {name: "activate", category: ActivationOps, work: activationFlops, shares: 1, min: 1, max: 1, attr: ActivationAttr{}, stage: Source, free: true, infer: inferActivate, doc: "Activation(x), element by element"},
+		OpGate:       {name: "gate", category: ActivationOps, work: gateFlops, shares: 3, min: 2, max: 2, attr: ActivationAttr{}, stage: Source, free: true, infer: inferGate, doc: "Activation(x) · y, or what the activation has for a gate of x and y"},
+		OpMul:        {name: "mul", work: flops(1), swaps: true, shares: 3, min: 2, max: 2, stage: Source, free: true, infer: inferBinary, doc: "x · y, element by element"},
+		OpAdd:        {name: "add", work: flops(1), swaps: true, shares: 3, float: true, min: 2, max: 2, stage: Source, free: true, infer: inferBinary, doc: "x + y, element by element"},
+		OpGatherRows: {name: "gather_rows", category: RowOps, shares: 1, min: 2, max: 2, stage: Source, free: true, infer: inferGather, doc: "x[T,E], rows[R] → [R,E]"},
+		OpArgmax:     {name: "argmax", category: RowOps, work: flops(1), shares: 1, float: true, min: 1, max: 1, stage: Source, infer: inferArgmax, doc: "x[R,V] → i32[R]: index of the largest element of each row, the first of equals; −1 where one is NaN"},
+		OpTopK: {name: "top_k", category: RowOps, work: flops(1), shares: 1, float: true, min: 1, max: 1, attr: TopKAttr{}, stage: Source, infer: inferTopK,
 			doc: "x[R,V] → ([R,K], i32[R,K]): the largest elements of each row and where they are, equals by the smaller index; −∞ and −1 past a row's end, NaN and −1 where an element is NaN"},
-		OpCast:   {name: "cast", min: 1, max: 1, stage: Source, free: true, explicit: true, infer: inferCast, doc: "the same elements in another floating-point type"},
-		OpSelect: {name: "select", alias: true, shares: 1, min: 1, max: 1, attr: SelectAttr{}, stage: Source, infer: inferSelect, doc: "one element of a tuple"},
+		OpCast:   {name: "cast", category: MoveOps, min: 1, max: 1, stage: Source, free: true, explicit: true, infer: inferCast, doc: "the same elements in another floating-point type"},
+		OpSelect: {name: "select", category: MoveOps, alias: true, shares: 1, min: 1, max: 1, attr: SelectAttr{}, stage: Source, infer: inferSelect, doc: "one element of a tuple"},
 
-		OpFusedLinear: {name: "fused_linear", min: 2, max: 10, attr: LinearAttr{}, stage: Fused, free: true, infer: inferFusedLinear,
+		OpFusedLinear: {name: "fused_linear", category: ProductOps, min: 2, max: 10, attr: LinearAttr{}, stage: Fused, free: true, infer: inferFusedLinear,
 			doc: "x[…,K], w…, b…?, gain[K]?, shift[K]?, residual[…,N]? → […,N]: several products side by side, with prologue and epilogue"},
-		OpAttention: {name: "attention", shares: 1, min: 6, max: 8, attr: AttentionAttr{}, stage: Fused, free: true, infer: inferAttention,
+		OpAttention: {name: "attention", category: AttentionOps, shares: 1, min: 6, max: 8, attr: AttentionAttr{}, stage: Fused, free: true, infer: inferAttention,
 			doc: "q[T,H,D], cache, positions[T], cu_seqlens[B+1], context_lens[B], block_table[B,NB], sinks[H]?, slopes[H]? → [T,H,D]: query head h reads KV head h·KV/H"},
-		OpQKVWrite: {name: "qkv_write", shares: 1, min: 3, max: 3, attr: QKVWriteAttr{}, stage: Fused, free: true, writes: 2, infer: inferQKVWrite,
+		OpQKVWrite: {name: "qkv_write", category: CacheOps, shares: 1, min: 3, max: 3, attr: QKVWriteAttr{}, stage: Fused, free: true, writes: 2, infer: inferQKVWrite,
 			doc: "qkv[T,(H+2·KV)·D], cache, slots[T] → (q[T,H,D], cache): takes Q out, stores K and V"},
-		OpRopeQKVWrite: {name: "rope_qkv_write", shares: 1, min: 4, max: 5, attr: RopeWriteAttr{}, stage: Fused, free: true, writes: 2, infer: inferRopeWrite,
+		OpRopeQKVWrite: {name: "rope_qkv_write", category: CacheOps, shares: 1, min: 4, max: 5, attr: RopeWriteAttr{}, stage: Fused, free: true, writes: 2, infer: inferRopeWrite,
 			doc: "qkv[T,(H+2·KV)·D], cache, positions[T], slots[T], factors? → (q[T,H,D], cache): rotates Q and K, stores K and V"},
-		OpHeadNormRopeKVWrite: {name: "head_norm_rope_kv_write", shares: 1, min: 6, max: 7, attr: RopeWriteAttr{}, stage: Fused, free: true, writes: 2, infer: inferHeadNormWrite,
+		OpHeadNormRopeKVWrite: {name: "head_norm_rope_kv_write", category: CacheOps, shares: 1, min: 6, max: 7, attr: RopeWriteAttr{}, stage: Fused, free: true, writes: 2, infer: inferHeadNormWrite,
 			doc: "qkv[T,(H+2·KV)·D], cache, positions[T], slots[T], qnorm[D], knorm[D], factors? → (q[T,H,D], cache): RMSNorm of every Q and K head, then as rope_qkv_write"},
-		OpRepeatKVPair: {name: "repeat_kv_pair", shares: 3, min: 2, max: 2, attr: RepeatAttr{}, stage: Fused, free: true, infer: inferRepeatPair,
+		OpRepeatKVPair: {name: "repeat_kv_pair", category: AttentionOps, shares: 3, min: 2, max: 2, attr: RepeatAttr{}, stage: Fused, free: true, infer: inferRepeatPair,
 			doc: "k[S,KV,D], v[S,KV,D] → (k[S,KV·N,D], v[S,KV·N,D]): repeat_kv of both"},
 	}
+}
+
+func flops(n int64) func(any) int64 { return func(any) int64 { return n } }
+
+func activationFlops(attr any) int64 {
+	a, _ := attr.(ActivationAttr)
+	return a.Activation.Work()
+}
+
+// gateFlops counts the product as well, which ClampedSwiGLU's own figure has.
+func gateFlops(attr any) int64 {
+	a, _ := attr.(ActivationAttr)
+	if a.Activation.OnlyGated() {
+		return a.Activation.Work()
+	}
+	return a.Activation.Work() + 1
 }
 
 // String returns the op's name in the text form.
@@ -135,6 +153,27 @@ func (op Op) String() string {
 		return opTable[op].name
 	}
 	return fmt.Sprintf("op(%d)", uint8(op))
+}
+
+// MarshalText gives files the op's name, since the numbers change as ops are added.
+func (op Op) MarshalText() ([]byte, error) {
+	if op == OpInvalid {
+		return nil, nil
+	}
+	return []byte(op.String()), nil
+}
+
+// UnmarshalText is the inverse of MarshalText.
+func (op *Op) UnmarshalText(name []byte) error {
+	if *op = OpInvalid; len(name) == 0 {
+		return nil
+	}
+	known, ok := ParseOp(string(name))
+	if !ok {
+		return fmt.Errorf("no op is called %q", name)
+	}
+	*op = known
+	return nil
 }
 
 // Doc returns one line that says what the op takes and gives.
@@ -171,6 +210,21 @@ func (op Op) SharesType(i int) bool { return opTable[op].shares>>i&1 == 1 }
 
 // StaysFloat reports whether the result, and what shares its type, is F32 on every target.
 func (op Op) StaysFloat() bool { return opTable[op].float }
+
+// Work returns the operations on floats that an op does for each element that it reads, or
+// for each term of the sums of a product: additions, multiplications, comparisons,
+// exponentials, roots and tanh, one each. Ops that are made of others do what those do.
+//
+// RMSNorm squares, adds and multiplies by two factors. LayerNorm takes two for the mean,
+// four for the variance and five to finish. Softmax compares, exponentiates, adds and
+// divides. RoPE takes four products and two
+// sums for a pair.
+func (op Op) Work(attr any) int64 {
+	if work := opTable[op].work; work != nil {
+		return work(attr)
+	}
+	return 0
+}
 
 // Infer returns the type of a value from its operands and attribute. Ops whose
 // type is explicit (inputs, weights, reshape, cast) cannot be inferred.

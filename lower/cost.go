@@ -167,18 +167,18 @@ var costRules = map[string]costRule{
 
 	"linear_vec": {ops: linearOps},
 	"linear_mat": {ops: linearOps},
-	"matmul":     {ops: each(2, params("batch", "m", "n", "k"))},
+	"matmul":     {ops: work(params("batch", "m", "n", "k"), ir.OpMatmul)},
 
-	"rms_norm":   {ops: each(4, rowElements)},  // square, add, two factors
-	"layer_norm": {ops: each(11, rowElements)}, // two for the mean, four for the variance, five to finish
-	"softmax":    {ops: each(4, rowElements)},  // compare, exp, add, divide
-	"argmax":     {ops: each(1, rowElements)},
-	"top_k":      {ops: each(1, rowElements)},
-	"mask":       {ops: each(1, params("heads", "tokens", "seqs", "context"))},
+	"rms_norm":   {ops: work(rowElements, ir.OpRMSNorm)},
+	"layer_norm": {ops: work(rowElements, ir.OpLayerNorm)},
+	"softmax":    {ops: work(rowElements, ir.OpSoftmax)},
+	"argmax":     {ops: work(rowElements, ir.OpArgmax)},
+	"top_k":      {ops: work(rowElements, ir.OpTopK)},
+	"mask":       {ops: work(params("heads", "tokens", "seqs", "context"), ir.OpMask)},
 
-	"rope":                    {ops: each(ropeOps, params("tokens", "heads", "head"))},
-	"rope_qkv_write":          {part: caches(tokenKeys), ops: each(ropeOps, rotatedHeads)},
-	"head_norm_rope_kv_write": {part: caches(tokenKeys), ops: each(ropeOps+4, rotatedHeads)},
+	"rope":                    {ops: work(params("tokens", "heads", "head"), ir.OpRope)},
+	"rope_qkv_write":          {part: caches(tokenKeys), ops: work(rotatedHeads, ir.OpRope)},
+	"head_norm_rope_kv_write": {part: caches(tokenKeys), ops: work(rotatedHeads, ir.OpRMSNorm, ir.OpRope)},
 	"cache_write":             {part: caches(tokenKeys)},
 	"cache_read":              {part: map[string]extent{"cache": params("seqs", "context", "kv_heads", "head")}},
 
@@ -189,13 +189,13 @@ var costRules = map[string]costRule{
 	"attention_tile": {part: caches(cached), ops: attentionOps},
 	"attention_reduce": {
 		part: map[string]extent{"part": partitioned, "statistics": each(2, params("tokens", "heads", "partitions"))},
-		ops:  each(2, partitioned),
+		ops:  work(partitioned, ir.OpMul, ir.OpAdd),
 	},
 
-	"flash_attention":        {ops: each(4, params("batch", "heads", "seq_q", "seq_kv", "head"))},
+	"flash_attention":        {ops: work(params("batch", "heads", "seq_q", "seq_kv", "head"), ir.OpMatmul, ir.OpMatmul)},
 	"paged_attention_v1":     {part: caches(pagedKeys), ops: pagedOps},
 	"paged_attention_v2":     {part: caches(pagedKeys), ops: pagedOps},
-	"paged_attention_reduce": {ops: sequences(each(2, params("heads", "head", "partitions")))},
+	"paged_attention_reduce": {ops: sequences(work(params("heads", "head", "partitions"), ir.OpMul, ir.OpAdd))},
 	"reshape_and_cache":      {part: caches(tokenKeys)},
 	"copy_blocks":            {part: map[string]extent{"k_from": blockPairs, "v_from": blockPairs, "k_cache": blockPairs, "v_cache": blockPairs}},
 }
@@ -251,6 +251,15 @@ func each(n int64, elements extent) extent {
 	}
 }
 
+// work counts what some ops do for every element; see [ir.Op.Work].
+func work(elements extent, ops ...ir.Op) extent {
+	var n int64
+	for _, op := range ops {
+		n += op.Work(nil)
+	}
+	return each(n, elements)
+}
+
 // sequences counts for every sequence of the step.
 func sequences(one extent) extent {
 	return func(k *kernels.Kernel) tally {
@@ -259,31 +268,23 @@ func sequences(one extent) extent {
 	}
 }
 
-// activationOps are what an activation does to an element, by its number.
-var activationOps = [...]int64{
-	ir.NoActivation:  0,
-	ir.SiLU:          4,  // negate, exp, add, divide
-	ir.GELU:          20, // a polynomial of degree five, exp, divide, and what makes Φ of erf
-	ir.GELUTanh:      9,  // a cubic, exp, add, divide
-	ir.ReLU2:         2,
-	ir.ClampedSwiGLU: 9, // of a gate: three bounds, SiLU of another width, add
-}
-
-// activationRows counts the activation of every element, and what is done to its result.
-func activationRows(more int64) extent {
+// activationRows counts the activation of every element, as activate has it or gate.
+func activationRows(op ir.Op) extent {
 	return func(k *kernels.Kernel) tally {
 		elements, activation := rowElements(k), constantOf(k, "fc_activation")
-		return func(l *launch) int64 { return (activationOps[l.bits(activation)] + more) * elements(l) }
+		return func(l *launch) int64 { return activationWork(op, l.bits(activation)) * elements(l) }
 	}
+}
+
+// activationWork is what an op does for an element with the activation of a number.
+func activationWork(op ir.Op, number uint32) int64 {
+	return op.Work(ir.ActivationAttr{Activation: ir.Activation(number)})
 }
 
 // caches gives a layer's keys and values the same extent.
 func caches(elements extent) map[string]extent {
 	return map[string]extent{"k_cache": elements, "v_cache": elements}
 }
-
-// ropeOps is the rotation of one element: a pair takes four products and two sums.
-const ropeOps = 3
 
 // rotatedHeads counts the elements of Q and K.
 func rotatedHeads(k *kernels.Kernel) tally {
@@ -321,23 +322,23 @@ func linearOps(k *kernels.Kernel) tally {
 	return func(l *launch) int64 {
 		tokens, width, first := l.param(tokens), l.param(width), l.param(n0)
 		n := first + l.param(n1) + l.param(n2)
-		ops := 2 * tokens * width * n
+		ops := ir.OpLinear.Work(nil) * tokens * width * n
 		if l.constant(residual) {
-			ops += tokens * n
+			ops += ir.OpAdd.Work(nil) * tokens * n
 		}
 		if l.constant(bias) {
-			ops += tokens * n
+			ops += ir.OpAdd.Work(nil) * tokens * n
 		}
-		each, results := activationOps[l.bits(activation)], n
 		if l.constant(gated) {
-			each, results = each+1, first
+			ops += activationWork(ir.OpGate, l.bits(activation)) * tokens * first
+		} else {
+			ops += activationWork(ir.OpActivate, l.bits(activation)) * tokens * n
 		}
-		ops += each * tokens * results
 		switch ir.NormKind(l.bits(norm)) {
 		case ir.RMSNorm:
-			ops += 4 * tokens * width
+			ops += ir.OpRMSNorm.Work(nil) * tokens * width
 		case ir.LayerNorm:
-			ops += 11 * tokens * width
+			ops += ir.OpLayerNorm.Work(nil) * tokens * width
 		}
 		return ops
 	}
@@ -349,17 +350,22 @@ func pagedKeys(k *kernels.Kernel) tally {
 	return func(l *launch) int64 { return l.sizes[ir.B] * l.sizes[ir.Smax] * elements(l) }
 }
 
+// scoreOps is what attention does for a query and a key: two products over a head, the
+// scale and the softmax.
+func scoreOps(head int64) int64 {
+	return 2*ir.OpMatmul.Work(nil)*head + ir.OpScale.Work(nil) + ir.OpSoftmax.Work(nil)
+}
+
 // pagedOps is attentionOps for one query a sequence.
 func pagedOps(k *kernels.Kernel) tally {
 	heads, head := word(k, "heads"), word(k, "head")
 	return func(l *launch) int64 {
-		return l.sizes[ir.B] * l.sizes[ir.Smax] * l.param(heads) * (4*l.param(head) + 5)
+		return l.sizes[ir.B] * l.sizes[ir.Smax] * l.param(heads) * scoreOps(l.param(head))
 	}
 }
 
-// attentionOps counts, for every query head and key that a token sees, the two
-// products over a head and the softmax. A token sees the keys up to its own, or the last
-// of them where there is a window.
+// attentionOps counts for every query head and key that a token sees: the keys up to its
+// own, or the last of them where there is a window.
 func attentionOps(k *kernels.Kernel) tally {
 	tokens, heads, head, window := word(k, "tokens"), word(k, "heads"), word(k, "head"), word(k, "window")
 	return func(l *launch) int64 {
@@ -369,6 +375,6 @@ func attentionOps(k *kernels.Kernel) tally {
 		if n := l.param(window); n != 0 {
 			seen = min(seen, tokens*n)
 		}
-		return heads * seen * (4*head + 5)
+		return heads * seen * scoreOps(head)
 	}
 }

@@ -3,7 +3,6 @@ package lower
 import (
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/smelt-ml/smelt/ir"
 )
@@ -54,12 +53,6 @@ func (p *Plan) Dependencies(ph *Phase) [][]int {
 	return deps
 }
 
-// kernelColours gives kernels the colours of the ops they compute.
-var kernelColours = []struct{ prefix, colour string }{
-	{"linear_", "#8fc7a0"}, {"attention_", "#f2b5a7"}, {"rope_qkv_write", "#f6cf7f"}, {"head_norm_rope", "#f6cf7f"},
-	{"gate_", "#c9b6e4"}, {"cache_", "#f3e3c3"}, {"", "#ffffff"},
-}
-
 // WriteDOT draws the dispatches of a phase that keep admits, with an edge from each to
 // those that read what it wrote. A dashed border means that the dispatch waits at a
 // barrier. What enters from inputs, caches and dispatches that are left out, and who
@@ -82,12 +75,12 @@ func (p *Plan) WriteDOT(w io.Writer, ph *Phase, keep func(*Dispatch) bool) error
 			source := &ph.Dispatches[j]
 			switch {
 			case keep(d) && !keep(source):
-				picture.Box(number(j), ir.Box{Lines: []string{fmt.Sprintf("%d: %s", j, source.Kernel), source.Label}, Stub: true})
+				picture.Box(number(j), ir.Box{Lines: []string{fmt.Sprintf("%d: %s", j, source.Kernel), source.Label()}, Stub: true})
 				fallthrough
 			case keep(d):
 				picture.Edge(number(j), number(i))
 			case keep(source):
-				readers[j] = append(readers[j], fmt.Sprintf("to %d: %s", i, d.Label))
+				readers[j] = append(readers[j], fmt.Sprintf("to %d: %s", i, d.Label()))
 			}
 		}
 	}
@@ -120,15 +113,9 @@ func (p *Plan) WriteDOT(w io.Writer, ph *Phase, keep func(*Dispatch) bool) error
 }
 
 func box(i int, d *Dispatch) ir.Box {
-	b := ir.Box{
-		Lines:  []string{fmt.Sprintf("%d: %s", i, d.Kernel), d.Label, fmt.Sprintf("grid %s × %s × %s", d.Grid[0], d.Grid[1], d.Grid[2])},
+	return ir.Box{
+		Lines:  []string{fmt.Sprintf("%d: %s", i, d.Kernel), d.Label(), fmt.Sprintf("grid %s × %s × %s", d.Grid[0], d.Grid[1], d.Grid[2])},
+		Colour: d.Op.Category().Colour(),
 		Dashed: d.Barrier,
 	}
-	for _, k := range kernelColours {
-		if strings.HasPrefix(d.Kernel, k.prefix) {
-			b.Colour = k.colour
-			break
-		}
-	}
-	return b
 }

@@ -27,11 +27,7 @@ func (p *phase) dispatch(kernel string, v *ir.Value) emitter {
 		p.fail(fmt.Errorf("%w is called %s", ErrUnsupported, kernel))
 		k = &kernels.Kernel{Name: kernel}
 	}
-	label := fmt.Sprintf("%s %s", v.Op, v)
-	if v.Layer != ir.NoLayer {
-		label = fmt.Sprintf("layer %d: %s", v.Layer, label)
-	}
-	p.out.Dispatches = append(p.out.Dispatches, Dispatch{Kernel: kernel, Label: label, Layer: v.Layer})
+	p.out.Dispatches = append(p.out.Dispatches, Dispatch{Kernel: kernel, Op: v.Op, Value: v.ID, Layer: v.Layer})
 	return emitter{p, len(p.out.Dispatches) - 1, k}
 }
 

@@ -15,7 +15,7 @@ import (
 // File as deterministic CBOR (RFC 8949, section 4.2).
 const (
 	fileMagic   = "SMELTPLN"
-	fileVersion = 5
+	fileVersion = 6
 	headerSize  = len(fileMagic) + 4 + sha256.Size
 	maxFile     = 256 << 20
 )
@@ -45,13 +45,21 @@ var (
 )
 
 var (
-	encoding = must(cbor.CoreDetEncOptions().EncMode())
+	encoding = must(encodingOptions().EncMode())
 	decoding = must(cbor.DecOptions{
+		TextUnmarshaler:  cbor.TextUnmarshalerTextString,
 		MaxArrayElements: 1 << 20, MaxMapPairs: 1 << 10, MaxNestedLevels: 16,
 		DupMapKey: cbor.DupMapKeyEnforcedAPF, IndefLength: cbor.IndefLengthForbidden,
 		ExtraReturnErrors: cbor.ExtraDecErrorUnknownField,
 	}.DecMode())
 )
+
+// encodingOptions are deterministic; ops go by their names.
+func encodingOptions() cbor.EncOptions {
+	o := cbor.CoreDetEncOptions()
+	o.TextMarshaler = cbor.TextMarshalerTextString
+	return o
+}
 
 func must[M any](mode M, err error) M {
 	if err != nil {

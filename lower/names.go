@@ -14,6 +14,9 @@ const (
 	I32  = ir.I32
 )
 
+// NoLayer is the layer of dispatches outside the layers.
+const NoLayer = ir.NoLayer
+
 // The symbols of Sizes.
 const (
 	T       = ir.T

@@ -139,7 +139,6 @@ func (p *phase) cpuProduct(v *ir.Value, call linearCall, rows ir.Dim, vec bool) 
 	}
 	for i := first; i < len(p.out.Dispatches); i++ {
 		p.out.Dispatches[i].OnCPU = true
-		p.out.Dispatches[i].Label += " on the CPU"
 	}
 	return nil
 }

@@ -1,6 +1,10 @@
 package lower
 
-import "github.com/smelt-ml/smelt/ir"
+import (
+	"fmt"
+
+	"github.com/smelt-ml/smelt/ir"
+)
 
 // Plan is a compiled model: flat tables that a device executes as they are. It
 // holds no weights and no path; Tensors says what the model file must hold.
@@ -80,11 +84,13 @@ func (p *Phase) Takes(t, smax int64) bool {
 	return p.MinT <= t && t <= p.MaxT && smax <= p.MaxContext
 }
 
-// Dispatch is one kernel launch.
+// Dispatch is one kernel launch. Op, Value and Layer say what of the graph it computes,
+// alone or with others: attention in partitions is two dispatches of one value.
 type Dispatch struct {
 	Kernel    string // host name
-	Label     string // for captures and messages: the op, its value, its layer
-	Layer     int    // ir.NoLayer outside the layers
+	Op        ir.Op  // ir.OpInvalid where there was no graph
+	Value     ir.ID
+	Layer     int // ir.NoLayer outside the layers
 	Constants []Constant
 	Bindings  []Binding
 	// Params are the words of the parameter struct, bound at ParamsAt: numbers,
@@ -99,6 +105,24 @@ type Dispatch struct {
 	// OnCPU gives the dispatch to the CPU of a target whose other dispatches are the
 	// GPU's. Both see the same memory.
 	OnCPU bool
+}
+
+// Label names the dispatch in captures and messages: "layer 3: attention v9".
+func (d *Dispatch) Label() string {
+	label := d.Kernel
+	if d.Op != ir.OpInvalid {
+		label = d.Op.String()
+	}
+	if d.Value != 0 {
+		label += fmt.Sprintf(" v%d", d.Value)
+	}
+	if d.Layer != ir.NoLayer {
+		label = fmt.Sprintf("layer %d: %s", d.Layer, label)
+	}
+	if d.OnCPU {
+		label += " on the CPU"
+	}
+	return label
 }
 
 // Constant gives a function constant its bits.

@@ -48,12 +48,12 @@ func norm(p *phase, v *ir.Value) (emitter, error) {
 
 // elementwiseOps are computed by the kernels of their names, and cost so many operations.
 var elementwiseOps = map[ir.Op]extent{
-	ir.OpScale:    each(1, rowElements),
-	ir.OpSoftCap:  each(3, rowElements), // divide, tanh, multiply
-	ir.OpMul:      each(1, rowElements),
-	ir.OpAdd:      each(1, rowElements),
-	ir.OpActivate: activationRows(0),
-	ir.OpGate:     activationRows(1),
+	ir.OpScale:    work(rowElements, ir.OpScale),
+	ir.OpSoftCap:  work(rowElements, ir.OpSoftCap),
+	ir.OpMul:      work(rowElements, ir.OpMul),
+	ir.OpAdd:      work(rowElements, ir.OpAdd),
+	ir.OpActivate: activationRows(ir.OpActivate),
+	ir.OpGate:     activationRows(ir.OpGate),
 }
 
 // elementwise lowers ops that read the same element of each operand that they

@@ -64,7 +64,7 @@ func (p *Plan) validate() error {
 }
 
 func (t *Tensor) validate() error {
-	if t.DType == ir.Invalid || !known(t.DType) || len(t.Shape) == 0 || len(t.Shape) > 4 {
+	if t.DType == ir.Invalid || !t.DType.Known() || len(t.Shape) == 0 || len(t.Shape) > 4 {
 		return fmt.Errorf("%v of type %d", t.Shape, t.DType)
 	}
 	n := int64(1)
@@ -80,8 +80,6 @@ func (t *Tensor) validate() error {
 	return nil
 }
 
-func known(t ir.DType) bool { return t <= ir.Q6_K }
-
 // Elements returns the number of elements of the tensor.
 func (t *Tensor) Elements() int64 {
 	n := int64(1)
@@ -92,7 +90,7 @@ func (t *Tensor) Elements() int64 {
 }
 
 func (p *Plan) validateBuffer(b *Buffer, tensors map[string]*Tensor) error {
-	if kindNames[b.Kind] == "" || !known(b.DType) {
+	if kindNames[b.Kind] == "" || !b.DType.Known() {
 		return fmt.Errorf("kind %d, type %d", b.Kind, b.DType)
 	}
 	if err := b.Bytes.validate(); err != nil {
@@ -120,7 +118,7 @@ func (p *Plan) validateBuffer(b *Buffer, tensors map[string]*Tensor) error {
 			return fmt.Errorf("layer %d of %d", b.Layer, len(p.Caches))
 		}
 		c := p.Caches[b.Layer]
-		if c.KVHeads <= 0 || c.Head <= 0 || c.Block <= 0 || !known(c.DType) || c.DType != b.DType {
+		if c.KVHeads <= 0 || c.Head <= 0 || c.Block <= 0 || !c.DType.Known() || c.DType != b.DType {
 			return fmt.Errorf("cache %+v", c)
 		}
 		if want := c.DType.Bytes(int64(c.KVHeads) * int64(c.Block) * int64(c.Head)); !constant || n != want {
@@ -171,7 +169,7 @@ func (p *Plan) validatePhase(ph *Phase) error {
 	}
 	for i := range ph.Dispatches {
 		if err := p.validateDispatch(ph, &ph.Dispatches[i]); err != nil {
-			return fmt.Errorf("dispatch %d (%s): %w", i, ph.Dispatches[i].Label, err)
+			return fmt.Errorf("dispatch %d (%s): %w", i, ph.Dispatches[i].Label(), err)
 		}
 	}
 	return nil

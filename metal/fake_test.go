@@ -170,7 +170,7 @@ func TestEveryBarrierCounts(t *testing.T) {
 							got, ids, _ := withoutOne(t, program, o)
 							wrong = !slices.Equal(want, got) || !slices.Equal(first, ids)
 						}
-						require.True(t, wrong, "without %s %d of %d nothing changes: %s", kind.what, n, kind.count, inside[min(n, len(inside))-1].Label)
+						require.True(t, wrong, "without %s %d of %d nothing changes: %s", kind.what, n, kind.count, inside[min(n, len(inside))-1].Label())
 					}
 				}
 			})
@@ -244,7 +244,7 @@ func TestFaults(t *testing.T) {
 				}
 				if row.fault != fakemetal.Hang {
 					require.Equal(t, after, at.Dispatch)
-					require.Contains(t, err.Error(), program.Plan.Phases[session.OnDevice().Counters().Phase].Dispatches[after].Label)
+					require.Contains(t, err.Error(), program.Plan.Phases[session.OnDevice().Counters().Phase].Dispatches[after].Label())
 				}
 				if row.fault == fakemetal.Hang {
 					_, err = session.Feed(t.Context(), []int32{1, 100, 33, 7, 250})

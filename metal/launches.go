@@ -29,7 +29,7 @@ func checkLaunches(plan *lower.Plan) error {
 					err = kernels.Check(l)
 				}
 				if err != nil {
-					return fmt.Errorf("%w: phase %s, dispatch %d (%s), sizes %v: %w", lower.ErrPlan, ph.Name, j, d.Label, sizes, err)
+					return fmt.Errorf("%w: phase %s, dispatch %d (%s), sizes %v: %w", lower.ErrPlan, ph.Name, j, d.Label(), sizes, err)
 				}
 			}
 		}

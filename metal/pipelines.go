@@ -32,7 +32,7 @@ func checkPipelines(plan *lower.Plan) error {
 			}
 			if message := refuses(k, d.Group, 0); message != "" {
 				return fmt.Errorf("%w: %w", ErrPipeline,
-					&DispatchError{Phase: ph.Name, Dispatch: j, Label: d.Label, Kernel: d.Kernel, Message: message})
+					&DispatchError{Phase: ph.Name, Dispatch: j, Label: d.Label(), Kernel: d.Kernel, Message: message})
 			}
 		}
 	}

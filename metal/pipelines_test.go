@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower"
 )
@@ -39,7 +40,7 @@ func TestPipelinesAreChecked(t *testing.T) {
 	plan := &lower.Plan{Phases: []lower.Phase{{Name: "decode", Dispatches: []lower.Dispatch{
 		{Kernel: "linear_vec_f16_f32", Group: [3]uint32{256, 1, 1}},
 		{Kernel: "not in the table", Group: [3]uint32{4096, 1, 1}},
-		{Kernel: "linear_mat_f16_f32", Label: "layer 3: linear v9", Group: [3]uint32{128, 2, 1}},
+		{Kernel: "linear_mat_f16_f32", Op: ir.OpLinear, Value: 9, Layer: 3, Group: [3]uint32{128, 2, 1}},
 	}}}}
 	err := checkPipelines(plan)
 	require.ErrorIs(t, err, ErrPipeline)

@@ -80,7 +80,7 @@ var tokens = lower.Extent(ir.Var(ir.T))
 func (s *sketch) run(kernel string, params []lower.Expr, args ...ref) *lower.Dispatch {
 	ph := &s.plan.Phases[0]
 	d := lower.Dispatch{
-		Kernel: kernel, Label: fmt.Sprintf("%s #%d", kernel, len(ph.Dispatches)), Layer: ir.NoLayer,
+		Kernel: kernel, Value: ir.ID(1 + len(ph.Dispatches)), Layer: ir.NoLayer,
 		Params: params, ParamsAt: uint32(len(args)), Barrier: len(ph.Dispatches) > 0,
 		Grid:  [3]lower.Expr{lower.CeilDiv(ir.Var(ir.T), 256), lower.Number(1), lower.Number(1)},
 		Group: [3]uint32{32, 1, 1},

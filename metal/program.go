@@ -325,7 +325,7 @@ func (p *Program) locate(e *driverError, index int) error {
 			continue
 		}
 		d := &ph.Dispatches[index]
-		named := &DispatchError{Phase: ph.Name, Dispatch: index, Label: d.Label, Kernel: d.Kernel, Message: e.message}
+		named := &DispatchError{Phase: ph.Name, Dispatch: index, Label: d.Label(), Kernel: d.Kernel, Message: e.message}
 		if e.argument >= 0 {
 			b := &p.plan.Buffers[d.Bindings[e.argument].Buffer]
 			named.Buffer = fmt.Sprintf("argument %d, %s %q", d.Bindings[e.argument].Index, b.Kind, b.Name)

@@ -246,7 +246,7 @@ func TestKernelFailure(t *testing.T) {
 	out := s.output("out", perToken)
 	s.fill(3, out)
 	d := s.run("diverge", []lower.Expr{lower.Number(5)})
-	d.Label, d.Grid[1] = "layer 3: attention v9", tokens
+	d.Op, d.Value, d.Layer, d.Grid[1] = ir.OpAttention, 9, 3, tokens
 	s.add(out, out, out)
 	for _, name := range devices {
 		session := s.start(t, name, Options{Threads: 2})
@@ -466,7 +466,7 @@ func TestBounds(t *testing.T) {
 	d.Params[0] = lower.Extent(ir.Var(ir.T)).Times(1 << 30)
 	_, err := open(t, "cpu", Options{}).Load(&s.plan, noTensors)
 	require.ErrorIs(t, err, ErrStep)
-	require.ErrorContains(t, err, "fill #0")
+	require.ErrorContains(t, err, "fill v1")
 	require.ErrorContains(t, err, "parameter 0 is 8589934592")
 
 	s = newSketch(8)
@@ -484,5 +484,5 @@ func TestBounds(t *testing.T) {
 	require.NoError(t, session.Run(t.Context(), &Step{Sizes: sizes(2)}))
 	err = session.Run(t.Context(), &Step{Sizes: sizes(3)})
 	require.ErrorIs(t, err, ErrStep)
-	require.ErrorContains(t, err, `all dispatch 0 (fill #0, kernel fill): argument 0, output "out": bytes 0 to 12 of a buffer of 8`)
+	require.ErrorContains(t, err, `all dispatch 0 (fill v1, kernel fill): argument 0, output "out": bytes 0 to 12 of a buffer of 8`)
 }

@@ -120,7 +120,7 @@ func (t *tables) addPhase(p *lower.Plan, ph *lower.Phase) error {
 	}
 	for i := range ph.Dispatches {
 		if err := t.addDispatch(p, ph, &ph.Dispatches[i], starts[i]); err != nil {
-			return fmt.Errorf("dispatch %d (%s): %w", i, ph.Dispatches[i].Label, err)
+			return fmt.Errorf("dispatch %d (%s): %w", i, ph.Dispatches[i].Label(), err)
 		}
 	}
 	t.phases = append(t.phases, flat)
@@ -157,7 +157,7 @@ func (t *tables) addDispatch(p *lower.Plan, ph *lower.Phase, d *lower.Dispatch, 
 		t.arguments = append(t.arguments, a)
 	}
 	t.dispatches = append(t.dispatches, flat)
-	t.labels = append(t.labels, t.name(d.Label))
+	t.labels = append(t.labels, t.name(d.Label()))
 	return err
 }
 

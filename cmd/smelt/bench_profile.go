@@ -14,7 +14,6 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/limits"
-	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/metal"
 )
@@ -128,7 +127,7 @@ func (t *timedTest) add(plan *lower.Plan, natives map[string]bool, steps []smelt
 		phase := &plan.Phases[step.Phase]
 		for i := range phase.Dispatches {
 			d := &phase.Dispatches[i]
-			k := key{phase.Name, d.Kernel, opOf(d)}
+			k := key{phase.Name, d.Kernel, d.Op.String()}
 			r := rows[k]
 			if r == nil {
 				r = &timedRow{Test: t.name, Phase: k.phase, Kernel: k.kernel, Op: k.op, times: []int64{0}}
@@ -150,16 +149,6 @@ func (t *timedTest) add(plan *lower.Plan, natives map[string]bool, steps []smelt
 		}
 	}
 	return total
-}
-
-// opOf returns the op that a dispatch is of, which its label begins with.
-func opOf(d *lower.Dispatch) string {
-	label := d.Label
-	if d.Layer != ir.NoLayer {
-		_, label, _ = strings.Cut(label, ": ")
-	}
-	op, _, _ := strings.Cut(label, " ")
-	return op
 }
 
 // readsBlocks tells whether a dispatch reads quantised weights, which native kernels

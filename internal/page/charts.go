@@ -6,8 +6,8 @@ import (
 	"html/template"
 	"math"
 	"slices"
-	"strings"
 
+	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/lower"
 )
 
@@ -38,40 +38,19 @@ type label struct {
 	Class string
 }
 
-// families gives kernels their colours, by the first prefix that fits.
-var families = []struct {
-	name, colour string
-	prefixes     []string
-}{
-	{"products", "#74b98a", []string{"linear_", "matmul"}},
-	{"attention", "#e98b76", []string{"attention_", "softmax", "mask", "soft_cap"}},
-	{"RoPE and cache", "#eab54a", []string{"rope", "head_norm_rope", "cache_"}},
-	{"norms", "#7fb2dd", []string{"rms_norm"}},
-	{"rows", "#a58fd0", []string{"embed", "gather_rows", "argmax"}},
-	{"other", "#b3bcc6", []string{""}},
-}
+// colourOf is the colour of a dispatch in charts: that of its op's category.
+func colourOf(d *lower.Dispatch) string { return d.Op.Category().Colour() }
 
-func colourOf(kernel string) string {
-	for _, f := range families {
-		for _, prefix := range f.prefixes {
-			if strings.HasPrefix(kernel, prefix) {
-				return f.colour
-			}
-		}
-	}
-	return ""
-}
-
-// kernelLegend lists the colours that the charts of a phase have.
-func (in *Input) kernelLegend() []swatch {
-	used := map[string]bool{}
+// legend lists the colours that the charts of a phase have.
+func (in *Input) legend() []swatch {
+	used := map[ir.Category]bool{}
 	for i := range in.Phase.Dispatches {
-		used[colourOf(in.Phase.Dispatches[i].Kernel)] = true
+		used[in.Phase.Dispatches[i].Op.Category()] = true
 	}
 	var out []swatch
-	for _, f := range families {
-		if used[f.colour] {
-			out = append(out, swatch{template.CSS(f.colour), f.name})
+	for _, c := range ir.Categories() {
+		if used[c] {
+			out = append(out, swatch{template.CSS(c.Colour()), c.String()})
 		}
 	}
 	return out
@@ -137,8 +116,8 @@ func (in *Input) timeline(title string, from, to float64) chart {
 	for i, s := range t.Spans {
 		d := &in.Phase.Dispatches[i]
 		cost := in.Plan.Cost(d, in.Sizes)
-		add(first+float64(lanes[i])*lane, s.Start, s.End, colourOf(d.Kernel), d.Kernel,
-			fmt.Sprintf("%d %s\n%s\n%s, %s, %s operations", i, d.Kernel, d.Label, span(s.Start, s.End), size(cost.Bytes()), amount(cost.Ops)))
+		add(first+float64(lanes[i])*lane, s.Start, s.End, colourOf(d), d.Kernel,
+			fmt.Sprintf("%d %s\n%s\n%s, %s, %s operations", i, d.Kernel, d.Label(), span(s.Start, s.End), size(cost.Bytes()), amount(cost.Ops)))
 		if d.Barrier && s.Start >= from && s.Start <= to {
 			c.Lines = append(c.Lines, rule{x(s.Start), first - 2, x(s.Start), bottom, "barrier"})
 		}
@@ -204,8 +183,8 @@ func (in *Input) arena() chart {
 		d := &ph.Dispatches[l.First]
 		b := bar{
 			X: x(l.First), W: max(float64(l.Last-l.First+1)*column-0.5, 0.5), Y: y(l.Offset), H: max(y(l.Offset+l.Bytes)-y(l.Offset)-0.5, 0.8),
-			Colour: colourOf(d.Kernel),
-			Title:  fmt.Sprintf("%s at %d\nwritten by dispatch %d, %s\nlast read by %d", size(l.Bytes), l.Offset, l.First, d.Label, l.Last),
+			Colour: colourOf(d),
+			Title:  fmt.Sprintf("%s at %d\nwritten by dispatch %d, %s\nlast read by %d", size(l.Bytes), l.Offset, l.First, d.Label(), l.Last),
 		}
 		c.Bars = append(c.Bars, b)
 	}

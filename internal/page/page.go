@@ -78,7 +78,7 @@ func Write(w io.Writer, in *Input) error {
 		"Columns":    in.columns(),
 		"Pictures":   pictures,
 		"Legend":     paint.legend,
-		"Kernels":    in.kernelLegend(),
+		"Kernels":    in.legend(),
 		"Schedule":   in.schedule(),
 		"Arena":      in.arena(),
 		"Chip":       prediction.Chip,

@@ -163,7 +163,7 @@ func valueVertex(v *ir.Value, p *paint) vertex {
 	if name := v.Name(); name != "" {
 		x.lines[0] += " " + name
 	}
-	x.small = v.Op == ir.OpReshape || v.Op == ir.OpSelect || v.Op == ir.OpTranspose || v.Op == ir.OpCache
+	x.small = v.Op.Category() == ir.MoveOps || v.Op == ir.OpCache
 	if x.small {
 		return x
 	}
@@ -179,8 +179,6 @@ func valueVertex(v *ir.Value, p *paint) vertex {
 	x.lines = append(x.lines, v.Type.String())
 	return x
 }
-
-var valueName = regexp.MustCompile(`\bv(\d+)$`)
 
 // dispatches draws the plan.
 func (in *Input) dispatches(p *paint) *drawing {
@@ -198,15 +196,10 @@ func (in *Input) dispatches(p *paint) *drawing {
 		x := &in.Phase.Dispatches[i]
 		switch {
 		case visible(i):
-			v := vertex{id: id(i), dashed: x.Barrier, lines: []string{
-				fmt.Sprintf("%d %s", i, x.Kernel), x.Label,
+			v := vertex{id: id(i), colour: p.colours[x.Value], dashed: x.Barrier, lines: []string{
+				fmt.Sprintf("%d %s", i, x.Kernel), x.Label(),
 				fmt.Sprintf("%s × %s × %s groups of %d", x.Grid[0], x.Grid[1], x.Grid[2], x.Group[0]*x.Group[1]*x.Group[2]),
 			}}
-			if m := valueName.FindStringSubmatch(x.Label); m != nil {
-				var n ir.ID
-				_, _ = fmt.Sscan(m[1], &n)
-				v.colour = p.colours[n]
-			}
 			d.vertices = append(d.vertices, v)
 		case !rested:
 			rested = true

@@ -258,11 +258,11 @@ func count(plan *lower.Plan, s Step, d *lower.Dispatch, k *kernels.Kernel, chip 
 	row.Tiled = float64(cost.Ops) > row.Ridge*float64(cost.Bytes())
 	memory, launch, err := prepare(plan, s, d, k)
 	if err != nil {
-		return row, fmt.Errorf("%s, %s of %s: %w", d.Label, s.Name, plan.Model, err)
+		return row, fmt.Errorf("%s, %s of %s: %w", d.Label(), s.Name, plan.Model, err)
 	}
 	c, err := counted.Run(memory, launch, counted.Machine{CacheBytes: chip.Cache, Cores: chip.Cores, Budget: budget})
 	if err != nil {
-		return row, fmt.Errorf("%s, %s of %s: %w", d.Label, s.Name, plan.Model, err)
+		return row, fmt.Errorf("%s, %s of %s: %w", d.Label(), s.Name, plan.Model, err)
 	}
 	row.Threadgroups, row.Counted = c.Groups, c.Ran
 	row.ReadBytes, row.WrittenBytes, row.TileBytes, row.TouchedBytes = c.Read, c.Written, c.Tile, c.Touched

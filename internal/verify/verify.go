@@ -559,12 +559,11 @@ func origin(v *ir.Value) *ir.Value {
 	return v
 }
 
-// producer returns the dispatch that computed a value: the last of its label up to
-// dispatch k, which shows the value and may be no more than a copy.
+// producer returns the dispatch that computed a value: the last of it up to dispatch k,
+// which shows the value and may be no more than a copy.
 func producer(ph *lower.Phase, k int, v *ir.Value) (*lower.Dispatch, int) {
-	label := fmt.Sprintf("%s %s", v.Op, v)
 	for i := k; i >= 0; i-- {
-		if d := &ph.Dispatches[i]; d.Label == label || strings.HasSuffix(d.Label, ": "+label) {
+		if d := &ph.Dispatches[i]; d.Op == v.Op && d.Value == v.ID {
 			return d, i
 		}
 	}

@@ -1,0 +1,54 @@
+package ir_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/ir"
+)
+
+// Source ops that compute have their work in the table; what moves, stores or is made of
+// other ops has none.
+func TestWork(t *testing.T) {
+	still := map[ir.Op]bool{ir.OpEmbed: true, ir.OpGatherRows: true, ir.OpCacheWrite: true, ir.OpCacheRead: true, ir.OpRepeatKV: true}
+	for op := ir.OpInput; int(op) < ir.NumOps; op++ {
+		computes := op.Stage() == ir.Source && !op.IsLeaf() && !still[op] && op.Category() != ir.MoveOps
+		require.Equal(t, computes, op.Work(ir.ActivationAttr{Activation: ir.SiLU}) > 0, op)
+	}
+	for _, a := range ir.Activations() {
+		attr := ir.ActivationAttr{Activation: a}
+		require.Equal(t, a != ir.NoActivation, ir.OpActivate.Work(attr) > 0, a)
+		require.Positive(t, ir.OpGate.Work(attr), a)
+	}
+}
+
+// Everything has a colour, fused ops a stronger one than what they are made of.
+func TestCategories(t *testing.T) {
+	names := map[string]bool{}
+	for _, c := range ir.Categories() {
+		names[c.String()] = true
+		require.Regexp(t, `^#[0-9a-f]{6}$`, c.Colour())
+	}
+	require.Len(t, names, len(ir.Categories()))
+	for op := ir.OpInput; int(op) < ir.NumOps; op++ {
+		require.Regexp(t, `^#[0-9a-f]{6}$`, op.Colour(), op)
+		if op.Stage() == ir.Fused {
+			require.Equal(t, op.Category().Colour(), op.Colour())
+			require.NotEqual(t, ir.OtherOps, op.Category(), op)
+		}
+	}
+	require.NotEqual(t, ir.OpLinear.Colour(), ir.OpFusedLinear.Colour())
+}
+
+// Ops go into files by their names.
+func TestOpText(t *testing.T) {
+	for op := range ir.Op(ir.NumOps) {
+		text, err := op.MarshalText()
+		require.NoError(t, err)
+		got := ir.OpAdd
+		require.NoError(t, got.UnmarshalText(text))
+		require.Equal(t, op, got)
+	}
+	require.ErrorContains(t, new(ir.Op).UnmarshalText([]byte("sorcery")), `"sorcery"`)
+}
