@@ -211,8 +211,12 @@ func (m *Model) defaults(opts *Options) error {
 	if opts.KV == ir.Invalid {
 		opts.KV = ir.F16
 	}
-	if opts.Products != nil && opts.Target == "cpu" {
-		return fmt.Errorf("%w in a plan for cpu", ErrPlacement)
+	target, err := opts.target(lower.DecodeTokens)
+	if err != nil {
+		return err
+	}
+	if opts.Products != nil && !target.GPU {
+		return fmt.Errorf("%w in a plan for %s", ErrPlacement, target.Name)
 	}
 	if opts.Context < 1 || opts.Prefill < 1 {
 		return fmt.Errorf("a context of %d and prefill steps of %d tokens: want 1 or more", opts.Context, opts.Prefill)

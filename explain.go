@@ -2,6 +2,7 @@ package smelt
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/smelt-ml/smelt/ir"
@@ -34,6 +35,9 @@ type Explanation struct {
 	ScratchBytes int64 `json:"scratch_bytes"`
 
 	Kernels map[string]int `json:"kernels"`
+	// Emulated are those of Kernels that the target's device runs from their Metal source,
+	// for want of one written for its processor: slowly.
+	Emulated []string `json:"emulated,omitempty"`
 
 	// Choices are what the sizes decided, one for each kind of dispatch.
 	Choices []lower.Choice `json:"choices"`
@@ -115,6 +119,11 @@ func (p *Program) Explain(phase string) (*Explanation, error) {
 		}
 		perLayer[d.Layer]++
 		e.DispatchesPerLayer = max(e.DispatchesPerLayer, perLayer[d.Layer])
+	}
+	for _, k := range slices.Sorted(maps.Keys(e.Kernels)) {
+		if lower.Emulated(e.Target, k) {
+			e.Emulated = append(e.Emulated, k)
+		}
 	}
 	e.Stages = append(e.Stages, StageSummary{Name: "plan", Values: len(ph.Dispatches), Ops: e.Kernels})
 	for i := range p.Plan.Tensors {

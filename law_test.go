@@ -1,13 +1,23 @@
 package smelt_test
 
 import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/lower"
 )
 
 const module = "github.com/smelt-ml/smelt"
@@ -86,4 +96,89 @@ func TestFilesOfAnOp(t *testing.T) {
 		require.NoError(t, err)
 		require.Regexp(t, "soft_cap|SoftCap", string(text), f[1])
 	}
+}
+
+// TestTargetsAreTables: what a target is like stands in its table, and nothing asks for its
+// name. Devices have names like those of targets, and may be asked for theirs.
+func TestTargetsAreTables(t *testing.T) {
+	found, err := targetsByName(os.DirFS("."))
+	require.NoError(t, err)
+	require.Empty(t, found)
+
+	for expr, want := range map[string]bool{
+		`t.Name == "cpu"`: true, `"metal" != p.Plan.Target`: true, `target == "cpu"`: true,
+		`device == "cpu"`: false, `t.Name == "x"`: false, `t.GPU`: false,
+	} {
+		e, err := parser.ParseExpr(expr)
+		require.NoError(t, err)
+		require.Equal(t, want, len(comparisons(e)) > 0, expr)
+	}
+}
+
+// targetsByName lists where a target is told by its name, but in tests.
+func targetsByName(root fs.FS) (found []string, err error) {
+	fset := token.NewFileSet()
+	err = fs.WalkDir(root, ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		source, err := fs.ReadFile(root, path)
+		if err != nil {
+			return err
+		}
+		file, err := parser.ParseFile(fset, path, source, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		for _, at := range comparisons(file) {
+			found = append(found, fmt.Sprint(fset.Position(at)))
+		}
+		return nil
+	})
+	return found, err
+}
+
+// comparisons returns where in a tree something called a target, or the Name of anything,
+// is compared with the name of a target.
+func comparisons(tree ast.Node) (found []token.Pos) {
+	compared := func(a, b ast.Expr) {
+		if isTarget(a) && isTargetName(b) || isTarget(b) && isTargetName(a) {
+			found = append(found, a.Pos())
+		}
+	}
+	ast.Inspect(tree, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.BinaryExpr:
+			if n.Op == token.EQL || n.Op == token.NEQ {
+				compared(n.X, n.Y)
+			}
+		case *ast.SwitchStmt:
+			for _, s := range n.Body.List {
+				for _, e := range s.(*ast.CaseClause).List {
+					compared(n.Tag, e)
+				}
+			}
+		}
+		return true
+	})
+	return found
+}
+
+func isTarget(e ast.Expr) bool {
+	switch e := e.(type) {
+	case *ast.SelectorExpr:
+		return e.Sel.Name == "Name" || strings.EqualFold(e.Sel.Name, "target")
+	case *ast.Ident:
+		return strings.EqualFold(e.Name, "target")
+	}
+	return false
+}
+
+func isTargetName(e ast.Expr) bool {
+	l, ok := e.(*ast.BasicLit)
+	if !ok || l.Kind != token.STRING {
+		return false
+	}
+	name, err := strconv.Unquote(l.Value)
+	return err == nil && slices.Contains(lower.Targets(), name)
 }

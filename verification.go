@@ -6,6 +6,7 @@ import (
 
 	"github.com/smelt-ml/smelt/internal/verify"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/lower"
 )
 
 // Verification says what [Model.Verify] does.
@@ -75,7 +76,7 @@ func (v *verified) Compile(o verify.Options) (*verify.Compiled, error) {
 	opts := v.options
 	opts.Target, opts.Act, opts.KV, opts.Context, opts.Prefill, opts.Level = o.Target, o.Act, o.KV, o.Context, o.Prefill, o.Level
 	opts.Observer = o.Observer
-	if opts.Target == "cpu" {
+	if t, err := lower.NewTarget(opts.Target, lower.DecodeTokens); err == nil && !t.GPU {
 		opts.Products = nil // they are shared with a GPU in the plan under test, which is for one
 	}
 	p, err := v.Model.Compile(opts)

@@ -1,31 +1,129 @@
 package ir
 
-// Target says what the machine that a graph is compiled for can do. lower fills
-// it from its kernel selection; passes read it. It is a plain table, so that a
-// pass needs to know nothing about kernels.
+import "slices"
+
+// Target says what the machine that a graph is compiled for can do, and how its Plans are
+// laid out. lower fills it from the table of kernels; passes read it. It is a plain table,
+// so that a pass needs to know nothing about kernels. Targets differ in what stands here:
+// nothing else asks for their names.
 type Target struct {
 	Name string // "metal" or "cpu"
 	// Act is the element type of activations between matrix products. The residual
 	// stream and all statistics are F32 on every target.
 	Act DType
-	// Ops holds the ops that have a kernel. The others are decomposed.
-	Ops [NumOps]bool
-	// WeightTypes holds the stored types that matrix products and embeddings read.
-	WeightTypes [64]bool
+	// Kernels has, for each op, a row for every combination of types that there are kernels
+	// for. What has no row is decomposed.
+	Kernels [NumOps][]Instance
 	// NormPrologue says that fused_linear may normalise its input in this range of
 	// token counts.
 	NormPrologue bool
+	// Gated says that fused_linear may compute a gate of two products.
+	Gated bool
+
+	MaxHead int // elements of a head that attention and the fused cache writes take
+
+	// Emulates says that kernels which are not written for the target's processor run there
+	// from their Metal source.
+	Emulates bool
+
+	Schedule
+}
+
+// Schedule says how lower lays out a Plan for a target.
+type Schedule struct {
+	// GPU says that dispatches are a GPU's, but for matrix products that are placed on the
+	// CPU beside it, which sees the same memory. Otherwise all are a CPU's.
+	GPU bool
+	// Launches says that kernels run in the threadgroups that the Plan cuts them into. What
+	// they are is then chosen by size, and the Plan notes why. Kernels that cut their work
+	// themselves take the Plan's only where they are emulated.
+	Launches bool
+	// Rearranges says that the device may keep a matrix in an order of its own.
+	Rearranges bool
+	// FirstBuffer is how many dispatches the first command buffer has at most, 0 where there
+	// are none: a processor that obeys one step at a time has nothing to be handed early.
+	// The next may have BufferGrowth times as many. BufferTime, in µs on the slowest chip,
+	// is what none of several dispatches is predicted to exceed.
+	FirstBuffer, BufferGrowth int
+	BufferTime                float64
 	// SplitContext is the context length beyond which the attention of single tokens
 	// is cut along the keys, to keep many cores busy; 0 for never.
 	SplitContext int64
 	// Chip is what choices by size are made for: "m4-max", or "" for no chip in
 	// particular.
 	Chip string
-	// Gated says that fused_linear may compute a gate of two products.
-	Gated bool
-
-	MaxHead int // elements of a head that attention and the fused cache writes take
 }
 
-// Has reports whether an op has a kernel on the target.
-func (t *Target) Has(op Op) bool { return t.Ops[op] }
+// Instance is a row of what a target computes: kernels of an op for some element types.
+type Instance struct {
+	Types
+	// Weights holds the stored types of the matrices that the kernels read; none where the
+	// op reads no matrix.
+	Weights TypeSet
+	// Native says that the kernels are written for the target's processor: where others are
+	// emulated, they compute the same, far slower.
+	Native bool
+}
+
+// Types tell the kernels of an op apart: the element type of what it reads, which is the
+// first operand that is a tensor, of what it computes, which is the first result that is
+// one, and of the cache that it reads or writes. Invalid stands for none.
+type Types struct{ In, Out, Cache DType }
+
+// Types returns what a value asks of its kernels.
+func (v *Value) Types() Types {
+	var t Types
+	for _, a := range v.Args {
+		t.see(a.Type, &t.In)
+	}
+	if v.Type.Kind != Tuple {
+		t.see(v.Type, &t.Out)
+	}
+	for _, e := range v.Type.Elems {
+		t.see(e, &t.Out)
+	}
+	return t
+}
+
+func (t *Types) see(of Type, first *DType) {
+	switch {
+	case of.Kind == State:
+		t.Cache = of.Cache.DType
+	case of.Kind == Tensor && *first == Invalid:
+		*first = of.DType
+	}
+}
+
+// Row returns the kernels for a value, whatever weights it reads; nil where there are none.
+func (t *Target) Row(v *Value) *Instance {
+	rows := t.Kernels[v.Op]
+	want := v.Types()
+	if i := slices.IndexFunc(rows, func(row Instance) bool { return row.Types == want }); i >= 0 {
+		return &rows[i]
+	}
+	return nil
+}
+
+// Native reports whether products of activations of a type are written for the target's
+// processor.
+func (t *Target) Native(act DType) bool {
+	return slices.ContainsFunc(t.Kernels[OpLinear], func(row Instance) bool { return row.In == act && row.Native })
+}
+
+// Has reports whether there are kernels for an op, of some types.
+func (t *Target) Has(op Op) bool { return len(t.Kernels[op]) > 0 }
+
+// TypeSet is a set of element types.
+type TypeSet uint64
+
+// SetOf returns the set of some types.
+func SetOf(types ...DType) TypeSet {
+	var s TypeSet
+	for _, t := range types {
+		s |= 1 << t
+	}
+	return s
+}
+
+// Has reports whether t is in the set.
+func (s TypeSet) Has(t DType) bool { return s>>t&1 == 1 }

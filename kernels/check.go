@@ -3,6 +3,7 @@ package kernels
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/bits"
 	"slices"
@@ -292,6 +293,10 @@ func (c *checker) weight(name, constant string, rows, width uint32) {
 	c.require(width%l.elements == 0, constant, "rows of %d elements are not whole blocks of %d", width, l.elements)
 	c.holdsBytes(c.arg(name), product(product(uint64(rows), uint64(width/l.elements)), uint64(l.bytes)))
 }
+
+// WeightTypes lists the types of stored weights that kernels decode, by their numbers in
+// params.h.
+func WeightTypes() []uint32 { return slices.Sorted(maps.Keys(layouts)) }
 
 // head checks the size of heads that attention or a fused write takes, and of those in
 // a cache.

@@ -70,6 +70,9 @@ type Arg struct {
 	Optional bool // unbound unless a function constant asks for it
 }
 
+// IsCache tells whether the buffer is the keys or values of a layer.
+func (a *Arg) IsCache() bool { return a.Name == "cache" || a.Name == "k_cache" || a.Name == "v_cache" }
+
 // Constant is a function constant. An optional one that is not set means zero, false,
 // or what its comment in the source says.
 type Constant struct {
@@ -94,6 +97,7 @@ type Kernel struct {
 	ThreadgroupBytes int    // static threadgroup memory
 	MaxThreads       int    // of a threadgroup
 	Grid             []Axis // three, or nil where more than parameters decide
+	Native           bool   // package native has it too, for every processor
 
 	check func(c *checker)
 }
@@ -214,6 +218,7 @@ func instantiate(families []family) []Kernel {
 				k.Constants = append(k.Constants,
 					Constant{Index: row.index, Name: row.words[0], Type: row.words[1], Optional: row.optional})
 			}
+			k.Native = slices.Contains(natives, k.Name)
 			if f.threadgroup != nil {
 				k.ThreadgroupBytes = f.threadgroup(types)
 			}

@@ -13,6 +13,11 @@ import (
 // compiled is the Plan of a known shape for both phases.
 func compiled(t testing.TB, arch, weights string, level, context int) *Plan {
 	t.Helper()
+	return compiledFor(t, "metal", arch, weights, level, context)
+}
+
+func compiledFor(t testing.TB, machine, arch, weights string, level, context int) *Plan {
+	t.Helper()
 	m, err := models.Arch(arch, weights)
 	require.NoError(t, err)
 	source, err := m.Build(ir.Options{KV: ir.F16, Block: context})
@@ -24,7 +29,7 @@ func compiled(t testing.TB, arch, weights string, level, context int) *Plan {
 	var target *ir.Target
 	for i := range ranges {
 		r := &ranges[i]
-		target, err = NewTarget("metal", r.MaxT)
+		target, err = NewTarget(machine, r.MaxT)
 		require.NoError(t, err)
 		r.Func = source.Clone()
 		_, err = passes.Compile(r.Func, target, passes.Options{Level: level})

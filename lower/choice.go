@@ -180,10 +180,10 @@ func (s vecShape) String() string {
 	return text
 }
 
-// chose notes a choice for the dispatch being made. Kernels of the CPU's own cut
-// their work themselves, and for them nothing is noted.
+// chose notes a choice for the dispatch being made, where the target's kernels are
+// launched as the Plan says.
 func (p *phase) chose(v *ir.Value, d emitter, shape, choice, reason string) {
-	if p.target.Name != "metal" {
+	if !p.target.Launches {
 		return
 	}
 	c := Choice{Op: v.Op.String(), Kernel: d.dispatch().Kernel, Shape: shape, Choice: choice, Reason: reason}

@@ -3,9 +3,9 @@
 //
 // The way there has four steps, a file each. select.go gives every op a kernel,
 // with its arguments, parameters and grid, which emit.go writes down; what a target
-// can do ([NewTarget]) follows from the same table. memory.go plans the arena from
+// can do ([NewTarget]) follows from the table of kernels. memory.go plans the arena from
 // the lifetimes of values. schedule.go orders the dispatches, decides where they must
-// wait for each other and cuts them into command buffers. validate.go says what any
+// wait for each other and cuts them into command buffers, where the target has any. validate.go says what any
 // Plan must satisfy, whether [Lower] made it or [Read] took it from a file.
 //
 // cost.go counts the bytes and operations of a dispatch, and timeline.go turns them

@@ -54,7 +54,7 @@ func Lower(name string, ranges []Range, target *ir.Target, opts Options) (*Plan,
 			b.Bytes = Number(max(b.Bytes.Constant, p.ArenaBytes))
 		}
 	}
-	if target.Name == "cpu" {
+	if target.Rearranges {
 		plan.markRearranged()
 	}
 	return plan, plan.Validate()

@@ -20,8 +20,7 @@ type Product struct {
 // Work returns the multiply-adds of the product.
 func (p Product) Work() float64 { return float64(p.Tokens) * float64(p.K) * float64(p.N) }
 
-// Placement tells which products the CPU runs, of a target whose other dispatches are
-// a GPU's. nil gives it none.
+// Placement tells which products the CPU runs, of a target with a GPU. nil gives it none.
 type Placement func(Product) bool
 
 // AtLeast places products of so many multiply-adds and more, as Minerva's ADR-003 does
@@ -85,7 +84,7 @@ func ParsePlacement(text, chip string) (Placement, error) {
 
 // onCPU tells whether a product is placed on the CPU.
 func (p *phase) onCPU(v *ir.Value, call linearCall, tokens int64) bool {
-	if p.products == nil || p.target.Name != "metal" {
+	if p.products == nil || !p.target.GPU {
 		return false
 	}
 	w := Product{Phase: p.out.Name, Layer: v.Layer, Tokens: tokens, K: last(call.in.X), N: last(v)}

@@ -2,6 +2,7 @@ package lower
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/smelt-ml/smelt/ir"
 )
@@ -71,7 +72,7 @@ type Phase struct {
 	MaxContext     int64 // bound on the context length (Smax) that it takes
 	Bounds         Sizes // the largest sizes that the arena is planned for
 	Dispatches     []Dispatch
-	CommandBuffers []int // index of the first dispatch of each
+	CommandBuffers []int // index of the first dispatch of each; none where the target has none
 	ArenaBytes     int64 // with every size at its bound
 	UnplannedBytes int64 // what the arena would be if nothing shared memory
 	MinArenaBytes  int64 // largest sum of live bytes at one point: no arena can be smaller
@@ -82,6 +83,15 @@ type Phase struct {
 // smax keys. Of several phases that do, the first is meant.
 func (p *Phase) Takes(t, smax int64) bool {
 	return p.MinT <= t && t <= p.MaxT && smax <= p.MaxContext
+}
+
+// pieces returns what the dispatches are cut into: index of the first of each, and the end.
+func (p *Phase) pieces() []int {
+	pieces := p.CommandBuffers
+	if len(pieces) == 0 {
+		pieces = []int{0}
+	}
+	return append(slices.Clone(pieces), len(p.Dispatches))
 }
 
 // Dispatch is one kernel launch. Op, Value and Layer say what of the graph it computes,

@@ -111,24 +111,15 @@ func conflict(before, now []access) bool {
 	return false
 }
 
-// Command buffers are cut so that the GPU is never without work and never long at
-// it. The first is short and starts while the rest is encoded. The next may hold
-// bufferGrowth times as many dispatches, since none takes less than that many times
-// as long to run as to encode. None is predicted to run longer than maxBuffer on the
-// slowest chip: a GPU that others wait for kills buffers that take seconds. Where the
-// CPU's part begins or ends, one ends too.
-const (
-	firstDispatches = 16
-	bufferGrowth    = 3
-	maxBuffer       = 100e3 // µs
-)
-
-// commandBuffers cuts the list, at barriers where it can: a buffer waits for the
-// one before it anyway. A dispatch that takes longer than maxBuffer has a buffer of
-// its own.
+// commandBuffers cuts the list as the target's [ir.Schedule] says, at barriers where it
+// can: a buffer waits for the one before it anyway. A dispatch that takes longer than
+// BufferTime has a buffer of its own. Where the CPU's part begins or ends, one ends too.
 func (p *phase) commandBuffers() {
-	ds := p.out.Dispatches
-	for first, most := 0, firstDispatches; first < len(ds); most = min(bufferGrowth*most, len(ds)) {
+	ds, s := p.out.Dispatches, &p.target.Schedule
+	if s.FirstBuffer == 0 {
+		return
+	}
+	for first, most := 0, s.FirstBuffer; first < len(ds); most = min(s.BufferGrowth*most, len(ds)) {
 		p.out.CommandBuffers = append(p.out.CommandBuffers, first)
 		end, time := first, 0.0
 		for ; end < len(ds) && end-first < most; end++ {
@@ -137,7 +128,7 @@ func (p *phase) commandBuffers() {
 				break
 			}
 			time += slowest.demand(p.plan.Cost(d, &p.out.Bounds), d, &p.out.Bounds).alone() + slowest.Barrier
-			if time > maxBuffer && end > first {
+			if time > s.BufferTime && end > first {
 				break
 			}
 		}

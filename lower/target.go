@@ -2,42 +2,146 @@ package lower
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/kernels"
 )
 
 // DecodeTokens is the largest step that the decode phase takes. Up to here
 // matrix products run as mat-vec, one pass over the weights for each token.
 const DecodeTokens = 1
 
-// weightTypes are the stored types that the matrix kernels decode.
-var weightTypes = []ir.DType{
-	ir.F32, ir.F16, ir.BF16, ir.Q8_0, ir.Q4_0, ir.Q4_1, ir.Q5_0, ir.Q5_1,
-	ir.Q2_K, ir.Q3_K, ir.Q4_K, ir.Q5_K, ir.Q6_K,
+// targets are the machines that smelt compiles for. All run the kernels of package
+// kernels; they differ in the rest.
+var targets = map[string]ir.Target{
+	// A GPU is handed its work in command buffers, cut so that it is never without work and
+	// never long at it. The first is short and starts while the rest is encoded. The next
+	// may hold three times as many dispatches, since none takes less than that many times as
+	// long to run as to encode. A GPU that others wait for kills buffers that take seconds.
+	"metal": {Name: "metal", Act: ir.F16, Schedule: ir.Schedule{
+		GPU: true, Launches: true, FirstBuffer: 16, BufferGrowth: 3, BufferTime: 100e3, SplitContext: tunings[0].split,
+	}},
+	// A CPU that decodes streams through all weights for every token, and gains more from an
+	// order made for its vectors than the copy costs. A GPU reads the file's rows, whose
+	// pages it shares with the page cache.
+	"cpu": {Name: "cpu", Act: ir.F32, Emulates: true, Schedule: ir.Schedule{Rearranges: true}},
 }
 
-// targets are the machines that smelt compiles for. Both run the same kernels,
-// by name; they differ in the type of activations.
-var targets = map[string]ir.Target{
-	"metal": {Name: "metal", Act: ir.F16, SplitContext: tunings[0].split},
-	"cpu":   {Name: "cpu", Act: ir.F32},
-}
+// Targets lists the names that NewTarget takes.
+func Targets() []string { return slices.Sorted(maps.Keys(targets)) }
 
 // NewTarget returns what the named machine ("metal" or "cpu") can do in steps of
 // up to maxTokens tokens.
 func NewTarget(name string, maxTokens int64) (*ir.Target, error) {
 	t, ok := targets[name]
 	if !ok {
-		return nil, fmt.Errorf("no target is called %q (metal or cpu)", name)
+		return nil, fmt.Errorf("no target is called %q (%s)", name, strings.Join(Targets(), ", "))
 	}
-	for op := range selectors {
-		t.Ops[op] = true
+	for op, rows := range instances {
+		t.Kernels[op] = slices.Clone(rows)
+		for i := range t.Kernels[op] {
+			t.Kernels[op][i].Native = t.Kernels[op][i].Native || !t.Emulates
+		}
 	}
-	for _, w := range weightTypes {
-		t.WeightTypes[w] = true
-	}
-	t.MaxHead = 256
+	t.MaxHead = kernels.MaxHead
 	t.Gated = true
 	t.NormPrologue = maxTokens <= DecodeTokens
 	return &t, nil
+}
+
+// Emulated reports whether the device of a target runs a kernel from its Metal source, for
+// want of one written for it.
+func Emulated(target, kernel string) bool {
+	k, ok := kernels.Lookup(kernel)
+	return targets[target].Emulates && ok && !k.Native
+}
+
+// CacheTypes lists the element types that a KV cache may have: those that attention has
+// kernels for, beside activations in float.
+func CacheTypes() []ir.DType {
+	return slices.DeleteFunc(ir.DTypes(), func(t ir.DType) bool {
+		return !slices.ContainsFunc(instances[ir.OpAttention], func(row ir.Instance) bool {
+			return row.Types == ir.Types{In: ir.F32, Out: ir.F32, Cache: t}
+		})
+	})
+}
+
+// families are the families of kernels that compute an op, where that is not the one of
+// its name.
+var families = map[ir.Op][]string{
+	ir.OpLinear: {linearVec, linearMat}, ir.OpFusedLinear: {linearVec, linearMat},
+	ir.OpAttention: {"attention_vec", "attention_tile"}, ir.OpSlice: {"transpose"},
+	ir.OpQKVWrite: {"rope_qkv_write"},
+}
+
+// instances are the kernels of each op, by the types that they are instances of.
+var instances = func() (table [ir.NumOps][]ir.Instance) {
+	byFamily := map[string][]ir.Instance{}
+	all := kernels.All()
+	for i := range all {
+		k := &all[i]
+		byFamily[k.Family] = append(byFamily[k.Family], instanceOf(k))
+	}
+	for op := range table {
+		names, ok := families[ir.Op(op)]
+		if !ok {
+			names = []string{ir.Op(op).String()}
+		}
+		table[op] = common(byFamily, names)
+	}
+	return table
+}()
+
+// common returns the instances that all of some families have.
+func common(byFamily map[string][]ir.Instance, names []string) []ir.Instance {
+	rows := slices.Clone(byFamily[names[0]])
+	for _, name := range names[1:] {
+		rows = slices.DeleteFunc(rows, func(row ir.Instance) bool {
+			return !slices.ContainsFunc(byFamily[name], func(o ir.Instance) bool { return o.Types == row.Types })
+		})
+		for i := range rows {
+			for _, o := range byFamily[name] {
+				if o.Types == rows[i].Types {
+					rows[i].Weights &= o.Weights
+					rows[i].Native = rows[i].Native && o.Native
+				}
+			}
+		}
+	}
+	return rows
+}
+
+// elementTypes are the element types of kernels' buffers.
+var elementTypes = map[kernels.Element]ir.DType{
+	kernels.Float: ir.F32, kernels.Half: ir.F16, kernels.Bfloat: ir.BF16, kernels.Int: ir.I32, kernels.Blocks: ir.Q8_0,
+}
+
+// weightTypes are the stored types that kernels decode.
+var weightTypes = func() (types []ir.DType) {
+	for _, n := range kernels.WeightTypes() {
+		types = append(types, ir.DType(n))
+	}
+	return types
+}()
+
+// instanceOf reads a kernel's types off its buffers.
+func instanceOf(k *kernels.Kernel) ir.Instance {
+	row := ir.Instance{Native: k.Native}
+	for _, a := range k.Args {
+		t := elementTypes[a.Element]
+		switch {
+		case a.Element == kernels.Bytes:
+			row.Weights = ir.SetOf(weightTypes...)
+		case a.IsCache():
+			row.Cache = t
+		case a.Access == kernels.Read && row.In == ir.Invalid:
+			row.In = t
+		case a.Access == kernels.Write && row.Out == ir.Invalid:
+			row.Out = t
+		}
+	}
+	return row
 }

@@ -50,7 +50,8 @@ type Timeline struct {
 // Span is when a dispatch runs.
 type Span struct{ Start, End float64 }
 
-// BufferSpan is when a command buffer is encoded, and when it runs.
+// BufferSpan is when a command buffer is encoded, and when it runs. Of a Plan without any,
+// all dispatches are one.
 type BufferSpan struct {
 	First, Count           int // dispatches
 	EncodeStart, EncodeEnd float64
@@ -129,11 +130,9 @@ func (p *Plan) Simulate(ph *Phase, sizes *Sizes, chip *Chip) (*Timeline, error) 
 		demands[i] = chip.demand(cost, d, sizes)
 	}
 	var cpu, gpu float64
-	for b, first := range ph.CommandBuffers {
-		end := len(ph.Dispatches)
-		if b+1 < len(ph.CommandBuffers) {
-			end = ph.CommandBuffers[b+1]
-		}
+	pieces := ph.pieces()
+	for b, first := range pieces[:len(pieces)-1] {
+		end := pieces[b+1]
 		s := BufferSpan{First: first, Count: end - first, EncodeStart: cpu}
 		cpu += encode*float64(s.Count) + commit
 		s.EncodeEnd = cpu

@@ -164,13 +164,14 @@ func TestOverlap(t *testing.T) {
 // buffer is short; cuts fall on barriers.
 func TestCommandBuffers(t *testing.T) {
 	everyPlan(t, func(t *testing.T, p *Plan, ph *Phase) {
+		s := targets[p.Target].Schedule
 		timeline, err := p.Simulate(ph, &ph.Bounds, slowest)
 		require.NoError(t, err)
-		most := float64(firstDispatches)
+		most := s.FirstBuffer
 		for i, b := range timeline.Buffers {
-			require.LessOrEqual(t, float64(b.Count), most)
-			most *= bufferGrowth
-			bound := maxBuffer
+			require.LessOrEqual(t, b.Count, most)
+			most = min(s.BufferGrowth*most, len(ph.Dispatches))
+			bound := s.BufferTime
 			if b.Count == 1 {
 				bound = 1e6
 			}

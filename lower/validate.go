@@ -164,7 +164,7 @@ func (p *Plan) validatePhase(ph *Phase) error {
 		}
 		next = c + 1
 	}
-	if len(ph.CommandBuffers) == 0 && len(ph.Dispatches) > 0 {
+	if targets[p.Target].FirstBuffer > 0 && len(ph.CommandBuffers) == 0 && len(ph.Dispatches) > 0 {
 		return errors.New("no command buffer")
 	}
 	for i := range ph.Dispatches {

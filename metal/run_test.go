@@ -276,11 +276,22 @@ func TestMissingKernel(t *testing.T) {
 	require.ErrorContains(t, err, "nonesuch")
 }
 
+// TestCancel stops a step at the end of a command buffer, or of the dispatches before a
+// barrier where the step has none.
 func TestCancel(t *testing.T) {
+	t.Run("cut", func(t *testing.T) {
+		checkCancel(t, func(s *sketch) { s.cut() }, "after 1 of 2 command buffers")
+	})
+	t.Run("whole", func(t *testing.T) {
+		checkCancel(t, func(s *sketch) { s.plan.Phases[0].CommandBuffers = nil }, "after 1 of 2 dispatches")
+	})
+}
+
+func checkCancel(t *testing.T, cut func(*sketch), how string) {
 	s := newSketch(1)
 	hold := s.run("hold", nil)
 	hold.Grid[0] = lower.Number(1)
-	s.cut()
+	cut(s)
 	s.fill(1, s.output("out", perToken))
 	session := s.start(t, "cpu", Options{Threads: 2})
 	step := Step{Sizes: sizes(1)}
@@ -302,7 +313,7 @@ func TestCancel(t *testing.T) {
 	trial.Release()
 	err = <-done
 	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorContains(t, err, "after 1 of 2 command buffers")
+	require.ErrorContains(t, err, how)
 	require.Equal(t, 1, session.Counters().Dispatches)
 	require.ErrorIs(t, session.Run(ctx, &step), context.Canceled)
 

@@ -178,8 +178,8 @@ func (s *Session) Blocks() int { return s.blocks }
 
 // Run executes a step. Inputs that a kernel could use to leave the cache, or that
 // contradict each other, are refused with ErrStep; a kernel's failure is a
-// *DispatchError. When ctx ends, the step stops at its next command buffer, and
-// Run returns the context's error.
+// *DispatchError. When ctx ends, the step stops at its next command buffer, or barrier
+// where the Plan has none, and Run returns the context's error.
 func (s *Session) Run(ctx context.Context, step *Step) error {
 	if err := s.runStep(ctx, step); err != nil {
 		return fmt.Errorf("metal: %w", err)
@@ -279,8 +279,7 @@ func (s *Session) execute(ctx context.Context, step *Step) error {
 		s.produced = lower.Sizes{}
 		var e *driverError
 		if errors.As(err, &e) && e.code == codeCancelled {
-			return fmt.Errorf("%s after %d of %d command buffers: %w", plan.Phases[step.Phase].Name,
-				s.counts.commandBuffers, len(plan.Phases[step.Phase].CommandBuffers), context.Cause(ctx))
+			return s.stopped(&plan.Phases[step.Phase], context.Cause(ctx))
 		}
 		return s.program.explain(err, s.program.firstDispatch(step.Phase))
 	}
@@ -292,6 +291,14 @@ func (s *Session) execute(ctx context.Context, step *Step) error {
 		}
 	}
 	return nil
+}
+
+// stopped says how far a step came that was cancelled.
+func (s *Session) stopped(ph *lower.Phase, cause error) error {
+	if n := len(ph.CommandBuffers); n > 0 {
+		return fmt.Errorf("%s after %d of %d command buffers: %w", ph.Name, s.counts.commandBuffers, n, cause)
+	}
+	return fmt.Errorf("%s after %d of %d dispatches: %w", ph.Name, s.counts.dispatches, len(ph.Dispatches), cause)
 }
 
 // poison fills arena and outputs with NaN, whatever floats are in them.

@@ -32,9 +32,9 @@ func FuzzCompile(f *testing.F) {
 		if err != nil {
 			return
 		}
-		tgt := target(ir.F16)
+		tgt := target(t, ir.F16)
 		if !fused {
-			tgt = sourceTarget(ir.F16)
+			tgt = sourceTarget(t, ir.F16)
 		}
 		if _, err := passes.Compile(g, tgt, passes.Options{Level: 1}); err != nil && !errors.Is(err, passes.ErrUnsupported) {
 			t.Fatalf("%v\n%s", err, g)

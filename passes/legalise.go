@@ -12,8 +12,8 @@ import (
 // that is not made of others, or about a weight whose stored type it cannot read.
 var ErrUnsupported = errors.New("the target has no kernel")
 
-// legalise replaces fused ops that the target lacks by the source ops they stand
-// for, and reports source ops and weight types that it lacks.
+// legalise replaces fused ops that the target lacks, for the types that they have, by the
+// source ops they stand for, and reports source ops and weight types that it lacks.
 func legalise(f *ir.Func, t *ir.Target) (int, error) {
 	n, err := fusion.Decompose(f, func(v *ir.Value) bool { return !supported(t, v) && v.Op.CanDecompose() })
 	if err != nil {
@@ -26,28 +26,44 @@ func legalise(f *ir.Func, t *ir.Target) (int, error) {
 		f.Sweep()
 	}
 	for _, v := range f.Values {
-		if !supported(t, v) {
-			return n, fmt.Errorf("%s: %w for %s", t.Name, ErrUnsupported, v.LongString())
+		if supported(t, v) {
+			continue
 		}
-		for _, w := range v.Args {
-			if w.Op == ir.OpWeight && len(w.Type.Shape) == 2 && !t.WeightTypes[w.Type.DType] {
-				return n, fmt.Errorf("%s: %w that reads %s: %s", t.Name, ErrUnsupported, w.Name(), w.Type)
-			}
+		if w := unread(t, v); w != nil {
+			return n, fmt.Errorf("%s: %w that reads %s: %s", t.Name, ErrUnsupported, w.Name(), w.Type)
 		}
+		return n, fmt.Errorf("%s: %w for %s", t.Name, ErrUnsupported, v.LongString())
 	}
 	return n, nil
 }
 
 // supported reports whether the target computes v in one dispatch, or in none.
 func supported(t *ir.Target, v *ir.Value) bool {
+	if v.Op.IsLeaf() || v.Op.IsAlias() {
+		return true
+	}
+	if t.Row(v) == nil || unread(t, v) != nil {
+		return false
+	}
 	switch v.Op {
 	case ir.OpFusedLinear:
 		a := v.Attr.(ir.LinearAttr)
-		return t.Has(v.Op) && (a.Norm == ir.NoNorm || t.NormPrologue) && (!a.Gated || t.Gated)
+		return (a.Norm == ir.NoNorm || t.NormPrologue) && (!a.Gated || t.Gated)
 	case ir.OpAttention:
-		return t.Has(v.Op) && (t.MaxHead == 0 || int(v.Type.Shape.Last()) <= t.MaxHead)
+		return int(v.Type.Shape.Last()) <= t.MaxHead
 	case ir.OpQKVWrite, ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite:
-		return t.Has(v.Op) && (t.MaxHead == 0 || int(v.Type.Elems[0].Shape.Last()) <= t.MaxHead)
+		return int(v.Type.Elems[0].Shape.Last()) <= t.MaxHead
 	}
-	return v.Op.IsLeaf() || v.Op.IsAlias() || t.Has(v.Op)
+	return true
+}
+
+// unread returns a weight of v that its kernels cannot decode, or nil.
+func unread(t *ir.Target, v *ir.Value) *ir.Value {
+	row := t.Row(v)
+	for _, w := range v.Args {
+		if row != nil && w.Op == ir.OpWeight && len(w.Type.Shape) == 2 && !row.Weights.Has(w.Type.DType) {
+			return w
+		}
+	}
+	return nil
 }

@@ -27,9 +27,8 @@ func TestKnownModels(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 2*c.layers, source.OpCounts()[ir.OpRepeatKV], name)
 		for _, decode := range []bool{false, true} {
-			tgt := target(ir.F16)
+			tgt := target(t, ir.F16)
 			tgt.NormPrologue = decode
-			tgt.WeightTypes[ir.F16] = true
 			f := source.Clone()
 			report, err := passes.Compile(f, tgt, passes.Options{Level: 1})
 			require.NoError(t, err)

@@ -171,11 +171,11 @@ func TestScribbles(t *testing.T) {
 		require.NoError(t, f.Verify())
 		in := steps(7)[:1]
 		want := execute(t, f, in)
-		tgt := target(ir.F16)
+		tgt := target(t, ir.F16)
 		if seed%3 == 0 {
-			tgt = sourceTarget(ir.F16)
+			tgt = sourceTarget(t, ir.F16)
 		}
-		tgt.Ops[ir.OpConcat] = true
+		tgt.Kernels[ir.OpConcat] = tgt.Kernels[ir.OpTranspose]
 		g := shuffled(f, r)
 		report, err := passes.Compile(g, tgt, passes.Options{Level: 1, Observer: func(pass string, _ *ir.Func) {
 			requireSame(t, want, execute(t, g, in), func() string { return pass + "\n" + g.String() })

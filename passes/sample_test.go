@@ -13,6 +13,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/compare"
 	"github.com/smelt-ml/smelt/internal/ref"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/lower"
 )
 
 // sample is the shape of a decoder to build for a test.
@@ -213,24 +214,24 @@ func (s sample) define(b *ir.Builder) {
 	b.Return("logits", b.Linear(norm("norm", b.GatherRows(x)), head))
 }
 
-// target can do everything, in one activation type. No target has a concat.
-func target(act ir.DType) *ir.Target {
-	t := &ir.Target{Name: "test", Act: act, NormPrologue: true, Gated: true}
-	for op := range t.Ops {
-		t.Ops[op] = ir.Op(op) != ir.OpConcat
-	}
-	t.WeightTypes[ir.F32] = true
-	return t
+// target can do everything that there are kernels for, in one activation type.
+func target(t testing.TB, act ir.DType) *ir.Target {
+	target, err := lower.NewTarget("metal", lower.DecodeTokens)
+	require.NoError(t, err)
+	target.Act = act
+	return target
 }
 
 // sourceTarget has kernels for source ops only.
-func sourceTarget(act ir.DType) *ir.Target {
-	t := target(act)
-	t.NormPrologue, t.Gated = false, false
-	for op := range t.Ops {
-		t.Ops[op] = t.Ops[op] && ir.Op(op).Stage() == ir.Source
+func sourceTarget(t testing.TB, act ir.DType) *ir.Target {
+	target := target(t, act)
+	target.NormPrologue, target.Gated = false, false
+	for op := range target.Kernels {
+		if ir.Op(op).Stage() != ir.Source {
+			target.Kernels[op] = nil
+		}
 	}
-	return t
+	return target
 }
 
 // steps is what runs to compare two graphs: two packed prompts, then a step in

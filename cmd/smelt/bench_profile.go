@@ -47,13 +47,13 @@ type ceilings struct {
 // emulator takes, no limit of a machine explains.
 func ceilingsOf(info metal.Info) *ceilings {
 	switch {
-	case info.Name == "cpu":
-		c := limits.Probe(info.ISA, info.Threads)
-		return &ceilings{"probe", info.ISA, c.ReadGBs, c.F32GOPs, c.Int8GOPs}
 	case info.GPU != "":
 		if chip, ok := lower.FindGPU(info.GPU); ok {
 			return &ceilings{"table", chip.Name, chip.Bandwidth, chip.TFLOPS() * 1e3, 0}
 		}
+	case info.ISA != "":
+		c := limits.Probe(info.ISA, info.Threads)
+		return &ceilings{"probe", info.ISA, c.ReadGBs, c.F32GOPs, c.Int8GOPs}
 	}
 	return nil
 }
@@ -143,7 +143,7 @@ func (t *timedTest) add(plan *lower.Plan, natives map[string]bool, steps []smelt
 			r.Dispatches++
 			r.Bytes += cost.Bytes()
 			r.Ops += cost.Ops
-			if natives[d.Kernel] && plan.Target == "cpu" && readsBlocks(plan, d) {
+			if natives[d.Kernel] && readsBlocks(plan, d) {
 				r.int8Ops += cost.Ops
 			}
 		}

@@ -106,8 +106,8 @@ func compileFor(path string, compile *compileFlags, target, phase string, stderr
 	if err != nil {
 		return nil, err
 	}
-	if target != "metal" && target != "cpu" {
-		return nil, usagef("--target %s: want metal or cpu", target)
+	if _, err := targetOf(target); err != nil {
+		return nil, err
 	}
 	opts.Target = target
 	if isPlan(path) {

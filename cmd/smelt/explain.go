@@ -11,6 +11,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/samber/lo"
 	"github.com/spf13/cobra"
 
 	"github.com/smelt-ml/smelt"
@@ -187,7 +188,7 @@ func printExplanation(out io.Writer, p *smelt.Program, e *smelt.Explanation) err
 	printFusions(w, e)
 	fmt.Fprintf(w, "\nKERNEL\tDISPATCHES\n")
 	for _, k := range slices.Sorted(maps.Keys(e.Kernels)) {
-		fmt.Fprintf(w, "%s\t%d\n", k, e.Kernels[k])
+		fmt.Fprintf(w, "%s\t%d%s\n", k, e.Kernels[k], lo.Ternary(slices.Contains(e.Emulated, k), "\temulated: slow", ""))
 	}
 	printChoices(w, e.Choices)
 	fmt.Fprintf(w, "\ndispatches\t%d: %d a layer in %d layers, %d outside\n", e.Dispatches, e.DispatchesPerLayer, e.Layers, e.DispatchesOutsideLayers)

@@ -16,7 +16,6 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/ir"
-	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/models"
 )
@@ -82,7 +81,7 @@ func (f *compileFlags) add(flags *pflag.FlagSet) {
 	f.flags = flags
 	flags.IntVarP(&f.level, "optimize", "O", 1, "0 runs the source graph as it is, 1 optimises")
 	flags.StringVar(&f.debug, "debug", "", "NAME/off|dump|time|stats[,…] of a pass or fusion rule; help lists them")
-	flags.StringVar(&f.kv, "kv", "f16", "element type of the KV cache: f32, f16 or q8_0")
+	flags.StringVar(&f.kv, "kv", "f16", "element type of the KV cache: "+oneOf(cacheTypes()))
 	flags.StringVar(&f.weights, "type", "", "with arch:NAME: the type of its weights (default f16)")
 	flags.StringVar(&f.products, "products", "gpu", "in plans for Metal, what multiplies matrices: gpu, cpu, auto, or from how many multiply-adds on the CPU")
 	flags.IntVar(&f.context, "ctx", 0, "slots of the KV cache (default: what the model was trained for, at most 4096)")
@@ -93,11 +92,22 @@ func (f *compileFlags) setChip(chip, target string) error {
 	if chip != "" && !slices.Contains(smelt.Chips(), strings.ToLower(chip)) {
 		return usagef("--chip %s: want one of %s", chip, strings.Join(smelt.Chips(), ", "))
 	}
-	if chip != "" && target != "metal" {
+	if t, err := targetOf(target); err != nil {
+		return err
+	} else if chip != "" && !t.GPU {
 		return usagef("--chip %s: a plan for %s runs on no such chip", chip, target)
 	}
 	f.chip = chip
 	return nil
+}
+
+// targetOf returns what --target names.
+func targetOf(name string) (*ir.Target, error) {
+	t, err := lower.NewTarget(name, lower.DecodeTokens)
+	if err != nil {
+		return nil, usagef("--target %s: want metal or cpu", name)
+	}
+	return t, nil
 }
 
 // maxContext is far above what any model was trained for.
@@ -132,11 +142,8 @@ func (f *compileFlags) options(stderr io.Writer) (smelt.Options, error) {
 		return opts, usagef("--ctx %d: want 1 to %d slots", f.context, maxContext)
 	}
 	var err error
-	if opts.KV, err = ir.ParseDType(f.kv); err != nil || opts.KV != ir.F32 && opts.KV != ir.F16 && opts.KV != ir.Q8_0 {
-		return opts, usagef("--kv %s: want f32, f16 or q8_0", f.kv)
-	}
-	if !cacheWorks(opts.KV) {
-		return opts, fmt.Errorf("--kv %s: there are no kernels for such a cache yet; f32 and f16 work", f.kv)
+	if opts.KV, err = ir.ParseDType(f.kv); err != nil || !slices.Contains(lower.CacheTypes(), opts.KV) {
+		return opts, usagef("--kv %s: want %s", f.kv, oneOf(cacheTypes()))
 	}
 	if opts.Products, err = smelt.ParsePlacement(f.products, f.chip); err != nil {
 		return opts, usagef("--products %s: want gpu, cpu, auto or a number of multiply-adds", f.products)
@@ -150,11 +157,15 @@ func (f *compileFlags) options(stderr io.Writer) (smelt.Options, error) {
 	return opts, nil
 }
 
-// cacheWorks tells whether there are kernels for a cache of that type.
-func cacheWorks(t ir.DType) bool {
-	return slices.ContainsFunc(kernels.All(), func(k kernels.Kernel) bool {
-		return strings.HasPrefix(k.Name, "attention_") && strings.HasSuffix(k.Name, "_"+t.String())
-	})
+// cacheTypes are what --kv takes.
+func cacheTypes() []string {
+	return lo.Map(lower.CacheTypes(), func(t ir.DType, _ int) string { return t.String() })
+}
+
+// oneOf lists two values and more in words.
+func oneOf(values []string) string {
+	last := len(values) - 1
+	return strings.Join(values[:last], ", ") + " or " + values[last]
 }
 
 // help prints the list of passes where --debug=help asks for it.
@@ -206,16 +217,20 @@ func (f *deviceFlags) resolve(opts *smelt.Options) error {
 	if opts.Act, err = ir.ParseDType(f.act); err != nil || opts.Act != ir.F16 && opts.Act != ir.F32 {
 		return usagef("--act %s: want f16 or f32", f.act)
 	}
-	if opts.Target != "metal" && opts.Act != ir.F32 {
-		return usagef("--act %s: the device %s computes in f32", f.act, f.device)
+	if t, err := targetOf(opts.Target); err != nil {
+		return err
+	} else if !t.Native(opts.Act) {
+		return usagef("--act %s: the device %s computes in %s", f.act, f.device, t.Act)
 	}
 	return nil
 }
 
 // checkProducts reports --products where the target has no GPU.
 func checkProducts(opts smelt.Options) error {
-	if opts.Products != nil && opts.Target == "cpu" {
-		return usageError{fmt.Errorf("--products: %w in a plan for cpu", smelt.ErrPlacement)}
+	if t, err := targetOf(opts.Target); err != nil {
+		return err
+	} else if opts.Products != nil && !t.GPU {
+		return usageError{fmt.Errorf("--products: %w in a plan for %s", smelt.ErrPlacement, opts.Target)}
 	}
 	return nil
 }

@@ -179,7 +179,7 @@ func flagError(cmd *cobra.Command, err error) error {
 var flagValues = map[string][]string{
 	"device": {"auto", "metal", "cpu", "emu"}, "target": {"metal", "cpu"},
 	"stage": {"source", "fused", "plan"}, "phase": {"prefill", "decode"},
-	"kv": {"f32", "f16", "q8_0"}, "act": {"f16", "f32"}, "optimize": {"0", "1"}, "debug": {"help"},
+	"kv": cacheTypes(), "act": {"f16", "f32"}, "optimize": {"0", "1"}, "debug": {"help"},
 }
 
 func completeFlags(cmd *cobra.Command) {

@@ -25,7 +25,6 @@ import (
 	"github.com/smelt-ml/smelt/internal/npy"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/internal/tiny"
-	"github.com/smelt-ml/smelt/ir"
 )
 
 func TestMain(m *testing.M) {
@@ -71,12 +70,9 @@ func TestScripts(t *testing.T) {
 			}
 			return nil
 		},
-		Condition: func(name string) (bool, error) { // [have:FILE], [q8_0]
+		Condition: func(name string) (bool, error) { // [have:FILE]
 			if file, ok := strings.CutPrefix(name, "have:"); ok {
 				return found[file] != "", nil
-			}
-			if name == "q8_0" {
-				return cacheWorks(ir.Q8_0), nil
 			}
 			return false, fmt.Errorf("no condition is called %s", name)
 		},

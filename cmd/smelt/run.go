@@ -16,6 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/metal"
 )
 
@@ -145,12 +146,13 @@ func openSession(cmd *cobra.Command, path string, compile *compileFlags, device 
 // hintDevice adds what would work to an error about a device that is the wrong one for
 // a program, or that is not there.
 func hintDevice(p *smelt.Program, err error) error {
+	target, unknown := lower.NewTarget(p.Plan.Target, lower.DecodeTokens)
 	switch {
-	case !errors.Is(err, smelt.ErrTarget) && !errors.Is(err, metal.ErrNoMetal):
+	case unknown != nil, !errors.Is(err, smelt.ErrTarget) && !errors.Is(err, metal.ErrNoMetal):
 		return err
 	case p.Stages != nil:
 		return fmt.Errorf("%w; --device cpu and --device emu run it on the CPU", err)
-	case p.Plan.Target == "metal":
+	case target.GPU:
 		return fmt.Errorf("%w; --device emu runs it on the emulator, and smelt compile --target cpu makes one for the CPU", err)
 	}
 	return fmt.Errorf("%w; --device %s runs it", err, p.Plan.Target)

@@ -105,7 +105,7 @@ func (in *Input) facts(p *lower.Prediction) []fact {
 		}
 	}
 	predicted := "Predicted on "
-	if in.Plan.Target != "metal" {
+	if t, err := lower.NewTarget(in.Plan.Target, lower.DecodeTokens); err != nil || !t.GPU {
 		predicted = "If it ran on "
 	}
 	most := 0

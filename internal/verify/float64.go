@@ -99,7 +99,7 @@ func (c *verifier) followed(ctx context.Context, g *graphs, device string, layer
 	if device != "cpu" {
 		name += " " + opts
 	}
-	if g.target.Name == "cpu" && device != "cpu" {
+	if g.target.Emulates && device != "cpu" {
 		name = "float64 / emulated"
 	}
 	c.progress("comparing %s with float64, op by op", device)

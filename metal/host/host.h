@@ -181,6 +181,7 @@ private:
     std::vector<const smelt_native_kernel *> natives_; // by dispatch of the phase
     uint32_t item_count_ = 0, wave_count_ = 0, wave_chunks_ = 0;
     uint32_t barriers_ = 0, command_buffers_ = 0; // before the next wave
+    bool whole_ = false;                          // the step is not cut into command buffers
     uint64_t random_ = 0;
 
     // Of the step under way; written by one thread at a time, in finish.

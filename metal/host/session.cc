@@ -119,7 +119,7 @@ int smelt_session::runRange(uint32_t first, uint32_t count, smelt_counts *counts
         return error->code;
     }
     if (cancelled_) {
-        return fail(error, SMELT_ERROR_CANCELLED, -1, -1, "stopped after %u command buffers", counts->command_buffers);
+        return fail(error, SMELT_ERROR_CANCELLED, -1, -1, "stopped after %u dispatches", counts->dispatches);
     }
     return SMELT_OK;
 }
@@ -128,6 +128,7 @@ int smelt_session::runRange(uint32_t first, uint32_t count, smelt_counts *counts
 int smelt_session::cut(uint32_t begin, uint32_t count, smelt_error *error) {
     bool serial = program_.device->options.shuffle != 0 || profile_;
     item_count_ = wave_count_ = barriers_ = command_buffers_ = 0;
+    whole_ = true;
     size_t scratch = 0;
     uint32_t first = begin;
     for (uint32_t i = begin; i < begin + count; i++) {
@@ -137,6 +138,7 @@ int smelt_session::cut(uint32_t begin, uint32_t count, smelt_error *error) {
             first = i;
             barriers_ += d.barrier;
             command_buffers_ += d.command_buffer;
+            whole_ = whole_ && d.command_buffer == 0;
         }
     }
     scratch = std::max(scratch, addGroup(first, begin + count - first, serial));
@@ -309,10 +311,11 @@ bool smelt_session::finish(uint32_t wave) {
     return !stopBefore(wave + 1);
 }
 
-// stopBefore counts what stands before a wave, unless the step ends there.
+// stopBefore counts what stands before a wave, unless the step ends there: before a
+// command buffer, or before any wave where the step has none.
 bool smelt_session::stopBefore(uint32_t wave) {
     const auto &span = spans_[wave];
-    if (span.command_buffers != 0 && cancel.load(std::memory_order_relaxed) != 0) {
+    if ((whole_ || span.command_buffers != 0) && cancel.load(std::memory_order_relaxed) != 0) {
         cancelled_ = true;
         return true;
     }

@@ -26,7 +26,7 @@ enum smelt_code {
     SMELT_ERROR_KERNEL = 3,    // nothing provides a kernel of this name
     SMELT_ERROR_BOUNDS = 4,    // these sizes leave a buffer or the range of a word
     SMELT_ERROR_EXECUTION = 5, // a kernel failed
-    SMELT_ERROR_CANCELLED = 6, // stopped between two command buffers
+    SMELT_ERROR_CANCELLED = 6, // stopped between two command buffers, or at a barrier where there are none
     SMELT_ERROR_LOST = 7,      // the device is gone, or does not answer
 };
 
@@ -223,8 +223,8 @@ typedef struct smelt_provider {
     // nanoseconds, null without profile, by dispatch of the phase.
     int (*session_run)(smelt_session *session, const smelt_step *step, smelt_counts *counts,
                        smelt_kernel_count *kernels, uint64_t *nanoseconds, smelt_error *error);
-    // session_cancel makes a running step stop at its next command buffer, and later ones at
-    // their first, until it is called with 0.
+    // session_cancel makes a running step stop at its next command buffer, at its next barrier
+    // where it has none, and later ones at their start, until it is called with 0.
     void (*session_cancel)(smelt_session *session, uint32_t cancel);
 } smelt_provider;
 

@@ -1,0 +1,39 @@
+package native
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestNatives holds the table of package kernels, which builds without C++ read as well, to
+// the kernels that every set of this machine has.
+func TestNatives(t *testing.T) {
+	names := slices.Sorted(slices.Values(Names()))
+	for _, l := range Libraries() {
+		require.Equal(t, names, slices.Sorted(slices.Values(l.Names())), l.ISA())
+	}
+	var b strings.Builder
+	b.WriteString(`// Code generated from what package native has by go test ./kernels/native -run Natives -update. DO NOT EDIT.
+
+package kernels
+
+// natives are the kernels that package native has for every processor.
+var natives = []string{
+`)
+	for _, name := range names {
+		fmt.Fprintf(&b, "\t%q,\n", name)
+	}
+	b.WriteString("}\n")
+	const file = "../natives.gen.go"
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(b.String()), 0o644))
+	}
+	got, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, b.String(), string(got), "the kernels have changed: run go test ./kernels/native -run Natives -update")
+}

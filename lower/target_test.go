@@ -1,0 +1,111 @@
+package lower
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/kernels"
+)
+
+// Every op that lower selects a kernel for has rows, and no other; and a row has the
+// kernels that its types name.
+func TestInstances(t *testing.T) {
+	for op := range ir.Op(ir.NumOps) {
+		if op == ir.OpInvalid || op.IsLeaf() || op.IsAlias() {
+			require.Empty(t, instances[op], op)
+			continue
+		}
+		_, selected := selectors[op]
+		require.Equal(t, selected, len(instances[op]) > 0, op)
+	}
+	for op, want := range map[ir.Op]ir.Types{
+		ir.OpEmbed:               {In: ir.I32, Out: ir.F32},
+		ir.OpLinear:              {In: ir.F16, Out: ir.F32},
+		ir.OpFusedLinear:         {In: ir.F32, Out: ir.F16},
+		ir.OpRMSNorm:             {In: ir.F32, Out: ir.F16},
+		ir.OpArgmax:              {In: ir.F32, Out: ir.I32},
+		ir.OpTopK:                {In: ir.F16, Out: ir.F16},
+		ir.OpCast:                {In: ir.F16, Out: ir.F32},
+		ir.OpSlice:               {In: ir.F32, Out: ir.F32},
+		ir.OpCacheWrite:          {In: ir.F16, Cache: ir.Q8_0},
+		ir.OpCacheRead:           {In: ir.I32, Out: ir.F32, Cache: ir.Q8_0},
+		ir.OpAttention:           {In: ir.F16, Out: ir.F16, Cache: ir.F32},
+		ir.OpRopeQKVWrite:        {In: ir.BF16, Out: ir.BF16, Cache: ir.BF16},
+		ir.OpHeadNormRopeKVWrite: {In: ir.F32, Out: ir.F32, Cache: ir.Q8_0},
+		ir.OpRepeatKVPair:        {In: ir.F16, Out: ir.F16},
+	} {
+		require.True(t, has(instances[op], want), "%s %v", op, want)
+	}
+	for op, lacks := range map[ir.Op]ir.Types{
+		ir.OpRMSNorm:    {In: ir.F16, Out: ir.F32},
+		ir.OpAdd:        {In: ir.F32, Out: ir.F16},
+		ir.OpAttention:  {In: ir.BF16, Out: ir.BF16, Cache: ir.F16},
+		ir.OpCacheWrite: {In: ir.F16, Out: ir.F16, Cache: ir.F16},
+	} {
+		require.False(t, has(instances[op], lacks), "%s %v", op, lacks)
+	}
+	for op, rows := range instances {
+		for _, row := range rows {
+			reads := ir.Op(op) == ir.OpLinear || ir.Op(op) == ir.OpFusedLinear || ir.Op(op) == ir.OpEmbed
+			require.Equal(t, reads, row.Weights == ir.SetOf(weightTypes...) && row.Weights != 0, ir.Op(op))
+		}
+	}
+}
+
+func has(rows []ir.Instance, want ir.Types) bool {
+	return slices.ContainsFunc(rows, func(row ir.Instance) bool { return row.Types == want })
+}
+
+// A CPU has kernels of its own for floats, and emulates the rest; a GPU emulates none.
+func TestNative(t *testing.T) {
+	cpu, err := NewTarget("cpu", 1)
+	require.NoError(t, err)
+	metal, err := NewTarget("metal", 1)
+	require.NoError(t, err)
+	require.True(t, cpu.Native(ir.F32))
+	require.False(t, cpu.Native(ir.F16))
+	require.True(t, metal.Native(ir.F32) && metal.Native(ir.F16))
+	require.True(t, Emulated("cpu", "linear_vec_f16_f16"))
+	require.False(t, Emulated("cpu", "linear_vec_f32_f32"))
+	require.False(t, Emulated("metal", "linear_vec_f16_f16"))
+
+	cpu.Kernels[ir.OpAdd][0].Weights = 1
+	again, err := NewTarget("cpu", 1)
+	require.NoError(t, err)
+	require.Zero(t, again.Kernels[ir.OpAdd][0].Weights, "targets share rows")
+	_, err = NewTarget("vulkan", 1)
+	require.ErrorContains(t, err, `"vulkan" (cpu, metal)`)
+}
+
+// Plans for a CPU are not cut for a GPU, and say nothing of how one is launched.
+func TestSchedules(t *testing.T) {
+	for machine, buffers := range map[string]bool{"metal": true, "cpu": false} {
+		plan := compiledFor(t, machine, "qwen3-0.6b", "q4_0", 1, 512)
+		for i := range plan.Phases {
+			ph := &plan.Phases[i]
+			require.Equal(t, buffers, len(ph.CommandBuffers) > 1, machine)
+			require.Equal(t, buffers, len(ph.CommandBuffers) > 0, machine)
+			require.Equal(t, buffers, len(ph.Choices) > 0, machine)
+			for j := range ph.Dispatches {
+				require.Equal(t, machine == "cpu" && !nativeOf(t, ph.Dispatches[j].Kernel), Emulated(machine, ph.Dispatches[j].Kernel))
+			}
+		}
+		rearranged := slices.ContainsFunc(plan.Buffers, func(b Buffer) bool { return b.Rearrange })
+		require.Equal(t, !buffers, rearranged, machine)
+		plan.Phases[0].CommandBuffers = nil
+		if buffers {
+			require.ErrorContains(t, plan.Validate(), "no command buffer")
+		} else {
+			require.NoError(t, plan.Validate())
+		}
+	}
+}
+
+func nativeOf(t *testing.T, kernel string) bool {
+	k, ok := kernels.Lookup(kernel)
+	require.True(t, ok, kernel)
+	return k.Native
+}
