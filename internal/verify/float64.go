@@ -36,7 +36,8 @@ type WrongOp struct {
 	Step    int    `json:"step"`    // of Findings.Steps, from 0
 	Row     int    `json:"row"`     // of the value: the token in the step, as a rule
 	Element int    `json:"element"` // of the row
-	// Weight and WeightRow are what a product or an embedding made the element of.
+	// Weight and WeightRow are what a product or an embedding made the element of: "A and B"
+	// where a gate made it of two.
 	Weight    string  `json:"weight,omitempty"`
 	WeightRow int     `json:"weight_row"`
 	Want      Measure `json:"want"`
@@ -372,21 +373,23 @@ func (f *follower) note(v *ir.Value, s *sighting, want, slack []float64, bound f
 }
 
 // madeOf returns the weight, and the row of it, that an element of a row of a product or of
-// an embedding is made of; of a pair that is the first one's.
+// an embedding is made of. An element of a pair is made of both weights, of the same row.
 func (f *follower) madeOf(v *ir.Value, row, element int) (string, int) {
-	count := 1
+	var weights []*ir.Value
 	switch v.Op {
 	case ir.OpEmbed:
 		return v.Args[1].Name(), int(f.rig.step.Inputs[ir.Tokens][row])
 	case ir.OpLinear:
+		weights = v.Args[1:2]
 	case ir.OpFusedLinear:
-		if a := v.Attr.(ir.LinearAttr); !a.Gated {
-			count = a.Weights
+		a := v.Attr.(ir.LinearAttr)
+		if weights = v.Args[1 : 1+a.Weights]; a.Gated {
+			return weights[0].Name() + " and " + weights[1].Name(), element
 		}
 	default:
 		return "", 0
 	}
-	for _, w := range v.Args[1 : 1+count] {
+	for _, w := range weights {
 		rows, _ := w.Type.Shape[0].IsConst()
 		if element < int(rows) {
 			return w.Name(), element

@@ -276,9 +276,13 @@ func TestVerifyFindsEveryMatrix(t *testing.T) {
 				o := f.Bisect.Wrong
 				require.NotNil(t, o)
 				require.Equal(t, row, o.WeightRow)
-				if tensor != "blk.1.ffn_up.weight" { // of a pair the gate's name stands
-					require.Equal(t, tensor, o.Weight)
+				want := tensor
+				if layer, _, pair := strings.Cut(tensor, ".ffn_gate"); pair {
+					want = tensor + " and " + layer + ".ffn_up.weight"
+				} else if layer, _, pair := strings.Cut(tensor, ".ffn_up"); pair {
+					want = layer + ".ffn_gate.weight and " + tensor
 				}
+				require.Equal(t, want, o.Weight)
 			})
 		}
 	}
