@@ -29,6 +29,28 @@ func costOf(t *testing.T, p *Program, phase, chip string) Saving {
 	return s
 }
 
+// What a CPU would emulate is listed: halves, and nothing of what it computes by itself.
+func TestEmulatedKernels(t *testing.T) {
+	m, err := Open("arch:qwen3-0.6b", "q4_0")
+	require.NoError(t, err)
+	defer m.Close()
+	for _, c := range []struct {
+		target string
+		act    ir.DType
+		want   []string
+	}{
+		{"cpu", ir.F32, nil},
+		{"cpu", ir.F16, []string{"attention_vec_f16_f16", "head_norm_rope_kv_write_f16_f16", "linear_vec_f16_f32", "linear_vec_f32_f16"}},
+		{"metal", ir.F16, nil},
+	} {
+		p, err := m.Compile(Options{Target: c.target, Act: c.act, Level: 1, Context: 512})
+		require.NoError(t, err)
+		e, err := p.Explain("decode")
+		require.NoError(t, err)
+		require.Equal(t, c.want, e.Emulated, "%s in %s", c.target, c.act)
+	}
+}
+
 // Each saving is the difference of two plans as Compile makes them, with and without
 // the rule, and all of them together that to a plan without rules.
 func TestSavings(t *testing.T) {
