@@ -23,7 +23,7 @@ skipped = cat build/tests/*.json | $(GO) tool gotestsum --format standard-quiet 
 fake := -tags fakemetal,openblas -timeout 5m
 bridged := OPENBLAS_NUM_THREADS=1 $(GO) test -json $(fake)
 
-.PHONY: help imports build demo test soak cold cold-test setup tests vet outside generate check test-isa test-arm64 test-asan test-page kernels swaps mutants accuracy bench-peer bench-guard profile fuzz barriers clean bridge metallib test-metal platforms
+.PHONY: help imports build demo test soak cold cold-test setup tests vet outside generate check test-isa test-arm64 test-race test-asan test-page kernels swaps mutants accuracy bench-peer bench-guard profile fuzz barriers clean bridge metallib test-metal platforms
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -67,7 +67,7 @@ bridge: tests ## the Metal bridge over a stand-in for Metal, with OpenBLAS as th
 	@$(call tested,placed) $(GO) test -json -tags fakemetal -timeout 5m -run 'ProductsOnTheCPU' ./metal
 
 # Each is a target of its own; the page needs a browser, arm64 an emulator.
-soak: check platforms cold cold-test kernels swaps mutants accuracy barriers test-page test-isa test-asan test-arm64 fuzz ## what make test does a slice of, whole: hours
+soak: check platforms cold cold-test kernels swaps mutants accuracy barriers test-page test-isa test-race test-asan test-arm64 fuzz ## what make test does a slice of, whole: hours
 
 cold: ## make demo with an empty build cache: processor and wall time, against their bounds
 	$(GO) run ./internal/budget/cold demo
@@ -116,6 +116,11 @@ test-arm64: setup ## cross-built for arm64 and run under qemu-user, on processor
 	$(call emulated_arm64,cortex-a76) -run 'TestLogits|TestStepByStep' .
 	$(call emulated_arm64,cortex-a53) ./kernels/native
 	$(call emulated_arm64,cortex-a53) -run 'TestLogits|TestStepByStep' .
+
+test-race: setup ## what several goroutines use at once, under Go's race detector
+	$(GO) test -race -timeout 20m ./internal/engine ./internal/batch
+	$(GO) test -race -timeout 20m -run '^(TestManySessions|TestClose|TestMemory|TestMixtures)$$' .
+	$(GO) test -race -timeout 20m -run '^(TestConcurrentSessions|TestCancel.*)$$' ./metal
 
 test-asan: setup ## the .metal sources under AddressSanitizer, which names their lines
 	CGO_CXXFLAGS=-fsanitize=address $(GO) test -asan -ldflags='-s=false -w=false' -timeout 30m ./kernels/emulated ./kernels

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/compare"
 	"github.com/smelt-ml/smelt/internal/npy"
 	"github.com/smelt-ml/smelt/internal/ref"
@@ -67,7 +68,7 @@ func interpreted(t *testing.T, path string, ids []int32, kv ir.DType) []float32 
 	defer m.Close()
 	f, err := m.Build(ir.Options{KV: kv, Block: len(ids)})
 	require.NoError(t, err)
-	inputs := ref.Pack(len(ids), true, ref.Sequence{Tokens: ids, Blocks: []int32{0}})
+	inputs := batch.Pack(len(ids), len(ids), batch.Sequence{Tokens: ids, Blocks: []int32{0}, Rows: batch.All}).Inputs
 	out, err := ref.Run(f, ref.Env{
 		Sizes: ref.SizesFor(inputs, len(ids)), Inputs: inputs, Weight: ref.NewWeights(m.Data).Load,
 		Caches: ref.CachesFor(f, 1), RoundCache: true,

@@ -1,6 +1,7 @@
 package smelt
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -18,12 +19,20 @@ import (
 // Options choose how a model is compiled. The zero value, with a Target, gives
 // the unoptimised program; [DefaultOptions] is what the tool starts from.
 type Options struct {
-	Target   string   // "metal" or "cpu": that of the device it shall run on, see [TargetOf]
-	Chip     string   // one of [Chips], which choices by size are made for; "": none in particular
-	Act      ir.DType // activations between matrix products; Invalid: what the target prefers
-	KV       ir.DType // element type of the KV cache; Invalid: F16
-	Context  int      // slots of the cache; 0: the model's context, at most DefaultContext
-	Prefill  int      // most tokens of a prefill step; 0: DefaultPrefill
+	Target  string   // "metal" or "cpu": that of the device it shall run on, see [TargetOf]
+	Chip    string   // one of [Chips], which choices by size are made for; "": none in particular
+	Act     ir.DType // activations between matrix products; Invalid: what the target prefers
+	KV      ir.DType // element type of the KV cache; Invalid: F16
+	Context int      // slots of the cache; 0: the model's context, at most DefaultContext
+	Prefill int      // most tokens of a prefill step; 0: DefaultPrefill
+	// Sequences is how many sequences a step may pack; 0: one. Of two and more, steps that
+	// bring one token each have phases of their own.
+	Sequences int
+	// Rows is how many rows of logits a step may compute, where that is more than one for
+	// each sequence; 0: DefaultRows. Whoever wants logits for more tokens gets them in
+	// several steps.
+	Rows     int
+	Block    int      // slots of a cache block; 0: Context, so that a sequence has one
 	Level    int      // 0: the source graph as it is; 1: optimised
 	Disabled []string // passes and fusion rules to leave out, by name
 
@@ -43,6 +52,7 @@ type Options struct {
 const (
 	DefaultContext = 4096
 	DefaultPrefill = 512
+	DefaultRows    = 64
 )
 
 // ErrPlacement is wrapped where products shall be shared out in a program without a GPU.
@@ -104,7 +114,7 @@ func (m *Model) Compile(opts Options) (*Program, error) {
 	if err := m.defaults(&opts); err != nil {
 		return nil, err
 	}
-	source, err := m.build(ir.Options{KV: opts.KV, Block: opts.Context})
+	source, err := m.build(ir.Options{KV: opts.KV, Block: opts.Block})
 	if err == nil {
 		err = chooseNext(source)
 	}
@@ -125,11 +135,16 @@ func (m *Model) Compile(opts Options) (*Program, error) {
 		}
 		p.Stages = append(p.Stages, Stages{r.Name, source, r.Func, report})
 	}
-	if p.Plan, err = lower.Lower(m.name, phases, target, lower.Options{Context: opts.Context, Products: opts.Products}); err != nil {
+	if p.Plan, err = lower.Lower(m.name, phases, target, opts.lowering()); err != nil {
 		return nil, err
 	}
 	p.Elapsed = time.Since(start)
 	return p, nil
+}
+
+// lowering are the bounds that a Plan of these options is made for.
+func (o *Options) lowering() lower.Options {
+	return lower.Options{Context: o.Context, Sequences: o.Sequences, Rows: o.Rows, Products: o.Products}
 }
 
 // optimise makes the graph of one phase from the source graph.
@@ -177,25 +192,41 @@ func (o *Options) target(maxTokens int64) (*ir.Target, error) {
 	return t, err
 }
 
-// ranges cuts the sizes of steps into phases. A target that splits attention over
-// long contexts gets a second decode phase for these.
+// ranges cuts the sizes of steps into phases, so that each step has one: "decode" takes a
+// token, "batch" one token of each of several sequences, and "prefill" whatever has more
+// than one token of a sequence in it. Few tokens have kernels of their own, so that there
+// are batches of few sequences and of many. A target that splits attention over long
+// contexts gets two phases, the second for these, of each that decodes.
 func ranges(opts Options) ([]lower.Range, error) {
 	target, err := opts.target(lower.DecodeTokens)
 	if err != nil {
 		return nil, err
 	}
-	context := int64(opts.Context)
+	context, sequences := int64(opts.Context), int64(opts.Sequences)
 	var phases []lower.Range
-	if prefill := min(int64(opts.Prefill), context); prefill > lower.DecodeTokens {
-		phases = append(phases, lower.Range{Name: "prefill", MinT: lower.DecodeTokens + 1, MaxT: prefill, MaxContext: context})
+	if prefill := min(int64(opts.Prefill), context*sequences); prefill > lower.DecodeTokens {
+		phases = append(phases, lower.Range{
+			Name: "prefill", MinT: lower.DecodeTokens + 1, MaxT: prefill, Longest: lower.Interval{Min: 2, Max: prefill}, MaxContext: context,
+		})
 	}
-	decode := lower.Range{Name: "decode", MinT: 1, MaxT: lower.DecodeTokens, MaxContext: context}
-	if short := target.SplitContext; short > 0 && short < context {
-		decode.MaxContext = short
-		phases = append(phases, decode)
-		decode.MaxContext = context
+	decode := func(name string, least, most int64) {
+		r := lower.Range{Name: name, MinT: least, MaxT: most, Longest: lower.Interval{Min: 1, Max: 1}, MaxContext: context}
+		if short := target.SplitContext; short > 0 && short < context {
+			r.MaxContext = short
+			phases = append(phases, r)
+			r.MaxContext = context
+		}
+		phases = append(phases, r)
 	}
-	return append(phases, decode), nil
+	decode("decode", 1, lower.DecodeTokens)
+	least := int64(lower.DecodeTokens + 1)
+	for _, most := range []int64{min(target.FewTokens, sequences), sequences} {
+		if least <= most {
+			decode("batch", least, most)
+			least = most + 1
+		}
+	}
+	return phases, nil
 }
 
 func (m *Model) defaults(opts *Options) error {
@@ -208,6 +239,7 @@ func (m *Model) defaults(opts *Options) error {
 	if opts.Prefill == 0 {
 		opts.Prefill = DefaultPrefill
 	}
+	opts.Sequences, opts.Rows, opts.Block = cmp.Or(opts.Sequences, 1), cmp.Or(opts.Rows, DefaultRows), cmp.Or(opts.Block, opts.Context)
 	if opts.KV == ir.Invalid {
 		opts.KV = ir.F16
 	}
@@ -220,6 +252,9 @@ func (m *Model) defaults(opts *Options) error {
 	}
 	if opts.Context < 1 || opts.Prefill < 1 {
 		return fmt.Errorf("a context of %d and prefill steps of %d tokens: want 1 or more", opts.Context, opts.Prefill)
+	}
+	if opts.Sequences < 1 || opts.Rows < 1 || opts.Block < 1 {
+		return fmt.Errorf("steps of %d sequences and %d rows of logits, cache blocks of %d slots: want 1 or more", opts.Sequences, opts.Rows, opts.Block)
 	}
 	return nil
 }
@@ -235,7 +270,7 @@ func (p *Program) Close() error { return p.model.Close() }
 // and, where the program was compiled here, its graphs.
 func (p *Program) Phase(name string) (*lower.Phase, *Stages, error) {
 	for i := range p.Plan.Phases {
-		if ph := &p.Plan.Phases[i]; ph.Name != name || ph.MaxContext < int64(p.Plan.Context) {
+		if ph := &p.Plan.Phases[i]; ph.Name != name || ph.Bounds[ir.Smax] < int64(p.Plan.Context) {
 			continue
 		}
 		if p.Stages == nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/compare"
+	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/lower"
 )
@@ -48,6 +49,42 @@ func TestArenaOfLongContexts(t *testing.T) {
 			require.Less(t, of(32768, 128), long/3)
 			require.Greater(t, of(32768, 2048), 3*long, "the bound can fail")
 		})
+	}
+}
+
+// TestRowsOfLogits: what steps keep for logits depends on the rows that they may be asked
+// for, not on the tokens of a prompt; and whoever scores more tokens gets all rows, in
+// several steps, with the logits of one.
+func TestRowsOfLogits(t *testing.T) {
+	m, err := smelt.Open("arch:qwen3-0.6b", "q4_0")
+	require.NoError(t, err)
+	const vocab = 151936
+	for _, c := range []struct{ rows, sequences, want int }{{0, 0, smelt.DefaultRows}, {1, 1, 1}, {1, 8, 8}, {32, 8, 32}, {4096, 1, 512}} {
+		p, err := m.Compile(smelt.Options{Target: "cpu", Level: 1, Context: 4096, Rows: c.rows, Sequences: c.sequences})
+		require.NoError(t, err)
+		var outputs int64
+		for i := range p.Plan.Buffers {
+			if b := &p.Plan.Buffers[i]; b.Kind == lower.Output {
+				outputs += b.Bytes.Eval(&p.Plan.Phases[0].Bounds)
+			}
+		}
+		require.EqualValues(t, c.want*4*(vocab+1), outputs, "%+v: a row of logits and the best of it", c)
+		require.LessOrEqual(t, arena(p.Plan), int64(smelt.DefaultPrefill*4*(1024+2*3072+2*2048)), "%+v", c)
+	}
+
+	path := testfiles.Model(t, "tiny-llama/gguf/tiny-llama-F16.gguf")
+	ids := readReference(t, "tiny-llama").Logits.IDs
+	for device := range bounds {
+		opts := options(t, device, ir.F16)
+		opts.Context = 64
+		want := logitsOf(t, session(t, path, device, opts), ids)
+		for _, rows := range []int{1, 5} {
+			opts.Rows = rows
+			s := session(t, path, device, opts)
+			got := logitsOf(t, s, ids)
+			require.Len(t, got, len(ids)*s.Vocab())
+			require.LessOrEqual(t, compare.Largest(want, got), bounds[device], "%s, %d rows", device, rows)
+		}
 	}
 }
 

@@ -212,7 +212,7 @@ func (p *Program) costWithout(stages *Stages, chip *lower.Chip, rules ...string)
 	if err != nil {
 		return cost, err
 	}
-	plan, err := lower.Lower(p.model.name, r, target, lower.Options{Context: opts.Context, Products: opts.Products})
+	plan, err := lower.Lower(p.model.name, r, target, opts.lowering())
 	if err != nil {
 		return cost, err
 	}
@@ -235,12 +235,12 @@ func summary(name string, f *ir.Func) StageSummary {
 	return s
 }
 
-// cacheBytes is the size of all caches with every sequence at its full context.
+// cacheBytes is the size of all caches of a sequence at its full context.
 func cacheBytes(plan *lower.Plan, bounds *lower.Sizes) int64 {
 	var total int64
 	for i := range plan.Buffers {
 		if b := &plan.Buffers[i]; b.Kind == lower.CacheK || b.Kind == lower.CacheV {
-			total += b.Bytes.Eval(bounds) * bounds[ir.NB] * bounds[ir.B]
+			total += b.Bytes.Eval(bounds) * bounds[ir.NB]
 		}
 	}
 	return total

@@ -36,15 +36,16 @@ var mayImport = map[string][]string{
 	"metal":            {"internal/half", "kernels", "lower"},
 	"models":           {"ir", "internal/quant"},
 	"cmd":              {"*"},
+	"internal/batch":   {"ir"},
 	"internal/ref":     {"internal/half", "internal/quant", "ir"},
-	"internal/engine":  {"ir", "lower", "metal", "models"},
+	"internal/engine":  {"internal/batch", "ir", "lower", "metal", "models"},
 	"internal/imports": {"internal/graphviz", "ir"},
 	"internal/page":    {"ir", "lower"},
 	"internal/peer":    {"", "internal/limits", "ir", "kernels", "metal", "models"},
-	"internal/profile": {"ir", "kernels", "lower"},
+	"internal/profile": {"internal/batch", "ir", "kernels", "lower"},
 	"internal/quant":   {"internal/half", "ir"},
 	"internal/tiny":    {"internal/quant", "internal/testfiles", "ir", "models"},
-	"internal/verify":  {"internal/compare", "internal/engine", "internal/quant", "internal/ref", "ir", "lower", "metal", "passes"},
+	"internal/verify":  {"internal/batch", "internal/compare", "internal/engine", "internal/quant", "internal/ref", "ir", "lower", "metal", "passes"},
 }
 
 func room(pkg string) string {

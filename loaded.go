@@ -5,9 +5,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/ir"
-	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/metal"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/tokenizer"
@@ -20,6 +20,7 @@ type Loaded struct {
 	program   *Program
 	device    *metal.Device
 	metal     *metal.Program
+	session   metal.Memory // of each
 	tokenizer func() (*tokenizer.Tokenizer, error)
 	elapsed   time.Duration
 	release   func()
@@ -61,7 +62,11 @@ func (l *Loaded) open(d Device) (err error) {
 	if l.device, err = metal.Open(d.Name, options); err != nil {
 		return err
 	}
-	if l.metal, err = l.device.Load(l.program.Plan, l.program.model.tensor); err != nil {
+	plan := l.program.Plan
+	if l.metal, err = l.device.Load(plan, l.program.model.tensor); err == nil {
+		l.session, err = l.metal.SessionMemory(len(batch.Contiguous(plan.Block(), plan.Context)))
+	}
+	if err != nil {
 		l.device.Close()
 	}
 	return err
@@ -105,8 +110,12 @@ func (l *Loaded) OnDevice() *metal.Program { return l.metal }
 func (l *Loaded) LoadTime() time.Duration { return l.elapsed }
 
 // Memory is what a loaded program takes, in bytes: its weights, and for each session a
-// cache and an arena.
-type Memory struct{ Weights, Cache, Arena int64 }
+// cache, an arena for what a step computes on the way, and room for what it is given and
+// for its results, most of which are rows of logits.
+type Memory struct{ Weights, Cache, Arena, Inputs, Outputs int64 }
+
+// Session returns what one more session takes.
+func (m Memory) Session() int64 { return m.Cache + m.Arena + m.Inputs + m.Outputs }
 
 // Memory returns what the program and each of its sessions take.
 func (l *Loaded) Memory() Memory {
@@ -116,13 +125,8 @@ func (l *Loaded) Memory() Memory {
 		t := &plan.Tensors[i]
 		m.Weights += t.DType.Bytes(t.Elements())
 	}
-	bounds := plan.Phases[0].Bounds
-	m.Cache = cacheBytes(plan, &bounds)
-	for i := range plan.Buffers {
-		if b := &plan.Buffers[i]; b.Kind == lower.Arena {
-			m.Arena = b.Bytes.Eval(&bounds)
-		}
-	}
+	s := &l.session
+	m.Cache, m.Arena, m.Inputs, m.Outputs = s.Cache, s.Arena, s.Inputs, s.Outputs
 	return m
 }
 

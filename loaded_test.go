@@ -81,18 +81,36 @@ func TestManySessions(t *testing.T) {
 	}
 }
 
-// TestMemory holds what is said of a session to what the device allocates for one.
+// TestMemory holds what is said of a session to what the device allocates for one: where
+// there is memory for the weights' copies and three sessions, a fourth finds none, and
+// finds some when one is closed.
 func TestMemory(t *testing.T) {
+	const sessions = 3
 	for device := range bounds {
-		opts := options(t, device, ir.F16)
-		opts.Context = 96
-		l := loaded(t, testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-Q4_0.gguf"), opts, smelt.Device{Name: device})
-		said := l.Memory()
-		s, err := l.OnDevice().NewSession(1)
-		require.NoError(t, err)
-		require.Equal(t, said.Cache, s.Memory().Cache)
-		require.Equal(t, said.Arena, s.Memory().Arena)
-		require.Equal(t, said.Weights, l.OnDevice().Memory().Weights)
+		for _, block := range []int{0, 16} {
+			opts := options(t, device, ir.F16)
+			opts.Context, opts.Block = 96, block
+			path := testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-Q4_0.gguf")
+			l := loaded(t, path, opts, smelt.Device{Name: device})
+			said, weights := l.Memory(), l.OnDevice().Memory()
+			require.Equal(t, said.Weights, weights.Weights)
+			limit := weights.Converted + weights.Rearranged + sessions*said.Session()
+			l = loaded(t, path, opts, smelt.Device{Name: device, Options: metal.Options{MemoryLimit: limit}})
+			var last *smelt.Session
+			for range sessions {
+				s, err := l.NewSession()
+				require.NoError(t, err)
+				has := s.OnDevice().Memory()
+				require.Equal(t, said.Session(), has.Cache+has.Arena+has.Inputs+has.Outputs)
+				last = s
+			}
+			_, err := l.NewSession()
+			var memory *metal.MemoryError
+			require.ErrorAs(t, err, &memory)
+			require.NoError(t, last.Close())
+			_, err = l.NewSession()
+			require.NoError(t, err)
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/ref"
 	"github.com/smelt-ml/smelt/ir"
 )
@@ -103,9 +104,9 @@ func (r *outsideRun) interpret(t *testing.T) {
 	}
 	start := 0
 	for i, n := range r.Steps {
-		in := ref.Pack(block, false, ref.Sequence{Tokens: r.Tokens[start : start+n], Start: start, Blocks: []int32{0}})
+		step := batch.Pack(block, block, batch.Sequence{Tokens: r.Tokens[start : start+n], Start: start, Blocks: []int32{0}})
 		start += n
-		out, err := ref.Run(f, ref.Env{Sizes: ref.SizesFor(in, block), Inputs: in, Caches: caches, Weight: weights.Load})
+		out, err := ref.Run(f, ref.Env{Sizes: step.Sizes, Inputs: step.Inputs, Caches: caches, Weight: weights.Load})
 		require.NoError(t, err)
 		logits := out.Tensors["logits"].Data
 		require.Len(t, r.Logits[i], len(logits))

@@ -52,6 +52,7 @@ func (m *Model) Verify(ctx context.Context, v Verification) (*Findings, error) {
 		Subject: &verified{Model: m, options: v.Options},
 		Options: verify.Options{
 			Target: o.Target, Act: o.Act, KV: o.KV, Context: o.Context, Prefill: o.Prefill, Level: o.Level, Observer: o.Observer,
+			Sequences: o.Sequences, Rows: o.Rows, Block: o.Block,
 		},
 		Device: device.Name, Opening: on,
 		Bisect: v.Bisect, Progress: v.Progress,
@@ -75,6 +76,7 @@ type verified struct {
 func (v *verified) Compile(o verify.Options) (*verify.Compiled, error) {
 	opts := v.options
 	opts.Target, opts.Act, opts.KV, opts.Context, opts.Prefill, opts.Level = o.Target, o.Act, o.KV, o.Context, o.Prefill, o.Level
+	opts.Sequences, opts.Rows, opts.Block = o.Sequences, o.Rows, o.Block
 	opts.Observer = o.Observer
 	if t, err := lower.NewTarget(opts.Target, lower.DecodeTokens); err == nil && !t.GPU {
 		opts.Products = nil // they are shared with a GPU in the plan under test, which is for one

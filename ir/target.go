@@ -14,6 +14,9 @@ type Target struct {
 	// Kernels has, for each op, a row for every combination of types that there are kernels
 	// for. What has no row is decomposed.
 	Kernels [NumOps][]Instance
+	// FewTokens is the most tokens of a step that share one pass over the weights, in
+	// products of a matrix and a few vectors.
+	FewTokens int64
 	// NormPrologue says that fused_linear may normalise its input in this range of
 	// token counts.
 	NormPrologue bool

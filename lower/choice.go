@@ -213,7 +213,7 @@ func Tune(t *ir.Target, chip string) error {
 	if err != nil {
 		return err
 	}
-	t.Chip = chip
+	t.Chip, t.FewTokens = chip, m.vecTokens
 	if t.SplitContext > 0 {
 		t.SplitContext = m.splitContext()
 	}

@@ -31,7 +31,7 @@ func costsOf(t *testing.T, plan *Plan, phase string, sizes Sizes) (layer []Cost,
 	outside = map[string]Cost{}
 	for i := range plan.Phases {
 		ph := &plan.Phases[i]
-		if ph.Name != phase || !ph.Takes(sizes[ir.T], sizes[ir.Smax]) {
+		if ph.Name != phase || !ph.Holds(&sizes) {
 			continue
 		}
 		for j := range ph.Dispatches {

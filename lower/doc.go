@@ -8,6 +8,10 @@
 // wait for each other and cuts them into command buffers, where the target has any. validate.go says what any
 // Plan must satisfy, whether [Lower] made it or [Read] took it from a file.
 //
+// A plan has a [Phase] for each range of steps that wants kernels of its own: a range of
+// their sizes and of how many tokens the longest of their sequences brings.
+// [Plan.PhaseFor] answers for any step.
+//
 // cost.go counts the bytes and operations of a dispatch, and timeline.go turns them
 // into a simulated step on a chip of the table in chip.go: a prediction, which no
 // one has measured.

@@ -9,18 +9,22 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 )
 
-// Range is a graph compiled for steps of MinT to MaxT tokens.
+// Range is a graph compiled for a range of steps.
 type Range struct {
-	Name       string // "prefill" or "decode"
+	Name       string // "prefill", "decode" or "batch"
 	Func       *ir.Func
-	MinT, MaxT int64
-	MaxContext int64 // 0: that of Options
+	MinT, MaxT int64    // tokens
+	Longest    Interval // tokens of the sequence that brings most; the zero value: 1 to MaxT
+	MaxContext int64    // 0: that of Options
 }
 
 // Options bound what a Plan is made for.
 type Options struct {
 	Context   int // slots of a sequence's cache
 	Sequences int // sequences in a step; 1 if unset
+	// Rows is how many rows of logits a step may compute, where that is more than one for
+	// each sequence; 0: one for each token.
+	Rows int
 	// Products places matrix products on the CPU of a target with a GPU; nil: none.
 	Products Placement
 }
@@ -166,6 +170,9 @@ func newPhase(t *tables, r Range, target *ir.Target, opts Options) (*phase, erro
 	if r.MaxContext == 0 {
 		r.MaxContext = int64(opts.Context)
 	}
+	if r.Longest == (Interval{}) {
+		r.Longest = Interval{1, r.MaxT}
+	}
 	block := opts.Context
 	for _, v := range r.Func.Values {
 		if v.Op == ir.OpCache {
@@ -173,8 +180,11 @@ func newPhase(t *tables, r Range, target *ir.Target, opts Options) (*phase, erro
 		}
 	}
 	bounds[ir.T] = r.MaxT
-	bounds[ir.B] = int64(opts.Sequences)
+	bounds[ir.B] = min(int64(opts.Sequences), r.MaxT)
 	bounds[ir.R] = r.MaxT
+	if opts.Rows > 0 {
+		bounds[ir.R] = min(int64(max(opts.Rows, opts.Sequences)), r.MaxT)
+	}
 	bounds[ir.NB] = int64((opts.Context + block - 1) / block)
 	bounds[ir.Smax] = r.MaxContext
 	chip, err := machineOf(target.Chip)
@@ -183,7 +193,7 @@ func newPhase(t *tables, r Range, target *ir.Target, opts Options) (*phase, erro
 	}
 	return &phase{
 		tables: t, f: r.Func, target: target, chip: chip, products: opts.Products,
-		out:     Phase{Name: r.Name, MinT: r.MinT, MaxT: r.MaxT, MaxContext: r.MaxContext, Bounds: bounds},
+		out:     Phase{Name: r.Name, Least: Sizes{ir.T: r.MinT}, Bounds: bounds, Longest: r.Longest},
 		places:  make([]place, r.Func.MaxID()),
 		results: make(map[part]place),
 		lastUse: make([]int, r.Func.MaxID()),

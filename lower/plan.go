@@ -64,13 +64,32 @@ type Buffer struct {
 	Rearrange bool
 }
 
-// Phase is the Plan for a range of token counts: prefill and decode are two
-// phases of one model. All buffers but the arena are shared.
+// Block returns how many slots a block of the caches has.
+func (p *Plan) Block() int {
+	for _, c := range p.Caches {
+		if c.Block > 0 {
+			return c.Block
+		}
+	}
+	return p.Context
+}
+
+// PhaseFor returns the index of the phase that runs steps of these sizes, of which one
+// sequence brings as many tokens as longest and none brings more; −1 where none does.
+func (p *Plan) PhaseFor(sizes *Sizes, longest int64) int {
+	return slices.IndexFunc(p.Phases, func(ph Phase) bool { return ph.Takes(sizes, longest) })
+}
+
+// Phase is the Plan for a range of steps: one sequence's token, a batch of sequences that
+// bring one each, and prompts with whatever else there is are phases of one model. All
+// buffers but the arena are shared.
 type Phase struct {
-	Name           string
-	MinT, MaxT     int64 // tokens of a step that the phase takes
-	MaxContext     int64 // bound on the context length (Smax) that it takes
-	Bounds         Sizes // the largest sizes that the arena is planned for
+	Name string
+	// Least and Bounds are the sizes of the smallest and the largest step that the phase
+	// takes. The arena is planned for the largest. Smax is a bound on the context.
+	Least, Bounds Sizes
+	// Longest is how many tokens the sequence brings that brings most.
+	Longest        Interval
 	Dispatches     []Dispatch
 	CommandBuffers []int // index of the first dispatch of each; none where the target has none
 	ArenaBytes     int64 // with every size at its bound
@@ -79,10 +98,26 @@ type Phase struct {
 	Choices        []Choice
 }
 
-// Takes reports whether the phase runs steps of t tokens over contexts of up to
-// smax keys. Of several phases that do, the first is meant.
-func (p *Phase) Takes(t, smax int64) bool {
-	return p.MinT <= t && t <= p.MaxT && smax <= p.MaxContext
+// Interval is a range of numbers, both ends included.
+type Interval struct{ Min, Max int64 }
+
+// Holds reports whether n lies in the range.
+func (s Interval) Holds(n int64) bool { return s.Min <= n && n <= s.Max }
+
+// Holds reports whether all sizes of a step lie between the least and the largest.
+func (p *Phase) Holds(sizes *Sizes) bool {
+	for i, n := range sizes {
+		if n < p.Least[i] || n > p.Bounds[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// Takes reports whether the phase runs steps of these sizes whose longest sequence brings
+// so many tokens. Of several phases that do, the first is meant.
+func (p *Phase) Takes(sizes *Sizes, longest int64) bool {
+	return p.Holds(sizes) && p.Longest.Holds(longest)
 }
 
 // pieces returns what the dispatches are cut into: index of the first of each, and the end.

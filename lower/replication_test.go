@@ -37,7 +37,7 @@ func TestSavingsOfElimination(t *testing.T) {
 	}
 	bytes := func(n int64) Expr { return Number(n) }
 	const small, large = 2 * keys * kv * head, 2 * keys * heads * head
-	copying := &Plan{Buffers: []Buffer{{Kind: Arena}}, Phases: []Phase{{MinT: 1, MaxT: 1, MaxContext: keys, CommandBuffers: []int{0},
+	copying := &Plan{Buffers: []Buffer{{Kind: Arena}}, Phases: []Phase{{Bounds: Sizes{ir.T: 1, ir.B: 1, ir.R: 1, ir.NB: 1, ir.Smax: keys}, CommandBuffers: []int{0},
 		Dispatches: []Dispatch{{
 			Kernel: "repeat_kv_pair_f16", Params: []Expr{Number(keys), Number(kv), Number(head), Number(heads / kv)},
 			Grid: [3]Expr{Number(keys * heads * head / 256), one(), one()}, Group: [3]uint32{256, 1, 1},

@@ -15,8 +15,9 @@ func attention(p *phase, v *ir.Value) error {
 	if c.Head%8 != 0 || int64(c.Head) > int64(p.target.MaxHead) {
 		return fmt.Errorf("%s: heads of %d elements; the attention kernels take multiples of 8 up to %d", v, c.Head, p.target.MaxHead)
 	}
-	vec := p.bound(Extent(tokens)) <= p.chip.vecTokens
-	split := vec && p.target.SplitContext > 0 && p.out.MaxContext > p.target.SplitContext
+	// A tile of queries is one sequence's: of tokens by themselves it would be empty but for one.
+	vec := p.bound(Extent(tokens)) <= p.chip.vecTokens || p.out.Longest.Max == 1
+	split := vec && p.target.SplitContext > 0 && p.out.Bounds[ir.Smax] > p.target.SplitContext
 	kernel := "attention_tile_"
 	if vec {
 		kernel = "attention_vec_"
@@ -55,7 +56,7 @@ func attention(p *phase, v *ir.Value) error {
 		"scale": float(a.Scale), "window": size(int64(a.Window)), "soft_cap": float(a.SoftCap)})
 	d.params(given)
 	n, _ := heads.IsConst()
-	shape := fmt.Sprintf("%s × %d heads of %d, Smax ≤ %d", p.upTo(tokens), n, c.Head, p.out.MaxContext)
+	shape := fmt.Sprintf("%s × %d heads of %d, Smax ≤ %d", p.upTo(tokens), n, c.Head, p.out.Bounds[ir.Smax])
 	switch {
 	case split:
 		p.chose(v, d, shape, fmt.Sprintf("partitions of %d keys", p.chip.partitionKeys()),

@@ -10,8 +10,7 @@ import (
 	"github.com/smelt-ml/smelt/kernels"
 )
 
-// DecodeTokens is the largest step that the decode phase takes. Up to here
-// matrix products run as mat-vec, one pass over the weights for each token.
+// DecodeTokens is the largest step that the decode phase takes.
 const DecodeTokens = 1
 
 // targets are the machines that smelt compiles for. All run the kernels of package
@@ -48,7 +47,8 @@ func NewTarget(name string, maxTokens int64) (*ir.Target, error) {
 	}
 	t.MaxHead = kernels.MaxHead
 	t.Gated = true
-	t.NormPrologue = maxTokens <= DecodeTokens
+	t.FewTokens = tunings[0].vecTokens
+	t.NormPrologue = maxTokens <= t.FewTokens
 	return &t, nil
 }
 

@@ -118,7 +118,7 @@ func (c *Chip) demand(cost Cost, d *Dispatch, sizes *Sizes) demand {
 // two barriers share memory and cores, a barrier waits for all before it, command
 // buffers run in order while the CPU encodes the next.
 func (p *Plan) Simulate(ph *Phase, sizes *Sizes, chip *Chip) (*Timeline, error) {
-	if !ph.Takes(sizes[ir.T], sizes[ir.Smax]) {
+	if !ph.Holds(sizes) {
 		return nil, fmt.Errorf("%s takes no step of %d tokens over %d keys", ph.Name, sizes[ir.T], sizes[ir.Smax])
 	}
 	t := &Timeline{Chip: chip, Spans: make([]Span, len(ph.Dispatches)), Tokens: sizes[ir.T]}

@@ -22,7 +22,7 @@ func predict(t *testing.T, chip, arch, weights, phase string) (*Timeline, Predic
 	c, err := FindChip(chip)
 	require.NoError(t, err)
 	for i := range plan.Phases {
-		if ph := &plan.Phases[i]; ph.Name == phase && ph.MaxContext == 512 {
+		if ph := &plan.Phases[i]; ph.Name == phase && ph.Bounds[ir.Smax] == 512 {
 			timeline, err := plan.Simulate(ph, step(ph), c)
 			require.NoError(t, err)
 			return timeline, timeline.Predict()

@@ -146,16 +146,16 @@ func (e Expr) validate() error {
 }
 
 func (p *Plan) validatePhase(ph *Phase) error {
-	if ph.MinT < 1 || ph.MaxT < ph.MinT || ph.MaxT > math.MaxInt32 {
-		return fmt.Errorf("steps of %d to %d tokens", ph.MinT, ph.MaxT)
-	}
-	if ph.MaxContext < 1 || ph.MaxContext > ph.Bounds[ir.Smax] {
-		return fmt.Errorf("contexts of up to %d with a bound of %d", ph.MaxContext, ph.Bounds[ir.Smax])
-	}
-	for _, n := range ph.Bounds {
-		if n < 0 || n > math.MaxInt32 {
-			return fmt.Errorf("bounds %v", ph.Bounds)
+	for i, n := range ph.Bounds {
+		if least := ph.Least[i]; least < 0 || n < least || n > math.MaxInt32 {
+			return fmt.Errorf("steps of %s = %d to %d", ir.Sym(i), least, n)
 		}
+	}
+	if ph.Least[ir.T] < 1 || ph.Bounds[ir.Smax] < 1 {
+		return fmt.Errorf("steps of %d tokens over contexts of up to %d", ph.Least[ir.T], ph.Bounds[ir.Smax])
+	}
+	if l := ph.Longest; l.Min < 1 || l.Max < l.Min || l.Max > math.MaxInt32 {
+		return fmt.Errorf("sequences of %d to %d tokens", l.Min, l.Max)
 	}
 	next := 0
 	for _, c := range ph.CommandBuffers {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/ref"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/lower"
@@ -147,8 +148,9 @@ func checkAttention(t *testing.T, a attention, level int, on, target string, bou
 	caches := ref.CachesFor(source, blocks)
 	table := []int32{5, 2, 7, 0, 3, 1, 6, 4}
 	ran := map[string]bool{}
-	step := func(phase, most int, sequence ref.Sequence) {
-		in := ref.Pack(attentionBlock, true, sequence)
+	step := func(phase, most int, sequence batch.Sequence) {
+		sequence.Rows = batch.All
+		in := batch.Pack(attentionBlock, context, sequence).Inputs
 		sizes := ref.SizesFor(in, most)
 		want, err := ref.Run(source, ref.Env{Sizes: sizes, Inputs: in, Caches: caches, Weight: func(name string) ([]float64, error) {
 			var wide []float64
@@ -175,12 +177,12 @@ func checkAttention(t *testing.T, a attention, level int, on, target string, bou
 		return ids
 	}
 	first, second := append(table[:2:2], table[3]), table[2:3]
-	step(0, context, ref.Sequence{Tokens: words(12), Blocks: first})
-	step(0, context, ref.Sequence{Tokens: words(5), Blocks: second})
-	step(0, context, ref.Sequence{Tokens: words(9), Start: 12, Blocks: first})
-	step(1, context/2, ref.Sequence{Tokens: words(1), Start: 21, Blocks: first})
-	step(2, context, ref.Sequence{Tokens: words(1), Start: 22, Blocks: first})
-	step(1, context/2, ref.Sequence{Tokens: words(1), Start: 5, Blocks: second})
+	step(0, context, batch.Sequence{Tokens: words(12), Blocks: first})
+	step(0, context, batch.Sequence{Tokens: words(5), Blocks: second})
+	step(0, context, batch.Sequence{Tokens: words(9), Start: 12, Blocks: first})
+	step(1, context/2, batch.Sequence{Tokens: words(1), Start: 21, Blocks: first})
+	step(2, context, batch.Sequence{Tokens: words(1), Start: 22, Blocks: first})
+	step(1, context/2, batch.Sequence{Tokens: words(1), Start: 5, Blocks: second})
 	if level == 1 && target == "metal" {
 		require.True(t, ran["attention_tile_f16_f32"] && ran["attention_vec_f16_f32"] && ran["attention_reduce_f16"], "%v", ran)
 	}

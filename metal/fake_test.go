@@ -120,7 +120,7 @@ func TestEveryBarrierCounts(t *testing.T) {
 				placed := row.o.Products != nil
 				type wait struct { // of a dispatch inside a command buffer of the GPU's
 					*lower.Dispatch
-					MaxT int64
+					most int64 // tokens of a step
 				}
 				var inside []wait
 				for i := range program.Plan.Phases {
@@ -132,7 +132,7 @@ func TestEveryBarrierCounts(t *testing.T) {
 							barriers++
 						}
 						if d.Barrier && !d.OnCPU && !slices.Contains(ph.CommandBuffers, j) {
-							inside = append(inside, wait{d, ph.MaxT})
+							inside = append(inside, wait{d, ph.Bounds[lower.T]})
 						}
 					}
 				}
@@ -156,7 +156,7 @@ func TestEveryBarrierCounts(t *testing.T) {
 						switch {
 						case row.o.Level == 0 && n%15 != 0 && !everyBarrier():
 							continue
-						case kind.what == "barrier" && inside[n-1].MaxT == 1 && strings.HasPrefix(inside[n-1].Kernel, "mask_"):
+						case kind.what == "barrier" && inside[n-1].most == 1 && strings.HasPrefix(inside[n-1].Kernel, "mask_"):
 							continue // nothing is hidden from a token that is alone: its mask writes what it reads
 						case kind.what == "fence" && placed:
 							continue // the CPU's turn between two command buffers orders them too
@@ -184,7 +184,7 @@ func withoutOne(t *testing.T, program *smelt.Program, o fakemetal.Options) (all 
 	fake(t, o)
 	session := sessionOn(t, program, "metal", metal.Options{Poison: true})
 	defer session.Loaded().Close()
-	prompt := make([]int32, program.Plan.Phases[0].MaxT) // the arena's offsets are for so many
+	prompt := make([]int32, program.Plan.Phases[0].Bounds[lower.T]) // the arena's offsets are for so many
 	for i := range prompt {
 		prompt[i] = int32(1 + 31*i)
 	}

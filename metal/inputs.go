@@ -16,6 +16,7 @@ type check struct {
 	blocks int32 // of the session's caches
 	block  int32 // slots of a block
 	vocab  int64 // rows of the embedding table; 0 where nothing is looked up
+	phases []lower.Phase
 	run    func(c check, step *Step) error
 }
 
@@ -41,7 +42,7 @@ func (p *Program) inputChecks(blocks int) []check {
 	have := p.Inputs()
 	for _, c := range inputChecks {
 		if slices.Contains(have, c.input) {
-			c.blocks, c.block, c.vocab = int32(blocks), int32(block), p.plan.Vocab
+			c.blocks, c.block, c.vocab, c.phases = int32(blocks), int32(block), p.plan.Vocab, p.plan.Phases
 			list = append(list, c)
 		}
 	}
@@ -76,15 +77,22 @@ func checkSlots(c check, step *Step) error {
 	return nil
 }
 
-func checkCuSeqlens(_ check, step *Step) error {
+func checkCuSeqlens(c check, step *Step) error {
+	ph, longest := &c.phases[step.Phase], int64(0)
 	sums := step.Inputs[lower.CuSeqlens]
 	for b, n := range sums {
 		if b == 0 && n != 0 || b > 0 && n < sums[b-1] {
 			return fmt.Errorf("%d at %d: a running sum from 0 on is needed", n, b)
 		}
+		if b > 0 {
+			longest = max(longest, int64(n-sums[b-1]))
+		}
 	}
 	if last := sums[len(sums)-1]; int64(last) != step.Sizes[lower.T] {
 		return fmt.Errorf("it ends with %d, of %d tokens", last, step.Sizes[lower.T])
+	}
+	if !ph.Longest.Holds(longest) {
+		return fmt.Errorf("a sequence brings %d tokens and none more; %s takes %d to %d of one", longest, ph.Name, ph.Longest.Min, ph.Longest.Max)
 	}
 	return nil
 }

@@ -39,11 +39,10 @@ func checkLaunches(plan *lower.Plan) error {
 
 // smallest returns the sizes of the least step that a phase takes.
 func smallest(ph *lower.Phase) lower.Sizes {
-	var sizes lower.Sizes
+	sizes := ph.Least
 	for i, bound := range ph.Bounds {
-		sizes[i] = min(bound, 1)
+		sizes[i] = max(sizes[i], min(bound, 1))
 	}
-	sizes[lower.T] = min(ph.MinT, ph.Bounds[lower.T])
 	return sizes
 }
 

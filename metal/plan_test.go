@@ -25,7 +25,7 @@ type sketch struct {
 func newSketch(maxT int64) *sketch {
 	return &sketch{plan: lower.Plan{
 		Model: "sketch", Target: "cpu", Act: ir.F32, Context: 64,
-		Phases: []lower.Phase{{Name: "all", MinT: 1, MaxT: maxT, MaxContext: 64, CommandBuffers: []int{0},
+		Phases: []lower.Phase{{Name: "all", CommandBuffers: []int{0}, Least: lower.Sizes{ir.T: 1}, Longest: lower.Interval{Min: 1, Max: maxT},
 			Bounds: lower.Sizes{ir.T: maxT, ir.B: 4, ir.R: maxT, ir.NB: 4, ir.Smax: 64}}},
 	}}
 }
@@ -69,7 +69,7 @@ func (s *sketch) value() ref {
 		at = int(s.buffer(lower.Buffer{Kind: lower.Arena}).buffer)
 	}
 	r := ref{int32(at), s.next, perToken}
-	s.next += roundUp(4*s.plan.Phases[0].MaxT, 64)
+	s.next += roundUp(4*s.plan.Phases[0].Bounds[ir.T], 64)
 	s.plan.Buffers[at].Bytes = lower.Number(s.next)
 	return r
 }

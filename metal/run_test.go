@@ -125,7 +125,7 @@ func TestNativeStages(t *testing.T) {
 			require.Contains(t, session.Counters().Kernels, KernelCount{"total", 2, 2})
 		}
 	}
-	s.plan.Phases[0].MaxT, s.plan.Phases[0].Bounds[ir.T] = n, n
+	s.plan.Phases[0].Bounds[ir.T] = n
 	session := s.start(t, "cpu", Options{})
 	require.True(t, session.program.Natives()["total"])
 	require.Equal(t, "trial", session.program.device.Info().ISA)
@@ -425,7 +425,7 @@ func openAndLoad(t *testing.T, s *sketch) *Program {
 func TestBadSteps(t *testing.T) {
 	s := newSketch(8)
 	s.plan.Caches = []ir.Cache{{DType: ir.F32, KVHeads: 1, Head: 8, Block: 16}}
-	s.plan.Phases[0].MinT = 2
+	s.plan.Phases[0].Least[ir.T], s.plan.Phases[0].Longest.Max = 2, 2
 	perSeq, one := lower.Extent(ir.Var(ir.B)), lower.Number(4)
 	s.input("slots", perToken)
 	s.input("cu_seqlens", perSeq.Times(4).Plus(one))
@@ -444,22 +444,24 @@ func TestBadSteps(t *testing.T) {
 	}
 	require.NoError(t, session.Run(t.Context(), good()))
 	for want, change := range map[string]func(*Step){
-		"phase 1 of 1": func(s *Step) { s.Phase = 1 },
-		"1 tokens over a context of 40; all takes 2 to 8": func(s *Step) { s.Sizes[ir.T] = 1 },
-		"B = 5; all takes up to 4":                        func(s *Step) { s.Sizes[ir.B] = 5 },
-		"NB = -1":                                         func(s *Step) { s.Sizes[ir.NB] = -1 },
-		`"slots" is missing`:                              func(s *Step) { delete(s.Inputs, "slots") },
-		`"slots" has 2 values; these sizes ask for 3`:     func(s *Step) { s.Inputs["slots"] = []int32{1, 2} },
-		"token 2 goes to slot 48 of 48":                   func(s *Step) { s.Inputs["slots"] = []int32{1, 2, 48} },
-		"a running sum from 0":                            func(s *Step) { s.Inputs["cu_seqlens"] = []int32{0, 4, 3} },
-		"ends with 2, of 3 tokens":                        func(s *Step) { s.Inputs["cu_seqlens"] = []int32{0, 2, 2} },
-		"sequence 1 has -1 keys":                          func(s *Step) { s.Inputs["context_lens"] = []int32{1, -1} },
-		"sequence 0 has 33 keys":                          func(s *Step) { s.Inputs["context_lens"] = []int32{33, 1} },
-		"sequence 0 has 41 keys":                          func(s *Step) { s.Inputs["context_lens"] = []int32{41, 1} },
-		"block 1 of sequence 0 is number 3 of 3":          func(s *Step) { s.Inputs["block_table"] = []int32{0, 3, 1, 1} },
-		"block 0 of sequence 1 is number -1":              func(s *Step) { s.Inputs["block_table"] = []int32{0, 2, -1, 1} },
-		"row 0 is token 3 of 3":                           func(s *Step) { s.Inputs["logit_rows"] = []int32{3} },
-		`output "out" is 12 bytes`:                        func(s *Step) { s.Outputs = map[string][]float32{"out": make([]float32, 2)} },
+		"phase 1 of 1":                 func(s *Step) { s.Phase = 1 },
+		"T = 1; all takes 2 to 8":      func(s *Step) { s.Sizes[ir.T] = 1 },
+		"Smax = 65; all takes 0 to 64": func(s *Step) { s.Sizes[ir.Smax] = 65 },
+		"brings 3 tokens and none more; all takes 1 to 2 of one": func(s *Step) { s.Inputs["cu_seqlens"] = []int32{0, 3, 3} },
+		"B = 5; all takes 0 to 4":                                func(s *Step) { s.Sizes[ir.B] = 5 },
+		"NB = -1":                                                func(s *Step) { s.Sizes[ir.NB] = -1 },
+		`"slots" is missing`:                                     func(s *Step) { delete(s.Inputs, "slots") },
+		`"slots" has 2 values; these sizes ask for 3`:            func(s *Step) { s.Inputs["slots"] = []int32{1, 2} },
+		"token 2 goes to slot 48 of 48":                          func(s *Step) { s.Inputs["slots"] = []int32{1, 2, 48} },
+		"a running sum from 0":                                   func(s *Step) { s.Inputs["cu_seqlens"] = []int32{0, 4, 3} },
+		"ends with 2, of 3 tokens":                               func(s *Step) { s.Inputs["cu_seqlens"] = []int32{0, 2, 2} },
+		"sequence 1 has -1 keys":                                 func(s *Step) { s.Inputs["context_lens"] = []int32{1, -1} },
+		"sequence 0 has 33 keys":                                 func(s *Step) { s.Inputs["context_lens"] = []int32{33, 1} },
+		"sequence 0 has 41 keys":                                 func(s *Step) { s.Inputs["context_lens"] = []int32{41, 1} },
+		"block 1 of sequence 0 is number 3 of 3":                 func(s *Step) { s.Inputs["block_table"] = []int32{0, 3, 1, 1} },
+		"block 0 of sequence 1 is number -1":                     func(s *Step) { s.Inputs["block_table"] = []int32{0, 2, -1, 1} },
+		"row 0 is token 3 of 3":                                  func(s *Step) { s.Inputs["logit_rows"] = []int32{3} },
+		`output "out" is 12 bytes`:                               func(s *Step) { s.Outputs = map[string][]float32{"out": make([]float32, 2)} },
 	} {
 		step := good()
 		change(step)

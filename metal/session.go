@@ -109,6 +109,15 @@ func (p *Program) newSession(blocks int) (*Session, error) {
 	return s, nil
 }
 
+// SessionMemory returns what a session of so many cache blocks holds.
+func (p *Program) SessionMemory(blocks int) (Memory, error) {
+	_, m, err := p.sessionBytes(blocks)
+	if err != nil {
+		return m, fmt.Errorf("metal: %w", err)
+	}
+	return m, nil
+}
+
 // sessionBytes returns the size of each buffer that a session has of its own, and
 // their sums.
 func (p *Program) sessionBytes(blocks int) ([]int64, Memory, error) {
@@ -216,12 +225,9 @@ func (s *Session) prepare(step *Step) error {
 		return fmt.Errorf("phase %d of %d", step.Phase, len(plan.Phases))
 	}
 	ph := &plan.Phases[step.Phase]
-	if t := step.Sizes[lower.T]; !ph.Takes(t, step.Sizes[lower.Smax]) {
-		return fmt.Errorf("%d tokens over a context of %d; %s takes %d to %d over %d", t, step.Sizes[lower.Smax], ph.Name, ph.MinT, ph.MaxT, ph.MaxContext)
-	}
 	for i, n := range step.Sizes {
-		if n < 0 || n > ph.Bounds[i] {
-			return fmt.Errorf("%s = %d; %s takes up to %d", lower.SymName(i), n, ph.Name, ph.Bounds[i])
+		if n < ph.Least[i] || n > ph.Bounds[i] {
+			return fmt.Errorf("%s = %d; %s takes %d to %d", lower.SymName(i), n, ph.Name, ph.Least[i], ph.Bounds[i])
 		}
 	}
 	slot := s.steps % ringSlots

@@ -79,7 +79,7 @@ func compileWithout(t *testing.T, p *smelt.Program, drop func(row ir.Types, of [
 			types[v.Op] = append(types[v.Op], v.Types())
 		}
 		var err error
-		target, err = lower.NewTarget(p.Plan.Target, ph.MaxT)
+		target, err = lower.NewTarget(p.Plan.Target, ph.Bounds[ir.T])
 		require.NoError(t, err)
 		taken := 0
 		for _, op := range ops {
@@ -91,7 +91,7 @@ func compileWithout(t *testing.T, p *smelt.Program, drop func(row ir.Types, of [
 		f := p.Stages[i].Source.Clone()
 		_, err = passes.Compile(f, target, passes.Options{Level: 1})
 		require.NoError(t, err)
-		ranges = append(ranges, lower.Range{Name: ph.Name, Func: f, MinT: ph.MinT, MaxT: ph.MaxT, MaxContext: ph.MaxContext})
+		ranges = append(ranges, lower.Range{Name: ph.Name, Func: f, MinT: ph.Least[ir.T], MaxT: ph.Bounds[ir.T], Longest: ph.Longest, MaxContext: ph.Bounds[ir.Smax]})
 	}
 	plan, err := lower.Lower(p.Plan.Model, ranges, target, lower.Options{Context: p.Plan.Context})
 	require.NoError(t, err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/compare"
 	"github.com/smelt-ml/smelt/internal/ref"
 	"github.com/smelt-ml/smelt/ir"
@@ -245,12 +246,12 @@ func steps(vocab int) []map[string][]int32 {
 		return ids
 	}
 	return []map[string][]int32{
-		ref.Pack(blockSlots, true,
-			ref.Sequence{Tokens: words(6, 1), Blocks: []int32{3, 0}},
-			ref.Sequence{Tokens: words(3, 2), Blocks: []int32{2}}),
-		ref.Pack(blockSlots, false,
-			ref.Sequence{Tokens: words(1, 3), Start: 6, Blocks: []int32{3, 0}},
-			ref.Sequence{Tokens: words(2, 0), Blocks: []int32{1}}),
+		batch.Pack(blockSlots, 2*blockSlots,
+			batch.Sequence{Tokens: words(6, 1), Blocks: []int32{3, 0}, Rows: batch.All},
+			batch.Sequence{Tokens: words(3, 2), Blocks: []int32{2}, Rows: batch.All}).Inputs,
+		batch.Pack(blockSlots, 2*blockSlots,
+			batch.Sequence{Tokens: words(1, 3), Start: 6, Blocks: []int32{3, 0}},
+			batch.Sequence{Tokens: words(2, 0), Blocks: []int32{1}}).Inputs,
 	}
 }
 

@@ -123,7 +123,7 @@ func inspectPlan(path string) (*sheet, error) {
 	for i := range p.Phases {
 		ph := &p.Phases[i]
 		s.Metadata = append(s.Metadata, entry{ph.Name, fmt.Sprintf("%d to %d tokens, %d dispatches in %d command buffers, arena of %d bytes",
-			ph.MinT, ph.MaxT, len(ph.Dispatches), len(ph.CommandBuffers), ph.ArenaBytes)})
+			ph.Least[lower.T], ph.Bounds[lower.T], len(ph.Dispatches), len(ph.CommandBuffers), ph.ArenaBytes)})
 	}
 	for _, t := range p.Tensors {
 		shape := lo.Map(t.Shape, func(n, _ int) int64 { return int64(n) })

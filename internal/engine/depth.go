@@ -10,10 +10,10 @@ import (
 // place of its tokens: quick, and as good as tokens where only the time of what follows
 // matters.
 func (s *Session) FillRandom(n int, rng *rand.Rand) error {
-	if n < 0 || n > s.plan.Context {
-		return fmt.Errorf("%w: %d tokens of %d", ErrContext, n, s.plan.Context)
+	if n < 0 || n > s.Context() {
+		return fmt.Errorf("%w: %d tokens of %d", ErrContext, n, s.Context())
 	}
-	if err := s.run.RandomiseCaches((n+s.block-1)/s.block, rng); err != nil {
+	if err := s.r.run.RandomiseCaches((n+s.r.block-1)/s.r.block, rng); err != nil {
 		return err
 	}
 	s.tokens, s.length = slices.Repeat([]int32{0}, n), n

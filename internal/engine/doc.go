@@ -1,7 +1,8 @@
-// Package engine runs sequences of tokens: a [Session] feeds tokens through a
-// Plan in steps of the right phase and keeps the count of what its caches hold; a
-// [Sampler] chooses the next token from logits.
+// Package engine runs sequences of tokens: a [Runner] takes any mixture of sequences
+// through a step of a Plan, in the phase that the Plan has for such steps; a [Session]
+// is one sequence with a cache to itself, keeps the count of what is in it and cuts what
+// it is fed into steps; a [Sampler] chooses the next token from logits.
 //
-// A step's inputs describe packed sequences (see [github.com/smelt-ml/smelt/ir]);
-// a Session is the case of one.
+// Package batch writes the inputs of a step. A Runner knows of no sequence longer than
+// for a step: which blocks of the cache are whose is decided above it.
 package engine

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/metal"
@@ -24,10 +25,6 @@ const Next = "next"
 // ErrNaN is wrapped where logits are not numbers: the model or a kernel is broken.
 var ErrNaN = errors.New("there are NaNs among the logits")
 
-// contextStep is what the bound on the context is rounded up to, so that sizes
-// that depend on it change rarely.
-const contextStep = 64
-
 // Session is one sequence of tokens on a device, whose keys and values live in its
 // caches. It is used by one goroutine at a time.
 //
@@ -36,54 +33,24 @@ const contextStep = 64
 // computes it before what it is fed. So whoever goes on later, with a text or without,
 // goes on from the whole sequence.
 type Session struct {
-	plan   *lower.Plan
-	run    *metal.Session
+	r      *Runner
 	tokens []int32
-	length int  // tokens in the caches, the first ones
-	block  int  // slots of a cache block
-	vocab  int  // width of a row of logits
-	next   bool // the plan returns Next
-
-	step  metal.Step
-	table []int32 // block b of the sequence is block b of the cache
-	rows  []int32
+	length int     // tokens in the caches, the first ones
+	blocks []int32 // its blocks: those of the whole cache
 }
 
 // NewSession starts an empty sequence on a loaded program.
 func NewSession(plan *lower.Plan, program *metal.Program) (*Session, error) {
-	s := &Session{plan: plan, block: plan.Context}
-	for _, c := range plan.Caches {
-		if c.Block > 0 {
-			s.block = c.Block
-		}
-	}
-	blocks := (plan.Context + s.block - 1) / s.block
-	for b := range blocks {
-		s.table = append(s.table, int32(b))
-	}
-	one := lower.Sizes{ir.T: 1, ir.B: 1, ir.R: 1, ir.NB: 1, ir.Smax: 1}
-	for i := range plan.Buffers {
-		b := &plan.Buffers[i]
-		switch {
-		case b.Kind == lower.Output && b.Name == Logits:
-			s.vocab = int(b.Bytes.Eval(&one) / b.DType.Bytes(1))
-		case b.Kind == lower.Output && b.Name == Next:
-			s.next = true
-		}
-	}
-	if s.vocab == 0 {
-		return nil, fmt.Errorf("the model %s returns no %q", plan.Model, Logits)
-	}
-	var err error
-	if s.run, err = program.NewSession(blocks); err != nil {
+	blocks := batch.Contiguous(plan.Block(), plan.Context)
+	r, err := NewRunner(plan, program, len(blocks))
+	if err != nil {
 		return nil, err
 	}
-	s.step.Inputs = make(map[string][]int32)
-	return s, nil
+	return &Session{r: r, blocks: blocks}, nil
 }
 
 // Close releases the session's memory.
-func (s *Session) Close() error { return s.run.Close() }
+func (s *Session) Close() error { return s.r.Close() }
 
 // Reset forgets the sequence.
 func (s *Session) Reset() { s.Truncate(0) }
@@ -107,41 +74,41 @@ func (s *Session) Length() int { return len(s.tokens) }
 
 // Context returns how many tokens the caches hold. A sequence may be longer by what
 // was appended.
-func (s *Session) Context() int { return s.plan.Context }
+func (s *Session) Context() int { return s.r.plan.Context }
 
 // Vocab returns the width of a row of logits.
-func (s *Session) Vocab() int { return s.vocab }
+func (s *Session) Vocab() int { return s.r.vocab }
 
 // Device returns the session on the device, for its counters and memory.
-func (s *Session) Device() *metal.Session { return s.run }
+func (s *Session) Device() *metal.Session { return s.r.run }
 
 // Feed appends tokens and returns the logits after the last, valid until the next
 // call. Without tokens it returns those after the sequence as it stands. If it fails
 // midway, what it added is taken back.
 func (s *Session) Feed(ctx context.Context, ids []int32) (logits []float32, err error) {
-	err = s.feed(ctx, ids, s.lastRow, func(int) error {
-		logits, err = s.logits()
+	err = s.feed(ctx, ids, batch.Last, func(int) error {
+		logits, err = s.r.Logits()
 		return err
 	})
 	return logits, err
 }
 
 // Chooses reports whether the plan chooses tokens itself, so that Next works.
-func (s *Session) Chooses() bool { return s.next }
+func (s *Session) Chooses() bool { return s.r.next }
 
 // Next appends tokens and returns the most likely one after the last, as the device
 // has chosen it: the first of equals. The logits stay where they are. If it fails
 // midway, or the logits hold a NaN, what it added is taken back.
 func (s *Session) Next(ctx context.Context, ids []int32) (next int32, err error) {
-	if !s.next {
-		return 0, fmt.Errorf("the plan of %s returns no %q: choose among the logits", s.plan.Model, Next)
+	if err := s.r.chooses(); err != nil {
+		return 0, err
 	}
-	err = s.feed(ctx, ids, s.lastRow, func(int) error {
-		chosen, err := s.run.OutputInts(Next)
+	err = s.feed(ctx, ids, batch.Last, func(int) error {
+		chosen, err := s.r.Chosen()
 		if err != nil {
 			return err
 		}
-		if next = chosen[len(s.rows)-1]; next < 0 {
+		if next = chosen[0]; next < 0 {
 			return fmt.Errorf("%w after %d tokens", ErrNaN, s.length)
 		}
 		return nil
@@ -149,44 +116,27 @@ func (s *Session) Next(ctx context.Context, ids []int32) (next int32, err error)
 	return next, err
 }
 
-// lastRow asks for logits after the last of n tokens.
-func (s *Session) lastRow(n int) []int32 { return append(s.rows[:0], int32(n-1)) }
-
 // Logits returns those that the last step computed after its last token, valid until the
 // next.
 func (s *Session) Logits() ([]float32, error) {
-	l, err := s.logits()
+	l, err := s.r.Logits()
 	if err != nil {
 		return nil, err
 	}
-	return l[len(l)-s.vocab:], nil
-}
-
-// logits returns those of the last step, a row for each token that they were asked of.
-func (s *Session) logits() ([]float32, error) {
-	l, err := s.run.Output(Logits)
-	if err != nil {
-		return nil, err
-	}
-	return l[:len(s.rows)*s.vocab], nil
+	return l[len(l)-s.r.vocab:], nil
 }
 
 // Score appends tokens and hands the logits after each to row, in order and counted
 // from 0; they are valid during the call.
 func (s *Session) Score(ctx context.Context, ids []int32, row func(i int, logits []float32) error) error {
-	return s.feed(ctx, ids, func(n int) []int32 {
-		rows := s.rows[:0]
-		for i := range n {
-			rows = append(rows, int32(i))
-		}
-		return rows
-	}, func(first int) error {
-		l, err := s.logits()
+	return s.feed(ctx, ids, batch.All, func(first int) error {
+		l, err := s.r.Logits()
 		if err != nil {
 			return err
 		}
-		for i := max(0, -first); i < len(l)/s.vocab; i++ { // rows before were appended
-			if err := row(first+i, l[i*s.vocab:(i+1)*s.vocab]); err != nil {
+		vocab := s.r.vocab
+		for i := max(0, -first); i < len(l)/vocab; i++ { // rows before were appended
+			if err := row(first+i, l[i*vocab:(i+1)*vocab]); err != nil {
 				return err
 			}
 		}
@@ -205,11 +155,11 @@ type Profiled struct {
 // Profile appends tokens as Feed does, and times the dispatches of the steps that
 // this takes.
 func (s *Session) Profile(ctx context.Context, ids []int32) ([]Profiled, error) {
-	s.step.Profile = true
-	defer func() { s.step.Profile = false }()
+	s.r.step.Profile = true
+	defer func() { s.r.step.Profile = false }()
 	var steps []Profiled
-	err := s.feed(ctx, ids, s.lastRow, func(int) error {
-		p := Profiled{s.step.Phase, s.step.Sizes, s.run.Counters().Nanoseconds}
+	err := s.feed(ctx, ids, batch.Last, func(int) error {
+		p := Profiled{s.r.step.Phase, s.r.step.Sizes, s.r.run.Counters().Nanoseconds}
 		p.Sizes[ir.Smax] = int64(s.length)
 		steps = append(steps, p)
 		return nil
@@ -218,16 +168,17 @@ func (s *Session) Profile(ctx context.Context, ids []int32) ([]Profiled, error) 
 }
 
 // feed appends tokens and computes, in steps, all that are not in the caches yet: the
-// last one again where none are missing. rows says which of a step's n tokens get
-// logits; use is called after each step with the place of its first token in ids, which
-// is negative for those that the sequence had before.
-func (s *Session) feed(ctx context.Context, ids []int32, rows func(n int) []int32, use func(first int) error) (err error) {
+// last one again where none are missing. rows says which of a step's tokens get logits,
+// of which a step may have fewer than tokens; use is called after each step with the
+// place of its first token in ids, which is negative for those that the sequence had
+// before.
+func (s *Session) feed(ctx context.Context, ids []int32, rows batch.Rows, use func(first int) error) (err error) {
 	had, length := len(s.tokens), s.length
 	switch {
 	case had+len(ids) == 0:
 		return errors.New("no tokens to feed")
-	case had+len(ids) > s.plan.Context:
-		return fmt.Errorf("%w: %d tokens are in it, %d more do not fit into %d", ErrContext, length, had-length+len(ids), s.plan.Context)
+	case had+len(ids) > s.Context():
+		return fmt.Errorf("%w: %d tokens are in it, %d more do not fit into %d", ErrContext, length, had-length+len(ids), s.Context())
 	}
 	defer func() {
 		if err != nil {
@@ -237,16 +188,15 @@ func (s *Session) feed(ctx context.Context, ids []int32, rows func(n int) []int3
 	s.tokens = append(s.tokens, ids...)
 	s.length = min(length, len(s.tokens)-1)
 	for s.length < len(s.tokens) {
-		phase, n, smax, err := s.phase(len(s.tokens) - s.length)
-		if err != nil {
-			return err
+		left := s.tokens[s.length:]
+		q := batch.Sequence{Start: s.length, Blocks: s.blocks, Rows: rows}
+		n := s.r.piece(q, len(left))
+		if n == 0 {
+			return fmt.Errorf("the plan of %s has no phase for a step of %d tokens after %d", s.r.plan.Model, len(left), s.length)
 		}
 		first := s.length - had
-		s.prepare(phase, s.tokens[s.length:s.length+n], smax)
-		s.rows = rows(n)
-		s.step.Inputs[ir.LogitRows] = s.rows
-		s.step.Sizes[ir.R] = int64(len(s.rows))
-		if err := s.run.Run(ctx, &s.step); err != nil {
+		q.Tokens = left[:n]
+		if err := s.r.Run(ctx, q); err != nil {
 			return err
 		}
 		s.length += n
@@ -255,40 +205,4 @@ func (s *Session) feed(ctx context.Context, ids []int32, rows func(n int) []int3
 		}
 	}
 	return nil
-}
-
-// phase chooses the phase that takes most of the next tokens, how many, and the
-// bound on the context that the step works with.
-func (s *Session) phase(left int) (phase, n int, smax int64, err error) {
-	phase = -1
-	for i := range s.plan.Phases {
-		p := &s.plan.Phases[i]
-		take := int(min(int64(left), p.MaxT))
-		bound := int64(min(s.plan.Context, (s.length+take+contextStep-1)/contextStep*contextStep))
-		if p.Takes(int64(take), bound) && take > n {
-			phase, n, smax = i, take, bound
-		}
-	}
-	if phase < 0 {
-		return 0, 0, 0, fmt.Errorf("the plan of %s has no phase for a step of %d tokens after %d", s.plan.Model, left, s.length)
-	}
-	return phase, n, smax, nil
-}
-
-// prepare fills in the inputs of a step that appends these tokens.
-func (s *Session) prepare(phase int, ids []int32, smax int64) {
-	n, total := len(ids), s.length+len(ids)
-	positions := s.step.Inputs[ir.Positions][:0]
-	for i := range n {
-		positions = append(positions, int32(s.length+i))
-	}
-	in := s.step.Inputs
-	in[ir.Tokens] = ids
-	in[ir.Positions] = positions
-	in[ir.Slots] = positions // one sequence whose blocks lie in order
-	in[ir.CuSeqlens] = append(in[ir.CuSeqlens][:0], 0, int32(n))
-	in[ir.ContextLens] = append(in[ir.ContextLens][:0], int32(total))
-	in[ir.BlockTable] = s.table
-	s.step.Phase = phase
-	s.step.Sizes = lower.Sizes{ir.T: int64(n), ir.B: 1, ir.NB: int64(len(s.table)), ir.Smax: smax}
 }

@@ -80,7 +80,7 @@ func TestProfile(t *testing.T) {
 		{ir.T: 1, ir.B: 1, ir.R: 1, ir.NB: 1, ir.Smax: 8},
 	} {
 		require.Equal(t, want, steps[i].Sizes)
-		require.Len(t, steps[i].Nanoseconds, len(s.plan.Phases[steps[i].Phase].Dispatches))
+		require.Len(t, steps[i].Nanoseconds, len(s.r.plan.Phases[steps[i].Phase].Dispatches))
 	}
 	require.Equal(t, []int{0, 1}, []int{steps[0].Phase, steps[1].Phase})
 	_, err = s.Feed(t.Context(), []int32{7})

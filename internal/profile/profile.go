@@ -28,6 +28,7 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/kernels/emulated/counted"
@@ -120,30 +121,42 @@ func (r *Row) Misses() []string {
 	return out
 }
 
-// Step is a phase at some sizes.
+// Step is a phase at some sizes, with what its inputs hold.
 type Step struct {
-	Name  string
-	Phase *lower.Phase
-	Sizes lower.Sizes
+	Name   string
+	Phase  *lower.Phase
+	Sizes  lower.Sizes
+	inputs map[string][]int32
 }
 
-// Steps returns a prefill step of so many tokens from an empty cache, and steps that
-// append one token at the end of the longest context of each phase that takes one.
+// Steps returns a step of each phase: a prompt of so many tokens from an empty cache, and
+// where sequences bring a token each, as many as the phase takes, at the end of the
+// longest context.
 func Steps(plan *lower.Plan, tokens int) []Step {
-	block := plan.Context
-	for _, c := range plan.Caches {
-		if c.Block > 0 {
-			block = c.Block
-		}
-	}
+	block := plan.Block()
+	blocks := batch.Contiguous(block, plan.Context)
 	var steps []Step
 	for i := range plan.Phases {
 		ph := &plan.Phases[i]
-		s := Step{Phase: ph, Sizes: lower.Sizes{ir.T: 1, ir.B: 1, ir.R: 1, ir.NB: int64((plan.Context + block - 1) / block), ir.Smax: ph.MaxContext}}
-		if ph.MinT > 1 {
-			t := min(max(int64(tokens), ph.MinT), ph.MaxT)
-			s.Sizes[ir.T], s.Sizes[ir.Smax] = t, t
+		each, sequences, keys := 1, int(ph.Bounds[ir.B]), int(ph.Bounds[ir.Smax])
+		if ph.Longest.Min > 1 {
+			each, sequences = int(min(max(int64(tokens), ph.Least[ir.T]), ph.Bounds[ir.T])), 1
+			keys = each
 		}
+		of := make([]batch.Sequence, sequences)
+		for b := range of {
+			q := &of[b]
+			q.Start = keys - each
+			for i := range each {
+				q.Tokens = append(q.Tokens, int32(3*(b+i)+1))
+			}
+			for _, at := range blocks {
+				q.Blocks = append(q.Blocks, int32(b*len(blocks))+at)
+			}
+		}
+		packed := batch.Pack(block, plan.Context, of...)
+		s := Step{Phase: ph, Sizes: packed.Sizes, inputs: packed.Inputs}
+		s.Sizes[ir.Smax] = int64(keys)
 		s.Name = fmt.Sprintf("%s %d", ph.Name, s.Sizes[ir.Smax])
 		steps = append(steps, s)
 	}
@@ -354,21 +367,7 @@ func contents(plan *lower.Plan, s Step, buffer int32, to []byte) {
 	if b.Kind != lower.Input {
 		return
 	}
-	tokens, keys := int(s.Sizes[ir.T]), int(s.Sizes[ir.Smax])
-	for i := range len(to) / 4 {
-		v := i // block tables: blocks in order
-		switch b.Name {
-		case ir.Tokens:
-			v = 3*i + 1
-		case ir.Positions, ir.Slots:
-			v = keys - tokens + i
-		case ir.CuSeqlens:
-			v = i * tokens
-		case ir.ContextLens:
-			v = keys
-		case ir.LogitRows:
-			v = tokens - 1
-		}
+	for i, v := range s.inputs[b.Name][:len(to)/4] {
 		binary.LittleEndian.PutUint32(to[4*i:], uint32(v))
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/ref"
 	"github.com/smelt-ml/smelt/ir"
 )
@@ -18,23 +19,14 @@ var inf = math.Inf(1)
 // the second tokens 5 and 6 from its start. Blocks have 2 slots; one of the
 // second sequence's tokens is not to be stored.
 func two() map[string][]int32 {
-	in := ref.Pack(2, false,
-		ref.Sequence{Tokens: []int32{2, 3, 4}, Start: 1, Blocks: []int32{3, 0}},
-		ref.Sequence{Tokens: []int32{5, 6}, Blocks: []int32{2}})
+	in := batch.Pack(2, 4,
+		batch.Sequence{Tokens: []int32{2, 3, 4}, Start: 1, Blocks: []int32{3, 0}},
+		batch.Sequence{Tokens: []int32{5, 6}, Blocks: []int32{2}}).Inputs
 	in[ir.Slots][3] = -1
 	return in
 }
 
-func TestPack(t *testing.T) {
-	require.Equal(t, map[string][]int32{
-		ir.Tokens:      {2, 3, 4, 5, 6},
-		ir.Positions:   {1, 2, 3, 0, 1},
-		ir.Slots:       {7, 0, 1, -1, 5},
-		ir.CuSeqlens:   {0, 3, 5},
-		ir.ContextLens: {4, 2},
-		ir.BlockTable:  {3, 0, 2, -1},
-		ir.LogitRows:   {2, 4},
-	}, two())
+func TestSizesFor(t *testing.T) {
 	s := ref.SizesFor(two(), 5)
 	require.Equal(t, ir.Sizes{ir.T: 5, ir.B: 2, ir.R: 2, ir.NB: 2, ir.Smax: 5}, s)
 }

@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 
+	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/compare"
 	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/ir"
@@ -273,11 +273,8 @@ func (r *rig) operands(dispatch int) (views [][]float32, err error) {
 func (r *rig) alone(ctx context.Context, dispatch int, operands [][]float32, token, n int) error {
 	step := r.step
 	defer func() { r.step = step }()
-	r.step.Inputs = maps.Clone(step.Inputs)
-	for _, name := range []string{ir.Tokens, ir.Positions, ir.Slots, ir.LogitRows} {
-		r.step.Inputs[name] = step.Inputs[name][:1]
-	}
-	r.step.Inputs[ir.CuSeqlens], r.step.Inputs[ir.ContextLens] = []int32{0, 1}, []int32{1}
+	one := batch.Sequence{Tokens: step.Inputs[ir.Tokens][:1], Blocks: r.blocks, Rows: batch.All}
+	r.step.Inputs = batch.Pack(r.plan.Block(), r.plan.Context, one).Inputs
 	r.step.Sizes[ir.T], r.step.Sizes[ir.R] = 1, 1
 	for _, x := range operands {
 		width := len(x) / n

@@ -111,7 +111,7 @@ func (c *verifier) followed(ctx context.Context, g *graphs, device string, layer
 	defer r.close()
 	f := &follower{
 		c: c, rig: r, device: device, worst: Difference{Verdict: Within},
-		weights: ref.NewWeights(referenceWeights(c.Subject).Data), caches: ref.CachesFor(r.funcs[0], 1),
+		weights: ref.NewWeights(referenceWeights(c.Subject).Data), caches: ref.CachesFor(r.funcs[0], len(r.blocks)),
 	}
 	if device == "cpu" {
 		f.natives = r.program.Natives()
@@ -269,7 +269,8 @@ func (f *follower) written(v *ir.Value, cache *ref.Cache) error {
 		s.data = s.data[:s.rows*cache.Head]
 		want := make([]float64, len(s.data))
 		for i := range s.rows {
-			at := (i%cache.KVHeads*cache.Block + i/cache.KVHeads) * cache.Head
+			j, head := i/cache.KVHeads, i%cache.KVHeads // blocks lie in order
+			at := ((j/cache.Block*cache.KVHeads+head)*cache.Block + j%cache.Block) * cache.Head
 			row := to[at : at+cache.Head]
 			copy(want[i*cache.Head:], row)
 			for j := range row {

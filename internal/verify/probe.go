@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/metal"
@@ -178,6 +179,8 @@ type rig struct {
 	funcs   []*ir.Func        // by phase: the graph with its probes
 
 	length int
+	blocks []int32 // of the one sequence
+	packed batch.Step
 	step   metal.Step
 	phase  int
 }
@@ -210,7 +213,7 @@ func newRig(g *graphs, m Subject, on place, pick picker, split bool) (*rig, erro
 			r.starts = append(r.starts, len(loaded.Phases))
 			for k := range ph.Dispatches {
 				one := *ph
-				one.MinT = 1 // a token by itself, see alone
+				one.Least[ir.T], one.Longest.Min = 1, 1 // a token by itself, see alone
 				one.Dispatches, one.CommandBuffers = []lower.Dispatch{ph.Dispatches[k]}, []int{0}
 				loaded.Phases = append(loaded.Phases, one)
 			}
@@ -224,11 +227,11 @@ func newRig(g *graphs, m Subject, on place, pick picker, split bool) (*rig, erro
 		r.close()
 		return nil, err
 	}
-	if r.session, err = r.program.NewSession(1); err != nil {
+	r.blocks = batch.Contiguous(r.plan.Block(), r.plan.Context)
+	if r.session, err = r.program.NewSession(len(r.blocks)); err != nil {
 		r.close()
 		return nil, err
 	}
-	r.step.Inputs = make(map[string][]int32)
 	return r, nil
 }
 
@@ -245,26 +248,17 @@ func stored(m Subject) metal.Fetch {
 
 func (r *rig) close() { _ = r.device.Close() }
 
-// smaxStep is what the bound on the context is rounded up to.
-const smaxStep = 64
-
 // begin prepares a step that appends tokens, and returns the phase that takes it.
 func (r *rig) begin(ids []int32) (*lower.Phase, error) {
-	n, total := len(ids), r.length+len(ids)
-	smax := int64(min(r.plan.Context, (total+smaxStep-1)/smaxStep*smaxStep))
-	r.phase = slices.IndexFunc(r.plan.Phases, func(p lower.Phase) bool { return p.Takes(int64(n), smax) })
-	if r.phase < 0 || total > r.plan.Context {
-		return nil, fmt.Errorf("the plan of %s takes no step of %d tokens after %d", r.plan.Model, n, r.length)
+	if r.phase = -1; len(ids) > 0 && r.length+len(ids) <= r.plan.Context {
+		r.packed.Pack(r.plan.Block(), r.plan.Context, batch.Sequence{Tokens: ids, Start: r.length, Blocks: r.blocks, Rows: batch.All})
+		r.phase = r.plan.PhaseFor(&r.packed.Sizes, r.packed.Longest)
 	}
-	positions, rows := make([]int32, n), make([]int32, n)
-	for i := range n {
-		positions[i], rows[i] = int32(r.length+i), int32(i)
+	if r.phase < 0 {
+		return nil, fmt.Errorf("the plan of %s takes no step of %d tokens after %d", r.plan.Model, len(ids), r.length)
 	}
-	in := r.step.Inputs
-	in[ir.Tokens], in[ir.Positions], in[ir.Slots], in[ir.LogitRows] = ids, positions, positions, rows
-	in[ir.CuSeqlens], in[ir.ContextLens], in[ir.BlockTable] = []int32{0, int32(n)}, []int32{int32(total)}, []int32{0}
-	r.step.Sizes = lower.Sizes{ir.T: int64(n), ir.B: 1, ir.R: int64(n), ir.NB: 1, ir.Smax: smax}
-	r.length = total
+	r.step.Inputs, r.step.Sizes = r.packed.Inputs, r.packed.Sizes
+	r.length += len(ids)
 	return &r.plan.Phases[r.phase], nil
 }
 

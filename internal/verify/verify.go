@@ -35,7 +35,9 @@ type Options struct {
 	KV      ir.DType // element type of the cache
 	Context int      // slots of the cache
 	Prefill int      // most tokens of a prefill step
-	Level   int      // 0: the source graph as it is
+	// Sequences and Rows are the most of a step, Block the slots of a cache block.
+	Sequences, Rows, Block int
+	Level                  int // 0: the source graph as it is
 	// Observer sees the graph of each phase before the first pass, with an empty
 	// name, and after each pass.
 	Observer func(phase, pass string, f *ir.Func)
@@ -352,11 +354,11 @@ func graphsOf(p *Compiled, opts Options) (*graphs, error) {
 		return nil, err
 	}
 	target.Act = p.Plan.Act
-	g := &graphs{plan: p.Plan, target: target, opts: lower.Options{Context: opts.Context}}
+	g := &graphs{plan: p.Plan, target: target, opts: lower.Options{Context: opts.Context, Sequences: opts.Sequences}}
 	for i := range p.Plan.Phases {
 		ph := &p.Plan.Phases[i]
 		g.ranges = append(g.ranges, lower.Range{
-			Name: ph.Name, Func: p.Fused[i], MinT: ph.MinT, MaxT: ph.MaxT, MaxContext: ph.MaxContext,
+			Name: ph.Name, Func: p.Fused[i], MinT: ph.Least[ir.T], MaxT: ph.Bounds[ir.T], Longest: ph.Longest, MaxContext: ph.Bounds[ir.Smax],
 		})
 	}
 	return g, nil
@@ -635,7 +637,9 @@ func (c *verifier) planAndModel(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("running the plan: %w", err)
 	}
-	opts.Context, opts.Prefill = c.Plan.Context, int(c.Plan.Phases[0].MaxT)
+	most := &c.Plan.Phases[0].Bounds
+	opts.Context, opts.Prefill, opts.Block = c.Plan.Context, int(most[ir.T]), c.Plan.Block()
+	opts.Sequences, opts.Rows = int(most[ir.B]), int(most[ir.R])
 	g, err := c.compile(opts)
 	if err != nil {
 		return err

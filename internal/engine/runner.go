@@ -1,0 +1,108 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/smelt-ml/smelt/internal/batch"
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/metal"
+)
+
+// Runner runs steps on a device: any mixture of sequences, whose keys and values lie in
+// blocks of one cache. Which blocks are whose, and what comes in the next step, is for
+// its user to say; which of the Plan's phases takes the step follows from its sizes. It
+// is used by one goroutine at a time.
+type Runner struct {
+	plan  *lower.Plan
+	run   *metal.Session
+	block int  // slots of a cache block
+	vocab int  // width of a row of logits
+	next  bool // the plan returns Next
+
+	packed batch.Step
+	step   metal.Step
+}
+
+// NewRunner makes caches of so many blocks, an arena, and room for results.
+func NewRunner(plan *lower.Plan, program *metal.Program, blocks int) (*Runner, error) {
+	r := &Runner{plan: plan, block: plan.Block()}
+	one := lower.Sizes{ir.T: 1, ir.B: 1, ir.R: 1, ir.NB: 1, ir.Smax: 1}
+	for i := range plan.Buffers {
+		b := &plan.Buffers[i]
+		switch {
+		case b.Kind == lower.Output && b.Name == Logits:
+			r.vocab = int(b.Bytes.Eval(&one) / b.DType.Bytes(1))
+		case b.Kind == lower.Output && b.Name == Next:
+			r.next = true
+		}
+	}
+	if r.vocab == 0 {
+		return nil, fmt.Errorf("the model %s returns no %q", plan.Model, Logits)
+	}
+	var err error
+	if r.run, err = program.NewSession(blocks); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// Close releases the memory.
+func (r *Runner) Close() error { return r.run.Close() }
+
+// Device returns the session on the device, for its counters and memory.
+func (r *Runner) Device() *metal.Session { return r.run }
+
+// Vocab returns the width of a row of logits.
+func (r *Runner) Vocab() int { return r.vocab }
+
+// Run runs one step of some sequences, each of which brings what [batch.Sequence] says.
+func (r *Runner) Run(ctx context.Context, sequences ...batch.Sequence) error {
+	r.packed.Pack(r.block, r.plan.Context, sequences...)
+	phase := r.plan.PhaseFor(&r.packed.Sizes, r.packed.Longest)
+	if phase < 0 {
+		return fmt.Errorf("the plan of %s has no phase for a step of sizes %v, of which one sequence brings %d tokens",
+			r.plan.Model, r.packed.Sizes, r.packed.Longest)
+	}
+	r.step.Phase, r.step.Sizes, r.step.Inputs = phase, r.packed.Sizes, r.packed.Inputs
+	return r.run.Run(ctx, &r.step)
+}
+
+// piece returns how many of the tokens that are left of a sequence a step of it alone can
+// take; 0 where no phase takes any.
+func (r *Runner) piece(q batch.Sequence, left int) (most int) {
+	for i := range r.plan.Phases {
+		ph := &r.plan.Phases[i]
+		n := min(int64(left), ph.Bounds[ir.T], ph.Longest.Max)
+		rows := int64(1)
+		if q.Rows == batch.All {
+			n = min(n, ph.Bounds[ir.R])
+			rows = n
+		}
+		sizes := lower.Sizes{ir.T: n, ir.B: 1, ir.R: rows, ir.NB: int64(len(q.Blocks)), ir.Smax: batch.Smax(q.Start+int(n), r.plan.Context)}
+		if ph.Takes(&sizes, n) {
+			most = max(most, int(n))
+		}
+	}
+	return most
+}
+
+// Logits returns the rows of logits that the last step was asked for, in order, [rows,
+// Vocab]. They are valid until the next.
+func (r *Runner) Logits() ([]float32, error) { return r.run.Output(Logits) }
+
+// Chosen returns the most likely token of each row, or −1 where the row has a NaN.
+func (r *Runner) Chosen() ([]int32, error) {
+	if err := r.chooses(); err != nil {
+		return nil, err
+	}
+	return r.run.OutputInts(Next)
+}
+
+func (r *Runner) chooses() error {
+	if !r.next {
+		return fmt.Errorf("the plan of %s returns no %q: choose among the logits", r.plan.Model, Next)
+	}
+	return nil
+}
