@@ -119,8 +119,8 @@ test-arm64: setup ## cross-built for arm64 and run under qemu-user, on processor
 
 test-race: setup ## what several goroutines use at once, under Go's race detector
 	$(GO) test -race -timeout 20m ./internal/engine ./internal/batch
-	$(GO) test -race -timeout 20m -run '^(TestManySessions|TestClose|TestMemory|TestMixtures)$$' .
-	$(GO) test -race -timeout 20m -run '^(TestConcurrentSessions|TestCancel.*)$$' ./metal
+	$(GO) test -race -timeout 20m -run '^(TestManySessions|TestClose|TestMemory)$$' .
+	$(GO) test -race -timeout 20m -run '^(TestConcurrentSessions|TestCancel)$$' ./metal
 
 test-asan: setup ## the .metal sources under AddressSanitizer, which names their lines
 	CGO_CXXFLAGS=-fsanitize=address $(GO) test -asan -ldflags='-s=false -w=false' -timeout 30m ./kernels/emulated ./kernels
