@@ -4,6 +4,7 @@ package kernels
 
 // natives are the kernels that package native has for every processor.
 var natives = []string{
+	"activate_f32",
 	"add_f32",
 	"argmax_f32",
 	"attention_reduce_f32",
@@ -20,10 +21,12 @@ var natives = []string{
 	"cache_write_f32_f32",
 	"cache_write_f32_q8_0",
 	"embed",
+	"gate_f32",
 	"gather_rows_f32",
 	"head_norm_rope_kv_write_f32_f16",
 	"head_norm_rope_kv_write_f32_f32",
 	"head_norm_rope_kv_write_f32_q8_0",
+	"layer_norm_f32_f32",
 	"linear_mat_f32_f32",
 	"linear_vec_f32_f32",
 	"mask_f32",
@@ -37,8 +40,6 @@ var natives = []string{
 	"rope_qkv_write_f32_f32",
 	"rope_qkv_write_f32_q8_0",
 	"scale_f32",
-	"silu_f32",
-	"silu_mul_f32",
 	"soft_cap_f32",
 	"softmax_f32",
 	"transpose_f32",
