@@ -1,4 +1,4 @@
 package blas
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "baed27fc7737a74b01cbd0ba4a5dfdd371910d2628b73cfdd3931037be818163"
+const _ = "52d9cb651988b1e113a25ec48d81432693024508d2f384e897d0a64974cb4623"

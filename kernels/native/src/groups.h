@@ -47,10 +47,8 @@ struct Quantised {
 
 constexpr uint32_t LINE = 16; // floats of a cache line
 
-struct Epilogue; // linear.h
-
-// What becomes of the sums of a bundle of rows: out = sum, or silu(gate) · sum, plus residual;
-// or what the epilogue makes of them.
+// What becomes of the sums of a bundle of rows: out = sum, or silu(gate) · sum, plus residual.
+// Whatever else may become of them, the launch sees to.
 struct Results {
     float *out; // of the first row and token
     const float *residual;
@@ -59,7 +57,6 @@ struct Results {
     uint64_t rows;   // from the first one to the weight's last
     uint32_t shift;  // row r of a group is in place shift + r of its sums
     const float (*gate)[ROWS];
-    const Epilogue *epilogue; // null for the above
 
     // Asks for what write will touch.
     void fetch(uint32_t groups, uint32_t t, uint32_t n) const {
@@ -71,8 +68,6 @@ struct Results {
     }
     // The results of n tokens from t on; sum is [groups][tokens].
     void write(uint32_t groups, const float (*sum)[ROWS], uint32_t tokens, uint32_t t, uint32_t n) const {
-        if (epilogue != nullptr)
-            return write_epilogue(groups, sum, tokens, t, n);
         each<W>(groups, t, n, [&](uint64_t token, uint64_t place, uint64_t group, uint64_t r, int count) {
             const uint64_t from = group * tokens + token;
             F v = load_n(sum[from] + shift + r, count);
@@ -83,10 +78,6 @@ struct Results {
             store_n(out + place, v, count);
         });
     }
-
-private:
-    // The same, apart from the code that every weight type has.
-    void write_epilogue(uint32_t groups, const float (*sum)[ROWS], uint32_t tokens, uint32_t t, uint32_t n) const;
 
     // Calls f(token, place in out, group, r, count) for up to STEP rows at a time, from row r of
     // a group on.

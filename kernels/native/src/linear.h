@@ -77,18 +77,6 @@ private:
     }
 };
 
-void Results::write_epilogue(uint32_t groups, const float (*sum)[ROWS], uint32_t tokens, uint32_t t, uint32_t n) const {
-    each<W>(groups, t, n, [&](uint64_t token, uint64_t place, uint64_t group, uint64_t r, int count) {
-        const uint64_t from = group * tokens + token, row = place - token * stride;
-        F v = load_n(sum[from] + shift + r, count);
-        v = gate == nullptr ? epilogue->of(v, row, count)
-                            : epilogue->of(load_n(gate[from] + shift + r, count), v, row, count);
-        if (residual != nullptr)
-            v = v + load_n(residual + place, count);
-        store_n(out + place, v, count);
-    });
-}
-
 struct Linear {
     struct Weight {
         const uint8_t *bytes;
@@ -306,13 +294,30 @@ struct Bundle {
     uint64_t apart;
 };
 
+// Writes the results of a bundle whose sums are [groups][tokens]. After all of them, and
+// apart from the code that every weight type has: an epilogue in there costs the products of
+// launches without one a part of their registers.
+static void write_epilogue(const Results &to, const Epilogue &epilogue, uint32_t groups, const float (*sum)[ROWS],
+                           uint32_t tokens) {
+    to.each<W>(groups, 0, tokens, [&](uint64_t token, uint64_t place, uint64_t group, uint64_t r, int count) {
+        const uint64_t from = group * tokens + token, row = place - token * to.stride;
+        F v = load_n(sum[from] + to.shift + r, count);
+        v = to.gate == nullptr ? epilogue.of(v, row, count)
+                               : epilogue.of(load_n(to.gate[from] + to.shift + r, count), v, row, count);
+        if (to.residual != nullptr)
+            v = v + load_n(to.residual + place, count);
+        store_n(to.out + place, v, count);
+    });
+}
+
 // Multiplies a bundle of w's rows with `tokens` tokens from `token` on. Their results are
-// written where there is a place for them.
+// written where there is a place for them, or, with an epilogue, by whoever calls.
 static void multiply_bundle(const Linear &job, const Linear::Weight &w, Bundle bundle, uint32_t token, uint32_t tokens,
                             float (*sum)[ROWS], Results *to) {
+    const Results *now = job.has_epilogue() ? nullptr : to;
     uint64_t k = job.p.k;
     RowGroup g = {};
-    g.stride = w.stride, g.interleaved = w.interleaved, g.k = k, g.tokens = tokens, g.sum = sum, g.results = to;
+    g.stride = w.stride, g.interleaved = w.interleaved, g.k = k, g.tokens = tokens, g.sum = sum, g.results = now;
     g.groups = bundle.groups, g.apart = bundle.apart * ROWS * w.stride;
     g.x = job.x + token * job.x_stride, g.x_stride = job.x_stride;
     if (w.type->quantised) {
@@ -337,7 +342,7 @@ static void multiply_bundle(const Linear &job, const Linear::Weight &w, Bundle b
         for (uint32_t t = 0; t < tokens; t++)
             sum[t][r] = all[t][r];
     }
-    g.sum = sum, g.results = to;
+    g.sum = sum, g.results = now;
     g.complete(0, tokens);
 }
 
@@ -385,18 +390,18 @@ static void multiply(const smelt_launch *l, const Linear &job, uint64_t begin, u
             for (uint32_t token = 0; token < job.p.tokens; token += most) {
                 const uint32_t tokens = static_cast<uint32_t>(least(most, job.p.tokens - token));
                 const uint64_t place = token * uint64_t{job.p.out_stride} + w.column + row;
-                const Epilogue epilogue = whole.from(row);
                 Results to = {out + place,
                               residual == nullptr ? nullptr : residual + place,
                               job.p.out_stride,
                               bundle.apart * ROWS,
                               w.n - row,
                               0,
-                              job.pair ? gate : nullptr,
-                              job.has_epilogue() ? &epilogue : nullptr};
+                              job.pair ? gate : nullptr};
                 if (job.pair)
                     multiply_bundle(job, w, bundle, token, tokens, gate, nullptr);
                 multiply_bundle(job, second, bundle, token, tokens, sum, &to);
+                if (job.has_epilogue())
+                    write_epilogue(to, whole.from(row), bundle.groups, sum, tokens);
             }
         });
     }
