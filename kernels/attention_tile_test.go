@@ -78,6 +78,8 @@ func featureCases() []attentionCase {
 		{attentionShape{3, 1, 128}, features{window: 32, sinks: sinksOf(3, -5)}, batch{lens: []int{33}, contexts: []int{97}, block: 8}, true},
 		{attentionShape{2, 2, 256}, features{softCap: 50, sinks: sinksOf(2, 2)}, batch{lens: []int{2, 3}, contexts: []int{40, 3}, block: 32}, false},
 		{attentionShape{2, 1, 72}, features{window: 1, softCap: 2, sinks: sinksOf(2, 0)}, batch{lens: []int{35}, contexts: []int{70}, block: 5}, true},
+		{attentionShape{4, 2, 64}, features{slopes: []float64{0.25, 0.0625, 0, -0.01}}, mixed, true},
+		{attentionShape{3, 1, 96}, features{window: 40, softCap: 5, sinks: sinksOf(3, 1), slopes: []float64{0.5, 0.125, 2}}, mixed, false},
 	}
 	if !everything() {
 		return cases
@@ -89,6 +91,9 @@ func featureCases() []attentionCase {
 				s := []attentionShape{{4, 4, head}, {8, 2, head}, {5, 1, head}}[(i+j+k)%3]
 				if (j+k)%2 == 0 {
 					f.sinks = sinksOf(s.heads, []float64{0, 2, -5}[i%3])
+				}
+				if (i+j)%3 == 0 {
+					f.slopes = inTurn(s.heads, 0.5, 0.0625)
 				}
 				b := mixed
 				b.block = []int{8, 16, 32, 11, 128}[(i+k)%5]
