@@ -25,6 +25,7 @@ type attention struct {
 	window  int
 	softCap float64
 	sinks   bool
+	slopes  bool
 }
 
 const (
@@ -33,7 +34,7 @@ const (
 )
 
 func (a attention) String() string {
-	return fmt.Sprintf("window %d cap %g sinks %v", a.window, a.softCap, a.sinks)
+	return fmt.Sprintf("window %d cap %g sinks %v slopes %v", a.window, a.softCap, a.sinks, a.slopes)
 }
 
 func (a attention) define(b *ir.Builder) {
@@ -51,7 +52,11 @@ func (a attention) define(b *ir.Builder) {
 		if a.softCap != 0 {
 			scores = b.SoftCap(scores, a.softCap)
 		}
-		scores = b.MaskWindow(scores, a.window)
+		if a.slopes {
+			scores = b.MaskSlopes(scores, b.Weight("slopes", attentionHeads), a.window)
+		} else {
+			scores = b.MaskWindow(scores, a.window)
+		}
 		if a.sinks {
 			scores = b.SoftmaxSinks(scores, b.Weight("sinks", attentionHeads))
 		} else {
@@ -73,7 +78,7 @@ func attentionWeight(name string) []float32 {
 	r := rand.New(rand.NewPCG(h.Sum64(), 1))
 	const width, kv = attentionHeads * attentionHead, attentionKV * attentionHead
 	sizes := map[string]int{"embd": attentionVocab * width, "q": width * width, "k": kv * width, "v": kv * width,
-		"o": width * width, "sinks": attentionHeads}
+		"o": width * width, "sinks": attentionHeads, "slopes": attentionHeads}
 	data := make([]float32, sizes[name])
 	for i := range data {
 		data[i] = float32(r.NormFloat64()) / 4
@@ -81,13 +86,14 @@ func attentionWeight(name string) []float32 {
 	return data
 }
 
-// TestAttentionAgainstReference runs attention with windows, soft caps and sinks from
+// TestAttentionAgainstReference runs attention with windows, soft caps, sinks and slopes from
 // Plans, fused and as a paper writes it, for prompts and single tokens, whole and in
 // partitions of the keys, and compares it with the reference.
 func TestAttentionAgainstReference(t *testing.T) {
-	tests := []attention{{}, {window: 5}, {softCap: 0.5}, {sinks: true}, {window: 7, softCap: 0.4, sinks: true}, {window: 1}}
+	tests := []attention{{}, {window: 5}, {softCap: 0.5}, {sinks: true}, {window: 7, softCap: 0.4, sinks: true}, {window: 1},
+		{slopes: true}, {window: 9, softCap: 0.4, sinks: true, slopes: true}}
 	if testing.Short() {
-		tests = tests[4:5]
+		tests = tests[len(tests)-1:]
 	}
 	for _, a := range tests {
 		for _, level := range []int{0, 1} {
