@@ -134,8 +134,8 @@ var costs = func() map[string]*kernelCost {
 	for i := range all {
 		k := &all[i]
 		rule := costRules[k.Family]
-		if op, ok := ir.ParseOp(k.Family); ok && elementwiseOps[op] != nil {
-			rule = costRule{ops: elementwiseOps[op]}
+		if op, ok := ir.ParseOp(k.Family); ok && elementwiseOps[op] {
+			rule = costRule{ops: elementwiseWork(op)}
 		}
 		c := &kernelCost{kernel: k}
 		for name, part := range rule.part {
@@ -268,8 +268,9 @@ func sequences(one extent) extent {
 	}
 }
 
-// activationRows counts the activation of every element, as activate has it or gate.
-func activationRows(op ir.Op) extent {
+// elementwiseWork counts what an op does for every element, with the activation that the
+// kernel is told where it has one.
+func elementwiseWork(op ir.Op) extent {
 	return func(k *kernels.Kernel) tally {
 		elements, activation := rowElements(k), constantOf(k, "fc_activation")
 		return func(l *launch) int64 { return activationWork(op, l.bits(activation)) * elements(l) }

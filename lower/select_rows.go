@@ -46,14 +46,9 @@ func norm(p *phase, v *ir.Value) (emitter, error) {
 	return d, nil
 }
 
-// elementwiseOps are computed by the kernels of their names, and cost so many operations.
-var elementwiseOps = map[ir.Op]extent{
-	ir.OpScale:    work(rowElements, ir.OpScale),
-	ir.OpSoftCap:  work(rowElements, ir.OpSoftCap),
-	ir.OpMul:      work(rowElements, ir.OpMul),
-	ir.OpAdd:      work(rowElements, ir.OpAdd),
-	ir.OpActivate: activationRows(ir.OpActivate),
-	ir.OpGate:     activationRows(ir.OpGate),
+// elementwiseOps are computed by the kernels of their names.
+var elementwiseOps = map[ir.Op]bool{
+	ir.OpScale: true, ir.OpSoftCap: true, ir.OpMul: true, ir.OpAdd: true, ir.OpActivate: true, ir.OpGate: true,
 }
 
 // elementwise lowers ops that read the same element of each operand that they

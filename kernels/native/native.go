@@ -46,7 +46,8 @@
 //   - Infinities and NaN travel as IEEE 754 has it; nothing is compiled with fast maths.
 //
 // A change to a header of src does not make go build compile the packages again:
-// `go test ./kernels/native -run Stamp -update` does, and that test fails until then.
+// `go test ./kernels/native -run Stamp -update` does, and that test fails until then. It
+// writes the names of the kernels for package kernels, too.
 package native
 
 /*
