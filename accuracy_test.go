@@ -79,7 +79,7 @@ func float64NLLs(t testing.TB, m *smelt.Model, windows [][]int32) (means []float
 		sum := 0.0
 		f, err := file.Build(ir.Options{KV: ir.F32, Block: len(ids)})
 		require.NoError(t, err)
-		inputs := batch.Pack(len(ids), len(ids), batch.Sequence{Tokens: ids, Blocks: []int32{0}, Rows: batch.All}).Inputs
+		inputs := batch.Pack(len(ids), len(ids), batch.Piece{Tokens: ids, Blocks: []int32{0}, Rows: batch.All}).Inputs
 		out, err := ref.Run(f, ref.Env{Sizes: ref.SizesFor(inputs, len(ids)), Inputs: inputs, Weight: weights.Load, Caches: ref.CachesFor(f, 1)})
 		require.NoError(t, err)
 		logits := out.Tensors["logits"]

@@ -68,7 +68,7 @@ func interpreted(t *testing.T, path string, ids []int32, kv ir.DType) []float32 
 	defer m.Close()
 	f, err := m.Build(ir.Options{KV: kv, Block: len(ids)})
 	require.NoError(t, err)
-	inputs := batch.Pack(len(ids), len(ids), batch.Sequence{Tokens: ids, Blocks: []int32{0}, Rows: batch.All}).Inputs
+	inputs := batch.Pack(len(ids), len(ids), batch.Piece{Tokens: ids, Blocks: []int32{0}, Rows: batch.All}).Inputs
 	out, err := ref.Run(f, ref.Env{
 		Sizes: ref.SizesFor(inputs, len(ids)), Inputs: inputs, Weight: ref.NewWeights(m.Data).Load,
 		Caches: ref.CachesFor(f, 1), RoundCache: true,

@@ -74,14 +74,14 @@ func newMixture(r *rand.Rand, sequences, vocab int) *mixture {
 	return m
 }
 
-func (m *mixture) sequence(p piece, blocks []int32) batch.Sequence {
-	return batch.Sequence{Tokens: m.ids[p.sequence][p.start:p.end], Start: p.start, Blocks: blocks, Rows: p.rows}
+func (m *mixture) sequence(p piece, blocks []int32) batch.Piece {
+	return batch.Piece{Tokens: m.ids[p.sequence][p.start:p.end], Start: p.start, Blocks: blocks, Rows: p.rows}
 }
 
 // executor runs steps of sequences over one cache. It returns a row of logits for each
 // that they ask for, and which kernels the step took. damage, if given, changes the
 // inputs first.
-type executor func(damage func(*batch.Step), sequences ...batch.Sequence) (rows [][]float64, kernels string, err error)
+type executor func(damage func(*batch.Step), sequences ...batch.Piece) (rows [][]float64, kernels string, err error)
 
 // kernelsOf names the kernels of a phase in their order.
 func kernelsOf(ph *lower.Phase) string {
@@ -102,7 +102,7 @@ func onDevice(t *testing.T, l *smelt.Loaded, blocks int) executor {
 	r, err := engine.NewRunner(plan, l.OnDevice(), blocks)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, r.Close()) })
-	return func(damage func(*batch.Step), sequences ...batch.Sequence) ([][]float64, string, error) {
+	return func(damage func(*batch.Step), sequences ...batch.Piece) ([][]float64, string, error) {
 		if damage == nil {
 			if err := r.Run(t.Context(), sequences...); err != nil {
 				return nil, "", err
@@ -131,7 +131,7 @@ func onDevice(t *testing.T, l *smelt.Loaded, blocks int) executor {
 // the graph of the phase that the Plan has for a step.
 func byInterpreter(p *smelt.Program, blocks int) executor {
 	weights, caches := ref.NewWeights(p.Model().File().Data), ref.CachesFor(p.Stages[0].Fused, blocks)
-	return func(damage func(*batch.Step), sequences ...batch.Sequence) ([][]float64, string, error) {
+	return func(damage func(*batch.Step), sequences ...batch.Piece) ([][]float64, string, error) {
 		s := batch.Pack(p.Plan.Block(), p.Plan.Context, sequences...)
 		phase := p.Plan.PhaseFor(&s.Sizes, s.Longest)
 		if damage != nil {
@@ -181,7 +181,7 @@ func (m *mixture) compare(alone, mixed executor, bound float64, fault func(*batc
 	c.kernels = make(map[string]bool)
 	other := make([]bool, len(m.ids)) // whether a sequence has met other kernels than alone
 	for n, step := range m.steps {
-		sequences := make([]batch.Sequence, len(step))
+		sequences := make([]batch.Piece, len(step))
 		for i, p := range step {
 			sequences[i] = m.sequence(p, m.tables[p.sequence])
 		}

@@ -104,7 +104,7 @@ func (r *outsideRun) interpret(t *testing.T) {
 	}
 	start := 0
 	for i, n := range r.Steps {
-		step := batch.Pack(block, block, batch.Sequence{Tokens: r.Tokens[start : start+n], Start: start, Blocks: []int32{0}})
+		step := batch.Pack(block, block, batch.Piece{Tokens: r.Tokens[start : start+n], Start: start, Blocks: []int32{0}})
 		start += n
 		out, err := ref.Run(f, ref.Env{Sizes: step.Sizes, Inputs: step.Inputs, Caches: caches, Weight: weights.Load})
 		require.NoError(t, err)

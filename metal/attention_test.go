@@ -154,7 +154,7 @@ func checkAttention(t *testing.T, a attention, level int, on, target string, bou
 	caches := ref.CachesFor(source, blocks)
 	table := []int32{5, 2, 7, 0, 3, 1, 6, 4}
 	ran := map[string]bool{}
-	step := func(phase, most int, sequence batch.Sequence) {
+	step := func(phase, most int, sequence batch.Piece) {
 		sequence.Rows = batch.All
 		in := batch.Pack(attentionBlock, context, sequence).Inputs
 		sizes := ref.SizesFor(in, most)
@@ -183,12 +183,12 @@ func checkAttention(t *testing.T, a attention, level int, on, target string, bou
 		return ids
 	}
 	first, second := append(table[:2:2], table[3]), table[2:3]
-	step(0, context, batch.Sequence{Tokens: words(12), Blocks: first})
-	step(0, context, batch.Sequence{Tokens: words(5), Blocks: second})
-	step(0, context, batch.Sequence{Tokens: words(9), Start: 12, Blocks: first})
-	step(1, context/2, batch.Sequence{Tokens: words(1), Start: 21, Blocks: first})
-	step(2, context, batch.Sequence{Tokens: words(1), Start: 22, Blocks: first})
-	step(1, context/2, batch.Sequence{Tokens: words(1), Start: 5, Blocks: second})
+	step(0, context, batch.Piece{Tokens: words(12), Blocks: first})
+	step(0, context, batch.Piece{Tokens: words(5), Blocks: second})
+	step(0, context, batch.Piece{Tokens: words(9), Start: 12, Blocks: first})
+	step(1, context/2, batch.Piece{Tokens: words(1), Start: 21, Blocks: first})
+	step(2, context, batch.Piece{Tokens: words(1), Start: 22, Blocks: first})
+	step(1, context/2, batch.Piece{Tokens: words(1), Start: 5, Blocks: second})
 	if level == 1 && target == "metal" {
 		require.True(t, ran["attention_tile_f16_f32"] && ran["attention_vec_f16_f32"] && ran["attention_reduce_f16"], "%v", ran)
 	}

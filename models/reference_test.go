@@ -64,7 +64,7 @@ func (o *oracle) step(inputs map[string][]int32) [][]float64 {
 }
 
 // packed packs sequences of which every token gets a row of logits.
-func packed(block int, sequences ...batch.Sequence) map[string][]int32 {
+func packed(block int, sequences ...batch.Piece) map[string][]int32 {
 	for i := range sequences {
 		sequences[i].Rows = batch.All
 	}
@@ -74,7 +74,7 @@ func packed(block int, sequences ...batch.Sequence) map[string][]int32 {
 // prefill runs a whole prompt from an empty contiguous cache.
 func prefill(t testing.TB, m *models.Checkpoint, ids []int32) [][]float64 {
 	o := newOracle(t, m, len(ids), 1)
-	return o.step(batch.Pack(len(ids), len(ids), batch.Sequence{Tokens: ids, Blocks: []int32{0}, Rows: batch.All}).Inputs)
+	return o.step(batch.Pack(len(ids), len(ids), batch.Piece{Tokens: ids, Blocks: []int32{0}, Rows: batch.All}).Inputs)
 }
 
 // requireClose compares rows with a flat array.
@@ -158,7 +158,7 @@ func TestHidden(t *testing.T) {
 					got[len(got)-1] = x.Data
 				}
 			}
-			o.step(batch.Pack(len(ids), len(ids), batch.Sequence{Tokens: ids, Blocks: []int32{0}, Rows: batch.All}).Inputs)
+			o.step(batch.Pack(len(ids), len(ids), batch.Piece{Tokens: ids, Blocks: []int32{0}, Rows: batch.All}).Inputs)
 			requireClose(t, want.Data, got, 1e-4)
 		})
 	}
@@ -208,7 +208,7 @@ func TestGreedy(t *testing.T) {
 			o := newOracle(t, m, 128, 1)
 			next, start := p.IDs, 0
 			for i, want := range p.Greedy[:16] {
-				row := o.step(batch.Pack(128, 128, batch.Sequence{Tokens: next, Start: start, Blocks: []int32{0}}).Inputs)[0]
+				row := o.step(batch.Pack(128, 128, batch.Piece{Tokens: next, Start: start, Blocks: []int32{0}}).Inputs)[0]
 				require.Equal(t, want, argmax(row), "step %d, margin %g", i, p.Margins[i])
 				next, start = []int32{want}, start+len(next)
 			}
@@ -230,7 +230,7 @@ func TestSteps(t *testing.T) {
 			var parts [][]float64
 			for _, end := range []int{9, 10, 11, 16, 24} {
 				start := len(parts)
-				parts = append(parts, o.step(packed(block, batch.Sequence{Tokens: ids[start:end], Start: start, Blocks: blocks}))...)
+				parts = append(parts, o.step(packed(block, batch.Piece{Tokens: ids[start:end], Start: start, Blocks: blocks}))...)
 			}
 			requireSame(t, whole, parts)
 		})
@@ -249,9 +249,9 @@ func TestPackedSequences(t *testing.T) {
 			o := newOracle(t, m, block, 8)
 			blocksA, blocksB := []int32{6, 1, 3}, []int32{0, 5, 2, 7, 4}
 			// The first step brings unequal parts, the second the rest.
-			first := o.step(packed(block, batch.Sequence{Tokens: a[:6], Blocks: blocksA}, batch.Sequence{Tokens: b[:15], Blocks: blocksB}))
+			first := o.step(packed(block, batch.Piece{Tokens: a[:6], Blocks: blocksA}, batch.Piece{Tokens: b[:15], Blocks: blocksB}))
 			second := o.step(packed(block,
-				batch.Sequence{Tokens: a[6:], Start: 6, Blocks: blocksA}, batch.Sequence{Tokens: b[15:], Start: 15, Blocks: blocksB}))
+				batch.Piece{Tokens: a[6:], Start: 6, Blocks: blocksA}, batch.Piece{Tokens: b[15:], Start: 15, Blocks: blocksB}))
 			requireSame(t, prefill(t, m, a), append(first[:6:6], second[:5]...))
 			requireSame(t, prefill(t, m, b), append(first[6:21:21], second[5:]...))
 		})

@@ -247,11 +247,11 @@ func steps(vocab int) []map[string][]int32 {
 	}
 	return []map[string][]int32{
 		batch.Pack(blockSlots, 2*blockSlots,
-			batch.Sequence{Tokens: words(6, 1), Blocks: []int32{3, 0}, Rows: batch.All},
-			batch.Sequence{Tokens: words(3, 2), Blocks: []int32{2}, Rows: batch.All}).Inputs,
+			batch.Piece{Tokens: words(6, 1), Blocks: []int32{3, 0}, Rows: batch.All},
+			batch.Piece{Tokens: words(3, 2), Blocks: []int32{2}, Rows: batch.All}).Inputs,
 		batch.Pack(blockSlots, 2*blockSlots,
-			batch.Sequence{Tokens: words(1, 3), Start: 6, Blocks: []int32{3, 0}},
-			batch.Sequence{Tokens: words(2, 0), Blocks: []int32{1}}).Inputs,
+			batch.Piece{Tokens: words(1, 3), Start: 6, Blocks: []int32{3, 0}},
+			batch.Piece{Tokens: words(2, 0), Blocks: []int32{1}}).Inputs,
 	}
 }
 

@@ -2,12 +2,12 @@
 // where their keys and values go.
 //
 // A step packs what several sequences bring, one after the other and without padding: a
-// whole prompt, a piece of one, a single token. A [Sequence] says what it is and which
+// whole prompt, a piece of one, a single token. A [Piece] says what it is and which
 // blocks of the cache it owns; everything else follows from that:
 //
 //	step := batch.Pack(16, 4096,
-//		batch.Sequence{Tokens: []int32{7}, Start: 40, Blocks: []int32{3, 0, 5}},
-//		batch.Sequence{Tokens: prompt, Blocks: []int32{2, 4}, Rows: batch.All})
+//		batch.Piece{Tokens: []int32{7}, Start: 40, Blocks: []int32{3, 0, 5}},
+//		batch.Piece{Tokens: prompt, Blocks: []int32{2, 4}, Rows: batch.All})
 //
 // Laws, for any mixture: tokens, positions and slots run in parallel, a sequence's in
 // their order; cu_seqlens rises from 0 to T; no two tokens share a slot where no two
@@ -23,8 +23,8 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 )
 
-// Sequence is what a step adds to one sequence.
-type Sequence struct {
+// Piece is what a step adds to one sequence.
+type Piece struct {
 	Tokens []int32 // one or more
 	Start  int     // tokens of the sequence that earlier steps have written
 	Blocks []int32 // its cache blocks, in order, with room for the tokens
@@ -55,28 +55,28 @@ type Step struct {
 	tokens, positions, slots, starts, lens, table, rows []int32
 }
 
-// Pack returns the step of some sequences whose cache blocks have `block` slots, none of
+// Pack returns the step of pieces of sequences whose cache blocks have `block` slots, none of
 // them longer than context.
-func Pack(block, context int, sequences ...Sequence) *Step {
+func Pack(block, context int, pieces ...Piece) *Step {
 	s := new(Step)
-	s.Pack(block, context, sequences...)
+	s.Pack(block, context, pieces...)
 	return s
 }
 
 // Pack replaces the step, in the memory that it has. It panics where a sequence brings no
 // token or has no room for them: whoever gives out blocks sees to that.
-func (s *Step) Pack(block, context int, sequences ...Sequence) {
+func (s *Step) Pack(block, context int, pieces ...Piece) {
 	s.tokens, s.positions, s.slots, s.starts = s.tokens[:0], s.positions[:0], s.slots[:0], append(s.starts[:0], 0)
 	s.lens, s.table, s.rows, s.Longest = s.lens[:0], s.table[:0], s.rows[:0], 0
 	width, longest := 0, 0
-	for i := range sequences {
-		q := &sequences[i]
+	for i := range pieces {
+		q := &pieces[i]
 		q.check(i, block, context)
 		width, longest = max(width, len(q.Blocks)), max(longest, q.Start+len(q.Tokens))
 		s.Longest = max(s.Longest, int64(len(q.Tokens)))
 	}
-	for i := range sequences {
-		s.add(&sequences[i], block, width)
+	for i := range pieces {
+		s.add(&pieces[i], block, width)
 	}
 	if s.Inputs == nil {
 		s.Inputs = make(map[string][]int32)
@@ -84,13 +84,13 @@ func (s *Step) Pack(block, context int, sequences ...Sequence) {
 	in := s.Inputs
 	in[ir.Tokens], in[ir.Positions], in[ir.Slots], in[ir.CuSeqlens] = s.tokens, s.positions, s.slots, s.starts
 	in[ir.ContextLens], in[ir.BlockTable], in[ir.LogitRows] = s.lens, s.table, s.rows
-	s.Sizes = ir.Sizes{ir.T: int64(len(s.tokens)), ir.B: int64(len(sequences)), ir.R: int64(len(s.rows)), ir.NB: int64(width),
+	s.Sizes = ir.Sizes{ir.T: int64(len(s.tokens)), ir.B: int64(len(pieces)), ir.R: int64(len(s.rows)), ir.NB: int64(width),
 		ir.Smax: Smax(longest, context)}
 }
 
 // add appends a sequence, with a row of width in the table of blocks; unused entries of it
 // name no block.
-func (s *Step) add(q *Sequence, block, width int) {
+func (s *Step) add(q *Piece, block, width int) {
 	first := len(s.tokens)
 	s.tokens = append(s.tokens, q.Tokens...)
 	for i := range q.Tokens {
@@ -116,7 +116,7 @@ func (s *Step) add(q *Sequence, block, width int) {
 	}
 }
 
-func (q *Sequence) check(i, block, context int) {
+func (q *Piece) check(i, block, context int) {
 	end := q.Start + len(q.Tokens)
 	if len(q.Tokens) == 0 || q.Start < 0 || end > context || end > len(q.Blocks)*block {
 		panic(fmt.Sprintf("batch: sequence %d brings %d tokens after %d into %d blocks of %d slots, of a context of %d",

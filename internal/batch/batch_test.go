@@ -14,8 +14,8 @@ import (
 
 func ExamplePack() {
 	s := batch.Pack(2, 8,
-		batch.Sequence{Tokens: []int32{72, 73, 74}, Start: 1, Blocks: []int32{3, 0}},
-		batch.Sequence{Tokens: []int32{75, 76}, Blocks: []int32{2}, Rows: batch.All})
+		batch.Piece{Tokens: []int32{72, 73, 74}, Start: 1, Blocks: []int32{3, 0}},
+		batch.Piece{Tokens: []int32{75, 76}, Blocks: []int32{2}, Rows: batch.All})
 	for _, name := range []string{ir.Tokens, ir.Positions, ir.Slots, ir.CuSeqlens, ir.ContextLens, ir.BlockTable, ir.LogitRows} {
 		fmt.Println(name, s.Inputs[name])
 	}
@@ -37,12 +37,12 @@ type mixture struct {
 	r              *rand.Rand
 	block, context int
 	blocks         int
-	sequences      []batch.Sequence
+	sequences      []batch.Piece
 }
 
 func newMixture(r *rand.Rand) *mixture {
 	m := &mixture{r: r, block: 1 + r.IntN(9), context: 1 + r.IntN(60)}
-	m.sequences = make([]batch.Sequence, 1+r.IntN(6))
+	m.sequences = make([]batch.Piece, 1+r.IntN(6))
 	each := (m.context + m.block - 1) / m.block
 	m.blocks = each*len(m.sequences) + r.IntN(3)
 	all := r.Perm(m.blocks)
@@ -55,7 +55,7 @@ func newMixture(r *rand.Rand) *mixture {
 }
 
 // next takes some sequences further, in random order, each by a piece of any length.
-func (m *mixture) next() (step []batch.Sequence) {
+func (m *mixture) next() (step []batch.Piece) {
 	for _, i := range m.r.Perm(len(m.sequences)) {
 		q := &m.sequences[i]
 		q.Start += len(q.Tokens)
@@ -136,7 +136,7 @@ func TestLaws(t *testing.T) {
 }
 
 func TestNoRoom(t *testing.T) {
-	for want, q := range map[string]batch.Sequence{
+	for want, q := range map[string]batch.Piece{
 		"brings 0 tokens":                      {Blocks: []int32{0}},
 		"3 tokens after 6 into 2 blocks of 4":  {Tokens: []int32{1, 2, 3}, Start: 6, Blocks: []int32{0, 1}},
 		"2 tokens after 9 into 9 blocks of 4 ": {Tokens: []int32{1, 2}, Start: 9, Blocks: make([]int32, 9)}, // over the context
@@ -144,7 +144,7 @@ func TestNoRoom(t *testing.T) {
 	} {
 		func() {
 			defer func() { require.Contains(t, recover(), want) }()
-			batch.Pack(4, 10, batch.Sequence{Tokens: []int32{1}, Blocks: []int32{5}}, q)
+			batch.Pack(4, 10, batch.Piece{Tokens: []int32{1}, Blocks: []int32{5}}, q)
 		}()
 	}
 }

@@ -57,8 +57,8 @@ func (r *Runner) Device() *metal.Session { return r.run }
 // Vocab returns the width of a row of logits.
 func (r *Runner) Vocab() int { return r.vocab }
 
-// Run runs one step of some sequences, each of which brings what [batch.Sequence] says.
-func (r *Runner) Run(ctx context.Context, sequences ...batch.Sequence) error {
+// Run runs one step of some sequences, each of which brings what [batch.Piece] says.
+func (r *Runner) Run(ctx context.Context, sequences ...batch.Piece) error {
 	r.packed.Pack(r.block, r.plan.Context, sequences...)
 	phase := r.plan.PhaseFor(&r.packed.Sizes, r.packed.Longest)
 	if phase < 0 {
@@ -71,7 +71,7 @@ func (r *Runner) Run(ctx context.Context, sequences ...batch.Sequence) error {
 
 // piece returns how many of the tokens that are left of a sequence a step of it alone can
 // take; 0 where no phase takes any.
-func (r *Runner) piece(q batch.Sequence, left int) (most int) {
+func (r *Runner) piece(q batch.Piece, left int) (most int) {
 	for i := range r.plan.Phases {
 		ph := &r.plan.Phases[i]
 		n := min(int64(left), ph.Bounds[ir.T], ph.Longest.Max)

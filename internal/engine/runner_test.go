@@ -19,7 +19,7 @@ func TestRunner(t *testing.T) {
 		}
 		return l
 	}
-	q := batch.Sequence{Tokens: []int32{4, 9, 2}, Blocks: s.blocks}
+	q := batch.Piece{Tokens: []int32{4, 9, 2}, Blocks: s.blocks}
 	for rows, want := range map[batch.Rows][]int{batch.Last: {2}, batch.All: {4, 9, 2}, batch.None: nil} {
 		q.Rows = rows
 		require.NoError(t, s.r.Run(t.Context(), q))
@@ -36,10 +36,10 @@ func TestRunner(t *testing.T) {
 			require.Equal(t, best, chosen[i])
 		}
 	}
-	err := s.r.Run(t.Context(), q, batch.Sequence{Tokens: []int32{1}, Blocks: s.blocks})
+	err := s.r.Run(t.Context(), q, batch.Piece{Tokens: []int32{1}, Blocks: s.blocks})
 	require.ErrorContains(t, err, "no phase for a step of sizes")
 	q.Tokens = make([]int32, 6)
 	require.ErrorContains(t, s.r.Run(t.Context(), q), "no phase")
-	require.Equal(t, 5, s.r.piece(batch.Sequence{Blocks: s.blocks}, 99))
-	require.Equal(t, 1, s.r.piece(batch.Sequence{Blocks: s.blocks}, 1))
+	require.Equal(t, 5, s.r.piece(batch.Piece{Blocks: s.blocks}, 99))
+	require.Equal(t, 1, s.r.piece(batch.Piece{Blocks: s.blocks}, 1))
 }

@@ -189,7 +189,7 @@ func (s *Session) feed(ctx context.Context, ids []int32, rows batch.Rows, use fu
 	s.length = min(length, len(s.tokens)-1)
 	for s.length < len(s.tokens) {
 		left := s.tokens[s.length:]
-		q := batch.Sequence{Start: s.length, Blocks: s.blocks, Rows: rows}
+		q := batch.Piece{Start: s.length, Blocks: s.blocks, Rows: rows}
 		n := s.r.piece(q, len(left))
 		if n == 0 {
 			return fmt.Errorf("the plan of %s has no phase for a step of %d tokens after %d", s.r.plan.Model, len(left), s.length)

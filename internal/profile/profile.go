@@ -143,7 +143,7 @@ func Steps(plan *lower.Plan, tokens int) []Step {
 			each, sequences = int(min(max(int64(tokens), ph.Least[ir.T]), ph.Bounds[ir.T])), 1
 			keys = each
 		}
-		of := make([]batch.Sequence, sequences)
+		of := make([]batch.Piece, sequences)
 		for b := range of {
 			q := &of[b]
 			q.Start = keys - each

@@ -20,8 +20,8 @@ var inf = math.Inf(1)
 // second sequence's tokens is not to be stored.
 func two() map[string][]int32 {
 	in := batch.Pack(2, 4,
-		batch.Sequence{Tokens: []int32{2, 3, 4}, Start: 1, Blocks: []int32{3, 0}},
-		batch.Sequence{Tokens: []int32{5, 6}, Blocks: []int32{2}}).Inputs
+		batch.Piece{Tokens: []int32{2, 3, 4}, Start: 1, Blocks: []int32{3, 0}},
+		batch.Piece{Tokens: []int32{5, 6}, Blocks: []int32{2}}).Inputs
 	in[ir.Slots][3] = -1
 	return in
 }

@@ -273,7 +273,7 @@ func (r *rig) operands(dispatch int) (views [][]float32, err error) {
 func (r *rig) alone(ctx context.Context, dispatch int, operands [][]float32, token, n int) error {
 	step := r.step
 	defer func() { r.step = step }()
-	one := batch.Sequence{Tokens: step.Inputs[ir.Tokens][:1], Blocks: r.blocks, Rows: batch.All}
+	one := batch.Piece{Tokens: step.Inputs[ir.Tokens][:1], Blocks: r.blocks, Rows: batch.All}
 	r.step.Inputs = batch.Pack(r.plan.Block(), r.plan.Context, one).Inputs
 	r.step.Sizes[ir.T], r.step.Sizes[ir.R] = 1, 1
 	for _, x := range operands {

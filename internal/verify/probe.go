@@ -251,7 +251,7 @@ func (r *rig) close() { _ = r.device.Close() }
 // begin prepares a step that appends tokens, and returns the phase that takes it.
 func (r *rig) begin(ids []int32) (*lower.Phase, error) {
 	if r.phase = -1; len(ids) > 0 && r.length+len(ids) <= r.plan.Context {
-		r.packed.Pack(r.plan.Block(), r.plan.Context, batch.Sequence{Tokens: ids, Start: r.length, Blocks: r.blocks, Rows: batch.All})
+		r.packed.Pack(r.plan.Block(), r.plan.Context, batch.Piece{Tokens: ids, Start: r.length, Blocks: r.blocks, Rows: batch.All})
 		r.phase = r.plan.PhaseFor(&r.packed.Sizes, r.packed.Longest)
 	}
 	if r.phase < 0 {
