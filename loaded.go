@@ -83,7 +83,7 @@ func (m *Model) tensor(name string) ([]byte, ir.DType, error) {
 
 // NewSession starts an empty sequence with a cache and an arena of its own.
 func (l *Loaded) NewSession() (*Session, error) {
-	sequence, err := engine.NewSession(l.program.Plan, l.metal)
+	sequence, err := engine.NewSequence(l.program.Plan, l.metal)
 	if err != nil {
 		return nil, err
 	}

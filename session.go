@@ -22,7 +22,7 @@ var ErrNaN = engine.ErrNaN
 // one goroutine at a time; other sessions of the same [Loaded] may be used meanwhile.
 type Session struct {
 	loaded   *Loaded
-	sequence *engine.Session
+	sequence *engine.Sequence
 }
 
 // Loaded returns the program that the session runs.

@@ -9,7 +9,7 @@ import (
 // FillRandom makes the sequence n tokens long, with random contents of the caches in the
 // place of its tokens: quick, and as good as tokens where only the time of what follows
 // matters.
-func (s *Session) FillRandom(n int, rng *rand.Rand) error {
+func (s *Sequence) FillRandom(n int, rng *rand.Rand) error {
 	if n < 0 || n > s.Context() {
 		return fmt.Errorf("%w: %d tokens of %d", ErrContext, n, s.Context())
 	}

@@ -1,5 +1,5 @@
 // Package engine runs sequences of tokens: a [Runner] takes any mixture of sequences
-// through a step of a Plan, in the phase that the Plan has for such steps; a [Session]
+// through a step of a Plan, in the phase that the Plan has for such steps; a [Sequence]
 // is one sequence with a cache to itself, keeps the count of what is in it and cuts what
 // it is fed into steps; a [Sampler] chooses the next token from logits.
 //

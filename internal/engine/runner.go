@@ -51,7 +51,7 @@ func NewRunner(plan *lower.Plan, program *metal.Program, blocks int) (*Runner, e
 // Close releases the memory.
 func (r *Runner) Close() error { return r.run.Close() }
 
-// Device returns the session on the device, for its counters and memory.
+// Device returns the sequence on the device, for its counters and memory.
 func (r *Runner) Device() *metal.Session { return r.run }
 
 // Vocab returns the width of a row of logits.

@@ -125,7 +125,7 @@ func (c *verifier) logits(ctx context.Context, plan *lower.Plan, on place, steps
 	if err != nil {
 		return nil, err
 	}
-	s, err := engine.NewSession(plan, program)
+	s, err := engine.NewSequence(plan, program)
 	if err != nil {
 		return nil, err
 	}

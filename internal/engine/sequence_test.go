@@ -23,7 +23,7 @@ func (shapes) Weight(_ string, want []int) (ir.DType, []int, bool) { return ir.F
 
 // following starts a sequence of a model without layers: its logits after a token
 // are a row of the head.
-func following(t *testing.T, device string, head func(after, token int) float32, chooses bool) *Session {
+func following(t *testing.T, device string, head func(after, token int) float32, chooses bool) *Sequence {
 	f, err := ir.Build("following", shapes{}, ir.Options{Block: 64}, func(b *ir.Builder) {
 		x := b.Embed(b.Input(ir.Tokens), b.Weight("embedding", vocab, vocab))
 		logits := b.Linear(b.GatherRows(x), b.Weight("head", vocab, vocab))
@@ -60,7 +60,7 @@ func following(t *testing.T, device string, head func(after, token int) float32,
 		return raw, ir.F32, nil
 	})
 	require.NoError(t, err)
-	s, err := NewSession(plan, program)
+	s, err := NewSequence(plan, program)
 	require.NoError(t, err)
 	return s
 }

@@ -25,67 +25,67 @@ const Next = "next"
 // ErrNaN is wrapped where logits are not numbers: the model or a kernel is broken.
 var ErrNaN = errors.New("there are NaNs among the logits")
 
-// Session is one sequence of tokens on a device, whose keys and values live in its
+// Sequence is tokens on a device that follow each other, whose keys and values live in its
 // caches. It is used by one goroutine at a time.
 //
 // A token is in the caches once a step has computed it. What is chosen after the last
-// step belongs to the sequence, by [Session.Append], and to no step yet: the next one
+// step belongs to the sequence, by [Sequence.Append], and to no step yet: the next one
 // computes it before what it is fed. So whoever goes on later, with a text or without,
 // goes on from the whole sequence.
-type Session struct {
+type Sequence struct {
 	r      *Runner
 	tokens []int32
 	length int     // tokens in the caches, the first ones
 	blocks []int32 // its blocks: those of the whole cache
 }
 
-// NewSession starts an empty sequence on a loaded program.
-func NewSession(plan *lower.Plan, program *metal.Program) (*Session, error) {
+// NewSequence starts an empty sequence on a loaded program.
+func NewSequence(plan *lower.Plan, program *metal.Program) (*Sequence, error) {
 	blocks := batch.Contiguous(plan.Block(), plan.Context)
 	r, err := NewRunner(plan, program, len(blocks))
 	if err != nil {
 		return nil, err
 	}
-	return &Session{r: r, blocks: blocks}, nil
+	return &Sequence{r: r, blocks: blocks}, nil
 }
 
-// Close releases the session's memory.
-func (s *Session) Close() error { return s.r.Close() }
+// Close releases the sequence's memory.
+func (s *Sequence) Close() error { return s.r.Close() }
 
 // Reset forgets the sequence.
-func (s *Session) Reset() { s.Truncate(0) }
+func (s *Sequence) Reset() { s.Truncate(0) }
 
 // Truncate forgets all but the first n tokens of the sequence. The caches need no
 // clearing: a token only sees slots that its own sequence has written.
-func (s *Session) Truncate(n int) {
+func (s *Sequence) Truncate(n int) {
 	s.tokens = s.tokens[:min(max(n, 0), len(s.tokens))]
 	s.length = min(s.length, len(s.tokens))
 }
 
 // Append adds tokens to the sequence that the next step computes, before those that it
 // is fed.
-func (s *Session) Append(ids ...int32) { s.tokens = append(s.tokens, ids...) }
+func (s *Sequence) Append(ids ...int32) { s.tokens = append(s.tokens, ids...) }
 
 // Tokens returns the sequence. It is valid until the next call and not to be written.
-func (s *Session) Tokens() []int32 { return s.tokens }
+func (s *Sequence) Tokens() []int32 { return s.tokens }
 
 // Length returns how many tokens the sequence has.
-func (s *Session) Length() int { return len(s.tokens) }
+func (s *Sequence) Length() int { return len(s.tokens) }
 
 // Context returns how many tokens the caches hold. A sequence may be longer by what
 // was appended.
-func (s *Session) Context() int { return s.r.plan.Context }
+func (s *Sequence) Context() int { return s.r.plan.Context }
 
 // Vocab returns the width of a row of logits.
-func (s *Session) Vocab() int { return s.r.vocab }
+func (s *Sequence) Vocab() int { return s.r.vocab }
 
-// Device returns the session on the device, for its counters and memory.
-func (s *Session) Device() *metal.Session { return s.r.run }
+// Device returns the sequence on the device, for its counters and memory.
+func (s *Sequence) Device() *metal.Session { return s.r.run }
 
 // Feed appends tokens and returns the logits after the last, valid until the next
 // call. Without tokens it returns those after the sequence as it stands. If it fails
 // midway, what it added is taken back.
-func (s *Session) Feed(ctx context.Context, ids []int32) (logits []float32, err error) {
+func (s *Sequence) Feed(ctx context.Context, ids []int32) (logits []float32, err error) {
 	err = s.feed(ctx, ids, batch.Last, func(int) error {
 		logits, err = s.r.Logits()
 		return err
@@ -94,12 +94,12 @@ func (s *Session) Feed(ctx context.Context, ids []int32) (logits []float32, err 
 }
 
 // Chooses reports whether the plan chooses tokens itself, so that Next works.
-func (s *Session) Chooses() bool { return s.r.next }
+func (s *Sequence) Chooses() bool { return s.r.next }
 
 // Next appends tokens and returns the most likely one after the last, as the device
 // has chosen it: the first of equals. The logits stay where they are. If it fails
 // midway, or the logits hold a NaN, what it added is taken back.
-func (s *Session) Next(ctx context.Context, ids []int32) (next int32, err error) {
+func (s *Sequence) Next(ctx context.Context, ids []int32) (next int32, err error) {
 	if err := s.r.chooses(); err != nil {
 		return 0, err
 	}
@@ -118,7 +118,7 @@ func (s *Session) Next(ctx context.Context, ids []int32) (next int32, err error)
 
 // Logits returns those that the last step computed after its last token, valid until the
 // next.
-func (s *Session) Logits() ([]float32, error) {
+func (s *Sequence) Logits() ([]float32, error) {
 	l, err := s.r.Logits()
 	if err != nil {
 		return nil, err
@@ -128,7 +128,7 @@ func (s *Session) Logits() ([]float32, error) {
 
 // Score appends tokens and hands the logits after each to row, in order and counted
 // from 0; they are valid during the call.
-func (s *Session) Score(ctx context.Context, ids []int32, row func(i int, logits []float32) error) error {
+func (s *Sequence) Score(ctx context.Context, ids []int32, row func(i int, logits []float32) error) error {
 	return s.feed(ctx, ids, batch.All, func(first int) error {
 		l, err := s.r.Logits()
 		if err != nil {
@@ -154,7 +154,7 @@ type Profiled struct {
 
 // Profile appends tokens as Feed does, and times the dispatches of the steps that
 // this takes.
-func (s *Session) Profile(ctx context.Context, ids []int32) ([]Profiled, error) {
+func (s *Sequence) Profile(ctx context.Context, ids []int32) ([]Profiled, error) {
 	s.r.step.Profile = true
 	defer func() { s.r.step.Profile = false }()
 	var steps []Profiled
@@ -172,7 +172,7 @@ func (s *Session) Profile(ctx context.Context, ids []int32) ([]Profiled, error) 
 // of which a step may have fewer than tokens; use is called after each step with the
 // place of its first token in ids, which is negative for those that the sequence had
 // before.
-func (s *Session) feed(ctx context.Context, ids []int32, rows batch.Rows, use func(first int) error) (err error) {
+func (s *Sequence) feed(ctx context.Context, ids []int32, rows batch.Rows, use func(first int) error) (err error) {
 	had, length := len(s.tokens), s.length
 	switch {
 	case had+len(ids) == 0:
