@@ -19,7 +19,7 @@ import (
 type Loaded struct {
 	program   *Program
 	device    *metal.Device
-	metal     *metal.Program
+	metal     *metal.Executable
 	session   metal.Memory // of each
 	tokenizer func() (*tokenizer.Tokenizer, error)
 	elapsed   time.Duration
@@ -64,7 +64,7 @@ func (l *Loaded) open(d Device) (err error) {
 	}
 	plan := l.program.Plan
 	if l.metal, err = l.device.Load(plan, l.program.model.tensor); err == nil {
-		l.session, err = l.metal.SessionMemory(len(batch.Contiguous(plan.Block(), plan.Context)))
+		l.session, err = l.metal.InstanceMemory(len(batch.Contiguous(plan.Block(), plan.Context)))
 	}
 	if err != nil {
 		l.device.Close()
@@ -104,7 +104,7 @@ func (l *Loaded) Info() metal.Info { return l.device.Info() }
 func (l *Loaded) Program() *Program { return l.program }
 
 // OnDevice returns the program as the device has it, with its counters.
-func (l *Loaded) OnDevice() *metal.Program { return l.metal }
+func (l *Loaded) OnDevice() *metal.Executable { return l.metal }
 
 // LoadTime is how long opening the device and binding the weights took.
 func (l *Loaded) LoadTime() time.Duration { return l.elapsed }

@@ -111,7 +111,7 @@ func onDevice(t *testing.T, l *smelt.Loaded, blocks int) executor {
 			s := batch.Pack(plan.Block(), plan.Context, sequences...)
 			damage(s)
 			step := metal.Step{Phase: plan.PhaseFor(&s.Sizes, s.Longest), Sizes: s.Sizes, Inputs: s.Inputs}
-			if err := r.Device().Run(t.Context(), &step); err != nil {
+			if err := r.Instance().Run(t.Context(), &step); err != nil {
 				return nil, "", err
 			}
 		}
@@ -123,7 +123,7 @@ func onDevice(t *testing.T, l *smelt.Loaded, blocks int) executor {
 		for i, x := range logits {
 			wide[i] = float64(x)
 		}
-		return split(wide, r.Vocab()), kernelsOf(&plan.Phases[r.Device().Counters().Phase]), nil
+		return split(wide, r.Vocab()), kernelsOf(&plan.Phases[r.Instance().Counters().Phase]), nil
 	}
 }
 

@@ -29,7 +29,7 @@ type Session struct {
 func (s *Session) Loaded() *Loaded { return s.loaded }
 
 // OnDevice returns the session as the device has it, with its counters.
-func (s *Session) OnDevice() *metal.Session { return s.sequence.Device() }
+func (s *Session) OnDevice() *metal.Instance { return s.sequence.Instance() }
 
 // Close releases the session's memory. Further calls do nothing.
 func (s *Session) Close() error { return s.sequence.Close() }

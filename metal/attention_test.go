@@ -137,7 +137,7 @@ func checkAttention(t *testing.T, a attention, level int, on, target string, bou
 	device, err := metal.Open(on, metal.Options{Threads: 2, Poison: true})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, device.Close()) }()
-	program, err := device.Load(plan, func(name string) ([]byte, ir.DType, error) {
+	executable, err := device.Load(plan, func(name string) ([]byte, ir.DType, error) {
 		var raw []byte
 		for _, x := range attentionWeight(name) {
 			raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(x))
@@ -145,11 +145,11 @@ func checkAttention(t *testing.T, a attention, level int, on, target string, bou
 		return raw, ir.F32, nil
 	})
 	require.NoError(t, err)
-	defer func() { require.NoError(t, program.Close()) }()
+	defer func() { require.NoError(t, executable.Close()) }()
 	const blocks = 8
-	session, err := program.NewSession(blocks)
+	instance, err := executable.NewInstance(blocks)
 	require.NoError(t, err)
-	defer func() { require.NoError(t, session.Close()) }()
+	defer func() { require.NoError(t, instance.Close()) }()
 
 	caches := ref.CachesFor(source, blocks)
 	table := []int32{5, 2, 7, 0, 3, 1, 6, 4}
@@ -167,8 +167,8 @@ func checkAttention(t *testing.T, a attention, level int, on, target string, bou
 		}})
 		require.NoError(t, err)
 		got := make([]float32, len(want.Tensors["out"].Data))
-		require.NoError(t, session.Run(t.Context(), &metal.Step{Phase: phase, Sizes: sizes, Inputs: in, Outputs: map[string][]float32{"out": got}}))
-		for _, k := range session.Counters().Kernels {
+		require.NoError(t, instance.Run(t.Context(), &metal.Step{Phase: phase, Sizes: sizes, Inputs: in, Outputs: map[string][]float32{"out": got}}))
+		for _, k := range instance.Counters().Kernels {
 			ran[k.Kernel] = true
 		}
 		for i, x := range want.Tensors["out"].Data {

@@ -23,28 +23,28 @@ const randomBits = 0x8787878787878787
 // RandomiseCaches writes random contents into the first blocks of all caches. A step that
 // reads them takes as long as it does with real ones, and nobody had to compute those:
 // this is for timing at a depth.
-func (s *Session) RandomiseCaches(blocks int, rng *rand.Rand) error {
+func (s *Instance) RandomiseCaches(blocks int, rng *rand.Rand) error {
 	s.running.Lock()
 	defer s.running.Unlock()
-	s.program.device.lock()
-	defer s.program.device.unlock()
+	s.executable.device.lock()
+	defer s.executable.device.unlock()
 	switch {
 	case s.closed:
 		return fmt.Errorf("metal: the session is %w", ErrClosed)
 	case blocks < 0 || blocks > s.blocks:
 		return fmt.Errorf("metal: %d cache blocks of %d", blocks, s.blocks)
 	}
-	sizes, _, err := s.program.sessionBytes(s.blocks)
+	sizes, _, err := s.executable.instanceBytes(s.blocks)
 	if err != nil {
 		return fmt.Errorf("metal: %w", err)
 	}
-	for i := range s.program.plan.Buffers {
-		b := &s.program.plan.Buffers[i]
+	for i := range s.executable.plan.Buffers {
+		b := &s.executable.plan.Buffers[i]
 		if b.Kind != lower.CacheK && b.Kind != lower.CacheV {
 			continue
 		}
 		fixed := plausible(b.DType)
-		to := s.program.device.driver.contents(s.buffers[i], sizes[i]/int64(s.blocks)*int64(blocks))
+		to := s.executable.device.driver.contents(s.buffers[i], sizes[i]/int64(s.blocks)*int64(blocks))
 		for ; len(to) >= 8; to = to[8:] {
 			binary.LittleEndian.PutUint64(to, rng.Uint64()&randomBits|fixed)
 		}

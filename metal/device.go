@@ -42,7 +42,7 @@ type Options struct {
 	Rearrange Rearrange
 	Mapped    bool
 
-	// MemoryLimit bounds in bytes what programs and sessions may allocate; 0 takes
+	// MemoryLimit bounds in bytes what executables and instances may allocate; 0 takes
 	// what the machine has free at the time.
 	MemoryLimit int64
 
@@ -64,7 +64,7 @@ type Rearrange uint32
 // Times to rearrange weights. The first leaves the first step its speed, and never waits.
 const (
 	RearrangeLater Rearrange = iota // in the background, once a step has run
-	RearrangeNow                    // when the program is loaded
+	RearrangeNow                    // when the executable is loaded
 	RearrangeNever
 )
 
@@ -131,11 +131,11 @@ type Device struct {
 	opts   Options
 
 	// turn is held by who uses the device: a channel, so that waiting for it can be
-	// cancelled. It guards the fields below and those of programs and sessions.
-	turn     chan struct{}
-	closed   bool
-	programs map[*Program]struct{}
-	reserved int64 // bytes that programs and sessions hold, touched or not
+	// cancelled. It guards the fields below and those of executables and instances.
+	turn        chan struct{}
+	closed      bool
+	executables map[*Executable]struct{}
+	reserved    int64 // bytes that executables and instances hold, touched or not
 }
 
 // Open opens a device by name, as [Resolve] reads it. It returns ErrUnavailable where
@@ -180,13 +180,13 @@ func start(name string, opts Options, with func(Options) (driver, error)) (*Devi
 	}
 	info := d.info()
 	info.Name = name
-	return &Device{driver: d, info: info, opts: opts, turn: make(chan struct{}, 1), programs: map[*Program]struct{}{}}, nil
+	return &Device{driver: d, info: info, opts: opts, turn: make(chan struct{}, 1), executables: map[*Executable]struct{}{}}, nil
 }
 
 // Info describes the device.
 func (d *Device) Info() Info { return d.info }
 
-// Close closes the device with its programs and their sessions, once the step
+// Close closes the device with its executables and their instances, once the step
 // under way has ended.
 func (d *Device) Close() error {
 	d.lock()
@@ -194,7 +194,7 @@ func (d *Device) Close() error {
 	if d.closed {
 		return nil
 	}
-	for p := range d.programs {
+	for p := range d.executables {
 		p.release()
 	}
 	d.driver.close()
@@ -235,12 +235,12 @@ type driver interface {
 	contents(buffer handle, bytes int64) []byte
 	free(buffer handle)
 	load(t *tables, buffers []handle) (handle, error)
-	natives(program handle, kernels int) []bool
-	unload(program handle)
-	begin(program handle, buffers []handle, ringStrides []uint64) (handle, error)
-	end(session handle)
-	run(session handle, s *stepRecord, c *counters, nanoseconds []uint64) error
-	cancel(session handle, yes bool)
+	natives(executable handle, kernels int) []bool
+	unload(executable handle)
+	begin(executable handle, buffers []handle, ringStrides []uint64) (handle, error)
+	end(instance handle)
+	run(instance handle, s *stepRecord, c *counters, nanoseconds []uint64) error
+	cancel(instance handle, yes bool)
 }
 
 type handle = unsafe.Pointer

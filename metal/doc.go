@@ -6,19 +6,19 @@
 // runs every kernel from its .metal source on the CPU, and is the referee in
 // tests; "metal" is Apple's GPU; "auto" is that where there is one, else "cpu", as
 // [Resolve] tells before anything is compiled.
-// [Device.Load] turns a Plan and a model's weights into a [Program], whose tables
-// are flattened into C memory once. A [Session] is one user of it, with caches, an
-// arena and buffers for inputs and outputs of its own. [Session.Run] executes a
+// [Device.Load] turns a Plan and a model's weights into an [Executable], whose tables
+// are flattened into C memory once. An [Instance] is one user of it, with caches, an
+// arena and buffers for inputs and outputs of its own. [Instance.Run] executes a
 // step in a single call through the one C interface, metal/provider/device.h. The call passes sizes; C
 // evaluates grids and parameters, checks every binding against its buffer, and
 // only then starts to run. Nothing is allocated per dispatch.
 //
 //	device, err := metal.Open("cpu", metal.Options{})
-//	program, err := device.Load(plan, file.Tensor)
-//	session, err := program.NewSession(1)
+//	executable, err := device.Load(plan, file.Tensor)
+//	instance, err := executable.NewInstance(1)
 //	step := metal.Step{Phase: 0, Sizes: sizes, Inputs: map[string][]int32{"tokens": {1, 2}, …}}
-//	err = session.Run(ctx, &step)
-//	logits, err := session.Output("logits")
+//	err = instance.Run(ctx, &step)
+//	logits, err := instance.Output("logits")
 //
 // [Device.Launch] runs one kernel without a Plan: tests of kernels use it to run on a GPU.
 //
@@ -45,7 +45,7 @@
 // the device usable.
 //
 // Weights are used where they lie. What the function given to Load returns, as a
-// rule a mapped file, must stay readable and unchanged until [Program.Close]. Only
+// rule a mapped file, must stay readable and unchanged until [Executable.Close]. Only
 // what the Plan wants in another type than the file's is copied. On "cpu" the matrices
 // that the Plan marks are copied too, one after the other, once a first step has run:
 // in the order that the native kernels read fastest, in large pages. The copy takes the
@@ -53,12 +53,12 @@
 // between them are copied at once, as reading them would bring the pages back. A step
 // takes copies as they become ready, and no bit of its results depends on when.
 //
-// Memory is asked for once, when a program or a session is made, and after
+// Memory is asked for once, when an executable or an instance is made, and after
 // checking that the machine has it ([MemoryError]). Pages of caches and arenas are
 // given out by the system as they are touched.
 //
 // Everything is closed explicitly, children with their parents, and twice does no
 // harm; what is closed returns [ErrClosed]. A device runs one step at a time and
-// uses all its threads for it; sessions of one device may be used from several
+// uses all its threads for it; instances of one device may be used from several
 // goroutines, and take turns.
 package metal

@@ -19,7 +19,7 @@ var (
 	ErrWeights     = errors.New("bad weights")             // the model file does not hold what the Plan reads
 )
 
-// MemoryError tells that a program or session was refused because the machine has
+// MemoryError tells that an executable or instance was refused because the machine has
 // too little memory for it. It matches ErrMemory.
 type MemoryError struct {
 	What      string // "a session of 64 cache blocks"
@@ -43,7 +43,7 @@ func (e *MemoryError) Error() string {
 func (e *MemoryError) Is(target error) bool { return target == ErrMemory }
 
 // DispatchError tells which dispatch of a step failed, and how. The device and
-// the session stay usable.
+// the instance stay usable.
 type DispatchError struct {
 	Phase    string
 	Dispatch int // index in the phase

@@ -64,7 +64,7 @@ func fakeDevice(t testing.TB, o fakemetal.Options, opts Options) *Device {
 	return d
 }
 
-func doubled(t testing.TB, s *Session, times int) {
+func doubled(t testing.TB, s *Instance, times int) {
 	t.Helper()
 	got, err := s.Output("result")
 	require.NoError(t, err)
@@ -72,11 +72,11 @@ func doubled(t testing.TB, s *Session, times int) {
 	require.Equal(t, []float32{f, -2 * f, 3 * f}, got)
 }
 
-func begin(t testing.TB, d *Device, plan *lower.Plan) *Session {
+func begin(t testing.TB, d *Device, plan *lower.Plan) *Instance {
 	t.Helper()
 	p, err := d.Load(plan, noTensors)
 	require.NoError(t, err)
-	s, err := p.NewSession(1)
+	s, err := p.NewInstance(1)
 	require.NoError(t, err)
 	return s
 }
@@ -110,7 +110,7 @@ func TestSessionsOfSeveralGoroutines(t *testing.T) {
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
-			s, err := p.NewSession(1)
+			s, err := p.NewInstance(1)
 			if err != nil {
 				t.Error(err)
 				return
@@ -197,7 +197,7 @@ func TestRefusals(t *testing.T) {
 		d := fakeDevice(t, fakemetal.Options{Memory: 100}, Options{})
 		p, err := d.Load(doubling(3, 1), noTensors)
 		require.NoError(t, err)
-		_, err = p.NewSession(1)
+		_, err = p.NewInstance(1)
 		require.ErrorIs(t, err, ErrMemory)
 		require.ErrorContains(t, err, "Metal refuses a buffer of 128 bytes; it holds 12 already, recommends 100 together")
 	})

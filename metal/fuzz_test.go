@@ -88,14 +88,14 @@ func FuzzLyingPlan(f *testing.F) {
 		if err != nil {
 			return
 		}
-		session, err := p.NewSession(1)
+		instance, err := p.NewInstance(1)
 		if err != nil {
 			return
 		}
 		for _, n := range []int64{1, 8} {
 			step := Step{Sizes: sizes(n), Inputs: map[string][]int32{"tokens": make([]int32, n)}}
-			if session.Run(t.Context(), &step) == nil {
-				_, _ = session.Output("sums")
+			if instance.Run(t.Context(), &step) == nil {
+				_, _ = instance.Output("sums")
 			}
 		}
 	})

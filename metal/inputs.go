@@ -13,7 +13,7 @@ import (
 // with them, and trust them.
 type check struct {
 	input  string
-	blocks int32 // of the session's caches
+	blocks int32 // of the instance's caches
 	block  int32 // slots of a block
 	vocab  int64 // rows of the embedding table; 0 where nothing is looked up
 	phases []lower.Phase
@@ -30,8 +30,8 @@ var inputChecks = []check{
 	{input: lower.LogitRows, run: checkLogitRows},
 }
 
-// inputChecks returns the checks that apply to the Plan, for a session.
-func (p *Program) inputChecks(blocks int) []check {
+// inputChecks returns the checks that apply to the Plan, for an instance.
+func (p *Executable) inputChecks(blocks int) []check {
 	block := 0
 	for _, c := range p.plan.Caches {
 		if c.Block > 0 && (block == 0 || c.Block < block) {

@@ -105,10 +105,10 @@ func TestGatedUnit(t *testing.T) {
 		p, err := device.Load(&s.plan, func(name string) ([]byte, ir.DType, error) { return file[name], ir.F32, nil })
 		require.NoError(t, err)
 		require.Equal(t, device.Info().Name == "cpu", p.Natives()["linear_vec_f32_f32"])
-		session, err := p.NewSession(1)
+		instance, err := p.NewInstance(1)
 		require.NoError(t, err)
-		require.NoError(t, session.Run(t.Context(), &Step{Sizes: sizes(5), Inputs: map[string][]int32{"tokens": in}}))
-		got, err := session.Output("out")
+		require.NoError(t, instance.Run(t.Context(), &Step{Sizes: sizes(5), Inputs: map[string][]int32{"tokens": in}}))
+		got, err := instance.Output("out")
 		require.NoError(t, err)
 		for i := range want {
 			require.InDelta(t, want[i], got[i], 1e-4*(1+math.Abs(want[i])), "%s: element %d", c.device, i)
@@ -158,11 +158,11 @@ func TestBadInputsLeaveCaches(t *testing.T) {
 	stored := randomFloats(rand.New(rand.NewPCG(3, 4)), vocab*head)
 	p, err := device.Load(&s.plan, func(string) ([]byte, ir.DType, error) { return stored, ir.F32, nil })
 	require.NoError(t, err)
-	session, err := p.NewSession(blocks)
+	instance, err := p.NewInstance(blocks)
 	require.NoError(t, err)
 	contents := func() (all [2][]byte) {
 		for i, c := range caches {
-			all[i] = slices.Clone(device.driver.contents(session.buffers[c.buffer], 4*blocks*block*head))
+			all[i] = slices.Clone(device.driver.contents(instance.buffers[c.buffer], 4*blocks*block*head))
 		}
 		return all
 	}
@@ -172,7 +172,7 @@ func TestBadInputsLeaveCaches(t *testing.T) {
 		}}
 	}
 	empty := contents()
-	require.NoError(t, session.Run(t.Context(), good()))
+	require.NoError(t, instance.Run(t.Context(), good()))
 	before := contents()
 	require.NotEqual(t, empty, before)
 	for want, bad := range map[string]struct {
@@ -194,7 +194,7 @@ func TestBadInputsLeaveCaches(t *testing.T) {
 	} {
 		step := good()
 		step.Inputs[bad.input] = bad.values
-		err := session.Run(t.Context(), step)
+		err := instance.Run(t.Context(), step)
 		require.ErrorIs(t, err, ErrStep, want)
 		require.ErrorContains(t, err, `input "`+bad.input+`": `+want)
 		require.Equal(t, before, contents(), want)

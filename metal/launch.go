@@ -19,7 +19,7 @@ type Launch struct {
 }
 
 // Launch runs a kernel by itself and returns once its results are in the buffers that it
-// writes. Memory and program are made for it and thrown away: it is for testing kernels
+// writes. Memory and executable are made for it and thrown away: it is for testing kernels
 // on a device, and for trying them out. Whether the kernel covers the launch is for the
 // caller to ask, by kernels.Check, which knows nothing of memory kept behind a buffer to
 // see that it stays as it was.
@@ -47,7 +47,7 @@ func (d *Device) launch(l Launch) error {
 	if d.closed {
 		return fmt.Errorf("the device is %w", ErrClosed)
 	}
-	p := &Program{device: d, plan: plan, kernels: t.kernels}
+	p := &Executable{device: d, plan: plan, kernels: t.kernels}
 	defer p.release()
 	for _, b := range plan.Phases[0].Dispatches[0].Bindings {
 		from := l.Buffers[b.Index]
@@ -60,12 +60,12 @@ func (d *Device) launch(l Launch) error {
 	if p.handle, err = d.driver.load(t, p.buffers); err != nil {
 		return p.explain(err, 0)
 	}
-	session, err := d.driver.begin(p.handle, make([]handle, len(p.buffers)), make([]uint64, len(p.buffers)))
+	instance, err := d.driver.begin(p.handle, make([]handle, len(p.buffers)), make([]uint64, len(p.buffers)))
 	if err != nil {
 		return p.explain(err, 0)
 	}
-	defer d.driver.end(session)
-	if err := d.driver.run(session, &stepRecord{}, &counters{kernels: make([]kernelCount, 1)}, nil); err != nil {
+	defer d.driver.end(instance)
+	if err := d.driver.run(instance, &stepRecord{}, &counters{kernels: make([]kernelCount, 1)}, nil); err != nil {
 		return p.explain(err, 0)
 	}
 	for i, b := range plan.Phases[0].Dispatches[0].Bindings {

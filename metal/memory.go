@@ -2,7 +2,7 @@ package metal
 
 import "fmt"
 
-// Memory is what a program or session holds, in bytes.
+// Memory is what an executable or instance holds, in bytes.
 type Memory struct {
 	Weights    int64 // of the Plan; mapped from the file but for what follows
 	Converted  int64 // weights copied because of their types or addresses, and vectors among rearranged matrices

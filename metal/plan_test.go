@@ -172,14 +172,14 @@ func open(t testing.TB, name string, opts Options) *Device {
 	return d
 }
 
-// start opens a session of the sketch.
-func (s *sketch) start(t testing.TB, name string, opts Options) *Session {
+// start opens a instance of the sketch.
+func (s *sketch) start(t testing.TB, name string, opts Options) *Instance {
 	t.Helper()
 	p, err := open(t, name, opts).Load(&s.plan, noTensors)
 	require.NoError(t, err)
-	session, err := p.NewSession(1)
+	instance, err := p.NewInstance(1)
 	require.NoError(t, err)
-	return session
+	return instance
 }
 
 func sizes(t int64) lower.Sizes { return lower.Sizes{ir.T: t, ir.B: 1, ir.R: 1, ir.NB: 1, ir.Smax: 1} }

@@ -24,9 +24,9 @@ func emptySketch(dispatches int, groups int64) *sketch {
 
 // Threads that have nothing to do sleep.
 func TestIdleThreadsSleep(t *testing.T) {
-	session := emptySketch(10, 64).start(t, "emu", Options{Threads: 4})
+	instance := emptySketch(10, 64).start(t, "emu", Options{Threads: 4})
 	step := Step{Sizes: sizes(1), Inputs: map[string][]int32{"tokens": {0}}}
-	require.NoError(t, session.Run(t.Context(), &step))
+	require.NoError(t, instance.Run(t.Context(), &step))
 	time.Sleep(20 * time.Millisecond)
 	used := func() time.Duration {
 		var u unix.Rusage
@@ -41,12 +41,12 @@ func TestIdleThreadsSleep(t *testing.T) {
 // Many steps with pauses of every length around the time that workers spin.
 func TestStepsWithPauses(t *testing.T) {
 	s := sumSketch(600, 4)
-	session := s.start(t, "emu", Options{Threads: 3})
+	instance := s.start(t, "emu", Options{Threads: 3})
 	out := make([]float32, 600)
 	step := Step{Sizes: sizes(600), Inputs: map[string][]int32{"tokens": make([]int32, 600)}, Outputs: map[string][]float32{"sums": out}}
 	for i := range 300 {
 		clear(out)
-		require.NoError(t, session.Run(t.Context(), &step))
+		require.NoError(t, instance.Run(t.Context(), &step))
 		require.Equal(t, float32(4), out[599])
 		for end := time.Now().Add(time.Duration(i) * 8 * time.Microsecond); time.Now().Before(end); {
 		}
@@ -59,10 +59,10 @@ func BenchmarkDispatch(b *testing.B) {
 	for _, threads := range []int{1, 2} {
 		for _, groups := range []int64{1, 64} {
 			b.Run(fmt.Sprintf("threads=%d/groups=%d", threads, groups), func(b *testing.B) {
-				session := emptySketch(dispatches, groups).start(b, "emu", Options{Threads: threads})
+				instance := emptySketch(dispatches, groups).start(b, "emu", Options{Threads: threads})
 				step := Step{Sizes: sizes(1), Inputs: map[string][]int32{"tokens": {0}}}
 				for b.Loop() {
-					if err := session.Run(b.Context(), &step); err != nil {
+					if err := instance.Run(b.Context(), &step); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -81,10 +81,10 @@ func BenchmarkOverlap(b *testing.B) {
 			for range 64 {
 				s.fill(1, s.value()).Barrier = barriers
 			}
-			session := s.start(b, "emu", Options{Threads: 2})
+			instance := s.start(b, "emu", Options{Threads: 2})
 			step := Step{Sizes: sizes(2048)}
 			for b.Loop() {
-				if err := session.Run(b.Context(), &step); err != nil {
+				if err := instance.Run(b.Context(), &step); err != nil {
 					b.Fatal(err)
 				}
 			}

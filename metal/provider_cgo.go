@@ -204,12 +204,12 @@ func (p *provided) load(t *tables, buffers []handle) (handle, error) {
 		kernel_count:   C.uint32_t(len(t.kernels)),
 		buffer_count:   C.uint32_t(t.buffers),
 	}
-	var program *C.smelt_program
+	var executable *C.smelt_program
 	var e C.smelt_error
-	if C.create_program(p.by, p.device, &c, (**C.smelt_buffer)(pinned(&pins, buffers)), &program, &e) != 0 {
+	if C.create_program(p.by, p.device, &c, (**C.smelt_buffer)(pinned(&pins, buffers)), &executable, &e) != 0 {
 		return nil, goError(&e)
 	}
-	return handle(program), nil
+	return handle(executable), nil
 }
 
 // pinned returns the address of a table that C reads during a call.
@@ -221,12 +221,12 @@ func pinned[T any](pins *runtime.Pinner, table []T) unsafe.Pointer {
 	return unsafe.Pointer(&table[0])
 }
 
-func (p *provided) natives(program handle, kernels int) []bool {
+func (p *provided) natives(executable handle, kernels int) []bool {
 	if kernels == 0 {
 		return nil
 	}
 	bits := make([]C.uint8_t, kernels)
-	C.program_natives(p.by, (*C.smelt_program)(program), &bits[0])
+	C.program_natives(p.by, (*C.smelt_program)(executable), &bits[0])
 	list := make([]bool, kernels)
 	for i, b := range bits {
 		list[i] = b != 0
@@ -234,25 +234,25 @@ func (p *provided) natives(program handle, kernels int) []bool {
 	return list
 }
 
-func (p *provided) unload(program handle) { C.close_program(p.by, (*C.smelt_program)(program)) }
+func (p *provided) unload(executable handle) { C.close_program(p.by, (*C.smelt_program)(executable)) }
 
-func (p *provided) begin(program handle, buffers []handle, ringStrides []uint64) (handle, error) {
+func (p *provided) begin(executable handle, buffers []handle, ringStrides []uint64) (handle, error) {
 	var pins runtime.Pinner
 	defer pins.Unpin()
 	var s *C.smelt_session
 	var e C.smelt_error
-	if C.create_session(p.by, (*C.smelt_program)(program), (**C.smelt_buffer)(pinned(&pins, buffers)),
+	if C.create_session(p.by, (*C.smelt_program)(executable), (**C.smelt_buffer)(pinned(&pins, buffers)),
 		(*C.uint64_t)(pinned(&pins, ringStrides)), &s, &e) != 0 {
 		return nil, goError(&e)
 	}
 	return handle(s), nil
 }
 
-func (p *provided) end(session handle) { C.close_session(p.by, (*C.smelt_session)(session)) }
+func (p *provided) end(instance handle) { C.close_session(p.by, (*C.smelt_session)(instance)) }
 
-func (p *provided) run(session handle, s *stepRecord, c *counters, nanoseconds []uint64) error {
+func (p *provided) run(instance handle, s *stepRecord, c *counters, nanoseconds []uint64) error {
 	var e C.smelt_error
-	if C.run_session(p.by, (*C.smelt_session)(session), (*C.smelt_step)(unsafe.Pointer(s)),
+	if C.run_session(p.by, (*C.smelt_session)(instance), (*C.smelt_step)(unsafe.Pointer(s)),
 		(*C.smelt_counts)(unsafe.Pointer(&c.counts)), (*C.smelt_kernel_count)(unsafe.Pointer(unsafe.SliceData(c.kernels))),
 		(*C.uint64_t)(unsafe.Pointer(unsafe.SliceData(nanoseconds))), &e) != 0 {
 		return goError(&e)
@@ -260,6 +260,6 @@ func (p *provided) run(session handle, s *stepRecord, c *counters, nanoseconds [
 	return nil
 }
 
-func (p *provided) cancel(session handle, yes bool) {
-	C.cancel_session(p.by, (*C.smelt_session)(session), C.uint32_t(flag(yes)))
+func (p *provided) cancel(instance handle, yes bool) {
+	C.cancel_session(p.by, (*C.smelt_session)(instance), C.uint32_t(flag(yes)))
 }

@@ -64,22 +64,22 @@ func TestRowOps(t *testing.T) {
 		device, err := Open(c.device, Options{Threads: 2, Poison: true})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, device.Close()) })
-		program, err := device.Load(plan, func(name string) ([]byte, ir.DType, error) {
+		executable, err := device.Load(plan, func(name string) ([]byte, ir.DType, error) {
 			return raw[name], ir.F32, nil
 		})
 		require.NoError(t, err)
-		session, err := program.NewSession(1)
+		instance, err := executable.NewInstance(1)
 		require.NoError(t, err)
 		step := Step{Sizes: lower.Sizes(oracle.SizesFor(inputs, 1)), Inputs: inputs}
-		require.NoError(t, session.Run(t.Context(), &step))
+		require.NoError(t, instance.Run(t.Context(), &step))
 		for _, name := range []string{"values", "least"} {
-			got, err := session.Output(name)
+			got, err := instance.Output(name)
 			require.NoError(t, err)
 			for i, v := range want.Tensors[name].Data {
 				require.InDelta(t, v, got[i], c.bound*max(1, math.Abs(v)), "%+v: %s[%d]", c, name, i)
 			}
 		}
-		indices, err := session.OutputInts("indices")
+		indices, err := instance.OutputInts("indices")
 		require.NoError(t, err)
 		for i, v := range want.Tensors["indices"].Ints {
 			if c.target == "cpu" { // halves may exchange neighbours

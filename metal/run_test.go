@@ -41,7 +41,7 @@ func sumSketch(maxT int64, ones int) *sketch {
 func TestRun(t *testing.T) {
 	for _, name := range devices {
 		for _, threads := range []int{1, 2, 5} {
-			session := sumSketch(5000, 10).start(t, name, Options{Threads: threads, Poison: true})
+			instance := sumSketch(5000, 10).start(t, name, Options{Threads: threads, Poison: true})
 			for _, n := range []int64{1, 255, 5000, 256, 3} {
 				in := make([]int32, n)
 				want := make([]float32, n)
@@ -51,9 +51,9 @@ func TestRun(t *testing.T) {
 				}
 				got := make([]float32, n)
 				step := Step{Sizes: sizes(n), Inputs: map[string][]int32{"tokens": in, "other": nil}, Outputs: map[string][]float32{"sums": got}}
-				require.NoError(t, session.Run(t.Context(), &step))
+				require.NoError(t, instance.Run(t.Context(), &step))
 				require.Equal(t, want, got)
-				view, err := session.Output("sums")
+				view, err := instance.Output("sums")
 				require.NoError(t, err)
 				require.Equal(t, want, view)
 			}
@@ -68,12 +68,12 @@ func TestCounters(t *testing.T) {
 	d.Grid[2] = lower.Number(0) // nothing to do: not dispatched
 	for _, name := range devices {
 		for _, opts := range []Options{{Threads: 1}, {Threads: 3}, {Threads: 2, ShuffleDispatches: true}} {
-			session := s.start(t, name, opts)
+			instance := s.start(t, name, opts)
 			step := Step{Sizes: sizes(100), Inputs: map[string][]int32{"tokens": make([]int32, 100)}}
 			for _, profile := range []bool{false, true, false} {
 				step.Profile = profile
-				require.NoError(t, session.Run(t.Context(), &step))
-				c := session.Counters()
+				require.NoError(t, instance.Run(t.Context(), &step))
+				c := instance.Counters()
 				require.Equal(t, 8, c.Dispatches)
 				require.Equal(t, 6, c.Barriers)
 				require.Equal(t, 3, c.CommandBuffers)
@@ -111,25 +111,25 @@ func TestNativeStages(t *testing.T) {
 		in[i] = int32(i % 3)
 	}
 	for _, threads := range []int{1, 2, 4} {
-		session := s.start(t, "cpu", Options{Threads: threads})
-		require.Equal(t, map[string]bool{"widen": false, "fill": false, "total": false}, session.program.Natives(), "the bounds are not covered")
+		instance := s.start(t, "cpu", Options{Threads: threads})
+		require.Equal(t, map[string]bool{"widen": false, "fill": false, "total": false}, instance.executable.Natives(), "the bounds are not covered")
 		step := Step{Sizes: sizes(n), Inputs: map[string][]int32{"tokens": in}}
 		for range 20 {
-			require.NoError(t, session.Run(t.Context(), &step))
-			a, err := session.Output("a")
+			require.NoError(t, instance.Run(t.Context(), &step))
+			a, err := instance.Output("a")
 			require.NoError(t, err)
-			b, err := session.Output("b")
+			b, err := instance.Output("b")
 			require.NoError(t, err)
 			require.Equal(t, []float32{n - 1}, a)
 			require.Equal(t, []float32{2 * n}, b)
-			require.Contains(t, session.Counters().Kernels, KernelCount{"total", 2, 2})
+			require.Contains(t, instance.Counters().Kernels, KernelCount{"total", 2, 2})
 		}
 	}
 	s.plan.Phases[0].Bounds[ir.T] = n
-	session := s.start(t, "cpu", Options{})
-	require.True(t, session.program.Natives()["total"])
-	require.Equal(t, "trial", session.program.device.Info().ISA)
-	require.False(t, s.start(t, "emu", Options{}).program.Natives()["total"])
+	instance := s.start(t, "cpu", Options{})
+	require.True(t, instance.executable.Natives()["total"])
+	require.Equal(t, "trial", instance.executable.device.Info().ISA)
+	require.False(t, s.start(t, "emu", Options{}).executable.Natives()["total"])
 }
 
 // Function constants, weights with and without conversion, constants of the Plan.
@@ -163,10 +163,10 @@ func TestBuffers(t *testing.T) {
 	p, err := d.Load(&s.plan, tensors)
 	require.NoError(t, err)
 	require.Equal(t, Memory{Weights: 48, Converted: 48}, p.Memory())
-	session, err := p.NewSession(0)
+	instance, err := p.NewInstance(0)
 	require.NoError(t, err)
 	got := make([]float32, 4)
-	require.NoError(t, session.Run(t.Context(), &Step{Sizes: sizes(4), Outputs: map[string][]float32{"out": got}}))
+	require.NoError(t, instance.Run(t.Context(), &Step{Sizes: sizes(4), Outputs: map[string][]float32{"out": got}}))
 	require.Equal(t, []float32{2 - 100, 5, 2 + 1.0/(1<<24), 0}, got)
 
 	for name, change := range map[string]func(*[]byte, *ir.DType){
@@ -204,13 +204,13 @@ func TestCacheBinding(t *testing.T) {
 	s.run("bytes", nil, k, s.output("n", lower.Number(4)))
 	p, err := open(t, "cpu", Options{}).Load(&s.plan, noTensors)
 	require.NoError(t, err)
-	session, err := p.NewSession(5)
+	instance, err := p.NewInstance(5)
 	require.NoError(t, err)
-	require.NoError(t, session.Run(t.Context(), &Step{Sizes: sizes(1)}))
-	got, err := session.Output("n")
+	require.NoError(t, instance.Run(t.Context(), &Step{Sizes: sizes(1)}))
+	got, err := instance.Output("n")
 	require.NoError(t, err)
 	require.Equal(t, []float32{5 * 1024}, got)
-	_, err = p.NewSession(0)
+	_, err = p.NewInstance(0)
 	require.ErrorContains(t, err, "0 cache blocks")
 }
 
@@ -225,9 +225,9 @@ func TestShuffleShowsMissingBarrier(t *testing.T) {
 			s.plan.Phases[0].Dispatches[missing].Barrier = false
 		}
 		for seed := range uint32(12) {
-			session := s.start(t, "emu", Options{Threads: 2, ShuffleDispatches: true, Seed: seed, Poison: true})
-			require.NoError(t, session.Run(t.Context(), &Step{Sizes: sizes(n), Inputs: map[string][]int32{"tokens": make([]int32, n)}}))
-			out, err := session.Output("sums")
+			instance := s.start(t, "emu", Options{Threads: 2, ShuffleDispatches: true, Seed: seed, Poison: true})
+			require.NoError(t, instance.Run(t.Context(), &Step{Sizes: sizes(n), Inputs: map[string][]int32{"tokens": make([]int32, n)}}))
+			out, err := instance.Output("sums")
 			require.NoError(t, err)
 			if out[0] != 8 {
 				wrong++
@@ -249,9 +249,9 @@ func TestKernelFailure(t *testing.T) {
 	d.Op, d.Value, d.Layer, d.Grid[1] = ir.OpAttention, 9, 3, tokens
 	s.add(out, out, out)
 	for _, name := range devices {
-		session := s.start(t, name, Options{Threads: 2})
+		instance := s.start(t, name, Options{Threads: 2})
 		for _, n := range []int64{10, 5, 6} {
-			err := session.Run(t.Context(), &Step{Sizes: sizes(n)})
+			err := instance.Run(t.Context(), &Step{Sizes: sizes(n)})
 			if n <= 5 {
 				require.NoError(t, err, "the device is usable after a failure")
 				continue
@@ -261,8 +261,8 @@ func TestKernelFailure(t *testing.T) {
 			require.Equal(t, "layer 3: attention v9", e.Label)
 			require.Equal(t, "diverge", e.Kernel)
 			require.ErrorContains(t, err, "wait at different barriers")
-			require.Equal(t, 1, session.Counters().Dispatches)
-			_, err = session.Output("out")
+			require.Equal(t, 1, instance.Counters().Dispatches)
+			_, err = instance.Output("out")
 			require.Error(t, err, "a failed step has no outputs")
 		}
 	}
@@ -293,17 +293,17 @@ func checkCancel(t *testing.T, cut func(*sketch), how string) {
 	hold.Grid[0] = lower.Number(1)
 	cut(s)
 	s.fill(1, s.output("out", perToken))
-	session := s.start(t, "cpu", Options{Threads: 2})
+	instance := s.start(t, "cpu", Options{Threads: 2})
 	step := Step{Sizes: sizes(1)}
-	other, err := session.program.NewSession(1)
+	other, err := instance.executable.NewInstance(1)
 	require.NoError(t, err)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
-	go func() { done <- session.Run(ctx, &step) }()
+	go func() { done <- instance.Run(ctx, &step) }()
 	require.Eventually(t, func() bool { return trial.Waiting() == 1 }, 10*time.Second, time.Millisecond)
 	cancel()
-	require.Eventually(t, func() bool { session.stop.mu.Lock(); defer session.stop.mu.Unlock(); return session.stop.raised }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { instance.stop.mu.Lock(); defer instance.stop.mu.Unlock(); return instance.stop.raised }, 10*time.Second, time.Millisecond)
 
 	// Another caller's wait for the device ends with its context.
 	short, stop := context.WithTimeout(t.Context(), 10*time.Millisecond)
@@ -314,12 +314,12 @@ func checkCancel(t *testing.T, cut func(*sketch), how string) {
 	err = <-done
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorContains(t, err, how)
-	require.Equal(t, 1, session.Counters().Dispatches)
-	require.ErrorIs(t, session.Run(ctx, &step), context.Canceled)
+	require.Equal(t, 1, instance.Counters().Dispatches)
+	require.ErrorIs(t, instance.Run(ctx, &step), context.Canceled)
 
 	trial.Release()
-	require.NoError(t, session.Run(t.Context(), &step), "cancellation ends with its step")
-	require.Equal(t, 2, session.Counters().Dispatches)
+	require.NoError(t, instance.Run(t.Context(), &step), "cancellation ends with its step")
+	require.Equal(t, 2, instance.Counters().Dispatches)
 }
 
 func TestConcurrentSessions(t *testing.T) {
@@ -329,7 +329,7 @@ func TestConcurrentSessions(t *testing.T) {
 		p, err := open(t, name, Options{Threads: 2}).Load(&s.plan, noTensors)
 		require.NoError(t, err)
 		for user := range 3 {
-			session, err := p.NewSession(1)
+			instance, err := p.NewInstance(1)
 			require.NoError(t, err)
 			all.Go(func() {
 				for i := range 200 {
@@ -340,7 +340,7 @@ func TestConcurrentSessions(t *testing.T) {
 					}
 					got := make([]float32, n)
 					ctx, cancel := context.WithCancel(t.Context())
-					err := session.Run(ctx, &Step{Sizes: sizes(int64(n)), Inputs: map[string][]int32{"tokens": in}, Outputs: map[string][]float32{"sums": got}})
+					err := instance.Run(ctx, &Step{Sizes: sizes(int64(n)), Inputs: map[string][]int32{"tokens": in}, Outputs: map[string][]float32{"sums": got}})
 					cancel()
 					if err != nil || got[n-1] != float32(user*1000+n-1+5) || got[0] != float32(user*1000+5) {
 						t.Errorf("user %d, step %d: %v, %v", user, i, err, got[n-1])
@@ -359,9 +359,9 @@ func TestClose(t *testing.T) {
 	d := open(t, "cpu", Options{})
 	p, err := d.Load(&s.plan, noTensors)
 	require.NoError(t, err)
-	a, err := p.NewSession(1)
+	a, err := p.NewInstance(1)
 	require.NoError(t, err)
-	b, err := p.NewSession(1)
+	b, err := p.NewInstance(1)
 	require.NoError(t, err)
 	require.NoError(t, a.Close())
 	require.NoError(t, a.Close())
@@ -373,12 +373,12 @@ func TestClose(t *testing.T) {
 	require.NoError(t, p.Close())
 	require.NoError(t, b.Close())
 	require.ErrorIs(t, b.Run(t.Context(), &step), ErrClosed)
-	_, err = p.NewSession(1)
+	_, err = p.NewInstance(1)
 	require.ErrorIs(t, err, ErrClosed)
 
 	p, err = d.Load(&s.plan, noTensors)
 	require.NoError(t, err)
-	b, err = p.NewSession(1)
+	b, err = p.NewInstance(1)
 	require.NoError(t, err)
 	require.NoError(t, d.Close())
 	require.NoError(t, d.Close())
@@ -394,29 +394,29 @@ func TestMemoryRefusal(t *testing.T) {
 	d := open(t, "cpu", Options{MemoryLimit: 64 << 20})
 	p, err := d.Load(&s.plan, noTensors)
 	require.NoError(t, err)
-	session, err := p.NewSession(20)
+	instance, err := p.NewInstance(20)
 	require.NoError(t, err)
-	require.Equal(t, Memory{Cache: 40 << 20, Arena: 3 * 4032, Inputs: 2 * 4032, Outputs: 4000}, session.Memory())
-	require.NoError(t, session.Close())
-	session, err = p.NewSession(31)
+	require.Equal(t, Memory{Cache: 40 << 20, Arena: 3 * 4032, Inputs: 2 * 4032, Outputs: 4000}, instance.Memory())
+	require.NoError(t, instance.Close())
+	instance, err = p.NewInstance(31)
 	require.NoError(t, err, "what was closed is free again")
-	_, err = p.NewSession(1)
+	_, err = p.NewInstance(1)
 	require.ErrorIs(t, err, ErrMemory, "what a session has not touched yet is not free")
-	require.NoError(t, session.Close())
-	_, err = p.NewSession(32)
+	require.NoError(t, instance.Close())
+	_, err = p.NewInstance(32)
 	var e *MemoryError
 	require.ErrorAs(t, err, &e)
 	require.ErrorIs(t, err, ErrMemory)
 	require.Equal(t, int64(64<<20), e.Available)
 	require.Equal(t, int64(64<<20+5*4032+4000), e.Need)
 	require.EqualError(t, err, "metal: not enough memory: a session of 32 cache blocks needs 64.0 MiB (cache 64.0 MiB, arena 11.8 KiB, inputs 7.9 KiB, outputs 3.9 KiB), 64.0 MiB is available")
-	_, err = p.NewSession(1 << 50)
+	_, err = p.NewInstance(1 << 50)
 	require.Error(t, err)
-	_, err = openAndLoad(t, s).NewSession(1 << 30)
+	_, err = openAndLoad(t, s).NewInstance(1 << 30)
 	require.ErrorIs(t, err, ErrMemory, "2 PiB")
 }
 
-func openAndLoad(t *testing.T, s *sketch) *Program {
+func openAndLoad(t *testing.T, s *sketch) *Executable {
 	p, err := open(t, "cpu", Options{}).Load(&s.plan, noTensors)
 	require.NoError(t, err)
 	return p
@@ -435,14 +435,14 @@ func TestBadSteps(t *testing.T) {
 	s.input("logit_rows", lower.Extent(ir.Var(ir.R)).Times(4))
 	s.fill(1, s.output("out", perToken))
 	p := openAndLoad(t, s)
-	session, err := p.NewSession(3)
+	instance, err := p.NewInstance(3)
 	require.NoError(t, err)
 	good := func() *Step {
 		return &Step{Sizes: lower.Sizes{ir.T: 3, ir.B: 2, ir.R: 1, ir.NB: 2, ir.Smax: 40}, Inputs: map[string][]int32{
 			"slots": {5, -1, 47}, "cu_seqlens": {0, 2, 3}, "context_lens": {17, 1}, "block_table": {0, 2, 1, -9}, "logit_rows": {2},
 		}}
 	}
-	require.NoError(t, session.Run(t.Context(), good()))
+	require.NoError(t, instance.Run(t.Context(), good()))
 	for want, change := range map[string]func(*Step){
 		"phase 1 of 1":                 func(s *Step) { s.Phase = 1 },
 		"T = 1; all takes 2 to 8":      func(s *Step) { s.Sizes[ir.T] = 1 },
@@ -465,7 +465,7 @@ func TestBadSteps(t *testing.T) {
 	} {
 		step := good()
 		change(step)
-		err := session.Run(t.Context(), step)
+		err := instance.Run(t.Context(), step)
 		require.ErrorIs(t, err, ErrStep, want)
 		require.ErrorContains(t, err, want)
 	}
@@ -488,14 +488,14 @@ func TestBounds(t *testing.T) {
 	require.ErrorIs(t, err, lower.ErrPlan)
 
 	// Checked at load at the bounds and again at each step: the second is reached
-	// by a session whose buffer is smaller than the Plan says.
+	// by a instance whose buffer is smaller than the Plan says.
 	s.plan.Phases[0].Dispatches[0].Bindings[0].Bytes = perToken
 	p := openAndLoad(t, s)
 	s.plan.Buffers[0].Bytes = lower.Number(8)
-	session, err := p.NewSession(1)
+	instance, err := p.NewInstance(1)
 	require.NoError(t, err)
-	require.NoError(t, session.Run(t.Context(), &Step{Sizes: sizes(2)}))
-	err = session.Run(t.Context(), &Step{Sizes: sizes(3)})
+	require.NoError(t, instance.Run(t.Context(), &Step{Sizes: sizes(2)}))
+	err = instance.Run(t.Context(), &Step{Sizes: sizes(3)})
 	require.ErrorIs(t, err, ErrStep)
 	require.ErrorContains(t, err, `all dispatch 0 (fill v1, kernel fill): argument 0, output "out": bytes 0 to 12 of a buffer of 8`)
 }

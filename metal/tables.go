@@ -55,7 +55,7 @@ type (
 	kernelCount struct{ dispatches, native uint32 }
 )
 
-// counters is what a step executed; kernels is by index of the program's kernels.
+// counters is what a step executed; kernels is by index of the executable's kernels.
 type counters struct {
 	counts
 	kernels []kernelCount

@@ -20,7 +20,7 @@ func Alignment(t lower.DType) int {
 }
 
 // Aligned reports whether kernels may read elements of t from data's address. A weight
-// that is not aligned is copied when a program is loaded.
+// that is not aligned is copied when an executable is loaded.
 func Aligned(data []byte, t lower.DType) bool {
 	return uintptr(unsafe.Pointer(unsafe.SliceData(data)))%uintptr(Alignment(t)) == 0
 }

@@ -16,7 +16,7 @@ import (
 // is used by one goroutine at a time.
 type Runner struct {
 	plan  *lower.Plan
-	run   *metal.Session
+	run   *metal.Instance
 	block int  // slots of a cache block
 	vocab int  // width of a row of logits
 	next  bool // the plan returns Next
@@ -26,7 +26,7 @@ type Runner struct {
 }
 
 // NewRunner makes caches of so many blocks, an arena, and room for results.
-func NewRunner(plan *lower.Plan, program *metal.Program, blocks int) (*Runner, error) {
+func NewRunner(plan *lower.Plan, program *metal.Executable, blocks int) (*Runner, error) {
 	r := &Runner{plan: plan, block: plan.Block()}
 	one := lower.Sizes{ir.T: 1, ir.B: 1, ir.R: 1, ir.NB: 1, ir.Smax: 1}
 	for i := range plan.Buffers {
@@ -42,7 +42,7 @@ func NewRunner(plan *lower.Plan, program *metal.Program, blocks int) (*Runner, e
 		return nil, fmt.Errorf("the model %s returns no %q", plan.Model, Logits)
 	}
 	var err error
-	if r.run, err = program.NewSession(blocks); err != nil {
+	if r.run, err = program.NewInstance(blocks); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -51,8 +51,8 @@ func NewRunner(plan *lower.Plan, program *metal.Program, blocks int) (*Runner, e
 // Close releases the memory.
 func (r *Runner) Close() error { return r.run.Close() }
 
-// Device returns the sequence on the device, for its counters and memory.
-func (r *Runner) Device() *metal.Session { return r.run }
+// Instance returns the sequence on the device, for its counters and memory.
+func (r *Runner) Instance() *metal.Instance { return r.run }
 
 // Vocab returns the width of a row of logits.
 func (r *Runner) Vocab() int { return r.vocab }

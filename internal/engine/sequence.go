@@ -40,7 +40,7 @@ type Sequence struct {
 }
 
 // NewSequence starts an empty sequence on a loaded program.
-func NewSequence(plan *lower.Plan, program *metal.Program) (*Sequence, error) {
+func NewSequence(plan *lower.Plan, program *metal.Executable) (*Sequence, error) {
 	blocks := batch.Contiguous(plan.Block(), plan.Context)
 	r, err := NewRunner(plan, program, len(blocks))
 	if err != nil {
@@ -79,8 +79,8 @@ func (s *Sequence) Context() int { return s.r.plan.Context }
 // Vocab returns the width of a row of logits.
 func (s *Sequence) Vocab() int { return s.r.vocab }
 
-// Device returns the sequence on the device, for its counters and memory.
-func (s *Sequence) Device() *metal.Session { return s.r.run }
+// Instance returns the sequence on the device, for its counters and memory.
+func (s *Sequence) Instance() *metal.Instance { return s.r.run }
 
 // Feed appends tokens and returns the logits after the last, valid until the next
 // call. Without tokens it returns those after the sequence as it stands. If it fails

@@ -85,7 +85,7 @@ func TestProfile(t *testing.T) {
 	require.Equal(t, []int{0, 1}, []int{steps[0].Phase, steps[1].Phase})
 	_, err = s.Feed(t.Context(), []int32{7})
 	require.NoError(t, err)
-	require.Nil(t, s.Device().Counters().Nanoseconds)
+	require.Nil(t, s.Instance().Counters().Nanoseconds)
 	_, err = s.Profile(t.Context(), make([]int32, 99))
 	require.ErrorIs(t, err, ErrContext)
 }
@@ -113,7 +113,7 @@ func TestNext(t *testing.T) {
 
 				s.Truncate(before)
 				require.NoError(t, s.Score(t.Context(), ids, func(i int, l []float32) error {
-					rows, err := s.Device().OutputInts(Next)
+					rows, err := s.Instance().OutputInts(Next)
 					require.NoError(t, err)
 					want, err := Greedy(l)
 					require.NoError(t, err)
@@ -121,9 +121,9 @@ func TestNext(t *testing.T) {
 					return nil
 				}))
 			}
-			_, err := s.Device().Output(Next)
+			_, err := s.Instance().Output(Next)
 			require.ErrorContains(t, err, `output "next" is i32, not f32`)
-			_, err = s.Device().OutputInts(Logits)
+			_, err = s.Instance().OutputInts(Logits)
 			require.ErrorContains(t, err, `output "logits" is f32, not i32`)
 		})
 	}

@@ -170,8 +170,8 @@ func shownAs(c *ir.Func, v *ir.Value) (*ir.Value, error) {
 // runs every dispatch by itself.
 type rig struct {
 	device  *metal.Device
-	program *metal.Program
-	session *metal.Session
+	program *metal.Executable
+	session *metal.Instance
 	plan    *lower.Plan // as it was lowered
 	split   bool
 	starts  []int             // by phase: the first that was loaded for it
@@ -228,7 +228,7 @@ func newRig(g *graphs, m Subject, on place, pick picker, split bool) (*rig, erro
 		return nil, err
 	}
 	r.blocks = batch.Contiguous(r.plan.Block(), r.plan.Context)
-	if r.session, err = r.program.NewSession(len(r.blocks)); err != nil {
+	if r.session, err = r.program.NewInstance(len(r.blocks)); err != nil {
 		r.close()
 		return nil, err
 	}

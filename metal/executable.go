@@ -11,22 +11,22 @@ import (
 )
 
 // Fetch gives the bytes and the stored type of a tensor of the model file. The
-// bytes must stay readable and unchanged until [Program.Close].
+// bytes must stay readable and unchanged until [Executable.Close].
 type Fetch func(name string) (data []byte, dtype lower.DType, err error)
 
-// Program is a Plan on a device, with its weights.
-type Program struct {
-	device   *Device
-	plan     *lower.Plan
-	kernels  []string
-	natives  []bool // by kernel
-	memory   Memory
-	pins     runtime.Pinner // weights in Go memory
-	ranges   []handle       // memory of the model file, of which weights are slices
-	buffers  []handle       // by buffer of the Plan; nil where each session has its own
-	handle   handle
-	closed   bool
-	sessions map[*Session]struct{}
+// Executable is a Plan on a device, with its weights.
+type Executable struct {
+	device    *Device
+	plan      *lower.Plan
+	kernels   []string
+	natives   []bool // by kernel
+	memory    Memory
+	pins      runtime.Pinner // weights in Go memory
+	ranges    []handle       // memory of the model file, of which weights are slices
+	buffers   []handle       // by buffer of the Plan; nil where each instance has its own
+	handle    handle
+	closed    bool
+	instances map[*Instance]struct{}
 }
 
 // Load prepares a Plan for execution: kernels are looked up, tables flattened and
@@ -35,7 +35,7 @@ type Program struct {
 // one whose launches exceed an Apple GPU's threadgroup memory or threads, ErrWeights
 // where tensors are missing or not what the Plan says, and a *MemoryError where
 // converted copies do not fit. The Plan must not be changed until Close.
-func (d *Device) Load(plan *lower.Plan, fetch Fetch) (*Program, error) {
+func (d *Device) Load(plan *lower.Plan, fetch Fetch) (*Executable, error) {
 	p, err := d.load(plan, fetch)
 	if err != nil {
 		return nil, fmt.Errorf("metal: loading %s on %s: %w", plan.Model, d.info.Name, err)
@@ -43,7 +43,7 @@ func (d *Device) Load(plan *lower.Plan, fetch Fetch) (*Program, error) {
 	return p, nil
 }
 
-func (d *Device) load(plan *lower.Plan, fetch Fetch) (*Program, error) {
+func (d *Device) load(plan *lower.Plan, fetch Fetch) (*Executable, error) {
 	if err := plan.Validate(); err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func (d *Device) load(plan *lower.Plan, fetch Fetch) (*Program, error) {
 	if d.closed {
 		return nil, fmt.Errorf("the device is %w", ErrClosed)
 	}
-	p := &Program{device: d, plan: plan, kernels: t.kernels, buffers: make([]handle, len(plan.Buffers)), sessions: map[*Session]struct{}{}}
+	p := &Executable{device: d, plan: plan, kernels: t.kernels, buffers: make([]handle, len(plan.Buffers)), instances: map[*Instance]struct{}{}}
 	if err := p.bind(fetch); err != nil {
 		p.release()
 		return nil, p.explain(err, 0)
@@ -76,13 +76,13 @@ func (d *Device) load(plan *lower.Plan, fetch Fetch) (*Program, error) {
 		return nil, p.explain(err, 0)
 	}
 	p.natives = d.driver.natives(p.handle, len(t.kernels))
-	d.programs[p] = struct{}{}
+	d.executables[p] = struct{}{}
 	return p, nil
 }
 
 // makeRoom reserves what rearranged weights may take; where memory is short, they stay as
 // they are.
-func (p *Program) makeRoom(t *tables) {
+func (p *Executable) makeRoom(t *tables) {
 	d := p.device
 	m := Memory{}
 	if d.rearranges() {
@@ -121,8 +121,8 @@ func (d *Device) rearranges() bool {
 	return d.info.ISA != "" && d.info.GPU == "" && d.opts.Rearrange != RearrangeNever
 }
 
-// bind makes the buffers that sessions share: weights and constants.
-func (p *Program) bind(fetch Fetch) error {
+// bind makes the buffers that instances share: weights and constants.
+func (p *Executable) bind(fetch Fetch) error {
 	weights := make([]weight, len(p.plan.Buffers))
 	var missing []error
 	for i := range p.plan.Buffers {
@@ -190,7 +190,7 @@ func find(b *lower.Buffer, fetch Fetch) (weight, error) {
 
 // wrap binds the weights that are used where they lie: a buffer of the device for each
 // run of them, and a slice of it for each weight.
-func (p *Program) wrap(weights []weight) error {
+func (p *Executable) wrap(weights []weight) error {
 	d := p.device.driver
 	inPlace := make([][]byte, len(weights))
 	for i := range weights {
@@ -224,7 +224,7 @@ func (p *Program) wrap(weights []weight) error {
 	return nil
 }
 
-func (p *Program) convert(b *lower.Buffer, w weight) (handle, error) {
+func (p *Executable) convert(b *lower.Buffer, w weight) (handle, error) {
 	n, _ := b.Bytes.IsConst()
 	return p.fill(n, func(to []byte) {
 		if w.dtype == b.DType {
@@ -236,7 +236,7 @@ func (p *Program) convert(b *lower.Buffer, w weight) (handle, error) {
 }
 
 // fill makes a buffer of C memory and has it filled.
-func (p *Program) fill(bytes int64, with func(to []byte)) (handle, error) {
+func (p *Executable) fill(bytes int64, with func(to []byte)) (handle, error) {
 	h, err := p.device.driver.create(bytes, shared)
 	if err != nil {
 		return nil, err
@@ -246,20 +246,20 @@ func (p *Program) fill(bytes int64, with func(to []byte)) (handle, error) {
 }
 
 // Plan returns the Plan that was loaded.
-func (p *Program) Plan() *lower.Plan { return p.plan }
+func (p *Executable) Plan() *lower.Plan { return p.plan }
 
-// Memory tells what the program's weights take. Caches and arenas are the
-// sessions'.
-func (p *Program) Memory() Memory { return p.memory }
+// Memory tells what the executable's weights take. Caches and arenas are the
+// instances'.
+func (p *Executable) Memory() Memory { return p.memory }
 
 // Kernels lists the host names of the Plan's kernels, in the order of their first
 // dispatch.
-func (p *Program) Kernels() []string { return append([]string(nil), p.kernels...) }
+func (p *Executable) Kernels() []string { return append([]string(nil), p.kernels...) }
 
 // Natives tells for each kernel of the Plan whether native code runs all its
 // dispatches with every size at its bound; the others are emulated, on the host,
 // or partly so. [Counters] has what a step really used.
-func (p *Program) Natives() map[string]bool {
+func (p *Executable) Natives() map[string]bool {
 	m := make(map[string]bool, len(p.kernels))
 	for i, k := range p.kernels {
 		m[k] = p.natives[i]
@@ -267,23 +267,23 @@ func (p *Program) Natives() map[string]bool {
 	return m
 }
 
-// Close closes the program with its sessions. After it, the weights are no longer
+// Close closes the executable with its instances. After it, the weights are no longer
 // read.
-func (p *Program) Close() error {
+func (p *Executable) Close() error {
 	p.device.lock()
 	defer p.device.unlock()
 	p.release()
 	return nil
 }
 
-// release is Close with the device's turn taken, of a program that may be half
+// release is Close with the device's turn taken, of an executable that may be half
 // made.
-func (p *Program) release() {
+func (p *Executable) release() {
 	if p.closed {
 		return
 	}
 	p.closed = true
-	for s := range p.sessions {
+	for s := range p.instances {
 		s.release()
 	}
 	if p.handle != nil {
@@ -296,12 +296,12 @@ func (p *Program) release() {
 	}
 	p.device.reserved -= p.memory.allocated()
 	p.pins.Unpin()
-	delete(p.device.programs, p)
+	delete(p.device.executables, p)
 }
 
 // explain gives an error of the driver the names of the Plan. first is what the
 // driver's indices count from.
-func (p *Program) explain(err error, first int) error {
+func (p *Executable) explain(err error, first int) error {
 	var e *driverError
 	if !errors.As(err, &e) {
 		return err
@@ -317,7 +317,7 @@ func (p *Program) explain(err error, first int) error {
 }
 
 // locate names the dispatch of an error, counted over all phases.
-func (p *Program) locate(e *driverError, index int) error {
+func (p *Executable) locate(e *driverError, index int) error {
 	for i := range p.plan.Phases {
 		ph := &p.plan.Phases[i]
 		if index >= len(ph.Dispatches) {
@@ -336,7 +336,7 @@ func (p *Program) locate(e *driverError, index int) error {
 }
 
 // firstDispatch returns the index of a phase's first dispatch over all phases.
-func (p *Program) firstDispatch(phase int) int {
+func (p *Executable) firstDispatch(phase int) int {
 	n := 0
 	for i := range phase {
 		n += len(p.plan.Phases[i].Dispatches)

@@ -18,17 +18,17 @@ const ringSlots = 2
 // bufferAlign is the alignment of slots in the ring: what vector loads want.
 const bufferAlign = 64
 
-// Session runs the steps of one user of a Program: it holds the caches of all
+// Instance runs the steps of one user of an Executable: it holds the caches of all
 // layers, an arena, and buffers for inputs and outputs.
-type Session struct {
-	program *Program
-	blocks  int
-	memory  Memory
-	handle  handle
-	buffers []handle // by buffer of the Plan; nil where the program's
-	bytes   [][]byte // contents of inputs, outputs and the arena, by buffer
-	strides []uint64 // of inputs, by buffer
-	checks  []check
+type Instance struct {
+	executable *Executable
+	blocks     int
+	memory     Memory
+	handle     handle
+	buffers    []handle // by buffer of the Plan; nil where the executable's
+	bytes      [][]byte // contents of inputs, outputs and the arena, by buffer
+	strides    []uint64 // of inputs, by buffer
+	checks     []check
 
 	running  sync.Mutex // one step at a time
 	closed   bool       // guarded by the device's turn
@@ -45,23 +45,23 @@ type Session struct {
 type Step struct {
 	Phase int // index in Plan.Phases
 	Sizes lower.Sizes
-	// Inputs by name, in the shapes that Sizes gives: [Program.Inputs] of them.
+	// Inputs by name, in the shapes that Sizes gives: [Executable.Inputs] of them.
 	// Others are ignored.
 	Inputs map[string][]int32
 	// Outputs by name, filled when Run returns; each as long as the output. What is
-	// not asked for here can be looked at with [Session.Output].
+	// not asked for here can be looked at with [Instance.Output].
 	Outputs map[string][]float32
 	// Profile times each dispatch. They then run one after the other.
 	Profile bool
 }
 
 // Inputs lists the names of the Plan's inputs.
-func (p *Program) Inputs() []string { return p.named(lower.Input) }
+func (p *Executable) Inputs() []string { return p.named(lower.Input) }
 
 // Outputs lists the names of the Plan's outputs.
-func (p *Program) Outputs() []string { return p.named(lower.Output) }
+func (p *Executable) Outputs() []string { return p.named(lower.Output) }
 
-func (p *Program) named(kind lower.Kind) []string {
+func (p *Executable) named(kind lower.Kind) []string {
 	var names []string
 	for i := range p.plan.Buffers {
 		if b := &p.plan.Buffers[i]; b.Kind == kind {
@@ -71,18 +71,18 @@ func (p *Program) named(kind lower.Kind) []string {
 	return names
 }
 
-// NewSession allocates what a session of so many cache blocks needs, or returns a
+// NewInstance allocates what an instance of so many cache blocks needs, or returns a
 // *MemoryError that tells how much that is.
-func (p *Program) NewSession(blocks int) (*Session, error) {
-	s, err := p.newSession(blocks)
+func (p *Executable) NewInstance(blocks int) (*Instance, error) {
+	s, err := p.newInstance(blocks)
 	if err != nil {
 		return nil, fmt.Errorf("metal: %w", err)
 	}
 	return s, nil
 }
 
-func (p *Program) newSession(blocks int) (*Session, error) {
-	sizes, memory, err := p.sessionBytes(blocks)
+func (p *Executable) newInstance(blocks int) (*Instance, error) {
+	sizes, memory, err := p.instanceBytes(blocks)
 	if err != nil {
 		return nil, err
 	}
@@ -95,8 +95,8 @@ func (p *Program) newSession(blocks int) (*Session, error) {
 		return nil, err
 	}
 	n := len(p.plan.Buffers)
-	s := &Session{
-		program: p, blocks: blocks, memory: memory,
+	s := &Instance{
+		executable: p, blocks: blocks, memory: memory,
 		buffers: make([]handle, n), bytes: make([][]byte, n), strides: make([]uint64, n),
 		counts: counters{kernels: make([]kernelCount, len(p.kernels))},
 		checks: p.inputChecks(blocks),
@@ -105,22 +105,22 @@ func (p *Program) newSession(blocks int) (*Session, error) {
 		s.release()
 		return nil, err
 	}
-	p.sessions[s] = struct{}{}
+	p.instances[s] = struct{}{}
 	return s, nil
 }
 
-// SessionMemory returns what a session of so many cache blocks holds.
-func (p *Program) SessionMemory(blocks int) (Memory, error) {
-	_, m, err := p.sessionBytes(blocks)
+// InstanceMemory returns what an instance of so many cache blocks holds.
+func (p *Executable) InstanceMemory(blocks int) (Memory, error) {
+	_, m, err := p.instanceBytes(blocks)
 	if err != nil {
 		return m, fmt.Errorf("metal: %w", err)
 	}
 	return m, nil
 }
 
-// sessionBytes returns the size of each buffer that a session has of its own, and
+// instanceBytes returns the size of each buffer that an instance has of its own, and
 // their sums.
-func (p *Program) sessionBytes(blocks int) ([]int64, Memory, error) {
+func (p *Executable) instanceBytes(blocks int) ([]int64, Memory, error) {
 	sizes := make([]int64, len(p.plan.Buffers))
 	var m Memory
 	for i := range p.plan.Buffers {
@@ -153,10 +153,10 @@ func roundUp(n, to int64) int64 { return (n + to - 1) / to * to }
 
 var purposes = map[lower.Kind]purpose{lower.Arena: dense, lower.CacheK: sparse, lower.CacheV: sparse}
 
-func (s *Session) allocate(sizes []int64) error {
-	d := s.program.device.driver
+func (s *Instance) allocate(sizes []int64) error {
+	d := s.executable.device.driver
 	for i, n := range sizes {
-		kind := s.program.plan.Buffers[i].Kind
+		kind := s.executable.plan.Buffers[i].Kind
 		if kind == lower.Weight || kind == lower.Const {
 			continue
 		}
@@ -166,43 +166,43 @@ func (s *Session) allocate(sizes []int64) error {
 		}
 		var err error
 		if s.buffers[i], err = d.create(n, purposes[kind]); err != nil {
-			return s.program.explain(err, 0)
+			return s.executable.explain(err, 0)
 		}
 		if kind == lower.Input || kind == lower.Output || kind == lower.Arena {
 			s.bytes[i] = d.contents(s.buffers[i], n)
 		}
 	}
 	var err error
-	if s.handle, err = d.begin(s.program.handle, s.buffers, s.strides); err != nil {
-		return s.program.explain(err, 0)
+	if s.handle, err = d.begin(s.executable.handle, s.buffers, s.strides); err != nil {
+		return s.executable.explain(err, 0)
 	}
 	return nil
 }
 
-// Memory tells what the session holds.
-func (s *Session) Memory() Memory { return s.memory }
+// Memory tells what the instance holds.
+func (s *Instance) Memory() Memory { return s.memory }
 
 // Blocks returns how many blocks the caches have.
-func (s *Session) Blocks() int { return s.blocks }
+func (s *Instance) Blocks() int { return s.blocks }
 
 // Run executes a step. Inputs that a kernel could use to leave the cache, or that
 // contradict each other, are refused with ErrStep; a kernel's failure is a
 // *DispatchError. When ctx ends, the step stops at its next command buffer, or barrier
 // where the Plan has none, and Run returns the context's error.
-func (s *Session) Run(ctx context.Context, step *Step) error {
+func (s *Instance) Run(ctx context.Context, step *Step) error {
 	if err := s.runStep(ctx, step); err != nil {
 		return fmt.Errorf("metal: %w", err)
 	}
 	return nil
 }
 
-func (s *Session) runStep(ctx context.Context, step *Step) error {
+func (s *Instance) runStep(ctx context.Context, step *Step) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	s.running.Lock()
 	defer s.running.Unlock()
-	device := s.program.device
+	device := s.executable.device
 	select {
 	case device.turn <- struct{}{}:
 		defer device.unlock()
@@ -219,8 +219,8 @@ func (s *Session) runStep(ctx context.Context, step *Step) error {
 }
 
 // prepare checks a step and puts its inputs into their slot of the ring.
-func (s *Session) prepare(step *Step) error {
-	plan := s.program.plan
+func (s *Instance) prepare(step *Step) error {
+	plan := s.executable.plan
 	if step.Phase < 0 || step.Phase >= len(plan.Phases) {
 		return fmt.Errorf("phase %d of %d", step.Phase, len(plan.Phases))
 	}
@@ -256,15 +256,15 @@ func (s *Session) prepare(step *Step) error {
 			return fmt.Errorf("input %q: %w", c.input, err)
 		}
 	}
-	s.record = stepRecord{phase: uint32(step.Phase), slot: slot, profile: flag(step.Profile), seed: s.program.device.opts.Seed + s.steps}
+	s.record = stepRecord{phase: uint32(step.Phase), slot: slot, profile: flag(step.Profile), seed: s.executable.device.opts.Seed + s.steps}
 	copy(s.record.sizes[:], step.Sizes[:])
 	s.steps++
 	return nil
 }
 
-func (s *Session) execute(ctx context.Context, step *Step) error {
-	plan := s.program.plan
-	device := s.program.device
+func (s *Instance) execute(ctx context.Context, step *Step) error {
+	plan := s.executable.plan
+	device := s.executable.device
 	if device.opts.Poison {
 		s.poison()
 	}
@@ -287,7 +287,7 @@ func (s *Session) execute(ctx context.Context, step *Step) error {
 		if errors.As(err, &e) && e.code == codeCancelled {
 			return s.stopped(&plan.Phases[step.Phase], context.Cause(ctx))
 		}
-		return s.program.explain(err, s.program.firstDispatch(step.Phase))
+		return s.executable.explain(err, s.executable.firstDispatch(step.Phase))
 	}
 	for i := range plan.Buffers {
 		if b := &plan.Buffers[i]; b.Kind == lower.Output {
@@ -300,7 +300,7 @@ func (s *Session) execute(ctx context.Context, step *Step) error {
 }
 
 // stopped says how far a step came that was cancelled.
-func (s *Session) stopped(ph *lower.Phase, cause error) error {
+func (s *Instance) stopped(ph *lower.Phase, cause error) error {
 	if n := len(ph.CommandBuffers); n > 0 {
 		return fmt.Errorf("%s after %d of %d command buffers: %w", ph.Name, s.counts.commandBuffers, n, cause)
 	}
@@ -308,9 +308,9 @@ func (s *Session) stopped(ph *lower.Phase, cause error) error {
 }
 
 // poison fills arena and outputs with NaN, whatever floats are in them.
-func (s *Session) poison() {
-	for i := range s.program.plan.Buffers {
-		if kind := s.program.plan.Buffers[i].Kind; kind == lower.Arena || kind == lower.Output {
+func (s *Instance) poison() {
+	for i := range s.executable.plan.Buffers {
+		if kind := s.executable.plan.Buffers[i].Kind; kind == lower.Arena || kind == lower.Output {
 			for j := range s.bytes[i] {
 				s.bytes[i][j] = 0xff
 			}
@@ -319,24 +319,24 @@ func (s *Session) poison() {
 }
 
 // Output returns the floats that the last step gave an output. It is a view of the
-// session's memory: read it before the next step or Close.
-func (s *Session) Output(name string) ([]float32, error) { return output[float32](s, name, lower.F32) }
+// instance's memory: read it before the next step or Close.
+func (s *Instance) Output(name string) ([]float32, error) { return output[float32](s, name, lower.F32) }
 
 // OutputInts is Output for a result of integers.
-func (s *Session) OutputInts(name string) ([]int32, error) {
+func (s *Instance) OutputInts(name string) ([]int32, error) {
 	return output[int32](s, name, lower.I32)
 }
 
-func output[T int32 | float32](s *Session, name string, dtype lower.DType) ([]T, error) {
+func output[T int32 | float32](s *Instance, name string, dtype lower.DType) ([]T, error) {
 	s.running.Lock()
 	defer s.running.Unlock()
-	s.program.device.lock()
-	defer s.program.device.unlock()
+	s.executable.device.lock()
+	defer s.executable.device.unlock()
 	if s.closed {
 		return nil, fmt.Errorf("metal: the session is %w", ErrClosed)
 	}
-	for i := range s.program.plan.Buffers {
-		b := &s.program.plan.Buffers[i]
+	for i := range s.executable.plan.Buffers {
+		b := &s.executable.plan.Buffers[i]
 		if b.Kind != lower.Output || b.Name != name {
 			continue
 		}
@@ -366,7 +366,7 @@ type Counters struct {
 	Barriers       int
 	CommandBuffers int
 	Rearranged     int           // dispatches that read weights in another order than the file's
-	Kernels        []KernelCount // those that ran, in the order of Program.Kernels
+	Kernels        []KernelCount // those that ran, in the order of Executable.Kernels
 	Nanoseconds    []int64       // by dispatch of the phase; nil without Step.Profile
 }
 
@@ -378,7 +378,7 @@ type KernelCount struct {
 }
 
 // Counters returns what the last step executed.
-func (s *Session) Counters() Counters {
+func (s *Instance) Counters() Counters {
 	s.running.Lock()
 	defer s.running.Unlock()
 	c := Counters{
@@ -387,7 +387,7 @@ func (s *Session) Counters() Counters {
 	}
 	for i, k := range s.counts.kernels {
 		if k.dispatches > 0 {
-			c.Kernels = append(c.Kernels, KernelCount{s.program.kernels[i], int(k.dispatches), int(k.native)})
+			c.Kernels = append(c.Kernels, KernelCount{s.executable.kernels[i], int(k.dispatches), int(k.native)})
 		}
 	}
 	for _, n := range s.times {
@@ -396,22 +396,22 @@ func (s *Session) Counters() Counters {
 	return c
 }
 
-// Close frees the session's memory, once its step under way has ended.
-func (s *Session) Close() error {
-	s.program.device.lock()
-	defer s.program.device.unlock()
+// Close frees the instance's memory, once its step under way has ended.
+func (s *Instance) Close() error {
+	s.executable.device.lock()
+	defer s.executable.device.unlock()
 	s.release()
 	return nil
 }
 
-// release is Close with the device's turn taken, of a session that may be half
+// release is Close with the device's turn taken, of an instance that may be half
 // made.
-func (s *Session) release() {
+func (s *Instance) release() {
 	if s.closed {
 		return
 	}
 	s.closed = true
-	d := s.program.device.driver
+	d := s.executable.device.driver
 	if s.handle != nil {
 		d.end(s.handle)
 	}
@@ -421,8 +421,8 @@ func (s *Session) release() {
 		}
 	}
 	clear(s.bytes)
-	s.program.device.reserved -= s.memory.allocated()
-	delete(s.program.sessions, s)
+	s.executable.device.reserved -= s.memory.allocated()
+	delete(s.executable.instances, s)
 }
 
 // stopFlag connects a context to the step that it ends, and to no later one:
