@@ -35,8 +35,8 @@ func TestOtherPlatforms(t *testing.T) {
 		want         []string // files that must be part of it
 	}{
 		{"darwin", "arm64", true, ".", []string{"provider_cgo.go", "gpu_cgo.go"}},
-		{"darwin", "arm64", true, "host", []string{"host.go", "host.cc", "session.cc"}},
-		{"darwin", "arm64", true, "apple", []string{"apple.go", "apple.m", "session.m"}},
+		{"darwin", "arm64", true, "host", []string{"host.go", "host.cc", "instance.cc"}},
+		{"darwin", "arm64", true, "apple", []string{"apple.go", "apple.m", "instance.m"}},
 		{"darwin", "arm64", false, ".", []string{"provider_none.go"}},
 		{"darwin", "arm64", false, "host", []string{"none.go"}},
 		{"darwin", "arm64", false, "apple", []string{"none.go"}},

@@ -26,24 +26,24 @@ static int slice_buffer(const smelt_provider *p, smelt_buffer *whole, uint64_t a
 }
 static void *buffer_contents(const smelt_provider *p, smelt_buffer *b) { return p->buffer_contents(b); }
 static void close_buffer(const smelt_provider *p, smelt_buffer *b) { p->buffer_close(b); }
-static int create_program(const smelt_provider *p, smelt_device *d, const smelt_tables *t, smelt_buffer *const *b,
-                          smelt_program **program, smelt_error *e) {
-    return p->program_create(d, t, b, program, e);
+static int create_executable(const smelt_provider *p, smelt_device *d, const smelt_tables *t, smelt_buffer *const *b,
+                          smelt_executable **executable, smelt_error *e) {
+    return p->executable_create(d, t, b, executable, e);
 }
-static void program_natives(const smelt_provider *p, smelt_program *program, uint8_t *n) {
-    p->program_natives(program, n);
+static void executable_natives(const smelt_provider *p, smelt_executable *executable, uint8_t *n) {
+    p->executable_natives(executable, n);
 }
-static void close_program(const smelt_provider *p, smelt_program *program) { p->program_close(program); }
-static int create_session(const smelt_provider *p, smelt_program *program, smelt_buffer *const *b,
-                          const uint64_t *strides, smelt_session **s, smelt_error *e) {
-    return p->session_create(program, b, strides, s, e);
+static void close_executable(const smelt_provider *p, smelt_executable *executable) { p->executable_close(executable); }
+static int create_instance(const smelt_provider *p, smelt_executable *executable, smelt_buffer *const *b,
+                          const uint64_t *strides, smelt_instance **s, smelt_error *e) {
+    return p->instance_create(executable, b, strides, s, e);
 }
-static void close_session(const smelt_provider *p, smelt_session *s) { p->session_close(s); }
-static int run_session(const smelt_provider *p, smelt_session *s, const smelt_step *step, smelt_counts *c,
+static void close_instance(const smelt_provider *p, smelt_instance *s) { p->instance_close(s); }
+static int run_instance(const smelt_provider *p, smelt_instance *s, const smelt_step *step, smelt_counts *c,
                        smelt_kernel_count *k, uint64_t *ns, smelt_error *e) {
-    return p->session_run(s, step, c, k, ns, e);
+    return p->instance_run(s, step, c, k, ns, e);
 }
-static void cancel_session(const smelt_provider *p, smelt_session *s, uint32_t v) { p->session_cancel(s, v); }
+static void cancel_instance(const smelt_provider *p, smelt_instance *s, uint32_t v) { p->instance_cancel(s, v); }
 */
 import "C"
 
@@ -204,9 +204,9 @@ func (p *provided) load(t *tables, buffers []handle) (handle, error) {
 		kernel_count:   C.uint32_t(len(t.kernels)),
 		buffer_count:   C.uint32_t(t.buffers),
 	}
-	var executable *C.smelt_program
+	var executable *C.smelt_executable
 	var e C.smelt_error
-	if C.create_program(p.by, p.device, &c, (**C.smelt_buffer)(pinned(&pins, buffers)), &executable, &e) != 0 {
+	if C.create_executable(p.by, p.device, &c, (**C.smelt_buffer)(pinned(&pins, buffers)), &executable, &e) != 0 {
 		return nil, goError(&e)
 	}
 	return handle(executable), nil
@@ -226,7 +226,7 @@ func (p *provided) natives(executable handle, kernels int) []bool {
 		return nil
 	}
 	bits := make([]C.uint8_t, kernels)
-	C.program_natives(p.by, (*C.smelt_program)(executable), &bits[0])
+	C.executable_natives(p.by, (*C.smelt_executable)(executable), &bits[0])
 	list := make([]bool, kernels)
 	for i, b := range bits {
 		list[i] = b != 0
@@ -234,25 +234,27 @@ func (p *provided) natives(executable handle, kernels int) []bool {
 	return list
 }
 
-func (p *provided) unload(executable handle) { C.close_program(p.by, (*C.smelt_program)(executable)) }
+func (p *provided) unload(executable handle) {
+	C.close_executable(p.by, (*C.smelt_executable)(executable))
+}
 
 func (p *provided) begin(executable handle, buffers []handle, ringStrides []uint64) (handle, error) {
 	var pins runtime.Pinner
 	defer pins.Unpin()
-	var s *C.smelt_session
+	var s *C.smelt_instance
 	var e C.smelt_error
-	if C.create_session(p.by, (*C.smelt_program)(executable), (**C.smelt_buffer)(pinned(&pins, buffers)),
+	if C.create_instance(p.by, (*C.smelt_executable)(executable), (**C.smelt_buffer)(pinned(&pins, buffers)),
 		(*C.uint64_t)(pinned(&pins, ringStrides)), &s, &e) != 0 {
 		return nil, goError(&e)
 	}
 	return handle(s), nil
 }
 
-func (p *provided) end(instance handle) { C.close_session(p.by, (*C.smelt_session)(instance)) }
+func (p *provided) end(instance handle) { C.close_instance(p.by, (*C.smelt_instance)(instance)) }
 
 func (p *provided) run(instance handle, s *stepRecord, c *counters, nanoseconds []uint64) error {
 	var e C.smelt_error
-	if C.run_session(p.by, (*C.smelt_session)(instance), (*C.smelt_step)(unsafe.Pointer(s)),
+	if C.run_instance(p.by, (*C.smelt_instance)(instance), (*C.smelt_step)(unsafe.Pointer(s)),
 		(*C.smelt_counts)(unsafe.Pointer(&c.counts)), (*C.smelt_kernel_count)(unsafe.Pointer(unsafe.SliceData(c.kernels))),
 		(*C.uint64_t)(unsafe.Pointer(unsafe.SliceData(nanoseconds))), &e) != 0 {
 		return goError(&e)
@@ -261,5 +263,5 @@ func (p *provided) run(instance handle, s *stepRecord, c *counters, nanoseconds 
 }
 
 func (p *provided) cancel(instance handle, yes bool) {
-	C.cancel_session(p.by, (*C.smelt_session)(instance), C.uint32_t(flag(yes)))
+	C.cancel_instance(p.by, (*C.smelt_instance)(instance), C.uint32_t(flag(yes)))
 }

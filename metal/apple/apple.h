@@ -70,19 +70,19 @@ typedef struct Memory {
     smelt_buffer *host;
 } Memory;
 
-// Program is the provider's smelt_program.
-typedef struct Program {
+// Executable is the provider's smelt_executable.
+typedef struct Executable {
     Gpu *gpu;
-    smelt_program *host;
+    smelt_executable *host;
     smelt_phase *phases;
     smelt_dispatch *dispatches;
     smelt_argument *arguments;
-    Memory **buffers;    // null where each session has its own
+    Memory **buffers;    // null where each instance has its own
     Pipeline **by_index; // by dispatch; null for the CPU's
     NSString **labels;   // by dispatch
     uint32_t phase_count, dispatch_count, buffer_count, kernel_count;
     id<SmeltResidencySet> resident;
-} Program;
+} Executable;
 
 // apple_fail fills error and returns its code.
 __attribute__((format(printf, 4, 5))) int apple_fail(smelt_error *error, int code, int64_t dispatch, const char *format,
@@ -92,12 +92,12 @@ __attribute__((format(printf, 4, 5))) int apple_fail(smelt_error *error, int cod
 id<SmeltResidencySet> apple_reside(Gpu *gpu, Memory *const *buffers, uint32_t count);
 void apple_leave(Gpu *gpu, id<SmeltResidencySet> set);
 
-int apple_session_create(smelt_program *program, smelt_buffer *const *buffers, const uint64_t *ring_stride,
-                         smelt_session **session, smelt_error *error);
-void apple_session_close(smelt_session *session);
-int apple_session_run(smelt_session *session, const smelt_step *step, smelt_counts *counts, smelt_kernel_count *kernels,
-                      uint64_t *nanoseconds, smelt_error *error);
-void apple_session_cancel(smelt_session *session, uint32_t cancel);
+int apple_instance_create(smelt_executable *executable, smelt_buffer *const *buffers, const uint64_t *ring_stride,
+                          smelt_instance **instance, smelt_error *error);
+void apple_instance_close(smelt_instance *instance);
+int apple_instance_run(smelt_instance *instance, const smelt_step *step, smelt_counts *counts,
+                       smelt_kernel_count *kernels, uint64_t *nanoseconds, smelt_error *error);
+void apple_instance_cancel(smelt_instance *instance, uint32_t cancel);
 
 const smelt_provider *smelt_apple_provider(void);
 

@@ -1,6 +1,6 @@
 //go:build cgo && ((darwin && arm64) || fakemetal)
 
-// The device, its memory, and programs: what lives longer than a step.
+// The device, its memory, and executables: what lives longer than a step.
 #import "apple.h"
 
 #include <objc/runtime.h>
@@ -305,15 +305,15 @@ static Pipeline *pipeline(Gpu *g, const smelt_tables *t, const smelt_dispatch *d
 
 static void *copied(const void *table, uint64_t bytes) { return memcpy(malloc(bytes + 1), table, bytes); }
 
-static void program_close(smelt_program *program) {
-    Program *p = (Program *)program;
+static void executable_close(smelt_executable *executable) {
+    Executable *p = (Executable *)executable;
     POOL {
         apple_leave(p->gpu, p->resident);
         for (uint32_t i = 0; i < p->dispatch_count; i++)
             [p->labels[i] release];
     }
     if (p->host != NULL)
-        host_of(p->gpu)->provider->program_close(p->host);
+        host_of(p->gpu)->provider->executable_close(p->host);
     free(p->phases);
     free(p->dispatches);
     free(p->arguments);
@@ -323,8 +323,8 @@ static void program_close(smelt_program *program) {
     free(p);
 }
 
-// prepare compiles what the program needs, and asks for its memory.
-static int prepare(Program *p, const smelt_tables *t, smelt_error *error) {
+// prepare compiles what the executable needs, and asks for its memory.
+static int prepare(Executable *p, const smelt_tables *t, smelt_error *error) {
     for (uint32_t i = 0; i < p->dispatch_count; i++) {
         char label[256];
         snprintf(label, sizeof label, "%u %s", i, t->names + t->label[i]);
@@ -339,15 +339,15 @@ static int prepare(Program *p, const smelt_tables *t, smelt_error *error) {
     smelt_buffer **host = calloc(p->buffer_count + 1, sizeof *host);
     for (uint32_t i = 0; i < p->buffer_count; i++)
         host[i] = p->buffers[i] == NULL ? NULL : p->buffers[i]->host;
-    int code = host_of(p->gpu)->provider->program_create(p->gpu->cpu, t, host, &p->host, error);
+    int code = host_of(p->gpu)->provider->executable_create(p->gpu->cpu, t, host, &p->host, error);
     free(host);
     p->resident = code == SMELT_OK ? apple_reside(p->gpu, p->buffers, p->buffer_count) : nil;
     return code;
 }
 
-static int program_create(smelt_device *device, const smelt_tables *t, smelt_buffer *const *buffers,
-                          smelt_program **program, smelt_error *error) {
-    Program *p = calloc(1, sizeof *p);
+static int executable_create(smelt_device *device, const smelt_tables *t, smelt_buffer *const *buffers,
+                             smelt_executable **executable, smelt_error *error) {
+    Executable *p = calloc(1, sizeof *p);
     p->gpu = (Gpu *)device;
     p->phases = copied(t->phases, t->phase_count * sizeof *p->phases);
     p->dispatches = copied(t->dispatches, t->dispatch_count * sizeof *p->dispatches);
@@ -362,18 +362,18 @@ static int program_create(smelt_device *device, const smelt_tables *t, smelt_buf
     int code = SMELT_OK;
     POOL { code = prepare(p, t, error); }
     if (code != SMELT_OK) {
-        program_close((smelt_program *)p);
+        executable_close((smelt_executable *)p);
         return code;
     }
-    *program = (smelt_program *)p;
+    *executable = (smelt_executable *)p;
     return SMELT_OK;
 }
 
-// program_natives tells of kernels that the CPU has for all their dispatches; a GPU's
+// executable_natives tells of kernels that the CPU has for all their dispatches; a GPU's
 // dispatch is none.
-static void program_natives(const smelt_program *program, uint8_t *natives) {
-    const Program *p = (const Program *)program;
-    host_of(p->gpu)->provider->program_natives(p->host, natives);
+static void executable_natives(const smelt_executable *executable, uint8_t *natives) {
+    const Executable *p = (const Executable *)executable;
+    host_of(p->gpu)->provider->executable_natives(p->host, natives);
     for (uint32_t i = 0; i < p->dispatch_count; i++)
         if (!p->dispatches[i].on_cpu)
             natives[p->dispatches[i].kernel] = 0;
@@ -390,13 +390,13 @@ const smelt_provider *smelt_apple_provider(void) {
         buffer_slice,
         buffer_contents,
         buffer_close,
-        program_create,
-        program_natives,
-        program_close,
-        apple_session_create,
-        apple_session_close,
-        apple_session_run,
-        apple_session_cancel,
+        executable_create,
+        executable_natives,
+        executable_close,
+        apple_instance_create,
+        apple_instance_close,
+        apple_instance_run,
+        apple_instance_cancel,
     };
     return &provider;
 }

@@ -1,7 +1,7 @@
 // Package apple is the provider that executes Plans on Apple's GPUs, in plain Objective-C.
 //
 // A step becomes a command buffer for each of the Plan's, up to three in flight, with one
-// concurrent pass in each and barriers where the Plan has them (session.m). Metal tracks no
+// concurrent pass in each and barriers where the Plan has them (instance.m). Metal tracks no
 // resource of ours; one fence orders the passes, also across command buffers. Both
 // processors see the same memory: weights are pages of the mapped file (apple.m).
 //

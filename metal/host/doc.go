@@ -8,8 +8,8 @@
 //
 // What a launch is, its grid, parameters and the addresses of its buffers, is resolved
 // once a step from the Plan's tables, and every binding is checked against its buffer
-// before anything runs (session.cc). A kernel is native where the table of package
-// kernels/native has it and covers the launch, else emulated (program.cc).
+// before anything runs (instance.cc). A kernel is native where the table of package
+// kernels/native has it and covers the launch, else emulated (executable.cc).
 //
 // The matrices that a Plan marks are copied into the order that native kernels read
 // fastest, one after the other, by a thread of its own once a first step has run, and the

@@ -131,10 +131,10 @@ void bufferClose(smelt_buffer *buffer) {
     delete buffer;
 }
 
-int programCreate(smelt_device *device, const smelt_tables *tables, smelt_buffer *const *buffers,
-                  smelt_program **program, smelt_error *error) {
+int executableCreate(smelt_device *device, const smelt_tables *tables, smelt_buffer *const *buffers,
+                     smelt_executable **executable, smelt_error *error) {
     return guarded(error, [&] {
-        auto p = std::make_unique<smelt_program>(device, *tables, buffers);
+        auto p = std::make_unique<smelt_executable>(device, *tables, buffers);
         if (int code = p->findKernels(*tables, error)) {
             return code;
         }
@@ -142,50 +142,53 @@ int programCreate(smelt_device *device, const smelt_tables *tables, smelt_buffer
             return code;
         }
         p->rearrange(*tables);
-        *program = p.release();
+        *executable = p.release();
         return static_cast<int>(SMELT_OK);
     });
 }
 
-void programNatives(const smelt_program *program, uint8_t *natives) {
-    for (size_t i = 0; i < program->kernels.size(); i++) {
-        natives[i] = program->kernels[i].native_everywhere;
+void executableNatives(const smelt_executable *executable, uint8_t *natives) {
+    for (size_t i = 0; i < executable->kernels.size(); i++) {
+        natives[i] = executable->kernels[i].native_everywhere;
     }
 }
 
-void programClose(smelt_program *program) { delete program; }
+void executableClose(smelt_executable *executable) { delete executable; }
 
-int sessionCreate(smelt_program *program, smelt_buffer *const *buffers, const uint64_t *ring_stride,
-                  smelt_session **session, smelt_error *error) {
+int instanceCreate(smelt_executable *executable, smelt_buffer *const *buffers, const uint64_t *ring_stride,
+                   smelt_instance **instance, smelt_error *error) {
     return guarded(error, [&] {
-        *session = new smelt_session(program, buffers, ring_stride);
+        *instance = new smelt_instance(executable, buffers, ring_stride);
         return SMELT_OK;
     });
 }
 
-void sessionClose(smelt_session *session) { delete session; }
+void instanceClose(smelt_instance *instance) { delete instance; }
 
-int sessionRun(smelt_session *session, const smelt_step *step, smelt_counts *counts, smelt_kernel_count *kernels,
-               uint64_t *nanoseconds, smelt_error *error) {
-    return guarded(error, [&] { return session->run(*step, counts, kernels, nanoseconds, error); });
+int instanceRun(smelt_instance *instance, const smelt_step *step, smelt_counts *counts, smelt_kernel_count *kernels,
+                uint64_t *nanoseconds, smelt_error *error) {
+    return guarded(error, [&] { return instance->run(*step, counts, kernels, nanoseconds, error); });
 }
 
-void sessionCancel(smelt_session *session, uint32_t cancel) { session->cancel.store(cancel); }
+void instanceCancel(smelt_instance *instance, uint32_t cancel) { instance->cancel.store(cancel); }
 
 const smelt_provider provider = {
-    "host",      deviceOpen,    deviceClose,    deviceInfo,   bufferCreate,  bufferWrap,   bufferSlice, bufferContents,
-    bufferClose, programCreate, programNatives, programClose, sessionCreate, sessionClose, sessionRun,  sessionCancel,
+    "host",         deviceOpen,     deviceClose, deviceInfo,       bufferCreate,      bufferWrap,
+    bufferSlice,    bufferContents, bufferClose, executableCreate, executableNatives, executableClose,
+    instanceCreate, instanceClose,  instanceRun, instanceCancel,
 };
 
-int hostResolve(smelt_session *session, const smelt_step *step, smelt_error *error) {
-    return guarded(error, [&] { return session->resolve(*step, error); });
+int hostResolve(smelt_instance *instance, const smelt_step *step, smelt_error *error) {
+    return guarded(error, [&] { return instance->resolve(*step, error); });
 }
 
-const smelt_launch *hostLaunch(const smelt_session *session, uint32_t dispatch) { return &session->launch(dispatch); }
+const smelt_launch *hostLaunch(const smelt_instance *instance, uint32_t dispatch) {
+    return &instance->launch(dispatch);
+}
 
-int hostRun(smelt_session *session, uint32_t first, uint32_t count, smelt_counts *counts, smelt_kernel_count *kernels,
+int hostRun(smelt_instance *instance, uint32_t first, uint32_t count, smelt_counts *counts, smelt_kernel_count *kernels,
             uint64_t *nanoseconds, smelt_error *error) {
-    return guarded(error, [&] { return session->runRange(first, count, counts, kernels, nanoseconds, error); });
+    return guarded(error, [&] { return instance->runRange(first, count, counts, kernels, nanoseconds, error); });
 }
 
 const smelt_host half = {&provider, hostResolve, hostLaunch, hostRun};

@@ -55,7 +55,7 @@ struct smelt_device {
 };
 
 // The tables of a Plan, copied, with kernels looked up.
-struct smelt_program {
+struct smelt_executable {
     struct Kernel {
         std::string name;
         const void *emulated;
@@ -73,10 +73,10 @@ struct smelt_program {
     std::vector<smelt_dispatch> dispatches;
     std::vector<smelt_phase> phases;
     std::vector<Kernel> kernels;
-    std::vector<smelt_buffer *> buffers; // null where each session has its own
+    std::vector<smelt_buffer *> buffers; // null where each instance has its own
     std::unique_ptr<smelt::Rearranged> rearranged;
 
-    smelt_program(smelt_device *device, const smelt_tables &tables, smelt_buffer *const *buffers);
+    smelt_executable(smelt_device *device, const smelt_tables &tables, smelt_buffer *const *buffers);
     int findKernels(const smelt_tables &tables, smelt_error *error);
     int findNatives(smelt_error *error);
     void rearrange(const smelt_tables &tables);
@@ -87,8 +87,8 @@ struct smelt_program {
 
 namespace smelt {
 
-// Launches are the dispatches of a program with everything resolved: the memory
-// of a session and the sizes of a step.
+// Launches are the dispatches of an executable with everything resolved: the memory
+// of an instance and the sizes of a step.
 class Launches {
 public:
     struct Memory {
@@ -96,7 +96,7 @@ public:
         uint64_t bytes;
     };
 
-    explicit Launches(const smelt_program &program);
+    explicit Launches(const smelt_executable &executable);
 
     // resolve fills in the dispatches of a phase, or says which leaves its memory.
     // memory is by buffer of the Plan.
@@ -113,7 +113,7 @@ public:
 private:
     int resolveOne(uint32_t index, const std::vector<Memory> &memory, smelt_error *error);
 
-    const smelt_program &program_;
+    const smelt_executable &executable_;
     std::vector<int64_t> values_;
     std::vector<smelt_launch> launches_;
     std::vector<uint64_t> threadgroups_;
@@ -124,9 +124,9 @@ private:
 
 } // namespace smelt
 
-// A session holds what a step needs besides the tables, allocated once.
-struct smelt_session final : smelt::Work {
-    smelt_session(smelt_program *program, smelt_buffer *const *buffers, const uint64_t *ring_stride);
+// An instance holds what a step needs besides the tables, allocated once.
+struct smelt_instance final : smelt::Work {
+    smelt_instance(smelt_executable *executable, smelt_buffer *const *buffers, const uint64_t *ring_stride);
 
     int run(const smelt_step &step, smelt_counts *counts, smelt_kernel_count *kernels, uint64_t *nanoseconds,
             smelt_error *error);
@@ -168,7 +168,7 @@ private:
     void execute(const Item &item, uint64_t begin, uint64_t end);
     void record(uint32_t dispatch, const char *message);
 
-    smelt_program &program_;
+    smelt_executable &executable_;
     smelt::Launches launches_;
     std::vector<smelt_buffer *> buffers_;
     std::vector<uint64_t> ring_stride_;

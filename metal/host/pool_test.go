@@ -25,15 +25,15 @@ func TestPoolUnderSanitizers(t *testing.T) {
 	}
 	for _, kind := range []string{"thread", "address,leak,undefined"} {
 		t.Run(kind, func(t *testing.T) {
-			program := filepath.Join(t.TempDir(), "stress")
+			executable := filepath.Join(t.TempDir(), "stress")
 			out, err := exec.Command(compiler, "-std=c++17", "-O1", "-g", "-I.", "-fsanitize="+kind,
-				"-fno-sanitize-recover=all", "-o", program, "testdata/stress.cc", "pool.cc", "-lpthread").CombinedOutput()
+				"-fno-sanitize-recover=all", "-o", executable, "testdata/stress.cc", "pool.cc", "-lpthread").CombinedOutput()
 			require.NoError(t, err, string(out))
 			// Without address space randomisation, which the thread sanitizer of
 			// older compilers cannot place its shadow in.
-			run := exec.Command(program)
+			run := exec.Command(executable)
 			if setarch, err := exec.LookPath("setarch"); err == nil {
-				run = exec.Command(setarch, "-R", program)
+				run = exec.Command(setarch, "-R", executable)
 			}
 			out, err = run.CombinedOutput()
 			require.NoError(t, err, string(out))

@@ -4,9 +4,9 @@
 // sizes, and one call runs it whole.
 //
 // Laws. Functions that can fail return 0 or an smelt_code and fill *error. What
-// is closed must be idle, and sessions go before programs, programs and buffers
+// is closed must be idle, and instances go before executables, executables and buffers
 // before devices. A device is called by one thread at a time, but for
-// session_cancel, which any thread may call. Tables are copied; the memory of
+// instance_cancel, which any thread may call. Tables are copied; the memory of
 // buffers is not.
 #ifndef SMELT_METAL_DEVICE_H
 #define SMELT_METAL_DEVICE_H
@@ -32,15 +32,15 @@ enum smelt_code {
 
 typedef struct smelt_error {
     int32_t code;
-    int32_t dispatch; // index in the phase (of program_create: over all phases), or -1
+    int32_t dispatch; // index in the phase (of executable_create: over all phases), or -1
     int32_t argument; // index in the dispatch's arguments, or -1
     char message[500];
 } smelt_error;
 
 typedef struct smelt_device smelt_device;
 typedef struct smelt_buffer smelt_buffer;
-typedef struct smelt_program smelt_program;
-typedef struct smelt_session smelt_session;
+typedef struct smelt_executable smelt_executable;
+typedef struct smelt_instance smelt_instance;
 typedef struct smelt_host smelt_host;
 
 // What a buffer is for decides how its pages come: SHARED is read or written by
@@ -103,7 +103,7 @@ typedef struct smelt_matrix {
 } smelt_matrix;
 
 // When matrices are rearranged: by a thread of its own once a step has run, when the
-// program is created, or not at all.
+// executable is created, or not at all.
 enum { SMELT_REARRANGE_LATER = 0, SMELT_REARRANGE_NOW = 1, SMELT_REARRANGE_NEVER = 2 };
 
 typedef struct smelt_tables {
@@ -208,24 +208,24 @@ typedef struct smelt_provider {
     void *(*buffer_contents)(smelt_buffer *buffer);
     void (*buffer_close)(smelt_buffer *buffer);
 
-    // buffers are those of the Plan, null where each session has its own.
-    int (*program_create)(smelt_device *device, const smelt_tables *tables, smelt_buffer *const *buffers,
-                          smelt_program **program, smelt_error *error);
-    // program_natives tells for each kernel whether all its dispatches run natively at the bounds.
-    void (*program_natives)(const smelt_program *program, uint8_t *natives);
-    void (*program_close)(smelt_program *program);
+    // buffers are those of the Plan, null where each instance has its own.
+    int (*executable_create)(smelt_device *device, const smelt_tables *tables, smelt_buffer *const *buffers,
+                             smelt_executable **executable, smelt_error *error);
+    // executable_natives tells for each kernel whether all its dispatches run natively at the bounds.
+    void (*executable_natives)(const smelt_executable *executable, uint8_t *natives);
+    void (*executable_close)(smelt_executable *executable);
 
     // ring_stride: bytes between the slots of an input; 0 for buffers without slots.
-    int (*session_create)(smelt_program *program, smelt_buffer *const *buffers, const uint64_t *ring_stride,
-                          smelt_session **session, smelt_error *error);
-    void (*session_close)(smelt_session *session);
-    // session_run executes a step and returns when its outputs are readable. kernels is by kernel;
+    int (*instance_create)(smelt_executable *executable, smelt_buffer *const *buffers, const uint64_t *ring_stride,
+                           smelt_instance **instance, smelt_error *error);
+    void (*instance_close)(smelt_instance *instance);
+    // instance_run executes a step and returns when its outputs are readable. kernels is by kernel;
     // nanoseconds, null without profile, by dispatch of the phase.
-    int (*session_run)(smelt_session *session, const smelt_step *step, smelt_counts *counts,
-                       smelt_kernel_count *kernels, uint64_t *nanoseconds, smelt_error *error);
-    // session_cancel makes a running step stop at its next command buffer, at its next barrier
+    int (*instance_run)(smelt_instance *instance, const smelt_step *step, smelt_counts *counts,
+                        smelt_kernel_count *kernels, uint64_t *nanoseconds, smelt_error *error);
+    // instance_cancel makes a running step stop at its next command buffer, at its next barrier
     // where it has none, and later ones at their start, until it is called with 0.
-    void (*session_cancel)(smelt_session *session, uint32_t cancel);
+    void (*instance_cancel)(smelt_instance *instance, uint32_t cancel);
 } smelt_provider;
 
 // The host as the other half of a device with a GPU, over the same memory: it resolves
@@ -233,11 +233,11 @@ typedef struct smelt_provider {
 // emulator nor native kernels in the options, it only resolves.
 struct smelt_host {
     const smelt_provider *provider;
-    int (*resolve)(smelt_session *session, const smelt_step *step, smelt_error *error);
+    int (*resolve)(smelt_instance *instance, const smelt_step *step, smelt_error *error);
     // launch returns a launch of the phase that was resolved last.
-    const smelt_launch *(*launch)(const smelt_session *session, uint32_t dispatch);
+    const smelt_launch *(*launch)(const smelt_instance *instance, uint32_t dispatch);
     // run executes count dispatches from first on, and adds to counts and kernels.
-    int (*run)(smelt_session *session, uint32_t first, uint32_t count, smelt_counts *counts,
+    int (*run)(smelt_instance *instance, uint32_t first, uint32_t count, smelt_counts *counts,
                smelt_kernel_count *kernels, uint64_t *nanoseconds, smelt_error *error);
 };
 

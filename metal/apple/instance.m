@@ -19,14 +19,14 @@ enum {
 typedef struct Flight {
     id<MTLCommandBuffer> buffer;
     uint32_t first, count; // dispatches of the phase
-    uint64_t signal;       // value of the session's event when it is done
+    uint64_t signal;       // value of the instance's event when it is done
     id<MTLCounterSampleBuffer> samples;
 } Flight;
 
-// Session is the provider's smelt_session.
-typedef struct Session {
-    Program *program;
-    smelt_session *host;
+// Instance is the provider's smelt_instance.
+typedef struct Instance {
+    Executable *executable;
+    smelt_instance *host;
     Memory **buffers;
     uint64_t *ring_stride;
     id<SmeltResidencySet> resident;
@@ -48,7 +48,7 @@ typedef struct Session {
     smelt_error *error;
     int code;
     MTLTimestamp cpu_begin, gpu_begin;
-} Session;
+} Instance;
 
 // Segment is a run of dispatches for one processor; of the GPU's, a command buffer.
 typedef struct Segment {
@@ -56,15 +56,15 @@ typedef struct Segment {
     BOOL on_cpu;
 } Segment;
 
-static const smelt_dispatch *dispatch(const Session *s, uint32_t index) {
-    return &s->program->dispatches[s->phase->first_dispatch + index];
+static const smelt_dispatch *dispatch(const Instance *s, uint32_t index) {
+    return &s->executable->dispatches[s->phase->first_dispatch + index];
 }
 
 // next cuts a segment off the phase. Without samples, a profile times whole command
 // buffers, so that each holds one dispatch.
-static Segment next(const Session *s, uint32_t first) {
+static Segment next(const Instance *s, uint32_t first) {
     Segment cut = {first, 1, dispatch(s, first)->on_cpu != 0};
-    BOOL single = s->step->profile && !cut.on_cpu && s->program->gpu->timestamps == nil;
+    BOOL single = s->step->profile && !cut.on_cpu && s->executable->gpu->timestamps == nil;
     uint32_t most = s->step->profile && !cut.on_cpu ? (single ? 1 : most_samples / 2) : UINT32_MAX;
     while (first + cut.count < s->phase->dispatch_count && cut.count < most) {
         const smelt_dispatch *d = dispatch(s, first + cut.count);
@@ -75,16 +75,16 @@ static Segment next(const Session *s, uint32_t first) {
     return cut;
 }
 
-static void fail(Session *s, int code, int64_t index, const char *what) {
+static void fail(Instance *s, int code, int64_t index, const char *what) {
     if (s->code == SMELT_OK)
         s->code = apple_fail(s->error, code, index, "%s", what);
 }
 
 // bind puts the arguments of a dispatch into the encoder, and dispatches.
-static void encode_dispatch(Session *s, id<MTLComputeCommandEncoder> encoder, uint32_t index) {
-    const Program *p = s->program;
+static void encode_dispatch(Instance *s, id<MTLComputeCommandEncoder> encoder, uint32_t index) {
+    const Executable *p = s->executable;
     const smelt_dispatch *d = dispatch(s, index);
-    const smelt_launch *l = host_of(s->program->gpu)->launch(s->host, index);
+    const smelt_launch *l = host_of(s->executable->gpu)->launch(s->host, index);
     [encoder insertDebugSignpost:p->labels[s->phase->first_dispatch + index]];
     if ((uint64_t)l->grid[0] * l->grid[1] * l->grid[2] == 0)
         return; // at these sizes there is nothing to do
@@ -103,8 +103,8 @@ static void encode_dispatch(Session *s, id<MTLComputeCommandEncoder> encoder, ui
 
 // pass encodes dispatches as one pass, in which those between two barriers may run at
 // once.
-static void pass(Session *s, id<MTLComputeCommandEncoder> encoder, uint32_t first, uint32_t count) {
-    [encoder setLabel:s->program->labels[s->phase->first_dispatch + first]];
+static void pass(Instance *s, id<MTLComputeCommandEncoder> encoder, uint32_t first, uint32_t count) {
+    [encoder setLabel:s->executable->labels[s->phase->first_dispatch + first]];
     [encoder waitForFence:s->fence];
     for (uint32_t i = first; i < first + count; i++) {
         if (dispatch(s, i)->barrier && i > first)
@@ -117,13 +117,13 @@ static void pass(Session *s, id<MTLComputeCommandEncoder> encoder, uint32_t firs
 
 // sampled encodes each dispatch as a pass of its own, since Apple's GPUs read their
 // clock nowhere else. That serialises what could run at once.
-static void sampled(Session *s, Flight *f) {
+static void sampled(Instance *s, Flight *f) {
     MTLCounterSampleBufferDescriptor *wanted = [[MTLCounterSampleBufferDescriptor alloc] init];
-    [wanted setCounterSet:s->program->gpu->timestamps];
+    [wanted setCounterSet:s->executable->gpu->timestamps];
     [wanted setStorageMode:MTLStorageModeShared];
     [wanted setSampleCount:f->count * 2];
     NSError *e = nil;
-    f->samples = [s->program->gpu->device newCounterSampleBufferWithDescriptor:wanted error:&e];
+    f->samples = [s->executable->gpu->device newCounterSampleBufferWithDescriptor:wanted error:&e];
     [wanted release];
     if (f->samples == nil) {
         fail(s, SMELT_ERROR_SYSTEM, f->first, [[e localizedDescription] UTF8String]);
@@ -141,18 +141,18 @@ static void sampled(Session *s, Flight *f) {
 }
 
 // fly encodes a segment and commits it. It waits for the CPU if after says so.
-static void fly(Session *s, const Segment *g, uint64_t after) {
+static void fly(Instance *s, const Segment *g, uint64_t after) {
     Flight *f = &s->flights[s->flying];
     MTLCommandBufferDescriptor *d = [[MTLCommandBufferDescriptor alloc] init];
-    [d setRetainedReferences:NO]; // the program and the session outlive their steps
+    [d setRetainedReferences:NO]; // the executable and the instance outlive their steps
     [d setErrorOptions:MTLCommandBufferErrorOptionEncoderExecutionStatus];
     *f = (Flight){
-        [[s->program->gpu->queue commandBufferWithDescriptor:d] retain], g->first, g->count, ++s->done_value, nil};
+        [[s->executable->gpu->queue commandBufferWithDescriptor:d] retain], g->first, g->count, ++s->done_value, nil};
     [d release];
-    [f->buffer setLabel:s->program->labels[s->phase->first_dispatch + g->first]];
+    [f->buffer setLabel:s->executable->labels[s->phase->first_dispatch + g->first]];
     if (after > 0)
         [f->buffer encodeWaitForEvent:s->go value:after];
-    if (s->step->profile && s->program->gpu->timestamps != nil)
+    if (s->step->profile && s->executable->gpu->timestamps != nil)
         sampled(s, f);
     else
         pass(s, [f->buffer computeCommandEncoderWithDispatchType:MTLDispatchTypeConcurrent], g -> first, g -> count);
@@ -163,7 +163,7 @@ static void fly(Session *s, const Segment *g, uint64_t after) {
 
 // culprit returns the dispatch that a command buffer failed at, as far as Metal tells:
 // the last signpost of the pass that faulted.
-static uint32_t culprit(const Session *s, Flight *f) {
+static uint32_t culprit(const Instance *s, Flight *f) {
     NSArray *passes = [[[f->buffer error] userInfo] objectForKey:MTLCommandBufferEncoderInfoErrorKey];
     for (NSUInteger i = 0; i < [passes count]; i++) {
         id<MTLCommandBufferEncoderInfo> info = [passes objectAtIndex:i];
@@ -198,8 +198,8 @@ static double milliseconds(void) {
 
 // await returns whether the GPU has ended the command buffer. One that failed need not
 // signal its event, so its status is looked at too.
-static BOOL await(Session *s, Flight *f) {
-    double end = milliseconds() + s->program->gpu->options.timeout_ms;
+static BOOL await(Instance *s, Flight *f) {
+    double end = milliseconds() + s->executable->gpu->options.timeout_ms;
     while (![s->done waitUntilSignaledValue:f->signal timeoutMS:answer_ms] &&
            [f->buffer status] < MTLCommandBufferStatusCompleted)
         if (milliseconds() > end)
@@ -209,14 +209,14 @@ static BOOL await(Session *s, Flight *f) {
 }
 
 // times fills in what the GPU's clock said of a profiled command buffer.
-static void times(Session *s, Flight *f) {
+static void times(Instance *s, Flight *f) {
     if (f->samples == nil) {
         s->nanoseconds[f->first] += (uint64_t)(([f->buffer GPUEndTime] - [f->buffer GPUStartTime]) * 1e9);
         return;
     }
     // The clocks of both processors, at the step's begin and now, give the GPU's tick.
     MTLTimestamp cpu = 0, gpu = 0;
-    [s->program->gpu->device sampleTimestamps:&cpu gpuTimestamp:&gpu];
+    [s->executable->gpu->device sampleTimestamps:&cpu gpuTimestamp:&gpu];
     double tick = gpu > s->gpu_begin ? (double)(cpu - s->cpu_begin) / (double)(gpu - s->gpu_begin) : 1;
     NSData *data = [f->samples resolveCounterRange:NSMakeRange(0, f->count * 2)];
     const MTLCounterResultTimestamp *t = [data bytes];
@@ -226,7 +226,7 @@ static void times(Session *s, Flight *f) {
             s->nanoseconds[f->first + i] += (uint64_t)((double)(t[2 * i + 1].timestamp - t[2 * i].timestamp) * tick);
 }
 
-static void count(Session *s, Flight *f) {
+static void count(Instance *s, Flight *f) {
     for (uint32_t i = f->first; i < f->first + f->count; i++) {
         const smelt_dispatch *d = dispatch(s, i);
         s->counts->dispatches++;
@@ -237,12 +237,12 @@ static void count(Session *s, Flight *f) {
 }
 
 // land waits for the oldest command buffer and takes down what became of it.
-static void land(Session *s) {
+static void land(Instance *s) {
     Flight f = s->flights[0];
     if (!await(s, &f)) {
         char message[120];
         snprintf(message, sizeof message, "the GPU has not answered for %g s",
-                 (double)s->program->gpu->options.timeout_ms / 1000);
+                 (double)s->executable->gpu->options.timeout_ms / 1000);
         fail(s, SMELT_ERROR_LOST, f.first, message);
         s->stuck = YES;
         return;
@@ -259,12 +259,12 @@ static void land(Session *s) {
     memmove(s->flights, s->flights + 1, --s->flying * sizeof *s->flights);
 }
 
-static void land_all(Session *s) {
+static void land_all(Instance *s) {
     while (s->flying > 0 && !s->stuck)
         land(s);
 }
 
-static BOOL cancelled(Session *s) {
+static BOOL cancelled(Instance *s) {
     if (__atomic_load_n(&s->cancel, __ATOMIC_RELAXED) != 0)
         fail(s, SMELT_ERROR_CANCELLED, -1, "stopped between two command buffers");
     return s->code != SMELT_OK;
@@ -272,23 +272,23 @@ static BOOL cancelled(Session *s) {
 
 // on_cpu runs a segment of the CPU's between two of the GPU's: the one before must
 // have ended, and the one behind, which is encoded already, waits for the event.
-static void on_cpu(Session *s, const Segment *g, const Segment *behind) {
+static void on_cpu(Instance *s, const Segment *g, const Segment *behind) {
     uint32_t before = s->flying;
     if (behind != NULL)
         fly(s, behind, s->go_value + 1);
     while (before-- > 0 && !s->stuck)
         land(s);
     if (s->code == SMELT_OK) {
-        int code =
-            host_of(s->program->gpu)->run(s->host, g->first, g->count, s->counts, s->kernels, s->nanoseconds, s->error);
+        int code = host_of(s->executable->gpu)
+                       ->run(s->host, g->first, g->count, s->counts, s->kernels, s->nanoseconds, s->error);
         s->code = code;
     }
     if (behind != NULL)
         [s->go setSignaledValue:++s->go_value]; // after a failure too: nothing may be left waiting
 }
 
-static void run(Session *s) {
-    [s->program->gpu->device sampleTimestamps:&s->cpu_begin gpuTimestamp:&s->gpu_begin];
+static void run(Instance *s) {
+    [s->executable->gpu->device sampleTimestamps:&s->cpu_begin gpuTimestamp:&s->gpu_begin];
     for (uint32_t at = 0; at < s->phase->dispatch_count && !cancelled(s);) {
         POOL {
             Segment g = next(s, at), behind = {0};
@@ -309,8 +309,8 @@ static void run(Session *s) {
 }
 
 // captured runs the step with Metal's capture around it.
-static void captured(Session *s) {
-    const Gpu *gpu = s->program->gpu;
+static void captured(Instance *s) {
+    const Gpu *gpu = s->executable->gpu;
     MTLCaptureManager *manager = [MTLCaptureManager sharedCaptureManager];
     MTLCaptureDescriptor *d = [[MTLCaptureDescriptor alloc] init];
     [d setCaptureObject:gpu->queue];
@@ -329,7 +329,7 @@ static void captured(Session *s) {
 }
 
 // recover takes back what a step that the GPU did not answer has left, if it can.
-static BOOL recover(Session *s) {
+static BOOL recover(Instance *s) {
     while (s->flying > 0) {
         Flight f = s->flights[0];
         if ([f.buffer status] < MTLCommandBufferStatusCompleted)
@@ -342,10 +342,10 @@ static BOOL recover(Session *s) {
     return YES;
 }
 
-int apple_session_run(smelt_session *session, const smelt_step *step, smelt_counts *counts, smelt_kernel_count *kernels,
-                      uint64_t *nanoseconds, smelt_error *error) {
-    Session *s = (Session *)session;
-    Gpu *gpu = s->program->gpu;
+int apple_instance_run(smelt_instance *instance, const smelt_step *step, smelt_counts *counts,
+                       smelt_kernel_count *kernels, uint64_t *nanoseconds, smelt_error *error) {
+    Instance *s = (Instance *)instance;
+    Gpu *gpu = s->executable->gpu;
     int code = SMELT_OK;
     POOL {
         if (s->stuck && !recover(s))
@@ -353,14 +353,14 @@ int apple_session_run(smelt_session *session, const smelt_step *step, smelt_coun
         if ((code = host_of(gpu)->resolve(s->host, step, error)) != SMELT_OK)
             return code;
         s->step = step;
-        s->phase = &s->program->phases[step->phase];
+        s->phase = &s->executable->phases[step->phase];
         s->counts = counts;
         s->kernels = kernels;
         s->nanoseconds = nanoseconds;
         s->error = error;
         s->code = SMELT_OK;
         memset(counts, 0, sizeof *counts);
-        memset(kernels, 0, s->program->kernel_count * sizeof *kernels);
+        memset(kernels, 0, s->executable->kernel_count * sizeof *kernels);
         if (nanoseconds != NULL)
             memset(nanoseconds, 0, s->phase->dispatch_count * sizeof *nanoseconds);
         if (++gpu->steps == gpu->options.capture_step)
@@ -372,12 +372,12 @@ int apple_session_run(smelt_session *session, const smelt_step *step, smelt_coun
     return code;
 }
 
-int apple_session_create(smelt_program *program, smelt_buffer *const *buffers, const uint64_t *ring_stride,
-                         smelt_session **session, smelt_error *error) {
-    Program *p = (Program *)program;
-    Session *s = calloc(1, sizeof *s);
+int apple_instance_create(smelt_executable *executable, smelt_buffer *const *buffers, const uint64_t *ring_stride,
+                          smelt_instance **instance, smelt_error *error) {
+    Executable *p = (Executable *)executable;
+    Instance *s = calloc(1, sizeof *s);
     smelt_buffer **host = calloc(p->buffer_count + 1, sizeof *host);
-    s->program = p;
+    s->executable = p;
     s->buffers = calloc(p->buffer_count + 1, sizeof *s->buffers);
     s->ring_stride = calloc(p->buffer_count + 1, sizeof *s->ring_stride);
     memcpy(s->ring_stride, ring_stride, p->buffer_count * sizeof *ring_stride);
@@ -386,7 +386,7 @@ int apple_session_create(smelt_program *program, smelt_buffer *const *buffers, c
             host[i] = ((Memory *)buffers[i])->host;
         s->buffers[i] = (Memory *)buffers[i];
     }
-    int code = host_of(p->gpu)->provider->session_create(p->host, host, ring_stride, &s->host, error);
+    int code = host_of(p->gpu)->provider->instance_create(p->host, host, ring_stride, &s->host, error);
     free(host);
     POOL {
         s->fence = [p->gpu->device newFence];
@@ -400,20 +400,20 @@ int apple_session_create(smelt_program *program, smelt_buffer *const *buffers, c
     if (code == SMELT_OK && (s->fence == nil || s->done == nil || s->go == nil))
         code = apple_fail(error, SMELT_ERROR_MEMORY, -1, "Metal refuses a fence or an event");
     if (code != SMELT_OK) {
-        apple_session_close((smelt_session *)s);
+        apple_instance_close((smelt_instance *)s);
         return code;
     }
-    *session = (smelt_session *)s;
+    *instance = (smelt_instance *)s;
     return SMELT_OK;
 }
 
 // abandon waits once more for a GPU that did not answer. What it still holds then is
 // never freed: it may write there at any time.
-static void abandon(Session *s) {
-    double end = milliseconds() + s->program->gpu->options.timeout_ms;
+static void abandon(Instance *s) {
+    double end = milliseconds() + s->executable->gpu->options.timeout_ms;
     while (!recover(s)) {
         if (milliseconds() > end) {
-            for (uint32_t i = 0; i < s->program->buffer_count; i++)
+            for (uint32_t i = 0; i < s->executable->buffer_count; i++)
                 [s->buffers[i]->buffer retain];
             return;
         }
@@ -421,23 +421,23 @@ static void abandon(Session *s) {
     }
 }
 
-void apple_session_close(smelt_session *session) {
-    Session *s = (Session *)session;
+void apple_instance_close(smelt_instance *instance) {
+    Instance *s = (Instance *)instance;
     POOL {
         if (s->stuck)
             abandon(s);
-        apple_leave(s->program->gpu, s->resident);
+        apple_leave(s->executable->gpu, s->resident);
         [s->fence release];
         [s->done release];
         [s->go release];
     }
     if (s->host != NULL)
-        host_of(s->program->gpu)->provider->session_close(s->host);
+        host_of(s->executable->gpu)->provider->instance_close(s->host);
     free(s->buffers);
     free(s->ring_stride);
     free(s);
 }
 
-void apple_session_cancel(smelt_session *session, uint32_t cancel) {
-    __atomic_store_n(&((Session *)session)->cancel, cancel, __ATOMIC_RELAXED);
+void apple_instance_cancel(smelt_instance *instance, uint32_t cancel) {
+    __atomic_store_n(&((Instance *)instance)->cancel, cancel, __ATOMIC_RELAXED);
 }

@@ -34,51 +34,51 @@ constexpr size_t alignUp(size_t n) { return (n + 63) / 64 * 64; }
 
 } // namespace
 
-smelt_session::smelt_session(smelt_program *program, smelt_buffer *const *buffers, const uint64_t *ring_stride)
-    : program_(*program), launches_(*program), buffers_(program->buffers),
-      ring_stride_(ring_stride, ring_stride + program->buffers.size()), memory_(program->buffers.size()) {
+smelt_instance::smelt_instance(smelt_executable *executable, smelt_buffer *const *buffers, const uint64_t *ring_stride)
+    : executable_(*executable), launches_(*executable), buffers_(executable->buffers),
+      ring_stride_(ring_stride, ring_stride + executable->buffers.size()), memory_(executable->buffers.size()) {
     for (size_t i = 0; i < buffers_.size(); i++) {
         if (buffers_[i] == nullptr) {
             buffers_[i] = buffers[i];
         }
     }
     uint32_t longest = 0;
-    for (const auto &p : program->phases) {
+    for (const auto &p : executable->phases) {
         longest = std::max(longest, p.dispatch_count);
     }
     items_.resize(2 * size_t{longest});
     spans_.resize(2 * size_t{longest});
     waves_ = std::vector<smelt::Wave>(2 * size_t{longest});
     for (auto &w : waves_) {
-        w.reset(0, program->device->pool->threads());
+        w.reset(0, executable->device->pool->threads());
     }
     order_.resize(longest);
     natives_.resize(longest);
 }
 
-int smelt_session::run(const smelt_step &step, smelt_counts *counts, smelt_kernel_count *kernels, uint64_t *nanoseconds,
-                       smelt_error *error) {
+int smelt_instance::run(const smelt_step &step, smelt_counts *counts, smelt_kernel_count *kernels,
+                        uint64_t *nanoseconds, smelt_error *error) {
     // Everything is checked before anything runs, so a refused step has changed nothing.
     if (int code = resolve(step, error)) {
         return code;
     }
-    uint32_t dispatches = program_.phases[step.phase].dispatch_count;
+    uint32_t dispatches = executable_.phases[step.phase].dispatch_count;
     *counts = {};
-    std::fill(kernels, kernels + program_.kernels.size(), smelt_kernel_count{});
+    std::fill(kernels, kernels + executable_.kernels.size(), smelt_kernel_count{});
     if (nanoseconds != nullptr) {
         std::fill(nanoseconds, nanoseconds + dispatches, 0);
     }
     return runRange(0, dispatches, counts, kernels, nanoseconds, error);
 }
 
-int smelt_session::resolve(const smelt_step &step, smelt_error *error) {
+int smelt_instance::resolve(const smelt_step &step, smelt_error *error) {
     for (size_t i = 0; i < memory_.size(); i++) {
         uint64_t stride = ring_stride_[i];
         auto *base = static_cast<uint8_t *>(buffers_[i]->memory);
         memory_[i] = stride == 0 ? smelt::Launches::Memory{base, buffers_[i]->bytes}
                                  : smelt::Launches::Memory{base + stride * step.slot, stride};
     }
-    const auto &phase = program_.phases[step.phase];
+    const auto &phase = executable_.phases[step.phase];
     if (int code = launches_.resolve(phase, step.sizes, memory_, error)) {
         return code;
     }
@@ -86,19 +86,19 @@ int smelt_session::resolve(const smelt_step &step, smelt_error *error) {
     profile_ = step.profile != 0;
     random_ = step.seed;
     for (uint32_t i = 0; i < phase.dispatch_count; i++) {
-        const auto &d = program_.dispatches[phase.first_dispatch + i];
+        const auto &d = executable_.dispatches[phase.first_dispatch + i];
         natives_[i] = launches_.native(phase.first_dispatch + i);
-        if (natives_[i] == nullptr && program_.kernels[d.kernel].emulated == nullptr && program_.runs(d)) {
+        if (natives_[i] == nullptr && executable_.kernels[d.kernel].emulated == nullptr && executable_.runs(d)) {
             return fail(error, SMELT_ERROR_KERNEL, i, -1, "the native kernel %s does not cover these sizes",
-                        program_.kernels[d.kernel].name.c_str());
+                        executable_.kernels[d.kernel].name.c_str());
         }
         launches_.useRearranged(phase.first_dispatch + i, natives_[i]);
     }
     return SMELT_OK;
 }
 
-int smelt_session::runRange(uint32_t first, uint32_t count, smelt_counts *counts, smelt_kernel_count *kernels,
-                            uint64_t *nanoseconds, smelt_error *error) {
+int smelt_instance::runRange(uint32_t first, uint32_t count, smelt_counts *counts, smelt_kernel_count *kernels,
+                             uint64_t *nanoseconds, smelt_error *error) {
     if (int code = cut(first, count, error)) {
         return code;
     }
@@ -109,10 +109,10 @@ int smelt_session::runRange(uint32_t first, uint32_t count, smelt_counts *counts
     cancelled_ = false;
     if (wave_count_ != 0 && !stopBefore(0)) {
         wave_began_ = nanoseconds != nullptr ? nanosecondsNow() : 0;
-        program_.device->pool->run(*this, waves_.data(), wave_count_);
+        executable_.device->pool->run(*this, waves_.data(), wave_count_);
     }
-    if (program_.rearranged != nullptr) {
-        program_.rearranged->stepDone();
+    if (executable_.rearranged != nullptr) {
+        executable_.rearranged->stepDone();
     }
     if (failed_.load(std::memory_order_relaxed)) {
         *error = failure_;
@@ -125,14 +125,14 @@ int smelt_session::runRange(uint32_t first, uint32_t count, smelt_counts *counts
 }
 
 // cut makes waves of dispatches that are resolved.
-int smelt_session::cut(uint32_t begin, uint32_t count, smelt_error *error) {
-    bool serial = program_.device->options.shuffle != 0 || profile_;
+int smelt_instance::cut(uint32_t begin, uint32_t count, smelt_error *error) {
+    bool serial = executable_.device->options.shuffle != 0 || profile_;
     item_count_ = wave_count_ = barriers_ = command_buffers_ = 0;
     whole_ = true;
     size_t scratch = 0;
     uint32_t first = begin;
     for (uint32_t i = begin; i < begin + count; i++) {
-        const auto &d = program_.dispatches[first_dispatch_ + i];
+        const auto &d = executable_.dispatches[first_dispatch_ + i];
         if (d.barrier != 0 || d.command_buffer != 0) {
             scratch = std::max(scratch, addGroup(first, i - first, serial));
             first = i;
@@ -142,7 +142,7 @@ int smelt_session::cut(uint32_t begin, uint32_t count, smelt_error *error) {
         }
     }
     scratch = std::max(scratch, addGroup(first, begin + count - first, serial));
-    if (!program_.device->scratch.reserve(scratch)) {
+    if (!executable_.device->scratch.reserve(scratch)) {
         return fail(error, SMELT_ERROR_MEMORY, -1, -1, "%zu bytes of scratch", scratch);
     }
     return SMELT_OK;
@@ -150,8 +150,8 @@ int smelt_session::cut(uint32_t begin, uint32_t count, smelt_error *error) {
 
 // addGroup makes waves of independent dispatches, by index in the phase, and
 // returns how much scratch they need.
-size_t smelt_session::addGroup(uint32_t first, uint32_t count, bool serial) {
-    const auto &options = program_.device->options;
+size_t smelt_instance::addGroup(uint32_t first, uint32_t count, bool serial) {
+    const auto &options = executable_.device->options;
     for (uint32_t i = 0; i < count; i++) {
         order_[i] = first + i;
     }
@@ -194,12 +194,12 @@ size_t smelt_session::addGroup(uint32_t first, uint32_t count, bool serial) {
     return most;
 }
 
-void smelt_session::openWave() {
+void smelt_instance::openWave() {
     spans_[wave_count_] = {item_count_, 0, 0, 0};
     wave_chunks_ = 0;
 }
 
-void smelt_session::addItem(uint32_t dispatch, uint32_t stage, size_t scratch) {
+void smelt_instance::addItem(uint32_t dispatch, uint32_t stage, size_t scratch) {
     const auto &launch = launches_[first_dispatch_ + dispatch];
     const auto *native = natives_[dispatch];
     uint64_t groups = launches_.threadgroups(first_dispatch_ + dispatch);
@@ -208,8 +208,8 @@ void smelt_session::addItem(uint32_t dispatch, uint32_t stage, size_t scratch) {
     }
     uint64_t units = native != nullptr ? native->stages[stage].units(&launch) : groups;
     // A stage without units counts as run: its dispatch does.
-    uint32_t threads = program_.device->pool->threads();
-    bool shuffle = program_.device->options.shuffle != 0;
+    uint32_t threads = executable_.device->pool->threads();
+    bool shuffle = executable_.device->options.shuffle != 0;
     uint64_t most = threads == 1 && !shuffle ? 1 : uint64_t{threads} * chunks_per_thread;
     auto chunks = static_cast<uint32_t>(std::clamp<uint64_t>(units, 1, most));
     bool last = native == nullptr || stage + 1 == native->stage_count;
@@ -218,19 +218,19 @@ void smelt_session::addItem(uint32_t dispatch, uint32_t stage, size_t scratch) {
     wave_chunks_ += chunks;
 }
 
-void smelt_session::closeWave() {
+void smelt_instance::closeWave() {
     auto &span = spans_[wave_count_];
     span.item_count = item_count_ - span.first_item;
     if (span.item_count == 0) {
         return;
     }
-    waves_[wave_count_].reset(wave_chunks_, program_.device->pool->threads());
+    waves_[wave_count_].reset(wave_chunks_, executable_.device->pool->threads());
     span.barriers = std::exchange(barriers_, 0);
     span.command_buffers = std::exchange(command_buffers_, 0);
     wave_count_++;
 }
 
-void smelt_session::run(uint32_t wave, uint32_t chunk, uint32_t &cursor) {
+void smelt_instance::run(uint32_t wave, uint32_t chunk, uint32_t &cursor) {
     const auto *items = items_.data() + spans_[wave].first_item;
     if (chunk < items[cursor].first_chunk) { // another thread's last ones descend
         cursor = 0;
@@ -254,15 +254,15 @@ void smelt_session::run(uint32_t wave, uint32_t chunk, uint32_t &cursor) {
     }
 }
 
-void smelt_session::execute(const Item &item, uint64_t begin, uint64_t end) {
+void smelt_instance::execute(const Item &item, uint64_t begin, uint64_t end) {
     const auto &launch = launches_[first_dispatch_ + item.dispatch];
-    auto &device = *program_.device;
+    auto &device = *executable_.device;
     if (item.native != nullptr) {
         item.native->stages[item.stage].run(&launch, device.scratch.at(item.scratch), begin, end);
         return;
     }
     char message[sizeof failure_.message] = "";
-    const auto &kernel = program_.kernels[program_.dispatches[first_dispatch_ + item.dispatch].kernel];
+    const auto &kernel = executable_.kernels[executable_.dispatches[first_dispatch_ + item.dispatch].kernel];
     if (device.options.emulator->run(kernel.emulated, &launch, &device.options.emulation, begin, end, message,
                                      sizeof message) != 0) {
         record(item.dispatch, message);
@@ -270,7 +270,7 @@ void smelt_session::execute(const Item &item, uint64_t begin, uint64_t end) {
 }
 
 // record keeps the first failure of the step.
-void smelt_session::record(uint32_t dispatch, const char *message) {
+void smelt_instance::record(uint32_t dispatch, const char *message) {
     std::lock_guard<std::mutex> lock(failure_mutex_);
     if (!failed_.load(std::memory_order_relaxed)) {
         fail(&failure_, SMELT_ERROR_EXECUTION, dispatch, -1, "%s", message);
@@ -278,7 +278,7 @@ void smelt_session::record(uint32_t dispatch, const char *message) {
     }
 }
 
-bool smelt_session::finish(uint32_t wave) {
+bool smelt_instance::finish(uint32_t wave) {
     const auto &span = spans_[wave];
     if (nanoseconds_ != nullptr) { // waves hold one dispatch
         uint64_t now = nanosecondsNow();
@@ -291,7 +291,7 @@ bool smelt_session::finish(uint32_t wave) {
     for (uint32_t i = span.first_item; i < span.first_item + span.item_count; i++) {
         const auto &item = items_[i];
         if (item.last) {
-            auto &k = kernels_[program_.dispatches[first_dispatch_ + item.dispatch].kernel];
+            auto &k = kernels_[executable_.dispatches[first_dispatch_ + item.dispatch].kernel];
             counts_->dispatches++;
             counts_->rearranged += launches_[first_dispatch_ + item.dispatch].interleaved != 0;
             k.dispatches++;
@@ -302,7 +302,7 @@ bool smelt_session::finish(uint32_t wave) {
         return true;
     }
     // Nothing runs now, so the dispatches of the next wave can still change over.
-    if (program_.rearranged != nullptr && program_.rearranged->busy()) {
+    if (executable_.rearranged != nullptr && executable_.rearranged->busy()) {
         const auto &next = spans_[wave + 1];
         for (uint32_t i = next.first_item; i < next.first_item + next.item_count; i++) {
             launches_.useRearranged(first_dispatch_ + items_[i].dispatch, items_[i].native);
@@ -313,7 +313,7 @@ bool smelt_session::finish(uint32_t wave) {
 
 // stopBefore counts what stands before a wave, unless the step ends there: before a
 // command buffer, or before any wave where the step has none.
-bool smelt_session::stopBefore(uint32_t wave) {
+bool smelt_instance::stopBefore(uint32_t wave) {
     const auto &span = spans_[wave];
     if ((whole_ || span.command_buffers != 0) && cancel.load(std::memory_order_relaxed) != 0) {
         cancelled_ = true;

@@ -8,13 +8,13 @@
 
 using smelt::fail;
 
-smelt_program::smelt_program(smelt_device *device, const smelt_tables &t, smelt_buffer *const *buffers)
+smelt_executable::smelt_executable(smelt_device *device, const smelt_tables &t, smelt_buffer *const *buffers)
     : device(device), terms(t.terms, t.terms + t.term_count), values(t.values, t.values + t.value_count),
       arguments(t.arguments, t.arguments + t.argument_count), words(t.words, t.words + t.word_count),
       constants(t.constants, t.constants + t.constant_count), dispatches(t.dispatches, t.dispatches + t.dispatch_count),
       phases(t.phases, t.phases + t.phase_count), buffers(buffers, buffers + t.buffer_count) {}
 
-int smelt_program::findKernels(const smelt_tables &t, smelt_error *error) {
+int smelt_executable::findKernels(const smelt_tables &t, smelt_error *error) {
     const auto &o = device->options;
     for (uint32_t i = 0; i < t.kernel_count; i++) {
         Kernel k{t.names + t.kernel_name[i], nullptr, nullptr, nullptr, false};
@@ -36,9 +36,9 @@ int smelt_program::findKernels(const smelt_tables &t, smelt_error *error) {
 }
 
 // findNatives asks native kernels about every dispatch at the bounds. Memory that
-// belongs to sessions is a page of this function's: kernels look at constants and
+// belongs to instances is a page of this function's: kernels look at constants and
 // parameters, which are real.
-int smelt_program::findNatives(smelt_error *error) {
+int smelt_executable::findNatives(smelt_error *error) {
     smelt::Launches launches(*this);
     static uint8_t nowhere[64];
     std::vector<smelt::Launches::Memory> memory(buffers.size());
@@ -73,7 +73,7 @@ int smelt_program::findNatives(smelt_error *error) {
 
 // rearrange lists the matrices whose dispatches, in every phase, all run natively with
 // kernels that take them in another order.
-void smelt_program::rearrange(const smelt_tables &t) {
+void smelt_executable::rearrange(const smelt_tables &t) {
     const auto &o = device->options;
     if (o.use_native == 0 || o.native == nullptr || o.half != 0 || o.rearrange == SMELT_REARRANGE_NEVER) {
         return;
@@ -101,7 +101,7 @@ void smelt_program::rearrange(const smelt_tables &t) {
     rearranged = std::make_unique<smelt::Rearranged>(o, std::move(sources));
 }
 
-void smelt_program::evaluate(const int64_t *sizes, std::vector<int64_t> &results) const {
+void smelt_executable::evaluate(const int64_t *sizes, std::vector<int64_t> &results) const {
     for (size_t i = 0; i < values.size(); i++) {
         const auto &v = values[i];
         int64_t sum = v.constant;
@@ -121,15 +121,15 @@ void smelt_program::evaluate(const int64_t *sizes, std::vector<int64_t> &results
 
 namespace smelt {
 
-Launches::Launches(const smelt_program &program)
-    : program_(program), values_(program.values.size()), launches_(program.dispatches.size()),
-      threadgroups_(program.dispatches.size()), words_(program.words.size()) {
+Launches::Launches(const smelt_executable &executable)
+    : executable_(executable), values_(executable.values.size()), launches_(executable.dispatches.size()),
+      threadgroups_(executable.dispatches.size()), words_(executable.words.size()) {
     std::vector<uint32_t> slots;
     size_t total = 0;
-    for (const auto &d : program.dispatches) {
+    for (const auto &d : executable.dispatches) {
         uint32_t count = d.word_count != 0 ? d.params_at + 1 : 0;
         for (uint32_t a = d.first_argument; a < d.first_argument + d.argument_count; a++) {
-            count = std::max(count, program.arguments[a].index + 1);
+            count = std::max(count, executable.arguments[a].index + 1);
         }
         slots.push_back(count);
         total += count;
@@ -138,14 +138,14 @@ Launches::Launches(const smelt_program &program)
     bytes_.resize(total);
     size_t at = 0;
     for (size_t i = 0; i < launches_.size(); i++) {
-        const auto &d = program.dispatches[i];
+        const auto &d = executable.dispatches[i];
         auto &l = launches_[i];
         l = {};
-        l.kernel = program.kernels[d.kernel].name.c_str();
+        l.kernel = executable.kernels[d.kernel].name.c_str();
         l.buffers = pointers_.data() + at;
         l.buffer_bytes = bytes_.data() + at;
         l.buffer_count = slots[i];
-        l.constants = program.constants.data() + d.first_constant;
+        l.constants = executable.constants.data() + d.first_constant;
         l.constants_set = d.constants_set;
         std::copy(d.group, d.group + 3, l.group);
         if (d.word_count != 0) {
@@ -158,7 +158,7 @@ Launches::Launches(const smelt_program &program)
 
 int Launches::resolve(const smelt_phase &phase, const int64_t *sizes, const std::vector<Memory> &memory,
                       smelt_error *error) {
-    program_.evaluate(sizes, values_);
+    executable_.evaluate(sizes, values_);
     for (uint32_t i = 0; i < phase.dispatch_count; i++) {
         if (int code = resolveOne(phase.first_dispatch + i, memory, error)) {
             error->dispatch = static_cast<int32_t>(i);
@@ -169,14 +169,14 @@ int Launches::resolve(const smelt_phase &phase, const int64_t *sizes, const std:
 }
 
 void Launches::useRearranged(uint32_t index, const smelt_native_kernel *native) {
-    if (program_.rearranged == nullptr || native == nullptr || native->interleaved == 0) {
+    if (executable_.rearranged == nullptr || native == nullptr || native->interleaved == 0) {
         return;
     }
-    const auto &d = program_.dispatches[index];
+    const auto &d = executable_.dispatches[index];
     auto &l = launches_[index];
     for (uint32_t a = d.first_argument; a < d.first_argument + d.argument_count; a++) {
-        const auto &argument = program_.arguments[a];
-        const uint8_t *ready = program_.rearranged->at(argument.buffer);
+        const auto &argument = executable_.arguments[a];
+        const uint8_t *ready = executable_.rearranged->at(argument.buffer);
         if (ready != nullptr) {
             pointers_[l.buffers - pointers_.data() + argument.index] = const_cast<uint8_t *>(ready);
             l.interleaved |= 1u << argument.index;
@@ -185,7 +185,7 @@ void Launches::useRearranged(uint32_t index, const smelt_native_kernel *native) 
 }
 
 int Launches::resolveOne(uint32_t index, const std::vector<Memory> &memory, smelt_error *error) {
-    const auto &d = program_.dispatches[index];
+    const auto &d = executable_.dispatches[index];
     auto &l = launches_[index];
     double groups = 1;
     threadgroups_[index] = 1;
@@ -203,7 +203,7 @@ int Launches::resolveOne(uint32_t index, const std::vector<Memory> &memory, smel
                     l.grid[2]);
     }
     for (uint32_t w = d.first_word; w < d.first_word + d.word_count; w++) {
-        int64_t n = values_[program_.words[w]];
+        int64_t n = values_[executable_.words[w]];
         if (n < INT32_MIN || n > UINT32_MAX) {
             return fail(error, SMELT_ERROR_BOUNDS, -1, -1, "parameter %u is %" PRId64 ", which has no 32 bits",
                         w - d.first_word, n);
@@ -213,7 +213,7 @@ int Launches::resolveOne(uint32_t index, const std::vector<Memory> &memory, smel
     l.interleaved = 0;
     size_t at = l.buffers - pointers_.data();
     for (uint32_t i = 0; i < d.argument_count; i++) {
-        const auto &a = program_.arguments[d.first_argument + i];
+        const auto &a = executable_.arguments[d.first_argument + i];
         const Memory &m = memory[a.buffer];
         int64_t have = static_cast<int64_t>(m.bytes) - a.offset;
         int64_t want = values_[a.bytes];
@@ -228,8 +228,8 @@ int Launches::resolveOne(uint32_t index, const std::vector<Memory> &memory, smel
 }
 
 const smelt_native_kernel *Launches::native(uint32_t dispatch) const {
-    const auto &d = program_.dispatches[dispatch];
-    const auto &kernel = program_.kernels[d.kernel];
+    const auto &d = executable_.dispatches[dispatch];
+    const auto &kernel = executable_.kernels[d.kernel];
     for (const auto *k : {d.on_cpu != 0 ? kernel.blas : nullptr, kernel.native}) {
         if (k != nullptr && (k->supports == nullptr || k->supports(&launches_[dispatch]) != 0)) {
             return k;
