@@ -63,7 +63,7 @@ bridge: tests ## the Metal bridge over a stand-in for Metal, with OpenBLAS as th
 	@$(call tested,blas) $(bridged) -run BLAS ./kernels/native
 	@$(call tested,kernels) SMELT_KERNELS_DEVICE=metal $(bridged) ./kernels
 	@$(call tested,models) $(bridged) -run '(TestLogits|TestPlacedProducts)/.*/.*/metal|(TestStepByStep|TestFewTokens|TestGreedyText|TestNextMatchesLogits)/.*/metal|^(TestResolve|TestOtherTarget)$$' .
-	@$(call tested,default) $(GO) test -json -tags fakemetal -timeout 5m -run '^TestDefaultDevice$$' ./cmd/smelt
+	@$(call tested,default) $(GO) test -json -tags fakemetal -timeout 5m -run '^TestDefaultDevice' ./cmd/smelt
 	@$(call tested,placed) $(GO) test -json -tags fakemetal -timeout 5m -run 'ProductsOnTheCPU' ./metal
 
 # Each is a target of its own; the page needs a browser, arm64 an emulator.

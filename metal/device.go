@@ -100,21 +100,38 @@ var targets = map[string]string{"metal": "metal", "cpu": "cpu", "emu": "metal"}
 // is "metal" where there is one, else "cpu". Any other stands for itself, whether there
 // is such a device or not. It returns ErrDevice for an unknown name.
 func Resolve(name string) (string, error) {
+	name, _, err := resolve(name)
+	return name, err
+}
+
+// Fallback returns why the GPU of this machine is not what a name of any case stands for:
+// nil for other names than "auto", where "auto" is "metal", and where the build knows of
+// no GPU. Who resolves "auto" for a person tells it.
+func Fallback(name string) error {
+	_, why, err := resolve(name)
+	if err != nil || errors.Is(why, errNoBridge) {
+		return nil
+	}
+	return why
+}
+
+// resolve is Resolve, and why "auto" is not "metal".
+func resolve(name string) (is string, why, err error) {
 	name = strings.ToLower(name)
 	if !slices.Contains(Names(), name) {
-		return "", fmt.Errorf("metal: %w: %q is none of %s", ErrDevice, name, strings.Join(Names(), ", "))
+		return "", nil, fmt.Errorf("metal: %w: %q is none of %s", ErrDevice, name, strings.Join(Names(), ", "))
 	}
 	if name != auto {
-		return name, nil
+		return name, nil, nil
 	}
 	d, err := openMetal(Options{Threads: 1})
 	if errors.Is(err, ErrNoMetal) {
-		return "cpu", nil
+		return "cpu", err, nil
 	}
 	if err == nil {
 		_ = d.Close()
 	}
-	return "metal", nil // what else is wrong with it, opening it will tell
+	return "metal", nil, nil // what else is wrong with it, opening it will tell
 }
 
 // TargetOf returns the target of the Plans that are made for a device: "metal" or

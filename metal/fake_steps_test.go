@@ -188,11 +188,43 @@ func TestRefusals(t *testing.T) {
 		t.Cleanup(func() { fakemetal.Configure(fakemetal.Options{Emulator: emulated.Provider()}) })
 		_, err := Open("metal", Options{})
 		require.ErrorIs(t, err, ErrNoMetal)
+		require.ErrorContains(t, err, "the system gives this process no GPU")
 		d, err := Open("auto", Options{})
 		require.NoError(t, err)
 		require.Equal(t, "cpu", d.Info().Name)
 		require.NoError(t, d.Close())
 	})
+	for _, row := range []struct {
+		name string
+		o    fakemetal.Options
+		want string // in the error; none where it opens
+	}{
+		{"the default device is nil", fakemetal.Options{NoDefault: true}, ""},
+		{"M1", fakemetal.Options{Family: 7}, ""},
+		{"hosted runner", fakemetal.Options{Family: 5, Zeros: true}, "Apple Paravirtual device is of GPU family Apple5"},
+		{"zeros", fakemetal.Options{Zeros: true, Family: 7}, "a first small one left 0 for 1"},
+		{"zeros among NaNs", fakemetal.Options{Zeros: true, Poison: true}, "nan for 1"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			row.o.Emulator = emulated.Provider()
+			fakemetal.Configure(row.o)
+			t.Cleanup(func() { fakemetal.Configure(fakemetal.Options{Emulator: emulated.Provider()}) })
+			d, err := Open("metal", Options{})
+			if row.want == "" {
+				require.NoError(t, err)
+				require.NoError(t, Fallback("auto"))
+				require.NoError(t, d.Close())
+				return
+			}
+			require.ErrorIs(t, err, ErrNoMetal)
+			require.ErrorContains(t, err, row.want)
+			is, err := Resolve("auto")
+			require.NoError(t, err)
+			require.Equal(t, "cpu", is)
+			require.ErrorContains(t, Fallback("auto"), row.want)
+			require.NoError(t, Fallback("cpu"))
+		})
+	}
 	t.Run("memory", func(t *testing.T) {
 		d := fakeDevice(t, fakemetal.Options{Memory: 100}, Options{})
 		p, err := d.Load(doubling(3, 1), noTensors)
@@ -212,8 +244,8 @@ func TestRefusals(t *testing.T) {
 		doubled(t, s, 3)
 	})
 	t.Run("library", func(t *testing.T) {
-		d := fakeDevice(t, fakemetal.Options{}, Options{Library: "no.metallib"})
-		_, err := d.Load(doubling(3, 1), noTensors)
+		fakemetal.Configure(fakemetal.Options{Emulator: emulated.Provider()})
+		_, err := Open("metal", Options{Library: "no.metallib"})
 		require.ErrorIs(t, err, ErrKernel)
 		require.ErrorContains(t, err, "no.metallib")
 	})

@@ -55,6 +55,9 @@ func newAppleDriver(opts Options, from suppliers) (driver, error) {
 		if errors.As(err, &e) && e.code == codeLost {
 			return nil, fmt.Errorf("%w: %w", ErrNoMetal, err)
 		}
+		if e != nil && e.code.sentinel() != nil {
+			return nil, fmt.Errorf("%w: %w", e.code.sentinel(), err)
+		}
 		return nil, err
 	}
 	g.provided = p

@@ -36,7 +36,7 @@ func TestOtherPlatforms(t *testing.T) {
 	}{
 		{"darwin", "arm64", true, ".", []string{"provider_cgo.go", "gpu_cgo.go"}},
 		{"darwin", "arm64", true, "host", []string{"host.go", "host.cc", "instance.cc"}},
-		{"darwin", "arm64", true, "apple", []string{"apple.go", "apple.m", "instance.m"}},
+		{"darwin", "arm64", true, "apple", []string{"apple.go", "apple.m", "pipelines.m", "instance.m"}},
 		{"darwin", "arm64", false, ".", []string{"provider_none.go"}},
 		{"darwin", "arm64", false, "host", []string{"none.go"}},
 		{"darwin", "arm64", false, "apple", []string{"none.go"}},
@@ -63,6 +63,10 @@ func TestOtherPlatforms(t *testing.T) {
 			require.Subset(t, append(compiled, names...), row.want)
 			if len(pkg.CgoFiles) == 0 {
 				require.Empty(t, compiled)
+			}
+			if row.goos == "darwin" && len(pkg.MFiles) > 0 {
+				// Without it MTLCreateSystemDefaultDevice is nil in a command-line tool.
+				require.Contains(t, strings.Join(pkg.CgoLDFLAGS, " "), "-framework CoreGraphics")
 			}
 			fset := token.NewFileSet()
 			var files []*ast.File

@@ -5,7 +5,9 @@ package main
 import (
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -74,6 +76,32 @@ func TestDefaultDevice(t *testing.T) {
 	scored := []string{"perplexity", model, "--file", text, "--window", "8"}
 	require.Equal(t, good(append(scored, "--device", "emu")...), good(scored...))
 	require.Contains(t, good("verify", model), "tokens on metal, activations in f16")
+}
+
+// TestDefaultDeviceFallsBack has a GPU that is no use: one line says that the CPU runs, and
+// why; to who asks for the CPU, nothing does.
+func TestDefaultDeviceFallsBack(t *testing.T) {
+	model := testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf")
+	lines := func(device string) (n int) {
+		smelt := exec.Command("smelt", "run", model, "-p", "Once", "-n", "2", "--json", "--device", device)
+		smelt.Env = append(os.Environ(), "SMELT_FAKE_METAL=hosted")
+		var problems strings.Builder
+		smelt.Stderr = &problems
+		stdout, err := smelt.Output()
+		require.NoError(t, err, problems.String())
+		var a struct{ Device string }
+		require.NoError(t, json.Unmarshal(stdout, &a))
+		require.Equal(t, "cpu", a.Device)
+		for line := range strings.Lines(problems.String()) {
+			if strings.Contains(line, "running on the CPU: ") {
+				require.Contains(t, line, "no Metal device: Apple Paravirtual device is of GPU family Apple5")
+				n++
+			}
+		}
+		return n
+	}
+	require.Equal(t, 1, lines("auto"))
+	require.Zero(t, lines("cpu"))
 }
 
 func read(t *testing.T, path string) []byte {

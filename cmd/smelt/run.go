@@ -116,8 +116,14 @@ func executionOptions(cmd *cobra.Command, path string, compile *compileFlags, de
 	if err != nil {
 		return opts, err
 	}
+	asked := device.device
 	if err = device.resolve(&opts); err != nil {
 		return opts, err
+	}
+	if device.device == "cpu" {
+		if why := metal.Fallback(asked); why != nil {
+			fmt.Fprintf(cmd.ErrOrStderr(), "smelt: running on the CPU: %v\n", why)
+		}
 	}
 	return opts, checkProducts(opts)
 }

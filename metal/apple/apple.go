@@ -6,7 +6,8 @@ package apple
 #cgo CFLAGS: -I../.. -O2
 #cgo fakemetal CFLAGS: -std=gnu17 -I../internal/fakemetal/include
 #cgo darwin CFLAGS: -mmacosx-version-min=14.0
-#cgo darwin LDFLAGS: -framework Metal -framework Foundation
+// A process without CoreGraphics gets nil for its default device.
+#cgo darwin LDFLAGS: -framework Metal -framework Foundation -framework CoreGraphics
 #include <stdlib.h>
 #include "metal/provider/device.h"
 

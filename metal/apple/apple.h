@@ -9,6 +9,9 @@
 
 #include "metal/provider/device.h"
 
+// Nothing relies on Metal's tracking of hazards: the Plan has the barriers.
+static const MTLResourceOptions apple_memory = MTLResourceStorageModeShared | MTLResourceHazardTrackingModeUntracked;
+
 // POOL { … } is @autoreleasepool { … }; leaving it by return drains too. break would leave
 // different loops under the two compilers: it has no place there.
 #ifdef __clang__
@@ -87,6 +90,14 @@ typedef struct Executable {
 // apple_fail fills error and returns its code.
 __attribute__((format(printf, 4, 5))) int apple_fail(smelt_error *error, int code, int64_t dispatch, const char *format,
                                                      ...);
+
+// apple_pipeline finds or makes the pipeline of a kernel with the function constants that are
+// set, for threadgroups of so many threads.
+Pipeline *apple_pipeline(Gpu *gpu, const char *name, const uint32_t *constants, uint32_t constants_set,
+                         uint32_t threads, smelt_error *error);
+// apple_trial runs a small kernel whose answer is known. There are GPUs, those of virtual
+// machines, that take kernels and compute nothing.
+int apple_trial(Gpu *gpu, smelt_error *error);
 
 // apple_reside makes buffers stay in the GPU's page tables, where the system can.
 id<SmeltResidencySet> apple_reside(Gpu *gpu, Memory *const *buffers, uint32_t count);

@@ -10,10 +10,10 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { queue_length = 16 }; // command buffers that may exist at once
-
-// Nothing relies on Metal's tracking of hazards: the Plan has the barriers.
-static const MTLResourceOptions options = MTLResourceStorageModeShared | MTLResourceHazardTrackingModeUntracked;
+enum {
+    queue_length = 16, // command buffers that may exist at once
+    least_family = 7,
+};
 
 int apple_fail(smelt_error *error, int code, int64_t dispatch, const char *format, ...) {
     error->code = code;
@@ -25,8 +25,6 @@ int apple_fail(smelt_error *error, int code, int64_t dispatch, const char *forma
     va_end(arguments);
     return code;
 }
-
-static const char *text(NSError *e) { return e == nil ? "no reason given" : [[e localizedDescription] UTF8String]; }
 
 static void device_close(smelt_device *device) {
     Gpu *g = (Gpu *)device;
@@ -49,13 +47,53 @@ static void device_close(smelt_device *device) {
     free(g);
 }
 
+// family_of is Apple's number of the GPU's family: they follow each other, and a later one
+// than is known counts as the last.
+static uint32_t family_of(const Gpu *g) {
+    uint32_t family = 0;
+    for (uint32_t f = 1; f <= 10; f++)
+        if ([g->device supportsFamily:(MTLGPUFamily)(1000 + f)])
+            family = f;
+    return family;
+}
+
+// first is the default device. A process that has not loaded CoreGraphics is given none, and
+// some that have; the list of all has it then.
+static id<MTLDevice> first(void) {
+    id<MTLDevice> device = MTLCreateSystemDefaultDevice();
+    if (device != nil)
+        return device;
+    NSArray *all = MTLCopyAllDevices();
+    device = [all count] > 0 ? [[all objectAtIndex:0] retain] : nil;
+    [all release];
+    return device;
+}
+
+// usable refuses what the kernels do not run on.
+static int usable(Gpu *g, smelt_error *error) {
+    if (g->device == nil || g->queue == nil)
+        return apple_fail(error, SMELT_ERROR_LOST, -1,
+                          "the system gives this process no GPU, neither as its default nor in its list: a virtual "
+                          "machine may have none");
+    const char *name = [[g->device name] UTF8String];
+    if (![g->device hasUnifiedMemory])
+        return apple_fail(error, SMELT_ERROR_LOST, -1, "%s has memory of its own; Apple silicon is needed", name);
+    uint32_t family = family_of(g);
+    if (family < least_family)
+        return apple_fail(error, SMELT_ERROR_LOST, -1,
+                          "%s is of GPU family Apple%u; products of matrices and sums over simdgroups need Apple%u, "
+                          "that of M1",
+                          name, family, least_family);
+    return SMELT_OK;
+}
+
 static int device_open(const smelt_device_options *given, smelt_device **device, smelt_error *error) {
     Gpu *g = calloc(1, sizeof *g);
     g->options = *given;
     g->options.half = 1;
     g->libraries = calloc(given->source_count + 1, sizeof *g->libraries);
     POOL {
-        g->device = MTLCreateSystemDefaultDevice();
+        g->device = first();
         g->queue = [g->device newCommandQueueWithMaxCommandBufferCount:queue_length];
         NSArray *sets = [g->device counterSets];
         BOOL between = [g->device supportsCounterSampling:MTLCounterSamplingPointAtStageBoundary];
@@ -66,11 +104,12 @@ static int device_open(const smelt_device_options *given, smelt_device **device,
         }
     }
     int code = SMELT_OK;
-    if (g->device == nil || g->queue == nil)
-        code = apple_fail(error, SMELT_ERROR_LOST, -1, "this machine has no Metal device");
-    else if (![g->device hasUnifiedMemory])
-        code = apple_fail(error, SMELT_ERROR_LOST, -1, "the GPU has memory of its own; Apple silicon is needed");
-    else
+    POOL {
+        code = usable(g, error);
+        if (code == SMELT_OK)
+            code = apple_trial(g, error);
+    }
+    if (code == SMELT_OK)
         code = host_of(g)->provider->device_open(&g->options, &g->cpu, error);
     if (code != SMELT_OK) {
         device_close((smelt_device *)g);
@@ -85,10 +124,7 @@ static void device_info(const smelt_device *device, smelt_info *info) {
     host_of(g)->provider->device_info(g->cpu, info);
     POOL {
         snprintf(info->gpu, sizeof info->gpu, "%s", [[g->device name] UTF8String]);
-        // The families follow each other; a later one than is known counts as the last.
-        for (uint32_t f = 1; f <= 10; f++)
-            if ([g->device supportsFamily:(MTLGPUFamily)(1000 + f)])
-                info->family = f;
+        info->family = family_of(g);
         info->threadgroup_bytes = (uint32_t)[g->device maxThreadgroupMemoryLength];
         info->page_bytes = (uint32_t)getpagesize();
         info->samples = g->timestamps != nil;
@@ -126,7 +162,7 @@ static int buffer_create(smelt_device *device, uint64_t bytes, uint32_t purpose,
     (void)purpose; // Metal gives pages as they are touched, whatever the use
     Gpu *g = (Gpu *)device;
     POOL {
-        id<MTLBuffer> b = [g->device newBufferWithLength:bytes > 0 ? bytes : 1 options:options];
+        id<MTLBuffer> b = [g->device newBufferWithLength:bytes > 0 ? bytes : 1 options:apple_memory];
         return b == nil ? refused(g, bytes, error) : memory(g, b, 0, bytes, buffer, error);
     }
     return SMELT_OK;
@@ -140,7 +176,7 @@ static int buffer_wrap(smelt_device *device, const void *from, uint64_t bytes, s
     POOL {
         id<MTLBuffer> b = [g->device newBufferWithBytesNoCopy:(void *)begin
                                                        length:end - begin
-                                                      options:options
+                                                      options:apple_memory
                                                   deallocator:nil];
         return b == nil ? refused(g, end - begin, error) : memory(g, b, (uintptr_t)from - begin, bytes, buffer, error);
     }
@@ -196,113 +232,6 @@ void apple_leave(Gpu *gpu, id<SmeltResidencySet> set) {
     [set release];
 }
 
-// library compiles a source once, or opens the library that was compiled of all.
-static id<MTLLibrary> library(Gpu *g, uint32_t source, smelt_error *error) {
-    uint32_t at = g->options.library != NULL ? 0 : source;
-    if (g->libraries[at] != nil)
-        return g->libraries[at];
-    NSError *e = nil;
-    const char *name = g->options.library;
-    if (name != NULL) {
-        NSURL *url = [NSURL fileURLWithPath:[NSString stringWithUTF8String:name]];
-        g->libraries[at] = [g->device newLibraryWithURL:url error:&e];
-    } else {
-        MTLCompileOptions *o = [[MTLCompileOptions alloc] init];
-        [o setLanguageVersion:MTLLanguageVersion3_1];
-        [o setFastMathEnabled:NO]; // masks and softmax rely on infinities
-        name = g->options.sources[source].name;
-        g->libraries[at] =
-            [g->device newLibraryWithSource:[NSString stringWithUTF8String:g->options.sources[source].text]
-                                    options:o
-                                      error:&e];
-        [o release];
-    }
-    if (g->libraries[at] == nil)
-        apple_fail(error, SMELT_ERROR_KERNEL, -1, "%s: %s", name, text(e));
-    return g->libraries[at];
-}
-
-static id<MTLComputePipelineState> compile(Gpu *g, const Pipeline *p, smelt_error *error) {
-    const smelt_function *f = p->function;
-    id<MTLLibrary> from = library(g, f->source, error);
-    if (from == nil)
-        return nil;
-    MTLFunctionConstantValues *values = [[MTLFunctionConstantValues alloc] init];
-    for (uint32_t i = 0; i < 32; i++) {
-        BOOL boolean = p->constants[i] != 0;
-        if ((p->constants_set >> i & 1) == 0)
-            continue;
-        if ((f->booleans >> i & 1) != 0)
-            [values setConstantValue:&boolean type:MTLDataTypeBool atIndex:i];
-        else
-            [values setConstantValue:&p->constants[i] type:MTLDataTypeUInt atIndex:i];
-    }
-    NSError *e = nil;
-    NSString *name = [NSString stringWithUTF8String:f->name];
-    id<MTLComputePipelineState> state = nil;
-    id<MTLFunction> function = [from newFunctionWithName:name constantValues:values error:&e];
-    [values release];
-    if (function != nil) {
-        MTLComputePipelineDescriptor *d = [[MTLComputePipelineDescriptor alloc] init];
-        [d setComputeFunction:function];
-        [d setLabel:name];
-        [d setMaxTotalThreadsPerThreadgroup:f->max_threads];
-        [d setThreadGroupSizeIsMultipleOfThreadExecutionWidth:p->whole];
-        state = [g->device newComputePipelineStateWithDescriptor:d
-                                                         options:MTLPipelineOptionNone
-                                                      reflection:NULL
-                                                           error:&e];
-        [d release];
-        [function release];
-    }
-    if (state == nil)
-        apple_fail(error, SMELT_ERROR_KERNEL, -1, "%s: %s", f->name, text(e));
-    return state;
-}
-
-// pipeline finds or makes the pipeline of a dispatch.
-static Pipeline *pipeline(Gpu *g, const smelt_tables *t, const smelt_dispatch *d, smelt_error *error) {
-    const char *name = t->names + t->kernel_name[d->kernel];
-    const smelt_function *f = NULL;
-    for (uint32_t i = 0; i < g->options.function_count && f == NULL; i++)
-        if (strcmp(g->options.functions[i].name, name) == 0)
-            f = &g->options.functions[i];
-    if (f == NULL) {
-        apple_fail(error, SMELT_ERROR_KERNEL, -1, "no kernel is called %s", name);
-        return NULL;
-    }
-    uint32_t threads = d->group[0] * d->group[1] * d->group[2];
-    Pipeline wanted = {.function = f, .constants_set = d->constants_set, .whole = threads % 32 == 0};
-    for (uint32_t i = 0; i < 32; i++)
-        if ((d->constants_set >> i & 1) != 0)
-            wanted.constants[i] = t->constants[d->first_constant + i];
-    Pipeline *p = g->pipelines;
-    while (p != NULL && (p->function != f || p->constants_set != wanted.constants_set || p->whole != wanted.whole ||
-                         memcmp(p->constants, wanted.constants, sizeof p->constants) != 0))
-        p = p->next;
-    if (p == NULL) {
-        if ((wanted.state = compile(g, &wanted, error)) == nil)
-            return NULL;
-        p = malloc(sizeof *p);
-        *p = wanted;
-        p->next = g->pipelines;
-        g->pipelines = p;
-    }
-    // Registers can leave a pipeline fewer threads than its source allows.
-    if ([p->state maxTotalThreadsPerThreadgroup] < threads || [p->state threadExecutionWidth] != 32 ||
-        [p->state staticThreadgroupMemoryLength] > [g->device maxThreadgroupMemoryLength]) {
-        apple_fail(error, SMELT_ERROR_KERNEL, -1,
-                   "%s needs threadgroups of %u threads and %lu bytes, and this GPU has room for %lu threads of "
-                   "simdgroups of %lu, and %lu bytes",
-                   name, threads, (unsigned long)[p->state staticThreadgroupMemoryLength],
-                   (unsigned long)[p->state maxTotalThreadsPerThreadgroup],
-                   (unsigned long)[p->state threadExecutionWidth],
-                   (unsigned long)[g->device maxThreadgroupMemoryLength]);
-        return NULL;
-    }
-    return p;
-}
-
 static void *copied(const void *table, uint64_t bytes) { return memcpy(malloc(bytes + 1), table, bytes); }
 
 static void executable_close(smelt_executable *executable) {
@@ -331,7 +260,10 @@ static int prepare(Executable *p, const smelt_tables *t, smelt_error *error) {
         p->labels[i] = [[NSString stringWithUTF8String:label] retain];
         if (p->dispatches[i].on_cpu)
             continue;
-        if ((p->by_index[i] = pipeline(p->gpu, t, &p->dispatches[i], error)) == NULL) {
+        const smelt_dispatch *d = &p->dispatches[i];
+        p->by_index[i] = apple_pipeline(p->gpu, t->names + t->kernel_name[d->kernel], t->constants + d->first_constant,
+                                        d->constants_set, d->group[0] * d->group[1] * d->group[2], error);
+        if (p->by_index[i] == NULL) {
             error->dispatch = (int32_t)i;
             return error->code;
         }

@@ -3,12 +3,19 @@
 package apple
 
 import (
+	"os"
+
 	"github.com/smelt-ml/smelt/kernels/emulated"
 	"github.com/smelt-ml/smelt/metal/internal/fakemetal"
 )
 
-// A build with the fake has it as its device "metal".
+// A build with the fake has it as its device "metal"; with SMELT_FAKE_METAL=hosted it is
+// what the virtual machines of hosted runners have.
 func init() {
 	fakemetal.AddLibraries()
-	fakemetal.Configure(fakemetal.Options{Emulator: emulated.Provider()})
+	o := fakemetal.Options{Emulator: emulated.Provider()}
+	if os.Getenv("SMELT_FAKE_METAL") == "hosted" {
+		o.Family, o.Zeros = 5, true
+	}
+	fakemetal.Configure(o)
 }

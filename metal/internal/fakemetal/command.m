@@ -398,7 +398,7 @@ static BOOL emulate_twice(const Command *c, const smelt_launch *launch, const sm
     smelt_emulation emulation = machine.options.emulation;
     BOOL twice = machine.options.unwritten != 0;
     pthread_mutex_unlock(&machine.lock);
-    if (fault != FAKE_FAULT_NONE)
+    if (fault != FAKE_FAULT_NONE || machine.options.zeros)
         return fault;
 
     void *buffers[bindings];

@@ -54,6 +54,9 @@ typedef struct fake_options {
     uint32_t no_counters;  // no sampling at stage boundaries
     uint32_t no_residency; // as before macOS 15
     uint32_t no_device;    // a machine without Metal
+    uint32_t no_default;   // the default device is nil, and the list of devices has it
+    uint32_t family;       // Apple's number of the GPU's; 0: 9
+    uint32_t zeros;        // kernels leave results as they were, as on the GPU of a virtual machine
     uint32_t collect;      // misuse is remembered instead of ending the process
 } fake_options;
 

@@ -468,10 +468,11 @@ static BOOL capturing;
 @end
 @implementation FakeDevice
 - (NSString *)name {
-    return fake_string("Fake M4 Max");
+    return fake_string(machine.options.zeros ? "Apple Paravirtual device" : "Fake M4 Max");
 }
 - (BOOL)supportsFamily:(MTLGPUFamily)family {
-    return family == MTLGPUFamilyMetal3 || (family >= MTLGPUFamilyApple7 && family <= MTLGPUFamilyApple9);
+    uint32_t last = machine.options.family > 0 ? machine.options.family : 9;
+    return family == MTLGPUFamilyMetal3 || (family > 1000 && family <= 1000 + last);
 }
 - (BOOL)hasUnifiedMemory {
     return YES;
@@ -648,8 +649,17 @@ static BOOL capturing;
 }
 @end
 
-id<MTLDevice> MTLCreateSystemDefaultDevice(void) {
+static id<MTLDevice> device(BOOL exists) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, fake_constants);
-    return machine.options.no_device || machine.options.emulator == NULL ? nil : [[FakeDevice alloc] init];
+    return exists && !machine.options.no_device && machine.options.emulator != NULL ? [[FakeDevice alloc] init] : nil;
+}
+
+id<MTLDevice> MTLCreateSystemDefaultDevice(void) { return device(!machine.options.no_default); }
+
+NSArray *MTLCopyAllDevices(void) {
+    id one = device(YES);
+    NSArray *all = [[NSArray alloc] initWithObjects:&one count:one == nil ? 0 : 1];
+    [one release];
+    return all;
 }

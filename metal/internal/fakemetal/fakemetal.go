@@ -42,6 +42,9 @@ type Options struct {
 	NoCounters  bool
 	NoResidency bool
 	NoDevice    bool
+	NoDefault   bool // the default device is nil, and the list of devices has it
+	Family      int  // of the GPU; 0: 9
+	Zeros       bool // kernels leave results as they were, as on the GPU of a virtual machine
 	Collect     bool // misuse is remembered in State.Misuse instead of ending the process
 }
 
@@ -63,6 +66,9 @@ func Configure(o Options) {
 		no_counters:  flag(o.NoCounters),
 		no_residency: flag(o.NoResidency),
 		no_device:    flag(o.NoDevice),
+		no_default:   flag(o.NoDefault),
+		family:       C.uint32_t(o.Family),
+		zeros:        flag(o.Zeros),
 		collect:      flag(o.Collect),
 	}
 	C.fake_configure(&c)

@@ -180,7 +180,7 @@ NSData *fake_data(const void *bytes, NSUInteger length) {
 }
 
 @implementation NSArray
-- (id)initWithObjects:(id *)from count:(NSUInteger)n {
+- (id)initWithObjects:(const id *)from count:(NSUInteger)n {
     objects = malloc((n + 1) * sizeof *objects);
     count = n;
     for (NSUInteger i = 0; i < n; i++)

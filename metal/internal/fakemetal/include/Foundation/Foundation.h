@@ -83,6 +83,7 @@ __attribute__((objc_root_class))
     id *objects;
     NSUInteger count;
 }
+- (id)initWithObjects:(const id *)objects count:(NSUInteger)count;
 - (NSUInteger)count;
 - (id)objectAtIndex:(NSUInteger)index;
 @end

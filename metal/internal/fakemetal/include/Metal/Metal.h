@@ -291,5 +291,10 @@ extern "C"
 #endif
     id<MTLDevice>
     MTLCreateSystemDefaultDevice(void);
+#ifdef __cplusplus
+extern "C"
+#endif
+    NSArray *
+    MTLCopyAllDevices(void);
 
 #endif
