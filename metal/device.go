@@ -3,6 +3,7 @@ package metal
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -38,7 +39,8 @@ type Options struct {
 	// Rearrange says when the matrices that the Plan marks take the order that the CPU's
 	// kernels read fastest. Results do not depend on it. Mapped promises that weights are
 	// mappings of files to which nobody writes, so that pages of rearranged ones may be
-	// dropped: what is read again comes from the file.
+	// dropped: what is read again comes from the file. Of others a GPU gets a copy: it sees
+	// whole pages, which in Go's heap hold more than a weight.
 	Rearrange Rearrange
 	Mapped    bool
 
@@ -153,6 +155,7 @@ type Device struct {
 	closed      bool
 	executables map[*Executable]struct{}
 	reserved    int64 // bytes that executables and instances hold, touched or not
+	inPlace     int64 // bytes of weights that a GPU reads where they are mapped
 }
 
 // Open opens a device by name, as [Resolve] reads it. It returns ErrUnavailable where
@@ -222,14 +225,27 @@ func (d *Device) Close() error {
 func (d *Device) lock()   { d.turn <- struct{}{} }
 func (d *Device) unlock() { <-d.turn }
 
-// reserve takes memory out of what is free, or returns a *MemoryError.
+// reserve takes memory out of what is free and, of a GPU, out of what it keeps resident,
+// or returns a *MemoryError.
 func (d *Device) reserve(what string, m Memory) error {
 	need, have := m.allocated(), d.available()
 	if need > have {
 		return &MemoryError{What: what, Need: need, Available: have, Parts: m}
 	}
+	if set := int64(min(d.info.WorkingSet, math.MaxInt64)); set > 0 {
+		if left := max(0, set-d.reserved-d.inPlace); need+m.InPlace > left {
+			return &MemoryError{What: what, Need: need + m.InPlace, Available: left, WorkingSet: set, Parts: m}
+		}
+	}
 	d.reserved += need
+	d.inPlace += m.InPlace
 	return nil
+}
+
+// restore gives back what reserve took.
+func (d *Device) restore(m Memory) {
+	d.reserved -= m.allocated()
+	d.inPlace -= m.InPlace
 }
 
 // available returns how many bytes may still be allocated. The system counts

@@ -26,6 +26,9 @@ type MemoryError struct {
 	Need      int64  // bytes
 	Available int64  // bytes
 	Parts     Memory // what the need is made of
+	// WorkingSet is how many bytes the GPU keeps resident, if it is that of which too little
+	// is available.
+	WorkingSet int64
 }
 
 func (e *MemoryError) Error() string {
@@ -35,8 +38,12 @@ func (e *MemoryError) Error() string {
 			parts = append(parts, p.name+" "+FormatBytes(p.bytes))
 		}
 	}
-	return fmt.Sprintf("%s: %s needs %s (%s), %s is available", ErrMemory, e.What, FormatBytes(e.Need),
-		strings.Join(parts, ", "), FormatBytes(e.Available))
+	of := ""
+	if e.WorkingSet > 0 {
+		of = fmt.Sprintf(" of the %s that the GPU keeps resident", FormatBytes(e.WorkingSet))
+	}
+	return fmt.Sprintf("%s: %s needs %s (%s), %s is available%s", ErrMemory, e.What, FormatBytes(e.Need),
+		strings.Join(parts, ", "), FormatBytes(e.Available), of)
 }
 
 // Is reports whether target is ErrMemory.

@@ -117,6 +117,10 @@ func (d *Device) dropsPages() bool {
 	return d.opts.Mapped && d.rearranges()
 }
 
+// seesPages tells that weights in place would give the device whole pages of what is not
+// only theirs.
+func (d *Device) seesPages() bool { return d.info.GPU != "" && !d.opts.Mapped }
+
 func (d *Device) rearranges() bool {
 	return d.info.ISA != "" && d.info.GPU == "" && d.opts.Rearrange != RearrangeNever
 }
@@ -136,7 +140,7 @@ func (p *Executable) bind(fetch Fetch) error {
 			continue
 		}
 		n, _ := b.Bytes.IsConst()
-		w.copy = w.copy || n <= vectorBytes && !b.Rearrange && p.device.dropsPages()
+		w.copy = w.copy || n <= vectorBytes && !b.Rearrange && p.device.dropsPages() || p.device.seesPages()
 		weights[i] = w
 		p.memory.Weights += n
 		if w.copy {
@@ -146,8 +150,11 @@ func (p *Executable) bind(fetch Fetch) error {
 	if missing != nil {
 		return fmt.Errorf("%w: %w", ErrWeights, errors.Join(missing...))
 	}
-	if err := p.device.reserve("the model "+p.plan.Model, Memory{Converted: p.memory.Converted}); err != nil {
-		p.memory.Converted = 0
+	if p.device.info.GPU != "" {
+		p.memory.InPlace = p.memory.Weights - p.memory.Converted
+	}
+	if err := p.device.reserve("the model "+p.plan.Model, Memory{Converted: p.memory.Converted, InPlace: p.memory.InPlace}); err != nil {
+		p.memory.Converted, p.memory.InPlace = 0, 0
 		return err
 	}
 	if err := p.wrap(weights); err != nil {
@@ -294,7 +301,7 @@ func (p *Executable) release() {
 			p.device.driver.free(b)
 		}
 	}
-	p.device.reserved -= p.memory.allocated()
+	p.device.restore(p.memory)
 	p.pins.Unpin()
 	delete(p.device.executables, p)
 }

@@ -182,6 +182,40 @@ func TestCapture(t *testing.T) {
 	require.ErrorContains(t, s.Run(t.Context(), &Step{Sizes: sizes(1)}), "MTL_CAPTURE_ENABLED")
 }
 
+// TestManySessions makes more of them than a queue takes residency sets.
+func TestManySessions(t *testing.T) {
+	d := fakeDevice(t, fakemetal.Options{}, Options{})
+	p, err := d.Load(doubling(3, 1), noTensors)
+	require.NoError(t, err)
+	before := fakemetal.Read().Resident
+	require.Positive(t, before)
+	sessions := make([]*Instance, 40)
+	for i := range sessions {
+		sessions[i], err = p.NewInstance(1)
+		require.NoError(t, err)
+		require.NoError(t, sessions[i].Run(t.Context(), &Step{Sizes: sizes(1)}))
+	}
+	require.Greater(t, fakemetal.Read().Resident, before+len(sessions)-1)
+	require.Equal(t, 1, fakemetal.Read().MostSets)
+	for _, s := range sessions {
+		require.NoError(t, s.Close())
+	}
+	require.Equal(t, before, fakemetal.Read().Resident)
+}
+
+// TestResidencyInAPause has a session that nobody uses: its memory is asked for until it is
+// closed.
+func TestResidencyInAPause(t *testing.T) {
+	s := begin(t, fakeDevice(t, fakemetal.Options{}, Options{}), doubling(3, 1))
+	require.NoError(t, s.Run(t.Context(), &Step{Sizes: sizes(1)}))
+	before := fakemetal.Read().Requests
+	require.Eventually(t, func() bool { return fakemetal.Read().Requests > before+1 }, 10*time.Second, 10*time.Millisecond)
+	require.NoError(t, s.Close())
+	before = fakemetal.Read().Requests
+	time.Sleep(600 * time.Millisecond)
+	require.Equal(t, before, fakemetal.Read().Requests)
+}
+
 func TestRefusals(t *testing.T) {
 	t.Run("no device", func(t *testing.T) {
 		fakemetal.Configure(fakemetal.Options{NoDevice: true})
@@ -225,13 +259,23 @@ func TestRefusals(t *testing.T) {
 			require.NoError(t, Fallback("cpu"))
 		})
 	}
+	t.Run("working set", func(t *testing.T) {
+		d := fakeDevice(t, fakemetal.Options{WorkingSet: 100}, Options{})
+		p, err := d.Load(doubling(3, 1), noTensors)
+		require.NoError(t, err)
+		_, err = p.NewInstance(1)
+		var refused *MemoryError
+		require.ErrorAs(t, err, &refused)
+		require.Equal(t, int64(100), refused.WorkingSet)
+		require.ErrorContains(t, err, "100 bytes is available of the 100 bytes that the GPU keeps resident")
+	})
 	t.Run("memory", func(t *testing.T) {
 		d := fakeDevice(t, fakemetal.Options{Memory: 100}, Options{})
 		p, err := d.Load(doubling(3, 1), noTensors)
 		require.NoError(t, err)
 		_, err = p.NewInstance(1)
 		require.ErrorIs(t, err, ErrMemory)
-		require.ErrorContains(t, err, "Metal refuses a buffer of 128 bytes; it holds 12 already, recommends 100 together")
+		require.ErrorContains(t, err, "Metal refuses a buffer of 128 bytes; it holds 12 already, recommends 1099511627776 together")
 	})
 	t.Run("pipeline", func(t *testing.T) {
 		d := fakeDevice(t, fakemetal.Options{}, Options{})

@@ -284,6 +284,41 @@ func TestWeightsInManyBuffers(t *testing.T) {
 	require.ErrorContains(t, err, "the device's largest buffer has 64.0 KiB")
 }
 
+// TestWeightsOfTheHeap gives the GPU weights that Go allocated: it gets copies, since it
+// would see whole pages of the heap. Misuse would end the process.
+func TestWeightsOfTheHeap(t *testing.T) {
+	program := tiny(t, "tiny-llama", smelt.Options{Level: 1})
+	var one string
+	tensors := func(name string) ([]byte, lower.DType, error) {
+		one = name
+		dtype, data, ok := program.Model().File().Data(name)
+		require.True(t, ok)
+		return slices.Clone(data), dtype, nil
+	}
+	fake(t, fakemetal.Options{})
+	d, err := metal.Open("metal", metal.Options{})
+	require.NoError(t, err)
+	p, err := d.Load(program.Plan, tensors)
+	require.NoError(t, err)
+	require.NotEmpty(t, one)
+	require.Zero(t, p.Memory().InPlace)
+	require.Equal(t, p.Memory().Weights, p.Memory().Converted)
+	require.NoError(t, d.Close())
+	nothingLeft(t)
+}
+
+// TestWorkingSet has a GPU that keeps less resident than the weights: they are refused,
+// with the sizes.
+func TestWorkingSet(t *testing.T) {
+	program := tiny(t, "tiny-llama", smelt.Options{Level: 1})
+	fake(t, fakemetal.Options{WorkingSet: 1 << 20})
+	_, err := program.Load(smelt.Device{Name: "metal"})
+	require.ErrorIs(t, err, metal.ErrMemory)
+	require.ErrorContains(t, err, "weights in place ")
+	require.ErrorContains(t, err, ", 1.0 MiB is available of the 1.0 MiB that the GPU keeps resident")
+	nothingLeft(t)
+}
+
 // oneIn places a product in n on the CPU, at random.
 func oneIn(n int) lower.Placement {
 	random := rand.New(rand.NewPCG(1, uint64(n)))

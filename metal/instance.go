@@ -421,7 +421,7 @@ func (s *Instance) release() {
 		}
 	}
 	clear(s.bytes)
-	s.executable.device.reserved -= s.memory.allocated()
+	s.executable.device.restore(s.memory)
 	delete(s.executable.instances, s)
 }
 

@@ -5,6 +5,7 @@ import "fmt"
 // Memory is what an executable or instance holds, in bytes.
 type Memory struct {
 	Weights    int64 // of the Plan; mapped from the file but for what follows
+	InPlace    int64 // of them, what a GPU reads where it is mapped and must keep resident
 	Converted  int64 // weights copied because of their types or addresses, and vectors among rearranged matrices
 	Rearranged int64 // at most: weights copied into another order, in the place of the file's pages
 	Cache      int64 // with every slot in use
@@ -18,13 +19,13 @@ type part struct {
 	bytes int64
 }
 
-// parts lists what is allocated.
+// parts lists what is allocated, or must be resident.
 func (m Memory) parts() []part {
-	return []part{{"converted weights", m.Converted}, {"rearranged weights", m.Rearranged}, {"cache", m.Cache}, {"arena", m.Arena}, {"inputs", m.Inputs}, {"outputs", m.Outputs}}
+	return []part{{"weights in place", m.InPlace}, {"converted weights", m.Converted}, {"rearranged weights", m.Rearranged}, {"cache", m.Cache}, {"arena", m.Arena}, {"inputs", m.Inputs}, {"outputs", m.Outputs}}
 }
 
 func (m Memory) allocated() int64 {
-	var sum int64
+	sum := -m.InPlace
 	for _, p := range m.parts() {
 		sum += p.bytes
 	}

@@ -6,6 +6,7 @@
 
 #import <Foundation/Foundation.h>
 #import <Metal/Metal.h>
+#include <pthread.h>
 
 #include "metal/provider/device.h"
 
@@ -27,6 +28,7 @@ static inline void smelt_drain(NSAutoreleasePool **pool) { [*pool drain]; }
 // MTLResidencySet of macOS 15, and who deals with it.
 @protocol SmeltResidencySet <NSObject>
 - (void)addAllocation:(id)allocation;
+- (void)removeAllocation:(id)allocation;
 - (void)commit;
 - (void)requestResidency;
 - (void)endResidency;
@@ -59,6 +61,17 @@ typedef struct Gpu {
     Pipeline *pipelines;
     smelt_device *cpu; // of the host provider
     uint32_t steps;
+    BOOL faulted;        // the queue may ignore what follows
+    uint32_t generation; // of the queue
+
+    // All memory of the device, in one set: a queue takes 32. While there are sessions a
+    // thread asks for its residency, so that the system does not take it back in a pause.
+    id<SmeltResidencySet> resident; // nil before macOS 15
+    uint32_t sessions;
+    pthread_t keeper;
+    pthread_mutex_t lock; // of what follows, and of the set
+    pthread_cond_t wake;
+    BOOL keeping;
 } Gpu;
 
 // host_of returns the functions of the other half, which runs what the Plan gives the CPU.
@@ -70,6 +83,7 @@ typedef struct Memory {
     Gpu *gpu;
     id<MTLBuffer> buffer;
     uint64_t offset, bytes;
+    BOOL whole; // not a slice of another
     smelt_buffer *host;
 } Memory;
 
@@ -84,7 +98,6 @@ typedef struct Executable {
     Pipeline **by_index; // by dispatch; null for the CPU's
     NSString **labels;   // by dispatch
     uint32_t phase_count, dispatch_count, buffer_count, kernel_count;
-    id<SmeltResidencySet> resident;
 } Executable;
 
 // apple_fail fills error and returns its code.
@@ -99,9 +112,15 @@ Pipeline *apple_pipeline(Gpu *gpu, const char *name, const uint32_t *constants, 
 // machines, that take kernels and compute nothing.
 int apple_trial(Gpu *gpu, smelt_error *error);
 
-// apple_reside makes buffers stay in the GPU's page tables, where the system can.
-id<SmeltResidencySet> apple_reside(Gpu *gpu, Memory *const *buffers, uint32_t count);
-void apple_leave(Gpu *gpu, id<SmeltResidencySet> set);
+// apple_renew makes a queue in place of one that saw a fault: Metal may ignore what such a
+// one is given.
+int apple_renew(Gpu *gpu, smelt_error *error);
+
+// apple_reside has what was allocated so far stay in the GPU's page tables, where the
+// system can; from apple_join to apple_leave, also while nothing uses it.
+void apple_reside(Gpu *gpu);
+void apple_join(Gpu *gpu);
+void apple_leave(Gpu *gpu);
 
 int apple_instance_create(smelt_executable *executable, smelt_buffer *const *buffers, const uint64_t *ring_stride,
                           smelt_instance **instance, smelt_error *error);

@@ -3,16 +3,19 @@
 // The device, its memory, and executables: what lives longer than a step.
 #import "apple.h"
 
+#include <errno.h>
 #include <objc/runtime.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
     queue_length = 16, // command buffers that may exist at once
     least_family = 7,
+    residency_ms = 250, // between two requests; the system takes back what rests for about a second
 };
 
 int apple_fail(smelt_error *error, int code, int64_t dispatch, const char *format, ...) {
@@ -24,6 +27,12 @@ int apple_fail(smelt_error *error, int code, int64_t dispatch, const char *forma
     vsnprintf(error->message, sizeof error->message, format, arguments);
     va_end(arguments);
     return code;
+}
+
+// detach takes the residency set off the queue.
+static void detach(Gpu *g) {
+    if (g->resident != nil)
+        [(id<SmeltResidentQueue>)g->queue removeResidencySet:g->resident];
 }
 
 static void device_close(smelt_device *device) {
@@ -38,11 +47,16 @@ static void device_close(smelt_device *device) {
         for (uint32_t i = 0; g->libraries != NULL && i < g->options.source_count; i++)
             [g->libraries[i] release];
         [g->timestamps release];
+        detach(g);
+        [g->resident endResidency];
+        [g->resident release];
         [g->queue release];
         [g->device release];
     }
     if (g->cpu != NULL)
         host_of(g)->provider->device_close(g->cpu);
+    pthread_mutex_destroy(&g->lock);
+    pthread_cond_destroy(&g->wake);
     free(g->libraries);
     free(g);
 }
@@ -69,6 +83,37 @@ static id<MTLDevice> first(void) {
     return device;
 }
 
+// make_set makes the device's residency set. Without one, Metal makes what each command
+// buffer uses resident.
+static void make_set(Gpu *g) {
+    Class class = objc_getClass("MTLResidencySetDescriptor");
+    SEL make = sel_registerName("newResidencySetWithDescriptor:error:"), add = sel_registerName("addResidencySet:");
+    if (class == Nil || ![g->device respondsToSelector:make] || ![g->queue respondsToSelector:add])
+        return;
+    id descriptor = [[class alloc] init];
+    NSError *ignored = nil;
+    id<SmeltResidencySet> set = [(id<SmeltResidentDevice>)g->device newResidencySetWithDescriptor:descriptor
+                                                                                            error:&ignored];
+    [descriptor release];
+    if (set != nil)
+        [(id<SmeltResidentQueue>)g->queue addResidencySet:set];
+    g->resident = set;
+}
+
+int apple_renew(Gpu *g, smelt_error *error) {
+    id<MTLCommandQueue> fresh = [g->device newCommandQueueWithMaxCommandBufferCount:queue_length];
+    if (fresh == nil)
+        return apple_fail(error, SMELT_ERROR_LOST, -1, "after a fault of the GPU, Metal gives no queue any more");
+    detach(g);
+    [g->queue release];
+    g->queue = fresh;
+    if (g->resident != nil)
+        [(id<SmeltResidentQueue>)g->queue addResidencySet:g->resident];
+    g->faulted = NO;
+    g->generation++;
+    return SMELT_OK;
+}
+
 // usable refuses what the kernels do not run on.
 static int usable(Gpu *g, smelt_error *error) {
     if (g->device == nil || g->queue == nil)
@@ -92,6 +137,8 @@ static int device_open(const smelt_device_options *given, smelt_device **device,
     g->options = *given;
     g->options.half = 1;
     g->libraries = calloc(given->source_count + 1, sizeof *g->libraries);
+    pthread_mutex_init(&g->lock, NULL);
+    pthread_cond_init(&g->wake, NULL);
     POOL {
         g->device = first();
         g->queue = [g->device newCommandQueueWithMaxCommandBufferCount:queue_length];
@@ -108,6 +155,8 @@ static int device_open(const smelt_device_options *given, smelt_device **device,
         code = usable(g, error);
         if (code == SMELT_OK)
             code = apple_trial(g, error);
+        if (code == SMELT_OK)
+            make_set(g);
     }
     if (code == SMELT_OK)
         code = host_of(g)->provider->device_open(&g->options, &g->cpu, error);
@@ -143,15 +192,20 @@ static int refused(Gpu *g, uint64_t bytes, smelt_error *error) {
 }
 
 // memory makes the handle of a part of a Metal buffer, which it takes over.
-static int memory(Gpu *g, id<MTLBuffer> buffer, uint64_t offset, uint64_t bytes, smelt_buffer **out,
+static int memory(Gpu *g, id<MTLBuffer> buffer, uint64_t offset, uint64_t bytes, BOOL whole, smelt_buffer **out,
                   smelt_error *error) {
     Memory *m = calloc(1, sizeof *m);
-    *m = (Memory){g, buffer, offset, bytes, NULL};
+    *m = (Memory){g, buffer, offset, bytes, whole, NULL};
     int code = host_of(g)->provider->buffer_wrap(g->cpu, (char *)[buffer contents] + offset, bytes, &m->host, error);
     if (code != SMELT_OK) {
         [buffer release];
         free(m);
         return code;
+    }
+    if (whole) {
+        pthread_mutex_lock(&g->lock);
+        [g->resident addAllocation:buffer];
+        pthread_mutex_unlock(&g->lock);
     }
     *out = (smelt_buffer *)m;
     return SMELT_OK;
@@ -163,7 +217,7 @@ static int buffer_create(smelt_device *device, uint64_t bytes, uint32_t purpose,
     Gpu *g = (Gpu *)device;
     POOL {
         id<MTLBuffer> b = [g->device newBufferWithLength:bytes > 0 ? bytes : 1 options:apple_memory];
-        return b == nil ? refused(g, bytes, error) : memory(g, b, 0, bytes, buffer, error);
+        return b == nil ? refused(g, bytes, error) : memory(g, b, 0, bytes, YES, buffer, error);
     }
     return SMELT_OK;
 }
@@ -178,7 +232,8 @@ static int buffer_wrap(smelt_device *device, const void *from, uint64_t bytes, s
                                                        length:end - begin
                                                       options:apple_memory
                                                   deallocator:nil];
-        return b == nil ? refused(g, end - begin, error) : memory(g, b, (uintptr_t)from - begin, bytes, buffer, error);
+        return b == nil ? refused(g, end - begin, error)
+                        : memory(g, b, (uintptr_t)from - begin, bytes, YES, buffer, error);
     }
     return SMELT_OK;
 }
@@ -188,7 +243,7 @@ static int buffer_slice(smelt_buffer *whole, uint64_t offset, uint64_t bytes, sm
     Memory *m = (Memory *)whole;
     if (offset > m->bytes || bytes > m->bytes - offset)
         return apple_fail(error, SMELT_ERROR_BOUNDS, -1, "a slice past the end of its buffer");
-    return memory(m->gpu, [m->buffer retain], m -> offset + offset, bytes, buffer, error);
+    return memory(m->gpu, [m->buffer retain], m -> offset + offset, bytes, NO, buffer, error);
 }
 
 static void *buffer_contents(smelt_buffer *buffer) {
@@ -199,37 +254,56 @@ static void *buffer_contents(smelt_buffer *buffer) {
 static void buffer_close(smelt_buffer *buffer) {
     Memory *m = (Memory *)buffer;
     host_of(m->gpu)->provider->buffer_close(m->host);
+    if (m->whole) {
+        pthread_mutex_lock(&m->gpu->lock);
+        [m->gpu->resident removeAllocation:m->buffer];
+        [m->gpu->resident commit];
+        pthread_mutex_unlock(&m->gpu->lock);
+    }
     [m->buffer release];
     free(m);
 }
 
-id<SmeltResidencySet> apple_reside(Gpu *gpu, Memory *const *buffers, uint32_t count) {
-    Class class = objc_getClass("MTLResidencySetDescriptor");
-    SEL make = sel_registerName("newResidencySetWithDescriptor:error:"), add = sel_registerName("addResidencySet:");
-    if (class == Nil || ![gpu->device respondsToSelector:make] || ![gpu->queue respondsToSelector:add])
-        return nil;
-    id descriptor = [[class alloc] init];
-    NSError *ignored = nil; // without a set, Metal makes what each command buffer uses resident
-    id<SmeltResidencySet> set = [(id<SmeltResidentDevice>)gpu->device newResidencySetWithDescriptor:descriptor
-                                                                                              error:&ignored];
-    [descriptor release];
-    if (set == nil)
-        return nil;
-    for (uint32_t i = 0; i < count; i++)
-        if (buffers[i] != NULL)
-            [set addAllocation:buffers[i]->buffer];
-    [set commit];
-    [set requestResidency];
-    [(id<SmeltResidentQueue>)gpu->queue addResidencySet:set];
-    return set;
+void apple_reside(Gpu *g) {
+    pthread_mutex_lock(&g->lock);
+    [g->resident commit];
+    [g->resident requestResidency];
+    pthread_mutex_unlock(&g->lock);
 }
 
-void apple_leave(Gpu *gpu, id<SmeltResidencySet> set) {
-    if (set == nil)
+static void *keep(void *of) {
+    Gpu *g = of;
+    pthread_mutex_lock(&g->lock);
+    while (g->keeping) {
+        struct timespec next;
+        clock_gettime(CLOCK_REALTIME, &next);
+        next.tv_nsec += residency_ms * 1000000;
+        next.tv_sec += next.tv_nsec / 1000000000;
+        next.tv_nsec %= 1000000000;
+        if (pthread_cond_timedwait(&g->wake, &g->lock, &next) == ETIMEDOUT)
+            POOL { [g->resident requestResidency]; }
+    }
+    pthread_mutex_unlock(&g->lock);
+    return NULL;
+}
+
+void apple_join(Gpu *g) {
+    apple_reside(g);
+    if (g->sessions++ > 0 || g->resident == nil)
         return;
-    [(id<SmeltResidentQueue>)gpu->queue removeResidencySet:set];
-    [set endResidency];
-    [set release];
+    g->keeping = YES;
+    if (pthread_create(&g->keeper, NULL, keep, g) != 0)
+        g->keeping = NO; // then the first step after a pause is slow
+}
+
+void apple_leave(Gpu *g) {
+    if (--g->sessions > 0 || !g->keeping)
+        return;
+    pthread_mutex_lock(&g->lock);
+    g->keeping = NO;
+    pthread_cond_signal(&g->wake);
+    pthread_mutex_unlock(&g->lock);
+    pthread_join(g->keeper, NULL);
 }
 
 static void *copied(const void *table, uint64_t bytes) { return memcpy(malloc(bytes + 1), table, bytes); }
@@ -237,7 +311,6 @@ static void *copied(const void *table, uint64_t bytes) { return memcpy(malloc(by
 static void executable_close(smelt_executable *executable) {
     Executable *p = (Executable *)executable;
     POOL {
-        apple_leave(p->gpu, p->resident);
         for (uint32_t i = 0; i < p->dispatch_count; i++)
             [p->labels[i] release];
     }
@@ -273,7 +346,7 @@ static int prepare(Executable *p, const smelt_tables *t, smelt_error *error) {
         host[i] = p->buffers[i] == NULL ? NULL : p->buffers[i]->host;
     int code = host_of(p->gpu)->provider->executable_create(p->gpu->cpu, t, host, &p->host, error);
     free(host);
-    p->resident = code == SMELT_OK ? apple_reside(p->gpu, p->buffers, p->buffer_count) : nil;
+    apple_reside(p->gpu);
     return code;
 }
 

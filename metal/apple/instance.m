@@ -29,8 +29,8 @@ typedef struct Instance {
     smelt_instance *host;
     Memory **buffers;
     uint64_t *ring_stride;
-    id<SmeltResidencySet> resident;
-    id<MTLFence> fence;      // orders the passes: nothing of Metal's tracks our buffers
+    id<MTLFence> fence;      // of one queue; orders the passes: nothing of Metal's tracks our buffers
+    uint32_t generation;     // of that queue
     id<MTLSharedEvent> done; // by the GPU
     id<MTLSharedEvent> go;   // by the CPU
     uint64_t done_value, go_value;
@@ -248,6 +248,7 @@ static void land(Instance *s) {
         return;
     }
     if ([f.buffer status] == MTLCommandBufferStatusError) {
+        s->executable->gpu->faulted = YES;
         fail(s, code_of([f.buffer error]), culprit(s, &f), [[[f.buffer error] localizedDescription] UTF8String]);
     } else if (s->code == SMELT_OK) {
         count(s, &f);
@@ -334,6 +335,7 @@ static BOOL recover(Instance *s) {
         Flight f = s->flights[0];
         if ([f.buffer status] < MTLCommandBufferStatusCompleted)
             return NO;
+        s->executable->gpu->faulted = YES;
         [f.samples release];
         [f.buffer release];
         memmove(s->flights, s->flights + 1, --s->flying * sizeof *s->flights);
@@ -342,14 +344,29 @@ static BOOL recover(Instance *s) {
     return YES;
 }
 
-int apple_instance_run(smelt_instance *instance, const smelt_step *step, smelt_counts *counts,
-                       smelt_kernel_count *kernels, uint64_t *nanoseconds, smelt_error *error) {
+// refence gives a instance a fence of the queue that there is now.
+static int refence(Instance *s, smelt_error *error) {
+    id<MTLFence> fresh = [s->executable->gpu->device newFence];
+    if (fresh == nil)
+        return apple_fail(error, SMELT_ERROR_MEMORY, -1, "Metal refuses a fence");
+    [s->fence release];
+    s->fence = fresh;
+    s->generation = s->executable->gpu->generation;
+    return SMELT_OK;
+}
+
+int apple_instance_run(smelt_instance *instance, const smelt_step *step, smelt_counts *counts, smelt_kernel_count *kernels,
+                      uint64_t *nanoseconds, smelt_error *error) {
     Instance *s = (Instance *)instance;
     Gpu *gpu = s->executable->gpu;
     int code = SMELT_OK;
     POOL {
         if (s->stuck && !recover(s))
             return apple_fail(error, SMELT_ERROR_LOST, -1, "the GPU still has not answered to an earlier step");
+        if (gpu->faulted && (code = apple_renew(gpu, error)) != SMELT_OK)
+            return code;
+        if (s->generation != gpu->generation && (code = refence(s, error)) != SMELT_OK)
+            return code;
         if ((code = host_of(gpu)->resolve(s->host, step, error)) != SMELT_OK)
             return code;
         s->step = step;
@@ -392,7 +409,8 @@ int apple_instance_create(smelt_executable *executable, smelt_buffer *const *buf
         s->fence = [p->gpu->device newFence];
         s->done = [p->gpu->device newSharedEvent];
         s->go = [p->gpu->device newSharedEvent];
-        s->resident = apple_reside(p->gpu, s->buffers, p->buffer_count);
+        s->generation = p->gpu->generation;
+        apple_join(p->gpu);
     }
     for (uint32_t i = 0; i < p->buffer_count; i++)
         if (s->buffers[i] == NULL)
@@ -426,7 +444,7 @@ void apple_instance_close(smelt_instance *instance) {
     POOL {
         if (s->stuck)
             abandon(s);
-        apple_leave(s->executable->gpu, s->resident);
+        apple_leave(s->executable->gpu);
         [s->fence release];
         [s->done release];
         [s->go release];

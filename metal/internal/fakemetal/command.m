@@ -80,6 +80,7 @@ typedef struct Step {
     NSUInteger before_count;
 }
 - (void)add:(Kind)kind object:(id)object value:(uint64_t)value;
+- (MTLCommandBufferStatus)told;
 - (BOOL)ready;
 - (void)execute;
 @end
@@ -246,6 +247,7 @@ static double seconds(void) {
     update = (FakeFence *)fence;
 }
 - (void)insertDebugSignpost:(NSString *)text {
+    __atomic_add_fetch(&machine.state.signposts, 1, __ATOMIC_RELAXED);
     signposts = realloc(signposts, (signpost_count + 1) * sizeof *signposts);
     signposted = realloc(signposted, (signpost_count + 1) * sizeof *signposted);
     signposts[signpost_count] = [text retain];
@@ -548,6 +550,9 @@ static const struct {
     [FAKE_FAULT_DEVICE_REMOVED] = {MTLCommandBufferErrorDeviceRemoved, "The device was removed"},
     [FAKE_FAULT_HANG] = {MTLCommandBufferErrorTimeout,
                          "Caused GPU Hang Error (00000003:kIOGPUCommandBufferCallbackErrorHang)"},
+    [FAKE_FAULT_IGNORED] = {MTLCommandBufferErrorAccessRevoked,
+                            "Ignored (for causing prior/excessive GPU errors) "
+                            "(00000004:kIOGPUCommandBufferCallbackErrorSubmissionsIgnored)"},
 };
 
 @implementation FakeCommandBuffer
@@ -634,16 +639,22 @@ static const struct {
 }
 - (void)waitUntilCompleted {
     pthread_mutex_lock(&machine.lock);
+    machine.state.waits++;
     if (status == MTLCommandBufferStatusNotEnqueued)
         fake_misuse("a command buffer is waited for that was not committed");
     else
-        while (status < MTLCommandBufferStatusCompleted || (ticket < machine.rushed && !complete(machine.rushed)))
+        while ([self told] < MTLCommandBufferStatusCompleted)
             pthread_cond_wait(&machine.changed, &machine.lock);
     pthread_mutex_unlock(&machine.lock);
 }
+// told is the status as the CPU hears of it. The machine is locked.
+- (MTLCommandBufferStatus)told {
+    BOOL late = ticket < machine.rushed && !complete(machine.rushed);
+    return late && status > MTLCommandBufferStatusCommitted ? MTLCommandBufferStatusCommitted : status;
+}
 - (MTLCommandBufferStatus)status {
     pthread_mutex_lock(&machine.lock);
-    MTLCommandBufferStatus now = status;
+    MTLCommandBufferStatus now = [self told];
     pthread_mutex_unlock(&machine.lock);
     return now;
 }
@@ -688,8 +699,11 @@ static const struct {
     for (NSUInteger i = 0; i < count; i++) {
         Step *s = &steps[i];
         if (s->kind == PASS) {
-            if (fault == FAKE_FAULT_NONE && (fault = [(FakeEncoder *)s->object execute]) != FAKE_FAULT_NONE)
-                [self failWith:fault at:i];
+            if (fault == FAKE_FAULT_NONE) {
+                fault = queue->line->faulted ? FAKE_FAULT_IGNORED : [(FakeEncoder *)s->object execute];
+                if (fault != FAKE_FAULT_NONE)
+                    [self failWith:fault at:i];
+            }
             continue;
         }
         FakeEvent *e = s->object;
@@ -704,6 +718,7 @@ static const struct {
     ended = seconds();
     [pool drain];
     pthread_mutex_lock(&machine.lock);
+    queue->line->faulted = queue->line->faulted || fault != FAKE_FAULT_NONE;
     status = fault == FAKE_FAULT_NONE ? MTLCommandBufferStatusCompleted : MTLCommandBufferStatusError;
     finished[ticket / 64 % 256] |= 1ull << ticket % 64;
     machine.state.command_buffers++;
@@ -795,8 +810,13 @@ static void *work(void *of) {
 }
 - (void)addResidencySet:(id)set {
     [set retain];
+    if (++sets > 32)
+        fake_misuse("%lu residency sets of a queue; it takes 32", sets);
+    if (sets > machine.state.most_sets)
+        machine.state.most_sets = sets;
 }
 - (void)removeResidencySet:(id)set {
+    sets--;
     [set release];
 }
 - (id<MTLCommandBuffer>)commandBufferWithDescriptor:(MTLCommandBufferDescriptor *)descriptor {
@@ -809,6 +829,7 @@ static void *work(void *of) {
     pthread_mutex_unlock(&machine.lock);
     FakeCommandBuffer *b = [[[FakeCommandBuffer alloc] init] autorelease];
     b->queue = [self retain];
+    __atomic_add_fetch(&machine.state.described, descriptor->options != 0, __ATOMIC_RELAXED);
     b->describes = (descriptor->options & MTLCommandBufferErrorOptionEncoderExecutionStatus) != 0;
     return b;
 }

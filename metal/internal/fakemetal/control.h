@@ -51,6 +51,8 @@ typedef struct fake_options {
     uint32_t unwritten;    // results that depend on bytes which nothing wrote are misuse
     uint64_t max_buffer;   // bytes of the largest buffer; 0: much
     uint64_t memory;       // bytes that buffers may take together; 0: much
+    uint64_t working_set;  // bytes that the GPU recommends to stay below; 0: much
+    uint64_t heap;         // 64 GiB of addresses, by number, that are no memory of whole pages of its own; 0: none
     uint32_t no_counters;  // no sampling at stage boundaries
     uint32_t no_residency; // as before macOS 15
     uint32_t no_device;    // a machine without Metal
@@ -72,6 +74,7 @@ enum {
     FAKE_FAULT_DEVICE_REMOVED = 5,
     FAKE_FAULT_HANG = 6, // never completes, until fake_recover
     FAKE_FAULT_COMPILE = 7,
+    FAKE_FAULT_IGNORED = 8, // what comes after a fault in its queue
 };
 
 // fake_fault makes the dispatch that is `after` dispatches away fail once; under
@@ -90,6 +93,13 @@ typedef struct fake_state {
     uint64_t command_buffers;
     uint64_t most_in_flight; // command buffers committed and not complete, at most
     uint64_t resident;       // allocations in committed residency sets
+    uint64_t most_sets;      // residency sets of a queue, at most
+    uint64_t requests;       // for residency
+    uint64_t queues;         // made
+    uint64_t waits;          // for command buffers to complete
+    uint64_t timestamps;     // taken of both clocks
+    uint64_t signposts;
+    uint64_t described; // command buffers that were to tell about their encoders
     uint64_t captures;
     uint64_t misuses;
     char misuse[300]; // the first one collected

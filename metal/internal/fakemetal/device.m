@@ -384,9 +384,11 @@ const char *fake_source(const char *kernel) {
 @end
 
 @interface FakeResidencySet : NSObject {
-    uint64_t added, committed;
+    id *members;
+    uint64_t count, committed;
 }
 - (void)addAllocation:(id)allocation;
+- (void)removeAllocation:(id)allocation;
 - (void)commit;
 - (void)requestResidency;
 - (void)endResidency;
@@ -395,15 +397,28 @@ const char *fake_source(const char *kernel) {
 - (void)addAllocation:(id)allocation {
     if (!fake_alive(allocation))
         fake_misuse("a released allocation is added to a residency set");
-    added++;
+    for (uint64_t i = 0; i < count; i++)
+        if (members[i] == allocation)
+            return;
+    members = realloc(members, (count + 1) * sizeof *members);
+    members[count++] = [allocation retain];
+}
+- (void)removeAllocation:(id)allocation {
+    for (uint64_t i = 0; i < count; i++)
+        if (members[i] == allocation) {
+            members[i] = members[--count];
+            [allocation release];
+            return;
+        }
 }
 - (void)commit {
     pthread_mutex_lock(&machine.lock);
-    machine.state.resident += added - committed;
-    committed = added;
+    machine.state.resident += count - committed;
+    committed = count;
     pthread_mutex_unlock(&machine.lock);
 }
 - (void)requestResidency {
+    __atomic_add_fetch(&machine.state.requests, 1, __ATOMIC_RELAXED);
 }
 - (void)endResidency {
 }
@@ -411,6 +426,9 @@ const char *fake_source(const char *kernel) {
     pthread_mutex_lock(&machine.lock);
     machine.state.resident -= committed;
     pthread_mutex_unlock(&machine.lock);
+    for (uint64_t i = 0; i < count; i++)
+        [members[i] release];
+    free(members);
     [super dealloc];
 }
 @end
@@ -484,7 +502,7 @@ static BOOL capturing;
     return machine.options.max_buffer > 0 ? machine.options.max_buffer : (NSUInteger)1 << 40;
 }
 - (uint64_t)recommendedMaxWorkingSetSize {
-    return machine.options.memory > 0 ? machine.options.memory : (uint64_t)1 << 40;
+    return machine.options.working_set > 0 ? machine.options.working_set : (uint64_t)1 << 40;
 }
 - (NSUInteger)currentAllocatedSize {
     pthread_mutex_lock(&machine.lock);
@@ -493,6 +511,7 @@ static BOOL capturing;
     return held;
 }
 - (id<MTLCommandQueue>)newCommandQueueWithMaxCommandBufferCount:(NSUInteger)count {
+    __atomic_add_fetch(&machine.state.queues, 1, __ATOMIC_RELAXED);
     return [[FakeQueue alloc] initWithLimit:count];
 }
 - (id<MTLLibrary>)newLibraryWithSource:(NSString *)source options:(MTLCompileOptions *)options error:(NSError **)error {
@@ -601,6 +620,10 @@ static BOOL capturing;
         fake_misuse("memory at %p, %lu bytes, is not whole pages of %lu", bytes, length, page);
         return nil;
     }
+    if (machine.options.heap != 0 && (uintptr_t)bytes >> 36 == machine.options.heap) {
+        fake_misuse("memory at %p is part of Go's heap", bytes);
+        return nil;
+    }
     FakeBuffer *b = [self buffer:length options:options owned:NO];
     if (b != nil)
         b->memory = bytes;
@@ -632,6 +655,7 @@ static BOOL capturing;
     return s;
 }
 - (void)sampleTimestamps:(MTLTimestamp *)cpu gpuTimestamp:(MTLTimestamp *)gpu {
+    __atomic_add_fetch(&machine.state.timestamps, 1, __ATOMIC_RELAXED);
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     *cpu = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;

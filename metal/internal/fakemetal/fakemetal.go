@@ -39,6 +39,7 @@ type Options struct {
 
 	MaxBuffer   int64 // bytes of the largest buffer; 0: 1 TiB
 	Memory      int64 // bytes of all buffers; 0: 1 TiB
+	WorkingSet  int64 // bytes that the GPU recommends to stay below; 0: 1 TiB
 	NoCounters  bool
 	NoResidency bool
 	NoDevice    bool
@@ -63,6 +64,8 @@ func Configure(o Options) {
 		unwritten:    flag(o.Unwritten),
 		max_buffer:   C.uint64_t(o.MaxBuffer),
 		memory:       C.uint64_t(o.Memory),
+		working_set:  C.uint64_t(o.WorkingSet),
+		heap:         C.uint64_t(uintptr(unsafe.Pointer(inHeap)) >> 36),
 		no_counters:  flag(o.NoCounters),
 		no_residency: flag(o.NoResidency),
 		no_device:    flag(o.NoDevice),
@@ -73,6 +76,9 @@ func Configure(o Options) {
 	}
 	C.fake_configure(&c)
 }
+
+// inHeap lies in Go's heap, which the runtime keeps together, far from what the system maps.
+var inHeap = new([1 << 16]byte)
 
 func flag(b bool) C.uint32_t {
 	if b {
@@ -113,6 +119,13 @@ type State struct {
 	CommandBuffers int
 	MostInFlight   int // command buffers committed and not complete
 	Resident       int // allocations in committed residency sets
+	MostSets       int // residency sets of a queue
+	Requests       int // for residency
+	Queues         int // made
+	Waits          int // for command buffers to complete
+	Timestamps     int // taken of both clocks
+	Signposts      int
+	Described      int // command buffers that were to tell about their encoders
 	Captures       int
 	Misuses        int
 	Misuse         string // the first one collected
@@ -126,6 +139,8 @@ func Read() State {
 		Objects: int(s.objects), BufferBytes: int64(s.buffer_bytes), Dispatches: int(s.dispatches), Barriers: int(s.barriers),
 		Fences: int(s.fences), Events: int(s.events),
 		CommandBuffers: int(s.command_buffers), MostInFlight: int(s.most_in_flight), Resident: int(s.resident),
+		MostSets: int(s.most_sets), Requests: int(s.requests), Queues: int(s.queues), Waits: int(s.waits),
+		Timestamps: int(s.timestamps), Signposts: int(s.signposts), Described: int(s.described),
 		Captures: int(s.captures), Misuses: int(s.misuses), Misuse: C.GoString(&s.misuse[0]),
 	}
 }

@@ -110,11 +110,13 @@ typedef struct Line {
     NSUInteger count, room;
     NSUInteger limit; // of command buffers that are not complete
     NSUInteger made;  // so many are
+    BOOL faulted;     // what follows is ignored
 } Line;
 
 @interface FakeQueue : NSObject <MTLCommandQueue> {
 @public
     Line *line;
+    NSUInteger sets; // of residency
 }
 - (id)initWithLimit:(NSUInteger)limit;
 - (void)addResidencySet:(id)set;
