@@ -59,6 +59,7 @@ func (p *Program) Load(d Device) (*Loaded, error) {
 func (l *Loaded) open(d Device) (err error) {
 	options := d.options()
 	options.Mapped = l.program.model.file != nil
+	options.Debug = options.Debug || l.program.options.Debug.GPU
 	if l.device, err = metal.Open(d.Name, options); err != nil {
 		return err
 	}

@@ -52,12 +52,14 @@ type Options struct {
 	// kernels' sources. Capture is the number, from 1 on, of the step that Metal
 	// captures into CaptureFile, for Xcode. Timeout bounds a command buffer; 0 means a
 	// minute. NoBLAS lets native kernels compute what the Plan places on the CPU and the
-	// system's BLAS would. The four are for "metal".
+	// system's BLAS would. Debug has a fault of the GPU name its dispatch, and not only
+	// those of its command buffer, at the cost of a mark for each. The five are for "metal".
 	Library     string
 	Capture     int
 	CaptureFile string
 	Timeout     time.Duration
 	NoBLAS      bool
+	Debug       bool
 }
 
 // Rearrange is a time.

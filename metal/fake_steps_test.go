@@ -142,6 +142,35 @@ func TestStepsStop(t *testing.T) {
 	require.Equal(t, buffers, s.Counters().CommandBuffers)
 }
 
+// TestStepsAreLean counts what a step does beside its work: it reads no clock, waits once
+// for a command buffer, and marks no dispatch, unless it is asked to.
+func TestStepsAreLean(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		opts    Options
+		profile bool
+	}{{"plain", Options{}, false}, {"profile", Options{}, true}, {"debug", Options{Debug: true}, false}} {
+		t.Run(row.name, func(t *testing.T) {
+			s := begin(t, fakeDevice(t, fakemetal.Options{}, row.opts), doubling(12, 3))
+			fakemetal.Reset()
+			const steps = 20
+			for range steps {
+				require.NoError(t, s.Run(t.Context(), &Step{Sizes: sizes(1), Profile: row.profile}))
+			}
+			doubled(t, s, 12)
+			got := fakemetal.Read()
+			require.Zero(t, got.Waits)
+			require.Equal(t, row.profile, got.Timestamps > 0)
+			want := 0
+			if row.opts.Debug {
+				want = steps
+			}
+			require.Equal(t, 12*want, got.Signposts)
+			require.Equal(t, 3*want, got.Described)
+		})
+	}
+}
+
 func TestProfiles(t *testing.T) {
 	for _, row := range []struct {
 		name string

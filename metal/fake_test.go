@@ -231,7 +231,7 @@ func TestFaults(t *testing.T) {
 				if row.fault == fakemetal.Hang {
 					patience = 250 * time.Millisecond
 				}
-				session := sessionOn(t, program, "metal", metal.Options{Poison: true, Timeout: patience})
+				session := sessionOn(t, program, "metal", metal.Options{Poison: true, Timeout: patience, Debug: true})
 				defer session.Loaded().Close()
 
 				fakemetal.Fail(row.fault, after)
@@ -269,6 +269,22 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// TestFaultsWithoutDebug names the command buffer by its first dispatch, and how to learn
+// more.
+func TestFaultsWithoutDebug(t *testing.T) {
+	program := tiny(t, "tiny-qwen3", smelt.Options{Level: 1})
+	fake(t, fakemetal.Options{})
+	session := sessionOn(t, program, "metal", metal.Options{})
+	defer session.Loaded().Close()
+	fakemetal.Fail(fakemetal.PageFault, 7)
+	_, err := session.Feed(t.Context(), []int32{1, 100, 33, 7, 250})
+	var at *metal.DispatchError
+	require.ErrorAs(t, err, &at)
+	require.LessOrEqual(t, at.Dispatch, 7)
+	require.ErrorContains(t, err, "Address Fault")
+	require.Regexp(t, `it may be one of the [1-9][0-9]* dispatches behind it: --debug=gpu tells`, err.Error())
+}
+
 // TestWeightsInManyBuffers gives the device a largest buffer that only part of the
 // file fits: the file is split, and no weight is copied.
 func TestWeightsInManyBuffers(t *testing.T) {
@@ -288,9 +304,7 @@ func TestWeightsInManyBuffers(t *testing.T) {
 // would see whole pages of the heap. Misuse would end the process.
 func TestWeightsOfTheHeap(t *testing.T) {
 	program := tiny(t, "tiny-llama", smelt.Options{Level: 1})
-	var one string
 	tensors := func(name string) ([]byte, lower.DType, error) {
-		one = name
 		dtype, data, ok := program.Model().File().Data(name)
 		require.True(t, ok)
 		return slices.Clone(data), dtype, nil
@@ -300,7 +314,6 @@ func TestWeightsOfTheHeap(t *testing.T) {
 	require.NoError(t, err)
 	p, err := d.Load(program.Plan, tensors)
 	require.NoError(t, err)
-	require.NotEmpty(t, one)
 	require.Zero(t, p.Memory().InPlace)
 	require.Equal(t, p.Memory().Weights, p.Memory().Converted)
 	require.NoError(t, d.Close())

@@ -46,7 +46,7 @@ func newAppleDriver(opts Options, from suppliers) (driver, error) {
 		o.timeout_ms = C.uint32_t(opts.Timeout.Milliseconds())
 	}
 	g := &gpu{}
-	o.library = g.text(opts.Library)
+	o.library, o.debug = g.text(opts.Library), C.uint32_t(flag(opts.Debug))
 	o.capture_step, o.capture_path = C.uint32_t(opts.Capture), g.text(opts.CaptureFile)
 	p, err := openProvider(by, o)
 	if err != nil {

@@ -4,6 +4,7 @@
 // joined with what the CPU runs by events.
 #import "apple.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +42,7 @@ typedef struct Instance {
 
     // Of the step under way.
     const smelt_step *step;
+    BOOL labelled; // encoders say what they do
     const smelt_phase *phase;
     smelt_counts *counts;
     smelt_kernel_count *kernels;
@@ -85,7 +87,8 @@ static void encode_dispatch(Instance *s, id<MTLComputeCommandEncoder> encoder, u
     const Executable *p = s->executable;
     const smelt_dispatch *d = dispatch(s, index);
     const smelt_launch *l = host_of(s->executable->gpu)->launch(s->host, index);
-    [encoder insertDebugSignpost:p->labels[s->phase->first_dispatch + index]];
+    if (s->labelled)
+        [encoder insertDebugSignpost:p->labels[s->phase->first_dispatch + index]];
     if ((uint64_t)l->grid[0] * l->grid[1] * l->grid[2] == 0)
         return; // at these sizes there is nothing to do
     [encoder setComputePipelineState:p->by_index[s->phase->first_dispatch + index]->state];
@@ -104,7 +107,8 @@ static void encode_dispatch(Instance *s, id<MTLComputeCommandEncoder> encoder, u
 // pass encodes dispatches as one pass, in which those between two barriers may run at
 // once.
 static void pass(Instance *s, id<MTLComputeCommandEncoder> encoder, uint32_t first, uint32_t count) {
-    [encoder setLabel:s->executable->labels[s->phase->first_dispatch + first]];
+    if (s->labelled)
+        [encoder setLabel:s->executable->labels[s->phase->first_dispatch + first]];
     [encoder waitForFence:s->fence];
     for (uint32_t i = first; i < first + count; i++) {
         if (dispatch(s, i)->barrier && i > first)
@@ -145,11 +149,13 @@ static void fly(Instance *s, const Segment *g, uint64_t after) {
     Flight *f = &s->flights[s->flying];
     MTLCommandBufferDescriptor *d = [[MTLCommandBufferDescriptor alloc] init];
     [d setRetainedReferences:NO]; // the executable and the instance outlive their steps
-    [d setErrorOptions:MTLCommandBufferErrorOptionEncoderExecutionStatus];
+    if (s->labelled)
+        [d setErrorOptions:MTLCommandBufferErrorOptionEncoderExecutionStatus];
     *f = (Flight){
         [[s->executable->gpu->queue commandBufferWithDescriptor:d] retain], g->first, g->count, ++s->done_value, nil};
     [d release];
-    [f->buffer setLabel:s->executable->labels[s->phase->first_dispatch + g->first]];
+    if (s->labelled)
+        [f->buffer setLabel:s->executable->labels[s->phase->first_dispatch + g->first]];
     if (after > 0)
         [f->buffer encodeWaitForEvent:s->go value:after];
     if (s->step->profile && s->executable->gpu->timestamps != nil)
@@ -197,14 +203,19 @@ static double milliseconds(void) {
 }
 
 // await returns whether the GPU has ended the command buffer. One that failed need not
-// signal its event, so its status is looked at too.
+// signal its event, so its status is looked at too. Of one that did, the status is there a
+// moment later: it is looked at again and not waited for, which would be a second sleep.
 static BOOL await(Instance *s, Flight *f) {
     double end = milliseconds() + s->executable->gpu->options.timeout_ms;
     while (![s->done waitUntilSignaledValue:f->signal timeoutMS:answer_ms] &&
            [f->buffer status] < MTLCommandBufferStatusCompleted)
         if (milliseconds() > end)
             return NO;
-    [f->buffer waitUntilCompleted];
+    while ([f->buffer status] < MTLCommandBufferStatusCompleted) {
+        if (milliseconds() > end)
+            return NO;
+        sched_yield();
+    }
     return YES;
 }
 
@@ -236,6 +247,16 @@ static void count(Instance *s, Flight *f) {
     }
 }
 
+// faulted takes down why a command buffer failed, and where.
+static void faulted(Instance *s, Flight *f) {
+    const char *why = [[[f->buffer error] localizedDescription] UTF8String];
+    char message[400];
+    snprintf(message, sizeof message, "%s; it may be one of the %u dispatches behind it: --debug=gpu tells", why,
+             f->count - 1);
+    BOOL known = s->labelled || f->count == 1;
+    fail(s, code_of([f->buffer error]), culprit(s, f), known ? why : message);
+}
+
 // land waits for the oldest command buffer and takes down what became of it.
 static void land(Instance *s) {
     Flight f = s->flights[0];
@@ -249,7 +270,7 @@ static void land(Instance *s) {
     }
     if ([f.buffer status] == MTLCommandBufferStatusError) {
         s->executable->gpu->faulted = YES;
-        fail(s, code_of([f.buffer error]), culprit(s, &f), [[[f.buffer error] localizedDescription] UTF8String]);
+        faulted(s, &f);
     } else if (s->code == SMELT_OK) {
         count(s, &f);
         if (s->nanoseconds != NULL)
@@ -289,7 +310,8 @@ static void on_cpu(Instance *s, const Segment *g, const Segment *behind) {
 }
 
 static void run(Instance *s) {
-    [s->executable->gpu->device sampleTimestamps:&s->cpu_begin gpuTimestamp:&s->gpu_begin];
+    if (s->step->profile)
+        [s->executable->gpu->device sampleTimestamps:&s->cpu_begin gpuTimestamp:&s->gpu_begin];
     for (uint32_t at = 0; at < s->phase->dispatch_count && !cancelled(s);) {
         POOL {
             Segment g = next(s, at), behind = {0};
@@ -380,7 +402,9 @@ int apple_instance_run(smelt_instance *instance, const smelt_step *step, smelt_c
         memset(kernels, 0, s->executable->kernel_count * sizeof *kernels);
         if (nanoseconds != NULL)
             memset(nanoseconds, 0, s->phase->dispatch_count * sizeof *nanoseconds);
-        if (++gpu->steps == gpu->options.capture_step)
+        BOOL capture = ++gpu->steps == gpu->options.capture_step;
+        s->labelled = capture || gpu->options.debug;
+        if (capture)
             captured(s);
         else
             run(s);

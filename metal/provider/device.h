@@ -153,6 +153,7 @@ typedef struct smelt_device_options {
     uint32_t source_count, function_count;
     const char *library;   // path of a compiled library that takes the sources' place, or null
     uint32_t timeout_ms;   // that a command buffer may take
+    uint32_t debug;        // passes have labels, and a fault tells its dispatch
     uint32_t capture_step; // steps are counted from 1; 0: none
     const char *capture_path;
 } smelt_device_options;
