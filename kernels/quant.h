@@ -394,36 +394,76 @@ template <typename B, uint E> inline Run decode_block(device const uchar *row, u
     return decode(((device const B *)row)[r / (E / 16)], r % (E / 16));
 }
 
+// SMELT_DECODES tells whether there is a decoder of a type: of a library of one kernel
+// those of its own types.
+#if defined(SMELT_FC_TYPE) || defined(SMELT_FC_TYPE0)
+#define SMELT_DECODES(type)                                                                                            \
+    (type == SMELT_FC_TYPE || type == SMELT_FC_TYPE0 || type == SMELT_FC_TYPE1 || type == SMELT_FC_TYPE2)
+#else
+#define SMELT_DECODES(type) 1
+#endif
+
 // decode_run decodes run r of a row, all of whose elements exist.
 inline Run decode_run(uint type, device const uchar *row, uint r) {
     switch (type) {
+#if SMELT_DECODES(SMELT_F32)
     case SMELT_F32:
         return decode_plain((device const float *)row, r);
+#endif
+#if SMELT_DECODES(SMELT_F16)
     case SMELT_F16:
         return decode_plain((device const half *)row, r);
+#endif
+#if SMELT_DECODES(SMELT_BF16)
     case SMELT_BF16:
         return decode_plain((device const bf16 *)row, r);
+#endif
+#if SMELT_DECODES(SMELT_Q8_0)
     case SMELT_Q8_0:
         return decode_block<block_q8_0, 32>(row, r);
+#endif
+#if SMELT_DECODES(SMELT_Q4_0)
     case SMELT_Q4_0:
         return decode_block<block_q4_0, 32>(row, r);
+#endif
+#if SMELT_DECODES(SMELT_Q4_1)
     case SMELT_Q4_1:
         return decode_block<block_q4_1, 32>(row, r);
+#endif
+#if SMELT_DECODES(SMELT_Q5_0)
     case SMELT_Q5_0:
         return decode_block<block_q5_0, 32>(row, r);
+#endif
+#if SMELT_DECODES(SMELT_Q5_1)
     case SMELT_Q5_1:
         return decode_block<block_q5_1, 32>(row, r);
+#endif
+#if SMELT_DECODES(SMELT_Q2_K)
     case SMELT_Q2_K:
         return decode_block<block_q2_k, 256>(row, r);
+#endif
+#if SMELT_DECODES(SMELT_Q3_K)
     case SMELT_Q3_K:
         return decode_block<block_q3_k, 256>(row, r);
+#endif
+#if SMELT_DECODES(SMELT_Q4_K)
     case SMELT_Q4_K:
         return decode_block<block_q4_k, 256>(row, r);
+#endif
+#if SMELT_DECODES(SMELT_Q5_K)
     case SMELT_Q5_K:
         return decode_block<block_q5_k, 256>(row, r);
-    default:
+#endif
+#if SMELT_DECODES(SMELT_Q6_K)
+    case SMELT_Q6_K:
         return decode_block<block_q6_k, 256>(row, r);
+#endif
+    default:
+        break;
     }
+    Run none;
+    same(0.0f, 0.0f, none);
+    return none;
 }
 
 // plain_element is weight i of a row of a plain type.

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 	"unsafe"
+
+	"github.com/smelt-ml/smelt/kernels"
 )
 
 // Order is the order in which the emulator runs the threads of a threadgroup
@@ -53,13 +55,16 @@ type Options struct {
 	// captures into CaptureFile, for Xcode. Timeout bounds a command buffer; 0 means a
 	// minute. NoBLAS lets native kernels compute what the Plan places on the CPU and the
 	// system's BLAS would. Debug has a fault of the GPU name its dispatch, and not only
-	// those of its command buffer, at the cost of a mark for each. The five are for "metal".
+	// those of its command buffer, at the cost of a mark for each. Archives is the folder
+	// below which compiled kernels are kept: in none for "off", in the user's cache folder
+	// for "". The six are for "metal".
 	Library     string
 	Capture     int
 	CaptureFile string
 	Timeout     time.Duration
 	NoBLAS      bool
 	Debug       bool
+	Archives    string
 }
 
 // Rearrange is a time.
@@ -175,7 +180,32 @@ func Open(name string, opts Options) (*Device, error) {
 }
 
 func openMetal(opts Options) (*Device, error) {
-	return start("metal", opts, func(opts Options) (driver, error) { return newAppleDriver(opts, standardSuppliers) })
+	d, err := start("metal", opts, func(opts Options) (driver, error) { return newAppleDriver(opts, standardSuppliers) })
+	if err != nil {
+		return nil, err
+	}
+	if err := d.try(); err != nil {
+		d.Close()
+		return nil, fmt.Errorf("metal: opening %s: %w", d.info.GPU, err)
+	}
+	return d, nil
+}
+
+// try runs a first kernel. A GPU that fails at it is none; one that the kernel was not
+// compiled for may be.
+func (d *Device) try() error {
+	t := kernels.NewTrial()
+	err := d.launch(Launch{Kernel: t.Kernel, Buffers: t.Buffers, Grid: t.Grid, Group: t.Group})
+	if errors.Is(err, ErrKernel) {
+		return err
+	}
+	if err == nil {
+		err = t.Verify()
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrNoMetal, err)
+	}
+	return nil
 }
 
 // suppliers gives the tables of kernels for the host, as pointers to the structs of
@@ -271,6 +301,7 @@ type driver interface {
 	free(buffer handle)
 	load(t *tables, buffers []handle) (handle, error)
 	natives(executable handle, kernels int) []bool
+	compiled(executable handle) Compiled
 	unload(executable handle)
 	begin(executable handle, buffers []handle, ringStrides []uint64) (handle, error)
 	end(instance handle)

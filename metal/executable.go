@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"time"
 	"unsafe"
 
 	"github.com/smelt-ml/smelt/lower"
@@ -258,6 +259,17 @@ func (p *Executable) Plan() *lower.Plan { return p.plan }
 // Memory tells what the executable's weights take. Caches and arenas are the
 // instances'.
 func (p *Executable) Memory() Memory { return p.memory }
+
+// Compiled is what a GPU compiled when a executable was loaded: each kernel with its function
+// constants that the device did not have yet.
+type Compiled struct {
+	Pipelines int
+	Kept      int // of them, those that an earlier process had kept on disk
+	Time      time.Duration
+}
+
+// Compiled tells what was compiled; nothing on the host.
+func (p *Executable) Compiled() Compiled { return p.device.driver.compiled(p.handle) }
 
 // Kernels lists the host names of the Plan's kernels, in the order of their first
 // dispatch.

@@ -181,9 +181,10 @@ func TestEveryBarrierCounts(t *testing.T) {
 // withoutOne runs a prefill and a decode step over a fake that leaves something out, and
 // returns the logits, the chosen tokens and the phases.
 func withoutOne(t *testing.T, program *smelt.Program, o fakemetal.Options) (all []float32, chosen []int32, phases []int) {
-	fake(t, o)
+	fake(t, fakemetal.Options{Poison: o.Poison})
 	session := sessionOn(t, program, "metal", metal.Options{Poison: true})
 	defer session.Loaded().Close()
+	fake(t, o)
 	prompt := make([]int32, program.Plan.Phases[0].Bounds[lower.T]) // the arena's offsets are for so many
 	for i := range prompt {
 		prompt[i] = int32(1 + 31*i)
@@ -229,7 +230,7 @@ func TestFaults(t *testing.T) {
 				fake(t, fakemetal.Options{Poison: true})
 				patience := time.Minute
 				if row.fault == fakemetal.Hang {
-					patience = 250 * time.Millisecond
+					patience = time.Second
 				}
 				session := sessionOn(t, program, "metal", metal.Options{Poison: true, Timeout: patience, Debug: true})
 				defer session.Loaded().Close()

@@ -1,10 +1,13 @@
 package metal
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"strconv"
 	"time"
+
+	"github.com/smelt-ml/smelt/metal/apple"
 )
 
 // answerWithin is how long a command buffer may take unless told otherwise. The
@@ -15,12 +18,14 @@ const answerWithin = time.Minute
 var errNoBridge = fmt.Errorf("%w: this build of smelt has no bridge to Apple's GPUs", ErrNoMetal)
 
 // fromEnvironment fills in what was not asked for: SMELT_METALLIB, a compiled library,
-// SMELT_CAPTURE, the number of the step to capture, and SMELT_BLAS=off.
+// SMELT_ARCHIVES, where compiled kernels are kept, SMELT_CAPTURE, the number of the step to
+// capture, and SMELT_BLAS=off.
 func (o *Options) fromEnvironment() error {
 	o.NoBLAS = o.NoBLAS || os.Getenv("SMELT_BLAS") == "off"
 	if o.Library == "" {
 		o.Library = os.Getenv("SMELT_METALLIB")
 	}
+	o.Archives = cmp.Or(o.Archives, os.Getenv("SMELT_ARCHIVES"), apple.DefaultArchives())
 	if n := os.Getenv("SMELT_CAPTURE"); n != "" && o.Capture == 0 {
 		step, err := strconv.ParseUint(n, 10, 31)
 		if err != nil || step == 0 {

@@ -11,6 +11,8 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"unsafe"
 
 	"github.com/smelt-ml/smelt/kernels/native"
@@ -46,8 +48,12 @@ func newAppleDriver(opts Options, from suppliers) (driver, error) {
 		o.timeout_ms = C.uint32_t(opts.Timeout.Milliseconds())
 	}
 	g := &gpu{}
+	o.archives = g.text(archiveFolder(opts.Archives))
 	o.library, o.debug = g.text(opts.Library), C.uint32_t(flag(opts.Debug))
-	o.capture_step, o.capture_path = C.uint32_t(opts.Capture), g.text(opts.CaptureFile)
+	o.capture_path = g.text(opts.CaptureFile)
+	if opts.Capture > 0 {
+		o.capture_step = C.uint32_t(opts.Capture) + 1 // the trial is a step too
+	}
 	p, err := openProvider(by, o)
 	if err != nil {
 		g.forget()
@@ -62,6 +68,19 @@ func newAppleDriver(opts Options, from suppliers) (driver, error) {
 	}
 	g.provided = p
 	return g, nil
+}
+
+// archiveFolder is the folder of compiled pipelines on this system below one that is given,
+// and makes it; "" where nothing is to be kept, or cannot be.
+func archiveFolder(below string) string {
+	if below == "off" {
+		return ""
+	}
+	folder := filepath.Join(below, apple.SystemBuild())
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return ""
+	}
+	return folder
 }
 
 // text returns a string of C's that lives as long as the device; null for "".

@@ -33,6 +33,9 @@ static int create_executable(const smelt_provider *p, smelt_device *d, const sme
 static void executable_natives(const smelt_provider *p, smelt_executable *executable, uint8_t *n) {
     p->executable_natives(executable, n);
 }
+static void executable_compiled(const smelt_provider *p, smelt_executable *executable, smelt_compiled *c) {
+    p->executable_compiled(executable, c);
+}
 static void close_executable(const smelt_provider *p, smelt_executable *executable) { p->executable_close(executable); }
 static int create_instance(const smelt_provider *p, smelt_executable *executable, smelt_buffer *const *b,
                           const uint64_t *strides, smelt_instance **s, smelt_error *e) {
@@ -51,6 +54,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"time"
 	"unsafe"
 
 	"github.com/smelt-ml/smelt/kernels/emulated"
@@ -232,6 +236,12 @@ func (p *provided) natives(executable handle, kernels int) []bool {
 		list[i] = b != 0
 	}
 	return list
+}
+
+func (p *provided) compiled(executable handle) Compiled {
+	var c C.smelt_compiled
+	C.executable_compiled(p.by, (*C.smelt_executable)(executable), &c)
+	return Compiled{Pipelines: int(c.pipelines), Kept: int(c.kept), Time: time.Duration(c.nanoseconds)}
 }
 
 func (p *provided) unload(executable handle) {

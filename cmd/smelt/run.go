@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -166,11 +167,15 @@ func hintDevice(p *smelt.Program, err error) error {
 
 // loadSession loads a program, with a sign of life where that takes a while.
 func loadSession(cmd *cobra.Command, p *smelt.Program, device *deviceFlags) (*smelt.Session, error) {
-	done := spin(cmd.ErrOrStderr(), "loading "+p.Plan.Model)
+	done := sync.OnceFunc(spin(cmd.ErrOrStderr(), "loading "+p.Plan.Model))
 	defer done()
 	l, err := p.Load(smelt.Device{Name: device.device, Threads: device.threads})
 	if err != nil {
 		return nil, hintDevice(p, err)
+	}
+	if c := l.OnDevice().Compiled(); c.Pipelines > 0 {
+		done()
+		fmt.Fprintf(cmd.ErrOrStderr(), "compiled %d kernels in %.1f s, %d of them kept from before\n", c.Pipelines, c.Time.Seconds(), c.Kept)
 	}
 	s, err := l.NewSession()
 	if err != nil {

@@ -553,37 +553,67 @@ return w;
 template <typename B, uint E> inline Run decode_block( const uchar *row, uint r) {
 return decode((( const B *)row)[r / (E / 16)], r % (E / 16));
 }
-
-
+#line 407 "kernels/quant.h"
 inline Run decode_run(uint type, const uchar *row, uint r) {
 switch (MSL_CHOOSE(7, type)) {
+
 case 1:
 return decode_plain(( const float *)row, r);
+
+
 case 2:
 return decode_plain(( const half *)row, r);
+
+
 case 3:
 return decode_plain(( const bf16 *)row, r);
+
+
 case 6:
 return decode_block<block_q8_0, 32>(row, r);
+
+
 case 7:
 return decode_block<block_q4_0, 32>(row, r);
+
+
 case 8:
 return decode_block<block_q4_1, 32>(row, r);
+
+
 case 9:
 return decode_block<block_q5_0, 32>(row, r);
+
+
 case 10:
 return decode_block<block_q5_1, 32>(row, r);
+
+
 case 11:
 return decode_block<block_q2_k, 256>(row, r);
+
+
 case 12:
 return decode_block<block_q3_k, 256>(row, r);
+
+
 case 13:
 return decode_block<block_q4_k, 256>(row, r);
+
+
 case 14:
 return decode_block<block_q5_k, 256>(row, r);
-default:
+
+
+case 15:
 return decode_block<block_q6_k, 256>(row, r);
+
+default:
+break;
 }
+Run none;
+same(0.0f, 0.0f, none);
+return none;
 }
 
 
@@ -950,7 +980,7 @@ multiply<X, O, 64>(x, w, out, p, end, group.x * 64, first_column, columns, tiles
 else
 multiply<X, O, 32>(x, w, out, p, end, group.x * 32, first_column, columns, tiles, tid, sg);
 }
-#line 954 "kernels/emulated/linear_mat.gen.cc"
+#line 984 "kernels/emulated/linear_mat.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_mat<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),

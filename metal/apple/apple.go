@@ -16,6 +16,8 @@ const smelt_provider *smelt_apple_provider(void);
 import "C"
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"sync"
 	"unsafe"
 
@@ -36,11 +38,17 @@ var all = sync.OnceValue(func() Sources {
 	at := map[string]C.uint32_t{}
 	for i, name := range names {
 		at[name] = C.uint32_t(i)
-		files[i] = C.smelt_source{name: C.CString(name), text: C.CString(kernels.Source(name))}
+		text := kernels.Single(name)
+		hash := sha256.Sum256([]byte(text))
+		files[i] = C.smelt_source{name: C.CString(name), text: C.CString(text), hash: C.CString(hex.EncodeToString(hash[:8]))}
 	}
 	for i, k := range table {
 		f := C.smelt_function{name: C.CString(k.Name), source: at[k.File], max_threads: C.uint32_t(k.MaxThreads)}
+		if m := k.InstanceMacro(); m != "" {
+			f.instance = C.CString(m)
+		}
 		for _, c := range k.Constants {
+			f.macros[c.Index] = C.CString(c.Macro())
 			if c.Type == "bool" {
 				f.booleans |= 1 << c.Index
 			}

@@ -48,6 +48,7 @@ typedef struct Pipeline {
     uint32_t constants[32];
     uint32_t constants_set;
     BOOL whole; // its threadgroups are whole simdgroups
+    BOOL kept;  // by an earlier process
     id<MTLComputePipelineState> state;
 } Pipeline;
 
@@ -57,17 +58,18 @@ typedef struct Gpu {
     id<MTLDevice> device;
     id<MTLCommandQueue> queue;
     id<MTLCounterSet> timestamps; // nil: the GPU's clock cannot be read between passes
-    id<MTLLibrary> *libraries;    // by source, or one of all; nil until compiled
+    id<MTLLibrary> library;       // of all kernels; nil: each is compiled by itself
+    char *archives;               // folder of compiled pipelines, by kernel, constants and source; or null
     Pipeline *pipelines;
     smelt_device *cpu; // of the host provider
     uint32_t steps;
     BOOL faulted;        // the queue may ignore what follows
     uint32_t generation; // of the queue
 
-    // All memory of the device, in one set: a queue takes 32. While there are sessions a
+    // All memory of the device, in one set: a queue takes 32. While there are instances a
     // thread asks for its residency, so that the system does not take it back in a pause.
     id<SmeltResidencySet> resident; // nil before macOS 15
-    uint32_t sessions;
+    uint32_t instances;
     pthread_t keeper;
     pthread_mutex_t lock; // of what follows, and of the set
     pthread_cond_t wake;
@@ -98,19 +100,20 @@ typedef struct Executable {
     Pipeline **by_index; // by dispatch; null for the CPU's
     NSString **labels;   // by dispatch
     uint32_t phase_count, dispatch_count, buffer_count, kernel_count;
+    smelt_compiled compiled;
 } Executable;
 
 // apple_fail fills error and returns its code.
 __attribute__((format(printf, 4, 5))) int apple_fail(smelt_error *error, int code, int64_t dispatch, const char *format,
                                                      ...);
 
-// apple_pipeline finds or makes the pipeline of a kernel with the function constants that are
-// set, for threadgroups of so many threads.
-Pipeline *apple_pipeline(Gpu *gpu, const char *name, const uint32_t *constants, uint32_t constants_set,
-                         uint32_t threads, smelt_error *error);
-// apple_trial runs a small kernel whose answer is known. There are GPUs, those of virtual
-// machines, that take kernels and compute nothing.
-int apple_trial(Gpu *gpu, smelt_error *error);
+// apple_open_pipelines finds the library or the folder that the device's options name, and
+// apple_close_pipelines lets go of what was made.
+int apple_open_pipelines(Gpu *gpu, smelt_error *error);
+void apple_close_pipelines(Gpu *gpu);
+// apple_pipelines makes the pipelines of the executable's dispatches that the device has not
+// made yet, several at a time.
+int apple_pipelines(Executable *executable, const smelt_tables *tables, smelt_error *error);
 
 // apple_renew makes a queue in place of one that saw a fault: Metal may ignore what such a
 // one is given.

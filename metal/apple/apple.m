@@ -38,14 +38,7 @@ static void detach(Gpu *g) {
 static void device_close(smelt_device *device) {
     Gpu *g = (Gpu *)device;
     POOL {
-        while (g->pipelines != NULL) {
-            Pipeline *p = g->pipelines;
-            g->pipelines = p->next;
-            [p->state release];
-            free(p);
-        }
-        for (uint32_t i = 0; g->libraries != NULL && i < g->options.source_count; i++)
-            [g->libraries[i] release];
+        apple_close_pipelines(g);
         [g->timestamps release];
         detach(g);
         [g->resident endResidency];
@@ -57,7 +50,6 @@ static void device_close(smelt_device *device) {
         host_of(g)->provider->device_close(g->cpu);
     pthread_mutex_destroy(&g->lock);
     pthread_cond_destroy(&g->wake);
-    free(g->libraries);
     free(g);
 }
 
@@ -136,7 +128,6 @@ static int device_open(const smelt_device_options *given, smelt_device **device,
     Gpu *g = calloc(1, sizeof *g);
     g->options = *given;
     g->options.half = 1;
-    g->libraries = calloc(given->source_count + 1, sizeof *g->libraries);
     pthread_mutex_init(&g->lock, NULL);
     pthread_cond_init(&g->wake, NULL);
     POOL {
@@ -154,7 +145,7 @@ static int device_open(const smelt_device_options *given, smelt_device **device,
     POOL {
         code = usable(g, error);
         if (code == SMELT_OK)
-            code = apple_trial(g, error);
+            code = apple_open_pipelines(g, error);
         if (code == SMELT_OK)
             make_set(g);
     }
@@ -289,7 +280,7 @@ static void *keep(void *of) {
 
 void apple_join(Gpu *g) {
     apple_reside(g);
-    if (g->sessions++ > 0 || g->resident == nil)
+    if (g->instances++ > 0 || g->resident == nil)
         return;
     g->keeping = YES;
     if (pthread_create(&g->keeper, NULL, keep, g) != 0)
@@ -297,7 +288,7 @@ void apple_join(Gpu *g) {
 }
 
 void apple_leave(Gpu *g) {
-    if (--g->sessions > 0 || !g->keeping)
+    if (--g->instances > 0 || !g->keeping)
         return;
     pthread_mutex_lock(&g->lock);
     g->keeping = NO;
@@ -331,16 +322,9 @@ static int prepare(Executable *p, const smelt_tables *t, smelt_error *error) {
         char label[256];
         snprintf(label, sizeof label, "%u %s", i, t->names + t->label[i]);
         p->labels[i] = [[NSString stringWithUTF8String:label] retain];
-        if (p->dispatches[i].on_cpu)
-            continue;
-        const smelt_dispatch *d = &p->dispatches[i];
-        p->by_index[i] = apple_pipeline(p->gpu, t->names + t->kernel_name[d->kernel], t->constants + d->first_constant,
-                                        d->constants_set, d->group[0] * d->group[1] * d->group[2], error);
-        if (p->by_index[i] == NULL) {
-            error->dispatch = (int32_t)i;
-            return error->code;
-        }
     }
+    if (apple_pipelines(p, t, error) != SMELT_OK)
+        return error->code;
     smelt_buffer **host = calloc(p->buffer_count + 1, sizeof *host);
     for (uint32_t i = 0; i < p->buffer_count; i++)
         host[i] = p->buffers[i] == NULL ? NULL : p->buffers[i]->host;
@@ -384,24 +368,16 @@ static void executable_natives(const smelt_executable *executable, uint8_t *nati
             natives[p->dispatches[i].kernel] = 0;
 }
 
+static void executable_compiled(const smelt_executable *executable, smelt_compiled *compiled) {
+    *compiled = ((const Executable *)executable)->compiled;
+}
+
 const smelt_provider *smelt_apple_provider(void) {
     static const smelt_provider provider = {
-        "metal",
-        device_open,
-        device_close,
-        device_info,
-        buffer_create,
-        buffer_wrap,
-        buffer_slice,
-        buffer_contents,
-        buffer_close,
-        executable_create,
-        executable_natives,
-        executable_close,
-        apple_instance_create,
-        apple_instance_close,
-        apple_instance_run,
-        apple_instance_cancel,
+        "metal",           device_open,          device_close,    device_info,          buffer_create,
+        buffer_wrap,       buffer_slice,         buffer_contents, buffer_close,         executable_create,
+        executable_natives,   executable_compiled,     executable_close,   apple_instance_create, apple_instance_close,
+        apple_instance_run, apple_instance_cancel,
     };
     return &provider;
 }

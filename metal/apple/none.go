@@ -9,3 +9,9 @@ func Provider() unsafe.Pointer { return nil }
 
 // Kernels returns none.
 func Kernels() Sources { return Sources{} }
+
+// DefaultArchives is no folder.
+func DefaultArchives() string { return "off" }
+
+// SystemBuild is unknown.
+func SystemBuild() string { return "unknown" }

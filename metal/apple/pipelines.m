@@ -1,173 +1,324 @@
 //go:build cgo && ((darwin && arm64) || fakemetal)
 
-// Pipelines: kernels with their function constants, compiled once for a device.
+// Pipelines: kernels with their function constants. Each is compiled by itself and once
+// for a device, from a text in which macros choose the kernel and hold its constants: the
+// front end then sees one instance and the decoders of its types. What it gives, and the
+// GPU's code after it, is kept in a file of its own for later processes.
 #import "apple.h"
 
-#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
 static const char *text(NSError *e) { return e == nil ? "no reason given" : [[e localizedDescription] UTF8String]; }
 
-// library compiles a source once, or opens the library that was compiled of all.
-static id<MTLLibrary> library(Gpu *g, uint32_t source, smelt_error *error) {
-    uint32_t at = g->options.library != NULL ? 0 : source;
-    if (g->libraries[at] != nil)
-        return g->libraries[at];
-    NSError *e = nil;
-    const char *name = g->options.library;
-    if (name != NULL) {
-        NSURL *url = [NSURL fileURLWithPath:[NSString stringWithUTF8String:name]];
-        g->libraries[at] = [g->device newLibraryWithURL:url error:&e];
-    } else {
-        MTLCompileOptions *o = [[MTLCompileOptions alloc] init];
-        [o setLanguageVersion:MTLLanguageVersion3_1];
-        [o setFastMathEnabled:NO]; // masks and softmax rely on infinities
-        name = g->options.sources[source].name;
-        g->libraries[at] =
-            [g->device newLibraryWithSource:[NSString stringWithUTF8String:g->options.sources[source].text]
-                                    options:o
-                                      error:&e];
-        [o release];
-    }
-    if (g->libraries[at] == nil)
-        apple_fail(error, SMELT_ERROR_KERNEL, -1, "%s: %s", name, text(e));
-    return g->libraries[at];
+static const smelt_function *function(const Gpu *g, const char *name) {
+    for (uint32_t i = 0; i < g->options.function_count; i++)
+        if (strcmp(g->options.functions[i].name, name) == 0)
+            return &g->options.functions[i];
+    return NULL;
 }
 
-static id<MTLComputePipelineState> compile(Gpu *g, const Pipeline *p, smelt_error *error) {
+static BOOL is_boolean(const Pipeline *p, uint32_t constant) { return (p->function->booleans >> constant & 1) != 0; }
+static BOOL is_set(const Pipeline *p, uint32_t constant) { return (p->constants_set >> constant & 1) != 0; }
+
+// find returns the device's pipeline like the wanted one, which it adds if there is none;
+// make gives it its state.
+static Pipeline *find(Gpu *g, const Pipeline *wanted) {
+    for (Pipeline *p = g->pipelines; p != NULL; p = p->next)
+        if (p->function == wanted->function && p->constants_set == wanted->constants_set && p->whole == wanted->whole &&
+            memcmp(p->constants, wanted->constants, sizeof p->constants) == 0)
+            return p;
+    Pipeline *p = malloc(sizeof *p);
+    *p = *wanted;
+    p->next = g->pipelines;
+    return g->pipelines = p;
+}
+
+// single compiles a library of one kernel.
+static id<MTLLibrary> single(Gpu *g, const Pipeline *p, NSError **e) {
     const smelt_function *f = p->function;
-    id<MTLLibrary> from = library(g, f->source, error);
-    if (from == nil)
-        return nil;
+    id names[33], values[33];
+    NSUInteger count = 0;
+    if (f->instance != NULL) {
+        names[count] = [NSString stringWithUTF8String:f->instance];
+        values[count++] = [NSString stringWithUTF8String:"1"];
+    }
+    for (uint32_t i = 0; i < 32; i++) {
+        char value[16];
+        if (!is_set(p, i) || f->macros[i] == NULL)
+            continue;
+        if (is_boolean(p, i))
+            snprintf(value, sizeof value, "%s", p->constants[i] != 0 ? "true" : "false");
+        else
+            snprintf(value, sizeof value, "%uu", p->constants[i]);
+        names[count] = [NSString stringWithUTF8String:f->macros[i]];
+        values[count++] = [NSString stringWithUTF8String:value];
+    }
+    MTLCompileOptions *o = [[MTLCompileOptions alloc] init];
+    [o setLanguageVersion:MTLLanguageVersion3_1];
+    [o setFastMathEnabled:NO]; // masks and softmax rely on infinities
+    [o setPreprocessorMacros:[NSDictionary dictionaryWithObjects:values forKeys:names count:count]];
+    NSString *source = [NSString stringWithUTF8String:g->options.sources[f->source].text];
+    id<MTLLibrary> library = [g->device newLibraryWithSource:source options:o error:e];
+    [o release];
+    return library;
+}
+
+// specialised takes a kernel out of the library of all, with its function constants.
+static id<MTLFunction> specialised(Gpu *g, const Pipeline *p, NSString *name, NSError **e) {
     MTLFunctionConstantValues *values = [[MTLFunctionConstantValues alloc] init];
     for (uint32_t i = 0; i < 32; i++) {
         BOOL boolean = p->constants[i] != 0;
-        if ((p->constants_set >> i & 1) == 0)
+        if (!is_set(p, i))
             continue;
-        if ((f->booleans >> i & 1) != 0)
+        if (is_boolean(p, i))
             [values setConstantValue:&boolean type:MTLDataTypeBool atIndex:i];
         else
             [values setConstantValue:&p->constants[i] type:MTLDataTypeUInt atIndex:i];
     }
-    NSError *e = nil;
-    NSString *name = [NSString stringWithUTF8String:f->name];
-    id<MTLComputePipelineState> state = nil;
-    id<MTLFunction> function = [from newFunctionWithName:name constantValues:values error:&e];
+    id<MTLFunction> f = [g->library newFunctionWithName:name constantValues:values error:e];
     [values release];
-    if (function != nil) {
-        MTLComputePipelineDescriptor *d = [[MTLComputePipelineDescriptor alloc] init];
-        [d setComputeFunction:function];
-        [d setLabel:name];
-        [d setMaxTotalThreadsPerThreadgroup:f->max_threads];
-        [d setThreadGroupSizeIsMultipleOfThreadExecutionWidth:p->whole];
-        state = [g->device newComputePipelineStateWithDescriptor:d
-                                                         options:MTLPipelineOptionNone
-                                                      reflection:NULL
-                                                           error:&e];
-        [d release];
-        [function release];
-    }
-    if (state == nil)
-        apple_fail(error, SMELT_ERROR_KERNEL, -1, "%s: %s", f->name, text(e));
-    return state;
+    return f;
 }
 
-Pipeline *apple_pipeline(Gpu *g, const char *name, const uint32_t *constants, uint32_t constants_set, uint32_t threads,
-                         smelt_error *error) {
-    const smelt_function *f = NULL;
-    for (uint32_t i = 0; i < g->options.function_count && f == NULL; i++)
-        if (strcmp(g->options.functions[i].name, name) == 0)
-            f = &g->options.functions[i];
-    if (f == NULL) {
-        apple_fail(error, SMELT_ERROR_KERNEL, -1, "no kernel is called %s", name);
-        return NULL;
-    }
-    Pipeline wanted = {.function = f, .constants_set = constants_set, .whole = threads % 32 == 0};
-    for (uint32_t i = 0; i < 32; i++)
-        if ((constants_set >> i & 1) != 0)
-            wanted.constants[i] = constants[i];
-    Pipeline *p = g->pipelines;
-    while (p != NULL && (p->function != f || p->constants_set != wanted.constants_set || p->whole != wanted.whole ||
-                         memcmp(p->constants, wanted.constants, sizeof p->constants) != 0))
-        p = p->next;
-    if (p == NULL) {
-        if ((wanted.state = compile(g, &wanted, error)) == nil)
-            return NULL;
-        p = malloc(sizeof *p);
-        *p = wanted;
-        p->next = g->pipelines;
-        g->pipelines = p;
-    }
-    // Registers can leave a pipeline fewer threads than its source allows.
-    if ([p->state maxTotalThreadsPerThreadgroup] < threads || [p->state threadExecutionWidth] != 32 ||
-        [p->state staticThreadgroupMemoryLength] > [g->device maxThreadgroupMemoryLength]) {
-        apple_fail(error, SMELT_ERROR_KERNEL, -1,
-                   "%s needs threadgroups of %u threads and %lu bytes, and this GPU has room for %lu threads of "
-                   "simdgroups of %lu, and %lu bytes",
-                   name, threads, (unsigned long)[p->state staticThreadgroupMemoryLength],
-                   (unsigned long)[p->state maxTotalThreadsPerThreadgroup],
-                   (unsigned long)[p->state threadExecutionWidth],
-                   (unsigned long)[g->device maxThreadgroupMemoryLength]);
-        return NULL;
-    }
-    return p;
+// archive_path writes where a pipeline is kept: its whole description is the file's name.
+static BOOL archive_path(const Gpu *g, const Pipeline *p, char *path, size_t room) {
+    if (g->archives == NULL || g->library != nil)
+        return NO;
+    size_t n = (size_t)snprintf(path, room, "%s/%s", g->archives, p->function->name);
+    for (uint32_t i = 0; i < 32 && n < room; i++)
+        if (is_set(p, i))
+            n += (size_t)snprintf(path + n, room - n, "-%u.%u", i, p->constants[i]);
+    if (n < room)
+        n += (size_t)snprintf(path + n, room - n, "%s-%s.metalarchive", p->whole ? "" : "-part",
+                              g->options.sources[p->function->source].hash);
+    return n < room;
 }
 
-// apple_trial's kernel is a norm of equal numbers: a sum over simdgroups, threadgroup memory
-// and a barrier.
-enum { trial_width = 8 };
-
-static int trial(Gpu *g, Pipeline *p, id<MTLBuffer> memory, id<MTLSharedEvent> done, smelt_error *error) {
-    static const struct {
-        uint32_t rows, width, x_stride;
-        float eps;
-    } params = {1, trial_width, trial_width, 0};
-    float *x = [memory contents], *weight = x + trial_width, *out = weight + trial_width;
-    for (uint32_t i = 0; i < trial_width; i++) {
-        x[i] = i % 2 == 0 ? 3 : -3;
-        weight[i] = (float)(i + 1);
-    }
-    MTLCommandBufferDescriptor *d = [[MTLCommandBufferDescriptor alloc] init];
-    id<MTLCommandBuffer> buffer = [g->queue commandBufferWithDescriptor:d];
+// archive opens what a file keeps, or makes an empty one.
+static id<MTLBinaryArchive> archive(Gpu *g, const char *path) {
+    NSError *ignored = nil; // what is damaged, or of another system, is made anew
+    MTLBinaryArchiveDescriptor *d = [[MTLBinaryArchiveDescriptor alloc] init];
+    if (path != NULL)
+        [d setUrl:[NSURL fileURLWithPath:[NSString stringWithUTF8String:path]]];
+    id<MTLBinaryArchive> a = [g->device newBinaryArchiveWithDescriptor:d error:&ignored];
     [d release];
-    id<MTLComputeCommandEncoder> encoder = [buffer computeCommandEncoderWithDispatchType:MTLDispatchTypeSerial];
-    [encoder setComputePipelineState:p->state];
-    for (uint32_t i = 0; i < 3; i++)
-        [encoder setBuffer:memory offset:i * trial_width * sizeof(float) atIndex:i];
-    [encoder setBytes:&params length:sizeof params atIndex:3];
-    [encoder dispatchThreadgroups:MTLSizeMake(1, 1, 1) threadsPerThreadgroup:MTLSizeMake(64, 1, 1)];
-    [encoder endEncoding];
-    [buffer encodeSignalEvent:done value:1];
-    [buffer commit];
-    if (![done waitUntilSignaledValue:1 timeoutMS:g->options.timeout_ms])
-        return apple_fail(error, SMELT_ERROR_LOST, -1, "%s has not answered for %g s to a first small kernel",
-                          [[g->device name] UTF8String], (double)g->options.timeout_ms / 1000);
-    [buffer waitUntilCompleted];
-    if ([buffer status] == MTLCommandBufferStatusError)
-        return apple_fail(error, SMELT_ERROR_LOST, -1, "%s fails at a first small kernel: %s",
-                          [[g->device name] UTF8String], text([buffer error]));
-    for (uint32_t i = 0; i < trial_width; i++) {
-        float want = i % 2 == 0 ? weight[i] : -weight[i];
-        if (!(fabsf(out[i] - want) < 1e-3f))
-            return apple_fail(error, SMELT_ERROR_LOST, -1,
-                              "%s runs kernels that compute nothing: a first small one left %g for %g",
-                              [[g->device name] UTF8String], (double)out[i], (double)want);
+    return a;
+}
+
+// keep writes a pipeline's archive. Another process may do the same: whoever comes last
+// replaces a whole file by a whole one.
+static void keep(id<MTLBinaryArchive> a, const char *path) {
+    char making[1100];
+    NSError *ignored = nil; // then it is compiled again
+    snprintf(making, sizeof making, "%s.%d", path, (int)getpid());
+    if (![a serializeToURL:[NSURL fileURLWithPath:[NSString stringWithUTF8String:making]] error:&ignored] ||
+        rename(making, path) != 0)
+        unlink(making);
+}
+
+// state makes the pipeline of a descriptor, from an archive where one has it.
+static id<MTLComputePipelineState> state(Gpu *g, Pipeline *p, MTLComputePipelineDescriptor *d, NSError **e) {
+    char path[1024];
+    id<MTLBinaryArchive> a = nil;
+    id<MTLComputePipelineState> s = nil;
+    BOOL keeps = archive_path(g, p, path, sizeof path);
+    if (keeps && access(path, R_OK) == 0 && (a = archive(g, path)) != nil) {
+        [d setBinaryArchives:[NSArray arrayWithObjects:(const id *)&a count:1]];
+        s = [g->device newComputePipelineStateWithDescriptor:d
+                                                     options:MTLPipelineOptionFailOnBinaryArchiveMiss
+                                                  reflection:NULL
+                                                       error:e];
+        [a release];
+        p->kept = s != nil;
+        if (s != nil)
+            return s;
+    }
+    // Adding it compiles it; the pipeline is then made from the archive.
+    a = keeps ? archive(g, NULL) : nil;
+    BOOL added = a != nil && [a addComputePipelineFunctionsWithDescriptor:d error:e];
+    [d setBinaryArchives:added ? [NSArray arrayWithObjects:(const id *)&a count:1] : nil];
+    s = [g->device newComputePipelineStateWithDescriptor:d options:MTLPipelineOptionNone reflection:NULL error:e];
+    if (added && s != nil)
+        keep(a, path);
+    [a release];
+    return s;
+}
+
+// make compiles a pipeline that is not compiled yet.
+static int make(Gpu *g, Pipeline *p, smelt_error *error) {
+    if (p->state != nil)
+        return SMELT_OK;
+    NSError *e = nil;
+    NSString *name = [NSString stringWithUTF8String:p->function->name];
+    id<MTLFunction> f = nil;
+    if (g->library != nil) {
+        f = specialised(g, p, name, &e);
+    } else {
+        id<MTLLibrary> library = single(g, p, &e);
+        f = [library newFunctionWithName:name];
+        [library release];
+    }
+    if (f != nil) {
+        MTLComputePipelineDescriptor *d = [[MTLComputePipelineDescriptor alloc] init];
+        [d setComputeFunction:f];
+        [d setLabel:name];
+        [d setMaxTotalThreadsPerThreadgroup:p->function->max_threads];
+        [d setThreadGroupSizeIsMultipleOfThreadExecutionWidth:p->whole];
+        p->state = state(g, p, d, &e);
+        [d release];
+        [f release];
+    }
+    if (p->state == nil)
+        return apple_fail(error, SMELT_ERROR_KERNEL, -1, "%s: %s", p->function->name, text(e));
+    return SMELT_OK;
+}
+
+// Queue is pipelines to be compiled, for several threads.
+typedef struct Queue {
+    Gpu *gpu;
+    Pipeline **pipelines;
+    uint32_t count, next;
+    pthread_mutex_t lock; // of what follows: the first failure
+    Pipeline *failed;
+    smelt_error *error;
+} Queue;
+
+static void *compile(void *of) {
+    Queue *q = of;
+    for (;;) {
+        uint32_t i = __atomic_fetch_add(&q->next, 1, __ATOMIC_RELAXED);
+        if (i >= q->count)
+            return NULL;
+        smelt_error error;
+        int code = SMELT_OK;
+        POOL { code = make(q->gpu, q->pipelines[i], &error); }
+        pthread_mutex_lock(&q->lock);
+        if (code != SMELT_OK && q->failed == NULL) {
+            q->failed = q->pipelines[i];
+            *q->error = error;
+        }
+        pthread_mutex_unlock(&q->lock);
+    }
+}
+
+// compile_all compiles pipelines, as many at a time as the device has threads, and returns
+// one that failed.
+static Pipeline *compile_all(Gpu *g, Pipeline **pipelines, uint32_t count, smelt_error *error) {
+    enum { most = 16 };
+    Queue q = {g, pipelines, count, 0, PTHREAD_MUTEX_INITIALIZER, NULL, error};
+    pthread_t threads[most];
+    uint32_t wanted = g->options.threads < count ? g->options.threads : count, running = 0;
+    while (running + 1 < wanted && running < most && pthread_create(&threads[running], NULL, compile, &q) == 0)
+        running++;
+    compile(&q);
+    while (running > 0)
+        pthread_join(threads[--running], NULL);
+    pthread_mutex_destroy(&q.lock);
+    return q.failed;
+}
+
+// fits tells whether threadgroups of a dispatch run: registers can leave a pipeline fewer
+// threads than its source allows.
+static int fits(const Gpu *g, const Pipeline *p, uint32_t dispatch, uint32_t threads, smelt_error *error) {
+    if ([p->state maxTotalThreadsPerThreadgroup] >= threads && [p->state threadExecutionWidth] == 32 &&
+        [p->state staticThreadgroupMemoryLength] <= [g->device maxThreadgroupMemoryLength])
+        return SMELT_OK;
+    return apple_fail(error, SMELT_ERROR_KERNEL, dispatch,
+                      "%s needs threadgroups of %u threads and %lu bytes, and this GPU has room for %lu threads of "
+                      "simdgroups of %lu, and %lu bytes",
+                      p->function->name, threads, (unsigned long)[p->state staticThreadgroupMemoryLength],
+                      (unsigned long)[p->state maxTotalThreadsPerThreadgroup],
+                      (unsigned long)[p->state threadExecutionWidth],
+                      (unsigned long)[g->device maxThreadgroupMemoryLength]);
+}
+
+static uint32_t threads_of(const smelt_dispatch *d) { return d->group[0] * d->group[1] * d->group[2]; }
+
+// want sets the pipelines of the dispatches, and lists those to be compiled.
+static int want(Executable *p, const smelt_tables *t, Pipeline **missing, uint32_t *count, smelt_error *error) {
+    for (uint32_t i = 0; i < p->dispatch_count; i++) {
+        const smelt_dispatch *d = &p->dispatches[i];
+        const char *name = t->names + t->kernel_name[d->kernel];
+        Pipeline wanted = {.constants_set = d->constants_set, .whole = threads_of(d) % 32 == 0};
+        if (d->on_cpu)
+            continue;
+        if ((wanted.function = function(p->gpu, name)) == NULL)
+            return apple_fail(error, SMELT_ERROR_KERNEL, i, "no kernel is called %s", name);
+        for (uint32_t c = 0; c < 32; c++)
+            if (is_set(&wanted, c))
+                wanted.constants[c] = t->constants[d->first_constant + c];
+        Pipeline *found = p->by_index[i] = find(p->gpu, &wanted);
+        BOOL known = found->state != nil;
+        for (uint32_t j = 0; j < *count && !known; j++)
+            known = missing[j] == found;
+        if (!known)
+            missing[(*count)++] = found;
     }
     return SMELT_OK;
 }
 
-int apple_trial(Gpu *g, smelt_error *error) {
-    Pipeline *p = apple_pipeline(g, "rms_norm_f32_f32", NULL, 0, 64, error);
-    if (p == NULL)
-        return error->code;
-    id<MTLBuffer> memory = [g->device newBufferWithLength:3 * trial_width * sizeof(float) options:apple_memory];
-    id<MTLSharedEvent> done = [g->device newSharedEvent];
-    int code = memory != nil && done != nil
-                   ? trial(g, p, memory, done, error)
-                   : apple_fail(error, SMELT_ERROR_MEMORY, -1, "Metal refuses %u bytes or an event",
-                                (unsigned)(3 * trial_width * sizeof(float)));
-    [memory release];
-    [done release];
+static uint64_t now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+int apple_pipelines(Executable *p, const smelt_tables *t, smelt_error *error) {
+    uint64_t begin = now();
+    uint32_t count = 0;
+    Pipeline **missing = calloc(p->dispatch_count + 1, sizeof *missing), *failed = NULL;
+    int code = want(p, t, missing, &count, error);
+    if (code == SMELT_OK && (failed = compile_all(p->gpu, missing, count, error)) != NULL)
+        code = error->code;
+    for (uint32_t i = 0; i < p->dispatch_count && failed != NULL; i++)
+        if (p->by_index[i] == failed) {
+            error->dispatch = (int32_t)i;
+            break;
+        }
+    for (uint32_t i = 0; i < p->dispatch_count && code == SMELT_OK; i++)
+        if (p->by_index[i] != NULL)
+            code = fits(p->gpu, p->by_index[i], i, threads_of(&p->dispatches[i]), error);
+    p->compiled = (smelt_compiled){count, 0, now() - begin};
+    for (uint32_t i = 0; i < count; i++)
+        p->compiled.kept += missing[i]->kept;
+    free(missing);
     return code;
+}
+
+int apple_open_pipelines(Gpu *g, smelt_error *error) {
+    NSError *e = nil;
+    const char *name = g->options.library;
+    if (name != NULL) {
+        NSURL *url = [NSURL fileURLWithPath:[NSString stringWithUTF8String:name]];
+        g->library = [g->device newLibraryWithURL:url error:&e];
+        return g->library != nil ? SMELT_OK : apple_fail(error, SMELT_ERROR_KERNEL, -1, "%s: %s", name, text(e));
+    }
+    [g->device setShouldMaximizeConcurrentCompilation:YES];
+    if (g->options.archives == NULL)
+        return SMELT_OK;
+    const char *gpu = [[g->device name] UTF8String];
+    size_t room = strlen(g->options.archives) + strlen(gpu) + 2;
+    g->archives = malloc(room);
+    size_t n = (size_t)snprintf(g->archives, room, "%s/", g->options.archives);
+    for (; *gpu != 0; gpu++)
+        g->archives[n++] = *gpu == ' ' || *gpu == '/' ? '-' : *gpu;
+    g->archives[n] = 0;
+    mkdir(g->archives, 0755); // where it is not there, nothing is kept
+    return SMELT_OK;
+}
+
+void apple_close_pipelines(Gpu *g) {
+    while (g->pipelines != NULL) {
+        Pipeline *p = g->pipelines;
+        g->pipelines = p->next;
+        [p->state release];
+        free(p);
+    }
+    [g->library release];
+    free(g->archives);
 }

@@ -153,6 +153,8 @@ void executableNatives(const smelt_executable *executable, uint8_t *natives) {
     }
 }
 
+void executableCompiled(const smelt_executable *, smelt_compiled *compiled) { *compiled = {}; }
+
 void executableClose(smelt_executable *executable) { delete executable; }
 
 int instanceCreate(smelt_executable *executable, smelt_buffer *const *buffers, const uint64_t *ring_stride,
@@ -173,9 +175,9 @@ int instanceRun(smelt_instance *instance, const smelt_step *step, smelt_counts *
 void instanceCancel(smelt_instance *instance, uint32_t cancel) { instance->cancel.store(cancel); }
 
 const smelt_provider provider = {
-    "host",         deviceOpen,     deviceClose, deviceInfo,       bufferCreate,      bufferWrap,
-    bufferSlice,    bufferContents, bufferClose, executableCreate, executableNatives, executableClose,
-    instanceCreate, instanceClose,  instanceRun, instanceCancel,
+    "host",      deviceOpen,    deviceClose,    deviceInfo,   bufferCreate,  bufferWrap,   bufferSlice, bufferContents,
+    bufferClose, executableCreate, executableNatives, executableCompiled, executableClose, instanceCreate, instanceClose, instanceRun,
+    instanceCancel,
 };
 
 int hostResolve(smelt_instance *instance, const smelt_step *step, smelt_error *error) {

@@ -122,10 +122,12 @@ typedef struct smelt_tables {
         name_bytes, kernel_count, buffer_count;
 } smelt_tables;
 
-// Where a kernel comes from, for devices that compile it.
+// Where kernels come from, for devices that compile them: a text in which macros take the
+// place of function constants and choose the kernel.
 typedef struct smelt_source {
     const char *name; // of the file
     const char *text;
+    const char *hash; // of the text, as a file's name may hold it
 } smelt_source;
 
 typedef struct smelt_function {
@@ -133,6 +135,8 @@ typedef struct smelt_function {
     uint32_t source;   // index
     uint32_t booleans; // bit i: function constant i is a bool; else a uint
     uint32_t max_threads;
+    const char *instance;   // macro that chooses it; null: none is needed
+    const char *macros[32]; // by function constant; null where it has none
 } smelt_function;
 
 typedef struct smelt_device_options {
@@ -152,6 +156,7 @@ typedef struct smelt_device_options {
     const smelt_function *functions;
     uint32_t source_count, function_count;
     const char *library;   // path of a compiled library that takes the sources' place, or null
+    const char *archives;  // folder of what was compiled before, on this system for any GPU, or null
     uint32_t timeout_ms;   // that a command buffer may take
     uint32_t debug;        // passes have labels, and a fault tells its dispatch
     uint32_t capture_step; // steps are counted from 1; 0: none
@@ -169,6 +174,13 @@ typedef struct smelt_info {
     uint64_t max_buffer_bytes;
     uint64_t working_set_bytes; // that the GPU keeps resident without paging
 } smelt_info;
+
+// What a device compiled for a executable.
+typedef struct smelt_compiled {
+    uint32_t pipelines;
+    uint32_t kept; // of them, those that an earlier process had kept
+    uint64_t nanoseconds;
+} smelt_compiled;
 
 typedef struct smelt_step {
     uint32_t phase;
@@ -211,9 +223,11 @@ typedef struct smelt_provider {
 
     // buffers are those of the Plan, null where each instance has its own.
     int (*executable_create)(smelt_device *device, const smelt_tables *tables, smelt_buffer *const *buffers,
-                             smelt_executable **executable, smelt_error *error);
+                          smelt_executable **executable, smelt_error *error);
     // executable_natives tells for each kernel whether all its dispatches run natively at the bounds.
     void (*executable_natives)(const smelt_executable *executable, uint8_t *natives);
+    // executable_compiled tells what had to be compiled; nothing on the host.
+    void (*executable_compiled)(const smelt_executable *executable, smelt_compiled *compiled);
     void (*executable_close)(smelt_executable *executable);
 
     // ring_stride: bytes between the slots of an input; 0 for buffers without slots.

@@ -36,40 +36,68 @@ func Available() bool {
 // in MSL, has the generic one here: scan finds it, because without that space structs
 // could not be copied.
 var flags = []string{
-	"-x", "clcpp", "-cl-std=CLC++2021", "-target", "spir64", "-cl-no-stdinc", "-nostdinc", "-fsyntax-only",
+	"-x", "clcpp", "-cl-std=CLC++2021", "-target", "spir64", "-cl-no-stdinc", "-nostdinc",
 	"-Xclang", "-cl-ext=+all,-cl_khr_fp64,-__opencl_c_fp64",
 	"-cl-single-precision-constant", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-unused-function", "-Wno-unused-const-variable",
 	"-Wno-missing-field-initializers", "-fno-color-diagnostics",
 }
 
-// Check returns the complaints about a self-contained source, one line each.
-func Check(name, source string) ([]string, error) {
-	dir, err := os.MkdirTemp("", "lint")
-	if err != nil {
+// Check returns the complaints about a self-contained source, one line each. With macros,
+// NAME=VALUE, it is preprocessed first, and lines lose their numbers.
+func Check(name, source string, macros ...string) (complaints []string, err error) {
+	if source, err = preprocess(source, macros); err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
 	text, err := prepare(name, source)
 	if err != nil {
 		return []string{err.Error()}, nil
 	}
-	args := append([]string{}, flags...)
-	for file, content := range map[string][]byte{"prelude.h": prelude, "source.cl": []byte(text)} {
-		if err := os.WriteFile(filepath.Join(dir, file), content, 0o600); err != nil {
-			return nil, err
+	var tree []byte
+	err = with(text, func(files []string) error {
+		args := append(append([]string{"-fsyntax-only"}, flags...), files...)
+		if _, complaints, err = run(args, ""); err != nil || len(complaints) > 0 {
+			return err
 		}
-	}
-	args = append(args, "-include", filepath.Join(dir, "prelude.h"), filepath.Join(dir, "source.cl"))
-	_, complaints, err := run(args)
-	if err != nil || len(complaints) > 0 {
-		return complaints, err
-	}
-	tree, _, err := run(append(args, "-Xclang", "-ast-dump"))
-	return scan(tree), err
+		tree, _, err = run(append(args, "-Xclang", "-ast-dump"), "")
+		return err
+	})
+	return append(complaints, scan(tree)...), err
 }
 
-func run(args []string) (stdout []byte, complaints []string, err error) {
+// with calls f with the compiler's arguments for a prepared text.
+func with(text string, f func(files []string) error) error {
+	dir, err := os.MkdirTemp("", "lint")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	for file, content := range map[string][]byte{"prelude.h": prelude, "source.cl": []byte(text)} {
+		if err := os.WriteFile(filepath.Join(dir, file), content, 0o600); err != nil {
+			return err
+		}
+	}
+	return f([]string{"-include", filepath.Join(dir, "prelude.h"), filepath.Join(dir, "source.cl")})
+}
+
+// preprocess applies macros to a source.
+func preprocess(source string, macros []string) (string, error) {
+	if len(macros) == 0 {
+		return source, nil
+	}
+	args := []string{"-E", "-P", "-x", "c++"}
+	for _, m := range macros {
+		args = append(args, "-D"+m)
+	}
+	out, complaints, err := run(append(args, "-"), include.ReplaceAllString(source, ""))
+	if err == nil && len(complaints) > 0 {
+		err = errors.New(complaints[0])
+	}
+	return string(out), err
+}
+
+func run(args []string, stdin string) (stdout []byte, complaints []string, err error) {
 	cmd := exec.Command(compiler, args...)
+	cmd.Stdin = strings.NewReader(stdin)
 	var out, diagnostics bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &diagnostics
 	err = cmd.Run()
@@ -121,7 +149,7 @@ var (
 	include       = regexp.MustCompile(`(?m)^\s*#\s*include[^\n]*`)
 	constant      = regexp.MustCompile(`\[\[\s*function_constant\(\d+\)\s*\]\]\s*;`)
 	atomic        = regexp.MustCompile(`\batomic_(uint|int|float)\b`)
-	instantiation = regexp.MustCompile(`template\s*\[\[\s*host_name\("([^"]+)"\)\s*\]\]\s*kernel\s+[^;]*?(\w+)<([^;<>]*)>\s*;`)
+	instantiation = regexp.MustCompile(`template\s*\[\[\s*host_name\(\s*"([^"]+)"\s*\)\s*\]\]\s*kernel\s+[^;]*?(\w+)<([^;<>]*)>\s*;`)
 	anyHostName   = regexp.MustCompile(`template\s*\[\[\s*host_name\([^;]*;`)
 	kernelHead    = regexp.MustCompile(`template\s*<([^<>]*)>\s*(?:kernel|\[\[kernel\b[^\]]*\]\])\s+void\s+(\w+)`)
 )

@@ -19,6 +19,7 @@ typedef struct fake_argument {
 
 typedef struct fake_constant {
     uint32_t index;
+    const char *macro; // in a text of single kernels
     uint32_t boolean;
     uint32_t optional;
 } fake_constant;
@@ -26,6 +27,7 @@ typedef struct fake_constant {
 // fake_kernel is what Metal's compiler knows of a kernel.
 typedef struct fake_kernel {
     const char *name;
+    const char *instance; // macro that chooses it in a text of single kernels; null: none
     uint32_t threadgroup_bytes, max_threads;
     uint32_t params_index, params_bytes;
     const fake_argument *arguments; // buffers, without the parameters
@@ -34,9 +36,10 @@ typedef struct fake_kernel {
     uint32_t constant_count;
 } fake_kernel;
 
-// fake_library_add gives the fake a library: the source text that it accepts, and
-// what the text holds. Tables are copied. Any other text is a compile error.
-void fake_library_add(const char *source, const fake_kernel *kernels, uint32_t count);
+// fake_library_add gives the fake a library: the source text that it accepts, the one from
+// which macros take single kernels, and what both hold. Tables are copied. Any other text is
+// a compile error.
+void fake_library_add(const char *source, const char *single, const fake_kernel *kernels, uint32_t count);
 
 typedef struct fake_options {
     const smelt_emulator *emulator;
@@ -56,6 +59,7 @@ typedef struct fake_options {
     uint32_t no_counters;  // no sampling at stage boundaries
     uint32_t no_residency; // as before macOS 15
     uint32_t no_device;    // a machine without Metal
+    uint32_t compile_us;   // that a library takes to compile
     uint32_t no_default;   // the default device is nil, and the list of devices has it
     uint32_t family;       // Apple's number of the GPU's; 0: 9
     uint32_t zeros;        // kernels leave results as they were, as on the GPU of a virtual machine
@@ -98,6 +102,11 @@ typedef struct fake_state {
     uint64_t queues;         // made
     uint64_t waits;          // for command buffers to complete
     uint64_t timestamps;     // taken of both clocks
+    uint64_t compiled;       // libraries from source
+    uint64_t compiled_bytes; // of their sources
+    uint64_t most_compiling; // at a time
+    uint64_t pipelines;      // made
+    uint64_t archived;       // of them, those that an archive had
     uint64_t signposts;
     uint64_t described; // command buffers that were to tell about their encoders
     uint64_t captures;
@@ -106,6 +115,10 @@ typedef struct fake_state {
 } fake_state;
 
 void fake_read(fake_state *state);
+
+// fake_compiled writes the macros of a library that was compiled since fake_reset, as
+// NAME=VALUE by spaces, and returns its source; null behind the last.
+const char *fake_compiled(uint32_t index, char *macros, uint32_t room);
 
 // fake_program runs a program that uses Metal wrongly, and returns what is wrong with it;
 // number 0 is right. Null behind the last. It needs the library that holds scale_f32.

@@ -15,9 +15,27 @@ Machine machine = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_IN
 
 static struct Library {
     struct Library *next;
-    char *source;
+    char *source, *single;
     Kernel *kernels;
 } *libraries;
+
+// What the compiler was given since the last reset.
+static struct Given {
+    const char *source;
+    char *macros;
+} given[1024];
+static uint32_t given_count, compiling;
+
+const char *fake_compiled(uint32_t index, char *macros, uint32_t room) {
+    const char *source = NULL;
+    pthread_mutex_lock(&machine.lock);
+    if (index < given_count) {
+        source = given[index].source;
+        snprintf(macros, room, "%s", given[index].macros);
+    }
+    pthread_mutex_unlock(&machine.lock);
+    return source;
+}
 
 void fake_misuse(const char *format, ...) {
     char text[sizeof machine.state.misuse];
@@ -75,6 +93,8 @@ void fake_reset(void) {
     int64_t objects = machine.state.objects;
     memset(&machine.state, 0, sizeof machine.state);
     machine.state.objects = objects;
+    while (given_count > 0)
+        free(given[--given_count].macros);
     pthread_mutex_unlock(&machine.lock);
 }
 
@@ -83,15 +103,22 @@ void fake_forget_objects(int count) { __atomic_sub_fetch(&machine.state.objects,
 
 static void *copied(const void *table, size_t bytes) { return memcpy(malloc(bytes + 1), table, bytes); }
 
-void fake_library_add(const char *source, const fake_kernel *kernels, uint32_t count) {
+static char *copied_text(const char *text) { return text == NULL ? NULL : strdup(text); }
+
+void fake_library_add(const char *source, const char *single, const fake_kernel *kernels, uint32_t count) {
     struct Library *library = calloc(1, sizeof *library);
     library->source = strdup(source);
+    library->single = strdup(single);
     for (uint32_t i = 0; i < count; i++) {
         Kernel *k = calloc(1, sizeof *k);
         k->described = kernels[i];
         k->described.name = strdup(kernels[i].name);
         k->described.arguments = copied(kernels[i].arguments, kernels[i].argument_count * sizeof(fake_argument));
-        k->described.constants = copied(kernels[i].constants, kernels[i].constant_count * sizeof(fake_constant));
+        k->described.instance = copied_text(kernels[i].instance);
+        fake_constant *constants = copied(kernels[i].constants, kernels[i].constant_count * sizeof(fake_constant));
+        for (uint32_t c = 0; c < kernels[i].constant_count; c++)
+            constants[c].macro = strdup(constants[c].macro);
+        k->described.constants = constants;
         k->next = library->kernels;
         library->kernels = k;
     }
@@ -150,6 +177,15 @@ const char *fake_source(const char *kernel) {
 - (void)setFastMathEnabled:(BOOL)enabled {
     fast = enabled;
 }
+- (void)setPreprocessorMacros:(NSDictionary *)to {
+    [to retain];
+    [macros release];
+    macros = to;
+}
+- (void)dealloc {
+    [macros release];
+    [super dealloc];
+}
 - (id)init {
     fast = YES; // as Apple's
     return self;
@@ -162,6 +198,7 @@ const char *fake_source(const char *kernel) {
 }
 - (void)dealloc {
     [values release];
+    free(made_of);
     [super dealloc];
 }
 @end
@@ -169,9 +206,75 @@ const char *fake_source(const char *kernel) {
 @interface FakeLibrary : NSObject <MTLLibrary> {
 @public
     const struct Library *library;
+    NSDictionary *macros; // of a text of single kernels; nil of another
+    char *text_of_macros;
 }
 @end
+
+// spelled writes macros as NAME=VALUE.
+static char *spelled(NSDictionary *macros) {
+    char *text = calloc(1, 2048);
+    for (NSUInteger i = 0, n = 0; i < [macros->keys count] && n < 2048; i++)
+        n += (size_t)snprintf(text + n, 2048 - n, "%s=%s ", [[macros->keys objectAtIndex:i] UTF8String],
+                              [[macros->values objectAtIndex:i] UTF8String]);
+    return text;
+}
+
+static const char *value_of(NSDictionary *macros, const char *name) {
+    NSString *value = [macros objectForKey:fake_string(name)];
+    return value == nil ? NULL : [value UTF8String];
+}
+
 @implementation FakeLibrary
+// known tells whether the text asks about a macro: others do nothing, and so are mistakes.
+- (BOOL)known:(const char *)macro {
+    for (const Kernel *k = library->kernels; k != NULL; k = k->next) {
+        if (k->described.instance != NULL && strcmp(k->described.instance, macro) == 0)
+            return YES;
+        for (uint32_t i = 0; i < k->described.constant_count; i++)
+            if (strcmp(k->described.constants[i].macro, macro) == 0)
+                return YES;
+    }
+    return NO;
+}
+- (id<MTLFunction>)newFunctionWithName:(NSString *)name {
+    const Kernel *k = library->kernels;
+    while (k != NULL && strcmp(k->described.name, [name UTF8String]) != 0)
+        k = k->next;
+    if (k == NULL || macros == nil ||
+        (k->described.instance != NULL && value_of(macros, k->described.instance) == NULL))
+        return nil;
+    MTLFunctionConstantValues *values = [[MTLFunctionConstantValues alloc] init];
+    for (uint32_t i = 0; i < k->described.constant_count; i++) {
+        const fake_constant *c = &k->described.constants[i];
+        const char *value = value_of(macros, c->macro);
+        if (value == NULL) {
+            if (!c->optional)
+                fake_misuse("%s: %s has no value", k->described.name, c->macro);
+            continue;
+        }
+        BOOL truth = strcmp(value, "true") == 0;
+        if (c->boolean != 0 && !truth && strcmp(value, "false") != 0)
+            fake_misuse("%s: %s is %s, which is no bool", k->described.name, c->macro, value);
+        uint32_t word = c->boolean != 0 ? truth : (uint32_t)strtoul(value, NULL, 10);
+        values->words[c->index] = word;
+        values->set |= 1u << c->index;
+    }
+    FakeFunction *f = [[FakeFunction alloc] init];
+    f->kernel = k;
+    f->values = values;
+    uint64_t hash = 0xcbf29ce484222325u; // FNV-1a of the text
+    for (const char *c = library->single; *c != 0; c++)
+        hash = (hash ^ (uint8_t)*c) * 0x100000001b3u;
+    f->made_of = malloc(strlen(text_of_macros) + 64);
+    sprintf(f->made_of, "%llx %s", (unsigned long long)hash, text_of_macros);
+    return f;
+}
+- (void)dealloc {
+    [macros release];
+    free(text_of_macros);
+    [super dealloc];
+}
 - (id<MTLFunction>)newFunctionWithName:(NSString *)name
                         constantValues:(MTLFunctionConstantValues *)values
                                  error:(NSError **)error {
@@ -200,6 +303,7 @@ const char *fake_source(const char *kernel) {
     FakeFunction *f = [[FakeFunction alloc] init];
     f->kernel = k;
     f->values = [values retain];
+    f->made_of = strdup(k->described.name);
     return f;
 }
 @end
@@ -221,10 +325,58 @@ const char *fake_source(const char *kernel) {
 - (void)setThreadGroupSizeIsMultipleOfThreadExecutionWidth:(BOOL)yes {
     whole = yes;
 }
+- (void)setBinaryArchives:(NSArray *)to {
+    [to retain];
+    [archives release];
+    archives = to;
+}
 - (void)dealloc {
+    [archives release];
     [function release];
     [label release];
     [super dealloc];
+}
+@end
+
+@implementation MTLBinaryArchiveDescriptor
+- (void)setUrl:(NSURL *)to {
+    [to retain];
+    [url release];
+    url = to;
+}
+- (void)dealloc {
+    [url release];
+    [super dealloc];
+}
+@end
+
+// FakeArchive holds the name of one pipeline; a file of it is a line.
+@interface FakeArchive : NSObject <MTLBinaryArchive> {
+@public
+    char line[2200];
+}
+@end
+
+static void describe(const MTLComputePipelineDescriptor *d, char *line, size_t room) {
+    const FakeFunction *f = (FakeFunction *)d->function;
+    snprintf(line, room, "archive of %s: %s; %lu threads, %s\n", f->kernel->described.name, f->made_of, d->most,
+             d->whole ? "whole" : "part");
+}
+
+@implementation FakeArchive
+- (BOOL)addComputePipelineFunctionsWithDescriptor:(MTLComputePipelineDescriptor *)d error:(NSError **)error {
+    (void)error;
+    describe(d, line, sizeof line);
+    return YES;
+}
+- (BOOL)serializeToURL:(NSURL *)url error:(NSError **)error {
+    FILE *file = fopen([[url path] UTF8String], "w");
+    if (file == NULL || fputs(line, file) < 0) {
+        *error = fake_error("MTLBinaryArchiveDomain", 4, nil, "%s cannot be written", [[url path] UTF8String]);
+        return NO;
+    }
+    fclose(file);
+    return YES;
 }
 @end
 
@@ -519,29 +671,75 @@ static BOOL capturing;
         *error = fake_error("MTLLibraryErrorDomain", 3, nil, "the kernels are MSL 3.1 without fast mathematics");
         return nil;
     }
+    const char *text = [source UTF8String];
     pthread_mutex_lock(&machine.lock);
     const struct Library *found = libraries;
+    machine.state.compiled++;
+    machine.state.compiled_bytes += strlen(text);
+    if (++compiling > machine.state.most_compiling)
+        machine.state.most_compiling = compiling;
     pthread_mutex_unlock(&machine.lock);
-    while (found != NULL && strcmp(found->source, [source UTF8String]) != 0)
+    usleep(machine.options.compile_us);
+    while (found != NULL && strcmp(options->macros == nil ? found->source : found->single, text) != 0)
         found = found->next;
+    char *macros = options->macros == nil ? NULL : spelled(options->macros);
+    pthread_mutex_lock(&machine.lock);
+    compiling--;
+    if (found != NULL && given_count < sizeof given / sizeof *given)
+        given[given_count++] = (struct Given){options->macros == nil ? found->source : found->single,
+                                              strdup(macros == NULL ? "" : macros)};
+    pthread_mutex_unlock(&machine.lock);
     if (found == NULL) {
+        free(macros);
         *error = fake_error("MTLLibraryErrorDomain", 3, nil, "the emulated kernels are not made from this source");
         return nil;
     }
     FakeLibrary *library = [[FakeLibrary alloc] init];
     library->library = found;
+    library->macros = [options->macros retain];
+    library->text_of_macros = macros;
+    for (NSUInteger i = 0; macros != NULL && i < [options->macros->keys count]; i++)
+        if (![library known:[[options->macros->keys objectAtIndex:i] UTF8String]])
+            fake_misuse("the source has no macro %s", [[options->macros->keys objectAtIndex:i] UTF8String]);
     return library;
 }
 - (id<MTLLibrary>)newLibraryWithURL:(NSURL *)url error:(NSError **)error {
     *error = fake_error("MTLLibraryErrorDomain", 1, nil, "%s is no library that a CPU runs", [[url path] UTF8String]);
     return nil;
 }
+- (void)setShouldMaximizeConcurrentCompilation:(BOOL)yes {
+    (void)yes;
+}
+- (id<MTLBinaryArchive>)newBinaryArchiveWithDescriptor:(MTLBinaryArchiveDescriptor *)descriptor
+                                                 error:(NSError **)error {
+    FakeArchive *a = [[FakeArchive alloc] init];
+    if (descriptor->url == nil)
+        return a;
+    FILE *file = fopen([[descriptor->url path] UTF8String], "r");
+    BOOL right =
+        file != NULL && fgets(a->line, sizeof a->line, file) != NULL && strncmp(a->line, "archive of ", 11) == 0;
+    if (file != NULL)
+        fclose(file);
+    if (right)
+        return a;
+    *error = fake_error("MTLBinaryArchiveDomain", 1, nil, "%s is no archive", [[descriptor->url path] UTF8String]);
+    [a release];
+    return nil;
+}
 - (id<MTLComputePipelineState>)newComputePipelineStateWithDescriptor:(MTLComputePipelineDescriptor *)descriptor
                                                              options:(MTLPipelineOption)options
                                                           reflection:(id *)reflection
                                                                error:(NSError **)error {
-    (void)options;
     (void)reflection;
+    char line[2200];
+    describe(descriptor, line, sizeof line);
+    BOOL archived = NO;
+    for (NSUInteger i = 0; i < [descriptor->archives count]; i++)
+        archived = archived || strcmp(((FakeArchive *)[descriptor->archives objectAtIndex:i])->line, line) == 0;
+    if ((options & MTLPipelineOptionFailOnBinaryArchiveMiss) != 0 && !archived) {
+        *error = fake_error("AGXMetalG16X", 3, nil, "no archive has the pipeline");
+        return nil;
+    }
     FakeFunction *f = (FakeFunction *)descriptor->function;
     const fake_kernel *described = &f->kernel->described;
     pthread_mutex_lock(&machine.lock);
@@ -570,6 +768,8 @@ static BOOL capturing;
         [p release];
         return nil;
     }
+    __atomic_add_fetch(&machine.state.pipelines, 1, __ATOMIC_RELAXED);
+    __atomic_add_fetch(&machine.state.archived, archived && options != 0, __ATOMIC_RELAXED);
     return p;
 }
 

@@ -13,6 +13,7 @@ import "C"
 import (
 	"fmt"
 	"runtime"
+	"strings"
 	"unsafe"
 
 	"github.com/smelt-ml/smelt/kernels"
@@ -43,6 +44,7 @@ type Options struct {
 	NoCounters  bool
 	NoResidency bool
 	NoDevice    bool
+	CompileUS   int  // that a library takes to compile
 	NoDefault   bool // the default device is nil, and the list of devices has it
 	Family      int  // of the GPU; 0: 9
 	Zeros       bool // kernels leave results as they were, as on the GPU of a virtual machine
@@ -69,6 +71,7 @@ func Configure(o Options) {
 		no_counters:  flag(o.NoCounters),
 		no_residency: flag(o.NoResidency),
 		no_device:    flag(o.NoDevice),
+		compile_us:   C.uint32_t(o.CompileUS),
 		no_default:   flag(o.NoDefault),
 		family:       C.uint32_t(o.Family),
 		zeros:        flag(o.Zeros),
@@ -124,6 +127,11 @@ type State struct {
 	Queues         int // made
 	Waits          int // for command buffers to complete
 	Timestamps     int // taken of both clocks
+	Compiled       int // libraries from source
+	CompiledBytes  int // of their sources
+	MostCompiling  int // at a time
+	Pipelines      int // made
+	Archived       int // of them, those that an archive had
 	Signposts      int
 	Described      int // command buffers that were to tell about their encoders
 	Captures       int
@@ -140,8 +148,28 @@ func Read() State {
 		Fences: int(s.fences), Events: int(s.events),
 		CommandBuffers: int(s.command_buffers), MostInFlight: int(s.most_in_flight), Resident: int(s.resident),
 		MostSets: int(s.most_sets), Requests: int(s.requests), Queues: int(s.queues), Waits: int(s.waits),
+		Compiled: int(s.compiled), CompiledBytes: int(s.compiled_bytes), MostCompiling: int(s.most_compiling),
+		Pipelines: int(s.pipelines), Archived: int(s.archived),
 		Timestamps: int(s.timestamps), Signposts: int(s.signposts), Described: int(s.described),
 		Captures: int(s.captures), Misuses: int(s.misuses), Misuse: C.GoString(&s.misuse[0]),
+	}
+}
+
+// Library is a source that was given to the compiler.
+type Library struct {
+	Source string
+	Macros []string // NAME=VALUE
+}
+
+// Compiled lists the libraries that were compiled since Reset, in no order.
+func Compiled() (list []Library) {
+	var macros [2048]C.char
+	for i := C.uint32_t(0); ; i++ {
+		source := C.fake_compiled(i, &macros[0], C.uint32_t(len(macros)))
+		if source == nil {
+			return list
+		}
+		list = append(list, Library{C.GoString(source), strings.Fields(C.GoString(&macros[0]))})
 	}
 }
 
@@ -182,10 +210,17 @@ func add(file string) {
 		}
 		var constants []C.fake_constant
 		for _, c := range k.Constants {
-			constants = append(constants, C.fake_constant{index: C.uint32_t(c.Index), boolean: flag(c.Type == "bool"), optional: flag(c.Optional)})
+			macro := C.CString(c.Macro())
+			defer C.free(unsafe.Pointer(macro))
+			constants = append(constants, C.fake_constant{index: C.uint32_t(c.Index), macro: macro, boolean: flag(c.Type == "bool"), optional: flag(c.Optional)})
+		}
+		var instance *C.char
+		if m := k.InstanceMacro(); m != "" {
+			instance = C.CString(m)
+			defer C.free(unsafe.Pointer(instance))
 		}
 		list = append(list, C.fake_kernel{
-			name: name, threadgroup_bytes: C.uint32_t(k.ThreadgroupBytes), max_threads: C.uint32_t(k.MaxThreads),
+			name: name, instance: instance, threadgroup_bytes: C.uint32_t(k.ThreadgroupBytes), max_threads: C.uint32_t(k.MaxThreads),
 			params_index: C.uint32_t(k.ParamsIndex), params_bytes: C.uint32_t(4 * k.ParamWords),
 			arguments: (*C.fake_argument)(pinned(&pins, arguments)), argument_count: C.uint32_t(len(arguments)),
 			constants: (*C.fake_constant)(pinned(&pins, constants)), constant_count: C.uint32_t(len(constants)),
@@ -194,9 +229,10 @@ func add(file string) {
 	if len(list) == 0 {
 		panic(fmt.Sprintf("no kernel comes from %s", file))
 	}
-	source := C.CString(kernels.Source(file))
+	source, single := C.CString(kernels.Source(file)), C.CString(kernels.Single(file))
 	defer C.free(unsafe.Pointer(source))
-	C.fake_library_add(source, &list[0], C.uint32_t(len(list)))
+	defer C.free(unsafe.Pointer(single))
+	C.fake_library_add(source, single, &list[0], C.uint32_t(len(list)))
 }
 
 // alignments of elements in bytes. Blocks begin with, or hold, 16-bit scales.

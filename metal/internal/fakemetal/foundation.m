@@ -180,6 +180,9 @@ NSData *fake_data(const void *bytes, NSUInteger length) {
 }
 
 @implementation NSArray
++ (NSArray *)arrayWithObjects:(const id *)from count:(NSUInteger)n {
+    return [[[NSArray alloc] initWithObjects:from count:n] autorelease];
+}
 - (id)initWithObjects:(const id *)from count:(NSUInteger)n {
     objects = malloc((n + 1) * sizeof *objects);
     count = n;
@@ -205,28 +208,30 @@ NSData *fake_data(const void *bytes, NSUInteger length) {
 }
 @end
 
-NSArray *fake_array(id *objects, NSUInteger count) {
-    return [[[NSArray alloc] initWithObjects:objects count:count] autorelease];
-}
+NSArray *fake_array(id *objects, NSUInteger count) { return [NSArray arrayWithObjects:objects count:count]; }
 
 @implementation NSDictionary
-- (id)initWithKey:(NSString *)k value:(id)v {
-    key = [k retain];
-    value = [v retain];
-    return self;
++ (NSDictionary *)dictionaryWithObjects:(const id *)v forKeys:(const id *)k count:(NSUInteger)n {
+    NSDictionary *d = [[[NSDictionary alloc] init] autorelease];
+    d->keys = [[NSArray alloc] initWithObjects:k count:n];
+    d->values = [[NSArray alloc] initWithObjects:v count:n];
+    return d;
 }
 - (id)objectForKey:(NSString *)k {
-    return strcmp([k UTF8String], [key UTF8String]) == 0 ? value : nil;
+    for (NSUInteger i = 0; i < [keys count]; i++)
+        if (strcmp([k UTF8String], [[keys objectAtIndex:i] UTF8String]) == 0)
+            return [values objectAtIndex:i];
+    return nil;
 }
 - (void)dealloc {
-    [key release];
-    [value release];
+    [keys release];
+    [values release];
     [super dealloc];
 }
 @end
 
 NSDictionary *fake_dictionary(NSString *key, id value) {
-    return [[[NSDictionary alloc] initWithKey:key value:value] autorelease];
+    return [NSDictionary dictionaryWithObjects:&value forKeys:(const id *)&key count:1];
 }
 
 @implementation NSError

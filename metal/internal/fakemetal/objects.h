@@ -68,6 +68,7 @@ typedef struct Kernel {
 @public
     const Kernel *kernel;
     MTLFunctionConstantValues *values;
+    char *made_of; // the text and the macros, by which archives know it
 }
 @end
 

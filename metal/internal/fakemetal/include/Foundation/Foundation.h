@@ -83,15 +83,17 @@ __attribute__((objc_root_class))
     id *objects;
     NSUInteger count;
 }
++ (NSArray *)arrayWithObjects:(const id *)objects count:(NSUInteger)count;
 - (id)initWithObjects:(const id *)objects count:(NSUInteger)count;
 - (NSUInteger)count;
 - (id)objectAtIndex:(NSUInteger)index;
 @end
 
 @interface NSDictionary : NSObject {
-    NSString *key;
-    id value;
+@public
+    NSArray *keys, *values;
 }
++ (NSDictionary *)dictionaryWithObjects:(const id *)values forKeys:(const id *)keys count:(NSUInteger)count;
 - (id)objectForKey:(NSString *)key;
 @end
 

@@ -27,7 +27,7 @@ typedef enum { MTLStorageModeShared = 0 } MTLStorageMode;
 typedef enum { MTLDispatchTypeSerial = 0, MTLDispatchTypeConcurrent = 1 } MTLDispatchType;
 typedef enum { MTLBarrierScopeBuffers = 1 } MTLBarrierScope;
 typedef enum { MTLDataTypeUInt = 33, MTLDataTypeBool = 53 } MTLDataType;
-typedef enum { MTLPipelineOptionNone = 0 } MTLPipelineOption;
+typedef enum { MTLPipelineOptionNone = 0, MTLPipelineOptionFailOnBinaryArchiveMiss = 4 } MTLPipelineOption;
 typedef enum { MTLLanguageVersion3_1 = (3 << 16) + 1 } MTLLanguageVersion;
 typedef enum {
     MTLGPUFamilyApple7 = 1007,
@@ -93,12 +93,15 @@ extern NSString *const MTLCommonCounterSetTimestamp;
 @public
     MTLLanguageVersion version;
     BOOL fast;
+    NSDictionary *macros;
 }
 - (void)setLanguageVersion:(MTLLanguageVersion)version;
 - (void)setFastMathEnabled:(BOOL)enabled;
+- (void)setPreprocessorMacros:(NSDictionary *)macros;
 @end
 
 @protocol MTLLibrary <NSObject>
+- (id<MTLFunction>)newFunctionWithName:(NSString *)name;
 - (id<MTLFunction>)newFunctionWithName:(NSString *)name
                         constantValues:(MTLFunctionConstantValues *)values
                                  error:(NSError **)error;
@@ -116,11 +119,25 @@ extern NSString *const MTLCommonCounterSetTimestamp;
     NSString *label;
     NSUInteger most;
     BOOL whole;
+    NSArray *archives;
 }
+- (void)setBinaryArchives:(NSArray *)archives;
 - (void)setComputeFunction:(id<MTLFunction>)function;
 - (void)setLabel:(NSString *)label;
 - (void)setMaxTotalThreadsPerThreadgroup:(NSUInteger)threads;
 - (void)setThreadGroupSizeIsMultipleOfThreadExecutionWidth:(BOOL)whole;
+@end
+
+@interface MTLBinaryArchiveDescriptor : NSObject {
+@public
+    NSURL *url;
+}
+- (void)setUrl:(NSURL *)url;
+@end
+
+@protocol MTLBinaryArchive <NSObject>
+- (BOOL)addComputePipelineFunctionsWithDescriptor:(MTLComputePipelineDescriptor *)descriptor error:(NSError **)error;
+- (BOOL)serializeToURL:(NSURL *)url error:(NSError **)error;
 @end
 
 @protocol MTLFence <NSObject>
@@ -250,6 +267,8 @@ typedef struct {
 - (id<MTLCommandQueue>)newCommandQueueWithMaxCommandBufferCount:(NSUInteger)count;
 - (id<MTLLibrary>)newLibraryWithSource:(NSString *)source options:(MTLCompileOptions *)options error:(NSError **)error;
 - (id<MTLLibrary>)newLibraryWithURL:(NSURL *)url error:(NSError **)error;
+- (void)setShouldMaximizeConcurrentCompilation:(BOOL)yes;
+- (id<MTLBinaryArchive>)newBinaryArchiveWithDescriptor:(MTLBinaryArchiveDescriptor *)descriptor error:(NSError **)error;
 - (id<MTLComputePipelineState>)newComputePipelineStateWithDescriptor:(MTLComputePipelineDescriptor *)descriptor
                                                              options:(MTLPipelineOption)options
                                                           reflection:(id *)reflection

@@ -1,0 +1,38 @@
+//go:build cgo && arm64
+
+package apple
+
+// #include <stdlib.h>
+// #include <sys/sysctl.h>
+import "C"
+
+import (
+	"os"
+	"path/filepath"
+	"unsafe"
+)
+
+// DefaultArchives is the folder below which compiled kernels are kept, in the user's cache
+// folder. A home that does not exist is not made.
+func DefaultArchives() string {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "off"
+	}
+	if _, err := os.Stat(filepath.Dir(cache)); err != nil {
+		return "off"
+	}
+	return filepath.Join(cache, "smelt", "metal")
+}
+
+// SystemBuild tells builds of the system apart: what one has compiled, another cannot use.
+func SystemBuild() string {
+	name := C.CString("kern.osversion")
+	defer C.free(unsafe.Pointer(name))
+	var build [64]C.char
+	bytes := C.size_t(len(build) - 1)
+	if C.sysctlbyname(name, unsafe.Pointer(&build[0]), &bytes, nil, 0) != 0 {
+		return "unknown"
+	}
+	return C.GoString(&build[0])
+}
