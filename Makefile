@@ -77,6 +77,9 @@ cold-test: ## make test likewise
 
 metallib: ## on a Mac with Xcode: the kernels compiled ahead of time, for SMELT_METALLIB
 	@mkdir -p build
+	@xcrun -sdk macosx metal --version >/dev/null 2>&1 || { echo "make metallib: xcrun finds no Metal compiler. It is part of Xcode," \
+		"not of the command line tools alone, and from Xcode 26 on a component of its own: xcodebuild -downloadComponent" \
+		"MetalToolchain. Running smelt needs none of it." >&2; exit 1; }
 	@for f in kernels/*.metal; do xcrun -sdk macosx metal -std=metal3.1 -mmacosx-version-min=14.0 -fno-fast-math \
 		-Wall -Werror -c $$f -o build/$$(basename $$f .metal).air || exit 1; done
 	xcrun -sdk macosx metallib build/*.air -o build/smelt.metallib
