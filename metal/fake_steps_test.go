@@ -200,13 +200,14 @@ func TestKernelsAreCompiledAlone(t *testing.T) {
 	d := fakeDevice(t, fakemetal.Options{CompileUS: 20_000}, Options{Threads: 4})
 	plan := doubling(3, 1)
 	ph := &plan.Phases[0]
-	for i, name := range []string{"silu_f32", "gelu_f32"} { // of the same file, on the same operands
-		ph.Dispatches[i+1].Kernel = name
-	}
-	tanh := ph.Dispatches[2]
-	tanh.Constants = []lower.Constant{{Index: 0, Bits: 1}}
-	tanh.Barrier = true
-	ph.Dispatches = append(ph.Dispatches, tanh, tanh)
+	activation := func(bits uint32) []lower.Constant { return []lower.Constant{{Index: 0, Bits: bits}} }
+	ph.Dispatches[1].Kernel, ph.Dispatches[1].Constants = "activate_f32", activation(1)
+	ph.Dispatches[2].Kernel = "soft_cap_f32"
+	again := ph.Dispatches[1]
+	again.Barrier = true
+	other := again
+	other.Constants = activation(2)
+	ph.Dispatches = append(ph.Dispatches, other, again)
 	fakemetal.Reset()
 	p, err := d.Load(plan, noTensors)
 	require.NoError(t, err)
@@ -215,15 +216,15 @@ func TestKernelsAreCompiledAlone(t *testing.T) {
 		require.Equal(t, kernels.Single("elementwise.metal"), given.Source)
 		macros = append(macros, strings.Join(given.Macros, " "))
 	}
-	require.ElementsMatch(t, []string{"SMELT_KERNEL_scale_f32=1", "SMELT_KERNEL_silu_f32=1", "SMELT_KERNEL_gelu_f32=1",
-		"SMELT_KERNEL_gelu_f32=1 SMELT_FC_TANH=true"}, macros)
+	require.ElementsMatch(t, []string{"SMELT_KERNEL_scale_f32=1", "SMELT_KERNEL_soft_cap_f32=1",
+		"SMELT_KERNEL_activate_f32=1 SMELT_FC_ACTIVATION=1u", "SMELT_KERNEL_activate_f32=1 SMELT_FC_ACTIVATION=2u"}, macros)
 	require.GreaterOrEqual(t, fakemetal.Read().MostCompiling, 2)
 	require.Equal(t, 4, p.Compiled().Pipelines)
 	require.Greater(t, p.Compiled().Time, 20*time.Millisecond)
 
-	again, err := d.Load(plan, noTensors)
+	p, err = d.Load(plan, noTensors)
 	require.NoError(t, err)
-	require.Zero(t, again.Compiled().Pipelines)
+	require.Zero(t, p.Compiled().Pipelines)
 	require.Equal(t, 4, fakemetal.Read().Compiled)
 }
 
