@@ -3,4 +3,4 @@
 package avxvnni
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "52d9cb651988b1e113a25ec48d81432693024508d2f384e897d0a64974cb4623"
+const _ = "fecaf28473a2890e8d698a7599231a7903e02f2d96674e3fe2e58463d0f8bef3"

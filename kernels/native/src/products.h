@@ -186,12 +186,12 @@ static void panel_tile(const uint8_t *words, const float *s, const float *m, con
             UNROLL for (int v = 0; v < V; v++) products[v].start(offset);
             UNROLL for (int i = 0; i < WORDS; i += 2) {
                 Q w[V][2];
-                UNROLL for (int v = 0; v < V; v++) UNROLL for (int j = 0; j < 2; j++)
-                    w[v][j] = q_load(words + panel_place(i + j, v * W) * 4);
+                UNROLL for (int v = 0; v < V; v++) UNROLL for (int j = 0; j < 2; j++) w[v][j] =
+                    q_load(words + panel_place(i + j, v * W) * 4);
                 // By tokens first: what is loaded of a token is done with before the next one's.
                 UNROLL for (int step = 0; step < Products<P::RANGE, T>::STEPS; step++) {
-                    UNROLL for (int v = 0; v < V; v++)
-                        products[v].add(step, w[v][0], w[v][1], q + 4 * (group * WORDS + i), 32);
+                    UNROLL for (int v = 0; v < V; v++) products[v].add(step, w[v][0], w[v][1],
+                                                                       q + 4 * (group * WORDS + i), 32);
                 }
             }
             UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++) sum[t][v] = accumulate<P::MIN>(
