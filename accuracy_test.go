@@ -16,7 +16,7 @@ import (
 	"github.com/smelt-ml/smelt/models"
 )
 
-// Accuracy of quantised files: what a type costs against F16, and what a device's
+// Accuracy of quantized files: what a type costs against F16, and what a device's
 // arithmetic adds to that against float64. The default run scores a little text, on
 // one model for each type; SMELT_ACCURACY=full scores the whole text on both models
 // and logs the table of docs/performance.md.
@@ -119,7 +119,7 @@ func TestAccuracy(t *testing.T) {
 				continue
 			}
 			t.Run(typ+"/"+name, func(t *testing.T) {
-				path, q := quantized(t, opened(t, testfiles.Model(t, name+"/gguf/"+name+"-F16.gguf")), typ)
+				path, q := quantizedTo(t, opened(t, testfiles.Model(t, name+"/gguf/"+name+"-F16.gguf")), typ)
 				require.Zero(t, q.Narrow)
 				m := opened(t, path)
 				windows := scoredWindows(t, m, some.width, some.interpreted)

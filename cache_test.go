@@ -15,12 +15,12 @@ import (
 	files "github.com/smelt-ml/smelt/models"
 )
 
-// TestQuantisedCache keeps K and V in Q8_0 and compares with the float64 interpreter,
+// TestQuantizedCache keeps K and V in Q8_0 and compares with the float64 interpreter,
 // which rounds what it writes to the same blocks. An element next to the middle of two
 // steps may fall to either side, so the two differ by a part of what the rounding as
 // a whole does to the logits: at most a quarter of it is allowed. Tokens one at a time,
 // in the decode phase, may differ from all at once by as much.
-func TestQuantisedCache(t *testing.T) {
+func TestQuantizedCache(t *testing.T) {
 	for _, model := range trained {
 		ids := readReference(t, model).Logits.IDs
 		path := testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf")

@@ -16,7 +16,7 @@ import (
 )
 
 // wholeModels are the tests that TestInstructionSets repeats; SMELT_ISA_TESTS names others.
-const wholeModels = `TestLogits/.*/.*/^cpu$|(TestStepByStep|TestNextMatchesLogits|TestQuantisedCache)/.*/^cpu$`
+const wholeModels = `TestLogits/.*/.*/^cpu$|(TestStepByStep|TestNextMatchesLogits|TestQuantizedCache)/.*/^cpu$`
 
 // TestInstructionSets runs whole models under every set of native kernels but the best,
 // which the other tests take. The set is chosen once for a process, so each has its own.

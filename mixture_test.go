@@ -259,7 +259,7 @@ func TestMixtures(t *testing.T) {
 					}
 					format, bound := "F16", bound
 					if on == "cpu" && seed%3 == 2 { // activations become integers, and small differences steps
-						format, bound = "Q4_0", quantised[model]["Q4_0"]
+						format, bound = "Q4_0", quantized[model]["Q4_0"]
 					}
 					fresh := mixing(t, model, format, on, m)
 					c, err := m.compare(fresh(len(batch.Contiguous(m.block, m.context))), fresh(m.blocks), bound, nil)

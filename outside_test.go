@@ -97,9 +97,9 @@ func (r *outsideRun) interpret(t *testing.T) {
 	})
 	const block = 64
 	caches := ref.CachesFor(f, 1)
-	// Native kernels round activations beside quantised weights to eight bits.
+	// Native kernels round activations beside quantized weights to eight bits.
 	bound := 1e-3
-	if slices.ContainsFunc(f.Values, func(v *ir.Value) bool { return v.Op == ir.OpWeight && v.Type.DType.IsQuantised() }) {
+	if slices.ContainsFunc(f.Values, func(v *ir.Value) bool { return v.Op == ir.OpWeight && v.Type.DType.IsQuantized() }) {
 		bound = 5e-2
 	}
 	start := 0

@@ -25,13 +25,13 @@ type perplexityReference struct {
 		PPL    float64   `json:"ppl"`
 		Each   []float64 `json:"window_nll"`
 	} `json:"perplexity"`
-	Quantised map[string]struct {
+	Quantized map[string]struct {
 		PPL float64 `json:"ppl"`
 	} `json:"quantised"`
 }
 
 // TestPerplexity scores the held-out text as the float64 references were: the
-// unquantised model window by window, quantised ones as a whole.
+// unquantized model window by window, quantized ones as a whole.
 func TestPerplexity(t *testing.T) {
 	text, err := os.ReadFile(testfiles.Model(t, "valid.txt"))
 	require.NoError(t, err)
@@ -60,7 +60,7 @@ func TestPerplexity(t *testing.T) {
 				require.InEpsilon(t, want, p.Windows[i], 1e-3, "window %d", i)
 			}
 		})
-		unquantised := ref.Perplexity.PPL
+		unquantized := ref.Perplexity.PPL
 		formats := []string{"Q4_K_M"}
 		if os.Getenv("SMELT_ACCURACY") == "full" {
 			formats = []string{"Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q4_0", "Q3_K_M", "Q2_K"}
@@ -70,11 +70,11 @@ func TestPerplexity(t *testing.T) {
 				if testing.Short() {
 					t.Skip("the whole text takes seconds")
 				}
-				want, p := ref.Quantised[format].PPL, score(t, format)
+				want, p := ref.Quantized[format].PPL, score(t, format)
 				t.Logf("perplexity %.5f, %.5f in float64", p.Perplexity, want)
 				require.InEpsilon(t, want, p.Perplexity, 3e-3)
 				if format != "Q2_K" {
-					require.Less(t, p.Perplexity, 1.01*unquantised)
+					require.Less(t, p.Perplexity, 1.01*unquantized)
 				}
 			})
 		}

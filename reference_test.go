@@ -90,8 +90,8 @@ func logitsOf(t *testing.T, s *smelt.Session, ids []int32) []float32 {
 // Bounds for F16 files: what a device's arithmetic may change.
 var bounds = map[string]float64{"cpu": 2e-2, "emu": 5e-2}
 
-// Bounds for quantised files: 1.5 times what llama.cpp is off.
-var quantised = map[string]map[string]float64{
+// Bounds for quantized files: 1.5 times what llama.cpp is off.
+var quantized = map[string]map[string]float64{
 	"tiny-qwen3": {"Q8_0": 1.5 * 0.1377, "Q4_0": 1.5 * 0.1111},
 	"tiny-llama": {"Q8_0": 1.5 * 0.1493, "Q4_0": 1.5 * 0.1542},
 }
@@ -112,7 +112,7 @@ func TestLogits(t *testing.T) {
 					case "F16":
 						path = tiny.GGUF(t, model, format)
 					default:
-						path, want, bound = tiny.GGUF(t, model, format), model+"/reference/logits-"+format+".npy", quantised[model][format]
+						path, want, bound = tiny.GGUF(t, model, format), model+"/reference/logits-"+format+".npy", quantized[model][format]
 					}
 					array, err := npy.ReadFile[float32](testfiles.Model(t, want))
 					require.NoError(t, err)

@@ -18,8 +18,8 @@ import (
 	"github.com/smelt-ml/smelt/models/synth"
 )
 
-// quantized returns the path of a model's file in another type.
-func quantized(t testing.TB, m *smelt.Model, weightType string) (string, *smelt.Quantized) {
+// quantizedTo returns the path of a model's file in another type.
+func quantizedTo(t testing.TB, m *smelt.Model, weightType string) (string, *smelt.Quantized) {
 	path := filepath.Join(t.TempDir(), weightType+".gguf")
 	f, err := os.Create(path)
 	require.NoError(t, err)
@@ -62,7 +62,7 @@ func TestQuantizeNarrow(t *testing.T) {
 	source := opened(t, random(t, narrowShape(), "f32"))
 	for _, typ := range models.WeightTypes() {
 		t.Run(typ, func(t *testing.T) {
-			path, q := quantized(t, source, typ)
+			path, q := quantizedTo(t, source, typ)
 			m := opened(t, path)
 			shape, err := smelt.Shape(narrowShape(), typ)
 			require.NoError(t, err)

@@ -123,7 +123,7 @@ func TestDType(t *testing.T) {
 			require.Equal(t, d, parsed)
 		}
 		require.Equal(t, int64(3*d.BlockBytes()), d.Bytes(3*int64(d.BlockElems())))
-		require.False(t, d.IsFloat() && d.IsQuantised())
+		require.False(t, d.IsFloat() && d.IsQuantized())
 	}
 	for _, text := range []string{"", "f64", "invalid"} {
 		_, err := ir.ParseDType(text)

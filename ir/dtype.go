@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// DType is the element type of a tensor or of a stored weight. The quantised
+// DType is the element type of a tensor or of a stored weight. The quantized
 // types are GGUF's block formats: a row is a sequence of blocks of BlockElems
 // elements, each BlockBytes long.
 type DType uint8
 
 // The element types. Activations are F32, F16 or BF16; indices are I32; the
-// quantised types occur on weights and, for Q8_0, on caches.
+// quantized types occur on weights and, for Q8_0, on caches.
 const (
 	Invalid DType = iota
 	F32
@@ -107,8 +107,8 @@ func (t DType) Bytes(n int64) int64 {
 	return n / int64(dtypes[t].elems) * int64(dtypes[t].bytes)
 }
 
-// IsQuantised reports whether elements come in blocks with shared scales.
-func (t DType) IsQuantised() bool { return dtypes[t].elems > 1 }
+// IsQuantized reports whether elements come in blocks with shared scales.
+func (t DType) IsQuantized() bool { return dtypes[t].elems > 1 }
 
 // IsFloat reports whether t is a plain floating-point type.
 func (t DType) IsFloat() bool { return t == F32 || t == F16 || t == BF16 }

@@ -34,7 +34,7 @@ func floats(in []*Value, i int, name string, rank int) (Type, error) {
 	return t, err
 }
 
-// matrix is tensor for weights of rank 2, which may be quantised and have
+// matrix is tensor for weights of rank 2, which may be quantized and have
 // constant extents.
 func matrix(in []*Value, i int, name string) (Type, error) {
 	t, err := tensor(in, i, name, 2)
@@ -43,7 +43,7 @@ func matrix(in []*Value, i int, name string) (Type, error) {
 	}
 	_, rows := t.Shape[0].IsConst()
 	_, columns := t.Shape[1].IsConst()
-	if !t.DType.IsFloat() && !t.DType.IsQuantised() || !rows || !columns {
+	if !t.DType.IsFloat() && !t.DType.IsQuantized() || !rows || !columns {
 		return t, fmt.Errorf("%s (%s) is %s, want a matrix of weights", name, in[i], t)
 	}
 	return t, nil

@@ -19,7 +19,7 @@ func BenchmarkEmulated(b *testing.B) {
 	for i := range values {
 		values[i] = float32(rng.NormFloat64())
 	}
-	if err := quant.Quantise(matrix, values, ir.Q4_0); err != nil {
+	if err := quant.Quantize(matrix, values, ir.Q4_0); err != nil {
 		b.Fatal(err)
 	}
 	linear := func(name string, tokens int, grid [3]uint32, group uint32) emulated.Launch {

@@ -130,7 +130,7 @@ func fillBlock(to []byte, x *[32]float64) {
 	for i, v := range x {
 		single[i] = float32(v)
 	}
-	if err := quant.Quantise(to[:34], single[:], ir.Q8_0); err != nil {
+	if err := quant.Quantize(to[:34], single[:], ir.Q8_0); err != nil {
 		clear(to[:34])
 		binary.LittleEndian.PutUint16(to, 0x7e00)
 	}

@@ -20,7 +20,7 @@
 // Kernels are templates over the type of activations and of the cache. A host name is
 // the family's name and the types of its inputs and outputs in that order: linear_vec
 // from half to float is linear_vec_f16_f32. A cache may also be of Q8_0 blocks (suffix
-// q8_0; paged.h), for heads that are multiples of 32: what writes one quantises, a
+// q8_0; paged.h), for heads that are multiples of 32: what writes one quantizes, a
 // simdgroup to a block, and what reads one multiplies by the scale. The type of a stored weight is a function
 // constant instead, a number of the DType list in params.h: specialisation drops the
 // other decoders, and a Plan can mix types without a name for each combination.
@@ -31,8 +31,8 @@
 //   - Parameters are structs of 32-bit fields; strides count elements, and byte
 //     offsets are computed in 64 bits.
 //   - Rows of matrix weights follow each other without gaps and start at multiples of
-//     their element's size; of quantised types at multiples of four bytes where the size
-//     of a block is one, else of two. Rows of a quantised weight hold whole blocks.
+//     their element's size; of quantized types at multiples of four bytes where the size
+//     of a block is one, else of two. Rows of a quantized weight hold whole blocks.
 //   - How a product is cut into threadgroups (rows, tokens and tiles of linear_vec and
 //     linear_mat) changes no bit of it.
 //   - Buffers that a kernel's function constants switch off may be unbound.

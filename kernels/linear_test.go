@@ -47,7 +47,7 @@ func newWeight(t *testing.T, rng *rand.Rand, dtype ir.DType, rows, width int) we
 		for i := range floats {
 			floats[i] = float32(rng.NormFloat64())
 		}
-		require.NoError(t, quant.Quantise(raw, floats, dtype))
+		require.NoError(t, quant.Quantize(raw, floats, dtype))
 	} else {
 		for i := range raw {
 			raw[i] = byte(rng.Uint32())
@@ -64,7 +64,7 @@ func newWeight(t *testing.T, rng *rand.Rand, dtype ir.DType, rows, width int) we
 			}
 		}
 	}
-	require.NoError(t, quant.Dequantise(floats, raw, dtype))
+	require.NoError(t, quant.Dequantize(floats, raw, dtype))
 	w := weight{dtype, tensor{kernels.Bytes, raw, len(raw)}, make([]float64, n), rows}
 	for i, v := range floats {
 		w.values[i] = float64(v)

@@ -44,7 +44,7 @@ var layouts = map[uint32]layout{
 	header, err := os.ReadFile("params.h")
 	require.NoError(t, err)
 	for _, d := range ir.DTypes() {
-		if !d.IsFloat() && !d.IsQuantised() {
+		if !d.IsFloat() && !d.IsQuantized() {
 			continue
 		}
 		fmt.Fprintf(&b, "%d: {%d, %d}, // %s\n", d, d.BlockElems(), d.BlockBytes(), d)

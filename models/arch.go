@@ -50,7 +50,7 @@ func Archs() []string { return lo.Map(shapes, func(c Config, _ int) string { ret
 
 // Arch returns a well-known model without its weights. weightType names what
 // people call a file by, "f16", "q4_0" or "q4_k_m"; each tensor gets the type that
-// llama.cpp's quantiser would give it. Only the RoPE factors have data.
+// llama.cpp's quantizer would give it. Only the RoPE factors have data.
 func Arch(name, weightType string) (*Checkpoint, error) {
 	shape, ok := lo.Find(shapes, func(c Config) bool { return strings.EqualFold(c.Name, name) })
 	if !ok {

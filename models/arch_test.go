@@ -101,7 +101,7 @@ func TestLlama3Factors(t *testing.T) {
 	}
 }
 
-// TestMixtures compares with files that llama.cpp's quantiser made.
+// TestMixtures compares with files that llama.cpp's quantizer made.
 func TestMixtures(t *testing.T) {
 	for _, model := range []string{"tiny-llama", "tiny-qwen3"} {
 		for _, typ := range []string{"F16", "Q8_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M", "Q2_K"} {

@@ -183,7 +183,7 @@ func (a *askedFor) Weight(name string, want []int) (ir.DType, []int, bool) {
 	return t, shape, ok
 }
 
-func readable(t ir.DType) bool { return t.IsFloat() || t.IsQuantised() }
+func readable(t ir.DType) bool { return t.IsFloat() || t.IsQuantized() }
 
 func (m *Checkpoint) misfits(asked map[string]bool) error {
 	var e TensorError

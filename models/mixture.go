@@ -10,7 +10,7 @@ import (
 )
 
 // mixture says which element type llama.cpp gives each tensor of a file that
-// people call by one type: llama_tensor_get_type of its quantiser, without an
+// people call by one type: llama_tensor_get_type of its quantizer, without an
 // importance matrix. Vectors are always F32.
 type mixture struct {
 	base     ir.DType // of matrices that nothing below names
@@ -99,7 +99,7 @@ func (m *mixture) want(name string, layer int, shape []int, c *Config) ir.DType 
 	if len(shape) < 2 {
 		return ir.F32
 	}
-	if !m.base.IsQuantised() {
+	if !m.base.IsQuantized() {
 		return m.base
 	}
 	t := m.base

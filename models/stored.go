@@ -167,14 +167,14 @@ func (t Tensor) plusOne(rows []row, memory *arena) (Tensor, error) {
 		narrow := make([]byte, r.bytes())
 		r.copyTo(narrow)
 		wide := make([]float32, len(narrow)/int(stored.Bytes(1)))
-		if err := quant.Dequantise(wide, narrow, stored); err != nil {
+		if err := quant.Dequantize(wide, narrow, stored); err != nil {
 			return t, fmt.Errorf("tensor %q: %w", t.Name, err)
 		}
 		for i := range wide {
 			wide[i]++
 		}
 		n := ir.F32.Bytes(int64(len(wide)))
-		if err := quant.Quantise(data[:n], wide, ir.F32); err != nil {
+		if err := quant.Quantize(data[:n], wide, ir.F32); err != nil {
 			return t, fmt.Errorf("tensor %q: %w", t.Name, err)
 		}
 		data = data[n:]

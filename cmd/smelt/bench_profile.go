@@ -151,12 +151,12 @@ func (t *timedTest) add(plan *lower.Plan, natives map[string]bool, steps []smelt
 	return total
 }
 
-// readsBlocks tells whether a dispatch reads quantised weights, which native kernels
+// readsBlocks tells whether a dispatch reads quantized weights, which native kernels
 // multiply with bytes.
 func readsBlocks(plan *lower.Plan, d *lower.Dispatch) bool {
 	return slices.ContainsFunc(d.Bindings, func(b lower.Binding) bool {
 		of := &plan.Buffers[b.Buffer]
-		return of.Kind == lower.Weight && of.DType.IsQuantised()
+		return of.Kind == lower.Weight && of.DType.IsQuantized()
 	})
 }
 

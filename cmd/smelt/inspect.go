@@ -59,7 +59,7 @@ type misaligned struct {
 // check notes where a tensor cannot be used in place. Types that we cannot read are not
 // used at all.
 func (s *sheet) check(name string, t ir.DType, offset int64, data []byte) {
-	if len(data) > 0 && (t.IsFloat() || t.IsQuantised()) && !metal.Aligned(data, t) {
+	if len(data) > 0 && (t.IsFloat() || t.IsQuantized()) && !metal.Aligned(data, t) {
 		s.Misaligned = append(s.Misaligned, misaligned{name, offset, metal.Alignment(t)})
 	}
 }

@@ -26,7 +26,7 @@ func quantizeVerb() *cobra.Command {
 		Use:   "quantize IN OUT --type T",
 		Short: "Write a model with another type of weights",
 		Long: `Reads a GGUF file or a folder of safetensors and writes a GGUF file of the mixture of
-types that llama.cpp's quantiser makes for --type: ` + strings.Join(models.WeightTypes(), ", ") + `.
+types that llama.cpp's quantizer makes for --type: ` + strings.Join(models.WeightTypes(), ", ") + `.
 Metadata are kept, norms are F32. Where rows are no whole number of a type's blocks, a
 tensor gets the type that llama.cpp falls back to. OUT appears once it is whole, and
 replaces what was there; "-" is standard output.`,
@@ -126,6 +126,6 @@ func report(w io.Writer, q *smelt.Quantized) {
 		fmt.Fprintf(w, "smelt: %d tensors have another type: their rows are no whole number of blocks\n", q.Narrow)
 	}
 	if q.Again > 0 {
-		fmt.Fprintf(w, "smelt: %d tensors were quantised before, and have now lost precision twice\n", q.Again)
+		fmt.Fprintf(w, "smelt: %d tensors were quantized before, and have now lost precision twice\n", q.Again)
 	}
 }

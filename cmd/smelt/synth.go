@@ -16,7 +16,7 @@ func synthVerb() *cobra.Command {
 		Use:   "synth arch:NAME -o FILE.gguf",
 		Short: "Make a model of real shape with random weights",
 		Long: `Writes a GGUF file with the tensors of a known model, filled with random numbers, in
-the mixture of types that llama.cpp's quantiser would choose for --type, and with a
+the mixture of types that llama.cpp's quantizer would choose for --type, and with a
 placeholder vocabulary. It is for measuring speed: what it says makes no sense.`,
 		Example: `  smelt synth arch:qwen3-0.6b --type q4_0 --seed 1 -o qwen3-0.6b-q4_0.gguf`,
 		Args:    modelArg,

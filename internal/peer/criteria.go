@@ -54,7 +54,7 @@ var wide = map[string]bool{"f16": true, "q8_0": true}
 func (r *report) criteria() []criterion {
 	speed := criterion{Wanted: fmt.Sprintf("each cell at least %.1f × llama.cpp, %.2f × where either engine is above %.0f %% of the bandwidth",
 		wantedRatio, wantedRatioAtLimit, 100*atLimit)}
-	prefill := criterion{Wanted: "prompts of quantised weights: 29 % (Qwen3) and 38 % (Llama) of the int8 peak"}
+	prefill := criterion{Wanted: "prompts of quantized weights: 29 % (Qwen3) and 38 % (Llama) of the int8 peak"}
 	decode := criterion{Wanted: fmt.Sprintf("decoding at depth 0, F16 and Q8_0: %.0f %% of the bandwidth", 100*wantedDecode)}
 	deep := criterion{Wanted: fmt.Sprintf("decoding at depth %d: %.0f %% of the bandwidth", deepFrom, 100*wantedDecodeAtDepth)}
 	var memoryFault, peakFault bool
@@ -89,7 +89,7 @@ func (r *report) criteria() []criterion {
 		}
 		want, known := wantedPrefill[b.Model]
 		switch {
-		case !generates && b.Work.Quantised && known:
+		case !generates && b.Work.Quantized && known:
 			hold(&prefill, cell, f.SmeltShare, r.peak(true), want, peakFault)
 		case generates && s.Cell.Depth == 0 && wide[b.Format]:
 			hold(&decode, cell, f.SmeltShare, read, wantedDecode, memoryFault)

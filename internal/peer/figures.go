@@ -133,9 +133,9 @@ func (s *samples) share(work *workload, limit ceiling, speed float64) float64 {
 	return ratio(speed*work.opsPerToken(s.Cell)/1e9, limit.ops)
 }
 
-// peak is that of products of bytes for quantised weights, else of floats.
-func (b *bench) peak(quantised bool) float64 {
-	if quantised {
+// peak is that of products of bytes for quantized weights, else of floats.
+func (b *bench) peak(quantized bool) float64 {
+	if quantized {
 		return b.Int8
 	}
 	return b.Float
@@ -143,10 +143,10 @@ func (b *bench) peak(quantised bool) float64 {
 
 // peak is the most that was probed beside any model: what neighbours leave of the processor
 // at a bad moment would flatter both engines.
-func (r *report) peak(quantised bool) float64 {
+func (r *report) peak(quantized bool) float64 {
 	var most float64
 	for i := range r.Models {
-		most = max(most, r.Models[i].peak(quantised))
+		most = max(most, r.Models[i].peak(quantized))
 	}
 	return most
 }
@@ -172,8 +172,8 @@ func (b *bench) read() float64 {
 }
 
 // ceiling is the limit of a model's cells.
-func (r *report) ceiling(quantised bool) ceiling {
-	return ceiling{read: r.read(), ops: r.peak(quantised)}
+func (r *report) ceiling(quantized bool) ceiling {
+	return ceiling{read: r.read(), ops: r.peak(quantized)}
 }
 
 // mostShare is how much of a limit a speed can be: what is above it was probed wrongly,
@@ -229,7 +229,7 @@ func (r *report) each(see func(b *bench, s *samples, f figures)) {
 		b := &r.Models[i]
 		for j := range b.Cells {
 			if s := &b.Cells[j]; len(s.Pairs) > 0 {
-				see(b, s, s.figures(&b.Work, r.ceiling(b.Work.Quantised), r.Pairs))
+				see(b, s, s.figures(&b.Work, r.ceiling(b.Work.Quantized), r.Pairs))
 			}
 		}
 	}

@@ -38,7 +38,7 @@ func TestWorkload(t *testing.T) {
 	for _, test := range []struct {
 		shape, format        string
 		weights, cached, ops float64
-		quantised            bool
+		quantized            bool
 	}{
 		{"qwen3-0.6b", "f16", 1192, 473, 0.940, false},
 		{"qwen3-0.6b", "q8_0", 634, 473, 0.940, true},
@@ -55,7 +55,7 @@ func TestWorkload(t *testing.T) {
 		require.InDelta(t, test.cached, (deep-float64(w.Weights))/1e6, 1, test)
 		require.InDelta(t, float64(w.Cached)*4096, deep-shallow, 1, test)
 		require.InDelta(t, test.ops, w.opsPerToken(cell{prompting, 512, 0})/1e9, 0.002, test)
-		require.Equal(t, test.quantised, w.Quantised)
+		require.Equal(t, test.quantized, w.Quantized)
 	}
 }
 
@@ -128,8 +128,8 @@ func madeUp() *report {
 			{cell{generating, 64, 4096}, &attention{On: 5, Off: 6.3}, pairs(deep[0], deep[1], read)},
 		}
 	}
-	work := func(weights int64, quantised bool) workload {
-		return workload{Quantised: quantised, Weights: weights, Cached: 114688, Products: 880803840, Head: 311164928, Attention: 229376}
+	work := func(weights int64, quantized bool) workload {
+		return workload{Quantized: quantized, Weights: weights, Cached: 114688, Products: 880803840, Head: 311164928, Attention: 229376}
 	}
 	return &report{
 		Date: time.Date(2026, 11, 20, 21, 40, 0, 0, time.UTC), Machine: "2 CPUs of a test", Threads: 2, Pairs: 3,

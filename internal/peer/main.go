@@ -479,8 +479,8 @@ func (m *measurement) model(ctx context.Context, r *report, shape, format string
 			return err
 		}
 		b.Cells = append(b.Cells, samples{c, flash, pairs})
-		limit := r.ceiling(b.Work.Quantised)
-		limit = ceiling{max(limit.read, b.read()), max(limit.ops, b.peak(b.Work.Quantised))}
+		limit := r.ceiling(b.Work.Quantized)
+		limit = ceiling{max(limit.read, b.read()), max(limit.ops, b.peak(b.Work.Quantized))}
 		f := b.Cells[len(b.Cells)-1].figures(&b.Work, limit, m.pairs)
 		m.say("%3.0f min  %-18s %-10v %7.1f %7.1f tokens/s, ratio %.2f, of the limit %3.0f %% and %3.0f %%, %5.1f GB/s, %d/%d undisturbed",
 			time.Since(m.began).Minutes(), b.name(), c, f.Smelt, f.Peer, f.Ratio, 100*f.SmeltShare, 100*f.PeerShare, f.Read, f.Clean, f.Pairs)

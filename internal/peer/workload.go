@@ -47,7 +47,7 @@ func parseCell(text string) (cell, error) {
 // workload is what the tokens of a model ask of any engine: the least bytes and
 // operations, whatever the engine makes of them.
 type workload struct {
-	Quantised bool  `json:"quantised"` // products can be of bytes
+	Quantized bool  `json:"quantised"` // products can be of bytes
 	Weights   int64 `json:"weights"`   // bytes that a token reads: all but the embedding's other rows
 	Cached    int64 `json:"cached"`    // bytes of a token in the cache, in F16
 	Products  int64 `json:"products"`  // operations of a token in the layers' matrix products
@@ -70,7 +70,7 @@ func workloadOf(m *models.Checkpoint) workload {
 		}
 		if len(t.Shape) > 1 && !embedding && !head {
 			w.Products += 2 * t.Elements()
-			w.Quantised = w.Quantised || t.DType != ir.F16 && t.DType != ir.F32 && t.DType != ir.BF16
+			w.Quantized = w.Quantized || t.DType != ir.F16 && t.DType != ir.F32 && t.DType != ir.BF16
 		}
 	}
 	return w

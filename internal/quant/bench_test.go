@@ -9,26 +9,26 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 )
 
-func BenchmarkQuantise(b *testing.B) {
+func BenchmarkQuantize(b *testing.B) {
 	src := gaussian(1<<16, 0.02, 1)
 	for _, t := range ir.DTypes() {
-		if !quant.CanQuantise(t) {
+		if !quant.CanQuantize(t) {
 			continue
 		}
 		b.Run(t.String(), func(b *testing.B) {
 			dst := make([]byte, t.Bytes(int64(len(src))))
 			b.ReportAllocs()
 			for b.Loop() {
-				require.NoError(b, quant.Quantise(dst, src, t))
+				require.NoError(b, quant.Quantize(dst, src, t))
 			}
 			b.ReportMetric(float64(len(src))*float64(b.N)/b.Elapsed().Seconds()/1e6, "Mvalues/s")
 		})
 	}
 }
 
-func BenchmarkDequantise(b *testing.B) {
+func BenchmarkDequantize(b *testing.B) {
 	for _, t := range ir.DTypes() {
-		if !quant.CanDequantise(t) {
+		if !quant.CanDequantize(t) {
 			continue
 		}
 		b.Run(t.String(), func(b *testing.B) {
@@ -38,7 +38,7 @@ func BenchmarkDequantise(b *testing.B) {
 				src[i] = byte(i*7) & 0x3f // keeps halves finite
 			}
 			for b.Loop() {
-				require.NoError(b, quant.Dequantise(dst, src, t))
+				require.NoError(b, quant.Dequantize(dst, src, t))
 			}
 			b.ReportMetric(float64(len(dst))*float64(b.N)/b.Elapsed().Seconds()/1e6, "Mvalues/s")
 		})

@@ -4,7 +4,7 @@ import "github.com/smelt-ml/smelt/internal/half"
 
 // The encoders of the K-quants. Each group of a super-block first gets a scale of
 // its own, and a minimum where the format has one, from a search for the least
-// weighted error; these are quantised against the largest of the super-block, and
+// weighted error; these are quantized against the largest of the super-block, and
 // the elements against the scales so rounded.
 
 func encodeQ4_K(dst []byte, src []float32) int { return encodeGroups(dst, src, bytesQ4_K, &searchQ4_K) }
@@ -72,7 +72,7 @@ func encodeGroups(dst []byte, src []float32, size int, s *minSearch) int {
 			sc := byte(min(levels, roundEven(invScale*scales[g])))
 			m := byte(min(levels, roundEven(invLow*lows[g])))
 			putScaleMin(packed, g, sc, m)
-			requantise(quants[g*32:][:32], x[g*32:][:32], d*float32(sc), dmin*float32(m), s.top)
+			requantize(quants[g*32:][:32], x[g*32:][:32], d*float32(sc), dmin*float32(m), s.top)
 		}
 		if size == bytesQ5_K {
 			packFifth(out[16:48], &quants)
@@ -94,9 +94,9 @@ func putScaleMin(packed []byte, g int, scale, low byte) {
 	packed[g] |= low >> 4 << 6
 }
 
-// requantise stores the quants in [0, top] for the scale and minimum that will be
+// requantize stores the quants in [0, top] for the scale and minimum that will be
 // read back. Where that scale is zero, the quants of the search stay.
-func requantise(q []uint8, x []float32, scale, low, top float32) {
+func requantize(q []uint8, x []float32, scale, low, top float32) {
 	if scale == 0 {
 		return
 	}
@@ -139,7 +139,7 @@ func encodeQ2_K(dst []byte, src []float32) int {
 			sc := byte(min(levels, roundEven(invScale*scales[g])))
 			m := byte(min(levels, roundEven(invLow*lows[g])))
 			out[g] = sc | m<<4
-			requantise(quants[g*16:][:16], x[g*16:][:16], d*float32(sc), dmin*float32(m), searchQ2_K.top)
+			requantize(quants[g*16:][:16], x[g*16:][:16], d*float32(sc), dmin*float32(m), searchQ2_K.top)
 		}
 		packPairs(out[16:80], &quants)
 	}
@@ -208,7 +208,7 @@ func encodeQ3_K(dst []byte, src []float32) int {
 	return -1
 }
 
-// encodeQ6_K searches a scale for each group of 16, quantises the scales to 8
+// encodeQ6_K searches a scale for each group of 16, quantizes the scales to 8
 // bits against the largest, and the elements against the scales so rounded.
 func encodeQ6_K(dst []byte, src []float32) int {
 	var scales [16]float32

@@ -18,11 +18,11 @@ func TestBlockSizes(t *testing.T) {
 		require.Equal(t, d.BlockBytes(), bytes, d)
 	}
 	for d := range codecs {
-		if d := ir.DType(d); d.IsQuantised() {
+		if d := ir.DType(d); d.IsQuantized() {
 			require.Contains(t, []int{32, superBlock}, d.BlockElems(), d)
 		}
 	}
 	for _, d := range ir.DTypes() {
-		require.Equal(t, d.IsFloat() || d.IsQuantised(), CanDequantise(d) && CanQuantise(d), d)
+		require.Equal(t, d.IsFloat() || d.IsQuantized(), CanDequantize(d) && CanQuantize(d), d)
 	}
 }

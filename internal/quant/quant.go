@@ -12,19 +12,19 @@
 // Layouts are those of ggml-common.h, byte for byte. All numbers are little
 // endian, on every machine.
 //
-// [Quantise] gives the bytes of GGML's reference quantisers (the *_ref functions
+// [Quantize] gives the bytes of GGML's reference quantizers (the *_ref functions
 // of ggml-quants.c, which use no importance matrix): the files they make compare
 // equal. Arithmetic is in float32 without fused multiply-add, so the same input gives
 // the same bytes on every machine. What the searches for the scales of the K-quants
 // minimise is said in search.go.
-// [Dequantise] reads all formats; it is exact up to one float32 rounding for
+// [Dequantize] reads all formats; it is exact up to one float32 rounding for
 // each multiplication or addition above, in the order in which GGML does them.
 //
 // Both work on whole blocks, never allocate, and are safe to call from several
 // goroutines on disjoint slices:
 //
 //	dst := make([]byte, ir.Q4_0.Bytes(int64(len(row))))
-//	err := quant.Quantise(dst, row, ir.Q4_0)
+//	err := quant.Quantize(dst, row, ir.Q4_0)
 package quant
 
 import (
@@ -48,12 +48,12 @@ var (
 // not a number, or so large that the block's scale overflows half precision.
 type RangeError struct {
 	DType ir.DType
-	Index int // in what was to be quantised
+	Index int // in what was to be quantized
 	Value float32
 }
 
 func (e *RangeError) Error() string {
-	return fmt.Sprintf("quantise %v: element %d is %g: %v", e.DType, e.Index, e.Value, ErrRange)
+	return fmt.Sprintf("quantize %v: element %d is %g: %v", e.DType, e.Index, e.Value, ErrRange)
 }
 
 func (e *RangeError) Unwrap() error { return ErrRange }
@@ -88,36 +88,36 @@ func lookup(t ir.DType) codec {
 	return codec{}
 }
 
-// CanDequantise reports whether [Dequantise] reads t.
-func CanDequantise(t ir.DType) bool { return lookup(t).decode != nil }
+// CanDequantize reports whether [Dequantize] reads t.
+func CanDequantize(t ir.DType) bool { return lookup(t).decode != nil }
 
-// CanQuantise reports whether [Quantise] writes t.
-func CanQuantise(t ir.DType) bool { return lookup(t).encode != nil }
+// CanQuantize reports whether [Quantize] writes t.
+func CanQuantize(t ir.DType) bool { return lookup(t).encode != nil }
 
-// Dequantise expands src, stored as t, into dst.
+// Dequantize expands src, stored as t, into dst.
 // The length of src must be t.Bytes(len(dst)).
-func Dequantise(dst []float32, src []byte, t ir.DType) error {
+func Dequantize(dst []float32, src []byte, t ir.DType) error {
 	c := lookup(t)
 	if c.decode == nil {
-		return fmt.Errorf("dequantise %v: %w", t, ErrUnsupported)
+		return fmt.Errorf("dequantize %v: %w", t, ErrUnsupported)
 	}
 	if err := checkSizes(len(dst), len(src), t); err != nil {
-		return fmt.Errorf("dequantise %v: %w", t, err)
+		return fmt.Errorf("dequantize %v: %w", t, err)
 	}
 	c.decode(dst, src)
 	return nil
 }
 
-// Quantise stores src as t in dst. The length of dst must be t.Bytes(len(src)).
+// Quantize stores src as t in dst. The length of dst must be t.Bytes(len(src)).
 // Where it returns a [RangeError], the blocks before that of the element have been
 // written.
-func Quantise(dst []byte, src []float32, t ir.DType) error {
+func Quantize(dst []byte, src []float32, t ir.DType) error {
 	c := lookup(t)
 	if c.encode == nil {
-		return fmt.Errorf("quantise %v: %w", t, ErrUnsupported)
+		return fmt.Errorf("quantize %v: %w", t, ErrUnsupported)
 	}
 	if err := checkSizes(len(src), len(dst), t); err != nil {
-		return fmt.Errorf("quantise %v: %w", t, err)
+		return fmt.Errorf("quantize %v: %w", t, err)
 	}
 	if bad := c.encode(dst, src); bad >= 0 {
 		n := t.BlockElems()

@@ -30,14 +30,14 @@ func open(t *testing.T, model, format string) *gguf.File {
 func floats(t *testing.T, tensor gguf.Tensor) []float32 {
 	t.Helper()
 	x := make([]float32, tensor.Elems())
-	require.NoError(t, quant.Dequantise(x, tensor.Data, tensor.DType))
+	require.NoError(t, quant.Dequantize(x, tensor.Data, tensor.DType))
 	return x
 }
 
-// Quantising the F16 weights gives the bytes of files that other tools made:
+// Quantizing the F16 weights gives the bytes of files that other tools made:
 // Q8_0 and Q4_0 of numpy code checked against llama.cpp, the K-quants of
 // llama-quantize.
-func TestQuantiseMatchesFiles(t *testing.T) {
+func TestQuantizeMatchesFiles(t *testing.T) {
 	for _, model := range []string{"tiny-qwen3", "tiny-llama"} {
 		source := open(t, model, "F16")
 		for _, format := range []string{"Q8_0", "Q4_0", "Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M", "Q2_K"} {
@@ -47,7 +47,7 @@ func TestQuantiseMatchesFiles(t *testing.T) {
 					from, ok := source.Tensor(want.Name)
 					require.True(t, ok)
 					got := make([]byte, want.Size)
-					require.NoError(t, quant.Quantise(got, floats(t, from), want.DType))
+					require.NoError(t, quant.Quantize(got, floats(t, from), want.DType))
 					if !bytes.Equal(want.Data, got) {
 						block := want.DType.BlockBytes()
 						differ := 0
@@ -71,7 +71,7 @@ func TestQuantiseMatchesFiles(t *testing.T) {
 // Every format that llama-quantize made of the trained models stays close to the
 // F16 weights: the relative error of a matrix is what that many bits allow, and
 // a wrong bit position would exceed it many times.
-func TestDequantiseStaysClose(t *testing.T) {
+func TestDequantizeStaysClose(t *testing.T) {
 	// Root mean square error over root mean square of the weights. Step sizes
 	// double with each bit lost, and so do these.
 	bound := map[ir.DType]float64{
@@ -164,7 +164,7 @@ var definitions = []definition{
 	}},
 }
 
-func TestDequantiseMatchesDefinition(t *testing.T) {
+func TestDequantizeMatchesDefinition(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, d := range definitions {
 		t.Run(d.dtype.String(), func(t *testing.T) {
@@ -175,7 +175,7 @@ func TestDequantiseMatchesDefinition(t *testing.T) {
 			for i := range src {
 				src[i] = byte(r.Uint32())
 			}
-			require.NoError(t, quant.Dequantise(dst, src, d.dtype))
+			require.NoError(t, quant.Dequantize(dst, src, d.dtype))
 			for i, got := range dst {
 				want := d.value(src[i/elems*size:][:size], i%elems)
 				if math.IsNaN(want) || math.IsInf(want, 0) { // a random half
@@ -205,11 +205,11 @@ type precision struct {
 	top  float64 // what the half is multiplied with at most: magnifies its rounding
 }
 
-// bound is the largest error that a quantiser may make. The last term is the step of
+// bound is the largest error that a quantizer may make. The last term is the step of
 // a subnormal bfloat16.
 func (p *precision) bound(x []float32) float64 { return p.step*largest(x) + p.top*0x1p-25 + 0x1p-133 }
 
-// precisions say how far from the input what a quantiser stores may be.
+// precisions say how far from the input what a quantizer stores may be.
 var precisions = []precision{
 	{ir.F32, 0, 0}, {ir.F16, 1.0 / 2048, 1}, {ir.BF16, 1.0 / 256, 0}, {ir.Q8_0, 0.5/127 + 0x1p-11, 127},
 	{ir.Q4_0, 1.0/8 + 0x1p-11, 8}, {ir.Q5_0, 1.0/16 + 0x1p-11, 16},
@@ -218,11 +218,11 @@ var precisions = []precision{
 	{ir.Q3_K, 1.0/4 + 2.0/32, 32 * 4}, {ir.Q2_K, 2.0/3 + 1.5/15, 16 * 4},
 }
 
-// roundTrip quantises and dequantises.
+// roundTrip quantizes and dequantizes.
 func roundTrip(t testing.TB, src []float32, dtype ir.DType) []float32 {
 	back, dst := make([]float32, len(src)), make([]byte, dtype.Bytes(int64(len(src))))
-	require.NoError(t, quant.Quantise(dst, src, dtype))
-	require.NoError(t, quant.Dequantise(back, dst, dtype))
+	require.NoError(t, quant.Quantize(dst, src, dtype))
+	require.NoError(t, quant.Dequantize(back, dst, dtype))
 	return back
 }
 
@@ -241,8 +241,8 @@ func largest(x []float32) (amax float64) {
 	return amax
 }
 
-// What a quantiser stores is as close to the input as the format allows.
-func TestQuantiseRoundTrip(t *testing.T) {
+// What a quantizer stores is as close to the input as the format allows.
+func TestQuantizeRoundTrip(t *testing.T) {
 	distributions := map[string]func(r *rand.Rand) float64{
 		"normal":   func(r *rand.Rand) float64 { return r.NormFloat64() / 3 },
 		"uniform":  func(r *rand.Rand) float64 { return r.Float64()*2 - 1 },
@@ -271,7 +271,7 @@ func TestQuantiseRoundTrip(t *testing.T) {
 }
 
 // Blocks that a format holds exactly, or nearly so.
-func TestQuantiseConstants(t *testing.T) {
+func TestQuantizeConstants(t *testing.T) {
 	for _, c := range precisions {
 		n := max(c.dtype.BlockElems(), 32)
 		for _, value := range []float32{0, 1, -1, 0.37, -0.37, 1000, -1000, 60000, -60000} {
@@ -286,7 +286,7 @@ func TestQuantiseConstants(t *testing.T) {
 
 // Values too small for any scale become zero or nearly so, beside each other and
 // beside ones that are not.
-func TestQuantiseSubnormals(t *testing.T) {
+func TestQuantizeSubnormals(t *testing.T) {
 	for _, c := range precisions {
 		n := max(c.dtype.BlockElems(), 32)
 		for _, tiny := range []float32{1e-45, 1e-40, 1.2e-38, 1e-30, 1e-20, 1e-15, 1e-12, 3e-8, 6e-8, 1e-6} {
@@ -303,7 +303,7 @@ func TestQuantiseSubnormals(t *testing.T) {
 }
 
 // Groups of a super-block that differ by many orders of magnitude.
-func TestQuantiseExtremes(t *testing.T) {
+func TestQuantizeExtremes(t *testing.T) {
 	for _, c := range precisions {
 		r := rand.New(rand.NewPCG(8, 9))
 		src := make([]float32, 256)
@@ -319,7 +319,7 @@ func TestQuantiseExtremes(t *testing.T) {
 	}
 }
 
-func TestQuantiseByHand(t *testing.T) {
+func TestQuantizeByHand(t *testing.T) {
 	block := func(v ...float32) []float32 { return append(v, make([]float32, 32-len(v))...) }
 	q8 := func(scale uint16, q ...int8) []byte {
 		b := binary.LittleEndian.AppendUint16(nil, scale)
@@ -345,7 +345,7 @@ func TestQuantiseByHand(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := make([]byte, len(c.want))
-			require.NoError(t, quant.Quantise(got, c.src, c.dtype))
+			require.NoError(t, quant.Quantize(got, c.src, c.dtype))
 			require.Equal(t, c.want, got)
 		})
 	}
@@ -354,7 +354,7 @@ func TestQuantiseByHand(t *testing.T) {
 func TestErrors(t *testing.T) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(1))
 	for _, dtype := range ir.DTypes() {
-		if !dtype.IsQuantised() {
+		if !dtype.IsQuantized() {
 			continue
 		}
 		n := dtype.BlockElems()
@@ -362,43 +362,43 @@ func TestErrors(t *testing.T) {
 			for _, bad := range []float32{nan, -nan, inf, -inf, 3e38, -1e15} {
 				src := gaussian(3*n, 1, 7)
 				src[at] = bad
-				err := quant.Quantise(make([]byte, 3*dtype.BlockBytes()), src, dtype)
+				err := quant.Quantize(make([]byte, 3*dtype.BlockBytes()), src, dtype)
 				require.ErrorIs(t, err, quant.ErrRange, "%v in %v", bad, dtype)
 				var out *quant.RangeError
 				require.ErrorAs(t, err, &out)
 				require.Equal(t, at, out.Index)
-				require.ErrorContains(t, err, fmt.Sprintf("quantise %v: element %d is %g", dtype, at, bad))
+				require.ErrorContains(t, err, fmt.Sprintf("quantize %v: element %d is %g", dtype, at, bad))
 			}
 		}
 	}
 	for _, dtype := range []ir.DType{ir.Invalid, ir.Bool, ir.I32, 200} {
-		require.ErrorIs(t, quant.Dequantise(nil, nil, dtype), quant.ErrUnsupported)
-		require.ErrorIs(t, quant.Quantise(nil, nil, dtype), quant.ErrUnsupported)
-		require.False(t, quant.CanQuantise(dtype) || quant.CanDequantise(dtype))
+		require.ErrorIs(t, quant.Dequantize(nil, nil, dtype), quant.ErrUnsupported)
+		require.ErrorIs(t, quant.Quantize(nil, nil, dtype), quant.ErrUnsupported)
+		require.False(t, quant.CanQuantize(dtype) || quant.CanDequantize(dtype))
 	}
-	require.ErrorIs(t, quant.Quantise(make([]byte, 18), make([]float32, 31), ir.Q4_0), quant.ErrSize)
-	require.ErrorIs(t, quant.Quantise(make([]byte, 17), make([]float32, 32), ir.Q4_0), quant.ErrSize)
-	require.ErrorIs(t, quant.Dequantise(make([]float32, 256), make([]byte, 211), ir.Q6_K), quant.ErrSize)
-	require.NoError(t, quant.Dequantise(nil, nil, ir.Q6_K))
+	require.ErrorIs(t, quant.Quantize(make([]byte, 18), make([]float32, 31), ir.Q4_0), quant.ErrSize)
+	require.ErrorIs(t, quant.Quantize(make([]byte, 17), make([]float32, 32), ir.Q4_0), quant.ErrSize)
+	require.ErrorIs(t, quant.Dequantize(make([]float32, 256), make([]byte, 211), ir.Q6_K), quant.ErrSize)
+	require.NoError(t, quant.Dequantize(nil, nil, ir.Q6_K))
 }
 
 // Any bytes are some weights: reading them must not fail, whatever they are.
-func FuzzDequantise(f *testing.F) {
+func FuzzDequantize(f *testing.F) {
 	f.Add([]byte("0123456789abcdef0123456789abcdef01"), uint8(ir.Q8_0))
 	f.Add(bytes.Repeat([]byte{0xff}, 210), uint8(ir.Q6_K))
 	f.Add(bytes.Repeat([]byte{0x80}, 110), uint8(ir.Q3_K))
 	f.Fuzz(func(t *testing.T, data []byte, kind uint8) {
 		dtype := ir.DType(kind)
-		if !quant.CanDequantise(dtype) {
-			require.ErrorIs(t, quant.Dequantise(nil, data, dtype), quant.ErrUnsupported)
+		if !quant.CanDequantize(dtype) {
+			require.ErrorIs(t, quant.Dequantize(nil, data, dtype), quant.ErrUnsupported)
 			return
 		}
 		blocks := len(data) / dtype.BlockBytes()
 		x := make([]float32, blocks*dtype.BlockElems())
 		data = data[:blocks*dtype.BlockBytes()]
-		require.NoError(t, quant.Dequantise(x, data, dtype))
-		if quant.CanQuantise(dtype) {
-			if err := quant.Quantise(make([]byte, len(data)), x, dtype); err != nil {
+		require.NoError(t, quant.Dequantize(x, data, dtype))
+		if quant.CanQuantize(dtype) {
+			if err := quant.Quantize(make([]byte, len(data)), x, dtype); err != nil {
 				require.ErrorIs(t, err, quant.ErrRange)
 			}
 		}
@@ -407,7 +407,7 @@ func FuzzDequantise(f *testing.F) {
 
 // Any floats are either stored, finite and not absurdly far off, or refused by
 // the index of the one to blame.
-func FuzzQuantise(f *testing.F) {
+func FuzzQuantize(f *testing.F) {
 	for _, c := range precisions {
 		f.Add([]byte("\x00\x00\x80\x3f\x00\x00\x00\x80\x01\x00\x00\x00"), uint8(c.dtype))
 	}
@@ -415,7 +415,7 @@ func FuzzQuantise(f *testing.F) {
 	f.Add(binary.LittleEndian.AppendUint32(nil, 0x4b000000), uint8(ir.Q2_K))
 	f.Fuzz(func(t *testing.T, data []byte, kind uint8) {
 		dtype := ir.DType(kind)
-		if !quant.CanQuantise(dtype) || !dtype.IsQuantised() || len(data) < 4 {
+		if !quant.CanQuantize(dtype) || !dtype.IsQuantized() || len(data) < 4 {
 			return
 		}
 		src := make([]float32, 2*dtype.BlockElems())
@@ -427,14 +427,14 @@ func FuzzQuantise(f *testing.F) {
 			src[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[:]))
 		}
 		raw := make([]byte, dtype.Bytes(int64(len(src))))
-		if err := quant.Quantise(raw, src, dtype); err != nil {
+		if err := quant.Quantize(raw, src, dtype); err != nil {
 			var out *quant.RangeError
 			require.ErrorAs(t, err, &out)
 			require.False(t, math.Abs(float64(src[out.Index])) < 60000, "%v", err)
 			return
 		}
 		back := make([]float32, len(src))
-		require.NoError(t, quant.Dequantise(back, raw, dtype))
+		require.NoError(t, quant.Dequantize(back, raw, dtype))
 		requireClose(t, src, back, largest(src)*1.01+0x1p-12, dtype)
 	})
 }
@@ -445,11 +445,11 @@ func Example() {
 		row[i] = float32(i) / 4
 	}
 	packed := make([]byte, ir.Q4_0.Bytes(32))
-	if err := quant.Quantise(packed, row, ir.Q4_0); err != nil {
+	if err := quant.Quantize(packed, row, ir.Q4_0); err != nil {
 		fmt.Println(err)
 	}
 	back := make([]float32, 32)
-	if err := quant.Dequantise(back, packed, ir.Q4_0); err != nil {
+	if err := quant.Dequantize(back, packed, ir.Q4_0); err != nil {
 		fmt.Println(err)
 	}
 	fmt.Println(len(packed), row[20], back[20])

@@ -74,10 +74,10 @@ func roundTo(t ir.DType, row []float64) error {
 		wide[i] = float32(x)
 	}
 	stored := make([]byte, t.Bytes(int64(len(row))))
-	if err := quant.Quantise(stored, wide, t); err != nil {
+	if err := quant.Quantize(stored, wide, t); err != nil {
 		return err
 	}
-	if err := quant.Dequantise(wide, stored, t); err != nil {
+	if err := quant.Dequantize(wide, stored, t); err != nil {
 		return err
 	}
 	for i, x := range wide {

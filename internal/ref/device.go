@@ -33,7 +33,7 @@ type Followed struct {
 
 // Arithmetic is what a device rounds on the way into a product.
 type Arithmetic struct {
-	// Int8 is the way of native kernels: beside quantised weights, 32 activations become
+	// Int8 is the way of native kernels: beside quantized weights, 32 activations become
 	// integers from −127 to 127 and a scale, in float32.
 	Int8 bool
 	// Tile is the type that weights are rounded to, F16 or BF16, where matrices of that type
@@ -114,7 +114,7 @@ func newStored(k int) *stored {
 func (s *stored) read(m *matrix, i int, tile ir.DType) error {
 	bytes := int(m.t.Bytes(int64(m.k)))
 	row := m.data[i*bytes : (i+1)*bytes]
-	if err := quant.Dequantise(s.narrow, row, m.t); err != nil {
+	if err := quant.Dequantize(s.narrow, row, m.t); err != nil {
 		return fmt.Errorf("weight %q: %w", m.name, err)
 	}
 	offset, has := offsets[m.t]
@@ -316,7 +316,7 @@ func (r *run) deviceProduct(v *ir.Value) (result, error) {
 				return err
 			}
 			act := exact
-			if how.Int8 && w.t.IsQuantised() {
+			if how.Int8 && w.t.IsQuantized() {
 				if int8 == nil {
 					int8 = exact.rounded()
 				}

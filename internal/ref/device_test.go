@@ -42,8 +42,8 @@ func newBench(t *testing.T, typ ir.DType, how ref.Arithmetic) *bench {
 		b.w[i] = float32(rng.NormFloat64() + 0.3)
 	}
 	b.stored = make([]byte, typ.Bytes(int64(len(b.w))))
-	require.NoError(t, quant.Quantise(b.stored, b.w, typ))
-	require.NoError(t, quant.Dequantise(b.w, b.stored, typ))
+	require.NoError(t, quant.Quantize(b.stored, b.w, typ))
+	require.NoError(t, quant.Dequantize(b.w, b.stored, typ))
 	return b
 }
 
@@ -63,7 +63,7 @@ func (b *bench) device() (out []float32) {
 				x[i] = x[i] * scale * b.gain[i]
 			}
 		}
-		if b.how.Int8 && b.typ.IsQuantised() {
+		if b.how.Int8 && b.typ.IsQuantized() {
 			for at := 0; at < b.k; at += 32 {
 				most := float32(0)
 				for _, v := range x[at : at+32] {
@@ -180,7 +180,7 @@ var ways = map[string]ref.Arithmetic{"int8": {Int8: true}, "half tiles": {Tile: 
 // rounds otherwise.
 func TestDeviceProduct(t *testing.T) {
 	for typ := ir.F32; typ <= ir.Q6_K; typ++ {
-		if !quant.CanQuantise(typ) {
+		if !quant.CanQuantize(typ) {
 			continue
 		}
 		for name, how := range ways {
@@ -192,7 +192,7 @@ func TestDeviceProduct(t *testing.T) {
 				require.Less(t, slack, 0.01*math.Sqrt(float64(b.k)), "%s %s: element %d", typ, name, i)
 			}
 
-			if typ.IsQuantised() && how.Int8 {
+			if typ.IsQuantized() && how.Int8 {
 				require.Greater(t, beyond(b.float64(t, ref.Arithmetic{}), got), len(got)/2, "%s: rounding is half of the product", typ)
 			}
 			for i := 3 * b.k; i < 4*b.k; i++ {

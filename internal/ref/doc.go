@@ -6,7 +6,7 @@
 //	out, err := ref.Run(f, ref.Env{
 //		Sizes:  ref.SizesFor(inputs, 512),
 //		Inputs: inputs,          // tokens, positions, slots, …
-//		Weight: weights.Load,    // by name, dequantised
+//		Weight: weights.Load,    // by name, dequantized
 //		Caches: caches,          // by layer; writes happen in place
 //	})
 //	logits := out.Tensors["logits"]

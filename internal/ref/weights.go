@@ -8,7 +8,7 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 )
 
-// Weights dequantises the tensors of a model when they are first asked for and
+// Weights dequantizes the tensors of a model when they are first asked for and
 // keeps them. Its Load is an [Env.Weight].
 type Weights struct {
 	source func(name string) (t ir.DType, data []byte, ok bool)
@@ -36,7 +36,7 @@ func (w *Weights) Load(name string) ([]float64, error) {
 		return nil, fmt.Errorf("weight %q has element type %s", name, t)
 	}
 	narrow := make([]float32, len(data)/t.BlockBytes()*t.BlockElems())
-	if err := quant.Dequantise(narrow, data, t); err != nil {
+	if err := quant.Dequantize(narrow, data, t); err != nil {
 		return nil, fmt.Errorf("weight %q: %w", name, err)
 	}
 	w.kept[name] = widen(narrow)

@@ -150,14 +150,14 @@ func folderWeights(t testing.TB, model string) ([]byte, error) {
 			shape = append(shape, int64(n))
 		}
 		values := make([]float32, from.Elements())
-		if err := quant.Dequantise(values, from.Data, from.DType); err != nil {
+		if err := quant.Dequantize(values, from.Data, from.DType); err != nil {
 			return nil, err
 		}
 		if m.Config.Family == "llama" && (strings.HasSuffix(from.Name, "attn_q.weight") || strings.HasSuffix(from.Name, "attn_k.weight")) {
 			values = halves(values, m.Config.Head, m.Config.Width)
 		}
 		data := make([]byte, ir.BF16.Bytes(from.Elements()))
-		if err := quant.Quantise(data, values, ir.BF16); err != nil {
+		if err := quant.Quantize(data, values, ir.BF16); err != nil {
 			return nil, err
 		}
 		sources = append(sources, safetensors.Source{Name: folderNames.Replace(from.Name), DType: ir.BF16, Shape: shape,

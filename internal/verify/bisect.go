@@ -232,7 +232,7 @@ func (c *verifier) brokenWeights(v *ir.Value) ([]string, error) {
 		}
 		row := make([]float32, width)
 		for n := 0; len(data) >= int(bytes); n, data = n+1, data[bytes:] {
-			if err := quant.Dequantise(row, data[:bytes], t); err != nil {
+			if err := quant.Dequantize(row, data[:bytes], t); err != nil {
 				return nil, fmt.Errorf("weight %q: %w", a.Name(), err)
 			}
 			if slices.ContainsFunc(row, func(x float32) bool { return !finite(x, ir.OpWeight) }) {

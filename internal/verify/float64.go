@@ -17,7 +17,7 @@ import (
 // it should have made of the operands that it read on the device.
 type KernelCheck struct {
 	Kernel     string `json:"kernel"`
-	Weights    string `json:"weights,omitempty"` // element types of quantised weights
+	Weights    string `json:"weights,omitempty"` // element types of quantized weights
 	Device     string `json:"device"`
 	Native     bool   `json:"native"` // or from its Metal source
 	Dispatches int    `json:"dispatches"`
@@ -335,7 +335,7 @@ func (f *follower) note(v *ir.Value, s *sighting, want, slack []float64, bound f
 		}
 	}
 	f.ops++
-	weights := quantisedWeights(from)
+	weights := quantizedWeights(from)
 	id := d.Kernel + " " + weights + " " + f.device
 	line := f.c.kernels[id]
 	if line == nil {

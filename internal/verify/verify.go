@@ -117,7 +117,7 @@ const (
 // what is nearly equal may be rounded apart.
 var cacheBound = map[ir.DType]float64{ir.F32: 0, ir.F16: 0x1p-10, ir.Q8_0: 1. / 127}
 
-// Native kernels round the activations of quantised weights to int8, in blocks of
+// Native kernels round the activations of quantized weights to int8, in blocks of
 // 32. Each is then off by at most 1/254 of its block's largest, uniformly, so by
 // 1/(254·√3) in the root mean square. The worst block holds a single large element,
 // and 31 errors of that size beside it: √32 times as much. The errors of products
@@ -164,7 +164,7 @@ type verifier struct {
 	vocab    int64
 	layers   int
 	emulated int  // layers that are emulated; layers if all
-	int8     bool // some weights are quantised
+	int8     bool // some weights are quantized
 	products int  // on the way through the model
 	inFloat  trace
 	kernels  map[string]*KernelCheck
@@ -250,7 +250,7 @@ func (c *verifier) prepare() error {
 			w := v.Args[1].Type
 			n, _ := w.Shape[0].IsConst()
 			c.work += n * w.Shape.Last()
-			c.int8 = c.int8 || w.DType.IsQuantised()
+			c.int8 = c.int8 || w.DType.IsQuantized()
 		}
 	}
 	if c.vocab == 0 {
@@ -385,7 +385,7 @@ func (c *verifier) act(device string) ir.DType {
 }
 
 // float returns the options and device for comparisons in float alone: the native
-// kernels of quantised weights round activations, so those models are emulated.
+// kernels of quantized weights round activations, so those models are emulated.
 func (c *verifier) float() (Options, string, int) {
 	opts := c.Options
 	opts.KV, opts.Act = ir.F32, ir.F32
@@ -541,7 +541,7 @@ func (c *verifier) opByOp(ctx context.Context) error {
 }
 
 // bound is that of results after all layers with activations of that type. Native
-// kernels round activations to int8 for quantised weights.
+// kernels round activations to int8 for quantized weights.
 func (c *verifier) bound(act ir.DType, native bool) float64 {
 	b := floatBound + cacheBound[c.Options.KV]
 	if act == ir.F16 {
@@ -572,14 +572,14 @@ func producer(ph *lower.Phase, k int, v *ir.Value) (*lower.Dispatch, int) {
 	return &ph.Dispatches[k], k
 }
 
-// quantisedWeights names the element types of a product's quantised weights.
-func quantisedWeights(v *ir.Value) string {
+// quantizedWeights names the element types of a product's quantized weights.
+func quantizedWeights(v *ir.Value) string {
 	if v.Op != ir.OpLinear && v.Op != ir.OpFusedLinear {
 		return ""
 	}
 	var names []string
 	for _, a := range v.Args {
-		if name := a.Type.DType.String(); a.Op == ir.OpWeight && a.Type.DType.IsQuantised() && !slices.Contains(names, name) {
+		if name := a.Type.DType.String(); a.Op == ir.OpWeight && a.Type.DType.IsQuantized() && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}

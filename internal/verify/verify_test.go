@@ -184,9 +184,9 @@ func enlarge(t *testing.T, row []byte, typ ir.DType) {
 		for _, at := range parts {
 			var x [1]float32
 			b := row[at:][:of.BlockBytes()]
-			require.NoError(t, quant.Dequantise(x[:], b, of))
+			require.NoError(t, quant.Dequantize(x[:], b, of))
 			x[0] *= 1.01
-			require.NoError(t, quant.Quantise(b, x[:], of))
+			require.NoError(t, quant.Quantize(b, x[:], of))
 		}
 	}
 }
@@ -218,7 +218,7 @@ func TestVerifyFindsRow(t *testing.T) {
 		ir.Q2_K: "q2_k", ir.Q3_K: "q3_k_s", ir.Q4_K: "q4_k_s", ir.Q5_K: "q5_k_s", ir.Q6_K: "q6_k",
 	}
 	for typ := ir.F32; typ <= ir.Q6_K; typ++ {
-		if !quant.CanQuantise(typ) {
+		if !quant.CanQuantize(typ) {
 			continue
 		}
 		t.Run(typ.String(), func(t *testing.T) {

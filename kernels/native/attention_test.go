@@ -364,10 +364,10 @@ func (c featured) spoil(t *testing.T, cache []byte, block, key int, x float64) [
 		at := c.cache.Bytes(int64(block*blockStride + h*headStride + key*rowStride))
 		row := cache[at:][:c.cache.Bytes(int64(c.head))]
 		if c.cache == ir.Q8_0 {
-			require.NoError(t, quant.Quantise(row[:2], []float32{float32(x)}, ir.F16))
+			require.NoError(t, quant.Quantize(row[:2], []float32{float32(x)}, ir.F16))
 			continue
 		}
-		require.NoError(t, quant.Quantise(row, slices.Repeat([]float32{float32(x)}, c.head), c.cache))
+		require.NoError(t, quant.Quantize(row, slices.Repeat([]float32{float32(x)}, c.head), c.cache))
 	}
 	return cache
 }

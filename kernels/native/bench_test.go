@@ -55,7 +55,7 @@ func bigWeight(dtype ir.DType, elements, least int) (memory []byte, size int) {
 	memory = make([]byte, max(1, least/size)*size)
 	rng := rand.New(rand.NewPCG(1, 2))
 	piece := randomBlocks(rng, dtype, 1<<16)
-	if !dtype.IsQuantised() {
+	if !dtype.IsQuantized() {
 		for i := 1; i < len(piece); i += 2 {
 			piece[i] = piece[i]&0x83 | 0x28 // no NaN, no infinity, nothing large
 		}

@@ -148,7 +148,7 @@ func TestBLASLeaves(t *testing.T) {
 		"rows that overlap": func(d *dispatch) { p := params; p.XStride = 63; d.params = p },
 		"no scratch":        func(d *dispatch) { d.scratch = nil },
 		"little scratch":    func(d *dispatch) { d.scratch = make([]byte, 4*lane(c)-4) },
-		"quantised weights": func(d *dispatch) { d.constants["fc_type1"] = uint32(ir.Q8_0) },
+		"quantized weights": func(d *dispatch) { d.constants["fc_type1"] = uint32(ir.Q8_0) },
 		"short weight":      func(d *dispatch) { d.args["w0"] = d.args["w0"][1:] },
 	} {
 		d := good.clone()

@@ -67,7 +67,7 @@ func floats(b []byte) []float32 {
 // elements reads a cache of halves or floats.
 func elements(b []byte, dtype ir.DType) []float32 {
 	v := make([]float32, len(b)/dtype.BlockBytes()*dtype.BlockElems())
-	if err := quant.Dequantise(v, b, dtype); err != nil {
+	if err := quant.Dequantize(v, b, dtype); err != nil {
 		panic(err)
 	}
 	return v
@@ -119,12 +119,12 @@ func randomBlocks(rng *rand.Rand, dtype ir.DType, n int) []byte {
 
 // stored returns random values of a weight or cache type and their bytes.
 func stored(t testing.TB, rng *rand.Rand, n int, dtype ir.DType) ([]byte, []float32) {
-	if dtype.IsQuantised() {
+	if dtype.IsQuantized() {
 		b := randomBlocks(rng, dtype, n)
 		return b, elements(b, dtype)
 	}
 	b := make([]byte, dtype.Bytes(int64(n)))
-	require.NoError(t, quant.Quantise(b, normals(rng, n), dtype))
+	require.NoError(t, quant.Quantize(b, normals(rng, n), dtype))
 	return b, elements(b, dtype)
 }
 

@@ -38,15 +38,15 @@ func (c linear) String() string {
 }
 
 // built is the dispatch of a case with its results by float64 arithmetic: exact, from
-// the weights' values; and quantised, with activations rounded as the kernels round
-// them for quantised weights.
+// the weights' values; and quantized, with activations rounded as the kernels round
+// them for quantized weights.
 type built struct {
 	dispatch
-	exact, quantised []float64
+	exact, quantized []float64
 	scale            float64 // of a sum: its terms, added in quadrature
 }
 
-// roundActivations returns x as the kernels see it beside quantised weights.
+// roundActivations returns x as the kernels see it beside quantized weights.
 func roundActivations(x []float32) []float64 {
 	out := make([]float64, len(x))
 	for b := 0; b < len(x); b += 32 {
@@ -154,7 +154,7 @@ func (c linear) build(t testing.TB, vec bool) built {
 			var sums []float64
 			for i, rows := range c.rows {
 				x := plain
-				if rounded && c.types[i].IsQuantised() {
+				if rounded && c.types[i].IsQuantized() {
 					x = roundActivations(row)
 				}
 				for r := range rows {
@@ -185,7 +185,7 @@ func (c linear) build(t testing.TB, vec bool) built {
 				sums = append(sums, math.NaN())
 			}
 			if rounded {
-				b.quantised = append(b.quantised, sums...)
+				b.quantized = append(b.quantized, sums...)
 			} else {
 				b.exact = append(b.exact, sums...)
 			}
@@ -198,7 +198,7 @@ func (c linear) build(t testing.TB, vec bool) built {
 		if c.residual {
 			args["residual"] = args["residual"][:4*end]
 		}
-		b.exact, b.quantised = b.exact[:end], b.quantised[:end]
+		b.exact, b.quantized = b.exact[:end], b.quantized[:end]
 		args["x"] = args["x"][:len(args["x"])-4*c.padding]
 	}
 	return b
@@ -292,13 +292,13 @@ func TestLinear(t *testing.T) {
 					if c.norm {
 						bound = 1e-3
 					}
-					near(t, b.quantised, floats(out), scale, bound, l.ISA())
+					near(t, b.quantized, floats(out), scale, bound, l.ISA())
 					near(t, b.exact, floats(out), scale, 0.04, l.ISA())
-					allQuantised := true
+					allQuantized := true
 					for _, w := range c.types {
-						allQuantised = allQuantised && w.IsQuantised()
+						allQuantized = allQuantized && w.IsQuantized()
 					}
-					if l.ISA() == "portable" || !allQuantised || c.norm {
+					if l.ISA() == "portable" || !allQuantized || c.norm {
 						continue
 					}
 					if fused == nil {
@@ -349,7 +349,7 @@ func TestLinearEmulated(t *testing.T) {
 			tokens := map[bool]int{true: 2, false: 33}[vec]
 			b := linear{tokens: tokens, k: k, rows: []int{24, 24}, types: []ir.DType{w, w}, residual: true}.build(t, vec)
 			bound := 1e-5
-			if w.IsQuantised() {
+			if w.IsQuantized() {
 				bound = 0.04 // the emulated kernel keeps float activations
 			}
 			want := widened(floats(b.emulate(t)[0]))

@@ -7,14 +7,14 @@
 //	src/             the kernels, written once over a small set of vector functions
 //	src/simd_*.h     those functions for one instruction set each
 //	src/unit_*.h     the kernels by family, each a source file of a set: they compile side by side
-//	src/plain.h      products of quantised weights as plain loops, for the portable set
+//	src/plain.h      products of quantized weights as plain loops, for the portable set
 //	src/panel.h      how weights are laid out for products with many tokens, for the
 //	                 sets whose instructions do not ask for a layout of their own
 //	blas/            products that the system's BLAS computes, where a build has one
 //
 // A directory for each set compiles them, because cgo gives all files of a package the
 // same flags. A set whose instructions multiply bytes faster, and nothing else, is laid over
-// the one without them (src/unit_overlay.h): it compiles linear layers of quantised weights,
+// the one without them (src/unit_overlay.h): it compiles linear layers of quantized weights,
 // and hands on all others, a layer that also has a float weight among them. The best that the processor has is chosen when the program starts; the
 // environment variable SMELT_ISA names a lower one. From the best to the last:
 //
@@ -40,7 +40,7 @@
 //   - Linear layers treat each token alone: a token gives the same bits by itself, in a
 //     batch, and in linear_vec or linear_mat.
 //   - Sets with fused multiply-add (all but portable) agree bit for bit where weights
-//     are quantised; otherwise they differ in the order of sums.
+//     are quantized; otherwise they differ in the order of sums.
 //   - Nothing is read or written outside the buffers, whatever the tables of slots,
 //     blocks and tokens hold: what lies outside counts as absent.
 //   - Infinities and NaN travel as IEEE 754 has it; nothing is compiled with fast maths.

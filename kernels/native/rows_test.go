@@ -679,7 +679,7 @@ func TestCacheWriteAndRead(t *testing.T) {
 		}
 		round := func(v []float32) []float32 {
 			b := make([]byte, cache.Bytes(int64(len(v))))
-			require.NoError(t, quant.Quantise(b, v, cache))
+			require.NoError(t, quant.Quantize(b, v, cache))
 			return elements(b, cache)
 		}
 		for _, l := range Libraries() {

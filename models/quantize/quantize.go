@@ -33,7 +33,7 @@ type Result struct {
 	Tensors map[ir.DType]int // how many of each type
 	Before  int64            // bytes of the tensors that were read
 	After   int64            // bytes of those written
-	// Again counts matrices that were quantised before, in another type: their values
+	// Again counts matrices that were quantized before, in another type: their values
 	// had lost precision already.
 	Again int
 	// Narrow counts matrices that got another type than the mixture has for them,
@@ -90,7 +90,7 @@ func (q *Result) add(t *models.Rewritten) {
 		return
 	}
 	q.Before += t.From.Bytes()
-	if t.From.DType.IsQuantised() && t.From.DType != t.DType {
+	if t.From.DType.IsQuantized() && t.From.DType != t.DType {
 		q.Again++
 	}
 }
@@ -161,7 +161,7 @@ func (c *conversion) convert(t *models.Rewritten, from, to int) error {
 	for i := range to - from {
 		row := t.Row(from + i)
 		source, values := t.From.Data[row*stored:][:stored], c.values[i*width:][:width]
-		if err := quant.Dequantise(values, source, t.From.DType); err != nil {
+		if err := quant.Dequantize(values, source, t.From.DType); err != nil {
 			return err
 		}
 		if at := unfit(values, t.DType); at >= 0 {
@@ -174,7 +174,7 @@ func (c *conversion) convert(t *models.Rewritten, from, to int) error {
 	if t.From.DType == t.DType {
 		return nil
 	}
-	err := quant.Quantise(c.bytes, c.values, t.DType)
+	err := quant.Quantize(c.bytes, c.values, t.DType)
 	if out := (*quant.RangeError)(nil); errors.As(err, &out) {
 		row := t.Row(from + out.Index/width)
 		return weightError(t, row*width+out.Index%width, out.Value)

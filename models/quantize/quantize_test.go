@@ -173,7 +173,7 @@ func TestQuantizeOverflow(t *testing.T) {
 		{65519, "f16", false}, {65520, "f16", true}, {-65520, "f16", true}, {65520, "bf16", false}, {3.4e38, "bf16", true},
 		{3.4e38, "f32", false}, {1e7, "q4_0", true}, {1e7, "q8_0", true}, {60000, "q4_k_m", false}, {float32(math.Inf(-1)), "f32", true},
 	} {
-		require.NoError(t, quant.Quantise(data[at:at+4], []float32{c.value}, ir.F32))
+		require.NoError(t, quant.Quantize(data[at:at+4], []float32{c.value}, ir.F32))
 		require.NoError(t, os.WriteFile(path, data, 0o644))
 		_, err := quantize.Write(t.Context(), io.Discard, opened(t, path), c.typ, nil)
 		if !c.fails {

@@ -47,8 +47,8 @@ func TestTrainedModels(t *testing.T) {
 					continue
 				}
 				a, b := make([]float32, want.Elems()), make([]float32, got.Elems())
-				require.NoError(t, quant.Dequantise(a, want.Data, want.DType))
-				require.NoError(t, quant.Dequantise(b, got.Data, got.DType))
+				require.NoError(t, quant.Dequantize(a, want.Data, want.DType))
+				require.NoError(t, quant.Dequantize(b, got.Data, got.DType))
 				require.Equal(t, a, b, name)
 			}
 		})

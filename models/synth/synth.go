@@ -10,8 +10,8 @@
 //	err = synth.Write(out, m, "q4_k_m", seed, nil)      // a file
 //	tensors, err := synth.Tensors(ctx, m, seed)         // or in memory
 //
-// Quantising every weight of a large model would take minutes. So a tensor is strung
-// together from the runs of a pool, each quantised once: 4096 of 256 elements, which are
+// Quantizing every weight of a large model would take minutes. So a tensor is strung
+// together from the runs of a pool, each quantized once: 4096 of 256 elements, which are
 // whole blocks of any format. The bytes of a tensor depend on the seed, its place in the
 // list, its shape and its type, and on nothing else; the same seed gives the same file on
 // every machine.
@@ -86,7 +86,7 @@ func (s *synthesiser) pool(t *models.Tensor) ([]byte, error) {
 			for i := range values {
 				values[i] = mean + scale*s.normal[first+i]
 			}
-			errs[w] = quant.Quantise(pool[t.DType.Bytes(int64(first)):t.DType.Bytes(int64(end))], values, t.DType)
+			errs[w] = quant.Quantize(pool[t.DType.Bytes(int64(first)):t.DType.Bytes(int64(end))], values, t.DType)
 		})
 	}
 	wg.Wait()
@@ -133,7 +133,7 @@ func Bytes(m *models.Checkpoint) (int64, error) {
 	}
 	var need int64
 	for _, t := range m.Tensors() {
-		if !quant.CanQuantise(t.DType) {
+		if !quant.CanQuantize(t.DType) {
 			return 0, fmt.Errorf("tensor %q: %w of type %s", t.Name, ErrShape, t.DType)
 		}
 		need += t.Bytes()

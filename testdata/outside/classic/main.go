@@ -43,12 +43,12 @@ type model struct {
 	shift      bool // of LayerNorms
 	learned    bool // positions have embeddings
 	alibi      bool // scores fall with distance
-	quantised  bool // matrices are Q8_0
+	quantized  bool // matrices are Q8_0
 }
 
 var models = []model{
 	{Name: "gpt2", activation: ir.GELUTanh, biases: true, shift: true, learned: true},
-	{Name: "bloom", activation: ir.GELUTanh, biases: true, shift: true, alibi: true, quantised: true},
+	{Name: "bloom", activation: ir.GELUTanh, biases: true, shift: true, alibi: true, quantized: true},
 	{Name: "mpt", activation: ir.GELU, alibi: true},
 	{Name: "everything", activation: ir.GELU, gated: true, biases: true, shift: true, learned: true, alibi: true},
 }
@@ -144,7 +144,7 @@ func (m model) random(name string, shape []int) smelt.Tensor {
 		seed = (seed ^ uint64(c)) * 1099511628211
 	}
 	rng := rand.New(rand.NewPCG(seed, 1))
-	if m.quantised && len(shape) == 2 {
+	if m.quantized && len(shape) == 2 {
 		return blocks(rng, shape)
 	}
 	n, mean, spread := 1, 0.0, 0.2
