@@ -260,7 +260,7 @@ func (p *Executable) Plan() *lower.Plan { return p.plan }
 // instances'.
 func (p *Executable) Memory() Memory { return p.memory }
 
-// Compiled is what a GPU compiled when a executable was loaded: each kernel with its function
+// Compiled is what a GPU compiled when an executable was loaded: each kernel with its function
 // constants that the device did not have yet.
 type Compiled struct {
 	Pipelines int

@@ -374,10 +374,23 @@ static void executable_compiled(const smelt_executable *executable, smelt_compil
 
 const smelt_provider *smelt_apple_provider(void) {
     static const smelt_provider provider = {
-        "metal",           device_open,          device_close,    device_info,          buffer_create,
-        buffer_wrap,       buffer_slice,         buffer_contents, buffer_close,         executable_create,
-        executable_natives,   executable_compiled,     executable_close,   apple_instance_create, apple_instance_close,
-        apple_instance_run, apple_instance_cancel,
+        "metal",
+        device_open,
+        device_close,
+        device_info,
+        buffer_create,
+        buffer_wrap,
+        buffer_slice,
+        buffer_contents,
+        buffer_close,
+        executable_create,
+        executable_natives,
+        executable_compiled,
+        executable_close,
+        apple_instance_create,
+        apple_instance_close,
+        apple_instance_run,
+        apple_instance_cancel,
     };
     return &provider;
 }

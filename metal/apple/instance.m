@@ -366,7 +366,7 @@ static BOOL recover(Instance *s) {
     return YES;
 }
 
-// refence gives a instance a fence of the queue that there is now.
+// refence gives an instance a fence of the queue that there is now.
 static int refence(Instance *s, smelt_error *error) {
     id<MTLFence> fresh = [s->executable->gpu->device newFence];
     if (fresh == nil)
@@ -377,8 +377,8 @@ static int refence(Instance *s, smelt_error *error) {
     return SMELT_OK;
 }
 
-int apple_instance_run(smelt_instance *instance, const smelt_step *step, smelt_counts *counts, smelt_kernel_count *kernels,
-                      uint64_t *nanoseconds, smelt_error *error) {
+int apple_instance_run(smelt_instance *instance, const smelt_step *step, smelt_counts *counts,
+                       smelt_kernel_count *kernels, uint64_t *nanoseconds, smelt_error *error) {
     Instance *s = (Instance *)instance;
     Gpu *gpu = s->executable->gpu;
     int code = SMELT_OK;

@@ -175,9 +175,9 @@ int instanceRun(smelt_instance *instance, const smelt_step *step, smelt_counts *
 void instanceCancel(smelt_instance *instance, uint32_t cancel) { instance->cancel.store(cancel); }
 
 const smelt_provider provider = {
-    "host",      deviceOpen,    deviceClose,    deviceInfo,   bufferCreate,  bufferWrap,   bufferSlice, bufferContents,
-    bufferClose, executableCreate, executableNatives, executableCompiled, executableClose, instanceCreate, instanceClose, instanceRun,
-    instanceCancel,
+    "host",          deviceOpen,     deviceClose,   deviceInfo,       bufferCreate,      bufferWrap,
+    bufferSlice,     bufferContents, bufferClose,   executableCreate, executableNatives, executableCompiled,
+    executableClose, instanceCreate, instanceClose, instanceRun,      instanceCancel,
 };
 
 int hostResolve(smelt_instance *instance, const smelt_step *step, smelt_error *error) {

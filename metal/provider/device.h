@@ -175,7 +175,7 @@ typedef struct smelt_info {
     uint64_t working_set_bytes; // that the GPU keeps resident without paging
 } smelt_info;
 
-// What a device compiled for a executable.
+// What a device compiled for an executable.
 typedef struct smelt_compiled {
     uint32_t pipelines;
     uint32_t kept; // of them, those that an earlier process had kept
@@ -223,7 +223,7 @@ typedef struct smelt_provider {
 
     // buffers are those of the Plan, null where each instance has its own.
     int (*executable_create)(smelt_device *device, const smelt_tables *tables, smelt_buffer *const *buffers,
-                          smelt_executable **executable, smelt_error *error);
+                             smelt_executable **executable, smelt_error *error);
     // executable_natives tells for each kernel whether all its dispatches run natively at the bounds.
     void (*executable_natives)(const smelt_executable *executable, uint8_t *natives);
     // executable_compiled tells what had to be compiled; nothing on the host.
