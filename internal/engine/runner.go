@@ -26,7 +26,7 @@ type Runner struct {
 }
 
 // NewRunner makes caches of so many blocks, an arena, and room for results.
-func NewRunner(plan *lower.Plan, program *metal.Executable, blocks int) (*Runner, error) {
+func NewRunner(plan *lower.Plan, executable *metal.Executable, blocks int) (*Runner, error) {
 	r := &Runner{plan: plan, block: plan.Block()}
 	one := lower.Sizes{ir.T: 1, ir.B: 1, ir.R: 1, ir.NB: 1, ir.Smax: 1}
 	for i := range plan.Buffers {
@@ -42,7 +42,7 @@ func NewRunner(plan *lower.Plan, program *metal.Executable, blocks int) (*Runner
 		return nil, fmt.Errorf("the model %s returns no %q", plan.Model, Logits)
 	}
 	var err error
-	if r.run, err = program.NewInstance(blocks); err != nil {
+	if r.run, err = executable.NewInstance(blocks); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -51,7 +51,7 @@ func NewRunner(plan *lower.Plan, program *metal.Executable, blocks int) (*Runner
 // Close releases the memory.
 func (r *Runner) Close() error { return r.run.Close() }
 
-// Instance returns the sequence on the device, for its counters and memory.
+// Instance returns what runs on the device, for its counters and memory.
 func (r *Runner) Instance() *metal.Instance { return r.run }
 
 // Vocab returns the width of a row of logits.

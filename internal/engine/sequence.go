@@ -39,10 +39,10 @@ type Sequence struct {
 	blocks []int32 // its blocks: those of the whole cache
 }
 
-// NewSequence starts an empty sequence on a loaded program.
-func NewSequence(plan *lower.Plan, program *metal.Executable) (*Sequence, error) {
+// NewSequence starts an empty sequence on a Plan with its weights.
+func NewSequence(plan *lower.Plan, executable *metal.Executable) (*Sequence, error) {
 	blocks := batch.Contiguous(plan.Block(), plan.Context)
-	r, err := NewRunner(plan, program, len(blocks))
+	r, err := NewRunner(plan, executable, len(blocks))
 	if err != nil {
 		return nil, err
 	}
