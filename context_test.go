@@ -9,6 +9,7 @@ import (
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/compare"
 	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/smelt-ml/smelt/internal/tiny"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/lower"
 )
@@ -90,7 +91,7 @@ func TestRowsOfLogits(t *testing.T) {
 
 // TestStepsOfLongPrompts: a prompt of many steps gives what smaller steps give.
 func TestStepsOfLongPrompts(t *testing.T) {
-	c := narrowShape()
+	c := tiny.Narrow()
 	c.Context = 4096
 	ids := make([]int32, 2100)
 	for i := range ids {

@@ -13,6 +13,7 @@ import (
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/compare"
 	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/smelt-ml/smelt/internal/tiny"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/synth"
@@ -36,14 +37,6 @@ func opened(t testing.TB, path string) *smelt.Model {
 	return m
 }
 
-// narrowShape has rows of 32, 48 and 64 elements.
-func narrowShape() models.Config {
-	return models.Config{
-		Family: "llama", Name: "narrow", Vocab: 300, Width: 32, Layers: 2, Heads: 6, KVHeads: 2, Head: 8, FFN: 64,
-		Context: 64, Eps: 1e-5, Rope: models.Rope{Theta: 1e4, Llama3: &models.Llama3Rope{Factor: 8, LowFrequency: 1, HighFrequency: 4, OldContext: 32}},
-	}
-}
-
 // random writes a shape with random weights.
 func random(t testing.TB, c models.Config, weightType string) string {
 	m, err := smelt.Shape(c, weightType)
@@ -59,12 +52,12 @@ func random(t testing.TB, c models.Config, weightType string) string {
 // Rows that are no whole number of blocks get the types that llama.cpp falls back
 // to, and every such file runs.
 func TestQuantizeNarrow(t *testing.T) {
-	source := opened(t, random(t, narrowShape(), "f32"))
+	source := opened(t, random(t, tiny.Narrow(), "f32"))
 	for _, typ := range models.WeightTypes() {
 		t.Run(typ, func(t *testing.T) {
 			path, q := quantizedTo(t, source, typ)
 			m := opened(t, path)
-			shape, err := smelt.Shape(narrowShape(), typ)
+			shape, err := smelt.Shape(tiny.Narrow(), typ)
 			require.NoError(t, err)
 			narrow := 0
 			for _, want := range shape.File().Tensors() {
@@ -100,7 +93,7 @@ func TestQuantizeNarrow(t *testing.T) {
 
 // Random weights of every mixture are made and run, in a file as in memory.
 func TestRandomWeights(t *testing.T) {
-	c := narrowShape()
+	c := tiny.Narrow()
 	c.Width, c.Head, c.FFN, c.Heads, c.KVHeads = 256, 64, 512, 4, 2
 	for _, typ := range models.WeightTypes() {
 		t.Run(typ, func(t *testing.T) {

@@ -79,7 +79,7 @@ func (s *Sequence) Context() int { return s.r.plan.Context }
 // Vocab returns the width of a row of logits.
 func (s *Sequence) Vocab() int { return s.r.vocab }
 
-// Instance returns the sequence on the device, for its counters and memory.
+// Instance returns what runs on the device, for its counters and memory.
 func (s *Sequence) Instance() *metal.Instance { return s.r.run }
 
 // Feed appends tokens and returns the logits after the last, valid until the next

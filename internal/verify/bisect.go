@@ -10,7 +10,6 @@ import (
 	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/lower"
-	"github.com/smelt-ml/smelt/metal"
 	"github.com/smelt-ml/smelt/passes"
 )
 
@@ -164,10 +163,6 @@ func (c *verifier) findNonFinite(ctx context.Context, b *Bisection) error {
 	layers := c.layersOn(device)
 	opts := c.Options
 	opts.Act = c.act(device)
-	var err error
-	if opts.Target, err = metal.TargetOf(device); err != nil {
-		return err
-	}
 	b.Watched = fmt.Sprintf("every value on %s, activations in %s, cache in %s", device, opts.Act, opts.KV)
 	if layers < c.layers {
 		b.Watched += fmt.Sprintf(", layers 0-%d of %d", layers-1, c.layers)

@@ -21,10 +21,6 @@ func (c *verifier) sameBits(ctx context.Context) error {
 	device := c.Device
 	opts := c.Options
 	opts.Act = c.act(device)
-	var err error
-	if opts.Target, err = metal.TargetOf(device); err != nil {
-		return err
-	}
 	steps := c.steps
 	if device == "emu" { // one run of each way, with a part of the work
 		if n := c.tokens(emulatedWork * bitsShare); n < sum(steps) {

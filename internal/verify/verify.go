@@ -390,7 +390,6 @@ func (c *verifier) float() (Options, string, int) {
 	opts := c.Options
 	opts.KV, opts.Act = ir.F32, ir.F32
 	if device := c.Device; !c.int8 || device != "cpu" {
-		opts.Target, _ = metal.TargetOf(device)
 		return opts, device, c.layersOn(device)
 	}
 	opts.Target = "metal"
@@ -592,10 +591,6 @@ func (c *verifier) prefillAndDecode(ctx context.Context) error {
 	device := c.Device
 	opts := c.Options
 	opts.Act = c.act(device)
-	var err error
-	if opts.Target, err = metal.TargetOf(device); err != nil {
-		return err
-	}
 	n := slices.Max(c.steps)
 	if device == "emu" { // products of single tokens are slow to emulate
 		n = min(n, c.tokens(emulatedWork/4))

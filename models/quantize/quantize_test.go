@@ -121,14 +121,6 @@ func TestQuantizeFolder(t *testing.T) {
 	}
 }
 
-// narrowShape has rows of 32, 48 and 64 elements.
-func narrowShape() models.Config {
-	return models.Config{
-		Family: "llama", Name: "narrow", Vocab: 300, Width: 32, Layers: 2, Heads: 6, KVHeads: 2, Head: 8, FFN: 64,
-		Context: 64, Eps: 1e-5, Rope: models.Rope{Theta: 1e4, Llama3: &models.Llama3Rope{Factor: 8, LowFrequency: 1, HighFrequency: 4, OldContext: 32}},
-	}
-}
-
 // random writes a shape with random weights.
 func random(t testing.TB, c models.Config, weightType string) string {
 	m, err := models.Synthetic(c, weightType)
@@ -156,7 +148,7 @@ func TestQuantizeNaN(t *testing.T) {
 
 // A weight too large for its new type is named, too.
 func TestQuantizeOverflow(t *testing.T) {
-	path := random(t, narrowShape(), "f32")
+	path := random(t, tiny.Narrow(), "f32")
 	f, err := gguf.Open(path)
 	require.NoError(t, err)
 	w, ok := f.Tensor("blk.1.attn_q.weight")
@@ -187,7 +179,7 @@ func TestQuantizeOverflow(t *testing.T) {
 
 // Memory does not grow with the model: each worker has its slice.
 func TestQuantizeMemory(t *testing.T) {
-	c := narrowShape()
+	c := tiny.Narrow()
 	c.Width, c.FFN = 512, 4096 // 34 MB as float32
 	m := opened(t, random(t, c, "q8_0"))
 	var before, after runtime.MemStats
