@@ -82,7 +82,7 @@ template <const LinearArguments &OF> static int gemm_supports(const smelt_launch
     if (!linear_supports(l, OF))
         return 0;
     Gemm job(l, OF, nullptr);
-    return !job.quantised && job.lanes > 0 && job.p.tokens >= GEMM_TOKENS && job.p.k > 0 && job.p.k <= INT32_MAX &&
+    return !job.quantized && job.lanes > 0 && job.p.tokens >= GEMM_TOKENS && job.p.k > 0 && job.p.k <= INT32_MAX &&
            job.x_stride >= job.p.k && job.x_stride <= INT32_MAX;
 }
 

@@ -3,4 +3,4 @@
 package i8mm
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "fecaf28473a2890e8d698a7599231a7903e02f2d96674e3fe2e58463d0f8bef3"
+const _ = "90a7301f8a01863e768c8c5f9dba7060561ad79deff2c2fe3a388612d1ced600"

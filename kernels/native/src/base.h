@@ -7,7 +7,7 @@
 #define MEMBER inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 32")
 
-// What a stored quantised weight holds once unpacked to bytes: 0…15, 0…63, or the
+// What a stored quantized weight holds once unpacked to bytes: 0…15, 0…63, or the
 // whole signed byte.
 enum class Range { NIBBLE, SIX_BITS, SIGNED };
 

@@ -336,7 +336,7 @@ INLINE void halves_together(From rows, int part, Q (&low)[N], Q (&high)[N]) {
 }
 
 // Writes a row of n elements, a multiple of ELEMS, as floats.
-template <class B> static void dequantise_row(const uint8_t *p, float *out, uint64_t n) {
+template <class B> static void dequantize_row(const uint8_t *p, float *out, uint64_t n) {
     for (uint64_t done = 0; done < n; done += B::ELEMS, p += B::BYTES) {
         alignas(64) float s[B::SUBS * B::GROUPS * ROWS], m[B::SUBS * B::GROUPS * ROWS];
         const Rows same{p, 0}; // every row is this one
@@ -390,7 +390,7 @@ template <class B> static void interleave(const uint8_t *rows, uint64_t blocks, 
 }
 
 // Writes a row of n elements of an interleaved weight as floats.
-template <class B> static void dequantise_interleaved(const uint8_t *p, uint64_t row, float *out, uint64_t n) {
+template <class B> static void dequantize_interleaved(const uint8_t *p, uint64_t row, float *out, uint64_t n) {
     using From = Interleaved<B>;
     const uint8_t *group = p + row / ROWS * ROWS * (n / B::ELEMS * B::BYTES);
     const size_t r = row % ROWS;
@@ -400,6 +400,6 @@ template <class B> static void dequantise_interleaved(const uint8_t *p, uint64_t
             memcpy(block + From::SKIPPED + 4 * i, group + From::offset(i) + r * 4, 4);
         if constexpr (B::HALF >= 0)
             memcpy(block + B::HALF, group + r * 2, 2);
-        dequantise_row<B>(block, out + at, B::ELEMS);
+        dequantize_row<B>(block, out + at, B::ELEMS);
     }
 }

@@ -21,11 +21,11 @@ constexpr uint64_t PANEL = 16384 / ROWS;
 // Tokens that a panel is multiplied with at a time.
 constexpr uint32_t TILE = INT_TOKENS;
 
-// Quantised activations of a launch. Few tokens are rows, [tokens][k]. Of more, what a tile of
+// Quantized activations of a launch. Few tokens are rows, [tokens][k]. Of more, what a tile of
 // tokens is multiplied with is read from one end to the other for each panel,
 // [k/PANEL][tokens/TILE][PANEL/32][TILE][32], the last slice and the last tile being what is
 // left: of rows, pieces a power of two apart, a cache has room for few.
-struct Quantised {
+struct Quantized {
     uint64_t k;
     uint32_t tokens;
     int8_t *q;          // of each element
@@ -92,7 +92,7 @@ struct Results {
     }
 };
 
-// Groups of rows times some tokens; with several tokens, quantised weights come one group
+// Groups of rows times some tokens; with several tokens, quantized weights come one group
 // at a time.
 struct RowGroup {
     const uint8_t *rows;
@@ -103,7 +103,7 @@ struct RowGroup {
     uint64_t k;
     const float *x; // [tokens][x_stride]
     uint64_t x_stride;
-    const Quantised *act;
+    const Quantized *act;
     const uint32_t *extra;  // of the weight
     uint32_t first, tokens; // `first` of the launch, in act; x begins there
     float (*sum)[ROWS];     // [groups][tokens]
@@ -145,7 +145,7 @@ constexpr uint32_t TOGETHER = 4;
 // What a launch knows of a weight type.
 struct WeightType {
     uint32_t type, elems, bytes; // of a block
-    bool quantised;
+    bool quantized;
     Correction correction;
     void (*multiply)(const RowGroup &);
     void (*widen)(const uint8_t *p, float *out, uint64_t n);

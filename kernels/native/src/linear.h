@@ -2,14 +2,14 @@
 //
 // Both names run the same code, in groups of ROWS rows of a weight, so a token gives
 // the same bits alone and among others. Two stages: `prepare` normalises and
-// quantises the activations, once for all rows; `multiply` does the rows.
+// quantizes the activations, once for all rows; `multiply` does the rows.
 //
 // Float weights: a row times a row, in W partial sums (lane i takes elements
 // i, i+W, …) that are added up at the end. A register tile of rows × tokens uses each
 // loaded vector several times. Prompts go in blocks of such tiles and in pieces of k,
 // which caches hold.
 //
-// Quantised weights: activations become int8 with one scale for 32 elements (as in
+// Quantized weights: activations become int8 with one scale for 32 elements (as in
 // llama.cpp's Q8_0, but the scale is a float). Products of a sub-block are summed
 // exactly in integers; then sum += (weight scale · activation scale) · integer, from
 // the first sub-block to the last. With few tokens the rows are taken as they lie in
@@ -85,14 +85,14 @@ struct Linear {
         uint32_t n, column; // rows, and the first one's place in a row of out
         size_t stride;
         uint64_t groups;
-        int extra; // index into Quantised::extra
+        int extra; // index into Quantized::extra
         bool interleaved;
     };
     const LinearArguments &of;
     LinearParams p;
     Weight weights[3] = {};
     int count; // weights bound
-    bool residual, pair, quantised;
+    bool residual, pair, quantized;
     uint32_t activation, norm;
     Correction corrections[3];
     int correction_count;
@@ -100,14 +100,14 @@ struct Linear {
     float *normalised; // [tokens][k], or null
     const float *x;    // what is multiplied: [tokens][x_stride]
     uint64_t x_stride;
-    Quantised act;
+    Quantized act;
 
     // Lays out `shared`, which may be null when only sizes are wanted.
     Linear(const smelt_launch *l, const LinearArguments &of, void *shared)
         : of(of), p(params<LinearParams>(l, of.params)) {
         residual = constant(l, of.fc_residual) != 0, pair = constant(l, of.fc_gated) != 0;
         activation = constant(l, of.fc_activation), norm = constant(l, of.fc_norm);
-        count = 0, quantised = false, correction_count = 0;
+        count = 0, quantized = false, correction_count = 0;
         const uint32_t n[3] = {p.n0, p.n1, p.n2};
         uint32_t column = 0;
         for (uint32_t i = 0; i < 3; i++) {
@@ -125,9 +125,9 @@ struct Linear {
                  0,
                  is_interleaved(l, of.w[i])};
             column += n[i];
-            if (!type->quantised)
+            if (!type->quantized)
                 continue;
-            quantised = true;
+            quantized = true;
             for (w.extra = 0; w.extra < correction_count; w.extra++)
                 if (corrections[w.extra] == type->correction)
                     break;
@@ -147,7 +147,7 @@ struct Linear {
         x_stride = plain ? p.x_stride : p.k;
         act = {};
         act.k = p.k, act.tokens = p.tokens;
-        if (quantised) {
+        if (quantized) {
             act.q = static_cast<int8_t *>(take(elements));
             act.scale = static_cast<float *>(take(elements / 8));
             for (int i = 0; i < correction_count; i++)
@@ -215,12 +215,12 @@ static int linear_supports(const smelt_launch *l, const LinearArguments &of) {
 }
 
 static uint64_t prepare_units(const Linear &job) {
-    return job.norm != SMELT_NORM_NONE || job.quantised ? job.p.tokens : 0;
+    return job.norm != SMELT_NORM_NONE || job.quantized ? job.p.tokens : 0;
 }
 
-// Quantises a block: q = round(x · 127 / max|x|). Returns the scale, and in sums those of the
+// Quantizes a block: q = round(x · 127 / max|x|). Returns the scale, and in sums those of the
 // halves' integers.
-static float quantise_block(const float *x, int8_t *q, int32_t sums[2]) {
+static float quantize_block(const float *x, int8_t *q, int32_t sums[2]) {
     F top = zero();
     bool bad = false;
     for (int i = 0; i < 32; i += W) {
@@ -242,13 +242,13 @@ static float quantise_block(const float *x, int8_t *q, int32_t sums[2]) {
     return bad ? __builtin_nanf("") : most / 127.0f;
 }
 
-// Quantises a token's slice from element `at` on, with its corrections, and returns where the
+// Quantizes a token's slice from element `at` on, with its corrections, and returns where the
 // next one begins.
-static uint64_t quantise(const Linear &job, const float *x, uint64_t token, uint64_t at) {
+static uint64_t quantize(const Linear &job, const float *x, uint64_t token, uint64_t at) {
     const uint64_t end = at + job.act.slice(at), step = 32 * job.act.width(token);
     for (uint64_t place = job.act.place(token, at); at < end; at += 32, place += step) {
         int32_t sums[2];
-        float scale = job.act.scale[place / 32] = quantise_block(x + at, job.act.q + place, sums);
+        float scale = job.act.scale[place / 32] = quantize_block(x + at, job.act.q + place, sums);
         for (int i = 0; i < job.correction_count; i++) {
             const Correction &c = job.corrections[i];
             uint32_t *out = job.act.extra[i] + place / 32 * static_cast<uint64_t>(c.groups);
@@ -275,10 +275,10 @@ static void prepare(const smelt_launch *l, const Linear &job, uint64_t begin, ui
                                 optional<const float>(l, job.of.fc_shift, job.of.shift), row, job.p.k, job.p.eps);
             x = row;
         }
-        if (!job.quantised)
+        if (!job.quantized)
             continue;
         for (uint64_t at = 0; at < k;)
-            at = quantise(job, x, t, at);
+            at = quantize(job, x, t, at);
     }
 }
 
@@ -320,7 +320,7 @@ static void multiply_bundle(const Linear &job, const Linear::Weight &w, Bundle b
     g.stride = w.stride, g.interleaved = w.interleaved, g.k = k, g.tokens = tokens, g.sum = sum, g.results = now;
     g.groups = bundle.groups, g.apart = bundle.apart * ROWS * w.stride;
     g.x = job.x + token * job.x_stride, g.x_stride = job.x_stride;
-    if (w.type->quantised) {
+    if (w.type->quantized) {
         g.act = &job.act, g.extra = job.act.extra[w.extra], g.first = token;
     }
     uint64_t row = bundle.first * ROWS;
@@ -352,8 +352,8 @@ static void each_bundle(const Linear &job, const Linear::Weight &w, uint64_t gro
     const bool interleaved = w.interleaved && (!job.pair || job.weights[1].interleaved);
     // With one token, a pair of which only one is interleaved goes group by group, as streams
     // come in powers of two.
-    const bool pair = job.pair && (job.p.tokens == 1 || job.weights[1].type->quantised);
-    const bool together = !w.type->quantised && !pair;
+    const bool pair = job.pair && (job.p.tokens == 1 || job.weights[1].type->quantized);
+    const bool together = !w.type->quantized && !pair;
     while (run > 0) {
         uint64_t groups = 1, apart = 1;
         if (job.p.tokens == 1 && interleaved) {

@@ -1,4 +1,4 @@
-// Products of quantised weights as plain loops: each row is unpacked to signed bytes, scales
+// Products of quantized weights as plain loops: each row is unpacked to signed bytes, scales
 // and minima, a slice at a time, and multiplied with the activations of every token. Layouts
 // are those of blocks.h, sums are put together as products.h does.
 

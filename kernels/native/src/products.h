@@ -1,4 +1,4 @@
-// Products of quantised weights. What differs by sub-block is compiled for one part of a block,
+// Products of quantized weights. What differs by sub-block is compiled for one part of a block,
 // and a panel's products for one scheme of scales.
 
 // sum += scales · integers of one group of elements of one sub-block, for W rows.
@@ -296,7 +296,7 @@ template <class B, int T, int S> static void multiply_interleaved(const RowGroup
         store(g.sum[i + t] + v * W, sum[i][t][v]);
 }
 
-template <class B> static void multiply_quantised(const RowGroup &g) {
+template <class B> static void multiply_quantized(const RowGroup &g) {
     if constexpr (B::HALF != ALONE) {
         if (g.act->few() && g.interleaved) {
             // Large blocks gain a few percent from four groups over two, and only at times: not
@@ -346,14 +346,14 @@ template <class B> static void multiply_quantised(const RowGroup &g) {
 }
 
 template <class B> constexpr WeightType block_type() {
-    return {B::TYPE, B::ELEMS, B::BYTES, true, {B::GROUPS, B::OFFSET, B::MIN}, multiply_quantised<B>,
+    return {B::TYPE, B::ELEMS, B::BYTES, true, {B::GROUPS, B::OFFSET, B::MIN}, multiply_quantized<B>,
             nullptr, nullptr,  nullptr};
 }
 // The same with what an overlay has from the set below it.
 template <class B> constexpr WeightType stored_block_type() {
     WeightType t = block_type<B>();
-    t.widen = dequantise_row<B>;
+    t.widen = dequantize_row<B>;
     if constexpr (B::HALF != ALONE)
-        t.interleave = interleave<B>, t.widen_interleaved = dequantise_interleaved<B>;
+        t.interleave = interleave<B>, t.widen_interleaved = dequantize_interleaved<B>;
     return t;
 }

@@ -6,7 +6,7 @@
 //   I        W 32-bit integers
 //   Rows     W rows, of which words gives four neighbouring words each
 //
-// and for products of quantised weights, which here are the loops of plain.h:
+// and for products of quantized weights, which here are the loops of plain.h:
 //
 //   Q        4·W bytes, seen as W/4 lanes of 16 bytes or as W lanes of 4
 //   q_rows   lane i of 16 bytes comes from p + i·step

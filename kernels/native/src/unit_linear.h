@@ -54,7 +54,7 @@ static const smelt_native_kernel *find_kernel(const char *name) {
 
 static uint32_t interleave_rows(uint32_t type, uint64_t k, const void *from, uint64_t rows, void *to) {
     const WeightType *t = find_weight_type(type);
-    if (t == nullptr || t->interleave == nullptr || k % (t->quantised ? t->elems : W) != 0)
+    if (t == nullptr || t->interleave == nullptr || k % (t->quantized ? t->elems : W) != 0)
         return 0;
     t->interleave(static_cast<const uint8_t *>(from), k / t->elems, rows / ROWS, static_cast<uint8_t *>(to));
     return ROWS;

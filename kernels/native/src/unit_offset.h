@@ -1,4 +1,4 @@
-// Quantised weights whose elements are scale · (u − offset), for one instruction set.
+// Quantized weights whose elements are scale · (u − offset), for one instruction set.
 
 namespace SET {
 #include "base.h"

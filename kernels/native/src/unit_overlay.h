@@ -1,5 +1,5 @@
 // A set that differs from BASE in the products of integers alone: linear layers whose weights
-// are all quantised are its own, and everything else is BASE's, the order of interleaved
+// are all quantized are its own, and everything else is BASE's, the order of interleaved
 // weights included.
 
 extern "C" const smelt_native_set *BASE(void);
@@ -16,7 +16,7 @@ const WeightType *find_weight_type(uint32_t type) {
     return t != nullptr ? t : find_minimum_type(type);
 }
 
-// Whether all weights of a launch are quantised.
+// Whether all weights of a launch are quantized.
 static bool own(const smelt_launch *l, const LinearArguments &of) {
     for (uint32_t number : of.fc_type)
         if (constant(l, number) != SMELT_NONE && find_weight_type(constant(l, number)) == nullptr)

@@ -1,4 +1,4 @@
-// Quantised weights as plain loops, in place of unit_offset.h and unit_minimum.h.
+// Quantized weights as plain loops, in place of unit_offset.h and unit_minimum.h.
 
 namespace SET {
 #include "base.h"
