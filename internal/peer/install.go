@@ -15,7 +15,9 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
+	"strings"
 )
 
 // packageVersion pins the npm package whose libraries are the rival: llama.cpp v0.5.0.
@@ -113,10 +115,17 @@ func (in *installed) headers(ctx context.Context) error {
 	return os.Rename(part, source)
 }
 
-// build compiles the driver. Its name holds the hash of its source, so that an old one
-// is never run.
+// build compiles the driver. Its name holds the hash of its source and of how it is linked,
+// so that an old one is never run.
 func (in *installed) build(ctx context.Context, say func(string, ...any)) error {
-	in.driver = filepath.Join(in.folder, fmt.Sprintf("driver-%x", sha256.Sum256(driverSource))[:len("driver-")+12])
+	// By its place beside the driver, so that the folder may be moved.
+	libs, err := filepath.Rel(in.folder, in.libraries)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errPeer, err)
+	}
+	flags := []string{"-O2", "-std=c++17", "-Wl,-rpath,$ORIGIN/" + libs}
+	key := sha256.Sum256(append([]byte(strings.Join(flags, " ")+"\n"), driverSource...))
+	in.driver = filepath.Join(in.folder, fmt.Sprintf("driver-%x", key[:6]))
 	if exists(in.driver) {
 		return nil
 	}
@@ -133,14 +142,9 @@ func (in *installed) build(ctx context.Context, say func(string, ...any)) error 
 	if err := os.WriteFile(source, driverSource, 0o644); err != nil {
 		return err
 	}
-	// By its place beside the driver, so that the folder may be moved.
-	libs, err := filepath.Rel(in.folder, in.libraries)
-	if err != nil {
-		return fmt.Errorf("%w: %w", errPeer, err)
-	}
 	src := filepath.Join(in.folder, "src")
-	args := append([]string{"-O2", "-std=c++17", "-I", filepath.Join(src, "include"), "-I", filepath.Join(src, "ggml/include"), source,
-		"-o", in.driver + ".part", "-Wl,-rpath,$ORIGIN/" + libs}, libraries...)
+	args := slices.Concat(flags, []string{"-I", filepath.Join(src, "include"), "-I", filepath.Join(src, "ggml/include"), source,
+		"-o", in.driver + ".part"}, libraries)
 	if err := command(ctx, cmp.Or(os.Getenv("CXX"), "g++"), args...); err != nil {
 		return fmt.Errorf("%w: %w", errPeer, err)
 	}
