@@ -84,8 +84,11 @@ func config(dot []byte) wazero.RuntimeConfig {
 	if len(dot) < largeGraph {
 		return wazero.NewRuntimeConfigInterpreter().WithCloseOnContextDone(true)
 	}
-	return wazero.NewRuntimeConfig()
+	return wazero.NewRuntimeConfig().WithCompilationCache(compiled)
 }
+
+// compiled keeps the machine code of the module for the next large graph: a page has three.
+var compiled = wazero.NewCompilationCache()
 
 // module is a running Graphviz. What its functions allocate is freed with it.
 type module struct {
@@ -112,7 +115,11 @@ func (m *module) instantiate() error {
 	if _, err := host.Instantiate(m.ctx); err != nil {
 		return err
 	}
-	if m.instance, err = m.runtime.Instantiate(m.ctx, code); err != nil {
+	ready, err := m.runtime.CompileModule(m.ctx, code) // not closed, which would take it out of compiled
+	if err != nil {
+		return err
+	}
+	if m.instance, err = m.runtime.InstantiateModule(m.ctx, ready, wazero.NewModuleConfig()); err != nil {
 		return err
 	}
 	_, err = m.call(construct)
