@@ -55,6 +55,7 @@ func TestScripts(t *testing.T) {
 	}
 	found["hf"] = tiny.Folder(t, "tiny-qwen3")
 	found["tiny-qwen3-vocab.gguf"] = tiny.Vocabulary(t, "tiny-qwen3")
+	found["narrow-F16.gguf"] = narrow(t, "f16")
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,

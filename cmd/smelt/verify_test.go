@@ -3,15 +3,14 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/smelt-ml/smelt/internal/tiny"
 	"github.com/smelt-ml/smelt/internal/verify"
 )
 
@@ -23,8 +22,15 @@ func tool(ctx context.Context, args ...string) (status int, fields []string, std
 	return status, strings.Fields(out.String()), problems.String()
 }
 
+// narrow returns the path of a model that takes little time to emulate.
+func narrow(t *testing.T, weightType string) string {
+	c := tiny.Narrow()
+	c.Context = 512
+	return tiny.Random(t, c, weightType)
+}
+
 func TestVerifyVerb(t *testing.T) {
-	model := testfiles.Model(t, "tiny-llama/gguf/tiny-llama-F16.gguf")
+	model := narrow(t, "f16")
 	status, fields, problems := tool(t.Context(), "verify", model, "--json", "--threads", "1")
 	require.Zero(t, status, problems)
 	require.Empty(t, problems)
@@ -66,19 +72,7 @@ func TestVerifyVerb(t *testing.T) {
 
 // TestVerifyBroken verifies a model with a NaN among its weights.
 func TestVerifyBroken(t *testing.T) {
-	path := testfiles.Model(t, "tiny-llama/gguf/tiny-llama-F16.gguf")
-	m, err := smelt.Open(path, "")
-	require.NoError(t, err)
-	w, ok := m.File().Tensor("blk.1.attn_output.weight")
-	require.True(t, ok)
-	at := w.Offset
-	require.NoError(t, m.Close())
-	data, err := os.ReadFile(path)
-	require.NoError(t, err)
-	data[at], data[at+1] = 0, 0x7e // a half NaN
-	broken := filepath.Join(t.TempDir(), "broken.gguf")
-	require.NoError(t, os.WriteFile(broken, data, 0o600))
-
+	broken := tiny.Spoilt(t, narrow(t, "f16"), "blk.1.attn_output.weight", 0)
 	status, fields, problems := tool(t.Context(), "verify", broken, "--bisect")
 	require.Equal(t, exitFailure, status)
 	require.Equal(t, 1, strings.Count(problems, "\n"), problems)
@@ -93,7 +87,7 @@ func TestVerifyBroken(t *testing.T) {
 }
 
 func TestVerifyPlan(t *testing.T) {
-	model := testfiles.Model(t, "tiny-llama/gguf/tiny-llama-Q4_0.gguf")
+	model := narrow(t, "q4_0")
 	for target, device := range map[string]string{"cpu": "cpu", "metal": "emu"} {
 		plan := filepath.Join(t.TempDir(), target+".plan")
 		status, _, problems := tool(t.Context(), "compile", model, "-o", plan, "--target", target)

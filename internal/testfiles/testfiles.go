@@ -2,6 +2,9 @@
 // repository under testdata/, and reference data of others in a folder named shared
 // beside the checkout, which not every machine has. A test that needs a file of the
 // second kind is skipped where it is absent; one of the first kind is never absent.
+//
+// Some tests take minutes over everything that they could look at. They take a slice of
+// it, which shows the same faults, unless [Whole] says otherwise.
 package testfiles
 
 import (
@@ -57,3 +60,7 @@ func Shared(t testing.TB, path string) string {
 	}
 	return full
 }
+
+// Whole reports whether tests are asked for everything that they could look at, as make
+// whole does with SMELT_TESTS=full.
+func Whole() bool { return os.Getenv("SMELT_TESTS") == "full" }

@@ -11,8 +11,12 @@ import (
 
 // Form returns the path of a model by the name of its file or folder under
 // testdata/models, such as "tiny-llama/gguf/tiny-llama-Q8_0.gguf" or "tiny-llama/hf".
+// An absolute path stays.
 func Form(t testing.TB, name string) string {
 	t.Helper()
+	if filepath.IsAbs(name) {
+		return name
+	}
 	model, form, _ := strings.Cut(name, "/")
 	if form == "hf" {
 		return Folder(t, model)

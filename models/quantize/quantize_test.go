@@ -21,7 +21,6 @@ import (
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/gguf"
 	"github.com/smelt-ml/smelt/models/quantize"
-	"github.com/smelt-ml/smelt/models/synth"
 )
 
 // quantized returns the path of a model's file in another type.
@@ -121,18 +120,6 @@ func TestQuantizeFolder(t *testing.T) {
 	}
 }
 
-// random writes a shape with random weights.
-func random(t testing.TB, c models.Config, weightType string) string {
-	m, err := models.Synthetic(c, weightType)
-	require.NoError(t, err)
-	path := filepath.Join(t.TempDir(), "random.gguf")
-	f, err := os.Create(path)
-	require.NoError(t, err)
-	defer f.Close()
-	require.NoError(t, synth.Write(f, m, weightType, 1, nil))
-	return path
-}
-
 // A weight that is not finite is an error that names it, whatever the type.
 func TestQuantizeNaN(t *testing.T) {
 	const tensor = "blk.1.ffn_down.weight"
@@ -148,7 +135,7 @@ func TestQuantizeNaN(t *testing.T) {
 
 // A weight too large for its new type is named, too.
 func TestQuantizeOverflow(t *testing.T) {
-	path := random(t, tiny.Narrow(), "f32")
+	path := tiny.Random(t, tiny.Narrow(), "f32")
 	f, err := gguf.Open(path)
 	require.NoError(t, err)
 	w, ok := f.Tensor("blk.1.attn_q.weight")
@@ -181,7 +168,7 @@ func TestQuantizeOverflow(t *testing.T) {
 func TestQuantizeMemory(t *testing.T) {
 	c := tiny.Narrow()
 	c.Width, c.FFN = 512, 4096 // 34 MB as float32
-	m := opened(t, random(t, c, "q8_0"))
+	m := opened(t, tiny.Random(t, c, "q8_0"))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	q, err := quantize.Write(t.Context(), io.Discard, m, "q4_0", nil)
