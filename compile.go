@@ -19,12 +19,15 @@ import (
 // Options choose how a model is compiled. The zero value, with a Target, gives
 // the unoptimised program; [DefaultOptions] is what the tool starts from.
 type Options struct {
-	Target  string   // "metal" or "cpu": that of the device it shall run on, see [TargetOf]
-	Chip    string   // one of [Chips], which choices by size are made for; "": none in particular
-	Act     ir.DType // activations between matrix products; Invalid: what the target prefers
-	KV      ir.DType // element type of the KV cache; Invalid: F16
-	Context int      // slots of the cache; 0: the model's context, at most DefaultContext
-	Prefill int      // most tokens of a prefill step; 0: DefaultPrefill
+	Target string // "metal" or "cpu": that of the device it shall run on, see [TargetOf]
+	Chip   string // one of [Chips], which choices by size are made for; "": none in particular
+	// Family and Cores are those of the chip's GPU where a device tells them: see
+	// [OptionsFor]. A chip with a family need not be one of Chips.
+	Family, Cores int
+	Act           ir.DType // activations between matrix products; Invalid: what the target prefers
+	KV            ir.DType // element type of the KV cache; Invalid: F16
+	Context       int      // slots of the cache; 0: the model's context, at most DefaultContext
+	Prefill       int      // most tokens of a prefill step; 0: DefaultPrefill
 	// Sequences is how many sequences a step may pack; 0: one. Of two and more, steps that
 	// bring one token each have phases of their own.
 	Sequences int
@@ -61,11 +64,28 @@ var ErrPlacement = errors.New("there is no GPU to share products with")
 // DefaultOptions are those of an optimised program for the machine's own device: the
 // one that the zero [Device] stands for.
 func DefaultOptions() Options {
-	target, err := TargetOf("")
+	o, err := OptionsFor(Device{})
 	if err != nil {
 		panic(err) // it is on the list of names
 	}
-	return Options{Target: target, Level: 1}
+	return o
+}
+
+// OptionsFor returns those of an optimised program for a device: its target and, of a GPU,
+// its chip. Errors wrap [metal.ErrDevice].
+func OptionsFor(d Device) (Options, error) {
+	d, err := Resolve(d)
+	if err != nil {
+		return Options{}, err
+	}
+	o := Options{Level: 1}
+	if o.Target, err = TargetOf(d.Name); err != nil {
+		return o, err
+	}
+	if chip := ChipOf(d); chip != nil {
+		o.Chip, o.Family, o.Cores = chip.Name, chip.Family, chip.Cores
+	}
+	return o, nil
 }
 
 // ParseDebug reads a list of NAME/off|dump|time|stats, separated by commas.
@@ -186,10 +206,27 @@ func chooseNext(f *ir.Func) error {
 // target returns the target of steps of up to maxTokens tokens.
 func (o *Options) target(maxTokens int64) (*ir.Target, error) {
 	t, err := lower.NewTarget(o.Target, maxTokens)
-	if err == nil {
-		err = lower.Tune(t, o.Chip)
+	if err != nil {
+		return nil, err
 	}
-	return t, err
+	chip, err := o.chip()
+	if err != nil {
+		return nil, err
+	}
+	lower.Tune(t, chip)
+	return t, nil
+}
+
+// chip returns what choices by size are made for; nil for none in particular.
+func (o *Options) chip() (*lower.Chip, error) {
+	switch {
+	case o.Chip == "":
+		return nil, nil
+	case o.Family == 0:
+		return lower.FindChip(o.Chip)
+	}
+	c, _ := lower.FindGPU(o.Chip, o.Family, o.Cores)
+	return c, nil
 }
 
 // ranges cuts the sizes of steps into phases, so that each step has one: "decode" takes a

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/metal"
 )
 
@@ -47,6 +48,17 @@ func Resolve(d Device) (Device, error) {
 // TargetOf returns the target of the programs that a device runs, named as in
 // [Device]: "metal" or "cpu".
 func TargetOf(device string) (string, error) { return metal.TargetOf(cmp.Or(device, "auto")) }
+
+// ChipOf returns the chip of a device that is a GPU, with the cores that the system counts; nil
+// for another, and where there is none to ask. d is resolved.
+func ChipOf(d Device) *lower.Chip {
+	info, err := metal.Describe(d.Name)
+	if err != nil || info.GPU == "" {
+		return nil
+	}
+	c, _ := lower.FindGPU(info.GPU, info.Family, info.Cores)
+	return c
+}
 
 // ErrTarget is matched by errors about a program for one target and a device for another.
 var ErrTarget = errors.New("compiled for another target")

@@ -53,8 +53,9 @@ type Schedule struct {
 	// is cut along the keys, to keep many cores busy; 0 for never.
 	SplitContext int64
 	// Chip is what choices by size are made for: "m4-max", or "" for no chip in
-	// particular.
-	Chip string
+	// particular. Family is Apple's number of its GPU's, and Cores how many it has.
+	Chip          string
+	Family, Cores int
 }
 
 // Instance is a row of what a target computes: kernels of an op for some element types.

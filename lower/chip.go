@@ -1,7 +1,9 @@
 package lower
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -11,6 +13,7 @@ type Chip struct {
 	Bandwidth float64 // of memory, GB/s, as Apple states it
 	Cores     int     // of the GPU, in the largest configuration
 	Clock     float64 // of the GPU, GHz
+	Family    int     // Apple's number of the GPU's: 7 for M1
 
 	// Cache is the bytes of the system level cache, the last one before memory.
 	Cache int64
@@ -35,31 +38,46 @@ func (c *Chip) TFLOPS() float64 { return float64(c.Cores) * lanes * 2 * c.Clock 
 func (c *Chip) Ridge() float64 { return c.TFLOPS() * 1e3 / c.Bandwidth }
 
 // chips: bandwidths and cores are in Apple's technical specifications of the Macs
-// with these chips. Apple publishes no clocks; these are what system tools report.
+// with these chips; of M5 they are in its announcements of October 2025, and of March 2026
+// for Pro and Max (153, 307 and 614 GB/s). Apple publishes no clocks; these are what system
+// tools report; for M5, whose tables differ (1.58 to 1.74), the lowest.
 // Apple publishes no sizes of caches either. 8 MB on M1 was measured by Chips and Cheese
 // (iGPU Cache Setups Compared, 2022), up to 96 MB on an Ultra is what The Eclectic Light
 // Company reports (Apple silicon: Memory and internal storage, 2024); the rest, and all
-// of M4, are taken to grow with the memory's channels in the same way.
+// of M4 and M5, are taken to grow with the memory's channels in the same way.
 // Reach and Barrier are set by what decoding engines were measured to reach, at
 // batch 1: 74 to 90 % of the bandwidth where weights are large (7B and 8B in F16 or
 // Q8_0, and any on the smallest chips), less on the two dies of an Ultra, and about
-// 2 µs for each dispatch of small models, which wait for each other (Qwen3-0.6B).
+// 2 µs for each dispatch of small models, which wait for each other (Qwen3-0.6B). Those of
+// M5 are taken from M4.
 var chips = []Chip{
-	{"m1", 68.25, 8, 1.278, 8 << 20, 0.82, 1.5},
-	{"m1-pro", 200, 16, 1.296, 24 << 20, 0.80, 1.7},
-	{"m1-max", 400, 32, 1.296, 48 << 20, 0.78, 2.2},
-	{"m1-ultra", 800, 64, 1.296, 96 << 20, 0.70, 3.5},
-	{"m2", 100, 10, 1.398, 8 << 20, 0.85, 1.5},
-	{"m2-pro", 200, 19, 1.398, 24 << 20, 0.82, 1.7},
-	{"m2-max", 400, 38, 1.398, 48 << 20, 0.80, 2.2},
-	{"m2-ultra", 800, 76, 1.398, 96 << 20, 0.74, 3.5},
-	{"m3", 100, 10, 1.398, 8 << 20, 0.87, 1.5},
-	{"m3-pro", 150, 18, 1.398, 12 << 20, 0.85, 1.7},
-	{"m3-max", 400, 40, 1.398, 48 << 20, 0.88, 2.0},
-	{"m3-ultra", 819, 80, 1.398, 96 << 20, 0.76, 3.2},
-	{"m4", 120, 10, 1.470, 8 << 20, 0.88, 1.2},
-	{"m4-pro", 273, 20, 1.578, 24 << 20, 0.88, 1.4},
-	{"m4-max", 546, 40, 1.578, 48 << 20, 0.84, 1.8},
+	{"m1", 68.25, 8, 1.278, 7, 8 << 20, 0.82, 1.5},
+	{"m1-pro", 200, 16, 1.296, 7, 24 << 20, 0.80, 1.7},
+	{"m1-max", 400, 32, 1.296, 7, 48 << 20, 0.78, 2.2},
+	{"m1-ultra", 800, 64, 1.296, 7, 96 << 20, 0.70, 3.5},
+	{"m2", 100, 10, 1.398, 8, 8 << 20, 0.85, 1.5},
+	{"m2-pro", 200, 19, 1.398, 8, 24 << 20, 0.82, 1.7},
+	{"m2-max", 400, 38, 1.398, 8, 48 << 20, 0.80, 2.2},
+	{"m2-ultra", 800, 76, 1.398, 8, 96 << 20, 0.74, 3.5},
+	{"m3", 100, 10, 1.398, 9, 8 << 20, 0.87, 1.5},
+	{"m3-pro", 150, 18, 1.398, 9, 12 << 20, 0.85, 1.7},
+	{"m3-max", 400, 40, 1.398, 9, 48 << 20, 0.88, 2.0},
+	{"m3-ultra", 819, 80, 1.398, 9, 96 << 20, 0.76, 3.2},
+	{"m4", 120, 10, 1.470, 9, 8 << 20, 0.88, 1.2},
+	{"m4-pro", 273, 20, 1.578, 9, 24 << 20, 0.88, 1.4},
+	{"m4-max", 546, 40, 1.578, 9, 48 << 20, 0.84, 1.8},
+	{"m5", 153.6, 10, 1.578, 10, 8 << 20, 0.88, 1.2},
+	{"m5-pro", 307, 20, 1.578, 10, 24 << 20, 0.88, 1.4},
+	{"m5-max", 614, 40, 1.578, 10, 48 << 20, 0.84, 1.8},
+}
+
+// narrower are the chips whose smaller configuration has a narrower memory as well: at most
+// so many cores, and GB/s. Source: the technical specifications again.
+var narrower = map[string]struct {
+	cores     int
+	bandwidth float64
+}{
+	"m3-max": {30, 300}, "m4-max": {32, 410}, "m5-max": {32, 460},
 }
 
 // slowest is the chip that bounds on time are kept on.
@@ -84,13 +102,58 @@ func FindChip(name string) (*Chip, error) {
 	return nil, fmt.Errorf("no chip is called %q; known are %s", name, strings.Join(Chips(), ", "))
 }
 
-// FindGPU returns the chip of a GPU by the name that Metal has for it, such as "Apple
-// M4 Max". The chip may have fewer cores than the table says: Metal does not tell.
-func FindGPU(name string) (*Chip, bool) {
-	name, ok := strings.CutPrefix(name, "Apple ")
-	if !ok {
-		return nil, false
+// FindGPU returns the chip of a GPU by what a system says of it: the name that Metal has,
+// such as "Apple M4 Max", or one of [Chips]; the number of its family; and its cores, 0
+// where the system does not tell. Of a chip that the table lacks, not known, the figures are
+// those of its family's latest chip that is nearest in size, or of the last family's, in
+// proportion to its cores.
+func FindGPU(name string, family, cores int) (c *Chip, known bool) {
+	slug := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, "Apple "), " ", "-"))
+	if row, err := FindChip(slug); err == nil {
+		return row.with(cores), true
 	}
-	chip, err := FindChip(strings.ReplaceAll(name, " ", "-"))
-	return chip, err == nil
+	like := slices.DeleteFunc(slices.Clone(chips), func(c Chip) bool { return c.generation() != latest(family) })
+	if cores <= 0 {
+		cores = anyCores
+	}
+	nearest := slices.MinFunc(like, func(a, b Chip) int { return cmp.Compare(a.distance(cores), b.distance(cores)) })
+	share := float64(cores) / float64(nearest.Cores)
+	nearest.Name, nearest.Cores = slug, cores
+	if family > 0 {
+		nearest.Family = family
+	}
+	nearest.Bandwidth *= share
+	nearest.Cache = int64(float64(nearest.Cache) * share)
+	return &nearest, false
+}
+
+// latest returns the latest generation of a family, or of the last where there is none of
+// that number.
+func latest(family int) string {
+	generation := chips[len(chips)-1].generation()
+	for i := range chips {
+		if chips[i].Family == family {
+			generation = chips[i].generation()
+		}
+	}
+	return generation
+}
+
+func (c *Chip) generation() string {
+	generation, _, _ := strings.Cut(c.Name, "-")
+	return generation
+}
+
+func (c *Chip) distance(cores int) int { return max(c.Cores, cores) - min(c.Cores, cores) }
+
+// with returns the chip in its configuration of so many cores, 0 for the largest.
+func (c *Chip) with(cores int) *Chip {
+	out := *c
+	if cores > 0 {
+		out.Cores = cores
+	}
+	if n, ok := narrower[c.Name]; ok && out.Cores <= n.cores {
+		out.Bandwidth = n.bandwidth
+	}
+	return &out
 }

@@ -3,7 +3,6 @@ package lower
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/smelt-ml/smelt/ir"
 )
@@ -33,8 +32,7 @@ type vecShape struct {
 // (ggml's ggml-metal-impl.h, MLX's scaled_dot_product_attention, vllm-metal's
 // split-KV gate) and from arithmetic on the chips' figures; none was measured here.
 type tuning struct {
-	family string // as Metal numbers them
-	chips  string // prefixes of their names in the table of chips, by spaces
+	family int // as Metal numbers them: 7 for Apple7; 0 for any
 
 	// vecTokens is the largest step whose products run as mat-vec. At 8 tokens a pass
 	// over the weights costs 15 lane operations a weight, less than the 16 products
@@ -63,14 +61,16 @@ type tuning struct {
 var tunings = []tuning{
 	// Decoding on any chip cuts attention early: wrong on a small chip it costs one
 	// dispatch a layer, wrong on a large one half of the cores.
-	{family: "any", vecTokens: 8, groups: 8, tiles: 4, split: 1024, partition: 512},
+	{family: 0, vecTokens: 8, groups: 8, tiles: 4, split: 1024, partition: 512},
 	// M1: 8 KB of first-level cache a core hold one row of 4096 halves, so that more
 	// threadgroups of fewer simdgroups would fetch x again and again.
-	{family: "apple7", chips: "m1", vecTokens: 8, groups: 8, tiles: 4, split: 4096, partition: 512, many: 24, manySplit: 1024, manyPartition: 512},
-	{family: "apple8", chips: "m2", vecTokens: 8, groups: 8, tiles: 4, split: 4096, partition: 512, many: 24, manySplit: 1024, manyPartition: 512},
+	{family: 7, vecTokens: 8, groups: 8, tiles: 4, split: 4096, partition: 512, many: 24, manySplit: 1024, manyPartition: 512},
+	{family: 8, vecTokens: 8, groups: 8, tiles: 4, split: 4096, partition: 512, many: 24, manySplit: 1024, manyPartition: 512},
 	// M3 and M4 give registers and threadgroup memory out as they are used, so that
 	// tiles of 64 tokens leave a core busy with fewer threadgroups.
-	{family: "apple9", chips: "m3 m4", vecTokens: 8, groups: 8, tiles: 3, split: 4096, partition: 512, many: 24, manySplit: 1024, manyPartition: 256},
+	{family: 9, vecTokens: 8, groups: 8, tiles: 3, split: 4096, partition: 512, many: 24, manySplit: 1024, manyPartition: 256},
+	// Nothing is known of M5 that would ask for other launches.
+	{family: 10, vecTokens: 8, groups: 8, tiles: 3, split: 4096, partition: 512, many: 24, manySplit: 1024, manyPartition: 256},
 }
 
 // anyCores stands for the cores of no chip in particular: those of a Pro.
@@ -93,21 +93,28 @@ type machine struct {
 	cores int64
 }
 
-// machineOf returns the choices for a chip by name, or for no chip in particular.
-func machineOf(chip string) (machine, error) {
-	if chip == "" {
-		return machine{&tunings[0], "an unnamed chip", anyCores}, nil
+// machineOf returns the choices for a chip, or for no chip in particular. A later family
+// than is known counts as the last.
+func machineOf(chip *Chip) machine {
+	if chip == nil {
+		return machine{&tunings[0], "an unnamed chip", anyCores}
 	}
-	c, err := FindChip(chip)
-	if err != nil {
-		return machine{}, err
+	t := &tunings[len(tunings)-1]
+	for i := range tunings {
+		if tunings[i].family == chip.Family {
+			t = &tunings[i]
+		}
 	}
-	generation, _, _ := strings.Cut(c.Name, "-")
-	i := slices.IndexFunc(tunings, func(t tuning) bool { return slices.Contains(strings.Fields(t.chips), generation) })
-	if i < 0 {
-		return machine{}, fmt.Errorf("there are no choices for the chip %s", c.Name)
+	return machine{t, fmt.Sprintf("apple%d (%s)", chip.Family, chip.Name), int64(chip.Cores)}
+}
+
+// chipOf returns the chip that a target is tuned to; nil for none in particular.
+func chipOf(t *ir.Target) *Chip {
+	if t.Chip == "" {
+		return nil
 	}
-	return machine{&tunings[i], tunings[i].family + " (" + c.Name + ")", int64(c.Cores)}, nil
+	c, _ := FindGPU(t.Chip, t.Family, t.Cores)
+	return c
 }
 
 func (m *machine) String() string { return fmt.Sprintf("%d cores of %s", m.cores, m.name) }
@@ -206,16 +213,15 @@ func (p *phase) upTo(d ir.Dim) string {
 	return fmt.Sprintf("%s ≤ %d", d, p.bound(Extent(d)))
 }
 
-// Tune makes a target choose by size for a chip, one of [Chips], or for no chip in
-// particular where the name is empty.
-func Tune(t *ir.Target, chip string) error {
-	m, err := machineOf(chip)
-	if err != nil {
-		return err
+// Tune makes a target choose by size for a chip, or for no chip in particular where there
+// is none.
+func Tune(t *ir.Target, chip *Chip) {
+	m := machineOf(chip)
+	if chip != nil {
+		t.Chip, t.Family, t.Cores = chip.Name, chip.Family, chip.Cores
 	}
-	t.Chip, t.FewTokens = chip, m.vecTokens
+	t.FewTokens = m.vecTokens
 	if t.SplitContext > 0 {
 		t.SplitContext = m.splitContext()
 	}
-	return nil
 }

@@ -14,24 +14,23 @@ import (
 
 // Every chip has a row, and only one; no chip has the first.
 func TestChoicesForEveryChip(t *testing.T) {
-	for _, name := range append(Chips(), "", "M4-Max") {
-		m, err := machineOf(name)
-		require.NoError(t, err, name)
-		require.Equal(t, name == "", m.tuning == &tunings[0], name)
+	for i := range chips {
+		m := machineOf(&chips[i])
+		require.Equal(t, chips[i].Family, m.family, chips[i].Name)
 	}
-	for _, name := range []string{"m9", "m1-", "apple7"} {
-		target, err := NewTarget("metal", 1)
-		require.NoError(t, err)
-		require.ErrorContains(t, Tune(target, name), name)
-	}
+	none, later := machineOf(nil), machineOf(&Chip{Family: 12})
+	require.Same(t, &tunings[0], none.tuning)
+	require.Same(t, &tunings[len(tunings)-1], later.tuning)
 }
 
 // What a launch may be is bounded by the kernels: rows and tokens that they have
 // instances of, and threads.
 func TestChoicesAreLaunchable(t *testing.T) {
-	for _, chip := range append(Chips(), "") {
-		m, err := machineOf(chip)
-		require.NoError(t, err)
+	for i := range len(chips) + 1 {
+		m := machineOf(nil)
+		if i < len(chips) {
+			m = machineOf(&chips[i])
+		}
 		require.Positive(t, m.partitionKeys())
 		require.Greater(t, m.splitContext(), m.partitionKeys())
 		for _, stored := range weightTypes {
@@ -62,10 +61,7 @@ func TestChoicesAreLaunchable(t *testing.T) {
 
 // More cores want more threadgroups, and larger weights larger ones.
 func TestChoicesFollowTheChip(t *testing.T) {
-	small, err := machineOf("m1")
-	require.NoError(t, err)
-	large, err := machineOf("m4-max")
-	require.NoError(t, err)
+	small, large := machineOf(chipNamed(t, "m1")), machineOf(chipNamed(t, "m4-max"))
 	threads := func(m machine, n int64) int64 {
 		s, _ := m.vec(ir.Q4_0, n, 1)
 		return s.rows * s.simdgroups
@@ -79,6 +75,17 @@ func TestChoicesFollowTheChip(t *testing.T) {
 	require.Equal(t, int64(64), tile(large, 64))
 }
 
+// chipNamed is a chip of the table, or none for no name.
+func chipNamed(t *testing.T, name string) *Chip {
+	t.Helper()
+	if name == "" {
+		return nil
+	}
+	c, err := FindChip(name)
+	require.NoError(t, err)
+	return c
+}
+
 // tuned is one phase of a shape compiled for a chip and steps of up to maxT tokens.
 func tuned(t *testing.T, arch, chip string, maxT int64, context int) *Phase {
 	t.Helper()
@@ -88,7 +95,7 @@ func tuned(t *testing.T, arch, chip string, maxT int64, context int) *Phase {
 	require.NoError(t, err)
 	target, err := NewTarget("metal", maxT)
 	require.NoError(t, err)
-	require.NoError(t, Tune(target, chip))
+	Tune(target, chipNamed(t, chip))
 	_, err = passes.Compile(f, target, passes.Options{Level: 1})
 	require.NoError(t, err)
 	plan, err := Lower(arch, []Range{{Name: "step", Func: f, MinT: 1, MaxT: maxT}}, target, Options{Context: context})

@@ -43,11 +43,8 @@ func Lower(name string, ranges []Range, target *ir.Target, opts Options) (*Plan,
 	plan := &Plan{Model: name, Target: target.Name, Act: target.Act, Context: opts.Context}
 	t := &tables{plan: plan, index: make(map[bufferKey]int32)}
 	for _, r := range ranges {
-		p, err := newPhase(t, r, target, opts)
-		if err == nil {
-			err = p.lower()
-		}
-		if err != nil {
+		p := newPhase(t, r, target, opts)
+		if err := p.lower(); err != nil {
 			return nil, fmt.Errorf("lowering %s for %s on %s: %w", name, r.Name, target.Name, err)
 		}
 		plan.Phases = append(plan.Phases, p.out)
@@ -165,7 +162,7 @@ type place struct {
 
 type fixup struct{ dispatch, binding, slot int }
 
-func newPhase(t *tables, r Range, target *ir.Target, opts Options) (*phase, error) {
+func newPhase(t *tables, r Range, target *ir.Target, opts Options) *phase {
 	bounds := Sizes{}
 	if r.MaxContext == 0 {
 		r.MaxContext = int64(opts.Context)
@@ -187,17 +184,13 @@ func newPhase(t *tables, r Range, target *ir.Target, opts Options) (*phase, erro
 	}
 	bounds[ir.NB] = int64((opts.Context + block - 1) / block)
 	bounds[ir.Smax] = r.MaxContext
-	chip, err := machineOf(target.Chip)
-	if err != nil {
-		return nil, err
-	}
 	return &phase{
-		tables: t, f: r.Func, target: target, chip: chip, products: opts.Products,
+		tables: t, f: r.Func, target: target, chip: machineOf(chipOf(target)), products: opts.Products,
 		out:     Phase{Name: r.Name, Least: Sizes{ir.T: r.MinT}, Bounds: bounds, Longest: r.Longest},
 		places:  make([]place, r.Func.MaxID()),
 		results: make(map[part]place),
 		lastUse: make([]int, r.Func.MaxID()),
-	}, nil
+	}
 }
 
 func (p *phase) bound(e Expr) int64 { return e.Eval(&p.out.Bounds) }

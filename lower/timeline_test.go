@@ -186,13 +186,38 @@ func TestCommandBuffers(t *testing.T) {
 	})
 }
 
+// A GPU's chip has the cores that the system counts; one that the table lacks has figures in
+// proportion to those of its family.
 func TestFindGPU(t *testing.T) {
-	c, ok := FindGPU("Apple M4 Max")
-	require.True(t, ok)
-	require.Equal(t, "m4-max", c.Name)
-	for _, name := range []string{"Apple M9", "M4 Max", "", "Apple ", "AMD Radeon Pro"} {
-		_, ok := FindGPU(name)
-		require.False(t, ok, name)
+	row := func(name string) Chip { return *chipNamed(t, name) }
+	with := func(c Chip, name string, family, cores int, bandwidth float64, cache int64) Chip {
+		c.Name, c.Family, c.Cores, c.Bandwidth, c.Cache = name, family, cores, bandwidth, cache
+		return c
+	}
+	m4, m5, m1, pro := row("m4-max"), row("m5-max"), row("m1-pro"), row("m5-pro")
+	for _, want := range []struct {
+		name          string
+		family, cores int
+		chip          Chip
+		known         bool
+	}{
+		{"Apple M4 Max", 9, 40, m4, true},
+		{"Apple M4 Max", 9, 0, m4, true},
+		{"m4-max", 0, 0, m4, true},
+		{"Apple M4 Max", 9, 32, with(m4, "m4-max", 9, 32, 410, m4.Cache), true},
+		{"Apple M1 Pro", 7, 14, with(m1, "m1-pro", 7, 14, 200, m1.Cache), true},
+		{"Apple M5 Max", 10, 32, with(m5, "m5-max", 10, 32, 460, m5.Cache), true},
+		{"Apple M9", 12, 60, with(m5, "m9", 12, 60, 614*1.5, m5.Cache*3/2), false},
+		{"Apple M9 Pro", 12, 24, with(pro, "m9-pro", 12, 24, 307*1.2, pro.Cache*6/5), false},
+		{"Apple M4 Ultra", 9, 80, with(m4, "m4-ultra", 9, 80, 546*2, m4.Cache*2), false},
+		{"M4 Maximum", 0, 0, with(pro, "m4-maximum", 10, anyCores, 307*0.8, pro.Cache*4/5), false},
+	} {
+		c, known := FindGPU(want.name, want.family, want.cores)
+		require.Equal(t, want.known, known, want.name)
+		require.InDelta(t, want.chip.Bandwidth, c.Bandwidth, 1e-9, want.name)
+		require.InDelta(t, want.chip.Cache, c.Cache, 1, want.name)
+		c.Bandwidth, c.Cache = want.chip.Bandwidth, want.chip.Cache
+		require.Equal(t, want.chip, *c, want.name)
 	}
 }
 

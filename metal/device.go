@@ -90,6 +90,7 @@ type Info struct {
 	// Of a GPU.
 	GPU         string // its name; empty on the host
 	Family      int    // Apple's number of its family: 7 for M1
+	Cores       int    // 0 where the system does not tell
 	Threadgroup int    // bytes of memory that a threadgroup may have
 	Page        int    // bytes: borders of memory that is used without a copy
 	Samples     bool   // its clock can be read around each dispatch
@@ -179,8 +180,22 @@ func Open(name string, opts Options) (*Device, error) {
 	return openHost(name, opts, standardSuppliers)
 }
 
+// Describe tells what a device is without using it: of the host, its name alone. Errors are
+// Open's.
+func Describe(name string) (Info, error) {
+	name, err := Resolve(name)
+	if err != nil || name != "metal" {
+		return Info{Name: name}, err
+	}
+	d, err := startMetal(Options{Threads: 1})
+	if err != nil {
+		return Info{}, err
+	}
+	return d.info, d.Close()
+}
+
 func openMetal(opts Options) (*Device, error) {
-	d, err := start("metal", opts, func(opts Options) (driver, error) { return newAppleDriver(opts, standardSuppliers) })
+	d, err := startMetal(opts)
 	if err != nil {
 		return nil, err
 	}
@@ -189,6 +204,10 @@ func openMetal(opts Options) (*Device, error) {
 		return nil, fmt.Errorf("metal: opening %s: %w", d.info.GPU, err)
 	}
 	return d, nil
+}
+
+func startMetal(opts Options) (*Device, error) {
+	return start("metal", opts, func(opts Options) (driver, error) { return newAppleDriver(opts, standardSuppliers) })
 }
 
 // try runs a first kernel. A GPU that fails at it is none; one that the kernel was not

@@ -135,7 +135,7 @@ func (p *provided) info() Info {
 	var i C.smelt_info
 	C.device_info(p.by, p.device, &i)
 	return Info{
-		ISA: C.GoString(&i.isa[0]), GPU: C.GoString(&i.gpu[0]), Family: int(i.family), Threads: int(i.threads),
+		ISA: C.GoString(&i.isa[0]), GPU: C.GoString(&i.gpu[0]), Family: int(i.family), Cores: int(i.cores), Threads: int(i.threads),
 		Threadgroup: int(i.threadgroup_bytes), Page: int(i.page_bytes), Samples: i.samples != 0,
 		MaxBuffer: uint64(i.max_buffer_bytes), WorkingSet: uint64(i.working_set_bytes),
 	}

@@ -48,7 +48,7 @@ type ceilings struct {
 func ceilingsOf(info metal.Info) *ceilings {
 	switch {
 	case info.GPU != "":
-		if chip, ok := lower.FindGPU(info.GPU); ok {
+		if chip, known := lower.FindGPU(info.GPU, info.Family, info.Cores); known {
 			return &ceilings{"table", chip.Name, chip.Bandwidth, chip.TFLOPS() * 1e3, 0}
 		}
 	case info.ISA != "":

@@ -211,6 +211,9 @@ func (f *deviceFlags) resolve(opts *smelt.Options) error {
 	if opts.Target, err = smelt.TargetOf(f.device); err != nil {
 		return err
 	}
+	if chip := smelt.ChipOf(device); chip != nil {
+		opts.Chip, opts.Family, opts.Cores = chip.Name, chip.Family, chip.Cores
+	}
 	if f.act == "" {
 		return nil
 	}

@@ -28,8 +28,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"smelt": main})
+	testscript.Main(m, commands)
 }
+
+// commands are what the test binary is under other names.
+var commands = map[string]func(){"smelt": main}
 
 // links are the files that every script finds in its folder, where they exist; a folder and a
 // vocabulary alone are made.

@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/internal/testfiles"
@@ -106,6 +108,54 @@ func TestDefaultDeviceFallsBack(t *testing.T) {
 	}
 	require.Equal(t, 1, lines("auto"))
 	require.Zero(t, lines("cpu"))
+}
+
+// choices is a program that prints what openSession, which the verbs that execute call, chose
+// by size.
+func init() {
+	commands["choices"] = func() {
+		var compile compileFlags
+		var device deviceFlags
+		cmd := &cobra.Command{Use: "choices MODEL", RunE: func(cmd *cobra.Command, args []string) error {
+			s, p, err := openSession(cmd, args[0], &compile, &device)
+			if err != nil {
+				return err
+			}
+			defer s.Loaded().Close()
+			for i := range p.Plan.Phases {
+				for _, c := range p.Plan.Phases[i].Choices {
+					fmt.Println(p.Plan.Phases[i].Name, c.Kernel, c.Choice, c.Reason)
+				}
+			}
+			return nil
+		}}
+		compile.add(cmd.Flags())
+		device.add(cmd.Flags())
+		device.addWeights(cmd.Flags())
+		if cmd.Execute() != nil {
+			os.Exit(1)
+		}
+	}
+}
+
+// TestChipOfTheDevice runs what run and bench compile on GPUs of several names and sizes.
+func TestChipOfTheDevice(t *testing.T) {
+	model := testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf")
+	choices := func(gpu string, args ...string) string {
+		c := exec.Command("choices", append(args, model)...)
+		c.Env = append(os.Environ(), "SMELT_FAKE_METAL="+gpu)
+		var problems strings.Builder
+		c.Stderr = &problems
+		out, err := c.Output()
+		require.NoError(t, err, problems.String())
+		return string(out)
+	}
+	require.Contains(t, choices("Apple M4 Max,9,32"), "32 cores of apple9 (m4-max)")
+	require.Contains(t, choices("Apple M5,10,8"), "8 cores of apple10 (m5)")
+	require.Contains(t, choices("Apple M9 Ultra,11,96"), "96 cores of apple10 (m9-ultra)")
+	require.Contains(t, choices("Apple M1,7,0"), "8 cores of apple7 (m1)", "the registry does not tell")
+	require.NotEqual(t, choices("Apple M9,11,2"), choices("Apple M9,11,200"))
+	require.Contains(t, choices("Apple M4 Max,9,32", "--device", "emu"), "16 cores of an unnamed chip")
 }
 
 func read(t *testing.T, path string) []byte {

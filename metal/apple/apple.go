@@ -6,8 +6,8 @@ package apple
 #cgo CFLAGS: -I../.. -O2
 #cgo fakemetal CFLAGS: -std=gnu17 -I../internal/fakemetal/include
 #cgo darwin CFLAGS: -mmacosx-version-min=14.0
-// A process without CoreGraphics gets nil for its default device.
-#cgo darwin LDFLAGS: -framework Metal -framework Foundation -framework CoreGraphics
+// A process without CoreGraphics gets nil for its default device. IOKit counts cores.
+#cgo darwin LDFLAGS: -framework Metal -framework Foundation -framework CoreGraphics -framework IOKit -framework CoreFoundation
 #include <stdlib.h>
 #include "metal/provider/device.h"
 

@@ -3,6 +3,8 @@
 // The device, its memory, and executables: what lives longer than a step.
 #import "apple.h"
 
+#include <CoreFoundation/CoreFoundation.h>
+#include <IOKit/IOKitLib.h>
 #include <errno.h>
 #include <objc/runtime.h>
 #include <stdarg.h>
@@ -61,6 +63,24 @@ static uint32_t family_of(const Gpu *g) {
         if ([g->device supportsFamily:(MTLGPUFamily)(1000 + f)])
             family = f;
     return family;
+}
+
+// cores_of counts the GPU's cores, which Metal does not tell: the driver's entry in the I/O
+// registry does, in all of Apple's.
+static uint32_t cores_of(void) {
+    io_service_t driver = IOServiceGetMatchingService(kIOMainPortDefault, IOServiceMatching("AGXAccelerator"));
+    if (driver == 0)
+        return 0;
+    CFTypeRef property = IORegistryEntryCreateCFProperty(driver, CFSTR("gpu-core-count"), kCFAllocatorDefault, 0);
+    int32_t cores = 0;
+    if (property != NULL) {
+        if (CFGetTypeID(property) != CFNumberGetTypeID() ||
+            !CFNumberGetValue((CFNumberRef)property, kCFNumberSInt32Type, &cores))
+            cores = 0;
+        CFRelease(property);
+    }
+    IOObjectRelease(driver);
+    return cores > 0 ? (uint32_t)cores : 0;
 }
 
 // first is the default device. A process that has not loaded CoreGraphics is given none, and
@@ -165,6 +185,7 @@ static void device_info(const smelt_device *device, smelt_info *info) {
     POOL {
         snprintf(info->gpu, sizeof info->gpu, "%s", [[g->device name] UTF8String]);
         info->family = family_of(g);
+        info->cores = cores_of();
         info->threadgroup_bytes = (uint32_t)[g->device maxThreadgroupMemoryLength];
         info->page_bytes = (uint32_t)getpagesize();
         info->samples = g->timestamps != nil;

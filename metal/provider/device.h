@@ -168,6 +168,7 @@ typedef struct smelt_info {
     char gpu[64]; // name of the GPU; empty on the host
     uint32_t threads;
     uint32_t family;            // Apple's number of the GPU's family: 7 for M1
+    uint32_t cores;             // of the GPU; 0: the system does not tell
     uint32_t threadgroup_bytes; // that a threadgroup may have
     uint32_t page_bytes;        // alignment of memory that is wrapped without a copy
     uint32_t samples;           // the GPU's clock can be read between passes

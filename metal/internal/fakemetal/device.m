@@ -638,6 +638,8 @@ static BOOL capturing;
 @end
 @implementation FakeDevice
 - (NSString *)name {
+    if (machine.options.name != NULL)
+        return fake_string(machine.options.name);
     return fake_string(machine.options.zeros ? "Apple Paravirtual device" : "Fake M4 Max");
 }
 - (BOOL)supportsFamily:(MTLGPUFamily)family {

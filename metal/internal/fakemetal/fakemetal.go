@@ -44,11 +44,13 @@ type Options struct {
 	NoCounters  bool
 	NoResidency bool
 	NoDevice    bool
-	CompileUS   int  // that a library takes to compile
-	NoDefault   bool // the default device is nil, and the list of devices has it
-	Family      int  // of the GPU; 0: 9
-	Zeros       bool // kernels leave results as they were, as on the GPU of a virtual machine
-	Collect     bool // misuse is remembered in State.Misuse instead of ending the process
+	CompileUS   int    // that a library takes to compile
+	NoDefault   bool   // the default device is nil, and the list of devices has it
+	Family      int    // of the GPU; 0: 9
+	Name        string // of the GPU; "": one that no Mac has
+	Cores       int    // of the GPU, in the I/O registry; 0: it has no such entry
+	Zeros       bool   // kernels leave results as they were, as on the GPU of a virtual machine
+	Collect     bool   // misuse is remembered in State.Misuse instead of ending the process
 }
 
 // Configure sets the options.
@@ -74,8 +76,12 @@ func Configure(o Options) {
 		compile_us:   C.uint32_t(o.CompileUS),
 		no_default:   flag(o.NoDefault),
 		family:       C.uint32_t(o.Family),
+		cores:        C.uint32_t(o.Cores),
 		zeros:        flag(o.Zeros),
 		collect:      flag(o.Collect),
+	}
+	if o.Name != "" {
+		c.name = C.CString(o.Name) // kept: a device may ask for it at any time
 	}
 	C.fake_configure(&c)
 }
