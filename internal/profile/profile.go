@@ -75,6 +75,9 @@ type Row struct {
 	Divergent int64          `json:"divergent"`
 	Sites     []counted.Site `json:"divergent_sites,omitempty"`
 
+	// ShiftCycles is what lanes take of the pipe that shifts, extracts bits and converts.
+	ShiftCycles int64 `json:"shift_cycles"`
+
 	Ops   int64   `json:"ops"`   // floating-point operations
 	Ridge float64 `json:"ridge"` // of the chip, operations a byte
 
@@ -104,6 +107,16 @@ func (r *Row) Conflicts() float64 {
 		return 1
 	}
 	return float64(r.BankCycles) / float64(r.LeastBankCycles)
+}
+
+// Shifting is the cycles of the pipe that shifts and converts for each multiply-add, of
+// which a product of one token does one for a weight: above 1, that pipe bounds what the
+// cores compute. 0 where nothing is computed.
+func (r *Row) Shifting() float64 {
+	if r.Ops == 0 {
+		return 0
+	}
+	return float64(r.ShiftCycles) / (float64(r.Ops) / 2)
 }
 
 // Misses lists the bounds that the row is outside of.
@@ -282,7 +295,7 @@ func count(plan *lower.Plan, s Step, d *lower.Dispatch, k *kernels.Kernel, chip 
 	row.TouchedOnce, row.Coalescing = c.DistinctRead+c.DistinctWritten, c.Coalescing()
 	row.BankCycles, row.LeastBankCycles = c.GroupCycles, c.GroupLeast
 	row.Barriers, row.Meetings = float64(c.Barriers)/float64(c.Groups), float64(c.Meetings)/float64(c.Groups)
-	row.Branches, row.Divergent, row.Sites = c.Branches, c.Divergent, c.Sites
+	row.Branches, row.Divergent, row.Sites, row.ShiftCycles = c.Branches, c.Divergent, c.Sites, c.ShiftCycles
 	return row, nil
 }
 

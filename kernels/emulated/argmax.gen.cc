@@ -198,18 +198,18 @@ uint row, uint tid,
 uint sg, uint lane) {
 using msl_type_0 = float[8]; static_assert(sizeof(msl_type_0) == 32, "values"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &values = msl::group_variable<msl_type_0>(msl_at_0, 0); 
 using msl_type_1 = int[8]; static_assert(sizeof(msl_type_1) == 32, "places"); constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &places = msl::group_variable<msl_type_1>(msl_at_1, 1); 
-const A *from = x + ulong(row) * p.a_stride;
+const A *from = x + ulong(MSL_CAST(ulong, row)) * p.a_stride;
 
 float best = -INFINITY;
 int at = INT_MAX;
 MSL_LOOP(1) for (uint i = tid; MSL_TURN(2, i < p.width); i += 256) {
-const float v = float(from[i]);
+const float v = float(MSL_CAST(float, from[i]));
 if (MSL_BRANCH(3, isnan(v))) {
 best = INFINITY;
 at = -1;
 } else if (MSL_BRANCH(4, v > best || at == INT_MAX)) {
 best = v;
-at = int(i);
+at = int(MSL_CAST(int, i));
 }
 }
 const float highest = simd_max(best, 1);

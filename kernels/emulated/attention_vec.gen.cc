@@ -199,36 +199,36 @@ static_assert(sizeof(CacheBlock) == 34, "GGUF layout");
 
 
 inline float4 load_four( const float *cache, ulong i) { return *( const float4 *)(cache + i); }
-inline float4 load_four( const half *cache, ulong i) { return float4(*( const half4 *)(cache + i)); }
-inline float4 load_four( const bfloat *cache, ulong i) { return float4(*( const bfloat4 *)(cache + i)); }
+inline float4 load_four( const half *cache, ulong i) { return float4(MSL_CAST(float4, *( const half4 *)(cache + i))); }
+inline float4 load_four( const bfloat *cache, ulong i) { return float4(MSL_CAST(float4, *( const bfloat4 *)(cache + i))); }
 inline float4 load_four( const CacheBlock *cache, ulong i) {
 const CacheBlock *b = cache + i / 32;
 const ushort *q = ( const ushort *)(b->qs + i % 32);
-return float4(float2(as_type<char2>(q[0])), float2(as_type<char2>(q[1]))) * float(b->d);
+return float4(MSL_CAST(float4, float2(MSL_CAST(float2, as_type<char2>(q[0]))), float2(MSL_CAST(float2, as_type<char2>(q[1]))))) * float(MSL_CAST(float, b->d));
 }
 
 
 inline void store_four( float *to, ulong i, float4 v) { *( float4 *)(to + i) = v; }
-inline void store_four( half *to, ulong i, float4 v) { *( half4 *)(to + i) = half4(v); }
-inline void store_four( bfloat *to, ulong i, float4 v) { *( bfloat4 *)(to + i) = bfloat4(v); }
+inline void store_four( half *to, ulong i, float4 v) { *( half4 *)(to + i) = half4(MSL_CAST(half4, v)); }
+inline void store_four( bfloat *to, ulong i, float4 v) { *( bfloat4 *)(to + i) = bfloat4(MSL_CAST(bfloat4, v)); }
 
 
 inline float load_one( const float *cache, ulong i) { return cache[i]; }
-inline float load_one( const half *cache, ulong i) { return float(cache[i]); }
-inline float load_one( const bfloat *cache, ulong i) { return float(cache[i]); }
+inline float load_one( const half *cache, ulong i) { return float(MSL_CAST(float, cache[i])); }
+inline float load_one( const bfloat *cache, ulong i) { return float(MSL_CAST(float, cache[i])); }
 inline float load_one( const CacheBlock *cache, ulong i) {
-return float(cache[i / 32].d) * float(cache[i / 32].qs[i % 32]);
+return float(MSL_CAST(float, cache[i / 32].d)) * float(MSL_CAST(float, cache[i / 32].qs[i % 32]));
 }
 #line 45 "kernels/paged.h"
 inline void store_block( CacheBlock *cache, ulong i, float v, uint lane) {
 const uint bits = simd_max(as_type<uint>(v) & 0x7fffffffu, 1);
 const float d = as_type<float>(bits) / 127.0f;
-const bool lost = bits >= 0x7f800000u || isinf(float(half(d)));
+const bool lost = bits >= 0x7f800000u || isinf(float(MSL_CAST(float, half(MSL_CAST(half, d)))));
 const float inverse = 1.0f / d;
 CacheBlock *b = cache + i / 32;
 b->qs[lane] = int8_t(MSL_BRANCH(1, lost || isinf(inverse) )? 0.0f : round(v * inverse));
 if (MSL_BRANCH(2, lane == 0))
-b->d = MSL_BRANCH(3, lost )? half(NAN) : half(d);
+b->d = MSL_BRANCH(3, lost )? half(MSL_CAST(half, NAN)) : half(MSL_CAST(half, d));
 }
 
 
@@ -238,12 +238,12 @@ uint block, head, row;
 
 
 inline ulong cache_row(uint page, uint within, uint kv_head, CacheStrides strides) {
-return ulong(page) * strides.block + ulong(kv_head) * strides.head + ulong(within) * strides.row;
+return ulong(MSL_CAST(ulong, page)) * strides.block + ulong(MSL_CAST(ulong, kv_head)) * strides.head + ulong(MSL_CAST(ulong, within)) * strides.row;
 }
 
 
 inline ulong cache_row(uint page, uint within, uint kv_head, uint kv_heads, uint block, uint head) {
-return ((ulong(page) * kv_heads + kv_head) * block + within) * head;
+return ((ulong(MSL_CAST(ulong, page)) * kv_heads + kv_head) * block + within) * head;
 }
 
 
@@ -252,7 +252,7 @@ inline uint sequence_of( const int *cu_seqlens, uint seqs, uint t) {
 uint low = 0, high = seqs;
 MSL_LOOP(4) while (MSL_TURN(5, high - low > 1)) {
 const uint mid = (low + high) / 2;
-if (MSL_BRANCH(6, uint(cu_seqlens[mid]) <= t)) {
+if (MSL_BRANCH(6, uint(MSL_CAST(uint, cu_seqlens[mid])) <= t)) {
 low = mid;
 } else {
 high = mid;
@@ -261,7 +261,7 @@ high = mid;
 return low;
 }
 #line 90 "kernels/paged.h"
-inline uint first_tile(int start, uint seq, uint size) { return uint(start) / size + seq; }
+inline uint first_tile(int start, uint seq, uint size) { return uint(MSL_CAST(uint, start)) / size + seq; }
 
 
 inline uint sequence_of_tile( const int *cu_seqlens, uint seqs, uint tile, uint size) {
@@ -285,8 +285,8 @@ uint begin, end;
 
 
 inline KeyRange keys_seen(int position, int context, uint window) {
-const uint next = uint(max(0, position + 1));
-return {MSL_BRANCH(10, window != 0 && next > window )? next - window : 0, min(next, uint(max(0, context)))};
+const uint next = uint(MSL_CAST(uint, max(0, position + 1)));
+return {MSL_BRANCH(10, window != 0 && next > window )? next - window : 0, min(next, uint(MSL_CAST(uint, max(0, context))))};
 }
 #line 7 "kernels/attention_vec.metal"
 using namespace metal;
@@ -338,7 +338,7 @@ return {load_four(cache, at + d), MSL_BRANCH(11, d + 32 < head )? load_four(cach
 }
 template <typename T> inline Fours load_fours( const T *cache, ulong at, uint d, uint) {
 const uint4 words = *( const uint4 *)(cache + at + d);
-return {float4(as_type<vec<T, 4>>(words.template swizzle<0, 1>())), float4(as_type<vec<T, 4>>(words.template swizzle<2, 3>()))};
+return {float4(MSL_CAST(float4, as_type<vec<T, 4>>(words.template swizzle<0, 1>()))), float4(MSL_CAST(float4, as_type<vec<T, 4>>(words.template swizzle<2, 3>())))};
 }
 inline Fours load_fours( const CacheBlock *cache, ulong at, uint d, uint) {
 return {load_four(cache, at + d), load_four(cache, at + d + 4)};
@@ -360,9 +360,9 @@ float4 low, high;
 inline Eight spread(float own, uint lane) {
 const bool upper = (lane & 4) != 0, later = (lane & 2) != 0, odd = (lane & 1) != 0;
 const float one = simd_shuffle_xor(own, 1, 5);
-const float2 two = MSL_BRANCH(18, odd )? float2(one, own) : float2(own, one);
+const float2 two = MSL_BRANCH(18, odd )? float2(MSL_CAST(float2, one, own)) : float2(MSL_CAST(float2, own, one));
 const float2 more = simd_shuffle_xor(two, 2, 6);
-const float4 four = MSL_BRANCH(19, later )? float4(more, two) : float4(two, more);
+const float4 four = MSL_BRANCH(19, later )? float4(MSL_CAST(float4, more, two)) : float4(MSL_CAST(float4, two, more));
 const float4 rest = simd_shuffle_xor(four, 4, 7);
 return {MSL_BRANCH(20, upper )? rest : four, MSL_BRANCH(21, upper )? four : rest};
 }
@@ -401,29 +401,29 @@ using msl_type_2 = float[8]; static_assert(sizeof(msl_type_2) == 32, "totals"); 
 const uint head = msl_constant_has_head() ? msl_constant_fc_head() : p.head;
 const uint q_head = group.x;
 const uint kv_head = q_head / (p.heads / p.kv_heads);
-if (MSL_BRANCH(28, group.y >= (msl_constant_rows() == 1 ? p.tokens : first_tile(int(p.tokens), p.seqs, msl_constant_rows()))))
+if (MSL_BRANCH(28, group.y >= (msl_constant_rows() == 1 ? p.tokens : first_tile(int(MSL_CAST(int, p.tokens)), p.seqs, msl_constant_rows()))))
 return;
 int owner;
 if (msl_constant_has_map()) {
 owner = map[group.y];
 } else if (msl_constant_rows() == 1) {
-owner = int(sequence_of(cu_seqlens, p.seqs, group.y));
+owner = int(MSL_CAST(int, sequence_of(cu_seqlens, p.seqs, group.y)));
 } else {
-owner = int(sequence_of_tile(cu_seqlens, p.seqs, group.y, msl_constant_rows()));
+owner = int(MSL_CAST(int, sequence_of_tile(cu_seqlens, p.seqs, group.y, msl_constant_rows())));
 }
 if (MSL_BRANCH(29, owner < 0))
 return;
-const uint seq = uint(owner);
+const uint seq = uint(MSL_CAST(uint, owner));
 uint token = group.y, tokens = 1;
 if (msl_constant_rows() != 1) {
 const int seq_start = cu_seqlens[seq];
-token = uint(seq_start) + (group.y - first_tile(seq_start, seq, msl_constant_rows())) * msl_constant_rows();
-const uint seq_end = uint(cu_seqlens[seq + 1]);
+token = uint(MSL_CAST(uint, seq_start)) + (group.y - first_tile(seq_start, seq, msl_constant_rows())) * msl_constant_rows();
+const uint seq_end = uint(MSL_CAST(uint, cu_seqlens[seq + 1]));
 if (MSL_BRANCH(30, token >= seq_end))
 return;
 tokens = min(msl_constant_rows(), seq_end - token);
 }
-const int *pages = block_table + ulong(seq) * p.table_stride;
+const int *pages = block_table + ulong(MSL_CAST(ulong, seq)) * p.table_stride;
 const CacheStrides strides = {p.block_stride, p.head_stride, p.row_stride};
 
 
@@ -447,7 +447,7 @@ const float slope = msl_constant_has_slopes() ? slopes[q_head] * log2_e : 0.0f;
 float4 query[most_rows][8], sum[most_rows][8];
 float highest[most_rows], total[most_rows];
 for (uint r = 0; MSL_STEP(r < msl_constant_rows()); r++) {
-const A *from = q + (ulong(token + r) * p.heads + q_head) * head;
+const A *from = q + (ulong(MSL_CAST(ulong, token + r)) * p.heads + q_head) * head;
 highest[r] = lowest;
 total[r] = 0.0f;
 for (uint i = 0; MSL_STEP(i < 8); i++) {
@@ -455,7 +455,7 @@ const uint d = first_four(k_cache, i, lane);
 query[r][i] = 0.0f;
 sum[r][i] = 0.0f;
 if (MSL_BRANCH(34, r < tokens && d < head))
-query[r][i] = float4(*( const vec<A, 4> *)(from + d)) * scale;
+query[r][i] = float4(MSL_CAST(float4, *( const vec<A, 4> *)(from + d))) * scale;
 }
 }
 
@@ -472,14 +472,14 @@ const uint key = first + team * 8;
 ulong row[8];
 uint within = key % p.block;
 const int *page = pages + key / p.block;
-ulong at = MSL_BRANCH(39, key < any.end )? cache_row(uint(*page), within, kv_head, strides) : 0;
+ulong at = MSL_BRANCH(39, key < any.end )? cache_row(uint(MSL_CAST(uint, *page)), within, kv_head, strides) : 0;
 for (uint s = 0; MSL_STEP(s < 8); s++) {
 row[s] = at;
 at += strides.row;
 if (MSL_BRANCH(40, ++within == p.block && key + s + 1 < any.end)) {
 within = 0;
 page++;
-at = cache_row(uint(*page), 0, kv_head, strides);
+at = cache_row(uint(MSL_CAST(uint, *page)), 0, kv_head, strides);
 }
 }
 
@@ -503,11 +503,11 @@ score[r][s] += dot(query[r][i], k.first) + dot(query[r][i + 1], k.second);
 Eight weights[most_rows];
 for (uint r = 0; MSL_STEP(r < msl_constant_rows()); r++) {
 const float *v = score[r];
-float own = fold(float4(v[0], v[1], v[2], v[3]), float4(v[4], v[5], v[6], v[7]), lane);
+float own = fold(float4(MSL_CAST(float4, v[0], v[1], v[2], v[3])), float4(MSL_CAST(float4, v[4], v[5], v[6], v[7])), lane);
 if (MSL_BRANCH(43, capped))
 own = p.soft_cap * log2_e * precise::tanh(own);
 if (MSL_BRANCH(44, msl_constant_has_slopes() && r < tokens))
-own += slope * float(int(first + lane) - positions[token + r]);
+own += slope * float(MSL_CAST(float, int(MSL_CAST(int, first + lane)) - positions[token + r]));
 const bool sees = first + lane >= seen[r].begin && first + lane < seen[r].end;
 const float peak = simd_max(MSL_BRANCH(45, sees )? max(highest[r], own) : highest[r], 11);
 const float keep = exp2(highest[r] - peak);
@@ -567,7 +567,7 @@ totals[sg] = total[r];
 }
 threadgroup_barrier(mem_flags::mem_threadgroup, 13);
 if (MSL_BRANCH(56, tid * 4 < head)) {
-const ulong slot = ulong(token + r) * p.heads + q_head;
+const ulong slot = ulong(MSL_CAST(ulong, token + r)) * p.heads + q_head;
 const bool sinks_here = msl_constant_has_sinks() && !msl_constant_is_split();
 const float sink = MSL_BRANCH(57, sinks_here )? sinks[q_head] * log2_e : lowest;
 float peak = max(lowest, sink);
@@ -611,7 +611,7 @@ uint3 group, uint tid,
 uint lane) {
 if (MSL_BRANCH(63, group.y >= p.tokens))
 return;
-const ulong row = ulong(group.y) * p.heads + group.x;
+const ulong row = ulong(MSL_CAST(ulong, group.y)) * p.heads + group.x;
 const float2 *of = ( const float2 *)statistics + row * p.partitions;
 const float sink = msl_constant_has_sinks() ? sinks[group.x] * log2_e : lowest;
 float peak = max(lowest, sink);
@@ -631,9 +631,9 @@ own = exp2(of[first + lane].x - peak);
 norm += own * of[first + lane].y;
 }
 MSL_LOOP(70) for (uint i = 0; MSL_TURN(71, i < min(32u, p.partitions - first)); i++) {
-const float weight = simd_broadcast(own, ushort(i), 16);
+const float weight = simd_broadcast(own, ushort(MSL_CAST(ushort, i)), 16);
 if (MSL_BRANCH(72, writes && weight != 0.0f))
-sum += weight * *( const float4 *)(from + ulong(first + i) * p.head);
+sum += weight * *( const float4 *)(from + ulong(MSL_CAST(ulong, first + i)) * p.head);
 }
 }
 norm = simd_sum(norm, 17);

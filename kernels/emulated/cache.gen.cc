@@ -199,36 +199,36 @@ static_assert(sizeof(CacheBlock) == 34, "GGUF layout");
 
 
 inline float4 load_four( const float *cache, ulong i) { return *( const float4 *)(cache + i); }
-inline float4 load_four( const half *cache, ulong i) { return float4(*( const half4 *)(cache + i)); }
-inline float4 load_four( const bfloat *cache, ulong i) { return float4(*( const bfloat4 *)(cache + i)); }
+inline float4 load_four( const half *cache, ulong i) { return float4(MSL_CAST(float4, *( const half4 *)(cache + i))); }
+inline float4 load_four( const bfloat *cache, ulong i) { return float4(MSL_CAST(float4, *( const bfloat4 *)(cache + i))); }
 inline float4 load_four( const CacheBlock *cache, ulong i) {
 const CacheBlock *b = cache + i / 32;
 const ushort *q = ( const ushort *)(b->qs + i % 32);
-return float4(float2(as_type<char2>(q[0])), float2(as_type<char2>(q[1]))) * float(b->d);
+return float4(MSL_CAST(float4, float2(MSL_CAST(float2, as_type<char2>(q[0]))), float2(MSL_CAST(float2, as_type<char2>(q[1]))))) * float(MSL_CAST(float, b->d));
 }
 
 
 inline void store_four( float *to, ulong i, float4 v) { *( float4 *)(to + i) = v; }
-inline void store_four( half *to, ulong i, float4 v) { *( half4 *)(to + i) = half4(v); }
-inline void store_four( bfloat *to, ulong i, float4 v) { *( bfloat4 *)(to + i) = bfloat4(v); }
+inline void store_four( half *to, ulong i, float4 v) { *( half4 *)(to + i) = half4(MSL_CAST(half4, v)); }
+inline void store_four( bfloat *to, ulong i, float4 v) { *( bfloat4 *)(to + i) = bfloat4(MSL_CAST(bfloat4, v)); }
 
 
 inline float load_one( const float *cache, ulong i) { return cache[i]; }
-inline float load_one( const half *cache, ulong i) { return float(cache[i]); }
-inline float load_one( const bfloat *cache, ulong i) { return float(cache[i]); }
+inline float load_one( const half *cache, ulong i) { return float(MSL_CAST(float, cache[i])); }
+inline float load_one( const bfloat *cache, ulong i) { return float(MSL_CAST(float, cache[i])); }
 inline float load_one( const CacheBlock *cache, ulong i) {
-return float(cache[i / 32].d) * float(cache[i / 32].qs[i % 32]);
+return float(MSL_CAST(float, cache[i / 32].d)) * float(MSL_CAST(float, cache[i / 32].qs[i % 32]));
 }
 #line 45 "kernels/paged.h"
 inline void store_block( CacheBlock *cache, ulong i, float v, uint lane) {
 const uint bits = simd_max(as_type<uint>(v) & 0x7fffffffu, 1);
 const float d = as_type<float>(bits) / 127.0f;
-const bool lost = bits >= 0x7f800000u || isinf(float(half(d)));
+const bool lost = bits >= 0x7f800000u || isinf(float(MSL_CAST(float, half(MSL_CAST(half, d)))));
 const float inverse = 1.0f / d;
 CacheBlock *b = cache + i / 32;
 b->qs[lane] = int8_t(MSL_BRANCH(1, lost || isinf(inverse) )? 0.0f : round(v * inverse));
 if (MSL_BRANCH(2, lane == 0))
-b->d = MSL_BRANCH(3, lost )? half(NAN) : half(d);
+b->d = MSL_BRANCH(3, lost )? half(MSL_CAST(half, NAN)) : half(MSL_CAST(half, d));
 }
 
 
@@ -238,12 +238,12 @@ uint block, head, row;
 
 
 inline ulong cache_row(uint page, uint within, uint kv_head, CacheStrides strides) {
-return ulong(page) * strides.block + ulong(kv_head) * strides.head + ulong(within) * strides.row;
+return ulong(MSL_CAST(ulong, page)) * strides.block + ulong(MSL_CAST(ulong, kv_head)) * strides.head + ulong(MSL_CAST(ulong, within)) * strides.row;
 }
 
 
 inline ulong cache_row(uint page, uint within, uint kv_head, uint kv_heads, uint block, uint head) {
-return ((ulong(page) * kv_heads + kv_head) * block + within) * head;
+return ((ulong(MSL_CAST(ulong, page)) * kv_heads + kv_head) * block + within) * head;
 }
 
 
@@ -252,7 +252,7 @@ inline uint sequence_of( const int *cu_seqlens, uint seqs, uint t) {
 uint low = 0, high = seqs;
 MSL_LOOP(4) while (MSL_TURN(5, high - low > 1)) {
 const uint mid = (low + high) / 2;
-if (MSL_BRANCH(6, uint(cu_seqlens[mid]) <= t)) {
+if (MSL_BRANCH(6, uint(MSL_CAST(uint, cu_seqlens[mid])) <= t)) {
 low = mid;
 } else {
 high = mid;
@@ -261,7 +261,7 @@ high = mid;
 return low;
 }
 #line 90 "kernels/paged.h"
-inline uint first_tile(int start, uint seq, uint size) { return uint(start) / size + seq; }
+inline uint first_tile(int start, uint seq, uint size) { return uint(MSL_CAST(uint, start)) / size + seq; }
 
 
 inline uint sequence_of_tile( const int *cu_seqlens, uint seqs, uint tile, uint size) {
@@ -285,8 +285,8 @@ uint begin, end;
 
 
 inline KeyRange keys_seen(int position, int context, uint window) {
-const uint next = uint(max(0, position + 1));
-return {MSL_BRANCH(10, window != 0 && next > window )? next - window : 0, min(next, uint(max(0, context)))};
+const uint next = uint(MSL_CAST(uint, max(0, position + 1)));
+return {MSL_BRANCH(10, window != 0 && next > window )? next - window : 0, min(next, uint(MSL_CAST(uint, max(0, context))))};
 }
 #line 5 "kernels/cache.metal"
 using namespace metal;
@@ -305,9 +305,9 @@ if (MSL_BRANCH(11, e >= p.kv_heads * p.head || slot < 0))
 return;
 const uint head = e / p.head;
 const ulong to =
-cache_row(uint(slot) / p.block, uint(slot) % p.block, head, p.kv_heads, p.block, p.head) + e % p.head;
-k_cache[to] = C(float(k[ulong(token) * p.k_stride + e]));
-v_cache[to] = C(float(v[ulong(token) * p.v_stride + e]));
+cache_row(uint(MSL_CAST(uint, slot)) / p.block, uint(MSL_CAST(uint, slot)) % p.block, head, p.kv_heads, p.block, p.head) + e % p.head;
+k_cache[to] = C(float(MSL_CAST(float, k[ulong(MSL_CAST(ulong, token)) * p.k_stride + e])));
+v_cache[to] = C(float(MSL_CAST(float, v[ulong(MSL_CAST(ulong, token)) * p.v_stride + e])));
 }
 
 
@@ -326,9 +326,9 @@ if (MSL_BRANCH(12, e >= p.kv_heads * p.head || slot < 0))
 return;
 const uint head = e / p.head;
 const ulong to =
-cache_row(uint(slot) / p.block, uint(slot) % p.block, head, p.kv_heads, p.block, p.head) + e % p.head;
-store_block(k_cache, to, float(k[ulong(token) * p.k_stride + e]), lane);
-store_block(v_cache, to, float(v[ulong(token) * p.v_stride + e]), lane);
+cache_row(uint(MSL_CAST(uint, slot)) / p.block, uint(MSL_CAST(uint, slot)) % p.block, head, p.kv_heads, p.block, p.head) + e % p.head;
+store_block(k_cache, to, float(MSL_CAST(float, k[ulong(MSL_CAST(ulong, token)) * p.k_stride + e])), lane);
+store_block(v_cache, to, float(MSL_CAST(float, v[ulong(MSL_CAST(ulong, token)) * p.v_stride + e])), lane);
 }
 #line 56 "kernels/cache.metal"
 template <typename C>
@@ -343,11 +343,11 @@ if (MSL_BRANCH(13, e >= width))
 return;
 const uint seq = row / p.context, key = row % p.context;
 float v = 0.0f;
-if (MSL_BRANCH(14, int(key) < context_lens[seq])) {
-const uint page = uint(block_table[ulong(seq) * p.table_stride + key / p.block]);
+if (MSL_BRANCH(14, int(MSL_CAST(int, key)) < context_lens[seq])) {
+const uint page = uint(MSL_CAST(uint, block_table[ulong(MSL_CAST(ulong, seq)) * p.table_stride + key / p.block]));
 v = load_one(cache, cache_row(page, key % p.block, e / p.head, p.kv_heads, p.block, p.head) + e % p.head);
 }
-out[ulong(row) * width + e] = v;
+out[ulong(MSL_CAST(ulong, row)) * width + e] = v;
 }
 #line 353 "kernels/emulated/cache.gen.cc"
 void thread_0(const msl::Thread &t) {

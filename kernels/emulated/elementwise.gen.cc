@@ -270,8 +270,8 @@ const ElementParams &p,
 uint2 position) {
 if (MSL_BRANCH(9, position.x >= p.width))
 return;
-const float v = float(a[ulong(position.y) * p.a_stride + position.x]);
-out[ulong(position.y) * p.width + position.x] = A(activation_of(msl_constant_fc_activation(), v));
+const float v = float(MSL_CAST(float, a[ulong(MSL_CAST(ulong, position.y)) * p.a_stride + position.x]));
+out[ulong(MSL_CAST(ulong, position.y)) * p.width + position.x] = A(activation_of(msl_constant_fc_activation(), v));
 }
 
 
@@ -282,8 +282,8 @@ const ElementParams &p,
 uint2 position) {
 if (MSL_BRANCH(10, position.x >= p.width))
 return;
-const float v = float(a[ulong(position.y) * p.a_stride + position.x]);
-out[ulong(position.y) * p.width + position.x] = A(v * p.value);
+const float v = float(MSL_CAST(float, a[ulong(MSL_CAST(ulong, position.y)) * p.a_stride + position.x]));
+out[ulong(MSL_CAST(ulong, position.y)) * p.width + position.x] = A(v * p.value);
 }
 
 
@@ -294,8 +294,8 @@ const ElementParams &p,
 uint2 position) {
 if (MSL_BRANCH(11, position.x >= p.width))
 return;
-const float v = float(a[ulong(position.y) * p.a_stride + position.x]);
-out[ulong(position.y) * p.width + position.x] = A(p.value * tanh(v / p.value));
+const float v = float(MSL_CAST(float, a[ulong(MSL_CAST(ulong, position.y)) * p.a_stride + position.x]));
+out[ulong(MSL_CAST(ulong, position.y)) * p.width + position.x] = A(p.value * tanh(v / p.value));
 }
 
 
@@ -307,9 +307,9 @@ const ElementParams &p,
 uint2 position) {
 if (MSL_BRANCH(12, position.x >= p.width))
 return;
-const float v = float(a[ulong(position.y) * p.a_stride + position.x]);
-const float w = float(b[ulong(position.y) * p.b_stride + position.x]);
-out[ulong(position.y) * p.width + position.x] = A(v * w);
+const float v = float(MSL_CAST(float, a[ulong(MSL_CAST(ulong, position.y)) * p.a_stride + position.x]));
+const float w = float(MSL_CAST(float, b[ulong(MSL_CAST(ulong, position.y)) * p.b_stride + position.x]));
+out[ulong(MSL_CAST(ulong, position.y)) * p.width + position.x] = A(v * w);
 }
 
 
@@ -321,9 +321,9 @@ const ElementParams &p,
 uint2 position) {
 if (MSL_BRANCH(13, position.x >= p.width))
 return;
-const float v = float(a[ulong(position.y) * p.a_stride + position.x]);
-const float w = float(b[ulong(position.y) * p.b_stride + position.x]);
-out[ulong(position.y) * p.width + position.x] = A(v + w);
+const float v = float(MSL_CAST(float, a[ulong(MSL_CAST(ulong, position.y)) * p.a_stride + position.x]));
+const float w = float(MSL_CAST(float, b[ulong(MSL_CAST(ulong, position.y)) * p.b_stride + position.x]));
+out[ulong(MSL_CAST(ulong, position.y)) * p.width + position.x] = A(v + w);
 }
 
 
@@ -335,9 +335,9 @@ const ElementParams &p,
 uint2 position) {
 if (MSL_BRANCH(14, position.x >= p.width))
 return;
-const float v = float(a[ulong(position.y) * p.a_stride + position.x]);
-const float w = float(b[ulong(position.y) * p.b_stride + position.x]);
-out[ulong(position.y) * p.width + position.x] = A(gate_of(msl_constant_fc_activation(), v, w));
+const float v = float(MSL_CAST(float, a[ulong(MSL_CAST(ulong, position.y)) * p.a_stride + position.x]));
+const float w = float(MSL_CAST(float, b[ulong(MSL_CAST(ulong, position.y)) * p.b_stride + position.x]));
+out[ulong(MSL_CAST(ulong, position.y)) * p.width + position.x] = A(gate_of(msl_constant_fc_activation(), v, w));
 }
 
 
@@ -348,7 +348,7 @@ const ElementParams &p,
 uint2 position) {
 if (MSL_BRANCH(15, position.x >= p.width))
 return;
-out[ulong(position.y) * p.width + position.x] = O(float(x[ulong(position.y) * p.a_stride + position.x]));
+out[ulong(MSL_CAST(ulong, position.y)) * p.width + position.x] = O(float(MSL_CAST(float, x[ulong(MSL_CAST(ulong, position.y)) * p.a_stride + position.x])));
 }
 #line 104 "kernels/elementwise.metal"
 template <typename A>
@@ -360,8 +360,8 @@ const ElementParams &p,
 uint3 group, uint lane) {
 typedef vec<uint, sizeof(A)> Four;
 const int row = index[group.y];
-const A *from = x + ulong(max(row, 0)) * p.a_stride;
-A *to = out + ulong(group.y) * p.width;
+const A *from = x + ulong(MSL_CAST(ulong, max(row, 0))) * p.a_stride;
+A *to = out + ulong(MSL_CAST(ulong, group.y)) * p.width;
 const bool whole = ((p.a_stride | p.width) & 3) == 0;
 for (uint i = 0; MSL_STEP(i < 4); i++) {
 const uint at = group.x * 512 + i * 128 + lane * 4;

@@ -199,36 +199,36 @@ static_assert(sizeof(CacheBlock) == 34, "GGUF layout");
 
 
 inline float4 load_four( const float *cache, ulong i) { return *( const float4 *)(cache + i); }
-inline float4 load_four( const half *cache, ulong i) { return float4(*( const half4 *)(cache + i)); }
-inline float4 load_four( const bfloat *cache, ulong i) { return float4(*( const bfloat4 *)(cache + i)); }
+inline float4 load_four( const half *cache, ulong i) { return float4(MSL_CAST(float4, *( const half4 *)(cache + i))); }
+inline float4 load_four( const bfloat *cache, ulong i) { return float4(MSL_CAST(float4, *( const bfloat4 *)(cache + i))); }
 inline float4 load_four( const CacheBlock *cache, ulong i) {
 const CacheBlock *b = cache + i / 32;
 const ushort *q = ( const ushort *)(b->qs + i % 32);
-return float4(float2(as_type<char2>(q[0])), float2(as_type<char2>(q[1]))) * float(b->d);
+return float4(MSL_CAST(float4, float2(MSL_CAST(float2, as_type<char2>(q[0]))), float2(MSL_CAST(float2, as_type<char2>(q[1]))))) * float(MSL_CAST(float, b->d));
 }
 
 
 inline void store_four( float *to, ulong i, float4 v) { *( float4 *)(to + i) = v; }
-inline void store_four( half *to, ulong i, float4 v) { *( half4 *)(to + i) = half4(v); }
-inline void store_four( bfloat *to, ulong i, float4 v) { *( bfloat4 *)(to + i) = bfloat4(v); }
+inline void store_four( half *to, ulong i, float4 v) { *( half4 *)(to + i) = half4(MSL_CAST(half4, v)); }
+inline void store_four( bfloat *to, ulong i, float4 v) { *( bfloat4 *)(to + i) = bfloat4(MSL_CAST(bfloat4, v)); }
 
 
 inline float load_one( const float *cache, ulong i) { return cache[i]; }
-inline float load_one( const half *cache, ulong i) { return float(cache[i]); }
-inline float load_one( const bfloat *cache, ulong i) { return float(cache[i]); }
+inline float load_one( const half *cache, ulong i) { return float(MSL_CAST(float, cache[i])); }
+inline float load_one( const bfloat *cache, ulong i) { return float(MSL_CAST(float, cache[i])); }
 inline float load_one( const CacheBlock *cache, ulong i) {
-return float(cache[i / 32].d) * float(cache[i / 32].qs[i % 32]);
+return float(MSL_CAST(float, cache[i / 32].d)) * float(MSL_CAST(float, cache[i / 32].qs[i % 32]));
 }
 #line 45 "kernels/paged.h"
 inline void store_block( CacheBlock *cache, ulong i, float v, uint lane) {
 const uint bits = simd_max(as_type<uint>(v) & 0x7fffffffu, 1);
 const float d = as_type<float>(bits) / 127.0f;
-const bool lost = bits >= 0x7f800000u || isinf(float(half(d)));
+const bool lost = bits >= 0x7f800000u || isinf(float(MSL_CAST(float, half(MSL_CAST(half, d)))));
 const float inverse = 1.0f / d;
 CacheBlock *b = cache + i / 32;
 b->qs[lane] = int8_t(MSL_BRANCH(1, lost || isinf(inverse) )? 0.0f : round(v * inverse));
 if (MSL_BRANCH(2, lane == 0))
-b->d = MSL_BRANCH(3, lost )? half(NAN) : half(d);
+b->d = MSL_BRANCH(3, lost )? half(MSL_CAST(half, NAN)) : half(MSL_CAST(half, d));
 }
 
 
@@ -238,12 +238,12 @@ uint block, head, row;
 
 
 inline ulong cache_row(uint page, uint within, uint kv_head, CacheStrides strides) {
-return ulong(page) * strides.block + ulong(kv_head) * strides.head + ulong(within) * strides.row;
+return ulong(MSL_CAST(ulong, page)) * strides.block + ulong(MSL_CAST(ulong, kv_head)) * strides.head + ulong(MSL_CAST(ulong, within)) * strides.row;
 }
 
 
 inline ulong cache_row(uint page, uint within, uint kv_head, uint kv_heads, uint block, uint head) {
-return ((ulong(page) * kv_heads + kv_head) * block + within) * head;
+return ((ulong(MSL_CAST(ulong, page)) * kv_heads + kv_head) * block + within) * head;
 }
 
 
@@ -252,7 +252,7 @@ inline uint sequence_of( const int *cu_seqlens, uint seqs, uint t) {
 uint low = 0, high = seqs;
 MSL_LOOP(4) while (MSL_TURN(5, high - low > 1)) {
 const uint mid = (low + high) / 2;
-if (MSL_BRANCH(6, uint(cu_seqlens[mid]) <= t)) {
+if (MSL_BRANCH(6, uint(MSL_CAST(uint, cu_seqlens[mid])) <= t)) {
 low = mid;
 } else {
 high = mid;
@@ -261,7 +261,7 @@ high = mid;
 return low;
 }
 #line 90 "kernels/paged.h"
-inline uint first_tile(int start, uint seq, uint size) { return uint(start) / size + seq; }
+inline uint first_tile(int start, uint seq, uint size) { return uint(MSL_CAST(uint, start)) / size + seq; }
 
 
 inline uint sequence_of_tile( const int *cu_seqlens, uint seqs, uint tile, uint size) {
@@ -285,8 +285,8 @@ uint begin, end;
 
 
 inline KeyRange keys_seen(int position, int context, uint window) {
-const uint next = uint(max(0, position + 1));
-return {MSL_BRANCH(10, window != 0 && next > window )? next - window : 0, min(next, uint(max(0, context)))};
+const uint next = uint(MSL_CAST(uint, max(0, position + 1)));
+return {MSL_BRANCH(10, window != 0 && next > window )? next - window : 0, min(next, uint(MSL_CAST(uint, max(0, context))))};
 }
 #line 30 "kernels/attention_core.h"
 using namespace metal;
@@ -310,7 +310,7 @@ const C *keys, *values;
 uint stride;
 };
 template <typename C> inline ulong row_at( const DenseRows<C> &rows, uint key) {
-return ulong(key) * rows.stride;
+return ulong(MSL_CAST(ulong, key)) * rows.stride;
 }
 
 
@@ -363,7 +363,7 @@ A *to = tile + r * tile_stride;
 MSL_LOOP(11) for (uint d = tid % 16 * 4; MSL_TURN(12, d < width); d += 64) {
 float4 v = MSL_BRANCH(13, rows.has[i] )? load_four(from, rows.at[i] + d0 + d) : float4(0.0f);
 for (uint j = 0; MSL_STEP(j < 4); j++) {
-if (MSL_BRANCH(14, values && !is_finite(float(A(v[j]))))) {
+if (MSL_BRANCH(14, values && !is_finite(float(MSL_CAST(float, A(v[j])))))) {
 v[j] = 0.0f;
 marks[r] = 1;
 }
@@ -465,7 +465,7 @@ float v = scores[row * score_stride + column] * scoring.scale;
 if (MSL_BRANCH(34, scoring.cap > 0.0f))
 v = scoring.cap * tanh(v / scoring.cap);
 if (MSL_BRANCH(35, scoring.slope != 0.0f))
-v += scoring.slope * float(int(key + column) - scoring.position);
+v += scoring.slope * float(MSL_CAST(float, int(MSL_CAST(int, key + column)) - scoring.position));
 v *= 1.44269504f;
 if (MSL_BRANCH(36, key + column < sight.first || key + column >= sight.end)) {
 v = lowest;
@@ -590,13 +590,13 @@ QueryRows<A> queries;
 queries.head = msl_constant_has_head() ? msl_constant_fc_head() : p.head;
 queries.count = min(32u, p.seq_q - first);
 queries.stride = p.q_row_stride;
-const ulong at = ulong(group.z) * p.heads * p.seq_q * queries.head + ulong(group.y) * p.q_head_stride +
-ulong(first) * p.q_row_stride;
+const ulong at = ulong(MSL_CAST(ulong, group.z)) * p.heads * p.seq_q * queries.head + ulong(MSL_CAST(ulong, group.y)) * p.q_head_stride +
+ulong(MSL_CAST(ulong, first)) * p.q_row_stride;
 queries.from = q + at;
 queries.to = out + at;
 
 DenseRows<A> rows;
-const ulong kv_at = ulong(group.z) * p.kv_heads * p.seq_kv * queries.head + ulong(kv_head) * p.kv_head_stride;
+const ulong kv_at = ulong(MSL_CAST(ulong, group.z)) * p.kv_heads * p.seq_kv * queries.head + ulong(MSL_CAST(ulong, kv_head)) * p.kv_head_stride;
 rows.keys = k + kv_at;
 rows.values = v + kv_at;
 rows.stride = p.kv_row_stride;
@@ -605,8 +605,8 @@ rows.stride = p.kv_row_stride;
 const ulong row = first + sg * 8 + lane / 4, last = first + queries.count - 1;
 Sight sight;
 sight.first = sight.start = 0;
-sight.end = msl_constant_is_causal() ? uint(min(ulong(p.seq_kv), p.offset + row + 1)) : p.seq_kv;
-sight.stop = msl_constant_is_causal() ? uint(min(ulong(p.seq_kv), p.offset + last + 1)) : p.seq_kv;
+sight.end = msl_constant_is_causal() ? uint(MSL_CAST(uint, min(ulong(MSL_CAST(ulong, p.seq_kv)), p.offset + row + 1))) : p.seq_kv;
+sight.stop = msl_constant_is_causal() ? uint(MSL_CAST(uint, min(ulong(MSL_CAST(ulong, p.seq_kv)), p.offset + last + 1))) : p.seq_kv;
 Scoring scoring;
 scoring.scale = p.scale;
 scoring.cap = 0.0f;

@@ -319,14 +319,14 @@ return 0;
 }
 
 
-inline ulong row_bytes(uint type, uint k) { return ulong(k / block_elems(type)) * block_bytes(type); }
+inline ulong row_bytes(uint type, uint k) { return ulong(MSL_CAST(ulong, k / block_elems(type))) * block_bytes(type); }
 
 
 inline uint run_low(uint elems, uint r) {
 if (MSL_BRANCH(3, elems == 256))
-return (r >> 2) * 64 + (r & 3) * 8;
+return (r >> MSL_BY 2) * 64 + (r & 3) * 8;
 if (MSL_BRANCH(4, elems == 32))
-return (r >> 1) * 32 + (r & 1) * 8;
+return (r >> MSL_BY 1) * 32 + (r & 1) * 8;
 return r * 16;
 }
 
@@ -338,8 +338,8 @@ inline bool has_offset(uint type) { return block_elems(type) != 1 && type != 6; 
 
 
 inline float element( const float *row, uint i) { return row[i]; }
-inline float element( const half *row, uint i) { return float(row[i]); }
-inline float element( const bf16 *row, uint i) { return as_type<float>(uint(row[i].bits) << 16); }
+inline float element( const half *row, uint i) { return float(MSL_CAST(float, row[i])); }
+inline float element( const bf16 *row, uint i) { return as_type<float>(uint(MSL_CAST(uint, row[i].bits)) << MSL_BY 16); }
 
 
 struct Eight {
@@ -352,8 +352,8 @@ uint high;
 inline Eight pairs8( const uint8_t *bytes) {
 const ushort *p = ( const ushort *)bytes;
 Eight e;
-e.low = uint(p[0]) | uint(p[1]) << 16;
-e.high = uint(p[2]) | uint(p[3]) << 16;
+e.low = uint(MSL_CAST(uint, p[0])) | uint(MSL_CAST(uint, p[1])) << MSL_BY 16;
+e.high = uint(MSL_CAST(uint, p[2])) | uint(MSL_CAST(uint, p[3])) << MSL_BY 16;
 return e;
 }
 inline Eight words8( const uint8_t *bytes) {
@@ -367,15 +367,15 @@ return e;
 
 inline Eight field(Eight e, uint shift, uint mask) {
 Eight f;
-f.low = e.low >> shift & mask;
-f.high = e.high >> shift & mask;
+f.low = e.low >> MSL_BY shift & mask;
+f.high = e.high >> MSL_BY shift & mask;
 return f;
 }
 
 
 inline Eight above(Eight e, Eight bits, uint shift) {
-e.low |= bits.low << shift;
-e.high |= bits.high << shift;
+e.low |= bits.low << MSL_BY shift;
+e.high |= bits.high << MSL_BY shift;
 return e;
 }
 
@@ -383,7 +383,7 @@ return e;
 inline Eight spread(uint bits) {
 Eight e;
 e.low = (bits & 15u) * 0x00204081u & 0x01010101u;
-e.high = (bits >> 4 & 15u) * 0x00204081u & 0x01010101u;
+e.high = (bits >> MSL_BY 4 & 15u) * 0x00204081u & 0x01010101u;
 return e;
 }
 
@@ -391,14 +391,14 @@ return e;
 
 inline void convert(Eight e, float *q) {
 for (uint i = 0; MSL_STEP(i < 4); i++) {
-q[i] = float(int(e.low >> (8 * i) & 255u));
-q[i + 4] = float(int(e.high >> (8 * i) & 255u));
+q[i] = float(MSL_CAST(float, int(MSL_CAST(int, e.low >> MSL_BY (8 * i) & 255u))));
+q[i + 4] = float(MSL_CAST(float, int(MSL_CAST(int, e.high >> MSL_BY (8 * i) & 255u))));
 }
 }
 inline void convert_signed(Eight e, float *q) {
 for (uint i = 0; MSL_STEP(i < 4); i++) {
-q[i] = float(int(e.low << (24 - 8 * i)) >> 24);
-q[i + 4] = float(int(e.high << (24 - 8 * i)) >> 24);
+q[i] = float(MSL_CAST(float, int(MSL_CAST(int, e.low << MSL_BY (24 - 8 * i))) >> MSL_BY 24));
+q[i + 4] = float(MSL_CAST(float, int(MSL_CAST(int, e.high << MSL_BY (24 - 8 * i))) >> MSL_BY 24));
 }
 }
 
@@ -422,35 +422,35 @@ inline Run decode( const block_q8_0 &b, uint r) {
 Run w;
 convert_signed(pairs8(( const uint8_t *)b.qs + 8 * r), w.q);
 convert_signed(pairs8(( const uint8_t *)b.qs + 8 * r + 16), w.q + 8);
-same(float(b.d), 0.0f, w);
+same(float(MSL_CAST(float, b.d)), 0.0f, w);
 return w;
 }
 
 inline Run decode( const block_q4_0 &b, uint r) {
 Run w;
 nibbles(pairs8(b.qs + 8 * r), w.q);
-same(float(b.d), -8.0f * float(b.d), w);
+same(float(MSL_CAST(float, b.d)), -8.0f * float(MSL_CAST(float, b.d)), w);
 return w;
 }
 
 inline Run decode( const block_q4_1 &b, uint r) {
 Run w;
 nibbles(words8(b.qs + 8 * r), w.q);
-same(float(b.d), float(b.m), w);
+same(float(MSL_CAST(float, b.d)), float(MSL_CAST(float, b.m)), w);
 return w;
 }
 
 inline Run decode( const block_q5_0 &b, uint r) {
 Run w;
-nibbles(pairs8(b.qs + 8 * r), spread(uint(b.qh[0]) >> (8 * r)), spread(uint(b.qh[1]) >> (8 * r)), w.q);
-same(float(b.d), -16.0f * float(b.d), w);
+nibbles(pairs8(b.qs + 8 * r), spread(uint(MSL_CAST(uint, b.qh[0])) >> MSL_BY (8 * r)), spread(uint(MSL_CAST(uint, b.qh[1])) >> MSL_BY (8 * r)), w.q);
+same(float(MSL_CAST(float, b.d)), -16.0f * float(MSL_CAST(float, b.d)), w);
 return w;
 }
 
 inline Run decode( const block_q5_1 &b, uint r) {
 Run w;
-nibbles(words8(b.qs + 8 * r), spread(uint(b.qh[0]) >> (8 * r)), spread(uint(b.qh[1]) >> (8 * r)), w.q);
-same(float(b.d), float(b.m), w);
+nibbles(words8(b.qs + 8 * r), spread(uint(MSL_CAST(uint, b.qh[0])) >> MSL_BY (8 * r)), spread(uint(MSL_CAST(uint, b.qh[1])) >> MSL_BY (8 * r)), w.q);
+same(float(MSL_CAST(float, b.d)), float(MSL_CAST(float, b.m)), w);
 return w;
 }
 
@@ -458,39 +458,39 @@ return w;
 
 
 inline Run decode( const block_q2_k &b, uint r) {
-const uint part = r >> 2, g = r & 3;
+const uint part = r >> MSL_BY 2, g = r & 3;
 const uint shift = (part & 1) * 4;
-const Eight e = words8(b.qs + (part >> 1) * 32 + g * 8);
+const Eight e = words8(b.qs + (part >> MSL_BY 1) * 32 + g * 8);
 Run w;
 convert(field(e, shift, 0x03030303u), w.q);
 convert(field(e, shift + 2, 0x03030303u), w.q + 8);
-const uint first = b.scales[4 * part + (g >> 1)], second = b.scales[4 * part + 2 + (g >> 1)];
-const float d = float(b.d), dmin = float(b.dmin);
-w.scale[0] = d * float(first & 15u);
-w.scale[1] = d * float(second & 15u);
-w.offset[0] = -dmin * float(first >> 4);
-w.offset[1] = -dmin * float(second >> 4);
+const uint first = b.scales[4 * part + (g >> MSL_BY 1)], second = b.scales[4 * part + 2 + (g >> MSL_BY 1)];
+const float d = float(MSL_CAST(float, b.d)), dmin = float(MSL_CAST(float, b.dmin));
+w.scale[0] = d * float(MSL_CAST(float, first & 15u));
+w.scale[1] = d * float(MSL_CAST(float, second & 15u));
+w.offset[0] = -dmin * float(MSL_CAST(float, first >> MSL_BY 4));
+w.offset[1] = -dmin * float(MSL_CAST(float, second >> MSL_BY 4));
 return w;
 }
 
 
 
 inline float scale_q3( const uint8_t *scales, uint i) {
-const uint low = uint(scales[i & 7]) >> (i >> 3) * 4 & 15u;
-const uint high = uint(scales[8 + (i & 3)]) >> (i >> 2) * 2 & 3u;
-return float(int(low | high << 4) - 32);
+const uint low = uint(MSL_CAST(uint, scales[i & 7])) >> MSL_BY (i >> MSL_BY 3) * 4 & 15u;
+const uint high = uint(MSL_CAST(uint, scales[8 + (i & 3)])) >> MSL_BY (i >> MSL_BY 2) * 2 & 3u;
+return float(MSL_CAST(float, int(MSL_CAST(int, low | high << MSL_BY 4)) - 32));
 }
 
 inline Run decode( const block_q3_k &b, uint r) {
-const uint part = r >> 2, g = r & 3;
+const uint part = r >> MSL_BY 2, g = r & 3;
 const uint shift = (part & 1) * 4;
-const Eight e = pairs8(b.qs + (part >> 1) * 32 + g * 8), top = pairs8(b.hmask + g * 8);
+const Eight e = pairs8(b.qs + (part >> MSL_BY 1) * 32 + g * 8), top = pairs8(b.hmask + g * 8);
 Run w;
 convert(above(field(e, shift, 0x03030303u), field(top, 2 * part, 0x01010101u), 2), w.q);
 convert(above(field(e, shift + 2, 0x03030303u), field(top, 2 * part + 1, 0x01010101u), 2), w.q + 8);
-const float d = float(b.d);
-w.scale[0] = d * scale_q3(b.scales, 4 * part + (g >> 1));
-w.scale[1] = d * scale_q3(b.scales, 4 * part + 2 + (g >> 1));
+const float d = float(MSL_CAST(float, b.d));
+w.scale[0] = d * scale_q3(b.scales, 4 * part + (g >> MSL_BY 1));
+w.scale[1] = d * scale_q3(b.scales, 4 * part + 2 + (g >> MSL_BY 1));
 w.offset[0] = -4.0f * w.scale[0];
 w.offset[1] = -4.0f * w.scale[1];
 return w;
@@ -500,43 +500,43 @@ inline void scales_q4( const uint8_t *s, uint part, float d, float dmin, Run &w)
 const ushort *pairs = ( const ushort *)s;
 const uint a = pairs[part & 1], b = pairs[2 + (part & 1)], c = pairs[part + 2];
 const bool split = part >= 2;
-const uint scale = select(a & 0x3f3fu, (c & 0x0f0fu) | (a >> 2 & 0x3030u), split);
-const uint minimum = select(c & 0x3f3fu, (c >> 4 & 0x0f0fu) | (b >> 2 & 0x3030u), split);
-w.scale[0] = d * float(scale & 255u);
-w.scale[1] = d * float(scale >> 8);
-w.offset[0] = -dmin * float(minimum & 255u);
-w.offset[1] = -dmin * float(minimum >> 8);
+const uint scale = select(a & 0x3f3fu, (c & 0x0f0fu) | (a >> MSL_BY 2 & 0x3030u), split);
+const uint minimum = select(c & 0x3f3fu, (c >> MSL_BY 4 & 0x0f0fu) | (b >> MSL_BY 2 & 0x3030u), split);
+w.scale[0] = d * float(MSL_CAST(float, scale & 255u));
+w.scale[1] = d * float(MSL_CAST(float, scale >> MSL_BY 8));
+w.offset[0] = -dmin * float(MSL_CAST(float, minimum & 255u));
+w.offset[1] = -dmin * float(MSL_CAST(float, minimum >> MSL_BY 8));
 }
 
 inline Run decode( const block_q4_k &b, uint r) {
-const uint part = r >> 2, g = r & 3;
+const uint part = r >> MSL_BY 2, g = r & 3;
 Run w;
 nibbles(words8(b.qs + part * 32 + g * 8), w.q);
-scales_q4(b.scales, part, float(b.d), float(b.dmin), w);
+scales_q4(b.scales, part, float(MSL_CAST(float, b.d)), float(MSL_CAST(float, b.dmin)), w);
 return w;
 }
 
 inline Run decode( const block_q5_k &b, uint r) {
-const uint part = r >> 2, g = r & 3;
+const uint part = r >> MSL_BY 2, g = r & 3;
 const Eight top = words8(b.qh + g * 8);
 Run w;
 nibbles(words8(b.qs + part * 32 + g * 8), field(top, 2 * part, 0x01010101u), field(top, 2 * part + 1, 0x01010101u),
 w.q);
-scales_q4(b.scales, part, float(b.d), float(b.dmin), w);
+scales_q4(b.scales, part, float(MSL_CAST(float, b.d)), float(MSL_CAST(float, b.dmin)), w);
 return w;
 }
 
 inline Run decode( const block_q6_k &b, uint r) {
-const uint part = r >> 2, g = r & 3;
-const uint half_block = part >> 1, shift = (part & 1) * 4;
+const uint part = r >> MSL_BY 2, g = r & 3;
+const uint half_block = part >> MSL_BY 1, shift = (part & 1) * 4;
 const uint8_t *ql = b.ql + half_block * 64 + g * 8;
 const Eight top = pairs8(b.qh + half_block * 32 + g * 8);
 Run w;
 convert(above(field(pairs8(ql), shift, 0x0f0f0f0fu), field(top, shift, 0x03030303u), 4), w.q);
 convert(above(field(pairs8(ql + 32), shift, 0x0f0f0f0fu), field(top, shift + 2, 0x03030303u), 4), w.q + 8);
-const float d = float(b.d);
-w.scale[0] = d * float(b.scales[4 * part + (g >> 1)]);
-w.scale[1] = d * float(b.scales[4 * part + 2 + (g >> 1)]);
+const float d = float(MSL_CAST(float, b.d));
+w.scale[0] = d * float(MSL_CAST(float, b.scales[4 * part + (g >> MSL_BY 1)]));
+w.scale[1] = d * float(MSL_CAST(float, b.scales[4 * part + 2 + (g >> MSL_BY 1)]));
 w.offset[0] = -32.0f * w.scale[0];
 w.offset[1] = -32.0f * w.scale[1];
 return w;
@@ -752,7 +752,7 @@ uint weight;
 
 inline Row row_of( const uchar *w, uint weight, uint type, uint k, uint n) {
 Row row;
-row.at = w + row_bytes(type, k) * ulong(n);
+row.at = w + row_bytes(type, k) * ulong(MSL_CAST(ulong, n));
 row.weight = weight;
 return row;
 }
@@ -789,18 +789,18 @@ return first;
 
 inline void put8( half *to, const float *v) {
 *( uint4 *)to =
-uint4(as_type<uint>(half2(float2(v[0], v[1]))), as_type<uint>(half2(float2(v[2], v[3]))),
-as_type<uint>(half2(float2(v[4], v[5]))), as_type<uint>(half2(float2(v[6], v[7]))));
+uint4(MSL_CAST(uint4, as_type<uint>(half2(MSL_CAST(half2, float2(MSL_CAST(float2, v[0], v[1]))))), as_type<uint>(half2(MSL_CAST(half2, float2(MSL_CAST(float2, v[2], v[3]))))),
+as_type<uint>(half2(MSL_CAST(half2, float2(MSL_CAST(float2, v[4], v[5]))))), as_type<uint>(half2(MSL_CAST(half2, float2(MSL_CAST(float2, v[6], v[7])))))));
 }
 inline void put8( bfloat *to, const float *v) {
 *( uint4 *)to =
-uint4(as_type<uint>(bfloat2(float2(v[0], v[1]))), as_type<uint>(bfloat2(float2(v[2], v[3]))),
-as_type<uint>(bfloat2(float2(v[4], v[5]))), as_type<uint>(bfloat2(float2(v[6], v[7]))));
+uint4(MSL_CAST(uint4, as_type<uint>(bfloat2(MSL_CAST(bfloat2, float2(MSL_CAST(float2, v[0], v[1]))))), as_type<uint>(bfloat2(MSL_CAST(bfloat2, float2(MSL_CAST(float2, v[2], v[3]))))),
+as_type<uint>(bfloat2(MSL_CAST(bfloat2, float2(MSL_CAST(float2, v[4], v[5]))))), as_type<uint>(bfloat2(MSL_CAST(bfloat2, float2(MSL_CAST(float2, v[6], v[7])))))));
 }
 inline void put8( float *to, const float *v) {
 float4 *words = ( float4 *)to;
-words[0] = float4(v[0], v[1], v[2], v[3]);
-words[1] = float4(v[4], v[5], v[6], v[7]);
+words[0] = float4(MSL_CAST(float4, v[0], v[1], v[2], v[3]));
+words[1] = float4(MSL_CAST(float4, v[4], v[5], v[6], v[7]));
 }
 
 
@@ -815,7 +815,7 @@ for (uint i = 0; MSL_STEP(i < M / 2); i += 8) {
 const uint at = first + part * (M / 2) + i;
 float v[8];
 for (uint j = 0; MSL_STEP(j < 8); j++)
-v[j] = MSL_BRANCH(24, Whole || at + j < k )? float(x[at + j]) : 0.0f;
+v[j] = MSL_BRANCH(24, Whole || at + j < k )? float(MSL_CAST(float, x[at + j])) : 0.0f;
 put8(x_to + i, v);
 }
 X *w_to = w_tile + tid / 2 * (64 + 16 / sizeof(X));
@@ -898,7 +898,7 @@ float *memory, uint tid, uint sg) {
 X *x_tile = ( X *)memory;
 X *w_tile = x_tile + M * (64 + 16 / sizeof(X));
 
-const X *x_row = x + ulong(min(first_token + tid / (128 / M), p.tokens - 1)) * p.x_stride;
+const X *x_row = x + ulong(MSL_CAST(ulong, min(first_token + tid / (128 / M), p.tokens - 1))) * p.x_stride;
 
 const uint start = min(first_token + sg / 2 * (M / 2), p.tokens);
 const uint live = min((p.tokens - start + 7) / 8, M / 16);
@@ -922,7 +922,7 @@ const uint row = e / width, column = e % width;
 if (MSL_BRANCH(35, first_token + row >= p.tokens || first_column + column >= columns))
 continue;
 const uint own = first_column + column;
-const ulong at = ulong(first_token + row) * p.out_stride + own;
+const ulong at = ulong(MSL_CAST(ulong, first_token + row)) * p.out_stride + own;
 float v = memory[row * 68 + column], linear = 0.0f;
 if (msl_constant_is_gated())
 linear = memory[row * 68 + column + 32];

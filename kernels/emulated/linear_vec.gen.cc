@@ -319,14 +319,14 @@ return 0;
 }
 
 
-inline ulong row_bytes(uint type, uint k) { return ulong(k / block_elems(type)) * block_bytes(type); }
+inline ulong row_bytes(uint type, uint k) { return ulong(MSL_CAST(ulong, k / block_elems(type))) * block_bytes(type); }
 
 
 inline uint run_low(uint elems, uint r) {
 if (MSL_BRANCH(3, elems == 256))
-return (r >> 2) * 64 + (r & 3) * 8;
+return (r >> MSL_BY 2) * 64 + (r & 3) * 8;
 if (MSL_BRANCH(4, elems == 32))
-return (r >> 1) * 32 + (r & 1) * 8;
+return (r >> MSL_BY 1) * 32 + (r & 1) * 8;
 return r * 16;
 }
 
@@ -338,8 +338,8 @@ inline bool has_offset(uint type) { return block_elems(type) != 1 && type != 6; 
 
 
 inline float element( const float *row, uint i) { return row[i]; }
-inline float element( const half *row, uint i) { return float(row[i]); }
-inline float element( const bf16 *row, uint i) { return as_type<float>(uint(row[i].bits) << 16); }
+inline float element( const half *row, uint i) { return float(MSL_CAST(float, row[i])); }
+inline float element( const bf16 *row, uint i) { return as_type<float>(uint(MSL_CAST(uint, row[i].bits)) << MSL_BY 16); }
 
 
 struct Eight {
@@ -352,8 +352,8 @@ uint high;
 inline Eight pairs8( const uint8_t *bytes) {
 const ushort *p = ( const ushort *)bytes;
 Eight e;
-e.low = uint(p[0]) | uint(p[1]) << 16;
-e.high = uint(p[2]) | uint(p[3]) << 16;
+e.low = uint(MSL_CAST(uint, p[0])) | uint(MSL_CAST(uint, p[1])) << MSL_BY 16;
+e.high = uint(MSL_CAST(uint, p[2])) | uint(MSL_CAST(uint, p[3])) << MSL_BY 16;
 return e;
 }
 inline Eight words8( const uint8_t *bytes) {
@@ -367,15 +367,15 @@ return e;
 
 inline Eight field(Eight e, uint shift, uint mask) {
 Eight f;
-f.low = e.low >> shift & mask;
-f.high = e.high >> shift & mask;
+f.low = e.low >> MSL_BY shift & mask;
+f.high = e.high >> MSL_BY shift & mask;
 return f;
 }
 
 
 inline Eight above(Eight e, Eight bits, uint shift) {
-e.low |= bits.low << shift;
-e.high |= bits.high << shift;
+e.low |= bits.low << MSL_BY shift;
+e.high |= bits.high << MSL_BY shift;
 return e;
 }
 
@@ -383,7 +383,7 @@ return e;
 inline Eight spread(uint bits) {
 Eight e;
 e.low = (bits & 15u) * 0x00204081u & 0x01010101u;
-e.high = (bits >> 4 & 15u) * 0x00204081u & 0x01010101u;
+e.high = (bits >> MSL_BY 4 & 15u) * 0x00204081u & 0x01010101u;
 return e;
 }
 
@@ -391,14 +391,14 @@ return e;
 
 inline void convert(Eight e, float *q) {
 for (uint i = 0; MSL_STEP(i < 4); i++) {
-q[i] = float(int(e.low >> (8 * i) & 255u));
-q[i + 4] = float(int(e.high >> (8 * i) & 255u));
+q[i] = float(MSL_CAST(float, int(MSL_CAST(int, e.low >> MSL_BY (8 * i) & 255u))));
+q[i + 4] = float(MSL_CAST(float, int(MSL_CAST(int, e.high >> MSL_BY (8 * i) & 255u))));
 }
 }
 inline void convert_signed(Eight e, float *q) {
 for (uint i = 0; MSL_STEP(i < 4); i++) {
-q[i] = float(int(e.low << (24 - 8 * i)) >> 24);
-q[i + 4] = float(int(e.high << (24 - 8 * i)) >> 24);
+q[i] = float(MSL_CAST(float, int(MSL_CAST(int, e.low << MSL_BY (24 - 8 * i))) >> MSL_BY 24));
+q[i + 4] = float(MSL_CAST(float, int(MSL_CAST(int, e.high << MSL_BY (24 - 8 * i))) >> MSL_BY 24));
 }
 }
 
@@ -422,35 +422,35 @@ inline Run decode( const block_q8_0 &b, uint r) {
 Run w;
 convert_signed(pairs8(( const uint8_t *)b.qs + 8 * r), w.q);
 convert_signed(pairs8(( const uint8_t *)b.qs + 8 * r + 16), w.q + 8);
-same(float(b.d), 0.0f, w);
+same(float(MSL_CAST(float, b.d)), 0.0f, w);
 return w;
 }
 
 inline Run decode( const block_q4_0 &b, uint r) {
 Run w;
 nibbles(pairs8(b.qs + 8 * r), w.q);
-same(float(b.d), -8.0f * float(b.d), w);
+same(float(MSL_CAST(float, b.d)), -8.0f * float(MSL_CAST(float, b.d)), w);
 return w;
 }
 
 inline Run decode( const block_q4_1 &b, uint r) {
 Run w;
 nibbles(words8(b.qs + 8 * r), w.q);
-same(float(b.d), float(b.m), w);
+same(float(MSL_CAST(float, b.d)), float(MSL_CAST(float, b.m)), w);
 return w;
 }
 
 inline Run decode( const block_q5_0 &b, uint r) {
 Run w;
-nibbles(pairs8(b.qs + 8 * r), spread(uint(b.qh[0]) >> (8 * r)), spread(uint(b.qh[1]) >> (8 * r)), w.q);
-same(float(b.d), -16.0f * float(b.d), w);
+nibbles(pairs8(b.qs + 8 * r), spread(uint(MSL_CAST(uint, b.qh[0])) >> MSL_BY (8 * r)), spread(uint(MSL_CAST(uint, b.qh[1])) >> MSL_BY (8 * r)), w.q);
+same(float(MSL_CAST(float, b.d)), -16.0f * float(MSL_CAST(float, b.d)), w);
 return w;
 }
 
 inline Run decode( const block_q5_1 &b, uint r) {
 Run w;
-nibbles(words8(b.qs + 8 * r), spread(uint(b.qh[0]) >> (8 * r)), spread(uint(b.qh[1]) >> (8 * r)), w.q);
-same(float(b.d), float(b.m), w);
+nibbles(words8(b.qs + 8 * r), spread(uint(MSL_CAST(uint, b.qh[0])) >> MSL_BY (8 * r)), spread(uint(MSL_CAST(uint, b.qh[1])) >> MSL_BY (8 * r)), w.q);
+same(float(MSL_CAST(float, b.d)), float(MSL_CAST(float, b.m)), w);
 return w;
 }
 
@@ -458,39 +458,39 @@ return w;
 
 
 inline Run decode( const block_q2_k &b, uint r) {
-const uint part = r >> 2, g = r & 3;
+const uint part = r >> MSL_BY 2, g = r & 3;
 const uint shift = (part & 1) * 4;
-const Eight e = words8(b.qs + (part >> 1) * 32 + g * 8);
+const Eight e = words8(b.qs + (part >> MSL_BY 1) * 32 + g * 8);
 Run w;
 convert(field(e, shift, 0x03030303u), w.q);
 convert(field(e, shift + 2, 0x03030303u), w.q + 8);
-const uint first = b.scales[4 * part + (g >> 1)], second = b.scales[4 * part + 2 + (g >> 1)];
-const float d = float(b.d), dmin = float(b.dmin);
-w.scale[0] = d * float(first & 15u);
-w.scale[1] = d * float(second & 15u);
-w.offset[0] = -dmin * float(first >> 4);
-w.offset[1] = -dmin * float(second >> 4);
+const uint first = b.scales[4 * part + (g >> MSL_BY 1)], second = b.scales[4 * part + 2 + (g >> MSL_BY 1)];
+const float d = float(MSL_CAST(float, b.d)), dmin = float(MSL_CAST(float, b.dmin));
+w.scale[0] = d * float(MSL_CAST(float, first & 15u));
+w.scale[1] = d * float(MSL_CAST(float, second & 15u));
+w.offset[0] = -dmin * float(MSL_CAST(float, first >> MSL_BY 4));
+w.offset[1] = -dmin * float(MSL_CAST(float, second >> MSL_BY 4));
 return w;
 }
 
 
 
 inline float scale_q3( const uint8_t *scales, uint i) {
-const uint low = uint(scales[i & 7]) >> (i >> 3) * 4 & 15u;
-const uint high = uint(scales[8 + (i & 3)]) >> (i >> 2) * 2 & 3u;
-return float(int(low | high << 4) - 32);
+const uint low = uint(MSL_CAST(uint, scales[i & 7])) >> MSL_BY (i >> MSL_BY 3) * 4 & 15u;
+const uint high = uint(MSL_CAST(uint, scales[8 + (i & 3)])) >> MSL_BY (i >> MSL_BY 2) * 2 & 3u;
+return float(MSL_CAST(float, int(MSL_CAST(int, low | high << MSL_BY 4)) - 32));
 }
 
 inline Run decode( const block_q3_k &b, uint r) {
-const uint part = r >> 2, g = r & 3;
+const uint part = r >> MSL_BY 2, g = r & 3;
 const uint shift = (part & 1) * 4;
-const Eight e = pairs8(b.qs + (part >> 1) * 32 + g * 8), top = pairs8(b.hmask + g * 8);
+const Eight e = pairs8(b.qs + (part >> MSL_BY 1) * 32 + g * 8), top = pairs8(b.hmask + g * 8);
 Run w;
 convert(above(field(e, shift, 0x03030303u), field(top, 2 * part, 0x01010101u), 2), w.q);
 convert(above(field(e, shift + 2, 0x03030303u), field(top, 2 * part + 1, 0x01010101u), 2), w.q + 8);
-const float d = float(b.d);
-w.scale[0] = d * scale_q3(b.scales, 4 * part + (g >> 1));
-w.scale[1] = d * scale_q3(b.scales, 4 * part + 2 + (g >> 1));
+const float d = float(MSL_CAST(float, b.d));
+w.scale[0] = d * scale_q3(b.scales, 4 * part + (g >> MSL_BY 1));
+w.scale[1] = d * scale_q3(b.scales, 4 * part + 2 + (g >> MSL_BY 1));
 w.offset[0] = -4.0f * w.scale[0];
 w.offset[1] = -4.0f * w.scale[1];
 return w;
@@ -500,43 +500,43 @@ inline void scales_q4( const uint8_t *s, uint part, float d, float dmin, Run &w)
 const ushort *pairs = ( const ushort *)s;
 const uint a = pairs[part & 1], b = pairs[2 + (part & 1)], c = pairs[part + 2];
 const bool split = part >= 2;
-const uint scale = select(a & 0x3f3fu, (c & 0x0f0fu) | (a >> 2 & 0x3030u), split);
-const uint minimum = select(c & 0x3f3fu, (c >> 4 & 0x0f0fu) | (b >> 2 & 0x3030u), split);
-w.scale[0] = d * float(scale & 255u);
-w.scale[1] = d * float(scale >> 8);
-w.offset[0] = -dmin * float(minimum & 255u);
-w.offset[1] = -dmin * float(minimum >> 8);
+const uint scale = select(a & 0x3f3fu, (c & 0x0f0fu) | (a >> MSL_BY 2 & 0x3030u), split);
+const uint minimum = select(c & 0x3f3fu, (c >> MSL_BY 4 & 0x0f0fu) | (b >> MSL_BY 2 & 0x3030u), split);
+w.scale[0] = d * float(MSL_CAST(float, scale & 255u));
+w.scale[1] = d * float(MSL_CAST(float, scale >> MSL_BY 8));
+w.offset[0] = -dmin * float(MSL_CAST(float, minimum & 255u));
+w.offset[1] = -dmin * float(MSL_CAST(float, minimum >> MSL_BY 8));
 }
 
 inline Run decode( const block_q4_k &b, uint r) {
-const uint part = r >> 2, g = r & 3;
+const uint part = r >> MSL_BY 2, g = r & 3;
 Run w;
 nibbles(words8(b.qs + part * 32 + g * 8), w.q);
-scales_q4(b.scales, part, float(b.d), float(b.dmin), w);
+scales_q4(b.scales, part, float(MSL_CAST(float, b.d)), float(MSL_CAST(float, b.dmin)), w);
 return w;
 }
 
 inline Run decode( const block_q5_k &b, uint r) {
-const uint part = r >> 2, g = r & 3;
+const uint part = r >> MSL_BY 2, g = r & 3;
 const Eight top = words8(b.qh + g * 8);
 Run w;
 nibbles(words8(b.qs + part * 32 + g * 8), field(top, 2 * part, 0x01010101u), field(top, 2 * part + 1, 0x01010101u),
 w.q);
-scales_q4(b.scales, part, float(b.d), float(b.dmin), w);
+scales_q4(b.scales, part, float(MSL_CAST(float, b.d)), float(MSL_CAST(float, b.dmin)), w);
 return w;
 }
 
 inline Run decode( const block_q6_k &b, uint r) {
-const uint part = r >> 2, g = r & 3;
-const uint half_block = part >> 1, shift = (part & 1) * 4;
+const uint part = r >> MSL_BY 2, g = r & 3;
+const uint half_block = part >> MSL_BY 1, shift = (part & 1) * 4;
 const uint8_t *ql = b.ql + half_block * 64 + g * 8;
 const Eight top = pairs8(b.qh + half_block * 32 + g * 8);
 Run w;
 convert(above(field(pairs8(ql), shift, 0x0f0f0f0fu), field(top, shift, 0x03030303u), 4), w.q);
 convert(above(field(pairs8(ql + 32), shift, 0x0f0f0f0fu), field(top, shift + 2, 0x03030303u), 4), w.q + 8);
-const float d = float(b.d);
-w.scale[0] = d * float(b.scales[4 * part + (g >> 1)]);
-w.scale[1] = d * float(b.scales[4 * part + 2 + (g >> 1)]);
+const float d = float(MSL_CAST(float, b.d));
+w.scale[0] = d * float(MSL_CAST(float, b.scales[4 * part + (g >> MSL_BY 1)]));
+w.scale[1] = d * float(MSL_CAST(float, b.scales[4 * part + 2 + (g >> MSL_BY 1)]));
 w.offset[0] = -32.0f * w.scale[0];
 w.offset[1] = -32.0f * w.scale[1];
 return w;
@@ -792,23 +792,23 @@ float squares[T];
 
 
 template <typename X> inline Moments moments_of( const X *x, uint k, float eps, uint lane) {
-const float n = float(k), pivot = float(x[0]);
+const float n = float(MSL_CAST(float, k)), pivot = float(MSL_CAST(float, x[0]));
 float sum = 0.0f;
 MSL_LOOP(20) for (uint i = lane * 4; MSL_TURN(21, i < k); i += 128) {
 const uint end = min(i + 4, k);
 MSL_LOOP(22) for (uint j = i; MSL_TURN(23, j < end); j++)
-sum += float(x[j]) - pivot;
+sum += float(MSL_CAST(float, x[j])) - pivot;
 }
 const float mean = pivot + simd_sum(sum, 1) / n;
 float2 rest = 0.0f;
 MSL_LOOP(24) for (uint i = lane * 4; MSL_TURN(25, i < k); i += 128) {
 const uint end = min(i + 4, k);
 MSL_LOOP(26) for (uint j = i; MSL_TURN(27, j < end); j++) {
-const float d = float(x[j]) - mean;
-rest += float2(d, d * d);
+const float d = float(MSL_CAST(float, x[j])) - mean;
+rest += float2(MSL_CAST(float2, d, d * d));
 }
 }
-rest = float2(simd_sum(rest.x, 2), simd_sum(rest.y, 3)) / n;
+rest = float2(MSL_CAST(float2, simd_sum(rest.x, 2), simd_sum(rest.y, 3))) / n;
 return {mean, rest.x, precise::rsqrt(max(rest.y - rest.x * rest.x, 0.0f) + eps)};
 }
 #line 99 "kernels/linear_vec.metal"
@@ -833,7 +833,7 @@ template <typename X, uint T>
 inline void load8( const Input<X, T> &in, uint t, uint at, float *v, float &squares) {
 const X *x = in.x[t] + at;
 for (uint j = 0; MSL_STEP(j < 8); j++)
-v[j] = float(x[j]);
+v[j] = float(MSL_CAST(float, x[j]));
 for (uint j = 0; MSL_STEP(j < 8); j++)
 v[j] = normed(v[j], in, t, at + j, squares);
 }
@@ -882,7 +882,7 @@ Sums<R, T> &sums) {
 const ulong bytes = row_bytes(type, in.k);
 Rows<R> rows;
 MSL_LOOP(30) for (int r = 0; MSL_TURN(31, r < int(R)); r++)
-rows.at[r] = w + bytes * ulong(clamp(first + r, 0, int(n) - 1));
+rows.at[r] = w + bytes * ulong(MSL_CAST(ulong, clamp(first + r, 0, int(MSL_CAST(int, n)) - 1)));
 for (uint i = 0; MSL_STEP(i < T * R); i++)
 sums.product[i] = 0.0f;
 for (uint t = 0; MSL_STEP(t < T); t++)
@@ -898,7 +898,7 @@ if (MSL_BRANCH(38, block_elems(type) != 1))
 return;
 MSL_LOOP(39) for (uint i = (in.k & ~15u) + in.lane; MSL_TURN(40, i < in.k); i += 32) {
 for (uint t = 0; MSL_STEP(t < T); t++) {
-const float v = normed(float(in.x[t][i]), in, t, i, sums.squares[t]);
+const float v = normed(float(MSL_CAST(float, in.x[t][i])), in, t, i, sums.squares[t]);
 for (uint r = 0; MSL_STEP(r < R); r++)
 sums.product[t * R + r] += plain_element(type, rows.at[r], i) * v;
 }
@@ -913,7 +913,7 @@ Sums<R, T> &sums) {
 if (MSL_BRANCH(41, n == 0 || column + R <= start || column >= start + n))
 return;
 Sums<R, T> part;
-dot_rows<X, R, T>(type, w, int(column) - int(start), n, in, part);
+dot_rows<X, R, T>(type, w, int(MSL_CAST(int, column)) - int(MSL_CAST(int, start)), n, in, part);
 for (uint i = 0; MSL_STEP(i < T * R); i++) {
 if (MSL_BRANCH(42, column + i % R >= start && column + i % R < start + n))
 sums.product[i] = part.product[i];
@@ -975,7 +975,7 @@ return;
 
 Input<X, T> in;
 for (uint t = 0; MSL_STEP(t < T); t++)
-in.x[t] = a.x + ulong(min(first_token + t, p.tokens - 1)) * p.x_stride;
+in.x[t] = a.x + ulong(MSL_CAST(ulong, min(first_token + t, p.tokens - 1))) * p.x_stride;
 in.gain = a.gain;
 in.shift = a.shift;
 in.k = p.k;
@@ -1000,7 +1000,7 @@ float v = total<T * R>(sums.product, lane), linear = 0.0f;
 if (msl_constant_is_gated())
 linear = total<T * R>(up.product, lane);
 if (msl_constant_norm() == 1) {
-const float s = precise::rsqrt(total<T>(sums.squares, lane / R) / float(p.k) + p.eps);
+const float s = precise::rsqrt(total<T>(sums.squares, lane / R) / float(MSL_CAST(float, p.k)) + p.eps);
 v *= s;
 linear *= s;
 }
@@ -1008,7 +1008,7 @@ const uint token = first_token + lane / R;
 if (MSL_BRANCH(46, lane >= T * R || token >= p.tokens || column + lane % R >= columns))
 return;
 const uint own = column + lane % R;
-const ulong at = ulong(token) * p.out_stride + own;
+const ulong at = ulong(MSL_CAST(ulong, token)) * p.out_stride + own;
 if (msl_constant_has_bias()) {
 v += bias_of(a, p, own);
 if (msl_constant_is_gated())

@@ -206,12 +206,12 @@ uint row, uint tid,
 uint threads, uint sg,
 uint lane, uint simdgroups) {
 using msl_type_0 = float[8]; static_assert(sizeof(msl_type_0) == 32, "partial"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &partial = msl::group_variable<msl_type_0>(msl_at_0, 0); 
-const I *from = x + ulong(row) * p.x_stride;
+const I *from = x + ulong(MSL_CAST(ulong, row)) * p.x_stride;
 float squares = 0.0f;
 MSL_LOOP(1) for (uint i = tid * 4; MSL_TURN(2, i < p.width); i += threads * 4) {
 const uint end = min(i + 4, p.width);
 MSL_LOOP(3) for (uint j = i; MSL_TURN(4, j < end); j++)
-squares += float(from[j]) * float(from[j]);
+squares += float(MSL_CAST(float, from[j])) * float(MSL_CAST(float, from[j]));
 }
 squares = simd_sum(squares, 1);
 if (MSL_BRANCH(5, simdgroups > 1)) {
@@ -222,19 +222,19 @@ squares = 0.0f;
 MSL_LOOP(7) for (uint i = 0; MSL_TURN(8, i < simdgroups); i++)
 squares += partial[i];
 }
-const float s = precise::rsqrt(squares / float(p.width) + p.eps);
-O *to = out + ulong(row) * p.width;
+const float s = precise::rsqrt(squares / float(MSL_CAST(float, p.width)) + p.eps);
+O *to = out + ulong(MSL_CAST(ulong, row)) * p.width;
 MSL_LOOP(9) for (uint i = tid * 4; MSL_TURN(10, i < p.width); i += threads * 4) {
 const uint end = min(i + 4, p.width);
 MSL_LOOP(11) for (uint j = i; MSL_TURN(12, j < end); j++)
-to[j] = O(float(from[j]) * s * weight[j]);
+to[j] = O(float(MSL_CAST(float, from[j])) * s * weight[j]);
 }
 }
 
 
 
 inline float2 add_up(float2 v, float2 *partial, uint sg, uint lane, uint simdgroups) {
-v = float2(simd_sum(v.x, 3), simd_sum(v.y, 4));
+v = float2(MSL_CAST(float2, simd_sum(v.x, 3), simd_sum(v.y, 4)));
 if (MSL_BRANCH(13, simdgroups == 1))
 return v;
 if (MSL_BRANCH(14, lane == 0))
@@ -256,30 +256,30 @@ uint row, uint tid,
 uint threads, uint sg,
 uint lane, uint simdgroups) {
 using msl_type_0 = float2[2][8]; static_assert(sizeof(msl_type_0) == 128, "partial"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &partial = msl::group_variable<msl_type_0>(msl_at_0, 0); 
-const I *from = x + ulong(row) * p.x_stride;
-const float n = float(p.width), pivot = float(from[0]);
+const I *from = x + ulong(MSL_CAST(ulong, row)) * p.x_stride;
+const float n = float(MSL_CAST(float, p.width)), pivot = float(MSL_CAST(float, from[0]));
 float sum = 0.0f;
 MSL_LOOP(17) for (uint i = tid * 4; MSL_TURN(18, i < p.width); i += threads * 4) {
 const uint end = min(i + 4, p.width);
 MSL_LOOP(19) for (uint j = i; MSL_TURN(20, j < end); j++)
-sum += float(from[j]) - pivot;
+sum += float(MSL_CAST(float, from[j])) - pivot;
 }
-const float mean = pivot + add_up(float2(sum, 0.0f), partial[0], sg, lane, simdgroups).x / n;
+const float mean = pivot + add_up(float2(MSL_CAST(float2, sum, 0.0f)), partial[0], sg, lane, simdgroups).x / n;
 float2 rest = 0.0f;
 MSL_LOOP(21) for (uint i = tid * 4; MSL_TURN(22, i < p.width); i += threads * 4) {
 const uint end = min(i + 4, p.width);
 MSL_LOOP(23) for (uint j = i; MSL_TURN(24, j < end); j++) {
-const float d = float(from[j]) - mean;
-rest += float2(d, d * d);
+const float d = float(MSL_CAST(float, from[j])) - mean;
+rest += float2(MSL_CAST(float2, d, d * d));
 }
 }
 rest = add_up(rest, partial[1], sg, lane, simdgroups) / n;
 const float s = precise::rsqrt(max(rest.y - rest.x * rest.x, 0.0f) + p.eps);
-O *to = out + ulong(row) * p.width;
+O *to = out + ulong(MSL_CAST(ulong, row)) * p.width;
 MSL_LOOP(25) for (uint i = tid * 4; MSL_TURN(26, i < p.width); i += threads * 4) {
 const uint end = min(i + 4, p.width);
 MSL_LOOP(27) for (uint j = i; MSL_TURN(28, j < end); j++) {
-float v = (float(from[j]) - mean - rest.x) * s;
+float v = (float(MSL_CAST(float, from[j])) - mean - rest.x) * s;
 if (msl_constant_has_weight())
 v *= weight[j];
 if (msl_constant_has_bias())

@@ -199,36 +199,36 @@ static_assert(sizeof(CacheBlock) == 34, "GGUF layout");
 
 
 inline float4 load_four( const float *cache, ulong i) { return *( const float4 *)(cache + i); }
-inline float4 load_four( const half *cache, ulong i) { return float4(*( const half4 *)(cache + i)); }
-inline float4 load_four( const bfloat *cache, ulong i) { return float4(*( const bfloat4 *)(cache + i)); }
+inline float4 load_four( const half *cache, ulong i) { return float4(MSL_CAST(float4, *( const half4 *)(cache + i))); }
+inline float4 load_four( const bfloat *cache, ulong i) { return float4(MSL_CAST(float4, *( const bfloat4 *)(cache + i))); }
 inline float4 load_four( const CacheBlock *cache, ulong i) {
 const CacheBlock *b = cache + i / 32;
 const ushort *q = ( const ushort *)(b->qs + i % 32);
-return float4(float2(as_type<char2>(q[0])), float2(as_type<char2>(q[1]))) * float(b->d);
+return float4(MSL_CAST(float4, float2(MSL_CAST(float2, as_type<char2>(q[0]))), float2(MSL_CAST(float2, as_type<char2>(q[1]))))) * float(MSL_CAST(float, b->d));
 }
 
 
 inline void store_four( float *to, ulong i, float4 v) { *( float4 *)(to + i) = v; }
-inline void store_four( half *to, ulong i, float4 v) { *( half4 *)(to + i) = half4(v); }
-inline void store_four( bfloat *to, ulong i, float4 v) { *( bfloat4 *)(to + i) = bfloat4(v); }
+inline void store_four( half *to, ulong i, float4 v) { *( half4 *)(to + i) = half4(MSL_CAST(half4, v)); }
+inline void store_four( bfloat *to, ulong i, float4 v) { *( bfloat4 *)(to + i) = bfloat4(MSL_CAST(bfloat4, v)); }
 
 
 inline float load_one( const float *cache, ulong i) { return cache[i]; }
-inline float load_one( const half *cache, ulong i) { return float(cache[i]); }
-inline float load_one( const bfloat *cache, ulong i) { return float(cache[i]); }
+inline float load_one( const half *cache, ulong i) { return float(MSL_CAST(float, cache[i])); }
+inline float load_one( const bfloat *cache, ulong i) { return float(MSL_CAST(float, cache[i])); }
 inline float load_one( const CacheBlock *cache, ulong i) {
-return float(cache[i / 32].d) * float(cache[i / 32].qs[i % 32]);
+return float(MSL_CAST(float, cache[i / 32].d)) * float(MSL_CAST(float, cache[i / 32].qs[i % 32]));
 }
 #line 45 "kernels/paged.h"
 inline void store_block( CacheBlock *cache, ulong i, float v, uint lane) {
 const uint bits = simd_max(as_type<uint>(v) & 0x7fffffffu, 1);
 const float d = as_type<float>(bits) / 127.0f;
-const bool lost = bits >= 0x7f800000u || isinf(float(half(d)));
+const bool lost = bits >= 0x7f800000u || isinf(float(MSL_CAST(float, half(MSL_CAST(half, d)))));
 const float inverse = 1.0f / d;
 CacheBlock *b = cache + i / 32;
 b->qs[lane] = int8_t(MSL_BRANCH(1, lost || isinf(inverse) )? 0.0f : round(v * inverse));
 if (MSL_BRANCH(2, lane == 0))
-b->d = MSL_BRANCH(3, lost )? half(NAN) : half(d);
+b->d = MSL_BRANCH(3, lost )? half(MSL_CAST(half, NAN)) : half(MSL_CAST(half, d));
 }
 
 
@@ -238,12 +238,12 @@ uint block, head, row;
 
 
 inline ulong cache_row(uint page, uint within, uint kv_head, CacheStrides strides) {
-return ulong(page) * strides.block + ulong(kv_head) * strides.head + ulong(within) * strides.row;
+return ulong(MSL_CAST(ulong, page)) * strides.block + ulong(MSL_CAST(ulong, kv_head)) * strides.head + ulong(MSL_CAST(ulong, within)) * strides.row;
 }
 
 
 inline ulong cache_row(uint page, uint within, uint kv_head, uint kv_heads, uint block, uint head) {
-return ((ulong(page) * kv_heads + kv_head) * block + within) * head;
+return ((ulong(MSL_CAST(ulong, page)) * kv_heads + kv_head) * block + within) * head;
 }
 
 
@@ -252,7 +252,7 @@ inline uint sequence_of( const int *cu_seqlens, uint seqs, uint t) {
 uint low = 0, high = seqs;
 MSL_LOOP(4) while (MSL_TURN(5, high - low > 1)) {
 const uint mid = (low + high) / 2;
-if (MSL_BRANCH(6, uint(cu_seqlens[mid]) <= t)) {
+if (MSL_BRANCH(6, uint(MSL_CAST(uint, cu_seqlens[mid])) <= t)) {
 low = mid;
 } else {
 high = mid;
@@ -261,7 +261,7 @@ high = mid;
 return low;
 }
 #line 90 "kernels/paged.h"
-inline uint first_tile(int start, uint seq, uint size) { return uint(start) / size + seq; }
+inline uint first_tile(int start, uint seq, uint size) { return uint(MSL_CAST(uint, start)) / size + seq; }
 
 
 inline uint sequence_of_tile( const int *cu_seqlens, uint seqs, uint tile, uint size) {
@@ -285,8 +285,8 @@ uint begin, end;
 
 
 inline KeyRange keys_seen(int position, int context, uint window) {
-const uint next = uint(max(0, position + 1));
-return {MSL_BRANCH(10, window != 0 && next > window )? next - window : 0, min(next, uint(max(0, context)))};
+const uint next = uint(MSL_CAST(uint, max(0, position + 1)));
+return {MSL_BRANCH(10, window != 0 && next > window )? next - window : 0, min(next, uint(MSL_CAST(uint, max(0, context))))};
 }
 #line 9 "kernels/paged_attention.metal"
 using namespace metal;
@@ -335,10 +335,10 @@ const float *alibi_slopes, const PagedAttentionParams &p, uint context, uint low
 uint q_head, Shared &shared, uint tid, uint sg, uint lane) {
 constexpr uint x = 16 / sizeof(A);
 const uint head = msl_constant_has_head() ? msl_constant_fc_head() : p.head, block = block_of(p);
-const ulong kv_offset = ulong(q_head / (p.heads / p.kv_heads)) * p.head_stride;
+const ulong kv_offset = ulong(MSL_CAST(ulong, q_head / (p.heads / p.kv_heads))) * p.head_stride;
 
 if (MSL_BRANCH(11, tid < head))
-(( float *)shared.query)[tid] = float(q[tid]) * p.scale;
+(( float *)shared.query)[tid] = float(MSL_CAST(float, q[tid])) * p.scale;
 threadgroup_barrier(mem_flags::mem_threadgroup, 2);
 
 const uint per_row = block / x;
@@ -355,7 +355,7 @@ const bool seen = key >= low && key < end;
 float score = lowest;
 if (MSL_BRANCH(14, seen)) {
 const A *from =
-k_cache + (ulong(uint(pages[key / block])) * p.block_stride + kv_offset + key % block * x);
+k_cache + (ulong(MSL_CAST(ulong, uint(MSL_CAST(uint, pages[key / block])))) * p.block_stride + kv_offset + key % block * x);
 float4 products = 0.0f;
 MSL_LOOP(15) for (uint d = 0; MSL_TURN(16, d < head); d += x) {
 MSL_LOOP(17) for (uint i = 0; MSL_TURN(18, i < x); i += 4)
@@ -365,7 +365,7 @@ score = products.x + products.y + products.z + products.w;
 if (msl_constant_has_soft_cap())
 score = p.soft_cap * precise::tanh(score / p.soft_cap);
 if (msl_constant_has_alibi())
-score += alibi_slopes[q_head] * (float(key) - float(context - 1));
+score += alibi_slopes[q_head] * (float(MSL_CAST(float, key)) - float(MSL_CAST(float, context - 1)));
 score *= 1.44269504f;
 }
 const float peak = max(highest, simd_max(score, 3));
@@ -380,7 +380,7 @@ sum[r] *= keep;
 MSL_LOOP(22) for (uint base = first; MSL_TURN(23, base < first + 32); base += block) {
 if (MSL_BRANCH(24, base >= end || base + block <= low))
 continue;
-const A *from = v_cache + (ulong(uint(pages[base / block])) * p.block_stride + kv_offset + column);
+const A *from = v_cache + (ulong(MSL_CAST(ulong, uint(MSL_CAST(uint, pages[base / block])))) * p.block_stride + kv_offset + column);
 
 const uint piece = base + column;
 const bool whole = piece >= low && piece + x <= end;
@@ -390,7 +390,7 @@ MSL_LOOP(27) for (uint r = 0; MSL_TURN(28, r < 64 && r * row_step < head); r++) 
 const uint d = r * row_step + lane / per_row;
 if (MSL_BRANCH(29, d >= head))
 continue;
-const float4 values = load_four(from, ulong(d) * block + i);
+const float4 values = load_four(from, ulong(MSL_CAST(ulong, d)) * block + i);
 if (MSL_BRANCH(30, whole)) {
 sum[r] += dot(weights, values);
 continue;
@@ -451,12 +451,12 @@ uint3 group, uint tid,
 uint sg, uint lane) {
 using msl_type_0 = Shared; static_assert(sizeof(msl_type_0) == 10304, "shared"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &shared = msl::group_variable<msl_type_0>(msl_at_0, 0); 
 const uint head = msl_constant_has_head() ? msl_constant_fc_head() : p.head, seq = group.y, q_head = group.x;
-const uint context = uint(max(0, context_lens[seq]));
-const Sums sums = attend(q + (ulong(seq) * p.q_stride + q_head * head), k_cache, v_cache,
-block_table + ulong(seq) * p.table_stride, alibi_slopes, p, context,
+const uint context = uint(MSL_CAST(uint, max(0, context_lens[seq])));
+const Sums sums = attend(q + (ulong(MSL_CAST(ulong, seq)) * p.q_stride + q_head * head), k_cache, v_cache,
+block_table + ulong(MSL_CAST(ulong, seq)) * p.table_stride, alibi_slopes, p, context,
 first_seen(context, p), context, q_head, shared, tid, sg, lane);
 if (MSL_BRANCH(43, tid < head))
-out[(ulong(seq) * p.heads + q_head) * head + tid] = A(MSL_BRANCH(44, sums.total != 0.0f )? sums.value / sums.total : 0.0f);
+out[(ulong(MSL_CAST(ulong, seq)) * p.heads + q_head) * head + tid] = A(MSL_BRANCH(44, sums.total != 0.0f )? sums.value / sums.total : 0.0f);
 }
 #line 205 "kernels/paged_attention.metal"
 template <typename A>
@@ -474,9 +474,9 @@ uint3 group, uint tid,
 uint sg, uint lane) {
 using msl_type_0 = Shared; static_assert(sizeof(msl_type_0) == 10304, "shared"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &shared = msl::group_variable<msl_type_0>(msl_at_0, 0); 
 const uint head = msl_constant_has_head() ? msl_constant_fc_head() : p.head, seq = group.y, q_head = group.x;
-const uint context = uint(max(0, context_lens[seq]));
+const uint context = uint(MSL_CAST(uint, max(0, context_lens[seq])));
 const uint low = max(first_seen(context, p), group.z * partition), end = min(context, (group.z + 1) * partition);
-const ulong at = (ulong(seq) * p.heads + q_head) * p.partitions + group.z;
+const ulong at = (ulong(MSL_CAST(ulong, seq)) * p.heads + q_head) * p.partitions + group.z;
 if (MSL_BRANCH(45, low >= end)) {
 if (MSL_BRANCH(46, tid == 0)) {
 exp_sums[at] = 0.0f;
@@ -484,8 +484,8 @@ max_logits[at] = lowest;
 }
 return;
 }
-const Sums sums = attend(q + (ulong(seq) * p.q_stride + q_head * head), k_cache, v_cache,
-block_table + ulong(seq) * p.table_stride, alibi_slopes, p, context, low, end, q_head,
+const Sums sums = attend(q + (ulong(MSL_CAST(ulong, seq)) * p.q_stride + q_head * head), k_cache, v_cache,
+block_table + ulong(MSL_CAST(ulong, seq)) * p.table_stride, alibi_slopes, p, context, low, end, q_head,
 shared, tid, sg, lane);
 if (MSL_BRANCH(47, tid == 0)) {
 exp_sums[at] = sums.total;
@@ -507,8 +507,8 @@ uint tid) {
 const uint head = msl_constant_has_head() ? msl_constant_fc_head() : p.head;
 if (MSL_BRANCH(49, tid >= head))
 return;
-const ulong row = ulong(group.y) * p.heads + group.x;
-const uint context = uint(max(0, context_lens[group.y]));
+const ulong row = ulong(MSL_CAST(ulong, group.y)) * p.heads + group.x;
+const uint context = uint(MSL_CAST(uint, max(0, context_lens[group.y])));
 const uint partitions = min((context + partition - 1) / partition, p.partitions);
 exp_sums += row * p.partitions;
 max_logits += row * p.partitions;
@@ -524,7 +524,7 @@ if (MSL_BRANCH(55, exp_sums[i] == 0.0f))
 continue;
 const float weight = exp_sums[i] * exp2(max_logits[i] - peak);
 total += weight;
-value += weight * float(part[ulong(i) * head]);
+value += weight * float(MSL_CAST(float, part[ulong(MSL_CAST(ulong, i)) * head]));
 }
 out[row * head + tid] = A(MSL_BRANCH(56, total != 0.0f )? value / total : 0.0f);
 }

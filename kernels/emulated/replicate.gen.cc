@@ -221,7 +221,7 @@ a.row++;
 return a;
 }
 
-inline ulong elements_of(const RepeatParams &p) { return ulong(p.head) * p.repeats * p.kv_heads * p.tokens; }
+inline ulong elements_of(const RepeatParams &p) { return ulong(MSL_CAST(ulong, p.head)) * p.repeats * p.kv_heads * p.tokens; }
 #line 46 "kernels/replicate.metal"
 template <typename A>
 void repeat_kv( const A *x,

@@ -203,10 +203,10 @@ const uint e = position.x, token = position.y;
 const int slot = slots[token];
 if (MSL_BRANCH(1, e >= p.kv_heads * p.head || slot < 0))
 return;
-const uint d = e % p.head, within = uint(slot) % p.block;
-const ulong to = ulong(uint(slot) / p.block) * p.block_stride + ulong(e / p.head) * p.head_stride;
-k_cache[to + (d / x * p.block + within) * x + d % x] = k[ulong(token) * p.k_stride + e];
-v_cache[to + d * p.block + within] = v[ulong(token) * p.v_stride + e];
+const uint d = e % p.head, within = uint(MSL_CAST(uint, slot)) % p.block;
+const ulong to = ulong(MSL_CAST(ulong, uint(MSL_CAST(uint, slot)) / p.block)) * p.block_stride + ulong(MSL_CAST(ulong, e / p.head)) * p.head_stride;
+k_cache[to + (d / x * p.block + within) * x + d % x] = k[ulong(MSL_CAST(ulong, token)) * p.k_stride + e];
+v_cache[to + d * p.block + within] = v[ulong(MSL_CAST(ulong, token)) * p.v_stride + e];
 }
 #line 40 "kernels/reshape_and_cache.metal"
 template <typename A>
@@ -220,8 +220,8 @@ uint2 position) {
 const uint e = position.x * 4;
 if (MSL_BRANCH(2, e >= p.width))
 return;
-const ulong from = ulong(uint(pairs[position.y * 2])) * p.block_stride + e;
-const ulong to = ulong(uint(pairs[position.y * 2 + 1])) * p.block_stride + e;
+const ulong from = ulong(MSL_CAST(ulong, uint(MSL_CAST(uint, pairs[position.y * 2])))) * p.block_stride + e;
+const ulong to = ulong(MSL_CAST(ulong, uint(MSL_CAST(uint, pairs[position.y * 2 + 1])))) * p.block_stride + e;
 for (uint i = 0; MSL_STEP(i < 4); i++) {
 k_cache[to + i] = k_from[from + i];
 v_cache[to + i] = v_from[from + i];

@@ -209,7 +209,7 @@ return pair;
 
 
 template <typename A> inline float2 load_pair( const A *head, Pair pair) {
-return float2(float(head[pair.first]), float(head[pair.second]));
+return float2(MSL_CAST(float2, float(MSL_CAST(float, head[pair.first])), float(MSL_CAST(float, head[pair.second]))));
 }
 template <typename A> inline void store_pair( A *head, Pair pair, float2 v) {
 head[pair.first] = A(v.x);
@@ -217,14 +217,14 @@ head[pair.second] = A(v.y);
 }
 #line 38 "kernels/rotate.h"
 template <typename P> inline float2 rotation(const P &p, int position, uint i, float divisor, bool table) {
-const float scaled = float(position) * p.freq_scale;
+const float scaled = float(MSL_CAST(float, position)) * p.freq_scale;
 float angle = scaled / divisor;
 if (MSL_BRANCH(3, !table))
-angle = scaled * (precise::exp2(-p.log2_theta * float(2 * i) / float(p.rotated)) / divisor);
-return float2(precise::cos(angle), precise::sin(angle)) * p.magnitude;
+angle = scaled * (precise::exp2(-p.log2_theta * float(MSL_CAST(float, 2 * i)) / float(MSL_CAST(float, p.rotated))) / divisor);
+return float2(MSL_CAST(float2, precise::cos(angle), precise::sin(angle))) * p.magnitude;
 }
 
-inline float2 turn(float2 v, float2 r) { return float2(v.x * r.x - v.y * r.y, v.x * r.y + v.y * r.x); }
+inline float2 turn(float2 v, float2 r) { return float2(MSL_CAST(float2, v.x * r.x - v.y * r.y, v.x * r.y + v.y * r.x)); }
 #line 5 "kernels/rope.metal"
 using namespace metal;
 
@@ -248,12 +248,12 @@ const uint i = position.x, head = position.y, token = position.z;
 if (MSL_BRANCH(4, 2 * i >= p.head))
 return;
 const Pair pair = pair_of(i, p.rotated, msl_constant_fc_interleaved());
-float2 v = load_pair(x + ulong(token) * p.x_stride + ulong(head) * p.head, pair);
+float2 v = load_pair(x + ulong(MSL_CAST(ulong, token)) * p.x_stride + ulong(MSL_CAST(ulong, head)) * p.head, pair);
 if (MSL_BRANCH(5, pair.rotates)) {
-const int at = msl_constant_has_positions() ? positions[token] : int(p.first + token);
+const int at = msl_constant_has_positions() ? positions[token] : int(MSL_CAST(int, p.first + token));
 v = turn(v, rotation(p, at, i, msl_constant_has_factors() ? factors[i] : 1.0f, msl_constant_from_table()));
 }
-store_pair(out + (ulong(token) * p.heads + head) * p.head, pair, v);
+store_pair(out + (ulong(MSL_CAST(ulong, token)) * p.heads + head) * p.head, pair, v);
 }
 #line 259 "kernels/emulated/rope.gen.cc"
 void thread_0(const msl::Thread &t) {

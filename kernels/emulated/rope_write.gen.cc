@@ -209,7 +209,7 @@ return pair;
 
 
 template <typename A> inline float2 load_pair( const A *head, Pair pair) {
-return float2(float(head[pair.first]), float(head[pair.second]));
+return float2(MSL_CAST(float2, float(MSL_CAST(float, head[pair.first])), float(MSL_CAST(float, head[pair.second]))));
 }
 template <typename A> inline void store_pair( A *head, Pair pair, float2 v) {
 head[pair.first] = A(v.x);
@@ -217,14 +217,14 @@ head[pair.second] = A(v.y);
 }
 #line 38 "kernels/rotate.h"
 template <typename P> inline float2 rotation(const P &p, int position, uint i, float divisor, bool table) {
-const float scaled = float(position) * p.freq_scale;
+const float scaled = float(MSL_CAST(float, position)) * p.freq_scale;
 float angle = scaled / divisor;
 if (MSL_BRANCH(3, !table))
-angle = scaled * (precise::exp2(-p.log2_theta * float(2 * i) / float(p.rotated)) / divisor);
-return float2(precise::cos(angle), precise::sin(angle)) * p.magnitude;
+angle = scaled * (precise::exp2(-p.log2_theta * float(MSL_CAST(float, 2 * i)) / float(MSL_CAST(float, p.rotated))) / divisor);
+return float2(MSL_CAST(float2, precise::cos(angle), precise::sin(angle))) * p.magnitude;
 }
 
-inline float2 turn(float2 v, float2 r) { return float2(v.x * r.x - v.y * r.y, v.x * r.y + v.y * r.x); }
+inline float2 turn(float2 v, float2 r) { return float2(MSL_CAST(float2, v.x * r.x - v.y * r.y, v.x * r.y + v.y * r.x)); }
 #line 9 "kernels/paged.h"
 using namespace metal;
 
@@ -237,36 +237,36 @@ static_assert(sizeof(CacheBlock) == 34, "GGUF layout");
 
 
 inline float4 load_four( const float *cache, ulong i) { return *( const float4 *)(cache + i); }
-inline float4 load_four( const half *cache, ulong i) { return float4(*( const half4 *)(cache + i)); }
-inline float4 load_four( const bfloat *cache, ulong i) { return float4(*( const bfloat4 *)(cache + i)); }
+inline float4 load_four( const half *cache, ulong i) { return float4(MSL_CAST(float4, *( const half4 *)(cache + i))); }
+inline float4 load_four( const bfloat *cache, ulong i) { return float4(MSL_CAST(float4, *( const bfloat4 *)(cache + i))); }
 inline float4 load_four( const CacheBlock *cache, ulong i) {
 const CacheBlock *b = cache + i / 32;
 const ushort *q = ( const ushort *)(b->qs + i % 32);
-return float4(float2(as_type<char2>(q[0])), float2(as_type<char2>(q[1]))) * float(b->d);
+return float4(MSL_CAST(float4, float2(MSL_CAST(float2, as_type<char2>(q[0]))), float2(MSL_CAST(float2, as_type<char2>(q[1]))))) * float(MSL_CAST(float, b->d));
 }
 
 
 inline void store_four( float *to, ulong i, float4 v) { *( float4 *)(to + i) = v; }
-inline void store_four( half *to, ulong i, float4 v) { *( half4 *)(to + i) = half4(v); }
-inline void store_four( bfloat *to, ulong i, float4 v) { *( bfloat4 *)(to + i) = bfloat4(v); }
+inline void store_four( half *to, ulong i, float4 v) { *( half4 *)(to + i) = half4(MSL_CAST(half4, v)); }
+inline void store_four( bfloat *to, ulong i, float4 v) { *( bfloat4 *)(to + i) = bfloat4(MSL_CAST(bfloat4, v)); }
 
 
 inline float load_one( const float *cache, ulong i) { return cache[i]; }
-inline float load_one( const half *cache, ulong i) { return float(cache[i]); }
-inline float load_one( const bfloat *cache, ulong i) { return float(cache[i]); }
+inline float load_one( const half *cache, ulong i) { return float(MSL_CAST(float, cache[i])); }
+inline float load_one( const bfloat *cache, ulong i) { return float(MSL_CAST(float, cache[i])); }
 inline float load_one( const CacheBlock *cache, ulong i) {
-return float(cache[i / 32].d) * float(cache[i / 32].qs[i % 32]);
+return float(MSL_CAST(float, cache[i / 32].d)) * float(MSL_CAST(float, cache[i / 32].qs[i % 32]));
 }
 #line 45 "kernels/paged.h"
 inline void store_block( CacheBlock *cache, ulong i, float v, uint lane) {
 const uint bits = simd_max(as_type<uint>(v) & 0x7fffffffu, 1);
 const float d = as_type<float>(bits) / 127.0f;
-const bool lost = bits >= 0x7f800000u || isinf(float(half(d)));
+const bool lost = bits >= 0x7f800000u || isinf(float(MSL_CAST(float, half(MSL_CAST(half, d)))));
 const float inverse = 1.0f / d;
 CacheBlock *b = cache + i / 32;
 b->qs[lane] = int8_t(MSL_BRANCH(4, lost || isinf(inverse) )? 0.0f : round(v * inverse));
 if (MSL_BRANCH(5, lane == 0))
-b->d = MSL_BRANCH(6, lost )? half(NAN) : half(d);
+b->d = MSL_BRANCH(6, lost )? half(MSL_CAST(half, NAN)) : half(MSL_CAST(half, d));
 }
 
 
@@ -276,12 +276,12 @@ uint block, head, row;
 
 
 inline ulong cache_row(uint page, uint within, uint kv_head, CacheStrides strides) {
-return ulong(page) * strides.block + ulong(kv_head) * strides.head + ulong(within) * strides.row;
+return ulong(MSL_CAST(ulong, page)) * strides.block + ulong(MSL_CAST(ulong, kv_head)) * strides.head + ulong(MSL_CAST(ulong, within)) * strides.row;
 }
 
 
 inline ulong cache_row(uint page, uint within, uint kv_head, uint kv_heads, uint block, uint head) {
-return ((ulong(page) * kv_heads + kv_head) * block + within) * head;
+return ((ulong(MSL_CAST(ulong, page)) * kv_heads + kv_head) * block + within) * head;
 }
 
 
@@ -290,7 +290,7 @@ inline uint sequence_of( const int *cu_seqlens, uint seqs, uint t) {
 uint low = 0, high = seqs;
 MSL_LOOP(7) while (MSL_TURN(8, high - low > 1)) {
 const uint mid = (low + high) / 2;
-if (MSL_BRANCH(9, uint(cu_seqlens[mid]) <= t)) {
+if (MSL_BRANCH(9, uint(MSL_CAST(uint, cu_seqlens[mid])) <= t)) {
 low = mid;
 } else {
 high = mid;
@@ -299,7 +299,7 @@ high = mid;
 return low;
 }
 #line 90 "kernels/paged.h"
-inline uint first_tile(int start, uint seq, uint size) { return uint(start) / size + seq; }
+inline uint first_tile(int start, uint seq, uint size) { return uint(MSL_CAST(uint, start)) / size + seq; }
 
 
 inline uint sequence_of_tile( const int *cu_seqlens, uint seqs, uint tile, uint size) {
@@ -323,8 +323,8 @@ uint begin, end;
 
 
 inline KeyRange keys_seen(int position, int context, uint window) {
-const uint next = uint(max(0, position + 1));
-return {MSL_BRANCH(13, window != 0 && next > window )? next - window : 0, min(next, uint(max(0, context)))};
+const uint next = uint(MSL_CAST(uint, max(0, position + 1)));
+return {MSL_BRANCH(13, window != 0 && next > window )? next - window : 0, min(next, uint(MSL_CAST(uint, max(0, context))))};
 }
 #line 7 "kernels/rope_write.metal"
 using namespace metal;
@@ -350,7 +350,7 @@ int position, slot;
 
 inline Place place_of(const RopeWriteParams &p, const int *positions, const int *slots, uint token) {
 Place place;
-place.position = msl_constant_has_positions() ? positions[token] : int(p.first + token);
+place.position = msl_constant_has_positions() ? positions[token] : int(MSL_CAST(int, p.first + token));
 place.slot = msl_constant_has_slots() ? slots[token] : place.position;
 return place;
 }
@@ -371,18 +371,18 @@ template <typename A, typename C>
 inline const A *from_row(const RopeWriteParams &p, Tensors<A, C> t, uint token, uint row) {
 const uint keys = p.heads, values = p.heads + p.kv_heads;
 if (MSL_BRANCH(14, row < keys))
-return t.qkv + ulong(token) * p.q_stride + ulong(row) * p.head;
+return t.qkv + ulong(MSL_CAST(ulong, token)) * p.q_stride + ulong(MSL_CAST(ulong, row)) * p.head;
 if (MSL_BRANCH(15, row < values)) {
-const A *k = msl_constant_is_separate() ? t.k : t.qkv + ulong(keys) * p.head;
-return k + ulong(token) * p.k_stride + ulong(row - keys) * p.head;
+const A *k = msl_constant_is_separate() ? t.k : t.qkv + ulong(MSL_CAST(ulong, keys)) * p.head;
+return k + ulong(MSL_CAST(ulong, token)) * p.k_stride + ulong(MSL_CAST(ulong, row - keys)) * p.head;
 }
-const A *v = msl_constant_is_separate() ? t.v : t.qkv + ulong(values) * p.head;
-return v + ulong(token) * p.v_stride + ulong(row - values) * p.head;
+const A *v = msl_constant_is_separate() ? t.v : t.qkv + ulong(MSL_CAST(ulong, values)) * p.head;
+return v + ulong(MSL_CAST(ulong, token)) * p.v_stride + ulong(MSL_CAST(ulong, row - values)) * p.head;
 }
 
 
 inline ulong to_row(const RopeWriteParams &p, int slot, uint row) {
-return cache_row(uint(slot) / p.block, uint(slot) % p.block, (row - p.heads) % p.kv_heads, p.kv_heads, p.block,
+return cache_row(uint(MSL_CAST(uint, slot)) / p.block, uint(MSL_CAST(uint, slot)) % p.block, (row - p.heads) % p.kv_heads, p.kv_heads, p.block,
 p.head);
 }
 
@@ -403,21 +403,21 @@ return at;
 
 
 inline float2 load_two( const float *from, uint i) { return *( const float2 *)(from + i); }
-inline float2 load_two( const half *from, uint i) { return float2(*( const half2 *)(from + i)); }
-inline float2 load_two( const bfloat *from, uint i) { return float2(*( const bfloat2 *)(from + i)); }
+inline float2 load_two( const half *from, uint i) { return float2(MSL_CAST(float2, *( const half2 *)(from + i))); }
+inline float2 load_two( const bfloat *from, uint i) { return float2(MSL_CAST(float2, *( const bfloat2 *)(from + i))); }
 inline void store_two( float *to, uint i, float2 v) { *( float2 *)(to + i) = v; }
-inline void store_two( half *to, uint i, float2 v) { *( half2 *)(to + i) = half2(v); }
-inline void store_two( bfloat *to, uint i, float2 v) { *( bfloat2 *)(to + i) = bfloat2(v); }
+inline void store_two( half *to, uint i, float2 v) { *( half2 *)(to + i) = half2(MSL_CAST(half2, v)); }
+inline void store_two( bfloat *to, uint i, float2 v) { *( bfloat2 *)(to + i) = bfloat2(MSL_CAST(bfloat2, v)); }
 
 
 
 template <typename A> inline float4 load_pairs( const A *head, Pairs at, bool whole) {
 if (MSL_BRANCH(16, !whole))
-return float4(load_pair(head, at.one), load_pair(head, at.two));
+return float4(MSL_CAST(float4, load_pair(head, at.one), load_pair(head, at.two)));
 if (MSL_BRANCH(17, at.flat))
 return load_four(head, at.one.first);
 const float2 first = load_two(head, at.one.first), second = load_two(head, at.one.second);
-return float4(first.x, second.x, first.y, second.y);
+return float4(MSL_CAST(float4, first.x, second.x, first.y, second.y));
 }
 template <typename A> inline void store_pairs( A *head, Pairs at, float4 v, bool whole) {
 if (MSL_BRANCH(18, !whole)) {
@@ -442,7 +442,7 @@ return r;
 }
 
 inline float4 turn_pairs(float4 v, Pairs at, float4 r) {
-return float4(MSL_BRANCH(22, at.one.rotates )? turn(v.template swizzle<0, 1>(), r.template swizzle<0, 1>()) : v.template swizzle<0, 1>(), MSL_BRANCH(23, at.two.rotates )? turn(v.template swizzle<2, 3>(), r.template swizzle<2, 3>()) : v.template swizzle<2, 3>());
+return float4(MSL_CAST(float4, MSL_BRANCH(22, at.one.rotates )? turn(v.template swizzle<0, 1>(), r.template swizzle<0, 1>()) : v.template swizzle<0, 1>(), MSL_BRANCH(23, at.two.rotates )? turn(v.template swizzle<2, 3>(), r.template swizzle<2, 3>()) : v.template swizzle<2, 3>()));
 }
 
 
@@ -504,7 +504,7 @@ continue;
 float squares = 0.0f;
 for (uint s = 0; MSL_STEP(s < steps); s++)
 squares += dot(x[j][s], x[j][s]);
-scale[j] = precise::rsqrt(simd_sum(squares, 2) / float(p.head) + p.eps);
+scale[j] = precise::rsqrt(simd_sum(squares, 2) / float(MSL_CAST(float, p.head)) + p.eps);
 }
 
 for (uint s = 0; MSL_STEP(s < steps); s++) {
@@ -527,7 +527,7 @@ v *= scale[j] * (MSL_BRANCH(38, row < keys )? query : key);
 if (MSL_BRANCH(39, row < values))
 v = turn_pairs(v, turned[s], r);
 if (MSL_BRANCH(40, row < keys))
-store_pairs(t.q_out + (ulong(token) * p.heads + row) * p.head, turned[s], v, whole);
+store_pairs(t.q_out + (ulong(MSL_CAST(ulong, token)) * p.heads + row) * p.head, turned[s], v, whole);
 else
 put(MSL_BRANCH(41, row < values )? t.k_cache : t.v_cache, to_row(p, place.slot, row), staged + j * p.head,
 MSL_BRANCH(42, row < values )? turned[s] : copied[s], v, whole);

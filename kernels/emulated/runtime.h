@@ -47,8 +47,8 @@
 #define MSL_LIKELY(x) __builtin_expect(!!(x), 1)
 #define MSL_UNLIKELY(x) __builtin_expect(!!(x), 0)
 
-// A build that counts (MSL_COUNTED) sees loops, branches and what it is told by
-// MSL_TRACE; others are compiled as if none of it were there.
+// A build that counts (MSL_COUNTED) sees loops, branches, shifts, conversions and what it
+// is told by MSL_TRACE; others are compiled as if none of it were there.
 #ifdef MSL_COUNTED
 #include "trace/trace.h"
 #else
@@ -57,6 +57,8 @@
 #define MSL_STEP(...) (__VA_ARGS__)
 #define MSL_BRANCH(site, ...) (__VA_ARGS__)
 #define MSL_CHOOSE(site, ...) (__VA_ARGS__)
+#define MSL_BY
+#define MSL_CAST(type, ...) __VA_ARGS__
 #define MSL_TRACE(...)
 #define MSL_UNTRACED
 #endif

@@ -248,8 +248,8 @@ uint3 position) {
 if (MSL_BRANCH(4, position.x >= p.size[2]))
 return;
 const ulong from =
-ulong(position.z) * p.stride[0] + ulong(position.y) * p.stride[1] + ulong(position.x) * p.stride[2];
-out[(ulong(position.z) * p.size[1] + position.y) * p.size[2] + position.x] = x[from];
+ulong(MSL_CAST(ulong, position.z)) * p.stride[0] + ulong(MSL_CAST(ulong, position.y)) * p.stride[1] + ulong(MSL_CAST(ulong, position.x)) * p.stride[2];
+out[(ulong(MSL_CAST(ulong, position.z)) * p.size[1] + position.y) * p.size[2] + position.x] = x[from];
 }
 #line 39 "kernels/source.metal"
 template <typename A>
@@ -264,21 +264,21 @@ A *a_tile = ( A *)memory;
 A *b_tile = a_tile + 32 * 40;
 
 const uint m0 = group.y * 32, n0 = group.x * 32;
-const A *a_from = a + ulong(group.z) * p.m * p.k;
-const A *b_from = b + ulong(group.z) * p.n * p.k;
+const A *a_from = a + ulong(MSL_CAST(ulong, group.z)) * p.m * p.k;
+const A *b_from = b + ulong(MSL_CAST(ulong, group.z)) * p.n * p.k;
 const uint row = tid / 4, part = tid % 4 * 8;
 Quadrant acc;
 clear(acc);
 MSL_LOOP(5) for (uint k0 = 0; MSL_TURN(6, k0 < p.k); k0 += 32) {
 MSL_LOOP(7) for (uint i = part; MSL_TURN(8, i < part + 8); i++) {
 const bool inside = m0 + row < p.m && k0 + i < p.k;
-a_tile[row * 40 + i] = A(MSL_BRANCH(9, inside )? float(a_from[ulong(m0 + row) * p.k + k0 + i]) : 0.0f);
+a_tile[row * 40 + i] = A(MSL_BRANCH(9, inside )? float(MSL_CAST(float, a_from[ulong(MSL_CAST(ulong, m0 + row)) * p.k + k0 + i])) : 0.0f);
 }
 MSL_LOOP(10) for (uint i = part; MSL_TURN(11, i < part + 8); i++) {
 const uint n = msl_constant_is_transposed() ? n0 + row : n0 + i;
 const uint k = msl_constant_is_transposed() ? k0 + i : k0 + row;
-const ulong at = msl_constant_is_transposed() ? ulong(n) * p.k + k : ulong(k) * p.n + n;
-b_tile[row * 40 + i] = A(MSL_BRANCH(12, n < p.n && k < p.k )? float(b_from[at]) : 0.0f);
+const ulong at = msl_constant_is_transposed() ? ulong(MSL_CAST(ulong, n)) * p.k + k : ulong(MSL_CAST(ulong, k)) * p.n + n;
+b_tile[row * 40 + i] = A(MSL_BRANCH(12, n < p.n && k < p.k )? float(MSL_CAST(float, b_from[at])) : 0.0f);
 }
 threadgroup_barrier(mem_flags::mem_threadgroup, 1);
 accumulate(a_tile, b_tile, 40, 32, !msl_constant_is_transposed(), sg, acc);
@@ -289,7 +289,7 @@ threadgroup_barrier(mem_flags::mem_threadgroup, 3);
 MSL_LOOP(13) for (uint e = tid; MSL_TURN(14, e < 32 * 32); e += 128) {
 const uint m = m0 + e / 32, n = n0 + e % 32;
 if (MSL_BRANCH(15, m < p.m && n < p.n))
-out[(ulong(group.z) * p.m + m) * p.n + n] = A(memory[e]);
+out[(ulong(MSL_CAST(ulong, group.z)) * p.m + m) * p.n + n] = A(memory[e]);
 }
 }
 #line 87 "kernels/source.metal"
@@ -306,14 +306,14 @@ const uint columns = p.seqs * p.context, column = position.x, token = position.y
 if (MSL_BRANCH(16, column >= columns))
 return;
 const uint seq = column / p.context;
-const int key = int(column % p.context), t = int(token);
+const int key = int(MSL_CAST(int, column % p.context)), t = int(MSL_CAST(int, token));
 const bool owned = cu_seqlens[seq] <= t && t < cu_seqlens[seq + 1];
-const bool recent = p.window == 0 || uint(positions[token] - key) < p.window;
+const bool recent = p.window == 0 || uint(MSL_CAST(uint, positions[token] - key)) < p.window;
 const bool seen = owned && key <= positions[token] && key < context_lens[seq] && recent;
-const ulong at = (ulong(position.z) * p.tokens + token) * columns + column;
-float score = float(scores[at]);
+const ulong at = (ulong(MSL_CAST(ulong, position.z)) * p.tokens + token) * columns + column;
+float score = float(MSL_CAST(float, scores[at]));
 if (msl_constant_has_slopes())
-score += slopes[position.z] * float(key - positions[token]);
+score += slopes[position.z] * float(MSL_CAST(float, key - positions[token]));
 out[at] = A(MSL_BRANCH(17, seen )? score : -INFINITY);
 }
 #line 120 "kernels/source.metal"
@@ -326,12 +326,12 @@ uint row, uint tid,
 uint sg, uint lane) {
 using msl_type_0 = float[8]; static_assert(sizeof(msl_type_0) == 32, "maxima"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &maxima = msl::group_variable<msl_type_0>(msl_at_0, 0); 
 using msl_type_1 = float[8]; static_assert(sizeof(msl_type_1) == 32, "totals"); constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &totals = msl::group_variable<msl_type_1>(msl_at_1, 1); 
-const A *from = x + ulong(row) * p.a_stride;
-A *to = out + ulong(row) * p.width;
+const A *from = x + ulong(MSL_CAST(ulong, row)) * p.a_stride;
+A *to = out + ulong(MSL_CAST(ulong, row)) * p.width;
 
 float highest = -INFINITY, total = 0.0f;
 MSL_LOOP(18) for (uint i = tid; MSL_TURN(19, i < p.width); i += 256) {
-const float v = float(from[i]);
+const float v = float(MSL_CAST(float, from[i]));
 if (MSL_BRANCH(20, v > highest)) {
 total *= exp(highest - v);
 highest = v;
@@ -356,7 +356,7 @@ total = MSL_BRANCH(24, sink == -INFINITY )? 0.0f : exp(sink - highest);
 for (uint i = 0; MSL_STEP(i < 8); i++)
 total += MSL_BRANCH(25, maxima[i] > -INFINITY )? totals[i] * exp(maxima[i] - highest) : totals[i];
 MSL_LOOP(26) for (uint i = tid; MSL_TURN(27, i < p.width); i += 256)
-to[i] = A(MSL_BRANCH(28, total == 0.0f )? 0.0f : exp(float(from[i]) - highest) / total);
+to[i] = A(MSL_BRANCH(28, total == 0.0f )? 0.0f : exp(float(MSL_CAST(float, from[i])) - highest) / total);
 }
 #line 362 "kernels/emulated/source.gen.cc"
 void thread_0(const msl::Thread &t) {

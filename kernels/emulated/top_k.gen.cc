@@ -199,8 +199,8 @@ static const uint room = 2048;
 
 inline ulong key_of(float v, uint i) {
 const uint bits = as_type<uint>(MSL_BRANCH(1, v == 0.0f )? 0.0f : v);
-const uint ordered = MSL_BRANCH(2, bits >> 31 != 0 )? ~bits : bits | 0x80000000u;
-return ulong(ordered) << 32 | ulong(~i);
+const uint ordered = MSL_BRANCH(2, bits >> MSL_BY 31 != 0 )? ~bits : bits | 0x80000000u;
+return ulong(MSL_CAST(ulong, ordered)) << MSL_BY 32 | ulong(MSL_CAST(ulong, ~i));
 }
 
 
@@ -231,7 +231,7 @@ uint sg, uint lane) {
 using msl_type_0 = ulong[room]; static_assert(sizeof(msl_type_0) == 16384, "keys"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &keys = msl::group_variable<msl_type_0>(msl_at_0, 0); 
 using msl_type_1 = atomic_uint; static_assert(sizeof(msl_type_1) == 4, "candidates"); constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &candidates = msl::group_variable<msl_type_1>(msl_at_1, 1); 
 using msl_type_2 = uint[8]; static_assert(sizeof(msl_type_2) == 32, "marks"); constexpr uint32_t msl_at_2 = msl::place(msl_end_1), msl_end_2 = msl_at_2 + sizeof(msl_type_2); msl_type_2 &marks = msl::group_variable<msl_type_2>(msl_at_2, 2); 
-const A *from = x + ulong(row) * p.x_stride;
+const A *from = x + ulong(MSL_CAST(ulong, row)) * p.x_stride;
 
 keys[tid] = 0;
 if (MSL_BRANCH(10, tid == 0))
@@ -241,7 +241,7 @@ ulong least = 0;
 bool bad = false;
 MSL_LOOP(11) for (uint first = 0; MSL_TURN(12, first < p.width); first += tile) {
 MSL_LOOP(13) for (uint i = first + tid; MSL_TURN(14, i < min(first + tile, p.width)); i += 256) {
-const float v = float(from[i]);
+const float v = float(MSL_CAST(float, from[i]));
 bad = bad || isnan(v);
 const ulong key = key_of(v, i);
 if (MSL_BRANCH(15, key > least))
@@ -276,14 +276,14 @@ uint lost = 0;
 for (uint i = 0; MSL_STEP(i < 8); i++)
 lost |= marks[i];
 const ulong key = keys[tid];
-const uint index = ~uint(key & 0xffffffffu);
-const ulong to = ulong(row) * p.k + tid;
+const uint index = ~uint(MSL_CAST(uint, key & 0xffffffffu));
+const ulong to = ulong(MSL_CAST(ulong, row)) * p.k + tid;
 if (MSL_BRANCH(26, lost != 0 || key == 0)) {
 values[to] = A(MSL_BRANCH(27, lost != 0 )? NAN : -INFINITY);
 indices[to] = -1;
 } else {
 values[to] = from[index];
-indices[to] = int(index);
+indices[to] = int(MSL_CAST(int, index));
 }
 }
 #line 290 "kernels/emulated/top_k.gen.cc"

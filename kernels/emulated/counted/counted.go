@@ -1,7 +1,7 @@
 // Package counted runs the emulated kernels and counts what they ask of a GPU's memory:
-// traffic, coalescing, conflicts of threadgroup memory's banks, barriers and divergent
-// branches. Nothing is timed, and no GPU is at work: the counts are those of the
-// sources, behind the models that are stated here.
+// traffic, coalescing, conflicts of threadgroup memory's banks, barriers, divergent
+// branches, shifts and conversions. Nothing is timed, and no GPU is at work: the counts are
+// those of the sources, behind the models that are stated here.
 //
 // The kernels are the generated files of package emulated, compiled a further time with
 // the hooks that race detectors use, so that every load and store arrives with its
@@ -37,6 +37,10 @@
 //     the pipeline is made. It diverges where lanes that come to it in one interval for
 //     the same time go different ways. Whether Metal's compiler makes a select of one is
 //     not known, so that all count.
+//   - A lane's shift, extraction or rotation of bits and conversion between an integer and a
+//     float take 4 cycles of the one pipe that has them, which is a quarter as wide as those
+//     that multiply floats, add and mask. A shift by zero, and what is made of constants and
+//     the counters of unrolled loops, takes none.
 //   - Parameters (buffers outside the Memory) are constant memory, and not counted.
 package counted
 

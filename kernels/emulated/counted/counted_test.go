@@ -169,6 +169,17 @@ func TestBranches(t *testing.T) {
 	require.Equal(t, []int64{128, 128}, []int64{c.Used, c.Touched}, "lanes that left a loop at different turns are together again")
 }
 
+// A lane shifts, rotates and converts, each of which takes 4 cycles of the one pipe that
+// does; it masks, adds and multiplies floats, which take none.
+func TestShifts(t *testing.T) {
+	const groups, threads = 3, 64
+	for stride, cycles := range map[uint32]int64{0: 4 + 4 + 4 + 16 + 16 + 8, 7: 4 + 4 + 4 + 4 + 16 + 16 + 8} {
+		c := count(t, "bits", stride, groups, threads, small, []int{4 * groups * threads, 4 * groups * threads})
+		require.Equal(t, groups*threads*cycles, c.ShiftCycles, stride)
+	}
+	require.Zero(t, count(t, "copy", 0, groups, threads, small, []int{4 * groups * threads, 4 * groups * threads}).ShiftCycles)
+}
+
 func TestBarriers(t *testing.T) {
 	const times, groups = 5, 3
 	for _, threads := range []uint32{32, 64} {

@@ -242,24 +242,28 @@ template <class T> MSL_INLINE if_integer<T> ctz(T v) {
     return u ? T(__builtin_ctzll(u)) : T(sizeof(T) * 8);
 }
 template <class T> MSL_INLINE if_integer<T> reverse_bits(T v) {
+    MSL_TRACE(smelt_trace_shift(SMELT_SHIFT_CYCLES);)
     std::make_unsigned_t<T> u = v, r = 0;
     for (int i = 0; i < int(sizeof(T)) * 8; i++, u >>= 1)
         r = std::make_unsigned_t<T>(r << 1 | (u & 1));
     return T(r);
 }
 template <class T> MSL_INLINE if_integer<T> rotate(T v, T by) {
+    MSL_TRACE(smelt_trace_shift(SMELT_SHIFT_CYCLES);)
     constexpr unsigned bits = sizeof(T) * 8;
     const std::make_unsigned_t<T> u = v;
     const unsigned n = unsigned(by) % bits;
     return n ? T(u << n | u >> (bits - n)) : v;
 }
 template <class T> MSL_INLINE if_integer<T> extract_bits(T v, uint offset, uint count) {
+    MSL_TRACE(smelt_trace_shift(SMELT_SHIFT_CYCLES);)
     constexpr uint bits = sizeof(T) * 8;
     if (count == 0)
         return 0;
     return T(T(v << (bits - count - offset)) >> (bits - count));
 }
 template <class T> MSL_INLINE if_integer<T> insert_bits(T base, T insert, uint offset, uint count) {
+    MSL_TRACE(smelt_trace_shift(SMELT_SHIFT_CYCLES);)
     using U = std::make_unsigned_t<T>;
     const U mask = U((count >= sizeof(T) * 8 ? U(~U(0)) : U((U(1) << count) - 1)) << offset);
     return T((U(base) & U(~mask)) | (U(U(insert) << offset) & mask));
@@ -269,7 +273,10 @@ template <class T> MSL_INLINE if_integer<T> mulhi(T a, T b) {
     return T((__int128)(a) * (__int128)(b) >> sizeof(T) * 8);
 }
 template <class T> MSL_INLINE if_integer<T> madhi(T a, T b, T c) { return T(mulhi(a, b) + c); }
-template <class T> MSL_INLINE if_integer<T> mul24(T a, T b) { return T(a * b); }
+template <class T> MSL_INLINE if_integer<T> mul24(T a, T b) {
+    MSL_TRACE(smelt_trace_shift(SMELT_SHIFT_CYCLES);)
+    return T(a * b);
+}
 template <class T> MSL_INLINE if_integer<T> mad24(T a, T b, T c) { return T(a * b + c); }
 template <class T> MSL_INLINE if_integer<T> hadd(T a, T b) { return T(((__int128)(a) + b) >> 1); }
 template <class T> MSL_INLINE if_integer<T> rhadd(T a, T b) { return T(((__int128)(a) + b + 1) >> 1); }

@@ -519,6 +519,11 @@ void smelt_trace_mute(int by) {
         active->muted += by;
 }
 
+void smelt_trace_shift(uint32_t cycles) {
+    if (active && active->tid)
+        active->shown.counts.shift_cycles += cycles;
+}
+
 // The compiler's hooks.
 
 void __tsan_init(void) {}

@@ -1,7 +1,7 @@
 // What a counted kernel does, as it does it: loads and stores come through the
 // compiler's hooks for race detection (-fsanitize=thread without that sanitizer's
-// library), loops and branches through the macros that mslgen writes, barriers and
-// matrices through the runtime.
+// library), loops, branches, shifts and conversions through the macros that mslgen writes,
+// barriers and matrices through the runtime.
 //
 // Kernels are compiled so where they are to be counted, a shared library for each
 // source; its one visible symbol is smelt_counted_kernels.
@@ -16,10 +16,16 @@
 #include "../library.h"
 
 #ifdef __cplusplus
+#include <type_traits>
 extern "C" {
 #endif
 
 enum { SMELT_LINE = 128 }; // bytes of a line of device memory
+
+// Cycles that a lane's shift, extraction of bits, product of integers or conversion between
+// integers and floats takes on the one pipe that has them all: it is a quarter as wide as
+// those that add, multiply floats and mask. Source: philipturner/metal-benchmarks.
+enum { SMELT_SHIFT_CYCLES = 4 };
 
 // A line of device memory as a simdgroup touched it in one interval: bit i of the masks
 // is byte i.
@@ -44,6 +50,7 @@ typedef struct smelt_counts {
     uint64_t group_least;          // that they would need without conflicts
     uint64_t threadgroup_barriers; // by threadgroup
     uint64_t simdgroup_meetings;   // simdgroup barriers and operations, by simdgroup
+    uint64_t shift_cycles;         // of the pipe that shifts and converts, by lane
 } smelt_counts;
 
 // A trace of one threadgroup after the other.
@@ -90,6 +97,8 @@ void smelt_trace_fork(uint32_t site, uint32_t way, const char *where);
 // smelt_trace_mute(-1) their accesses are not traced one by one.
 void smelt_trace_tile(const void *at, uint64_t stride, uint32_t row_bytes, uint32_t rows, int write);
 void smelt_trace_mute(int by);
+// Cycles of the pipe that shifts and converts.
+void smelt_trace_shift(uint32_t cycles);
 
 #ifdef __cplusplus
 } // extern "C"
@@ -134,6 +143,87 @@ template <class T> inline T counted_choice(uint32_t site, T value, const char *w
     return value;
 }
 
+// Kinds of numbers.
+enum class Kind { other, integer, floating };
+
+template <class T> struct Number {
+    static constexpr uint32_t width = 1;
+    static constexpr Kind kind = std::is_same_v<T, bool>       ? Kind::other
+                                 : std::is_integral_v<T>       ? Kind::integer
+                                 : std::is_floating_point_v<T> ? Kind::floating
+                                 : std::is_class_v<T>          ? Kind::floating // half and bfloat
+                                                               : Kind::other;
+};
+template <template <class, int> class V, class T, int N> struct Number<V<T, N>> {
+    static constexpr uint32_t width = N;
+    static constexpr Kind kind = Number<T>::kind;
+};
+
+// What a shift shifts by stands behind `counted_shift ->*`, which binds more strongly than
+// any operator; By is what those that follow make of it. A shift by nothing is none: the
+// first turn of a loop that the compiler unrolls.
+template <class T> struct By {
+    T value;
+};
+
+struct CountedShift {
+    template <class T> constexpr By<T> operator->*(T by) const { return {by}; }
+};
+inline constexpr CountedShift counted_shift;
+
+#define MSL_BY_OPERATOR(op)                                                                                            \
+    template <class T, class U> inline constexpr auto operator op(By<T> a, U b) {                                      \
+        return By<decltype(a.value op b)>{a.value op b};                                                               \
+    }
+MSL_BY_OPERATOR(*)
+MSL_BY_OPERATOR(/)
+MSL_BY_OPERATOR(%)
+MSL_BY_OPERATOR(+)
+MSL_BY_OPERATOR(-)
+#undef MSL_BY_OPERATOR
+
+template <class V, class T> inline constexpr void count_shift(By<T> by) {
+    if (__builtin_is_constant_evaluated())
+        return;
+    uint32_t shifts = 0;
+    if constexpr (std::is_arithmetic_v<T>)
+        shifts = by.value != 0 ? Number<V>::width : 0;
+    else
+        for (uint32_t i = 0; i < Number<T>::width; i++)
+            shifts += by.value[i] != 0;
+    smelt_trace_shift(shifts * SMELT_SHIFT_CYCLES);
+}
+
+template <class V, class T> inline constexpr auto operator<<(V v, By<T> by) {
+    count_shift<V>(by);
+    return v << by.value;
+}
+template <class V, class T> inline constexpr auto operator>>(V v, By<T> by) {
+    count_shift<V>(by);
+    return v >> by.value;
+}
+template <class V, class T> inline constexpr V &operator<<=(V &v, By<T> by) {
+    count_shift<V>(by);
+    return v <<= by.value;
+}
+template <class V, class T> inline constexpr V &operator>>=(V &v, By<T> by) {
+    count_shift<V>(by);
+    return v >>= by.value;
+}
+
+template <class To, class... From> inline constexpr To counted_cast(const From &...from) {
+    if (!__builtin_is_constant_evaluated()) {
+        constexpr Kind to = Number<To>::kind;
+        constexpr uint32_t converted =
+            (0 + ... +
+             (Number<From>::kind != Kind::other && to != Kind::other && Number<From>::kind != to ? Number<From>::width
+                                                                                                 : 0));
+        if constexpr (converted != 0)
+            smelt_trace_shift(converted * SMELT_SHIFT_CYCLES);
+    }
+    return To(from...);
+}
+
 } // namespace MSL_VARIANT
 } // namespace msl
 
@@ -147,6 +237,8 @@ template <class T> inline T counted_choice(uint32_t site, T value, const char *w
 #define MSL_STEP(...) msl::counted_step(bool(__VA_ARGS__))
 #define MSL_BRANCH(n, ...) msl::counted_branch(n, bool(__VA_ARGS__), MSL_WHERE)
 #define MSL_CHOOSE(n, ...) msl::counted_choice(n, (__VA_ARGS__), MSL_WHERE)
+#define MSL_BY msl::counted_shift->*
+#define MSL_CAST(type, ...) msl::counted_cast<type>(__VA_ARGS__)
 #define MSL_TRACE(...) __VA_ARGS__
 #define MSL_UNTRACED __attribute__((no_sanitize("thread")))
 #endif

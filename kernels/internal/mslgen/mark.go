@@ -3,6 +3,7 @@ package mslgen
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // mark puts macros around the loops and branches of f for builds that count
@@ -13,6 +14,8 @@ import (
 //	MSL_BRANCH(n, …)       around the conditions of if and ?:
 //	MSL_CHOOSE(n, …)       around the value of a switch
 //	MSL_STEP(condition)    around the condition of a loop of which it knows them
+//	MSL_BY                 before what a shift shifts by
+//	MSL_CAST(type, …)      around what becomes a number of another type
 //
 // What is decided when the pipeline is made is no branch and has no mark: conditions of
 // literals, constants, function constants, template parameters and the counters of
@@ -73,6 +76,23 @@ func (m *marker) around(macro string, from, to int) {
 func (m *marker) visit(i int) error {
 	t := m.tok(i)
 	switch {
+	case m.isShift(i):
+		by := i + 1
+		if t.is(">") {
+			by++
+		}
+		if m.tok(i-1).kind != number || m.tok(by).kind != number {
+			m.before[by] += "MSL_BY "
+		}
+	case numberTypes[t.text] && t.kind == ident && m.tok(i+1).is("(") && !m.tok(i+2).is(")"):
+		close, err := m.match(i + 1)
+		if err != nil {
+			return err
+		}
+		if !m.isFixed(m.tokens[i+2 : close]) {
+			m.before[i+2] += "MSL_CAST(" + t.text + ", "
+			m.before[close] = ")" + m.before[close]
+		}
 	case t.is("?") && t.kind == punct:
 		if from := m.condition(i); !m.isFixed(m.tokens[from:i]) {
 			m.around("MSL_BRANCH", from, i)
@@ -120,6 +140,27 @@ func (m *marker) visit(i int) error {
 		}
 	}
 	return nil
+}
+
+// numberTypes are the names of numbers and of vectors of them.
+var numberTypes = func() map[string]bool {
+	names := map[string]bool{}
+	for _, name := range strings.Fields("float half bfloat int uint short ushort char uchar long ulong") {
+		for _, width := range []string{"", "2", "3", "4"} {
+			names[name+width] = true
+		}
+	}
+	return names
+}()
+
+// isShift tells whether a shift, or the assignment of one, begins at i. Two > that end
+// template arguments have no space before them.
+func (m *marker) isShift(i int) bool {
+	t := m.tok(i)
+	if t.kind != punct {
+		return false
+	}
+	return t.is("<<") || t.is("<<=") || t.is(">") && t.space && !m.tok(i+1).space && (m.tok(i+1).is(">") || m.tok(i+1).is(">="))
 }
 
 // header returns the condition of a for whose parentheses hold the tokens [from, to),

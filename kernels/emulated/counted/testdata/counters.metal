@@ -120,3 +120,18 @@ kernel void again(device const float *x [[buffer(0)]], device float *out [[buffe
             sum += x[c];
     out[group * 32 + i] = sum;
 }
+
+// bits shifts and converts: by a number that is not zero, between integers and floats, one
+// by one and in vectors, and rotates. What it does beside that is another pipe's.
+kernel void bits(device const uint *x [[buffer(0)]], device float *out [[buffer(1)]],
+                 uint i [[thread_position_in_grid]]) {
+    uint v = x[i] >> fc_stride | x[i] << 1; // 4 cycles, and 4 more unless fc_stride is 0
+    v >>= 3;                                // 4
+    v = rotate(v, 5u) & 0x0f0f0f0fu;        // 4
+    const ushort4 parts = ushort4(ushort2(v & 255u), ushort2(1, 2));
+    const float4 four = float4(parts >> 2); // 16 and 16
+    float sum = four.x + four.y + four.z + four.w;
+    for (uint turn = 0; turn < 3; turn++)
+        sum += float(turn) * float(half(sum));      // the compiler knows a turn
+    out[i] = sum + float(int(sum)) + float(1 >> 1); // 8
+}

@@ -53,6 +53,10 @@ type Counts struct {
 	Barriers int64 // of a threadgroup, on average: the sum over threadgroups
 	Meetings int64 // simdgroup barriers and operations, by simdgroup
 
+	// ShiftCycles is what lanes take of the pipe that shifts, extracts bits and converts
+	// between integers and floats, in cycles of a lane's multiply-add.
+	ShiftCycles int64
+
 	Branches  int64 // forks that simdgroups came to
 	Divergent int64 // of them, those at which their lanes parted
 	Sites     []Site
@@ -91,7 +95,7 @@ var ErrUnknownKernel = errors.New("no such kernel")
 // tally is what has been counted up to the end of a wave.
 type tally struct {
 	groups int64
-	counts [15]int64
+	counts [16]int64
 	sites  []Site
 }
 
@@ -118,7 +122,7 @@ func scale(waves []tally, groups int64) *Counts {
 	n := &last.counts
 	c.Accesses, c.Read, c.Written, c.Used, c.Touched, c.Tile = n[0], n[1], n[2], n[3], n[4], n[7]
 	c.GroupAccesses, c.GroupCycles, c.GroupLeast = n[8], n[9], n[10]
-	c.Barriers, c.Meetings, c.Branches, c.Divergent = n[11], n[12], n[13], n[14]
+	c.Barriers, c.Meetings, c.Branches, c.Divergent, c.ShiftCycles = n[11], n[12], n[13], n[14], n[15]
 	slices.SortStableFunc(last.sites, func(a, b Site) int { return int(min(max(b.Divergent-a.Divergent, -1), 1)) })
 	c.Sites = last.sites
 	return c

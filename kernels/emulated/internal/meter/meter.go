@@ -152,7 +152,7 @@ func sum(trace *C.smelt_trace, lru *cache, once *distinct, groups int64) tally {
 	t.counts = [...]int64{
 		int64(n.accesses), lru.read * Line, (lru.written + lru.dirty) * Line, int64(n.used), int64(n.lines) * Line,
 		once.read, once.written, once.tile, int64(n.group_accesses), int64(n.group_cycles), int64(n.group_least),
-		int64(n.threadgroup_barriers), int64(n.simdgroup_meetings), branches, divergent,
+		int64(n.threadgroup_barriers), int64(n.simdgroup_meetings), branches, divergent, int64(n.shift_cycles),
 	}
 	return t
 }

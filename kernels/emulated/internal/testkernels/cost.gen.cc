@@ -9,7 +9,7 @@ using namespace metal;
 
 void cost_sum( float *out, const uint &rounds,
 uint i) {
-float v = float(i);
+float v = float(MSL_CAST(float, i));
 MSL_LOOP(1) for (uint k = 0; MSL_TURN(2, k < rounds); k++)
 v = simd_sum(v, 1) * 0.03125f;
 out[i] = v;
@@ -17,7 +17,7 @@ out[i] = v;
 
 void cost_shuffle( float *out, const uint &rounds,
 uint i) {
-float v = float(i);
+float v = float(MSL_CAST(float, i));
 MSL_LOOP(3) for (uint k = 0; MSL_TURN(4, k < rounds); k++)
 v = simd_shuffle_xor(v, 1, 2) + 1;
 out[i] = v;
@@ -25,7 +25,7 @@ out[i] = v;
 
 void cost_barrier( float *out, const uint &rounds,
 uint i) {
-float v = float(i);
+float v = float(MSL_CAST(float, i));
 MSL_LOOP(5) for (uint k = 0; MSL_TURN(6, k < rounds); k++) {
 v += 1;
 threadgroup_barrier(mem_flags::mem_none, 3);
@@ -54,13 +54,13 @@ simdgroup_store(c[0][0], out, 8);
 simdgroup_barrier(mem_flags::mem_none, 4);
 }
 
-void cost_thread( float *out, uint i) { out[i] = float(i); }
+void cost_thread( float *out, uint i) { out[i] = float(MSL_CAST(float, i)); }
 
 void cost_convert( float4 *out, const uint &rounds,
 const half4 *x, uint i) {
 float4 sum = 0;
 MSL_LOOP(9) for (uint k = 0; MSL_TURN(10, k < rounds); k++)
-sum += float4(x[k & 15]);
+sum += float4(MSL_CAST(float4, x[k & 15]));
 out[i] = sum;
 }
 #line 67 "kernels/emulated/internal/testkernels/cost.gen.cc"

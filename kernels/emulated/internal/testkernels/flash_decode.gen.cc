@@ -25,13 +25,13 @@ float4 acc = 0.f;
 MSL_LOOP(1) for (uint t = sg; MSL_TURN(2, t < p.n_kv); t += 4) {
 const KV* kp = K + t * p.kv_stride + hk * p.head_dim + lane * 4;
 const KV* vp = V + t * p.kv_stride + hk * p.head_dim + lane * 4;
-const float4 kv = float4(*( const vec<KV, 4>*)kp);
+const float4 kv = float4(MSL_CAST(float4, *( const vec<KV, 4>*)kp));
 const float s = simd_sum(dot(qv, kv), 1);
 const float m_new = max(m, s);
 const float corr = fast::exp(m - m_new);
 const float e = fast::exp(s - m_new);
 l = l * corr + e;
-acc = acc * corr + e * float4(*( const vec<KV, 4>*)vp);
+acc = acc * corr + e * float4(MSL_CAST(float4, *( const vec<KV, 4>*)vp));
 m = m_new;
 }
 if (MSL_BRANCH(3, lane == 0)) { sm_m[sg] = m; sm_l[sg] = l; }

@@ -12,13 +12,13 @@ static constexpr uint NROWS = 4;
 
 
 static inline float block_dot( const block_q4_0* b, float sumy, const float* yl, uint il) {
-const float d = float(b->d);
+const float d = float(MSL_CAST(float, b->d));
 const ushort* qs = ( const ushort*)(b->qs) + il / 2;
 float acc0 = 0.f, acc1 = 0.f;
 for (uint i = 0; MSL_STEP(i < 8); i += 2) {
 const ushort q = qs[i / 2];
-acc0 += yl[i + 0] * float(q & 0x000F) + yl[i + 1] * float(q & 0x0F00);
-acc1 += yl[i + 8] * float(q & 0x00F0) + yl[i + 9] * float(q & 0xF000);
+acc0 += yl[i + 0] * float(MSL_CAST(float, q & 0x000F)) + yl[i + 1] * float(MSL_CAST(float, q & 0x0F00));
+acc1 += yl[i + 8] * float(MSL_CAST(float, q & 0x00F0)) + yl[i + 9] * float(MSL_CAST(float, q & 0xF000));
 }
 return d * (sumy * -8.f + acc0 + acc1);
 }
@@ -76,9 +76,9 @@ const block_q4_0& b = W[(row0 + r) * nb + ib];
 float s = 0.f;
 for (uint j = 0; MSL_STEP(j < 16); j++) {
 const uchar q = b.qs[j];
-s += xb[j] * float(int(q & 0xF) - 8) + xb[j + 16] * float(int(q >> 4) - 8);
+s += xb[j] * float(MSL_CAST(float, int(MSL_CAST(int, q & 0xF)) - 8)) + xb[j + 16] * float(MSL_CAST(float, int(MSL_CAST(int, q >> MSL_BY 4)) - 8));
 }
-sumf[r] += s * float(b.d);
+sumf[r] += s * float(MSL_CAST(float, b.d));
 }
 }
 for (uint r = 0; MSL_STEP(r < NROWS); r++) {

@@ -9,7 +9,7 @@ struct block_q4_0 { half d; uchar qs[32/2]; };
 #line 2 "kernels/emulated/testdata/gemv_vec.metal"
 struct GemvParams { uint K; uint N; };
 
-static inline float4 nib(uint w, uint s) { return float4(int4((w >> s) & 15u, (w >> (s + 8)) & 15u, (w >> (s + 16)) & 15u, (w >> (s + 24)) & 15u) - 8); }
+static inline float4 nib(uint w, uint s) { return float4(MSL_CAST(float4, int4(MSL_CAST(int4, (w >> MSL_BY s) & 15u, (w >> MSL_BY (s + 8)) & 15u, (w >> MSL_BY (s + 16)) & 15u, (w >> MSL_BY (s + 24)) & 15u)) - 8)); }
 void gemv_q4_0_vec( const block_q4_0* W,
 const float* x,
 float* y,
@@ -29,9 +29,9 @@ const block_q4_0& b = W[(row0 + r) * nb + ib];
 float s = 0.f;
 for (uint j = 0; MSL_STEP(j < 16); j++) {
 const uchar q = b.qs[j];
-s += (( const float*)xb)[j] * float(int(q & 0xF) - 8) + (( const float*)xb)[j + 16] * float(int(q >> 4) - 8);
+s += (( const float*)xb)[j] * float(MSL_CAST(float, int(MSL_CAST(int, q & 0xF)) - 8)) + (( const float*)xb)[j + 16] * float(MSL_CAST(float, int(MSL_CAST(int, q >> MSL_BY 4)) - 8));
 }
-sumf[r] += s * float(b.d);
+sumf[r] += s * float(MSL_CAST(float, b.d));
 }
 }
 const float4 tot = simd_sum(sumf, 1);

@@ -29,11 +29,11 @@ float4 s4 = 0.f;
 for (uint j = 0; MSL_STEP(j < 4); j++) {
 const packed_uchar4& q4 = (( const packed_uchar4*)b.qs)[j];
 const uchar4 q = q4;
-s4 += xb[j] * (float4(q & uchar(15)) - 8.0f);
-s4 += xb[j + 4] * (float4(q >> uchar(4)) - 8.0f);
+s4 += xb[j] * (float4(MSL_CAST(float4, q & uchar(15))) - 8.0f);
+s4 += xb[j + 4] * (float4(MSL_CAST(float4, q >> MSL_BY uchar(4))) - 8.0f);
 }
 const float s = s4.x + s4.y + s4.z + s4.w;
-sumf[r] += s * float(b.d);
+sumf[r] += s * float(MSL_CAST(float, b.d));
 }
 }
 const float4 tot = simd_sum(sumf, 1);

@@ -22,18 +22,18 @@ uint tid,
 uint2 grid,
 ushort lane)
 {
-half4 h = half4(half3(half(1.0f), half(2.0f), half(3.0f)), half(4.0f));
+half4 h = half4(MSL_CAST(half4, half3(half(1.0f), half(2.0f), half(3.0f)), half(4.0f)));
 h.template swizzle_ref<0, 1>() = h.template swizzle<1, 0>(); h.w *= half(2.0f);
 const uint u = as_type<uint>(1.0f) + as_type<ushort>(half(1.0f));
 uchar4 c = as_type<uchar4>(u);
-dyn[tid] = float(lane) + LUT[lane & 3];
+dyn[tid] = float(MSL_CAST(float, lane)) + LUT[lane & 3];
 threadgroup_barrier(mem_flags::mem_threadgroup, 5);
 float mx; float r = helper_sum(dyn, lane, mx);
 uint ps = simd_prefix_exclusive_sum(1u, 6);
 bool any = simd_any(lane == 5, 7), all = simd_all(lane < 32, 8);
 if (MSL_BRANCH(2, tid < n)) {
 atomic_fetch_add_explicit(counter, 1u, memory_order_relaxed);
-out[tid] = apply<float, Op::add>(r, mx) + float(h.x + h.w) + float(c.w) + select(0.f, 1.f, any) + clamp(float(ps), 0.0f, 2.0f) + (MSL_BRANCH(3, all )? 1.f : 0.f) + popcount(u) + (msl_constant_has_n() ? 1.f : 0.f);
+out[tid] = apply<float, Op::add>(r, mx) + float(MSL_CAST(float, h.x + h.w)) + float(MSL_CAST(float, c.w)) + select(0.f, 1.f, any) + clamp(float(MSL_CAST(float, ps)), 0.0f, 2.0f) + (MSL_BRANCH(3, all )? 1.f : 0.f) + popcount(u) + (msl_constant_has_n() ? 1.f : 0.f);
 }
 }
 #line 40 "kernels/emulated/internal/testkernels/misc.gen.cc"

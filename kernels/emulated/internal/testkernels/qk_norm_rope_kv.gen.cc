@@ -26,18 +26,18 @@ const float sq = simd_sum(v * v, 1);
 if (MSL_BRANCH(1, lane == 0)) shared_sq[sg] = sq;
 threadgroup_barrier(mem_flags::mem_threadgroup, 2);
 const float total = shared_sq[0] + shared_sq[1] + shared_sq[2] + shared_sq[3];
-const float scale = precise::rsqrt(total / float(p.head_dim) + p.eps);
+const float scale = precise::rsqrt(total / float(MSL_CAST(float, p.head_dim)) + p.eps);
 shared_x[tid] = v * scale * w[tid];
 threadgroup_barrier(mem_flags::mem_threadgroup, 3);
 const uint hd2 = p.head_dim / 2;
 if (MSL_BRANCH(2, tid < hd2)) {
-const float inv = exp2(-log2(p.theta) * (2.0f * float(tid)) / float(p.head_dim));
-const float ang = float(p.pos) * inv;
+const float inv = exp2(-log2(p.theta) * (2.0f * float(MSL_CAST(float, tid))) / float(MSL_CAST(float, p.head_dim)));
+const float ang = float(MSL_CAST(float, p.pos)) * inv;
 const float c = cos(ang), s = sin(ang);
 const float a = shared_x[tid], b = shared_x[tid + hd2];
 half* out = kcache + p.pos * p.kv_stride + head * p.head_dim;
-out[tid] = half(a * c - b * s);
-out[tid + hd2] = half(a * s + b * c);
+out[tid] = half(MSL_CAST(half, a * c - b * s));
+out[tid + hd2] = half(MSL_CAST(half, a * s + b * c));
 }
 }
 #line 44 "kernels/emulated/internal/testkernels/qk_norm_rope_kv.gen.cc"

@@ -20,7 +20,7 @@ float acc = 0.0f;
 MSL_LOOP(1) for (uint i = tid; MSL_TURN(2, i < p.n / 4); i += nt) { float4 v = xr[i]; acc += dot(v, v); }
 partial[tid] = acc;
 threadgroup_barrier(mem_flags::mem_threadgroup, 1);
-MSL_LOOP(3) for (uint s = nt / 2; MSL_TURN(4, s > 0); s >>= 1) {
+MSL_LOOP(3) for (uint s = nt / 2; MSL_TURN(4, s > 0); s >>= MSL_BY 1) {
 if (MSL_BRANCH(5, tid < s)) partial[tid] += partial[tid + s];
 threadgroup_barrier(mem_flags::mem_threadgroup, 2);
 }

@@ -16,14 +16,14 @@ uint3 gid)
 {
 if (MSL_BRANCH(1, gid.x >= p.head_dim / 2)) return;
 const uint i = gid.x;
-const float inv = precise::exp2(-log2(p.theta) * (2.0f * float(i)) / float(p.head_dim));
-const float ang = float(pos[gid.z]) * inv * msl_constant_freq_scale();
+const float inv = precise::exp2(-log2(p.theta) * (2.0f * float(MSL_CAST(float, i))) / float(MSL_CAST(float, p.head_dim)));
+const float ang = float(MSL_CAST(float, pos[gid.z])) * inv * msl_constant_freq_scale();
 float c;
 const float s = sincos(ang, c);
 float *h = x + (gid.z * p.n_heads + gid.y) * p.head_dim;
 const uint i0 = msl_constant_is_neox() ? i : 2 * i;
 const uint i1 = msl_constant_is_neox() ? i + p.head_dim / 2 : 2 * i + 1;
-const float2 v = float2(h[i0], h[i1]);
+const float2 v = float2(MSL_CAST(float2, h[i0], h[i1]));
 h[i0] = v.x * c - v.y * s;
 h[i1] = fma(v.x, s, v.y * c);
 }

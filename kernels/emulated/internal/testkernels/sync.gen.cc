@@ -18,8 +18,8 @@ void constants( float *out, const uint &rounds,
 uint i) {
 float sum = 0;
 MSL_LOOP(1) for (uint k = 0; MSL_TURN(2, k < rounds); k++)
-sum += affine(float(i));
-out[i] = sum / float(rounds);
+sum += affine(float(MSL_CAST(float, i)));
+out[i] = sum / float(MSL_CAST(float, rounds));
 }
 
 
@@ -30,15 +30,15 @@ static inline float4 twice( const float4 &v) { return v + v; }
 void simd_operations( const float *x, float *out,
 uint i, uint n) {
 const float v = x[i];
-const uint u = uint(v);
+const uint u = uint(MSL_CAST(uint, v));
 float *o = out + i * 24;
 o[0] = simd_sum(v, 1);
 o[1] = simd_max(v, 2);
 o[2] = simd_min(v, 3);
 o[3] = simd_product(v, 4);
-o[4] = float(simd_and(u, 5));
-o[5] = float(simd_or(u, 6));
-o[6] = float(simd_xor(u, 7));
+o[4] = float(MSL_CAST(float, simd_and(u, 5)));
+o[5] = float(MSL_CAST(float, simd_or(u, 6)));
+o[6] = float(MSL_CAST(float, simd_xor(u, 7)));
 o[7] = simd_prefix_inclusive_sum(v, 8);
 o[8] = simd_prefix_exclusive_sum(v, 9);
 o[9] = simd_broadcast(v, 3, 10);
@@ -46,16 +46,16 @@ o[10] = simd_broadcast_first(v, 11);
 o[11] = simd_shuffle_down(v, 1, 12);
 o[12] = simd_shuffle_up(v, 2, 13);
 o[13] = simd_shuffle_xor(v, 1, 14);
-o[14] = float(ulong(simd_vote::vote_t(simd_ballot(v > 2.0f, 15))));
+o[14] = float(MSL_CAST(float, ulong(MSL_CAST(ulong, simd_vote::vote_t(simd_ballot(v > 2.0f, 15))))));
 o[15] = MSL_BRANCH(3, simd_any(v > 5.0f, 16) )? 1 : 0;
 o[16] = MSL_BRANCH(4, simd_all(v < 6.0f, 17) )? 1 : 0;
-o[17] = float(simd_sum(half(v), 18));
-const float4 f = simd_sum(float4(v, 1, -v, 2 * v), 19);
+o[17] = float(MSL_CAST(float, simd_sum(half(MSL_CAST(half, v)), 18)));
+const float4 f = simd_sum(float4(MSL_CAST(float4, v, 1, -v, 2 * v)), 19);
 o[18] = f.x + f.y;
 o[19] = twice(f).z + f.w - f.z;
-o[20] = float(simd_sum(int(u), 20));
+o[20] = float(MSL_CAST(float, simd_sum(int(MSL_CAST(int, u)), 20)));
 o[21] = quad_sum(v, 21);
-o[22] = simd_shuffle(v, ushort(7 - (i & 7)), 22);
+o[22] = simd_shuffle(v, ushort(MSL_CAST(ushort, 7 - (i & 7))), 22);
 o[23] = simd_shuffle_rotate_down(v, 31, 23);
 }
 
@@ -70,7 +70,7 @@ out[i] = v;
 return;
 }
 v += simd_sum(1.0f, 25);
-out[i] = v + simd_max(float(i), 26);
+out[i] = v + simd_max(float(MSL_CAST(float, i)), 26);
 }
 
 
@@ -80,11 +80,11 @@ uint g) {
 using msl_type_0 = float[1024]; static_assert(sizeof(msl_type_0) == 4096, "a"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &a = msl::group_variable<msl_type_0>(msl_at_0, 0); 
 using msl_type_1 = half[1024]; static_assert(sizeof(msl_type_1) == 2048, "flags"); constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &flags = msl::group_variable<msl_type_1>(msl_at_1, 1); using msl_type_2 = half; static_assert(sizeof(msl_type_2) == 2, "pad"); constexpr uint32_t msl_at_2 = msl::place(msl_end_1), msl_end_2 = msl_at_2 + sizeof(msl_type_2); msl_type_2 &pad = msl::group_variable<msl_type_2>(msl_at_2, 2); 
 a[i] = x[g * n + i];
-flags[i] = half(i & 1);
+flags[i] = half(MSL_CAST(half, i & 1));
 if (MSL_BRANCH(7, i == 0))
 pad = half(1.0f);
 threadgroup_barrier(mem_flags::mem_threadgroup, 27);
-out[g * n + i] = a[n - 1 - i] + float(flags[n - 1 - i]) * float(pad);
+out[g * n + i] = a[n - 1 - i] + float(MSL_CAST(float, flags[n - 1 - i])) * float(MSL_CAST(float, pad));
 }
 
 
@@ -96,9 +96,9 @@ simdgroup_float8x8 c = make_filled_simdgroup_matrix<float, 8, 8>(1.0f);
 simdgroup_load(x, a, 8);
 simdgroup_load(y, b, 16, ulong2(8, 1), true);
 simdgroup_multiply_accumulate(c, x, y, c);
-const float2 before = float2(c.thread_elements(28)[0], c.thread_elements(29)[1]);
+const float2 before = float2(MSL_CAST(float2, c.thread_elements(28)[0], c.thread_elements(29)[1]));
 c.thread_elements(30)[0] *= 2.0f;
-c.thread_elements(31)[1] += float(lane);
+c.thread_elements(31)[1] += float(MSL_CAST(float, lane));
 raw[lane * 2] = before.x;
 raw[lane * 2 + 1] = before.y;
 simdgroup_matrix<float, 8, 8> one(1.0f), d;
@@ -111,10 +111,10 @@ simdgroup_store(d, out + 64, 8, ulong2(0, 0), true);
 void dynamic_memory( float *out, float *a,
 half *b, uint i,
 uint n) {
-a[i] = float(i);
-b[n - 1 - i] = half(i);
+a[i] = float(MSL_CAST(float, i));
+b[n - 1 - i] = half(MSL_CAST(half, i));
 threadgroup_barrier(mem_flags::mem_threadgroup, 33);
-out[i] = a[(i + 1) % n] + float(b[i]);
+out[i] = a[(i + 1) % n] + float(MSL_CAST(float, b[i]));
 }
 
 
@@ -129,7 +129,7 @@ threadgroup_barrier(mem_flags::mem_threadgroup, 35);
 if (MSL_BRANCH(9, i % 64 == 0))
 atomic_fetch_add_explicit(count, atomic_load_explicit(&mine, memory_order_relaxed), memory_order_relaxed);
 atomic_fetch_add_explicit(sum, 0.5f, memory_order_relaxed);
-atomic_fetch_min_explicit(least, -int(i), memory_order_relaxed);
+atomic_fetch_min_explicit(least, -int(MSL_CAST(int, i)), memory_order_relaxed);
 }
 
 
@@ -140,14 +140,14 @@ ushort lane, ushort sg,
 uint nsg, uint width,
 uint3 groups) {
 uint *o = out + ((p.z * n.y + p.y) * n.x + p.x) * 8;
-o[0] = p.x | p.y << 8 | p.z << 16;
-o[1] = q.x | q.y << 8 | q.z << 16;
-o[2] = g.x | g.y << 8;
+o[0] = p.x | p.y << MSL_BY 8 | p.z << MSL_BY 16;
+o[1] = q.x | q.y << MSL_BY 8 | q.z << MSL_BY 16;
+o[2] = g.x | g.y << MSL_BY 8;
 o[3] = i;
-o[4] = lane | sg << 8;
-o[5] = nsg | width << 8;
-o[6] = n.x | n.y << 8 | n.z << 16;
-o[7] = groups.x | groups.y << 8 | groups.z << 16;
+o[4] = lane | sg << MSL_BY 8;
+o[5] = nsg | width << MSL_BY 8;
+o[6] = n.x | n.y << MSL_BY 8 | n.z << MSL_BY 16;
+o[7] = groups.x | groups.y << MSL_BY 8 | groups.z << MSL_BY 16;
 }
 #line 153 "kernels/emulated/internal/testkernels/sync.gen.cc"
 void thread_0(const msl::Thread &t) {

@@ -12,14 +12,14 @@ const half x = a[i], y = b[i];
 half *o = out + i * 8;
 o[0] = x * y + x;
 o[1] = x / y - 2;
-o[2] = half(float(x) * float(y) + 0.5f);
+o[2] = half(MSL_CAST(half, float(MSL_CAST(float, x)) * float(MSL_CAST(float, y)) + 0.5f));
 o[3] = fma(x, y, half(half(1.0f)));
 o[4] = max(x, y) * half(3.0f);
-half4 v = half4(x, y, x + y, 1);
+half4 v = half4(MSL_CAST(half4, x, y, x + y, 1));
 v.template swizzle_ref<1, 2>() *= v.template swizzle<0, 3>();
 o[5] = dot(v, v.template swizzle<3, 2, 1, 0>());
 o[6] = MSL_BRANCH(1, x > y )? x : y;
-o[7] = half(int(x * 100.0f)) + half(uint(abs(y) * 7));
+o[7] = half(MSL_CAST(half, int(MSL_CAST(int, x * 100.0f)))) + half(MSL_CAST(half, uint(MSL_CAST(uint, abs(y) * 7))));
 }
 
 void conversions( const ushort *bits, float *from_half,
@@ -28,15 +28,15 @@ bfloat *bfloat_back, uint i) {
 const half h = as_type<half>(bits[i]);
 const bfloat b = as_type<bfloat>(bits[i]);
 from_half[i] = h;
-half_back[i] = half(float(h));
+half_back[i] = half(MSL_CAST(half, float(MSL_CAST(float, h))));
 from_bfloat[i] = b;
-bfloat_back[i] = bfloat(float(b));
+bfloat_back[i] = bfloat(MSL_CAST(bfloat, float(MSL_CAST(float, b))));
 }
 
 void rounding( const float *x, half *halves,
 bfloat *bfloats, uint i) {
-halves[i] = half(x[i]);
-bfloats[i] = bfloat(x[i]);
+halves[i] = half(MSL_CAST(half, x[i]));
+bfloats[i] = bfloat(MSL_CAST(bfloat, x[i]));
 }
 
 
@@ -70,7 +70,7 @@ o[21] = step(a, b);
 float c;
 o[22] = sincos(a, c);
 o[23] = c;
-const float3 p = float3(a, b, 1), q = normalize(cross(p, float3(b, a, 2)));
+const float3 p = float3(MSL_CAST(float3, a, b, 1)), q = normalize(cross(p, float3(MSL_CAST(float3, b, a, 2))));
 o[24] = q.x;
 o[25] = length(p);
 o[26] = dot(max(p, 0.0f), float3(1, 2, 3));
@@ -78,9 +78,9 @@ o[27] = MSL_BRANCH(2, any(p < 0) )? 1 : 0;
 o[28] = MSL_BRANCH(3, all(p.template swizzle<0, 1>() < p.template swizzle<1, 0>()) )? 1 : 0;
 packed_float3 packed[2];
 packed[1] = p.template swizzle<2, 1, 0>();
-o[29] = float3(packed[1]).z + sizeof(packed);
+o[29] = float3(MSL_CAST(float3, packed[1])).z + sizeof(packed);
 o[30] = MSL_BRANCH(4, isnan(a) || isinf(b) )? 1 : 0;
-o[31] = float(char4(as_type<char4>(u[2 * i])).y);
+o[31] = float(MSL_CAST(float, char4(MSL_CAST(char4, as_type<char4>(u[2 * i]))).y));
 const uint m = u[2 * i], n = u[2 * i + 1];
 uint *r = integers + i * 16;
 r[0] = popcount(m);
@@ -97,8 +97,8 @@ r[10] = subsat(m, n);
 r[11] = hadd(m, n);
 r[12] = min3(m, n, 77u);
 r[13] = as_type<uint>(as_type<uchar4>(m).template swizzle<3, 2, 1, 0>());
-r[14] = uint(as_type<int>(m) >> 3);
-r[15] = (uint2(m, n) ^ uint2(n << 1, m >> 1)).y % 1000;
+r[14] = uint(MSL_CAST(uint, as_type<int>(m) >> MSL_BY 3));
+r[15] = (uint2(MSL_CAST(uint2, m, n)) ^ uint2(MSL_CAST(uint2, n << MSL_BY 1, m >> MSL_BY 1))).y % 1000;
 }
 #line 104 "kernels/emulated/internal/testkernels/types.gen.cc"
 void thread_0(const msl::Thread &t) {

@@ -10,7 +10,7 @@ using namespace metal;
 
 void missing_barrier( float *out, uint i) {
 using msl_type_0 = float[256]; static_assert(sizeof(msl_type_0) == 1024, "s"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &s = msl::group_variable<msl_type_0>(msl_at_0, 0); 
-s[i] = float(i + 1);
+s[i] = float(MSL_CAST(float, i + 1));
 out[i] = s[i ^ 1];
 }
 
@@ -18,7 +18,7 @@ out[i] = s[i ^ 1];
 void weak_barrier( float *out, uint i,
 uint n) {
 using msl_type_0 = float[256]; static_assert(sizeof(msl_type_0) == 1024, "s"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &s = msl::group_variable<msl_type_0>(msl_at_0, 0); 
-s[i] = float(i + 1);
+s[i] = float(MSL_CAST(float, i + 1));
 simdgroup_barrier(mem_flags::mem_threadgroup, 1);
 out[i] = s[n - 1 - i];
 }
