@@ -23,7 +23,7 @@ skipped = cat build/tests/*.json | $(GO) tool gotestsum --format standard-quiet 
 fake := -tags fakemetal,openblas -timeout 5m
 bridged := OPENBLAS_NUM_THREADS=1 $(GO) test -json $(fake)
 
-.PHONY: help imports build demo test soak cold cold-test setup tests vet outside generate check test-isa test-arm64 test-race test-asan test-page kernels swaps mutants accuracy bench-peer bench-guard profile fuzz barriers clean bridge metallib test-metal platforms
+.PHONY: help imports build demo test soak cold cold-test setup tests vet outside generate check test-isa test-arm64 test-race test-asan test-page kernels swaps mutants accuracy histories bench-peer bench-guard profile fuzz barriers clean bridge metallib test-metal platforms
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -67,7 +67,7 @@ bridge: tests ## the Metal bridge over a stand-in for Metal, with OpenBLAS as th
 	@$(call tested,placed) $(GO) test -json -tags fakemetal -timeout 5m -run 'ProductsOnTheCPU' ./metal
 
 # Each is a target of its own; the page needs a browser, arm64 an emulator.
-soak: check platforms cold cold-test kernels swaps mutants accuracy barriers test-page test-isa test-race test-asan test-arm64 fuzz ## what make test does a slice of, whole: hours
+soak: check platforms cold cold-test histories kernels swaps mutants accuracy barriers test-page test-isa test-race test-asan test-arm64 fuzz ## what make test does a slice of, whole: hours
 
 cold: ## make demo with an empty build cache: processor and wall time, against their bounds
 	$(GO) run ./internal/budget/cold demo
@@ -131,6 +131,9 @@ test-asan: setup ## the .metal sources under AddressSanitizer, which names their
 kernels: setup ## the kernels on the whole grid of shapes, and how near they come to their bounds
 	SMELT_KERNELS=full $(GO) test -C kernels -timeout 60m
 	SMELT_KERNELS=full $(GO) test -timeout 60m $$($(GO) list ./kernels/... | tail -n +2) ./internal/profile
+
+histories: setup ## random histories of the paged cache and the scheduler, 100,000 of each
+	SMELT_HISTORIES=full $(GO) test -timeout 60m ./internal/engine/...
 
 barriers: setup ## the bridge's plans without each barrier in turn
 	@.ci/need 'echo | gcc -x objective-c -fsyntax-only -=gobjc' 'echo "#include <cblas.h>" | gcc -E -xc -=libopenblas-dev'

@@ -1,0 +1,195 @@
+package pages
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"slices"
+)
+
+// Identity says what a full block holds: a hash of its tokens and of the identity before
+// it, of which the first is the hash of a salt.
+type Identity [sha256.Size]byte
+
+// Pool owns the blocks of a cache. It is used by one goroutine at a time.
+type Pool struct {
+	slots  int
+	blocks []block
+	known  map[Identity]int32
+	plain  []int32 // that nobody holds, without an identity; the last goes first
+	kept   lru     // that nobody holds, with one
+	copies []Copy
+	states States
+	hashed []byte
+	counts Counts
+}
+
+// block is what the pool knows of one.
+type block struct {
+	holders      int32 // tables, and copies that are to be made of it
+	known        bool
+	identity     Identity
+	older, newer int32 // in the list of those that are kept
+}
+
+// lru is a list through the blocks that are kept, in the order in which they go.
+type lru struct {
+	oldest, newest int32
+	length         int
+}
+
+const none = -1
+
+// Copy is a block that must be copied before the next step writes.
+type Copy struct{ From, To int32 }
+
+// States are what a model remembers of a prefix beside keys and values, such as the state
+// of a recurrence, where whoever runs steps keeps snapshots of it at the ends of blocks. A
+// sequence can only go on from such an end: a prefix is cut back to the longest whose
+// state is kept.
+type States interface {
+	// Kept reports whether there is a snapshot at the end of a block.
+	Kept(Identity) bool
+	// Evicted tells that a block is gone, and that nothing will ask for its snapshot.
+	Evicted(Identity)
+}
+
+// Counts tell what a pool has done.
+type Counts struct {
+	Asked   int64 // tokens that sequences began with
+	Cached  int64 // of them, those that were there
+	Evicted int64 // blocks that were forgotten
+	Copied  int64 // blocks
+}
+
+// NewPool returns a pool of so many blocks, each with so many slots. None is known.
+func NewPool(blocks, slots int) *Pool {
+	if blocks < 1 || slots < 1 {
+		panic(fmt.Sprintf("pages: %d blocks of %d slots", blocks, slots))
+	}
+	p := &Pool{
+		slots: slots, blocks: make([]block, blocks), known: make(map[Identity]int32, blocks),
+		plain: make([]int32, blocks), kept: lru{none, none, 0}, hashed: make([]byte, sha256.Size+4*slots),
+	}
+	for i := range p.plain { // the first block goes first, so that memory is touched from its start
+		p.plain[i] = int32(blocks - 1 - i)
+	}
+	return p
+}
+
+// Keep makes the pool ask for states. It must be called before the first table begins.
+func (p *Pool) Keep(s States) { p.states = s }
+
+// Slots returns how many slots a block has.
+func (p *Pool) Slots() int { return p.slots }
+
+// Blocks returns how many blocks there are.
+func (p *Pool) Blocks() int { return len(p.blocks) }
+
+// Free returns how many blocks nobody holds.
+func (p *Pool) Free() int { return len(p.plain) + p.kept.length }
+
+// Counts returns what the pool has done.
+func (p *Pool) Counts() Counts { return p.counts }
+
+// For returns how many blocks hold so many tokens.
+func (p *Pool) For(tokens int) int { return (tokens + p.slots - 1) / p.slots }
+
+// Copies returns what must be copied before the next step writes, in any order: no block
+// is both read and written by them. They are valid until [Pool.Copied].
+func (p *Pool) Copies() []Copy { return p.copies }
+
+// Copied tells that the copies were made.
+func (p *Pool) Copied() {
+	p.counts.Copied += int64(len(p.copies))
+	for i := len(p.copies) - 1; i >= 0; i-- { // of a table, tails before heads
+		p.drop(p.copies[i].From)
+	}
+	p.copies = p.copies[:0]
+}
+
+// take returns a block that nobody holds, for one holder; there must be one.
+func (p *Pool) take() int32 {
+	b := p.kept.oldest
+	if n := len(p.plain); n > 0 {
+		b = p.plain[n-1]
+		p.plain = p.plain[:n-1]
+	} else {
+		p.unlink(b)
+		id := p.blocks[b].identity
+		delete(p.known, id)
+		p.blocks[b].known = false
+		p.counts.Evicted++
+		if p.states != nil {
+			p.states.Evicted(id)
+		}
+	}
+	p.blocks[b].holders = 1
+	return b
+}
+
+// hold adds a holder to a known block.
+func (p *Pool) hold(b int32) {
+	if p.blocks[b].holders == 0 {
+		p.unlink(b)
+	}
+	p.blocks[b].holders++
+}
+
+// drop takes a holder from a block. The last one's is kept, as the newest, where it is
+// known.
+func (p *Pool) drop(b int32) {
+	x := &p.blocks[b]
+	if x.holders--; x.holders > 0 {
+		return
+	}
+	if x.known {
+		p.link(b)
+		return
+	}
+	p.plain = append(p.plain, b)
+	if i := slices.IndexFunc(p.copies, func(c Copy) bool { return c.To == b }); i >= 0 {
+		from := p.copies[i].From
+		p.copies = slices.Delete(p.copies, i, i+1)
+		p.drop(from)
+	}
+}
+
+func (p *Pool) link(b int32) {
+	x, l := &p.blocks[b], &p.kept
+	x.older, x.newer = l.newest, none
+	if l.newest == none {
+		l.oldest = b
+	} else {
+		p.blocks[l.newest].newer = b
+	}
+	l.newest = b
+	l.length++
+}
+
+func (p *Pool) unlink(b int32) {
+	x, l := &p.blocks[b], &p.kept
+	if x.older == none {
+		l.oldest = x.newer
+	} else {
+		p.blocks[x.older].newer = x.newer
+	}
+	if x.newer == none {
+		l.newest = x.older
+	} else {
+		p.blocks[x.newer].older = x.older
+	}
+	l.length--
+}
+
+// writable reports whether the one who holds a block may write there.
+func (p *Pool) writable(b int32) bool { return p.blocks[b].holders == 1 && !p.blocks[b].known }
+
+// after returns the identity of a block of tokens after another.
+func (p *Pool) after(parent *Identity, tokens []int32) Identity {
+	text := append(p.hashed[:0], parent[:]...)
+	for _, t := range tokens {
+		text = binary.LittleEndian.AppendUint32(text, uint32(t))
+	}
+	return sha256.Sum256(text)
+}

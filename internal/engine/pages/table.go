@@ -1,0 +1,164 @@
+package pages
+
+import "crypto/sha256"
+
+// Table is the blocks of one sequence, in order. Whoever uses it says what the tokens are:
+// always those of the same sequence, which only becomes longer.
+type Table struct {
+	pool   *Pool
+	salt   Identity
+	blocks []int32
+	known  int        // of them, the first ones, which are known by chain
+	chain  []Identity // of the sequence's first full blocks, as far as anybody asked
+}
+
+// NewTable returns the empty table of a sequence with a salt.
+func (p *Pool) NewTable(salt string) *Table {
+	return &Table{pool: p, salt: sha256.Sum256([]byte(salt))}
+}
+
+// Blocks returns the blocks. They are valid until the next call, and not to be written.
+func (t *Table) Blocks() []int32 { return t.blocks }
+
+// identity returns that of a full block of a sequence.
+func (t *Table) identity(i int, tokens []int32) *Identity {
+	for n := len(t.chain); n <= i; n++ {
+		parent := &t.salt
+		if n > 0 {
+			parent = &t.chain[n-1]
+		}
+		t.chain = append(t.chain, t.pool.after(parent, tokens[n*t.pool.slots:(n+1)*t.pool.slots]))
+	}
+	return &t.chain[i]
+}
+
+// Begin gives an empty table the blocks for so many slots of a sequence, at least its
+// tokens: those that are known are shared. It returns how many tokens need not be computed,
+// which are never all, as the last one's logits are to follow. Where there are not enough
+// blocks, or spare would not be left of them, nothing has changed.
+func (t *Table) Begin(tokens []int32, slots, spare int) (cached int, ok bool) {
+	p := t.pool
+	if len(t.blocks) > 0 || len(tokens) == 0 || slots < len(tokens) {
+		panic("pages: a table begins once, with tokens and room for them")
+	}
+	hits := t.hits(tokens)
+	need := p.For(slots)
+	if hits*p.slots == len(tokens) {
+		// The last token is computed once more, into a copy of its block. Where there is
+		// none for that, the block itself is evicted for it.
+		if p.states == nil && t.left(hits) >= need-hits+1+spare {
+			need++
+		} else {
+			hits = t.reachable(hits - 1)
+		}
+	}
+	if t.left(hits) < need-hits+spare {
+		return 0, false
+	}
+	for i := range hits {
+		b := p.known[t.chain[i]]
+		p.hold(b)
+		t.blocks = append(t.blocks, b)
+	}
+	t.known = hits
+	cached = min(hits*p.slots, len(tokens)-1)
+	p.counts.Asked += int64(len(tokens))
+	p.counts.Cached += int64(cached)
+	t.extend(cached, slots)
+	return cached, true
+}
+
+// hits returns how many blocks at the beginning of a sequence are known.
+func (t *Table) hits(tokens []int32) (n int) {
+	for (n+1)*t.pool.slots <= len(tokens) {
+		if _, known := t.pool.known[*t.identity(n, tokens)]; !known {
+			break
+		}
+		n++
+	}
+	return t.reachable(n)
+}
+
+// reachable cuts hits back to where the state is kept.
+func (t *Table) reachable(hits int) int {
+	for s := t.pool.states; s != nil && hits > 0 && !s.Kept(t.chain[hits-1]); {
+		hits--
+	}
+	return hits
+}
+
+// left returns how many blocks are free once the first are held.
+func (t *Table) left(hits int) int {
+	left := t.pool.Free()
+	for i := range hits {
+		if t.pool.blocks[t.pool.known[t.chain[i]]].holders == 0 {
+			left--
+		}
+	}
+	return left
+}
+
+// Extend gives the table blocks up to a slot, of which those from another on are to be
+// written: it copies what it shares there. Where there are not enough blocks, nothing has
+// changed.
+func (t *Table) Extend(from, slots int) bool {
+	need := t.pool.For(slots) - len(t.blocks)
+	for i := from / t.pool.slots; i < len(t.blocks); i++ {
+		if !t.pool.writable(t.blocks[i]) {
+			need++
+		}
+	}
+	if need > t.pool.Free() {
+		return false
+	}
+	t.extend(from, slots)
+	return true
+}
+
+func (t *Table) extend(from, slots int) {
+	p := t.pool
+	for i := from / p.slots; i < len(t.blocks); i++ {
+		if shared := t.blocks[i]; !p.writable(shared) {
+			t.blocks[i] = p.take()
+			p.copies = append(p.copies, Copy{shared, t.blocks[i]}) // which holds it from here on
+		}
+	}
+	t.known = min(t.known, from/p.slots)
+	for len(t.blocks) < p.For(slots) {
+		t.blocks = append(t.blocks, p.take())
+	}
+}
+
+// Commit tells that the first tokens of a sequence are computed: blocks that are full of
+// them can be shared.
+func (t *Table) Commit(tokens []int32, computed int) {
+	p := t.pool
+	for ; (t.known+1)*p.slots <= computed; t.known++ {
+		id, own := *t.identity(t.known, tokens), t.blocks[t.known]
+		if b, known := p.known[id]; !known {
+			p.known[id] = own
+			p.blocks[own].known, p.blocks[own].identity = true, id
+		} else if b != own {
+			p.hold(b)
+			t.blocks[t.known] = b
+			p.drop(own)
+		}
+	}
+}
+
+// End returns the identity of the last of a sequence's tokens that are computed, where
+// these fill blocks: what a snapshot of the state there is known by.
+func (t *Table) End(tokens []int32, computed int) (id Identity, ok bool) {
+	if computed == 0 || computed%t.pool.slots != 0 {
+		return id, false
+	}
+	return *t.identity(computed/t.pool.slots-1, tokens), true
+}
+
+// Release empties the table. What of it is known stays so until the blocks are needed.
+func (t *Table) Release() {
+	for i := len(t.blocks) - 1; i >= 0; i-- { // a tail goes before its head
+		t.pool.drop(t.blocks[i])
+	}
+	t.blocks, t.known = t.blocks[:0], 0
+}
