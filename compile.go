@@ -39,6 +39,10 @@ type Options struct {
 	Level    int      // 0: the source graph as it is; 1: optimised
 	Disabled []string // passes and fusion rules to leave out, by name
 
+	// Tuning is what was measured on the device that the program is for; nil: nothing. See
+	// [LoadTuning].
+	Tuning *lower.Tuning
+
 	// Products places matrix products of target "metal" on the CPU; nil: none. See
 	// [ParsePlacement]. For target "cpu" it is an error, [ErrPlacement].
 	Products lower.Placement
@@ -164,7 +168,7 @@ func (m *Model) Compile(opts Options) (*Program, error) {
 
 // lowering are the bounds that a Plan of these options is made for.
 func (o *Options) lowering() lower.Options {
-	return lower.Options{Context: o.Context, Sequences: o.Sequences, Rows: o.Rows, Products: o.Products}
+	return lower.Options{Context: o.Context, Sequences: o.Sequences, Rows: o.Rows, Products: o.Products, Tuning: o.Tuning}
 }
 
 // optimise makes the graph of one phase from the source graph.

@@ -12,6 +12,15 @@
 extern "C" {
 #endif
 
+// What a native kernel may be told of how to go about its work. No hint changes a bit of a
+// result, and any value will do: a kernel takes the nearest that it can.
+enum {
+    SMELT_HINT_STREAMS = 0, // groups of rows that a token is multiplied with at once
+    SMELT_HINT_AHEAD = 1,   // bytes from what is read to what is fetched
+    SMELT_HINT_PIECE = 2,   // elements of a row that many tokens are multiplied with before the next ones
+    SMELT_HINTS = 3,
+};
+
 typedef struct smelt_launch {
     const char *kernel;           // host name
     void *const *buffers;         // by [[buffer(i)]], parameter structs among them; null where unbound
@@ -23,6 +32,7 @@ typedef struct smelt_launch {
     uint32_t group[3];             // threads in a threadgroup
     uint32_t threadgroup_bytes[4]; // dynamic memory by [[threadgroup(i)]]
     uint32_t interleaved;          // bit i: buffers[i] is a weight as smelt_native.interleave writes it
+    uint32_t hints[SMELT_HINTS];   // 0: what the kernel thinks best
 } smelt_launch;
 
 // How the emulator orders lanes: a kernel that is right gives the same result in

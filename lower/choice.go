@@ -14,6 +14,7 @@ type Choice struct {
 	Shape      string `json:"shape"`  // what the sizes are that decided
 	Choice     string `json:"choice"`
 	Reason     string `json:"reason"`
+	Measured   bool   `json:"measured"`   // on the device: see [Tuning]
 	Dispatches int    `json:"dispatches"` // of this kind in the phase
 }
 
@@ -144,10 +145,7 @@ func (m *machine) vec(t ir.DType, n, tokens int64) (vecShape, string) {
 	passes := (tokens + s.tokens - 1) / s.tokens
 	enough := m.groups * m.cores
 	groups := func(rows, simdgroups int64) int64 { return (n + rows*simdgroups - 1) / (rows * simdgroups) * passes }
-	own := vecRowsOf[t]
-	if s.tokens > 1 {
-		own = 2
-	}
+	own := mostRows(t, s.tokens)
 	why := fmt.Sprintf("fewer than %d threadgroups a core otherwise, on %s", m.groups, m)
 	for _, rows := range []int64{own, 2} {
 		for _, simdgroups := range []int64{8, 4, 2} {
@@ -190,19 +188,31 @@ func (s vecShape) String() string {
 // chose notes a choice for the dispatch being made, where the target's kernels are
 // launched as the Plan says.
 func (p *phase) chose(v *ir.Value, d emitter, shape, choice, reason string) {
-	if !p.target.Launches {
-		return
+	p.choseBy(v, d, shape, choice, decision{why: reason})
+}
+
+func (p *phase) choseBy(v *ir.Value, d emitter, shape, choice string, by decision) {
+	if p.target.Launches {
+		p.noted(v, d, shape, choice, by)
 	}
-	c := Choice{Op: v.Op.String(), Kernel: d.dispatch().Kernel, Shape: shape, Choice: choice, Reason: reason}
-	i := slices.IndexFunc(p.out.Choices, func(have Choice) bool {
+}
+
+func (p *phase) noted(v *ir.Value, d emitter, shape, choice string, by decision) {
+	c := Choice{Op: v.Op.String(), Kernel: d.dispatch().Kernel, Shape: shape, Choice: choice, Reason: by.why, Measured: by.measured}
+	p.out.add(c)
+}
+
+// add counts a choice of a dispatch.
+func (p *Phase) add(c Choice) {
+	i := slices.IndexFunc(p.Choices, func(have Choice) bool {
 		have.Dispatches = 0
 		return have == c
 	})
 	if i < 0 {
-		i = len(p.out.Choices)
-		p.out.Choices = append(p.out.Choices, c)
+		i = len(p.Choices)
+		p.Choices = append(p.Choices, c)
 	}
-	p.out.Choices[i].Dispatches++
+	p.Choices[i].Dispatches++
 }
 
 // upTo is an extent with its bound: "T ≤ 512", or the number.

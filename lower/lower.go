@@ -27,6 +27,8 @@ type Options struct {
 	Rows int
 	// Products places matrix products on the CPU of a target with a GPU; nil: none.
 	Products Placement
+	// Tuning is what was measured on the device that the Plan is for; nil: nothing.
+	Tuning *Tuning
 }
 
 // ErrUnsupported is wrapped by errors about values that no kernel computes.
@@ -40,7 +42,7 @@ func Lower(name string, ranges []Range, target *ir.Target, opts Options) (*Plan,
 		return nil, fmt.Errorf("a context of %d slots", opts.Context)
 	}
 	opts.Sequences = max(opts.Sequences, 1)
-	plan := &Plan{Model: name, Target: target.Name, Act: target.Act, Context: opts.Context}
+	plan := &Plan{Model: name, Target: target.Name, Act: target.Act, Context: opts.Context, Tuned: opts.Tuning.Hash()}
 	t := &tables{plan: plan, index: make(map[bufferKey]int32)}
 	for _, r := range ranges {
 		p := newPhase(t, r, target, opts)
@@ -56,7 +58,7 @@ func Lower(name string, ranges []Range, target *ir.Target, opts Options) (*Plan,
 		}
 	}
 	if target.Rearranges {
-		plan.markRearranged()
+		plan.markRearranged(opts.Tuning)
 	}
 	return plan, plan.Validate()
 }
@@ -136,6 +138,7 @@ type phase struct {
 	chip   machine
 
 	products Placement
+	tuning   *Tuning
 	out      Phase
 
 	places  []place        // where each value lives, by ID
@@ -185,7 +188,7 @@ func newPhase(t *tables, r Range, target *ir.Target, opts Options) *phase {
 	bounds[ir.NB] = int64((opts.Context + block - 1) / block)
 	bounds[ir.Smax] = r.MaxContext
 	return &phase{
-		tables: t, f: r.Func, target: target, chip: machineOf(chipOf(target)), products: opts.Products,
+		tables: t, f: r.Func, target: target, chip: machineOf(chipOf(target)), products: opts.Products, tuning: opts.Tuning,
 		out:     Phase{Name: r.Name, Least: Sizes{ir.T: r.MinT}, Bounds: bounds, Longest: r.Longest},
 		places:  make([]place, r.Func.MaxID()),
 		results: make(map[part]place),

@@ -19,6 +19,8 @@ type Plan struct {
 	Buffers []Buffer
 	Phases  []Phase
 	Tensors []Tensor
+	// Tuned is the hash of the [Tuning] that the Plan was compiled with; "" for none.
+	Tuned string `cbor:",omitempty"`
 }
 
 // Tensor is one row of the manifest: a tensor that the Plan reads from the model
@@ -96,6 +98,8 @@ type Phase struct {
 	UnplannedBytes int64 // what the arena would be if nothing shared memory
 	MinArenaBytes  int64 // largest sum of live bytes at one point: no arena can be smaller
 	Choices        []Choice
+
+	sites []Site
 }
 
 // Interval is a range of numbers, both ends included.
@@ -147,6 +151,9 @@ type Dispatch struct {
 	// Barrier makes the dispatch wait for all before it. Between barriers,
 	// dispatches are independent and may run in any order or at once.
 	Barrier bool
+	// Hints tell the CPU's native kernels how to go about it, by their numbers in package
+	// kernels; none, or 0, is what the kernel thinks best.
+	Hints []uint32 `cbor:",omitempty"`
 	// OnCPU gives the dispatch to the CPU of a target whose other dispatches are the
 	// GPU's. Both see the same memory.
 	OnCPU bool

@@ -57,11 +57,15 @@ func attention(p *phase, v *ir.Value) error {
 	d.params(given)
 	n, _ := heads.IsConst()
 	shape := fmt.Sprintf("%s × %d heads of %d, Smax ≤ %d", p.upTo(tokens), n, c.Head, p.out.Bounds[ir.Smax])
+	if vec && !p.target.Launches {
+		d.hints(v, sizes{shape: shape, tokens: p.bound(Extent(tokens))}, ahead)
+	}
 	switch {
 	case split:
-		p.chose(v, d, shape, fmt.Sprintf("partitions of %d keys", p.chip.partitionKeys()),
+		by := p.launch(partition, v, d, sizes{shape: shape}, Setting{"keys": p.chip.partitionKeys()},
 			fmt.Sprintf("contexts over %d keys leave %s idle", p.target.SplitContext, &p.chip))
-		return splitAttention(p, v, d, sinks)
+		p.choseBy(v, d, shape, fmt.Sprintf("partitions of %d keys", by.Setting["keys"]), by)
+		return splitAttention(p, v, d, sinks, by.Setting["keys"])
 	case vec:
 		p.chose(v, d, shape, "a threadgroup for a head and token", "contexts are short or steps wide enough")
 		d.launch([3]Expr{Extent(heads), Extent(tokens), one()}, d.kernel.MaxThreads)
@@ -77,11 +81,10 @@ func attention(p *phase, v *ir.Value) error {
 // splitAttention cuts the keys of attention_vec into partitions, whose results a
 // second dispatch puts together. Partitions beyond a token's keys say so in their
 // statistics and cost nothing.
-func splitAttention(p *phase, v *ir.Value, d emitter, sinks *ir.Value) error {
+func splitAttention(p *phase, v *ir.Value, d emitter, sinks *ir.Value, partition int64) error {
 	heads, head := v.Type.Shape[1], last(v)
 	n, _ := heads.IsConst()
 	rows := n * p.bound(Extent(v.Type.Shape[0])) // of one partition
-	partition := p.chip.partitionKeys()
 	parts := over(ir.Var(ir.Smax), partition)
 	scratch := func(width int64) (place, Expr) {
 		smax, _ := ir.Var(ir.Smax).Times(ir.Const(int(4 * rows * width)))

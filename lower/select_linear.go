@@ -39,7 +39,7 @@ func product(p *phase, v *ir.Value, call linearCall) error {
 		return err
 	}
 	tokens := p.bound(Extent(rows))
-	vec := tokens <= p.chip.vecTokens
+	vec := p.isVec(v, call, rows, tokens)
 	if call.attr.Norm != ir.NoNorm && !vec {
 		return fmt.Errorf("%s: no mat-mat kernel normalises its input", v.LongString())
 	}
@@ -55,6 +55,25 @@ func product(p *phase, v *ir.Value, call linearCall) error {
 	}
 	d.linearLaunch(v, call, call.in.X.Type.DType, rows, vec)
 	return nil
+}
+
+// isVec tells whether a product of so many tokens runs as mat-vec.
+func (p *phase) isVec(v *ir.Value, call linearCall, rows ir.Dim, tokens int64) bool {
+	vec := tokens <= p.chip.vecTokens
+	if !p.target.Launches || call.attr.Norm != ir.NoNorm {
+		return vec
+	}
+	d := p.decide(vecOrMat, v, ir.OpLinear.String(), call.sizes(p, v, rows), Setting{"vec": int64(bit(vec))}, "")
+	return d.Setting["vec"] == 1
+}
+
+// sizes are what decides how a product is gone about.
+func (c linearCall) sizes(p *phase, v *ir.Value, rows ir.Dim) sizes {
+	stored := c.in.Weights[0].Type.DType
+	return sizes{
+		shape:  fmt.Sprintf("%s × %d → %d, %s", p.upTo(rows), last(c.in.X), last(v), stored),
+		stored: stored, act: c.in.X.Type.DType, tokens: p.bound(Extent(rows)), n: last(v),
+	}
 }
 
 // The families of products.
@@ -119,16 +138,20 @@ func (e emitter) linear(v *ir.Value, call linearCall, rows ir.Dim) {
 
 // linearLaunch chooses the grid of a product of activations of a type.
 func (e emitter) linearLaunch(v *ir.Value, call linearCall, act ir.DType, rows ir.Dim, vec bool) {
-	p, n := e.p, last(v)
-	tokens := p.bound(Extent(rows))
-	stored := call.in.Weights[0].Type.DType
-	shape := fmt.Sprintf("%s × %d → %d, %s", p.upTo(rows), last(call.in.X), n, stored)
+	p, at := e.p, call.sizes(e.p, v, rows)
+	at.act = act
+	n, tokens := at.n, at.tokens
+	if !p.target.Launches {
+		e.hints(v, at, streams, ahead, piece)
+	}
 	if vec {
-		s, why := p.chip.vec(stored, n, tokens)
+		s, why := p.chip.vec(at.stored, n, tokens)
+		d := p.launch(vecLaunch, v, e, at, Setting{"rows": s.rows, "simdgroups": s.simdgroups}, why)
+		s.rows, s.simdgroups = d.Setting["rows"], d.Setting["simdgroups"]
 		e.constant("fc_rows", uint32(s.rows))
 		e.constant("fc_tokens", uint32(s.tokens))
 		e.launch([3]Expr{Number(ceilDiv(n, s.rows*s.simdgroups)), over(rows, s.tokens), one()}, int(32*s.simdgroups))
-		p.chose(v, e, shape, s.String(), why)
+		p.choseBy(v, e, at.shape, s.String(), d)
 		return
 	}
 	width := int64(kernels.MatColumns)
@@ -136,7 +159,9 @@ func (e emitter) linearLaunch(v *ir.Value, call linearCall, act ir.DType, rows i
 		width /= 2
 	}
 	tile, why := p.chip.tile(act, ceilDiv(n, width), tokens)
+	d := p.launch(matTile, v, e, at, Setting{"tile": tile}, why)
+	tile = d.Setting["tile"]
 	e.constant("fc_tile", uint32(tile))
 	e.launch([3]Expr{over(rows, tile), Number(ceilDiv(n, width)), one()}, e.kernel.MaxThreads)
-	p.chose(v, e, shape, fmt.Sprintf("tiles of %d tokens × %d rows", tile, kernels.MatColumns), why)
+	p.choseBy(v, e, at.shape, fmt.Sprintf("tiles of %d tokens × %d rows", tile, kernels.MatColumns), d)
 }

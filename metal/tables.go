@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower"
 )
 
@@ -36,6 +37,7 @@ type (
 		paramsAt                 uint32
 		grid, group              [3]uint32
 		barrier, commandBuffer   uint32
+		hints                    [kernels.NumHints]uint32
 		onCPU                    uint32
 	}
 	phase struct {
@@ -131,6 +133,7 @@ func (t *tables) addDispatch(p *lower.Plan, ph *lower.Phase, d *lower.Dispatch, 
 	flat := dispatch{
 		kernel: t.kernel(d.Kernel), paramsAt: d.ParamsAt, group: d.Group, barrier: flag(d.Barrier), commandBuffer: flag(start),
 		onCPU:         flag(d.OnCPU),
+		hints:         hintsOf(d),
 		firstArgument: uint32(len(t.arguments)), arguments: uint32(len(d.Bindings)),
 		firstWord: uint32(len(t.words)), words: uint32(len(d.Params)),
 	}
@@ -159,6 +162,11 @@ func (t *tables) addDispatch(p *lower.Plan, ph *lower.Phase, d *lower.Dispatch, 
 	t.dispatches = append(t.dispatches, flat)
 	t.labels = append(t.labels, t.name(d.Label()))
 	return err
+}
+
+func hintsOf(d *lower.Dispatch) (hints [kernels.NumHints]uint32) {
+	copy(hints[:], d.Hints)
+	return hints
 }
 
 func (t *tables) addMatrices(p *lower.Plan) {

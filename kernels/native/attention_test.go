@@ -185,6 +185,18 @@ func TestAttention(t *testing.T) {
 	}
 }
 
+func TestAttentionHints(t *testing.T) {
+	each(t, func(t *testing.T, l Library) {
+		for _, c := range attentionCases {
+			d, _ := c.build(t, false)
+			want := d.run(t, l)
+			for _, d.hints = range hints {
+				require.Equal(t, want, d.run(t, l), "%v, hints %v", c, d.hints)
+			}
+		}
+	})
+}
+
 func TestAttentionEmulated(t *testing.T) {
 	for _, c := range append(attentionCases[:4:4], attentionCases[9]) {
 		for _, tile := range []bool{false, true} {

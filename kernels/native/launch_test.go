@@ -138,6 +138,7 @@ type dispatch struct {
 	writes      []string // the arguments that are results, in the order in which run returns them
 	interleaved []string // the arguments that are
 	scratch     []byte   // of a BLAS
+	hints       [kernels.NumHints]uint32
 }
 
 // index returns where a kernel takes an argument.
@@ -163,7 +164,7 @@ func (d dispatch) on(args map[string][]byte) Launch {
 		buffers = append(buffers, make([][]byte, kernels.HostScratch+1-len(buffers))...)
 		buffers[kernels.HostScratch] = d.scratch
 	}
-	l := Launch{Kernel: d.kernel, Buffers: buffers, Constants: constants, Grid: d.grid}
+	l := Launch{Kernel: d.kernel, Buffers: buffers, Constants: constants, Grid: d.grid, Hints: d.hints}
 	for _, name := range d.interleaved {
 		l.Interleaved |= 1 << index(d.kernel, name)
 	}

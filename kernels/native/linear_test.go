@@ -472,6 +472,32 @@ func TestInterleaved(t *testing.T) {
 	})
 }
 
+// hints are some of each kind: small, usual, and beyond what any kernel takes.
+var hints = [][kernels.NumHints]uint32{
+	{1, 1, 1}, {2, 4096, 256}, {3, 8192, 700}, {math.MaxUint32, math.MaxUint32, math.MaxUint32},
+}
+
+// Hints change how a launch is gone about, and no bit of its result.
+func TestHints(t *testing.T) {
+	each(t, func(t *testing.T, l Library) {
+		for _, w := range []ir.DType{ir.F16, ir.Q8_0, ir.Q4_0, ir.Q5_0, ir.Q4_K} {
+			for _, tokens := range []int{1, 2, 29} {
+				c := linear{tokens: tokens, k: 2304, rows: []int{288}, types: []ir.DType{w}}
+				rows := c.build(t, tokens < 4)
+				want := rows.run(t, l)
+				moved := rows.clone()
+				if b := l.Interleave(uint32(w), c.rows[0], c.k, rows.args["w0"]); b != nil {
+					moved.args["w0"], moved.interleaved = b, []string{"w0"}
+				}
+				for _, h := range hints {
+					moved.hints = h
+					require.Equal(t, want, moved.run(t, l), "%v, %d tokens, hints %v", w, tokens, h)
+				}
+			}
+		}
+	})
+}
+
 func TestInterleaveRefuses(t *testing.T) {
 	each(t, func(t *testing.T, l Library) {
 		require.Nil(t, l.Interleave(uint32(ir.Q5_0), 64, 64, make([]byte, ir.Q5_0.Bytes(64*64))), "bits that no word holds")

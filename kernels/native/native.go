@@ -89,6 +89,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/kernels/native/blas"
 )
 
@@ -189,6 +190,9 @@ type Launch struct {
 	Constants map[uint32]uint32 // bits by [[function_constant(i)]]
 	Grid      [3]uint32         // threadgroups; only attention_vec in partitions needs them
 
+	// Hints are those of kernels/abi.h, by number; 0 leaves it to the kernel.
+	Hints [kernels.NumHints]uint32
+
 	// Interleaved has bit i set where buffer i is what [Library.Interleave] made of a weight.
 	Interleaved uint32
 }
@@ -268,6 +272,9 @@ func (l Library) prepare(launch Launch) (*call, error) {
 	c.launch.buffer_bytes = unsafe.SliceData(sizes)
 	c.launch.buffer_count = C.uint32_t(n)
 	c.launch.interleaved = C.uint32_t(launch.Interleaved)
+	for i, v := range launch.Hints {
+		c.launch.hints[i] = C.uint32_t(v)
+	}
 	c.launch.constants = unsafe.SliceData(constants)
 	for i, n := range launch.Grid {
 		c.launch.grid[i] = C.uint32_t(n)

@@ -148,6 +148,7 @@ Launches::Launches(const smelt_executable &executable)
         l.constants = executable.constants.data() + d.first_constant;
         l.constants_set = d.constants_set;
         std::copy(d.group, d.group + 3, l.group);
+        std::copy(d.hints, d.hints + SMELT_HINTS, l.hints);
         if (d.word_count != 0) {
             pointers_[at + d.params_at] = words_.data() + d.first_word;
             bytes_[at + d.params_at] = uint64_t{d.word_count} * 4;

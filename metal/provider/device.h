@@ -84,9 +84,10 @@ typedef struct smelt_dispatch {
     uint32_t params_at;              // argument index of the parameters
     uint32_t grid[3];                // values
     uint32_t group[3];
-    uint32_t barrier;        // wait for everything before; between barriers, dispatches are independent
-    uint32_t command_buffer; // begins a command buffer; command buffers run one after the other
-    uint32_t on_cpu;         // of a device with a GPU: the CPU runs it
+    uint32_t barrier;            // wait for everything before; between barriers, dispatches are independent
+    uint32_t command_buffer;     // begins a command buffer; command buffers run one after the other
+    uint32_t hints[SMELT_HINTS]; // to the CPU's native kernels
+    uint32_t on_cpu;             // of a device with a GPU: the CPU runs it
 } smelt_dispatch;
 
 typedef struct smelt_phase {

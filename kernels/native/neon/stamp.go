@@ -3,4 +3,4 @@
 package neon
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "90a7301f8a01863e768c8c5f9dba7060561ad79deff2c2fe3a388612d1ced600"
+const _ = "3a7fb55af3aca4a472f3e1d7561fd83bed6e6c988a3dc96a7be7e9ecc4f8a919"

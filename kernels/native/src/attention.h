@@ -346,18 +346,19 @@ INLINE int64_t keys_in_tile(uint64_t key) {
 struct Ahead {
     static constexpr uint64_t LEAD = 2048; // measured, like the level of the cache
     const uint8_t *k, *v;
+    uint64_t lead; // LEAD, or what a launch hints at
     uint64_t end;  // bytes from there to the last that will be read
     uint64_t keys; // how far ahead of k to ask
     uint64_t due = 0, asked = 0;
 
-    Ahead(const uint8_t *k, const uint8_t *v, uint64_t tile, uint64_t end)
-        : k(k), v(v), end(end), keys(LEAD + tile / 2) {}
+    Ahead(const uint8_t *k, const uint8_t *v, uint64_t lead, uint64_t tile, uint64_t end)
+        : k(k), v(v), lead(lead), end(end), keys(lead + tile / 2) {}
     MEMBER void ask(uint64_t bytes) {
         for (due += bytes; asked < due; asked += 64) {
             if (asked + keys < end)
                 __builtin_prefetch(k + asked + keys, 0, 3);
-            if (asked + LEAD < end)
-                __builtin_prefetch(v + asked + LEAD, 0, 3);
+            if (asked + lead < end)
+                __builtin_prefetch(v + asked + lead, 0, 3);
         }
     }
 };
@@ -411,6 +412,7 @@ template <class C> static void attention_vec(const smelt_launch *l, void *shared
     const uint32_t head = a.p.head;
     const size_t stride = row_bytes<C>(a.p.row_stride);
     const int64_t most = keys_in_tile(row_bytes<C>(head));
+    const uint64_t lead = least(hint(l, SMELT_HINT_AHEAD, Ahead::LEAD), 1 << 20);
     const bool dense = a.p.row_stride == head; // else processors follow by themselves
     for (uint64_t unit = begin; unit < end; unit++) {
         uint64_t part = unit % parts.count, kv = unit / parts.count % a.p.kv_heads;
@@ -442,7 +444,7 @@ template <class C> static void attention_vec(const smelt_launch *l, void *shared
                 if (!tile.present)
                     continue;
                 const uint8_t *k = a.k + row_bytes<C>(tile.first), *v = a.v + row_bytes<C>(tile.first);
-                Ahead ahead(k, v, tile.keys * stride, dense ? left * stride : 0);
+                Ahead ahead(k, v, lead, tile.keys * stride, dense ? left * stride : 0);
                 with_count<SHARING>(heads, [&](auto n) {
                     constexpr int H = decltype(n)::value;
                     uint32_t i = 0;

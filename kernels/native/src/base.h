@@ -60,6 +60,11 @@ INLINE uint64_t span(uint64_t rows, uint64_t stride, uint64_t width, uint64_t el
     return rows == 0 || width == 0 ? 0 : ((rows - 1) * stride + width) * element;
 }
 
+// What a launch hints at, or what the kernel does by itself.
+INLINE uint64_t hint(const smelt_launch *l, int which, uint64_t otherwise) {
+    return l->hints[which] != 0 ? l->hints[which] : otherwise;
+}
+
 // A number that the compiler must take for unknown, so that a loop up to it stays a loop.
 INLINE int unknown(int n) {
     asm("" : "+r"(n));

@@ -26,7 +26,7 @@ template <class E> INLINE FloatRows<E> vector_rows(const uint8_t *p, size_t stri
 template <class E, int S> struct StreamedRows {
     static constexpr size_t BYTES = W * E::BYTES; // of a vector
     const uint8_t *p;
-    size_t apart;
+    size_t apart, distance;
 
     MEMBER const uint8_t *place(int stream, uint64_t i) const {
         return p + static_cast<size_t>(stream) * apart + i * (FLOAT_ROWS * E::BYTES);
@@ -37,7 +37,7 @@ template <class E, int S> struct StreamedRows {
     }
     MEMBER F part(int, uint64_t, int) const { return zero(); }
     MEMBER void ahead(uint64_t i) const {
-        UNROLL for (int s = 0; s < S; s++) prefetch_ahead(place(s, i), FLOAT_ROWS * BYTES);
+        UNROLL for (int s = 0; s < S; s++) prefetch_ahead(place(s, i), distance, FLOAT_ROWS * BYTES);
     }
 };
 
@@ -45,10 +45,9 @@ template <class E, int S> struct StreamedRows {
 // is then read from the first-level cache by all rows of a block but the first, and the block's
 // weights from the second-level one by all its tiles: of a long row, neither cache holds all.
 // The figures are those that a Xeon with 48 KB and 2 MB of them does best with.
-constexpr uint64_t PIECE = 1024; // elements
 constexpr uint32_t BLOCK_TOKENS = 4 * DOT_TOKENS;
 constexpr uint32_t BLOCK_ROWS = 64;
-static_assert(PIECE % W == 0 && BLOCK_ROWS % FLOAT_ROWS == 0);
+static_assert(BLOCK_ROWS % FLOAT_ROWS == 0);
 
 // The part of a RowGroup that is worked on.
 struct FloatBlock {
@@ -101,7 +100,7 @@ static void multiply_block(const RowGroup &g, const FloatRows<E> &all, const Flo
 template <class E> static void multiply_rows(const RowGroup &g, const FloatRows<E> &all) {
     const uint32_t rows = g.groups * ROWS;
     // Few tokens wait for the weights, which come fastest in long runs.
-    const uint64_t piece = g.tokens <= DOT_TOKENS ? g.k : PIECE;
+    const uint64_t piece = g.tokens <= DOT_TOKENS ? g.k : g.piece;
     F partial[BLOCK_TOKENS * BLOCK_ROWS];
     for (uint32_t t = 0; t < g.tokens; t += BLOCK_TOKENS) {
         const uint32_t tokens = static_cast<uint32_t>(least(BLOCK_TOKENS, g.tokens - t));
@@ -117,7 +116,7 @@ template <class E> static void multiply_rows(const RowGroup &g, const FloatRows<
 template <class E> static void multiply_streams(const RowGroup &g) {
     with_power<STREAMS>(g.groups, [&](auto n) {
         for (uint32_t r = 0; r < ROWS; r += FLOAT_ROWS) {
-            const StreamedRows<E, n.value> rows{g.rows + r * g.stride, g.apart};
+            const StreamedRows<E, n.value> rows{g.rows + r * g.stride, g.apart, g.ahead};
             dot_tile<FLOAT_ROWS * n.value, 1>(rows, g.x, 0, g.k, g.sum[0] + r, ROWS);
         }
     });

@@ -15,18 +15,20 @@ struct Correction {
 // From this many tokens on, unpacking a panel costs less than unpacking the rows once for
 // each of them.
 constexpr uint32_t FEW = 4;
-// Elements of a panel: with its scales it stays in the first-level cache.
-constexpr uint64_t PANEL = 16384 / ROWS;
+// Elements of a panel, at most: with its scales it stays in the first-level cache. A panel is
+// whole blocks of any type.
+constexpr uint64_t PANEL = 16384 / ROWS, LARGEST_BLOCK = 256;
+static_assert(PANEL % LARGEST_BLOCK == 0);
 
 // Tokens that a panel is multiplied with at a time.
 constexpr uint32_t TILE = INT_TOKENS;
 
 // Quantized activations of a launch. Few tokens are rows, [tokens][k]. Of more, what a tile of
 // tokens is multiplied with is read from one end to the other for each panel,
-// [k/PANEL][tokens/TILE][PANEL/32][TILE][32], the last slice and the last tile being what is
+// [k/panel][tokens/TILE][panel/32][TILE][32], the last slice and the last tile being what is
 // left: of rows, pieces a power of two apart, a cache has room for few.
 struct Quantized {
-    uint64_t k;
+    uint64_t k, panel;
     uint32_t tokens;
     int8_t *q;          // of each element
     float *scale;       // of 32
@@ -34,7 +36,7 @@ struct Quantized {
 
     MEMBER bool few() const { return tokens < FEW; }
     // Elements of a slice that begins at element `at`.
-    MEMBER uint64_t slice(uint64_t at) const { return few() ? k : least(PANEL, k - at); }
+    MEMBER uint64_t slice(uint64_t at) const { return few() ? k : least(panel, k - at); }
     // Tokens of the tile that holds a token. A block of one is as many blocks from its next.
     MEMBER uint64_t width(uint64_t token) const { return few() ? 1 : least(TILE, tokens - token / TILE * TILE); }
     // Where a token's slice begins in q.
@@ -101,6 +103,8 @@ struct RowGroup {
     uint32_t groups;
     size_t apart; // bytes between groups
     uint64_t k;
+    uint64_t piece; // elements of float weights that all tokens of a block are multiplied with
+    size_t ahead;   // bytes from what is read to what is fetched
     const float *x; // [tokens][x_stride]
     uint64_t x_stride;
     const Quantized *act;
@@ -126,10 +130,11 @@ struct RowGroup {
 // end to the other. Into the second-level cache, because the first has too few places for
 // lines under way to cover the latency.
 constexpr uint64_t DISTANCE = 2048; // measured: from 6 KB on, a Xeon with AMX reads a fifth slower
+constexpr uint64_t FARTHEST = 1 << 20;
 
-INLINE void prefetch_ahead(const uint8_t *p, uint64_t bytes) {
+INLINE void prefetch_ahead(const uint8_t *p, size_t distance, uint64_t bytes) {
     for (uint64_t i = 0; i < bytes; i += 64)
-        __builtin_prefetch(p + DISTANCE + i, 0, 2);
+        __builtin_prefetch(p + distance + i, 0, 2);
 }
 
 // Groups of interleaved rows that one token is multiplied with at once, each from another
@@ -137,6 +142,10 @@ INLINE void prefetch_ahead(const uint8_t *p, uint64_t bytes) {
 // processors fetch ahead by themselves for each. They take the registers that tokens of a
 // prompt would have.
 constexpr uint32_t STREAMS = DOT_TOKENS < 4 || ROWS / W > 2 ? 2 : 4;
+
+// Elements of a piece of k, in products of float weights and many tokens: see floats.h.
+constexpr uint64_t PIECE = 1024, PIECES_OF = 64;
+static_assert(PIECES_OF % W == 0);
 
 // Neighbouring groups of float weights that are worked on together: the x of all tokens is
 // read once for them.

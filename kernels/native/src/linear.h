@@ -91,7 +91,10 @@ struct Linear {
     const LinearArguments &of;
     LinearParams p;
     Weight weights[3] = {};
-    int count; // weights bound
+    int count;        // weights bound
+    uint32_t streams; // of a token, a power of two
+    uint64_t piece;
+    size_t ahead;
     bool residual, pair, quantized;
     uint32_t activation, norm;
     Correction corrections[3];
@@ -145,8 +148,13 @@ struct Linear {
         normalised = plain ? nullptr : static_cast<float *>(take(elements * 4));
         x = plain ? buffer<const float>(l, of.x) : normalised;
         x_stride = plain ? p.x_stride : p.k;
+        for (streams = STREAMS; streams > 1 && streams > hint(l, SMELT_HINT_STREAMS, STREAMS);)
+            streams /= 2;
+        ahead = least(hint(l, SMELT_HINT_AHEAD, DISTANCE), FARTHEST);
+        piece = ceil_div(hint(l, SMELT_HINT_PIECE, PIECE), PIECES_OF) * PIECES_OF;
         act = {};
         act.k = p.k, act.tokens = p.tokens;
+        act.panel = least(ceil_div(hint(l, SMELT_HINT_PIECE, PANEL), LARGEST_BLOCK) * LARGEST_BLOCK, PANEL);
         if (quantized) {
             act.q = static_cast<int8_t *>(take(elements));
             act.scale = static_cast<float *>(take(elements / 8));
@@ -318,6 +326,7 @@ static void multiply_bundle(const Linear &job, const Linear::Weight &w, Bundle b
     uint64_t k = job.p.k;
     RowGroup g = {};
     g.stride = w.stride, g.interleaved = w.interleaved, g.k = k, g.tokens = tokens, g.sum = sum, g.results = now;
+    g.piece = job.piece, g.ahead = job.ahead;
     g.groups = bundle.groups, g.apart = bundle.apart * ROWS * w.stride;
     g.x = job.x + token * job.x_stride, g.x_stride = job.x_stride;
     if (w.type->quantized) {
@@ -357,7 +366,7 @@ static void each_bundle(const Linear &job, const Linear::Weight &w, uint64_t gro
     while (run > 0) {
         uint64_t groups = 1, apart = 1;
         if (job.p.tokens == 1 && interleaved) {
-            for (groups = STREAMS; groups > run;)
+            for (groups = job.streams; groups > run;)
                 groups /= 2;
             apart = run / groups;
         } else if (together && group < w.n / ROWS) {

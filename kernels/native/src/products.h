@@ -68,7 +68,7 @@ template <class B> static void multiply_few(const RowGroup &g, uint32_t t) {
                     // A little at a time, so as not to queue up what is wanted now.
                     constexpr uint32_t SHARE = B::BYTES * W * STEP / B::SUBS;
                     if (t == 0)
-                        prefetch_ahead(ahead, SHARE);
+                        prefetch_ahead(ahead, g.ahead, SHARE);
                     ahead += SHARE;
                     I integers[STEP][B::GROUPS];
                     const int8_t *x = q + 32 * before;
@@ -224,7 +224,7 @@ INLINE void multiply_block(const uint8_t *block, const RowGroup &g, const int8_t
     constexpr int V = ROWS / W, N = B::PARTNER == 1 ? 2 : 1; // sub-blocks that the same words hold
     using From = Interleaved<B>;
     const uint64_t blocks = g.k / 32;
-    const size_t apart = g.apart;
+    const size_t apart = g.apart, distance = g.ahead;
     each_part<B>([&](int part) __attribute__((always_inline)) {
         repeat<RUN<B> / N>([&](auto step) __attribute__((always_inline)) {
             constexpr int FIRST = decltype(step)::value * N;
@@ -246,7 +246,7 @@ INLINE void multiply_block(const uint8_t *block, const RowGroup &g, const int8_t
                 const size_t begin = LINES * piece / PIECES, end = LINES * (piece + 1) / PIECES;
                 const uint8_t *ahead = p + static_cast<size_t>(part) * (From::BYTES / B::PARTS) + 64 * begin;
                 UNROLL for (size_t line = begin; line < end; line++, ahead += 64)
-                    __builtin_prefetch(ahead + DISTANCE, 0, 2);
+                    __builtin_prefetch(ahead + distance, 0, 2);
                 UNROLL for (int v = 0; v < V; v++) {
                     Q low[N], high[N];
                     halves_together<B, FIRST>(From{p, v * W, j}, part, low, high);
@@ -323,7 +323,7 @@ template <class B> static void multiply_quantized(const RowGroup &g) {
     for (uint32_t t = 0; t < g.tokens; t++)
         memset(g.sum[t], 0, sizeof g.sum[t]);
     Panel<B> panel;
-    for (uint64_t at = 0; at < g.k; at += PANEL) {
+    for (uint64_t at = 0; at < g.k; at += g.act->panel) {
         uint64_t elements = g.act->slice(at);
         uint64_t before = at / B::ELEMS * B::BYTES;
         if constexpr (B::HALF != ALONE) {

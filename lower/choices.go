@@ -1,0 +1,196 @@
+package lower
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/kernels"
+)
+
+// choice is a row of the table of what Plans leave to size, and to measurement where a
+// device was measured: its fields, and what they may be set to at a site. Who lowers asks
+// [phase.decide]; who measures tries what [Site.Settings] lists.
+type choice struct {
+	name   string
+	fields []string
+	// exact says that by the kernels' laws no setting changes a bit of a result. Of others,
+	// only settings count that were seen to change none.
+	exact    bool
+	settings func(sizes) []Setting
+}
+
+// sizes are what decides at a site.
+type sizes struct {
+	shape       string
+	stored, act ir.DType
+	tokens, n   int64
+}
+
+// The choices.
+var (
+	// Rows of the weights that a simdgroup of linear_vec owns, and simdgroups of a threadgroup.
+	vecLaunch = &choice{"linear_vec", []string{"rows", "simdgroups"}, true, func(at sizes) (all []Setting) {
+		for rows := int64(2); rows <= mostRows(at.stored, at.tokens); rows *= 2 {
+			for simdgroups := int64(2); simdgroups <= 8; simdgroups *= 2 {
+				all = append(all, Setting{"rows": rows, "simdgroups": simdgroups})
+			}
+		}
+		return all
+	}}
+	// Tokens of a tile of linear_mat.
+	matTile = &choice{"linear_mat", []string{"tile"}, true, func(at sizes) []Setting {
+		if at.act.Bytes(1) != 2 {
+			return only("tile", 32)
+		}
+		return only("tile", 32, 64)
+	}}
+	// Whether products of few tokens run as mat-vec or in tiles, which sum in other orders.
+	vecOrMat = &choice{"product", []string{"vec"}, false, func(at sizes) []Setting {
+		if at.tokens < 2 || at.tokens > 32 {
+			return nil
+		}
+		return only("vec", 0, 1)
+	}}
+	// Keys of a partition of attention, whose sums are put together at the end.
+	partition = &choice{"partition", []string{"keys"}, false, func(sizes) []Setting {
+		return only("keys", 256, 512, 1024)
+	}}
+	// What the CPU's kernels are told; 0 leaves it to them.
+	streams = hinted(kernels.HintStreams, func(at sizes) []Setting {
+		if at.tokens > 1 {
+			return nil
+		}
+		return only("streams", 0, 1, 2)
+	})
+	ahead = hinted(kernels.HintAhead, func(at sizes) []Setting {
+		if at.tokens > 3 {
+			return nil
+		}
+		return only("ahead", 0, 1024, 4096, 8192)
+	})
+	piece = hinted(kernels.HintPiece, func(at sizes) []Setting {
+		switch {
+		case at.tokens < 4:
+			return nil
+		case at.stored.IsQuantized():
+			return only("piece", 0, 256, 512)
+		}
+		return only("piece", 0, 512, 2048)
+	})
+	// Whether the device keeps a matrix in an order of its own.
+	layout = &choice{"layout", []string{"rearranged"}, true, func(sizes) []Setting { return only("rearranged", 0, 1) }}
+)
+
+// choices is the table.
+var choices = []*choice{vecLaunch, matTile, vecOrMat, partition, streams, ahead, piece, layout}
+
+func choiceNamed(name string) *choice {
+	if i := slices.IndexFunc(choices, func(c *choice) bool { return c.name == name }); i >= 0 {
+		return choices[i]
+	}
+	return nil
+}
+
+// hinted is the choice of a hint to native kernels.
+func hinted(h kernels.Hint, settings func(sizes) []Setting) *choice {
+	return &choice{h.String(), []string{h.String()}, true, settings}
+}
+
+// only returns the settings of a choice's only field.
+func only(field string, values ...int64) (all []Setting) {
+	for _, v := range values {
+		all = append(all, Setting{field: v})
+	}
+	return all
+}
+
+// mostRows is how many rows a simdgroup of linear_vec may own.
+func mostRows(stored ir.DType, tokens int64) int64 {
+	if tokens > 1 {
+		return 2
+	}
+	return vecRowsOf[stored]
+}
+
+// decision is what a choice came to at a site.
+type decision struct {
+	Setting
+	why      string
+	measured bool
+}
+
+// decide returns what was measured to be best for a value's dispatches of a kernel, or else
+// what is given.
+func (p *phase) decide(c *choice, v *ir.Value, kernel string, at sizes, by Setting, why string) decision {
+	site := c.site(kernel, at, by)
+	d := decision{by, why, false}
+	if w := p.tuning.at(&site); w != nil {
+		d = decision{w.Setting, w.why(), true}
+		site.Taken = d.Setting
+	}
+	if len(site.Settings) > 1 {
+		p.out.note(site, v.ID)
+	}
+	return d
+}
+
+// site is the choice in a place, where it is what is given if nothing was measured.
+func (c *choice) site(kernel string, at sizes, by Setting) Site {
+	return Site{Choice: c.name, Kernel: kernel, Shape: at.shape, Taken: by, Settings: c.settings(at), Exact: c.exact}
+}
+
+// at returns the winner of a site if its setting is one that would be tried there today.
+func (t *Tuning) at(site *Site) *Winner {
+	w := t.Find(site.Key())
+	if w == nil || !slices.ContainsFunc(site.Settings, func(s Setting) bool { return maps.Equal(s, w.Setting) }) {
+		return nil
+	}
+	return w
+}
+
+func (w *Winner) why() string {
+	return fmt.Sprintf("measured: %.1f µs a step, %.1f by default", w.Micros, w.Default)
+}
+
+// launch is decide for how the target launches a kernel, where the Plan says that.
+func (p *phase) launch(c *choice, v *ir.Value, e emitter, at sizes, by Setting, why string) decision {
+	if !p.target.Launches {
+		return decision{by, why, false}
+	}
+	return p.decide(c, v, e.kernel.Name, at, by, why)
+}
+
+// note adds a value to those of a site.
+func (p *Phase) note(site Site, v ir.ID) {
+	i := slices.IndexFunc(p.sites, func(have Site) bool { return have.Key() == site.Key() })
+	if i < 0 {
+		i = len(p.sites)
+		site.values = map[ir.ID]bool{}
+		p.sites = append(p.sites, site)
+	}
+	p.sites[i].values[v] = true
+}
+
+// hints tells the native kernel of a dispatch of a CPU what was measured to be best.
+func (e emitter) hints(v *ir.Value, at sizes, of ...*choice) {
+	for _, c := range of {
+		name := c.fields[0]
+		d := e.p.decide(c, v, e.kernel.Name, at, Setting{name: 0}, "")
+		if d.measured {
+			e.p.noted(v, e, at.shape, d.Setting.String(), d)
+		}
+		if d.Setting[name] == 0 {
+			continue
+		}
+		to := e.dispatch()
+		if to.Hints == nil {
+			to.Hints = make([]uint32, kernels.NumHints)
+		}
+		to.Hints[slices.IndexFunc(hintChoices, func(h *choice) bool { return h == c })] = uint32(d.Setting[name])
+	}
+}
+
+// hintChoices are the choices by hint.
+var hintChoices = []*choice{kernels.HintStreams: streams, kernels.HintAhead: ahead, kernels.HintPiece: piece}

@@ -1,0 +1,186 @@
+package lower
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/smelt-ml/smelt/ir"
+)
+
+// Setting is what a choice may be set to: numbers by the names of its fields.
+type Setting map[string]int64
+
+// String lists the fields by name: "rows 4, simdgroups 8".
+func (s Setting) String() string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(s)) {
+		parts = append(parts, fmt.Sprintf("%s %d", name, s[name]))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Site is a choice that a Plan makes in one way for all dispatches of a kernel and a shape:
+// what to measure, and what to keep a [Winner] for.
+type Site struct {
+	Choice, Kernel, Shape string
+	Taken                 Setting
+	Settings              []Setting // that may be tried
+	Exact                 bool      // by the kernels' laws none of them changes a bit of a result
+
+	values map[ir.ID]bool
+}
+
+// Key tells sites apart.
+func (s *Site) Key() string { return s.Choice + "|" + s.Kernel + "|" + s.Shape }
+
+// Reads reports whether a dispatch of the site's phase is one of those that it is about.
+func (s *Site) Reads(d *Dispatch) bool { return s.values[d.Value] }
+
+// Sites lists the choices of a phase in the order in which they were made; none for a Plan
+// from a file.
+func (p *Phase) Sites() []Site { return p.sites }
+
+// Winner is the setting that a device took the least time with.
+type Winner struct {
+	Choice  string  `json:"choice"`
+	Kernel  string  `json:"kernel"` // host name, or the family's
+	Shape   string  `json:"shape"`
+	Setting Setting `json:"setting"`
+	Micros  float64 `json:"us"` // of all such dispatches of a step
+	Default float64 `json:"default_us"`
+}
+
+// Key is that of the winner's sites.
+func (w *Winner) Key() string { return w.Choice + "|" + w.Kernel + "|" + w.Shape }
+
+// Tuning is what was measured on a device: the winners of the choices by size, those that
+// were the default included. It is a value like a chip: Plans that are compiled with the
+// same one are the same. A winner counts where the compiler would try its setting today; so
+// one of another version of smelt does no harm.
+type Tuning struct {
+	Device  string   `json:"device"`
+	Version string   `json:"version"` // of the kernels that were measured
+	Winners []Winner `json:"winners"` // by key
+}
+
+// Hash identifies a tuning in the Plans that were compiled with it; "" for none.
+func (t *Tuning) Hash() string {
+	if t == nil || len(t.Winners) == 0 {
+		return ""
+	}
+	h := sha256.New()
+	if err := t.Write(h); err != nil {
+		panic(err) // a hash takes everything, and so does JSON of checked numbers
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// Find returns the winner of a site; nil where none was kept.
+func (t *Tuning) Find(key string) *Winner {
+	if t == nil {
+		return nil
+	}
+	i, ok := slices.BinarySearchFunc(t.Winners, key, func(w Winner, key string) int { return cmp.Compare(w.Key(), key) })
+	if !ok {
+		return nil
+	}
+	return &t.Winners[i]
+}
+
+// Keep adds winners, which take the place of those of the same sites.
+func (t *Tuning) Keep(winners ...Winner) {
+	all := make(map[string]Winner, len(t.Winners)+len(winners))
+	for _, w := range append(slices.Clone(t.Winners), winners...) {
+		all[w.Key()] = w
+	}
+	t.Winners = t.Winners[:0:0]
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		t.Winners = append(t.Winners, all[key])
+	}
+}
+
+// The format of tunings as files: JSON of tuningFile.
+const (
+	tuningFormat  = "smelt tuning"
+	tuningVersion = 1
+	maxTuning     = 16 << 20
+)
+
+type tuningFile struct {
+	Format        string `json:"format"`
+	FormatVersion int    `json:"format_version"`
+	Tuning
+}
+
+// ErrTuning is wrapped by errors about files that hold no tuning.
+var ErrTuning = errors.New("no tuning")
+
+// Write writes a tuning as JSON. The same tuning gives the same bytes.
+func (t *Tuning) Write(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(tuningFile{tuningFormat, tuningVersion, *t})
+}
+
+// ReadTuning reads what Write wrote. Anything else is an error that wraps ErrTuning.
+func ReadTuning(r io.Reader) (*Tuning, error) {
+	data, err := io.ReadAll(io.LimitReader(r, maxTuning+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxTuning {
+		return nil, fmt.Errorf("%w: more than %d MiB", ErrTuning, maxTuning>>20)
+	}
+	var f tuningFile
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&f); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrTuning, err)
+	}
+	if f.Format != tuningFormat || f.FormatVersion != tuningVersion {
+		return nil, fmt.Errorf("%w: format %q of version %d; this smelt reads %q of version %d", ErrTuning, f.Format, f.FormatVersion, tuningFormat, tuningVersion)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%w: something follows it", ErrTuning)
+	}
+	for i := range f.Winners {
+		if err := f.Winners[i].validate(); err != nil {
+			return nil, fmt.Errorf("%w: winner %d: %w", ErrTuning, i, err)
+		}
+		if i > 0 && f.Winners[i-1].Key() >= f.Winners[i].Key() {
+			return nil, fmt.Errorf("%w: winner %d is out of order", ErrTuning, i)
+		}
+	}
+	return &f.Tuning, nil
+}
+
+func (w *Winner) validate() error {
+	c := choiceNamed(w.Choice)
+	if c == nil {
+		return fmt.Errorf("no choice is called %q", w.Choice)
+	}
+	if len(w.Setting) != len(c.fields) {
+		return fmt.Errorf("%s is set to %v; it has %v", w.Choice, w.Setting, c.fields)
+	}
+	for _, name := range c.fields {
+		if _, ok := w.Setting[name]; !ok {
+			return fmt.Errorf("%s has no %s", w.Choice, name)
+		}
+	}
+	for _, us := range []float64{w.Micros, w.Default} {
+		if !(us >= 0) || math.IsInf(us, 0) {
+			return fmt.Errorf("%s took %g µs", w.Choice, us)
+		}
+	}
+	return nil
+}
