@@ -180,6 +180,7 @@ func (o *Options) optimise(r *lower.Range, source *ir.Func) (*ir.Target, *passes
 	if o.Act != ir.Invalid {
 		target.Act = o.Act
 	}
+	target.OneEach = r.Longest.Max == 1
 	r.Func = source.Clone()
 	var observer func(string, *ir.Func)
 	if o.Observer != nil {

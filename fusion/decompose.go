@@ -17,6 +17,9 @@ func init() {
 		ir.OpRopeQKVWrite:        decomposeRopeWrite,
 		ir.OpHeadNormRopeKVWrite: decomposeRopeWrite,
 		ir.OpRepeatKVPair:        decomposeRepeatPair,
+
+		ir.OpRopeQKVWriteAttention:        decomposeAttentionWrite,
+		ir.OpHeadNormRopeKVWriteAttention: decomposeAttentionWrite,
 	} {
 		ir.RegisterDecompose(op, func(f *ir.Func, v *ir.Value) ([]*ir.Value, error) {
 			return emit(f, v.Layer, func(e *Emitter) []*ir.Value { return build(e, v) })
@@ -101,9 +104,13 @@ func decomposeFusedLinear(e *Emitter, v *ir.Value) []*ir.Value {
 }
 
 func decomposeAttention(e *Emitter, v *ir.Value) []*ir.Value {
-	q, cache, positions, seqlens, lens, table := v.Args[0], v.Args[1], v.Args[2], v.Args[3], v.Args[4], v.Args[5]
-	a := v.Attr.(ir.AttentionAttr)
-	sinks, slopes := a.Options(v.Args)
+	return []*ir.Value{attend(e, v.Attr.(ir.AttentionAttr), v.Args, v.Type.DType)}
+}
+
+// attend is attention of those operands, rounded to a type at the end.
+func attend(e *Emitter, a ir.AttentionAttr, in []*ir.Value, to ir.DType) *ir.Value {
+	q, cache, positions, seqlens, lens, table := in[0], in[1], in[2], in[3], in[4], in[5]
+	sinks, slopes := a.Options(in)
 	heads, _ := q.Type.Shape[1].IsConst()
 	headsFirst := ir.TransposeAttr{A: 1, B: 0, C: 2}
 	read := func(values bool) *ir.Value {
@@ -125,7 +132,7 @@ func decomposeAttention(e *Emitter, v *ir.Value) []*ir.Value {
 	masked := e.Emit(ir.OpMask, ir.MaskAttr{Window: a.Window}, scores, positions, seqlens, lens, slopes)
 	weights := e.Emit(ir.OpSoftmax, nil, masked, sinks)
 	out := e.Emit(ir.OpTranspose, headsFirst, e.Emit(ir.OpMatmul, ir.MatmulAttr{}, weights, values))
-	return []*ir.Value{e.Cast(out, v.Type.DType)}
+	return e.Cast(out, to)
 }
 
 func decomposeRepeatPair(e *Emitter, v *ir.Value) []*ir.Value {
@@ -156,15 +163,27 @@ func decomposeQKVWrite(e *Emitter, v *ir.Value) []*ir.Value {
 
 // decomposeRopeWrite serves both ops that rotate Q and K and write the cache.
 func decomposeRopeWrite(e *Emitter, v *ir.Value) []*ir.Value {
-	a := v.Attr.(ir.RopeWriteAttr)
-	cache, positions, slots, rest := v.Args[1], v.Args[2], v.Args[3], v.Args[4:]
-	q, k, value := splitQKV(e, v.Args[0], a.Heads, cache.Type.Cache)
-	if v.Op == ir.OpHeadNormRopeKVWrite {
+	q, cache := ropeWrite(e, v.Attr.(ir.RopeWriteAttr), v.Args, v.Op == ir.OpHeadNormRopeKVWrite)
+	return []*ir.Value{q, cache}
+}
+
+// ropeWrite is what these ops do with their operands.
+func ropeWrite(e *Emitter, a ir.RopeWriteAttr, in []*ir.Value, norms bool) (q, written *ir.Value) {
+	cache, positions, slots, rest := in[1], in[2], in[3], in[4:]
+	q, k, value := splitQKV(e, in[0], a.Heads, cache.Type.Cache)
+	if norms {
 		q = e.Emit(ir.OpRMSNorm, ir.NormAttr{Eps: a.Eps}, q, rest[0])
 		k = e.Emit(ir.OpRMSNorm, ir.NormAttr{Eps: a.Eps}, k, rest[1])
 		rest = rest[2:]
 	}
 	q = e.Emit(ir.OpRope, a.Rope, append([]*ir.Value{q, positions}, rest...)...)
 	k = e.Emit(ir.OpRope, a.Rope, append([]*ir.Value{k, positions}, rest...)...)
-	return []*ir.Value{q, e.Emit(ir.OpCacheWrite, nil, cache, k, value, slots)}
+	return q, e.Emit(ir.OpCacheWrite, nil, cache, k, value, slots)
+}
+
+func decomposeAttentionWrite(e *Emitter, v *ir.Value) []*ir.Value {
+	a, norms := v.Attr.(ir.AttentionWriteAttr), v.Op == ir.OpHeadNormRopeKVWriteAttention
+	o := a.Operands(v.Args, norms)
+	q, cache := ropeWrite(e, a.Write, o.Write(), norms)
+	return []*ir.Value{attend(e, a.Attention, o.Attend(q, cache), v.Type.Elems[0].DType), cache}
 }

@@ -36,10 +36,24 @@ type Rule struct {
 	// Needs tells whether a target can use what the rule makes. Nil means that any
 	// can, if only by decomposition.
 	Needs func(t *ir.Target) bool
+
+	// Pays tells whether a match is worth its replacement on a target. Nil means always.
+	Pays func(t *ir.Target, m Match) bool
 }
 
-// Serves reports whether the rule is of use to a target.
-func (r *Rule) Serves(t *ir.Target) bool { return r.Needs == nil || r.Needs(t) }
+// For returns the rule as it serves a target, which leaves out matches that do not pay
+// there; nil where it is of no use to it.
+func (r *Rule) For(t *ir.Target) *Rule {
+	if r.Needs != nil && !r.Needs(t) {
+		return nil
+	}
+	if r.Pays == nil {
+		return r
+	}
+	own := *r
+	own.Where = func(m Match) bool { return (r.Where == nil || r.Where(m)) && r.Pays(t, m) }
+	return &own
+}
 
 // All returns every rule, in no particular order: package passes knows theirs.
 func All() []*Rule {
@@ -54,6 +68,7 @@ func All() []*Rule {
 		LinearActivation(),
 		LinearResidual(),
 		NormPrologue(),
+		AttentionWrite(),
 	}
 }
 

@@ -1,5 +1,7 @@
 package ir
 
+import "slices"
+
 // Attributes are comparable structs, so that two values compute the same thing
 // if and only if op, type, arguments and attribute are equal. Every field is a
 // string, bool, int, float64, a named number such as Activation, or a struct of such;
@@ -164,4 +166,65 @@ type RopeWriteAttr struct {
 	Rope  RopeAttr
 	Heads int     // query heads; the cache's type tells the KV heads
 	Eps   float64 // of the head norms, 0 for rope_qkv_write
+}
+
+// AttentionWriteAttr belongs to rope_qkv_write_attention and
+// head_norm_rope_kv_write_attention.
+type AttentionWriteAttr struct {
+	Write     RopeWriteAttr
+	Attention AttentionAttr
+	Factors   bool // there is a table of factors
+	Sinks     bool // there are sinks
+}
+
+// AttentionWriteOperands are the operands of such an op. Those that it has not are nil.
+type AttentionWriteOperands struct {
+	QKV, Cache, Positions, Slots, CuSeqlens, ContextLens, BlockTable *Value
+	QNorm, KNorm, Factors, Sinks, Slopes                             *Value
+}
+
+// Operands names the operands of an op that normalises heads, or of one that does not.
+func (a AttentionWriteAttr) Operands(in []*Value, norms bool) AttentionWriteOperands {
+	o := AttentionWriteOperands{QKV: in[0], Cache: in[1], Positions: in[2], Slots: in[3], CuSeqlens: in[4], ContextLens: in[5], BlockTable: in[6]}
+	in = in[7:]
+	for _, next := range []struct {
+		has bool
+		to  **Value
+	}{{norms, &o.QNorm}, {norms, &o.KNorm}, {a.Factors, &o.Factors}, {a.Sinks, &o.Sinks}, {a.Attention.Slopes, &o.Slopes}} {
+		if next.has {
+			*next.to, in = in[0], in[1:]
+		}
+	}
+	return o
+}
+
+// operands is how many there are.
+func (a AttentionWriteAttr) operands(norms bool) int {
+	n := 7
+	for _, has := range []bool{norms, norms, a.Factors, a.Sinks, a.Attention.Slopes} {
+		if has {
+			n++
+		}
+	}
+	return n
+}
+
+// List is the inverse of Operands.
+func (o AttentionWriteOperands) List() []*Value {
+	return present(o.QKV, o.Cache, o.Positions, o.Slots, o.CuSeqlens, o.ContextLens, o.BlockTable, o.QNorm, o.KNorm, o.Factors, o.Sinks, o.Slopes)
+}
+
+// Write lists the operands of the write by itself, rope_qkv_write or
+// head_norm_rope_kv_write.
+func (o AttentionWriteOperands) Write() []*Value {
+	return present(o.QKV, o.Cache, o.Positions, o.Slots, o.QNorm, o.KNorm, o.Factors)
+}
+
+// Attend lists the operands of the attention by itself, over what the write leaves.
+func (o AttentionWriteOperands) Attend(q, cache *Value) []*Value {
+	return present(q, cache, o.Positions, o.CuSeqlens, o.ContextLens, o.BlockTable, o.Sinks, o.Slopes)
+}
+
+func present(values ...*Value) []*Value {
+	return slices.DeleteFunc(values, func(v *Value) bool { return v == nil })
 }

@@ -751,3 +751,25 @@ func inferWrite(in []*Value, a RopeWriteAttr) (Type, error) {
 	}
 	return t, ints(in, 3, "slots", Var(T))
 }
+
+// inferAttentionWrite infers a write and the attention over what it leaves as one op.
+func inferAttentionWrite(norms bool) func(in []*Value, attr any, _ Type) (Type, error) {
+	write := inferRopeWrite
+	if norms {
+		write = inferHeadNormWrite
+	}
+	return func(in []*Value, attr any, _ Type) (Type, error) {
+		a := attr.(AttentionWriteAttr)
+		if len(in) != a.operands(norms) {
+			return Type{}, fmt.Errorf("%d operands for %+v", len(in), a)
+		}
+		o := a.Operands(in, norms)
+		t, err := write(o.Write(), a.Write, Type{})
+		if err != nil {
+			return Type{}, err
+		}
+		q := &Value{ID: in[0].ID, Type: t.Elems[0]}
+		_, err = inferAttention(o.Attend(q, o.Cache), a.Attention, Type{})
+		return t, err
+	}
+}

@@ -46,6 +46,8 @@ const (
 	OpQKVWrite
 	OpRopeQKVWrite
 	OpHeadNormRopeKVWrite
+	OpRopeQKVWriteAttention
+	OpHeadNormRopeKVWriteAttention
 	OpRepeatKVPair
 
 	numOps
@@ -126,6 +128,10 @@ func init() {
 			doc: "qkv[T,(H+2·KV)·D], cache, positions[T], slots[T], factors? → (q[T,H,D], cache): rotates Q and K, stores K and V"},
 		OpHeadNormRopeKVWrite: {name: "head_norm_rope_kv_write", category: CacheOps, shares: 1, min: 6, max: 7, attr: RopeWriteAttr{}, stage: Fused, free: true, writes: 2, infer: inferHeadNormWrite,
 			doc: "qkv[T,(H+2·KV)·D], cache, positions[T], slots[T], qnorm[D], knorm[D], factors? → (q[T,H,D], cache): RMSNorm of every Q and K head, then as rope_qkv_write"},
+		OpRopeQKVWriteAttention: {name: "rope_qkv_write_attention", category: AttentionOps, shares: 1, min: 7, max: 10, attr: AttentionWriteAttr{}, stage: Fused, free: true, writes: 2, infer: inferAttentionWrite(false),
+			doc: "qkv[T,(H+2·KV)·D], cache, positions[T], slots[T], cu_seqlens[B+1], context_lens[B], block_table[B,NB], factors?, sinks[H]?, slopes[H]? → (out[T,H,D], cache): rope_qkv_write, and attention over what it leaves"},
+		OpHeadNormRopeKVWriteAttention: {name: "head_norm_rope_kv_write_attention", category: AttentionOps, shares: 1, min: 9, max: 12, attr: AttentionWriteAttr{}, stage: Fused, free: true, writes: 2, infer: inferAttentionWrite(true),
+			doc: "qkv, cache, positions, slots, cu_seqlens, context_lens, block_table, qnorm[D], knorm[D], factors?, sinks?, slopes? → (out[T,H,D], cache): head_norm_rope_kv_write, and attention over what it leaves"},
 		OpRepeatKVPair: {name: "repeat_kv_pair", category: AttentionOps, shares: 3, min: 2, max: 2, attr: RepeatAttr{}, stage: Fused, free: true, infer: inferRepeatPair,
 			doc: "k[S,KV,D], v[S,KV,D] → (k[S,KV·N,D], v[S,KV·N,D]): repeat_kv of both"},
 	}

@@ -20,6 +20,12 @@ type Target struct {
 	// NormPrologue says that fused_linear may normalise its input in this range of
 	// token counts.
 	NormPrologue bool
+	// Tokens is the most tokens of a step, and OneEach says that no sequence brings more
+	// than one of them.
+	Tokens  int64
+	OneEach bool
+	// Rates are what choices between ops go by; without any, fewer dispatches are better.
+	Rates Rates
 	// Gated says that fused_linear may compute a gate of two products.
 	Gated bool
 
@@ -56,6 +62,33 @@ type Schedule struct {
 	// particular. Family is Apple's number of its GPU's, and Cores how many it has.
 	Chip          string
 	Family, Cores int
+}
+
+// Rates are times in µs: of a byte to or from memory, of a floating-point operation, and
+// from the end of a dispatch to the start of one that waits for it.
+type Rates struct{ Byte, Op, Wait float64 }
+
+// RotationWork is what the cosine and the sine of a rotation cost for an element, in
+// operations as [Op.Work] counts them: some forty for either of a pair, whose angle reaches
+// the context's length in radians.
+const RotationWork = 40
+
+// WriteRepeats compares what attention takes longer where each query head does for itself
+// what a fused write of Q, K and V does once, in a step of so many tokens, with what the
+// write takes by itself. Attention that waits for memory does it meanwhile.
+func (t *Target) WriteRepeats(write *Value, tokens int64) (longer, spared float64) {
+	a, c := write.Attr.(RopeWriteAttr), write.Args[1].Type.Cache
+	each := OpRope.Work(nil)
+	if write.Op == OpHeadNormRopeKVWrite {
+		each += OpRMSNorm.Work(nil)
+	}
+	head, heads, kv := int64(c.Head), int64(a.Heads), int64(c.KVHeads)
+	read := float64(2*c.DType.Bytes(head)*kv) * t.Rates.Byte // a key and its value
+	if float64(2*OpMatmul.Work(nil)*head*heads)*t.Rates.Op > read {
+		longer = float64(tokens*head*(2*heads*(each+RotationWork)-(heads+kv)*each)) * t.Rates.Op
+	}
+	moved := t.Act.Bytes(head*(2*heads+2*kv)) + c.DType.Bytes(head*2*kv)
+	return longer, t.Rates.Wait + float64(tokens*moved)*t.Rates.Byte
 }
 
 // Instance is a row of what a target computes: kernels of an op for some element types.

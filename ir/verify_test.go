@@ -244,6 +244,19 @@ func TestInfer(t *testing.T) {
 		{line: `head_norm_rope_kv_write v18 v15 v2 v3 v11 v12 {heads=4 eps=1e-06 ` + rope + `}`, typ: "(f32[T,4,16], cache<f16,2,16,32>)", fails: "query norm (v11) is f32[64], want shape [16]"},
 		{line: `head_norm_rope_kv_write v18 v15 v2 v3 v12 v11 {heads=4 eps=1e-06 ` + rope + `}`, typ: "(f32[T,4,16], cache<f16,2,16,32>)", fails: "key norm (v11) is f32[64], want shape [16]"},
 		{line: `head_norm_rope_kv_write v18 v15 v2 v3 v12 v12 {heads=4 eps=-1 ` + rope + `}`, typ: "(f32[T,4,16], cache<f16,2,16,32>)", fails: "eps is -1"},
+
+		{line: `rope_qkv_write_attention v18 v15 v2 v3 v4 v5 v6 {heads=4 scale=0.25 ` + rope + `}`, typ: "(f32[T,4,16], cache<f16,2,16,32>)"},
+		{line: `rope_qkv_write_attention v18 v15 v2 v3 v4 v5 v6 v19 {heads=4 scale=0.25 factors=true ` + rope + `}`, typ: "(f16[T,4,16], cache<f16,2,16,32>)"},
+		{line: `head_norm_rope_kv_write_attention v18 v15 v2 v3 v4 v5 v6 v12 v12 v19 {heads=4 scale=0.25 factors=true ` + rope + `}`, typ: "(f32[T,4,16], cache<f16,2,16,32>)"},
+		{line: `rope_qkv_write_attention v18 v15 v2 v3 v4 v5 v6 {heads=4 scale=0.25 ` + rope + `}`, typ: "f32[T,4,16]", fails: "the type should be (f32[T,4,16], cache<f16,2,16,32>)"},
+		{line: `rope_qkv_write_attention v18 v15 v2 v3 v4 v5 v6 v19 {heads=4 scale=0.25 ` + rope + `}`, typ: "(f32[T,4,16], cache<f16,2,16,32>)", fails: "8 operands"},
+		{line: `rope_qkv_write_attention v18 v15 v2 v3 v4 v5 v6 {heads=4 scale=0.25 sinks=true ` + rope + `}`, typ: "(f32[T,4,16], cache<f16,2,16,32>)", fails: "7 operands"},
+		{line: `rope_qkv_write_attention v18 v15 v2 v3 v4 v5 v6 v12 {heads=4 scale=0.25 sinks=true ` + rope + `}`, typ: "(f32[T,4,16], cache<f16,2,16,32>)", fails: "sinks (v12) is f32[16], want shape [4]"},
+		{line: `rope_qkv_write_attention v18 v15 v2 v7 v4 v5 v6 {heads=4 scale=0.25 ` + rope + `}`, typ: "(f32[T,4,16], cache<f16,2,16,32>)", fails: "slots (v7)"},
+		{line: `rope_qkv_write_attention v18 v15 v2 v3 v5 v5 v6 {heads=4 scale=0.25 ` + rope + `}`, typ: "(f32[T,4,16], cache<f16,2,16,32>)", fails: "cu_seqlens (v5)"},
+		{line: `rope_qkv_write_attention v18 v15 v2 v3 v4 v5 v6 {heads=3 scale=0.25 ` + rope + `}`, typ: "(f32[T,3,16], cache<f16,2,16,32>)", fails: "3 query heads over 2 KV heads"},
+		{line: `rope_qkv_write_attention v18 v15 v2 v3 v4 v5 v6 {heads=4 scale=0.25 softcap=-1 ` + rope + `}`, typ: "(f32[T,4,16], cache<f16,2,16,32>)", fails: "the cap is -1"},
+		{line: `head_norm_rope_kv_write_attention v18 v15 v2 v3 v4 v5 v6 v12 v11 {heads=4 scale=0.25 ` + rope + `}`, typ: "(f32[T,4,16], cache<f16,2,16,32>)", fails: "key norm (v11)"},
 	} {
 		name := c.line + " : " + c.typ
 		_, err := parse("fused", "  v50 = "+name+"\n  return \"x\" v50")

@@ -233,13 +233,13 @@ func checkRopeWrite(c *checker) {
 	c.threads(uint32(c.kernel.MaxThreads))
 }
 
-// attention checks what both kernels over the paged cache take.
+// attention checks what the kernels over the paged cache take but their queries. All their
+// parameters begin alike.
 func (c *checker) attention() AttentionParams {
 	p := paramsOf[AttentionParams](c)
 	c.positive(size{"tokens", p.Tokens}, size{"seqs", p.Seqs}, size{"block", p.Block}, size{"table_stride", p.TableStride})
 	c.head(p.Head)
 	c.groups(p.Heads, p.KvHeads)
-	c.dense("q", p.Tokens, p.Heads, p.Head)
 	c.dense("positions", p.Tokens)
 	c.holds("cu_seqlens", uint64(p.Seqs)+1)
 	c.dense("context_lens", p.Seqs)
@@ -269,6 +269,7 @@ func (c *checker) slopes(heads uint32) {
 
 func checkAttentionVec(c *checker) {
 	p := c.attention()
+	c.dense("q", p.Tokens, p.Heads, p.Head)
 	rows, batched := c.constant("fc_rows")
 	owners := uint64(p.Tokens) // threadgroups that may have a token
 	if batched {
@@ -277,23 +278,47 @@ func checkAttentionVec(c *checker) {
 	if rows > 1 {
 		owners = uint64(p.Tokens)/uint64(rows) + uint64(p.Seqs)
 	}
-	partitions := uint32(1)
-	if split, set := c.constant("fc_split"); set {
-		c.require(split > 0 && split%8 == 0, "fc_split", "partitions of %d keys; a multiple of 8 is needed", split)
-		partitions = c.Grid[2]
-		c.dense("part", p.Tokens, p.Heads, partitions, p.Head)
-		c.dense("statistics", p.Tokens, p.Heads, partitions, 2)
-	} else {
-		c.dense("out", p.Tokens, p.Heads, p.Head)
-		c.sinks(p.Heads)
-	}
+	partitions := c.partitions(p)
 	c.owners(c.Grid[1], owners)
 	c.grid(uint64(p.Heads), uint64(c.Grid[1]), uint64(partitions))
 	c.threads(uint32(c.kernel.MaxThreads))
 }
 
+// partitions checks where results go, and returns into how many parts the keys are cut.
+func (c *checker) partitions(p AttentionParams) uint32 {
+	split, set := c.constant("fc_split")
+	if !set {
+		c.dense("out", p.Tokens, p.Heads, p.Head)
+		c.sinks(p.Heads)
+		return 1
+	}
+	c.require(split > 0 && split%8 == 0, "fc_split", "partitions of %d keys; a multiple of 8 is needed", split)
+	c.dense("part", p.Tokens, p.Heads, c.Grid[2], p.Head)
+	c.dense("statistics", p.Tokens, p.Heads, c.Grid[2], 2)
+	return c.Grid[2]
+}
+
+func checkAttentionWrite(c *checker) {
+	p := c.attention()
+	heads := sum(uint64(p.Heads), product(2, uint64(p.KvHeads)))
+	c.holds("qkv", product(product(uint64(p.Tokens), heads), uint64(p.Head)))
+	c.dense("slots", p.Tokens)
+	c.rotated(p.Tokens, 0, p.Head, paramsOf[AttentionWriteParams](c).Rotated)
+	if c.on("fc_norms") {
+		c.dense("q_norm", p.Head)
+		c.dense("k_norm", p.Head)
+	}
+	for _, name := range []string{"k_slots", "v_slots"} {
+		have, want := c.bytes(c.arg(name).Index), c.bytes(c.arg("k_cache").Index)
+		c.require(have == want, name, "%d bytes, k_cache has %d", have, want)
+	}
+	c.grid(uint64(p.Heads), uint64(p.Tokens), uint64(c.partitions(p)))
+	c.threads(uint32(c.kernel.MaxThreads))
+}
+
 func checkAttentionTile(c *checker) {
 	p := c.attention()
+	c.dense("q", p.Tokens, p.Heads, p.Head)
 	c.dense("out", p.Tokens, p.Heads, p.Head)
 	c.sinks(p.Heads)
 	c.owners(c.Grid[0], tiles(p.Tokens, AttentionTile)+uint64(p.Seqs))

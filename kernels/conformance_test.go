@@ -224,7 +224,7 @@ func turns() []emulated.Options {
 
 // host is the launch as kernels.Check sees it.
 func (l launch) host() *kernels.Launch {
-	buffers := slices.Repeat([]int64{kernels.Unbound}, 16)
+	buffers := slices.Repeat([]int64{kernels.Unbound}, 20)
 	k, _ := kernels.Lookup(l.kernel)
 	for name, b := range l.buffers {
 		a, _ := k.Named(name)

@@ -38,19 +38,31 @@ inline float load_one(device const CacheBlock *cache, ulong i) {
     return float(cache[i / 32].d) * float(cache[i / 32].qs[i % 32]);
 }
 
-// store_block rounds 32 elements, one in each lane of a simdgroup, to the block that
-// starts at element i, as GGUF files are made: d = max|v| / 127, kept as a half, and
-// qs = round(v / d), halves away from zero, with d before it was rounded. Where an
-// element is not finite, or d would not be, the block is NaN.
-inline void store_block(device CacheBlock *cache, ulong i, float v, uint lane) {
+// An element of a block: d · q.
+struct BlockElement {
+    half d;
+    int8_t q;
+};
+
+// block_element rounds 32 elements, one in each lane of a simdgroup, as GGUF files are
+// made: d = max|v| / 127, kept as a half, and q = round(v / d), halves away from zero,
+// with d before it was rounded. Where an element is not finite, or d would not be, all
+// are NaN.
+inline BlockElement block_element(float v) {
     const uint bits = simd_max(as_type<uint>(v) & 0x7fffffffu); // ordered like |v|, NaN last
     const float d = as_type<float>(bits) / 127.0f;
     const bool lost = bits >= 0x7f800000u || isinf(float(half(d)));
     const float inverse = 1.0f / d;
+    return {lost ? half(NAN) : half(d), int8_t(lost || isinf(inverse) ? 0.0f : round(v * inverse))};
+}
+
+// store_block stores them in the block that starts at element i.
+inline void store_block(device CacheBlock *cache, ulong i, float v, uint lane) {
+    const BlockElement e = block_element(v);
     device CacheBlock *b = cache + i / 32;
-    b->qs[lane] = int8_t(lost || isinf(inverse) ? 0.0f : round(v * inverse));
+    b->qs[lane] = e.q;
     if (lane == 0)
-        b->d = lost ? half(NAN) : half(d);
+        b->d = e.d;
 }
 
 // Elements of a cache from one block, KV head or slot to the next.

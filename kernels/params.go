@@ -110,6 +110,28 @@ type AttentionParams struct {
 	SoftCap     float32
 }
 
+// AttentionWriteParams of attention_write.
+type AttentionWriteParams struct {
+	Tokens      uint32
+	Seqs        uint32
+	Heads       uint32
+	KvHeads     uint32
+	Head        uint32
+	Block       uint32
+	TableStride uint32
+	BlockStride uint32
+	HeadStride  uint32
+	RowStride   uint32
+	Scale       float32
+	Window      uint32
+	SoftCap     float32
+	Rotated     uint32
+	Log2Theta   float32
+	FreqScale   float32
+	Magnitude   float32
+	Eps         float32
+}
+
 // FlashParams of flash_attention.
 type FlashParams struct {
 	Batch        uint32
@@ -225,6 +247,7 @@ func (CacheWriteParams) params()     {}
 func (CacheReadParams) params()      {}
 func (RopeWriteParams) params()      {}
 func (AttentionParams) params()      {}
+func (AttentionWriteParams) params() {}
 func (FlashParams) params()          {}
 func (ReduceParams) params()         {}
 func (PagedAttentionParams) params() {}

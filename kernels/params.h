@@ -112,6 +112,28 @@ struct AttentionParams {
     float soft_cap;  // scores become soft_cap · tanh(score / soft_cap); 0: as they are
 };
 
+// Of attention_write, whose tokens have their heads of Q, K and V side by side.
+struct AttentionWriteParams {
+    uint32_t tokens;
+    uint32_t seqs;
+    uint32_t heads;
+    uint32_t kv_heads;
+    uint32_t head;
+    uint32_t block;
+    uint32_t table_stride; // NB
+    uint32_t block_stride; // of both caches, as of attention_vec
+    uint32_t head_stride;
+    uint32_t row_stride;
+    float scale;
+    uint32_t window;
+    float soft_cap;
+    uint32_t rotated;
+    float log2_theta;
+    float freq_scale;
+    float magnitude;
+    float eps; // of the head norms
+};
+
 // Of flash_attention.
 struct FlashParams {
     uint32_t batch;

@@ -2,8 +2,7 @@
 // between the QKV projection and attention in one dispatch.
 #include <metal_stdlib>
 #include "params.h"
-#include "rotate.h"
-#include "paged.h"
+#include "pairs.h"
 using namespace metal;
 
 constant bool fc_interleaved [[function_constant(0)]]; // else NeoX pairs
@@ -38,7 +37,6 @@ inline Place place_of(constant RopeWriteParams &p, device const int *positions, 
 // do not part its lanes. A row is taken in steps of 128 elements, one or two, and a
 // simdgroup takes as many rows as make eight steps.
 constant constexpr uint taken = 8;
-constant constexpr uint step_width = 128;
 
 // The tensors of a launch, as the kernels below have them.
 template <typename A, typename C> struct Tensors {
@@ -68,65 +66,6 @@ inline ulong to_row(constant RopeWriteParams &p, int slot, uint row) {
                      p.head);
 }
 
-// What a lane has of a step: two neighbouring pairs. Of NeoX they are two neighbours in
-// each half of what rotates; others are four neighbours, `flat`.
-struct Pairs {
-    Pair one, two;
-    bool flat;
-};
-
-inline Pairs pairs_of(uint i, uint rotated) {
-    Pairs at;
-    at.one = pair_of(i, rotated, fc_interleaved);
-    at.two = pair_of(i + 1, rotated, fc_interleaved);
-    at.flat = at.one.second == at.one.first + 1;
-    return at;
-}
-
-// load_two and store_two move elements i and i + 1; i is even.
-inline float2 load_two(device const float *from, uint i) { return *(device const float2 *)(from + i); }
-inline float2 load_two(device const half *from, uint i) { return float2(*(device const half2 *)(from + i)); }
-inline float2 load_two(device const bfloat *from, uint i) { return float2(*(device const bfloat2 *)(from + i)); }
-inline void store_two(device float *to, uint i, float2 v) { *(device float2 *)(to + i) = v; }
-inline void store_two(device half *to, uint i, float2 v) { *(device half2 *)(to + i) = half2(v); }
-inline void store_two(device bfloat *to, uint i, float2 v) { *(device bfloat2 *)(to + i) = bfloat2(v); }
-
-// load_pairs and store_pairs move both pairs, as vectors where `whole` says that these
-// are aligned.
-template <typename A> inline float4 load_pairs(device const A *head, Pairs at, bool whole) {
-    if (!whole)
-        return float4(load_pair(head, at.one), load_pair(head, at.two));
-    if (at.flat)
-        return load_four(head, at.one.first);
-    const float2 first = load_two(head, at.one.first), second = load_two(head, at.one.second);
-    return float4(first.x, second.x, first.y, second.y);
-}
-template <typename A> inline void store_pairs(device A *head, Pairs at, float4 v, bool whole) {
-    if (!whole) {
-        store_pair(head, at.one, v.xy);
-        store_pair(head, at.two, v.zw);
-    } else if (at.flat) {
-        store_four(head, at.one.first, v);
-    } else {
-        store_two(head, at.one.first, v.xz);
-        store_two(head, at.one.second, v.yw);
-    }
-}
-
-// rotations are cosine and sine of both pairs, i being the first.
-inline float4 rotations(constant RopeWriteParams &p, int position, uint i, Pairs at, device const float *factors) {
-    float4 r = float4(1.0f, 0.0f, 1.0f, 0.0f);
-    if (at.one.rotates)
-        r.xy = rotation(p, position, i, has_factors ? factors[i] : 1.0f, from_table);
-    if (at.two.rotates)
-        r.zw = rotation(p, position, i + 1, has_factors ? factors[i + 1] : 1.0f, from_table);
-    return r;
-}
-
-inline float4 turn_pairs(float4 v, Pairs at, float4 r) {
-    return float4(at.one.rotates ? turn(v.xy, r.xy) : v.xy, at.two.rotates ? turn(v.zw, r.zw) : v.zw);
-}
-
 // A row on its way into a cache: `put` takes the elements, `finish` writes what is not
 // yet written. Plain caches take elements as they come. Blocks of Q8_0 need neighbours
 // in the lanes, so rows pass through threadgroup memory.
@@ -134,17 +73,7 @@ template <typename C> inline void put(device C *cache, ulong row, threadgroup fl
     store_pairs(cache + row, at, v, whole);
 }
 inline void put(device CacheBlock *, ulong, threadgroup float *staged, Pairs at, float4 v, bool whole) {
-    if (whole && at.flat) {
-        *(threadgroup float4 *)(staged + at.one.first) = v;
-    } else if (whole) {
-        *(threadgroup float2 *)(staged + at.one.first) = v.xz;
-        *(threadgroup float2 *)(staged + at.one.second) = v.yw;
-    } else {
-        staged[at.one.first] = v.x;
-        staged[at.one.second] = v.y;
-        staged[at.two.first] = v.z;
-        staged[at.two.second] = v.w;
-    }
+    store_pairs(staged, at, v, whole);
 }
 template <typename C> inline void finish(device C *, ulong, threadgroup const float *, uint, uint) {}
 inline void finish(device CacheBlock *cache, ulong row, threadgroup const float *staged, uint head, uint lane) {
@@ -165,8 +94,8 @@ inline void write_rows(constant RopeWriteParams &p, Tensors<A, C> t, Place place
     bool inside[steps];
     for (uint s = 0; s < steps; s++) {
         const uint i = (s * 32 + lane) * 2;
-        turned[s] = pairs_of(i, p.rotated);
-        copied[s] = pairs_of(i, 0);
+        turned[s] = pairs_of(i, p.rotated, fc_interleaved);
+        copied[s] = pairs_of(i, 0, fc_interleaved);
         inside[s] = 2 * i < p.head;
     }
 
@@ -194,7 +123,7 @@ inline void write_rows(constant RopeWriteParams &p, Tensors<A, C> t, Place place
             continue;
         float4 r = float4(0.0f), query = float4(1.0f), key = float4(1.0f);
         if (first < values)
-            r = rotations(p, place.position, (s * 32 + lane) * 2, turned[s], t.factors);
+            r = rotations(p, place.position, (s * 32 + lane) * 2, turned[s], t.factors, has_factors, from_table);
         if (norms && first < keys)
             query = load_pairs(t.q_norm, turned[s], whole);
         if (norms && first < values && first + count > keys)

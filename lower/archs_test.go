@@ -11,12 +11,13 @@ import (
 )
 
 // compiled is the Plan of a known shape for both phases.
-func compiled(t testing.TB, arch, weights string, level, context int) *Plan {
+// compiled is a shape compiled for a GPU, leaving out some passes.
+func compiled(t testing.TB, arch, weights string, level, context int, off ...string) *Plan {
 	t.Helper()
-	return compiledFor(t, "metal", arch, weights, level, context)
+	return compiledFor(t, "metal", arch, weights, level, context, off...)
 }
 
-func compiledFor(t testing.TB, machine, arch, weights string, level, context int) *Plan {
+func compiledFor(t testing.TB, machine, arch, weights string, level, context int, off ...string) *Plan {
 	t.Helper()
 	m, err := models.Arch(arch, weights)
 	require.NoError(t, err)
@@ -32,7 +33,7 @@ func compiledFor(t testing.TB, machine, arch, weights string, level, context int
 		target, err = NewTarget(machine, r.MaxT)
 		require.NoError(t, err)
 		r.Func = source.Clone()
-		_, err = passes.Compile(r.Func, target, passes.Options{Level: level})
+		_, err = passes.Compile(r.Func, target, passes.Options{Level: level, Disabled: off})
 		require.NoError(t, err)
 	}
 	plan, err := Lower(arch, ranges, target, Options{Context: context})

@@ -228,7 +228,7 @@ func (p *phase) upTo(d ir.Dim) string {
 func Tune(t *ir.Target, chip *Chip) {
 	m := machineOf(chip)
 	if chip != nil {
-		t.Chip, t.Family, t.Cores = chip.Name, chip.Family, chip.Cores
+		t.Chip, t.Family, t.Cores, t.Rates = chip.Name, chip.Family, chip.Cores, chip.rates()
 	}
 	t.FewTokens = m.vecTokens
 	if t.SplitContext > 0 {

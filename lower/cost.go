@@ -187,6 +187,11 @@ var costRules = map[string]costRule{
 		ops:  attentionOps,
 	},
 	"attention_tile": {part: caches(cached), ops: attentionOps},
+	"attention_write": {
+		part: map[string]extent{"k_cache": cachedBefore, "v_cache": cachedBefore, "k_slots": tokenKeys, "v_slots": tokenKeys,
+			"part": partial("head"), "statistics": each(2, partial())},
+		ops: attentionWriteOps,
+	},
 	"attention_reduce": {
 		part: map[string]extent{"part": partitioned, "statistics": each(2, params("tokens", "heads", "partitions"))},
 		ops:  work(partitioned, ir.OpMul, ir.OpAdd),
@@ -306,6 +311,12 @@ func cached(k *kernels.Kernel) tally {
 	}
 }
 
+// cachedBefore counts what the step's own tokens, one a sequence, find there.
+func cachedBefore(k *kernels.Kernel) tally {
+	all, own := cached(k), tokenKeys(k)
+	return func(l *launch) int64 { return max(0, all(l)-own(l)) }
+}
+
 // partial counts what a cut attention leaves for attention_reduce, for each token, head
 // and partition: so many elements.
 func partial(elements ...string) extent {
@@ -377,5 +388,18 @@ func attentionOps(k *kernels.Kernel) tally {
 			seen = min(seen, tokens*n)
 		}
 		return heads * seen * scoreOps(head)
+	}
+}
+
+// attentionWriteOps adds what is done to every query head, and to the key of its token,
+// which every query head makes for itself.
+func attentionWriteOps(k *kernels.Kernel) tally {
+	attention, queries, norms := attentionOps(k), params("tokens", "heads", "head")(k), constantOf(k, "fc_norms")
+	return func(l *launch) int64 {
+		each := ir.OpRope.Work(nil) + ir.RotationWork
+		if l.constant(norms) {
+			each += ir.OpRMSNorm.Work(nil)
+		}
+		return attention(l) + 2*each*queries(l)
 	}
 }

@@ -65,22 +65,19 @@ func TestCostByHand(t *testing.T) {
 		)
 		plan := compiled(t, "qwen3-0.6b", "f16", 1, context)
 		layer, names, outside, total := costsOf(t, plan, "decode", Sizes{ir.T: 1, ir.B: 1, ir.R: 1, ir.NB: 1, ir.Smax: context})
-		require.Equal(t, []string{"linear_vec", "head_norm_rope_kv_write", "attention_vec", "linear_vec", "linear_vec", "linear_vec"}, names)
+		require.Equal(t, []string{"linear_vec", "attention_write", "linear_vec", "linear_vec", "linear_vec"}, names)
 		want := []Cost{
 			{ // norm, Q K V
 				Read:    4*width + 4*width + 2*qkv*width,
 				Written: 2 * qkv,
 				Ops:     2*qkv*width + 4*width,
 			},
-			{ // head norms, RoPE, cache: qkv, position, slot, frequencies and two norms are read
-				Read:    2*qkv + 4 + 4 + 4*head/2 + 2*4*head,
+			{ // head norms, RoPE, cache: qkv, slot, frequencies and two norms are read; attention:
+				// K and V but its own, position, two ends, length, block. Every query head
+				// rotates itself and its key
+				Read:    2*qkv + 4 + 4*head/2 + 2*4*head + 2*2*(context-1)*kv*head + 4 + 2*4 + 4 + 4,
 				Written: 2*q + 2*2*kv*head,
-				Ops:     (3 + 4) * (heads + kv) * head,
-			},
-			{ // attention: q, K and V, position, two ends, length, block
-				Read:    2*q + 2*2*context*kv*head + 4 + 2*4 + 4 + 4,
-				Written: 2 * q,
-				Ops:     heads * context * (4*head + 5),
+				Ops:     heads*context*(4*head+5) + 2*(3+4+40)*heads*head,
 			},
 			{ // output projection and residual
 				Read:    2*q + 2*width*q + 4*width,
@@ -134,7 +131,7 @@ func TestCostByHand(t *testing.T) {
 		)
 		plan := compiled(t, "llama3.1-8b", "q4_0", 1, context)
 		layer, names, outside, total := costsOf(t, plan, "decode", Sizes{ir.T: 1, ir.B: 1, ir.R: 1, ir.NB: 1, ir.Smax: context})
-		require.Equal(t, []string{"linear_vec", "rope_qkv_write", "attention_vec", "linear_vec", "linear_vec", "linear_vec"}, names)
+		require.Equal(t, []string{"linear_vec", "attention_write", "linear_vec", "linear_vec", "linear_vec"}, names)
 		q4 := func(n int) int64 { return int64(n / 32 * 18) }
 		qkv := (heads + 2*kv) * head
 		require.Equal(t, Cost{
@@ -143,7 +140,18 @@ func TestCostByHand(t *testing.T) {
 			Ops:     int64(2*qkv*width + 4*width),
 		}, layer[0])
 		require.Equal(t, Cost{
-			Read:    int64(2*qkv + 4 + 4 + 4*head/2), // and the factors of the frequencies
+			Read:    int64(2*qkv + 4 + 4*head/2 + 2*2*(context-1)*kv*head + 20), // the factors of the frequencies among it
+			Written: 2*heads*head + 2*2*kv*head,
+			Ops:     heads*context*(4*head+5) + 2*(3+40)*heads*head,
+		}, layer[1])
+		require.Equal(t, 4*width+4*width+2*q4(ffn*width), layer[3].Read)
+		require.Equal(t, int64(2*2*ffn*width+5*ffn+4*width), layer[3].Ops)
+
+		plan = compiled(t, "llama3.1-8b", "q4_0", 1, context, "attention_write")
+		layer, names, _, _ = costsOf(t, plan, "decode", Sizes{ir.T: 1, ir.B: 1, ir.R: 1, ir.NB: 1, ir.Smax: context})
+		require.Equal(t, []string{"linear_vec", "rope_qkv_write", "attention_vec", "linear_vec", "linear_vec", "linear_vec"}, names)
+		require.Equal(t, Cost{
+			Read:    int64(2*qkv + 4 + 4 + 4*head/2),
 			Written: 2*heads*head + 2*2*kv*head,
 			Ops:     3 * (heads + kv) * head,
 		}, layer[1])
@@ -152,8 +160,6 @@ func TestCostByHand(t *testing.T) {
 			Written: 2 * heads * head,
 			Ops:     heads * context * (4*head + 5),
 		}, layer[2])
-		require.Equal(t, 4*width+4*width+2*q4(ffn*width), layer[4].Read)
-		require.Equal(t, int64(2*2*ffn*width+5*ffn+4*width), layer[4].Ops)
 		// 3.93 GB of Q4_0 in the layers, 431 MB of Q6_K in the head, 67 MB of cache.
 		body := layers * q4(qkv*width+width*width+3*ffn*width)
 		require.Equal(t, int64(3925868544), body)

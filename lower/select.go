@@ -40,6 +40,9 @@ func init() {
 		ir.OpRopeQKVWrite:        ropeWrite,
 		ir.OpHeadNormRopeKVWrite: ropeWrite,
 		ir.OpRepeatKVPair:        repeatKV,
+
+		ir.OpRopeQKVWriteAttention:        attentionWrite,
+		ir.OpHeadNormRopeKVWriteAttention: attentionWrite,
 	}
 	for op := range elementwiseOps {
 		selectors[op] = elementwise

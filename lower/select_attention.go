@@ -12,79 +12,146 @@ import (
 func attention(p *phase, v *ir.Value) error {
 	q, c := v.Args[0], v.Args[1].Type.Cache
 	tokens, heads := q.Type.Shape[0], q.Type.Shape[1]
-	if c.Head%8 != 0 || int64(c.Head) > int64(p.target.MaxHead) {
-		return fmt.Errorf("%s: heads of %d elements; the attention kernels take multiples of 8 up to %d", v, c.Head, p.target.MaxHead)
-	}
 	// A tile of queries is one sequence's: of tokens by themselves it would be empty but for one.
 	vec := p.bound(Extent(tokens)) <= p.chip.vecTokens || p.out.Longest.Max == 1
-	split := vec && p.target.SplitContext > 0 && p.out.Bounds[ir.Smax] > p.target.SplitContext
 	kernel := "attention_tile_"
 	if vec {
 		kernel = "attention_vec_"
 	}
 	d := p.dispatch(kernel+v.Type.DType.String()+"_"+c.DType.String(), v)
-	d.constant("fc_head", uint32(c.Head))
 	d.in("q", q)
-	d.caches(v.Args[1], false)
 	for i, name := range []string{"positions", "cu_seqlens", "context_lens", "block_table"} {
 		d.in(name, v.Args[2+i])
+	}
+	a := v.Attr.(ir.AttentionAttr)
+	sinks, slopes := a.Options(v.Args)
+	given, err := d.attend(v, a, v.Args[1], slopes)
+	if err != nil {
+		return err
+	}
+	d.params(given)
+	if vec {
+		return singleQueries(p, v, d, sinks, "a threadgroup for a head and token")
+	}
+	n, _ := heads.IsConst()
+	p.chose(v, d, attentionShape(p, tokens, n, c), fmt.Sprintf("tiles of %d queries", kernels.AttentionTile), fmt.Sprintf("more than %d tokens", p.chip.vecTokens))
+	tiles := over(tokens, kernels.AttentionTile).Plus(Extent(ir.Var(ir.B)))
+	d.launch([3]Expr{tiles, Extent(heads), one()}, d.kernel.MaxThreads)
+	d.sinks(sinks)
+	d.out("out", v)
+	return nil
+}
+
+func attentionShape(p *phase, tokens ir.Dim, heads int64, c ir.Cache) string {
+	return fmt.Sprintf("%s × %d heads of %d, Smax ≤ %d", p.upTo(tokens), heads, c.Head, p.out.Bounds[ir.Smax])
+}
+
+// attend binds a cache, sets what all kernels of attention over one are told, and returns
+// their parameters.
+func (e emitter) attend(v *ir.Value, a ir.AttentionAttr, cache, slopes *ir.Value) (words, error) {
+	c := cache.Type.Cache
+	t := tensorOf(v)
+	if c.Head%8 != 0 || int64(c.Head) > int64(e.p.target.MaxHead) {
+		return nil, fmt.Errorf("%s: heads of %d elements; the attention kernels take multiples of 8 up to %d", v, c.Head, e.p.target.MaxHead)
 	}
 	row := int64(c.Head)
 	plane := int64(c.Block) * row // a block of one KV head
 	if stride := int64(c.KVHeads) * plane; stride > math.MaxUint32 {
-		return fmt.Errorf("%s: cache blocks of %d elements; the attention kernels count them in 32 bits", v, stride)
+		return nil, fmt.Errorf("%s: cache blocks of %d elements; the attention kernels count them in 32 bits", v, stride)
 	}
-	a := v.Attr.(ir.AttentionAttr)
+	e.constant("fc_head", uint32(c.Head))
+	e.caches(cache, false)
 	if a.Window != 0 {
-		d.constant("fc_window", 1)
+		e.constant("fc_window", 1)
 	}
 	if a.SoftCap != 0 {
-		d.constant("fc_soft_cap", 1)
+		e.constant("fc_soft_cap", 1)
 	}
-	sinks, slopes := a.Options(v.Args)
 	if slopes != nil {
-		d.constant("fc_slopes", 1)
-		d.in("slopes", slopes)
-	}
-	if sinks != nil && !split {
-		d.constant("fc_sinks", 1)
-		d.in("sinks", sinks)
+		e.constant("fc_slopes", 1)
+		e.in("slopes", slopes)
 	}
 	given := block(c)
-	maps.Copy(given, words{"tokens": Extent(tokens), "seqs": Extent(ir.Var(ir.B)), "heads": Extent(heads), "table_stride": Extent(ir.Var(ir.NB)),
+	maps.Copy(given, words{"tokens": Extent(t.Shape[0]), "seqs": Extent(ir.Var(ir.B)), "heads": Extent(t.Shape[1]), "table_stride": Extent(ir.Var(ir.NB)),
 		"block_stride": size(int64(c.KVHeads) * plane), "head_stride": size(plane), "row_stride": size(row),
 		"scale": float(a.Scale), "window": size(int64(a.Window)), "soft_cap": float(a.SoftCap)})
-	d.params(given)
-	n, _ := heads.IsConst()
-	shape := fmt.Sprintf("%s × %d heads of %d, Smax ≤ %d", p.upTo(tokens), n, c.Head, p.out.Bounds[ir.Smax])
-	if vec && !p.target.Launches {
-		d.hints(v, sizes{shape: shape, tokens: p.bound(Extent(tokens))}, ahead)
+	return given, nil
+}
+
+func (e emitter) sinks(sinks *ir.Value) {
+	if sinks != nil {
+		e.constant("fc_sinks", 1)
+		e.in("sinks", sinks)
 	}
-	switch {
-	case split:
+}
+
+// singleQueries launches a kernel that takes each token by itself, over contexts that are
+// cut where they are long.
+func singleQueries(p *phase, v *ir.Value, d emitter, sinks *ir.Value, whole string) error {
+	t := tensorOf(v)
+	n, _ := t.Shape[1].IsConst()
+	shape := attentionShape(p, t.Shape[0], n, ir.Cache{Head: int(t.Shape.Last())})
+	if !p.target.Launches {
+		d.hints(v, sizes{shape: shape, tokens: p.bound(Extent(t.Shape[0]))}, ahead)
+	}
+	if p.target.SplitContext > 0 && p.out.Bounds[ir.Smax] > p.target.SplitContext {
 		by := p.launch(partition, v, d, sizes{shape: shape}, Setting{"keys": p.chip.partitionKeys()},
 			fmt.Sprintf("contexts over %d keys leave %s idle", p.target.SplitContext, &p.chip))
 		p.choseBy(v, d, shape, fmt.Sprintf("partitions of %d keys", by.Setting["keys"]), by)
 		return splitAttention(p, v, d, sinks, by.Setting["keys"])
-	case vec:
-		p.chose(v, d, shape, "a threadgroup for a head and token", "contexts are short or steps wide enough")
-		d.launch([3]Expr{Extent(heads), Extent(tokens), one()}, d.kernel.MaxThreads)
-	default:
-		p.chose(v, d, shape, fmt.Sprintf("tiles of %d queries", kernels.AttentionTile), fmt.Sprintf("more than %d tokens", p.chip.vecTokens))
-		tiles := over(tokens, kernels.AttentionTile).Plus(Extent(ir.Var(ir.B)))
-		d.launch([3]Expr{tiles, Extent(heads), one()}, d.kernel.MaxThreads)
 	}
+	p.chose(v, d, shape, whole, "contexts are short or steps wide enough")
+	d.launch([3]Expr{Extent(t.Shape[1]), Extent(t.Shape[0]), one()}, d.kernel.MaxThreads)
+	d.sinks(sinks)
 	d.out("out", v)
 	return nil
+}
+
+// attentionWrite lowers the ops that write the cache and attend over it. Their kernel reads
+// no slot that its own launch writes, which takes sequences of one token.
+func attentionWrite(p *phase, v *ir.Value) error {
+	if p.out.Longest.Max > 1 {
+		return fmt.Errorf("%s: sequences of up to %d tokens; %s takes one of each", v, p.out.Longest.Max, v.Op)
+	}
+	a, norms := v.Attr.(ir.AttentionWriteAttr), v.Op == ir.OpHeadNormRopeKVWriteAttention
+	o := a.Operands(v.Args, norms)
+	d := p.dispatch("attention_write_"+tensorOf(v).DType.String()+"_"+o.Cache.Type.Cache.DType.String(), v)
+	d.in("qkv", o.QKV)
+	d.in("positions", o.Positions)
+	d.in("slots", o.Slots)
+	d.in("cu_seqlens", o.CuSeqlens)
+	d.in("context_lens", o.ContextLens)
+	d.in("block_table", o.BlockTable)
+	given, err := d.attend(v, a.Attention, o.Cache, o.Slopes)
+	if err != nil {
+		return err
+	}
+	d.cache("k_slots", o.Cache, false, true)
+	d.cache("v_slots", o.Cache, true, true)
+	var factors []*ir.Value
+	if o.Factors != nil {
+		factors = []*ir.Value{o.Factors}
+	}
+	maps.Copy(given, rotation(d, a.Write.Rope, factors))
+	delete(given, "first") // positions are given
+	given["eps"] = float(a.Write.Eps)
+	d.constant("fc_norms", bit(norms))
+	if norms {
+		d.in("q_norm", o.QNorm)
+		d.in("k_norm", o.KNorm)
+	}
+	d.params(given)
+	return singleQueries(p, v, d, o.Sinks, "a threadgroup for a head and token")
 }
 
 // splitAttention cuts the keys of attention_vec into partitions, whose results a
 // second dispatch puts together. Partitions beyond a token's keys say so in their
 // statistics and cost nothing.
 func splitAttention(p *phase, v *ir.Value, d emitter, sinks *ir.Value, partition int64) error {
-	heads, head := v.Type.Shape[1], last(v)
+	t := tensorOf(v)
+	heads, head := t.Shape[1], t.Shape.Last()
 	n, _ := heads.IsConst()
-	rows := n * p.bound(Extent(v.Type.Shape[0])) // of one partition
+	rows := n * p.bound(Extent(t.Shape[0])) // of one partition
 	parts := over(ir.Var(ir.Smax), partition)
 	scratch := func(width int64) (place, Expr) {
 		smax, _ := ir.Var(ir.Smax).Times(ir.Const(int(4 * rows * width)))
@@ -96,17 +163,14 @@ func splitAttention(p *phase, v *ir.Value, d emitter, sinks *ir.Value, partition
 	d.constant("fc_split", uint32(partition))
 	d.bind("part", sums, Binding{Bytes: sumBytes, Write: true})
 	d.bind("statistics", statistics, Binding{Bytes: statisticBytes, Write: true})
-	d.launch([3]Expr{Extent(heads), Extent(v.Type.Shape[0]), parts}, d.kernel.MaxThreads)
+	d.launch([3]Expr{Extent(heads), Extent(t.Shape[0]), parts}, d.kernel.MaxThreads)
 
-	r := p.dispatch("attention_reduce_"+v.Type.DType.String(), v)
+	r := p.dispatch("attention_reduce_"+t.DType.String(), v)
 	r.bind("part", sums, Binding{Bytes: sumBytes, Read: true})
 	r.bind("statistics", statistics, Binding{Bytes: statisticBytes, Read: true})
 	r.out("out", v)
-	if sinks != nil { // once, not in every partition
-		r.constant("fc_sinks", 1)
-		r.in("sinks", sinks)
-	}
-	r.params(words{"tokens": Extent(v.Type.Shape[0]), "heads": Extent(heads), "head": size(head), "partitions": parts})
+	r.sinks(sinks) // once, not in every partition
+	r.params(words{"tokens": Extent(t.Shape[0]), "heads": Extent(heads), "head": size(head), "partitions": parts})
 	r.coverBy(int(roundUp((head+3)/4, 32)))
 	return nil
 }

@@ -45,10 +45,15 @@ func NewTarget(name string, maxTokens int64) (*ir.Target, error) {
 			t.Kernels[op][i].Native = t.Kernels[op][i].Native || !t.Emulates
 		}
 	}
+	for _, op := range []ir.Op{ir.OpRopeQKVWriteAttention, ir.OpHeadNormRopeKVWriteAttention} {
+		// A processor that would emulate it has kernels for what it is made of.
+		t.Kernels[op] = slices.DeleteFunc(t.Kernels[op], func(row ir.Instance) bool { return !row.Native })
+	}
 	t.MaxHead = kernels.MaxHead
 	t.Gated = true
 	t.FewTokens = tunings[0].vecTokens
 	t.NormPrologue = maxTokens <= t.FewTokens
+	t.Tokens, t.OneEach = maxTokens, maxTokens == 1
 	return &t, nil
 }
 
@@ -74,7 +79,8 @@ func CacheTypes() []ir.DType {
 var families = map[ir.Op][]string{
 	ir.OpLinear: {linearVec, linearMat}, ir.OpFusedLinear: {linearVec, linearMat},
 	ir.OpAttention: {"attention_vec", "attention_tile"}, ir.OpSlice: {"transpose"},
-	ir.OpQKVWrite: {"rope_qkv_write"},
+	ir.OpQKVWrite:              {"rope_qkv_write"},
+	ir.OpRopeQKVWriteAttention: {"attention_write"}, ir.OpHeadNormRopeKVWriteAttention: {"attention_write"},
 }
 
 // instances are the kernels of each op, by the types that they are instances of.

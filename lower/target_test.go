@@ -36,6 +36,9 @@ func TestInstances(t *testing.T) {
 		ir.OpRopeQKVWrite:        {In: ir.BF16, Out: ir.BF16, Cache: ir.BF16},
 		ir.OpHeadNormRopeKVWrite: {In: ir.F32, Out: ir.F32, Cache: ir.Q8_0},
 		ir.OpRepeatKVPair:        {In: ir.F16, Out: ir.F16},
+
+		ir.OpRopeQKVWriteAttention:        {In: ir.F16, Out: ir.F16, Cache: ir.F16},
+		ir.OpHeadNormRopeKVWriteAttention: {In: ir.F32, Out: ir.F32, Cache: ir.Q8_0},
 	} {
 		require.True(t, has(instances[op], want), "%s %v", op, want)
 	}

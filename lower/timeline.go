@@ -88,6 +88,11 @@ type demand struct {
 	bytes, ops      float64 // µs that the whole chip would take
 }
 
+// rates are those of dispatches that leave no core idle.
+func (c *Chip) rates() ir.Rates {
+	return ir.Rates{Byte: 1 / (c.Bandwidth * c.Reach * 1e3), Op: 1 / (c.TFLOPS() * otherEfficiency * 1e6), Wait: c.Barrier}
+}
+
 func (d demand) alone() float64 { return max(d.memory, d.compute, 1e-3) }
 
 func (c *Chip) demand(cost Cost, d *Dispatch, sizes *Sizes) demand {

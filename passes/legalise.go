@@ -51,7 +51,7 @@ func supported(t *ir.Target, v *ir.Value) bool {
 		return (a.Norm == ir.NoNorm || t.NormPrologue) && (!a.Gated || t.Gated)
 	case ir.OpAttention:
 		return int(v.Type.Shape.Last()) <= t.MaxHead
-	case ir.OpQKVWrite, ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite:
+	case ir.OpQKVWrite, ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite, ir.OpRopeQKVWriteAttention, ir.OpHeadNormRopeKVWriteAttention:
 		return int(v.Type.Elems[0].Shape.Last()) <= t.MaxHead
 	}
 	return true

@@ -28,7 +28,7 @@ func TestKnownModels(t *testing.T) {
 		require.Equal(t, 2*c.layers, source.OpCounts()[ir.OpRepeatKV], name)
 		for _, decode := range []bool{false, true} {
 			tgt := target(t, ir.F16)
-			tgt.NormPrologue = decode
+			tgt.NormPrologue, tgt.OneEach = decode, decode
 			f := source.Clone()
 			report, err := passes.Compile(f, tgt, passes.Options{Level: 1})
 			require.NoError(t, err)
@@ -40,7 +40,7 @@ func TestKnownModels(t *testing.T) {
 			}
 			dispatches := 8
 			if decode {
-				want["norm_prologue"], dispatches = 2*c.layers+1, 6
+				want["norm_prologue"], want["attention_write"], dispatches = 2*c.layers+1, c.layers, 5
 			}
 			for _, p := range passes.Passes() {
 				if p.Rule {

@@ -43,6 +43,9 @@ var pipeline = []Pass{
 	fuse(fusion.LinearActivation()),
 	fuse(fusion.LinearResidual()),
 	fuse(fusion.NormPrologue()),
+	// What the rules that write the cache made, and what kv_replication_elimination did,
+	// meet last: both keep their names and counts.
+	fuse(fusion.AttentionWrite()),
 
 	// Rules leave behind what only the replaced values read.
 	{Name: "late_dead_code", Doc: "remove what fusion left behind", Level: 1, Required: true, run: deadCode},
@@ -76,6 +79,11 @@ var order = []struct{ first, then, why string }{
 	{"linear_activation", "linear_residual", "the residual is added to what the activation leaves"},
 	{"gate_up", "norm_prologue", "a norm that feeds gate and up apart cannot move into either"},
 	{"linear_residual", "norm_prologue", "a norm that is the residual too must be seen as such"},
+	{"kv_replication_elimination", "attention_write", "the rule starts from attention"},
+	{"head_norm_rope_kv_write", "attention_write", "the rule takes what that one made"},
+	{"rope_qkv_write", "attention_write", "the rule takes what that one made"},
+	{"attention_write", "late_dead_code", "rules leave operands behind"},
+	{"attention_write", "narrow", "rules keep precision, they do not choose it"},
 	{"norm_prologue", "late_dead_code", "rules leave operands behind"},
 	{"kv_replication_elimination", "narrow", "attention in float from cached values would hold its neighbours in float"},
 	{"norm_prologue", "narrow", "rules keep precision, they do not choose it"},
@@ -117,10 +125,11 @@ func checkOrder(p []Pass) error {
 // fuse makes a row of a rule.
 func fuse(r *fusion.Rule) Pass {
 	return Pass{Name: r.Name, Doc: r.Doc, Rule: true, Level: 1, run: func(f *ir.Func, t *ir.Target) (int, error) {
-		if !r.Serves(t) {
+		own := r.For(t)
+		if own == nil {
 			return 0, nil
 		}
-		n, err := fusion.Apply(f, r)
+		n, err := fusion.Apply(f, own)
 		return n[0], err
 	}}
 }

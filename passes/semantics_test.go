@@ -3,6 +3,7 @@ package passes_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -53,8 +54,11 @@ func TestRulesKeepMeaning(t *testing.T) {
 		source.Stage = ir.Fused
 		for _, rule := range fusion.All() {
 			f := source.Clone()
-			if rule.Name == "gate_up" {
-				_, err := fusion.Apply(f, fusion.GatedActivation())
+			for _, first := range map[string][]*fusion.Rule{
+				"gate_up":         {fusion.GatedActivation()},
+				"attention_write": {fusion.KVReplicationElimination(), fusion.HeadNormRopeKVWrite(), fusion.RopeQKVWrite()},
+			}[rule.Name] {
+				_, err := fusion.Apply(f, first)
 				require.NoError(t, err)
 			}
 			n, err := fusion.Apply(f, rule)
@@ -82,7 +86,8 @@ func TestPassesKeepMeaning(t *testing.T) {
 
 // TestSubsetsKeepMeaning leaves out every subset of passes, a few of them executed.
 func TestSubsetsKeepMeaning(t *testing.T) {
-	names := optional()
+	// A rule that only takes what others made is left out by chance.
+	names := slices.DeleteFunc(optional(), func(name string) bool { return name == "attention_write" })
 	for _, s := range []sample{tinyQwen, tinyLlama} {
 		source := s.build(t)
 		in := steps(s.vocab)
@@ -98,6 +103,9 @@ func TestSubsetsKeepMeaning(t *testing.T) {
 			tgt := target(t, []ir.DType{ir.F32, ir.F16}[set%2])
 			if r.IntN(2) == 0 {
 				tgt.NormPrologue = false
+			}
+			if r.IntN(2) == 0 {
+				off = append(off, "attention_write")
 			}
 			f := source.Clone()
 			report, err := passes.Compile(f, tgt, passes.Options{Level: 1, Disabled: off})
@@ -151,7 +159,8 @@ func TestDecompositionsKeepMeaning(t *testing.T) {
 
 // TestLegaliseKeepsMeaning compiles for targets that lack fused ops.
 func TestLegaliseKeepsMeaning(t *testing.T) {
-	fused := []ir.Op{ir.OpFusedLinear, ir.OpAttention, ir.OpQKVWrite, ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite, ir.OpRepeatKVPair}
+	fused := []ir.Op{ir.OpFusedLinear, ir.OpAttention, ir.OpQKVWrite, ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite, ir.OpRepeatKVPair,
+		ir.OpRopeQKVWriteAttention, ir.OpHeadNormRopeKVWriteAttention}
 	for seed := range uint64(graphs) {
 		f, in, want := random(t, seed)
 		r := rand.New(rand.NewPCG(seed, 5))
@@ -159,7 +168,7 @@ func TestLegaliseKeepsMeaning(t *testing.T) {
 		lacks := sourceTarget(t, tgt.Act)
 		for _, op := range fused {
 			if op == ir.OpFusedLinear && r.IntN(2) == 0 { // what reads its columns goes with it, as no target joins columns
-				for _, reader := range []ir.Op{ir.OpFusedLinear, ir.OpQKVWrite, ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite} {
+				for _, reader := range []ir.Op{ir.OpFusedLinear, ir.OpQKVWrite, ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite, ir.OpRopeQKVWriteAttention, ir.OpHeadNormRopeKVWriteAttention} {
 					tgt.Kernels[reader] = nil
 				}
 			} else if op != ir.OpFusedLinear && r.IntN(2) != 0 {

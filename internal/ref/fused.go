@@ -202,6 +202,24 @@ func (r *run) takeApart(v *ir.Value, heads int, slots []int32, turn func(out, he
 	return result{elems: []result{{tensor: q}, {cache: cache}}}, nil
 }
 
+// attentionWrite is a write, and attention over the cache that it leaves.
+func (r *run) attentionWrite(v *ir.Value) (result, error) {
+	a := v.Attr.(ir.AttentionWriteAttr)
+	rule, norms := (*run).ropeQKVWrite, v.Op == ir.OpHeadNormRopeKVWriteAttention
+	if norms {
+		rule = (*run).headNormRopeKVWrite
+	}
+	o := a.Operands(v.Args, norms)
+	written, err := rule(r, &ir.Value{ID: v.ID, Args: o.Write(), Attr: a.Write, Type: v.Type})
+	if err != nil {
+		return result{}, err
+	}
+	q := &ir.Value{ID: v.ID, Type: v.Type.Elems[0]}
+	r.results[v.ID] = written.elems[0] // where attention finds its query
+	out, err := r.attention(&ir.Value{ID: v.ID, Args: o.Attend(q, o.Cache), Attr: a.Attention, Type: q.Type})
+	return result{elems: []result{out, written.elems[1]}}, err
+}
+
 func (r *run) repeatKVPair(v *ir.Value) (result, error) {
 	n := v.Attr.(ir.RepeatAttr).N
 	var out result

@@ -494,6 +494,32 @@ func TestFused(t *testing.T) {
 			 v32 = select v30 {index=1} : cache<f32,2,16,2>
 			 return "x" v31
 			 return "cache" v32`},
+		"rope_qkv_write_attention": {
+			`v30 = rope_qkv_write v22 v26 v2 v3 {heads=4 ` + rope + `} : (f32[T,4,16], cache<f32,2,16,2>)
+			 v31 = select v30 {} : f32[T,4,16]
+			 v32 = select v30 {index=1} : cache<f32,2,16,2>
+			 v33 = attention v31 v32 v2 v4 v5 v6 {scale=0.03 window=3} : f32[T,4,16]
+			 return "x" v33
+			 return "cache" v32`,
+			`v30 = rope_qkv_write_attention v22 v26 v2 v3 v4 v5 v6 {heads=4 scale=0.03 window=3 ` + rope + `} : (f32[T,4,16], cache<f32,2,16,2>)
+			 v31 = select v30 {} : f32[T,4,16]
+			 v32 = select v30 {index=1} : cache<f32,2,16,2>
+			 return "x" v31
+			 return "cache" v32`},
+		"head_norm_rope_kv_write_attention": {
+			`v29 = weight {name="sinks"} : f32[4]
+			 v30 = head_norm_rope_kv_write v22 v26 v2 v3 v16 v17 v18 {heads=4 eps=0.01 interleaved=true rotated=16 theta=100 freqscale=1 magnitude=1} : (f32[T,4,16], cache<f32,2,16,2>)
+			 v31 = select v30 {} : f32[T,4,16]
+			 v32 = select v30 {index=1} : cache<f32,2,16,2>
+			 v33 = attention v31 v32 v2 v4 v5 v6 v29 v29 {scale=0.03 softcap=2 slopes=true} : f32[T,4,16]
+			 return "x" v33
+			 return "cache" v32`,
+			`v29 = weight {name="sinks"} : f32[4]
+			 v30 = head_norm_rope_kv_write_attention v22 v26 v2 v3 v4 v5 v6 v16 v17 v18 v29 v29 {heads=4 eps=0.01 interleaved=true rotated=16 theta=100 freqscale=1 magnitude=1 scale=0.03 softcap=2 slopes=true factors=true sinks=true} : (f32[T,4,16], cache<f32,2,16,2>)
+			 v31 = select v30 {} : f32[T,4,16]
+			 v32 = select v30 {index=1} : cache<f32,2,16,2>
+			 return "x" v31
+			 return "cache" v32`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(1, 2))

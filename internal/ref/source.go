@@ -53,6 +53,9 @@ func init() {
 		ir.OpRopeQKVWrite:        (*run).ropeQKVWrite,
 		ir.OpHeadNormRopeKVWrite: (*run).headNormRopeKVWrite,
 		ir.OpRepeatKVPair:        (*run).repeatKVPair,
+
+		ir.OpRopeQKVWriteAttention:        (*run).attentionWrite,
+		ir.OpHeadNormRopeKVWriteAttention: (*run).attentionWrite,
 	}
 }
 

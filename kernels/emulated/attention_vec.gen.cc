@@ -90,6 +90,28 @@ float soft_cap;
 };
 
 
+struct AttentionWriteParams {
+uint32_t tokens;
+uint32_t seqs;
+uint32_t heads;
+uint32_t kv_heads;
+uint32_t head;
+uint32_t block;
+uint32_t table_stride;
+uint32_t block_stride;
+uint32_t head_stride;
+uint32_t row_stride;
+float scale;
+uint32_t window;
+float soft_cap;
+uint32_t rotated;
+float log2_theta;
+float freq_scale;
+float magnitude;
+float eps;
+};
+
+
 struct FlashParams {
 uint32_t batch;
 uint32_t heads;
@@ -219,16 +241,28 @@ inline float load_one( const bfloat *cache, ulong i) { return float(MSL_CAST(flo
 inline float load_one( const CacheBlock *cache, ulong i) {
 return float(MSL_CAST(float, cache[i / 32].d)) * float(MSL_CAST(float, cache[i / 32].qs[i % 32]));
 }
-#line 45 "kernels/paged.h"
-inline void store_block( CacheBlock *cache, ulong i, float v, uint lane) {
+
+
+struct BlockElement {
+half d;
+int8_t q;
+};
+#line 51 "kernels/paged.h"
+inline BlockElement block_element(float v) {
 const uint bits = simd_max(as_type<uint>(v) & 0x7fffffffu, 1);
 const float d = as_type<float>(bits) / 127.0f;
 const bool lost = bits >= 0x7f800000u || isinf(float(MSL_CAST(float, half(MSL_CAST(half, d)))));
 const float inverse = 1.0f / d;
+return {MSL_BRANCH(1, lost )? half(MSL_CAST(half, NAN)) : half(MSL_CAST(half, d)), int8_t(MSL_BRANCH(2, lost || isinf(inverse) )? 0.0f : round(v * inverse))};
+}
+
+
+inline void store_block( CacheBlock *cache, ulong i, float v, uint lane) {
+const BlockElement e = block_element(v);
 CacheBlock *b = cache + i / 32;
-b->qs[lane] = int8_t(MSL_BRANCH(1, lost || isinf(inverse) )? 0.0f : round(v * inverse));
-if (MSL_BRANCH(2, lane == 0))
-b->d = MSL_BRANCH(3, lost )? half(MSL_CAST(half, NAN)) : half(MSL_CAST(half, d));
+b->qs[lane] = e.q;
+if (MSL_BRANCH(3, lane == 0))
+b->d = e.d;
 }
 
 
@@ -260,7 +294,7 @@ high = mid;
 }
 return low;
 }
-#line 90 "kernels/paged.h"
+#line 102 "kernels/paged.h"
 inline uint first_tile(int start, uint seq, uint size) { return uint(MSL_CAST(uint, start)) / size + seq; }
 
 
@@ -288,42 +322,15 @@ inline KeyRange keys_seen(int position, int context, uint window) {
 const uint next = uint(MSL_CAST(uint, max(0, position + 1)));
 return {MSL_BRANCH(10, window != 0 && next > window )? next - window : 0, min(next, uint(MSL_CAST(uint, max(0, context))))};
 }
-#line 7 "kernels/attention_vec.metal"
+#line 8 "kernels/teams.h"
 using namespace metal;
 
 
 
-static inline uint msl_constant_fc_head() { return msl::constant<uint>(0); }
-static inline bool msl_constant_has_head() { return ( msl::is_constant_defined(0)); }
+static constexpr float lowest = -3.0e38f;
 
-
-static inline uint msl_constant_fc_split() { return msl::constant<uint>(1); }
-static inline bool msl_constant_is_split() { return ( msl::is_constant_defined(1)); }
-
-static inline bool msl_constant_fc_window() { return msl::constant<bool>(2); }
-static inline bool msl_constant_fc_soft_cap() { return msl::constant<bool>(3); }
-static inline bool msl_constant_fc_sinks() { return msl::constant<bool>(4); }
-static inline bool msl_constant_fc_map() { return msl::constant<bool>(5); }
-static inline bool msl_constant_fc_slopes() { return msl::constant<bool>(7); }
-static inline bool msl_constant_has_window() { return ( msl::is_constant_defined(2) ? msl_constant_fc_window() : false); }
-static inline bool msl_constant_has_soft_cap() { return ( msl::is_constant_defined(3) ? msl_constant_fc_soft_cap() : false); }
-static inline bool msl_constant_has_sinks() { return ( msl::is_constant_defined(4) ? msl_constant_fc_sinks() : false); }
-static inline bool msl_constant_has_map() { return ( msl::is_constant_defined(5) ? msl_constant_fc_map() : false); }
-static inline bool msl_constant_has_slopes() { return ( msl::is_constant_defined(7) ? msl_constant_fc_slopes() : false); }
-
-
-
-
-static inline uint msl_constant_fc_rows() { return msl::constant<uint>(6); }
-static inline uint msl_constant_rows() { return ( msl::is_constant_defined(6) ? msl_constant_fc_rows() : 1); }
-static constexpr uint most_rows = 8;
-
-
-
-static const float lowest = -3.0e38f;
-
-static const float log2_e = 1.44269504f;
-#line 46 "kernels/attention_vec.metal"
+static constexpr float log2_e = 1.44269504f;
+#line 20 "kernels/teams.h"
 struct Fours {
 float4 first, second;
 };
@@ -375,7 +382,36 @@ const float4 even = (MSL_BRANCH(22, upper )? c : a) + simd_shuffle_xor(MSL_BRANC
 const float4 odd = (MSL_BRANCH(24, upper )? d : b) + simd_shuffle_xor(MSL_BRANCH(25, upper )? b : d, 16, 9);
 return (MSL_BRANCH(26, later )? odd : even) + simd_shuffle_xor(MSL_BRANCH(27, later )? even : odd, 8, 10);
 }
-#line 133 "kernels/attention_vec.metal"
+#line 7 "kernels/attention_vec.metal"
+using namespace metal;
+
+
+
+static inline uint msl_constant_fc_head() { return msl::constant<uint>(0); }
+static inline bool msl_constant_has_head() { return ( msl::is_constant_defined(0)); }
+
+
+static inline uint msl_constant_fc_split() { return msl::constant<uint>(1); }
+static inline bool msl_constant_is_split() { return ( msl::is_constant_defined(1)); }
+
+static inline bool msl_constant_fc_window() { return msl::constant<bool>(2); }
+static inline bool msl_constant_fc_soft_cap() { return msl::constant<bool>(3); }
+static inline bool msl_constant_fc_sinks() { return msl::constant<bool>(4); }
+static inline bool msl_constant_fc_map() { return msl::constant<bool>(5); }
+static inline bool msl_constant_fc_slopes() { return msl::constant<bool>(7); }
+static inline bool msl_constant_has_window() { return ( msl::is_constant_defined(2) ? msl_constant_fc_window() : false); }
+static inline bool msl_constant_has_soft_cap() { return ( msl::is_constant_defined(3) ? msl_constant_fc_soft_cap() : false); }
+static inline bool msl_constant_has_sinks() { return ( msl::is_constant_defined(4) ? msl_constant_fc_sinks() : false); }
+static inline bool msl_constant_has_map() { return ( msl::is_constant_defined(5) ? msl_constant_fc_map() : false); }
+static inline bool msl_constant_has_slopes() { return ( msl::is_constant_defined(7) ? msl_constant_fc_slopes() : false); }
+
+
+
+
+static inline uint msl_constant_fc_rows() { return msl::constant<uint>(6); }
+static inline uint msl_constant_rows() { return ( msl::is_constant_defined(6) ? msl_constant_fc_rows() : 1); }
+static constexpr uint most_rows = 8;
+#line 71 "kernels/attention_vec.metal"
 template <typename A, typename C>
 void attention_vec( const A *q,
 const C *k_cache,
@@ -600,7 +636,7 @@ if (r + 1 < msl_constant_rows())
 threadgroup_barrier(mem_flags::mem_threadgroup, 14);
 }
 }
-#line 364 "kernels/attention_vec.metal"
+#line 302 "kernels/attention_vec.metal"
 template <typename A>
 void attention_reduce( const float *part,
 const float *statistics,
@@ -642,7 +678,7 @@ norm += exp2(sink - peak);
 if (MSL_BRANCH(73, writes))
 store_four(out, row * p.head + tid * 4, MSL_BRANCH(74, norm != 0.0f )? sum / norm : float4(0.0f));
 }
-#line 646 "kernels/emulated/attention_vec.gen.cc"
+#line 682 "kernels/emulated/attention_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_vec<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -838,16 +874,16 @@ void thread_9(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_9[] = {{0, 0, "part"}, {1, 0, "statistics"}, {2, 0, "out"}, {3, sizeof(ReduceParams), "p"}, {4, 0, "sinks"}};
 const msl::Kernel kernels[] = {
-    {"attention_vec_f32_f32", "kernels/attention_vec.metal", 406, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 14, variables_0, 3},
-    {"attention_vec_f32_f16", "kernels/attention_vec.metal", 408, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 14, variables_1, 3},
-    {"attention_vec_f16_f32", "kernels/attention_vec.metal", 410, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 14, variables_2, 3},
-    {"attention_vec_f16_f16", "kernels/attention_vec.metal", 412, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 14, variables_3, 3},
-    {"attention_vec_bf16_bf16", "kernels/attention_vec.metal", 414, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 14, variables_4, 3},
-    {"attention_vec_f16_q8_0", "kernels/attention_vec.metal", 416, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 14, variables_5, 3},
-    {"attention_vec_f32_q8_0", "kernels/attention_vec.metal", 418, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 14, variables_6, 3},
-    {"attention_reduce_f32", "kernels/attention_vec.metal", 420, thread_7, nullptr, 1024, 0x0u, 0x0u, buffers_7, 5, nullptr, 0},
-    {"attention_reduce_f16", "kernels/attention_vec.metal", 422, thread_8, nullptr, 1024, 0x0u, 0x0u, buffers_8, 5, nullptr, 0},
-    {"attention_reduce_bf16", "kernels/attention_vec.metal", 424, thread_9, nullptr, 1024, 0x0u, 0x0u, buffers_9, 5, nullptr, 0},
+    {"attention_vec_f32_f32", "kernels/attention_vec.metal", 344, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 14, variables_0, 3},
+    {"attention_vec_f32_f16", "kernels/attention_vec.metal", 346, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 14, variables_1, 3},
+    {"attention_vec_f16_f32", "kernels/attention_vec.metal", 348, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 14, variables_2, 3},
+    {"attention_vec_f16_f16", "kernels/attention_vec.metal", 350, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 14, variables_3, 3},
+    {"attention_vec_bf16_bf16", "kernels/attention_vec.metal", 352, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 14, variables_4, 3},
+    {"attention_vec_f16_q8_0", "kernels/attention_vec.metal", 354, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 14, variables_5, 3},
+    {"attention_vec_f32_q8_0", "kernels/attention_vec.metal", 356, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 14, variables_6, 3},
+    {"attention_reduce_f32", "kernels/attention_vec.metal", 358, thread_7, nullptr, 1024, 0x0u, 0x0u, buffers_7, 5, nullptr, 0},
+    {"attention_reduce_f16", "kernels/attention_vec.metal", 360, thread_8, nullptr, 1024, 0x0u, 0x0u, buffers_8, 5, nullptr, 0},
+    {"attention_reduce_bf16", "kernels/attention_vec.metal", 362, thread_9, nullptr, 1024, 0x0u, 0x0u, buffers_9, 5, nullptr, 0},
 };
 } // namespace
 namespace msl {

@@ -90,6 +90,28 @@ float soft_cap;
 };
 
 
+struct AttentionWriteParams {
+uint32_t tokens;
+uint32_t seqs;
+uint32_t heads;
+uint32_t kv_heads;
+uint32_t head;
+uint32_t block;
+uint32_t table_stride;
+uint32_t block_stride;
+uint32_t head_stride;
+uint32_t row_stride;
+float scale;
+uint32_t window;
+float soft_cap;
+uint32_t rotated;
+float log2_theta;
+float freq_scale;
+float magnitude;
+float eps;
+};
+
+
 struct FlashParams {
 uint32_t batch;
 uint32_t heads;
@@ -980,7 +1002,7 @@ multiply<X, O, 64>(x, w, out, p, end, group.x * 64, first_column, columns, tiles
 else
 multiply<X, O, 32>(x, w, out, p, end, group.x * 32, first_column, columns, tiles, tid, sg);
 }
-#line 984 "kernels/emulated/linear_mat.gen.cc"
+#line 1006 "kernels/emulated/linear_mat.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_mat<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),

@@ -90,6 +90,28 @@ float soft_cap;
 };
 
 
+struct AttentionWriteParams {
+uint32_t tokens;
+uint32_t seqs;
+uint32_t heads;
+uint32_t kv_heads;
+uint32_t head;
+uint32_t block;
+uint32_t table_stride;
+uint32_t block_stride;
+uint32_t head_stride;
+uint32_t row_stride;
+float scale;
+uint32_t window;
+float soft_cap;
+uint32_t rotated;
+float log2_theta;
+float freq_scale;
+float magnitude;
+float eps;
+};
+
+
 struct FlashParams {
 uint32_t batch;
 uint32_t heads;
@@ -1066,7 +1088,7 @@ multiply<X, O, 2, 8>(a, p, token, simdgroup, lane);
 break;
 }
 }
-#line 1070 "kernels/emulated/linear_vec.gen.cc"
+#line 1092 "kernels/emulated/linear_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_vec<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),

@@ -90,6 +90,28 @@ float soft_cap;
 };
 
 
+struct AttentionWriteParams {
+uint32_t tokens;
+uint32_t seqs;
+uint32_t heads;
+uint32_t kv_heads;
+uint32_t head;
+uint32_t block;
+uint32_t table_stride;
+uint32_t block_stride;
+uint32_t head_stride;
+uint32_t row_stride;
+float scale;
+uint32_t window;
+float soft_cap;
+uint32_t rotated;
+float log2_theta;
+float freq_scale;
+float magnitude;
+float eps;
+};
+
+
 struct FlashParams {
 uint32_t batch;
 uint32_t heads;
@@ -219,16 +241,28 @@ inline float load_one( const bfloat *cache, ulong i) { return float(MSL_CAST(flo
 inline float load_one( const CacheBlock *cache, ulong i) {
 return float(MSL_CAST(float, cache[i / 32].d)) * float(MSL_CAST(float, cache[i / 32].qs[i % 32]));
 }
-#line 45 "kernels/paged.h"
-inline void store_block( CacheBlock *cache, ulong i, float v, uint lane) {
+
+
+struct BlockElement {
+half d;
+int8_t q;
+};
+#line 51 "kernels/paged.h"
+inline BlockElement block_element(float v) {
 const uint bits = simd_max(as_type<uint>(v) & 0x7fffffffu, 1);
 const float d = as_type<float>(bits) / 127.0f;
 const bool lost = bits >= 0x7f800000u || isinf(float(MSL_CAST(float, half(MSL_CAST(half, d)))));
 const float inverse = 1.0f / d;
+return {MSL_BRANCH(1, lost )? half(MSL_CAST(half, NAN)) : half(MSL_CAST(half, d)), int8_t(MSL_BRANCH(2, lost || isinf(inverse) )? 0.0f : round(v * inverse))};
+}
+
+
+inline void store_block( CacheBlock *cache, ulong i, float v, uint lane) {
+const BlockElement e = block_element(v);
 CacheBlock *b = cache + i / 32;
-b->qs[lane] = int8_t(MSL_BRANCH(1, lost || isinf(inverse) )? 0.0f : round(v * inverse));
-if (MSL_BRANCH(2, lane == 0))
-b->d = MSL_BRANCH(3, lost )? half(MSL_CAST(half, NAN)) : half(MSL_CAST(half, d));
+b->qs[lane] = e.q;
+if (MSL_BRANCH(3, lane == 0))
+b->d = e.d;
 }
 
 
@@ -260,7 +294,7 @@ high = mid;
 }
 return low;
 }
-#line 90 "kernels/paged.h"
+#line 102 "kernels/paged.h"
 inline uint first_tile(int start, uint seq, uint size) { return uint(MSL_CAST(uint, start)) / size + seq; }
 
 
@@ -528,7 +562,7 @@ value += weight * float(MSL_CAST(float, part[ulong(MSL_CAST(ulong, i)) * head]))
 }
 out[row * head + tid] = A(MSL_BRANCH(56, total != 0.0f )? value / total : 0.0f);
 }
-#line 532 "kernels/emulated/paged_attention.gen.cc"
+#line 566 "kernels/emulated/paged_attention.gen.cc"
 void thread_0(const msl::Thread &t) {
     paged_attention_v1<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

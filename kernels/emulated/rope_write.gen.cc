@@ -90,6 +90,28 @@ float soft_cap;
 };
 
 
+struct AttentionWriteParams {
+uint32_t tokens;
+uint32_t seqs;
+uint32_t heads;
+uint32_t kv_heads;
+uint32_t head;
+uint32_t block;
+uint32_t table_stride;
+uint32_t block_stride;
+uint32_t head_stride;
+uint32_t row_stride;
+float scale;
+uint32_t window;
+float soft_cap;
+uint32_t rotated;
+float log2_theta;
+float freq_scale;
+float magnitude;
+float eps;
+};
+
+
 struct FlashParams {
 uint32_t batch;
 uint32_t heads;
@@ -257,16 +279,28 @@ inline float load_one( const bfloat *cache, ulong i) { return float(MSL_CAST(flo
 inline float load_one( const CacheBlock *cache, ulong i) {
 return float(MSL_CAST(float, cache[i / 32].d)) * float(MSL_CAST(float, cache[i / 32].qs[i % 32]));
 }
-#line 45 "kernels/paged.h"
-inline void store_block( CacheBlock *cache, ulong i, float v, uint lane) {
+
+
+struct BlockElement {
+half d;
+int8_t q;
+};
+#line 51 "kernels/paged.h"
+inline BlockElement block_element(float v) {
 const uint bits = simd_max(as_type<uint>(v) & 0x7fffffffu, 1);
 const float d = as_type<float>(bits) / 127.0f;
 const bool lost = bits >= 0x7f800000u || isinf(float(MSL_CAST(float, half(MSL_CAST(half, d)))));
 const float inverse = 1.0f / d;
+return {MSL_BRANCH(4, lost )? half(MSL_CAST(half, NAN)) : half(MSL_CAST(half, d)), int8_t(MSL_BRANCH(5, lost || isinf(inverse) )? 0.0f : round(v * inverse))};
+}
+
+
+inline void store_block( CacheBlock *cache, ulong i, float v, uint lane) {
+const BlockElement e = block_element(v);
 CacheBlock *b = cache + i / 32;
-b->qs[lane] = int8_t(MSL_BRANCH(4, lost || isinf(inverse) )? 0.0f : round(v * inverse));
-if (MSL_BRANCH(5, lane == 0))
-b->d = MSL_BRANCH(6, lost )? half(MSL_CAST(half, NAN)) : half(MSL_CAST(half, d));
+b->qs[lane] = e.q;
+if (MSL_BRANCH(6, lane == 0))
+b->d = e.d;
 }
 
 
@@ -298,7 +332,7 @@ high = mid;
 }
 return low;
 }
-#line 90 "kernels/paged.h"
+#line 102 "kernels/paged.h"
 inline uint first_tile(int start, uint seq, uint size) { return uint(MSL_CAST(uint, start)) / size + seq; }
 
 
@@ -326,7 +360,86 @@ inline KeyRange keys_seen(int position, int context, uint window) {
 const uint next = uint(MSL_CAST(uint, max(0, position + 1)));
 return {MSL_BRANCH(13, window != 0 && next > window )? next - window : 0, min(next, uint(MSL_CAST(uint, max(0, context))))};
 }
-#line 7 "kernels/rope_write.metal"
+#line 9 "kernels/pairs.h"
+using namespace metal;
+
+static constexpr uint step_width = 128;
+
+
+
+struct Pairs {
+Pair one, two;
+bool flat;
+};
+
+inline Pairs pairs_of(uint i, uint rotated, bool interleaved) {
+Pairs at;
+at.one = pair_of(i, rotated, interleaved);
+at.two = pair_of(i + 1, rotated, interleaved);
+at.flat = at.one.second == at.one.first + 1;
+return at;
+}
+
+
+inline float2 load_two( const float *from, uint i) { return *( const float2 *)(from + i); }
+inline float2 load_two( const half *from, uint i) { return float2(MSL_CAST(float2, *( const half2 *)(from + i))); }
+inline float2 load_two( const bfloat *from, uint i) { return float2(MSL_CAST(float2, *( const bfloat2 *)(from + i))); }
+inline void store_two( float *to, uint i, float2 v) { *( float2 *)(to + i) = v; }
+inline void store_two( half *to, uint i, float2 v) { *( half2 *)(to + i) = half2(MSL_CAST(half2, v)); }
+inline void store_two( bfloat *to, uint i, float2 v) { *( bfloat2 *)(to + i) = bfloat2(MSL_CAST(bfloat2, v)); }
+
+
+
+template <typename A> inline float4 load_pairs( const A *head, Pairs at, bool whole) {
+if (MSL_BRANCH(14, !whole))
+return float4(MSL_CAST(float4, load_pair(head, at.one), load_pair(head, at.two)));
+if (MSL_BRANCH(15, at.flat))
+return load_four(head, at.one.first);
+const float2 first = load_two(head, at.one.first), second = load_two(head, at.one.second);
+return float4(MSL_CAST(float4, first.x, second.x, first.y, second.y));
+}
+template <typename A> inline void store_pairs( A *head, Pairs at, float4 v, bool whole) {
+if (MSL_BRANCH(16, !whole)) {
+store_pair(head, at.one, v.template swizzle<0, 1>());
+store_pair(head, at.two, v.template swizzle<2, 3>());
+} else if (MSL_BRANCH(17, at.flat)) {
+store_four(head, at.one.first, v);
+} else {
+store_two(head, at.one.first, v.template swizzle<0, 2>());
+store_two(head, at.one.second, v.template swizzle<1, 3>());
+}
+}
+inline void store_pairs( float *head, Pairs at, float4 v, bool whole) {
+if (MSL_BRANCH(18, whole && at.flat)) {
+*( float4 *)(head + at.one.first) = v;
+} else if (MSL_BRANCH(19, whole)) {
+*( float2 *)(head + at.one.first) = v.template swizzle<0, 2>();
+*( float2 *)(head + at.one.second) = v.template swizzle<1, 3>();
+} else {
+head[at.one.first] = v.x;
+head[at.one.second] = v.y;
+head[at.two.first] = v.z;
+head[at.two.second] = v.w;
+}
+}
+
+
+
+template <typename P>
+inline float4 rotations(const P &p, int position, uint i, Pairs at, const float *factors, bool divides,
+bool table) {
+float4 r = float4(1.0f, 0.0f, 1.0f, 0.0f);
+if (MSL_BRANCH(20, at.one.rotates))
+r.template swizzle_ref<0, 1>() = rotation(p, position, i, MSL_BRANCH(21, divides )? factors[i] : 1.0f, table);
+if (MSL_BRANCH(22, at.two.rotates))
+r.template swizzle_ref<2, 3>() = rotation(p, position, i + 1, MSL_BRANCH(23, divides )? factors[i + 1] : 1.0f, table);
+return r;
+}
+
+inline float4 turn_pairs(float4 v, Pairs at, float4 r) {
+return float4(MSL_CAST(float4, MSL_BRANCH(24, at.one.rotates )? turn(v.template swizzle<0, 1>(), r.template swizzle<0, 1>()) : v.template swizzle<0, 1>(), MSL_BRANCH(25, at.two.rotates )? turn(v.template swizzle<2, 3>(), r.template swizzle<2, 3>()) : v.template swizzle<2, 3>()));
+}
+#line 6 "kernels/rope_write.metal"
 using namespace metal;
 
 static inline bool msl_constant_fc_interleaved() { return msl::constant<bool>(0); }
@@ -354,9 +467,8 @@ place.position = msl_constant_has_positions() ? positions[token] : int(MSL_CAST(
 place.slot = msl_constant_has_slots() ? slots[token] : place.position;
 return place;
 }
-#line 40 "kernels/rope_write.metal"
+#line 39 "kernels/rope_write.metal"
 static constexpr uint taken = 8;
-static constexpr uint step_width = 128;
 
 
 template <typename A, typename C> struct Tensors {
@@ -370,9 +482,9 @@ C *k_cache, *v_cache;
 template <typename A, typename C>
 inline const A *from_row(const RopeWriteParams &p, Tensors<A, C> t, uint token, uint row) {
 const uint keys = p.heads, values = p.heads + p.kv_heads;
-if (MSL_BRANCH(14, row < keys))
+if (MSL_BRANCH(26, row < keys))
 return t.qkv + ulong(MSL_CAST(ulong, token)) * p.q_stride + ulong(MSL_CAST(ulong, row)) * p.head;
-if (MSL_BRANCH(15, row < values)) {
+if (MSL_BRANCH(27, row < values)) {
 const A *k = msl_constant_is_separate() ? t.k : t.qkv + ulong(MSL_CAST(ulong, keys)) * p.head;
 return k + ulong(MSL_CAST(ulong, token)) * p.k_stride + ulong(MSL_CAST(ulong, row - keys)) * p.head;
 }
@@ -388,85 +500,16 @@ p.head);
 
 
 
-struct Pairs {
-Pair one, two;
-bool flat;
-};
-
-inline Pairs pairs_of(uint i, uint rotated) {
-Pairs at;
-at.one = pair_of(i, rotated, msl_constant_fc_interleaved());
-at.two = pair_of(i + 1, rotated, msl_constant_fc_interleaved());
-at.flat = at.one.second == at.one.first + 1;
-return at;
-}
-
-
-inline float2 load_two( const float *from, uint i) { return *( const float2 *)(from + i); }
-inline float2 load_two( const half *from, uint i) { return float2(MSL_CAST(float2, *( const half2 *)(from + i))); }
-inline float2 load_two( const bfloat *from, uint i) { return float2(MSL_CAST(float2, *( const bfloat2 *)(from + i))); }
-inline void store_two( float *to, uint i, float2 v) { *( float2 *)(to + i) = v; }
-inline void store_two( half *to, uint i, float2 v) { *( half2 *)(to + i) = half2(MSL_CAST(half2, v)); }
-inline void store_two( bfloat *to, uint i, float2 v) { *( bfloat2 *)(to + i) = bfloat2(MSL_CAST(bfloat2, v)); }
-
-
-
-template <typename A> inline float4 load_pairs( const A *head, Pairs at, bool whole) {
-if (MSL_BRANCH(16, !whole))
-return float4(MSL_CAST(float4, load_pair(head, at.one), load_pair(head, at.two)));
-if (MSL_BRANCH(17, at.flat))
-return load_four(head, at.one.first);
-const float2 first = load_two(head, at.one.first), second = load_two(head, at.one.second);
-return float4(MSL_CAST(float4, first.x, second.x, first.y, second.y));
-}
-template <typename A> inline void store_pairs( A *head, Pairs at, float4 v, bool whole) {
-if (MSL_BRANCH(18, !whole)) {
-store_pair(head, at.one, v.template swizzle<0, 1>());
-store_pair(head, at.two, v.template swizzle<2, 3>());
-} else if (MSL_BRANCH(19, at.flat)) {
-store_four(head, at.one.first, v);
-} else {
-store_two(head, at.one.first, v.template swizzle<0, 2>());
-store_two(head, at.one.second, v.template swizzle<1, 3>());
-}
-}
-
-
-inline float4 rotations(const RopeWriteParams &p, int position, uint i, Pairs at, const float *factors) {
-float4 r = float4(1.0f, 0.0f, 1.0f, 0.0f);
-if (MSL_BRANCH(20, at.one.rotates))
-r.template swizzle_ref<0, 1>() = rotation(p, position, i, msl_constant_has_factors() ? factors[i] : 1.0f, msl_constant_from_table());
-if (MSL_BRANCH(21, at.two.rotates))
-r.template swizzle_ref<2, 3>() = rotation(p, position, i + 1, msl_constant_has_factors() ? factors[i + 1] : 1.0f, msl_constant_from_table());
-return r;
-}
-
-inline float4 turn_pairs(float4 v, Pairs at, float4 r) {
-return float4(MSL_CAST(float4, MSL_BRANCH(22, at.one.rotates )? turn(v.template swizzle<0, 1>(), r.template swizzle<0, 1>()) : v.template swizzle<0, 1>(), MSL_BRANCH(23, at.two.rotates )? turn(v.template swizzle<2, 3>(), r.template swizzle<2, 3>()) : v.template swizzle<2, 3>()));
-}
-
-
-
 
 template <typename C> inline void put( C *cache, ulong row, float *, Pairs at, float4 v, bool whole) {
 store_pairs(cache + row, at, v, whole);
 }
 inline void put( CacheBlock *, ulong, float *staged, Pairs at, float4 v, bool whole) {
-if (MSL_BRANCH(24, whole && at.flat)) {
-*( float4 *)(staged + at.one.first) = v;
-} else if (MSL_BRANCH(25, whole)) {
-*( float2 *)(staged + at.one.first) = v.template swizzle<0, 2>();
-*( float2 *)(staged + at.one.second) = v.template swizzle<1, 3>();
-} else {
-staged[at.one.first] = v.x;
-staged[at.one.second] = v.y;
-staged[at.two.first] = v.z;
-staged[at.two.second] = v.w;
-}
+store_pairs(staged, at, v, whole);
 }
 template <typename C> inline void finish( C *, ulong, const float *, uint, uint) {}
 inline void finish( CacheBlock *cache, ulong row, const float *staged, uint head, uint lane) {
-MSL_LOOP(26) for (uint d = 0; MSL_TURN(27, d < head); d += 32)
+MSL_LOOP(28) for (uint d = 0; MSL_TURN(29, d < head); d += 32)
 store_block(cache, row + d, staged[d + lane], lane);
 }
 
@@ -477,14 +520,14 @@ inline void write_rows(const RopeWriteParams &p, Tensors<A, C> t, Place place, f
 uint token, uint lane) {
 constexpr uint count = taken / steps;
 const uint keys = p.heads, values = p.heads + p.kv_heads, first = group * count;
-const uint end = MSL_BRANCH(28, place.slot < 0 )? keys : values + p.kv_heads;
+const uint end = MSL_BRANCH(30, place.slot < 0 )? keys : values + p.kv_heads;
 const bool whole = ((p.rotated | p.q_stride | p.k_stride | p.v_stride) & 3) == 0;
 Pairs turned[steps], copied[steps];
 bool inside[steps];
 for (uint s = 0; MSL_STEP(s < steps); s++) {
 const uint i = (s * 32 + lane) * 2;
-turned[s] = pairs_of(i, p.rotated);
-copied[s] = pairs_of(i, 0);
+turned[s] = pairs_of(i, p.rotated, msl_constant_fc_interleaved());
+copied[s] = pairs_of(i, 0, msl_constant_fc_interleaved());
 inside[s] = 2 * i < p.head;
 }
 
@@ -493,13 +536,13 @@ for (uint j = 0; MSL_STEP(j < count); j++) {
 const uint row = first + j;
 for (uint s = 0; MSL_STEP(s < steps); s++) {
 x[j][s] = float4(0.0f);
-if (MSL_BRANCH(29, row < end && inside[s]))
-x[j][s] = load_pairs(from_row(p, t, token, row), MSL_BRANCH(30, row < values )? turned[s] : copied[s], whole);
+if (MSL_BRANCH(31, row < end && inside[s]))
+x[j][s] = load_pairs(from_row(p, t, token, row), MSL_BRANCH(32, row < values )? turned[s] : copied[s], whole);
 }
 }
 float scale[count];
 for (uint j = 0; MSL_STEP(norms && j < count); j++) {
-if (MSL_BRANCH(31, first + j >= values))
+if (MSL_BRANCH(33, first + j >= values))
 continue;
 float squares = 0.0f;
 for (uint s = 0; MSL_STEP(s < steps); s++)
@@ -508,38 +551,38 @@ scale[j] = precise::rsqrt(simd_sum(squares, 2) / float(MSL_CAST(float, p.head)) 
 }
 
 for (uint s = 0; MSL_STEP(s < steps); s++) {
-if (MSL_BRANCH(32, !inside[s]))
+if (MSL_BRANCH(34, !inside[s]))
 continue;
 float4 r = float4(0.0f), query = float4(1.0f), key = float4(1.0f);
-if (MSL_BRANCH(33, first < values))
-r = rotations(p, place.position, (s * 32 + lane) * 2, turned[s], t.factors);
-if (MSL_BRANCH(34, norms && first < keys))
+if (MSL_BRANCH(35, first < values))
+r = rotations(p, place.position, (s * 32 + lane) * 2, turned[s], t.factors, msl_constant_has_factors(), msl_constant_from_table());
+if (MSL_BRANCH(36, norms && first < keys))
 query = load_pairs(t.q_norm, turned[s], whole);
-if (MSL_BRANCH(35, norms && first < values && first + count > keys))
+if (MSL_BRANCH(37, norms && first < values && first + count > keys))
 key = load_pairs(t.k_norm, turned[s], whole);
 for (uint j = 0; MSL_STEP(j < count); j++) {
 const uint row = first + j;
-if (MSL_BRANCH(36, row >= end))
+if (MSL_BRANCH(38, row >= end))
 continue;
 float4 v = x[j][s];
-if (MSL_BRANCH(37, norms && row < values))
-v *= scale[j] * (MSL_BRANCH(38, row < keys )? query : key);
-if (MSL_BRANCH(39, row < values))
+if (MSL_BRANCH(39, norms && row < values))
+v *= scale[j] * (MSL_BRANCH(40, row < keys )? query : key);
+if (MSL_BRANCH(41, row < values))
 v = turn_pairs(v, turned[s], r);
-if (MSL_BRANCH(40, row < keys))
+if (MSL_BRANCH(42, row < keys))
 store_pairs(t.q_out + (ulong(MSL_CAST(ulong, token)) * p.heads + row) * p.head, turned[s], v, whole);
 else
-put(MSL_BRANCH(41, row < values )? t.k_cache : t.v_cache, to_row(p, place.slot, row), staged + j * p.head,
-MSL_BRANCH(42, row < values )? turned[s] : copied[s], v, whole);
+put(MSL_BRANCH(43, row < values )? t.k_cache : t.v_cache, to_row(p, place.slot, row), staged + j * p.head,
+MSL_BRANCH(44, row < values )? turned[s] : copied[s], v, whole);
 }
 }
-if (MSL_BRANCH(43, sizeof(C) <= 4))
+if (MSL_BRANCH(45, sizeof(C) <= 4))
 return;
 threadgroup_barrier(mem_flags::mem_threadgroup, 3);
 for (uint j = 0; MSL_STEP(j < count); j++) {
 const uint row = first + j;
-if (MSL_BRANCH(44, row >= keys && row < end))
-finish(MSL_BRANCH(45, row < values )? t.k_cache : t.v_cache, to_row(p, place.slot, row), staged + j * p.head, p.head, lane);
+if (MSL_BRANCH(46, row >= keys && row < end))
+finish(MSL_BRANCH(47, row < values )? t.k_cache : t.v_cache, to_row(p, place.slot, row), staged + j * p.head, p.head, lane);
 }
 }
 
@@ -547,12 +590,12 @@ template <bool norms, typename A, typename C>
 inline void write_heads(const RopeWriteParams &p, Tensors<A, C> t, const int *positions,
 const int *slots, float *staged, uint3 group, uint lane) {
 const Place place = place_of(p, positions, slots, group.y);
-if (MSL_BRANCH(46, p.head <= step_width))
+if (MSL_BRANCH(48, p.head <= step_width))
 write_rows<1, norms>(p, t, place, staged, group.x, group.y, lane);
 else
 write_rows<2, norms>(p, t, place, staged, group.x, group.y, lane);
 }
-#line 246 "kernels/rope_write.metal"
+#line 175 "kernels/rope_write.metal"
 template <typename A, typename C>
 void
 rope_qkv_write( const A *qkv,
@@ -570,7 +613,7 @@ using msl_type_0 = float[sizeof(C) > 4 ? taken * step_width : 1]; constexpr uint
 const Tensors<A, C> t = {qkv, k, v, factors, factors, factors, q_out, k_cache, v_cache};
 write_heads<false>(p, t, positions, slots, staged, group, lane);
 }
-#line 270 "kernels/rope_write.metal"
+#line 199 "kernels/rope_write.metal"
 template <typename A, typename C>
 void
 head_norm_rope_kv_write( const A *qkv,
@@ -590,7 +633,7 @@ using msl_type_0 = float[sizeof(C) > 4 ? taken * step_width : 1]; constexpr uint
 const Tensors<A, C> t = {qkv, k, v, factors, q_norm, k_norm, q_out, k_cache, v_cache};
 write_heads<true>(p, t, positions, slots, staged, group, lane);
 }
-#line 594 "kernels/emulated/rope_write.gen.cc"
+#line 637 "kernels/emulated/rope_write.gen.cc"
 void thread_0(const msl::Thread &t) {
     rope_qkv_write<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
@@ -864,22 +907,22 @@ void thread_15(const msl::Thread &t) {
 const msl::BufferArgument buffers_15[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {8, 0, "q_norm"}, {9, 0, "k_norm"}, {10, 0, "k"}, {11, 0, "v"}};
 const uint32_t variables_15[] = {4096};
 const msl::Kernel kernels[] = {
-    {"rope_qkv_write_f32_f32", "kernels/rope_write.metal", 290, thread_0, nullptr, 32, 0x1u, 0x0u, buffers_0, 10, variables_0, 1},
-    {"rope_qkv_write_f32_f16", "kernels/rope_write.metal", 292, thread_1, nullptr, 32, 0x1u, 0x0u, buffers_1, 10, variables_1, 1},
-    {"rope_qkv_write_f16_f32", "kernels/rope_write.metal", 294, thread_2, nullptr, 32, 0x1u, 0x0u, buffers_2, 10, variables_2, 1},
-    {"rope_qkv_write_f16_f16", "kernels/rope_write.metal", 296, thread_3, nullptr, 32, 0x1u, 0x0u, buffers_3, 10, variables_3, 1},
-    {"rope_qkv_write_bf16_bf16", "kernels/rope_write.metal", 298, thread_4, nullptr, 32, 0x1u, 0x0u, buffers_4, 10, variables_4, 1},
-    {"rope_qkv_write_f32_q8_0", "kernels/rope_write.metal", 300, thread_5, nullptr, 32, 0x1u, 0x0u, buffers_5, 10, variables_5, 1},
-    {"rope_qkv_write_f16_q8_0", "kernels/rope_write.metal", 302, thread_6, nullptr, 32, 0x1u, 0x0u, buffers_6, 10, variables_6, 1},
-    {"rope_qkv_write_bf16_q8_0", "kernels/rope_write.metal", 304, thread_7, nullptr, 32, 0x1u, 0x0u, buffers_7, 10, variables_7, 1},
-    {"head_norm_rope_kv_write_f32_f32", "kernels/rope_write.metal", 307, thread_8, nullptr, 32, 0x1u, 0x0u, buffers_8, 12, variables_8, 1},
-    {"head_norm_rope_kv_write_f32_f16", "kernels/rope_write.metal", 309, thread_9, nullptr, 32, 0x1u, 0x0u, buffers_9, 12, variables_9, 1},
-    {"head_norm_rope_kv_write_f16_f32", "kernels/rope_write.metal", 311, thread_10, nullptr, 32, 0x1u, 0x0u, buffers_10, 12, variables_10, 1},
-    {"head_norm_rope_kv_write_f16_f16", "kernels/rope_write.metal", 313, thread_11, nullptr, 32, 0x1u, 0x0u, buffers_11, 12, variables_11, 1},
-    {"head_norm_rope_kv_write_bf16_bf16", "kernels/rope_write.metal", 315, thread_12, nullptr, 32, 0x1u, 0x0u, buffers_12, 12, variables_12, 1},
-    {"head_norm_rope_kv_write_f32_q8_0", "kernels/rope_write.metal", 317, thread_13, nullptr, 32, 0x1u, 0x0u, buffers_13, 12, variables_13, 1},
-    {"head_norm_rope_kv_write_f16_q8_0", "kernels/rope_write.metal", 319, thread_14, nullptr, 32, 0x1u, 0x0u, buffers_14, 12, variables_14, 1},
-    {"head_norm_rope_kv_write_bf16_q8_0", "kernels/rope_write.metal", 321, thread_15, nullptr, 32, 0x1u, 0x0u, buffers_15, 12, variables_15, 1},
+    {"rope_qkv_write_f32_f32", "kernels/rope_write.metal", 219, thread_0, nullptr, 32, 0x1u, 0x0u, buffers_0, 10, variables_0, 1},
+    {"rope_qkv_write_f32_f16", "kernels/rope_write.metal", 221, thread_1, nullptr, 32, 0x1u, 0x0u, buffers_1, 10, variables_1, 1},
+    {"rope_qkv_write_f16_f32", "kernels/rope_write.metal", 223, thread_2, nullptr, 32, 0x1u, 0x0u, buffers_2, 10, variables_2, 1},
+    {"rope_qkv_write_f16_f16", "kernels/rope_write.metal", 225, thread_3, nullptr, 32, 0x1u, 0x0u, buffers_3, 10, variables_3, 1},
+    {"rope_qkv_write_bf16_bf16", "kernels/rope_write.metal", 227, thread_4, nullptr, 32, 0x1u, 0x0u, buffers_4, 10, variables_4, 1},
+    {"rope_qkv_write_f32_q8_0", "kernels/rope_write.metal", 229, thread_5, nullptr, 32, 0x1u, 0x0u, buffers_5, 10, variables_5, 1},
+    {"rope_qkv_write_f16_q8_0", "kernels/rope_write.metal", 231, thread_6, nullptr, 32, 0x1u, 0x0u, buffers_6, 10, variables_6, 1},
+    {"rope_qkv_write_bf16_q8_0", "kernels/rope_write.metal", 233, thread_7, nullptr, 32, 0x1u, 0x0u, buffers_7, 10, variables_7, 1},
+    {"head_norm_rope_kv_write_f32_f32", "kernels/rope_write.metal", 236, thread_8, nullptr, 32, 0x1u, 0x0u, buffers_8, 12, variables_8, 1},
+    {"head_norm_rope_kv_write_f32_f16", "kernels/rope_write.metal", 238, thread_9, nullptr, 32, 0x1u, 0x0u, buffers_9, 12, variables_9, 1},
+    {"head_norm_rope_kv_write_f16_f32", "kernels/rope_write.metal", 240, thread_10, nullptr, 32, 0x1u, 0x0u, buffers_10, 12, variables_10, 1},
+    {"head_norm_rope_kv_write_f16_f16", "kernels/rope_write.metal", 242, thread_11, nullptr, 32, 0x1u, 0x0u, buffers_11, 12, variables_11, 1},
+    {"head_norm_rope_kv_write_bf16_bf16", "kernels/rope_write.metal", 244, thread_12, nullptr, 32, 0x1u, 0x0u, buffers_12, 12, variables_12, 1},
+    {"head_norm_rope_kv_write_f32_q8_0", "kernels/rope_write.metal", 246, thread_13, nullptr, 32, 0x1u, 0x0u, buffers_13, 12, variables_13, 1},
+    {"head_norm_rope_kv_write_f16_q8_0", "kernels/rope_write.metal", 248, thread_14, nullptr, 32, 0x1u, 0x0u, buffers_14, 12, variables_14, 1},
+    {"head_norm_rope_kv_write_bf16_q8_0", "kernels/rope_write.metal", 250, thread_15, nullptr, 32, 0x1u, 0x0u, buffers_15, 12, variables_15, 1},
 };
 } // namespace
 namespace msl {

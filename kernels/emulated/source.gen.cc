@@ -90,6 +90,28 @@ float soft_cap;
 };
 
 
+struct AttentionWriteParams {
+uint32_t tokens;
+uint32_t seqs;
+uint32_t heads;
+uint32_t kv_heads;
+uint32_t head;
+uint32_t block;
+uint32_t table_stride;
+uint32_t block_stride;
+uint32_t head_stride;
+uint32_t row_stride;
+float scale;
+uint32_t window;
+float soft_cap;
+uint32_t rotated;
+float log2_theta;
+float freq_scale;
+float magnitude;
+float eps;
+};
+
+
 struct FlashParams {
 uint32_t batch;
 uint32_t heads;
@@ -358,7 +380,7 @@ total += MSL_BRANCH(25, maxima[i] > -INFINITY )? totals[i] * exp(maxima[i] - hig
 MSL_LOOP(26) for (uint i = tid; MSL_TURN(27, i < p.width); i += 256)
 to[i] = A(MSL_BRANCH(28, total == 0.0f )? 0.0f : exp(float(MSL_CAST(float, from[i])) - highest) / total);
 }
-#line 362 "kernels/emulated/source.gen.cc"
+#line 384 "kernels/emulated/source.gen.cc"
 void thread_0(const msl::Thread &t) {
     permute<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),

@@ -3,4 +3,4 @@
 package neon
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "3a7fb55af3aca4a472f3e1d7561fd83bed6e6c988a3dc96a7be7e9ecc4f8a919"
+const _ = "e982ca795cedc87e8d7412982ec87975379c0f9edaf448232adf9cebd2c0af4d"

@@ -1,0 +1,300 @@
+package kernels_test
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/kernels"
+)
+
+// writeCall is a step of attention_write: tokens as their projection leaves them, and
+// caches in which the slots that the step writes hold NaN.
+type writeCall struct {
+	attentionShape
+	paging
+	features
+	rotation
+	norms bool
+	types []kernels.Element
+	qkv   tensor
+	k, v  tensor
+	gains [2]tensor
+}
+
+func newWriteCall(t *testing.T, s attentionShape, b batch, r rotation, types []kernels.Element, norms bool) writeCall {
+	rng := newRand(t.Name())
+	c := writeCall{attentionShape: s, paging: b.page(rng), rotation: r, norms: norms, types: types,
+		qkv:   random(rng, types[0], b.tokens()*(s.heads+2*s.kvHeads)*s.head),
+		gains: [2]tensor{random(rng, kernels.Float, s.head), random(rng, kernels.Float, s.head)}}
+	for _, cache := range []*tensor{&c.k, &c.v} {
+		*cache = c.cache(rng, types[1], s.kvHeads, s.head)
+		for _, slot := range c.slots {
+			for h := range s.kvHeads {
+				for d := range s.head {
+					cache.put(c.element(int(slot), h, s.kvHeads, s.head, d), math.NaN())
+				}
+			}
+		}
+	}
+	return c
+}
+
+func (c writeCall) suffix() string {
+	return map[kernels.Element]string{kernels.Float: "f32", kernels.Half: "f16", kernels.Bfloat: "bf16"}[c.types[0]] + "_" +
+		map[kernels.Element]string{kernels.Float: "f32", kernels.Half: "f16", kernels.Bfloat: "bf16", kernels.Blocks: "q8_0"}[c.types[1]]
+}
+
+// launch is the step in one dispatch.
+func (c writeCall) launch() launch {
+	name := "attention_write_" + c.suffix()
+	block, kvHead, slot := c.strides(c.kvHeads, c.attentionShape.head)
+	l := launch{
+		kernel:    name,
+		constants: c.constants(name),
+		buffers: map[string]tensor{
+			"qkv": c.qkv, "k_cache": c.k, "v_cache": c.v, "positions": ints(c.positions), "cu_seqlens": ints(c.cu), "context_lens": ints(c.contextLens),
+			"block_table": ints(c.paging.table), "slots": ints(c.slots), "out": result(c.types[0], c.tokens()*c.heads*c.attentionShape.head),
+			"k_slots": result(c.types[1], c.k.length), "v_slots": result(c.types[1], c.v.length),
+		},
+		params: kernels.AttentionParams{},
+		grid:   [3]int{c.heads, c.tokens(), 1},
+		group:  256,
+	}
+	c.ask(&l)
+	asked := l.params.(kernels.AttentionParams)
+	l.params = kernels.AttentionWriteParams{
+		Tokens: uint32(c.tokens()), Seqs: uint32(len(c.lens)), Heads: uint32(c.heads), KvHeads: uint32(c.kvHeads),
+		Head: uint32(c.attentionShape.head), Block: uint32(c.block), TableStride: uint32(c.stride),
+		BlockStride: uint32(block), HeadStride: uint32(kvHead), RowStride: uint32(slot),
+		Scale: scaleOf(c.attentionShape), Window: asked.Window, SoftCap: asked.SoftCap, Rotated: uint32(c.rotated),
+		FreqScale: float32(c.freqScale), Magnitude: float32(c.magnitude), Eps: writeEps, Log2Theta: c.bind(&l),
+	}
+	if c.norms {
+		l.constants["fc_norms"] = 1
+		l.buffers["q_norm"], l.buffers["k_norm"] = c.gains[0], c.gains[1]
+	}
+	return l
+}
+
+const writeEps = 1e-6
+
+// apart is the step in dispatches of their own: what they leave in the cache, and
+// attention's result. Partitions of 0 keys are the whole context.
+func (c writeCall) apart(t *testing.T, partition int) (out, k, v tensor) {
+	t.Helper()
+	family, tokens, head := "rope_qkv_write_", c.tokens(), c.attentionShape.head
+	if c.norms {
+		family = "head_norm_rope_kv_write_"
+	}
+	name := family + c.suffix()
+	stride := uint32((c.heads + 2*c.kvHeads) * head)
+	write := launch{
+		kernel:    name,
+		constants: c.constants(name),
+		buffers: map[string]tensor{"qkv": c.qkv, "positions": ints(c.positions), "slots": ints(c.slots), "q_out": result(c.types[0], tokens*c.heads*head),
+			"k_cache": result(c.types[1], c.k.length), "v_cache": result(c.types[1], c.v.length)},
+		grid:  [3]int{ceil(c.heads+2*c.kvHeads, kernels.RopeWriteRows(head)), tokens, 1},
+		group: 32,
+	}
+	write.params = kernels.RopeWriteParams{Tokens: uint32(tokens), Heads: uint32(c.heads), KvHeads: uint32(c.kvHeads), Head: uint32(head),
+		Rotated: uint32(c.rotated), QStride: stride, KStride: stride, VStride: stride, Block: uint32(c.block),
+		FreqScale: float32(c.freqScale), Magnitude: float32(c.magnitude), Eps: writeEps, Log2Theta: c.bind(&write)}
+	if c.norms {
+		write.buffers["q_norm"], write.buffers["k_norm"] = c.gains[0], c.gains[1]
+	}
+	written := write.run(t)
+	k, v = written["k_cache"], written["v_cache"]
+
+	full := attentionCall{attentionShape: c.attentionShape, paging: c.paging, features: c.features, q: written["q_out"], k: c.k.clone(), v: c.v.clone()}
+	for i, slot := range c.slots {
+		if slot < 0 {
+			slot = int32(c.slot(i, int(c.positions[i]))) // where attention would look for it
+		}
+		for h := range c.kvHeads {
+			from, to := sizeOf(c.types[1], c.element(int(slot), h, c.kvHeads, head, 0)), sizeOf(c.types[1], c.element(int(slot), h, c.kvHeads, head, 0)+head)
+			copy(full.k.bytes[from:to], k.bytes[from:to])
+			copy(full.v.bytes[from:to], v.bytes[from:to])
+		}
+	}
+	attention := "attention_vec_" + c.suffix()
+	if partition == 0 {
+		return full.run(t, attention, nil), k, v
+	}
+	return full.runInParts(t, attention, partition, nil), k, v
+}
+
+// inParts is the step over partitions of that many keys, put together by attention_reduce.
+func (c writeCall) inParts(t *testing.T, partition int) (out, k, v tensor) {
+	t.Helper()
+	head, partitions := c.attentionShape.head, slices.Max(c.contexts)/partition+2
+	rows := c.tokens() * c.heads * partitions
+	l := c.launch()
+	sinks, hasSinks := l.buffers["sinks"]
+	delete(l.buffers, "out")
+	l.constants["fc_split"] = uint32(partition)
+	l.buffers["part"], l.buffers["statistics"] = result(kernels.Float, rows*head), result(kernels.Float, rows*2)
+	l.grid[2] = partitions
+	parts := l.run(t)
+	reduce := launch{
+		kernel:  "attention_reduce_" + suffixOf[c.types[0]],
+		buffers: map[string]tensor{"part": parts["part"], "statistics": parts["statistics"], "out": result(c.types[0], c.tokens()*c.heads*head)},
+		params:  kernels.ReduceParams{Tokens: uint32(c.tokens()), Heads: uint32(c.heads), Head: uint32(head), Partitions: uint32(partitions)},
+		grid:    [3]int{c.heads, c.tokens(), 1},
+		group:   ceil(head/4, 32) * 32,
+	}
+	if hasSinks {
+		reduce.buffers["sinks"], reduce.constants = sinks, map[string]uint32{"fc_sinks": 1}
+	}
+	return reduce.run(t)["out"], parts["k_slots"], parts["v_slots"]
+}
+
+// decodes are steps of one token a sequence: contexts that begin, that end at the start and
+// at the end of a block, and that fill several turns of the simdgroups.
+var decodes = []batch{
+	{lens: []int{1, 1, 1}, contexts: []int{37, 1, 300}, block: 16},
+	{lens: []int{1}, contexts: []int{8}, block: 7},
+	{lens: []int{1, 0, 1, 1, 1, 1, 1, 1, 1}, contexts: []int{64, 9, 2, 33, 257, 5, 16, 17, 40}, block: 8},
+	{lens: []int{1, 1}, contexts: []int{290, 31}, block: 512},
+}
+
+type writeCase struct {
+	attentionShape
+	rotation
+	features
+	norms bool
+}
+
+// writeCases are the shapes of heads, ways to rotate and features, each in some case.
+func writeCases() []writeCase {
+	plain := func(head int) rotation {
+		return rotation{head: head, rotated: head, theta: 1e4, freqScale: 1, magnitude: 1}
+	}
+	turned := func(head int, f func(r *rotation)) rotation {
+		r := plain(head)
+		f(&r)
+		return r
+	}
+	return []writeCase{
+		{attentionShape{4, 2, 64}, plain(64), features{}, true},
+		{attentionShape{3, 1, 128}, turned(128, func(r *rotation) { r.interleaved, r.table = true, true }), features{}, false},
+		{attentionShape{2, 2, 256}, turned(256, func(r *rotation) { r.rotated, r.table = 64, true }), features{window: 33}, true},
+		{attentionShape{8, 1, 32}, turned(32, func(r *rotation) { r.factors, r.freqScale, r.magnitude = inTurn(16, 1, 2.5, 8), 0.5, 1.25 }), features{sinks: inTurn(8, 0, 2, -5)}, false},
+		{attentionShape{4, 2, 160}, turned(160, func(r *rotation) { r.interleaved, r.rotated = true, 96 }), features{softCap: 3, slopes: inTurn(4, 0.25, 0)}, true},
+		{attentionShape{2, 1, 40}, turned(40, func(r *rotation) { r.rotated = 10 }), features{window: 1}, true},
+	}
+}
+
+func (w writeCase) call(t *testing.T, b batch, types []kernels.Element) writeCall {
+	c := newWriteCall(t, w.attentionShape, b, w.rotation, types, w.norms)
+	c.features = w.features
+	return c
+}
+
+// eachWrite runs a test on the cases and steps in turn, for every instance.
+func eachWrite(t *testing.T, f func(t *testing.T, c writeCall)) {
+	instances(t, "attention_write", func(t *testing.T, name string, types []kernels.Element) {
+		for i, w := range writeCases() {
+			for j, b := range decodes {
+				if headFor(types, w.attentionShape.head) != w.attentionShape.head || !everything() && (i+len(name))%len(decodes) != j {
+					continue
+				}
+				t.Run(fmt.Sprintf("%v/%v/%v/%v/%t", w.attentionShape, b, w.rotation, w.features, w.norms), func(t *testing.T) { f(t, w.call(t, b, types)) })
+			}
+		}
+	})
+}
+
+// One dispatch computes to the bit what the write and attention compute one after the other,
+// leaves the same in the cache and nothing else, and never looks at the slots that it
+// writes: they hold NaN.
+func TestAttentionWrite(t *testing.T) {
+	eachWrite(t, func(t *testing.T, c writeCall) {
+		want, k, v := c.apart(t, 0)
+		for _, constants := range []map[string]uint32{nil, {"fc_head": uint32(c.attentionShape.head)}} {
+			l := c.launch()
+			maps.Copy(l.constants, constants)
+			got := l.run(t)
+			agree(t, want, got["out"])
+			agree(t, k, got["k_slots"])
+			agree(t, v, got["v_slots"])
+			for i := range want.length {
+				require.False(t, math.IsNaN(want.at(i)))
+			}
+		}
+	})
+}
+
+// Partitions: the one that holds a token's key writes it, and no other.
+func TestAttentionWriteSplit(t *testing.T) {
+	eachWrite(t, func(t *testing.T, c writeCall) {
+		for _, partition := range []int{64, 8} {
+			want, k, v := c.apart(t, partition)
+			out, kSlots, vSlots := c.inParts(t, partition)
+			agree(t, want, out)
+			agree(t, k, kSlots)
+			agree(t, v, vSlots)
+		}
+	})
+}
+
+// Tokens without a slot are written nowhere, and those past their context, which see no key
+// of their own, are written all the same.
+func TestAttentionWriteEdges(t *testing.T) {
+	instances(t, "attention_write", func(t *testing.T, name string, types []kernels.Element) {
+		c := writeCases()[0].call(t, batch{lens: []int{1, 1, 1}, contexts: []int{40, 21, 3}, block: 16}, types)
+		c.contextLens = []int32{40, 20, 0}
+		want, k, v := c.apart(t, 0)
+		got := c.launch().run(t)
+		agree(t, want, got["out"])
+		agree(t, k, got["k_slots"])
+		agree(t, v, got["v_slots"])
+		out, k2, v2 := c.inParts(t, 8)
+		compare(t, want.values(), out.values(), want.length, worst(types[0]))
+		agree(t, k, k2)
+		agree(t, v, v2)
+
+		c.slots = slices.Clone(c.slots)
+		c.slots[0] = -1
+		got = c.launch().run(t)
+		agree(t, want, got["out"])
+		row := sizeOf(types[1], c.attentionShape.head)
+		at := sizeOf(types[1], c.element(c.slot(0, 39), 0, c.kvHeads, c.attentionShape.head, 0))
+		require.Equal(t, slices.Repeat([]byte{0xff}, row), got["k_slots"].bytes[at:][:row])
+		require.Equal(t, slices.Repeat([]byte{0xff}, row), got["v_slots"].bytes[at:][:row])
+	})
+}
+
+// The strides of a cache that has its slots outermost say where rows are read and written.
+func TestAttentionWriteStrides(t *testing.T) {
+	instances(t, "attention_write", func(t *testing.T, name string, types []kernels.Element) {
+		c := writeCases()[0].call(t, decodes[0], types)
+		want := c.launch().run(t)
+		turned := c
+		turned.bySlot = true
+		head := c.attentionShape.head
+		move := func(from, to tensor, of, as writeCall) {
+			for slot := range c.blocks * c.block {
+				for h := range c.kvHeads {
+					a := sizeOf(types[1], of.element(slot, h, c.kvHeads, head, 0))
+					b := sizeOf(types[1], as.element(slot, h, c.kvHeads, head, 0))
+					copy(to.bytes[b:][:sizeOf(types[1], head)], from.bytes[a:])
+				}
+			}
+		}
+		turned.k, turned.v = c.k.clone(), c.v.clone()
+		move(c.k, turned.k, c, turned)
+		move(c.v, turned.v, c, turned)
+		got := turned.launch().run(t)
+		agree(t, want["out"], got["out"])
+		for _, name := range []string{"k_slots", "v_slots"} {
+			back := want[name].clone()
+			move(got[name], back, turned, c)
+			agree(t, want[name], back)
+		}
+	})
+}
