@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"os"
 	"slices"
 	"testing"
 
@@ -330,7 +331,8 @@ func TestAttentionMap(t *testing.T) {
 // TestAttentionKeepsNaNToItself puts NaN and infinities where only some tokens of a tile
 // see them: in a key and value in its middle, before the window of the last, and past the
 // context. Who does not see them must give the same bits as without, who does must show
-// them.
+// them. Of all combinations a third runs, in which any two of a number, a key and a place
+// meet.
 func TestAttentionKeepsNaNToItself(t *testing.T) {
 	for _, window := range []int{0, 20} {
 		for _, dtype := range []ir.DType{ir.F32, ir.F16, ir.Q8_0} {
@@ -348,9 +350,12 @@ func TestAttentionKeepsNaNToItself(t *testing.T) {
 					}
 					clean := run(d)
 					block := int(binary.LittleEndian.Uint32(d.args["block_table"])) // holds all keys
-					for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
-						for _, key := range []int{60, 81, 109, 110} {
-							for _, of := range []string{"keys", "values", "both"} {
+					for i, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+						for j, key := range []int{60, 81, 109, 110} {
+							for k, of := range []string{"keys", "values", "both"} {
+								if (i+j+k)%3 != 0 && os.Getenv("SMELT_KERNELS") != "full" {
+									continue
+								}
 								spoilt := d.clone()
 								for cache, name := range map[string]string{"k_cache": "keys", "v_cache": "values"} {
 									if of == name || of == "both" {

@@ -37,13 +37,14 @@ func (c linear) String() string {
 	return fmt.Sprintf("%dx%d→%v%v/residual=%t/pair=%t/norm=%t/padding=%d/%s", c.tokens, c.k, c.rows, c.types, c.residual, c.pair, c.norm, c.padding, c.epilogue())
 }
 
-// built is the dispatch of a case with its results by float64 arithmetic: exact, from
-// the weights' values; and quantized, with activations rounded as the kernels round
-// them for quantized weights.
+// built is the dispatch of a case.
 type built struct {
 	dispatch
-	exact, quantized []float64
-	scale            float64 // of a sum: its terms, added in quadrature
+	// expect returns its results by float64 arithmetic: exact, from the weights' values;
+	// and quantized, with activations rounded as the kernels round them for quantized
+	// weights.
+	expect func() (exact, quantized []float64)
+	scale  float64 // of a sum: its terms, added in quadrature
 }
 
 // roundActivations returns x as the kernels see it beside quantized weights.
@@ -126,80 +127,82 @@ func (c linear) build(t testing.TB, vec bool) built {
 	if vec {
 		b.kernel, b.grid, b.group = "linear_vec_f32_f32", [3]uint32{ceil(n, 8), uint32(c.tokens), 1}, [3]uint32{64, 1, 1}
 	}
-	for token := range c.tokens {
-		row := append([]float32(nil), x[token*(c.k+c.padding):][:c.k]...)
-		if c.norm {
-			mean, sum := 0.0, 0.0
-			for _, v := range row {
-				if c.layer {
-					mean += float64(v) / float64(c.k)
-				}
-			}
-			for _, v := range row {
-				sum += (float64(v) - mean) * (float64(v) - mean)
-			}
-			for i := range row {
-				v := (float64(row[i]) - mean) / math.Sqrt(sum/float64(c.k)+eps)
-				if !c.layer || c.gain {
-					v *= float64(weight[i])
-				}
-				if c.layer && c.shift {
-					v += float64(shift[i])
-				}
-				row[i] = float32(v)
-			}
-		}
-		plain := widened(row)
-		for _, rounded := range []bool{false, true} {
-			var sums []float64
-			for i, rows := range c.rows {
-				x := plain
-				if rounded && c.types[i].IsQuantized() {
-					x = roundActivations(row)
-				}
-				for r := range rows {
-					sum := 0.0
-					for j, v := range x {
-						sum += v * float64(values[i][r*c.k+j])
-					}
-					if c.bias {
-						sum += float64(biases[i][r])
-					}
-					sums = append(sums, sum)
-				}
-			}
-			for i := range n {
-				if c.pair {
-					sums[i] = gate(c.activation, sums[i], sums[n+i])
-				} else {
-					sums[i] = activation(c.activation, sums[i])
-				}
-			}
-			sums = sums[:n]
-			for i := range sums {
-				if c.residual {
-					sums[i] += float64(residual[token*(n+c.padding)+i])
-				}
-			}
-			for range c.padding {
-				sums = append(sums, math.NaN())
-			}
-			if rounded {
-				b.quantized = append(b.quantized, sums...)
-			} else {
-				b.exact = append(b.exact, sums...)
-			}
-		}
-	}
-	if token := c.tokens; token > 0 && c.padding > 0 {
-		// The last row ends with its last element.
-		end := token*(n+c.padding) - c.padding
+	end := c.tokens * (n + c.padding)
+	if c.tokens > 0 && c.padding > 0 { // the last row ends with its last element
+		end -= c.padding
 		args["out"] = args["out"][:4*end]
 		if c.residual {
 			args["residual"] = args["residual"][:4*end]
 		}
-		b.exact, b.quantized = b.exact[:end], b.quantized[:end]
 		args["x"] = args["x"][:len(args["x"])-4*c.padding]
+	}
+	b.expect = func() (exact, quantized []float64) {
+		for token := range c.tokens {
+			row := append([]float32(nil), x[token*(c.k+c.padding):][:c.k]...)
+			if c.norm {
+				mean, sum := 0.0, 0.0
+				for _, v := range row {
+					if c.layer {
+						mean += float64(v) / float64(c.k)
+					}
+				}
+				for _, v := range row {
+					sum += (float64(v) - mean) * (float64(v) - mean)
+				}
+				for i := range row {
+					v := (float64(row[i]) - mean) / math.Sqrt(sum/float64(c.k)+eps)
+					if !c.layer || c.gain {
+						v *= float64(weight[i])
+					}
+					if c.layer && c.shift {
+						v += float64(shift[i])
+					}
+					row[i] = float32(v)
+				}
+			}
+			plain := widened(row)
+			for _, rounded := range []bool{false, true} {
+				var sums []float64
+				for i, rows := range c.rows {
+					x := plain
+					if rounded && c.types[i].IsQuantized() {
+						x = roundActivations(row)
+					}
+					for r := range rows {
+						sum := 0.0
+						for j, v := range x {
+							sum += v * float64(values[i][r*c.k+j])
+						}
+						if c.bias {
+							sum += float64(biases[i][r])
+						}
+						sums = append(sums, sum)
+					}
+				}
+				for i := range n {
+					if c.pair {
+						sums[i] = gate(c.activation, sums[i], sums[n+i])
+					} else {
+						sums[i] = activation(c.activation, sums[i])
+					}
+				}
+				sums = sums[:n]
+				for i := range sums {
+					if c.residual {
+						sums[i] += float64(residual[token*(n+c.padding)+i])
+					}
+				}
+				for range c.padding {
+					sums = append(sums, math.NaN())
+				}
+				if rounded {
+					quantized = append(quantized, sums...)
+				} else {
+					exact = append(exact, sums...)
+				}
+			}
+		}
+		return exact[:end], quantized[:end]
 	}
 	return b
 }
@@ -284,6 +287,7 @@ func TestLinear(t *testing.T) {
 			t.Run(fmt.Sprintf("vec=%t/%v", vec, c), func(t *testing.T) {
 				b := c.build(t, vec)
 				scale := c.scale(b)
+				exact, quantized := b.expect()
 				var fused []byte
 				for _, l := range Libraries() {
 					out := b.run(t, l)[0]
@@ -292,8 +296,8 @@ func TestLinear(t *testing.T) {
 					if c.norm {
 						bound = 1e-3
 					}
-					near(t, b.quantized, floats(out), scale, bound, l.ISA())
-					near(t, b.exact, floats(out), scale, 0.04, l.ISA())
+					near(t, quantized, floats(out), scale, bound, l.ISA())
+					near(t, exact, floats(out), scale, 0.04, l.ISA())
 					allQuantized := true
 					for _, w := range c.types {
 						allQuantized = allQuantized && w.IsQuantized()
