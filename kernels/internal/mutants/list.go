@@ -26,7 +26,7 @@ const (
 // than once, or not at all, is an error.
 var mutants = []mutant{
 	// attention_vec.metal
-	{unit: "attention_vec", file: "attention_vec.metal", fault: "mask: sees one key too many", tests: vecTests, quick: true,
+	{unit: "attention_vec", file: "attention_vec.metal", fault: "mask: sees one key too many", tests: vecTests,
 		old: "first + lane < seen[r].end;", new: "first + lane <= seen[r].end;"},
 	{unit: "attention_vec", file: "attention_vec.metal", fault: "window: begins one key late", tests: vecTests,
 		old: "sees = first + lane >= seen[r].begin", new: "sees = first + lane > seen[r].begin"},
@@ -174,7 +174,7 @@ var mutants = []mutant{
 	// norm.metal
 	{unit: "norm", file: "norm.metal", fault: "RMSNorm: no barrier between the simdgroups' squares", tests: "RMSNorm/rms_norm_f32_f32",
 		old: "partial[sg] = squares;\n        " + barrier, new: "partial[sg] = squares;"},
-	{unit: "norm", file: "norm.metal", fault: "RMSNorm: eps left out", tests: "Norm/rms_norm_f32_f32",
+	{unit: "norm", file: "norm.metal", fault: "RMSNorm: eps left out", tests: "Norm/rms_norm_f32_f32", quick: true,
 		old: "precise::rsqrt(squares / float(p.width) + p.eps)", new: "precise::rsqrt(squares / float(p.width))"},
 	{unit: "norm", file: "norm.metal", fault: "LayerNorm: both sums in one place", tests: "Norm/layer_norm_f32_f32",
 		old: "rest = add_up(rest, partial[1], sg,", new: "rest = add_up(rest, partial[0], sg,"},
