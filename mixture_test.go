@@ -250,11 +250,14 @@ func TestMixtures(t *testing.T) {
 					t.Skip("it takes seconds")
 				}
 				sum := compared{kernels: map[string]bool{}}
-				seeds := map[string]uint64{"interpreter": 2, "cpu": 12, "emu": 1}[on]
+				seeds := map[string]uint64{"interpreter": 1, "cpu": 6, "emu": 1}[on]
+				if testfiles.Whole() {
+					seeds *= 4
+				}
 				for seed := range seeds {
 					r := rand.New(rand.NewPCG(seed, 11))
 					m := newMixture(r, 10-int(seed%3)*4, 200)
-					if on == "emu" {
+					if on == "emu" && !testfiles.Whole() {
 						m.steps = m.steps[:min(len(m.steps), 9)]
 					}
 					format, bound := "F16", bound

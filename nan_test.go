@@ -29,9 +29,11 @@ func TestNaNWeights(t *testing.T) {
 					continue
 				}
 				t.Run(fmt.Sprintf("%s/%s/%s", format, tensor, device), func(t *testing.T) {
+					l := loaded(t, path, options(t, device, ir.F16), smelt.Device{Name: device})
 					for _, sampling := range []smelt.Sampling{{}, {Temperature: 1, Seed: 1}} {
 						for _, prompt := range []string{"Once", "Once upon a time there was a little fox who lived in the wood."} {
-							s := session(t, path, device, options(t, device, ir.F16))
+							s, err := l.NewSession()
+							require.NoError(t, err)
 							ids, err := s.Encode(prompt)
 							require.NoError(t, err)
 							out, err := generate(t.Context(), s, prompt, smelt.Generation{N: 8, Sampling: sampling})
