@@ -1,5 +1,5 @@
 # make demo       a story from the trained Qwen3 model in testdata/
-# make test       everything that a change must pass, eight minutes on two cores
+# make test       everything that a change must pass, seven minutes on two cores
 # make soak       what make test does a slice of, whole: hours
 # make help       the other targets
 
@@ -19,11 +19,13 @@ cxx_sources := $(shell git ls-files '*.metal' '*.h' '*.cc' '*.cpp' '*.c' '*.m' 2
 tested = $(GO) tool gotestsum --format standard-quiet --hide-summary skipped --jsonfile build/tests/$(1).json --raw-command -- env
 skipped = cat build/tests/*.json | $(GO) tool gotestsum --format standard-quiet --raw-command -- cat | sed -n '/^=== Skipped/,$$p'
 
-# The bridge's tests. OpenBLAS' own threads would wait for each other in busy loops.
-fake := -tags fakemetal,openblas -timeout 5m
-bridged := OPENBLAS_NUM_THREADS=1 $(GO) test -json $(fake)
+# What make vet, or the first line of make bridge, has looked at need not be vetted again.
+go_test := $(GO) test -json -vet=off
 
-.PHONY: help imports build demo test soak cold cold-test setup tests vet outside generate check test-isa test-arm64 test-race test-asan test-page kernels swaps mutants accuracy histories bench-peer bench-guard profile fuzz barriers clean bridge metallib test-metal platforms
+# The bridge's tests. OpenBLAS' own threads would wait for each other in busy loops.
+bridged := OPENBLAS_NUM_THREADS=1 $(go_test) -tags fakemetal,openblas -timeout 5m
+
+.PHONY: help imports build demo test packages whole soak cold cold-test setup tests vet outside generate check test-isa test-arm64 test-race test-asan test-page kernels swaps mutants accuracy histories bench-peer bench-guard profile fuzz barriers clean bridge metallib test-metal platforms
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -50,24 +52,36 @@ outside: setup ## a model defined outside of this module
 
 tests: setup
 	@.ci/need clang-19=clang-19
-	@rm -rf build/tests && mkdir -p build/tests
+	@mkdir -p build/tests
+	@$(GO) tool gotestsum --version >/dev/null # compiled before two ask for it
 
-test: tests vet outside bridge ## everything that a change must pass
-	@$(call tested,all) $(GO) test -json ./...
+# vet compiles what the others share, which would otherwise do it each for itself. They run
+# beside each other: much of the bridge's time is one test's.
+test: ## everything that a change must pass
+	@rm -rf build/tests
+	@$(MAKE) --no-print-directory vet tests
+	@$(MAKE) --no-print-directory -j3 outside bridge packages
 	@$(skipped)
+
+packages: tests ## the tests of all packages
+	@$(call tested,all) $(go_test) ./...
+
+# What is no other for the stand-in, or for a GPU: builds, and tests of the sources' text.
+same := ^(TestOtherPlatforms|TestPoolUnderSanitizers)$$
+sources := ^Test(Single|DecodePlans|Sources|KernelsAre|Linear(Vec|Mat)Traffic|Table|Params|Grids|Check|Origins)
 
 bridge: tests ## the Metal bridge over a stand-in for Metal, with OpenBLAS as the CPU's BLAS
 	@.ci/need 'echo | gcc -x objective-c -fsyntax-only -=gobjc' 'echo "#include <cblas.h>" | gcc -E -xc -=libopenblas-dev'
-	$(GO) vet $(nocgo) -tags fakemetal,openblas ./metal/... ./kernels/native/...
-	@$(call tested,metal) $(bridged) ./metal/...
+	$(GO) vet $(nocgo) -tags fakemetal,openblas ./metal/... ./kernels ./kernels/native . ./cmd/smelt
+	@$(call tested,metal) $(bridged) -skip '$(same)' ./metal/...
 	@$(call tested,blas) $(bridged) -run BLAS ./kernels/native
-	@$(call tested,kernels) SMELT_KERNELS_DEVICE=metal $(bridged) ./kernels
+	@$(call tested,kernels) SMELT_KERNELS_DEVICE=metal $(bridged) -skip '$(sources)' ./kernels
 	@$(call tested,models) $(bridged) -run '(TestLogits|TestPlacedProducts)/.*/.*/metal|(TestStepByStep|TestFewTokens|TestGreedyText|TestNextMatchesLogits)/.*/metal|^(TestResolve|TestOtherTarget)$$' .
-	@$(call tested,default) $(GO) test -json -tags fakemetal -timeout 5m -run '^TestDefaultDevice' ./cmd/smelt
-	@$(call tested,placed) $(GO) test -json -tags fakemetal -timeout 5m -run 'ProductsOnTheCPU' ./metal
+	@$(call tested,default) $(go_test) -tags fakemetal -timeout 5m -run '^TestDefaultDevice' ./cmd/smelt
+	@$(call tested,placed) $(go_test) -tags fakemetal -timeout 5m -run 'ProductsOnTheCPU' ./metal
 
 # Each is a target of its own; the page needs a browser, arm64 an emulator.
-soak: check platforms cold cold-test histories kernels swaps mutants accuracy barriers test-page test-isa test-race test-asan test-arm64 fuzz ## what make test does a slice of, whole: hours
+soak: check platforms cold cold-test whole histories kernels swaps mutants accuracy barriers test-page test-isa test-race test-asan test-arm64 fuzz ## what make test does a slice of, whole: hours
 
 cold: ## make demo with an empty build cache: processor and wall time, against their bounds
 	$(GO) run ./internal/budget/cold demo
@@ -127,6 +141,9 @@ test-race: setup ## what several goroutines use at once, under Go's race detecto
 
 test-asan: setup ## the .metal sources under AddressSanitizer, which names their lines
 	CGO_CXXFLAGS=-fsanitize=address $(GO) test -asan -ldflags='-s=false -w=false' -timeout 30m ./kernels/emulated ./kernels
+
+whole: setup ## models, texts and graphs of which tests otherwise take a slice
+	SMELT_TESTS=full $(GO) test -timeout 60m . ./cmd/smelt ./internal/verify ./passes
 
 kernels: setup ## the kernels on the whole grid of shapes, and how near they come to their bounds
 	SMELT_KERNELS=full $(GO) test -C kernels -timeout 60m

@@ -19,14 +19,21 @@ type target struct {
 	help  string
 }
 
-var rule = regexp.MustCompile(`(?m)^([a-z0-9-]+):([^=#\n]*)(?:## (.*))?$`)
+var (
+	rule = regexp.MustCompile(`(?m)^([a-z0-9-]+):([^=#\n]*)(?:## (.*))?\n((?:\t.*\n)*)`)
+	made = regexp.MustCompile(`\$\(MAKE\)((?: [a-z0-9-]+)+)\n`) // by the recipe, after make's own flags
+)
 
 func targets(t *testing.T) map[string]target {
 	text, err := os.ReadFile(filepath.Join(testfiles.Root(t), "Makefile"))
 	require.NoError(t, err)
 	found := map[string]target{}
 	for _, m := range rule.FindAllStringSubmatch(string(text), -1) {
-		found[m[1]] = target{needs: strings.Fields(m[2]), help: m[3]}
+		needs := strings.Fields(m[2])
+		for _, recipe := range made.FindAllStringSubmatch(m[4], -1) {
+			needs = append(needs, slices.DeleteFunc(strings.Fields(recipe[1]), func(w string) bool { return strings.HasPrefix(w, "-") })...)
+		}
+		found[m[1]] = target{needs: needs, help: m[3]}
 	}
 	require.Greater(t, len(found), 20)
 	return found
