@@ -198,7 +198,11 @@ func (p *phase) choseBy(v *ir.Value, d emitter, shape, choice string, by decisio
 }
 
 func (p *phase) noted(v *ir.Value, d emitter, shape, choice string, by decision) {
-	c := Choice{Op: v.Op.String(), Kernel: d.dispatch().Kernel, Shape: shape, Choice: choice, Reason: by.why, Measured: by.measured}
+	op := v.Op
+	if _, ok := v.Attr.(ir.AttentionWriteAttr); ok { // what is chosen is how it attends
+		op = ir.OpAttention
+	}
+	c := Choice{Op: op.String(), Kernel: d.dispatch().Kernel, Shape: shape, Choice: choice, Reason: by.why, Measured: by.measured}
 	p.out.add(c)
 }
 

@@ -31,10 +31,9 @@ func attention(p *phase, v *ir.Value) error {
 	}
 	d.params(given)
 	if vec {
-		return singleQueries(p, v, d, sinks, "a threadgroup for a head and token")
+		return singleQueries(p, v, d, sinks, p.attentionShape(q.Type))
 	}
-	n, _ := heads.IsConst()
-	p.chose(v, d, attentionShape(p, tokens, n, c), fmt.Sprintf("tiles of %d queries", kernels.AttentionTile), fmt.Sprintf("more than %d tokens", p.chip.vecTokens))
+	p.chose(v, d, p.attentionShape(q.Type), fmt.Sprintf("tiles of %d queries", kernels.AttentionTile), fmt.Sprintf("more than %d tokens", p.chip.vecTokens))
 	tiles := over(tokens, kernels.AttentionTile).Plus(Extent(ir.Var(ir.B)))
 	d.launch([3]Expr{tiles, Extent(heads), one()}, d.kernel.MaxThreads)
 	d.sinks(sinks)
@@ -42,8 +41,10 @@ func attention(p *phase, v *ir.Value) error {
 	return nil
 }
 
-func attentionShape(p *phase, tokens ir.Dim, heads int64, c ir.Cache) string {
-	return fmt.Sprintf("%s × %d heads of %d, Smax ≤ %d", p.upTo(tokens), heads, c.Head, p.out.Bounds[ir.Smax])
+// attentionShape is what choices go by, given the type of the queries.
+func (p *phase) attentionShape(q ir.Type) string {
+	n, _ := q.Shape[1].IsConst()
+	return fmt.Sprintf("%s × %d heads of %d, Smax ≤ %d", p.upTo(q.Shape[0]), n, q.Shape.Last(), p.out.Bounds[ir.Smax])
 }
 
 // attend binds a cache, sets what all kernels of attention over one are told, and returns
@@ -87,10 +88,8 @@ func (e emitter) sinks(sinks *ir.Value) {
 
 // singleQueries launches a kernel that takes each token by itself, over contexts that are
 // cut where they are long.
-func singleQueries(p *phase, v *ir.Value, d emitter, sinks *ir.Value, whole string) error {
+func singleQueries(p *phase, v *ir.Value, d emitter, sinks *ir.Value, shape string) error {
 	t := tensorOf(v)
-	n, _ := t.Shape[1].IsConst()
-	shape := attentionShape(p, t.Shape[0], n, ir.Cache{Head: int(t.Shape.Last())})
 	if !p.target.Launches {
 		d.hints(v, sizes{shape: shape, tokens: p.bound(Extent(t.Shape[0]))}, ahead)
 	}
@@ -100,7 +99,7 @@ func singleQueries(p *phase, v *ir.Value, d emitter, sinks *ir.Value, whole stri
 		p.choseBy(v, d, shape, fmt.Sprintf("partitions of %d keys", by.Setting["keys"]), by)
 		return splitAttention(p, v, d, sinks, by.Setting["keys"])
 	}
-	p.chose(v, d, shape, whole, "contexts are short or steps wide enough")
+	p.chose(v, d, shape, "a threadgroup for a head and token", "contexts are short or steps wide enough")
 	d.launch([3]Expr{Extent(t.Shape[1]), Extent(t.Shape[0]), one()}, d.kernel.MaxThreads)
 	d.sinks(sinks)
 	d.out("out", v)
@@ -141,7 +140,7 @@ func attentionWrite(p *phase, v *ir.Value) error {
 		d.in("k_norm", o.KNorm)
 	}
 	d.params(given)
-	return singleQueries(p, v, d, o.Sinks, "a threadgroup for a head and token")
+	return singleQueries(p, v, d, o.Sinks, p.attentionShape(tensorOf(v)))
 }
 
 // splitAttention cuts the keys of attention_vec into partitions, whose results a
