@@ -309,10 +309,16 @@ func (p *Program) Model() *Model { return p.model }
 func (p *Program) Close() error { return p.model.Close() }
 
 // Phase returns the Plan's phase of that name for steps over the whole context
-// and, where the program was compiled here, its graphs.
-func (p *Program) Phase(name string) (*lower.Phase, *Stages, error) {
+// and, where the program was compiled here, its graphs. "decode" of several sequences is
+// the phase that takes a token of each.
+func (p *Program) Phase(name string, sequences ...int) (*lower.Phase, *Stages, error) {
+	tokens := int64(0) // of a step, where it is known
+	if len(sequences) > 0 && sequences[0] > 1 && name == "decode" {
+		name, tokens = "batch", int64(sequences[0])
+	}
 	for i := range p.Plan.Phases {
-		if ph := &p.Plan.Phases[i]; ph.Name != name || ph.Bounds[ir.Smax] < int64(p.Plan.Context) {
+		ph := &p.Plan.Phases[i]
+		if ph.Name != name || ph.Bounds[ir.Smax] < int64(p.Plan.Context) || tokens > 0 && (tokens < ph.Least[ir.T] || tokens > ph.Bounds[ir.T]) {
 			continue
 		}
 		if p.Stages == nil {

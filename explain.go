@@ -84,9 +84,9 @@ type StageSummary struct {
 	Ops    map[string]int `json:"ops"`
 }
 
-// Explain sums up one phase, "prefill" or "decode".
-func (p *Program) Explain(phase string) (*Explanation, error) {
-	ph, stages, err := p.Phase(phase)
+// Explain sums up one phase, "prefill" or "decode": the one that [Program.Phase] returns.
+func (p *Program) Explain(phase string, sequences ...int) (*Explanation, error) {
+	ph, stages, err := p.Phase(phase, sequences...)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +130,7 @@ func (p *Program) Explain(phase string) (*Explanation, error) {
 		t := &p.Plan.Tensors[i]
 		e.WeightBytes += t.DType.Bytes(t.Elements())
 	}
-	e.CacheBytes = cacheBytes(p.Plan, &ph.Bounds)
+	e.CacheBytes = cacheBytes(p.Plan, &ph.Bounds) * ph.Bounds[ir.B]
 	return e, nil
 }
 
@@ -144,8 +144,8 @@ func StepSizes(ph *lower.Phase) *lower.Sizes {
 
 // Simulate predicts how a chip, one of [Chips], runs a step of a phase. Nothing is
 // measured.
-func (p *Program) Simulate(phase, chip string) (*lower.Timeline, error) {
-	ph, _, err := p.Phase(phase)
+func (p *Program) Simulate(phase, chip string, sequences ...int) (*lower.Timeline, error) {
+	ph, _, err := p.Phase(phase, sequences...)
 	if err != nil {
 		return nil, err
 	}
@@ -158,8 +158,8 @@ func (p *Program) Simulate(phase, chip string) (*lower.Timeline, error) {
 
 // Savings compiles a phase once more without each rule that matched, and without all of
 // them, and compares the largest steps, as [StepSizes] gives them, on a chip.
-func (p *Program) Savings(phase, chip string) (*Savings, error) {
-	_, stages, err := p.Phase(phase)
+func (p *Program) Savings(phase, chip string, sequences ...int) (*Savings, error) {
+	_, stages, err := p.Phase(phase, sequences...)
 	if err != nil {
 		return nil, err
 	}
@@ -206,7 +206,7 @@ func (p *Program) costWithout(stages *Stages, chip *lower.Chip, rules ...string)
 	if err != nil {
 		return cost, err
 	}
-	at := slices.IndexFunc(phases, func(r lower.Range) bool { return r.Name == stages.Phase && r.MaxContext >= int64(opts.Context) })
+	at := slices.IndexFunc(p.Stages, func(of Stages) bool { return of.Fused == stages.Fused })
 	r := phases[at : at+1]
 	target, _, err := opts.optimise(&r[0], stages.Source)
 	if err != nil {

@@ -407,6 +407,9 @@ func TestLongContext(t *testing.T) {
 	for _, run := range []struct{ planFor, device string }{{"cpu", "cpu"}, {"emu", "emu"}, {"emu", "cpu"}} {
 		opts := options(t, run.planFor, ir.F32)
 		opts.Act, opts.Context = ir.F32, 2048
+		if run.planFor != run.device { // of which the CPU has no kernels of its own
+			opts.Disabled = []string{"attention_write", "gather_prologue"}
+		}
 		m, err := smelt.Open(path, "")
 		require.NoError(t, err)
 		t.Cleanup(func() { m.Close() })
@@ -465,7 +468,7 @@ func TestNamedFusions(t *testing.T) {
 			require.Equal(t, 2*tt.layers, e.Stages[0].Ops["repeat_kv"])
 			require.Zero(t, e.Stages[1].Ops["repeat_kv"])
 			require.LessOrEqual(t, e.DispatchesPerLayer, map[string]int{"decode": 5, "prefill": 8}[phase])
-			require.LessOrEqual(t, e.DispatchesOutsideLayers, 5)
+			require.LessOrEqual(t, e.DispatchesOutsideLayers, map[string]int{"decode": 3, "prefill": 5}[phase])
 			if phase == "decode" {
 				require.LessOrEqual(t, e.Barriers, 5*tt.layers+e.DispatchesOutsideLayers)
 			}

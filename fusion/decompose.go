@@ -69,6 +69,9 @@ func decomposeFusedLinear(e *Emitter, v *ir.Value) []*ir.Value {
 	a, t := v.Attr.(ir.LinearAttr), v.Type.DType
 	o := a.Operands(v.Args)
 	x := o.X
+	if a.Gather {
+		x = e.Emit(ir.OpGatherRows, nil, x, o.Rows)
+	}
 	switch a.Norm {
 	case ir.RMSNorm:
 		x = e.Emit(ir.OpRMSNorm, ir.NormAttr{Eps: a.Eps}, x, o.Gain)

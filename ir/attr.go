@@ -93,14 +93,16 @@ type LinearAttr struct {
 	Eps        float64    // of Norm
 	Gain       bool       // what was normalised is multiplied by a vector: always of an RMSNorm
 	Shift      bool       // and then added to one: of a LayerNorm
+	Gather     bool       // x is rows of a larger one, which a vector of indices names
 	Residual   bool       // the residual is added to the result
 }
 
 // LinearOperands are the operands of a fused_linear. Those that it has not are nil.
 type LinearOperands struct {
-	X                     *Value
-	Weights, Biases       []*Value
-	Gain, Shift, Residual *Value
+	X               *Value
+	Weights, Biases []*Value
+	Gain, Shift     *Value
+	Rows, Residual  *Value
 }
 
 // operands is how many there are.
@@ -109,7 +111,7 @@ func (a LinearAttr) operands() int {
 	if a.Bias {
 		n += a.Weights
 	}
-	for _, has := range []bool{a.Gain, a.Shift, a.Residual} {
+	for _, has := range []bool{a.Gain, a.Shift, a.Gather, a.Residual} {
 		if has {
 			n++
 		}
@@ -127,7 +129,7 @@ func (a LinearAttr) Operands(in []*Value) LinearOperands {
 	for _, next := range []struct {
 		has bool
 		to  **Value
-	}{{a.Gain, &o.Gain}, {a.Shift, &o.Shift}, {a.Residual, &o.Residual}} {
+	}{{a.Gain, &o.Gain}, {a.Shift, &o.Shift}, {a.Gather, &o.Rows}, {a.Residual, &o.Residual}} {
 		if next.has {
 			*next.to, in = in[0], in[1:]
 		}
@@ -139,7 +141,7 @@ func (a LinearAttr) Operands(in []*Value) LinearOperands {
 func (o LinearOperands) List() []*Value {
 	list := append([]*Value{o.X}, o.Weights...)
 	list = append(list, o.Biases...)
-	for _, v := range []*Value{o.Gain, o.Shift, o.Residual} {
+	for _, v := range []*Value{o.Gain, o.Shift, o.Rows, o.Residual} {
 		if v != nil {
 			list = append(list, v)
 		}

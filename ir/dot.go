@@ -66,6 +66,8 @@ func (v *Value) lines() []string {
 		lines[0] += " " + a.Activation.String()
 	case LinearAttr:
 		lines = append(lines, a.extras()...)
+	case AttentionWriteAttr: // what it is joined from
+		lines = append(lines, strings.TrimSuffix(v.Op.String(), "_attention")+", attention")
 	}
 	return append(lines, v.Type.String())
 }
@@ -102,7 +104,7 @@ func (a LinearAttr) extras() []string {
 	if a.Gated {
 		activation = lo.CoalesceOrEmpty(activation, "gate") + " · mul"
 	}
-	words := lo.Compact([]string{norm, lo.Ternary(a.Bias, "+ bias", ""), activation, lo.Ternary(a.Residual, "+ residual", "")})
+	words := lo.Compact([]string{lo.Ternary(a.Gather, "rows of x", ""), norm, lo.Ternary(a.Bias, "+ bias", ""), activation, lo.Ternary(a.Residual, "+ residual", "")})
 	if len(words) == 0 {
 		return nil
 	}

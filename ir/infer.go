@@ -604,7 +604,15 @@ func inferFusedLinear(in []*Value, attr any, _ Type) (Type, error) {
 			return Type{}, err
 		}
 	}
-	out := TensorOf(x.DType, withLast(x.Shape, Const(int(n)))...)
+	rows := x.Shape
+	if o.Rows != nil {
+		t, err := inferGather([]*Value{o.X, o.Rows}, nil, Type{})
+		if err != nil {
+			return Type{}, err
+		}
+		rows = t.Shape
+	}
+	out := TensorOf(x.DType, withLast(rows, Const(int(n)))...)
 	if o.Residual == nil {
 		return out, nil
 	}

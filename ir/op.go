@@ -118,8 +118,8 @@ func init() {
 		OpCast:   {name: "cast", category: MoveOps, min: 1, max: 1, stage: Source, free: true, explicit: true, infer: inferCast, doc: "the same elements in another floating-point type"},
 		OpSelect: {name: "select", category: MoveOps, alias: true, shares: 1, min: 1, max: 1, attr: SelectAttr{}, stage: Source, infer: inferSelect, doc: "one element of a tuple"},
 
-		OpFusedLinear: {name: "fused_linear", category: ProductOps, min: 2, max: 10, attr: LinearAttr{}, stage: Fused, free: true, infer: inferFusedLinear,
-			doc: "x[…,K], w…, b…?, gain[K]?, shift[K]?, residual[…,N]? → […,N]: several products side by side, with prologue and epilogue"},
+		OpFusedLinear: {name: "fused_linear", category: ProductOps, min: 2, max: 11, attr: LinearAttr{}, stage: Fused, free: true, infer: inferFusedLinear,
+			doc: "x[…,K], w…, b…?, gain[K]?, shift[K]?, rows[R]?, residual[…,N]? → […,N]: several products side by side, with prologue and epilogue"},
 		OpAttention: {name: "attention", category: AttentionOps, shares: 1, min: 6, max: 8, attr: AttentionAttr{}, stage: Fused, free: true, infer: inferAttention,
 			doc: "q[T,H,D], cache, positions[T], cu_seqlens[B+1], context_lens[B], block_table[B,NB], sinks[H]?, slopes[H]? → [T,H,D]: query head h reads KV head h·KV/H"},
 		OpQKVWrite: {name: "qkv_write", category: CacheOps, shares: 1, min: 3, max: 3, attr: QKVWriteAttr{}, stage: Fused, free: true, writes: 2, infer: inferQKVWrite,

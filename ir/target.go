@@ -26,6 +26,9 @@ type Target struct {
 	OneEach bool
 	// Rates are what choices between ops go by; without any, fewer dispatches are better.
 	Rates Rates
+	// Gathers says that fused_linear may take its input's rows by an index where it may
+	// normalise them.
+	Gathers bool
 	// Gated says that fused_linear may compute a gate of two products.
 	Gated bool
 

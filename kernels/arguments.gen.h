@@ -28,6 +28,7 @@ enum smelt_linear_vec_buffer {
     SMELT_LINEAR_VEC_BIAS2 = 10,
     SMELT_LINEAR_VEC_GAIN = 7,
     SMELT_LINEAR_VEC_SHIFT = 11,
+    SMELT_LINEAR_VEC_ROWS = 12,
     SMELT_LINEAR_VEC_PARAMS = 5,
 };
 
@@ -44,6 +45,7 @@ enum smelt_linear_vec_constant {
     SMELT_LINEAR_VEC_FC_TOKENS = 7,
     SMELT_LINEAR_VEC_FC_GAIN = 10,
     SMELT_LINEAR_VEC_FC_SHIFT = 11,
+    SMELT_LINEAR_VEC_FC_GATHER = 12,
 };
 
 enum smelt_linear_mat_buffer {

@@ -39,7 +39,12 @@ func checkLinear(c *checker) {
 	c.require(columns <= 1<<31, "n0+n1+n2", "%d has more than 31 bits", columns)
 	c.require(p.Tokens == 1 || uint64(p.OutStride) >= columns, "out_stride", "%d, with %d columns", p.OutStride, columns)
 	results := spread(uint64(p.Tokens), uint64(p.OutStride), columns)
-	c.rows("x", p.Tokens, p.XStride, p.K)
+	if c.on("fc_gather") { // which rows there are, the index knows
+		c.dense("x", p.K)
+		c.dense("rows", p.Tokens)
+	} else {
+		c.rows("x", p.Tokens, p.XStride, p.K)
+	}
 	c.holds("out", results)
 	if c.on("fc_residual") {
 		c.holds("residual", results)

@@ -43,7 +43,7 @@ var sounds = []sound{
 	{kernel: "linear_vec_f32_f32", params: kernels.LinearParams{Tokens: 1, K: 256, N0: 10, N1: 10, XStride: 0, OutStride: 0},
 		constants: map[string]uint32{"fc_type0": uint32(ir.Q6_K), "fc_type1": uint32(ir.Q4_K), "fc_activation": 5, "fc_gated": 1, "fc_rows": 2},
 		elements:  map[string]int{"x": 256, "w0": 2100, "w1": 1440, "out": 10}, grid: [3]uint32{5, 1, 1}, threads: 32,
-		mistakes: []string{"k=288 fc_type0", "fc_norm=1 gain", "fc_gain=1 gain", "fc_residual=1 residual", "fc_bias=1 bias0", "fc_gated=0 fc_activation", "n2=1"}},
+		mistakes: []string{"k=288 fc_type0", "fc_gather=1 rows", "fc_norm=1 gain", "fc_gain=1 gain", "fc_residual=1 residual", "fc_bias=1 bias0", "fc_gated=0 fc_activation", "n2=1"}},
 	{kernel: "linear_mat_f16_f16", params: kernels.LinearParams{Tokens: 70, K: 20, N0: 65, XStride: 20, OutStride: 65}, constants: map[string]uint32{"fc_type0": uint32(ir.BF16), "fc_tile": 64},
 		elements: map[string]int{"x": 1400, "w0": 2600, "out": 4550}, grid: [3]uint32{2, 2, 1}, threads: 128,
 		mistakes: []string{"fc_type0=0", "fc_tile=48", "fc_type1=1 n1", "fc_type0=6"}},

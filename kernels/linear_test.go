@@ -516,3 +516,30 @@ func gate(act ir.Activation, a, b product) product {
 	s := activate(act, a)
 	return product{v, s.scale*math.Abs(b.value) + math.Abs(s.value)*b.scale}
 }
+
+// Rows that are taken by an index give the bits of the same rows side by side.
+func TestLinearVecGather(t *testing.T) {
+	instances(t, "linear_vec", func(t *testing.T, name string, types []kernels.Element) {
+		for _, shape := range []linearShape{{rows: 4, simdgroups: 2}, {together: 4}} {
+			const k, columns = 288, 10
+			rng := newRand(t.Name())
+			w := newWeight(t, rng, ir.Q4_0, columns, k)
+			rows := []int32{6, 0, 6, 2, 5}
+			x, gain := random(rng, types[0], 7*k), random(rng, kernels.Float, k)
+			taken := filled(types[0], len(rows)*k, func(i int) float64 { return x.at(int(rows[i/k])*k + i%k) })
+			product := func(x tensor) launch {
+				l := launch{
+					kernel:    name,
+					constants: map[string]uint32{"fc_type0": uint32(ir.Q4_0), "fc_norm": uint32(ir.RMSNorm)},
+					buffers:   map[string]tensor{"x": x, "w0": w.bytes, "gain": gain, "out": result(types[1], len(rows)*columns)},
+					params:    kernels.LinearParams{Tokens: uint32(len(rows)), K: k, N0: columns, XStride: k, OutStride: columns, Eps: 1e-6},
+				}
+				shape.launch(&l, true, types, len(rows), columns, false)
+				return l
+			}
+			gathered := product(x)
+			gathered.constants["fc_gather"], gathered.buffers["rows"] = 1, ints(rows)
+			agree(t, product(taken).run(t)["out"], gathered.run(t)["out"])
+		}
+	})
+}

@@ -27,6 +27,8 @@ constant bool fc_gated [[function_constant(9)]];
 // Of LayerNorm: what it multiplies by and what it adds; an RMSNorm has a gain always.
 constant bool fc_gain [[function_constant(10)]];
 constant bool fc_shift [[function_constant(11)]];
+// Tokens are rows of x that `rows` names.
+constant bool fc_gather [[function_constant(12)]];
 
 constant uint type1 = is_function_constant_defined(fc_type1) ? fc_type1 : SMELT_NONE;
 constant uint type2 = is_function_constant_defined(fc_type2) ? fc_type2 : SMELT_NONE;
@@ -37,6 +39,7 @@ constant bool has_bias = is_function_constant_defined(fc_bias) ? fc_bias : false
 constant bool is_gated = is_function_constant_defined(fc_gated) ? fc_gated : false;
 constant bool has_gain = is_function_constant_defined(fc_gain) ? fc_gain : false;
 constant bool has_shift = is_function_constant_defined(fc_shift) ? fc_shift : false;
+constant bool has_rows = is_function_constant_defined(fc_gather) ? fc_gather : false;
 constant uint row_count = is_function_constant_defined(fc_rows) ? fc_rows : 4;
 constant uint token_count = is_function_constant_defined(fc_tokens) ? fc_tokens : 1;
 
@@ -238,6 +241,7 @@ template <typename X, typename O> struct Arguments {
     device const float *bias1;
     device const float *bias2;
     device const float *shift;
+    device const int *rows;
 };
 
 // bias_of is what is added to column c of the weights side by side, or of the first of a
@@ -262,8 +266,10 @@ inline void multiply(thread const Arguments<X, O> &a, constant LinearParams &p, 
         return;
 
     Input<X, T> in;
-    for (uint t = 0; t < T; t++)
-        in.x[t] = a.x + ulong(min(first_token + t, p.tokens - 1)) * p.x_stride;
+    for (uint t = 0; t < T; t++) {
+        const uint row = min(first_token + t, p.tokens - 1);
+        in.x[t] = a.x + ulong(has_rows ? uint(a.rows[row]) : row) * p.x_stride;
+    }
     in.gain = a.gain;
     in.shift = a.shift;
     in.k = p.k;
@@ -315,6 +321,7 @@ inline void multiply(thread const Arguments<X, O> &a, constant LinearParams &p, 
 //     out = activation(…)                                     activation
 //     out = activation(x·W0ᵀ + b0) · (x·W1ᵀ + b1)             gated, columns n0 = n1
 //     out = … + residual                                      residual
+//     x ← rows of x                                           gather: as `rows` names them
 //     x ← x · gain / sqrt(mean(x²) + eps)                     norm 1
 //     x ← (x - mean) / sqrt(var(x) + eps) · gain + shift      norm 2, gain and shift if asked for
 //
@@ -339,6 +346,7 @@ kernel void linear_vec(device const X *x [[buffer(0)]],            // [tokens, k
                        device const float *bias1 [[buffer(9)]],    // [n1]
                        device const float *bias2 [[buffer(10)]],   // [n2]
                        device const float *shift [[buffer(11)]],   // [k]
+                       device const int *rows [[buffer(12)]],      // [tokens]
                        uint3 group [[threadgroup_position_in_grid]], uint sg [[simdgroup_index_in_threadgroup]],
                        uint lane [[thread_index_in_simdgroup]], uint simdgroups [[simdgroups_per_threadgroup]]) {
     Arguments<X, O> a;
@@ -353,6 +361,7 @@ kernel void linear_vec(device const X *x [[buffer(0)]],            // [tokens, k
     a.bias1 = bias1;
     a.bias2 = bias2;
     a.shift = shift;
+    a.rows = rows;
     const uint simdgroup = group.x * simdgroups + sg, token = group.y * token_count;
     switch (token_count) {
     case 1:

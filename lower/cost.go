@@ -165,7 +165,7 @@ var costRules = map[string]costRule{
 	"repeat_kv":      {},
 	"repeat_kv_pair": {},
 
-	"linear_vec": {ops: linearOps},
+	"linear_vec": {part: map[string]extent{"x": params("tokens", "k")}, ops: linearOps},
 	"linear_mat": {ops: linearOps},
 	"matmul":     {ops: work(params("batch", "m", "n", "k"), ir.OpMatmul)},
 

@@ -100,7 +100,7 @@ func TestCostByHand(t *testing.T) {
 		require.Equal(t, int64(4*width), outside["embed"].Written)
 
 		require.Equal(t, Cost{ // final norm and head: logits are float
-			Read:    4*width + 4*width + 2*vocab*width,
+			Read:    4*width + 4*width + 2*vocab*width + 4, // and which row
 			Written: 4 * vocab,
 			Ops:     2*vocab*width + 4*width,
 		}, outside["linear_vec"])
@@ -163,7 +163,7 @@ func TestCostByHand(t *testing.T) {
 		// 3.93 GB of Q4_0 in the layers, 431 MB of Q6_K in the head, 67 MB of cache.
 		body := layers * q4(qkv*width+width*width+3*ffn*width)
 		require.Equal(t, int64(3925868544), body)
-		require.Equal(t, int64(vocab*width/256*210+4*width+4*width), outside["linear_vec"].Read)
+		require.Equal(t, int64(vocab*width/256*210+4*width+4*width+4), outside["linear_vec"].Read)
 		require.InEpsilon(t, body+outside["linear_vec"].Read+layers*2*2*context*kv*head, total.Read, 0.002)
 	})
 

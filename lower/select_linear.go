@@ -40,8 +40,8 @@ func product(p *phase, v *ir.Value, call linearCall) error {
 	}
 	tokens := p.bound(Extent(rows))
 	vec := p.isVec(v, call, rows, tokens)
-	if call.attr.Norm != ir.NoNorm && !vec {
-		return fmt.Errorf("%s: no mat-mat kernel normalises its input", v.LongString())
+	if (call.attr.Norm != ir.NoNorm || call.attr.Gather) && !vec {
+		return fmt.Errorf("%s: no mat-mat kernel normalises its input or takes rows of it", v.LongString())
 	}
 	if p.onCPU(v, call, tokens) {
 		return p.cpuProduct(v, call, rows, vec)
@@ -120,6 +120,10 @@ func (e emitter) linear(v *ir.Value, call linearCall, rows ir.Dim) {
 		for i, bias := range in.Biases {
 			e.in(fmt.Sprintf("bias%d", i), bias)
 		}
+	}
+	if attr.Gather {
+		e.constant("fc_gather", 1)
+		e.in("rows", in.Rows)
 	}
 	if attr.Residual {
 		e.in("residual", in.Residual)

@@ -50,7 +50,7 @@ func NewTarget(name string, maxTokens int64) (*ir.Target, error) {
 		t.Kernels[op] = slices.DeleteFunc(t.Kernels[op], func(row ir.Instance) bool { return !row.Native })
 	}
 	t.MaxHead = kernels.MaxHead
-	t.Gated = true
+	t.Gated, t.Gathers = true, !t.Emulates
 	t.FewTokens = tunings[0].vecTokens
 	t.NormPrologue = maxTokens <= t.FewTokens
 	t.Tokens, t.OneEach = maxTokens, maxTokens == 1

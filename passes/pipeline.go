@@ -43,6 +43,7 @@ var pipeline = []Pass{
 	fuse(fusion.LinearActivation()),
 	fuse(fusion.LinearResidual()),
 	fuse(fusion.NormPrologue()),
+	fuse(fusion.GatherPrologue()),
 	// What the rules that write the cache made, and what kv_replication_elimination did,
 	// meet last: both keep their names and counts.
 	fuse(fusion.AttentionWrite()),
@@ -84,6 +85,9 @@ var order = []struct{ first, then, why string }{
 	{"rope_qkv_write", "attention_write", "the rule takes what that one made"},
 	{"attention_write", "late_dead_code", "rules leave operands behind"},
 	{"attention_write", "narrow", "rules keep precision, they do not choose it"},
+	{"norm_prologue", "gather_prologue", "a norm stands between the rows and their product"},
+	{"gather_prologue", "late_dead_code", "rules leave operands behind"},
+	{"gather_prologue", "narrow", "rules keep precision, they do not choose it"},
 	{"norm_prologue", "late_dead_code", "rules leave operands behind"},
 	{"kv_replication_elimination", "narrow", "attention in float from cached values would hold its neighbours in float"},
 	{"norm_prologue", "narrow", "rules keep precision, they do not choose it"},

@@ -56,6 +56,7 @@ func TestRulesKeepMeaning(t *testing.T) {
 		for _, rule := range fusion.All() {
 			f := source.Clone()
 			for _, first := range map[string][]*fusion.Rule{
+				"gather_prologue": {fusion.NormPrologue()},
 				"gate_up":         {fusion.GatedActivation()},
 				"attention_write": {fusion.KVReplicationElimination(), fusion.HeadNormRopeKVWrite(), fusion.RopeQKVWrite()},
 			}[rule.Name] {
@@ -88,8 +89,8 @@ func TestPassesKeepMeaning(t *testing.T) {
 // TestSubsetsKeepMeaning leaves out subsets of passes. Those of up to two are executed, and
 // a few of the others, of which only some are compiled unless all are asked for.
 func TestSubsetsKeepMeaning(t *testing.T) {
-	// A rule that only takes what others made is left out by chance.
-	names := slices.DeleteFunc(optional(), func(name string) bool { return name == "attention_write" })
+	// Rules that only take what others made are left out by chance.
+	names := slices.DeleteFunc(optional(), func(name string) bool { return name == "attention_write" || name == "gather_prologue" })
 	for _, s := range []sample{tinyQwen, tinyLlama} {
 		source := s.build(t)
 		in := steps(s.vocab)
@@ -110,8 +111,10 @@ func TestSubsetsKeepMeaning(t *testing.T) {
 			if r.IntN(2) == 0 {
 				tgt.NormPrologue = false
 			}
-			if r.IntN(2) == 0 {
-				off = append(off, "attention_write")
+			for _, name := range []string{"attention_write", "gather_prologue"} {
+				if r.IntN(2) == 0 {
+					off = append(off, name)
+				}
 			}
 			f := source.Clone()
 			report, err := passes.Compile(f, tgt, passes.Options{Level: 1, Disabled: off})

@@ -28,6 +28,7 @@ func explainVerb() *cobra.Command {
 		phase   string
 		target  string
 		tokens  int
+		many    int
 		chip    string
 		html    string
 		asJSON  bool
@@ -44,6 +45,9 @@ rule alone: dispatches, bytes, and time as --chip is predicted to run it (` + de
 no chip is named). Rules build on each other and stand in for each other, so the
 figures do not add up to that of all of them together.
 
+--sequences says how many sequences the step has: of one token each where they decode,
+and of --tokens each where they begin.
+
 --chip compiles for an Apple chip: tiles, rows a simdgroup and the cut of attention
 follow from its family and cores. It also predicts how long a step takes there, from
 the bytes and operations of each dispatch. That is a model; nothing is measured. --html writes a
@@ -59,6 +63,7 @@ timeline and the arena.`,
 	flags.StringVar(&phase, "phase", "decode", "prefill or decode")
 	flags.StringVar(&target, "target", "metal", "metal or cpu")
 	flags.IntVar(&tokens, "tokens", 512, "tokens of a prefill step")
+	flags.IntVar(&many, "sequences", 1, "sequences of the step")
 	flags.StringVar(&chip, "chip", "", "choose by size for this chip and predict a step on it: "+strings.Join(smelt.Chips(), ", "))
 	flags.StringVar(&html, "html", "", "write a page to this file (its timeline is of --chip, by default "+defaultChip+")")
 	flags.BoolVar(&asJSON, "json", false, "print one JSON object")
@@ -69,18 +74,21 @@ timeline and the arena.`,
 		if tokens < 2 {
 			return usagef("--tokens %d: a prefill step has 2 or more", tokens)
 		}
+		if many < 1 || many > maxSequences {
+			return usagef("--sequences %d: want 1 to %d", many, maxSequences)
+		}
 		if compile.context == 0 {
 			compile.context = 512
 		}
 		compile.context = max(compile.context, tokens)
-		compile.prefill = tokens
+		compile.prefill, compile.sequences = tokens*many, many
 		if err := compile.setChip(chip, target); err != nil {
 			return err
 		}
 		var trace page.Trace
 		if html != "" {
 			compile.observer = func(of, pass string, f *ir.Func) {
-				if of == phase {
+				if of == phase || of == "batch" && phase == "decode" && many > 1 { // the last one that is seen
 					trace.Observe(pass, f)
 				}
 			}
@@ -90,12 +98,12 @@ timeline and the arena.`,
 			return err
 		}
 		defer p.Close()
-		e, err := p.Explain(phase)
+		e, err := p.Explain(phase, many)
 		if err != nil {
 			return err
 		}
 		if chip != "" {
-			timeline, err := p.Simulate(phase, chip)
+			timeline, err := p.Simulate(phase, chip, many)
 			if err != nil {
 				return err
 			}
@@ -103,13 +111,13 @@ timeline and the arena.`,
 			e.Prediction = &prediction
 		}
 		if len(e.Fusions) > 0 {
-			if e.Savings, err = p.Savings(phase, cmp.Or(chip, defaultChip)); err != nil {
+			if e.Savings, err = p.Savings(phase, cmp.Or(chip, defaultChip), many); err != nil {
 				return err
 			}
 		}
 		if html != "" {
 			err := writeFile(html, cmd.OutOrStdout(), func(w io.Writer) error {
-				return writePage(cmd.Context(), w, p, e, &trace, cmp.Or(chip, defaultChip))
+				return writePage(cmd.Context(), w, p, e, &trace, cmp.Or(chip, defaultChip), many)
 			})
 			if err != nil || html == "-" {
 				return err
@@ -123,15 +131,18 @@ timeline and the arena.`,
 	return cmd
 }
 
+// maxSequences bounds --sequences to what no step has.
+const maxSequences = 4096
+
 // defaultChip is what times are predicted for where no chip is asked for.
 const defaultChip = "m4-max"
 
-func writePage(ctx context.Context, w io.Writer, p *smelt.Program, e *smelt.Explanation, trace *page.Trace, chip string) error {
-	ph, _, err := p.Phase(e.Phase)
+func writePage(ctx context.Context, w io.Writer, p *smelt.Program, e *smelt.Explanation, trace *page.Trace, chip string, sequences int) error {
+	ph, _, err := p.Phase(e.Phase, sequences)
 	if err != nil {
 		return err
 	}
-	timeline, err := p.Simulate(e.Phase, chip)
+	timeline, err := p.Simulate(e.Phase, chip, sequences)
 	if err != nil {
 		return err
 	}

@@ -296,7 +296,10 @@ func (d *Followed) pick(n int) []int {
 
 // deviceProduct computes a linear or fused_linear as the device does.
 func (r *run) deviceProduct(v *ir.Value) (result, error) {
-	a, in := r.linearOf(v)
+	a, in, err := r.linearOf(v)
+	if err != nil {
+		return result{}, err
+	}
 	x := in.x
 	how := r.Followed.Arithmetic(v)
 	exact := inputs(a, &in, r.Followed.pick(x.rows()))

@@ -10,7 +10,10 @@ func (r *run) fusedLinear(v *ir.Value) (result, error) {
 	if r.Followed != nil {
 		return r.deviceProduct(v)
 	}
-	a, in := r.linearOf(v)
+	a, in, err := r.linearOf(v)
+	if err != nil {
+		return result{}, err
+	}
 	x, last := in.x, in.x.last()
 	input := x.Data
 	if a.Norm != ir.NoNorm {
@@ -57,7 +60,7 @@ type linearInputs struct {
 	gain, shift, residual *Tensor
 }
 
-func (r *run) linearOf(v *ir.Value) (ir.LinearAttr, linearInputs) {
+func (r *run) linearOf(v *ir.Value) (ir.LinearAttr, linearInputs, error) {
 	a, o := ir.AsFusedLinear(v)
 	tensor := func(v *ir.Value) *Tensor {
 		if v == nil {
@@ -73,7 +76,11 @@ func (r *run) linearOf(v *ir.Value) (ir.LinearAttr, linearInputs) {
 		}
 		in.weights, in.biases = append(in.weights, tensor(w)), append(in.biases, tensor(bias))
 	}
-	return a, in
+	var err error
+	if o.Rows != nil {
+		in.x, err = in.x.take(tensor(o.Rows).Ints)
+	}
+	return a, in, err
 }
 
 // normalise writes a row of x as the norm prologue leaves it; out may be x.

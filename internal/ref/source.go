@@ -502,16 +502,20 @@ func softmax(row []float64, sink float64) {
 }
 
 func (r *run) gatherRows(v *ir.Value) (result, error) {
-	x, rows := r.tensor(v, 0), r.tensor(v, 1).Ints
-	return r.each(v, func(out *Tensor) error {
-		for i, row := range rows {
-			if row < 0 || int(row) >= x.rows() {
-				return fmt.Errorf("row %d of %d", row, x.rows())
-			}
-			copy(out.row(i), x.row(int(row)))
+	out, err := r.tensor(v, 0).take(r.tensor(v, 1).Ints)
+	return result{tensor: out}, err
+}
+
+// take returns the rows that an index names.
+func (t *Tensor) take(rows []int32) (*Tensor, error) {
+	out := &Tensor{Shape: []int{len(rows), t.last()}, Data: make([]float64, len(rows)*t.last())}
+	for i, row := range rows {
+		if row < 0 || int(row) >= t.rows() {
+			return nil, fmt.Errorf("row %d of %d", row, t.rows())
 		}
-		return nil
-	})
+		copy(out.row(i), t.row(int(row)))
+	}
+	return out, nil
 }
 
 func (r *run) argmax(v *ir.Value) (result, error) {

@@ -12,7 +12,7 @@ var hashes = map[string]string{
 	"embed.metal":             "6a5c11778f5ec1d09641b91dc5288f45b1565618267063dcb217f9c102770115",
 	"flash.metal":             "c379cee9021c872a4b941ef80f4d563dda28a17306150b002609a0bd177c9a9a",
 	"linear_mat.metal":        "a4d9914ea00db731be30bcb12f98534c360be4c2c93c80f8e4385081f4957593",
-	"linear_vec.metal":        "e1d5738f71091e1bcdd589c3ea24fc5f892b5adb5dd0944fc5e364983d519220",
+	"linear_vec.metal":        "2650d2681cef6a3d0e5b2e4e433bff073742657b0a173c1e69706a88e4b7d379",
 	"norm.metal":              "8dd8c6a15adc2f86aa43f862219a8878bdd6f287a1bd827cf3af647a898d948c",
 	"paged_attention.metal":   "816053c656e200d601d17e6646f46876b345a36eb7cb2b23533aa969a56e5b7d",
 	"replicate.metal":         "fdab91a7b262ee53a12812b474ddfa44c39d7bd84abd8f49e37f7dc7c40e8a5b",

@@ -770,6 +770,8 @@ static inline bool msl_constant_fc_gated() { return msl::constant<bool>(9); }
 static inline bool msl_constant_fc_gain() { return msl::constant<bool>(10); }
 static inline bool msl_constant_fc_shift() { return msl::constant<bool>(11); }
 
+static inline bool msl_constant_fc_gather() { return msl::constant<bool>(12); }
+
 static inline uint msl_constant_type1() { return ( msl::is_constant_defined(1) ? msl_constant_fc_type1() : 0); }
 static inline uint msl_constant_type2() { return ( msl::is_constant_defined(2) ? msl_constant_fc_type2() : 0); }
 static inline bool msl_constant_has_residual() { return ( msl::is_constant_defined(3) ? msl_constant_fc_residual() : false); }
@@ -779,6 +781,7 @@ static inline bool msl_constant_has_bias() { return ( msl::is_constant_defined(8
 static inline bool msl_constant_is_gated() { return ( msl::is_constant_defined(9) ? msl_constant_fc_gated() : false); }
 static inline bool msl_constant_has_gain() { return ( msl::is_constant_defined(10) ? msl_constant_fc_gain() : false); }
 static inline bool msl_constant_has_shift() { return ( msl::is_constant_defined(11) ? msl_constant_fc_shift() : false); }
+static inline bool msl_constant_has_rows() { return ( msl::is_constant_defined(12) ? msl_constant_fc_gather() : false); }
 static inline uint msl_constant_row_count() { return ( msl::is_constant_defined(6) ? msl_constant_fc_rows() : 4); }
 static inline uint msl_constant_token_count() { return ( msl::is_constant_defined(7) ? msl_constant_fc_tokens() : 1); }
 
@@ -833,7 +836,7 @@ rest += float2(MSL_CAST(float2, d, d * d));
 rest = float2(MSL_CAST(float2, simd_sum(rest.x, 2), simd_sum(rest.y, 3))) / n;
 return {mean, rest.x, precise::rsqrt(max(rest.y - rest.x * rest.x, 0.0f) + eps)};
 }
-#line 99 "kernels/linear_vec.metal"
+#line 102 "kernels/linear_vec.metal"
 template <typename X, uint T>
 inline float normed(float v, const Input<X, T> &in, uint t, uint i, float &squares) {
 if (msl_constant_norm() == 1) {
@@ -897,7 +900,7 @@ sums.product[t * R + r] += p;
 }
 }
 }
-#line 167 "kernels/linear_vec.metal"
+#line 170 "kernels/linear_vec.metal"
 template <typename X, uint R, uint T>
 inline void dot_rows(uint type, const uchar *w, int first, uint n, const Input<X, T> &in,
 Sums<R, T> &sums) {
@@ -972,6 +975,7 @@ const float *bias0;
 const float *bias1;
 const float *bias2;
 const float *shift;
+const int *rows;
 };
 
 
@@ -996,8 +1000,10 @@ if (MSL_BRANCH(45, column >= columns))
 return;
 
 Input<X, T> in;
-for (uint t = 0; MSL_STEP(t < T); t++)
-in.x[t] = a.x + ulong(MSL_CAST(ulong, min(first_token + t, p.tokens - 1))) * p.x_stride;
+for (uint t = 0; MSL_STEP(t < T); t++) {
+const uint row = min(first_token + t, p.tokens - 1);
+in.x[t] = a.x + ulong(MSL_CAST(ulong, msl_constant_has_rows() ? uint(MSL_CAST(uint, a.rows[row])) : row)) * p.x_stride;
+}
 in.gain = a.gain;
 in.shift = a.shift;
 in.k = p.k;
@@ -1041,7 +1047,7 @@ if (msl_constant_has_residual())
 v += a.residual[at];
 a.out[at] = O(v);
 }
-#line 329 "kernels/linear_vec.metal"
+#line 336 "kernels/linear_vec.metal"
 template <typename X, typename O>
 void linear_vec( const X *x,
 const uchar *w0,
@@ -1055,6 +1061,7 @@ const float *bias0,
 const float *bias1,
 const float *bias2,
 const float *shift,
+const int *rows,
 uint3 group, uint sg,
 uint lane, uint simdgroups) {
 Arguments<X, O> a;
@@ -1069,6 +1076,7 @@ a.bias0 = bias0;
 a.bias1 = bias1;
 a.bias2 = bias2;
 a.shift = shift;
+a.rows = rows;
 const uint simdgroup = group.x * simdgroups + sg, token = group.y * msl_constant_token_count();
 switch (msl_constant_token_count()) {
 case 1:
@@ -1088,7 +1096,7 @@ multiply<X, O, 2, 8>(a, p, token, simdgroup, lane);
 break;
 }
 }
-#line 1092 "kernels/emulated/linear_vec.gen.cc"
+#line 1100 "kernels/emulated/linear_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_vec<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -1102,12 +1110,13 @@ void thread_0(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[9]),
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const float *>(t.worker->buffers[11]),
+        static_cast<const int *>(t.worker->buffers[12]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_0[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}};
+const msl::BufferArgument buffers_0[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}, {12, 0, "rows"}};
 void thread_1(const msl::Thread &t) {
     linear_vec<float, half>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -1121,12 +1130,13 @@ void thread_1(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[9]),
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const float *>(t.worker->buffers[11]),
+        static_cast<const int *>(t.worker->buffers[12]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_1[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}};
+const msl::BufferArgument buffers_1[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}, {12, 0, "rows"}};
 void thread_2(const msl::Thread &t) {
     linear_vec<float, bfloat>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -1140,12 +1150,13 @@ void thread_2(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[9]),
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const float *>(t.worker->buffers[11]),
+        static_cast<const int *>(t.worker->buffers[12]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_2[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}};
+const msl::BufferArgument buffers_2[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}, {12, 0, "rows"}};
 void thread_3(const msl::Thread &t) {
     linear_vec<half, float>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -1159,12 +1170,13 @@ void thread_3(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[9]),
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const float *>(t.worker->buffers[11]),
+        static_cast<const int *>(t.worker->buffers[12]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_3[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}};
+const msl::BufferArgument buffers_3[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}, {12, 0, "rows"}};
 void thread_4(const msl::Thread &t) {
     linear_vec<half, half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -1178,12 +1190,13 @@ void thread_4(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[9]),
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const float *>(t.worker->buffers[11]),
+        static_cast<const int *>(t.worker->buffers[12]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_4[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}};
+const msl::BufferArgument buffers_4[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}, {12, 0, "rows"}};
 void thread_5(const msl::Thread &t) {
     linear_vec<bfloat, float>(static_cast<const bfloat *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -1197,12 +1210,13 @@ void thread_5(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[9]),
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const float *>(t.worker->buffers[11]),
+        static_cast<const int *>(t.worker->buffers[12]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_5[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}};
+const msl::BufferArgument buffers_5[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}, {12, 0, "rows"}};
 void thread_6(const msl::Thread &t) {
     linear_vec<bfloat, bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -1216,20 +1230,21 @@ void thread_6(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[9]),
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const float *>(t.worker->buffers[11]),
+        static_cast<const int *>(t.worker->buffers[12]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_6[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}};
+const msl::BufferArgument buffers_6[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}, {12, 0, "rows"}};
 const msl::Kernel kernels[] = {
-    {"linear_vec_f32_f32", "kernels/linear_vec.metal", 376, thread_0, nullptr, 1024, 0x1u, 0x0u, buffers_0, 12, nullptr, 0},
-    {"linear_vec_f32_f16", "kernels/linear_vec.metal", 377, thread_1, nullptr, 1024, 0x1u, 0x0u, buffers_1, 12, nullptr, 0},
-    {"linear_vec_f32_bf16", "kernels/linear_vec.metal", 378, thread_2, nullptr, 1024, 0x1u, 0x0u, buffers_2, 12, nullptr, 0},
-    {"linear_vec_f16_f32", "kernels/linear_vec.metal", 379, thread_3, nullptr, 1024, 0x1u, 0x0u, buffers_3, 12, nullptr, 0},
-    {"linear_vec_f16_f16", "kernels/linear_vec.metal", 380, thread_4, nullptr, 1024, 0x1u, 0x0u, buffers_4, 12, nullptr, 0},
-    {"linear_vec_bf16_f32", "kernels/linear_vec.metal", 381, thread_5, nullptr, 1024, 0x1u, 0x0u, buffers_5, 12, nullptr, 0},
-    {"linear_vec_bf16_bf16", "kernels/linear_vec.metal", 382, thread_6, nullptr, 1024, 0x1u, 0x0u, buffers_6, 12, nullptr, 0},
+    {"linear_vec_f32_f32", "kernels/linear_vec.metal", 385, thread_0, nullptr, 1024, 0x1u, 0x0u, buffers_0, 13, nullptr, 0},
+    {"linear_vec_f32_f16", "kernels/linear_vec.metal", 386, thread_1, nullptr, 1024, 0x1u, 0x0u, buffers_1, 13, nullptr, 0},
+    {"linear_vec_f32_bf16", "kernels/linear_vec.metal", 387, thread_2, nullptr, 1024, 0x1u, 0x0u, buffers_2, 13, nullptr, 0},
+    {"linear_vec_f16_f32", "kernels/linear_vec.metal", 388, thread_3, nullptr, 1024, 0x1u, 0x0u, buffers_3, 13, nullptr, 0},
+    {"linear_vec_f16_f16", "kernels/linear_vec.metal", 389, thread_4, nullptr, 1024, 0x1u, 0x0u, buffers_4, 13, nullptr, 0},
+    {"linear_vec_bf16_f32", "kernels/linear_vec.metal", 390, thread_5, nullptr, 1024, 0x1u, 0x0u, buffers_5, 13, nullptr, 0},
+    {"linear_vec_bf16_bf16", "kernels/linear_vec.metal", 391, thread_6, nullptr, 1024, 0x1u, 0x0u, buffers_6, 13, nullptr, 0},
 };
 } // namespace
 namespace msl {

@@ -3,4 +3,4 @@
 package avx2
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "e982ca795cedc87e8d7412982ec87975379c0f9edaf448232adf9cebd2c0af4d"
+const _ = "6b310bbf2d693d9c16a66df069b73e44bc6015efbdb2a9b259c284bb08b11506"

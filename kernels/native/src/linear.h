@@ -20,12 +20,12 @@
 struct LinearArguments {
     const char *kernel;
     uint32_t params, x, w[3], bias[3], out, residual, gain, shift;
-    uint32_t fc_type[3], fc_residual, fc_bias, fc_activation, fc_gated, fc_norm, fc_gain, fc_shift;
+    uint32_t fc_type[3], fc_residual, fc_bias, fc_activation, fc_gated, fc_norm, fc_gain, fc_shift, fc_gather;
 
     // Weights may be interleaved.
     constexpr uint32_t interleaved() const { return 1u << w[0] | 1u << w[1] | 1u << w[2]; }
 };
-#define LINEAR_ARGUMENTS(KERNEL, FAMILY, GAIN, SHIFT, FC_NORM, FC_GAIN, FC_SHIFT)                                      \
+#define LINEAR_ARGUMENTS(KERNEL, FAMILY, GAIN, SHIFT, FC_NORM, FC_GAIN, FC_SHIFT, FC_GATHER)                           \
     {KERNEL,                                                                                                           \
      FAMILY##_PARAMS,                                                                                                  \
      FAMILY##_X,                                                                                                       \
@@ -42,12 +42,13 @@ struct LinearArguments {
      FAMILY##_FC_GATED,                                                                                                \
      FC_NORM,                                                                                                          \
      FC_GAIN,                                                                                                          \
-     FC_SHIFT}
-constexpr LinearArguments LINEAR_VEC =
-    LINEAR_ARGUMENTS("linear_vec_f32_f32", SMELT_LINEAR_VEC, SMELT_LINEAR_VEC_GAIN, SMELT_LINEAR_VEC_SHIFT,
-                     SMELT_LINEAR_VEC_FC_NORM, SMELT_LINEAR_VEC_FC_GAIN, SMELT_LINEAR_VEC_FC_SHIFT);
-constexpr LinearArguments LINEAR_MAT =
-    LINEAR_ARGUMENTS("linear_mat_f32_f32", SMELT_LINEAR_MAT, NOT_TAKEN, NOT_TAKEN, NOT_TAKEN, NOT_TAKEN, NOT_TAKEN);
+     FC_SHIFT,                                                                                                         \
+     FC_GATHER}
+constexpr LinearArguments LINEAR_VEC = LINEAR_ARGUMENTS(
+    "linear_vec_f32_f32", SMELT_LINEAR_VEC, SMELT_LINEAR_VEC_GAIN, SMELT_LINEAR_VEC_SHIFT, SMELT_LINEAR_VEC_FC_NORM,
+    SMELT_LINEAR_VEC_FC_GAIN, SMELT_LINEAR_VEC_FC_SHIFT, SMELT_LINEAR_VEC_FC_GATHER);
+constexpr LinearArguments LINEAR_MAT = LINEAR_ARGUMENTS("linear_mat_f32_f32", SMELT_LINEAR_MAT, NOT_TAKEN, NOT_TAKEN,
+                                                        NOT_TAKEN, NOT_TAKEN, NOT_TAKEN, NOT_TAKEN);
 
 // What becomes of sums besides silu(gate) · sum: biases, and the other activations.
 struct Epilogue {
@@ -180,7 +181,7 @@ struct Linear {
 };
 
 static int linear_supports(const smelt_launch *l, const LinearArguments &of) {
-    if (!holds(l, of.params, sizeof(LinearParams)))
+    if (!holds(l, of.params, sizeof(LinearParams)) || constant(l, of.fc_gather) != 0)
         return 0;
     const LinearParams &p = params<LinearParams>(l, of.params);
     const uint32_t n[3] = {p.n0, p.n1, p.n2};

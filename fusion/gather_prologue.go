@@ -1,0 +1,35 @@
+package fusion
+
+import (
+	"slices"
+
+	"github.com/smelt-ml/smelt/ir"
+)
+
+// GatherPrologue takes the rows of a product's input where the product reads them, such
+// as those that logits are wanted of:
+//
+//	linear(gather_rows(x, rows), w)           becomes   fused_linear(x, w, rows) {Gather}
+//	fused_linear(gather_rows(x, rows), w…)    becomes   fused_linear(x, w…, rows) {Gather}
+func GatherPrologue() *Rule {
+	x, rows := Any(), Any()
+	gathered := Op(ir.OpGatherRows, x, rows)
+	product := OneOf([]ir.Op{ir.OpLinear, ir.OpFusedLinear}, gathered, Rest())
+
+	return &Rule{
+		Name:   "gather_prologue",
+		Doc:    "the rows that an index names, taken inside the product of them",
+		Anchor: product,
+		Yields: []*Pat{product},
+		Needs:  func(t *ir.Target) bool { return t.NormPrologue && t.Gathers },
+		Where: func(m Match) bool { // what is the residual too must stay
+			attr, _ := ir.AsFusedLinear(m[product])
+			return !attr.Gather && !slices.Contains(m[product].Args[1:], m[gathered])
+		},
+		Build: func(e *Emitter, m Match) []*ir.Value {
+			attr, operands := ir.AsFusedLinear(m[product])
+			attr.Gather, operands.X, operands.Rows = true, m[x], m[rows]
+			return []*ir.Value{e.EmitAs(m[product].Type.DType, ir.OpFusedLinear, attr, operands.List()...)}
+		},
+	}
+}
