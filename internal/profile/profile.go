@@ -286,7 +286,7 @@ func count(plan *lower.Plan, s Step, d *lower.Dispatch, k *kernels.Kernel, chip 
 	if err != nil {
 		return row, fmt.Errorf("%s, %s of %s: %w", d.Label(), s.Name, plan.Model, err)
 	}
-	c, err := counted.Run(memory, launch, counted.Machine{CacheBytes: chip.Cache, Cores: chip.Cores, Budget: budget})
+	c, err := counted.Run(memory, launch, counted.Machine{CacheBytes: chip.Cache, Cores: chip.Cores, Budget: budget, Apart: true})
 	if err != nil {
 		return row, fmt.Errorf("%s, %s of %s: %w", d.Label(), s.Name, plan.Model, err)
 	}

@@ -83,6 +83,9 @@ func Size(bytes int64) int64 { return meter.Size(bytes) }
 var (
 	// ErrNoCompiler is wrapped where there is no compiler for the kernels.
 	ErrNoCompiler = compile.ErrNoCompiler
+	// ErrMeet is wrapped where a threadgroup touches what another writes, and
+	// [Machine].Apart asks.
+	ErrMeet = meter.ErrMeet
 	// ErrUnknownKernel is wrapped where no kernel has the launch's name.
 	ErrUnknownKernel = meter.ErrUnknownKernel
 )

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/kernels/emulated/internal/meter"
 	"github.com/smelt-ml/smelt/kernels/internal/mslgen"
 )
@@ -231,4 +233,106 @@ func TestWithoutCompiler(t *testing.T) {
 	err := Compile(t.Context(), []string{"replicate.metal"}, nil)
 	require.ErrorIs(t, err, ErrNoCompiler)
 	require.EqualError(t, err, "no C++ compiler: no-such-compiler is not to be found (CXX names another)")
+}
+
+// A threadgroup may overwrite what it has read itself, and touches nothing that another
+// writes.
+func TestApart(t *testing.T) {
+	const n = 128 // elements, 32 a threadgroup
+	m, err := meter.NewMemory(meter.Size(8 * n))
+	require.NoError(t, err)
+	b, err := m.Alloc(8 * n)
+	require.NoError(t, err)
+	for from, meets := range map[int]bool{0: false, n: false, 1: true, 31: true, 32: true, n - 1: true} {
+		for _, way := range [][2]int{{0, from}, {from, 0}} {
+			l := meter.Launch{Kernel: "copy", Grid: [3]uint32{n / 32}, Group: [3]uint32{32},
+				Buffers: [][]byte{b[4*way[0]:][:4*n], b[4*way[1]:][:4*n]}}
+			_, err := counters(t).Count(m, l, small)
+			require.NoError(t, err)
+			on := small
+			on.Apart = true
+			_, err = counters(t).Count(m, l, on)
+			if !meets {
+				require.NoError(t, err, way)
+				continue
+			}
+			require.ErrorIs(t, err, ErrMeet, way)
+			require.ErrorContains(t, err, "of buffer 0, byte ")
+		}
+	}
+}
+
+// Attention that writes the cache reads no slot that its own launch writes, whatever the
+// sequences; one that looked up its own key there would.
+func TestAttentionWriteApart(t *testing.T) {
+	root, err := filepath.Abs("../../..")
+	require.NoError(t, err)
+	library := func(fault [2]string) *meter.Library {
+		unit, err := mslgen.Parse("kernels/attention_write.metal", func(path string) ([]byte, error) {
+			text, err := mslgen.ReadFile(root)(path)
+			if err != nil || !strings.HasSuffix(path, ".metal") && !strings.HasSuffix(path, ".h") {
+				return text, err
+			}
+			all := strings.Replace(string(text), fault[0], fault[1], 1)
+			if at := strings.Index(all, "template [[host_name("); at >= 0 { // one instance compiles faster
+				all = all[:at] + "template [[host_name(\"attention_write_f16_f16\")]]\n" +
+					"kernel decltype(attention_write<half, half>) attention_write<half, half>;\n"
+			}
+			return []byte(all), nil
+		})
+		require.NoError(t, err)
+		l, err := load(context.Background(), "attention_write", unit.CPlusPlus("attention_write.gen.cc", "msl/metal_stdlib"), func() {})
+		require.NoError(t, err)
+		return l
+	}
+	const heads, kvHeads, head, block, blocks = 4, 2, 32, 16, 6
+	positions, contexts, table := []int32{19, 0, 31}, []int32{20, 1, 32}, []int32{3, 0, 5, 5, 1, 4}
+	sizes := map[string]int{
+		"qkv": 3 * (heads + 2*kvHeads) * head * 2, "k_cache": blocks * kvHeads * block * head * 2, "v_cache": blocks * kvHeads * block * head * 2,
+		"out": 3 * heads * head * 2, "q_norm": 4 * head, "k_norm": 4 * head, "part": 4 * 3 * heads * 2 * head, "statistics": 8 * 3 * heads * 2,
+	}
+	ints := map[string][]int32{"positions": positions, "context_lens": contexts, "cu_seqlens": {0, 1, 2, 3}, "block_table": table,
+		"slots": {0*block + 3, 5*block + 0, 4*block + 15}}
+	total := int64(0)
+	for _, n := range sizes {
+		total += meter.Size(int64(n))
+	}
+	m, err := meter.NewMemory(total + int64(len(ints))*meter.Size(1))
+	require.NoError(t, err)
+	args := map[string][]byte{}
+	for name, n := range sizes {
+		args[name], err = m.Alloc(int64(n))
+		require.NoError(t, err)
+	}
+	for name, values := range ints {
+		args[name], err = m.Alloc(int64(4 * len(values)))
+		require.NoError(t, err)
+		for i, v := range values {
+			binary.NativeEndian.PutUint32(args[name][4*i:], uint32(v))
+		}
+	}
+	args["k_slots"], args["v_slots"] = args["k_cache"], args["v_cache"]
+	p := kernels.AttentionWriteParams{Tokens: 3, Seqs: 3, Heads: heads, KvHeads: kvHeads, Head: head, Block: block, TableStride: 2,
+		BlockStride: kvHeads * block * head, HeadStride: block * head, RowStride: head, Scale: 0.2, Rotated: head, FreqScale: 1, Magnitude: 1, Eps: 1e-6}
+	on := meter.Machine{CacheBytes: 1 << 20, Cores: 2, Apart: true}
+	try := func(l *meter.Library, parts uint32) error {
+		given := map[string]uint32{"fc_interleaved": 0, "fc_norms": 1}
+		if parts > 1 {
+			given["fc_split"] = 16
+		}
+		buffers, constants, err := kernels.Bind("attention_write_f16_f16", args, p, given)
+		require.NoError(t, err)
+		_, err = l.Count(m, meter.Launch{Kernel: "attention_write_f16_f16", Buffers: buffers, Constants: constants,
+			Grid: [3]uint32{heads, 3, parts}, Group: [3]uint32{256}}, on)
+		return err
+	}
+	sound := library([2]string{})
+	require.NoError(t, try(sound, 1))
+	require.NoError(t, try(sound, 2))
+	for _, fault := range [][2]string{
+		{"pages.own = uint(position);", "pages.own = 0xffffffffu;"}, // the key is read where it was written
+		{"q_head % shared == 0 && slot >= 0", "slot >= 0"},          // every head writes
+	} {
+		require.ErrorIs(t, try(library(fault), 1), ErrMeet, fault)
+	}
 }

@@ -30,6 +30,8 @@ type Machine struct {
 	// often, once two waves have run; what the rest does is taken to be what the later
 	// half of these waves did, over and over. 0: everything is run.
 	Budget int64
+	// Apart makes it an error ([ErrMeet]) that a threadgroup touches what another writes.
+	Apart bool
 }
 
 // Counts is what a launch did. Where Ran is below Groups, the counts are scaled.

@@ -30,12 +30,17 @@ type distinct struct {
 	group int32 // that runs, from 1
 	index lineMap
 	lines []seen
+
+	// met is the first byte that a threadgroup touches and another writes, plus 1: a
+	// threadgroup has no word in when others run.
+	met uint64
 }
 
 type seen struct {
 	read, written mask
 	group         int32 // that the next two are of
 	own           [2]mask
+	others        [2]mask // of the groups before
 }
 
 func (d *distinct) touch(l *line) {
@@ -48,7 +53,14 @@ func (d *distinct) touch(l *line) {
 	d.read += s.read.add(l.Read)
 	d.written += s.written.add(l.Written)
 	if s.group != d.group {
+		s.others[0].add(s.own[0])
+		s.others[1].add(s.own[1])
 		s.group, s.own = d.group, [2]mask{}
+	}
+	for i := range l.Read {
+		if both := l.Read[i]&s.others[1][i] | l.Written[i]&(s.others[0][i]|s.others[1][i]); both != 0 && d.met == 0 {
+			d.met = 1 + l.Number*Line + uint64(64*i+bits.TrailingZeros64(both))
+		}
 	}
 	d.tile += s.own[0].add(l.Read) + s.own[1].add(l.Written)
 }

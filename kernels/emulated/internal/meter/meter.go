@@ -27,6 +27,7 @@ import (
 	"math/bits"
 	"runtime"
 	"slices"
+	"strings"
 	"unsafe"
 )
 
@@ -97,6 +98,9 @@ func (l Library) Count(m *Memory, launch Launch, on Machine) (*Counts, error) {
 			for i := range lines {
 				once.touch(&lines[i])
 			}
+			if on.Apart && once.met != 0 {
+				return nil, fmt.Errorf("kernel %s: %w: threadgroup %d at %s", launch.Kernel, ErrMeet, g, where(m, launch.Buffers, once.met-1))
+			}
 			ends := unsafe.Slice((*uint64)(unsafe.Pointer(trace.ends)), int(trace.end_count))
 			wave = append(wave, group{slices.Clone(lines), slices.Clone(ends)})
 		}
@@ -109,6 +113,22 @@ func (l Library) Count(m *Memory, launch Launch, on Machine) (*Counts, error) {
 	}
 	runtime.KeepAlive(m)
 	return scale(waves, groups), nil
+}
+
+// ErrMeet is wrapped by the error about a threadgroup that reads what another writes, or
+// writes what another reads or writes: nothing says which of them comes first.
+var ErrMeet = errors.New("threadgroups meet in device memory")
+
+// where names a byte of the memory by the buffers that hold it.
+func where(m *Memory, buffers [][]byte, at uint64) string {
+	var names []string
+	base := uintptr(unsafe.Pointer(unsafe.SliceData(m.bytes))) + uintptr(at)
+	for i, b := range buffers {
+		if from := uintptr(unsafe.Pointer(unsafe.SliceData(b))); b != nil && base >= from && base < from+uintptr(len(b)) {
+			names = append(names, fmt.Sprintf("byte %d of buffer %d", base-from, i))
+		}
+	}
+	return strings.Join(names, ", ")
 }
 
 // pass gives a wave's intervals to the cache, one of each threadgroup in turn.
