@@ -27,6 +27,7 @@
 
 #include <metal_stdlib>
 #include "paged.h"
+#include "unroll.h"
 using namespace metal;
 
 constant constexpr uint slice_width = 128;  // elements of a head in threadgroup memory
@@ -105,12 +106,12 @@ struct StepRows {
 template <typename A, typename C>
 inline void load_rows(device const C *from, thread const StepRows &rows, uint d0, uint width, bool values, uint tid,
                       threadgroup A *tile, threadgroup uint *marks) {
-    for (uint i = 0; i < 4; i++) {
+    UNROLL for (uint i = 0; i < 4; i++) {
         const uint r = i * 8 + tid / 16;
         threadgroup A *to = tile + r * tile_stride;
         for (uint d = tid % 16 * 4; d < width; d += 64) {
             float4 v = rows.has[i] ? load_four(from, rows.at[i] + d0 + d) : float4(0.0f);
-            for (uint j = 0; j < 4; j++) {
+            UNROLL for (uint j = 0; j < 4; j++) {
                 if (values && !is_finite(float(A(v[j])))) {
                     v[j] = 0.0f;
                     marks[r] = 1;
@@ -143,11 +144,11 @@ inline void attend(thread const QueryRows<A> &q, thread const Rows &rows, thread
 
     simdgroup_matrix<A, 8, 8> query[32];
     simdgroup_float8x8 sum[32];
-    for (uint i = 0; i < 32; i++) {
+    UNROLL for (uint i = 0; i < 32; i++) {
         if (i * 8 < head)
             sum[i] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
     }
-    for (uint d0 = 0; d0 < 256; d0 += slice_width) {
+    UNROLL for (uint d0 = 0; d0 < 256; d0 += slice_width) {
         if (d0 >= head)
             break;
         const uint width = min(slice_width, head - d0);
@@ -158,7 +159,7 @@ inline void attend(thread const QueryRows<A> &q, thread const Rows &rows, thread
             }
         }
         threadgroup_barrier(mem_flags::mem_threadgroup);
-        for (uint i = 0; i < slice_width / 8; i++) {
+        UNROLL for (uint i = 0; i < slice_width / 8; i++) {
             if (i * 8 < width)
                 simdgroup_load(query[d0 / 8 + i], tile + sg * 8 * tile_stride + i * 8, tile_stride);
         }
@@ -176,26 +177,26 @@ inline void attend(thread const QueryRows<A> &q, thread const Rows &rows, thread
             memory.marks[turn * 32 + tid] = 0;
 
         StepRows step; // K and V have theirs at the same places
-        for (uint i = 0; i < 4; i++) {
+        UNROLL for (uint i = 0; i < 4; i++) {
             const uint own = key + i * 8 + tid / 16;
             step.has[i] = own < sight.stop;
             step.at[i] = step.has[i] ? row_at(rows, own) : 0;
         }
 
         simdgroup_float8x8 score[4];
-        for (uint j = 0; j < 4; j++)
+        UNROLL for (uint j = 0; j < 4; j++)
             score[j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
-        for (uint d0 = 0; d0 < 256; d0 += slice_width) {
+        UNROLL for (uint d0 = 0; d0 < 256; d0 += slice_width) {
             if (d0 >= head)
                 break;
             load_rows(rows.keys, step, d0, min(slice_width, head - d0), false, tid, tile, marks);
             if (pair)
                 load_rows(rows.values, step, 0, head, true, tid, v_tile, marks);
             threadgroup_barrier(mem_flags::mem_threadgroup);
-            for (uint i = 0; i < slice_width / 8; i++) {
+            UNROLL for (uint i = 0; i < slice_width / 8; i++) {
                 if (d0 + i * 8 >= head)
                     break;
-                for (uint j = 0; j < 4; j++) {
+                UNROLL for (uint j = 0; j < 4; j++) {
                     simdgroup_matrix<A, 8, 8> k;
                     simdgroup_load(k, tile + j * 8 * tile_stride + i * 8, tile_stride, ulong2(0, 0), true);
                     simdgroup_multiply_accumulate(score[j], query[d0 / 8 + i], k, score[j]);
@@ -204,14 +205,14 @@ inline void attend(thread const QueryRows<A> &q, thread const Rows &rows, thread
             if (!pair)
                 threadgroup_barrier(mem_flags::mem_threadgroup);
         }
-        for (uint j = 0; j < 4; j++)
+        UNROLL for (uint j = 0; j < 4; j++)
             simdgroup_store(score[j], scores + j * 8, score_stride);
         simdgroup_barrier(mem_flags::mem_threadgroup);
 
         // The lane's eight keys of its row are four apart.
         float weight[8];
         float peak = highest;
-        for (uint j = 0; j < 8; j++) {
+        UNROLL for (uint j = 0; j < 8; j++) {
             const uint column = j * 4 + part;
             float v = scores[row * score_stride + column] * scoring.scale;
             if (scoring.cap > 0.0f)
@@ -232,7 +233,7 @@ inline void attend(thread const QueryRows<A> &q, thread const Rows &rows, thread
         peak = max(peak, simd_shuffle_xor(peak, 2));
         const float keep = exp2(highest - peak);
         total *= keep;
-        for (uint j = 0; j < 8; j++) {
+        UNROLL for (uint j = 0; j < 8; j++) {
             weight[j] = weight[j] > lowest ? exp2(weight[j] - peak) : 0.0f;
             total += weight[j];
             scores[row * score_stride + j * 4 + part] = weight[j];
@@ -246,29 +247,29 @@ inline void attend(thread const QueryRows<A> &q, thread const Rows &rows, thread
         if (rescale) {
             simdgroup_float8x8 factor;
             simdgroup_load(factor, factors, 8);
-            for (uint i = 0; i < 32; i++) {
+            UNROLL for (uint i = 0; i < 32; i++) {
                 if (i * 8 < head)
                     simdgroup_multiply(sum[i], factor, sum[i]);
             }
         }
         simdgroup_float8x8 probability[4];
-        for (uint j = 0; j < 4; j++)
+        UNROLL for (uint j = 0; j < 4; j++)
             simdgroup_load(probability[j], scores + j * 8, score_stride);
-        for (uint d0 = 0; d0 < 256; d0 += slice_width) {
+        UNROLL for (uint d0 = 0; d0 < 256; d0 += slice_width) {
             if (d0 >= head)
                 break;
             if (!pair) {
                 load_rows(rows.values, step, d0, min(slice_width, head - d0), true, tid, v_tile, marks);
                 threadgroup_barrier(mem_flags::mem_threadgroup);
             }
-            for (uint j = 0; j < 8; j++) {
+            UNROLL for (uint j = 0; j < 8; j++) {
                 if (marks[j * 4 + part] != 0 && weight[j] > 0.0f)
                     total = NAN;
             }
-            for (uint i = 0; i < slice_width / 8; i++) {
+            UNROLL for (uint i = 0; i < slice_width / 8; i++) {
                 if (d0 + i * 8 >= head)
                     break;
-                for (uint j = 0; j < 4; j++) {
+                UNROLL for (uint j = 0; j < 4; j++) {
                     simdgroup_matrix<A, 8, 8> v;
                     simdgroup_load(v, v_tile + j * 8 * tile_stride + i * 8, tile_stride);
                     simdgroup_multiply_accumulate(sum[d0 / 8 + i], probability[j], v, sum[d0 / 8 + i]);
@@ -282,19 +283,19 @@ inline void attend(thread const QueryRows<A> &q, thread const Rows &rows, thread
     total += simd_shuffle_xor(total, 2);
     const float norm = total == 0.0f ? 0.0f : 1.0f / total;
     float norms[4]; // of the rows that the lane writes, which are two apart
-    for (uint i = 0; i < 4; i++)
+    UNROLL for (uint i = 0; i < 4; i++)
         norms[i] = simd_shuffle(norm, (i * 2 + lane / 16) * 4);
     threadgroup float *results = (threadgroup float *)tile + sg * 8 * result_stride;
-    for (uint d0 = 0; d0 < 256; d0 += 64) {
+    UNROLL for (uint d0 = 0; d0 < 256; d0 += 64) {
         if (d0 >= head)
             break;
-        for (uint j = 0; j < 8; j++) {
+        UNROLL for (uint j = 0; j < 8; j++) {
             if (d0 + j * 8 < head)
                 simdgroup_store(sum[d0 / 8 + j], results + j * 8, result_stride);
         }
         simdgroup_barrier(mem_flags::mem_threadgroup);
         const uint d = lane % 16 * 4;
-        for (uint i = 0; i < 4; i++) {
+        UNROLL for (uint i = 0; i < 4; i++) {
             const uint r = i * 2 + lane / 16;
             if (sg * 8 + r < q.count && d0 + d < head) {
                 const float4 v = *(threadgroup const float4 *)(results + r * result_stride + d);

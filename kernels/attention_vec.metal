@@ -3,7 +3,7 @@
 // together.
 #include <metal_stdlib>
 #include "params.h"
-#include "teams.h"
+#include "paged.h"
 using namespace metal;
 
 // The head size, where a pipeline is made for one: its loops are then unrolled to
@@ -26,12 +26,118 @@ constant bool has_sinks = is_function_constant_defined(fc_sinks) ? fc_sinks : fa
 constant bool has_map = is_function_constant_defined(fc_map) ? fc_map : false;
 constant bool has_slopes = is_function_constant_defined(fc_slopes) ? fc_slopes : false;
 
-// Tokens of a threadgroup, up to most_rows; 1 without the constant. Their queries and
-// sums stay in registers: 64 a thread as long as rows · head is at most 256, twice that
-// is what there is.
+// Tokens of a threadgroup: 1 (the default), 2, 4 or 8. Their queries and sums stay in
+// registers: 64 a thread as long as rows · head is at most 256, twice that is what there
+// is.
 constant uint fc_rows [[function_constant(6)]];
-constant uint rows = is_function_constant_defined(fc_rows) ? fc_rows : 1;
-constant constexpr uint most_rows = 8;
+constant uint row_count = is_function_constant_defined(fc_rows) ? fc_rows : 1;
+
+#include "attention_rows.h"
+
+// Arguments are those of the kernel.
+template <typename A, typename C> struct Arguments {
+    device const A *q;
+    device const C *k_cache;
+    device const C *v_cache;
+    device const int *positions;
+    device const int *cu_seqlens;
+    device const int *context_lens;
+    device const int *block_table;
+    device A *out;
+    device float *part;
+    device float *statistics;
+    device const float *sinks;
+    device const int *map;
+    device const float *slopes;
+};
+
+// attend takes R consecutive tokens of a sequence.
+template <uint R, typename A, typename C>
+inline void attend(thread const Arguments<A, C> &a, constant AttentionParams &p, threadgroup States &states,
+                   uint3 group, uint3 groups, uint tid, uint sg, uint lane) {
+    const uint head = has_head ? fc_head : p.head;
+    const uint q_head = group.x;
+    if (group.y >= (R == 1 ? p.tokens : first_tile(int(p.tokens), p.seqs, R)))
+        return;
+    int owner;
+    if (has_map) {
+        owner = a.map[group.y];
+    } else if (R == 1) {
+        owner = int(sequence_of(a.cu_seqlens, p.seqs, group.y));
+    } else {
+        owner = int(sequence_of_tile(a.cu_seqlens, p.seqs, group.y, R));
+    }
+    if (owner < 0)
+        return;
+    const uint seq = uint(owner);
+    uint token = group.y, tokens = 1;
+    if (R != 1) {
+        const int seq_start = a.cu_seqlens[seq];
+        token = uint(seq_start) + (group.y - first_tile(seq_start, seq, R)) * R;
+        const uint seq_end = uint(a.cu_seqlens[seq + 1]);
+        if (token >= seq_end)
+            return;
+        tokens = min(R, seq_end - token);
+    }
+    Pages<C> pages;
+    pages.keys = a.k_cache;
+    pages.values = a.v_cache;
+    pages.table = a.block_table + ulong(seq) * p.table_stride;
+    pages.block = p.block;
+    pages.kv_head = q_head / (p.heads / p.kv_heads);
+    pages.strides = {p.block_stride, p.head_stride, p.row_stride};
+    const Scoring scoring = scoring_of(p.scale, p.soft_cap, has_slopes ? a.slopes[q_head] : 0.0f);
+
+    // What each token sees of this partition.
+    const uint start = is_split ? group.z * fc_split : 0;
+    Rows<R> rows;
+    clear(rows);
+    UNROLL for (uint r = 0; r < R; r++) {
+        rows.seen[r] = {0, 0};
+        rows.position[r] = 0;
+        if (r < tokens) {
+            rows.position[r] = a.positions[token + r];
+            rows.seen[r] = keys_seen(rows.position[r], a.context_lens[seq], has_window ? p.window : 0);
+        }
+        if (is_split)
+            rows.seen[r] = {max(rows.seen[r].begin, start), min(rows.seen[r].end, start + fc_split)};
+        device const A *from = a.q + (ulong(token + r) * p.heads + q_head) * head;
+        UNROLL for (uint i = 0; i < 8; i++) {
+            const uint d = first_four(a.k_cache, i, lane);
+            rows.query[r][i] = 0.0f;
+            if (r < tokens && d < head)
+                rows.query[r][i] = float4(*(device const vec<A, 4> *)(from + d)) * scoring.scale;
+        }
+    }
+    const bool has_keys = take_keys(rows, pages, scoring, head, start, sg, lane);
+
+    UNROLL for (uint r = 0; r < R; r++) {
+        if (r >= tokens)
+            break;
+        if (r > 0) // states are written again
+            threadgroup_barrier(mem_flags::mem_threadgroup);
+        share(rows, r, has_keys, a.v_cache, head, states, sg, lane);
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        if (tid * 4 >= head)
+            continue;
+        const float sink = has_sinks && !is_split ? a.sinks[q_head] * log2_e : lowest;
+        Merged all = merge(states, sink, tid);
+        const ulong slot = ulong(token + r) * p.heads + q_head;
+        if (is_split) {
+            const ulong at = slot * groups.z + group.z;
+            if (tid == 0) {
+                a.statistics[at * 2] = all.peak;
+                a.statistics[at * 2 + 1] = all.norm;
+            }
+            if (all.norm != 0.0f)
+                *(device float4 *)(a.part + at * head + tid * 4) = all.sum;
+        } else {
+            if (all.norm != 0.0f)
+                all.sum /= all.norm;
+            store_four(a.out, slot * head + tid * 4, all.sum);
+        }
+    }
+}
 
 // attention_vec computes softmax(scale · q·Kᵀ)·V for every token and query head over
 // the keys j that the token sees: j ≤ positions[t] and j < context_lens[b], b being
@@ -48,14 +154,9 @@ constant constexpr uint most_rows = 8;
 // instead of searched for, −1 standing for none: threadgroups without a token write
 // nothing.
 //
-// One pass with an online softmax (Milakov and Gimelshein, 2018). Grid (heads, tokens,
-// 1) of 256 threads: eight simdgroups take steps of 32 keys in turn; in a simdgroup
-// eight lanes share a key, and the four such teams take eight neighbouring keys each.
-// The scores of a step are folded so that each lane has one of its own, weighs it, and
-// hands the weight back to its team; the output needs no reduction until the end, when
-// the simdgroups' states are merged. Scores are in units of log2. Threadgroup memory:
-// one output row for each simdgroup, 8 KB, and its statistics. Heads of up to 256, a
-// multiple of 8, as are the strides of the cache.
+// Grid (heads, tokens, 1) of 256 threads; attention_rows.h says how they share the keys.
+// Threadgroup memory: one output row for each simdgroup, 8 KB, and its statistics. Heads
+// of up to 256, a multiple of 8, as are the strides of the cache.
 //
 // With fc_split, grid z cuts the keys: threadgroup z takes keys [z·fc_split,
 // (z+1)·fc_split) and writes the sum of the weighted values, not yet divided, to
@@ -66,8 +167,7 @@ constant constexpr uint most_rows = 8;
 // With fc_rows, a threadgroup takes that many consecutive tokens of a sequence, the
 // drafts that a step verifies, and loads each key once for all that see it: the tiles
 // of paged.h, whose number, at most tokens/rows + seqs, replaces the tokens in the grid
-// and in `map`. Which simdgroup and lane takes a key does not depend on the tokens beside
-// it, so that a token's result is the same bit for bit.
+// and in `map`.
 template <typename A, typename C>
 kernel void attention_vec(device const A *q [[buffer(0)]],              // [tokens, heads, head]
                           device const C *k_cache [[buffer(1)]],        // [blocks, kv_heads, block, head] by strides
@@ -86,211 +186,39 @@ kernel void attention_vec(device const A *q [[buffer(0)]],              // [toke
                           uint3 group [[threadgroup_position_in_grid]], uint3 groups [[threadgroups_per_grid]],
                           uint tid [[thread_index_in_threadgroup]], uint sg [[simdgroup_index_in_threadgroup]],
                           uint lane [[thread_index_in_simdgroup]]) {
-    threadgroup float4 states[8][64];
-    threadgroup float maxima[8];
-    threadgroup float totals[8];
-
-    const uint head = has_head ? fc_head : p.head;
-    const uint q_head = group.x;
-    const uint kv_head = q_head / (p.heads / p.kv_heads);
-    if (group.y >= (rows == 1 ? p.tokens : first_tile(int(p.tokens), p.seqs, rows)))
-        return;
-    int owner;
-    if (has_map) {
-        owner = map[group.y];
-    } else if (rows == 1) {
-        owner = int(sequence_of(cu_seqlens, p.seqs, group.y));
-    } else {
-        owner = int(sequence_of_tile(cu_seqlens, p.seqs, group.y, rows));
+    threadgroup States states;
+    Arguments<A, C> a;
+    a.q = q;
+    a.k_cache = k_cache;
+    a.v_cache = v_cache;
+    a.positions = positions;
+    a.cu_seqlens = cu_seqlens;
+    a.context_lens = context_lens;
+    a.block_table = block_table;
+    a.out = out;
+    a.part = part;
+    a.statistics = statistics;
+    a.sinks = sinks;
+    a.map = map;
+    a.slopes = slopes;
+#ifdef SMELT_SINGLE
+    attend<(is_function_constant_defined(fc_rows) ? fc_rows : 1)>(a, p, states, group, groups, tid, sg, lane);
+#else
+    switch (row_count) {
+    case 1:
+        attend<1>(a, p, states, group, groups, tid, sg, lane);
+        break;
+    case 2:
+        attend<2>(a, p, states, group, groups, tid, sg, lane);
+        break;
+    case 4:
+        attend<4>(a, p, states, group, groups, tid, sg, lane);
+        break;
+    default:
+        attend<8>(a, p, states, group, groups, tid, sg, lane);
+        break;
     }
-    if (owner < 0)
-        return;
-    const uint seq = uint(owner);
-    uint token = group.y, tokens = 1;
-    if (rows != 1) {
-        const int seq_start = cu_seqlens[seq];
-        token = uint(seq_start) + (group.y - first_tile(seq_start, seq, rows)) * rows;
-        const uint seq_end = uint(cu_seqlens[seq + 1]);
-        if (token >= seq_end)
-            return;
-        tokens = min(rows, seq_end - token);
-    }
-    device const int *pages = block_table + ulong(seq) * p.table_stride;
-    const CacheStrides strides = {p.block_stride, p.head_stride, p.row_stride};
-
-    // What each token sees of this partition, and what any does.
-    const uint start = is_split ? group.z * fc_split : 0;
-    KeyRange seen[most_rows];
-    KeyRange any = {0xffffffffu, 0};
-    for (uint r = 0; r < rows; r++) {
-        seen[r] = {0, 0};
-        if (r < tokens)
-            seen[r] = keys_seen(positions[token + r], context_lens[seq], has_window ? p.window : 0);
-        if (is_split)
-            seen[r] = {max(seen[r].begin, start), min(seen[r].end, start + fc_split)};
-        if (seen[r].begin < seen[r].end)
-            any = {min(any.begin, seen[r].begin), max(any.end, seen[r].end)};
-    }
-
-    // Capped scores are tanh(s / cap) until they are multiplied by the cap.
-    const bool capped = has_soft_cap && p.soft_cap > 0.0f;
-    const float scale = capped ? p.scale / p.soft_cap : p.scale * log2_e;
-    const float slope = has_slopes ? slopes[q_head] * log2_e : 0.0f;
-    float4 query[most_rows][8], sum[most_rows][8];
-    float highest[most_rows], total[most_rows];
-    for (uint r = 0; r < rows; r++) {
-        device const A *from = q + (ulong(token + r) * p.heads + q_head) * head;
-        highest[r] = lowest;
-        total[r] = 0.0f;
-        for (uint i = 0; i < 8; i++) {
-            const uint d = first_four(k_cache, i, lane);
-            query[r][i] = 0.0f;
-            sum[r][i] = 0.0f;
-            if (r < tokens && d < head)
-                query[r][i] = float4(*(device const vec<A, 4> *)(from + d)) * scale;
-        }
-    }
-
-    const uint team = lane / 8;
-    uint first = sg * 32 + start;
-    if (any.begin < any.end) {
-        first += (any.begin - start) / 256 * 256;
-        first += first + 32 <= any.begin ? 256 : 0;
-    }
-    const bool has_keys = first < any.end;
-    for (; first < any.end; first += 256) {
-        // The rows of the team's keys: one look at the table for each block.
-        const uint key = first + team * 8;
-        ulong row[8];
-        uint within = key % p.block;
-        device const int *page = pages + key / p.block;
-        ulong at = key < any.end ? cache_row(uint(*page), within, kv_head, strides) : 0;
-        for (uint s = 0; s < 8; s++) {
-            row[s] = at;
-            at += strides.row;
-            if (++within == p.block && key + s + 1 < any.end) {
-                within = 0;
-                page++;
-                at = cache_row(uint(*page), 0, kv_head, strides);
-            }
-        }
-
-        float score[most_rows][8];
-        for (uint s = 0; s < 8; s++) {
-            for (uint r = 0; r < rows; r++)
-                score[r][s] = 0.0f;
-            if (key + s < any.begin || key + s >= any.end)
-                continue;
-            for (uint i = 0; i < 8; i += 2) {
-                const uint d = first_four(k_cache, i, lane);
-                if (d >= head)
-                    continue;
-                const Fours k = load_fours(k_cache, row[s], d, head);
-                for (uint r = 0; r < rows; r++)
-                    score[r][s] += dot(query[r][i], k.first) + dot(query[r][i + 1], k.second);
-            }
-        }
-
-        // Lane i weighs key first + i, the i % 8-th of its team.
-        Eight weights[most_rows];
-        for (uint r = 0; r < rows; r++) {
-            thread const float *v = score[r];
-            float own = fold(float4(v[0], v[1], v[2], v[3]), float4(v[4], v[5], v[6], v[7]), lane);
-            if (capped)
-                own = p.soft_cap * log2_e * precise::tanh(own);
-            if (has_slopes && r < tokens)
-                own += slope * float(int(first + lane) - positions[token + r]);
-            const bool sees = first + lane >= seen[r].begin && first + lane < seen[r].end;
-            const float peak = simd_max(sees ? max(highest[r], own) : highest[r]);
-            const float keep = exp2(highest[r] - peak);
-            const float weight = sees ? exp2(own - peak) : 0.0f;
-            highest[r] = peak;
-            total[r] = total[r] * keep + weight;
-            if (keep != 1.0f) {
-                for (uint i = 0; i < 8; i++)
-                    sum[r][i] *= keep;
-            }
-            weights[r] = spread(weight, lane);
-        }
-
-        for (uint s = 0; s < 8; s++) {
-            float weight[most_rows];
-            bool wanted = false;
-            for (uint r = 0; r < rows; r++) {
-                weight[r] = s < 4 ? weights[r].low[s % 4] : weights[r].high[s % 4];
-                wanted = wanted || weight[r] != 0.0f;
-            }
-            if (!wanted)
-                continue;
-            for (uint i = 0; i < 8; i += 2) {
-                const uint d = first_four(v_cache, i, lane);
-                if (d >= head)
-                    continue;
-                const Fours v = load_fours(v_cache, row[s], d, head);
-                for (uint r = 0; r < rows; r++) {
-                    if (weight[r] == 0.0f) // an infinite value is none of its business
-                        continue;
-                    sum[r][i] += weight[r] * v.first;
-                    sum[r][i + 1] += weight[r] * v.second;
-                }
-            }
-        }
-    }
-
-    for (uint r = 0; r < rows; r++) {
-        if (r >= tokens)
-            break;
-        // Teams of a simdgroup share their maximum, so their states add up. A simdgroup
-        // without keys leaves its row unwritten and a sum of weights that says so.
-        if (has_keys) {
-            total[r] = simd_sum(total[r]);
-            for (uint i = 0; i < 8; i += 4) {
-                if (first_four(v_cache, i, 0) >= head)
-                    continue;
-                const float4 whole = fold_teams(sum[r][i], sum[r][i + 1], sum[r][i + 2], sum[r][i + 3], lane);
-                const uint d = first_four(v_cache, i + team, lane);
-                if (d < head)
-                    states[sg][d / 4] = whole;
-            }
-        }
-        if (lane == 0) {
-            maxima[sg] = highest[r];
-            totals[sg] = total[r];
-        }
-        threadgroup_barrier(mem_flags::mem_threadgroup);
-        if (tid * 4 < head) {
-            const ulong slot = ulong(token + r) * p.heads + q_head;
-            const bool sinks_here = has_sinks && !is_split;
-            const float sink = sinks_here ? sinks[q_head] * log2_e : lowest;
-            float peak = max(lowest, sink);
-            for (uint i = 0; i < 8; i++)
-                peak = max(peak, maxima[i]);
-            float4 result = 0.0f;
-            float norm = sinks_here ? exp2(sink - peak) : 0.0f;
-            for (uint i = 0; i < 8; i++) {
-                if (totals[i] == 0.0f)
-                    continue;
-                const float weight = exp2(maxima[i] - peak);
-                norm += weight * totals[i];
-                result += weight * states[i][tid];
-            }
-            if (is_split) {
-                const ulong at = slot * groups.z + group.z;
-                if (tid == 0) {
-                    statistics[at * 2] = peak;
-                    statistics[at * 2 + 1] = norm;
-                }
-                if (norm != 0.0f)
-                    *(device float4 *)(part + at * head + tid * 4) = result;
-            } else {
-                if (norm != 0.0f)
-                    result /= norm;
-                store_four(out, slot * head + tid * 4, result);
-            }
-        }
-        if (r + 1 < rows) // states are written again
-            threadgroup_barrier(mem_flags::mem_threadgroup);
-    }
+#endif
 }
 
 // attention_reduce puts the partitions of attention_vec together: each weighs by

@@ -169,7 +169,7 @@ func TestAttentionVecDrafts(t *testing.T) {
 		{5, 300, 32, attentionShape{2, 1, 128}, 2, features{window: 40}},
 		{8, 40, 8, attentionShape{2, 2, 64}, 8, features{window: 3, sinks: inTurn(2, 1)}},
 		{6, 60, 32, attentionShape{2, 1, 96}, 4, features{softCap: 3}},
-		{4, 33, 32, attentionShape{2, 1, 256}, 3, features{}},
+		{4, 33, 32, attentionShape{2, 1, 256}, 4, features{}},
 	}, nil)
 	if everything() {
 		for i, tokens := range []int{2, 4, 5, 6, 8} {
@@ -180,7 +180,7 @@ func TestAttentionVecDrafts(t *testing.T) {
 						if (i+j)%2 == 1 {
 							f = features{window: 100, softCap: 50}
 						}
-						drafts = append(drafts, draft{tokens, context, block, attentionShape{2, 1, head}, []int{2, 3, 4, 8}[i%4], f})
+						drafts = append(drafts, draft{tokens, context, block, attentionShape{2, 1, head}, []int{2, 4, 8}[i%3], f})
 					}
 				}
 			}

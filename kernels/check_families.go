@@ -275,11 +275,8 @@ func (c *checker) slopes(heads uint32) {
 func checkAttentionVec(c *checker) {
 	p := c.attention()
 	c.dense("q", p.Tokens, p.Heads, p.Head)
-	rows, batched := c.constant("fc_rows")
+	rows := c.choice("fc_rows", 1, 2, 4, MaxVecRows)
 	owners := uint64(p.Tokens) // threadgroups that may have a token
-	if batched {
-		c.require(rows > 0 && rows <= MaxVecRows, "fc_rows", "%d tokens; a threadgroup takes 1 to %d", rows, MaxVecRows)
-	}
 	if rows > 1 {
 		owners = uint64(p.Tokens)/uint64(rows) + uint64(p.Seqs)
 	}

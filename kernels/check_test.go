@@ -96,12 +96,19 @@ var sounds = []sound{
 		grid:      [3]uint32{2, 3, 1}, threads: 32, mistakes: []string{"head=140", "rotated=138", "heads=3"}},
 	{kernel: "attention_vec_f16_f16", params: attentionParams(3, 2, 4, 2, 72, 8, 3),
 		elements: attentionElements(3, 2, 4, 2, 72, 8, 3, "out", 3*4*72), grid: [3]uint32{4, 3, 1}, threads: 256, loose: "y",
-		mistakes: []string{"head=76", "head=264", "heads=5", "kv_heads=3 heads", "block=0", "block=9 k_cache", "row_stride=73", "head_stride=584 k_cache", "table_stride=4 block_table", "fc_head=80", "fc_split=12", "fc_split=0", "fc_rows=9", "fc_rows=0", "fc_sinks=1 sinks", "fc_map=1 map", "fc_slopes=1 slopes", "fc_split=16 part"}},
+		mistakes: []string{"head=76", "head=264", "heads=5", "kv_heads=3 heads", "block=0", "block=9 k_cache", "row_stride=73", "head_stride=584 k_cache", "table_stride=4 block_table", "fc_head=80", "fc_split=12", "fc_split=0", "fc_rows=9", "fc_rows=3", "fc_rows=0", "fc_sinks=1 sinks", "fc_map=1 map", "fc_slopes=1 slopes", "fc_split=16 part"}},
 	{kernel: "attention_vec_f32_q8_0", params: attentionParams(3, 2, 4, 2, 96, 8, 3), constants: map[string]uint32{"fc_split": 16},
 		elements: attentionElements(3, 2, 4, 2, 96, 8, 3, "part", 3*4*2*96, "statistics", 3*4*2*2), grid: [3]uint32{4, 3, 2}, threads: 256, loose: "y", fewer: "z",
 		mistakes: []string{"head=72", "row_stride=104"}},
 	{kernel: "attention_vec_f32_f32", params: attentionParams(5, 2, 4, 2, 64, 8, 3), constants: map[string]uint32{"fc_rows": 4, "fc_map": 1, "fc_sinks": 1},
 		elements: attentionElements(5, 2, 4, 2, 64, 8, 3, "out", 5*4*64, "map", 3, "sinks", 4), grid: [3]uint32{4, 3, 1}, threads: 256, loose: "y"},
+	{kernel: "attention_write_f16_f16", params: attentionWriteParams(3, 2, 4, 2, 72, 8, 3, 64), constants: map[string]uint32{"fc_interleaved": 1, "fc_norms": 1, "fc_table": 1},
+		elements: attentionWriteElements(3, 2, 4, 2, 72, 8, 3, "out", 3*4*72, "q_norm", 72, "k_norm", 72, "factors", 32), grid: [3]uint32{4, 3, 1}, threads: 256,
+		mistakes: []string{"head=76", "head=264", "heads=5", "kv_heads=3 heads", "block=0", "block=9 k_cache", "row_stride=73", "head_stride=584 k_cache", "table_stride=4 block_table", "fc_head=80",
+			"fc_split=12", "fc_sinks=1 sinks", "fc_slopes=1 slopes", "fc_split=16 part", "rotated=80", "rotated=66 factors", "tokens=4 positions"}},
+	{kernel: "attention_write_f32_q8_0", params: attentionWriteParams(3, 2, 4, 2, 96, 8, 3, 96), constants: map[string]uint32{"fc_interleaved": 0, "fc_split": 16},
+		elements: attentionWriteElements(3, 2, 4, 2, 96, 8, 3, "part", 3*4*2*96, "statistics", 3*4*2*2), grid: [3]uint32{4, 3, 2}, threads: 256, fewer: "z",
+		mistakes: []string{"head=72", "row_stride=104", "fc_norms=1 q_norm", "fc_factors=1 factors"}},
 	{kernel: "attention_tile_bf16_bf16", params: attentionParams(35, 2, 4, 2, 72, 8, 3), constants: map[string]uint32{"fc_map": 1, "fc_sinks": 1, "fc_slopes": 1},
 		elements: attentionElements(35, 2, 4, 2, 72, 8, 3, "out", 35*4*72, "map", 4, "sinks", 4, "slopes", 4), grid: [3]uint32{4, 4, 1}, threads: 128, loose: "x",
 		mistakes: []string{"head=0", "head=264", "heads=7", "block=0", "fc_head=64", "table_stride=0"}},
@@ -179,6 +186,18 @@ func attentionElements(tokens, seqs, heads, kvHeads, head, block, pages int, mor
 	return m
 }
 
+func attentionWriteParams(tokens, seqs, heads, kvHeads, head, block, pages, rotated uint32) kernels.AttentionWriteParams {
+	return kernels.AttentionWriteParams{Tokens: tokens, Seqs: seqs, Heads: heads, KvHeads: kvHeads, Head: head, Block: block, TableStride: pages,
+		BlockStride: kvHeads * block * head, HeadStride: block * head, RowStride: head, Scale: 1, Rotated: rotated}
+}
+
+func attentionWriteElements(tokens, seqs, heads, kvHeads, head, block, pages int, more ...any) map[string]int {
+	m := attentionElements(tokens, seqs, heads, kvHeads, head, block, pages, more...)
+	delete(m, "q")
+	m["qkv"], m["slots"], m["k_slots"], m["v_slots"] = tokens*(heads+2*kvHeads)*head, tokens, m["k_cache"], m["v_cache"]
+	return m
+}
+
 func (s sound) table(t *testing.T) *kernels.Kernel {
 	k, ok := kernels.Lookup(s.kernel)
 	require.True(t, ok, s.kernel)
@@ -188,7 +207,7 @@ func (s sound) table(t *testing.T) *kernels.Kernel {
 func (s sound) launch(t *testing.T) *kernels.Launch {
 	k := s.table(t)
 	l := &kernels.Launch{Kernel: s.kernel, Constants: map[uint32]uint32{}, Params: kernels.Words(s.params), Grid: s.grid,
-		Group: [3]uint32{s.threads, 1, 1}, Buffers: slices.Repeat([]int64{kernels.Unbound}, 16)}
+		Group: [3]uint32{s.threads, 1, 1}, Buffers: slices.Repeat([]int64{kernels.Unbound}, 20)}
 	for name, v := range s.constants {
 		l.Constants[constantNamed(t, k, name)] = v
 	}
@@ -239,7 +258,7 @@ func TestCheck(t *testing.T) {
 				refused(a.Name, "negative", func(l *kernels.Launch) { l.Buffers[a.Index] = math.MinInt64 })
 			}
 			refused("function constant 31", "no such constant", func(l *kernels.Launch) { l.Constants[31] = 1 })
-			refused("buffer 15", "no such buffer", func(l *kernels.Launch) { l.Buffers[15] = 4 })
+			refused("buffer 19", "no such buffer", func(l *kernels.Launch) { l.Buffers[19] = 4 })
 			for _, c := range k.Constants {
 				if !c.Optional {
 					refused(c.Name, "not set", func(l *kernels.Launch) { delete(l.Constants, uint32(c.Index)) })
@@ -308,7 +327,7 @@ func TestCheck(t *testing.T) {
 func TestEveryFamilyIsChecked(t *testing.T) {
 	for _, k := range kernels.All() {
 		l := &kernels.Launch{Kernel: k.Name, Constants: map[uint32]uint32{}, Params: make([]uint32, k.ParamWords),
-			Grid: [3]uint32{1, 1, 1}, Group: [3]uint32{32, 1, 1}, Buffers: slices.Repeat([]int64{kernels.Unbound}, 16)}
+			Grid: [3]uint32{1, 1, 1}, Group: [3]uint32{32, 1, 1}, Buffers: slices.Repeat([]int64{kernels.Unbound}, 20)}
 		for _, a := range k.Args {
 			l.Buffers[a.Index] = 1 << 40
 		}

@@ -8,7 +8,8 @@
 // with how much threadgroup memory, and the file ends with its instances by host name.
 // What families share lies in headers: params.h (parameter structs), quant.h (weight
 // formats), tile.h (products of tiles), activation.h (activations and gates), rotate.h (RoPE), paged.h (the KV cache),
-// attention_core.h (attention of a tile, wherever its keys lie).
+// attention_core.h (attention of a tile, wherever its keys lie), attention_rows.h (of a few
+// queries of one KV head), unroll.h (loops over a thread's arrays).
 // [Source] returns a family as one text without quoted includes, as Metal's compiler
 // takes it.
 //
@@ -35,6 +36,8 @@
 //     of a block is one, else of two. Rows of a quantized weight hold whole blocks.
 //   - How a product is cut into threadgroups (rows, tokens and tiles of linear_vec and
 //     linear_mat) changes no bit of it.
+//   - A loop whose variable indexes an array of its thread is marked UNROLL, and the number
+//     of its turns is known when the kernel is compiled; the lint asks for both.
 //   - Buffers that a kernel's function constants switch off may be unbound.
 //   - A kernel writes each element of its result once, from one thread, after reading
 //     what it needs at that index: element-wise kernels, rope, norms and the residual

@@ -37,7 +37,7 @@ kernel void embed(device const int *tokens [[buffer(0)]],  // [tokens]
             *(device float4 *)(to + high + 4) = float4(v[12], v[13], v[14], v[15]);
             continue;
         }
-        for (uint j = 0; j < 8; j++) {
+        UNROLL for (uint j = 0; j < 8; j++) {
             if (low + j < p.width)
                 to[low + j] = v[j];
             if (high + j < p.width)

@@ -15,7 +15,7 @@ const (
 	AttentionTile = 32  // tokens of a tile of attention_tile
 	VecRows       = 4   // that a simdgroup of linear_vec owns where fc_rows does not say 2
 	VecRowsShared = 2   // the same where tokens share a pass
-	MaxVecRows    = 8   // tokens of a sequence that attention_vec takes at once
+	MaxVecRows    = 8   // tokens of a sequence that attention_vec takes at most at once
 	RepeatThreads = 256 // of a threadgroup of repeat_kv
 )
 

@@ -102,7 +102,7 @@ inline void load_tiles(device const X *x, thread const Row &w, uint k, uint firs
     for (uint i = 0; i < M / 2; i += 8) {
         const uint at = first + part * (M / 2) + i;
         float v[8];
-        for (uint j = 0; j < 8; j++)
+        UNROLL for (uint j = 0; j < 8; j++)
             v[j] = Whole || at + j < k ? float(x[at + j]) : 0.0f;
         put8(x_to + i, v);
     }
@@ -133,14 +133,14 @@ inline void accumulate(threadgroup const X *x_tile, threadgroup const X *w_tile,
     threadgroup const X *w_rows = w_tile + sg % 2 * 32 * STRIDE;
     for (uint k = 0; k < 64; k += 8) {
         simdgroup_matrix<X, 8, 8> right[4];
-        for (uint i = 0; i < 4; i++)
+        UNROLL for (uint i = 0; i < 4; i++)
             simdgroup_load(right[i], w_rows + 8 * i * STRIDE + k, STRIDE, ulong2(0, 0), true);
-        for (uint i = 0; i < M / 16; i++) {
+        UNROLL for (uint i = 0; i < M / 16; i++) {
             if (!Full && i >= live)
                 break;
             simdgroup_matrix<X, 8, 8> left;
             simdgroup_load(left, x_rows + 8 * i * STRIDE + k, STRIDE);
-            for (uint j = 0; j < 4; j++)
+            UNROLL for (uint j = 0; j < 4; j++)
                 simdgroup_multiply_accumulate(acc.at[4 * i + j], left, right[j], acc.at[4 * i + j]);
         }
     }
@@ -192,7 +192,7 @@ inline void multiply(device const X *x, thread const Row &w, device O *out, cons
     const uint live = min((p.tokens - start + 7) / 8, M / 16);
 
     Part<M> acc;
-    for (uint i = 0; i < M / 4; i++)
+    UNROLL for (uint i = 0; i < M / 4; i++)
         acc.at[i] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
     const uint whole = p.k & ~63u;
     for (uint k = 0; k < whole; k += 64)
@@ -201,7 +201,7 @@ inline void multiply(device const X *x, thread const Row &w, device O *out, cons
         step<X, M, false>(x_row, w, p.k, whole, x_tile, w_tile, tid, sg, live, acc);
 
     threadgroup float *quarter = memory + sg / 2 * (M / 2) * OUT_STRIDE + sg % 2 * 32;
-    for (uint i = 0; i < M / 4; i++)
+    UNROLL for (uint i = 0; i < M / 4; i++)
         simdgroup_store(acc.at[i], quarter + i / 4 * 8 * OUT_STRIDE + i % 4 * 8, OUT_STRIDE);
     threadgroup_barrier(mem_flags::mem_threadgroup);
     const uint width = is_gated ? 32 : 64;

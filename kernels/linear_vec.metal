@@ -119,15 +119,15 @@ inline float normed(float v, thread const Input<X, T> &in, uint t, uint i, threa
 template <typename X, uint T>
 inline void load8(thread const Input<X, T> &in, uint t, uint at, thread float *v, thread float &squares) {
     device const X *x = in.x[t] + at;
-    for (uint j = 0; j < 8; j++)
+    UNROLL for (uint j = 0; j < 8; j++)
         v[j] = float(x[j]);
-    for (uint j = 0; j < 8; j++)
+    UNROLL for (uint j = 0; j < 8; j++)
         v[j] = normed(v[j], in, t, at + j, squares);
 }
 
 inline float dot8(thread const float *q, thread const float *v) {
     float sum[4];
-    for (uint j = 0; j < 4; j++)
+    UNROLL for (uint j = 0; j < 4; j++)
         sum[j] = q[j] * v[j] + q[j + 4] * v[j + 4];
     return (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
@@ -141,20 +141,20 @@ inline void add_run(uint type, thread const Rows<R> &rows, thread const Input<X,
     const uint elems = block_elems(type);
     const uint low = run_low(elems, run), high = low + run_gap(elems);
     Run w[R];
-    for (uint r = 0; r < R; r++)
+    UNROLL for (uint r = 0; r < R; r++)
         w[r] = decode_run(type, rows.at[r], run);
-    for (uint t = 0; t < T; t++) {
+    UNROLL for (uint t = 0; t < T; t++) {
         float v[16];
         load8(in, t, low, v, sums.squares[t]);
         load8(in, t, high, v + 8, sums.squares[t]);
         float first = 0.0f, second = 0.0f; // sums of each group, which the offsets multiply
         if (has_offset(type)) {
-            for (uint j = 0; j < 8; j++) {
+            UNROLL for (uint j = 0; j < 8; j++) {
                 first += v[j];
                 second += v[j + 8];
             }
         }
-        for (uint r = 0; r < R; r++) {
+        UNROLL for (uint r = 0; r < R; r++) {
             float p = w[r].scale[0] * dot8(w[r].q, v) + w[r].scale[1] * dot8(w[r].q + 8, v + 8);
             if (has_offset(type))
                 p += w[r].offset[0] * first + w[r].offset[1] * second;
@@ -172,11 +172,11 @@ inline void dot_rows(uint type, device const uchar *w, int first, uint n, thread
                      thread Sums<R, T> &sums) {
     const ulong bytes = row_bytes(type, in.k);
     Rows<R> rows;
-    for (int r = 0; r < int(R); r++)
+    UNROLL for (int r = 0; r < int(R); r++)
         rows.at[r] = w + bytes * ulong(clamp(first + r, 0, int(n) - 1));
-    for (uint i = 0; i < T * R; i++)
+    UNROLL for (uint i = 0; i < T * R; i++)
         sums.product[i] = 0.0f;
-    for (uint t = 0; t < T; t++)
+    UNROLL for (uint t = 0; t < T; t++)
         sums.squares[t] = 0.0f;
     const uint runs = in.k / 16, turn = type == SMELT_Q2_K || type == SMELT_Q3_K ? 4 : 2;
     for (uint start = in.lane; start < runs; start += 32 * turn) {
@@ -188,9 +188,9 @@ inline void dot_rows(uint type, device const uchar *w, int first, uint n, thread
     if (block_elems(type) != 1)
         return;
     for (uint i = (in.k & ~15u) + in.lane; i < in.k; i += 32) {
-        for (uint t = 0; t < T; t++) {
+        UNROLL for (uint t = 0; t < T; t++) {
             const float v = normed(float(in.x[t][i]), in, t, i, sums.squares[t]);
-            for (uint r = 0; r < R; r++)
+            UNROLL for (uint r = 0; r < R; r++)
                 sums.product[t * R + r] += plain_element(type, rows.at[r], i) * v;
         }
     }
@@ -205,11 +205,11 @@ inline void add_rows(uint type, device const uchar *w, uint column, uint start, 
         return;
     Sums<R, T> part;
     dot_rows<X, R, T>(type, w, int(column) - int(start), n, in, part);
-    for (uint i = 0; i < T * R; i++) {
+    UNROLL for (uint i = 0; i < T * R; i++) {
         if (column + i % R >= start && column + i % R < start + n)
             sums.product[i] = part.product[i];
     }
-    for (uint t = 0; t < T; t++)
+    UNROLL for (uint t = 0; t < T; t++)
         sums.squares[t] = part.squares[t];
 }
 
@@ -217,13 +217,17 @@ inline void add_rows(uint type, device const uchar *w, uint column, uint start, 
 // that ask for it.
 template <uint N> inline float total(thread const float *v, uint want) {
     float mine = 0.0f;
-    for (uint i = 0; i < N; i += 4) {
+    UNROLL for (uint i = 0; i < N; i += 4) {
         float4 four = 0.0f;
-        for (uint j = 0; j < 4 && i + j < N; j++)
-            four[j] = v[i + j];
+        UNROLL for (uint j = 0; j < 4; j++) {
+            if (i + j < N)
+                four[j] = v[i + j];
+        }
         four = simd_sum(four);
-        for (uint j = 0; j < 4 && i + j < N; j++)
-            mine = select(mine, four[j], want == i + j);
+        UNROLL for (uint j = 0; j < 4; j++) {
+            if (i + j < N)
+                mine = select(mine, four[j], want == i + j);
+        }
     }
     return mine;
 }
@@ -266,7 +270,7 @@ inline void multiply(thread const Arguments<X, O> &a, constant LinearParams &p, 
         return;
 
     Input<X, T> in;
-    for (uint t = 0; t < T; t++) {
+    UNROLL for (uint t = 0; t < T; t++) {
         const uint row = min(first_token + t, p.tokens - 1);
         in.x[t] = a.x + ulong(has_rows ? uint(a.rows[row]) : row) * p.x_stride;
     }
@@ -275,7 +279,7 @@ inline void multiply(thread const Arguments<X, O> &a, constant LinearParams &p, 
     in.k = p.k;
     in.lane = lane;
     if (norm == SMELT_NORM_LAYER) {
-        for (uint t = 0; t < T; t++)
+        UNROLL for (uint t = 0; t < T; t++)
             in.moments[t] = moments_of(in.x[t], p.k, p.eps, lane);
     }
 

@@ -1,8 +1,10 @@
 package kernels_test
 
 import (
+	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -22,8 +24,40 @@ func TestSourcesAreStrict(t *testing.T) {
 		t.Run(file, func(t *testing.T) {
 			complaints, err := lint.Check(file, kernels.Source(file))
 			require.NoError(t, err)
+			for i, c := range complaints {
+				complaints[i] = placed(file, c)
+			}
 			require.Empty(t, complaints)
 		})
+	}
+}
+
+// placed names the file and line of a complaint as they are before headers are inlined.
+func placed(file, complaint string) string {
+	rest, ok := strings.CutPrefix(complaint, file+":")
+	digits, rest, _ := strings.Cut(rest, ":")
+	n, err := strconv.Atoi(digits)
+	if !ok || err != nil {
+		return complaint
+	}
+	name, line := kernels.Place(file, n)
+	return fmt.Sprintf("%s:%d:%s", name, line, rest)
+}
+
+// TestPlace checks that a line of an inlined source is found where it stands.
+func TestPlace(t *testing.T) {
+	for _, file := range kernels.Files() {
+		n := 0
+		for line := range strings.Lines(kernels.Source(file)) {
+			n++
+			if n%37 != 0 {
+				continue
+			}
+			name, own := kernels.Place(file, n)
+			text, err := os.ReadFile(name)
+			require.NoError(t, err)
+			require.Equal(t, line, strings.SplitAfter(string(text), "\n")[own-1], "%s:%d", name, own)
+		}
 	}
 }
 

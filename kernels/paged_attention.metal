@@ -6,6 +6,7 @@
 #include <metal_stdlib>
 #include "params.h"
 #include "paged.h"
+#include "unroll.h"
 using namespace metal;
 
 // Head and block size, where a pipeline is made for them: loops are then unrolled to
@@ -62,7 +63,7 @@ inline Sums attend(device const A *q, device const A *k_cache, device const A *v
     const uint row_step = 32 / per_row;     // rows that the simdgroup reads at a time
     const uint column = lane % per_row * x; // of the lane's piece of a row
     float sum[64];                          // of rows lane/per_row, lane/per_row + row_step, …
-    for (uint r = 0; r < 64; r++)
+    UNROLL for (uint r = 0; r < 64; r++)
         sum[r] = 0.0f;
     float highest = lowest, total = 0.0f;
     const uint start = low / 32 * 32;
@@ -92,8 +93,11 @@ inline Sums attend(device const A *q, device const A *k_cache, device const A *v
         ((threadgroup float *)shared.weights[sg])[lane] = weight;
         simdgroup_barrier(mem_flags::mem_threadgroup);
 
-        for (uint r = 0; r < 64 && r * row_step < head; r++)
+        UNROLL for (uint r = 0; r < 64; r++) {
+            if (r * row_step >= head)
+                break;
             sum[r] *= keep;
+        }
         for (uint base = first; base < first + 32; base += block) {
             if (base >= end || base + block <= low)
                 continue;
@@ -103,7 +107,9 @@ inline Sums attend(device const A *q, device const A *k_cache, device const A *v
             const bool whole = piece >= low && piece + x <= end;
             for (uint i = 0; i < x; i += 4) {
                 const float4 weights = shared.weights[sg][(piece - first + i) / 4];
-                for (uint r = 0; r < 64 && r * row_step < head; r++) {
+                UNROLL for (uint r = 0; r < 64; r++) {
+                    if (r * row_step >= head)
+                        break;
                     const uint d = r * row_step + lane / per_row;
                     if (d >= head)
                         continue;
@@ -112,7 +118,7 @@ inline Sums attend(device const A *q, device const A *k_cache, device const A *v
                         sum[r] += dot(weights, values);
                         continue;
                     }
-                    for (uint j = 0; j < 4; j++) {
+                    UNROLL for (uint j = 0; j < 4; j++) {
                         if (piece + i + j >= low && piece + i + j < end)
                             sum[r] += weights[j] * values[j];
                     }
@@ -124,7 +130,9 @@ inline Sums attend(device const A *q, device const A *k_cache, device const A *v
 
     // A simdgroup without keys leaves its row unwritten.
     if (start + sg * 32 < end) {
-        for (uint r = 0; r < 64 && r * row_step < head; r++) {
+        UNROLL for (uint r = 0; r < 64; r++) {
+            if (r * row_step >= head)
+                break;
             for (ushort step = 1; step < per_row; step *= 2)
                 sum[r] += simd_shuffle_xor(sum[r], step);
             const uint d = r * row_step + lane / per_row;

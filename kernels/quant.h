@@ -23,6 +23,7 @@
 #define SMELT_KERNELS_QUANT_H
 
 #include <metal_stdlib>
+#include "unroll.h"
 #include "params.h"
 using namespace metal;
 
@@ -226,13 +227,13 @@ inline Eight spread(uint bits) {
 // convert turns eight bytes into numbers, of which convert_signed takes the top bit for
 // a sign.
 inline void convert(Eight e, thread float *q) {
-    for (uint i = 0; i < 4; i++) {
+    UNROLL for (uint i = 0; i < 4; i++) {
         q[i] = float(int(e.low >> (8 * i) & 255u));
         q[i + 4] = float(int(e.high >> (8 * i) & 255u));
     }
 }
 inline void convert_signed(Eight e, thread float *q) {
-    for (uint i = 0; i < 4; i++) {
+    UNROLL for (uint i = 0; i < 4; i++) {
         q[i] = float(int(e.low << (24 - 8 * i)) >> 24);
         q[i + 4] = float(int(e.high << (24 - 8 * i)) >> 24);
     }
@@ -384,7 +385,7 @@ inline Run decode(device const block_q6_k &b, uint r) {
 
 template <typename T> inline Run decode_plain(device const T *row, uint r) {
     Run w;
-    for (uint i = 0; i < 16; i++)
+    UNROLL for (uint i = 0; i < 16; i++)
         w.q[i] = element(row, 16 * r + i);
     same(1.0f, 0.0f, w);
     return w;
@@ -482,11 +483,11 @@ inline float plain_element(uint type, device const uchar *row, uint i) {
 inline void expand(uint type, device const uchar *row, uint r, thread float *w) {
     const Run run = decode_run(type, row, r);
     if (block_elems(type) == 1) {
-        for (uint i = 0; i < 16; i++)
+        UNROLL for (uint i = 0; i < 16; i++)
             w[i] = run.q[i];
         return;
     }
-    for (uint i = 0; i < 8; i++) {
+    UNROLL for (uint i = 0; i < 8; i++) {
         w[i] = run.scale[0] * run.q[i] + run.offset[0];
         w[i + 8] = run.scale[1] * run.q[i + 8] + run.offset[1];
     }
@@ -499,7 +500,7 @@ inline void expand_end(uint type, device const uchar *row, uint r, uint k, threa
         expand(type, row, r, w);
         return;
     }
-    for (uint i = 0; i < 16; i++)
+    UNROLL for (uint i = 0; i < 16; i++)
         w[i] = block_elems(type) == 1 && 16 * r + i < k ? plain_element(type, row, 16 * r + i) : 0.0f;
 }
 

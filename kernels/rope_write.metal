@@ -3,6 +3,7 @@
 #include <metal_stdlib>
 #include "params.h"
 #include "pairs.h"
+#include "unroll.h"
 using namespace metal;
 
 constant bool fc_interleaved [[function_constant(0)]]; // else NeoX pairs
@@ -92,7 +93,7 @@ inline void write_rows(constant RopeWriteParams &p, Tensors<A, C> t, Place place
     const bool whole = ((p.rotated | p.q_stride | p.k_stride | p.v_stride) & 3) == 0;
     Pairs turned[steps], copied[steps]; // of Q and K; of V
     bool inside[steps];
-    for (uint s = 0; s < steps; s++) {
+    UNROLL for (uint s = 0; s < steps; s++) {
         const uint i = (s * 32 + lane) * 2;
         turned[s] = pairs_of(i, p.rotated, fc_interleaved);
         copied[s] = pairs_of(i, 0, fc_interleaved);
@@ -100,25 +101,25 @@ inline void write_rows(constant RopeWriteParams &p, Tensors<A, C> t, Place place
     }
 
     float4 x[count][steps];
-    for (uint j = 0; j < count; j++) {
+    UNROLL for (uint j = 0; j < count; j++) {
         const uint row = first + j;
-        for (uint s = 0; s < steps; s++) {
+        UNROLL for (uint s = 0; s < steps; s++) {
             x[j][s] = float4(0.0f);
             if (row < end && inside[s])
                 x[j][s] = load_pairs(from_row(p, t, token, row), row < values ? turned[s] : copied[s], whole);
         }
     }
     float scale[count];
-    for (uint j = 0; norms && j < count; j++) {
-        if (first + j >= values)
+    UNROLL for (uint j = 0; j < count; j++) {
+        if (!norms || first + j >= values)
             continue;
         float squares = 0.0f;
-        for (uint s = 0; s < steps; s++)
+        UNROLL for (uint s = 0; s < steps; s++)
             squares += dot(x[j][s], x[j][s]);
         scale[j] = precise::rsqrt(simd_sum(squares) / float(p.head) + p.eps);
     }
 
-    for (uint s = 0; s < steps; s++) {
+    UNROLL for (uint s = 0; s < steps; s++) {
         if (!inside[s])
             continue;
         float4 r = float4(0.0f), query = float4(1.0f), key = float4(1.0f);
@@ -128,7 +129,7 @@ inline void write_rows(constant RopeWriteParams &p, Tensors<A, C> t, Place place
             query = load_pairs(t.q_norm, turned[s], whole);
         if (norms && first < values && first + count > keys)
             key = load_pairs(t.k_norm, turned[s], whole);
-        for (uint j = 0; j < count; j++) {
+        UNROLL for (uint j = 0; j < count; j++) {
             const uint row = first + j;
             if (row >= end)
                 continue;

@@ -11,7 +11,8 @@ import (
 // by itself, from a text in which macros say what it is to hold:
 //
 //   - SMELT_KERNEL_ and a host name: that instance, and no other;
-//   - SMELT_FC_TYPE0 and the like, for every function constant that is set: its value.
+//   - SMELT_FC_TYPE0 and the like, for every function constant that is set: its value;
+//   - SMELT_SINGLE: that constants have values, so that a template's argument may be one.
 
 var (
 	declaration = regexp.MustCompile(`(?m)^constant (uint|bool) (fc_\w+) \[\[function_constant\(\d+\)\]\];`)
@@ -30,7 +31,7 @@ func Single(file string) string {
 		return fmt.Sprintf("#ifdef %s\n%s%s;\n%strue;\n#else\n%s%s;\n%sfalse;\n#endif", macro(m[2]), value, macro(m[2]), known, value, zero, known)
 	})
 	text = definedness.ReplaceAllString(text, "${1}_defined")
-	return instance.ReplaceAllString(text, "#ifdef "+instancePrefix+"$1\n$0\n#endif")
+	return "#define SMELT_SINGLE\n" + instance.ReplaceAllString(text, "#ifdef "+instancePrefix+"$1\n$0\n#endif")
 }
 
 const instancePrefix = "SMELT_KERNEL_"

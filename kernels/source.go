@@ -5,6 +5,7 @@ import (
 	"embed"
 	"encoding/hex"
 	"fmt"
+	"iter"
 	"regexp"
 	"slices"
 	"strings"
@@ -35,8 +36,21 @@ func Files() []string {
 // panic.
 func Source(file string) string {
 	var b strings.Builder
-	inline(&b, file, &[]string{})
+	for l := range lines(file, &[]string{}) {
+		b.WriteString(l.text)
+	}
 	return b.String()
+}
+
+// Place returns the file and the line that line n of [Source] comes from, counted from 1;
+// a line that it does not have panics.
+func Place(file string, n int) (string, int) {
+	for p := range lines(file, &[]string{}) {
+		if n--; n == 0 {
+			return p.file, p.line
+		}
+	}
+	panic(fmt.Sprintf("kernels: %s has no such line", file))
 }
 
 // Hash returns the SHA-256 of [Source] in hexadecimal digits. Who compiled a kernel
@@ -46,19 +60,39 @@ func Hash(file string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-func inline(b *strings.Builder, file string, seen *[]string) {
+// sourceLine is a line of a file.
+type sourceLine struct {
+	file string
+	line int
+	text string
+}
+
+// lines yields those of a file, and in place of the first include of a header those of it.
+func lines(file string, seen *[]string) iter.Seq[sourceLine] {
 	text, err := sources.ReadFile(file)
 	if err != nil {
 		panic(fmt.Sprintf("kernels: no source is called %q", file))
 	}
 	*seen = append(*seen, file)
-	for line := range strings.Lines(string(text)) {
-		m := quotedInclude.FindStringSubmatch(line)
-		switch {
-		case m == nil:
-			b.WriteString(line)
-		case !slices.Contains(*seen, m[1]):
-			inline(b, m[1], seen)
+	return func(yield func(sourceLine) bool) {
+		n := 0
+		for line := range strings.Lines(string(text)) {
+			n++
+			m := quotedInclude.FindStringSubmatch(line)
+			if m == nil {
+				if !yield(sourceLine{file, n, line}) {
+					return
+				}
+				continue
+			}
+			if slices.Contains(*seen, m[1]) {
+				continue
+			}
+			for l := range lines(m[1], seen) {
+				if !yield(l) {
+					return
+				}
+			}
 		}
 	}
 }

@@ -6,6 +6,7 @@
 #define SMELT_KERNELS_TILE_H
 
 #include <metal_stdlib>
+#include "unroll.h"
 using namespace metal;
 
 struct Quadrant {
@@ -13,7 +14,7 @@ struct Quadrant {
 };
 
 inline void clear(thread Quadrant &acc) {
-    for (uint i = 0; i < 4; i++)
+    UNROLL for (uint i = 0; i < 4; i++)
         acc.part[i] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
 }
 
@@ -25,7 +26,7 @@ inline void accumulate(threadgroup const T *a, threadgroup const T *b, uint stri
     const uint m = (sg / 2) * 16, n = (sg % 2) * 16;
     for (uint k = 0; k < depth; k += 8) {
         simdgroup_matrix<T, 8, 8> left[2], right[2];
-        for (uint i = 0; i < 2; i++) {
+        UNROLL for (uint i = 0; i < 2; i++) {
             simdgroup_load(left[i], a + (m + 8 * i) * stride + k, stride);
             if (b_rows) {
                 simdgroup_load(right[i], b + k * stride + n + 8 * i, stride);
@@ -33,7 +34,7 @@ inline void accumulate(threadgroup const T *a, threadgroup const T *b, uint stri
                 simdgroup_load(right[i], b + (n + 8 * i) * stride + k, stride, ulong2(0, 0), true);
             }
         }
-        for (uint i = 0; i < 4; i++) {
+        UNROLL for (uint i = 0; i < 4; i++) {
             simdgroup_multiply_accumulate(acc.part[i], left[i / 2], right[i % 2], acc.part[i]);
         }
     }
@@ -42,7 +43,7 @@ inline void accumulate(threadgroup const T *a, threadgroup const T *b, uint stri
 // store writes the simdgroup's quadrant into a [32, 32] tile.
 inline void store(thread const Quadrant &acc, threadgroup float *tile, uint sg) {
     const uint m = (sg / 2) * 16, n = (sg % 2) * 16;
-    for (uint i = 0; i < 4; i++)
+    UNROLL for (uint i = 0; i < 4; i++)
         simdgroup_store(acc.part[i], tile + (m + 8 * (i / 2)) * 32 + n + 8 * (i % 2), 32);
 }
 

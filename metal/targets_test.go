@@ -33,9 +33,10 @@ func TestMissingKernels(t *testing.T) {
 		}{
 			{"tiny-qwen3", []ir.Op{ir.OpAttention}},
 			{"tiny-qwen3", []ir.Op{ir.OpHeadNormRopeKVWrite}},
-			{"tiny-qwen3", []ir.Op{ir.OpHeadNormRopeKVWrite, ir.OpFusedLinear}},
+			{"tiny-qwen3", []ir.Op{ir.OpHeadNormRopeKVWrite, ir.OpHeadNormRopeKVWriteAttention, ir.OpFusedLinear}},
 			{"tiny-llama", []ir.Op{ir.OpRopeQKVWrite}},
 			{"tiny-llama", []ir.Op{ir.OpRopeQKVWrite, ir.OpAttention}},
+			{"tiny-llama", []ir.Op{ir.OpRopeQKVWriteAttention, ir.OpRopeQKVWrite}},
 		} {
 			t.Run(fmt.Sprintf("%s %s %v", on.device, c.model, c.ops), func(t *testing.T) {
 				model, err := smelt.Open("../testdata/models/"+c.model+"/gguf/"+c.model+"-F16.gguf", "")

@@ -75,7 +75,7 @@ func TestLeastIsWhatIsTouched(t *testing.T) {
 // unread is what a kernel may leave of what the derivation counts.
 func unread(r profile.Row) int64 {
 	switch {
-	case strings.HasPrefix(r.Kernel, "attention_vec"):
+	case strings.HasPrefix(r.Kernel, "attention_vec"), strings.HasPrefix(r.Kernel, "attention_write"):
 		return 8 // cu_seqlens, where there is one sequence
 	case strings.HasPrefix(r.Kernel, "mask"):
 		return r.LeastBytes / 2 // scores that the mask hides
@@ -87,7 +87,7 @@ func unread(r profile.Row) int64 {
 // so that the default run counts one step of decoding and small products.
 func TestBounds(t *testing.T) {
 	full := os.Getenv("SMELT_KERNELS") == "full"
-	quick := []string{"embed", "gather_rows", "linear_vec", "attention_vec", "attention_reduce", "rope_qkv_write", "head_norm_rope_kv_write"}
+	quick := []string{"embed", "gather_rows", "linear_vec", "attention_vec", "attention_write", "attention_reduce", "rope_qkv_write", "head_norm_rope_kv_write"}
 	for _, c := range []struct {
 		model    string
 		families []string

@@ -10,7 +10,7 @@ uint32_t vocab;
 };
 
 struct NormParams {
-uint32_t msl_constant_rows();
+uint32_t rows;
 uint32_t width;
 uint32_t x_stride;
 float eps;
@@ -171,7 +171,7 @@ uint32_t block_stride;
 };
 
 struct ElementParams {
-uint32_t msl_constant_rows();
+uint32_t rows;
 uint32_t width;
 uint32_t a_stride;
 uint32_t b_stride;
@@ -179,7 +179,7 @@ float value;
 };
 
 struct TopKParams {
-uint32_t msl_constant_rows();
+uint32_t rows;
 uint32_t width;
 uint32_t x_stride;
 uint32_t k;
@@ -322,15 +322,43 @@ inline KeyRange keys_seen(int position, int context, uint window) {
 const uint next = uint(MSL_CAST(uint, max(0, position + 1)));
 return {MSL_BRANCH(10, window != 0 && next > window )? next - window : 0, min(next, uint(MSL_CAST(uint, max(0, context))))};
 }
-#line 8 "kernels/teams.h"
+#line 7 "kernels/attention_vec.metal"
 using namespace metal;
 
 
 
-static constexpr float lowest = -3.0e38f;
+static inline uint msl_constant_fc_head() { return msl::constant<uint>(0); }
+static inline bool msl_constant_has_head() { return ( msl::is_constant_defined(0)); }
 
-static constexpr float log2_e = 1.44269504f;
-#line 20 "kernels/teams.h"
+
+static inline uint msl_constant_fc_split() { return msl::constant<uint>(1); }
+static inline bool msl_constant_is_split() { return ( msl::is_constant_defined(1)); }
+
+static inline bool msl_constant_fc_window() { return msl::constant<bool>(2); }
+static inline bool msl_constant_fc_soft_cap() { return msl::constant<bool>(3); }
+static inline bool msl_constant_fc_sinks() { return msl::constant<bool>(4); }
+static inline bool msl_constant_fc_map() { return msl::constant<bool>(5); }
+static inline bool msl_constant_fc_slopes() { return msl::constant<bool>(7); }
+static inline bool msl_constant_has_window() { return ( msl::is_constant_defined(2) ? msl_constant_fc_window() : false); }
+static inline bool msl_constant_has_soft_cap() { return ( msl::is_constant_defined(3) ? msl_constant_fc_soft_cap() : false); }
+static inline bool msl_constant_has_sinks() { return ( msl::is_constant_defined(4) ? msl_constant_fc_sinks() : false); }
+static inline bool msl_constant_has_map() { return ( msl::is_constant_defined(5) ? msl_constant_fc_map() : false); }
+static inline bool msl_constant_has_slopes() { return ( msl::is_constant_defined(7) ? msl_constant_fc_slopes() : false); }
+
+
+
+
+static inline uint msl_constant_fc_rows() { return msl::constant<uint>(6); }
+static inline uint msl_constant_row_count() { return ( msl::is_constant_defined(6) ? msl_constant_fc_rows() : 1); }
+#line 27 "kernels/attention_rows.h"
+using namespace metal;
+
+
+
+static const float lowest = -3.0e38f;
+
+static const float log2_e = 1.44269504f;
+#line 39 "kernels/attention_rows.h"
 struct Fours {
 float4 first, second;
 };
@@ -382,36 +410,357 @@ const float4 even = (MSL_BRANCH(22, upper )? c : a) + simd_shuffle_xor(MSL_BRANC
 const float4 odd = (MSL_BRANCH(24, upper )? d : b) + simd_shuffle_xor(MSL_BRANCH(25, upper )? b : d, 16, 9);
 return (MSL_BRANCH(26, later )? odd : even) + simd_shuffle_xor(MSL_BRANCH(27, later )? even : odd, 8, 10);
 }
-#line 7 "kernels/attention_vec.metal"
-using namespace metal;
+
+
+template <uint R> struct Rows {
+float4 query[R][8];
+float4 sum[R][8];
+float highest[R];
+float total[R];
+KeyRange seen[R];
+int position[R];
+};
+
+
+template <typename C> struct Pages {
+const C *keys, *values;
+const int *table;
+uint block, kv_head;
+CacheStrides strides;
+};
 
 
 
-static inline uint msl_constant_fc_head() { return msl::constant<uint>(0); }
-static inline bool msl_constant_has_head() { return ( msl::is_constant_defined(0)); }
-
-
-static inline uint msl_constant_fc_split() { return msl::constant<uint>(1); }
-static inline bool msl_constant_is_split() { return ( msl::is_constant_defined(1)); }
-
-static inline bool msl_constant_fc_window() { return msl::constant<bool>(2); }
-static inline bool msl_constant_fc_soft_cap() { return msl::constant<bool>(3); }
-static inline bool msl_constant_fc_sinks() { return msl::constant<bool>(4); }
-static inline bool msl_constant_fc_map() { return msl::constant<bool>(5); }
-static inline bool msl_constant_fc_slopes() { return msl::constant<bool>(7); }
-static inline bool msl_constant_has_window() { return ( msl::is_constant_defined(2) ? msl_constant_fc_window() : false); }
-static inline bool msl_constant_has_soft_cap() { return ( msl::is_constant_defined(3) ? msl_constant_fc_soft_cap() : false); }
-static inline bool msl_constant_has_sinks() { return ( msl::is_constant_defined(4) ? msl_constant_fc_sinks() : false); }
-static inline bool msl_constant_has_map() { return ( msl::is_constant_defined(5) ? msl_constant_fc_map() : false); }
-static inline bool msl_constant_has_slopes() { return ( msl::is_constant_defined(7) ? msl_constant_fc_slopes() : false); }
+template <typename C>
+inline Fours key_fours( const Pages<C> &pages, uint, ulong at, uint i, uint lane, uint head) {
+return load_fours(pages.keys, at, first_four(pages.keys, i, lane), head);
+}
+template <typename C>
+inline Fours value_fours( const Pages<C> &pages, uint, ulong at, uint i, uint lane, uint head) {
+return load_fours(pages.values, at, first_four(pages.values, i, lane), head);
+}
 
 
 
+template <typename C> struct OwnPages {
+const C *keys, *values;
+const int *table;
+uint block, kv_head;
+CacheStrides strides;
+uint own;
+const float *own_key, *own_value;
+};
 
-static inline uint msl_constant_fc_rows() { return msl::constant<uint>(6); }
-static inline uint msl_constant_rows() { return ( msl::is_constant_defined(6) ? msl_constant_fc_rows() : 1); }
-static constexpr uint most_rows = 8;
-#line 71 "kernels/attention_vec.metal"
+
+template <typename C>
+inline Fours own_fours( const C *cache, const float *row, uint i, uint lane, uint head) {
+const uint first = first_four(cache, i, lane), second = first_four(cache, i + 1, lane);
+return {*( const float4 *)(row + first),
+MSL_BRANCH(28, second < head )? *( const float4 *)(row + second) : float4(0.0f)};
+}
+
+template <typename C>
+inline Fours key_fours( const OwnPages<C> &pages, uint key, ulong at, uint i, uint lane, uint head) {
+if (MSL_BRANCH(29, key == pages.own))
+return own_fours(pages.keys, pages.own_key, i, lane, head);
+return load_fours(pages.keys, at, first_four(pages.keys, i, lane), head);
+}
+template <typename C>
+inline Fours value_fours( const OwnPages<C> &pages, uint key, ulong at, uint i, uint lane, uint head) {
+if (MSL_BRANCH(30, key == pages.own))
+return own_fours(pages.values, pages.own_value, i, lane, head);
+return load_fours(pages.values, at, first_four(pages.values, i, lane), head);
+}
+
+
+
+struct Scoring {
+float scale;
+float cap;
+float slope;
+};
+
+inline Scoring scoring_of(float scale, float cap, float slope) {
+
+const bool capped = msl_constant_has_soft_cap() && cap > 0.0f;
+return {MSL_BRANCH(31, capped )? scale / cap : scale * log2_e, MSL_BRANCH(32, capped )? cap : 0.0f, slope * log2_e};
+}
+
+
+struct States {
+float4 sums[8][64];
+float maxima[8];
+float totals[8];
+};
+
+template <uint R> inline void clear( Rows<R> &rows) {
+for (uint r = 0; MSL_STEP(r < R); r++) {
+rows.highest[r] = lowest;
+rows.total[r] = 0.0f;
+for (uint i = 0; MSL_STEP(i < 8); i++)
+rows.sum[r][i] = 0.0f;
+}
+}
+
+
+template <uint R> inline KeyRange seen_by_any( const Rows<R> &rows) {
+KeyRange any = {0xffffffffu, 0};
+for (uint r = 0; MSL_STEP(r < R); r++) {
+if (MSL_BRANCH(33, rows.seen[r].begin < rows.seen[r].end))
+any = {min(any.begin, rows.seen[r].begin), max(any.end, rows.seen[r].end)};
+}
+return any;
+}
+
+
+
+
+template <uint R, typename P>
+inline bool take_keys( Rows<R> &rows, const P &pages, const Scoring &scoring, uint head, uint start,
+uint sg, uint lane) {
+const KeyRange any = seen_by_any(rows);
+const uint team = lane / 8;
+uint first = sg * 32 + start;
+if (MSL_BRANCH(34, any.begin < any.end)) {
+first += (any.begin - start) / 256 * 256;
+first += MSL_BRANCH(35, first + 32 <= any.begin )? 256 : 0;
+}
+const bool has_keys = first < any.end;
+MSL_LOOP(36) for (; MSL_TURN(37, first < any.end); first += 256) {
+
+const uint key = first + team * 8;
+ulong at[8];
+uint within = key % pages.block;
+const int *page = pages.table + key / pages.block;
+ulong own = MSL_BRANCH(38, key < any.end )? cache_row(uint(MSL_CAST(uint, *page)), within, pages.kv_head, pages.strides) : 0;
+for (uint s = 0; MSL_STEP(s < 8); s++) {
+at[s] = own;
+own += pages.strides.row;
+if (MSL_BRANCH(39, ++within == pages.block && key + s + 1 < any.end)) {
+within = 0;
+page++;
+own = cache_row(uint(MSL_CAST(uint, *page)), 0, pages.kv_head, pages.strides);
+}
+}
+
+float score[R][8];
+for (uint s = 0; MSL_STEP(s < 8); s++) {
+for (uint r = 0; MSL_STEP(r < R); r++)
+score[r][s] = 0.0f;
+if (MSL_BRANCH(40, key + s < any.begin || key + s >= any.end))
+continue;
+for (uint i = 0; MSL_STEP(i < 8); i += 2) {
+if (MSL_BRANCH(41, first_four(pages.keys, i, lane) >= head))
+continue;
+const Fours k = key_fours(pages, key + s, at[s], i, lane, head);
+for (uint r = 0; MSL_STEP(r < R); r++)
+score[r][s] += dot(rows.query[r][i], k.first) + dot(rows.query[r][i + 1], k.second);
+}
+}
+
+
+Eight weights[R];
+for (uint r = 0; MSL_STEP(r < R); r++) {
+const float *v = score[r];
+float own = fold(float4(MSL_CAST(float4, v[0], v[1], v[2], v[3])), float4(MSL_CAST(float4, v[4], v[5], v[6], v[7])), lane);
+if (MSL_BRANCH(42, msl_constant_has_soft_cap() && scoring.cap > 0.0f))
+own = scoring.cap * log2_e * precise::tanh(own);
+if (msl_constant_has_slopes())
+own += scoring.slope * float(MSL_CAST(float, int(MSL_CAST(int, first + lane)) - rows.position[r]));
+const bool sees = first + lane >= rows.seen[r].begin && first + lane < rows.seen[r].end;
+const float peak = simd_max(MSL_BRANCH(43, sees )? max(rows.highest[r], own) : rows.highest[r], 11);
+const float keep = exp2(rows.highest[r] - peak);
+const float weight = MSL_BRANCH(44, sees )? exp2(own - peak) : 0.0f;
+rows.highest[r] = peak;
+rows.total[r] = rows.total[r] * keep + weight;
+if (MSL_BRANCH(45, keep != 1.0f)) {
+for (uint i = 0; MSL_STEP(i < 8); i++)
+rows.sum[r][i] *= keep;
+}
+weights[r] = spread(weight, lane);
+}
+
+for (uint s = 0; MSL_STEP(s < 8); s++) {
+float weight[R];
+bool wanted = false;
+for (uint r = 0; MSL_STEP(r < R); r++) {
+weight[r] = s < 4 ? weights[r].low[s % 4] : weights[r].high[s % 4];
+wanted = wanted || weight[r] != 0.0f;
+}
+if (MSL_BRANCH(46, !wanted))
+continue;
+for (uint i = 0; MSL_STEP(i < 8); i += 2) {
+if (MSL_BRANCH(47, first_four(pages.values, i, lane) >= head))
+continue;
+const Fours v = value_fours(pages, key + s, at[s], i, lane, head);
+for (uint r = 0; MSL_STEP(r < R); r++) {
+if (MSL_BRANCH(48, weight[r] == 0.0f))
+continue;
+rows.sum[r][i] += weight[r] * v.first;
+rows.sum[r][i + 1] += weight[r] * v.second;
+}
+}
+}
+}
+return has_keys;
+}
+
+
+template <uint R, typename C>
+inline void share( const Rows<R> &rows, uint r, bool has_keys, const C *values, uint head,
+States &states, uint sg, uint lane) {
+
+
+float total = rows.total[r];
+if (MSL_BRANCH(49, has_keys)) {
+total = simd_sum(total, 12);
+for (uint i = 0; MSL_STEP(i < 8); i += 4) {
+if (MSL_BRANCH(50, first_four(values, i, 0) >= head))
+continue;
+const float4 whole =
+fold_teams(rows.sum[r][i], rows.sum[r][i + 1], rows.sum[r][i + 2], rows.sum[r][i + 3], lane);
+const uint d = first_four(values, i + lane / 8, lane);
+if (MSL_BRANCH(51, d < head))
+states.sums[sg][d / 4] = whole;
+}
+}
+if (MSL_BRANCH(52, lane == 0)) {
+states.maxima[sg] = rows.highest[r];
+states.totals[sg] = total;
+}
+}
+
+
+
+struct Merged {
+float peak, norm;
+float4 sum;
+};
+
+
+
+inline Merged merge( const States &states, float sink, uint tid) {
+const bool sinks_here = msl_constant_has_sinks() && !msl_constant_is_split();
+Merged all;
+all.peak = sinks_here ? max(lowest, sink) : lowest;
+all.sum = 0.0f;
+for (uint i = 0; MSL_STEP(i < 8); i++)
+all.peak = max(all.peak, states.maxima[i]);
+all.norm = sinks_here ? exp2(sink - all.peak) : 0.0f;
+for (uint i = 0; MSL_STEP(i < 8); i++) {
+if (MSL_BRANCH(53, states.totals[i] == 0.0f))
+continue;
+const float weight = exp2(states.maxima[i] - all.peak);
+all.norm += weight * states.totals[i];
+all.sum += weight * states.sums[i][tid];
+}
+return all;
+}
+#line 38 "kernels/attention_vec.metal"
+template <typename A, typename C> struct Arguments {
+const A *q;
+const C *k_cache;
+const C *v_cache;
+const int *positions;
+const int *cu_seqlens;
+const int *context_lens;
+const int *block_table;
+A *out;
+float *part;
+float *statistics;
+const float *sinks;
+const int *map;
+const float *slopes;
+};
+
+
+template <uint R, typename A, typename C>
+inline void attend( const Arguments<A, C> &a, const AttentionParams &p, States &states,
+uint3 group, uint3 groups, uint tid, uint sg, uint lane) {
+const uint head = msl_constant_has_head() ? msl_constant_fc_head() : p.head;
+const uint q_head = group.x;
+if (MSL_BRANCH(54, group.y >= (R == 1 ? p.tokens : first_tile(int(MSL_CAST(int, p.tokens)), p.seqs, R))))
+return;
+int owner;
+if (msl_constant_has_map()) {
+owner = a.map[group.y];
+} else if (R == 1) {
+owner = int(MSL_CAST(int, sequence_of(a.cu_seqlens, p.seqs, group.y)));
+} else {
+owner = int(MSL_CAST(int, sequence_of_tile(a.cu_seqlens, p.seqs, group.y, R)));
+}
+if (MSL_BRANCH(55, owner < 0))
+return;
+const uint seq = uint(MSL_CAST(uint, owner));
+uint token = group.y, tokens = 1;
+if (R != 1) {
+const int seq_start = a.cu_seqlens[seq];
+token = uint(MSL_CAST(uint, seq_start)) + (group.y - first_tile(seq_start, seq, R)) * R;
+const uint seq_end = uint(MSL_CAST(uint, a.cu_seqlens[seq + 1]));
+if (MSL_BRANCH(56, token >= seq_end))
+return;
+tokens = min(R, seq_end - token);
+}
+Pages<C> pages;
+pages.keys = a.k_cache;
+pages.values = a.v_cache;
+pages.table = a.block_table + ulong(MSL_CAST(ulong, seq)) * p.table_stride;
+pages.block = p.block;
+pages.kv_head = q_head / (p.heads / p.kv_heads);
+pages.strides = {p.block_stride, p.head_stride, p.row_stride};
+const Scoring scoring = scoring_of(p.scale, p.soft_cap, msl_constant_has_slopes() ? a.slopes[q_head] : 0.0f);
+
+
+const uint start = msl_constant_is_split() ? group.z * msl_constant_fc_split() : 0;
+Rows<R> rows;
+clear(rows);
+for (uint r = 0; MSL_STEP(r < R); r++) {
+rows.seen[r] = {0, 0};
+rows.position[r] = 0;
+if (MSL_BRANCH(57, r < tokens)) {
+rows.position[r] = a.positions[token + r];
+rows.seen[r] = keys_seen(rows.position[r], a.context_lens[seq], msl_constant_has_window() ? p.window : 0);
+}
+if (msl_constant_is_split())
+rows.seen[r] = {max(rows.seen[r].begin, start), min(rows.seen[r].end, start + msl_constant_fc_split())};
+const A *from = a.q + (ulong(MSL_CAST(ulong, token + r)) * p.heads + q_head) * head;
+for (uint i = 0; MSL_STEP(i < 8); i++) {
+const uint d = first_four(a.k_cache, i, lane);
+rows.query[r][i] = 0.0f;
+if (MSL_BRANCH(58, r < tokens && d < head))
+rows.query[r][i] = float4(MSL_CAST(float4, *( const vec<A, 4> *)(from + d))) * scoring.scale;
+}
+}
+const bool has_keys = take_keys(rows, pages, scoring, head, start, sg, lane);
+
+for (uint r = 0; MSL_STEP(r < R); r++) {
+if (MSL_BRANCH(59, r >= tokens))
+break;
+if (r > 0)
+threadgroup_barrier(mem_flags::mem_threadgroup, 13);
+share(rows, r, has_keys, a.v_cache, head, states, sg, lane);
+threadgroup_barrier(mem_flags::mem_threadgroup, 14);
+if (MSL_BRANCH(60, tid * 4 >= head))
+continue;
+const float sink = msl_constant_has_sinks() && !msl_constant_is_split() ? a.sinks[q_head] * log2_e : lowest;
+Merged all = merge(states, sink, tid);
+const ulong slot = ulong(MSL_CAST(ulong, token + r)) * p.heads + q_head;
+if (msl_constant_is_split()) {
+const ulong at = slot * groups.z + group.z;
+if (MSL_BRANCH(61, tid == 0)) {
+a.statistics[at * 2] = all.peak;
+a.statistics[at * 2 + 1] = all.norm;
+}
+if (MSL_BRANCH(62, all.norm != 0.0f))
+*( float4 *)(a.part + at * head + tid * 4) = all.sum;
+} else {
+if (MSL_BRANCH(63, all.norm != 0.0f))
+all.sum /= all.norm;
+store_four(a.out, slot * head + tid * 4, all.sum);
+}
+}
+}
+#line 171 "kernels/attention_vec.metal"
 template <typename A, typename C>
 void attention_vec( const A *q,
 const C *k_cache,
@@ -430,213 +779,41 @@ const float *slopes,
 uint3 group, uint3 groups,
 uint tid, uint sg,
 uint lane) {
-using msl_type_0 = float4[8][64]; static_assert(sizeof(msl_type_0) == 8192, "states"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &states = msl::group_variable<msl_type_0>(msl_at_0, 0); 
-using msl_type_1 = float[8]; static_assert(sizeof(msl_type_1) == 32, "maxima"); constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &maxima = msl::group_variable<msl_type_1>(msl_at_1, 1); 
-using msl_type_2 = float[8]; static_assert(sizeof(msl_type_2) == 32, "totals"); constexpr uint32_t msl_at_2 = msl::place(msl_end_1), msl_end_2 = msl_at_2 + sizeof(msl_type_2); msl_type_2 &totals = msl::group_variable<msl_type_2>(msl_at_2, 2); 
-
-const uint head = msl_constant_has_head() ? msl_constant_fc_head() : p.head;
-const uint q_head = group.x;
-const uint kv_head = q_head / (p.heads / p.kv_heads);
-if (MSL_BRANCH(28, group.y >= (msl_constant_rows() == 1 ? p.tokens : first_tile(int(MSL_CAST(int, p.tokens)), p.seqs, msl_constant_rows()))))
-return;
-int owner;
-if (msl_constant_has_map()) {
-owner = map[group.y];
-} else if (msl_constant_rows() == 1) {
-owner = int(MSL_CAST(int, sequence_of(cu_seqlens, p.seqs, group.y)));
-} else {
-owner = int(MSL_CAST(int, sequence_of_tile(cu_seqlens, p.seqs, group.y, msl_constant_rows())));
-}
-if (MSL_BRANCH(29, owner < 0))
-return;
-const uint seq = uint(MSL_CAST(uint, owner));
-uint token = group.y, tokens = 1;
-if (msl_constant_rows() != 1) {
-const int seq_start = cu_seqlens[seq];
-token = uint(MSL_CAST(uint, seq_start)) + (group.y - first_tile(seq_start, seq, msl_constant_rows())) * msl_constant_rows();
-const uint seq_end = uint(MSL_CAST(uint, cu_seqlens[seq + 1]));
-if (MSL_BRANCH(30, token >= seq_end))
-return;
-tokens = min(msl_constant_rows(), seq_end - token);
-}
-const int *pages = block_table + ulong(MSL_CAST(ulong, seq)) * p.table_stride;
-const CacheStrides strides = {p.block_stride, p.head_stride, p.row_stride};
+using msl_type_0 = States; static_assert(sizeof(msl_type_0) == 8256, "states"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &states = msl::group_variable<msl_type_0>(msl_at_0, 0); 
+Arguments<A, C> a;
+a.q = q;
+a.k_cache = k_cache;
+a.v_cache = v_cache;
+a.positions = positions;
+a.cu_seqlens = cu_seqlens;
+a.context_lens = context_lens;
+a.block_table = block_table;
+a.out = out;
+a.part = part;
+a.statistics = statistics;
+a.sinks = sinks;
+a.map = map;
+a.slopes = slopes;
 
 
-const uint start = msl_constant_is_split() ? group.z * msl_constant_fc_split() : 0;
-KeyRange seen[most_rows];
-KeyRange any = {0xffffffffu, 0};
-for (uint r = 0; MSL_STEP(r < msl_constant_rows()); r++) {
-seen[r] = {0, 0};
-if (MSL_BRANCH(31, r < tokens))
-seen[r] = keys_seen(positions[token + r], context_lens[seq], msl_constant_has_window() ? p.window : 0);
-if (msl_constant_is_split())
-seen[r] = {max(seen[r].begin, start), min(seen[r].end, start + msl_constant_fc_split())};
-if (MSL_BRANCH(32, seen[r].begin < seen[r].end))
-any = {min(any.begin, seen[r].begin), max(any.end, seen[r].end)};
-}
 
-
-const bool capped = msl_constant_has_soft_cap() && p.soft_cap > 0.0f;
-const float scale = MSL_BRANCH(33, capped )? p.scale / p.soft_cap : p.scale * log2_e;
-const float slope = msl_constant_has_slopes() ? slopes[q_head] * log2_e : 0.0f;
-float4 query[most_rows][8], sum[most_rows][8];
-float highest[most_rows], total[most_rows];
-for (uint r = 0; MSL_STEP(r < msl_constant_rows()); r++) {
-const A *from = q + (ulong(MSL_CAST(ulong, token + r)) * p.heads + q_head) * head;
-highest[r] = lowest;
-total[r] = 0.0f;
-for (uint i = 0; MSL_STEP(i < 8); i++) {
-const uint d = first_four(k_cache, i, lane);
-query[r][i] = 0.0f;
-sum[r][i] = 0.0f;
-if (MSL_BRANCH(34, r < tokens && d < head))
-query[r][i] = float4(MSL_CAST(float4, *( const vec<A, 4> *)(from + d))) * scale;
-}
-}
-
-const uint team = lane / 8;
-uint first = sg * 32 + start;
-if (MSL_BRANCH(35, any.begin < any.end)) {
-first += (any.begin - start) / 256 * 256;
-first += MSL_BRANCH(36, first + 32 <= any.begin )? 256 : 0;
-}
-const bool has_keys = first < any.end;
-MSL_LOOP(37) for (; MSL_TURN(38, first < any.end); first += 256) {
-
-const uint key = first + team * 8;
-ulong row[8];
-uint within = key % p.block;
-const int *page = pages + key / p.block;
-ulong at = MSL_BRANCH(39, key < any.end )? cache_row(uint(MSL_CAST(uint, *page)), within, kv_head, strides) : 0;
-for (uint s = 0; MSL_STEP(s < 8); s++) {
-row[s] = at;
-at += strides.row;
-if (MSL_BRANCH(40, ++within == p.block && key + s + 1 < any.end)) {
-within = 0;
-page++;
-at = cache_row(uint(MSL_CAST(uint, *page)), 0, kv_head, strides);
-}
-}
-
-float score[most_rows][8];
-for (uint s = 0; MSL_STEP(s < 8); s++) {
-for (uint r = 0; MSL_STEP(r < msl_constant_rows()); r++)
-score[r][s] = 0.0f;
-if (MSL_BRANCH(41, key + s < any.begin || key + s >= any.end))
-continue;
-for (uint i = 0; MSL_STEP(i < 8); i += 2) {
-const uint d = first_four(k_cache, i, lane);
-if (MSL_BRANCH(42, d >= head))
-continue;
-const Fours k = load_fours(k_cache, row[s], d, head);
-for (uint r = 0; MSL_STEP(r < msl_constant_rows()); r++)
-score[r][s] += dot(query[r][i], k.first) + dot(query[r][i + 1], k.second);
-}
-}
-
-
-Eight weights[most_rows];
-for (uint r = 0; MSL_STEP(r < msl_constant_rows()); r++) {
-const float *v = score[r];
-float own = fold(float4(MSL_CAST(float4, v[0], v[1], v[2], v[3])), float4(MSL_CAST(float4, v[4], v[5], v[6], v[7])), lane);
-if (MSL_BRANCH(43, capped))
-own = p.soft_cap * log2_e * precise::tanh(own);
-if (MSL_BRANCH(44, msl_constant_has_slopes() && r < tokens))
-own += slope * float(MSL_CAST(float, int(MSL_CAST(int, first + lane)) - positions[token + r]));
-const bool sees = first + lane >= seen[r].begin && first + lane < seen[r].end;
-const float peak = simd_max(MSL_BRANCH(45, sees )? max(highest[r], own) : highest[r], 11);
-const float keep = exp2(highest[r] - peak);
-const float weight = MSL_BRANCH(46, sees )? exp2(own - peak) : 0.0f;
-highest[r] = peak;
-total[r] = total[r] * keep + weight;
-if (MSL_BRANCH(47, keep != 1.0f)) {
-for (uint i = 0; MSL_STEP(i < 8); i++)
-sum[r][i] *= keep;
-}
-weights[r] = spread(weight, lane);
-}
-
-for (uint s = 0; MSL_STEP(s < 8); s++) {
-float weight[most_rows];
-bool wanted = false;
-for (uint r = 0; MSL_STEP(r < msl_constant_rows()); r++) {
-weight[r] = s < 4 ? weights[r].low[s % 4] : weights[r].high[s % 4];
-wanted = wanted || weight[r] != 0.0f;
-}
-if (MSL_BRANCH(48, !wanted))
-continue;
-for (uint i = 0; MSL_STEP(i < 8); i += 2) {
-const uint d = first_four(v_cache, i, lane);
-if (MSL_BRANCH(49, d >= head))
-continue;
-const Fours v = load_fours(v_cache, row[s], d, head);
-for (uint r = 0; MSL_STEP(r < msl_constant_rows()); r++) {
-if (MSL_BRANCH(50, weight[r] == 0.0f))
-continue;
-sum[r][i] += weight[r] * v.first;
-sum[r][i + 1] += weight[r] * v.second;
-}
-}
-}
-}
-
-for (uint r = 0; MSL_STEP(r < msl_constant_rows()); r++) {
-if (MSL_BRANCH(51, r >= tokens))
+switch (msl_constant_row_count()) {
+case 1:
+attend<1>(a, p, states, group, groups, tid, sg, lane);
 break;
+case 2:
+attend<2>(a, p, states, group, groups, tid, sg, lane);
+break;
+case 4:
+attend<4>(a, p, states, group, groups, tid, sg, lane);
+break;
+default:
+attend<8>(a, p, states, group, groups, tid, sg, lane);
+break;
+}
 
-
-if (MSL_BRANCH(52, has_keys)) {
-total[r] = simd_sum(total[r], 12);
-for (uint i = 0; MSL_STEP(i < 8); i += 4) {
-if (MSL_BRANCH(53, first_four(v_cache, i, 0) >= head))
-continue;
-const float4 whole = fold_teams(sum[r][i], sum[r][i + 1], sum[r][i + 2], sum[r][i + 3], lane);
-const uint d = first_four(v_cache, i + team, lane);
-if (MSL_BRANCH(54, d < head))
-states[sg][d / 4] = whole;
 }
-}
-if (MSL_BRANCH(55, lane == 0)) {
-maxima[sg] = highest[r];
-totals[sg] = total[r];
-}
-threadgroup_barrier(mem_flags::mem_threadgroup, 13);
-if (MSL_BRANCH(56, tid * 4 < head)) {
-const ulong slot = ulong(MSL_CAST(ulong, token + r)) * p.heads + q_head;
-const bool sinks_here = msl_constant_has_sinks() && !msl_constant_is_split();
-const float sink = MSL_BRANCH(57, sinks_here )? sinks[q_head] * log2_e : lowest;
-float peak = max(lowest, sink);
-for (uint i = 0; MSL_STEP(i < 8); i++)
-peak = max(peak, maxima[i]);
-float4 result = 0.0f;
-float norm = MSL_BRANCH(58, sinks_here )? exp2(sink - peak) : 0.0f;
-for (uint i = 0; MSL_STEP(i < 8); i++) {
-if (MSL_BRANCH(59, totals[i] == 0.0f))
-continue;
-const float weight = exp2(maxima[i] - peak);
-norm += weight * totals[i];
-result += weight * states[i][tid];
-}
-if (msl_constant_is_split()) {
-const ulong at = slot * groups.z + group.z;
-if (MSL_BRANCH(60, tid == 0)) {
-statistics[at * 2] = peak;
-statistics[at * 2 + 1] = norm;
-}
-if (MSL_BRANCH(61, norm != 0.0f))
-*( float4 *)(part + at * head + tid * 4) = result;
-} else {
-if (MSL_BRANCH(62, norm != 0.0f))
-result /= norm;
-store_four(out, slot * head + tid * 4, result);
-}
-}
-if (r + 1 < msl_constant_rows())
-threadgroup_barrier(mem_flags::mem_threadgroup, 14);
-}
-}
-#line 302 "kernels/attention_vec.metal"
+#line 230 "kernels/attention_vec.metal"
 template <typename A>
 void attention_reduce( const float *part,
 const float *statistics,
@@ -645,14 +822,14 @@ const ReduceParams &p,
 const float *sinks,
 uint3 group, uint tid,
 uint lane) {
-if (MSL_BRANCH(63, group.y >= p.tokens))
+if (MSL_BRANCH(64, group.y >= p.tokens))
 return;
 const ulong row = ulong(MSL_CAST(ulong, group.y)) * p.heads + group.x;
 const float2 *of = ( const float2 *)statistics + row * p.partitions;
 const float sink = msl_constant_has_sinks() ? sinks[group.x] * log2_e : lowest;
 float peak = max(lowest, sink);
-MSL_LOOP(64) for (uint i = lane; MSL_TURN(65, i < p.partitions); i += 32) {
-if (MSL_BRANCH(66, of[i].y != 0.0f))
+MSL_LOOP(65) for (uint i = lane; MSL_TURN(66, i < p.partitions); i += 32) {
+if (MSL_BRANCH(67, of[i].y != 0.0f))
 peak = max(peak, of[i].x);
 }
 peak = simd_max(peak, 15);
@@ -660,25 +837,25 @@ const bool writes = tid * 4 < p.head;
 const float *from = part + row * p.partitions * p.head + tid * 4;
 float norm = 0.0f;
 float4 sum = 0.0f;
-MSL_LOOP(67) for (uint first = 0; MSL_TURN(68, first < p.partitions); first += 32) {
+MSL_LOOP(68) for (uint first = 0; MSL_TURN(69, first < p.partitions); first += 32) {
 float own = 0.0f;
-if (MSL_BRANCH(69, first + lane < p.partitions && of[first + lane].y != 0.0f)) {
+if (MSL_BRANCH(70, first + lane < p.partitions && of[first + lane].y != 0.0f)) {
 own = exp2(of[first + lane].x - peak);
 norm += own * of[first + lane].y;
 }
-MSL_LOOP(70) for (uint i = 0; MSL_TURN(71, i < min(32u, p.partitions - first)); i++) {
+MSL_LOOP(71) for (uint i = 0; MSL_TURN(72, i < min(32u, p.partitions - first)); i++) {
 const float weight = simd_broadcast(own, ushort(MSL_CAST(ushort, i)), 16);
-if (MSL_BRANCH(72, writes && weight != 0.0f))
+if (MSL_BRANCH(73, writes && weight != 0.0f))
 sum += weight * *( const float4 *)(from + ulong(MSL_CAST(ulong, first + i)) * p.head);
 }
 }
 norm = simd_sum(norm, 17);
 if (msl_constant_has_sinks())
 norm += exp2(sink - peak);
-if (MSL_BRANCH(73, writes))
-store_four(out, row * p.head + tid * 4, MSL_BRANCH(74, norm != 0.0f )? sum / norm : float4(0.0f));
+if (MSL_BRANCH(74, writes))
+store_four(out, row * p.head + tid * 4, MSL_BRANCH(75, norm != 0.0f )? sum / norm : float4(0.0f));
 }
-#line 682 "kernels/emulated/attention_vec.gen.cc"
+#line 859 "kernels/emulated/attention_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_vec<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -701,7 +878,7 @@ void thread_0(const msl::Thread &t) {
         msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_0[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}};
-const uint32_t variables_0[] = {8192, 32, 32};
+const uint32_t variables_0[] = {8256};
 void thread_1(const msl::Thread &t) {
     attention_vec<float, half>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const half *>(t.worker->buffers[1]),
@@ -724,7 +901,7 @@ void thread_1(const msl::Thread &t) {
         msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_1[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}};
-const uint32_t variables_1[] = {8192, 32, 32};
+const uint32_t variables_1[] = {8256};
 void thread_2(const msl::Thread &t) {
     attention_vec<half, float>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -747,7 +924,7 @@ void thread_2(const msl::Thread &t) {
         msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_2[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}};
-const uint32_t variables_2[] = {8192, 32, 32};
+const uint32_t variables_2[] = {8256};
 void thread_3(const msl::Thread &t) {
     attention_vec<half, half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const half *>(t.worker->buffers[1]),
@@ -770,7 +947,7 @@ void thread_3(const msl::Thread &t) {
         msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_3[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}};
-const uint32_t variables_3[] = {8192, 32, 32};
+const uint32_t variables_3[] = {8256};
 void thread_4(const msl::Thread &t) {
     attention_vec<bfloat, bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
         static_cast<const bfloat *>(t.worker->buffers[1]),
@@ -793,7 +970,7 @@ void thread_4(const msl::Thread &t) {
         msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_4[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}};
-const uint32_t variables_4[] = {8192, 32, 32};
+const uint32_t variables_4[] = {8256};
 void thread_5(const msl::Thread &t) {
     attention_vec<half, CacheBlock>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const CacheBlock *>(t.worker->buffers[1]),
@@ -816,7 +993,7 @@ void thread_5(const msl::Thread &t) {
         msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_5[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}};
-const uint32_t variables_5[] = {8192, 32, 32};
+const uint32_t variables_5[] = {8256};
 void thread_6(const msl::Thread &t) {
     attention_vec<float, CacheBlock>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const CacheBlock *>(t.worker->buffers[1]),
@@ -839,7 +1016,7 @@ void thread_6(const msl::Thread &t) {
         msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_6[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "map"}, {13, 0, "slopes"}};
-const uint32_t variables_6[] = {8192, 32, 32};
+const uint32_t variables_6[] = {8256};
 void thread_7(const msl::Thread &t) {
     attention_reduce<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -874,16 +1051,16 @@ void thread_9(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_9[] = {{0, 0, "part"}, {1, 0, "statistics"}, {2, 0, "out"}, {3, sizeof(ReduceParams), "p"}, {4, 0, "sinks"}};
 const msl::Kernel kernels[] = {
-    {"attention_vec_f32_f32", "kernels/attention_vec.metal", 344, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 14, variables_0, 3},
-    {"attention_vec_f32_f16", "kernels/attention_vec.metal", 346, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 14, variables_1, 3},
-    {"attention_vec_f16_f32", "kernels/attention_vec.metal", 348, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 14, variables_2, 3},
-    {"attention_vec_f16_f16", "kernels/attention_vec.metal", 350, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 14, variables_3, 3},
-    {"attention_vec_bf16_bf16", "kernels/attention_vec.metal", 352, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 14, variables_4, 3},
-    {"attention_vec_f16_q8_0", "kernels/attention_vec.metal", 354, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 14, variables_5, 3},
-    {"attention_vec_f32_q8_0", "kernels/attention_vec.metal", 356, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 14, variables_6, 3},
-    {"attention_reduce_f32", "kernels/attention_vec.metal", 358, thread_7, nullptr, 1024, 0x0u, 0x0u, buffers_7, 5, nullptr, 0},
-    {"attention_reduce_f16", "kernels/attention_vec.metal", 360, thread_8, nullptr, 1024, 0x0u, 0x0u, buffers_8, 5, nullptr, 0},
-    {"attention_reduce_bf16", "kernels/attention_vec.metal", 362, thread_9, nullptr, 1024, 0x0u, 0x0u, buffers_9, 5, nullptr, 0},
+    {"attention_vec_f32_f32", "kernels/attention_vec.metal", 272, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 14, variables_0, 1},
+    {"attention_vec_f32_f16", "kernels/attention_vec.metal", 274, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 14, variables_1, 1},
+    {"attention_vec_f16_f32", "kernels/attention_vec.metal", 276, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 14, variables_2, 1},
+    {"attention_vec_f16_f16", "kernels/attention_vec.metal", 278, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 14, variables_3, 1},
+    {"attention_vec_bf16_bf16", "kernels/attention_vec.metal", 280, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 14, variables_4, 1},
+    {"attention_vec_f16_q8_0", "kernels/attention_vec.metal", 282, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 14, variables_5, 1},
+    {"attention_vec_f32_q8_0", "kernels/attention_vec.metal", 284, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 14, variables_6, 1},
+    {"attention_reduce_f32", "kernels/attention_vec.metal", 286, thread_7, nullptr, 1024, 0x0u, 0x0u, buffers_7, 5, nullptr, 0},
+    {"attention_reduce_f16", "kernels/attention_vec.metal", 288, thread_8, nullptr, 1024, 0x0u, 0x0u, buffers_8, 5, nullptr, 0},
+    {"attention_reduce_bf16", "kernels/attention_vec.metal", 290, thread_9, nullptr, 1024, 0x0u, 0x0u, buffers_9, 5, nullptr, 0},
 };
 } // namespace
 namespace msl {

@@ -209,6 +209,44 @@ uint32_t seqs;
 uint32_t context;
 uint32_t window;
 };
+#line 6 "kernels/rotate.h"
+using namespace metal;
+
+
+struct Pair {
+uint first, second;
+bool rotates;
+};
+
+
+
+inline Pair pair_of(uint i, uint rotated, bool interleaved) {
+Pair pair;
+pair.rotates = 2 * i < rotated;
+const bool split = pair.rotates && !interleaved;
+pair.first = MSL_BRANCH(1, split )? i : 2 * i;
+pair.second = MSL_BRANCH(2, split )? i + rotated / 2 : 2 * i + 1;
+return pair;
+}
+
+
+template <typename A> inline float2 load_pair( const A *head, Pair pair) {
+return float2(MSL_CAST(float2, float(MSL_CAST(float, head[pair.first])), float(MSL_CAST(float, head[pair.second]))));
+}
+template <typename A> inline void store_pair( A *head, Pair pair, float2 v) {
+head[pair.first] = A(v.x);
+head[pair.second] = A(v.y);
+}
+#line 38 "kernels/rotate.h"
+template <typename P> inline float2 rotation(const P &p, int position, uint i, float divisor, bool table) {
+const float scaled = float(MSL_CAST(float, position)) * p.freq_scale;
+float angle = scaled / divisor;
+if (MSL_BRANCH(3, !table))
+angle = scaled * (precise::exp2(-p.log2_theta * float(MSL_CAST(float, 2 * i)) / float(MSL_CAST(float, p.rotated))) / divisor);
+return float2(MSL_CAST(float2, precise::cos(angle), precise::sin(angle))) * p.magnitude;
+}
+
+inline float2 turn(float2 v, float2 r) { return float2(MSL_CAST(float2, v.x * r.x - v.y * r.y, v.x * r.y + v.y * r.x)); }
 #line 9 "kernels/paged.h"
 using namespace metal;
 
@@ -253,7 +291,7 @@ const uint bits = simd_max(as_type<uint>(v) & 0x7fffffffu, 1);
 const float d = as_type<float>(bits) / 127.0f;
 const bool lost = bits >= 0x7f800000u || isinf(float(MSL_CAST(float, half(MSL_CAST(half, d)))));
 const float inverse = 1.0f / d;
-return {MSL_BRANCH(1, lost )? half(MSL_CAST(half, NAN)) : half(MSL_CAST(half, d)), int8_t(MSL_BRANCH(2, lost || isinf(inverse) )? 0.0f : round(v * inverse))};
+return {MSL_BRANCH(4, lost )? half(MSL_CAST(half, NAN)) : half(MSL_CAST(half, d)), int8_t(MSL_BRANCH(5, lost || isinf(inverse) )? 0.0f : round(v * inverse))};
 }
 
 
@@ -261,7 +299,7 @@ inline void store_block( CacheBlock *cache, ulong i, float v, uint lane) {
 const BlockElement e = block_element(v);
 CacheBlock *b = cache + i / 32;
 b->qs[lane] = e.q;
-if (MSL_BRANCH(3, lane == 0))
+if (MSL_BRANCH(6, lane == 0))
 b->d = e.d;
 }
 
@@ -284,9 +322,9 @@ return ((ulong(MSL_CAST(ulong, page)) * kv_heads + kv_head) * block + within) * 
 
 inline uint sequence_of( const int *cu_seqlens, uint seqs, uint t) {
 uint low = 0, high = seqs;
-MSL_LOOP(4) while (MSL_TURN(5, high - low > 1)) {
+MSL_LOOP(7) while (MSL_TURN(8, high - low > 1)) {
 const uint mid = (low + high) / 2;
-if (MSL_BRANCH(6, uint(MSL_CAST(uint, cu_seqlens[mid])) <= t)) {
+if (MSL_BRANCH(9, uint(MSL_CAST(uint, cu_seqlens[mid])) <= t)) {
 low = mid;
 } else {
 high = mid;
@@ -300,9 +338,9 @@ inline uint first_tile(int start, uint seq, uint size) { return uint(MSL_CAST(ui
 
 inline uint sequence_of_tile( const int *cu_seqlens, uint seqs, uint tile, uint size) {
 uint low = 0, high = seqs;
-MSL_LOOP(7) while (MSL_TURN(8, high - low > 1)) {
+MSL_LOOP(10) while (MSL_TURN(11, high - low > 1)) {
 const uint mid = (low + high) / 2;
-if (MSL_BRANCH(9, first_tile(cu_seqlens[mid], mid, size) <= tile)) {
+if (MSL_BRANCH(12, first_tile(cu_seqlens[mid], mid, size) <= tile)) {
 low = mid;
 } else {
 high = mid;
@@ -320,106 +358,8 @@ uint begin, end;
 
 inline KeyRange keys_seen(int position, int context, uint window) {
 const uint next = uint(MSL_CAST(uint, max(0, position + 1)));
-return {MSL_BRANCH(10, window != 0 && next > window )? next - window : 0, min(next, uint(MSL_CAST(uint, max(0, context))))};
+return {MSL_BRANCH(13, window != 0 && next > window )? next - window : 0, min(next, uint(MSL_CAST(uint, max(0, context))))};
 }
-#line 8 "kernels/teams.h"
-using namespace metal;
-
-
-
-static constexpr float lowest = -3.0e38f;
-
-static constexpr float log2_e = 1.44269504f;
-#line 20 "kernels/teams.h"
-struct Fours {
-float4 first, second;
-};
-
-inline uint first_four( const float *, uint i, uint lane) { return i / 2 * 64 + lane % 8 * 4 + i % 2 * 32; }
-template <typename C> inline uint first_four( const C *, uint i, uint lane) {
-return i / 2 * 64 + lane % 8 * 8 + i % 2 * 4;
-}
-
-inline Fours load_fours( const float *cache, ulong at, uint d, uint head) {
-return {load_four(cache, at + d), MSL_BRANCH(11, d + 32 < head )? load_four(cache, at + d + 32) : float4(0.0f)};
-}
-template <typename T> inline Fours load_fours( const T *cache, ulong at, uint d, uint) {
-const uint4 words = *( const uint4 *)(cache + at + d);
-return {float4(MSL_CAST(float4, as_type<vec<T, 4>>(words.template swizzle<0, 1>()))), float4(MSL_CAST(float4, as_type<vec<T, 4>>(words.template swizzle<2, 3>())))};
-}
-inline Fours load_fours( const CacheBlock *cache, ulong at, uint d, uint) {
-return {load_four(cache, at + d), load_four(cache, at + d + 4)};
-}
-
-
-
-inline float fold(float4 low, float4 high, uint lane) {
-const bool upper = (lane & 4) != 0, later = (lane & 2) != 0, odd = (lane & 1) != 0;
-const float4 four = (MSL_BRANCH(12, upper )? high : low) + simd_shuffle_xor(MSL_BRANCH(13, upper )? low : high, 4, 2);
-const float2 two = (MSL_BRANCH(14, later )? four.template swizzle<2, 3>() : four.template swizzle<0, 1>()) + simd_shuffle_xor(MSL_BRANCH(15, later )? four.template swizzle<0, 1>() : four.template swizzle<2, 3>(), 2, 3);
-return (MSL_BRANCH(16, odd )? two.y : two.x) + simd_shuffle_xor(MSL_BRANCH(17, odd )? two.x : two.y, 1, 4);
-}
-
-
-struct Eight {
-float4 low, high;
-};
-inline Eight spread(float own, uint lane) {
-const bool upper = (lane & 4) != 0, later = (lane & 2) != 0, odd = (lane & 1) != 0;
-const float one = simd_shuffle_xor(own, 1, 5);
-const float2 two = MSL_BRANCH(18, odd )? float2(MSL_CAST(float2, one, own)) : float2(MSL_CAST(float2, own, one));
-const float2 more = simd_shuffle_xor(two, 2, 6);
-const float4 four = MSL_BRANCH(19, later )? float4(MSL_CAST(float4, more, two)) : float4(MSL_CAST(float4, two, more));
-const float4 rest = simd_shuffle_xor(four, 4, 7);
-return {MSL_BRANCH(20, upper )? rest : four, MSL_BRANCH(21, upper )? four : rest};
-}
-
-
-
-inline float4 fold_teams(float4 a, float4 b, float4 c, float4 d, uint lane) {
-const bool upper = (lane & 16) != 0, later = (lane & 8) != 0;
-const float4 even = (MSL_BRANCH(22, upper )? c : a) + simd_shuffle_xor(MSL_BRANCH(23, upper )? a : c, 16, 8);
-const float4 odd = (MSL_BRANCH(24, upper )? d : b) + simd_shuffle_xor(MSL_BRANCH(25, upper )? b : d, 16, 9);
-return (MSL_BRANCH(26, later )? odd : even) + simd_shuffle_xor(MSL_BRANCH(27, later )? even : odd, 8, 10);
-}
-#line 6 "kernels/rotate.h"
-using namespace metal;
-
-
-struct Pair {
-uint first, second;
-bool rotates;
-};
-
-
-
-inline Pair pair_of(uint i, uint rotated, bool interleaved) {
-Pair pair;
-pair.rotates = 2 * i < rotated;
-const bool split = pair.rotates && !interleaved;
-pair.first = MSL_BRANCH(28, split )? i : 2 * i;
-pair.second = MSL_BRANCH(29, split )? i + rotated / 2 : 2 * i + 1;
-return pair;
-}
-
-
-template <typename A> inline float2 load_pair( const A *head, Pair pair) {
-return float2(MSL_CAST(float2, float(MSL_CAST(float, head[pair.first])), float(MSL_CAST(float, head[pair.second]))));
-}
-template <typename A> inline void store_pair( A *head, Pair pair, float2 v) {
-head[pair.first] = A(v.x);
-head[pair.second] = A(v.y);
-}
-#line 38 "kernels/rotate.h"
-template <typename P> inline float2 rotation(const P &p, int position, uint i, float divisor, bool table) {
-const float scaled = float(MSL_CAST(float, position)) * p.freq_scale;
-float angle = scaled / divisor;
-if (MSL_BRANCH(30, !table))
-angle = scaled * (precise::exp2(-p.log2_theta * float(MSL_CAST(float, 2 * i)) / float(MSL_CAST(float, p.rotated))) / divisor);
-return float2(MSL_CAST(float2, precise::cos(angle), precise::sin(angle))) * p.magnitude;
-}
-
-inline float2 turn(float2 v, float2 r) { return float2(MSL_CAST(float2, v.x * r.x - v.y * r.y, v.x * r.y + v.y * r.x)); }
 #line 9 "kernels/pairs.h"
 using namespace metal;
 
@@ -451,18 +391,18 @@ inline void store_two( bfloat *to, uint i, float2 v) { *( bfloat2 *)(to + i) = b
 
 
 template <typename A> inline float4 load_pairs( const A *head, Pairs at, bool whole) {
-if (MSL_BRANCH(31, !whole))
+if (MSL_BRANCH(14, !whole))
 return float4(MSL_CAST(float4, load_pair(head, at.one), load_pair(head, at.two)));
-if (MSL_BRANCH(32, at.flat))
+if (MSL_BRANCH(15, at.flat))
 return load_four(head, at.one.first);
 const float2 first = load_two(head, at.one.first), second = load_two(head, at.one.second);
 return float4(MSL_CAST(float4, first.x, second.x, first.y, second.y));
 }
 template <typename A> inline void store_pairs( A *head, Pairs at, float4 v, bool whole) {
-if (MSL_BRANCH(33, !whole)) {
+if (MSL_BRANCH(16, !whole)) {
 store_pair(head, at.one, v.template swizzle<0, 1>());
 store_pair(head, at.two, v.template swizzle<2, 3>());
-} else if (MSL_BRANCH(34, at.flat)) {
+} else if (MSL_BRANCH(17, at.flat)) {
 store_four(head, at.one.first, v);
 } else {
 store_two(head, at.one.first, v.template swizzle<0, 2>());
@@ -470,9 +410,9 @@ store_two(head, at.one.second, v.template swizzle<1, 3>());
 }
 }
 inline void store_pairs( float *head, Pairs at, float4 v, bool whole) {
-if (MSL_BRANCH(35, whole && at.flat)) {
+if (MSL_BRANCH(18, whole && at.flat)) {
 *( float4 *)(head + at.one.first) = v;
-} else if (MSL_BRANCH(36, whole)) {
+} else if (MSL_BRANCH(19, whole)) {
 *( float2 *)(head + at.one.first) = v.template swizzle<0, 2>();
 *( float2 *)(head + at.one.second) = v.template swizzle<1, 3>();
 } else {
@@ -489,15 +429,15 @@ template <typename P>
 inline float4 rotations(const P &p, int position, uint i, Pairs at, const float *factors, bool divides,
 bool table) {
 float4 r = float4(1.0f, 0.0f, 1.0f, 0.0f);
-if (MSL_BRANCH(37, at.one.rotates))
-r.template swizzle_ref<0, 1>() = rotation(p, position, i, MSL_BRANCH(38, divides )? factors[i] : 1.0f, table);
-if (MSL_BRANCH(39, at.two.rotates))
-r.template swizzle_ref<2, 3>() = rotation(p, position, i + 1, MSL_BRANCH(40, divides )? factors[i + 1] : 1.0f, table);
+if (MSL_BRANCH(20, at.one.rotates))
+r.template swizzle_ref<0, 1>() = rotation(p, position, i, MSL_BRANCH(21, divides )? factors[i] : 1.0f, table);
+if (MSL_BRANCH(22, at.two.rotates))
+r.template swizzle_ref<2, 3>() = rotation(p, position, i + 1, MSL_BRANCH(23, divides )? factors[i + 1] : 1.0f, table);
 return r;
 }
 
 inline float4 turn_pairs(float4 v, Pairs at, float4 r) {
-return float4(MSL_CAST(float4, MSL_BRANCH(41, at.one.rotates )? turn(v.template swizzle<0, 1>(), r.template swizzle<0, 1>()) : v.template swizzle<0, 1>(), MSL_BRANCH(42, at.two.rotates )? turn(v.template swizzle<2, 3>(), r.template swizzle<2, 3>()) : v.template swizzle<2, 3>()));
+return float4(MSL_CAST(float4, MSL_BRANCH(24, at.one.rotates )? turn(v.template swizzle<0, 1>(), r.template swizzle<0, 1>()) : v.template swizzle<0, 1>(), MSL_BRANCH(25, at.two.rotates )? turn(v.template swizzle<2, 3>(), r.template swizzle<2, 3>()) : v.template swizzle<2, 3>()));
 }
 #line 8 "kernels/attention_write.metal"
 using namespace metal;
@@ -524,8 +464,313 @@ static inline bool msl_constant_has_slopes() { return ( msl::is_constant_defined
 static inline bool msl_constant_from_table() { return ( msl::is_constant_defined(10) ? msl_constant_fc_table() : false); }
 static inline bool msl_constant_has_factors() { return ( (msl::is_constant_defined(9) ? msl_constant_fc_factors() : false) || msl_constant_from_table()); }
 static inline bool msl_constant_has_norms() { return ( msl::is_constant_defined(11) ? msl_constant_fc_norms() : false); }
+#line 27 "kernels/attention_rows.h"
+using namespace metal;
 
 
+
+static const float lowest = -3.0e38f;
+
+static const float log2_e = 1.44269504f;
+#line 39 "kernels/attention_rows.h"
+struct Fours {
+float4 first, second;
+};
+
+inline uint first_four( const float *, uint i, uint lane) { return i / 2 * 64 + lane % 8 * 4 + i % 2 * 32; }
+template <typename C> inline uint first_four( const C *, uint i, uint lane) {
+return i / 2 * 64 + lane % 8 * 8 + i % 2 * 4;
+}
+
+inline Fours load_fours( const float *cache, ulong at, uint d, uint head) {
+return {load_four(cache, at + d), MSL_BRANCH(26, d + 32 < head )? load_four(cache, at + d + 32) : float4(0.0f)};
+}
+template <typename T> inline Fours load_fours( const T *cache, ulong at, uint d, uint) {
+const uint4 words = *( const uint4 *)(cache + at + d);
+return {float4(MSL_CAST(float4, as_type<vec<T, 4>>(words.template swizzle<0, 1>()))), float4(MSL_CAST(float4, as_type<vec<T, 4>>(words.template swizzle<2, 3>())))};
+}
+inline Fours load_fours( const CacheBlock *cache, ulong at, uint d, uint) {
+return {load_four(cache, at + d), load_four(cache, at + d + 4)};
+}
+
+
+
+inline float fold(float4 low, float4 high, uint lane) {
+const bool upper = (lane & 4) != 0, later = (lane & 2) != 0, odd = (lane & 1) != 0;
+const float4 four = (MSL_BRANCH(27, upper )? high : low) + simd_shuffle_xor(MSL_BRANCH(28, upper )? low : high, 4, 2);
+const float2 two = (MSL_BRANCH(29, later )? four.template swizzle<2, 3>() : four.template swizzle<0, 1>()) + simd_shuffle_xor(MSL_BRANCH(30, later )? four.template swizzle<0, 1>() : four.template swizzle<2, 3>(), 2, 3);
+return (MSL_BRANCH(31, odd )? two.y : two.x) + simd_shuffle_xor(MSL_BRANCH(32, odd )? two.x : two.y, 1, 4);
+}
+
+
+struct Eight {
+float4 low, high;
+};
+inline Eight spread(float own, uint lane) {
+const bool upper = (lane & 4) != 0, later = (lane & 2) != 0, odd = (lane & 1) != 0;
+const float one = simd_shuffle_xor(own, 1, 5);
+const float2 two = MSL_BRANCH(33, odd )? float2(MSL_CAST(float2, one, own)) : float2(MSL_CAST(float2, own, one));
+const float2 more = simd_shuffle_xor(two, 2, 6);
+const float4 four = MSL_BRANCH(34, later )? float4(MSL_CAST(float4, more, two)) : float4(MSL_CAST(float4, two, more));
+const float4 rest = simd_shuffle_xor(four, 4, 7);
+return {MSL_BRANCH(35, upper )? rest : four, MSL_BRANCH(36, upper )? four : rest};
+}
+
+
+
+inline float4 fold_teams(float4 a, float4 b, float4 c, float4 d, uint lane) {
+const bool upper = (lane & 16) != 0, later = (lane & 8) != 0;
+const float4 even = (MSL_BRANCH(37, upper )? c : a) + simd_shuffle_xor(MSL_BRANCH(38, upper )? a : c, 16, 8);
+const float4 odd = (MSL_BRANCH(39, upper )? d : b) + simd_shuffle_xor(MSL_BRANCH(40, upper )? b : d, 16, 9);
+return (MSL_BRANCH(41, later )? odd : even) + simd_shuffle_xor(MSL_BRANCH(42, later )? even : odd, 8, 10);
+}
+
+
+template <uint R> struct Rows {
+float4 query[R][8];
+float4 sum[R][8];
+float highest[R];
+float total[R];
+KeyRange seen[R];
+int position[R];
+};
+
+
+template <typename C> struct Pages {
+const C *keys, *values;
+const int *table;
+uint block, kv_head;
+CacheStrides strides;
+};
+
+
+
+template <typename C>
+inline Fours key_fours( const Pages<C> &pages, uint, ulong at, uint i, uint lane, uint head) {
+return load_fours(pages.keys, at, first_four(pages.keys, i, lane), head);
+}
+template <typename C>
+inline Fours value_fours( const Pages<C> &pages, uint, ulong at, uint i, uint lane, uint head) {
+return load_fours(pages.values, at, first_four(pages.values, i, lane), head);
+}
+
+
+
+template <typename C> struct OwnPages {
+const C *keys, *values;
+const int *table;
+uint block, kv_head;
+CacheStrides strides;
+uint own;
+const float *own_key, *own_value;
+};
+
+
+template <typename C>
+inline Fours own_fours( const C *cache, const float *row, uint i, uint lane, uint head) {
+const uint first = first_four(cache, i, lane), second = first_four(cache, i + 1, lane);
+return {*( const float4 *)(row + first),
+MSL_BRANCH(43, second < head )? *( const float4 *)(row + second) : float4(0.0f)};
+}
+
+template <typename C>
+inline Fours key_fours( const OwnPages<C> &pages, uint key, ulong at, uint i, uint lane, uint head) {
+if (MSL_BRANCH(44, key == pages.own))
+return own_fours(pages.keys, pages.own_key, i, lane, head);
+return load_fours(pages.keys, at, first_four(pages.keys, i, lane), head);
+}
+template <typename C>
+inline Fours value_fours( const OwnPages<C> &pages, uint key, ulong at, uint i, uint lane, uint head) {
+if (MSL_BRANCH(45, key == pages.own))
+return own_fours(pages.values, pages.own_value, i, lane, head);
+return load_fours(pages.values, at, first_four(pages.values, i, lane), head);
+}
+
+
+
+struct Scoring {
+float scale;
+float cap;
+float slope;
+};
+
+inline Scoring scoring_of(float scale, float cap, float slope) {
+
+const bool capped = msl_constant_has_soft_cap() && cap > 0.0f;
+return {MSL_BRANCH(46, capped )? scale / cap : scale * log2_e, MSL_BRANCH(47, capped )? cap : 0.0f, slope * log2_e};
+}
+
+
+struct States {
+float4 sums[8][64];
+float maxima[8];
+float totals[8];
+};
+
+template <uint R> inline void clear( Rows<R> &rows) {
+for (uint r = 0; MSL_STEP(r < R); r++) {
+rows.highest[r] = lowest;
+rows.total[r] = 0.0f;
+for (uint i = 0; MSL_STEP(i < 8); i++)
+rows.sum[r][i] = 0.0f;
+}
+}
+
+
+template <uint R> inline KeyRange seen_by_any( const Rows<R> &rows) {
+KeyRange any = {0xffffffffu, 0};
+for (uint r = 0; MSL_STEP(r < R); r++) {
+if (MSL_BRANCH(48, rows.seen[r].begin < rows.seen[r].end))
+any = {min(any.begin, rows.seen[r].begin), max(any.end, rows.seen[r].end)};
+}
+return any;
+}
+
+
+
+
+template <uint R, typename P>
+inline bool take_keys( Rows<R> &rows, const P &pages, const Scoring &scoring, uint head, uint start,
+uint sg, uint lane) {
+const KeyRange any = seen_by_any(rows);
+const uint team = lane / 8;
+uint first = sg * 32 + start;
+if (MSL_BRANCH(49, any.begin < any.end)) {
+first += (any.begin - start) / 256 * 256;
+first += MSL_BRANCH(50, first + 32 <= any.begin )? 256 : 0;
+}
+const bool has_keys = first < any.end;
+MSL_LOOP(51) for (; MSL_TURN(52, first < any.end); first += 256) {
+
+const uint key = first + team * 8;
+ulong at[8];
+uint within = key % pages.block;
+const int *page = pages.table + key / pages.block;
+ulong own = MSL_BRANCH(53, key < any.end )? cache_row(uint(MSL_CAST(uint, *page)), within, pages.kv_head, pages.strides) : 0;
+for (uint s = 0; MSL_STEP(s < 8); s++) {
+at[s] = own;
+own += pages.strides.row;
+if (MSL_BRANCH(54, ++within == pages.block && key + s + 1 < any.end)) {
+within = 0;
+page++;
+own = cache_row(uint(MSL_CAST(uint, *page)), 0, pages.kv_head, pages.strides);
+}
+}
+
+float score[R][8];
+for (uint s = 0; MSL_STEP(s < 8); s++) {
+for (uint r = 0; MSL_STEP(r < R); r++)
+score[r][s] = 0.0f;
+if (MSL_BRANCH(55, key + s < any.begin || key + s >= any.end))
+continue;
+for (uint i = 0; MSL_STEP(i < 8); i += 2) {
+if (MSL_BRANCH(56, first_four(pages.keys, i, lane) >= head))
+continue;
+const Fours k = key_fours(pages, key + s, at[s], i, lane, head);
+for (uint r = 0; MSL_STEP(r < R); r++)
+score[r][s] += dot(rows.query[r][i], k.first) + dot(rows.query[r][i + 1], k.second);
+}
+}
+
+
+Eight weights[R];
+for (uint r = 0; MSL_STEP(r < R); r++) {
+const float *v = score[r];
+float own = fold(float4(MSL_CAST(float4, v[0], v[1], v[2], v[3])), float4(MSL_CAST(float4, v[4], v[5], v[6], v[7])), lane);
+if (MSL_BRANCH(57, msl_constant_has_soft_cap() && scoring.cap > 0.0f))
+own = scoring.cap * log2_e * precise::tanh(own);
+if (msl_constant_has_slopes())
+own += scoring.slope * float(MSL_CAST(float, int(MSL_CAST(int, first + lane)) - rows.position[r]));
+const bool sees = first + lane >= rows.seen[r].begin && first + lane < rows.seen[r].end;
+const float peak = simd_max(MSL_BRANCH(58, sees )? max(rows.highest[r], own) : rows.highest[r], 11);
+const float keep = exp2(rows.highest[r] - peak);
+const float weight = MSL_BRANCH(59, sees )? exp2(own - peak) : 0.0f;
+rows.highest[r] = peak;
+rows.total[r] = rows.total[r] * keep + weight;
+if (MSL_BRANCH(60, keep != 1.0f)) {
+for (uint i = 0; MSL_STEP(i < 8); i++)
+rows.sum[r][i] *= keep;
+}
+weights[r] = spread(weight, lane);
+}
+
+for (uint s = 0; MSL_STEP(s < 8); s++) {
+float weight[R];
+bool wanted = false;
+for (uint r = 0; MSL_STEP(r < R); r++) {
+weight[r] = s < 4 ? weights[r].low[s % 4] : weights[r].high[s % 4];
+wanted = wanted || weight[r] != 0.0f;
+}
+if (MSL_BRANCH(61, !wanted))
+continue;
+for (uint i = 0; MSL_STEP(i < 8); i += 2) {
+if (MSL_BRANCH(62, first_four(pages.values, i, lane) >= head))
+continue;
+const Fours v = value_fours(pages, key + s, at[s], i, lane, head);
+for (uint r = 0; MSL_STEP(r < R); r++) {
+if (MSL_BRANCH(63, weight[r] == 0.0f))
+continue;
+rows.sum[r][i] += weight[r] * v.first;
+rows.sum[r][i + 1] += weight[r] * v.second;
+}
+}
+}
+}
+return has_keys;
+}
+
+
+template <uint R, typename C>
+inline void share( const Rows<R> &rows, uint r, bool has_keys, const C *values, uint head,
+States &states, uint sg, uint lane) {
+
+
+float total = rows.total[r];
+if (MSL_BRANCH(64, has_keys)) {
+total = simd_sum(total, 12);
+for (uint i = 0; MSL_STEP(i < 8); i += 4) {
+if (MSL_BRANCH(65, first_four(values, i, 0) >= head))
+continue;
+const float4 whole =
+fold_teams(rows.sum[r][i], rows.sum[r][i + 1], rows.sum[r][i + 2], rows.sum[r][i + 3], lane);
+const uint d = first_four(values, i + lane / 8, lane);
+if (MSL_BRANCH(66, d < head))
+states.sums[sg][d / 4] = whole;
+}
+}
+if (MSL_BRANCH(67, lane == 0)) {
+states.maxima[sg] = rows.highest[r];
+states.totals[sg] = total;
+}
+}
+
+
+
+struct Merged {
+float peak, norm;
+float4 sum;
+};
+
+
+
+inline Merged merge( const States &states, float sink, uint tid) {
+const bool sinks_here = msl_constant_has_sinks() && !msl_constant_is_split();
+Merged all;
+all.peak = sinks_here ? max(lowest, sink) : lowest;
+all.sum = 0.0f;
+for (uint i = 0; MSL_STEP(i < 8); i++)
+all.peak = max(all.peak, states.maxima[i]);
+all.norm = sinks_here ? exp2(sink - all.peak) : 0.0f;
+for (uint i = 0; MSL_STEP(i < 8); i++) {
+if (MSL_BRANCH(68, states.totals[i] == 0.0f))
+continue;
+const float weight = exp2(states.maxima[i] - all.peak);
+all.norm += weight * states.totals[i];
+all.sum += weight * states.sums[i][tid];
+}
+return all;
+}
+#line 36 "kernels/attention_write.metal"
 static constexpr uint query_row = 0, key_row = 1, value_row = 2;
 
 
@@ -536,18 +781,18 @@ inline float4 rounded( const CacheBlock *, float4 v) { return v; }
 
 template <typename C>
 inline void store_row( C *cache, ulong at, bool writes, float *row, uint head, uint lane) {
-MSL_LOOP(43) for (uint d = lane * 4; MSL_TURN(44, writes && d < head); d += 128)
+MSL_LOOP(69) for (uint d = lane * 4; MSL_TURN(70, writes && d < head); d += 128)
 store_four(cache, at + d, *( const float4 *)(row + d));
 }
 inline void store_row( CacheBlock *cache, ulong at, bool writes, float *row, uint head, uint lane) {
-MSL_LOOP(45) for (uint d = 0; MSL_TURN(46, d < head); d += 32) {
+MSL_LOOP(71) for (uint d = 0; MSL_TURN(72, d < head); d += 32) {
 const BlockElement e = block_element(row[d + lane]);
 row[d + lane] = float(MSL_CAST(float, e.q)) * float(MSL_CAST(float, e.d));
-if (MSL_BRANCH(47, !writes))
+if (MSL_BRANCH(73, !writes))
 continue;
 CacheBlock *b = cache + (at + d) / 32;
 b->qs[lane] = e.q;
-if (MSL_BRANCH(48, lane == 0))
+if (MSL_BRANCH(74, lane == 0))
 b->d = e.d;
 }
 }
@@ -560,41 +805,33 @@ inline void make_row(const AttentionWriteParams &p, const A *from, const T *as,
 const float *factors, const float *gains, int position, bool turns,
 float *to, uint head, uint lane) {
 const bool whole = (p.rotated & 3) == 0;
-const uint rotated = MSL_BRANCH(49, turns )? p.rotated : 0;
+const uint rotated = MSL_BRANCH(75, turns )? p.rotated : 0;
 float4 x[2];
 float squares = 0.0f;
 for (uint s = 0; MSL_STEP(s < 2); s++) {
 const uint i = (s * 32 + lane) * 2;
 x[s] = 0.0f;
-if (MSL_BRANCH(50, 2 * i < head))
+if (MSL_BRANCH(76, 2 * i < head))
 x[s] = load_pairs(from, pairs_of(i, rotated, msl_constant_fc_interleaved()), whole);
 squares += dot(x[s], x[s]);
 }
 float scale = 1.0f;
-if (MSL_BRANCH(51, msl_constant_has_norms() && turns))
-scale = precise::rsqrt(simd_sum(squares, 11) / float(MSL_CAST(float, head)) + p.eps);
+if (MSL_BRANCH(77, msl_constant_has_norms() && turns))
+scale = precise::rsqrt(simd_sum(squares, 13) / float(MSL_CAST(float, head)) + p.eps);
 for (uint s = 0; MSL_STEP(s < 2); s++) {
 const uint i = (s * 32 + lane) * 2;
-if (MSL_BRANCH(52, 2 * i >= head))
+if (MSL_BRANCH(78, 2 * i >= head))
 continue;
 const Pairs at = pairs_of(i, rotated, msl_constant_fc_interleaved());
 float4 v = x[s];
-if (MSL_BRANCH(53, msl_constant_has_norms() && turns))
+if (MSL_BRANCH(79, msl_constant_has_norms() && turns))
 v *= scale * load_pairs(gains, at, whole);
-if (MSL_BRANCH(54, turns))
+if (MSL_BRANCH(80, turns))
 v = turn_pairs(v, at, rotations(p, position, i, at, factors, msl_constant_has_factors(), msl_constant_from_table()));
 store_pairs(to, at, rounded(as, v), whole);
 }
 }
-
-
-template <typename C>
-inline Fours own_fours( const C *cache, const float *row, uint i, uint lane, uint head) {
-const uint first = first_four(cache, i, lane), second = first_four(cache, i + 1, lane);
-return {*( const float4 *)(row + first),
-MSL_BRANCH(55, second < head )? *( const float4 *)(row + second) : float4(0.0f)};
-}
-#line 117 "kernels/attention_write.metal"
+#line 111 "kernels/attention_write.metal"
 template <typename A, typename C>
 void attention_write( const A *qkv,
 const C *k_cache,
@@ -618,186 +855,84 @@ C *v_slots,
 uint3 group, uint3 groups,
 uint tid, uint sg,
 uint lane) {
-using msl_type_0 = float4[8][64]; static_assert(sizeof(msl_type_0) == 8192, "states"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &states = msl::group_variable<msl_type_0>(msl_at_0, 0); 
-using msl_type_1 = float4[3][64]; static_assert(sizeof(msl_type_1) == 3072, "rows"); constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &rows = msl::group_variable<msl_type_1>(msl_at_1, 1); 
-using msl_type_2 = float[8]; static_assert(sizeof(msl_type_2) == 32, "maxima"); constexpr uint32_t msl_at_2 = msl::place(msl_end_1), msl_end_2 = msl_at_2 + sizeof(msl_type_2); msl_type_2 &maxima = msl::group_variable<msl_type_2>(msl_at_2, 2); 
-using msl_type_3 = float[8]; static_assert(sizeof(msl_type_3) == 32, "totals"); constexpr uint32_t msl_at_3 = msl::place(msl_end_2), msl_end_3 = msl_at_3 + sizeof(msl_type_3); msl_type_3 &totals = msl::group_variable<msl_type_3>(msl_at_3, 3); 
+using msl_type_0 = States; static_assert(sizeof(msl_type_0) == 8256, "states"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &states = msl::group_variable<msl_type_0>(msl_at_0, 0); 
+using msl_type_1 = float4[3][64]; static_assert(sizeof(msl_type_1) == 3072, "made"); constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &made = msl::group_variable<msl_type_1>(msl_at_1, 1); 
 
 const uint head = msl_constant_has_head() ? msl_constant_fc_head() : p.head;
 const uint q_head = group.x, token = group.y;
 const uint shared = p.heads / p.kv_heads, kv_head = q_head / shared;
-if (MSL_BRANCH(56, token >= p.tokens))
+if (MSL_BRANCH(81, token >= p.tokens))
 return;
 const uint seq = sequence_of(cu_seqlens, p.seqs, token);
-const int *pages = block_table + ulong(MSL_CAST(ulong, seq)) * p.table_stride;
-const CacheStrides strides = {p.block_stride, p.head_stride, p.row_stride};
 const int position = positions[token], slot = slots[token];
+OwnPages<C> pages;
+pages.keys = k_cache;
+pages.values = v_cache;
+pages.table = block_table + ulong(MSL_CAST(ulong, seq)) * p.table_stride;
+pages.block = p.block;
+pages.kv_head = kv_head;
+pages.strides = {p.block_stride, p.head_stride, p.row_stride};
+pages.own = uint(MSL_CAST(uint, position));
+pages.own_key = ( const float *)made[key_row];
+pages.own_value = ( const float *)made[value_row];
+const Scoring scoring = scoring_of(p.scale, p.soft_cap, msl_constant_has_slopes() ? slopes[q_head] : 0.0f);
 
 const uint start = msl_constant_is_split() ? group.z * msl_constant_fc_split() : 0;
+Rows<1> rows;
+clear(rows);
+rows.position[0] = position;
 KeyRange seen = keys_seen(position, context_lens[seq], msl_constant_has_window() ? p.window : 0);
 if (msl_constant_is_split())
 seen = {max(seen.begin, start), min(seen.end, start + msl_constant_fc_split())};
-const uint own = uint(MSL_CAST(uint, position));
-const bool sees_own = own >= seen.begin && own < seen.end;
-const bool writes =
-q_head % shared == 0 && slot >= 0 && (!msl_constant_is_split() || group.z == min(own / msl_constant_fc_split(), groups.z - 1));
+rows.seen[0] = seen;
+const bool sees_own = pages.own >= seen.begin && pages.own < seen.end;
+const bool writes = q_head % shared == 0 && slot >= 0 && (!msl_constant_is_split() || group.z == pages.own / msl_constant_fc_split());
 
 
-if (MSL_BRANCH(57, seen.begin < seen.end || writes)) {
-const uint made = MSL_BRANCH(58, sg == query_row )? q_head : p.heads + (sg - key_row) * p.kv_heads + kv_head;
-const A *from = qkv + (ulong(MSL_CAST(ulong, token)) * (p.heads + 2 * p.kv_heads) + made) * head;
-float *row = ( float *)rows[min(sg, value_row)];
-if (MSL_BRANCH(59, sg == query_row)) {
+if (MSL_BRANCH(82, seen.begin < seen.end || writes)) {
+const uint source = MSL_BRANCH(83, sg == query_row )? q_head : p.heads + (sg - key_row) * p.kv_heads + kv_head;
+const A *from = qkv + (ulong(MSL_CAST(ulong, token)) * (p.heads + 2 * p.kv_heads) + source) * head;
+float *row = ( float *)made[min(sg, value_row)];
+if (MSL_BRANCH(84, sg == query_row)) {
 make_row(p, from, out, factors, q_norm, position, true, row, head, lane);
-} else if (MSL_BRANCH(60, sg <= value_row && (sees_own || writes))) {
-const ulong at = MSL_BRANCH(61, writes )? cache_row(uint(MSL_CAST(uint, slot)) / p.block, uint(MSL_CAST(uint, slot)) % p.block, kv_head, strides) : 0;
+} else if (MSL_BRANCH(85, sg <= value_row && (sees_own || writes))) {
+const ulong at = MSL_BRANCH(86, writes )? cache_row(uint(MSL_CAST(uint, slot)) / p.block, uint(MSL_CAST(uint, slot)) % p.block, kv_head, pages.strides) : 0;
 make_row(p, from, k_slots, factors, k_norm, position, sg == key_row, row, head, lane);
-simdgroup_barrier(mem_flags::mem_threadgroup, 12);
-store_row(MSL_BRANCH(62, sg == key_row )? k_slots : v_slots, at, writes, row, head, lane);
+simdgroup_barrier(mem_flags::mem_threadgroup, 14);
+store_row(MSL_BRANCH(87, sg == key_row )? k_slots : v_slots, at, writes, row, head, lane);
 }
-threadgroup_barrier(mem_flags::mem_threadgroup, 13);
+threadgroup_barrier(mem_flags::mem_threadgroup, 15);
 }
-const float *own_key = ( const float *)rows[key_row];
-const float *own_value = ( const float *)rows[value_row];
-
-
-const bool capped = msl_constant_has_soft_cap() && p.soft_cap > 0.0f;
-const float scale = MSL_BRANCH(63, capped )? p.scale / p.soft_cap : p.scale * log2_e;
-const float slope = msl_constant_has_slopes() ? slopes[q_head] * log2_e : 0.0f;
-float4 query[8], sum[8];
-float highest = lowest, total = 0.0f;
 for (uint i = 0; MSL_STEP(i < 8); i++) {
 const uint d = first_four(k_cache, i, lane);
-query[i] = 0.0f;
-sum[i] = 0.0f;
-if (MSL_BRANCH(64, seen.begin < seen.end && d < head))
-query[i] = rows[query_row][d / 4] * scale;
+rows.query[0][i] = 0.0f;
+if (MSL_BRANCH(88, seen.begin < seen.end && d < head))
+rows.query[0][i] = made[query_row][d / 4] * scoring.scale;
 }
 
-const uint team = lane / 8;
-uint first = sg * 32 + start;
-if (MSL_BRANCH(65, seen.begin < seen.end)) {
-first += (seen.begin - start) / 256 * 256;
-first += MSL_BRANCH(66, first + 32 <= seen.begin )? 256 : 0;
-}
-const bool has_keys = first < seen.end;
-MSL_LOOP(67) for (; MSL_TURN(68, first < seen.end); first += 256) {
-
-const uint key = first + team * 8;
-ulong row[8];
-uint within = key % p.block;
-const int *page = pages + key / p.block;
-ulong at = MSL_BRANCH(69, key < seen.end )? cache_row(uint(MSL_CAST(uint, *page)), within, kv_head, strides) : 0;
-for (uint s = 0; MSL_STEP(s < 8); s++) {
-row[s] = at;
-at += strides.row;
-if (MSL_BRANCH(70, ++within == p.block && key + s + 1 < seen.end)) {
-within = 0;
-page++;
-at = cache_row(uint(MSL_CAST(uint, *page)), 0, kv_head, strides);
-}
-}
-
-float score[8];
-for (uint s = 0; MSL_STEP(s < 8); s++) {
-score[s] = 0.0f;
-if (MSL_BRANCH(71, key + s < seen.begin || key + s >= seen.end))
-continue;
-for (uint i = 0; MSL_STEP(i < 8); i += 2) {
-const uint d = first_four(k_cache, i, lane);
-if (MSL_BRANCH(72, d >= head))
-continue;
-const Fours k =
-MSL_BRANCH(73, key + s == own )? own_fours(k_cache, own_key, i, lane, head) : load_fours(k_cache, row[s], d, head);
-score[s] += dot(query[i], k.first) + dot(query[i + 1], k.second);
-}
-}
-
-
-float mine =
-fold(float4(MSL_CAST(float4, score[0], score[1], score[2], score[3])), float4(MSL_CAST(float4, score[4], score[5], score[6], score[7])), lane);
-if (MSL_BRANCH(74, capped))
-mine = p.soft_cap * log2_e * precise::tanh(mine);
-if (msl_constant_has_slopes())
-mine += slope * float(MSL_CAST(float, int(MSL_CAST(int, first + lane)) - position));
-const bool sees = first + lane >= seen.begin && first + lane < seen.end;
-const float peak = simd_max(MSL_BRANCH(75, sees )? max(highest, mine) : highest, 14);
-const float keep = exp2(highest - peak);
-const float weight = MSL_BRANCH(76, sees )? exp2(mine - peak) : 0.0f;
-highest = peak;
-total = total * keep + weight;
-if (MSL_BRANCH(77, keep != 1.0f)) {
-for (uint i = 0; MSL_STEP(i < 8); i++)
-sum[i] *= keep;
-}
-const Eight weights = spread(weight, lane);
-
-for (uint s = 0; MSL_STEP(s < 8); s++) {
-const float of = s < 4 ? weights.low[s % 4] : weights.high[s % 4];
-if (MSL_BRANCH(78, of == 0.0f))
-continue;
-for (uint i = 0; MSL_STEP(i < 8); i += 2) {
-const uint d = first_four(v_cache, i, lane);
-if (MSL_BRANCH(79, d >= head))
-continue;
-const Fours v = MSL_BRANCH(80, key + s == own )? own_fours(v_cache, own_value, i, lane, head)
-: load_fours(v_cache, row[s], d, head);
-sum[i] += of * v.first;
-sum[i + 1] += of * v.second;
-}
-}
-}
-
-
-
-if (MSL_BRANCH(81, has_keys)) {
-total = simd_sum(total, 15);
-for (uint i = 0; MSL_STEP(i < 8); i += 4) {
-if (MSL_BRANCH(82, first_four(v_cache, i, 0) >= head))
-continue;
-const float4 whole = fold_teams(sum[i], sum[i + 1], sum[i + 2], sum[i + 3], lane);
-const uint d = first_four(v_cache, i + team, lane);
-if (MSL_BRANCH(83, d < head))
-states[sg][d / 4] = whole;
-}
-}
-if (MSL_BRANCH(84, lane == 0)) {
-maxima[sg] = highest;
-totals[sg] = total;
-}
+const bool has_keys = take_keys(rows, pages, scoring, head, start, sg, lane);
+share(rows, 0, has_keys, v_cache, head, states, sg, lane);
 threadgroup_barrier(mem_flags::mem_threadgroup, 16);
-if (MSL_BRANCH(85, tid * 4 >= head))
+if (MSL_BRANCH(89, tid * 4 >= head))
 return;
-const ulong result_at = ulong(MSL_CAST(ulong, token)) * p.heads + q_head;
-const bool sinks_here = msl_constant_has_sinks() && !msl_constant_is_split();
-const float sink = sinks_here ? sinks[q_head] * log2_e : lowest;
-float peak = max(lowest, sink);
-for (uint i = 0; MSL_STEP(i < 8); i++)
-peak = max(peak, maxima[i]);
-float4 result = 0.0f;
-float norm = sinks_here ? exp2(sink - peak) : 0.0f;
-for (uint i = 0; MSL_STEP(i < 8); i++) {
-if (MSL_BRANCH(86, totals[i] == 0.0f))
-continue;
-const float weight = exp2(maxima[i] - peak);
-norm += weight * totals[i];
-result += weight * states[i][tid];
-}
+const float sink = msl_constant_has_sinks() && !msl_constant_is_split() ? sinks[q_head] * log2_e : lowest;
+Merged all = merge(states, sink, tid);
+const ulong result = ulong(MSL_CAST(ulong, token)) * p.heads + q_head;
 if (msl_constant_is_split()) {
-const ulong at = result_at * groups.z + group.z;
-if (MSL_BRANCH(87, tid == 0)) {
-statistics[at * 2] = peak;
-statistics[at * 2 + 1] = norm;
+const ulong at = result * groups.z + group.z;
+if (MSL_BRANCH(90, tid == 0)) {
+statistics[at * 2] = all.peak;
+statistics[at * 2 + 1] = all.norm;
 }
-if (MSL_BRANCH(88, norm != 0.0f))
-*( float4 *)(part + at * head + tid * 4) = result;
+if (MSL_BRANCH(91, all.norm != 0.0f))
+*( float4 *)(part + at * head + tid * 4) = all.sum;
 } else {
-if (MSL_BRANCH(89, norm != 0.0f))
-result /= norm;
-store_four(out, result_at * head + tid * 4, result);
+if (MSL_BRANCH(92, all.norm != 0.0f))
+all.sum /= all.norm;
+store_four(out, result * head + tid * 4, all.sum);
 }
 }
-#line 801 "kernels/emulated/attention_write.gen.cc"
+#line 936 "kernels/emulated/attention_write.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_write<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -825,7 +960,7 @@ void thread_0(const msl::Thread &t) {
         msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_0[] = {{0, 0, "qkv"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionWriteParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "slots"}, {13, 0, "slopes"}, {14, 0, "factors"}, {15, 0, "q_norm"}, {16, 0, "k_norm"}, {17, 0, "k_slots"}, {18, 0, "v_slots"}};
-const uint32_t variables_0[] = {8192, 3072, 32, 32};
+const uint32_t variables_0[] = {8256, 3072};
 void thread_1(const msl::Thread &t) {
     attention_write<float, half>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const half *>(t.worker->buffers[1]),
@@ -853,7 +988,7 @@ void thread_1(const msl::Thread &t) {
         msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_1[] = {{0, 0, "qkv"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionWriteParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "slots"}, {13, 0, "slopes"}, {14, 0, "factors"}, {15, 0, "q_norm"}, {16, 0, "k_norm"}, {17, 0, "k_slots"}, {18, 0, "v_slots"}};
-const uint32_t variables_1[] = {8192, 3072, 32, 32};
+const uint32_t variables_1[] = {8256, 3072};
 void thread_2(const msl::Thread &t) {
     attention_write<half, float>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -881,7 +1016,7 @@ void thread_2(const msl::Thread &t) {
         msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_2[] = {{0, 0, "qkv"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionWriteParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "slots"}, {13, 0, "slopes"}, {14, 0, "factors"}, {15, 0, "q_norm"}, {16, 0, "k_norm"}, {17, 0, "k_slots"}, {18, 0, "v_slots"}};
-const uint32_t variables_2[] = {8192, 3072, 32, 32};
+const uint32_t variables_2[] = {8256, 3072};
 void thread_3(const msl::Thread &t) {
     attention_write<half, half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const half *>(t.worker->buffers[1]),
@@ -909,7 +1044,7 @@ void thread_3(const msl::Thread &t) {
         msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_3[] = {{0, 0, "qkv"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionWriteParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "slots"}, {13, 0, "slopes"}, {14, 0, "factors"}, {15, 0, "q_norm"}, {16, 0, "k_norm"}, {17, 0, "k_slots"}, {18, 0, "v_slots"}};
-const uint32_t variables_3[] = {8192, 3072, 32, 32};
+const uint32_t variables_3[] = {8256, 3072};
 void thread_4(const msl::Thread &t) {
     attention_write<bfloat, bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
         static_cast<const bfloat *>(t.worker->buffers[1]),
@@ -937,7 +1072,7 @@ void thread_4(const msl::Thread &t) {
         msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_4[] = {{0, 0, "qkv"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionWriteParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "slots"}, {13, 0, "slopes"}, {14, 0, "factors"}, {15, 0, "q_norm"}, {16, 0, "k_norm"}, {17, 0, "k_slots"}, {18, 0, "v_slots"}};
-const uint32_t variables_4[] = {8192, 3072, 32, 32};
+const uint32_t variables_4[] = {8256, 3072};
 void thread_5(const msl::Thread &t) {
     attention_write<half, CacheBlock>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const CacheBlock *>(t.worker->buffers[1]),
@@ -965,7 +1100,7 @@ void thread_5(const msl::Thread &t) {
         msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_5[] = {{0, 0, "qkv"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionWriteParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "slots"}, {13, 0, "slopes"}, {14, 0, "factors"}, {15, 0, "q_norm"}, {16, 0, "k_norm"}, {17, 0, "k_slots"}, {18, 0, "v_slots"}};
-const uint32_t variables_5[] = {8192, 3072, 32, 32};
+const uint32_t variables_5[] = {8256, 3072};
 void thread_6(const msl::Thread &t) {
     attention_write<float, CacheBlock>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const CacheBlock *>(t.worker->buffers[1]),
@@ -993,15 +1128,15 @@ void thread_6(const msl::Thread &t) {
         msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_6[] = {{0, 0, "qkv"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionWriteParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "slots"}, {13, 0, "slopes"}, {14, 0, "factors"}, {15, 0, "q_norm"}, {16, 0, "k_norm"}, {17, 0, "k_slots"}, {18, 0, "v_slots"}};
-const uint32_t variables_6[] = {8192, 3072, 32, 32};
+const uint32_t variables_6[] = {8256, 3072};
 const msl::Kernel kernels[] = {
-    {"attention_write_f32_f32", "kernels/attention_write.metal", 320, thread_0, nullptr, 1024, 0x100u, 0x0u, buffers_0, 19, variables_0, 4},
-    {"attention_write_f32_f16", "kernels/attention_write.metal", 322, thread_1, nullptr, 1024, 0x100u, 0x0u, buffers_1, 19, variables_1, 4},
-    {"attention_write_f16_f32", "kernels/attention_write.metal", 324, thread_2, nullptr, 1024, 0x100u, 0x0u, buffers_2, 19, variables_2, 4},
-    {"attention_write_f16_f16", "kernels/attention_write.metal", 326, thread_3, nullptr, 1024, 0x100u, 0x0u, buffers_3, 19, variables_3, 4},
-    {"attention_write_bf16_bf16", "kernels/attention_write.metal", 328, thread_4, nullptr, 1024, 0x100u, 0x0u, buffers_4, 19, variables_4, 4},
-    {"attention_write_f16_q8_0", "kernels/attention_write.metal", 330, thread_5, nullptr, 1024, 0x100u, 0x0u, buffers_5, 19, variables_5, 4},
-    {"attention_write_f32_q8_0", "kernels/attention_write.metal", 332, thread_6, nullptr, 1024, 0x100u, 0x0u, buffers_6, 19, variables_6, 4},
+    {"attention_write_f32_f32", "kernels/attention_write.metal", 212, thread_0, nullptr, 1024, 0x100u, 0x0u, buffers_0, 19, variables_0, 2},
+    {"attention_write_f32_f16", "kernels/attention_write.metal", 214, thread_1, nullptr, 1024, 0x100u, 0x0u, buffers_1, 19, variables_1, 2},
+    {"attention_write_f16_f32", "kernels/attention_write.metal", 216, thread_2, nullptr, 1024, 0x100u, 0x0u, buffers_2, 19, variables_2, 2},
+    {"attention_write_f16_f16", "kernels/attention_write.metal", 218, thread_3, nullptr, 1024, 0x100u, 0x0u, buffers_3, 19, variables_3, 2},
+    {"attention_write_bf16_bf16", "kernels/attention_write.metal", 220, thread_4, nullptr, 1024, 0x100u, 0x0u, buffers_4, 19, variables_4, 2},
+    {"attention_write_f16_q8_0", "kernels/attention_write.metal", 222, thread_5, nullptr, 1024, 0x100u, 0x0u, buffers_5, 19, variables_5, 2},
+    {"attention_write_f32_q8_0", "kernels/attention_write.metal", 224, thread_6, nullptr, 1024, 0x100u, 0x0u, buffers_6, 19, variables_6, 2},
 };
 } // namespace
 namespace msl {

@@ -209,7 +209,7 @@ uint32_t seqs;
 uint32_t context;
 uint32_t window;
 };
-#line 27 "kernels/quant.h"
+#line 28 "kernels/quant.h"
 using namespace metal;
 
 struct block_q8_0 {
@@ -517,7 +517,7 @@ w.offset[0] = -4.0f * w.scale[0];
 w.offset[1] = -4.0f * w.scale[1];
 return w;
 }
-#line 339 "kernels/quant.h"
+#line 340 "kernels/quant.h"
 inline void scales_q4( const uint8_t *s, uint part, float d, float dmin, Run &w) {
 const ushort *pairs = ( const ushort *)s;
 const uint a = pairs[part & 1], b = pairs[2 + (part & 1)], c = pairs[part + 2];
@@ -575,7 +575,7 @@ return w;
 template <typename B, uint E> inline Run decode_block( const uchar *row, uint r) {
 return decode((( const B *)row)[r / (E / 16)], r % (E / 16));
 }
-#line 407 "kernels/quant.h"
+#line 408 "kernels/quant.h"
 inline Run decode_run(uint type, const uchar *row, uint r) {
 switch (MSL_CHOOSE(7, type)) {
 

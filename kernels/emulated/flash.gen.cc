@@ -322,7 +322,7 @@ inline KeyRange keys_seen(int position, int context, uint window) {
 const uint next = uint(MSL_CAST(uint, max(0, position + 1)));
 return {MSL_BRANCH(10, window != 0 && next > window )? next - window : 0, min(next, uint(MSL_CAST(uint, max(0, context))))};
 }
-#line 30 "kernels/attention_core.h"
+#line 31 "kernels/attention_core.h"
 using namespace metal;
 
 static constexpr uint slice_width = 128;
@@ -338,7 +338,7 @@ static constexpr float lowest = -3.0e38f;
 
 
 inline bool is_finite(float v) { return (as_type<uint>(v) & 0x7f800000u) != 0x7f800000u; }
-#line 52 "kernels/attention_core.h"
+#line 53 "kernels/attention_core.h"
 template <typename C> struct DenseRows {
 const C *keys, *values;
 uint stride;
@@ -387,7 +387,7 @@ struct StepRows {
 ulong at[4];
 bool has[4];
 };
-#line 105 "kernels/attention_core.h"
+#line 106 "kernels/attention_core.h"
 template <typename A, typename C>
 inline void load_rows( const C *from, const StepRows &rows, uint d0, uint width, bool values, uint tid,
 A *tile, uint *marks) {
@@ -406,7 +406,7 @@ store_four(to, d, v);
 }
 }
 }
-#line 128 "kernels/attention_core.h"
+#line 129 "kernels/attention_core.h"
 template <typename A, typename Rows>
 inline void attend( const QueryRows<A> &q, const Rows &rows, const Sight &sight,
 const Scoring &scoring, const TileMemory<A> &memory, uint tid, uint sg, uint lane) {

@@ -209,7 +209,7 @@ uint32_t seqs;
 uint32_t context;
 uint32_t window;
 };
-#line 27 "kernels/quant.h"
+#line 28 "kernels/quant.h"
 using namespace metal;
 
 struct block_q8_0 {
@@ -517,7 +517,7 @@ w.offset[0] = -4.0f * w.scale[0];
 w.offset[1] = -4.0f * w.scale[1];
 return w;
 }
-#line 339 "kernels/quant.h"
+#line 340 "kernels/quant.h"
 inline void scales_q4( const uint8_t *s, uint part, float d, float dmin, Run &w) {
 const ushort *pairs = ( const ushort *)s;
 const uint a = pairs[part & 1], b = pairs[2 + (part & 1)], c = pairs[part + 2];
@@ -575,7 +575,7 @@ return w;
 template <typename B, uint E> inline Run decode_block( const uchar *row, uint r) {
 return decode((( const B *)row)[r / (E / 16)], r % (E / 16));
 }
-#line 407 "kernels/quant.h"
+#line 408 "kernels/quant.h"
 inline Run decode_run(uint type, const uchar *row, uint r) {
 switch (MSL_CHOOSE(7, type)) {
 
@@ -953,11 +953,15 @@ template <uint N> inline float total( const float *v, uint want) {
 float mine = 0.0f;
 for (uint i = 0; MSL_STEP(i < N); i += 4) {
 float4 four = 0.0f;
-for (uint j = 0; MSL_STEP(j < 4 && i + j < N); j++)
+for (uint j = 0; MSL_STEP(j < 4); j++) {
+if (i + j < N)
 four[j] = v[i + j];
+}
 four = simd_sum(four, 4);
-for (uint j = 0; MSL_STEP(j < 4 && i + j < N); j++)
+for (uint j = 0; MSL_STEP(j < 4); j++) {
+if (i + j < N)
 mine = select(mine, four[j], want == i + j);
+}
 }
 return mine;
 }
@@ -1047,7 +1051,7 @@ if (msl_constant_has_residual())
 v += a.residual[at];
 a.out[at] = O(v);
 }
-#line 336 "kernels/linear_vec.metal"
+#line 340 "kernels/linear_vec.metal"
 template <typename X, typename O>
 void linear_vec( const X *x,
 const uchar *w0,
@@ -1096,7 +1100,7 @@ multiply<X, O, 2, 8>(a, p, token, simdgroup, lane);
 break;
 }
 }
-#line 1100 "kernels/emulated/linear_vec.gen.cc"
+#line 1104 "kernels/emulated/linear_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_vec<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -1238,13 +1242,13 @@ void thread_6(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_6[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}, {12, 0, "rows"}};
 const msl::Kernel kernels[] = {
-    {"linear_vec_f32_f32", "kernels/linear_vec.metal", 385, thread_0, nullptr, 1024, 0x1u, 0x0u, buffers_0, 13, nullptr, 0},
-    {"linear_vec_f32_f16", "kernels/linear_vec.metal", 386, thread_1, nullptr, 1024, 0x1u, 0x0u, buffers_1, 13, nullptr, 0},
-    {"linear_vec_f32_bf16", "kernels/linear_vec.metal", 387, thread_2, nullptr, 1024, 0x1u, 0x0u, buffers_2, 13, nullptr, 0},
-    {"linear_vec_f16_f32", "kernels/linear_vec.metal", 388, thread_3, nullptr, 1024, 0x1u, 0x0u, buffers_3, 13, nullptr, 0},
-    {"linear_vec_f16_f16", "kernels/linear_vec.metal", 389, thread_4, nullptr, 1024, 0x1u, 0x0u, buffers_4, 13, nullptr, 0},
-    {"linear_vec_bf16_f32", "kernels/linear_vec.metal", 390, thread_5, nullptr, 1024, 0x1u, 0x0u, buffers_5, 13, nullptr, 0},
-    {"linear_vec_bf16_bf16", "kernels/linear_vec.metal", 391, thread_6, nullptr, 1024, 0x1u, 0x0u, buffers_6, 13, nullptr, 0},
+    {"linear_vec_f32_f32", "kernels/linear_vec.metal", 389, thread_0, nullptr, 1024, 0x1u, 0x0u, buffers_0, 13, nullptr, 0},
+    {"linear_vec_f32_f16", "kernels/linear_vec.metal", 390, thread_1, nullptr, 1024, 0x1u, 0x0u, buffers_1, 13, nullptr, 0},
+    {"linear_vec_f32_bf16", "kernels/linear_vec.metal", 391, thread_2, nullptr, 1024, 0x1u, 0x0u, buffers_2, 13, nullptr, 0},
+    {"linear_vec_f16_f32", "kernels/linear_vec.metal", 392, thread_3, nullptr, 1024, 0x1u, 0x0u, buffers_3, 13, nullptr, 0},
+    {"linear_vec_f16_f16", "kernels/linear_vec.metal", 393, thread_4, nullptr, 1024, 0x1u, 0x0u, buffers_4, 13, nullptr, 0},
+    {"linear_vec_bf16_f32", "kernels/linear_vec.metal", 394, thread_5, nullptr, 1024, 0x1u, 0x0u, buffers_5, 13, nullptr, 0},
+    {"linear_vec_bf16_bf16", "kernels/linear_vec.metal", 395, thread_6, nullptr, 1024, 0x1u, 0x0u, buffers_6, 13, nullptr, 0},
 };
 } // namespace
 namespace msl {

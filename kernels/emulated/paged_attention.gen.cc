@@ -322,7 +322,7 @@ inline KeyRange keys_seen(int position, int context, uint window) {
 const uint next = uint(MSL_CAST(uint, max(0, position + 1)));
 return {MSL_BRANCH(10, window != 0 && next > window )? next - window : 0, min(next, uint(MSL_CAST(uint, max(0, context))))};
 }
-#line 9 "kernels/paged_attention.metal"
+#line 10 "kernels/paged_attention.metal"
 using namespace metal;
 
 
@@ -409,28 +409,33 @@ total = total * keep + weight;
 (( float *)shared.weights[sg])[lane] = weight;
 simdgroup_barrier(mem_flags::mem_threadgroup, 4);
 
-MSL_LOOP(20) for (uint r = 0; MSL_TURN(21, r < 64 && r * row_step < head); r++)
+for (uint r = 0; MSL_STEP(r < 64); r++) {
+if (MSL_BRANCH(20, r * row_step >= head))
+break;
 sum[r] *= keep;
-MSL_LOOP(22) for (uint base = first; MSL_TURN(23, base < first + 32); base += block) {
-if (MSL_BRANCH(24, base >= end || base + block <= low))
+}
+MSL_LOOP(21) for (uint base = first; MSL_TURN(22, base < first + 32); base += block) {
+if (MSL_BRANCH(23, base >= end || base + block <= low))
 continue;
 const A *from = v_cache + (ulong(MSL_CAST(ulong, uint(MSL_CAST(uint, pages[base / block])))) * p.block_stride + kv_offset + column);
 
 const uint piece = base + column;
 const bool whole = piece >= low && piece + x <= end;
-MSL_LOOP(25) for (uint i = 0; MSL_TURN(26, i < x); i += 4) {
+MSL_LOOP(24) for (uint i = 0; MSL_TURN(25, i < x); i += 4) {
 const float4 weights = shared.weights[sg][(piece - first + i) / 4];
-MSL_LOOP(27) for (uint r = 0; MSL_TURN(28, r < 64 && r * row_step < head); r++) {
+for (uint r = 0; MSL_STEP(r < 64); r++) {
+if (MSL_BRANCH(26, r * row_step >= head))
+break;
 const uint d = r * row_step + lane / per_row;
-if (MSL_BRANCH(29, d >= head))
+if (MSL_BRANCH(27, d >= head))
 continue;
 const float4 values = load_four(from, ulong(MSL_CAST(ulong, d)) * block + i);
-if (MSL_BRANCH(30, whole)) {
+if (MSL_BRANCH(28, whole)) {
 sum[r] += dot(weights, values);
 continue;
 }
 for (uint j = 0; MSL_STEP(j < 4); j++) {
-if (MSL_BRANCH(31, piece + i + j >= low && piece + i + j < end))
+if (MSL_BRANCH(29, piece + i + j >= low && piece + i + j < end))
 sum[r] += weights[j] * values[j];
 }
 }
@@ -440,17 +445,19 @@ simdgroup_barrier(mem_flags::mem_threadgroup, 5);
 }
 
 
-if (MSL_BRANCH(32, start + sg * 32 < end)) {
-MSL_LOOP(33) for (uint r = 0; MSL_TURN(34, r < 64 && r * row_step < head); r++) {
-MSL_LOOP(35) for (ushort step = 1; MSL_TURN(36, step < per_row); step *= 2)
+if (MSL_BRANCH(30, start + sg * 32 < end)) {
+for (uint r = 0; MSL_STEP(r < 64); r++) {
+if (MSL_BRANCH(31, r * row_step >= head))
+break;
+MSL_LOOP(32) for (ushort step = 1; MSL_TURN(33, step < per_row); step *= 2)
 sum[r] += simd_shuffle_xor(sum[r], step, 6);
 const uint d = r * row_step + lane / per_row;
-if (MSL_BRANCH(37, column == 0 && d < head))
+if (MSL_BRANCH(34, column == 0 && d < head))
 shared.rows[sg][d] = sum[r];
 }
 total = simd_sum(total, 7);
 }
-if (MSL_BRANCH(38, lane == 0)) {
+if (MSL_BRANCH(35, lane == 0)) {
 shared.maxima[sg] = highest;
 shared.totals[sg] = total;
 }
@@ -458,10 +465,10 @@ threadgroup_barrier(mem_flags::mem_threadgroup, 8);
 Sums all = {lowest, 0.0f, 0.0f};
 for (uint i = 0; MSL_STEP(i < 8); i++)
 all.highest = max(all.highest, shared.maxima[i]);
-MSL_LOOP(39) for (uint i = 0; MSL_TURN(40, i < 8 && start + i * 32 < end); i++) {
+MSL_LOOP(36) for (uint i = 0; MSL_TURN(37, i < 8 && start + i * 32 < end); i++) {
 const float weight = exp2(shared.maxima[i] - all.highest);
 all.total += weight * shared.totals[i];
-if (MSL_BRANCH(41, tid < head))
+if (MSL_BRANCH(38, tid < head))
 all.value += weight * shared.rows[i][tid];
 }
 return all;
@@ -469,9 +476,9 @@ return all;
 
 
 inline uint first_seen(uint context, const PagedAttentionParams &p) {
-return MSL_BRANCH(42, msl_constant_has_window() && p.window > 0 && context > p.window )? context - p.window : 0;
+return MSL_BRANCH(39, msl_constant_has_window() && p.window > 0 && context > p.window )? context - p.window : 0;
 }
-#line 177 "kernels/paged_attention.metal"
+#line 185 "kernels/paged_attention.metal"
 template <typename A>
 void paged_attention_v1( const A *q,
 const A *k_cache,
@@ -489,10 +496,10 @@ const uint context = uint(MSL_CAST(uint, max(0, context_lens[seq])));
 const Sums sums = attend(q + (ulong(MSL_CAST(ulong, seq)) * p.q_stride + q_head * head), k_cache, v_cache,
 block_table + ulong(MSL_CAST(ulong, seq)) * p.table_stride, alibi_slopes, p, context,
 first_seen(context, p), context, q_head, shared, tid, sg, lane);
-if (MSL_BRANCH(43, tid < head))
-out[(ulong(MSL_CAST(ulong, seq)) * p.heads + q_head) * head + tid] = A(MSL_BRANCH(44, sums.total != 0.0f )? sums.value / sums.total : 0.0f);
+if (MSL_BRANCH(40, tid < head))
+out[(ulong(MSL_CAST(ulong, seq)) * p.heads + q_head) * head + tid] = A(MSL_BRANCH(41, sums.total != 0.0f )? sums.value / sums.total : 0.0f);
 }
-#line 205 "kernels/paged_attention.metal"
+#line 213 "kernels/paged_attention.metal"
 template <typename A>
 void paged_attention_v2( const A *q,
 const A *k_cache,
@@ -511,8 +518,8 @@ const uint head = msl_constant_has_head() ? msl_constant_fc_head() : p.head, seq
 const uint context = uint(MSL_CAST(uint, max(0, context_lens[seq])));
 const uint low = max(first_seen(context, p), group.z * partition), end = min(context, (group.z + 1) * partition);
 const ulong at = (ulong(MSL_CAST(ulong, seq)) * p.heads + q_head) * p.partitions + group.z;
-if (MSL_BRANCH(45, low >= end)) {
-if (MSL_BRANCH(46, tid == 0)) {
+if (MSL_BRANCH(42, low >= end)) {
+if (MSL_BRANCH(43, tid == 0)) {
 exp_sums[at] = 0.0f;
 max_logits[at] = lowest;
 }
@@ -521,14 +528,14 @@ return;
 const Sums sums = attend(q + (ulong(MSL_CAST(ulong, seq)) * p.q_stride + q_head * head), k_cache, v_cache,
 block_table + ulong(MSL_CAST(ulong, seq)) * p.table_stride, alibi_slopes, p, context, low, end, q_head,
 shared, tid, sg, lane);
-if (MSL_BRANCH(47, tid == 0)) {
+if (MSL_BRANCH(44, tid == 0)) {
 exp_sums[at] = sums.total;
 max_logits[at] = sums.highest;
 }
-if (MSL_BRANCH(48, tid < head && sums.total != 0.0f))
+if (MSL_BRANCH(45, tid < head && sums.total != 0.0f))
 part[at * head + tid] = A(sums.value / sums.total);
 }
-#line 247 "kernels/paged_attention.metal"
+#line 255 "kernels/paged_attention.metal"
 template <typename A>
 void paged_attention_reduce( const float *exp_sums,
 const float *max_logits,
@@ -539,7 +546,7 @@ const PagedAttentionParams &p,
 uint3 group,
 uint tid) {
 const uint head = msl_constant_has_head() ? msl_constant_fc_head() : p.head;
-if (MSL_BRANCH(49, tid >= head))
+if (MSL_BRANCH(46, tid >= head))
 return;
 const ulong row = ulong(MSL_CAST(ulong, group.y)) * p.heads + group.x;
 const uint context = uint(MSL_CAST(uint, max(0, context_lens[group.y])));
@@ -548,21 +555,21 @@ exp_sums += row * p.partitions;
 max_logits += row * p.partitions;
 part += row * p.partitions * head + tid;
 float peak = lowest;
-MSL_LOOP(50) for (uint i = 0; MSL_TURN(51, i < partitions); i++) {
-if (MSL_BRANCH(52, exp_sums[i] != 0.0f))
+MSL_LOOP(47) for (uint i = 0; MSL_TURN(48, i < partitions); i++) {
+if (MSL_BRANCH(49, exp_sums[i] != 0.0f))
 peak = max(peak, max_logits[i]);
 }
 float value = 0.0f, total = 0.0f;
-MSL_LOOP(53) for (uint i = 0; MSL_TURN(54, i < partitions); i++) {
-if (MSL_BRANCH(55, exp_sums[i] == 0.0f))
+MSL_LOOP(50) for (uint i = 0; MSL_TURN(51, i < partitions); i++) {
+if (MSL_BRANCH(52, exp_sums[i] == 0.0f))
 continue;
 const float weight = exp_sums[i] * exp2(max_logits[i] - peak);
 total += weight;
 value += weight * float(MSL_CAST(float, part[ulong(MSL_CAST(ulong, i)) * head]));
 }
-out[row * head + tid] = A(MSL_BRANCH(56, total != 0.0f )? value / total : 0.0f);
+out[row * head + tid] = A(MSL_BRANCH(53, total != 0.0f )? value / total : 0.0f);
 }
-#line 566 "kernels/emulated/paged_attention.gen.cc"
+#line 573 "kernels/emulated/paged_attention.gen.cc"
 void thread_0(const msl::Thread &t) {
     paged_attention_v1<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -699,15 +706,15 @@ void thread_8(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_8[] = {{0, 0, "exp_sums"}, {1, 0, "max_logits"}, {2, 0, "part"}, {3, 0, "context_lens"}, {4, 0, "out"}, {5, sizeof(PagedAttentionParams), "p"}};
 const msl::Kernel kernels[] = {
-    {"paged_attention_v1_f32", "kernels/paged_attention.metal", 281, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 8, variables_0, 1},
-    {"paged_attention_v1_f16", "kernels/paged_attention.metal", 282, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 8, variables_1, 1},
-    {"paged_attention_v1_bf16", "kernels/paged_attention.metal", 283, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 8, variables_2, 1},
-    {"paged_attention_v2_f32", "kernels/paged_attention.metal", 285, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 10, variables_3, 1},
-    {"paged_attention_v2_f16", "kernels/paged_attention.metal", 286, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 10, variables_4, 1},
-    {"paged_attention_v2_bf16", "kernels/paged_attention.metal", 287, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 10, variables_5, 1},
-    {"paged_attention_reduce_f32", "kernels/paged_attention.metal", 289, thread_6, msl::run_threads<thread_6>, 1024, 0x0u, 0x0u, buffers_6, 6, nullptr, 0},
-    {"paged_attention_reduce_f16", "kernels/paged_attention.metal", 291, thread_7, msl::run_threads<thread_7>, 1024, 0x0u, 0x0u, buffers_7, 6, nullptr, 0},
-    {"paged_attention_reduce_bf16", "kernels/paged_attention.metal", 293, thread_8, msl::run_threads<thread_8>, 1024, 0x0u, 0x0u, buffers_8, 6, nullptr, 0},
+    {"paged_attention_v1_f32", "kernels/paged_attention.metal", 289, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 8, variables_0, 1},
+    {"paged_attention_v1_f16", "kernels/paged_attention.metal", 290, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 8, variables_1, 1},
+    {"paged_attention_v1_bf16", "kernels/paged_attention.metal", 291, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 8, variables_2, 1},
+    {"paged_attention_v2_f32", "kernels/paged_attention.metal", 293, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 10, variables_3, 1},
+    {"paged_attention_v2_f16", "kernels/paged_attention.metal", 294, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 10, variables_4, 1},
+    {"paged_attention_v2_bf16", "kernels/paged_attention.metal", 295, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 10, variables_5, 1},
+    {"paged_attention_reduce_f32", "kernels/paged_attention.metal", 297, thread_6, msl::run_threads<thread_6>, 1024, 0x0u, 0x0u, buffers_6, 6, nullptr, 0},
+    {"paged_attention_reduce_f16", "kernels/paged_attention.metal", 299, thread_7, msl::run_threads<thread_7>, 1024, 0x0u, 0x0u, buffers_7, 6, nullptr, 0},
+    {"paged_attention_reduce_bf16", "kernels/paged_attention.metal", 301, thread_8, msl::run_threads<thread_8>, 1024, 0x0u, 0x0u, buffers_8, 6, nullptr, 0},
 };
 } // namespace
 namespace msl {

@@ -439,7 +439,7 @@ return r;
 inline float4 turn_pairs(float4 v, Pairs at, float4 r) {
 return float4(MSL_CAST(float4, MSL_BRANCH(24, at.one.rotates )? turn(v.template swizzle<0, 1>(), r.template swizzle<0, 1>()) : v.template swizzle<0, 1>(), MSL_BRANCH(25, at.two.rotates )? turn(v.template swizzle<2, 3>(), r.template swizzle<2, 3>()) : v.template swizzle<2, 3>()));
 }
-#line 6 "kernels/rope_write.metal"
+#line 7 "kernels/rope_write.metal"
 using namespace metal;
 
 static inline bool msl_constant_fc_interleaved() { return msl::constant<bool>(0); }
@@ -467,7 +467,7 @@ place.position = msl_constant_has_positions() ? positions[token] : int(MSL_CAST(
 place.slot = msl_constant_has_slots() ? slots[token] : place.position;
 return place;
 }
-#line 39 "kernels/rope_write.metal"
+#line 40 "kernels/rope_write.metal"
 static constexpr uint taken = 8;
 
 
@@ -541,8 +541,8 @@ x[j][s] = load_pairs(from_row(p, t, token, row), MSL_BRANCH(32, row < values )? 
 }
 }
 float scale[count];
-for (uint j = 0; MSL_STEP(norms && j < count); j++) {
-if (MSL_BRANCH(33, first + j >= values))
+for (uint j = 0; MSL_STEP(j < count); j++) {
+if (MSL_BRANCH(33, !norms || first + j >= values))
 continue;
 float squares = 0.0f;
 for (uint s = 0; MSL_STEP(s < steps); s++)
@@ -595,7 +595,7 @@ write_rows<1, norms>(p, t, place, staged, group.x, group.y, lane);
 else
 write_rows<2, norms>(p, t, place, staged, group.x, group.y, lane);
 }
-#line 175 "kernels/rope_write.metal"
+#line 176 "kernels/rope_write.metal"
 template <typename A, typename C>
 void
 rope_qkv_write( const A *qkv,
@@ -613,7 +613,7 @@ using msl_type_0 = float[sizeof(C) > 4 ? taken * step_width : 1]; constexpr uint
 const Tensors<A, C> t = {qkv, k, v, factors, factors, factors, q_out, k_cache, v_cache};
 write_heads<false>(p, t, positions, slots, staged, group, lane);
 }
-#line 199 "kernels/rope_write.metal"
+#line 200 "kernels/rope_write.metal"
 template <typename A, typename C>
 void
 head_norm_rope_kv_write( const A *qkv,
@@ -907,22 +907,22 @@ void thread_15(const msl::Thread &t) {
 const msl::BufferArgument buffers_15[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {8, 0, "q_norm"}, {9, 0, "k_norm"}, {10, 0, "k"}, {11, 0, "v"}};
 const uint32_t variables_15[] = {4096};
 const msl::Kernel kernels[] = {
-    {"rope_qkv_write_f32_f32", "kernels/rope_write.metal", 219, thread_0, nullptr, 32, 0x1u, 0x0u, buffers_0, 10, variables_0, 1},
-    {"rope_qkv_write_f32_f16", "kernels/rope_write.metal", 221, thread_1, nullptr, 32, 0x1u, 0x0u, buffers_1, 10, variables_1, 1},
-    {"rope_qkv_write_f16_f32", "kernels/rope_write.metal", 223, thread_2, nullptr, 32, 0x1u, 0x0u, buffers_2, 10, variables_2, 1},
-    {"rope_qkv_write_f16_f16", "kernels/rope_write.metal", 225, thread_3, nullptr, 32, 0x1u, 0x0u, buffers_3, 10, variables_3, 1},
-    {"rope_qkv_write_bf16_bf16", "kernels/rope_write.metal", 227, thread_4, nullptr, 32, 0x1u, 0x0u, buffers_4, 10, variables_4, 1},
-    {"rope_qkv_write_f32_q8_0", "kernels/rope_write.metal", 229, thread_5, nullptr, 32, 0x1u, 0x0u, buffers_5, 10, variables_5, 1},
-    {"rope_qkv_write_f16_q8_0", "kernels/rope_write.metal", 231, thread_6, nullptr, 32, 0x1u, 0x0u, buffers_6, 10, variables_6, 1},
-    {"rope_qkv_write_bf16_q8_0", "kernels/rope_write.metal", 233, thread_7, nullptr, 32, 0x1u, 0x0u, buffers_7, 10, variables_7, 1},
-    {"head_norm_rope_kv_write_f32_f32", "kernels/rope_write.metal", 236, thread_8, nullptr, 32, 0x1u, 0x0u, buffers_8, 12, variables_8, 1},
-    {"head_norm_rope_kv_write_f32_f16", "kernels/rope_write.metal", 238, thread_9, nullptr, 32, 0x1u, 0x0u, buffers_9, 12, variables_9, 1},
-    {"head_norm_rope_kv_write_f16_f32", "kernels/rope_write.metal", 240, thread_10, nullptr, 32, 0x1u, 0x0u, buffers_10, 12, variables_10, 1},
-    {"head_norm_rope_kv_write_f16_f16", "kernels/rope_write.metal", 242, thread_11, nullptr, 32, 0x1u, 0x0u, buffers_11, 12, variables_11, 1},
-    {"head_norm_rope_kv_write_bf16_bf16", "kernels/rope_write.metal", 244, thread_12, nullptr, 32, 0x1u, 0x0u, buffers_12, 12, variables_12, 1},
-    {"head_norm_rope_kv_write_f32_q8_0", "kernels/rope_write.metal", 246, thread_13, nullptr, 32, 0x1u, 0x0u, buffers_13, 12, variables_13, 1},
-    {"head_norm_rope_kv_write_f16_q8_0", "kernels/rope_write.metal", 248, thread_14, nullptr, 32, 0x1u, 0x0u, buffers_14, 12, variables_14, 1},
-    {"head_norm_rope_kv_write_bf16_q8_0", "kernels/rope_write.metal", 250, thread_15, nullptr, 32, 0x1u, 0x0u, buffers_15, 12, variables_15, 1},
+    {"rope_qkv_write_f32_f32", "kernels/rope_write.metal", 220, thread_0, nullptr, 32, 0x1u, 0x0u, buffers_0, 10, variables_0, 1},
+    {"rope_qkv_write_f32_f16", "kernels/rope_write.metal", 222, thread_1, nullptr, 32, 0x1u, 0x0u, buffers_1, 10, variables_1, 1},
+    {"rope_qkv_write_f16_f32", "kernels/rope_write.metal", 224, thread_2, nullptr, 32, 0x1u, 0x0u, buffers_2, 10, variables_2, 1},
+    {"rope_qkv_write_f16_f16", "kernels/rope_write.metal", 226, thread_3, nullptr, 32, 0x1u, 0x0u, buffers_3, 10, variables_3, 1},
+    {"rope_qkv_write_bf16_bf16", "kernels/rope_write.metal", 228, thread_4, nullptr, 32, 0x1u, 0x0u, buffers_4, 10, variables_4, 1},
+    {"rope_qkv_write_f32_q8_0", "kernels/rope_write.metal", 230, thread_5, nullptr, 32, 0x1u, 0x0u, buffers_5, 10, variables_5, 1},
+    {"rope_qkv_write_f16_q8_0", "kernels/rope_write.metal", 232, thread_6, nullptr, 32, 0x1u, 0x0u, buffers_6, 10, variables_6, 1},
+    {"rope_qkv_write_bf16_q8_0", "kernels/rope_write.metal", 234, thread_7, nullptr, 32, 0x1u, 0x0u, buffers_7, 10, variables_7, 1},
+    {"head_norm_rope_kv_write_f32_f32", "kernels/rope_write.metal", 237, thread_8, nullptr, 32, 0x1u, 0x0u, buffers_8, 12, variables_8, 1},
+    {"head_norm_rope_kv_write_f32_f16", "kernels/rope_write.metal", 239, thread_9, nullptr, 32, 0x1u, 0x0u, buffers_9, 12, variables_9, 1},
+    {"head_norm_rope_kv_write_f16_f32", "kernels/rope_write.metal", 241, thread_10, nullptr, 32, 0x1u, 0x0u, buffers_10, 12, variables_10, 1},
+    {"head_norm_rope_kv_write_f16_f16", "kernels/rope_write.metal", 243, thread_11, nullptr, 32, 0x1u, 0x0u, buffers_11, 12, variables_11, 1},
+    {"head_norm_rope_kv_write_bf16_bf16", "kernels/rope_write.metal", 245, thread_12, nullptr, 32, 0x1u, 0x0u, buffers_12, 12, variables_12, 1},
+    {"head_norm_rope_kv_write_f32_q8_0", "kernels/rope_write.metal", 247, thread_13, nullptr, 32, 0x1u, 0x0u, buffers_13, 12, variables_13, 1},
+    {"head_norm_rope_kv_write_f16_q8_0", "kernels/rope_write.metal", 249, thread_14, nullptr, 32, 0x1u, 0x0u, buffers_14, 12, variables_14, 1},
+    {"head_norm_rope_kv_write_bf16_q8_0", "kernels/rope_write.metal", 251, thread_15, nullptr, 32, 0x1u, 0x0u, buffers_15, 12, variables_15, 1},
 };
 } // namespace
 namespace msl {

@@ -209,7 +209,7 @@ uint32_t seqs;
 uint32_t context;
 uint32_t window;
 };
-#line 9 "kernels/tile.h"
+#line 10 "kernels/tile.h"
 using namespace metal;
 
 struct Quadrant {

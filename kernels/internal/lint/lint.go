@@ -60,7 +60,7 @@ func Check(name, source string, macros ...string) (complaints []string, err erro
 	if len(complaints) > 0 { // the tree is not whole
 		return complaints, err
 	}
-	return scan(tree), err
+	return append(scan(tree), loops(tree)...), err
 }
 
 // with calls f with the compiler's arguments for a prepared text.
@@ -148,7 +148,7 @@ func writesGeneric(line string) bool {
 }
 
 var (
-	include       = regexp.MustCompile(`(?m)^\s*#\s*include[^\n]*`)
+	include       = regexp.MustCompile(`(?m)^[ \t]*#[ \t]*include[^\n]*`)
 	constant      = regexp.MustCompile(`\[\[\s*function_constant\(\d+\)\s*\]\]\s*;`)
 	atomic        = regexp.MustCompile(`\batomic_(uint|int|float)\b`)
 	instantiation = regexp.MustCompile(`template\s*\[\[\s*host_name\(\s*"([^"]+)"\s*\)\s*\]\]\s*kernel\s+[^;]*?(\w+)<([^;<>]*)>\s*;`)

@@ -1,0 +1,337 @@
+// Attention of a few rows, queries that read the same KV head, in the registers of a
+// threadgroup: what kernels of single tokens share.
+//
+// One pass with an online softmax (Milakov and Gimelshein, 2018). Eight simdgroups take
+// steps of 32 keys in turn; in a simdgroup eight lanes share a key, and the four such
+// teams take eight neighbouring keys each. A key is loaded once for all rows. The scores
+// of a step are folded so that each lane has one of its own of each row, weighs it, and
+// hands the weight back to its team; the output needs no reduction until the end, when
+// the simdgroups' states are merged. Scores are in units of log2. Which simdgroup and lane
+// takes a key does not depend on the rows, so that a row's result is the same bit for bit
+// whatever rows are beside it.
+//
+//     rows.query, rows.seen            set by the kernel
+//     clear(rows)                      no key yet
+//     take_keys(rows, pages, …)        the keys from `start` on that any row sees
+//     share(rows, r, states, …)        row by row, and a barrier
+//     merge(states, …)                 what the simdgroups know together
+//
+// A file includes it behind its function constants, of which it uses has_soft_cap,
+// has_slopes, has_sinks and is_split.
+#ifndef SMELT_KERNELS_ATTENTION_ROWS_H
+#define SMELT_KERNELS_ATTENTION_ROWS_H
+
+#include <metal_stdlib>
+#include "paged.h"
+#include "unroll.h"
+using namespace metal;
+
+// What no score reaches: a sentinel that stays exact where infinities are optimised
+// away.
+constant float lowest = -3.0e38f;
+
+constant float log2_e = 1.44269504f;
+
+// Eight lanes share a key. A lane has two groups of four in every 64 elements of a head,
+// so placed that the eight read 128 bytes in one go: side by side in halves, 32 apart in
+// floats. first_four is the first element of group i; load_fours loads groups i and
+// i + 1, i even, of which the second may lie past the head: zeros then.
+struct Fours {
+    float4 first, second;
+};
+
+inline uint first_four(device const float *, uint i, uint lane) { return i / 2 * 64 + lane % 8 * 4 + i % 2 * 32; }
+template <typename C> inline uint first_four(device const C *, uint i, uint lane) {
+    return i / 2 * 64 + lane % 8 * 8 + i % 2 * 4;
+}
+
+inline Fours load_fours(device const float *cache, ulong at, uint d, uint head) {
+    return {load_four(cache, at + d), d + 32 < head ? load_four(cache, at + d + 32) : float4(0.0f)};
+}
+template <typename T> inline Fours load_fours(device const T *cache, ulong at, uint d, uint) {
+    const uint4 words = *(device const uint4 *)(cache + at + d);
+    return {float4(as_type<vec<T, 4>>(words.xy)), float4(as_type<vec<T, 4>>(words.zw))};
+}
+inline Fours load_fours(device const CacheBlock *cache, ulong at, uint d, uint) {
+    return {load_four(cache, at + d), load_four(cache, at + d + 4)};
+}
+
+// fold adds eight values over the eight lanes that share keys: the i-th of them gets the
+// sum of value i. Each of its three steps halves what is left to add.
+inline float fold(float4 low, float4 high, uint lane) {
+    const bool upper = (lane & 4) != 0, later = (lane & 2) != 0, odd = (lane & 1) != 0;
+    const float4 four = (upper ? high : low) + simd_shuffle_xor(upper ? low : high, 4);
+    const float2 two = (later ? four.zw : four.xy) + simd_shuffle_xor(later ? four.xy : four.zw, 2);
+    return (odd ? two.y : two.x) + simd_shuffle_xor(odd ? two.x : two.y, 1);
+}
+
+// spread is the way back: every lane gets the values of the eight, in their order.
+struct Eight {
+    float4 low, high;
+};
+inline Eight spread(float own, uint lane) {
+    const bool upper = (lane & 4) != 0, later = (lane & 2) != 0, odd = (lane & 1) != 0;
+    const float one = simd_shuffle_xor(own, 1);
+    const float2 two = odd ? float2(one, own) : float2(own, one);
+    const float2 more = simd_shuffle_xor(two, 2);
+    const float4 four = later ? float4(more, two) : float4(two, more);
+    const float4 rest = simd_shuffle_xor(four, 4);
+    return {upper ? rest : four, upper ? four : rest};
+}
+
+// fold_teams adds four values over the teams: team t gets the sum of value t. The lanes
+// then hold 128 elements of a row between them, and store them in one go.
+inline float4 fold_teams(float4 a, float4 b, float4 c, float4 d, uint lane) {
+    const bool upper = (lane & 16) != 0, later = (lane & 8) != 0;
+    const float4 even = (upper ? c : a) + simd_shuffle_xor(upper ? a : c, 16);
+    const float4 odd = (upper ? d : b) + simd_shuffle_xor(upper ? b : d, 16);
+    return (later ? odd : even) + simd_shuffle_xor(later ? even : odd, 8);
+}
+
+// Rows are R queries that read one KV head, and a lane's part of what is known of them.
+template <uint R> struct Rows {
+    float4 query[R][8]; // scaled; groups of four as first_four has them, zeros past the head
+    float4 sum[R][8];   // of weighted values, likewise
+    float highest[R];   // score so far
+    float total[R];     // of weights
+    KeyRange seen[R];   // by the row; of those past the last none
+    int position[R];    // with fc_slopes
+};
+
+// Keys and values of a sequence for one KV head.
+template <typename C> struct Pages {
+    device const C *keys, *values;
+    device const int *table;
+    uint block, kv_head;
+    CacheStrides strides;
+};
+
+// key_fours and value_fours are load_fours of the row of a key, which is at an element of
+// the caches.
+template <typename C>
+inline Fours key_fours(thread const Pages<C> &pages, uint, ulong at, uint i, uint lane, uint head) {
+    return load_fours(pages.keys, at, first_four(pages.keys, i, lane), head);
+}
+template <typename C>
+inline Fours value_fours(thread const Pages<C> &pages, uint, ulong at, uint i, uint lane, uint head) {
+    return load_fours(pages.values, at, first_four(pages.values, i, lane), head);
+}
+
+// OwnPages are Pages of which one key is not read from the cache: the token's own, whose
+// rows of floats the threadgroup has made.
+template <typename C> struct OwnPages {
+    device const C *keys, *values;
+    device const int *table;
+    uint block, kv_head;
+    CacheStrides strides;
+    uint own;
+    threadgroup const float *own_key, *own_value;
+};
+
+// own_fours is load_fours of a row in threadgroup memory.
+template <typename C>
+inline Fours own_fours(device const C *cache, threadgroup const float *row, uint i, uint lane, uint head) {
+    const uint first = first_four(cache, i, lane), second = first_four(cache, i + 1, lane);
+    return {*(threadgroup const float4 *)(row + first),
+            second < head ? *(threadgroup const float4 *)(row + second) : float4(0.0f)};
+}
+
+template <typename C>
+inline Fours key_fours(thread const OwnPages<C> &pages, uint key, ulong at, uint i, uint lane, uint head) {
+    if (key == pages.own)
+        return own_fours(pages.keys, pages.own_key, i, lane, head);
+    return load_fours(pages.keys, at, first_four(pages.keys, i, lane), head);
+}
+template <typename C>
+inline Fours value_fours(thread const OwnPages<C> &pages, uint key, ulong at, uint i, uint lane, uint head) {
+    if (key == pages.own)
+        return own_fours(pages.values, pages.own_value, i, lane, head);
+    return load_fours(pages.values, at, first_four(pages.values, i, lane), head);
+}
+
+// How a product becomes a score: products are of queries that are scaled, by scale / cap
+// where there is a cap.
+struct Scoring {
+    float scale;
+    float cap;   // 0 for none
+    float slope; // with fc_slopes
+};
+
+inline Scoring scoring_of(float scale, float cap, float slope) {
+    // Capped scores are tanh(s / cap) until they are multiplied by the cap.
+    const bool capped = has_soft_cap && cap > 0.0f;
+    return {capped ? scale / cap : scale * log2_e, capped ? cap : 0.0f, slope * log2_e};
+}
+
+// Memory of the threadgroup for merging: a row of each simdgroup and its statistics.
+struct States {
+    float4 sums[8][64];
+    float maxima[8];
+    float totals[8];
+};
+
+template <uint R> inline void clear(thread Rows<R> &rows) {
+    UNROLL for (uint r = 0; r < R; r++) {
+        rows.highest[r] = lowest;
+        rows.total[r] = 0.0f;
+        UNROLL for (uint i = 0; i < 8; i++)
+            rows.sum[r][i] = 0.0f;
+    }
+}
+
+// seen_by_any is from the first key that a row sees to the last.
+template <uint R> inline KeyRange seen_by_any(thread const Rows<R> &rows) {
+    KeyRange any = {0xffffffffu, 0};
+    UNROLL for (uint r = 0; r < R; r++) {
+        if (rows.seen[r].begin < rows.seen[r].end)
+            any = {min(any.begin, rows.seen[r].begin), max(any.end, rows.seen[r].end)};
+    }
+    return any;
+}
+
+// take_keys adds the keys that the simdgroup takes of those from `start` on, a multiple of
+// 8, and tells whether there were any. Keys that no row sees are not loaded. Pages are Pages or
+// OwnPages.
+template <uint R, typename P>
+inline bool take_keys(thread Rows<R> &rows, thread const P &pages, thread const Scoring &scoring, uint head, uint start,
+                      uint sg, uint lane) {
+    const KeyRange any = seen_by_any(rows);
+    const uint team = lane / 8;
+    uint first = sg * 32 + start;
+    if (any.begin < any.end) {
+        first += (any.begin - start) / 256 * 256;
+        first += first + 32 <= any.begin ? 256 : 0;
+    }
+    const bool has_keys = first < any.end;
+    for (; first < any.end; first += 256) {
+        // The rows of the team's keys: one look at the table for each block.
+        const uint key = first + team * 8;
+        ulong at[8];
+        uint within = key % pages.block;
+        device const int *page = pages.table + key / pages.block;
+        ulong own = key < any.end ? cache_row(uint(*page), within, pages.kv_head, pages.strides) : 0;
+        UNROLL for (uint s = 0; s < 8; s++) {
+            at[s] = own;
+            own += pages.strides.row;
+            if (++within == pages.block && key + s + 1 < any.end) {
+                within = 0;
+                page++;
+                own = cache_row(uint(*page), 0, pages.kv_head, pages.strides);
+            }
+        }
+
+        float score[R][8];
+        UNROLL for (uint s = 0; s < 8; s++) {
+            UNROLL for (uint r = 0; r < R; r++)
+                score[r][s] = 0.0f;
+            if (key + s < any.begin || key + s >= any.end)
+                continue;
+            UNROLL for (uint i = 0; i < 8; i += 2) {
+                if (first_four(pages.keys, i, lane) >= head)
+                    continue;
+                const Fours k = key_fours(pages, key + s, at[s], i, lane, head);
+                UNROLL for (uint r = 0; r < R; r++)
+                    score[r][s] += dot(rows.query[r][i], k.first) + dot(rows.query[r][i + 1], k.second);
+            }
+        }
+
+        // Lane i weighs key first + i, the i % 8-th of its team.
+        Eight weights[R];
+        UNROLL for (uint r = 0; r < R; r++) {
+            thread const float *v = score[r];
+            float own = fold(float4(v[0], v[1], v[2], v[3]), float4(v[4], v[5], v[6], v[7]), lane);
+            if (has_soft_cap && scoring.cap > 0.0f)
+                own = scoring.cap * log2_e * precise::tanh(own);
+            if (has_slopes)
+                own += scoring.slope * float(int(first + lane) - rows.position[r]);
+            const bool sees = first + lane >= rows.seen[r].begin && first + lane < rows.seen[r].end;
+            const float peak = simd_max(sees ? max(rows.highest[r], own) : rows.highest[r]);
+            const float keep = exp2(rows.highest[r] - peak);
+            const float weight = sees ? exp2(own - peak) : 0.0f;
+            rows.highest[r] = peak;
+            rows.total[r] = rows.total[r] * keep + weight;
+            if (keep != 1.0f) {
+                UNROLL for (uint i = 0; i < 8; i++)
+                    rows.sum[r][i] *= keep;
+            }
+            weights[r] = spread(weight, lane);
+        }
+
+        UNROLL for (uint s = 0; s < 8; s++) {
+            float weight[R];
+            bool wanted = false;
+            UNROLL for (uint r = 0; r < R; r++) {
+                weight[r] = s < 4 ? weights[r].low[s % 4] : weights[r].high[s % 4];
+                wanted = wanted || weight[r] != 0.0f;
+            }
+            if (!wanted)
+                continue;
+            UNROLL for (uint i = 0; i < 8; i += 2) {
+                if (first_four(pages.values, i, lane) >= head)
+                    continue;
+                const Fours v = value_fours(pages, key + s, at[s], i, lane, head);
+                UNROLL for (uint r = 0; r < R; r++) {
+                    if (weight[r] == 0.0f) // an infinite value is none of its business
+                        continue;
+                    rows.sum[r][i] += weight[r] * v.first;
+                    rows.sum[r][i + 1] += weight[r] * v.second;
+                }
+            }
+        }
+    }
+    return has_keys;
+}
+
+// share writes what a simdgroup knows of a row.
+template <uint R, typename C>
+inline void share(thread const Rows<R> &rows, uint r, bool has_keys, device const C *values, uint head,
+                  threadgroup States &states, uint sg, uint lane) {
+    // Teams of a simdgroup share their maximum, so their states add up. A simdgroup
+    // without keys leaves its row unwritten and a sum of weights that says so.
+    float total = rows.total[r];
+    if (has_keys) {
+        total = simd_sum(total);
+        UNROLL for (uint i = 0; i < 8; i += 4) {
+            if (first_four(values, i, 0) >= head)
+                continue;
+            const float4 whole =
+                fold_teams(rows.sum[r][i], rows.sum[r][i + 1], rows.sum[r][i + 2], rows.sum[r][i + 3], lane);
+            const uint d = first_four(values, i + lane / 8, lane);
+            if (d < head)
+                states.sums[sg][d / 4] = whole;
+        }
+    }
+    if (lane == 0) {
+        states.maxima[sg] = rows.highest[r];
+        states.totals[sg] = total;
+    }
+}
+
+// Merged is what a threadgroup knows of a row: the largest score, the sum of weights
+// relative to it, and elements 4·tid to 4·tid + 3 of the sum of weighted values.
+struct Merged {
+    float peak, norm;
+    float4 sum;
+};
+
+// merge puts together what the simdgroups shared, for threads whose elements the head has;
+// with a sink, if not cut along the keys.
+inline Merged merge(threadgroup const States &states, float sink, uint tid) {
+    const bool sinks_here = has_sinks && !is_split;
+    Merged all;
+    all.peak = sinks_here ? max(lowest, sink) : lowest;
+    all.sum = 0.0f;
+    for (uint i = 0; i < 8; i++)
+        all.peak = max(all.peak, states.maxima[i]);
+    all.norm = sinks_here ? exp2(sink - all.peak) : 0.0f;
+    for (uint i = 0; i < 8; i++) {
+        if (states.totals[i] == 0.0f)
+            continue;
+        const float weight = exp2(states.maxima[i] - all.peak);
+        all.norm += weight * states.totals[i];
+        all.sum += weight * states.sums[i][tid];
+    }
+    return all;
+}
+
+#endif
