@@ -3,6 +3,7 @@ package smelt
 import (
 	"bytes"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -159,4 +160,44 @@ func TestSavingsOfReplication(t *testing.T) {
 	t.Logf("kv_replication_elimination saves %+v, of which copies %+v", saved, want)
 	require.GreaterOrEqual(t, saved.BytesWritten, want.Written)
 	require.GreaterOrEqual(t, saved.BytesRead, want.Read+want.Written) // the copies are read back
+}
+
+// Where many query heads share a KV head, attention of several sequences is bound by a small
+// chip's arithmetic, and what each head repeats adds to it: the write stays a dispatch of its
+// own there, and the choices say why. The timeline of a step agrees.
+func TestWriteApartOnSmallChips(t *testing.T) {
+	shape, err := models.Arch("llama3.2-1b", "f16")
+	require.NoError(t, err)
+	c := shape.Config
+	c.Heads, c.KVHeads, c.Head, c.Layers = 64, 1, 64, 3
+	file, err := models.Synthetic(c, "f16")
+	require.NoError(t, err)
+	m := fromFile("one KV head", "", file)
+	for _, tt := range []struct {
+		chip      string
+		sequences int
+		perLayer  int
+	}{{"m1", 8, 6}, {"m1", 1, 5}, {"m4-max", 8, 5}, {"", 8, 5}} {
+		p, err := m.Compile(Options{Target: "metal", Level: 1, Context: 512, Chip: tt.chip, Sequences: tt.sequences})
+		require.NoError(t, err)
+		e, err := p.Explain("decode", tt.sequences)
+		require.NoError(t, err)
+		require.Equal(t, tt.perLayer, e.DispatchesPerLayer, "%+v", tt)
+		require.Equal(t, c.Layers, e.Fusions["rope_qkv_write"])
+		require.Equal(t, c.Layers*(6-tt.perLayer), e.Fusions["attention_write"])
+		said := slices.ContainsFunc(e.Choices, func(c lower.Choice) bool {
+			return c.Op == "rope_qkv_write" && strings.Contains(c.Reason, "µs longer")
+		})
+		require.Equal(t, tt.perLayer == 6, said, "%v", e.Choices)
+	}
+
+	seconds := func(chip string, off ...string) float64 {
+		p, err := m.Compile(Options{Target: "metal", Level: 1, Context: 512, Sequences: 8, Disabled: off})
+		require.NoError(t, err)
+		timeline, err := p.Simulate("decode", chip, 8)
+		require.NoError(t, err)
+		return timeline.Total
+	}
+	require.Less(t, seconds("m1", "attention_write"), seconds("m1"))
+	require.Greater(t, seconds("m4-max", "attention_write"), seconds("m4-max"))
 }

@@ -211,7 +211,9 @@ template <class V, class T> inline constexpr V &operator>>=(V &v, By<T> by) {
     return v >>= by.value;
 }
 
-template <class To, class... From> inline constexpr To counted_cast(const From &...from) {
+// Inlined always: where a call's result goes straight to memory, gcc's hooks miss the store.
+template <class To, class... From>
+__attribute__((always_inline)) inline constexpr To counted_cast(const From &...from) {
     if (!__builtin_is_constant_evaluated()) {
         constexpr Kind to = Number<To>::kind;
         constexpr uint32_t converted =
