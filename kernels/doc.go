@@ -7,7 +7,8 @@
 // constants, each kernel says above its signature what it computes, on which grid and
 // with how much threadgroup memory, and the file ends with its instances by host name.
 // What families share lies in headers: params.h (parameter structs), quant.h (weight
-// formats), tile.h (products of tiles), activation.h (activations and gates), rotate.h (RoPE), paged.h (the KV cache),
+// formats), tile.h (products of tiles), activation.h (activations and gates), rotate.h (RoPE), pairs.h
+// (what a lane has of heads that are normalised and rotated), paged.h (the KV cache),
 // attention_core.h (attention of a tile, wherever its keys lie), attention_rows.h (of a few
 // queries of one KV head), unroll.h (loops over a thread's arrays).
 // [Source] returns a family as one text without quoted includes, as Metal's compiler
@@ -42,7 +43,9 @@
 //   - A kernel writes each element of its result once, from one thread, after reading
 //     what it needs at that index: element-wise kernels, rope, norms and the residual
 //     of a linear work in place.
-//   - Cache slots that a token does not see are not read by attention_vec, and neither
+//   - Threadgroups of a launch touch nothing that another of them writes. attention_write
+//     has the caches bound twice, to be read and to be written: other slots.
+//   - Cache slots that a token does not see are not read by attention_vec and attention_write, and no
 //     kernel of attention lets them reach the result.
 //   - Threadgroup memory is static and below 32 KB. Heads are multiples of 8 up to
 //     [MaxHead].
