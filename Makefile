@@ -48,7 +48,7 @@ vet: setup ## gofmt and go vet
 	$(GO) vet $(nocgo) ./...
 
 outside: setup ## a model defined outside of this module
-	cd testdata/outside && $(GO) vet ./... && $(GO) run . >/dev/null
+	cd testdata/outside && GOWORK=off $(GO) list -deps ./... >/dev/null && $(GO) vet ./... && $(GO) run . >/dev/null
 
 tests: setup
 	@.ci/need clang-19=clang-19
