@@ -75,8 +75,9 @@ func DefaultOptions() Options {
 	return o
 }
 
-// OptionsFor returns those of an optimised program for a device: its target and, of a GPU,
-// its chip. Errors wrap [metal.ErrDevice].
+// OptionsFor returns those of an optimised program for a device: its target, of a GPU its
+// chip, and what smelt tune kept for it, unless that is of no use: see [LoadTuning]. Errors
+// wrap [metal.ErrDevice].
 func OptionsFor(d Device) (Options, error) {
 	d, err := Resolve(d)
 	if err != nil {
@@ -89,6 +90,7 @@ func OptionsFor(d Device) (Options, error) {
 	if chip := ChipOf(d); chip != nil {
 		o.Chip, o.Family, o.Cores = chip.Name, chip.Family, chip.Cores
 	}
+	o.Tuning, _ = LoadTuning(d) // without it a program is slower, and the same
 	return o, nil
 }
 

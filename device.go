@@ -52,8 +52,11 @@ func TargetOf(device string) (string, error) { return metal.TargetOf(cmp.Or(devi
 // ChipOf returns the chip of a device that is a GPU, with the cores that the system counts; nil
 // for another, and where there is none to ask. d is resolved.
 func ChipOf(d Device) *lower.Chip {
-	info, err := metal.Describe(d.Name)
-	if err != nil || info.GPU == "" {
+	if d.Name != "metal" {
+		return nil
+	}
+	info, err := metal.Describe(d.Name, 1)
+	if err != nil {
 		return nil
 	}
 	c, _ := lower.FindGPU(info.GPU, info.Family, info.Cores)

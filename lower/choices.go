@@ -23,9 +23,9 @@ type choice struct {
 
 // sizes are what decides at a site.
 type sizes struct {
-	shape       string
-	stored, act ir.DType
-	tokens, n   int64
+	shape        string
+	stored, act  ir.DType
+	tokens, k, n int64
 }
 
 // The choices.
@@ -71,13 +71,14 @@ var (
 		return only("ahead", 0, 1024, 4096, 8192)
 	})
 	piece = hinted(kernels.HintPiece, func(at sizes) []Setting {
-		switch {
-		case at.tokens < 4:
+		if at.tokens < 4 {
 			return nil
-		case at.stored.IsQuantized():
-			return only("piece", 0, 256, 512)
 		}
-		return only("piece", 0, 512, 2048)
+		values := []int64{0, 512, 2048}
+		if at.stored.IsQuantized() {
+			values = []int64{0, 256, 512}
+		}
+		return only("piece", slices.DeleteFunc(values, func(n int64) bool { return n >= at.k })...)
 	})
 	// Whether the device keeps a matrix in an order of its own.
 	layout = &choice{"layout", []string{"rearranged"}, true, func(sizes) []Setting { return only("rearranged", 0, 1) }}

@@ -43,8 +43,12 @@ func attention(p *phase, v *ir.Value) error {
 
 // attentionShape is what choices go by, given the type of the queries.
 func (p *phase) attentionShape(q ir.Type) string {
+	return fmt.Sprintf("%s, Smax ≤ %d", p.queriesShape(q), p.out.Bounds[ir.Smax])
+}
+
+func (p *phase) queriesShape(q ir.Type) string {
 	n, _ := q.Shape[1].IsConst()
-	return fmt.Sprintf("%s × %d heads of %d, Smax ≤ %d", p.upTo(q.Shape[0]), n, q.Shape.Last(), p.out.Bounds[ir.Smax])
+	return fmt.Sprintf("%s × %d heads of %d", p.upTo(q.Shape[0]), n, q.Shape.Last())
 }
 
 // attend binds a cache, sets what all kernels of attention over one are told, and returns
@@ -91,7 +95,7 @@ func (e emitter) sinks(sinks *ir.Value) {
 func singleQueries(p *phase, v *ir.Value, d emitter, sinks *ir.Value, shape string) error {
 	t := tensorOf(v)
 	if !p.target.Launches {
-		d.hints(v, sizes{shape: shape, tokens: p.bound(Extent(t.Shape[0]))}, ahead)
+		d.hints(v, sizes{shape: p.queriesShape(t), tokens: p.bound(Extent(t.Shape[0]))}, ahead)
 	}
 	if p.target.SplitContext > 0 && p.out.Bounds[ir.Smax] > p.target.SplitContext {
 		by := p.launch(partition, v, d, sizes{shape: shape}, Setting{"keys": p.chip.partitionKeys()},

@@ -72,7 +72,7 @@ func (c linearCall) sizes(p *phase, v *ir.Value, rows ir.Dim) sizes {
 	stored := c.in.Weights[0].Type.DType
 	return sizes{
 		shape:  fmt.Sprintf("%s × %d → %d, %s", p.upTo(rows), last(c.in.X), last(v), stored),
-		stored: stored, act: c.in.X.Type.DType, tokens: p.bound(Extent(rows)), n: last(v),
+		stored: stored, act: c.in.X.Type.DType, tokens: p.bound(Extent(rows)), k: last(c.in.X), n: last(v),
 	}
 }
 

@@ -20,7 +20,7 @@ func TestDescribe(t *testing.T) {
 		{Name: "Apple M1", Family: 7}, // the registry says nothing of cores
 	} {
 		fake(t, o)
-		info, err := metal.Describe("auto")
+		info, err := metal.Describe("auto", 0)
 		require.NoError(t, err)
 		family := o.Family
 		if family == 0 {
@@ -29,10 +29,11 @@ func TestDescribe(t *testing.T) {
 		require.Equal(t, []any{"metal", o.Name, family, o.Cores}, []any{info.Name, info.GPU, info.Family, info.Cores})
 		nothingLeft(t)
 	}
-	info, err := metal.Describe("cpu")
+	info, err := metal.Describe("cpu", 3)
 	require.NoError(t, err)
-	require.Equal(t, metal.Info{Name: "cpu"}, info)
-	_, err = metal.Describe("gpu")
+	require.Equal(t, []any{"cpu", 3, ""}, []any{info.Name, info.Threads, info.GPU})
+	require.NotEmpty(t, info.Processor)
+	_, err = metal.Describe("gpu", 0)
 	require.ErrorIs(t, err, metal.ErrDevice)
 }
 

@@ -83,6 +83,7 @@ const maxThreads = 1024
 // Info describes an open device.
 type Info struct {
 	Name      string // "cpu", "emu" or "metal"
+	Processor string // what the system calls it; "" where it does not
 	ISA       string // instruction set of the native kernels; empty on "emu"
 	Threads   int
 	MaxBuffer uint64 // bytes of the largest buffer
@@ -180,14 +181,19 @@ func Open(name string, opts Options) (*Device, error) {
 	return openHost(name, opts, standardSuppliers)
 }
 
-// Describe tells what a device is without using it: of the host, its name alone. Errors are
-// Open's.
-func Describe(name string) (Info, error) {
+// Describe tells what a device is that runs so many threads, 0 for DefaultThreads, without
+// using it. Errors are Open's.
+func Describe(name string, threads int) (Info, error) {
 	name, err := Resolve(name)
-	if err != nil || name != "metal" {
-		return Info{Name: name}, err
+	if err != nil {
+		return Info{}, err
 	}
-	d, err := startMetal(Options{Threads: 1})
+	var d *Device
+	if name == "metal" {
+		d, err = startMetal(Options{Threads: threads})
+	} else {
+		d, err = openHost(name, Options{Threads: threads}, standardSuppliers)
+	}
 	if err != nil {
 		return Info{}, err
 	}
@@ -250,7 +256,7 @@ func start(name string, opts Options, with func(Options) (driver, error)) (*Devi
 		return nil, fmt.Errorf("metal: opening %s: %w", name, err)
 	}
 	info := d.info()
-	info.Name = name
+	info.Name, info.Processor = name, processor()
 	return &Device{driver: d, info: info, opts: opts, turn: make(chan struct{}, 1), executables: map[*Executable]struct{}{}}, nil
 }
 

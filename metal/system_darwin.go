@@ -5,7 +5,10 @@ package metal
 // #include <unistd.h>
 import "C"
 
-import "math"
+import (
+	"math"
+	"syscall"
+)
 
 func availableCores() int { return math.MaxInt }
 
@@ -21,3 +24,11 @@ func availableMemory() int64 {
 }
 
 func touchedMemory() int64 { return 0 }
+
+func processor() string {
+	name, err := syscall.Sysctl("machdep.cpu.brand_string")
+	if err != nil {
+		return ""
+	}
+	return name
+}

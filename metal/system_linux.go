@@ -169,3 +169,26 @@ func field(data []byte, name string) (int64, bool) {
 	}
 	return 0, false
 }
+
+func processor() string { return thisSystem().processor() }
+
+// processor is the model of the first core, or the numbers of its maker and part.
+func (s system) processor() string {
+	data, err := fs.ReadFile(s.root, "proc/cpuinfo")
+	if err != nil {
+		return ""
+	}
+	var numbers []string
+	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
+		name, value, _ := strings.Cut(lines.Text(), ":")
+		switch strings.TrimSpace(name) {
+		case "model name":
+			numbers = append(numbers, strings.TrimSpace(value))
+		case "cpu family", "model", "CPU implementer", "CPU part":
+			numbers = append(numbers, strings.TrimSpace(name)+" "+strings.TrimSpace(value))
+		case "":
+			return strings.Join(numbers, ", ") // what follows is of another core
+		}
+	}
+	return strings.Join(numbers, ", ")
+}

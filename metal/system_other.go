@@ -11,3 +11,5 @@ func availableCores() int { return math.MaxInt }
 func availableMemory() int64 { return math.MaxInt64 }
 
 func touchedMemory() int64 { return 0 }
+
+func processor() string { return "" }

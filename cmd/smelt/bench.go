@@ -147,13 +147,8 @@ func openBench(cmd *cobra.Command, path string, compile *compileFlags, device *d
 	if err != nil {
 		return nil, nil, err
 	}
-	shape, err := openModel(path, compile.weights)
-	if err != nil {
-		return nil, nil, err
-	}
-	done := spin(cmd.ErrOrStderr(), "making random weights")
-	m, err := shape.Randomise(cmd.Context(), 1)
-	done()
+	useTuning(cmd.ErrOrStderr(), smelt.Device{Name: device.device, Threads: device.threads}, &opts)
+	m, err := weighed(cmd, path, compile)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -113,6 +113,7 @@ func compileFor(path string, compile *compileFlags, target, phase string, stderr
 	if isPlan(path) {
 		return nil, fmt.Errorf("%s: this needs the model itself, not a plan made from it", path)
 	}
+	useOwnTuning(stderr, &opts)
 	return program(path, opts, compile.weights, "")
 }
 

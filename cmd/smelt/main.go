@@ -7,6 +7,7 @@
 //	smelt explain MODEL          say what the compiler did
 //	smelt compile MODEL -o PLAN  compile ahead of time
 //	smelt bench MODEL            measure tokens per second
+//	smelt tune MODEL             measure what is chosen by size, and keep the best
 //	smelt logits MODEL           write the logits at every position
 //	smelt perplexity MODEL       measure how well it predicts a text
 //	smelt verify MODEL           check that every way to run it agrees
@@ -192,7 +193,7 @@ func completeFlags(cmd *cobra.Command) {
 
 // verbs makes each command afresh, so that tests can run several in one process.
 var verbs = []func() *cobra.Command{
-	runVerb, dotVerb, explainVerb, compileVerb, benchVerb, logitsVerb, perplexityVerb, verifyVerb, tokenizeVerb, inspectVerb, quantizeVerb, synthVerb, kernelsVerb,
+	runVerb, dotVerb, explainVerb, compileVerb, benchVerb, tuneVerb, logitsVerb, perplexityVerb, verifyVerb, tokenizeVerb, inspectVerb, quantizeVerb, synthVerb, kernelsVerb,
 }
 
 // modelArg asks for exactly one argument, a model; --debug=help needs none.

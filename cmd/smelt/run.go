@@ -135,6 +135,9 @@ func openSession(cmd *cobra.Command, path string, compile *compileFlags, device 
 	if err != nil {
 		return nil, nil, err
 	}
+	if !isPlan(path) {
+		useTuning(cmd.ErrOrStderr(), smelt.Device{Name: device.device, Threads: device.threads}, &opts)
+	}
 	p, err := program(path, opts, compile.weights, device.weights)
 	if err != nil {
 		return nil, nil, err

@@ -258,7 +258,7 @@ func (g *guarding) compare(ctx context.Context, path string, cells []*compared) 
 	var engines [2]*child
 	for i, s := range g.sides {
 		cmd := exec.CommandContext(ctx, s.path, "serve", path, strconv.Itoa(g.threads), strconv.Itoa(g.slots))
-		cmd.Env = append(os.Environ(), append(s.environment, versionVariable+"="+s.name)...)
+		cmd.Env = append(os.Environ(), append(s.environment, versionVariable+"="+s.name, "SMELT_TUNED=off")...)
 		e, err := start(cmd)
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)

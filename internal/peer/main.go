@@ -549,7 +549,7 @@ func (m *measurement) serveSelf(ctx context.Context, path string) (*child, error
 		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, self, "serve", path, strconv.Itoa(m.threads), strconv.Itoa(m.slots))
-	cmd.Env = append(os.Environ(), versionVariable+"="+commit(ctx))
+	cmd.Env = append(os.Environ(), versionVariable+"="+commit(ctx), "SMELT_TUNED=off")
 	return start(cmd)
 }
 

@@ -64,6 +64,8 @@ typedef struct fake_options {
     uint32_t family;       // Apple's number of the GPU's; 0: 9
     const char *name;      // of the GPU, which lives as long as the process; null: one that no Mac has
     uint32_t cores;        // that the I/O registry tells; 0: it has no such entry
+    uint32_t group_ns;     // made-up time of a threadgroup, and of a thread, that sampled passes take;
+    uint32_t thread_ns;    // of neither: the CPU's
     uint32_t zeros;        // kernels leave results as they were, as on the GPU of a virtual machine
     uint32_t collect;      // misuse is remembered instead of ending the process
 } fake_options;

@@ -11,5 +11,5 @@
 //	fakemetal.Configure(fakemetal.Options{Emulator: emulated.Provider(), Shuffle: true, Seed: 7})
 //	fakemetal.Fail(fakemetal.Timeout, 12) // the 13th dispatch from now
 //
-// It knows nothing of time: what it says of speed is the CPU's.
+// It knows nothing of time: what it says of speed is the CPU's, or made up on request.
 package fakemetal

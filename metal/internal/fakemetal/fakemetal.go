@@ -49,6 +49,8 @@ type Options struct {
 	Family      int    // of the GPU; 0: 9
 	Name        string // of the GPU; "": one that no Mac has
 	Cores       int    // of the GPU, in the I/O registry; 0: it has no such entry
+	GroupNS     int    // made-up time of a threadgroup, and
+	ThreadNS    int    // of a thread, that sampled passes take; of neither: the CPU's
 	Zeros       bool   // kernels leave results as they were, as on the GPU of a virtual machine
 	Collect     bool   // misuse is remembered in State.Misuse instead of ending the process
 }
@@ -78,6 +80,8 @@ func Configure(o Options) {
 		family:       C.uint32_t(o.Family),
 		cores:        C.uint32_t(o.Cores),
 		zeros:        flag(o.Zeros),
+		group_ns:     C.uint32_t(o.GroupNS),
+		thread_ns:    C.uint32_t(o.ThreadNS),
 		collect:      flag(o.Collect),
 	}
 	if o.Name != "" {

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/smelt-ml/smelt"
+)
+
+func tuneVerb() *cobra.Command {
+	var (
+		compile compileFlags
+		device  deviceFlags
+		t       smelt.Tuning
+		asJSON  bool
+	)
+	cmd := &cobra.Command{
+		Use:   "tune MODEL",
+		Short: "Measure what the compiler chooses by size, and keep the best",
+		Long: `Times, on this device, what the compiler otherwise chooses by size: how kernels are
+launched, and on cpu how much of a row is worked on at a time, in how many streams, how
+far ahead weights are fetched and in which order they are kept. Each setting runs beside
+the default, in turn, on the model's own weights; one that changes a bit of the logits, or
+saves less than 3 %, does not count.
+
+The winners are kept in the user's cache folder, by chip and by version of the kernels,
+beside those of other models. Plans that are compiled on this machine for this device use
+them where shapes are the same, and explain marks them as measured. SMELT_TUNED=off in the
+environment leaves them out. arch:NAME is measured with random weights of --type.`,
+		Example: `  smelt tune model.gguf
+  smelt tune arch:qwen3-0.6b --type q4_0 --device cpu --json`,
+		Args: modelArg,
+	}
+	flags := cmd.Flags()
+	compile.add(flags)
+	device.add(flags)
+	flags.IntVarP(&t.Prompt, "prompt", "p", 0, "tokens of the prompt that is timed (default: as many as a step takes)")
+	flags.IntVarP(&t.Tokens, "n", "n", 8, "tokens timed one by one, in each round")
+	flags.IntVarP(&t.Rounds, "runs", "r", 7, "rounds of each setting beside the default")
+	flags.BoolVar(&asJSON, "json", false, "print one JSON object")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if compile.help(cmd) {
+			return nil
+		}
+		if t.Prompt < 0 || t.Tokens < 1 || t.Rounds < 1 {
+			return usagef("-p %d -n %d -r %d: want 0, 1, 1 or more", t.Prompt, t.Tokens, t.Rounds)
+		}
+		var err error
+		if t.Options, err = executionOptions(cmd, args[0], &compile, &device); err != nil {
+			return err
+		}
+		if device.device == "emu" {
+			return usagef("--device emu: how long the emulator takes says nothing of any device")
+		}
+		t.Device = smelt.Device{Name: device.device, Threads: device.threads}
+		m, err := weighed(cmd, args[0], &compile)
+		if err != nil {
+			return err
+		}
+		defer m.Close()
+		t.Progress = func(what string) { fmt.Fprintf(cmd.ErrOrStderr(), "smelt: timing %s\n", what) }
+		found, err := m.Tune(cmd.Context(), t)
+		if err != nil {
+			return fmt.Errorf("%s: %w", args[0], err)
+		}
+		path, err := smelt.KeepTuning(t.Device, found)
+		if err != nil {
+			return fmt.Errorf("keeping what was measured: %w", err)
+		}
+		if asJSON {
+			return json.NewEncoder(cmd.OutOrStdout()).Encode(struct {
+				Device string             `json:"device"`
+				File   string             `json:"file"`
+				Sites  []*smelt.TunedSite `json:"sites"`
+			}{device.device, path, append([]*smelt.TunedSite{}, found.Sites...)})
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "smelt: kept in %s\n", path)
+		return printTuned(cmd.OutOrStdout(), found)
+	}
+	return cmd
+}
+
+// weighed opens a model with its weights, random ones for a shape.
+func weighed(cmd *cobra.Command, path string, compile *compileFlags) (*smelt.Model, error) {
+	m, err := openModel(path, compile.weights)
+	if err != nil || !isArch(path) {
+		return m, err
+	}
+	defer spin(cmd.ErrOrStderr(), "making random weights")()
+	return m.Randomise(cmd.Context(), 1)
+}
+
+func printTuned(out io.Writer, found *smelt.Tuned) error {
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	fmt.Fprintf(w, "CHOICE\tKERNEL\tSHAPE\tDEFAULT\tµS\tBEST OF THE OTHERS\tTAKES\tKEPT\n")
+	for _, s := range found.Sites {
+		best, takes := "·", "·"
+		ratio := 0.0
+		var differ []string
+		for _, t := range s.Tried {
+			switch {
+			case !t.Same:
+				differ = append(differ, t.Setting.String())
+			case ratio == 0 || t.Ratio < ratio:
+				ratio = t.Ratio
+				best, takes = t.Setting.String(), fmt.Sprintf("%.2f", t.Ratio)
+			}
+		}
+		if differ != nil {
+			takes += " (other bits: " + strings.Join(differ, "; ") + ")"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.1f\t%s\t%s\t%s\n", s.Choice, s.Kernel, s.Shape, s.Default, s.Micros, best, takes, s.Winner)
+	}
+	return w.Flush()
+}
+
+// useTuning has a program for a device compiled with what was kept for it.
+func useTuning(stderr io.Writer, d smelt.Device, opts *smelt.Options) {
+	t, err := smelt.LoadTuning(d)
+	if err != nil {
+		fmt.Fprintf(stderr, "smelt: compiling without what smelt tune kept: %v\n", err)
+	}
+	opts.Tuning = t
+}
+
+// useOwnTuning does so where a target's device is at hand and no chip was asked for.
+func useOwnTuning(stderr io.Writer, opts *smelt.Options) {
+	d := smelt.Device{Name: opts.Target} // targets have the names of their devices
+	chip := smelt.ChipOf(d)
+	if opts.Chip != "" || opts.Target == "metal" && chip == nil {
+		return
+	}
+	useTuning(stderr, d, opts)
+	if chip != nil && opts.Tuning != nil {
+		opts.Chip, opts.Family, opts.Cores = chip.Name, chip.Family, chip.Cores
+	}
+}

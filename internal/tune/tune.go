@@ -1,0 +1,559 @@
+// Package tune times what Plans leave to size, on the device at hand, and keeps what took
+// least time.
+//
+// The compiler says what there is to try: [lower.Phase.Sites] lists, for each kind of
+// dispatch, the settings of its choice. A variant is the model compiled with one other
+// setting of one choice wherever it is made, and runs beside the Plan that the compiler
+// makes by itself, in turn, on the same tokens and the same weights, each dispatch timed where
+// it stands: what it reads lies in memory or in caches as it does when the model runs.
+//
+//	found, err := tune.Run(ctx, tune.Subject{Compile: compile, Device: device, Fetch: fetch}, tune.Options{})
+//	tuning.Keep(found.Winners()...)
+//
+// Laws: no setting counts whose logits differ in a bit from those of the Plan without it, on
+// a prompt, tokens after it, and a long context where the Plan has a phase for one. A default
+// stays unless something takes 3 % less than it, and does so again together with all other
+// winners, in three rounds of four at least.
+package tune
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"golang.org/x/exp/stats"
+
+	"github.com/smelt-ml/smelt/internal/engine"
+	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/metal"
+)
+
+// Margin is the share of a default's time that a setting must save to take its place.
+const Margin = 0.03
+
+// Subject is a model on a device.
+type Subject struct {
+	Compile func(*lower.Tuning) (*lower.Plan, error) // for the device; nil: by size alone
+	Device  *metal.Device                            // that rearranges weights when they are loaded, if at all
+	Fetch   metal.Fetch
+}
+
+// Options say how much is measured. Zero fields take defaults.
+type Options struct {
+	Prompt int // tokens of the prompt that is timed; 0: as many as a step of the Plan takes
+	Tokens int // timed one by one after it, in each round; 0: 8
+	Rounds int // of each variant beside the defaults; 0: 7
+	// Progress, if set, is told what begins.
+	Progress func(what string)
+}
+
+// Timed is a setting and what became of it.
+type Timed struct {
+	Setting lower.Setting `json:"setting"`
+	Micros  float64       `json:"us"`    // of the site's dispatches in a step, the median
+	Ratio   float64       `json:"ratio"` // to the default beside it, the median of the rounds
+	Same    bool          `json:"same"`  // the bits of all results; a setting without them is not timed
+
+	wins bool // its lead is more than chance
+}
+
+// Site is what was measured of a choice in a place.
+type Site struct {
+	Choice  string        `json:"choice"`
+	Kernel  string        `json:"kernel"`
+	Shape   string        `json:"shape"`
+	Default lower.Setting `json:"default"`
+	Micros  float64       `json:"default_us"`
+	Tried   []Timed       `json:"tried"`
+	Winner  lower.Setting `json:"winner"`
+	Took    float64       `json:"us"`
+}
+
+// Found is what [Run] found, by site.
+type Found struct {
+	Sites []*Site
+}
+
+// Winners lists what is to be kept, defaults included.
+func (f *Found) Winners() (winners []lower.Winner) {
+	for _, s := range f.Sites {
+		winners = append(winners, lower.Winner{
+			Choice: s.Choice, Kernel: s.Kernel, Shape: s.Shape, Setting: s.Winner, Micros: round(s.Took), Default: round(s.Micros),
+		})
+	}
+	return winners
+}
+
+// round keeps tenths of a microsecond, which is more than is known.
+func round(us float64) float64 { return math.Round(us*10) / 10 }
+
+// Run measures. It fails where something does not run; that nothing is better than the
+// defaults is a result.
+func Run(ctx context.Context, s Subject, o Options) (*Found, error) {
+	r := &runner{Subject: s, Options: o, sites: map[string]*site{}}
+	if r.Progress == nil {
+		r.Progress = func(string) {}
+	}
+	r.Tokens, r.Rounds = cmp.Or(o.Tokens, 8), cmp.Or(o.Rounds, 7)
+	var err error
+	if r.base, err = r.load(nil); err != nil {
+		return nil, err
+	}
+	defer r.base.close()
+	r.plan()
+	if r.want, err = r.base.results(ctx, r); err != nil {
+		return nil, err
+	}
+	for _, v := range r.variants() {
+		if err := r.try(ctx, v); err != nil {
+			return nil, fmt.Errorf("%s: %w", v.what, err)
+		}
+	}
+	if err := r.confirm(ctx); err != nil {
+		return nil, fmt.Errorf("all winners together: %w", err)
+	}
+	return r.found(), nil
+}
+
+// site is a Site under way.
+type site struct {
+	Site
+	settings []lower.Setting // to be tried
+	differ   []lower.Setting // of them, those that change bits
+}
+
+type runner struct {
+	Subject
+	Options
+	base  *loaded
+	steps []step
+	sites map[string]*site
+	order []string // keys of sites
+	want  []uint32 // bits of the results of the defaults
+}
+
+// step is what is timed: tokens after others, each by itself or all at once.
+type step struct {
+	depth, tokens int
+	random        bool // what is in the cache before
+	apart         bool
+}
+
+// plan lists the steps, and the sites of the phases that they run.
+func (r *runner) plan() {
+	p := r.base.plan
+	prompt, context := 0, p.Context
+	for i := range p.Phases {
+		if ph := &p.Phases[i]; ph.Longest.Max > 1 {
+			prompt = max(prompt, int(ph.Bounds[lower.T]))
+		}
+	}
+	if r.Prompt > 0 {
+		prompt = min(prompt, r.Prompt)
+	}
+	prompt = min(prompt, context-r.Tokens)
+	if prompt > 1 {
+		r.steps = append(r.steps, step{tokens: prompt})
+	}
+	r.Tokens = min(r.Tokens, context)
+	r.steps = append(r.steps, step{depth: max(prompt, 0), tokens: r.Tokens, apart: true})
+	if last := context - r.Tokens; r.phaseOf(last) != r.phaseOf(max(prompt, 0)) {
+		r.steps = append(r.steps, step{depth: last, tokens: r.Tokens, random: true, apart: true})
+	}
+	for i := range p.Phases {
+		sites := p.Phases[i].Sites()
+		for j := range sites {
+			at := &sites[j]
+			key := at.Key()
+			if r.sites[key] != nil {
+				continue
+			}
+			r.order = append(r.order, key)
+			r.sites[key] = &site{
+				Site:     Site{Choice: at.Choice, Kernel: at.Kernel, Shape: at.Shape, Default: at.Taken, Winner: at.Taken},
+				settings: slices.DeleteFunc(slices.Clone(at.Settings), func(s lower.Setting) bool { return maps.Equal(s, at.Taken) }),
+			}
+		}
+	}
+}
+
+// phaseOf is the phase of a token after so many.
+func (r *runner) phaseOf(depth int) int {
+	return r.base.plan.PhaseFor(&lower.Sizes{lower.T: 1, lower.B: 1, lower.R: 1, lower.NB: 1, lower.Smax: int64(depth + 1)}, 1)
+}
+
+// variant is other settings than the defaults at some sites.
+type variant struct {
+	what     string
+	settings map[string]lower.Setting // by key of the site
+}
+
+// variants has, for each choice, one for each setting: at all of its sites at once, for they
+// do not touch each other.
+func (r *runner) variants() (all []variant) {
+	at := map[string]int{} // index in all
+	for _, key := range r.order {
+		for _, setting := range r.sites[key].settings {
+			what := r.sites[key].Choice + ": " + setting.String()
+			i, ok := at[what]
+			if !ok {
+				i = len(all)
+				at[what] = i
+				all = append(all, variant{what, map[string]lower.Setting{}})
+			}
+			all[i].settings[key] = setting
+		}
+	}
+	return all
+}
+
+// tuning is a variant as the compiler takes it.
+func (r *runner) tuning(settings map[string]lower.Setting) *lower.Tuning {
+	t := &lower.Tuning{}
+	for key, setting := range settings {
+		s := r.sites[key]
+		t.Keep(lower.Winner{Choice: s.Choice, Kernel: s.Kernel, Shape: s.Shape, Setting: setting})
+	}
+	return t
+}
+
+// try measures a variant.
+func (r *runner) try(ctx context.Context, v variant) error {
+	r.Progress(v.what)
+	l, err := r.sound(ctx, v)
+	if err != nil || l == nil {
+		return err
+	}
+	defer l.close()
+	all, err := r.compare(ctx, l)
+	if err != nil {
+		return err
+	}
+	for key, setting := range v.settings {
+		if c, ok := all[key]; ok {
+			s := r.sites[key]
+			s.Micros = c.without
+			s.Tried = append(s.Tried, Timed{setting, c.with, c.ratio, true, c.wins()})
+		}
+	}
+	return nil
+}
+
+// sound loads a variant without the sites whose settings change bits, which it removes from
+// it; nil where none is left.
+func (r *runner) sound(ctx context.Context, v variant) (*loaded, error) {
+	l, same, err := r.checked(ctx, v.settings)
+	if err != nil || same {
+		return l, err
+	}
+	l.close()
+	for _, key := range slices.Sorted(maps.Keys(v.settings)) {
+		setting := v.settings[key]
+		l, same, err := r.checked(ctx, map[string]lower.Setting{key: setting})
+		if err != nil {
+			return nil, err
+		}
+		l.close()
+		if !same {
+			delete(v.settings, key)
+			r.sites[key].Tried = append(r.sites[key].Tried, Timed{Setting: setting})
+		}
+	}
+	if len(v.settings) == 0 {
+		return nil, nil
+	}
+	if l, same, err = r.checked(ctx, v.settings); err != nil || same {
+		return l, err
+	}
+	l.close()
+	return nil, errors.New("settings that change no bit alone do together")
+}
+
+// checked loads the model with some settings and tells whether its results are those of the
+// defaults, bit for bit.
+func (r *runner) checked(ctx context.Context, settings map[string]lower.Setting) (*loaded, bool, error) {
+	l, err := r.load(r.tuning(settings))
+	if err != nil {
+		return nil, false, err
+	}
+	got, err := l.results(ctx, r)
+	if err == nil && l.rearranged() < r.base.rearranged() && matrices(l.plan) == matrices(r.base.plan) {
+		err = errors.New("there is no memory for two models with rearranged weights")
+	}
+	if err != nil {
+		l.close()
+		return nil, false, err
+	}
+	return l, slices.Equal(r.want, got), nil
+}
+
+// confirm runs all winners together, and takes back those that save nothing there.
+func (r *runner) confirm(ctx context.Context) error {
+	v := variant{"all winners together", map[string]lower.Setting{}}
+	for key, s := range r.sites {
+		best := Timed{Ratio: 1}
+		for _, t := range s.Tried {
+			if t.wins && t.Ratio < best.Ratio {
+				best = t
+			}
+		}
+		if s.Took = s.Micros; best.Setting != nil {
+			v.settings[key] = best.Setting
+		}
+	}
+	if len(v.settings) == 0 {
+		return nil
+	}
+	r.Progress(v.what)
+	l, err := r.sound(ctx, v)
+	if err != nil || l == nil {
+		return err
+	}
+	defer l.close()
+	all, err := r.compare(ctx, l)
+	if err != nil {
+		return err
+	}
+	for key, setting := range v.settings {
+		if s, c := r.sites[key], all[key]; c.wins() {
+			s.Winner, s.Took, s.Micros = setting, c.with, c.without
+		}
+	}
+	return nil
+}
+
+// comparison is a site's time in a variant beside that by default.
+type comparison struct {
+	with, without float64 // µs, medians
+	ratio         float64 // the median of the rounds
+	most          float64 // that three rounds of four do not exceed
+}
+
+func (c comparison) wins() bool { return c.with > 0 && c.ratio < 1-Margin && c.most < 1 }
+
+// compare times a variant and the defaults in turn. A site that several phases have counts
+// by the means of its ratios there.
+func (r *runner) compare(ctx context.Context, l *loaded) (map[string]comparison, error) {
+	type place struct {
+		phase int
+		key   string
+	}
+	var with, without = map[place][]float64{}, map[place][]float64{}
+	for round := range r.Rounds + 1 { // the first warms up
+		turns := []*loaded{r.base, l}
+		if round%2 == 1 {
+			slices.Reverse(turns)
+		}
+		for _, turn := range turns {
+			times, err := turn.time(ctx, r)
+			if err != nil {
+				return nil, err
+			}
+			into := with
+			if turn == r.base {
+				into = without
+			}
+			for phase, ns := range times {
+				for key, us := range turn.bySite(r.base, phase, ns) {
+					if round > 0 {
+						into[place{phase, key}] = append(into[place{phase, key}], us)
+					}
+				}
+			}
+		}
+	}
+	logs := map[string][][2]float64{}
+	all := map[string]comparison{}
+	for at, us := range with {
+		each := make([]float64, len(us))
+		for i := range us {
+			each[i] = us[i] / max(without[at][i], 1e-3)
+		}
+		q := stats.Quantiles(each, 0.5, 0.75)
+		logs[at.key] = append(logs[at.key], [2]float64{math.Log(q[0]), math.Log(q[1])})
+		c := all[at.key]
+		c.with += stats.Median(us)
+		c.without += stats.Median(without[at])
+		all[at.key] = c
+	}
+	for key, phases := range logs {
+		var sums [2]float64
+		for _, l := range phases {
+			sums[0], sums[1] = sums[0]+l[0], sums[1]+l[1]
+		}
+		c, n := all[key], float64(len(phases))
+		c.ratio, c.most = math.Exp(sums[0]/n), math.Exp(sums[1]/n)
+		all[key] = c
+	}
+	return all, nil
+}
+
+func (r *runner) found() *Found {
+	f := &Found{}
+	for _, key := range r.order {
+		if s := r.sites[key]; s.Micros > 0 {
+			f.Sites = append(f.Sites, &s.Site)
+		}
+	}
+	return f
+}
+
+// loaded is a Plan on the device, with a sequence.
+type loaded struct {
+	plan       *lower.Plan
+	executable *metal.Executable
+	sequence   *engine.Sequence
+}
+
+func (r *runner) load(t *lower.Tuning) (*loaded, error) {
+	plan, err := r.Compile(t)
+	if err != nil {
+		return nil, err
+	}
+	l := &loaded{plan: plan}
+	if l.executable, err = r.Device.Load(plan, r.Fetch); err != nil {
+		return nil, err
+	}
+	if l.sequence, err = engine.NewSequence(plan, l.executable); err != nil {
+		l.executable.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *loaded) close() {
+	l.sequence.Close()
+	l.executable.Close()
+}
+
+// rearranged is how many dispatches of the last step read weights in the device's order.
+func (l *loaded) rearranged() int { return l.sequence.Instance().Counters().Rearranged }
+
+// matrices is how many weights the device may rearrange.
+func matrices(p *lower.Plan) (n int) {
+	for i := range p.Buffers {
+		if p.Buffers[i].Rearrange {
+			n++
+		}
+	}
+	return n
+}
+
+// tokens are random ones, the same each time.
+func (l *loaded) tokens(n int) []int32 {
+	rng := rand.New(rand.NewPCG(3, 4))
+	ids := make([]int32, n)
+	for i := range ids {
+		ids[i] = int32(rng.IntN(l.sequence.Vocab()))
+	}
+	return ids
+}
+
+// begin makes the sequence as long as a step wants it.
+func (l *loaded) begin(ctx context.Context, s step) error {
+	switch {
+	case s.random:
+		return l.sequence.FillRandom(s.depth, rand.New(rand.NewPCG(1, 2)))
+	case l.sequence.Length() > s.depth:
+		l.sequence.Truncate(s.depth)
+	case l.sequence.Length() < s.depth:
+		_, err := l.sequence.Feed(ctx, l.tokens(s.depth)[l.sequence.Length():])
+		return err
+	}
+	return nil
+}
+
+// shown is how many tokens of a prompt give the logits that are compared, beside the last.
+const shown = 32
+
+// results runs every step and returns the bits of logits: of a short prompt at every
+// position, and of what is timed after each step.
+func (l *loaded) results(ctx context.Context, r *runner) (bits []uint32, err error) {
+	add := func(_ int, logits []float32) error {
+		for _, v := range logits {
+			bits = append(bits, math.Float32bits(v))
+		}
+		return nil
+	}
+	l.sequence.Reset()
+	if err := l.sequence.Score(ctx, l.tokens(min(shown, l.plan.Context)), add); err != nil {
+		return nil, err
+	}
+	l.sequence.Reset()
+	for _, s := range r.steps {
+		if err := l.begin(ctx, s); err != nil {
+			return nil, err
+		}
+		for _, ids := range s.pieces(l) {
+			logits, err := l.sequence.Feed(ctx, ids)
+			if err != nil {
+				return nil, err
+			}
+			_ = add(0, logits)
+		}
+	}
+	return bits, nil
+}
+
+// pieces are the tokens of a step, as they are fed.
+func (s step) pieces(l *loaded) [][]int32 {
+	ids := l.tokens(s.depth + s.tokens)[s.depth:]
+	if !s.apart {
+		return [][]int32{ids}
+	}
+	return slices.Collect(slices.Chunk(ids, 1))
+}
+
+// time runs every step and returns the nanoseconds of each dispatch in a step of a phase: the
+// median of those that took the same phase.
+func (l *loaded) time(ctx context.Context, r *runner) (map[int][]float64, error) {
+	all := map[int][][]float64{} // by phase and dispatch
+	l.sequence.Reset()
+	for _, s := range r.steps {
+		if err := l.begin(ctx, s); err != nil {
+			return nil, err
+		}
+		for _, ids := range s.pieces(l) {
+			steps, err := l.sequence.Profile(ctx, ids)
+			if err != nil {
+				return nil, err
+			}
+			for _, step := range steps {
+				if all[step.Phase] == nil {
+					all[step.Phase] = make([][]float64, len(step.Nanoseconds))
+				}
+				for i, ns := range step.Nanoseconds {
+					all[step.Phase][i] = append(all[step.Phase][i], float64(ns))
+				}
+			}
+		}
+	}
+	medians := map[int][]float64{}
+	for phase, dispatches := range all {
+		for _, ns := range dispatches {
+			medians[phase] = append(medians[phase], stats.Median(ns))
+		}
+	}
+	return medians, nil
+}
+
+// bySite adds up the µs of a step's dispatches by the sites of the defaults.
+func (l *loaded) bySite(base *loaded, phase int, ns []float64) map[string]float64 {
+	ph := &l.plan.Phases[phase]
+	sums := map[string]float64{}
+	sites := base.plan.Phases[phase].Sites()
+	for i := range sites {
+		key := sites[i].Key()
+		for j := range ph.Dispatches {
+			if sites[i].Reads(&ph.Dispatches[j]) {
+				sums[key] += ns[j] / 1e3
+			}
+		}
+	}
+	return sums
+}

@@ -1,0 +1,193 @@
+package smelt
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+
+	"github.com/smelt-ml/smelt/internal/tune"
+	"github.com/smelt-ml/smelt/kernels"
+	"github.com/smelt-ml/smelt/kernels/native"
+	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/metal"
+)
+
+// Tuning says what [Model.Tune] does.
+type Tuning struct {
+	Options Options // of the model as it would run on the device
+	Device  Device
+	// Prompt and Tokens are how many are timed, at once and one by one, in each of Rounds
+	// rounds; 0 leaves it to Tune.
+	Prompt, Tokens, Rounds int
+	// Progress, if set, is told what begins.
+	Progress func(what string)
+}
+
+// Tuned is what [Model.Tune] found, by choice and shape.
+type Tuned = tune.Found
+
+// TunedSite is a choice in a place, with what was tried there.
+type TunedSite = tune.Site
+
+// ErrTuning is wrapped where what was kept cannot be used.
+var ErrTuning = lower.ErrTuning
+
+// Tune runs the model with each of the settings that the compiler chooses among, on the
+// device, and times them beside its defaults. No setting is a winner that changes a bit of
+// the logits. [KeepTuning] keeps the winners for programs that are compiled later.
+func (m *Model) Tune(ctx context.Context, t Tuning) (*Tuned, error) {
+	if !m.HasWeights() {
+		return nil, fmt.Errorf("%s: %w", m.name, ErrNoWeights)
+	}
+	release, err := m.use()
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	device, err := Resolve(t.Device)
+	if err != nil {
+		return nil, err
+	}
+	if err := device.accept(t.Options.Target); err != nil {
+		return nil, err
+	}
+	on := device.options()
+	on.Mapped, on.Rearrange = m.file != nil, metal.RearrangeNow
+	d, err := metal.Open(device.Name, on)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	compile := func(tuning *lower.Tuning) (*lower.Plan, error) {
+		o := t.Options
+		o.Tuning = tuning
+		p, err := m.Compile(o)
+		if err != nil {
+			return nil, err
+		}
+		return p.Plan, nil
+	}
+	return tune.Run(ctx, tune.Subject{Compile: compile, Device: d, Fetch: m.tensor},
+		tune.Options{Prompt: t.Prompt, Tokens: t.Tokens, Rounds: t.Rounds, Progress: t.Progress})
+}
+
+// tunedOff is what SMELT_TUNED is set to by who wants nothing that was kept.
+const tunedOff = "off"
+
+// LoadTuning returns what was kept for a device, by [KeepTuning] or by smelt tune: nil where
+// there is nothing, or where the environment has SMELT_TUNED=off. Errors wrap ErrTuning
+// where a file is there and is of no use, for it is damaged, of another device or of another
+// version of smelt; programs are then compiled without.
+func LoadTuning(d Device) (*lower.Tuning, error) {
+	if os.Getenv("SMELT_TUNED") == tunedOff {
+		return nil, nil
+	}
+	k, err := keeping(d)
+	if err != nil || k == nil {
+		return nil, nil // there is no such device, or no folder: nothing was kept
+	}
+	r, err := os.Open(k.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if others, _ := filepath.Glob(filepath.Join(filepath.Dir(k.path), "*.json")); len(others) > 0 {
+			return nil, fmt.Errorf("%s: %w: it was measured with other kernels; smelt tune measures anew", others[0], ErrTuning)
+		}
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrTuning, err)
+	}
+	defer r.Close()
+	t, err := lower.ReadTuning(r)
+	if err == nil && (t.Device != k.device || t.Version != k.version) {
+		err = fmt.Errorf("%w: it is of %s, version %.12s", ErrTuning, t.Device, t.Version)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", k.path, err)
+	}
+	return t, nil
+}
+
+// KeepTuning keeps what was found on a device, beside what was found earlier for other
+// shapes, in the user's cache folder, and returns the file. A file that cannot be read is
+// replaced.
+func KeepTuning(d Device, found *Tuned) (path string, err error) {
+	k, err := keeping(d)
+	if err != nil {
+		return "", err
+	}
+	if k == nil {
+		return "", errors.New("the system names no folder for caches")
+	}
+	t := &lower.Tuning{Device: k.device, Version: k.version}
+	if r, err := os.Open(k.path); err == nil {
+		if old, err := lower.ReadTuning(r); err == nil && old.Device == k.device && old.Version == k.version {
+			t = old
+		}
+		r.Close()
+	}
+	t.Keep(found.Winners()...)
+	if err := os.MkdirAll(filepath.Dir(k.path), 0o755); err != nil {
+		return "", err
+	}
+	f, err := os.CreateTemp(filepath.Dir(k.path), ".*")
+	if err != nil {
+		return "", err
+	}
+	defer os.Remove(f.Name())
+	if err := errors.Join(t.Write(f), f.Chmod(0o644), f.Close()); err != nil {
+		return "", err
+	}
+	return k.path, os.Rename(f.Name(), k.path)
+}
+
+// kept is where a device's tuning is, and what it has to be of.
+type kept struct{ path, device, version string }
+
+// keeping returns where a device's tuning is kept; nil where the system has no such folder.
+func keeping(d Device) (*kept, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return nil, nil
+	}
+	info, err := metal.Describe(d.Name, d.Threads)
+	if err != nil {
+		return nil, err
+	}
+	device := deviceText(info)
+	k := &kept{device: device, version: kernelVersion()}
+	k.path = filepath.Join(cache, "smelt", "tuned", slug(device), k.version[:12]+".json")
+	return k, nil
+}
+
+// deviceText is what a device was measured as: a GPU by its chip and cores, a processor with
+// the instruction set and the threads that it was used with.
+func deviceText(i metal.Info) string {
+	if i.GPU != "" {
+		return fmt.Sprintf("%s, %d cores", i.GPU, i.Cores)
+	}
+	return fmt.Sprintf("%s, %s %s, %d threads", i.Processor, i.Name, i.ISA, i.Threads)
+}
+
+var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
+
+func slug(text string) string {
+	return strings.Trim(notInNames.ReplaceAllString(strings.ToLower(text), "-"), "-")
+}
+
+// kernelVersion is that of all kernels that could be measured.
+var kernelVersion = sync.OnceValue(func() string {
+	h := sha256.New()
+	for _, file := range kernels.Files() {
+		fmt.Fprintf(h, "%s %s\n", file, kernels.Hash(file))
+	}
+	fmt.Fprintln(h, native.Version())
+	return hex.EncodeToString(h.Sum(nil))
+})
