@@ -1,6 +1,7 @@
 package native
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"maps"
@@ -215,6 +216,20 @@ func (d dispatch) run(t testing.TB, l Library) [][]byte {
 		require.Equal(t, first, out, "%s %s depends on how units are cut", l.ISA(), d.kernel)
 	}
 	return first
+}
+
+// runWith executes the dispatch once, with units cut in one way, and returns the results in
+// the order of writes.
+func (d dispatch) runWith(t testing.TB, l Library, o Options) [][]byte {
+	t.Helper()
+	d = d.clone()
+	var out [][]byte
+	for _, name := range d.writes {
+		d.args[name] = bytes.Clone(d.args[name])
+		out = append(out, d.args[name])
+	}
+	require.NoError(t, l.Run(d.launch(), o))
+	return out
 }
 
 // emulate runs the twin of the kernel from its Metal source.
