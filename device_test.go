@@ -35,7 +35,12 @@ func TestResolve(t *testing.T) {
 		require.NoError(t, err, name)
 		require.Equal(t, want, got, name)
 	}
-	require.Equal(t, smelt.Options{Target: target, Level: 1}, smelt.DefaultOptions())
+	want := smelt.Options{Target: target, Level: 1}
+	if chip := smelt.ChipOf(smelt.Device{Name: device}); chip != nil {
+		want.Chip, want.Family, want.Cores = chip.Name, chip.Family, chip.Cores
+	}
+	require.Equal(t, device == "metal", want.Chip != "", "a GPU has a chip")
+	require.Equal(t, want, smelt.DefaultOptions())
 	opened, err := metal.Open("auto", metal.Options{})
 	require.NoError(t, err)
 	require.Equal(t, device, opened.Info().Name)

@@ -45,6 +45,7 @@ func TestOtherPlatforms(t *testing.T) {
 		{"windows", "amd64", false, "apple", []string{"none.go"}},
 		{"linux", "amd64", false, ".", []string{"provider_none.go"}},
 		{"linux", "amd64", true, "apple", []string{"none.go"}},
+		{"linux", "arm64", true, "apple", []string{"none.go"}},
 		{"linux", "riscv64", true, ".", []string{"provider_none.go"}},
 		{"linux", "riscv64", true, "host", []string{"none.go"}},
 	} {

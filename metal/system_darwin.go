@@ -2,12 +2,14 @@
 
 package metal
 
+// #include <stdlib.h>
+// #include <sys/sysctl.h>
 // #include <unistd.h>
 import "C"
 
 import (
 	"math"
-	"syscall"
+	"unsafe"
 )
 
 func availableCores() int { return math.MaxInt }
@@ -26,9 +28,12 @@ func availableMemory() int64 {
 func touchedMemory() int64 { return 0 }
 
 func processor() string {
-	name, err := syscall.Sysctl("machdep.cpu.brand_string")
-	if err != nil {
+	name := C.CString("machdep.cpu.brand_string")
+	defer C.free(unsafe.Pointer(name))
+	var brand [64]C.char
+	size := C.size_t(len(brand) - 1)
+	if C.sysctlbyname(name, unsafe.Pointer(&brand[0]), &size, nil, 0) != 0 {
 		return ""
 	}
-	return name
+	return C.GoString(&brand[0])
 }

@@ -1,4 +1,4 @@
-//go:build cgo && arm64
+//go:build cgo && darwin && arm64
 
 package apple
 
