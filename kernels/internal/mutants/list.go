@@ -206,7 +206,7 @@ var mutants = []mutant{
 		old: "float(p.head) + p.eps)", new: "float(p.head))"},
 	{unit: "rope_write", file: "rope_write.metal", fault: "squares of a head's first step alone", tests: writeTests,
 		old: "for (uint s = 0; s < steps; s++)\n            squares", new: "for (uint s = 0; s < 1; s++)\n            squares"},
-	{unit: "rope_write", file: "rope_write.metal", fault: "a lane's second pair turned as its first", tests: writeTests,
+	{unit: "rope_write", file: "pairs.h", fault: "a lane's second pair turned as its first", tests: writeTests,
 		old: "turn(v.zw, r.zw)", new: "turn(v.zw, r.xy)"},
 	{unit: "rope_write", file: "rope_write.metal", fault: "vectors where rows are not aligned", tests: writeTests,
 		old: "(p.rotated | p.q_stride | p.k_stride | p.v_stride) & 3", new: "(p.q_stride | p.k_stride | p.v_stride) & 3"},
