@@ -41,7 +41,7 @@ func (t *Table) Begin(tokens []int32, slots, spare int) (cached int, ok bool) {
 	if len(t.blocks) > 0 || len(tokens) == 0 || slots < len(tokens) {
 		panic("pages: a table begins once, with tokens and room for them")
 	}
-	hits := t.hits(tokens)
+	hits := t.Known(tokens)
 	need := p.For(slots)
 	if hits*p.slots == len(tokens) {
 		// The last token is computed once more, into a copy of its block. Where there is
@@ -68,13 +68,16 @@ func (t *Table) Begin(tokens []int32, slots, spare int) (cached int, ok bool) {
 	return cached, true
 }
 
-// hits returns how many blocks at the beginning of a sequence are known.
-func (t *Table) hits(tokens []int32) (n int) {
-	for (n+1)*t.pool.slots <= len(tokens) {
+// Identity returns that of full block i of a sequence.
+func (t *Table) Identity(i int, tokens []int32) Identity { return *t.identity(i, tokens) }
+
+// Known returns how many blocks at the beginning of a sequence are known, and can be gone
+// on from.
+func (t *Table) Known(tokens []int32) (n int) {
+	for ; (n+1)*t.pool.slots <= len(tokens); n++ {
 		if _, known := t.pool.known[*t.identity(n, tokens)]; !known {
 			break
 		}
-		n++
 	}
 	return t.reachable(n)
 }

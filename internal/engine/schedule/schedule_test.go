@@ -1,0 +1,443 @@
+package schedule
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/internal/batch"
+	"github.com/smelt-ml/smelt/internal/engine/pages"
+)
+
+func ExampleScheduler() {
+	s := New(pages.NewPool(16, 4), Options{Sequences: 4, Tokens: 8, Context: 64})
+	add := func(n, first int) *Sequence {
+		q, _ := s.Add(slices.Repeat([]int32{int32(first)}, n), 0, "")
+		return q
+	}
+	names := map[*Sequence]string{add(3, 1): "short", add(20, 2): "long", add(2, 3): "late"}
+	for range 5 {
+		pieces := s.Step()
+		var line []string
+		for i, q := range s.Sequences() {
+			line = append(line, fmt.Sprintf("%s %d+%d", names[q], pieces[i].Start, len(pieces[i].Tokens)))
+		}
+		fmt.Println(strings.Join(line, ", "))
+		s.Done()
+		for i, q := range s.Sequences() {
+			if pieces[i].Rows == batch.Last {
+				s.Append(q, 9)
+			}
+		}
+	}
+	// Output:
+	// short 0+3, long 0+5
+	// short 3+1, long 5+7
+	// short 4+1, long 12+7
+	// short 5+1, long 19+1, late 0+2
+	// short 6+1, long 20+1, late 2+1
+}
+
+// faults are planted into histories: each must be noticed.
+type faults struct {
+	youngestFirst, oldestGivesUp, overBudget, noPatience, leak, computedTooMuch, leftOut, stale, forgetCopies bool
+}
+
+// client is who asks for a sequence in a history.
+type client struct {
+	*Sequence
+	salt     string
+	priority int
+	arrival  int
+	wants    int // tokens after the prompt
+	passed   int // as a client sees it: later ones began, or it had to give up
+	running  bool
+}
+
+func (c *client) before(d *client) bool {
+	if a, b := c.passed >= Patience, d.passed >= Patience; a != b {
+		return a
+	} else if !a && c.priority != d.priority {
+		return c.priority > d.priority
+	}
+	return c.arrival < d.arrival
+}
+
+// history runs clients over a scheduler and a simulated cache until all have what they
+// want, and returns the first thing that is against the laws.
+func history(seed uint64, fault faults) (counts Counts, err error) {
+	defer func() {
+		if x := recover(); x != nil {
+			err = fmt.Errorf("panic: %v", x)
+		}
+	}()
+	r := rand.New(rand.NewPCG(seed, 5))
+	slots := 1 + r.IntN(4)
+	pool := pages.NewPool(1+r.IntN(24), slots)
+	o := Options{Sequences: 1 + r.IntN(6), Context: 4 + r.IntN(40)}
+	o.Tokens = o.Sequences + r.IntN(12)
+	if r.IntN(2) == 0 {
+		o.Piece = 1 + r.IntN(o.Tokens)
+	}
+	s := New(pool, o)
+	cache := make([]string, pool.Blocks()*slots)
+	var clients []*client
+	letters, levels, later := 1+r.IntN(3), 1+r.IntN(3), 1+r.IntN(120)
+	arrivals := 0
+	arrive := func() error {
+		ids := make([]int32, 1+r.IntN(s.Context()))
+		for i := range ids {
+			ids[i] = int32(r.IntN(letters))
+		}
+		c := &client{priority: r.IntN(levels), arrival: arrivals, wants: 1 + r.IntN(12), salt: string(rune('a' + r.IntN(2)))}
+		arrivals++
+		var err error
+		c.Sequence, err = s.Add(ids, c.priority, c.salt)
+		clients = append(clients, c)
+		return err
+	}
+	for step := 0; arrivals < later || len(clients) > 0; step++ {
+		if step > 100*later+1000 {
+			return s.Counts(), fmt.Errorf("%d clients have still not what they want", len(clients))
+		}
+		for range r.IntN(4) {
+			if arrivals < later {
+				if err := arrive(); err != nil {
+					return s.Counts(), err
+				}
+			}
+		}
+		if len(clients) > 0 && r.IntN(20) == 0 { // somebody has enough
+			i := r.IntN(len(clients))
+			s.Remove(clients[i].Sequence)
+			clients = slices.Delete(clients, i, i+1)
+		}
+		if fault.youngestFirst {
+			slices.Reverse(s.waiting)
+		}
+		if fault.oldestGivesUp {
+			slices.Reverse(s.running)
+		}
+		if fault.overBudget {
+			s.options.Tokens = o.Tokens + 1
+		}
+		if fault.noPatience {
+			for _, q := range s.waiting {
+				q.passed = 0
+			}
+		}
+		var hidden *Sequence
+		if fault.leftOut && len(s.running) > 1 {
+			hidden, s.running = s.running[0], s.running[1:]
+		}
+		before := slices.Clone(clients)
+		pieces := s.Step()
+		if hidden != nil {
+			insert(&s.running, hidden)
+		}
+		if err := check(s, o, before, pieces); err != nil {
+			return s.Counts(), fmt.Errorf("step %d: %w", step, err)
+		}
+		for _, c := range pool.Copies() {
+			if !fault.forgetCopies {
+				copy(cache[int(c.To)*slots:][:slots], cache[int(c.From)*slots:][:slots])
+			}
+		}
+		pool.Copied()
+		salts := map[*Sequence]string{}
+		for _, c := range clients {
+			salts[c.Sequence] = c.salt
+		}
+		if fault.stale && len(pieces) > 1 {
+			pieces[0].Blocks = pieces[1].Blocks
+		}
+		for i, q := range s.Sequences() {
+			p := &pieces[i]
+			at := func(n int) *string { return &cache[int(p.Blocks[n/slots])*slots+n%slots] }
+			for n := p.Start; n < p.Start+len(p.Tokens); n++ {
+				*at(n) = fmt.Sprint(salts[q], q.tokens[:n+1])
+			}
+		}
+		for i, q := range s.Sequences() {
+			p := &pieces[i]
+			for n := range p.Start + len(p.Tokens) {
+				if got := cache[int(p.Blocks[n/slots])*slots+n%slots]; got != fmt.Sprint(salts[q], q.tokens[:n+1]) {
+					return s.Counts(), fmt.Errorf("step %d: token %d of %v is read as %s", step, n, q.tokens, got)
+				}
+			}
+		}
+		s.Done()
+		for i, q := range s.Sequences() {
+			if fault.computedTooMuch && q.missing() > 1 {
+				q.computed++
+			}
+			if pieces[i].Rows != batch.Last {
+				continue
+			}
+			at := slices.IndexFunc(clients, func(c *client) bool { return c.Sequence == q })
+			c := clients[at]
+			c.wants--
+			if fits := s.Append(q, int32(r.IntN(letters))); !fits || c.wants == 0 {
+				if len(q.tokens) > min(o.Context, pool.Blocks()*slots)+1 {
+					return s.Counts(), fmt.Errorf("step %d: %d tokens in a context of %d", step, len(q.tokens), o.Context)
+				}
+				if fault.leak {
+					s.running = without(s.running, q)
+				} else {
+					s.Remove(q)
+				}
+				clients = slices.Delete(clients, at, at+1)
+			}
+		}
+	}
+	if pool.Free() != pool.Blocks() {
+		return s.Counts(), fmt.Errorf("%d of %d blocks come back", pool.Free(), pool.Blocks())
+	}
+	return s.Counts(), nil
+}
+
+// check holds a step to the laws, and notes of clients what came of it.
+func check(s *Scheduler, o Options, clients []*client, pieces []batch.Piece) error {
+	byOrder := slices.Clone(clients)
+	slices.SortFunc(byOrder, func(a, b *client) int {
+		if a.before(b) {
+			return -1
+		}
+		return 1
+	})
+	runs := map[*Sequence]bool{}
+	for _, q := range s.running {
+		runs[q] = true
+	}
+	piece := map[*Sequence]*batch.Piece{}
+	tokens := 0
+	for i, q := range s.chosen {
+		p := &pieces[i]
+		if piece[q] != nil || !runs[q] {
+			return fmt.Errorf("a sequence comes twice, or does not run: %v", q.tokens)
+		}
+		piece[q] = p
+		tokens += len(p.Tokens)
+		if end := p.Start + len(p.Tokens); p.Start != q.computed || !slices.Equal(p.Tokens, q.tokens[p.Start:end]) || (p.Rows == batch.Last) != (end == len(q.tokens)) {
+			return fmt.Errorf("a piece of %v brings %v after %d", q.tokens, p.Tokens, p.Start)
+		}
+		if o.Piece > 0 && len(p.Tokens) > o.Piece {
+			return fmt.Errorf("a sequence brings %d tokens, of at most %d", len(p.Tokens), o.Piece)
+		}
+	}
+	switch {
+	case tokens > o.Tokens:
+		return fmt.Errorf("%d tokens are over the budget of %d", tokens, o.Tokens)
+	case len(s.running) > o.Sequences:
+		return fmt.Errorf("%d sequences run, of at most %d", len(s.running), o.Sequences)
+	case len(pieces) == 0 && len(clients) > 0:
+		return fmt.Errorf("%d clients wait and nothing is done", len(clients))
+	}
+	var began, gaveUp, waits []*client
+	full := false // one that ran before got less than it might
+	for _, c := range byOrder {
+		p := piece[c.Sequence]
+		switch {
+		case c.running && !runs[c.Sequence]:
+			gaveUp = append(gaveUp, c)
+		case !c.running && runs[c.Sequence]:
+			began = append(began, c)
+		case !runs[c.Sequence]:
+			waits = append(waits, c)
+		case len(c.tokens)-c.computed == 1 && (p == nil || len(p.Tokens) != 1):
+			return fmt.Errorf("%v decodes, and has no token in the step", c.tokens)
+		case p == nil && tokens < o.Tokens:
+			return fmt.Errorf("%v runs and has nothing in a step with room", c.tokens)
+		case len(c.tokens)-c.computed > 1 && p != nil && full:
+			return fmt.Errorf("%v goes on before one that comes first in the order", c.tokens)
+		}
+		if c.running && runs[c.Sequence] && (p == nil || p.Rows != batch.Last && len(p.Tokens) != o.Piece) {
+			full = true
+		}
+		if c.passed > Patience+o.Sequences {
+			return fmt.Errorf("one was passed %d times", c.passed)
+		}
+	}
+	for _, c := range gaveUp {
+		for _, d := range byOrder {
+			if runs[d.Sequence] && c.before(d) {
+				return fmt.Errorf("%v gave up its blocks, and %v kept its own", c.tokens, d.tokens)
+			}
+		}
+	}
+	for _, c := range gaveUp { // before anybody began
+		c.passed++
+	}
+	waits = append(waits, gaveUp...)
+	for _, c := range began {
+		for _, d := range waits {
+			if d.before(c) && (d.passed >= Patience || !slices.ContainsFunc(s.running, func(q *Sequence) bool {
+				n := s.pool.Slots()
+				return len(q.tokens) >= n && len(d.tokens) >= n && slices.Equal(q.tokens[:n], d.tokens[:n])
+			})) {
+				return fmt.Errorf("%v begins before %v", c.tokens, d.tokens)
+			}
+		}
+	}
+	for _, c := range began {
+		for _, d := range waits {
+			if d.arrival < c.arrival {
+				d.passed++
+			}
+		}
+	}
+	for _, c := range clients {
+		c.running = runs[c.Sequence]
+	}
+	return nil
+}
+
+// histories is how many are run: all of them with SMELT_HISTORIES=full.
+func histories(few int) int {
+	if os.Getenv("SMELT_HISTORIES") == "full" {
+		return 100_000
+	}
+	return few
+}
+
+// TestHistories runs random histories, whose clients come and go.
+func TestHistories(t *testing.T) {
+	var preempted int64
+	for seed := range uint64(histories(100)) {
+		c, err := history(seed, faults{})
+		require.NoError(t, err, "seed %d", seed)
+		preempted += c.Preempted
+	}
+	require.Positive(t, preempted)
+}
+
+// TestHistoriesNotice plants faults into histories.
+func TestHistoriesNotice(t *testing.T) {
+	for name, fault := range map[string]faults{
+		"the youngest begins":            {youngestFirst: true},
+		"the oldest gives up its blocks": {oldestGivesUp: true},
+		"a step is over its budget":      {overBudget: true},
+		"somebody is passed for ever":    {noPatience: true},
+		"blocks do not come back":        {leak: true},
+		"a token is not computed":        {computedTooMuch: true},
+		"one that decodes is left out":   {leftOut: true},
+		"a step has the table of others": {stale: true},
+		"copies are not made":            {forgetCopies: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(300) {
+				if _, err := history(seed, fault); err != nil {
+					t.Logf("seed %d: %v", seed, err)
+					return
+				}
+			}
+			t.Fatal("nothing was noticed")
+		})
+	}
+}
+
+// run makes steps until nothing is left to do or so many are made; every sequence goes on.
+func run(s *Scheduler, steps int) (sizes []int) {
+	for range steps {
+		pieces := s.Step()
+		if len(pieces) == 0 {
+			break
+		}
+		n := 0
+		for i := range pieces {
+			n += len(pieces[i].Tokens)
+		}
+		sizes = append(sizes, n)
+		s.pool.Copied()
+		s.Done()
+		for i, q := range s.Sequences() {
+			if pieces[i].Rows == batch.Last {
+				s.Append(q, int32(len(q.tokens)))
+			}
+		}
+	}
+	return sizes
+}
+
+// TestPaidOnce: of two that begin alike and come at once, the second waits for the blocks of
+// the first; a third that does not goes on meanwhile.
+func TestPaidOnce(t *testing.T) {
+	s := New(pages.NewPool(64, 4), Options{Sequences: 4, Tokens: 10, Context: 64})
+	prefix := slices.Repeat([]int32{7}, 24)
+	first, err := s.Add(append(prefix[:24:24], 1, 2), 0, "")
+	require.NoError(t, err)
+	second, err := s.Add(append(prefix[:24:24], 3, 4, 5), 0, "")
+	require.NoError(t, err)
+	other, err := s.Add([]int32{9, 9}, 0, "")
+	require.NoError(t, err)
+	require.Equal(t, []int{10, 10, 8, 5}, run(s, 4))
+	require.Zero(t, first.Cached())
+	require.Equal(t, 24, second.Cached())
+	require.Equal(t, 4, len(other.Tokens()))
+	require.Equal(t, 27, second.Prompt())
+}
+
+// TestPreempted: the younger of two gives up its blocks and comes back with the tokens that
+// it had; what the cache still knows is not computed again.
+func TestPreempted(t *testing.T) {
+	s := New(pages.NewPool(6, 4), Options{Sequences: 2, Tokens: 16, Context: 24})
+	old, err := s.Add([]int32{1, 2, 3, 4, 5, 6, 7}, 0, "")
+	require.NoError(t, err)
+	young, err := s.Add([]int32{11, 12, 13, 14, 15, 16, 17}, 0, "")
+	require.NoError(t, err)
+	for s.Counts().Preempted == 0 {
+		require.Len(t, run(s, 1), 1)
+	}
+	had := slices.Clone(young.Tokens())
+	require.Equal(t, []int{1, 1}, []int{s.Running(), s.Waiting()})
+	require.Greater(t, len(old.Tokens()), 12)
+	s.Remove(old)
+	require.Less(t, run(s, 1)[0], len(had)-3, "a block of it is known")
+	require.Equal(t, had, young.Tokens()[:len(had)])
+	s.Remove(young)
+	require.Equal(t, 6, s.pool.Free())
+}
+
+func TestTooLong(t *testing.T) {
+	s := New(pages.NewPool(2, 4), Options{Sequences: 1, Tokens: 8, Context: 100})
+	require.Equal(t, 8, s.Context())
+	_, err := s.Add(make([]int32, 9), 0, "")
+	require.ErrorIs(t, err, ErrTooLong)
+	_, err = s.Add(nil, 0, "")
+	require.ErrorIs(t, err, ErrTooLong)
+	q, err := s.Add(make([]int32, 8), 0, "")
+	require.NoError(t, err)
+	require.Len(t, s.Step(), 1)
+	s.Done()
+	require.False(t, s.Append(q, 1))
+}
+
+// TestSteadyState: steps of sequences that decode allocate nothing.
+func TestSteadyState(t *testing.T) {
+	s := New(pages.NewPool(1024, 4), Options{Sequences: 16, Tokens: 64, Context: 4096})
+	for i := range 16 {
+		ids := make([]int32, 5, 4096)
+		ids[0] = int32(i)
+		q, err := s.Add(ids, 0, "")
+		require.NoError(t, err)
+		q.table.Begin(slices.Repeat([]int32{int32(-i)}, 300), 300, 0) // room in the tables
+		q.table.Commit(slices.Repeat([]int32{int32(-i)}, 300), 300)
+		q.table.Release()
+	}
+	run(s, 40)
+	require.Zero(t, testing.AllocsPerRun(50, func() { run2(s) }))
+}
+
+// run2 is a step of run, without what the test keeps.
+func run2(s *Scheduler) {
+	s.Step()
+	s.Done()
+	for _, q := range s.Sequences() {
+		s.Append(q, int32(len(q.tokens)))
+	}
+}
