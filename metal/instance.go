@@ -24,6 +24,7 @@ type Instance struct {
 	executable *Executable
 	blocks     int
 	memory     Memory
+	sizes      []int64 // by buffer of the Plan, of one slot where there is a ring
 	handle     handle
 	buffers    []handle // by buffer of the Plan; nil where the executable's
 	bytes      [][]byte // contents of inputs, outputs and the arena, by buffer
@@ -96,12 +97,12 @@ func (p *Executable) newInstance(blocks int) (*Instance, error) {
 	}
 	n := len(p.plan.Buffers)
 	s := &Instance{
-		executable: p, blocks: blocks, memory: memory,
+		executable: p, blocks: blocks, memory: memory, sizes: sizes,
 		buffers: make([]handle, n), bytes: make([][]byte, n), strides: make([]uint64, n),
 		counts: counters{kernels: make([]kernelCount, len(p.kernels))},
 		checks: p.inputChecks(blocks),
 	}
-	if err := s.allocate(sizes); err != nil {
+	if err := s.allocate(); err != nil {
 		s.release()
 		return nil, err
 	}
@@ -153,9 +154,9 @@ func roundUp(n, to int64) int64 { return (n + to - 1) / to * to }
 
 var purposes = map[lower.Kind]purpose{lower.Arena: dense, lower.CacheK: sparse, lower.CacheV: sparse}
 
-func (s *Instance) allocate(sizes []int64) error {
+func (s *Instance) allocate() error {
 	d := s.executable.device.driver
-	for i, n := range sizes {
+	for i, n := range s.sizes {
 		kind := s.executable.plan.Buffers[i].Kind
 		if kind == lower.Weight || kind == lower.Const {
 			continue

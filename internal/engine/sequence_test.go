@@ -24,6 +24,29 @@ func (shapes) Weight(_ string, want []int) (ir.DType, []int, bool) { return ir.F
 // following starts a sequence of a model without layers: its logits after a token
 // are a row of the head.
 func following(t *testing.T, device string, head func(after, token int) float32, chooses bool) *Sequence {
+	plan, program := loadFollowing(t, device, tables(head), chooses, lower.Options{Context: 64},
+		lower.Range{Name: "prefill", MinT: 2, MaxT: 5}, lower.Range{Name: "decode", MinT: 1, MaxT: 1})
+	s, err := NewSequence(plan, program)
+	require.NoError(t, err)
+	return s
+}
+
+// tables are the model's weights, by name, row and column: each token is embedded as a
+// vector of its own.
+func tables(head func(after, token int) float32) func(name string, i, j int) float32 {
+	return func(name string, i, j int) float32 {
+		switch {
+		case name == "head":
+			return head(j, i)
+		case i == j:
+			return 1
+		}
+		return 0
+	}
+}
+
+// loadFollowing loads that model for steps of some phases.
+func loadFollowing(t *testing.T, device string, weights func(name string, i, j int) float32, chooses bool, opts lower.Options, phases ...lower.Range) (*lower.Plan, *metal.Executable) {
 	f, err := ir.Build("following", shapes{}, ir.Options{Block: 64}, func(b *ir.Builder) {
 		x := b.Embed(b.Input(ir.Tokens), b.Weight("embedding", vocab, vocab))
 		logits := b.Linear(b.GatherRows(x), b.Weight("head", vocab, vocab))
@@ -35,10 +58,10 @@ func following(t *testing.T, device string, head func(after, token int) float32,
 	require.NoError(t, err)
 	target, err := lower.NewTarget("cpu", 1)
 	require.NoError(t, err)
-	plan, err := lower.Lower(f.Name, []lower.Range{
-		{Name: "prefill", Func: f, MinT: 2, MaxT: 5},
-		{Name: "decode", Func: f, MinT: 1, MaxT: 1},
-	}, target, lower.Options{Context: 64})
+	for i := range phases {
+		phases[i].Func = f
+	}
+	plan, err := lower.Lower(f.Name, phases, target, opts)
 	require.NoError(t, err)
 	d, err := metal.Open(device, metal.Options{Poison: true})
 	require.NoError(t, err)
@@ -47,22 +70,13 @@ func following(t *testing.T, device string, head func(after, token int) float32,
 		raw := make([]byte, 0, 4*vocab*vocab)
 		for i := range vocab {
 			for j := range vocab {
-				x := float32(0)
-				switch {
-				case name == "head":
-					x = head(j, i)
-				case i == j:
-					x = 1
-				}
-				raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(x))
+				raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(weights(name, i, j)))
 			}
 		}
 		return raw, ir.F32, nil
 	})
 	require.NoError(t, err)
-	s, err := NewSequence(plan, program)
-	require.NoError(t, err)
-	return s
+	return plan, program
 }
 
 // TestProfile times a prompt of two steps: every dispatch of each, and the logits that

@@ -1,0 +1,201 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/metal"
+)
+
+// successor is what follows a token in the model of these tests.
+func successor(id int32) int32 { return (id*5 + 3) % vocab }
+
+// counting starts an engine of a model in which each token has one successor; after token
+// 39 everything is NaN.
+func counting(t *testing.T, context int, limits Limits, blocks int) *Engine {
+	weights := tables(func(after, token int) float32 {
+		if int32(token) == successor(int32(after)) {
+			return 1
+		}
+		return 0
+	})
+	plan, program := loadFollowing(t, "cpu", func(name string, i, j int) float32 {
+		if name == "embedding" && i == vocab-1 {
+			return float32(math.NaN())
+		}
+		return weights(name, i, j)
+	}, true, lower.Options{Context: context, Sequences: 4}, lower.Range{Name: "any", MinT: 1, MaxT: 12})
+	e, err := New(plan, program, limits, blocks)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e.Close()) })
+	return e
+}
+
+// asked is what came of a request.
+type asked struct {
+	ids   []int32
+	usage Usage
+	err   error
+}
+
+// ask continues a prompt by n tokens.
+func ask(ctx context.Context, e *Engine, prompt []int32, n int, look func(Row) error) asked {
+	var a asked
+	over := make(chan struct{})
+	err := e.Submit(ctx, Request{
+		Tokens: slices.Clone(prompt),
+		Next: func(row Row) (int32, bool, error) {
+			if row.Length != len(prompt)+len(a.ids) {
+				return 0, false, fmt.Errorf("row after %d tokens: want %d", row.Length, len(prompt)+len(a.ids))
+			}
+			id, err := row.Chosen()
+			if err == nil && look != nil {
+				err = look(row)
+			}
+			a.ids = append(a.ids, id)
+			return id, len(a.ids) < n, err
+		},
+		Ended: func(u Usage, err error) {
+			a.usage, a.err = u, err
+			close(over)
+		},
+	})
+	if err != nil {
+		return asked{err: err}
+	}
+	<-over
+	return a
+}
+
+// TestEngine: requests from many goroutines each get the successors of their own tokens, and
+// what goes wrong with one is its own.
+func TestEngine(t *testing.T) {
+	e := counting(t, 64, Limits{4, 12}, 3)
+	broken := errors.New("broken")
+	var wait sync.WaitGroup
+	for i := range 40 {
+		wait.Go(func() {
+			prompt := []int32{int32(i % 39)}
+			for range i % 7 {
+				prompt = append(prompt, successor(prompt[len(prompt)-1]))
+			}
+			var want []int32
+			last, nan := prompt[len(prompt)-1], false
+			for range 1 + i%9 {
+				if nan = nan || last == vocab-1; !nan {
+					last = successor(last)
+					want = append(want, last)
+				}
+			}
+			a := ask(t.Context(), e, prompt, 1+i%9, func(row Row) error {
+				if l := row.Logits(); len(l) != vocab {
+					return fmt.Errorf("%d logits", len(l))
+				}
+				if i == 8 {
+					return broken
+				}
+				return nil
+			})
+			switch {
+			case i == 8:
+				require.ErrorIs(t, a.err, broken)
+			case nan:
+				require.ErrorIs(t, a.err, ErrNaN)
+				require.Equal(t, want, a.ids[:len(a.ids)-1])
+			default:
+				require.NoError(t, a.err)
+				require.Equal(t, want, a.ids)
+				require.Equal(t, len(prompt), a.usage.Prompt)
+			}
+		})
+	}
+	wait.Wait()
+	require.Eventually(t, func() bool { s := e.Stats(); return s.Running+s.Waiting == 0 && s.Free == s.Blocks }, time.Minute, time.Millisecond)
+	require.Positive(t, e.Stats().Steps)
+}
+
+// TestRefused: what cannot be computed is refused before anything is.
+func TestRefused(t *testing.T) {
+	e := counting(t, 64, Limits{2, 8}, 1)
+	require.ErrorContains(t, ask(t.Context(), e, nil, 1, nil).err, "no tokens")
+	require.ErrorIs(t, ask(t.Context(), e, make([]int32, 65), 1, nil).err, ErrContext)
+	require.ErrorContains(t, ask(t.Context(), e, []int32{3, vocab}, 1, nil).err, "token 1 has the id 40")
+	require.ErrorContains(t, ask(t.Context(), e, []int32{-1}, 1, nil).err, "token 0 has the id -1")
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, ask(ended, e, []int32{1}, 1, nil).err, context.Canceled)
+	full := ask(t.Context(), e, slices.Repeat([]int32{8}, 62), 99, nil) // of 64; the last need not fit
+	require.ErrorIs(t, full.err, ErrContext)
+	require.Len(t, full.ids, 3)
+
+	plan, program := loadFollowing(t, "cpu", tables(func(after, token int) float32 { return 0 }), true, lower.Options{Context: 64, Sequences: 4}, lower.Range{Name: "any", MinT: 1, MaxT: 12})
+	require.Equal(t, Limits{4, 12}, LimitsOf(plan))
+	for limits, want := range map[Limits]string{{5, 12}: "5 sequences at once", {0, 12}: "0 sequences", {4, 13}: "steps of 13 tokens", {4, 3}: "steps of 3 tokens"} {
+		_, err := New(plan, program, limits, 1)
+		require.ErrorContains(t, err, want)
+	}
+	_, err := New(plan, program, Limits{4, 12}, 0)
+	require.Error(t, err)
+}
+
+// TestCancelled: a request ends with its context, at any step, and the others go on. When
+// the engine is closed all end, and nothing is left of it.
+func TestCancelled(t *testing.T) {
+	before := runtime.NumGoroutine()
+	e := counting(t, 1<<16, Limits{2, 8}, 2)
+	ctx, cancel := context.WithCancel(t.Context())
+	var wait sync.WaitGroup
+	for range 3 { // the third waits
+		wait.Go(func() { require.ErrorIs(t, ask(ctx, e, []int32{0}, 1<<30, forever).err, context.Canceled) })
+	}
+	late, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer stop()
+	require.ErrorIs(t, ask(late, e, []int32{0}, 1<<30, forever).err, context.DeadlineExceeded)
+	cancel()
+	wait.Wait()
+	a := ask(t.Context(), e, []int32{0}, 3, nil)
+	require.NoError(t, a.err)
+	require.Equal(t, []int32{3, 18, 13}, a.ids)
+
+	for range 3 {
+		wait.Go(func() { require.ErrorIs(t, ask(t.Context(), e, []int32{0}, 1<<30, forever).err, metal.ErrClosed) })
+	}
+	require.Eventually(t, func() bool { return e.Stats().Running == 2 }, time.Minute, time.Millisecond)
+	require.NoError(t, e.Close())
+	require.NoError(t, e.Close())
+	wait.Wait()
+	require.ErrorIs(t, ask(t.Context(), e, []int32{1}, 1, nil).err, metal.ErrClosed)
+	gone(t, before)
+}
+
+// forever makes a request take its time.
+func forever(Row) error {
+	time.Sleep(100 * time.Microsecond)
+	return nil
+}
+
+// TestDeviceIsGone: where steps fail, requests end with the reason.
+func TestDeviceIsGone(t *testing.T) {
+	e := counting(t, 64, Limits{2, 8}, 2)
+	require.NoError(t, e.Instance().Close())
+	for range 3 {
+		require.ErrorIs(t, ask(t.Context(), e, []int32{1, 2}, 4, nil).err, metal.ErrClosed)
+	}
+}
+
+// gone waits until no more goroutines run than before.
+func gone(t *testing.T, before int) {
+	for start := time.Now(); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
+		require.Less(t, time.Since(start), time.Minute, "%d goroutines, of %d", runtime.NumGoroutine(), before)
+	}
+}
