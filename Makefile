@@ -76,7 +76,7 @@ bridge: tests ## the Metal bridge over a stand-in for Metal, with OpenBLAS as th
 	@$(call tested,metal) $(bridged) -skip '$(same)' ./metal/...
 	@$(call tested,blas) $(bridged) -run BLAS ./kernels/native
 	@$(call tested,kernels) SMELT_KERNELS_DEVICE=metal $(bridged) -skip '$(sources)' ./kernels
-	@$(call tested,models) $(bridged) -run '(TestLogits|TestPlacedProducts)/.*/.*/metal|(TestStepByStep|TestFewTokens|TestGreedyText|TestNextMatchesLogits)/.*/metal|^(TestResolve|TestOtherTarget)$$' .
+	@$(call tested,models) $(bridged) -run '(TestLogits|TestPlacedProducts)/.*/.*/metal|(TestStepByStep|TestFewTokens|TestGreedyText|TestNextMatchesLogits|TestEngine)/.*/metal|^(TestResolve|TestOtherTarget)$$' .
 	@$(call tested,default) $(go_test) -tags fakemetal -timeout 5m -run '^TestDefaultDevice' ./cmd/smelt
 	@$(call tested,placed) $(go_test) -tags fakemetal -timeout 5m -run 'ProductsOnTheCPU' ./metal
 
@@ -135,8 +135,9 @@ test-arm64: setup ## cross-built for arm64 and run under qemu-user, on processor
 	$(call emulated_arm64,cortex-a53) -run 'TestLogits|TestStepByStep' .
 
 test-race: setup ## what several goroutines use at once, under Go's race detector
-	$(GO) test -race -timeout 20m ./internal/engine ./internal/batch
+	$(GO) test -race -timeout 20m ./internal/engine/... ./internal/batch
 	$(GO) test -race -timeout 20m -run '^(TestManySessions|TestClose|TestMemory)$$' .
+	$(GO) test -race -short -timeout 20m -run '^TestEngine' .
 	$(GO) test -race -timeout 20m -run '^(TestConcurrentSessions|TestCancel)$$' ./metal
 
 test-asan: setup ## the .metal sources under AddressSanitizer, which names their lines

@@ -303,6 +303,10 @@ func (m *Model) defaults(opts *Options) error {
 	return nil
 }
 
+// Options returns what the program was compiled with, defaults filled in; of a Plan from a
+// file, the zero value.
+func (p *Program) Options() Options { return p.options }
+
 // Model returns the model that was compiled; for a Plan from a file, the one that
 // was found for it, or nil.
 func (p *Program) Model() *Model { return p.model }

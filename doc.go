@@ -6,6 +6,8 @@
 // builds the source graph, fuses it, and lowers it to a Plan: a [Program].
 // [Program.Load] binds it to a [Device] with its weights, once: [Loaded]. Each [Session]
 // of that is a sequence, and continues texts; the first example goes from a file to one.
+// An [Engine] continues many at once, over one cache in which they share what they begin
+// with.
 //
 // A program is compiled for a target, and a device runs programs of its own: "metal"
 // is Apple's GPU, and "emu" runs the sources of the same Metal kernels on the CPU;

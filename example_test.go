@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log"
 	"slices"
+	"sync"
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/ir"
@@ -36,6 +37,46 @@ func Example() {
 		fmt.Print(token.Text)
 	}
 	// Output: "I was scared once, too," said Coco
+}
+
+// An engine takes requests from any goroutine, and runs them in the same steps.
+func ExampleEngine() {
+	m, err := smelt.Open("testdata/models/tiny-qwen3/gguf/tiny-qwen3-F16.gguf", "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+	opts := smelt.DefaultOptions()
+	opts.Sequences, opts.Block = 4, 32
+	p, err := m.Compile(opts)
+	if err != nil {
+		log.Fatal(err)
+	}
+	l, err := p.Load(smelt.Device{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer l.Close()
+	e, err := l.NewEngine(smelt.EngineOptions{CacheBytes: 64 << 20})
+	if err != nil {
+		log.Fatal(err)
+	}
+	prompts := []string{"Leo was afraid of the dark.", "Once upon"}
+	texts := make([]string, len(prompts))
+	var wait sync.WaitGroup
+	for i, prompt := range prompts {
+		wait.Go(func() {
+			for token, err := range e.Generate(context.Background(), smelt.Request{Prompt: prompt, Generation: smelt.Generation{N: 5}}) {
+				if err != nil {
+					log.Fatal(err)
+				}
+				texts[i] += token.Text
+			}
+		})
+	}
+	wait.Wait()
+	fmt.Printf("%q\n", texts)
+	// Output: [" \"I was scared once" " a time, there was"]
 }
 
 // A program runs on devices of the target that it was compiled for, and what "auto" is

@@ -56,6 +56,17 @@ type Token struct {
 	Logprob float32
 	Top     []Alternative
 	Finish  string // why the generation ends with this token; "" before
+	// Usage is what the request took, of an [Engine]: on the last value, which may be that
+	// of an error.
+	Usage *Usage
+}
+
+// Usage is what a request to an [Engine] took.
+type Usage struct {
+	PromptTokens int
+	CachedTokens int // of these, those that earlier requests had computed
+	Drafted      int // tokens that were guessed before they were computed
+	Accepted     int // of these, those that were right
 }
 
 // Why a generation ends.
@@ -95,7 +106,7 @@ func (s *Session) GenerateTokens(ctx context.Context, ids []int32, g Generation)
 }
 
 func (s *Session) generate(ctx context.Context, ids []int32, g Generation, yield func(Token, error) bool) {
-	text, err := s.newText(ids, g)
+	text, err := newText(s.loaded, &g, s.Tokens(), ids)
 	if err == nil {
 		err = g.check()
 	}
@@ -119,15 +130,7 @@ func (s *Session) generate(ctx context.Context, ids []int32, g Generation, yield
 		}
 		ids = nil
 		s.sequence.Append(token.ID)
-		var stopped bool
-		token.Text, stopped = text.add(token.ID)
-		switch {
-		case stopped:
-			token.Finish = FinishStop
-		case left == 1 || s.Length() > s.Context():
-			token.Finish = FinishLength
-			token.Text += text.rest()
-		}
+		text.add(&token, left == 1 || s.Length() > s.Context())
 		if !yield(token, nil) || token.Finish != "" {
 			return
 		}
@@ -144,36 +147,64 @@ func (g *Generation) check() error {
 // chooser returns what appends tokens and chooses the next: the device itself where
 // it is the most likely one, else a sampler among the logits.
 func (s *Session) chooser(g Generation) func(context.Context, []int32) (Token, error) {
-	sample := g.Sampler
-	if sample == nil && (g.Sampling.Temperature != 0 || !s.sequence.Chooses()) {
-		sample = engine.NewSampler(engine.Sampling(g.Sampling)).Next
-	}
+	c := newChoice(&g, s.Vocab(), s.sequence.Chooses())
 	return func(ctx context.Context, ids []int32) (t Token, err error) {
-		var logits []float32
-		if sample == nil {
-			t.ID, err = s.sequence.Next(ctx, ids)
-		} else if logits, err = s.sequence.Feed(ctx, ids); err == nil {
-			if g.Logprobs > 0 { // before the sampler changes them
-				logits = append([]float32(nil), logits...)
+		if c.sample != nil {
+			logits, err := s.sequence.Feed(ctx, ids)
+			if err != nil {
+				return t, err
 			}
-			if t.ID, err = sample(logits); err != nil {
-				err = fmt.Errorf("after %d tokens: %w", s.Length(), err)
-			} else if t.ID < 0 || int(t.ID) >= s.Vocab() {
-				err = fmt.Errorf("after %d tokens: the sampler chose %d of %d tokens", s.Length(), t.ID, s.Vocab())
-			}
+			return c.choose(logits, s.Length())
 		}
-		if err != nil || g.Logprobs == 0 {
+		if t.ID, err = s.sequence.Next(ctx, ids); err != nil || c.logprobs == 0 {
 			return t, err
 		}
-		if logits, err = s.sequence.Logits(); err != nil {
-			return t, err
+		logits, err := s.sequence.Logits()
+		if err == nil {
+			c.rate(&t, logits)
 		}
-		var top []engine.Alternative
-		t.Logprob, top = engine.Logprobs(logits, t.ID, g.Logprobs)
-		for _, a := range top {
-			t.Top = append(t.Top, Alternative(a))
-		}
-		return t, nil
+		return t, err
+	}
+}
+
+// choice chooses tokens as a Generation says.
+type choice struct {
+	vocab, logprobs int
+	sample          func(logits []float32) (int32, error) // nil: what the device has chosen
+}
+
+// newChoice takes the device's choice where it makes one and that is what is wanted.
+func newChoice(g *Generation, vocab int, chooses bool) *choice {
+	c := &choice{vocab: vocab, logprobs: g.Logprobs, sample: g.Sampler}
+	if c.sample == nil && (g.Sampling.Temperature != 0 || !chooses) {
+		c.sample = engine.NewSampler(engine.Sampling(g.Sampling)).Next
+	}
+	return c
+}
+
+// choose samples a token from the logits after so many.
+func (c *choice) choose(logits []float32, after int) (t Token, err error) {
+	given := logits
+	if c.logprobs > 0 { // before the sampler changes them
+		logits = append([]float32(nil), logits...)
+	}
+	if t.ID, err = c.sample(logits); err != nil {
+		return t, fmt.Errorf("after %d tokens: %w", after, err)
+	} else if t.ID < 0 || int(t.ID) >= c.vocab {
+		return t, fmt.Errorf("after %d tokens: the sampler chose %d of %d tokens", after, t.ID, c.vocab)
+	}
+	if c.logprobs > 0 {
+		c.rate(&t, given)
+	}
+	return t, nil
+}
+
+// rate says how likely a token was, and what else was likely.
+func (c *choice) rate(t *Token, logits []float32) {
+	var top []engine.Alternative
+	t.Logprob, top = engine.Logprobs(logits, t.ID, c.logprobs)
+	for _, a := range top {
+		t.Top = append(t.Top, Alternative(a))
 	}
 }
 
@@ -186,8 +217,8 @@ type text struct {
 	held      string // what may be the beginning of a stop
 }
 
-// newText begins after the sequence and the tokens that it is to be fed.
-func (s *Session) newText(ids []int32, g Generation) (*text, error) {
+// newText begins after tokens that come one after the other.
+func newText(l *Loaded, g *Generation, before ...[]int32) (*text, error) {
 	t := &text{ignore: g.IgnoreStop}
 	for _, stop := range g.Stop {
 		if stop != "" {
@@ -195,19 +226,34 @@ func (s *Session) newText(ids []int32, g Generation) (*text, error) {
 		}
 	}
 	var err error
-	if t.tokenizer, err = s.loaded.Tokenizer(); errors.Is(err, models.ErrNoTokenizer) && len(t.stops) == 0 {
+	if t.tokenizer, err = l.Tokenizer(); errors.Is(err, models.ErrNoTokenizer) && len(t.stops) == 0 {
 		return t, nil
 	} else if err != nil {
 		return nil, err
 	}
 	t.decoder = t.tokenizer.NewDecoder(false)
-	t.decoder.Prime(s.Tokens())
-	t.decoder.Prime(ids)
+	for _, ids := range before {
+		t.decoder.Prime(ids)
+	}
 	return t, nil
 }
 
-// add returns what text is certain with a token, and whether it ends the text.
-func (t *text) add(id int32) (out string, stopped bool) {
+// add gives a token the text that is certain with it, and the Finish where it ends the
+// text, or is the last one anyway.
+func (t *text) add(token *Token, last bool) {
+	var stopped bool
+	token.Text, stopped = t.next(token.ID)
+	switch {
+	case stopped:
+		token.Finish = FinishStop
+	case last:
+		token.Finish = FinishLength
+		token.Text += t.rest()
+	}
+}
+
+// next returns what text is certain with a token, and whether it ends the text.
+func (t *text) next(id int32) (out string, stopped bool) {
 	if t.tokenizer == nil {
 		return "", false
 	}

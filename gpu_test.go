@@ -7,6 +7,6 @@ import "github.com/smelt-ml/smelt/metal"
 func init() {
 	if d, err := metal.Open("metal", metal.Options{}); err == nil {
 		d.Close()
-		bounds["metal"] = bounds["emu"]
+		bounds["metal"], engineBounds["metal"] = bounds["emu"], engineBounds["emu"]
 	}
 }

@@ -24,6 +24,7 @@ type Loaded struct {
 	tokenizer func() (*tokenizer.Tokenizer, error)
 	elapsed   time.Duration
 	release   func()
+	engines   sync.Map // of *Engine, which run goroutines until they are closed
 }
 
 // Load opens a device and binds the program's weights there. A device of another target
@@ -91,8 +92,13 @@ func (l *Loaded) NewSession() (*Session, error) {
 	return &Session{loaded: l, sequence: sequence}, nil
 }
 
-// Close releases the sessions, the weights and the device. Further calls do nothing.
+// Close ends the engines and releases the sessions, the weights and the device. Further
+// calls do nothing.
 func (l *Loaded) Close() error {
+	l.engines.Range(func(e, _ any) bool {
+		_ = e.(*Engine).Close()
+		return true
+	})
 	err := l.device.Close()
 	l.release()
 	return err

@@ -110,10 +110,13 @@ func (s *Session) Profile(ctx context.Context, ids []int32) ([]Profiled, error) 
 // Greedy returns the token of the largest logit, the first of equals.
 func Greedy(logits []float32) (int32, error) { return engine.Greedy(logits) }
 
+// Encode is [Loaded.Encode].
+func (s *Session) Encode(prompt string) ([]int32, error) { return s.loaded.Encode(prompt) }
+
 // Encode turns a prompt into tokens: special tokens are recognised, and the start
 // token comes first where the model has one.
-func (s *Session) Encode(prompt string) ([]int32, error) {
-	t, err := s.loaded.Tokenizer()
+func (l *Loaded) Encode(prompt string) ([]int32, error) {
+	t, err := l.Tokenizer()
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +125,7 @@ func (s *Session) Encode(prompt string) ([]int32, error) {
 		ids = slices.Insert(ids, 0, bos)
 	}
 	if len(ids) == 0 {
-		return nil, fmt.Errorf("the prompt has no tokens, and %s starts with none", s.loaded.program.Plan.Model)
+		return nil, fmt.Errorf("the prompt has no tokens, and %s starts with none", l.program.Plan.Model)
 	}
 	return ids, nil
 }

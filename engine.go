@@ -1,0 +1,358 @@
+package smelt
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/smelt-ml/smelt/internal/batch"
+	"github.com/smelt-ml/smelt/internal/engine"
+	"github.com/smelt-ml/smelt/metal"
+)
+
+// Engine runs many sequences at once over one cache, which is cut into blocks: requests
+// that begin with the same tokens share what was computed of them, and each step takes all
+// sequences further, in one launch of each kernel. Where the cache has no block left, the
+// youngest sequence gives up its own and is computed again later, from its tokens. It is
+// safe for concurrent use.
+type Engine struct {
+	loaded *Loaded
+	engine *engine.Engine
+	own    *metal.Executable // nil where the loaded program's serves
+	close  func() error
+}
+
+// EngineOptions bound an engine. Zero fields take defaults.
+type EngineOptions struct {
+	Sequences  int   // most that run at once; further requests wait. 0: what the program was compiled for, DefaultSequences if that is one
+	StepTokens int   // most tokens of a step, of all sequences together; 0: the most of a prefill step
+	BlockSize  int   // tokens of a cache block; 0: the program's, DefaultBlock if it has one block for all
+	CacheBytes int64 // of the cache; 0: what Sequences whole contexts take, at most half of what is free
+
+	// Speculate and Draft choose how tokens are guessed before they are computed. There is no
+	// way yet: other values than "", "off" and nil give [ErrNoDrafts].
+	Speculate string
+	Draft     *Loaded
+}
+
+// Defaults of EngineOptions.
+const (
+	DefaultSequences = 16
+	DefaultBlock     = 32
+)
+
+// ErrNoDrafts is wrapped where tokens shall be guessed before they are computed.
+var ErrNoDrafts = errors.New("drafts cannot be made yet")
+
+// Request is a prompt that an engine shall continue, as a text or as tokens.
+type Request struct {
+	Prompt     string  // as [Loaded.Encode] reads it
+	Tokens     []int32 // in place of Prompt, as they are
+	Generation Generation
+	Priority   int // requests of higher ones go first
+	// Salt keeps apart what must not be shared: a prefix is taken from the cache only where
+	// it was computed for the same salt. Whoever may not learn how quick a prompt of another
+	// is has a salt of its own.
+	Salt string
+}
+
+// NewEngine starts an engine with a cache and an arena of its own. A program that was
+// compiled with Options.Sequences and Options.Block runs as it is; of any other the engine
+// compiles another Plan, whose rearranged weights take memory beside those of sessions that
+// run too. A Plan from a file is taken as it is or refused.
+func (l *Loaded) NewEngine(o EngineOptions) (*Engine, error) {
+	e, err := l.newEngine(o)
+	if err != nil {
+		return nil, fmt.Errorf("an engine for %s: %w", l.program.Plan.Model, err)
+	}
+	return e, nil
+}
+
+func (l *Loaded) newEngine(o EngineOptions) (*Engine, error) {
+	if o.Sequences < 0 || o.StepTokens < 0 || o.BlockSize < 0 || o.CacheBytes < 0 {
+		return nil, fmt.Errorf("%d sequences, steps of %d tokens, blocks of %d, a cache of %d bytes: want 0 or more",
+			o.Sequences, o.StepTokens, o.BlockSize, o.CacheBytes)
+	}
+	if o.Draft != nil || o.Speculate != "" && o.Speculate != "off" {
+		return nil, ErrNoDrafts
+	}
+	program, limits, err := l.program.forEngine(o)
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{loaded: l}
+	executable := l.metal
+	if program != l.program {
+		if e.own, err = l.device.Load(program.Plan, l.program.model.tensor); err != nil {
+			return nil, err
+		}
+		executable = e.own
+	}
+	e.close = sync.OnceValue(func() error {
+		var err error
+		if e.engine != nil {
+			err = e.engine.Close()
+		}
+		if e.own != nil {
+			err = errors.Join(err, e.own.Close())
+		}
+		l.engines.Delete(e)
+		return err
+	})
+	if err := e.start(program, executable, limits, o.CacheBytes); err != nil {
+		_ = e.close() // it never was
+		return nil, err
+	}
+	l.engines.Store(e, nil)
+	return e, nil
+}
+
+// forEngine returns the program itself where it has steps and blocks as they are asked for,
+// or the same model compiled for them.
+func (p *Program) forEngine(o EngineOptions) (*Program, engine.Limits, error) {
+	limits, block := engine.LimitsOf(p.Plan), p.Plan.Block()
+	want := engine.Limits{Sequences: cmp.Or(o.Sequences, limits.Sequences), Tokens: o.StepTokens}
+	wantBlock := cmp.Or(o.BlockSize, block)
+	if compiled := p.Stages != nil; compiled {
+		if o.Sequences == 0 && limits.Sequences == 1 {
+			want.Sequences = DefaultSequences
+		}
+		if o.BlockSize == 0 && block >= p.Plan.Context {
+			wantBlock = min(DefaultBlock, block)
+		}
+	}
+	if want.Tokens == 0 {
+		want.Tokens = max(limits.Tokens, want.Sequences)
+	}
+	if want.Tokens < want.Sequences {
+		return nil, want, fmt.Errorf("steps of %d tokens for %d sequences: want one for each at least", want.Tokens, want.Sequences)
+	}
+	if want.Sequences > limits.Sequences || want.Tokens > limits.Tokens || wantBlock != block {
+		if p.Stages == nil {
+			return nil, want, fmt.Errorf("%d sequences, steps of %d tokens and blocks of %d: the plan is compiled for %d, %d and %d",
+				want.Sequences, want.Tokens, wantBlock, limits.Sequences, limits.Tokens, block)
+		}
+		opts := p.options
+		opts.Sequences, opts.Block, opts.Rows, opts.Prefill = want.Sequences, wantBlock, 1, max(opts.Prefill, want.Tokens)
+		opts.DebugOutput, opts.Observer = io.Discard, nil // they have seen the program
+		var err error
+		if p, err = p.model.Compile(opts); err != nil {
+			return nil, want, err
+		}
+		limits = engine.LimitsOf(p.Plan)
+	}
+	want.Tokens = min(want.Tokens, limits.Tokens)
+	return p, want, nil
+}
+
+// start makes the cache. Of its default size only what is used takes memory; where even so
+// much may not be, it is halved, down to one context.
+func (e *Engine) start(p *Program, executable *metal.Executable, limits engine.Limits, bytes int64) error {
+	one, err := executable.InstanceMemory(1)
+	if err != nil {
+		return err
+	}
+	context := len(batch.Contiguous(p.Plan.Block(), p.Plan.Context))
+	blocks, given := context*limits.Sequences, bytes > 0
+	each := max(one.Cache, 1)
+	if given {
+		blocks = math.MaxInt32 / p.Plan.Block() // which is how many slots there are numbers for
+	} else {
+		bytes = max(metal.AvailableMemory()/2, int64(context)*each)
+	}
+	blocks = int(min(int64(blocks), bytes/each))
+	if blocks == 0 {
+		return fmt.Errorf("a cache of %d bytes: one block of %d tokens takes %d", bytes, p.Plan.Block(), each)
+	}
+	for {
+		e.engine, err = engine.New(p.Plan, executable, limits, blocks)
+		if given || blocks <= context || !errors.Is(err, metal.ErrMemory) {
+			return err
+		}
+		blocks = max(blocks/2, context)
+	}
+}
+
+// Close ends all requests and releases the engine's memory. Further calls do nothing.
+func (e *Engine) Close() error { return e.close() }
+
+// Context returns how many tokens of a sequence the cache holds at most.
+func (e *Engine) Context() int { return e.engine.Context() }
+
+// Vocab returns the width of a row of logits.
+func (e *Engine) Vocab() int { return e.engine.Vocab() }
+
+// Loaded returns what the engine was made of.
+func (e *Engine) Loaded() *Loaded { return e.loaded }
+
+// OnDevice returns the engine as the device has it, with its counters and memory.
+func (e *Engine) OnDevice() *metal.Instance { return e.engine.Instance() }
+
+// EngineStats tell what an engine does, as of its last step, and what it has done.
+type EngineStats struct {
+	Waiting, Running int   // requests
+	Steps, Tokens    int64 // tokens of all steps, those of prompts included
+	Preempted        int64 // how often a sequence had to give up its blocks
+	Asked, Cached    int64 // tokens that sequences began with, and of these those that were in the cache
+	Blocks, Free     int   // of the cache; what is free may still be shared
+	Evicted, Copied  int64 // blocks
+}
+
+// Stats returns them.
+func (e *Engine) Stats() EngineStats {
+	s := e.engine.Stats()
+	return EngineStats{
+		Waiting: s.Waiting, Running: s.Running, Steps: s.Steps, Tokens: s.Tokens, Preempted: s.Preempted,
+		Asked: s.Pages.Asked, Cached: s.Pages.Cached, Blocks: s.Blocks, Free: s.Free, Evicted: s.Pages.Evicted, Copied: s.Pages.Copied,
+	}
+}
+
+// Generate continues a prompt: one Token for each that is generated, a stop token included,
+// the last with a Finish and the Usage. An error is the last value; its Token has the text
+// that was held back. It may be called from any goroutine, and the values may be taken at
+// any pace: others do not wait for them. Breaking off the range ends the request, and so
+// does the end of ctx, with its error.
+//
+// A Sampler is called by the engine, which waits for it: it must not use the engine.
+func (e *Engine) Generate(ctx context.Context, r Request) iter.Seq2[Token, error] {
+	return func(yield func(Token, error) bool) {
+		s, err := e.submit(ctx, r)
+		switch {
+		case err != nil:
+			yield(Token{}, err)
+		case s != nil:
+			defer s.end()
+			s.hand(yield)
+		}
+	}
+}
+
+// submit returns nil where nothing shall be generated.
+func (e *Engine) submit(ctx context.Context, r Request) (*stream, error) {
+	ids, err := r.Tokens, error(nil)
+	switch {
+	case len(ids) > 0 && r.Prompt != "":
+		return nil, errors.New("a request has a prompt or tokens, not both")
+	case len(ids) == 0:
+		ids, err = e.loaded.Encode(r.Prompt)
+	}
+	if err != nil {
+		return nil, err
+	}
+	g := &r.Generation
+	text, err := newText(e.loaded, g, ids)
+	if err == nil {
+		err = g.check()
+	}
+	if err != nil || g.N < 0 {
+		return nil, err
+	}
+	s := &stream{
+		choice: newChoice(g, e.engine.Vocab(), e.engine.Chooses()), text: text, context: e.Context(),
+		left: cmp.Or(g.N, DefaultGenerated), news: make(chan struct{}, 1), over: make(chan struct{}),
+	}
+	ctx, s.cancel = context.WithCancel(ctx)
+	err = e.engine.Submit(ctx, engine.Request{
+		Tokens: slices.Clone(ids), Priority: r.Priority, Salt: r.Salt, Next: s.next, Ended: s.ended,
+	})
+	if err != nil {
+		s.cancel()
+		return nil, err
+	}
+	return s, nil
+}
+
+// stream is a request under way: the engine writes tokens, as they come, and who asked for
+// them reads.
+type stream struct {
+	cancel context.CancelFunc
+
+	// Of the engine, until over is closed.
+	choice  *choice
+	text    *text
+	context int
+	left    int
+	last    *Token
+
+	news   chan struct{} // holds a value where there are tokens
+	over   chan struct{}
+	mu     sync.Mutex
+	tokens []Token
+	err    error
+	usage  Usage
+}
+
+// next chooses a token for the engine.
+func (s *stream) next(row engine.Row) (id int32, more bool, err error) {
+	var t Token
+	if s.choice.sample != nil {
+		t, err = s.choice.choose(row.Logits(), row.Length)
+	} else if t.ID, err = row.Chosen(); err == nil && s.choice.logprobs > 0 {
+		s.choice.rate(&t, row.Logits())
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	s.left--
+	s.text.add(&t, s.left == 0 || row.Length+1 > s.context)
+	if t.Finish != "" {
+		s.last = &t
+		return t.ID, false, nil
+	}
+	s.push(t)
+	return t.ID, true, nil
+}
+
+func (s *stream) push(t Token) {
+	s.mu.Lock()
+	s.tokens = append(s.tokens, t)
+	s.mu.Unlock()
+	select {
+	case s.news <- struct{}{}:
+	default:
+	}
+}
+
+func (s *stream) ended(u engine.Usage, err error) {
+	s.usage, s.err = Usage{PromptTokens: u.Prompt, CachedTokens: u.Cached}, err
+	if s.last != nil {
+		s.last.Usage = &s.usage
+		s.push(*s.last)
+	}
+	close(s.over)
+}
+
+// hand gives out tokens until there are no more.
+func (s *stream) hand(yield func(Token, error) bool) {
+	var taken []Token
+	for over := false; !over; {
+		select {
+		case <-s.news:
+		case <-s.over:
+			over = true
+		}
+		s.mu.Lock()
+		taken, s.tokens = s.tokens, taken[:0]
+		s.mu.Unlock()
+		for _, t := range taken {
+			if !yield(t, nil) {
+				return
+			}
+		}
+	}
+	if s.err != nil {
+		yield(Token{Text: s.text.rest(), Usage: &s.usage}, s.err)
+	}
+}
+
+// end cancels what is left, and returns when the engine calls nobody any more.
+func (s *stream) end() {
+	s.cancel()
+	<-s.over
+}

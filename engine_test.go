@@ -1,0 +1,378 @@
+package smelt_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/metal"
+)
+
+func newEngine(t *testing.T, l *smelt.Loaded, o smelt.EngineOptions) *smelt.Engine {
+	e, err := l.NewEngine(o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e.Close()) })
+	return e
+}
+
+// answer is what a generation gave.
+type answer struct {
+	tokens []smelt.Token
+	text   string
+	err    error
+}
+
+func collect(values func(func(smelt.Token, error) bool)) (a answer) {
+	for token, err := range values {
+		a.text += token.Text
+		if a.err = err; err == nil {
+			a.tokens = append(a.tokens, token)
+		}
+	}
+	return a
+}
+
+func (a *answer) usage() *smelt.Usage { return a.tokens[len(a.tokens)-1].Usage }
+
+// sameAs holds an answer to another of the same request: the same tokens, and
+// log-probabilities that differ by no more than a bound. It returns the largest difference.
+func (a *answer) sameAs(t *testing.T, want *answer, bound float64, about string) (largest float64) {
+	require.Equal(t, want.err == nil, a.err == nil, "%s: %v, %v", about, want.err, a.err)
+	require.Equal(t, want.text, a.text, about)
+	require.Len(t, a.tokens, len(want.tokens), about)
+	for i := range want.tokens {
+		w, g := &want.tokens[i], &a.tokens[i]
+		require.Equal(t, w.ID, g.ID, "%s: token %d", about, i)
+		require.Equal(t, w.Finish, g.Finish, about)
+		require.Len(t, g.Top, len(w.Top), about)
+		largest = max(largest, math.Abs(float64(w.Logprob-g.Logprob)))
+		for k := range w.Top {
+			largest = max(largest, math.Abs(float64(w.Top[k].Logprob-g.Top[k].Logprob)))
+		}
+	}
+	require.LessOrEqual(t, largest, bound, about)
+	return largest
+}
+
+// requests are random ones: prompts of pieces of few texts, so that many begin alike, some
+// sampled, some with priorities and tenants.
+func requests(r *rand.Rand, n, most int, texts [][]int32) []smelt.Request {
+	list := make([]smelt.Request, n)
+	for i := range list {
+		text := texts[r.IntN(len(texts))]
+		prompt := slices.Clone(text[:1+r.IntN(min(most, len(text)))])
+		switch r.IntN(6) {
+		case 0, 1:
+			prompt = append(prompt, texts[r.IntN(len(texts))][:1+r.IntN(8)]...)
+		case 2: // of full blocks
+			prompt = prompt[:max(len(prompt)/8*8, 1)]
+		}
+		list[i] = smelt.Request{
+			Tokens: prompt, Priority: r.IntN(2), Salt: []string{"", "", "tenant"}[r.IntN(3)],
+			Generation: smelt.Generation{N: 1 + r.IntN(24)*most/60, Logprobs: 1 + r.IntN(3), IgnoreStop: r.IntN(2) == 0},
+		}
+		if r.IntN(3) == 0 {
+			list[i].Generation.Sampling = smelt.Sampling{Temperature: 0.8, TopK: 40, Seed: r.Uint64()}
+		}
+	}
+	return list
+}
+
+// texts are what the model itself writes.
+func texts(t *testing.T, l *smelt.Loaded, n, length int) (list [][]int32) {
+	s, err := l.NewSession()
+	require.NoError(t, err)
+	defer s.Close()
+	for i := range n {
+		s.Reset()
+		g := smelt.Generation{N: length, IgnoreStop: true, Sampling: smelt.Sampling{Temperature: 1, Seed: uint64(i)}}
+		for _, err := range s.Generate(t.Context(), onceUpon, g) {
+			require.NoError(t, err)
+		}
+		list = append(list, slices.Clone(s.Tokens()[:length]))
+	}
+	return list
+}
+
+// engineBounds is how far log-probabilities may be off: where neighbours make a step take
+// other kernels than a session's.
+var engineBounds = map[string]float64{"cpu": 1e-3, "emu": 0.1}
+
+// TestEngine runs random requests at once over a cache that is too small for them: each has
+// the answer that it has on a session of its own, and prefixes are computed once.
+func TestEngine(t *testing.T) {
+	for _, model := range trained {
+		for device, bound := range engineBounds {
+			t.Run(model+"/"+device, func(t *testing.T) {
+				n, length, blocks := 60, 60, 13
+				if device != "cpu" {
+					if testing.Short() {
+						t.Skip("it takes seconds")
+					}
+					n, length, blocks = 3, 10, 4
+				}
+				opts := options(t, device, ir.F16)
+				opts.Context, opts.Prefill, opts.Sequences, opts.Block = 128, 48, 8, 8
+				l := loaded(t, testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf"), opts, smelt.Device{Name: device, Threads: 2})
+				r := rand.New(rand.NewPCG(1, 18))
+				texts := texts(t, l, 3, length)
+				list := requests(r, n, length, texts)
+				for i := range 2 { // the same prompt of a full block, at once
+					list[i].Tokens, list[i].Salt = texts[0][:8], ""
+				}
+				block, err := l.OnDevice().InstanceMemory(1)
+				require.NoError(t, err)
+				e := newEngine(t, l, smelt.EngineOptions{CacheBytes: int64(blocks) * block.Cache})
+				answers := make([]answer, n)
+				var wait sync.WaitGroup
+				for i := range list {
+					wait.Go(func() { answers[i] = collect(e.Generate(t.Context(), list[i])) })
+				}
+				wait.Wait()
+				s, err := l.NewSession()
+				require.NoError(t, err)
+				largest, cached := 0.0, 0
+				for i, q := range list {
+					s.Reset()
+					want := collect(s.GenerateTokens(t.Context(), q.Tokens, q.Generation))
+					largest = max(largest, answers[i].sameAs(t, &want, bound, fmt.Sprintf("request %d: %+v", i, q)))
+					u := answers[i].usage()
+					require.Equal(t, len(q.Tokens), u.PromptTokens)
+					require.Less(t, u.CachedTokens, u.PromptTokens)
+					cached += u.CachedTokens
+				}
+				stats := e.Stats()
+				t.Logf("log-probabilities at most %.2g off; %d prompt tokens of requests cached; %+v", largest, cached, stats)
+				require.Equal(t, stats.Blocks, stats.Free)
+				require.Positive(t, cached)
+				require.Positive(t, stats.Copied)
+				if device == "cpu" {
+					require.Positive(t, stats.Preempted)
+				}
+			})
+		}
+	}
+}
+
+// TestPrefixIsPaidOnce: of a prompt that was computed before, while its request still runs
+// or after it ended, only the last block is computed again; for another tenant, all.
+func TestPrefixIsPaidOnce(t *testing.T) {
+	opts := options(t, "cpu", ir.F16)
+	opts.Context, opts.Sequences, opts.Block = 256, 4, 16
+	l := loaded(t, testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf"), opts, smelt.Device{Name: "cpu", Threads: 2})
+	e := newEngine(t, l, smelt.EngineOptions{})
+	prefix := texts(t, l, 1, 200)[0]
+	ask := func(salt string, n int) *answer {
+		a := collect(e.Generate(t.Context(), smelt.Request{
+			Tokens: append(prefix[:n:n], 1, 2, 3), Salt: salt, Generation: smelt.Generation{N: 4, IgnoreStop: true},
+		}))
+		require.NoError(t, a.err)
+		return &a
+	}
+	require.Zero(t, ask("", 150).usage().CachedTokens)
+	require.Equal(t, 144, ask("", 150).usage().CachedTokens)
+	require.Equal(t, 96, ask("", 100).usage().CachedTokens)
+	require.Equal(t, 144, ask("", 190).usage().CachedTokens)
+	require.Zero(t, ask("another", 150).usage().CachedTokens)
+	require.Equal(t, ask("", 150).text, ask("another", 150).text)
+
+	// A whole prompt of full blocks: its last token is computed again, into a copy.
+	whole := smelt.Request{Tokens: prefix[:160], Generation: smelt.Generation{N: 8, IgnoreStop: true}}
+	first := collect(e.Generate(t.Context(), whole))
+	copied := e.Stats().Copied
+	again := collect(e.Generate(t.Context(), whole))
+	again.sameAs(t, &first, 1e-3, "again")
+	require.Equal(t, 159, again.usage().CachedTokens)
+	require.Equal(t, copied+1, e.Stats().Copied)
+
+	// While it still runs.
+	for token, err := range e.Generate(t.Context(), smelt.Request{Tokens: prefix[8:168], Generation: smelt.Generation{N: 50, IgnoreStop: true}}) {
+		require.NoError(t, err)
+		if token.Usage == nil {
+			a := collect(e.Generate(t.Context(), smelt.Request{Tokens: prefix[8:180], Generation: smelt.Generation{N: 1}}))
+			require.NoError(t, a.err)
+			require.Equal(t, 160, a.usage().CachedTokens)
+			break
+		}
+	}
+	require.Eventually(t, func() bool { s := e.Stats(); return s.Running == 0 && s.Free == s.Blocks }, time.Minute, time.Millisecond)
+}
+
+// TestEngineOfAnyProgram: an engine needs no program that was compiled for one, and a plan
+// from a file serves as it is.
+func TestEngineOfAnyProgram(t *testing.T) {
+	path := testfiles.Model(t, "tiny-llama/gguf/tiny-llama-Q4_0.gguf")
+	opts := options(t, "cpu", ir.F16)
+	opts.Context = 96
+	l := loaded(t, path, opts, smelt.Device{Name: "cpu", Threads: 2})
+	g := smelt.Generation{N: 12, IgnoreStop: true}
+	s, err := l.NewSession()
+	require.NoError(t, err)
+	want := collect(s.Generate(t.Context(), onceUpon, g))
+	for _, o := range []smelt.EngineOptions{{}, {Sequences: 3, BlockSize: 16, StepTokens: 20}, {Sequences: 1, BlockSize: 96}} {
+		e := newEngine(t, l, o)
+		got := collect(e.Generate(t.Context(), smelt.Request{Prompt: onceUpon, Generation: g}))
+		require.NoError(t, got.err)
+		require.Equal(t, want.text, got.text)
+		require.Equal(t, len(want.tokens), len(got.tokens))
+		require.NoError(t, e.Close())
+	}
+
+	file := filepath.Join(t.TempDir(), "engine.plan")
+	opts.Sequences, opts.Block = 4, 16
+	for _, c := range []struct {
+		sequences, block int
+		o                smelt.EngineOptions
+		want             string
+	}{
+		{4, 16, smelt.EngineOptions{}, ""},
+		{4, 16, smelt.EngineOptions{Sequences: 2, BlockSize: 16}, ""},
+		{4, 16, smelt.EngineOptions{Sequences: 5}, "5 sequences, steps of 384 tokens and blocks of 16: the plan is compiled for 4, 384 and 16"},
+		{4, 16, smelt.EngineOptions{BlockSize: 32}, "blocks of 32"},
+		{0, 0, smelt.EngineOptions{}, ""},
+	} {
+		opts.Sequences, opts.Block = c.sequences, c.block
+		m, err := smelt.Open(path, "")
+		require.NoError(t, err)
+		p, err := m.Compile(opts)
+		require.NoError(t, err)
+		f, err := os.Create(file)
+		require.NoError(t, err)
+		require.NoError(t, p.Save(f))
+		require.NoError(t, f.Close())
+		require.NoError(t, m.Close())
+		p, err = smelt.LoadPlan(file, path)
+		require.NoError(t, err)
+		l, err := p.Load(smelt.Device{Name: "cpu", Threads: 2})
+		require.NoError(t, err)
+		e, err := l.NewEngine(c.o)
+		if c.want != "" {
+			require.ErrorContains(t, err, c.want)
+		} else {
+			require.NoError(t, err)
+			got := collect(e.Generate(t.Context(), smelt.Request{Prompt: onceUpon, Generation: g}))
+			require.Equal(t, want.text, got.text)
+		}
+		require.NoError(t, l.Close())
+		require.NoError(t, p.Close())
+	}
+}
+
+func TestEngineRefuses(t *testing.T) {
+	opts := options(t, "cpu", ir.F16)
+	opts.Context, opts.Sequences, opts.Block = 64, 4, 16
+	l := loaded(t, testfiles.Model(t, "tiny-llama/gguf/tiny-llama-F16.gguf"), opts, smelt.Device{Name: "cpu", Threads: 2})
+	for want, o := range map[string]smelt.EngineOptions{
+		"-1 sequences":                                       {Sequences: -1},
+		"steps of 3 tokens for 4 sequences":                  {StepTokens: 3},
+		"a cache of 100 bytes: one block of 16 tokens takes": {CacheBytes: 100},
+		"drafts cannot be made yet":                          {Speculate: "ngram"},
+	} {
+		_, err := l.NewEngine(o)
+		require.ErrorContains(t, err, want)
+	}
+	_, err := l.NewEngine(smelt.EngineOptions{Draft: l})
+	require.ErrorIs(t, err, smelt.ErrNoDrafts)
+	_, err = l.NewEngine(smelt.EngineOptions{CacheBytes: 1 << 50})
+	require.Error(t, err)
+
+	e := newEngine(t, l, smelt.EngineOptions{Speculate: "off"})
+	for want, r := range map[string]smelt.Request{
+		"not both":               {Prompt: "a", Tokens: []int32{1}},
+		"temperature -1":         {Prompt: "a", Generation: smelt.Generation{Sampling: smelt.Sampling{Temperature: -1}}},
+		"-1 alternatives":        {Prompt: "a", Generation: smelt.Generation{Logprobs: -1}},
+		"token 1 has the id -4":  {Tokens: []int32{1, -4}},
+		"the prompt has 65":      {Tokens: make([]int32, 65)},
+		"chose 999999 of":        {Prompt: "a", Generation: smelt.Generation{Sampler: func([]float32) (int32, error) { return 999999, nil }}},
+		"after 3 tokens: broken": {Tokens: []int32{1, 2, 3}, Generation: smelt.Generation{Sampler: func([]float32) (int32, error) { return 0, fmt.Errorf("broken") }}},
+	} {
+		a := collect(e.Generate(t.Context(), r))
+		require.ErrorContains(t, a.err, want)
+		require.Empty(t, a.tokens)
+	}
+	none := collect(e.Generate(t.Context(), smelt.Request{Prompt: "a", Generation: smelt.Generation{N: -1}}))
+	require.NoError(t, none.err)
+	require.Empty(t, none.tokens)
+
+	full := collect(e.Generate(t.Context(), smelt.Request{Tokens: make([]int32, 60), Generation: smelt.Generation{IgnoreStop: true}}))
+	require.NoError(t, full.err)
+	require.Len(t, full.tokens, 5, "the last token need not fit")
+	require.Equal(t, smelt.FinishLength, full.tokens[4].Finish)
+}
+
+// TestEngineCloses: breaking off a range ends a request, and so do its context, and Close of
+// the engine or of what it was made of; no goroutine is left.
+func TestEngineCloses(t *testing.T) {
+	before := runtime.NumGoroutine()
+	opts := options(t, "cpu", ir.F16)
+	opts.Context, opts.Sequences, opts.Block = 512, 2, 16
+	m, err := smelt.Open(testfiles.Model(t, "tiny-llama/gguf/tiny-llama-Q4_0.gguf"), "")
+	require.NoError(t, err)
+	p, err := m.Compile(opts)
+	require.NoError(t, err)
+	for _, first := range []string{"engine", "loaded", "model"} {
+		l, err := p.Load(smelt.Device{Name: "cpu", Threads: 1})
+		require.NoError(t, err)
+		e, err := l.NewEngine(smelt.EngineOptions{})
+		require.NoError(t, err)
+		long := smelt.Request{Prompt: onceUpon, Generation: smelt.Generation{N: 400, IgnoreStop: true}}
+		for range e.Generate(t.Context(), long) {
+			break
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		tokens := 0
+		for _, err := range e.Generate(ctx, long) {
+			if tokens++; tokens == 3 {
+				cancel()
+			}
+			if err != nil {
+				require.ErrorIs(t, err, context.Canceled)
+			}
+		}
+		require.Less(t, tokens, 400)
+		cancel()
+		var wait sync.WaitGroup
+		closes := map[string]func() error{"engine": e.Close, "loaded": l.Close, "model": m.Close}
+		for range 3 {
+			wait.Go(func() {
+				if a := collect(e.Generate(t.Context(), long)); first != "model" {
+					require.ErrorIs(t, a.err, smelt.ErrClosed)
+				}
+			})
+		}
+		require.Eventually(t, func() bool { return e.Stats().Running == 2 }, time.Minute, time.Millisecond)
+		require.NoError(t, closes[first]())
+		if first == "model" {
+			require.NoError(t, l.Close())
+		}
+		wait.Wait()
+		for _, name := range []string{"engine", "loaded"} {
+			require.NoError(t, closes[name]())
+			require.NoError(t, closes[name]())
+		}
+		require.ErrorIs(t, collect(e.Generate(t.Context(), long)).err, smelt.ErrClosed)
+		_, err = l.NewEngine(smelt.EngineOptions{})
+		require.ErrorIs(t, err, metal.ErrClosed)
+	}
+	gone(t, before)
+}
+
+// gone waits until no more goroutines run than before.
+func gone(t *testing.T, before int) {
+	for start := time.Now(); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
+		require.Less(t, time.Since(start), time.Minute, "%d goroutines, of %d", runtime.NumGoroutine(), before)
+	}
+}
