@@ -88,7 +88,7 @@ var mirrors = []kernels.Params{
 	kernels.PagedAttentionParams{}, kernels.PagedWriteParams{}, kernels.CopyBlocksParams{},
 	kernels.EmbedParams{}, kernels.NormParams{}, kernels.LinearParams{}, kernels.RopeParams{},
 	kernels.CacheWriteParams{}, kernels.CacheReadParams{}, kernels.RopeWriteParams{},
-	kernels.AttentionParams{}, kernels.ElementParams{}, kernels.RepeatParams{},
+	kernels.AttentionParams{}, kernels.AttentionWriteParams{}, kernels.ElementParams{}, kernels.RepeatParams{},
 	kernels.TransposeParams{}, kernels.MatmulParams{}, kernels.MaskParams{}, kernels.ReduceParams{}, kernels.TopKParams{},
 	kernels.FlashParams{},
 }
