@@ -71,7 +71,8 @@ type compileFlags struct {
 	context int
 	prefill int // most tokens of a prefill step; no flag of its own
 
-	sequences int // of a step; 0 for one; no flag of its own
+	sequences int  // of a step; 0 for one; no flag of its own
+	paged     bool // the cache is for an engine: blocks, and a row of logits for each sequence
 
 	flags    *pflag.FlagSet
 	products string                               // where matrix products go
@@ -137,6 +138,12 @@ func checkPlan(flags *pflag.FlagSet, path string) error {
 // options checks the flags and turns them into compile options.
 func (f *compileFlags) options(stderr io.Writer) (smelt.Options, error) {
 	opts := smelt.Options{Level: f.level, Chip: f.chip, Context: f.context, Prefill: f.prefill, Sequences: f.sequences, DebugOutput: stderr, Observer: f.observer}
+	if f.paged {
+		opts.Block, opts.Rows = smelt.DefaultBlock, 1
+		if f.context > 0 {
+			opts.Block = min(opts.Block, f.context)
+		}
+	}
 	if f.level != 0 && f.level != 1 {
 		return opts, usagef("-O %d: want 0 or 1", f.level)
 	}

@@ -3,6 +3,7 @@
 // Usage:
 //
 //	smelt run MODEL -p TEXT      continue a text
+//	smelt batch MODEL            answer a file of requests, many at a time
 //	smelt dot MODEL              draw the graph, as written, fused or scheduled
 //	smelt explain MODEL          say what the compiler did
 //	smelt compile MODEL -o PLAN  compile ahead of time
@@ -180,7 +181,7 @@ func flagError(cmd *cobra.Command, err error) error {
 var flagValues = map[string][]string{
 	"device": {"auto", "metal", "cpu", "emu"}, "target": {"metal", "cpu"},
 	"stage": {"source", "fused", "plan"}, "phase": {"prefill", "decode"},
-	"kv": cacheTypes(), "act": {"f16", "f32"}, "optimize": {"0", "1"}, "debug": {"help"},
+	"kv": cacheTypes(), "act": {"f16", "f32"}, "optimize": {"0", "1"}, "debug": {"help"}, "speculate": {"off"},
 }
 
 func completeFlags(cmd *cobra.Command) {
@@ -193,7 +194,7 @@ func completeFlags(cmd *cobra.Command) {
 
 // verbs makes each command afresh, so that tests can run several in one process.
 var verbs = []func() *cobra.Command{
-	runVerb, dotVerb, explainVerb, compileVerb, benchVerb, tuneVerb, logitsVerb, perplexityVerb, verifyVerb, tokenizeVerb, inspectVerb, quantizeVerb, synthVerb, kernelsVerb,
+	runVerb, batchVerb, dotVerb, explainVerb, compileVerb, benchVerb, tuneVerb, logitsVerb, perplexityVerb, verifyVerb, tokenizeVerb, inspectVerb, quantizeVerb, synthVerb, kernelsVerb,
 }
 
 // modelArg asks for exactly one argument, a model; --debug=help needs none.

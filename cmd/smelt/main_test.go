@@ -92,6 +92,7 @@ func TestScripts(t *testing.T) {
 			"failure":   func(ts *testscript.TestScript, _ bool, args []string) { fails(ts, exitFailure, args) },
 			"interrupt": interrupt,
 			"jq":        jq,
+			"jsonl":     jsonl,
 			"npy":       npyShape,
 			"graph":     parseGraph,
 			"truncate":  truncate,
@@ -156,6 +157,21 @@ func jq(ts *testscript.TestScript, neg bool, args []string) {
 	if _, err := d.Token(); err != io.EOF {
 		ts.Fatalf("%s holds more than one JSON value", args[0])
 	}
+	evaluate(ts, neg, args, v)
+}
+
+// jsonl is jq for a file with a JSON value a line, and an expression of all in an array.
+func jsonl(ts *testscript.TestScript, neg bool, args []string) {
+	all := []any{}
+	for line := range strings.Lines(ts.ReadFile(args[0])) {
+		var v any
+		ts.Check(json.Unmarshal([]byte(line), &v))
+		all = append(all, v)
+	}
+	evaluate(ts, neg, args, all)
+}
+
+func evaluate(ts *testscript.TestScript, neg bool, args []string, v any) {
 	query, err := gojq.Parse(args[1])
 	ts.Check(err)
 	got, ok := query.Run(v).Next()

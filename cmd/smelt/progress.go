@@ -39,7 +39,10 @@ func bar(w io.Writer, what string) (progress func(done, total int64), finish fun
 
 // spin shows that something of unknown length goes on, until the returned function
 // is called.
-func spin(w io.Writer, what string) (stop func()) {
+func spin(w io.Writer, what string) (stop func()) { return watch(w, func() string { return what }) }
+
+// watch is spin for what can be told more of as it goes on.
+func watch(w io.Writer, what func() string) (stop func()) {
 	if !showsBars(w) {
 		return func() {}
 	}
@@ -51,7 +54,7 @@ func spin(w io.Writer, what string) (stop func()) {
 			return
 		case <-time.After(patience):
 		}
-		b := progressbar.NewOptions(-1, progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(what), progressbar.OptionClearOnFinish())
+		b := progressbar.NewOptions(-1, progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(what()), progressbar.OptionClearOnFinish())
 		tick := time.NewTicker(100 * time.Millisecond)
 		defer tick.Stop()
 		for {
@@ -60,6 +63,7 @@ func spin(w io.Writer, what string) (stop func()) {
 				_ = b.Finish()
 				return
 			case <-tick.C:
+				b.Describe(what())
 				_ = b.Add(1)
 			}
 		}

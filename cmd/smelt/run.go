@@ -131,19 +131,9 @@ func executionOptions(cmd *cobra.Command, path string, compile *compileFlags, de
 
 // openSession compiles MODEL for the chosen device and loads it there.
 func openSession(cmd *cobra.Command, path string, compile *compileFlags, device *deviceFlags) (*smelt.Session, *smelt.Program, error) {
-	opts, err := executionOptions(cmd, path, compile, device)
+	p, err := openProgram(cmd, path, compile, device)
 	if err != nil {
 		return nil, nil, err
-	}
-	if !isPlan(path) {
-		useTuning(cmd.ErrOrStderr(), smelt.Device{Name: device.device, Threads: device.threads}, &opts)
-	}
-	p, err := program(path, opts, compile.weights, device.weights)
-	if err != nil {
-		return nil, nil, err
-	}
-	if !p.Model().HasWeights() {
-		return nil, nil, fmt.Errorf("%s: %w; smelt synth makes a file with random ones", path, smelt.ErrNoWeights)
 	}
 	s, err := loadSession(cmd, p, device)
 	if err != nil {
@@ -151,6 +141,25 @@ func openSession(cmd *cobra.Command, path string, compile *compileFlags, device 
 		return nil, nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return s, p, nil
+}
+
+// openProgram compiles MODEL for the chosen device.
+func openProgram(cmd *cobra.Command, path string, compile *compileFlags, device *deviceFlags) (*smelt.Program, error) {
+	opts, err := executionOptions(cmd, path, compile, device)
+	if err != nil {
+		return nil, err
+	}
+	if !isPlan(path) {
+		useTuning(cmd.ErrOrStderr(), smelt.Device{Name: device.device, Threads: device.threads}, &opts)
+	}
+	p, err := program(path, opts, compile.weights, device.weights)
+	if err != nil {
+		return nil, err
+	}
+	if !p.Model().HasWeights() {
+		return nil, fmt.Errorf("%s: %w; smelt synth makes a file with random ones", path, smelt.ErrNoWeights)
+	}
+	return p, nil
 }
 
 // hintDevice adds what would work to an error about a device that is the wrong one for
@@ -168,8 +177,21 @@ func hintDevice(p *smelt.Program, err error) error {
 	return fmt.Errorf("%w; --device %s runs it", err, p.Plan.Target)
 }
 
-// loadSession loads a program, with a sign of life where that takes a while.
+// loadSession loads a program for one sequence.
 func loadSession(cmd *cobra.Command, p *smelt.Program, device *deviceFlags) (*smelt.Session, error) {
+	l, err := load(cmd, p, device)
+	if err != nil {
+		return nil, err
+	}
+	s, err := l.NewSession()
+	if err != nil {
+		l.Close()
+	}
+	return s, err
+}
+
+// load loads a program, with a sign of life where that takes a while.
+func load(cmd *cobra.Command, p *smelt.Program, device *deviceFlags) (*smelt.Loaded, error) {
 	done := sync.OnceFunc(spin(cmd.ErrOrStderr(), "loading "+p.Plan.Model))
 	defer done()
 	l, err := p.Load(smelt.Device{Name: device.device, Threads: device.threads})
@@ -180,11 +202,7 @@ func loadSession(cmd *cobra.Command, p *smelt.Program, device *deviceFlags) (*sm
 		done()
 		fmt.Fprintf(cmd.ErrOrStderr(), "compiled %d kernels in %.1f s, %d of them kept from before\n", c.Pipelines, c.Time.Seconds(), c.Kept)
 	}
-	s, err := l.NewSession()
-	if err != nil {
-		l.Close()
-	}
-	return s, err
+	return l, nil
 }
 
 func isTerminal(r io.Reader) bool {

@@ -1,0 +1,501 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/samber/lo"
+	"github.com/spf13/cobra"
+
+	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/metal"
+)
+
+func batchVerb() *cobra.Command {
+	var (
+		compile          compileFlags
+		device           deviceFlags
+		in, out          string
+		parallel         int
+		cacheBytes       int64
+		speculate, draft string
+	)
+	cmd := &cobra.Command{
+		Use:   "batch MODEL --in F.jsonl --out F.jsonl",
+		Short: "Answer a file of requests, many at a time",
+		Long: `Reads requests, a JSON object a line, and writes an answer for each, a JSON object a
+line, as they are completed. A line has a "prompt", to which the start token is added
+where the model has one, or "tokens" as they are; "id" (a string; default the line's
+number), "n" (default 128), "temp" (default 0), "top_k", "top_p", "min_p", "seed",
+"stop", "logprobs" (alternatives to each token) and "ignore_stop" are as they like.
+
+A line that is wrong is answered by one with "error", and the others go on. Where --out
+has answers already, their lines are skipped, so that a run that was cut off goes on;
+lines that ended with errors are tried again.`,
+		Example: `  smelt batch model.gguf --in requests.jsonl --out answers.jsonl --parallel 16
+  echo '{"prompt": "Once upon a time", "n": 20}' | smelt batch model.gguf`,
+		Args: modelArg,
+	}
+	flags := cmd.Flags()
+	compile.add(flags)
+	device.add(flags)
+	device.addWeights(flags)
+	flags.StringVar(&in, "in", "-", "the requests; - is standard input")
+	flags.StringVar(&out, "out", "-", "the answers; - is standard output")
+	flags.IntVar(&parallel, "parallel", smelt.DefaultSequences, "most requests at once")
+	flags.Int64Var(&cacheBytes, "cache-bytes", 0, "size of the cache (default: as many whole contexts, at most half of the free memory)")
+	flags.StringVar(&speculate, "speculate", "off", "how tokens are guessed: ngram or off; so far, off")
+	flags.StringVar(&draft, "draft", "", "a model that guesses tokens; so far, none")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if compile.help(cmd) {
+			return nil
+		}
+		switch {
+		case parallel < 1 || parallel > 1024:
+			return usagef("--parallel %d: want 1 to 1024", parallel)
+		case cacheBytes < 0:
+			return usagef("--cache-bytes %d: want 0 or more", cacheBytes)
+		case speculate != "off" && speculate != "ngram":
+			return usagef("--speculate %s: want ngram or off", speculate)
+		case speculate != "off":
+			return usagef("--speculate %s: %w", speculate, smelt.ErrNoDrafts)
+		case draft != "":
+			return usagef("--draft %s: %w", draft, smelt.ErrNoDrafts)
+		case in == "-" && isTerminal(cmd.InOrStdin()):
+			return usagef("--in F.jsonl is missing")
+		}
+		o := smelt.EngineOptions{CacheBytes: cacheBytes}
+		if !isPlan(args[0]) || cmd.Flags().Changed("parallel") {
+			o.Sequences = parallel
+		}
+		compile.sequences, compile.paged = parallel, true
+		p, err := openProgram(cmd, args[0], &compile, &device)
+		if err != nil {
+			return err
+		}
+		defer p.Close()
+		lines, err := openLines(cmd.InOrStdin(), in)
+		if err != nil {
+			return err
+		}
+		defer lines.Close()
+		results, err := openResults(cmd.OutOrStdout(), out, in)
+		if err != nil {
+			return err
+		}
+		defer results.Close()
+		l, err := load(cmd, p, &device)
+		if err != nil {
+			return fmt.Errorf("%s: %w", args[0], err)
+		}
+		defer l.Close()
+		e, err := l.NewEngine(o)
+		if err != nil {
+			return fmt.Errorf("%s: %w", args[0], err)
+		}
+		defer e.Close()
+		m, on := e.OnDevice().Memory(), l.Info()
+		fmt.Fprintf(cmd.ErrOrStderr(), "smelt: weights %d bytes, cache %d bytes, arena %d bytes, on %s with %d threads\n",
+			l.Memory().Weights, m.Cache, m.Arena, on.Name, on.Threads)
+		b := &batchRun{engine: e, path: args[0], results: results, start: time.Now()}
+		done := watch(cmd.ErrOrStderr(), b.progress)
+		err = b.run(cmd.Context(), lines, 2*parallel) // one waits for each that runs
+		done()
+		fmt.Fprintf(cmd.ErrOrStderr(), "smelt: %s\n", b.progress())
+		return err
+	}
+	return cmd
+}
+
+// openLines opens a file of requests.
+func openLines(stdin io.Reader, path string) (io.ReadCloser, error) {
+	if path == "-" {
+		return io.NopCloser(stdin), nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("--in: %w", err)
+	}
+	return f, nil
+}
+
+// batchResult is a line of answers. Its ID is that of the request.
+type batchResult struct {
+	ID           string         `json:"id"`
+	Tokens       []int32        `json:"tokens"`
+	Text         string         `json:"text"`
+	Logprobs     []batchLogprob `json:"logprobs"`
+	Finish       string         `json:"finish"`
+	Error        *string        `json:"error"`
+	PromptTokens int            `json:"prompt_tokens"`
+	CachedTokens int            `json:"cached_tokens"`
+	Drafted      int            `json:"drafted"`
+	Accepted     int            `json:"accepted"`
+}
+
+type batchLogprob struct {
+	Logprob float32            `json:"logprob"`
+	Top     []batchAlternative `json:"top"`
+}
+
+type batchAlternative struct {
+	ID      int32   `json:"id"`
+	Logprob float32 `json:"logprob"`
+}
+
+// finishError is the finish of a line that went wrong.
+const finishError = "error"
+
+func (r *batchResult) fail(err error) {
+	r.Finish, r.Error = finishError, lo.ToPtr(err.Error())
+}
+
+// finite is what JSON has in the place of a logarithm of 0.
+func finite(logprob float32) float32 { return max(logprob, -math.MaxFloat32) }
+
+func (r *batchResult) add(t *smelt.Token, logprobs bool) {
+	r.Text += t.Text
+	r.Tokens = append(r.Tokens, t.ID)
+	r.Finish = t.Finish
+	if logprobs {
+		top := lo.Map(t.Top, func(a smelt.Alternative, _ int) batchAlternative { return batchAlternative{a.ID, finite(a.Logprob)} })
+		r.Logprobs = append(r.Logprobs, batchLogprob{finite(t.Logprob), top})
+	}
+}
+
+func (r *batchResult) take(u *smelt.Usage) {
+	if u != nil {
+		r.PromptTokens, r.CachedTokens, r.Drafted, r.Accepted = u.PromptTokens, u.CachedTokens, u.Drafted, u.Accepted
+	}
+}
+
+// results is where answers go, and what is there already.
+type results struct {
+	io.Writer
+	io.Closer
+	answered map[string]bool   // without an error
+	failed   map[string]string // with this one
+}
+
+// openResults opens a file of answers and cuts off a last line that is not whole.
+func openResults(stdout io.Writer, path, in string) (*results, error) {
+	r := &results{answered: map[string]bool{}, failed: map[string]string{}}
+	if path == "-" {
+		r.Writer, r.Closer = stdout, io.NopCloser(nil)
+		return r, nil
+	}
+	if err := checkOutput("--out", path); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("--out: %w", err)
+	}
+	r.Writer, r.Closer = f, f
+	info, err := f.Stat()
+	if err == nil && info.Mode().IsRegular() {
+		if other, missing := os.Stat(in); in != "-" && missing == nil && os.SameFile(info, other) {
+			err = usagef("--out %s is the file of --in", path)
+		} else {
+			err = r.resume(f)
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// resume reads the answers that a file has, and leaves it at the end of the last whole one.
+func (r *results) resume(f *os.File) error {
+	from, end := bufio.NewReader(f), int64(0)
+	for n := 1; ; n++ {
+		line, err := from.ReadBytes('\n')
+		if err == io.EOF {
+			break
+		} else if err != nil {
+			return err
+		}
+		var was struct {
+			ID    *string `json:"id"`
+			Error *string `json:"error"`
+		}
+		if err := json.Unmarshal(line, &was); err != nil || was.ID == nil {
+			return fmt.Errorf("--out %s: line %d is no answer of smelt batch; another file is needed, or none", f.Name(), n)
+		}
+		if was.Error == nil {
+			r.answered[*was.ID] = true
+		} else {
+			r.failed[*was.ID] = *was.Error
+		}
+		end += int64(len(line))
+	}
+	if err := f.Truncate(end); err != nil {
+		return err
+	}
+	_, err := f.Seek(end, io.SeekStart)
+	return err
+}
+
+// write adds an answer. An error that is there already is not told again.
+func (r *results) write(b *batchResult) error {
+	if was, failed := r.failed[b.ID]; failed && b.Error != nil && *b.Error == was {
+		return nil
+	}
+	var line bytes.Buffer
+	to := json.NewEncoder(&line)
+	to.SetEscapeHTML(false)
+	if err := to.Encode(b); err != nil {
+		return err
+	}
+	_, err := r.Write(line.Bytes())
+	return err
+}
+
+// batchLine is a line of requests.
+type batchLine struct {
+	ID         *string         `json:"id"`
+	Prompt     *string         `json:"prompt"`
+	Tokens     []int32         `json:"tokens"`
+	Messages   json.RawMessage `json:"messages"`
+	N          *int            `json:"n"`
+	Temp       float64         `json:"temp"`
+	TopK       int             `json:"top_k"`
+	TopP       float64         `json:"top_p"`
+	MinP       float64         `json:"min_p"`
+	Seed       *uint64         `json:"seed"`
+	Stop       []string        `json:"stop"`
+	Logprobs   int             `json:"logprobs"`
+	IgnoreStop bool            `json:"ignore_stop"`
+	Schema     json.RawMessage `json:"schema"`
+	Tools      json.RawMessage `json:"tools"`
+}
+
+// batchKeys are those of a line.
+var batchKeys = []string{"id", "prompt", "tokens", "messages", "n", "temp", "top_k", "top_p", "min_p", "seed", "stop", "logprobs", "ignore_stop", "schema", "tools"}
+
+// parseLine reads a request. The id is that of the line, whatever is wrong with it
+// otherwise, where it has one.
+func parseLine(text []byte, number int) (id string, r smelt.Request, err error) {
+	id = strconv.Itoa(number)
+	var keys map[string]json.RawMessage
+	if err := json.Unmarshal(text, &keys); err != nil {
+		var kind *json.UnmarshalTypeError
+		if errors.As(err, &kind) {
+			return id, r, fmt.Errorf("line %d is no JSON object", number)
+		}
+		return id, r, fmt.Errorf("line %d is no JSON: %w", number, err)
+	}
+	var own string
+	if given, ok := keys["id"]; ok && json.Unmarshal(given, &own) == nil && string(given) != "null" {
+		id = own
+	}
+	for _, key := range slices.Sorted(slices.Values(lo.Keys(keys))) {
+		if !slices.Contains(batchKeys, key) {
+			return id, r, fmt.Errorf("line %d: unknown key %q%s", number, key, suggestion(key, "", batchKeys))
+		}
+	}
+	var l batchLine
+	if err := json.Unmarshal(text, &l); err != nil {
+		var kind *json.UnmarshalTypeError
+		if errors.As(err, &kind) {
+			err = fmt.Errorf("%q is a %s, want %s", kind.Field, kind.Value, kind.Type)
+		}
+		return id, r, fmt.Errorf("line %d: %w", number, err)
+	}
+	if r, err = l.request(); err != nil {
+		err = fmt.Errorf("line %d: %w", number, err)
+	}
+	return id, r, err
+}
+
+func (l *batchLine) request() (r smelt.Request, err error) {
+	for key, value := range map[string]json.RawMessage{"messages": l.Messages, "schema": l.Schema, "tools": l.Tools} {
+		if len(value) > 0 && string(value) != "null" {
+			return r, fmt.Errorf("%q cannot be answered yet", key)
+		}
+	}
+	switch n := cmp.Or(lo.FromPtr(l.N), 0); {
+	case l.Prompt == nil && l.Tokens == nil:
+		return r, errors.New(`"prompt" or "tokens" is missing`)
+	case l.Prompt != nil && l.Tokens != nil:
+		return r, errors.New(`"prompt" and "tokens" do not go together`)
+	case l.Prompt == nil && len(l.Tokens) == 0:
+		return r, errors.New(`"tokens" is empty`)
+	case n < 0:
+		return r, fmt.Errorf(`"n" is %d, want 0 or more`, n)
+	case l.Logprobs < 0:
+		return r, fmt.Errorf(`"logprobs" is %d, want 0 or more`, l.Logprobs)
+	case l.N != nil && n == 0:
+		r.Generation.N = -1
+	default:
+		r.Generation.N = n
+	}
+	r.Prompt, r.Tokens = lo.FromPtr(l.Prompt), l.Tokens
+	g := &r.Generation
+	g.Sampling = smelt.Sampling{Temperature: l.Temp, TopK: l.TopK, TopP: l.TopP, MinP: l.MinP, Seed: rand.Uint64()}
+	if l.Seed != nil {
+		g.Sampling.Seed = *l.Seed
+	}
+	g.Stop, g.IgnoreStop, g.Logprobs = l.Stop, l.IgnoreStop, l.Logprobs
+	return r, g.Sampling.Validate()
+}
+
+// batchRun answers lines.
+type batchRun struct {
+	engine *smelt.Engine
+	path   string // of the model
+	start  time.Time
+
+	mu                       sync.Mutex
+	results                  *results
+	answered, failed, before int // lines
+	prompts, cached, n       int // tokens; n are those that were generated, answers under way included
+}
+
+// progress sums up what was done so far.
+func (b *batchRun) progress() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	elapsed := time.Since(b.start)
+	text := fmt.Sprintf("%d lines answered, %d with errors, %d before; %d tokens in %.1f s (%.1f tokens/s)",
+		b.answered, b.failed, b.before, b.n, elapsed.Seconds(), perSecond(b.n, elapsed))
+	if b.prompts > 0 {
+		text += fmt.Sprintf(", %d of %d prompt tokens from the cache", b.cached, b.prompts)
+	}
+	return text
+}
+
+// run answers all lines, so many at once. What is wrong with one is its answer; an error is
+// what keeps all from being answered.
+func (b *batchRun) run(ctx context.Context, lines io.Reader, most int) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wait sync.WaitGroup
+	places := make(chan struct{}, most)
+	err := b.read(lines, func(id string, q smelt.Request) error {
+		select {
+		case places <- struct{}{}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		wait.Go(func() {
+			if err := b.answer(ctx, id, q); err != nil {
+				cancel(err)
+			}
+			<-places
+		})
+		return nil
+	})
+	if err != nil {
+		cancel(err)
+	}
+	wait.Wait()
+	return context.Cause(ctx)
+}
+
+// read hands over the requests that have no answer yet, and answers lines that are none.
+func (b *batchRun) read(lines io.Reader, begin func(id string, q smelt.Request) error) error {
+	seen := map[string]int{}
+	from := bufio.NewReader(lines)
+	for number := 1; ; number++ {
+		text, err := from.ReadBytes('\n')
+		if err != nil && err != io.EOF {
+			return fmt.Errorf("--in: %w", err)
+		}
+		last := err == io.EOF
+		if text = bytes.TrimSpace(text); len(text) > 0 {
+			id, q, err := parseLine(text, number)
+			if first, twice := seen[id]; twice {
+				err = fmt.Errorf("line %d: line %d has the id %q already", number, first, id)
+			} else {
+				seen[id] = number
+			}
+			switch {
+			case err != nil:
+				err = b.refuse(id, err)
+			case b.results.answered[id]:
+				b.mu.Lock()
+				b.before++
+				b.mu.Unlock()
+			default:
+				err = begin(id, q)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if last {
+			return nil
+		}
+	}
+}
+
+// refuse answers a line that is no request.
+func (b *batchRun) refuse(id string, err error) error {
+	r := batchResult{ID: id, Tokens: []int32{}}
+	r.fail(err)
+	return b.finish(&r)
+}
+
+// answer answers one request. An error is not of the request alone.
+func (b *batchRun) answer(ctx context.Context, id string, q smelt.Request) error {
+	r := batchResult{ID: id, Tokens: []int32{}}
+	if q.Generation.N < 0 { // nothing is asked for; the prompt counts all the same
+		ids, err := q.Tokens, error(nil)
+		if len(ids) == 0 {
+			ids, err = b.engine.Loaded().Encode(q.Prompt)
+		}
+		if r.PromptTokens, r.Finish = len(ids), smelt.FinishLength; err != nil {
+			r.fail(err)
+		}
+		return b.finish(&r)
+	}
+	for token, err := range b.engine.Generate(ctx, q) {
+		r.take(token.Usage)
+		switch {
+		case err == nil:
+			r.add(&token, q.Generation.Logprobs > 0)
+			b.mu.Lock()
+			b.n++
+			b.mu.Unlock()
+		case ctx.Err() != nil, errors.Is(err, metal.ErrLost), errors.Is(err, smelt.ErrClosed):
+			return err
+		default:
+			r.Text += token.Text
+			r.fail(hintNaN(b.path, err))
+		}
+	}
+	return b.finish(&r)
+}
+
+// finish writes an answer.
+func (b *batchRun) finish(r *batchResult) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if r.Error != nil {
+		b.failed++
+	} else {
+		b.answered++
+	}
+	b.prompts += r.PromptTokens
+	b.cached += r.CachedTokens
+	if err := b.results.write(r); err != nil {
+		return fmt.Errorf("--out: %w", err)
+	}
+	return nil
+}
