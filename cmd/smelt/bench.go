@@ -20,6 +20,7 @@ func benchVerb() *cobra.Command {
 		compile                compileFlags
 		device                 deviceFlags
 		prompt, n, depth, runs int
+		parallel               []int
 		profile, asJSON        bool
 	)
 	cmd := &cobra.Command{
@@ -28,6 +29,10 @@ func benchVerb() *cobra.Command {
 		Long: `Measures a prompt of -p tokens (pp) and the generation of -n tokens, one at a time
 (tg), each -r times after a warm-up, at a sequence that is --depth tokens long
 already. arch:NAME is measured with random weights of --type.
+
+With --parallel, as many sequences as each of its numbers says generate -n tokens at
+once, each after a prompt of its own of -p tokens, which is fed before the clock starts;
+the rate is that of all together.
 
 With --profile, the prompt and one token are run -r times more with each dispatch
 timed, and a table tells by kernel and op where the time goes: beside it the bytes and
@@ -47,6 +52,7 @@ a usual step takes.`,
 	flags.IntVarP(&n, "n", "n", 64, "tokens to generate; 0 leaves it out")
 	flags.IntVar(&depth, "depth", 0, "tokens in the cache before either")
 	flags.IntVarP(&runs, "runs", "r", 3, "repetitions")
+	flags.IntSliceVar(&parallel, "parallel", nil, "also with so many sequences at once: 1,4,16")
 	flags.BoolVar(&profile, "profile", false, "also say where the time goes, by kernel and op")
 	flags.BoolVar(&asJSON, "json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -60,6 +66,14 @@ a usual step takes.`,
 			return usagef("-r %d: want 1 or more", runs)
 		case depth > maxContext || prompt > maxContext || n > maxContext:
 			return usagef("-p %d -n %d --depth %d: want at most %d each", prompt, n, depth, maxContext)
+		}
+		for _, sequences := range parallel {
+			if sequences < 1 || sequences > 1024 {
+				return usagef("--parallel %d: want 1 to 1024", sequences)
+			}
+		}
+		if len(parallel) > 0 && n == 0 {
+			return usagef("--parallel measures the generation of -n tokens, and -n is 0")
 		}
 		if need := depth + max(prompt, n); compile.context == 0 && !isPlan(args[0]) {
 			compile.context = need
@@ -93,6 +107,7 @@ a usual step takes.`,
 			}
 			results = append(results, *r)
 		}
+		info := s.Loaded().Info()
 		var (
 			tests []*timedTest
 			limit *ceilings
@@ -101,18 +116,31 @@ a usual step takes.`,
 			if tests, err = profileTests(cmd.Context(), s, p.Plan, prompt, n, depth, runs); err != nil {
 				return err
 			}
-			limit = ceilingsOf(s.Loaded().Info())
+			limit = ceilingsOf(info)
+		}
+		if len(parallel) > 0 {
+			if err := s.Loaded().Close(); err != nil { // its memory is for the engine
+				return err
+			}
+			more, err := benchParallel(cmd, p, &device, parallel, depth+prompt, n, runs)
+			if err != nil {
+				return fmt.Errorf("%s: %w", args[0], err)
+			}
+			for i := range more {
+				more[i].Depth = depth
+			}
+			results = append(results, more...)
 		}
 		if asJSON {
 			object := map[string]any{"results": results}
 			if profile {
 				object["profile"] = lo.FlatMap(tests, func(t *timedTest, _ int) []*timedRow { return t.rows })
 				object["limits"] = limit
-				fmt.Fprintln(cmd.ErrOrStderr(), profileNote(s.Loaded().Info(), limit))
+				fmt.Fprintln(cmd.ErrOrStderr(), profileNote(info, limit))
 			}
 			return json.NewEncoder(cmd.OutOrStdout()).Encode(object)
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s on %s (%s), %d threads, median of %d\n", p.Plan.Model, s.Loaded().Info().Name, s.Loaded().Info().ISA, s.Loaded().Info().Threads, runs)
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s on %s (%s), %d threads, median of %d\n", p.Plan.Model, info.Name, info.ISA, info.Threads, runs)
 		w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 8, 2, ' ', tabwriter.AlignRight)
 		fmt.Fprintf(w, "TEST\tDEPTH\tTOKENS/S\tLOWEST\tHIGHEST\t\n")
 		for _, r := range results {
@@ -125,17 +153,18 @@ a usual step takes.`,
 		if !profile {
 			return nil
 		}
-		fmt.Fprintln(cmd.ErrOrStderr(), profileNote(s.Loaded().Info(), limit))
+		fmt.Fprintln(cmd.ErrOrStderr(), profileNote(info, limit))
 		return printProfiles(cmd.OutOrStdout(), tests, limit)
 	}
 	return cmd
 }
 
 type result struct {
-	Test   string    `json:"test"`
-	Depth  int       `json:"depth"`
-	Median float64   `json:"tps_median"`
-	TPS    []float64 `json:"tps"`
+	Test     string    `json:"test"`
+	Parallel int       `json:"parallel,omitempty"` // sequences, where there may be several
+	Depth    int       `json:"depth"`
+	Median   float64   `json:"tps_median"` // of all together
+	TPS      []float64 `json:"tps"`
 }
 
 // openBench is openSession, but gives a shape random weights.
