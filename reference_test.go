@@ -438,6 +438,41 @@ func TestLongContext(t *testing.T) {
 	}
 }
 
+// TestFiveDispatches counts what a step of one and of eight decoding sequences launches, for
+// both families and every kind of weights that is common.
+func TestFiveDispatches(t *testing.T) {
+	for arch, write := range map[string]string{"qwen3-0.6b": "head_norm_rope_kv_write", "llama3.2-1b": "rope_qkv_write"} {
+		for _, weights := range []string{"f16", "q8_0", "q4_0", "q4_k_m"} {
+			m, err := smelt.Open("arch:"+arch, weights)
+			require.NoError(t, err)
+			for context, perLayer := range map[int]int{512: 5, 8192: 6} {
+				steps := []int{1, 8}
+				if weights == "q4_0" {
+					steps = append(steps, 9, 64)
+				}
+				for _, sequences := range steps {
+					p, err := m.Compile(smelt.Options{Target: "metal", Level: 1, Context: context, Sequences: sequences})
+					require.NoError(t, err)
+					e, err := p.Explain("decode", sequences)
+					require.NoError(t, err)
+					want, outside := perLayer, 3
+					if sequences > 8 { // norms are dispatches of their own
+						want, outside = perLayer+2, 5
+					}
+					at := fmt.Sprintf("%s %s, %d sequences of %d", arch, weights, sequences, context)
+					require.Equal(t, want, e.DispatchesPerLayer, at)
+					require.Equal(t, outside, e.DispatchesOutsideLayers, at)
+					require.LessOrEqual(t, e.Barriers, want*e.Layers+outside, at)
+					for _, rule := range []string{"kv_replication_elimination", write, "attention_write"} {
+						require.Equal(t, e.Layers, e.Fusions[rule], "%s: %s", at, rule)
+					}
+				}
+			}
+			require.NoError(t, m.Close())
+		}
+	}
+}
+
 // TestNamedFusions checks the three fusions that the project is named for on the
 // shapes of real models.
 func TestNamedFusions(t *testing.T) {

@@ -433,7 +433,7 @@ func shape(plan *lower.Plan, s Step, d *lower.Dispatch, k *kernels.Kernel) strin
 			}
 		}
 	}
-	if k.Params == "AttentionParams" {
+	if k.Params == "AttentionParams" || k.Params == "AttentionWriteParams" {
 		out += fmt.Sprintf(" over %d keys", s.Sizes[ir.Smax])
 	}
 	return out
@@ -452,12 +452,13 @@ var shapes = map[string]func(w map[string]int64) string{
 		}
 		return fmt.Sprintf("%d×%d→%s", w["tokens"], w["k"], n)
 	},
-	"RopeParams":       sizes("%d×%d×%d", "tokens", "heads", "head"),
-	"CacheWriteParams": sizes("%d×%d×%d", "tokens", "kv_heads", "head"),
-	"RopeWriteParams":  sizes("%d×(%d+2·%d)×%d", "tokens", "heads", "kv_heads", "head"),
-	"AttentionParams":  sizes("%d×(%d/%d)×%d", "tokens", "heads", "kv_heads", "head"),
-	"ReduceParams":     sizes("%d×%d×%d of %d parts", "tokens", "heads", "head", "partitions"),
-	"ElementParams":    sizes("%d×%d", "rows", "width"),
+	"RopeParams":           sizes("%d×%d×%d", "tokens", "heads", "head"),
+	"CacheWriteParams":     sizes("%d×%d×%d", "tokens", "kv_heads", "head"),
+	"RopeWriteParams":      sizes("%d×(%d+2·%d)×%d", "tokens", "heads", "kv_heads", "head"),
+	"AttentionParams":      sizes("%d×(%d/%d)×%d", "tokens", "heads", "kv_heads", "head"),
+	"AttentionWriteParams": sizes("%d×(%d/%d)×%d", "tokens", "heads", "kv_heads", "head"),
+	"ReduceParams":         sizes("%d×%d×%d of %d parts", "tokens", "heads", "head", "partitions"),
+	"ElementParams":        sizes("%d×%d", "rows", "width"),
 }
 
 // sizes formats parameters by name.
