@@ -44,7 +44,7 @@ var mayImport = map[string][]string{
 	"internal/peer":    {"", "internal/limits", "ir", "kernels", "metal", "models"},
 	"internal/profile": {"internal/batch", "ir", "kernels", "lower"},
 	"internal/quant":   {"internal/half", "ir"},
-	"internal/tune":    {"internal/engine", "lower", "metal"},
+	"internal/tune":    {"internal/batch", "internal/engine", "lower", "metal"},
 	"internal/tiny":    {"internal/quant", "internal/testfiles", "ir", "models"},
 	"internal/verify":  {"internal/batch", "internal/compare", "internal/engine", "internal/quant", "internal/ref", "ir", "lower", "metal", "passes"},
 }

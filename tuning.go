@@ -27,6 +27,8 @@ type Tuning struct {
 	// Prompt and Tokens are how many are timed, at once and one by one, in each of Rounds
 	// rounds; 0 leaves it to Tune.
 	Prompt, Tokens, Rounds int
+	// Only, if set, names the choices that are measured, of [TunedChoices].
+	Only []string
 	// Progress, if set, is told what begins.
 	Progress func(what string)
 }
@@ -36,6 +38,9 @@ type Tuned = tune.Found
 
 // TunedSite is a choice in a place, with what was tried there.
 type TunedSite = tune.Site
+
+// TunedChoices lists the choices that Tune measures.
+func TunedChoices() []string { return lower.Choices() }
 
 // ErrTuning is wrapped where what was kept cannot be used.
 var ErrTuning = lower.ErrTuning
@@ -76,7 +81,7 @@ func (m *Model) Tune(ctx context.Context, t Tuning) (*Tuned, error) {
 		return p.Plan, nil
 	}
 	return tune.Run(ctx, tune.Subject{Compile: compile, Device: d, Fetch: m.tensor},
-		tune.Options{Prompt: t.Prompt, Tokens: t.Tokens, Rounds: t.Rounds, Progress: t.Progress})
+		tune.Options{Prompt: t.Prompt, Tokens: t.Tokens, Rounds: t.Rounds, Only: t.Only, Progress: t.Progress})
 }
 
 // tunedOff is what SMELT_TUNED is set to by who wants nothing that was kept.

@@ -1,6 +1,7 @@
 package smelt_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -87,6 +88,10 @@ func TestTune(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, more.Winners, len(found.Sites)+1)
 	require.NoError(t, os.WriteFile(path, kept, 0o644))
+
+	ctx, stop := context.WithCancel(t.Context())
+	_, err = m.Tune(ctx, smelt.Tuning{Options: o, Device: d, Progress: func(string) { stop() }})
+	require.ErrorIs(t, err, context.Canceled)
 
 	// Nothing is left beside the file, and what is of no use is said to be.
 	files, err := os.ReadDir(filepath.Dir(path))

@@ -87,6 +87,15 @@ var (
 // choices is the table.
 var choices = []*choice{vecLaunch, matTile, vecOrMat, partition, streams, ahead, piece, layout}
 
+// Choices lists the names of the choices that can be measured.
+func Choices() []string {
+	names := make([]string, len(choices))
+	for i, c := range choices {
+		names[i] = c.name
+	}
+	return names
+}
+
 func choiceNamed(name string) *choice {
 	if i := slices.IndexFunc(choices, func(c *choice) bool { return c.name == name }); i >= 0 {
 		return choices[i]

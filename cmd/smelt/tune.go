@@ -42,6 +42,7 @@ environment leaves them out. arch:NAME is measured with random weights of --type
 	flags.IntVarP(&t.Prompt, "prompt", "p", 0, "tokens of the prompt that is timed (default: as many as a step takes)")
 	flags.IntVarP(&t.Tokens, "n", "n", 8, "tokens timed one by one, in each round")
 	flags.IntVarP(&t.Rounds, "runs", "r", 7, "rounds of each setting beside the default")
+	flags.StringSliceVar(&t.Only, "only", nil, "measure these choices alone: "+strings.Join(smelt.TunedChoices(), ", "))
 	flags.BoolVar(&asJSON, "json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if compile.help(cmd) {
@@ -49,6 +50,11 @@ environment leaves them out. arch:NAME is measured with random weights of --type
 		}
 		if t.Prompt < 0 || t.Tokens < 1 || t.Rounds < 1 {
 			return usagef("-p %d -n %d -r %d: want 0, 1, 1 or more", t.Prompt, t.Tokens, t.Rounds)
+		}
+		for _, name := range t.Only {
+			if err := known("choice", name, smelt.TunedChoices()); err != nil {
+				return err
+			}
 		}
 		var err error
 		if t.Options, err = executionOptions(cmd, args[0], &compile, &device); err != nil {

@@ -28,6 +28,7 @@ import (
 
 	"golang.org/x/exp/stats"
 
+	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/metal"
@@ -48,6 +49,8 @@ type Options struct {
 	Prompt int // tokens of the prompt that is timed; 0: as many as a step of the Plan takes
 	Tokens int // timed one by one after it, in each round; 0: 8
 	Rounds int // of each variant beside the defaults; 0: 7
+	// Only, if set, names the choices that are measured.
+	Only []string
 	// Progress, if set, is told what begins.
 	Progress func(what string)
 }
@@ -106,7 +109,11 @@ func Run(ctx context.Context, s Subject, o Options) (*Found, error) {
 	}
 	defer r.base.close()
 	r.plan()
-	if r.want, err = r.base.results(ctx, r); err != nil {
+	every := make([]int, len(r.steps))
+	for i := range every {
+		every[i] = i
+	}
+	if r.want, err = r.base.results(ctx, r, every); err != nil {
 		return nil, err
 	}
 	for _, v := range r.variants() {
@@ -133,8 +140,8 @@ type runner struct {
 	base  *loaded
 	steps []step
 	sites map[string]*site
-	order []string // keys of sites
-	want  []uint32 // bits of the results of the defaults
+	order []string         // keys of sites
+	want  map[int][]uint32 // bits of the results of the defaults, by index of the step
 }
 
 // step is what is timed: tokens after others, each by itself or all at once.
@@ -142,6 +149,7 @@ type step struct {
 	depth, tokens int
 	random        bool // what is in the cache before
 	apart         bool
+	phase         int
 }
 
 // plan lists the steps, and the sites of the phases that they run.
@@ -158,19 +166,21 @@ func (r *runner) plan() {
 	}
 	prompt = min(prompt, context-r.Tokens)
 	if prompt > 1 {
-		r.steps = append(r.steps, step{tokens: prompt})
+		r.steps = append(r.steps, step{tokens: prompt, phase: r.phaseOf(prompt, 0)})
 	}
 	r.Tokens = min(r.Tokens, context)
-	r.steps = append(r.steps, step{depth: max(prompt, 0), tokens: r.Tokens, apart: true})
-	if last := context - r.Tokens; r.phaseOf(last) != r.phaseOf(max(prompt, 0)) {
-		r.steps = append(r.steps, step{depth: last, tokens: r.Tokens, random: true, apart: true})
+	depth, last := max(prompt, 0), context-r.Tokens
+	after := step{depth: depth, tokens: r.Tokens, apart: true, phase: r.phaseOf(1, depth)}
+	r.steps = append(r.steps, after)
+	if long := r.phaseOf(1, last); long != after.phase {
+		r.steps = append(r.steps, step{depth: last, tokens: r.Tokens, random: true, apart: true, phase: long})
 	}
 	for i := range p.Phases {
 		sites := p.Phases[i].Sites()
 		for j := range sites {
 			at := &sites[j]
 			key := at.Key()
-			if r.sites[key] != nil {
+			if r.sites[key] != nil || r.Only != nil && !slices.Contains(r.Only, at.Choice) {
 				continue
 			}
 			r.order = append(r.order, key)
@@ -182,9 +192,22 @@ func (r *runner) plan() {
 	}
 }
 
-// phaseOf is the phase of a token after so many.
-func (r *runner) phaseOf(depth int) int {
-	return r.base.plan.PhaseFor(&lower.Sizes{lower.T: 1, lower.B: 1, lower.R: 1, lower.NB: 1, lower.Smax: int64(depth + 1)}, 1)
+// phaseOf is the phase of so many tokens after others.
+func (r *runner) phaseOf(tokens, depth int) int {
+	n := int64(tokens)
+	blocks := int64(len(batch.Contiguous(r.base.plan.Block(), r.base.plan.Context)))
+	return r.base.plan.PhaseFor(&lower.Sizes{lower.T: n, lower.B: 1, lower.R: 1, lower.NB: blocks, lower.Smax: int64(depth) + n}, n)
+}
+
+// touched lists the steps, by index, whose phases have a site with another setting. The others
+// are the same Plan.
+func (r *runner) touched(settings map[string]lower.Setting) (steps []int) {
+	for i, s := range r.steps {
+		if slices.ContainsFunc(r.base.plan.Phases[s.phase].Sites(), func(at lower.Site) bool { return settings[at.Key()] != nil }) {
+			steps = append(steps, i)
+		}
+	}
+	return steps
 }
 
 // variant is other settings than the defaults at some sites.
@@ -230,7 +253,7 @@ func (r *runner) try(ctx context.Context, v variant) error {
 		return err
 	}
 	defer l.close()
-	all, err := r.compare(ctx, l)
+	all, err := r.compare(ctx, l, r.touched(v.settings))
 	if err != nil {
 		return err
 	}
@@ -281,7 +304,7 @@ func (r *runner) checked(ctx context.Context, settings map[string]lower.Setting)
 	if err != nil {
 		return nil, false, err
 	}
-	got, err := l.results(ctx, r)
+	got, err := l.results(ctx, r, r.touched(settings))
 	if err == nil && l.rearranged() < r.base.rearranged() && matrices(l.plan) == matrices(r.base.plan) {
 		err = errors.New("there is no memory for two models with rearranged weights")
 	}
@@ -289,7 +312,12 @@ func (r *runner) checked(ctx context.Context, settings map[string]lower.Setting)
 		l.close()
 		return nil, false, err
 	}
-	return l, slices.Equal(r.want, got), nil
+	for i := range got {
+		if !slices.Equal(r.want[i], got[i]) {
+			return l, false, nil
+		}
+	}
+	return l, true, nil
 }
 
 // confirm runs all winners together, and takes back those that save nothing there.
@@ -315,7 +343,7 @@ func (r *runner) confirm(ctx context.Context) error {
 		return err
 	}
 	defer l.close()
-	all, err := r.compare(ctx, l)
+	all, err := r.compare(ctx, l, r.touched(v.settings))
 	if err != nil {
 		return err
 	}
@@ -338,7 +366,7 @@ func (c comparison) wins() bool { return c.with > 0 && c.ratio < 1-Margin && c.m
 
 // compare times a variant and the defaults in turn. A site that several phases have counts
 // by the means of its ratios there.
-func (r *runner) compare(ctx context.Context, l *loaded) (map[string]comparison, error) {
+func (r *runner) compare(ctx context.Context, l *loaded, steps []int) (map[string]comparison, error) {
 	type place struct {
 		phase int
 		key   string
@@ -350,7 +378,7 @@ func (r *runner) compare(ctx context.Context, l *loaded) (map[string]comparison,
 			slices.Reverse(turns)
 		}
 		for _, turn := range turns {
-			times, err := turn.time(ctx, r)
+			times, err := turn.time(ctx, r, steps)
 			if err != nil {
 				return nil, err
 			}
@@ -360,7 +388,7 @@ func (r *runner) compare(ctx context.Context, l *loaded) (map[string]comparison,
 			}
 			for phase, ns := range times {
 				for key, us := range turn.bySite(r.base, phase, ns) {
-					if round > 0 {
+					if round > 0 && r.sites[key] != nil {
 						into[place{phase, key}] = append(into[place{phase, key}], us)
 					}
 				}
@@ -454,39 +482,41 @@ func (l *loaded) tokens(n int) []int32 {
 	return ids
 }
 
-// begin makes the sequence as long as a step wants it.
-func (l *loaded) begin(ctx context.Context, s step) error {
-	switch {
-	case s.random:
-		return l.sequence.FillRandom(s.depth, rand.New(rand.NewPCG(1, 2)))
-	case l.sequence.Length() > s.depth:
-		l.sequence.Truncate(s.depth)
-	case l.sequence.Length() < s.depth:
-		_, err := l.sequence.Feed(ctx, l.tokens(s.depth)[l.sequence.Length():])
-		return err
-	}
-	return nil
-}
-
-// shown is how many tokens of a prompt give the logits that are compared, beside the last.
-const shown = 32
-
-// results runs every step and returns the bits of logits: of a short prompt at every
-// position, and of what is timed after each step.
-func (l *loaded) results(ctx context.Context, r *runner) (bits []uint32, err error) {
-	add := func(_ int, logits []float32) error {
-		for _, v := range logits {
-			bits = append(bits, math.Float32bits(v))
-		}
+// begin makes the sequence as long as a step wants it, of tokens or of random contents.
+func (l *loaded) begin(ctx context.Context, s step, random bool) error {
+	l.sequence.Reset()
+	if s.depth == 0 {
 		return nil
 	}
-	l.sequence.Reset()
-	if err := l.sequence.Score(ctx, l.tokens(min(shown, l.plan.Context)), add); err != nil {
-		return nil, err
+	if random || s.random {
+		return l.sequence.FillRandom(s.depth, rand.New(rand.NewPCG(1, 2)))
 	}
-	l.sequence.Reset()
-	for _, s := range r.steps {
-		if err := l.begin(ctx, s); err != nil {
+	_, err := l.sequence.Feed(ctx, l.tokens(s.depth))
+	return err
+}
+
+// shown is how many tokens of a prompt give logits that are compared, beside the last.
+const shown = 32
+
+// results runs steps and returns the bits of logits, by step: of what is fed one by one after
+// each, of a prompt after the last and of a short one everywhere.
+func (l *loaded) results(ctx context.Context, r *runner, steps []int) (map[int][]uint32, error) {
+	all := map[int][]uint32{}
+	for _, i := range steps {
+		add := func(_ int, logits []float32) error {
+			for _, v := range logits {
+				all[i] = append(all[i], math.Float32bits(v))
+			}
+			return nil
+		}
+		s := r.steps[i]
+		if !s.apart {
+			l.sequence.Reset()
+			if err := l.sequence.Score(ctx, l.tokens(min(shown, s.tokens)), add); err != nil {
+				return nil, err
+			}
+		}
+		if err := l.begin(ctx, s, false); err != nil {
 			return nil, err
 		}
 		for _, ids := range s.pieces(l) {
@@ -497,7 +527,7 @@ func (l *loaded) results(ctx context.Context, r *runner) (bits []uint32, err err
 			_ = add(0, logits)
 		}
 	}
-	return bits, nil
+	return all, nil
 }
 
 // pieces are the tokens of a step, as they are fed.
@@ -509,13 +539,13 @@ func (s step) pieces(l *loaded) [][]int32 {
 	return slices.Collect(slices.Chunk(ids, 1))
 }
 
-// time runs every step and returns the nanoseconds of each dispatch in a step of a phase: the
+// time runs steps and returns the nanoseconds of each dispatch in a step of a phase: the
 // median of those that took the same phase.
-func (l *loaded) time(ctx context.Context, r *runner) (map[int][]float64, error) {
+func (l *loaded) time(ctx context.Context, r *runner, steps []int) (map[int][]float64, error) {
 	all := map[int][][]float64{} // by phase and dispatch
-	l.sequence.Reset()
-	for _, s := range r.steps {
-		if err := l.begin(ctx, s); err != nil {
+	for _, i := range steps {
+		s := r.steps[i]
+		if err := l.begin(ctx, s, true); err != nil {
 			return nil, err
 		}
 		for _, ids := range s.pieces(l) {

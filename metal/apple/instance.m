@@ -82,8 +82,10 @@ static void fail(Instance *s, int code, int64_t index, const char *what) {
         s->code = apple_fail(s->error, code, index, "%s", what);
 }
 
-// bind puts the arguments of a dispatch into the encoder, and dispatches.
-static void encode_dispatch(Instance *s, id<MTLComputeCommandEncoder> encoder, uint32_t index) {
+// encode_dispatch puts the arguments of a dispatch into the encoder, and dispatches. Bit i of
+// *bytes tells that index i holds parameters of an earlier one. What the kernel may write must
+// not be left with them, even where it is not used.
+static void encode_dispatch(Instance *s, id<MTLComputeCommandEncoder> encoder, uint32_t index, uint32_t *bytes) {
     const Executable *p = s->executable;
     const smelt_dispatch *d = dispatch(s, index);
     const smelt_launch *l = host_of(s->executable->gpu)->launch(s->host, index);
@@ -97,9 +99,16 @@ static void encode_dispatch(Instance *s, id<MTLComputeCommandEncoder> encoder, u
         const Memory *m = s->buffers[a->buffer];
         uint64_t slot = s->ring_stride[a->buffer] * s->step->slot;
         [encoder setBuffer:m->buffer offset:m->offset + slot + (uint64_t)a->offset atIndex:a->index];
+        *bytes &= ~(1u << a->index);
     }
-    if (d->word_count > 0)
+    for (uint32_t i = 0; *bytes != 0 && i < 31; i++)
+        if (*bytes >> i & 1 && i != d->params_at)
+            [encoder setBuffer:nil offset:0 atIndex:i];
+    *bytes = 0;
+    if (d->word_count > 0) {
         [encoder setBytes:l->buffers[d->params_at] length:d->word_count * 4 atIndex:d->params_at];
+        *bytes = 1u << d->params_at;
+    }
     [encoder dispatchThreadgroups:MTLSizeMake(l->grid[0], l->grid[1], l->grid[2])
             threadsPerThreadgroup:MTLSizeMake(l->group[0], l->group[1], l->group[2])];
 }
@@ -110,10 +119,11 @@ static void pass(Instance *s, id<MTLComputeCommandEncoder> encoder, uint32_t fir
     if (s->labelled)
         [encoder setLabel:s->executable->labels[s->phase->first_dispatch + first]];
     [encoder waitForFence:s->fence];
+    uint32_t bytes = 0;
     for (uint32_t i = first; i < first + count; i++) {
         if (dispatch(s, i)->barrier && i > first)
             [encoder memoryBarrierWithScope:MTLBarrierScopeBuffers];
-        encode_dispatch(s, encoder, i);
+        encode_dispatch(s, encoder, i, &bytes);
     }
     [encoder updateFence:s->fence];
     [encoder endEncoding];

@@ -1,0 +1,134 @@
+//go:build fakemetal && linux
+
+package metal_test
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/metal"
+	"github.com/smelt-ml/smelt/metal/internal/fakemetal"
+)
+
+// TestTuneByMadeUpTimes tunes a GPU whose time is that of its threadgroups alone: the setting
+// with the fewest wins, and a second program uses it.
+func TestTuneByMadeUpTimes(t *testing.T) {
+	t.Setenv("SMELT_TUNED", "")
+	model, err := smelt.Open(testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-Q4_0.gguf"), "")
+	require.NoError(t, err)
+	defer model.Close()
+	for name, row := range map[string]struct {
+		clock fakemetal.Options
+		want  map[string]lower.Setting // by choice
+	}{
+		"threadgroups": {
+			fakemetal.Options{GroupNS: 1000},
+			map[string]lower.Setting{"linear_vec": {"rows": 4, "simdgroups": 8}, "linear_mat": {"tile": 64}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("XDG_CACHE_HOME", t.TempDir())
+			row.clock.Name, row.clock.Cores = "Apple M4 Max", 32
+			fake(t, row.clock)
+			d := smelt.Device{Name: "metal", Threads: 1}
+			o, err := smelt.OptionsFor(d)
+			require.NoError(t, err)
+			require.Nil(t, o.Tuning)
+			o.Context, o.Prefill = 40, 34
+			found, err := model.Tune(t.Context(), smelt.Tuning{Options: o, Device: d, Tokens: 1, Rounds: 1, Only: []string{"linear_vec", "linear_mat"}})
+			require.NoError(t, err)
+			decided := map[string]int{}
+			for _, s := range found.Sites {
+				want, ok := row.want[s.Choice]
+				if s.Kernel == "linear_vec_f32_f32" { // of Q8_0, of which a simdgroup owns two rows
+					want = lower.Setting{"rows": 2, "simdgroups": want["simdgroups"]}
+				}
+				if ok && !(s.Choice == "linear_mat" && s.Shape[0] == 'R') { // of one row of logits
+					require.Equal(t, want, s.Winner, "%s %s by default %v", s.Kernel, s.Shape, s.Default)
+					decided[s.Choice]++
+				}
+			}
+			require.Len(t, decided, len(row.want))
+			path, err := smelt.KeepTuning(d, found)
+			require.NoError(t, err)
+			require.Contains(t, path, "apple-m4-max-32-cores")
+
+			again, err := smelt.OptionsFor(d)
+			require.NoError(t, err)
+			require.NotNil(t, again.Tuning)
+			again.Context, again.Prefill = 40, 34
+			p, err := model.Compile(again)
+			require.NoError(t, err)
+			for i := range p.Plan.Phases {
+				for _, s := range p.Plan.Phases[i].Sites() {
+					for _, w := range found.Sites {
+						if w.Choice == s.Choice && w.Kernel == s.Kernel && w.Shape == s.Shape {
+							require.Equal(t, w.Winner, s.Taken)
+							delete(decided, s.Choice)
+						}
+					}
+				}
+			}
+			require.Empty(t, decided, "all that was decided is taken")
+			fake(t, fakemetal.Options{Name: "Apple M4 Max", Cores: 40})
+			other, err := smelt.OptionsFor(d)
+			require.NoError(t, err)
+			require.Nil(t, other.Tuning, "it is of 32 cores")
+			nothingLeft(t)
+		})
+	}
+}
+
+// TestTuneKeepsBits has partitions of attention pay, and not taken: they change bits.
+func TestTuneKeepsBits(t *testing.T) {
+	t.Setenv("SMELT_TUNED", "off")
+	fake(t, fakemetal.Options{Name: "Apple M4 Max", Cores: 40, GroupNS: 1000})
+	model, err := smelt.Open(testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf"), "")
+	require.NoError(t, err)
+	defer model.Close()
+	d := smelt.Device{Name: "metal", Threads: 2}
+	o, err := smelt.OptionsFor(d)
+	require.NoError(t, err)
+	o.Context, o.Prefill = 1100, 16
+	found, err := model.Tune(t.Context(), smelt.Tuning{Options: o, Device: d, Tokens: 1, Rounds: 1, Only: []string{"partition", "product"}})
+	require.NoError(t, err)
+	partitions := 0
+	for _, s := range found.Sites {
+		if s.Choice != "partition" {
+			continue
+		}
+		partitions++
+		require.Equal(t, s.Default, s.Winner)
+		for _, tried := range s.Tried {
+			require.False(t, tried.Same, "%v", tried.Setting)
+		}
+	}
+	require.Equal(t, 1, partitions)
+}
+
+// TestLongContextThroughTheBridge runs attention in partitions, which leaves the output of
+// attention_vec alone, where another dispatch had its parameters.
+func TestLongContextThroughTheBridge(t *testing.T) {
+	model, err := smelt.Open(testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf"), "")
+	require.NoError(t, err)
+	defer model.Close()
+	program, err := model.Compile(smelt.Options{Target: "metal", Level: 1, Context: 1100, Prefill: 16})
+	require.NoError(t, err)
+	logits := func(device string) []float32 {
+		session := sessionOn(t, program, device, metal.Options{})
+		defer session.Loaded().Close()
+		require.NoError(t, session.FillRandom(1050, rand.New(rand.NewPCG(1, 2))))
+		out, err := session.Feed(t.Context(), []int32{7})
+		require.NoError(t, err)
+		return slices.Clone(out)
+	}
+	fake(t, fakemetal.Options{Poison: true})
+	require.Equal(t, logits("emu"), logits("metal"))
+	nothingLeft(t)
+}
