@@ -126,7 +126,7 @@ timeline and the arena.`,
 		if asJSON {
 			return json.NewEncoder(cmd.OutOrStdout()).Encode(e)
 		}
-		return printExplanation(cmd.OutOrStdout(), p, e)
+		return printExplanation(cmd.OutOrStdout(), p, e, many)
 	}
 	return cmd
 }
@@ -174,7 +174,7 @@ func fusions(e *smelt.Explanation) (rows []page.Fusion) {
 	return rows
 }
 
-func printExplanation(out io.Writer, p *smelt.Program, e *smelt.Explanation) error {
+func printExplanation(out io.Writer, p *smelt.Program, e *smelt.Explanation, sequences int) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprintf(w, "%s, %s on %s, compiled in %.1f ms\n\n", p.Plan.Model, e.Phase, e.Target, float64(p.Elapsed.Microseconds())/1e3)
 
@@ -206,7 +206,7 @@ func printExplanation(out io.Writer, p *smelt.Program, e *smelt.Explanation) err
 	fmt.Fprintf(w, "barriers\t%d\n", e.Barriers)
 	fmt.Fprintf(w, "command buffers\t%d\n", e.CommandBuffers)
 	fmt.Fprintf(w, "weights\t%d bytes\n", e.WeightBytes)
-	fmt.Fprintf(w, "KV cache\t%d bytes for %d tokens\n", e.CacheBytes, p.Plan.Context)
+	fmt.Fprintf(w, "KV cache\t%d bytes for %d tokens\n", e.CacheBytes, sequences*p.Plan.Context)
 	fmt.Fprintf(w, "arena\t%d bytes; no less than %d would do, %d if no values shared memory\n", e.ArenaBytes, e.MinArenaBytes, e.UnplannedBytes)
 	if e.ScratchBytes > 0 {
 		fmt.Fprintf(w, "scratch\t%d bytes of the arena, for widening weights that the CPU multiplies\n", e.ScratchBytes)
