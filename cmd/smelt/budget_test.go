@@ -21,12 +21,12 @@ import (
 // of the figures counts.
 const starts = 20
 
-// TestBudget builds the tool and holds it to what it may weigh, and to what every verb
+// TestBudget builds the tool as make build does and holds it to what it may weigh, and to what every verb
 // may cost before it begins. This package's sources are the tool's, so that a result that
 // the go command remembers is one of the same binary.
 func TestBudget(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "smelt")
-	out, err := exec.Command("go", "build", "-o", path, ".").CombinedOutput()
+	out, err := exec.Command("go", "build", "-ldflags=-w", "-o", path, ".").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 
 	t.Run("size", func(t *testing.T) {
