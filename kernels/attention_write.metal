@@ -36,7 +36,9 @@ constant bool has_norms = is_function_constant_defined(fc_norms) ? fc_norms : fa
 constant constexpr uint query_row = 0, key_row = 1, value_row = 2;
 
 // rounded is what is left of four elements in a type.
-template <typename T> inline float4 rounded(device const T *, float4 v) { return float4(vec<T, 4>(v)); }
+inline float4 rounded(device const half *, float4 v) { return float4(half4(v)); }
+inline float4 rounded(device const bfloat *, float4 v) { return float4(bfloat4(v)); }
+inline float4 rounded(device const float *, float4 v) { return v; }
 inline float4 rounded(device const CacheBlock *, float4 v) { return v; } // by neighbours: see store_row
 
 // store_row puts a row that lies in threadgroup memory into the cache, if it is to be
@@ -162,7 +164,8 @@ kernel void attention_write(device const A *qkv [[buffer(0)]],            // [to
         seen = {max(seen.begin, start), min(seen.end, start + fc_split)};
     rows.seen[0] = seen;
     const bool sees_own = pages.own >= seen.begin && pages.own < seen.end;
-    const bool writes = q_head % shared == 0 && slot >= 0 && (!is_split || group.z == pages.own / fc_split);
+    const bool writes =
+        q_head % shared == 0 && slot >= 0 && (!is_split || (pages.own >= start && pages.own - start < fc_split));
 
     // Uniform in the threadgroup, as is the barrier: partitions without keys skip it.
     if (seen.begin < seen.end || writes) {

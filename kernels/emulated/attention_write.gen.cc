@@ -774,7 +774,9 @@ return all;
 static constexpr uint query_row = 0, key_row = 1, value_row = 2;
 
 
-template <typename T> inline float4 rounded( const T *, float4 v) { return float4(MSL_CAST(float4, vec<T, 4>(v))); }
+inline float4 rounded( const half *, float4 v) { return float4(MSL_CAST(float4, half4(MSL_CAST(half4, v)))); }
+inline float4 rounded( const bfloat *, float4 v) { return float4(MSL_CAST(float4, bfloat4(MSL_CAST(bfloat4, v)))); }
+inline float4 rounded( const float *, float4 v) { return v; }
 inline float4 rounded( const CacheBlock *, float4 v) { return v; }
 
 
@@ -831,7 +833,7 @@ v = turn_pairs(v, at, rotations(p, position, i, at, factors, msl_constant_has_fa
 store_pairs(to, at, rounded(as, v), whole);
 }
 }
-#line 111 "kernels/attention_write.metal"
+#line 113 "kernels/attention_write.metal"
 template <typename A, typename C>
 void attention_write( const A *qkv,
 const C *k_cache,
@@ -886,7 +888,8 @@ if (msl_constant_is_split())
 seen = {max(seen.begin, start), min(seen.end, start + msl_constant_fc_split())};
 rows.seen[0] = seen;
 const bool sees_own = pages.own >= seen.begin && pages.own < seen.end;
-const bool writes = q_head % shared == 0 && slot >= 0 && (!msl_constant_is_split() || group.z == pages.own / msl_constant_fc_split());
+const bool writes =
+q_head % shared == 0 && slot >= 0 && (!msl_constant_is_split() || (pages.own >= start && pages.own - start < msl_constant_fc_split()));
 
 
 if (MSL_BRANCH(82, seen.begin < seen.end || writes)) {
@@ -932,7 +935,7 @@ all.sum /= all.norm;
 store_four(out, result * head + tid * 4, all.sum);
 }
 }
-#line 936 "kernels/emulated/attention_write.gen.cc"
+#line 939 "kernels/emulated/attention_write.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_write<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -1130,13 +1133,13 @@ void thread_6(const msl::Thread &t) {
 const msl::BufferArgument buffers_6[] = {{0, 0, "qkv"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionWriteParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "slots"}, {13, 0, "slopes"}, {14, 0, "factors"}, {15, 0, "q_norm"}, {16, 0, "k_norm"}, {17, 0, "k_slots"}, {18, 0, "v_slots"}};
 const uint32_t variables_6[] = {8256, 3072};
 const msl::Kernel kernels[] = {
-    {"attention_write_f32_f32", "kernels/attention_write.metal", 212, thread_0, nullptr, 1024, 0x100u, 0x0u, buffers_0, 19, variables_0, 2},
-    {"attention_write_f32_f16", "kernels/attention_write.metal", 214, thread_1, nullptr, 1024, 0x100u, 0x0u, buffers_1, 19, variables_1, 2},
-    {"attention_write_f16_f32", "kernels/attention_write.metal", 216, thread_2, nullptr, 1024, 0x100u, 0x0u, buffers_2, 19, variables_2, 2},
-    {"attention_write_f16_f16", "kernels/attention_write.metal", 218, thread_3, nullptr, 1024, 0x100u, 0x0u, buffers_3, 19, variables_3, 2},
-    {"attention_write_bf16_bf16", "kernels/attention_write.metal", 220, thread_4, nullptr, 1024, 0x100u, 0x0u, buffers_4, 19, variables_4, 2},
-    {"attention_write_f16_q8_0", "kernels/attention_write.metal", 222, thread_5, nullptr, 1024, 0x100u, 0x0u, buffers_5, 19, variables_5, 2},
-    {"attention_write_f32_q8_0", "kernels/attention_write.metal", 224, thread_6, nullptr, 1024, 0x100u, 0x0u, buffers_6, 19, variables_6, 2},
+    {"attention_write_f32_f32", "kernels/attention_write.metal", 215, thread_0, nullptr, 1024, 0x100u, 0x0u, buffers_0, 19, variables_0, 2},
+    {"attention_write_f32_f16", "kernels/attention_write.metal", 217, thread_1, nullptr, 1024, 0x100u, 0x0u, buffers_1, 19, variables_1, 2},
+    {"attention_write_f16_f32", "kernels/attention_write.metal", 219, thread_2, nullptr, 1024, 0x100u, 0x0u, buffers_2, 19, variables_2, 2},
+    {"attention_write_f16_f16", "kernels/attention_write.metal", 221, thread_3, nullptr, 1024, 0x100u, 0x0u, buffers_3, 19, variables_3, 2},
+    {"attention_write_bf16_bf16", "kernels/attention_write.metal", 223, thread_4, nullptr, 1024, 0x100u, 0x0u, buffers_4, 19, variables_4, 2},
+    {"attention_write_f16_q8_0", "kernels/attention_write.metal", 225, thread_5, nullptr, 1024, 0x100u, 0x0u, buffers_5, 19, variables_5, 2},
+    {"attention_write_f32_q8_0", "kernels/attention_write.metal", 227, thread_6, nullptr, 1024, 0x100u, 0x0u, buffers_6, 19, variables_6, 2},
 };
 } // namespace
 namespace msl {

@@ -6,7 +6,7 @@ var hashes = map[string]string{
 	"argmax.metal":            "b619d199bb42467a40097613ff6050b463cd19e48093d1c0e962afe66136d5d4",
 	"attention_tile.metal":    "d71c19e0db6f7f2238137756567c621c1a0b1ef3c9f42fca415a0e76d167e099",
 	"attention_vec.metal":     "b14bed83c9aa7cf14356a0ad46fac4d3432bf3fbaeaa5a6e2f06b79e0530a0df",
-	"attention_write.metal":   "5b4dc3029eeec3021351fa94401f5d8cff51e5c76cfc5f50acec07ae7c180347",
+	"attention_write.metal":   "adfc3937565aaf671272a0608b0355b88199b79e783f1d6243b420a79d1b1fd2",
 	"cache.metal":             "5aa44594faa0bc65d1737324d8e5b761176de73737e0e8cea8977738bd4a0a03",
 	"elementwise.metal":       "ddbe599a57de2a42a05b9605d188f3aac6c98915e26f7a9e7bc1692bc0cde230",
 	"embed.metal":             "3022cdd78f42a3b87d1bb7dd8c12058db57f4b3046b68cf6a653015fb3657546",
