@@ -323,3 +323,35 @@ func TestMixturesNotice(t *testing.T) {
 		}
 	}
 }
+
+// What explain says of a step of several sequences is what such a step executes.
+func TestExplainCountsOfSequences(t *testing.T) {
+	const block, context, sequences = 16, 64, 3
+	m, err := smelt.Open(testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf"), "")
+	require.NoError(t, err)
+	defer m.Close()
+	p, err := m.Compile(smelt.Options{Target: "metal", Level: 1, Context: context, Block: block, Sequences: sequences})
+	require.NoError(t, err)
+	l, err := p.Load(smelt.Device{Name: "emu"})
+	require.NoError(t, err)
+	defer l.Close()
+	each := batch.Contiguous(block, context)
+	r, err := engine.NewRunner(p.Plan, l.OnDevice(), sequences*len(each))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, r.Close()) }()
+	pieces := make([]batch.Piece, sequences)
+	for i := range pieces {
+		for _, at := range each {
+			pieces[i].Blocks = append(pieces[i].Blocks, int32(sequences)*at+int32(i))
+		}
+		pieces[i].Tokens, pieces[i].Rows = []int32{1, 2, 3, 4, int32(i)}[:3+i%2], batch.Last
+		require.NoError(t, r.Run(t.Context(), pieces[i]))
+		pieces[i].Start, pieces[i].Tokens = len(pieces[i].Tokens), []int32{7}
+	}
+	require.NoError(t, r.Run(t.Context(), pieces...))
+	c := r.Instance().Counters()
+	e, err := p.Explain("decode", sequences)
+	require.NoError(t, err)
+	require.Equal(t, []int{e.Dispatches, e.Barriers, e.CommandBuffers}, []int{c.Dispatches, c.Barriers, c.CommandBuffers})
+	require.Equal(t, 5*e.Layers+3, c.Dispatches)
+}
