@@ -41,10 +41,11 @@ type EngineOptions struct {
 	Draft     *Loaded
 }
 
-// Defaults of EngineOptions.
+// Defaults of EngineOptions. Of blocks of 16, 32 and 64 tokens the last slow decoding at
+// depth 4,096 least on the CPU; smaller ones share more.
 const (
 	DefaultSequences = 16
-	DefaultBlock     = 32
+	DefaultBlock     = 64
 )
 
 // ErrNoDrafts is wrapped where tokens shall be guessed before they are computed.
