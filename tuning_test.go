@@ -81,7 +81,7 @@ func TestTune(t *testing.T) {
 	require.Positive(t, marked)
 
 	// Other shapes join, the same ones take the place of what was there.
-	again := &smelt.Tuned{Sites: []*smelt.TunedSite{{Choice: "linear_mat", Kernel: "k", Shape: "s", Winner: lower.Setting{"tile": 64}}}}
+	again := &smelt.Tuned{Sites: []*smelt.TunedSite{{Choice: "linear_mat", Kernel: "k", Shape: "s", Exact: true, Winner: lower.Setting{"tile": 64}}}}
 	_, err = smelt.KeepTuning(d, again)
 	require.NoError(t, err)
 	more, err := smelt.LoadTuning(d)

@@ -15,8 +15,8 @@ import (
 type choice struct {
 	name   string
 	fields []string
-	// exact says that by the kernels' laws no setting changes a bit of a result. Of others,
-	// only settings count that were seen to change none.
+	// exact says that by the kernels' laws no setting changes a bit of a result. Of others
+	// none is kept, whatever it saves.
 	exact    bool
 	settings func(sizes) []Setting
 }

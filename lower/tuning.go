@@ -166,8 +166,8 @@ func ReadTuning(r io.Reader) (*Tuning, error) {
 
 func (w *Winner) validate() error {
 	c := choiceNamed(w.Choice)
-	if c == nil {
-		return fmt.Errorf("no choice is called %q", w.Choice)
+	if c == nil || !c.exact {
+		return fmt.Errorf("no choice that may be kept is called %q", w.Choice)
 	}
 	if len(w.Setting) != len(c.fields) {
 		return fmt.Errorf("%s is set to %v; it has %v", w.Choice, w.Setting, c.fields)

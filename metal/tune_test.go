@@ -85,7 +85,8 @@ func TestTuneByMadeUpTimes(t *testing.T) {
 	}
 }
 
-// TestTuneKeepsBits has partitions of attention pay, and not taken: they change bits.
+// TestTuneKeepsBits has larger partitions of attention pay, and not taken: they sum in another
+// order, even where the logits of a few tokens do not show it.
 func TestTuneKeepsBits(t *testing.T) {
 	t.Setenv("SMELT_TUNED", "off")
 	fake(t, fakemetal.Options{Name: "Apple M4 Max", Cores: 40, GroupNS: 1000})
@@ -96,7 +97,7 @@ func TestTuneKeepsBits(t *testing.T) {
 	o, err := smelt.OptionsFor(d)
 	require.NoError(t, err)
 	o.Context, o.Prefill = 1100, 16
-	found, err := model.Tune(t.Context(), smelt.Tuning{Options: o, Device: d, Tokens: 1, Rounds: 1, Only: []string{"partition", "product"}})
+	found, err := model.Tune(t.Context(), smelt.Tuning{Options: o, Device: d, Tokens: 1, Rounds: 1, Only: []string{"partition"}})
 	require.NoError(t, err)
 	partitions := 0
 	for _, s := range found.Sites {
@@ -105,11 +106,13 @@ func TestTuneKeepsBits(t *testing.T) {
 		}
 		partitions++
 		require.Equal(t, s.Default, s.Winner)
+		require.False(t, s.Exact)
 		for _, tried := range s.Tried {
-			require.False(t, tried.Same, "%v", tried.Setting)
+			require.True(t, !tried.Same || tried.Ratio < 1, "%v", tried)
 		}
 	}
 	require.Equal(t, 1, partitions)
+	require.Empty(t, found.Winners())
 }
 
 // TestLongContextThroughTheBridge runs attention in partitions, which leaves the output of

@@ -11,7 +11,9 @@
 //	tuning.Keep(found.Winners()...)
 //
 // Laws: no setting counts whose logits differ in a bit from those of the Plan without it, on
-// a prompt, tokens after it, and a long context where the Plan has a phase for one. A default
+// a prompt, tokens after it, and a long context where the Plan has a phase for one. A few
+// tokens can miss a bit that rounding hides; so of choices that kernels do not promise the
+// same bits of, settings are timed and none is kept. A default
 // stays unless something takes 3 % less than it, and does so again together with all other
 // winners, in three rounds of four at least.
 package tune
@@ -70,6 +72,7 @@ type Site struct {
 	Choice  string        `json:"choice"`
 	Kernel  string        `json:"kernel"`
 	Shape   string        `json:"shape"`
+	Exact   bool          `json:"exact"` // by the kernels' laws no setting changes a bit; else none is kept
 	Default lower.Setting `json:"default"`
 	Micros  float64       `json:"default_us"`
 	Tried   []Timed       `json:"tried"`
@@ -85,6 +88,9 @@ type Found struct {
 // Winners lists what is to be kept, defaults included.
 func (f *Found) Winners() (winners []lower.Winner) {
 	for _, s := range f.Sites {
+		if !s.Exact {
+			continue
+		}
 		winners = append(winners, lower.Winner{
 			Choice: s.Choice, Kernel: s.Kernel, Shape: s.Shape, Setting: s.Winner, Micros: round(s.Took), Default: round(s.Micros),
 		})
@@ -185,7 +191,7 @@ func (r *runner) plan() {
 			}
 			r.order = append(r.order, key)
 			r.sites[key] = &site{
-				Site:     Site{Choice: at.Choice, Kernel: at.Kernel, Shape: at.Shape, Default: at.Taken, Winner: at.Taken},
+				Site:     Site{Choice: at.Choice, Kernel: at.Kernel, Shape: at.Shape, Exact: at.Exact, Default: at.Taken, Winner: at.Taken},
 				settings: slices.DeleteFunc(slices.Clone(at.Settings), func(s lower.Setting) bool { return maps.Equal(s, at.Taken) }),
 			}
 		}
@@ -261,7 +267,7 @@ func (r *runner) try(ctx context.Context, v variant) error {
 		if c, ok := all[key]; ok {
 			s := r.sites[key]
 			s.Micros = c.without
-			s.Tried = append(s.Tried, Timed{setting, c.with, c.ratio, true, c.wins()})
+			s.Tried = append(s.Tried, Timed{setting, c.with, c.ratio, true, c.wins() && s.Exact})
 		}
 	}
 	return nil
