@@ -82,7 +82,7 @@ var mutants = []mutant{
 	{unit: "attention_write", file: "attention_write.metal", fault: "written without a slot", tests: ownTests,
 		old: "q_head % shared == 0 && slot >= 0 &&", new: "q_head % shared == 0 &&"},
 	{unit: "attention_write", file: "attention_write.metal", fault: "no partition but the first writes", tests: ownTests,
-		old: "group.z == pages.own / fc_split", new: "group.z == 0 && pages.own < fc_split"},
+		old: "pages.own - start < fc_split", new: "start == 0 && pages.own < fc_split"},
 	{unit: "attention_write", file: "attention_write.metal", fault: "own rows made by those who write alone", tests: ownTests,
 		old: "sg <= value_row && (sees_own || writes)", new: "sg <= value_row && writes"},
 	{unit: "attention_write", file: "attention_write.metal", fault: "cache unwritten where the token does not see itself", tests: ownTests,
