@@ -286,6 +286,9 @@ type layout struct{ elements, bytes uint32 }
 func (c *checker) weight(name, constant string, rows, width uint32) {
 	typ, _ := c.constant(constant)
 	l, ok := layouts[typ]
+	if HasLines(typ &^ Lines) {
+		l, ok = layouts[typ&^Lines], true
+	}
 	if !ok {
 		c.refuse(constant, "%d is no type of stored weights", typ)
 		return

@@ -19,7 +19,7 @@ kernel void embed(device const int *tokens [[buffer(0)]],  // [tokens]
     const uint elems = block_elems(fc_type);
     const int id = tokens[position.y];
     const bool known = id >= 0 && uint(id) < p.vocab;
-    device const uchar *row = table + (known ? row_bytes(fc_type, p.width) * ulong(id) : 0);
+    const Stored row = stored_row(fc_type, table, p.vocab, p.width, known ? uint(id) : 0);
     device float *to = out + ulong(position.y) * p.width;
     const bool whole = (p.width & 15) == 0; // runs end with the row
     for (uint i = 0; i < 2; i++) {

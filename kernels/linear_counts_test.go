@@ -11,9 +11,9 @@ import (
 	"github.com/smelt-ml/smelt/kernels/emulated/counted"
 )
 
-// linearCounts counts a product of one weight on a GPU of ten cores, as far as a few
-// waves of threadgroups go.
-func linearCounts(t *testing.T, name string, stored ir.DType, tokens, k, n int, s linearShape) *counted.Counts {
+// linearCounts counts a product of one weight, in blocks or in lines, on a GPU of ten cores,
+// as far as a few waves of threadgroups go.
+func linearCounts(t *testing.T, name string, stored ir.DType, lines uint32, tokens, k, n int, s linearShape) *counted.Counts {
 	t.Helper()
 	types := typesOf(name[len("linear_vec"):])
 	weight, x, out := int(stored.Bytes(int64(n*k))), tokens*k*types[0].Size(), tokens*n*types[1].Size()
@@ -24,7 +24,7 @@ func linearCounts(t *testing.T, name string, stored ir.DType, tokens, k, n int, 
 		require.NoError(t, err)
 		return b
 	}
-	l := launch{constants: map[string]uint32{"fc_type0": uint32(stored)}}
+	l := launch{constants: map[string]uint32{"fc_type0": uint32(stored) + lines}}
 	s.launch(&l, name[:len("linear_vec")] == "linear_vec", types, tokens, n, false)
 	buffers, constants, err := kernels.Bind(name, map[string][]byte{"x": alloc(x), "w0": alloc(weight), "out": alloc(out)}, kernels.LinearParams{
 		Tokens: uint32(tokens), K: uint32(k), N0: uint32(n), XStride: uint32(k), OutStride: uint32(n)}, l.constants)
@@ -53,7 +53,7 @@ func TestLinearVecTraffic(t *testing.T) {
 			for _, s := range launches {
 				t.Run(fmt.Sprintf("%s/%dx%d/%+v", w.dtype, k, n, s), func(t *testing.T) {
 					tokens := max(s.together, 1)
-					c := linearCounts(t, "linear_vec_f16_f32", w.dtype, tokens, k, n, s)
+					c := linearCounts(t, "linear_vec_f16_f32", w.dtype, 0, tokens, k, n, s)
 					least := w.dtype.Bytes(int64(k*n)) + int64(tokens*(2*k+4*n))
 					require.GreaterOrEqual(t, c.Coalescing(), 0.9)
 					require.LessOrEqual(t, float64(c.Traffic()), 1.15*float64(least))
@@ -61,6 +61,44 @@ func TestLinearVecTraffic(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// TestLinearVecShifts holds what decoding asks of the pipe that shifts and converts to what
+// predictions take it for, and to what it can be: a conversion is 4 cycles a weight, and only
+// what is not where the rest of its number is gets shifted. Scales of the K formats are a
+// cycle or two.
+func TestLinearVecShifts(t *testing.T) {
+	most := map[ir.DType]float64{
+		ir.F32: 0, ir.F16: 0, ir.BF16: 0, ir.Q8_0: 4.1, ir.Q4_0: 4.1, ir.Q4_1: 4.1, ir.Q5_0: 5, ir.Q5_1: 5,
+		ir.Q2_K: 5.5, ir.Q3_K: 7.5, ir.Q4_K: 6, ir.Q5_K: 7, ir.Q6_K: 6,
+	}
+	const k, n = 1024, 64
+	for _, w := range weightTypes {
+		c := linearCounts(t, "linear_vec_f16_f32", w.dtype, 0, 1, k, n, linearShape{rows: 4, simdgroups: 2})
+		require.LessOrEqual(t, float64(c.ShiftCycles)/(k*n), most[w.dtype], w.dtype)
+		require.InDelta(t, float64(kernels.ShiftCycles(uint32(w.dtype), k*n)), float64(c.ShiftCycles), 0.1*k*n, w.dtype)
+	}
+}
+
+// TestLinesTraffic compares weights in lines with the file's blocks: memory gives the same
+// bytes, the pipe that shifts does the same work, and lanes load what they need in as few
+// pieces or, where blocks are no whole words, in fewer.
+func TestLinesTraffic(t *testing.T) {
+	const k, n = 4096, 256
+	shape := linearShape{rows: 4, simdgroups: 8}
+	for _, dtype := range lined() {
+		blocks := linearCounts(t, "linear_vec_f16_f32", dtype, 0, 1, k, n, shape)
+		lines := linearCounts(t, "linear_vec_f16_f32", dtype, kernels.Lines, 1, k, n, shape)
+		require.InEpsilon(t, blocks.Traffic(), lines.Traffic(), 0.01, dtype)
+		require.Equal(t, blocks.ShiftCycles, lines.ShiftCycles, dtype)
+		require.GreaterOrEqual(t, lines.Coalescing(), 0.9, dtype)
+		if dtype.BlockBytes()%4 == 0 || dtype == ir.Q8_0 { // whose bytes are counted one by one
+			require.LessOrEqual(t, lines.Accesses, blocks.Accesses, dtype)
+		} else {
+			require.Less(t, float64(lines.Accesses), 0.8*float64(blocks.Accesses), dtype)
+		}
+		t.Logf("%s: %.3f and %.3f of what is touched is used, in %d and %d loads", dtype, blocks.Coalescing(), lines.Coalescing(), blocks.Accesses, lines.Accesses)
 	}
 }
 
@@ -77,7 +115,7 @@ func TestLinearMatTraffic(t *testing.T) {
 		}
 		for _, s := range matShapes {
 			t.Run(fmt.Sprintf("%s/%+v", w.dtype, s), func(t *testing.T) {
-				c := linearCounts(t, "linear_mat_f16_f32", w.dtype, tokens, k, n, s)
+				c := linearCounts(t, "linear_mat_f16_f32", w.dtype, 0, tokens, k, n, s)
 				require.LessOrEqual(t, float64(c.Traffic()), 1.15*float64(c.Tile))
 				require.Greater(t, float64(2*k*n*tokens)/float64(c.Traffic()), float64(ridge))
 				require.Equal(t, c.GroupLeast, c.GroupCycles, "bank conflicts")

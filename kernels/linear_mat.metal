@@ -33,14 +33,14 @@ constant uint tile_tokens = is_function_constant_defined(fc_tile) ? fc_tile : 32
 
 // Row is the row of a weight that a thread loads.
 struct Row {
-    device const uchar *at;
+    Stored at;
     uint weight; // 0, 1 or 2
 };
 
-// row_of finds row n of a weight.
-inline Row row_of(device const uchar *w, uint weight, uint type, uint k, uint n) {
+// row_of finds row i of a weight of n rows.
+inline Row row_of(device const uchar *w, uint weight, uint type, uint n, uint k, uint i) {
     Row row;
-    row.at = w + row_bytes(type, k) * ulong(n);
+    row.at = stored_row(type, w, n, k, i);
     row.weight = weight;
     return row;
 }
@@ -264,15 +264,15 @@ kernel void linear_mat(device const X *x [[buffer(0)]],            // [tokens, k
     Row w;
     if (is_gated) {
         const uint n = min(first_column + tid / 2 % 32, p.n0 - 1);
-        w = tid / 64 == 0 ? row_of(w0, 0, fc_type0, p.k, n) : row_of(w1, 1, type1, p.k, n);
+        w = tid / 64 == 0 ? row_of(w0, 0, fc_type0, p.n0, p.k, n) : row_of(w1, 1, type1, p.n1, p.k, n);
     } else {
         const uint n = min(first_column + tid / 2, columns - 1);
         if (n < p.n0)
-            w = row_of(w0, 0, fc_type0, p.k, n);
+            w = row_of(w0, 0, fc_type0, p.n0, p.k, n);
         else if (n < p.n0 + p.n1)
-            w = row_of(w1, 1, type1, p.k, n - p.n0);
+            w = row_of(w1, 1, type1, p.n1, p.k, n - p.n0);
         else
-            w = row_of(w2, 2, type2, p.k, n - p.n0 - p.n1);
+            w = row_of(w2, 2, type2, p.n2, p.k, n - p.n0 - p.n1);
     }
     Epilogue end;
     end.residual = residual;

@@ -72,6 +72,24 @@ func newWeight(t *testing.T, rng *rand.Rand, dtype ir.DType, rows, width int) we
 	return w
 }
 
+// lines is the weight with its scales apart from its codes.
+func (w weight) lines() weight {
+	from := w.bytes.bytes
+	w.bytes.bytes = make([]byte, len(from))
+	kernels.PutLines(uint32(w.dtype), w.bytes.bytes, from)
+	return w
+}
+
+// lined are the types that kernels read in lines.
+func lined() (types []ir.DType) {
+	for _, w := range weightTypes {
+		if kernels.HasLines(uint32(w.dtype)) {
+			types = append(types, w.dtype)
+		}
+	}
+	return types
+}
+
 // widths returns row lengths that the type allows: the first few in the plain run.
 func widths(dtype ir.DType) []int {
 	switch dtype.BlockElems() {
@@ -90,14 +108,17 @@ func TestEmbed(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%d", w.dtype, width), func(t *testing.T) {
 				table := newWeight(t, newRand(t.Name()), w.dtype, vocab, width)
 				ids := []int32{3, 0, 6, 3, -1, vocab, 5}
-				got := launch{
-					kernel:    "embed",
-					constants: map[string]uint32{"fc_type": uint32(w.dtype)},
-					buffers:   map[string]tensor{"tokens": ints(ids), "table": table.bytes, "out": result(kernels.Float, len(ids)*width)},
-					params:    kernels.EmbedParams{Tokens: uint32(len(ids)), Width: uint32(width), Vocab: vocab},
-					grid:      [3]int{ceil(width, 1024), len(ids), 1},
-					group:     32,
-				}.run(t)["out"]
+				look := func(table weight, typ uint32) tensor {
+					return launch{
+						kernel:    "embed",
+						constants: map[string]uint32{"fc_type": typ},
+						buffers:   map[string]tensor{"tokens": ints(ids), "table": table.bytes, "out": result(kernels.Float, len(ids)*width)},
+						params:    kernels.EmbedParams{Tokens: uint32(len(ids)), Width: uint32(width), Vocab: vocab},
+						grid:      [3]int{ceil(width, 1024), len(ids), 1},
+						group:     32,
+					}.run(t)["out"]
+				}
+				got := look(table, uint32(w.dtype))
 				want := make([]float64, len(ids)*width)
 				for i, id := range ids {
 					if id >= 0 && id < vocab {
@@ -105,6 +126,9 @@ func TestEmbed(t *testing.T) {
 					}
 				}
 				compare(t, want, got.values(), width, 1e-6)
+				if kernels.HasLines(uint32(w.dtype)) {
+					agree(t, got, look(table.lines(), uint32(w.dtype)+kernels.Lines))
+				}
 			})
 		}
 	}
@@ -122,7 +146,8 @@ type linearCase struct {
 	norm      ir.NormKind
 	gain      bool // of a LayerNorm
 	shift     bool
-	xStride   int // 0: dense
+	lines     bool // weights of types that have them are in lines
+	xStride   int  // 0: dense
 	outStride int
 	shape     linearShape
 }
@@ -285,6 +310,33 @@ func TestLinearShapes(t *testing.T) {
 	}
 }
 
+// TestLinearLines runs products of weights in lines, alone and beside others: the result has
+// the bits that it has of the file's blocks.
+func TestLinearLines(t *testing.T) {
+	for _, family := range []string{"linear_vec", "linear_mat"} {
+		vec := family == "linear_vec"
+		tokens := map[bool]int{true: 2, false: 33}[vec]
+		var cases []linearCase
+		for _, dtype := range lined() {
+			for _, k := range widths(dtype) {
+				cases = append(cases, linearCase{tokens: tokens, k: k, rows: []int{37}, types: []ir.DType{dtype}})
+			}
+		}
+		cases = append(cases,
+			linearCase{tokens: tokens, k: 512, rows: []int{6, 33, 2}, types: []ir.DType{ir.Q4_0, ir.Q5_K, ir.Q6_K}},
+			linearCase{tokens: tokens, k: 512, rows: []int{35, 35}, types: []ir.DType{ir.Q4_K, ir.Q8_0}, act: ir.SiLU, gated: true})
+		instances(t, family, func(t *testing.T, name string, types []kernels.Element) {
+			for _, c := range cases {
+				t.Run(c.String(), func(t *testing.T) {
+					want := c.check(t, name, types, vec)
+					c.lines = true
+					agree(t, want, c.check(t, name, types, vec))
+				})
+			}
+		})
+	}
+}
+
 // shapeCases are ragged in every direction.
 func shapeCases(vec bool) []linearCase {
 	var out []linearCase
@@ -373,8 +425,12 @@ func (c linearCase) check(t *testing.T, name string, types []kernels.Element, ve
 	weights := make([]weight, len(c.rows))
 	for i := range c.rows {
 		weights[i] = newWeight(t, rng, c.types[i], c.rows[i], c.k)
+		typ := uint32(c.types[i])
+		if c.lines && kernels.HasLines(typ) {
+			weights[i], typ = weights[i].lines(), typ+kernels.Lines
+		}
 		l.buffers[fmt.Sprintf("w%d", i)] = weights[i].bytes
-		l.constants[fmt.Sprintf("fc_type%d", i)] = uint32(c.types[i])
+		l.constants[fmt.Sprintf("fc_type%d", i)] = typ
 		*[]*uint32{&params.N0, &params.N1, &params.N2}[i] = uint32(c.rows[i])
 	}
 	l.params = params

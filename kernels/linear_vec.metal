@@ -62,7 +62,7 @@ template <typename X, uint T> struct Input {
 
 // Rows are the starts of R rows of a weight.
 template <uint R> struct Rows {
-    device const uchar *at[R];
+    Stored at[R];
 };
 
 // Sums is a lane's share of the products of T tokens and R rows, token by token, and
@@ -95,71 +95,90 @@ template <typename X> inline Moments moments_of(device const X *x, uint k, float
     return {mean, rest.x, precise::rsqrt(max(rest.y - rest.x * rest.x, 0.0f) + eps)};
 }
 
-// normed is element i of a token's x, v, under the norm prologue. RMSNorm multiplies it by
-// the norm weight and sums its square on the way: W·(x·g·s) = s·(W·(x·g)), so that the
-// statistic s is applied to the products and x is read once. What LayerNorm takes off a
-// row would cancel there, so that it has its statistics beforehand.
-template <typename X, uint T>
-inline float normed(float v, thread const Input<X, T> &in, uint t, uint i, thread float &squares) {
-    if (norm == SMELT_NORM_RMS) {
-        squares += v * v;
-        v *= in.gain[i];
-    }
-    if (norm == SMELT_NORM_LAYER) {
-        v = (v - in.moments[t].mean - in.moments[t].rest) * in.moments[t].scale;
-        if (has_gain)
-            v *= in.gain[i];
-        if (has_shift)
-            v += in.shift[i];
-    }
+// The norm prologue. RMSNorm multiplies x by the norm weight and sums its squares on the
+// way: W·(x·g·s) = s·(W·(x·g)), so that the statistic s is applied to the products and x is
+// read once. What LayerNorm takes off a row would cancel there, so that it has its
+// statistics beforehand.
+constant bool reads_gain = norm == SMELT_NORM_RMS || (norm == SMELT_NORM_LAYER && has_gain);
+constant bool reads_shift = norm == SMELT_NORM_LAYER && has_shift;
+
+// normed is an element of a token's x, or four, under the prologue.
+template <typename V> inline V normed(V v, thread const Moments &m, V gain, V shift) {
+    if (norm == SMELT_NORM_LAYER)
+        v = (v - m.mean - m.rest) * m.scale;
+    if (reads_gain)
+        v *= gain;
+    if (reads_shift)
+        v += shift;
     return v;
 }
 
-// load8 reads eight inputs of a token from element `at` on.
+// Slice is what a run of the weights meets of a token's x: its elements, by the places that
+// the type's decoder leaves its numbers at, and their sums by group, which the offsets
+// multiply.
+struct Slice {
+    float4 v[4];
+    float sum[2];
+};
+
+// slice reads a token's part of a run.
 template <typename X, uint T>
-inline void load8(thread const Input<X, T> &in, uint t, uint at, thread float *v, thread float &squares) {
-    device const X *x = in.x[t] + at;
-    UNROLL for (uint j = 0; j < 8; j++)
-        v[j] = float(x[j]);
-    UNROLL for (uint j = 0; j < 8; j++)
-        v[j] = normed(v[j], in, t, at + j, squares);
+inline Slice slice(uint type, thread const Input<X, T> &in, uint t, uint run, thread float &squares) {
+    const uint low = run_low(block_elems(type), run), gap = run_gap(block_elems(type));
+    Slice s;
+    s.sum[0] = s.sum[1] = 0.0f;
+    UNROLL for (uint i = 0; i < 4; i++) {
+        const uint at = low + i / 2 * gap + i % 2 * 4;
+        float4 v = load4(in.x[t] + at);
+        if (norm == SMELT_NORM_RMS) {
+            UNROLL for (uint j = 0; j < 4; j++)
+                squares += v[j] * v[j];
+        }
+        v = normed(v, in.moments[t], reads_gain ? load4(in.gain + at) : float4(0.0f),
+                   reads_shift ? load4(in.shift + at) : float4(0.0f));
+        if (has_offset(type)) {
+            UNROLL for (uint j = 0; j < 4; j++)
+                s.sum[i / 2] += v[j];
+        }
+        s.v[i] = v * place(type, i / 2);
+    }
+    return s;
 }
 
-inline float dot8(thread const float *q, thread const float *v) {
-    float sum[4];
-    UNROLL for (uint j = 0; j < 4; j++)
-        sum[j] = q[j] * v[j] + q[j + 4] * v[j + 4];
-    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+// product multiplies a run of a row and a token's part of it.
+inline float product(uint type, thread const Run &w, thread const Slice &x) {
+    const float4 first = w.q[0] * x.v[0] + w.q[1] * x.v[1], second = w.q[2] * x.v[2] + w.q[3] * x.v[3];
+    float p = w.scale[0] * ((first.x + first.y) + (first.z + first.w)) +
+              w.scale[1] * ((second.x + second.y) + (second.z + second.w));
+    if (has_offset(type))
+        p += w.offset[0] * x.sum[0] + w.offset[1] * x.sum[1];
+    return p;
 }
 
-// add_run adds the products of one run. What a product sums, and in which order,
-// depends on neither R nor T: a token's result has the same bits alone and among
-// others.
+// add_run adds the products of one run. Of rows and tokens those stay in registers of which
+// there are fewer, and the others come one by one. What a product sums, and in which order,
+// depends on neither R nor T: a token's result has the same bits alone and among others.
 template <typename X, uint R, uint T>
 inline void add_run(uint type, thread const Rows<R> &rows, thread const Input<X, T> &in, uint run,
                     thread Sums<R, T> &sums) {
-    const uint elems = block_elems(type);
-    const uint low = run_low(elems, run), high = low + run_gap(elems);
+    if (T <= R) {
+        Slice x[T];
+        UNROLL for (uint t = 0; t < T; t++)
+            x[t] = slice(type, in, t, run, sums.squares[t]);
+        UNROLL for (uint r = 0; r < R; r++) {
+            const Run w = decode_run(type, rows.at[r], run);
+            UNROLL for (uint t = 0; t < T; t++)
+                sums.product[t * R + r] += product(type, w, x[t]);
+        }
+        return;
+    }
     Run w[R];
     UNROLL for (uint r = 0; r < R; r++)
         w[r] = decode_run(type, rows.at[r], run);
     UNROLL for (uint t = 0; t < T; t++) {
-        float v[16];
-        load8(in, t, low, v, sums.squares[t]);
-        load8(in, t, high, v + 8, sums.squares[t]);
-        float first = 0.0f, second = 0.0f; // sums of each group, which the offsets multiply
-        if (has_offset(type)) {
-            UNROLL for (uint j = 0; j < 8; j++) {
-                first += v[j];
-                second += v[j + 8];
-            }
-        }
-        UNROLL for (uint r = 0; r < R; r++) {
-            float p = w[r].scale[0] * dot8(w[r].q, v) + w[r].scale[1] * dot8(w[r].q + 8, v + 8);
-            if (has_offset(type))
-                p += w[r].offset[0] * first + w[r].offset[1] * second;
-            sums.product[t * R + r] += p;
-        }
+        const Slice x = slice(type, in, t, run, sums.squares[t]);
+        UNROLL for (uint r = 0; r < R; r++)
+            sums.product[t * R + r] += product(type, w[r], x);
     }
 }
 
@@ -170,15 +189,14 @@ inline void add_run(uint type, thread const Rows<R> &rows, thread const Input<X,
 template <typename X, uint R, uint T>
 inline void dot_rows(uint type, device const uchar *w, int first, uint n, thread const Input<X, T> &in,
                      thread Sums<R, T> &sums) {
-    const ulong bytes = row_bytes(type, in.k);
     Rows<R> rows;
     UNROLL for (int r = 0; r < int(R); r++)
-        rows.at[r] = w + bytes * ulong(clamp(first + r, 0, int(n) - 1));
+        rows.at[r] = stored_row(type, w, n, in.k, uint(clamp(first + r, 0, int(n) - 1)));
     UNROLL for (uint i = 0; i < T * R; i++)
         sums.product[i] = 0.0f;
     UNROLL for (uint t = 0; t < T; t++)
         sums.squares[t] = 0.0f;
-    const uint runs = in.k / 16, turn = type == SMELT_Q2_K || type == SMELT_Q3_K ? 4 : 2;
+    const uint runs = in.k / 16, few = stored_type(type), turn = few == SMELT_Q2_K || few == SMELT_Q3_K ? 4 : 2;
     for (uint start = in.lane; start < runs; start += 32 * turn) {
         for (uint i = 0; i < turn; i++) {
             if (start + 32 * i < runs)
@@ -189,7 +207,10 @@ inline void dot_rows(uint type, device const uchar *w, int first, uint n, thread
         return;
     for (uint i = (in.k & ~15u) + in.lane; i < in.k; i += 32) {
         UNROLL for (uint t = 0; t < T; t++) {
-            const float v = normed(float(in.x[t][i]), in, t, i, sums.squares[t]);
+            const float x = float(in.x[t][i]);
+            if (norm == SMELT_NORM_RMS)
+                sums.squares[t] += x * x;
+            const float v = normed(x, in.moments[t], reads_gain ? in.gain[i] : 0.0f, reads_shift ? in.shift[i] : 0.0f);
             UNROLL for (uint r = 0; r < R; r++)
                 sums.product[t * R + r] += plain_element(type, rows.at[r], i) * v;
         }

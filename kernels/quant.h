@@ -3,7 +3,7 @@
 // Every kernel that reads matrix weights sees a row as a sequence of runs of 16
 // elements, two groups of eight that share a scale and an offset each:
 //
-//     weight = scale · q + offset
+//     weight = scale · place · q + offset
 //
 // so that one decoder per format serves mat-vec products (which sum q·x first and
 // scale once per group), mat-mat tiles and embedding lookups. Which elements run r
@@ -14,11 +14,14 @@
 //     blocks of 32     32·(r/2)  + 8·(r%2)           gap 16
 //     blocks of 256    64·(r/4)  + 8·(r%4)           gap 32
 //
-// Layouts are those of GGUF files (ggml-common.h). Lanes load the bytes of a run in
+// Layouts are those of GGUF files (ggml-common.h), or that with scales apart from codes,
+// for the same types. Lanes load the bytes of a run in
 // aligned pieces, neighbours next to each other: of four bytes where a block's size is
-// a multiple of four and rows therefore start at such addresses, else of two. What
-// packs several elements into a byte is taken apart four bytes at a time. The type is
-// a function constant, and specialisation leaves the one decoder that a pipeline needs.
+// a multiple of four and rows therefore start at such addresses, of lines eight, else two. What
+// packs several elements into 16 bits is masked there and converted as it is: q is then
+// a multiple of the number, and place says which. Only what formats store apart from the
+// rest of a number is shifted, four bytes at a time. The type is a function constant, and
+// specialisation leaves the one decoder that a pipeline needs.
 #ifndef SMELT_KERNELS_QUANT_H
 #define SMELT_KERNELS_QUANT_H
 
@@ -82,6 +85,58 @@ struct block_q6_k {
     int8_t scales[16];
     half d;
 };
+
+// Lines, which are added to a type: the codes of all blocks of a weight come first, whole
+// lines of 16 bytes, and then what scales them, in the same order. Eight bytes of codes are
+// one load. kernels.Lines writes them.
+#define SMELT_LINES 32
+
+struct codes_q8_0 {
+    int8_t qs[32];
+};
+struct codes_q4_0 {
+    uint8_t qs[16];
+};
+struct codes_q2_k {
+    uint8_t qs[64];
+};
+struct codes_q3_k {
+    uint8_t hmask[32];
+    uint8_t qs[64];
+};
+struct codes_q4_k {
+    uint8_t qs[128];
+};
+struct codes_q5_k {
+    uint8_t qh[32];
+    uint8_t qs[128];
+};
+struct codes_q6_k {
+    uint8_t ql[128];
+    uint8_t qh[64];
+};
+struct scales_q4_0 { // and of Q8_0
+    half d;
+};
+struct scales_q2_k {
+    uint8_t scales[16];
+    half d;
+    half dmin;
+};
+struct scales_q3_k {
+    uint8_t scales[12];
+    half d;
+};
+struct scales_q4_k { // and of Q5_K
+    half d;
+    half dmin;
+    uint8_t scales[12];
+};
+struct scales_q6_k {
+    int8_t scales[16];
+    half d;
+};
+
 struct bf16 {
     uint16_t bits; // the upper half of a float
 };
@@ -100,13 +155,16 @@ static_assert(sizeof(bf16) == 2, "bfloat16 layout");
 
 // Run is a decoded run: elements 0-7 belong to the first group, 8-15 to the second.
 struct Run {
-    float q[16];
+    float4 q[4];
     float scale[2];
     float offset[2];
 };
 
+// stored_type is a type without where its scales stand.
+inline uint stored_type(uint type) { return type & ~uint(SMELT_LINES); }
+
 inline uint block_elems(uint type) {
-    switch (type) {
+    switch (stored_type(type)) {
     case SMELT_F32:
     case SMELT_F16:
     case SMELT_BF16:
@@ -123,7 +181,7 @@ inline uint block_elems(uint type) {
 }
 
 inline uint block_bytes(uint type) {
-    switch (type) {
+    switch (stored_type(type)) {
     case SMELT_F32:
         return 4;
     case SMELT_F16:
@@ -155,8 +213,49 @@ inline uint block_bytes(uint type) {
     }
 }
 
+// line_bytes is what a block has of lines.
+inline uint line_bytes(uint type) {
+    switch (stored_type(type)) {
+    case SMELT_Q8_0:
+        return sizeof(codes_q8_0);
+    case SMELT_Q4_0:
+        return sizeof(codes_q4_0);
+    case SMELT_Q2_K:
+        return sizeof(codes_q2_k);
+    case SMELT_Q3_K:
+        return sizeof(codes_q3_k);
+    case SMELT_Q4_K:
+        return sizeof(codes_q4_k);
+    case SMELT_Q5_K:
+        return sizeof(codes_q5_k);
+    case SMELT_Q6_K:
+        return sizeof(codes_q6_k);
+    default:
+        return 0;
+    }
+}
+
 // row_bytes is the length of a row of k elements.
 inline ulong row_bytes(uint type, uint k) { return ulong(k / block_elems(type)) * block_bytes(type); }
+
+// Stored is a row of a weight: where it starts, and of lines where its scales do.
+struct Stored {
+    device const uchar *at;
+    device const uchar *scales;
+};
+
+// stored_row finds row i of a weight of n rows of k elements.
+inline Stored stored_row(uint type, device const uchar *w, uint n, uint k, uint i) {
+    Stored row;
+    if (type == stored_type(type)) {
+        row.at = row.scales = w + row_bytes(type, k) * ulong(i);
+        return row;
+    }
+    const ulong blocks = k / block_elems(type), line = line_bytes(type);
+    row.at = w + blocks * line * i;
+    row.scales = w + blocks * line * n + blocks * (block_bytes(type) - line) * i;
+    return row;
+}
 
 // run_low is the first element of run r of a row, by the elements of a block.
 inline uint run_low(uint elems, uint r) {
@@ -171,83 +270,92 @@ inline uint run_low(uint elems, uint r) {
 inline uint run_gap(uint elems) { return elems == 256 ? 32 : elems == 32 ? 16 : 8; }
 
 // has_offset tells whether weights of a type have offsets.
-inline bool has_offset(uint type) { return block_elems(type) != 1 && type != SMELT_Q8_0; }
+inline bool has_offset(uint type) { return block_elems(type) != 1 && stored_type(type) != SMELT_Q8_0; }
+
+// place is what q of four elements of a group, 0 or 1, is to be multiplied by. A number that
+// is shifted down before it is converted takes twice the time, on the one pipe that does
+// either. Whoever multiplies by a run multiplies something else by these powers of two, once
+// for all rows, and no bit of a product is another.
+inline float4 place(uint type, uint group) {
+    if (!has_offset(type))
+        return float4(1.0f);
+    float unit = 1.0f;
+    if (group == 1) {
+        switch (stored_type(type)) {
+        case SMELT_Q4_0:
+        case SMELT_Q4_1:
+        case SMELT_Q4_K:
+            unit = 1.0f / 16.0f;
+            break;
+        case SMELT_Q2_K:
+        case SMELT_Q6_K:
+            unit = 1.0f / 4.0f;
+            break;
+        case SMELT_Q3_K:
+        case SMELT_Q5_K:
+            unit = 1.0f / 2.0f;
+            break;
+        default:
+            break;
+        }
+    }
+    return float4(unit, unit / 256.0f, unit, unit / 256.0f);
+}
+
+// load4 reads four numbers from wherever one may stand.
+inline float4 load4(device const float *from) { return *(device const packed_float4 *)from; }
+inline float4 load4(device const half *from) { return float4(half4(*(device const packed_half4 *)from)); }
+inline float4 load4(device const bfloat *from) { return float4(bfloat4(*(device const packed_bfloat4 *)from)); }
 
 // element is weight i of a row of a plain type.
 inline float element(device const float *row, uint i) { return row[i]; }
 inline float element(device const half *row, uint i) { return float(row[i]); }
-inline float element(device const bf16 *row, uint i) { return as_type<float>(uint(row[i].bits) << 16); }
+inline float element(device const bf16 *row, uint i) { return as_type<float>(ushort2(0, row[i].bits)); }
 
-// Eight are eight bytes of a block, which are masked and shifted together.
-struct Eight {
-    uint low;
-    uint high;
-};
+// four are weights i to i+3.
+inline float4 four(device const float *row, uint i) { return load4(row + i); }
+inline float4 four(device const half *row, uint i) { return load4(row + i); }
+inline float4 four(device const bf16 *row, uint i) {
+    return float4(element(row, i), element(row, i + 1), element(row, i + 2), element(row, i + 3));
+}
 
-// pairs8 and words8 load eight bytes, words8 where all blocks of the format start at
-// multiples of four.
-inline Eight pairs8(device const uint8_t *bytes) {
+// eight loads eight bytes, which are masked and shifted together, from a multiple of Align.
+template <uint Align> inline uint2 eight(device const uint8_t *bytes) {
+    if (Align == 8)
+        return *(device const uint2 *)bytes;
+    if (Align == 4)
+        return uint2(((device const uint *)bytes)[0], ((device const uint *)bytes)[1]);
     device const ushort *p = (device const ushort *)bytes;
-    Eight e;
-    e.low = uint(p[0]) | uint(p[1]) << 16;
-    e.high = uint(p[2]) | uint(p[3]) << 16;
-    return e;
-}
-inline Eight words8(device const uint8_t *bytes) {
-    device const uint *p = (device const uint *)bytes;
-    Eight e;
-    e.low = p[0];
-    e.high = p[1];
-    return e;
+    return as_type<uint2>(ushort4(p[0], p[1], p[2], p[3]));
 }
 
-// field shifts every byte right and masks it: mask holds the same byte four times.
-inline Eight field(Eight e, uint shift, uint mask) {
-    Eight f;
-    f.low = e.low >> shift & mask;
-    f.high = e.high >> shift & mask;
-    return f;
+// signed4 converts four bytes, which the load takes apart.
+template <uint Align> inline float4 signed4(device const int8_t *bytes) {
+    if (Align == 8)
+        return float4(*(device const char4 *)bytes);
+    return float4(char4(*(device const packed_char4 *)bytes));
 }
 
-// above sets bits of every byte from those of another one, shifted left.
-inline Eight above(Eight e, Eight bits, uint shift) {
-    e.low |= bits.low << shift;
-    e.high |= bits.high << shift;
-    return e;
+// spread puts bit i of a byte into bit 4 of byte i.
+inline uint2 spread(uint bits) {
+    return uint2((bits & 0x0fu) * 0x02040810u & 0x10101010u, (bits & 0xf0u) * 0x00204081u & 0x10101010u);
 }
 
-// spread puts bit i of a byte into byte i.
-inline Eight spread(uint bits) {
-    Eight e;
-    e.low = (bits & 15u) * 0x00204081u & 0x01010101u;
-    e.high = (bits >> 4 & 15u) * 0x00204081u & 0x01010101u;
-    return e;
+// turned moves bit `from` of every byte to bit `to`, and the others around it.
+inline uint2 turned(uint2 bytes, uint from, uint to) { return rotate(bytes, uint2((to - from) & 31u)); }
+
+// convert makes numbers of eight bytes, of each the bits of a mask.
+inline void convert(uint2 bytes, ushort mask, thread float4 *q) {
+    const ushort4 masks = ushort4(mask, mask * 256, mask, mask * 256);
+    const ushort4 pairs = as_type<ushort4>(bytes);
+    q[0] = float4(pairs.xxyy & masks);
+    q[1] = float4(pairs.zzww & masks);
 }
 
-// convert turns eight bytes into numbers, of which convert_signed takes the top bit for
-// a sign.
-inline void convert(Eight e, thread float *q) {
-    UNROLL for (uint i = 0; i < 4; i++) {
-        q[i] = float(int(e.low >> (8 * i) & 255u));
-        q[i + 4] = float(int(e.high >> (8 * i) & 255u));
-    }
-}
-inline void convert_signed(Eight e, thread float *q) {
-    UNROLL for (uint i = 0; i < 4; i++) {
-        q[i] = float(int(e.low << (24 - 8 * i)) >> 24);
-        q[i + 4] = float(int(e.high << (24 - 8 * i)) >> 24);
-    }
-}
-
-// nibbles writes the low nibbles to q[0..7], the high ones to q[8..15]; fifth and
-// sixth are the bits on top of each.
-inline void nibbles(Eight e, thread float *q) {
-    convert(field(e, 0, 0x0f0f0f0fu), q);
-    convert(field(e, 4, 0x0f0f0f0fu), q + 8);
-}
-inline void nibbles(Eight e, Eight fifth, Eight sixth, thread float *q) {
-    convert(above(field(e, 0, 0x0f0f0f0fu), fifth, 4), q);
-    convert(above(field(e, 4, 0x0f0f0f0fu), sixth, 4), q + 8);
+// nibbles writes the low nibbles to q[0..1], the high ones to q[2..3].
+inline void nibbles(uint2 bytes, thread float4 *q) {
+    convert(bytes, 0x0f, q);
+    convert(bytes, 0xf0, q + 2);
 }
 
 inline void same(float scale, float offset, thread Run &w) {
@@ -255,38 +363,48 @@ inline void same(float scale, float offset, thread Run &w) {
     w.offset[0] = w.offset[1] = offset;
 }
 
-inline Run decode(device const block_q8_0 &b, uint r) {
+// A decoder of a run of a block takes its codes and its scales, which in a file are one
+// block, and what its codes' addresses are multiples of.
+
+template <uint Align, typename C, typename S> inline Run decode_q8_0(device const C &c, device const S &s, uint r) {
     Run w;
-    convert_signed(pairs8((device const uint8_t *)b.qs + 8 * r), w.q);
-    convert_signed(pairs8((device const uint8_t *)b.qs + 8 * r + 16), w.q + 8);
-    same(float(b.d), 0.0f, w);
+    UNROLL for (uint i = 0; i < 4; i++)
+        w.q[i] = signed4<Align>(c.qs + 8 * r + i / 2 * 16 + i % 2 * 4);
+    same(float(s.d), 0.0f, w);
     return w;
 }
 
-inline Run decode(device const block_q4_0 &b, uint r) {
+template <uint Align, typename C, typename S> inline Run decode_q4_0(device const C &c, device const S &s, uint r) {
     Run w;
-    nibbles(pairs8(b.qs + 8 * r), w.q);
-    same(float(b.d), -8.0f * float(b.d), w);
+    nibbles(eight<Align>(c.qs + 8 * r), w.q);
+    same(float(s.d), -8.0f * float(s.d), w);
     return w;
 }
 
-inline Run decode(device const block_q4_1 &b, uint r) {
+inline Run decode_q4_1(device const block_q4_1 &b, uint r) {
     Run w;
-    nibbles(words8(b.qs + 8 * r), w.q);
+    nibbles(eight<4>(b.qs + 8 * r), w.q);
     same(float(b.d), float(b.m), w);
     return w;
 }
 
-inline Run decode(device const block_q5_0 &b, uint r) {
+// fifths writes numbers of five bits: nibbles and what is on top of the low and of the
+// high ones.
+inline void fifths(uint2 bytes, uint low, uint high, thread float4 *q) {
+    convert((bytes & 0x0f0f0f0fu) | spread(low), 0xff, q);
+    convert((bytes >> 4 & 0x0f0f0f0fu) | spread(high), 0xff, q + 2);
+}
+
+inline Run decode_q5_0(device const block_q5_0 &b, uint r) {
     Run w;
-    nibbles(pairs8(b.qs + 8 * r), spread(uint(b.qh[0]) >> (8 * r)), spread(uint(b.qh[1]) >> (8 * r)), w.q);
+    fifths(eight<2>(b.qs + 8 * r), uint(b.qh[0]) >> (8 * r), uint(b.qh[1]) >> (8 * r), w.q);
     same(float(b.d), -16.0f * float(b.d), w);
     return w;
 }
 
-inline Run decode(device const block_q5_1 &b, uint r) {
+inline Run decode_q5_1(device const block_q5_1 &b, uint r) {
     Run w;
-    nibbles(words8(b.qs + 8 * r), spread(uint(b.qh[0]) >> (8 * r)), spread(uint(b.qh[1]) >> (8 * r)), w.q);
+    fifths(eight<4>(b.qs + 8 * r), uint(b.qh[0]) >> (8 * r), uint(b.qh[1]) >> (8 * r), w.q);
     same(float(b.d), float(b.m), w);
     return w;
 }
@@ -294,40 +412,39 @@ inline Run decode(device const block_q5_1 &b, uint r) {
 // In blocks of 256, r/4 names 64 elements and r%4 eight of their first and eight of
 // their second 32. Neighbouring lanes differ in r, so nothing here branches on it.
 
-inline Run decode(device const block_q2_k &b, uint r) {
-    const uint part = r >> 2, g = r & 3; // part: 64 elements, two bit pairs of 32 bytes
-    const uint shift = (part & 1) * 4;
-    const Eight e = words8(b.qs + (part >> 1) * 32 + g * 8);
+template <uint Align, typename C, typename S> inline Run decode_q2_k(device const C &c, device const S &s, uint r) {
+    const uint part = r / 4, g = r % 4; // part: 64 elements, two bit pairs of 32 bytes
+    const uint2 e = eight<Align>(c.qs + part / 2 * 32 + g * 8) >> part % 2 * 4;
     Run w;
-    convert(field(e, shift, 0x03030303u), w.q);
-    convert(field(e, shift + 2, 0x03030303u), w.q + 8);
-    const uint first = b.scales[4 * part + (g >> 1)], second = b.scales[4 * part + 2 + (g >> 1)];
-    const float d = float(b.d), dmin = float(b.dmin);
-    w.scale[0] = d * float(first & 15u);
-    w.scale[1] = d * float(second & 15u);
-    w.offset[0] = -dmin * float(first >> 4);
-    w.offset[1] = -dmin * float(second >> 4);
+    convert(e, 0x03, w.q);
+    convert(e, 0x0c, w.q + 2);
+    const uint first = s.scales[4 * part + g / 2], second = s.scales[4 * part + 2 + g / 2];
+    const float d = float(s.d), dmin = -float(s.dmin) / 16.0f;
+    w.scale[0] = d * float(first & 0x0fu);
+    w.scale[1] = d * float(second & 0x0fu);
+    w.offset[0] = dmin * float(first & 0xf0u);
+    w.offset[1] = dmin * float(second & 0xf0u);
     return w;
 }
 
 // scale_q3 is scale i of 16: its low four bits are a nibble of the first eight bytes,
 // its high two bits one of four pairs in the last four bytes.
 inline float scale_q3(device const uint8_t *scales, uint i) {
-    const uint low = uint(scales[i & 7]) >> (i >> 3) * 4 & 15u;
-    const uint high = uint(scales[8 + (i & 3)]) >> (i >> 2) * 2 & 3u;
+    const uint low = uint(scales[i % 8]) >> i / 8 * 4 & 15u;
+    const uint high = uint(scales[8 + i % 4]) >> i / 4 * 2 & 3u;
     return float(int(low | high << 4) - 32);
 }
 
-inline Run decode(device const block_q3_k &b, uint r) {
-    const uint part = r >> 2, g = r & 3;
-    const uint shift = (part & 1) * 4;
-    const Eight e = pairs8(b.qs + (part >> 1) * 32 + g * 8), top = pairs8(b.hmask + g * 8);
+template <uint Align, typename C, typename S> inline Run decode_q3_k(device const C &c, device const S &s, uint r) {
+    const uint part = r / 4, g = r % 4;
+    const uint shift = part % 2 * 4;
+    const uint2 e = eight<Align>(c.qs + part / 2 * 32 + g * 8), top = eight<Align>(c.hmask + g * 8);
     Run w;
-    convert(above(field(e, shift, 0x03030303u), field(top, 2 * part, 0x01010101u), 2), w.q);
-    convert(above(field(e, shift + 2, 0x03030303u), field(top, 2 * part + 1, 0x01010101u), 2), w.q + 8);
-    const float d = float(b.d);
-    w.scale[0] = d * scale_q3(b.scales, 4 * part + (g >> 1));
-    w.scale[1] = d * scale_q3(b.scales, 4 * part + 2 + (g >> 1));
+    convert((e >> shift & 0x03030303u) | (turned(top, 2 * part, 2) & 0x04040404u), 0xff, w.q);
+    convert((e >> (shift + 1) & 0x06060606u) | (turned(top, 2 * part + 1, 3) & 0x08080808u), 0xff, w.q + 2);
+    const float d = float(s.d);
+    w.scale[0] = d * scale_q3(s.scales, 4 * part + g / 2);
+    w.scale[1] = d * scale_q3(s.scales, 4 * part + 2 + g / 2);
     w.offset[0] = -4.0f * w.scale[0];
     w.offset[1] = -4.0f * w.scale[1];
     return w;
@@ -339,45 +456,45 @@ inline Run decode(device const block_q3_k &b, uint r) {
 // top of bytes 0-7.
 inline void scales_q4(device const uint8_t *s, uint part, float d, float dmin, thread Run &w) {
     device const ushort *pairs = (device const ushort *)s;
-    const uint a = pairs[part & 1], b = pairs[2 + (part & 1)], c = pairs[part + 2];
+    const uint a = pairs[part % 2], b = pairs[2 + part % 2], c = pairs[part + 2];
     const bool split = part >= 2;
     const uint scale = select(a & 0x3f3fu, (c & 0x0f0fu) | (a >> 2 & 0x3030u), split);
     const uint minimum = select(c & 0x3f3fu, (c >> 4 & 0x0f0fu) | (b >> 2 & 0x3030u), split);
-    w.scale[0] = d * float(scale & 255u);
-    w.scale[1] = d * float(scale >> 8);
-    w.offset[0] = -dmin * float(minimum & 255u);
-    w.offset[1] = -dmin * float(minimum >> 8);
+    w.scale[0] = d * float(scale & 0x00ffu);
+    w.scale[1] = d / 256.0f * float(scale & 0xff00u);
+    w.offset[0] = -dmin * float(minimum & 0x00ffu);
+    w.offset[1] = -dmin / 256.0f * float(minimum & 0xff00u);
 }
 
-inline Run decode(device const block_q4_k &b, uint r) {
-    const uint part = r >> 2, g = r & 3;
+template <uint Align, typename C, typename S> inline Run decode_q4_k(device const C &c, device const S &s, uint r) {
+    const uint part = r / 4, g = r % 4;
     Run w;
-    nibbles(words8(b.qs + part * 32 + g * 8), w.q);
-    scales_q4(b.scales, part, float(b.d), float(b.dmin), w);
+    nibbles(eight<Align>(c.qs + part * 32 + g * 8), w.q);
+    scales_q4(s.scales, part, float(s.d), float(s.dmin), w);
     return w;
 }
 
-inline Run decode(device const block_q5_k &b, uint r) {
-    const uint part = r >> 2, g = r & 3;
-    const Eight top = words8(b.qh + g * 8);
+template <uint Align, typename C, typename S> inline Run decode_q5_k(device const C &c, device const S &s, uint r) {
+    const uint part = r / 4, g = r % 4;
+    const uint2 e = eight<Align>(c.qs + part * 32 + g * 8), top = turned(eight<Align>(c.qh + g * 8), 2 * part, 4);
     Run w;
-    nibbles(words8(b.qs + part * 32 + g * 8), field(top, 2 * part, 0x01010101u), field(top, 2 * part + 1, 0x01010101u),
-            w.q);
-    scales_q4(b.scales, part, float(b.d), float(b.dmin), w);
+    convert((e & 0x0f0f0f0fu) | (top & 0x10101010u), 0xff, w.q);
+    convert((e >> 3 & 0x1e1e1e1eu) | (top & 0x20202020u), 0xff, w.q + 2);
+    scales_q4(s.scales, part, float(s.d), float(s.dmin), w);
     return w;
 }
 
-inline Run decode(device const block_q6_k &b, uint r) {
-    const uint part = r >> 2, g = r & 3;                       // 128 elements share 64 bytes of ql and 32 of qh:
-    const uint half_block = part >> 1, shift = (part & 1) * 4; // part 0 and 1 of them are low and high nibbles
-    device const uint8_t *ql = b.ql + half_block * 64 + g * 8;
-    const Eight top = pairs8(b.qh + half_block * 32 + g * 8);
+template <uint Align, typename C, typename S> inline Run decode_q6_k(device const C &c, device const S &s, uint r) {
+    const uint part = r / 4, g = r % 4;                     // 128 elements share 64 bytes of ql and 32 of qh:
+    const uint half_block = part / 2, shift = part % 2 * 4; // part 0 and 1 of them are low and high nibbles
+    device const uint8_t *ql = c.ql + half_block * 64 + g * 8;
+    const uint2 top = turned(eight<Align>(c.qh + half_block * 32 + g * 8), shift, 4);
     Run w;
-    convert(above(field(pairs8(ql), shift, 0x0f0f0f0fu), field(top, shift, 0x03030303u), 4), w.q);
-    convert(above(field(pairs8(ql + 32), shift, 0x0f0f0f0fu), field(top, shift + 2, 0x03030303u), 4), w.q + 8);
-    const float d = float(b.d);
-    w.scale[0] = d * float(b.scales[4 * part + (g >> 1)]);
-    w.scale[1] = d * float(b.scales[4 * part + 2 + (g >> 1)]);
+    convert((eight<Align>(ql) >> shift & 0x0f0f0f0fu) | (top & 0x30303030u), 0xff, w.q);
+    convert((turned(eight<Align>(ql + 32), shift, 2) & 0x3c3c3c3cu) | (top & 0xc0c0c0c0u), 0xff, w.q + 2);
+    const float d = float(s.d);
+    w.scale[0] = d * float(s.scales[4 * part + g / 2]);
+    w.scale[1] = d * float(s.scales[4 * part + 2 + g / 2]);
     w.offset[0] = -32.0f * w.scale[0];
     w.offset[1] = -32.0f * w.scale[1];
     return w;
@@ -385,14 +502,15 @@ inline Run decode(device const block_q6_k &b, uint r) {
 
 template <typename T> inline Run decode_plain(device const T *row, uint r) {
     Run w;
-    UNROLL for (uint i = 0; i < 16; i++)
-        w.q[i] = element(row, 16 * r + i);
+    UNROLL for (uint i = 0; i < 4; i++)
+        w.q[i] = four(row, 16 * r + 4 * i);
     same(1.0f, 0.0f, w);
     return w;
 }
 
-template <typename B, uint E> inline Run decode_block(device const uchar *row, uint r) {
-    return decode(((device const B *)row)[r / (E / 16)], r % (E / 16));
+// block is what holds run r of a row, of blocks of N runs.
+template <typename B, uint N> inline device const B &block(device const uchar *row, uint r) {
+    return ((device const B *)row)[r / N];
 }
 
 // SMELT_DECODES tells whether there is a decoder of a type: of a library of one kernel
@@ -405,59 +523,87 @@ template <typename B, uint E> inline Run decode_block(device const uchar *row, u
 #endif
 
 // decode_run decodes run r of a row, all of whose elements exist.
-inline Run decode_run(uint type, device const uchar *row, uint r) {
+inline Run decode_run(uint type, thread const Stored &row, uint r) {
     switch (type) {
 #if SMELT_DECODES(SMELT_F32)
     case SMELT_F32:
-        return decode_plain((device const float *)row, r);
+        return decode_plain((device const float *)row.at, r);
 #endif
 #if SMELT_DECODES(SMELT_F16)
     case SMELT_F16:
-        return decode_plain((device const half *)row, r);
+        return decode_plain((device const half *)row.at, r);
 #endif
 #if SMELT_DECODES(SMELT_BF16)
     case SMELT_BF16:
-        return decode_plain((device const bf16 *)row, r);
+        return decode_plain((device const bf16 *)row.at, r);
 #endif
 #if SMELT_DECODES(SMELT_Q8_0)
     case SMELT_Q8_0:
-        return decode_block<block_q8_0, 32>(row, r);
+        return decode_q8_0<2>(block<block_q8_0, 2>(row.at, r), block<block_q8_0, 2>(row.at, r), r % 2);
+#endif
+#if SMELT_DECODES(SMELT_Q8_0 + SMELT_LINES)
+    case SMELT_Q8_0 + SMELT_LINES:
+        return decode_q8_0<8>(block<codes_q8_0, 2>(row.at, r), block<scales_q4_0, 2>(row.scales, r), r % 2);
 #endif
 #if SMELT_DECODES(SMELT_Q4_0)
     case SMELT_Q4_0:
-        return decode_block<block_q4_0, 32>(row, r);
+        return decode_q4_0<2>(block<block_q4_0, 2>(row.at, r), block<block_q4_0, 2>(row.at, r), r % 2);
+#endif
+#if SMELT_DECODES(SMELT_Q4_0 + SMELT_LINES)
+    case SMELT_Q4_0 + SMELT_LINES:
+        return decode_q4_0<8>(block<codes_q4_0, 2>(row.at, r), block<scales_q4_0, 2>(row.scales, r), r % 2);
 #endif
 #if SMELT_DECODES(SMELT_Q4_1)
     case SMELT_Q4_1:
-        return decode_block<block_q4_1, 32>(row, r);
+        return decode_q4_1(block<block_q4_1, 2>(row.at, r), r % 2);
 #endif
 #if SMELT_DECODES(SMELT_Q5_0)
     case SMELT_Q5_0:
-        return decode_block<block_q5_0, 32>(row, r);
+        return decode_q5_0(block<block_q5_0, 2>(row.at, r), r % 2);
 #endif
 #if SMELT_DECODES(SMELT_Q5_1)
     case SMELT_Q5_1:
-        return decode_block<block_q5_1, 32>(row, r);
+        return decode_q5_1(block<block_q5_1, 2>(row.at, r), r % 2);
 #endif
 #if SMELT_DECODES(SMELT_Q2_K)
     case SMELT_Q2_K:
-        return decode_block<block_q2_k, 256>(row, r);
+        return decode_q2_k<4>(block<block_q2_k, 16>(row.at, r), block<block_q2_k, 16>(row.at, r), r % 16);
+#endif
+#if SMELT_DECODES(SMELT_Q2_K + SMELT_LINES)
+    case SMELT_Q2_K + SMELT_LINES:
+        return decode_q2_k<8>(block<codes_q2_k, 16>(row.at, r), block<scales_q2_k, 16>(row.scales, r), r % 16);
 #endif
 #if SMELT_DECODES(SMELT_Q3_K)
     case SMELT_Q3_K:
-        return decode_block<block_q3_k, 256>(row, r);
+        return decode_q3_k<2>(block<block_q3_k, 16>(row.at, r), block<block_q3_k, 16>(row.at, r), r % 16);
+#endif
+#if SMELT_DECODES(SMELT_Q3_K + SMELT_LINES)
+    case SMELT_Q3_K + SMELT_LINES:
+        return decode_q3_k<8>(block<codes_q3_k, 16>(row.at, r), block<scales_q3_k, 16>(row.scales, r), r % 16);
 #endif
 #if SMELT_DECODES(SMELT_Q4_K)
     case SMELT_Q4_K:
-        return decode_block<block_q4_k, 256>(row, r);
+        return decode_q4_k<4>(block<block_q4_k, 16>(row.at, r), block<block_q4_k, 16>(row.at, r), r % 16);
+#endif
+#if SMELT_DECODES(SMELT_Q4_K + SMELT_LINES)
+    case SMELT_Q4_K + SMELT_LINES:
+        return decode_q4_k<8>(block<codes_q4_k, 16>(row.at, r), block<scales_q4_k, 16>(row.scales, r), r % 16);
 #endif
 #if SMELT_DECODES(SMELT_Q5_K)
     case SMELT_Q5_K:
-        return decode_block<block_q5_k, 256>(row, r);
+        return decode_q5_k<4>(block<block_q5_k, 16>(row.at, r), block<block_q5_k, 16>(row.at, r), r % 16);
+#endif
+#if SMELT_DECODES(SMELT_Q5_K + SMELT_LINES)
+    case SMELT_Q5_K + SMELT_LINES:
+        return decode_q5_k<8>(block<codes_q5_k, 16>(row.at, r), block<scales_q4_k, 16>(row.scales, r), r % 16);
 #endif
 #if SMELT_DECODES(SMELT_Q6_K)
     case SMELT_Q6_K:
-        return decode_block<block_q6_k, 256>(row, r);
+        return decode_q6_k<2>(block<block_q6_k, 16>(row.at, r), block<block_q6_k, 16>(row.at, r), r % 16);
+#endif
+#if SMELT_DECODES(SMELT_Q6_K + SMELT_LINES)
+    case SMELT_Q6_K + SMELT_LINES:
+        return decode_q6_k<8>(block<codes_q6_k, 16>(row.at, r), block<scales_q6_k, 16>(row.scales, r), r % 16);
 #endif
     default:
         break;
@@ -468,34 +614,32 @@ inline Run decode_run(uint type, device const uchar *row, uint r) {
 }
 
 // plain_element is weight i of a row of a plain type.
-inline float plain_element(uint type, device const uchar *row, uint i) {
+inline float plain_element(uint type, thread const Stored &row, uint i) {
     switch (type) {
     case SMELT_F32:
-        return element((device const float *)row, i);
+        return element((device const float *)row.at, i);
     case SMELT_F16:
-        return element((device const half *)row, i);
+        return element((device const half *)row.at, i);
     default:
-        return element((device const bf16 *)row, i);
+        return element((device const bf16 *)row.at, i);
     }
 }
 
 // expand writes the 16 weights of run r of a row, all of which exist.
-inline void expand(uint type, device const uchar *row, uint r, thread float *w) {
+inline void expand(uint type, thread const Stored &row, uint r, thread float *w) {
     const Run run = decode_run(type, row, r);
-    if (block_elems(type) == 1) {
-        UNROLL for (uint i = 0; i < 16; i++)
-            w[i] = run.q[i];
-        return;
-    }
-    UNROLL for (uint i = 0; i < 8; i++) {
-        w[i] = run.scale[0] * run.q[i] + run.offset[0];
-        w[i + 8] = run.scale[1] * run.q[i + 8] + run.offset[1];
+    UNROLL for (uint i = 0; i < 4; i++) {
+        float4 v = run.q[i];
+        if (block_elems(type) != 1)
+            v = run.scale[i / 2] * place(type, i / 2) * v + run.offset[i / 2];
+        UNROLL for (uint j = 0; j < 4; j++)
+            w[4 * i + j] = v[j];
     }
 }
 
 // expand_end does it for a run that may reach past the end of a row of k elements,
 // or lie there: what is past the end is zero.
-inline void expand_end(uint type, device const uchar *row, uint r, uint k, thread float *w) {
+inline void expand_end(uint type, thread const Stored &row, uint r, uint k, thread float *w) {
     if (16 * r + 16 <= k) {
         expand(type, row, r, w);
         return;

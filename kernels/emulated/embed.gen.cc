@@ -209,7 +209,7 @@ uint32_t seqs;
 uint32_t context;
 uint32_t window;
 };
-#line 28 "kernels/quant.h"
+#line 31 "kernels/quant.h"
 using namespace metal;
 
 struct block_q8_0 {
@@ -267,6 +267,53 @@ uint8_t qh[64];
 int8_t scales[16];
 half d;
 };
+#line 94 "kernels/quant.h"
+struct codes_q8_0 {
+int8_t qs[32];
+};
+struct codes_q4_0 {
+uint8_t qs[16];
+};
+struct codes_q2_k {
+uint8_t qs[64];
+};
+struct codes_q3_k {
+uint8_t hmask[32];
+uint8_t qs[64];
+};
+struct codes_q4_k {
+uint8_t qs[128];
+};
+struct codes_q5_k {
+uint8_t qh[32];
+uint8_t qs[128];
+};
+struct codes_q6_k {
+uint8_t ql[128];
+uint8_t qh[64];
+};
+struct scales_q4_0 {
+half d;
+};
+struct scales_q2_k {
+uint8_t scales[16];
+half d;
+half dmin;
+};
+struct scales_q3_k {
+uint8_t scales[12];
+half d;
+};
+struct scales_q4_k {
+half d;
+half dmin;
+uint8_t scales[12];
+};
+struct scales_q6_k {
+int8_t scales[16];
+half d;
+};
+
 struct bf16 {
 uint16_t bits;
 };
@@ -285,13 +332,16 @@ static_assert(sizeof(bf16) == 2, "bfloat16 layout");
 
 
 struct Run {
-float q[16];
+float4 q[4];
 float scale[2];
 float offset[2];
 };
 
+
+inline uint stored_type(uint type) { return type & ~uint(32); }
+
 inline uint block_elems(uint type) {
-switch (MSL_CHOOSE(1, type)) {
+switch (MSL_CHOOSE(1, stored_type(type))) {
 case 1:
 case 2:
 case 3:
@@ -308,7 +358,7 @@ return 256;
 }
 
 inline uint block_bytes(uint type) {
-switch (MSL_CHOOSE(2, type)) {
+switch (MSL_CHOOSE(2, stored_type(type))) {
 case 1:
 return 4;
 case 2:
@@ -341,98 +391,144 @@ return 0;
 }
 
 
+inline uint line_bytes(uint type) {
+switch (MSL_CHOOSE(3, stored_type(type))) {
+case 6:
+return sizeof(codes_q8_0);
+case 7:
+return sizeof(codes_q4_0);
+case 11:
+return sizeof(codes_q2_k);
+case 12:
+return sizeof(codes_q3_k);
+case 13:
+return sizeof(codes_q4_k);
+case 14:
+return sizeof(codes_q5_k);
+case 15:
+return sizeof(codes_q6_k);
+default:
+return 0;
+}
+}
+
+
 inline ulong row_bytes(uint type, uint k) { return ulong(MSL_CAST(ulong, k / block_elems(type))) * block_bytes(type); }
 
 
+struct Stored {
+const uchar *at;
+const uchar *scales;
+};
+
+
+inline Stored stored_row(uint type, const uchar *w, uint n, uint k, uint i) {
+Stored row;
+if (MSL_BRANCH(4, type == stored_type(type))) {
+row.at = row.scales = w + row_bytes(type, k) * ulong(MSL_CAST(ulong, i));
+return row;
+}
+const ulong blocks = k / block_elems(type), line = line_bytes(type);
+row.at = w + blocks * line * i;
+row.scales = w + blocks * line * n + blocks * (block_bytes(type) - line) * i;
+return row;
+}
+
+
 inline uint run_low(uint elems, uint r) {
-if (MSL_BRANCH(3, elems == 256))
+if (MSL_BRANCH(5, elems == 256))
 return (r >> MSL_BY 2) * 64 + (r & 3) * 8;
-if (MSL_BRANCH(4, elems == 32))
+if (MSL_BRANCH(6, elems == 32))
 return (r >> MSL_BY 1) * 32 + (r & 1) * 8;
 return r * 16;
 }
 
 
-inline uint run_gap(uint elems) { return MSL_BRANCH(5, elems == 256 )? 32 : MSL_BRANCH(6, elems == 32 )? 16 : 8; }
+inline uint run_gap(uint elems) { return MSL_BRANCH(7, elems == 256 )? 32 : MSL_BRANCH(8, elems == 32 )? 16 : 8; }
 
 
-inline bool has_offset(uint type) { return block_elems(type) != 1 && type != 6; }
+inline bool has_offset(uint type) { return block_elems(type) != 1 && stored_type(type) != 6; }
+#line 279 "kernels/quant.h"
+inline float4 place(uint type, uint group) {
+if (MSL_BRANCH(9, !has_offset(type)))
+return float4(1.0f);
+float unit = 1.0f;
+if (MSL_BRANCH(10, group == 1)) {
+switch (MSL_CHOOSE(11, stored_type(type))) {
+case 7:
+case 8:
+case 13:
+unit = 1.0f / 16.0f;
+break;
+case 11:
+case 15:
+unit = 1.0f / 4.0f;
+break;
+case 12:
+case 14:
+unit = 1.0f / 2.0f;
+break;
+default:
+break;
+}
+}
+return float4(MSL_CAST(float4, unit, unit / 256.0f, unit, unit / 256.0f));
+}
+
+
+inline float4 load4( const float *from) { return *( const packed_float4 *)from; }
+inline float4 load4( const half *from) { return float4(MSL_CAST(float4, half4(MSL_CAST(half4, *( const packed_half4 *)from)))); }
+inline float4 load4( const bfloat *from) { return float4(MSL_CAST(float4, bfloat4(MSL_CAST(bfloat4, *( const packed_bfloat4 *)from)))); }
 
 
 inline float element( const float *row, uint i) { return row[i]; }
 inline float element( const half *row, uint i) { return float(MSL_CAST(float, row[i])); }
-inline float element( const bf16 *row, uint i) { return as_type<float>(uint(MSL_CAST(uint, row[i].bits)) << MSL_BY 16); }
+inline float element( const bf16 *row, uint i) { return as_type<float>(ushort2(MSL_CAST(ushort2, 0, row[i].bits))); }
 
 
-struct Eight {
-uint low;
-uint high;
-};
+inline float4 four( const float *row, uint i) { return load4(row + i); }
+inline float4 four( const half *row, uint i) { return load4(row + i); }
+inline float4 four( const bf16 *row, uint i) {
+return float4(MSL_CAST(float4, element(row, i), element(row, i + 1), element(row, i + 2), element(row, i + 3)));
+}
 
 
-
-inline Eight pairs8( const uint8_t *bytes) {
+template <uint Align> inline uint2 eight( const uint8_t *bytes) {
+if (Align == 8)
+return *( const uint2 *)bytes;
+if (Align == 4)
+return uint2(MSL_CAST(uint2, (( const uint *)bytes)[0], (( const uint *)bytes)[1]));
 const ushort *p = ( const ushort *)bytes;
-Eight e;
-e.low = uint(MSL_CAST(uint, p[0])) | uint(MSL_CAST(uint, p[1])) << MSL_BY 16;
-e.high = uint(MSL_CAST(uint, p[2])) | uint(MSL_CAST(uint, p[3])) << MSL_BY 16;
-return e;
-}
-inline Eight words8( const uint8_t *bytes) {
-const uint *p = ( const uint *)bytes;
-Eight e;
-e.low = p[0];
-e.high = p[1];
-return e;
+return as_type<uint2>(ushort4(MSL_CAST(ushort4, p[0], p[1], p[2], p[3])));
 }
 
 
-inline Eight field(Eight e, uint shift, uint mask) {
-Eight f;
-f.low = e.low >> MSL_BY shift & mask;
-f.high = e.high >> MSL_BY shift & mask;
-return f;
+template <uint Align> inline float4 signed4( const int8_t *bytes) {
+if (Align == 8)
+return float4(MSL_CAST(float4, *( const char4 *)bytes));
+return float4(MSL_CAST(float4, char4(MSL_CAST(char4, *( const packed_char4 *)bytes))));
 }
 
 
-inline Eight above(Eight e, Eight bits, uint shift) {
-e.low |= bits.low << MSL_BY shift;
-e.high |= bits.high << MSL_BY shift;
-return e;
+inline uint2 spread(uint bits) {
+return uint2(MSL_CAST(uint2, (bits & 0x0fu) * 0x02040810u & 0x10101010u, (bits & 0xf0u) * 0x00204081u & 0x10101010u));
 }
 
 
-inline Eight spread(uint bits) {
-Eight e;
-e.low = (bits & 15u) * 0x00204081u & 0x01010101u;
-e.high = (bits >> MSL_BY 4 & 15u) * 0x00204081u & 0x01010101u;
-return e;
+inline uint2 turned(uint2 bytes, uint from, uint to) { return rotate(bytes, uint2(MSL_CAST(uint2, (to - from) & 31u))); }
+
+
+inline void convert(uint2 bytes, ushort mask, float4 *q) {
+const ushort4 masks = ushort4(MSL_CAST(ushort4, mask, mask * 256, mask, mask * 256));
+const ushort4 pairs = as_type<ushort4>(bytes);
+q[0] = float4(MSL_CAST(float4, pairs.template swizzle<0, 0, 1, 1>() & masks));
+q[1] = float4(MSL_CAST(float4, pairs.template swizzle<2, 2, 3, 3>() & masks));
 }
 
 
-
-inline void convert(Eight e, float *q) {
-for (uint i = 0; MSL_STEP(i < 4); i++) {
-q[i] = float(MSL_CAST(float, int(MSL_CAST(int, e.low >> MSL_BY (8 * i) & 255u))));
-q[i + 4] = float(MSL_CAST(float, int(MSL_CAST(int, e.high >> MSL_BY (8 * i) & 255u))));
-}
-}
-inline void convert_signed(Eight e, float *q) {
-for (uint i = 0; MSL_STEP(i < 4); i++) {
-q[i] = float(MSL_CAST(float, int(MSL_CAST(int, e.low << MSL_BY (24 - 8 * i))) >> MSL_BY 24));
-q[i + 4] = float(MSL_CAST(float, int(MSL_CAST(int, e.high << MSL_BY (24 - 8 * i))) >> MSL_BY 24));
-}
-}
-
-
-
-inline void nibbles(Eight e, float *q) {
-convert(field(e, 0, 0x0f0f0f0fu), q);
-convert(field(e, 4, 0x0f0f0f0fu), q + 8);
-}
-inline void nibbles(Eight e, Eight fifth, Eight sixth, float *q) {
-convert(above(field(e, 0, 0x0f0f0f0fu), fifth, 4), q);
-convert(above(field(e, 4, 0x0f0f0f0fu), sixth, 4), q + 8);
+inline void nibbles(uint2 bytes, float4 *q) {
+convert(bytes, 0x0f, q);
+convert(bytes, 0xf0, q + 2);
 }
 
 inline void same(float scale, float offset, Run &w) {
@@ -440,38 +536,48 @@ w.scale[0] = w.scale[1] = scale;
 w.offset[0] = w.offset[1] = offset;
 }
 
-inline Run decode( const block_q8_0 &b, uint r) {
+
+
+
+template <uint Align, typename C, typename S> inline Run decode_q8_0( const C &c, const S &s, uint r) {
 Run w;
-convert_signed(pairs8(( const uint8_t *)b.qs + 8 * r), w.q);
-convert_signed(pairs8(( const uint8_t *)b.qs + 8 * r + 16), w.q + 8);
-same(float(MSL_CAST(float, b.d)), 0.0f, w);
+for (uint i = 0; MSL_STEP(i < 4); i++)
+w.q[i] = signed4<Align>(c.qs + 8 * r + i / 2 * 16 + i % 2 * 4);
+same(float(MSL_CAST(float, s.d)), 0.0f, w);
 return w;
 }
 
-inline Run decode( const block_q4_0 &b, uint r) {
+template <uint Align, typename C, typename S> inline Run decode_q4_0( const C &c, const S &s, uint r) {
 Run w;
-nibbles(pairs8(b.qs + 8 * r), w.q);
-same(float(MSL_CAST(float, b.d)), -8.0f * float(MSL_CAST(float, b.d)), w);
+nibbles(eight<Align>(c.qs + 8 * r), w.q);
+same(float(MSL_CAST(float, s.d)), -8.0f * float(MSL_CAST(float, s.d)), w);
 return w;
 }
 
-inline Run decode( const block_q4_1 &b, uint r) {
+inline Run decode_q4_1( const block_q4_1 &b, uint r) {
 Run w;
-nibbles(words8(b.qs + 8 * r), w.q);
+nibbles(eight<4>(b.qs + 8 * r), w.q);
 same(float(MSL_CAST(float, b.d)), float(MSL_CAST(float, b.m)), w);
 return w;
 }
 
-inline Run decode( const block_q5_0 &b, uint r) {
+
+
+inline void fifths(uint2 bytes, uint low, uint high, float4 *q) {
+convert((bytes & 0x0f0f0f0fu) | spread(low), 0xff, q);
+convert((bytes >> MSL_BY 4 & 0x0f0f0f0fu) | spread(high), 0xff, q + 2);
+}
+
+inline Run decode_q5_0( const block_q5_0 &b, uint r) {
 Run w;
-nibbles(pairs8(b.qs + 8 * r), spread(uint(MSL_CAST(uint, b.qh[0])) >> MSL_BY (8 * r)), spread(uint(MSL_CAST(uint, b.qh[1])) >> MSL_BY (8 * r)), w.q);
+fifths(eight<2>(b.qs + 8 * r), uint(MSL_CAST(uint, b.qh[0])) >> MSL_BY (8 * r), uint(MSL_CAST(uint, b.qh[1])) >> MSL_BY (8 * r), w.q);
 same(float(MSL_CAST(float, b.d)), -16.0f * float(MSL_CAST(float, b.d)), w);
 return w;
 }
 
-inline Run decode( const block_q5_1 &b, uint r) {
+inline Run decode_q5_1( const block_q5_1 &b, uint r) {
 Run w;
-nibbles(words8(b.qs + 8 * r), spread(uint(MSL_CAST(uint, b.qh[0])) >> MSL_BY (8 * r)), spread(uint(MSL_CAST(uint, b.qh[1])) >> MSL_BY (8 * r)), w.q);
+fifths(eight<4>(b.qs + 8 * r), uint(MSL_CAST(uint, b.qh[0])) >> MSL_BY (8 * r), uint(MSL_CAST(uint, b.qh[1])) >> MSL_BY (8 * r), w.q);
 same(float(MSL_CAST(float, b.d)), float(MSL_CAST(float, b.m)), w);
 return w;
 }
@@ -479,86 +585,85 @@ return w;
 
 
 
-inline Run decode( const block_q2_k &b, uint r) {
-const uint part = r >> MSL_BY 2, g = r & 3;
-const uint shift = (part & 1) * 4;
-const Eight e = words8(b.qs + (part >> MSL_BY 1) * 32 + g * 8);
+template <uint Align, typename C, typename S> inline Run decode_q2_k( const C &c, const S &s, uint r) {
+const uint part = r / 4, g = r % 4;
+const uint2 e = eight<Align>(c.qs + part / 2 * 32 + g * 8) >> MSL_BY part % 2 * 4;
 Run w;
-convert(field(e, shift, 0x03030303u), w.q);
-convert(field(e, shift + 2, 0x03030303u), w.q + 8);
-const uint first = b.scales[4 * part + (g >> MSL_BY 1)], second = b.scales[4 * part + 2 + (g >> MSL_BY 1)];
-const float d = float(MSL_CAST(float, b.d)), dmin = float(MSL_CAST(float, b.dmin));
-w.scale[0] = d * float(MSL_CAST(float, first & 15u));
-w.scale[1] = d * float(MSL_CAST(float, second & 15u));
-w.offset[0] = -dmin * float(MSL_CAST(float, first >> MSL_BY 4));
-w.offset[1] = -dmin * float(MSL_CAST(float, second >> MSL_BY 4));
+convert(e, 0x03, w.q);
+convert(e, 0x0c, w.q + 2);
+const uint first = s.scales[4 * part + g / 2], second = s.scales[4 * part + 2 + g / 2];
+const float d = float(MSL_CAST(float, s.d)), dmin = -float(MSL_CAST(float, s.dmin)) / 16.0f;
+w.scale[0] = d * float(MSL_CAST(float, first & 0x0fu));
+w.scale[1] = d * float(MSL_CAST(float, second & 0x0fu));
+w.offset[0] = dmin * float(MSL_CAST(float, first & 0xf0u));
+w.offset[1] = dmin * float(MSL_CAST(float, second & 0xf0u));
 return w;
 }
 
 
 
 inline float scale_q3( const uint8_t *scales, uint i) {
-const uint low = uint(MSL_CAST(uint, scales[i & 7])) >> MSL_BY (i >> MSL_BY 3) * 4 & 15u;
-const uint high = uint(MSL_CAST(uint, scales[8 + (i & 3)])) >> MSL_BY (i >> MSL_BY 2) * 2 & 3u;
+const uint low = uint(MSL_CAST(uint, scales[i % 8])) >> MSL_BY i / 8 * 4 & 15u;
+const uint high = uint(MSL_CAST(uint, scales[8 + i % 4])) >> MSL_BY i / 4 * 2 & 3u;
 return float(MSL_CAST(float, int(MSL_CAST(int, low | high << MSL_BY 4)) - 32));
 }
 
-inline Run decode( const block_q3_k &b, uint r) {
-const uint part = r >> MSL_BY 2, g = r & 3;
-const uint shift = (part & 1) * 4;
-const Eight e = pairs8(b.qs + (part >> MSL_BY 1) * 32 + g * 8), top = pairs8(b.hmask + g * 8);
+template <uint Align, typename C, typename S> inline Run decode_q3_k( const C &c, const S &s, uint r) {
+const uint part = r / 4, g = r % 4;
+const uint shift = part % 2 * 4;
+const uint2 e = eight<Align>(c.qs + part / 2 * 32 + g * 8), top = eight<Align>(c.hmask + g * 8);
 Run w;
-convert(above(field(e, shift, 0x03030303u), field(top, 2 * part, 0x01010101u), 2), w.q);
-convert(above(field(e, shift + 2, 0x03030303u), field(top, 2 * part + 1, 0x01010101u), 2), w.q + 8);
-const float d = float(MSL_CAST(float, b.d));
-w.scale[0] = d * scale_q3(b.scales, 4 * part + (g >> MSL_BY 1));
-w.scale[1] = d * scale_q3(b.scales, 4 * part + 2 + (g >> MSL_BY 1));
+convert((e >> MSL_BY shift & 0x03030303u) | (turned(top, 2 * part, 2) & 0x04040404u), 0xff, w.q);
+convert((e >> MSL_BY (shift + 1) & 0x06060606u) | (turned(top, 2 * part + 1, 3) & 0x08080808u), 0xff, w.q + 2);
+const float d = float(MSL_CAST(float, s.d));
+w.scale[0] = d * scale_q3(s.scales, 4 * part + g / 2);
+w.scale[1] = d * scale_q3(s.scales, 4 * part + 2 + g / 2);
 w.offset[0] = -4.0f * w.scale[0];
 w.offset[1] = -4.0f * w.scale[1];
 return w;
 }
-#line 340 "kernels/quant.h"
+#line 457 "kernels/quant.h"
 inline void scales_q4( const uint8_t *s, uint part, float d, float dmin, Run &w) {
 const ushort *pairs = ( const ushort *)s;
-const uint a = pairs[part & 1], b = pairs[2 + (part & 1)], c = pairs[part + 2];
+const uint a = pairs[part % 2], b = pairs[2 + part % 2], c = pairs[part + 2];
 const bool split = part >= 2;
 const uint scale = select(a & 0x3f3fu, (c & 0x0f0fu) | (a >> MSL_BY 2 & 0x3030u), split);
 const uint minimum = select(c & 0x3f3fu, (c >> MSL_BY 4 & 0x0f0fu) | (b >> MSL_BY 2 & 0x3030u), split);
-w.scale[0] = d * float(MSL_CAST(float, scale & 255u));
-w.scale[1] = d * float(MSL_CAST(float, scale >> MSL_BY 8));
-w.offset[0] = -dmin * float(MSL_CAST(float, minimum & 255u));
-w.offset[1] = -dmin * float(MSL_CAST(float, minimum >> MSL_BY 8));
+w.scale[0] = d * float(MSL_CAST(float, scale & 0x00ffu));
+w.scale[1] = d / 256.0f * float(MSL_CAST(float, scale & 0xff00u));
+w.offset[0] = -dmin * float(MSL_CAST(float, minimum & 0x00ffu));
+w.offset[1] = -dmin / 256.0f * float(MSL_CAST(float, minimum & 0xff00u));
 }
 
-inline Run decode( const block_q4_k &b, uint r) {
-const uint part = r >> MSL_BY 2, g = r & 3;
+template <uint Align, typename C, typename S> inline Run decode_q4_k( const C &c, const S &s, uint r) {
+const uint part = r / 4, g = r % 4;
 Run w;
-nibbles(words8(b.qs + part * 32 + g * 8), w.q);
-scales_q4(b.scales, part, float(MSL_CAST(float, b.d)), float(MSL_CAST(float, b.dmin)), w);
+nibbles(eight<Align>(c.qs + part * 32 + g * 8), w.q);
+scales_q4(s.scales, part, float(MSL_CAST(float, s.d)), float(MSL_CAST(float, s.dmin)), w);
 return w;
 }
 
-inline Run decode( const block_q5_k &b, uint r) {
-const uint part = r >> MSL_BY 2, g = r & 3;
-const Eight top = words8(b.qh + g * 8);
+template <uint Align, typename C, typename S> inline Run decode_q5_k( const C &c, const S &s, uint r) {
+const uint part = r / 4, g = r % 4;
+const uint2 e = eight<Align>(c.qs + part * 32 + g * 8), top = turned(eight<Align>(c.qh + g * 8), 2 * part, 4);
 Run w;
-nibbles(words8(b.qs + part * 32 + g * 8), field(top, 2 * part, 0x01010101u), field(top, 2 * part + 1, 0x01010101u),
-w.q);
-scales_q4(b.scales, part, float(MSL_CAST(float, b.d)), float(MSL_CAST(float, b.dmin)), w);
+convert((e & 0x0f0f0f0fu) | (top & 0x10101010u), 0xff, w.q);
+convert((e >> MSL_BY 3 & 0x1e1e1e1eu) | (top & 0x20202020u), 0xff, w.q + 2);
+scales_q4(s.scales, part, float(MSL_CAST(float, s.d)), float(MSL_CAST(float, s.dmin)), w);
 return w;
 }
 
-inline Run decode( const block_q6_k &b, uint r) {
-const uint part = r >> MSL_BY 2, g = r & 3;
-const uint half_block = part >> MSL_BY 1, shift = (part & 1) * 4;
-const uint8_t *ql = b.ql + half_block * 64 + g * 8;
-const Eight top = pairs8(b.qh + half_block * 32 + g * 8);
+template <uint Align, typename C, typename S> inline Run decode_q6_k( const C &c, const S &s, uint r) {
+const uint part = r / 4, g = r % 4;
+const uint half_block = part / 2, shift = part % 2 * 4;
+const uint8_t *ql = c.ql + half_block * 64 + g * 8;
+const uint2 top = turned(eight<Align>(c.qh + half_block * 32 + g * 8), shift, 4);
 Run w;
-convert(above(field(pairs8(ql), shift, 0x0f0f0f0fu), field(top, shift, 0x03030303u), 4), w.q);
-convert(above(field(pairs8(ql + 32), shift, 0x0f0f0f0fu), field(top, shift + 2, 0x03030303u), 4), w.q + 8);
-const float d = float(MSL_CAST(float, b.d));
-w.scale[0] = d * float(MSL_CAST(float, b.scales[4 * part + (g >> MSL_BY 1)]));
-w.scale[1] = d * float(MSL_CAST(float, b.scales[4 * part + 2 + (g >> MSL_BY 1)]));
+convert((eight<Align>(ql) >> MSL_BY shift & 0x0f0f0f0fu) | (top & 0x30303030u), 0xff, w.q);
+convert((turned(eight<Align>(ql + 32), shift, 2) & 0x3c3c3c3cu) | (top & 0xc0c0c0c0u), 0xff, w.q + 2);
+const float d = float(MSL_CAST(float, s.d));
+w.scale[0] = d * float(MSL_CAST(float, s.scales[4 * part + g / 2]));
+w.scale[1] = d * float(MSL_CAST(float, s.scales[4 * part + 2 + g / 2]));
 w.offset[0] = -32.0f * w.scale[0];
 w.offset[1] = -32.0f * w.scale[1];
 return w;
@@ -566,69 +671,98 @@ return w;
 
 template <typename T> inline Run decode_plain( const T *row, uint r) {
 Run w;
-for (uint i = 0; MSL_STEP(i < 16); i++)
-w.q[i] = element(row, 16 * r + i);
+for (uint i = 0; MSL_STEP(i < 4); i++)
+w.q[i] = four(row, 16 * r + 4 * i);
 same(1.0f, 0.0f, w);
 return w;
 }
 
-template <typename B, uint E> inline Run decode_block( const uchar *row, uint r) {
-return decode((( const B *)row)[r / (E / 16)], r % (E / 16));
+
+template <typename B, uint N> inline const B &block( const uchar *row, uint r) {
+return (( const B *)row)[r / N];
 }
-#line 408 "kernels/quant.h"
-inline Run decode_run(uint type, const uchar *row, uint r) {
-switch (MSL_CHOOSE(7, type)) {
+#line 526 "kernels/quant.h"
+inline Run decode_run(uint type, const Stored &row, uint r) {
+switch (MSL_CHOOSE(12, type)) {
 
 case 1:
-return decode_plain(( const float *)row, r);
+return decode_plain(( const float *)row.at, r);
 
 
 case 2:
-return decode_plain(( const half *)row, r);
+return decode_plain(( const half *)row.at, r);
 
 
 case 3:
-return decode_plain(( const bf16 *)row, r);
+return decode_plain(( const bf16 *)row.at, r);
 
 
 case 6:
-return decode_block<block_q8_0, 32>(row, r);
+return decode_q8_0<2>(block<block_q8_0, 2>(row.at, r), block<block_q8_0, 2>(row.at, r), r % 2);
+
+
+case 6 + 32:
+return decode_q8_0<8>(block<codes_q8_0, 2>(row.at, r), block<scales_q4_0, 2>(row.scales, r), r % 2);
 
 
 case 7:
-return decode_block<block_q4_0, 32>(row, r);
+return decode_q4_0<2>(block<block_q4_0, 2>(row.at, r), block<block_q4_0, 2>(row.at, r), r % 2);
+
+
+case 7 + 32:
+return decode_q4_0<8>(block<codes_q4_0, 2>(row.at, r), block<scales_q4_0, 2>(row.scales, r), r % 2);
 
 
 case 8:
-return decode_block<block_q4_1, 32>(row, r);
+return decode_q4_1(block<block_q4_1, 2>(row.at, r), r % 2);
 
 
 case 9:
-return decode_block<block_q5_0, 32>(row, r);
+return decode_q5_0(block<block_q5_0, 2>(row.at, r), r % 2);
 
 
 case 10:
-return decode_block<block_q5_1, 32>(row, r);
+return decode_q5_1(block<block_q5_1, 2>(row.at, r), r % 2);
 
 
 case 11:
-return decode_block<block_q2_k, 256>(row, r);
+return decode_q2_k<4>(block<block_q2_k, 16>(row.at, r), block<block_q2_k, 16>(row.at, r), r % 16);
+
+
+case 11 + 32:
+return decode_q2_k<8>(block<codes_q2_k, 16>(row.at, r), block<scales_q2_k, 16>(row.scales, r), r % 16);
 
 
 case 12:
-return decode_block<block_q3_k, 256>(row, r);
+return decode_q3_k<2>(block<block_q3_k, 16>(row.at, r), block<block_q3_k, 16>(row.at, r), r % 16);
+
+
+case 12 + 32:
+return decode_q3_k<8>(block<codes_q3_k, 16>(row.at, r), block<scales_q3_k, 16>(row.scales, r), r % 16);
 
 
 case 13:
-return decode_block<block_q4_k, 256>(row, r);
+return decode_q4_k<4>(block<block_q4_k, 16>(row.at, r), block<block_q4_k, 16>(row.at, r), r % 16);
+
+
+case 13 + 32:
+return decode_q4_k<8>(block<codes_q4_k, 16>(row.at, r), block<scales_q4_k, 16>(row.scales, r), r % 16);
 
 
 case 14:
-return decode_block<block_q5_k, 256>(row, r);
+return decode_q5_k<4>(block<block_q5_k, 16>(row.at, r), block<block_q5_k, 16>(row.at, r), r % 16);
+
+
+case 14 + 32:
+return decode_q5_k<8>(block<codes_q5_k, 16>(row.at, r), block<scales_q4_k, 16>(row.scales, r), r % 16);
 
 
 case 15:
-return decode_block<block_q6_k, 256>(row, r);
+return decode_q6_k<2>(block<block_q6_k, 16>(row.at, r), block<block_q6_k, 16>(row.at, r), r % 16);
+
+
+case 15 + 32:
+return decode_q6_k<8>(block<codes_q6_k, 16>(row.at, r), block<scales_q6_k, 16>(row.scales, r), r % 16);
 
 default:
 break;
@@ -639,40 +773,38 @@ return none;
 }
 
 
-inline float plain_element(uint type, const uchar *row, uint i) {
-switch (MSL_CHOOSE(8, type)) {
+inline float plain_element(uint type, const Stored &row, uint i) {
+switch (MSL_CHOOSE(13, type)) {
 case 1:
-return element(( const float *)row, i);
+return element(( const float *)row.at, i);
 case 2:
-return element(( const half *)row, i);
+return element(( const half *)row.at, i);
 default:
-return element(( const bf16 *)row, i);
+return element(( const bf16 *)row.at, i);
 }
 }
 
 
-inline void expand(uint type, const uchar *row, uint r, float *w) {
+inline void expand(uint type, const Stored &row, uint r, float *w) {
 const Run run = decode_run(type, row, r);
-if (MSL_BRANCH(9, block_elems(type) == 1)) {
-for (uint i = 0; MSL_STEP(i < 16); i++)
-w[i] = run.q[i];
-return;
-}
-for (uint i = 0; MSL_STEP(i < 8); i++) {
-w[i] = run.scale[0] * run.q[i] + run.offset[0];
-w[i + 8] = run.scale[1] * run.q[i + 8] + run.offset[1];
+for (uint i = 0; MSL_STEP(i < 4); i++) {
+float4 v = run.q[i];
+if (MSL_BRANCH(14, block_elems(type) != 1))
+v = run.scale[i / 2] * place(type, i / 2) * v + run.offset[i / 2];
+for (uint j = 0; MSL_STEP(j < 4); j++)
+w[4 * i + j] = v[j];
 }
 }
 
 
 
-inline void expand_end(uint type, const uchar *row, uint r, uint k, float *w) {
-if (MSL_BRANCH(10, 16 * r + 16 <= k)) {
+inline void expand_end(uint type, const Stored &row, uint r, uint k, float *w) {
+if (MSL_BRANCH(15, 16 * r + 16 <= k)) {
 expand(type, row, r, w);
 return;
 }
 for (uint i = 0; MSL_STEP(i < 16); i++)
-w[i] = MSL_BRANCH(11, block_elems(type) == 1 && 16 * r + i < k )? plain_element(type, row, 16 * r + i) : 0.0f;
+w[i] = MSL_BRANCH(16, block_elems(type) == 1 && 16 * r + i < k )? plain_element(type, row, 16 * r + i) : 0.0f;
 }
 #line 5 "kernels/embed.metal"
 using namespace metal;
@@ -687,18 +819,18 @@ uint3 position) {
 const uint elems = block_elems(msl_constant_fc_type());
 const int id = tokens[position.y];
 const bool known = id >= 0 && uint(MSL_CAST(uint, id)) < p.vocab;
-const uchar *row = table + (MSL_BRANCH(12, known )? row_bytes(msl_constant_fc_type(), p.width) * ulong(MSL_CAST(ulong, id)) : 0);
+const Stored row = stored_row(msl_constant_fc_type(), table, p.vocab, p.width, MSL_BRANCH(17, known )? uint(MSL_CAST(uint, id)) : 0);
 float *to = out + ulong(MSL_CAST(ulong, position.y)) * p.width;
 const bool whole = (p.width & 15) == 0;
 for (uint i = 0; MSL_STEP(i < 2); i++) {
 const uint run = 2 * position.x + i;
-if (MSL_BRANCH(13, run * 16 >= p.width))
+if (MSL_BRANCH(18, run * 16 >= p.width))
 return;
 float v[16] = {0.0f};
-if (MSL_BRANCH(14, known))
+if (MSL_BRANCH(19, known))
 expand_end(msl_constant_fc_type(), row, run, p.width, v);
 const uint low = run_low(elems, run), high = low + run_gap(elems);
-if (MSL_BRANCH(15, whole)) {
+if (MSL_BRANCH(20, whole)) {
 *( float4 *)(to + low) = float4(MSL_CAST(float4, v[0], v[1], v[2], v[3]));
 *( float4 *)(to + low + 4) = float4(MSL_CAST(float4, v[4], v[5], v[6], v[7]));
 *( float4 *)(to + high) = float4(MSL_CAST(float4, v[8], v[9], v[10], v[11]));
@@ -706,14 +838,14 @@ if (MSL_BRANCH(15, whole)) {
 continue;
 }
 for (uint j = 0; MSL_STEP(j < 8); j++) {
-if (MSL_BRANCH(16, low + j < p.width))
+if (MSL_BRANCH(21, low + j < p.width))
 to[low + j] = v[j];
-if (MSL_BRANCH(17, high + j < p.width))
+if (MSL_BRANCH(22, high + j < p.width))
 to[high + j] = v[j + 8];
 }
 }
 }
-#line 717 "kernels/emulated/embed.gen.cc"
+#line 849 "kernels/emulated/embed.gen.cc"
 void thread_0(const msl::Thread &t) {
     embed(static_cast<const int *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),

@@ -81,6 +81,26 @@ SMELT_BFLOATS(2)
 SMELT_BFLOATS(3)
 SMELT_BFLOATS(4)
 
+// Packed vectors are storage of their elements' alignment: they convert to vectors.
+#define SMELT_PACKED(T, N)                                                                                             \
+    struct packed_##T##N {                                                                                             \
+        operator T##N() const;                                                                                         \
+        T elements[N];                                                                                                 \
+    };                                                                                                                 \
+    template <> struct components<packed_##T##N> {                                                                     \
+        static constexpr int count = N;                                                                                \
+    };
+#define SMELT_PACKEDS(T) SMELT_PACKED(T, 2) SMELT_PACKED(T, 3) SMELT_PACKED(T, 4)
+SMELT_PACKEDS(half)
+SMELT_PACKEDS(bfloat)
+SMELT_PACKEDS(float)
+SMELT_PACKEDS(char)
+SMELT_PACKEDS(uchar)
+SMELT_PACKEDS(short)
+SMELT_PACKEDS(ushort)
+SMELT_PACKEDS(int)
+SMELT_PACKEDS(uint)
+
 template <class T> struct unqualified {
     typedef T type;
 };
@@ -224,4 +244,7 @@ using namespace metal;
 #define int2(...) construct_int2(__VA_ARGS__)
 #define int4(...) construct_int4(__VA_ARGS__)
 #define ulong2(...) construct_ulong2(__VA_ARGS__)
+#define ushort2(...) construct_ushort2(__VA_ARGS__)
+#define ushort4(...) construct_ushort4(__VA_ARGS__)
+#define char4(...) construct_char4(__VA_ARGS__)
 #define uchar4(...) construct_uchar4(__VA_ARGS__)

@@ -1,0 +1,35 @@
+package kernels_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/kernels"
+)
+
+// TestPutLines moves every byte of every block to its place, codes first.
+func TestPutLines(t *testing.T) {
+	from := make([]byte, 2*18) // two blocks of Q4_0: a scale of two bytes, 16 of codes
+	for i := range from {
+		from[i] = byte(i)
+	}
+	to := make([]byte, len(from))
+	kernels.PutLines(uint32(ir.Q4_0), to, from)
+	want := append(append([]byte{}, from[2:18]...), from[20:]...)
+	require.Equal(t, append(want, 0, 1, 18, 19), to)
+
+	for _, dtype := range lined() {
+		size := dtype.BlockBytes()
+		from, to := make([]byte, 3*size), make([]byte, 3*size)
+		for i := range from {
+			from[i] = byte(i)
+		}
+		kernels.PutLines(uint32(dtype), to, from)
+		require.ElementsMatch(t, from, to)
+	}
+	require.Panics(t, func() { kernels.PutLines(uint32(ir.Q4_0), to, from[:18]) })
+	require.Panics(t, func() { kernels.PutLines(uint32(ir.F16), to, from) })
+	require.False(t, kernels.HasLines(uint32(ir.Q4_1)) || kernels.HasLines(uint32(ir.F32)))
+}
