@@ -78,6 +78,70 @@ func TestRearranged(t *testing.T) {
 	}
 }
 
+// TestLines runs Plans of target Metal with every matrix that can be in lines in them: the
+// device copies it, and logits have the same bits.
+func TestLines(t *testing.T) {
+	const model = "tiny-qwen3"
+	whole, err := smelt.Open(testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf"), "")
+	require.NoError(t, err)
+	defer whole.Close()
+	ids := readReference(t, model).Logits.IDs[:12]
+	for _, mixture := range []string{"q4_0", "q4_k_m"} {
+		t.Run(mixture, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), mixture+".gguf")
+			file, err := os.Create(path)
+			require.NoError(t, err)
+			_, err = whole.Quantize(t.Context(), file, mixture, nil)
+			require.NoError(t, err)
+			require.NoError(t, file.Close())
+			m, err := smelt.Open(path, "")
+			require.NoError(t, err)
+			t.Cleanup(func() { m.Close() })
+			opts := options(t, "metal", ir.F16)
+			run := func() (logits [][]float32, p *smelt.Program, memory metal.Memory) {
+				p, err := m.Compile(opts)
+				require.NoError(t, err)
+				s := sessionOn(t, p, smelt.Device{Name: "emu", Threads: 2})
+				l, err := s.Feed(t.Context(), ids[:9])
+				require.NoError(t, err)
+				logits = append(logits, slices.Clone(l))
+				for _, id := range ids[9:] {
+					l, err := s.Feed(t.Context(), []int32{id})
+					require.NoError(t, err)
+					logits = append(logits, slices.Clone(l))
+				}
+				return logits, p, s.Loaded().OnDevice().Memory()
+			}
+			want, p, before := run()
+			opts.Tuning = inLines(p.Plan)
+			got, p, after := run()
+			require.Equal(t, bitsOf(want), bitsOf(got))
+			var bytes int64
+			for i := range p.Plan.Buffers {
+				if b := &p.Plan.Buffers[i]; b.Lines {
+					n, _ := b.Bytes.IsConst()
+					bytes += n
+				}
+			}
+			require.Positive(t, bytes)
+			require.Equal(t, bytes, after.Converted-before.Converted)
+		})
+	}
+}
+
+// inLines is a tuning that has every matrix of a plan of target Metal in lines that can be.
+func inLines(p *lower.Plan) *lower.Tuning {
+	t := &lower.Tuning{}
+	for i := range p.Phases {
+		for _, s := range p.Phases[i].Sites() {
+			if s.Choice == "layout" {
+				t.Keep(lower.Winner{Choice: s.Choice, Kernel: s.Kernel, Shape: s.Shape, Setting: lower.Setting{"rearranged": 1}})
+			}
+		}
+	}
+	return t
+}
+
 // rearranges reports whether the native kernels at hand have an order of their own for any
 // of a plan's matrices. The portable ones have none for quantized weights.
 func rearranges(p *lower.Plan) bool {

@@ -19,9 +19,15 @@ func compiled(t testing.TB, arch, weights string, level, context int, off ...str
 
 func compiledFor(t testing.TB, machine, arch, weights string, level, context int, off ...string) *Plan {
 	t.Helper()
+	return compiledWith(t, machine, arch, weights, level, Options{Context: context}, off...)
+}
+
+// compiledWith does it with more options than the context.
+func compiledWith(t testing.TB, machine, arch, weights string, level int, opts Options, off ...string) *Plan {
+	t.Helper()
 	m, err := models.Arch(arch, weights)
 	require.NoError(t, err)
-	source, err := m.Build(ir.Options{KV: ir.F16, Block: context})
+	source, err := m.Build(ir.Options{KV: ir.F16, Block: opts.Context})
 	require.NoError(t, err)
 	ranges := []Range{
 		{Name: "prefill", MinT: DecodeTokens + 1, MaxT: 512},
@@ -36,7 +42,7 @@ func compiledFor(t testing.TB, machine, arch, weights string, level, context int
 		_, err = passes.Compile(r.Func, target, passes.Options{Level: level, Disabled: off})
 		require.NoError(t, err)
 	}
-	plan, err := Lower(arch, ranges, target, Options{Context: context})
+	plan, err := Lower(arch, ranges, target, opts)
 	require.NoError(t, err)
 	return plan
 }

@@ -80,7 +80,8 @@ var (
 		}
 		return only("piece", slices.DeleteFunc(values, func(n int64) bool { return n >= at.k })...)
 	})
-	// Whether the device keeps a matrix in an order of its own.
+	// Whether the device keeps a matrix in an order of its own: a CPU unless it was measured to
+	// be slower, a GPU where it was measured to be faster.
 	layout = &choice{"layout", []string{"rearranged"}, true, func(sizes) []Setting { return only("rearranged", 0, 1) }}
 )
 

@@ -16,13 +16,19 @@ type Cost struct {
 	// Ops counts floating-point additions, multiplications, comparisons,
 	// exponentials and roots, one each, and nothing for decoding weights.
 	Ops int64
+	// Shifts counts the cycles of a lane that decoding the weights of a few tokens takes of
+	// the pipe which shifts and converts ([kernels.ShiftCycles]). Where many tokens share a
+	// weight that was decoded, it counts nothing.
+	Shifts int64
 }
 
 // Bytes returns the bytes read and written.
 func (c Cost) Bytes() int64 { return c.Read + c.Written }
 
 // Plus adds up.
-func (c Cost) Plus(d Cost) Cost { return Cost{c.Read + d.Read, c.Written + d.Written, c.Ops + d.Ops} }
+func (c Cost) Plus(d Cost) Cost {
+	return Cost{c.Read + d.Read, c.Written + d.Written, c.Ops + d.Ops, c.Shifts + d.Shifts}
+}
 
 // Cost returns what a dispatch costs in a step of the given sizes. Every sequence
 // is taken to have Smax keys once the step is written, and the step's tokens to be
@@ -49,6 +55,9 @@ func (p *Plan) Cost(d *Dispatch, sizes *Sizes) Cost {
 	}
 	if cost.ops != nil {
 		c.Ops = cost.ops(l)
+	}
+	if cost.shifts != nil {
+		c.Shifts = cost.shifts(l)
 	}
 	return c
 }
@@ -111,6 +120,8 @@ type costRule struct {
 	// written as a whole.
 	part map[string]extent
 	ops  extent
+	// shifts are those of decoding weights.
+	shifts extent
 }
 
 // kernelCost is a rule for one kernel.
@@ -118,6 +129,7 @@ type kernelCost struct {
 	kernel *kernels.Kernel
 	parts  []tally // by argument index; nil where the whole argument counts
 	ops    tally
+	shifts tally
 }
 
 func (c *kernelCost) part(index uint32) tally {
@@ -149,6 +161,9 @@ var costs = func() map[string]*kernelCost {
 		if rule.ops != nil {
 			c.ops = rule.ops(k)
 		}
+		if rule.shifts != nil {
+			c.shifts = rule.shifts(k)
+		}
 		table[k.Name] = c
 	}
 	return table
@@ -165,7 +180,7 @@ var costRules = map[string]costRule{
 	"repeat_kv":      {},
 	"repeat_kv_pair": {},
 
-	"linear_vec": {part: map[string]extent{"x": params("tokens", "k")}, ops: linearOps},
+	"linear_vec": {part: map[string]extent{"x": params("tokens", "k")}, ops: linearOps, shifts: linearShifts},
 	"linear_mat": {ops: linearOps},
 	"matmul":     {ops: work(params("batch", "m", "n", "k"), ir.OpMatmul)},
 
@@ -353,6 +368,22 @@ func linearOps(k *kernels.Kernel) tally {
 			ops += ir.OpLayerNorm.Work(nil) * tokens * width
 		}
 		return ops
+	}
+}
+
+// linearShifts counts for every pass over the weights.
+func linearShifts(k *kernels.Kernel) tally {
+	width := word(k, "k")
+	var rows, types [3]int
+	for i := range rows {
+		rows[i], types[i] = word(k, fmt.Sprintf("n%d", i)), constantOf(k, fmt.Sprintf("fc_type%d", i))
+	}
+	return func(l *launch) (cycles int64) {
+		passes := l.dispatch.Grid[1].Eval(l.sizes)
+		for i := range rows {
+			cycles += kernels.ShiftCycles(l.bits(types[i]), passes*l.param(rows[i])*l.param(width))
+		}
+		return cycles
 	}
 }
 

@@ -1,6 +1,7 @@
 package lower
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -138,6 +139,7 @@ func TestCostByHand(t *testing.T) {
 			Read:    4*width + 4*width + q4(qkv*width),
 			Written: int64(2 * qkv),
 			Ops:     int64(2*qkv*width + 4*width),
+			Shifts:  int64(4 * qkv * width),
 		}, layer[0])
 		require.Equal(t, Cost{
 			Read:    int64(2*qkv + 4 + 4*head/2 + 2*2*(context-1)*kv*head + 20), // the factors of the frequencies among it
@@ -202,11 +204,36 @@ func TestCostOfSharedArguments(t *testing.T) {
 		bindings []Binding
 		want     Cost
 	}{
-		{[]Binding{bind("a", 0, false), bind("b", 64, false), bind("out", 128, true)}, Cost{128, 64, 16}},
-		{[]Binding{bind("a", 0, false), bind("b", 0, false), bind("out", 128, true)}, Cost{64, 64, 16}},
-		{[]Binding{bind("a", 0, false), bind("b", 64, false), bind("out", 0, true)}, Cost{128, 64, 16}},
+		{[]Binding{bind("a", 0, false), bind("b", 64, false), bind("out", 128, true)}, Cost{Read: 128, Written: 64, Ops: 16}},
+		{[]Binding{bind("a", 0, false), bind("b", 0, false), bind("out", 128, true)}, Cost{Read: 64, Written: 64, Ops: 16}},
+		{[]Binding{bind("a", 0, false), bind("b", 64, false), bind("out", 0, true)}, Cost{Read: 128, Written: 64, Ops: 16}},
 	} {
 		d.Bindings = c.bindings
 		require.Equal(t, c.want, p.Cost(d, &Sizes{}))
 	}
+}
+
+// Every weight that a product of few tokens reads is decoded once, and takes of the pipe
+// that shifts and converts what its type does.
+func TestShiftsOfWeights(t *testing.T) {
+	plan := compiledFor(t, "metal", "qwen3-0.6b", "q4_k_m", 1, 512)
+	kinds := map[ir.DType]bool{}
+	for i := range plan.Phases {
+		ph := &plan.Phases[i]
+		for j := range ph.Dispatches {
+			d := &ph.Dispatches[j]
+			want, few := int64(0), strings.HasPrefix(d.Kernel, linearVec)
+			for k := range d.Bindings {
+				b := &plan.Buffers[d.Bindings[k].Buffer]
+				if few && d.typeOf(&d.Bindings[k]) != nil {
+					kinds[b.DType] = true
+					n, _ := b.Bytes.IsConst()
+					want += kernels.ShiftCycles(uint32(b.DType), n/int64(b.DType.BlockBytes())*int64(b.DType.BlockElems()))
+				}
+			}
+			require.Equal(t, want, plan.Cost(d, &ph.Bounds).Shifts, d.Label())
+			require.Equal(t, few, want > 0, d.Label())
+		}
+	}
+	require.Equal(t, map[ir.DType]bool{ir.Q4_K: true, ir.Q6_K: true}, kinds)
 }

@@ -57,9 +57,7 @@ func Lower(name string, ranges []Range, target *ir.Target, opts Options) (*Plan,
 			b.Bytes = Number(max(b.Bytes.Constant, p.ArenaBytes))
 		}
 	}
-	if target.Rearranges {
-		plan.markRearranged(opts.Tuning)
-	}
+	plan.order(target, opts.Tuning)
 	return plan, plan.Validate()
 }
 

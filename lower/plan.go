@@ -64,6 +64,9 @@ type Buffer struct {
 	// Rearrange marks a Weight, a matrix, whose rows the device may put in whatever order its
 	// kernels read fastest.
 	Rearrange bool
+	// Lines marks a Weight, a matrix, that the device copies when it loads the Plan, with its
+	// scales apart from its codes ([kernels.Lines]): what reads it names its type so.
+	Lines bool `cbor:",omitempty"`
 }
 
 // Block returns how many slots a block of the caches has.

@@ -107,6 +107,60 @@ func TestSchedules(t *testing.T) {
 	}
 }
 
+// Matrices of target Metal are in lines where that was measured to be faster, if every
+// dispatch that reads them knows of it.
+func TestLinesAreMeasured(t *testing.T) {
+	plain := compiledFor(t, "metal", "qwen3-0.6b", "q4_0", 1, 512)
+	tuning := &Tuning{}
+	for i := range plain.Phases {
+		for _, s := range plain.Phases[i].Sites() {
+			if s.Choice == "layout" {
+				require.Equal(t, Setting{"rearranged": 0}, s.Taken)
+				require.True(t, s.Exact)
+				tuning.Keep(Winner{Choice: s.Choice, Kernel: s.Kernel, Shape: s.Shape, Setting: Setting{"rearranged": 1}})
+			}
+		}
+	}
+	for _, b := range plain.Buffers {
+		require.False(t, b.Lines, b.Name)
+	}
+	lined := func(place Placement) *Plan {
+		return compiledWith(t, "metal", "qwen3-0.6b", "q4_0", 1, Options{Context: 512, Tuning: tuning, Products: place})
+	}
+	plan := lined(nil)
+	read := 0
+	for i := range plan.Phases {
+		for j := range plan.Phases[i].Dispatches {
+			d := &plan.Phases[i].Dispatches[j]
+			for k := range d.Bindings {
+				b := &plan.Buffers[d.Bindings[k].Buffer]
+				c := d.typeOf(&d.Bindings[k])
+				if c == nil {
+					require.False(t, b.Lines)
+					continue
+				}
+				require.Equal(t, kernels.HasLines(uint32(b.DType)), b.Lines, b.Name)
+				if b.Lines {
+					read++
+					require.Equal(t, uint32(b.DType)+kernels.Lines, c.Bits)
+				}
+			}
+		}
+		require.True(t, slices.ContainsFunc(plan.Phases[i].Choices, func(c Choice) bool { return c.Measured && c.Choice == "rearranged 1" }))
+	}
+	require.Greater(t, read, 28*7)
+
+	at := slices.IndexFunc(plan.Buffers, func(b Buffer) bool { return b.Lines })
+	plan.Buffers[at].Lines = false
+	require.ErrorContains(t, plan.Validate(), "another type or order")
+	plan.Buffers[at].Lines, plan.Buffers[at].DType = true, ir.F32
+	require.ErrorContains(t, plan.Validate(), "in lines")
+
+	for _, b := range lined(AtLeast(1)).Buffers { // a CPU reads all of them
+		require.False(t, b.Lines, b.Name)
+	}
+}
+
 func nativeOf(t *testing.T, kernel string) bool {
 	k, ok := kernels.Lookup(kernel)
 	require.True(t, ok, kernel)

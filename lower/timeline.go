@@ -27,6 +27,10 @@ var efficiency = map[string]float64{
 
 const otherEfficiency = 0.25 // decoding weights and reductions across lanes cost the rest
 
+// shiftEfficiency is the share of its rate that the pipe which shifts and converts reaches
+// where it bounds a product: simdgroups wait for memory too.
+const shiftEfficiency = 0.8
+
 // coreReach is how many cores' share of the bandwidth one core can draw: few
 // threadgroups cannot keep the memory busy.
 const coreReach = 3.0
@@ -109,7 +113,7 @@ func (c *Chip) demand(cost Cost, d *Dispatch, sizes *Sizes) demand {
 	}
 	var out demand
 	out.bytes = float64(cost.Bytes()) / (c.Bandwidth * c.Reach * 1e3)
-	out.ops = float64(cost.Ops) / (c.TFLOPS() * share * 1e6)
+	out.ops = max(float64(cost.Ops)/(c.TFLOPS()*share*1e6), float64(cost.Shifts)/(c.TFLOPS()/2*shiftEfficiency*1e6))
 	busy := groups / float64(c.Cores)
 	if groups == 0 {
 		return demand{}

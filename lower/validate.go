@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/kernels"
 )
 
 // ErrPlan is wrapped by every error of Validate.
@@ -98,6 +99,9 @@ func (p *Plan) validateBuffer(b *Buffer, tensors map[string]*Tensor) error {
 	}
 	if b.Rearrange && (b.Kind != Weight || tensors[b.Name] == nil || len(tensors[b.Name].Shape) != 2) {
 		return errors.New("rearranged, and not a matrix")
+	}
+	if b.Lines && (b.Kind != Weight || tensors[b.Name] == nil || len(tensors[b.Name].Shape) != 2 || b.Rearrange || !kernels.HasLines(uint32(b.DType))) {
+		return fmt.Errorf("%s in lines, which are of matrices of some types", b.DType)
 	}
 	n, constant := b.Bytes.IsConst()
 	switch b.Kind {
@@ -211,6 +215,15 @@ func (p *Plan) validateDispatch(ph *Phase, d *Dispatch) error {
 			return err
 		}
 		buffer := &p.Buffers[b.Buffer]
+		if c := d.typeOf(&b); buffer.Kind == Weight && (c != nil || buffer.Lines) {
+			want := uint32(buffer.DType)
+			if buffer.Lines {
+				want += kernels.Lines
+			}
+			if c == nil || c.Bits != want {
+				return fmt.Errorf("argument %d is %s %q, and the kernel is told of another type or order", b.Index, buffer.Kind, buffer.Name)
+			}
+		}
 		if b.Write && (buffer.Kind == Weight || buffer.Kind == Const || buffer.Kind == Input) {
 			return fmt.Errorf("argument %d writes to a %s", b.Index, buffer.Kind)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower"
 )
 
@@ -105,7 +106,7 @@ func (p *Executable) makeRoom(t *tables) {
 type weight struct {
 	data  []byte
 	dtype lower.DType
-	copy  bool // because the Plan wants another type, the address does not suit it, or to leave its page alone
+	copy  bool // because the Plan wants another type or order, the address does not suit it, or to leave its page alone
 }
 
 // vectorBytes is the most that a vector, such as the gain of a norm, is taken to have.
@@ -141,7 +142,7 @@ func (p *Executable) bind(fetch Fetch) error {
 			continue
 		}
 		n, _ := b.Bytes.IsConst()
-		w.copy = w.copy || n <= vectorBytes && !b.Rearrange && p.device.dropsPages() || p.device.seesPages()
+		w.copy = w.copy || b.Lines || n <= vectorBytes && !b.Rearrange && p.device.dropsPages() || p.device.seesPages()
 		weights[i] = w
 		p.memory.Weights += n
 		if w.copy {
@@ -235,9 +236,12 @@ func (p *Executable) wrap(weights []weight) error {
 func (p *Executable) convert(b *lower.Buffer, w weight) (handle, error) {
 	n, _ := b.Bytes.IsConst()
 	return p.fill(n, func(to []byte) {
-		if w.dtype == b.DType {
+		switch {
+		case b.Lines:
+			kernels.PutLines(uint32(b.DType), to, w.data)
+		case w.dtype == b.DType:
 			copy(to, w.data)
-		} else {
+		default:
 			widen(to, w.data, w.dtype)
 		}
 	})

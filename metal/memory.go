@@ -6,7 +6,7 @@ import "fmt"
 type Memory struct {
 	Weights    int64 // of the Plan; mapped from the file but for what follows
 	InPlace    int64 // of them, what a GPU reads where it is mapped and must keep resident
-	Converted  int64 // weights copied because of their types or addresses, and vectors among rearranged matrices
+	Converted  int64 // weights copied because of their types, orders or addresses, and vectors among rearranged matrices
 	Rearranged int64 // at most: weights copied into another order, in the place of the file's pages
 	Cache      int64 // with every slot in use
 	Arena      int64
