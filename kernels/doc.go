@@ -35,6 +35,7 @@
 //   - Rows of matrix weights follow each other without gaps and start at multiples of
 //     their element's size; of quantized types at multiples of four bytes where the size
 //     of a block is one, else of two. Rows of a quantized weight hold whole blocks.
+//     A weight in lines ([Lines]) starts at a multiple of 16.
 //   - How a product is cut into threadgroups (rows, tokens and tiles of linear_vec and
 //     linear_mat) changes no bit of it.
 //   - A loop whose variable indexes an array of its thread is marked UNROLL, and the number
