@@ -137,7 +137,6 @@ func Run(ctx context.Context, s Subject, o Options) (*Found, error) {
 type site struct {
 	Site
 	settings []lower.Setting // to be tried
-	differ   []lower.Setting // of them, those that change bits
 }
 
 type runner struct {
