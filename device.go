@@ -52,7 +52,7 @@ func TargetOf(device string) (string, error) { return metal.TargetOf(cmp.Or(devi
 // ChipOf returns the chip of a device that is a GPU, with the cores that the system counts; nil
 // for another, and where there is none to ask. d is resolved.
 func ChipOf(d Device) *lower.Chip {
-	if d.Name != "metal" {
+	if device := d.Name; device != "metal" {
 		return nil
 	}
 	info, err := metal.Describe(d.Name, 1)

@@ -136,9 +136,10 @@ func useTuning(stderr io.Writer, d smelt.Device, opts *smelt.Options) {
 
 // useOwnTuning does so where a target's device is at hand and no chip was asked for.
 func useOwnTuning(stderr io.Writer, opts *smelt.Options) {
-	d := smelt.Device{Name: opts.Target} // targets have the names of their devices
+	device := opts.Target // targets have the names of their devices
+	d := smelt.Device{Name: device}
 	chip := smelt.ChipOf(d)
-	if opts.Chip != "" || opts.Target == "metal" && chip == nil {
+	if opts.Chip != "" || device == "metal" && chip == nil {
 		return
 	}
 	useTuning(stderr, d, opts)
