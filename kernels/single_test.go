@@ -105,7 +105,7 @@ func variants(t *testing.T, phases ...lower.Phase) []variant {
 }
 
 // decoders are what quant.h has of each type.
-var decoders = regexp.MustCompile(`^_Z(6decode[^_]|12decode_plain)`)
+var decoders = regexp.MustCompile(`^_Z1[12]decode_(q|plain)`)
 
 // TestDecodePlansCompileLittle counts what a Mac compiles before a first token: the variants
 // of a decode plan, and the decoders that the front end meets in them, beside those of the
