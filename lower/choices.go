@@ -135,16 +135,36 @@ type decision struct {
 // decide returns what was measured to be best for a value's dispatches of a kernel, or else
 // what is given.
 func (p *phase) decide(c *choice, v *ir.Value, kernel string, at sizes, by Setting, why string) decision {
-	site := c.site(kernel, at, by)
-	d := decision{by, why, false}
-	if w := p.tuning.at(&site); w != nil {
-		d = decision{w.Setting, w.why(), true}
-		site.Taken = d.Setting
+	where := spot{c, kernel, at.shape}
+	known, ok := p.decided[where]
+	if !ok {
+		site := c.site(kernel, at, by)
+		known = decided{decision{by, why, false}, -1}
+		if w := p.tuning.at(&site); w != nil {
+			known.decision = decision{w.Setting, w.why(), true}
+			site.Taken = w.Setting
+		}
+		if len(site.Settings) > 1 {
+			known.site = p.out.siteOf(site)
+		}
+		p.decided[where] = known
 	}
-	if len(site.Settings) > 1 {
-		p.out.note(site, v.ID)
+	if known.site >= 0 {
+		p.out.sites[known.site].values[v.ID] = true
 	}
-	return d
+	return known.decision
+}
+
+// spot is where a choice is made. Layers are alike, and decide the same.
+type spot struct {
+	*choice
+	kernel, shape string
+}
+
+// decided is a decision, and the index of its site; -1 where there is nothing to try.
+type decided struct {
+	decision
+	site int
 }
 
 // site is the choice in a place, where it is what is given if nothing was measured.
@@ -173,15 +193,17 @@ func (p *phase) launch(c *choice, v *ir.Value, e emitter, at sizes, by Setting, 
 	return p.decide(c, v, e.kernel.Name, at, by, why)
 }
 
-// note adds a value to those of a site.
-func (p *Phase) note(site Site, v ir.ID) {
-	i := slices.IndexFunc(p.sites, func(have Site) bool { return have.Key() == site.Key() })
+// siteOf returns the index of a site, which is added where it is new.
+func (p *Phase) siteOf(site Site) int {
+	i := slices.IndexFunc(p.sites, func(have Site) bool {
+		return have.Choice == site.Choice && have.Kernel == site.Kernel && have.Shape == site.Shape
+	})
 	if i < 0 {
 		i = len(p.sites)
 		site.values = map[ir.ID]bool{}
 		p.sites = append(p.sites, site)
 	}
-	p.sites[i].values[v] = true
+	return i
 }
 
 // hints tells the native kernel of a dispatch of a CPU what was measured to be best.

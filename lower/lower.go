@@ -137,6 +137,7 @@ type phase struct {
 
 	products Placement
 	tuning   *Tuning
+	decided  map[spot]decided
 	out      Phase
 
 	places  []place        // where each value lives, by ID
@@ -186,7 +187,7 @@ func newPhase(t *tables, r Range, target *ir.Target, opts Options) *phase {
 	bounds[ir.NB] = int64((opts.Context + block - 1) / block)
 	bounds[ir.Smax] = r.MaxContext
 	return &phase{
-		tables: t, f: r.Func, target: target, chip: machineOf(chipOf(target)), products: opts.Products, tuning: opts.Tuning,
+		tables: t, f: r.Func, target: target, chip: machineOf(chipOf(target)), products: opts.Products, tuning: opts.Tuning, decided: make(map[spot]decided),
 		out:     Phase{Name: r.Name, Least: Sizes{ir.T: r.MinT}, Bounds: bounds, Longest: r.Longest},
 		places:  make([]place, r.Func.MaxID()),
 		results: make(map[part]place),

@@ -53,7 +53,7 @@ func (p *Plan) order(target *ir.Target, tuning *Tuning) {
 			site.Taken = w.Setting
 			ph.add(Choice{Op: d.Op.String(), Kernel: d.Kernel, Shape: site.Shape, Choice: w.Setting.String(), Reason: w.why(), Measured: true})
 		}
-		ph.note(site, d.Value)
+		ph.sites[ph.siteOf(site)].values[d.Value] = true
 		switch taken := site.Taken["rearranged"] == 1; {
 		case target.Rearranges:
 			b.Rearrange = taken
