@@ -38,9 +38,16 @@ func TestSingleSources(t *testing.T) {
 		require.Equal(t, instances, strings.Count(text, "host_name"), file)
 	}
 	k, _ := kernels.Lookup("layer_norm_f32_f16")
-	require.Equal(t, []string{"SMELT_KERNEL_layer_norm_f32_f16=1", "SMELT_FC_BIAS=false"}, k.Macros(map[uint32]uint32{1: 0, 9: 1}))
+	require.Equal(t, []string{"SMELT_KERNEL_layer_norm_f32_f16=1", "SMELT_FC_BIAS=false"}, k.Macros(map[uint32]uint32{constant(t, k, "fc_bias"): 0, 9: 1}))
 	k, _ = kernels.Lookup("embed")
-	require.Equal(t, []string{"SMELT_FC_TYPE=13u"}, k.Macros(map[uint32]uint32{0: 13}))
+	require.Equal(t, []string{"SMELT_FC_TYPE=13u"}, k.Macros(map[uint32]uint32{constant(t, k, "fc_type"): 13}))
+}
+
+// constant is the number of a function constant.
+func constant(t *testing.T, k *kernels.Kernel, name string) uint32 {
+	i := slices.IndexFunc(k.Constants, func(c kernels.Constant) bool { return c.Name == name })
+	require.GreaterOrEqual(t, i, 0, name)
+	return uint32(k.Constants[i].Index)
 }
 
 // TestSingleKernels runs the lint over a kernel of each family as a GPU compiles it, with as
