@@ -95,6 +95,12 @@ func LoadTuning(d Device) (*lower.Tuning, error) {
 	if os.Getenv("SMELT_TUNED") == tunedOff {
 		return nil, nil
 	}
+	// Before the device is asked what it is, which starts it.
+	if folder, err := tunedFolder(); err != nil {
+		return nil, nil
+	} else if _, err := os.Stat(folder); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
 	k, err := keeping(d)
 	if err != nil || k == nil {
 		return nil, nil // there is no such device, or no folder: nothing was kept
@@ -156,9 +162,15 @@ func KeepTuning(d Device, found *Tuned) (path string, err error) {
 // kept is where a device's tuning is, and what it has to be of.
 type kept struct{ path, device, version string }
 
+// tunedFolder holds what was kept for all devices.
+func tunedFolder() (string, error) {
+	cache, err := os.UserCacheDir()
+	return filepath.Join(cache, "smelt", "tuned"), err
+}
+
 // keeping returns where a device's tuning is kept; nil where the system has no such folder.
 func keeping(d Device) (*kept, error) {
-	cache, err := os.UserCacheDir()
+	folder, err := tunedFolder()
 	if err != nil {
 		return nil, nil
 	}
@@ -168,7 +180,7 @@ func keeping(d Device) (*kept, error) {
 	}
 	device := deviceText(info)
 	k := &kept{device: device, version: kernelVersion()}
-	k.path = filepath.Join(cache, "smelt", "tuned", slug(device), k.version[:12]+".json")
+	k.path = filepath.Join(folder, slug(device), k.version[:12]+".json")
 	return k, nil
 }
 
