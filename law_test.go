@@ -27,26 +27,27 @@ const module = "github.com/smelt-ml/smelt"
 // internal/ holds parts that several rooms share: quant, npy, golden and the like
 // are leaves, ref and engine are named here. docs/imports.svg draws what there is.
 var mayImport = map[string][]string{
-	"":                 {"*"}, // the public API; cmd is excluded below
-	"ir":               {},
-	"fusion":           {"ir"},
-	"passes":           {"ir", "fusion"},
-	"kernels":          {},
-	"lower":            {"ir", "kernels"},
-	"metal":            {"internal/half", "kernels", "lower"},
-	"models":           {"ir", "internal/quant"},
-	"cmd":              {"*"},
-	"internal/batch":   {"ir"},
-	"internal/ref":     {"internal/half", "internal/quant", "ir"},
-	"internal/engine":  {"internal/batch", "ir", "lower", "metal", "models"},
-	"internal/imports": {"internal/graphviz", "ir"},
-	"internal/page":    {"ir", "lower"},
-	"internal/peer":    {"", "internal/limits", "ir", "kernels", "metal", "models"},
-	"internal/profile": {"internal/batch", "ir", "kernels", "lower"},
-	"internal/quant":   {"internal/half", "ir"},
-	"internal/tune":    {"internal/batch", "internal/engine", "lower", "metal"},
-	"internal/tiny":    {"internal/quant", "internal/testfiles", "ir", "models"},
-	"internal/verify":  {"internal/batch", "internal/compare", "internal/engine", "internal/quant", "internal/ref", "ir", "lower", "metal", "passes"},
+	"":                  {"*"}, // the public API; cmd is excluded below
+	"ir":                {},
+	"fusion":            {"ir"},
+	"passes":            {"ir", "fusion"},
+	"kernels":           {},
+	"lower":             {"ir", "kernels"},
+	"metal":             {"internal/half", "kernels", "lower"},
+	"models":            {"ir", "internal/quant"},
+	"cmd":               {"*"},
+	"internal/batch":    {"ir"},
+	"internal/ref":      {"internal/half", "internal/quant", "ir"},
+	"internal/engine":   {"internal/batch", "ir", "lower", "metal", "models"},
+	"internal/imports":  {"internal/graphviz", "ir"},
+	"internal/page":     {"ir", "lower"},
+	"internal/parallel": {""},
+	"internal/peer":     {"", "internal/limits", "internal/parallel", "ir", "kernels", "metal", "models"},
+	"internal/profile":  {"internal/batch", "ir", "kernels", "lower"},
+	"internal/quant":    {"internal/half", "ir"},
+	"internal/tune":     {"internal/batch", "internal/engine", "lower", "metal"},
+	"internal/tiny":     {"internal/quant", "internal/testfiles", "ir", "models"},
+	"internal/verify":   {"internal/batch", "internal/compare", "internal/engine", "internal/quant", "internal/ref", "ir", "lower", "metal", "passes"},
 }
 
 func room(pkg string) string {

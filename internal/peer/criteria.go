@@ -42,6 +42,12 @@ const (
 	wantedDecodeAtDepth = 0.60
 	deepFrom            = 4096
 	wantedStartup       = 0.3 // seconds to the first token of a model of 0.6·10⁹ weights
+
+	// Sequences at once, beside llama.cpp: everywhere where the processor multiplies bytes
+	// (VNNI), else from so many on.
+	wantedMany     = 1.3
+	manyFrom       = 16
+	wantedOfPrompt = 0.85 // of the operations a second of prompts, by so many sequences
 )
 
 // wantedPrefill are shares of the peak of bytes, by shape.
@@ -50,6 +56,9 @@ var wantedPrefill = map[string]float64{"qwen3-0.6b": 0.29, "llama3.2-1b": 0.38}
 // wide are the formats whose decoding is bound by memory alone.
 var wide = map[string]bool{"f16": true, "q8_0": true}
 
+// vnni are the sets of kernels that multiply bytes by instructions made for it.
+var vnni = map[string]bool{"avx512": true, "avxvnni": true}
+
 // criteria judges a report: all that is wanted, whether it can be judged or not.
 func (r *report) criteria() []criterion {
 	speed := criterion{Wanted: fmt.Sprintf("each cell at least %.1f × llama.cpp, %.2f × where either engine is above %.0f %% of the bandwidth",
@@ -57,6 +66,15 @@ func (r *report) criteria() []criterion {
 	prefill := criterion{Wanted: "prompts of quantized weights: 29 % (Qwen3) and 38 % (Llama) of the int8 peak"}
 	decode := criterion{Wanted: fmt.Sprintf("decoding at depth 0, F16 and Q8_0: %.0f %% of the bandwidth", 100*wantedDecode)}
 	deep := criterion{Wanted: fmt.Sprintf("decoding at depth %d: %.0f %% of the bandwidth", deepFrom, 100*wantedDecodeAtDepth)}
+	many := criterion{Wanted: fmt.Sprintf("sequences at once: %.1f × llama.cpp with VNNI; without %.1f ×, and from %d on %.1f ×",
+		wantedMany, wantedRatio, manyFrom, wantedMany)}
+	rate := criterion{Wanted: fmt.Sprintf("%d sequences at once: %.0f %% of the operations a second of prompts", manyFrom, 100*wantedOfPrompt)}
+	prompts := map[string]float64{} // operations a second, by model
+	r.each(func(b *bench, s *samples, f figures) {
+		if s.Cell.Test == prompting {
+			prompts[b.name()] = max(prompts[b.name()], f.Smelt*b.Work.opsPerToken(s.Cell))
+		}
+	})
 	var memoryFault, peakFault bool
 	for _, f := range r.faults() {
 		memoryFault, peakFault = memoryFault || f.memory, peakFault || !f.memory
@@ -76,6 +94,20 @@ func (r *report) criteria() []criterion {
 	r.each(func(b *bench, s *samples, f figures) {
 		cell := fmt.Sprintf("%s %v", b.name(), s.Cell)
 		generates := s.Cell.Test == generating
+		if s.parallel() {
+			if r.Peer != nil {
+				want := wantedRatio
+				if vnni[r.Smelt.Detail] || s.Cell.Parallel >= manyFrom {
+					want = wantedMany
+				}
+				many.judge(f.Ratio >= want, "%s %.2f", cell, f.Ratio)
+			}
+			if s.Cell.Parallel == manyFrom && prompts[b.name()] > 0 {
+				share := f.Smelt * b.Work.opsPerToken(s.Cell) / prompts[b.name()]
+				rate.judge(share >= wantedOfPrompt, "%s %.0f %%", cell, 100*share)
+			}
+			return
+		}
 		if r.Peer != nil {
 			want := wantedRatio
 			if generates && max(f.SmeltShare, f.PeerShare) > atLimit {
@@ -123,6 +155,11 @@ func (r *report) criteria() []criterion {
 	for i := range all {
 		if c := &all[i]; c.Of+len(c.Open) == 0 {
 			c.leave("nothing was measured for it")
+		}
+	}
+	for _, c := range []criterion{many, rate} { // no part of a whole comparison
+		if c.Of > 0 {
+			all = append(all, c)
 		}
 	}
 	return all

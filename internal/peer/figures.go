@@ -76,8 +76,11 @@ type samples struct {
 	Pairs []pair     `json:"pairs"`
 }
 
+func (s samples) parallel() bool { return s.Cell.Parallel > 0 }
+
 // figures are what the pairs of a cell come to; a share is of the read bandwidth for
-// generating, and for a prompt of the peak of the arithmetic that the weights allow.
+// generating, for a prompt of the peak of the arithmetic that the weights allow, and for
+// sequences at once of what is nearer.
 type figures struct {
 	Pairs, Clean int     // that were used, and those that nothing disturbed
 	Smelt, Peer  float64 // medians, tokens a second
@@ -127,10 +130,15 @@ func (s *samples) figures(work *workload, limit ceiling, wanted int) figures {
 
 // share tells how much of the limit a speed is.
 func (s *samples) share(work *workload, limit ceiling, speed float64) float64 {
-	if s.Cell.Test == generating {
-		return ratio(speed*work.bytesPerToken(s.Cell)/1e9, limit.read)
+	read := ratio(speed*work.bytesPerToken(s.Cell)/1e9, limit.read)
+	ops := ratio(speed*work.opsPerToken(s.Cell)/1e9, limit.ops)
+	switch {
+	case s.parallel():
+		return max(read, ops)
+	case s.Cell.Test == generating:
+		return read
 	}
-	return ratio(speed*work.opsPerToken(s.Cell)/1e9, limit.ops)
+	return ops
 }
 
 // peak is that of products of bytes for quantized weights, else of floats.

@@ -19,14 +19,16 @@ import (
 
 func TestParseCell(t *testing.T) {
 	for text, want := range map[string]cell{
-		"pp512": {prompting, 512, 0}, "tg64": {generating, 64, 0}, "tg64@4096": {generating, 64, 4096}, "pp1@1": {prompting, 1, 1},
+		"pp512": {Test: prompting, Tokens: 512}, "tg64": {Test: generating, Tokens: 64},
+		"tg64@4096": {Test: generating, Tokens: 64, Depth: 4096}, "pp1@1": {Test: prompting, Tokens: 1, Depth: 1},
+		"tg128x16@64": {Test: generating, Tokens: 128, Depth: 64, Parallel: 16},
 	} {
 		c, err := parseCell(text)
 		require.NoError(t, err)
 		require.Equal(t, want, c)
 		require.Equal(t, text, c.String())
 	}
-	for _, text := range []string{"", "pp", "pp0", "tg-1", "tg64@", "tg64@@1", "xx64", "pp512 ", "pp1000000"} {
+	for _, text := range []string{"", "pp", "pp0", "tg-1", "tg64@", "tg64@@1", "xx64", "pp512 ", "pp1000000", "pp512x4@1", "tg64x4", "tg64x0@1", "tg64x@1"} {
 		_, err := parseCell(text)
 		require.Error(t, err, text)
 	}
@@ -51,11 +53,14 @@ func TestWorkload(t *testing.T) {
 		require.NoError(t, err)
 		w := workloadOf(m)
 		require.InDelta(t, test.weights, float64(w.Weights)/1e6, 1, test)
-		shallow, deep := w.bytesPerToken(cell{generating, 64, 0}), w.bytesPerToken(cell{generating, 64, 4096})
+		shallow, deep := w.bytesPerToken(cell{Test: generating, Tokens: 64}), w.bytesPerToken(cell{Test: generating, Tokens: 64, Depth: 4096})
 		require.InDelta(t, test.cached, (deep-float64(w.Weights))/1e6, 1, test)
 		require.InDelta(t, float64(w.Cached)*4096, deep-shallow, 1, test)
-		require.InDelta(t, test.ops, w.opsPerToken(cell{prompting, 512, 0})/1e9, 0.002, test)
+		require.InDelta(t, test.ops, w.opsPerToken(cell{Test: prompting, Tokens: 512})/1e9, 0.002, test)
 		require.Equal(t, test.quantized, w.Quantized)
+		many := cell{Test: generating, Tokens: 64, Depth: 4096, Parallel: 16}
+		require.InDelta(t, float64(w.Weights)*15/16, deep-w.bytesPerToken(many), 1, "a token's share of the weights")
+		require.InDelta(t, float64(w.Head), w.opsPerToken(many)-float64(w.Products)-float64(w.Attention)*many.keys()/64, 1, "each has a head")
 	}
 }
 
@@ -75,7 +80,7 @@ func TestWorkloadUntied(t *testing.T) {
 
 func TestFigures(t *testing.T) {
 	work, limit := &workload{Weights: 1e9, Products: 2e9}, ceiling{read: 40, ops: 1000}
-	s := samples{Cell: cell{generating, 1, 0}, Pairs: []pair{
+	s := samples{Cell: cell{Test: generating, Tokens: 1}, Pairs: []pair{
 		{Smelt: 20, Peer: 10, Read: 30},                // 2, and half of the bandwidth
 		{Smelt: 99, Peer: 1, Read: 99, Others: 0.5},    // others had half of the machine
 		{Smelt: 30, Peer: 10, Read: 40, Others: 0.02},  // 3
@@ -89,7 +94,7 @@ func TestFigures(t *testing.T) {
 	require.InDelta(t, 2.5, f.Ratio, 1e-9)
 	require.InDelta(t, 25, f.Smelt, 1e-9)
 
-	s.Cell = cell{prompting, 1, 0}
+	s.Cell = cell{Test: prompting, Tokens: 1}
 	f = s.figures(work, limit, 3)
 	require.InDelta(t, 0.04, f.SmeltShare, 1e-9, "20 × 2·10⁹ of 1000·10⁹")
 }
@@ -109,7 +114,7 @@ func TestPeaks(t *testing.T) {
 // The median of ratios is not the ratio of medians: noise that both engines see at once
 // cancels in a pair.
 func TestRatioOfPairs(t *testing.T) {
-	s := samples{Cell: cell{generating, 1, 0}, Pairs: []pair{{Smelt: 12, Peer: 10, Read: 1}, {Smelt: 60, Peer: 50, Read: 1}, {Smelt: 25, Peer: 20, Read: 1}}}
+	s := samples{Cell: cell{Test: generating, Tokens: 1}, Pairs: []pair{{Smelt: 12, Peer: 10, Read: 1}, {Smelt: 60, Peer: 50, Read: 1}, {Smelt: 25, Peer: 20, Read: 1}}}
 	require.InDelta(t, 1.2, s.figures(&workload{}, ceiling{}, 3).Ratio, 1e-9)
 }
 
@@ -123,9 +128,9 @@ func madeUp() *report {
 	}
 	cells := func(pp, tg, deep [2]float64, read float64) []samples {
 		return []samples{
-			{cell{prompting, 512, 0}, &attention{On: 220, Off: 219}, pairs(pp[0], pp[1], read)},
-			{cell{generating, 64, 0}, nil, pairs(tg[0], tg[1], read)},
-			{cell{generating, 64, 4096}, &attention{On: 5, Off: 6.3}, pairs(deep[0], deep[1], read)},
+			{cell{Test: prompting, Tokens: 512}, &attention{On: 220, Off: 219}, pairs(pp[0], pp[1], read)},
+			{cell{Test: generating, Tokens: 64}, nil, pairs(tg[0], tg[1], read)},
+			{cell{Test: generating, Tokens: 64, Depth: 4096}, &attention{On: 5, Off: 6.3}, pairs(deep[0], deep[1], read)},
 		}
 	}
 	work := func(weights int64, quantized bool) workload {
@@ -295,7 +300,7 @@ func TestWhole(t *testing.T) {
 	pairs := make([]pair, wholePairs)
 	for range len(shapes) * len(formats) {
 		r.Models = append(r.Models, bench{Cells: []samples{
-			{cell{prompting, 512, 0}, nil, pairs}, {cell{generating, 64, 0}, nil, pairs}, {cell{generating, 64, 4096}, nil, pairs},
+			{cell{Test: prompting, Tokens: 512}, nil, pairs}, {cell{Test: generating, Tokens: 64}, nil, pairs}, {cell{Test: generating, Tokens: 64, Depth: 4096}, nil, pairs},
 		}})
 	}
 	require.True(t, r.whole())

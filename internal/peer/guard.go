@@ -264,7 +264,7 @@ func (g *guarding) compare(ctx context.Context, path string, cells []*compared) 
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 		defer e.close()
-		for _, c := range []cell{{prompting, warmPrompt, 0}, {generating, warmTokens, 0}} {
+		for _, c := range []cell{{Test: prompting, Tokens: warmPrompt}, {Test: generating, Tokens: warmTokens}} {
 			if _, err := e.sample(ctx, c); err != nil {
 				return fmt.Errorf("%s: %w", s.name, err)
 			}

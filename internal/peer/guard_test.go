@@ -17,7 +17,7 @@ import (
 func weighed(ratios ...float64) *balance {
 	b := &balance{}
 	for i, r := range ratios {
-		c := &compared{model: shapes[i/3%2] + " " + formats[i/6%4], cell: []cell{{prompting, 512, 0}, {generating, 64, 0}, {generating, 64, 4096}}[i%3]}
+		c := &compared{model: shapes[i/3%2] + " " + formats[i/6%4], cell: []cell{{Test: prompting, Tokens: 512}, {Test: generating, Tokens: 64}, {Test: generating, Tokens: 64, Depth: 4096}}[i%3]}
 		for _, noise := range []float64{0.97, 1, 1.02} {
 			c.pairs = append(c.pairs, pair{Smelt: 50 * r * noise, Peer: 50})
 		}
@@ -73,14 +73,14 @@ func TestCompare(t *testing.T) {
 		require.NoError(t, err)
 		g.sides[i] = side{name: fault, path: self, environment: []string{fakeVariable + "=" + fault}}
 	}
-	b := &balance{cells: []*compared{{model: "m", cell: cell{generating, 64, 4096}}, {model: "m", cell: cell{prompting, 512, 0}}}}
+	b := &balance{cells: []*compared{{model: "m", cell: cell{Test: generating, Tokens: 64, Depth: 4096}}, {model: "m", cell: cell{Test: prompting, Tokens: 512}}}}
 	require.NoError(t, g.compare(t.Context(), "m.gguf", b.cells))
 	require.GreaterOrEqual(t, len(b.cells[0].pairs), guardPairs)
 	require.InDelta(t, 0.5, b.cells[0].ratio(), 1e-6)
 	require.Len(t, b.lost(), 3)
 
 	g.sides[1] = g.sides[0]
-	even := &balance{cells: []*compared{{model: "m", cell: cell{generating, 64, 4096}}}}
+	even := &balance{cells: []*compared{{model: "m", cell: cell{Test: generating, Tokens: 64, Depth: 4096}}}}
 	require.NoError(t, g.compare(t.Context(), "m.gguf", even.cells))
 	require.InDelta(t, 1, even.cells[0].ratio(), 1e-6)
 	require.Empty(t, even.lost())

@@ -51,7 +51,7 @@ func TestLlamaBench(t *testing.T) {
 	b, err := startLlamaBench(t.Context(), path, "m.gguf", 2, true)
 	require.NoError(t, err)
 	require.Equal(t, "abc (7)", b.hello().Version)
-	for _, c := range []cell{{prompting, 512, 0}, {generating, 64, 0}, {generating, 64, 4096}} {
+	for _, c := range []cell{{Test: prompting, Tokens: 512}, {Test: generating, Tokens: 64}, {Test: generating, Tokens: 64, Depth: 4096}} {
 		a, err := b.sample(t.Context(), c)
 		require.NoError(t, err)
 		require.InDelta(t, 1, a.Seconds, 1e-9)

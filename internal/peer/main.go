@@ -236,7 +236,9 @@ func (m *measurement) plan() error {
 			return fmt.Errorf("--cells: %w", err)
 		}
 		m.tests = append(m.tests, c)
-		m.depth, longest = max(m.depth, c.Depth), max(longest, c.Tokens)
+		if c.Parallel == 0 {
+			m.depth, longest = max(m.depth, c.Depth), max(longest, c.Tokens)
+		}
 	}
 	m.slots = m.depth + max(longest, warmPrompt)
 	for _, shape := range shapes {
@@ -458,7 +460,7 @@ func (m *measurement) model(ctx context.Context, r *report, shape, format string
 		}
 	}
 	for _, e := range bout.engines(false) {
-		for _, c := range []cell{{prompting, warmPrompt, 0}, {generating, warmTokens, 0}} {
+		for _, c := range []cell{{Test: prompting, Tokens: warmPrompt}, {Test: generating, Tokens: warmTokens}} {
 			if _, err := e.sample(ctx, c); err != nil {
 				return err
 			}
@@ -484,6 +486,10 @@ func (m *measurement) model(ctx context.Context, r *report, shape, format string
 		f := b.Cells[len(b.Cells)-1].figures(&b.Work, limit, m.pairs)
 		m.say("%3.0f min  %-18s %-10v %7.1f %7.1f tokens/s, ratio %.2f, of the limit %3.0f %% and %3.0f %%, %5.1f GB/s, %d/%d undisturbed",
 			time.Since(m.began).Minutes(), b.name(), c, f.Smelt, f.Peer, f.Ratio, 100*f.SmeltShare, 100*f.PeerShare, f.Read, f.Clean, f.Pairs)
+	}
+	if slices.ContainsFunc(m.tests, func(c cell) bool { return c.Parallel > 0 }) {
+		r.enter(b) // engines for sequences at once stand beside the one that memory is compared of
+		return nil
 	}
 	if b.SmeltPeak, err = ours.peak(ctx); err != nil {
 		return err
@@ -513,7 +519,7 @@ func (m *measurement) memory(ctx context.Context, shape, path string, mapped boo
 		return 0, err
 	}
 	defer e.close()
-	for _, c := range []cell{{prompting, warmPrompt, 0}, {generating, warmTokens, m.depth}} {
+	for _, c := range []cell{{Test: prompting, Tokens: warmPrompt}, {Test: generating, Tokens: warmTokens, Depth: m.depth}} {
 		if err := e.fill(ctx, c.Depth); err != nil {
 			return 0, err
 		}

@@ -55,7 +55,7 @@ type bout struct {
 // pairs takes n pairs of a cell, and then others for those that were disturbed.
 func (b *bout) pairs(ctx context.Context, c cell, n int) ([]pair, error) {
 	for _, e := range b.engines(false) {
-		if err := e.fill(ctx, c.Depth); err != nil {
+		if err := readied(ctx, e, c); err != nil {
 			return nil, err
 		}
 	}
@@ -78,6 +78,15 @@ func (b *bout) pairs(ctx context.Context, c cell, n int) ([]pair, error) {
 		}
 	}
 	return taken, nil
+}
+
+// readied fills an engine's cache for a cell. Sequences at once have caches of their own, which
+// each sample fills anew.
+func readied(ctx context.Context, e engine, c cell) error {
+	if c.Parallel > 0 {
+		return nil
+	}
+	return e.fill(ctx, c.Depth)
 }
 
 func (b *bout) pair(ctx context.Context, c cell, peerFirst bool) (pair, error) {
@@ -139,7 +148,7 @@ func (b *bout) sample(ctx context.Context, e engine, c cell) (speed, others floa
 	others, err = b.machine.othersWhile(func() (float64, error) {
 		a, err := e.sample(ctx, c)
 		if err == nil {
-			speed = float64(c.Tokens) / a.Seconds
+			speed = float64(c.all()) / a.Seconds
 		}
 		return a.CPU, err
 	})
@@ -174,7 +183,7 @@ func (b *bout) choose(ctx context.Context, c cell) (*attention, error) {
 			return nil, err
 		}
 		if i < 2 { // the first of each also warms up
-			if err := b.peer.fill(ctx, c.Depth); err != nil {
+			if err := readied(ctx, b.peer, c); err != nil {
 				return nil, err
 			}
 			warm := c

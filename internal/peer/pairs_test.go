@@ -96,7 +96,7 @@ func TestPairs(t *testing.T) {
 			}},
 			machine: machine{stat: s.stat, cpus: 2}, read: constant(40), patience: patience, repeats: &repeats,
 		}
-		pairs, err := b.pairs(t.Context(), cell{generating, 64, 4096}, 3)
+		pairs, err := b.pairs(t.Context(), cell{Test: generating, Tokens: 64, Depth: 4096}, 3)
 		require.NoError(t, err)
 		require.Equal(t, []string{"smelt fill 4096", "peer fill 4096", "smelt", "peer", "peer", "smelt", "smelt", "peer", "peer", "smelt"}, log)
 		require.Len(t, pairs, 4, "one was disturbed and is repeated")
@@ -124,7 +124,7 @@ func TestRepeatsEnd(t *testing.T) {
 				smelt:   &actor{stage: s, name: "smelt", log: &log, speed: 64, disturb: func(int) float64 { return 1 }},
 				machine: machine{stat: s.stat, cpus: 2}, read: constant(40), patience: patience, repeats: &test.repeats,
 			}
-			pairs, err := b.pairs(t.Context(), cell{generating, 64, 0}, 3)
+			pairs, err := b.pairs(t.Context(), cell{Test: generating, Tokens: 64}, 3)
 			require.NoError(t, err)
 			require.Len(t, pairs, test.want)
 		})
@@ -157,8 +157,8 @@ func TestChoose(t *testing.T) {
 		cell cell
 		want attention
 	}{
-		{cell{generating, 64, 4096}, attention{On: 64, Off: 80}},
-		{cell{prompting, 512, 0}, attention{On: 80, Off: 64}},
+		{cell{Test: generating, Tokens: 64, Depth: 4096}, attention{On: 64, Off: 80}},
+		{cell{Test: prompting, Tokens: 512}, attention{On: 80, Off: 64}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newStage(t)
@@ -190,7 +190,7 @@ func TestPairsFail(t *testing.T) {
 			smelt: &actor{stage: s, name: "smelt", log: &log, speed: 64}, peer: &actor{stage: s, name: "peer", log: &log},
 			machine: machine{stat: s.stat, cpus: 2}, read: constant(40), patience: patience, repeats: &repeats,
 		}
-		_, err := b.pairs(t.Context(), cell{generating, 64, 0}, 3)
+		_, err := b.pairs(t.Context(), cell{Test: generating, Tokens: 64}, 3)
 		require.ErrorIs(t, err, errActor)
 	})
 }

@@ -28,6 +28,8 @@ type hello struct {
 //
 //	pp N DEPTH   time a prompt of N random tokens after DEPTH others
 //	tg N DEPTH   time N random tokens, one at a time, after DEPTH others
+//	many N DEPTH COUNT  time N tokens of each of COUNT sequences, a token of each at a time,
+//	             after prompts of DEPTH random tokens that are not shared
 //	fill N       make the sequence N tokens long, however that is quickest
 //	peak         the most memory that was ever resident
 //	flash N      from now on a sequence with flash attention (1) or without (0); llama.cpp only
@@ -103,7 +105,11 @@ func (c *child) fill(ctx context.Context, depth int) error {
 }
 
 func (c *child) sample(ctx context.Context, test cell) (answer, error) {
-	a, err := c.ask(ctx, fmt.Sprintf("%s %d %d", test.Test, test.Tokens, test.Depth))
+	request := fmt.Sprintf("%s %d %d", test.Test, test.Tokens, test.Depth)
+	if test.Parallel > 0 {
+		request = fmt.Sprintf("many %d %d %d", test.Tokens, test.Depth, test.Parallel)
+	}
+	a, err := c.ask(ctx, request)
 	if err == nil && a.Seconds <= 0 {
 		err = fmt.Errorf("%s: %v took %g s", c.first.Name, test, a.Seconds)
 	}

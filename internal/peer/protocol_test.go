@@ -35,15 +35,15 @@ func TestChild(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, hello{Name: "fake", Version: "1", Threads: 2, Load: 0.5}, c.hello())
 	require.NoError(t, c.fill(t.Context(), 4096))
-	a, err := c.sample(t.Context(), cell{prompting, 512, 0})
+	a, err := c.sample(t.Context(), cell{Test: prompting, Tokens: 512})
 	require.NoError(t, err)
 	require.Equal(t, answer{Seconds: 0.512, CPU: 1.024}, a)
 	peak, err := c.peak(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, 1e6, peak)
-	_, err = c.sample(t.Context(), cell{generating, 64, 8192})
+	_, err = c.sample(t.Context(), cell{Test: generating, Tokens: 64, Depth: 8192})
 	require.ErrorContains(t, err, `fake, asked for "tg 64 8192": too deep`)
-	_, err = c.sample(t.Context(), cell{generating, 64, 0})
+	_, err = c.sample(t.Context(), cell{Test: generating, Tokens: 64})
 	require.NoError(t, err, "an error is no end")
 }
 
@@ -62,7 +62,7 @@ func TestChildFaults(t *testing.T) {
 	} {
 		c, err := fakeEngine(t, fault)
 		require.NoError(t, err)
-		_, err = c.sample(t.Context(), cell{generating, 64, 0})
+		_, err = c.sample(t.Context(), cell{Test: generating, Tokens: 64})
 		require.ErrorContains(t, err, want, fault)
 	}
 }
@@ -81,17 +81,19 @@ func TestServe(t *testing.T) {
 	model := testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-Q4_0.gguf")
 	requests := strings.Join([]string{
 		"pp 32 0", "tg 4 0", "tg 4 100", "fill 100 0", "tg 4 100", "fill 50 0", "pp 10 51", "pp 100 50", "peak", "dance 1 2", "tg -1 0", "pp",
+		"many 4 8 3", "many 4 8 1", "many 4 0 3", "many 4 8", "many 4 400 3",
 	}, "\n")
 	var out bytes.Buffer
 	require.NoError(t, serve(t.Context(), model, 1, 128, strings.NewReader(requests), &out))
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	require.Len(t, lines, 13)
+	require.Len(t, lines, 18)
 	var h hello
 	require.NoError(t, json.Unmarshal([]byte(lines[0]), &h))
 	require.Equal(t, "smelt", h.Name)
 	require.Equal(t, 1, h.Threads)
 	for i, want := range []string{
 		"", "", "the sequence has 4 tokens", "", "", "", "the sequence has 50 tokens", "the cache 128", "", "no such request", "want 0 to 128", "no such request",
+		"", "", "no such request", "no such request", "",
 	} {
 		var a answer
 		require.NoError(t, json.Unmarshal([]byte(lines[i+1]), &a))
@@ -117,7 +119,7 @@ func TestIdleEngineSleeps(t *testing.T) {
 	c, err := m.serveSelf(t.Context(), testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-Q4_0.gguf"))
 	require.NoError(t, err)
 	t.Cleanup(c.close)
-	_, err = c.sample(t.Context(), cell{generating, 8, 0})
+	_, err = c.sample(t.Context(), cell{Test: generating, Tokens: 8})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { // once it has settled
 		before := used(t, c.cmd.Process.Pid)

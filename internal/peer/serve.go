@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/parallel"
 )
 
 // serve answers for smelt: one session on "cpu", until the input ends.
@@ -50,7 +51,7 @@ func serve(ctx context.Context, path string, threads, slots int, in io.Reader, o
 	}); err != nil {
 		return err
 	}
-	served := &served{session: s, rng: rand.New(rand.NewPCG(1, 2))}
+	served := &served{program: p, threads: threads, session: s, rng: rand.New(rand.NewPCG(1, 2))}
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
 		a, err := served.answer(ctx, lines.Text())
@@ -68,8 +69,13 @@ func serve(ctx context.Context, path string, threads, slots int, in io.Reader, o
 const versionVariable = "SMELT_PEER_VERSION"
 
 type served struct {
+	program *smelt.Program
+	threads int
 	session *smelt.Session
 	rng     *rand.Rand
+
+	many   cell // what the engine was made for
+	engine *smelt.Engine
 }
 
 var errRequest = errors.New("no such request")
@@ -79,6 +85,9 @@ func (v *served) answer(ctx context.Context, request string) (a answer, err erro
 	if len(words) == 1 && words[0] == "peak" {
 		a.Peak, err = residentPeak()
 		return a, err
+	}
+	if len(words) > 0 && words[0] == "many" {
+		return v.sequences(ctx, request)
 	}
 	if len(words) != 3 {
 		return a, fmt.Errorf("%q: %w", request, errRequest)
@@ -107,6 +116,52 @@ func (v *served) answer(ctx context.Context, request string) (a answer, err erro
 		return v.timed(func() error { return v.generate(ctx, n) })
 	}
 	return a, fmt.Errorf("%q: %w", request, errRequest)
+}
+
+// Bounds of what sequences at once may ask for.
+const (
+	mostParallel = 999
+	mostTokens   = 1 << 20
+)
+
+// sequences answers a request of many. The engine stays for further samples of the cell.
+func (v *served) sequences(ctx context.Context, request string) (a answer, err error) {
+	c := cell{Test: generating}
+	if n, err := fmt.Sscanf(request, "many %d %d %d", &c.Tokens, &c.Depth, &c.Parallel); n != 3 || err != nil ||
+		min(c.Tokens, c.Depth, c.Parallel) < 1 || max(c.Tokens, c.Depth) > mostTokens || c.Parallel > mostParallel {
+		return a, fmt.Errorf("%q: %w", request, errRequest)
+	}
+	if c != v.many {
+		if err := v.prepare(c); err != nil {
+			return a, err
+		}
+	}
+	cpu := processorSeconds()
+	elapsed, err := parallel.Time(ctx, v.engine, parallel.Prompts(v.rng, c.Parallel, c.Depth, v.engine.Vocab()), c.Tokens)
+	return answer{Seconds: elapsed.Seconds(), CPU: processorSeconds() - cpu}, err
+}
+
+// prepare makes the engine for a cell, in the place of the one before.
+func (v *served) prepare(c cell) error {
+	v.many = cell{}
+	if v.engine != nil {
+		if err := v.engine.Loaded().Close(); err != nil {
+			return err
+		}
+	}
+	p, err := v.program.Model().Compile(parallel.Options(v.program.Options(), c.Parallel, c.Depth, c.Tokens))
+	if err != nil {
+		return err
+	}
+	l, err := p.Load(smelt.Device{Name: "cpu", Threads: v.threads})
+	if err != nil {
+		return err
+	}
+	if v.engine, err = l.NewEngine(smelt.EngineOptions{}); err != nil {
+		return errors.Join(err, l.Close())
+	}
+	v.many = c
+	return nil
 }
 
 func (v *served) prompt(ctx context.Context, n int) error {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -55,6 +56,10 @@ func (r *report) write(w io.Writer) error {
 	p.line("Tokens/s are medians, a ratio is the median of the pairs' ratios. The limit is the read")
 	p.line("bandwidth for tg (weights and cache, each byte once), and for pp the peak of int8 products,")
 	p.line("of float ones for F16: in each case the highest that was probed in the run.")
+	if slices.ContainsFunc(r.Models, func(b bench) bool { return slices.ContainsFunc(b.Cells, samples.parallel) }) {
+		p.line("For sequences at once (tg128x16@128: 16 of them, each after a prompt of 128) it is that of the")
+		p.line("two which is nearer; tokens are those of all together.")
+	}
 	if r.Peer != nil {
 		p.line("llama.cpp ran with flash attention or without it, whichever was faster in that cell.")
 	}

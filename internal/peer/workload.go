@@ -11,12 +11,16 @@ import (
 	"github.com/smelt-ml/smelt/models"
 )
 
-// cell is a test: so many tokens after so many others.
+// cell is a test: so many tokens after so many others, in each of so many sequences.
 type cell struct {
-	Test   string `json:"test"` // "pp" or "tg"
-	Tokens int    `json:"tokens"`
-	Depth  int    `json:"depth"`
+	Test     string `json:"test"` // "pp" or "tg"
+	Tokens   int    `json:"tokens"`
+	Depth    int    `json:"depth"`
+	Parallel int    `json:"parallel,omitempty"` // sequences that generate at once; 0: one in a cache of its own
 }
+
+// all is the number of tokens of all sequences together.
+func (c cell) all() int { return c.Tokens * max(c.Parallel, 1) }
 
 const (
 	prompting  = "pp"
@@ -24,23 +28,31 @@ const (
 )
 
 func (c cell) String() string {
-	if c.Depth == 0 {
-		return fmt.Sprintf("%s%d", c.Test, c.Tokens)
+	text := fmt.Sprintf("%s%d", c.Test, c.Tokens)
+	if c.Parallel > 0 {
+		text += fmt.Sprintf("x%d", c.Parallel)
 	}
-	return fmt.Sprintf("%s%d@%d", c.Test, c.Tokens, c.Depth)
+	if c.Depth > 0 {
+		text += fmt.Sprintf("@%d", c.Depth)
+	}
+	return text
 }
 
-var cellForm = regexp.MustCompile(`^(pp|tg)([1-9][0-9]{0,5})(?:@([0-9]{1,6}))?$`)
+var cellForm = regexp.MustCompile(`^(?:(pp|tg)([1-9][0-9]{0,5})|(tg)([1-9][0-9]{0,5})x([1-9][0-9]{0,2}))(?:@([0-9]{1,6}))?$`)
 
 // parseCell reads what String writes.
 func parseCell(text string) (cell, error) {
 	m := cellForm.FindStringSubmatch(text)
 	if m == nil {
-		return cell{}, fmt.Errorf("%q is no cell: want pp512, tg64, tg64@4096 or the like", text)
+		return cell{}, fmt.Errorf("%q is no cell: want pp512, tg64, tg64@4096, tg128x16@128 or the like", text)
 	}
-	c := cell{Test: m[1]}
-	c.Tokens, _ = strconv.Atoi(m[2]) // the form leaves only numbers
-	c.Depth, _ = strconv.Atoi(m[3])
+	c := cell{Test: m[1] + m[3]}
+	c.Tokens, _ = strconv.Atoi(m[2] + m[4]) // the form leaves only numbers
+	c.Parallel, _ = strconv.Atoi(m[5])
+	c.Depth, _ = strconv.Atoi(m[6])
+	if c.Parallel > 0 && c.Depth == 0 {
+		return cell{}, fmt.Errorf("%q: sequences at once need a prompt each, such as %v", text, cell{c.Test, c.Tokens, 128, c.Parallel})
+	}
 	return c, nil
 }
 
@@ -82,13 +94,18 @@ func (c cell) keys() float64 {
 	return n*float64(c.Depth) + n*(n+1)/2
 }
 
-// bytesPerToken is what generating one token reads, on average over the cell: weights
-// and cache.
+// bytesPerToken is what generating one token reads, on average over the cell: its share of
+// the weights, and cache.
 func (w *workload) bytesPerToken(c cell) float64 {
-	return float64(w.Weights) + float64(w.Cached)*c.keys()/float64(c.Tokens)
+	return float64(w.Weights)/float64(max(c.Parallel, 1)) + float64(w.Cached)*c.keys()/float64(c.Tokens)
 }
 
-// opsPerToken is what a token of a prompt computes, on average over the cell.
+// opsPerToken is what a token computes, on average over the cell. A prompt needs logits of
+// its last token alone.
 func (w *workload) opsPerToken(c cell) float64 {
-	return float64(w.Products) + (float64(w.Attention)*c.keys()+float64(w.Head))/float64(c.Tokens)
+	heads := 1.0
+	if c.Test == generating {
+		heads = float64(c.Tokens)
+	}
+	return float64(w.Products) + (float64(w.Attention)*c.keys()+float64(w.Head)*heads)/float64(c.Tokens)
 }

@@ -186,6 +186,82 @@ private:
     std::mt19937 generator{1};
 };
 
+// Sequences that generate at once, each in a stream of its own, as llama.cpp has them by
+// default.
+class Batch {
+public:
+    Batch(Model &weights, int sequences, int each, bool flash)
+        : sequences(sequences), each(each), flash(flash), weights(weights) {
+        llama_context_params p = llama_context_default_params();
+        p.n_seq_max = uint32_t(sequences);
+        p.n_ctx = uint32_t(sequences) * uint32_t((each + 255) / 256 * 256);
+        p.n_batch = BATCH;
+        p.n_ubatch = MICROBATCH;
+        p.n_threads = p.n_threads_batch = weights.threads;
+        p.type_k = p.type_v = GGML_TYPE_F16;
+        p.flash_attn_type = flash ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
+        ctx = llama_init_from_model(weights.model, p);
+        if (ctx == nullptr)
+            fail("llama.cpp cannot make a context for " + std::to_string(sequences) + " sequences");
+        llama_attach_threadpool(ctx, weights.pool, nullptr);
+        batch = llama_batch_init(BATCH, 0, 1);
+    }
+    ~Batch() {
+        llama_batch_free(batch);
+        llama_free(ctx);
+    }
+    Batch(const Batch &) = delete;
+    Batch &operator=(const Batch &) = delete;
+
+    // Gives every sequence a prompt of so many tokens.
+    void prompts(int n) {
+        llama_memory_clear(llama_get_memory(ctx), false);
+        for (int s = 0; s < sequences; s++)
+            for (int at = 0; at < n; at++) {
+                add(s, at, at == n - 1);
+                if (batch.n_tokens == BATCH)
+                    decode();
+            }
+        decode();
+        length = n;
+    }
+
+    // Makes n steps of a token of each, with its logits.
+    void generate(int n) {
+        for (int i = 0; i < n; i++, length++) {
+            for (int s = 0; s < sequences; s++)
+                add(s, length, true);
+            decode();
+        }
+    }
+
+    const int sequences, each;
+    const bool flash;
+
+private:
+    void add(int sequence, int position, bool logits) {
+        int i = batch.n_tokens++;
+        batch.token[i] = std::uniform_int_distribution<llama_token>(0, weights.vocabulary - 1)(generator);
+        batch.pos[i] = position;
+        batch.n_seq_id[i] = 1;
+        batch.seq_id[i][0] = sequence;
+        batch.logits[i] = logits;
+    }
+
+    void decode() {
+        if (batch.n_tokens > 0 && llama_decode(ctx, batch) != 0)
+            fail("llama.cpp cannot decode " + std::to_string(batch.n_tokens) + " tokens of several sequences");
+        llama_synchronize(ctx);
+        batch.n_tokens = 0;
+    }
+
+    Model &weights;
+    llama_context *ctx;
+    llama_batch batch;
+    int length = 0;
+    std::mt19937 generator{1};
+};
+
 void answer_time(const std::function<void()> &work) {
     double cpu = processor_seconds(), start = seconds();
     work();
@@ -207,14 +283,16 @@ int main(int argc, char **argv) {
     std::unique_ptr<Engine> engines[2]; // without flash attention, made when it is asked for, and with it
     engines[1] = std::make_unique<Engine>(model, context, true, argv[5]);
     Engine *engine = engines[1].get();
+    std::unique_ptr<Batch> many;
+    bool flash = true;
     printf("{\"name\":\"llama.cpp\",\"version\":\"%s\",\"threads\":%d,\"load\":%.3f}\n", llama_version(), threads,
            seconds() - start);
     fflush(stdout);
     for (std::string line; std::getline(std::cin, line);) {
         std::istringstream words(line);
         std::string verb;
-        int n = 0, depth = 0;
-        words >> verb >> n >> depth;
+        int n = 0, depth = 0, count = 0;
+        words >> verb >> n >> depth >> count;
         bool fits = n >= 0 && depth >= 0 && depth <= context && n <= context - depth;
         if (verb == "peak") {
             printf("{\"peak\":%ld}\n", std::max(model.earlier_peak, peak_bytes()));
@@ -222,7 +300,18 @@ int main(int argc, char **argv) {
             if (engines[n] == nullptr)
                 engines[n] = std::make_unique<Engine>(model, context, n == 1, argv[5]);
             engine = engines[n].get();
+            flash = n == 1;
             printf("{}\n");
+        } else if (verb == "many" && n > 0 && depth > 0 && count > 0) {
+            if (many == nullptr || many->sequences != count || many->each < n + depth || many->flash != flash) {
+                many.reset(); // before the next takes its memory
+                many = std::make_unique<Batch>(model, count, n + depth, flash);
+            }
+            double before = processor_seconds();
+            many->prompts(depth);
+            double start = seconds();
+            many->generate(n);
+            printf("{\"seconds\":%.9f,\"cpu\":%.6f}\n", seconds() - start, processor_seconds() - before);
         } else if (!fits || (verb != "fill" && depth > engine->length)) {
             printf("{\"error\":\"%s %d %d: the sequence has %d tokens, the cache %d\"}\n", verb.c_str(), n, depth,
                    engine->length, context);
