@@ -220,7 +220,10 @@ func (e *Engine) Stats() EngineStats {
 // any pace: others do not wait for them. Breaking off the range ends the request, and so
 // does the end of ctx, with its error.
 //
-// A Sampler is called by the engine, which waits for it: it must not use the engine.
+// A Sampler is called by a goroutine of the request, and its logits are a copy. The next step
+// waits for it for a quarter of the time that a step takes, half a millisecond at least; then
+// the others go on, and the request takes part in steps again once it has chosen. So one that
+// is slow slows its own request. It must not close the engine.
 func (e *Engine) Generate(ctx context.Context, r Request) iter.Seq2[Token, error] {
 	return func(yield func(Token, error) bool) {
 		s, err := e.submit(ctx, r)
@@ -260,7 +263,7 @@ func (e *Engine) submit(ctx context.Context, r Request) (*stream, error) {
 	}
 	ctx, s.cancel = context.WithCancel(ctx)
 	err = e.engine.Submit(ctx, engine.Request{
-		Tokens: slices.Clone(ids), Priority: r.Priority, Salt: r.Salt, Next: s.next, Ended: s.ended,
+		Tokens: slices.Clone(ids), Priority: r.Priority, Salt: r.Salt, Chooser: s.choice.chooser(), Next: s.next, Ended: s.ended,
 	})
 	if err != nil {
 		s.cancel()

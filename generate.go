@@ -171,21 +171,33 @@ func (s *Session) chooser(g Generation) func(context.Context, []int32) (Token, e
 type choice struct {
 	vocab, logprobs int
 	sample          func(logits []float32) (int32, error) // nil: what the device has chosen
+	outside         bool                                  // sample is the caller's
 }
 
 // newChoice takes the device's choice where it makes one and that is what is wanted.
 func newChoice(g *Generation, vocab int, chooses bool) *choice {
-	c := &choice{vocab: vocab, logprobs: g.Logprobs, sample: g.Sampler}
+	c := &choice{vocab: vocab, logprobs: g.Logprobs, sample: g.Sampler, outside: g.Sampler != nil}
 	if c.sample == nil && (g.Sampling.Temperature != 0 || !chooses) {
 		c.sample = engine.NewSampler(engine.Sampling(g.Sampling)).Next
 	}
 	return c
 }
 
+// chooser says what it takes to choose.
+func (c *choice) chooser() engine.Chooser {
+	switch {
+	case c.outside:
+		return engine.Outside
+	case c.sample != nil || c.logprobs > 0:
+		return engine.Sampled
+	}
+	return engine.Chosen
+}
+
 // choose samples a token from the logits after so many.
 func (c *choice) choose(logits []float32, after int) (t Token, err error) {
 	given := logits
-	if c.logprobs > 0 { // before the sampler changes them
+	if c.logprobs > 0 && c.outside { // before the sampler changes them
 		logits = append([]float32(nil), logits...)
 	}
 	if t.ID, err = c.sample(logits); err != nil {

@@ -93,6 +93,7 @@ func standardSuppliers() (emulator, simd unsafe.Pointer) {
 type provided struct {
 	by     *C.smelt_provider
 	device *C.smelt_device
+	failed C.smelt_error // of the step under way, of which a device has one
 }
 
 func newHostDriver(useNative bool, opts Options, from suppliers) (driver, error) {
@@ -263,11 +264,10 @@ func (p *provided) begin(executable handle, buffers []handle, ringStrides []uint
 func (p *provided) end(instance handle) { C.close_instance(p.by, (*C.smelt_instance)(instance)) }
 
 func (p *provided) run(instance handle, s *stepRecord, c *counters, nanoseconds []uint64) error {
-	var e C.smelt_error
 	if C.run_instance(p.by, (*C.smelt_instance)(instance), (*C.smelt_step)(unsafe.Pointer(s)),
 		(*C.smelt_counts)(unsafe.Pointer(&c.counts)), (*C.smelt_kernel_count)(unsafe.Pointer(unsafe.SliceData(c.kernels))),
-		(*C.uint64_t)(unsafe.Pointer(unsafe.SliceData(nanoseconds))), &e) != 0 {
-		return goError(&e)
+		(*C.uint64_t)(unsafe.Pointer(unsafe.SliceData(nanoseconds))), &p.failed) != 0 {
+		return goError(&p.failed)
 	}
 	return nil
 }

@@ -320,6 +320,19 @@ func checkCancel(t *testing.T, cut func(*sketch), how string) {
 	trial.Release()
 	require.NoError(t, instance.Run(t.Context(), &step), "cancellation ends with its step")
 	require.Equal(t, 2, instance.Counters().Dispatches)
+
+	// Once interrupted, it is ended for good.
+	go func() { done <- instance.Run(t.Context(), &step) }()
+	require.Eventually(t, func() bool { return trial.Waiting() == 1 }, 10*time.Second, time.Millisecond)
+	instance.Interrupt()
+	instance.Interrupt()
+	trial.Release()
+	err = <-done
+	require.ErrorIs(t, err, ErrClosed)
+	require.ErrorContains(t, err, how)
+	require.ErrorIs(t, instance.Run(t.Context(), &step), ErrClosed)
+	require.NoError(t, instance.Close())
+	instance.Interrupt()
 }
 
 func TestConcurrentSessions(t *testing.T) {

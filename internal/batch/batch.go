@@ -88,6 +88,19 @@ func (s *Step) Pack(block, context int, pieces ...Piece) {
 		ir.Smax: Smax(longest, context)}
 }
 
+// SetTokens replaces the tokens of a step by what its pieces have there now, of which there
+// must be as many: a step can be packed before all of them are known.
+func (s *Step) SetTokens(pieces ...Piece) {
+	s.tokens = s.tokens[:0]
+	for i := range pieces {
+		s.tokens = append(s.tokens, pieces[i].Tokens...)
+	}
+	if len(s.tokens) != int(s.Sizes[ir.T]) {
+		panic(fmt.Sprintf("batch: %d tokens in the place of %d", len(s.tokens), s.Sizes[ir.T]))
+	}
+	s.Inputs[ir.Tokens] = s.tokens
+}
+
 // add appends a sequence, with a row of width in the table of blocks; unused entries of it
 // name no block.
 func (s *Step) add(q *Piece, block, width int) {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"runtime"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/engine/pages"
@@ -16,15 +18,20 @@ import (
 )
 
 // Engine runs many sequences over one cache of blocks: package schedule says which tokens
-// of which of them come in a step, package pages where their keys and values lie. One
-// goroutine runs the steps, as long as there are requests; these come from any.
+// of which of them come in a step, package pages where their keys and values lie.
+//
+// One goroutine runs the steps, as long as there are requests, which come from any. While
+// the device computes a step, another goroutine chooses and packs the next, in which a token
+// that the running step is to give has its place and nothing else is missing. When the step
+// is done, its rows go to whoever chooses among them (see [Chooser]), the chosen tokens go to
+// their places, and the next step runs. It is only chosen anew where something came between:
+// a request that ended, came, or has not chosen yet.
 type Engine struct {
 	runner    *Runner
 	pool      *pages.Pool
 	scheduler *schedule.Scheduler
 	limits    Limits
-	vocab     int64 // ids of tokens that can be looked up; 0: any
-	stop      context.CancelFunc
+	vocab     int64         // ids of tokens that can be looked up; 0: any
 	ended     chan struct{} // closed when the goroutine is gone
 	wake      chan struct{} // holds a value where there may be news
 
@@ -32,14 +39,32 @@ type Engine struct {
 	closed  bool
 	arrived []*request
 	given   []*request // up, by their contexts
+	decided []*request // by goroutines of their own
 	stats   Stats
 
-	// Of the goroutine.
-	steps    context.Context
-	requests map[*schedule.Sequence]*request
-	news     []*request
-	chosen   []int32
-	logits   []float32
+	// Of the goroutine that runs steps; while a step runs, those from requests on are of the
+	// one that plans.
+	rows      []*request // of the step that runs or has run
+	fresh     int        // of these, with goroutines of their own, how many are not decided
+	chosen    []int32
+	logits    []float32
+	patience  *time.Timer
+	requests  map[*schedule.Sequence]*request
+	undecided int // requests with goroutines of their own that choose
+	news      []*request
+	choices   []*request
+	pieces    []batch.Piece // of the next step, of packed[next]
+	packed    [2]batch.Step
+	next      int
+	stale     bool // the next step is to be chosen anew
+
+	helpers  sync.WaitGroup // goroutines that run until the end
+	plan     chan struct{}
+	planned  chan struct{}
+	choosers int // beside the goroutine that runs steps
+	choose   chan struct{}
+	choosing sync.WaitGroup
+	row      atomic.Int32
 }
 
 // Limits bound an engine's steps.
@@ -72,12 +97,34 @@ type Request struct {
 	Tokens   []int32 // one at least
 	Priority int     // higher ones go first
 	Salt     string  // blocks are shared with requests of the same salt alone
+	Chooser  Chooser
 	// Next returns the token that follows a row of logits, and whether another shall come
-	// after it. It is called by the engine's goroutine, which waits for it.
+	// after it. It is called by one goroutine at a time; those of other requests may be
+	// called meanwhile.
 	Next func(Row) (id int32, more bool, err error)
-	// Ended is called once, by that goroutine, after the last Next or with what went wrong.
+	// Ended is called once, after the last Next or with what went wrong.
 	Ended func(Usage, error)
 }
+
+// Chooser says what a request's Next takes, which decides who calls it.
+type Chooser uint8
+
+const (
+	// Chosen looks at [Row.Chosen] alone: it takes no time.
+	Chosen Chooser = iota
+	// Sampled looks at all of a row. The rows of a step are spread over the processors; the
+	// next step waits for them.
+	Sampled
+	// Outside is code that may take any time. It has a goroutine and a copy of the.row to
+	// itself. The next step waits for a quarter of the time that the last one took, or for
+	// [leastPatience]; then it goes on without the sequence, which comes again in the first
+	// step after it has chosen.
+	Outside
+)
+
+// leastPatience is how long a step waits at least for those who choose outside: as long as
+// it takes to wake a goroutine on a busy machine, many times over.
+const leastPatience = 500 * time.Microsecond
 
 // Usage is what a request took.
 type Usage struct {
@@ -87,27 +134,24 @@ type Usage struct {
 
 // Row is what a step computed after the last token of a sequence. It is valid during Next.
 type Row struct {
-	engine *Engine
-	index  int
+	runner *Runner
+	logits []float32
+	chosen int32
 	Length int // tokens of the sequence
 }
 
-// Logits returns the row, [Vocab]. They may be changed.
-func (r Row) Logits() []float32 {
-	v := r.engine.runner.vocab
-	return r.engine.logits[r.index*v : (r.index+1)*v]
-}
+// Logits returns the.row, [Vocab]. Who chooses outside may change it.
+func (r *Row) Logits() []float32 { return r.logits }
 
 // Chosen returns the most likely token, as the device has chosen it.
-func (r Row) Chosen() (int32, error) {
-	if err := r.engine.runner.chooses(); err != nil {
+func (r *Row) Chosen() (int32, error) {
+	if err := r.runner.chooses(); err != nil {
 		return 0, err
 	}
-	id := r.engine.chosen[r.index]
-	if id < 0 {
+	if r.chosen < 0 {
 		return 0, fmt.Errorf("%w after %d tokens", ErrNaN, r.Length)
 	}
-	return id, nil
+	return r.chosen, nil
 }
 
 // request is a Request under way.
@@ -116,7 +160,20 @@ type request struct {
 	ctx      context.Context
 	unwatch  func() bool
 	sequence *schedule.Sequence
-	over     bool // of the goroutine
+	over     bool  // of the goroutine
+	err      error // that it is over with
+
+	// What Next is called with and what it returned.
+	row    Row
+	id     int32
+	more   bool
+	failed error
+
+	// Of one that chooses outside.
+	turn      chan struct{} // holds a value where there is a row; closed at the end
+	copied    []float32
+	undecided bool
+	fresh     bool // since the last step
 }
 
 // Stats tell what an engine does and has done.
@@ -146,12 +203,28 @@ func New(plan *lower.Plan, executable *metal.Executable, limits Limits, blocks i
 	e := &Engine{
 		runner: r, pool: pool, limits: limits, vocab: plan.Vocab,
 		ended: make(chan struct{}), wake: make(chan struct{}, 1), requests: make(map[*schedule.Sequence]*request),
+		plan: make(chan struct{}), planned: make(chan struct{}), choose: make(chan struct{}),
+		choosers: min(runtime.GOMAXPROCS(0), limits.Sequences) - 1, patience: time.NewTimer(time.Hour),
 		scheduler: schedule.New(pool, schedule.Options{
 			Sequences: limits.Sequences, Tokens: limits.Tokens, Piece: longest(plan), Context: plan.Context,
 		}),
 	}
-	e.steps, e.stop = context.WithCancel(context.Background())
 	e.note()
+	e.helpers.Go(func() {
+		for range e.plan {
+			e.receive()
+			e.prepare()
+			e.planned <- struct{}{}
+		}
+	})
+	for range e.choosers {
+		e.helpers.Go(func() {
+			for range e.choose {
+				e.chooseRows()
+				e.choosing.Done()
+			}
+		})
+	}
 	go e.loop()
 	return e, nil
 }
@@ -234,24 +307,27 @@ func (e *Engine) rouse() {
 	}
 }
 
-// Close ends all requests, the step under way included, and releases the memory. Further
-// calls do nothing.
+// Close ends all requests, the step under way included, and releases the memory. It waits
+// for those who choose outside. Further calls do nothing.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	e.closed = true
 	e.rouse()
 	e.mu.Unlock()
-	e.stop()
+	e.runner.run.Interrupt()
 	<-e.ended
 	return e.runner.Close()
 }
 
 func (e *Engine) loop() {
-	defer close(e.ended)
-	for e.receive() {
+	for e.ready() {
 		e.step()
 		e.note()
 	}
+	close(e.plan)
+	close(e.choose)
+	e.helpers.Wait()
+	close(e.ended)
 }
 
 // note lets others see what the engine does.
@@ -265,37 +341,64 @@ func (e *Engine) note() {
 	e.mu.Unlock()
 }
 
-// receive takes what has come since the last step, and waits where there is nothing to do.
-// It returns false when the engine is closed.
-func (e *Engine) receive() bool {
+// ready waits until there is a step to run. It returns false when the engine is closed and
+// all requests have ended.
+func (e *Engine) ready() bool {
 	for {
-		e.mu.Lock()
-		e.news, e.arrived = e.arrived, e.news[:0]
-		given, closed := e.given, e.closed
-		e.given = nil
-		e.mu.Unlock()
-		for i, q := range e.news {
-			e.begin(q)
-			e.news[i] = nil
-		}
-		for _, q := range given {
-			if !q.over {
-				e.end(q, q.ctx.Err())
-			}
-		}
-		if closed {
+		if !e.receive() {
 			for _, q := range e.requests {
 				e.end(q, fmt.Errorf("the engine is %w", metal.ErrClosed))
 			}
+			if e.undecided == 0 {
+				e.note()
+				return false
+			}
+		} else {
+			if e.stale {
+				e.prepare()
+			}
+			if len(e.pieces) > 0 {
+				return true
+			}
+			if len(e.requests) > 0 && e.undecided == 0 {
+				panic("engine: there are requests, and nothing to do")
+			}
 			e.note()
-			return false
 		}
-		if len(e.requests) > 0 {
-			return true
-		}
-		e.note()
 		<-e.wake
 	}
+}
+
+// receive takes what has come since it was last called, and reports whether the engine is
+// open.
+func (e *Engine) receive() bool {
+	e.mu.Lock()
+	e.news, e.arrived = e.arrived, e.news[:0]
+	e.choices, e.decided = e.decided, e.choices[:0]
+	given, closed := e.given, e.closed
+	e.given = nil
+	e.mu.Unlock()
+	for i, q := range e.news {
+		e.begin(q)
+		e.news[i] = nil
+	}
+	for i, q := range e.choices {
+		e.undecided--
+		if q.undecided = false; q.fresh {
+			q.fresh = false
+			e.fresh--
+		} else {
+			e.stale = true
+		}
+		e.take(q)
+		e.choices[i] = nil
+	}
+	for _, q := range given {
+		if !q.over {
+			e.end(q, q.ctx.Err())
+		}
+	}
+	return !closed
 }
 
 func (e *Engine) begin(q *request) {
@@ -304,54 +407,101 @@ func (e *Engine) begin(q *request) {
 		panic(err)
 	}
 	e.requests[q.sequence] = q
+	e.stale = true
+	if q.Chooser == Outside {
+		q.turn = make(chan struct{}, 1)
+		go e.chooseOutside(q)
+	}
 }
 
+// end ends a request, though its Next may still be called: then it is told by take.
 func (e *Engine) end(q *request, err error) {
-	q.over = true
+	q.over, q.err = true, err
 	q.unwatch()
 	e.scheduler.Remove(q.sequence)
 	delete(e.requests, q.sequence)
-	q.Ended(Usage{Prompt: q.sequence.Prompt(), Cached: q.sequence.Cached()}, err)
+	e.stale = true
+	if !q.undecided {
+		e.tell(q)
+	}
 }
 
-// step runs one, and hands out its rows. What fails ends the requests that are in it.
-func (e *Engine) step() {
-	pieces := e.scheduler.Step()
-	if len(pieces) == 0 {
-		panic("engine: there are requests, and nothing to do")
+func (e *Engine) tell(q *request) {
+	if q.turn != nil {
+		close(q.turn)
 	}
-	err := e.run(pieces)
+	q.Ended(Usage{Prompt: q.sequence.Prompt(), Cached: q.sequence.Cached()}, q.err)
+}
+
+// prepare chooses and packs the next step. The tokens that are expected of the running one
+// are not in it yet.
+func (e *Engine) prepare() {
+	e.pieces, e.stale = e.scheduler.Step(), false
+	if len(e.pieces) > 0 {
+		e.runner.pack(&e.packed[e.next], e.pieces)
+	}
+}
+
+// step runs the one that is prepared, prepares another meanwhile, and lets requests choose
+// what follows its rows. What fails ends the requests that run.
+func (e *Engine) step() {
+	start := time.Now()
+	err := e.run()
+	took := time.Since(start)
+	if err == nil && len(e.rows) > 0 {
+		err = e.results()
+	}
+	e.mu.Lock()
+	closed := e.closed
+	e.mu.Unlock()
 	switch {
-	case e.steps.Err() != nil: // closed
+	case closed:
 	case err != nil:
-		for _, q := range e.scheduler.Sequences() {
+		for _, q := range e.rows { // even where one has given up its blocks since
+			if !q.over {
+				e.end(q, err)
+			}
+		}
+		for _, q := range e.scheduler.Fail() {
 			e.end(e.requests[q], err)
 		}
 	default:
-		e.scheduler.Done()
-		row := 0
-		for i, q := range e.scheduler.Sequences() {
-			if pieces[i].Rows == batch.Last {
-				e.next(e.requests[q], row)
-				row++
-			}
-		}
+		e.handOut()
+		e.await(max(took/4, leastPatience))
 	}
 }
 
-func (e *Engine) run(pieces []batch.Piece) (err error) {
+// run runs the prepared step.
+func (e *Engine) run() error {
+	packed := &e.packed[e.next]
+	packed.SetTokens(e.pieces...)
 	for _, c := range e.pool.Copies() {
-		if err == nil {
-			err = e.runner.run.CopyBlock(int(c.From), int(c.To))
+		if err := e.runner.run.CopyBlock(int(c.From), int(c.To)); err != nil {
+			e.rows, e.stale = e.rows[:0], true
+			return err
 		}
 	}
 	e.pool.Copied()
-	if err == nil {
-		err = e.runner.Run(e.steps, pieces...)
+	e.scheduler.Done()
+	clear(e.rows)
+	e.rows = e.rows[:0]
+	for i, q := range e.scheduler.Sequences() {
+		if e.pieces[i].Rows == batch.Last {
+			r := e.requests[q]
+			r.row.Length = len(q.Tokens())
+			e.rows = append(e.rows, r)
+			e.scheduler.Expect(q)
+		}
 	}
-	if err != nil || !slices.ContainsFunc(pieces, func(p batch.Piece) bool { return p.Rows == batch.Last }) {
-		return err
-	}
+	e.next ^= 1
+	e.plan <- struct{}{}
+	err := e.runner.runPacked(context.Background(), packed)
+	<-e.planned
+	return err
+}
+
+// results looks at what a step has given.
+func (e *Engine) results() (err error) {
 	if e.runner.next {
 		if e.chosen, err = e.runner.Chosen(); err != nil {
 			return err
@@ -361,16 +511,107 @@ func (e *Engine) run(pieces []batch.Piece) (err error) {
 	return err
 }
 
-// next lets a request choose what follows its last token.
-func (e *Engine) next(q *request, row int) {
-	id, more, err := q.Next(Row{e, row, len(q.sequence.Tokens())})
-	if err == nil && more && e.vocab > 0 && (id < 0 || int64(id) >= e.vocab) {
-		err = fmt.Errorf("after %d tokens: %d was chosen of %d tokens", len(q.sequence.Tokens()), id, e.vocab)
+// handOut lets requests choose among the rows of a step, and takes what all have chosen but
+// those outside.
+func (e *Engine) handOut() {
+	sampled := 0
+	for i, q := range e.rows {
+		v := e.runner.vocab
+		q.row.runner, q.row.logits = e.runner, e.logits[i*v:(i+1)*v:(i+1)*v]
+		if e.runner.next {
+			q.row.chosen = e.chosen[i]
+		}
+		switch {
+		case q.over:
+		case q.Chooser == Sampled:
+			sampled++
+		case q.Chooser == Outside:
+			q.copied = append(q.copied[:0], q.row.logits...)
+			q.row.logits = q.copied
+			q.undecided, q.fresh = true, true
+			e.undecided++
+			e.fresh++
+			q.turn <- struct{}{}
+		}
+	}
+	e.row.Store(0)
+	helpers := max(min(e.choosers, sampled-1), 0)
+	e.choosing.Add(helpers)
+	for range helpers {
+		e.choose <- struct{}{}
+	}
+	e.chooseRows()
+	e.choosing.Wait()
+	for _, q := range e.rows {
+		if !q.over && q.Chooser != Outside {
+			e.take(q)
+		}
+	}
+}
+
+// chooseRows lets requests choose, one after the other, until there are none left.
+func (e *Engine) chooseRows() {
+	for i := int(e.row.Add(1)) - 1; i < len(e.rows); i = int(e.row.Add(1)) - 1 {
+		if q := e.rows[i]; !q.over && q.Chooser != Outside {
+			q.id, q.more, q.failed = q.Next(q.row)
+		}
+	}
+}
+
+// chooseOutside is the goroutine of a request.
+func (e *Engine) chooseOutside(q *request) {
+	for range q.turn {
+		q.id, q.more, q.failed = q.Next(q.row)
+		e.mu.Lock()
+		e.decided = append(e.decided, q)
+		e.rouse()
+		e.mu.Unlock()
+	}
+}
+
+// await gives those who choose outside their time.
+func (e *Engine) await(most time.Duration) {
+	if e.fresh == 0 {
+		return
+	}
+	for e.patience.Reset(most); e.fresh > 0; {
+		select {
+		case <-e.wake:
+			if !e.receive() {
+				return
+			}
+			continue
+		case <-e.patience.C:
+		}
+		break
+	}
+	for _, q := range e.rows {
+		if !q.fresh {
+			continue
+		}
+		q.fresh = false
+		e.fresh--
+		if !q.over {
+			e.scheduler.Late(q.sequence)
+			e.stale = true
+		}
+	}
+}
+
+// take goes on with what a request has chosen to follow its last token.
+func (e *Engine) take(q *request) {
+	if q.over { // while it chose
+		e.tell(q)
+		return
+	}
+	err := q.failed
+	if err == nil && q.more && e.vocab > 0 && (q.id < 0 || int64(q.id) >= e.vocab) {
+		err = fmt.Errorf("after %d tokens: %d was chosen of %d tokens", q.row.Length, q.id, e.vocab)
 	}
 	switch {
-	case err != nil || !more:
+	case err != nil || !q.more:
 		e.end(q, err)
-	case !e.scheduler.Append(q.sequence, id):
+	case !e.scheduler.Append(q.sequence, q.id):
 		e.end(q, fmt.Errorf("%w: %d tokens are in it", ErrContext, e.Context()))
 	}
 }

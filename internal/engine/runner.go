@@ -59,13 +59,22 @@ func (r *Runner) Vocab() int { return r.vocab }
 
 // Run runs one step of some sequences, each of which brings what [batch.Piece] says.
 func (r *Runner) Run(ctx context.Context, sequences ...batch.Piece) error {
-	r.packed.Pack(r.block, r.plan.Context, sequences...)
-	phase := r.plan.PhaseFor(&r.packed.Sizes, r.packed.Longest)
+	r.pack(&r.packed, sequences)
+	return r.runPacked(ctx, &r.packed)
+}
+
+// pack writes a step, which may be done while another one runs.
+func (r *Runner) pack(to *batch.Step, sequences []batch.Piece) {
+	to.Pack(r.block, r.plan.Context, sequences...)
+}
+
+func (r *Runner) runPacked(ctx context.Context, s *batch.Step) error {
+	phase := r.plan.PhaseFor(&s.Sizes, s.Longest)
 	if phase < 0 {
 		return fmt.Errorf("the plan of %s has no phase for a step of sizes %v, of which one sequence brings %d tokens",
-			r.plan.Model, r.packed.Sizes, r.packed.Longest)
+			r.plan.Model, s.Sizes, s.Longest)
 	}
-	r.step.Phase, r.step.Sizes, r.step.Inputs = phase, r.packed.Sizes, r.packed.Inputs
+	r.step.Phase, r.step.Sizes, r.step.Inputs = phase, s.Sizes, s.Inputs
 	return r.run.Run(ctx, &r.step)
 }
 

@@ -108,6 +108,26 @@ func (p *Pool) Copied() {
 	p.copies = p.copies[:0]
 }
 
+// Forget makes all blocks unknown: what is in them is not what it should be. Those that are
+// held stay so.
+func (p *Pool) Forget() {
+	for b := int32(len(p.blocks)) - 1; b >= 0; b-- {
+		x := &p.blocks[b]
+		if !x.known {
+			continue
+		}
+		x.known = false
+		if x.holders == 0 {
+			p.unlink(b)
+			p.plain = append(p.plain, b)
+		}
+		if p.states != nil {
+			p.states.Evicted(x.identity)
+		}
+	}
+	clear(p.known)
+}
+
 // take returns a block that nobody holds, for one holder; there must be one.
 func (p *Pool) take() int32 {
 	b := p.kept.oldest

@@ -14,6 +14,10 @@
 //		s.Append(q, id) // what was chosen after q's last token; or s.Remove(q)
 //	}
 //
+// A step can be chosen while the one before it is computed, whose tokens are not known
+// then: [Scheduler.Expect] makes room for each, and Append says later which it is. One that
+// takes long is [Scheduler.Late], and others go on without it.
+//
 // Laws:
 //
 //   - Sequences have an order: higher priority first, of one priority who came first. It

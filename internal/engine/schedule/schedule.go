@@ -53,8 +53,21 @@ type Sequence struct {
 	prompt   int // tokens that it came with
 	cached   int // of them, those that were there when it first ran
 	ran      bool
+	last     last
 	table    *pages.Table
 }
+
+// last says what is known of the last of a sequence's tokens.
+type last uint8
+
+const (
+	known    last = iota
+	expected      // what it is, before the step is run that it comes in
+	late          // it comes in none of the next steps
+)
+
+// unknown stands for a token until it is known: no step takes it.
+const unknown = -1
 
 // Tokens returns the sequence. It is valid until the next call, and not to be written.
 func (q *Sequence) Tokens() []int32 { return q.tokens }
@@ -101,12 +114,26 @@ func (s *Scheduler) Add(tokens []int32, priority int, salt string) (*Sequence, e
 	return q, nil
 }
 
-// Append adds a token to a sequence all of whose tokens are computed. Where the cache holds
-// no more of it, it returns false: the sequence must be removed.
+// Append adds a token to a sequence all of whose tokens are computed, or says which the one
+// is that was expected. Where the cache holds no more of it, it returns false: the sequence
+// must be removed.
 func (s *Scheduler) Append(q *Sequence, id int32) bool {
-	q.tokens = append(q.tokens, id)
+	if q.last == known {
+		q.tokens = append(q.tokens, id)
+	}
+	q.tokens[len(q.tokens)-1], q.last = id, known
 	return len(q.tokens) <= s.options.Context
 }
+
+// Expect adds a token to a sequence all of whose tokens are computed, which Append will tell
+// before the next step is run: that step brings it.
+func (s *Scheduler) Expect(q *Sequence) {
+	q.tokens, q.last = append(q.tokens, unknown), expected
+}
+
+// Late tells that a token that was expected takes longer: until Append no step brings it. The
+// sequence keeps its blocks meanwhile, as long as nobody needs them who comes before it.
+func (s *Scheduler) Late(q *Sequence) { q.last = late }
 
 // Remove takes a sequence out, at any time between steps. Its blocks are free.
 func (s *Scheduler) Remove(q *Sequence) {
@@ -142,14 +169,16 @@ func insert(list *[]*Sequence, q *Sequence) {
 
 func (q *Sequence) missing() int { return len(q.tokens) - q.computed }
 
-// Step returns what the next step computes: nothing where nobody waits. The copies that the
-// pool asks for are to be made before. It is valid until the next call; [Scheduler.Done]
-// tells that the step was run, and who fails to run it removes its sequences.
+// Step returns what the next step computes: nothing where nobody waits for anything but
+// late tokens. The copies that the pool asks for are to be made before. It is valid until the
+// next call; [Scheduler.Done] tells that the step is run, and who fails to run it removes its
+// sequences. Where somebody was added, removed or late since, a step that was not run is
+// asked for anew.
 func (s *Scheduler) Step() []batch.Piece {
 	s.pieces, s.chosen = s.pieces[:0], s.chosen[:0]
 	left, preempted := s.options.Tokens, s.counts.Preempted
 	for i := 0; i < len(s.running); i++ {
-		if q := s.running[i]; q.missing() == 1 && s.grow(q) {
+		if q := s.running[i]; q.missing() == 1 && q.last != late && len(q.tokens) <= s.options.Context && s.grow(q) {
 			left -= s.choose(q, 1)
 		}
 	}
@@ -162,7 +191,7 @@ func (s *Scheduler) Step() []batch.Piece {
 	admits := s.counts.Preempted == preempted // else blocks are short
 	for i := 0; admits && i < min(len(s.waiting), s.options.Sequences) && left > 0 && len(s.running) < s.options.Sequences; {
 		q := s.waiting[i]
-		if s.awaits(q) {
+		if q.last != known || s.awaits(q) {
 			i++ // and those behind need not wait for the same
 			continue
 		}
@@ -172,20 +201,26 @@ func (s *Scheduler) Step() []batch.Piece {
 		left -= s.choose(q, left)
 	}
 	s.pass(first)
-	if len(s.pieces) > 0 {
-		s.counts.Steps++
-		s.counts.Tokens += int64(s.options.Tokens - left)
-	}
 	return s.pieces
+}
+
+// Fail tells that a step was not run that Done was told of, or not to its end: nobody knows
+// what is in the cache. It returns those that run, which must be removed.
+func (s *Scheduler) Fail() []*Sequence {
+	s.pool.Forget()
+	return slices.Clone(s.running)
 }
 
 // Sequences returns whose the pieces of the step are.
 func (s *Scheduler) Sequences() []*Sequence { return s.chosen }
 
-// Done tells that the step was run.
+// Done tells that the step is run, before any other: those that follow count on what it
+// computes.
 func (s *Scheduler) Done() {
+	s.counts.Steps++
 	for i, q := range s.chosen {
 		q.computed += len(s.pieces[i].Tokens)
+		s.counts.Tokens += int64(len(s.pieces[i].Tokens))
 		q.table.Commit(q.tokens, q.computed)
 	}
 }

@@ -45,7 +45,7 @@ func ExampleScheduler() {
 
 // faults are planted into histories: each must be noticed.
 type faults struct {
-	youngestFirst, oldestGivesUp, overBudget, noPatience, leak, computedTooMuch, leftOut, stale, forgetCopies bool
+	youngestFirst, oldestGivesUp, overBudget, noPatience, leak, computedTooMuch, leftOut, stale, forgetCopies, tooEarly bool
 }
 
 // client is who asks for a sequence in a history.
@@ -90,34 +90,10 @@ func history(seed uint64, fault faults) (counts Counts, err error) {
 	var clients []*client
 	letters, levels, later := 1+r.IntN(3), 1+r.IntN(3), 1+r.IntN(120)
 	arrivals := 0
-	arrive := func() error {
-		ids := make([]int32, 1+r.IntN(s.Context()))
-		for i := range ids {
-			ids[i] = int32(r.IntN(letters))
-		}
-		c := &client{priority: r.IntN(levels), arrival: arrivals, wants: 1 + r.IntN(12), salt: string(rune('a' + r.IntN(2)))}
-		arrivals++
-		var err error
-		c.Sequence, err = s.Add(ids, c.priority, c.salt)
-		clients = append(clients, c)
-		return err
-	}
-	for step := 0; arrivals < later || len(clients) > 0; step++ {
-		if step > 100*later+1000 {
-			return s.Counts(), fmt.Errorf("%d clients have still not what they want", len(clients))
-		}
-		for range r.IntN(4) {
-			if arrivals < later {
-				if err := arrive(); err != nil {
-					return s.Counts(), err
-				}
-			}
-		}
-		if len(clients) > 0 && r.IntN(20) == 0 { // somebody has enough
-			i := r.IntN(len(clients))
-			s.Remove(clients[i].Sequence)
-			clients = slices.Delete(clients, i, i+1)
-		}
+	ahead := r.IntN(2) == 0 // each step is chosen while the one before is computed
+	var pieces []batch.Piece
+	planned := false
+	plan := func() error {
 		if fault.youngestFirst {
 			slices.Reverse(s.waiting)
 		}
@@ -137,13 +113,75 @@ func history(seed uint64, fault faults) (counts Counts, err error) {
 			hidden, s.running = s.running[0], s.running[1:]
 		}
 		before := slices.Clone(clients)
-		pieces := s.Step()
+		pieces, planned = s.Step(), true
 		if hidden != nil {
 			insert(&s.running, hidden)
 		}
-		if err := check(s, o, before, pieces); err != nil {
-			return s.Counts(), fmt.Errorf("step %d: %w", step, err)
+		return check(s, o, before, pieces)
+	}
+	decide := func(q *Sequence) error {
+		at := slices.IndexFunc(clients, func(c *client) bool { return c.Sequence == q })
+		c := clients[at]
+		c.wants--
+		if fits := s.Append(q, int32(r.IntN(letters))); fits && c.wants > 0 {
+			return nil
 		}
+		if len(q.tokens) > min(o.Context, pool.Blocks()*slots)+1 {
+			return fmt.Errorf("%d tokens in a context of %d", len(q.tokens), o.Context)
+		}
+		if fault.leak {
+			s.running = without(s.running, q)
+		} else {
+			s.Remove(q)
+		}
+		clients = slices.Delete(clients, at, at+1)
+		planned = false
+		return nil
+	}
+	arrive := func() error {
+		ids := make([]int32, 1+r.IntN(s.Context()))
+		for i := range ids {
+			ids[i] = int32(r.IntN(letters))
+		}
+		c := &client{priority: r.IntN(levels), arrival: arrivals, wants: 1 + r.IntN(12), salt: string(rune('a' + r.IntN(2)))}
+		arrivals++
+		var err error
+		c.Sequence, err = s.Add(ids, c.priority, c.salt)
+		clients = append(clients, c)
+		return err
+	}
+	for step := 0; arrivals < later || len(clients) > 0; step++ {
+		if step > 100*later+1000 {
+			return s.Counts(), fmt.Errorf("%d clients have still not what they want", len(clients))
+		}
+		for range r.IntN(4) {
+			if arrivals < later {
+				planned = false
+				if err := arrive(); err != nil {
+					return s.Counts(), err
+				}
+			}
+		}
+		if len(clients) > 0 && r.IntN(20) == 0 { // somebody has enough
+			i := r.IntN(len(clients))
+			s.Remove(clients[i].Sequence)
+			clients = slices.Delete(clients, i, i+1)
+			planned = false
+		}
+		for _, c := range slices.Clone(clients) {
+			if c.last == late && r.IntN(3) == 0 {
+				planned = false
+				if err := decide(c.Sequence); err != nil {
+					return s.Counts(), fmt.Errorf("step %d: %w", step, err)
+				}
+			}
+		}
+		if !planned {
+			if err := plan(); err != nil {
+				return s.Counts(), fmt.Errorf("step %d: %w", step, err)
+			}
+		}
+		planned = false
 		for _, c := range pool.Copies() {
 			if !fault.forgetCopies {
 				copy(cache[int(c.To)*slots:][:slots], cache[int(c.From)*slots:][:slots])
@@ -160,6 +198,9 @@ func history(seed uint64, fault faults) (counts Counts, err error) {
 		for i, q := range s.Sequences() {
 			p, hash := &pieces[i], salts[q]
 			for n := range p.Start + len(p.Tokens) {
+				if q.tokens[n] == unknown {
+					return s.Counts(), fmt.Errorf("step %d: token %d of %v is not known", step, n, q.tokens)
+				}
 				if hash = after(hash, q.tokens[n]); n >= p.Start {
 					cache[int(p.Blocks[n/slots])*slots+n%slots] = hash
 				}
@@ -174,26 +215,29 @@ func history(seed uint64, fault faults) (counts Counts, err error) {
 			}
 		}
 		s.Done()
+		var rows []*Sequence
 		for i, q := range s.Sequences() {
 			if fault.computedTooMuch && q.missing() > 1 {
 				q.computed++
 			}
-			if pieces[i].Rows != batch.Last {
-				continue
+			if pieces[i].Rows == batch.Last {
+				rows = append(rows, q)
 			}
-			at := slices.IndexFunc(clients, func(c *client) bool { return c.Sequence == q })
-			c := clients[at]
-			c.wants--
-			if fits := s.Append(q, int32(r.IntN(letters))); !fits || c.wants == 0 {
-				if len(q.tokens) > min(o.Context, pool.Blocks()*slots)+1 {
-					return s.Counts(), fmt.Errorf("step %d: %d tokens in a context of %d", step, len(q.tokens), o.Context)
-				}
-				if fault.leak {
-					s.running = without(s.running, q)
-				} else {
-					s.Remove(q)
-				}
-				clients = slices.Delete(clients, at, at+1)
+		}
+		if ahead {
+			for _, q := range rows {
+				s.Expect(q)
+			}
+			if err := plan(); err != nil {
+				return s.Counts(), fmt.Errorf("after step %d: %w", step, err)
+			}
+		}
+		for _, q := range rows {
+			if ahead && r.IntN(8) == 0 {
+				s.Late(q)
+				planned = planned && fault.tooEarly
+			} else if err := decide(q); err != nil {
+				return s.Counts(), fmt.Errorf("step %d: %w", step, err)
 			}
 		}
 	}
@@ -243,9 +287,10 @@ func check(s *Scheduler, o Options, clients []*client, pieces []batch.Piece) err
 		return fmt.Errorf("%d tokens are over the budget of %d", tokens, o.Tokens)
 	case len(s.running) > o.Sequences:
 		return fmt.Errorf("%d sequences run, of at most %d", len(s.running), o.Sequences)
-	case len(pieces) == 0 && len(clients) > 0:
+	case len(pieces) == 0 && len(clients) > 0 && !slices.ContainsFunc(clients, func(c *client) bool { return c.last != known }):
 		return fmt.Errorf("%d clients wait and nothing is done", len(clients))
 	}
+	stands := func(q *Sequence) bool { return q.last == late || len(q.tokens) > s.Context() } // no step takes it
 	var began, gaveUp, waits []*client
 	full := false // one that ran before got less than it might
 	for _, c := range byOrder {
@@ -257,6 +302,10 @@ func check(s *Scheduler, o Options, clients []*client, pieces []batch.Piece) err
 			began = append(began, c)
 		case !runs[c.Sequence]:
 			waits = append(waits, c)
+		case stands(c.Sequence):
+			if p != nil {
+				return fmt.Errorf("%v is in a step", c.tokens)
+			}
 		case len(c.tokens)-c.computed == 1 && (p == nil || len(p.Tokens) != 1):
 			return fmt.Errorf("%v decodes, and has no token in the step", c.tokens)
 		case p == nil && tokens < o.Tokens:
@@ -264,7 +313,7 @@ func check(s *Scheduler, o Options, clients []*client, pieces []batch.Piece) err
 		case len(c.tokens)-c.computed > 1 && p != nil && full:
 			return fmt.Errorf("%v goes on before one that comes first in the order", c.tokens)
 		}
-		if c.running && runs[c.Sequence] && (p == nil || p.Rows != batch.Last && len(p.Tokens) != o.Piece) {
+		if c.running && runs[c.Sequence] && !stands(c.Sequence) && (p == nil || p.Rows != batch.Last && len(p.Tokens) != o.Piece) {
 			full = true
 		}
 		if c.later > Patience+o.Sequences { // who gives up its blocks afterwards does so to earlier ones
@@ -284,7 +333,7 @@ func check(s *Scheduler, o Options, clients []*client, pieces []batch.Piece) err
 	waits = append(waits, gaveUp...)
 	for _, c := range began {
 		for _, d := range waits {
-			if d.before(c) && (d.passed >= Patience || !slices.ContainsFunc(s.running, func(q *Sequence) bool {
+			if d.before(c) && d.last == known && (d.passed >= Patience || !slices.ContainsFunc(s.running, func(q *Sequence) bool {
 				n := s.pool.Slots()
 				return len(q.tokens) >= n && len(d.tokens) >= n && slices.Equal(q.tokens[:n], d.tokens[:n])
 			})) {
@@ -296,7 +345,9 @@ func check(s *Scheduler, o Options, clients []*client, pieces []batch.Piece) err
 		for _, d := range waits {
 			if d.arrival < c.arrival {
 				d.passed++
-				d.later++
+				if d.last == known { // else it could not have begun
+					d.later++
+				}
 			}
 		}
 	}
@@ -337,6 +388,7 @@ func TestHistoriesNotice(t *testing.T) {
 		"one that decodes is left out":   {leftOut: true},
 		"a step has the table of others": {stale: true},
 		"copies are not made":            {forgetCopies: true},
+		"a late token is not waited for": {tooEarly: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(300) {
@@ -410,6 +462,23 @@ func TestPreempted(t *testing.T) {
 	require.Equal(t, had, young.Tokens()[:len(had)])
 	s.Remove(young)
 	require.Equal(t, 6, s.pool.Free())
+}
+
+// TestFail: what was to be computed is not in the cache, nor anything before it.
+func TestFail(t *testing.T) {
+	s := New(pages.NewPool(8, 4), Options{Sequences: 1, Tokens: 16, Context: 24})
+	prompt := []int32{1, 2, 3, 4, 5, 6, 7, 8, 9}
+	for i, cached := range []int{0, 8, 8, 0, 8} {
+		q, err := s.Add(slices.Clone(prompt), 0, "")
+		require.NoError(t, err)
+		run(s, 1)
+		require.Equal(t, cached, q.Cached(), i)
+		if i == 2 {
+			require.Equal(t, []*Sequence{q}, s.Fail())
+		}
+		s.Remove(q)
+		require.Equal(t, 8, s.pool.Free())
+	}
 }
 
 func TestTooLong(t *testing.T) {
