@@ -62,6 +62,27 @@ func TestPhases(t *testing.T) {
 	}
 }
 
+// dispatch is one whose bindings have names of buffers in their order, for plans that number
+// buffers otherwise.
+type dispatch struct {
+	lower.Dispatch
+	buffers []string
+}
+
+func named(p *lower.Plan, ph *lower.Phase) (out []dispatch) {
+	for _, d := range ph.Dispatches {
+		of := dispatch{Dispatch: d}
+		of.Bindings = slices.Clone(d.Bindings)
+		for i := range of.Bindings {
+			b := &of.Bindings[i]
+			of.buffers = append(of.buffers, fmt.Sprint(p.Buffers[b.Buffer].Kind, " ", p.Buffers[b.Buffer].Name))
+			b.Buffer = 0
+		}
+		out = append(out, of)
+	}
+	return out
+}
+
 // TestBatchesDecode: a step of up to eight sequences that bring a token each has the
 // kernels and the fusions of one sequence's, dispatch by dispatch, over short contexts and
 // long ones; more of them share the products of prompts, and no tile of queries. What one
@@ -80,7 +101,7 @@ func TestBatchesDecode(t *testing.T) {
 			for _, keys := range []int64{64, 4096} {
 				one := step{1, 1, 1, 1, keys}
 				decode := one.phase(p.Plan)
-				require.Equal(t, one.phase(alone.Plan).Dispatches, decode.Dispatches, "decoding of one sequence")
+				require.Equal(t, named(alone.Plan, one.phase(alone.Plan)), named(p.Plan, decode), "decoding of one sequence")
 				few := step{8, 8, 8, 1, keys}.phase(p.Plan)
 				require.Equal(t, kernelsOf(decode), kernelsOf(few))
 				norms := func(ph *lower.Phase) (n int) {
@@ -98,5 +119,40 @@ func TestBatchesDecode(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestOwnersBySize: which kernels attend in a step of several sequences, and how their
+// threadgroups find their sequence, is chosen by what it costs, and explain says so.
+func TestOwnersBySize(t *testing.T) {
+	m, err := smelt.Open("arch:qwen3-0.6b", "q4_0")
+	require.NoError(t, err)
+	for _, c := range []struct {
+		phase     string
+		sequences int
+		off       []string
+		want      []string // kernels of attention and how they find sequences
+	}{
+		{"prefill", 1, nil, []string{"attention_tile_f16_f16: tiles of 32 queries"}},
+		{"prefill", 16, nil, []string{
+			"attention_vec_f16_f16: sequences of up to 4 tokens, by map",
+			"attention_tile_f16_f16: tiles of 32 queries; sequences of more than 4 tokens, by map"}},
+		{"decode", 16, nil, []string{"attention_write_f16_f16: a threadgroup for a head and token; sequences by search"}},
+		{"decode", 16, []string{"attention_write"}, []string{"attention_vec_f16_f16: a threadgroup for a head and token; sequences by map"}},
+		{"decode", 2, []string{"attention_write"}, []string{"attention_vec_f16_f16: a threadgroup for a head and token; sequences by search"}},
+		{"decode", 1, []string{"attention_write"}, []string{"attention_vec_f16_f16: a threadgroup for a head and token"}},
+	} {
+		p, err := m.Compile(smelt.Options{Target: "metal", Level: 1, Context: 512, Sequences: c.sequences, Disabled: c.off})
+		require.NoError(t, err)
+		e, err := p.Explain(c.phase, c.sequences)
+		require.NoError(t, err)
+		var got []string
+		for _, choice := range e.Choices {
+			if choice.Op == ir.OpAttention.String() {
+				require.Equal(t, e.Layers, choice.Dispatches)
+				got = append(got, choice.Kernel+": "+choice.Choice)
+			}
+		}
+		require.Equal(t, c.want, got, "%s of %d without %v", c.phase, c.sequences, c.off)
 	}
 }

@@ -31,8 +31,8 @@ func (c Cost) Plus(d Cost) Cost {
 }
 
 // Cost returns what a dispatch costs in a step of the given sizes. Every sequence
-// is taken to have Smax keys once the step is written, and the step's tokens to be
-// its last.
+// is taken to have Smax keys once the step is written, and to bring as many of its tokens
+// as the others, its last.
 func (p *Plan) Cost(d *Dispatch, sizes *Sizes) Cost {
 	var c Cost
 	cost, known := costs[d.Kernel]
@@ -40,6 +40,9 @@ func (p *Plan) Cost(d *Dispatch, sizes *Sizes) Cost {
 		cost = &kernelCost{}
 	}
 	l := &launch{d, sizes}
+	if p.idle(d, sizes) {
+		return c
+	}
 	for i, b := range d.Bindings {
 		bytes := b.Bytes.Eval(sizes)
 		if part := cost.part(b.Index); part != nil {
@@ -60,6 +63,18 @@ func (p *Plan) Cost(d *Dispatch, sizes *Sizes) Cost {
 		c.Shifts = cost.shifts(l)
 	}
 	return c
+}
+
+// idle tells whether a dispatch finds nothing to do in a step whose sequences bring as many
+// tokens each: they are another one's.
+func (p *Plan) idle(d *Dispatch, sizes *Sizes) bool {
+	each := ceilDiv(sizes[ir.T], max(sizes[ir.B], 1))
+	for _, b := range d.Bindings {
+		if o := p.Buffers[b.Buffer].Owners; o != nil && (each < o.Least || each > o.Most) {
+			return true
+		}
+	}
+	return false
 }
 
 // boundBefore tells whether an earlier argument reads the same memory.
@@ -215,7 +230,7 @@ var costRules = map[string]costRule{
 	"flash_attention":        {ops: work(params("batch", "heads", "seq_q", "seq_kv", "head"), ir.OpMatmul, ir.OpMatmul)},
 	"paged_attention_v1":     {part: caches(pagedKeys), ops: pagedOps},
 	"paged_attention_v2":     {part: caches(pagedKeys), ops: pagedOps},
-	"paged_attention_reduce": {ops: sequences(work(params("heads", "head", "partitions"), ir.OpMul, ir.OpAdd))},
+	"paged_attention_reduce": {ops: rows(work(params("heads", "head", "partitions"), ir.OpMul, ir.OpAdd))},
 	"reshape_and_cache":      {part: caches(tokenKeys)},
 	"copy_blocks":            {part: map[string]extent{"k_from": blockPairs, "v_from": blockPairs, "k_cache": blockPairs, "v_cache": blockPairs}},
 }
@@ -280,11 +295,11 @@ func work(elements extent, ops ...ir.Op) extent {
 	return each(n, elements)
 }
 
-// sequences counts for every sequence of the step.
-func sequences(one extent) extent {
+// rows counts for every row of a grid.
+func rows(one extent) extent {
 	return func(k *kernels.Kernel) tally {
 		c := one(k)
-		return func(l *launch) int64 { return l.sizes[ir.B] * c(l) }
+		return func(l *launch) int64 { return l.dispatch.Grid[1].Eval(l.sizes) * c(l) }
 	}
 }
 
@@ -399,26 +414,30 @@ func scoreOps(head int64) int64 {
 	return 2*ir.OpMatmul.Work(nil)*head + ir.OpScale.Work(nil) + ir.OpSoftmax.Work(nil)
 }
 
-// pagedOps is attentionOps for one query a sequence.
+// pagedOps is attentionOps for a query a sequence, or a token.
 func pagedOps(k *kernels.Kernel) tally {
-	heads, head := word(k, "heads"), word(k, "head")
+	heads, head, window := word(k, "heads"), word(k, "head"), word(k, "window")
 	return func(l *launch) int64 {
-		return l.sizes[ir.B] * l.sizes[ir.Smax] * l.param(heads) * scoreOps(l.param(head))
+		return l.param(heads) * l.keysSeen(l.dispatch.Grid[1].Eval(l.sizes), l.param(window)) * scoreOps(l.param(head))
 	}
 }
 
-// attentionOps counts for every query head and key that a token sees: the keys up to its
-// own, or the last of them where there is a window.
+// keysSeen sums, over tokens, the keys up to their own, or the last of them where there is a
+// window.
+func (l *launch) keysSeen(tokens, window int64) int64 {
+	each := tokens / max(l.sizes[ir.B], 1)
+	seen := tokens*l.sizes[ir.Smax] - tokens*max(each-1, 0)/2
+	if window != 0 {
+		seen = min(seen, tokens*window)
+	}
+	return seen
+}
+
+// attentionOps counts for every query head and key that a token sees.
 func attentionOps(k *kernels.Kernel) tally {
 	tokens, heads, head, window := word(k, "tokens"), word(k, "heads"), word(k, "head"), word(k, "window")
 	return func(l *launch) int64 {
-		tokens, heads, head := l.param(tokens), l.param(heads), l.param(head)
-		each := tokens / max(l.sizes[ir.B], 1)
-		seen := tokens*l.sizes[ir.Smax] - tokens*max(each-1, 0)/2
-		if n := l.param(window); n != 0 {
-			seen = min(seen, tokens*n)
-		}
-		return heads * seen * scoreOps(head)
+		return l.param(heads) * l.keysSeen(l.param(tokens), l.param(window)) * scoreOps(l.param(head))
 	}
 }
 

@@ -20,7 +20,7 @@ func (p *Plan) Dependencies(ph *Phase) [][]int {
 		d := &ph.Dispatches[i]
 		seen := map[int]bool{}
 		for _, b := range d.Bindings {
-			a := access{b.Buffer, b.Offset, b.Offset + b.Bytes.Eval(&ph.Bounds), b.Write}
+			a := access{b.Buffer, b.Offset, b.Offset + b.Bytes.Eval(&ph.Bounds), b.Write, d.Value}
 			for _, w := range live {
 				reads := b.Read || p.Buffers[b.Buffer].Kind == CacheK || p.Buffers[b.Buffer].Kind == CacheV
 				if reads && w.buffer == a.buffer && w.begin < a.end && a.begin < w.end && !seen[w.by] {
@@ -33,18 +33,18 @@ func (p *Plan) Dependencies(ph *Phase) [][]int {
 			if !b.Write {
 				continue
 			}
-			a := access{b.Buffer, b.Offset, b.Offset + b.Bytes.Eval(&ph.Bounds), true}
+			a := access{b.Buffer, b.Offset, b.Offset + b.Bytes.Eval(&ph.Bounds), true, d.Value}
 			var kept []write
 			for _, w := range live { // a write hides what older ones left there
-				if w.buffer != a.buffer || w.end <= a.begin || a.end <= w.begin {
+				if w.buffer != a.buffer || w.end <= a.begin || a.end <= w.begin || apart(w.value, a.value) {
 					kept = append(kept, w)
 					continue
 				}
 				if w.begin < a.begin {
-					kept = append(kept, write{access{w.buffer, w.begin, a.begin, true}, w.by})
+					kept = append(kept, write{access{w.buffer, w.begin, a.begin, true, w.value}, w.by})
 				}
 				if a.end < w.end {
-					kept = append(kept, write{access{w.buffer, a.end, w.end, true}, w.by})
+					kept = append(kept, write{access{w.buffer, a.end, w.end, true, w.value}, w.by})
 				}
 			}
 			live = append(kept, write{a, i})

@@ -64,6 +64,8 @@ type Buffer struct {
 	// Rearrange marks a Weight, a matrix, whose rows the device may put in whatever order its
 	// kernels read fastest.
 	Rearrange bool
+	// Owners marks an Input that the device writes itself.
+	Owners *Owners `cbor:",omitempty"`
 	// Lines marks a Weight, a matrix, that the device copies when it loads the Plan, with its
 	// scales apart from its codes ([kernels.Lines]): what reads it names its type so.
 	Lines bool `cbor:",omitempty"`

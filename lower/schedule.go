@@ -3,6 +3,8 @@ package lower
 import (
 	"cmp"
 	"slices"
+
+	"github.com/smelt-ml/smelt/ir"
 )
 
 // reorder sorts the dispatches by epoch; in one, the CPU's come last, so that the
@@ -33,7 +35,11 @@ func (p *phase) reorder(epochs []int) {
 // What counts is the memory that dispatches read and write before offsets are
 // known: slots of the arena and whole buffers.
 func (p *phase) epochs() []int {
-	type state struct{ written, read int } // 1 + the last epoch that did
+	type state struct {
+		written, read int   // 1 + the last epoch that did
+		by            ir.ID // the value that was written last, as long as nothing has read it
+		before        int   // what the first dispatch of that value waited for here
+	}
 	slots, buffers := make([]state, len(p.slots)), make([]state, len(p.plan.Buffers))
 	touched := make([][]*state, len(p.out.Dispatches))
 	for i := range p.out.Dispatches {
@@ -48,27 +54,37 @@ func (p *phase) epochs() []int {
 	for i := range p.out.Dispatches {
 		for j, b := range p.out.Dispatches[i].Bindings {
 			s := touched[i][j]
-			epochs[i] = max(epochs[i], s.written)
-			if b.Write {
-				epochs[i] = max(epochs[i], s.read)
+			switch {
+			case !b.Write:
+				epochs[i] = max(epochs[i], s.written)
+			case apart(s.by, p.out.Dispatches[i].Value):
+				epochs[i] = max(epochs[i], s.before)
+			default:
+				s.before = max(s.written, s.read)
+				epochs[i] = max(epochs[i], s.before)
 			}
 		}
 		for j, b := range p.out.Dispatches[i].Bindings {
 			if s := touched[i][j]; b.Write {
-				s.written = epochs[i] + 1
+				s.written, s.by = max(s.written, epochs[i]+1), p.out.Dispatches[i].Value
 			} else {
-				s.read = max(s.read, epochs[i]+1)
+				s.read, s.by = max(s.read, epochs[i]+1), 0
 			}
 		}
 	}
 	return epochs
 }
 
+// apart tells whether two writes to the same memory need no order: dispatches of one value
+// write parts of it that are apart, or what only they themselves read.
+func apart(a, b ir.ID) bool { return a == b && a != 0 }
+
 // access is a stretch of a buffer that a dispatch since the last barrier touched.
 type access struct {
 	buffer     int32
 	begin, end int64
 	write      bool
+	value      ir.ID // that is written
 }
 
 // barriers decides where dispatches must wait. A dispatch waits if it touches
@@ -95,7 +111,7 @@ func (p *phase) accesses(d *Dispatch) []access {
 		case Weight, Const, Input: // nothing in a step writes these
 			continue
 		}
-		list = append(list, access{b.Buffer, b.Offset, b.Offset + p.bound(b.Bytes), b.Write})
+		list = append(list, access{b.Buffer, b.Offset, b.Offset + p.bound(b.Bytes), b.Write, d.Value})
 	}
 	return list
 }
@@ -103,7 +119,7 @@ func (p *phase) accesses(d *Dispatch) []access {
 func conflict(before, now []access) bool {
 	for _, a := range before {
 		for _, b := range now {
-			if a.buffer == b.buffer && (a.write || b.write) && a.begin < b.end && b.begin < a.end {
+			if a.buffer == b.buffer && (a.write || b.write) && a.begin < b.end && b.begin < a.end && !(a.write && b.write && apart(a.value, b.value)) {
 				return true
 			}
 		}

@@ -4,41 +4,134 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"slices"
+	"strings"
 
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/kernels"
 )
 
 func attention(p *phase, v *ir.Value) error {
-	q, c := v.Args[0], v.Args[1].Type.Cache
-	tokens, heads := q.Type.Shape[0], q.Type.Shape[1]
-	// A tile of queries is one sequence's: of tokens by themselves it would be empty but for one.
-	vec := p.bound(Extent(tokens)) <= p.chip.vecTokens || p.out.Longest.Max == 1
-	kernel := "attention_tile_"
-	if vec {
-		kernel = "attention_vec_"
+	q := v.Args[0].Type
+	few := p.bound(Extent(q.Shape[0])) <= p.chip.vecTokens
+	switch {
+	case p.out.Longest.Max == 1: // a tile of queries is one sequence's: of tokens by themselves it would be empty but for one
+		return attentionRows(p, v, 1)
+	case few && !p.target.Launches:
+		return attentionRows(p, v, 1)
+	case few:
+		return attentionRows(p, v, rowsAtOnce(q.Shape.Last()))
 	}
-	d := p.dispatch(kernel+v.Type.DType.String()+"_"+c.DType.String(), v)
+	return attentionTiles(p, v)
+}
+
+// attends starts a dispatch of a family that attends over a cache.
+func (p *phase) attends(v *ir.Value, family string) (emitter, error) {
+	q, cache := v.Args[0], v.Args[1]
+	d := p.dispatch(family+"_"+v.Type.DType.String()+"_"+cache.Type.Cache.DType.String(), v)
 	d.in("q", q)
 	for i, name := range []string{"positions", "cu_seqlens", "context_lens", "block_table"} {
 		d.in(name, v.Args[2+i])
 	}
 	a := v.Attr.(ir.AttentionAttr)
-	sinks, slopes := a.Options(v.Args)
-	given, err := d.attend(v, a, v.Args[1], slopes)
+	_, slopes := a.Options(v.Args)
+	given, err := d.attend(v, a, cache, slopes)
+	if err == nil {
+		d.params(given)
+	}
+	return d, err
+}
+
+func sinksOf(v *ir.Value) *ir.Value {
+	sinks, _ := v.Attr.(ir.AttentionAttr).Options(v.Args)
+	return sinks
+}
+
+// rowsAtOnce is how many tokens of a sequence attention_vec takes at once: as many as leave
+// their queries and sums in registers.
+func rowsAtOnce(head int64) int64 {
+	rows := int64(kernels.MaxVecRows)
+	for rows > 1 && rows*head > 2*kernels.MaxHead {
+		rows /= 2
+	}
+	return rows
+}
+
+// attentionRows lowers attention to attention_vec, of so many tokens of a sequence at once.
+func attentionRows(p *phase, v *ir.Value, rows int64) error {
+	heads, _ := v.Args[0].Type.Shape[1].IsConst()
+	d, err := p.attends(v, "attention_vec")
 	if err != nil {
 		return err
 	}
-	d.params(given)
-	if vec {
-		return singleQueries(p, v, d, sinks, p.attentionShape(q.Type))
+	by := p.find(rows, heads)
+	if rows > 1 {
+		d.constant("fc_rows", uint32(rows))
 	}
-	p.chose(v, d, p.attentionShape(q.Type), fmt.Sprintf("tiles of %d queries", kernels.AttentionTile), fmt.Sprintf("more than %d tokens", p.chip.vecTokens))
-	tiles := over(tokens, kernels.AttentionTile).Plus(Extent(ir.Var(ir.B)))
-	d.launch([3]Expr{tiles, Extent(heads), one()}, d.kernel.MaxThreads)
-	d.sinks(sinks)
+	d.owners(by.owners)
+	return singleQueries(p, v, d, sinksOf(v), p.attentionShape(v.Args[0].Type), rows, by)
+}
+
+// attentionTiles lowers attention to attention_tile. Sequences that bring few tokens would
+// leave its tiles empty but for these: where that costs more than it does to start what
+// finds nothing to do, they are attention_vec's, and each kernel passes over the other's.
+func attentionTiles(p *phase, v *ir.Value) error {
+	q := v.Args[0].Type
+	shape, head := p.attentionShape(q), q.Shape.Last()
+	heads, _ := q.Shape[1].IsConst()
+	by := p.find(kernels.AttentionTile, heads)
+	why := fmt.Sprintf("more than %d tokens", p.chip.vecTokens)
+	if rows := rowsAtOnce(head); p.target.Launches && p.out.Bounds[ir.B] > 1 {
+		few, rest := &Owners{Tile: rows, Least: 1, Most: rows}, &Owners{Tile: kernels.AttentionTile, Least: rows + 1, Most: maxTokens}
+		empty := (p.out.Bounds[ir.B] - 1) * (kernels.AttentionTile - rows) * p.out.Bounds[ir.Smax]
+		wasted := float64(empty*heads*scoreOps(head)) * p.rates().Op
+		surplus := float64(heads*p.bound(few.count())) * searchLoad / float64(p.chip.cores)
+		figures := fmt.Sprintf("empty rows of tiles would cost up to %.1f µs a layer, threadgroups without a sequence %.1f µs, on %s", wasted, surplus, &p.chip)
+		if wasted > surplus {
+			d, err := p.attends(v, "attention_vec")
+			if err != nil {
+				return err
+			}
+			d.constant("fc_rows", uint32(rows))
+			d.owners(few)
+			p.chose(v, d, shape, fmt.Sprintf("sequences of up to %d tokens, by map", rows), figures)
+			d.launchRows(v, rows, one(), d.kernel.MaxThreads)
+			d.sinks(sinksOf(v))
+			d.out("out", v)
+			by, why = found{rest, fmt.Sprintf("sequences of more than %d tokens, by map", rows), ""}, figures
+		}
+	}
+	d, err := p.attends(v, "attention_tile")
+	if err != nil {
+		return err
+	}
+	d.owners(by.owners)
+	p.chose(v, d, shape, join(fmt.Sprintf("tiles of %d queries", kernels.AttentionTile), by.how), join(why, by.why))
+	tiles := over(q.Shape[0], kernels.AttentionTile).Plus(Extent(ir.Var(ir.B)))
+	d.launch([3]Expr{tiles, Extent(q.Shape[1]), one()}, d.kernel.MaxThreads)
+	d.sinks(sinksOf(v))
 	d.out("out", v)
 	return nil
+}
+
+// launchRows launches attention_vec for tiles of some tokens.
+func (e emitter) launchRows(v *ir.Value, rows int64, parts Expr, threads int) {
+	t := tensorOf(v)
+	e.launch([3]Expr{Extent(t.Shape[1]), (&Owners{Tile: rows}).count(), parts}, threads)
+}
+
+// rates are those of the chip that choices are made for, or of that which stands for any.
+func (p *phase) rates() ir.Rates {
+	if p.target.Rates != (ir.Rates{}) {
+		return p.target.Rates
+	}
+	c, _ := FindGPU("", 0, anyCores)
+	return c.rates()
+}
+
+// join puts words beside each other.
+func join(words ...string) string {
+	return strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "" }), "; ")
 }
 
 // attentionShape is what choices go by, given the type of the queries.
@@ -90,21 +183,27 @@ func (e emitter) sinks(sinks *ir.Value) {
 	}
 }
 
-// singleQueries launches a kernel that takes each token by itself, over contexts that are
-// cut where they are long.
-func singleQueries(p *phase, v *ir.Value, d emitter, sinks *ir.Value, shape string) error {
+// singleQueries launches a kernel that takes each token by itself, or a few of a sequence, over
+// contexts that are cut where they are long.
+func singleQueries(p *phase, v *ir.Value, d emitter, sinks *ir.Value, shape string, rows int64, by found) error {
 	t := tensorOf(v)
 	if !p.target.Launches {
 		d.hints(v, sizes{shape: p.queriesShape(t), tokens: p.bound(Extent(t.Shape[0]))}, ahead)
 	}
 	if p.target.SplitContext > 0 && p.out.Bounds[ir.Smax] > p.target.SplitContext {
-		by := p.launch(partition, v, d, sizes{shape: shape}, Setting{"keys": p.chip.partitionKeys()},
+		cut := p.launch(partition, v, d, sizes{shape: shape}, Setting{"keys": p.chip.partitionKeys()},
 			fmt.Sprintf("contexts over %d keys leave %s idle", p.target.SplitContext, &p.chip))
-		p.choseBy(v, d, shape, fmt.Sprintf("partitions of %d keys", by.Setting["keys"]), by)
-		return splitAttention(p, v, d, sinks, by.Setting["keys"])
+		keys := cut.Setting["keys"]
+		cut.why = join(cut.why, by.why)
+		p.choseBy(v, d, shape, join(fmt.Sprintf("partitions of %d keys", keys), by.how), cut)
+		return splitAttention(p, v, d, sinks, keys, rows)
 	}
-	p.chose(v, d, shape, "a threadgroup for a head and token", "contexts are short or steps wide enough")
-	d.launch([3]Expr{Extent(t.Shape[1]), Extent(t.Shape[0]), one()}, d.kernel.MaxThreads)
+	each := "token"
+	if rows > 1 {
+		each = fmt.Sprintf("%d tokens", rows)
+	}
+	p.chose(v, d, shape, join("a threadgroup for a head and "+each, by.how), join("contexts are short or steps wide enough", by.why))
+	d.launchRows(v, rows, one(), d.kernel.MaxThreads)
 	d.sinks(sinks)
 	d.out("out", v)
 	return nil
@@ -144,21 +243,21 @@ func attentionWrite(p *phase, v *ir.Value) error {
 		d.in("k_norm", o.KNorm)
 	}
 	d.params(given)
-	return singleQueries(p, v, d, o.Sinks, p.attentionShape(tensorOf(v)))
+	return singleQueries(p, v, d, o.Sinks, p.attentionShape(tensorOf(v)), 1, p.searched())
 }
 
 // splitAttention cuts the keys of attention_vec into partitions, whose results a
 // second dispatch puts together. Partitions beyond a token's keys say so in their
 // statistics and cost nothing.
-func splitAttention(p *phase, v *ir.Value, d emitter, sinks *ir.Value, partition int64) error {
+func splitAttention(p *phase, v *ir.Value, d emitter, sinks *ir.Value, partition, rows int64) error {
 	t := tensorOf(v)
 	heads, head := t.Shape[1], t.Shape.Last()
 	n, _ := heads.IsConst()
-	rows := n * p.bound(Extent(t.Shape[0])) // of one partition
+	results := n * p.bound(Extent(t.Shape[0])) // of one partition
 	parts := over(ir.Var(ir.Smax), partition)
 	scratch := func(width int64) (place, Expr) {
-		smax, _ := ir.Var(ir.Smax).Times(ir.Const(int(4 * rows * width)))
-		bytes := over(smax, partition).Plus(Number(4 * rows * width))
+		smax, _ := ir.Var(ir.Smax).Times(ir.Const(int(4 * results * width)))
+		bytes := over(smax, partition).Plus(Number(4 * results * width))
 		return p.scratch(bytes), bytes
 	}
 	sums, sumBytes := scratch(head)
@@ -166,7 +265,7 @@ func splitAttention(p *phase, v *ir.Value, d emitter, sinks *ir.Value, partition
 	d.constant("fc_split", uint32(partition))
 	d.bind("part", sums, Binding{Bytes: sumBytes, Write: true})
 	d.bind("statistics", statistics, Binding{Bytes: statisticBytes, Write: true})
-	d.launch([3]Expr{Extent(heads), Extent(t.Shape[0]), parts}, d.kernel.MaxThreads)
+	d.launchRows(v, rows, parts, d.kernel.MaxThreads)
 
 	r := p.dispatch("attention_reduce_"+t.DType.String(), v)
 	r.bind("part", sums, Binding{Bytes: sumBytes, Read: true})

@@ -103,6 +103,9 @@ func (p *Plan) validateBuffer(b *Buffer, tensors map[string]*Tensor) error {
 	if b.Lines && (b.Kind != Weight || tensors[b.Name] == nil || len(tensors[b.Name].Shape) != 2 || b.Rearrange || !kernels.HasLines(uint32(b.DType))) {
 		return fmt.Errorf("%s in lines, which are of matrices of some types", b.DType)
 	}
+	if b.Owners != nil {
+		return b.validateOwners(p)
+	}
 	n, constant := b.Bytes.IsConst()
 	switch b.Kind {
 	case Weight:

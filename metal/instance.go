@@ -56,7 +56,7 @@ type Step struct {
 	Profile bool
 }
 
-// Inputs lists the names of the Plan's inputs.
+// Inputs lists the names of the Plan's inputs that a step is given.
 func (p *Executable) Inputs() []string { return p.named(lower.Input) }
 
 // Outputs lists the names of the Plan's outputs.
@@ -65,7 +65,7 @@ func (p *Executable) Outputs() []string { return p.named(lower.Output) }
 func (p *Executable) named(kind lower.Kind) []string {
 	var names []string
 	for i := range p.plan.Buffers {
-		if b := &p.plan.Buffers[i]; b.Kind == kind {
+		if b := &p.plan.Buffers[i]; b.Kind == kind && b.Owners == nil {
 			names = append(names, b.Name)
 		}
 	}
@@ -236,6 +236,9 @@ func (s *Instance) prepare(step *Step) error {
 		b := &plan.Buffers[i]
 		switch b.Kind {
 		case lower.Input:
+			if b.Owners != nil { // once cu_seqlens is known to be one
+				continue
+			}
 			values, ok := step.Inputs[b.Name]
 			if !ok {
 				return fmt.Errorf("input %q is missing", b.Name)
@@ -255,6 +258,12 @@ func (s *Instance) prepare(step *Step) error {
 	for _, c := range s.checks {
 		if err := c.run(c, step); err != nil {
 			return fmt.Errorf("input %q: %w", c.input, err)
+		}
+	}
+	for i := range plan.Buffers {
+		if b := &plan.Buffers[i]; b.Owners != nil {
+			n := int(b.Bytes.Eval(&step.Sizes) / 4)
+			b.Owners.Fill(view[int32](s.bytes[i][uint64(slot)*s.strides[i]:], n), step.Inputs[lower.CuSeqlens])
 		}
 	}
 	s.record = stepRecord{phase: uint32(step.Phase), slot: slot, profile: flag(step.Profile), seed: s.executable.device.opts.Seed + s.steps}

@@ -380,7 +380,12 @@ func contents(plan *lower.Plan, s Step, buffer int32, to []byte) {
 	if b.Kind != lower.Input {
 		return
 	}
-	for i, v := range s.inputs[b.Name][:len(to)/4] {
+	values := s.inputs[b.Name]
+	if b.Owners != nil {
+		values = make([]int32, len(to)/4)
+		b.Owners.Fill(values, s.inputs[ir.CuSeqlens])
+	}
+	for i, v := range values[:len(to)/4] {
 		binary.LittleEndian.PutUint32(to[4*i:], uint32(v))
 	}
 }
