@@ -478,8 +478,8 @@ func checkPaged(c *checker) {
 	}
 	c.pagedBlocks(p.KvHeads, p.Head, p.Block, p.HeadStride, "fc_block")
 	c.holds("q", spread(uint64(seqs), uint64(p.QStride), product(uint64(p.Heads), uint64(p.Head))))
-	c.dense("block_table", seqs, p.TableStride)
-	c.dense("context_lens", seqs)
+	c.pagedRows(seqs)
+	c.dense("block_table", c.sequences(seqs), p.TableStride)
 	if c.on("fc_alibi") {
 		c.dense("alibi_slopes", p.Heads)
 	}
@@ -492,9 +492,27 @@ func checkPaged(c *checker) {
 		c.dense("max_logits", seqs, p.Heads, partitions)
 	} else {
 		c.dense("out", seqs, p.Heads, p.Head)
+		c.sinks(p.Heads)
 	}
 	c.grid(uint64(p.Heads), uint64(seqs), uint64(partitions))
 	c.threads(uint32(c.kernel.MaxThreads))
+}
+
+// pagedRows checks what says of each row of queries which keys it sees.
+func (c *checker) pagedRows(rows uint32) {
+	c.dense("context_lens", c.sequences(rows))
+	if c.on("fc_map") {
+		c.dense("map", rows)
+		c.dense("positions", rows)
+	}
+}
+
+// sequences are as many as rows, or, where a map says whose they are, unknown: one at least.
+func (c *checker) sequences(rows uint32) uint32 {
+	if c.on("fc_map") {
+		return 1
+	}
+	return rows
 }
 
 func checkPagedReduce(c *checker) {
@@ -505,7 +523,8 @@ func checkPagedReduce(c *checker) {
 	c.dense("part", seqs, p.Heads, p.Partitions, p.Head)
 	c.dense("exp_sums", seqs, p.Heads, p.Partitions)
 	c.dense("max_logits", seqs, p.Heads, p.Partitions)
-	c.dense("context_lens", seqs)
+	c.pagedRows(seqs)
+	c.sinks(p.Heads)
 	c.dense("out", seqs, p.Heads, p.Head)
 	c.grid(uint64(p.Heads), uint64(seqs), 1)
 	c.threadsBetween(round32(p.Head), uint32(c.kernel.MaxThreads))

@@ -1,5 +1,5 @@
-// Attention of one query token a sequence over a paged cache in the layout of vLLM and
-// Aphrodite: K is [blocks, kv_heads, head/x, block, x] with x elements to 16 bytes, so
+// Attention of one query token a sequence, or of every token of a step by itself, over a paged
+// cache in the layout of vLLM and Aphrodite: K is [blocks, kv_heads, head/x, block, x] with x elements to 16 bytes, so
 // that neighbouring slots lie side by side in pieces of 16 bytes, and V is [blocks,
 // kv_heads, head, block]. Both have the same strides from block to block and from head
 // to head. Blocks have 8, 16 or 32 slots, heads up to 256 elements, a multiple of 8.
@@ -19,15 +19,37 @@ constant bool has_block = is_function_constant_defined(fc_block);
 constant bool fc_alibi [[function_constant(2)]];    // scores fall with distance
 constant bool fc_window [[function_constant(3)]];   // queries see the window of the parameters
 constant bool fc_soft_cap [[function_constant(4)]]; // scores have the cap of the parameters
+constant bool fc_sinks [[function_constant(5)]];    // heads have sinks
+constant bool fc_map [[function_constant(6)]];      // rows are tokens, and the host says whose
 constant bool has_alibi = is_function_constant_defined(fc_alibi) ? fc_alibi : false;
 constant bool has_window = is_function_constant_defined(fc_window) ? fc_window : false;
 constant bool has_soft_cap = is_function_constant_defined(fc_soft_cap) ? fc_soft_cap : false;
+constant bool has_sinks = is_function_constant_defined(fc_sinks) ? fc_sinks : false;
+constant bool has_map = is_function_constant_defined(fc_map) ? fc_map : false;
 
 constant uint partition = 512; // keys of a threadgroup of paged_attention_v2, a multiple of 32
 
 // What no score reaches: a sentinel that stays exact where infinities are optimised
 // away.
 constant float lowest = -3.0e38f;
+
+constant float log2_e = 1.44269504f;
+
+// What a row of queries, and of results, is of: a sequence, and the keys that it sees.
+struct Row {
+    uint seq, context;
+};
+
+// row_of is the sequence of that number, whose last key is the query's own; with fc_map that
+// of a token, which sees the keys up to its position. A token of no sequence has no keys.
+inline Row row_of(uint row, device const int *context_lens, device const int *positions, device const int *map) {
+    if (!has_map)
+        return {row, uint(max(0, context_lens[row]))};
+    const int seq = map[row];
+    if (seq < 0)
+        return {0, 0};
+    return {uint(seq), uint(max(0, min(context_lens[seq], positions[row] + 1)))};
+}
 
 // Memory of a threadgroup of eight simdgroups.
 struct Shared {
@@ -84,7 +106,7 @@ inline Sums attend(device const A *q, device const A *k_cache, device const A *v
                 score = p.soft_cap * precise::tanh(score / p.soft_cap);
             if (has_alibi)
                 score += alibi_slopes[q_head] * (float(key) - float(context - 1));
-            score *= 1.44269504f;
+            score *= log2_e;
         }
         const float peak = max(highest, simd_max(score));
         const float keep = exp2(highest - peak), weight = seen ? exp2(score - peak) : 0.0f;
@@ -168,7 +190,9 @@ inline uint first_seen(uint context, constant PagedAttentionParams &p) {
 // without keys gets zeros, and slots past a context may hold anything. With fc_soft_cap
 // a score s becomes soft_cap · tanh(s / soft_cap); then with fc_alibi it gets slope ·
 // (key - context + 1) (Press, Smith and Lewis, "Train Short, Test Long", 2022); with
-// fc_window the query sees the last `window` keys only.
+// fc_window the query sees the last `window` keys only. With fc_sinks every head has one more
+// logit, which carries no value. With fc_map there is a query for each token of the step
+// instead, map[t] is its sequence, and it sees the keys up to positions[t].
 //
 // After paged_attention_v1 of vLLM (Kwon et al., "Efficient Memory Management for Large
 // Language Model Serving with PagedAttention", 2023), which Aphrodite has too. That
@@ -191,16 +215,24 @@ kernel void paged_attention_v1(device const A *q [[buffer(0)]],                /
                                device A *out [[buffer(5)]],                    // [seqs, heads, head]
                                constant PagedAttentionParams &p [[buffer(6)]], //
                                device const float *alibi_slopes [[buffer(7)]], // [heads]
+                               device const int *positions [[buffer(10)]],     // [seqs], with fc_map
+                               device const int *map [[buffer(11)]],           // [seqs], with fc_map
+                               device const float *sinks [[buffer(12)]],       // [heads], in units of e
                                uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]],
                                uint sg [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
     threadgroup Shared shared;
-    const uint head = has_head ? fc_head : p.head, seq = group.y, q_head = group.x;
-    const uint context = uint(max(0, context_lens[seq]));
-    const Sums sums = attend(q + (ulong(seq) * p.q_stride + q_head * head), k_cache, v_cache,
-                             block_table + ulong(seq) * p.table_stride, alibi_slopes, p, context,
-                             first_seen(context, p), context, q_head, shared, tid, sg, lane);
+    const uint head = has_head ? fc_head : p.head, q_head = group.x;
+    const Row row = row_of(group.y, context_lens, positions, map);
+    Sums sums = attend(q + (ulong(group.y) * p.q_stride + q_head * head), k_cache, v_cache,
+                       block_table + ulong(row.seq) * p.table_stride, alibi_slopes, p, row.context,
+                       first_seen(row.context, p), row.context, q_head, shared, tid, sg, lane);
+    if (has_sinks) {
+        const float sink = sinks[q_head] * log2_e, peak = max(sums.highest, sink), keep = exp2(sums.highest - peak);
+        sums.total = sums.total * keep + exp2(sink - peak);
+        sums.value *= keep;
+    }
     if (tid < head)
-        out[(ulong(seq) * p.heads + q_head) * head + tid] = A(sums.total != 0.0f ? sums.value / sums.total : 0.0f);
+        out[(ulong(group.y) * p.heads + q_head) * head + tid] = A(sums.total != 0.0f ? sums.value / sums.total : 0.0f);
 }
 
 // paged_attention_v2 is paged_attention_v1 for partitions of 512 keys, as vLLM's is, so
@@ -221,13 +253,16 @@ kernel void paged_attention_v2(device const A *q [[buffer(0)]],                /
                                device const float *alibi_slopes [[buffer(7)]], // [heads]
                                device float *exp_sums [[buffer(8)]],           // [seqs, heads, partitions]
                                device float *max_logits [[buffer(9)]],         // [seqs, heads, partitions]
+                               device const int *positions [[buffer(10)]],     // [seqs], with fc_map
+                               device const int *map [[buffer(11)]],           // [seqs], with fc_map
                                uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]],
                                uint sg [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
     threadgroup Shared shared;
-    const uint head = has_head ? fc_head : p.head, seq = group.y, q_head = group.x;
-    const uint context = uint(max(0, context_lens[seq]));
-    const uint low = max(first_seen(context, p), group.z * partition), end = min(context, (group.z + 1) * partition);
-    const ulong at = (ulong(seq) * p.heads + q_head) * p.partitions + group.z;
+    const uint head = has_head ? fc_head : p.head, q_head = group.x;
+    const Row row = row_of(group.y, context_lens, positions, map);
+    const uint low = max(first_seen(row.context, p), group.z * partition);
+    const uint end = min(row.context, (group.z + 1) * partition);
+    const ulong at = (ulong(group.y) * p.heads + q_head) * p.partitions + group.z;
     if (low >= end) {
         if (tid == 0) {
             exp_sums[at] = 0.0f;
@@ -235,9 +270,9 @@ kernel void paged_attention_v2(device const A *q [[buffer(0)]],                /
         }
         return;
     }
-    const Sums sums = attend(q + (ulong(seq) * p.q_stride + q_head * head), k_cache, v_cache,
-                             block_table + ulong(seq) * p.table_stride, alibi_slopes, p, context, low, end, q_head,
-                             shared, tid, sg, lane);
+    const Sums sums = attend(q + (ulong(group.y) * p.q_stride + q_head * head), k_cache, v_cache,
+                             block_table + ulong(row.seq) * p.table_stride, alibi_slopes, p, row.context, low, end,
+                             q_head, shared, tid, sg, lane);
     if (tid == 0) {
         exp_sums[at] = sums.total;
         max_logits[at] = sums.highest;
@@ -247,8 +282,8 @@ kernel void paged_attention_v2(device const A *q [[buffer(0)]],                /
 }
 
 // paged_attention_reduce puts the partitions of paged_attention_v2 together: each counts
-// by its sum of weights, scaled to the largest score of all. Partitions past the context
-// are not read.
+// by its sum of weights, scaled to the largest score of all, with fc_sinks the head's sink
+// among them. Partitions past the context are not read.
 //
 // Grid (heads, seqs, 1) of `head` threads, rounded up to whole simdgroups. No
 // threadgroup memory.
@@ -259,23 +294,27 @@ kernel void paged_attention_reduce(device const float *exp_sums [[buffer(0)]],  
                                    device const int *context_lens [[buffer(3)]],   // [seqs]
                                    device A *out [[buffer(4)]],                    // [seqs, heads, head]
                                    constant PagedAttentionParams &p [[buffer(5)]], //
+                                   device const int *positions [[buffer(10)]],     // [seqs], with fc_map
+                                   device const int *map [[buffer(11)]],           // [seqs], with fc_map
+                                   device const float *sinks [[buffer(12)]],       // [heads], in units of e
                                    uint3 group [[threadgroup_position_in_grid]],
                                    uint tid [[thread_index_in_threadgroup]]) {
     const uint head = has_head ? fc_head : p.head;
     if (tid >= head)
         return;
     const ulong row = ulong(group.y) * p.heads + group.x;
-    const uint context = uint(max(0, context_lens[group.y]));
+    const uint context = row_of(group.y, context_lens, positions, map).context;
     const uint partitions = min((context + partition - 1) / partition, p.partitions);
     exp_sums += row * p.partitions;
     max_logits += row * p.partitions;
     part += row * p.partitions * head + tid;
-    float peak = lowest;
+    const float sink = has_sinks ? sinks[group.x] * log2_e : lowest;
+    float peak = sink;
     for (uint i = 0; i < partitions; i++) {
         if (exp_sums[i] != 0.0f)
             peak = max(peak, max_logits[i]);
     }
-    float value = 0.0f, total = 0.0f;
+    float value = 0.0f, total = has_sinks ? exp2(sink - peak) : 0.0f;
     for (uint i = 0; i < partitions; i++) {
         if (exp_sums[i] == 0.0f)
             continue;

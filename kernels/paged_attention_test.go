@@ -19,6 +19,7 @@ type pagedCall struct {
 	attentionShape
 	paging
 	features
+	owners                []int32   // the sequence of each query's token; nil for a query a sequence
 	slopes                []float64 // of ALiBi by head; nil for none
 	blockStride, kvStride int
 	q, k, v               tensor
@@ -88,6 +89,9 @@ func (c *pagedCall) constants(specialised bool) map[string]uint32 {
 	if specialised {
 		out["fc_head"], out["fc_block"] = uint32(c.head), uint32(c.block)
 	}
+	if c.owners != nil {
+		out["fc_map"] = 1
+	}
 	for name, asked := range map[string]bool{"fc_alibi": c.slopes != nil, "fc_window": c.window != 0, "fc_soft_cap": c.softCap != 0} {
 		if asked {
 			out[name] = 1
@@ -96,10 +100,36 @@ func (c *pagedCall) constants(specialised bool) map[string]uint32 {
 	return out
 }
 
-func (c *pagedCall) length() int { return len(c.contexts) * c.heads * c.head }
+// queries is how many there are.
+func (c *pagedCall) queries() int {
+	if c.owners != nil {
+		return len(c.owners)
+	}
+	return len(c.contexts)
+}
+
+func (c *pagedCall) length() int { return c.queries() * c.heads * c.head }
+
+// rows says which keys each query sees.
+func (c *pagedCall) rows() map[string]tensor {
+	in := map[string]tensor{"context_lens": ints(c.contextLens)}
+	if c.owners != nil {
+		in["map"], in["positions"] = ints(c.owners), ints(c.positions)
+	}
+	return in
+}
+
+// addSinks asks for them in what comes last.
+func (c *pagedCall) addSinks(l *launch) {
+	if c.sinks != nil {
+		l.constants["fc_sinks"] = 1
+		l.buffers["sinks"] = filled(kernels.Float, len(c.sinks), func(i int) float64 { return c.sinks[i] })
+	}
+}
 
 func (c *pagedCall) inputs() map[string]tensor {
-	in := map[string]tensor{"q": c.q, "k_cache": c.k, "v_cache": c.v, "block_table": ints(c.table), "context_lens": ints(c.contextLens)}
+	in := c.rows()
+	maps.Copy(in, map[string]tensor{"q": c.q, "k_cache": c.k, "v_cache": c.v, "block_table": ints(c.table)})
 	if c.slopes != nil {
 		in["alibi_slopes"] = filled(kernels.Float, len(c.slopes), func(i int) float64 { return c.slopes[i] })
 	}
@@ -111,8 +141,9 @@ func (c *pagedCall) v1(t *testing.T, specialised bool) tensor {
 	t.Helper()
 	l := launch{
 		kernel: "paged_attention_v1_" + suffixOf[c.q.element], constants: c.constants(specialised), buffers: c.inputs(),
-		params: c.params(), grid: [3]int{c.heads, len(c.contexts), 1}, group: 256,
+		params: c.params(), grid: [3]int{c.heads, c.queries(), 1}, group: 256,
 	}
+	c.addSinks(&l)
 	l.buffers["out"] = result(c.q.element, c.length())
 	return l.run(t)["out"]
 }
@@ -120,22 +151,24 @@ func (c *pagedCall) v1(t *testing.T, specialised bool) tensor {
 // v2 launches paged_attention_v2 and its reduction.
 func (c *pagedCall) v2(t *testing.T, specialised bool) tensor {
 	t.Helper()
-	n := len(c.contexts) * c.heads * c.partitions()
+	n := c.queries() * c.heads * c.partitions()
 	l := launch{
 		kernel: "paged_attention_v2_" + suffixOf[c.q.element], constants: c.constants(specialised), buffers: c.inputs(),
-		params: c.params(), grid: [3]int{c.heads, len(c.contexts), c.partitions()}, group: 256,
+		params: c.params(), grid: [3]int{c.heads, c.queries(), c.partitions()}, group: 256,
 	}
 	maps.Copy(l.buffers, map[string]tensor{"part": result(c.q.element, n*c.head), "exp_sums": result(kernels.Float, n), "max_logits": result(kernels.Float, n)})
 	parts := l.run(t)
 	reduce := launch{
-		kernel: "paged_attention_reduce_" + suffixOf[c.q.element],
-		buffers: map[string]tensor{"exp_sums": parts["exp_sums"], "max_logits": parts["max_logits"], "part": parts["part"], "context_lens": ints(c.contextLens),
-			"out": result(c.q.element, c.length())},
-		params: c.params(), grid: [3]int{c.heads, len(c.contexts), 1}, group: ceil(c.head, 32) * 32,
+		kernel: "paged_attention_reduce_" + suffixOf[c.q.element], constants: map[string]uint32{}, buffers: c.rows(),
+		params: c.params(), grid: [3]int{c.heads, c.queries(), 1}, group: ceil(c.head, 32) * 32,
 	}
-	if specialised {
-		reduce.constants = map[string]uint32{"fc_head": uint32(c.head)}
+	maps.Copy(reduce.buffers, map[string]tensor{"exp_sums": parts["exp_sums"], "max_logits": parts["max_logits"], "part": parts["part"], "out": result(c.q.element, c.length())})
+	for name, bits := range c.constants(specialised) {
+		if name == "fc_head" || name == "fc_map" {
+			reduce.constants[name] = bits
+		}
 	}
+	c.addSinks(&reduce)
 	return reduce.run(t)["out"]
 }
 
@@ -161,6 +194,10 @@ func (c *pagedCall) want() []product {
 					scores[i] += c.slopes[h] * float64(from+i-context+1)
 				}
 				highest = max(highest, scores[i])
+			}
+			if c.sinks != nil {
+				highest = max(highest, c.sinks[h])
+				total = math.Exp(c.sinks[h] - highest)
 			}
 			for i := range scores {
 				scores[i] = math.Exp(scores[i] - highest)
@@ -235,7 +272,8 @@ func TestPagedAttention(t *testing.T) {
 func TestPagedAttentionFeatures(t *testing.T) {
 	contexts := []int{1, 40, 600, 1030}
 	instances(t, "paged_attention_v1", func(t *testing.T, name string, types []kernels.Element) {
-		for i, f := range []features{{window: 1}, {window: 6}, {window: 16}, {window: 88}, {window: 2000}, {softCap: 1.5}, {window: 519, softCap: 20}} {
+		for i, f := range []features{{window: 1}, {window: 6}, {window: 16}, {window: 88}, {window: 2000}, {softCap: 1.5}, {window: 519, softCap: 20},
+			{sinks: []float64{0, 2, -5, 40}}, {window: 70, sinks: []float64{3, -30, 1, 0}}} {
 			for j, block := range few([]int{16}, []int{8, 16, 32}) {
 				t.Run(fmt.Sprintf("%v by %d", f, block), func(t *testing.T) {
 					s := attentionShape{4, 2, []int{64, 120}[i%2]}
@@ -257,6 +295,34 @@ func TestPagedAttentionWithoutKeys(t *testing.T) {
 		c.check(t, false)
 		for _, got := range []tensor{c.v1(t, true), c.v2(t, true)} {
 			require.Equal(t, make([]float64, 64), got.values()[:64])
+		}
+	})
+}
+
+// TestPagedAttentionOfTokens: a token whose sequence a map names has the bits of a sequence
+// that ends with it.
+func TestPagedAttentionOfTokens(t *testing.T) {
+	instances(t, "paged_attention_v1", func(t *testing.T, name string, types []kernels.Element) {
+		for i, f := range []features{{}, {window: 40, softCap: 5, sinks: []float64{0, 2, -5, 1}}} {
+			s, rng := attentionShape{4, 2, 64}, newRand(t.Name())
+			tokens := newPaged(rng, types[0], s, []int{70, 5, 600}, 16, f, [][]float64{nil, alibiSlopes(s.heads)}[i])
+			tokens.k, tokens.v = random(rng, types[0], tokens.k.length), random(rng, types[0], tokens.v.length)
+			tokens.positions, tokens.owners = []int32{4, 69, 0, 530, 3, 599, 900}, []int32{1, 0, 0, 2, -1, 2, 2}
+			tokens.q = random(rng, types[0], len(tokens.owners)*(s.heads*s.head+queryGap))
+			alone := *tokens
+			alone.owners, alone.contexts, alone.contextLens, alone.table = nil, nil, nil, nil
+			for j, seq := range tokens.owners {
+				context := 0
+				if seq >= 0 {
+					context = min(int(tokens.positions[j])+1, tokens.contexts[seq])
+				}
+				alone.contexts, alone.contextLens = append(alone.contexts, context), append(alone.contextLens, int32(context))
+				row := max(0, int(seq)) * tokens.stride
+				alone.table = append(alone.table, tokens.table[row:row+tokens.stride]...)
+			}
+			require.Equal(t, alone.v1(t, true).bytes, tokens.v1(t, true).bytes)
+			require.Equal(t, alone.v2(t, false).bytes, tokens.v2(t, false).bytes)
+			require.NotEqual(t, tokens.v1(t, true).values()[:64], tokens.v1(t, true).values()[s.heads*s.head:][:64])
 		}
 	})
 }

@@ -14,7 +14,7 @@ var hashes = map[string]string{
 	"linear_mat.metal":        "31446d14e0178996fb4626246f7e12b15d1e45115a3da93b87c8cf650a198716",
 	"linear_vec.metal":        "310e4854c81ca05a8fe6fe4dfcf18dfd952d24d9c0c93fe084627bb54b8da389",
 	"norm.metal":              "8dd8c6a15adc2f86aa43f862219a8878bdd6f287a1bd827cf3af647a898d948c",
-	"paged_attention.metal":   "8fc5bdcbeb1b641c58ef5b9e78c3e1d031a1166a660fa0fb225a644f6445bde8",
+	"paged_attention.metal":   "607b3d6bb698af6ca73b763710310be7a9840600f5ec40e317d56c87fed1016d",
 	"replicate.metal":         "fdab91a7b262ee53a12812b474ddfa44c39d7bd84abd8f49e37f7dc7c40e8a5b",
 	"reshape_and_cache.metal": "c094d1d4ee6ee0771150e40ab55a032b967665047bc9b05cd0e8734026d550e5",
 	"rope.metal":              "a8615c823201321b596ab120e2ba43d4bdd9212a77d5b855a4ed60b6e61ce863",

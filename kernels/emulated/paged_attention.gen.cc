@@ -335,15 +335,37 @@ static inline bool msl_constant_has_block() { return ( msl::is_constant_defined(
 static inline bool msl_constant_fc_alibi() { return msl::constant<bool>(2); }
 static inline bool msl_constant_fc_window() { return msl::constant<bool>(3); }
 static inline bool msl_constant_fc_soft_cap() { return msl::constant<bool>(4); }
+static inline bool msl_constant_fc_sinks() { return msl::constant<bool>(5); }
+static inline bool msl_constant_fc_map() { return msl::constant<bool>(6); }
 static inline bool msl_constant_has_alibi() { return ( msl::is_constant_defined(2) ? msl_constant_fc_alibi() : false); }
 static inline bool msl_constant_has_window() { return ( msl::is_constant_defined(3) ? msl_constant_fc_window() : false); }
 static inline bool msl_constant_has_soft_cap() { return ( msl::is_constant_defined(4) ? msl_constant_fc_soft_cap() : false); }
+static inline bool msl_constant_has_sinks() { return ( msl::is_constant_defined(5) ? msl_constant_fc_sinks() : false); }
+static inline bool msl_constant_has_map() { return ( msl::is_constant_defined(6) ? msl_constant_fc_map() : false); }
 
 static const uint partition = 512;
 
 
 
 static const float lowest = -3.0e38f;
+
+static const float log2_e = 1.44269504f;
+
+
+struct Row {
+uint seq, context;
+};
+
+
+
+inline Row row_of(uint row, const int *context_lens, const int *positions, const int *map) {
+if (!msl_constant_has_map())
+return {row, uint(MSL_CAST(uint, max(0, context_lens[row])))};
+const int seq = map[row];
+if (MSL_BRANCH(11, seq < 0))
+return {0, 0};
+return {uint(MSL_CAST(uint, seq)), uint(MSL_CAST(uint, max(0, min(context_lens[seq], positions[row] + 1))))};
+}
 
 
 struct Shared {
@@ -371,7 +393,7 @@ constexpr uint x = 16 / sizeof(A);
 const uint head = msl_constant_has_head() ? msl_constant_fc_head() : p.head, block = block_of(p);
 const ulong kv_offset = ulong(MSL_CAST(ulong, q_head / (p.heads / p.kv_heads))) * p.head_stride;
 
-if (MSL_BRANCH(11, tid < head))
+if (MSL_BRANCH(12, tid < head))
 (( float *)shared.query)[tid] = float(MSL_CAST(float, q[tid])) * p.scale;
 threadgroup_barrier(mem_flags::mem_threadgroup, 2);
 
@@ -383,16 +405,16 @@ for (uint r = 0; MSL_STEP(r < 64); r++)
 sum[r] = 0.0f;
 float highest = lowest, total = 0.0f;
 const uint start = low / 32 * 32;
-MSL_LOOP(12) for (uint first = start + sg * 32; MSL_TURN(13, first < end); first += 256) {
+MSL_LOOP(13) for (uint first = start + sg * 32; MSL_TURN(14, first < end); first += 256) {
 const uint key = first + lane;
 const bool seen = key >= low && key < end;
 float score = lowest;
-if (MSL_BRANCH(14, seen)) {
+if (MSL_BRANCH(15, seen)) {
 const A *from =
 k_cache + (ulong(MSL_CAST(ulong, uint(MSL_CAST(uint, pages[key / block])))) * p.block_stride + kv_offset + key % block * x);
 float4 products = 0.0f;
-MSL_LOOP(15) for (uint d = 0; MSL_TURN(16, d < head); d += x) {
-MSL_LOOP(17) for (uint i = 0; MSL_TURN(18, i < x); i += 4)
+MSL_LOOP(16) for (uint d = 0; MSL_TURN(17, d < head); d += x) {
+MSL_LOOP(18) for (uint i = 0; MSL_TURN(19, i < x); i += 4)
 products += shared.query[(d + i) / 4] * load_four(from, d * block + i);
 }
 score = products.x + products.y + products.z + products.w;
@@ -400,42 +422,42 @@ if (msl_constant_has_soft_cap())
 score = p.soft_cap * precise::tanh(score / p.soft_cap);
 if (msl_constant_has_alibi())
 score += alibi_slopes[q_head] * (float(MSL_CAST(float, key)) - float(MSL_CAST(float, context - 1)));
-score *= 1.44269504f;
+score *= log2_e;
 }
 const float peak = max(highest, simd_max(score, 3));
-const float keep = exp2(highest - peak), weight = MSL_BRANCH(19, seen )? exp2(score - peak) : 0.0f;
+const float keep = exp2(highest - peak), weight = MSL_BRANCH(20, seen )? exp2(score - peak) : 0.0f;
 highest = peak;
 total = total * keep + weight;
 (( float *)shared.weights[sg])[lane] = weight;
 simdgroup_barrier(mem_flags::mem_threadgroup, 4);
 
 for (uint r = 0; MSL_STEP(r < 64); r++) {
-if (MSL_BRANCH(20, r * row_step >= head))
+if (MSL_BRANCH(21, r * row_step >= head))
 break;
 sum[r] *= keep;
 }
-MSL_LOOP(21) for (uint base = first; MSL_TURN(22, base < first + 32); base += block) {
-if (MSL_BRANCH(23, base >= end || base + block <= low))
+MSL_LOOP(22) for (uint base = first; MSL_TURN(23, base < first + 32); base += block) {
+if (MSL_BRANCH(24, base >= end || base + block <= low))
 continue;
 const A *from = v_cache + (ulong(MSL_CAST(ulong, uint(MSL_CAST(uint, pages[base / block])))) * p.block_stride + kv_offset + column);
 
 const uint piece = base + column;
 const bool whole = piece >= low && piece + x <= end;
-MSL_LOOP(24) for (uint i = 0; MSL_TURN(25, i < x); i += 4) {
+MSL_LOOP(25) for (uint i = 0; MSL_TURN(26, i < x); i += 4) {
 const float4 weights = shared.weights[sg][(piece - first + i) / 4];
 for (uint r = 0; MSL_STEP(r < 64); r++) {
-if (MSL_BRANCH(26, r * row_step >= head))
+if (MSL_BRANCH(27, r * row_step >= head))
 break;
 const uint d = r * row_step + lane / per_row;
-if (MSL_BRANCH(27, d >= head))
+if (MSL_BRANCH(28, d >= head))
 continue;
 const float4 values = load_four(from, ulong(MSL_CAST(ulong, d)) * block + i);
-if (MSL_BRANCH(28, whole)) {
+if (MSL_BRANCH(29, whole)) {
 sum[r] += dot(weights, values);
 continue;
 }
 for (uint j = 0; MSL_STEP(j < 4); j++) {
-if (MSL_BRANCH(29, piece + i + j >= low && piece + i + j < end))
+if (MSL_BRANCH(30, piece + i + j >= low && piece + i + j < end))
 sum[r] += weights[j] * values[j];
 }
 }
@@ -445,19 +467,19 @@ simdgroup_barrier(mem_flags::mem_threadgroup, 5);
 }
 
 
-if (MSL_BRANCH(30, start + sg * 32 < end)) {
+if (MSL_BRANCH(31, start + sg * 32 < end)) {
 for (uint r = 0; MSL_STEP(r < 64); r++) {
-if (MSL_BRANCH(31, r * row_step >= head))
+if (MSL_BRANCH(32, r * row_step >= head))
 break;
-MSL_LOOP(32) for (ushort step = 1; MSL_TURN(33, step < per_row); step *= 2)
+MSL_LOOP(33) for (ushort step = 1; MSL_TURN(34, step < per_row); step *= 2)
 sum[r] += simd_shuffle_xor(sum[r], step, 6);
 const uint d = r * row_step + lane / per_row;
-if (MSL_BRANCH(34, column == 0 && d < head))
+if (MSL_BRANCH(35, column == 0 && d < head))
 shared.rows[sg][d] = sum[r];
 }
 total = simd_sum(total, 7);
 }
-if (MSL_BRANCH(35, lane == 0)) {
+if (MSL_BRANCH(36, lane == 0)) {
 shared.maxima[sg] = highest;
 shared.totals[sg] = total;
 }
@@ -465,10 +487,10 @@ threadgroup_barrier(mem_flags::mem_threadgroup, 8);
 Sums all = {lowest, 0.0f, 0.0f};
 for (uint i = 0; MSL_STEP(i < 8); i++)
 all.highest = max(all.highest, shared.maxima[i]);
-MSL_LOOP(36) for (uint i = 0; MSL_TURN(37, i < 8 && start + i * 32 < end); i++) {
+MSL_LOOP(37) for (uint i = 0; MSL_TURN(38, i < 8 && start + i * 32 < end); i++) {
 const float weight = exp2(shared.maxima[i] - all.highest);
 all.total += weight * shared.totals[i];
-if (MSL_BRANCH(38, tid < head))
+if (MSL_BRANCH(39, tid < head))
 all.value += weight * shared.rows[i][tid];
 }
 return all;
@@ -476,9 +498,9 @@ return all;
 
 
 inline uint first_seen(uint context, const PagedAttentionParams &p) {
-return MSL_BRANCH(39, msl_constant_has_window() && p.window > 0 && context > p.window )? context - p.window : 0;
+return MSL_BRANCH(40, msl_constant_has_window() && p.window > 0 && context > p.window )? context - p.window : 0;
 }
-#line 185 "kernels/paged_attention.metal"
+#line 209 "kernels/paged_attention.metal"
 template <typename A>
 void paged_attention_v1( const A *q,
 const A *k_cache,
@@ -488,18 +510,26 @@ const int *context_lens,
 A *out,
 const PagedAttentionParams &p,
 const float *alibi_slopes,
+const int *positions,
+const int *map,
+const float *sinks,
 uint3 group, uint tid,
 uint sg, uint lane) {
 using msl_type_0 = Shared; static_assert(sizeof(msl_type_0) == 10304, "shared"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &shared = msl::group_variable<msl_type_0>(msl_at_0, 0); 
-const uint head = msl_constant_has_head() ? msl_constant_fc_head() : p.head, seq = group.y, q_head = group.x;
-const uint context = uint(MSL_CAST(uint, max(0, context_lens[seq])));
-const Sums sums = attend(q + (ulong(MSL_CAST(ulong, seq)) * p.q_stride + q_head * head), k_cache, v_cache,
-block_table + ulong(MSL_CAST(ulong, seq)) * p.table_stride, alibi_slopes, p, context,
-first_seen(context, p), context, q_head, shared, tid, sg, lane);
-if (MSL_BRANCH(40, tid < head))
-out[(ulong(MSL_CAST(ulong, seq)) * p.heads + q_head) * head + tid] = A(MSL_BRANCH(41, sums.total != 0.0f )? sums.value / sums.total : 0.0f);
+const uint head = msl_constant_has_head() ? msl_constant_fc_head() : p.head, q_head = group.x;
+const Row row = row_of(group.y, context_lens, positions, map);
+Sums sums = attend(q + (ulong(MSL_CAST(ulong, group.y)) * p.q_stride + q_head * head), k_cache, v_cache,
+block_table + ulong(MSL_CAST(ulong, row.seq)) * p.table_stride, alibi_slopes, p, row.context,
+first_seen(row.context, p), row.context, q_head, shared, tid, sg, lane);
+if (msl_constant_has_sinks()) {
+const float sink = sinks[q_head] * log2_e, peak = max(sums.highest, sink), keep = exp2(sums.highest - peak);
+sums.total = sums.total * keep + exp2(sink - peak);
+sums.value *= keep;
 }
-#line 213 "kernels/paged_attention.metal"
+if (MSL_BRANCH(41, tid < head))
+out[(ulong(MSL_CAST(ulong, group.y)) * p.heads + q_head) * head + tid] = A(MSL_BRANCH(42, sums.total != 0.0f )? sums.value / sums.total : 0.0f);
+}
+#line 245 "kernels/paged_attention.metal"
 template <typename A>
 void paged_attention_v2( const A *q,
 const A *k_cache,
@@ -511,31 +541,34 @@ const PagedAttentionParams &p,
 const float *alibi_slopes,
 float *exp_sums,
 float *max_logits,
+const int *positions,
+const int *map,
 uint3 group, uint tid,
 uint sg, uint lane) {
 using msl_type_0 = Shared; static_assert(sizeof(msl_type_0) == 10304, "shared"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &shared = msl::group_variable<msl_type_0>(msl_at_0, 0); 
-const uint head = msl_constant_has_head() ? msl_constant_fc_head() : p.head, seq = group.y, q_head = group.x;
-const uint context = uint(MSL_CAST(uint, max(0, context_lens[seq])));
-const uint low = max(first_seen(context, p), group.z * partition), end = min(context, (group.z + 1) * partition);
-const ulong at = (ulong(MSL_CAST(ulong, seq)) * p.heads + q_head) * p.partitions + group.z;
-if (MSL_BRANCH(42, low >= end)) {
-if (MSL_BRANCH(43, tid == 0)) {
+const uint head = msl_constant_has_head() ? msl_constant_fc_head() : p.head, q_head = group.x;
+const Row row = row_of(group.y, context_lens, positions, map);
+const uint low = max(first_seen(row.context, p), group.z * partition);
+const uint end = min(row.context, (group.z + 1) * partition);
+const ulong at = (ulong(MSL_CAST(ulong, group.y)) * p.heads + q_head) * p.partitions + group.z;
+if (MSL_BRANCH(43, low >= end)) {
+if (MSL_BRANCH(44, tid == 0)) {
 exp_sums[at] = 0.0f;
 max_logits[at] = lowest;
 }
 return;
 }
-const Sums sums = attend(q + (ulong(MSL_CAST(ulong, seq)) * p.q_stride + q_head * head), k_cache, v_cache,
-block_table + ulong(MSL_CAST(ulong, seq)) * p.table_stride, alibi_slopes, p, context, low, end, q_head,
-shared, tid, sg, lane);
-if (MSL_BRANCH(44, tid == 0)) {
+const Sums sums = attend(q + (ulong(MSL_CAST(ulong, group.y)) * p.q_stride + q_head * head), k_cache, v_cache,
+block_table + ulong(MSL_CAST(ulong, row.seq)) * p.table_stride, alibi_slopes, p, row.context, low, end,
+q_head, shared, tid, sg, lane);
+if (MSL_BRANCH(45, tid == 0)) {
 exp_sums[at] = sums.total;
 max_logits[at] = sums.highest;
 }
-if (MSL_BRANCH(45, tid < head && sums.total != 0.0f))
+if (MSL_BRANCH(46, tid < head && sums.total != 0.0f))
 part[at * head + tid] = A(sums.value / sums.total);
 }
-#line 255 "kernels/paged_attention.metal"
+#line 290 "kernels/paged_attention.metal"
 template <typename A>
 void paged_attention_reduce( const float *exp_sums,
 const float *max_logits,
@@ -543,33 +576,37 @@ const A *part,
 const int *context_lens,
 A *out,
 const PagedAttentionParams &p,
+const int *positions,
+const int *map,
+const float *sinks,
 uint3 group,
 uint tid) {
 const uint head = msl_constant_has_head() ? msl_constant_fc_head() : p.head;
-if (MSL_BRANCH(46, tid >= head))
+if (MSL_BRANCH(47, tid >= head))
 return;
 const ulong row = ulong(MSL_CAST(ulong, group.y)) * p.heads + group.x;
-const uint context = uint(MSL_CAST(uint, max(0, context_lens[group.y])));
+const uint context = row_of(group.y, context_lens, positions, map).context;
 const uint partitions = min((context + partition - 1) / partition, p.partitions);
 exp_sums += row * p.partitions;
 max_logits += row * p.partitions;
 part += row * p.partitions * head + tid;
-float peak = lowest;
-MSL_LOOP(47) for (uint i = 0; MSL_TURN(48, i < partitions); i++) {
-if (MSL_BRANCH(49, exp_sums[i] != 0.0f))
+const float sink = msl_constant_has_sinks() ? sinks[group.x] * log2_e : lowest;
+float peak = sink;
+MSL_LOOP(48) for (uint i = 0; MSL_TURN(49, i < partitions); i++) {
+if (MSL_BRANCH(50, exp_sums[i] != 0.0f))
 peak = max(peak, max_logits[i]);
 }
-float value = 0.0f, total = 0.0f;
-MSL_LOOP(50) for (uint i = 0; MSL_TURN(51, i < partitions); i++) {
-if (MSL_BRANCH(52, exp_sums[i] == 0.0f))
+float value = 0.0f, total = msl_constant_has_sinks() ? exp2(sink - peak) : 0.0f;
+MSL_LOOP(51) for (uint i = 0; MSL_TURN(52, i < partitions); i++) {
+if (MSL_BRANCH(53, exp_sums[i] == 0.0f))
 continue;
 const float weight = exp_sums[i] * exp2(max_logits[i] - peak);
 total += weight;
 value += weight * float(MSL_CAST(float, part[ulong(MSL_CAST(ulong, i)) * head]));
 }
-out[row * head + tid] = A(MSL_BRANCH(53, total != 0.0f )? value / total : 0.0f);
+out[row * head + tid] = A(MSL_BRANCH(54, total != 0.0f )? value / total : 0.0f);
 }
-#line 573 "kernels/emulated/paged_attention.gen.cc"
+#line 610 "kernels/emulated/paged_attention.gen.cc"
 void thread_0(const msl::Thread &t) {
     paged_attention_v1<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -579,12 +616,15 @@ void thread_0(const msl::Thread &t) {
         static_cast<float *>(t.worker->buffers[5]),
         *static_cast<const PagedAttentionParams *>(t.worker->buffers[6]),
         static_cast<const float *>(t.worker->buffers[7]),
+        static_cast<const int *>(t.worker->buffers[10]),
+        static_cast<const int *>(t.worker->buffers[11]),
+        static_cast<const float *>(t.worker->buffers[12]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_0[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "block_table"}, {4, 0, "context_lens"}, {5, 0, "out"}, {6, sizeof(PagedAttentionParams), "p"}, {7, 0, "alibi_slopes"}};
+const msl::BufferArgument buffers_0[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "block_table"}, {4, 0, "context_lens"}, {5, 0, "out"}, {6, sizeof(PagedAttentionParams), "p"}, {7, 0, "alibi_slopes"}, {10, 0, "positions"}, {11, 0, "map"}, {12, 0, "sinks"}};
 const uint32_t variables_0[] = {10304};
 void thread_1(const msl::Thread &t) {
     paged_attention_v1<half>(static_cast<const half *>(t.worker->buffers[0]),
@@ -595,12 +635,15 @@ void thread_1(const msl::Thread &t) {
         static_cast<half *>(t.worker->buffers[5]),
         *static_cast<const PagedAttentionParams *>(t.worker->buffers[6]),
         static_cast<const float *>(t.worker->buffers[7]),
+        static_cast<const int *>(t.worker->buffers[10]),
+        static_cast<const int *>(t.worker->buffers[11]),
+        static_cast<const float *>(t.worker->buffers[12]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_1[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "block_table"}, {4, 0, "context_lens"}, {5, 0, "out"}, {6, sizeof(PagedAttentionParams), "p"}, {7, 0, "alibi_slopes"}};
+const msl::BufferArgument buffers_1[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "block_table"}, {4, 0, "context_lens"}, {5, 0, "out"}, {6, sizeof(PagedAttentionParams), "p"}, {7, 0, "alibi_slopes"}, {10, 0, "positions"}, {11, 0, "map"}, {12, 0, "sinks"}};
 const uint32_t variables_1[] = {10304};
 void thread_2(const msl::Thread &t) {
     paged_attention_v1<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
@@ -611,12 +654,15 @@ void thread_2(const msl::Thread &t) {
         static_cast<bfloat *>(t.worker->buffers[5]),
         *static_cast<const PagedAttentionParams *>(t.worker->buffers[6]),
         static_cast<const float *>(t.worker->buffers[7]),
+        static_cast<const int *>(t.worker->buffers[10]),
+        static_cast<const int *>(t.worker->buffers[11]),
+        static_cast<const float *>(t.worker->buffers[12]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_2[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "block_table"}, {4, 0, "context_lens"}, {5, 0, "out"}, {6, sizeof(PagedAttentionParams), "p"}, {7, 0, "alibi_slopes"}};
+const msl::BufferArgument buffers_2[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "block_table"}, {4, 0, "context_lens"}, {5, 0, "out"}, {6, sizeof(PagedAttentionParams), "p"}, {7, 0, "alibi_slopes"}, {10, 0, "positions"}, {11, 0, "map"}, {12, 0, "sinks"}};
 const uint32_t variables_2[] = {10304};
 void thread_3(const msl::Thread &t) {
     paged_attention_v2<float>(static_cast<const float *>(t.worker->buffers[0]),
@@ -629,12 +675,14 @@ void thread_3(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[7]),
         static_cast<float *>(t.worker->buffers[8]),
         static_cast<float *>(t.worker->buffers[9]),
+        static_cast<const int *>(t.worker->buffers[10]),
+        static_cast<const int *>(t.worker->buffers[11]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_3[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "block_table"}, {4, 0, "context_lens"}, {5, 0, "part"}, {6, sizeof(PagedAttentionParams), "p"}, {7, 0, "alibi_slopes"}, {8, 0, "exp_sums"}, {9, 0, "max_logits"}};
+const msl::BufferArgument buffers_3[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "block_table"}, {4, 0, "context_lens"}, {5, 0, "part"}, {6, sizeof(PagedAttentionParams), "p"}, {7, 0, "alibi_slopes"}, {8, 0, "exp_sums"}, {9, 0, "max_logits"}, {10, 0, "positions"}, {11, 0, "map"}};
 const uint32_t variables_3[] = {10304};
 void thread_4(const msl::Thread &t) {
     paged_attention_v2<half>(static_cast<const half *>(t.worker->buffers[0]),
@@ -647,12 +695,14 @@ void thread_4(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[7]),
         static_cast<float *>(t.worker->buffers[8]),
         static_cast<float *>(t.worker->buffers[9]),
+        static_cast<const int *>(t.worker->buffers[10]),
+        static_cast<const int *>(t.worker->buffers[11]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_4[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "block_table"}, {4, 0, "context_lens"}, {5, 0, "part"}, {6, sizeof(PagedAttentionParams), "p"}, {7, 0, "alibi_slopes"}, {8, 0, "exp_sums"}, {9, 0, "max_logits"}};
+const msl::BufferArgument buffers_4[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "block_table"}, {4, 0, "context_lens"}, {5, 0, "part"}, {6, sizeof(PagedAttentionParams), "p"}, {7, 0, "alibi_slopes"}, {8, 0, "exp_sums"}, {9, 0, "max_logits"}, {10, 0, "positions"}, {11, 0, "map"}};
 const uint32_t variables_4[] = {10304};
 void thread_5(const msl::Thread &t) {
     paged_attention_v2<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
@@ -665,12 +715,14 @@ void thread_5(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[7]),
         static_cast<float *>(t.worker->buffers[8]),
         static_cast<float *>(t.worker->buffers[9]),
+        static_cast<const int *>(t.worker->buffers[10]),
+        static_cast<const int *>(t.worker->buffers[11]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_5[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "block_table"}, {4, 0, "context_lens"}, {5, 0, "part"}, {6, sizeof(PagedAttentionParams), "p"}, {7, 0, "alibi_slopes"}, {8, 0, "exp_sums"}, {9, 0, "max_logits"}};
+const msl::BufferArgument buffers_5[] = {{0, 0, "q"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "block_table"}, {4, 0, "context_lens"}, {5, 0, "part"}, {6, sizeof(PagedAttentionParams), "p"}, {7, 0, "alibi_slopes"}, {8, 0, "exp_sums"}, {9, 0, "max_logits"}, {10, 0, "positions"}, {11, 0, "map"}};
 const uint32_t variables_5[] = {10304};
 void thread_6(const msl::Thread &t) {
     paged_attention_reduce<float>(static_cast<const float *>(t.worker->buffers[0]),
@@ -679,10 +731,13 @@ void thread_6(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[3]),
         static_cast<float *>(t.worker->buffers[4]),
         *static_cast<const PagedAttentionParams *>(t.worker->buffers[5]),
+        static_cast<const int *>(t.worker->buffers[10]),
+        static_cast<const int *>(t.worker->buffers[11]),
+        static_cast<const float *>(t.worker->buffers[12]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index));
 }
-const msl::BufferArgument buffers_6[] = {{0, 0, "exp_sums"}, {1, 0, "max_logits"}, {2, 0, "part"}, {3, 0, "context_lens"}, {4, 0, "out"}, {5, sizeof(PagedAttentionParams), "p"}};
+const msl::BufferArgument buffers_6[] = {{0, 0, "exp_sums"}, {1, 0, "max_logits"}, {2, 0, "part"}, {3, 0, "context_lens"}, {4, 0, "out"}, {5, sizeof(PagedAttentionParams), "p"}, {10, 0, "positions"}, {11, 0, "map"}, {12, 0, "sinks"}};
 void thread_7(const msl::Thread &t) {
     paged_attention_reduce<half>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -690,10 +745,13 @@ void thread_7(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[3]),
         static_cast<half *>(t.worker->buffers[4]),
         *static_cast<const PagedAttentionParams *>(t.worker->buffers[5]),
+        static_cast<const int *>(t.worker->buffers[10]),
+        static_cast<const int *>(t.worker->buffers[11]),
+        static_cast<const float *>(t.worker->buffers[12]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index));
 }
-const msl::BufferArgument buffers_7[] = {{0, 0, "exp_sums"}, {1, 0, "max_logits"}, {2, 0, "part"}, {3, 0, "context_lens"}, {4, 0, "out"}, {5, sizeof(PagedAttentionParams), "p"}};
+const msl::BufferArgument buffers_7[] = {{0, 0, "exp_sums"}, {1, 0, "max_logits"}, {2, 0, "part"}, {3, 0, "context_lens"}, {4, 0, "out"}, {5, sizeof(PagedAttentionParams), "p"}, {10, 0, "positions"}, {11, 0, "map"}, {12, 0, "sinks"}};
 void thread_8(const msl::Thread &t) {
     paged_attention_reduce<bfloat>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -701,20 +759,23 @@ void thread_8(const msl::Thread &t) {
         static_cast<const int *>(t.worker->buffers[3]),
         static_cast<bfloat *>(t.worker->buffers[4]),
         *static_cast<const PagedAttentionParams *>(t.worker->buffers[5]),
+        static_cast<const int *>(t.worker->buffers[10]),
+        static_cast<const int *>(t.worker->buffers[11]),
+        static_cast<const float *>(t.worker->buffers[12]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index));
 }
-const msl::BufferArgument buffers_8[] = {{0, 0, "exp_sums"}, {1, 0, "max_logits"}, {2, 0, "part"}, {3, 0, "context_lens"}, {4, 0, "out"}, {5, sizeof(PagedAttentionParams), "p"}};
+const msl::BufferArgument buffers_8[] = {{0, 0, "exp_sums"}, {1, 0, "max_logits"}, {2, 0, "part"}, {3, 0, "context_lens"}, {4, 0, "out"}, {5, sizeof(PagedAttentionParams), "p"}, {10, 0, "positions"}, {11, 0, "map"}, {12, 0, "sinks"}};
 const msl::Kernel kernels[] = {
-    {"paged_attention_v1_f32", "kernels/paged_attention.metal", 289, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 8, variables_0, 1},
-    {"paged_attention_v1_f16", "kernels/paged_attention.metal", 290, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 8, variables_1, 1},
-    {"paged_attention_v1_bf16", "kernels/paged_attention.metal", 291, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 8, variables_2, 1},
-    {"paged_attention_v2_f32", "kernels/paged_attention.metal", 293, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 10, variables_3, 1},
-    {"paged_attention_v2_f16", "kernels/paged_attention.metal", 294, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 10, variables_4, 1},
-    {"paged_attention_v2_bf16", "kernels/paged_attention.metal", 295, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 10, variables_5, 1},
-    {"paged_attention_reduce_f32", "kernels/paged_attention.metal", 297, thread_6, msl::run_threads<thread_6>, 1024, 0x0u, 0x0u, buffers_6, 6, nullptr, 0},
-    {"paged_attention_reduce_f16", "kernels/paged_attention.metal", 299, thread_7, msl::run_threads<thread_7>, 1024, 0x0u, 0x0u, buffers_7, 6, nullptr, 0},
-    {"paged_attention_reduce_bf16", "kernels/paged_attention.metal", 301, thread_8, msl::run_threads<thread_8>, 1024, 0x0u, 0x0u, buffers_8, 6, nullptr, 0},
+    {"paged_attention_v1_f32", "kernels/paged_attention.metal", 328, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 11, variables_0, 1},
+    {"paged_attention_v1_f16", "kernels/paged_attention.metal", 329, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 11, variables_1, 1},
+    {"paged_attention_v1_bf16", "kernels/paged_attention.metal", 330, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 11, variables_2, 1},
+    {"paged_attention_v2_f32", "kernels/paged_attention.metal", 332, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 12, variables_3, 1},
+    {"paged_attention_v2_f16", "kernels/paged_attention.metal", 333, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 12, variables_4, 1},
+    {"paged_attention_v2_bf16", "kernels/paged_attention.metal", 334, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 12, variables_5, 1},
+    {"paged_attention_reduce_f32", "kernels/paged_attention.metal", 336, thread_6, msl::run_threads<thread_6>, 1024, 0x0u, 0x0u, buffers_6, 9, nullptr, 0},
+    {"paged_attention_reduce_f16", "kernels/paged_attention.metal", 338, thread_7, msl::run_threads<thread_7>, 1024, 0x0u, 0x0u, buffers_7, 9, nullptr, 0},
+    {"paged_attention_reduce_bf16", "kernels/paged_attention.metal", 340, thread_8, msl::run_threads<thread_8>, 1024, 0x0u, 0x0u, buffers_8, 9, nullptr, 0},
 };
 } // namespace
 namespace msl {
