@@ -43,6 +43,12 @@ type Options struct {
 	// [LoadTuning].
 	Tuning *lower.Tuning
 
+	// SameBits makes a token's logits the same, bit by bit, in whatever step computes them:
+	// beside whom, however its prompt is cut and whatever of it was cached. Kernels of one
+	// family then serve all rows, which costs time: see [Program.SameBits]. Target "cpu" has
+	// nothing to choose.
+	SameBits bool
+
 	// Products places matrix products of target "metal" on the CPU; nil: none. See
 	// [ParsePlacement]. For target "cpu" it is an error, [ErrPlacement].
 	Products lower.Placement
@@ -221,6 +227,15 @@ func (o *Options) target(maxTokens int64) (*ir.Target, error) {
 		return nil, err
 	}
 	lower.Tune(t, chip)
+	if o.Debug.XSplit {
+		lower.XSplit(t)
+	}
+	switch {
+	case o.SameBits:
+		lower.SameBits(t)
+	case o.Sequences > 1:
+		lower.CutAlike(t)
+	}
 	return t, nil
 }
 
@@ -283,7 +298,11 @@ func (m *Model) defaults(opts *Options) error {
 	if opts.Prefill == 0 {
 		opts.Prefill = DefaultPrefill
 	}
-	opts.Sequences, opts.Rows, opts.Block = cmp.Or(opts.Sequences, 1), cmp.Or(opts.Rows, DefaultRows), cmp.Or(opts.Block, opts.Context)
+	block := opts.Context
+	if opts.Debug.XSplit {
+		block = lower.XSplitBlock
+	}
+	opts.Sequences, opts.Rows, opts.Block = cmp.Or(opts.Sequences, 1), cmp.Or(opts.Rows, DefaultRows), cmp.Or(opts.Block, block)
 	if opts.KV == ir.Invalid {
 		opts.KV = ir.F16
 	}
@@ -291,8 +310,19 @@ func (m *Model) defaults(opts *Options) error {
 	if err != nil {
 		return err
 	}
+	if opts.Debug.XSplit {
+		if err := lower.CheckXSplit(cmp.Or(opts.Act, target.Act), opts.KV, opts.Block); err != nil {
+			return err
+		}
+		if opts.Level == 0 {
+			return errors.New("the x-split layout needs the attention that optimising makes: -O 1")
+		}
+	}
 	if opts.Products != nil && !target.GPU {
 		return fmt.Errorf("%w in a plan for %s", ErrPlacement, target.Name)
+	}
+	if opts.Products != nil && opts.SameBits {
+		return errors.New("the same bits in every step: products on the CPU have others than the GPU's")
 	}
 	if opts.Context < 1 || opts.Prefill < 1 {
 		return fmt.Errorf("a context of %d and prefill steps of %d tokens: want 1 or more", opts.Context, opts.Prefill)

@@ -37,8 +37,12 @@ type piece struct {
 
 const mixedPrefill = 40 // most tokens of a step
 
-func newMixture(r *rand.Rand, sequences, vocab int) *mixture {
-	m := &mixture{block: []int{1, 4, 7, 16, 48}[r.IntN(5)], context: 48}
+// newMixture makes one over blocks of one of some sizes; any, where none is given.
+func newMixture(r *rand.Rand, sequences, vocab int, blocks ...int) *mixture {
+	if len(blocks) == 0 {
+		blocks = []int{1, 4, 7, 16, 48}
+	}
+	m := &mixture{block: blocks[r.IntN(len(blocks))], context: 48}
 	each := (m.context + m.block - 1) / m.block
 	m.blocks = each*sequences + r.IntN(3)
 	all := r.Perm(m.blocks)
@@ -130,7 +134,12 @@ func onDevice(t *testing.T, l *smelt.Loaded, blocks int) executor {
 // byInterpreter executes the graphs that a program's Plan was lowered from, in float64:
 // the graph of the phase that the Plan has for a step.
 func byInterpreter(p *smelt.Program, blocks int) executor {
-	weights, caches := ref.NewWeights(p.Model().File().Data), ref.CachesFor(p.Stages[0].Fused, blocks)
+	return byInterpreterOf(p, p.Model().File().Data, blocks)
+}
+
+// byInterpreterOf is byInterpreter for weights that are no file's.
+func byInterpreterOf(p *smelt.Program, data func(string) (ir.DType, []byte, bool), blocks int) executor {
+	weights, caches := ref.NewWeights(data), ref.CachesFor(p.Stages[0].Fused, blocks)
 	return func(damage func(*batch.Step), sequences ...batch.Piece) ([][]float64, string, error) {
 		s := batch.Pack(p.Plan.Block(), p.Plan.Context, sequences...)
 		phase := p.Plan.PhaseFor(&s.Sizes, s.Longest)

@@ -20,6 +20,9 @@ type Target struct {
 	// NormPrologue says that fused_linear may normalise its input in this range of
 	// token counts.
 	NormPrologue bool
+	// SameBits says that a token's results shall have the same bits in every step that computes
+	// it: kernels of one family serve all rows.
+	SameBits bool
 	// Tokens is the most tokens of a step, and OneEach says that no sequence brings more
 	// than one of them.
 	Tokens  int64
@@ -33,6 +36,10 @@ type Target struct {
 	Gated bool
 
 	MaxHead int // elements of a head that attention and the fused cache writes take
+
+	// XSplit says that caches have the layout of vLLM and Aphrodite, keys in pieces of 16
+	// bytes, which kernels of its own write and read.
+	XSplit bool
 
 	// Emulates says that kernels which are not written for the target's processor run there
 	// from their Metal source.
@@ -59,8 +66,10 @@ type Schedule struct {
 	FirstBuffer, BufferGrowth int
 	BufferTime                float64
 	// SplitContext is the context length beyond which the attention of single tokens
-	// is cut along the keys, to keep many cores busy; 0 for never.
-	SplitContext int64
+	// is cut along the keys, to keep many cores busy; 0 for never. SplitKeys is how many keys
+	// a part has. Where the two are equal, no context is cut in one step and whole in another,
+	// however long those beside it are.
+	SplitContext, SplitKeys int64
 	// Chip is what choices by size are made for: "m4-max", or "" for no chip in
 	// particular. Family is Apple's number of its GPU's, and Cores how many it has.
 	Chip          string

@@ -236,6 +236,22 @@ func Tune(t *ir.Target, chip *Chip) {
 	}
 	t.FewTokens = m.vecTokens
 	if t.SplitContext > 0 {
-		t.SplitContext = m.splitContext()
+		t.SplitContext, t.SplitKeys = m.splitContext(), m.partitionKeys()
 	}
+}
+
+// CutAlike makes a target cut contexts as soon as they have more keys than a part, for steps of
+// several sequences: what is cut does not depend then on which of them is the longest.
+func CutAlike(t *ir.Target) { t.SplitContext = t.SplitKeys }
+
+// SameBits makes a target use one family of kernels for all rows, however many a step has: of
+// products linear_mat, after norms of their own, and of attention attention_vec, which loads
+// keys once for a few rows and adds them up as for one. What cuts its work itself has nothing
+// to choose.
+func SameBits(t *ir.Target) {
+	if !t.Launches {
+		return
+	}
+	t.SameBits, t.NormPrologue, t.FewTokens = true, false, 0
+	CutAlike(t)
 }

@@ -141,11 +141,12 @@ func (p *phase) layers() (n int64) {
 	return n
 }
 
-// owners binds a map.
-func (e emitter) owners(o *Owners) {
+// owners binds a map of what cu_seqlens holds.
+func (e emitter) owners(o *Owners, cuSeqlens *ir.Value) {
 	if o == nil {
 		return
 	}
+	e.p.placeOf(cuSeqlens) // an input of the plan, whether or not a kernel reads it
 	buffer := e.p.buffer(Buffer{Kind: Input, Name: o.name(), DType: ir.I32, Bytes: o.bytes(), Owners: o})
 	e.constant("fc_map", 1)
 	e.bind("map", place{buffer: buffer, slot: -1}, Binding{Bytes: o.bytes(), Read: true})

@@ -15,8 +15,12 @@ func attention(p *phase, v *ir.Value) error {
 	q := v.Args[0].Type
 	few := p.bound(Extent(q.Shape[0])) <= p.chip.vecTokens
 	switch {
+	case p.target.XSplit:
+		return pagedAttention(p, v)
 	case p.out.Longest.Max == 1: // a tile of queries is one sequence's: of tokens by themselves it would be empty but for one
 		return attentionRows(p, v, 1)
+	case p.target.SameBits:
+		return attentionRows(p, v, rowsAtOnce(q.Shape.Last()))
 	case few && !p.target.Launches:
 		return attentionRows(p, v, 1)
 	case few:
@@ -68,7 +72,7 @@ func attentionRows(p *phase, v *ir.Value, rows int64) error {
 	if rows > 1 {
 		d.constant("fc_rows", uint32(rows))
 	}
-	d.owners(by.owners)
+	d.owners(by.owners, v.Args[3])
 	return singleQueries(p, v, d, sinksOf(v), p.attentionShape(v.Args[0].Type), rows, by)
 }
 
@@ -93,7 +97,7 @@ func attentionTiles(p *phase, v *ir.Value) error {
 				return err
 			}
 			d.constant("fc_rows", uint32(rows))
-			d.owners(few)
+			d.owners(few, v.Args[3])
 			p.chose(v, d, shape, fmt.Sprintf("sequences of up to %d tokens, by map", rows), figures)
 			d.launchRows(v, rows, one(), d.kernel.MaxThreads)
 			d.sinks(sinksOf(v))
@@ -105,7 +109,7 @@ func attentionTiles(p *phase, v *ir.Value) error {
 	if err != nil {
 		return err
 	}
-	d.owners(by.owners)
+	d.owners(by.owners, v.Args[3])
 	p.chose(v, d, shape, join(fmt.Sprintf("tiles of %d queries", kernels.AttentionTile), by.how), join(why, by.why))
 	tiles := over(q.Shape[0], kernels.AttentionTile).Plus(Extent(ir.Var(ir.B)))
 	d.launch([3]Expr{tiles, Extent(q.Shape[1]), one()}, d.kernel.MaxThreads)
@@ -183,6 +187,17 @@ func (e emitter) sinks(sinks *ir.Value) {
 	}
 }
 
+// cut tells whether the phase has contexts that are cut along the keys.
+func (p *phase) cut() bool {
+	return p.target.SplitContext > 0 && p.out.Bounds[ir.Smax] > p.target.SplitContext
+}
+
+// cutElsewhere tells whether what is whole here has one part in another phase, and should be
+// the same there. So it is as it stands, but for what is done once the parts are put together.
+func (p *phase) cutElsewhere() bool {
+	return p.target.SplitContext > 0 && p.target.SplitContext == p.target.SplitKeys && int64(p.plan.Context) > p.target.SplitContext
+}
+
 // singleQueries launches a kernel that takes each token by itself, or a few of a sequence, over
 // contexts that are cut where they are long.
 func singleQueries(p *phase, v *ir.Value, d emitter, sinks *ir.Value, shape string, rows int64, by found) error {
@@ -190,7 +205,7 @@ func singleQueries(p *phase, v *ir.Value, d emitter, sinks *ir.Value, shape stri
 	if !p.target.Launches {
 		d.hints(v, sizes{shape: p.queriesShape(t), tokens: p.bound(Extent(t.Shape[0]))}, ahead)
 	}
-	if p.target.SplitContext > 0 && p.out.Bounds[ir.Smax] > p.target.SplitContext {
+	if p.cut() || sinks != nil && p.cutElsewhere() {
 		cut := p.launch(partition, v, d, sizes{shape: shape}, Setting{"keys": p.chip.partitionKeys()},
 			fmt.Sprintf("contexts over %d keys leave %s idle", p.target.SplitContext, &p.chip))
 		keys := cut.Setting["keys"]
@@ -280,13 +295,20 @@ func splitAttention(p *phase, v *ir.Value, d emitter, sinks *ir.Value, partition
 func cacheWrite(p *phase, v *ir.Value) error {
 	k, c := v.Args[1], v.Type.Cache
 	width := int64(c.KVHeads * c.Head)
-	d := p.dispatch("cache_write_"+k.Type.DType.String()+"_"+c.DType.String(), v)
+	kernel := "cache_write_" + k.Type.DType.String() + "_" + c.DType.String()
+	if p.target.XSplit {
+		kernel = "reshape_and_cache_" + c.DType.String()
+	}
+	d := p.dispatch(kernel, v)
 	d.in("k", k)
 	d.in("v", v.Args[2])
 	d.in("slots", v.Args[3])
 	d.caches(v.Args[0], true)
 	given := block(c)
 	maps.Copy(given, words{"tokens": Extent(k.Type.Shape[0]), "k_stride": size(width), "v_stride": size(width)})
+	if p.target.XSplit {
+		maps.Copy(given, pagedStrides(c))
+	}
 	d.params(given)
 	d.cover()
 	return nil
@@ -303,6 +325,89 @@ func cacheRead(p *phase, v *ir.Value) error {
 	maps.Copy(given, words{"seqs": Extent(ir.Var(ir.B)), "context": Extent(ir.Var(ir.Smax)), "table_stride": Extent(ir.Var(ir.NB))})
 	d.params(given)
 	d.cover()
+	return nil
+}
+
+// pagedStrides are the steps through a cache of the x-split layout.
+func pagedStrides(c ir.Cache) words {
+	plane := int64(c.Block) * int64(c.Head)
+	return words{"block_stride": size(int64(c.KVHeads) * plane), "head_stride": size(plane)}
+}
+
+// pagedPartition is how many keys a threadgroup of paged_attention_v2 takes.
+const pagedPartition = 512
+
+// pagedAttention lowers attention over a cache of the x-split layout. Where a step has more
+// than one token, each is taken by itself.
+func pagedAttention(p *phase, v *ir.Value) error {
+	q, c, a := v.Args[0].Type, v.Args[1].Type.Cache, v.Attr.(ir.AttentionAttr)
+	if err := CheckXSplit(q.DType, c.DType, c.Block); err != nil {
+		return fmt.Errorf("%s: %w", v, err)
+	}
+	suffix, tokens, heads, head := "_"+v.Type.DType.String(), q.Shape[0], q.Shape[1], q.Shape.Last()
+	n, _ := heads.IsConst()
+	parts, split := one(), p.cut() || p.cutElsewhere()
+	if split {
+		parts = over(ir.Var(ir.Smax), pagedPartition)
+	}
+	given := block(c)
+	maps.Copy(given, pagedStrides(c))
+	maps.Copy(given, words{"heads": Extent(heads), "table_stride": Extent(ir.Var(ir.NB)), "q_stride": size(n * head), "partitions": parts,
+		"scale": float(a.Scale), "window": size(int64(a.Window)), "soft_cap": float(a.SoftCap)})
+	sinks, slopes := a.Options(v.Args)
+
+	rows := func(d emitter) { // which keys each sees
+		d.constant("fc_head", uint32(head))
+		d.in("context_lens", v.Args[4])
+		if p.out.Bounds[ir.T] > 1 {
+			d.owners(&Owners{Tile: 1, Least: 1, Most: maxTokens}, v.Args[3])
+			d.in("positions", v.Args[2])
+		}
+		d.params(given)
+	}
+	name := "paged_attention_v1"
+	if split {
+		name = "paged_attention_v2"
+	}
+	d := p.dispatch(name+suffix, v)
+	rows(d)
+	d.constant("fc_block", uint32(c.Block))
+	d.constant("fc_window", bit(a.Window != 0))
+	d.constant("fc_soft_cap", bit(a.SoftCap != 0))
+	d.constant("fc_alibi", bit(slopes != nil))
+	if slopes != nil {
+		d.in("alibi_slopes", slopes)
+	}
+	d.in("q", v.Args[0])
+	d.caches(v.Args[1], false)
+	d.in("block_table", v.Args[5])
+	d.launch([3]Expr{Extent(heads), Extent(tokens), parts}, d.kernel.MaxThreads)
+	if !split {
+		d.sinks(sinks)
+		d.out("out", v)
+		return nil
+	}
+	partial := func(row int64) (place, Expr) {
+		smax, _ := ir.Var(ir.Smax).Times(ir.Const(int(row)))
+		bytes := over(smax, pagedPartition).Plus(Number(row))
+		return p.scratch(bytes), bytes
+	}
+	results := n * p.bound(Extent(tokens)) // of one partition
+	part, partBytes := partial(v.Type.DType.Bytes(results * head))
+	sums, sumBytes := partial(4 * results)
+	maxima, maximaBytes := partial(4 * results)
+	d.bind("part", part, Binding{Bytes: partBytes, Write: true})
+	d.bind("exp_sums", sums, Binding{Bytes: sumBytes, Write: true})
+	d.bind("max_logits", maxima, Binding{Bytes: maximaBytes, Write: true})
+
+	r := p.dispatch("paged_attention_reduce"+suffix, v)
+	rows(r)
+	r.bind("part", part, Binding{Bytes: partBytes, Read: true})
+	r.bind("exp_sums", sums, Binding{Bytes: sumBytes, Read: true})
+	r.bind("max_logits", maxima, Binding{Bytes: maximaBytes, Read: true})
+	r.sinks(sinks)
+	r.out("out", v)
+	r.launch([3]Expr{Extent(heads), Extent(tokens), one()}, int(roundUp(head, 32)))
 	return nil
 }
 

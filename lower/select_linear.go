@@ -59,8 +59,8 @@ func product(p *phase, v *ir.Value, call linearCall) error {
 
 // isVec tells whether a product of so many tokens runs as mat-vec.
 func (p *phase) isVec(v *ir.Value, call linearCall, rows ir.Dim, tokens int64) bool {
-	vec := tokens <= p.chip.vecTokens
-	if !p.target.Launches || call.attr.Norm != ir.NoNorm {
+	vec := tokens <= p.chip.vecTokens && !p.target.SameBits
+	if p.target.SameBits || !p.target.Launches || call.attr.Norm != ir.NoNorm {
 		return vec
 	}
 	d := p.decide(vecOrMat, v, ir.OpLinear.String(), call.sizes(p, v, rows), Setting{"vec": int64(bit(vec))}, "")

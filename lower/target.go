@@ -21,7 +21,7 @@ var targets = map[string]ir.Target{
 	// may hold three times as many dispatches, since none takes less than that many times as
 	// long to run as to encode. A GPU that others wait for kills buffers that take seconds.
 	"metal": {Name: "metal", Act: ir.F16, Schedule: ir.Schedule{
-		GPU: true, Launches: true, FirstBuffer: 16, BufferGrowth: 3, BufferTime: 100e3, SplitContext: tunings[0].split,
+		GPU: true, Launches: true, FirstBuffer: 16, BufferGrowth: 3, BufferTime: 100e3, SplitContext: tunings[0].split, SplitKeys: tunings[0].partition,
 	}},
 	// A CPU that decodes streams through all weights for every token, and gains more from an
 	// order made for its vectors than the copy costs. A GPU reads the file's rows, whose
@@ -40,10 +40,7 @@ func NewTarget(name string, maxTokens int64) (*ir.Target, error) {
 		return nil, fmt.Errorf("no target is called %q (%s)", name, strings.Join(Targets(), ", "))
 	}
 	for op, rows := range instances {
-		t.Kernels[op] = slices.Clone(rows)
-		for i := range t.Kernels[op] {
-			t.Kernels[op][i].Native = t.Kernels[op][i].Native || !t.Emulates
-		}
+		t.Kernels[op] = nativeWhere(rows, !t.Emulates)
 	}
 	for _, op := range []ir.Op{ir.OpRopeQKVWriteAttention, ir.OpHeadNormRopeKVWriteAttention} {
 		// A processor that would emulate it has kernels for what it is made of.
@@ -55,6 +52,49 @@ func NewTarget(name string, maxTokens int64) (*ir.Target, error) {
 	t.NormPrologue = maxTokens <= t.FewTokens
 	t.Tokens, t.OneEach = maxTokens, maxTokens == 1
 	return &t, nil
+}
+
+// nativeWhere marks kernels as native, of a target that has no others.
+func nativeWhere(rows []ir.Instance, all bool) []ir.Instance {
+	rows = slices.Clone(rows)
+	for i := range rows {
+		rows[i].Native = rows[i].Native || all
+	}
+	return rows
+}
+
+// xsplit are the families of kernels for caches of the x-split layout. Other ops that touch a
+// cache have none.
+var xsplit = map[ir.Op][]string{
+	ir.OpCacheWrite: {"reshape_and_cache"}, ir.OpAttention: {"paged_attention_v1", "paged_attention_v2"},
+}
+
+// XSplitBlock is how many slots a block of the x-split layout has where nobody asks for another
+// number: vLLM's.
+const XSplitBlock = 16
+
+// XSplit gives a target the caches of vLLM and Aphrodite, and what there is for them instead
+// of its own kernels.
+func XSplit(t *ir.Target) {
+	t.XSplit = true
+	for op := range t.Kernels {
+		if names, ok := xsplit[ir.Op(op)]; ok {
+			t.Kernels[op] = nativeWhere(common(byFamily, names), !t.Emulates)
+		} else if slices.ContainsFunc(t.Kernels[op], func(row ir.Instance) bool { return row.Cache != ir.Invalid }) || ir.Op(op) == ir.OpCacheRead {
+			t.Kernels[op] = nil
+		}
+	}
+}
+
+// CheckXSplit reports blocks and types that the kernels of the x-split layout do not take.
+func CheckXSplit(act, cache ir.DType, block int) error {
+	switch {
+	case cache != act:
+		return fmt.Errorf("the x-split layout has caches of the activations' type: %s beside %s", cache, act)
+	case block != 8 && block != 16 && block != 32:
+		return fmt.Errorf("the x-split layout has blocks of 8, 16 or 32 slots, not %d", block)
+	}
+	return nil
 }
 
 // Emulated reports whether the device of a target runs a kernel from its Metal source, for
@@ -83,14 +123,18 @@ var families = map[ir.Op][]string{
 	ir.OpRopeQKVWriteAttention: {"attention_write"}, ir.OpHeadNormRopeKVWriteAttention: {"attention_write"},
 }
 
-// instances are the kernels of each op, by the types that they are instances of.
-var instances = func() (table [ir.NumOps][]ir.Instance) {
-	byFamily := map[string][]ir.Instance{}
-	all := kernels.All()
+// byFamily are the instances of each family.
+var byFamily = func() map[string][]ir.Instance {
+	table, all := map[string][]ir.Instance{}, kernels.All()
 	for i := range all {
 		k := &all[i]
-		byFamily[k.Family] = append(byFamily[k.Family], instanceOf(k))
+		table[k.Family] = append(table[k.Family], instanceOf(k))
 	}
+	return table
+}()
+
+// instances are the kernels of each op, by the types that they are instances of.
+var instances = func() (table [ir.NumOps][]ir.Instance) {
 	for op := range table {
 		names, ok := families[ir.Op(op)]
 		if !ok {

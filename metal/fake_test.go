@@ -20,6 +20,7 @@ import (
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/metal"
 	"github.com/smelt-ml/smelt/metal/internal/fakemetal"
+	"github.com/smelt-ml/smelt/passes"
 )
 
 // fake makes the process's Metal what the options say until the test ends.
@@ -51,13 +52,20 @@ func tiny(t testing.TB, name string, o smelt.Options) *smelt.Program {
 	return program
 }
 
+// xsplit asks for caches of vLLM's layout.
+func xsplit(t *testing.T) passes.Debug {
+	debug, err := smelt.ParseDebug("layout/xsplit")
+	require.NoError(t, err)
+	return debug
+}
+
 // TestModelsThroughTheBridge runs the trained models on the GPU that the fake is, and
 // compares every logit with the emulator's, bit for bit: prefill and decode.
 func TestModelsThroughTheBridge(t *testing.T) {
 	for _, name := range []string{"tiny-qwen3", "tiny-llama"} {
-		for _, level := range []int{0, 1} {
-			t.Run(fmt.Sprintf("%s/O%d", name, level), func(t *testing.T) {
-				program := tiny(t, name, smelt.Options{Level: level})
+		for way, options := range map[string]smelt.Options{"O0": {}, "O1": {Level: 1}, "xsplit": {Level: 1, Debug: xsplit(t)}} {
+			t.Run(name+"/"+way, func(t *testing.T) {
+				program := tiny(t, name, options)
 				want := feed(t, program, "emu", metal.Options{})
 				fake(t, fakemetal.Options{Poison: true})
 				require.Equal(t, want, feed(t, program, "metal", metal.Options{Poison: true}))
@@ -107,6 +115,7 @@ func TestEveryBarrierCounts(t *testing.T) {
 	}{
 		{"O1", smelt.Options{Level: 1}},
 		{"O0", smelt.Options{Level: 0}},
+		{"xsplit", smelt.Options{Level: 1, Debug: xsplit(t)}},
 		{"O1 with products on the CPU", smelt.Options{Level: 1, Products: oneIn(4)}},
 	}
 	for _, name := range []string{"tiny-qwen3", "tiny-llama"} {

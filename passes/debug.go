@@ -14,9 +14,11 @@ import (
 
 // Debug says what to do about single passes. The zero value does nothing.
 type Debug struct {
-	Help  bool // the user asked which names there are: see WriteHelp
-	GPU   bool // faults of a GPU are to name their dispatch; for who executes the program
-	flags map[string]flags
+	Help bool // the user asked which names there are: see WriteHelp
+	GPU  bool // faults of a GPU are to name their dispatch; for who executes the program
+	// XSplit gives caches the layout of vLLM and Aphrodite; for who chooses the target.
+	XSplit bool
+	flags  map[string]flags
 }
 
 type flags uint8
@@ -41,10 +43,11 @@ var flagNames = []flagRow{
 	{"stats", statsFlag, "print what the pass changed"},
 }
 
-// all is the name that stands for every pass; gpuName is that of no pass.
+// all is the name that stands for every pass; the others are of no pass.
 const (
-	all     = "all"
-	gpuName = "gpu"
+	all        = "all"
+	gpuName    = "gpu"
+	xsplitName = "layout/xsplit"
 )
 
 var (
@@ -56,7 +59,7 @@ var (
 
 // ParseDebug reads a list of NAME/FLAG, separated by commas, or "help". NAME is a
 // pass, a fusion rule or "all"; FLAG is off, dump, time or stats. "all/off" leaves
-// out all that can be left out. "gpu" in the list sets GPU.
+// out all that can be left out. "gpu" in the list sets GPU, and "layout/xsplit" XSplit.
 func ParseDebug(text string) (Debug, error) {
 	d := Debug{flags: make(map[string]flags)}
 	for _, item := range strings.Split(text, ",") {
@@ -70,11 +73,14 @@ func ParseDebug(text string) (Debug, error) {
 		case gpuName:
 			d.GPU = true
 			continue
+		case xsplitName:
+			d.XSplit = true
+			continue
 		}
 		name, flagName, ok := strings.Cut(item, "/")
 		i := slices.IndexFunc(flagNames, func(f flagRow) bool { return f.name == flagName })
 		if !ok || i < 0 {
-			return Debug{}, fmt.Errorf("%q: want NAME/off, NAME/dump, NAME/time, NAME/stats, gpu or help", item)
+			return Debug{}, fmt.Errorf("%q: want NAME/off, NAME/dump, NAME/time, NAME/stats, gpu, layout/xsplit or help", item)
 		}
 		f := flagNames[i].flag
 		if name != all {
@@ -136,7 +142,9 @@ func WriteHelp(w io.Writer) error {
 	for _, f := range flagNames {
 		fmt.Fprintf(&text, "  %-28s %s\n", f.name, f.doc)
 	}
-	fmt.Fprintf(&text, "Alone in the list:\n  %-28s %s\n", gpuName, "label what the GPU is given, so that a fault names its dispatch")
+	fmt.Fprintf(&text, "Alone in the list:\n  %-28s %s\n  %-28s %s\n",
+		gpuName, "label what the GPU is given, so that a fault names its dispatch",
+		xsplitName, "caches as vLLM and Aphrodite have them, with their kernels")
 	_, err := io.WriteString(w, text.String())
 	return err
 }

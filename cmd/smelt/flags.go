@@ -70,6 +70,7 @@ type compileFlags struct {
 	weights string
 	context int
 	prefill int // most tokens of a prefill step; no flag of its own
+	same    bool
 
 	sequences int  // of a step; 0 for one; no flag of its own
 	paged     bool // the cache is for an engine: blocks, and a row of logits for each sequence
@@ -83,10 +84,11 @@ type compileFlags struct {
 func (f *compileFlags) add(flags *pflag.FlagSet) {
 	f.flags = flags
 	flags.IntVarP(&f.level, "optimize", "O", 1, "0 runs the source graph as it is, 1 optimises")
-	flags.StringVar(&f.debug, "debug", "", "NAME/off|dump|time|stats[,…] of a pass or fusion rule; help lists them")
+	flags.StringVar(&f.debug, "debug", "", "NAME/off|dump|time|stats[,…] of a pass or fusion rule, or a layout of the cache; help lists them")
 	flags.StringVar(&f.kv, "kv", "f16", "element type of the KV cache: "+oneOf(cacheTypes()))
 	flags.StringVar(&f.weights, "type", "", "with arch:NAME: the type of its weights (default f16)")
 	flags.StringVar(&f.products, "products", "gpu", "in plans for Metal, what multiplies matrices: gpu, cpu, auto, or from how many multiply-adds on the CPU")
+	flags.BoolVar(&f.same, "same-bits", false, "on metal and emu: a token's logits do not depend, in any bit, on who is beside it, how its prompt is cut or what was cached")
 	flags.IntVar(&f.context, "ctx", 0, "slots of the KV cache (default: what the model was trained for, at most 4096)")
 }
 
@@ -117,7 +119,7 @@ func targetOf(name string) (*ir.Target, error) {
 const maxContext = 1 << 24
 
 // compiledIn are the flags whose values a plan has in it.
-var compiledIn = []string{"optimize", "debug", "kv", "type", "ctx", "act", "products"}
+var compiledIn = []string{"optimize", "debug", "kv", "type", "ctx", "act", "products", "same-bits"}
 
 // checkPlan reports flags that do not go with MODEL being a plan, or not being one.
 func checkPlan(flags *pflag.FlagSet, path string) error {
@@ -137,13 +139,7 @@ func checkPlan(flags *pflag.FlagSet, path string) error {
 
 // options checks the flags and turns them into compile options.
 func (f *compileFlags) options(stderr io.Writer) (smelt.Options, error) {
-	opts := smelt.Options{Level: f.level, Chip: f.chip, Context: f.context, Prefill: f.prefill, Sequences: f.sequences, DebugOutput: stderr, Observer: f.observer}
-	if f.paged {
-		opts.Block, opts.Rows = smelt.DefaultBlock, 1
-		if f.context > 0 {
-			opts.Block = min(opts.Block, f.context)
-		}
-	}
+	opts := smelt.Options{Level: f.level, Chip: f.chip, Context: f.context, Prefill: f.prefill, Sequences: f.sequences, SameBits: f.same, DebugOutput: stderr, Observer: f.observer}
 	if f.level != 0 && f.level != 1 {
 		return opts, usagef("-O %d: want 0 or 1", f.level)
 	}
@@ -160,8 +156,20 @@ func (f *compileFlags) options(stderr io.Writer) (smelt.Options, error) {
 	if opts.Products == nil && f.flags.Changed("products") { // asked for, so no target may ignore it
 		opts.Products = func(lower.Product) bool { return false }
 	}
+	if opts.SameBits && opts.Products != nil {
+		return opts, usagef("--same-bits with --products %s: the CPU's products have other bits", f.products)
+	}
 	if opts.Debug, err = smelt.ParseDebug(f.debug); err != nil {
 		return opts, usageError{fmt.Errorf("--debug: %w", err)}
+	}
+	if f.paged {
+		opts.Rows = 1
+		if !opts.Debug.XSplit { // which has blocks of its own size
+			opts.Block = smelt.DefaultBlock
+		}
+		if f.context > 0 && opts.Block > 0 {
+			opts.Block = min(opts.Block, f.context)
+		}
 	}
 	return opts, nil
 }
