@@ -45,8 +45,19 @@ type Explanation struct {
 	// Prediction is set by those who ask for one; see [Program.Simulate].
 	Prediction *lower.Prediction `json:"prediction,omitempty"`
 
+	// SameBits is set by those who ask for it; see [Program.SameBits].
+	SameBits *SameBits `json:"same_bits,omitempty"`
+
 	// Savings are set by those who ask for them; see [Program.Savings].
 	*Savings
+}
+
+// SameBits is what a step of a program with [Options.SameBits] is predicted to cost more than
+// one without it.
+type SameBits struct {
+	Chip string  `json:"chip"`
+	More Saving  `json:"more"`
+	With float64 `json:"seconds"` // of the step
 }
 
 // Savings are what fusion spares a step of a phase: the cost of Plans that are
@@ -193,6 +204,37 @@ func (p *Program) Savings(phase, chip string, sequences ...int) (*Savings, error
 		return nil, fmt.Errorf("without fusion: %w", err)
 	}
 	out.Together = without.Less(with)
+	return out, nil
+}
+
+// SameBits compiles a program that has the same bits in every step once more without that, and
+// compares the largest steps of a phase, as [StepSizes] gives them, on a chip.
+func (p *Program) SameBits(phase, chip string, sequences ...int) (*SameBits, error) {
+	if !p.options.SameBits {
+		return nil, fmt.Errorf("the plan of %s was not compiled for the same bits in every step", p.Plan.Model)
+	}
+	opts := p.options
+	opts.SameBits, opts.DebugOutput, opts.Observer = false, nil, nil
+	other, err := p.model.Compile(opts)
+	if err != nil {
+		return nil, err
+	}
+	out := new(SameBits)
+	for _, of := range []struct {
+		*Program
+		sign int
+	}{{p, 1}, {other, -1}} {
+		t, err := of.Simulate(phase, chip, sequences...)
+		if err != nil {
+			return nil, err
+		}
+		cost := Saving{len(t.Spans), t.Cost.Bytes(), t.Cost.Read, t.Cost.Written, t.Total / 1e6}
+		if of.sign > 0 {
+			out.Chip, out.With, out.More = t.Chip.Name, cost.Seconds, cost
+		} else {
+			out.More = out.More.Less(cost)
+		}
+	}
 	return out, nil
 }
 

@@ -48,6 +48,8 @@ figures do not add up to that of all of them together.
 --sequences says how many sequences the step has: of one token each where they decode,
 and of --tokens each where they begin.
 
+With --same-bits, what a step is predicted to take longer for it stands there too.
+
 --chip compiles for an Apple chip: tiles, rows a simdgroup and the cut of attention
 follow from its family and cores. It also predicts how long a step takes there, from
 the bytes and operations of each dispatch. That is a model; nothing is measured. --html writes a
@@ -109,6 +111,11 @@ timeline and the arena.`,
 			}
 			prediction := timeline.Predict()
 			e.Prediction = &prediction
+		}
+		if compile.same {
+			if e.SameBits, err = p.SameBits(phase, cmp.Or(chip, defaultChip), many); err != nil {
+				return err
+			}
 		}
 		if len(e.Fusions) > 0 {
 			if e.Savings, err = p.Savings(phase, cmp.Or(chip, defaultChip), many); err != nil {
@@ -210,6 +217,10 @@ func printExplanation(out io.Writer, p *smelt.Program, e *smelt.Explanation, seq
 	fmt.Fprintf(w, "arena\t%d bytes; no less than %d would do, %d if no values shared memory\n", e.ArenaBytes, e.MinArenaBytes, e.UnplannedBytes)
 	if e.ScratchBytes > 0 {
 		fmt.Fprintf(w, "scratch\t%d bytes of the arena, for widening weights that the CPU multiplies\n", e.ScratchBytes)
+	}
+	if x := e.SameBits; x != nil {
+		fmt.Fprintf(w, "same bits\ta step is predicted to take %.2f ms on %s, %+.0f %%, with %+d dispatches, to have them\n",
+			x.With*1e3, x.Chip, 100*x.More.Seconds/(x.With-x.More.Seconds), x.More.Dispatches)
 	}
 	if x := e.Prediction; x != nil {
 		fmt.Fprintf(w, "\npredicted on %s\t%.1f tokens/s: %.2f ms a step, %.0f %% of the memory bandwidth, bound by %s\n",
