@@ -241,8 +241,15 @@ func Tune(t *ir.Target, chip *Chip) {
 }
 
 // CutAlike makes a target cut contexts as soon as they have more keys than a part, for steps of
-// several sequences: what is cut does not depend then on which of them is the longest.
-func CutAlike(t *ir.Target) { t.SplitContext = t.SplitKeys }
+// several sequences: what is cut does not depend then on which of them is the longest. Such
+// steps have threadgroups enough for parts that leave shorter contexts whole.
+func CutAlike(t *ir.Target) {
+	if t.SplitContext == 0 {
+		return
+	}
+	t.SplitKeys = max(t.SplitKeys, 512)
+	t.SplitContext = t.SplitKeys
+}
 
 // SameBits makes a target use one family of kernels for all rows, however many a step has: of
 // products linear_mat, after norms of their own, and of attention attention_vec, which loads

@@ -206,7 +206,7 @@ func singleQueries(p *phase, v *ir.Value, d emitter, sinks *ir.Value, shape stri
 		d.hints(v, sizes{shape: p.queriesShape(t), tokens: p.bound(Extent(t.Shape[0]))}, ahead)
 	}
 	if p.cut() || sinks != nil && p.cutElsewhere() {
-		cut := p.launch(partition, v, d, sizes{shape: shape}, Setting{"keys": p.chip.partitionKeys()},
+		cut := p.launch(partition, v, d, sizes{shape: shape}, Setting{"keys": p.target.SplitKeys},
 			fmt.Sprintf("contexts over %d keys leave %s idle", p.target.SplitContext, &p.chip))
 		keys := cut.Setting["keys"]
 		cut.why = join(cut.why, by.why)
