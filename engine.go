@@ -10,6 +10,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/engine"
@@ -22,10 +23,11 @@ import (
 // youngest sequence gives up its own and is computed again later, from its tokens. It is
 // safe for concurrent use.
 type Engine struct {
-	loaded *Loaded
-	engine *engine.Engine
-	own    *metal.Executable // nil where the loaded program's serves
-	close  func() error
+	loaded  *Loaded
+	engine  *engine.Engine
+	metrics Metrics
+	own     *metal.Executable // nil where the loaded program's serves
+	close   func() error
 }
 
 // EngineOptions bound an engine. Zero fields take defaults.
@@ -34,6 +36,8 @@ type EngineOptions struct {
 	StepTokens int   // most tokens of a step, of all sequences together; 0: the most of a prefill step
 	BlockSize  int   // tokens of a cache block; 0: the program's, DefaultBlock if it has one block for all
 	CacheBytes int64 // of the cache; 0: what Sequences whole contexts take, at most half of what is free
+
+	Metrics Metrics // is told what the engine does; nil: nobody
 
 	// Speculate and Draft choose how tokens are guessed before they are computed. There is no
 	// way yet: other values than "", "off" and nil give [ErrNoDrafts].
@@ -87,7 +91,7 @@ func (l *Loaded) newEngine(o EngineOptions) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{loaded: l}
+	e := &Engine{loaded: l, metrics: o.Metrics}
 	executable := l.metal
 	if program != l.program {
 		if e.own, err = l.device.Load(program.Plan, l.program.model.tensor); err != nil {
@@ -109,6 +113,11 @@ func (l *Loaded) newEngine(o EngineOptions) (*Engine, error) {
 	if err := e.start(program, executable, limits, o.CacheBytes); err != nil {
 		_ = e.close() // it never was
 		return nil, err
+	}
+	if m := e.metrics; m != nil {
+		e.engine.Observe(func(r engine.Ran) {
+			m.Stepped(EngineStep{r.Took, r.Sequences, r.Tokens, r.Rows, engineStats(r.Stats)})
+		})
 	}
 	l.engines.Store(e, nil)
 	return e, nil
@@ -206,8 +215,9 @@ type EngineStats struct {
 }
 
 // Stats returns them.
-func (e *Engine) Stats() EngineStats {
-	s := e.engine.Stats()
+func (e *Engine) Stats() EngineStats { return engineStats(e.engine.Stats()) }
+
+func engineStats(s engine.Stats) EngineStats {
 	return EngineStats{
 		Waiting: s.Waiting, Running: s.Running, Steps: s.Steps, Tokens: s.Tokens, Preempted: s.Preempted,
 		Asked: s.Pages.Asked, Cached: s.Pages.Cached, Blocks: s.Blocks, Free: s.Free, Evicted: s.Pages.Evicted, Copied: s.Pages.Copied,
@@ -260,6 +270,7 @@ func (e *Engine) submit(ctx context.Context, r Request) (*stream, error) {
 	s := &stream{
 		choice: newChoice(g, e.engine.Vocab(), e.engine.Chooses()), text: text, context: e.Context(),
 		left: cmp.Or(g.N, DefaultGenerated), news: make(chan struct{}, 1), over: make(chan struct{}),
+		metrics: e.metrics, since: time.Now(),
 	}
 	ctx, s.cancel = context.WithCancel(ctx)
 	err = e.engine.Submit(ctx, engine.Request{
@@ -283,6 +294,9 @@ type stream struct {
 	context int
 	left    int
 	last    *Token
+	metrics Metrics
+	since   time.Time // the last token, or the beginning
+	begun   bool
 
 	news   chan struct{} // holds a value where there are tokens
 	over   chan struct{}
@@ -303,6 +317,7 @@ func (s *stream) next(row engine.Row) (id int32, more bool, err error) {
 	if err != nil {
 		return 0, false, err
 	}
+	s.tell()
 	s.left--
 	s.text.add(&t, s.left == 0 || row.Length+1 > s.context)
 	if t.Finish != "" {
@@ -311,6 +326,20 @@ func (s *stream) next(row engine.Row) (id int32, more bool, err error) {
 	}
 	s.push(t)
 	return t.ID, true, nil
+}
+
+// tell says how long a token took.
+func (s *stream) tell() {
+	if s.metrics == nil {
+		return
+	}
+	now := time.Now()
+	if took := now.Sub(s.since); s.begun {
+		s.metrics.NextToken(took)
+	} else {
+		s.metrics.FirstToken(took)
+	}
+	s.since, s.begun = now, true
 }
 
 func (s *stream) push(t Token) {
@@ -328,6 +357,9 @@ func (s *stream) ended(u engine.Usage, err error) {
 	if s.last != nil {
 		s.last.Usage = &s.usage
 		s.push(*s.last)
+	}
+	if s.metrics != nil {
+		s.metrics.Ended(s.usage, err)
 	}
 	close(s.over)
 }

@@ -147,7 +147,8 @@ func TestEngine(t *testing.T) {
 				}
 				block, err := l.OnDevice().InstanceMemory(1)
 				require.NoError(t, err)
-				e := newEngine(t, l, smelt.EngineOptions{CacheBytes: int64(blocks) * block.Cache})
+				var g gauges
+				e := newEngine(t, l, smelt.EngineOptions{CacheBytes: int64(blocks) * block.Cache, Metrics: &g})
 				answers, most := make([]answer, n), make([]int, n)
 				for i := range most {
 					if most[i] = math.MaxInt; i > 1 && r.IntN(8) == 0 {
@@ -161,11 +162,12 @@ func TestEngine(t *testing.T) {
 				wait.Wait()
 				s, err := l.NewSession()
 				require.NoError(t, err)
-				largest, cached := 0.0, 0
+				largest, cached, given := 0.0, 0, 0
 				for i, q := range list {
 					s.Reset()
 					want := collectSome(s.GenerateTokens(t.Context(), q.Tokens, q.Generation), most[i])
 					largest = max(largest, answers[i].sameAs(t, &want, bound, fmt.Sprintf("request %d: %+v", i, q)))
+					given += len(answers[i].tokens)
 					u := answers[i].usage()
 					if u == nil { // broken off
 						require.Len(t, answers[i].tokens, most[i])
@@ -175,7 +177,12 @@ func TestEngine(t *testing.T) {
 					require.Less(t, u.CachedTokens, u.PromptTokens)
 					cached += u.CachedTokens
 				}
+				require.NoError(t, e.Close())
 				stats := e.Stats()
+				require.Equal(t, []int64{int64(n), stats.Steps, 0, 0, int64(stats.Blocks)},
+					[]int64{g.requests.Load(), g.steps.Load(), g.running.Load(), g.waiting.Load(), g.free.Load()})
+				require.GreaterOrEqual(t, g.tokens.Load(), int64(given)) // of some that were broken off, more
+				require.Positive(t, g.batch.Load())
 				t.Logf("log-probabilities at most %.2g off; %d prompt tokens of requests cached; %+v", largest, cached, stats)
 				require.Equal(t, stats.Blocks, stats.Free)
 				require.Positive(t, cached)

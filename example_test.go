@@ -6,6 +6,8 @@ import (
 	"log"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/ir"
@@ -145,6 +147,71 @@ func ExampleSession_Generate() {
 	// Output:
 	// "Leo was afraid of the dark." "\nOne ev"
 	// "" "ening, his sis"
+}
+
+// gauges are what a server might export: here, sums.
+type gauges struct {
+	requests, failed, tokens, steps, cached atomic.Int64
+	first, between                          atomic.Int64 // nanoseconds
+	batch, waiting, running, free           atomic.Int64 // as of the last step
+}
+
+func (g *gauges) FirstToken(t time.Duration) { g.tokens.Add(1); g.first.Add(int64(t)) }
+func (g *gauges) NextToken(t time.Duration)  { g.tokens.Add(1); g.between.Add(int64(t)) }
+
+func (g *gauges) Stepped(s smelt.EngineStep) {
+	g.steps.Add(1)
+	g.batch.Store(int64(s.Sequences))
+	g.waiting.Store(int64(s.Stats.Waiting))
+	g.running.Store(int64(s.Stats.Running))
+	g.free.Store(int64(s.Stats.Free))
+}
+
+func (g *gauges) Ended(u smelt.Usage, err error) {
+	g.requests.Add(1)
+	g.cached.Add(int64(u.CachedTokens))
+	if err != nil {
+		g.failed.Add(1)
+	}
+}
+
+// A server exports what an engine does through an interface of its own.
+func ExampleMetrics() {
+	m, err := smelt.Open("testdata/models/tiny-llama/gguf/tiny-llama-F16.gguf", "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+	p, err := m.Compile(smelt.DefaultOptions())
+	if err != nil {
+		log.Fatal(err)
+	}
+	l, err := p.Load(smelt.Device{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer l.Close()
+	var g gauges
+	e, err := l.NewEngine(smelt.EngineOptions{BlockSize: 4, Metrics: &g})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 2 {
+		r := smelt.Request{Prompt: "Leo was afraid of the dark.", Generation: smelt.Generation{N: 6}}
+		for _, err := range e.Generate(context.Background(), r) {
+			if err != nil {
+				log.Fatal(err)
+			}
+		}
+	}
+	if err := e.Close(); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(g.requests.Load(), "requests,", g.failed.Load(), "failed,", g.tokens.Load(), "tokens in", g.steps.Load(), "steps")
+	fmt.Println("from the cache:", g.cached.Load() > 0, "times:", g.first.Load() > 0 && g.between.Load() > 0)
+	// Output:
+	// 2 requests, 0 failed, 12 tokens in 12 steps
+	// from the cache: true times: true
 }
 
 // A model can be defined in Go: this one says what comes after a token, the next one.

@@ -42,6 +42,8 @@ type Engine struct {
 	decided []*request // by goroutines of their own
 	stats   Stats
 
+	observe func(Ran) // may be nil
+
 	// Of the goroutine that runs steps; while a step runs, those from requests on are of the
 	// one that plans.
 	rows      []*request // of the step that runs or has run
@@ -184,6 +186,17 @@ type Stats struct {
 	Pages pages.Counts
 }
 
+// Ran is a step that was run.
+type Ran struct {
+	Took                    time.Duration // on the device
+	Sequences, Tokens, Rows int
+	Stats                   Stats // after it
+}
+
+// Observe lets a function see every step, from the goroutine that runs them. It is called
+// before the first Submit, if at all.
+func (e *Engine) Observe(step func(Ran)) { e.observe = step }
+
 // New starts an engine with a cache of so many blocks.
 func New(plan *lower.Plan, executable *metal.Executable, limits Limits, blocks int) (*Engine, error) {
 	most := LimitsOf(plan)
@@ -321,8 +334,12 @@ func (e *Engine) Close() error {
 
 func (e *Engine) loop() {
 	for e.ready() {
-		e.step()
+		ran := e.step()
 		e.note()
+		if e.observe != nil {
+			ran.Stats = e.Stats()
+			e.observe(ran)
+		}
 	}
 	close(e.plan)
 	close(e.choose)
@@ -444,10 +461,12 @@ func (e *Engine) prepare() {
 
 // step runs the one that is prepared, prepares another meanwhile, and lets requests choose
 // what follows its rows. What fails ends the requests that run.
-func (e *Engine) step() {
+func (e *Engine) step() Ran {
+	sizes := &e.packed[e.next].Sizes
+	ran := Ran{Sequences: int(sizes[ir.B]), Tokens: int(sizes[ir.T]), Rows: int(sizes[ir.R])}
 	start := time.Now()
 	err := e.run()
-	took := time.Since(start)
+	ran.Took = time.Since(start)
 	if err == nil && len(e.rows) > 0 {
 		err = e.results()
 	}
@@ -467,8 +486,9 @@ func (e *Engine) step() {
 		}
 	default:
 		e.handOut()
-		e.await(max(took/4, leastPatience))
+		e.await(max(ran.Took/4, leastPatience))
 	}
+	return ran
 }
 
 // run runs the prepared step.
