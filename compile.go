@@ -189,6 +189,7 @@ func (o *Options) optimise(r *lower.Range, source *ir.Func) (*ir.Target, *passes
 		target.Act = o.Act
 	}
 	target.OneEach = r.Longest.Max == 1
+	target.Rows = min(int64(o.Sequences), r.MaxT)
 	r.Func = source.Clone()
 	var observer func(string, *ir.Func)
 	if o.Observer != nil {
@@ -236,6 +237,9 @@ func (o *Options) target(maxTokens int64) (*ir.Target, error) {
 	case o.Sequences > 1:
 		lower.CutAlike(t)
 	}
+	if o.Products != nil && maxTokens > t.FewTokens { // what runs on the CPU takes rows as they are
+		t.NormPrologue, t.NormTokens = nil, t.FewTokens
+	}
 	return t, nil
 }
 
@@ -254,19 +258,27 @@ func (o *Options) chip() (*lower.Chip, error) {
 // ranges cuts the sizes of steps into phases, so that each step has one: "decode" takes a
 // token, "batch" one token of each of several sequences, and "prefill" whatever has more
 // than one token of a sequence in it. Few tokens have kernels of their own, so that there
-// are batches of few sequences and of many. A target that splits attention over long
+// are batches of few sequences and of many, and prompts of few tokens. A target that splits attention over long
 // contexts gets two phases, the second for these, of each that decodes.
 func ranges(opts Options) ([]lower.Range, error) {
 	target, err := opts.target(lower.DecodeTokens)
 	if err != nil {
 		return nil, err
 	}
-	context, sequences := int64(opts.Context), int64(opts.Sequences)
+	context, sequences, normed := int64(opts.Context), int64(opts.Sequences), int64(lower.DecodeTokens)
+	if target.NormTokens > target.FewTokens {
+		normed = target.NormTokens
+	}
 	var phases []lower.Range
-	if prefill := min(int64(opts.Prefill), context*sequences); prefill > lower.DecodeTokens {
+	prefill := min(int64(opts.Prefill), context*sequences)
+	for _, least := range []int64{normed + 1, lower.DecodeTokens + 1} {
+		if prefill < least {
+			continue
+		}
 		phases = append(phases, lower.Range{
-			Name: "prefill", MinT: lower.DecodeTokens + 1, MaxT: prefill, Longest: lower.Interval{Min: 2, Max: prefill}, MaxContext: context,
+			Name: "prefill", MinT: least, MaxT: prefill, Longest: lower.Interval{Min: 2, Max: prefill}, MaxContext: context,
 		})
+		prefill = least - 1
 	}
 	decode := func(name string, least, most int64) {
 		r := lower.Range{Name: name, MinT: least, MaxT: most, Longest: lower.Interval{Min: 1, Max: 1}, MaxContext: context}
@@ -279,7 +291,7 @@ func ranges(opts Options) ([]lower.Range, error) {
 	}
 	decode("decode", 1, lower.DecodeTokens)
 	least := int64(lower.DecodeTokens + 1)
-	for _, most := range []int64{min(target.FewTokens, sequences), sequences} {
+	for _, most := range []int64{min(target.FewTokens, sequences), min(normed, sequences), sequences} {
 		if least <= most {
 			decode("batch", least, most)
 			least = most + 1
@@ -344,7 +356,7 @@ func (p *Program) Model() *Model { return p.model }
 // Close closes the program's model.
 func (p *Program) Close() error { return p.model.Close() }
 
-// Phase returns the Plan's phase of that name for steps over the whole context
+// Phase returns the Plan's phase of that name for the largest steps over the whole context
 // and, where the program was compiled here, its graphs. "decode" of several sequences is
 // the phase that takes a token of each.
 func (p *Program) Phase(name string, sequences ...int) (*lower.Phase, *Stages, error) {

@@ -201,3 +201,25 @@ func TestWriteApartOnSmallChips(t *testing.T) {
 	require.Less(t, seconds("m1", "attention_write"), seconds("m1"))
 	require.Greater(t, seconds("m4-max", "attention_write"), seconds("m4-max"))
 }
+
+// TestNormApart: without a chip short prompts normalise in tiles. On a chip where every tile
+// of a wide product would take longer over it than a dispatch does, the norm is one, and
+// explain says why.
+func TestNormApart(t *testing.T) {
+	m, err := Open("arch:llama3.1-8b", "q4_0")
+	require.NoError(t, err)
+	for _, tt := range []struct {
+		chip              string
+		perLayer, outside int
+	}{{"", 6, 3}, {"m1", 8, 3}, {"m3-ultra", 7, 3}} {
+		p, err := m.Compile(Options{Target: "metal", Level: 1, Context: 512, Chip: tt.chip, Prefill: 32})
+		require.NoError(t, err)
+		e, err := p.Explain("prefill")
+		require.NoError(t, err)
+		require.Equal(t, []int{tt.perLayer, tt.outside}, []int{e.DispatchesPerLayer, e.DispatchesOutsideLayers}, tt.chip)
+		said := slices.ContainsFunc(e.Choices, func(c lower.Choice) bool {
+			return c.Op == "rms_norm" && strings.Contains(c.Reason, "µs longer")
+		})
+		require.Equal(t, tt.chip != "", said, "%v", e.Choices)
+	}
+}

@@ -335,7 +335,13 @@ func TestMixturesNotice(t *testing.T) {
 
 // What explain says of a step of several sequences is what such a step executes.
 func TestExplainCountsOfSequences(t *testing.T) {
-	const block, context, sequences = 16, 64, 3
+	for _, sequences := range []int{3, 9} { // whose products are of vectors, and of tiles
+		t.Run(fmt.Sprint(sequences), func(t *testing.T) { explainCounts(t, sequences) })
+	}
+}
+
+func explainCounts(t *testing.T, sequences int) {
+	const block, context = 16, 64
 	m, err := smelt.Open(testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf"), "")
 	require.NoError(t, err)
 	defer m.Close()

@@ -371,26 +371,32 @@ func TestExplainCounts(t *testing.T) {
 		m, err := smelt.Open(testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf"), "")
 		require.NoError(t, err)
 		defer m.Close()
-		p, err := m.Compile(options(t, "emu", ir.F16))
-		require.NoError(t, err)
-		s := sessionOn(t, p, smelt.Device{Name: "emu"})
-		for _, step := range []struct {
-			phase string
-			ids   []int32
-		}{{"prefill", []int32{1, 2, 3, 4}}, {"decode", []int32{5}}} {
-			_, err := s.Feed(t.Context(), step.ids)
+		for prefill, perLayer := range map[int]int{9: 6, 64: 6, 70: 8} {
+			opts := options(t, "emu", ir.F16)
+			opts.Prefill = prefill
+			p, err := m.Compile(opts)
 			require.NoError(t, err)
-			e, err := p.Explain(step.phase)
-			require.NoError(t, err)
-			c := s.OnDevice().Counters()
-			require.Equal(t, e.Dispatches, c.Dispatches, step.phase)
-			require.Equal(t, e.Barriers, c.Barriers, step.phase)
-			require.Equal(t, e.CommandBuffers, c.CommandBuffers, step.phase)
-			ran := map[string]int{}
-			for _, k := range c.Kernels {
-				ran[k.Kernel] = k.Dispatches
+			s := sessionOn(t, p, smelt.Device{Name: "emu"})
+			for _, step := range []struct {
+				phase    string
+				perLayer int
+				ids      []int32
+			}{{"prefill", perLayer, make([]int32, prefill)}, {"decode", 5, []int32{5}}} {
+				_, err := s.Feed(t.Context(), step.ids)
+				require.NoError(t, err)
+				e, err := p.Explain(step.phase)
+				require.NoError(t, err)
+				c := s.OnDevice().Counters()
+				require.Equal(t, step.perLayer, e.DispatchesPerLayer, step.phase)
+				require.Equal(t, e.Dispatches, c.Dispatches, step.phase)
+				require.Equal(t, e.Barriers, c.Barriers, step.phase)
+				require.Equal(t, e.CommandBuffers, c.CommandBuffers, step.phase)
+				ran := map[string]int{}
+				for _, k := range c.Kernels {
+					ran[k.Kernel] = k.Dispatches
+				}
+				require.Equal(t, e.Kernels, ran, step.phase)
 			}
-			require.Equal(t, e.Kernels, ran, step.phase)
 		}
 	}
 }
@@ -438,33 +444,40 @@ func TestLongContext(t *testing.T) {
 	}
 }
 
-// TestFiveDispatches counts what a step of one and of eight decoding sequences launches, for
-// both families and every kind of weights that is common.
+// TestFiveDispatches counts what a step of 1 to 64 decoding sequences launches, and one of
+// 9 to 64 tokens of a prompt, for both families and every kind of weights that is common.
 func TestFiveDispatches(t *testing.T) {
 	for arch, write := range map[string]string{"qwen3-0.6b": "head_norm_rope_kv_write", "llama3.2-1b": "rope_qkv_write"} {
 		for _, weights := range []string{"f16", "q8_0", "q4_0", "q4_k_m"} {
 			m, err := smelt.Open("arch:"+arch, weights)
 			require.NoError(t, err)
 			for context, perLayer := range map[int]int{512: 5, 8192: 6} {
-				steps := []int{1, 8}
-				if weights == "q4_0" {
-					steps = append(steps, 9, 64)
-				}
-				for _, sequences := range steps {
+				for _, sequences := range []int{1, 8, 9, 64} {
 					p, err := m.Compile(smelt.Options{Target: "metal", Level: 1, Context: context, Sequences: sequences})
 					require.NoError(t, err)
 					e, err := p.Explain("decode", sequences)
 					require.NoError(t, err)
-					want, outside := perLayer, 3
-					if sequences > 8 { // norms are dispatches of their own
-						want, outside = perLayer+2, 5
-					}
+					const outside = 3
+					want := perLayer
 					at := fmt.Sprintf("%s %s, %d sequences of %d", arch, weights, sequences, context)
 					require.Equal(t, want, e.DispatchesPerLayer, at)
 					require.Equal(t, outside, e.DispatchesOutsideLayers, at)
 					require.LessOrEqual(t, e.Barriers, want*e.Layers+outside, at)
 					for _, rule := range []string{"kv_replication_elimination", write, "attention_write"} {
 						require.Equal(t, e.Layers, e.Fusions[rule], "%s: %s", at, rule)
+					}
+				}
+				for _, tokens := range []int{9, 32, 64} {
+					p, err := m.Compile(smelt.Options{Target: "metal", Level: 1, Context: context, Prefill: tokens})
+					require.NoError(t, err)
+					e, err := p.Explain("prefill")
+					require.NoError(t, err)
+					at := fmt.Sprintf("%s %s, %d tokens of a prompt of %d", arch, weights, tokens, context)
+					require.Equal(t, 6, e.DispatchesPerLayer, at)
+					require.Equal(t, 3, e.DispatchesOutsideLayers, at)
+					require.LessOrEqual(t, e.Barriers, 6*e.Layers+3, at)
+					for rule, n := range map[string]int{"kv_replication_elimination": e.Layers, write: e.Layers, "norm_prologue": 2*e.Layers + 1, "gather_prologue": 1} {
+						require.Equal(t, n, e.Fusions[rule], "%s: %s", at, rule)
 					}
 				}
 			}
@@ -508,5 +521,33 @@ func TestNamedFusions(t *testing.T) {
 				require.LessOrEqual(t, e.Barriers, 5*tt.layers+e.DispatchesOutsideLayers)
 			}
 		}
+	}
+}
+
+// TestShortPromptBits: prompts of few tokens have the logits, bit for bit, that they have
+// where norms and the choice of rows are dispatches of their own, and so do their first tokens
+// in a longer piece, which is in another phase.
+func TestShortPromptBits(t *testing.T) {
+	for _, model := range trained {
+		ids := make([]int32, 70)
+		for i := range ids {
+			ids[i] = int32(3 + i*7%500)
+		}
+		feed := func(lengths []int, off ...string) (all []float32) {
+			opts := options(t, "emu", ir.F16)
+			opts.Disabled = off
+			s := session(t, testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf"), "emu", opts)
+			at := 0
+			for _, n := range lengths {
+				logits, err := s.Feed(t.Context(), ids[at:at+n])
+				require.NoError(t, err)
+				all, at = append(all, logits...), at+n
+			}
+			return all
+		}
+		short := feed([]int{9, 33, 20})
+		require.Equal(t, feed([]int{9, 33, 20}, "norm_prologue", "gather_prologue"), short, model)
+		width := len(short) / 3
+		require.Equal(t, feed([]int{66})[:width], feed([]int{64, 2})[width:], "%s: a prompt cut and whole", model)
 	}
 }

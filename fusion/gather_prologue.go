@@ -21,7 +21,7 @@ func GatherPrologue() *Rule {
 		Doc:    "the rows that an index names, taken inside the product of them",
 		Anchor: product,
 		Yields: []*Pat{product},
-		Needs:  func(t *ir.Target) bool { return t.NormPrologue && t.Gathers },
+		Needs:  func(t *ir.Target) bool { return len(t.NormPrologue) > 0 && t.Gathers },
 		Where: func(m Match) bool { // what is the residual too must stay
 			attr, _ := ir.AsFusedLinear(m[product])
 			return !attr.Gather && !slices.Contains(m[product].Args[1:], m[gathered])

@@ -14,8 +14,10 @@ import (
 //
 // Every row of x is then normalised once for each group of rows of the weights.
 // That is cheap beside reading the weights for the few tokens of a decode step,
-// and a waste for a prompt: the target says which it is compiled for.
+// and a waste for a prompt: the target says which it is compiled for, and where its rates
+// say which products are too wide ([ir.Target.NormRepeats]).
 func NormPrologue() *Rule {
+	kinds := map[ir.Op]ir.NormKind{ir.OpRMSNorm: ir.RMSNorm, ir.OpLayerNorm: ir.LayerNorm}
 	x := Any()
 	norm := OneOf([]ir.Op{ir.OpRMSNorm, ir.OpLayerNorm}, x, Rest())
 	product := OneOf([]ir.Op{ir.OpLinear, ir.OpFusedLinear}, norm, Rest())
@@ -25,17 +27,18 @@ func NormPrologue() *Rule {
 		Doc:    "the norm of a product's input inside the product",
 		Anchor: product,
 		Yields: []*Pat{product},
-		Needs:  func(t *ir.Target) bool { return t.NormPrologue },
+		Needs:  func(t *ir.Target) bool { return len(t.NormPrologue) > 0 },
+		Pays: func(t *ir.Target, m Match) bool {
+			longer, spared := t.NormRepeats(m[norm], m[product], t.Tokens, t.Rows)
+			return slices.Contains(t.NormPrologue, kinds[m[norm].Op]) && longer <= spared
+		},
 		Where: func(m Match) bool { // what is the residual too must stay
 			attr, _ := ir.AsFusedLinear(m[product])
 			return attr.Norm == ir.NoNorm && !slices.Contains(m[product].Args[1:], m[norm])
 		},
 		Build: func(e *Emitter, m Match) []*ir.Value {
 			attr, operands := ir.AsFusedLinear(m[product])
-			attr.Norm, attr.Eps = ir.RMSNorm, m[norm].Attr.(ir.NormAttr).Eps
-			if m[norm].Op == ir.OpLayerNorm {
-				attr.Norm = ir.LayerNorm
-			}
+			attr.Norm, attr.Eps = kinds[m[norm].Op], m[norm].Attr.(ir.NormAttr).Eps
 			operands.X = m[x]
 			if vectors := m[norm].Args[1:]; len(vectors) > 0 {
 				attr.Gain, operands.Gain = true, vectors[0]

@@ -93,6 +93,7 @@ type LinearAttr struct {
 	Eps        float64    // of Norm
 	Gain       bool       // what was normalised is multiplied by a vector: always of an RMSNorm
 	Shift      bool       // and then added to one: of a LayerNorm
+	Narrow     bool       // what was normalised is rounded to the target's type of activations
 	Gather     bool       // x is rows of a larger one, which a vector of indices names
 	Residual   bool       // the residual is added to the result
 }

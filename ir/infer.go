@@ -632,8 +632,8 @@ func (a LinearAttr) checkNorm() error {
 	switch {
 	case a.Norm >= numNorms:
 		return fmt.Errorf("there is no %s", a.Norm)
-	case a.Norm == RMSNorm && !a.Gain, a.Norm == NoNorm && a.Gain, a.Norm != LayerNorm && a.Shift, a.Shift && !a.Gain:
-		return fmt.Errorf("a norm of kind %s with gain %v, shift %v", a.Norm, a.Gain, a.Shift)
+	case a.Norm == RMSNorm && !a.Gain, a.Norm == NoNorm && a.Gain, a.Norm != LayerNorm && a.Shift, a.Shift && !a.Gain, a.Norm == NoNorm && a.Narrow:
+		return fmt.Errorf("a norm of kind %s with gain %v, shift %v, narrow %v", a.Norm, a.Gain, a.Shift, a.Narrow)
 	}
 	return nil
 }

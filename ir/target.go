@@ -17,9 +17,13 @@ type Target struct {
 	// FewTokens is the most tokens of a step that share one pass over the weights, in
 	// products of a matrix and a few vectors.
 	FewTokens int64
-	// NormPrologue says that fused_linear may normalise its input in this range of
-	// token counts.
-	NormPrologue bool
+	// NormPrologue lists the norms that fused_linear may apply to its input in this range
+	// of token counts, and NormTokens is the most tokens for which it has any.
+	NormPrologue []NormKind
+	NormTokens   int64
+	// NormColumns is how many columns of such a product of many tokens share a
+	// normalised input.
+	NormColumns int64
 	// SameBits says that a token's results shall have the same bits in every step that computes
 	// it: kernels of one family serve all rows.
 	SameBits bool
@@ -27,6 +31,8 @@ type Target struct {
 	// than one of them.
 	Tokens  int64
 	OneEach bool
+	// Rows is how many rows of logits such a step is taken to want.
+	Rows int64
 	// Rates are what choices between ops go by; without any, fewer dispatches are better.
 	Rates Rates
 	// Gathers says that fused_linear may take its input's rows by an index where it may
@@ -76,9 +82,9 @@ type Schedule struct {
 	Family, Cores int
 }
 
-// Rates are times in µs: of a byte to or from memory, of a floating-point operation, and
-// from the end of a dispatch to the start of one that waits for it.
-type Rates struct{ Byte, Op, Wait float64 }
+// Rates are times in µs: of a byte to or from memory, of a floating-point operation, of one
+// in products of tiles, and from the end of a dispatch to the start of one that waits for it.
+type Rates struct{ Byte, Op, Tile, Wait float64 }
 
 // RotationWork is what the cosine and the sine of a rotation cost for an element, in
 // operations as [Op.Work] counts them: some forty for either of a pair, whose angle reaches
@@ -100,6 +106,24 @@ func (t *Target) WriteRepeats(write *Value, tokens int64) (longer, spared float6
 		longer = float64(tokens*head*(2*heads*(each+RotationWork)-(heads+kv)*each)) * t.Rates.Op
 	}
 	moved := t.Act.Bytes(head*(2*heads+2*kv)) + c.DType.Bytes(head*2*kv)
+	return longer, t.Rates.Wait + float64(tokens*moved)*t.Rates.Byte
+}
+
+// NormRepeats compares what a product takes longer where each group of its columns normalises
+// the input for itself with what the norm takes by itself, in a step of so many tokens that
+// wants so many rows of logits. Few rows share a pass over the weights, whose bytes they wait
+// for meanwhile.
+func (t *Target) NormRepeats(norm, product *Value, tokens, rows int64) (longer, spared float64) {
+	width := norm.Type.Shape.Last()
+	tokens = product.Type.Shape[0].Eval(&Sizes{T: tokens, R: rows})
+	if tokens > t.FewTokens {
+		groups := (product.Type.Shape.Last() + t.NormColumns - 1) / t.NormColumns
+		if a, ok := product.Attr.(LinearAttr); ok && a.Gated {
+			groups *= 2
+		}
+		longer = float64(tokens*width*(groups-1)*norm.Op.Work(nil)) * t.Rates.Tile
+	}
+	moved := norm.Args[0].Type.DType.Bytes(width) + t.Act.Bytes(width) // read by the norm, and what it leaves
 	return longer, t.Rates.Wait + float64(tokens*moved)*t.Rates.Byte
 }
 

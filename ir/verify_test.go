@@ -213,6 +213,7 @@ func TestInfer(t *testing.T) {
 		{line: `fused_linear v9 v10 {weights=1 activation=clamped_swiglu}`, typ: "f32[T,64]", fails: "exists as a gate only"},
 		{line: `fused_linear v9 v10 {weights=1 norm=rms}`, typ: "f32[T,64]", fails: "a norm of kind rms with gain false"},
 		{line: `fused_linear v9 v10 v11 {weights=1 gain=true}`, typ: "f32[T,64]", fails: "a norm of kind none with gain true"},
+		{line: `fused_linear v9 v10 {weights=1 narrow=true}`, typ: "f32[T,64]", fails: "a norm of kind none"},
 		{line: `fused_linear v9 v10 v11 {weights=1 norm=layer shift=true}`, typ: "f32[T,64]", fails: "gain false, shift true"},
 		{line: `fused_linear v9 v10 v11 v12 {weights=1 norm=layer gain=true shift=true}`, typ: "f32[T,64]", fails: "shift (v12) is f32[16], want shape [64]"},
 

@@ -58,7 +58,7 @@ func checkLinear(c *checker) {
 	}
 	norm, _ := c.constant("fc_norm")
 	c.require(int(norm) < len(norms), "fc_norm", "%d is unknown", norm)
-	if norm == rmsNorm || c.on("fc_gain") {
+	if norm == rmsNorm || c.on("fc_gain") || c.kernel.Family == "norm_linear_mat" {
 		c.dense("gain", p.K)
 	}
 	if c.on("fc_shift") {
@@ -73,7 +73,7 @@ func checkLinear(c *checker) {
 		c.grid(tiles(uint32(columns), rows*max(c.Group[0]/32, 1)), tiles(p.Tokens, tokens), 1)
 	} else {
 		tile, width := c.choice("fc_tile", MatTokens, 2*MatTokens), uint32(MatColumns)
-		if c.arg("x").Element == Float {
+		if MatTile(c.kernel) == Float {
 			tile = MatTokens
 		}
 		if gated {

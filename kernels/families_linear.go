@@ -1,6 +1,9 @@
 package kernels
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 const (
 	linearArgs = "0 x read $0; 1 w0 read uchar; 2 w1 read uchar?; 3 w2 read uchar?; 4 out write $1; " +
@@ -22,12 +25,27 @@ var linearFamilies = []family{
 		constants:  linearConstants + "; 5 fc_norm uint?; 6 fc_rows uint?; 7 fc_tokens uint?; 10 fc_gain bool?; 11 fc_shift bool?; 12 fc_gather bool?",
 		maxThreads: 256},
 	{name: "linear_mat", check: checkLinear, file: "linear_mat.metal", summary: "x·Wᵀ in tiles of 32 or 64 tokens × 64 columns",
-		instances: linearTypes, args: linearArgs, params: LinearParams{}, paramsIndex: 5,
-		constants: linearConstants + "; 6 fc_tile uint?", maxThreads: 128,
-		threadgroup: func(e []Element) int {
-			if e[0] == Float {
-				return 96 * 68 * 4
-			}
-			return 128 * 72 * 2
-		}},
+		instances: linearTypes, args: linearArgs + "; 12 rows read int?", params: LinearParams{}, paramsIndex: 5,
+		constants: linearConstants + "; 6 fc_tile uint?; 12 fc_gather bool?", maxThreads: 128,
+		threadgroup: func(e []Element) int { return matTiles(e[0]) }},
+	{name: "norm_linear_mat", check: checkLinear, file: "linear_mat.metal", summary: "linear_mat of RMSNorm(x), in tiles of the second type",
+		instances: []string{"f32_f32_f32", "f32_f16_f16", "f32_f16_f32", "f16_f16_f16", "f16_f16_f32",
+			"f32_bf16_bf16", "f32_bf16_f32", "bf16_bf16_bf16", "bf16_bf16_f32"},
+		args:   strings.Replace(linearArgs, "$1", "$2", 1) + "; 7 gain read float; 12 rows read int?",
+		params: LinearParams{}, paramsIndex: 5, constants: linearConstants + "; 6 fc_tile uint?; 12 fc_gather bool?", maxThreads: 128,
+		threadgroup: func(e []Element) int { return matTiles(e[1]) + 2*MatTokens*4 }},
+}
+
+// MatTile is the type of the tiles of linear_mat, that of x, or of norm_linear_mat.
+func MatTile(k *Kernel) Element {
+	types := strings.Split(strings.TrimPrefix(k.Name, k.Family+"_"), "_")
+	return suffixes[types[len(types)-2]]
+}
+
+// matTiles is the threadgroup memory of linear_mat's tiles of a type.
+func matTiles(e Element) int {
+	if e == Float {
+		return 96 * 68 * 4
+	}
+	return 128 * 72 * 2
 }

@@ -5,7 +5,7 @@
 #include "activation.h"
 using namespace metal;
 
-// As in linear_vec.metal, whose norm prologue (5, 10, 11) has no place here.
+// As in linear_vec.metal. Of its norms (5, 10, 11) norm_linear_mat has one.
 constant uint fc_type0 [[function_constant(0)]];
 constant uint fc_type1 [[function_constant(1)]];
 constant uint fc_type2 [[function_constant(2)]];
@@ -15,6 +15,7 @@ constant uint fc_activation [[function_constant(4)]];
 constant uint fc_tile [[function_constant(6)]];
 constant bool fc_bias [[function_constant(8)]];
 constant bool fc_gated [[function_constant(9)]];
+constant bool fc_gather [[function_constant(12)]];
 
 constant uint type1 = is_function_constant_defined(fc_type1) ? fc_type1 : SMELT_NONE;
 constant uint type2 = is_function_constant_defined(fc_type2) ? fc_type2 : SMELT_NONE;
@@ -22,6 +23,7 @@ constant bool has_residual = is_function_constant_defined(fc_residual) ? fc_resi
 constant uint activation = is_function_constant_defined(fc_activation) ? fc_activation : SMELT_ACTIVATION_NONE;
 constant bool has_bias = is_function_constant_defined(fc_bias) ? fc_bias : false;
 constant bool is_gated = is_function_constant_defined(fc_gated) ? fc_gated : false;
+constant bool has_rows = is_function_constant_defined(fc_gather) ? fc_gather : false;
 constant uint tile_tokens = is_function_constant_defined(fc_tile) ? fc_tile : 32;
 
 // Rows of a tile of x or W lie this many elements apart: 64 and 16 bytes that spread
@@ -91,19 +93,28 @@ inline void put8(threadgroup float *to, thread const float *v) {
     words[1] = float4(v[4], v[5], v[6], v[7]);
 }
 
+// Norm is the RMSNorm of a row of x, or none: what its elements are multiplied by.
+struct Norm {
+    device const float *gain;
+    float scale;
+};
+
 // load_tiles fills the tiles with columns first … first+63 of M rows of x and 64 rows
 // of W; where not all of them are Whole, with zeros past the end of a row. Of W a
 // thread decodes half of a row, of x a part that 128/M threads share.
-template <typename X, uint M, bool Whole>
-inline void load_tiles(device const X *x, thread const Row &w, uint k, uint first, threadgroup X *x_tile,
-                       threadgroup X *w_tile, uint tid) {
+template <typename I, typename X, uint M, bool Whole, bool Normed>
+inline void load_tiles(device const I *x, thread const Norm &norm, thread const Row &w, uint k, uint first,
+                       threadgroup X *x_tile, threadgroup X *w_tile, uint tid) {
     const uint part = tid % (128 / M);
     threadgroup X *x_to = x_tile + tid / (128 / M) * STRIDE + part * (M / 2);
     for (uint i = 0; i < M / 2; i += 8) {
         const uint at = first + part * (M / 2) + i;
         float v[8];
-        UNROLL for (uint j = 0; j < 8; j++)
+        UNROLL for (uint j = 0; j < 8; j++) {
             v[j] = Whole || at + j < k ? float(x[at + j]) : 0.0f;
+            if (Normed)
+                v[j] = v[j] * norm.scale * (Whole || at + j < k ? norm.gain[at + j] : 0.0f);
+        }
         put8(x_to + i, v);
     }
     threadgroup X *w_to = w_tile + tid / 2 * STRIDE;
@@ -147,15 +158,56 @@ inline void accumulate(threadgroup const X *x_tile, threadgroup const X *w_tile,
 }
 
 // step loads the tiles of 64 columns and adds their products.
-template <typename X, uint M, bool Whole>
-inline void step(device const X *x, thread const Row &w, uint k, uint first, threadgroup X *x_tile,
-                 threadgroup X *w_tile, uint tid, uint sg, uint live, thread Part<M> &acc) {
-    load_tiles<X, M, Whole>(x, w, k, first, x_tile, w_tile, tid);
+template <typename I, typename X, uint M, bool Whole, bool Normed>
+inline void step(device const I *x, thread const Norm &norm, thread const Row &w, uint k, uint first,
+                 threadgroup X *x_tile, threadgroup X *w_tile, uint tid, uint sg, uint live, thread Part<M> &acc) {
+    load_tiles<I, X, M, Whole, Normed>(x, norm, w, k, first, x_tile, w_tile, tid);
     threadgroup_barrier(mem_flags::mem_threadgroup);
     if (live == M / 16)
         accumulate<X, M, true>(x_tile, w_tile, sg, live, acc);
     else if (live > 0)
         accumulate<X, M, false>(x_tile, w_tile, sg, live, acc);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+}
+
+// Input is the rows of x that a product is made of, and those that their norms take:
+// buffers of the kernel.
+template <typename I> struct Input {
+    device const I *x;
+    device const int *rows;
+    device const float *gain;
+    threadgroup float *scales; // of the tile's tokens
+};
+
+// row_at finds a token's row of x.
+template <typename I> inline device const I *row_at(thread const Input<I> &in, constant LinearParams &p, uint token) {
+    return in.x + ulong(has_rows ? uint(in.rows[token]) : token) * p.x_stride;
+}
+
+// find_scales leaves 1 / sqrt(mean(x²) + eps) of each of the tile's tokens, a simdgroup
+// every fourth of them. The squares of a row are summed in the order of 256 threads of
+// rms_norm (norm.metal), so that a result has the bits that it has of a normalised x.
+template <typename I>
+inline void find_scales(thread const Input<I> &in, constant LinearParams &p, uint first, uint count, uint sg,
+                        uint lane) {
+    for (uint row = sg; row < count; row += 4) {
+        device const I *x = row_at(in, p, first + row);
+        float4 sums[2] = {float4(0.0f), float4(0.0f)}; // of rms_norm's eight simdgroups
+        for (uint start = lane * 4; start < p.k; start += 1024) {
+            UNROLL for (uint i = 0; i < 8; i++) {
+                const uint at = start + i * 128, end = min(at + 4, p.k);
+                for (uint j = at; j < end; j++)
+                    sums[i / 4][i % 4] += float(x[j]) * float(x[j]);
+            }
+        }
+        sums[0] = simd_sum(sums[0]);
+        sums[1] = simd_sum(sums[1]);
+        float squares = 0.0f;
+        UNROLL for (uint i = 0; i < 8; i++)
+            squares += sums[i / 4][i % 4];
+        if (lane == 0)
+            in.scales[row] = precise::rsqrt(squares / float(p.k) + p.eps);
+    }
     threadgroup_barrier(mem_flags::mem_threadgroup);
 }
 
@@ -179,14 +231,21 @@ inline float bias_of(thread const Epilogue &e, constant LinearParams &p, uint c)
 
 // multiply makes the tile of M tokens from first_token on and 64 rows of W from
 // first_column on; of a gate 32 rows of each weight.
-template <typename X, typename O, uint M>
-inline void multiply(device const X *x, thread const Row &w, device O *out, constant LinearParams &p,
+template <typename I, typename X, typename O, uint M, bool Normed>
+inline void multiply(thread const Input<I> &in, thread const Row &w, device O *out, constant LinearParams &p,
                      thread const Epilogue &end, uint first_token, uint first_column, uint columns,
                      threadgroup float *memory, uint tid, uint sg) {
     threadgroup X *x_tile = (threadgroup X *)memory;
     threadgroup X *w_tile = x_tile + M * STRIDE;
     // Rows past the end repeat the last one; their products are dropped.
-    device const X *x_row = x + ulong(min(first_token + tid / (128 / M), p.tokens - 1)) * p.x_stride;
+    const uint count = min(M, p.tokens - first_token), own_row = min(tid / (128 / M), count - 1);
+    device const I *x_row = row_at(in, p, first_token + own_row);
+    Norm norm;
+    if (Normed) {
+        find_scales(in, p, first_token, count, sg, tid % 32);
+        norm.gain = in.gain;
+        norm.scale = in.scales[own_row];
+    }
     // Matrices of the simdgroup's part that have tokens.
     const uint start = min(first_token + sg / 2 * (M / 2), p.tokens);
     const uint live = min((p.tokens - start + 7) / 8, M / 16);
@@ -196,9 +255,9 @@ inline void multiply(device const X *x, thread const Row &w, device O *out, cons
         acc.at[i] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
     const uint whole = p.k & ~63u;
     for (uint k = 0; k < whole; k += 64)
-        step<X, M, true>(x_row, w, p.k, k, x_tile, w_tile, tid, sg, live, acc);
+        step<I, X, M, true, Normed>(x_row, norm, w, p.k, k, x_tile, w_tile, tid, sg, live, acc);
     if (whole < p.k)
-        step<X, M, false>(x_row, w, p.k, whole, x_tile, w_tile, tid, sg, live, acc);
+        step<I, X, M, false, Normed>(x_row, norm, w, p.k, whole, x_tile, w_tile, tid, sg, live, acc);
 
     threadgroup float *quarter = memory + sg / 2 * (M / 2) * OUT_STRIDE + sg % 2 * 32;
     UNROLL for (uint i = 0; i < M / 4; i++)
@@ -224,6 +283,45 @@ inline void multiply(device const X *x, thread const Row &w, device O *out, cons
             v += end.residual[at];
         out[at] = O(v);
     }
+}
+
+// Weights are the matrices side by side: buffers of the kernel.
+struct Weights {
+    device const uchar *w0;
+    device const uchar *w1;
+    device const uchar *w2;
+};
+
+// weight_row finds the row of W that a thread loads.
+inline Row weight_row(thread const Weights &w, constant LinearParams &p, uint first_column, uint columns, uint tid) {
+    if (is_gated) {
+        const uint n = min(first_column + tid / 2 % 32, p.n0 - 1);
+        return tid / 64 == 0 ? row_of(w.w0, 0, fc_type0, p.n0, p.k, n) : row_of(w.w1, 1, type1, p.n1, p.k, n);
+    }
+    const uint n = min(first_column + tid / 2, columns - 1);
+    if (n < p.n0)
+        return row_of(w.w0, 0, fc_type0, p.n0, p.k, n);
+    if (n < p.n0 + p.n1)
+        return row_of(w.w1, 1, type1, p.n1, p.k, n - p.n0);
+    return row_of(w.w2, 2, type2, p.n2, p.k, n - p.n0 - p.n1);
+}
+
+// Elements of threadgroup memory for the tiles: 128 rows of 72, or 96 of 68 floats.
+#define TILES (sizeof(X) == 4 ? 96 * 68 * 4 / 16 : 128 * 72 * 2 / 16)
+
+// threadgroup_tile makes the threadgroup's tile.
+template <typename I, typename X, typename O, bool Normed>
+inline void threadgroup_tile(thread const Input<I> &in, thread const Weights &weights, device O *out,
+                             constant LinearParams &p, thread const Epilogue &end, threadgroup float4 *memory,
+                             uint3 group, uint tid, uint sg) {
+    const uint columns = is_gated ? p.n0 : p.n0 + p.n1 + p.n2;
+    const uint first_column = group.y * (is_gated ? 32 : 64);
+    const Row w = weight_row(weights, p, first_column, columns, tid);
+    threadgroup float *tiles = (threadgroup float *)memory;
+    if (sizeof(X) == 2 && tile_tokens == 64)
+        multiply<I, X, O, 64, Normed>(in, w, out, p, end, group.x * 64, first_column, columns, tiles, tid, sg);
+    else
+        multiply<I, X, O, 32, Normed>(in, w, out, p, end, group.x * 32, first_column, columns, tiles, tid, sg);
 }
 
 // linear_mat computes what linear_vec does, without its norm prologue, in tiles of
@@ -254,36 +352,16 @@ kernel void linear_mat(device const X *x [[buffer(0)]],            // [tokens, k
                        device const float *bias0 [[buffer(8)]],    // [n0]
                        device const float *bias1 [[buffer(9)]],    // [n1]
                        device const float *bias2 [[buffer(10)]],   // [n2]
+                       device const int *rows [[buffer(12)]],      // [tokens]
                        uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]],
                        uint sg [[simdgroup_index_in_threadgroup]]) {
-    // 128 rows of 72 elements, or 96 of 68 floats.
-    threadgroup float4 memory[sizeof(X) == 4 ? 96 * 68 * 4 / 16 : 128 * 72 * 2 / 16];
-
-    const uint columns = is_gated ? p.n0 : p.n0 + p.n1 + p.n2;
-    const uint first_column = group.y * (is_gated ? 32 : 64);
-    Row w;
-    if (is_gated) {
-        const uint n = min(first_column + tid / 2 % 32, p.n0 - 1);
-        w = tid / 64 == 0 ? row_of(w0, 0, fc_type0, p.n0, p.k, n) : row_of(w1, 1, type1, p.n1, p.k, n);
-    } else {
-        const uint n = min(first_column + tid / 2, columns - 1);
-        if (n < p.n0)
-            w = row_of(w0, 0, fc_type0, p.n0, p.k, n);
-        else if (n < p.n0 + p.n1)
-            w = row_of(w1, 1, type1, p.n1, p.k, n - p.n0);
-        else
-            w = row_of(w2, 2, type2, p.n2, p.k, n - p.n0 - p.n1);
-    }
-    Epilogue end;
-    end.residual = residual;
-    end.bias0 = bias0;
-    end.bias1 = bias1;
-    end.bias2 = bias2;
-    threadgroup float *tiles = (threadgroup float *)memory;
-    if (sizeof(X) == 2 && tile_tokens == 64)
-        multiply<X, O, 64>(x, w, out, p, end, group.x * 64, first_column, columns, tiles, tid, sg);
-    else
-        multiply<X, O, 32>(x, w, out, p, end, group.x * 32, first_column, columns, tiles, tid, sg);
+    threadgroup float4 memory[TILES];
+    Input<X> in;
+    in.x = x;
+    in.rows = rows;
+    const Weights weights = {w0, w1, w2};
+    const Epilogue end = {residual, bias0, bias1, bias2};
+    threadgroup_tile<X, X, O, false>(in, weights, out, p, end, memory, group, tid, sg);
 }
 
 template [[host_name("linear_mat_f32_f32")]] kernel decltype(linear_mat<float, float>) linear_mat<float, float>;
@@ -293,3 +371,52 @@ template [[host_name("linear_mat_f16_f32")]] kernel decltype(linear_mat<half, fl
 template [[host_name("linear_mat_f16_f16")]] kernel decltype(linear_mat<half, half>) linear_mat<half, half>;
 template [[host_name("linear_mat_bf16_f32")]] kernel decltype(linear_mat<bfloat, float>) linear_mat<bfloat, float>;
 template [[host_name("linear_mat_bf16_bf16")]] kernel decltype(linear_mat<bfloat, bfloat>) linear_mat<bfloat, bfloat>;
+
+// norm_linear_mat computes what linear_mat does of x · gain / sqrt(mean(x²) + eps), which
+// it rounds to the type X of its tiles: the bits of rms_norm and linear_mat, a dispatch
+// less. A threadgroup reads its rows of x twice, and all threadgroups side by side read
+// and normalise the same ones: that is for a few tiles of tokens.
+//
+// Grid (ceil(tokens/fc_tile), ceil(N/64), 1), or ceil(N/32) of a gate, of 128 threads.
+// Threadgroup memory: as linear_mat, and a float for each of 64 tokens.
+template <typename I, typename X, typename O>
+kernel void norm_linear_mat(device const I *x [[buffer(0)]],            // [tokens, k], rows x_stride apart
+                            device const uchar *w0 [[buffer(1)]],       // [n0, k] in blocks of its type
+                            device const uchar *w1 [[buffer(2)]],       // [n1, k]
+                            device const uchar *w2 [[buffer(3)]],       // [n2, k]
+                            device O *out [[buffer(4)]],                // [tokens, N], rows out_stride apart
+                            constant LinearParams &p [[buffer(5)]],     //
+                            device const float *residual [[buffer(6)]], // [tokens, N], rows out_stride apart
+                            device const float *gain [[buffer(7)]],     // [k]
+                            device const float *bias0 [[buffer(8)]],    // [n0]
+                            device const float *bias1 [[buffer(9)]],    // [n1]
+                            device const float *bias2 [[buffer(10)]],   // [n2]
+                            device const int *rows [[buffer(12)]],      // [tokens]
+                            uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]],
+                            uint sg [[simdgroup_index_in_threadgroup]]) {
+    threadgroup float4 memory[TILES];
+    threadgroup float scales[64];
+    const Input<I> in = {x, rows, gain, scales};
+    const Weights weights = {w0, w1, w2};
+    const Epilogue end = {residual, bias0, bias1, bias2};
+    threadgroup_tile<I, X, O, true>(in, weights, out, p, end, memory, group, tid, sg);
+}
+
+template [[host_name("norm_linear_mat_f32_f32_f32")]] kernel decltype(norm_linear_mat<float, float, float>)
+    norm_linear_mat<float, float, float>;
+template [[host_name("norm_linear_mat_f32_f16_f16")]] kernel decltype(norm_linear_mat<float, half, half>)
+    norm_linear_mat<float, half, half>;
+template [[host_name("norm_linear_mat_f32_f16_f32")]] kernel decltype(norm_linear_mat<float, half, float>)
+    norm_linear_mat<float, half, float>;
+template [[host_name("norm_linear_mat_f16_f16_f16")]] kernel decltype(norm_linear_mat<half, half, half>)
+    norm_linear_mat<half, half, half>;
+template [[host_name("norm_linear_mat_f16_f16_f32")]] kernel decltype(norm_linear_mat<half, half, float>)
+    norm_linear_mat<half, half, float>;
+template [[host_name("norm_linear_mat_f32_bf16_bf16")]] kernel decltype(norm_linear_mat<float, bfloat, bfloat>)
+    norm_linear_mat<float, bfloat, bfloat>;
+template [[host_name("norm_linear_mat_f32_bf16_f32")]] kernel decltype(norm_linear_mat<float, bfloat, float>)
+    norm_linear_mat<float, bfloat, float>;
+template [[host_name("norm_linear_mat_bf16_bf16_bf16")]] kernel decltype(norm_linear_mat<bfloat, bfloat, bfloat>)
+    norm_linear_mat<bfloat, bfloat, bfloat>;
+template [[host_name("norm_linear_mat_bf16_bf16_f32")]] kernel decltype(norm_linear_mat<bfloat, bfloat, float>)
+    norm_linear_mat<bfloat, bfloat, float>;

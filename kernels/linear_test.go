@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -171,7 +172,7 @@ func (s linearShape) launch(l *launch, vec bool, types []kernels.Element, tokens
 		tile := 32
 		if s.tile != 0 {
 			l.constants["fc_tile"] = uint32(s.tile)
-			if types[0] != kernels.Float {
+			if tileOf(types) != kernels.Float {
 				tile = s.tile
 			}
 		}
@@ -214,6 +215,11 @@ func (c linearCase) String() string {
 	}
 	return s
 }
+
+// tileOf is the type that linear_mat multiplies in, given the types of an instance.
+func tileOf(types []kernels.Element) kernels.Element { return types[len(types)-2] }
+
+func outOf(types []kernels.Element) kernels.Element { return types[len(types)-1] }
 
 func linearCases(vec bool) []linearCase {
 	var out []linearCase
@@ -287,6 +293,80 @@ func testLinear(t *testing.T, family string) {
 	instances(t, family, func(t *testing.T, name string, types []kernels.Element) {
 		for _, c := range linearCases(vec) {
 			t.Run(c.String(), func(t *testing.T) { c.check(t, name, types, vec) })
+		}
+	})
+}
+
+// TestNormLinearMat runs forms of linear_mat with the norm of their input.
+func TestNormLinearMat(t *testing.T) {
+	instances(t, "norm_linear_mat", func(t *testing.T, name string, types []kernels.Element) {
+		for i, c := range linearCases(false) {
+			if !everything() && i%3 != 0 {
+				continue
+			}
+			c.norm, c.gain = ir.RMSNorm, true
+			t.Run(c.String(), func(t *testing.T) { c.check(t, name, types, false) })
+		}
+	})
+}
+
+// TestNormLinearMatBits: what norm_linear_mat makes of rows of x, taken by an index or as they
+// lie, has the bits of linear_mat of what rms_norm leaves of them, in tiles of either size.
+func TestNormLinearMatBits(t *testing.T) {
+	instances(t, "norm_linear_mat", func(t *testing.T, name string, types []kernels.Element) {
+		suffixes := strings.Split(strings.TrimPrefix(name, "norm_linear_mat_"), "_")
+		normName, matName := "rms_norm_"+suffixes[0]+"_"+suffixes[1], "linear_mat_"+suffixes[1]+"_"+suffixes[2]
+		for _, tokens := range few([]int{67}, []int{1, 5, 32, 64, 67, 130}) {
+			for _, k := range few([]int{20, 1284}, []int{4, 20, 130, 172, 1024, 1028, 2052, 4100}) {
+				for _, tile := range []int{32, 64} {
+					t.Run(fmt.Sprintf("%dx%d by %d", tokens, k, tile), func(t *testing.T) {
+						const columns = 37
+						rng := newRand(t.Name())
+						w := newWeight(t, rng, ir.F16, 2*columns, k)
+						shape := linearShape{tile: tile}
+						x, gain := random(rng, types[0], tokens*k), random(rng, kernels.Float, k)
+						index := make([]int32, tokens)
+						for i := range index {
+							index[i] = int32(i * i % tokens)
+						}
+						taken := filled(types[0], tokens*k, func(i int) float64 { return x.at(int(index[i/k])*k + i%k) })
+						product := func(kernel string, types []kernels.Element, x tensor) launch {
+							l := launch{
+								kernel:    kernel,
+								constants: map[string]uint32{"fc_type0": uint32(ir.F16)},
+								buffers:   map[string]tensor{"x": x, "w0": w.bytes, "out": result(outOf(types), tokens*2*columns)},
+								params:    kernels.LinearParams{Tokens: uint32(tokens), K: uint32(k), N0: 2 * columns, XStride: uint32(k), OutStride: 2 * columns, Eps: linearEps},
+							}
+							shape.launch(&l, false, types, tokens, 2*columns, false)
+							return l
+						}
+						for _, from := range []tensor{x, taken} {
+							normed := launch{
+								kernel:  normName,
+								buffers: map[string]tensor{"x": from, "weight": gain, "out": result(types[1], tokens*k)},
+								params:  kernels.NormParams{Rows: uint32(tokens), Width: uint32(k), XStride: uint32(k), Eps: linearEps},
+								grid:    [3]int{tokens, 1, 1}, group: min(256, ceil(ceil(k, 4), 32)*32),
+							}.run(t)["out"]
+							want := product(matName, types[1:], normed).run(t)["out"]
+							fused := product(name, types, from)
+							fused.buffers["gain"] = gain
+							agree(t, want, fused.run(t)["out"])
+							if &from.bytes[0] == &taken.bytes[0] {
+								fused.buffers["x"], fused.buffers["rows"], fused.constants["fc_gather"] = x, ints(index), 1
+								agree(t, want, fused.run(t)["out"], "gathered")
+								plain := product(matName, types[1:], normed)
+								rows := filled(types[1], tokens*k, func(i int) float64 { return normed.at((tokens-1-i/k)*k + i%k) })
+								back := make([]int32, tokens)
+								for i := range back {
+									back[i] = int32(tokens - 1 - i)
+								}
+								plain.buffers["x"], plain.buffers["rows"], plain.constants["fc_gather"] = rows, ints(back), 1
+								agree(t, want, plain.run(t)["out"], "linear_mat gathers")
+							}
+						}
+					})
+				}
+			}
 		}
 	})
 }
@@ -418,7 +498,7 @@ func (c linearCase) check(t *testing.T, name string, types []kernels.Element, ve
 	l := launch{
 		kernel:    name,
 		constants: map[string]uint32{},
-		buffers:   map[string]tensor{"x": x, "out": result(types[1], c.tokens*outStride)},
+		buffers:   map[string]tensor{"x": x, "out": result(outOf(types), c.tokens*outStride)},
 	}
 	c.shape.launch(&l, vec, types, c.tokens, columns, c.gated)
 	params := kernels.LinearParams{Tokens: uint32(c.tokens), K: uint32(c.k), XStride: uint32(xStride), OutStride: uint32(outStride), Eps: linearEps}
@@ -445,7 +525,7 @@ func (c linearCase) check(t *testing.T, name string, types []kernels.Element, ve
 	if c.act != ir.NoActivation {
 		l.constants["fc_activation"] = uint32(c.act)
 	}
-	if c.norm != ir.NoNorm {
+	if c.norm != ir.NoNorm && vec {
 		l.constants["fc_norm"] = uint32(c.norm)
 	}
 	if c.gain {
@@ -470,7 +550,7 @@ func (c linearCase) check(t *testing.T, name string, types []kernels.Element, ve
 	got := l.run(t)["out"]
 	if !vec {
 		for i := range weights {
-			weights[i].values = filled(types[0], len(weights[i].values), func(j int) float64 { return weights[i].values[j] }).values()
+			weights[i].values = filled(tileOf(types), len(weights[i].values), func(j int) float64 { return weights[i].values[j] }).values()
 		}
 	}
 	c.compare(t, got, types, x, weights, extra)
@@ -490,7 +570,7 @@ func (c linearCase) compare(t *testing.T, got tensor, types []kernels.Element, x
 	columns := c.columns()
 	xStride, outStride := max(c.xStride, c.k), max(c.outStride, columns)
 	var want []product
-	dense := tensor{element: types[1]}
+	dense := tensor{element: outOf(types)}
 	for token := range c.tokens {
 		row := make([]float64, c.k)
 		squares := 0.0
@@ -534,8 +614,8 @@ func (c linearCase) compare(t *testing.T, got tensor, types []kernels.Element, x
 		for n := columns; n < outStride; n++ {
 			require.True(t, math.IsNaN(got.at(token*outStride+n)), "written between rows")
 		}
-		written := got.bytes[token*outStride*types[1].Size():]
-		dense.bytes = append(dense.bytes, written[:columns*types[1].Size()]...)
+		size := outOf(types).Size()
+		dense.bytes = append(dense.bytes, got.bytes[token*outStride*size:][:columns*size]...)
 		dense.length += columns
 	}
 	compareProducts(t, want, dense, types)

@@ -259,6 +259,6 @@ func SameBits(t *ir.Target) {
 	if !t.Launches {
 		return
 	}
-	t.SameBits, t.NormPrologue, t.FewTokens = true, false, 0
+	t.SameBits, t.NormPrologue, t.NormTokens, t.FewTokens = true, nil, 0, 0
 	CutAlike(t)
 }

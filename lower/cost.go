@@ -196,8 +196,10 @@ var costRules = map[string]costRule{
 	"repeat_kv_pair": {},
 
 	"linear_vec": {part: map[string]extent{"x": params("tokens", "k")}, ops: linearOps, shifts: linearShifts},
-	"linear_mat": {ops: linearOps},
-	"matmul":     {ops: work(params("batch", "m", "n", "k"), ir.OpMatmul)},
+	"linear_mat": {part: map[string]extent{"x": params("tokens", "k")}, ops: linearOps},
+	// Every threadgroup normalises the tokens of its tile.
+	"norm_linear_mat": {part: map[string]extent{"x": params("tokens", "k")}, ops: normLinearOps},
+	"matmul":          {ops: work(params("batch", "m", "n", "k"), ir.OpMatmul)},
 
 	"rms_norm":   {ops: work(rowElements, ir.OpRMSNorm)},
 	"layer_norm": {ops: work(rowElements, ir.OpLayerNorm)},
@@ -384,6 +386,12 @@ func linearOps(k *kernels.Kernel) tally {
 		}
 		return ops
 	}
+}
+
+// normLinearOps adds the norm that each group of columns computes.
+func normLinearOps(k *kernels.Kernel) tally {
+	product, normed := linearOps(k), work(params("tokens", "k"), ir.OpRMSNorm)(k)
+	return func(l *launch) int64 { return product(l) + l.dispatch.Grid[1].Eval(l.sizes)*normed(l) }
 }
 
 // linearShifts counts for every pass over the weights.

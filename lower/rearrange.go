@@ -11,7 +11,7 @@ import (
 // types of their arguments, by the names of both. These kernels read a matrix in another
 // order than the file's as well.
 var typeConstants = map[string]map[string]string{
-	linearVec: linearTypes, linearMat: linearTypes, "embed": {"table": "fc_type"},
+	linearVec: linearTypes, linearMat: linearTypes, normLinearMat: linearTypes, "embed": {"table": "fc_type"},
 }
 
 var linearTypes = map[string]string{"w0": "fc_type0", "w1": "fc_type1", "w2": "fc_type2"}

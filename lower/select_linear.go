@@ -40,20 +40,27 @@ func product(p *phase, v *ir.Value, call linearCall) error {
 	}
 	tokens := p.bound(Extent(rows))
 	vec := p.isVec(v, call, rows, tokens)
-	if (call.attr.Norm != ir.NoNorm || call.attr.Gather) && !vec {
-		return fmt.Errorf("%s: no mat-mat kernel normalises its input or takes rows of it", v.LongString())
+	if call.attr.Norm == ir.LayerNorm && !vec {
+		return fmt.Errorf("%s: no mat-mat kernel computes a LayerNorm of its input", v.LongString())
 	}
 	if p.onCPU(v, call, tokens) {
 		return p.cpuProduct(v, call, rows, vec)
 	}
-	d := p.dispatch(linearKernel(vec)+call.in.X.Type.DType.String()+"_"+v.Type.DType.String(), v)
+	act, name := call.in.X.Type.DType, linearKernel(vec)+call.in.X.Type.DType.String()
+	if call.attr.Norm != ir.NoNorm && !vec { // tiles are of what the norm leaves
+		if call.attr.Narrow {
+			act = p.target.Act
+		}
+		name = normLinearMat + "_" + call.in.X.Type.DType.String() + "_" + act.String()
+	}
+	d := p.dispatch(name+"_"+v.Type.DType.String(), v)
 	d.in("x", call.in.X)
 	d.linear(v, call, rows)
 	d.out("out", v)
 	if call.attr.Residual {
 		d.mayReplace(call.in.Residual, v)
 	}
-	d.linearLaunch(v, call, call.in.X.Type.DType, rows, vec)
+	d.linearLaunch(v, call, act, rows, vec)
 	return nil
 }
 
@@ -80,6 +87,8 @@ func (c linearCall) sizes(p *phase, v *ir.Value, rows ir.Dim) sizes {
 const (
 	linearVec = "linear_vec"
 	linearMat = "linear_mat"
+	// RMSNorm and linear_mat.
+	normLinearMat = "norm_linear_mat"
 )
 
 func linearKernel(vec bool) string {

@@ -13,7 +13,25 @@ func rmsNorm(p *phase, v *ir.Value) error {
 		return err
 	}
 	d.in("weight", v.Args[1])
+	p.normApart(v, d)
 	return nil
+}
+
+// normApart says why a norm is a dispatch of its own where the product that reads it could
+// compute it.
+func (p *phase) normApart(v *ir.Value, d emitter) {
+	if p.out.Bounds[ir.T] > p.target.NormTokens {
+		return
+	}
+	for _, product := range p.f.Values {
+		if product.Op != ir.OpLinear && product.Op != ir.OpFusedLinear || product.Args[0] != v {
+			continue
+		}
+		if longer, spared := p.target.NormRepeats(v, product, p.out.Bounds[ir.T], p.out.Bounds[ir.B]); longer > spared {
+			p.chose(v, d, fmt.Sprintf("%s × %d, for %d columns", p.upTo(v.Type.Shape[0]), last(v), last(product)), "a dispatch before the product",
+				fmt.Sprintf("in every tile of the product it would take %.1f µs longer, and spare %.1f µs, on %s", longer, spared, &p.chip))
+		}
+	}
 }
 
 func layerNorm(p *phase, v *ir.Value) error {

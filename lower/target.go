@@ -13,6 +13,10 @@ import (
 // DecodeTokens is the largest step that the decode phase takes.
 const DecodeTokens = 1
 
+// normTokens is the largest step whose products in tiles may normalise their input: two
+// tiles of tokens.
+const normTokens = 64
+
 // targets are the machines that smelt compiles for. All run the kernels of package
 // kernels; they differ in the rest.
 var targets = map[string]ir.Target{
@@ -49,8 +53,17 @@ func NewTarget(name string, maxTokens int64) (*ir.Target, error) {
 	t.MaxHead = kernels.MaxHead
 	t.Gated, t.Gathers = true, !t.Emulates
 	t.FewTokens = tunings[0].vecTokens
-	t.NormPrologue = maxTokens <= t.FewTokens
-	t.Tokens, t.OneEach = maxTokens, maxTokens == 1
+	t.NormTokens, t.NormColumns = t.FewTokens, kernels.MatColumns
+	if t.Launches { // a CPU's threads normalise once for all
+		t.NormTokens = normTokens
+	}
+	switch {
+	case maxTokens <= t.FewTokens:
+		t.NormPrologue = []ir.NormKind{ir.RMSNorm, ir.LayerNorm}
+	case maxTokens <= t.NormTokens:
+		t.NormPrologue = []ir.NormKind{ir.RMSNorm}
+	}
+	t.Tokens, t.OneEach, t.Rows = maxTokens, maxTokens == 1, 1
 	return &t, nil
 }
 
@@ -102,6 +115,15 @@ func CheckXSplit(act, cache ir.DType, block int) error {
 func Emulated(target, kernel string) bool {
 	k, ok := kernels.Lookup(kernel)
 	return targets[target].Emulates && ok && !k.Native
+}
+
+// TileType is the element type of the tiles that a kernel for products of many tokens
+// multiplies; Invalid of other kernels.
+func TileType(kernel string) ir.DType {
+	if k, ok := kernels.Lookup(kernel); ok && (k.Family == linearMat || k.Family == normLinearMat) {
+		return elementTypes[kernels.MatTile(k)]
+	}
+	return ir.Invalid
 }
 
 // CacheTypes lists the element types that a KV cache may have: those that attention has

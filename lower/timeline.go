@@ -22,7 +22,7 @@ const (
 // reaches where operations bound it. Engines measured in prefill reach 0.5 to 0.75
 // of the peak in products of large matrices.
 var efficiency = map[string]float64{
-	"linear_mat": 0.6, "attention_tile": 0.4, "matmul": 0.3,
+	"linear_mat": 0.6, "norm_linear_mat": 0.6, "attention_tile": 0.4, "matmul": 0.3,
 }
 
 const otherEfficiency = 0.25 // decoding weights and reductions across lanes cost the rest
@@ -94,7 +94,8 @@ type demand struct {
 
 // rates are those of dispatches that leave no core idle.
 func (c *Chip) rates() ir.Rates {
-	return ir.Rates{Byte: 1 / (c.Bandwidth * c.Reach * 1e3), Op: 1 / (c.TFLOPS() * otherEfficiency * 1e6), Wait: c.Barrier}
+	return ir.Rates{Byte: 1 / (c.Bandwidth * c.Reach * 1e3), Op: 1 / (c.TFLOPS() * otherEfficiency * 1e6),
+		Tile: 1 / (c.TFLOPS() * efficiency[normLinearMat] * 1e6), Wait: c.Barrier}
 }
 
 func (d demand) alone() float64 { return max(d.memory, d.compute, 1e-3) }

@@ -3,6 +3,7 @@ package passes
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/smelt-ml/smelt/fusion"
 	"github.com/smelt-ml/smelt/ir"
@@ -48,7 +49,8 @@ func supported(t *ir.Target, v *ir.Value) bool {
 	switch v.Op {
 	case ir.OpFusedLinear:
 		a := v.Attr.(ir.LinearAttr)
-		return (a.Norm == ir.NoNorm || t.NormPrologue) && (!a.Gather || t.NormPrologue && t.Gathers) && (!a.Gated || t.Gated)
+		return (a.Norm == ir.NoNorm || slices.Contains(t.NormPrologue, a.Norm)) &&
+			(!a.Gather || len(t.NormPrologue) > 0 && t.Gathers) && (!a.Gated || t.Gated)
 	case ir.OpAttention:
 		return int(v.Type.Shape.Last()) <= t.MaxHead
 	case ir.OpQKVWrite, ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite, ir.OpRopeQKVWriteAttention, ir.OpHeadNormRopeKVWriteAttention:

@@ -17,7 +17,8 @@ import (
 // Kernels decide how far that reaches. Most read and write one type (RoPE, activations,
 // attention, moves, …), so their operands and results are chosen together;
 // products read one type and write another, so they end the reach; norms may
-// narrow and may not widen. No cast is ever needed.
+// narrow and may not widen. No cast is ever needed. A norm inside a product of many tokens
+// leaves what it would by itself.
 func narrow(f *ir.Func, t *ir.Target) (int, error) {
 	if t.Act == ir.F32 {
 		return 0, nil
@@ -43,6 +44,11 @@ func narrow(f *ir.Func, t *ir.Target) (int, error) {
 	}
 	changes := 0
 	for _, v := range f.Values {
+		if a, ok := v.Attr.(ir.LinearAttr); ok && a.Norm != ir.NoNorm && t.Tokens > t.FewTokens {
+			a.Narrow = true
+			v.Attr = a
+			changes++
+		}
 		if v.Op.IsLeaf() || p.isWide(v) {
 			continue
 		}

@@ -149,7 +149,7 @@ func TestPartsOfFusedLinear(t *testing.T) {
 		lack func(t *ir.Target)
 		is   func(a ir.LinearAttr) bool
 	}{
-		"norm": {func(t *ir.Target) { t.NormPrologue = false }, func(a ir.LinearAttr) bool { return a.Norm != ir.NoNorm }},
+		"norm": {func(t *ir.Target) { t.NormPrologue = nil }, func(a ir.LinearAttr) bool { return a.Norm != ir.NoNorm }},
 		"pair": {func(t *ir.Target) { t.Gated = false }, func(a ir.LinearAttr) bool { return a.Gated }},
 	} {
 		f, tgt := tinyQwen.build(t), target(t, ir.F32)

@@ -226,7 +226,7 @@ func target(t testing.TB, act ir.DType) *ir.Target {
 // sourceTarget has kernels for source ops only.
 func sourceTarget(t testing.TB, act ir.DType) *ir.Target {
 	target := target(t, act)
-	target.NormPrologue, target.Gated = false, false
+	target.NormPrologue, target.Gated = nil, false
 	for op := range target.Kernels {
 		if ir.Op(op).Stage() != ir.Source {
 			target.Kernels[op] = nil

@@ -36,8 +36,8 @@ type Arithmetic struct {
 	// Int8 is the way of native kernels: beside quantized weights, 32 activations become
 	// integers from −127 to 127 and a scale, in float32.
 	Int8 bool
-	// Tile is the type that weights are rounded to, F16 or BF16, where matrices of that type
-	// are multiplied; Invalid for none.
+	// Tile is the type that weights are rounded to, F16 or BF16, and activations that the
+	// product normalises, where matrices of that type are multiplied; Invalid for none.
 	Tile ir.DType
 }
 
@@ -267,6 +267,23 @@ func (a *activations) rounded() *activations {
 	return q
 }
 
+// tiled returns normalised activations as a device rounds them to the type of its tiles.
+func (a *activations) tiled(tile ir.DType) *activations {
+	t := &activations{rows: a.rows, k: a.k, size: a.size, share: a.share, flips: make([][]flip, len(a.rows))}
+	for i, from := range a.value {
+		row := make([]float64, a.k)
+		for j, x := range from {
+			row[j] = narrowed(float32(x), tile)
+			doubt := a.share * a.size[i][j]
+			if low, high := narrowed(float32(x-doubt), tile), narrowed(float32(x+doubt), tile); low != high {
+				t.flips[i] = append(t.flips[i], flip{j, high - low})
+			}
+		}
+		t.value = append(t.value, row)
+	}
+	return t
+}
+
 // times multiplies a row of weights with row i of the activations: the product, and how
 // far a device may be off.
 func (a *activations) times(i int, w *stored) (sum, slack float64) {
@@ -303,6 +320,9 @@ func (r *run) deviceProduct(v *ir.Value) (result, error) {
 	x := in.x
 	how := r.Followed.Arithmetic(v)
 	exact := inputs(a, &in, r.Followed.pick(x.rows()))
+	if a.Norm != ir.NoNorm && (how.Tile == ir.F16 || how.Tile == ir.BF16) {
+		exact = exact.tiled(how.Tile)
+	}
 	var int8 *activations
 	u := unit[ir.F32]
 	return r.each(v, func(out *Tensor) error {

@@ -63,6 +63,11 @@ func (b *bench) device() (out []float32) {
 				x[i] = x[i] * scale * b.gain[i]
 			}
 		}
+		if b.how.Tile == ir.F16 && b.gain != nil {
+			for i := range x {
+				x[i] = half.F16ToF32(half.F32ToF16(x[i]))
+			}
+		}
 		if b.how.Int8 && b.typ.IsQuantized() {
 			for at := 0; at < b.k; at += 32 {
 				most := float32(0)
@@ -280,6 +285,35 @@ func TestDeviceTies(t *testing.T) {
 	calm := b.float64(t, b.how)
 	for i := range calm.Slack {
 		require.Less(t, calm.Slack[i], want.Slack[i]/10, "element %d", i)
+	}
+}
+
+// TestDeviceNormTiles normalises activations on their way into tiles of halves: a statistic
+// that is off by float's rounding moves some of them a step, which the slack allows; one that
+// is off by a half's is beyond it.
+func TestDeviceNormTiles(t *testing.T) {
+	for _, typ := range []ir.DType{ir.F16, ir.Q8_0, ir.Q4_0, ir.Q4_K} {
+		b := newBench(t, typ, ref.Arithmetic{Tile: ir.F16})
+		rng := rand.New(rand.NewPCG(3, uint64(typ)))
+		b.gain = make([]float32, b.k)
+		for i := range b.gain {
+			b.gain[i] = 1 + float32(rng.NormFloat64())/8
+		}
+		want, first := b.float64(t, b.how), b.device()
+		moved := 0
+		for _, statistic := range []float32{0, 1e-6, -1e-6, 4e-6, -4e-6} {
+			b.statistic = statistic
+			got := b.device()
+			require.Zero(t, beyond(want, got), "%s", typ)
+			for i := range got {
+				if math.Abs(float64(got[i]-first[i])) > 1e-4 {
+					moved++
+				}
+			}
+		}
+		require.Positive(t, moved, "%s: no element was rounded to the other side", typ)
+		b.statistic = 4e-3
+		require.Positive(t, beyond(want, b.device()), "%s", typ)
 	}
 }
 

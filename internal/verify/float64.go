@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/smelt-ml/smelt/internal/compare"
 	"github.com/smelt-ml/smelt/internal/ref"
@@ -212,13 +211,10 @@ func (f *follower) kernel(v *ir.Value) string {
 // arithmetic says what the device rounds on its way into a product.
 func (f *follower) arithmetic(v *ir.Value) ref.Arithmetic {
 	kernel := f.kernel(v)
-	switch {
-	case f.natives[kernel]:
+	if f.natives[kernel] {
 		return ref.Arithmetic{Int8: true}
-	case strings.HasPrefix(kernel, "linear_mat_"):
-		return ref.Arithmetic{Tile: v.Args[0].Type.DType}
 	}
-	return ref.Arithmetic{}
+	return ref.Arithmetic{Tile: lower.TileType(kernel)}
 }
 
 // computed compares a tensor, and gives float64 the device's.

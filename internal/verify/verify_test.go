@@ -342,7 +342,7 @@ func TestVerifyFindsOverflow(t *testing.T) {
 	require.NotNil(t, n)
 	require.Equal(t, 1, n.Layer)
 	require.Contains(t, n.Is, "Inf")
-	require.Equal(t, "linear_mat_f16_f16", n.Kernel)
+	require.Equal(t, "norm_linear_mat_f32_f16_f16", n.Kernel)
 	require.Empty(t, n.Weights)
 	require.Equal(t, "narrow", f.Bisect.Pass)
 }

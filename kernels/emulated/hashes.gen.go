@@ -11,7 +11,7 @@ var hashes = map[string]string{
 	"elementwise.metal":       "ddbe599a57de2a42a05b9605d188f3aac6c98915e26f7a9e7bc1692bc0cde230",
 	"embed.metal":             "b13bbc16e264190b415a51e9253ce1ff27c57e7e10c6b8d402cb0ac0f81cc35b",
 	"flash.metal":             "d00f466c714a27dd40f53066d3ce675aee928b1033e74e5d1009e9a85553bb16",
-	"linear_mat.metal":        "31446d14e0178996fb4626246f7e12b15d1e45115a3da93b87c8cf650a198716",
+	"linear_mat.metal":        "92f954ecc9281a91b582d95bb689e95d75e139678b80b984fcebc149b2ab4567",
 	"linear_vec.metal":        "310e4854c81ca05a8fe6fe4dfcf18dfd952d24d9c0c93fe084627bb54b8da389",
 	"norm.metal":              "8dd8c6a15adc2f86aa43f862219a8878bdd6f287a1bd827cf3af647a898d948c",
 	"paged_attention.metal":   "607b3d6bb698af6ca73b763710310be7a9840600f5ec40e317d56c87fed1016d",

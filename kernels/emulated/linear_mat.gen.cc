@@ -889,6 +889,7 @@ static inline uint msl_constant_fc_activation() { return msl::constant<uint>(4);
 static inline uint msl_constant_fc_tile() { return msl::constant<uint>(6); }
 static inline bool msl_constant_fc_bias() { return msl::constant<bool>(8); }
 static inline bool msl_constant_fc_gated() { return msl::constant<bool>(9); }
+static inline bool msl_constant_fc_gather() { return msl::constant<bool>(12); }
 
 static inline uint msl_constant_type1() { return ( msl::is_constant_defined(1) ? msl_constant_fc_type1() : 0); }
 static inline uint msl_constant_type2() { return ( msl::is_constant_defined(2) ? msl_constant_fc_type2() : 0); }
@@ -896,8 +897,9 @@ static inline bool msl_constant_has_residual() { return ( msl::is_constant_defin
 static inline uint msl_constant_activation() { return ( msl::is_constant_defined(4) ? msl_constant_fc_activation() : 0); }
 static inline bool msl_constant_has_bias() { return ( msl::is_constant_defined(8) ? msl_constant_fc_bias() : false); }
 static inline bool msl_constant_is_gated() { return ( msl::is_constant_defined(9) ? msl_constant_fc_gated() : false); }
+static inline bool msl_constant_has_rows() { return ( msl::is_constant_defined(12) ? msl_constant_fc_gather() : false); }
 static inline uint msl_constant_tile_tokens() { return ( msl::is_constant_defined(6) ? msl_constant_fc_tile() : 32); }
-#line 35 "kernels/linear_mat.metal"
+#line 37 "kernels/linear_mat.metal"
 struct Row {
 Stored at;
 uint weight;
@@ -958,18 +960,27 @@ words[1] = float4(MSL_CAST(float4, v[4], v[5], v[6], v[7]));
 }
 
 
+struct Norm {
+const float *gain;
+float scale;
+};
 
 
-template <typename X, uint M, bool Whole>
-inline void load_tiles( const X *x, const Row &w, uint k, uint first, X *x_tile,
-X *w_tile, uint tid) {
+
+
+template <typename I, typename X, uint M, bool Whole, bool Normed>
+inline void load_tiles( const I *x, const Norm &norm, const Row &w, uint k, uint first,
+X *x_tile, X *w_tile, uint tid) {
 const uint part = tid % (128 / M);
 X *x_to = x_tile + tid / (128 / M) * (64 + 16 / sizeof(X)) + part * (M / 2);
 for (uint i = 0; MSL_STEP(i < M / 2); i += 8) {
 const uint at = first + part * (M / 2) + i;
 float v[8];
-for (uint j = 0; MSL_STEP(j < 8); j++)
+for (uint j = 0; MSL_STEP(j < 8); j++) {
 v[j] = MSL_BRANCH(29, Whole || at + j < k )? float(MSL_CAST(float, x[at + j])) : 0.0f;
+if (Normed)
+v[j] = v[j] * norm.scale * (MSL_BRANCH(30, Whole || at + j < k )? norm.gain[at + j] : 0.0f);
+}
 put8(x_to + i, v);
 }
 X *w_to = w_tile + tid / 2 * (64 + 16 / sizeof(X));
@@ -1002,7 +1013,7 @@ simdgroup_matrix<X, 8, 8> right[4];
 for (uint i = 0; MSL_STEP(i < 4); i++)
 simdgroup_load(right[i], w_rows + 8 * i * (64 + 16 / sizeof(X)) + k, (64 + 16 / sizeof(X)), ulong2(0, 0), true);
 for (uint i = 0; MSL_STEP(i < M / 16); i++) {
-if (MSL_BRANCH(30, !Full && i >= live))
+if (MSL_BRANCH(31, !Full && i >= live))
 break;
 simdgroup_matrix<X, 8, 8> left;
 simdgroup_load(left, x_rows + 8 * i * (64 + 16 / sizeof(X)) + k, (64 + 16 / sizeof(X)));
@@ -1013,16 +1024,57 @@ simdgroup_multiply_accumulate(acc.at[4 * i + j], left, right[j], acc.at[4 * i + 
 }
 
 
-template <typename X, uint M, bool Whole>
-inline void step( const X *x, const Row &w, uint k, uint first, X *x_tile,
-X *w_tile, uint tid, uint sg, uint live, Part<M> &acc) {
-load_tiles<X, M, Whole>(x, w, k, first, x_tile, w_tile, tid);
+template <typename I, typename X, uint M, bool Whole, bool Normed>
+inline void step( const I *x, const Norm &norm, const Row &w, uint k, uint first,
+X *x_tile, X *w_tile, uint tid, uint sg, uint live, Part<M> &acc) {
+load_tiles<I, X, M, Whole, Normed>(x, norm, w, k, first, x_tile, w_tile, tid);
 threadgroup_barrier(mem_flags::mem_threadgroup, 1);
-if (MSL_BRANCH(31, live == M / 16))
+if (MSL_BRANCH(32, live == M / 16))
 accumulate<X, M, true>(x_tile, w_tile, sg, live, acc);
-else if (MSL_BRANCH(32, live > 0))
+else if (MSL_BRANCH(33, live > 0))
 accumulate<X, M, false>(x_tile, w_tile, sg, live, acc);
 threadgroup_barrier(mem_flags::mem_threadgroup, 2);
+}
+
+
+
+template <typename I> struct Input {
+const I *x;
+const int *rows;
+const float *gain;
+float *scales;
+};
+
+
+template <typename I> inline const I *row_at( const Input<I> &in, const LinearParams &p, uint token) {
+return in.x + ulong(MSL_CAST(ulong, msl_constant_has_rows() ? uint(MSL_CAST(uint, in.rows[token])) : token)) * p.x_stride;
+}
+
+
+
+
+template <typename I>
+inline void find_scales( const Input<I> &in, const LinearParams &p, uint first, uint count, uint sg,
+uint lane) {
+MSL_LOOP(34) for (uint row = sg; MSL_TURN(35, row < count); row += 4) {
+const I *x = row_at(in, p, first + row);
+float4 sums[2] = {float4(0.0f), float4(0.0f)};
+MSL_LOOP(36) for (uint start = lane * 4; MSL_TURN(37, start < p.k); start += 1024) {
+for (uint i = 0; MSL_STEP(i < 8); i++) {
+const uint at = start + i * 128, end = min(at + 4, p.k);
+MSL_LOOP(38) for (uint j = at; MSL_TURN(39, j < end); j++)
+sums[i / 4][i % 4] += float(MSL_CAST(float, x[j])) * float(MSL_CAST(float, x[j]));
+}
+}
+sums[0] = simd_sum(sums[0], 3);
+sums[1] = simd_sum(sums[1], 4);
+float squares = 0.0f;
+for (uint i = 0; MSL_STEP(i < 8); i++)
+squares += sums[i / 4][i % 4];
+if (MSL_BRANCH(40, lane == 0))
+in.scales[row] = precise::rsqrt(squares / float(MSL_CAST(float, p.k)) + p.eps);
+}
+threadgroup_barrier(mem_flags::mem_threadgroup, 5);
 }
 
 
@@ -1036,23 +1088,30 @@ const float *bias2;
 
 
 inline float bias_of( const Epilogue &e, const LinearParams &p, uint c) {
-if (MSL_BRANCH(33, c < p.n0))
+if (MSL_BRANCH(41, c < p.n0))
 return e.bias0[c];
-if (MSL_BRANCH(34, c < p.n0 + p.n1))
+if (MSL_BRANCH(42, c < p.n0 + p.n1))
 return e.bias1[c - p.n0];
 return e.bias2[c - p.n0 - p.n1];
 }
 
 
 
-template <typename X, typename O, uint M>
-inline void multiply( const X *x, const Row &w, O *out, const LinearParams &p,
+template <typename I, typename X, typename O, uint M, bool Normed>
+inline void multiply( const Input<I> &in, const Row &w, O *out, const LinearParams &p,
 const Epilogue &end, uint first_token, uint first_column, uint columns,
 float *memory, uint tid, uint sg) {
 X *x_tile = ( X *)memory;
 X *w_tile = x_tile + M * (64 + 16 / sizeof(X));
 
-const X *x_row = x + ulong(MSL_CAST(ulong, min(first_token + tid / (128 / M), p.tokens - 1))) * p.x_stride;
+const uint count = min(M, p.tokens - first_token), own_row = min(tid / (128 / M), count - 1);
+const I *x_row = row_at(in, p, first_token + own_row);
+Norm norm;
+if (Normed) {
+find_scales(in, p, first_token, count, sg, tid % 32);
+norm.gain = in.gain;
+norm.scale = in.scales[own_row];
+}
 
 const uint start = min(first_token + sg / 2 * (M / 2), p.tokens);
 const uint live = min((p.tokens - start + 7) / 8, M / 16);
@@ -1061,19 +1120,19 @@ Part<M> acc;
 for (uint i = 0; MSL_STEP(i < M / 4); i++)
 acc.at[i] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
 const uint whole = p.k & ~63u;
-MSL_LOOP(35) for (uint k = 0; MSL_TURN(36, k < whole); k += 64)
-step<X, M, true>(x_row, w, p.k, k, x_tile, w_tile, tid, sg, live, acc);
-if (MSL_BRANCH(37, whole < p.k))
-step<X, M, false>(x_row, w, p.k, whole, x_tile, w_tile, tid, sg, live, acc);
+MSL_LOOP(43) for (uint k = 0; MSL_TURN(44, k < whole); k += 64)
+step<I, X, M, true, Normed>(x_row, norm, w, p.k, k, x_tile, w_tile, tid, sg, live, acc);
+if (MSL_BRANCH(45, whole < p.k))
+step<I, X, M, false, Normed>(x_row, norm, w, p.k, whole, x_tile, w_tile, tid, sg, live, acc);
 
 float *quarter = memory + sg / 2 * (M / 2) * 68 + sg % 2 * 32;
 for (uint i = 0; MSL_STEP(i < M / 4); i++)
 simdgroup_store(acc.at[i], quarter + i / 4 * 8 * 68 + i % 4 * 8, 68);
-threadgroup_barrier(mem_flags::mem_threadgroup, 3);
+threadgroup_barrier(mem_flags::mem_threadgroup, 6);
 const uint width = msl_constant_is_gated() ? 32 : 64;
-MSL_LOOP(38) for (uint e = tid; MSL_TURN(39, e < M * width); e += 128) {
+MSL_LOOP(46) for (uint e = tid; MSL_TURN(47, e < M * width); e += 128) {
 const uint row = e / width, column = e % width;
-if (MSL_BRANCH(40, first_token + row >= p.tokens || first_column + column >= columns))
+if (MSL_BRANCH(48, first_token + row >= p.tokens || first_column + column >= columns))
 continue;
 const uint own = first_column + column;
 const ulong at = ulong(MSL_CAST(ulong, first_token + row)) * p.out_stride + own;
@@ -1091,7 +1150,42 @@ v += end.residual[at];
 out[at] = O(v);
 }
 }
-#line 246 "kernels/linear_mat.metal"
+
+
+struct Weights {
+const uchar *w0;
+const uchar *w1;
+const uchar *w2;
+};
+
+
+inline Row weight_row( const Weights &w, const LinearParams &p, uint first_column, uint columns, uint tid) {
+if (msl_constant_is_gated()) {
+const uint n = min(first_column + tid / 2 % 32, p.n0 - 1);
+return MSL_BRANCH(49, tid / 64 == 0 )? row_of(w.w0, 0, msl_constant_fc_type0(), p.n0, p.k, n) : row_of(w.w1, 1, msl_constant_type1(), p.n1, p.k, n);
+}
+const uint n = min(first_column + tid / 2, columns - 1);
+if (MSL_BRANCH(50, n < p.n0))
+return row_of(w.w0, 0, msl_constant_fc_type0(), p.n0, p.k, n);
+if (MSL_BRANCH(51, n < p.n0 + p.n1))
+return row_of(w.w1, 1, msl_constant_type1(), p.n1, p.k, n - p.n0);
+return row_of(w.w2, 2, msl_constant_type2(), p.n2, p.k, n - p.n0 - p.n1);
+}
+#line 313 "kernels/linear_mat.metal"
+template <typename I, typename X, typename O, bool Normed>
+inline void threadgroup_tile( const Input<I> &in, const Weights &weights, O *out,
+const LinearParams &p, const Epilogue &end, float4 *memory,
+uint3 group, uint tid, uint sg) {
+const uint columns = msl_constant_is_gated() ? p.n0 : p.n0 + p.n1 + p.n2;
+const uint first_column = group.y * (msl_constant_is_gated() ? 32 : 64);
+const Row w = weight_row(weights, p, first_column, columns, tid);
+float *tiles = ( float *)memory;
+if (MSL_BRANCH(52, sizeof(X) == 2 && msl_constant_tile_tokens() == 64))
+multiply<I, X, O, 64, Normed>(in, w, out, p, end, group.x * 64, first_column, columns, tiles, tid, sg);
+else
+multiply<I, X, O, 32, Normed>(in, w, out, p, end, group.x * 32, first_column, columns, tiles, tid, sg);
+}
+#line 344 "kernels/linear_mat.metal"
 template <typename X, typename O>
 void linear_mat( const X *x,
 const uchar *w0,
@@ -1103,38 +1197,41 @@ const float *residual,
 const float *bias0,
 const float *bias1,
 const float *bias2,
+const int *rows,
 uint3 group, uint tid,
 uint sg) {
-
-using msl_type_0 = float4[sizeof(X) == 4 ? 96 * 68 * 4 / 16 : 128 * 72 * 2 / 16]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &memory = msl::group_variable<msl_type_0>(msl_at_0, 0); 
-
-const uint columns = msl_constant_is_gated() ? p.n0 : p.n0 + p.n1 + p.n2;
-const uint first_column = group.y * (msl_constant_is_gated() ? 32 : 64);
-Row w;
-if (msl_constant_is_gated()) {
-const uint n = min(first_column + tid / 2 % 32, p.n0 - 1);
-w = MSL_BRANCH(42, tid / 64 == 0 )? row_of(w0, 0, msl_constant_fc_type0(), p.n0, p.k, n) : row_of(w1, 1, msl_constant_type1(), p.n1, p.k, n);
-} else {
-const uint n = min(first_column + tid / 2, columns - 1);
-if (MSL_BRANCH(43, n < p.n0))
-w = row_of(w0, 0, msl_constant_fc_type0(), p.n0, p.k, n);
-else if (MSL_BRANCH(44, n < p.n0 + p.n1))
-w = row_of(w1, 1, msl_constant_type1(), p.n1, p.k, n - p.n0);
-else
-w = row_of(w2, 2, msl_constant_type2(), p.n2, p.k, n - p.n0 - p.n1);
+using msl_type_0 = float4[(sizeof(X) == 4 ? 96 * 68 * 4 / 16 : 128 * 72 * 2 / 16)]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &memory = msl::group_variable<msl_type_0>(msl_at_0, 0); 
+Input<X> in;
+in.x = x;
+in.rows = rows;
+const Weights weights = {w0, w1, w2};
+const Epilogue end = {residual, bias0, bias1, bias2};
+threadgroup_tile<X, X, O, false>(in, weights, out, p, end, memory, group, tid, sg);
 }
-Epilogue end;
-end.residual = residual;
-end.bias0 = bias0;
-end.bias1 = bias1;
-end.bias2 = bias2;
-float *tiles = ( float *)memory;
-if (MSL_BRANCH(45, sizeof(X) == 2 && msl_constant_tile_tokens() == 64))
-multiply<X, O, 64>(x, w, out, p, end, group.x * 64, first_column, columns, tiles, tid, sg);
-else
-multiply<X, O, 32>(x, w, out, p, end, group.x * 32, first_column, columns, tiles, tid, sg);
+#line 382 "kernels/linear_mat.metal"
+template <typename I, typename X, typename O>
+void norm_linear_mat( const I *x,
+const uchar *w0,
+const uchar *w1,
+const uchar *w2,
+O *out,
+const LinearParams &p,
+const float *residual,
+const float *gain,
+const float *bias0,
+const float *bias1,
+const float *bias2,
+const int *rows,
+uint3 group, uint tid,
+uint sg) {
+using msl_type_0 = float4[(sizeof(X) == 4 ? 96 * 68 * 4 / 16 : 128 * 72 * 2 / 16)]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &memory = msl::group_variable<msl_type_0>(msl_at_0, 0); 
+using msl_type_1 = float[64]; static_assert(sizeof(msl_type_1) == 256, "scales"); constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &scales = msl::group_variable<msl_type_1>(msl_at_1, 1); 
+const Input<I> in = {x, rows, gain, scales};
+const Weights weights = {w0, w1, w2};
+const Epilogue end = {residual, bias0, bias1, bias2};
+threadgroup_tile<I, X, O, true>(in, weights, out, p, end, memory, group, tid, sg);
 }
-#line 1138 "kernels/emulated/linear_mat.gen.cc"
+#line 1235 "kernels/emulated/linear_mat.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_mat<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -1146,11 +1243,12 @@ void thread_0(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[8]),
         static_cast<const float *>(t.worker->buffers[9]),
         static_cast<const float *>(t.worker->buffers[10]),
+        static_cast<const int *>(t.worker->buffers[12]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)));
 }
-const msl::BufferArgument buffers_0[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}};
+const msl::BufferArgument buffers_0[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}};
 const uint32_t variables_0[] = {26112};
 void thread_1(const msl::Thread &t) {
     linear_mat<float, half>(static_cast<const float *>(t.worker->buffers[0]),
@@ -1163,11 +1261,12 @@ void thread_1(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[8]),
         static_cast<const float *>(t.worker->buffers[9]),
         static_cast<const float *>(t.worker->buffers[10]),
+        static_cast<const int *>(t.worker->buffers[12]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)));
 }
-const msl::BufferArgument buffers_1[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}};
+const msl::BufferArgument buffers_1[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}};
 const uint32_t variables_1[] = {26112};
 void thread_2(const msl::Thread &t) {
     linear_mat<float, bfloat>(static_cast<const float *>(t.worker->buffers[0]),
@@ -1180,11 +1279,12 @@ void thread_2(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[8]),
         static_cast<const float *>(t.worker->buffers[9]),
         static_cast<const float *>(t.worker->buffers[10]),
+        static_cast<const int *>(t.worker->buffers[12]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)));
 }
-const msl::BufferArgument buffers_2[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}};
+const msl::BufferArgument buffers_2[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}};
 const uint32_t variables_2[] = {26112};
 void thread_3(const msl::Thread &t) {
     linear_mat<half, float>(static_cast<const half *>(t.worker->buffers[0]),
@@ -1197,11 +1297,12 @@ void thread_3(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[8]),
         static_cast<const float *>(t.worker->buffers[9]),
         static_cast<const float *>(t.worker->buffers[10]),
+        static_cast<const int *>(t.worker->buffers[12]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)));
 }
-const msl::BufferArgument buffers_3[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}};
+const msl::BufferArgument buffers_3[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}};
 const uint32_t variables_3[] = {18432};
 void thread_4(const msl::Thread &t) {
     linear_mat<half, half>(static_cast<const half *>(t.worker->buffers[0]),
@@ -1214,11 +1315,12 @@ void thread_4(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[8]),
         static_cast<const float *>(t.worker->buffers[9]),
         static_cast<const float *>(t.worker->buffers[10]),
+        static_cast<const int *>(t.worker->buffers[12]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)));
 }
-const msl::BufferArgument buffers_4[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}};
+const msl::BufferArgument buffers_4[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}};
 const uint32_t variables_4[] = {18432};
 void thread_5(const msl::Thread &t) {
     linear_mat<bfloat, float>(static_cast<const bfloat *>(t.worker->buffers[0]),
@@ -1231,11 +1333,12 @@ void thread_5(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[8]),
         static_cast<const float *>(t.worker->buffers[9]),
         static_cast<const float *>(t.worker->buffers[10]),
+        static_cast<const int *>(t.worker->buffers[12]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)));
 }
-const msl::BufferArgument buffers_5[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}};
+const msl::BufferArgument buffers_5[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}};
 const uint32_t variables_5[] = {18432};
 void thread_6(const msl::Thread &t) {
     linear_mat<bfloat, bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
@@ -1248,25 +1351,206 @@ void thread_6(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[8]),
         static_cast<const float *>(t.worker->buffers[9]),
         static_cast<const float *>(t.worker->buffers[10]),
+        static_cast<const int *>(t.worker->buffers[12]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
         msl::position<uint>((t.index / 32)));
 }
-const msl::BufferArgument buffers_6[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}};
+const msl::BufferArgument buffers_6[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}};
 const uint32_t variables_6[] = {18432};
+void thread_7(const msl::Thread &t) {
+    norm_linear_mat<float, float, float>(static_cast<const float *>(t.worker->buffers[0]),
+        static_cast<const uchar *>(t.worker->buffers[1]),
+        static_cast<const uchar *>(t.worker->buffers[2]),
+        static_cast<const uchar *>(t.worker->buffers[3]),
+        static_cast<float *>(t.worker->buffers[4]),
+        *static_cast<const LinearParams *>(t.worker->buffers[5]),
+        static_cast<const float *>(t.worker->buffers[6]),
+        static_cast<const float *>(t.worker->buffers[7]),
+        static_cast<const float *>(t.worker->buffers[8]),
+        static_cast<const float *>(t.worker->buffers[9]),
+        static_cast<const float *>(t.worker->buffers[10]),
+        static_cast<const int *>(t.worker->buffers[12]),
+        msl::position<uint3>(t.worker->group_id),
+        msl::position<uint>(t.index),
+        msl::position<uint>((t.index / 32)));
+}
+const msl::BufferArgument buffers_7[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}};
+const uint32_t variables_7[] = {26112, 256};
+void thread_8(const msl::Thread &t) {
+    norm_linear_mat<float, half, half>(static_cast<const float *>(t.worker->buffers[0]),
+        static_cast<const uchar *>(t.worker->buffers[1]),
+        static_cast<const uchar *>(t.worker->buffers[2]),
+        static_cast<const uchar *>(t.worker->buffers[3]),
+        static_cast<half *>(t.worker->buffers[4]),
+        *static_cast<const LinearParams *>(t.worker->buffers[5]),
+        static_cast<const float *>(t.worker->buffers[6]),
+        static_cast<const float *>(t.worker->buffers[7]),
+        static_cast<const float *>(t.worker->buffers[8]),
+        static_cast<const float *>(t.worker->buffers[9]),
+        static_cast<const float *>(t.worker->buffers[10]),
+        static_cast<const int *>(t.worker->buffers[12]),
+        msl::position<uint3>(t.worker->group_id),
+        msl::position<uint>(t.index),
+        msl::position<uint>((t.index / 32)));
+}
+const msl::BufferArgument buffers_8[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}};
+const uint32_t variables_8[] = {18432, 256};
+void thread_9(const msl::Thread &t) {
+    norm_linear_mat<float, half, float>(static_cast<const float *>(t.worker->buffers[0]),
+        static_cast<const uchar *>(t.worker->buffers[1]),
+        static_cast<const uchar *>(t.worker->buffers[2]),
+        static_cast<const uchar *>(t.worker->buffers[3]),
+        static_cast<float *>(t.worker->buffers[4]),
+        *static_cast<const LinearParams *>(t.worker->buffers[5]),
+        static_cast<const float *>(t.worker->buffers[6]),
+        static_cast<const float *>(t.worker->buffers[7]),
+        static_cast<const float *>(t.worker->buffers[8]),
+        static_cast<const float *>(t.worker->buffers[9]),
+        static_cast<const float *>(t.worker->buffers[10]),
+        static_cast<const int *>(t.worker->buffers[12]),
+        msl::position<uint3>(t.worker->group_id),
+        msl::position<uint>(t.index),
+        msl::position<uint>((t.index / 32)));
+}
+const msl::BufferArgument buffers_9[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}};
+const uint32_t variables_9[] = {18432, 256};
+void thread_10(const msl::Thread &t) {
+    norm_linear_mat<half, half, half>(static_cast<const half *>(t.worker->buffers[0]),
+        static_cast<const uchar *>(t.worker->buffers[1]),
+        static_cast<const uchar *>(t.worker->buffers[2]),
+        static_cast<const uchar *>(t.worker->buffers[3]),
+        static_cast<half *>(t.worker->buffers[4]),
+        *static_cast<const LinearParams *>(t.worker->buffers[5]),
+        static_cast<const float *>(t.worker->buffers[6]),
+        static_cast<const float *>(t.worker->buffers[7]),
+        static_cast<const float *>(t.worker->buffers[8]),
+        static_cast<const float *>(t.worker->buffers[9]),
+        static_cast<const float *>(t.worker->buffers[10]),
+        static_cast<const int *>(t.worker->buffers[12]),
+        msl::position<uint3>(t.worker->group_id),
+        msl::position<uint>(t.index),
+        msl::position<uint>((t.index / 32)));
+}
+const msl::BufferArgument buffers_10[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}};
+const uint32_t variables_10[] = {18432, 256};
+void thread_11(const msl::Thread &t) {
+    norm_linear_mat<half, half, float>(static_cast<const half *>(t.worker->buffers[0]),
+        static_cast<const uchar *>(t.worker->buffers[1]),
+        static_cast<const uchar *>(t.worker->buffers[2]),
+        static_cast<const uchar *>(t.worker->buffers[3]),
+        static_cast<float *>(t.worker->buffers[4]),
+        *static_cast<const LinearParams *>(t.worker->buffers[5]),
+        static_cast<const float *>(t.worker->buffers[6]),
+        static_cast<const float *>(t.worker->buffers[7]),
+        static_cast<const float *>(t.worker->buffers[8]),
+        static_cast<const float *>(t.worker->buffers[9]),
+        static_cast<const float *>(t.worker->buffers[10]),
+        static_cast<const int *>(t.worker->buffers[12]),
+        msl::position<uint3>(t.worker->group_id),
+        msl::position<uint>(t.index),
+        msl::position<uint>((t.index / 32)));
+}
+const msl::BufferArgument buffers_11[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}};
+const uint32_t variables_11[] = {18432, 256};
+void thread_12(const msl::Thread &t) {
+    norm_linear_mat<float, bfloat, bfloat>(static_cast<const float *>(t.worker->buffers[0]),
+        static_cast<const uchar *>(t.worker->buffers[1]),
+        static_cast<const uchar *>(t.worker->buffers[2]),
+        static_cast<const uchar *>(t.worker->buffers[3]),
+        static_cast<bfloat *>(t.worker->buffers[4]),
+        *static_cast<const LinearParams *>(t.worker->buffers[5]),
+        static_cast<const float *>(t.worker->buffers[6]),
+        static_cast<const float *>(t.worker->buffers[7]),
+        static_cast<const float *>(t.worker->buffers[8]),
+        static_cast<const float *>(t.worker->buffers[9]),
+        static_cast<const float *>(t.worker->buffers[10]),
+        static_cast<const int *>(t.worker->buffers[12]),
+        msl::position<uint3>(t.worker->group_id),
+        msl::position<uint>(t.index),
+        msl::position<uint>((t.index / 32)));
+}
+const msl::BufferArgument buffers_12[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}};
+const uint32_t variables_12[] = {18432, 256};
+void thread_13(const msl::Thread &t) {
+    norm_linear_mat<float, bfloat, float>(static_cast<const float *>(t.worker->buffers[0]),
+        static_cast<const uchar *>(t.worker->buffers[1]),
+        static_cast<const uchar *>(t.worker->buffers[2]),
+        static_cast<const uchar *>(t.worker->buffers[3]),
+        static_cast<float *>(t.worker->buffers[4]),
+        *static_cast<const LinearParams *>(t.worker->buffers[5]),
+        static_cast<const float *>(t.worker->buffers[6]),
+        static_cast<const float *>(t.worker->buffers[7]),
+        static_cast<const float *>(t.worker->buffers[8]),
+        static_cast<const float *>(t.worker->buffers[9]),
+        static_cast<const float *>(t.worker->buffers[10]),
+        static_cast<const int *>(t.worker->buffers[12]),
+        msl::position<uint3>(t.worker->group_id),
+        msl::position<uint>(t.index),
+        msl::position<uint>((t.index / 32)));
+}
+const msl::BufferArgument buffers_13[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}};
+const uint32_t variables_13[] = {18432, 256};
+void thread_14(const msl::Thread &t) {
+    norm_linear_mat<bfloat, bfloat, bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
+        static_cast<const uchar *>(t.worker->buffers[1]),
+        static_cast<const uchar *>(t.worker->buffers[2]),
+        static_cast<const uchar *>(t.worker->buffers[3]),
+        static_cast<bfloat *>(t.worker->buffers[4]),
+        *static_cast<const LinearParams *>(t.worker->buffers[5]),
+        static_cast<const float *>(t.worker->buffers[6]),
+        static_cast<const float *>(t.worker->buffers[7]),
+        static_cast<const float *>(t.worker->buffers[8]),
+        static_cast<const float *>(t.worker->buffers[9]),
+        static_cast<const float *>(t.worker->buffers[10]),
+        static_cast<const int *>(t.worker->buffers[12]),
+        msl::position<uint3>(t.worker->group_id),
+        msl::position<uint>(t.index),
+        msl::position<uint>((t.index / 32)));
+}
+const msl::BufferArgument buffers_14[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}};
+const uint32_t variables_14[] = {18432, 256};
+void thread_15(const msl::Thread &t) {
+    norm_linear_mat<bfloat, bfloat, float>(static_cast<const bfloat *>(t.worker->buffers[0]),
+        static_cast<const uchar *>(t.worker->buffers[1]),
+        static_cast<const uchar *>(t.worker->buffers[2]),
+        static_cast<const uchar *>(t.worker->buffers[3]),
+        static_cast<float *>(t.worker->buffers[4]),
+        *static_cast<const LinearParams *>(t.worker->buffers[5]),
+        static_cast<const float *>(t.worker->buffers[6]),
+        static_cast<const float *>(t.worker->buffers[7]),
+        static_cast<const float *>(t.worker->buffers[8]),
+        static_cast<const float *>(t.worker->buffers[9]),
+        static_cast<const float *>(t.worker->buffers[10]),
+        static_cast<const int *>(t.worker->buffers[12]),
+        msl::position<uint3>(t.worker->group_id),
+        msl::position<uint>(t.index),
+        msl::position<uint>((t.index / 32)));
+}
+const msl::BufferArgument buffers_15[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}};
+const uint32_t variables_15[] = {18432, 256};
 const msl::Kernel kernels[] = {
-    {"linear_mat_f32_f32", "kernels/linear_mat.metal", 289, thread_0, nullptr, 1024, 0x1u, 0x0u, buffers_0, 10, variables_0, 1},
-    {"linear_mat_f32_f16", "kernels/linear_mat.metal", 290, thread_1, nullptr, 1024, 0x1u, 0x0u, buffers_1, 10, variables_1, 1},
-    {"linear_mat_f32_bf16", "kernels/linear_mat.metal", 291, thread_2, nullptr, 1024, 0x1u, 0x0u, buffers_2, 10, variables_2, 1},
-    {"linear_mat_f16_f32", "kernels/linear_mat.metal", 292, thread_3, nullptr, 1024, 0x1u, 0x0u, buffers_3, 10, variables_3, 1},
-    {"linear_mat_f16_f16", "kernels/linear_mat.metal", 293, thread_4, nullptr, 1024, 0x1u, 0x0u, buffers_4, 10, variables_4, 1},
-    {"linear_mat_bf16_f32", "kernels/linear_mat.metal", 294, thread_5, nullptr, 1024, 0x1u, 0x0u, buffers_5, 10, variables_5, 1},
-    {"linear_mat_bf16_bf16", "kernels/linear_mat.metal", 295, thread_6, nullptr, 1024, 0x1u, 0x0u, buffers_6, 10, variables_6, 1},
+    {"linear_mat_f32_f32", "kernels/linear_mat.metal", 367, thread_0, nullptr, 1024, 0x1u, 0x0u, buffers_0, 11, variables_0, 1},
+    {"linear_mat_f32_f16", "kernels/linear_mat.metal", 368, thread_1, nullptr, 1024, 0x1u, 0x0u, buffers_1, 11, variables_1, 1},
+    {"linear_mat_f32_bf16", "kernels/linear_mat.metal", 369, thread_2, nullptr, 1024, 0x1u, 0x0u, buffers_2, 11, variables_2, 1},
+    {"linear_mat_f16_f32", "kernels/linear_mat.metal", 370, thread_3, nullptr, 1024, 0x1u, 0x0u, buffers_3, 11, variables_3, 1},
+    {"linear_mat_f16_f16", "kernels/linear_mat.metal", 371, thread_4, nullptr, 1024, 0x1u, 0x0u, buffers_4, 11, variables_4, 1},
+    {"linear_mat_bf16_f32", "kernels/linear_mat.metal", 372, thread_5, nullptr, 1024, 0x1u, 0x0u, buffers_5, 11, variables_5, 1},
+    {"linear_mat_bf16_bf16", "kernels/linear_mat.metal", 373, thread_6, nullptr, 1024, 0x1u, 0x0u, buffers_6, 11, variables_6, 1},
+    {"norm_linear_mat_f32_f32_f32", "kernels/linear_mat.metal", 405, thread_7, nullptr, 1024, 0x1u, 0x0u, buffers_7, 12, variables_7, 2},
+    {"norm_linear_mat_f32_f16_f16", "kernels/linear_mat.metal", 407, thread_8, nullptr, 1024, 0x1u, 0x0u, buffers_8, 12, variables_8, 2},
+    {"norm_linear_mat_f32_f16_f32", "kernels/linear_mat.metal", 409, thread_9, nullptr, 1024, 0x1u, 0x0u, buffers_9, 12, variables_9, 2},
+    {"norm_linear_mat_f16_f16_f16", "kernels/linear_mat.metal", 411, thread_10, nullptr, 1024, 0x1u, 0x0u, buffers_10, 12, variables_10, 2},
+    {"norm_linear_mat_f16_f16_f32", "kernels/linear_mat.metal", 413, thread_11, nullptr, 1024, 0x1u, 0x0u, buffers_11, 12, variables_11, 2},
+    {"norm_linear_mat_f32_bf16_bf16", "kernels/linear_mat.metal", 415, thread_12, nullptr, 1024, 0x1u, 0x0u, buffers_12, 12, variables_12, 2},
+    {"norm_linear_mat_f32_bf16_f32", "kernels/linear_mat.metal", 417, thread_13, nullptr, 1024, 0x1u, 0x0u, buffers_13, 12, variables_13, 2},
+    {"norm_linear_mat_bf16_bf16_bf16", "kernels/linear_mat.metal", 419, thread_14, nullptr, 1024, 0x1u, 0x0u, buffers_14, 12, variables_14, 2},
+    {"norm_linear_mat_bf16_bf16_f32", "kernels/linear_mat.metal", 421, thread_15, nullptr, 1024, 0x1u, 0x0u, buffers_15, 12, variables_15, 2},
 };
 } // namespace
 namespace msl {
 inline namespace MSL_VARIANT {
 extern const Unit unit_linear_mat;
-const Unit unit_linear_mat = {kernels, 7};
+const Unit unit_linear_mat = {kernels, 16};
 } // namespace MSL_VARIANT
 } // namespace msl

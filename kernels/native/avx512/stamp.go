@@ -3,4 +3,4 @@
 package avx512
 
 // Written by `go test ./kernels/native -run Stamp -update`.
-const _ = "6b310bbf2d693d9c16a66df069b73e44bc6015efbdb2a9b259c284bb08b11506"
+const _ = "8a11fda615057aa925b679e9ee266c8864216e0ea9d3b1b9c36f9f14d3f3653d"
