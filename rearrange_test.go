@@ -13,6 +13,7 @@ import (
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/kernels/native"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/metal"
@@ -118,7 +119,9 @@ func TestLines(t *testing.T) {
 			require.Equal(t, bitsOf(want), bitsOf(got))
 			var bytes int64
 			for i := range p.Plan.Buffers {
-				if b := &p.Plan.Buffers[i]; b.Lines {
+				b := &p.Plan.Buffers[i]
+				require.Equal(t, b.Kind == lower.Weight && kernels.HasLines(uint32(b.DType)), b.Lines, b.Name)
+				if b.Lines {
 					n, _ := b.Bytes.IsConst()
 					bytes += n
 				}

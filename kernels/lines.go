@@ -1,6 +1,10 @@
 package kernels
 
-import "fmt"
+import (
+	"fmt"
+	"runtime"
+	"sync"
+)
 
 // Lines is added to the number of a type of stored weights whose scales stand apart from its
 // codes (quant.h): the codes of all blocks of a matrix, each whole lines of 16 bytes, and
@@ -26,18 +30,29 @@ var codes = map[uint32]span{
 func HasLines(typ uint32) bool { return codes[typ] != span{} }
 
 // PutLines writes the blocks of a matrix of a type that has lines, as a file has them, in
-// lines. Both have the same length, in whole blocks, and do not overlap.
+// lines, on several threads where there are many. Both have the same length, in whole blocks,
+// and do not overlap.
 func PutLines(typ uint32, to, from []byte) {
 	at, size := codes[typ], int(layouts[typ].bytes)
 	if at == (span{}) || len(to) != len(from) || len(from)%size != 0 {
 		panic(fmt.Sprintf("kernels: lines of %d bytes of type %d for %d", len(from), typ, len(to)))
 	}
-	line := at.to - at.from
-	rest := to[len(from)/size*line:]
-	for ; len(from) > 0; from = from[size:] {
-		copy(to[:line], from[at.from:at.to])
-		n := copy(rest, from[:at.from])
-		n += copy(rest[n:], from[at.to:size])
-		to, rest = to[line:], rest[n:]
+	line, blocks := at.to-at.from, len(from)/size
+	codes, rest := to[:blocks*line], to[blocks*line:]
+	var all sync.WaitGroup
+	each := max(linesPiece, (blocks+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
+	for first := 0; first < blocks; first += each {
+		last := min(first+each, blocks)
+		all.Go(func() {
+			for i := first; i < last; i++ {
+				block, left := from[i*size:(i+1)*size], rest[i*(size-line):(i+1)*(size-line)]
+				copy(codes[i*line:(i+1)*line], block[at.from:at.to])
+				copy(left[copy(left, block[:at.from]):], block[at.to:])
+			}
+		})
 	}
+	all.Wait()
 }
+
+// linesPiece is the fewest blocks that are worth a thread.
+const linesPiece = 4096

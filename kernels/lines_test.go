@@ -1,6 +1,8 @@
 package kernels_test
 
 import (
+	"bytes"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -29,7 +31,29 @@ func TestPutLines(t *testing.T) {
 		kernels.PutLines(uint32(dtype), to, from)
 		require.ElementsMatch(t, from, to)
 	}
+	for _, dtype := range lined() { // pieces of several threads meet nowhere
+		size := dtype.BlockBytes()
+		from := make([]byte, 9001*size)
+		for i := range from {
+			from[i] = byte(i * 7 >> 3)
+		}
+		to, one := make([]byte, len(from)), make([]byte, len(from))
+		kernels.PutLines(uint32(dtype), to, from)
+		before := runtime.GOMAXPROCS(1)
+		kernels.PutLines(uint32(dtype), one, from)
+		runtime.GOMAXPROCS(before)
+		require.True(t, bytes.Equal(one, to), dtype)
+	}
 	require.Panics(t, func() { kernels.PutLines(uint32(ir.Q4_0), to, from[:18]) })
 	require.Panics(t, func() { kernels.PutLines(uint32(ir.F16), to, from) })
 	require.False(t, kernels.HasLines(uint32(ir.Q4_1)) || kernels.HasLines(uint32(ir.F32)))
+}
+
+func BenchmarkPutLines(b *testing.B) {
+	from := make([]byte, 18<<20)
+	to := make([]byte, len(from))
+	b.SetBytes(int64(len(from)))
+	for b.Loop() {
+		kernels.PutLines(uint32(ir.Q4_0), to, from)
+	}
 }
