@@ -64,8 +64,8 @@ lines that ended with errors are tried again.`,
 			return nil
 		}
 		switch {
-		case parallel < 1 || parallel > 1024:
-			return usagef("--parallel %d: want 1 to 1024", parallel)
+		case parallel < 1 || parallel > maxSequences:
+			return usagef("--parallel %d: want 1 to %d", parallel, maxSequences)
 		case cacheBytes < 0:
 			return usagef("--cache-bytes %d: want 0 or more", cacheBytes)
 		case speculate != "off" && speculate != "ngram":

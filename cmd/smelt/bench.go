@@ -68,8 +68,8 @@ a usual step takes.`,
 			return usagef("-p %d -n %d --depth %d: want at most %d each", prompt, n, depth, maxContext)
 		}
 		for _, sequences := range parallel {
-			if sequences < 1 || sequences > 1024 {
-				return usagef("--parallel %d: want 1 to 1024", sequences)
+			if sequences < 1 || sequences > maxSequences {
+				return usagef("--parallel %d: want 1 to %d", sequences, maxSequences)
 			}
 		}
 		if len(parallel) > 0 && n == 0 {

@@ -138,9 +138,6 @@ timeline and the arena.`,
 	return cmd
 }
 
-// maxSequences bounds --sequences to what no step has.
-const maxSequences = 4096
-
 // defaultChip is what times are predicted for where no chip is asked for.
 const defaultChip = "m4-max"
 

@@ -20,6 +20,9 @@ import (
 	"github.com/smelt-ml/smelt/models"
 )
 
+// maxSequences bounds the sequences of a step, whose logits are a row of the vocabulary each.
+const maxSequences = 1024
+
 const planSuffix = ".plan"
 
 func isPlan(path string) bool { return strings.HasSuffix(path, planSuffix) }
