@@ -1,31 +1,7 @@
 package native
 
-import (
-	"crypto/sha256"
-	"embed"
-	"encoding/hex"
-	"fmt"
-	"io/fs"
-	"sync"
-)
+import "github.com/smelt-ml/smelt/kernels/native/portable"
 
-//go:embed src/*.h
-var sources embed.FS
-
-// Version identifies the sources of the kernels: what was measured of some is no news of
-// others.
-var Version = sync.OnceValue(func() string {
-	h := sha256.New()
-	files, err := fs.Glob(sources, "src/*")
-	if err != nil {
-		panic(err) // the pattern is ours
-	}
-	for _, name := range files {
-		text, err := sources.ReadFile(name)
-		if err != nil {
-			panic(err) // it is embedded
-		}
-		fmt.Fprintf(h, "%s %d\n%s", name, len(text), text)
-	}
-	return hex.EncodeToString(h.Sum(nil))
-})
+// Version identifies the sources of the kernels, which all sets are compiled from: what was
+// measured of some is no news of others.
+const Version = portable.Stamp
