@@ -5,6 +5,7 @@ package metal_test
 import (
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -40,7 +41,7 @@ func TestTuneByMadeUpTimes(t *testing.T) {
 			o, err := smelt.OptionsFor(d)
 			require.NoError(t, err)
 			require.Nil(t, o.Tuning)
-			o.Context, o.Prefill = 40, 34
+			o.Context, o.Prefill = 80, 70
 			found, err := model.Tune(t.Context(), smelt.Tuning{Options: o, Device: d, Tokens: 1, Rounds: 1, Only: []string{"linear_vec", "linear_mat"}})
 			require.NoError(t, err)
 			decided := map[string]int{}
@@ -55,6 +56,7 @@ func TestTuneByMadeUpTimes(t *testing.T) {
 				}
 			}
 			require.Len(t, decided, len(row.want))
+			require.True(t, slices.ContainsFunc(found.Sites, func(s *smelt.TunedSite) bool { return strings.HasPrefix(s.Shape, "T ≤ 64 ") }), "short prompts have a phase of their own")
 			path, err := smelt.KeepTuning(d, found)
 			require.NoError(t, err)
 			require.Contains(t, path, "apple-m4-max-32-cores")
@@ -62,7 +64,7 @@ func TestTuneByMadeUpTimes(t *testing.T) {
 			again, err := smelt.OptionsFor(d)
 			require.NoError(t, err)
 			require.NotNil(t, again.Tuning)
-			again.Context, again.Prefill = 40, 34
+			again.Context, again.Prefill = 80, 70
 			p, err := model.Compile(again)
 			require.NoError(t, err)
 			for i := range p.Plan.Phases {

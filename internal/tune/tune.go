@@ -170,8 +170,12 @@ func (r *runner) plan() {
 		prompt = min(prompt, r.Prompt)
 	}
 	prompt = min(prompt, context-r.Tokens)
-	if prompt > 1 {
-		r.steps = append(r.steps, step{tokens: prompt, phase: r.phaseOf(prompt, 0)})
+	for i := range p.Phases { // short prompts may have a phase of their own
+		ph := &p.Phases[i]
+		tokens := min(prompt, int(ph.Bounds[lower.T]))
+		if ph.Longest.Max > 1 && tokens > 1 && r.phaseOf(tokens, 0) == i {
+			r.steps = append(r.steps, step{tokens: tokens, phase: i})
+		}
 	}
 	r.Tokens = min(r.Tokens, context)
 	depth, last := max(prompt, 0), context-r.Tokens
