@@ -21,8 +21,11 @@ type featured struct {
 	headNorms  bool
 	layerNorms bool
 	biases     bool
-	heads, kv  int // 4 and 2 if unset
+	bare       bool // products of the residual stream as it is
+	size       int  // of a head; 16 if unset
+	heads, kv  int  // 4 and 2 if unset
 	activation ir.Activation
+	late       bool // rows are gathered once they are normalised
 	gated      bool // by a gate that is no product of two things
 	mlp        func(b *ir.Builder, x *ir.Value) *ir.Value
 	head       func(b *ir.Builder, logits *ir.Value) *ir.Value
@@ -31,7 +34,6 @@ type featured struct {
 const (
 	featuredVocab = 96
 	featuredWidth = 64
-	featuredHead  = 16
 	featuredInner = 96
 )
 
@@ -45,6 +47,9 @@ func (m featured) define(b *ir.Builder) {
 	if m.activation == ir.NoActivation {
 		m.activation = ir.SiLU
 	}
+	if m.size == 0 {
+		m.size = 16
+	}
 	heads, kv := 4, 2
 	if m.heads > 0 {
 		heads, kv = m.heads, m.kv
@@ -56,6 +61,9 @@ func (m featured) define(b *ir.Builder) {
 		return b.Linear(x, b.Weight(name, rows, columns))
 	}
 	norm := func(name string, x *ir.Value) *ir.Value {
+		if m.bare {
+			return x
+		}
 		if m.layerNorms {
 			return b.LayerNorm(x, b.Weight(name+".gain", featuredWidth), b.Weight(name+".bias", featuredWidth), 1e-5)
 		}
@@ -66,17 +74,17 @@ func (m featured) define(b *ir.Builder) {
 		b.Layer(i, func() {
 			at := func(name string) string { return strconv.Itoa(i) + "." + name }
 			n := norm(at("norm"), x)
-			q := b.SplitHeads(linear(at("q"), n, heads*featuredHead, featuredWidth), heads)
-			k := b.SplitHeads(linear(at("k"), n, kv*featuredHead, featuredWidth), kv)
-			v := b.SplitHeads(linear(at("v"), n, kv*featuredHead, featuredWidth), kv)
+			q := b.SplitHeads(linear(at("q"), n, heads*m.size, featuredWidth), heads)
+			k := b.SplitHeads(linear(at("k"), n, kv*m.size, featuredWidth), kv)
+			v := b.SplitHeads(linear(at("v"), n, kv*m.size, featuredWidth), kv)
 			if m.headNorms {
-				q, k = b.RMSNorm(q, b.Weight(at("qnorm.gain"), featuredHead), 1e-6), b.RMSNorm(k, b.Weight(at("knorm.gain"), featuredHead), 1e-6)
+				q, k = b.RMSNorm(q, b.Weight(at("qnorm.gain"), m.size), 1e-6), b.RMSNorm(k, b.Weight(at("knorm.gain"), m.size), 1e-6)
 			}
 			if m.rope {
-				rope := ir.RopeAttr{Rotated: featuredHead, Theta: 1e4, FreqScale: 1, Magnitude: 1}
+				rope := ir.RopeAttr{Rotated: m.size, Theta: 1e4, FreqScale: 1, Magnitude: 1}
 				q, k = b.Rope(q, rope, nil), b.Rope(k, rope, nil)
 			}
-			x = b.Add(x, linear(at("o"), m.attend(b, at, q, k, v, heads, kv), featuredWidth, heads*featuredHead))
+			x = b.Add(x, linear(at("o"), m.attend(b, at, q, k, v, heads, kv), featuredWidth, heads*m.size))
 			n = norm(at("mlp.norm"), x)
 			if m.mlp != nil {
 				n = m.mlp(b, n)
@@ -90,7 +98,13 @@ func (m featured) define(b *ir.Builder) {
 			x = b.Add(x, linear(at("down"), up, featuredWidth, featuredInner))
 		})
 	}
-	logits := b.Linear(norm("last", b.GatherRows(x)), b.Weight("head", featuredVocab, featuredWidth))
+	var last *ir.Value
+	if m.late {
+		last = b.GatherRows(norm("last", x))
+	} else {
+		last = norm("last", b.GatherRows(x))
+	}
+	logits := b.Linear(last, b.Weight("head", featuredVocab, featuredWidth))
 	if m.head != nil {
 		logits = m.head(b, logits)
 	}
@@ -99,11 +113,11 @@ func (m featured) define(b *ir.Builder) {
 
 func (m featured) attend(b *ir.Builder, at func(string) string, q, k, v *ir.Value, heads, kv int) *ir.Value {
 	headFirst := [3]int{1, 0, 2}
-	keys, values := b.CacheRead(b.CacheWrite(b.Cache(kv, featuredHead), k, v))
+	keys, values := b.CacheRead(b.CacheWrite(b.Cache(kv, m.size), k, v))
 	if heads > kv {
 		keys, values = b.RepeatKV(keys, heads/kv), b.RepeatKV(values, heads/kv)
 	}
-	scores := b.Scale(b.MatmulT(b.Transpose(q, headFirst), b.Transpose(keys, headFirst)), 1/math.Sqrt(featuredHead))
+	scores := b.Scale(b.MatmulT(b.Transpose(q, headFirst), b.Transpose(keys, headFirst)), 1/math.Sqrt(float64(m.size)))
 	if m.softCap > 0 {
 		scores = b.SoftCap(scores, m.softCap)
 	}

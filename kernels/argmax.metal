@@ -51,5 +51,3 @@ kernel void argmax(device const A *x [[buffer(0)]],         // [rows, width], ro
 }
 
 template [[host_name("argmax_f32")]] kernel decltype(argmax<float>) argmax<float>;
-template [[host_name("argmax_f16")]] kernel decltype(argmax<half>) argmax<half>;
-template [[host_name("argmax_bf16")]] kernel decltype(argmax<bfloat>) argmax<bfloat>;

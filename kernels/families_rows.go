@@ -12,7 +12,9 @@ const MaxTopK = 256
 var (
 	rowTypes  = []string{"f32", "f16", "bf16"}
 	normTypes = []string{"f32_f32", "f32_f16", "f16_f16", "f32_bf16", "bf16_bf16"}
-	castTypes = []string{"f32_f16", "f32_bf16", "f16_f32", "f16_bf16", "bf16_f32", "bf16_f16"}
+	castTypes = []string{"f32_f16", "f32_bf16", "f16_f32", "bf16_f32"}
+	// Sums, results and what is chosen among them are float in every plan.
+	floatOnly = []string{"f32"}
 )
 
 // rowFamilies work on rows and elements of activations.
@@ -31,7 +33,7 @@ var rowFamilies = []family{
 		params: ElementParams{}, paramsIndex: 2, grid: "width/256, rows", maxThreads: 256},
 	{name: "mul", check: checkElements, file: "elementwise.metal", summary: "a · b", instances: rowTypes, args: binaryArgs,
 		params: ElementParams{}, paramsIndex: 3, grid: "width/256, rows", maxThreads: 256},
-	{name: "add", check: checkElements, file: "elementwise.metal", summary: "a + b", instances: rowTypes, args: binaryArgs,
+	{name: "add", check: checkElements, file: "elementwise.metal", summary: "a + b", instances: floatOnly, args: binaryArgs,
 		params: ElementParams{}, paramsIndex: 3, grid: "width/256, rows", maxThreads: 256},
 	{name: "gate", check: checkGate, file: "elementwise.metal", summary: "activation(a) · b", instances: rowTypes, args: binaryArgs,
 		params: ElementParams{}, paramsIndex: 3, constants: "0 fc_activation uint", grid: "width/256, rows", maxThreads: 256},
@@ -42,9 +44,9 @@ var rowFamilies = []family{
 	{name: "softmax", check: checkRows, file: "source.metal", summary: "exp(x - max) / Σ over rows", instances: rowTypes,
 		args: "0 x read $0; 1 out write $0; 3 sinks read float?", params: ElementParams{}, paramsIndex: 2,
 		constants: "1 fc_sinks bool?", threadgroup: floats(16), grid: "rows", maxThreads: 256},
-	{name: "argmax", check: checkRows, file: "argmax.metal", summary: "index of the largest element of each row", instances: rowTypes,
+	{name: "argmax", check: checkRows, file: "argmax.metal", summary: "index of the largest element of each row", instances: floatOnly,
 		args: "0 x read $0; 1 out write int", params: ElementParams{}, paramsIndex: 2, threadgroup: floats(16), grid: "rows", maxThreads: 256},
-	{name: "top_k", check: checkTopK, file: "top_k.metal", summary: "the k largest elements of each row and their indices", instances: rowTypes,
+	{name: "top_k", check: checkTopK, file: "top_k.metal", summary: "the k largest elements of each row and their indices", instances: floatOnly,
 		args: "0 x read $0; 1 values write $0; 2 indices write int", params: TopKParams{}, paramsIndex: 3,
 		threadgroup: func([]Element) int { return 2048*8 + 16 + 4*8 }, grid: "rows", maxThreads: 256},
 }

@@ -163,11 +163,7 @@ template [[host_name("transpose_f32")]] kernel decltype(permute<float>) permute<
 template [[host_name("transpose_f16")]] kernel decltype(permute<half>) permute<half>;
 template [[host_name("transpose_bf16")]] kernel decltype(permute<bfloat>) permute<bfloat>;
 template [[host_name("matmul_f32")]] kernel decltype(matmul<float>) matmul<float>;
-template [[host_name("matmul_f16")]] kernel decltype(matmul<half>) matmul<half>;
-template [[host_name("matmul_bf16")]] kernel decltype(matmul<bfloat>) matmul<bfloat>;
 template [[host_name("mask_f32")]] kernel decltype(mask<float>) mask<float>;
-template [[host_name("mask_f16")]] kernel decltype(mask<half>) mask<half>;
-template [[host_name("mask_bf16")]] kernel decltype(mask<bfloat>) mask<bfloat>;
 template [[host_name("softmax_f32")]] kernel decltype(softmax<float>) softmax<float>;
 template [[host_name("softmax_f16")]] kernel decltype(softmax<half>) softmax<half>;
 template [[host_name("softmax_bf16")]] kernel decltype(softmax<bfloat>) softmax<bfloat>;

@@ -112,5 +112,3 @@ kernel void top_k(device const A *x [[buffer(0)]],      // [rows, width], rows x
 }
 
 template [[host_name("top_k_f32")]] kernel decltype(top_k<float>) top_k<float>;
-template [[host_name("top_k_f16")]] kernel decltype(top_k<half>) top_k<half>;
-template [[host_name("top_k_bf16")]] kernel decltype(top_k<bfloat>) top_k<bfloat>;

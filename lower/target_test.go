@@ -27,7 +27,7 @@ func TestInstances(t *testing.T) {
 		ir.OpFusedLinear:         {In: ir.F32, Out: ir.F16},
 		ir.OpRMSNorm:             {In: ir.F32, Out: ir.F16},
 		ir.OpArgmax:              {In: ir.F32, Out: ir.I32},
-		ir.OpTopK:                {In: ir.F16, Out: ir.F16},
+		ir.OpTopK:                {In: ir.F32, Out: ir.F32},
 		ir.OpCast:                {In: ir.F16, Out: ir.F32},
 		ir.OpSlice:               {In: ir.F32, Out: ir.F32},
 		ir.OpCacheWrite:          {In: ir.F16, Cache: ir.Q8_0},

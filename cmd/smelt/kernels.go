@@ -73,13 +73,14 @@ func listKernels(out io.Writer, asJSON bool) error {
 			Native           bool   `json:"native"`
 			// Published are the kernels of other engines that this one computes too.
 			Published []string `json:"published"`
+			Kept      string   `json:"kept,omitempty"` // why, where no plan reaches it
 		}
 		published := map[string][]string{}
 		for _, o := range kernels.Origins() {
 			published[o.Family] = append(published[o.Family], o.By+": "+o.Name)
 		}
 		rows := lo.Map(kernels.All(), func(k kernels.Kernel, _ int) row {
-			return row{k.Name, k.File, k.Summary, k.ThreadgroupBytes, k.MaxThreads, here[k.Name], append([]string{}, published[k.Family]...)}
+			return row{k.Name, k.File, k.Summary, k.ThreadgroupBytes, k.MaxThreads, here[k.Name], append([]string{}, published[k.Family]...), kernels.Kept(&k)}
 		})
 		return json.NewEncoder(out).Encode(map[string]any{"isa": native.ISA(), "kernels": rows})
 	}

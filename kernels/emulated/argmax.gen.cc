@@ -263,37 +263,13 @@ void thread_0(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_0[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
 const uint32_t variables_0[] = {32, 32};
-void thread_1(const msl::Thread &t) {
-    argmax<half>(static_cast<const half *>(t.worker->buffers[0]),
-        static_cast<int *>(t.worker->buffers[1]),
-        *static_cast<const ElementParams *>(t.worker->buffers[2]),
-        msl::position<uint>(t.worker->group_id),
-        msl::position<uint>(t.index),
-        msl::position<uint>((t.index / 32)),
-        msl::position<uint>((t.index % 32)));
-}
-const msl::BufferArgument buffers_1[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
-const uint32_t variables_1[] = {32, 32};
-void thread_2(const msl::Thread &t) {
-    argmax<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
-        static_cast<int *>(t.worker->buffers[1]),
-        *static_cast<const ElementParams *>(t.worker->buffers[2]),
-        msl::position<uint>(t.worker->group_id),
-        msl::position<uint>(t.index),
-        msl::position<uint>((t.index / 32)),
-        msl::position<uint>((t.index % 32)));
-}
-const msl::BufferArgument buffers_2[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
-const uint32_t variables_2[] = {32, 32};
 const msl::Kernel kernels[] = {
     {"argmax_f32", "kernels/argmax.metal", 53, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 3, variables_0, 2},
-    {"argmax_f16", "kernels/argmax.metal", 54, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 3, variables_1, 2},
-    {"argmax_bf16", "kernels/argmax.metal", 55, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 3, variables_2, 2},
 };
 } // namespace
 namespace msl {
 inline namespace MSL_VARIANT {
 extern const Unit unit_argmax;
-const Unit unit_argmax = {kernels, 3};
+const Unit unit_argmax = {kernels, 1};
 } // namespace MSL_VARIANT
 } // namespace msl

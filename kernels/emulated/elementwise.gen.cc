@@ -501,88 +501,58 @@ void thread_12(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_12[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
 void thread_13(const msl::Thread &t) {
-    add<half>(static_cast<const half *>(t.worker->buffers[0]),
-        static_cast<const half *>(t.worker->buffers[1]),
-        static_cast<half *>(t.worker->buffers[2]),
-        *static_cast<const ElementParams *>(t.worker->buffers[3]),
-        msl::position<uint2>(t.position_in_grid()));
-}
-const msl::BufferArgument buffers_13[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
-void thread_14(const msl::Thread &t) {
-    add<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
-        static_cast<const bfloat *>(t.worker->buffers[1]),
-        static_cast<bfloat *>(t.worker->buffers[2]),
-        *static_cast<const ElementParams *>(t.worker->buffers[3]),
-        msl::position<uint2>(t.position_in_grid()));
-}
-const msl::BufferArgument buffers_14[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
-void thread_15(const msl::Thread &t) {
     gate<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
         static_cast<float *>(t.worker->buffers[2]),
         *static_cast<const ElementParams *>(t.worker->buffers[3]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_15[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
-void thread_16(const msl::Thread &t) {
+const msl::BufferArgument buffers_13[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
+void thread_14(const msl::Thread &t) {
     gate<half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const half *>(t.worker->buffers[1]),
         static_cast<half *>(t.worker->buffers[2]),
         *static_cast<const ElementParams *>(t.worker->buffers[3]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_16[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
-void thread_17(const msl::Thread &t) {
+const msl::BufferArgument buffers_14[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
+void thread_15(const msl::Thread &t) {
     gate<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
         static_cast<const bfloat *>(t.worker->buffers[1]),
         static_cast<bfloat *>(t.worker->buffers[2]),
         *static_cast<const ElementParams *>(t.worker->buffers[3]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_17[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
-void thread_18(const msl::Thread &t) {
+const msl::BufferArgument buffers_15[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
+void thread_16(const msl::Thread &t) {
     cast<float, half>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<half *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_18[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
-void thread_19(const msl::Thread &t) {
+const msl::BufferArgument buffers_16[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
+void thread_17(const msl::Thread &t) {
     cast<float, bfloat>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<bfloat *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_19[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
-void thread_20(const msl::Thread &t) {
+const msl::BufferArgument buffers_17[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
+void thread_18(const msl::Thread &t) {
     cast<half, float>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_20[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
-void thread_21(const msl::Thread &t) {
-    cast<half, bfloat>(static_cast<const half *>(t.worker->buffers[0]),
-        static_cast<bfloat *>(t.worker->buffers[1]),
-        *static_cast<const ElementParams *>(t.worker->buffers[2]),
-        msl::position<uint2>(t.position_in_grid()));
-}
-const msl::BufferArgument buffers_21[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
-void thread_22(const msl::Thread &t) {
+const msl::BufferArgument buffers_18[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
+void thread_19(const msl::Thread &t) {
     cast<bfloat, float>(static_cast<const bfloat *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
         msl::position<uint2>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_22[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
-void thread_23(const msl::Thread &t) {
-    cast<bfloat, half>(static_cast<const bfloat *>(t.worker->buffers[0]),
-        static_cast<half *>(t.worker->buffers[1]),
-        *static_cast<const ElementParams *>(t.worker->buffers[2]),
-        msl::position<uint2>(t.position_in_grid()));
-}
-const msl::BufferArgument buffers_23[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
-void thread_24(const msl::Thread &t) {
+const msl::BufferArgument buffers_19[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}};
+void thread_20(const msl::Thread &t) {
     gather_rows<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
         static_cast<float *>(t.worker->buffers[2]),
@@ -590,8 +560,8 @@ void thread_24(const msl::Thread &t) {
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_24[] = {{0, 0, "x"}, {1, 0, "index"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
-void thread_25(const msl::Thread &t) {
+const msl::BufferArgument buffers_20[] = {{0, 0, "x"}, {1, 0, "index"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
+void thread_21(const msl::Thread &t) {
     gather_rows<half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
         static_cast<half *>(t.worker->buffers[2]),
@@ -599,8 +569,8 @@ void thread_25(const msl::Thread &t) {
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_25[] = {{0, 0, "x"}, {1, 0, "index"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
-void thread_26(const msl::Thread &t) {
+const msl::BufferArgument buffers_21[] = {{0, 0, "x"}, {1, 0, "index"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
+void thread_22(const msl::Thread &t) {
     gather_rows<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
         static_cast<bfloat *>(t.worker->buffers[2]),
@@ -608,7 +578,7 @@ void thread_26(const msl::Thread &t) {
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_26[] = {{0, 0, "x"}, {1, 0, "index"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
+const msl::BufferArgument buffers_22[] = {{0, 0, "x"}, {1, 0, "index"}, {2, 0, "out"}, {3, sizeof(ElementParams), "p"}};
 const msl::Kernel kernels[] = {
     {"activate_f32", "kernels/elementwise.metal", 136, thread_0, msl::run_threads<thread_0>, 1024, 0x1u, 0x0u, buffers_0, 3, nullptr, 0},
     {"activate_f16", "kernels/elementwise.metal", 137, thread_1, msl::run_threads<thread_1>, 1024, 0x1u, 0x0u, buffers_1, 3, nullptr, 0},
@@ -623,25 +593,21 @@ const msl::Kernel kernels[] = {
     {"mul_f16", "kernels/elementwise.metal", 146, thread_10, msl::run_threads<thread_10>, 1024, 0x0u, 0x0u, buffers_10, 4, nullptr, 0},
     {"mul_bf16", "kernels/elementwise.metal", 147, thread_11, msl::run_threads<thread_11>, 1024, 0x0u, 0x0u, buffers_11, 4, nullptr, 0},
     {"add_f32", "kernels/elementwise.metal", 148, thread_12, msl::run_threads<thread_12>, 1024, 0x0u, 0x0u, buffers_12, 4, nullptr, 0},
-    {"add_f16", "kernels/elementwise.metal", 149, thread_13, msl::run_threads<thread_13>, 1024, 0x0u, 0x0u, buffers_13, 4, nullptr, 0},
-    {"add_bf16", "kernels/elementwise.metal", 150, thread_14, msl::run_threads<thread_14>, 1024, 0x0u, 0x0u, buffers_14, 4, nullptr, 0},
-    {"gate_f32", "kernels/elementwise.metal", 151, thread_15, msl::run_threads<thread_15>, 1024, 0x1u, 0x0u, buffers_15, 4, nullptr, 0},
-    {"gate_f16", "kernels/elementwise.metal", 152, thread_16, msl::run_threads<thread_16>, 1024, 0x1u, 0x0u, buffers_16, 4, nullptr, 0},
-    {"gate_bf16", "kernels/elementwise.metal", 153, thread_17, msl::run_threads<thread_17>, 1024, 0x1u, 0x0u, buffers_17, 4, nullptr, 0},
-    {"cast_f32_f16", "kernels/elementwise.metal", 154, thread_18, msl::run_threads<thread_18>, 1024, 0x0u, 0x0u, buffers_18, 3, nullptr, 0},
-    {"cast_f32_bf16", "kernels/elementwise.metal", 155, thread_19, msl::run_threads<thread_19>, 1024, 0x0u, 0x0u, buffers_19, 3, nullptr, 0},
-    {"cast_f16_f32", "kernels/elementwise.metal", 156, thread_20, msl::run_threads<thread_20>, 1024, 0x0u, 0x0u, buffers_20, 3, nullptr, 0},
-    {"cast_f16_bf16", "kernels/elementwise.metal", 157, thread_21, msl::run_threads<thread_21>, 1024, 0x0u, 0x0u, buffers_21, 3, nullptr, 0},
-    {"cast_bf16_f32", "kernels/elementwise.metal", 158, thread_22, msl::run_threads<thread_22>, 1024, 0x0u, 0x0u, buffers_22, 3, nullptr, 0},
-    {"cast_bf16_f16", "kernels/elementwise.metal", 159, thread_23, msl::run_threads<thread_23>, 1024, 0x0u, 0x0u, buffers_23, 3, nullptr, 0},
-    {"gather_rows_f32", "kernels/elementwise.metal", 160, thread_24, msl::run_threads<thread_24>, 32, 0x0u, 0x0u, buffers_24, 4, nullptr, 0},
-    {"gather_rows_f16", "kernels/elementwise.metal", 161, thread_25, msl::run_threads<thread_25>, 32, 0x0u, 0x0u, buffers_25, 4, nullptr, 0},
-    {"gather_rows_bf16", "kernels/elementwise.metal", 162, thread_26, msl::run_threads<thread_26>, 32, 0x0u, 0x0u, buffers_26, 4, nullptr, 0},
+    {"gate_f32", "kernels/elementwise.metal", 149, thread_13, msl::run_threads<thread_13>, 1024, 0x1u, 0x0u, buffers_13, 4, nullptr, 0},
+    {"gate_f16", "kernels/elementwise.metal", 150, thread_14, msl::run_threads<thread_14>, 1024, 0x1u, 0x0u, buffers_14, 4, nullptr, 0},
+    {"gate_bf16", "kernels/elementwise.metal", 151, thread_15, msl::run_threads<thread_15>, 1024, 0x1u, 0x0u, buffers_15, 4, nullptr, 0},
+    {"cast_f32_f16", "kernels/elementwise.metal", 152, thread_16, msl::run_threads<thread_16>, 1024, 0x0u, 0x0u, buffers_16, 3, nullptr, 0},
+    {"cast_f32_bf16", "kernels/elementwise.metal", 153, thread_17, msl::run_threads<thread_17>, 1024, 0x0u, 0x0u, buffers_17, 3, nullptr, 0},
+    {"cast_f16_f32", "kernels/elementwise.metal", 154, thread_18, msl::run_threads<thread_18>, 1024, 0x0u, 0x0u, buffers_18, 3, nullptr, 0},
+    {"cast_bf16_f32", "kernels/elementwise.metal", 155, thread_19, msl::run_threads<thread_19>, 1024, 0x0u, 0x0u, buffers_19, 3, nullptr, 0},
+    {"gather_rows_f32", "kernels/elementwise.metal", 156, thread_20, msl::run_threads<thread_20>, 32, 0x0u, 0x0u, buffers_20, 4, nullptr, 0},
+    {"gather_rows_f16", "kernels/elementwise.metal", 157, thread_21, msl::run_threads<thread_21>, 32, 0x0u, 0x0u, buffers_21, 4, nullptr, 0},
+    {"gather_rows_bf16", "kernels/elementwise.metal", 158, thread_22, msl::run_threads<thread_22>, 32, 0x0u, 0x0u, buffers_22, 4, nullptr, 0},
 };
 } // namespace
 namespace msl {
 inline namespace MSL_VARIANT {
 extern const Unit unit_elementwise;
-const Unit unit_elementwise = {kernels, 27};
+const Unit unit_elementwise = {kernels, 23};
 } // namespace MSL_VARIANT
 } // namespace msl

@@ -3,12 +3,12 @@
 package emulated
 
 var hashes = map[string]string{
-	"argmax.metal":            "b619d199bb42467a40097613ff6050b463cd19e48093d1c0e962afe66136d5d4",
+	"argmax.metal":            "1c238dc027a111b4c0414f6be6e147316d7c5dd5ba2e96d54254ff8e746fbf4b",
 	"attention_tile.metal":    "d71c19e0db6f7f2238137756567c621c1a0b1ef3c9f42fca415a0e76d167e099",
 	"attention_vec.metal":     "b14bed83c9aa7cf14356a0ad46fac4d3432bf3fbaeaa5a6e2f06b79e0530a0df",
 	"attention_write.metal":   "adfc3937565aaf671272a0608b0355b88199b79e783f1d6243b420a79d1b1fd2",
 	"cache.metal":             "5aa44594faa0bc65d1737324d8e5b761176de73737e0e8cea8977738bd4a0a03",
-	"elementwise.metal":       "ddbe599a57de2a42a05b9605d188f3aac6c98915e26f7a9e7bc1692bc0cde230",
+	"elementwise.metal":       "c14e0b5e3897a1504f675b54a300eaa048dae3e6e77efce4d9dd93c07202d288",
 	"embed.metal":             "b13bbc16e264190b415a51e9253ce1ff27c57e7e10c6b8d402cb0ac0f81cc35b",
 	"flash.metal":             "d00f466c714a27dd40f53066d3ce675aee928b1033e74e5d1009e9a85553bb16",
 	"linear_mat.metal":        "92f954ecc9281a91b582d95bb689e95d75e139678b80b984fcebc149b2ab4567",
@@ -19,6 +19,6 @@ var hashes = map[string]string{
 	"reshape_and_cache.metal": "c094d1d4ee6ee0771150e40ab55a032b967665047bc9b05cd0e8734026d550e5",
 	"rope.metal":              "a8615c823201321b596ab120e2ba43d4bdd9212a77d5b855a4ed60b6e61ce863",
 	"rope_write.metal":        "be596fd8c645ffce803ddd1e9550051ec2f4fa58d6a4404b25f60dda79138c53",
-	"source.metal":            "323935c15ba934ddb3517cab42d3acdf515cf24e4a47a86049ca16f3122dd08c",
-	"top_k.metal":             "6bc0bdf852021fd3c28dcd62dc660b79ec6ca1f9569dea6b339732faa58e7365",
+	"source.metal":            "353f0b7f0949d7d9997b2f7aba5e0c45a9a26b215e7995da1a2000e871d699f4",
+	"top_k.metal":             "eb780436f58d4747d3546cce8615769761df9668cb59b556f9eed19fb72549ac",
 }

@@ -281,7 +281,7 @@ A *out,
 const MatmulParams &p,
 uint3 group, uint tid,
 uint sg) {
-using msl_type_0 = float[2 * 32 * 40 * sizeof(A) / 4]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &memory = msl::group_variable<msl_type_0>(msl_at_0, 0); 
+using msl_type_0 = float[2 * 32 * 40 * sizeof(A) / 4]; static_assert(sizeof(msl_type_0) == 10240, "memory"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &memory = msl::group_variable<msl_type_0>(msl_at_0, 0); 
 A *a_tile = ( A *)memory;
 A *b_tile = a_tile + 32 * 40;
 
@@ -414,28 +414,6 @@ void thread_3(const msl::Thread &t) {
 const msl::BufferArgument buffers_3[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(MatmulParams), "p"}};
 const uint32_t variables_3[] = {10240};
 void thread_4(const msl::Thread &t) {
-    matmul<half>(static_cast<const half *>(t.worker->buffers[0]),
-        static_cast<const half *>(t.worker->buffers[1]),
-        static_cast<half *>(t.worker->buffers[2]),
-        *static_cast<const MatmulParams *>(t.worker->buffers[3]),
-        msl::position<uint3>(t.worker->group_id),
-        msl::position<uint>(t.index),
-        msl::position<uint>((t.index / 32)));
-}
-const msl::BufferArgument buffers_4[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(MatmulParams), "p"}};
-const uint32_t variables_4[] = {5120};
-void thread_5(const msl::Thread &t) {
-    matmul<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
-        static_cast<const bfloat *>(t.worker->buffers[1]),
-        static_cast<bfloat *>(t.worker->buffers[2]),
-        *static_cast<const MatmulParams *>(t.worker->buffers[3]),
-        msl::position<uint3>(t.worker->group_id),
-        msl::position<uint>(t.index),
-        msl::position<uint>((t.index / 32)));
-}
-const msl::BufferArgument buffers_5[] = {{0, 0, "a"}, {1, 0, "b"}, {2, 0, "out"}, {3, sizeof(MatmulParams), "p"}};
-const uint32_t variables_5[] = {5120};
-void thread_6(const msl::Thread &t) {
     mask<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
         static_cast<const int *>(t.worker->buffers[2]),
@@ -445,30 +423,8 @@ void thread_6(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[6]),
         msl::position<uint3>(t.position_in_grid()));
 }
-const msl::BufferArgument buffers_6[] = {{0, 0, "scores"}, {1, 0, "positions"}, {2, 0, "cu_seqlens"}, {3, 0, "context_lens"}, {4, 0, "out"}, {5, sizeof(MaskParams), "p"}, {6, 0, "slopes"}};
-void thread_7(const msl::Thread &t) {
-    mask<half>(static_cast<const half *>(t.worker->buffers[0]),
-        static_cast<const int *>(t.worker->buffers[1]),
-        static_cast<const int *>(t.worker->buffers[2]),
-        static_cast<const int *>(t.worker->buffers[3]),
-        static_cast<half *>(t.worker->buffers[4]),
-        *static_cast<const MaskParams *>(t.worker->buffers[5]),
-        static_cast<const float *>(t.worker->buffers[6]),
-        msl::position<uint3>(t.position_in_grid()));
-}
-const msl::BufferArgument buffers_7[] = {{0, 0, "scores"}, {1, 0, "positions"}, {2, 0, "cu_seqlens"}, {3, 0, "context_lens"}, {4, 0, "out"}, {5, sizeof(MaskParams), "p"}, {6, 0, "slopes"}};
-void thread_8(const msl::Thread &t) {
-    mask<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
-        static_cast<const int *>(t.worker->buffers[1]),
-        static_cast<const int *>(t.worker->buffers[2]),
-        static_cast<const int *>(t.worker->buffers[3]),
-        static_cast<bfloat *>(t.worker->buffers[4]),
-        *static_cast<const MaskParams *>(t.worker->buffers[5]),
-        static_cast<const float *>(t.worker->buffers[6]),
-        msl::position<uint3>(t.position_in_grid()));
-}
-const msl::BufferArgument buffers_8[] = {{0, 0, "scores"}, {1, 0, "positions"}, {2, 0, "cu_seqlens"}, {3, 0, "context_lens"}, {4, 0, "out"}, {5, sizeof(MaskParams), "p"}, {6, 0, "slopes"}};
-void thread_9(const msl::Thread &t) {
+const msl::BufferArgument buffers_4[] = {{0, 0, "scores"}, {1, 0, "positions"}, {2, 0, "cu_seqlens"}, {3, 0, "context_lens"}, {4, 0, "out"}, {5, sizeof(MaskParams), "p"}, {6, 0, "slopes"}};
+void thread_5(const msl::Thread &t) {
     softmax<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
@@ -478,9 +434,9 @@ void thread_9(const msl::Thread &t) {
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_9[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}, {3, 0, "sinks"}};
-const uint32_t variables_9[] = {32, 32};
-void thread_10(const msl::Thread &t) {
+const msl::BufferArgument buffers_5[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}, {3, 0, "sinks"}};
+const uint32_t variables_5[] = {32, 32};
+void thread_6(const msl::Thread &t) {
     softmax<half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<half *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
@@ -490,9 +446,9 @@ void thread_10(const msl::Thread &t) {
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_10[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}, {3, 0, "sinks"}};
-const uint32_t variables_10[] = {32, 32};
-void thread_11(const msl::Thread &t) {
+const msl::BufferArgument buffers_6[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}, {3, 0, "sinks"}};
+const uint32_t variables_6[] = {32, 32};
+void thread_7(const msl::Thread &t) {
     softmax<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
         static_cast<bfloat *>(t.worker->buffers[1]),
         *static_cast<const ElementParams *>(t.worker->buffers[2]),
@@ -502,26 +458,22 @@ void thread_11(const msl::Thread &t) {
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_11[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}, {3, 0, "sinks"}};
-const uint32_t variables_11[] = {32, 32};
+const msl::BufferArgument buffers_7[] = {{0, 0, "x"}, {1, 0, "out"}, {2, sizeof(ElementParams), "p"}, {3, 0, "sinks"}};
+const uint32_t variables_7[] = {32, 32};
 const msl::Kernel kernels[] = {
     {"transpose_f32", "kernels/source.metal", 162, thread_0, msl::run_threads<thread_0>, 1024, 0x0u, 0x0u, buffers_0, 3, nullptr, 0},
     {"transpose_f16", "kernels/source.metal", 163, thread_1, msl::run_threads<thread_1>, 1024, 0x0u, 0x0u, buffers_1, 3, nullptr, 0},
     {"transpose_bf16", "kernels/source.metal", 164, thread_2, msl::run_threads<thread_2>, 1024, 0x0u, 0x0u, buffers_2, 3, nullptr, 0},
     {"matmul_f32", "kernels/source.metal", 165, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 4, variables_3, 1},
-    {"matmul_f16", "kernels/source.metal", 166, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 4, variables_4, 1},
-    {"matmul_bf16", "kernels/source.metal", 167, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 4, variables_5, 1},
-    {"mask_f32", "kernels/source.metal", 168, thread_6, msl::run_threads<thread_6>, 1024, 0x0u, 0x0u, buffers_6, 7, nullptr, 0},
-    {"mask_f16", "kernels/source.metal", 169, thread_7, msl::run_threads<thread_7>, 1024, 0x0u, 0x0u, buffers_7, 7, nullptr, 0},
-    {"mask_bf16", "kernels/source.metal", 170, thread_8, msl::run_threads<thread_8>, 1024, 0x0u, 0x0u, buffers_8, 7, nullptr, 0},
-    {"softmax_f32", "kernels/source.metal", 171, thread_9, nullptr, 1024, 0x0u, 0x0u, buffers_9, 4, variables_9, 2},
-    {"softmax_f16", "kernels/source.metal", 172, thread_10, nullptr, 1024, 0x0u, 0x0u, buffers_10, 4, variables_10, 2},
-    {"softmax_bf16", "kernels/source.metal", 173, thread_11, nullptr, 1024, 0x0u, 0x0u, buffers_11, 4, variables_11, 2},
+    {"mask_f32", "kernels/source.metal", 166, thread_4, msl::run_threads<thread_4>, 1024, 0x0u, 0x0u, buffers_4, 7, nullptr, 0},
+    {"softmax_f32", "kernels/source.metal", 167, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 4, variables_5, 2},
+    {"softmax_f16", "kernels/source.metal", 168, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 4, variables_6, 2},
+    {"softmax_bf16", "kernels/source.metal", 169, thread_7, nullptr, 1024, 0x0u, 0x0u, buffers_7, 4, variables_7, 2},
 };
 } // namespace
 namespace msl {
 inline namespace MSL_VARIANT {
 extern const Unit unit_source;
-const Unit unit_source = {kernels, 12};
+const Unit unit_source = {kernels, 8};
 } // namespace MSL_VARIANT
 } // namespace msl

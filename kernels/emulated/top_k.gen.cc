@@ -321,39 +321,13 @@ void thread_0(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_0[] = {{0, 0, "x"}, {1, 0, "values"}, {2, 0, "indices"}, {3, sizeof(TopKParams), "p"}};
 const uint32_t variables_0[] = {16384, 4, 32};
-void thread_1(const msl::Thread &t) {
-    top_k<half>(static_cast<const half *>(t.worker->buffers[0]),
-        static_cast<half *>(t.worker->buffers[1]),
-        static_cast<int *>(t.worker->buffers[2]),
-        *static_cast<const TopKParams *>(t.worker->buffers[3]),
-        msl::position<uint>(t.worker->group_id),
-        msl::position<uint>(t.index),
-        msl::position<uint>((t.index / 32)),
-        msl::position<uint>((t.index % 32)));
-}
-const msl::BufferArgument buffers_1[] = {{0, 0, "x"}, {1, 0, "values"}, {2, 0, "indices"}, {3, sizeof(TopKParams), "p"}};
-const uint32_t variables_1[] = {16384, 4, 32};
-void thread_2(const msl::Thread &t) {
-    top_k<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
-        static_cast<bfloat *>(t.worker->buffers[1]),
-        static_cast<int *>(t.worker->buffers[2]),
-        *static_cast<const TopKParams *>(t.worker->buffers[3]),
-        msl::position<uint>(t.worker->group_id),
-        msl::position<uint>(t.index),
-        msl::position<uint>((t.index / 32)),
-        msl::position<uint>((t.index % 32)));
-}
-const msl::BufferArgument buffers_2[] = {{0, 0, "x"}, {1, 0, "values"}, {2, 0, "indices"}, {3, sizeof(TopKParams), "p"}};
-const uint32_t variables_2[] = {16384, 4, 32};
 const msl::Kernel kernels[] = {
     {"top_k_f32", "kernels/top_k.metal", 114, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 4, variables_0, 3},
-    {"top_k_f16", "kernels/top_k.metal", 115, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 4, variables_1, 3},
-    {"top_k_bf16", "kernels/top_k.metal", 116, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 4, variables_2, 3},
 };
 } // namespace
 namespace msl {
 inline namespace MSL_VARIANT {
 extern const Unit unit_top_k;
-const Unit unit_top_k = {kernels, 3};
+const Unit unit_top_k = {kernels, 1};
 } // namespace MSL_VARIANT
 } // namespace msl
