@@ -1,6 +1,7 @@
 package smelt
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/passes"
 )
 
 // Explanation is what the compiler did for one phase of a model. The counts equal
@@ -194,12 +196,19 @@ func (p *Program) Savings(phase, chip string, sequences ...int) (*Savings, error
 			continue
 		}
 		without, err := p.costWithout(stages, c, rule)
+		if errors.Is(err, passes.ErrUnsupported) { // the target cannot do without: there is nothing to compare
+			out.ByRule[rule] = Saving{}
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("without %s: %w", rule, err)
 		}
 		out.ByRule[rule] = without.Less(with)
 	}
 	without, err := p.costWithout(stages, c, all...)
+	if errors.Is(err, passes.ErrUnsupported) {
+		return out, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("without fusion: %w", err)
 	}

@@ -178,7 +178,7 @@ func TestWriteApartOnSmallChips(t *testing.T) {
 		sequences int
 		perLayer  int
 	}{{"m1", 8, 6}, {"m1", 1, 5}, {"m4-max", 8, 5}, {"", 8, 5}} {
-		p, err := m.Compile(Options{Target: "metal", Level: 1, Context: 512, Chip: tt.chip, Sequences: tt.sequences})
+		p, err := m.Compile(Options{Target: "metal", Level: 1, Context: 256, Chip: tt.chip, Sequences: tt.sequences})
 		require.NoError(t, err)
 		e, err := p.Explain("decode", tt.sequences)
 		require.NoError(t, err)
@@ -192,7 +192,7 @@ func TestWriteApartOnSmallChips(t *testing.T) {
 	}
 
 	seconds := func(chip string, off ...string) float64 {
-		p, err := m.Compile(Options{Target: "metal", Level: 1, Context: 512, Sequences: 8, Disabled: off})
+		p, err := m.Compile(Options{Target: "metal", Level: 1, Context: 256, Sequences: 8, Disabled: off})
 		require.NoError(t, err)
 		timeline, err := p.Simulate("decode", chip, 8)
 		require.NoError(t, err)
