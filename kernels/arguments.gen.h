@@ -292,6 +292,7 @@ enum smelt_attention_vec_constant {
     SMELT_ATTENTION_VEC_FC_MAP = 5,
     SMELT_ATTENTION_VEC_FC_SLOPES = 7,
     SMELT_ATTENTION_VEC_FC_ROWS = 6,
+    SMELT_ATTENTION_VEC_FC_HEADS = 12,
 };
 
 enum smelt_attention_write_buffer {
@@ -327,6 +328,7 @@ enum smelt_attention_write_constant {
     SMELT_ATTENTION_WRITE_FC_FACTORS = 9,
     SMELT_ATTENTION_WRITE_FC_TABLE = 10,
     SMELT_ATTENTION_WRITE_FC_NORMS = 11,
+    SMELT_ATTENTION_WRITE_FC_HEADS = 12,
 };
 
 enum smelt_attention_reduce_buffer {

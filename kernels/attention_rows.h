@@ -14,7 +14,7 @@
 //     clear(rows)                      no key yet
 //     take_keys(rows, pages, …)        the keys from `start` on that any row sees
 //     share(rows, r, states, …)        row by row, and a barrier
-//     merge(states, …)                 what the simdgroups know together
+//     put(results, states, …)          what the simdgroups know together
 //
 // A file includes it behind its function constants, of which it uses has_soft_cap,
 // has_slopes, has_sinks and is_split.
@@ -96,7 +96,21 @@ template <uint R> struct Rows {
     float total[R];     // of weights
     KeyRange seen[R];   // by the row; of those past the last none
     int position[R];    // with fc_slopes
+    float slope[R];     // likewise, in units of log2
 };
+
+// The query heads of a threadgroup: `count` from `first` on, all of which read KV head `kv`.
+struct Heads {
+    uint kv, first, count;
+};
+
+// heads_of gives the query heads of each KV head to as many threadgroups as it takes by
+// `most` of them, of which the last may have fewer.
+inline Heads heads_of(uint group, uint heads, uint kv_heads, uint most) {
+    const uint shared = heads / kv_heads, groups = (shared + most - 1) / most;
+    const uint kv = group / groups, skipped = group % groups * most;
+    return {kv, kv * shared + skipped, min(most, shared - skipped)};
+}
 
 // Keys and values of a sequence for one KV head.
 template <typename C> struct Pages {
@@ -153,14 +167,13 @@ inline Fours value_fours(thread const OwnPages<C> &pages, uint key, ulong at, ui
 // where there is a cap.
 struct Scoring {
     float scale;
-    float cap;   // 0 for none
-    float slope; // with fc_slopes
+    float cap; // 0 for none
 };
 
-inline Scoring scoring_of(float scale, float cap, float slope) {
+inline Scoring scoring_of(float scale, float cap) {
     // Capped scores are tanh(s / cap) until they are multiplied by the cap.
     const bool capped = has_soft_cap && cap > 0.0f;
-    return {capped ? scale / cap : scale * log2_e, capped ? cap : 0.0f, slope * log2_e};
+    return {capped ? scale / cap : scale * log2_e, capped ? cap : 0.0f};
 }
 
 // Memory of the threadgroup for merging: a row of each simdgroup and its statistics.
@@ -243,7 +256,7 @@ inline bool take_keys(thread Rows<R> &rows, thread const P &pages, thread const 
             if (has_soft_cap && scoring.cap > 0.0f)
                 own = scoring.cap * log2_e * precise::tanh(own);
             if (has_slopes)
-                own += scoring.slope * float(int(first + lane) - rows.position[r]);
+                own += rows.slope[r] * float(int(first + lane) - rows.position[r]);
             const bool sees = first + lane >= rows.seen[r].begin && first + lane < rows.seen[r].end;
             const float peak = simd_max(sees ? max(rows.highest[r], own) : rows.highest[r]);
             const float keep = exp2(rows.highest[r] - peak);
@@ -332,6 +345,35 @@ inline Merged merge(threadgroup const States &states, float sink, uint tid) {
         all.sum += weight * states.sums[i][tid];
     }
     return all;
+}
+
+// Where results go, rows of a query head of a token each; and sinks, by query head.
+template <typename A> struct Results {
+    device A *out;
+    device float *part, *statistics; // of a partition
+    device const float *sinks;
+};
+
+// put writes what the simdgroups know together of a row, for threads whose elements the head
+// has: its result, or what is known of it in one of so many partitions.
+template <typename A>
+inline void put(thread const Results<A> &to, threadgroup const States &states, ulong row, uint q_head, uint head,
+                uint partition, uint partitions, uint tid) {
+    const float sink = has_sinks && !is_split ? to.sinks[q_head] * log2_e : lowest;
+    Merged all = merge(states, sink, tid);
+    if (is_split) {
+        const ulong at = row * partitions + partition;
+        if (tid == 0) {
+            to.statistics[at * 2] = all.peak;
+            to.statistics[at * 2 + 1] = all.norm;
+        }
+        if (all.norm != 0.0f)
+            *(device float4 *)(to.part + at * head + tid * 4) = all.sum;
+    } else {
+        if (all.norm != 0.0f)
+            all.sum /= all.norm;
+        store_four(to.out, row * head + tid * 4, all.sum);
+    }
 }
 
 #endif

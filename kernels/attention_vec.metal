@@ -26,11 +26,14 @@ constant bool has_sinks = is_function_constant_defined(fc_sinks) ? fc_sinks : fa
 constant bool has_map = is_function_constant_defined(fc_map) ? fc_map : false;
 constant bool has_slopes = is_function_constant_defined(fc_slopes) ? fc_slopes : false;
 
-// Tokens of a threadgroup: 1 (the default), 2, 4 or 8. Their queries and sums stay in
-// registers: 64 a thread as long as rows · head is at most 256, twice that is what there
-// is.
+// Tokens of a threadgroup, 1 (the default), 2, 4 or 8, and query heads of each that share a KV
+// head, 1, 2 or 4; their product is 8 at most. Their queries and sums stay in registers: 64 a thread as long
+// as rows · head is at most 256, twice that is what there is.
 constant uint fc_rows [[function_constant(6)]];
-constant uint row_count = is_function_constant_defined(fc_rows) ? fc_rows : 1;
+constant uint fc_heads [[function_constant(12)]];
+constant uint token_count = is_function_constant_defined(fc_rows) ? fc_rows : 1;
+constant uint head_count = is_function_constant_defined(fc_heads) ? fc_heads : 1;
+constant uint row_count = token_count * head_count;
 
 #include "attention_rows.h"
 
@@ -43,99 +46,86 @@ template <typename A, typename C> struct Arguments {
     device const int *cu_seqlens;
     device const int *context_lens;
     device const int *block_table;
-    device A *out;
-    device float *part;
-    device float *statistics;
-    device const float *sinks;
+    Results<A> results;
     device const int *map;
     device const float *slopes;
 };
 
-// attend takes R consecutive tokens of a sequence.
+// attend takes R rows: consecutive tokens of a sequence, and of each its heads one after the
+// other.
 template <uint R, typename A, typename C>
 inline void attend(thread const Arguments<A, C> &a, constant AttentionParams &p, threadgroup States &states,
                    uint3 group, uint3 groups, uint tid, uint sg, uint lane) {
     const uint head = has_head ? fc_head : p.head;
-    const uint q_head = group.x;
-    if (group.y >= (R == 1 ? p.tokens : first_tile(int(p.tokens), p.seqs, R)))
+    const Heads heads = heads_of(group.x, p.heads, p.kv_heads, head_count);
+    if (group.y >= (token_count == 1 ? p.tokens : first_tile(int(p.tokens), p.seqs, token_count)))
         return;
     int owner;
     if (has_map) {
         owner = a.map[group.y];
-    } else if (R == 1) {
+    } else if (token_count == 1) {
         owner = int(sequence_of(a.cu_seqlens, p.seqs, group.y));
     } else {
-        owner = int(sequence_of_tile(a.cu_seqlens, p.seqs, group.y, R));
+        owner = int(sequence_of_tile(a.cu_seqlens, p.seqs, group.y, token_count));
     }
     if (owner < 0)
         return;
     const uint seq = uint(owner);
     uint token = group.y, tokens = 1;
-    if (R != 1) {
+    if (token_count != 1) {
         const int seq_start = a.cu_seqlens[seq];
-        token = uint(seq_start) + (group.y - first_tile(seq_start, seq, R)) * R;
+        token = uint(seq_start) + (group.y - first_tile(seq_start, seq, token_count)) * token_count;
         const uint seq_end = uint(a.cu_seqlens[seq + 1]);
         if (token >= seq_end)
             return;
-        tokens = min(R, seq_end - token);
+        tokens = min(token_count, seq_end - token);
     }
     Pages<C> pages;
     pages.keys = a.k_cache;
     pages.values = a.v_cache;
     pages.table = a.block_table + ulong(seq) * p.table_stride;
     pages.block = p.block;
-    pages.kv_head = q_head / (p.heads / p.kv_heads);
+    pages.kv_head = heads.kv;
     pages.strides = {p.block_stride, p.head_stride, p.row_stride};
-    const Scoring scoring = scoring_of(p.scale, p.soft_cap, has_slopes ? a.slopes[q_head] : 0.0f);
+    const Scoring scoring = scoring_of(p.scale, p.soft_cap);
 
     // What each token sees of this partition.
     const uint start = is_split ? group.z * fc_split : 0;
     Rows<R> rows;
     clear(rows);
     UNROLL for (uint r = 0; r < R; r++) {
+        const uint t = r / head_count, h = r % head_count;
+        const bool exists = t < tokens && h < heads.count;
         rows.seen[r] = {0, 0};
         rows.position[r] = 0;
-        if (r < tokens) {
-            rows.position[r] = a.positions[token + r];
+        rows.slope[r] = has_slopes && exists ? a.slopes[heads.first + h] * log2_e : 0.0f;
+        if (exists) {
+            rows.position[r] = a.positions[token + t];
             rows.seen[r] = keys_seen(rows.position[r], a.context_lens[seq], has_window ? p.window : 0);
         }
         if (is_split)
             rows.seen[r] = {max(rows.seen[r].begin, start), min(rows.seen[r].end, start + fc_split)};
-        device const A *from = a.q + (ulong(token + r) * p.heads + q_head) * head;
+        device const A *from = a.q + (ulong(token + t) * p.heads + heads.first + h) * head;
         UNROLL for (uint i = 0; i < 8; i++) {
             const uint d = first_four(a.k_cache, i, lane);
             rows.query[r][i] = 0.0f;
-            if (r < tokens && d < head)
+            if (exists && d < head)
                 rows.query[r][i] = float4(*(device const vec<A, 4> *)(from + d)) * scoring.scale;
         }
     }
     const bool has_keys = take_keys(rows, pages, scoring, head, start, sg, lane);
 
     UNROLL for (uint r = 0; r < R; r++) {
-        if (r >= tokens)
-            break;
+        const uint t = r / head_count, h = r % head_count;
+        if (t >= tokens || h >= heads.count)
+            continue;
         if (r > 0) // states are written again
             threadgroup_barrier(mem_flags::mem_threadgroup);
         share(rows, r, has_keys, a.v_cache, head, states, sg, lane);
         threadgroup_barrier(mem_flags::mem_threadgroup);
-        if (tid * 4 >= head)
-            continue;
-        const float sink = has_sinks && !is_split ? a.sinks[q_head] * log2_e : lowest;
-        Merged all = merge(states, sink, tid);
-        const ulong slot = ulong(token + r) * p.heads + q_head;
-        if (is_split) {
-            const ulong at = slot * groups.z + group.z;
-            if (tid == 0) {
-                a.statistics[at * 2] = all.peak;
-                a.statistics[at * 2 + 1] = all.norm;
-            }
-            if (all.norm != 0.0f)
-                *(device float4 *)(a.part + at * head + tid * 4) = all.sum;
-        } else {
-            if (all.norm != 0.0f)
-                all.sum /= all.norm;
-            store_four(a.out, slot * head + tid * 4, all.sum);
-        }
+        const uint q_head = heads.first + h;
+        if (tid * 4 < head)
+            put(a.results, states, ulong(token + t) * p.heads + q_head, q_head, head, group.z, groups.z, tid);
     }
 }
 
@@ -195,14 +185,12 @@ kernel void attention_vec(device const A *q [[buffer(0)]],              // [toke
     a.cu_seqlens = cu_seqlens;
     a.context_lens = context_lens;
     a.block_table = block_table;
-    a.out = out;
-    a.part = part;
-    a.statistics = statistics;
-    a.sinks = sinks;
+    a.results = {out, part, statistics, sinks};
     a.map = map;
     a.slopes = slopes;
 #ifdef SMELT_SINGLE
-    attend<(is_function_constant_defined(fc_rows) ? fc_rows : 1)>(a, p, states, group, groups, tid, sg, lane);
+    attend<(is_function_constant_defined(fc_rows) ? fc_rows : 1) *
+           (is_function_constant_defined(fc_heads) ? fc_heads : 1)>(a, p, states, group, groups, tid, sg, lane);
 #else
     switch (row_count) {
     case 1:

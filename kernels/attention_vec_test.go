@@ -52,6 +52,14 @@ func (p paging) inRows(l launch, rows int) launch {
 	return l
 }
 
+// inHeads makes a launch of attention of single tokens take several query heads of a KV head
+// in a threadgroup.
+func (s attentionShape) inHeads(l launch, heads int) launch {
+	l.constants["fc_heads"] = uint32(heads)
+	l.grid[0] = int(kernels.HeadGroups(int64(s.heads), int64(s.kvHeads), int64(heads)))
+	return l
+}
+
 // mapped gives a launch the host's map.
 func (p paging) mapped(l launch, rows int) launch {
 	l.constants["fc_map"] = 1
@@ -208,6 +216,47 @@ func TestAttentionSplitDrafts(t *testing.T) {
 		want := c.runInParts(t, name, 64, nil)
 		compareProducts(t, c.want(), want, types)
 		agree(t, want, c.runInParts(t, name, 64, map[string]uint32{"fc_rows": 4}))
+	})
+}
+
+// Query heads that share a threadgroup have the bits that each has by itself: with as many as
+// there are to a KV head, fewer, and more; of several tokens; over keys that are cut; and
+// whatever makes heads differ.
+func TestAttentionVecHeads(t *testing.T) {
+	type heads struct {
+		attentionShape
+		rows, heads int
+		features
+		split int
+	}
+	cases := []heads{
+		{attentionShape{7, 1, 64}, 1, 2, features{slopes: inTurn(7, 0.5, 0.0625, 0), sinks: inTurn(7, 0, 2, -5)}, 0},
+		{attentionShape{6, 2, 40}, 1, 4, features{window: 33, slopes: inTurn(6, 0.25, -0.01)}, 64},
+		{attentionShape{8, 2, 128}, 1, 4, features{}, 0},
+		{attentionShape{6, 2, 96}, 2, 2, features{sinks: inTurn(6, 1, -3), window: 20}, 0},
+		{attentionShape{4, 1, 32}, 2, 4, features{softCap: 3}, 32},
+		{attentionShape{3, 1, 256}, 4, 2, features{slopes: inTurn(3, 0.5, 0.25, 1)}, 0},
+	}
+	instances(t, "attention_vec", func(t *testing.T, name string, types []kernels.Element) {
+		for i, h := range cases {
+			if headFor(types, h.head) != h.head || !everything() && (i+len(name))%2 == 0 {
+				continue
+			}
+			t.Run(fmt.Sprintf("%v/rows %d/heads %d/%v/split %d", h.attentionShape, h.rows, h.heads, h.features, h.split), func(t *testing.T) {
+				rng := newRand(t.Name())
+				c := newAttention(rng, h.attentionShape, featureBatch.page(rng), types)
+				c.features = h.features
+				run := func(constants map[string]uint32) tensor {
+					if h.split != 0 {
+						return c.runInParts(t, name, h.split, constants)
+					}
+					return c.cut(c.launch(name, constants)).run(t)["out"]
+				}
+				want := run(c.specialised())
+				compareProducts(t, c.want(), want, types)
+				agree(t, want, run(map[string]uint32{"fc_rows": uint32(h.rows), "fc_heads": uint32(h.heads)}))
+			})
+		}
 	})
 }
 

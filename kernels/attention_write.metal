@@ -19,6 +19,7 @@ constant bool fc_interleaved [[function_constant(8)]]; // else NeoX pairs
 constant bool fc_factors [[function_constant(9)]];     // divide each frequency by its factor
 constant bool fc_table [[function_constant(10)]];      // factors are whole divisors: theta has no part
 constant bool fc_norms [[function_constant(11)]];      // heads of Q and K are normalised
+constant uint fc_heads [[function_constant(12)]];      // query heads of a threadgroup, as of attention_vec
 
 constant bool has_head = is_function_constant_defined(fc_head);
 constant bool is_split = is_function_constant_defined(fc_split);
@@ -29,11 +30,19 @@ constant bool has_slopes = is_function_constant_defined(fc_slopes) ? fc_slopes :
 constant bool from_table = is_function_constant_defined(fc_table) ? fc_table : false;
 constant bool has_factors = (is_function_constant_defined(fc_factors) ? fc_factors : false) || from_table;
 constant bool has_norms = is_function_constant_defined(fc_norms) ? fc_norms : false;
+constant uint head_count = is_function_constant_defined(fc_heads) ? fc_heads : 1;
 
 #include "attention_rows.h"
 
-// The row of a token that a simdgroup makes: a query head, or a KV head's key or value.
-constant constexpr uint query_row = 0, key_row = 1, value_row = 2;
+// The rows of a token, each made by the simdgroup of its number: a KV head's key and value, and
+// the query heads from query_row on.
+constant constexpr uint key_row = 0, value_row = 1, query_row = 2;
+
+// Made are these rows: keys and values at the start of theirs, query heads one after the
+// other.
+struct Made {
+    float4 key[64], value[64], queries[128];
+};
 
 // rounded is what is left of four elements in a type.
 inline float4 rounded(device const half *, float4 v) { return float4(half4(v)); }
@@ -96,20 +105,132 @@ inline void make_row(constant AttentionWriteParams &p, device const A *from, dev
     }
 }
 
+// Arguments are those of the kernel.
+template <typename A, typename C> struct Arguments {
+    device const A *qkv;
+    device const C *k_cache;
+    device const C *v_cache;
+    device const int *positions;
+    device const int *cu_seqlens;
+    device const int *context_lens;
+    device const int *block_table;
+    Results<A> results;
+    device const int *slots;
+    device const float *slopes;
+    device const float *factors;
+    device const float *q_norm;
+    device const float *k_norm;
+    device C *k_slots;
+    device C *v_slots;
+};
+
+// make_rows makes the rows of a token: the query heads of the threadgroup, and the key and
+// value if a query sees them or they are to be written to the token's slot.
+template <typename A, typename C>
+inline void make_rows(thread const Arguments<A, C> &a, constant AttentionWriteParams &p, thread const Heads &heads,
+                      uint token, bool sees_own, bool writes, uint head, threadgroup Made &made, uint sg, uint lane) {
+    if (sg >= query_row + heads.count)
+        return;
+    const int position = a.positions[token];
+    const bool is_query = sg >= query_row;
+    const uint source = is_query ? heads.first + sg - query_row : p.heads + sg * p.kv_heads + heads.kv;
+    device const A *from = a.qkv + (ulong(token) * (p.heads + 2 * p.kv_heads) + source) * head;
+    if (is_query) {
+        threadgroup float *query = (threadgroup float *)made.queries + (sg - query_row) * head;
+        make_row(p, from, a.results.out, a.factors, a.q_norm, position, true, query, head, lane);
+    } else if (sees_own || writes) {
+        threadgroup float *own = (threadgroup float *)(sg == key_row ? made.key : made.value);
+        const CacheStrides strides = {p.block_stride, p.head_stride, p.row_stride};
+        const uint slot = uint(a.slots[token]);
+        const ulong at = writes ? cache_row(slot / p.block, slot % p.block, heads.kv, strides) : 0;
+        make_row(p, from, a.k_slots, a.factors, a.k_norm, position, sg == key_row, own, head, lane);
+        simdgroup_barrier(mem_flags::mem_threadgroup);
+        store_row(sg == key_row ? a.k_slots : a.v_slots, at, writes, own, head, lane);
+    }
+}
+
+// attend takes R query heads of a token, all of which read one KV head.
+template <uint R, typename A, typename C>
+inline void attend(thread const Arguments<A, C> &a, constant AttentionWriteParams &p, threadgroup States &states,
+                   threadgroup Made &made, uint3 group, uint3 groups, uint tid, uint sg, uint lane) {
+    const uint head = has_head ? fc_head : p.head;
+    const uint token = group.y;
+    const Heads heads = heads_of(group.x, p.heads, p.kv_heads, R);
+    if (token >= p.tokens)
+        return;
+    const uint seq = sequence_of(a.cu_seqlens, p.seqs, token);
+    const int position = a.positions[token], slot = a.slots[token];
+    OwnPages<C> pages;
+    pages.keys = a.k_cache;
+    pages.values = a.v_cache;
+    pages.table = a.block_table + ulong(seq) * p.table_stride;
+    pages.block = p.block;
+    pages.kv_head = heads.kv;
+    pages.strides = {p.block_stride, p.head_stride, p.row_stride};
+    pages.own = uint(position);
+    pages.own_key = (threadgroup const float *)made.key;
+    pages.own_value = (threadgroup const float *)made.value;
+    const Scoring scoring = scoring_of(p.scale, p.soft_cap);
+
+    const uint start = is_split ? group.z * fc_split : 0;
+    KeyRange seen = keys_seen(position, a.context_lens[seq], has_window ? p.window : 0);
+    if (is_split)
+        seen = {max(seen.begin, start), min(seen.end, start + fc_split)};
+    const bool sees_own = pages.own >= seen.begin && pages.own < seen.end;
+    const bool writes = heads.first == heads.kv * (p.heads / p.kv_heads) && slot >= 0 &&
+                        (!is_split || (pages.own >= start && pages.own - start < fc_split));
+
+    // Uniform in the threadgroup, as is the barrier: partitions without keys skip it.
+    if (seen.begin < seen.end || writes) {
+        make_rows(a, p, heads, token, sees_own, writes, head, made, sg, lane);
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+    }
+    Rows<R> rows;
+    clear(rows);
+    UNROLL for (uint r = 0; r < R; r++) {
+        const bool exists = r < heads.count;
+        rows.position[r] = position;
+        rows.slope[r] = has_slopes && exists ? a.slopes[heads.first + r] * log2_e : 0.0f;
+        rows.seen[r] = {0, 0};
+        if (exists)
+            rows.seen[r] = seen;
+        UNROLL for (uint i = 0; i < 8; i++) {
+            const uint d = first_four(a.k_cache, i, lane);
+            rows.query[r][i] = 0.0f;
+            if (exists && seen.begin < seen.end && d < head)
+                rows.query[r][i] = made.queries[(r * head + d) / 4] * scoring.scale;
+        }
+    }
+
+    const bool has_keys = take_keys(rows, pages, scoring, head, start, sg, lane);
+    UNROLL for (uint r = 0; r < R; r++) {
+        if (r >= heads.count)
+            break;
+        if (r > 0) // states are written again
+            threadgroup_barrier(mem_flags::mem_threadgroup);
+        share(rows, r, has_keys, a.v_cache, head, states, sg, lane);
+        threadgroup_barrier(mem_flags::mem_threadgroup);
+        const uint q_head = heads.first + r;
+        if (tid * 4 < head)
+            put(a.results, states, ulong(token) * p.heads + q_head, q_head, head, group.z, groups.z, tid);
+    }
+}
+
 // attention_write computes what head_norm_rope_kv_write (with fc_norms) or rope_qkv_write
 // and attention_vec compute one after the other, and leaves the same in the cache, for
 // steps in which each sequence brings one token, its last. Constants, partitions and
 // results are those of attention_vec; parts are put together by attention_reduce.
 //
-// No threadgroup waits for another. Each makes its query head for itself and, where the
+// No threadgroup waits for another. Each makes its query heads for itself and, where the
 // token's own key is one of those it takes, that key and its value, rounded as the cache
-// would give them back: slots that this dispatch writes are not read. The first query head
-// of each KV head writes both to the token's slot, in the partition of the token's position;
-// below 0 nothing is written.
+// would give them back: slots that this dispatch writes are not read. The threadgroup of the
+// first query head of each KV head writes both to the token's slot, in the partition of the
+// token's position; below 0 nothing is written.
 //
-// Grid (heads, tokens, partitions or 1) of 256 threads. Threadgroup memory: that of
-// attention_vec, and three rows. Heads of up to 256, a multiple of 8, as are the strides
-// of the cache.
+// Grid (heads, tokens, partitions or 1) of 256 threads, with fc_heads as of attention_vec.
+// Threadgroup memory: that of attention_vec, and four rows, of which two hold the query heads
+// of a threadgroup: 512 elements at most. Heads of up to 256, a multiple of 8, as
+// are the strides of the cache.
 template <typename A, typename C>
 kernel void attention_write(device const A *qkv [[buffer(0)]],            // [tokens, (heads + 2·kv_heads)·head]
                             device const C *k_cache [[buffer(1)]],        // [blocks, kv_heads, block, head] by strides
@@ -134,82 +255,38 @@ kernel void attention_write(device const A *qkv [[buffer(0)]],            // [to
                             uint tid [[thread_index_in_threadgroup]], uint sg [[simdgroup_index_in_threadgroup]],
                             uint lane [[thread_index_in_simdgroup]]) {
     threadgroup States states;
-    threadgroup float4 made[3][64];
-
-    const uint head = has_head ? fc_head : p.head;
-    const uint q_head = group.x, token = group.y;
-    const uint shared = p.heads / p.kv_heads, kv_head = q_head / shared;
-    if (token >= p.tokens)
-        return;
-    const uint seq = sequence_of(cu_seqlens, p.seqs, token);
-    const int position = positions[token], slot = slots[token];
-    OwnPages<C> pages;
-    pages.keys = k_cache;
-    pages.values = v_cache;
-    pages.table = block_table + ulong(seq) * p.table_stride;
-    pages.block = p.block;
-    pages.kv_head = kv_head;
-    pages.strides = {p.block_stride, p.head_stride, p.row_stride};
-    pages.own = uint(position);
-    pages.own_key = (threadgroup const float *)made[key_row];
-    pages.own_value = (threadgroup const float *)made[value_row];
-    const Scoring scoring = scoring_of(p.scale, p.soft_cap, has_slopes ? slopes[q_head] : 0.0f);
-
-    const uint start = is_split ? group.z * fc_split : 0;
-    Rows<1> rows;
-    clear(rows);
-    rows.position[0] = position;
-    KeyRange seen = keys_seen(position, context_lens[seq], has_window ? p.window : 0);
-    if (is_split)
-        seen = {max(seen.begin, start), min(seen.end, start + fc_split)};
-    rows.seen[0] = seen;
-    const bool sees_own = pages.own >= seen.begin && pages.own < seen.end;
-    const bool writes =
-        q_head % shared == 0 && slot >= 0 && (!is_split || (pages.own >= start && pages.own - start < fc_split));
-
-    // Uniform in the threadgroup, as is the barrier: partitions without keys skip it.
-    if (seen.begin < seen.end || writes) {
-        const uint source = sg == query_row ? q_head : p.heads + (sg - key_row) * p.kv_heads + kv_head;
-        device const A *from = qkv + (ulong(token) * (p.heads + 2 * p.kv_heads) + source) * head;
-        threadgroup float *row = (threadgroup float *)made[min(sg, value_row)];
-        if (sg == query_row) {
-            make_row(p, from, out, factors, q_norm, position, true, row, head, lane);
-        } else if (sg <= value_row && (sees_own || writes)) {
-            const ulong at = writes ? cache_row(uint(slot) / p.block, uint(slot) % p.block, kv_head, pages.strides) : 0;
-            make_row(p, from, k_slots, factors, k_norm, position, sg == key_row, row, head, lane);
-            simdgroup_barrier(mem_flags::mem_threadgroup);
-            store_row(sg == key_row ? k_slots : v_slots, at, writes, row, head, lane);
-        }
-        threadgroup_barrier(mem_flags::mem_threadgroup);
+    threadgroup Made made;
+    Arguments<A, C> a;
+    a.qkv = qkv;
+    a.k_cache = k_cache;
+    a.v_cache = v_cache;
+    a.positions = positions;
+    a.cu_seqlens = cu_seqlens;
+    a.context_lens = context_lens;
+    a.block_table = block_table;
+    a.results = {out, part, statistics, sinks};
+    a.slots = slots;
+    a.slopes = slopes;
+    a.factors = factors;
+    a.q_norm = q_norm;
+    a.k_norm = k_norm;
+    a.k_slots = k_slots;
+    a.v_slots = v_slots;
+#ifdef SMELT_SINGLE
+    attend<(is_function_constant_defined(fc_heads) ? fc_heads : 1)>(a, p, states, made, group, groups, tid, sg, lane);
+#else
+    switch (head_count) {
+    case 1:
+        attend<1>(a, p, states, made, group, groups, tid, sg, lane);
+        break;
+    case 2:
+        attend<2>(a, p, states, made, group, groups, tid, sg, lane);
+        break;
+    default:
+        attend<4>(a, p, states, made, group, groups, tid, sg, lane);
+        break;
     }
-    UNROLL for (uint i = 0; i < 8; i++) {
-        const uint d = first_four(k_cache, i, lane);
-        rows.query[0][i] = 0.0f;
-        if (seen.begin < seen.end && d < head)
-            rows.query[0][i] = made[query_row][d / 4] * scoring.scale;
-    }
-
-    const bool has_keys = take_keys(rows, pages, scoring, head, start, sg, lane);
-    share(rows, 0, has_keys, v_cache, head, states, sg, lane);
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    if (tid * 4 >= head)
-        return;
-    const float sink = has_sinks && !is_split ? sinks[q_head] * log2_e : lowest;
-    Merged all = merge(states, sink, tid);
-    const ulong result = ulong(token) * p.heads + q_head;
-    if (is_split) {
-        const ulong at = result * groups.z + group.z;
-        if (tid == 0) {
-            statistics[at * 2] = all.peak;
-            statistics[at * 2 + 1] = all.norm;
-        }
-        if (all.norm != 0.0f)
-            *(device float4 *)(part + at * head + tid * 4) = all.sum;
-    } else {
-        if (all.norm != 0.0f)
-            all.sum /= all.norm;
-        store_four(out, result * head + tid * 4, all.sum);
-    }
+#endif
 }
 
 template [[host_name("attention_write_f32_f32")]]

@@ -128,12 +128,13 @@ func (c writeCall) apart(t *testing.T, partition int) (out, k, v tensor) {
 	return full.runInParts(t, attention, partition, nil), k, v
 }
 
-// inParts is the step over partitions of that many keys, put together by attention_reduce.
-func (c writeCall) inParts(t *testing.T, partition int) (out, k, v tensor) {
+// inParts is the step over partitions of that many keys, put together by attention_reduce, so
+// many query heads in a threadgroup.
+func (c writeCall) inParts(t *testing.T, partition, heads int) (out, k, v tensor) {
 	t.Helper()
 	head, partitions := c.attentionShape.head, slices.Max(c.contexts)/partition+2
 	rows := c.tokens() * c.heads * partitions
-	l := c.launch()
+	l := c.inHeads(c.launch(), heads)
 	sinks, hasSinks := l.buffers["sinks"]
 	delete(l.buffers, "out")
 	l.constants["fc_split"] = uint32(partition)
@@ -186,6 +187,7 @@ func writeCases() []writeCase {
 		{attentionShape{8, 1, 32}, turned(32, func(r *rotation) { r.factors, r.freqScale, r.magnitude = inTurn(16, 1, 2.5, 8), 0.5, 1.25 }), features{sinks: inTurn(8, 0, 2, -5)}, false},
 		{attentionShape{4, 2, 160}, turned(160, func(r *rotation) { r.interleaved, r.rotated = true, 96 }), features{softCap: 3, slopes: inTurn(4, 0.25, 0)}, true},
 		{attentionShape{2, 1, 40}, turned(40, func(r *rotation) { r.rotated = 10 }), features{window: 1}, true},
+		{attentionShape{14, 2, 64}, plain(64), features{slopes: inTurn(14, 0.25, 0, 1), sinks: inTurn(14, 1, -2)}, true},
 	}
 }
 
@@ -234,8 +236,28 @@ func TestAttentionWriteSplit(t *testing.T) {
 	eachWrite(t, func(t *testing.T, c writeCall) {
 		for _, partition := range []int{64, 8} {
 			want, k, v := c.apart(t, partition)
-			out, kSlots, vSlots := c.inParts(t, partition)
+			out, kSlots, vSlots := c.inParts(t, partition, 1)
 			agree(t, want, out)
+			agree(t, k, kSlots)
+			agree(t, v, vSlots)
+		}
+	})
+}
+
+// Query heads that share a threadgroup, with the key and value that it makes for all of them,
+// have the bits that each has by itself, as have both in the cache.
+func TestAttentionWriteHeads(t *testing.T) {
+	eachWrite(t, func(t *testing.T, c writeCall) {
+		want := c.launch().run(t)
+		const partition = 24
+		parts, k, v := c.inParts(t, partition, 1)
+		for heads := 2; heads <= kernels.MaxHeads && heads*c.attentionShape.head <= kernels.MaxQueries && heads < 2*c.heads/c.kvHeads; heads *= 2 {
+			got := c.inHeads(c.launch(), heads).run(t)
+			for _, name := range []string{"out", "k_slots", "v_slots"} {
+				agree(t, want[name], got[name], "%d heads: %s", heads, name)
+			}
+			out, kSlots, vSlots := c.inParts(t, partition, heads)
+			agree(t, parts, out, "%d heads", heads)
 			agree(t, k, kSlots)
 			agree(t, v, vSlots)
 		}
@@ -253,7 +275,7 @@ func TestAttentionWriteEdges(t *testing.T) {
 		agree(t, want, got["out"])
 		agree(t, k, got["k_slots"])
 		agree(t, v, got["v_slots"])
-		out, k2, v2 := c.inParts(t, 8)
+		out, k2, v2 := c.inParts(t, 8, 1)
 		compare(t, want.values(), out.values(), want.length, worst(types[0]))
 		agree(t, k, k2)
 		agree(t, v, v2)

@@ -281,8 +281,10 @@ func checkAttentionVec(c *checker) {
 		owners = uint64(p.Tokens)/uint64(rows) + uint64(p.Seqs)
 	}
 	partitions := c.partitions(p)
+	each := c.choice("fc_heads", 1, 2, MaxHeads)
+	c.require(rows*each <= MaxVecRows, "fc_heads", "%d of %d tokens; a threadgroup takes up to %d rows", each, rows, MaxVecRows)
 	c.owners(c.Grid[1], owners)
-	c.grid(uint64(p.Heads), uint64(c.Grid[1]), uint64(partitions))
+	c.grid(uint64(HeadGroups(int64(p.Heads), int64(p.KvHeads), int64(each))), uint64(c.Grid[1]), uint64(partitions))
 	c.threads(uint32(c.kernel.MaxThreads))
 }
 
@@ -314,7 +316,9 @@ func checkAttentionWrite(c *checker) {
 		have, want := c.bytes(c.arg(name).Index), c.bytes(c.arg("k_cache").Index)
 		c.require(have == want, name, "%d bytes, k_cache has %d", have, want)
 	}
-	c.grid(uint64(p.Heads), uint64(p.Tokens), uint64(c.partitions(p)))
+	each := c.choice("fc_heads", 1, 2, MaxHeads)
+	c.require(each == 1 || product(uint64(each), uint64(p.Head)) <= MaxQueries, "fc_heads", "%d of %d elements; a threadgroup takes up to %d", each, p.Head, MaxQueries)
+	c.grid(uint64(HeadGroups(int64(p.Heads), int64(p.KvHeads), int64(each))), uint64(p.Tokens), uint64(c.partitions(p)))
 	c.threads(uint32(c.kernel.MaxThreads))
 }
 

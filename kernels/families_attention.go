@@ -7,6 +7,7 @@ const (
 		"5 context_lens read int; 6 block_table read int; "
 	attentionOptions   = "11 sinks read float?; 12 map read int?; 13 slopes read float?"
 	attentionConstants = "2 fc_window bool?; 3 fc_soft_cap bool?; 4 fc_sinks bool?; 5 fc_map bool?; 7 fc_slopes bool?; "
+	headsConstant      = "; 12 fc_heads uint?"
 )
 
 // cachedOrBfloat adds the models that keep everything in bfloat.
@@ -16,13 +17,13 @@ var cachedOrBfloat = append(slices.Clone(cached), "bf16_bf16")
 var attentionFamilies = []family{
 	{name: "attention_vec", check: checkAttentionVec, file: "attention_vec.metal", summary: "attention of single tokens over the paged cache",
 		instances: cachedOrBfloat, args: attentionArgs + "7 out write $0?; 9 part write float?; 10 statistics write float?; " + attentionOptions, params: AttentionParams{},
-		paramsIndex: 8, constants: "0 fc_head uint?; 1 fc_split uint?; " + attentionConstants + "6 fc_rows uint?", threadgroup: floats(8*MaxHead + 16), maxThreads: 256},
+		paramsIndex: 8, constants: "0 fc_head uint?; 1 fc_split uint?; " + attentionConstants + "6 fc_rows uint?" + headsConstant, threadgroup: floats(8*MaxHead + 16), maxThreads: 256},
 	{name: "attention_write", check: checkAttentionWrite, file: "attention_write.metal", summary: "RoPE, the cache write and attention of single tokens, heads normalised before",
 		instances: cachedOrBfloat, args: "0 qkv read $0; 1 k_cache read $1; 2 v_cache read $1; 3 positions read int; 4 cu_seqlens read int; 5 context_lens read int; 6 block_table read int; " +
 			"7 out write $0?; 9 part write float?; 10 statistics write float?; 11 sinks read float?; 12 slots read int; 13 slopes read float?; 14 factors read float?; " +
 			"15 q_norm read float?; 16 k_norm read float?; 17 k_slots write $1; 18 v_slots write $1", params: AttentionWriteParams{},
 		paramsIndex: 8, constants: "0 fc_head uint?; 1 fc_split uint?; " + "2 fc_window bool?; 3 fc_soft_cap bool?; 4 fc_sinks bool?; 7 fc_slopes bool?; " +
-			"8 fc_interleaved bool; 9 fc_factors bool?; 10 fc_table bool?; 11 fc_norms bool?", threadgroup: floats((8+3)*MaxHead + 16), maxThreads: 256},
+			"8 fc_interleaved bool; 9 fc_factors bool?; 10 fc_table bool?; 11 fc_norms bool?" + headsConstant, threadgroup: floats((8+2)*MaxHead + MaxQueries + 16), maxThreads: 256},
 	{name: "attention_reduce", check: checkReduce, file: "attention_vec.metal", summary: "the partitions of attention_vec put together",
 		instances: []string{"f32", "f16", "bf16"},
 		args:      "0 part read float; 1 statistics read float; 2 out write $0; 4 sinks read float?", params: ReduceParams{}, paramsIndex: 3, constants: "4 fc_sinks bool?", grid: "heads, tokens", maxThreads: 64},

@@ -15,7 +15,9 @@ const (
 	AttentionTile = 32  // tokens of a tile of attention_tile
 	VecRows       = 4   // that a simdgroup of linear_vec owns where fc_rows does not say 2
 	VecRowsShared = 2   // the same where tokens share a pass
-	MaxVecRows    = 8   // tokens of a sequence that attention_vec takes at most at once
+	MaxVecRows    = 8   // tokens of a sequence, times query heads, that attention_vec takes at most at once
+	MaxHeads      = 4   // query heads of a KV head that attention of single tokens takes at most at once
+	MaxQueries    = 512 // elements of them in attention_write
 	RepeatThreads = 256 // of a threadgroup of repeat_kv
 )
 
@@ -26,6 +28,15 @@ func RopeWriteRows(head int) int {
 		return 4
 	}
 	return 8
+}
+
+// HeadGroups is how many threadgroups attention of single tokens has for a token, where each
+// takes up to `most` of the query heads that read a KV head.
+func HeadGroups(heads, kvHeads, most int64) int64 {
+	if kvHeads <= 0 || most <= 0 {
+		return 0
+	}
+	return kvHeads * ((heads/kvHeads + most - 1) / most)
 }
 
 // Axis is an axis of a grid that covers a product of parameters in tiles:

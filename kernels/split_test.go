@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/smelt-ml/smelt/kernels"
 )
 
@@ -66,13 +68,19 @@ func (c attentionCall) runInParts(t *testing.T, name string, partition int, cons
 	l := c.launch(name, constants)
 	delete(l.buffers, "out")
 	l.constants["fc_split"] = uint32(partition)
-	if rows, ok := l.constants["fc_rows"]; ok {
-		l = c.inRows(l, int(rows))
-	}
+	l = c.cut(l)
 	l.buffers["part"] = result(kernels.Float, rows*c.head)
 	l.buffers["statistics"] = result(kernels.Float, rows*2)
 	l.grid[2] = partitions
 	parts := l.run(t)
+	for seq, tokens := range c.lens { // what attention_reduce need not read says so
+		for row := range tokens * c.heads {
+			for i := ceil(int(c.contextLens[seq]), partition); i < partitions; i++ {
+				at := (int(c.cu[seq])*c.heads+row)*partitions + i
+				require.Zero(t, parts["statistics"].at(2*at+1), "partition %d of row %d", i, at/partitions)
+			}
+		}
+	}
 	reduce := launch{
 		kernel:  "attention_reduce_" + suffixOf[c.q.element],
 		buffers: map[string]tensor{"part": parts["part"], "statistics": parts["statistics"], "out": result(c.q.element, c.q.length)},
@@ -87,6 +95,17 @@ func (c attentionCall) runInParts(t *testing.T, name string, partition int, cons
 		reduce.constants = map[string]uint32{"fc_sinks": 1}
 	}
 	return reduce.run(t)["out"]
+}
+
+// cut gives a launch the grid that its rows and heads ask for.
+func (c attentionCall) cut(l launch) launch {
+	if rows, ok := l.constants["fc_rows"]; ok && rows > 1 {
+		l = c.inRows(l, int(rows))
+	}
+	if heads, ok := l.constants["fc_heads"]; ok {
+		l = c.inHeads(l, int(heads))
+	}
+	return l
 }
 
 var suffixOf = map[kernels.Element]string{kernels.Float: "f32", kernels.Half: "f16", kernels.Bfloat: "bf16"}

@@ -349,7 +349,10 @@ static inline bool msl_constant_has_slopes() { return ( msl::is_constant_defined
 
 
 static inline uint msl_constant_fc_rows() { return msl::constant<uint>(6); }
-static inline uint msl_constant_row_count() { return ( msl::is_constant_defined(6) ? msl_constant_fc_rows() : 1); }
+static inline uint msl_constant_fc_heads() { return msl::constant<uint>(12); }
+static inline uint msl_constant_token_count() { return ( msl::is_constant_defined(6) ? msl_constant_fc_rows() : 1); }
+static inline uint msl_constant_head_count() { return ( msl::is_constant_defined(12) ? msl_constant_fc_heads() : 1); }
+static inline uint msl_constant_row_count() { return ( msl_constant_token_count() * msl_constant_head_count()); }
 #line 27 "kernels/attention_rows.h"
 using namespace metal;
 
@@ -419,7 +422,21 @@ float highest[R];
 float total[R];
 KeyRange seen[R];
 int position[R];
+float slope[R];
 };
+
+
+struct Heads {
+uint kv, first, count;
+};
+
+
+
+inline Heads heads_of(uint group, uint heads, uint kv_heads, uint most) {
+const uint shared = heads / kv_heads, groups = (shared + most - 1) / most;
+const uint kv = group / groups, skipped = group % groups * most;
+return {kv, kv * shared + skipped, min(most, shared - skipped)};
+}
 
 
 template <typename C> struct Pages {
@@ -477,13 +494,12 @@ return load_fours(pages.values, at, first_four(pages.values, i, lane), head);
 struct Scoring {
 float scale;
 float cap;
-float slope;
 };
 
-inline Scoring scoring_of(float scale, float cap, float slope) {
+inline Scoring scoring_of(float scale, float cap) {
 
 const bool capped = msl_constant_has_soft_cap() && cap > 0.0f;
-return {MSL_BRANCH(31, capped )? scale / cap : scale * log2_e, MSL_BRANCH(32, capped )? cap : 0.0f, slope * log2_e};
+return {MSL_BRANCH(31, capped )? scale / cap : scale * log2_e, MSL_BRANCH(32, capped )? cap : 0.0f};
 }
 
 
@@ -566,7 +582,7 @@ float own = fold(float4(MSL_CAST(float4, v[0], v[1], v[2], v[3])), float4(MSL_CA
 if (MSL_BRANCH(42, msl_constant_has_soft_cap() && scoring.cap > 0.0f))
 own = scoring.cap * log2_e * precise::tanh(own);
 if (msl_constant_has_slopes())
-own += scoring.slope * float(MSL_CAST(float, int(MSL_CAST(int, first + lane)) - rows.position[r]));
+own += rows.slope[r] * float(MSL_CAST(float, int(MSL_CAST(int, first + lane)) - rows.position[r]));
 const bool sees = first + lane >= rows.seen[r].begin && first + lane < rows.seen[r].end;
 const float peak = simd_max(MSL_BRANCH(43, sees )? max(rows.highest[r], own) : rows.highest[r], 11);
 const float keep = exp2(rows.highest[r] - peak);
@@ -656,7 +672,36 @@ all.sum += weight * states.sums[i][tid];
 }
 return all;
 }
-#line 38 "kernels/attention_vec.metal"
+
+
+template <typename A> struct Results {
+A *out;
+float *part, *statistics;
+const float *sinks;
+};
+
+
+
+template <typename A>
+inline void put( const Results<A> &to, const States &states, ulong row, uint q_head, uint head,
+uint partition, uint partitions, uint tid) {
+const float sink = msl_constant_has_sinks() && !msl_constant_is_split() ? to.sinks[q_head] * log2_e : lowest;
+Merged all = merge(states, sink, tid);
+if (msl_constant_is_split()) {
+const ulong at = row * partitions + partition;
+if (MSL_BRANCH(54, tid == 0)) {
+to.statistics[at * 2] = all.peak;
+to.statistics[at * 2 + 1] = all.norm;
+}
+if (MSL_BRANCH(55, all.norm != 0.0f))
+*( float4 *)(to.part + at * head + tid * 4) = all.sum;
+} else {
+if (MSL_BRANCH(56, all.norm != 0.0f))
+all.sum /= all.norm;
+store_four(to.out, row * head + tid * 4, all.sum);
+}
+}
+#line 41 "kernels/attention_vec.metal"
 template <typename A, typename C> struct Arguments {
 const A *q;
 const C *k_cache;
@@ -665,102 +710,89 @@ const int *positions;
 const int *cu_seqlens;
 const int *context_lens;
 const int *block_table;
-A *out;
-float *part;
-float *statistics;
-const float *sinks;
+Results<A> results;
 const int *map;
 const float *slopes;
 };
+
 
 
 template <uint R, typename A, typename C>
 inline void attend( const Arguments<A, C> &a, const AttentionParams &p, States &states,
 uint3 group, uint3 groups, uint tid, uint sg, uint lane) {
 const uint head = msl_constant_has_head() ? msl_constant_fc_head() : p.head;
-const uint q_head = group.x;
-if (MSL_BRANCH(54, group.y >= (R == 1 ? p.tokens : first_tile(int(MSL_CAST(int, p.tokens)), p.seqs, R))))
+const Heads heads = heads_of(group.x, p.heads, p.kv_heads, msl_constant_head_count());
+if (MSL_BRANCH(57, group.y >= (msl_constant_token_count() == 1 ? p.tokens : first_tile(int(MSL_CAST(int, p.tokens)), p.seqs, msl_constant_token_count()))))
 return;
 int owner;
 if (msl_constant_has_map()) {
 owner = a.map[group.y];
-} else if (R == 1) {
+} else if (msl_constant_token_count() == 1) {
 owner = int(MSL_CAST(int, sequence_of(a.cu_seqlens, p.seqs, group.y)));
 } else {
-owner = int(MSL_CAST(int, sequence_of_tile(a.cu_seqlens, p.seqs, group.y, R)));
+owner = int(MSL_CAST(int, sequence_of_tile(a.cu_seqlens, p.seqs, group.y, msl_constant_token_count())));
 }
-if (MSL_BRANCH(55, owner < 0))
+if (MSL_BRANCH(58, owner < 0))
 return;
 const uint seq = uint(MSL_CAST(uint, owner));
 uint token = group.y, tokens = 1;
-if (R != 1) {
+if (msl_constant_token_count() != 1) {
 const int seq_start = a.cu_seqlens[seq];
-token = uint(MSL_CAST(uint, seq_start)) + (group.y - first_tile(seq_start, seq, R)) * R;
+token = uint(MSL_CAST(uint, seq_start)) + (group.y - first_tile(seq_start, seq, msl_constant_token_count())) * msl_constant_token_count();
 const uint seq_end = uint(MSL_CAST(uint, a.cu_seqlens[seq + 1]));
-if (MSL_BRANCH(56, token >= seq_end))
+if (MSL_BRANCH(59, token >= seq_end))
 return;
-tokens = min(R, seq_end - token);
+tokens = min(msl_constant_token_count(), seq_end - token);
 }
 Pages<C> pages;
 pages.keys = a.k_cache;
 pages.values = a.v_cache;
 pages.table = a.block_table + ulong(MSL_CAST(ulong, seq)) * p.table_stride;
 pages.block = p.block;
-pages.kv_head = q_head / (p.heads / p.kv_heads);
+pages.kv_head = heads.kv;
 pages.strides = {p.block_stride, p.head_stride, p.row_stride};
-const Scoring scoring = scoring_of(p.scale, p.soft_cap, msl_constant_has_slopes() ? a.slopes[q_head] : 0.0f);
+const Scoring scoring = scoring_of(p.scale, p.soft_cap);
 
 
 const uint start = msl_constant_is_split() ? group.z * msl_constant_fc_split() : 0;
 Rows<R> rows;
 clear(rows);
 for (uint r = 0; MSL_STEP(r < R); r++) {
+const uint t = r / msl_constant_head_count(), h = r % msl_constant_head_count();
+const bool exists = t < tokens && h < heads.count;
 rows.seen[r] = {0, 0};
 rows.position[r] = 0;
-if (MSL_BRANCH(57, r < tokens)) {
-rows.position[r] = a.positions[token + r];
+rows.slope[r] = MSL_BRANCH(60, msl_constant_has_slopes() && exists )? a.slopes[heads.first + h] * log2_e : 0.0f;
+if (MSL_BRANCH(61, exists)) {
+rows.position[r] = a.positions[token + t];
 rows.seen[r] = keys_seen(rows.position[r], a.context_lens[seq], msl_constant_has_window() ? p.window : 0);
 }
 if (msl_constant_is_split())
 rows.seen[r] = {max(rows.seen[r].begin, start), min(rows.seen[r].end, start + msl_constant_fc_split())};
-const A *from = a.q + (ulong(MSL_CAST(ulong, token + r)) * p.heads + q_head) * head;
+const A *from = a.q + (ulong(MSL_CAST(ulong, token + t)) * p.heads + heads.first + h) * head;
 for (uint i = 0; MSL_STEP(i < 8); i++) {
 const uint d = first_four(a.k_cache, i, lane);
 rows.query[r][i] = 0.0f;
-if (MSL_BRANCH(58, r < tokens && d < head))
+if (MSL_BRANCH(62, exists && d < head))
 rows.query[r][i] = float4(MSL_CAST(float4, *( const vec<A, 4> *)(from + d))) * scoring.scale;
 }
 }
 const bool has_keys = take_keys(rows, pages, scoring, head, start, sg, lane);
 
 for (uint r = 0; MSL_STEP(r < R); r++) {
-if (MSL_BRANCH(59, r >= tokens))
-break;
+const uint t = r / msl_constant_head_count(), h = r % msl_constant_head_count();
+if (MSL_BRANCH(63, t >= tokens || h >= heads.count))
+continue;
 if (r > 0)
 threadgroup_barrier(mem_flags::mem_threadgroup, 13);
 share(rows, r, has_keys, a.v_cache, head, states, sg, lane);
 threadgroup_barrier(mem_flags::mem_threadgroup, 14);
-if (MSL_BRANCH(60, tid * 4 >= head))
-continue;
-const float sink = msl_constant_has_sinks() && !msl_constant_is_split() ? a.sinks[q_head] * log2_e : lowest;
-Merged all = merge(states, sink, tid);
-const ulong slot = ulong(MSL_CAST(ulong, token + r)) * p.heads + q_head;
-if (msl_constant_is_split()) {
-const ulong at = slot * groups.z + group.z;
-if (MSL_BRANCH(61, tid == 0)) {
-a.statistics[at * 2] = all.peak;
-a.statistics[at * 2 + 1] = all.norm;
-}
-if (MSL_BRANCH(62, all.norm != 0.0f))
-*( float4 *)(a.part + at * head + tid * 4) = all.sum;
-} else {
-if (MSL_BRANCH(63, all.norm != 0.0f))
-all.sum /= all.norm;
-store_four(a.out, slot * head + tid * 4, all.sum);
+const uint q_head = heads.first + h;
+if (MSL_BRANCH(64, tid * 4 < head))
+put(a.results, states, ulong(MSL_CAST(ulong, token + t)) * p.heads + q_head, q_head, head, group.z, groups.z, tid);
 }
 }
-}
-#line 171 "kernels/attention_vec.metal"
+#line 161 "kernels/attention_vec.metal"
 template <typename A, typename C>
 void attention_vec( const A *q,
 const C *k_cache,
@@ -788,12 +820,10 @@ a.positions = positions;
 a.cu_seqlens = cu_seqlens;
 a.context_lens = context_lens;
 a.block_table = block_table;
-a.out = out;
-a.part = part;
-a.statistics = statistics;
-a.sinks = sinks;
+a.results = {out, part, statistics, sinks};
 a.map = map;
 a.slopes = slopes;
+
 
 
 
@@ -813,7 +843,7 @@ break;
 }
 
 }
-#line 230 "kernels/attention_vec.metal"
+#line 218 "kernels/attention_vec.metal"
 template <typename A>
 void attention_reduce( const float *part,
 const float *statistics,
@@ -822,14 +852,14 @@ const ReduceParams &p,
 const float *sinks,
 uint3 group, uint tid,
 uint lane) {
-if (MSL_BRANCH(64, group.y >= p.tokens))
+if (MSL_BRANCH(65, group.y >= p.tokens))
 return;
 const ulong row = ulong(MSL_CAST(ulong, group.y)) * p.heads + group.x;
 const float2 *of = ( const float2 *)statistics + row * p.partitions;
 const float sink = msl_constant_has_sinks() ? sinks[group.x] * log2_e : lowest;
 float peak = max(lowest, sink);
-MSL_LOOP(65) for (uint i = lane; MSL_TURN(66, i < p.partitions); i += 32) {
-if (MSL_BRANCH(67, of[i].y != 0.0f))
+MSL_LOOP(66) for (uint i = lane; MSL_TURN(67, i < p.partitions); i += 32) {
+if (MSL_BRANCH(68, of[i].y != 0.0f))
 peak = max(peak, of[i].x);
 }
 peak = simd_max(peak, 15);
@@ -837,25 +867,25 @@ const bool writes = tid * 4 < p.head;
 const float *from = part + row * p.partitions * p.head + tid * 4;
 float norm = 0.0f;
 float4 sum = 0.0f;
-MSL_LOOP(68) for (uint first = 0; MSL_TURN(69, first < p.partitions); first += 32) {
+MSL_LOOP(69) for (uint first = 0; MSL_TURN(70, first < p.partitions); first += 32) {
 float own = 0.0f;
-if (MSL_BRANCH(70, first + lane < p.partitions && of[first + lane].y != 0.0f)) {
+if (MSL_BRANCH(71, first + lane < p.partitions && of[first + lane].y != 0.0f)) {
 own = exp2(of[first + lane].x - peak);
 norm += own * of[first + lane].y;
 }
-MSL_LOOP(71) for (uint i = 0; MSL_TURN(72, i < min(32u, p.partitions - first)); i++) {
+MSL_LOOP(72) for (uint i = 0; MSL_TURN(73, i < min(32u, p.partitions - first)); i++) {
 const float weight = simd_broadcast(own, ushort(MSL_CAST(ushort, i)), 16);
-if (MSL_BRANCH(73, writes && weight != 0.0f))
+if (MSL_BRANCH(74, writes && weight != 0.0f))
 sum += weight * *( const float4 *)(from + ulong(MSL_CAST(ulong, first + i)) * p.head);
 }
 }
 norm = simd_sum(norm, 17);
 if (msl_constant_has_sinks())
 norm += exp2(sink - peak);
-if (MSL_BRANCH(74, writes))
-store_four(out, row * p.head + tid * 4, MSL_BRANCH(75, norm != 0.0f )? sum / norm : float4(0.0f));
+if (MSL_BRANCH(75, writes))
+store_four(out, row * p.head + tid * 4, MSL_BRANCH(76, norm != 0.0f )? sum / norm : float4(0.0f));
 }
-#line 859 "kernels/emulated/attention_vec.gen.cc"
+#line 889 "kernels/emulated/attention_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_vec<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -1051,16 +1081,16 @@ void thread_9(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_9[] = {{0, 0, "part"}, {1, 0, "statistics"}, {2, 0, "out"}, {3, sizeof(ReduceParams), "p"}, {4, 0, "sinks"}};
 const msl::Kernel kernels[] = {
-    {"attention_vec_f32_f32", "kernels/attention_vec.metal", 272, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 14, variables_0, 1},
-    {"attention_vec_f32_f16", "kernels/attention_vec.metal", 274, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 14, variables_1, 1},
-    {"attention_vec_f16_f32", "kernels/attention_vec.metal", 276, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 14, variables_2, 1},
-    {"attention_vec_f16_f16", "kernels/attention_vec.metal", 278, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 14, variables_3, 1},
-    {"attention_vec_bf16_bf16", "kernels/attention_vec.metal", 280, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 14, variables_4, 1},
-    {"attention_vec_f16_q8_0", "kernels/attention_vec.metal", 282, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 14, variables_5, 1},
-    {"attention_vec_f32_q8_0", "kernels/attention_vec.metal", 284, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 14, variables_6, 1},
-    {"attention_reduce_f32", "kernels/attention_vec.metal", 286, thread_7, nullptr, 1024, 0x0u, 0x0u, buffers_7, 5, nullptr, 0},
-    {"attention_reduce_f16", "kernels/attention_vec.metal", 288, thread_8, nullptr, 1024, 0x0u, 0x0u, buffers_8, 5, nullptr, 0},
-    {"attention_reduce_bf16", "kernels/attention_vec.metal", 290, thread_9, nullptr, 1024, 0x0u, 0x0u, buffers_9, 5, nullptr, 0},
+    {"attention_vec_f32_f32", "kernels/attention_vec.metal", 260, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 14, variables_0, 1},
+    {"attention_vec_f32_f16", "kernels/attention_vec.metal", 262, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 14, variables_1, 1},
+    {"attention_vec_f16_f32", "kernels/attention_vec.metal", 264, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 14, variables_2, 1},
+    {"attention_vec_f16_f16", "kernels/attention_vec.metal", 266, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 14, variables_3, 1},
+    {"attention_vec_bf16_bf16", "kernels/attention_vec.metal", 268, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 14, variables_4, 1},
+    {"attention_vec_f16_q8_0", "kernels/attention_vec.metal", 270, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 14, variables_5, 1},
+    {"attention_vec_f32_q8_0", "kernels/attention_vec.metal", 272, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 14, variables_6, 1},
+    {"attention_reduce_f32", "kernels/attention_vec.metal", 274, thread_7, nullptr, 1024, 0x0u, 0x0u, buffers_7, 5, nullptr, 0},
+    {"attention_reduce_f16", "kernels/attention_vec.metal", 276, thread_8, nullptr, 1024, 0x0u, 0x0u, buffers_8, 5, nullptr, 0},
+    {"attention_reduce_bf16", "kernels/attention_vec.metal", 278, thread_9, nullptr, 1024, 0x0u, 0x0u, buffers_9, 5, nullptr, 0},
 };
 } // namespace
 namespace msl {

@@ -454,6 +454,7 @@ static inline bool msl_constant_fc_interleaved() { return msl::constant<bool>(8)
 static inline bool msl_constant_fc_factors() { return msl::constant<bool>(9); }
 static inline bool msl_constant_fc_table() { return msl::constant<bool>(10); }
 static inline bool msl_constant_fc_norms() { return msl::constant<bool>(11); }
+static inline uint msl_constant_fc_heads() { return msl::constant<uint>(12); }
 
 static inline bool msl_constant_has_head() { return ( msl::is_constant_defined(0)); }
 static inline bool msl_constant_is_split() { return ( msl::is_constant_defined(1)); }
@@ -464,6 +465,7 @@ static inline bool msl_constant_has_slopes() { return ( msl::is_constant_defined
 static inline bool msl_constant_from_table() { return ( msl::is_constant_defined(10) ? msl_constant_fc_table() : false); }
 static inline bool msl_constant_has_factors() { return ( (msl::is_constant_defined(9) ? msl_constant_fc_factors() : false) || msl_constant_from_table()); }
 static inline bool msl_constant_has_norms() { return ( msl::is_constant_defined(11) ? msl_constant_fc_norms() : false); }
+static inline uint msl_constant_head_count() { return ( msl::is_constant_defined(12) ? msl_constant_fc_heads() : 1); }
 #line 27 "kernels/attention_rows.h"
 using namespace metal;
 
@@ -533,7 +535,21 @@ float highest[R];
 float total[R];
 KeyRange seen[R];
 int position[R];
+float slope[R];
 };
+
+
+struct Heads {
+uint kv, first, count;
+};
+
+
+
+inline Heads heads_of(uint group, uint heads, uint kv_heads, uint most) {
+const uint shared = heads / kv_heads, groups = (shared + most - 1) / most;
+const uint kv = group / groups, skipped = group % groups * most;
+return {kv, kv * shared + skipped, min(most, shared - skipped)};
+}
 
 
 template <typename C> struct Pages {
@@ -591,13 +607,12 @@ return load_fours(pages.values, at, first_four(pages.values, i, lane), head);
 struct Scoring {
 float scale;
 float cap;
-float slope;
 };
 
-inline Scoring scoring_of(float scale, float cap, float slope) {
+inline Scoring scoring_of(float scale, float cap) {
 
 const bool capped = msl_constant_has_soft_cap() && cap > 0.0f;
-return {MSL_BRANCH(46, capped )? scale / cap : scale * log2_e, MSL_BRANCH(47, capped )? cap : 0.0f, slope * log2_e};
+return {MSL_BRANCH(46, capped )? scale / cap : scale * log2_e, MSL_BRANCH(47, capped )? cap : 0.0f};
 }
 
 
@@ -680,7 +695,7 @@ float own = fold(float4(MSL_CAST(float4, v[0], v[1], v[2], v[3])), float4(MSL_CA
 if (MSL_BRANCH(57, msl_constant_has_soft_cap() && scoring.cap > 0.0f))
 own = scoring.cap * log2_e * precise::tanh(own);
 if (msl_constant_has_slopes())
-own += scoring.slope * float(MSL_CAST(float, int(MSL_CAST(int, first + lane)) - rows.position[r]));
+own += rows.slope[r] * float(MSL_CAST(float, int(MSL_CAST(int, first + lane)) - rows.position[r]));
 const bool sees = first + lane >= rows.seen[r].begin && first + lane < rows.seen[r].end;
 const float peak = simd_max(MSL_BRANCH(58, sees )? max(rows.highest[r], own) : rows.highest[r], 11);
 const float keep = exp2(rows.highest[r] - peak);
@@ -770,8 +785,43 @@ all.sum += weight * states.sums[i][tid];
 }
 return all;
 }
-#line 36 "kernels/attention_write.metal"
-static constexpr uint query_row = 0, key_row = 1, value_row = 2;
+
+
+template <typename A> struct Results {
+A *out;
+float *part, *statistics;
+const float *sinks;
+};
+
+
+
+template <typename A>
+inline void put( const Results<A> &to, const States &states, ulong row, uint q_head, uint head,
+uint partition, uint partitions, uint tid) {
+const float sink = msl_constant_has_sinks() && !msl_constant_is_split() ? to.sinks[q_head] * log2_e : lowest;
+Merged all = merge(states, sink, tid);
+if (msl_constant_is_split()) {
+const ulong at = row * partitions + partition;
+if (MSL_BRANCH(69, tid == 0)) {
+to.statistics[at * 2] = all.peak;
+to.statistics[at * 2 + 1] = all.norm;
+}
+if (MSL_BRANCH(70, all.norm != 0.0f))
+*( float4 *)(to.part + at * head + tid * 4) = all.sum;
+} else {
+if (MSL_BRANCH(71, all.norm != 0.0f))
+all.sum /= all.norm;
+store_four(to.out, row * head + tid * 4, all.sum);
+}
+}
+#line 39 "kernels/attention_write.metal"
+static constexpr uint key_row = 0, value_row = 1, query_row = 2;
+
+
+
+struct Made {
+float4 key[64], value[64], queries[128];
+};
 
 
 inline float4 rounded( const half *, float4 v) { return float4(MSL_CAST(float4, half4(MSL_CAST(half4, v)))); }
@@ -783,18 +833,18 @@ inline float4 rounded( const CacheBlock *, float4 v) { return v; }
 
 template <typename C>
 inline void store_row( C *cache, ulong at, bool writes, float *row, uint head, uint lane) {
-MSL_LOOP(69) for (uint d = lane * 4; MSL_TURN(70, writes && d < head); d += 128)
+MSL_LOOP(72) for (uint d = lane * 4; MSL_TURN(73, writes && d < head); d += 128)
 store_four(cache, at + d, *( const float4 *)(row + d));
 }
 inline void store_row( CacheBlock *cache, ulong at, bool writes, float *row, uint head, uint lane) {
-MSL_LOOP(71) for (uint d = 0; MSL_TURN(72, d < head); d += 32) {
+MSL_LOOP(74) for (uint d = 0; MSL_TURN(75, d < head); d += 32) {
 const BlockElement e = block_element(row[d + lane]);
 row[d + lane] = float(MSL_CAST(float, e.q)) * float(MSL_CAST(float, e.d));
-if (MSL_BRANCH(73, !writes))
+if (MSL_BRANCH(76, !writes))
 continue;
 CacheBlock *b = cache + (at + d) / 32;
 b->qs[lane] = e.q;
-if (MSL_BRANCH(74, lane == 0))
+if (MSL_BRANCH(77, lane == 0))
 b->d = e.d;
 }
 }
@@ -807,33 +857,144 @@ inline void make_row(const AttentionWriteParams &p, const A *from, const T *as,
 const float *factors, const float *gains, int position, bool turns,
 float *to, uint head, uint lane) {
 const bool whole = (p.rotated & 3) == 0;
-const uint rotated = MSL_BRANCH(75, turns )? p.rotated : 0;
+const uint rotated = MSL_BRANCH(78, turns )? p.rotated : 0;
 float4 x[2];
 float squares = 0.0f;
 for (uint s = 0; MSL_STEP(s < 2); s++) {
 const uint i = (s * 32 + lane) * 2;
 x[s] = 0.0f;
-if (MSL_BRANCH(76, 2 * i < head))
+if (MSL_BRANCH(79, 2 * i < head))
 x[s] = load_pairs(from, pairs_of(i, rotated, msl_constant_fc_interleaved()), whole);
 squares += dot(x[s], x[s]);
 }
 float scale = 1.0f;
-if (MSL_BRANCH(77, msl_constant_has_norms() && turns))
+if (MSL_BRANCH(80, msl_constant_has_norms() && turns))
 scale = precise::rsqrt(simd_sum(squares, 13) / float(MSL_CAST(float, head)) + p.eps);
 for (uint s = 0; MSL_STEP(s < 2); s++) {
 const uint i = (s * 32 + lane) * 2;
-if (MSL_BRANCH(78, 2 * i >= head))
+if (MSL_BRANCH(81, 2 * i >= head))
 continue;
 const Pairs at = pairs_of(i, rotated, msl_constant_fc_interleaved());
 float4 v = x[s];
-if (MSL_BRANCH(79, msl_constant_has_norms() && turns))
+if (MSL_BRANCH(82, msl_constant_has_norms() && turns))
 v *= scale * load_pairs(gains, at, whole);
-if (MSL_BRANCH(80, turns))
+if (MSL_BRANCH(83, turns))
 v = turn_pairs(v, at, rotations(p, position, i, at, factors, msl_constant_has_factors(), msl_constant_from_table()));
 store_pairs(to, at, rounded(as, v), whole);
 }
 }
-#line 113 "kernels/attention_write.metal"
+
+
+template <typename A, typename C> struct Arguments {
+const A *qkv;
+const C *k_cache;
+const C *v_cache;
+const int *positions;
+const int *cu_seqlens;
+const int *context_lens;
+const int *block_table;
+Results<A> results;
+const int *slots;
+const float *slopes;
+const float *factors;
+const float *q_norm;
+const float *k_norm;
+C *k_slots;
+C *v_slots;
+};
+
+
+
+template <typename A, typename C>
+inline void make_rows( const Arguments<A, C> &a, const AttentionWriteParams &p, const Heads &heads,
+uint token, bool sees_own, bool writes, uint head, Made &made, uint sg, uint lane) {
+if (MSL_BRANCH(84, sg >= query_row + heads.count))
+return;
+const int position = a.positions[token];
+const bool is_query = sg >= query_row;
+const uint source = MSL_BRANCH(85, is_query )? heads.first + sg - query_row : p.heads + sg * p.kv_heads + heads.kv;
+const A *from = a.qkv + (ulong(MSL_CAST(ulong, token)) * (p.heads + 2 * p.kv_heads) + source) * head;
+if (MSL_BRANCH(86, is_query)) {
+float *query = ( float *)made.queries + (sg - query_row) * head;
+make_row(p, from, a.results.out, a.factors, a.q_norm, position, true, query, head, lane);
+} else if (MSL_BRANCH(87, sees_own || writes)) {
+float *own = ( float *)(MSL_BRANCH(88, sg == key_row )? made.key : made.value);
+const CacheStrides strides = {p.block_stride, p.head_stride, p.row_stride};
+const uint slot = uint(MSL_CAST(uint, a.slots[token]));
+const ulong at = MSL_BRANCH(89, writes )? cache_row(slot / p.block, slot % p.block, heads.kv, strides) : 0;
+make_row(p, from, a.k_slots, a.factors, a.k_norm, position, sg == key_row, own, head, lane);
+simdgroup_barrier(mem_flags::mem_threadgroup, 14);
+store_row(MSL_BRANCH(90, sg == key_row )? a.k_slots : a.v_slots, at, writes, own, head, lane);
+}
+}
+
+
+template <uint R, typename A, typename C>
+inline void attend( const Arguments<A, C> &a, const AttentionWriteParams &p, States &states,
+Made &made, uint3 group, uint3 groups, uint tid, uint sg, uint lane) {
+const uint head = msl_constant_has_head() ? msl_constant_fc_head() : p.head;
+const uint token = group.y;
+const Heads heads = heads_of(group.x, p.heads, p.kv_heads, R);
+if (MSL_BRANCH(91, token >= p.tokens))
+return;
+const uint seq = sequence_of(a.cu_seqlens, p.seqs, token);
+const int position = a.positions[token], slot = a.slots[token];
+OwnPages<C> pages;
+pages.keys = a.k_cache;
+pages.values = a.v_cache;
+pages.table = a.block_table + ulong(MSL_CAST(ulong, seq)) * p.table_stride;
+pages.block = p.block;
+pages.kv_head = heads.kv;
+pages.strides = {p.block_stride, p.head_stride, p.row_stride};
+pages.own = uint(MSL_CAST(uint, position));
+pages.own_key = ( const float *)made.key;
+pages.own_value = ( const float *)made.value;
+const Scoring scoring = scoring_of(p.scale, p.soft_cap);
+
+const uint start = msl_constant_is_split() ? group.z * msl_constant_fc_split() : 0;
+KeyRange seen = keys_seen(position, a.context_lens[seq], msl_constant_has_window() ? p.window : 0);
+if (msl_constant_is_split())
+seen = {max(seen.begin, start), min(seen.end, start + msl_constant_fc_split())};
+const bool sees_own = pages.own >= seen.begin && pages.own < seen.end;
+const bool writes = heads.first == heads.kv * (p.heads / p.kv_heads) && slot >= 0 &&
+(!msl_constant_is_split() || (pages.own >= start && pages.own - start < msl_constant_fc_split()));
+
+
+if (MSL_BRANCH(92, seen.begin < seen.end || writes)) {
+make_rows(a, p, heads, token, sees_own, writes, head, made, sg, lane);
+threadgroup_barrier(mem_flags::mem_threadgroup, 15);
+}
+Rows<R> rows;
+clear(rows);
+for (uint r = 0; MSL_STEP(r < R); r++) {
+const bool exists = r < heads.count;
+rows.position[r] = position;
+rows.slope[r] = MSL_BRANCH(93, msl_constant_has_slopes() && exists )? a.slopes[heads.first + r] * log2_e : 0.0f;
+rows.seen[r] = {0, 0};
+if (MSL_BRANCH(94, exists))
+rows.seen[r] = seen;
+for (uint i = 0; MSL_STEP(i < 8); i++) {
+const uint d = first_four(a.k_cache, i, lane);
+rows.query[r][i] = 0.0f;
+if (MSL_BRANCH(95, exists && seen.begin < seen.end && d < head))
+rows.query[r][i] = made.queries[(r * head + d) / 4] * scoring.scale;
+}
+}
+
+const bool has_keys = take_keys(rows, pages, scoring, head, start, sg, lane);
+for (uint r = 0; MSL_STEP(r < R); r++) {
+if (MSL_BRANCH(96, r >= heads.count))
+break;
+if (r > 0)
+threadgroup_barrier(mem_flags::mem_threadgroup, 16);
+share(rows, r, has_keys, a.v_cache, head, states, sg, lane);
+threadgroup_barrier(mem_flags::mem_threadgroup, 17);
+const uint q_head = heads.first + r;
+if (MSL_BRANCH(97, tid * 4 < head))
+put(a.results, states, ulong(MSL_CAST(ulong, token)) * p.heads + q_head, q_head, head, group.z, groups.z, tid);
+}
+}
+#line 234 "kernels/attention_write.metal"
 template <typename A, typename C>
 void attention_write( const A *qkv,
 const C *k_cache,
@@ -858,84 +1019,40 @@ uint3 group, uint3 groups,
 uint tid, uint sg,
 uint lane) {
 using msl_type_0 = States; static_assert(sizeof(msl_type_0) == 8256, "states"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &states = msl::group_variable<msl_type_0>(msl_at_0, 0); 
-using msl_type_1 = float4[3][64]; static_assert(sizeof(msl_type_1) == 3072, "made"); constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &made = msl::group_variable<msl_type_1>(msl_at_1, 1); 
-
-const uint head = msl_constant_has_head() ? msl_constant_fc_head() : p.head;
-const uint q_head = group.x, token = group.y;
-const uint shared = p.heads / p.kv_heads, kv_head = q_head / shared;
-if (MSL_BRANCH(81, token >= p.tokens))
-return;
-const uint seq = sequence_of(cu_seqlens, p.seqs, token);
-const int position = positions[token], slot = slots[token];
-OwnPages<C> pages;
-pages.keys = k_cache;
-pages.values = v_cache;
-pages.table = block_table + ulong(MSL_CAST(ulong, seq)) * p.table_stride;
-pages.block = p.block;
-pages.kv_head = kv_head;
-pages.strides = {p.block_stride, p.head_stride, p.row_stride};
-pages.own = uint(MSL_CAST(uint, position));
-pages.own_key = ( const float *)made[key_row];
-pages.own_value = ( const float *)made[value_row];
-const Scoring scoring = scoring_of(p.scale, p.soft_cap, msl_constant_has_slopes() ? slopes[q_head] : 0.0f);
-
-const uint start = msl_constant_is_split() ? group.z * msl_constant_fc_split() : 0;
-Rows<1> rows;
-clear(rows);
-rows.position[0] = position;
-KeyRange seen = keys_seen(position, context_lens[seq], msl_constant_has_window() ? p.window : 0);
-if (msl_constant_is_split())
-seen = {max(seen.begin, start), min(seen.end, start + msl_constant_fc_split())};
-rows.seen[0] = seen;
-const bool sees_own = pages.own >= seen.begin && pages.own < seen.end;
-const bool writes =
-q_head % shared == 0 && slot >= 0 && (!msl_constant_is_split() || (pages.own >= start && pages.own - start < msl_constant_fc_split()));
+using msl_type_1 = Made; static_assert(sizeof(msl_type_1) == 4096, "made"); constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &made = msl::group_variable<msl_type_1>(msl_at_1, 1); 
+Arguments<A, C> a;
+a.qkv = qkv;
+a.k_cache = k_cache;
+a.v_cache = v_cache;
+a.positions = positions;
+a.cu_seqlens = cu_seqlens;
+a.context_lens = context_lens;
+a.block_table = block_table;
+a.results = {out, part, statistics, sinks};
+a.slots = slots;
+a.slopes = slopes;
+a.factors = factors;
+a.q_norm = q_norm;
+a.k_norm = k_norm;
+a.k_slots = k_slots;
+a.v_slots = v_slots;
 
 
-if (MSL_BRANCH(82, seen.begin < seen.end || writes)) {
-const uint source = MSL_BRANCH(83, sg == query_row )? q_head : p.heads + (sg - key_row) * p.kv_heads + kv_head;
-const A *from = qkv + (ulong(MSL_CAST(ulong, token)) * (p.heads + 2 * p.kv_heads) + source) * head;
-float *row = ( float *)made[min(sg, value_row)];
-if (MSL_BRANCH(84, sg == query_row)) {
-make_row(p, from, out, factors, q_norm, position, true, row, head, lane);
-} else if (MSL_BRANCH(85, sg <= value_row && (sees_own || writes))) {
-const ulong at = MSL_BRANCH(86, writes )? cache_row(uint(MSL_CAST(uint, slot)) / p.block, uint(MSL_CAST(uint, slot)) % p.block, kv_head, pages.strides) : 0;
-make_row(p, from, k_slots, factors, k_norm, position, sg == key_row, row, head, lane);
-simdgroup_barrier(mem_flags::mem_threadgroup, 14);
-store_row(MSL_BRANCH(87, sg == key_row )? k_slots : v_slots, at, writes, row, head, lane);
-}
-threadgroup_barrier(mem_flags::mem_threadgroup, 15);
-}
-for (uint i = 0; MSL_STEP(i < 8); i++) {
-const uint d = first_four(k_cache, i, lane);
-rows.query[0][i] = 0.0f;
-if (MSL_BRANCH(88, seen.begin < seen.end && d < head))
-rows.query[0][i] = made[query_row][d / 4] * scoring.scale;
+
+switch (msl_constant_head_count()) {
+case 1:
+attend<1>(a, p, states, made, group, groups, tid, sg, lane);
+break;
+case 2:
+attend<2>(a, p, states, made, group, groups, tid, sg, lane);
+break;
+default:
+attend<4>(a, p, states, made, group, groups, tid, sg, lane);
+break;
 }
 
-const bool has_keys = take_keys(rows, pages, scoring, head, start, sg, lane);
-share(rows, 0, has_keys, v_cache, head, states, sg, lane);
-threadgroup_barrier(mem_flags::mem_threadgroup, 16);
-if (MSL_BRANCH(89, tid * 4 >= head))
-return;
-const float sink = msl_constant_has_sinks() && !msl_constant_is_split() ? sinks[q_head] * log2_e : lowest;
-Merged all = merge(states, sink, tid);
-const ulong result = ulong(MSL_CAST(ulong, token)) * p.heads + q_head;
-if (msl_constant_is_split()) {
-const ulong at = result * groups.z + group.z;
-if (MSL_BRANCH(90, tid == 0)) {
-statistics[at * 2] = all.peak;
-statistics[at * 2 + 1] = all.norm;
 }
-if (MSL_BRANCH(91, all.norm != 0.0f))
-*( float4 *)(part + at * head + tid * 4) = all.sum;
-} else {
-if (MSL_BRANCH(92, all.norm != 0.0f))
-all.sum /= all.norm;
-store_four(out, result * head + tid * 4, all.sum);
-}
-}
-#line 939 "kernels/emulated/attention_write.gen.cc"
+#line 1056 "kernels/emulated/attention_write.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_write<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -963,7 +1080,7 @@ void thread_0(const msl::Thread &t) {
         msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_0[] = {{0, 0, "qkv"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionWriteParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "slots"}, {13, 0, "slopes"}, {14, 0, "factors"}, {15, 0, "q_norm"}, {16, 0, "k_norm"}, {17, 0, "k_slots"}, {18, 0, "v_slots"}};
-const uint32_t variables_0[] = {8256, 3072};
+const uint32_t variables_0[] = {8256, 4096};
 void thread_1(const msl::Thread &t) {
     attention_write<float, half>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const half *>(t.worker->buffers[1]),
@@ -991,7 +1108,7 @@ void thread_1(const msl::Thread &t) {
         msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_1[] = {{0, 0, "qkv"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionWriteParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "slots"}, {13, 0, "slopes"}, {14, 0, "factors"}, {15, 0, "q_norm"}, {16, 0, "k_norm"}, {17, 0, "k_slots"}, {18, 0, "v_slots"}};
-const uint32_t variables_1[] = {8256, 3072};
+const uint32_t variables_1[] = {8256, 4096};
 void thread_2(const msl::Thread &t) {
     attention_write<half, float>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -1019,7 +1136,7 @@ void thread_2(const msl::Thread &t) {
         msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_2[] = {{0, 0, "qkv"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionWriteParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "slots"}, {13, 0, "slopes"}, {14, 0, "factors"}, {15, 0, "q_norm"}, {16, 0, "k_norm"}, {17, 0, "k_slots"}, {18, 0, "v_slots"}};
-const uint32_t variables_2[] = {8256, 3072};
+const uint32_t variables_2[] = {8256, 4096};
 void thread_3(const msl::Thread &t) {
     attention_write<half, half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const half *>(t.worker->buffers[1]),
@@ -1047,7 +1164,7 @@ void thread_3(const msl::Thread &t) {
         msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_3[] = {{0, 0, "qkv"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionWriteParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "slots"}, {13, 0, "slopes"}, {14, 0, "factors"}, {15, 0, "q_norm"}, {16, 0, "k_norm"}, {17, 0, "k_slots"}, {18, 0, "v_slots"}};
-const uint32_t variables_3[] = {8256, 3072};
+const uint32_t variables_3[] = {8256, 4096};
 void thread_4(const msl::Thread &t) {
     attention_write<bfloat, bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
         static_cast<const bfloat *>(t.worker->buffers[1]),
@@ -1075,7 +1192,7 @@ void thread_4(const msl::Thread &t) {
         msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_4[] = {{0, 0, "qkv"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionWriteParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "slots"}, {13, 0, "slopes"}, {14, 0, "factors"}, {15, 0, "q_norm"}, {16, 0, "k_norm"}, {17, 0, "k_slots"}, {18, 0, "v_slots"}};
-const uint32_t variables_4[] = {8256, 3072};
+const uint32_t variables_4[] = {8256, 4096};
 void thread_5(const msl::Thread &t) {
     attention_write<half, CacheBlock>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const CacheBlock *>(t.worker->buffers[1]),
@@ -1103,7 +1220,7 @@ void thread_5(const msl::Thread &t) {
         msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_5[] = {{0, 0, "qkv"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionWriteParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "slots"}, {13, 0, "slopes"}, {14, 0, "factors"}, {15, 0, "q_norm"}, {16, 0, "k_norm"}, {17, 0, "k_slots"}, {18, 0, "v_slots"}};
-const uint32_t variables_5[] = {8256, 3072};
+const uint32_t variables_5[] = {8256, 4096};
 void thread_6(const msl::Thread &t) {
     attention_write<float, CacheBlock>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const CacheBlock *>(t.worker->buffers[1]),
@@ -1131,15 +1248,15 @@ void thread_6(const msl::Thread &t) {
         msl::position<uint>((t.index % 32)));
 }
 const msl::BufferArgument buffers_6[] = {{0, 0, "qkv"}, {1, 0, "k_cache"}, {2, 0, "v_cache"}, {3, 0, "positions"}, {4, 0, "cu_seqlens"}, {5, 0, "context_lens"}, {6, 0, "block_table"}, {7, 0, "out"}, {8, sizeof(AttentionWriteParams), "p"}, {9, 0, "part"}, {10, 0, "statistics"}, {11, 0, "sinks"}, {12, 0, "slots"}, {13, 0, "slopes"}, {14, 0, "factors"}, {15, 0, "q_norm"}, {16, 0, "k_norm"}, {17, 0, "k_slots"}, {18, 0, "v_slots"}};
-const uint32_t variables_6[] = {8256, 3072};
+const uint32_t variables_6[] = {8256, 4096};
 const msl::Kernel kernels[] = {
-    {"attention_write_f32_f32", "kernels/attention_write.metal", 215, thread_0, nullptr, 1024, 0x100u, 0x0u, buffers_0, 19, variables_0, 2},
-    {"attention_write_f32_f16", "kernels/attention_write.metal", 217, thread_1, nullptr, 1024, 0x100u, 0x0u, buffers_1, 19, variables_1, 2},
-    {"attention_write_f16_f32", "kernels/attention_write.metal", 219, thread_2, nullptr, 1024, 0x100u, 0x0u, buffers_2, 19, variables_2, 2},
-    {"attention_write_f16_f16", "kernels/attention_write.metal", 221, thread_3, nullptr, 1024, 0x100u, 0x0u, buffers_3, 19, variables_3, 2},
-    {"attention_write_bf16_bf16", "kernels/attention_write.metal", 223, thread_4, nullptr, 1024, 0x100u, 0x0u, buffers_4, 19, variables_4, 2},
-    {"attention_write_f16_q8_0", "kernels/attention_write.metal", 225, thread_5, nullptr, 1024, 0x100u, 0x0u, buffers_5, 19, variables_5, 2},
-    {"attention_write_f32_q8_0", "kernels/attention_write.metal", 227, thread_6, nullptr, 1024, 0x100u, 0x0u, buffers_6, 19, variables_6, 2},
+    {"attention_write_f32_f32", "kernels/attention_write.metal", 292, thread_0, nullptr, 1024, 0x100u, 0x0u, buffers_0, 19, variables_0, 2},
+    {"attention_write_f32_f16", "kernels/attention_write.metal", 294, thread_1, nullptr, 1024, 0x100u, 0x0u, buffers_1, 19, variables_1, 2},
+    {"attention_write_f16_f32", "kernels/attention_write.metal", 296, thread_2, nullptr, 1024, 0x100u, 0x0u, buffers_2, 19, variables_2, 2},
+    {"attention_write_f16_f16", "kernels/attention_write.metal", 298, thread_3, nullptr, 1024, 0x100u, 0x0u, buffers_3, 19, variables_3, 2},
+    {"attention_write_bf16_bf16", "kernels/attention_write.metal", 300, thread_4, nullptr, 1024, 0x100u, 0x0u, buffers_4, 19, variables_4, 2},
+    {"attention_write_f16_q8_0", "kernels/attention_write.metal", 302, thread_5, nullptr, 1024, 0x100u, 0x0u, buffers_5, 19, variables_5, 2},
+    {"attention_write_f32_q8_0", "kernels/attention_write.metal", 304, thread_6, nullptr, 1024, 0x100u, 0x0u, buffers_6, 19, variables_6, 2},
 };
 } // namespace
 namespace msl {

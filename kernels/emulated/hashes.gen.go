@@ -5,8 +5,8 @@ package emulated
 var hashes = map[string]string{
 	"argmax.metal":            "1c238dc027a111b4c0414f6be6e147316d7c5dd5ba2e96d54254ff8e746fbf4b",
 	"attention_tile.metal":    "d71c19e0db6f7f2238137756567c621c1a0b1ef3c9f42fca415a0e76d167e099",
-	"attention_vec.metal":     "b14bed83c9aa7cf14356a0ad46fac4d3432bf3fbaeaa5a6e2f06b79e0530a0df",
-	"attention_write.metal":   "adfc3937565aaf671272a0608b0355b88199b79e783f1d6243b420a79d1b1fd2",
+	"attention_vec.metal":     "631c19ba07b9e02de9f099bb9f96ea74adea3eada6fbbc4eedf1c1d7e14463ea",
+	"attention_write.metal":   "d7f21ee68b2133f360d4c8cd0798756067afcd7ec168c0d0d7a4e03eb12acbc4",
 	"cache.metal":             "5aa44594faa0bc65d1737324d8e5b761176de73737e0e8cea8977738bd4a0a03",
 	"elementwise.metal":       "c14e0b5e3897a1504f675b54a300eaa048dae3e6e77efce4d9dd93c07202d288",
 	"embed.metal":             "b13bbc16e264190b415a51e9253ce1ff27c57e7e10c6b8d402cb0ac0f81cc35b",

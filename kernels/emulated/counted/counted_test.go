@@ -315,24 +315,27 @@ func TestAttentionWriteApart(t *testing.T) {
 	p := kernels.AttentionWriteParams{Tokens: 3, Seqs: 3, Heads: heads, KvHeads: kvHeads, Head: head, Block: block, TableStride: 2,
 		BlockStride: kvHeads * block * head, HeadStride: block * head, RowStride: head, Scale: 0.2, Rotated: head, FreqScale: 1, Magnitude: 1, Eps: 1e-6}
 	on := meter.Machine{CacheBytes: 1 << 20, Cores: 2, Apart: true}
-	try := func(l *meter.Library, parts uint32) error {
-		given := map[string]uint32{"fc_interleaved": 0, "fc_norms": 1}
+	try := func(l *meter.Library, parts, shared uint32) error {
+		given := map[string]uint32{"fc_interleaved": 0, "fc_norms": 1, "fc_heads": shared}
 		if parts > 1 {
 			given["fc_split"] = 16
 		}
 		buffers, constants, err := kernels.Bind("attention_write_f16_f16", args, p, given)
 		require.NoError(t, err)
 		_, err = l.Count(m, meter.Launch{Kernel: "attention_write_f16_f16", Buffers: buffers, Constants: constants,
-			Grid: [3]uint32{heads, 3, parts}, Group: [3]uint32{256}}, on)
+			Grid: [3]uint32{heads / shared, 3, parts}, Group: [3]uint32{256}}, on)
 		return err
 	}
 	sound := library([2]string{})
-	require.NoError(t, try(sound, 1))
-	require.NoError(t, try(sound, 2))
+	for _, parts := range []uint32{1, 2} {
+		for _, shared := range []uint32{1, 2} {
+			require.NoError(t, try(sound, parts, shared))
+		}
+	}
 	for _, fault := range [][2]string{
-		{"pages.own = uint(position);", "pages.own = 0xffffffffu;"}, // the key is read where it was written
-		{"q_head % shared == 0 && slot >= 0", "slot >= 0"},          // every head writes
+		{"pages.own = uint(position);", "pages.own = 0xffffffffu;"},                    // the key is read where it was written
+		{"heads.first == heads.kv * (p.heads / p.kv_heads) && slot >= 0", "slot >= 0"}, // every head writes
 	} {
-		require.ErrorIs(t, try(library(fault), 1), ErrMeet, fault)
+		require.ErrorIs(t, try(library(fault), 1, 1), ErrMeet, fault)
 	}
 }

@@ -3,4 +3,4 @@
 package avx2
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native -run Stamp -update`.
-const Stamp = "8a11fda615057aa925b679e9ee266c8864216e0ea9d3b1b9c36f9f14d3f3653d"
+const Stamp = "2b74865e7bf8c17ffb4cace683310301e1767103fead42b5d7ca9cb5c89dfce9"
