@@ -163,26 +163,33 @@ func TestSavingsOfReplication(t *testing.T) {
 }
 
 // Where many query heads share a KV head, attention of several sequences is bound by a small
-// chip's arithmetic, and what each head repeats adds to it: the write stays a dispatch of its
-// own there, and the choices say why. The timeline of a step agrees.
+// chip's arithmetic, and what each threadgroup repeats adds to it: the write stays a dispatch of
+// its own there, and the choices say why. The timeline of a step agrees. Where four query heads
+// share a threadgroup, it repeats too little.
 func TestWriteApartOnSmallChips(t *testing.T) {
 	shape, err := models.Arch("llama3.2-1b", "f16")
 	require.NoError(t, err)
 	c := shape.Config
-	c.Heads, c.KVHeads, c.Head, c.Layers = 64, 1, 64, 3
-	file, err := models.Synthetic(c, "f16")
-	require.NoError(t, err)
-	m := fromFile("one KV head", "", file)
+	c.KVHeads, c.Layers = 1, 3
+	of := func(heads, head int) *Model {
+		c.Heads, c.Head = heads, head
+		file, err := models.Synthetic(c, "f16")
+		require.NoError(t, err)
+		return fromFile("one KV head", "", file)
+	}
+	narrow, m := of(64, 64), of(128, 128)
 	for _, tt := range []struct {
+		*Model
 		chip      string
 		sequences int
 		perLayer  int
-	}{{"m1", 8, 6}, {"m1", 1, 5}, {"m4-max", 8, 5}, {"", 8, 5}} {
-		p, err := m.Compile(Options{Target: "metal", Level: 1, Context: 256, Chip: tt.chip, Sequences: tt.sequences})
+	}{{m, "m1", 8, 6}, {m, "m1", 1, 5}, {m, "m4-max", 8, 5}, {m, "", 8, 5}, {narrow, "m1", 8, 5}} {
+		m := tt.Model
+		p, err := m.Compile(Options{Target: "metal", Level: 1, Context: 512, Chip: tt.chip, Sequences: tt.sequences})
 		require.NoError(t, err)
 		e, err := p.Explain("decode", tt.sequences)
 		require.NoError(t, err)
-		require.Equal(t, tt.perLayer, e.DispatchesPerLayer, "%+v", tt)
+		require.Equal(t, tt.perLayer, e.DispatchesPerLayer, "%s, %d sequences", tt.chip, tt.sequences)
 		require.Equal(t, c.Layers, e.Fusions["rope_qkv_write"])
 		require.Equal(t, c.Layers*(6-tt.perLayer), e.Fusions["attention_write"])
 		said := slices.ContainsFunc(e.Choices, func(c lower.Choice) bool {

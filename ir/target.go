@@ -76,23 +76,46 @@ type Schedule struct {
 	// a part has. Where the two are equal, no context is cut in one step and whole in another,
 	// however long those beside it are.
 	SplitContext, SplitKeys int64
+	// AttentionGroups is how many threadgroups attention of single tokens should have at
+	// least before one takes several of the query heads that read a KV head: AttentionHeads at
+	// most, of at most AttentionElements elements together. 0 where threadgroups are not the
+	// Plan's to choose.
+	AttentionGroups, AttentionHeads, AttentionElements int64
 	// Chip is what choices by size are made for: "m4-max", or "" for no chip in
 	// particular. Family is Apple's number of its GPU's, and Cores how many it has.
 	Chip          string
 	Family, Cores int
 }
 
-// Rates are times in µs: of a byte to or from memory, of a floating-point operation, of one
-// in products of tiles, and from the end of a dispatch to the start of one that waits for it.
-type Rates struct{ Byte, Op, Tile, Wait float64 }
+// Rates are times in µs: of a byte to or from memory, of one out of the cache that all cores
+// share, of a floating-point operation, of one in products of tiles, and from the end of a
+// dispatch to the start of one that waits for it.
+type Rates struct{ Byte, Cached, Op, Tile, Wait float64 }
 
 // RotationWork is what the cosine and the sine of a rotation cost for an element, in
 // operations as [Op.Work] counts them: some forty for either of a pair, whose angle reaches
 // the context's length in radians.
 const RotationWork = 40
 
-// WriteRepeats compares what attention takes longer where each query head does for itself
-// what a fused write of Q, K and V does once, in a step of so many tokens, with what the
+// SharedHeads is how many of the query heads that read a KV head a threadgroup of attention
+// takes, where for each of them there are so many threadgroups: tokens, times the parts that
+// their keys are cut into. It is a power of two; the last threadgroup of a KV head may have
+// fewer heads.
+func (t *Target) SharedHeads(heads, kv, head, each int64) int64 {
+	n := int64(1)
+	for n < heads/kv && t.MayShare(2*n, head) && each*kv*((heads/kv+2*n-1)/(2*n)) >= t.AttentionGroups {
+		n *= 2
+	}
+	return n
+}
+
+// MayShare tells whether a threadgroup may take so many query heads.
+func (t *Target) MayShare(n, head int64) bool {
+	return n <= t.AttentionHeads && n*head <= t.AttentionElements
+}
+
+// WriteRepeats compares what attention takes longer where each threadgroup does for its query
+// heads what a fused write of Q, K and V does once, in a step of so many tokens, with what the
 // write takes by itself. Attention that waits for memory does it meanwhile.
 func (t *Target) WriteRepeats(write *Value, tokens int64) (longer, spared float64) {
 	a, c := write.Attr.(RopeWriteAttr), write.Args[1].Type.Cache
@@ -101,9 +124,12 @@ func (t *Target) WriteRepeats(write *Value, tokens int64) (longer, spared float6
 		each += OpRMSNorm.Work(nil)
 	}
 	head, heads, kv := int64(c.Head), int64(a.Heads), int64(c.KVHeads)
-	read := float64(2*c.DType.Bytes(head)*kv) * t.Rates.Byte // a key and its value
-	if float64(2*OpMatmul.Work(nil)*head*heads)*t.Rates.Op > read {
-		longer = float64(tokens*head*(2*heads*(each+RotationWork)-(heads+kv)*each)) * t.Rates.Op
+	shared := t.SharedHeads(heads, kv, head, 1)
+	keys := kv * ((heads/kv + shared - 1) / shared) // made anew, each for its threadgroup
+	one := float64(2 * c.DType.Bytes(head))         // a key and its value
+	waits := max(one*float64(kv)*t.Rates.Byte, one*float64(keys)*t.Rates.Cached)
+	if float64(heads*(2*OpMatmul.Work(nil)*head+OpScale.Work(nil)+OpSoftmax.Work(nil)))*t.Rates.Op > waits {
+		longer = float64(tokens*head*((heads+keys)*(each+RotationWork)-(heads+kv)*each)) * t.Rates.Op
 	}
 	moved := t.Act.Bytes(head*(2*heads+2*kv)) + c.DType.Bytes(head*2*kv)
 	return longer, t.Rates.Wait + float64(tokens*moved)*t.Rates.Byte

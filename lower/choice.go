@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/kernels"
 )
 
 // Choice is what lower decided by size for one kind of dispatch.
@@ -48,6 +49,10 @@ type tuning struct {
 	// tile has 64 tokens rather than 32: more operations for each byte, but half the
 	// threadgroups.
 	tiles int64
+	// attending is how many threadgroups of attention of single tokens a core should get at
+	// least before one takes several query heads: as many of 256 threads with 128 registers as
+	// a core has room for (208 KB of them on M1). With fewer, nothing runs while one waits.
+	attending int64
 	// split is the context beyond which attention of single tokens is cut along the
 	// keys, in partitions of `partition` keys.
 	split, partition int64
@@ -62,20 +67,35 @@ type tuning struct {
 var tunings = []tuning{
 	// Decoding on any chip cuts attention early: wrong on a small chip it costs one
 	// dispatch a layer, wrong on a large one half of the cores.
-	{family: 0, vecTokens: 8, groups: 8, tiles: 4, split: 1024, partition: 512},
+	{family: 0, vecTokens: 8, groups: 8, tiles: 4, attending: 2, split: 1024, partition: 512},
 	// M1: 8 KB of first-level cache a core hold one row of 4096 halves, so that more
 	// threadgroups of fewer simdgroups would fetch x again and again.
-	{family: 7, vecTokens: 8, groups: 8, tiles: 4, split: 4096, partition: 512, many: 24, manySplit: 1024, manyPartition: 512},
-	{family: 8, vecTokens: 8, groups: 8, tiles: 4, split: 4096, partition: 512, many: 24, manySplit: 1024, manyPartition: 512},
+	{family: 7, vecTokens: 8, groups: 8, tiles: 4, attending: 2, split: 4096, partition: 512, many: 24, manySplit: 1024, manyPartition: 512},
+	{family: 8, vecTokens: 8, groups: 8, tiles: 4, attending: 2, split: 4096, partition: 512, many: 24, manySplit: 1024, manyPartition: 512},
 	// M3 and M4 give registers and threadgroup memory out as they are used, so that
 	// tiles of 64 tokens leave a core busy with fewer threadgroups.
-	{family: 9, vecTokens: 8, groups: 8, tiles: 3, split: 4096, partition: 512, many: 24, manySplit: 1024, manyPartition: 256},
+	{family: 9, vecTokens: 8, groups: 8, tiles: 3, attending: 2, split: 4096, partition: 512, many: 24, manySplit: 1024, manyPartition: 256},
 	// Nothing is known of M5 that would ask for other launches.
-	{family: 10, vecTokens: 8, groups: 8, tiles: 3, split: 4096, partition: 512, many: 24, manySplit: 1024, manyPartition: 256},
+	{family: 10, vecTokens: 8, groups: 8, tiles: 3, attending: 2, split: 4096, partition: 512, many: 24, manySplit: 1024, manyPartition: 256},
 }
 
-// anyCores stands for the cores of no chip in particular: those of a Pro.
+// attentionElements bounds the query heads of a threadgroup of attention where nothing was
+// measured: of more, queries and sums alone would take every register that a thread has.
+const attentionElements = 256
+
+// quicker is the share of a time below which a prediction is taken for a difference.
+const quicker = 0.97
+
+// anyCores stands for the cores of no chip in particular: those of a Pro, anyChip.
 const anyCores = 16
+
+var anyChip = func() *Chip {
+	c, err := FindChip("m1-pro")
+	if err != nil {
+		panic(err)
+	}
+	return c
+}()
 
 // vecRowsOf is how many rows of each stored type a simdgroup of linear_vec owns where
 // there are enough of them: ggml's N_R0 for Metal, found by measuring (4 for the 4-bit
@@ -92,13 +112,14 @@ type machine struct {
 	*tuning
 	name  string
 	cores int64
+	like  *Chip // that predictions are made for
 }
 
 // machineOf returns the choices for a chip, or for no chip in particular. A later family
 // than is known counts as the last.
 func machineOf(chip *Chip) machine {
 	if chip == nil {
-		return machine{&tunings[0], "an unnamed chip", anyCores}
+		return machine{&tunings[0], "an unnamed chip", anyCores, anyChip}
 	}
 	t := &tunings[len(tunings)-1]
 	for i := range tunings {
@@ -106,7 +127,7 @@ func machineOf(chip *Chip) machine {
 			t = &tunings[i]
 		}
 	}
-	return machine{t, fmt.Sprintf("apple%d (%s)", chip.Family, chip.Name), int64(chip.Cores)}
+	return machine{t, fmt.Sprintf("apple%d (%s)", chip.Family, chip.Name), int64(chip.Cores), chip}
 }
 
 // chipOf returns the chip that a target is tuned to; nil for none in particular.
@@ -235,6 +256,9 @@ func Tune(t *ir.Target, chip *Chip) {
 		t.Chip, t.Family, t.Cores, t.Rates = chip.Name, chip.Family, chip.Cores, chip.rates()
 	}
 	t.FewTokens = m.vecTokens
+	if t.Launches {
+		t.AttentionGroups, t.AttentionHeads, t.AttentionElements = m.attending*m.cores, kernels.MaxHeads, attentionElements
+	}
 	if t.SplitContext > 0 {
 		t.SplitContext, t.SplitKeys = m.splitContext(), m.partitionKeys()
 	}

@@ -2,6 +2,7 @@ package lower
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -175,5 +176,74 @@ func TestChoicesCoverTheRange(t *testing.T) {
 				require.Equal(t, decided, noted)
 			})
 		}
+	}
+}
+
+// TestSharedHeadsByPrediction forces every number of query heads that a threadgroup of
+// attention may take, and holds the one that is chosen by size to the quickest.
+func TestSharedHeadsByPrediction(t *testing.T) {
+	type at struct {
+		arch, chip string
+		context    int
+		tokens     int64
+	}
+	taken := map[at]int64{}
+	for _, arch := range []string{"llama3.1-8b", "llama3.2-1b", "tinyllama-1.1b"} {
+		for _, chip := range []string{"m1", "m2-pro", "m4-max", "m3-ultra"} {
+			for _, context := range []int{512, 8192} {
+				for _, tokens := range []int64{1, 8} {
+					where := at{arch, chip, context, tokens}
+					shape, err := models.Arch(arch, "q4_0")
+					require.NoError(t, err)
+					c := shape.Config
+					c.Layers = 1
+					m, err := models.Synthetic(c, "q4_0")
+					require.NoError(t, err)
+					predicted := func(tuning *Tuning) (*Phase, float64, int64) {
+						f, err := m.Build(ir.Options{KV: ir.F16, Block: context})
+						require.NoError(t, err)
+						target, err := NewTarget("metal", tokens)
+						require.NoError(t, err)
+						target.OneEach = true
+						Tune(target, chipNamed(t, chip))
+						_, err = passes.Compile(f, target, passes.Options{Level: 1})
+						require.NoError(t, err)
+						r := Range{Name: "step", Func: f, MinT: tokens, MaxT: tokens, Longest: Interval{1, 1}}
+						plan, err := Lower(arch, []Range{r}, target, Options{Context: context, Sequences: int(tokens), Tuning: tuning})
+						require.NoError(t, err)
+						ph := &plan.Phases[0]
+						sizes, us, cost := ph.Bounds, 0.0, Cost{}
+						for i := range ph.Dispatches {
+							if d := &ph.Dispatches[i]; strings.HasPrefix(d.Kernel, "attention_") {
+								cost = cost.Plus(plan.Cost(d, &sizes))
+								us += chipNamed(t, chip).demand(plan.Cost(d, &sizes), d, &sizes).alone()
+							}
+						}
+						return ph, us, cost.Reread
+					}
+					ph, chosen, reread := predicted(nil)
+					for _, site := range ph.Sites() {
+						if site.Choice != "shared_heads" {
+							continue
+						}
+						taken[where] = site.Taken["heads"]
+						for _, s := range site.Settings {
+							tuning := &Tuning{Device: "a chip", Version: "1"}
+							tuning.Keep(Winner{site.Choice, site.Kernel, site.Shape, s, 1, 2})
+							_, forced, bytes := predicted(tuning)
+							t.Logf("%v: %v: %.1f µs, %d KB again; chosen %v", where, s, forced, bytes>>10, site.Taken)
+							require.LessOrEqual(t, quicker*chosen, forced, "%v: %v instead of %v", where, s, site.Taken)
+							require.Equal(t, s["heads"] < site.Taken["heads"], bytes > reread)
+						}
+					}
+				}
+			}
+		}
+	}
+	for where, want := range map[at]int64{
+		{"llama3.1-8b", "m1", 512, 1}: 2, {"llama3.1-8b", "m4-max", 512, 1}: 1, {"llama3.1-8b", "m4-max", 512, 8}: 2,
+		{"llama3.1-8b", "m3-ultra", 8192, 1}: 2, {"tinyllama-1.1b", "m4-max", 8192, 1}: 4,
+	} {
+		require.Equal(t, want, taken[where], "%v", where)
 	}
 }

@@ -26,6 +26,7 @@ type sizes struct {
 	shape        string
 	stored, act  ir.DType
 	tokens, k, n int64
+	shared, head int64 // query heads of a KV head, and elements of one
 }
 
 // The choices.
@@ -57,6 +58,13 @@ var (
 	partition = &choice{"partition", []string{"keys"}, false, func(sizes) []Setting {
 		return only("keys", 256, 512, 1024)
 	}}
+	// Query heads that a threadgroup of attention takes, which read its KV head's keys once.
+	sharedHeads = &choice{"shared_heads", []string{"heads"}, true, func(at sizes) (all []Setting) {
+		for n := int64(1); n == 1 || n < 2*at.shared && n <= kernels.MaxHeads && n*at.head <= kernels.MaxQueries; n *= 2 {
+			all = append(all, Setting{"heads": n})
+		}
+		return all
+	}}
 	// What the CPU's kernels are told; 0 leaves it to them.
 	streams = hinted(kernels.HintStreams, func(at sizes) []Setting {
 		if at.tokens > 1 {
@@ -86,7 +94,7 @@ var (
 )
 
 // choices is the table.
-var choices = []*choice{vecLaunch, matTile, vecOrMat, partition, streams, ahead, piece, layout}
+var choices = []*choice{vecLaunch, matTile, vecOrMat, partition, sharedHeads, streams, ahead, piece, layout}
 
 // Choices lists the names of the choices that can be measured.
 func Choices() []string {

@@ -13,6 +13,9 @@ type Cost struct {
 	// activations, the cache as far as sequences reach. What many threadgroups read
 	// counts once, since the caches they share hold it.
 	Read, Written int64
+	// Reread counts bytes that threadgroups of single-token attention read again, out of caches
+	// that they share: keys and values, once more for each threadgroup after the first.
+	Reread int64
 	// Ops counts floating-point additions, multiplications, comparisons,
 	// exponentials and roots, one each, and nothing for decoding weights.
 	Ops int64
@@ -27,7 +30,7 @@ func (c Cost) Bytes() int64 { return c.Read + c.Written }
 
 // Plus adds up.
 func (c Cost) Plus(d Cost) Cost {
-	return Cost{c.Read + d.Read, c.Written + d.Written, c.Ops + d.Ops, c.Shifts + d.Shifts}
+	return Cost{c.Read + d.Read, c.Written + d.Written, c.Reread + d.Reread, c.Ops + d.Ops, c.Shifts + d.Shifts}
 }
 
 // Cost returns what a dispatch costs in a step of the given sizes. Every sequence
@@ -54,6 +57,9 @@ func (p *Plan) Cost(d *Dispatch, sizes *Sizes) Cost {
 			c.Written += bytes
 		case !boundBefore(d.Bindings[:i], &b):
 			c.Read += bytes
+			if cost.readers != nil && cost.isCache(b.Index) {
+				c.Reread += bytes * (cost.readers(l) - 1)
+			}
 		}
 	}
 	if cost.ops != nil {
@@ -135,16 +141,19 @@ type costRule struct {
 	// written as a whole.
 	part map[string]extent
 	ops  extent
+	// readers are the threadgroups that read each key of a cache.
+	readers extent
 	// shifts are those of decoding weights.
 	shifts extent
 }
 
 // kernelCost is a rule for one kernel.
 type kernelCost struct {
-	kernel *kernels.Kernel
-	parts  []tally // by argument index; nil where the whole argument counts
-	ops    tally
-	shifts tally
+	kernel  *kernels.Kernel
+	parts   []tally // by argument index; nil where the whole argument counts
+	ops     tally
+	readers tally
+	shifts  tally
 }
 
 func (c *kernelCost) part(index uint32) tally {
@@ -152,6 +161,12 @@ func (c *kernelCost) part(index uint32) tally {
 		return nil
 	}
 	return c.parts[index]
+}
+
+// isCache tells whether an argument is a layer's keys or values.
+func (c *kernelCost) isCache(index uint32) bool {
+	arg, ok := c.kernel.Arg(int(index))
+	return ok && arg.IsCache()
 }
 
 // costs has a row for each kernel.
@@ -175,6 +190,9 @@ var costs = func() map[string]*kernelCost {
 		}
 		if rule.ops != nil {
 			c.ops = rule.ops(k)
+		}
+		if rule.readers != nil {
+			c.readers = rule.readers(k)
 		}
 		if rule.shifts != nil {
 			c.shifts = rule.shifts(k)
@@ -216,13 +234,13 @@ var costRules = map[string]costRule{
 
 	"attention_vec": {
 		part: map[string]extent{"k_cache": cached, "v_cache": cached, "part": partial("head"), "statistics": each(2, partial())},
-		ops:  attentionOps,
+		ops:  attentionOps, readers: keyReaders,
 	},
 	"attention_tile": {part: caches(cached), ops: attentionOps},
 	"attention_write": {
 		part: map[string]extent{"k_cache": cachedBefore, "v_cache": cachedBefore, "k_slots": tokenKeys, "v_slots": tokenKeys,
 			"part": partial("head"), "statistics": each(2, partial())},
-		ops: attentionWriteOps,
+		ops: attentionWriteOps, readers: keyReaders,
 	},
 	"attention_reduce": {
 		part: map[string]extent{"part": partitioned, "statistics": each(2, params("tokens", "heads", "partitions"))},
@@ -449,15 +467,27 @@ func attentionOps(k *kernels.Kernel) tally {
 	}
 }
 
+// keyReaders counts the threadgroups that take each key of a sequence: those of its KV head,
+// for each of the sequence's tokens.
+func keyReaders(k *kernels.Kernel) tally {
+	tokens, kvHeads := word(k, "tokens"), word(k, "kv_heads")
+	return func(l *launch) int64 {
+		return max(1, l.headGroups()/l.param(kvHeads)*l.param(tokens)/max(l.sizes[ir.B], 1))
+	}
+}
+
+// headGroups are the threadgroups of attention for a token and a part of its keys.
+func (l *launch) headGroups() int64 { return l.dispatch.Grid[0].Eval(l.sizes) }
+
 // attentionWriteOps adds what is done to every query head, and to the key of its token,
-// which every query head makes for itself.
+// which every threadgroup makes for itself.
 func attentionWriteOps(k *kernels.Kernel) tally {
-	attention, queries, norms := attentionOps(k), params("tokens", "heads", "head")(k), constantOf(k, "fc_norms")
+	attention, row, queries, norms := attentionOps(k), params("tokens", "head")(k), params("tokens", "heads", "head")(k), constantOf(k, "fc_norms")
 	return func(l *launch) int64 {
 		each := ir.OpRope.Work(nil) + ir.RotationWork
 		if l.constant(norms) {
 			each += ir.OpRMSNorm.Work(nil)
 		}
-		return attention(l) + 2*each*queries(l)
+		return attention(l) + each*(queries(l)+row(l)*l.headGroups())
 	}
 }

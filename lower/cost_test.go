@@ -78,6 +78,7 @@ func TestCostByHand(t *testing.T) {
 				// rotates itself and its key
 				Read:    2*qkv + 4 + 4*head/2 + 2*4*head + 2*2*(context-1)*kv*head + 4 + 2*4 + 4 + 4,
 				Written: 2*q + 2*2*kv*head,
+				Reread:  (heads/kv - 1) * 2 * 2 * (context - 1) * kv * head,
 				Ops:     heads*context*(4*head+5) + 2*(3+4+40)*heads*head,
 			},
 			{ // output projection and residual
@@ -144,6 +145,7 @@ func TestCostByHand(t *testing.T) {
 		require.Equal(t, Cost{
 			Read:    int64(2*qkv + 4 + 4*head/2 + 2*2*(context-1)*kv*head + 20), // the factors of the frequencies among it
 			Written: 2*heads*head + 2*2*kv*head,
+			Reread:  (heads/kv - 1) * 2 * 2 * (context - 1) * kv * head,
 			Ops:     heads*context*(4*head+5) + 2*(3+40)*heads*head,
 		}, layer[1])
 		require.Equal(t, 4*width+4*width+2*q4(ffn*width), layer[3].Read)
@@ -160,6 +162,7 @@ func TestCostByHand(t *testing.T) {
 		require.Equal(t, Cost{
 			Read:    2*heads*head + 2*2*context*kv*head + 20,
 			Written: 2 * heads * head,
+			Reread:  (heads/kv - 1) * 2 * 2 * context * kv * head,
 			Ops:     heads * context * (4*head + 5),
 		}, layer[2])
 		// 3.93 GB of Q4_0 in the layers, 431 MB of Q6_K in the head, 67 MB of cache.

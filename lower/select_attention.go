@@ -73,7 +73,7 @@ func attentionRows(p *phase, v *ir.Value, rows int64) error {
 		d.constant("fc_rows", uint32(rows))
 	}
 	d.owners(by.owners, v.Args[3])
-	return singleQueries(p, v, d, sinksOf(v), p.attentionShape(v.Args[0].Type), rows, by)
+	return singleQueries(p, v, d, sinksOf(v), v.Args[1].Type.Cache.KVHeads, rows, by)
 }
 
 // attentionTiles lowers attention to attention_tile. Sequences that bring few tokens would
@@ -99,7 +99,7 @@ func attentionTiles(p *phase, v *ir.Value) error {
 			d.constant("fc_rows", uint32(rows))
 			d.owners(few, v.Args[3])
 			p.chose(v, d, shape, fmt.Sprintf("sequences of up to %d tokens, by map", rows), figures)
-			d.launchRows(v, rows, one(), d.kernel.MaxThreads)
+			d.launchRows(v, heads, rows, one(), d.kernel.MaxThreads)
 			d.sinks(sinksOf(v))
 			d.out("out", v)
 			by, why = found{rest, fmt.Sprintf("sequences of more than %d tokens, by map", rows), ""}, figures
@@ -118,10 +118,10 @@ func attentionTiles(p *phase, v *ir.Value) error {
 	return nil
 }
 
-// launchRows launches attention_vec for tiles of some tokens.
-func (e emitter) launchRows(v *ir.Value, rows int64, parts Expr, threads int) {
-	t := tensorOf(v)
-	e.launch([3]Expr{Extent(t.Shape[1]), (&Owners{Tile: rows}).count(), parts}, threads)
+// launchRows launches attention_vec for tiles of some tokens, in so many threadgroups each for
+// all heads.
+func (e emitter) launchRows(v *ir.Value, groups, rows int64, parts Expr, threads int) {
+	e.launch([3]Expr{Number(groups), (&Owners{Tile: rows}).count(), parts}, threads)
 }
 
 // rates are those of the chip that choices are made for, or of that which stands for any.
@@ -200,28 +200,84 @@ func (p *phase) cutElsewhere() bool {
 
 // singleQueries launches a kernel that takes each token by itself, or a few of a sequence, over
 // contexts that are cut where they are long.
-func singleQueries(p *phase, v *ir.Value, d emitter, sinks *ir.Value, shape string, rows int64, by found) error {
+func singleQueries(p *phase, v *ir.Value, d emitter, sinks *ir.Value, kvHeads int, rows int64, by found) error {
 	t := tensorOf(v)
+	shape := p.attentionShape(t)
 	if !p.target.Launches {
 		d.hints(v, sizes{shape: p.queriesShape(t), tokens: p.bound(Extent(t.Shape[0]))}, ahead)
 	}
+	keys, parts := int64(0), int64(1) // of a partition, and partitions at most
 	if p.cut() || sinks != nil && p.cutElsewhere() {
 		cut := p.launch(partition, v, d, sizes{shape: shape}, Setting{"keys": p.target.SplitKeys},
 			fmt.Sprintf("contexts over %d keys leave %s idle", p.target.SplitContext, &p.chip))
-		keys := cut.Setting["keys"]
-		cut.why = join(cut.why, by.why)
-		p.choseBy(v, d, shape, join(fmt.Sprintf("partitions of %d keys", keys), by.how), cut)
-		return splitAttention(p, v, d, sinks, keys, rows)
+		keys = cut.Setting["keys"]
+		parts = ceilDiv(p.out.Bounds[ir.Smax], keys)
+		p.choseBy(v, d, shape, fmt.Sprintf("partitions of %d keys", keys), cut)
 	}
-	each := "token"
-	if rows > 1 {
-		each = fmt.Sprintf("%d tokens", rows)
+	groups, _ := t.Shape[1].IsConst()
+	if rows == 1 {
+		groups = p.shareHeads(v, d, int64(kvHeads), parts, by)
+	} else {
+		p.chose(v, d, shape, join(fmt.Sprintf("a threadgroup for a head and %d tokens", rows), by.how), by.why)
 	}
-	p.chose(v, d, shape, join("a threadgroup for a head and "+each, by.how), join("contexts are short or steps wide enough", by.why))
-	d.launchRows(v, rows, one(), d.kernel.MaxThreads)
+	if keys > 0 {
+		return splitAttention(p, v, d, sinks, keys, groups, rows)
+	}
+	d.launchRows(v, groups, rows, one(), d.kernel.MaxThreads)
 	d.sinks(sinks)
 	d.out("out", v)
 	return nil
+}
+
+// shareHeads chooses how many query heads a threadgroup of attention takes, and returns how
+// many threadgroups a token then has, for each part of its keys.
+func (p *phase) shareHeads(v *ir.Value, d emitter, kvHeads, parts int64, by found) int64 {
+	t := tensorOf(v)
+	heads, _ := t.Shape[1].IsConst()
+	at := sizes{shape: p.attentionShape(t), shared: heads / kvHeads, head: t.Shape.Last()}
+	n := p.target.SharedHeads(heads, kvHeads, at.head, parts*p.out.Least[ir.T])
+	why := p.whyHeads(at, n)
+	for more := 2 * n; more < 2*at.shared && p.target.MayShare(more, at.head); more *= 2 {
+		alone, together := p.attending(d, kernels.HeadGroups(heads, kvHeads, n), parts), p.attending(d, kernels.HeadGroups(heads, kvHeads, more), parts)
+		if together < quicker*alone {
+			n, why = more, fmt.Sprintf("predicted %.1f µs rather than %.1f, on %s", together, alone, &p.chip)
+		}
+	}
+	shared := p.launch(sharedHeads, v, d, at, Setting{"heads": n}, why)
+	n = shared.Setting["heads"]
+	what := "a threadgroup for a head and token"
+	if n > 1 {
+		what = fmt.Sprintf("a threadgroup for %d of %d heads and a token", min(n, at.shared), at.shared)
+		d.constant("fc_heads", uint32(n))
+	}
+	shared.why = join(shared.why, by.why)
+	p.choseBy(v, d, at.shape, join(what, by.how), shared)
+	return kernels.HeadGroups(heads, kvHeads, n)
+}
+
+// attending predicts the µs of attention in the phase's smallest step over its longest context,
+// in so many threadgroups for a token and a part of the keys.
+func (p *phase) attending(d emitter, groups, parts int64) float64 {
+	d.launch([3]Expr{Number(groups), Extent(ir.Var(ir.T)), Number(parts)}, d.kernel.MaxThreads)
+	step := p.out.Bounds
+	step[ir.T] = p.out.Least[ir.T]
+	step[ir.B] = min(step[ir.B], step[ir.T])
+	return p.chip.like.demand(p.plan.Cost(d.dispatch(), &step), d.dispatch(), &step).alone()
+}
+
+// whyHeads says why so many query heads share a threadgroup, and no more.
+func (p *phase) whyHeads(at sizes, n int64) string {
+	switch {
+	case at.shared == 1:
+		return "no other reads its keys"
+	case n >= at.shared:
+		return "they read the same keys"
+	case n == p.target.AttentionHeads:
+		return "a threadgroup takes no more"
+	case !p.target.MayShare(2*n, at.head):
+		return fmt.Sprintf("queries of more than %d elements leave a thread no registers", p.target.AttentionElements)
+	}
+	return fmt.Sprintf("fewer than %d threadgroups a core otherwise, on %s", p.chip.attending, &p.chip)
 }
 
 // attentionWrite lowers the ops that write the cache and attend over it. Their kernel reads
@@ -258,13 +314,13 @@ func attentionWrite(p *phase, v *ir.Value) error {
 		d.in("k_norm", o.KNorm)
 	}
 	d.params(given)
-	return singleQueries(p, v, d, o.Sinks, p.attentionShape(tensorOf(v)), 1, p.searched())
+	return singleQueries(p, v, d, o.Sinks, o.Cache.Type.Cache.KVHeads, 1, p.searched())
 }
 
 // splitAttention cuts the keys of attention_vec into partitions, whose results a
 // second dispatch puts together. Partitions beyond a token's keys say so in their
 // statistics and cost nothing.
-func splitAttention(p *phase, v *ir.Value, d emitter, sinks *ir.Value, partition, rows int64) error {
+func splitAttention(p *phase, v *ir.Value, d emitter, sinks *ir.Value, partition, groups, rows int64) error {
 	t := tensorOf(v)
 	heads, head := t.Shape[1], t.Shape.Last()
 	n, _ := heads.IsConst()
@@ -280,7 +336,7 @@ func splitAttention(p *phase, v *ir.Value, d emitter, sinks *ir.Value, partition
 	d.constant("fc_split", uint32(partition))
 	d.bind("part", sums, Binding{Bytes: sumBytes, Write: true})
 	d.bind("statistics", statistics, Binding{Bytes: statisticBytes, Write: true})
-	d.launchRows(v, rows, parts, d.kernel.MaxThreads)
+	d.launchRows(v, groups, rows, parts, d.kernel.MaxThreads)
 
 	r := p.dispatch("attention_reduce_"+t.DType.String(), v)
 	r.bind("part", sums, Binding{Bytes: sumBytes, Read: true})

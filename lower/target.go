@@ -52,7 +52,7 @@ func NewTarget(name string, maxTokens int64) (*ir.Target, error) {
 	}
 	t.MaxHead = kernels.MaxHead
 	t.Gated, t.Gathers = true, !t.Emulates
-	t.FewTokens = tunings[0].vecTokens
+	Tune(&t, nil)
 	t.NormTokens, t.NormColumns = t.FewTokens, kernels.MatColumns
 	if t.Launches { // a CPU's threads normalise once for all
 		t.NormTokens = normTokens

@@ -31,6 +31,11 @@ const otherEfficiency = 0.25 // decoding weights and reductions across lanes cos
 // where it bounds a product: simdgroups wait for memory too.
 const shiftEfficiency = 0.8
 
+// cacheBytes is what a core takes from the cache that the cores share in a clock, the width of
+// its bus (philipturner/metal-benchmarks); Chips and Cheese measured 38 on M1 (iGPU Cache Setups
+// Compared, 2022).
+const cacheBytes = 32
+
 // coreReach is how many cores' share of the bandwidth one core can draw: few
 // threadgroups cannot keep the memory busy.
 const coreReach = 3.0
@@ -88,15 +93,18 @@ func (t *Timeline) Predict() Prediction {
 
 // demand is what a dispatch needs of a chip when it runs alone.
 type demand struct {
-	memory, compute float64 // µs that either takes at the rate that the dispatch reaches
-	bytes, ops      float64 // µs that the whole chip would take
+	memory, compute    float64 // µs that either takes at the rate that the dispatch reaches
+	bytes, cached, ops float64 // µs that the whole chip would take
 }
 
 // rates are those of dispatches that leave no core idle.
 func (c *Chip) rates() ir.Rates {
-	return ir.Rates{Byte: 1 / (c.Bandwidth * c.Reach * 1e3), Op: 1 / (c.TFLOPS() * otherEfficiency * 1e6),
+	return ir.Rates{Byte: 1 / (c.Bandwidth * c.Reach * 1e3), Cached: 1 / c.cacheRate(), Op: 1 / (c.TFLOPS() * otherEfficiency * 1e6),
 		Tile: 1 / (c.TFLOPS() * efficiency[normLinearMat] * 1e6), Wait: c.Barrier}
 }
+
+// cacheRate is how many bytes the cores take from the cache that they share in a µs.
+func (c *Chip) cacheRate() float64 { return cacheBytes * float64(c.Cores) * c.Clock * 1e3 }
 
 func (d demand) alone() float64 { return max(d.memory, d.compute, 1e-3) }
 
@@ -119,7 +127,8 @@ func (c *Chip) demand(cost Cost, d *Dispatch, sizes *Sizes) demand {
 	if groups == 0 {
 		return demand{}
 	}
-	out.memory = out.bytes / min(1, coreReach*busy)
+	out.cached = float64(cost.Bytes()+cost.Reread) / c.cacheRate()
+	out.memory = max(out.bytes/min(1, coreReach*busy), out.cached/min(1, busy))
 	out.compute = out.ops / min(1, busy)
 	return out
 }
@@ -177,16 +186,17 @@ func (t *Timeline) epoch(now float64, demands []demand, spans []Span) float64 {
 		for started < len(spans) && spans[started].Start <= now {
 			started++
 		}
-		var memory, compute float64 // asked for, in shares of the chip
+		var memory, cached, compute float64 // asked for, in shares of the chip
 		soonest := math.Inf(1)
 		for i, d := range demands[:started] {
 			if left[i] > 0 {
 				memory += d.bytes / d.alone()
+				cached += d.cached / d.alone()
 				compute += d.ops / d.alone()
 				soonest = min(soonest, left[i])
 			}
 		}
-		slow := max(1, memory, compute)
+		slow := max(1, memory, cached, compute)
 		next := now + soonest*slow
 		if started < len(spans) && spans[started].Start < next {
 			next = spans[started].Start
@@ -205,7 +215,7 @@ func (t *Timeline) epoch(now float64, demands []demand, spans []Span) float64 {
 		}
 		switch {
 		case memory == 0 && compute == 0: // waiting for the next start
-		case memory >= compute:
+		case max(memory, cached) >= compute:
 			t.Memory += next - now
 		default:
 			t.Compute += next - now

@@ -58,6 +58,7 @@ func TestTuned(t *testing.T) {
 		{"linear_mat", "metal", 512, 512},
 		{"product", "metal", 16, 512},
 		{"partition", "metal", 1, 8192},
+		{"shared_heads", "metal", 1, 512},
 		{"streams", "cpu", 1, 512},
 		{"ahead", "cpu", 1, 512},
 		{"piece", "cpu", 512, 512},
@@ -109,7 +110,7 @@ func TestTuned(t *testing.T) {
 			require.Equal(t, by.Dispatches, plan.Phases[0].Dispatches)
 		})
 	}
-	require.Len(t, choices, 8, "each is in the table above")
+	require.Len(t, choices, 9, "each is in the table above")
 }
 
 // inPlace is a dispatch wherever its operands lie in the arena.

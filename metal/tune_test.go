@@ -30,7 +30,7 @@ func TestTuneByMadeUpTimes(t *testing.T) {
 	}{
 		"threadgroups": {
 			fakemetal.Options{GroupNS: 1000},
-			map[string]lower.Setting{"linear_vec": {"rows": 4, "simdgroups": 8}, "linear_mat": {"tile": 64}},
+			map[string]lower.Setting{"linear_vec": {"rows": 4, "simdgroups": 8}, "linear_mat": {"tile": 64}, "shared_heads": {"heads": 2}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -42,7 +42,7 @@ func TestTuneByMadeUpTimes(t *testing.T) {
 			require.NoError(t, err)
 			require.Nil(t, o.Tuning)
 			o.Context, o.Prefill = 80, 70
-			found, err := model.Tune(t.Context(), smelt.Tuning{Options: o, Device: d, Tokens: 1, Rounds: 1, Only: []string{"linear_vec", "linear_mat"}})
+			found, err := model.Tune(t.Context(), smelt.Tuning{Options: o, Device: d, Tokens: 1, Rounds: 1, Only: []string{"linear_vec", "linear_mat", "shared_heads"}})
 			require.NoError(t, err)
 			decided := map[string]int{}
 			for _, s := range found.Sites {

@@ -76,15 +76,15 @@ func (f *profileFlags) count(cmd *cobra.Command, name string, chip *lower.Chip, 
 
 func printProfile(out io.Writer, rows []profile.Row) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, "MODEL\tSTEP\tKERNEL\tSHAPE\tKB\tLEAST\t×\tCOALESCED\tBANKS\tBARRIERS\tDIVERGENT\tSHIFTS\tOPS/BYTE\tOUTSIDE THE BOUNDS")
+	fmt.Fprintln(w, "MODEL\tSTEP\tKERNEL\tSHAPE\tKB\tLEAST\t×\tCACHES\tCOALESCED\tBANKS\tBARRIERS\tDIVERGENT\tSHIFTS\tOPS/BYTE\tOUTSIDE THE BOUNDS")
 	for i := range rows {
 		r := &rows[i]
 		least := r.LeastBytes
 		if r.Tiled {
 			least = r.TileBytes
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s%s\t%.2f\t%.1f %%\t%s\t%.4g\t%s\t%.2f\t%.1f\t%s\n",
-			r.Model, r.Step, r.Kernel, r.Shape, kilobytes(r.Bytes()), kilobytes(least), lo.Ternary(r.Tiled, " tile", ""), r.Ratio(), 100*r.Coalescing,
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s%s\t%.2f\t%s\t%.1f %%\t%s\t%.4g\t%s\t%.2f\t%.1f\t%s\n",
+			r.Model, r.Step, r.Kernel, r.Shape, kilobytes(r.Bytes()), kilobytes(least), lo.Ternary(r.Tiled, " tile", ""), r.Ratio(), kilobytes(r.TileBytes), 100*r.Coalescing,
 			lo.Ternary(r.LeastBankCycles == 0, "-", fmt.Sprintf("%.2f", r.Conflicts())), r.Barriers, divergence(r), r.Shifting(), r.Intensity(),
 			strings.Join(r.Misses(), "; "))
 	}

@@ -60,7 +60,8 @@ type Row struct {
 	ReadBytes    int64   `json:"read_bytes"` // from memory into the cache
 	WrittenBytes int64   `json:"written_bytes"`
 	LeastBytes   int64   `json:"least_bytes"`
-	TileBytes    int64   `json:"tile_bytes"`         // the least for its tile
+	TileBytes    int64   `json:"tile_bytes"`         // the least for its tile: what caches give its threadgroups
+	RereadBytes  int64   `json:"reread_bytes"`       // of these, keys and values that others read too, by [lower.Cost]
 	TouchedOnce  int64   `json:"touched_once_bytes"` // by the threadgroups that were counted, a byte counting once
 	TouchedBytes int64   `json:"touched_bytes"`      // of lines that simdgroups touch, before the cache
 	Coalescing   float64 `json:"coalescing"`
@@ -280,7 +281,7 @@ func count(plan *lower.Plan, s Step, d *lower.Dispatch, k *kernels.Kernel, chip 
 		Threads: int64(d.Group[0]) * int64(d.Group[1]) * int64(d.Group[2]), Ridge: chip.Ridge(),
 	}
 	cost := plan.Cost(d, &s.Sizes)
-	row.LeastBytes, row.Ops = cost.Bytes(), cost.Ops
+	row.LeastBytes, row.RereadBytes, row.Ops = cost.Bytes(), cost.Reread, cost.Ops
 	row.Tiled = float64(cost.Ops) > row.Ridge*float64(cost.Bytes())
 	memory, launch, err := prepare(plan, s, d, k)
 	if err != nil {

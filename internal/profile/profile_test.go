@@ -83,6 +83,36 @@ func unread(r profile.Row) int64 {
 	return 0
 }
 
+// Query heads that share a threadgroup take keys and values from the caches once: as many bytes
+// as lower.Cost says.
+func TestSharedHeadsReadOnce(t *testing.T) {
+	options := smelt.Options{Level: 1, Context: 512, Prefill: 16}
+	site := func(plan *lower.Plan) lower.Site {
+		for i := range plan.Phases {
+			for _, s := range plan.Phases[i].Sites() {
+				if s.Choice == "shared_heads" {
+					return s
+				}
+			}
+		}
+		t.Fatal("heads are not chosen")
+		return lower.Site{}
+	}
+	const layer = 2 * 2 * 512 * 8 * 128 // bytes of keys and values
+	for heads, times := range map[int64]int64{1: 4, 2: 2, 4: 1} {
+		s := site(compiled(t, "arch:llama3.1-8b", "f16", options))
+		options.Tuning = &lower.Tuning{Device: "a chip", Version: "1"}
+		options.Tuning.Keep(lower.Winner{Choice: s.Choice, Kernel: s.Kernel, Shape: s.Shape, Setting: lower.Setting{"heads": heads}, Micros: 1, Default: 2})
+		rows := count(t, compiled(t, "arch:llama3.1-8b", "f16", options), 16, 1<<19, "attention_write")
+		require.Len(t, rows, 1)
+		r := &rows[0]
+		require.Equal(t, 32/heads, r.Threadgroups)
+		require.InEpsilon(t, times*layer, r.TileBytes, 0.02)
+		require.InEpsilon(t, r.LeastBytes+r.RereadBytes, r.TileBytes, 0.02)
+		require.InEpsilon(t, layer, r.Bytes(), 0.02)
+	}
+}
+
 // The bounds on the shapes of two models. All kernels take a minute of processor time,
 // so that the default run counts one step of decoding and small products.
 func TestBounds(t *testing.T) {
