@@ -2,6 +2,7 @@ package smelt_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -13,10 +14,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/samber/lo"
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/smelt-ml/smelt/internal/tiny"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/metal"
 )
@@ -119,26 +122,51 @@ func texts(t *testing.T, l *smelt.Loaded, n, length int) (list [][]int32) {
 // other kernels than a session's: twice what logits may.
 var engineBounds = map[string]float64{"cpu": 2 * mixedBounds["cpu"], "emu": 2 * mixedBounds["emu"]}
 
+// mixtures are the requests of TestEngine: how many, how long their prompts are at most, the
+// blocks of the cache, which are few, and the context.
+type mixtures struct{ n, length, blocks, context int }
+
+// engineMixtures are those of a model on a device, in make test and as a whole.
+func engineMixtures(model, device string) (m mixtures) {
+	switch whole := testfiles.Whole(); {
+	case model == fourLayers && whole && device == "cpu":
+		return mixtures{2000, 2000, 400, 2200}
+	case whole && device == "cpu":
+		return mixtures{10_000, 480, 120, 640}
+	case whole && model != fourLayers:
+		return mixtures{100, 60, 13, 128}
+	case device == "cpu":
+		return mixtures{60, 60, 13, 128}
+	}
+	return mixtures{3, 10, 4, 128}
+}
+
+// fourLayers is a model with random weights.
+const fourLayers = "four-layers"
+
 // TestEngine runs random requests at once over a cache that is too small for them, of which
-// some are broken off: each has the answer that it has on a session of its own, and prefixes
-// are computed once.
+// some are broken off and some meet a deadline: each has the answer that it has on a session
+// of its own, and prefixes are computed once.
 func TestEngine(t *testing.T) {
-	for _, model := range trained {
+	for _, model := range append(slices.Clone(trained), fourLayers) {
 		for device, bound := range engineBounds {
 			t.Run(model+"/"+device, func(t *testing.T) {
-				n, length, blocks, context := 60, 60, 13, 128
-				if testfiles.Whole() {
-					n, length, blocks, context = 5000, 480, 120, 640
+				if device != "cpu" && testing.Short() {
+					t.Skip("it takes seconds")
 				}
-				if device != "cpu" {
-					if testing.Short() {
-						t.Skip("it takes seconds")
-					}
-					n, length, blocks, context = 3, 10, 4, 128
-				}
+				m := engineMixtures(model, device)
+				n, length, blocks := m.n, m.length, m.blocks
 				opts := options(t, device, ir.F16)
-				opts.Context, opts.Prefill, opts.Sequences, opts.Block = context, 48, 8, 8
-				l := loaded(t, testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf"), opts, smelt.Device{Name: device, Threads: 2})
+				opts.Context, opts.Prefill, opts.Sequences, opts.Block = m.context, 48, 8, 8
+				var path string
+				if model == fourLayers {
+					c := tiny.Narrow()
+					c.Layers, c.Context = 4, m.context
+					path = random(t, c, "f16")
+				} else {
+					path = testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf")
+				}
+				l := loaded(t, path, opts, smelt.Device{Name: device, Threads: 2})
 				r := rand.New(rand.NewPCG(1, 18))
 				texts := texts(t, l, 3, length)
 				list := requests(r, n, length, texts)
@@ -149,15 +177,23 @@ func TestEngine(t *testing.T) {
 				require.NoError(t, err)
 				var g gauges
 				e := newEngine(t, l, smelt.EngineOptions{CacheBytes: int64(blocks) * block.Cache, Metrics: &g})
-				answers, most := make([]answer, n), make([]int, n)
-				for i := range most {
-					if most[i] = math.MaxInt; i > 1 && r.IntN(8) == 0 {
-						most[i] = 1 + r.IntN(4)
-					}
-				}
+				answers, most, late := make([]answer, n), make([]int, n), make([]bool, n)
 				var wait sync.WaitGroup
 				for i := range list {
-					wait.Go(func() { answers[i] = collectSome(e.Generate(t.Context(), list[i]), most[i]) })
+					most[i] = math.MaxInt
+					ctx, cancel := t.Context(), func() {}
+					switch kind := r.IntN(16); {
+					case i < 2:
+					case kind < 2:
+						most[i] = 1 + r.IntN(4)
+					case kind == 2:
+						ctx, cancel = context.WithTimeout(ctx, time.Duration(r.IntN(n*2))*time.Millisecond)
+					}
+					wait.Go(func() {
+						defer cancel()
+						answers[i] = collectSome(e.Generate(ctx, list[i]), most[i])
+						late[i] = errors.Is(answers[i].err, context.DeadlineExceeded)
+					})
 				}
 				wait.Wait()
 				s, err := l.NewSession()
@@ -165,6 +201,16 @@ func TestEngine(t *testing.T) {
 				largest, cached, given := 0.0, 0, 0
 				for i, q := range list {
 					s.Reset()
+					if late[i] { // the tokens until then are what they should be
+						most[i] = len(answers[i].tokens)
+						answers[i].err, answers[i].text = nil, ""
+						for _, token := range answers[i].tokens {
+							answers[i].text += token.Text
+						}
+						if most[i] == 0 {
+							continue
+						}
+					}
 					want := collectSome(s.GenerateTokens(t.Context(), q.Tokens, q.Generation), most[i])
 					largest = max(largest, answers[i].sameAs(t, &want, bound, fmt.Sprintf("request %d: %+v", i, q)))
 					given += len(answers[i].tokens)
@@ -179,8 +225,9 @@ func TestEngine(t *testing.T) {
 				}
 				require.NoError(t, e.Close())
 				stats := e.Stats()
-				require.Equal(t, []int64{int64(n), stats.Steps, 0, 0, int64(stats.Blocks)},
-					[]int64{g.requests.Load(), g.steps.Load(), g.running.Load(), g.waiting.Load(), g.free.Load()})
+				require.Equal(t, []int64{stats.Steps, 0, 0, int64(stats.Blocks)},
+					[]int64{g.steps.Load(), g.running.Load(), g.waiting.Load(), g.free.Load()})
+				require.InDelta(t, n, g.requests.Load(), float64(lo.Count(late, true)), "those that came too late are none")
 				require.GreaterOrEqual(t, g.tokens.Load(), int64(given)) // of some that were broken off, more
 				require.Positive(t, g.batch.Load())
 				t.Logf("log-probabilities at most %.2g off; %d prompt tokens of requests cached; %+v", largest, cached, stats)
@@ -237,6 +284,37 @@ func TestPrefixIsPaidOnce(t *testing.T) {
 		}
 	}
 	require.Eventually(t, func() bool { s := e.Stats(); return s.Running == 0 && s.Free == s.Blocks }, time.Minute, time.Millisecond)
+}
+
+// TestPrefixIsQuick: after a prompt of 1,024 tokens and 16 more, one that has another 16 in
+// their place has its first token in a tenth of the time at most.
+func TestPrefixIsQuick(t *testing.T) {
+	c := tiny.Small()
+	c.Context = 2048
+	opts := options(t, "cpu", ir.F16)
+	opts.Context = c.Context
+	l := loaded(t, random(t, c, "q4_0"), opts, smelt.Device{Name: "cpu", Threads: 2})
+	e := newEngine(t, l, smelt.EngineOptions{})
+	r := rand.New(rand.NewPCG(8, 18))
+	ids := func(n int) []int32 {
+		return lo.Times(n, func(int) int32 { return int32(r.IntN(c.Vocab)) })
+	}
+	first := func(prompt []int32, cached int) time.Duration {
+		start := time.Now()
+		a := collect(e.Generate(t.Context(), smelt.Request{Tokens: prompt, Generation: smelt.Generation{N: 1}}))
+		took := time.Since(start)
+		require.NoError(t, a.err)
+		require.Equal(t, cached, a.usage().CachedTokens)
+		return took
+	}
+	best := []time.Duration{time.Hour, time.Hour}
+	for range 5 {
+		prefix := ids(1024)
+		best[0] = min(best[0], first(slices.Concat(prefix, ids(16)), 0))
+		best[1] = min(best[1], first(slices.Concat(prefix, ids(16)), 1024))
+	}
+	t.Logf("%v, then %v: %.1f %%", best[0], best[1], 100*float64(best[1])/float64(best[0]))
+	require.LessOrEqual(t, best[1], best[0]/10)
 }
 
 // TestEngineOfAnyProgram: an engine needs no program that was compiled for one, and a plan
