@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"math/rand/v2"
 	"os"
 	"strings"
@@ -73,30 +74,68 @@ terminal, each line typed is continued by itself.`,
 		if sampling.Seed == 0 {
 			sampling.Seed = rand.Uint64()
 		}
-		s, p, err := openSession(cmd, args[0], &compile, &device)
+		p, err := openProgram(cmd, args[0], &compile, &device)
 		if err != nil {
 			return err
 		}
 		defer p.Close()
-		defer s.Loaded().Close()
-		m, on := s.Loaded().Memory(), s.Loaded().Info()
+		l, err := load(cmd, p, &device)
+		if err != nil {
+			return fmt.Errorf("%s: %w", args[0], err)
+		}
+		defer l.Close()
+		var times laps
+		e, err := engineOfOne(l, &times)
+		if err != nil {
+			return fmt.Errorf("%s: %w", args[0], err)
+		}
+		m, on := e.OnDevice().Memory(), l.Info()
 		fmt.Fprintf(cmd.ErrOrStderr(), "smelt: weights %d bytes, cache %d bytes, arena %d bytes, on %s with %d threads\n",
-			m.Weights, m.Cache, m.Arena, on.Name, on.Threads)
+			l.Memory().Weights, m.Cache, m.Arena, on.Name, on.Threads)
 		g := smelt.Generation{N: n, Sampling: sampling}
 		if n == 0 {
 			g.N = -1
 		}
 		switch {
 		case asJSON:
-			err = runJSON(cmd, s, p, prompt, g)
+			err = runJSON(cmd, e, p, &times, prompt, g)
 		case given:
-			err = continueText(cmd.Context(), cmd.OutOrStdout(), s, prompt, g)
+			err = continueText(cmd.Context(), cmd.OutOrStdout(), e, prompt, g)
 		default:
-			err = continueLines(cmd, s, g)
+			err = continueLines(cmd, e, g)
 		}
 		return hintNaN(args[0], err)
 	}
 	return cmd
+}
+
+// engineOfOne starts an engine that runs the program as it is, for one sequence at a time,
+// with a cache for one context.
+func engineOfOne(l *smelt.Loaded, times *laps) (*smelt.Engine, error) {
+	plan := l.Program().Plan
+	block := plan.Block()
+	m, err := l.OnDevice().InstanceMemory((plan.Context + block - 1) / block)
+	if err != nil {
+		return nil, err
+	}
+	return l.NewEngine(smelt.EngineOptions{Sequences: 1, BlockSize: block, CacheBytes: m.Cache, Metrics: times})
+}
+
+// laps are the times of a request as the engine has them: who takes its tokens may be late.
+type laps struct{ prefill, decode time.Duration }
+
+func (l *laps) FirstToken(t time.Duration) { l.prefill += t }
+func (l *laps) NextToken(t time.Duration)  { l.decode += t }
+func (l *laps) Stepped(smelt.EngineStep)   {}
+func (l *laps) Ended(smelt.Usage, error)   {}
+
+// continuation continues a prompt, and says how many tokens it has.
+func continuation(ctx context.Context, e *smelt.Engine, prompt string, g smelt.Generation) (int, iter.Seq2[smelt.Token, error], error) {
+	ids, err := e.Loaded().Encode(prompt)
+	if err == nil && len(ids) > e.Context() { // also where nothing is asked for
+		err = fmt.Errorf("%w: the prompt has %d tokens, and there is room for %d of %d", smelt.ErrContext, len(ids), e.Context(), e.Context())
+	}
+	return len(ids), e.Generate(ctx, smelt.Request{Tokens: ids, Generation: g}), err
 }
 
 // hintNaN adds to an error about NaNs what finds their source.
@@ -211,9 +250,13 @@ func isTerminal(r io.Reader) bool {
 }
 
 // continueText prints a continuation piece by piece, and a line's end after it.
-func continueText(ctx context.Context, out io.Writer, s *smelt.Session, prompt string, g smelt.Generation) error {
+func continueText(ctx context.Context, out io.Writer, e *smelt.Engine, prompt string, g smelt.Generation) error {
+	_, tokens, err := continuation(ctx, e, prompt, g)
+	if err != nil {
+		return err
+	}
 	printed := false
-	for token, err := range s.Generate(ctx, prompt, g) {
+	for token, err := range tokens {
 		if _, writeErr := io.WriteString(out, token.Text); writeErr != nil {
 			return errors.Join(err, writeErr)
 		}
@@ -226,12 +269,12 @@ func continueText(ctx context.Context, out io.Writer, s *smelt.Session, prompt s
 			return err
 		}
 	}
-	_, err := io.WriteString(out, "\n")
+	_, err = io.WriteString(out, "\n")
 	return err
 }
 
 // continueLines continues each line that is typed, by itself.
-func continueLines(cmd *cobra.Command, s *smelt.Session, g smelt.Generation) error {
+func continueLines(cmd *cobra.Command, e *smelt.Engine, g smelt.Generation) error {
 	lines := make(chan string)
 	go func() { // reading cannot be interrupted; Ctrl-C ends the program around it
 		defer close(lines)
@@ -260,8 +303,7 @@ func continueLines(cmd *cobra.Command, s *smelt.Session, g smelt.Generation) err
 			if line == "" {
 				continue
 			}
-			s.Reset()
-			err := continueText(cmd.Context(), cmd.OutOrStdout(), s, line, g)
+			err := continueText(cmd.Context(), cmd.OutOrStdout(), e, line, g)
 			if errors.Is(err, smelt.ErrContext) { // the next line may be shorter
 				fmt.Fprintf(cmd.ErrOrStderr(), "smelt: %v\n", err)
 			} else if err != nil {
@@ -280,24 +322,22 @@ type timings struct {
 	DecodeTPS  float64 `json:"decode_tps"`
 }
 
-func runJSON(cmd *cobra.Command, s *smelt.Session, p *smelt.Program, prompt string, g smelt.Generation) error {
+func runJSON(cmd *cobra.Command, e *smelt.Engine, p *smelt.Program, times *laps, prompt string, g smelt.Generation) error {
 	var (
-		ids             = []int32{}
-		text            strings.Builder
-		prefill, decode time.Duration
-		start           = time.Now()
+		ids  = []int32{}
+		text strings.Builder
 	)
-	for token, err := range s.Generate(cmd.Context(), prompt, g) {
+	promptTokens, tokens, err := continuation(cmd.Context(), e, prompt, g)
+	if err != nil {
+		return err
+	}
+	for token, err := range tokens {
 		if err != nil {
 			return err
 		}
-		if ids = append(ids, token.ID); len(ids) == 1 {
-			prefill = time.Since(start)
-		}
-		decode = time.Since(start) - prefill
+		ids = append(ids, token.ID)
 		text.WriteString(token.Text)
 	}
-	promptTokens := s.Length() - len(ids)
 	return json.NewEncoder(cmd.OutOrStdout()).Encode(struct {
 		PromptTokens int     `json:"prompt_tokens"`
 		Tokens       []int32 `json:"tokens"`
@@ -305,11 +345,11 @@ func runJSON(cmd *cobra.Command, s *smelt.Session, p *smelt.Program, prompt stri
 		Device       string  `json:"device"`
 		Timings      timings `json:"timings"`
 	}{
-		promptTokens, ids, text.String(), s.Loaded().Info().Name,
+		promptTokens, ids, text.String(), e.Loaded().Info().Name,
 		timings{
-			Load: ms(s.Loaded().LoadTime()), Compile: ms(p.Elapsed),
-			Prefill: ms(prefill), PrefillTPS: perSecond(promptTokens, prefill),
-			Decode: ms(decode), DecodeTPS: perSecond(len(ids)-1, decode),
+			Load: ms(e.Loaded().LoadTime()), Compile: ms(p.Elapsed),
+			Prefill: ms(times.prefill), PrefillTPS: perSecond(promptTokens, times.prefill),
+			Decode: ms(times.decode), DecodeTPS: perSecond(len(ids)-1, times.decode),
 		},
 	})
 }
