@@ -31,13 +31,14 @@ func benchParallel(cmd *cobra.Command, p *smelt.Program, device *deviceFlags, se
 	var results []result
 	for _, count := range sequences {
 		r := result{Test: fmt.Sprintf("tg%dx%d", n, count), Parallel: count}
-		e, err := l.NewEngine(smelt.EngineOptions{Sequences: count})
+		clock := new(parallel.Clock)
+		e, err := l.NewEngine(smelt.EngineOptions{Sequences: count, Metrics: clock})
 		if err != nil {
 			return nil, err
 		}
 		rng := rand.New(rand.NewPCG(1, 2))
 		for i := range runs + 1 { // the first warms up
-			elapsed, err := parallel.Time(cmd.Context(), e, parallel.Prompts(rng, count, prompt, e.Vocab()), n)
+			elapsed, err := clock.Time(cmd.Context(), e, parallel.Prompts(rng, count, prompt, e.Vocab()), n)
 			if err != nil {
 				return nil, errors.Join(fmt.Errorf("%s: %w", r.Test, err), e.Close())
 			}

@@ -76,6 +76,7 @@ type served struct {
 
 	many   cell // what the engine was made for
 	engine *smelt.Engine
+	clock  parallel.Clock // of the engine
 }
 
 var errRequest = errors.New("no such request")
@@ -137,7 +138,7 @@ func (v *served) sequences(ctx context.Context, request string) (a answer, err e
 		}
 	}
 	cpu := processorSeconds()
-	elapsed, err := parallel.Time(ctx, v.engine, parallel.Prompts(v.rng, c.Parallel, c.Depth, v.engine.Vocab()), c.Tokens)
+	elapsed, err := v.clock.Time(ctx, v.engine, parallel.Prompts(v.rng, c.Parallel, c.Depth, v.engine.Vocab()), c.Tokens)
 	return answer{Seconds: elapsed.Seconds(), CPU: processorSeconds() - cpu}, err
 }
 
@@ -157,7 +158,7 @@ func (v *served) prepare(c cell) error {
 	if err != nil {
 		return err
 	}
-	if v.engine, err = l.NewEngine(smelt.EngineOptions{}); err != nil {
+	if v.engine, err = l.NewEngine(smelt.EngineOptions{Metrics: &v.clock}); err != nil {
 		return errors.Join(err, l.Close())
 	}
 	v.many = c
