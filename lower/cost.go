@@ -468,11 +468,12 @@ func attentionOps(k *kernels.Kernel) tally {
 }
 
 // keyReaders counts the threadgroups that take each key of a sequence: those of its KV head,
-// for each of the sequence's tokens.
+// for each of the sequence's tokens, or for the few that they take at once.
 func keyReaders(k *kernels.Kernel) tally {
-	tokens, kvHeads := word(k, "tokens"), word(k, "kv_heads")
+	tokens, kvHeads, rows := word(k, "tokens"), word(k, "kv_heads"), constantOf(k, "fc_rows")
 	return func(l *launch) int64 {
-		return max(1, l.headGroups()/l.param(kvHeads)*l.param(tokens)/max(l.sizes[ir.B], 1))
+		each := ceilDiv(l.param(tokens)/max(l.sizes[ir.B], 1), max(int64(l.bits(rows)), 1))
+		return max(1, l.headGroups()/l.param(kvHeads)*each)
 	}
 }
 
