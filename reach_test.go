@@ -34,6 +34,7 @@ func reachable(t *testing.T) map[string]*smelt.Model {
 		"clamped":    {gated: true, activation: ir.ClampedSwiGLU, late: true, size: 256},
 		"bare":       {bare: true, head: topOf},
 		"inner":      {layerNorms: true, mlp: innerNorm},
+		"between":    {mlp: normBetween},
 	} {
 		models[name], _ = f.model()
 	}
@@ -54,6 +55,19 @@ func innerNorm(b *ir.Builder, x *ir.Value) *ir.Value {
 	y := b.Linear(x, b.Weight("inner", featuredWidth, featuredWidth))
 	y = b.LayerNorm(y, b.Weight("inner.gain", featuredWidth), nil, 1e-5)
 	return b.SoftCap(b.Scale(y, 0.5), 3)
+}
+
+// normBetween normalises what one product computes for the next, and adds the last to what it
+// began with.
+func normBetween(b *ir.Builder, x *ir.Value) *ir.Value {
+	y := x
+	for _, name := range []string{"first", "second", "third"} {
+		if name != "first" {
+			y = b.RMSNorm(y, b.Weight(name+".gain", featuredWidth), 1e-5)
+		}
+		y = b.Linear(y, b.Weight(name, featuredWidth, featuredWidth))
+	}
+	return b.Add(x, y)
 }
 
 // ways to reach kernels: types of every target, then rules left out, layouts and sizes.
