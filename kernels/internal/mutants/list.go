@@ -376,7 +376,7 @@ var mutants = []mutant{
 	{unit: "embed", file: "quant.h", fault: "lines: Q5_K with the scales of Q6_K", tests: "Embed",
 		old: "decode_q5_k<8>(block<codes_q5_k, 16>(row.at, r), block<scales_q4_k, 16>(row.scales, r)", new: "decode_q5_k<8>(block<codes_q5_k, 16>(row.at, r), block<scales_q2_k, 16>(row.scales, r)"},
 	{unit: "linear_mat", file: "linear_mat.metal", fault: "lines: the second weight as long as the first", tests: "LinearLines/linear_mat_f32_f32",
-		old: "row_of(w1, 1, type1, p.n1, p.k, n - p.n0)", new: "row_of(w1, 1, type1, p.n0, p.k, n - p.n0)"},
+		old: "row_of(w.w1, 1, type1, p.n1, p.k, n - p.n0)", new: "row_of(w.w1, 1, type1, p.n0, p.k, n - p.n0)"},
 	{unit: "embed", file: "quant.h", fault: "gap of blocks of 256", tests: "Embed",
 		old: "elems == 256 ? 32", new: "elems == 256 ? 16"},
 
