@@ -10,6 +10,8 @@ const (
 		"6 residual read float?; 8 bias0 read float?; 9 bias1 read float?; 10 bias2 read float?"
 	linearConstants = "0 fc_type0 uint; 1 fc_type1 uint?; 2 fc_type2 uint?; 3 fc_residual bool?; 4 fc_activation uint?; " +
 		"8 fc_bias bool?; 9 fc_gated bool?"
+	// Of kernels in two files, for which numbers are exchanged apart.
+	gatherConstant = "; 12 fc_gather bool?"
 )
 
 // linearTypes are those of activations and results.
@@ -22,17 +24,17 @@ var linearFamilies = []family{
 		constants: "0 fc_type uint", grid: "width/1024, tokens", maxThreads: 32},
 	{name: "linear_vec", check: checkLinear, file: "linear_vec.metal", summary: "x·Wᵀ for a few tokens, up to three weights side by side",
 		instances: linearTypes, args: linearArgs + "; 7 gain read float?; 11 shift read float?; 12 rows read int?", params: LinearParams{}, paramsIndex: 5,
-		constants:  linearConstants + "; 5 fc_norm uint?; 6 fc_rows uint?; 7 fc_tokens uint?; 10 fc_gain bool?; 11 fc_shift bool?; 12 fc_gather bool?",
+		constants:  linearConstants + "; 5 fc_norm uint?; 6 fc_rows uint?; 7 fc_tokens uint?; 10 fc_gain bool?; 11 fc_shift bool?" + gatherConstant,
 		maxThreads: 256},
 	{name: "linear_mat", check: checkLinear, file: "linear_mat.metal", summary: "x·Wᵀ in tiles of 32 or 64 tokens × 64 columns",
 		instances: linearTypes, args: linearArgs + "; 12 rows read int?", params: LinearParams{}, paramsIndex: 5,
-		constants: linearConstants + "; 6 fc_tile uint?; 12 fc_gather bool?", maxThreads: 128,
+		constants: linearConstants + "; 6 fc_tile uint?" + gatherConstant, maxThreads: 128,
 		threadgroup: func(e []Element) int { return matTiles(e[0]) }},
 	{name: "norm_linear_mat", check: checkLinear, file: "linear_mat.metal", summary: "linear_mat of RMSNorm(x), in tiles of the second type",
 		instances: []string{"f32_f32_f32", "f32_f16_f16", "f32_f16_f32", "f16_f16_f16", "f16_f16_f32",
 			"f32_bf16_bf16", "f32_bf16_f32", "bf16_bf16_bf16", "bf16_bf16_f32"},
 		args:   strings.Replace(linearArgs, "$1", "$2", 1) + "; 7 gain read float; 12 rows read int?",
-		params: LinearParams{}, paramsIndex: 5, constants: linearConstants + "; 6 fc_tile uint?; 12 fc_gather bool?", maxThreads: 128,
+		params: LinearParams{}, paramsIndex: 5, constants: linearConstants + "; 6 fc_tile uint?" + gatherConstant, maxThreads: 128,
 		threadgroup: func(e []Element) int { return matTiles(e[1]) + 2*MatTokens*4 }},
 }
 
