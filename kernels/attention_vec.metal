@@ -32,7 +32,7 @@ constant bool has_slopes = is_function_constant_defined(fc_slopes) ? fc_slopes :
 constant uint fc_rows [[function_constant(6)]];
 constant uint fc_heads [[function_constant(12)]];
 constant uint token_count = is_function_constant_defined(fc_rows) ? fc_rows : 1;
-constant uint head_count = is_function_constant_defined(fc_heads) ? fc_heads : 1;
+constant uint head_count = is_function_constant_defined(fc_heads) && fc_heads > 1 ? fc_heads : 1;
 constant uint row_count = token_count * head_count;
 
 #include "attention_rows.h"

@@ -30,7 +30,7 @@ constant bool has_slopes = is_function_constant_defined(fc_slopes) ? fc_slopes :
 constant bool from_table = is_function_constant_defined(fc_table) ? fc_table : false;
 constant bool has_factors = (is_function_constant_defined(fc_factors) ? fc_factors : false) || from_table;
 constant bool has_norms = is_function_constant_defined(fc_norms) ? fc_norms : false;
-constant uint head_count = is_function_constant_defined(fc_heads) ? fc_heads : 1;
+constant uint head_count = is_function_constant_defined(fc_heads) && fc_heads > 1 ? fc_heads : 1;
 
 #include "attention_rows.h"
 

@@ -351,7 +351,7 @@ static inline bool msl_constant_has_slopes() { return ( msl::is_constant_defined
 static inline uint msl_constant_fc_rows() { return msl::constant<uint>(6); }
 static inline uint msl_constant_fc_heads() { return msl::constant<uint>(12); }
 static inline uint msl_constant_token_count() { return ( msl::is_constant_defined(6) ? msl_constant_fc_rows() : 1); }
-static inline uint msl_constant_head_count() { return ( msl::is_constant_defined(12) ? msl_constant_fc_heads() : 1); }
+static inline uint msl_constant_head_count() { return ( msl::is_constant_defined(12) && msl_constant_fc_heads() > 1 ? msl_constant_fc_heads() : 1); }
 static inline uint msl_constant_row_count() { return ( msl_constant_token_count() * msl_constant_head_count()); }
 #line 27 "kernels/attention_rows.h"
 using namespace metal;

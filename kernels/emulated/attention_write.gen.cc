@@ -465,7 +465,7 @@ static inline bool msl_constant_has_slopes() { return ( msl::is_constant_defined
 static inline bool msl_constant_from_table() { return ( msl::is_constant_defined(10) ? msl_constant_fc_table() : false); }
 static inline bool msl_constant_has_factors() { return ( (msl::is_constant_defined(9) ? msl_constant_fc_factors() : false) || msl_constant_from_table()); }
 static inline bool msl_constant_has_norms() { return ( msl::is_constant_defined(11) ? msl_constant_fc_norms() : false); }
-static inline uint msl_constant_head_count() { return ( msl::is_constant_defined(12) ? msl_constant_fc_heads() : 1); }
+static inline uint msl_constant_head_count() { return ( msl::is_constant_defined(12) && msl_constant_fc_heads() > 1 ? msl_constant_fc_heads() : 1); }
 #line 27 "kernels/attention_rows.h"
 using namespace metal;
 

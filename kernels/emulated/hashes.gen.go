@@ -5,8 +5,8 @@ package emulated
 var hashes = map[string]string{
 	"argmax.metal":            "1c238dc027a111b4c0414f6be6e147316d7c5dd5ba2e96d54254ff8e746fbf4b",
 	"attention_tile.metal":    "d71c19e0db6f7f2238137756567c621c1a0b1ef3c9f42fca415a0e76d167e099",
-	"attention_vec.metal":     "631c19ba07b9e02de9f099bb9f96ea74adea3eada6fbbc4eedf1c1d7e14463ea",
-	"attention_write.metal":   "d7f21ee68b2133f360d4c8cd0798756067afcd7ec168c0d0d7a4e03eb12acbc4",
+	"attention_vec.metal":     "1fcb7aaed71e70d919f047cf72dfce4d6764553a2377bac97ef847e133c324dc",
+	"attention_write.metal":   "9fc8d888be15d2e212a6a2c8f8c3b265a18abd0d791c6e3769f4f74e6aac8e3d",
 	"cache.metal":             "5aa44594faa0bc65d1737324d8e5b761176de73737e0e8cea8977738bd4a0a03",
 	"elementwise.metal":       "c14e0b5e3897a1504f675b54a300eaa048dae3e6e77efce4d9dd93c07202d288",
 	"embed.metal":             "b13bbc16e264190b415a51e9253ce1ff27c57e7e10c6b8d402cb0ac0f81cc35b",

@@ -3,4 +3,4 @@
 package i8mm
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native -run Stamp -update`.
-const Stamp = "2b74865e7bf8c17ffb4cace683310301e1767103fead42b5d7ca9cb5c89dfce9"
+const Stamp = "43fa4d0e92054f029e593482fada3dea13ffd9eea82610694a55037963f88987"

@@ -402,9 +402,6 @@ static void add_values_of(const uint8_t *v, size_t stride, Ahead *ahead, uint32_
     }
 }
 
-// Query heads of a group that share each load of K and V.
-constexpr int SHARING = 4;
-
 template <class C> static void attention_vec(const smelt_launch *l, void *shared, uint64_t begin, uint64_t end) {
     Attention a(l, ATTENTION_VEC, row_bytes<C>(32));
     Parts parts(l);

@@ -7,6 +7,7 @@ constexpr int ROWS = 32;
 constexpr int TILE_VECTORS = 4;
 constexpr int DOT_TOKENS = 6;
 constexpr int INT_TOKENS = 6;
+constexpr int SHARING = 4;
 constexpr bool DOTS_DIFFER = false; // by Range
 constexpr int SIGNED_BIAS = 128;
 

@@ -26,6 +26,7 @@ constexpr int ROWS = 4;         // of a weight, computed together
 constexpr int TILE_VECTORS = 2; // vectors in a row of a register tile of the float matrix product
 constexpr int DOT_TOKENS = 3;   // tokens in a register tile of row-times-row products
 constexpr int INT_TOKENS = 1;   // the same for integer products
+constexpr int SHARING = 2;      // query heads that share each load of K and V
 constexpr int SIGNED_BIAS = 0;  // added to signed weights where Dot wants unsigned ones
 
 typedef float F __attribute__((vector_size(16)));

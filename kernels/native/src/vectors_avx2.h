@@ -5,6 +5,7 @@ constexpr int W = 8;
 constexpr int ROWS = 16;
 constexpr int TILE_VECTORS = 2;
 constexpr int DOT_TOKENS = 3;
+constexpr int SHARING = 4;
 
 using F = __m256;
 using I = __m256i;

@@ -5,6 +5,7 @@ constexpr int W = 4;
 constexpr int ROWS = 16;
 constexpr int TILE_VECTORS = 4;
 constexpr int DOT_TOKENS = 6;
+constexpr int SHARING = 4;
 constexpr int SIGNED_BIAS = 0;
 
 using F = float32x4_t;
