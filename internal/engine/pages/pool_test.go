@@ -139,6 +139,14 @@ func (m *model) extend(q *sequence, slots int) bool {
 	return true
 }
 
+func (m *model) shrink(q *sequence, slots int) {
+	need := (slots + m.slots - 1) / m.slots
+	for len(q.holding) > need {
+		m.drop(q.holding[len(q.holding)-1])
+		q.holding = q.holding[:len(q.holding)-1]
+	}
+}
+
 func (m *model) commit(q *sequence) {
 	for i := range q.computed / m.slots {
 		if q.holding[i] != "" {
@@ -200,7 +208,7 @@ func (k *kept) Evicted(id Identity) {
 
 // faults are planted into histories: each must be noticed.
 type faults struct {
-	forgetCopies, early, noSalt, headsFirst, writeShared, loseHolder, loseBlock, stale, freeTwice bool
+	forgetCopies, early, noSalt, headsFirst, writeShared, loseHolder, loseBlock, stale, freeTwice, shrinkMore bool
 }
 
 // history runs random sequences over a small cache, beside the model, and returns the
@@ -275,14 +283,24 @@ func history(seed uint64, fault faults) (counts Counts, err error) {
 			if fault.freeTwice && !p.blocks[blocks[0]].known {
 				p.plain = append(p.plain, blocks[0])
 			}
+		case n < 5: // one gives back what it has too much
+			q := running[r.IntN(len(running))]
+			did = fmt.Sprintf("shrink %v to %d", q.tokens, q.computed+1)
+			if fault.shrinkMore {
+				q.table.Shrink(q.computed + 1 - slots)
+			} else {
+				q.table.Shrink(q.computed + 1)
+			}
+			m.shrink(q, q.computed+1)
 		default: // one goes on by a few tokens
 			q := running[r.IntN(len(running))]
 			for len(q.tokens) == q.computed || r.IntN(2) == 0 {
 				q.tokens = append(q.tokens, int32(r.IntN(letters)))
 			}
 			to := q.computed + 1 + r.IntN(len(q.tokens)-q.computed)
-			did = fmt.Sprintf("extend %v from %d to %d", q.tokens, q.computed, to)
-			ok, want := q.table.Extend(q.computed, to), m.extend(q, to)
+			room := to + r.IntN(2)*r.IntN(2*slots) // for guesses
+			did = fmt.Sprintf("extend %v from %d to %d", q.tokens, q.computed, room)
+			ok, want := q.table.Extend(q.computed, room), m.extend(q, room)
 			if ok != want {
 				return p.Counts(), fmt.Errorf("step %d: %s: %v", step, did, ok)
 			}
@@ -444,6 +462,7 @@ func TestHistoriesNotice(t *testing.T) {
 		"a block is lost":                           {loseBlock: true},
 		"a table is used after it was given back":   {stale: true},
 		"a block is on the list of free ones twice": {freeTwice: true},
+		"a block that is in use is given back":      {shrinkMore: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(300) {

@@ -132,6 +132,14 @@ func (t *Table) extend(from, slots int) {
 	}
 }
 
+// Shrink gives back the blocks behind those for so many slots, of which none is full of
+// tokens that were committed.
+func (t *Table) Shrink(slots int) {
+	for n := t.pool.For(slots); len(t.blocks) > n; t.blocks = t.blocks[:len(t.blocks)-1] {
+		t.pool.drop(t.blocks[len(t.blocks)-1])
+	}
+}
+
 // Commit tells that the first tokens of a sequence are computed: blocks that are full of
 // them can be shared.
 func (t *Table) Commit(tokens []int32, computed int) {

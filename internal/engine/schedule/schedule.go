@@ -15,6 +15,7 @@ type Options struct {
 	Tokens    int // most of a step: at least Sequences, so that a prompt always goes on
 	Piece     int // most that one sequence brings to a step; 0: Tokens
 	Context   int // most tokens of a sequence
+	Drafts    int // most tokens of a step that are guessed, each with a row of logits; 0: none
 }
 
 // Patience is how often a sequence is passed by later ones, or gives up its blocks to
@@ -33,6 +34,7 @@ type Scheduler struct {
 	waiting []*Sequence
 	pieces  []batch.Piece
 	chosen  []*Sequence // by piece
+	decode  []*Sequence // as they were asked for last
 	counts  Counts
 }
 
@@ -41,6 +43,8 @@ type Counts struct {
 	Steps     int64
 	Tokens    int64 // of all steps
 	Preempted int64 // sequences that gave up their blocks
+	Drafted   int64 // guesses, as tokens of steps
+	Accepted  int64 // of them, those that were right
 }
 
 // Sequence is tokens that follow each other, of which the first are computed.
@@ -55,6 +59,10 @@ type Sequence struct {
 	ran      bool
 	last     last
 	table    *pages.Table
+
+	guessed           []int32 // for the next step: the last token, and what may follow
+	open              []int32 // of the last step: what it has computed and nobody has chosen yet
+	drafted, accepted int
 }
 
 // last says what is known of the last of a sequence's tokens.
@@ -78,12 +86,19 @@ func (q *Sequence) Prompt() int { return q.prompt }
 // Cached returns how many of these others had computed.
 func (q *Sequence) Cached() int { return q.cached }
 
+// Drafted and Accepted return how many tokens were guessed of it, and how many of these were
+// right.
+func (q *Sequence) Drafted() int { return q.drafted }
+
+// Accepted is described at Drafted.
+func (q *Sequence) Accepted() int { return q.accepted }
+
 // New returns a scheduler that gives out the blocks of a pool.
 func New(pool *pages.Pool, o Options) *Scheduler {
 	if o.Piece == 0 {
 		o.Piece = o.Tokens
 	}
-	if o.Sequences < 1 || o.Tokens < o.Sequences || o.Piece < 1 || o.Context < 1 {
+	if o.Sequences < 1 || o.Tokens < o.Sequences || o.Piece < 1 || o.Context < 1 || o.Drafts < 0 {
 		panic(fmt.Sprintf("schedule: options %+v", o))
 	}
 	o.Context = min(o.Context, pool.Blocks()*pool.Slots())
@@ -116,17 +131,28 @@ func (s *Scheduler) Add(tokens []int32, priority int, salt string) (*Sequence, e
 
 // Append adds a token to a sequence all of whose tokens are computed, or says which the one
 // is that was expected. Where the cache holds no more of it, it returns false: the sequence
-// must be removed.
+// must be removed. Where the token was guessed, it is computed too, and so is the row after
+// it.
 func (s *Scheduler) Append(q *Sequence, id int32) bool {
 	if q.last == known {
 		q.tokens = append(q.tokens, id)
 	}
 	q.tokens[len(q.tokens)-1], q.last = id, known
+	if len(q.open) > 0 && q.open[0] == id {
+		q.open = q.open[1:]
+		q.accepted++
+		s.counts.Accepted++
+		q.computed++
+		q.table.Commit(q.tokens, q.computed)
+	} else if len(q.open) > 0 { // what was computed behind it is not the sequence
+		q.open = nil
+		q.table.Shrink(len(q.tokens))
+	}
 	return len(q.tokens) <= s.options.Context
 }
 
 // Expect adds a token to a sequence all of whose tokens are computed, which Append will tell
-// before the next step is run: that step brings it.
+// before the next step is run: that step brings it. None is expected after guesses.
 func (s *Scheduler) Expect(q *Sequence) {
 	q.tokens, q.last = append(q.tokens, unknown), expected
 }
@@ -134,6 +160,45 @@ func (s *Scheduler) Expect(q *Sequence) {
 // Late tells that a token that was expected takes longer: until Append no step brings it. The
 // sequence keeps its blocks meanwhile, as long as nobody needs them who comes before it.
 func (s *Scheduler) Late(q *Sequence) { q.last = late }
+
+// Open returns the guesses of the last step that nobody has chosen or refused yet: there is a
+// row of logits after each, beside that after the sequence's last token. It is valid until
+// the next call, and not to be written.
+func (q *Sequence) Open() []int32 { return q.open }
+
+// Decoding returns the sequences that bring one token to the next step, unless they have to
+// give up their blocks, in their order; and how many guesses there is room for, of all
+// together. It is valid until the next call.
+func (s *Scheduler) Decoding() (list []*Sequence, guesses int) {
+	s.decode = s.decode[:0]
+	for _, q := range s.running {
+		if q.missing() == 1 && q.last == known {
+			s.decode = append(s.decode, q)
+		}
+	}
+	return s.decode, s.room(len(s.decode))
+}
+
+// room returns how many guesses a step has room for beside so many sequences that decode:
+// what these leave, or half of it where there are prompts.
+func (s *Scheduler) room(decoding int) int {
+	left := s.options.Tokens - decoding
+	if s.short() || slices.ContainsFunc(s.running, func(q *Sequence) bool { return q.missing() > 1 }) {
+		left /= 2
+	}
+	return min(left, s.options.Drafts)
+}
+
+// short reports whether sequences wait for nothing but blocks.
+func (s *Scheduler) short() bool {
+	return len(s.waiting) > 0 && len(s.running) < s.options.Sequences
+}
+
+// Draft says what may follow a sequence's last token, which is known: the next step verifies
+// as much of it as there is room for. A step that was asked for before is asked for anew.
+func (s *Scheduler) Draft(q *Sequence, ids []int32) {
+	q.guessed = append(append(q.guessed[:0], q.tokens[len(q.tokens)-1]), ids...)
+}
 
 // Remove takes a sequence out, at any time between steps. Its blocks are free.
 func (s *Scheduler) Remove(q *Sequence) {
@@ -182,6 +247,9 @@ func (s *Scheduler) Step() []batch.Piece {
 			left -= s.choose(q, 1)
 		}
 	}
+	if s.options.Drafts > 0 && s.counts.Preempted == preempted {
+		left -= s.guess(left)
+	}
 	for i := 0; i < len(s.running) && left > 0; i++ {
 		if q := s.running[i]; q.missing() > 1 {
 			left -= s.choose(q, left)
@@ -201,6 +269,9 @@ func (s *Scheduler) Step() []batch.Piece {
 		left -= s.choose(q, left)
 	}
 	s.pass(first)
+	for _, q := range s.running {
+		q.guessed = q.guessed[:0]
+	}
 	return s.pieces
 }
 
@@ -219,10 +290,36 @@ func (s *Scheduler) Sequences() []*Sequence { return s.chosen }
 func (s *Scheduler) Done() {
 	s.counts.Steps++
 	for i, q := range s.chosen {
-		q.computed += len(s.pieces[i].Tokens)
-		s.counts.Tokens += int64(len(s.pieces[i].Tokens))
+		n := len(s.pieces[i].Tokens)
+		s.counts.Tokens += int64(n)
+		if s.pieces[i].Rows == batch.All {
+			q.open = s.pieces[i].Tokens[1:]
+			q.drafted += len(q.open)
+			s.counts.Drafted += int64(len(q.open))
+			n = 1
+		}
+		q.computed += n
 		q.table.Commit(q.tokens, q.computed)
 	}
+}
+
+// guess adds guesses to the pieces of a step that decode, and returns how many. They take
+// blocks only where nobody lacks them.
+func (s *Scheduler) guess(left int) (taken int) {
+	room := min(left, s.room(len(s.pieces)))
+	short := s.short()
+	for i, q := range s.chosen {
+		most := min(len(q.guessed)-1, room-taken, s.options.Piece-1, s.options.Context-len(q.tokens))
+		if held := s.pool.Slots()*len(q.table.Blocks()) - len(q.tokens); most > held && (short || !q.table.Extend(q.computed, len(q.tokens)+most)) {
+			most = held
+		}
+		if most > 0 {
+			p := &s.pieces[i]
+			p.Tokens, p.Blocks, p.Rows = q.guessed[:1+most], q.table.Blocks(), batch.All
+			taken += most
+		}
+	}
+	return taken
 }
 
 // grow gets the block for a sequence's next token, from the last in the order if there is
@@ -242,7 +339,7 @@ func (s *Scheduler) grow(q *Sequence) bool {
 // that ask for blocks come before prompts: it is not chosen yet.
 func (s *Scheduler) preempt(q *Sequence) {
 	q.table.Release()
-	q.computed = 0
+	q.computed, q.open, q.guessed = 0, nil, q.guessed[:0]
 	q.passed++
 	s.running = without(s.running, q)
 	insert(&s.waiting, q)

@@ -46,6 +46,8 @@ func ExampleScheduler() {
 // faults are planted into histories: each must be noticed.
 type faults struct {
 	youngestFirst, oldestGivesUp, overBudget, noPatience, leak, computedTooMuch, leftOut, stale, forgetCopies, tooEarly bool
+
+	wrongIsRight, oneLess, known, givenBack, tooMany, takes, oldGuess bool // of drafts
 }
 
 // client is who asks for a sequence in a history.
@@ -85,6 +87,9 @@ func history(seed uint64, fault faults) (counts Counts, err error) {
 	if r.IntN(2) == 0 {
 		o.Piece = 1 + r.IntN(o.Tokens)
 	}
+	if r.IntN(2) == 0 {
+		o.Drafts = r.IntN(10)
+	}
 	s := New(pool, o)
 	cache := make([]uint64, pool.Blocks()*slots) // a hash of the sequence up to the token
 	var clients []*client
@@ -93,7 +98,7 @@ func history(seed uint64, fault faults) (counts Counts, err error) {
 	ahead := r.IntN(2) == 0 // each step is chosen while the one before is computed
 	var pieces []batch.Piece
 	planned := false
-	plan := func() error {
+	plan := func(guesses bool) error {
 		if fault.youngestFirst {
 			slices.Reverse(s.waiting)
 		}
@@ -113,21 +118,62 @@ func history(seed uint64, fault faults) (counts Counts, err error) {
 			hidden, s.running = s.running[0], s.running[1:]
 		}
 		before := slices.Clone(clients)
+		if fault.tooMany && guesses {
+			s.options.Drafts += 3
+		}
+		if fault.takes && guesses {
+			s.options.Sequences = max(1, len(s.running))
+		}
+		decoding, room := s.Decoding()
+		held := map[*Sequence]int{}
+		for _, q := range decoding {
+			held[q] = len(q.table.Blocks()) * slots
+			if guesses && r.IntN(3) > 0 {
+				ids := make([]int32, r.IntN(6))
+				for i := range ids {
+					ids[i] = int32(r.IntN(letters))
+				}
+				s.Draft(q, ids)
+			}
+		}
 		pieces, planned = s.Step(), true
+		s.options.Sequences, s.options.Drafts = o.Sequences, o.Drafts
+		for _, q := range decoding {
+			if fault.oldGuess && cap(q.guessed) > 0 {
+				q.guessed = q.guessed[:cap(q.guessed)]
+			}
+		}
+		if err := checkDrafts(s, pieces, min(room, o.Drafts), held); err != nil {
+			return err
+		}
 		if hidden != nil {
 			insert(&s.running, hidden)
 		}
 		return check(s, o, before, pieces)
 	}
-	decide := func(q *Sequence) error {
+	decide := func(q *Sequence) (right bool, err error) {
 		at := slices.IndexFunc(clients, func(c *client) bool { return c.Sequence == q })
 		c := clients[at]
 		c.wants--
-		if fits := s.Append(q, int32(r.IntN(letters))); fits && c.wants > 0 {
-			return nil
+		id, open := int32(r.IntN(letters)), len(q.open) > 0
+		if open && r.IntN(2) == 0 {
+			id = q.open[0]
+		}
+		right = open && q.open[0] == id
+		fits := s.Append(q, id)
+		if fault.wrongIsRight && open && !right {
+			q.computed++
+		} else if fault.oneLess && right {
+			q.computed--
+		} else if fault.givenBack && open && !right {
+			q.table.Shrink(q.computed - slots)
+		}
+		planned = planned && !open
+		if fits && c.wants > 0 {
+			return right, nil
 		}
 		if len(q.tokens) > min(o.Context, pool.Blocks()*slots)+1 {
-			return fmt.Errorf("%d tokens in a context of %d", len(q.tokens), o.Context)
+			return false, fmt.Errorf("%d tokens in a context of %d", len(q.tokens), o.Context)
 		}
 		if fault.leak {
 			s.running = without(s.running, q)
@@ -136,7 +182,7 @@ func history(seed uint64, fault faults) (counts Counts, err error) {
 		}
 		clients = slices.Delete(clients, at, at+1)
 		planned = false
-		return nil
+		return false, nil
 	}
 	arrive := func() error {
 		ids := make([]int32, 1+r.IntN(s.Context()))
@@ -171,13 +217,13 @@ func history(seed uint64, fault faults) (counts Counts, err error) {
 		for _, c := range slices.Clone(clients) {
 			if c.last == late && r.IntN(3) == 0 {
 				planned = false
-				if err := decide(c.Sequence); err != nil {
+				if _, err := decide(c.Sequence); err != nil {
 					return s.Counts(), fmt.Errorf("step %d: %w", step, err)
 				}
 			}
 		}
-		if !planned {
-			if err := plan(); err != nil {
+		if guesses := o.Drafts > 0 && r.IntN(2) == 0; guesses || !planned {
+			if err := plan(guesses); err != nil {
 				return s.Counts(), fmt.Errorf("step %d: %w", step, err)
 			}
 		}
@@ -197,47 +243,76 @@ func history(seed uint64, fault faults) (counts Counts, err error) {
 		}
 		for i, q := range s.Sequences() {
 			p, hash := &pieces[i], salts[q]
-			for n := range p.Start + len(p.Tokens) {
-				if q.tokens[n] == unknown {
+			for n := range p.Start {
+				hash = after(hash, q.tokens[n])
+			}
+			for i, id := range p.Tokens { // guesses too
+				n := p.Start + i
+				if n < len(q.tokens) {
+					id = q.tokens[n] // which may not have been known
+				}
+				if id == unknown {
 					return s.Counts(), fmt.Errorf("step %d: token %d of %v is not known", step, n, q.tokens)
 				}
-				if hash = after(hash, q.tokens[n]); n >= p.Start {
-					cache[int(p.Blocks[n/slots])*slots+n%slots] = hash
-				}
+				hash = after(hash, id)
+				cache[int(p.Blocks[n/slots])*slots+n%slots] = hash
 			}
 		}
 		for i, q := range s.Sequences() {
 			p, hash := &pieces[i], salts[q]
-			for n := range p.Start + len(p.Tokens) {
+			for n := range min(p.Start+len(p.Tokens), len(q.tokens)) {
 				if hash = after(hash, q.tokens[n]); cache[int(p.Blocks[n/slots])*slots+n%slots] != hash {
 					return s.Counts(), fmt.Errorf("step %d: token %d of %v is not what its slot holds", step, n, q.tokens)
 				}
 			}
 		}
 		s.Done()
-		var rows []*Sequence
+		type row struct {
+			*Sequence
+			rows int
+		}
+		var rows []row
 		for i, q := range s.Sequences() {
 			if fault.computedTooMuch && q.missing() > 1 {
 				q.computed++
 			}
-			if pieces[i].Rows == batch.Last {
-				rows = append(rows, q)
+			switch pieces[i].Rows {
+			case batch.Last:
+				rows = append(rows, row{q, 1})
+			case batch.All:
+				rows = append(rows, row{q, len(pieces[i].Tokens)})
+			}
+			if fault.known && len(q.open) > 0 {
+				guessed := append(slices.Clone(q.tokens), q.open...)
+				q.table.Commit(guessed, len(guessed))
 			}
 		}
 		if ahead {
 			for _, q := range rows {
-				s.Expect(q)
+				if q.rows == 1 {
+					s.Expect(q.Sequence)
+				}
 			}
-			if err := plan(); err != nil {
+			if err := plan(false); err != nil {
 				return s.Counts(), fmt.Errorf("after step %d: %w", step, err)
 			}
 		}
 		for _, q := range rows {
-			if ahead && r.IntN(8) == 0 {
-				s.Late(q)
+			if ahead && q.rows == 1 && r.IntN(8) == 0 {
+				s.Late(q.Sequence)
 				planned = planned && fault.tooEarly
-			} else if err := decide(q); err != nil {
-				return s.Counts(), fmt.Errorf("step %d: %w", step, err)
+				continue
+			}
+			for more := true; more; q.rows-- {
+				if more, err = decide(q.Sequence); err != nil {
+					return s.Counts(), fmt.Errorf("step %d: %w", step, err)
+				}
+			}
+			if q.rows < 0 {
+				return s.Counts(), fmt.Errorf("step %d: %d rows of logits of %v too few", step, -q.rows, q.tokens)
+			}
+			if need := pool.For(len(q.tokens)); !fault.leak && len(q.table.Blocks()) > need {
+				return s.Counts(), fmt.Errorf("step %d: %d blocks for %d tokens", step, len(q.table.Blocks()), len(q.tokens))
 			}
 		}
 	}
@@ -245,6 +320,26 @@ func history(seed uint64, fault faults) (counts Counts, err error) {
 		return s.Counts(), fmt.Errorf("%d of %d blocks come back", pool.Free(), pool.Blocks())
 	}
 	return s.Counts(), nil
+}
+
+// checkDrafts holds the guesses of a step to the laws.
+func checkDrafts(s *Scheduler, pieces []batch.Piece, room int, held map[*Sequence]int) error {
+	sum := 0
+	for i, q := range s.chosen {
+		p := &pieces[i]
+		guesses := p.Start + len(p.Tokens) - len(q.tokens)
+		if guesses <= 0 {
+			continue
+		}
+		sum += guesses
+		if end := p.Start + len(p.Tokens); len(s.waiting) > 0 && len(s.running) < s.options.Sequences && end > max(held[q], len(q.tokens)+s.pool.Slots()-1) {
+			return fmt.Errorf("guesses of %v take blocks up to %d, which others wait for", q.tokens, end)
+		}
+	}
+	if sum > room || sum > s.options.Drafts {
+		return fmt.Errorf("%d guesses, of at most %d", sum, room)
+	}
+	return nil
 }
 
 // after is the hash of a sequence that is a token longer.
@@ -275,7 +370,15 @@ func check(s *Scheduler, o Options, clients []*client, pieces []batch.Piece) err
 		}
 		piece[q] = p
 		tokens += len(p.Tokens)
-		if end := p.Start + len(p.Tokens); p.Start != q.computed || !slices.Equal(p.Tokens, q.tokens[p.Start:end]) || (p.Rows == batch.Last) != (end == len(q.tokens)) {
+		end := p.Start + len(p.Tokens)
+		own := p.Tokens[:min(len(p.Tokens), len(q.tokens)-p.Start)]
+		want := batch.None
+		if end == len(q.tokens) {
+			want = batch.Last
+		} else if end > len(q.tokens) && len(own) == 1 {
+			want = batch.All
+		}
+		if p.Start != q.computed || !slices.Equal(own, q.tokens[p.Start:][:len(own)]) || p.Rows != want || end > len(q.tokens) && want != batch.All {
 			return fmt.Errorf("a piece of %v brings %v after %d", q.tokens, p.Tokens, p.Start)
 		}
 		if o.Piece > 0 && len(p.Tokens) > o.Piece {
@@ -287,10 +390,10 @@ func check(s *Scheduler, o Options, clients []*client, pieces []batch.Piece) err
 		return fmt.Errorf("%d tokens are over the budget of %d", tokens, o.Tokens)
 	case len(s.running) > o.Sequences:
 		return fmt.Errorf("%d sequences run, of at most %d", len(s.running), o.Sequences)
-	case len(pieces) == 0 && len(clients) > 0 && !slices.ContainsFunc(clients, func(c *client) bool { return c.last != known }):
+	case len(pieces) == 0 && len(clients) > 0 && !slices.ContainsFunc(clients, func(c *client) bool { return c.last != known || len(c.open) > 0 }):
 		return fmt.Errorf("%d clients wait and nothing is done", len(clients))
 	}
-	stands := func(q *Sequence) bool { return q.last == late || len(q.tokens) > s.Context() } // no step takes it
+	stands := func(q *Sequence) bool { return q.last == late || len(q.open) > 0 || len(q.tokens) > s.Context() } // no step takes it
 	var began, gaveUp, waits []*client
 	full := false // one that ran before got less than it might
 	for _, c := range byOrder {
@@ -306,14 +409,14 @@ func check(s *Scheduler, o Options, clients []*client, pieces []batch.Piece) err
 			if p != nil {
 				return fmt.Errorf("%v is in a step", c.tokens)
 			}
-		case len(c.tokens)-c.computed == 1 && (p == nil || len(p.Tokens) != 1):
+		case len(c.tokens)-c.computed == 1 && (p == nil || p.Rows == batch.None):
 			return fmt.Errorf("%v decodes, and has no token in the step", c.tokens)
 		case p == nil && tokens < o.Tokens:
 			return fmt.Errorf("%v runs and has nothing in a step with room", c.tokens)
 		case len(c.tokens)-c.computed > 1 && p != nil && full:
 			return fmt.Errorf("%v goes on before one that comes first in the order", c.tokens)
 		}
-		if c.running && runs[c.Sequence] && !stands(c.Sequence) && (p == nil || p.Rows != batch.Last && len(p.Tokens) != o.Piece) {
+		if c.running && runs[c.Sequence] && !stands(c.Sequence) && (p == nil || p.Rows == batch.None && len(p.Tokens) != o.Piece) {
 			full = true
 		}
 		if c.later > Patience+o.Sequences { // who gives up its blocks afterwards does so to earlier ones
@@ -367,13 +470,16 @@ func histories(few int) int {
 
 // TestHistories runs random histories, whose clients come and go.
 func TestHistories(t *testing.T) {
-	var preempted int64
+	var sum Counts
 	for seed := range uint64(histories(100)) {
 		c, err := history(seed, faults{})
 		require.NoError(t, err, "seed %d", seed)
-		preempted += c.Preempted
+		sum = Counts{sum.Steps + c.Steps, sum.Tokens + c.Tokens, sum.Preempted + c.Preempted, sum.Drafted + c.Drafted, sum.Accepted + c.Accepted}
 	}
-	require.Positive(t, preempted)
+	t.Logf("%+v", sum)
+	require.Positive(t, sum.Preempted)
+	require.Positive(t, sum.Accepted)
+	require.Greater(t, sum.Drafted, sum.Accepted)
 }
 
 // TestHistoriesNotice plants faults into histories.
@@ -389,6 +495,13 @@ func TestHistoriesNotice(t *testing.T) {
 		"a step has the table of others": {stale: true},
 		"copies are not made":            {forgetCopies: true},
 		"a late token is not waited for": {tooEarly: true},
+		"a wrong guess is kept":          {wrongIsRight: true},
+		"a right guess is not":           {oneLess: true},
+		"a guess is known to others":     {known: true},
+		"a block too much is given back": {givenBack: true},
+		"guesses are over their budget":  {tooMany: true},
+		"guesses take others' blocks":    {takes: true},
+		"guesses stay for another step":  {oldGuess: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(300) {
@@ -481,6 +594,43 @@ func TestFail(t *testing.T) {
 	}
 }
 
+// TestDrafts: guesses are tokens of a step with a row each, as many as there is room for; those
+// that are right are computed, and the blocks of the others go back.
+func TestDrafts(t *testing.T) {
+	s := New(pages.NewPool(16, 4), Options{Sequences: 2, Tokens: 12, Piece: 6, Context: 40, Drafts: 8})
+	q, err := s.Add([]int32{1, 2, 3}, 0, "")
+	require.NoError(t, err)
+	require.Equal(t, []int{3}, run(s, 1)) // and 3 is chosen
+	list, room := s.Decoding()
+	require.Equal(t, []*Sequence{q}, list)
+	require.Equal(t, 8, room)
+	s.Draft(q, []int32{4, 5, 6, 7, 8, 9, 10})
+	p := s.Step()
+	require.Equal(t, []batch.Piece{{Tokens: []int32{3, 4, 5, 6, 7, 8}, Start: 3, Blocks: q.table.Blocks(), Rows: batch.All}}, p)
+	require.Len(t, p[0].Blocks, 3)
+	s.Done()
+	for _, id := range []int32{4, 5, 77} {
+		require.NotEmpty(t, q.Open())
+		require.True(t, s.Append(q, id))
+	}
+	require.Empty(t, q.Open())
+	require.Equal(t, []int{5, 2}, []int{q.Drafted(), q.Accepted()})
+	require.Len(t, q.table.Blocks(), 2)
+	other := s.pool.NewTable("")
+	require.Equal(t, 1, other.Known([]int32{1, 2, 3, 3, 4, 5, 6, 7}), "what was wrong is known by nobody")
+	require.Equal(t, []int{1}, run(s, 1), "there are no guesses for it")
+	require.Equal(t, Counts{Steps: 3, Tokens: 10, Drafted: 5, Accepted: 2}, s.Counts())
+
+	_, err = s.Add(slices.Repeat([]int32{9}, 20), 0, "")
+	require.NoError(t, err)
+	_, room = s.Decoding()
+	require.Equal(t, 5, room, "the prompt has half")
+	s.Draft(q, []int32{1, 1, 1, 1, 1})
+	p = s.Step()
+	require.Len(t, p[0].Tokens, 1, "no block is taken while somebody waits, and this one is full")
+	require.Len(t, p[1].Tokens, 6)
+}
+
 func TestTooLong(t *testing.T) {
 	s := New(pages.NewPool(2, 4), Options{Sequences: 1, Tokens: 8, Context: 100})
 	require.Equal(t, 8, s.Context())
@@ -497,7 +647,7 @@ func TestTooLong(t *testing.T) {
 
 // TestSteadyState: steps of sequences that decode allocate nothing.
 func TestSteadyState(t *testing.T) {
-	s := New(pages.NewPool(1024, 4), Options{Sequences: 16, Tokens: 64, Context: 4096})
+	s := New(pages.NewPool(1024, 4), Options{Sequences: 16, Tokens: 64, Context: 4096, Drafts: 40})
 	for i := range 16 {
 		ids := make([]int32, 5, 4096)
 		ids[0] = int32(i)
@@ -511,11 +661,24 @@ func TestSteadyState(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(50, func() { run2(s) }))
 }
 
-// run2 is a step of run, without what the test keeps.
+// run2 is a step of run, without what the test keeps; some have a guess that is right, and
+// one that is wrong.
 func run2(s *Scheduler) {
+	decoding, _ := s.Decoding()
+	for i, q := range decoding {
+		if i%2 == 0 {
+			guesses := [...]int32{int32(len(q.tokens)), -1}
+			s.Draft(q, guesses[:])
+		}
+	}
 	s.Step()
 	s.Done()
 	for _, q := range s.Sequences() {
-		s.Append(q, int32(len(q.tokens)))
+		for right := true; right; {
+			open := q.Open()
+			id := int32(len(q.tokens))
+			s.Append(q, id)
+			right = len(open) > 0 && open[0] == id
+		}
 	}
 }
