@@ -39,11 +39,24 @@ type EngineOptions struct {
 
 	Metrics Metrics // is told what the engine does; nil: nobody
 
-	// Speculate and Draft choose how tokens are guessed before they are computed. There is no
-	// way yet: other values than "", "off" and nil give [ErrNoDrafts].
+	// Speculate says how tokens are guessed before they are computed, as further rows of the
+	// steps that verify them: "ngram" looks up what followed elsewhere, in the same sequence
+	// and in what was generated for the same salt; "" and "off" guess none. No text depends
+	// on it. Guesses are only taken as far as they make decoding faster, and not for requests
+	// with a Sampler of their own.
 	Speculate string
-	Draft     *Loaded
+	// Draft is a smaller model that guesses. There is no way yet: it gives [ErrNoDrafts].
+	Draft *Loaded
 }
+
+// byLookup is how "ngram" guesses.
+var byLookup = engine.Guessing{Lookup: true}
+
+// Ways to guess tokens.
+const (
+	SpeculateOff   = "off"
+	SpeculateNgram = "ngram"
+)
 
 // Defaults of EngineOptions. Of blocks of 16, 32 and 64 tokens the last slow decoding at
 // depth 4,096 least on the CPU; smaller ones share more.
@@ -52,8 +65,15 @@ const (
 	DefaultBlock     = 64
 )
 
-// ErrNoDrafts is wrapped where tokens shall be guessed before they are computed.
-var ErrNoDrafts = errors.New("drafts cannot be made yet")
+// ErrNoDrafts is wrapped where tokens shall be guessed in a way that there is not.
+var ErrNoDrafts = errors.New("drafts cannot be made so")
+
+// guessed is how many rows of logits steps have for guesses at least, where these are wanted.
+const guessed = 32
+
+// GuessedRows returns the rows of logits that steps of so many sequences have where tokens
+// shall be guessed: see Options.Rows.
+func GuessedRows(sequences int) int { return max(DefaultRows, sequences+guessed) }
 
 // Request is a prompt that an engine shall continue, as a text or as tokens.
 type Request struct {
@@ -84,8 +104,11 @@ func (l *Loaded) newEngine(o EngineOptions) (*Engine, error) {
 		return nil, fmt.Errorf("%d sequences, steps of %d tokens, blocks of %d, a cache of %d bytes: want 0 or more",
 			o.Sequences, o.StepTokens, o.BlockSize, o.CacheBytes)
 	}
-	if o.Draft != nil || o.Speculate != "" && o.Speculate != "off" {
-		return nil, ErrNoDrafts
+	switch {
+	case o.Draft != nil:
+		return nil, fmt.Errorf("%w: by a model", ErrNoDrafts)
+	case o.Speculate != "" && o.Speculate != SpeculateOff && o.Speculate != SpeculateNgram:
+		return nil, fmt.Errorf("%w: %q is neither %s nor %s", ErrNoDrafts, o.Speculate, SpeculateNgram, SpeculateOff)
 	}
 	program, limits, err := l.program.forEngine(o)
 	if err != nil {
@@ -110,7 +133,7 @@ func (l *Loaded) newEngine(o EngineOptions) (*Engine, error) {
 		l.engines.Delete(e)
 		return err
 	})
-	if err := e.start(program, executable, limits, o.CacheBytes); err != nil {
+	if err := e.start(program, executable, limits, &o); err != nil {
 		_ = e.close() // it never was
 		return nil, err
 	}
@@ -143,13 +166,22 @@ func (p *Program) forEngine(o EngineOptions) (*Program, engine.Limits, error) {
 	if want.Tokens < want.Sequences {
 		return nil, want, fmt.Errorf("steps of %d tokens for %d sequences: want one for each at least", want.Tokens, want.Sequences)
 	}
-	if want.Sequences > limits.Sequences || want.Tokens > limits.Tokens || wantBlock != block {
+	rows := 1
+	if o.Speculate == SpeculateNgram {
+		rows = GuessedRows(want.Sequences)
+	}
+	fewRows := rows > 1 && engine.GuessesOf(p.Plan, want.Sequences) < guessed
+	if want.Sequences > limits.Sequences || want.Tokens > limits.Tokens || wantBlock != block || fewRows {
+		if p.Stages == nil && fewRows {
+			return nil, want, fmt.Errorf("%d sequences with guesses: the plan has rows of logits for %d guesses beside them: want %d",
+				want.Sequences, engine.GuessesOf(p.Plan, want.Sequences), guessed)
+		}
 		if p.Stages == nil {
 			return nil, want, fmt.Errorf("%d sequences, steps of %d tokens and blocks of %d: the plan is compiled for %d, %d and %d",
 				want.Sequences, want.Tokens, wantBlock, limits.Sequences, limits.Tokens, block)
 		}
 		opts := p.options
-		opts.Sequences, opts.Block, opts.Rows, opts.Prefill = want.Sequences, wantBlock, 1, max(opts.Prefill, want.Tokens)
+		opts.Sequences, opts.Block, opts.Rows, opts.Prefill = want.Sequences, wantBlock, rows, max(opts.Prefill, want.Tokens)
 		opts.DebugOutput, opts.Observer = io.Discard, nil // they have seen the program
 		var err error
 		if p, err = p.model.Compile(opts); err != nil {
@@ -163,7 +195,13 @@ func (p *Program) forEngine(o EngineOptions) (*Program, engine.Limits, error) {
 
 // start makes the cache. Of its default size only what is used takes memory; where even so
 // much may not be, it is halved, down to one context.
-func (e *Engine) start(p *Program, executable *metal.Executable, limits engine.Limits, bytes int64) error {
+func (e *Engine) start(p *Program, executable *metal.Executable, limits engine.Limits, o *EngineOptions) error {
+	var guessing engine.Guessing
+	if o.Speculate == SpeculateNgram {
+		guessing = byLookup
+		guessing.Rows = engine.GuessesOf(p.Plan, limits.Sequences)
+	}
+	bytes := o.CacheBytes
 	one, err := executable.InstanceMemory(1)
 	if err != nil {
 		return err
@@ -181,7 +219,7 @@ func (e *Engine) start(p *Program, executable *metal.Executable, limits engine.L
 		return fmt.Errorf("a cache of %d bytes: one block of %d tokens takes %d", bytes, p.Plan.Block(), each)
 	}
 	for {
-		e.engine, err = engine.New(p.Plan, executable, limits, blocks)
+		e.engine, err = engine.New(p.Plan, executable, limits, blocks, guessing)
 		if given || blocks <= context || !errors.Is(err, metal.ErrMemory) {
 			return err
 		}
@@ -212,6 +250,8 @@ type EngineStats struct {
 	Asked, Cached    int64 // tokens that sequences began with, and of these those that were in the cache
 	Blocks, Free     int   // of the cache; what is free may still be shared
 	Evicted, Copied  int64 // blocks
+	Drafted          int64 // tokens that were guessed before they were computed
+	Accepted         int64 // of these, those that were right
 }
 
 // Stats returns them.
@@ -221,6 +261,7 @@ func engineStats(s engine.Stats) EngineStats {
 	return EngineStats{
 		Waiting: s.Waiting, Running: s.Running, Steps: s.Steps, Tokens: s.Tokens, Preempted: s.Preempted,
 		Asked: s.Pages.Asked, Cached: s.Pages.Cached, Blocks: s.Blocks, Free: s.Free, Evicted: s.Pages.Evicted, Copied: s.Pages.Copied,
+		Drafted: s.Drafted, Accepted: s.Accepted,
 	}
 }
 
@@ -353,7 +394,7 @@ func (s *stream) push(t Token) {
 }
 
 func (s *stream) ended(u engine.Usage, err error) {
-	s.usage, s.err = Usage{PromptTokens: u.Prompt, CachedTokens: u.Cached}, err
+	s.usage, s.err = Usage{PromptTokens: u.Prompt, CachedTokens: u.Cached, Drafted: u.Drafted, Accepted: u.Accepted}, err
 	if s.last != nil {
 		s.last.Usage = &s.usage
 		s.push(*s.last)

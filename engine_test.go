@@ -150,95 +150,108 @@ const fourLayers = "four-layers"
 func TestEngine(t *testing.T) {
 	for _, model := range append(slices.Clone(trained), fourLayers) {
 		for device, bound := range engineBounds {
-			t.Run(model+"/"+device, func(t *testing.T) {
-				if device != "cpu" && testing.Short() {
-					t.Skip("it takes seconds")
-				}
-				m := engineMixtures(model, device)
-				n, length, blocks := m.n, m.length, m.blocks
-				opts := options(t, device, ir.F16)
-				opts.Context, opts.Prefill, opts.Sequences, opts.Block = m.context, 48, 8, 8
-				var path string
-				if model == fourLayers {
-					c := tiny.Narrow()
-					c.Layers, c.Context = 4, m.context
-					path = random(t, c, "f16")
-				} else {
-					path = testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf")
-				}
-				l := loaded(t, path, opts, smelt.Device{Name: device, Threads: 2})
-				r := rand.New(rand.NewPCG(1, 18))
-				texts := texts(t, l, 3, length)
-				list := requests(r, n, length, texts)
-				for i := range 2 { // the same prompt of a full block, at once
-					list[i].Tokens, list[i].Salt = texts[0][:8], ""
-				}
-				block, err := l.OnDevice().InstanceMemory(1)
-				require.NoError(t, err)
-				var g gauges
-				e := newEngine(t, l, smelt.EngineOptions{CacheBytes: int64(blocks) * block.Cache, Metrics: &g})
-				answers, most, late := make([]answer, n), make([]int, n), make([]bool, n)
-				var wait sync.WaitGroup
-				for i := range list {
-					most[i] = math.MaxInt
-					ctx, cancel := t.Context(), func() {}
-					switch kind := r.IntN(16); {
-					case i < 2:
-					case kind < 2:
-						most[i] = 1 + r.IntN(4)
-					case kind == 2:
-						ctx, cancel = context.WithTimeout(ctx, time.Duration(r.IntN(n*2))*time.Millisecond)
-					}
-					wait.Go(func() {
-						defer cancel()
-						answers[i] = collectSome(e.Generate(ctx, list[i]), most[i])
-						late[i] = errors.Is(answers[i].err, context.DeadlineExceeded)
-					})
-				}
-				wait.Wait()
-				s, err := l.NewSession()
-				require.NoError(t, err)
-				largest, cached, given := 0.0, 0, 0
-				for i, q := range list {
-					s.Reset()
-					if late[i] { // the tokens until then are what they should be
-						most[i] = len(answers[i].tokens)
-						answers[i].err, answers[i].text = nil, ""
-						for _, token := range answers[i].tokens {
-							answers[i].text += token.Text
-						}
-						if most[i] == 0 {
-							continue
-						}
-					}
-					want := collectSome(s.GenerateTokens(t.Context(), q.Tokens, q.Generation), most[i])
-					largest = max(largest, answers[i].sameAs(t, &want, bound, fmt.Sprintf("request %d: %+v", i, q)))
-					given += len(answers[i].tokens)
-					u := answers[i].usage()
-					if u == nil { // broken off
-						require.Len(t, answers[i].tokens, most[i])
-						continue
-					}
-					require.Equal(t, len(q.Tokens), u.PromptTokens)
-					require.Less(t, u.CachedTokens, u.PromptTokens)
-					cached += u.CachedTokens
-				}
-				require.NoError(t, e.Close())
-				stats := e.Stats()
-				require.Equal(t, []int64{stats.Steps, 0, 0, int64(stats.Blocks)},
-					[]int64{g.steps.Load(), g.running.Load(), g.waiting.Load(), g.free.Load()})
-				require.InDelta(t, n, g.requests.Load(), float64(lo.Count(late, true)), "those that came too late are none")
-				require.GreaterOrEqual(t, g.tokens.Load(), int64(given)) // of some that were broken off, more
-				require.Positive(t, g.batch.Load())
-				t.Logf("log-probabilities at most %.2g off; %d prompt tokens of requests cached; %+v", largest, cached, stats)
-				require.Equal(t, stats.Blocks, stats.Free)
-				require.Positive(t, cached)
-				require.Positive(t, stats.Copied)
-				if device == "cpu" {
-					require.Positive(t, stats.Preempted)
-				}
-			})
+			t.Run(model+"/"+device, func(t *testing.T) { randomRequests(t, model, device, bound, smelt.SpeculateOff) })
+			t.Run(model+"/"+device+"/guesses", func(t *testing.T) { randomRequests(t, model, device, bound, smelt.SpeculateNgram) })
 		}
+	}
+}
+
+// randomRequests is TestEngine of a model, with guesses of a kind.
+func randomRequests(t *testing.T, model, device string, bound float64, speculate string) {
+	if device != "cpu" && testing.Short() {
+		t.Skip("it takes seconds")
+	}
+	m := engineMixtures(model, device)
+	n, length, blocks := m.n, m.length, m.blocks
+	opts := options(t, device, ir.F16)
+	opts.Context, opts.Prefill, opts.Sequences, opts.Block = m.context, 48, 8, 8
+	var path string
+	if model == fourLayers {
+		c := tiny.Narrow()
+		c.Layers, c.Context = 4, m.context
+		path = random(t, c, "f16")
+	} else {
+		path = testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf")
+	}
+	l := loaded(t, path, opts, smelt.Device{Name: device, Threads: 2})
+	r := rand.New(rand.NewPCG(1, 18))
+	texts := texts(t, l, 3, length)
+	list := requests(r, n, length, texts)
+	for i := range 2 { // the same prompt of a full block, at once
+		list[i].Tokens, list[i].Salt = texts[0][:8], ""
+	}
+	block, err := l.OnDevice().InstanceMemory(1)
+	require.NoError(t, err)
+	smelt.GuessEagerly(t)
+	var g gauges
+	e := newEngine(t, l, smelt.EngineOptions{CacheBytes: int64(blocks) * block.Cache, Metrics: &g, Speculate: speculate})
+	answers, most, late := make([]answer, n), make([]int, n), make([]bool, n)
+	var wait sync.WaitGroup
+	for i := range list {
+		most[i] = math.MaxInt
+		ctx, cancel := t.Context(), func() {}
+		switch kind := r.IntN(16); {
+		case i < 2:
+		case kind < 2:
+			most[i] = 1 + r.IntN(4)
+		case kind == 2:
+			ctx, cancel = context.WithTimeout(ctx, time.Duration(r.IntN(n*2))*time.Millisecond)
+		}
+		wait.Go(func() {
+			defer cancel()
+			answers[i] = collectSome(e.Generate(ctx, list[i]), most[i])
+			late[i] = errors.Is(answers[i].err, context.DeadlineExceeded)
+		})
+	}
+	wait.Wait()
+	s, err := l.NewSession()
+	require.NoError(t, err)
+	largest, cached, given := 0.0, 0, 0
+	for i, q := range list {
+		s.Reset()
+		if late[i] { // the tokens until then are what they should be
+			most[i] = len(answers[i].tokens)
+			answers[i].err, answers[i].text = nil, ""
+			for _, token := range answers[i].tokens {
+				answers[i].text += token.Text
+			}
+			if most[i] == 0 {
+				continue
+			}
+		}
+		want := collectSome(s.GenerateTokens(t.Context(), q.Tokens, q.Generation), most[i])
+		largest = max(largest, answers[i].sameAs(t, &want, bound, fmt.Sprintf("request %d: %+v", i, q)))
+		given += len(answers[i].tokens)
+		u := answers[i].usage()
+		if u == nil { // broken off
+			require.Len(t, answers[i].tokens, most[i])
+			continue
+		}
+		require.Equal(t, len(q.Tokens), u.PromptTokens)
+		require.Less(t, u.CachedTokens, u.PromptTokens)
+		cached += u.CachedTokens
+		require.LessOrEqual(t, u.Accepted, u.Drafted)
+		require.LessOrEqual(t, u.Accepted, len(answers[i].tokens))
+	}
+	require.NoError(t, e.Close())
+	stats := e.Stats()
+	require.Equal(t, []int64{stats.Steps, 0, 0, int64(stats.Blocks)},
+		[]int64{g.steps.Load(), g.running.Load(), g.waiting.Load(), g.free.Load()})
+	require.InDelta(t, n, g.requests.Load(), float64(lo.Count(late, true)), "those that came too late are none")
+	require.GreaterOrEqual(t, g.tokens.Load(), int64(given)) // of some that were broken off, more
+	require.Positive(t, g.batch.Load())
+	t.Logf("log-probabilities at most %.2g off; %d prompt tokens of requests cached; %+v", largest, cached, stats)
+	require.Equal(t, stats.Blocks, stats.Free)
+	require.Positive(t, cached)
+	require.Positive(t, stats.Copied)
+	if speculate == smelt.SpeculateOff {
+		require.Zero(t, stats.Drafted)
+	} else if device == "cpu" {
+		require.Positive(t, stats.Accepted)
+		require.Greater(t, stats.Drafted, stats.Accepted)
+	}
+	if device == "cpu" {
+		require.Positive(t, stats.Preempted)
 	}
 }
 
@@ -385,7 +398,7 @@ func TestEngineRefuses(t *testing.T) {
 		"-1 sequences":                                       {Sequences: -1},
 		"steps of 3 tokens for 4 sequences":                  {StepTokens: 3},
 		"a cache of 100 bytes: one block of 16 tokens takes": {CacheBytes: 100},
-		"drafts cannot be made yet":                          {Speculate: "ngram"},
+		`drafts cannot be made so: "suffix" is neither`:      {Speculate: "suffix"},
 	} {
 		_, err := l.NewEngine(o)
 		require.ErrorContains(t, err, want)

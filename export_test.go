@@ -1,6 +1,10 @@
 package smelt
 
-import "github.com/smelt-ml/smelt/models"
+import (
+	"testing"
+
+	"github.com/smelt-ml/smelt/models"
+)
 
 // Shape is Open for a shape that has no name.
 func Shape(c models.Config, weightType string) (*Model, error) {
@@ -13,3 +17,9 @@ func Shape(c models.Config, weightType string) (*Model, error) {
 
 // LogLikelihood is for tests of its arithmetic.
 var LogLikelihood = logLikelihood
+
+// GuessEagerly makes engines of this test verify all guesses, whatever these cost.
+func GuessEagerly(t *testing.T) {
+	byLookup.Eager = true
+	t.Cleanup(func() { byLookup.Eager = false })
+}

@@ -25,6 +25,6 @@ type EngineStep struct {
 	Took      time.Duration // on the device
 	Sequences int           // in it: the size of the batch
 	Tokens    int           // that were computed, those of prompts included
-	Rows      int           // sequences that a token was chosen for
+	Rows      int           // of logits: one for each sequence that a token was chosen for, and for each guess
 	Stats     EngineStats   // after it
 }

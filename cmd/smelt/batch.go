@@ -57,7 +57,7 @@ lines that ended with errors are tried again.`,
 	flags.StringVar(&out, "out", "-", "the answers; - is standard output")
 	flags.IntVar(&parallel, "parallel", smelt.DefaultSequences, "most requests at once")
 	flags.Int64Var(&cacheBytes, "cache-bytes", 0, "size of the cache (default: as many whole contexts, at most half of the free memory)")
-	flags.StringVar(&speculate, "speculate", "off", "how tokens are guessed: ngram or off; so far, off")
+	flags.StringVar(&speculate, "speculate", smelt.SpeculateOff, "how tokens are guessed: ngram (by what stands elsewhere in the text, and in other answers) or off")
 	flags.StringVar(&draft, "draft", "", "a model that guesses tokens; so far, none")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if compile.help(cmd) {
@@ -68,20 +68,18 @@ lines that ended with errors are tried again.`,
 			return usagef("--parallel %d: want 1 to %d", parallel, maxSequences)
 		case cacheBytes < 0:
 			return usagef("--cache-bytes %d: want 0 or more", cacheBytes)
-		case speculate != "off" && speculate != "ngram":
+		case speculate != smelt.SpeculateOff && speculate != smelt.SpeculateNgram:
 			return usagef("--speculate %s: want ngram or off", speculate)
-		case speculate != "off":
-			return usagef("--speculate %s: %w", speculate, smelt.ErrNoDrafts)
 		case draft != "":
 			return usagef("--draft %s: %w", draft, smelt.ErrNoDrafts)
 		case in == "-" && isTerminal(cmd.InOrStdin()):
 			return usagef("--in F.jsonl is missing")
 		}
-		o := smelt.EngineOptions{CacheBytes: cacheBytes}
+		o := smelt.EngineOptions{CacheBytes: cacheBytes, Speculate: speculate}
 		if !isPlan(args[0]) || cmd.Flags().Changed("parallel") {
 			o.Sequences = parallel
 		}
-		compile.sequences, compile.paged = parallel, true
+		compile.sequences, compile.paged, compile.guesses = parallel, true, speculate != smelt.SpeculateOff
 		p, err := openProgram(cmd, args[0], &compile, &device)
 		if err != nil {
 			return err
@@ -374,6 +372,9 @@ func (b *batchRun) progress() string {
 	elapsed := time.Since(b.start)
 	text := fmt.Sprintf("%d lines answered, %d with errors, %d before; %d tokens in %.1f s (%.1f tokens/s)",
 		b.answered, b.failed, b.before, b.n, elapsed.Seconds(), perSecond(b.n, elapsed))
+	if s := b.engine.Stats(); s.Drafted > 0 {
+		text += fmt.Sprintf(", %d of %d guesses right", s.Accepted, s.Drafted)
+	}
 	if b.prompts > 0 {
 		text += fmt.Sprintf(", %d of %d prompt tokens from the cache", b.cached, b.prompts)
 	}

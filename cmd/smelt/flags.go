@@ -77,6 +77,7 @@ type compileFlags struct {
 
 	sequences int  // of a step; 0 for one; no flag of its own
 	paged     bool // the cache is for an engine: blocks, and a row of logits for each sequence
+	guesses   bool // and rows for guesses
 
 	flags    *pflag.FlagSet
 	products string                               // where matrix products go
@@ -167,6 +168,9 @@ func (f *compileFlags) options(stderr io.Writer) (smelt.Options, error) {
 	}
 	if f.paged {
 		opts.Rows = 1
+		if f.guesses {
+			opts.Rows = smelt.GuessedRows(f.sequences)
+		}
 		if !opts.Debug.XSplit { // which has blocks of its own size
 			opts.Block = smelt.DefaultBlock
 		}

@@ -181,7 +181,7 @@ func flagError(cmd *cobra.Command, err error) error {
 var flagValues = map[string][]string{
 	"device": {"auto", "metal", "cpu", "emu"}, "target": {"metal", "cpu"},
 	"stage": {"source", "fused", "plan"}, "phase": {"prefill", "decode"},
-	"kv": cacheTypes(), "act": {"f16", "f32"}, "optimize": {"0", "1"}, "debug": {"help"}, "speculate": {"off"},
+	"kv": cacheTypes(), "act": {"f16", "f32"}, "optimize": {"0", "1"}, "debug": {"help"}, "speculate": {"ngram", "off"},
 }
 
 func completeFlags(cmd *cobra.Command) {

@@ -25,11 +25,13 @@ import (
 // that the running step is to give has its place and nothing else is missing. When the step
 // is done, its rows go to whoever chooses among them (see [Chooser]), the chosen tokens go to
 // their places, and the next step runs. It is only chosen anew where something came between:
-// a request that ended, came, or has not chosen yet.
+// a request that ended, came, or has not chosen yet; and before and after a step that
+// verifies guesses, which nobody knows of earlier.
 type Engine struct {
 	runner    *Runner
 	pool      *pages.Pool
 	scheduler *schedule.Scheduler
+	guesser   *guesser // nil: tokens are not guessed
 	limits    Limits
 	vocab     int64         // ids of tokens that can be looked up; 0: any
 	ended     chan struct{} // closed when the goroutine is gone
@@ -130,8 +132,10 @@ const leastPatience = 500 * time.Microsecond
 
 // Usage is what a request took.
 type Usage struct {
-	Prompt int // tokens
-	Cached int // of these, those that others had computed
+	Prompt   int // tokens
+	Cached   int // of these, those that others had computed
+	Drafted  int // tokens that were guessed before they were computed
+	Accepted int // of these, those that were right
 }
 
 // Row is what a step computed after the last token of a sequence. It is valid during Next.
@@ -162,11 +166,15 @@ type request struct {
 	ctx      context.Context
 	unwatch  func() bool
 	sequence *schedule.Sequence
+	guessed  guessed
 	over     bool  // of the goroutine
 	err      error // that it is over with
 
-	// What Next is called with and what it returned.
+	// What Next is called with and what it returned, after so many tokens that were what was
+	// guessed.
+	first  int // row of the step
 	row    Row
+	right  int
 	id     int32
 	more   bool
 	failed error
@@ -198,8 +206,8 @@ type Ran struct {
 func (e *Engine) Observe(step func(Ran)) { e.observe = step }
 
 // New starts an engine with a cache of so many blocks.
-func New(plan *lower.Plan, executable *metal.Executable, limits Limits, blocks int) (*Engine, error) {
-	most := LimitsOf(plan)
+func New(plan *lower.Plan, executable *metal.Executable, limits Limits, blocks int, guessing Guessing) (*Engine, error) {
+	most, guesses := LimitsOf(plan), GuessesOf(plan, limits.Sequences)
 	switch {
 	case limits.Sequences < 1 || limits.Sequences > most.Sequences:
 		return nil, fmt.Errorf("%d sequences at once: the plan of %s has steps of 1 to %d", limits.Sequences, plan.Model, most.Sequences)
@@ -207,6 +215,8 @@ func New(plan *lower.Plan, executable *metal.Executable, limits Limits, blocks i
 		return nil, fmt.Errorf("steps of %d tokens for %d sequences: want %d to %d", limits.Tokens, limits.Sequences, limits.Sequences, most.Tokens)
 	case blocks < 1:
 		return nil, fmt.Errorf("a cache of %d blocks", blocks)
+	case guessing.Rows < 0 || guessing.Rows > guesses:
+		return nil, fmt.Errorf("%d guesses beside %d sequences: the plan of %s has rows of logits for 0 to %d", guessing.Rows, limits.Sequences, plan.Model, guesses)
 	}
 	r, err := NewRunner(plan, executable, blocks)
 	if err != nil {
@@ -219,9 +229,10 @@ func New(plan *lower.Plan, executable *metal.Executable, limits Limits, blocks i
 		plan: make(chan struct{}), planned: make(chan struct{}), choose: make(chan struct{}),
 		choosers: min(runtime.GOMAXPROCS(0), limits.Sequences) - 1, patience: time.NewTimer(time.Hour),
 		scheduler: schedule.New(pool, schedule.Options{
-			Sequences: limits.Sequences, Tokens: limits.Tokens, Piece: longest(plan), Context: plan.Context,
+			Sequences: limits.Sequences, Tokens: limits.Tokens, Piece: longest(plan), Context: plan.Context, Drafts: guessing.Rows,
 		}),
 	}
+	e.guesser = newGuesser(limits, guessing, e.Context())
 	e.note()
 	e.helpers.Go(func() {
 		for range e.plan {
@@ -371,7 +382,7 @@ func (e *Engine) ready() bool {
 				return false
 			}
 		} else {
-			if e.stale {
+			if e.guesser.guess(e) || e.stale {
 				e.prepare()
 			}
 			if len(e.pieces) > 0 {
@@ -424,6 +435,7 @@ func (e *Engine) begin(q *request) {
 		panic(err)
 	}
 	e.requests[q.sequence] = q
+	e.guesser.begin(q)
 	e.stale = true
 	if q.Chooser == Outside {
 		q.turn = make(chan struct{}, 1)
@@ -437,6 +449,7 @@ func (e *Engine) end(q *request, err error) {
 	q.unwatch()
 	e.scheduler.Remove(q.sequence)
 	delete(e.requests, q.sequence)
+	e.guesser.end(q)
 	e.stale = true
 	if !q.undecided {
 		e.tell(q)
@@ -447,7 +460,9 @@ func (e *Engine) tell(q *request) {
 	if q.turn != nil {
 		close(q.turn)
 	}
-	q.Ended(Usage{Prompt: q.sequence.Prompt(), Cached: q.sequence.Cached()}, q.err)
+	q.Ended(Usage{
+		Prompt: q.sequence.Prompt(), Cached: q.sequence.Cached(), Drafted: q.sequence.Drafted(), Accepted: q.sequence.Accepted(),
+	}, q.err)
 }
 
 // prepare chooses and packs the next step. The tokens that are expected of the running one
@@ -486,6 +501,7 @@ func (e *Engine) step() Ran {
 		}
 	default:
 		e.handOut()
+		e.guesser.learn(ran.Took.Seconds())
 		e.await(max(ran.Took/4, leastPatience))
 	}
 	return ran
@@ -503,14 +519,22 @@ func (e *Engine) run() error {
 	}
 	e.pool.Copied()
 	e.scheduler.Done()
+	e.guesser.runs(e)
 	clear(e.rows)
 	e.rows = e.rows[:0]
+	first := 0
 	for i, q := range e.scheduler.Sequences() {
+		if e.pieces[i].Rows == batch.None {
+			continue
+		}
+		r := e.requests[q]
+		r.first, r.row.Length = first, len(q.Tokens())
+		e.rows = append(e.rows, r)
 		if e.pieces[i].Rows == batch.Last {
-			r := e.requests[q]
-			r.row.Length = len(q.Tokens())
-			e.rows = append(e.rows, r)
 			e.scheduler.Expect(q)
+			first++
+		} else {
+			first += len(e.pieces[i].Tokens)
 		}
 	}
 	e.next ^= 1
@@ -535,12 +559,8 @@ func (e *Engine) results() (err error) {
 // those outside.
 func (e *Engine) handOut() {
 	sampled := 0
-	for i, q := range e.rows {
-		v := e.runner.vocab
-		q.row.runner, q.row.logits = e.runner, e.logits[i*v:(i+1)*v:(i+1)*v]
-		if e.runner.next {
-			q.row.chosen = e.chosen[i]
-		}
+	for _, q := range e.rows {
+		e.look(q, q.first)
 		switch {
 		case q.over:
 		case q.Chooser == Sampled:
@@ -569,12 +589,37 @@ func (e *Engine) handOut() {
 	}
 }
 
+// look lets a request see a row of the step.
+func (e *Engine) look(q *request, row int) {
+	v := e.runner.vocab
+	q.row.runner, q.row.logits = e.runner, e.logits[row*v:(row+1)*v:(row+1)*v]
+	if e.runner.next {
+		q.row.chosen = e.chosen[row]
+	}
+}
+
 // chooseRows lets requests choose, one after the other, until there are none left.
 func (e *Engine) chooseRows() {
 	for i := int(e.row.Add(1)) - 1; i < len(e.rows); i = int(e.row.Add(1)) - 1 {
 		if q := e.rows[i]; !q.over && q.Chooser != Outside {
-			q.id, q.more, q.failed = q.Next(q.row)
+			e.chooseOf(q)
 		}
+	}
+}
+
+// chooseOf lets a request choose after its last token, and after each guess of the step as
+// long as it chooses what was guessed.
+func (e *Engine) chooseOf(q *request) {
+	q.right = 0
+	q.id, q.more, q.failed = q.Next(q.row)
+	for _, guess := range q.sequence.Open() {
+		if q.id != guess || !q.more || q.failed != nil {
+			break
+		}
+		q.right++
+		e.look(q, q.first+q.right)
+		q.row.Length++
+		q.id, q.more, q.failed = q.Next(q.row)
 	}
 }
 
@@ -624,6 +669,13 @@ func (e *Engine) take(q *request) {
 		e.tell(q)
 		return
 	}
+	if open := q.sequence.Open(); len(open) > 0 {
+		e.stale = true // the next step was chosen without it
+		for _, id := range open[:q.right] {
+			e.scheduler.Append(q.sequence, id)
+			e.guesser.add(q, id)
+		}
+	}
 	err := q.failed
 	if err == nil && q.more && e.vocab > 0 && (q.id < 0 || int64(q.id) >= e.vocab) {
 		err = fmt.Errorf("after %d tokens: %d was chosen of %d tokens", q.row.Length, q.id, e.vocab)
@@ -633,5 +685,7 @@ func (e *Engine) take(q *request) {
 		e.end(q, err)
 	case !e.scheduler.Append(q.sequence, q.id):
 		e.end(q, fmt.Errorf("%w: %d tokens are in it", ErrContext, e.Context()))
+	default:
+		e.guesser.add(q, q.id)
 	}
 }

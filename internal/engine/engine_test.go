@@ -36,7 +36,7 @@ func counting(t *testing.T, context int, limits Limits, blocks int) *Engine {
 		}
 		return weights(name, i, j)
 	}, true, lower.Options{Context: context, Sequences: 4}, lower.Range{Name: "any", MinT: 1, MaxT: 12})
-	e, err := New(plan, program, limits, blocks)
+	e, err := New(plan, program, limits, blocks, Guessing{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
 	return e
@@ -55,26 +55,30 @@ func ask(ctx context.Context, e *Engine, prompt []int32, n int, look func(Row) e
 }
 
 func askBy(ctx context.Context, e *Engine, by Chooser, prompt []int32, n int, look func(Row) error) asked {
+	return askAs(ctx, e, Request{Tokens: prompt, Chooser: by}, n, look)
+}
+
+func askAs(ctx context.Context, e *Engine, r Request, n int, look func(Row) error) asked {
 	var a asked
 	over := make(chan struct{})
-	err := e.Submit(ctx, Request{
-		Tokens: slices.Clone(prompt), Chooser: by,
-		Next: func(row Row) (int32, bool, error) {
-			if row.Length != len(prompt)+len(a.ids) {
-				return 0, false, fmt.Errorf("row after %d tokens: want %d", row.Length, len(prompt)+len(a.ids))
-			}
-			id, err := row.Chosen()
-			if err == nil && look != nil {
-				err = look(row)
-			}
-			a.ids = append(a.ids, id)
-			return id, len(a.ids) < n, err
-		},
-		Ended: func(u Usage, err error) {
-			a.usage, a.err = u, err
-			close(over)
-		},
-	})
+	prompt := len(r.Tokens)
+	r.Tokens = slices.Clone(r.Tokens)
+	r.Next = func(row Row) (int32, bool, error) {
+		if row.Length != prompt+len(a.ids) {
+			return 0, false, fmt.Errorf("row after %d tokens: want %d", row.Length, prompt+len(a.ids))
+		}
+		id, err := row.Chosen()
+		if err == nil && look != nil {
+			err = look(row)
+		}
+		a.ids = append(a.ids, id)
+		return id, len(a.ids) < n, err
+	}
+	r.Ended = func(u Usage, err error) {
+		a.usage, a.err = u, err
+		close(over)
+	}
+	err := e.Submit(ctx, r)
 	if err != nil {
 		return asked{err: err}
 	}
@@ -149,10 +153,10 @@ func TestRefused(t *testing.T) {
 	plan, program := loadFollowing(t, "cpu", tables(func(after, token int) float32 { return 0 }), true, lower.Options{Context: 64, Sequences: 4}, lower.Range{Name: "any", MinT: 1, MaxT: 12})
 	require.Equal(t, Limits{4, 12}, LimitsOf(plan))
 	for limits, want := range map[Limits]string{{5, 12}: "5 sequences at once", {0, 12}: "0 sequences", {4, 13}: "steps of 13 tokens", {4, 3}: "steps of 3 tokens"} {
-		_, err := New(plan, program, limits, 1)
+		_, err := New(plan, program, limits, 1, Guessing{})
 		require.ErrorContains(t, err, want)
 	}
-	_, err := New(plan, program, Limits{4, 12}, 0)
+	_, err := New(plan, program, Limits{4, 12}, 0, Guessing{})
 	require.Error(t, err)
 }
 
