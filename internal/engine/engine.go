@@ -233,6 +233,9 @@ func New(plan *lower.Plan, executable *metal.Executable, limits Limits, blocks i
 		}),
 	}
 	e.guesser = newGuesser(limits, guessing, e.Context())
+	if err := e.guesser.measure(context.Background(), r, blocks, min(guessing.Rows, longest(plan), plan.Context)); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
 	e.note()
 	e.helpers.Go(func() {
 		for range e.plan {

@@ -1,6 +1,10 @@
 package engine
 
 import (
+	"context"
+	"math"
+	"time"
+
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/engine/draft"
 	"github.com/smelt-ml/smelt/ir"
@@ -48,6 +52,37 @@ func newGuesser(l Limits, g Guessing, context int) *guesser {
 		return nil
 	}
 	return &guesser{budget: draft.NewBudget(l.Sequences + g.Rows), lookup: draft.NewLookup(context), eager: g.Eager}
+}
+
+// How long an engine may measure steps when it starts, each of them at most so often.
+const (
+	measuring = 300 * time.Millisecond
+	samples   = 3
+)
+
+// measure finds what steps of several rows take, from few on, as long as there is time. It
+// writes blocks that nobody has yet.
+func (g *guesser) measure(ctx context.Context, r *Runner, blocks, most int) error {
+	if g == nil || g.eager {
+		return nil
+	}
+	table := batch.Contiguous(r.block, min(blocks*r.block, most))
+	start := time.Now()
+	for n := 2; n <= min(most, len(table)*r.block); n *= 2 {
+		best := math.Inf(1)
+		for i := 0; i < samples && (i < 2 || time.Since(start) < measuring); i++ { // the first finds everything cold
+			begun := time.Now()
+			if err := r.Run(ctx, batch.Piece{Tokens: make([]int32, n), Blocks: table, Rows: batch.All}); err != nil {
+				return err
+			}
+			best = min(best, time.Since(begun).Seconds())
+		}
+		g.budget.Measured(n, best)
+		if time.Since(start) > measuring {
+			break
+		}
+	}
+	return nil
 }
 
 // guessed is what a guesser knows of a request.

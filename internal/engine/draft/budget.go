@@ -1,7 +1,7 @@
 package draft
 
 // Allowance is the share of the time of plain decoding that guesses may lose.
-const Allowance = 0.005
+const Allowance = 0.01
 
 const (
 	worthwhile = 1.03 // tokens a second against plain decoding, from where guesses are taken
@@ -172,7 +172,7 @@ func (b *Budget) Choose(decoding int, guesses []Guess, most int) int {
 		b.order = append(b.order, next)
 		brought += survives
 		seconds := steps.seconds(decoding + n)
-		if seconds-plain > b.balance { // which is lost when all are wrong
+		if seconds-plain > b.balance/2 { // which is lost when all are wrong; the rest is for another time
 			break
 		}
 		if value := brought * plain / (seconds * float64(decoding)); value > highest {
@@ -210,6 +210,10 @@ func (b *Budget) Verified(g *Guess, right int) {
 		g.Rates.add(g.class(i), i < right)
 	}
 }
+
+// Measured tells what a step took of so many tokens of one sequence, with a row of logits
+// each, before there was anything to decode.
+func (b *Budget) Measured(tokens int, seconds float64) { b.mixed.add(tokens, seconds) }
 
 // Plain tells what a step took of so many sequences that brought a token each and nothing
 // else.
