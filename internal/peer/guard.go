@@ -31,29 +31,38 @@ const (
 // A cell is compared in pairs as the rivals' are. Its tokens are generated in pieces, so
 // that what the machine does from second to second falls on both commits.
 const (
-	guardPiece  = 16 // tokens
-	guardPairs  = 4  // of pieces
-	guardPrompt = 2  // pairs, of prompts
-	guardAgain  = 2  // further passes, each with new processes
+	guardPiece  = 16   // tokens
+	guardPairs  = 4    // of pieces
+	guardPrompt = 2    // pairs, of prompts
+	settled     = 0.03 // share that a prompt gains on the one before, below which an engine has settled
+	guardAgain  = 3    // further passes, each with new processes; with the first, as many of each order
 )
 
 // compared is a cell of a model in two commits.
 type compared struct {
 	model string
 	cell  cell
-	pairs []pair // A is the peer, B is smelt
+	pairs [2][]pair // A is the peer, B is smelt; with A loaded first, and with B
 }
 
-// ratio is B / A: the median of the pairs' ratios, in the undisturbed ones if there are any.
+// ratio is B / A: the median of the pairs' ratios, in the undisturbed ones if there are any,
+// and the geometric mean of those of both orders. Where processors have memory of their own,
+// what is loaded second may get the farther one: a commit was 10 % slower than itself.
 func (c *compared) ratio() float64 {
-	s := samples{Cell: c.cell, Pairs: c.pairs}
-	clean := 0
-	for i := range c.pairs {
-		if c.pairs[i].clean() {
-			clean++
+	var ratios []float64
+	for _, pairs := range c.pairs {
+		clean := 0
+		for i := range pairs {
+			if pairs[i].clean() {
+				clean++
+			}
+		}
+		if len(pairs) > 0 {
+			s := samples{Cell: c.cell, Pairs: pairs}
+			ratios = append(ratios, s.figures(&workload{}, ceiling{}, cmp.Or(clean, len(pairs))).Ratio)
 		}
 	}
-	return s.figures(&workload{}, ceiling{}, cmp.Or(clean, len(c.pairs))).Ratio
+	return geometric(ratios)
 }
 
 // balance is how two commits compare.
@@ -103,8 +112,8 @@ func (b *balance) write(w io.Writer, nameA, nameB string) error {
 	p.row("model", "test", nameA, nameB, "ratio", "undisturbed")
 	p.row("---", "---", "---:", "---:", "---:", "---:")
 	for _, c := range b.cells {
-		s := samples{Cell: c.cell, Pairs: c.pairs}
-		f := s.figures(&workload{}, ceiling{}, len(c.pairs))
+		s := samples{Cell: c.cell, Pairs: slices.Concat(c.pairs[:]...)}
+		f := s.figures(&workload{}, ceiling{}, len(s.Pairs))
 		text := fmt.Sprintf("%.3f", c.ratio())
 		if c.ratio() < 1-lostCell {
 			text = "**" + text + "**"
@@ -244,7 +253,7 @@ func (g *guarding) run(ctx context.Context) (*balance, error) {
 			if len(cells) == 0 {
 				continue
 			}
-			if err := g.compare(ctx, g.path(n[0], n[1]), cells); err != nil {
+			if err := g.compare(ctx, g.path(n[0], n[1]), cells, pass%2); err != nil {
 				return nil, fmt.Errorf("%s: %w", model, err)
 			}
 		}
@@ -253,10 +262,29 @@ func (g *guarding) run(ctx context.Context) (*balance, error) {
 	return b, nil
 }
 
-// compare adds pairs to cells of one model.
-func (g *guarding) compare(ctx context.Context, path string, cells []*compared) error {
+// settle lets an engine compute prompts until they come no faster. Weights are rearranged in the
+// background once a first step has run; what waits for the disk in between looks like silence.
+func (g *guarding) settle(ctx context.Context, e engine) error {
+	if err := g.machine.silence(ctx, 10*g.patience); err != nil {
+		return err
+	}
+	for before := 0.0; ; {
+		a, err := e.sample(ctx, cell{Test: prompting, Tokens: warmPrompt})
+		if err != nil {
+			return err
+		}
+		if before != 0 && a.Seconds > before*(1-settled) {
+			return nil
+		}
+		before = a.Seconds
+	}
+}
+
+// compare adds pairs to cells of one model, of which side `first` is loaded first.
+func (g *guarding) compare(ctx context.Context, path string, cells []*compared, first int) error {
 	var engines [2]*child
-	for i, s := range g.sides {
+	for _, i := range []int{first, 1 - first} {
+		s := g.sides[i]
 		cmd := exec.CommandContext(ctx, s.path, "serve", path, strconv.Itoa(g.threads), strconv.Itoa(g.slots))
 		cmd.Env = append(os.Environ(), append(s.environment, versionVariable+"="+s.name, "SMELT_TUNED=off")...)
 		e, err := start(cmd)
@@ -271,9 +299,10 @@ func (g *guarding) compare(ctx context.Context, path string, cells []*compared) 
 		}
 		engines[i] = e
 	}
-	// Weights are rearranged in the background once a first step has run.
-	if err := g.machine.silence(ctx, 10*g.patience); err != nil {
-		return err
+	for _, e := range engines {
+		if err := g.settle(ctx, e); err != nil {
+			return err
+		}
 	}
 	bout := &bout{smelt: engines[1], peer: engines[0], machine: g.machine, patience: g.patience, repeats: &g.repeats}
 	for _, c := range cells {
@@ -285,7 +314,7 @@ func (g *guarding) compare(ctx context.Context, path string, cells []*compared) 
 		if err != nil {
 			return err
 		}
-		c.pairs = append(c.pairs, pairs...)
+		c.pairs[first] = append(c.pairs[first], pairs...)
 		g.say("%4.1f min  %-18s %-10v %.3f", time.Since(g.began).Minutes(), c.model, c.cell, c.ratio())
 	}
 	return nil

@@ -19,9 +19,9 @@ func weighed(ratios ...float64) *balance {
 	for i, r := range ratios {
 		c := &compared{model: shapes[i/3%2] + " " + formats[i/6%4], cell: []cell{{Test: prompting, Tokens: 512}, {Test: generating, Tokens: 64}, {Test: generating, Tokens: 64, Depth: 4096}}[i%3]}
 		for _, noise := range []float64{0.97, 1, 1.02} {
-			c.pairs = append(c.pairs, pair{Smelt: 50 * r * noise, Peer: 50})
+			c.pairs[0] = append(c.pairs[0], pair{Smelt: 50 * r * noise, Peer: 50})
 		}
-		c.pairs = append(c.pairs, pair{Smelt: 1, Peer: 50, Others: 0.5})
+		c.pairs[0] = append(c.pairs[0], pair{Smelt: 1, Peer: 50, Others: 0.5})
 		b.cells = append(b.cells, c)
 	}
 	return b
@@ -44,6 +44,17 @@ func TestLost(t *testing.T) {
 	mean := weighed(0.98, 0.985, 0.98, 0.99, 0.985, 0.985)
 	require.Equal(t, []string{"the geometric mean is 0.984"}, mean.lost())
 	require.Equal(t, mean.cells, mean.again())
+}
+
+// What the order of loading does to a commit beside itself is no loss, and hides none.
+func TestOrders(t *testing.T) {
+	for _, real := range []float64{1, 0.93} {
+		b := weighed(0.9 * real)
+		require.Len(t, b.again(), 1)
+		b.cells[0].pairs[1] = weighed(real / 0.9).cells[0].pairs[0]
+		require.InDelta(t, real, b.cells[0].ratio(), 1e-6)
+		require.Equal(t, real < 1, len(b.lost()) > 0)
+	}
 }
 
 func TestSheet(t *testing.T) {
@@ -74,14 +85,14 @@ func TestCompare(t *testing.T) {
 		g.sides[i] = side{name: fault, path: self, environment: []string{fakeVariable + "=" + fault}}
 	}
 	b := &balance{cells: []*compared{{model: "m", cell: cell{Test: generating, Tokens: 64, Depth: 4096}}, {model: "m", cell: cell{Test: prompting, Tokens: 512}}}}
-	require.NoError(t, g.compare(t.Context(), "m.gguf", b.cells))
-	require.GreaterOrEqual(t, len(b.cells[0].pairs), guardPairs)
+	require.NoError(t, g.compare(t.Context(), "m.gguf", b.cells, 1))
+	require.GreaterOrEqual(t, len(b.cells[0].pairs[1]), guardPairs)
 	require.InDelta(t, 0.5, b.cells[0].ratio(), 1e-6)
 	require.Len(t, b.lost(), 3)
 
 	g.sides[1] = g.sides[0]
 	even := &balance{cells: []*compared{{model: "m", cell: cell{Test: generating, Tokens: 64, Depth: 4096}}}}
-	require.NoError(t, g.compare(t.Context(), "m.gguf", even.cells))
+	require.NoError(t, g.compare(t.Context(), "m.gguf", even.cells, 0))
 	require.InDelta(t, 1, even.cells[0].ratio(), 1e-6)
 	require.Empty(t, even.lost())
 }
