@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -103,53 +104,60 @@ func TestShuffledDispatches(t *testing.T) {
 // everyBarrier asks for the whole of what otherwise is a slice.
 func everyBarrier() bool { return os.Getenv("SMELT_BARRIERS") == "full" }
 
-// TestEveryBarrierCounts leaves out, one at a time, everything that makes a dispatch of a
-// prefill or a decode step wait: barriers inside command buffers, fences between them,
-// events between the processors. In some order, the result must then be wrong. Layers are
+// TestEveryBarrierCounts leaves out, one at a time, everything that makes a dispatch of any
+// phase wait, of one sequence's and of many: barriers inside command buffers, fences between
+// them, events between the processors. In some order, the result must then be wrong. Layers are
 // alike, and of barriers before the same op the first is left out; of the hundreds of the
-// source graph every fifteenth; all with SMELT_BARRIERS=full.
+// source graphs a few; all with SMELT_BARRIERS=full.
 func TestEveryBarrierCounts(t *testing.T) {
 	plans := []struct {
-		name string
-		o    smelt.Options
+		name  string
+		o     smelt.Options
+		steps [][]brings
 	}{
-		{"O1", smelt.Options{Level: 1}},
-		{"O0", smelt.Options{Level: 0}},
-		{"xsplit", smelt.Options{Level: 1, Debug: xsplit(t)}},
-		{"O1 with products on the CPU", smelt.Options{Level: 1, Products: oneIn(4)}},
+		{"O1", smelt.Options{Level: 1}, alone},
+		{"O0", smelt.Options{Level: 0}, alone},
+		{"xsplit", smelt.Options{Level: 1, Debug: xsplit(t)}, alone},
+		{"O1 with products on the CPU", smelt.Options{Level: 1, Products: oneIn(4)}, alone},
+		{"O1 of many", meeting(smelt.Options{Level: 1}), together[1:5]},
+		{"O0 of many", meeting(smelt.Options{Level: 0}), together[1:5]},
 	}
 	for _, name := range []string{"tiny-qwen3", "tiny-llama"} {
 		for _, row := range plans {
 			t.Run(name+"/"+row.name, func(t *testing.T) {
 				program := tiny(t, name, row.o)
-				want, first, phases := withoutOne(t, program, fakemetal.Options{Poison: true})
+				want := withoutOne(t, program, row.steps, fakemetal.Options{Poison: true})
 				all := fakemetal.Read()
-				require.Equal(t, []int{0, 1}, phases)
-				require.Len(t, program.Plan.Phases, 2)
+				first := map[int]bool{} // phases
 				barriers, buffers := 0, 0
 				placed := row.o.Products != nil
 				type wait struct { // of a dispatch inside a command buffer of the GPU's
 					*lower.Dispatch
-					most int64 // tokens of a step
+					phase int
+					again bool // in a step of a phase that another step was of
 				}
 				var inside []wait
-				for i := range program.Plan.Phases {
+				starts := map[int]bool{0: true} // command buffers that begin a step
+				for _, i := range want.phases {
 					ph := &program.Plan.Phases[i]
-					buffers += len(ph.CommandBuffers)
 					for j := range ph.Dispatches {
 						d := &ph.Dispatches[j]
 						if d.Barrier {
 							barriers++
 						}
 						if d.Barrier && !d.OnCPU && !slices.Contains(ph.CommandBuffers, j) {
-							inside = append(inside, wait{d, ph.Bounds[lower.T]})
+							inside = append(inside, wait{d, i, first[i]})
 						}
 					}
+					first[i] = true
+					buffers += len(ph.CommandBuffers)
+					starts[buffers] = true
 				}
+				require.Len(t, first, len(program.Plan.Phases))
 				require.Len(t, inside, all.Barriers)
 				if !placed {
 					// A cut of the command buffers stands at a barrier, as the fence does.
-					require.Equal(t, barriers, all.Barriers+buffers-len(phases))
+					require.Equal(t, barriers, all.Barriers+buffers-len(want.phases))
 					require.Equal(t, buffers-1, all.Fences, "the first of all has nothing to wait for")
 				}
 				kinds := []struct {
@@ -164,30 +172,29 @@ func TestEveryBarrierCounts(t *testing.T) {
 				alike := map[string]bool{}
 				for _, kind := range kinds {
 					for n := 1; n <= kind.count; n++ {
-						if kind.what == "barrier" && row.o.Level == 1 && !everyBarrier() {
+						if kind.what == "barrier" {
 							w := inside[n-1]
-							key := fmt.Sprintln(w.most, w.Kernel, w.Op)
-							if alike[key] {
+							key := fmt.Sprintln(w.phase, w.Kernel, w.Op)
+							if w.again || row.o.Level == 1 && alike[key] && !everyBarrier() {
 								continue
 							}
 							alike[key] = true
 						}
 						switch {
-						case row.o.Level == 0 && n%15 != 0 && !everyBarrier():
+						case row.o.Level == 0 && n%(15*len(first)) != 0 && !everyBarrier():
 							continue
-						case kind.what == "barrier" && inside[n-1].most == 1 && strings.HasPrefix(inside[n-1].Kernel, "mask_"):
+						case kind.what == "barrier" && program.Plan.Phases[inside[n-1].phase].Bounds[lower.T] == 1 && strings.HasPrefix(inside[n-1].Kernel, "mask_"):
 							continue // nothing is hidden from a token that is alone: its mask writes what it reads
 						case kind.what == "fence" && placed:
 							continue // the CPU's turn between two command buffers orders them too
-						case kind.what == "fence" && n == len(program.Plan.Phases[phases[0]].CommandBuffers):
+						case kind.what == "fence" && starts[n]:
 							continue // a step begins when the one before has ended
 						}
 						wrong := false
 						for seed := uint32(0); seed < 40 && !wrong; seed++ {
 							o := kind.skip(n)
 							o.Poison, o.Shuffle, o.Seed = true, true, seed
-							got, ids, _ := withoutOne(t, program, o)
-							wrong = !slices.Equal(want, got) || !slices.Equal(first, ids)
+							wrong = !reflect.DeepEqual(want, withoutOne(t, program, row.steps, o))
 						}
 						require.True(t, wrong, "without %s %d of %d nothing changes: %s", kind.what, n, kind.count, inside[min(n, len(inside))-1].Label())
 					}
@@ -197,33 +204,10 @@ func TestEveryBarrierCounts(t *testing.T) {
 	}
 }
 
-// withoutOne runs a prefill and a decode step over a fake that leaves something out, and
-// returns the logits, the chosen tokens and the phases.
-func withoutOne(t *testing.T, program *smelt.Program, o fakemetal.Options) (all []float32, chosen []int32, phases []int) {
+// withoutOne runs steps over a fake that leaves something out.
+func withoutOne(t *testing.T, program *smelt.Program, steps [][]brings, o fakemetal.Options) ran {
 	fake(t, fakemetal.Options{Poison: o.Poison})
-	session := sessionOn(t, program, "metal", metal.Options{Poison: true})
-	defer session.Loaded().Close()
-	fake(t, o)
-	prompt := make([]int32, program.Plan.Phases[0].Bounds[lower.T]) // the arena's offsets are for so many
-	for i := range prompt {
-		prompt[i] = int32(1 + 31*i)
-	}
-	for _, ids := range [][]int32{prompt, {12}} {
-		// At every position: what only earlier tokens see must show too.
-		require.NoError(t, session.Score(t.Context(), ids, func(_ int, logits []float32) error {
-			all = append(all, logits...)
-			return nil
-		}))
-		phases = append(phases, session.OnDevice().Counters().Phase)
-		for i := range program.Plan.Buffers {
-			if b := &program.Plan.Buffers[i]; b.Kind == lower.Output && b.DType == lower.I32 {
-				ids, err := session.OnDevice().OutputInts(b.Name)
-				require.NoError(t, err)
-				chosen = append(chosen, ids...)
-			}
-		}
-	}
-	return all, chosen, phases
+	return runSteps(t, program, "metal", metal.Options{Poison: true}, steps, func() { fake(t, o) })
 }
 
 // TestFaults lets the GPU die in the middle of a step. The error names the dispatch,

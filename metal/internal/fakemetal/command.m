@@ -302,6 +302,7 @@ static BOOL emulate(const FakePipeline *p, const smelt_launch *launch, const sme
 typedef struct Twin {
     FakeBuffer *buffer;
     uint8_t *before, *after;
+    BOOL indices; // of places, of which -1 is none: it is no poison
 } Twin;
 
 static uint8_t *copy_of(const FakeBuffer *b) { return memcpy(malloc(b->length), b->memory, b->length); }
@@ -315,9 +316,19 @@ static int gather(const Command *c, Twin *twins, int n) {
         for (int j = 0; j < n && !known; j++)
             known = twins[j].buffer == b;
         if (!known)
-            twins[n++] = (Twin){b, copy_of(b), copy_of(b)};
+            twins[n++] = (Twin){b, copy_of(b), copy_of(b), NO};
     }
     return n;
+}
+
+// holds_indices tells whether a command reads a buffer as integers. What kernels read so is the
+// host's.
+static BOOL holds_indices(const Command *c, const FakeBuffer *b) {
+    const fake_kernel *k = &c->pipeline->kernel->described;
+    for (uint32_t i = 0; i < k->argument_count; i++)
+        if (k->arguments[i].integers && !k->arguments[i].write && c->bound[k->arguments[i].index].buffer == b)
+            return YES;
+    return NO;
 }
 
 // collect takes over what changed, and puts the memory back.
@@ -342,7 +353,7 @@ static const uint32_t poisoned = 0xffffffff, other = 1;
 // rewind puts the memory back as it was, but for the poison.
 static void rewind_changed(const Twin *t) {
     for (NSUInteger i = 0; i + 4 <= t->buffer->length; i += 4)
-        if (memcmp(t->before + i, &poisoned, 4) == 0)
+        if (!t->indices && memcmp(t->before + i, &poisoned, 4) == 0)
             memcpy(t->buffer->memory + i, &other, 4);
         else
             memcpy(t->buffer->memory + i, t->before + i, 4);
@@ -371,6 +382,7 @@ static BOOL emulate_twice(const Command *c, const smelt_launch *launch, const sm
     BOOL right = emulate(c->pipeline, launch, emulation, backwards);
     for (int i = 0; i < n; i++) {
         memcpy(twins[i].after, twins[i].buffer->memory, twins[i].buffer->length);
+        twins[i].indices = holds_indices(c, twins[i].buffer);
         rewind_changed(&twins[i]);
     }
     right = right && emulate(c->pipeline, launch, emulation, backwards);

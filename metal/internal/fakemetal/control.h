@@ -14,6 +14,7 @@ extern "C" {
 typedef struct fake_argument {
     uint32_t index;
     uint32_t write, required;
+    uint32_t integers;
     uint32_t align; // bytes
 } fake_argument;
 

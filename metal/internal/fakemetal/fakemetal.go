@@ -215,7 +215,7 @@ func add(file string) {
 		for _, a := range k.Args {
 			arguments = append(arguments, C.fake_argument{
 				index: C.uint32_t(a.Index), write: flag(a.Access == kernels.Write), required: flag(!a.Optional),
-				align: C.uint32_t(alignments[a.Element]),
+				integers: flag(a.Element == kernels.Int), align: C.uint32_t(alignments[a.Element]),
 			})
 		}
 		var constants []C.fake_constant
