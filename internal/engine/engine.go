@@ -119,7 +119,7 @@ const (
 	// Sampled looks at all of a row. The rows of a step are spread over the processors; the
 	// next step waits for them.
 	Sampled
-	// Outside is code that may take any time. It has a goroutine and a copy of the.row to
+	// Outside is code that may take any time. It has a goroutine and a copy of the row to
 	// itself. The next step waits for a quarter of the time that the last one took, or for
 	// [leastPatience]; then it goes on without the sequence, which comes again in the first
 	// step after it has chosen.
@@ -146,7 +146,7 @@ type Row struct {
 	Length int // tokens of the sequence
 }
 
-// Logits returns the.row, [Vocab]. Who chooses outside may change it.
+// Logits returns the row, [Vocab]. Who chooses outside may change it.
 func (r *Row) Logits() []float32 { return r.logits }
 
 // Chosen returns the most likely token, as the device has chosen it.

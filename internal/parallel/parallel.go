@@ -4,7 +4,7 @@
 // What counts is the time of steps that have one token of each sequence and nothing else.
 // Prompts come before the clock starts: as they are fed in pieces, beside tokens of those that
 // were fed already, the sequences are not equally long when it does; they differ by the number
-// of these steps, which Ahead bounds.
+// of these steps, for which [Context] leaves room.
 package parallel
 
 import (

@@ -78,6 +78,24 @@ struct Model {
     int threads, vocabulary;
     long earlier_peak = 0;
 
+    // A context for so many sequences, of so many tokens together, with flash attention or without.
+    llama_context *context(int sequences, int tokens, bool flash) {
+        llama_context_params p = llama_context_default_params();
+        p.n_seq_max = uint32_t(sequences);
+        p.n_ctx = uint32_t(tokens);
+        p.n_batch = BATCH;
+        p.n_ubatch = MICROBATCH;
+        p.n_threads = p.n_threads_batch = threads;
+        p.type_k = p.type_v = GGML_TYPE_F16;
+        p.flash_attn_type = flash ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
+        llama_context *c = llama_init_from_model(model, p);
+        if (c == nullptr)
+            fail("llama.cpp cannot make a context of " + std::to_string(tokens) + " tokens for " +
+                 std::to_string(sequences) + " sequences");
+        llama_attach_threadpool(c, pool, nullptr);
+        return c;
+    }
+
 private:
     // llama.cpp makes threads anew for every step unless it is given a pool.
     void make_pool() {
@@ -98,17 +116,7 @@ public:
     Engine(Model &weights, int context, bool flash, const std::string &state) : weights(weights) {
         // The values lie in another order without flash attention, so the kept caches differ.
         state_file = state.empty() || flash ? state : state + ".plain";
-        llama_context_params p = llama_context_default_params();
-        p.n_ctx = uint32_t(context);
-        p.n_batch = BATCH;
-        p.n_ubatch = MICROBATCH;
-        p.n_threads = p.n_threads_batch = weights.threads;
-        p.type_k = p.type_v = GGML_TYPE_F16;
-        p.flash_attn_type = flash ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
-        ctx = llama_init_from_model(weights.model, p);
-        if (ctx == nullptr)
-            fail("llama.cpp cannot make a context of " + std::to_string(context));
-        llama_attach_threadpool(ctx, weights.pool, nullptr);
+        ctx = weights.context(1, context, flash);
     }
 
     void prompt(int n) {
@@ -192,18 +200,7 @@ class Batch {
 public:
     Batch(Model &weights, int sequences, int each, bool flash)
         : sequences(sequences), each(each), flash(flash), weights(weights) {
-        llama_context_params p = llama_context_default_params();
-        p.n_seq_max = uint32_t(sequences);
-        p.n_ctx = uint32_t(sequences) * uint32_t((each + 255) / 256 * 256);
-        p.n_batch = BATCH;
-        p.n_ubatch = MICROBATCH;
-        p.n_threads = p.n_threads_batch = weights.threads;
-        p.type_k = p.type_v = GGML_TYPE_F16;
-        p.flash_attn_type = flash ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
-        ctx = llama_init_from_model(weights.model, p);
-        if (ctx == nullptr)
-            fail("llama.cpp cannot make a context for " + std::to_string(sequences) + " sequences");
-        llama_attach_threadpool(ctx, weights.pool, nullptr);
+        ctx = weights.context(sequences, sequences * ((each + 255) / 256 * 256), flash);
         batch = llama_batch_init(BATCH, 0, 1);
     }
     ~Batch() {
