@@ -26,7 +26,7 @@ type Engine struct {
 	loaded  *Loaded
 	engine  *engine.Engine
 	metrics Metrics
-	own     *metal.Executable // nil where the loaded program's serves
+	own     []*metal.Executable // where the loaded programs' do not serve
 	close   func() error
 }
 
@@ -41,16 +41,20 @@ type EngineOptions struct {
 
 	// Speculate says how tokens are guessed before they are computed, as further rows of the
 	// steps that verify them: "ngram" looks up what followed elsewhere, in the same sequence
-	// and in what was generated for the same salt; "" and "off" guess none. No text depends
+	// and in what was generated for the same salt; "" and "off" look up none. No text depends
 	// on it. Guesses are only taken as far as they make decoding faster, and not for requests
 	// with a Sampler of their own.
 	Speculate string
-	// Draft is a smaller model that guesses. There is no way yet: it gives [ErrNoDrafts].
+	// Draft is a smaller model of the same vocabulary that guesses tokens, which the engine's
+	// verifies; nil: none does. It has a cache beside the engine's, for as many tokens, and
+	// where its device is of the same kind it runs on the engine's, with its own copy of what
+	// that rearranges. Greedy text does not depend on it; sampled text is another one of the
+	// same distribution. It guesses wherever Speculate does not, or is more often right.
 	Draft *Loaded
 }
 
-// byLookup is how "ngram" guesses.
-var byLookup = engine.Guessing{Lookup: true}
+// guessing is how engines guess beside what their options say: tests have another way.
+var guessing engine.Guessing
 
 // Ways to guess tokens.
 const (
@@ -67,6 +71,9 @@ const (
 
 // ErrNoDrafts is wrapped where tokens shall be guessed in a way that there is not.
 var ErrNoDrafts = errors.New("drafts cannot be made so")
+
+// ErrVocabulary is wrapped where a model shall guess the tokens of another vocabulary.
+var ErrVocabulary = errors.New("it has another vocabulary")
 
 // guessed is how many rows of logits steps have for guesses at least, where these are wanted.
 const guessed = 32
@@ -104,11 +111,13 @@ func (l *Loaded) newEngine(o EngineOptions) (*Engine, error) {
 		return nil, fmt.Errorf("%d sequences, steps of %d tokens, blocks of %d, a cache of %d bytes: want 0 or more",
 			o.Sequences, o.StepTokens, o.BlockSize, o.CacheBytes)
 	}
-	switch {
-	case o.Draft != nil:
-		return nil, fmt.Errorf("%w: by a model", ErrNoDrafts)
-	case o.Speculate != "" && o.Speculate != SpeculateOff && o.Speculate != SpeculateNgram:
+	if o.Speculate != "" && o.Speculate != SpeculateOff && o.Speculate != SpeculateNgram {
 		return nil, fmt.Errorf("%w: %q is neither %s nor %s", ErrNoDrafts, o.Speculate, SpeculateNgram, SpeculateOff)
+	}
+	if o.Draft != nil {
+		if err := l.understands(o.Draft); err != nil {
+			return nil, fmt.Errorf("the draft %s: %w", o.Draft.program.Plan.Model, err)
+		}
 	}
 	program, limits, err := l.program.forEngine(o)
 	if err != nil {
@@ -117,20 +126,23 @@ func (l *Loaded) newEngine(o EngineOptions) (*Engine, error) {
 	e := &Engine{loaded: l, metrics: o.Metrics}
 	executable := l.metal
 	if program != l.program {
-		if e.own, err = l.device.Load(program.Plan, l.program.model.tensor); err != nil {
+		if executable, err = l.device.Load(program.Plan, l.program.model.tensor); err != nil {
 			return nil, err
 		}
-		executable = e.own
+		e.own = append(e.own, executable)
 	}
 	e.close = sync.OnceValue(func() error {
 		var err error
 		if e.engine != nil {
 			err = e.engine.Close()
 		}
-		if e.own != nil {
-			err = errors.Join(err, e.own.Close())
+		for _, own := range e.own {
+			err = errors.Join(err, own.Close())
 		}
 		l.engines.Delete(e)
+		if o.Draft != nil {
+			o.Draft.engines.Delete(e)
+		}
 		return err
 	})
 	if err := e.start(program, executable, limits, &o); err != nil {
@@ -143,7 +155,55 @@ func (l *Loaded) newEngine(o EngineOptions) (*Engine, error) {
 		})
 	}
 	l.engines.Store(e, nil)
+	if o.Draft != nil {
+		o.Draft.engines.Store(e, nil)
+	}
 	return e, nil
+}
+
+// understands returns an error where a draft's tokens are not the model's. Rows of logits may
+// be longer than the vocabulary.
+func (l *Loaded) understands(draft *Loaded) error {
+	own, ownErr := l.Tokenizer()
+	other, otherErr := draft.Tokenizer()
+	name := l.program.Plan.Model
+	if ownErr != nil || otherErr != nil { // a model that is defined in Go has none
+		if has, want := draft.program.Plan.Vocab, l.program.Plan.Vocab; has != want {
+			return fmt.Errorf("%w: of %d tokens, where %s has %d", ErrVocabulary, has, name, want)
+		}
+		return nil
+	}
+	has, want := other.Spec().Tokens, own.Spec().Tokens
+	if len(has) != len(want) {
+		return fmt.Errorf("%w: of %d tokens, where %s has %d", ErrVocabulary, len(has), name, len(want))
+	}
+	for id := range want {
+		if has[id] != want[id] {
+			return fmt.Errorf("%w: token %d is %q, where %s has %q", ErrVocabulary, id, has[id], name, want[id])
+		}
+	}
+	return nil
+}
+
+// loadDraft loads a draft for as many sequences, on the engine's device where that can be:
+// two devices of a kind would wait for each other's threads.
+func (e *Engine) loadDraft(draft *Loaded, sequences int) (*engine.Draft, error) {
+	program, limits, err := draft.program.forEngine(EngineOptions{Sequences: sequences})
+	if err != nil {
+		return nil, err
+	}
+	device, executable := draft.device, draft.metal
+	mapped := draft.program.model.file != nil || e.loaded.program.model.file == nil // as the engine's device takes weights to be
+	if mapped && draft.Info().Name == e.loaded.Info().Name {
+		device = e.loaded.device
+	}
+	if program != draft.program || device != draft.device {
+		if executable, err = device.Load(program.Plan, draft.program.model.tensor); err != nil {
+			return nil, err
+		}
+		e.own = append(e.own, executable)
+	}
+	return &engine.Draft{Plan: program.Plan, Executable: executable, Limits: limits}, nil
 }
 
 // forEngine returns the program itself where it has steps and blocks as they are asked for,
@@ -167,7 +227,7 @@ func (p *Program) forEngine(o EngineOptions) (*Program, engine.Limits, error) {
 		return nil, want, fmt.Errorf("steps of %d tokens for %d sequences: want one for each at least", want.Tokens, want.Sequences)
 	}
 	rows := 1
-	if o.Speculate == SpeculateNgram {
+	if o.Speculate == SpeculateNgram || o.Draft != nil {
 		rows = GuessedRows(want.Sequences)
 	}
 	fewRows := rows > 1 && engine.GuessesOf(p.Plan, want.Sequences) < guessed
@@ -196,10 +256,15 @@ func (p *Program) forEngine(o EngineOptions) (*Program, engine.Limits, error) {
 // start makes the cache. Of its default size only what is used takes memory; where even so
 // much may not be, it is halved, down to one context.
 func (e *Engine) start(p *Program, executable *metal.Executable, limits engine.Limits, o *EngineOptions) error {
-	var guessing engine.Guessing
-	if o.Speculate == SpeculateNgram {
-		guessing = byLookup
+	guessing := guessing
+	if guessing.Lookup = o.Speculate == SpeculateNgram; guessing.Lookup || o.Draft != nil {
 		guessing.Rows = engine.GuessesOf(p.Plan, limits.Sequences)
+	}
+	var err error
+	if o.Draft != nil {
+		if guessing.Draft, err = e.loadDraft(o.Draft, limits.Sequences); err != nil {
+			return fmt.Errorf("the draft %s: %w", o.Draft.program.Plan.Model, err)
+		}
 	}
 	bytes := o.CacheBytes
 	one, err := executable.InstanceMemory(1)
@@ -219,6 +284,9 @@ func (e *Engine) start(p *Program, executable *metal.Executable, limits engine.L
 		return fmt.Errorf("a cache of %d bytes: one block of %d tokens takes %d", bytes, p.Plan.Block(), each)
 	}
 	for {
+		if d := guessing.Draft; d != nil { // as many tokens, and guesses after each
+			d.Blocks = limits.Sequences + (blocks*p.Plan.Block()-1)/d.Plan.Block() + 1
+		}
 		e.engine, err = engine.New(p.Plan, executable, limits, blocks, guessing)
 		if given || blocks <= context || !errors.Is(err, metal.ErrMemory) {
 			return err
@@ -315,7 +383,8 @@ func (e *Engine) submit(ctx context.Context, r Request) (*stream, error) {
 	}
 	ctx, s.cancel = context.WithCancel(ctx)
 	err = e.engine.Submit(ctx, engine.Request{
-		Tokens: slices.Clone(ids), Priority: r.Priority, Salt: r.Salt, Chooser: s.choice.chooser(), Next: s.next, Ended: s.ended,
+		Tokens: slices.Clone(ids), Priority: r.Priority, Salt: r.Salt, Chooser: s.choice.chooser(), Sampling: engine.Sampling(g.Sampling),
+		Next: s.next, Ended: s.ended,
 	})
 	if err != nil {
 		s.cancel()
@@ -351,7 +420,7 @@ type stream struct {
 func (s *stream) next(row engine.Row) (id int32, more bool, err error) {
 	var t Token
 	if s.choice.sample != nil {
-		t, err = s.choice.choose(row.Logits(), row.Length)
+		t, err = s.choice.choose(row.Logits(), row.Proposal, row.Length)
 	} else if t.ID, err = row.Chosen(); err == nil && s.choice.logprobs > 0 {
 		s.choice.rate(&t, row.Logits())
 	}

@@ -150,14 +150,24 @@ const fourLayers = "four-layers"
 func TestEngine(t *testing.T) {
 	for _, model := range append(slices.Clone(trained), fourLayers) {
 		for device, bound := range engineBounds {
-			t.Run(model+"/"+device, func(t *testing.T) { randomRequests(t, model, device, bound, smelt.SpeculateOff) })
-			t.Run(model+"/"+device+"/guesses", func(t *testing.T) { randomRequests(t, model, device, bound, smelt.SpeculateNgram) })
+			t.Run(model+"/"+device, func(t *testing.T) { randomRequests(t, model, device, bound, plainly) })
+			t.Run(model+"/"+device+"/guesses", func(t *testing.T) { randomRequests(t, model, device, bound, byLookup) })
+			t.Run(model+"/"+device+"/draft", func(t *testing.T) { randomRequests(t, model, device, bound, byDraft) })
 		}
 	}
 }
 
-// randomRequests is TestEngine of a model, with guesses of a kind.
-func randomRequests(t *testing.T, model, device string, bound float64, speculate string) {
+// ways to decode: with which guesses.
+type way int
+
+const (
+	plainly way = iota
+	byLookup
+	byDraft // the same weights in fewer bits, or other random ones
+)
+
+// randomRequests is TestEngine of a model, decoded in a way.
+func randomRequests(t *testing.T, model, device string, bound float64, by way) {
 	if device != "cpu" && testing.Short() {
 		t.Skip("it takes seconds")
 	}
@@ -165,13 +175,16 @@ func randomRequests(t *testing.T, model, device string, bound float64, speculate
 	n, length, blocks := m.n, m.length, m.blocks
 	opts := options(t, device, ir.F16)
 	opts.Context, opts.Prefill, opts.Sequences, opts.Block = m.context, 48, 8, 8
-	var path string
+	var path, draft string
 	if model == fourLayers {
 		c := tiny.Narrow()
-		c.Layers, c.Context = 4, m.context
+		c.Context = m.context
+		draft = random(t, c, "f16")
+		c.Layers = 4
 		path = random(t, c, "f16")
 	} else {
 		path = testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf")
+		draft = testfiles.Model(t, model+"/gguf/"+model+"-Q4_0.gguf")
 	}
 	l := loaded(t, path, opts, smelt.Device{Name: device, Threads: 2})
 	r := rand.New(rand.NewPCG(1, 18))
@@ -184,7 +197,14 @@ func randomRequests(t *testing.T, model, device string, bound float64, speculate
 	require.NoError(t, err)
 	smelt.GuessEagerly(t)
 	var g gauges
-	e := newEngine(t, l, smelt.EngineOptions{CacheBytes: int64(blocks) * block.Cache, Metrics: &g, Speculate: speculate})
+	o := smelt.EngineOptions{CacheBytes: int64(blocks) * block.Cache, Metrics: &g}
+	switch by {
+	case byLookup:
+		o.Speculate = smelt.SpeculateNgram
+	case byDraft:
+		o.Draft = loaded(t, draft, opts, smelt.Device{Name: device, Threads: 2})
+	}
+	e := newEngine(t, l, o)
 	answers, most, late := make([]answer, n), make([]int, n), make([]bool, n)
 	var wait sync.WaitGroup
 	for i := range list {
@@ -219,8 +239,13 @@ func randomRequests(t *testing.T, model, device string, bound float64, speculate
 				continue
 			}
 		}
-		want := collectSome(s.GenerateTokens(t.Context(), q.Tokens, q.Generation), most[i])
-		largest = max(largest, answers[i].sameAs(t, &want, bound, fmt.Sprintf("request %d: %+v", i, q)))
+		if by == byDraft && q.Generation.Sampling.Temperature > 0 { // another text of the same distribution
+			require.NoError(t, answers[i].err)
+			require.NotEmpty(t, answers[i].tokens)
+		} else {
+			want := collectSome(s.GenerateTokens(t.Context(), q.Tokens, q.Generation), most[i])
+			largest = max(largest, answers[i].sameAs(t, &want, bound, fmt.Sprintf("request %d: %+v", i, q)))
+		}
 		given += len(answers[i].tokens)
 		u := answers[i].usage()
 		if u == nil { // broken off
@@ -244,7 +269,7 @@ func randomRequests(t *testing.T, model, device string, bound float64, speculate
 	require.Equal(t, stats.Blocks, stats.Free)
 	require.Positive(t, cached)
 	require.Positive(t, stats.Copied)
-	if speculate == smelt.SpeculateOff {
+	if by == plainly {
 		require.Zero(t, stats.Drafted)
 	} else if device == "cpu" {
 		require.Positive(t, stats.Accepted)
@@ -403,8 +428,10 @@ func TestEngineRefuses(t *testing.T) {
 		_, err := l.NewEngine(o)
 		require.ErrorContains(t, err, want)
 	}
-	_, err := l.NewEngine(smelt.EngineOptions{Draft: l})
-	require.ErrorIs(t, err, smelt.ErrNoDrafts)
+	stranger := loaded(t, testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf"), opts, smelt.Device{Name: "cpu", Threads: 2})
+	_, err := l.NewEngine(smelt.EngineOptions{Draft: stranger})
+	require.ErrorIs(t, err, smelt.ErrVocabulary)
+	require.ErrorContains(t, err, "the draft tiny-qwen3-F16: it has another vocabulary: of 1024 tokens, where tiny-llama-F16 has 512")
 	_, err = l.NewEngine(smelt.EngineOptions{CacheBytes: 1 << 50})
 	require.Error(t, err)
 

@@ -3,6 +3,7 @@ package smelt
 import (
 	"testing"
 
+	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/models"
 )
 
@@ -20,6 +21,6 @@ var LogLikelihood = logLikelihood
 
 // GuessEagerly makes engines of this test verify all guesses, whatever these cost.
 func GuessEagerly(t *testing.T) {
-	byLookup.Eager = true
-	t.Cleanup(func() { byLookup.Eager = false })
+	guessing.Choose = engine.Eagerly
+	t.Cleanup(func() { guessing.Choose = nil })
 }

@@ -154,7 +154,7 @@ func (s *Session) chooser(g Generation) func(context.Context, []int32) (Token, e
 			if err != nil {
 				return t, err
 			}
-			return c.choose(logits, s.Length())
+			return c.choose(logits, nil, s.Length())
 		}
 		if t.ID, err = s.sequence.Next(ctx, ids); err != nil || c.logprobs == 0 {
 			return t, err
@@ -170,15 +170,18 @@ func (s *Session) chooser(g Generation) func(context.Context, []int32) (Token, e
 // choice chooses tokens as a Generation says.
 type choice struct {
 	vocab, logprobs int
-	sample          func(logits []float32) (int32, error) // nil: what the device has chosen
-	outside         bool                                  // sample is the caller's
+	sample          func(logits []float32, proposed *engine.Proposal) (int32, error) // nil: what the device has chosen
+	outside         bool                                                             // sample is the caller's
 }
 
 // newChoice takes the device's choice where it makes one and that is what is wanted.
 func newChoice(g *Generation, vocab int, chooses bool) *choice {
-	c := &choice{vocab: vocab, logprobs: g.Logprobs, sample: g.Sampler, outside: g.Sampler != nil}
-	if c.sample == nil && (g.Sampling.Temperature != 0 || !chooses) {
-		c.sample = engine.NewSampler(engine.Sampling(g.Sampling)).Next
+	c := &choice{vocab: vocab, logprobs: g.Logprobs, outside: g.Sampler != nil}
+	switch {
+	case c.outside: // to whom nothing is proposed
+		c.sample = func(logits []float32, _ *engine.Proposal) (int32, error) { return g.Sampler(logits) }
+	case g.Sampling.Temperature != 0 || !chooses:
+		c.sample = engine.NewSampler(engine.Sampling(g.Sampling)).Verify
 	}
 	return c
 }
@@ -194,13 +197,13 @@ func (c *choice) chooser() engine.Chooser {
 	return engine.Chosen
 }
 
-// choose samples a token from the logits after so many.
-func (c *choice) choose(logits []float32, after int) (t Token, err error) {
+// choose samples a token from the logits after so many, or takes the one that is proposed.
+func (c *choice) choose(logits []float32, proposed *engine.Proposal, after int) (t Token, err error) {
 	given := logits
 	if c.logprobs > 0 && c.outside { // before the sampler changes them
 		logits = append([]float32(nil), logits...)
 	}
-	if t.ID, err = c.sample(logits); err != nil {
+	if t.ID, err = c.sample(logits, proposed); err != nil {
 		return t, fmt.Errorf("after %d tokens: %w", after, err)
 	} else if t.ID < 0 || int(t.ID) >= c.vocab {
 		return t, fmt.Errorf("after %d tokens: the sampler chose %d of %d tokens", after, t.ID, c.vocab)

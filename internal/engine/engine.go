@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -102,6 +103,7 @@ type Request struct {
 	Priority int     // higher ones go first
 	Salt     string  // blocks are shared with requests of the same salt alone
 	Chooser  Chooser
+	Sampling Sampling // that Next draws by, which a draft's tokens are drawn by too; zero where it does not
 	// Next returns the token that follows a row of logits, and whether another shall come
 	// after it. It is called by one goroutine at a time; those of other requests may be
 	// called meanwhile.
@@ -144,6 +146,9 @@ type Row struct {
 	logits []float32
 	chosen int32
 	Length int // tokens of the sequence
+	// Proposal is what a draft has drawn to follow, which Next takes or refuses by
+	// [Sampler.Verify]; nil where it has not.
+	Proposal *Proposal
 }
 
 // Logits returns the row, [Vocab]. Who chooses outside may change it.
@@ -217,6 +222,8 @@ func New(plan *lower.Plan, executable *metal.Executable, limits Limits, blocks i
 		return nil, fmt.Errorf("a cache of %d blocks", blocks)
 	case guessing.Rows < 0 || guessing.Rows > guesses:
 		return nil, fmt.Errorf("%d guesses beside %d sequences: the plan of %s has rows of logits for 0 to %d", guessing.Rows, limits.Sequences, plan.Model, guesses)
+	case guessing.Draft != nil && guessing.Draft.Limits.Sequences < limits.Sequences:
+		return nil, fmt.Errorf("%d sequences at once: the draft's plan of %s has steps of %d", limits.Sequences, guessing.Draft.Plan.Model, guessing.Draft.Limits.Sequences)
 	}
 	r, err := NewRunner(plan, executable, blocks)
 	if err != nil {
@@ -232,9 +239,11 @@ func New(plan *lower.Plan, executable *metal.Executable, limits Limits, blocks i
 			Sequences: limits.Sequences, Tokens: limits.Tokens, Piece: longest(plan), Context: plan.Context, Drafts: guessing.Rows,
 		}),
 	}
-	e.guesser = newGuesser(limits, guessing, e.Context())
-	if err := e.guesser.measure(context.Background(), r, blocks, min(guessing.Rows, longest(plan), plan.Context)); err != nil {
-		return nil, errors.Join(err, r.Close())
+	if e.guesser, err = newGuesser(r, limits, guessing, e.Context()); err == nil {
+		err = e.guesser.measure(context.Background(), r, guessing.Rows)
+	}
+	if err != nil {
+		return nil, errors.Join(err, e.guesser.close(), r.Close())
 	}
 	e.note()
 	e.helpers.Go(func() {
@@ -342,8 +351,9 @@ func (e *Engine) Close() error {
 	e.rouse()
 	e.mu.Unlock()
 	e.runner.run.Interrupt()
+	e.guesser.interrupt()
 	<-e.ended
-	return e.runner.Close()
+	return errors.Join(e.guesser.close(), e.runner.Close())
 }
 
 func (e *Engine) loop() {
@@ -385,7 +395,12 @@ func (e *Engine) ready() bool {
 				return false
 			}
 		} else {
-			if e.guesser.guess(e) || e.stale {
+			guessed, err := e.guesser.guess(context.Background(), e)
+			if err != nil {
+				e.abandon(err)
+				continue
+			}
+			if guessed || e.stale {
 				e.prepare()
 			}
 			if len(e.pieces) > 0 {
@@ -397,6 +412,21 @@ func (e *Engine) ready() bool {
 			e.note()
 		}
 		<-e.wake
+	}
+}
+
+// abandon ends the requests that are decoded, of which the next tokens could not be guessed: what
+// is wrong with the model that guesses is wrong with the machine, or would go unnoticed.
+func (e *Engine) abandon(err error) {
+	e.mu.Lock()
+	closed := e.closed
+	e.mu.Unlock()
+	if closed {
+		return
+	}
+	decoding, _ := e.scheduler.Decoding()
+	for _, s := range slices.Clone(decoding) {
+		e.end(e.requests[s], err)
 	}
 }
 
@@ -613,16 +643,17 @@ func (e *Engine) chooseRows() {
 // chooseOf lets a request choose after its last token, and after each guess of the step as
 // long as it chooses what was guessed.
 func (e *Engine) chooseOf(q *request) {
-	q.right = 0
-	q.id, q.more, q.failed = q.Next(q.row)
-	for _, guess := range q.sequence.Open() {
-		if q.id != guess || !q.more || q.failed != nil {
-			break
+	open := q.sequence.Open()
+	for q.right = 0; ; q.right++ {
+		if q.row.Proposal = nil; q.right < min(len(open), len(q.guessed.drawn)) {
+			q.row.Proposal = &q.guessed.drawn[q.right]
 		}
-		q.right++
-		e.look(q, q.first+q.right)
-		q.row.Length++
 		q.id, q.more, q.failed = q.Next(q.row)
+		if q.right == len(open) || q.id != open[q.right] || !q.more || q.failed != nil {
+			return
+		}
+		e.look(q, q.first+q.right+1)
+		q.row.Length++
 	}
 }
 

@@ -13,9 +13,11 @@ import (
 
 // Guessing says how an engine guesses tokens before it computes them.
 type Guessing struct {
-	Rows   int  // most guesses of a step; 0: none
-	Lookup bool // by what stands elsewhere in the sequence and in what was generated before
-	Eager  bool // all that there is room for are verified, whatever they cost: tests want them
+	Rows   int    // most guesses of a step; 0: none
+	Lookup bool   // by what stands elsewhere in the sequence and in what was generated before
+	Draft  *Draft // by a smaller model; nil: by none
+	// Choose says how many are verified, as [draft.Budget.Choose] does; nil: a Budget does.
+	Choose func(decoding int, guesses []draft.Guess, most int) (taken int)
 }
 
 // GuessesOf returns how many guesses a step of a Plan has rows of logits for, beside one for
@@ -30,28 +32,73 @@ func GuessesOf(plan *lower.Plan, sequences int) int {
 	return max(0, rows-sequences)
 }
 
+// Eagerly chooses what there is room for, whatever that costs, of a model's guesses at most
+// five: tests want them.
+func Eagerly(_ int, guesses []draft.Guess, most int) (taken int) {
+	for i := range guesses {
+		g := &guesses[i]
+		if g.Take = min(g.Tokens, most-taken); g.Model {
+			g.Take = min(g.Take, 5)
+		}
+		taken += g.Take
+	}
+	return taken
+}
+
 // ahead is how many tokens of a sequence are guessed at most.
 const ahead = 32
 
 // guesser guesses tokens for an engine, and learns what comes of it. It is of the engine's
 // goroutines, one at a time. A nil one does nothing.
 type guesser struct {
-	budget *draft.Budget
-	lookup *draft.Lookup
-	eager  bool
+	budget   *draft.Budget
+	lookup   *draft.Lookup // may be nil
+	model    *drafter      // may be nil
+	choose   func(decoding int, guesses []draft.Guess, most int) (taken int)
+	measures bool // what steps take
 
 	// Of the step that comes or has run.
 	guesses          []draft.Guess
 	of               []*request // by guess
+	level            []*chain   // that go on by a token
 	decoding, tokens int        // sequences that decode, and their tokens with the guesses
 	alone            bool       // these are the whole step
 }
 
-func newGuesser(l Limits, g Guessing, context int) *guesser {
-	if g.Rows == 0 || !g.Lookup {
+func newGuesser(r *Runner, l Limits, g Guessing, context int) (*guesser, error) {
+	if g.Rows == 0 || !g.Lookup && g.Draft == nil {
+		return nil, nil
+	}
+	to := &guesser{budget: draft.NewBudget(l.Sequences + g.Rows), choose: g.Choose}
+	to.measures = to.choose == nil
+	if to.measures {
+		to.choose = to.budget.Choose
+	}
+	if g.Lookup {
+		to.lookup = draft.NewLookup(context)
+	}
+	if g.Draft != nil {
+		var err error
+		if to.model, err = newDrafter(g.Draft, r.vocab); err != nil {
+			return nil, err
+		}
+	}
+	return to, nil
+}
+
+// interrupt ends the step of the model that guesses, from any goroutine.
+func (g *guesser) interrupt() {
+	if g != nil && g.model != nil {
+		g.model.runner.run.Interrupt()
+	}
+}
+
+// close releases the memory.
+func (g *guesser) close() error {
+	if g == nil || g.model == nil {
 		return nil
 	}
-	return &guesser{budget: draft.NewBudget(l.Sequences + g.Rows), lookup: draft.NewLookup(context), eager: g.Eager}
+	return g.model.runner.Close()
 }
 
 // How long an engine may measure steps when it starts, each of them at most so often.
@@ -60,24 +107,36 @@ const (
 	samples   = 3
 )
 
-// measure finds what steps of several rows take, from few on, as long as there is time. It
-// writes blocks that nobody has yet.
-func (g *guesser) measure(ctx context.Context, r *Runner, blocks, most int) error {
-	if g == nil || g.eager {
+// most is how many tokens of a prompt the model that guesses is measured with.
+const most = 256
+
+// measure finds what steps of several rows take, and steps of the model that guesses.
+func (g *guesser) measure(ctx context.Context, r *Runner, rows int) error {
+	if g == nil || !g.measures {
 		return nil
 	}
-	table := batch.Contiguous(r.block, min(blocks*r.block, most))
+	if err := measure(ctx, r, 2, rows, batch.All, g.budget.Measured); err != nil || g.model == nil {
+		return err
+	}
+	return measure(ctx, g.model.runner, 1, most, batch.Last, g.budget.MeasuredModel)
+}
+
+// measure finds what steps of a sequence take, from few tokens on, as long as there is time.
+// It writes blocks that nobody has yet.
+func measure(ctx context.Context, r *Runner, least, most int, rows batch.Rows, measured func(tokens int, seconds float64)) error {
+	table := batch.Contiguous(r.block, min(r.run.Blocks()*r.block, r.plan.Context, most))
+	most = min(most, len(table)*r.block, longest(r.plan))
 	start := time.Now()
-	for n := 2; n <= min(most, len(table)*r.block); n *= 2 {
+	for n := least; n <= most; n *= 2 {
 		best := math.Inf(1)
 		for i := 0; i < samples && (i < 2 || time.Since(start) < measuring); i++ { // the first finds everything cold
 			begun := time.Now()
-			if err := r.Run(ctx, batch.Piece{Tokens: make([]int32, n), Blocks: table, Rows: batch.All}); err != nil {
+			if err := r.Run(ctx, batch.Piece{Tokens: make([]int32, n), Blocks: table, Rows: rows}); err != nil {
 				return err
 			}
 			best = min(best, time.Since(begun).Seconds())
 		}
-		g.budget.Measured(n, best)
+		measured(n, best)
 		if time.Since(start) > measuring {
 			break
 		}
@@ -88,73 +147,153 @@ func (g *guesser) measure(ctx context.Context, r *Runner, blocks, most int) erro
 // guessed is what a guesser knows of a request.
 type guessed struct {
 	text  *draft.Text
+	chain *chain
 	rates draft.Rates
-	next  []int32 // what may follow its last token
-	taken int     // how many guesses the step took
-	was   int     // and how many were right before it
+	next  []int32    // what may follow its last token
+	drawn []Proposal // what they were drawn from, where they were
+	taken int        // how many guesses the step took
+	was   int        // and how many were right before it
 }
 
 // begin takes a request's tokens.
 func (g *guesser) begin(q *request) {
-	if g != nil {
+	if g == nil {
+		return
+	}
+	if g.lookup != nil {
 		q.guessed.text = g.lookup.Begin(q.Salt, q.Tokens)
+	}
+	if g.model != nil {
+		q.guessed.chain = g.model.begin(&q.Request)
 	}
 }
 
 // add takes a token that was chosen.
 func (g *guesser) add(q *request, id int32) {
-	if g != nil {
+	if g != nil && g.lookup != nil {
 		q.guessed.text.Append(id)
 	}
 }
 
 // end forgets a request.
 func (g *guesser) end(q *request) {
-	if g != nil {
+	if g == nil {
+		return
+	}
+	if g.lookup != nil {
 		q.guessed.text.End()
+	}
+	if g.model != nil {
+		g.model.end(q.guessed.chain)
 	}
 }
 
 // guess gives the scheduler guesses for the next step, as many as are worth their time, and
 // reports whether there are any: the step is to be chosen anew. Who chooses outside has none:
 // a step waits for one token of each, and not for several.
-func (g *guesser) guess(e *Engine) bool {
+//
+// Whether a token that a model draws is verified must not depend on which one it is, nor on
+// what would follow it: else what is verified, and with it the text, would have another
+// distribution. So it is decided before the token is drawn, and stays so.
+func (g *guesser) guess(ctx context.Context, e *Engine) (any bool, err error) {
 	if g == nil {
-		return false
+		return false, nil
 	}
 	decoding, room := e.scheduler.Decoding()
 	clear(g.of)
 	g.guesses, g.of = g.guesses[:0], g.of[:0]
 	for _, s := range decoding {
 		q := e.requests[s]
-		q.guessed.taken = 0
+		q.guessed.taken, q.guessed.drawn = 0, nil
 		if q.Chooser == Outside || room == 0 {
 			continue
 		}
-		var agreed int
-		q.guessed.next, agreed = q.guessed.text.Propose(q.guessed.next[:0], min(ahead, room))
-		if n := len(q.guessed.next); n > 0 {
+		if guess := g.propose(q, room); guess.Tokens > 0 {
 			q.guessed.was = s.Accepted()
-			g.guesses = append(g.guesses, draft.Guess{Rates: &q.guessed.rates, Agreed: agreed, Tokens: n})
-			g.of = append(g.of, q)
+			g.guesses, g.of = append(g.guesses, guess), append(g.of, q)
 		}
 	}
-	taken := 0
-	if g.eager {
-		for i := range g.guesses {
-			g.guesses[i].Take = min(g.guesses[i].Tokens, room-taken)
-			taken += g.guesses[i].Take
+	for {
+		taken := g.choose(len(decoding), g.guesses, room)
+		if more, err := g.make(ctx); err != nil {
+			return false, err
+		} else if more {
+			continue
 		}
-	} else {
-		taken = g.budget.Choose(len(decoding), g.guesses, room)
+		for i, q := range g.of {
+			e.scheduler.Draft(q.sequence, q.guessed.next[:g.guesses[i].Take])
+		}
+		return taken > 0, nil
 	}
-	if taken == 0 {
-		return false
+}
+
+// propose finds out how a request may go on: as it does elsewhere, or as the model says where
+// that is more often right.
+func (g *guesser) propose(q *request, room int) draft.Guess {
+	looked, made := draft.Guess{Rates: &q.guessed.rates}, draft.Guess{Rates: &q.guessed.rates, Model: true}
+	if g.lookup != nil {
+		q.guessed.next, looked.Agreed = q.guessed.text.Propose(q.guessed.next[:0], min(ahead, room))
+		looked.Tokens = len(q.guessed.next)
+	}
+	if g.model == nil {
+		return looked
+	}
+	c := q.guessed.chain
+	made.Sampled, made.Tokens = c.sampler != nil, min(ahead, room, g.model.room(len(q.sequence.Tokens())))
+	if made.Tokens == 0 || looked.Tokens > 0 && g.budget.Likelier(&looked, &made) {
+		return looked
+	}
+	c.follow(q.sequence.Tokens())
+	made.Behind = c.behind()
+	return made
+}
+
+// make draws the tokens that were taken of those that the model is about to make, and lets it
+// compute what comes after them where more were taken. It reports whether it has.
+func (g *guesser) make(ctx context.Context) (more bool, err error) {
+	g.level = g.level[:0]
+	for i, q := range g.of {
+		guess, c := &g.guesses[i], q.guessed.chain
+		if !guess.Model {
+			continue
+		}
+		if len(c.sure) > len(c.made) {
+			if guess.Take > guess.Made {
+				c.take()
+				guess.Made++
+			} else {
+				guess.Tokens = guess.Made // it is not decided anew
+			}
+		}
+		if guess.Take > guess.Made {
+			g.level = append(g.level, c)
+		}
+	}
+	if len(g.level) > 0 {
+		start := time.Now()
+		tokens, err := g.model.step(ctx, g.level)
+		if err != nil {
+			return false, err
+		}
+		g.budget.Made(tokens, time.Since(start).Seconds())
 	}
 	for i, q := range g.of {
-		e.scheduler.Draft(q.sequence, q.guessed.next[:g.guesses[i].Take])
+		guess, c := &g.guesses[i], q.guessed.chain
+		if !guess.Model {
+			continue
+		}
+		if guess.Sure, guess.Behind = c.sure, c.behind(); c.lost {
+			guess.Tokens = guess.Made
+		}
+		q.guessed.next, q.guessed.drawn = q.guessed.next[:0], nil
+		for k := range c.made {
+			q.guessed.next = append(q.guessed.next, c.made[k].ID)
+		}
+		if guess.Sampled {
+			q.guessed.drawn = c.made
+		}
 	}
-	return true
+	return len(g.level) > 0, nil
 }
 
 // runs takes what is in the step that is about to run.

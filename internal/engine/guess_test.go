@@ -13,7 +13,7 @@ import (
 // TestGuesses: texts have the same tokens with guesses; what was generated is guessed in a
 // later text of the same salt, and in no other.
 func TestGuesses(t *testing.T) {
-	e := guessing(t, Limits{4, 12}, Guessing{Rows: 8, Lookup: true, Eager: true})
+	e := guessing(t, Limits{4, 12}, Guessing{Rows: 8, Lookup: true, Choose: Eagerly})
 	salted := func(salt string, n int) asked {
 		a := askAs(t.Context(), e, Request{Tokens: []int32{7, 0}, Salt: salt}, n, nil)
 		require.NoError(t, a.err)

@@ -36,42 +36,145 @@ func (s Sampling) Validate() error {
 // Sampler draws tokens. The same seed and logits give the same tokens.
 type Sampler struct {
 	Sampling
-	rng        *rand.Rand
+	rng   *rand.Rand
+	drawn Distribution // from last, whose memory is used again
+}
+
+// Distribution is what a token is drawn from: tokens with weights above 0, and their sum.
+type Distribution struct {
 	candidates []candidate
+	sum        float64
 }
 
 type candidate struct {
 	id    int32
 	logit float32
-	p     float64
+	p     float64 // its weight
 }
 
+// Proposal is a token that a draft has drawn, and what from.
+type Proposal struct {
+	ID   int32
+	from Distribution
+}
+
+// What a seed starts: one sequence of numbers for the tokens of a text, another for those
+// that a draft proposes.
+const (
+	ofTexts  = 0x5e17
+	ofDrafts = 0xd4af
+)
+
 // NewSampler returns a sampler at the start of its random sequence.
-func NewSampler(s Sampling) *Sampler {
-	return &Sampler{Sampling: s, rng: rand.New(rand.NewPCG(s.Seed, 0x5e17))}
+func NewSampler(s Sampling) *Sampler { return newSampler(s, ofTexts) }
+
+func newSampler(s Sampling, stream uint64) *Sampler {
+	return &Sampler{Sampling: s, rng: rand.New(rand.NewPCG(s.Seed, stream))}
 }
 
 // Next chooses a token. Logits that are NaN are an error: they mean that the
 // model or a kernel is broken, and choosing among them would hide it.
-func (s *Sampler) Next(logits []float32) (int32, error) {
+func (s *Sampler) Next(logits []float32) (int32, error) { return s.Verify(logits, nil) }
+
+// Verify chooses a token as likely as Next does, where a draft has proposed one: that is
+// taken with the probability that it has here over the one that it was drawn with, 1 at most,
+// and else one is drawn from what is likelier here than there. Whatever is proposed, and
+// nothing if it is nil, takes one number of the random sequence.
+func (s *Sampler) Verify(logits []float32, proposed *Proposal) (int32, error) {
+	if s.Temperature == 0 {
+		return Greedy(logits)
+	}
+	if err := s.spread(logits, &s.drawn); err != nil {
+		return 0, err
+	}
+	u := s.rng.Float64()
+	if proposed == nil {
+		return s.drawn.at(u), nil
+	}
+	return s.drawn.verify(proposed, u), nil
+}
+
+// propose draws a token for a draft, into memory that is used again.
+func (s *Sampler) propose(p *Proposal) { p.ID = p.from.at(s.rng.Float64()) }
+
+// spread finds what a token is drawn from.
+func (s *Sampler) spread(logits []float32, to *Distribution) error {
 	best, err := Greedy(logits)
-	if err != nil || s.Temperature == 0 {
-		return best, err
+	if err != nil {
+		return err
 	}
-	c := s.rank(logits)
-	c = s.cut(c, logits[best])
-	sum := 0.0
-	for i := range c {
-		c[i].p = math.Exp(float64(c[i].logit-logits[best]) / s.Temperature)
-		sum += c[i].p
+	c := s.rank(logits, to.candidates[:0])
+	to.candidates, to.sum = s.cut(c, logits[best]), 0
+	for i := range to.candidates {
+		c := &to.candidates[i]
+		c.p = math.Exp(float64(c.logit-logits[best]) / s.Temperature)
+		to.sum += c.p
 	}
-	x := s.rng.Float64() * sum
-	for i := range c {
-		if x -= c[i].p; x < 0 {
-			return c[i].id, nil
+	return nil
+}
+
+// at returns the token at a share of the whole, 0 up to 1.
+func (d *Distribution) at(share float64) int32 {
+	x, id := share*d.sum, int32(0)
+	for i := range d.candidates {
+		c := &d.candidates[i]
+		if c.p > 0 { // rounding may lead to the end, and not to what has no weight
+			id = c.id
+		}
+		if x -= c.p; x < 0 {
+			break
 		}
 	}
-	return c[len(c)-1].id, nil
+	return id
+}
+
+// largest returns the probability of the likeliest token.
+func (d *Distribution) largest() float64 {
+	most := 0.0
+	for i := range d.candidates {
+		most = max(most, d.candidates[i].p)
+	}
+	return most / d.sum
+}
+
+// verify takes the proposal, or leaves only what it has more of than the proposal's
+// distribution and draws from that. A number decides, evenly from 0 to 1; where it refuses,
+// what it is above the limit is as even.
+func (d *Distribution) verify(proposed *Proposal, u float64) int32 {
+	q := &proposed.from
+	accept := min(1, d.probability(proposed.ID)/q.probability(proposed.ID))
+	if u < accept {
+		return proposed.ID
+	}
+	slices.SortFunc(d.candidates, byID)
+	slices.SortFunc(q.candidates, byID)
+	rest, k := 0.0, 0
+	for i := range d.candidates {
+		c := &d.candidates[i]
+		c.p /= d.sum
+		for k < len(q.candidates) && q.candidates[k].id < c.id {
+			k++
+		}
+		if k < len(q.candidates) && q.candidates[k].id == c.id {
+			c.p = max(0, c.p-q.candidates[k].p/q.sum)
+		}
+		rest += c.p
+	}
+	if rest == 0 { // they are the same, but for rounding
+		return proposed.ID
+	}
+	d.sum = rest
+	return d.at((u - accept) / (1 - accept))
+}
+
+// probability returns that of a token.
+func (d *Distribution) probability(id int32) float64 {
+	for i := range d.candidates {
+		if d.candidates[i].id == id {
+			return d.candidates[i].p / d.sum
+		}
+	}
+	return 0
 }
 
 // Greedy returns the most likely token, the first of equals.
@@ -91,42 +194,60 @@ func Greedy(logits []float32) (int32, error) {
 	return int32(best), nil
 }
 
+// firstTwo returns the most likely token, the first of equals, and the logit of the one after
+// it.
+func firstTwo(logits []float32) (best int32, second float32, err error) {
+	if best, err = Greedy(logits); err != nil {
+		return 0, 0, err
+	}
+	second = float32(math.Inf(-1))
+	for i, x := range logits {
+		if x > second && int32(i) != best {
+			second = x
+		}
+	}
+	return best, second, nil
+}
+
 // byLogit orders candidates, the most likely first.
 func byLogit(a, b candidate) int {
 	return cmp.Or(cmp.Compare(b.logit, a.logit), cmp.Compare(a.id, b.id))
 }
 
-// rank returns the candidates that TopK keeps, most likely first.
-func (s *Sampler) rank(logits []float32) []candidate {
+// byID orders candidates by their tokens.
+func byID(a, b candidate) int { return cmp.Compare(a.id, b.id) }
+
+// rank appends the candidates that TopK keeps to an empty list, in the order of their ids or,
+// where filters need it, most likely first.
+func (s *Sampler) rank(logits []float32, list []candidate) []candidate {
 	k := len(logits)
 	if s.TopK > 0 {
 		k = min(k, s.TopK)
 	}
-	s.candidates = s.candidates[:0]
 	if k == len(logits) {
 		for i, x := range logits {
-			s.candidates = append(s.candidates, candidate{id: int32(i), logit: x})
+			list = append(list, candidate{id: int32(i), logit: x})
 		}
 		if s.TopP > 0 && s.TopP < 1 { // only the nucleus needs the order
-			slices.SortFunc(s.candidates, byLogit)
+			slices.SortFunc(list, byLogit)
 		}
-		return s.candidates
+		return list
 	}
 	// A buffer of 2k, cut back to the best k whenever it is full, keeps this near
 	// linear for the small k that people use.
 	floor := float32(math.Inf(-1))
 	for i, x := range logits {
-		if len(s.candidates) >= 2*k {
-			slices.SortFunc(s.candidates, byLogit)
-			s.candidates = s.candidates[:k]
-			floor = s.candidates[k-1].logit
+		if len(list) >= 2*k {
+			slices.SortFunc(list, byLogit)
+			list = list[:k]
+			floor = list[k-1].logit
 		}
-		if x > floor || len(s.candidates) < k {
-			s.candidates = append(s.candidates, candidate{id: int32(i), logit: x})
+		if x > floor || len(list) < k {
+			list = append(list, candidate{id: int32(i), logit: x})
 		}
 	}
-	slices.SortFunc(s.candidates, byLogit)
-	return s.candidates[:min(k, len(s.candidates))]
+	slices.SortFunc(list, byLogit)
+	return list[:min(k, len(list))]
 }
 
 // cut applies TopP and MinP, whose probabilities are those before the temperature.
@@ -172,7 +293,7 @@ func Logprobs(logits []float32, id int32, k int) (own float32, top []Alternative
 	norm := float64(most) + math.Log(sum)
 	if k > 0 {
 		s := Sampler{Sampling: Sampling{TopK: k}}
-		c := s.rank(logits)
+		c := s.rank(logits, nil)
 		if k >= len(logits) { // rank leaves them as they are
 			slices.SortFunc(c, byLogit)
 		}

@@ -26,7 +26,7 @@ func TestTopKKeepsTheBest(t *testing.T) {
 		want := slices.Clone(l)
 		slices.SortFunc(want, func(a, b float32) int { return int(math.Copysign(1, float64(b-a))) })
 		var got []float32
-		for _, c := range s.rank(l) {
+		for _, c := range s.rank(l, nil) {
 			got = append(got, c.logit)
 		}
 		if k < len(l) {

@@ -1,5 +1,7 @@
 package draft
 
+import "math/bits"
+
 // Allowance is the share of the time of plain decoding that guesses may lose.
 const Allowance = 0.01
 
@@ -16,21 +18,35 @@ const (
 // Guess is what is proposed for one sequence in a step.
 type Guess struct {
 	Rates  *Rates
-	Agreed int  // tokens before it that speak for it
-	Model  bool // it is a model's, for which nothing has to agree
-	Tokens int  // how many are proposed
-	Take   int  // how many shall be verified
+	Agreed int // tokens before it that speak for it
+	Tokens int // how many there are, or may be
+	Take   int // how many shall be verified
+
+	// Of what a model guesses, a token after the other and only those that are wanted.
+	Model   bool
+	Sampled bool      // drawn, and not the most likely ones
+	Made    int       // how many are made: these are verified in any case
+	Sure    []float64 // how sure the model is of each, of one more than are made where it has come so far: the logarithm of the odds
+	Behind  int       // tokens that it computes before it can make the next of which nothing is in Sure
 
 	survives float64 // how probable it is that one more than Take are all right
 }
 
-// class is what the guess's tokens are counted with: by length of agreement, or by how many
-// a model has guessed before.
+// class is what the guess's tokens are counted with: by length of agreement, or by how sure a
+// model is.
 func (g *Guess) class(i int) int {
 	n := g.Agreed + i
 	switch {
+	case g.Model && i < len(g.Sure):
+		class := g.anySure() + 1
+		for _, least := range sure {
+			if g.Sure[i] >= least {
+				class++
+			}
+		}
+		return class
 	case g.Model:
-		return firstOfModel + min(i, classes-1-firstOfModel)
+		return g.anySure()
 	case n <= 3:
 		return n
 	case n <= 5:
@@ -43,13 +59,31 @@ func (g *Guess) class(i int) int {
 	return 7
 }
 
+// anySure is the class of a model's guesses all together.
+func (g *Guess) anySure() int {
+	if g.Sampled {
+		return looked + modelled
+	}
+	return looked
+}
+
+// sure are the logarithms of odds from where a model counts as surer.
+var sure = [...]float64{0.5, 1, 2, 3, 5}
+
+// The classes: of guesses that were looked up, of a model's most likely tokens and of those
+// that it draws, first of all of these and then by how sure it is.
 const (
-	firstOfModel = 8
-	classes      = 12
+	looked   = 8
+	modelled = 1 + 1 + len(sure)
+	classes  = looked + 2*modelled
 )
 
 // atFirst is how probable it is that a guess is right before any was verified.
-var atFirst = [classes]float64{0.35, 0.5, 0.6, 0.6, 0.7, 0.8, 0.85, 0.9, 0.7, 0.7, 0.7, 0.7}
+var atFirst = [classes]float64{
+	0.35, 0.5, 0.6, 0.6, 0.7, 0.8, 0.85, 0.9,
+	0.7, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95,
+	0.7, 0.6, 0.65, 0.7, 0.8, 0.9, 0.95,
+}
 
 // Rates count how often guesses were right, each after those before it were.
 type Rates struct{ right, verified [classes]float64 }
@@ -67,12 +101,16 @@ type Budget struct {
 	all   Rates
 	plain curve // seconds of a step of so many sequences that bring a token each
 	mixed curve // of a step of so many tokens, guesses among them
+	model scale // of a step of the model that guesses
 
 	balance float64 // seconds that may be lost
+	spent   float64 // seconds of the model for the step that comes
 	begun   bool
-	since   int // steps with guesses since one without
-	refused int // steps whose guesses were not worthwhile
+	trying  bool // guesses that are not worthwhile are made for that step
+	since   int  // steps with guesses since one without
+	refused int  // steps whose guesses were not worthwhile
 	order   []int
+	levels  []int // by steps of the model to come: tokens
 }
 
 // NewBudget returns one for steps of at most so many tokens.
@@ -134,6 +172,59 @@ func (l *line) seconds(tokens int) float64 {
 	return l.at + l.per*float64(tokens-l.n)
 }
 
+// scale is seconds by tokens, kept at powers of two: for steps of up to whole prompts.
+type scale [32]float64
+
+// place returns the power of two that is not above a number of tokens, and how far this is on
+// the way to the next.
+func place(tokens int) (power int, way float64) {
+	power = bits.Len(uint(tokens)) - 1
+	return power, float64(tokens)/float64(int(1)<<power) - 1
+}
+
+// seconds returns what a step of so many tokens takes: 0 of none, and before any was measured.
+func (s *scale) seconds(tokens int) float64 {
+	if tokens == 0 {
+		return 0
+	}
+	i, way := place(tokens)
+	return s.point(i)*(1-way) + s.point(i+1)*way
+}
+
+// point returns the seconds at a power of two: where they were not measured, as many times
+// those of the next lower one as it has tokens, or those of the next higher one.
+func (s *scale) point(i int) float64 {
+	for below := i; below >= 0; below-- {
+		if s[below] > 0 {
+			return s[below] * float64(int(1)<<(i-below))
+		}
+	}
+	for _, above := range s[i:] {
+		if above > 0 {
+			return above
+		}
+	}
+	return 0
+}
+
+// add takes a measurement.
+func (s *scale) add(tokens int, seconds float64) {
+	if tokens < 1 || seconds <= 0 {
+		return
+	}
+	i, way := place(tokens)
+	was := s.seconds(tokens)
+	if was == 0 || s[i] == 0 && way == 0 {
+		s[i] = seconds / (1 + way)
+		return
+	}
+	by := 0.3 * (seconds - was) / was
+	if seconds > was {
+		by = 0.1 * (min(seconds, 2*was) - was) / was
+	}
+	s[i], s[i+1] = s.point(i)*(1+by*(1-way)), s.point(i+1)*(1+by*way)
+}
+
 // rate returns how probable it is that a guess is right, when those before it are.
 func (b *Budget) rate(r *Rates, class int) float64 {
 	others := (b.all.right[class] + doubt*atFirst[class]) / (b.all.verified[class] + doubt)
@@ -141,22 +232,30 @@ func (b *Budget) rate(r *Rates, class int) float64 {
 }
 
 // Choose sets how many of the guesses are verified in a step in which so many sequences bring
-// a token each, of all together at most so many, and returns their sum.
+// a token each, of all together at most so many, and returns their sum. Where more of a model's
+// are taken than it has made, it makes one more of each of these, and Choose is asked again.
 func (b *Budget) Choose(decoding int, guesses []Guess, most int) int {
+	made, brought := 0, float64(decoding)
 	for i := range guesses {
 		g := &guesses[i]
 		g.Take, g.survives = 0, b.rate(g.Rates, g.class(0))
+		for g.Take < g.Made {
+			brought += b.take(g)
+		}
+		made += g.Made
 	}
-	if decoding < 1 || decoding >= len(b.plain) || b.plain[decoding] == 0 {
-		return 0
+	if decoding < 1 || decoding >= len(b.plain) || b.plain[decoding] == 0 || made == 0 && b.since >= stale {
+		return made
 	}
-	plain := b.plain[decoding]
-	if b.since >= stale {
-		return 0
+	plain, steps, drafting := b.plain[decoding], b.lineFrom(decoding), b.spent
+	value := func(brought, seconds float64) float64 { return brought * plain / (seconds * float64(decoding)) }
+	best, highest := made, 0.0
+	if made > 0 || b.spent > 0 && !b.trying {
+		highest = value(brought, steps.seconds(decoding+made)+drafting)
 	}
 	b.order = b.order[:0]
-	steps, brought, best, highest := b.lineFrom(decoding), float64(decoding), 0, 0.0
-	for n := 1; n <= min(most, b.known(decoding)); n++ {
+	clear(b.levels)
+	for n := made + 1; n <= min(most, b.known(decoding)); n++ {
 		next, survives := -1, hopeless
 		for i := range guesses {
 			if g := &guesses[i]; g.Take < g.Tokens && g.survives > survives {
@@ -166,31 +265,64 @@ func (b *Budget) Choose(decoding int, guesses []Guess, most int) int {
 		if next < 0 {
 			break
 		}
-		g := &guesses[next]
-		g.Take++
-		g.survives *= b.rate(g.Rates, g.class(g.Take))
+		drafting += b.makes(&guesses[next])
+		brought += b.take(&guesses[next])
 		b.order = append(b.order, next)
-		brought += survives
-		seconds := steps.seconds(decoding + n)
+		seconds := steps.seconds(decoding+n) + drafting
 		if seconds-plain > b.balance/2 { // which is lost when all are wrong; the rest is for another time
 			break
 		}
-		if value := brought * plain / (seconds * float64(decoding)); value > highest {
+		if value := value(brought, seconds); value > highest {
 			best, highest = n, value
 		}
 	}
-	if best > 0 && highest < worthwhile {
+	if best > 0 && b.spent == 0 && highest < worthwhile {
 		if b.refused++; b.refused < curious {
 			best = 0
+		} else {
+			b.trying = true
 		}
 	}
-	for _, i := range b.order[best:] {
+	for _, i := range b.order[best-made:] {
 		guesses[i].Take--
 	}
 	if best > 0 {
 		b.refused = 0
 	}
 	return best
+}
+
+// take takes one more of a guess, and returns how probable it is that it brings a token.
+func (b *Budget) take(g *Guess) (survives float64) {
+	survives = g.survives
+	g.Take++
+	g.survives *= b.rate(g.Rates, g.class(g.Take))
+	return survives
+}
+
+// makes returns the seconds that a model takes to make one more of a guess than it takes to
+// make those that were taken of all: sequences share the model's steps.
+func (b *Budget) makes(g *Guess) float64 {
+	step := g.Take - len(g.Sure)
+	if !g.Model || step < 0 {
+		return 0
+	}
+	tokens := 1
+	if step == 0 {
+		tokens = g.Behind
+	}
+	for len(b.levels) <= step {
+		b.levels = append(b.levels, 0)
+	}
+	before := b.levels[step]
+	b.levels[step] += tokens
+	return b.model.seconds(before+tokens) - b.model.seconds(before)
+}
+
+// Likelier reports whether the first token of one guess is right more often than that of
+// another.
+func (b *Budget) Likelier(one, other *Guess) bool {
+	return b.rate(one.Rates, one.class(0)) > b.rate(other.Rates, other.class(0))
 }
 
 // known returns how many guesses a step may have whose time can be told from what was
@@ -206,14 +338,35 @@ func (b *Budget) known(decoding int) int {
 // Verified tells how many of the guesses that were taken were right.
 func (b *Budget) Verified(g *Guess, right int) {
 	for i := range min(right+1, g.Take) {
-		b.all.add(g.class(i), i < right)
-		g.Rates.add(g.class(i), i < right)
+		b.count(g, g.class(i), i < right)
+		if g.Model {
+			b.count(g, g.anySure(), i < right)
+		}
 	}
+}
+
+func (b *Budget) count(g *Guess, class int, right bool) {
+	b.all.add(class, right)
+	g.Rates.add(class, right)
 }
 
 // Measured tells what a step took of so many tokens of one sequence, with a row of logits
 // each, before there was anything to decode.
 func (b *Budget) Measured(tokens int, seconds float64) { b.mixed.add(tokens, seconds) }
+
+// MeasuredModel is Measured for a step of the model that guesses.
+func (b *Budget) MeasuredModel(tokens int, seconds float64) { b.model.add(tokens, seconds) }
+
+// Made tells what the model that guesses took to compute so many tokens, for guesses of the
+// step that comes.
+func (b *Budget) Made(tokens int, seconds float64) {
+	if was := b.model.seconds(tokens); was > 0 {
+		b.spent += min(seconds, 2*was) // more than that is not its own
+	} else {
+		b.spent += seconds
+	}
+	b.model.add(tokens, seconds)
+}
 
 // Plain tells what a step took of so many sequences that brought a token each and nothing
 // else.
@@ -230,24 +383,25 @@ func (b *Budget) Plain(decoding int, seconds float64) {
 // each and the others were guesses, and how many came of it. Where prompts were in the step
 // too, the time says nothing: then it is 0.
 func (b *Budget) Drafted(decoding, tokens, came int, seconds float64) {
-	plain := b.plain[decoding]
 	if seconds > 0 {
 		b.since++
-		if was := b.mixed[tokens]; was > 0 {
-			b.mixed.add(tokens, seconds)
+		was := b.mixed[tokens]
+		b.mixed.add(tokens, seconds)
+		if was > 0 {
 			seconds = min(seconds, 2*was) // more than that is not the step's own
-		} else {
-			b.mixed.add(tokens, seconds)
 		}
 	} else {
 		steps := b.lineFrom(decoding)
 		seconds = steps.seconds(tokens)
 	}
-	b.save(plain*float64(came)/float64(decoding)-seconds, decoding)
+	b.save(b.plain[decoding]*float64(came)/float64(decoding)-seconds, decoding)
 }
 
+// save adds what a step of so many sequences has gained to the balance, less what was spent
+// for it.
 func (b *Budget) save(seconds float64, decoding int) {
 	if decoding < len(b.plain) {
-		b.balance = min(b.balance+seconds, saved*b.plain[decoding])
+		b.balance = min(b.balance+seconds-b.spent, saved*b.plain[decoding])
 	}
+	b.spent, b.trying = 0, false
 }

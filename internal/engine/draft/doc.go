@@ -12,11 +12,14 @@
 //	ids, agreed := text.Propose(buf, 16) // and how many tokens speak for it
 //	text.End()
 //
-// A [Budget] decides. A guess is right the more often the longer the texts agree before it,
-// so it counts by length of agreement, of each sequence and of all, and from that has the
-// probability that a row's guesses survive. It measures what steps of so many tokens take.
-// Of the guesses of all sequences it takes those that bring most tokens a second, and none
-// where plain decoding brings as many.
+// A [Budget] decides. A guess is right the more often the longer the texts agree before it, or
+// the surer a model is of it, so it counts by these, of each sequence and of all, and from that
+// has the probability that a row's guesses survive. It measures what steps of so many tokens
+// take. Of the guesses of all sequences it takes those that bring most tokens a second, and
+// none where plain decoding brings as many.
+//
+// A model's guesses cost its own time. It makes a token of each sequence at once, and only as
+// long as the next is worth that: [Budget.Choose] is asked before each.
 //
 // Laws:
 //
@@ -25,5 +28,6 @@
 //     tokens, salts by [Salts]; the oldest goes.
 //   - What guessing loses against plain decoding, by the budget's own measure, is never more
 //     than [Allowance] of the time, and a step of plain decoding to begin with.
+//   - What a model has made is verified, and so decided upon before it is made.
 //   - In the steady state nothing is allocated.
 package draft
