@@ -44,7 +44,11 @@ number), "n" (default 128), "temp" (default 0), "top_k", "top_p", "min_p", "seed
 
 A line that is wrong is answered by one with "error", and the others go on. Where --out
 has answers already, their lines are skipped, so that a run that was cut off goes on;
-lines that ended with errors are tried again.`,
+lines that ended with errors are tried again.
+
+With --speculate ngram or a --draft model, tokens are guessed and verified several in a
+step, as many as make it faster. Greedy answers are the same; of a draft, those that are
+drawn are others, as likely.`,
 		Example: `  smelt batch model.gguf --in requests.jsonl --out answers.jsonl --parallel 16
   echo '{"prompt": "Once upon a time", "n": 20}' | smelt batch model.gguf`,
 		Args: modelArg,
@@ -58,7 +62,7 @@ lines that ended with errors are tried again.`,
 	flags.IntVar(&parallel, "parallel", smelt.DefaultSequences, "most requests at once")
 	flags.Int64Var(&cacheBytes, "cache-bytes", 0, "size of the cache (default: as many whole contexts, at most half of the free memory)")
 	flags.StringVar(&speculate, "speculate", smelt.SpeculateOff, "how tokens are guessed: ngram (by what stands elsewhere in the text, and in other answers) or off")
-	flags.StringVar(&draft, "draft", "", "a model that guesses tokens; so far, none")
+	flags.StringVar(&draft, "draft", "", "a smaller model of the same vocabulary that guesses tokens")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if compile.help(cmd) {
 			return nil
@@ -70,8 +74,6 @@ lines that ended with errors are tried again.`,
 			return usagef("--cache-bytes %d: want 0 or more", cacheBytes)
 		case speculate != smelt.SpeculateOff && speculate != smelt.SpeculateNgram:
 			return usagef("--speculate %s: want ngram or off", speculate)
-		case draft != "":
-			return usagef("--draft %s: %w", draft, smelt.ErrNoDrafts)
 		case in == "-" && isTerminal(cmd.InOrStdin()):
 			return usagef("--in F.jsonl is missing")
 		}
@@ -79,7 +81,7 @@ lines that ended with errors are tried again.`,
 		if !isPlan(args[0]) || cmd.Flags().Changed("parallel") {
 			o.Sequences = parallel
 		}
-		compile.sequences, compile.paged, compile.guesses = parallel, true, speculate != smelt.SpeculateOff
+		compile.sequences, compile.paged, compile.guesses = parallel, true, speculate != smelt.SpeculateOff || draft != ""
 		p, err := openProgram(cmd, args[0], &compile, &device)
 		if err != nil {
 			return err
@@ -100,6 +102,17 @@ lines that ended with errors are tried again.`,
 			return fmt.Errorf("%s: %w", args[0], err)
 		}
 		defer l.Close()
+		if draft != "" {
+			p, err := draftProgram(cmd, draft, compile, &device)
+			if err != nil {
+				return fmt.Errorf("--draft: %w", err)
+			}
+			defer p.Close()
+			if o.Draft, err = load(cmd, p, &device); err != nil {
+				return fmt.Errorf("--draft %s: %w", draft, err)
+			}
+			defer o.Draft.Close()
+		}
 		e, err := l.NewEngine(o)
 		if err != nil {
 			return fmt.Errorf("%s: %w", args[0], err)

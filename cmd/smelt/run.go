@@ -201,6 +201,25 @@ func openProgram(cmd *cobra.Command, path string, compile *compileFlags, device 
 	return p, nil
 }
 
+// draftProgram compiles a draft for the device and as the model is compiled that it is for, or
+// loads it where it is a plan.
+func draftProgram(cmd *cobra.Command, path string, compile compileFlags, device *deviceFlags) (*smelt.Program, error) {
+	compile.guesses, compile.debug = false, ""
+	opts, err := compile.options(cmd.ErrOrStderr())
+	if err == nil {
+		err = device.resolve(&opts)
+	}
+	if err != nil {
+		return nil, err
+	}
+	opts.Tuning, _ = smelt.LoadTuning(smelt.Device{Name: device.device, Threads: device.threads}) // what is wrong with it was told
+	p, err := program(path, opts, "", "")
+	if err == nil && !p.Model().HasWeights() {
+		err = fmt.Errorf("%s: %w", path, smelt.ErrNoWeights)
+	}
+	return p, err
+}
+
 // hintDevice adds what would work to an error about a device that is the wrong one for
 // a program, or that is not there.
 func hintDevice(p *smelt.Program, err error) error {
