@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/samber/lo"
+
 	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/lower"
@@ -158,14 +160,22 @@ func (m *Model) Compile(opts Options) (*Program, error) {
 		return nil, err
 	}
 	p := &Program{model: m, options: opts}
-	var target *ir.Target
+	target, err := opts.target(lower.DecodeTokens)
+	if err != nil {
+		return nil, err
+	}
 	for i := range phases {
-		r := &phases[i]
-		var report *passes.Report
-		if target, report, err = opts.optimise(r, source); err != nil {
+		r, from := &phases[i], source
+		if r.MaxC > 0 {
+			if from, err = copying(source); err != nil {
+				return nil, err
+			}
+		}
+		report, err := opts.optimise(r, from)
+		if err != nil {
 			return nil, fmt.Errorf("compiling %s for %s: %w", m.name, r.Name, err)
 		}
-		p.Stages = append(p.Stages, Stages{r.Name, source, r.Func, report})
+		p.Stages = append(p.Stages, Stages{r.Name, from, r.Func, report})
 	}
 	if p.Plan, err = lower.Lower(m.name, phases, target, opts.lowering()); err != nil {
 		return nil, err
@@ -180,13 +190,10 @@ func (o *Options) lowering() lower.Options {
 }
 
 // optimise makes the graph of one phase from the source graph.
-func (o *Options) optimise(r *lower.Range, source *ir.Func) (*ir.Target, *passes.Report, error) {
+func (o *Options) optimise(r *lower.Range, source *ir.Func) (*passes.Report, error) {
 	target, err := o.target(r.MaxT)
 	if err != nil {
-		return nil, nil, err
-	}
-	if o.Act != ir.Invalid {
-		target.Act = o.Act
+		return nil, err
 	}
 	target.OneEach = r.Longest.Max == 1
 	target.Rows = min(int64(o.Sequences), r.MaxT)
@@ -195,10 +202,20 @@ func (o *Options) optimise(r *lower.Range, source *ir.Func) (*ir.Target, *passes
 	if o.Observer != nil {
 		observer = func(pass string, f *ir.Func) { o.Observer(r.Name, pass, f) }
 	}
-	report, err := passes.Compile(r.Func, target, passes.Options{
+	return passes.Compile(r.Func, target, passes.Options{
 		Level: o.Level, Disabled: o.Disabled, Debug: o.Debug, Output: o.DebugOutput, Observer: observer,
 	})
-	return target, report, err
+}
+
+// copying returns the graph that copies blocks of all caches of a source graph.
+func copying(source *ir.Func) (*ir.Func, error) {
+	caches := lo.Filter(source.Values, func(v *ir.Value, _ int) bool { return v.Op == ir.OpCache })
+	c := caches[0].Type.Cache // of all layers the same but for heads
+	return ir.Build(source.Name, nil, ir.Options{KV: c.DType, Block: c.Block}, func(b *ir.Builder) {
+		for _, v := range caches {
+			b.Layer(v.Layer, func() { b.CopyBlocks(b.Cache(v.Type.Cache.KVHeads, v.Type.Cache.Head)) })
+		}
+	})
 }
 
 // chooseNext makes a graph that returns logits return the most likely token of each
@@ -223,6 +240,7 @@ func (o *Options) target(maxTokens int64) (*ir.Target, error) {
 	if err != nil {
 		return nil, err
 	}
+	t.Act = cmp.Or(o.Act, t.Act)
 	chip, err := o.chip()
 	if err != nil {
 		return nil, err
@@ -259,7 +277,8 @@ func (o *Options) chip() (*lower.Chip, error) {
 // token, "batch" one token of each of several sequences, and "prefill" whatever has more
 // than one token of a sequence in it. Few tokens have kernels of their own, so that there
 // are batches of few sequences and of many, and prompts of few tokens. A target that splits attention over long
-// contexts gets two phases, the second for these, of each that decodes.
+// contexts gets two phases, the second for these, of each that decodes. Where a block of the
+// cache may be that of several sequences, "copy" copies some before a step writes there.
 func ranges(opts Options) ([]lower.Range, error) {
 	target, err := opts.target(lower.DecodeTokens)
 	if err != nil {
@@ -297,6 +316,9 @@ func ranges(opts Options) ([]lower.Range, error) {
 			least = most + 1
 		}
 	}
+	if opts.Block < opts.Context || opts.Sequences > 1 {
+		phases = append(phases, lower.Range{Name: "copy", MaxC: sequences, MaxContext: context})
+	}
 	return phases, nil
 }
 
@@ -323,7 +345,7 @@ func (m *Model) defaults(opts *Options) error {
 		return err
 	}
 	if opts.Debug.XSplit {
-		if err := lower.CheckXSplit(cmp.Or(opts.Act, target.Act), opts.KV, opts.Block); err != nil {
+		if err := lower.CheckXSplit(target.Act, opts.KV, opts.Block); err != nil {
 			return err
 		}
 		if opts.Level == 0 {

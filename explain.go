@@ -97,7 +97,8 @@ type StageSummary struct {
 	Ops    map[string]int `json:"ops"`
 }
 
-// Explain sums up one phase, "prefill" or "decode": the one that [Program.Phase] returns.
+// Explain sums up one phase, "prefill", "decode" or "copy": the one that [Program.Phase]
+// returns.
 func (p *Program) Explain(phase string, sequences ...int) (*Explanation, error) {
 	ph, stages, err := p.Phase(phase, sequences...)
 	if err != nil {
@@ -143,7 +144,7 @@ func (p *Program) Explain(phase string, sequences ...int) (*Explanation, error) 
 		t := &p.Plan.Tensors[i]
 		e.WeightBytes += t.DType.Bytes(t.Elements())
 	}
-	e.CacheBytes = cacheBytes(p.Plan, &ph.Bounds) * ph.Bounds[ir.B]
+	e.CacheBytes = cacheBytes(p.Plan, &ph.Bounds) * max(ph.Bounds[ir.B], ph.Bounds[ir.C])
 	return e, nil
 }
 
@@ -259,7 +260,10 @@ func (p *Program) costWithout(stages *Stages, chip *lower.Chip, rules ...string)
 	}
 	at := slices.IndexFunc(p.Stages, func(of Stages) bool { return of.Fused == stages.Fused })
 	r := phases[at : at+1]
-	target, _, err := opts.optimise(&r[0], stages.Source)
+	if _, err := opts.optimise(&r[0], stages.Source); err != nil {
+		return cost, err
+	}
+	target, err := opts.target(lower.DecodeTokens)
 	if err != nil {
 		return cost, err
 	}

@@ -128,10 +128,10 @@ func TestReach(t *testing.T) {
 		}
 	}
 	take(reach{"llama3.2-1b", "", smelt.Options{Target: "metal", Level: 1, Context: 512, Products: func(p lower.Product) bool { return true }}})
-	for _, sequences := range []int{2, 16} {
+	for sequences, kv := range map[int]ir.DType{2: ir.Q8_0, 16: ir.F16} {
 		for _, name := range []string{"llama3.2-1b", "clamped"} {
 			take(reach{name, "attention_write/off", smelt.Options{Target: "metal", Level: 1, Context: 2048, Sequences: sequences}})
-			take(reach{name, "", smelt.Options{Target: "metal", Level: 1, Context: 512, Sequences: sequences, Rows: 64, SameBits: sequences == 2}})
+			take(reach{name, "", smelt.Options{Target: "metal", Level: 1, KV: kv, Context: 512, Sequences: sequences, Rows: 64, SameBits: sequences == 2}})
 		}
 	}
 	all := kernels.All()

@@ -155,6 +155,7 @@ const (
 	ContextLens = "context_lens" // [B] keys of each sequence, this step's included
 	BlockTable  = "block_table"  // [B,NB] cache blocks of each sequence
 	LogitRows   = "logit_rows"   // [R] tokens that the head computes logits for
+	Copies      = "copies"       // [C,2] cache blocks: one that is copied, and the one that becomes its copy
 )
 
 // inputShapes gives every per-step input its shape.
@@ -166,6 +167,7 @@ var inputShapes = map[string]Shape{
 	ContextLens: {Var(B)},
 	BlockTable:  {Var(B), Var(NB)},
 	LogitRows:   {Var(R)},
+	Copies:      {Var(C), Const(2)},
 }
 
 // Input returns a per-step input by name.
@@ -255,6 +257,17 @@ func (b *Builder) CacheWrite(cache, k, v *Value) *Value {
 		b.Fail("%s is not the newest version of the layer's cache", cache)
 	}
 	next := b.emit(OpCacheWrite, nil, cache, k, v, b.Input(Slots))
+	b.caches[b.layer] = next
+	return next
+}
+
+// CopyBlocks copies blocks of the layer's cache, as Copies says, and returns the cache that
+// has them twice.
+func (b *Builder) CopyBlocks(cache *Value) *Value {
+	if cache == nil || b.layer == NoLayer || b.layer >= len(b.caches) || b.caches[b.layer] != cache {
+		b.Fail("%s is not the newest version of the layer's cache", cache)
+	}
+	next := b.emit(OpCopyBlocks, nil, cache, b.Input(Copies))
 	b.caches[b.layer] = next
 	return next
 }

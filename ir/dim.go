@@ -18,13 +18,14 @@ const (
 	R               // rows that the head computes logits for
 	NB              // cache blocks in a sequence's block table
 	Smax            // a bound on the context length; for grids and buffers, never for masks
+	C               // cache blocks that are copied, by steps that do nothing else
 	numSyms
 )
 
 // NumSyms is the length of Sizes.
 const NumSyms = int(numSyms)
 
-var symNames = [numSyms]string{"T", "B", "R", "NB", "Smax"}
+var symNames = [numSyms]string{"T", "B", "R", "NB", "Smax", "C"}
 
 // String returns the symbol's name.
 func (s Sym) String() string {

@@ -6,8 +6,8 @@
 // inputs and caches are values without operands.
 //
 // Sizes that differ from step to step are symbols (T tokens, B sequences, R rows
-// of logits, NB blocks, Smax as a bound on the context); a [Dim] is a constant, a
-// product of symbols, or such a product plus a constant. The tokens of a step are
+// of logits, NB blocks, Smax as a bound on the context, C blocks that are copied); a
+// [Dim] is a constant, a product of symbols, or such a product plus a constant. The tokens of a step are
 // packed: activations are [T, …] with no batch axis, and what belongs to which
 // sequence is data, in the inputs positions, slots, cu_seqlens, context_lens and
 // block_table.

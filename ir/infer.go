@@ -361,6 +361,14 @@ func inferCacheWrite(in []*Value, _ any, _ Type) (Type, error) {
 	return StateOf(c), ints(in, 3, "slots", Var(T))
 }
 
+func inferCopyBlocks(in []*Value, _ any, _ Type) (Type, error) {
+	c, err := cacheOf(in, 0)
+	if err != nil {
+		return Type{}, err
+	}
+	return StateOf(c), ints(in, 1, "copies", Var(C), Const(2))
+}
+
 // contextRows is the number of rows of a cache read: B·Smax.
 func contextRows() Dim {
 	n, _ := Var(B).Times(Var(Smax))

@@ -25,6 +25,7 @@ const (
 	OpRope
 	OpCacheWrite
 	OpCacheRead
+	OpCopyBlocks
 	OpRepeatKV
 	OpMatmul
 	OpScale
@@ -100,6 +101,8 @@ func init() {
 			doc: "cache, k[T,KV,D], v[T,KV,D], slots[T] → cache: k and v of every token stored at its slot"},
 		OpCacheRead: {name: "cache_read", category: CacheOps, float: true, min: 3, max: 3, attr: CacheReadAttr{}, stage: Source, free: true, infer: inferCacheRead,
 			doc: "cache, context_lens[B], block_table[B,NB] → [B*Smax,KV,D]: row b·Smax+j is key j of sequence b, zero from context_lens[b] on"},
+		OpCopyBlocks: {name: "copy_blocks", category: CacheOps, min: 2, max: 2, stage: Source, writes: 1, infer: inferCopyBlocks,
+			doc: "cache, copies[C,2] → cache: block copies[i,1] holds what block copies[i,0] does; none is in both columns, or twice in the second"},
 		OpRepeatKV: {name: "repeat_kv", category: AttentionOps, shares: 1, min: 1, max: 1, attr: RepeatAttr{}, stage: Source, free: true, infer: inferRepeat, doc: "x[S,KV,D] → [S,KV·N,D]: each head N times in a row"},
 		OpMatmul:   {name: "matmul", category: ProductOps, work: flops(2), shares: 3, float: true, min: 2, max: 2, attr: MatmulAttr{}, stage: Source, free: true, infer: inferMatmul, doc: "a[H,m,k], b[H,k,n] (or [H,n,k] if TransB) → [H,m,n]"},
 		OpScale:    {name: "scale", work: flops(1), shares: 1, min: 1, max: 1, attr: ScaleAttr{}, stage: Source, free: true, infer: inferScale, doc: "x · Value"},

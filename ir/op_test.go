@@ -11,7 +11,7 @@ import (
 // Source ops that compute have their work in the table; what moves, stores or is made of
 // other ops has none.
 func TestWork(t *testing.T) {
-	still := map[ir.Op]bool{ir.OpEmbed: true, ir.OpGatherRows: true, ir.OpCacheWrite: true, ir.OpCacheRead: true, ir.OpRepeatKV: true}
+	still := map[ir.Op]bool{ir.OpEmbed: true, ir.OpGatherRows: true, ir.OpCacheWrite: true, ir.OpCacheRead: true, ir.OpCopyBlocks: true, ir.OpRepeatKV: true}
 	for op := ir.OpInput; int(op) < ir.NumOps; op++ {
 		computes := op.Stage() == ir.Source && !op.IsLeaf() && !still[op] && op.Category() != ir.MoveOps
 		require.Equal(t, computes, op.Work(ir.ActivationAttr{Activation: ir.SiLU}) > 0, op)

@@ -34,6 +34,7 @@ const start = `
   v21 = linear v9 v20 : f32[T,32]
   v22 = reshape v21 : f32[T,2,16]
   v23 = weight {name="slopes"} : f32[4]
+  v24 = input {name="copies"} : i32[C,2]
 `
 
 // rope is an attribute that fits heads of 16.
@@ -117,6 +118,11 @@ func TestInfer(t *testing.T) {
 		{line: `cache_write v15 v1 v22 v3`, typ: "cache<f16,2,16,32>", fails: "k (v1) is i32[T], want rank 3"},
 		{line: `cache_write v15 v22 v22 v7`, typ: "cache<f16,2,16,32>", fails: "slots (v7) is i32[R], want i32[T]"},
 		{line: `cache_write v9 v22 v22 v3`, typ: "cache<f16,2,16,32>", fails: "operand 0 (v9) is f32[T,64], not a cache"},
+
+		{line: `copy_blocks v15 v24`, typ: "cache<f16,2,16,32>"},
+		{line: `copy_blocks v15 v24`, typ: "cache<f16,2,16,16>", fails: "the type should be cache<f16,2,16,32>"},
+		{line: `copy_blocks v15 v6`, typ: "cache<f16,2,16,32>", fails: "copies (v6) is i32[B,NB], want i32[C,2]"},
+		{line: `copy_blocks v24 v24`, typ: "cache<f16,2,16,32>", fails: "operand 0 (v24) is i32[C,2], not a cache"},
 
 		{line: `cache_read v15 v5 v6 {values=true}`, typ: "f32[B*Smax,2,16]"},
 		{line: `cache_read v15 v6 v6 {}`, typ: "f32[B*Smax,2,16]", fails: "context_lens (v6) is i32[B,NB], want i32[B]"},

@@ -397,6 +397,15 @@ enum smelt_cache_read_buffer {
     SMELT_CACHE_READ_PARAMS = 4,
 };
 
+enum smelt_copy_blocks_buffer {
+    SMELT_COPY_BLOCKS_K_FROM = 0,
+    SMELT_COPY_BLOCKS_V_FROM = 1,
+    SMELT_COPY_BLOCKS_PAIRS = 2,
+    SMELT_COPY_BLOCKS_K_CACHE = 3,
+    SMELT_COPY_BLOCKS_V_CACHE = 4,
+    SMELT_COPY_BLOCKS_PARAMS = 5,
+};
+
 enum smelt_paged_attention_v1_buffer {
     SMELT_PAGED_ATTENTION_V1_Q = 0,
     SMELT_PAGED_ATTENTION_V1_K_CACHE = 1,
@@ -470,15 +479,6 @@ enum smelt_reshape_and_cache_buffer {
     SMELT_RESHAPE_AND_CACHE_K_CACHE = 3,
     SMELT_RESHAPE_AND_CACHE_V_CACHE = 4,
     SMELT_RESHAPE_AND_CACHE_PARAMS = 5,
-};
-
-enum smelt_copy_blocks_buffer {
-    SMELT_COPY_BLOCKS_K_FROM = 0,
-    SMELT_COPY_BLOCKS_V_FROM = 1,
-    SMELT_COPY_BLOCKS_PAIRS = 2,
-    SMELT_COPY_BLOCKS_K_CACHE = 3,
-    SMELT_COPY_BLOCKS_V_CACHE = 4,
-    SMELT_COPY_BLOCKS_PARAMS = 5,
 };
 
 enum smelt_repeat_kv_buffer {

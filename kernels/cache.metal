@@ -1,4 +1,4 @@
-// Writing and reading the KV cache on their own, for the source stage.
+// Writing, reading and copying the KV cache on their own.
 #include <metal_stdlib>
 #include "params.h"
 #include "paged.h"
@@ -72,6 +72,44 @@ kernel void cache_read(device const C *cache [[buffer(0)]],          // [blocks,
     out[ulong(row) * width + e] = v;
 }
 
+// copy_four moves four elements as they are.
+template <typename C> inline void copy_four(device C *cache, ulong to, device const C *other, ulong from) {
+    for (uint i = 0; i < 4; i++)
+        cache[to + i] = other[from + i];
+}
+inline void copy_four(device CacheBlock *cache, ulong to, device const CacheBlock *other, ulong from) {
+    device CacheBlock *b = cache + to / 32;
+    device const CacheBlock *a = other + from / 32;
+    for (uint i = from % 32; i < from % 32 + 4; i++)
+        b->qs[i] = a->qs[i];
+    if (from % 32 == 0)
+        b->d = a->d;
+}
+
+// copy_blocks copies whole blocks of both caches, whatever their layout, for sequences that
+// share a prefix until one of them writes (after vLLM's kernel of that name). A pair is (from,
+// to); no block may be the source of one pair and the destination of another. The caches are
+// bound twice.
+//
+// Grid (ceil(width/1024), pairs, 1) of 256 threads, four neighbours each; width, the
+// elements of a block, is a multiple of 4. No threadgroup memory.
+template <typename C>
+kernel void copy_blocks(device const C *k_from [[buffer(0)]],       // [blocks], block_stride apart
+                        device const C *v_from [[buffer(1)]],       // [blocks], block_stride apart
+                        device const int *pairs [[buffer(2)]],      // [pairs, 2]
+                        device C *k_cache [[buffer(3)]],            // [blocks], block_stride apart
+                        device C *v_cache [[buffer(4)]],            // [blocks], block_stride apart
+                        constant CopyBlocksParams &p [[buffer(5)]], //
+                        uint2 position [[thread_position_in_grid]]) {
+    const uint e = position.x * 4;
+    if (e >= p.width)
+        return;
+    const ulong from = ulong(uint(pairs[position.y * 2])) * p.block_stride + e;
+    const ulong to = ulong(uint(pairs[position.y * 2 + 1])) * p.block_stride + e;
+    copy_four(k_cache, to, k_from, from);
+    copy_four(v_cache, to, v_from, from);
+}
+
 template [[host_name("cache_write_f32_f32")]] kernel decltype(cache_write<float, float>) cache_write<float, float>;
 template [[host_name("cache_write_f32_f16")]] kernel decltype(cache_write<float, half>) cache_write<float, half>;
 template [[host_name("cache_write_f16_f32")]] kernel decltype(cache_write<half, float>) cache_write<half, float>;
@@ -82,3 +120,8 @@ template [[host_name("cache_write_f16_q8_0")]] kernel decltype(cache_write_block
 template [[host_name("cache_read_f32")]] kernel decltype(cache_read<float>) cache_read<float>;
 template [[host_name("cache_read_f16")]] kernel decltype(cache_read<half>) cache_read<half>;
 template [[host_name("cache_read_q8_0")]] kernel decltype(cache_read<CacheBlock>) cache_read<CacheBlock>;
+
+template [[host_name("copy_blocks_f32")]] kernel decltype(copy_blocks<float>) copy_blocks<float>;
+template [[host_name("copy_blocks_f16")]] kernel decltype(copy_blocks<half>) copy_blocks<half>;
+template [[host_name("copy_blocks_bf16")]] kernel decltype(copy_blocks<bfloat>) copy_blocks<bfloat>;
+template [[host_name("copy_blocks_q8_0")]] kernel decltype(copy_blocks<CacheBlock>) copy_blocks<CacheBlock>;

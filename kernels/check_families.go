@@ -551,6 +551,11 @@ func checkCopyBlocks(c *checker) {
 	c.positive(size{"pairs", p.Pairs}, size{"width", p.Width})
 	c.require(p.Width%4 == 0, "width", "%d is no multiple of 4", p.Width)
 	c.require(p.BlockStride >= p.Width, "block_stride", "%d, with blocks of %d", p.BlockStride, p.Width)
+	if c.arg("k_from").Element == Blocks {
+		for _, n := range []size{{"width", p.Width}, {"block_stride", p.BlockStride}} {
+			c.require(n.n%32 == 0, n.field, "%d; blocks of Q8_0 need a multiple of 32", n.n)
+		}
+	}
 	for _, name := range []string{"k_from", "v_from", "k_cache", "v_cache"} {
 		c.dense(name, p.Width) // which blocks there are, the pairs know
 	}

@@ -40,6 +40,9 @@ var attentionFamilies = []family{
 	{name: "cache_read", check: checkCacheRead, file: "cache.metal", summary: "the cached rows of every sequence, zeros past its length",
 		instances: []string{"f32", "f16", "q8_0"}, args: "0 cache read $0; 1 context_lens read int; 2 block_table read int; 3 out write float",
 		params: CacheReadParams{}, paramsIndex: 4, grid: "kv_heads·head/64, seqs·context", maxThreads: 64},
+	{name: "copy_blocks", check: checkCopyBlocks, file: "cache.metal", summary: "whole blocks of both caches", instances: append(slices.Clone(rowTypes), "q8_0"),
+		args:   "0 k_from read $0; 1 v_from read $0; 2 pairs read int; 3 k_cache write $0; 4 v_cache write $0",
+		params: CopyBlocksParams{}, paramsIndex: 5, grid: "width/1024, pairs", maxThreads: 256},
 }
 
 // tileMemory is the threadgroup memory of attention_core.h.

@@ -22,9 +22,6 @@ var pagedFamilies = []family{
 	{name: "reshape_and_cache", check: checkPagedWrite, file: "reshape_and_cache.metal", summary: "K and V of every token into its slot of vLLM's cache layout",
 		instances: rowTypes, args: "0 k read $0; 1 v read $0; 2 slots read int; 3 k_cache write $0; 4 v_cache write $0",
 		params: PagedWriteParams{}, paramsIndex: 5, grid: "kv_heads·head/256, tokens", maxThreads: 256},
-	{name: "copy_blocks", check: checkCopyBlocks, file: "reshape_and_cache.metal", summary: "whole blocks of both caches", instances: rowTypes,
-		args:   "0 k_from read $0; 1 v_from read $0; 2 pairs read int; 3 k_cache write $0; 4 v_cache write $0",
-		params: CopyBlocksParams{}, paramsIndex: 5, grid: "width/1024, pairs", maxThreads: 256},
 }
 
 // pagedMemory is the query, and weights, an output row and statistics for each of eight

@@ -10,7 +10,6 @@ var kept = []struct {
 	why       string
 }{
 	{"flash_attention", nil, "Minerva's: it attends over contiguous tensors, and plans attend over a cache"},
-	{"copy_blocks", nil, "Aphrodite's: an engine copies a block between steps, where the host sees the same memory"},
 	{"repeat_kv", []string{"f16", "bf16"}, "ROCmForge's, whose copies are asked for in every type: plans make them of a cache that is read in float"},
 	{"repeat_kv_pair", []string{"f16", "bf16"}, "ROCmForge's, likewise"},
 	{"softmax", []string{"f16", "bf16"}, "Minerva's: scores of plans are float"},
@@ -41,7 +40,6 @@ var keptOrigins = []struct{ by, name, why string }{
 	{"akunu", "rope_neox_batch_kv_write", "likewise"},
 	{"akunu", "head_norm_rope_neox_kv_write", "plans say each token's slot"},
 	{"Minerva", "flash_attention_forward", "no plan reaches its kernel"},
-	{"Aphrodite", "copy_blocks", "no plan reaches its kernel"},
 }
 
 // KeptOrigin returns why a published kernel is kept whose constants no plan sets; "" for any

@@ -403,7 +403,7 @@ func (c *pagedCall) reshape(t *testing.T, k, v tensor) (tensor, tensor) {
 
 // anyBits returns a tensor of any bits, NaNs of all kinds among them.
 func anyBits(rng *rand.Rand, e kernels.Element, n int) tensor {
-	t := tensor{e, make([]byte, n*e.Size()), n}
+	t := tensor{e, make([]byte, sizeOf(e, n)), n}
 	for i := range t.bytes {
 		t.bytes[i] = byte(rng.Uint32())
 	}
@@ -445,35 +445,6 @@ func TestReshapeAndCache(t *testing.T) {
 				require.Equal(t, want[0].bytes, got["k_cache"].bytes)
 				require.Equal(t, want[1].bytes, got["v_cache"].bytes)
 			})
-		}
-	})
-}
-
-// TestCopyBlocks compares bytes; blocks that no pair names stay, and so do gaps.
-func TestCopyBlocks(t *testing.T) {
-	instances(t, "copy_blocks", func(t *testing.T, name string, types []kernels.Element) {
-		for _, width := range []int{8, 1024, 2560} {
-			e, rng := types[0], newRand(t.Name())
-			const blocks = 7
-			stride, pairs := width+12, []int32{2, 0, 2, 6, 5, 3}
-			k, v := anyBits(rng, e, blocks*stride), anyBits(rng, e, blocks*stride)
-			want := []tensor{result(e, blocks*stride), result(e, blocks*stride)}
-			for i, from := range []tensor{k, v} {
-				for j := 0; j < len(pairs); j += 2 {
-					for at := range width {
-						copy(want[i].raw(int(pairs[j+1])*stride+at), from.raw(int(pairs[j])*stride+at))
-					}
-				}
-			}
-			got := launch{
-				kernel:  name,
-				buffers: map[string]tensor{"k_from": k, "v_from": v, "pairs": ints(pairs), "k_cache": result(e, blocks*stride), "v_cache": result(e, blocks*stride)},
-				params:  kernels.CopyBlocksParams{Pairs: uint32(len(pairs) / 2), Width: uint32(width), BlockStride: uint32(stride)},
-				grid:    [3]int{ceil(width, 1024), len(pairs) / 2, 1}, group: 256,
-			}.run(t)
-			require.Equal(t, want[0].bytes, got["k_cache"].bytes)
-			require.Equal(t, want[1].bytes, got["v_cache"].bytes)
-			exact(t)
 		}
 	})
 }

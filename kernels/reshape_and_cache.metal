@@ -30,35 +30,6 @@ kernel void reshape_and_cache(device const A *k [[buffer(0)]],            // [to
     v_cache[to + d * p.block + within] = v[ulong(token) * p.v_stride + e];
 }
 
-// copy_blocks copies whole blocks of both caches, for sequences that share a prefix
-// until one of them writes (after vLLM's kernel of that name). A pair is (from, to);
-// no block may be the source of one pair and the destination of another. The caches are
-// bound twice.
-//
-// Grid (ceil(width/1024), pairs, 1) of 256 threads, four neighbours each; width, the
-// elements of a block, is a multiple of 4. No threadgroup memory.
-template <typename A>
-kernel void copy_blocks(device const A *k_from [[buffer(0)]],       // [blocks], block_stride apart
-                        device const A *v_from [[buffer(1)]],       // [blocks], block_stride apart
-                        device const int *pairs [[buffer(2)]],      // [pairs, 2]
-                        device A *k_cache [[buffer(3)]],            // [blocks], block_stride apart
-                        device A *v_cache [[buffer(4)]],            // [blocks], block_stride apart
-                        constant CopyBlocksParams &p [[buffer(5)]], //
-                        uint2 position [[thread_position_in_grid]]) {
-    const uint e = position.x * 4;
-    if (e >= p.width)
-        return;
-    const ulong from = ulong(uint(pairs[position.y * 2])) * p.block_stride + e;
-    const ulong to = ulong(uint(pairs[position.y * 2 + 1])) * p.block_stride + e;
-    for (uint i = 0; i < 4; i++) {
-        k_cache[to + i] = k_from[from + i];
-        v_cache[to + i] = v_from[from + i];
-    }
-}
-
 template [[host_name("reshape_and_cache_f32")]] kernel decltype(reshape_and_cache<float>) reshape_and_cache<float>;
 template [[host_name("reshape_and_cache_f16")]] kernel decltype(reshape_and_cache<half>) reshape_and_cache<half>;
 template [[host_name("reshape_and_cache_bf16")]] kernel decltype(reshape_and_cache<bfloat>) reshape_and_cache<bfloat>;
-template [[host_name("copy_blocks_f32")]] kernel decltype(copy_blocks<float>) copy_blocks<float>;
-template [[host_name("copy_blocks_f16")]] kernel decltype(copy_blocks<half>) copy_blocks<half>;
-template [[host_name("copy_blocks_bf16")]] kernel decltype(copy_blocks<bfloat>) copy_blocks<bfloat>;

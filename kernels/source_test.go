@@ -344,3 +344,34 @@ func TestArgmax(t *testing.T) {
 		}
 	})
 }
+
+// TestCopyBlocks compares bytes; blocks that no pair names stay, and so do gaps.
+func TestCopyBlocks(t *testing.T) {
+	instances(t, "copy_blocks", func(t *testing.T, name string, types []kernels.Element) {
+		e, rng := types[0], newRand(t.Name())
+		unit := 4 // elements that are together
+		if e == kernels.Blocks {
+			unit = 32
+		}
+		for _, width := range []int{2 * unit, 1024, 2560 + unit} {
+			const blocks = 7
+			stride, pairs := width+3*unit, []int32{2, 0, 2, 6, 5, 3}
+			k, v := anyBits(rng, e, blocks*stride), anyBits(rng, e, blocks*stride)
+			want := []tensor{result(e, blocks*stride), result(e, blocks*stride)}
+			for i, from := range []tensor{k, v} {
+				for j := 0; j < len(pairs); j += 2 {
+					copy(want[i].bytes[sizeOf(e, int(pairs[j+1])*stride):], from.bytes[sizeOf(e, int(pairs[j])*stride):][:sizeOf(e, width)])
+				}
+			}
+			got := launch{
+				kernel:  name,
+				buffers: map[string]tensor{"k_from": k, "v_from": v, "pairs": ints(pairs), "k_cache": result(e, blocks*stride), "v_cache": result(e, blocks*stride)},
+				params:  kernels.CopyBlocksParams{Pairs: uint32(len(pairs) / 2), Width: uint32(width), BlockStride: uint32(stride)},
+				grid:    [3]int{ceil(width, 1024), len(pairs) / 2, 1}, group: 256,
+			}.run(t)
+			require.Equal(t, want[0].bytes, got["k_cache"].bytes)
+			require.Equal(t, want[1].bytes, got["v_cache"].bytes)
+			exact(t)
+		}
+	})
+}

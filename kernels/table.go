@@ -71,7 +71,9 @@ type Arg struct {
 }
 
 // IsCache tells whether the buffer is the keys or values of a layer.
-func (a *Arg) IsCache() bool { return a.Name == "cache" || a.Name == "k_cache" || a.Name == "v_cache" }
+func (a *Arg) IsCache() bool { return slices.Contains(cacheArgs, a.Name) }
+
+var cacheArgs = []string{"cache", "k_cache", "v_cache", "k_from", "v_from"}
 
 // Constant is a function constant. An optional one that is not set means zero, false,
 // or what its comment in the source says.

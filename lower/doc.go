@@ -10,7 +10,8 @@
 //
 // A plan has a [Phase] for each range of steps that wants kernels of its own: a range of
 // their sizes and of how many tokens the longest of their sequences brings.
-// [Plan.PhaseFor] answers for any step.
+// [Plan.PhaseFor] answers for any step. Where sequences may share blocks of the cache there is
+// a phase without tokens, which copies blocks: a step of it goes before one that writes there.
 //
 // cost.go counts the bytes and operations of a dispatch, and timeline.go turns them
 // into a simulated step on a chip of the table in chip.go: a prediction, which no

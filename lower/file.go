@@ -15,7 +15,7 @@ import (
 // File as deterministic CBOR (RFC 8949, section 4.2).
 const (
 	fileMagic   = "SMELTPLN"
-	fileVersion = 10
+	fileVersion = 11
 	headerSize  = len(fileMagic) + 4 + sha256.Size
 	maxFile     = 256 << 20
 )

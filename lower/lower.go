@@ -11,11 +11,12 @@ import (
 
 // Range is a graph compiled for a range of steps.
 type Range struct {
-	Name       string // "prefill", "decode" or "batch"
+	Name       string // "prefill", "decode", "batch" or "copy"
 	Func       *ir.Func
 	MinT, MaxT int64    // tokens
 	Longest    Interval // tokens of the sequence that brings most; the zero value: 1 to MaxT
 	MaxContext int64    // 0: that of Options
+	MaxC       int64    // cache blocks that are copied, one at least, in a step without tokens; 0: none are
 }
 
 // Options bound what a Plan is made for.
@@ -169,7 +170,7 @@ func newPhase(t *tables, r Range, target *ir.Target, opts Options) *phase {
 	if r.MaxContext == 0 {
 		r.MaxContext = int64(opts.Context)
 	}
-	if r.Longest == (Interval{}) {
+	if r.Longest == (Interval{}) && r.MaxT > 0 {
 		r.Longest = Interval{1, r.MaxT}
 	}
 	block := opts.Context
@@ -186,9 +187,10 @@ func newPhase(t *tables, r Range, target *ir.Target, opts Options) *phase {
 	}
 	bounds[ir.NB] = int64((opts.Context + block - 1) / block)
 	bounds[ir.Smax] = r.MaxContext
+	bounds[ir.C] = r.MaxC
 	return &phase{
 		tables: t, f: r.Func, target: target, chip: machineOf(chipOf(target)), products: opts.Products, tuning: opts.Tuning, decided: make(map[spot]decided),
-		out:     Phase{Name: r.Name, Least: Sizes{ir.T: r.MinT}, Bounds: bounds, Longest: r.Longest},
+		out:     Phase{Name: r.Name, Least: Sizes{ir.T: r.MinT, ir.C: min(1, r.MaxC)}, Bounds: bounds, Longest: r.Longest},
 		places:  make([]place, r.Func.MaxID()),
 		results: make(map[part]place),
 		lastUse: make([]int, r.Func.MaxID()),

@@ -24,6 +24,7 @@ const (
 	R       = ir.R
 	NB      = ir.NB
 	Smax    = ir.Smax
+	C       = ir.C
 	NumSyms = ir.NumSyms
 )
 
@@ -37,6 +38,7 @@ const (
 	ContextLens = ir.ContextLens
 	BlockTable  = ir.BlockTable
 	LogitRows   = ir.LogitRows
+	Copies      = ir.Copies
 )
 
 // SymName returns the name of symbol i of Sizes.

@@ -25,6 +25,7 @@ func init() {
 		ir.OpRope:       rope,
 		ir.OpCacheWrite: cacheWrite,
 		ir.OpCacheRead:  cacheRead,
+		ir.OpCopyBlocks: copyBlocks,
 		ir.OpRepeatKV:   repeatKV,
 		ir.OpMatmul:     matmul,
 		ir.OpMask:       mask,

@@ -384,6 +384,20 @@ func cacheRead(p *phase, v *ir.Value) error {
 	return nil
 }
 
+// copyBlocks binds the caches twice: what is read and what is written are apart.
+func copyBlocks(p *phase, v *ir.Value) error {
+	c := v.Type.Cache
+	d := p.dispatch("copy_blocks_"+c.DType.String(), v)
+	d.cache("k_from", v.Args[0], false, false)
+	d.cache("v_from", v.Args[0], true, false)
+	d.in("pairs", v.Args[1])
+	d.caches(v.Args[0], true)
+	width := size(int64(c.KVHeads) * int64(c.Block) * int64(c.Head))
+	d.params(words{"pairs": Extent(ir.Var(ir.C)), "width": width, "block_stride": width})
+	d.cover()
+	return nil
+}
+
 // pagedStrides are the steps through a cache of the x-split layout.
 func pagedStrides(c ir.Cache) words {
 	plane := int64(c.Block) * int64(c.Head)

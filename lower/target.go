@@ -79,7 +79,7 @@ func nativeWhere(rows []ir.Instance, all bool) []ir.Instance {
 // xsplit are the families of kernels for caches of the x-split layout. Other ops that touch a
 // cache have none.
 var xsplit = map[ir.Op][]string{
-	ir.OpCacheWrite: {"reshape_and_cache"}, ir.OpAttention: {"paged_attention_v1", "paged_attention_v2"},
+	ir.OpCacheWrite: {"reshape_and_cache"}, ir.OpCopyBlocks: {"copy_blocks"}, ir.OpAttention: {"paged_attention_v1", "paged_attention_v2"},
 }
 
 // XSplitBlock is how many slots a block of the x-split layout has where nobody asks for another

@@ -158,10 +158,10 @@ func (p *Plan) validatePhase(ph *Phase) error {
 			return fmt.Errorf("steps of %s = %d to %d", ir.Sym(i), least, n)
 		}
 	}
-	if ph.Least[ir.T] < 1 || ph.Bounds[ir.Smax] < 1 {
-		return fmt.Errorf("steps of %d tokens over contexts of up to %d", ph.Least[ir.T], ph.Bounds[ir.Smax])
+	if ph.Bounds[ir.T] > 0 == (ph.Bounds[ir.C] > 0) || ph.Least[ir.T]+ph.Least[ir.C] < 1 || ph.Bounds[ir.Smax] < 1 {
+		return fmt.Errorf("steps of %d tokens over contexts of up to %d, and %d copies of blocks", ph.Least[ir.T], ph.Bounds[ir.Smax], ph.Least[ir.C])
 	}
-	if l := ph.Longest; l.Min < 1 || l.Max < l.Min || l.Max > math.MaxInt32 {
+	if l := ph.Longest; l.Min < min(1, ph.Bounds[ir.T]) || l.Max < l.Min || l.Max > math.MaxInt32 {
 		return fmt.Errorf("sequences of %d to %d tokens", l.Min, l.Max)
 	}
 	next := 0

@@ -40,7 +40,8 @@ func (s *Instance) RandomiseCaches(blocks int, rng *rand.Rand) error {
 			continue
 		}
 		fixed := plausible(b.DType)
-		to := s.cacheBlocks(i, 0, blocks)
+		n := s.sizes[i] / int64(s.blocks) * int64(blocks)
+		to := s.executable.device.driver.contents(s.buffers[i], n)
 		for ; len(to) >= 8; to = to[8:] {
 			binary.LittleEndian.PutUint64(to, rng.Uint64()&randomBits|fixed)
 		}
@@ -49,30 +50,4 @@ func (s *Instance) RandomiseCaches(blocks int, rng *rand.Rand) error {
 		}
 	}
 	return nil
-}
-
-// CopyBlock copies a block of all caches onto another, between steps.
-func (s *Instance) CopyBlock(from, to int) error {
-	s.running.Lock()
-	defer s.running.Unlock()
-	s.executable.device.lock()
-	defer s.executable.device.unlock()
-	switch {
-	case s.closed:
-		return fmt.Errorf("metal: the session is %w", ErrClosed)
-	case min(from, to) < 0 || max(from, to) >= s.blocks:
-		return fmt.Errorf("metal: block %d onto %d, of %d", from, to, s.blocks)
-	}
-	for i := range s.executable.plan.Buffers {
-		if kind := s.executable.plan.Buffers[i].Kind; kind == lower.CacheK || kind == lower.CacheV {
-			copy(s.cacheBlocks(i, to, 1), s.cacheBlocks(i, from, 1))
-		}
-	}
-	return nil
-}
-
-// cacheBlocks returns the contents of some blocks of a cache.
-func (s *Instance) cacheBlocks(buffer, first, blocks int) []byte {
-	each := s.sizes[buffer] / int64(s.blocks)
-	return s.executable.device.driver.contents(s.buffers[buffer], each*int64(first+blocks))[each*int64(first):]
 }

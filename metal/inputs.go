@@ -28,6 +28,7 @@ var inputChecks = []check{
 	{input: lower.ContextLens, run: checkContextLens},
 	{input: lower.BlockTable, run: checkBlockTable},
 	{input: lower.LogitRows, run: checkLogitRows},
+	{input: lower.Copies, run: checkCopies},
 }
 
 // inputChecks returns the checks that apply to the Plan, for an instance.
@@ -132,6 +133,23 @@ func checkLogitRows(_ check, step *Step) error {
 	for i, row := range step.Inputs[lower.LogitRows] {
 		if row < 0 || int64(row) >= step.Sizes[lower.T] {
 			return fmt.Errorf("row %d is token %d of %d", i, row, step.Sizes[lower.T])
+		}
+	}
+	return nil
+}
+
+// checkCopies sees to it that no block is written that another copy reads or writes: copies are
+// made in any order.
+func checkCopies(c check, step *Step) error {
+	copies := step.Inputs[lower.Copies]
+	for i, block := range copies {
+		if block < 0 || block >= c.blocks {
+			return fmt.Errorf("copy %d is of block %d onto %d, of %d", i/2, copies[i&^1], copies[i|1], c.blocks)
+		}
+		for j := 1; j < len(copies); j += 2 {
+			if j != i && copies[j] == block {
+				return fmt.Errorf("copies %d and %d share block %d, which is written", i/2, j/2, block)
+			}
 		}
 	}
 	return nil

@@ -240,10 +240,10 @@ func (s *Instance) prepare(step *Step) error {
 				continue
 			}
 			values, ok := step.Inputs[b.Name]
-			if !ok {
+			n := b.Bytes.Eval(&step.Sizes)
+			if !ok && n > 0 {
 				return fmt.Errorf("input %q is missing", b.Name)
 			}
-			n := b.Bytes.Eval(&step.Sizes)
 			if int64(len(values))*4 != n {
 				return fmt.Errorf("input %q has %d values; these sizes ask for %d", b.Name, len(values), n/4)
 			}

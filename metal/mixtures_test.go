@@ -24,32 +24,42 @@ type brings struct {
 	rows             batch.Rows
 }
 
-// each brings some next tokens of each of the first sequences.
-func each(sequences, tokens int) (step []brings) {
+// shares lets a sequence that has nothing yet go on from a copy of another's first block.
+type shares struct{ from, to int }
+
+// meeting is one step, after some copies.
+type meeting struct {
+	copies []shares
+	brings []brings
+}
+
+// each brings a next token of each of the first sequences.
+func each(sequences int, copies ...shares) meeting {
+	m := meeting{copies: copies}
 	for i := range sequences {
-		step = append(step, brings{i, tokens, batch.All})
+		m.brings = append(m.brings, brings{i, 1, batch.All})
 	}
-	return step
+	return m
 }
 
 // alone is a prompt that fills its phase, as the arena's offsets are for so many, and a token
 // after it.
-var alone = [][]brings{{{0, 16, batch.All}}, each(1, 1)}
+var alone = []meeting{{brings: []brings{{0, 16, batch.All}}}, each(1)}
 
 // together lets ten sequences meet in every phase that tiny plans have for them: pieces of
 // prompts beside tokens and rows of drafts, a token each of few and of many, one by itself.
 // Rows are asked for of all tokens, of none in the middle of a prompt, of the last.
-var together = [][]brings{
-	{{3, 5, batch.All}, {1, 1, batch.Last}, {0, 7, batch.None}, {2, 3, batch.Last}},
-	{{0, 9, batch.All}, {3, 4, batch.All}, {2, 1, batch.Last}, {4, 1, batch.Last}, {1, 1, batch.All}},
-	each(8, 1),
-	each(10, 1),
-	each(1, 1),
-	{{9, 11, batch.Last}, {0, 5, batch.All}},
+var together = []meeting{
+	{brings: []brings{{3, 5, batch.All}, {1, 1, batch.Last}, {0, 7, batch.None}, {2, 3, batch.Last}}},
+	{brings: []brings{{0, 9, batch.All}, {3, 4, batch.All}, {2, 1, batch.Last}, {4, 1, batch.Last}, {1, 1, batch.All}}},
+	each(8, shares{3, 5}, shares{0, 6}),
+	each(10),
+	each(1),
+	{brings: []brings{{9, 11, batch.Last}, {0, 5, batch.All}}},
 }
 
-// meeting are options for ten sequences over blocks that none of them has in order.
-func meeting(o smelt.Options) smelt.Options {
+// ofMany are options for ten sequences over blocks that none of them has in order.
+func ofMany(o smelt.Options) smelt.Options {
 	o.Sequences = 10
 	if o.Block == 0 {
 		o.Block = 8
@@ -65,7 +75,7 @@ type ran struct {
 }
 
 // runSteps runs steps of a program's sequences. ready, if given, is called when all is loaded.
-func runSteps(t testing.TB, program *smelt.Program, device string, o metal.Options, steps [][]brings, ready func()) (out ran) {
+func runSteps(t testing.TB, program *smelt.Program, device string, o metal.Options, steps []meeting, ready func()) (out ran) {
 	t.Helper()
 	loaded, err := program.Load(smelt.Device{Name: device, Options: o})
 	require.NoError(t, err)
@@ -87,8 +97,18 @@ func runSteps(t testing.TB, program *smelt.Program, device string, o metal.Optio
 		ready()
 	}
 	for _, step := range steps {
-		pieces := make([]batch.Piece, len(step))
-		for i, b := range step {
+		copies := make([]batch.Copy, len(step.copies))
+		for i, c := range step.copies {
+			from, to := &all[c.from], &all[c.to]
+			copies[i] = batch.Copy{From: from.Blocks[0], To: to.Blocks[0]}
+			to.Start = min(from.Start+len(from.Tokens), plan.Block())
+		}
+		if len(copies) > 0 {
+			require.NoError(t, runner.Copy(t.Context(), copies...))
+			out.phases = append(out.phases, runner.Instance().Counters().Phase)
+		}
+		pieces := make([]batch.Piece, len(step.brings))
+		for i, b := range step.brings {
 			s := &all[b.sequence]
 			s.Start, s.Tokens, s.Rows = s.Start+len(s.Tokens), nil, b.rows
 			for at := s.Start; at < s.Start+b.tokens; at++ {
@@ -121,7 +141,7 @@ func TestMixturesThroughTheBridge(t *testing.T) {
 	for _, name := range []string{"tiny-qwen3", "tiny-llama"} {
 		for way, options := range ways {
 			t.Run(name+"/"+way, func(t *testing.T) {
-				program := tiny(t, name, meeting(options))
+				program := tiny(t, name, ofMany(options))
 				want := runSteps(t, program, "emu", metal.Options{}, together, nil)
 				phases := map[int]bool{}
 				for _, ph := range want.phases {

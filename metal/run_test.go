@@ -484,6 +484,60 @@ func TestBadSteps(t *testing.T) {
 	}
 }
 
+// TestBadCopies refuses copies that name no block, or that depend on their order.
+func TestBadCopies(t *testing.T) {
+	s := newSketch(8)
+	s.plan.Caches = []ir.Cache{{DType: ir.F32, KVHeads: 1, Head: 8, Block: 16}}
+	s.input("tokens", perToken)
+	copies := s.input("copies", lower.Extent(ir.Var(ir.C)).Times(8))
+	four := lower.Number(4)
+	d := s.launch("scale_f32", words{"rows": tokens, "width": four, "a_stride": four, "b_stride": lower.Number(0), "value": lower.Number(0)},
+		args{"a": s.weight("x", ir.F32, ir.F32, 32), "out": s.output("out", perToken.Times(4))})
+	d.Grid, d.Group[0] = [3]lower.Expr{lower.Number(1), tokens, lower.Number(1)}, 256
+	caches := args{"pairs": copies}
+	for kind, name := range map[lower.Kind]string{lower.CacheK: "k", lower.CacheV: "v"} {
+		b := s.buffer(lower.Buffer{Kind: kind, Name: name + ".0", DType: ir.F32, Bytes: lower.Number(4 * 16 * 8)})
+		caches[name+"_from"], caches[name+"_cache"] = b, b
+	}
+	all := s.plan.Phases[0]
+	s.plan.Phases = []lower.Phase{{Name: "copy", CommandBuffers: []int{0}, Least: lower.Sizes{ir.C: 1}, Bounds: lower.Sizes{ir.Smax: 64, ir.C: 2}}}
+	width := lower.Number(16 * 8)
+	d = s.launch("copy_blocks_f32", words{"pairs": lower.Extent(ir.Var(ir.C)), "width": width, "block_stride": width}, caches)
+	d.Grid, d.Group = [3]lower.Expr{lower.Number(1), lower.Extent(ir.Var(ir.C)), lower.Number(1)}, [3]uint32{256, 1, 1}
+	s.plan.Phases = append(s.plan.Phases, all)
+	device, err := Open("cpu", Options{Threads: 1})
+	require.NoError(t, err)
+	defer device.Close()
+	program, err := device.Load(&s.plan, func(string) ([]byte, ir.DType, error) { return make([]byte, 128), ir.F32, nil })
+	require.NoError(t, err)
+	instance, err := program.NewInstance(3)
+	require.NoError(t, err)
+	run := func(copies ...int32) error {
+		return instance.Run(t.Context(), &Step{Sizes: lower.Sizes{ir.C: int64(len(copies) / 2)}, Inputs: map[string][]int32{"copies": copies}})
+	}
+	require.NoError(t, run(2, 0), "a step without tokens needs no input for them")
+	require.NoError(t, run(2, 0, 2, 1))
+	require.NoError(t, instance.Run(t.Context(), &Step{Phase: 1, Sizes: lower.Sizes{ir.T: 2, ir.B: 1, ir.Smax: 2}, Inputs: map[string][]int32{"tokens": {1, 2}}}))
+	for want, copies := range map[string][]int32{
+		"C = 0; copy takes 1 to 2":                       {},
+		"C = 3; copy takes 1 to 2":                       {0, 1, 0, 2, 0, 1},
+		"copy 1 is of block 2 onto 3, of 3":              {0, 1, 2, 3},
+		"copy 0 is of block -1 onto 1, of 3":             {-1, 1},
+		"copies 1 and 0 share block 1, which is written": {0, 1, 1, 2},
+		"copies 0 and 1 share block 2, which is written": {0, 2, 1, 2},
+		"copies 0 and 0 share block 2, which is written": {2, 2},
+	} {
+		err := run(copies...)
+		require.ErrorIs(t, err, ErrStep, want)
+		require.ErrorContains(t, err, want)
+	}
+	err = instance.Run(t.Context(), &Step{Phase: 1, Sizes: lower.Sizes{ir.T: 2, ir.B: 1, ir.Smax: 2, ir.C: 1}, Inputs: map[string][]int32{"tokens": {1, 2}, "copies": {0, 1}}})
+	require.ErrorContains(t, err, "C = 1; all takes 0 to 0", "whoever computes tokens copies nothing")
+
+	s.plan.Phases[0].Bounds[ir.T] = 1
+	require.ErrorContains(t, s.plan.Validate(), "phase 0 (copy): steps of 0 tokens")
+}
+
 // A Plan that passes Validate may still ask for what no 32-bit word or buffer
 // holds at some sizes.
 func TestBounds(t *testing.T) {

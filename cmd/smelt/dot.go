@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -99,12 +100,15 @@ func readPlan(cmd *cobra.Command, path, stage string) (*smelt.Program, error) {
 
 // compileFor compiles MODEL for a target that this machine need not have.
 func compileFor(path string, compile *compileFlags, target, phase string, stderr io.Writer) (*smelt.Program, error) {
-	if phase != "prefill" && phase != "decode" {
-		return nil, usagef("--phase %s: want prefill or decode", phase)
+	if !slices.Contains(flagValues["phase"], phase) {
+		return nil, usagef("--phase %s: want prefill, decode or copy", phase)
 	}
 	opts, err := compile.options(stderr)
 	if err != nil {
 		return nil, err
+	}
+	if phase == "copy" { // one block has nobody to be copied for
+		opts.Block = smelt.DefaultBlock
 	}
 	if _, err := targetOf(target); err != nil {
 		return nil, err

@@ -62,7 +62,7 @@ timeline and the arena.`,
 	flags := cmd.Flags()
 	compile.add(flags)
 	flags.Lookup("ctx").Usage = "slots of the KV cache (default 512)"
-	flags.StringVar(&phase, "phase", "decode", "prefill or decode")
+	flags.StringVar(&phase, "phase", "decode", "prefill, decode, or copy: of blocks of the cache that sequences share")
 	flags.StringVar(&target, "target", "metal", "metal or cpu")
 	flags.IntVar(&tokens, "tokens", 512, "tokens of a prefill step")
 	flags.IntVar(&many, "sequences", 1, "sequences of the step")

@@ -122,8 +122,12 @@ func inspectPlan(path string) (*sheet, error) {
 	}
 	for i := range p.Phases {
 		ph := &p.Phases[i]
-		s.Metadata = append(s.Metadata, entry{ph.Name, fmt.Sprintf("%d to %d tokens, %d dispatches in %d command buffers, arena of %d bytes",
-			ph.Least[lower.T], ph.Bounds[lower.T], len(ph.Dispatches), len(ph.CommandBuffers), ph.ArenaBytes)})
+		of, what := lower.T, "tokens"
+		if ph.Bounds[lower.C] > 0 {
+			of, what = lower.C, "blocks"
+		}
+		s.Metadata = append(s.Metadata, entry{ph.Name, fmt.Sprintf("%d to %d %s, %d dispatches in %d command buffers, arena of %d bytes",
+			ph.Least[of], ph.Bounds[of], what, len(ph.Dispatches), len(ph.CommandBuffers), ph.ArenaBytes)})
 	}
 	for _, t := range p.Tensors {
 		shape := lo.Map(t.Shape, func(n, _ int) int64 { return int64(n) })

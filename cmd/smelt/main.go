@@ -180,7 +180,7 @@ func flagError(cmd *cobra.Command, err error) error {
 // flagValues are completed in the shell.
 var flagValues = map[string][]string{
 	"device": {"auto", "metal", "cpu", "emu"}, "target": {"metal", "cpu"},
-	"stage": {"source", "fused", "plan"}, "phase": {"prefill", "decode"},
+	"stage": {"source", "fused", "plan"}, "phase": {"prefill", "decode", "copy"},
 	"kv": cacheTypes(), "act": {"f16", "f32"}, "optimize": {"0", "1"}, "debug": {"help"}, "speculate": {"ngram", "off"},
 }
 

@@ -52,7 +52,7 @@ type Step struct {
 	Sizes   ir.Sizes
 	Longest int64 // tokens of the sequence that brings most
 
-	tokens, positions, slots, starts, lens, table, rows []int32
+	tokens, positions, slots, starts, lens, table, rows, copies []int32
 }
 
 // Pack returns the step of pieces of sequences whose cache blocks have `block` slots, none of
@@ -67,7 +67,7 @@ func Pack(block, context int, pieces ...Piece) *Step {
 // token or has no room for them: whoever gives out blocks sees to that.
 func (s *Step) Pack(block, context int, pieces ...Piece) {
 	s.tokens, s.positions, s.slots, s.starts = s.tokens[:0], s.positions[:0], s.slots[:0], append(s.starts[:0], 0)
-	s.lens, s.table, s.rows, s.Longest = s.lens[:0], s.table[:0], s.rows[:0], 0
+	s.lens, s.table, s.rows, s.copies, s.Longest = s.lens[:0], s.table[:0], s.rows[:0], s.copies[:0], 0
 	width, longest := 0, 0
 	for i := range pieces {
 		q := &pieces[i]
@@ -83,9 +83,22 @@ func (s *Step) Pack(block, context int, pieces ...Piece) {
 	}
 	in := s.Inputs
 	in[ir.Tokens], in[ir.Positions], in[ir.Slots], in[ir.CuSeqlens] = s.tokens, s.positions, s.slots, s.starts
-	in[ir.ContextLens], in[ir.BlockTable], in[ir.LogitRows] = s.lens, s.table, s.rows
+	in[ir.ContextLens], in[ir.BlockTable], in[ir.LogitRows], in[ir.Copies] = s.lens, s.table, s.rows, s.copies
 	s.Sizes = ir.Sizes{ir.T: int64(len(s.tokens)), ir.B: int64(len(pieces)), ir.R: int64(len(s.rows)), ir.NB: int64(width),
 		ir.Smax: Smax(longest, context)}
+}
+
+// Copy is a cache block that another is to become like.
+type Copy struct{ From, To int32 }
+
+// PackCopies replaces the step by one that copies blocks and does nothing else, before the
+// step of whoever writes there.
+func (s *Step) PackCopies(copies ...Copy) {
+	s.Pack(1, 0)
+	for _, c := range copies {
+		s.copies = append(s.copies, c.From, c.To)
+	}
+	s.Inputs[ir.Copies], s.Sizes[ir.C] = s.copies, int64(len(copies))
 }
 
 // SetTokens replaces the tokens of a step by what its pieces have there now, of which there

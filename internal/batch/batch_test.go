@@ -28,7 +28,7 @@ func ExamplePack() {
 	// context_lens [4 2]
 	// block_table [3 0 2 -1]
 	// logit_rows [2 3 4]
-	// [5 2 3 2 8] 3
+	// [5 2 3 2 8 0] 3
 }
 
 // mixture gives random sequences blocks of their own, shuffled, and what has been written
@@ -147,6 +147,21 @@ func TestNoRoom(t *testing.T) {
 			batch.Pack(4, 10, batch.Piece{Tokens: []int32{1}, Blocks: []int32{5}}, q)
 		}()
 	}
+}
+
+// TestPackCopies: a step of copies has no tokens, and the next one in its memory no copies.
+func TestPackCopies(t *testing.T) {
+	var s batch.Step
+	tokens := batch.Piece{Tokens: []int32{1, 2}, Start: 3, Blocks: []int32{0, 4}}
+	s.Pack(4, 8, tokens)
+	s.PackCopies(batch.Copy{From: 4, To: 7}, batch.Copy{From: 4, To: 1})
+	require.Equal(t, []int32{4, 7, 4, 1}, s.Inputs[ir.Copies])
+	require.Equal(t, ref.SizesFor(s.Inputs, 0), s.Sizes)
+	require.Equal(t, ir.Sizes{ir.C: 2}, s.Sizes)
+	require.Zero(t, s.Longest)
+	s.Pack(4, 8, tokens)
+	require.Equal(t, batch.Pack(4, 8, tokens).Sizes, s.Sizes)
+	require.Empty(t, s.Inputs[ir.Copies])
 }
 
 func TestSmax(t *testing.T) {

@@ -230,6 +230,9 @@ func New(plan *lower.Plan, executable *metal.Executable, limits Limits, blocks i
 		return nil, err
 	}
 	pool := pages.NewPool(blocks, r.block)
+	if r.copies == 0 {
+		pool.Uncopied()
+	}
 	e := &Engine{
 		runner: r, pool: pool, limits: limits, vocab: plan.Vocab,
 		ended: make(chan struct{}), wake: make(chan struct{}, 1), requests: make(map[*schedule.Sequence]*request),
@@ -544,11 +547,9 @@ func (e *Engine) step() Ran {
 func (e *Engine) run() error {
 	packed := &e.packed[e.next]
 	packed.SetTokens(e.pieces...)
-	for _, c := range e.pool.Copies() {
-		if err := e.runner.run.CopyBlock(int(c.From), int(c.To)); err != nil {
-			e.rows, e.stale = e.rows[:0], true
-			return err
-		}
+	if err := e.runner.Copy(context.Background(), e.pool.Copies()...); err != nil {
+		e.rows, e.stale = e.rows[:0], true
+		return err
 	}
 	e.pool.Copied()
 	e.scheduler.Done()

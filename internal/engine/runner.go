@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/ir"
@@ -21,8 +22,10 @@ type Runner struct {
 	vocab int  // width of a row of logits
 	next  bool // the plan returns Next
 
-	packed batch.Step
-	step   metal.Step
+	copies int // most blocks that a step copies; 0 where the plan has none that does
+
+	packed, copying batch.Step
+	step            metal.Step
 }
 
 // NewRunner makes caches of so many blocks, an arena, and room for results.
@@ -37,6 +40,9 @@ func NewRunner(plan *lower.Plan, executable *metal.Executable, blocks int) (*Run
 		case b.Kind == lower.Output && b.Name == Next:
 			r.next = true
 		}
+	}
+	for i := range plan.Phases {
+		r.copies = max(r.copies, int(plan.Phases[i].Bounds[ir.C]))
 	}
 	if r.vocab == 0 {
 		return nil, fmt.Errorf("the model %s returns no %q", plan.Model, Logits)
@@ -66,6 +72,18 @@ func (r *Runner) Run(ctx context.Context, sequences ...batch.Piece) error {
 // pack writes a step, which may be done while another one runs.
 func (r *Runner) pack(to *batch.Step, sequences []batch.Piece) {
 	to.Pack(r.block, r.plan.Context, sequences...)
+}
+
+// Copy copies blocks of the cache, in steps of their own: before a step that writes to what
+// sequences share, its blocks get copies of it. None is both read and written, or written twice.
+func (r *Runner) Copy(ctx context.Context, copies ...batch.Copy) error {
+	for some := range slices.Chunk(copies, max(r.copies, 1)) {
+		r.copying.PackCopies(some...)
+		if err := r.runPacked(ctx, &r.copying); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (r *Runner) runPacked(ctx context.Context, s *batch.Step) error {

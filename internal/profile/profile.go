@@ -143,15 +143,25 @@ type Step struct {
 	inputs map[string][]int32
 }
 
-// Steps returns a step of each phase: a prompt of so many tokens from an empty cache, and
-// where sequences bring a token each, as many as the phase takes, at the end of the
-// longest context.
+// Steps returns a step of each phase: a prompt of so many tokens from an empty cache, where
+// sequences bring a token each, as many as the phase takes, at the end of the longest
+// context, and as many copies of blocks.
 func Steps(plan *lower.Plan, tokens int) []Step {
 	block := plan.Block()
 	blocks := batch.Contiguous(block, plan.Context)
 	var steps []Step
 	for i := range plan.Phases {
 		ph := &plan.Phases[i]
+		if n := ph.Bounds[ir.C]; n > 0 {
+			copies := make([]batch.Copy, n)
+			for i := range copies {
+				copies[i] = batch.Copy{From: int32(2 * i), To: int32(2*i + 1)}
+			}
+			var packed batch.Step
+			packed.PackCopies(copies...)
+			steps = append(steps, Step{fmt.Sprintf("%s %d", ph.Name, n), ph, packed.Sizes, packed.Inputs})
+			continue
+		}
 		each, sequences, keys := 1, int(ph.Bounds[ir.B]), int(ph.Bounds[ir.Smax])
 		if ph.Longest.Min > 1 {
 			each, sequences = int(min(max(int64(tokens), ph.Least[ir.T]), ph.Bounds[ir.T])), 1
@@ -363,7 +373,7 @@ func size(plan *lower.Plan, s Step, buffer int32) int64 {
 	case lower.Arena:
 		return 0
 	case lower.CacheK, lower.CacheV:
-		return b.Bytes.Eval(&s.Sizes) * s.Sizes[ir.NB] * s.Sizes[ir.B]
+		return b.Bytes.Eval(&s.Sizes) * max(s.Sizes[ir.NB]*s.Sizes[ir.B], 2*s.Sizes[ir.C])
 	}
 	return b.Bytes.Eval(&s.Sizes)
 }
@@ -460,6 +470,7 @@ var shapes = map[string]func(w map[string]int64) string{
 	},
 	"RopeParams":           sizes("%d×%d×%d", "tokens", "heads", "head"),
 	"CacheWriteParams":     sizes("%d×%d×%d", "tokens", "kv_heads", "head"),
+	"CopyBlocksParams":     sizes("%d blocks of %d", "pairs", "width"),
 	"RopeWriteParams":      sizes("%d×(%d+2·%d)×%d", "tokens", "heads", "kv_heads", "head"),
 	"AttentionParams":      sizes("%d×(%d/%d)×%d", "tokens", "heads", "kv_heads", "head"),
 	"AttentionWriteParams": sizes("%d×(%d/%d)×%d", "tokens", "heads", "kv_heads", "head"),

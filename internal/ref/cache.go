@@ -47,6 +47,12 @@ func (c *Cache) at(block, head, offset int) (from, to int) {
 	return from, from + c.Head
 }
 
+// block returns where a block lies in K and V.
+func (c *Cache) block(i int) (from, to int) {
+	n := c.KVHeads * c.Block * c.Head
+	return i * n, (i + 1) * n
+}
+
 // write stores one token's head; a negative slot is skipped.
 func (c *Cache) write(slot int32, head int, k, v []float64, round bool) error {
 	if slot < 0 {

@@ -241,6 +241,43 @@ func TestCache(t *testing.T) {
 	require.NotEqual(t, before.K, env.Caches[0].K, "a clone stays behind")
 }
 
+// TestCopyBlocks copies blocks of keys and values; those that no copy names stay.
+func TestCopyBlocks(t *testing.T) {
+	f := parse(t, `
+  v9 = input {name="copies"} : i32[C,2]
+  v10 = cache {layer=0} : cache<f16,2,3,2>
+  v11 = copy_blocks v10 v9 : cache<f16,2,3,2>
+  return "cache" v11`)
+	run := func(copies ...int32) (got, was *ref.Cache, err error) {
+		in := two()
+		in[ir.Copies] = copies
+		caches := ref.CachesFor(f, 5)
+		for i := range caches[0].K {
+			caches[0].K[i], caches[0].V[i] = float64(i), float64(-i)
+		}
+		was = caches[0].Clone()
+		_, err = ref.Run(f, ref.Env{Sizes: ref.SizesFor(in, 5), Inputs: in, Caches: caches})
+		return caches[0], was, err
+	}
+	got, was, err := run(3, 0, 3, 4, 2, 1)
+	require.NoError(t, err)
+	for to, from := range []int{3, 2, 2, 3, 3} {
+		const n = 2 * 3 * 2
+		require.Equal(t, was.K[from*n:(from+1)*n], got.K[to*n:(to+1)*n], "keys of block %d", to)
+		require.Equal(t, was.V[from*n:(from+1)*n], got.V[to*n:(to+1)*n], "values of block %d", to)
+	}
+	for want, copies := range map[string][]int32{
+		"copy 1 is of block 2 onto 5, of a cache of 5":   {0, 1, 2, 5},
+		"copy 0 is of block -1 onto 1":                   {-1, 1},
+		"copies 1 and 0 share block 1, which is written": {0, 1, 1, 2},
+		"copies 0 and 1 share block 4, which is written": {0, 4, 1, 4},
+		"copies 0 and 0 share block 4, which is written": {4, 4},
+	} {
+		_, _, err := run(copies...)
+		require.ErrorContains(t, err, want)
+	}
+}
+
 // TestRoundCache keeps what the cache's type can hold, if asked to.
 func TestRoundCache(t *testing.T) {
 	for _, c := range []struct {

@@ -208,6 +208,7 @@ func SizesFor(inputs map[string][]int32, contextBound int) ir.Sizes {
 		s[ir.NB] = int64(len(inputs[ir.BlockTable])) / s[ir.B]
 	}
 	s[ir.Smax] = int64(contextBound)
+	s[ir.C] = int64(len(inputs[ir.Copies]) / 2)
 	return s
 }
 

@@ -32,6 +32,7 @@ func init() {
 		ir.OpRope:       (*run).rope,
 		ir.OpCacheWrite: (*run).cacheWrite,
 		ir.OpCacheRead:  (*run).cacheRead,
+		ir.OpCopyBlocks: (*run).copyBlocks,
 		ir.OpRepeatKV:   (*run).repeatKV,
 		ir.OpMatmul:     (*run).matmul,
 		ir.OpScale:      (*run).scale,
@@ -352,6 +353,27 @@ func (r *run) cacheRead(v *ir.Value) (result, error) {
 		}
 		return nil
 	})
+}
+
+func (r *run) copyBlocks(v *ir.Value) (result, error) {
+	cache, copies := r.cache(v, 0), r.tensor(v, 1).Ints
+	for i, block := range copies {
+		if block < 0 || int(block) >= cache.Blocks {
+			return result{}, fmt.Errorf("copy %d is of block %d onto %d, of a cache of %d", i/2, copies[i&^1], copies[i|1], cache.Blocks)
+		}
+		for j := 1; j < len(copies); j += 2 {
+			if j != i && copies[j] == block {
+				return result{}, fmt.Errorf("copies %d and %d share block %d, which is written", i/2, j/2, block)
+			}
+		}
+	}
+	for i := 0; i < len(copies); i += 2 {
+		first, end := cache.block(int(copies[i]))
+		to, _ := cache.block(int(copies[i+1]))
+		copy(cache.K[to:], cache.K[first:end])
+		copy(cache.V[to:], cache.V[first:end])
+	}
+	return result{cache: cache}, nil
 }
 
 func (r *run) repeatKV(v *ir.Value) (result, error) {

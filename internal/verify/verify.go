@@ -357,6 +357,9 @@ func graphsOf(p *Compiled, opts Options) (*graphs, error) {
 	g := &graphs{plan: p.Plan, target: target, opts: lower.Options{Context: opts.Context, Sequences: opts.Sequences}}
 	for i := range p.Plan.Phases {
 		ph := &p.Plan.Phases[i]
+		if ph.Bounds[ir.T] == 0 {
+			continue // it computes nothing that could differ
+		}
 		g.ranges = append(g.ranges, lower.Range{
 			Name: ph.Name, Func: p.Fused[i], MinT: ph.Least[ir.T], MaxT: ph.Bounds[ir.T], Longest: ph.Longest, MaxContext: ph.Bounds[ir.Smax],
 		})

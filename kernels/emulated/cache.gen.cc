@@ -383,7 +383,38 @@ v = load_one(cache, cache_row(page, key % p.block, e / p.head, p.kv_heads, p.blo
 }
 out[ulong(MSL_CAST(ulong, row)) * width + e] = v;
 }
-#line 387 "kernels/emulated/cache.gen.cc"
+
+
+template <typename C> inline void copy_four( C *cache, ulong to, const C *other, ulong from) {
+for (uint i = 0; MSL_STEP(i < 4); i++)
+cache[to + i] = other[from + i];
+}
+inline void copy_four( CacheBlock *cache, ulong to, const CacheBlock *other, ulong from) {
+CacheBlock *b = cache + to / 32;
+const CacheBlock *a = other + from / 32;
+MSL_LOOP(15) for (uint i = from % 32; MSL_TURN(16, i < from % 32 + 4); i++)
+b->qs[i] = a->qs[i];
+if (MSL_BRANCH(17, from % 32 == 0))
+b->d = a->d;
+}
+#line 96 "kernels/cache.metal"
+template <typename C>
+void copy_blocks( const C *k_from,
+const C *v_from,
+const int *pairs,
+C *k_cache,
+C *v_cache,
+const CopyBlocksParams &p,
+uint2 position) {
+const uint e = position.x * 4;
+if (MSL_BRANCH(18, e >= p.width))
+return;
+const ulong from = ulong(MSL_CAST(ulong, uint(MSL_CAST(uint, pairs[position.y * 2])))) * p.block_stride + e;
+const ulong to = ulong(MSL_CAST(ulong, uint(MSL_CAST(uint, pairs[position.y * 2 + 1])))) * p.block_stride + e;
+copy_four(k_cache, to, k_from, from);
+copy_four(v_cache, to, v_from, from);
+}
+#line 418 "kernels/emulated/cache.gen.cc"
 void thread_0(const msl::Thread &t) {
     cache_write<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -473,21 +504,65 @@ void thread_8(const msl::Thread &t) {
         msl::position<uint2>(t.position_in_grid()));
 }
 const msl::BufferArgument buffers_8[] = {{0, 0, "cache"}, {1, 0, "context_lens"}, {2, 0, "block_table"}, {3, 0, "out"}, {4, sizeof(CacheReadParams), "p"}};
+void thread_9(const msl::Thread &t) {
+    copy_blocks<float>(static_cast<const float *>(t.worker->buffers[0]),
+        static_cast<const float *>(t.worker->buffers[1]),
+        static_cast<const int *>(t.worker->buffers[2]),
+        static_cast<float *>(t.worker->buffers[3]),
+        static_cast<float *>(t.worker->buffers[4]),
+        *static_cast<const CopyBlocksParams *>(t.worker->buffers[5]),
+        msl::position<uint2>(t.position_in_grid()));
+}
+const msl::BufferArgument buffers_9[] = {{0, 0, "k_from"}, {1, 0, "v_from"}, {2, 0, "pairs"}, {3, 0, "k_cache"}, {4, 0, "v_cache"}, {5, sizeof(CopyBlocksParams), "p"}};
+void thread_10(const msl::Thread &t) {
+    copy_blocks<half>(static_cast<const half *>(t.worker->buffers[0]),
+        static_cast<const half *>(t.worker->buffers[1]),
+        static_cast<const int *>(t.worker->buffers[2]),
+        static_cast<half *>(t.worker->buffers[3]),
+        static_cast<half *>(t.worker->buffers[4]),
+        *static_cast<const CopyBlocksParams *>(t.worker->buffers[5]),
+        msl::position<uint2>(t.position_in_grid()));
+}
+const msl::BufferArgument buffers_10[] = {{0, 0, "k_from"}, {1, 0, "v_from"}, {2, 0, "pairs"}, {3, 0, "k_cache"}, {4, 0, "v_cache"}, {5, sizeof(CopyBlocksParams), "p"}};
+void thread_11(const msl::Thread &t) {
+    copy_blocks<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
+        static_cast<const bfloat *>(t.worker->buffers[1]),
+        static_cast<const int *>(t.worker->buffers[2]),
+        static_cast<bfloat *>(t.worker->buffers[3]),
+        static_cast<bfloat *>(t.worker->buffers[4]),
+        *static_cast<const CopyBlocksParams *>(t.worker->buffers[5]),
+        msl::position<uint2>(t.position_in_grid()));
+}
+const msl::BufferArgument buffers_11[] = {{0, 0, "k_from"}, {1, 0, "v_from"}, {2, 0, "pairs"}, {3, 0, "k_cache"}, {4, 0, "v_cache"}, {5, sizeof(CopyBlocksParams), "p"}};
+void thread_12(const msl::Thread &t) {
+    copy_blocks<CacheBlock>(static_cast<const CacheBlock *>(t.worker->buffers[0]),
+        static_cast<const CacheBlock *>(t.worker->buffers[1]),
+        static_cast<const int *>(t.worker->buffers[2]),
+        static_cast<CacheBlock *>(t.worker->buffers[3]),
+        static_cast<CacheBlock *>(t.worker->buffers[4]),
+        *static_cast<const CopyBlocksParams *>(t.worker->buffers[5]),
+        msl::position<uint2>(t.position_in_grid()));
+}
+const msl::BufferArgument buffers_12[] = {{0, 0, "k_from"}, {1, 0, "v_from"}, {2, 0, "pairs"}, {3, 0, "k_cache"}, {4, 0, "v_cache"}, {5, sizeof(CopyBlocksParams), "p"}};
 const msl::Kernel kernels[] = {
-    {"cache_write_f32_f32", "kernels/cache.metal", 75, thread_0, msl::run_threads<thread_0>, 1024, 0x0u, 0x0u, buffers_0, 6, nullptr, 0},
-    {"cache_write_f32_f16", "kernels/cache.metal", 76, thread_1, msl::run_threads<thread_1>, 1024, 0x0u, 0x0u, buffers_1, 6, nullptr, 0},
-    {"cache_write_f16_f32", "kernels/cache.metal", 77, thread_2, msl::run_threads<thread_2>, 1024, 0x0u, 0x0u, buffers_2, 6, nullptr, 0},
-    {"cache_write_f16_f16", "kernels/cache.metal", 78, thread_3, msl::run_threads<thread_3>, 1024, 0x0u, 0x0u, buffers_3, 6, nullptr, 0},
-    {"cache_write_f32_q8_0", "kernels/cache.metal", 79, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 6, nullptr, 0},
-    {"cache_write_f16_q8_0", "kernels/cache.metal", 80, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 6, nullptr, 0},
-    {"cache_read_f32", "kernels/cache.metal", 82, thread_6, msl::run_threads<thread_6>, 1024, 0x0u, 0x0u, buffers_6, 5, nullptr, 0},
-    {"cache_read_f16", "kernels/cache.metal", 83, thread_7, msl::run_threads<thread_7>, 1024, 0x0u, 0x0u, buffers_7, 5, nullptr, 0},
-    {"cache_read_q8_0", "kernels/cache.metal", 84, thread_8, msl::run_threads<thread_8>, 1024, 0x0u, 0x0u, buffers_8, 5, nullptr, 0},
+    {"cache_write_f32_f32", "kernels/cache.metal", 113, thread_0, msl::run_threads<thread_0>, 1024, 0x0u, 0x0u, buffers_0, 6, nullptr, 0},
+    {"cache_write_f32_f16", "kernels/cache.metal", 114, thread_1, msl::run_threads<thread_1>, 1024, 0x0u, 0x0u, buffers_1, 6, nullptr, 0},
+    {"cache_write_f16_f32", "kernels/cache.metal", 115, thread_2, msl::run_threads<thread_2>, 1024, 0x0u, 0x0u, buffers_2, 6, nullptr, 0},
+    {"cache_write_f16_f16", "kernels/cache.metal", 116, thread_3, msl::run_threads<thread_3>, 1024, 0x0u, 0x0u, buffers_3, 6, nullptr, 0},
+    {"cache_write_f32_q8_0", "kernels/cache.metal", 117, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 6, nullptr, 0},
+    {"cache_write_f16_q8_0", "kernels/cache.metal", 118, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 6, nullptr, 0},
+    {"cache_read_f32", "kernels/cache.metal", 120, thread_6, msl::run_threads<thread_6>, 1024, 0x0u, 0x0u, buffers_6, 5, nullptr, 0},
+    {"cache_read_f16", "kernels/cache.metal", 121, thread_7, msl::run_threads<thread_7>, 1024, 0x0u, 0x0u, buffers_7, 5, nullptr, 0},
+    {"cache_read_q8_0", "kernels/cache.metal", 122, thread_8, msl::run_threads<thread_8>, 1024, 0x0u, 0x0u, buffers_8, 5, nullptr, 0},
+    {"copy_blocks_f32", "kernels/cache.metal", 124, thread_9, msl::run_threads<thread_9>, 1024, 0x0u, 0x0u, buffers_9, 6, nullptr, 0},
+    {"copy_blocks_f16", "kernels/cache.metal", 125, thread_10, msl::run_threads<thread_10>, 1024, 0x0u, 0x0u, buffers_10, 6, nullptr, 0},
+    {"copy_blocks_bf16", "kernels/cache.metal", 126, thread_11, msl::run_threads<thread_11>, 1024, 0x0u, 0x0u, buffers_11, 6, nullptr, 0},
+    {"copy_blocks_q8_0", "kernels/cache.metal", 127, thread_12, msl::run_threads<thread_12>, 1024, 0x0u, 0x0u, buffers_12, 6, nullptr, 0},
 };
 } // namespace
 namespace msl {
 inline namespace MSL_VARIANT {
 extern const Unit unit_cache;
-const Unit unit_cache = {kernels, 9};
+const Unit unit_cache = {kernels, 13};
 } // namespace MSL_VARIANT
 } // namespace msl

@@ -230,26 +230,7 @@ const ulong to = ulong(MSL_CAST(ulong, uint(MSL_CAST(uint, slot)) / p.block)) * 
 k_cache[to + (d / x * p.block + within) * x + d % x] = k[ulong(MSL_CAST(ulong, token)) * p.k_stride + e];
 v_cache[to + d * p.block + within] = v[ulong(MSL_CAST(ulong, token)) * p.v_stride + e];
 }
-#line 40 "kernels/reshape_and_cache.metal"
-template <typename A>
-void copy_blocks( const A *k_from,
-const A *v_from,
-const int *pairs,
-A *k_cache,
-A *v_cache,
-const CopyBlocksParams &p,
-uint2 position) {
-const uint e = position.x * 4;
-if (MSL_BRANCH(2, e >= p.width))
-return;
-const ulong from = ulong(MSL_CAST(ulong, uint(MSL_CAST(uint, pairs[position.y * 2])))) * p.block_stride + e;
-const ulong to = ulong(MSL_CAST(ulong, uint(MSL_CAST(uint, pairs[position.y * 2 + 1])))) * p.block_stride + e;
-for (uint i = 0; MSL_STEP(i < 4); i++) {
-k_cache[to + i] = k_from[from + i];
-v_cache[to + i] = v_from[from + i];
-}
-}
-#line 253 "kernels/emulated/reshape_and_cache.gen.cc"
+#line 234 "kernels/emulated/reshape_and_cache.gen.cc"
 void thread_0(const msl::Thread &t) {
     reshape_and_cache<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -280,48 +261,15 @@ void thread_2(const msl::Thread &t) {
         msl::position<uint2>(t.position_in_grid()));
 }
 const msl::BufferArgument buffers_2[] = {{0, 0, "k"}, {1, 0, "v"}, {2, 0, "slots"}, {3, 0, "k_cache"}, {4, 0, "v_cache"}, {5, sizeof(PagedWriteParams), "p"}};
-void thread_3(const msl::Thread &t) {
-    copy_blocks<float>(static_cast<const float *>(t.worker->buffers[0]),
-        static_cast<const float *>(t.worker->buffers[1]),
-        static_cast<const int *>(t.worker->buffers[2]),
-        static_cast<float *>(t.worker->buffers[3]),
-        static_cast<float *>(t.worker->buffers[4]),
-        *static_cast<const CopyBlocksParams *>(t.worker->buffers[5]),
-        msl::position<uint2>(t.position_in_grid()));
-}
-const msl::BufferArgument buffers_3[] = {{0, 0, "k_from"}, {1, 0, "v_from"}, {2, 0, "pairs"}, {3, 0, "k_cache"}, {4, 0, "v_cache"}, {5, sizeof(CopyBlocksParams), "p"}};
-void thread_4(const msl::Thread &t) {
-    copy_blocks<half>(static_cast<const half *>(t.worker->buffers[0]),
-        static_cast<const half *>(t.worker->buffers[1]),
-        static_cast<const int *>(t.worker->buffers[2]),
-        static_cast<half *>(t.worker->buffers[3]),
-        static_cast<half *>(t.worker->buffers[4]),
-        *static_cast<const CopyBlocksParams *>(t.worker->buffers[5]),
-        msl::position<uint2>(t.position_in_grid()));
-}
-const msl::BufferArgument buffers_4[] = {{0, 0, "k_from"}, {1, 0, "v_from"}, {2, 0, "pairs"}, {3, 0, "k_cache"}, {4, 0, "v_cache"}, {5, sizeof(CopyBlocksParams), "p"}};
-void thread_5(const msl::Thread &t) {
-    copy_blocks<bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
-        static_cast<const bfloat *>(t.worker->buffers[1]),
-        static_cast<const int *>(t.worker->buffers[2]),
-        static_cast<bfloat *>(t.worker->buffers[3]),
-        static_cast<bfloat *>(t.worker->buffers[4]),
-        *static_cast<const CopyBlocksParams *>(t.worker->buffers[5]),
-        msl::position<uint2>(t.position_in_grid()));
-}
-const msl::BufferArgument buffers_5[] = {{0, 0, "k_from"}, {1, 0, "v_from"}, {2, 0, "pairs"}, {3, 0, "k_cache"}, {4, 0, "v_cache"}, {5, sizeof(CopyBlocksParams), "p"}};
 const msl::Kernel kernels[] = {
-    {"reshape_and_cache_f32", "kernels/reshape_and_cache.metal", 59, thread_0, msl::run_threads<thread_0>, 1024, 0x0u, 0x0u, buffers_0, 6, nullptr, 0},
-    {"reshape_and_cache_f16", "kernels/reshape_and_cache.metal", 60, thread_1, msl::run_threads<thread_1>, 1024, 0x0u, 0x0u, buffers_1, 6, nullptr, 0},
-    {"reshape_and_cache_bf16", "kernels/reshape_and_cache.metal", 61, thread_2, msl::run_threads<thread_2>, 1024, 0x0u, 0x0u, buffers_2, 6, nullptr, 0},
-    {"copy_blocks_f32", "kernels/reshape_and_cache.metal", 62, thread_3, msl::run_threads<thread_3>, 1024, 0x0u, 0x0u, buffers_3, 6, nullptr, 0},
-    {"copy_blocks_f16", "kernels/reshape_and_cache.metal", 63, thread_4, msl::run_threads<thread_4>, 1024, 0x0u, 0x0u, buffers_4, 6, nullptr, 0},
-    {"copy_blocks_bf16", "kernels/reshape_and_cache.metal", 64, thread_5, msl::run_threads<thread_5>, 1024, 0x0u, 0x0u, buffers_5, 6, nullptr, 0},
+    {"reshape_and_cache_f32", "kernels/reshape_and_cache.metal", 33, thread_0, msl::run_threads<thread_0>, 1024, 0x0u, 0x0u, buffers_0, 6, nullptr, 0},
+    {"reshape_and_cache_f16", "kernels/reshape_and_cache.metal", 34, thread_1, msl::run_threads<thread_1>, 1024, 0x0u, 0x0u, buffers_1, 6, nullptr, 0},
+    {"reshape_and_cache_bf16", "kernels/reshape_and_cache.metal", 35, thread_2, msl::run_threads<thread_2>, 1024, 0x0u, 0x0u, buffers_2, 6, nullptr, 0},
 };
 } // namespace
 namespace msl {
 inline namespace MSL_VARIANT {
 extern const Unit unit_reshape_and_cache;
-const Unit unit_reshape_and_cache = {kernels, 6};
+const Unit unit_reshape_and_cache = {kernels, 3};
 } // namespace MSL_VARIANT
 } // namespace msl

@@ -713,6 +713,38 @@ func TestCacheWriteAndRead(t *testing.T) {
 	}
 }
 
+// TestCopyBlocks compares bytes; pairs that name no block of the cache are left out.
+func TestCopyBlocks(t *testing.T) {
+	for _, cache := range []ir.DType{ir.F16, ir.F32, ir.Q8_0} {
+		const width, stride, blocks = 96, 128, 6
+		rng, bytes := newRand("copy"), func(elements int) int { return int(cache.Bytes(int64(elements))) }
+		pairs, outside := []int32{2, 0, 2, 5, 4, 3}, []int32{-1, 1, 1, 6, math.MinInt32, 1, 0, math.MaxInt32}
+		d := dispatch{
+			kernel: "copy_blocks_" + cache.String(), args: map[string][]byte{},
+			params: kernels.CopyBlocksParams{Pairs: uint32(len(pairs)+len(outside)) / 2, Width: width, BlockStride: stride},
+			writes: []string{"k_cache", "v_cache"}, grid: [3]uint32{1, uint32(len(pairs)+len(outside)) / 2, 1}, group: [3]uint32{256, 1, 1},
+		}
+		var want [2][]byte
+		for i, name := range []string{"k", "v"} {
+			from := make([]byte, bytes(stride*blocks))
+			for j := range from {
+				from[j] = byte(rng.Uint32())
+			}
+			want[i] = make([]byte, len(from))
+			for j := 0; j < len(pairs); j += 2 {
+				copy(want[i][bytes(stride)*int(pairs[j+1]):], from[bytes(stride)*int(pairs[j]):][:bytes(width)])
+			}
+			d.args[name+"_from"], d.args[name+"_cache"] = from, make([]byte, len(from))
+		}
+		d.args["pairs"] = intBytes(append(outside, pairs...)...)
+		for _, l := range Libraries() {
+			require.Equal(t, want[:], d.run(t, l), "%s %s", cache, l.ISA())
+		}
+		d.args["pairs"], d.params, d.grid[1] = intBytes(pairs...), kernels.CopyBlocksParams{Pairs: uint32(len(pairs)) / 2, Width: width, BlockStride: stride}, uint32(len(pairs))/2
+		require.Equal(t, want[:], d.emulate(t), "%s emulated", cache)
+	}
+}
+
 func TestRepeatKV(t *testing.T) {
 	const tokens, kvHeads, head, repeats = 3, 2, 5, 4
 	rng := newRand("repeat")

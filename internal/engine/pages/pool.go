@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+
+	"github.com/smelt-ml/smelt/internal/batch"
 )
 
 // Identity says what a full block holds: a hash of its tokens and of the identity before
@@ -18,10 +20,12 @@ type Pool struct {
 	known  map[Identity]int32
 	plain  []int32 // that nobody holds, without an identity; the last goes first
 	kept   lru     // that nobody holds, with one
-	copies []Copy
+	copies []batch.Copy
 	states States
 	hashed []byte
 	counts Counts
+
+	uncopied bool
 }
 
 // block is what the pool knows of one.
@@ -39,9 +43,6 @@ type lru struct {
 }
 
 const none = -1
-
-// Copy is a block that must be copied before the next step writes.
-type Copy struct{ From, To int32 }
 
 // States are what a model remembers of a prefix beside keys and values, such as the state
 // of a recurrence, where whoever runs steps keeps snapshots of it at the ends of blocks. A
@@ -80,6 +81,10 @@ func NewPool(blocks, slots int) *Pool {
 // Keep makes the pool ask for states. It must be called before the first table begins.
 func (p *Pool) Keep(s States) { p.states = s }
 
+// Uncopied makes the pool ask for no copies, for those who cannot make any: where a whole prompt
+// is known, its last block is computed anew. It must be called before the first table begins.
+func (p *Pool) Uncopied() { p.uncopied = true }
+
 // Slots returns how many slots a block has.
 func (p *Pool) Slots() int { return p.slots }
 
@@ -97,7 +102,7 @@ func (p *Pool) For(tokens int) int { return (tokens + p.slots - 1) / p.slots }
 
 // Copies returns what must be copied before the next step writes, in any order: no block
 // is both read and written by them. They are valid until [Pool.Copied].
-func (p *Pool) Copies() []Copy { return p.copies }
+func (p *Pool) Copies() []batch.Copy { return p.copies }
 
 // Copied tells that the copies were made.
 func (p *Pool) Copied() {
@@ -168,7 +173,7 @@ func (p *Pool) drop(b int32) {
 		return
 	}
 	p.plain = append(p.plain, b)
-	if i := slices.IndexFunc(p.copies, func(c Copy) bool { return c.To == b }); i >= 0 {
+	if i := slices.IndexFunc(p.copies, func(c batch.Copy) bool { return c.To == b }); i >= 0 {
 		from := p.copies[i].From
 		p.copies = slices.Delete(p.copies, i, i+1)
 		p.drop(from)

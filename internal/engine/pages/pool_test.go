@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/internal/batch"
 )
 
 func ExamplePool() {
@@ -508,14 +510,19 @@ func TestNothingChanges(t *testing.T) {
 }
 
 // TestBegin: the last token is always computed; where all are known, into a copy of its
-// block, or into a block of its own where there is none for that.
+// block, or into a block of its own where there is none for that or nobody copies.
 func TestBegin(t *testing.T) {
 	tokens := []int32{1, 2, 3, 4}
-	for blocks, want := range map[int]struct {
-		cached int
-		copies []Copy
-	}{2: {2, nil}, 3: {3, []Copy{{1, 2}}}} {
-		p := NewPool(blocks, 2)
+	for _, c := range []struct {
+		blocks   int
+		uncopied bool
+		cached   int
+		copies   []batch.Copy
+	}{{2, false, 2, nil}, {3, false, 3, []batch.Copy{{From: 1, To: 2}}}, {3, true, 2, nil}} {
+		p := NewPool(c.blocks, 2)
+		if c.uncopied {
+			p.Uncopied()
+		}
 		a := p.NewTable("")
 		_, ok := a.Begin(tokens, 4, 0)
 		require.True(t, ok)
@@ -523,12 +530,12 @@ func TestBegin(t *testing.T) {
 		a.Release()
 		cached, ok := a.Begin(tokens, 4, 0)
 		require.True(t, ok)
-		require.Equal(t, want.cached, cached)
-		require.Equal(t, want.copies, p.Copies())
+		require.Equal(t, c.cached, cached)
+		require.Equal(t, c.copies, p.Copies())
 		require.Panics(t, func() { a.Begin(tokens, 4, 0) })
 		a.Release()
 		require.Empty(t, p.Copies(), "nobody needs the copy")
-		require.Equal(t, blocks, p.Free())
+		require.Equal(t, c.blocks, p.Free())
 	}
 }
 

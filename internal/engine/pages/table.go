@@ -1,6 +1,10 @@
 package pages
 
-import "crypto/sha256"
+import (
+	"crypto/sha256"
+
+	"github.com/smelt-ml/smelt/internal/batch"
+)
 
 // Table is the blocks of one sequence, in order. Whoever uses it says what the tokens are:
 // always those of the same sequence, which only becomes longer.
@@ -46,7 +50,7 @@ func (t *Table) Begin(tokens []int32, slots, spare int) (cached int, ok bool) {
 	if hits*p.slots == len(tokens) {
 		// The last token is computed once more, into a copy of its block. Where there is
 		// none for that, the block itself is evicted for it.
-		if p.states == nil && t.left(hits) >= need-hits+1+spare {
+		if p.states == nil && !p.uncopied && t.left(hits) >= need-hits+1+spare {
 			need++
 		} else {
 			hits = t.reachable(hits - 1)
@@ -123,7 +127,7 @@ func (t *Table) extend(from, slots int) {
 	for i := from / p.slots; i < len(t.blocks); i++ {
 		if shared := t.blocks[i]; !p.writable(shared) {
 			t.blocks[i] = p.take()
-			p.copies = append(p.copies, Copy{shared, t.blocks[i]}) // which holds it from here on
+			p.copies = append(p.copies, batch.Copy{From: shared, To: t.blocks[i]}) // which holds it from here on
 		}
 	}
 	t.known = min(t.known, from/p.slots)

@@ -166,6 +166,31 @@ static void cache_write(const smelt_launch *l, uint64_t begin, uint64_t end, con
     }
 }
 
+// Whole blocks of both caches, copied. A unit is the keys of a pair or its values; those that lie
+// outside of the cache are left out.
+static uint64_t copy_blocks_units(const smelt_launch *l) {
+    return uint64_t{params<CopyBlocksParams>(l, SMELT_COPY_BLOCKS_PARAMS).pairs} * 2;
+}
+static int copy_blocks_supports(const smelt_launch *l, const Cache &c) {
+    if (!holds(l, SMELT_COPY_BLOCKS_PARAMS, sizeof(CopyBlocksParams)))
+        return 0;
+    const CopyBlocksParams &p = params<CopyBlocksParams>(l, SMELT_COPY_BLOCKS_PARAMS);
+    return p.width != 0 && p.width <= p.block_stride && c.whole_blocks(p.width) && c.whole_blocks(p.block_stride) &&
+           holds(l, SMELT_COPY_BLOCKS_PAIRS, uint64_t{p.pairs} * 8);
+}
+static void copy_blocks(const smelt_launch *l, uint64_t begin, uint64_t end, const Cache &c) {
+    const CopyBlocksParams &p = params<CopyBlocksParams>(l, SMELT_COPY_BLOCKS_PARAMS);
+    const uint64_t stride = c.row_bytes(p.block_stride);
+    for (uint64_t u = begin; u < end; u++) {
+        const uint32_t *pair = buffer<const uint32_t>(l, SMELT_COPY_BLOCKS_PAIRS) + u / 2 * 2;
+        const uint32_t from = u % 2 == 0 ? SMELT_COPY_BLOCKS_K_FROM : SMELT_COPY_BLOCKS_V_FROM;
+        const uint32_t to = u % 2 == 0 ? SMELT_COPY_BLOCKS_K_CACHE : SMELT_COPY_BLOCKS_V_CACHE;
+        if (pair[0] < l->buffer_bytes[from] / stride && pair[1] < l->buffer_bytes[to] / stride)
+            memcpy(buffer<uint8_t>(l, to) + pair[1] * stride, buffer<const uint8_t>(l, from) + pair[0] * stride,
+                   c.row_bytes(p.width));
+    }
+}
+
 // What the kernels that rotate and write the cache take. Without q_norm and k_norm heads
 // are not normalised.
 struct RopeWriteArguments {

@@ -21,6 +21,10 @@ template <class C> static int read_supports(const smelt_launch *l) { return cach
 template <class C> static void read(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
     cache_read(l, begin, end, cache_of<C>);
 }
+template <class C> static int copy_supports(const smelt_launch *l) { return copy_blocks_supports(l, cache_of<C>); }
+template <class C> static void copy(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
+    copy_blocks(l, begin, end, cache_of<C>);
+}
 template <class C, const RopeWriteArguments &OF> static int rotated_supports(const smelt_launch *l) {
     return rope_write_supports(l, cache_of<C>, OF);
 }
@@ -37,6 +41,7 @@ static const smelt_native_kernel kernels[] = {
 #define CACHED(name, C)                                                                                                \
     ONE("cache_write_f32_" name, write_supports<C>, cache_write_units, write<C>),                                      \
         ONE("cache_read_" name, read_supports<C>, cache_read_units, read<C>),                                          \
+        ONE("copy_blocks_" name, copy_supports<C>, copy_blocks_units, copy<C>),                                        \
         ONE("rope_qkv_write_f32_" name, (rotated_supports<C, ROPE_QKV_WRITE>), rope_write_units<ROPE_QKV_WRITE>,       \
             (rotated<C, ROPE_QKV_WRITE>)),                                                                             \
         ONE("head_norm_rope_kv_write_f32_" name, (rotated_supports<C, HEAD_NORM_ROPE_KV_WRITE>),                       \
