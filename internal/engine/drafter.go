@@ -54,7 +54,7 @@ func newDrafter(d *Draft, vocab int) (*drafter, error) {
 		return nil, err
 	}
 	return &drafter{
-		runner: r, pool: pages.NewPool(d.Blocks, r.block), tokens: d.Limits.Tokens, piece: longest(d.Plan), vocab: min(vocab, r.vocab),
+		runner: r, pool: r.newPool(d.Blocks), tokens: d.Limits.Tokens, piece: longest(d.Plan), vocab: min(vocab, r.vocab),
 	}, nil
 }
 
@@ -150,10 +150,8 @@ func (d *drafter) step(ctx context.Context, chains []*chain) (tokens int, err er
 
 // run runs a step and looks at its logits.
 func (d *drafter) run(ctx context.Context) error {
-	for _, c := range d.pool.Copies() {
-		if err := d.runner.run.CopyBlock(int(c.From), int(c.To)); err != nil {
-			return err
-		}
+	if err := d.runner.Copy(ctx, d.pool.Copies()...); err != nil {
+		return err
 	}
 	d.pool.Copied()
 	if err := d.runner.Run(ctx, d.pieces...); err != nil {

@@ -229,10 +229,7 @@ func New(plan *lower.Plan, executable *metal.Executable, limits Limits, blocks i
 	if err != nil {
 		return nil, err
 	}
-	pool := pages.NewPool(blocks, r.block)
-	if r.copies == 0 {
-		pool.Uncopied()
-	}
+	pool := r.newPool(blocks)
 	e := &Engine{
 		runner: r, pool: pool, limits: limits, vocab: plan.Vocab,
 		ended: make(chan struct{}), wake: make(chan struct{}, 1), requests: make(map[*schedule.Sequence]*request),

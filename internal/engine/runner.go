@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/smelt-ml/smelt/internal/batch"
+	"github.com/smelt-ml/smelt/internal/engine/pages"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/metal"
@@ -67,6 +68,15 @@ func (r *Runner) Vocab() int { return r.vocab }
 func (r *Runner) Run(ctx context.Context, sequences ...batch.Piece) error {
 	r.pack(&r.packed, sequences)
 	return r.runPacked(ctx, &r.packed)
+}
+
+// newPool gives out the blocks of a cache.
+func (r *Runner) newPool(blocks int) *pages.Pool {
+	p := pages.NewPool(blocks, r.block)
+	if r.copies == 0 {
+		p.Uncopied()
+	}
+	return p
 }
 
 // pack writes a step, which may be done while another one runs.
