@@ -224,7 +224,7 @@ func TestLoadChecksLaunches(t *testing.T) {
 	for want, change := range map[string]func(*lower.Dispatch){
 		fmt.Sprintf("sizes [8 4 8 4 64 0]: invalid launch: kernel scale_f32: a: buffer %d has 128 bytes, the sizes ask for 156", a.Index): func(d *lower.Dispatch) { d.Params[paramOf(d.Kernel, "a_stride")] = num(5) },
 		"grid: [2 8 1] threadgroups, the sizes ask for [1 8 1]":                                                                           func(d *lower.Dispatch) { d.Grid[0] = num(2) },
-		"sizes [1 1 1 1 1 0]: invalid launch: kernel scale_f32: grid: [1 8 1]":                                                              func(d *lower.Dispatch) { d.Grid[1] = num(8) },
+		"sizes [1 1 1 1 1 0]: invalid launch: kernel scale_f32: grid: [1 8 1]":                                                            func(d *lower.Dispatch) { d.Grid[1] = num(8) },
 		"threadgroup: [128 1 1] threads, the kernel takes 256":                                                                            func(d *lower.Dispatch) { d.Group[0] = 128 },
 		fmt.Sprintf("parameters at buffer 3; scale_f32 takes them at %d", k.ParamsIndex):                                                  func(d *lower.Dispatch) { d.ParamsAt = 3 },
 		"width: 0: nothing to do": func(d *lower.Dispatch) { d.Params[paramOf(d.Kernel, "width")] = num(0) },
