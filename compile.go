@@ -95,11 +95,17 @@ func OptionsFor(d Device) (Options, error) {
 	if o.Target, err = TargetOf(d.Name); err != nil {
 		return o, err
 	}
-	if chip := ChipOf(d); chip != nil {
-		o.Chip, o.Family, o.Cores = chip.Name, chip.Family, chip.Cores
-	}
+	o.ChooseFor(ChipOf(d))
 	o.Tuning, _ = LoadTuning(d) // without it a program is slower, and the same
 	return o, nil
+}
+
+// ChooseFor has choices by size made for a chip; nil: for none in particular.
+func (o *Options) ChooseFor(chip *lower.Chip) {
+	o.Chip, o.Family, o.Cores = "", 0, 0
+	if chip != nil {
+		o.Chip, o.Family, o.Cores = chip.Name, chip.Family, chip.Cores
+	}
 }
 
 // ParseDebug reads a list of NAME/off|dump|time|stats, separated by commas.

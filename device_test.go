@@ -36,9 +36,7 @@ func TestResolve(t *testing.T) {
 		require.Equal(t, want, got, name)
 	}
 	want := smelt.Options{Target: target, Level: 1}
-	if chip := smelt.ChipOf(smelt.Device{Name: device}); chip != nil {
-		want.Chip, want.Family, want.Cores = chip.Name, chip.Family, chip.Cores
-	}
+	want.ChooseFor(smelt.ChipOf(smelt.Device{Name: device}))
 	require.Equal(t, device == "metal", want.Chip != "", "a GPU has a chip")
 	require.Equal(t, want, smelt.DefaultOptions())
 	opened, err := metal.Open("auto", metal.Options{})

@@ -19,12 +19,8 @@ func attention(p *phase, v *ir.Value) error {
 		return pagedAttention(p, v)
 	case p.out.Longest.Max == 1: // a tile of queries is one sequence's: of tokens by themselves it would be empty but for one
 		return attentionRows(p, v, 1)
-	case p.target.SameBits:
-		return attentionRows(p, v, rowsAtOnce(q.Shape.Last()))
-	case few && !p.target.Launches:
-		return attentionRows(p, v, 1)
-	case few:
-		return attentionRows(p, v, rowsAtOnce(q.Shape.Last()))
+	case few || p.target.SameBits:
+		return attentionRows(p, v, p.rowsAtOnce(q.Shape.Last()))
 	}
 	return attentionTiles(p, v)
 }
@@ -51,10 +47,13 @@ func sinksOf(v *ir.Value) *ir.Value {
 	return sinks
 }
 
-// rowsAtOnce is how many tokens of a sequence attention_vec takes at once: as many as leave
-// their queries and sums in registers.
-func rowsAtOnce(head int64) int64 {
-	rows := int64(kernels.MaxVecRows)
+// rowsAtOnce is how many tokens of a sequence attention_vec takes at once, where the Plan cuts
+// its work: as many as leave their queries and sums in registers.
+func (p *phase) rowsAtOnce(head int64) int64 {
+	rows := int64(1)
+	if p.target.Launches {
+		rows = kernels.MaxVecRows
+	}
 	for rows > 1 && rows*head > 2*kernels.MaxHead {
 		rows /= 2
 	}
@@ -85,10 +84,10 @@ func attentionTiles(p *phase, v *ir.Value) error {
 	heads, _ := q.Shape[1].IsConst()
 	by := p.find(kernels.AttentionTile, heads)
 	why := fmt.Sprintf("more than %d tokens", p.chip.vecTokens)
-	if rows := rowsAtOnce(head); p.target.Launches && p.out.Bounds[ir.B] > 1 {
+	if rows := p.rowsAtOnce(head); p.target.Launches && p.out.Bounds[ir.B] > 1 {
 		few, rest := &Owners{Tile: rows, Least: 1, Most: rows}, &Owners{Tile: kernels.AttentionTile, Least: rows + 1, Most: maxTokens}
 		empty := (p.out.Bounds[ir.B] - 1) * (kernels.AttentionTile - rows) * p.out.Bounds[ir.Smax]
-		wasted := float64(empty*heads*scoreOps(head)) * p.rates().Op
+		wasted := float64(empty*heads*scoreOps(head)) * p.chip.like.rates().Op
 		surplus := float64(heads*p.bound(few.count())) * searchLoad / float64(p.chip.cores)
 		figures := fmt.Sprintf("empty rows of tiles would cost up to %.1f µs a layer, threadgroups without a sequence %.1f µs, on %s", wasted, surplus, &p.chip)
 		if wasted > surplus {
@@ -122,15 +121,6 @@ func attentionTiles(p *phase, v *ir.Value) error {
 // all heads.
 func (e emitter) launchRows(v *ir.Value, groups, rows int64, parts Expr, threads int) {
 	e.launch([3]Expr{Number(groups), (&Owners{Tile: rows}).count(), parts}, threads)
-}
-
-// rates are those of the chip that choices are made for, or of that which stands for any.
-func (p *phase) rates() ir.Rates {
-	if p.target.Rates != (ir.Rates{}) {
-		return p.target.Rates
-	}
-	c, _ := FindGPU("", 0, anyCores)
-	return c.rates()
 }
 
 // join puts words beside each other.

@@ -236,7 +236,7 @@ func (f *deviceFlags) resolve(opts *smelt.Options) error {
 		return err
 	}
 	if chip := smelt.ChipOf(device); chip != nil {
-		opts.Chip, opts.Family, opts.Cores = chip.Name, chip.Family, chip.Cores
+		opts.ChooseFor(chip)
 	}
 	if f.act == "" {
 		return nil

@@ -144,6 +144,6 @@ func useOwnTuning(stderr io.Writer, opts *smelt.Options) {
 	}
 	useTuning(stderr, d, opts)
 	if chip != nil && opts.Tuning != nil {
-		opts.Chip, opts.Family, opts.Cores = chip.Name, chip.Family, chip.Cores
+		opts.ChooseFor(chip)
 	}
 }
