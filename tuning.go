@@ -1,6 +1,7 @@
 package smelt
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -12,6 +13,8 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+
+	"github.com/samber/lo"
 
 	"github.com/smelt-ml/smelt/internal/tune"
 	"github.com/smelt-ml/smelt/kernels"
@@ -27,6 +30,9 @@ type Tuning struct {
 	// Prompt and Tokens are how many are timed, at once and one by one, in each of Rounds
 	// rounds; 0 leaves it to Tune.
 	Prompt, Tokens, Rounds int
+	// Sequences, if more than one, has steps timed too that bring a token of each of as many as
+	// an engine would run at most, over blocks of its cache.
+	Sequences int
 	// Only, if set, names the choices that are measured, of [TunedChoices].
 	Only []string
 	// Progress, if set, is told what begins.
@@ -71,17 +77,31 @@ func (m *Model) Tune(ctx context.Context, t Tuning) (*Tuned, error) {
 		return nil, err
 	}
 	defer d.Close()
-	compile := func(tuning *lower.Tuning) (*lower.Plan, error) {
-		o := t.Options
-		o.Tuning = tuning
-		p, err := m.Compile(o)
-		if err != nil {
-			return nil, err
+	how := tune.Options{Prompt: t.Prompt, Tokens: t.Tokens, Rounds: t.Rounds, Only: t.Only, Progress: t.Progress}
+	run := func(o Options) (*Tuned, error) {
+		compile := func(tuning *lower.Tuning) (*lower.Plan, error) {
+			o.Tuning = tuning
+			p, err := m.Compile(o)
+			if err != nil {
+				return nil, err
+			}
+			return p.Plan, nil
 		}
-		return p.Plan, nil
+		return tune.Run(ctx, tune.Subject{Compile: compile, Device: d, Fetch: m.tensor}, how)
 	}
-	return tune.Run(ctx, tune.Subject{Compile: compile, Device: d, Fetch: m.tensor},
-		tune.Options{Prompt: t.Prompt, Tokens: t.Tokens, Rounds: t.Rounds, Only: t.Only, Progress: t.Progress})
+	found, err := run(t.Options)
+	if err != nil || t.Sequences < 2 {
+		return found, err
+	}
+	how.Known = lo.SliceToMap(found.Sites, func(s *TunedSite) (string, bool) { return s.Key(), true })
+	o := t.Options
+	o.Sequences, o.Block = t.Sequences, cmp.Or(o.Block, DefaultBlock)
+	more, err := run(o)
+	if err != nil {
+		return nil, fmt.Errorf("%d sequences: %w", t.Sequences, err)
+	}
+	found.Sites = append(found.Sites, more.Sites...)
+	return found, nil
 }
 
 // tunedOff is what SMELT_TUNED is set to by who wants nothing that was kept.

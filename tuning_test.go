@@ -2,8 +2,10 @@ package smelt_test
 
 import (
 	"context"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,10 +44,16 @@ func TestTune(t *testing.T) {
 	o := smelt.Options{Target: "cpu", Level: 1, Context: 64, Prefill: 16}
 	var told []string
 	found, err := m.Tune(t.Context(), smelt.Tuning{
-		Options: o, Device: d, Tokens: 2, Rounds: 1, Progress: func(what string) { told = append(told, what) },
+		Options: o, Device: d, Tokens: 2, Rounds: 1, Sequences: 3, Progress: func(what string) { told = append(told, what) },
 	})
 	require.NoError(t, err)
 	require.NotEmpty(t, found.Sites)
+	keys := map[string]bool{}
+	for _, s := range found.Sites {
+		require.NotContains(t, keys, s.Key(), "nothing is measured twice")
+		keys[s.Key()] = strings.HasPrefix(s.Shape, "T ≤ 3 ")
+	}
+	require.Contains(t, slices.Collect(maps.Values(keys)), true, "a token of each of three sequences")
 	require.Contains(t, told, "streams: streams 1")
 	for _, s := range found.Sites {
 		require.Positive(t, s.Micros)

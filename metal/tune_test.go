@@ -3,6 +3,8 @@
 package metal_test
 
 import (
+	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -12,6 +14,9 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/smelt-ml/smelt/internal/tune"
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/kernels"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/metal"
 	"github.com/smelt-ml/smelt/metal/internal/fakemetal"
@@ -42,12 +47,12 @@ func TestTuneByMadeUpTimes(t *testing.T) {
 			require.NoError(t, err)
 			require.Nil(t, o.Tuning)
 			o.Context, o.Prefill = 80, 70
-			found, err := model.Tune(t.Context(), smelt.Tuning{Options: o, Device: d, Tokens: 1, Rounds: 1, Only: []string{"linear_vec", "linear_mat", "shared_heads"}})
+			found, err := model.Tune(t.Context(), smelt.Tuning{Options: o, Device: d, Tokens: 1, Rounds: 1, Sequences: 40, Only: []string{"linear_vec", "linear_mat", "shared_heads"}})
 			require.NoError(t, err)
 			decided := map[string]int{}
 			for _, s := range found.Sites {
 				want, ok := row.want[s.Choice]
-				if s.Kernel == "linear_vec_f32_f32" { // of Q8_0, of which a simdgroup owns two rows
+				if s.Choice == "linear_vec" && (s.Kernel == "linear_vec_f32_f32" || strings.HasPrefix(s.Shape, "T ≤ 8 ")) { // of Q8_0 or of several tokens a simdgroup owns two rows
 					want = lower.Setting{"rows": 2, "simdgroups": want["simdgroups"]}
 				}
 				if ok && !(s.Choice == "linear_mat" && s.Shape[0] == 'R') { // of one row of logits
@@ -56,6 +61,9 @@ func TestTuneByMadeUpTimes(t *testing.T) {
 				}
 			}
 			require.Len(t, decided, len(row.want))
+			for _, many := range []string{"T ≤ 8 ", "T ≤ 40 "} {
+				require.True(t, slices.ContainsFunc(found.Sites, func(s *smelt.TunedSite) bool { return strings.HasPrefix(s.Shape, many) }), "a token of each of several sequences, %s", many)
+			}
 			require.True(t, slices.ContainsFunc(found.Sites, func(s *smelt.TunedSite) bool { return strings.HasPrefix(s.Shape, "T ≤ 64 ") }), "short prompts have a phase of their own")
 			path, err := smelt.KeepTuning(d, found)
 			require.NoError(t, err)
@@ -65,25 +73,99 @@ func TestTuneByMadeUpTimes(t *testing.T) {
 			require.NoError(t, err)
 			require.NotNil(t, again.Tuning)
 			again.Context, again.Prefill = 80, 70
-			p, err := model.Compile(again)
-			require.NoError(t, err)
-			for i := range p.Plan.Phases {
-				for _, s := range p.Plan.Phases[i].Sites() {
-					for _, w := range found.Sites {
-						if w.Choice == s.Choice && w.Kernel == s.Kernel && w.Shape == s.Shape {
-							require.Equal(t, w.Winner, s.Taken)
-							delete(decided, s.Choice)
+			many := again
+			many.Sequences, many.Block = 40, smelt.DefaultBlock
+			left := map[string]bool{} // keys of sites
+			for _, s := range found.Sites {
+				left[s.Key()] = true
+			}
+			for _, o := range []smelt.Options{again, many} {
+				p, err := model.Compile(o)
+				require.NoError(t, err)
+				for i := range p.Plan.Phases {
+					for _, s := range p.Plan.Phases[i].Sites() {
+						for _, w := range found.Sites {
+							if w.Key() == s.Key() {
+								require.Equal(t, w.Winner, s.Taken)
+								delete(left, s.Key())
+							}
 						}
 					}
 				}
 			}
-			require.Empty(t, decided, "all that was decided is taken")
+			require.Empty(t, left, "all that was decided is taken")
 			fake(t, fakemetal.Options{Name: "Apple M4 Max", Cores: 40})
 			other, err := smelt.OptionsFor(d)
 			require.NoError(t, err)
 			require.Nil(t, other.Tuning, "it is of 32 cores")
 			nothingLeft(t)
 		})
+	}
+}
+
+// TestTuneRefusesOtherBits has a kernel break its law: with one setting, the quickest, a product
+// normalises by another epsilon. It is not kept, and others that were measured are.
+func TestTuneRefusesOtherBits(t *testing.T) {
+	fake(t, fakemetal.Options{Name: "Apple M4 Max", Cores: 40, GroupNS: 1000})
+	model, err := smelt.Open(testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf"), "")
+	require.NoError(t, err)
+	defer model.Close()
+	d, err := metal.Open("metal", metal.Options{Threads: 2})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, d.Close()) }()
+	broken := lower.Setting{"rows": 4, "simdgroups": 8}
+	for _, sequences := range []int{1, 4} {
+		for _, faulty := range []bool{false, true} {
+			found, err := tune.Run(t.Context(), tune.Subject{
+				Compile: func(with *lower.Tuning) (*lower.Plan, error) {
+					p, err := model.Compile(smelt.Options{Target: "metal", Level: 1, Chip: "m4-max", Context: 64, Prefill: 16, Sequences: sequences, Block: 16, Tuning: with})
+					if err != nil || with == nil || !faulty {
+						return p.Plan, err
+					}
+					for _, w := range with.Winners {
+						if maps.Equal(w.Setting, broken) {
+							spoil(t, p.Plan, w.Kernel)
+						}
+					}
+					return p.Plan, nil
+				},
+				Device: d,
+				Fetch: func(name string) ([]byte, ir.DType, error) {
+					dtype, data, _ := model.File().Data(name)
+					return data, dtype, nil
+				},
+			}, tune.Options{Tokens: 1, Rounds: 1, Only: []string{"linear_vec"}})
+			require.NoError(t, err)
+			met := 0
+			for _, s := range found.Sites {
+				for _, tried := range s.Tried {
+					if !maps.Equal(tried.Setting, broken) {
+						require.True(t, tried.Same, "%s: %v", s.Shape, tried)
+					} else if strings.HasPrefix(s.Kernel, "linear_vec_f32_f16") {
+						require.Equal(t, !faulty, tried.Same)
+						require.Equal(t, !faulty, maps.Equal(s.Winner, broken), "%s: %v", s.Shape, s.Winner)
+						met++
+					}
+				}
+				require.NotEqual(t, s.Default, s.Winner)
+			}
+			require.Positive(t, met)
+		}
+	}
+}
+
+// spoil changes what a kernel adds before it takes a root.
+func spoil(t *testing.T, p *lower.Plan, kernel string) {
+	k, ok := kernels.Lookup(kernel)
+	require.True(t, ok)
+	eps, ok := k.Param("eps")
+	require.True(t, ok)
+	for i := range p.Phases {
+		for j := range p.Phases[i].Dispatches {
+			if d := &p.Phases[i].Dispatches[j]; d.Kernel == kernel {
+				d.Params[eps] = lower.Number(int64(math.Float32bits(0.25)))
+			}
+		}
 	}
 }
 

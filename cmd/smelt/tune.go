@@ -25,8 +25,9 @@ func tuneVerb() *cobra.Command {
 		Long: `Times, on this device, what the compiler otherwise chooses by size: how kernels are
 launched, and on cpu how much of a row is worked on at a time, in how many streams, how
 far ahead weights are fetched and in which order they are kept. Each setting runs beside
-the default, in turn, on the model's own weights; one that changes a bit of the logits, or
-saves less than 3 %, does not count.
+the default, in turn, on the model's own weights: in a prompt, in tokens after it, and in steps
+of several sequences; one that changes a bit of the logits, or saves less than 3 %, does not
+count.
 
 The winners are kept in the user's cache folder, by chip and by version of the kernels,
 beside those of other models. Plans that are compiled on this machine for this device use
@@ -42,6 +43,7 @@ environment leaves them out. arch:NAME is measured with random weights of --type
 	flags.IntVarP(&t.Prompt, "prompt", "p", 0, "tokens of the prompt that is timed (default: as many as a step takes)")
 	flags.IntVarP(&t.Tokens, "n", "n", 8, "tokens timed one by one, in each round")
 	flags.IntVarP(&t.Rounds, "runs", "r", 7, "rounds of each setting beside the default")
+	flags.IntVar(&t.Sequences, "sequences", smelt.DefaultSequences, "sequences of steps that are timed after those of one (1: none)")
 	flags.StringSliceVar(&t.Only, "only", nil, "measure these choices alone: "+strings.Join(smelt.TunedChoices(), ", "))
 	flags.BoolVar(&asJSON, "json", false, "print one JSON object")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -50,6 +52,9 @@ environment leaves them out. arch:NAME is measured with random weights of --type
 		}
 		if t.Prompt < 0 || t.Tokens < 1 || t.Rounds < 1 {
 			return usagef("-p %d -n %d -r %d: want 0, 1, 1 or more", t.Prompt, t.Tokens, t.Rounds)
+		}
+		if t.Sequences < 1 || t.Sequences > maxSequences {
+			return usagef("--sequences %d: want 1 to %d", t.Sequences, maxSequences)
 		}
 		for _, name := range t.Only {
 			if err := known("choice", name, smelt.TunedChoices()); err != nil {

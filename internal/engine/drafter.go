@@ -150,10 +150,9 @@ func (d *drafter) step(ctx context.Context, chains []*chain) (tokens int, err er
 
 // run runs a step and looks at its logits.
 func (d *drafter) run(ctx context.Context) error {
-	if err := d.runner.Copy(ctx, d.pool.Copies()...); err != nil {
+	if err := d.runner.copyFor(ctx, d.pool); err != nil {
 		return err
 	}
-	d.pool.Copied()
 	if err := d.runner.Run(ctx, d.pieces...); err != nil {
 		return err
 	}

@@ -544,11 +544,10 @@ func (e *Engine) step() Ran {
 func (e *Engine) run() error {
 	packed := &e.packed[e.next]
 	packed.SetTokens(e.pieces...)
-	if err := e.runner.Copy(context.Background(), e.pool.Copies()...); err != nil {
+	if err := e.runner.copyFor(context.Background(), e.pool); err != nil {
 		e.rows, e.stale = e.rows[:0], true
 		return err
 	}
-	e.pool.Copied()
 	e.scheduler.Done()
 	e.guesser.runs(e)
 	clear(e.rows)

@@ -70,13 +70,17 @@ func (r *Runner) Run(ctx context.Context, sequences ...batch.Piece) error {
 	return r.runPacked(ctx, &r.packed)
 }
 
-// newPool gives out the blocks of a cache.
-func (r *Runner) newPool(blocks int) *pages.Pool {
-	p := pages.NewPool(blocks, r.block)
-	if r.copies == 0 {
-		p.Uncopied()
-	}
-	return p
+// Profile is Run, and times the dispatches.
+func (r *Runner) Profile(ctx context.Context, sequences ...batch.Piece) (Profiled, error) {
+	r.step.Profile = true
+	defer func() { r.step.Profile = false }()
+	err := r.Run(ctx, sequences...)
+	return r.profiled(), err
+}
+
+// profiled is the last step.
+func (r *Runner) profiled() Profiled {
+	return Profiled{r.step.Phase, r.step.Sizes, r.run.Counters().Nanoseconds}
 }
 
 // pack writes a step, which may be done while another one runs.
@@ -93,6 +97,24 @@ func (r *Runner) Copy(ctx context.Context, copies ...batch.Copy) error {
 			return err
 		}
 	}
+	return nil
+}
+
+// newPool gives out so many blocks, those of the runner's cache.
+func (r *Runner) newPool(blocks int) *pages.Pool {
+	p := pages.NewPool(blocks, r.block)
+	if r.copies == 0 {
+		p.Uncopied()
+	}
+	return p
+}
+
+// copyFor makes the copies that a pool of the runner's blocks asks for.
+func (r *Runner) copyFor(ctx context.Context, p *pages.Pool) error {
+	if err := r.Copy(ctx, p.Copies()...); err != nil {
+		return err
+	}
+	p.Copied()
 	return nil
 }
 

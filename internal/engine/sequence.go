@@ -159,7 +159,7 @@ func (s *Sequence) Profile(ctx context.Context, ids []int32) ([]Profiled, error)
 	defer func() { s.r.step.Profile = false }()
 	var steps []Profiled
 	err := s.feed(ctx, ids, batch.Last, func(int) error {
-		p := Profiled{s.r.step.Phase, s.r.step.Sizes, s.r.run.Counters().Nanoseconds}
+		p := s.r.profiled()
 		p.Sizes[ir.Smax] = int64(s.length)
 		steps = append(steps, p)
 		return nil

@@ -11,7 +11,8 @@
 //	tuning.Keep(found.Winners()...)
 //
 // Laws: no setting counts whose logits differ in a bit from those of the Plan without it, on
-// a prompt, tokens after it, and a long context where the Plan has a phase for one. A few
+// a prompt, tokens after it, a token of each of as many sequences as a phase takes, and a long
+// context where the Plan has a phase for one. A few
 // tokens can miss a bit that rounding hides; so of choices that kernels do not promise the
 // same bits of, settings are timed and none is kept. A default
 // stays unless something takes 3 % less than it, and does so again together with all other
@@ -53,6 +54,8 @@ type Options struct {
 	Rounds int // of each variant beside the defaults; 0: 7
 	// Only, if set, names the choices that are measured.
 	Only []string
+	// Known are sites, by their keys, that were measured already.
+	Known map[string]bool
 	// Progress, if set, is told what begins.
 	Progress func(what string)
 }
@@ -83,6 +86,11 @@ type Site struct {
 // Found is what [Run] found, by site.
 type Found struct {
 	Sites []*Site
+}
+
+// Key tells sites apart as [lower.Site.Key] does.
+func (s *Site) Key() string {
+	return (&lower.Site{Choice: s.Choice, Kernel: s.Kernel, Shape: s.Shape}).Key()
 }
 
 // Winners lists what is to be kept, defaults included.
@@ -142,20 +150,27 @@ type site struct {
 type runner struct {
 	Subject
 	Options
-	base  *loaded
-	steps []step
-	sites map[string]*site
-	order []string         // keys of sites
-	want  map[int][]uint32 // bits of the results of the defaults, by index of the step
+	base   *loaded
+	steps  []step
+	blocks int // of the cache, that steps of many sequences take
+	sites  map[string]*site
+	order  []string         // keys of sites
+	want   map[int][]uint32 // bits of the results of the defaults, by index of the step
 }
 
-// step is what is timed: tokens after others, each by itself or all at once.
+// step is what is timed: tokens after others, each by itself or all at once, or one of each of
+// several sequences at once.
 type step struct {
 	depth, tokens int
-	random        bool // what is in the cache before
+	sequences     int  // of many; 0 or 1: one
+	random        bool // what is in the cache before; always of many
 	apart         bool
 	phase         int
+	first         int // cache block of the first of many
 }
+
+// crowded is how many keys each of many sequences has where no phase is for more.
+const crowded = 256
 
 // plan lists the steps, and the sites of the phases that they run.
 func (r *runner) plan() {
@@ -185,11 +200,14 @@ func (r *runner) plan() {
 		r.steps = append(r.steps, step{depth: last, tokens: r.Tokens, random: true, apart: true, phase: long})
 	}
 	for i := range p.Phases {
+		r.crowd(i)
+	}
+	for i := range p.Phases {
 		sites := p.Phases[i].Sites()
 		for j := range sites {
 			at := &sites[j]
 			key := at.Key()
-			if r.sites[key] != nil || r.Only != nil && !slices.Contains(r.Only, at.Choice) {
+			if r.sites[key] != nil || r.Known[key] || r.Only != nil && !slices.Contains(r.Only, at.Choice) {
 				continue
 			}
 			r.order = append(r.order, key)
@@ -198,6 +216,33 @@ func (r *runner) plan() {
 				settings: slices.DeleteFunc(slices.Clone(at.Settings), func(s lower.Setting) bool { return maps.Equal(s, at.Taken) }),
 			}
 		}
+	}
+	r.steps = slices.DeleteFunc(r.steps, func(s step) bool {
+		return !slices.ContainsFunc(p.Phases[s.phase].Sites(), func(at lower.Site) bool { return r.sites[at.Key()] != nil })
+	})
+}
+
+// crowd adds the largest step of a phase that takes a token of each of many sequences, over
+// contexts that a phase before it does not take.
+func (r *runner) crowd(phase int) {
+	p := r.base.plan
+	ph := &p.Phases[phase]
+	n := min(ph.Bounds[lower.T], ph.Bounds[lower.B])
+	if ph.Longest.Max != 1 || n < 2 {
+		return
+	}
+	depth := min(crowded, p.Context-r.Tokens)
+	for i := range phase {
+		if o := &p.Phases[i]; o.Longest.Max == 1 && o.Least[lower.T] == ph.Least[lower.T] {
+			depth = max(depth, int(o.Bounds[lower.Smax]))
+		}
+	}
+	s := step{depth: depth, tokens: r.Tokens, sequences: int(n), random: true, apart: true, phase: phase, first: r.blocks}
+	blocks := len(batch.Contiguous(p.Block(), depth+r.Tokens))
+	sizes := lower.Sizes{lower.T: n, lower.B: n, lower.R: n, lower.NB: int64(blocks), lower.Smax: int64(depth + r.Tokens)}
+	if depth+r.Tokens <= p.Context && p.PhaseFor(&sizes, 1) == phase {
+		r.steps = append(r.steps, s)
+		r.blocks += blocks * s.sequences
 	}
 }
 
@@ -440,11 +485,12 @@ func (r *runner) found() *Found {
 	return f
 }
 
-// loaded is a Plan on the device, with a sequence.
+// loaded is a Plan on the device, with a sequence, and many more once a step wants them.
 type loaded struct {
 	plan       *lower.Plan
 	executable *metal.Executable
 	sequence   *engine.Sequence
+	many       *engine.Runner
 }
 
 func (r *runner) load(t *lower.Tuning) (*loaded, error) {
@@ -464,12 +510,20 @@ func (r *runner) load(t *lower.Tuning) (*loaded, error) {
 }
 
 func (l *loaded) close() {
+	if l.many != nil {
+		l.many.Close()
+	}
 	l.sequence.Close()
 	l.executable.Close()
 }
 
 // rearranged is how many dispatches of the last step read weights in the device's order.
-func (l *loaded) rearranged() int { return l.sequence.Instance().Counters().Rearranged }
+func (l *loaded) rearranged() int {
+	if n := l.sequence.Instance().Counters().Rearranged; n > 0 || l.many == nil {
+		return n
+	}
+	return l.many.Instance().Counters().Rearranged
+}
 
 // matrices is how many weights the device may rearrange.
 func matrices(p *lower.Plan) (n int) {
@@ -504,8 +558,39 @@ func (l *loaded) begin(ctx context.Context, s step, random bool) error {
 	return err
 }
 
-// shown is how many tokens of a prompt give logits that are compared, beside the last.
-const shown = 32
+// together runs a step of many sequences so often, each time a token further. Nobody writes
+// where another step reads, so that what is random is so once.
+func (l *loaded) together(r *runner, s step, times int, run func(*engine.Runner, []batch.Piece) error) (err error) {
+	if l.many == nil {
+		if l.many, err = engine.NewRunner(l.plan, l.executable, r.blocks); err != nil {
+			return err
+		}
+		if err := l.many.Instance().RandomiseCaches(r.blocks, rand.New(rand.NewPCG(1, 2))); err != nil {
+			return err
+		}
+	}
+	ids := l.tokens(times * s.sequences)
+	own := batch.Contiguous(l.plan.Block(), s.depth+s.tokens)
+	pieces := make([]batch.Piece, s.sequences)
+	for i := range pieces {
+		for _, b := range own {
+			pieces[i].Blocks = append(pieces[i].Blocks, int32(s.first+i*len(own))+b)
+		}
+	}
+	for n := range times {
+		for i := range pieces {
+			pieces[i].Start, pieces[i].Tokens = s.depth+n, ids[n*s.sequences+i:][:1]
+		}
+		if err := run(l.many, pieces); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shown is how many tokens of a prompt give logits that are compared, beside the last, and
+// shownTogether how many of each of many sequences.
+const shown, shownTogether = 32, 2
 
 // results runs steps and returns the bits of logits, by step: of what is fed one by one after
 // each, of a prompt after the last and of a short one everywhere.
@@ -519,6 +604,19 @@ func (l *loaded) results(ctx context.Context, r *runner, steps []int) (map[int][
 			return nil
 		}
 		s := r.steps[i]
+		if s.sequences > 1 {
+			err := l.together(r, s, min(shownTogether, s.tokens), func(on *engine.Runner, pieces []batch.Piece) error {
+				if err := on.Run(ctx, pieces...); err != nil {
+					return err
+				}
+				logits, err := on.Logits()
+				return errors.Join(err, add(0, logits))
+			})
+			if err != nil {
+				return nil, err
+			}
+			continue
+		}
 		if !s.apart {
 			l.sequence.Reset()
 			if err := l.sequence.Score(ctx, l.tokens(min(shown, s.tokens)), add); err != nil {
@@ -552,8 +650,29 @@ func (s step) pieces(l *loaded) [][]int32 {
 // median of those that took the same phase.
 func (l *loaded) time(ctx context.Context, r *runner, steps []int) (map[int][]float64, error) {
 	all := map[int][][]float64{} // by phase and dispatch
+	add := func(steps ...engine.Profiled) {
+		for _, step := range steps {
+			if all[step.Phase] == nil {
+				all[step.Phase] = make([][]float64, len(step.Nanoseconds))
+			}
+			for i, ns := range step.Nanoseconds {
+				all[step.Phase][i] = append(all[step.Phase][i], float64(ns))
+			}
+		}
+	}
 	for _, i := range steps {
 		s := r.steps[i]
+		if s.sequences > 1 {
+			err := l.together(r, s, s.tokens, func(on *engine.Runner, pieces []batch.Piece) error {
+				step, err := on.Profile(ctx, pieces...)
+				add(step)
+				return err
+			})
+			if err != nil {
+				return nil, err
+			}
+			continue
+		}
 		if err := l.begin(ctx, s, true); err != nil {
 			return nil, err
 		}
@@ -562,14 +681,7 @@ func (l *loaded) time(ctx context.Context, r *runner, steps []int) (map[int][]fl
 			if err != nil {
 				return nil, err
 			}
-			for _, step := range steps {
-				if all[step.Phase] == nil {
-					all[step.Phase] = make([][]float64, len(step.Nanoseconds))
-				}
-				for i, ns := range step.Nanoseconds {
-					all[step.Phase][i] = append(all[step.Phase][i], float64(ns))
-				}
-			}
+			add(steps...)
 		}
 	}
 	medians := map[int][]float64{}
