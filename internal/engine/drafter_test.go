@@ -460,6 +460,7 @@ func TestDraftedGreedy(t *testing.T) {
 				default:
 					require.Greater(t, all.Drafted, all.Accepted)
 				}
+				require.NoError(t, e.Close())
 				s := e.Stats()
 				require.Equal(t, s.Blocks, s.Free)
 				require.Equal(t, blocks, e.guesser.model.pool.Free())

@@ -43,6 +43,7 @@ func TestGuesses(t *testing.T) {
 		})
 	}
 	wait.Wait()
+	require.NoError(t, e.Close())
 	s := e.Stats()
 	require.Equal(t, s.Blocks, s.Free)
 	require.Greater(t, s.Accepted, int64(30))
