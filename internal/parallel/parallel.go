@@ -52,17 +52,19 @@ func Prompts(rng *rand.Rand, sequences, n, vocab int) [][]int32 {
 type Clock struct {
 	mu        sync.Mutex
 	sequences int // whose steps count; 0: none do
+	waiting   int // for the first token of so many, before which no step counts
 	left      int // steps to be timed; the first that counts starts the clock
 	start     time.Time
 	elapsed   time.Duration
 	measured  func()
 }
 
-// Stepped counts a step that has one token of each sequence and nothing else.
+// Stepped counts a step that has one token of each sequence and nothing else. One like it, of
+// sequences that were measured before, may still be under way when others begin.
 func (c *Clock) Stepped(s smelt.EngineStep) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.sequences == 0 || s.Tokens != c.sequences || s.Rows != c.sequences {
+	if c.sequences == 0 || c.waiting > 0 || s.Tokens != c.sequences || s.Rows != c.sequences {
 		return
 	}
 	now := time.Now()
@@ -74,20 +76,25 @@ func (c *Clock) Stepped(s smelt.EngineStep) {
 	}
 }
 
-// FirstToken, NextToken and Ended say nothing of steps.
-func (c *Clock) FirstToken(time.Duration) {}
+// FirstToken tells that one more sequence generates.
+func (c *Clock) FirstToken(time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waiting--
+}
 
-// NextToken is described at FirstToken.
+// NextToken and Ended say nothing of steps.
 func (c *Clock) NextToken(time.Duration) {}
 
-// Ended is described at FirstToken.
+// Ended is described at NextToken.
 func (c *Clock) Ended(smelt.Usage, error) {}
 
 // begin makes the clock wait for so many sequences, and time n steps of theirs.
 func (c *Clock) begin(sequences, n int, measured func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.sequences, c.left, c.start, c.elapsed, c.measured = sequences, n, time.Time{}, 0, measured
+	c.sequences, c.waiting, c.left = sequences, sequences, n
+	c.start, c.elapsed, c.measured = time.Time{}, 0, measured
 }
 
 // end stops the clock, and returns what it has measured.
