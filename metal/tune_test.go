@@ -51,6 +51,13 @@ func TestTuneByMadeUpTimes(t *testing.T) {
 			require.NoError(t, err)
 			decided := map[string]int{}
 			for _, s := range found.Sites {
+				quickest, ratio := s.Default, 1-tune.Margin // a tie, or little less, keeps the default
+				for _, tried := range s.Tried {
+					if tried.Ratio < ratio {
+						quickest, ratio = tried.Setting, tried.Ratio
+					}
+				}
+				require.Equal(t, quickest, s.Winner, "%s %s: %v", s.Kernel, s.Shape, s.Tried)
 				want, ok := row.want[s.Choice]
 				if s.Choice == "linear_vec" && (s.Kernel == "linear_vec_f32_f32" || strings.HasPrefix(s.Shape, "T ≤ 8 ")) { // of Q8_0 or of several tokens a simdgroup owns two rows
 					want = lower.Setting{"rows": 2, "simdgroups": want["simdgroups"]}
