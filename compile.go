@@ -47,8 +47,8 @@ type Options struct {
 
 	// SameBits makes a token's logits the same, bit by bit, in whatever step computes them:
 	// beside whom, however its prompt is cut and whatever of it was cached. Kernels of one
-	// family then serve all rows, which costs time: see [Program.SameBits]. Target "cpu" has
-	// nothing to choose.
+	// family then serve all rows, which costs time: see [Program.SameBits]. On target "cpu"
+	// they always are.
 	SameBits bool
 
 	// Products places matrix products of target "metal" on the CPU; nil: none. See

@@ -119,7 +119,7 @@ func texts(t *testing.T, l *smelt.Loaded, n, length int) (list [][]int32) {
 }
 
 // engineBounds is how far log-probabilities may be off where neighbours make a step take
-// other kernels than a session's: twice what logits may.
+// other kernels than a session's: twice what logits may, which on the CPU is nothing.
 var engineBounds = map[string]float64{"cpu": 2 * mixedBounds["cpu"], "emu": 2 * mixedBounds["emu"]}
 
 // mixtures are the requests of TestEngine: how many, how long their prompts are at most, the

@@ -14,7 +14,7 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 )
 
-// lawful is a model on the emulator with a cache whose first tokens are made up, so that
+// lawful is a model on a device with a cache whose first tokens are made up, so that
 // sequences stand deep in their contexts without anybody having computed those.
 type lawful struct {
 	t         *testing.T
@@ -29,10 +29,11 @@ type lawful struct {
 const lawfulContext = 1100
 
 // newLawful compiles a model for four sequences over a context that is cut in parts.
-func newLawful(t *testing.T, m *smelt.Model, vocab int, sameBits bool, act ir.DType, threads int) *lawful {
-	p, err := m.Compile(smelt.Options{Target: "metal", Level: 1, Act: act, SameBits: sameBits, Context: lawfulContext, Block: 16, Sequences: 4, Prefill: 48})
+func newLawful(t *testing.T, m *smelt.Model, vocab int, opts smelt.Options, device smelt.Device) *lawful {
+	opts.Level, opts.Context, opts.Block, opts.Sequences, opts.Prefill = 1, lawfulContext, 16, 4, 48
+	p, err := m.Compile(opts)
 	require.NoError(t, err)
-	l, err := p.Load(smelt.Device{Name: "emu", Threads: threads})
+	l, err := p.Load(device)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
 	law := &lawful{t: t, l: l, block: 16, sequences: 4, context: lawfulContext}
@@ -158,8 +159,9 @@ func TestSameBits(t *testing.T) {
 					t.Skip("it takes seconds")
 				}
 				starts := []int{3, 500, 1040}
-				law := newLawful(t, m, vocab[name], true, act, 2)
-				without := newLawful(t, m, vocab[name], false, act, 2)
+				emu := smelt.Device{Name: "emu", Threads: 2}
+				law := newLawful(t, m, vocab[name], smelt.Options{Target: "metal", Act: act, SameBits: true}, emu)
+				without := newLawful(t, m, vocab[name], smelt.Options{Target: "metal", Act: act}, emu)
 				for _, start := range starts {
 					want := law.fresh()(law.piece(0, start, 24))
 					for way, rows := range ways {
@@ -167,6 +169,58 @@ func TestSameBits(t *testing.T) {
 					}
 					require.NotEqual(t, without.fresh()(without.piece(0, start, 24)), ways["one by one"](without, start),
 						"whole and one by one from %d on, without it", start)
+				}
+			})
+		}
+	}
+}
+
+// TestSameBitsByDefault: on the CPU a token has the same logits, bit by bit, in whatever step
+// computes it, on any threads, whatever the cache holds.
+func TestSameBitsByDefault(t *testing.T) {
+	models := map[string]*smelt.Model{}
+	vocab := map[string]int{}
+	for _, name := range trained {
+		for _, format := range []string{"F16", "Q4_0"} {
+			m, err := smelt.Open(testfiles.Model(t, name+"/gguf/"+name+"-"+format+".gguf"), "")
+			require.NoError(t, err)
+			defer m.Close()
+			models[name+"-"+format], vocab[name+"-"+format] = m, 200
+		}
+	}
+	for name, f := range map[string]featured{
+		"sinks":      {sinks: true, rope: true, headNorms: true},
+		"everything": {window: 90, softCap: 2, sinks: true, slopes: true, rope: true, biases: true, layerNorms: true},
+	} {
+		models[name], _ = f.model()
+		vocab[name] = featuredVocab
+	}
+	for name, m := range models {
+		for _, kv := range []ir.DType{ir.F16, ir.F32, ir.Q8_0} {
+			if kv == ir.Q8_0 && vocab[name] == featuredVocab {
+				continue // whose heads are not whole blocks
+			}
+			t.Run(name+"/"+kv.String(), func(t *testing.T) {
+				if kv == ir.F32 && !testfiles.Whole() {
+					t.Skip("it takes seconds")
+				}
+				on := func(threads int) *lawful {
+					return newLawful(t, m, vocab[name], smelt.Options{Target: "cpu", KV: kv}, smelt.Device{Name: "cpu", Threads: threads})
+				}
+				one, others := on(1), []*lawful{on(2), on(3), on(8)}
+				for i, start := range []int{3, 250, 1040} {
+					want := one.fresh()(one.piece(0, start, 24))
+					for way, compute := range ways {
+						require.Equal(t, want, compute(one, start), "%s from %d on", way, start)
+					}
+					for k, law := range others {
+						require.Equal(t, want, law.fresh()(law.piece(0, start, 24)), "from %d on, other threads: %d", start, k)
+						if k == i || testfiles.Whole() {
+							for way, compute := range ways {
+								require.Equal(t, want, compute(law, start), "%s from %d on, other threads: %d", way, start, k)
+							}
+						}
+					}
 				}
 			})
 		}
@@ -188,7 +242,7 @@ func TestNeighbours(t *testing.T) {
 		for _, start := range []int{40, 511, 512, 800, 1023, 1024} {
 			var want []float32
 			for _, threads := range []int{1, 2, 8} {
-				law := newLawful(t, m, featuredVocab, false, ir.F32, threads)
+				law := newLawful(t, m, featuredVocab, smelt.Options{Target: "metal", Act: ir.F32}, smelt.Device{Name: "emu", Threads: threads})
 				mine := law.piece(0, start, 1)
 				others := []batch.Piece{law.piece(1, 1090, 1), law.piece(2, 0, 1), law.piece(3, 600, 1)}
 				alone := law.fresh()(mine)[0]

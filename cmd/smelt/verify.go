@@ -28,13 +28,14 @@ func verifyVerb() *cobra.Command {
 they are, what they are compared with, and the bound:
 
   bits     what promises the same bits: threads, rearranged weights, orders of
-           execution, a token's products alone and in a prompt, a plan from a file
+           execution, a plan from a file; on cpu tokens at once and one by one
   float64  every op by itself, on native kernels, on their emulation and in half
            precision: computed in float64 from the operands that the device had, with
            activations and weights of products rounded as it rounds them. A row of a
            matrix that is 1 % off is named
   other    two ways with each other, after all layers: the source graph and the fused
-           one, float and half, native and emulated, tokens at once and one by one
+           one, float and half, native and emulated, on a GPU tokens at once and
+           one by one
 
 The exit status is 1 if a difference is out of bounds or a result is no number. Large
 models are emulated in part, and of their products float64 computes some rows; the

@@ -6,13 +6,14 @@
 // [Run] compares in three manners, and each [Check] says in which:
 //
 //   - in bits, what promises the same bits: any number of threads, weights as they are
-//     stored and rearranged, orders of threads, a Plan from a file;
+//     stored and rearranged, orders of threads, a Plan from a file; on the CPU many tokens at
+//     once and one after the other;
 //   - with float64, each op by itself, from the operands that the device had. One op's
 //     rounding is not carried into the next, so bounds are narrow, and one row of one
 //     matrix that is a hundredth off is found and named;
 //   - with each other, logits and caches after all layers: the source graph and the fused
-//     one, native kernels and emulated ones, half and float, many tokens at once and one
-//     after the other. Layers amplify rounding, so these bounds are wide; they catch what
+//     one, native kernels and emulated ones, half and float, on a GPU many tokens at once and
+//     one after the other. Layers amplify rounding, so these bounds are wide; they catch what
 //     the ops one by one cannot, an op in the wrong place.
 //
 // What is looked at has to be seen first. A Plan shows its results only and reuses memory

@@ -39,6 +39,9 @@
 //     many bytes, and the same bits of results.
 //   - Linear layers treat each token alone: a token gives the same bits by itself, in a
 //     batch, and in linear_vec or linear_mat.
+//   - So does attention: a token gives the same bits in attention_vec and in attention_tile,
+//     whoever stands beside it, wherever its prompt is cut and whatever the blocks of its cache.
+//     Only where the launch says how keys are cut does that decide (fc_split).
 //   - Sets with fused multiply-add (all but portable) agree bit for bit where weights
 //     are quantized; otherwise they differ in the order of sums.
 //   - Nothing is read or written outside the buffers, whatever the tables of slots,

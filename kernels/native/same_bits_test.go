@@ -2,6 +2,8 @@ package native
 
 import (
 	"bytes"
+	"fmt"
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -43,6 +45,148 @@ func TestLinearSameBits(t *testing.T) {
 						name := []string{"linear_vec_f32_f32", "linear_mat_f32_f32"}[(i+first)%2]
 						got := some(first, tokens, name, interleaved, Options{Threads: 1 + i%8, Cut: uint64(first % 3)})
 						require.True(t, bytes.Equal(want[4*n*first:][:len(got)], got), "%v: %d tokens from %d in %s, interleaved: %t", w, tokens, first, name, interleaved)
+					}
+				}
+			}
+		}
+	})
+}
+
+// attended is attention over keys and values that stay what they are, however their cache lies.
+type attended struct {
+	featured
+	length       int
+	keys, values []byte      // [sequences, kv_heads, length, head]
+	queries      [][]float32 // of a sequence: [length, heads, head]
+	absent       [2]int      // keys from the first to before the second lie in no block
+}
+
+// span is some tokens of a sequence from a position on, at the end of its context.
+type span struct{ sequence, start, tokens int }
+
+func newAttended(t *testing.T, c featured, sequences, length int, absent [2]int) *attended {
+	rng := newRand(c.String())
+	x := &attended{featured: c, length: length, absent: absent}
+	x.keys, _ = stored(t, rng, sequences*c.kvHeads*length*c.head, c.cache)
+	x.values, _ = stored(t, rng, sequences*c.kvHeads*length*c.head, c.cache)
+	for range sequences {
+		x.queries = append(x.queries, normals(rng, length*c.heads*c.head))
+	}
+	return x
+}
+
+// dispatch is a step of some spans over blocks of a size, dealt out in a shuffled order.
+func (x *attended) dispatch(tile bool, block int, spans ...span) dispatch {
+	c := x.featured
+	c.block = block
+	blockStride, headStride, rowStride := c.strides()
+	perSeq := int(ceil(x.length, block))
+	order := newRand(fmt.Sprint(block, spans)).Perm(perSeq * len(spans))
+	row := int(c.cache.Bytes(int64(c.head)))
+	k := make([]byte, len(order)*int(c.cache.Bytes(int64(blockStride))))
+	v := make([]byte, len(k))
+	var q []float32
+	var positions, lengths, table []int32
+	starts := []int32{0}
+	for i, s := range spans {
+		for j := range s.start + s.tokens {
+			for h := range c.kvHeads {
+				from := ((s.sequence*c.kvHeads+h)*x.length + j) * row
+				to := int(c.cache.Bytes(int64(order[i*perSeq+j/block]*blockStride + h*headStride + j%block*rowStride)))
+				copy(k[to:to+row], x.keys[from:])
+				copy(v[to:to+row], x.values[from:])
+			}
+		}
+		for j := range perSeq {
+			at := int32(order[i*perSeq+j])
+			if x.absent[0] <= j*block && j*block < x.absent[1] {
+				at = -1
+			}
+			table = append(table, at)
+		}
+		for j := range s.tokens {
+			positions = append(positions, int32(s.start+j))
+		}
+		q = append(q, x.queries[s.sequence][s.start*c.heads*c.head:][:s.tokens*c.heads*c.head]...)
+		lengths = append(lengths, int32(s.start+s.tokens))
+		starts = append(starts, starts[i]+int32(s.tokens))
+	}
+	d := dispatch{
+		kernel: "attention_vec_f32_" + c.cache.String(),
+		args: map[string][]byte{"q": floatBytes(q), "k_cache": k, "v_cache": v, "positions": intBytes(positions...),
+			"cu_seqlens": intBytes(starts...), "context_lens": intBytes(lengths...), "block_table": intBytes(table...), "out": nan(len(q))},
+		params: kernels.AttentionParams{Tokens: uint32(len(positions)), Seqs: uint32(len(spans)), Heads: uint32(c.heads),
+			KvHeads: uint32(c.kvHeads), Head: uint32(c.head), Block: uint32(block), TableStride: uint32(perSeq),
+			BlockStride: uint32(blockStride), HeadStride: uint32(headStride), RowStride: uint32(rowStride),
+			Scale: float32(1 / math.Sqrt(float64(c.head))), Window: uint32(c.window), SoftCap: float32(c.cap)},
+		writes: []string{"out"}, grid: [3]uint32{uint32(c.heads), uint32(len(positions)), 1}, constants: c.constants(),
+	}
+	if tile {
+		d.kernel = "attention_tile_f32_" + c.cache.String()
+	}
+	if c.sinks != nil {
+		d.args["sinks"] = floatBytes(c.sinks)
+	}
+	if c.slopes != nil {
+		d.args["slopes"] = floatBytes(c.slopes)
+	}
+	return d
+}
+
+// attendedCases meet each type of a cache, each group of heads from one to eight, windows that
+// begin anywhere in a tile and a part, whole and absent ones, and heads that are not whole vectors.
+var attendedCases = []struct {
+	featured
+	absent [2]int
+}{
+	{featured{attention: attention{heads: 4, kvHeads: 2, head: 64, cache: ir.F16}}, [2]int{}},
+	{featured{attention: attention{heads: 3, kvHeads: 1, head: 128, cache: ir.F16}, window: 300}, [2]int{}},
+	{featured{attention: attention{heads: 2, kvHeads: 2, head: 80, cache: ir.F32}, cap: 3, sinks: []float32{0.5, -1}}, [2]int{}},
+	{featured{attention: attention{heads: 8, kvHeads: 1, head: 64, cache: ir.Q8_0}, sinks: []float32{0, 1, 2, 3, 4, 5, 6, 7}, bySlot: true}, [2]int{}},
+	{featured{attention: attention{heads: 4, kvHeads: 1, head: 128, cache: ir.Q8_0}, slopes: []float32{0.5, 0.25, 0.01, 0}}, [2]int{64, 320}},
+	{featured{attention: attention{heads: 5, kvHeads: 1, head: 40, cache: ir.F32}, window: 37, slopes: []float32{0.1, 0.02, 0, -0.01, 0.3}}, [2]int{448, 512}},
+	{featured{attention: attention{heads: 6, kvHeads: 1, head: 96, cache: ir.Q8_0}, window: 65, cap: 20}, [2]int{}},
+	{featured{attention: attention{heads: 7, kvHeads: 1, head: 8, cache: ir.F16}}, [2]int{0, 256}},
+}
+
+// TestAttentionSameBits: a token has the bits that it has by itself in attention_vec, whoever
+// stands beside it in either kernel, however its prompt is cut, whatever the blocks of its
+// cache, on any threads.
+func TestAttentionSameBits(t *testing.T) {
+	const length, sequences = 700, 4
+	each(t, func(t *testing.T, l Library) {
+		for n, c := range attendedCases {
+			x := newAttended(t, c.featured, sequences, length, c.absent)
+			width := 4 * c.heads * c.head
+			alone := map[[2]int][]byte{} // by sequence and position
+			want := func(s span) (rows []byte) {
+				for i := range s.tokens {
+					at := [2]int{s.sequence, s.start + i}
+					if alone[at] == nil {
+						alone[at] = x.dispatch(false, 64, span{s.sequence, s.start + i, 1}).runWith(t, l, Options{})[0]
+					}
+					rows = append(rows, alone[at]...)
+				}
+				return rows
+			}
+			blocks := []int{64, 16, 32, 64}
+			if c.absent == [2]int{} {
+				blocks = append(blocks, length, 7, 100)
+			}
+			for i, step := range [][]span{
+				{{0, 0, 70}}, {{0, 70, 1}}, {{0, 71, 2}}, {{0, 73, 9}}, {{0, 250, 40}}, {{0, 300, 33}}, {{0, 600, 100}}, {{0, 510, 5}},
+				{{1, 699, 1}, {0, 255, 1}, {2, 256, 1}, {3, 0, 1}},
+				{{0, 511, 1}, {1, 512, 1}, {2, 513, 1}, {3, 650, 1}, {0, 63, 1}, {1, 64, 1}, {2, 318, 1}, {3, 320, 1}, {0, 449, 1}},
+				{{0, 690, 4}, {1, 0, 40}, {2, 630, 1}, {3, 250, 17}},
+				{{0, 690, 2}, {1, 10, 1}, {2, 630, 6}},
+			} {
+				for _, tile := range []bool{false, true} {
+					block := blocks[(i+n)%len(blocks)]
+					d := x.dispatch(tile, block, step...)
+					got := d.runWith(t, l, Options{Threads: 1 + (i+n)%8, Cut: uint64(i % 4)})[0]
+					for _, s := range step {
+						require.True(t, bytes.Equal(want(s), got[:s.tokens*width]), "%v: %+v of %+v, tile: %t, blocks of %d", c.featured, s, step, tile, block)
+						got = got[s.tokens*width:]
 					}
 				}
 			}

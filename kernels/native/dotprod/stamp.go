@@ -3,4 +3,4 @@
 package dotprod
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native -run Stamp -update`.
-const Stamp = "0977ee5d52e5f954f576ece1536f2f7edd3f403ff216959ed3bbc14e21235f84"
+const Stamp = "b4d29b62ed5d1c329df9d5fb7c877ca4e108c3212932f5435cbac65707afdd22"

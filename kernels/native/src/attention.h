@@ -3,12 +3,23 @@
 // where function constants ask for them.
 //
 // Key j of sequence b lies in slot j % block of cache block block_table[b][j / block].
-// Keys inside one block are a stride apart, so both kernels walk keys in tiles that
-// never cross a block. Softmax is online: a running maximum, and sums that are rescaled
-// when it grows.
+//
+// A token's result has the same bits in both kernels, beside whomever and on however many
+// threads, because what is added to what depends on nothing but the positions of its keys:
+//
+//   - A score is q·k in LANES partial sums, which are added up in the order of KEY_ORDER.
+//   - Keys come in tiles of KEY_TILE. Softmax is online: with each tile the maximum so far
+//     may grow, and what was summed before is rescaled. A tile's weights are added up as W
+//     partial sums by the place of the key, and reduce4; weighted values key after key.
+//   - PART keys make a part, whose maximum and sums begin anew. Parts are folded from the
+//     first to the last.
+//
+// Tiles and parts begin at multiples of their size, whatever a token sees of them: what it
+// does not see weighs zero, which changes no sum. So nothing may follow from where a
+// window, a piece of a prompt, a block of the cache or a thread's share begins.
 
-constexpr int KEY_TILE = 64;
-constexpr uint32_t QUERY_ROWS = 64; // rows of scores worked on together, at most
+constexpr uint32_t KEY_TILE = 64, PART = 256;
+constexpr uint32_t QUERY_ROWS = 64; // rows of queries worked on together, at most
 constexpr float LOWEST = -__builtin_inff();
 
 // What the kernels take. Parts of keys are attention_vec's affair; and so is fc_rows, how a
@@ -65,14 +76,14 @@ struct Attention {
     const int32_t *positions, *starts, *lengths, *table, *map;
     const float *sinks, *slopes; // by head, or null
     float *out;
+    uint64_t row;    // bytes of 32 elements of the cache
     uint64_t blocks; // of the cache, from the size of its buffer
     uint32_t group;  // query heads that share a KV head
     int64_t window;  // keys that a token sees; 0 for all
     float cap;       // of scores; 0 for none
 
-    // `row` is the bytes of 32 elements of the cache.
     Attention(const smelt_launch *l, const AttentionArguments &of, uint64_t row)
-        : p(params<AttentionParams>(l, of.params)) {
+        : p(params<AttentionParams>(l, of.params)), row(row) {
         q = buffer<const float>(l, of.q);
         k = buffer<const uint8_t>(l, of.k_cache), v = buffer<const uint8_t>(l, of.v_cache);
         positions = buffer<const int32_t>(l, of.positions), starts = buffer<const int32_t>(l, of.cu_seqlens);
@@ -87,6 +98,8 @@ struct Attention {
         blocks = blocks_of(p, least(l->buffer_bytes[of.k_cache], l->buffer_bytes[of.v_cache]) * 32 / row);
         group = p.heads / p.kv_heads;
     }
+    // Bytes of so many elements of the cache, whole blocks of its type.
+    MEMBER uint64_t bytes(uint64_t elements) const { return elements * row / 32; }
     // The sequence of a token: the last that starts at it or before, or what the map says.
     // None is p.seqs or more.
     MEMBER uint32_t sequence(uint32_t token) const {
@@ -146,8 +159,9 @@ static float normaliser(float maximum, float total, const float *sink) {
         float top = *sink > maximum ? *sink : maximum;
         if (top == LOWEST)
             return 0;
-        rescale = reduce_max(exp(set1(maximum - top)));
-        total = total * rescale + reduce_max(exp(set1(*sink - top)));
+        const F rescaled = exp(set1(maximum - top));
+        rescale = reduce_max(rescaled);
+        total = reduce_max(fma(set1(total), rescaled, exp(set1(*sink - top))));
     }
     return total == 0.0f ? 0.0f : rescale / total;
 }
@@ -185,183 +199,237 @@ static int attention_supports(const smelt_launch *l, const AttentionArguments &o
            (constant(l, of.fc_slopes) == 0 || holds(l, of.slopes, uint64_t{p.heads} * 4));
 }
 
-// A row of scores as seen: those before `from` and from `to` on are −∞, whatever they were.
-INLINE void hide(float *scores, uint32_t from, uint32_t to, uint32_t width) {
-    for (uint32_t i = 0; i < from && i < width; i++)
-        scores[i] = LOWEST;
-    for (uint32_t i = to; i < width; i++)
-        scores[i] = LOWEST;
-}
-
-// Makes a row of products scores that are tilted, and returns the largest in each lane.
-static F tilt(float *row, uint32_t width, float scale, float cap, Tilt by) {
-    float places[W];
-    for (int i = 0; i < W; i++)
-        places[i] = by.distance + static_cast<float>(i);
-    F distance = load(places), top = set1(LOWEST);
-    for (uint32_t i = 0; i < width; i += W) {
-        F v = load(row + i) * set1(scale);
-        if (cap > 0)
-            v = set1(cap) * tanh(v / set1(cap));
-        v = fma(set1(by.slope), distance, v);
-        store(row + i, v);
-        top = max(v, top);
-        distance = distance + set1(W);
-    }
-    return top;
-}
-
-// Replaces products by e^(score − maximum), in rows of KEY_TILE of which the first `width`
-// hold a product, and `from` to `to` count; the others become zero. The maximum so far and
-// the sum of weights are updated; factor is what was summed before must be multiplied by.
-// Rows are taken together because a row by itself is a chain of few, slow steps. None of
-// it depends on the row's company. `tilts` may be null.
-static void soften(float *scores, uint32_t rows, const uint32_t *from, const uint32_t *to, uint32_t width, float scale,
-                   float cap, const Tilt *tilts, float *maximum, float *total, float *factor) {
-    alignas(64) float most[QUERY_ROWS], base[QUERY_ROWS], sum[4];
-    for (uint32_t r = 0; r < rows; r++) {
-        float *row = scores + r * KEY_TILE;
-        F top = set1(LOWEST);
-        if (tilts != nullptr) {
-            top = tilt(row, width, scale, cap, tilts[r]);
-        } else {
-            for (uint32_t i = 0; i < width; i += W) {
-                F v = load(row + i) * set1(scale);
-                if (cap > 0)
-                    v = set1(cap) * tanh(v / set1(cap));
-                store(row + i, v);
-                top = max(v, top);
-            }
-        }
-        if (from[r] != 0 || to[r] != width) {
-            hide(row, from[r], to[r], width);
-            top = set1(LOWEST);
-            for (uint32_t i = 0; i < width; i += W)
-                top = max(load(row + i), top);
-        }
-        most[r] = reduce_max(top);
-    }
-    for (uint32_t r = 0; r < rows; r += W) {
-        int n = static_cast<int>(least(W, rows - r));
-        F old = load_n(maximum + r, n), now = max(load_n(most + r, n), old);
-        // With nothing but −∞ so far, subtract what is finite: the weights become zeros, not NaN.
-        F by = max(now, set1(-3.4028235e38f)), rescale = exp(old - by);
-        store_n(maximum + r, now, n), store_n(base + r, by, n), store_n(factor + r, rescale, n);
-        store_n(total + r, load_n(total + r, n) * rescale, n);
-    }
-    auto weigh = [&](uint32_t r, auto n) __attribute__((always_inline)) {
-        constexpr int N = decltype(n)::value;
-        F sums[4] = {zero(), zero(), zero(), zero()};
-        for (uint32_t i = 0; i < width; i += W) {
-            UNROLL for (int j = 0; j < N; j++) {
-                float *at = scores + (r + static_cast<uint32_t>(j)) * KEY_TILE + i;
-                F v = exp(load(at) - set1(base[r + static_cast<uint32_t>(j)]));
-                store(at, v);
-                sums[j] = sums[j] + v;
-            }
-        }
-        reduce4(sums[0], sums[1], sums[2], sums[3], sum);
-        for (uint32_t j = 0; j < N; j++)
-            total[r + j] += sum[j];
+// The first n bits.
+INLINE uint64_t bits(uint64_t n) { return n < 64 ? (uint64_t{1} << n) - 1 : ~uint64_t{0}; }
+static_assert(KEY_TILE == 64, "a tile's keys are the bits of a word");
+// Of the keys of the tile that begins at `base`, those from `from` to `to` − 1.
+INLINE uint64_t keys_of(int64_t base, int64_t from, int64_t to) {
+    const auto place = [=](int64_t j) {
+        return static_cast<uint64_t>(j < base ? 0 : j - base < KEY_TILE ? j - base : KEY_TILE);
     };
-    uint32_t r = 0;
-    for (; r + 4 <= rows; r += 4)
-        weigh(r, Int<4>{});
-    for (; r < rows; r++)
-        weigh(r, Int<1>{});
+    return bits(place(to)) & ~bits(place(from));
 }
 
-// ---- few queries: one token, one KV head, a part of its keys at a time
+// What softmax knows of rows: the largest score so far, and the sum of weights, which are
+// e^(score − maximum).
+struct Softmax {
+    float *maximum, *total;
 
-// The keys of a token are cut into parts so that many threads find work even when
-// one token is decoded. Either the launch says how, and attention_reduce puts the parts
-// together, or the number depends on its sizes alone and a second stage does.
-struct Parts {
-    uint64_t count, split; // split: keys of a part, where the launch says so; else 0
-    explicit Parts(const smelt_launch *l) : split(constant(l, ATTENTION_VEC.fc_split)) {
-        const AttentionParams &p = params<AttentionParams>(l, ATTENTION_VEC.params);
-        uint64_t units = uint64_t{p.tokens} * p.kv_heads, most = 8;
-        count = split != 0 ? l->grid[2] : units == 0 || units >= 64 ? 1 : least(most, ceil_div(64, units));
+    MEMBER void start(uint32_t rows) {
+        for (uint32_t r = 0; r < rows; r++)
+            maximum[r] = LOWEST, total[r] = 0;
     }
-    // What a token sees of a part.
-    MEMBER Attention::Seen seen(Attention::Seen all, uint64_t part) const {
-        uint64_t begin = static_cast<uint64_t>(all.from), end = static_cast<uint64_t>(all.to), from, each = split;
-        if (split != 0) {
-            from = part * each;
-        } else {
-            each = ceil_div(ceil_div(end - begin, count), KEY_TILE) * KEY_TILE;
-            each = each < 256 ? 256 : each;
-            from = begin + part * each;
+    // With nothing but −∞ so far, subtract what is finite: the weights become zeros, not NaN.
+    static MEMBER F base(F maximum) { return max(maximum, set1(-3.4028235e38f)); }
+    // Takes in a tile's largest scores. Weights are relative to `base` from here on, and factor
+    // is what sums of values must be multiplied by.
+    MEMBER void grow(const float *most, uint32_t rows, float *base, float *factor) {
+        for (uint32_t r = 0; r < rows; r += W) {
+            int n = static_cast<int>(least(W, rows - r));
+            F old = load_n(maximum + r, n), now = max(load_n(most + r, n), old), by = Softmax::base(now);
+            store_n(maximum + r, now, n), store_n(base + r, by, n), store_n(factor + r, exp(old - by), n);
         }
-        uint64_t to = least(from + each, end);
-        from = from < begin ? begin : from;
-        return {static_cast<int64_t>(least(from, end)), static_cast<int64_t>(to)};
+    }
+    // Takes in its sums of weights.
+    MEMBER void add(const float *sums, const float *factor, uint32_t rows) {
+        for (uint32_t r = 0; r < rows; r += W) {
+            int n = static_cast<int>(least(W, rows - r));
+            store_n(total + r, fma(load_n(total + r, n), load_n(factor + r, n), load_n(sums + r, n)), n);
+        }
+    }
+    // Takes in rows of a part that follows. What was summed before is multiplied by `kept`, what
+    // the part summed by `added`.
+    MEMBER void fold(const Softmax &part, uint32_t rows, float *kept, float *added) {
+        for (uint32_t r = 0; r < rows; r += W) {
+            int n = static_cast<int>(least(W, rows - r));
+            F old = load_n(maximum + r, n), other = load_n(part.maximum + r, n), now = max(other, old), by = base(now);
+            F keep = exp(old - by), add = exp(other - by), weights = load_n(part.total + r, n) * add;
+            store_n(maximum + r, now, n), store_n(kept + r, keep, n), store_n(added + r, add, n);
+            store_n(total + r, fma(load_n(total + r, n), keep, weights), n);
+        }
+    }
+};
+// The same for the values of a row, of a part with weights.
+INLINE void fold_values(float *sums, const float *part, uint32_t head, float kept, float added) {
+    map2(sums, part, sums, head, [=](F s, F x) { return fma(set1(added), x, s * set1(kept)); });
+}
+
+// ---- few queries: one token, some heads that share a KV head, a range of its keys
+
+// Keys are cut into ranges so that many threads find work even when one token is decoded.
+// Either the launch says how, and attention_reduce puts the ranges together; or each has
+// whole parts, and where that is more than one range, a second stage folds the parts.
+struct Ranges {
+    static constexpr uint64_t MOST = 8, UNITS = 64, SCRATCH = 64 << 20;
+    uint64_t count, split; // split: keys of a range, where the launch says so; else 0
+    uint64_t parts;        // of a row, at most
+    explicit Ranges(const smelt_launch *l) : split(constant(l, ATTENTION_VEC.fc_split)) {
+        const AttentionParams &p = params<AttentionParams>(l, ATTENTION_VEC.params);
+        const uint64_t units = uint64_t{p.tokens} * p.kv_heads, rows = uint64_t{p.tokens} * p.heads;
+        parts = ceil_div(uint64_t{p.table_stride} * p.block, PART);
+        count = split != 0 ? l->grid[2] : 1;
+        if (split == 0 && units != 0 && units < UNITS && parts <= SCRATCH / 4 / (p.head + 2) / rows)
+            count = parts == 0 ? 1 : least(least(MOST, parts), ceil_div(UNITS, units));
+    }
+    // Whether results of parts wait for the second stage.
+    MEMBER bool staged() const { return split == 0 && count > 1; }
+    // What a token sees of a range.
+    MEMBER Attention::Seen seen(Attention::Seen all, uint64_t range) const {
+        int64_t from, to;
+        if (split != 0) {
+            from = static_cast<int64_t>(range * split), to = from + static_cast<int64_t>(split);
+        } else {
+            const uint64_t first = static_cast<uint64_t>(all.from) / PART, n = parts_of(all);
+            from = static_cast<int64_t>((first + n * range / count) * PART);
+            to = static_cast<int64_t>((first + n * (range + 1) / count) * PART);
+        }
+        from = from < all.from ? all.from : from, to = to < all.to ? to : all.to;
+        return {from, to < from ? from : to};
+    }
+    static MEMBER uint64_t parts_of(Attention::Seen all) {
+        return all.from == all.to
+                   ? 0
+                   : ceil_div(static_cast<uint64_t>(all.to), PART) - static_cast<uint64_t>(all.from) / PART;
     }
 };
 
-// What parts come to: sums of weighted values [rows, parts, head], not yet divided, and
-// [rows, parts, 2] the largest score, in units of ln(base), and the sum of weights. Where
+// What ranges or parts come to: sums of weighted values [rows, parts, head], not yet divided,
+// and [rows, parts, 2] the largest score, in units of ln(base), and the sum of weights. Where
 // that is 0 there are no sums. A row is a head of a token.
 struct Partials {
     float *sums, *statistics;
     float log_base;
 };
-constexpr float LN_2 = 0.693147181f, LOG2_E = 1.44269504f;
+constexpr float LN_2 = 0.693147181f;
 constexpr float NO_SCORE = -3.0e38f; // the largest score of a part without keys
 
-// Where the results of parts go: for attention_reduce the buffers that it takes, with
-// scores to base 2, or else memory that the stages share.
-static Partials partials(const smelt_launch *l, const Parts &parts, void *shared) {
-    if (parts.split != 0)
+// Where results go: for attention_reduce the buffers that it takes, with scores to base 2, or
+// else memory that the stages share.
+static Partials partials(const smelt_launch *l, const Ranges &ranges, void *shared) {
+    if (ranges.split != 0)
         return {buffer<float>(l, ATTENTION_VEC.part), buffer<float>(l, ATTENTION_VEC.statistics), LN_2};
     const AttentionParams &p = params<AttentionParams>(l, ATTENTION_VEC.params);
     float *sums = static_cast<float *>(shared);
-    return {sums, sums + uint64_t{p.tokens} * p.heads * parts.count * p.head, 1};
+    return {sums, sums + uint64_t{p.tokens} * p.heads * ranges.parts * p.head, 1};
 }
 
 static size_t attention_vec_shared(const smelt_launch *l) {
     const AttentionParams &p = params<AttentionParams>(l, ATTENTION_VEC.params);
-    Parts parts(l);
-    return parts.split != 0 || parts.count == 1
-               ? 0
-               : uint64_t{p.tokens} * p.heads * parts.count * (uint64_t{p.head} + 2) * 4;
+    Ranges ranges(l);
+    return ranges.staged() ? uint64_t{p.tokens} * p.heads * ranges.parts * (uint64_t{p.head} + 2) * 4 : 0;
 }
 static uint64_t attention_vec_units(const smelt_launch *l) {
     const AttentionParams &p = params<AttentionParams>(l, ATTENTION_VEC.params);
-    return uint64_t{p.tokens} * p.kv_heads * Parts(l).count;
+    return uint64_t{p.tokens} * p.kv_heads * Ranges(l).count;
 }
 
-// A tile of attention_vec has about as many bytes of keys: three quarters of what memory gives
+// Makes products of a tile's keys with some heads of a token, [heads, KEY_TILE], scores, and
+// takes in the largest. These are the keys from `begin` to `end` − 1, multiples of W; those that
+// are not among `seen` have −∞, whatever their products. `tilts` may be null.
+static void finish_scores(float *scores, uint32_t heads, uint32_t begin, uint32_t end, uint64_t seen, float scale,
+                          float cap, const Tilt *tilts, Softmax state, float *base, float *factor) {
+    float most[SHARING];
+    const uint64_t hidden = ~seen & bits(end) & ~bits(begin);
+    for (uint32_t h = 0; h < heads; h++) {
+        float *row = scores + h * KEY_TILE, places[W];
+        F top = set1(LOWEST), distance = zero();
+        if (tilts != nullptr) {
+            for (uint32_t i = 0; i < W; i++)
+                places[i] = tilts[h].distance + static_cast<float>(begin + i);
+            distance = load(places);
+        }
+        for (uint32_t i = begin; i < end; i += W) {
+            F v = load(row + i) * set1(scale);
+            if (cap > 0)
+                v = set1(cap) * tanh(v / set1(cap));
+            if (tilts != nullptr) {
+                v = fma(set1(tilts[h].slope), distance, v);
+                distance = distance + set1(W);
+            }
+            store(row + i, v);
+            top = max(v, top);
+        }
+        if (hidden != 0) {
+            for (uint64_t left = hidden; left != 0; left &= left - 1)
+                row[__builtin_ctzll(left)] = LOWEST;
+            top = set1(LOWEST);
+            for (uint32_t i = begin; i < end; i += W)
+                top = max(load(row + i), top);
+        }
+        most[h] = reduce_max(top);
+    }
+    state.grow(most, heads, base, factor);
+}
+// Makes W of these scores weights, and adds them to `sums`.
+INLINE void weigh(float *scores, uint32_t heads, const float *base, F *sums) {
+    for (uint32_t h = 0; h < heads; h++) {
+        F v = exp(load(scores + h * KEY_TILE) - set1(base[h]));
+        store(scores + h * KEY_TILE, v);
+        sums[h] = sums[h] + v;
+    }
+}
+
+// A step of attention_vec has about as many bytes of keys: three quarters of what memory gives
 // were read with 16 KB, nearly all is with 4.
-constexpr uint64_t TILE_BYTES = 4096; // measured
-INLINE int64_t keys_in_tile(uint64_t key) {
-    uint64_t keys = TILE_BYTES / key / 16 * 16;
-    return static_cast<int64_t>(keys < 16 ? 16 : least(keys, KEY_TILE));
+constexpr uint64_t STEP_BYTES = 4096; // measured
+INLINE int64_t keys_in_step(uint64_t key) {
+    const uint64_t keys = STEP_BYTES / key;
+    return keys < 32 ? 16 : keys < 64 ? 32 : 64;
 }
 
-// Asks for keys and values that come behind a tile's, as many bytes of each while the tile's
-// keys are read as while its values are: two streams that never rest. A key is read LEAD
-// after it was asked for or more, and so is a value; for keys that takes half a tile more,
-// since they are read twice as fast as they are asked for.
+// Where the caches are read from a step on, in bytes: to the end of a block, and then in what
+// follows.
+struct Stream {
+    uint64_t near, near_bytes, far, far_bytes;
+};
+
+// Asks for keys and values that come behind those of a step's keys, as many bytes of each
+// while keys are read as while values are: two streams that never rest. They are read LEAD
+// after they were asked for or more, values by a tile later than keys.
 struct Ahead {
-    static constexpr uint64_t LEAD = 2048; // measured, like the level of the cache
+    static constexpr uint64_t LEAD = 4096; // measured, like the level of the cache
     const uint8_t *k, *v;
-    uint64_t lead; // LEAD, or what a launch hints at
-    uint64_t end;  // bytes from there to the last that will be read
-    uint64_t keys; // how far ahead of k to ask
+    Stream stream;
+    uint64_t lead, each; // bytes of each to ask for with every row that is read
     uint64_t due = 0, asked = 0;
 
-    Ahead(const uint8_t *k, const uint8_t *v, uint64_t lead, uint64_t tile, uint64_t end)
-        : k(k), v(v), lead(lead), end(end), keys(lead + tile / 2) {}
     MEMBER void ask(uint64_t bytes) {
         for (due += bytes; asked < due; asked += 64) {
-            if (asked + keys < end)
-                __builtin_prefetch(k + asked + keys, 0, 3);
-            if (asked + lead < end)
-                __builtin_prefetch(v + asked + lead, 0, 3);
+            const uint64_t at = asked + lead;
+            uint64_t from;
+            if (at < stream.near_bytes)
+                from = stream.near + at;
+            else if (at - stream.near_bytes < stream.far_bytes)
+                from = stream.far + (at - stream.near_bytes);
+            else
+                continue;
+            __builtin_prefetch(k + from, 0, 2);
+            __builtin_prefetch(v + from, 0, 2);
         }
     }
 };
+
+// scores[h][i] = q[h]·k[i] for H heads, keys `stride` bytes apart.
+template <class C, int H>
+static void multiply_keys(const uint8_t *k, size_t stride, Ahead &ahead, const float *q, uint32_t head, uint32_t keys,
+                          float *scores) {
+    const uint64_t each = ahead.each * KEYS_AT_ONCE * 8 / head; // bytes for eight elements
+    uint32_t i = 0;
+    for (; i + KEYS_AT_ONCE <= keys; i += KEYS_AT_ONCE) {
+        score_keys<C, H>(k + i * stride, stride, q, head, scores + i, KEY_TILE,
+                         [&](uint32_t elements) __attribute__((always_inline)) { ahead.ask(each * elements / 8); });
+    }
+    if (i < keys) { // fewer: rows that are not whole do not count
+        uint8_t rows[KEYS_AT_ONCE * MAX_HEAD * 4];
+        const size_t row = row_bytes<C>(head);
+        for (uint32_t r = 0; r < KEYS_AT_ONCE; r++)
+            memcpy(rows + r * row, k + least(i + r, keys - 1) * stride, row);
+        float some[H * KEYS_AT_ONCE];
+        score_keys<C, H>(rows, row, q, head, some, KEYS_AT_ONCE, [](uint32_t) {});
+        for (uint32_t h = 0; h < H; h++)
+            memcpy(scores + h * KEY_TILE + i, some + h * KEYS_AT_ONCE, (keys - i) * sizeof(float));
+    }
+}
 
 // sums[h][d0 + d] += Σ weights[h][j] · v[j][d0 + d] for H heads and V vectors of d; rows
 // of v are `stride` bytes apart. `ahead` may be null.
@@ -373,9 +441,9 @@ INLINE void add_values(const uint8_t *v, size_t stride, Ahead *ahead, uint32_t d
     UNROLL for (int h = 0; h < H; h++) UNROLL for (int i = 0; i < V; i++) sum[h][i] = load(sums + h * MAX_HEAD + i * W);
     for (uint32_t j = 0; j < keys; j++, v += stride) {
         if (ahead != nullptr)
-            ahead->ask(stride / 2);
+            ahead->ask(ahead->each);
         F row[V];
-        UNROLL for (int i = 0; i < V; i++) row[i] = elements<C>(v, d0 + static_cast<uint32_t>(i * W));
+        elements<C, V>(v, d0, row);
         UNROLL for (int h = 0; h < H; h++) {
             F w = set1(weights[h * KEY_TILE + j]);
             UNROLL for (int i = 0; i < V; i++) sum[h][i] = fma(w, row[i], sum[h][i]);
@@ -384,13 +452,13 @@ INLINE void add_values(const uint8_t *v, size_t stride, Ahead *ahead, uint32_t d
     UNROLL for (int h = 0; h < H; h++) UNROLL for (int i = 0; i < V; i++) store(sums + h * MAX_HEAD + i * W, sum[h][i]);
 }
 template <class C, int H>
-static void add_values_of(const uint8_t *v, size_t stride, Ahead *ahead, uint32_t head, uint32_t keys,
+static void add_values_of(const uint8_t *v, size_t stride, Ahead &ahead, uint32_t head, uint32_t keys,
                           const float *weights, float *sums) {
     uint32_t d = 0;
-    for (; d + 4 * W <= head; d += 4 * W, ahead = nullptr)
-        add_values<C, H, 4>(v, stride, ahead, d, keys, weights, sums);
-    for (; d + W <= head; d += W, ahead = nullptr)
-        add_values<C, H, 1>(v, stride, ahead, d, keys, weights, sums);
+    for (; d + 4 * W <= head; d += 4 * W)
+        add_values<C, H, 4>(v, stride, d == 0 ? &ahead : nullptr, d, keys, weights, sums);
+    for (; d + W <= head; d += W)
+        add_values<C, H, 1>(v, stride, d == 0 ? &ahead : nullptr, d, keys, weights, sums);
     if (d < head) {
         int rest = static_cast<int>(head - d);
         for (int h = 0; h < H; h++) {
@@ -402,124 +470,276 @@ static void add_values_of(const uint8_t *v, size_t stride, Ahead *ahead, uint32_
     }
 }
 
-template <class C> static void attention_vec(const smelt_launch *l, void *shared, uint64_t begin, uint64_t end) {
-    Attention a(l, ATTENTION_VEC, row_bytes<C>(32));
-    Parts parts(l);
-    Partials partial = partials(l, parts, shared);
+// The loops over a type of cache for some heads that share what is read.
+struct Loops {
+    void (*multiply_keys)(const uint8_t *k, size_t stride, Ahead &ahead, const float *q, uint32_t head, uint32_t keys,
+                          float *scores);
+    void (*add_values)(const uint8_t *v, size_t stride, Ahead &ahead, uint32_t head, uint32_t keys,
+                       const float *weights, float *sums);
+};
+template <class C> static Loops loops_of(uint32_t heads) {
+    Loops loops = {};
+    with_power<SHARING>(heads, [&](auto n) { loops = {multiply_keys<C, n.value>, add_values_of<C, n.value>}; });
+    return loops;
+}
+
+// What attention_vec takes at a time: a tile of a range of a token's keys, and heads that
+// share them.
+struct Share {
+    uint64_t unit;
+    uint32_t token, seq, kv, first, heads; // first: of the heads, among those of the KV head
+    Attention::Seen all, range;
+    int64_t base, from, to; // the tile's first key, and which it has of the range
+    uint64_t seen;          // of its keys, less those that turn out to be absent
+
+    MEMBER bool opens_part() const { return base % PART == 0 || from == range.from; }
+    MEMBER bool closes_part() const { return (base + KEY_TILE) % PART == 0 || closes(); }
+    MEMBER bool closes() const { return to == range.to; }
+};
+
+// Goes through the shares of units: all tiles of some heads, then those of the next heads.
+struct Walk {
+    const Attention &a;
+    const Ranges &ranges;
+    uint64_t unit, end;
+    Share share = {};
+    bool inside = false; // a unit
+
+    Walk(const Attention &a, const Ranges &ranges, uint64_t begin, uint64_t end)
+        : a(a), ranges(ranges), unit(begin), end(end) {}
+
+    bool next() {
+        if (inside && !share.closes()) {
+            tile(share.base + KEY_TILE);
+            return true;
+        }
+        if (inside && share.first + share.heads < a.group) {
+            of(share.first + share.heads);
+            return true;
+        }
+        for (unit += inside; unit < end; unit++) {
+            const uint64_t range = unit % ranges.count;
+            share.unit = unit;
+            share.kv = static_cast<uint32_t>(unit / ranges.count % a.p.kv_heads);
+            share.token = static_cast<uint32_t>(unit / ranges.count / a.p.kv_heads);
+            share.seq = a.sequence(share.token);
+            if (a.map != nullptr && share.seq >= a.p.seqs)
+                continue;
+            share.all = a.seen(share.token, share.seq);
+            share.range = ranges.seen(share.all, range);
+            if (share.range.from == share.range.to && ranges.staged())
+                continue;
+            inside = true;
+            of(0);
+            return true;
+        }
+        inside = false;
+        return false;
+    }
+
+private:
+    void of(uint32_t first) {
+        share.first = first, share.heads = SHARING;
+        while (share.heads > a.group - first)
+            share.heads /= 2;
+        tile(share.range.from / KEY_TILE * KEY_TILE);
+    }
+    void tile(int64_t base) {
+        const auto &[from, to] = share.range;
+        share.base = base;
+        share.from = base < from ? from : base, share.to = base + KEY_TILE < to ? base + KEY_TILE : to;
+        share.seen = keys_of(base, share.from, share.to);
+    }
+};
+
+// Where a share's keys or values from j on lie, as many as one block has and at most `most`.
+INLINE Attention::Tile piece_of(const Attention &a, const Share &share, int64_t j, int64_t most) {
+    return j < share.to ? a.tile(share.seq, share.kv, j, share.to - j < most ? share.to - j : most) : Attention::Tile{};
+}
+// What is read from a piece of a share on, as far as `reach` bytes or more. `next` is the share
+// that follows, or null.
+static Stream stream_of(const Attention &a, const Share &share, int64_t j, const Attention::Tile &piece,
+                        const Share *next, uint64_t reach) {
+    const size_t stride = a.bytes(a.p.row_stride);
+    Stream stream = {};
+    if (piece.keys == 0 || a.p.row_stride != a.p.head) // rows apart: processors follow by themselves
+        return stream;
+    const uint64_t left = static_cast<uint64_t>(share.range.to - j);
+    stream.near = a.bytes(piece.first);
+    stream.near_bytes = piece.present ? least(left, piece.in_block) * stride : 0;
+    if (stream.near_bytes >= reach)
+        return stream;
+    Attention::Tile far = {};
+    uint64_t keys = 0;
+    if (left > piece.in_block) {
+        far = a.tile(share.seq, share.kv, j + static_cast<int64_t>(piece.in_block), 1), keys = left - piece.in_block;
+    } else if (next != nullptr && next->from < next->to) {
+        far = a.tile(next->seq, next->kv, next->from, 1), keys = static_cast<uint64_t>(next->range.to - next->from);
+    }
+    stream.far = a.bytes(far.first);
+    stream.far_bytes = far.present ? least(keys, far.in_block) * stride : 0;
+    return stream;
+}
+
+static void attention_vec(const smelt_launch *l, void *shared, uint64_t begin, uint64_t end, const Cache &c,
+                          Loops (*loops)(uint32_t heads)) {
+    const Attention a(l, ATTENTION_VEC, c.row_bytes(32));
+    const Ranges ranges(l);
+    const Partials partial = partials(l, ranges, shared);
     const uint32_t head = a.p.head;
-    const size_t stride = row_bytes<C>(a.p.row_stride);
-    const int64_t most = keys_in_tile(row_bytes<C>(head));
+    const size_t stride = a.bytes(a.p.row_stride);
+    const int64_t step = keys_in_step(a.bytes(head));
     const uint64_t lead = least(hint(l, SMELT_HINT_AHEAD, Ahead::LEAD), 1 << 20);
-    const bool dense = a.p.row_stride == head; // else processors follow by themselves
-    for (uint64_t unit = begin; unit < end; unit++) {
-        uint64_t part = unit % parts.count, kv = unit / parts.count % a.p.kv_heads;
-        uint32_t token = static_cast<uint32_t>(unit / parts.count / a.p.kv_heads);
-        uint32_t seq = a.sequence(token);
-        if (a.map != nullptr && seq >= a.p.seqs)
-            continue;
-        const Attention::Seen all = a.seen(token, seq);
-        const auto [from, to] = parts.seen(all, part);
-        // The next unit may go on where this one ends.
-        const int64_t read_to = unit + 1 < end && part + 1 < parts.count ? all.to : to;
-        for (uint32_t h0 = 0; h0 < a.group; h0 += SHARING) {
-            uint32_t heads = static_cast<uint32_t>(least(SHARING, a.group - h0));
-            uint64_t first = kv * a.group + h0;
-            const float *q = a.q + (token * uint64_t{a.p.heads} + first) * head;
-            alignas(64) float scores[SHARING * KEY_TILE], sums[SHARING * MAX_HEAD];
-            float maximum[SHARING], total[SHARING];
-            Tilt tilts[SHARING];
+    const uint64_t step_bytes = static_cast<uint64_t>(step) * stride;
+
+    int turn = 0; // whose scores are products
+    alignas(64) float scores[2][SHARING * KEY_TILE], sums[SHARING * MAX_HEAD], folded[SHARING * MAX_HEAD];
+    float maximum[SHARING], total[SHARING], whole_maximum[SHARING], whole_total[SHARING];
+    float base[SHARING], factor[SHARING];
+    Softmax part = {maximum, total}, whole = {whole_maximum, whole_total};
+
+    // The row of a share's head, among those of all tokens.
+    const auto row = [&](const Share &share, uint32_t h) {
+        return share.token * uint64_t{a.p.heads} + share.kv * uint64_t{a.group} + share.first + h;
+    };
+    const auto finish = [&](const Share &share, float *scores) {
+        Tilt tilts[SHARING];
+        if (share.opens_part())
+            part.start(SHARING);
+        if (a.slopes != nullptr)
+            for (uint32_t h = 0; h < share.heads; h++)
+                tilts[h] = a.tilt(row(share, h) % a.p.heads, share.token, share.base);
+        const uint32_t first = static_cast<uint32_t>(share.from - share.base) / W * W;
+        const uint32_t past = static_cast<uint32_t>(share.to - share.base + W - 1) / W * W;
+        finish_scores(scores, share.heads, first, past, share.seen, a.p.scale, a.cap,
+                      a.slopes == nullptr ? nullptr : tilts, part, base, factor);
+    };
+    const auto put = [&](uint64_t at, float maximum, float total, const float *sums) {
+        partial.statistics[2 * at] = maximum == LOWEST ? NO_SCORE : maximum / partial.log_base;
+        partial.statistics[2 * at + 1] = total;
+        if (total != 0.0f)
+            memcpy(partial.sums + at * head, sums, head * 4);
+    };
+    // Puts away what values came to.
+    const auto close = [&](Share &share) {
+        if (share.closes_part() && ranges.staged()) {
+            for (uint32_t h = 0; h < share.heads; h++)
+                put(row(share, h) * ranges.parts + static_cast<uint64_t>(share.base / PART - share.all.from / PART),
+                    maximum[h], total[h], sums + h * MAX_HEAD);
+            return;
+        }
+        if (share.closes_part()) {
+            float kept[SHARING], added[SHARING];
+            if (share.base / PART == share.range.from / PART) {
+                whole.start(SHARING);
+                memset(folded, 0, sizeof folded);
+            }
+            whole.fold(part, share.heads, kept, added);
+            for (uint32_t h = 0; h < share.heads; h++)
+                if (total[h] != 0.0f)
+                    fold_values(folded + h * MAX_HEAD, sums + h * MAX_HEAD, head, kept[h], added[h]);
+        }
+        if (!share.closes())
+            return;
+        for (uint32_t h = 0; h < share.heads; h++) {
+            const float *values = folded + h * MAX_HEAD;
+            if (ranges.split != 0) {
+                put(row(share, h) * ranges.count + share.unit % ranges.count, whole_maximum[h], whole_total[h], values);
+                continue;
+            }
+            F inverse = set1(normaliser(whole_maximum[h], whole_total[h], a.sink(row(share, h) % a.p.heads)));
+            map1(values, a.out + row(share, h) * head, head, [=](F x) { return x * inverse; });
+        }
+    };
+
+    // Keys of a tile and values of the one before are read in turns. Of what comes behind `end`
+    // the first tile is asked for only: whoever takes it is most likely this thread.
+    Walk walk(a, ranges, begin, attention_vec_units(l));
+    bool any = walk.next();
+    Share next = walk.share, scored = {}, summed = {};
+    for (bool behind = false, scores_more = true; behind || scores_more; behind = scores_more) {
+        float *products = scores[turn], *weights = scores[turn ^= 1];
+        const bool reads = any;
+        scored = next;
+        scores_more = any && scored.unit < end;
+        if (any && (any = walk.next()))
+            next = walk.share;
+        if (!scores_more && !behind)
+            break;
+        int64_t k = scored.from, v = summed.from;
+        uint32_t weighed = static_cast<uint32_t>(behind ? v - summed.base : 0) / W * W;
+        F totals[4] = {zero(), zero(), zero(), zero()};
+        static_assert(SHARING <= 4, "heads are added up by one reduce4");
+        if (behind && summed.opens_part())
             memset(sums, 0, sizeof sums);
-            for (uint32_t h = 0; h < heads; h++)
-                maximum[h] = LOWEST, total[h] = 0;
-            for (int64_t j = from; j < to;) {
-                if (a.slopes != nullptr)
-                    for (uint32_t h = 0; h < heads; h++)
-                        tilts[h] = a.tilt(first + h, token, j);
-                Attention::Tile tile = a.tile(seq, static_cast<uint32_t>(kv), j, to - j < most ? to - j : most);
-                const uint64_t left = least(tile.in_block, static_cast<uint64_t>(read_to - j));
-                j += tile.keys;
-                if (!tile.present)
-                    continue;
-                const uint8_t *k = a.k + row_bytes<C>(tile.first), *v = a.v + row_bytes<C>(tile.first);
-                Ahead ahead(k, v, lead, tile.keys * stride, dense ? left * stride : 0);
-                with_count<SHARING>(heads, [&](auto n) {
-                    constexpr int H = decltype(n)::value;
-                    uint32_t i = 0;
-                    for (; i + 4 <= tile.keys; i += 4) {
-                        ahead.ask(2 * stride);
-                        dot_tile<4, H>(FileRows<C>{k + i * stride, stride}, q, head, head, scores + i, KEY_TILE);
-                    }
-                    // The last few keys: rows of which only the first counts.
-                    for (; i < tile.keys; i++) {
-                        float same[H * 4];
-                        dot_tile<4, H>(FileRows<C>{k + i * stride, 0}, q, head, head, same, 4);
-                        for (int h = 0; h < H; h++)
-                            scores[h * KEY_TILE + i] = same[h * 4];
-                    }
-                    const uint32_t none[SHARING] = {};
-                    uint32_t all[SHARING], width = (tile.keys + W - 1) / W * W;
-                    for (uint32_t &n : all)
-                        n = tile.keys;
-                    float factor[SHARING];
-                    soften(scores, H, none, all, width, a.p.scale, a.cap, a.slopes == nullptr ? nullptr : tilts,
-                           maximum, total, factor);
-                    for (int h = 0; h < H; h++) {
-                        float by = factor[h];
-                        if (by != 1.0f)
-                            map1(sums + h * MAX_HEAD, sums + h * MAX_HEAD, head, [=](F x) { return x * set1(by); });
-                    }
-                    add_values_of<C, H>(v, stride, &ahead, head, tile.keys, scores, sums);
-                });
-            }
-            for (uint32_t h = 0; h < heads; h++) {
-                uint64_t row = token * uint64_t{a.p.heads} + first + h;
-                if (parts.split != 0 || parts.count > 1) {
-                    uint64_t at = row * parts.count + part;
-                    float highest = parts.split != 0 ? maximum[h] * LOG2_E : maximum[h];
-                    partial.statistics[2 * at] = maximum[h] == LOWEST ? NO_SCORE : highest;
-                    partial.statistics[2 * at + 1] = total[h];
-                    if (total[h] != 0.0f)
-                        memcpy(partial.sums + at * head, sums + h * MAX_HEAD, head * 4);
-                    continue;
-                }
-                F inverse = set1(normaliser(maximum[h], total[h], a.sink(first + h)));
-                map1(sums + h * MAX_HEAD, a.out + row * head, head, [=](F x) { return x * inverse; });
-            }
+        else if (behind)
+            for (uint32_t h = 0; h < summed.heads; h++)
+                if (float by = factor[h]; by != 1.0f)
+                    map1(sums + h * MAX_HEAD, sums + h * MAX_HEAD, head, [=](F x) { return x * set1(by); });
+        while ((scores_more && k < scored.to) || (behind && v < summed.to)) {
+            const Attention::Tile keys = reads ? piece_of(a, scored, k, step) : Attention::Tile{};
+            const Attention::Tile values = behind ? piece_of(a, summed, v, step) : Attention::Tile{};
+            const bool both = scores_more && keys.keys != 0 && values.keys != 0;
+            Ahead ahead = {a.k, a.v, stream_of(a, scored, k, keys, any ? &next : nullptr, lead + 2 * step_bytes), lead,
+                           both ? stride / 2 : stride};
+            if (scores_more && keys.present)
+                loops(scored.heads)
+                    .multiply_keys(a.k + a.bytes(keys.first), stride, ahead, a.q + row(scored, 0) * head, head,
+                                   keys.keys, products + (k - scored.base));
+            else
+                scored.seen &= ~keys_of(scored.base, k, k + keys.keys);
+            for (; weighed < v + values.keys - summed.base; weighed += W)
+                weigh(weights + weighed, summed.heads, base, totals);
+            if (values.present)
+                loops(summed.heads)
+                    .add_values(a.v + a.bytes(values.first), stride, ahead, head, values.keys,
+                                weights + (v - summed.base), sums);
+            k += keys.keys, v += values.keys;
+        }
+        if (behind) {
+            float added_up[4];
+            reduce4(totals[0], totals[1], totals[2], totals[3], added_up);
+            part.add(added_up, factor, summed.heads);
+            close(summed);
+        }
+        if (scores_more) {
+            finish(scored, products);
+            summed = scored;
         }
     }
 }
 
-// Adds up the parts of a row.
-static void join(const Partials &partial, uint64_t row, uint64_t parts, uint32_t head, const float *sink, float *out) {
-    const float *sums = partial.sums + row * parts * head, *statistics = partial.statistics + row * parts * 2;
-    float maximum = LOWEST, total = 0;
-    for (uint64_t i = 0; i < parts; i++)
-        if (statistics[2 * i + 1] != 0.0f && statistics[2 * i] > maximum)
-            maximum = statistics[2 * i];
-    float joined[MAX_HEAD] = {};
-    for (uint64_t i = 0; i < parts; i++) {
-        if (statistics[2 * i + 1] == 0.0f)
+// Folds the parts of a row, in their order.
+static void join(const Partials &partial, uint64_t row, uint64_t stride, uint64_t parts, uint32_t head,
+                 const float *sink, float *out) {
+    const float *sums = partial.sums + row * stride * head, *statistics = partial.statistics + row * stride * 2;
+    float maximum = LOWEST, total = 0, folded[MAX_HEAD] = {};
+    Softmax whole = {&maximum, &total};
+    for (uint64_t i = 0; i < parts; i++, sums += head, statistics += 2) {
+        float highest = statistics[0] * partial.log_base, weights = statistics[1], kept, added;
+        if (weights == 0.0f)
             continue;
-        float factor = reduce_max(exp(set1((statistics[2 * i] - maximum) * partial.log_base)));
-        total += factor * statistics[2 * i + 1];
-        map2(joined, sums + i * head, joined, head, [=](F s, F x) { return fma(set1(factor), x, s); });
+        whole.fold({&highest, &weights}, 1, &kept, &added);
+        fold_values(folded, sums, head, kept, added);
     }
-    F inverse = set1(normaliser(maximum * partial.log_base, total, sink));
-    map1(joined, out, head, [=](F x) { return x * inverse; });
+    F inverse = set1(normaliser(maximum, total, sink));
+    map1(folded, out, head, [=](F x) { return x * inverse; });
 }
 
 static uint64_t combine_units(const smelt_launch *l) {
     const AttentionParams &p = params<AttentionParams>(l, ATTENTION_VEC.params);
-    Parts parts(l);
-    return parts.split != 0 || parts.count == 1 ? 0 : uint64_t{p.tokens} * p.heads;
+    return Ranges(l).staged() ? uint64_t{p.tokens} * p.heads : 0;
 }
 static void combine(const smelt_launch *l, void *shared, uint64_t begin, uint64_t end, const Cache &c) {
-    Attention a(l, ATTENTION_VEC, c.row_bytes(32));
-    Parts parts(l);
-    Partials partial = partials(l, parts, shared);
-    for (uint64_t row = begin; row < end; row++)
-        if (a.map == nullptr || a.sequence(static_cast<uint32_t>(row / a.p.heads)) < a.p.seqs)
-            join(partial, row, parts.count, a.p.head, a.sink(row % a.p.heads), a.out + row * a.p.head);
+    const Attention a(l, ATTENTION_VEC, c.row_bytes(32));
+    const Ranges ranges(l);
+    const Partials partial = partials(l, ranges, shared);
+    for (uint64_t row = begin; row < end; row++) {
+        const uint32_t token = static_cast<uint32_t>(row / a.p.heads), seq = a.sequence(token);
+        if (a.map == nullptr || seq < a.p.seqs)
+            join(partial, row, ranges.parts, Ranges::parts_of(a.seen(token, seq)), a.p.head, a.sink(row % a.p.heads),
+                 a.out + row * a.p.head);
+    }
 }
 
 static uint64_t reduce_units(const smelt_launch *l) {
@@ -545,7 +765,7 @@ static void reduce(const smelt_launch *l, void *, uint64_t begin, uint64_t end) 
                         buffer<float>(l, SMELT_ATTENTION_REDUCE_STATISTICS), LN_2};
     const float *sinks = optional<const float>(l, SMELT_ATTENTION_REDUCE_FC_SINKS, SMELT_ATTENTION_REDUCE_SINKS);
     for (uint64_t row = begin; row < end; row++)
-        join(partial, row, p.partitions, p.head, sinks == nullptr ? nullptr : sinks + row % p.heads,
+        join(partial, row, p.partitions, p.partitions, p.head, sinks == nullptr ? nullptr : sinks + row % p.heads,
              buffer<float>(l, SMELT_ATTENTION_REDUCE_OUT) + row * p.head);
 }
 
@@ -558,16 +778,158 @@ static uint64_t attention_tile_units(const smelt_launch *l) {
     return p.tokens == 0 ? 0 : tiles_of(p) * p.kv_heads;
 }
 
-// Writes KEY_TILE rows of `head` floats as head rows of KEY_TILE.
-static void transpose_keys(const float *rows, uint32_t head, float *out) {
-    for (uint32_t d = 0; d < head; d += 4) {
-        for (uint32_t j = 0; j < KEY_TILE; j += W) {
+// Queries [rows, padded] as [padded, QUERY_ROWS], in the order in which scores are added up: lane
+// by lane of KEY_ORDER, and of each lane all its elements. Both are multiples of W.
+static void transpose_queries(const float *queries, uint32_t rows, uint32_t padded, float *out) {
+    uint32_t rank[LANES];
+    for (uint32_t i = 0; i < LANES; i++)
+        rank[KEY_ORDER[i]] = i * (padded / LANES);
+    for (uint32_t d = 0; d < padded; d += 4) {
+        for (uint32_t r = 0; r < rows; r += W) {
             I w[4];
-            Rows{reinterpret_cast<const uint8_t *>(rows + j * head + d), head * 4}.words(0, w);
+            Rows{reinterpret_cast<const uint8_t *>(queries + r * padded + d), padded * 4}.words(0, w);
             for (uint32_t i = 0; i < 4; i++)
-                memcpy(out + (d + i) * KEY_TILE + j, &w[i], sizeof w[i]);
+                memcpy(out + (rank[(d + i) % LANES] + (d + i) / LANES) * QUERY_ROWS + r, &w[i], sizeof w[i]);
         }
     }
+}
+
+// How a tile of scores lies in registers: vectors of queries, and lanes that are summed at once.
+constexpr int SCORE_VECTORS = 2, LANES_AT_ONCE = TILE_VECTORS / SCORE_VECTORS;
+
+// out[r][0 … V·W) = k[r]·q for TILE_ROWS keys and V vectors of queries, from transpose_queries:
+// sums of lanes are added up as a counter in binary carries.
+template <int V>
+INLINE void score_tile(const float *const k[TILE_ROWS], const float *q, uint32_t padded, float *const out[TILE_ROWS]) {
+    constexpr int L = LANES_AT_ONCE, CARRIES = 3;
+    static_assert(LANES / L <= 1 << CARRIES, "a carry for each level");
+    const uint32_t elements = padded / LANES;
+    F sum[L][TILE_ROWS][V], carried[CARRIES][TILE_ROWS][V];
+    for (uint32_t lane = 0; lane < LANES; lane += L) {
+        UNROLL for (F(&of)[TILE_ROWS][V] : sum) UNROLL for (F(&row)[V] : of) UNROLL for (F &v : row) v = zero();
+        for (uint32_t i = 0, at = 0; i < elements; i++, at += LANES) {
+            UNROLL for (int j = 0; j < L; j++) {
+                const uint32_t of = lane + static_cast<uint32_t>(j);
+                const float *vectors = q + (of * elements + i) * QUERY_ROWS;
+                F row[V];
+                UNROLL for (int v = 0; v < V; v++) row[v] = load(vectors + v * W);
+                UNROLL for (int r = 0; r < TILE_ROWS; r++) {
+                    F x = set1(k[r][static_cast<uint32_t>(KEY_ORDER[of]) + at]);
+                    UNROLL for (int v = 0; v < V; v++) sum[j][r][v] = fma(x, row[v], sum[j][r][v]);
+                }
+            }
+        }
+        static_assert(L == 1 || L == 2, "lanes are added up in pairs");
+        if constexpr (L == 2)
+            UNROLL for (int r = 0; r < TILE_ROWS; r++) UNROLL for (int v = 0; v < V; v++) sum[0][r][v] =
+                sum[0][r][v] + sum[1][r][v];
+        int carry = 0;
+        for (; (lane / L >> carry & 1) != 0; carry++)
+            UNROLL for (int r = 0; r < TILE_ROWS; r++) UNROLL for (int v = 0; v < V; v++) sum[0][r][v] =
+                carried[carry][r][v] + sum[0][r][v];
+        if (lane + L < LANES)
+            UNROLL for (int r = 0; r < TILE_ROWS; r++) UNROLL for (int v = 0; v < V; v++) carried[carry][r][v] =
+                sum[0][r][v];
+    }
+    UNROLL for (int r = 0; r < TILE_ROWS; r++) UNROLL for (int v = 0; v < V; v++) store(out[r] + v * W, sum[0][r][v]);
+}
+
+// What rows of queries see of a tile of keys, and how their scores are tilted. Rows behind
+// the last see nothing.
+struct Sights {
+    uint32_t begin, end; // the keys that some row sees
+    uint64_t present;    // of these
+    bool partly;         // some row does not see all of them
+    float from[QUERY_ROWS], to[QUERY_ROWS];
+    float slope[QUERY_ROWS], distance[QUERY_ROWS]; // of Tilt
+
+    // Of the keys from `begin` to `end` − 1, those that some of `count` rows from `row` on may see.
+    struct Keys {
+        uint32_t begin, end;
+    };
+    Keys of(uint32_t row, uint32_t count) const {
+        if (!partly)
+            return {begin, end};
+        float least = static_cast<float>(end), most = 0;
+        for (uint32_t r = row; r < row + count; r++) {
+            least = from[r] < to[r] && from[r] < least ? from[r] : least;
+            most = from[r] < to[r] && to[r] > most ? to[r] : most;
+        }
+        const uint32_t first = static_cast<uint32_t>(least), past = static_cast<uint32_t>(most);
+        return {first, past < first ? first : past};
+    }
+};
+
+// The products of the keys of a tile with a multiple of W queries, where some query of a vector
+// may see the key; k is [KEY_TILE, padded], out [KEY_TILE, QUERY_ROWS].
+static void score_rows(const float *k, const Sights &sights, uint32_t padded, const float *q, uint32_t queries,
+                       float *out) {
+    in_pieces<SCORE_VECTORS>(queries / W, [&](uint32_t v, auto n) __attribute__((always_inline)) {
+        const auto [begin, end] = sights.of(v * W, n.value * W);
+        for (uint32_t k0 = begin; k0 < end; k0 += TILE_ROWS) {
+            const float *from[TILE_ROWS];
+            float *to[TILE_ROWS];
+            UNROLL for (uint32_t r = 0; r < TILE_ROWS; r++) {
+                const uint32_t key = static_cast<uint32_t>(least(k0 + r, end - 1));
+                from[r] = k + key * padded, to[r] = out + key * QUERY_ROWS + v * W;
+            }
+            score_tile<n.value>(from, q + v * W, padded, to);
+        }
+    });
+}
+
+// Makes products weights, [KEY_TILE, QUERY_ROWS], those of keys that a row does not see zero.
+static void soften(float *scores, uint32_t rows, const Sights &sights, bool tilted, float scale, float cap,
+                   Softmax state, float *factor) {
+    alignas(64) float most[QUERY_ROWS], base[QUERY_ROWS], totals[QUERY_ROWS];
+    const bool whole = !sights.partly && (bits(sights.end) & ~bits(sights.begin) & ~sights.present) == 0;
+    for (uint32_t r = 0; r < rows; r += W) {
+        const auto [begin, end] = sights.of(r, W);
+        F top = set1(LOWEST);
+        for (uint32_t i = begin; i < end; i++) {
+            float *at = scores + i * QUERY_ROWS + r;
+            F v = load(at) * set1(scale);
+            if (cap > 0)
+                v = set1(cap) * tanh(v / set1(cap));
+            if (tilted)
+                v = fma(load(sights.slope + r), load(sights.distance + r) + set1(static_cast<float>(i)), v);
+            if (!whole) {
+                const F key = set1(static_cast<float>(i));
+                v = where_below(key, load(sights.from + r), set1(LOWEST), v);
+                v = where_below(key, load(sights.to + r), v, set1(LOWEST));
+                if ((sights.present >> i & 1) == 0)
+                    v = set1(LOWEST);
+            }
+            store(at, v);
+            top = max(v, top);
+        }
+        store(most + r, top);
+    }
+    state.grow(most, rows, base, factor);
+    for (uint32_t r = 0; r < rows; r += W) {
+        const auto [begin, end] = sights.of(r, W);
+        F sums[W], by = load(base + r);
+        for (F &sum : sums)
+            sum = zero();
+        for (uint32_t i = sights.begin; i < begin; i++)
+            store(scores + i * QUERY_ROWS + r, zero());
+        for (uint32_t i = begin; i < end; i++) {
+            float *at = scores + i * QUERY_ROWS + r;
+            F v = exp(load(at) - by);
+            store(at, v);
+            sums[i % W] = sums[i % W] + v;
+        }
+        for (uint32_t i = end; i < sights.end; i++)
+            store(scores + i * QUERY_ROWS + r, zero());
+        F ordered[W];
+        for (uint32_t i = 0; i < W; i++)
+            ordered[i] = sums[SUM_ORDER[i]];
+        for (uint32_t n = W; n > 1; n /= 2)
+            for (uint32_t i = 0; i < n / 2; i++)
+                ordered[i] = ordered[2 * i] + ordered[2 * i + 1];
+        store(totals + r, ordered[0]);
+    }
+    state.add(totals, factor, rows);
 }
 
 static bool all_finite(const float *x, uint64_t n) { // n a multiple of W
@@ -580,11 +942,17 @@ static bool all_finite(const float *x, uint64_t n) { // n a multiple of W
 static void attention_tile(const smelt_launch *l, uint64_t begin, uint64_t end, const Cache &c) {
     Attention a(l, ATTENTION_TILE, c.row_bytes(32));
     const uint32_t head = a.p.head;
-    const uint32_t padded = (head + W - 1) / W * W; // a row of values and of sums
+    const uint32_t padded = (head + W - 1) / W * W; // a row of keys, of values and of sums
+    const size_t stride = c.row_bytes(a.p.row_stride);
     uint64_t tiles = tiles_of(a.p);
-    alignas(64) float rows[KEY_TILE * MAX_HEAD], keys[KEY_TILE * MAX_HEAD];
-    alignas(64) float sums[QUERY_ROWS * MAX_HEAD], scores[QUERY_ROWS * KEY_TILE];
-    static_assert(MAX_HEAD % W == 0 && KEY_TILE % W == 0, "vectors must divide the buffers");
+    alignas(64) float rows[KEY_TILE * MAX_HEAD], queries[MAX_HEAD * QUERY_ROWS], scores[KEY_TILE * QUERY_ROWS];
+    alignas(64) float sums[QUERY_ROWS * MAX_HEAD], folded[QUERY_ROWS * MAX_HEAD];
+    alignas(64) float maximum[QUERY_ROWS], total[QUERY_ROWS], whole_maximum[QUERY_ROWS], whole_total[QUERY_ROWS];
+    alignas(64) float factor[QUERY_ROWS], kept[QUERY_ROWS], added[QUERY_ROWS];
+    alignas(64) Sights sights = {};
+    Softmax part = {maximum, total}, whole = {whole_maximum, whole_total};
+    static_assert(MAX_HEAD % W == 0 && KEY_TILE % W == 0 && QUERY_ROWS % W == 0, "vectors must divide the buffers");
+    static_assert(QUERY_ROWS <= KEY_TILE, "rows of queries pass through the memory of keys");
     for (uint64_t unit = begin; unit < end; unit++) {
         uint32_t kv = static_cast<uint32_t>(unit % a.p.kv_heads);
         // Later tiles of a sequence see more keys: alternate between both ends, so
@@ -614,73 +982,101 @@ static void attention_tile(const smelt_launch *l, uint64_t begin, uint64_t end, 
             least_key = n.from < least_key ? n.from : least_key;
             most = n.to > most ? n.to : most;
         }
+        // Rows of a cache of a tile's keys, widened; absent ones are zeros. Returns which there are.
+        const auto gather = [&](const uint8_t *cache, int64_t base, int64_t from, int64_t to) {
+            uint64_t present = 0;
+            while (from < to) {
+                const Attention::Tile tile = a.tile(seq, kv, from, to - from);
+                const uint8_t *at = cache + c.row_bytes(tile.first);
+                for (uint32_t i = 0; i < tile.keys; i++, from++) {
+                    float *row = rows + (from - base) * padded;
+                    if (tile.present)
+                        c.widen(at + i * stride, row, head);
+                    const uint32_t filled = tile.present ? head : 0;
+                    memset(row + filled, 0, (padded - filled) * 4);
+                    present |= uint64_t{tile.present} << (from - base);
+                }
+            }
+            return present;
+        };
         uint32_t together = QUERY_ROWS / tokens; // heads
         for (uint32_t h0 = 0; h0 < a.group; h0 += together) {
-            uint32_t heads = static_cast<uint32_t>(least(together, a.group - h0)), count = heads * tokens;
-            auto place = [&](uint32_t row) {
-                uint64_t t = static_cast<uint64_t>(token) + row / heads;
-                return (t * a.p.heads + kv * uint64_t{a.group} + h0 + row % heads) * head;
+            const uint32_t heads = static_cast<uint32_t>(least(together, a.group - h0)), count = heads * tokens;
+            const uint32_t lanes = (count + W - 1) / W * W;
+            const auto token_of = [&](uint32_t row) { return static_cast<uint32_t>(token) + row / heads; };
+            const auto head_of = [&](uint32_t row) { return kv * uint64_t{a.group} + h0 + row % heads; };
+            const auto place = [&](uint32_t row) {
+                return (token_of(row) * uint64_t{a.p.heads} + head_of(row)) * head;
             };
-            float maximum[QUERY_ROWS], total[QUERY_ROWS], factor[QUERY_ROWS];
-            Tilt tilts[QUERY_ROWS];
+            memset(rows, 0, uint64_t{lanes} * padded * 4);
             for (uint32_t r = 0; r < count; r++)
-                maximum[r] = LOWEST, total[r] = 0;
-            memset(sums, 0, uint64_t{count} * padded * 4);
-            for (int64_t j = least_key; j < most;) {
-                Attention::Tile tile = a.tile(seq, kv, j, most - j);
-                int64_t first = j;
-                j += tile.keys;
-                if (!tile.present)
+                memcpy(rows + r * padded, a.q + place(r), head * 4);
+            transpose_queries(rows, lanes, padded, queries);
+            whole.start(QUERY_ROWS);
+            bool begun = false, opened = false; // the first part, and a part
+            for (int64_t base = least_key / KEY_TILE * KEY_TILE; base < most; base += KEY_TILE) {
+                const int64_t from = base < least_key ? least_key : base;
+                const int64_t to = base + KEY_TILE < most ? base + KEY_TILE : most;
+                if (base % PART == 0 || from == least_key) {
+                    part.start(QUERY_ROWS);
+                    opened = false;
+                }
+                const uint32_t first = static_cast<uint32_t>(from - base), last = static_cast<uint32_t>(to - base);
+                if (sights.present = gather(a.k, base, from, to); sights.present != 0) {
+                    uint32_t sees_from[QUERY_ROWS], sees_to[QUERY_ROWS];
+                    sights.begin = first, sights.end = last, sights.partly = false;
+                    for (uint32_t r = 0; r < lanes; r++) {
+                        const Attention::Seen seen = r < count ? a.seen(token_of(r), seq) : Attention::Seen{from, from};
+                        const auto within = [&](int64_t j) {
+                            return static_cast<uint32_t>(j < from ? first : j < to ? j - base : last);
+                        };
+                        sees_to[r] = within(seen.to), sees_from[r] = within(seen.from);
+                        sights.from[r] = static_cast<float>(sees_from[r]);
+                        sights.to[r] = static_cast<float>(sees_to[r]);
+                        sights.partly |= r < count && (sees_from[r] != first || sees_to[r] != last);
+                        if (r < count && a.slopes != nullptr) {
+                            const Tilt tilt = a.tilt(head_of(r), token_of(r), base);
+                            sights.slope[r] = tilt.slope, sights.distance[r] = tilt.distance;
+                        }
+                    }
+                    score_rows(rows, sights, padded, queries, lanes, scores);
+                    soften(scores, lanes, sights, a.slopes != nullptr, a.p.scale, a.cap, part, factor);
+                    gather(a.v, base, from, to);
+                    const float *factors = opened ? factor : nullptr;
+                    opened = true;
+                    // A key that a row does not see weighs zero, which takes care of a finite value
+                    // only: 0 · ∞ is NaN.
+                    if (!sights.partly || all_finite(rows + first * padded, uint64_t{last - first} * padded)) {
+                        matrix_product(
+                            count, padded, [&](uint32_t r) { return sees_to[r] - first; },
+                            [&](uint32_t r) { return scores + first * QUERY_ROWS + r; }, QUERY_ROWS,
+                            rows + first * padded, padded, [&](uint32_t r) { return sums + r * padded; }, factors);
+                    } else {
+                        for (uint32_t r = 0; r < count; r++)
+                            matrix_product(
+                                1, padded, [&](uint32_t) { return sees_to[r] - sees_from[r]; },
+                                [&](uint32_t) { return scores + sees_from[r] * QUERY_ROWS + r; }, QUERY_ROWS,
+                                rows + sees_from[r] * padded, padded, [&](uint32_t) { return sums + r * padded; },
+                                factors == nullptr ? nullptr : factors + r);
+                    }
+                }
+                if (!opened || ((base + KEY_TILE) % PART != 0 && to != most))
                     continue;
-                size_t stride = c.row_bytes(a.p.row_stride), at = c.row_bytes(tile.first);
-                for (uint32_t i = 0; i < tile.keys; i++)
-                    c.widen(a.k + at + i * stride, rows + i * head, head);
-                memset(rows + tile.keys * head, 0, (KEY_TILE - tile.keys) * uint64_t{head} * 4);
-                transpose_keys(rows, head, keys);
-                uint32_t width = (tile.keys + W - 1) / W * W;
-                matrix_product(
-                    count, width, [=](uint32_t) { return head; }, [&](uint32_t r) { return a.q + place(r); }, keys,
-                    KEY_TILE, [&](uint32_t r) { return scores + r * KEY_TILE; }, nullptr);
-                uint32_t sees_from[QUERY_ROWS], sees_to[QUERY_ROWS];
-                bool all = true;
+                whole.fold(part, lanes, kept, added);
                 for (uint32_t r = 0; r < count; r++) {
-                    Attention::Seen seen = a.seen(static_cast<uint32_t>(token) + r / heads, seq);
-                    auto within = [&](int64_t n) {
-                        return static_cast<uint32_t>(n < 0 ? 0 : n > tile.keys ? tile.keys : n);
-                    };
-                    uint32_t n = sees_to[r] = within(seen.to - first), from = sees_from[r] = within(seen.from - first);
-                    all = all && from == 0 && n == tile.keys;
+                    float *values = folded + r * padded;
+                    if (!begun)
+                        memset(values, 0, head * 4);
+                    if (total[r] != 0.0f)
+                        fold_values(values, sums + r * padded, head, kept[r], added[r]);
                 }
-                if (a.slopes != nullptr)
-                    for (uint32_t r = 0; r < count; r++)
-                        tilts[r] = a.tilt(kv * uint64_t{a.group} + h0 + r % heads,
-                                          static_cast<uint32_t>(token) + r / heads, first);
-                soften(scores, count, sees_from, sees_to, width, a.p.scale, a.cap,
-                       a.slopes == nullptr ? nullptr : tilts, maximum, total, factor);
-                for (uint32_t i = 0; i < tile.keys; i++) {
-                    float *row = rows + i * padded;
-                    c.widen(a.v + at + i * stride, row, head);
-                    memset(row + head, 0, (padded - head) * 4);
-                }
-                // A key that a row does not see weighs zero, which takes care of a finite value
-                // only: 0 · ∞ is NaN.
-                if (all || all_finite(rows, uint64_t{tile.keys} * padded)) {
-                    matrix_product(
-                        count, padded, [&](uint32_t r) { return sees_to[r]; },
-                        [&](uint32_t r) { return scores + r * KEY_TILE; }, rows, padded,
-                        [&](uint32_t r) { return sums + r * padded; }, factor);
-                    continue;
-                }
-                for (uint32_t r = 0; r < count; r++)
-                    matrix_product(
-                        1, padded, [&](uint32_t) { return sees_to[r] - sees_from[r]; },
-                        [&](uint32_t) { return scores + r * KEY_TILE + sees_from[r]; }, rows + sees_from[r] * padded,
-                        padded, [&](uint32_t) { return sums + r * padded; }, factor + r);
+                begun = true;
             }
+            if (!begun)
+                memset(folded, 0, uint64_t{count} * padded * 4);
             for (uint32_t r = 0; r < count; r++) {
-                uint64_t q_head = kv * uint64_t{a.group} + h0 + r % heads;
-                F inverse = set1(normaliser(maximum[r], total[r], a.sink(q_head)));
-                map1(sums + r * padded, a.out + place(r), head, [=](F x) { return x * inverse; });
+                F inverse = set1(normaliser(whole_maximum[r], whole_total[r], a.sink(head_of(r))));
+                map1(folded + r * padded, a.out + place(r), head, [=](F x) { return x * inverse; });
             }
         }
     }

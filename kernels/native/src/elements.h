@@ -37,10 +37,24 @@ template <class E> INLINE F elements_n(const uint8_t *row, uint64_t i, int n) { 
 template <> MEMBER F elements<Blocks>(const uint8_t *row, uint64_t i) {
     static_assert(Blocks::ELEMS % W == 0, "a vector must not cross blocks");
     const uint8_t *block = row + i / Blocks::ELEMS * Blocks::BYTES;
-    F d = halves_of(i_set1(half_bits(block)));
-    return d * load_i8(reinterpret_cast<const int8_t *>(block + 2 + i % Blocks::ELEMS));
+    return set1_half(block) * load_i8(reinterpret_cast<const int8_t *>(block + 2 + i % Blocks::ELEMS));
 }
 template <> MEMBER F elements_n<Blocks>(const uint8_t *row, uint64_t i, int) { return elements<Blocks>(row, i); }
+
+// The same for N vectors in turn, i as far on.
+template <class E, int N> INLINE void elements(const uint8_t *row, uint64_t i, F out[N]) {
+    if constexpr (is_plain<E> || N * W % Blocks::ELEMS != 0) {
+        UNROLL for (int n = 0; n < N; n++) out[n] = elements<E>(row, i + static_cast<uint64_t>(n * W));
+    } else {
+        // A compiler does not see which are of the same block, and would read its scale for each.
+        const uint8_t *block = row + i / Blocks::ELEMS * Blocks::BYTES;
+        UNROLL for (int n = 0; n < N; block += Blocks::BYTES) {
+            const F d = set1_half(block);
+            UNROLL for (uint32_t at = 0; at < Blocks::ELEMS; at += W) out[n++] =
+                d * load_i8(reinterpret_cast<const int8_t *>(block + 2 + at));
+        }
+    }
+}
 
 // Rounds as GGUF files are made: d = max|x| / 127, q = round(x / d) with halves away from
 // zero and d before it is a half. A block with an element that is not finite, or with a

@@ -8,6 +8,7 @@ constexpr int TILE_VECTORS = 4;
 constexpr int DOT_TOKENS = 6;
 constexpr int INT_TOKENS = 6;
 constexpr int SHARING = 4;
+constexpr int SUM_ORDER[W] = {0, 2, 1, 3, 8, 10, 9, 11, 4, 6, 5, 7, 12, 14, 13, 15};
 constexpr bool DOTS_DIFFER = false; // by Range
 constexpr int SIGNED_BIAS = 128;
 
@@ -78,6 +79,7 @@ INLINE F load_i8(const int8_t *p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p))));
 }
 INLINE F halves_of(I v) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v)); }
+INLINE F set1_half(const uint8_t *p) { return _mm512_cvtph_ps(_mm256_set1_epi16(static_cast<short>(half_bits(p)))); }
 
 INLINE Q q_load(const uint8_t *p) { return _mm512_loadu_si512(p); }
 INLINE void q_store(uint8_t *p, Q v) { _mm512_storeu_si512(p, v); }

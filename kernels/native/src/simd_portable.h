@@ -27,7 +27,9 @@ constexpr int TILE_VECTORS = 2; // vectors in a row of a register tile of the fl
 constexpr int DOT_TOKENS = 3;   // tokens in a register tile of row-times-row products
 constexpr int INT_TOKENS = 1;   // the same for integer products
 constexpr int SHARING = 2;      // query heads that share each load of K and V
-constexpr int SIGNED_BIAS = 0;  // added to signed weights where Dot wants unsigned ones
+constexpr int SUM_ORDER[W] = {0, 2, 1,
+                              3}; // lanes as reduce4 adds them up: neighbours, then neighbouring pairs, and so on
+constexpr int SIGNED_BIAS = 0;    // added to signed weights where Dot wants unsigned ones
 
 typedef float F __attribute__((vector_size(16)));
 typedef int32_t I __attribute__((vector_size(16)));
@@ -161,7 +163,7 @@ INLINE void store_i8(int8_t *p, I v) {
     for (int i = 0; i < W; i++)
         p[i] = static_cast<int8_t>(v[i] > 127 ? 127 : v[i] < -128 ? -128 : v[i]);
 }
-// halves_of reads the low 16 bits of each integer as a half.
+// halves_of reads the low 16 bits of each integer as a half, set1_half one for all lanes.
 INLINE F load_i8(const int8_t *p) {
     return F{static_cast<float>(p[0]), static_cast<float>(p[1]), static_cast<float>(p[2]), static_cast<float>(p[3])};
 }
@@ -171,6 +173,7 @@ INLINE F halves_of(I v) {
         r[i] = half_to_float(static_cast<uint16_t>(v[i]));
     return r;
 }
+INLINE F set1_half(const uint8_t *p) { return set1(half_to_float(half_bits(p))); }
 
 struct Rows {
     const uint8_t *p;

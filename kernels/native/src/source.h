@@ -103,7 +103,7 @@ static void matmul(const smelt_launch *l, void *, uint64_t begin, uint64_t end) 
                             transposed ? b[(column + j) * p.k + k0 + i] : b[(k0 + i) * p.n + column + j];
                 matrix_product(
                     rows, COLUMNS, [=](uint32_t) { return depth; },
-                    [&](uint32_t r) { return a + uint64_t{r0 + r} * p.k + k0; }, packed, COLUMNS,
+                    [&](uint32_t r) { return a + uint64_t{r0 + r} * p.k + k0; }, 1, packed, COLUMNS,
                     [&](uint32_t r) { return sums + r * COLUMNS; }, ones);
             }
             for (uint64_t r = 0; r < rows; r++)

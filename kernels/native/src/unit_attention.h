@@ -7,6 +7,11 @@ namespace SET {
 #include "elements.h"
 #include "matrix.h"
 #include "tile.h"
+#ifdef __AVX512F__
+#include "keys_avx512.h"
+#else
+#include "keys.h"
+#endif
 #include "attention.h"
 #include "families.h"
 
@@ -15,6 +20,9 @@ template <class C> static int vec_supports(const smelt_launch *l) {
 }
 template <class C> static int tile_supports(const smelt_launch *l) {
     return attention_supports(l, ATTENTION_TILE, cache_of<C>);
+}
+template <class C> static void attention_vec(const smelt_launch *l, void *shared, uint64_t begin, uint64_t end) {
+    attention_vec(l, shared, begin, end, cache_of<C>, loops_of<C>);
 }
 template <class C> static void combine(const smelt_launch *l, void *shared, uint64_t begin, uint64_t end) {
     combine(l, shared, begin, end, cache_of<C>);

@@ -6,6 +6,7 @@ constexpr int ROWS = 16;
 constexpr int TILE_VECTORS = 2;
 constexpr int DOT_TOKENS = 3;
 constexpr int SHARING = 4;
+constexpr int SUM_ORDER[W] = {0, 2, 1, 3, 4, 6, 5, 7};
 
 using F = __m256;
 using I = __m256i;
@@ -102,6 +103,7 @@ INLINE F halves_of(I v) {
     v = i_and(v, i_set1(0xffff));
     return _mm256_cvtph_ps(_mm_packus_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1)));
 }
+INLINE F set1_half(const uint8_t *p) { return _mm256_cvtph_ps(_mm_set1_epi16(static_cast<short>(half_bits(p)))); }
 
 INLINE Q q_load(const uint8_t *p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i *>(p)); }
 INLINE void q_store(uint8_t *p, Q v) { _mm256_storeu_si256(reinterpret_cast<__m256i *>(p), v); }

@@ -6,6 +6,7 @@ constexpr int ROWS = 16;
 constexpr int TILE_VECTORS = 4;
 constexpr int DOT_TOKENS = 6;
 constexpr int SHARING = 4;
+constexpr int SUM_ORDER[W] = {0, 1, 2, 3};
 constexpr int SIGNED_BIAS = 0;
 
 using F = float32x4_t;
@@ -88,6 +89,7 @@ INLINE F load_i8(const int8_t *p) {
     return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(v))));
 }
 INLINE F halves_of(I v) { return from_f16(vmovn_u32(vreinterpretq_u32_s32(v))); }
+INLINE F set1_half(const uint8_t *p) { return from_f16(vdup_n_u16(half_bits(p))); }
 
 INLINE Q q_load(const uint8_t *p) { return vld1q_u8(p); }
 INLINE void q_store(uint8_t *p, Q v) { vst1q_u8(p, v); }

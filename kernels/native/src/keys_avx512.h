@@ -1,0 +1,67 @@
+// Scores as in keys.h, in vectors that hold eight elements of two keys each: fewer lanes are
+// added up in the end, here and beside prompts.
+
+constexpr int LANES = 8;
+constexpr int KEY_ORDER[LANES] = {0, 2, 1, 3, 4, 6, 5, 7};
+constexpr uint32_t KEYS_AT_ONCE = 8;
+
+INLINE F both(__m256 a, __m256 b) { return _mm512_insertf32x8(_mm512_castps256_ps512(a), b, 1); }
+
+// Elements i to i + 7 of two keys, i a multiple of 8.
+template <class C> INLINE F pair_of(const uint8_t *a, const uint8_t *b, uint32_t i);
+template <> MEMBER F pair_of<F32>(const uint8_t *a, const uint8_t *b, uint32_t i) {
+    const auto of = [=](const uint8_t *p) { return _mm256_loadu_ps(reinterpret_cast<const float *>(p) + i); };
+    return both(of(a), of(b));
+}
+template <> MEMBER F pair_of<F16>(const uint8_t *a, const uint8_t *b, uint32_t i) {
+    return _mm512_cvtph_ps(_mm256_inserti128_si256(_mm256_castsi128_si256(q_16(a + 2 * i)), q_16(b + 2 * i), 1));
+}
+
+// Adds products of elements i to i + 7 of pairs of keys.
+template <int H> INLINE void add_products(const F pairs[4], const float *q, uint32_t head, uint32_t i, F sum[H][4]) {
+    UNROLL for (int h = 0; h < H; h++) {
+        const F x = _mm512_broadcast_f32x8(_mm256_loadu_ps(q + static_cast<uint32_t>(h) * head + i));
+        UNROLL for (int r = 0; r < 4; r++) sum[h][r] = fma(pairs[r], x, sum[h][r]);
+    }
+}
+
+template <class C, int H, class Ask>
+INLINE void score_keys(const uint8_t *k, size_t stride, const float *q, uint32_t head, float *out, size_t out_stride,
+                       Ask ask) {
+    F sum[H][4], pairs[4];
+    UNROLL for (int h = 0; h < H; h++) UNROLL for (int r = 0; r < 4; r++) sum[h][r] = zero();
+    const uint8_t *far = k + 4 * stride;
+    if constexpr (is_plain<C>) {
+        for (uint32_t i = 0; i < head; i += 8) {
+            ask(8);
+            UNROLL for (uint32_t r = 0; r < 4; r++) pairs[r] = pair_of<C>(k + r * stride, far + r * stride, i);
+            add_products<H>(pairs, q, head, i, sum);
+        }
+    } else {
+        for (uint32_t i = 0; i < head; k += C::BYTES, far += C::BYTES) {
+            F scale[4];
+            UNROLL for (uint32_t r = 0; r < 4; r++) scale[r] =
+                _mm512_cvtph_ps(_mm256_set_m128i(_mm_set1_epi16(static_cast<short>(half_bits(far + r * stride))),
+                                                 _mm_set1_epi16(static_cast<short>(half_bits(k + r * stride)))));
+            for (uint32_t at = 2; at < C::BYTES; at += 8, i += 8) {
+                ask(8);
+                UNROLL for (uint32_t r = 0; r < 4; r++) {
+                    const __m128i a = _mm_loadl_epi64(reinterpret_cast<const __m128i *>(k + r * stride + at));
+                    const __m128i b = _mm_loadl_epi64(reinterpret_cast<const __m128i *>(far + r * stride + at));
+                    pairs[r] = scale[r] * _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_unpacklo_epi64(a, b)));
+                }
+                add_products<H>(pairs, q, head, i, sum);
+            }
+        }
+    }
+    UNROLL for (int h = 0; h < H; h++) {
+        const F *s = sum[h];
+        const F ab = _mm512_unpacklo_ps(s[0], s[1]) + _mm512_unpackhi_ps(s[0], s[1]);
+        const F cd = _mm512_unpacklo_ps(s[2], s[3]) + _mm512_unpackhi_ps(s[2], s[3]);
+        const F quarters = _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd))) +
+                           _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd)));
+        const F halves = quarters + _mm512_shuffle_f32x4(quarters, quarters, 0xb1);
+        _mm256_storeu_ps(out + static_cast<size_t>(h) * out_stride,
+                         _mm512_castps512_ps256(_mm512_shuffle_f32x4(halves, halves, 0xd8)));
+    }
+}
