@@ -8,7 +8,12 @@ const Allowance = 0.01
 const (
 	worthwhile = 1.03 // tokens a second against plain decoding, from where guesses are taken
 	hopeless   = 0.02 // probability to survive, from where none follow
-	stale      = 64   // steps with guesses, after which one goes without: what that takes may have changed
+	soon       = 8    // steps with guesses at least, after which one goes without: what that takes may have changed
+	late       = 64   // and at most
+	enough     = 8    // steps of plain decoding before any guesses
+	few        = 3    // of so many sequences as there are
+	credit     = 2    // steps of plain decoding that may be lost to begin with
+	recent     = 0.1  // weight of a measurement beside all before it
 	curious    = 16   // steps whose guesses were not worthwhile, after which some are taken all the same
 	saved      = 8    // steps of plain decoding: most that gains are remembered for
 	memory     = 0.98 // of a count, when one more comes
@@ -105,10 +110,10 @@ type Budget struct {
 
 	balance float64 // seconds that may be lost
 	spent   float64 // seconds of the model for the step that comes
-	begun   bool
-	trying  bool // guesses that are not worthwhile are made for that step
-	since   int  // steps with guesses since one without
-	refused int  // steps whose guesses were not worthwhile
+	gain    float64 // of steps with guesses, of late: tokens a second against plain decoding
+	begun   int     // steps of plain decoding
+	trying  bool    // guesses that are not worthwhile are made for that step
+	refused int     // steps whose guesses were not worthwhile
 	order   []int
 	levels  []int // by steps of the model to come: tokens
 }
@@ -118,22 +123,40 @@ func NewBudget(tokens int) *Budget {
 	return &Budget{plain: make(curve, tokens+1), mixed: make(curve, tokens+1)}
 }
 
-// curve is seconds by tokens; 0 where nothing was measured.
-type curve []float64
+// curve is what was measured, by tokens.
+type curve []estimate
+
+// estimate is the seconds of steps alike.
+type estimate struct {
+	seconds float64 // 0: nothing was measured
+	steps   int     // that were
+	age     int     // steps with guesses since
+}
 
 // add takes a measurement. What others do on the machine makes steps longer, never shorter.
-func (c curve) add(n int, seconds float64) {
-	if n >= len(c) || seconds <= 0 {
+func (e *estimate) add(seconds float64) {
+	if seconds <= 0 {
 		return
 	}
-	switch was := c[n]; {
-	case was == 0:
-		c[n] = seconds
-	case seconds < was:
-		c[n] += 0.3 * (seconds - was)
+	e.steps++
+	weight := max(1/float64(e.steps), min(recent*float64(1+e.age/soon), 0.5))
+	e.age = 0
+	switch {
+	case e.steps == 1:
+		e.seconds = seconds
+	case seconds < e.seconds:
+		e.seconds += weight * (seconds - e.seconds)
 	default:
-		c[n] += 0.1 * (min(seconds, 2*was) - was)
+		e.seconds += weight / 3 * (min(seconds, 2*e.seconds) - e.seconds)
 	}
+}
+
+// at returns the estimate of steps of so many tokens; what is beyond the curve is forgotten.
+func (c curve) at(tokens int) *estimate {
+	if tokens < 0 || tokens >= len(c) {
+		return new(estimate)
+	}
+	return &c[tokens]
 }
 
 // perToken is what a token more is taken to cost before any was measured, in steps of one.
@@ -149,8 +172,9 @@ type line struct {
 }
 
 func (b *Budget) lineFrom(decoding int) line {
-	per := perToken * b.plain[decoding] / float64(decoding)
-	return line{curve: b.mixed, n: decoding, at: b.plain[decoding], per: per, least: per / 4}
+	plain := b.plain[decoding].seconds
+	per := perToken * plain / float64(decoding)
+	return line{curve: b.mixed, n: decoding, at: plain, per: per, least: per / 4}
 }
 
 // seconds returns what a step of so many tokens takes; it is asked in rising order.
@@ -160,14 +184,14 @@ func (l *line) seconds(tokens int) float64 {
 			l.n, l.at = l.next, l.at+l.per*float64(l.next-l.n)
 		}
 		next := max(l.next, l.n) + 1
-		for next < len(l.curve) && l.curve[next] == 0 {
+		for next < len(l.curve) && l.curve[next].seconds == 0 {
 			next++
 		}
 		if next >= len(l.curve) { // it goes on as it came
 			l.extrapolated, l.per = true, max(l.per, l.least)
 			break
 		}
-		l.next, l.per = next, max(0, l.curve[next]-l.at)/float64(next-l.n)
+		l.next, l.per = next, max(0, l.curve[next].seconds-l.at)/float64(next-l.n)
 	}
 	return l.at + l.per*float64(tokens-l.n)
 }
@@ -244,10 +268,11 @@ func (b *Budget) Choose(decoding int, guesses []Guess, most int) int {
 		}
 		made += g.Made
 	}
-	if decoding < 1 || decoding >= len(b.plain) || b.plain[decoding] == 0 || made == 0 && b.since >= stale {
+	without := b.plain.at(decoding)
+	if without.steps < few || b.begun < enough || made == 0 && without.age >= b.interval() {
 		return made
 	}
-	plain, steps, drafting := b.plain[decoding], b.lineFrom(decoding), b.spent
+	plain, steps, drafting := without.seconds, b.lineFrom(decoding), b.spent
 	value := func(brought, seconds float64) float64 { return brought * plain / (seconds * float64(decoding)) }
 	best, highest := made, 0.0
 	if made > 0 || b.spent > 0 && !b.trying {
@@ -276,7 +301,7 @@ func (b *Budget) Choose(decoding int, guesses []Guess, most int) int {
 			best, highest = n, value
 		}
 	}
-	if best > 0 && b.spent == 0 && highest < worthwhile {
+	if made == 0 && best > 0 && b.spent == 0 && highest < worthwhile {
 		if b.refused++; b.refused < curious {
 			best = 0
 		} else {
@@ -329,7 +354,7 @@ func (b *Budget) Likelier(one, other *Guess) bool {
 // measured: about twice as many as any had.
 func (b *Budget) known(decoding int) int {
 	n := len(b.mixed) - 1
-	for n > decoding && b.mixed[n] == 0 {
+	for n > decoding && b.mixed[n].seconds == 0 {
 		n--
 	}
 	return min(2*(n-decoding)+1, len(b.mixed)-1-decoding)
@@ -352,7 +377,7 @@ func (b *Budget) count(g *Guess, class int, right bool) {
 
 // Measured tells what a step took of so many tokens of one sequence, with a row of logits
 // each, before there was anything to decode.
-func (b *Budget) Measured(tokens int, seconds float64) { b.mixed.add(tokens, seconds) }
+func (b *Budget) Measured(tokens int, seconds float64) { b.mixed.at(tokens).add(seconds) }
 
 // MeasuredModel is Measured for a step of the model that guesses.
 func (b *Budget) MeasuredModel(tokens int, seconds float64) { b.model.add(tokens, seconds) }
@@ -371,22 +396,24 @@ func (b *Budget) Made(tokens int, seconds float64) {
 // Plain tells what a step took of so many sequences that brought a token each and nothing
 // else.
 func (b *Budget) Plain(decoding int, seconds float64) {
-	b.plain.add(decoding, seconds)
-	b.since = 0
-	if !b.begun && decoding < len(b.plain) {
-		b.begun, b.balance = true, b.plain[decoding]
+	plain := b.plain.at(decoding)
+	plain.add(seconds)
+	if b.begun++; b.begun == enough {
+		b.balance += credit * plain.seconds
 	}
-	b.save(Allowance*seconds, decoding)
+	b.save(Allowance*seconds, plain)
 }
 
 // Drafted tells what a step took of so many tokens, of which these sequences brought one
 // each and the others were guesses, and how many came of it. Where prompts were in the step
 // too, the time says nothing: then it is 0.
 func (b *Budget) Drafted(decoding, tokens, came int, seconds float64) {
+	plain := b.plain.at(decoding)
+	plain.age++
 	if seconds > 0 {
-		b.since++
-		was := b.mixed[tokens]
-		b.mixed.add(tokens, seconds)
+		e := b.mixed.at(tokens)
+		was := e.seconds
+		e.add(seconds)
 		if was > 0 {
 			seconds = min(seconds, 2*was) // more than that is not the step's own
 		}
@@ -394,14 +421,20 @@ func (b *Budget) Drafted(decoding, tokens, came int, seconds float64) {
 		steps := b.lineFrom(decoding)
 		seconds = steps.seconds(tokens)
 	}
-	b.save(b.plain[decoding]*float64(came)/float64(decoding)-seconds, decoding)
+	gained := plain.seconds * float64(came) / float64(decoding)
+	b.gain += recent * (gained/(seconds+b.spent) - b.gain)
+	b.save(gained-seconds, plain)
 }
 
-// save adds what a step of so many sequences has gained to the balance, less what was spent
-// for it.
-func (b *Budget) save(seconds float64, decoding int) {
-	if decoding < len(b.plain) {
-		b.balance = min(b.balance+seconds-b.spent, saved*b.plain[decoding])
-	}
+// save adds what a step has gained to the balance, less what was spent for it.
+func (b *Budget) save(seconds float64, plain *estimate) {
+	b.balance = min(b.balance+seconds-b.spent, saved*plain.seconds)
 	b.spent, b.trying = 0, false
+}
+
+// interval returns how many steps with guesses there are between two without, which say what
+// guesses are compared with: so many that these lose half of the allowance, if they do, where
+// the others gain as much as they did of late.
+func (b *Budget) interval() int {
+	return int(min(max((1-1/max(b.gain, 1))/(Allowance/2), soon), late))
 }

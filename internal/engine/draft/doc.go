@@ -27,7 +27,7 @@
 //   - What is remembered is bounded: a sequence by its context, each salt by [Remembered]
 //     tokens, salts by [Salts]; the oldest goes.
 //   - What guessing loses against plain decoding, by the budget's own measure, is never more
-//     than [Allowance] of the time, and a step of plain decoding to begin with.
+//     than [Allowance] of the time, and two steps of plain decoding to begin with.
 //   - What a model has made is verified, and so decided upon before it is made.
 //   - In the steady state nothing is allocated.
 package draft
