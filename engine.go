@@ -151,7 +151,7 @@ func (l *Loaded) newEngine(o EngineOptions) (*Engine, error) {
 	}
 	if m := e.metrics; m != nil {
 		e.engine.Observe(func(r engine.Ran) {
-			m.Stepped(EngineStep{r.Took, r.Sequences, r.Tokens, r.Rows, engineStats(r.Stats)})
+			m.Stepped(EngineStep{r.Took, r.Guessing, r.Sequences, r.Tokens, r.Drafted, r.Rows, engineStats(r.Stats)})
 		})
 	}
 	l.engines.Store(e, nil)

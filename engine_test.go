@@ -260,8 +260,9 @@ func randomRequests(t *testing.T, model, device string, bound float64, by way) {
 	}
 	require.NoError(t, e.Close())
 	stats := e.Stats()
-	require.Equal(t, []int64{stats.Steps, 0, 0, int64(stats.Blocks)},
-		[]int64{g.steps.Load(), g.running.Load(), g.waiting.Load(), g.free.Load()})
+	require.Equal(t, []int64{stats.Steps, stats.Drafted, stats.Accepted, 0, 0, int64(stats.Blocks)},
+		[]int64{g.steps.Load(), g.drafted.Load(), g.accepted.Load(), g.running.Load(), g.waiting.Load(), g.free.Load()})
+	require.Equal(t, stats.Drafted > 0, g.guessing.Load() > 0)
 	require.InDelta(t, n, g.requests.Load(), float64(lo.Count(late, true)), "those that came too late are none")
 	require.GreaterOrEqual(t, g.tokens.Load(), int64(given)) // of some that were broken off, more
 	require.Positive(t, g.batch.Load())

@@ -41,6 +41,23 @@ func Example() {
 	// Output: "I was scared once, too," said Coco
 }
 
+// load takes the steps of [Example] up to a device.
+func load(model string) (l *smelt.Loaded, release func()) {
+	m, err := smelt.Open("testdata/models/"+model+"/gguf/"+model+"-F16.gguf", "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	p, err := m.Compile(smelt.DefaultOptions())
+	if err != nil {
+		log.Fatal(err)
+	}
+	l, err = p.Load(smelt.Device{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	return l, func() { l.Close(); m.Close() }
+}
+
 // An engine takes requests from any goroutine, and runs them in the same steps.
 func ExampleEngine() {
 	m, err := smelt.Open("testdata/models/tiny-qwen3/gguf/tiny-qwen3-F16.gguf", "")
@@ -116,20 +133,8 @@ func ExampleResolve() {
 
 // A sequence goes on, with more text or without.
 func ExampleSession_Generate() {
-	m, err := smelt.Open("testdata/models/tiny-llama/gguf/tiny-llama-F16.gguf", "")
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer m.Close()
-	p, err := m.Compile(smelt.DefaultOptions())
-	if err != nil {
-		log.Fatal(err)
-	}
-	l, err := p.Load(smelt.Device{})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer l.Close()
+	l, release := load("tiny-llama")
+	defer release()
 	s, err := l.NewSession()
 	if err != nil {
 		log.Fatal(err)
@@ -152,7 +157,8 @@ func ExampleSession_Generate() {
 // gauges are what a server might export: here, sums.
 type gauges struct {
 	requests, failed, tokens, steps, cached atomic.Int64
-	first, between                          atomic.Int64 // nanoseconds
+	drafted, accepted                       atomic.Int64 // tokens
+	first, between, guessing                atomic.Int64 // nanoseconds
 	batch, waiting, running, free           atomic.Int64 // as of the last step
 }
 
@@ -161,6 +167,8 @@ func (g *gauges) NextToken(t time.Duration)  { g.tokens.Add(1); g.between.Add(in
 
 func (g *gauges) Stepped(s smelt.EngineStep) {
 	g.steps.Add(1)
+	g.drafted.Add(int64(s.Drafted))
+	g.guessing.Add(int64(s.Guessing))
 	g.batch.Store(int64(s.Sequences))
 	g.waiting.Store(int64(s.Stats.Waiting))
 	g.running.Store(int64(s.Stats.Running))
@@ -170,6 +178,7 @@ func (g *gauges) Stepped(s smelt.EngineStep) {
 func (g *gauges) Ended(u smelt.Usage, err error) {
 	g.requests.Add(1)
 	g.cached.Add(int64(u.CachedTokens))
+	g.accepted.Add(int64(u.Accepted))
 	if err != nil {
 		g.failed.Add(1)
 	}
@@ -177,20 +186,8 @@ func (g *gauges) Ended(u smelt.Usage, err error) {
 
 // A server exports what an engine does through an interface of its own.
 func ExampleMetrics() {
-	m, err := smelt.Open("testdata/models/tiny-llama/gguf/tiny-llama-F16.gguf", "")
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer m.Close()
-	p, err := m.Compile(smelt.DefaultOptions())
-	if err != nil {
-		log.Fatal(err)
-	}
-	l, err := p.Load(smelt.Device{})
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer l.Close()
+	l, release := load("tiny-llama")
+	defer release()
 	var g gauges
 	e, err := l.NewEngine(smelt.EngineOptions{BlockSize: 4, Metrics: &g})
 	if err != nil {

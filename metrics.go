@@ -23,8 +23,10 @@ type Metrics interface {
 // EngineStep is one step of an engine.
 type EngineStep struct {
 	Took      time.Duration // on the device
+	Guessing  time.Duration // before it: what it took to guess tokens, a draft's steps included
 	Sequences int           // in it: the size of the batch
-	Tokens    int           // that were computed, those of prompts included
-	Rows      int           // of logits: one for each sequence that a token was chosen for, and for each guess
+	Tokens    int           // that were computed, those of prompts and guesses included
+	Drafted   int           // of these, those that were guessed
+	Rows      int           // of logits: one for each sequence that a token was chosen for, and one for each guess
 	Stats     EngineStats   // after it
 }

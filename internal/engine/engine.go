@@ -202,7 +202,9 @@ type Stats struct {
 // Ran is a step that was run.
 type Ran struct {
 	Took                    time.Duration // on the device
+	Guessing                time.Duration // before it, by a draft's steps and lookups
 	Sequences, Tokens, Rows int
+	Drafted                 int   // tokens that were guessed
 	Stats                   Stats // after it
 }
 
@@ -395,6 +397,7 @@ func (e *Engine) ready() bool {
 				return false
 			}
 		} else {
+			start := time.Now()
 			guessed, err := e.guesser.guess(context.Background(), e)
 			if err != nil {
 				e.abandon(err)
@@ -403,6 +406,7 @@ func (e *Engine) ready() bool {
 			if guessed || e.stale {
 				e.prepare()
 			}
+			e.guesser.took(time.Since(start), guessed)
 			if len(e.pieces) > 0 {
 				return true
 			}
@@ -511,7 +515,12 @@ func (e *Engine) prepare() {
 // what follows its rows. What fails ends the requests that run.
 func (e *Engine) step() Ran {
 	sizes := &e.packed[e.next].Sizes
-	ran := Ran{Sequences: int(sizes[ir.B]), Tokens: int(sizes[ir.T]), Rows: int(sizes[ir.R])}
+	ran := Ran{Sequences: int(sizes[ir.B]), Tokens: int(sizes[ir.T]), Rows: int(sizes[ir.R]), Guessing: e.guesser.spent()}
+	for i := range e.pieces {
+		if p := &e.pieces[i]; p.Rows == batch.All {
+			ran.Drafted += len(p.Tokens) - 1
+		}
+	}
 	start := time.Now()
 	err := e.run()
 	ran.Took = time.Since(start)
@@ -534,7 +543,7 @@ func (e *Engine) step() Ran {
 		}
 	default:
 		e.handOut()
-		e.guesser.learn(ran.Took.Seconds())
+		e.guesser.learn(time.Since(start).Seconds())
 		e.await(max(ran.Took/4, leastPatience))
 	}
 	return ran

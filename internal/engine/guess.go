@@ -59,10 +59,11 @@ type guesser struct {
 
 	// Of the step that comes or has run.
 	guesses          []draft.Guess
-	of               []*request // by guess
-	level            []*chain   // that go on by a token
-	decoding, tokens int        // sequences that decode, and their tokens with the guesses
-	alone            bool       // these are the whole step
+	of               []*request    // by guess
+	level            []*chain      // that go on by a token
+	decoding, tokens int           // sequences that decode, and their tokens with the guesses
+	alone            bool          // these are the whole step
+	made, all        time.Duration // that the model's steps have taken, and all that is done to guess
 }
 
 func newGuesser(r *Runner, l Limits, g Guessing, context int) (*guesser, error) {
@@ -275,7 +276,9 @@ func (g *guesser) make(ctx context.Context) (more bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		g.budget.Made(tokens, time.Since(start).Seconds())
+		took := time.Since(start)
+		g.made += took
+		g.budget.Made(tokens, took.Seconds())
 	}
 	for i, q := range g.of {
 		guess, c := &g.guesses[i], q.guessed.chain
@@ -296,6 +299,27 @@ func (g *guesser) make(ctx context.Context) (more bool, err error) {
 	return len(g.level) > 0, nil
 }
 
+// took takes what it took to guess for the step that comes and to choose it anew. Without
+// guesses it was chosen while another one ran.
+func (g *guesser) took(all time.Duration, guessed bool) {
+	if g == nil {
+		return
+	}
+	if !guessed {
+		all = g.made
+	}
+	g.all = all
+	g.budget.Sought((all - g.made).Seconds())
+}
+
+// spent returns what took was told for the step that is about to run.
+func (g *guesser) spent() (all time.Duration) {
+	if g != nil {
+		all, g.all, g.made = g.all, 0, 0
+	}
+	return all
+}
+
 // runs takes what is in the step that is about to run.
 func (g *guesser) runs(e *Engine) {
 	if g == nil {
@@ -313,7 +337,7 @@ func (g *guesser) runs(e *Engine) {
 	}
 }
 
-// learn takes what came of a step that took so many seconds.
+// learn takes what came of a step that took so many seconds, choosing among its rows included.
 func (g *guesser) learn(seconds float64) {
 	if g == nil {
 		return

@@ -393,6 +393,9 @@ func (b *Budget) Made(tokens int, seconds float64) {
 	b.model.add(tokens, seconds)
 }
 
+// Sought tells what else it took to guess for the step that comes.
+func (b *Budget) Sought(seconds float64) { b.spent += seconds }
+
 // Plain tells what a step took of so many sequences that brought a token each and nothing
 // else.
 func (b *Budget) Plain(decoding int, seconds float64) {

@@ -17,7 +17,8 @@ type world struct {
 	right    func(step, sequence int) float64
 	agreed   func(step, sequence int) int // 0: nothing is looked up
 	noise    float64
-	model    *model // nil: none guesses
+	sought   float64 // seconds to look guesses up
+	model    *model  // nil: none guesses
 }
 
 // model is one that guesses: what its steps take, and how often it is right by how sure it is.
@@ -29,7 +30,7 @@ type model struct {
 }
 
 // faults are planted: each must be noticed.
-type faults struct{ allRight, noLoss, noMeasure, freeModel bool }
+type faults struct{ allRight, noLoss, noMeasure, freeModel, freeLookup bool }
 
 // outcome is what came of it, beside plain decoding in the same world.
 type outcome struct {
@@ -129,6 +130,9 @@ func (w *world) live(steps int, seed uint64, fault faults) (o outcome) {
 			}
 			b.Verified(g, right)
 		}
+		if o.seconds += w.sought; !fault.freeLookup {
+			b.Sought(w.sought)
+		}
 		seconds := w.mixed(step, w.decoding+took) * disturbed
 		switch {
 		case fault.noMeasure:
@@ -177,28 +181,29 @@ var worlds = map[string]struct {
 	world
 	least float64 // speed against plain decoding
 }{
-	"copies":                               {world{1, 15, times, always(0.97), always(32), 0.02, nil}, 3.5},
-	"copies, of four":                      {world{4, 32, times, always(0.95), always(12), 0.02, nil}, 2.7},
-	"stories":                              {world{1, 15, times, always(0.2), func(step, _ int) int { return 3 * (step % 2) }, 0.02, nil}, 0.98},
-	"never right":                          {world{1, 15, times, always(0.0), always(32), 0.02, nil}, 0.98},
-	"rows cost as much":                    {world{1, 15, func(_, n int) float64 { return 15 * float64(n) }, always(0.9), always(32), 0.02, nil}, 0.98},
-	"rows cost more":                       {world{2, 20, func(_, n int) float64 { return 30 * float64(n) }, always(0.9), always(32), 0.02, nil}, 0.98},
-	"one of four copies":                   {world{4, 32, times, func(_, i int) float64 { return []float64{0.97, 0.1, 0.1, 0.1}[i] }, always(10), 0.02, nil}, 2},
-	"copies at times":                      {world{1, 15, times, func(step, _ int) float64 { return []float64{0.97, 0.05}[step/200%2] }, always(10), 0.02, nil}, 2.7},
-	"rows get dear":                        {world{1, 15, func(step, n int) float64 { return milliseconds(n) * float64(1+2*(step/300%2)) }, always(0.9), always(32), 0.02, nil}, 1.3},
-	"a restless machine":                   {world{1, 15, times, always(0.2), always(4), 0.5, nil}, 0.98},
-	"copies where it is so":                {world{1, 15, times, always(0.95), always(32), 0.5, nil}, 2},
-	"a guess is free":                      {world{1, 15, func(_, n int) float64 { return 15 }, always(0.5), always(3), 0.02, nil}, 1.5},
-	"a draft":                              {world{1, 15, times, nil, nil, 0.02, &model{tenth, 100, doubts, asSure}}, 1.7},
-	"a draft, of four":                     {world{4, 32, times, nil, nil, 0.02, &model{tenth, 100, doubts, asSure}}, 1.9},
-	"a draft that is never right":          {world{1, 15, times, nil, nil, 0.02, &model{tenth, 100, doubts, never}}, 0.98},
-	"a draft that is never right, of four": {world{4, 32, times, nil, nil, 0.02, &model{tenth, 20, doubts, never}}, 0.98},
-	"a draft that takes as long":           {world{1, 15, times, nil, nil, 0.02, &model{func(n int) float64 { return milliseconds(n) }, 20, doubts, asSure}}, 0.98},
-	"a draft that takes half":              {world{1, 15, times, nil, nil, 0.02, &model{func(n int) float64 { return milliseconds(n) / 2 }, 20, doubts, asSure}}, 0.98},
-	"a draft where it is restless":         {world{1, 15, times, nil, nil, 0.5, &model{tenth, 100, doubts, asSure}}, 1.3},
-	"a draft that is right at times":       {world{1, 15, times, nil, nil, 0.02, &model{tenth, 20, doubts, func(step int, sure float64) float64 { return float64(1-step/200%2) * asSure(step, sure) }}}, 1.3},
-	"a draft far behind":                   {world{1, 15, times, nil, nil, 0.02, &model{tenth, 4000, doubts, asSure}}, 0.98},
-	"nothing is ever guessed":              {world{3, 15, func(_, n int) float64 { return 15 }, always(1.0), always(0), 0.02, nil}, 1},
+	"copies":                               {world{1, 15, times, always(0.97), always(32), 0.02, 0, nil}, 3.5},
+	"copies, of four":                      {world{4, 32, times, always(0.95), always(12), 0.02, 0, nil}, 2.7},
+	"stories":                              {world{1, 15, times, always(0.2), func(step, _ int) int { return 3 * (step % 2) }, 0.02, 0, nil}, 0.98},
+	"never right":                          {world{1, 15, times, always(0.0), always(32), 0.02, 0, nil}, 0.98},
+	"rows cost as much":                    {world{1, 15, func(_, n int) float64 { return 15 * float64(n) }, always(0.9), always(32), 0.02, 0, nil}, 0.98},
+	"rows cost more":                       {world{2, 20, func(_, n int) float64 { return 30 * float64(n) }, always(0.9), always(32), 0.02, 0, nil}, 0.98},
+	"looked up for long":                   {world{1, 15, times, always(0.35), always(2), 0.02, 4, nil}, 0.98},
+	"one of four copies":                   {world{4, 32, times, func(_, i int) float64 { return []float64{0.97, 0.1, 0.1, 0.1}[i] }, always(10), 0.02, 0, nil}, 2},
+	"copies at times":                      {world{1, 15, times, func(step, _ int) float64 { return []float64{0.97, 0.05}[step/200%2] }, always(10), 0.02, 0, nil}, 2.7},
+	"rows get dear":                        {world{1, 15, func(step, n int) float64 { return milliseconds(n) * float64(1+2*(step/300%2)) }, always(0.9), always(32), 0.02, 0, nil}, 1.3},
+	"a restless machine":                   {world{1, 15, times, always(0.2), always(4), 0.5, 0, nil}, 0.98},
+	"copies where it is so":                {world{1, 15, times, always(0.95), always(32), 0.5, 0, nil}, 2},
+	"a guess is free":                      {world{1, 15, func(_, n int) float64 { return 15 }, always(0.5), always(3), 0.02, 0, nil}, 1.5},
+	"a draft":                              {world{1, 15, times, nil, nil, 0.02, 0, &model{tenth, 100, doubts, asSure}}, 1.7},
+	"a draft, of four":                     {world{4, 32, times, nil, nil, 0.02, 0, &model{tenth, 100, doubts, asSure}}, 1.9},
+	"a draft that is never right":          {world{1, 15, times, nil, nil, 0.02, 0, &model{tenth, 100, doubts, never}}, 0.98},
+	"a draft that is never right, of four": {world{4, 32, times, nil, nil, 0.02, 0, &model{tenth, 20, doubts, never}}, 0.98},
+	"a draft that takes as long":           {world{1, 15, times, nil, nil, 0.02, 0, &model{func(n int) float64 { return milliseconds(n) }, 20, doubts, asSure}}, 0.98},
+	"a draft that takes half":              {world{1, 15, times, nil, nil, 0.02, 0, &model{func(n int) float64 { return milliseconds(n) / 2 }, 20, doubts, asSure}}, 0.98},
+	"a draft where it is restless":         {world{1, 15, times, nil, nil, 0.5, 0, &model{tenth, 100, doubts, asSure}}, 1.3},
+	"a draft that is right at times":       {world{1, 15, times, nil, nil, 0.02, 0, &model{tenth, 20, doubts, func(step int, sure float64) float64 { return float64(1-step/200%2) * asSure(step, sure) }}}, 1.3},
+	"a draft far behind":                   {world{1, 15, times, nil, nil, 0.02, 0, &model{tenth, 4000, doubts, asSure}}, 0.98},
+	"nothing is ever guessed":              {world{3, 15, func(_, n int) float64 { return 15 }, always(1.0), always(0), 0.02, 0, nil}, 1},
 }
 
 // TestBudget: guesses make decoding as fast as they should where they are right, and never
@@ -209,7 +214,7 @@ func TestBudget(t *testing.T) {
 			for _, steps := range []int{200, 2000} {
 				least := w.least - 0.1*min(1, 200/float64(steps))*max(0, w.least-1)
 				var all outcome
-				for seed := range uint64(20) {
+				for seed := range uint64(8) {
 					o := w.live(steps, seed, faults{})
 					all.plain, all.seconds = all.plain+o.plain, all.seconds+o.seconds
 					if w.noise < 0.1 { // else single lives are as lucky as their machines
@@ -229,6 +234,7 @@ func TestBudgetNotices(t *testing.T) {
 		"nothing is ever lost":       {allRight: true, noLoss: true},
 		"no step is measured":        {noMeasure: true},
 		"the model's time is free":   {freeModel: true},
+		"looking up is free":         {freeLookup: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			noticed := ""
