@@ -80,11 +80,12 @@ func (b *bout) pairs(ctx context.Context, c cell, n int) ([]pair, error) {
 	return taken, nil
 }
 
-// readied fills an engine's cache for a cell. Sequences at once have caches of their own, which
-// each sample fills anew.
+// readied fills an engine's cache for a cell. For sequences at once an engine is made of its own,
+// whose caches each sample fills anew: a sample that does not count warms it up.
 func readied(ctx context.Context, e engine, c cell) error {
 	if c.Parallel > 0 {
-		return nil
+		_, err := e.sample(ctx, c)
+		return err
 	}
 	return e.fill(ctx, c.Depth)
 }
@@ -186,10 +187,12 @@ func (b *bout) choose(ctx context.Context, c cell) (*attention, error) {
 			if err := readied(ctx, b.peer, c); err != nil {
 				return nil, err
 			}
-			warm := c
-			warm.Tokens = min(warm.Tokens, triedTokens)
-			if _, err := b.peer.sample(ctx, warm); err != nil {
-				return nil, err
+			if c.Parallel == 0 {
+				warm := c
+				warm.Tokens = min(warm.Tokens, triedTokens)
+				if _, err := b.peer.sample(ctx, warm); err != nil {
+					return nil, err
+				}
 			}
 		}
 		if err := b.machine.silence(ctx, b.patience); err != nil {

@@ -111,6 +111,31 @@ func TestPairs(t *testing.T) {
 	})
 }
 
+// The first sample of sequences at once finds an engine that has just been made.
+func TestPairsOfSequences(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		var log []string
+		repeats := time.Minute
+		b := &bout{
+			smelt:   &actor{stage: s, name: "smelt", log: &log, speed: 64},
+			peer:    &player{&actor{stage: s, name: "peer", log: &log}, true},
+			machine: machine{stat: s.stat, cpus: 2}, patience: patience, repeats: &repeats,
+		}
+		c := cell{Test: generating, Tokens: 64, Depth: 128, Parallel: 4}
+		pairs, err := b.pairs(t.Context(), c, 2)
+		require.NoError(t, err)
+		require.Len(t, pairs, 2)
+		require.Equal(t, []string{"smelt", "peer", "smelt", "peer", "peer", "smelt"}, log)
+		log = nil
+		_, err = b.choose(t.Context(), c)
+		require.NoError(t, err)
+		require.Equal(t, []string{
+			"peer flash true", "peer", "peer", "peer flash false", "peer", "peer", "peer flash false", "peer", "peer flash true", "peer",
+		}, log[:len(log)-1])
+	})
+}
+
 // Where everything is disturbed, repeating ends.
 func TestRepeatsEnd(t *testing.T) {
 	for _, test := range []struct {

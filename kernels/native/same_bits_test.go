@@ -36,7 +36,7 @@ func TestLinearSameBits(t *testing.T) {
 			for i := range 40 {
 				want = append(want, some(i, 1, "linear_vec_f32_f32", false, Options{})...)
 			}
-			for i, tokens := range []int{1, 2, 3, 4, 5, 6, 7, 9, 13, 40} {
+			for i, tokens := range []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 13, 40} {
 				for _, first := range []int{0, (40 - tokens) / 2, 40 - tokens} {
 					for _, interleaved := range []bool{false, true} {
 						if interleaved && moved == nil {

@@ -3,4 +3,4 @@
 package avx512
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native -run Stamp -update`.
-const Stamp = "b4d29b62ed5d1c329df9d5fb7c877ca4e108c3212932f5435cbac65707afdd22"
+const Stamp = "004f1c74f98c4bc72578c890043d10ea4bc0c8566a0be3a3d2760acf444063f2"

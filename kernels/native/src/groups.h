@@ -12,9 +12,11 @@ struct Correction {
     }
 };
 
-// From this many tokens on, unpacking a panel costs less than unpacking the rows once for
-// each of them.
-constexpr uint32_t FEW = 4;
+// Up to so many tokens, multiplying with the rows as they lie takes no longer than memory takes
+// to bring them, and else less than unpacking a panel. Rows of a file, whose bytes are unpacked
+// for each token, and interleaved ones, which all tokens are multiplied with at once: there,
+// where registers are many, four take no longer than two.
+constexpr uint32_t FEW_ROWS = 3, FEW = 4, FEWEST = DOT_TOKENS < 4 ? 2 : FEW;
 // Elements of a panel, at most: with its scales it stays in the first-level cache. A panel is
 // whole blocks of any type.
 constexpr uint64_t PANEL = 16384 / ROWS, LARGEST_BLOCK = 256;
@@ -23,6 +25,19 @@ static_assert(PANEL % LARGEST_BLOCK == 0);
 // Tokens that a panel is multiplied with at a time.
 constexpr uint32_t TILE = INT_TOKENS;
 
+// Cuts n tokens into tiles, the last one, of what is left, of an even size with its last token
+// twice where that is odd: f(start, Int<size>{}, tokens).
+template <class Fn> INLINE void in_tiles(uint32_t n, Fn f) {
+    uint32_t start = 0;
+    for (; start + TILE <= n; start += TILE)
+        f(start, Int<TILE>{}, TILE);
+    repeat<TILE / 2>([&](auto i) {
+        constexpr int SIZE = 2 * (i.value + 1);
+        if (const uint32_t left = n - start; left == SIZE || left == SIZE - 1)
+            f(start, Int<SIZE>{}, left);
+    });
+}
+
 // Quantized activations of a launch. Few tokens are rows, [tokens][k]. Of more, what a tile of
 // tokens is multiplied with is read from one end to the other for each panel,
 // [k/panel][tokens/TILE][panel/32][TILE][32], the last slice and the last tile being what is
@@ -30,18 +45,18 @@ constexpr uint32_t TILE = INT_TOKENS;
 struct Quantized {
     uint64_t k, panel;
     uint32_t tokens;
+    bool few;
     int8_t *q;          // of each element
     float *scale;       // of 32
     uint32_t *extra[3]; // of 32, the words of each weight's Correction
 
-    MEMBER bool few() const { return tokens < FEW; }
     // Elements of a slice that begins at element `at`.
-    MEMBER uint64_t slice(uint64_t at) const { return few() ? k : least(panel, k - at); }
+    MEMBER uint64_t slice(uint64_t at) const { return few ? k : least(panel, k - at); }
     // Tokens of the tile that holds a token. A block of one is as many blocks from its next.
-    MEMBER uint64_t width(uint64_t token) const { return few() ? 1 : least(TILE, tokens - token / TILE * TILE); }
+    MEMBER uint64_t width(uint64_t token) const { return few ? 1 : least(TILE, tokens - token / TILE * TILE); }
     // Where a token's slice begins in q.
     MEMBER uint64_t place(uint64_t token, uint64_t at) const {
-        if (few())
+        if (few)
             return token * k;
         return at * tokens + token / TILE * TILE * slice(at) + token % TILE * 32;
     }

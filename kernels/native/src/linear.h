@@ -114,6 +114,7 @@ struct Linear {
         count = 0, quantized = false, correction_count = 0;
         const uint32_t n[3] = {p.n0, p.n1, p.n2};
         uint32_t column = 0;
+        bool rows = false; // of a file
         for (uint32_t i = 0; i < 3; i++) {
             const WeightType *type = find_weight_type(constant(l, of.fc_type[i]));
             if (type == nullptr || n[i] == 0)
@@ -131,7 +132,7 @@ struct Linear {
             column += n[i];
             if (!type->quantized)
                 continue;
-            quantized = true;
+            quantized = true, rows |= !w.interleaved;
             for (w.extra = 0; w.extra < correction_count; w.extra++)
                 if (corrections[w.extra] == type->correction)
                     break;
@@ -154,7 +155,7 @@ struct Linear {
         ahead = least(hint(l, SMELT_HINT_AHEAD, DISTANCE), FARTHEST);
         piece = ceil_div(hint(l, SMELT_HINT_PIECE, PIECE), PIECES_OF) * PIECES_OF;
         act = {};
-        act.k = p.k, act.tokens = p.tokens;
+        act.k = p.k, act.tokens = p.tokens, act.few = p.tokens <= (rows ? FEW_ROWS : FEW);
         act.panel = least(ceil_div(hint(l, SMELT_HINT_PIECE, PANEL), LARGEST_BLOCK) * LARGEST_BLOCK, PANEL);
         if (quantized) {
             act.q = static_cast<int8_t *>(take(elements));

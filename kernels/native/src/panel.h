@@ -17,9 +17,9 @@ template <Range R, int T> struct Products {
 
     MEMBER void start(const int32_t from[T]) { UNROLL for (int t = 0; t < T; t++) dot[t].start(from[t]); }
     // Adds the products of eight elements: vectors i and i + 1 of a panel, i even, with a
-    // step's tokens. Those of the first begin at x, k bytes from token to token.
-    MEMBER void add(int step, Q w0, Q w1, const int8_t *x, uint64_t k) {
-        dot[step].words(w0, w1, x + static_cast<uint64_t>(step) * k);
+    // step's tokens. Those of token t begin at x + 32·place[t].
+    MEMBER void add(int step, Q w0, Q w1, const int8_t *x, const uint64_t place[T]) {
+        dot[step].words(w0, w1, x + 32 * place[step]);
     }
     // The sums of W rows with token t, which were started from `from`.
     MEMBER I finish(int t, int32_t from) const { return dot[t].finish(from); }

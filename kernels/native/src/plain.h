@@ -120,7 +120,7 @@ template <class B> static void multiply_plain(const RowGroup &g) {
             Unpacked w;
             B::unpack(g.rows + static_cast<size_t>(row) * g.stride + at / B::ELEMS * B::BYTES, w);
             for (uint32_t t = 0; t < g.tokens; t++) {
-                const uint64_t slice = g.act->few() ? 0 : at / g.act->panel * g.act->panel;
+                const uint64_t slice = g.act->few ? 0 : at / g.act->panel * g.act->panel;
                 const uint64_t place = g.act->place(g.first + t, slice) + (at - slice);
                 const int8_t *x = g.act->q + place;
                 const float *scale = g.act->scale + place / 32;

@@ -155,6 +155,19 @@ private:
     }
 };
 
+// The weights behind a panel, asked for a few lines at a time while it is multiplied: few
+// tokens take less time than memory does, which would else rest until the next panel is
+// unpacked.
+struct Fetch {
+    const uint8_t *p, *end;
+    uint64_t lines;
+
+    MEMBER void some() {
+        for (uint64_t i = 0; i < lines && p < end; i++, p += 64)
+            __builtin_prefetch(p, 0, 2);
+    }
+};
+
 // What the products of a panel depend on beside its tokens.
 template <int GROUPS_, bool OFFSET_, bool MIN_, Range RANGE_> struct Scheme {
     static constexpr int GROUPS = GROUPS_;
@@ -163,24 +176,28 @@ template <int GROUPS_, bool OFFSET_, bool MIN_, Range RANGE_> struct Scheme {
 };
 template <class B> using SchemeOf = Scheme<B::GROUPS, B::OFFSET != 0, B::MIN, DOTS_DIFFER ? B::RANGE : Range::SIGNED>;
 
-// T tokens of a tile times the elements from `at` on of a group, which the panel holds.
+// T tokens of a tile times the elements from `at` on of a group, which the panel holds. The
+// last token may be the one before it once more.
 template <class P, int T>
 static void panel_tile(const uint8_t *words, const float *s, const float *m, const RowGroup &g, uint32_t t0,
-                       uint64_t at) {
+                       uint32_t tokens, uint64_t at, Fetch &next) {
     constexpr int V = ROWS / W, WORDS = 8 / P::GROUPS;
     const uint64_t place = g.act->place(g.first + t0, at), width = g.act->width(g.first + t0);
     const int8_t *q = g.act->q + place;
     const float *scale = g.act->scale + place / 32;
     const uint32_t *extra = g.extra + place / 32 * P::GROUPS;
+    uint64_t nth[T];
+    UNROLL for (int t = 0; t < T; t++) nth[t] = t < T - 1 ? static_cast<uint64_t>(t) : tokens - 1;
     F sum[T][V];
-    UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++) sum[t][v] = load(g.sum[t0 + t] + v * W);
+    UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++) sum[t][v] = load(g.sum[t0 + nth[t]] + v * W);
     for (uint64_t left = g.act->slice(at); left > 0; left -= 32) {
+        next.some();
         UNROLL for (int group = 0; group < P::GROUPS; group++) {
             Products<P::RANGE, T> products[V];
             uint32_t more[T];
             int32_t offset[T];
             UNROLL for (int t = 0; t < T; t++) {
-                more[t] = extra[t * P::GROUPS + group];
+                more[t] = extra[nth[t] * P::GROUPS + group];
                 offset[t] = !P::OFFSET ? 0 : static_cast<int32_t>(more[t]);
             }
             UNROLL for (int v = 0; v < V; v++) products[v].start(offset);
@@ -191,11 +208,11 @@ static void panel_tile(const uint8_t *words, const float *s, const float *m, con
                 // By tokens first: what is loaded of a token is done with before the next one's.
                 UNROLL for (int step = 0; step < Products<P::RANGE, T>::STEPS; step++) {
                     UNROLL for (int v = 0; v < V; v++) products[v].add(step, w[v][0], w[v][1],
-                                                                       q + 4 * (group * WORDS + i), 32);
+                                                                       q + 4 * (group * WORDS + i), nth);
                 }
             }
             UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++) sum[t][v] = accumulate<P::MIN>(
-                sum[t][v], products[v].finish(t, offset[t]), s + v * W, m + v * W, scale[t], more[t]);
+                sum[t][v], products[v].finish(t, offset[t]), s + v * W, m + v * W, scale[nth[t]], more[t]);
             words += WORDS * ROWS * 4;
             s += ROWS;
             if (P::MIN)
@@ -203,7 +220,7 @@ static void panel_tile(const uint8_t *words, const float *s, const float *m, con
         }
         q += 32 * width, scale += width, extra += width * P::GROUPS;
     }
-    UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++) store(g.sum[t0 + t] + v * W, sum[t][v]);
+    UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++) store(g.sum[t0 + nth[t]] + v * W, sum[t][v]);
 }
 
 // Scales of a block of interleaved rows.
@@ -217,14 +234,17 @@ template <class B> struct BlockScales {
 };
 
 // Adds to sum the next block of S groups of interleaved rows times T tokens, k elements of q
-// apart. The first group's block lies at `block`; scales are those of the groups.
+// apart; the last token takes the place of those that there are not. The first group's block
+// lies at `block`; scales are those of the groups.
 template <class B, int T, int S>
 INLINE void multiply_block(const uint8_t *block, const RowGroup &g, const int8_t *q, const float *scale,
                            const uint32_t *extra, const BlockScales<B> (&scales)[S], F (&sum)[S][T][ROWS / W]) {
     constexpr int V = ROWS / W, N = B::PARTNER == 1 ? 2 : 1; // sub-blocks that the same words hold
     using From = Interleaved<B>;
+    const auto row = [&g](int t) { return least(static_cast<uint64_t>(t), g.tokens - 1); };
     const uint64_t blocks = g.k / 32;
-    const size_t apart = g.apart, distance = g.ahead;
+    // Of one stream, twice as far: as many lines are under way.
+    const size_t apart = g.apart, distance = S == 1 ? 2 * g.ahead : g.ahead;
     each_part<B>([&](int part) __attribute__((always_inline)) {
         repeat<RUN<B> / N>([&](auto step) __attribute__((always_inline)) {
             constexpr int FIRST = decltype(step)::value * N;
@@ -232,7 +252,7 @@ INLINE void multiply_block(const uint8_t *block, const RowGroup &g, const int8_t
             Dot<B::RANGE> dot[N][S][V][T][B::GROUPS];
             UNROLL for (int n = 0; n < N; n++) UNROLL for (int t = 0; t < T; t++) {
                 UNROLL for (int group = 0; group < B::GROUPS; group++) {
-                    const uint32_t more = extra[(static_cast<uint64_t>(t) * blocks + before + n) * B::GROUPS + group];
+                    const uint32_t more = extra[(row(t) * blocks + before + n) * B::GROUPS + group];
                     const int32_t from = B::OFFSET == 0 ? 0 : static_cast<int32_t>(more);
                     UNROLL for (int i = 0; i < S; i++) UNROLL for (int v = 0; v < V; v++) dot[n][i][v][t][group].start(
                         from);
@@ -251,7 +271,7 @@ INLINE void multiply_block(const uint8_t *block, const RowGroup &g, const int8_t
                     Q low[N], high[N];
                     halves_together<B, FIRST>(From{p, v * W, j}, part, low, high);
                     UNROLL for (int n = 0; n < N; n++) UNROLL for (int t = 0; t < T; t++) {
-                        const int8_t *x = q + static_cast<uint64_t>(t) * g.k + 32 * (before + n) + 4 * j;
+                        const int8_t *x = q + row(t) * g.k + 32 * (before + n) + 4 * j;
                         Dot<B::RANGE> *d = dot[n][i][v][t];
                         if constexpr (B::GROUPS == 1) {
                             d[0].two(low[n], q_same4(x), high[n], q_same4(x + 16));
@@ -263,7 +283,7 @@ INLINE void multiply_block(const uint8_t *block, const RowGroup &g, const int8_t
                 }
             }
             UNROLL for (int n = 0; n < N; n++) UNROLL for (int t = 0; t < T; t++) {
-                const uint64_t sub = static_cast<uint64_t>(t) * blocks + before + n;
+                const uint64_t sub = row(t) * blocks + before + n;
                 UNROLL for (int group = 0; group < B::GROUPS; group++) {
                     const uint32_t more = extra[sub * B::GROUPS + group];
                     const int32_t from = B::OFFSET == 0 ? 0 : static_cast<int32_t>(more);
@@ -277,7 +297,7 @@ INLINE void multiply_block(const uint8_t *block, const RowGroup &g, const int8_t
     });
 }
 
-// T tokens times S groups of interleaved rows, each of which is read once.
+// T tokens, or fewer, times S groups of interleaved rows, each of which is read once.
 template <class B, int T, int S> static void multiply_interleaved(const RowGroup &g) {
     constexpr int V = ROWS / W;
     const int8_t *q = g.act->q;
@@ -298,7 +318,7 @@ template <class B, int T, int S> static void multiply_interleaved(const RowGroup
 
 template <class B> static void multiply_quantized(const RowGroup &g) {
     if constexpr (B::HALF != ALONE) {
-        if (g.act->few() && g.interleaved) {
+        if (g.act->few && g.interleaved) {
             // Large blocks gain a few percent from four groups over two, and only at times: not
             // worth the 4 s that a set took longer to compile.
             constexpr uint32_t WOVEN = B::PARTS == 1 ? STREAMS : 2;
@@ -306,15 +326,19 @@ template <class B> static void multiply_quantized(const RowGroup &g) {
             for (uint32_t i = 0; g.tokens == 1 && i < g.groups; i += some.groups) {
                 some.groups = static_cast<uint32_t>(least(WOVEN, g.groups - i));
                 some.rows = g.rows + i * g.apart, some.sum = g.sum + i;
-                with_power<WOVEN>(some.groups, [&](auto n) { multiply_interleaved<B, 1, n.value>(some); });
+                with_power<WOVEN>(some.groups, [&](auto n) {
+                    multiply_interleaved<B, n.value == 1 ? FEWEST : 1, n.value>(some); // one is rare
+                });
             }
-            if (g.tokens > 1)
-                with_count<FEW - 2>(g.tokens - 1, [&](auto n) { multiply_interleaved<B, n.value + 1, 1>(g); });
+            if (g.tokens > FEWEST)
+                multiply_interleaved<B, FEW, 1>(g);
+            else if (g.tokens > 1)
+                multiply_interleaved<B, FEWEST, 1>(g);
             g.complete(0, g.tokens);
             return;
         }
     }
-    if (g.act->few()) {
+    if (g.act->few) {
         for (uint32_t t = 0; t < g.tokens; t++)
             multiply_few<B>(g, t);
         g.complete(0, g.tokens);
@@ -334,13 +358,17 @@ template <class B> static void multiply_quantized(const RowGroup &g) {
         } else {
             panel.unpack(g.rows + before, g.stride, elements);
         }
+        // Of interleaved rows, the next panel lies behind this one, also that of the next group.
+        const uint64_t bytes = g.interleaved ? elements / B::ELEMS * B::BYTES * ROWS : 0;
+        const uint8_t *behind = g.rows + before * ROWS + bytes;
+        Fetch next = {behind, behind + bytes, ceil_div(bytes, 64 * ceil_div(g.tokens, TILE) * (elements / 32))};
         const bool last = at + elements == g.k;
-        in_pieces<TILE>(g.tokens, [&](uint32_t t, auto n) {
+        in_tiles(g.tokens, [&](uint32_t t, auto n, uint32_t tokens) {
             if (last)
-                g.expect(t, n.value);
-            panel_tile<SchemeOf<B>, n.value>(panel.words, panel.s, panel.m, g, t, at);
+                g.expect(t, tokens);
+            panel_tile<SchemeOf<B>, n.value>(panel.words, panel.s, panel.m, g, t, tokens, at, next);
             if (last)
-                g.complete(t, n.value);
+                g.complete(t, tokens);
         });
     }
 }

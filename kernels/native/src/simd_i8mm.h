@@ -27,18 +27,18 @@ INLINE void panel_words(Q &a, Q &b, Q &c, Q &d) {
 }
 INLINE int panel_place(int i, int row) { return i / 2 * 2 * ROWS + 2 * row + i % 2 * W; }
 
-// Tokens go in pairs, of which the last may be one token twice.
 template <Range R, int T> struct Products {
-    static constexpr int STEPS = (T + 1) / 2;
+    static_assert(T % 2 == 0, "tokens go in pairs");
+    static constexpr int STEPS = T / 2;
     I sum[STEPS][2]; // [row][token] of a pair of tokens: rows 0 and 1, rows 2 and 3
     MEMBER void start(const int32_t from[T]) {
         UNROLL for (int p = 0; p < STEPS; p++) {
-            int32x2_t both = vset_lane_s32(from[second(p)], vdup_n_s32(from[2 * p]), 1);
+            int32x2_t both = vset_lane_s32(from[2 * p + 1], vdup_n_s32(from[2 * p]), 1);
             sum[p][0] = sum[p][1] = vcombine_s32(both, both);
         }
     }
-    MEMBER void add(int p, Q w0, Q w1, const int8_t *x, uint64_t k) {
-        int8x16_t v = vcombine_s8(vld1_s8(x + 2 * p * k), vld1_s8(x + second(p) * k));
+    MEMBER void add(int p, Q w0, Q w1, const int8_t *x, const uint64_t place[T]) {
+        int8x16_t v = vcombine_s8(vld1_s8(x + 32 * place[2 * p]), vld1_s8(x + 32 * place[2 * p + 1]));
         sum[p][0] = vmmlaq_s32(sum[p][0], vreinterpretq_s8_u8(w0), v);
         sum[p][1] = vmmlaq_s32(sum[p][1], vreinterpretq_s8_u8(w1), v);
     }
@@ -46,7 +46,4 @@ template <Range R, int T> struct Products {
         const I(&s)[2] = sum[t / 2];
         return t % 2 == 0 ? vuzp1q_s32(s[0], s[1]) : vuzp2q_s32(s[0], s[1]);
     }
-
-private:
-    MEMBER static constexpr int second(int pair) { return 2 * pair + 1 < T ? 2 * pair + 1 : 2 * pair; }
 };
