@@ -52,7 +52,7 @@ func TestGuessesOfTexts(t *testing.T) {
 	const prompt, n, turns = 256, 150, 10
 	for kind, least := range map[string]float64{"edits": 2, "stories": 0.98} {
 		budget, lookup, time := draft.NewBudget(80), draft.NewLookup(512), 0.0
-		for n := 2; n <= 32; n *= 2 {
+		for n := 1; n <= 32; n *= 2 {
 			budget.Measured(n, milliseconds(n))
 		}
 		for turn := range turns {

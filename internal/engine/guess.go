@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"math"
 	"time"
 
 	"github.com/smelt-ml/smelt/internal/batch"
@@ -102,10 +101,11 @@ func (g *guesser) close() error {
 	return g.model.runner.Close()
 }
 
-// How long an engine may measure steps when it starts, each of them at most so often.
+// How long an engine measures steps when it starts, in passes through steps of more and more
+// tokens, of which the first finds everything cold. It ends where a third of the time is over.
 const (
 	measuring = 300 * time.Millisecond
-	samples   = 3
+	passes    = 4 // at most, and two at least
 )
 
 // most is how many tokens of a prompt the model that guesses is measured with.
@@ -116,31 +116,35 @@ func (g *guesser) measure(ctx context.Context, r *Runner, rows int) error {
 	if g == nil || !g.measures {
 		return nil
 	}
-	if err := measure(ctx, r, 2, rows, batch.All, g.budget.Measured); err != nil || g.model == nil {
+	if err := measure(ctx, r, rows, batch.All, g.budget.Measured); err != nil || g.model == nil {
 		return err
 	}
-	return measure(ctx, g.model.runner, 1, most, batch.Last, g.budget.MeasuredModel)
+	return measure(ctx, g.model.runner, most, batch.Last, g.budget.MeasuredModel)
 }
 
-// measure finds what steps of a sequence take, from few tokens on, as long as there is time.
-// It writes blocks that nobody has yet.
-func measure(ctx context.Context, r *Runner, least, most int, rows batch.Rows, measured func(tokens int, seconds float64)) error {
+// measure finds what steps of a sequence take, from a token on, as far as there is time: the
+// least of what passes that follow each other find, so that what disturbs for a while disturbs
+// all steps alike. It writes blocks that nobody has yet.
+func measure(ctx context.Context, r *Runner, most int, rows batch.Rows, measured func(tokens int, seconds float64)) error {
 	table := batch.Contiguous(r.block, min(r.run.Blocks()*r.block, r.plan.Context, most))
 	most = min(most, len(table)*r.block, longest(r.plan))
+	var least []float64 // by powers of two
 	start := time.Now()
-	for n := least; n <= most; n *= 2 {
-		best := math.Inf(1)
-		for i := 0; i < samples && (i < 2 || time.Since(start) < measuring); i++ { // the first finds everything cold
+	for pass := 0; pass < passes && (pass < 2 || time.Since(start) < measuring); pass++ {
+		for i := 0; 1<<i <= most && (i < len(least) || pass == 0 && time.Since(start) < measuring/3); i++ {
 			begun := time.Now()
-			if err := r.Run(ctx, batch.Piece{Tokens: make([]int32, n), Blocks: table, Rows: rows}); err != nil {
+			if err := r.Run(ctx, batch.Piece{Tokens: make([]int32, 1<<i), Blocks: table, Rows: rows}); err != nil {
 				return err
 			}
-			best = min(best, time.Since(begun).Seconds())
+			took := time.Since(begun).Seconds()
+			if i == len(least) {
+				least = append(least, took)
+			}
+			least[i] = min(least[i], took)
 		}
-		measured(n, best)
-		if time.Since(start) > measuring {
-			break
-		}
+	}
+	for i, seconds := range least {
+		measured(1<<i, seconds)
 	}
 	return nil
 }

@@ -104,9 +104,10 @@ func (r *Rates) add(class int, right bool) {
 // Budget says how many guesses are verified. It is used by one goroutine at a time.
 type Budget struct {
 	all   Rates
-	plain curve // seconds of a step of so many sequences that bring a token each
-	mixed curve // of a step of so many tokens, guesses among them
-	model scale // of a step of the model that guesses
+	first []float64 // seconds of a step of so many tokens before there was anything to decode; 0: not measured
+	plain curve     // of a step of so many sequences that bring a token each
+	mixed curve     // of a step of so many tokens, guesses among them
+	model scale     // of a step of the model that guesses
 
 	balance float64 // seconds that may be lost
 	spent   float64 // seconds of the model for the step that comes
@@ -114,13 +115,15 @@ type Budget struct {
 	begun   int     // steps of plain decoding
 	trying  bool    // guesses that are not worthwhile are made for that step
 	refused int     // steps whose guesses were not worthwhile
+	wary    int     // steps with fewer guesses than could be tried to see what they take
+	further int     // guesses that are made for the step that comes, to see it
 	order   []int
 	levels  []int // by steps of the model to come: tokens
 }
 
 // NewBudget returns one for steps of at most so many tokens.
 func NewBudget(tokens int) *Budget {
-	return &Budget{plain: make(curve, tokens+1), mixed: make(curve, tokens+1)}
+	return &Budget{first: make([]float64, tokens+1), plain: make(curve, tokens+1), mixed: make(curve, tokens+1)}
 }
 
 // curve is what was measured, by tokens.
@@ -162,10 +165,13 @@ func (c curve) at(tokens int) *estimate {
 // perToken is what a token more is taken to cost before any was measured, in steps of one.
 const perToken = 0.1
 
-// line is a curve between what was measured, from a step without guesses on.
+// line is what steps take by tokens, between what was measured, from a step without guesses on.
 type line struct {
-	curve        curve
-	n, next      int // measured, between which it is; next: 0 before it was asked
+	budget       *Budget
+	decoding     int     // tokens of the step without guesses
+	plain        float64 // and its seconds
+	ratio        float64 // of what steps take to what they took at first; 0: not known
+	n, next      int     // measured, between which it is; next: 0 before it was asked
 	at, per      float64
 	least        float64 // that a token costs where nothing was measured
 	extrapolated bool
@@ -174,7 +180,44 @@ type line struct {
 func (b *Budget) lineFrom(decoding int) line {
 	plain := b.plain[decoding].seconds
 	per := perToken * plain / float64(decoding)
-	return line{curve: b.mixed, n: decoding, at: plain, per: per, least: per / 4}
+	l := line{budget: b, decoding: decoding, plain: plain, n: decoding, at: plain, per: per, least: per / 4}
+	if first := b.firstOf(decoding); first > 0 {
+		l.ratio = plain / first
+	}
+	return l
+}
+
+// firstOf returns what a step of so many tokens took at first, between those that were
+// measured: 0 beyond them.
+func (b *Budget) firstOf(tokens int) float64 {
+	below, above := tokens, tokens
+	for below > 0 && b.first[below] == 0 {
+		below--
+	}
+	for above < len(b.first) && b.first[above] == 0 {
+		above++
+	}
+	switch {
+	case below == 0 || above == len(b.first):
+		return 0
+	case below == above:
+		return b.first[below]
+	}
+	return b.first[below] + (b.first[above]-b.first[below])*float64(tokens-below)/float64(above-below)
+}
+
+// measured returns what steps of so many tokens take: 0 where it is not known. What they took
+// at first says it by its ratio to a step without guesses, as the machine may have been busier
+// then. A token that takes as long as such a step is not believed: else it would never be
+// tried, and so not be measured again.
+func (l *line) measured(tokens int) float64 {
+	if e := l.budget.mixed.at(tokens); e.steps > 0 {
+		return e.seconds
+	}
+	if seconds := l.ratio * l.budget.first[tokens]; seconds < l.plain*float64(tokens)/float64(l.decoding) {
+		return seconds
+	}
+	return 0
 }
 
 // seconds returns what a step of so many tokens takes; it is asked in rising order.
@@ -183,15 +226,16 @@ func (l *line) seconds(tokens int) float64 {
 		if l.next > 0 {
 			l.n, l.at = l.next, l.at+l.per*float64(l.next-l.n)
 		}
+		most := len(l.budget.mixed)
 		next := max(l.next, l.n) + 1
-		for next < len(l.curve) && l.curve[next].seconds == 0 {
+		for next < most && l.measured(next) == 0 {
 			next++
 		}
-		if next >= len(l.curve) { // it goes on as it came
+		if next >= most { // it goes on as it came
 			l.extrapolated, l.per = true, max(l.per, l.least)
 			break
 		}
-		l.next, l.per = next, max(0, l.curve[next].seconds-l.at)/float64(next-l.n)
+		l.next, l.per = next, max(0, l.measured(next)-l.at)/float64(next-l.n)
 	}
 	return l.at + l.per*float64(tokens-l.n)
 }
@@ -274,13 +318,14 @@ func (b *Budget) Choose(decoding int, guesses []Guess, most int) int {
 	}
 	plain, steps, drafting := without.seconds, b.lineFrom(decoding), b.spent
 	value := func(brought, seconds float64) float64 { return brought * plain / (seconds * float64(decoding)) }
-	best, highest := made, 0.0
+	best, highest, furthest := made, 0.0, made
 	if made > 0 || b.spent > 0 && !b.trying {
 		highest = value(brought, steps.seconds(decoding+made)+drafting)
 	}
 	b.order = b.order[:0]
 	clear(b.levels)
-	for n := made + 1; n <= min(most, b.known(decoding)); n++ {
+	most = min(most, steps.known())
+	for n := made + 1; n <= most; n++ {
 		next, survives := -1, hopeless
 		for i := range guesses {
 			if g := &guesses[i]; g.Take < g.Tokens && g.survives > survives {
@@ -297,6 +342,9 @@ func (b *Budget) Choose(decoding int, guesses []Guess, most int) int {
 		if seconds-plain > b.balance/2 { // which is lost when all are wrong; the rest is for another time
 			break
 		}
+		if steps.extrapolated {
+			furthest = n
+		}
 		if value := value(brought, seconds); value > highest {
 			best, highest = n, value
 		}
@@ -307,6 +355,12 @@ func (b *Budget) Choose(decoding int, guesses []Guess, most int) int {
 		} else {
 			b.trying = true
 		}
+	}
+	if highest >= worthwhile && furthest > best {
+		if b.wary++; b.wary >= curious {
+			b.wary, b.further = 0, furthest
+		}
+		best = max(best, min(b.further, furthest))
 	}
 	for _, i := range b.order[best-made:] {
 		guesses[i].Take--
@@ -352,12 +406,13 @@ func (b *Budget) Likelier(one, other *Guess) bool {
 
 // known returns how many guesses a step may have whose time can be told from what was
 // measured: about twice as many as any had.
-func (b *Budget) known(decoding int) int {
-	n := len(b.mixed) - 1
-	for n > decoding && b.mixed[n].seconds == 0 {
+func (l *line) known() int {
+	most := len(l.budget.mixed) - 1
+	n := most
+	for n > l.decoding && l.measured(n) == 0 {
 		n--
 	}
-	return min(2*(n-decoding)+1, len(b.mixed)-1-decoding)
+	return min(2*(n-l.decoding)+1, most-l.decoding)
 }
 
 // Verified tells how many of the guesses that were taken were right.
@@ -376,8 +431,12 @@ func (b *Budget) count(g *Guess, class int, right bool) {
 }
 
 // Measured tells what a step took of so many tokens of one sequence, with a row of logits
-// each, before there was anything to decode.
-func (b *Budget) Measured(tokens int, seconds float64) { b.mixed.at(tokens).add(seconds) }
+// each, before there was anything to decode. Such steps are compared with each other.
+func (b *Budget) Measured(tokens int, seconds float64) {
+	if tokens < len(b.first) {
+		b.first[tokens] = seconds
+	}
+}
 
 // MeasuredModel is Measured for a step of the model that guesses.
 func (b *Budget) MeasuredModel(tokens int, seconds float64) { b.model.add(tokens, seconds) }
@@ -414,8 +473,11 @@ func (b *Budget) Drafted(decoding, tokens, came int, seconds float64) {
 	plain := b.plain.at(decoding)
 	plain.age++
 	if seconds > 0 {
-		e := b.mixed.at(tokens)
-		was := e.seconds
+		e, steps := b.mixed.at(tokens), b.lineFrom(decoding)
+		was := steps.measured(tokens)
+		if e.steps == 0 {
+			e.add(was)
+		}
 		e.add(seconds)
 		if was > 0 {
 			seconds = min(seconds, 2*was) // more than that is not the step's own
@@ -432,7 +494,7 @@ func (b *Budget) Drafted(decoding, tokens, came int, seconds float64) {
 // save adds what a step has gained to the balance, less what was spent for it.
 func (b *Budget) save(seconds float64, plain *estimate) {
 	b.balance = min(b.balance+seconds-b.spent, saved*plain.seconds)
-	b.spent, b.trying = 0, false
+	b.spent, b.trying, b.further = 0, false, 0
 }
 
 // interval returns how many steps with guesses there are between two without, which say what

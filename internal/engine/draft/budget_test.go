@@ -19,6 +19,7 @@ type world struct {
 	noise    float64
 	sought   float64 // seconds to look guesses up
 	model    *model  // nil: none guesses
+	busy     float64 // how much longer steps of several tokens took at first
 }
 
 // model is one that guesses: what its steps take, and how often it is right by how sure it is.
@@ -46,8 +47,8 @@ func (w *world) live(steps int, seed uint64, fault faults) (o outcome) {
 	rates := make([]Rates, w.decoding)
 	behind, fed := make([]int, w.decoding), make([]int, w.decoding) // fed: of what was made, those that the model has computed
 	noise := func() float64 { return 1 + w.noise*r.ExpFloat64() }
-	for n := 2; n <= 32; n *= 2 {
-		b.Measured(n, w.mixed(0, n)*min(noise(), noise()))
+	for n := 1; n <= 32; n *= 2 {
+		b.Measured(n, w.mixed(0, n)*min(noise(), noise())*(1+min(w.busy, w.busy*float64(n-1))))
 	}
 	if w.model != nil {
 		for i := range behind {
@@ -181,29 +182,31 @@ var worlds = map[string]struct {
 	world
 	least float64 // speed against plain decoding
 }{
-	"copies":                               {world{1, 15, times, always(0.97), always(32), 0.02, 0, nil}, 3.5},
-	"copies, of four":                      {world{4, 32, times, always(0.95), always(12), 0.02, 0, nil}, 2.7},
-	"stories":                              {world{1, 15, times, always(0.2), func(step, _ int) int { return 3 * (step % 2) }, 0.02, 0, nil}, 0.98},
-	"never right":                          {world{1, 15, times, always(0.0), always(32), 0.02, 0, nil}, 0.98},
-	"rows cost as much":                    {world{1, 15, func(_, n int) float64 { return 15 * float64(n) }, always(0.9), always(32), 0.02, 0, nil}, 0.98},
-	"rows cost more":                       {world{2, 20, func(_, n int) float64 { return 30 * float64(n) }, always(0.9), always(32), 0.02, 0, nil}, 0.98},
-	"looked up for long":                   {world{1, 15, times, always(0.35), always(2), 0.02, 4, nil}, 0.98},
-	"one of four copies":                   {world{4, 32, times, func(_, i int) float64 { return []float64{0.97, 0.1, 0.1, 0.1}[i] }, always(10), 0.02, 0, nil}, 2},
-	"copies at times":                      {world{1, 15, times, func(step, _ int) float64 { return []float64{0.97, 0.05}[step/200%2] }, always(10), 0.02, 0, nil}, 2.7},
-	"rows get dear":                        {world{1, 15, func(step, n int) float64 { return milliseconds(n) * float64(1+2*(step/300%2)) }, always(0.9), always(32), 0.02, 0, nil}, 1.3},
-	"a restless machine":                   {world{1, 15, times, always(0.2), always(4), 0.5, 0, nil}, 0.98},
-	"copies where it is so":                {world{1, 15, times, always(0.95), always(32), 0.5, 0, nil}, 2},
-	"a guess is free":                      {world{1, 15, func(_, n int) float64 { return 15 }, always(0.5), always(3), 0.02, 0, nil}, 1.5},
-	"a draft":                              {world{1, 15, times, nil, nil, 0.02, 0, &model{tenth, 100, doubts, asSure}}, 1.7},
-	"a draft, of four":                     {world{4, 32, times, nil, nil, 0.02, 0, &model{tenth, 100, doubts, asSure}}, 1.9},
-	"a draft that is never right":          {world{1, 15, times, nil, nil, 0.02, 0, &model{tenth, 100, doubts, never}}, 0.98},
-	"a draft that is never right, of four": {world{4, 32, times, nil, nil, 0.02, 0, &model{tenth, 20, doubts, never}}, 0.98},
-	"a draft that takes as long":           {world{1, 15, times, nil, nil, 0.02, 0, &model{func(n int) float64 { return milliseconds(n) }, 20, doubts, asSure}}, 0.98},
-	"a draft that takes half":              {world{1, 15, times, nil, nil, 0.02, 0, &model{func(n int) float64 { return milliseconds(n) / 2 }, 20, doubts, asSure}}, 0.98},
-	"a draft where it is restless":         {world{1, 15, times, nil, nil, 0.5, 0, &model{tenth, 100, doubts, asSure}}, 1.3},
-	"a draft that is right at times":       {world{1, 15, times, nil, nil, 0.02, 0, &model{tenth, 20, doubts, func(step int, sure float64) float64 { return float64(1-step/200%2) * asSure(step, sure) }}}, 1.3},
-	"a draft far behind":                   {world{1, 15, times, nil, nil, 0.02, 0, &model{tenth, 4000, doubts, asSure}}, 0.98},
-	"nothing is ever guessed":              {world{3, 15, func(_, n int) float64 { return 15 }, always(1.0), always(0), 0.02, 0, nil}, 1},
+	"copies":                           {world{1, 15, times, always(0.97), always(32), 0.02, 0, nil, 0}, 3.5},
+	"copies, and it was busy at first": {world{1, 15, times, always(0.97), always(32), 0.02, 0, nil, 14}, 3.5},
+	"copies of four, and it was busy at first": {world{4, 32, times, always(0.95), always(12), 0.02, 0, nil, 14}, 2.7},
+	"copies, of four":                          {world{4, 32, times, always(0.95), always(12), 0.02, 0, nil, 0}, 2.7},
+	"stories":                                  {world{1, 15, times, always(0.2), func(step, _ int) int { return 3 * (step % 2) }, 0.02, 0, nil, 0}, 0.98},
+	"never right":                              {world{1, 15, times, always(0.0), always(32), 0.02, 0, nil, 0}, 0.98},
+	"rows cost as much":                        {world{1, 15, func(_, n int) float64 { return 15 * float64(n) }, always(0.9), always(32), 0.02, 0, nil, 0}, 0.98},
+	"rows cost more":                           {world{2, 20, func(_, n int) float64 { return 30 * float64(n) }, always(0.9), always(32), 0.02, 0, nil, 0}, 0.98},
+	"looked up for long":                       {world{1, 15, times, always(0.35), always(2), 0.02, 7, nil, 0}, 0.98},
+	"one of four copies":                       {world{4, 32, times, func(_, i int) float64 { return []float64{0.97, 0.1, 0.1, 0.1}[i] }, always(10), 0.02, 0, nil, 0}, 2},
+	"copies at times":                          {world{1, 15, times, func(step, _ int) float64 { return []float64{0.97, 0.05}[step/200%2] }, always(10), 0.02, 0, nil, 0}, 2.7},
+	"rows get dear":                            {world{1, 15, func(step, n int) float64 { return milliseconds(n) * float64(1+2*(step/300%2)) }, always(0.9), always(32), 0.02, 0, nil, 0}, 1.3},
+	"a restless machine":                       {world{1, 15, times, always(0.2), always(4), 0.5, 0, nil, 0}, 0.98},
+	"copies where it is so":                    {world{1, 15, times, always(0.95), always(32), 0.5, 0, nil, 0}, 2},
+	"a guess is free":                          {world{1, 15, func(_, n int) float64 { return 15 }, always(0.5), always(3), 0.02, 0, nil, 0}, 1.5},
+	"a draft":                                  {world{1, 15, times, nil, nil, 0.02, 0, &model{tenth, 100, doubts, asSure}, 0}, 1.7},
+	"a draft, of four":                         {world{4, 32, times, nil, nil, 0.02, 0, &model{tenth, 100, doubts, asSure}, 0}, 1.9},
+	"a draft that is never right":              {world{1, 15, times, nil, nil, 0.02, 0, &model{tenth, 100, doubts, never}, 0}, 0.98},
+	"a draft that is never right, of four":     {world{4, 32, times, nil, nil, 0.02, 0, &model{tenth, 20, doubts, never}, 0}, 0.98},
+	"a draft that takes as long":               {world{1, 15, times, nil, nil, 0.02, 0, &model{func(n int) float64 { return milliseconds(n) }, 20, doubts, asSure}, 0}, 0.98},
+	"a draft that takes half":                  {world{1, 15, times, nil, nil, 0.02, 0, &model{func(n int) float64 { return milliseconds(n) / 2 }, 20, doubts, asSure}, 0}, 0.98},
+	"a draft where it is restless":             {world{1, 15, times, nil, nil, 0.5, 0, &model{tenth, 100, doubts, asSure}, 0}, 1.3},
+	"a draft that is right at times":           {world{1, 15, times, nil, nil, 0.02, 0, &model{tenth, 20, doubts, func(step int, sure float64) float64 { return float64(1-step/200%2) * asSure(step, sure) }}, 0}, 1.3},
+	"a draft far behind":                       {world{1, 15, times, nil, nil, 0.02, 0, &model{tenth, 4000, doubts, asSure}, 0}, 0.98},
+	"nothing is ever guessed":                  {world{3, 15, func(_, n int) float64 { return 15 }, always(1.0), always(0), 0.02, 0, nil, 0}, 1},
 }
 
 // TestBudget: guesses make decoding as fast as they should where they are right, and never
@@ -286,13 +289,13 @@ func TestLine(t *testing.T) {
 	}
 	b.Plain(1, 10)
 	require.InDeltaSlice(t, []float64{10, 11, 12, 13, 14, 15, 16, 17, 18}, ask(1), 1e-9)
-	b.Measured(3, 20)
+	b.mixed.at(3).add(20)
 	require.InDeltaSlice(t, []float64{10, 15, 20, 25, 30, 35, 40, 45, 50}, ask(1), 1e-9)
-	b.Measured(5, 24)
+	b.mixed.at(5).add(24)
 	require.InDeltaSlice(t, []float64{10, 15, 20, 22, 24, 26, 28, 30, 32}, ask(1), 1e-9)
 	b.Plain(4, 16)
 	require.InDeltaSlice(t, []float64{16, 24, 32, 40, 48, 56, 64, 72, 80}, ask(4), 1e-9)
-	b.Measured(12, 24)
+	b.mixed.at(12).add(24)
 	require.InDeltaSlice(t, []float64{16, 24, 24, 24, 24, 24, 24, 24, 24}, ask(4), 1e-9)
 }
 
