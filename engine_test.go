@@ -150,9 +150,9 @@ const fourLayers = "four-layers"
 func TestEngine(t *testing.T) {
 	for _, model := range append(slices.Clone(trained), fourLayers) {
 		for device, bound := range engineBounds {
-			t.Run(model+"/"+device, func(t *testing.T) { randomRequests(t, model, device, bound, plainly) })
-			t.Run(model+"/"+device+"/guesses", func(t *testing.T) { randomRequests(t, model, device, bound, byLookup) })
-			t.Run(model+"/"+device+"/draft", func(t *testing.T) { randomRequests(t, model, device, bound, byDraft) })
+			for name, by := range engineWays {
+				t.Run(model+"/"+device+"/"+name, func(t *testing.T) { randomRequests(t, model, device, bound, by) })
+			}
 		}
 	}
 }
@@ -165,6 +165,8 @@ const (
 	byLookup
 	byDraft // the same weights in fewer bits, or other random ones
 )
+
+var engineWays = map[string]way{"plain": plainly, "guesses": byLookup, "draft": byDraft}
 
 // randomRequests is TestEngine of a model, decoded in a way.
 func randomRequests(t *testing.T, model, device string, bound float64, by way) {

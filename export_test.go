@@ -1,9 +1,12 @@
 package smelt
 
 import (
+	"context"
+	"slices"
 	"testing"
 
 	"github.com/smelt-ml/smelt/internal/engine"
+	"github.com/smelt-ml/smelt/internal/engine/draft"
 	"github.com/smelt-ml/smelt/models"
 )
 
@@ -19,8 +22,29 @@ func Shape(c models.Config, weightType string) (*Model, error) {
 // LogLikelihood is for tests of its arithmetic.
 var LogLikelihood = logLikelihood
 
-// GuessEagerly makes engines of this test verify all guesses, whatever these cost.
-func GuessEagerly(t *testing.T) {
-	guessing.Choose = engine.Eagerly
+// GuessBy makes engines of this test verify what a function chooses.
+func GuessBy(t *testing.T, choose func(decoding int, guesses []draft.Guess, most int) (taken int)) {
+	guessing.Choose = choose
 	t.Cleanup(func() { guessing.Choose = nil })
+}
+
+// GuessEagerly makes engines of this test verify all guesses, whatever these cost.
+func GuessEagerly(t *testing.T) { GuessBy(t, engine.Eagerly) }
+
+// Dictate continues a sequence by an answer that is given, whatever the model says: what it
+// takes is what it takes a model that says so.
+func (e *Engine) Dictate(ctx context.Context, prompt, answer []int32) error {
+	over, size := make(chan error, 1), len(prompt)
+	err := e.engine.Submit(ctx, engine.Request{
+		Tokens: slices.Clone(prompt),
+		Next: func(row engine.Row) (int32, bool, error) {
+			n := row.Length - size
+			return answer[n], n+1 < len(answer), nil
+		},
+		Ended: func(_ engine.Usage, err error) { over <- err },
+	})
+	if err != nil {
+		return err
+	}
+	return <-over
 }
