@@ -16,6 +16,7 @@ const (
 	recent     = 0.1  // weight of a measurement beside all before it
 	curious    = 16   // steps whose guesses were not worthwhile, after which some are taken all the same
 	saved      = 8    // steps of plain decoding: most that gains are remembered for
+	caughtUp   = 3    // or as many times what a model takes to catch up, where that is more
 	memory     = 0.98 // of a count, when one more comes
 	doubt      = 4    // verified guesses that weigh as much as what was known before them
 )
@@ -111,6 +112,7 @@ type Budget struct {
 
 	balance float64 // seconds that may be lost
 	spent   float64 // seconds of the model for the step that comes
+	behind  float64 // seconds that the model takes at least to make a first guess
 	gain    float64 // of steps with guesses, of late: tokens a second against plain decoding
 	begun   int     // steps of plain decoding
 	trying  bool    // guesses that are not worthwhile are made for that step
@@ -304,8 +306,12 @@ func (b *Budget) rate(r *Rates, class int) float64 {
 // are taken than it has made, it makes one more of each of these, and Choose is asked again.
 func (b *Budget) Choose(decoding int, guesses []Guess, most int) int {
 	made, brought := 0, float64(decoding)
+	b.behind = 0
 	for i := range guesses {
 		g := &guesses[i]
+		if seconds := b.model.seconds(g.Behind); g.Model && (b.behind == 0 || seconds < b.behind) {
+			b.behind = seconds
+		}
 		g.Take, g.survives = 0, b.rate(g.Rates, g.class(0))
 		for g.Take < g.Made {
 			brought += b.take(g)
@@ -493,7 +499,7 @@ func (b *Budget) Drafted(decoding, tokens, came int, seconds float64) {
 
 // save adds what a step has gained to the balance, less what was spent for it.
 func (b *Budget) save(seconds float64, plain *estimate) {
-	b.balance = min(b.balance+seconds-b.spent, saved*plain.seconds)
+	b.balance = min(b.balance+seconds-b.spent, max(saved*plain.seconds, caughtUp*b.behind))
 	b.spent, b.trying, b.further = 0, false, 0
 }
 

@@ -252,6 +252,17 @@ func TestBudgetNotices(t *testing.T) {
 	}
 }
 
+// TestFarBehind: a model that takes seven steps to read the prompt guesses once these are
+// saved, and until then nothing is lost.
+func TestFarBehind(t *testing.T) {
+	w := world{decoding: 1, plain: 15, mixed: times, noise: 0.02, model: &model{tenth, 2000, doubts, asSure}}
+	for seed := range uint64(8) {
+		short, long := w.live(500, seed, faults{}), w.live(6000, seed, faults{})
+		require.GreaterOrEqual(t, short.plain/short.seconds, 0.98)
+		require.Greater(t, long.plain/long.seconds, 1.2)
+	}
+}
+
 // TestWorstCase: a world that knows what is chosen, and lets everything be wrong once it has
 // become most.
 func TestWorstCase(t *testing.T) {
