@@ -372,115 +372,9 @@ INLINE void weigh(float *scores, uint32_t heads, const float *base, F *sums) {
 // A step of attention_vec has about as many bytes of keys: three quarters of what memory gives
 // were read with 16 KB, nearly all is with 4.
 constexpr uint64_t STEP_BYTES = 4096; // measured
-INLINE int64_t keys_in_step(uint64_t key) {
+INLINE uint32_t keys_in_step(uint64_t key) {
     const uint64_t keys = STEP_BYTES / key;
     return keys < 32 ? 16 : keys < 64 ? 32 : 64;
-}
-
-// Where the caches are read from a step on, in bytes: to the end of a block, and then in what
-// follows.
-struct Stream {
-    uint64_t near, near_bytes, far, far_bytes;
-};
-
-// Asks for keys and values that come behind those of a step's keys, as many bytes of each
-// while keys are read as while values are: two streams that never rest. They are read LEAD
-// after they were asked for or more, values by a tile later than keys.
-struct Ahead {
-    static constexpr uint64_t LEAD = 4096; // measured, like the level of the cache
-    const uint8_t *k, *v;
-    Stream stream;
-    uint64_t lead, each; // bytes of each to ask for with every row that is read
-    uint64_t due = 0, asked = 0;
-
-    MEMBER void ask(uint64_t bytes) {
-        for (due += bytes; asked < due; asked += 64) {
-            const uint64_t at = asked + lead;
-            uint64_t from;
-            if (at < stream.near_bytes)
-                from = stream.near + at;
-            else if (at - stream.near_bytes < stream.far_bytes)
-                from = stream.far + (at - stream.near_bytes);
-            else
-                continue;
-            __builtin_prefetch(k + from, 0, 2);
-            __builtin_prefetch(v + from, 0, 2);
-        }
-    }
-};
-
-// scores[h][i] = q[h]·k[i] for H heads, keys `stride` bytes apart.
-template <class C, int H>
-static void multiply_keys(const uint8_t *k, size_t stride, Ahead &ahead, const float *q, uint32_t head, uint32_t keys,
-                          float *scores) {
-    const uint64_t each = ahead.each * KEYS_AT_ONCE * 8 / head; // bytes for eight elements
-    uint32_t i = 0;
-    for (; i + KEYS_AT_ONCE <= keys; i += KEYS_AT_ONCE) {
-        score_keys<C, H>(k + i * stride, stride, q, head, scores + i, KEY_TILE,
-                         [&](uint32_t elements) __attribute__((always_inline)) { ahead.ask(each * elements / 8); });
-    }
-    if (i < keys) { // fewer: rows that are not whole do not count
-        uint8_t rows[KEYS_AT_ONCE * MAX_HEAD * 4];
-        const size_t row = row_bytes<C>(head);
-        for (uint32_t r = 0; r < KEYS_AT_ONCE; r++)
-            memcpy(rows + r * row, k + least(i + r, keys - 1) * stride, row);
-        float some[H * KEYS_AT_ONCE];
-        score_keys<C, H>(rows, row, q, head, some, KEYS_AT_ONCE, [](uint32_t) {});
-        for (uint32_t h = 0; h < H; h++)
-            memcpy(scores + h * KEY_TILE + i, some + h * KEYS_AT_ONCE, (keys - i) * sizeof(float));
-    }
-}
-
-// sums[h][d0 + d] += Σ weights[h][j] · v[j][d0 + d] for H heads and V vectors of d; rows
-// of v are `stride` bytes apart. `ahead` may be null.
-template <class C, int H, int V>
-INLINE void add_values(const uint8_t *v, size_t stride, Ahead *ahead, uint32_t d0, uint32_t keys, const float *weights,
-                       float *sums) {
-    F sum[H][V];
-    sums += d0;
-    UNROLL for (int h = 0; h < H; h++) UNROLL for (int i = 0; i < V; i++) sum[h][i] = load(sums + h * MAX_HEAD + i * W);
-    for (uint32_t j = 0; j < keys; j++, v += stride) {
-        if (ahead != nullptr)
-            ahead->ask(ahead->each);
-        F row[V];
-        elements<C, V>(v, d0, row);
-        UNROLL for (int h = 0; h < H; h++) {
-            F w = set1(weights[h * KEY_TILE + j]);
-            UNROLL for (int i = 0; i < V; i++) sum[h][i] = fma(w, row[i], sum[h][i]);
-        }
-    }
-    UNROLL for (int h = 0; h < H; h++) UNROLL for (int i = 0; i < V; i++) store(sums + h * MAX_HEAD + i * W, sum[h][i]);
-}
-template <class C, int H>
-static void add_values_of(const uint8_t *v, size_t stride, Ahead &ahead, uint32_t head, uint32_t keys,
-                          const float *weights, float *sums) {
-    uint32_t d = 0;
-    for (; d + 4 * W <= head; d += 4 * W)
-        add_values<C, H, 4>(v, stride, d == 0 ? &ahead : nullptr, d, keys, weights, sums);
-    for (; d + W <= head; d += W)
-        add_values<C, H, 1>(v, stride, d == 0 ? &ahead : nullptr, d, keys, weights, sums);
-    if (d < head) {
-        int rest = static_cast<int>(head - d);
-        for (int h = 0; h < H; h++) {
-            F sum = load_n(sums + h * MAX_HEAD + d, rest);
-            for (uint32_t j = 0; j < keys; j++)
-                sum = fma(set1(weights[h * KEY_TILE + j]), elements_n<C>(v + j * stride, d, rest), sum);
-            store_n(sums + h * MAX_HEAD + d, sum, rest);
-        }
-    }
-}
-
-// The loops over a type of cache for some heads that share what is read.
-struct Loops {
-    void (*multiply_keys)(const uint8_t *k, size_t stride, Ahead &ahead, const float *q, uint32_t head, uint32_t keys,
-                          float *scores);
-    void (*add_values)(const uint8_t *v, size_t stride, Ahead &ahead, uint32_t head, uint32_t keys,
-                       const float *weights, float *sums);
-};
-template <class C> static Loops loops_of(uint32_t heads) {
-    Loops loops = {};
-    with_power<SHARING>(heads, [&](auto n) { loops = {multiply_keys<C, n.value>, add_values_of<C, n.value>}; });
-    return loops;
 }
 
 // What attention_vec takes at a time: a tile of a range of a token's keys, and heads that
@@ -509,10 +403,13 @@ struct Walk {
         : a(a), ranges(ranges), unit(begin), end(end) {}
 
     bool next() {
-        if (inside && !share.closes()) {
-            tile(share.base + KEY_TILE);
-            return true;
-        }
+        if (!inside || share.closes())
+            return leap();
+        tile(share.base + KEY_TILE);
+        return true;
+    }
+    // Goes on where the share's heads are done with their range.
+    bool leap() {
         if (inside && share.first + share.heads < a.group) {
             of(share.first + share.heads);
             return true;
@@ -552,33 +449,158 @@ private:
     }
 };
 
-// Where a share's keys or values from j on lie, as many as one block has and at most `most`.
-INLINE Attention::Tile piece_of(const Attention &a, const Share &share, int64_t j, int64_t most) {
-    return j < share.to ? a.tile(share.seq, share.kv, j, share.to - j < most ? share.to - j : most) : Attention::Tile{};
-}
-// What is read from a piece of a share on, as far as `reach` bytes or more. `next` is the share
-// that follows, or null.
-static Stream stream_of(const Attention &a, const Share &share, int64_t j, const Attention::Tile &piece,
-                        const Share *next, uint64_t reach) {
-    const size_t stride = a.bytes(a.p.row_stride);
-    Stream stream = {};
-    if (piece.keys == 0 || a.p.row_stride != a.p.head) // rows apart: processors follow by themselves
-        return stream;
-    const uint64_t left = static_cast<uint64_t>(share.range.to - j);
-    stream.near = a.bytes(piece.first);
-    stream.near_bytes = piece.present ? least(left, piece.in_block) * stride : 0;
-    if (stream.near_bytes >= reach)
-        return stream;
-    Attention::Tile far = {};
-    uint64_t keys = 0;
-    if (left > piece.in_block) {
-        far = a.tile(share.seq, share.kv, j + static_cast<int64_t>(piece.in_block), 1), keys = left - piece.in_block;
-    } else if (next != nullptr && next->from < next->to) {
-        far = a.tile(next->seq, next->kv, next->from, 1), keys = static_cast<uint64_t>(next->range.to - next->from);
+// Asks for keys and values before they are read, as many bytes of each while keys are read as
+// while values are: two streams that never rest. Keys are read `lead` bytes after they were
+// asked for, values by a tile later.
+struct Ahead {
+    static constexpr uint64_t LEAD = 4096; // measured, like the level of the cache
+    // k + asked and v + asked are next; from `turn` on, with `gap` added. Loops keep a copy in
+    // registers, and call nothing that would not leave them to it.
+    struct Place {
+        const uint8_t *k, *v;
+        uint64_t asked, due, turn;
+        int64_t gap;
+    };
+    Place place = {};
+    bool both = false; // keys and values are read in turns: a row of either is half a row of each
+
+    // Asks from where a walk begins.
+    Ahead(const Walk &from, uint64_t lead) : a(from.a), walk(from) {
+        // Where rows lie apart processors follow by themselves.
+        if (a.p.row_stride != a.p.head || !walk.leap()) {
+            place.asked = UINT64_MAX / 2, place.turn = UINT64_MAX; // never due
+            return;
+        }
+        key = walk.share.range.from;
+        place.k = a.k, place.v = a.v;
+        for (follow(); place.due < lead; follow())
+            place = ask(place, least(STEP_BYTES / 2, lead - place.due));
     }
-    stream.far = a.bytes(far.first);
-    stream.far_bytes = far.present ? least(keys, far.in_block) * stride : 0;
-    return stream;
+    // Between loops: goes on to the piece of the caches that is asked from.
+    MEMBER void follow() {
+        while (place.asked >= place.turn)
+            turn();
+    }
+    static MEMBER Place ask(Place p, uint64_t bytes) {
+        for (p.due += bytes; p.asked < p.due; p.asked += 64) {
+            const int64_t at = static_cast<int64_t>(p.asked) + (p.asked < p.turn ? 0 : p.gap);
+            __builtin_prefetch(p.k + at, 0, 2);
+            __builtin_prefetch(p.v + at, 0, 2);
+        }
+        return p;
+    }
+
+private:
+    const Attention &a;
+    Walk walk;
+    int64_t key = 0;        // of the walk's range: the first behind the piece that is next
+    uint64_t next_turn = 0; // where that ends
+
+    __attribute__((noinline)) void turn() {
+        place.k += place.gap, place.v += place.gap;
+        place.turn = next_turn;
+        const uint64_t here = static_cast<uint64_t>(place.k - a.k) + place.turn;
+        for (;;) {
+            const Share &share = walk.share;
+            if (key < share.range.to) {
+                const Attention::Tile piece = a.tile(share.seq, share.kv, key, 1);
+                const uint64_t keys = least(piece.in_block, static_cast<uint64_t>(share.range.to - key));
+                key += static_cast<int64_t>(keys);
+                if (!piece.present)
+                    continue;
+                place.gap = static_cast<int64_t>(a.bytes(piece.first) - here);
+                next_turn = place.turn + keys * a.bytes(a.p.row_stride);
+                return;
+            }
+            if (!walk.leap())
+                break;
+            key = walk.share.range.from;
+        }
+        next_turn = UINT64_MAX, place.turn = UINT64_MAX;
+    }
+};
+
+// scores[h][i] = q[h]·k[i] for H heads, keys `stride` bytes apart.
+template <class C, int H>
+static void multiply_keys(const uint8_t *k, size_t stride, Ahead &ahead, const float *q, uint32_t head, uint32_t keys,
+                          float *scores) {
+    const uint64_t each = row_bytes<C>(32) * KEYS_AT_ONCE / 4 >> ahead.both; // bytes for eight elements
+    Ahead::Place place = ahead.place;
+    uint32_t i = 0;
+    for (; i + KEYS_AT_ONCE <= keys; i += KEYS_AT_ONCE) {
+        score_keys<C, H>(k + i * stride, stride, q, head, scores + i, KEY_TILE,
+                         [&](uint32_t elements)
+                             __attribute__((always_inline)) { place = Ahead::ask(place, each * (elements / 8)); });
+    }
+    ahead.place = place;
+    if (i < keys) { // fewer: rows that are not whole do not count
+        uint8_t rows[KEYS_AT_ONCE * MAX_HEAD * 4];
+        const size_t row = row_bytes<C>(head);
+        for (uint32_t r = 0; r < KEYS_AT_ONCE; r++)
+            memcpy(rows + r * row, k + least(i + r, keys - 1) * stride, row);
+        float some[H * KEYS_AT_ONCE];
+        score_keys<C, H>(rows, row, q, head, some, KEYS_AT_ONCE, [](uint32_t) {});
+        for (uint32_t h = 0; h < H; h++)
+            memcpy(scores + h * KEY_TILE + i, some + h * KEYS_AT_ONCE, (keys - i) * sizeof(float));
+    }
+}
+
+// sums[h][d0 + d] += Σ weights[h][j] · v[j][d0 + d] for H heads and V vectors of d; rows
+// of v are `stride` bytes apart. `ahead` may be null.
+template <class C, int H, int V>
+INLINE void add_values(const uint8_t *v, size_t stride, Ahead *ahead, uint32_t d0, uint32_t keys, const float *weights,
+                       float *sums) {
+    F sum[H][V];
+    const uint64_t each = ahead == nullptr ? 0 : stride >> ahead->both;
+    Ahead::Place place = {};
+    if (ahead != nullptr)
+        place = ahead->place;
+    sums += d0;
+    UNROLL for (int h = 0; h < H; h++) UNROLL for (int i = 0; i < V; i++) sum[h][i] = load(sums + h * MAX_HEAD + i * W);
+    for (uint32_t j = 0; j < keys; j++, v += stride) {
+        if (ahead != nullptr)
+            place = Ahead::ask(place, each);
+        F row[V];
+        elements<C, V>(v, d0, row);
+        UNROLL for (int h = 0; h < H; h++) {
+            F w = set1(weights[h * KEY_TILE + j]);
+            UNROLL for (int i = 0; i < V; i++) sum[h][i] = fma(w, row[i], sum[h][i]);
+        }
+    }
+    UNROLL for (int h = 0; h < H; h++) UNROLL for (int i = 0; i < V; i++) store(sums + h * MAX_HEAD + i * W, sum[h][i]);
+    if (ahead != nullptr)
+        ahead->place = place;
+}
+template <class C, int H>
+static void add_values_of(const uint8_t *v, size_t stride, Ahead &ahead, uint32_t head, uint32_t keys,
+                          const float *weights, float *sums) {
+    uint32_t d = 0;
+    for (; d + 4 * W <= head; d += 4 * W)
+        add_values<C, H, 4>(v, stride, d == 0 ? &ahead : nullptr, d, keys, weights, sums);
+    for (; d + W <= head; d += W)
+        add_values<C, H, 1>(v, stride, d == 0 ? &ahead : nullptr, d, keys, weights, sums);
+    if (d < head) {
+        int rest = static_cast<int>(head - d);
+        for (int h = 0; h < H; h++) {
+            F sum = load_n(sums + h * MAX_HEAD + d, rest);
+            for (uint32_t j = 0; j < keys; j++)
+                sum = fma(set1(weights[h * KEY_TILE + j]), elements_n<C>(v + j * stride, d, rest), sum);
+            store_n(sums + h * MAX_HEAD + d, sum, rest);
+        }
+    }
+}
+
+// The loops over a type of cache for some heads that share what is read.
+struct Loops {
+    void (*multiply_keys)(const uint8_t *k, size_t stride, Ahead &ahead, const float *q, uint32_t head, uint32_t keys,
+                          float *scores);
+    void (*add_values)(const uint8_t *v, size_t stride, Ahead &ahead, uint32_t head, uint32_t keys,
+                       const float *weights, float *sums);
+};
+template <class C> static Loops loops_of(uint32_t heads) {
+    Loops loops = {};
+    with_power<SHARING>(heads, [&](auto n) { loops = {multiply_keys<C, n.value>, add_values_of<C, n.value>}; });
+    return loops;
 }
 
 static void attention_vec(const smelt_launch *l, void *shared, uint64_t begin, uint64_t end, const Cache &c,
@@ -588,9 +610,8 @@ static void attention_vec(const smelt_launch *l, void *shared, uint64_t begin, u
     const Partials partial = partials(l, ranges, shared);
     const uint32_t head = a.p.head;
     const size_t stride = a.bytes(a.p.row_stride);
-    const int64_t step = keys_in_step(a.bytes(head));
+    const uint32_t step = keys_in_step(a.bytes(head));
     const uint64_t lead = least(hint(l, SMELT_HINT_AHEAD, Ahead::LEAD), 1 << 20);
-    const uint64_t step_bytes = static_cast<uint64_t>(step) * stride;
 
     int turn = 0; // whose scores are products
     alignas(64) float scores[2][SHARING * KEY_TILE], sums[SHARING * MAX_HEAD], folded[SHARING * MAX_HEAD];
@@ -652,20 +673,17 @@ static void attention_vec(const smelt_launch *l, void *shared, uint64_t begin, u
         }
     };
 
-    // Keys of a tile and values of the one before are read in turns. Of what comes behind `end`
-    // the first tile is asked for only: whoever takes it is most likely this thread.
-    Walk walk(a, ranges, begin, attention_vec_units(l));
-    bool any = walk.next();
-    Share next = walk.share, scored = {}, summed = {};
+    // Keys of a tile and values of the one before are read in turns. What comes behind `end` is
+    // asked for, too: whoever takes it is most likely this thread.
+    Ahead ahead(Walk(a, ranges, begin, attention_vec_units(l)), lead);
+    Walk walk(a, ranges, begin, end);
+    Share scored = {}, summed = {};
     for (bool behind = false, scores_more = true; behind || scores_more; behind = scores_more) {
         float *products = scores[turn], *weights = scores[turn ^= 1];
-        const bool reads = any;
-        scored = next;
-        scores_more = any && scored.unit < end;
-        if (any && (any = walk.next()))
-            next = walk.share;
+        scores_more = walk.next();
         if (!scores_more && !behind)
             break;
+        scored = walk.share;
         int64_t k = scored.from, v = summed.from;
         uint32_t weighed = static_cast<uint32_t>(behind ? v - summed.base : 0) / W * W;
         F totals[4] = {zero(), zero(), zero(), zero()};
@@ -676,25 +694,29 @@ static void attention_vec(const smelt_launch *l, void *shared, uint64_t begin, u
             for (uint32_t h = 0; h < summed.heads; h++)
                 if (float by = factor[h]; by != 1.0f)
                     map1(sums + h * MAX_HEAD, sums + h * MAX_HEAD, head, [=](F x) { return x * set1(by); });
+        const Loops scoring = loops(scored.heads), summing = loops(summed.heads);
+        Attention::Tile keys = {}, values = {};
         while ((scores_more && k < scored.to) || (behind && v < summed.to)) {
-            const Attention::Tile keys = reads ? piece_of(a, scored, k, step) : Attention::Tile{};
-            const Attention::Tile values = behind ? piece_of(a, summed, v, step) : Attention::Tile{};
-            const bool both = scores_more && keys.keys != 0 && values.keys != 0;
-            Ahead ahead = {a.k, a.v, stream_of(a, scored, k, keys, any ? &next : nullptr, lead + 2 * step_bytes), lead,
-                           both ? stride / 2 : stride};
-            if (scores_more && keys.present)
-                loops(scored.heads)
-                    .multiply_keys(a.k + a.bytes(keys.first), stride, ahead, a.q + row(scored, 0) * head, head,
-                                   keys.keys, products + (k - scored.base));
+            if (keys.keys == 0 && scores_more && k < scored.to)
+                keys = a.tile(scored.seq, scored.kv, k, scored.to - k);
+            if (values.keys == 0 && behind && v < summed.to)
+                values = a.tile(summed.seq, summed.kv, v, summed.to - v);
+            const uint32_t more_keys = static_cast<uint32_t>(least(keys.keys, step));
+            const uint32_t more_values = static_cast<uint32_t>(least(values.keys, step));
+            ahead.follow();
+            ahead.both = more_keys != 0 && more_values != 0;
+            if (keys.present)
+                scoring.multiply_keys(a.k + a.bytes(keys.first), stride, ahead, a.q + row(scored, 0) * head, head,
+                                      more_keys, products + (k - scored.base));
             else
-                scored.seen &= ~keys_of(scored.base, k, k + keys.keys);
-            for (; weighed < v + values.keys - summed.base; weighed += W)
+                scored.seen &= ~keys_of(scored.base, k, k + more_keys);
+            for (; weighed < v + more_values - summed.base; weighed += W)
                 weigh(weights + weighed, summed.heads, base, totals);
             if (values.present)
-                loops(summed.heads)
-                    .add_values(a.v + a.bytes(values.first), stride, ahead, head, values.keys,
-                                weights + (v - summed.base), sums);
-            k += keys.keys, v += values.keys;
+                summing.add_values(a.v + a.bytes(values.first), stride, ahead, head, more_values,
+                                   weights + (v - summed.base), sums);
+            k += more_keys, keys.keys -= more_keys, keys.first += uint64_t{more_keys} * a.p.row_stride;
+            v += more_values, values.keys -= more_values, values.first += uint64_t{more_values} * a.p.row_stride;
         }
         if (behind) {
             float added_up[4];
