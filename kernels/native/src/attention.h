@@ -731,20 +731,53 @@ static void attention_vec(const smelt_launch *l, void *shared, uint64_t begin, u
     }
 }
 
-// Folds the parts of a row, in their order.
+// sums[0 … V·W) = sums[…] · kept[i] + added[i] · parts[i][…], i < n, one after the other.
+template <int V>
+INLINE void fold_parts(float *sums, const float *const *parts, uint32_t d, uint32_t n, const float *kept,
+                       const float *added) {
+    F sum[V];
+    UNROLL for (int v = 0; v < V; v++) sum[v] = load(sums + d + v * W);
+    for (uint32_t i = 0; i < n; i++)
+        UNROLL for (int v = 0; v < V; v++) sum[v] =
+            fma(set1(added[i]), load(parts[i] + d + v * W), sum[v] * set1(kept[i]));
+    UNROLL for (int v = 0; v < V; v++) store(sums + d + v * W, sum[v]);
+}
+
+// Folds the parts of a row in their order, as Softmax::fold and fold_values do: W parts at a
+// time, because the steps of one wait for those of the one before.
 static void join(const Partials &partial, uint64_t row, uint64_t stride, uint64_t parts, uint32_t head,
                  const float *sink, float *out) {
     const float *sums = partial.sums + row * stride * head, *statistics = partial.statistics + row * stride * 2;
-    float maximum = LOWEST, total = 0, folded[MAX_HEAD] = {};
-    Softmax whole = {&maximum, &total};
-    for (uint64_t i = 0; i < parts; i++, sums += head, statistics += 2) {
-        float highest = statistics[0] * partial.log_base, weights = statistics[1], kept, added;
-        if (weights == 0.0f)
-            continue;
-        whole.fold({&highest, &weights}, 1, &kept, &added);
-        fold_values(folded, sums, head, kept, added);
+    alignas(64) float folded[MAX_HEAD] = {}, before[W] = {}, now[W] = {}, highest[W] = {}, weights[W] = {};
+    alignas(64) float kept[W], added[W];
+    const float *values[W];
+    F maximum = set1(LOWEST), total = zero();
+    for (uint64_t i = 0; i < parts;) {
+        uint32_t n = 0;
+        for (; i < parts && n < W; i++) {
+            if (statistics[2 * i + 1] == 0.0f)
+                continue;
+            values[n] = sums + i * head;
+            highest[n] = statistics[2 * i] * partial.log_base, weights[n] = statistics[2 * i + 1];
+            store_n(before + n, maximum, 1);
+            maximum = max(set1(highest[n]), maximum);
+            store_n(now + n, maximum, 1);
+            n++;
+        }
+        const F base = Softmax::base(load(now)), add = exp(load(highest) - base);
+        store(kept, exp(load(before) - base)), store(added, add), store(weights, load(weights) * add);
+        for (uint32_t j = 0; j < n; j++)
+            total = fma(total, set1(kept[j]), set1(weights[j]));
+        uint32_t d = 0;
+        for (; d + 4 * W <= head; d += 4 * W)
+            fold_parts<4>(folded, values, d, n, kept, added);
+        for (; d + W <= head; d += W)
+            fold_parts<1>(folded, values, d, n, kept, added);
+        if (d < head)
+            for (uint32_t j = 0; j < n; j++)
+                fold_values(folded + d, values[j] + d, head - d, kept[j], added[j]);
     }
-    F inverse = set1(normaliser(maximum, total, sink));
+    F inverse = set1(normaliser(reduce_max(maximum), reduce_max(total), sink));
     map1(folded, out, head, [=](F x) { return x * inverse; });
 }
 
