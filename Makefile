@@ -173,6 +173,10 @@ bench-peer: build ## smelt beside llama.cpp on this CPU, 40 minutes; writes the 
 	@[ -n "$$LLAMA_BENCH" ] || [ -d $(PEER_DIR)/node_modules ] || .ci/need npm=npm
 	$(GO) run ./internal/peer --dir $(PEER_DIR) --smelt bin/smelt --docs docs/peer --readme README.md $(PEER_FLAGS)
 
+parity: setup ## what llama.cpp computes for a small model of every family and geometry, into testdata/parity
+	@[ -d $(PEER_DIR)/node_modules ] || .ci/need npm=npm
+	$(GO) run ./internal/peer parity --dir $(PEER_DIR)
+
 A ?= HEAD~1
 B ?= HEAD
 

@@ -76,6 +76,9 @@ func Synthetic(c Config, weightType string) (*Checkpoint, error) {
 	if c.Rope.Linear == 0 {
 		c.Rope.Linear = 1
 	}
+	if err := c.complete(family); err != nil {
+		return nil, err
+	}
 	if err := c.check(); err != nil {
 		return nil, err
 	}

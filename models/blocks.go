@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
@@ -12,6 +13,7 @@ type decoder struct {
 	b *ir.Builder
 	c *Config
 
+	normalize normalize
 	table     *ir.Value // token_embd, [Vocab, Width]
 	rotations map[Rope]rotation
 }
@@ -24,14 +26,14 @@ type rotation struct {
 
 // decode writes a decoder-only model: the embedding, what add makes of the residual
 // stream in each layer, x [T, Width] to x [T, Width], and the head.
-func decode(b *ir.Builder, c *Config, add func(l *layer, x *ir.Value) *ir.Value) {
-	d := &decoder{b: b, c: c, rotations: make(map[Rope]rotation)}
+func decode(b *ir.Builder, c *Config, norm normalize, add func(l *layer, x *ir.Value) *ir.Value) {
+	d := &decoder{b: b, c: c, normalize: norm, rotations: make(map[Rope]rotation)}
 	d.table = b.Weight("token_embd.weight", c.Vocab, c.Width)
 	layers := make([]*layer, c.Layers)
 	for i := range layers {
 		layers[i] = d.layer(i)
 	}
-	x := b.Embed(b.Input(ir.Tokens), d.table)
+	x := scaled(b, b.Embed(b.Input(ir.Tokens), d.table), c.EmbeddingScale)
 	for i, l := range layers {
 		b.Layer(i, func() { x = add(l, x) })
 	}
@@ -41,12 +43,45 @@ func decode(b *ir.Builder, c *Config, add func(l *layer, x *ir.Value) *ir.Value)
 // head runs on the rows that were asked for: logits, [R, Vocab].
 func (d *decoder) head(x *ir.Value) {
 	b, c := d.b, d.c
-	x = b.RMSNorm(b.GatherRows(x), b.Weight("output_norm.weight", c.Width), c.Eps)
+	x = d.normalize(b, "output_norm", b.GatherRows(x), c.Eps)
 	head := d.table
 	if !c.Tied {
 		head = b.Weight("output.weight", c.Vocab, c.Width)
 	}
-	b.Return("logits", b.Linear(x, head))
+	var bias *ir.Value
+	if c.Biases.Head {
+		bias = b.Weight("output.bias", c.Vocab)
+	}
+	logits := scaled(b, b.LinearBias(x, head, bias), c.LogitScale)
+	if c.LogitCap != 0 {
+		logits = b.SoftCap(logits, c.LogitCap)
+	}
+	b.Return("logits", logits)
+}
+
+// scaled is x · by; 0 stands for 1.
+func scaled(b *ir.Builder, x *ir.Value, by float64) *ir.Value {
+	if by == 0 || by == 1 {
+		return x
+	}
+	return b.Scale(x, by)
+}
+
+// normalize is a norm over the innermost axis of x with the weights of that name.
+type normalize func(b *ir.Builder, name string, x *ir.Value, eps float64) *ir.Value
+
+func rmsNorm(b *ir.Builder, name string, x *ir.Value, eps float64) *ir.Value {
+	return b.RMSNorm(x, b.Weight(name+".weight", int(x.Type.Shape.Last())), eps)
+}
+
+// layerNorm has a gain and a shift, gainNorm only the gain.
+func layerNorm(b *ir.Builder, name string, x *ir.Value, eps float64) *ir.Value {
+	n := int(x.Type.Shape.Last())
+	return b.LayerNorm(x, b.Weight(name+".weight", n), b.Weight(name+".bias", n), eps)
+}
+
+func gainNorm(b *ir.Builder, name string, x *ir.Value, eps float64) *ir.Value {
+	return b.LayerNorm(x, b.Weight(name+".weight", int(x.Type.Shape.Last())), nil, eps)
 }
 
 // layer is one layer in the making: its shape and how its weights are called.
@@ -54,18 +89,18 @@ type layer struct {
 	Layer
 	rotation *rotation // nil where heads are not rotated
 
-	b     *ir.Builder
-	index int
-	width int
-	eps   float64
+	b         *ir.Builder
+	c         *Config
+	index     int
+	normalize normalize
 }
 
 func (d *decoder) layer(i int) *layer {
-	l := &layer{Layer: d.c.Layer(i), b: d.b, index: i, width: d.c.Width, eps: d.c.Eps}
+	l := &layer{Layer: d.c.Layer(i), b: d.b, c: d.c, index: i, normalize: d.normalize}
 	if l.Rope != nil {
 		r, ok := d.rotations[*l.Rope]
 		if !ok {
-			r.attr, r.factors = l.Rope.bind(d.b)
+			r.attr, r.factors = l.Rope.bind(d.b, *l.Rope == d.c.Rope)
 			d.rotations[*l.Rope] = r
 		}
 		l.rotation = &r
@@ -73,13 +108,26 @@ func (d *decoder) layer(i int) *layer {
 	return l
 }
 
-func (l *layer) weight(name string, shape ...int) *ir.Value {
-	return l.b.Weight(fmt.Sprintf("blk.%d.%s.weight", l.index, name), shape...)
+func (l *layer) name(role string) string { return fmt.Sprintf("blk.%d.%s", l.index, role) }
+
+// linear is the product of x [T, K] and the weight of that role, [rows, K], and its bias
+// where there is one.
+func (l *layer) linear(role string, x *ir.Value, rows int, biased bool) *ir.Value {
+	w := l.b.Weight(l.name(role+".weight"), rows, int(x.Type.Shape.Last()))
+	if !biased {
+		return l.b.Linear(x, w)
+	}
+	return l.b.LinearBias(x, w, l.b.Weight(l.name(role+".bias"), rows))
 }
 
-// norm is an RMSNorm over the innermost axis of x.
-func (l *layer) norm(name string, x *ir.Value) *ir.Value {
-	return l.b.RMSNorm(x, l.weight(name, int(x.Type.Shape.Last())), l.eps)
+// norm is the family's norm over the innermost axis of x.
+func (l *layer) norm(role string, x *ir.Value) *ir.Value {
+	return l.normalize(l.b, l.name(role), x, l.c.Eps)
+}
+
+// add is x + part · ResidualScale: what part of a layer adds to the residual stream.
+func (l *layer) add(x, part *ir.Value) *ir.Value {
+	return l.b.Add(x, scaled(l.b, part, l.c.ResidualScale))
 }
 
 // rotate gives heads [T, heads, Head] their positions.
@@ -90,24 +138,36 @@ func (l *layer) rotate(heads *ir.Value) *ir.Value {
 	return l.b.Rope(heads, l.rotation.attr, l.rotation.factors)
 }
 
-// asItIs is for families that do nothing to the heads of Q and K before they rotate.
+// prepare is what a family does to the heads of Q and K, [T, heads, Head], before they
+// rotate. It is told whose they are: "attn_q" or "attn_k".
+type prepare func(role string, heads *ir.Value) *ir.Value
+
 func asItIs(_ string, heads *ir.Value) *ir.Value { return heads }
+
+// normHeads normalises each head by itself.
+func (l *layer) normHeads(role string, heads *ir.Value) *ir.Value { return l.norm(role+"_norm", heads) }
+
+// normAllHeads normalises all heads as one vector.
+func (l *layer) normAllHeads(role string, heads *ir.Value) *ir.Value {
+	n, _ := heads.Type.Shape[1].IsConst()
+	return l.b.SplitHeads(l.norm(role+"_norm", l.b.MergeHeads(heads)), int(n))
+}
 
 // attention is Wo · attend(rotate(prepare(Wq·n)), rotate(prepare(Wk·n)), Wv·n) of the
 // normalised stream n, [T, Width]. A KV head serves Heads/KVHeads query heads
-// (grouped-query attention). prepare is told whose heads it gets: "attn_q" or "attn_k".
-func attention(l *layer, n *ir.Value, prepare func(name string, heads *ir.Value) *ir.Value) *ir.Value {
+// (grouped-query attention).
+func attention(l *layer, n *ir.Value, prepare prepare) *ir.Value {
 	b := l.b
-	project := func(name string, heads int) *ir.Value { // [T, heads, Head]
-		return b.SplitHeads(b.Linear(n, l.weight(name, heads*l.Head, l.width)), heads)
+	project := func(role string, heads int) *ir.Value { // [T, heads, Head]
+		return b.SplitHeads(l.linear(role, n, heads*l.Head, l.c.Biases.QKV), heads)
 	}
 	q, k, v := project("attn_q", l.Heads), project("attn_k", l.KVHeads), project("attn_v", l.KVHeads)
 	q = l.rotate(prepare("attn_q", q))
 	k = l.rotate(prepare("attn_k", k))
-	return b.Linear(attend(l, q, k, v), l.weight("attn_output", l.width, l.Heads*l.Head))
+	return l.linear("attn_output", attend(l, q, k, v), l.c.Width, l.c.Biases.Output)
 }
 
-// attend is softmax(q·kᵀ/√Head)·v over all that the cache holds of the sequence, this step
+// attend is softmax(q·kᵀ/√Head)·v, or with another scale, over all that the cache holds of the sequence, this step
 // included: [T, Heads·Head].
 func attend(l *layer, q, k, v *ir.Value) *ir.Value {
 	b := l.b
@@ -115,7 +175,8 @@ func attend(l *layer, q, k, v *ir.Value) *ir.Value {
 	keys = b.RepeatKV(keys, l.Heads/l.KVHeads)
 	values = b.RepeatKV(values, l.Heads/l.KVHeads)
 	headFirst := [3]int{1, 0, 2}
-	scores := b.Scale(b.MatmulT(b.Transpose(q, headFirst), b.Transpose(keys, headFirst)), 1/math.Sqrt(float64(l.Head)))
+	scale := cmp.Or(l.c.AttentionScale, 1/math.Sqrt(float64(l.Head)))
+	scores := b.Scale(b.MatmulT(b.Transpose(q, headFirst), b.Transpose(keys, headFirst)), scale)
 	if l.SoftCap != 0 {
 		scores = b.SoftCap(scores, l.SoftCap)
 	}
@@ -126,7 +187,7 @@ func attend(l *layer, q, k, v *ir.Value) *ir.Value {
 	}
 	var weights *ir.Value
 	if l.Sinks {
-		weights = b.SoftmaxSinks(scores, l.weight("attn_sinks", l.Heads))
+		weights = b.SoftmaxSinks(scores, b.Weight(l.name("attn_sinks.weight"), l.Heads))
 	} else {
 		weights = b.Softmax(scores)
 	}
@@ -156,13 +217,19 @@ func alibi(heads int) []float32 {
 // gated is Wdown · (activation(Wgate·n) ∘ Wup·n), [T, Width]: SwiGLU and its kin.
 func gated(l *layer, n *ir.Value, activation ir.Activation) *ir.Value {
 	b := l.b
-	gate := b.Linear(n, l.weight("ffn_gate", l.FFN, l.width))
-	up := b.Linear(n, l.weight("ffn_up", l.FFN, l.width))
+	gate := l.linear("ffn_gate", n, l.FFN, l.c.Biases.FFN)
+	up := l.linear("ffn_up", n, l.FFN, l.c.Biases.FFN)
 	var inner *ir.Value
 	if activation.OnlyGated() {
 		inner = b.Gate(activation, gate, up)
 	} else {
 		inner = b.Mul(b.Activate(activation, gate), up)
 	}
-	return b.Linear(inner, l.weight("ffn_down", l.width, l.FFN))
+	return l.linear("ffn_down", inner, l.c.Width, l.c.Biases.FFN)
+}
+
+// ungated is Wdown · activation(Wup·n), [T, Width].
+func ungated(l *layer, n *ir.Value, activation ir.Activation) *ir.Value {
+	inner := l.b.Activate(activation, l.linear("ffn_up", n, l.FFN, l.c.Biases.FFN))
+	return l.linear("ffn_down", inner, l.c.Width, l.c.Biases.FFN)
 }

@@ -22,10 +22,30 @@ type Config struct {
 	Rope    Rope
 	Tied    bool // the output head is the embedding table
 
+	// What follows is for families that have it; zero elsewhere.
+
+	Biases         Biases
+	Window         int    // keys that a token sees in layers with a window, its own included
+	Windowed       []bool // which layers have one
+	WindowRope     Rope   // of layers with a window, where it differs
+	SoftCap        float64
+	LogitCap       float64 // as SoftCap, of logits
+	AttentionScale float64 // of scores; 0: 1/√Head
+	EmbeddingScale float64 // of token embeddings; 0: 1
+	ResidualScale  float64 // of what a layer adds to the residual stream; 0: 1
+	LogitScale     float64 // as the family uses it; 0: 1
+	Parallel       bool    // both halves of a layer see its input
+
 	// ByLayer describes each layer of a model whose layers differ; nil where all have
-	// the sizes above and nothing else.
+	// the sizes above and nothing else. A family that has such layers makes it of the rest.
 	ByLayer []Layer
 }
+
+// seesWindow reports whether layer i sees a window.
+func (c *Config) seesWindow(i int) bool { return c.Windowed != nil && c.Windowed[i] }
+
+// Biases says which products add a vector.
+type Biases struct{ QKV, Output, FFN, Head bool }
 
 // Layer is the shape of one layer.
 type Layer struct {
@@ -43,7 +63,31 @@ func (c *Config) Layer(i int) Layer {
 	if c.ByLayer != nil {
 		return c.ByLayer[i]
 	}
-	return Layer{Heads: c.Heads, KVHeads: c.KVHeads, Head: c.Head, FFN: c.FFN, Rope: &c.Rope}
+	return Layer{Heads: c.Heads, KVHeads: c.KVHeads, Head: c.Head, FFN: c.FFN, Rope: &c.Rope, SoftCap: c.SoftCap}
+}
+
+// complete adds what a family knows of its models, and has it describe its layers, unless
+// they are described already.
+func (c *Config) complete(family *Family) error {
+	if family.Given != nil {
+		family.Given(c)
+	}
+	if c.ByLayer != nil || family.Layer == nil || c.Layers > maxLayers {
+		return nil
+	}
+	if c.Windowed != nil && len(c.Windowed) != c.Layers {
+		return configError("windows of %d layers, of %d", len(c.Windowed), c.Layers)
+	}
+	layers, differ := make([]Layer, c.Layers), false
+	for i := range layers {
+		layers[i] = c.Layer(i)
+		family.Layer(c, i, &layers[i])
+		differ = differ || layers[i] != c.Layer(i)
+	}
+	if differ {
+		c.ByLayer = layers
+	}
+	return nil
 }
 
 // ErrConfig is wrapped by errors about what a model says of itself.
@@ -58,6 +102,7 @@ func configError(format string, args ...any) error {
 const (
 	maxExtent = 1 << 24
 	maxLayers = 1 << 10
+	maxScale  = 1e9
 )
 
 // extent is a size and what errors call it.
@@ -83,6 +128,15 @@ func (c *Config) check() error {
 	}
 	if !positive(c.Eps) {
 		return configError("the norms' epsilon is %g", c.Eps)
+	}
+	for _, x := range []struct {
+		name string
+		is   float64
+	}{{"soft cap of logits", c.LogitCap}, {"scale of attention", c.AttentionScale}, {"scale of embeddings", c.EmbeddingScale},
+		{"scale of residuals", c.ResidualScale}, {"scale of logits", c.LogitScale}} {
+		if x.is != 0 && !(x.is >= 1/maxScale && x.is <= maxScale) {
+			return configError("the %s is %g", x.name, x.is)
+		}
 	}
 	if c.ByLayer == nil {
 		l := c.Layer(0)

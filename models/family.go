@@ -16,11 +16,22 @@ type Family struct {
 	Name string // general.architecture in GGUF files
 	HF   string // one of architectures in config.json
 
+	// Alias lists further names of HF's kind.
+	Alias []string
+
 	// Define writes the graph.
 	Define func(b *ir.Builder, c *Config)
 
 	// Fields are read one after the other: later ones may build on earlier ones.
 	Fields []Field
+
+	// Given sets what models of the family have and files do not say; nil: nothing. It may
+	// be called again.
+	Given func(c *Config)
+
+	// Layer changes the description of layer i, which is that of all layers, where layers
+	// differ; nil: they do not.
+	Layer func(c *Config, i int, l *Layer)
 
 	// Interleaved says that GGUF files of the family have the two elements that RoPE
 	// rotates together side by side.
@@ -36,11 +47,15 @@ type Family struct {
 }
 
 // families holds every family.
-var families = []Family{llamaFamily, qwen3Family}
+var families = []Family{
+	llamaFamily, qwen3Family, qwen2Family, gemma2Family, gemma3Family, smollm3Family, olmo2Family, graniteFamily,
+	starcoder2Family, phi2Family, stablelmFamily, commandRFamily, cohere2Family, exaone4Family, ernie45Family,
+}
 
-// decoderTensors returns the names that decoder-only models share, and some more.
-func decoderTensors(more map[string]Stored) map[string]Stored {
-	return lo.Assign(map[string]Stored{
+// decoderTensors returns the names that decoder-only models share, biases of products among
+// them, and some more, without those that a family lacks.
+func decoderTensors(more map[string]Stored, without ...string) map[string]Stored {
+	return withBiases(lo.OmitByKeys(lo.Assign(map[string]Stored{
 		"token_embd.weight":        as("model.embed_tokens.weight"),
 		"output_norm.weight":       as("model.norm.weight"),
 		"output.weight":            as("lm_head.weight"),
@@ -53,7 +68,7 @@ func decoderTensors(more map[string]Stored) map[string]Stored {
 		"blk.#.ffn_gate.weight":    as("model.layers.#.mlp.gate_proj.weight"),
 		"blk.#.ffn_up.weight":      as("model.layers.#.mlp.up_proj.weight"),
 		"blk.#.ffn_down.weight":    as("model.layers.#.mlp.down_proj.weight"),
-	}, more)
+	}, more), without), "attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
 }
 
 // describe reads the family's configuration from a file's description.
@@ -62,6 +77,25 @@ func (f *Family) describe(d description, c *Config) {
 	for i := range f.Fields {
 		f.Fields[i].read(d, c)
 	}
+	if err := c.complete(f); err != nil {
+		d.fail(err)
+	}
+}
+
+// biases returns where folders have the biases of weights: beside them.
+func biases(weights map[string]Stored) map[string]Stored {
+	beside := func(name string) string { return strings.TrimSuffix(name, "weight") + "bias" }
+	return lo.MapEntries(weights, func(name string, s Stored) (string, Stored) {
+		s.Names = lo.Map(s.Names, func(n string, _ int) string { return beside(n) })
+		return beside(name), s
+	})
+}
+
+// withBiases returns the names of weights, and of a bias beside each of those roles.
+func withBiases(weights map[string]Stored, roles ...string) map[string]Stored {
+	return lo.Assign(weights, biases(lo.PickBy(weights, func(name string, _ Stored) bool {
+		return slices.Contains(roles, strings.TrimSuffix(strings.TrimPrefix(name, "blk.#."), ".weight"))
+	})))
 }
 
 // Families returns every family that Open knows.
@@ -70,7 +104,7 @@ func Families() []Family { return slices.Clone(families) }
 // familyBy finds a family by one of its names, or says which there are.
 func familyBy(field string, nameOf func(Family) string, name string) (*Family, error) {
 	for i := range families {
-		if nameOf(families[i]) == name {
+		if nameOf(families[i]) == name || slices.Contains(families[i].Alias, name) {
 			return &families[i], nil
 		}
 	}
@@ -81,9 +115,12 @@ func familyBy(field string, nameOf func(Family) string, name string) (*Family, e
 func ggufName(f Family) string { return f.Name }
 func hfName(f Family) string   { return f.HF }
 
+// frequencies are RoPE's, as folders may have them.
+const frequencies = "*.rotary_emb.inv_freq"
+
 // ignores reports whether a tensor may lie in a file without use.
 func (f *Family) ignores(name string) bool {
-	return slices.ContainsFunc(f.Ignorable, func(pattern string) bool {
+	return slices.ContainsFunc(append(slices.Clip(f.Ignorable), frequencies), func(pattern string) bool {
 		match, err := path.Match(pattern, name)
 		return err == nil && match
 	})

@@ -2,6 +2,9 @@ package models
 
 import (
 	"fmt"
+	"slices"
+
+	"github.com/samber/lo"
 
 	"github.com/smelt-ml/smelt/models/gguf"
 )
@@ -29,8 +32,17 @@ type Field struct {
 	Only any
 	// Repeats is a size that another field has given: files may say it again.
 	Repeats func(c *Config) int
-	// Read is for what several entries say together.
-	Read func(d description, c *Config)
+	// Read is for what several entries say together, or none; Write gives the entry of a
+	// GGUF file, if there is one.
+	Read  func(d description, c *Config)
+	Write func(c *Config) (key string, v gguf.Value, ok bool)
+
+	// Optional says that a Size or Number is 0 in files that leave it out.
+	Optional bool
+	// Unsaid is a Flag in files that leave it out.
+	Unsaid bool
+	// GGUFTensor is what GGUF files have where a Flag is set.
+	GGUFTensor string
 
 	// Absent gives a Size or Number that a file leaves out, from the fields before it.
 	// Where it is nil or gives 0, files must have the entry.
@@ -46,7 +58,10 @@ type description interface {
 	number(key string, absent float64) float64
 	flag(key string) bool
 	text(key string) string
+	sizes(key string) []int
+	holds(tensor string) bool // of GGUF files
 	rope(c *Config)
+	windowed(every, layers int) []bool
 	fail(err error)
 	fullName(key string) string // the key as errors name it
 }
@@ -65,7 +80,11 @@ func (f *Field) read(d description, c *Config) {
 		return
 	}
 	key, absent := f.key(d.form()), 0.0
-	if key == "" {
+	if f.GGUFTensor != "" && d.form() == GGUF {
+		*f.Flag(c) = d.holds(f.GGUFTensor)
+		return
+	}
+	if key == "" || f.Optional && !d.has(key) {
 		return
 	}
 	if f.Absent != nil {
@@ -77,7 +96,7 @@ func (f *Field) read(d description, c *Config) {
 	case f.Number != nil:
 		*f.Number(c) = d.number(key, absent)
 	case f.Flag != nil:
-		*f.Flag(c) = d.flag(key)
+		*f.Flag(c) = f.Unsaid && !d.has(key) || d.flag(key)
 	case !d.has(key):
 	case f.Repeats != nil:
 		demand(d, key, f.Repeats(c))
@@ -109,10 +128,29 @@ func quoted(v any) string {
 	return fmt.Sprint(v)
 }
 
-// metadata returns the field's entry in a GGUF file.
+// unset reports whether an optional field has nothing to say.
+func (f *Field) unset(c *Config) bool {
+	if f.Size != nil {
+		return *f.Size(c) == 0
+	}
+	return *f.Number(c) == 0
+}
+
+// entry returns the field's entry in a GGUF file, by its key after the architecture.
+func (f *Field) entry(c *Config) (string, gguf.Value, bool) {
+	if f.Write != nil {
+		return f.Write(c)
+	}
+	v, ok := f.metadata(c)
+	return f.GGUF, v, ok
+}
+
 func (f *Field) metadata(c *Config) (gguf.Value, bool) {
 	switch {
-	case f.GGUF == "":
+	case f.GGUF == "" || f.Only != nil:
+	case f.Optional && f.unset(c):
+	case f.Flag != nil:
+		return gguf.Bool(*f.Flag(c)), true
 	case f.Repeats != nil:
 		return gguf.Uint32(uint32(f.Repeats(c))), true
 	case f.Size != nil:
@@ -123,9 +161,15 @@ func (f *Field) metadata(c *Config) (gguf.Value, bool) {
 	return gguf.Value{}, false
 }
 
-// decoderFields are those of decoder-only models with RMSNorm and RoPE. head gives the
-// size of heads where a file does not.
+// decoderFields are those of Llama and what is built like it. head gives the size of heads
+// where a file does not.
 func decoderFields(head func(c *Config, form Form) float64) []Field {
+	return slices.Concat(shapeFields(head), biased, []Field{rmsEps, ropes, tied(false), activation("silu"), noWindow, noExperts, {Read: refuseWindow}})
+}
+
+// shapeFields are the extents of decoder-only models. head gives the size of heads where a
+// file does not.
+func shapeFields(head func(c *Config, form Form) float64) []Field {
 	return []Field{
 		{GGUF: "vocab_size", HF: "vocab_size", Size: func(c *Config) *int { return &c.Vocab }, Absent: rowsOfTable},
 		{GGUF: "context_length", HF: "max_position_embeddings", Size: func(c *Config) *int { return &c.Context }, Absent: inFolders(2048)},
@@ -137,16 +181,81 @@ func decoderFields(head func(c *Config, form Form) float64) []Field {
 			Absent: func(c *Config, _ Form) float64 { return float64(c.Heads) }},
 		{GGUF: "attention.key_length", HF: "head_dim", Size: func(c *Config) *int { return &c.Head }, Absent: head},
 		{GGUF: "attention.value_length", Repeats: func(c *Config) int { return c.Head }},
-		{GGUF: "attention.layer_norm_rms_epsilon", HF: "rms_norm_eps", Number: func(c *Config) *float64 { return &c.Eps }, Absent: inFolders(1e-6)},
-		{Read: description.rope},
-		{HF: "tie_word_embeddings", Flag: func(c *Config) *bool { return &c.Tied }},
-		{HF: "hidden_act", Only: "silu"},
-		{HF: "attention_bias", Only: false},
-		{HF: "mlp_bias", Only: false},
-		{GGUF: "attention.sliding_window", Only: 0},
-		{GGUF: "expert_count", Only: 0},
-		{Read: refuseWindow},
 	}
+}
+
+// Fields that several families have.
+var (
+	rmsEps = Field{GGUF: "attention.layer_norm_rms_epsilon", HF: "rms_norm_eps", Number: func(c *Config) *float64 { return &c.Eps },
+		Absent: inFolders(1e-6)}
+	ropes     = Field{Read: wholeHeads}
+	noWindow  = Field{GGUF: "attention.sliding_window", Only: 0}
+	noExperts = Field{GGUF: "expert_count", Only: 0}
+
+	window     = Field{GGUF: "attention.sliding_window", HF: "sliding_window", Size: func(c *Config) *int { return &c.Window }, Optional: true}
+	softCap    = Field{GGUF: "attn_logit_softcapping", HF: "attn_logit_softcapping", Number: func(c *Config) *float64 { return &c.SoftCap }, Optional: true}
+	logitCap   = Field{GGUF: "final_logit_softcapping", HF: "final_logit_softcapping", Number: func(c *Config) *float64 { return &c.LogitCap }, Optional: true}
+	windowBase = Field{GGUF: "rope.freq_base_swa", HF: "rope_local_base_freq", Number: func(c *Config) *float64 { return &c.WindowRope.Theta }, Optional: true}
+)
+
+// wholeHeads reads RoPE of models that rotate all elements of heads; that GGUF files say
+// otherwise is common.
+func wholeHeads(d description, c *Config) {
+	d.rope(c)
+	if d.form() == Folder && c.Rope.Rotated != c.Head {
+		d.fail(configError("partial_rotary_factor is %g", float64(c.Rope.Rotated)/float64(c.Head)))
+	}
+}
+
+// partOfHeads is RoPE of models that rotate a part of each head, this one where a folder
+// does not say.
+func partOfHeads(absent float64) Field {
+	return Field{Read: func(d description, c *Config) {
+		d.rope(c)
+		if d.form() == Folder && !d.has("partial_rotary_factor") && !d.has("rope_parameters") {
+			c.Rope.Rotated = int(absent * float64(c.Head))
+		}
+	}}
+}
+
+// layerEps is what folders call the epsilon of LayerNorm.
+func layerEps(hf string, absent float64) Field {
+	return Field{GGUF: "attention.layer_norm_epsilon", HF: hf, Number: func(c *Config) *float64 { return &c.Eps }, Absent: inFolders(absent)}
+}
+
+// tied is whether the output head is the embedding table, which folders may leave unsaid.
+func tied(unsaid bool) Field {
+	return Field{HF: "tie_word_embeddings", Flag: func(c *Config) *bool { return &c.Tied }, Unsaid: unsaid}
+}
+
+func activation(name string) Field { return Field{HF: "hidden_act", Only: name} }
+
+// biased are products that may have biases; GGUF files say so by the tensors that they hold.
+var biased = []Field{
+	{HF: "attention_bias", GGUFTensor: "blk.0.attn_q.bias", Flag: func(c *Config) *bool { return &c.Biases.QKV }},
+	{HF: "attention_bias", GGUFTensor: "blk.0.attn_output.bias", Flag: func(c *Config) *bool { return &c.Biases.Output }},
+	{HF: "mlp_bias", GGUFTensor: "blk.0.ffn_up.bias", Flag: func(c *Config) *bool { return &c.Biases.FFN }},
+}
+
+// windowed reads which layers have a window: all but each n-th, unless a file says
+// otherwise.
+func windowed(every int) Field {
+	const key, hf = "attention.sliding_window_pattern", "sliding_window_pattern"
+	return Field{
+		Read: func(d description, c *Config) {
+			if c.Window == 0 || c.Layers > maxLayers {
+				return
+			}
+			c.Windowed = d.windowed(every, c.Layers)
+		},
+		Write: func(c *Config) (string, gguf.Value, bool) { return key, gguf.BoolArray(c.Windowed), c.Windowed != nil },
+	}
+}
+
+// patterned is true but for each layer whose number, from one on, every divides; 0 divides
+// none.
+func patterned(every, layers int) []bool {
+	return lo.Times(layers, func(i int) bool { return every == 0 || (i+1)%every != 0 })
 }
 
 // inFolders is what transformers assumes; GGUF files have the entry.

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/samber/lo"
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/internal/ref"
@@ -34,10 +35,21 @@ var (
 
 // small is a model of one layer whose sizes are all different.
 func small(family string) models.Config {
-	return models.Config{
+	c := models.Config{
 		Family: family, Name: "small", Vocab: 96, Width: 32, Layers: 1, Heads: 6, KVHeads: 2, Head: 8, FFN: 64,
 		Context: 128, Eps: 1e-5, Rope: models.Rope{Theta: 1e4},
 	}
+	switch family {
+	case "granite", "cohere2":
+		c.LogitScale = 0.5
+	case "gemma2", "gemma3", "phi3":
+		c.Tied = true
+	}
+	switch family {
+	case "gemma2", "gemma3", "cohere2", "olmo2":
+		c.Window, c.Windowed = 5, []bool{family == "gemma2" || family == "cohere2"}
+	}
+	return c
 }
 
 // stretched is a scaling under which the four pairs of a head of 8 get factors
@@ -59,7 +71,7 @@ func randomWeights(m *models.Checkpoint) map[string][]float32 {
 	for _, w := range m.Tensors() {
 		data := make([]float32, w.Elements())
 		for i := range data {
-			data[i] = float32(rng.NormFloat64() / 4)
+			data[i] = float32(math.Round(rng.NormFloat64()*0x1p18) / 0x1p20) // less one and more again it is the same
 		}
 		if w.Data != nil { // RoPE factors
 			for i := range data {
@@ -144,11 +156,18 @@ func TestWrittenModels(t *testing.T) {
 			opened := open(t, fileOf(m).write(t))
 			want := m.Config
 			want.Rope.Llama3 = nil // the file has the factors
-			require.Equal(t, want, opened.Config)
+			want.ByLayer = slices.Clone(want.ByLayer)
+			for i := range want.ByLayer {
+				if l := &want.ByLayer[i]; l.Rope != nil {
+					l.Rope = new(*l.Rope)
+					l.Rope.Llama3 = nil
+				}
+			}
+			require.Equal(t, want, opened.Config, family.Name)
 			require.True(t, opened.HasWeights())
 			require.False(t, m.HasWeights())
 			wantGraph, err := m.Build(ir.Options{})
-			require.NoError(t, err)
+			require.NoError(t, err, family.Name)
 			graph, err := opened.Build(ir.Options{})
 			require.NoError(t, err)
 			require.Equal(t, wantGraph.String(), graph.String())
@@ -164,7 +183,7 @@ func TestMisfits(t *testing.T) {
 	f.drop("blk.0.attn_k.weight")
 	f.drop("output_norm.weight")
 	f.put("blk.0.attn_v.weight", ggufF32, 4*32*16, 32, 16) // columns and rows swapped
-	f.put("blk.0.attn_q.bias", ggufF32, 4*48, 48)
+	f.put("blk.0.attn_rel.bias", ggufF32, 4*48, 48)
 	f.put("blk.1.attn_q.weight", ggufF32, 4*48*32, 48, 32) // of a layer that there is not
 	f.put("blk.0.ffn_up.weight", ggufI32, 4*64*32, 64, 32)
 	f.put("blk.0.attn_output.weight", gguf.TensorType(20), 32*64/32*18, 32, 64) // also misshapen
@@ -177,10 +196,10 @@ func TestMisfits(t *testing.T) {
 	require.Equal(t, []string{"blk.0.attn_v.weight is [32 16], want [16 32]", "blk.0.attn_output.weight is [32 64], want [32 48]"}, weights.Misshapen)
 	var tensors *models.TensorError
 	require.ErrorAs(t, err, &tensors)
-	require.Equal(t, []string{"blk.0.attn_q.bias", "blk.1.attn_q.weight"}, tensors.Surplus)
+	require.Equal(t, []string{"blk.0.attn_rel.bias", "blk.1.attn_q.weight"}, tensors.Surplus)
 	require.Equal(t, []string{"blk.0.ffn_up.weight is I32", "blk.0.attn_output.weight is IQ4_NL"}, tensors.Unreadable)
 	require.ErrorContains(t, err, m.Path)
-	require.ErrorContains(t, err, "\n  blk.0.attn_q.bias is not part of such a model")
+	require.ErrorContains(t, err, "\n  blk.0.attn_rel.bias is not part of such a model")
 }
 
 // TestGGUFConfig edits the metadata of a good file.
@@ -260,9 +279,13 @@ func TestGGUFConfig(t *testing.T) {
 		"wide heads":        {edit: set("llama.attention.head_count", gguf.Uint32(1<<24)), fails: "16777216 heads of 8 elements"},
 		"value heads":       {edit: set("llama.attention.value_length", gguf.Uint32(4)), fails: "llama.attention.value_length is 4, not 8"},
 		"odd rotation":      {edit: set("llama.rope.dimension_count", gguf.Uint32(7)), fails: "RoPE of 7 elements of a head of 8"},
-		"window":            {edit: set("llama.attention.sliding_window", gguf.Uint32(64)), fails: "llama.attention.sliding_window is 64"},
-		"experts":           {edit: set("llama.expert_count", gguf.Uint32(8)), fails: "llama.expert_count is 8"},
-		"name by number":    {edit: set("general.name", gguf.Uint32(8)), fails: `"general.name" is uint32, not string`},
+		"window": {edit: set("llama.attention.sliding_window", gguf.Uint32(64)), want: func(c *models.Config) {
+			c.Window, c.Windowed = 64, []bool{true}
+			c.ByLayer = []models.Layer{c.Layer(0)}
+			c.ByLayer[0].Window = 64
+		}},
+		"experts":        {edit: set("llama.expert_count", gguf.Uint32(8)), fails: "llama.expert_count is 8"},
+		"name by number": {edit: set("general.name", gguf.Uint32(8)), fails: `"general.name" is uint32, not string`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := synthetic(t, small("llama"), "f32")
@@ -338,11 +361,22 @@ func TestOpenTokenizer(t *testing.T) {
 // folder writes a Hugging Face folder. edit changes config.json.
 func folder(t testing.TB, c models.Config, weights map[string][]float32, edit map[string]any) string {
 	family := models.Families()[slices.IndexFunc(models.Families(), func(f models.Family) bool { return f.Name == c.Family })]
-	config := map[string]any{
-		"architectures": []string{family.HF}, "model_type": c.Family, "vocab_size": c.Vocab, "hidden_size": c.Width,
-		"num_hidden_layers": c.Layers, "num_attention_heads": c.Heads, "num_key_value_heads": c.KVHeads, "head_dim": c.Head,
-		"intermediate_size": c.FFN, "max_position_embeddings": c.Context, "rms_norm_eps": c.Eps, "rope_theta": c.Rope.Theta,
-		"tie_word_embeddings": c.Tied, "hidden_act": "silu",
+	config := map[string]any{"architectures": []string{family.HF}, "model_type": c.Family, "rope_theta": c.Rope.Theta, "partial_rotary_factor": 1}
+	for _, f := range family.Fields {
+		switch {
+		case f.HF == "", f.Optional && (f.Size != nil && *f.Size(&c) == 0 || f.Number != nil && *f.Number(&c) == 0):
+		case f.Size != nil:
+			config[f.HF] = *f.Size(&c)
+		case f.Number != nil:
+			config[f.HF] = *f.Number(&c)
+		case f.Flag != nil:
+			config[f.HF] = *f.Flag(&c)
+		case f.Only != nil:
+			config[f.HF] = f.Only
+		}
+	}
+	if c.Windowed != nil {
+		config["layer_types"] = lo.Map(c.Windowed, func(window bool, _ int) string { return lo.Ternary(window, "sliding_attention", "full_attention") })
 	}
 	maps.Copy(config, edit)
 	dir := t.TempDir()
@@ -352,8 +386,12 @@ func folder(t testing.TB, c models.Config, weights map[string][]float32, edit ma
 	var tensors []safetensors.Source
 	for _, w := range synthetic(t, c, "f32").Tensors() {
 		if stored, ok := family.Tensors[strings.Replace(w.Name, "blk.0.", "blk.#.", 1)]; ok {
+			data := weights[w.Name]
+			if stored.LessOne {
+				data = lo.Map(data, func(x float32, _ int) float32 { return x - 1 })
+			}
 			tensors = append(tensors, safetensors.Source{
-				Name: strings.Replace(stored.Names[0], "#", "0", 1), DType: ir.F32, Shape: wide(w.Shape), Write: writer(weights[w.Name]),
+				Name: strings.Replace(stored.Names[0], "#", "0", 1), DType: ir.F32, Shape: wide(w.Shape), Write: writer(data),
 			})
 		}
 	}
@@ -445,22 +483,20 @@ func TestHFConfigRefuses(t *testing.T) {
 	for want, edit := range map[string]map[string]any{
 		`architectures is "MambaForCausalLM"; known are LlamaForCausalLM, Qwen3ForCausalLM`: {"architectures": []string{"MambaForCausalLM"}},
 		`model_type is "mamba"; known are llama, qwen3`:                                     {"architectures": nil, "model_type": "mamba"},
-		"attention_bias is true":                       {"attention_bias": true},
-		"mlp_bias is true":                             {"mlp_bias": true},
-		`hidden_act is "gelu", not "silu"`:             {"hidden_act": "gelu"},
-		"attention has a sliding_window of 64":         {"use_sliding_window": true, "sliding_window": 64},
-		"partial_rotary_factor is 0.5":                 {"partial_rotary_factor": 0.5},
-		"rope_scaling.factor: missing; kind":           {"rope_scaling": map[string]any{"type": "yarn"}},
-		"YaRN RoPE scaling with mscale":                {"rope_scaling": map[string]any{"type": "yarn", "factor": 4, "mscale": 1}},
-		"YaRN RoPE scaling by":                         {"rope_scaling": map[string]any{"type": "yarn", "factor": 4, "beta_fast": 1, "beta_slow": 32}},
-		`RoPE scaling of type "dynamic"`:               {"rope_scaling": map[string]any{"rope_type": "dynamic", "factor": 4}},
-		"rope_scaling.factor: missing":                 {"rope_scaling": map[string]any{"rope_type": "linear"}},
-		"rope_scaling.low_freq_factor: missing":        {"rope_scaling": map[string]any{"rope_type": "llama3", "factor": 8}},
-		"llama3 RoPE scaling by":                       {"rope_scaling": map[string]any{"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 1, "original_max_position_embeddings": 128}},
-		"hidden_size: missing":                         {"hidden_size": nil},
-		"RoPE of 7 elements of a head of 7":            {"head_dim": 7},
-		"the number of layers is 99999":                {"num_hidden_layers": 99999},
-		"6 query heads cannot share 4 KV heads evenly": {"num_key_value_heads": 4},
+		`hidden_act is "gelu", not "silu"`:                                                  {"hidden_act": "gelu"},
+		"attention has a sliding_window of 64":                                              {"use_sliding_window": true, "sliding_window": 64},
+		"partial_rotary_factor is 0.5":                                                      {"partial_rotary_factor": 0.5},
+		"rope_scaling.factor: missing; kind":                                                {"rope_scaling": map[string]any{"type": "yarn"}},
+		"YaRN RoPE scaling with mscale":                                                     {"rope_scaling": map[string]any{"type": "yarn", "factor": 4, "mscale": 1}},
+		"YaRN RoPE scaling by":                                                              {"rope_scaling": map[string]any{"type": "yarn", "factor": 4, "beta_fast": 1, "beta_slow": 32}},
+		`RoPE scaling of type "dynamic"`:                                                    {"rope_scaling": map[string]any{"rope_type": "dynamic", "factor": 4}},
+		"rope_scaling.factor: missing":                                                      {"rope_scaling": map[string]any{"rope_type": "linear"}},
+		"rope_scaling.low_freq_factor: missing":                                             {"rope_scaling": map[string]any{"rope_type": "llama3", "factor": 8}},
+		"llama3 RoPE scaling by":                                                            {"rope_scaling": map[string]any{"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 1, "original_max_position_embeddings": 128}},
+		"hidden_size: missing":                                                              {"hidden_size": nil},
+		"RoPE of 7 elements of a head of 7":                                                 {"head_dim": 7},
+		"the number of layers is 99999":                                                     {"num_hidden_layers": 99999},
+		"6 query heads cannot share 4 KV heads evenly":                                      {"num_key_value_heads": 4},
 	} {
 		_, err := models.Open(folder(t, c, weights, edit))
 		require.ErrorContains(t, err, want)

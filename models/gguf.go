@@ -103,6 +103,37 @@ func (k *keys) size(key string, absent int) int {
 	return int(min(n, math.MaxInt32))
 }
 
+func (k *keys) sizes(key string) []int {
+	list, err := k.file.Ints(k.fullName(key))
+	if err != nil {
+		k.fail(err)
+	}
+	return lo.Map(list, func(n int64, _ int) int { return int(min(max(n, 0), math.MaxInt32)) })
+}
+
+func (k *keys) holds(tensor string) bool {
+	_, ok := k.file.Tensor(tensor)
+	return ok
+}
+
+// windowed reads a pattern that is a flag a layer, or the number of layers after which one
+// has no window.
+func (k *keys) windowed(every, layers int) []bool {
+	const key = "attention.sliding_window_pattern"
+	name := k.fullName(key)
+	switch v, ok := k.file.Lookup(name); {
+	case !ok:
+		return patterned(every, layers)
+	case v.Kind() != gguf.KindArray:
+		return patterned(k.size(key, every), layers)
+	}
+	flags, err := k.file.Bools(name)
+	if err != nil {
+		k.fail(err)
+	}
+	return flags
+}
+
 // number returns a float32 entry as the decimal that was meant: 1e-5, not
 // 9.99999975e-06.
 func (k *keys) number(key string, absent float64) float64 {
@@ -152,8 +183,8 @@ func (c *Config) Metadata() []gguf.KV {
 		{Key: "general.name", Value: gguf.String(c.Name)},
 	}
 	for i := range family.Fields {
-		if v, ok := family.Fields[i].metadata(c); ok {
-			kvs = append(kvs, gguf.KV{Key: c.Family + "." + family.Fields[i].GGUF, Value: v})
+		if key, v, ok := family.Fields[i].entry(c); ok {
+			kvs = append(kvs, gguf.KV{Key: c.Family + "." + key, Value: v})
 		}
 	}
 	return append(kvs, c.Rope.metadata(c.Family)...)

@@ -101,6 +101,25 @@ func (d *folder) flag(key string) bool                      { return d.Flag(key)
 func (d *folder) text(key string) string                    { return d.Text(key) }
 func (d *folder) fullName(key string) string                { return key }
 
+func (d *folder) sizes(key string) []int { return d.Sizes(key) }
+func (d *folder) holds(string) bool      { return false }
+
+// windowed reads the kind of each layer, or what stood for it before there were kinds.
+func (d *folder) windowed(every, layers int) []bool {
+	if !d.has("layer_types") {
+		if d.has("sliding_window_pattern") {
+			every = d.size("sliding_window_pattern", every)
+		}
+		return patterned(every, layers)
+	}
+	return lo.Map(d.Texts("layer_types"), func(kind string, _ int) bool {
+		if kind != "sliding_attention" && kind != "full_attention" {
+			d.fail(configError("a layer is of type %q", kind))
+		}
+		return kind == "sliding_attention"
+	})
+}
+
 func (d *folder) fail(err error) {
 	if d.err == nil {
 		d.err = err

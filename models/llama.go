@@ -1,16 +1,26 @@
 package models
 
-import "github.com/smelt-ml/smelt/ir"
+import (
+	"slices"
 
-// llamaFamily is Llama 2 and 3, and the many models built like them.
+	"github.com/smelt-ml/smelt/ir"
+)
+
+// llamaFamily is Llama 2 and 3, and the many models built like them: Mistral, whose layers may
+// see a window, has no other name in GGUF files.
 var llamaFamily = Family{
-	Name: "llama", HF: "LlamaForCausalLM", Define: llama,
-	Fields:  decoderFields(widthByHeads),
+	Name: "llama", HF: "LlamaForCausalLM", Alias: []string{"MistralForCausalLM", "MinistralForCausalLM"}, Define: llama,
+	Fields: slices.Concat(shapeFields(widthByHeads), biased, []Field{rmsEps, ropes, tied(false), activation("silu"), window, windowed(0), noExperts}),
+	Layer: func(c *Config, i int, l *Layer) {
+		if c.seesWindow(i) {
+			l.Window = c.Window
+		}
+	},
 	Tensors: decoderTensors(nil),
 	// llama.cpp's converter puts the two elements that RoPE rotates together side by
 	// side; folders keep them half a head apart.
 	Interleaved: true,
-	Ignorable:   []string{"blk.*.attn_rot_embd.weight", "*.rotary_emb.inv_freq"},
+	Ignorable:   []string{"blk.*.attn_rot_embd.weight"},
 }
 
 // llama adds two things to the residual stream x in each layer:
@@ -18,8 +28,8 @@ var llamaFamily = Family{
 //	x += Wo · attention(rope(Wq·n), rope(Wk·n), Wv·n)   n = RMSNorm(x)
 //	x += Wdown · (silu(Wgate·n) ∘ Wup·n)                n = RMSNorm(x)
 func llama(b *ir.Builder, c *Config) {
-	decode(b, c, func(l *layer, x *ir.Value) *ir.Value {
-		x = b.Add(x, attention(l, l.norm("attn_norm", x), asItIs))
-		return b.Add(x, gated(l, l.norm("ffn_norm", x), ir.SiLU))
+	decode(b, c, rmsNorm, func(l *layer, x *ir.Value) *ir.Value {
+		x = l.add(x, attention(l, l.norm("attn_norm", x), asItIs))
+		return l.add(x, gated(l, l.norm("ffn_norm", x), ir.SiLU))
 	})
 }

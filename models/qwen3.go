@@ -15,7 +15,6 @@ var qwen3Family = Family{
 		"blk.#.attn_q_norm.weight": as("model.layers.#.self_attn.q_norm.weight"),
 		"blk.#.attn_k_norm.weight": as("model.layers.#.self_attn.k_norm.weight"),
 	}),
-	Ignorable: []string{"*.rotary_emb.inv_freq"},
 }
 
 // qwen3 differs from llama in that every head of Q and K is normalised by itself before
@@ -24,9 +23,8 @@ var qwen3Family = Family{
 //	x += Wo · attention(rope(norm(Wq·n)), rope(norm(Wk·n)), Wv·n)   n = RMSNorm(x)
 //	x += Wdown · (silu(Wgate·n) ∘ Wup·n)                            n = RMSNorm(x)
 func qwen3(b *ir.Builder, c *Config) {
-	decode(b, c, func(l *layer, x *ir.Value) *ir.Value {
-		headNorm := func(name string, heads *ir.Value) *ir.Value { return l.norm(name+"_norm", heads) }
-		x = b.Add(x, attention(l, l.norm("attn_norm", x), headNorm))
+	decode(b, c, rmsNorm, func(l *layer, x *ir.Value) *ir.Value {
+		x = b.Add(x, attention(l, l.norm("attn_norm", x), l.normHeads))
 		return b.Add(x, gated(l, l.norm("ffn_norm", x), ir.SiLU))
 	})
 }

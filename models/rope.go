@@ -136,8 +136,9 @@ func (y *YaRNRope) factors(r *Rope) []float64 {
 // ropeFreqs is the tensor of a GGUF file that holds RoPE factors.
 const ropeFreqs = "rope_freqs.weight"
 
-// bind returns what the DSL's Rope takes: its attribute, and the factors or nil.
-func (r *Rope) bind(b *ir.Builder) (ir.RopeAttr, *ir.Value) {
+// bind returns what the DSL's Rope takes: its attribute, and the factors or nil. Those of a
+// file are for the model's own RoPE, not for that of layers which have another.
+func (r *Rope) bind(b *ir.Builder, own bool) (ir.RopeAttr, *ir.Value) {
 	attr := ir.RopeAttr{
 		Interleaved: r.Interleaved,
 		Rotated:     r.Rotated,
@@ -145,7 +146,7 @@ func (r *Rope) bind(b *ir.Builder) (ir.RopeAttr, *ir.Value) {
 		FreqScale:   r.frequencyScale(),
 		Magnitude:   r.magnitude(),
 	}
-	if b.HasWeight(ropeFreqs) {
+	if own && b.HasWeight(ropeFreqs) {
 		return attr, b.Weight(ropeFreqs, r.Rotated/2)
 	}
 	if factors := r.factors(); factors != nil {

@@ -75,10 +75,7 @@ func (r *Rope) metadata(arch string) []gguf.KV {
 func (d *folder) rope(c *Config) {
 	r := &c.Rope
 	h := d.Rope()
-	*r = Rope{Theta: h.Theta, Rotated: c.Head, Linear: 1}
-	if h.PartialRotaryFactor != 1 {
-		d.fail(configError("partial_rotary_factor is %g", h.PartialRotaryFactor))
-	}
+	*r = Rope{Theta: h.Theta, Rotated: int(h.PartialRotaryFactor * float64(c.Head)), Linear: 1}
 	s := h.Scaling
 	if s == nil {
 		return

@@ -27,6 +27,9 @@ const packageVersion = "3.22.1"
 //go:embed llama/driver.cpp
 var driverSource []byte
 
+//go:embed llama/logits.cpp
+var logitsSource []byte
+
 // installed is llama.cpp as the package carries it, with our driver linked to it.
 type installed struct {
 	folder    string // of all that follows
@@ -57,7 +60,8 @@ func install(ctx context.Context, folder string, say func(string, ...any)) (*ins
 	if err := in.headers(ctx); err != nil {
 		return nil, err
 	}
-	return in, in.build(ctx, say)
+	in.driver, err = in.build(ctx, "driver", driverSource, say)
+	return in, err
 }
 
 // fetch installs the package and the one package of libraries that is needed, out of
@@ -115,40 +119,40 @@ func (in *installed) headers(ctx context.Context) error {
 	return os.Rename(part, source)
 }
 
-// build compiles the driver. Its name holds the hash of its source and of how it is linked,
-// so that an old one is never run.
-func (in *installed) build(ctx context.Context, say func(string, ...any)) error {
+// build compiles a program that is linked to llama.cpp. Its name holds the hash of its source
+// and of how it is linked, so that an old one is never run.
+func (in *installed) build(ctx context.Context, name string, text []byte, say func(string, ...any)) (program string, err error) {
 	// By its place beside the driver, so that the folder may be moved.
 	libs, err := filepath.Rel(in.folder, in.libraries)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errPeer, err)
+		return "", fmt.Errorf("%w: %w", errPeer, err)
 	}
 	flags := []string{"-O2", "-std=c++17", "-Wl,-rpath,$ORIGIN/" + libs}
-	key := sha256.Sum256(append([]byte(strings.Join(flags, " ")+"\n"), driverSource...))
-	in.driver = filepath.Join(in.folder, fmt.Sprintf("driver-%x", key[:6]))
-	if exists(in.driver) {
-		return nil
+	key := sha256.Sum256(append([]byte(strings.Join(flags, " ")+"\n"), text...))
+	program = filepath.Join(in.folder, fmt.Sprintf("%s-%x", name, key[:6]))
+	if exists(program) {
+		return program, nil
 	}
 	libraries := []string{}
 	for _, name := range []string{"llama", "ggml", "ggml-base"} {
 		file, err := in.library(name)
 		if err != nil {
-			return err
+			return "", err
 		}
 		libraries = append(libraries, file)
 	}
-	say("building the driver of llama.cpp")
-	source := in.driver + ".cpp"
-	if err := os.WriteFile(source, driverSource, 0o644); err != nil {
-		return err
+	say("building %s, linked to llama.cpp", name)
+	source := program + ".cpp"
+	if err := os.WriteFile(source, text, 0o644); err != nil {
+		return "", err
 	}
 	src := filepath.Join(in.folder, "src")
 	args := slices.Concat(flags, []string{"-I", filepath.Join(src, "include"), "-I", filepath.Join(src, "ggml/include"), source,
-		"-o", in.driver + ".part"}, libraries)
+		"-o", program + ".part"}, libraries)
 	if err := command(ctx, cmp.Or(os.Getenv("CXX"), "g++"), args...); err != nil {
-		return fmt.Errorf("%w: %w", errPeer, err)
+		return "", fmt.Errorf("%w: %w", errPeer, err)
 	}
-	return os.Rename(in.driver+".part", in.driver)
+	return program, os.Rename(program+".part", program)
 }
 
 // library finds a library by its name, which may have a version in it: libllama.so or

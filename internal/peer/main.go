@@ -89,6 +89,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			return probe(args[1:], stdout, stderr)
 		case "guard":
 			return guard(ctx, args[1:], stdout, stderr)
+		case "parity":
+			return writeParity(ctx, args[1:], stderr)
 		}
 	}
 	var o options

@@ -219,6 +219,23 @@ func (f *File) Floats(key string) ([]float32, error) {
 	return out, nil
 }
 
+// Bools returns an array of flags.
+func (f *File) Bools(key string) ([]bool, error) {
+	const want = "array of bools"
+	v, err := f.entry(key, want)
+	if err != nil {
+		return nil, err
+	}
+	if v.kind != KindArray || v.elem != KindBool {
+		return nil, f.mismatch(key, want, v, "")
+	}
+	out := make([]bool, v.n)
+	for i := range out {
+		out[i] = v.raw[i] != 0
+	}
+	return out, nil
+}
+
 // Ints returns an array of any integer kind whose values fit int64.
 func (f *File) Ints(key string) ([]int64, error) {
 	const want = "array of integers of 64 bits"

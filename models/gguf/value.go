@@ -122,7 +122,7 @@ func StringArray(s []string) Value {
 	return Value{kind: KindArray, elem: KindString, n: len(s), raw: string(raw)}
 }
 
-func array[T uint32 | int32 | float32](k Kind, x []T) Value {
+func array[T uint32 | int32 | float32 | bool](k Kind, x []T) Value {
 	raw, err := binary.Append(nil, binary.LittleEndian, x)
 	if err != nil {
 		panic(err) // T has a fixed size
@@ -135,6 +135,9 @@ func Uint32Array(x []uint32) Value { return array(KindUint32, x) }
 
 // Int32Array makes an array of that kind.
 func Int32Array(x []int32) Value { return array(KindInt32, x) }
+
+// BoolArray makes an array of that kind.
+func BoolArray(x []bool) Value { return array(KindBool, x) }
 
 // Float32Array makes an array of that kind.
 func Float32Array(x []float32) Value { return array(KindFloat32, x) }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -160,6 +161,20 @@ func (c *Config) Flag(name string) bool { return c.members.flag(name) }
 
 // Text returns a string; an empty one where the member is absent.
 func (c *Config) Text(name string) string { return c.members.text(name) }
+
+// Sizes returns a member that is a list of integers from 0 on, or none.
+func (c *Config) Sizes(name string) (list []int) {
+	if c.members.decode(name, "a list of integers", &list) && slices.ContainsFunc(list, func(n int) bool { return n < 0 }) {
+		c.members.fail(name, fmt.Errorf("%v has a negative element", list))
+	}
+	return list
+}
+
+// Texts returns a member that is a list of strings, or none.
+func (c *Config) Texts(name string) (list []string) {
+	c.members.decode(name, "a list of strings", &list)
+	return list
+}
 
 // Err returns what was wrong with the members that were asked for, as a [FieldError].
 func (c *Config) Err() error { return c.members.err }

@@ -3,7 +3,7 @@
 //
 // The weights are of the size that trained ones have. Matrices are normal with a deviation
 // of 1/√width, so that activations keep their size from layer to layer and nothing
-// overflows or dies out; vectors, which are the weights of norms, are near one. What the
+// overflows or dies out; the weights of norms are near one, and biases near zero. What the
 // shape defines itself, such as the factors of RoPE, stays as it is.
 //
 //	m, err := models.Arch("qwen3-0.6b", "q4_k_m")
@@ -26,6 +26,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/smelt-ml/smelt/internal/quant"
@@ -39,6 +40,7 @@ const (
 	synthRuns  = 4096 // runs in the pool
 	synthChunk = 1 << 20
 	normSpread = 0.1 // deviation of the weights of norms
+	biasSpread = 0.3 // deviation of biases
 )
 
 // synthesiser makes the weights of one seed. The bytes of a tensor depend on the
@@ -53,6 +55,7 @@ type synthesiser struct {
 type poolKey struct {
 	dtype ir.DType
 	width int
+	bias  bool
 }
 
 func newSynthesiser(seed uint64) *synthesiser {
@@ -68,9 +71,12 @@ func newSynthesiser(seed uint64) *synthesiser {
 func (s *synthesiser) pool(t *models.Tensor) ([]byte, error) {
 	key := poolKey{dtype: t.DType}
 	mean, scale := float32(1), float32(normSpread)
-	if len(t.Shape) > 1 {
+	switch {
+	case len(t.Shape) > 1:
 		key.width = t.Shape[len(t.Shape)-1]
 		mean, scale = 0, float32(1/math.Sqrt(float64(key.width)))
+	case strings.HasSuffix(t.Name, ".bias"):
+		key.bias, mean, scale = true, 0, biasSpread
 	}
 	if pool, ok := s.pools[key]; ok {
 		return pool, nil

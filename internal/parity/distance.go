@@ -1,0 +1,79 @@
+package parity
+
+import (
+	"bufio"
+	"fmt"
+	"math"
+	"os"
+
+	"github.com/smelt-ml/smelt/internal/compare"
+)
+
+// deviation is the standard deviation of logits.
+func deviation(logits []float32) float64 {
+	var sum, squares float64
+	for _, x := range logits {
+		sum += float64(x)
+	}
+	mean := sum / float64(len(logits))
+	for _, x := range logits {
+		squares += (float64(x) - mean) * (float64(x) - mean)
+	}
+	return math.Sqrt(squares / float64(len(logits)))
+}
+
+// Largest is the largest difference of two sets of logits, in standard deviations of the
+// first.
+func Largest(want, got []float32) float64 { return compare.Largest(want, got) / deviation(want) }
+
+// Spread is the root of the mean square of the differences, in standard deviations of the
+// first.
+func Spread(want, got []float32) float64 {
+	if len(want) != len(got) {
+		return math.Inf(1)
+	}
+	sum := 0.0
+	for i, w := range want {
+		d := compare.Apart(w, got[i])
+		sum += d * d
+	}
+	return math.Sqrt(sum/float64(len(want))) / deviation(want)
+}
+
+// Distance is how far llama.cpp's logits of a case are from its own in F32, where weights
+// have another type: a Spread.
+type Distance struct {
+	Case, Type string
+	Far        float64
+}
+
+// WriteDistances writes a line for each.
+func WriteDistances(path string, list []Distance) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	for _, d := range list {
+		fmt.Fprintf(f, "%s %s %.5f\n", d.Case, d.Type, d.Far)
+	}
+	return f.Close()
+}
+
+// ReadDistances reads what WriteDistances wrote, by case and type.
+func ReadDistances(path string) (map[[2]string]float64, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	far := make(map[[2]string]float64)
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		var d Distance
+		if _, err := fmt.Sscan(lines.Text(), &d.Case, &d.Type, &d.Far); err != nil {
+			return nil, fmt.Errorf("%s: %q: %w", path, lines.Text(), err)
+		}
+		far[[2]string{d.Case, d.Type}] = d.Far
+	}
+	return far, lines.Err()
+}

@@ -1,0 +1,110 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/samber/lo"
+
+	"github.com/smelt-ml/smelt/internal/npy"
+	"github.com/smelt-ml/smelt/internal/parity"
+)
+
+// writeParity keeps what llama.cpp computes for the models of package parity: the logits of
+// each family in F32, [geometries, Tokens, Vocab], and how far its own kernels for other
+// types of weights are from them.
+func writeParity(ctx context.Context, args []string, stderr io.Writer) error {
+	flags := flag.NewFlagSet("peer parity", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	dir := flags.String("dir", "build/peer", "folder of llama.cpp, fetched there if it is missing")
+	out := flags.String("out", "testdata/parity", "where to keep the logits")
+	only := flags.String("families", "*", "which families, by a pattern")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	say := func(format string, args ...any) { fmt.Fprintf(stderr, format+"\n", args...) }
+	in, err := install(ctx, *dir, say)
+	if err != nil {
+		return err
+	}
+	o := oracle{installed: in, out: *out}
+	if o.program, err = in.build(ctx, "logits", logitsSource, say); err != nil {
+		return err
+	}
+	if o.scratch, err = os.MkdirTemp("", "smelt-parity-"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(o.scratch)
+	for _, family := range parity.Families() {
+		if match, err := filepath.Match(*only, family); err != nil || !match {
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		say("%s", family)
+		if err := o.family(ctx, family); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// oracle is llama.cpp as the program that writes a file's logits.
+type oracle struct {
+	*installed
+	program, scratch, out string
+}
+
+func (o *oracle) family(ctx context.Context, family string) error {
+	cases := parity.Cases(family)
+	var all []float32
+	var far []parity.Distance
+	for _, c := range cases {
+		exact, err := o.logits(ctx, c, parity.Types[0])
+		if err != nil {
+			return err
+		}
+		all = append(all, exact...)
+		for _, t := range parity.Types[1:] {
+			logits, err := o.logits(ctx, c, t)
+			if err != nil {
+				return err
+			}
+			far = append(far, parity.Distance{Case: c.Name, Type: t, Far: parity.Spread(exact, logits)})
+		}
+	}
+	if err := npy.WriteFile(filepath.Join(o.out, family+".npy"), []int{len(cases), parity.Tokens, parity.Vocab}, all); err != nil {
+		return err
+	}
+	return parity.WriteDistances(filepath.Join(o.out, family+".txt"), far)
+}
+
+func (o *oracle) logits(ctx context.Context, c parity.Case, weightType string) ([]float32, error) {
+	model, result := filepath.Join(o.scratch, "model.gguf"), filepath.Join(o.scratch, "logits.npy")
+	f, err := os.Create(model)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(c.Write(f, weightType), f.Close()); err != nil {
+		return nil, err
+	}
+	ids := strings.Join(lo.Map(parity.Text(), func(id int32, _ int) string { return fmt.Sprint(id) }), ",")
+	if err := command(ctx, o.program, model, o.libraries, result, ids); err != nil {
+		return nil, fmt.Errorf("%s in %s: %w", c.Name, weightType, err)
+	}
+	array, err := npy.ReadFile[float32](result)
+	if err == nil && !slices.Equal(array.Shape, []int{parity.Tokens, parity.Vocab}) {
+		err = fmt.Errorf("%s in %s: logits of shape %v", c.Name, weightType, array.Shape)
+	}
+	return array.Data, err
+}
