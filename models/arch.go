@@ -94,17 +94,18 @@ func Synthetic(c Config, weightType string) (*Checkpoint, error) {
 	return m, nil
 }
 
-// weights lists every weight that the definition asks for, with the types of the
-// mixture. Only RoPE factors have data.
+// weights lists every weight that the definition asks for, as GGUF files have them, with the
+// types of the mixture. Only RoPE factors have data.
 func (f *Family) weights(c *Config, mix *mixture) ([]Tensor, error) {
-	r := &recorder{config: c, mix: mix}
+	r := &recorder{family: f, config: c, mix: mix}
 	// A cache block of one slot: the graph is built for the weights it asks for.
 	_, err := ir.Build(c.Family, r, ir.Options{Block: 1}, func(b *ir.Builder) { f.Define(b, c) })
-	return r.tensors, err
+	return f.join(r.tensors), err
 }
 
 // recorder holds every weight that a definition asks for.
 type recorder struct {
+	family  *Family
 	config  *Config
 	mix     *mixture
 	tensors []Tensor
@@ -115,7 +116,7 @@ func (r *recorder) Weight(name string, want []int) (ir.DType, []int, bool) {
 	if want == nil {
 		return ir.F32, nil, name == ropeFreqs && r.config.Rope.Llama3 != nil
 	}
-	t := Tensor{Name: name, DType: r.mix.dtype(name, layerOf(name), want, r.config), Shape: want}
+	t := Tensor{Name: name, DType: r.mix.dtype(r.family.storedAs(name), layerOf(name), want, r.config), Shape: want}
 	t.Stored = t.DType.String()
 	if name == ropeFreqs {
 		for _, x := range singles(r.config.Rope.factors()) {

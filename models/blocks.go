@@ -34,6 +34,9 @@ func decode(b *ir.Builder, c *Config, norm normalize, add func(l *layer, x *ir.V
 		layers[i] = d.layer(i)
 	}
 	x := scaled(b, b.Embed(b.Input(ir.Tokens), d.table), c.EmbeddingScale)
+	if c.Positions {
+		x = b.Add(x, b.Embed(b.Input(ir.Positions), b.Weight("position_embd.weight", c.Context, c.Width)))
+	}
 	for i, l := range layers {
 		b.Layer(i, func() { x = add(l, x) })
 	}
@@ -180,8 +183,8 @@ func attend(l *layer, q, k, v *ir.Value) *ir.Value {
 	if l.SoftCap != 0 {
 		scores = b.SoftCap(scores, l.SoftCap)
 	}
-	if l.ALiBi {
-		scores = b.MaskSlopes(scores, b.Const(alibi(l.Heads)), l.Window)
+	if l.ALiBi != 0 {
+		scores = b.MaskSlopes(scores, b.Const(alibi(l.Heads, l.ALiBi)), l.Window)
 	} else {
 		scores = b.MaskWindow(scores, l.Window)
 	}
@@ -195,10 +198,10 @@ func attend(l *layer, q, k, v *ir.Value) *ir.Value {
 	return b.MergeHeads(b.Transpose(mixed, headFirst))
 }
 
-// alibi returns the slopes of heads: powers of 2^(−8/n), n being the largest power of two
-// of heads, and for the heads beyond it every second power of 2^(−4/n) (Press, Smith and
+// alibi returns the slopes of heads: powers of 2^(−most/n), n being the largest power of two
+// of heads, and for the heads beyond it every second power of 2^(−most/2n), most being 8 (Press, Smith and
 // Lewis, "Train Short, Test Long", 2022, and its code for other numbers of heads).
-func alibi(heads int) []float32 {
+func alibi(heads int, most float64) []float32 {
 	n := 1
 	for 2*n <= heads {
 		n *= 2
@@ -206,9 +209,9 @@ func alibi(heads int) []float32 {
 	out := make([]float32, heads)
 	for i := range out {
 		if i < n {
-			out[i] = float32(math.Exp2(-8 * float64(i+1) / float64(n)))
+			out[i] = float32(math.Exp2(-most * float64(i+1) / float64(n)))
 		} else {
-			out[i] = float32(math.Exp2(-4 * float64(2*(i-n)+1) / float64(n)))
+			out[i] = float32(math.Exp2(-most / 2 * float64(2*(i-n)+1) / float64(n)))
 		}
 	}
 	return out

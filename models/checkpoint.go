@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/samber/lo"
+
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/models/gguf"
 	"github.com/smelt-ml/smelt/models/tokenizer"
@@ -20,6 +22,7 @@ type Checkpoint struct {
 	family    *Family
 	tensors   []Tensor
 	index     map[string]int
+	parts     map[string]Tensor // of tensors that hold several weights
 	tokenizer func() (*tokenizer.Tokenizer, error)
 	metadata  func() ([]gguf.KV, error) // as a GGUF file has them
 	reordered bool                      // GGUF files have the tensors, and rows of some, in another order
@@ -50,12 +53,16 @@ func (t *Tensor) Elements() int64 {
 func (t *Tensor) Bytes() int64 { return t.DType.Bytes(t.Elements()) }
 
 func newCheckpoint(path string, family *Family, config Config, tensors []Tensor) (*Checkpoint, error) {
-	m := &Checkpoint{Path: path, Config: config, family: family, tensors: tensors, index: make(map[string]int, len(tensors))}
+	m := &Checkpoint{Path: path, Config: config, family: family, tensors: tensors,
+		index: make(map[string]int, len(tensors)), parts: make(map[string]Tensor)}
 	for i, t := range tensors {
 		if first, ok := m.index[t.Name]; ok {
 			return nil, configError("tensor %q is in %s and in %s", t.Name, tensors[first].File, t.File)
 		}
 		m.index[t.Name] = i
+		for _, p := range m.Config.parts(&tensors[i]) {
+			m.parts[p.Name] = p
+		}
 	}
 	return m, nil
 }
@@ -74,8 +81,12 @@ func (m *Checkpoint) HasWeights() bool { return m.close != nil }
 // Tensors lists the stored weights in the order of the file.
 func (m *Checkpoint) Tensors() []Tensor { return m.tensors }
 
-// Tensor returns a stored weight by name.
+// Tensor returns a weight by name: what is stored under it, or a part of a tensor that
+// holds several.
 func (m *Checkpoint) Tensor(name string) (*Tensor, bool) {
+	if p, ok := m.parts[name]; ok {
+		return &p, true
+	}
 	i, ok := m.index[name]
 	if !ok {
 		return nil, false
@@ -188,8 +199,13 @@ func readable(t ir.DType) bool { return t.IsFloat() || t.IsQuantized() }
 func (m *Checkpoint) misfits(asked map[string]bool) error {
 	var e TensorError
 	for i := range m.tensors {
-		switch t := &m.tensors[i]; {
-		case !asked[t.Name]:
+		t := &m.tensors[i]
+		used := asked[t.Name]
+		if parts := m.Config.parts(t); parts != nil {
+			used = lo.EveryBy(parts, func(p Tensor) bool { return asked[p.Name] })
+		}
+		switch {
+		case !used:
 			spare := t.Name == "output.weight" && m.Config.Tied // a copy of the table
 			if !spare && !m.family.ignores(t.Name) {
 				e.Surplus = append(e.Surplus, t.Name)

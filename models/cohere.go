@@ -12,7 +12,7 @@ var (
 	commandRFamily = Family{
 		Name: "command-r", HF: "CohereForCausalLM", Define: cohere,
 		Fields:  slices.Concat(cohereFields(true), []Field{{HF: "use_qk_norm", Only: false}}),
-		Tensors: cohereTensors(), Interleaved: true,
+		Tensors: cohereTensors(), Interleaved: true, FolderInterleaved: true,
 	}
 	cohere2Family = Family{
 		Name: "cohere2", HF: "Cohere2ForCausalLM", Define: cohere,
@@ -24,7 +24,7 @@ var (
 				l.Rope = nil
 			}
 		},
-		Tensors: cohereTensors(), Interleaved: true,
+		Tensors: cohereTensors(), Interleaved: true, FolderInterleaved: true,
 	}
 )
 

@@ -35,6 +35,8 @@ type Config struct {
 	ResidualScale  float64 // of what a layer adds to the residual stream; 0: 1
 	LogitScale     float64 // as the family uses it; 0: 1
 	Parallel       bool    // both halves of a layer see its input
+	Positions      bool    // each of Context positions has an embedding
+	ALiBi          float64 // see alibi
 
 	// ByLayer describes each layer of a model whose layers differ; nil where all have
 	// the sizes above and nothing else. A family that has such layers makes it of the rest.
@@ -55,7 +57,7 @@ type Layer struct {
 	Window               int     // keys that a token sees, its own included; 0: all up to its own
 	SoftCap              float64 // of attention scores; 0: none
 	Sinks                bool    // each head has a sink beside its scores
-	ALiBi                bool    // scores fall with distance; see alibi
+	ALiBi                float64 // scores fall with distance; see alibi; 0: they do not
 }
 
 // Layer returns the shape of layer i.
@@ -63,7 +65,7 @@ func (c *Config) Layer(i int) Layer {
 	if c.ByLayer != nil {
 		return c.ByLayer[i]
 	}
-	return Layer{Heads: c.Heads, KVHeads: c.KVHeads, Head: c.Head, FFN: c.FFN, Rope: &c.Rope, SoftCap: c.SoftCap}
+	return Layer{Heads: c.Heads, KVHeads: c.KVHeads, Head: c.Head, FFN: c.FFN, Rope: &c.Rope, SoftCap: c.SoftCap, ALiBi: c.ALiBi}
 }
 
 // complete adds what a family knows of its models, and has it describe its layers, unless
@@ -167,6 +169,8 @@ func (l *Layer) check() error {
 		return configError("a window of %d keys", l.Window)
 	case l.SoftCap != 0 && !positive(l.SoftCap):
 		return configError("a soft cap of %g", l.SoftCap)
+	case l.ALiBi != 0 && !(l.ALiBi > 0 && l.ALiBi <= maxScale):
+		return configError("ALiBi up to a power of %g", l.ALiBi)
 	case l.Rope != nil:
 		return l.Rope.check(l.Head)
 	}

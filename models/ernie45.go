@@ -6,5 +6,5 @@ import "slices"
 var ernie45Family = Family{
 	Name: "ernie4_5", HF: "Ernie4_5ForCausalLM", Define: llama,
 	Fields:  slices.Concat(decoderFields(widthByHeads), []Field{{HF: "use_bias", Only: false}}),
-	Tensors: decoderTensors(nil), Interleaved: true,
+	Tensors: decoderTensors(nil), Interleaved: true, FolderInterleaved: true,
 }

@@ -37,6 +37,15 @@ type Family struct {
 	// rotates together side by side.
 	Interleaved bool
 
+	// FolderInterleaved says it of folders.
+	FolderInterleaved bool
+
+	// Joined lists the roles of weights that GGUF files of the family have as one: see joins.
+	Joined []string
+
+	// Prefix is what names in folders may begin with.
+	Prefix string
+
 	// Tensors says where Hugging Face folders have each weight, by its name in GGUF
 	// files. # stands for the number of the layer.
 	Tensors map[string]Stored
@@ -49,7 +58,8 @@ type Family struct {
 // families holds every family.
 var families = []Family{
 	llamaFamily, qwen3Family, qwen2Family, gemma2Family, gemma3Family, smollm3Family, olmo2Family, graniteFamily,
-	starcoder2Family, phi2Family, stablelmFamily, commandRFamily, cohere2Family, exaone4Family, ernie45Family,
+	starcoder2Family, phi2Family, stablelmFamily, commandRFamily, cohere2Family, exaone4Family, ernie45Family, phi3Family, glm4Family,
+	gpt2Family, gptneoxFamily, mptFamily,
 }
 
 // decoderTensors returns the names that decoder-only models share, biases of products among
@@ -86,6 +96,7 @@ func (f *Family) describe(d description, c *Config) {
 func biases(weights map[string]Stored) map[string]Stored {
 	beside := func(name string) string { return strings.TrimSuffix(name, "weight") + "bias" }
 	return lo.MapEntries(weights, func(name string, s Stored) (string, Stored) {
+		s.Transposed = false
 		s.Names = lo.Map(s.Names, func(n string, _ int) string { return beside(n) })
 		return beside(name), s
 	})
@@ -108,7 +119,7 @@ func familyBy(field string, nameOf func(Family) string, name string) (*Family, e
 			return &families[i], nil
 		}
 	}
-	known := lo.Map(families, func(f Family, _ int) string { return nameOf(f) })
+	known := lo.WithoutEmpty(lo.Map(families, func(f Family, _ int) string { return nameOf(f) }))
 	return nil, configError("%s is %q; known are %s", field, name, strings.Join(known, ", "))
 }
 

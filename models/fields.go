@@ -184,6 +184,26 @@ func shapeFields(head func(c *Config, form Form) float64) []Field {
 	}
 }
 
+// renamed has fields under other names in folders.
+func renamed(fields []Field, names map[string]string) []Field {
+	return lo.Map(fields, func(f Field, _ int) Field {
+		if name, ok := names[f.HF]; ok {
+			f.HF = name
+		}
+		return f
+	})
+}
+
+// fourWidths is the feed-forward width of models whose files need not say it.
+func fourWidths(fields []Field) []Field {
+	return lo.Map(fields, func(f Field, _ int) Field {
+		if f.GGUF == "feed_forward_length" {
+			f.Absent = func(c *Config, _ Form) float64 { return 4 * float64(c.Width) }
+		}
+		return f
+	})
+}
+
 // Fields that several families have.
 var (
 	rmsEps = Field{GGUF: "attention.layer_norm_rms_epsilon", HF: "rms_norm_eps", Number: func(c *Config) *float64 { return &c.Eps },

@@ -187,5 +187,8 @@ func (c *Config) Metadata() []gguf.KV {
 			kvs = append(kvs, gguf.KV{Key: c.Family + "." + key, Value: v})
 		}
 	}
+	if c.Rope == (Rope{}) {
+		return kvs
+	}
 	return append(kvs, c.Rope.metadata(c.Family)...)
 }

@@ -80,6 +80,7 @@ func configFromHF(h *hf.Config) (c Config, family *Family, err error) {
 		return c, nil, err
 	}
 	d := &folder{Config: h}
+	c.Rope.Interleaved = family.FolderInterleaved
 	family.describe(d, &c)
 	if err := h.Err(); err != nil { // before what follows from it
 		return c, nil, err

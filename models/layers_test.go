@@ -18,7 +18,7 @@ func uneven() models.Config {
 	rope := models.Rope{Theta: 1e6, Rotated: 4, Linear: 1}
 	c.ByLayer = []models.Layer{
 		{Heads: 6, KVHeads: 2, Head: 8, FFN: 64, Rope: &rope, Window: 16, SoftCap: 50},
-		{Heads: 6, KVHeads: 3, Head: 8, FFN: 96, ALiBi: true}, // heads that do not rotate
+		{Heads: 6, KVHeads: 3, Head: 8, FFN: 96, ALiBi: 8}, // heads that do not rotate
 		{Heads: 6, KVHeads: 3, Head: 16, FFN: 64, Rope: &rope, Sinks: true},
 	}
 	return c

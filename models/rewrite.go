@@ -20,28 +20,45 @@ type Rewritten struct {
 	Name  string
 	DType ir.DType // in the new file
 	Shape []int
-	From  *Tensor // whose values it has, in the same shape; nil where Data has them
+	From  []*Tensor // whose rows it has, one after the other; nil where Data has them
 	Data  []byte
 	// Narrow says that rows are no whole number of blocks of the type that the mixture
 	// has for the tensor, so that it gets another one.
 	Narrow bool
 
-	row func(i int) int // which row of From becomes row i; nil: the same
+	row func(i int) int // which row of a single From becomes row i; nil: the same
 }
 
 // Elements returns the number of elements.
 func (r *Rewritten) Elements() int64 { return (&Tensor{Shape: r.Shape}).Elements() }
 
-// Width returns the elements of a row.
-func (r *Rewritten) Width() int { return r.Shape[len(r.Shape)-1] }
-
-// Row returns which row of From becomes row i: llama.cpp's files have the rows of
-// some tensors in another order than Hugging Face folders.
-func (r *Rewritten) Row(i int) int {
-	if r.row == nil {
-		return i
+// Width returns the elements of a row: of a vector that is made of parts or in another order,
+// one.
+func (r *Rewritten) Width() int {
+	if len(r.Shape) == 1 && (len(r.From) > 1 || r.row != nil) {
+		return 1
 	}
-	return r.row(i)
+	return r.Shape[len(r.Shape)-1]
+}
+
+// Row returns which row of which tensor becomes row i: llama.cpp's files have the rows of
+// some tensors in another order than Hugging Face folders, and some tensors as one.
+func (r *Rewritten) Row(i int) (from *Tensor, row int) {
+	if r.row != nil {
+		return r.From[0], r.row(i)
+	}
+	for _, from := range r.From {
+		if i < from.Shape[0] {
+			return from, i
+		}
+		i -= from.Shape[0]
+	}
+	panic("a tensor has fewer rows than its parts")
+}
+
+// Kept reports whether all that it is made of has its type already.
+func (r *Rewritten) Kept() bool {
+	return lo.EveryBy(r.From, func(t *Tensor) bool { return t.DType == r.DType })
 }
 
 // Source is the tensor as package gguf takes it, whose bytes write writes.
@@ -98,7 +115,7 @@ func set(list []gguf.KV, key string, n uint32) []gguf.KV {
 func (m *Checkpoint) rewritten(mix *mixture) ([]Rewritten, error) {
 	if !m.reordered {
 		return lo.Map(m.tensors, func(t Tensor, i int) Rewritten {
-			return m.rewrite(mix, &t, &m.tensors[i])
+			return m.rewrite(mix, &t, []*Tensor{&m.tensors[i]})
 		}), nil
 	}
 	shapes, err := m.family.weights(&m.Config, mix)
@@ -106,11 +123,10 @@ func (m *Checkpoint) rewritten(mix *mixture) ([]Rewritten, error) {
 		if t.Data != nil {
 			return Rewritten{Name: t.Name, DType: t.DType, Shape: t.Shape, Data: t.Data}
 		}
-		from, _ := m.Tensor(t.Name) // Build has found all there are
-		r := m.rewrite(mix, &t, from)
+		r := m.rewrite(mix, &t, m.found(&t))
 		switch role(t.Name) {
-		case "attn_q.weight", "attn_k.weight":
-			if m.family.Interleaved {
+		case "attn_q.weight", "attn_k.weight", "attn_q.bias", "attn_k.bias":
+			if m.family.Interleaved && !m.family.FolderInterleaved {
 				r.row = func(i int) int { return interleaved(i, m.Config.Head) }
 			}
 		}
@@ -118,7 +134,20 @@ func (m *Checkpoint) rewritten(mix *mixture) ([]Rewritten, error) {
 	}), err
 }
 
-func (m *Checkpoint) rewrite(mix *mixture, t, from *Tensor) Rewritten {
+// found returns the tensors of the folder that one of a GGUF file is made of. Build has found
+// all there are.
+func (m *Checkpoint) found(t *Tensor) []*Tensor {
+	parts := m.Config.parts(t)
+	if parts == nil {
+		parts = []Tensor{*t}
+	}
+	return lo.Map(parts, func(p Tensor, _ int) *Tensor {
+		from, _ := m.Tensor(p.Name)
+		return from
+	})
+}
+
+func (m *Checkpoint) rewrite(mix *mixture, t *Tensor, from []*Tensor) Rewritten {
 	want := mix.want(t.Name, layerOf(t.Name), t.Shape, &m.Config)
 	r := Rewritten{Name: t.Name, DType: fitting(want, t.Shape[len(t.Shape)-1]), Shape: t.Shape, From: from}
 	r.Narrow = r.DType != want

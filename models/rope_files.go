@@ -75,7 +75,7 @@ func (r *Rope) metadata(arch string) []gguf.KV {
 func (d *folder) rope(c *Config) {
 	r := &c.Rope
 	h := d.Rope()
-	*r = Rope{Theta: h.Theta, Rotated: int(h.PartialRotaryFactor * float64(c.Head)), Linear: 1}
+	*r = Rope{Theta: h.Theta, Interleaved: r.Interleaved, Rotated: int(h.PartialRotaryFactor * float64(c.Head)), Linear: 1}
 	s := h.Scaling
 	if s == nil {
 		return

@@ -22,11 +22,11 @@ type Stored struct {
 	Names []string
 	// Transposed tensors are [K, N] where the weight is [N, K].
 	Transposed bool
-	// Rows says which rows of the tensors are the weight; nil: all. Other weights may
-	// take the others.
-	Rows func(c *Config) (first, n int)
-	// Order says which of these rows becomes a row of the weight; nil: the same one.
+	// Order says which row of the tensors comes at that place; nil: the same one.
 	Order func(c *Config, row int) int
+	// Rows says which rows, in this order, are the weight; nil: all. Other weights may take
+	// the others.
+	Rows func(c *Config) (first, n int)
 	// LessOne gains lack one: what is stored is their distance from it.
 	LessOne bool
 }
@@ -45,7 +45,7 @@ func (s *Stored) whole() bool {
 func (f *Family) arrange(c *Config, tensors []Tensor, memory *arena) ([]Tensor, error) {
 	at := make(map[string]int, len(tensors))
 	for i, t := range tensors {
-		at[t.Name] = i
+		at[strings.TrimPrefix(t.Name, f.Prefix)] = i
 	}
 	type placed struct {
 		Tensor
@@ -58,7 +58,7 @@ func (f *Family) arrange(c *Config, tensors []Tensor, memory *arena) ([]Tensor, 
 		var parts []Tensor
 		first := len(tensors)
 		for _, n := range s.Names {
-			i, ok := at[strings.ReplaceAll(n, "#", number)]
+			i, ok := at[strings.TrimPrefix(strings.ReplaceAll(n, "#", number), f.Prefix)]
 			if !ok {
 				return nil // Build says which weights are missing
 			}
@@ -118,15 +118,23 @@ func (s *Stored) weight(c *Config, parts []Tensor, memory *arena) (Tensor, error
 		}
 		width, rows = w, append(rows, r...)
 	}
+	if s.Order != nil {
+		ordered := make([]row, len(rows))
+		for i := range rows {
+			from := s.Order(c, i)
+			if from < 0 || from >= len(rows) {
+				return t, configError("tensor %q has %d rows, too few for the model's heads", t.Name, len(rows))
+			}
+			ordered[i] = rows[from]
+		}
+		rows = ordered
+	}
 	if s.Rows != nil {
 		first, n := s.Rows(c)
 		if first < 0 || n < 0 || first+n > len(rows) {
 			return t, configError("tensor %q has %d rows, not %d", t.Name, len(rows), first+n)
 		}
 		rows = rows[first : first+n]
-	}
-	if s.Order != nil {
-		rows = lo.Map(rows, func(_ row, i int) row { return rows[s.Order(c, i)] })
 	}
 	t.Shape = append([]int{len(rows)}, t.Shape[1:]...)
 	if len(t.Shape) == 2 {

@@ -12,6 +12,7 @@ type shape struct {
 	square  bool                                 // heads and their elements make up the width
 	untied  bool                                 // the table is never the head
 	tied    bool                                 // or always
+	each    bool                                 // each query head has a KV head of its own
 	partial bool                                 // part of each head rotates
 	more    func(c *models.Config, geometry int) // nil: nothing
 }
@@ -52,6 +53,11 @@ var shapes = []shape{
 	}},
 	{family: "exaone4", square: true},
 	{family: "ernie4_5"},
+	{family: "phi3", square: true},
+	{family: "glm4", partial: true, more: func(c *models.Config, i int) { c.Biases.QKV = i%2 == 0 }},
+	{family: "gpt2", square: true, each: true},
+	{family: "gptneox", square: true, each: true, untied: true, partial: true, more: func(c *models.Config, i int) { c.Parallel = i%2 == 0 }},
+	{family: "mpt", square: true, more: func(c *models.Config, i int) { c.ALiBi = 8 - 2*float64(i%2) }},
 }
 
 // windows has all layers but every n-th see one.
@@ -61,11 +67,14 @@ func windows(layers, every int) []bool {
 
 func (s *shape) config(i int, g geometry) models.Config {
 	c := models.Config{
-		Family: s.family, Name: s.family, Vocab: Vocab, Width: g.width, Layers: g.layers, Heads: g.heads, KVHeads: g.kvHeads, Head: g.head,
+		Family: s.family, Name: "random", Vocab: Vocab, Width: g.width, Layers: g.layers, Heads: g.heads, KVHeads: g.kvHeads, Head: g.head,
 		FFN: g.ffn, Context: 128, Eps: 1e-5, Rope: models.Rope{Theta: 1000}, Tied: (g.tied || s.tied) && !s.untied,
 	}
 	if s.square {
 		c.Width = g.heads * g.head
+	}
+	if s.each {
+		c.KVHeads = c.Heads
 	}
 	if s.partial {
 		c.Rope.Rotated = g.head / 4 * 2

@@ -89,8 +89,12 @@ func (q *Result) add(t *models.Rewritten) {
 	if t.From == nil {
 		return
 	}
-	q.Before += t.From.Bytes()
-	if t.From.DType.IsQuantized() && t.From.DType != t.DType {
+	again := false
+	for _, from := range t.From {
+		q.Before += from.Bytes()
+		again = again || from.DType.IsQuantized() && from.DType != t.DType
+	}
+	if again {
 		q.Again++
 	}
 }
@@ -155,28 +159,29 @@ func (c *converter) write(w io.Writer, data []byte) error {
 // already is copied.
 func (c *conversion) convert(t *models.Rewritten, from, to int) error {
 	width := t.Width()
-	stored, made := int(t.From.DType.Bytes(int64(width))), int(t.DType.Bytes(int64(width)))
+	made, kept := int(t.DType.Bytes(int64(width))), t.Kept()
 	c.values = sized(c.values, (to-from)*width)
 	c.bytes = sized(c.bytes, (to-from)*made)
 	for i := range to - from {
-		row := t.Row(from + i)
-		source, values := t.From.Data[row*stored:][:stored], c.values[i*width:][:width]
-		if err := quant.Dequantize(values, source, t.From.DType); err != nil {
+		tensor, row := t.Row(from + i)
+		stored := int(tensor.DType.Bytes(int64(width)))
+		source, values := tensor.Data[row*stored:][:stored], c.values[i*width:][:width]
+		if err := quant.Dequantize(values, source, tensor.DType); err != nil {
 			return err
 		}
 		if at := unfit(values, t.DType); at >= 0 {
 			return weightError(t, row*width+at, values[at])
 		}
-		if t.From.DType == t.DType {
+		if kept {
 			copy(c.bytes[i*made:], source)
 		}
 	}
-	if t.From.DType == t.DType {
+	if kept {
 		return nil
 	}
 	err := quant.Quantize(c.bytes, c.values, t.DType)
 	if out := (*quant.RangeError)(nil); errors.As(err, &out) {
-		row := t.Row(from + out.Index/width)
+		_, row := t.Row(from + out.Index/width)
 		return weightError(t, row*width+out.Index%width, out.Value)
 	}
 	return err

@@ -181,7 +181,7 @@ func Write(out io.Writer, m *models.Checkpoint, weightType string, seed uint64, 
 	sources := make([]gguf.Source, len(tensors))
 	var done int64
 	for i := range tensors {
-		t := tensors[i].From
+		t := tensors[i].From[0]
 		if sources[i], err = tensors[i].Source(func(w io.Writer) error {
 			return s.tensor(t, i, func(part []byte) error {
 				n, err := w.Write(part)
