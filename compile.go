@@ -364,6 +364,9 @@ func (m *Model) defaults(opts *Options) error {
 	if opts.Products != nil && opts.SameBits {
 		return errors.New("the same bits in every step: products on the CPU have others than the GPU's")
 	}
+	if m.bounded && opts.Context > m.context {
+		return fmt.Errorf("%s has embeddings for %d positions, too few for a context of %d", m.name, m.context, opts.Context)
+	}
 	if opts.Context < 1 || opts.Prefill < 1 {
 		return fmt.Errorf("a context of %d and prefill steps of %d tokens: want 1 or more", opts.Context, opts.Prefill)
 	}

@@ -49,6 +49,7 @@ type Model struct {
 	name    string
 	path    string // of the file or folder; "" for others
 	context int    // tokens the model was trained to see; 0 if unknown
+	bounded bool   // and no more: positions beyond have no embedding
 	build   func(ir.Options) (*ir.Func, error)
 	weights Weights            // nil for a shape without weights
 	file    *models.Checkpoint // nil for a model defined in Go
@@ -99,7 +100,7 @@ func Open(path, weights string) (*Model, error) {
 }
 
 func fromFile(name, path string, file *models.Checkpoint) *Model {
-	m := &Model{name: name, path: path, context: file.Config.Context, build: file.Build, file: file}
+	m := &Model{name: name, path: path, context: file.Config.Context, bounded: file.Config.Positions, build: file.Build, file: file}
 	if file.HasWeights() {
 		m.weights = file
 	}

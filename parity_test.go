@@ -3,11 +3,15 @@ package smelt_test
 import (
 	"os"
 	"path/filepath"
-	"strings"
+	"slices"
 	"testing"
 
+	"github.com/samber/lo"
 	"github.com/stretchr/testify/require"
 
+	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/fusion"
+	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/npy"
 	"github.com/smelt-ml/smelt/internal/parity"
 	"github.com/smelt-ml/smelt/internal/testfiles"
@@ -17,45 +21,128 @@ import (
 // Bounds for what llama.cpp computes, in standard deviations of its logits.
 const parityBound = 0.02
 
-// TestParity compares every family with llama.cpp: prompts and tokens one by one, each
+// parityWays are the devices, with the arithmetic in float: what halves do is for other tests.
+var parityWays = []string{"cpu", "emu"}
+
+func parityOptions(t *testing.T, device string) smelt.Options {
+	opts := options(t, device, ir.F32)
+	if device == "emu" {
+		opts.Act = ir.F32
+	}
+	opts.Context, opts.Prefill = 60, 32
+	return opts
+}
+
+// parityOracle returns llama.cpp's logits of each case of a family, and how far its own are
+// off in other types of weights.
+func parityOracle(t *testing.T, family string) (logits [][]float32, far map[[2]string]float64) {
+	array, err := npy.ReadFile[float32](filepath.Join("testdata/parity", family+".npy"))
+	require.NoError(t, err)
+	require.Equal(t, []int{len(parity.Cases(family)), parity.Tokens, parity.Vocab}, array.Shape)
+	far, err = parity.ReadDistances(filepath.Join("testdata/parity", family+".txt"))
+	require.NoError(t, err)
+	return slices.Collect(slices.Chunk(array.Data, parity.Tokens*parity.Vocab)), far
+}
+
+// TestParity compares every family with llama.cpp, as a prompt and token by token: each
 // geometry in F32 and, in a slice, in one more type of weights.
 func TestParity(t *testing.T) {
 	for _, family := range parity.Families() {
-		t.Run(family, func(t *testing.T) {
-			array, err := npy.ReadFile[float32](filepath.Join("testdata/parity", family+".npy"))
-			require.NoError(t, err)
-			far, err := parity.ReadDistances(filepath.Join("testdata/parity", family+".txt"))
-			require.NoError(t, err)
-			const each = parity.Tokens * parity.Vocab
-			for i, c := range parity.Cases(family) {
-				want := array.Data[i*each : (i+1)*each]
-				for k, typ := range parity.Types {
-					if k > 0 && k%len(parity.Types) != i && !testfiles.Whole() {
-						continue
-					}
-					path := writeCase(t, c, typ)
-					for _, device := range []string{"cpu", "emu"} {
-						opts := options(t, device, ir.F32)
-						if device == "emu" {
-							opts.Act = ir.F32
+		want, far := parityOracle(t, family)
+		for i, c := range parity.Cases(family) {
+			for k, typ := range parity.Types {
+				if k > 0 && k%len(parity.Types) != i && !testfiles.Whole() {
+					continue
+				}
+				for _, device := range parityWays {
+					t.Run(c.Name+"/"+typ+"/"+device, func(t *testing.T) {
+						s := session(t, writeCase(t, c, typ), device, parityOptions(t, device))
+						closeTo(t, want[i], logitsOf(t, s, parity.Text()), far[[2]string{c.Name, typ}], typ)
+						s.Reset()
+						var single []float32
+						for _, id := range parity.Text() {
+							l, err := s.Feed(t.Context(), []int32{id})
+							require.NoError(t, err)
+							single = append(single, l...)
 						}
-						opts.Context = 64
-						t.Run(strings.TrimPrefix(c.Name, family+"/")+"/"+typ+"/"+device, func(t *testing.T) {
-							s := session(t, path, device, opts)
-							closeTo(t, want, logitsOf(t, s, parity.Text()), far[[2]string{c.Name, typ}], typ)
-							s.Reset()
-							var single []float32
-							for _, id := range parity.Text() {
-								l, err := s.Feed(t.Context(), []int32{id})
-								require.NoError(t, err)
-								single = append(single, l...)
-							}
-							closeTo(t, want, single, far[[2]string{c.Name, typ}], typ)
-						})
-					}
+						closeTo(t, want[i], single, far[[2]string{c.Name, typ}], typ)
+					})
 				}
 			}
-		})
+		}
+	}
+}
+
+// TestParityWithoutRules has every geometry computed without each of the fusion rules, in a
+// slice one of each family without one.
+func TestParityWithoutRules(t *testing.T) {
+	rules := fusion.All()
+	for f, family := range parity.Families() {
+		want, _ := parityOracle(t, family)
+		for i, c := range parity.Cases(family) {
+			for k, rule := range rules {
+				if (i != f%5 || f%len(rules) != k) && !testfiles.Whole() {
+					continue
+				}
+				for _, device := range parityWays {
+					t.Run(c.Name+"/"+rule.Name+"/"+device, func(t *testing.T) {
+						opts := parityOptions(t, device)
+						var err error
+						opts.Debug, err = smelt.ParseDebug(rule.Name + "/off")
+						require.NoError(t, err)
+						s := session(t, writeCase(t, c, "f32"), device, opts)
+						closeTo(t, want[i], logitsOf(t, s, parity.Text()), 0, "f32")
+					})
+				}
+			}
+		}
+	}
+}
+
+// TestParityInCompany has three sequences in pages bring the same text in other pieces.
+func TestParityInCompany(t *testing.T) {
+	const sequences, block, blocks = 3, 5, (parity.Tokens + 4) / 5
+	text := parity.Text()
+	steps := [][sequences]int{{5, 1, 0}, {1, 1, 7}, {6, 1, 1}, {0, 1, 4}} // tokens that each brings
+	for range parity.Tokens - 4 {
+		steps = append(steps, [sequences]int{0, 1, 0})
+	}
+	for f, family := range parity.Families() {
+		want, _ := parityOracle(t, family)
+		for i, c := range parity.Cases(family) {
+			if i != f%5 && !testfiles.Whole() {
+				continue
+			}
+			for _, device := range parityWays {
+				t.Run(c.Name+"/"+device, func(t *testing.T) {
+					opts := parityOptions(t, device)
+					opts.Sequences, opts.Block, opts.Rows = sequences, block, parity.Tokens
+					run := onDevice(t, loaded(t, writeCase(t, c, "f32"), opts, smelt.Device{Name: device}), sequences*blocks)
+					var got [sequences][]float32
+					var at [sequences]int
+					for _, step := range steps {
+						var pieces []batch.Piece
+						for s, n := range step {
+							if n > 0 {
+								pages := lo.Times(blocks, func(i int) int32 { return int32(s + sequences*i) })
+								pieces = append(pieces, batch.Piece{Tokens: text[at[s]:][:n], Start: at[s], Blocks: pages[:(at[s]+n+block-1)/block], Rows: batch.All})
+							}
+						}
+						rows, _, err := run(nil, pieces...)
+						require.NoError(t, err)
+						for s, n := range step {
+							for _, row := range rows[:n] {
+								got[s] = append(got[s], lo.Map(row, func(x float64, _ int) float32 { return float32(x) })...)
+							}
+							rows, at[s] = rows[n:], at[s]+n
+						}
+					}
+					for s := range got {
+						closeTo(t, want[i], got[s], 0, "f32")
+					}
+				})
+			}
+		}
 	}
 }
 
@@ -76,4 +163,18 @@ func writeCase(t *testing.T, c parity.Case, weightType string) string {
 	require.NoError(t, c.Write(f, weightType))
 	require.NoError(t, f.Close())
 	return path
+}
+
+// TestPositions: a model with an embedding for each position takes no longer context.
+func TestPositions(t *testing.T) {
+	m, err := smelt.Open(writeCase(t, parity.Cases("gpt2")[0], "f32"), "")
+	require.NoError(t, err)
+	t.Cleanup(func() { m.Close() })
+	opts := options(t, "cpu", ir.F16)
+	p, err := m.Compile(opts)
+	require.NoError(t, err)
+	require.Equal(t, 128, p.Plan.Context)
+	opts.Context = 129
+	_, err = m.Compile(opts)
+	require.ErrorContains(t, err, "model has embeddings for 128 positions, too few for a context of 129")
 }

@@ -7,9 +7,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/samber/lo"
 	"github.com/stretchr/testify/require"
 
+	"github.com/smelt-ml/smelt/internal/golden"
 	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/smelt-ml/smelt/models"
 )
 
 // TestReadmeProgram runs the program that the README shows, in two turns of one text.
@@ -35,4 +38,10 @@ func TestReadmeProgram(t *testing.T) {
 	lines := strings.Split(strings.TrimRight(string(out), "\n"), "\n")
 	require.Len(t, lines, 2)
 	require.True(t, strings.HasPrefix(lines[0], ", there was a"), "%q", lines[0])
+}
+
+// TestReadmeFamilies keeps the row of families that the README has.
+func TestReadmeFamilies(t *testing.T) {
+	titles := lo.Map(models.Families(), func(f models.Family, _ int) string { return f.Title })
+	golden.CheckLine(t, "README.md", "| families | ", strings.Join(titles, " · ")+" |")
 }

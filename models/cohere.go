@@ -10,12 +10,14 @@ import (
 // layers of four see a window and only these rotate.
 var (
 	commandRFamily = Family{
-		Name: "command-r", HF: "CohereForCausalLM", Define: cohere,
+		Title: "Command-R (35B)",
+		Name:  "command-r", HF: "CohereForCausalLM", Define: cohere,
 		Fields:  slices.Concat(cohereFields(true), []Field{{HF: "use_qk_norm", Only: false}}),
 		Tensors: cohereTensors(), Interleaved: true, FolderInterleaved: true,
 	}
 	cohere2Family = Family{
-		Name: "cohere2", HF: "Cohere2ForCausalLM", Define: cohere,
+		Title: "Command-R7B, Command A",
+		Name:  "cohere2", HF: "Cohere2ForCausalLM", Define: cohere,
 		Fields: slices.Concat(cohereFields(false), []Field{window, windowed(4)}),
 		Layer: func(c *Config, i int, l *Layer) {
 			if c.seesWindow(i) {

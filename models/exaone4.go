@@ -10,7 +10,8 @@ import (
 // exaone4Family is EXAONE 4.0. In its large model, which is known by its 64 layers, three
 // layers of four see a window, and only these rotate.
 var exaone4Family = Family{
-	Name: "exaone4", HF: "Exaone4ForCausalLM", Define: exaone4,
+	Title: "EXAONE 4.0",
+	Name:  "exaone4", HF: "Exaone4ForCausalLM", Define: exaone4,
 	Fields: slices.Concat(shapeFields(widthByHeads), []Field{rmsEps, ropes, tied(false), activation("silu"), {Read: exaoneWindow},
 		{Write: func(c *Config) (string, gguf.Value, bool) {
 			return "attention.sliding_window", gguf.Uint32(uint32(c.Window)), c.Window != 0

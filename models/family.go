@@ -13,8 +13,9 @@ import (
 // Family is all that is known of a model family. Each has a file of its own, which holds
 // what follows and its graph, and a row in families.
 type Family struct {
-	Name string // general.architecture in GGUF files
-	HF   string // one of architectures in config.json
+	Title string // what people call its models
+	Name  string // general.architecture in GGUF files
+	HF    string // one of architectures in config.json; "": folders are not read
 
 	// Alias lists further names of HF's kind.
 	Alias []string

@@ -10,7 +10,8 @@ import (
 
 // gemma2Family is Gemma 2: every second layer sees a window, scores and logits are capped.
 var gemma2Family = Family{
-	Name: "gemma2", HF: "Gemma2ForCausalLM", Define: gemma2,
+	Title: "Gemma 2",
+	Name:  "gemma2", HF: "Gemma2ForCausalLM", Define: gemma2,
 	Fields: slices.Concat(gemmaFields(4096, 2), []Field{softCap}),
 	Given:  gemmaGiven(46),
 	Layer: func(c *Config, i int, l *Layer) {

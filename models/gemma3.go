@@ -10,7 +10,8 @@ import (
 // gemma3Family is the text models of Gemma 3: five layers of six see a window and rotate
 // faster; heads of Q and K are normalised in place of a cap on scores.
 var gemma3Family = Family{
-	Name: "gemma3", HF: "Gemma3ForCausalLM", Define: gemma3,
+	Title: "Gemma 3 (text)",
+	Name:  "gemma3", HF: "Gemma3ForCausalLM", Define: gemma3,
 	Fields: slices.Concat(gemmaFields(0, 6), []Field{
 		{GGUF: "rope.freq_base_swa", HF: "rope_local_base_freq", Number: func(c *Config) *float64 { return &c.WindowRope.Theta }, Optional: true}}),
 	Given: func(c *Config) {

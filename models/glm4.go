@@ -10,7 +10,8 @@ import (
 
 // glm4Family is GLM-4-0414: four norms a layer as in Gemma 2, half of each head rotated.
 var glm4Family = Family{
-	Name: "glm4", HF: "Glm4ForCausalLM", Define: glm4,
+	Title: "GLM-4-0414",
+	Name:  "glm4", HF: "Glm4ForCausalLM", Define: glm4,
 	Fields: slices.Concat(shapeFields(widthByHeads), biased, []Field{rmsEps, partOfHeads(0.5), tied(false), activation("silu"), noExperts}),
 	Joined: []string{"ffn_up"},
 	Tensors: decoderTensors(lo.Assign(cut("ffn_up", as("model.layers.#.mlp.gate_up_proj.weight")), map[string]Stored{

@@ -11,7 +11,8 @@ import (
 // gpt2Family is GPT-2: an embedding for each position, LayerNorm, biases, no gate. Folders
 // have matrices transposed.
 var gpt2Family = Family{
-	Name: "gpt2", HF: "GPT2LMHeadModel", Define: gpt2,
+	Title: "GPT-2",
+	Name:  "gpt2", HF: "GPT2LMHeadModel", Define: gpt2,
 	Fields: slices.Concat(renamed(fourWidths(shapeFields(widthByHeads)), map[string]string{"max_position_embeddings": "n_positions", "hidden_size": "n_embd",
 		"num_hidden_layers": "n_layer", "intermediate_size": "n_inner", "num_attention_heads": "n_head"}), []Field{
 		layerEps("layer_norm_epsilon", 1e-5), tied(true), {HF: "activation_function", Only: "gelu_new"}, {HF: "scale_attn_weights", Only: true},

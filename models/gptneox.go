@@ -11,7 +11,8 @@ import (
 // gptneoxFamily is GPT-NeoX and Pythia: LayerNorm, biases, part of each head rotated. Folders
 // have Q, K and V in one tensor, head by head.
 var gptneoxFamily = Family{
-	Name: "gptneox", HF: "GPTNeoXForCausalLM", Define: gptneox,
+	Title: "GPT-NeoX, Pythia",
+	Name:  "gptneox", HF: "GPTNeoXForCausalLM", Define: gptneox,
 	Fields: slices.Concat(shapeFields(widthByHeads), []Field{layerEps("layer_norm_eps", 1e-5), {Read: rotaryPart}, tied(false), activation("gelu"),
 		{GGUF: "use_parallel_residual", HF: "use_parallel_residual", Flag: func(c *Config) *bool { return &c.Parallel }, Unsaid: true},
 		{HF: "attention_bias", Only: true}}),

@@ -9,7 +9,8 @@ import (
 
 // graniteFamily is the dense models of Granite 3: Llama with four multipliers.
 var graniteFamily = Family{
-	Name: "granite", HF: "GraniteForCausalLM", Define: granite,
+	Title: "Granite 3",
+	Name:  "granite", HF: "GraniteForCausalLM", Define: granite,
 	Fields: slices.Concat(decoderFields(widthByHeads), []Field{
 		{GGUF: "embedding_scale", HF: "embedding_multiplier", Number: func(c *Config) *float64 { return &c.EmbeddingScale }, Optional: true},
 		{GGUF: "residual_scale", HF: "residual_multiplier", Number: func(c *Config) *float64 { return &c.ResidualScale }, Optional: true},

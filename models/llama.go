@@ -9,7 +9,8 @@ import (
 // llamaFamily is Llama 2 and 3, and the many models built like them: Mistral, whose layers may
 // see a window, has no other name in GGUF files.
 var llamaFamily = Family{
-	Name: "llama", HF: "LlamaForCausalLM", Alias: []string{"MistralForCausalLM", "MinistralForCausalLM"}, Define: llama,
+	Title: "Llama 2, 3, 3.1 and 3.2, TinyLlama, Mistral",
+	Name:  "llama", HF: "LlamaForCausalLM", Alias: []string{"MistralForCausalLM", "MinistralForCausalLM"}, Define: llama,
 	Fields: slices.Concat(shapeFields(widthByHeads), biased, []Field{rmsEps, ropes, tied(false), activation("silu"), window, windowed(0), noExperts}),
 	Layer: func(c *Config, i int, l *Layer) {
 		if c.seesWindow(i) {

@@ -9,7 +9,8 @@ import (
 // mptFamily is MPT: scores that fall with distance in place of positions, LayerNorm with a
 // gain alone. Folders describe attention in an object of its own, which is not read.
 var mptFamily = Family{
-	Name: "mpt", Define: mpt,
+	Title: "MPT",
+	Name:  "mpt", Define: mpt,
 	Fields: slices.Concat(shapeFields(widthByHeads), []Field{layerEps("", 0),
 		{GGUF: "attention.max_alibi_bias", Number: func(c *Config) *float64 { return &c.ALiBi }},
 		{Read: func(d description, _ *Config) {

@@ -9,7 +9,8 @@ import (
 // olmo2Family is OLMo 2, and OLMo 3, three layers of four of which see a window and do not
 // scale RoPE.
 var olmo2Family = Family{
-	Name: "olmo2", HF: "Olmo2ForCausalLM", Alias: []string{"Olmo3ForCausalLM"}, Define: olmo2,
+	Title: "OLMo 2, OLMo 3",
+	Name:  "olmo2", HF: "Olmo2ForCausalLM", Alias: []string{"Olmo3ForCausalLM"}, Define: olmo2,
 	Fields: slices.Concat(shapeFields(widthByHeads), []Field{rmsEps, ropes, tied(false), activation("silu"),
 		window, windowed(4)}, biased),
 	Layer: func(c *Config, i int, l *Layer) {

@@ -8,7 +8,8 @@ import (
 
 // phi2Family is Phi-1, 1.5 and 2: one norm a layer, whose result both halves read.
 var phi2Family = Family{
-	Name: "phi2", HF: "PhiForCausalLM", Define: phi2,
+	Title: "Phi-1, Phi-1.5, Phi-2",
+	Name:  "phi2", HF: "PhiForCausalLM", Define: phi2,
 	Fields: slices.Concat(shapeFields(widthByHeads), []Field{layerEps("layer_norm_eps", 1e-5), partOfHeads(0.5), {HF: "tie_word_embeddings", Only: false},
 		activation("gelu_new"), {HF: "qk_layernorm", Only: false}}),
 	Given: func(c *Config) { c.Biases = Biases{QKV: true, Output: true, FFN: true, Head: true} },

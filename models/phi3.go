@@ -9,7 +9,8 @@ import (
 // phi3Family is Phi-3, Phi-3.5 and Phi-4-mini: Llama whose files have Q, K and V in one tensor,
 // and gate and up in another; part of each head may rotate.
 var phi3Family = Family{
-	Name: "phi3", HF: "Phi3ForCausalLM", Define: llama,
+	Title: "Phi-3, Phi-3.5, Phi-4-mini (without LongRoPE)",
+	Name:  "phi3", HF: "Phi3ForCausalLM", Define: llama,
 	Fields: slices.Concat(shapeFields(widthByHeads), []Field{rmsEps, partOfHeads(1), tied(false), activation("silu"),
 		{HF: "attention_bias", Only: false}, noExperts, {Read: refuseShortWindow}}),
 	Joined: []string{"attn_qkv", "ffn_up"},

@@ -4,7 +4,8 @@ import "github.com/smelt-ml/smelt/ir"
 
 // qwen3Family is the dense Qwen3 models.
 var qwen3Family = Family{
-	Name: "qwen3", HF: "Qwen3ForCausalLM", Define: qwen3,
+	Title: "Qwen3",
+	Name:  "qwen3", HF: "Qwen3ForCausalLM", Define: qwen3,
 	Fields: decoderFields(func(c *Config, form Form) float64 {
 		if form == Folder {
 			return 128

@@ -4,7 +4,8 @@ import "slices"
 
 // smollm3Family is SmolLM3: Llama in which every fourth layer has no positions.
 var smollm3Family = Family{
-	Name: "smollm3", HF: "SmolLM3ForCausalLM", Define: llama,
+	Title: "SmolLM3",
+	Name:  "smollm3", HF: "SmolLM3ForCausalLM", Define: llama,
 	Fields: slices.Concat(decoderFields(widthByHeads), []Field{{Read: demandEveryFourth}}),
 	Layer: func(_ *Config, i int, l *Layer) {
 		if (i+1)%4 == 0 {

@@ -9,7 +9,8 @@ import (
 // stablelmFamily is StableLM 2 1.6B, Zephyr 3B and StableLM 3B: Llama with LayerNorm, part of
 // each head rotated, and biases on Q, K and V in some.
 var stablelmFamily = Family{
-	Name: "stablelm", HF: "StableLmForCausalLM", Define: stablelm,
+	Title: "StableLM",
+	Name:  "stablelm", HF: "StableLmForCausalLM", Define: stablelm,
 	Fields: slices.Concat(shapeFields(widthByHeads), []Field{layerEps("layer_norm_eps", 1e-5), partOfHeads(0.25), tied(false), activation("silu"),
 		{HF: "use_qkv_bias", GGUFTensor: "blk.0.attn_q.bias", Flag: func(c *Config) *bool { return &c.Biases.QKV }},
 		{GGUF: "use_parallel_residual", HF: "use_parallel_residual", Flag: func(c *Config) *bool { return &c.Parallel }},

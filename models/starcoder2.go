@@ -8,7 +8,8 @@ import (
 
 // starcoder2Family is StarCoder 2: LayerNorm, biases everywhere, no gate.
 var starcoder2Family = Family{
-	Name: "starcoder2", HF: "Starcoder2ForCausalLM", Define: starcoder2,
+	Title: "StarCoder2",
+	Name:  "starcoder2", HF: "Starcoder2ForCausalLM", Define: starcoder2,
 	Fields: slices.Concat(shapeFields(widthByHeads), []Field{layerEps("norm_epsilon", 1e-5), ropes, tied(true), activation("gelu_pytorch_tanh"),
 		{HF: "use_bias", Only: true}, {Read: refuseShortWindow}}),
 	Given: func(c *Config) { c.Biases = Biases{QKV: true, Output: true, FFN: true} },

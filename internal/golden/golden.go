@@ -6,6 +6,8 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -23,4 +25,20 @@ func Check(t testing.TB, path, got string) {
 	want, err := os.ReadFile(path)
 	require.NoError(t, err, "run the test with -update to make the file")
 	require.Equal(t, string(want), got, "%s differs; run the test with -update if the change is meant", path)
+}
+
+// CheckLine fails the test unless the first line of a document that begins with prefix goes
+// on with got.
+func CheckLine(t testing.TB, path, prefix, got string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	lines := strings.Split(string(text), "\n")
+	at := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, prefix) })
+	require.GreaterOrEqual(t, at, 0, "%s has no line that begins with %q", path, prefix)
+	if *update {
+		lines[at] = prefix + got
+		require.NoError(t, os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o644))
+	}
+	require.Equal(t, prefix+got, lines[at], "%s differs; run the test with -update if the change is meant", path)
 }
