@@ -3,6 +3,8 @@ package models
 import (
 	"encoding/binary"
 	"math"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/samber/lo"
@@ -24,6 +26,47 @@ var shapes = []Config{
 	llama3Shape("llama3.2-3b", 28, 3072, 24, 128, 8192, 32, true),
 	llama3Shape("llama3.1-8b", 32, 4096, 32, 128, 14336, 8, false),
 	{Family: "llama", Name: "llama2-7b", Layers: 32, Width: 4096, Heads: 32, KVHeads: 32, Head: 128, FFN: 11008, Vocab: 32000, Context: 4096, Eps: 1e-5, Rope: Rope{Theta: 1e4}},
+	{Family: "llama", Name: "mistral-7b", Layers: 32, Width: 4096, Heads: 32, KVHeads: 8, Head: 128, FFN: 14336, Vocab: 32000, Context: 32768, Eps: 1e-5,
+		Rope: Rope{Theta: 1e4}, Window: 4096, Windowed: patterned(0, 32)},
+	{Family: "qwen2", Name: "qwen2.5-0.5b", Layers: 24, Width: 896, Heads: 14, KVHeads: 2, Head: 64, FFN: 4864, Vocab: 151936, Context: 32768, Eps: 1e-6,
+		Rope: Rope{Theta: 1e6}, Tied: true},
+	{Family: "qwen2", Name: "qwen2.5-7b", Layers: 28, Width: 3584, Heads: 28, KVHeads: 4, Head: 128, FFN: 18944, Vocab: 152064, Context: 32768, Eps: 1e-6,
+		Rope: Rope{Theta: 1e6}},
+	{Family: "gemma2", Name: "gemma2-2b", Layers: 26, Width: 2304, Heads: 8, KVHeads: 4, Head: 256, FFN: 9216, Vocab: 256000, Context: 8192, Eps: 1e-6,
+		Rope: Rope{Theta: 1e4}, Tied: true, Window: 4096, Windowed: patterned(2, 26), SoftCap: 50, LogitCap: 30},
+	{Family: "gemma3", Name: "gemma3-1b", Layers: 26, Width: 1152, Heads: 4, KVHeads: 1, Head: 256, FFN: 6912, Vocab: 262144, Context: 32768, Eps: 1e-6,
+		Rope: Rope{Theta: 1e6}, Tied: true, Window: 512, Windowed: patterned(6, 26)},
+	{Family: "smollm3", Name: "smollm3-3b", Layers: 36, Width: 2048, Heads: 16, KVHeads: 4, Head: 128, FFN: 11008, Vocab: 128256, Context: 65536, Eps: 1e-6,
+		Rope: Rope{Theta: 5e6}, Tied: true},
+	{Family: "olmo2", Name: "olmo2-1b", Layers: 16, Width: 2048, Heads: 16, KVHeads: 16, Head: 128, FFN: 8192, Vocab: 100352, Context: 4096, Eps: 1e-6,
+		Rope: Rope{Theta: 5e5}},
+	{Family: "granite", Name: "granite3.3-2b", Layers: 40, Width: 2048, Heads: 32, KVHeads: 8, Head: 64, FFN: 8192, Vocab: 49159, Context: 131072, Eps: 1e-5,
+		Rope: Rope{Theta: 1e7}, Tied: true, EmbeddingScale: 12, ResidualScale: 0.22, AttentionScale: 0.015625, LogitScale: 8},
+	{Family: "command-r", Name: "command-r", Layers: 40, Width: 8192, Heads: 64, KVHeads: 64, Head: 128, FFN: 22528, Vocab: 256000, Context: 131072, Eps: 1e-5,
+		Rope: Rope{Theta: 8e6}, Tied: true, LogitScale: 0.0625},
+	{Family: "cohere2", Name: "command-r7b", Layers: 32, Width: 4096, Heads: 32, KVHeads: 8, Head: 128, FFN: 14336, Vocab: 256000, Context: 132096, Eps: 1e-5,
+		Rope: Rope{Theta: 5e4}, Tied: true, LogitScale: 0.25, Window: 4096, Windowed: patterned(4, 32)},
+	{Family: "exaone4", Name: "exaone4-1.2b", Layers: 30, Width: 2048, Heads: 32, KVHeads: 8, Head: 64, FFN: 4096, Vocab: 102400, Context: 65536, Eps: 1e-5,
+		Rope: Rope{Theta: 1e6, Llama3: &Llama3Rope{Factor: 16, LowFrequency: 1, HighFrequency: 4, OldContext: 8192}}, Tied: true},
+	{Family: "phi3", Name: "phi3-mini", Layers: 32, Width: 3072, Heads: 32, KVHeads: 32, Head: 96, FFN: 8192, Vocab: 32064, Context: 4096, Eps: 1e-5,
+		Rope: Rope{Theta: 1e4}},
+	{Family: "phi3", Name: "phi4-mini", Layers: 32, Width: 3072, Heads: 24, KVHeads: 8, Head: 128, FFN: 8192, Vocab: 200064, Context: 4096, Eps: 1e-5,
+		Rope: Rope{Theta: 1e4, Rotated: 96}, Tied: true},
+	{Family: "glm4", Name: "glm4-9b", Layers: 40, Width: 4096, Heads: 32, KVHeads: 2, Head: 128, FFN: 13696, Vocab: 151552, Context: 32768, Eps: 1e-5,
+		Rope: Rope{Theta: 1e4, Rotated: 64}, Biases: Biases{QKV: true}},
+	{Family: "gpt2", Name: "gpt2", Layers: 12, Width: 768, Heads: 12, KVHeads: 12, Head: 64, FFN: 3072, Vocab: 50257, Context: 1024, Eps: 1e-5, Tied: true},
+	{Family: "gptneox", Name: "pythia-160m", Layers: 12, Width: 768, Heads: 12, KVHeads: 12, Head: 64, FFN: 3072, Vocab: 50304, Context: 2048, Eps: 1e-5,
+		Rope: Rope{Theta: 1e4, Rotated: 16}, Parallel: true},
+	{Family: "starcoder2", Name: "starcoder2-3b", Layers: 30, Width: 3072, Heads: 24, KVHeads: 2, Head: 128, FFN: 12288, Vocab: 49152, Context: 16384, Eps: 1e-5,
+		Rope: Rope{Theta: 999999.4420358813}, Tied: true},
+	{Family: "phi2", Name: "phi2", Layers: 32, Width: 2560, Heads: 32, KVHeads: 32, Head: 80, FFN: 10240, Vocab: 51200, Context: 2048, Eps: 1e-5,
+		Rope: Rope{Theta: 1e4, Rotated: 32}},
+	{Family: "stablelm", Name: "stablelm2-1.6b", Layers: 24, Width: 2048, Heads: 32, KVHeads: 32, Head: 64, FFN: 5632, Vocab: 100352, Context: 4096, Eps: 1e-5,
+		Rope: Rope{Theta: 1e4, Rotated: 16}, Biases: Biases{QKV: true}},
+	{Family: "mpt", Name: "mpt-7b", Layers: 32, Width: 4096, Heads: 32, KVHeads: 32, Head: 128, FFN: 16384, Vocab: 50432, Context: 2048, Eps: 1e-5,
+		Tied: true, ALiBi: 8},
+	{Family: "ernie4_5", Name: "ernie4.5-0.3b", Layers: 18, Width: 1024, Heads: 16, KVHeads: 2, Head: 128, FFN: 3072, Vocab: 103424, Context: 131072, Eps: 1e-5,
+		Rope: Rope{Theta: 5e5}, Tied: true},
 	{Family: "llama", Name: "tinyllama-1.1b", Layers: 22, Width: 2048, Heads: 32, KVHeads: 4, Head: 64, FFN: 5632, Vocab: 32000, Context: 2048, Eps: 1e-5, Rope: Rope{Theta: 1e4}},
 }
 
@@ -48,13 +91,61 @@ const ArchPrefix = "arch:"
 // Archs lists the names that Arch takes.
 func Archs() []string { return lo.Map(shapes, func(c Config, _ int) string { return c.Name }) }
 
-// Arch returns a well-known model without its weights. weightType names what
+// Set changes what a family's files say, by its name there: the key of a GGUF file after the
+// architecture, such as "block_count" or "attention.head_count", or the member of
+// config.json. Windows are of as many layers as before, one after the other.
+func (c *Config) Set(name, value string) error {
+	family, err := familyBy("the family", ggufName, c.Family)
+	if err != nil {
+		return err
+	}
+	f, ok := lo.Find(slices.Concat(family.Fields, ropeFields), func(f Field) bool {
+		return (f.GGUF == name || f.HF == name) && (f.Size != nil || f.Number != nil || f.Flag != nil)
+	})
+	switch {
+	case name == "" || !ok:
+		return configError("models of the family %s have no %q", c.Family, name)
+	case f.Size != nil:
+		*f.Size(c), err = strconv.Atoi(value)
+	case f.Number != nil:
+		*f.Number(c), err = strconv.ParseFloat(value, 64)
+	default:
+		*f.Flag(c), err = strconv.ParseBool(value)
+	}
+	if err != nil {
+		return configError("%s is %q", name, value)
+	}
+	if old := c.Windowed; old != nil && c.Layers > 0 && c.Layers <= maxLayers {
+		c.Windowed = lo.Times(c.Layers, func(i int) bool { return old[i%len(old)] })
+	}
+	return nil
+}
+
+// ropeFields are what files say of RoPE in the same words for all families.
+var ropeFields = []Field{
+	{GGUF: keyTheta, Number: func(c *Config) *float64 { return &c.Rope.Theta }},
+	{GGUF: keyRotated, Size: func(c *Config) *int { return &c.Rope.Rotated }},
+}
+
+// Arch returns a well-known model without its weights. The name may go on with settings that
+// differ: "qwen3-0.6b,block_count=2", see [Config.Set]. weightType names what
 // people call a file by, "f16", "q4_0" or "q4_k_m"; each tensor gets the type that
 // llama.cpp's quantizer would give it. Only the RoPE factors have data.
 func Arch(name, weightType string) (*Checkpoint, error) {
-	shape, ok := lo.Find(shapes, func(c Config) bool { return strings.EqualFold(c.Name, name) })
+	settings := strings.Split(name, ",")
+	shape, ok := lo.Find(shapes, func(c Config) bool { return strings.EqualFold(c.Name, settings[0]) })
 	if !ok {
-		return nil, configError("no shape is called %q; known are %s", name, strings.Join(Archs(), ", "))
+		return nil, configError("no shape is called %q; known are %s", settings[0], strings.Join(Archs(), ", "))
+	}
+	for _, s := range settings[1:] {
+		key, value, ok := strings.Cut(s, "=")
+		if !ok {
+			return nil, configError("%q is no setting such as block_count=2", s)
+		}
+		if err := shape.Set(key, value); err != nil {
+			return nil, err
+		}
+		shape.Name += "," + s
 	}
 	return Synthetic(shape, weightType)
 }

@@ -39,6 +39,27 @@ var parameters = map[string]int64{
 	"llama3.1-8b":    8_030_261_248,
 	"llama2-7b":      6_738_415_616,
 	"tinyllama-1.1b": 1_100_048_384,
+	"mistral-7b":     7_241_732_096,
+	"qwen2.5-0.5b":   494_032_768,
+	"qwen2.5-7b":     7_615_616_512,
+	"gemma2-2b":      2_614_341_888,
+	"gemma3-1b":      999_885_952,
+	"phi3-mini":      3_821_079_552,
+	"phi4-mini":      3_836_021_760,
+	"glm4-9b":        9_400_279_040,
+	"smollm3-3b":     3_075_098_624,
+	"olmo2-1b":       1_484_916_736,
+	"granite3.3-2b":  2_533_539_840,
+	"command-r":      34_980_831_232,
+	"command-r7b":    8_028_033_024,
+	"exaone4-1.2b":   1_279_391_488,
+	"gpt2":           124_439_808,
+	"pythia-160m":    162_322_944,
+	"starcoder2-3b":  3_030_371_328,
+	"phi2":           2_779_683_840,
+	"stablelm2-1.6b": 1_644_515_328,
+	"mpt-7b":         6_649_286_656,
+	"ernie4.5-0.3b":  360_748_032,
 }
 
 func TestArch(t *testing.T) {
@@ -65,6 +86,18 @@ func TestArch(t *testing.T) {
 	}
 	_, err := models.Arch("gpt-5", "f16")
 	require.ErrorContains(t, err, `no shape is called "gpt-5"; known are qwen3-0.6b, `)
+	m, err := models.Arch("gemma3-1b,block_count=8,embedding_length=96,attention.head_count=3,tie_word_embeddings=false,rope.freq_base=1e5", "f16")
+	require.NoError(t, err)
+	c := m.Config
+	require.Equal(t, []any{8, 96, 3, false, 1e5, 8}, []any{c.Layers, c.Width, c.Heads, c.Tied, c.Rope.Theta, len(c.Windowed)})
+	for setting, want := range map[string]string{
+		"layers=2": `models of the family gemma3 have no "layers"`, "block_count": `"block_count" is no setting such as block_count=2`,
+		"block_count=two": `block_count is "two"`, "attention.head_count=0": "the number of heads is 0", "=": `have no ""`,
+	} {
+		_, err = models.Arch("gemma3-1b,"+setting, "f16")
+		require.ErrorIs(t, err, models.ErrConfig)
+		require.ErrorContains(t, err, want)
+	}
 	_, err = models.Arch("qwen3-0.6b", "q9")
 	require.ErrorContains(t, err, `no weight type is called "q9"; known are bf16, f16, `)
 	_, err = models.Synthetic(models.Config{Family: "mamba"}, "f16")

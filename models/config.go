@@ -74,7 +74,7 @@ func (c *Config) complete(family *Family) error {
 	if family.Given != nil {
 		family.Given(c)
 	}
-	if c.ByLayer != nil || family.Layer == nil || c.Layers > maxLayers {
+	if c.ByLayer != nil || family.Layer == nil || c.Layers < 1 || c.Layers > maxLayers {
 		return nil
 	}
 	if c.Windowed != nil && len(c.Windowed) != c.Layers {

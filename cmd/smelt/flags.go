@@ -37,6 +37,7 @@ func openModel(path, weightType string) (*smelt.Model, error) {
 		return nil, fmt.Errorf("%s: this needs the model itself, not a plan made from it", path)
 	}
 	if name, ok := strings.CutPrefix(path, models.ArchPrefix); ok {
+		name, _, _ = strings.Cut(name, ",") // settings follow
 		if err := known("shape", name, models.Archs()); err != nil {
 			return nil, err
 		}
@@ -44,7 +45,11 @@ func openModel(path, weightType string) (*smelt.Model, error) {
 			return nil, usageError{fmt.Errorf("--type: %w", err)}
 		}
 	}
-	return smelt.Open(path, weightType)
+	m, err := smelt.Open(path, weightType)
+	if err != nil && isArch(path) {
+		return nil, usageError{err}
+	}
+	return m, err
 }
 
 // known reports a name that is not on the list of such things.

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -11,18 +12,25 @@ func synthVerb() *cobra.Command {
 	var (
 		weightType, output string
 		seed               uint64
+		settings           []string
 	)
 	cmd := &cobra.Command{
 		Use:   "synth arch:NAME -o FILE.gguf",
 		Short: "Make a model of real shape with random weights",
 		Long: `Writes a GGUF file with the tensors of a known model, filled with random numbers, in
 the mixture of types that llama.cpp's quantizer would choose for --type, and with a
-placeholder vocabulary. It is for measuring speed: what it says makes no sense.`,
-		Example: `  smelt synth arch:qwen3-0.6b --type q4_0 --seed 1 -o qwen3-0.6b-q4_0.gguf`,
-		Args:    modelArg,
+placeholder vocabulary. It is for measuring speed: what it says makes no sense.
+
+--set changes what such a file says, by the file's own names, for a model of another
+geometry. A shape's name may go on with the same for every verb:
+arch:qwen3-0.6b,block_count=4.`,
+		Example: `  smelt synth arch:qwen3-0.6b --type q4_0 --seed 1 -o qwen3-0.6b-q4_0.gguf
+  smelt synth arch:gemma3-1b --set block_count=6,attention.head_count=3 -o small.gguf`,
+		Args: modelArg,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&weightType, "type", "f16", "type of the weights, such as f16, q8_0, q4_0 or q4_k_m")
+	flags.StringSliceVar(&settings, "set", nil, "KEY=VALUE of the file's metadata, after the architecture")
 	flags.Uint64Var(&seed, "seed", 1, "of the random numbers")
 	flags.StringVarP(&output, "output", "o", "", "the file to write")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -35,7 +43,7 @@ placeholder vocabulary. It is for measuring speed: what it says makes no sense.`
 		if err := checkOutput("-o", output); err != nil {
 			return err
 		}
-		m, err := openModel(args[0], weightType)
+		m, err := openModel(strings.Join(append(args[:1:1], settings...), ","), weightType)
 		if err != nil {
 			return err
 		}
