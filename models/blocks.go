@@ -128,11 +128,6 @@ func (l *layer) norm(role string, x *ir.Value) *ir.Value {
 	return l.normalize(l.b, l.name(role), x, l.c.Eps)
 }
 
-// add is x + part · ResidualScale: what part of a layer adds to the residual stream.
-func (l *layer) add(x, part *ir.Value) *ir.Value {
-	return l.b.Add(x, scaled(l.b, part, l.c.ResidualScale))
-}
-
 // rotate gives heads [T, heads, Head] their positions.
 func (l *layer) rotate(heads *ir.Value) *ir.Value {
 	if l.rotation == nil {

@@ -78,6 +78,6 @@ func gemma2(b *ir.Builder, c *Config) {
 }
 
 func gemmaLayer(l *layer, x *ir.Value, prepare prepare) *ir.Value {
-	x = l.add(x, l.norm("post_attention_norm", attention(l, l.norm("attn_norm", x), prepare)))
-	return l.add(x, l.norm("post_ffw_norm", gated(l, l.norm("ffn_norm", x), ir.GELUTanh)))
+	x = l.b.Add(x, l.norm("post_attention_norm", attention(l, l.norm("attn_norm", x), prepare)))
+	return l.b.Add(x, l.norm("post_ffw_norm", gated(l, l.norm("ffn_norm", x), ir.GELUTanh)))
 }

@@ -28,7 +28,7 @@ var glm4Family = Family{
 //	x += norm(Wdown · (silu(Wgate·n) ∘ Wup·n))                n = RMSNorm(x)
 func glm4(b *ir.Builder, c *Config) {
 	decode(b, c, rmsNorm, func(l *layer, x *ir.Value) *ir.Value {
-		x = l.add(x, l.norm("post_attention_norm", attention(l, l.norm("attn_norm", x), asItIs)))
-		return l.add(x, l.norm("post_ffw_norm", gated(l, l.norm("ffn_norm", x), ir.SiLU)))
+		x = b.Add(x, l.norm("post_attention_norm", attention(l, l.norm("attn_norm", x), asItIs)))
+		return b.Add(x, l.norm("post_ffw_norm", gated(l, l.norm("ffn_norm", x), ir.SiLU)))
 	})
 }

@@ -44,7 +44,7 @@ func withoutRope(_ *Config, _ int, l *Layer) { l.Rope = nil }
 //	x += Wdown · gelu(Wup·n)
 func gpt2(b *ir.Builder, c *Config) {
 	decode(b, c, layerNorm, func(l *layer, x *ir.Value) *ir.Value {
-		x = l.add(x, attention(l, l.norm("attn_norm", x), asItIs))
-		return l.add(x, ungated(l, l.norm("ffn_norm", x), ir.GELUTanh))
+		x = b.Add(x, attention(l, l.norm("attn_norm", x), asItIs))
+		return b.Add(x, ungated(l, l.norm("ffn_norm", x), ir.GELUTanh))
 	})
 }

@@ -20,9 +20,13 @@ var graniteFamily = Family{
 	Tensors: decoderTensors(nil), Interleaved: true,
 }
 
-// granite is llama with its logits divided by LogitScale.
+// granite is llama with embeddings multiplied by EmbeddingScale, what layers add by
+// ResidualScale, and logits divided by LogitScale. The residual stream is written down
+// divided by ResidualScale, s, as a product then adds to it what it computes: norms are all
+// that reads it, and norm(s·y) with ε is norm(y) with ε/s².
 func granite(b *ir.Builder, c *Config) {
-	divided := *c
-	divided.LogitScale = 1 / cmp.Or(c.LogitScale, 1)
-	llama(b, &divided)
+	llamaLike, s := *c, cmp.Or(c.ResidualScale, 1)
+	llamaLike.EmbeddingScale, llamaLike.ResidualScale, llamaLike.Eps = cmp.Or(c.EmbeddingScale, 1)/s, 0, c.Eps/(s*s)
+	llamaLike.LogitScale = 1 / cmp.Or(c.LogitScale, 1)
+	llama(b, &llamaLike)
 }

@@ -30,7 +30,7 @@ var llamaFamily = Family{
 //	x += Wdown · (silu(Wgate·n) ∘ Wup·n)                n = RMSNorm(x)
 func llama(b *ir.Builder, c *Config) {
 	decode(b, c, rmsNorm, func(l *layer, x *ir.Value) *ir.Value {
-		x = l.add(x, attention(l, l.norm("attn_norm", x), asItIs))
-		return l.add(x, gated(l, l.norm("ffn_norm", x), ir.SiLU))
+		x = b.Add(x, attention(l, l.norm("attn_norm", x), asItIs))
+		return b.Add(x, gated(l, l.norm("ffn_norm", x), ir.SiLU))
 	})
 }

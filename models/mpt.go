@@ -29,7 +29,7 @@ var mptFamily = Family{
 //	x += Wdown · gelu(Wup·n)
 func mpt(b *ir.Builder, c *Config) {
 	decode(b, c, gainNorm, func(l *layer, x *ir.Value) *ir.Value {
-		x = l.add(x, attention(l, l.norm("attn_norm", x), asItIs))
-		return l.add(x, ungated(l, l.norm("ffn_norm", x), ir.GELU))
+		x = b.Add(x, attention(l, l.norm("attn_norm", x), asItIs))
+		return b.Add(x, ungated(l, l.norm("ffn_norm", x), ir.GELU))
 	})
 }

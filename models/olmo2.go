@@ -44,6 +44,6 @@ func olmo2(b *ir.Builder, c *Config) {
 }
 
 func normedAfter(l *layer, x *ir.Value, prepare prepare) *ir.Value {
-	x = l.add(x, l.norm("post_attention_norm", attention(l, x, prepare)))
-	return l.add(x, l.norm("post_ffw_norm", gated(l, x, ir.SiLU)))
+	x = l.b.Add(x, l.norm("post_attention_norm", attention(l, x, prepare)))
+	return l.b.Add(x, l.norm("post_ffw_norm", gated(l, x, ir.SiLU)))
 }

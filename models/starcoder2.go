@@ -34,7 +34,7 @@ func refuseShortWindow(d description, c *Config) {
 //	x += Wdown · gelu(Wup·n)
 func starcoder2(b *ir.Builder, c *Config) {
 	decode(b, c, layerNorm, func(l *layer, x *ir.Value) *ir.Value {
-		x = l.add(x, attention(l, l.norm("attn_norm", x), asItIs))
-		return l.add(x, ungated(l, l.norm("ffn_norm", x), ir.GELUTanh))
+		x = b.Add(x, attention(l, l.norm("attn_norm", x), asItIs))
+		return b.Add(x, ungated(l, l.norm("ffn_norm", x), ir.GELUTanh))
 	})
 }
