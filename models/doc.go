@@ -7,7 +7,8 @@
 // ([Stored]), and what is computed, from top to bottom as a paper would describe it. What
 // families share are the functions of blocks.go; what a graph depends on besides weights
 // is a [Config], in which layers may differ. Weights bear the names they have in GGUF
-// files, whatever form they come in.
+// files, whatever form they come in; where a file has several as one, a definition asks for
+// the parts. What llama.cpp computes for each family is kept by internal/parity.
 //
 //	m, err := models.Open("qwen3-0.6b-q4_0.gguf") // or a folder
 //	if err != nil {

@@ -171,6 +171,9 @@ func TestGetters(t *testing.T) {
 	list, err = f.Ints("ids")
 	require.NoError(t, err)
 	require.Equal(t, []int64{1, math.MaxUint32}, list)
+	flags, err := f.Bools("bools")
+	require.NoError(t, err)
+	require.Equal(t, []bool{false, true}, flags)
 	tokens, err := f.Strings("tokens")
 	require.NoError(t, err)
 	require.Equal(t, []string{"a", "", "été", "\x00\xff"}, tokens)
@@ -195,6 +198,7 @@ func TestGetterErrors(t *testing.T) {
 		"Strings": func(k string) error { _, err := f.Strings(k); return err },
 		"Floats":  func(k string) error { _, err := f.Floats(k); return err },
 		"Ints":    func(k string) error { _, err := f.Ints(k); return err },
+		"Bools":   func(k string) error { _, err := f.Bools(k); return err },
 	}
 	for _, c := range []struct{ getter, key, message string }{
 		{"String", "u32", `sample.gguf: metadata "u32" is uint32, not string`},
@@ -207,6 +211,7 @@ func TestGetterErrors(t *testing.T) {
 		{"Strings", "scores", `sample.gguf: metadata "scores" is array of 2 float32, not array of strings`},
 		{"Strings", "empty", `sample.gguf: metadata "empty" is string, not array of strings`},
 		{"Floats", "types", `sample.gguf: metadata "types" is array of 3 int32, not array of floats`},
+		{"Bools", "types", `sample.gguf: metadata "types" is array of 3 int32, not array of bools`},
 		{"Ints", "u32", `sample.gguf: metadata "u32" is uint32, not array of integers of 64 bits`},
 		{"Ints", "u64s", `sample.gguf: metadata "u64s" is array of 1 uint64, element 0 is 18446744073709551615, not array of integers of 64 bits`},
 	} {
@@ -620,6 +625,7 @@ func exercise(t testing.TB, f *File) {
 			func(k string) error { _, err := f.Strings(k); return err },
 			func(k string) error { _, err := f.Floats(k); return err },
 			func(k string) error { _, err := f.Ints(k); return err },
+			func(k string) error { _, err := f.Bools(k); return err },
 		} {
 			require.NotErrorIs(t, get(kv.Key), ErrMissing)
 		}

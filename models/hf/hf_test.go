@@ -46,6 +46,28 @@ func TestTrainedModels(t *testing.T) {
 	}
 }
 
+func TestLists(t *testing.T) {
+	c, err := ParseConfig(minimal(`,"layer_types":["a","b"],"no_rope_layers":[1,0]`), "config.json")
+	require.NoError(t, err)
+	require.Equal(t, []string{"a", "b"}, c.Texts("layer_types"))
+	require.Equal(t, []int{1, 0}, c.Sizes("no_rope_layers"))
+	require.Nil(t, c.Texts("absent"))
+	require.Nil(t, c.Sizes("absent"))
+	require.NoError(t, c.Err())
+	for text, want := range map[string]string{
+		`,"list":[1]`:    `config.json: list: [1] is not a list of strings`,
+		`,"list":"abc"`:  `config.json: list: "abc" is not a list of strings`,
+		`,"sizes":[1.5]`: `config.json: sizes: [1.5] is not a list of integers`,
+		`,"sizes":[-1]`:  `config.json: sizes: [-1] has a negative element`,
+	} {
+		c, err := ParseConfig(minimal(text), "config.json")
+		require.NoError(t, err)
+		c.Texts("list")
+		c.Sizes("sizes")
+		require.EqualError(t, c.Err(), want)
+	}
+}
+
 func TestAbsent(t *testing.T) {
 	c, err := ParseConfig(minimal(`,"rope_scaling":null,"sliding_window":null,"head_dim":null`), "config.json")
 	require.NoError(t, err)
