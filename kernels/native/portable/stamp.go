@@ -1,4 +1,4 @@
 package portable
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native -run Stamp -update`.
-const Stamp = "b4a68d49539587507f4892bc03994bf518a2a20b8b236a13a6155c4ea4489d1e"
+const Stamp = "e11c23689e222cb073d5c6fbd3fc8c03e1544d65e748bd99a68f3a5d0462ef17"

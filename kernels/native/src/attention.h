@@ -302,6 +302,7 @@ struct Partials {
 };
 constexpr float LN_2 = 0.693147181f;
 constexpr float NO_SCORE = -3.0e38f; // the largest score of a part without keys
+constexpr float DONE = LOWEST;       // that of a row's first part, where no part waits
 
 // Where results go: for attention_reduce the buffers that it takes, with scores to base 2, or
 // else memory that the stages share.
@@ -383,6 +384,7 @@ struct Share {
     uint64_t unit;
     uint32_t token, seq, kv, first, heads; // first: of the heads, among those of the KV head
     Attention::Seen all, range;
+    bool whole;             // range is all that the token sees, of several ranges
     int64_t base, from, to; // the tile's first key, and which it has of the range
     uint64_t seen;          // of its keys, less those that turn out to be absent
 
@@ -391,26 +393,28 @@ struct Share {
     MEMBER bool closes() const { return to == range.to; }
 };
 
-// Goes through the shares of units: all tiles of some heads, then those of the next heads.
+// Goes through the shares of units: all tiles of some heads, then those of the next heads. All
+// ranges of a token in turn are taken as one, so that parts need not wait for a second stage;
+// unless its keys would be read again for further heads.
 struct Walk {
     const Attention &a;
     const Ranges &ranges;
     uint64_t unit, end;
     Share share = {};
-    bool inside = false; // a unit
+    uint64_t inside = 0; // units that the share belongs to
 
     Walk(const Attention &a, const Ranges &ranges, uint64_t begin, uint64_t end)
         : a(a), ranges(ranges), unit(begin), end(end) {}
 
     bool next() {
-        if (!inside || share.closes())
+        if (inside == 0 || share.closes())
             return leap();
         tile(share.base + KEY_TILE);
         return true;
     }
     // Goes on where the share's heads are done with their range.
     bool leap() {
-        if (inside && share.first + share.heads < a.group) {
+        if (inside != 0 && share.first + share.heads < a.group) {
             of(share.first + share.heads);
             return true;
         }
@@ -423,22 +427,28 @@ struct Walk {
             if (a.map != nullptr && share.seq >= a.p.seqs)
                 continue;
             share.all = a.seen(share.token, share.seq);
-            share.range = ranges.seen(share.all, range);
+            share.whole = ranges.staged() && range == 0 && unit + ranges.count <= end && heads_from(0) == a.group;
+            share.range = share.whole ? share.all : ranges.seen(share.all, range);
             if (share.range.from == share.range.to && ranges.staged())
                 continue;
-            inside = true;
+            inside = share.whole ? ranges.count : 1;
             of(0);
             return true;
         }
-        inside = false;
+        inside = 0;
         return false;
     }
 
 private:
+    // Heads that share what is read, of those from `first` on.
+    uint32_t heads_from(uint32_t first) const {
+        uint32_t heads = SHARING;
+        while (heads > a.group - first)
+            heads /= 2;
+        return heads;
+    }
     void of(uint32_t first) {
-        share.first = first, share.heads = SHARING;
-        while (share.heads > a.group - first)
-            share.heads /= 2;
+        share.first = first, share.heads = heads_from(first);
         tile(share.range.from / KEY_TILE * KEY_TILE);
     }
     void tile(int64_t base) {
@@ -643,7 +653,7 @@ static void attention_vec(const smelt_launch *l, void *shared, uint64_t begin, u
     };
     // Puts away what values came to.
     const auto close = [&](Share &share) {
-        if (share.closes_part() && ranges.staged()) {
+        if (share.closes_part() && ranges.staged() && !share.whole) {
             for (uint32_t h = 0; h < share.heads; h++)
                 put(row(share, h) * ranges.parts + static_cast<uint64_t>(share.base / PART - share.all.from / PART),
                     maximum[h], total[h], sums + h * MAX_HEAD);
@@ -668,6 +678,8 @@ static void attention_vec(const smelt_launch *l, void *shared, uint64_t begin, u
                 put(row(share, h) * ranges.count + share.unit % ranges.count, whole_maximum[h], whole_total[h], values);
                 continue;
             }
+            if (share.whole)
+                partial.statistics[2 * row(share, h) * ranges.parts] = DONE;
             F inverse = set1(normaliser(whole_maximum[h], whole_total[h], a.sink(row(share, h) % a.p.heads)));
             map1(values, a.out + row(share, h) * head, head, [=](F x) { return x * inverse; });
         }
@@ -791,9 +803,11 @@ static void combine(const smelt_launch *l, void *shared, uint64_t begin, uint64_
     const Partials partial = partials(l, ranges, shared);
     for (uint64_t row = begin; row < end; row++) {
         const uint32_t token = static_cast<uint32_t>(row / a.p.heads), seq = a.sequence(token);
-        if (a.map == nullptr || seq < a.p.seqs)
-            join(partial, row, ranges.parts, Ranges::parts_of(a.seen(token, seq)), a.p.head, a.sink(row % a.p.heads),
-                 a.out + row * a.p.head);
+        if (a.map != nullptr && seq >= a.p.seqs)
+            continue;
+        const uint64_t parts = Ranges::parts_of(a.seen(token, seq));
+        if (parts == 0 || partial.statistics[2 * row * ranges.parts] != DONE)
+            join(partial, row, ranges.parts, parts, a.p.head, a.sink(row % a.p.heads), a.out + row * a.p.head);
     }
 }
 
