@@ -3,4 +3,4 @@
 package dotprod
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native -run Stamp -update`.
-const Stamp = "e11c23689e222cb073d5c6fbd3fc8c03e1544d65e748bd99a68f3a5d0462ef17"
+const Stamp = "f84b4ec48d2344af03ca28e60fc6c7e29dcf5c12488815855c6fdeea328b8b2d"

@@ -375,7 +375,7 @@ INLINE void weigh(float *scores, uint32_t heads, const float *base, F *sums) {
 constexpr uint64_t STEP_BYTES = 4096; // measured
 INLINE uint32_t keys_in_step(uint64_t key) {
     const uint64_t keys = STEP_BYTES / key;
-    return keys < 32 ? 16 : keys < 64 ? 32 : 64;
+    return keys < 16 ? 8 : keys < 32 ? 16 : keys < 64 ? 32 : 64;
 }
 
 // What attention_vec takes at a time: a tile of a range of a token's keys, and heads that
