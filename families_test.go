@@ -37,7 +37,7 @@ func TestFamilies(t *testing.T) {
 		p, err := m.Compile(smelt.Options{Target: "metal", Level: 1, KV: ir.F16, Context: 512})
 		require.NoError(t, err)
 		document += fmt.Sprintf("| %s | `%s` | %s | `arch:%s` |", family.Title, family.Name,
-			cmp.Or(strings.Join(append(lo.WithoutEmpty([]string{family.HF}), family.Alias...), ", "), "·"), shape)
+			cmp.Or(strings.Join(append(lo.Compact([]string{family.HF}), family.Alias...), ", "), "·"), shape)
 		for _, phase := range []string{"decode", "prefill"} {
 			e, err := p.Explain(phase)
 			require.NoError(t, err)

@@ -10,7 +10,7 @@ import (
 // layers of four see a window and only these rotate.
 var (
 	commandRFamily = Family{
-		Title: "Command-R (35B)",
+		Title: "Command-R (35B), Aya 23",
 		Name:  "command-r", HF: "CohereForCausalLM", Define: cohere,
 		Fields:  slices.Concat(cohereFields(true), []Field{{HF: "use_qk_norm", Only: false}}),
 		Tensors: cohereTensors(), Interleaved: true, FolderInterleaved: true,

@@ -120,7 +120,7 @@ func familyBy(field string, nameOf func(Family) string, name string) (*Family, e
 			return &families[i], nil
 		}
 	}
-	known := lo.WithoutEmpty(lo.Map(families, func(f Family, _ int) string { return nameOf(f) }))
+	known := lo.Compact(lo.Map(families, func(f Family, _ int) string { return nameOf(f) }))
 	return nil, configError("%s is %q; known are %s", field, name, strings.Join(known, ", "))
 }
 

@@ -212,10 +212,9 @@ var (
 	noWindow  = Field{GGUF: "attention.sliding_window", Only: 0}
 	noExperts = Field{GGUF: "expert_count", Only: 0}
 
-	window     = Field{GGUF: "attention.sliding_window", HF: "sliding_window", Size: func(c *Config) *int { return &c.Window }, Optional: true}
-	softCap    = Field{GGUF: "attn_logit_softcapping", HF: "attn_logit_softcapping", Number: func(c *Config) *float64 { return &c.SoftCap }, Optional: true}
-	logitCap   = Field{GGUF: "final_logit_softcapping", HF: "final_logit_softcapping", Number: func(c *Config) *float64 { return &c.LogitCap }, Optional: true}
-	windowBase = Field{GGUF: "rope.freq_base_swa", HF: "rope_local_base_freq", Number: func(c *Config) *float64 { return &c.WindowRope.Theta }, Optional: true}
+	window   = Field{GGUF: "attention.sliding_window", HF: "sliding_window", Size: func(c *Config) *int { return &c.Window }, Optional: true}
+	softCap  = Field{GGUF: "attn_logit_softcapping", HF: "attn_logit_softcapping", Number: func(c *Config) *float64 { return &c.SoftCap }, Optional: true}
+	logitCap = Field{GGUF: "final_logit_softcapping", HF: "final_logit_softcapping", Number: func(c *Config) *float64 { return &c.LogitCap }, Optional: true}
 )
 
 // wholeHeads reads RoPE of models that rotate all elements of heads; that GGUF files say
