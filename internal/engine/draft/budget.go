@@ -359,13 +359,15 @@ func (b *Budget) Choose(decoding int, guesses []Guess, most int) int {
 		if b.refused++; b.refused < curious {
 			best = 0
 		} else {
-			b.trying = true
+			b.trying, b.further = true, furthest
 		}
 	}
 	if highest >= worthwhile && furthest > best {
 		if b.wary++; b.wary >= curious {
 			b.wary, b.further = 0, furthest
 		}
+	}
+	if best > 0 {
 		best = max(best, min(b.further, furthest))
 	}
 	for _, i := range b.order[best-made:] {
