@@ -478,12 +478,12 @@ struct Ahead {
     Ahead(const Walk &from, uint64_t lead) : a(from.a), walk(from) {
         // Where rows lie apart processors follow by themselves.
         if (a.p.row_stride != a.p.head || !walk.leap()) {
-            place.asked = UINT64_MAX / 2, place.turn = UINT64_MAX; // never due
+            stop();
             return;
         }
         key = walk.share.range.from;
         place.k = a.k, place.v = a.v;
-        for (follow(); place.due < lead; follow())
+        for (follow(); place.due < lead && place.turn != UINT64_MAX; follow())
             place = ask(place, least(STEP_BYTES / 2, lead - place.due));
     }
     // Between loops: goes on to the piece of the caches that is asked from.
@@ -506,7 +506,10 @@ private:
     int64_t key = 0;        // of the walk's range: the first behind the piece that is next
     uint64_t next_turn = 0; // where that ends
 
+    MEMBER void stop() { place.asked = UINT64_MAX / 2, place.turn = UINT64_MAX; }
     __attribute__((noinline)) void turn() {
+        if (next_turn == UINT64_MAX)
+            return stop();
         place.k += place.gap, place.v += place.gap;
         place.turn = next_turn;
         const uint64_t here = static_cast<uint64_t>(place.k - a.k) + place.turn;
@@ -526,7 +529,8 @@ private:
                 break;
             key = walk.share.range.from;
         }
-        next_turn = UINT64_MAX, place.turn = UINT64_MAX;
+        // What was just asked for is asked for again, which costs nothing.
+        place.gap = -static_cast<int64_t>(STEP_BYTES), next_turn = UINT64_MAX;
     }
 };
 
@@ -685,9 +689,9 @@ static void attention_vec(const smelt_launch *l, void *shared, uint64_t begin, u
         }
     };
 
-    // Keys of a tile and values of the one before are read in turns. What comes behind `end` is
-    // asked for, too: whoever takes it is most likely this thread.
-    Ahead ahead(Walk(a, ranges, begin, attention_vec_units(l)), lead);
+    // Keys of a tile and values of the one before are read in turns. Nothing behind `end` is asked
+    // for: every other step goes through units backwards.
+    Ahead ahead(Walk(a, ranges, begin, end), lead);
     Walk walk(a, ranges, begin, end);
     Share scored = {}, summed = {};
     for (bool behind = false, scores_more = true; behind || scores_more; behind = scores_more) {
