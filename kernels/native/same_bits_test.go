@@ -153,7 +153,7 @@ var attendedCases = []struct {
 // stands beside it in either kernel, however its prompt is cut, whatever the blocks of its
 // cache, on any threads.
 func TestAttentionSameBits(t *testing.T) {
-	const length, sequences = 700, 4
+	const length, sequences = 1100, 4 // three parts of keys
 	each(t, func(t *testing.T, l Library) {
 		for n, c := range attendedCases {
 			x := newAttended(t, c.featured, sequences, length, c.absent)
@@ -174,11 +174,11 @@ func TestAttentionSameBits(t *testing.T) {
 				blocks = append(blocks, length, 7, 100)
 			}
 			for i, step := range [][]span{
-				{{0, 0, 70}}, {{0, 70, 1}}, {{0, 71, 2}}, {{0, 73, 9}}, {{0, 250, 40}}, {{0, 300, 33}}, {{0, 600, 100}}, {{0, 510, 5}},
-				{{1, 699, 1}, {0, 255, 1}, {2, 256, 1}, {3, 0, 1}},
-				{{0, 511, 1}, {1, 512, 1}, {2, 513, 1}, {3, 650, 1}, {0, 63, 1}, {1, 64, 1}, {2, 318, 1}, {3, 320, 1}, {0, 449, 1}},
-				{{0, 690, 4}, {1, 0, 40}, {2, 630, 1}, {3, 250, 17}},
-				{{0, 690, 2}, {1, 10, 1}, {2, 630, 6}},
+				{{0, 0, 70}}, {{0, 70, 1}}, {{0, 71, 2}}, {{0, 73, 9}}, {{0, 490, 40}}, {{0, 300, 33}}, {{0, 1000, 100}}, {{0, 510, 5}},
+				{{1, 1099, 1}, {0, 255, 1}, {2, 256, 1}, {3, 0, 1}},
+				{{0, 511, 1}, {1, 512, 1}, {2, 513, 1}, {3, 650, 1}, {0, 63, 1}, {1, 64, 1}, {2, 318, 1}, {3, 1024, 1}, {0, 449, 1}},
+				{{0, 1050, 4}, {1, 0, 40}, {2, 630, 1}, {3, 505, 17}},
+				{{0, 1020, 2}, {1, 10, 1}, {2, 1022, 6}},
 			} {
 				for _, tile := range []bool{false, true} {
 					block := blocks[(i+n)%len(blocks)]

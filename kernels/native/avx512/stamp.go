@@ -3,4 +3,4 @@
 package avx512
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native -run Stamp -update`.
-const Stamp = "779818377276f9a55e75f9df8aa7d34e00fdd835abd247f2fed8ad3bd7af9b9a"
+const Stamp = "18474be6e9a6871e4623d522f5a5281db02bf4a4d07ff4f3835ae1c51ec0d2f2"

@@ -18,7 +18,7 @@
 // does not see weighs zero, which changes no sum. So nothing may follow from where a
 // window, a piece of a prompt, a block of the cache or a thread's share begins.
 
-constexpr uint32_t KEY_TILE = 64, PART = 256;
+constexpr uint32_t KEY_TILE = 64, PART = 512;
 constexpr uint32_t QUERY_ROWS = 64; // rows of queries worked on together, at most
 constexpr float LOWEST = -__builtin_inff();
 
