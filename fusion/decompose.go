@@ -12,6 +12,7 @@ import (
 func init() {
 	for op, build := range map[ir.Op]func(e *Emitter, v *ir.Value) []*ir.Value{
 		ir.OpFusedLinear:         decomposeFusedLinear,
+		ir.OpNormResidual:        decomposeNormResidual,
 		ir.OpAttention:           decomposeAttention,
 		ir.OpQKVWrite:            decomposeQKVWrite,
 		ir.OpRopeQKVWrite:        decomposeRopeWrite,
@@ -63,6 +64,11 @@ func first(args []*ir.Value) *ir.Value {
 		return nil
 	}
 	return args[0]
+}
+
+func decomposeNormResidual(e *Emitter, v *ir.Value) []*ir.Value {
+	norm := e.EmitAs(v.Type.DType, ir.OpRMSNorm, v.Attr, v.Args[0], v.Args[1])
+	return []*ir.Value{e.Emit(ir.OpAdd, nil, v.Args[2], norm)}
 }
 
 func decomposeFusedLinear(e *Emitter, v *ir.Value) []*ir.Value {

@@ -68,6 +68,7 @@ func All() []*Rule {
 		LinearActivation(),
 		LinearResidual(),
 		NormPrologue(),
+		NormResidual(),
 		GatherPrologue(),
 		AttentionWrite(),
 	}

@@ -19,7 +19,7 @@ type CacheAttr struct{ Layer int }
 // CacheReadAttr chooses what cache_read returns.
 type CacheReadAttr struct{ Values bool } // V instead of K
 
-// NormAttr belongs to rms_norm and layer_norm.
+// NormAttr belongs to rms_norm, norm_residual and layer_norm.
 type NormAttr struct{ Eps float64 }
 
 // TransposeAttr gives, for each axis of the result, the axis of the operand.

@@ -218,6 +218,17 @@ func inferNorm(in []*Value, attr any, _ Type) (Type, error) {
 	return x, vector(in, 1, "weight", x.Shape[len(x.Shape)-1])
 }
 
+func inferNormResidual(in []*Value, attr any, given Type) (Type, error) {
+	x, err := inferNorm(in[:2], attr, given)
+	if err != nil {
+		return Type{}, err
+	}
+	if _, err := floats(in, 2, "residual", -1); err != nil {
+		return Type{}, err
+	}
+	return x, shapeIs(in[2], "residual", x.Shape...)
+}
+
 func inferLayerNorm(in []*Value, attr any, _ Type) (Type, error) {
 	x, err := floats(in, 0, "x", -1)
 	if err != nil {

@@ -43,6 +43,7 @@ const (
 	OpSelect
 
 	OpFusedLinear
+	OpNormResidual
 	OpAttention
 	OpQKVWrite
 	OpRopeQKVWrite
@@ -123,6 +124,8 @@ func init() {
 
 		OpFusedLinear: {name: "fused_linear", category: ProductOps, min: 2, max: 11, attr: LinearAttr{}, stage: Fused, free: true, infer: inferFusedLinear,
 			doc: "x[…,K], w…, b…?, gain[K]?, shift[K]?, rows[R]?, residual[…,N]? → […,N]: several products side by side, with prologue and epilogue"},
+		OpNormResidual: {name: "norm_residual", category: NormOps, shares: 5, float: true, min: 3, max: 3, attr: NormAttr{}, stage: Fused, free: true, infer: inferNormResidual,
+			doc: "x[…,K], w[K], residual[…,K] → […,K]: residual + x / √(mean(x²)+eps) · w"},
 		OpAttention: {name: "attention", category: AttentionOps, shares: 1, min: 6, max: 8, attr: AttentionAttr{}, stage: Fused, free: true, infer: inferAttention,
 			doc: "q[T,H,D], cache, positions[T], cu_seqlens[B+1], context_lens[B], block_table[B,NB], sinks[H]?, slopes[H]? → [T,H,D]: query head h reads KV head h·KV/H"},
 		OpQKVWrite: {name: "qkv_write", category: CacheOps, shares: 1, min: 3, max: 3, attr: QKVWriteAttr{}, stage: Fused, free: true, writes: 2, infer: inferQKVWrite,

@@ -108,6 +108,14 @@ enum smelt_rms_norm_buffer {
     SMELT_RMS_NORM_PARAMS = 3,
 };
 
+enum smelt_norm_residual_buffer {
+    SMELT_NORM_RESIDUAL_X = 0,
+    SMELT_NORM_RESIDUAL_WEIGHT = 1,
+    SMELT_NORM_RESIDUAL_RESIDUAL = 2,
+    SMELT_NORM_RESIDUAL_OUT = 3,
+    SMELT_NORM_RESIDUAL_PARAMS = 4,
+};
+
 enum smelt_layer_norm_buffer {
     SMELT_LAYER_NORM_X = 0,
     SMELT_LAYER_NORM_WEIGHT = 1,

@@ -95,7 +95,7 @@ func (c *checker) choice(name string, values ...uint32) uint32 {
 	return bits
 }
 
-// checkNorm is for rms_norm, and for layer_norm, whose weight and bias are choices.
+// checkNorm is for rms_norm, for norm_residual, and for layer_norm, whose weight and bias are choices.
 func checkNorm(c *checker) {
 	p := paramsOf[NormParams](c)
 	c.positive(size{"rows", p.Rows}, size{"width", p.Width})
@@ -107,6 +107,9 @@ func checkNorm(c *checker) {
 	}
 	if layer && c.on("fc_bias") {
 		c.dense("bias", p.Width)
+	}
+	if c.kernel.Family == "norm_residual" {
+		c.dense("residual", p.Rows, p.Width)
 	}
 	c.dense("out", p.Rows, p.Width)
 	c.coveredBy(32, uint32(c.kernel.MaxThreads))

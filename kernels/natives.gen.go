@@ -35,6 +35,7 @@ var natives = []string{
 	"mask_f32",
 	"matmul_f32",
 	"mul_f32",
+	"norm_residual_f32",
 	"repeat_kv_f32",
 	"repeat_kv_pair_f32",
 	"rms_norm_f32_f32",

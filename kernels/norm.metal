@@ -10,21 +10,11 @@ constant bool fc_bias [[function_constant(1)]];
 constant bool has_weight = is_function_constant_defined(fc_weight) ? fc_weight : false;
 constant bool has_bias = is_function_constant_defined(fc_bias) ? fc_bias : false;
 
-// rms_norm computes out = x · weight / sqrt(mean(x²) + eps) over each row (Zhang and
-// Sennrich, "Root Mean Square Layer Normalization", 2019), with float statistics.
-//
-// Grid (rows, 1, 1) of 32 to 256 threads, a multiple of 32. A thread reads four
-// neighbours at a time. Threadgroup memory: one float for each simdgroup.
-template <typename I, typename O>
-kernel void rms_norm(device const I *x [[buffer(0)]],          // [rows, width], rows x_stride apart
-                     device const float *weight [[buffer(1)]], // [width]
-                     device O *out [[buffer(2)]],              // [rows, width], dense
-                     constant NormParams &p [[buffer(3)]],     //
-                     uint row [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]],
-                     uint threads [[threads_per_threadgroup]], uint sg [[simdgroup_index_in_threadgroup]],
-                     uint lane [[thread_index_in_simdgroup]], uint simdgroups [[simdgroups_per_threadgroup]]) {
-    threadgroup float partial[8];
-    device const I *from = x + ulong(row) * p.x_stride;
+// root_mean_square returns what a row is multiplied by, the same in every thread: a
+// threadgroup's threads share its elements. `partial` has room for each simdgroup.
+template <typename I>
+inline float root_mean_square(device const I *from, constant NormParams &p, threadgroup float *partial, uint tid,
+                              uint threads, uint sg, uint lane, uint simdgroups) {
     float squares = 0.0f;
     for (uint i = tid * 4; i < p.width; i += threads * 4) {
         const uint end = min(i + 4, p.width);
@@ -40,12 +30,55 @@ kernel void rms_norm(device const I *x [[buffer(0)]],          // [rows, width],
         for (uint i = 0; i < simdgroups; i++)
             squares += partial[i];
     }
-    const float s = precise::rsqrt(squares / float(p.width) + p.eps);
+    return precise::rsqrt(squares / float(p.width) + p.eps);
+}
+
+// rms_norm computes out = x · weight / sqrt(mean(x²) + eps) over each row (Zhang and
+// Sennrich, "Root Mean Square Layer Normalization", 2019), with float statistics.
+//
+// Grid (rows, 1, 1) of 32 to 256 threads, a multiple of 32. A thread reads four
+// neighbours at a time. Threadgroup memory: one float for each simdgroup.
+template <typename I, typename O>
+kernel void rms_norm(device const I *x [[buffer(0)]],          // [rows, width], rows x_stride apart
+                     device const float *weight [[buffer(1)]], // [width]
+                     device O *out [[buffer(2)]],              // [rows, width], dense
+                     constant NormParams &p [[buffer(3)]],     //
+                     uint row [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]],
+                     uint threads [[threads_per_threadgroup]], uint sg [[simdgroup_index_in_threadgroup]],
+                     uint lane [[thread_index_in_simdgroup]], uint simdgroups [[simdgroups_per_threadgroup]]) {
+    threadgroup float partial[8];
+    device const I *from = x + ulong(row) * p.x_stride;
+    const float s = root_mean_square(from, p, partial, tid, threads, sg, lane, simdgroups);
     device O *to = out + ulong(row) * p.width;
     for (uint i = tid * 4; i < p.width; i += threads * 4) {
         const uint end = min(i + 4, p.width);
         for (uint j = i; j < end; j++)
             to[j] = O(float(from[j]) * s * weight[j]);
+    }
+}
+
+// norm_residual computes out = residual + x · weight / sqrt(mean(x²) + eps) over each row:
+// what rms_norm computes, added to the residual stream.
+//
+// Grid (rows, 1, 1) of 32 to 256 threads, a multiple of 32, as of rms_norm. Threadgroup
+// memory: one float for each simdgroup.
+template <typename T>
+kernel void norm_residual(device const T *x [[buffer(0)]],          // [rows, width], rows x_stride apart
+                          device const float *weight [[buffer(1)]], // [width]
+                          device const T *residual [[buffer(2)]],   // [rows, width], dense
+                          device T *out [[buffer(3)]],              // [rows, width], dense
+                          constant NormParams &p [[buffer(4)]],     //
+                          uint row [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]],
+                          uint threads [[threads_per_threadgroup]], uint sg [[simdgroup_index_in_threadgroup]],
+                          uint lane [[thread_index_in_simdgroup]], uint simdgroups [[simdgroups_per_threadgroup]]) {
+    threadgroup float partial[8];
+    device const T *from = x + ulong(row) * p.x_stride;
+    const float s = root_mean_square(from, p, partial, tid, threads, sg, lane, simdgroups);
+    const ulong first = ulong(row) * p.width;
+    for (uint i = tid * 4; i < p.width; i += threads * 4) {
+        const uint end = min(i + 4, p.width);
+        for (uint j = i; j < end; j++)
+            out[first + j] = T(float(residual[first + j]) + float(from[j]) * s * weight[j]);
     }
 }
 
@@ -122,6 +155,7 @@ template [[host_name("rms_norm_f32_f16")]] kernel decltype(rms_norm<float, half>
 template [[host_name("rms_norm_f16_f16")]] kernel decltype(rms_norm<half, half>) rms_norm<half, half>;
 template [[host_name("rms_norm_f32_bf16")]] kernel decltype(rms_norm<float, bfloat>) rms_norm<float, bfloat>;
 template [[host_name("rms_norm_bf16_bf16")]] kernel decltype(rms_norm<bfloat, bfloat>) rms_norm<bfloat, bfloat>;
+template [[host_name("norm_residual_f32")]] kernel decltype(norm_residual<float>) norm_residual<float>;
 template [[host_name("layer_norm_f32_f32")]] kernel decltype(layer_norm<float, float>) layer_norm<float, float>;
 template [[host_name("layer_norm_f32_f16")]] kernel decltype(layer_norm<float, half>) layer_norm<float, half>;
 template [[host_name("layer_norm_f16_f16")]] kernel decltype(layer_norm<half, half>) layer_norm<half, half>;

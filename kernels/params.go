@@ -22,7 +22,7 @@ type EmbedParams struct {
 	Vocab  uint32
 }
 
-// NormParams of rms_norm and layer_norm.
+// NormParams of rms_norm, norm_residual and layer_norm.
 type NormParams struct {
 	Rows    uint32
 	Width   uint32

@@ -36,6 +36,7 @@ func init() {
 		ir.OpTopK:       topK,
 
 		ir.OpFusedLinear:         linear,
+		ir.OpNormResidual:        normResidual,
 		ir.OpAttention:           attention,
 		ir.OpQKVWrite:            qkvWrite,
 		ir.OpRopeQKVWrite:        ropeWrite,

@@ -8,12 +8,22 @@ import (
 )
 
 func rmsNorm(p *phase, v *ir.Value) error {
-	d, err := norm(p, v)
+	d, err := norm(p, v, v.Args[0].Type.DType, v.Type.DType)
 	if err != nil {
 		return err
 	}
 	d.in("weight", v.Args[1])
 	p.normApart(v, d)
+	return nil
+}
+
+func normResidual(p *phase, v *ir.Value) error {
+	d, err := norm(p, v, v.Type.DType)
+	if err != nil {
+		return err
+	}
+	d.in("weight", v.Args[1])
+	d.in("residual", v.Args[2])
 	return nil
 }
 
@@ -35,7 +45,7 @@ func (p *phase) normApart(v *ir.Value, d emitter) {
 }
 
 func layerNorm(p *phase, v *ir.Value) error {
-	d, err := norm(p, v)
+	d, err := norm(p, v, v.Args[0].Type.DType, v.Type.DType)
 	if err != nil {
 		return err
 	}
@@ -50,13 +60,18 @@ func layerNorm(p *phase, v *ir.Value) error {
 }
 
 // norm is what the norms have in common.
-func norm(p *phase, v *ir.Value) (emitter, error) {
+// norm is a dispatch of the op's kernel of those types, but for what it takes beside x.
+func norm(p *phase, v *ir.Value, types ...ir.DType) (emitter, error) {
 	x, width := v.Args[0], last(v)
 	rows, err := rowsOf(v)
 	if err != nil {
 		return emitter{}, err
 	}
-	d := p.dispatch(v.Op.String()+"_"+x.Type.DType.String()+"_"+v.Type.DType.String(), v)
+	name := v.Op.String()
+	for _, t := range types {
+		name += "_" + t.String()
+	}
+	d := p.dispatch(name, v)
 	d.in("x", x)
 	d.out("out", v)
 	d.params(words{"rows": Extent(rows), "width": size(width), "x_stride": size(width), "eps": float(v.Attr.(ir.NormAttr).Eps)})

@@ -40,6 +40,7 @@ type sample struct {
 	plain      bool // a feed-forward of two products, without a gate
 	learned    bool // positions have a table of their own
 	unrotated  bool // no RoPE
+	after      bool // what joins the residual stream is normalised
 }
 
 var (
@@ -78,6 +79,7 @@ func randomSample(r *rand.Rand) sample {
 	s.activation = ir.Activation(1 + r.IntN(len(ir.Activations())-1))
 	s.plain = s.plain && !s.activation.OnlyGated()
 	s.unrotated = r.IntN(3) == 0
+	s.after = coin()
 	return s
 }
 
@@ -192,7 +194,13 @@ func (s sample) define(b *ir.Builder) {
 				scores = b.Softmax(scores)
 			}
 			out := b.MergeHeads(turn(b.Matmul(scores, turn(values))))
-			x = commute(b.Add, x, linear("o", out, s.width, s.heads*s.head))
+			join := func(name string, y *ir.Value) *ir.Value {
+				if s.after {
+					y = b.RMSNorm(y, weight(name, s.width), eps)
+				}
+				return commute(b.Add, x, y)
+			}
+			x = join("attn_after", linear("o", out, s.width, s.heads*s.head))
 
 			n := norm(fmt.Sprintf("%d.ffn_norm", i), x)
 			up := linear("up", n, s.ffn, s.width)
@@ -205,7 +213,7 @@ func (s sample) define(b *ir.Builder) {
 			default:
 				inner = commute(b.Mul, b.Activate(a, linear("gate", n, s.ffn, s.width)), up)
 			}
-			x = commute(b.Add, x, linear("down", inner, s.width, s.ffn))
+			x = join("ffn_after", linear("down", inner, s.width, s.ffn))
 		})
 	}
 	head := table

@@ -171,7 +171,7 @@ func TestDecompositionsKeepMeaning(t *testing.T) {
 
 // TestLegaliseKeepsMeaning compiles for targets that lack fused ops.
 func TestLegaliseKeepsMeaning(t *testing.T) {
-	fused := []ir.Op{ir.OpFusedLinear, ir.OpAttention, ir.OpQKVWrite, ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite, ir.OpRepeatKVPair,
+	fused := []ir.Op{ir.OpFusedLinear, ir.OpNormResidual, ir.OpAttention, ir.OpQKVWrite, ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite, ir.OpRepeatKVPair,
 		ir.OpRopeQKVWriteAttention, ir.OpHeadNormRopeKVWriteAttention}
 	for seed := range uint64(graphs) {
 		f, in, want := random(t, seed)

@@ -53,6 +53,19 @@ func (r *run) fusedLinear(v *ir.Value) (result, error) {
 	})
 }
 
+func (r *run) normResidual(v *ir.Value) (result, error) {
+	x, w, residual, eps := r.tensor(v, 0), r.tensor(v, 1), r.tensor(v, 2), v.Attr.(ir.NormAttr).Eps
+	return r.each(v, func(out *Tensor) error {
+		for i := range x.rows() {
+			normalise(out.row(i), x.row(i), w.Data, eps)
+		}
+		for i, a := range residual.Data {
+			out.Data[i] += a
+		}
+		return nil
+	})
+}
+
 // linearInputs are the tensors of a linear or fused_linear; those that it has not are nil.
 type linearInputs struct {
 	x                     *Tensor

@@ -49,6 +49,7 @@ func init() {
 		ir.OpSelect:     (*run).selectElem,
 
 		ir.OpFusedLinear:         (*run).fusedLinear,
+		ir.OpNormResidual:        (*run).normResidual,
 		ir.OpAttention:           (*run).attention,
 		ir.OpQKVWrite:            (*run).qkvWrite,
 		ir.OpRopeQKVWrite:        (*run).ropeQKVWrite,

@@ -13,7 +13,7 @@ var hashes = map[string]string{
 	"flash.metal":             "d00f466c714a27dd40f53066d3ce675aee928b1033e74e5d1009e9a85553bb16",
 	"linear_mat.metal":        "92f954ecc9281a91b582d95bb689e95d75e139678b80b984fcebc149b2ab4567",
 	"linear_vec.metal":        "310e4854c81ca05a8fe6fe4dfcf18dfd952d24d9c0c93fe084627bb54b8da389",
-	"norm.metal":              "8dd8c6a15adc2f86aa43f862219a8878bdd6f287a1bd827cf3af647a898d948c",
+	"norm.metal":              "9e518d9ec48f8a5050a9ee3efe92b324e40186925c8930e30fdfd98db49c4f41",
 	"paged_attention.metal":   "607b3d6bb698af6ca73b763710310be7a9840600f5ec40e317d56c87fed1016d",
 	"replicate.metal":         "fdab91a7b262ee53a12812b474ddfa44c39d7bd84abd8f49e37f7dc7c40e8a5b",
 	"reshape_and_cache.metal": "ba7eeaa1c453787928e418cfe8e6900f95ebfcf02c9fcd20e0817de3f8185c96",

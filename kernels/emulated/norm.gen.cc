@@ -218,17 +218,12 @@ static inline bool msl_constant_fc_bias() { return msl::constant<bool>(1); }
 
 static inline bool msl_constant_has_weight() { return ( msl::is_constant_defined(0) ? msl_constant_fc_weight() : false); }
 static inline bool msl_constant_has_bias() { return ( msl::is_constant_defined(1) ? msl_constant_fc_bias() : false); }
-#line 18 "kernels/norm.metal"
-template <typename I, typename O>
-void rms_norm( const I *x,
-const float *weight,
-O *out,
-const NormParams &p,
-uint row, uint tid,
-uint threads, uint sg,
-uint lane, uint simdgroups) {
-using msl_type_0 = float[8]; static_assert(sizeof(msl_type_0) == 32, "partial"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &partial = msl::group_variable<msl_type_0>(msl_at_0, 0); 
-const I *from = x + ulong(MSL_CAST(ulong, row)) * p.x_stride;
+
+
+
+template <typename I>
+inline float root_mean_square( const I *from, const NormParams &p, float *partial, uint tid,
+uint threads, uint sg, uint lane, uint simdgroups) {
 float squares = 0.0f;
 MSL_LOOP(1) for (uint i = tid * 4; MSL_TURN(2, i < p.width); i += threads * 4) {
 const uint end = min(i + 4, p.width);
@@ -244,7 +239,20 @@ squares = 0.0f;
 MSL_LOOP(7) for (uint i = 0; MSL_TURN(8, i < simdgroups); i++)
 squares += partial[i];
 }
-const float s = precise::rsqrt(squares / float(MSL_CAST(float, p.width)) + p.eps);
+return precise::rsqrt(squares / float(MSL_CAST(float, p.width)) + p.eps);
+}
+#line 41 "kernels/norm.metal"
+template <typename I, typename O>
+void rms_norm( const I *x,
+const float *weight,
+O *out,
+const NormParams &p,
+uint row, uint tid,
+uint threads, uint sg,
+uint lane, uint simdgroups) {
+using msl_type_0 = float[8]; static_assert(sizeof(msl_type_0) == 32, "partial"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &partial = msl::group_variable<msl_type_0>(msl_at_0, 0); 
+const I *from = x + ulong(MSL_CAST(ulong, row)) * p.x_stride;
+const float s = root_mean_square(from, p, partial, tid, threads, sg, lane, simdgroups);
 O *to = out + ulong(MSL_CAST(ulong, row)) * p.width;
 MSL_LOOP(9) for (uint i = tid * 4; MSL_TURN(10, i < p.width); i += threads * 4) {
 const uint end = min(i + 4, p.width);
@@ -252,22 +260,42 @@ MSL_LOOP(11) for (uint j = i; MSL_TURN(12, j < end); j++)
 to[j] = O(float(MSL_CAST(float, from[j])) * s * weight[j]);
 }
 }
+#line 65 "kernels/norm.metal"
+template <typename T>
+void norm_residual( const T *x,
+const float *weight,
+const T *residual,
+T *out,
+const NormParams &p,
+uint row, uint tid,
+uint threads, uint sg,
+uint lane, uint simdgroups) {
+using msl_type_0 = float[8]; static_assert(sizeof(msl_type_0) == 32, "partial"); constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &partial = msl::group_variable<msl_type_0>(msl_at_0, 0); 
+const T *from = x + ulong(MSL_CAST(ulong, row)) * p.x_stride;
+const float s = root_mean_square(from, p, partial, tid, threads, sg, lane, simdgroups);
+const ulong first = ulong(MSL_CAST(ulong, row)) * p.width;
+MSL_LOOP(13) for (uint i = tid * 4; MSL_TURN(14, i < p.width); i += threads * 4) {
+const uint end = min(i + 4, p.width);
+MSL_LOOP(15) for (uint j = i; MSL_TURN(16, j < end); j++)
+out[first + j] = T(float(MSL_CAST(float, residual[first + j])) + float(MSL_CAST(float, from[j])) * s * weight[j]);
+}
+}
 
 
 
 inline float2 add_up(float2 v, float2 *partial, uint sg, uint lane, uint simdgroups) {
 v = float2(MSL_CAST(float2, simd_sum(v.x, 3), simd_sum(v.y, 4)));
-if (MSL_BRANCH(13, simdgroups == 1))
+if (MSL_BRANCH(17, simdgroups == 1))
 return v;
-if (MSL_BRANCH(14, lane == 0))
+if (MSL_BRANCH(18, lane == 0))
 partial[sg] = v;
 threadgroup_barrier(mem_flags::mem_threadgroup, 5);
 v = partial[0];
-MSL_LOOP(15) for (uint i = 1; MSL_TURN(16, i < simdgroups); i++)
+MSL_LOOP(19) for (uint i = 1; MSL_TURN(20, i < simdgroups); i++)
 v += partial[i];
 return v;
 }
-#line 77 "kernels/norm.metal"
+#line 110 "kernels/norm.metal"
 template <typename I, typename O>
 void layer_norm( const I *x,
 const float *weight,
@@ -281,16 +309,16 @@ using msl_type_0 = float2[2][8]; static_assert(sizeof(msl_type_0) == 128, "parti
 const I *from = x + ulong(MSL_CAST(ulong, row)) * p.x_stride;
 const float n = float(MSL_CAST(float, p.width)), pivot = float(MSL_CAST(float, from[0]));
 float sum = 0.0f;
-MSL_LOOP(17) for (uint i = tid * 4; MSL_TURN(18, i < p.width); i += threads * 4) {
+MSL_LOOP(21) for (uint i = tid * 4; MSL_TURN(22, i < p.width); i += threads * 4) {
 const uint end = min(i + 4, p.width);
-MSL_LOOP(19) for (uint j = i; MSL_TURN(20, j < end); j++)
+MSL_LOOP(23) for (uint j = i; MSL_TURN(24, j < end); j++)
 sum += float(MSL_CAST(float, from[j])) - pivot;
 }
 const float mean = pivot + add_up(float2(MSL_CAST(float2, sum, 0.0f)), partial[0], sg, lane, simdgroups).x / n;
 float2 rest = 0.0f;
-MSL_LOOP(21) for (uint i = tid * 4; MSL_TURN(22, i < p.width); i += threads * 4) {
+MSL_LOOP(25) for (uint i = tid * 4; MSL_TURN(26, i < p.width); i += threads * 4) {
 const uint end = min(i + 4, p.width);
-MSL_LOOP(23) for (uint j = i; MSL_TURN(24, j < end); j++) {
+MSL_LOOP(27) for (uint j = i; MSL_TURN(28, j < end); j++) {
 const float d = float(MSL_CAST(float, from[j])) - mean;
 rest += float2(MSL_CAST(float2, d, d * d));
 }
@@ -298,9 +326,9 @@ rest += float2(MSL_CAST(float2, d, d * d));
 rest = add_up(rest, partial[1], sg, lane, simdgroups) / n;
 const float s = precise::rsqrt(max(rest.y - rest.x * rest.x, 0.0f) + p.eps);
 O *to = out + ulong(MSL_CAST(ulong, row)) * p.width;
-MSL_LOOP(25) for (uint i = tid * 4; MSL_TURN(26, i < p.width); i += threads * 4) {
+MSL_LOOP(29) for (uint i = tid * 4; MSL_TURN(30, i < p.width); i += threads * 4) {
 const uint end = min(i + 4, p.width);
-MSL_LOOP(27) for (uint j = i; MSL_TURN(28, j < end); j++) {
+MSL_LOOP(31) for (uint j = i; MSL_TURN(32, j < end); j++) {
 float v = (float(MSL_CAST(float, from[j])) - mean - rest.x) * s;
 if (msl_constant_has_weight())
 v *= weight[j];
@@ -310,7 +338,7 @@ to[j] = O(v);
 }
 }
 }
-#line 314 "kernels/emulated/norm.gen.cc"
+#line 342 "kernels/emulated/norm.gen.cc"
 void thread_0(const msl::Thread &t) {
     rms_norm<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
@@ -382,6 +410,21 @@ void thread_4(const msl::Thread &t) {
 const msl::BufferArgument buffers_4[] = {{0, 0, "x"}, {1, 0, "weight"}, {2, 0, "out"}, {3, sizeof(NormParams), "p"}};
 const uint32_t variables_4[] = {32};
 void thread_5(const msl::Thread &t) {
+    norm_residual<float>(static_cast<const float *>(t.worker->buffers[0]),
+        static_cast<const float *>(t.worker->buffers[1]),
+        static_cast<const float *>(t.worker->buffers[2]),
+        static_cast<float *>(t.worker->buffers[3]),
+        *static_cast<const NormParams *>(t.worker->buffers[4]),
+        msl::position<uint>(t.worker->group_id),
+        msl::position<uint>(t.index),
+        msl::position<uint>(t.worker->group),
+        msl::position<uint>((t.index / 32)),
+        msl::position<uint>((t.index % 32)),
+        msl::position<uint>(t.worker->simdgroups));
+}
+const msl::BufferArgument buffers_5[] = {{0, 0, "x"}, {1, 0, "weight"}, {2, 0, "residual"}, {3, 0, "out"}, {4, sizeof(NormParams), "p"}};
+const uint32_t variables_5[] = {32};
+void thread_6(const msl::Thread &t) {
     layer_norm<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
         static_cast<float *>(t.worker->buffers[2]),
@@ -394,25 +437,10 @@ void thread_5(const msl::Thread &t) {
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_5[] = {{0, 0, "x"}, {1, 0, "weight"}, {2, 0, "out"}, {3, sizeof(NormParams), "p"}, {4, 0, "bias"}};
-const uint32_t variables_5[] = {128};
-void thread_6(const msl::Thread &t) {
-    layer_norm<float, half>(static_cast<const float *>(t.worker->buffers[0]),
-        static_cast<const float *>(t.worker->buffers[1]),
-        static_cast<half *>(t.worker->buffers[2]),
-        *static_cast<const NormParams *>(t.worker->buffers[3]),
-        static_cast<const float *>(t.worker->buffers[4]),
-        msl::position<uint>(t.worker->group_id),
-        msl::position<uint>(t.index),
-        msl::position<uint>(t.worker->group),
-        msl::position<uint>((t.index / 32)),
-        msl::position<uint>((t.index % 32)),
-        msl::position<uint>(t.worker->simdgroups));
-}
 const msl::BufferArgument buffers_6[] = {{0, 0, "x"}, {1, 0, "weight"}, {2, 0, "out"}, {3, sizeof(NormParams), "p"}, {4, 0, "bias"}};
 const uint32_t variables_6[] = {128};
 void thread_7(const msl::Thread &t) {
-    layer_norm<half, half>(static_cast<const half *>(t.worker->buffers[0]),
+    layer_norm<float, half>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
         static_cast<half *>(t.worker->buffers[2]),
         *static_cast<const NormParams *>(t.worker->buffers[3]),
@@ -427,9 +455,9 @@ void thread_7(const msl::Thread &t) {
 const msl::BufferArgument buffers_7[] = {{0, 0, "x"}, {1, 0, "weight"}, {2, 0, "out"}, {3, sizeof(NormParams), "p"}, {4, 0, "bias"}};
 const uint32_t variables_7[] = {128};
 void thread_8(const msl::Thread &t) {
-    layer_norm<float, bfloat>(static_cast<const float *>(t.worker->buffers[0]),
+    layer_norm<half, half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
-        static_cast<bfloat *>(t.worker->buffers[2]),
+        static_cast<half *>(t.worker->buffers[2]),
         *static_cast<const NormParams *>(t.worker->buffers[3]),
         static_cast<const float *>(t.worker->buffers[4]),
         msl::position<uint>(t.worker->group_id),
@@ -442,7 +470,7 @@ void thread_8(const msl::Thread &t) {
 const msl::BufferArgument buffers_8[] = {{0, 0, "x"}, {1, 0, "weight"}, {2, 0, "out"}, {3, sizeof(NormParams), "p"}, {4, 0, "bias"}};
 const uint32_t variables_8[] = {128};
 void thread_9(const msl::Thread &t) {
-    layer_norm<bfloat, bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
+    layer_norm<float, bfloat>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),
         static_cast<bfloat *>(t.worker->buffers[2]),
         *static_cast<const NormParams *>(t.worker->buffers[3]),
@@ -456,22 +484,38 @@ void thread_9(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_9[] = {{0, 0, "x"}, {1, 0, "weight"}, {2, 0, "out"}, {3, sizeof(NormParams), "p"}, {4, 0, "bias"}};
 const uint32_t variables_9[] = {128};
+void thread_10(const msl::Thread &t) {
+    layer_norm<bfloat, bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
+        static_cast<const float *>(t.worker->buffers[1]),
+        static_cast<bfloat *>(t.worker->buffers[2]),
+        *static_cast<const NormParams *>(t.worker->buffers[3]),
+        static_cast<const float *>(t.worker->buffers[4]),
+        msl::position<uint>(t.worker->group_id),
+        msl::position<uint>(t.index),
+        msl::position<uint>(t.worker->group),
+        msl::position<uint>((t.index / 32)),
+        msl::position<uint>((t.index % 32)),
+        msl::position<uint>(t.worker->simdgroups));
+}
+const msl::BufferArgument buffers_10[] = {{0, 0, "x"}, {1, 0, "weight"}, {2, 0, "out"}, {3, sizeof(NormParams), "p"}, {4, 0, "bias"}};
+const uint32_t variables_10[] = {128};
 const msl::Kernel kernels[] = {
-    {"rms_norm_f32_f32", "kernels/norm.metal", 120, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 4, variables_0, 1},
-    {"rms_norm_f32_f16", "kernels/norm.metal", 121, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 4, variables_1, 1},
-    {"rms_norm_f16_f16", "kernels/norm.metal", 122, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 4, variables_2, 1},
-    {"rms_norm_f32_bf16", "kernels/norm.metal", 123, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 4, variables_3, 1},
-    {"rms_norm_bf16_bf16", "kernels/norm.metal", 124, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 4, variables_4, 1},
-    {"layer_norm_f32_f32", "kernels/norm.metal", 125, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 5, variables_5, 1},
-    {"layer_norm_f32_f16", "kernels/norm.metal", 126, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 5, variables_6, 1},
-    {"layer_norm_f16_f16", "kernels/norm.metal", 127, thread_7, nullptr, 1024, 0x0u, 0x0u, buffers_7, 5, variables_7, 1},
-    {"layer_norm_f32_bf16", "kernels/norm.metal", 128, thread_8, nullptr, 1024, 0x0u, 0x0u, buffers_8, 5, variables_8, 1},
-    {"layer_norm_bf16_bf16", "kernels/norm.metal", 129, thread_9, nullptr, 1024, 0x0u, 0x0u, buffers_9, 5, variables_9, 1},
+    {"rms_norm_f32_f32", "kernels/norm.metal", 153, thread_0, nullptr, 1024, 0x0u, 0x0u, buffers_0, 4, variables_0, 1},
+    {"rms_norm_f32_f16", "kernels/norm.metal", 154, thread_1, nullptr, 1024, 0x0u, 0x0u, buffers_1, 4, variables_1, 1},
+    {"rms_norm_f16_f16", "kernels/norm.metal", 155, thread_2, nullptr, 1024, 0x0u, 0x0u, buffers_2, 4, variables_2, 1},
+    {"rms_norm_f32_bf16", "kernels/norm.metal", 156, thread_3, nullptr, 1024, 0x0u, 0x0u, buffers_3, 4, variables_3, 1},
+    {"rms_norm_bf16_bf16", "kernels/norm.metal", 157, thread_4, nullptr, 1024, 0x0u, 0x0u, buffers_4, 4, variables_4, 1},
+    {"norm_residual_f32", "kernels/norm.metal", 158, thread_5, nullptr, 1024, 0x0u, 0x0u, buffers_5, 5, variables_5, 1},
+    {"layer_norm_f32_f32", "kernels/norm.metal", 159, thread_6, nullptr, 1024, 0x0u, 0x0u, buffers_6, 5, variables_6, 1},
+    {"layer_norm_f32_f16", "kernels/norm.metal", 160, thread_7, nullptr, 1024, 0x0u, 0x0u, buffers_7, 5, variables_7, 1},
+    {"layer_norm_f16_f16", "kernels/norm.metal", 161, thread_8, nullptr, 1024, 0x0u, 0x0u, buffers_8, 5, variables_8, 1},
+    {"layer_norm_f32_bf16", "kernels/norm.metal", 162, thread_9, nullptr, 1024, 0x0u, 0x0u, buffers_9, 5, variables_9, 1},
+    {"layer_norm_bf16_bf16", "kernels/norm.metal", 163, thread_10, nullptr, 1024, 0x0u, 0x0u, buffers_10, 5, variables_10, 1},
 };
 } // namespace
 namespace msl {
 inline namespace MSL_VARIANT {
 extern const Unit unit_norm;
-const Unit unit_norm = {kernels, 10};
+const Unit unit_norm = {kernels, 11};
 } // namespace MSL_VARIANT
 } // namespace msl

@@ -67,6 +67,17 @@ func TestNorm(t *testing.T) {
 			params: kernels.NormParams{Rows: rows, Width: uint32(width), XStride: stride, Eps: eps},
 			grid:   [3]uint32{rows, 1, 1}, group: [3]uint32{64, 1, 1}, writes: []string{"out"},
 		}, want, 3e-6)
+
+		residual := normals(rng, rows*width)
+		for i, v := range residual {
+			want[i] += float64(v)
+		}
+		check(t, dispatch{
+			kernel: "norm_residual_f32",
+			args:   map[string][]byte{"x": floatBytes(x), "weight": floatBytes(w), "residual": floatBytes(residual), "out": nan(rows * width)},
+			params: kernels.NormParams{Rows: rows, Width: uint32(width), XStride: stride, Eps: eps},
+			grid:   [3]uint32{rows, 1, 1}, group: [3]uint32{64, 1, 1}, writes: []string{"out"},
+		}, want, 3e-6)
 	}
 }
 

@@ -44,6 +44,29 @@ static void norm(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
                       p.width, p.eps);
 }
 
+static uint64_t norm_residual_units(const smelt_launch *l) {
+    return params<NormParams>(l, SMELT_NORM_RESIDUAL_PARAMS).rows;
+}
+static int norm_residual_supports(const smelt_launch *l) {
+    if (!holds(l, SMELT_NORM_RESIDUAL_PARAMS, sizeof(NormParams)))
+        return 0;
+    const NormParams &p = params<NormParams>(l, SMELT_NORM_RESIDUAL_PARAMS);
+    const uint64_t row = uint64_t{p.width} * 4;
+    return holds(l, SMELT_NORM_RESIDUAL_X, span(p.rows, p.x_stride, p.width, 4)) &&
+           holds(l, SMELT_NORM_RESIDUAL_WEIGHT, row) && holds(l, SMELT_NORM_RESIDUAL_RESIDUAL, p.rows * row) &&
+           holds(l, SMELT_NORM_RESIDUAL_OUT, p.rows * row);
+}
+static void norm_residual(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
+    const NormParams &p = params<NormParams>(l, SMELT_NORM_RESIDUAL_PARAMS);
+    const float *residual = buffer<const float>(l, SMELT_NORM_RESIDUAL_RESIDUAL);
+    for (uint64_t r = begin; r < end; r++) {
+        float *out = buffer<float>(l, SMELT_NORM_RESIDUAL_OUT) + r * p.width;
+        rms_normalise(buffer<const float>(l, SMELT_NORM_RESIDUAL_X) + r * p.x_stride,
+                      buffer<const float>(l, SMELT_NORM_RESIDUAL_WEIGHT), out, p.width, p.eps);
+        map2(residual + r * p.width, out, out, p.width, [](F a, F b) { return a + b; });
+    }
+}
+
 static uint64_t layer_norm_units(const smelt_launch *l) { return params<NormParams>(l, SMELT_LAYER_NORM_PARAMS).rows; }
 static int layer_norm_supports(const smelt_launch *l) {
     if (!holds(l, SMELT_LAYER_NORM_PARAMS, sizeof(NormParams)))

@@ -1,0 +1,29 @@
+package fusion
+
+import "github.com/smelt-ml/smelt/ir"
+
+// NormResidual adds what a layer computed to the residual stream as it is normalised, in
+// models whose norms come after:
+//
+//	add(residual, rms_norm(x, w))   becomes   norm_residual(x, w, residual)
+//
+// The residual stream is float; other sums stay as they are.
+func NormResidual() *Rule {
+	residual, x, w := Any(), Any(), Any()
+	norm := Op(ir.OpRMSNorm, x, w)
+	sum := Op(ir.OpAdd, residual, norm)
+
+	return &Rule{
+		Name:   "norm_residual",
+		Doc:    "a norm and its addition to the residual stream in one op",
+		Anchor: sum,
+		Yields: []*Pat{sum},
+		Needs:  func(t *ir.Target) bool { return t.Has(ir.OpNormResidual) },
+		Where: func(m Match) bool {
+			return m[x].Type.DType == ir.F32 && m[residual].Type.DType == ir.F32 && m[sum].Type.DType == ir.F32
+		},
+		Build: func(e *Emitter, m Match) []*ir.Value {
+			return []*ir.Value{e.Emit(ir.OpNormResidual, m[norm].Attr, m[x], m[w], m[residual])}
+		},
+	}
+}
