@@ -93,7 +93,7 @@ func Archs() []string { return lo.Map(shapes, func(c Config, _ int) string { ret
 
 // Set changes what a family's files say, by its name there: the key of a GGUF file after the
 // architecture, such as "block_count" or "attention.head_count", or the member of
-// config.json. Windows are of as many layers as before, one after the other.
+// config.json. Of more layers than there were, those behind have windows as the first ones do.
 func (c *Config) Set(name, value string) error {
 	family, err := familyBy("the family", ggufName, c.Family)
 	if err != nil {

@@ -134,6 +134,20 @@ func TestLlama3Factors(t *testing.T) {
 	}
 }
 
+// TestJoinedMixture: a tensor of Q, K and V gets the type of V.
+func TestJoinedMixture(t *testing.T) {
+	m, err := models.Arch("phi3-mini", "q4_k_m")
+	require.NoError(t, err)
+	for name, want := range map[string]ir.DType{
+		"blk.0.attn_qkv.weight": ir.Q6_K, "blk.4.attn_qkv.weight": ir.Q4_K, "blk.0.attn_v.weight": ir.Q6_K, "blk.0.attn_q.weight": ir.Q6_K,
+		"blk.0.ffn_gate.weight": ir.Q4_K, "blk.0.ffn_down.weight": ir.Q6_K,
+	} {
+		w, ok := m.Tensor(name)
+		require.True(t, ok, name)
+		require.Equal(t, want, w.DType, name)
+	}
+}
+
 // TestMixtures compares with files that llama.cpp's quantizer made.
 func TestMixtures(t *testing.T) {
 	for _, model := range []string{"tiny-llama", "tiny-qwen3"} {

@@ -46,6 +46,13 @@ type Config struct {
 // seesWindow reports whether layer i sees a window.
 func (c *Config) seesWindow(i int) bool { return c.Windowed != nil && c.Windowed[i] }
 
+// withWindow is the [Family.Layer] of families whose layers differ in nothing but the window.
+func withWindow(c *Config, i int, l *Layer) {
+	if c.seesWindow(i) {
+		l.Window = c.Window
+	}
+}
+
 // Biases says which products add a vector.
 type Biases struct{ QKV, Output, FFN, Head bool }
 

@@ -58,7 +58,6 @@ type description interface {
 	number(key string, absent float64) float64
 	flag(key string) bool
 	text(key string) string
-	sizes(key string) []int
 	holds(tensor string) bool // of GGUF files
 	rope(c *Config)
 	windowed(every, layers int) []bool
@@ -259,7 +258,7 @@ var biased = []Field{
 // windowed reads which layers have a window: all but each n-th, unless a file says
 // otherwise.
 func windowed(every int) Field {
-	const key, hf = "attention.sliding_window_pattern", "sliding_window_pattern"
+	const key = "attention.sliding_window_pattern"
 	return Field{
 		Read: func(d description, c *Config) {
 			if c.Window == 0 || c.Layers > maxLayers {

@@ -50,8 +50,10 @@ func small(family string) models.Config {
 		c.ALiBi = 8
 	}
 	switch family {
-	case "gemma2", "gemma3", "cohere2", "olmo2":
-		c.Window, c.Windowed = 5, []bool{family == "gemma2" || family == "cohere2"}
+	case "gemma3", "olmo2":
+		c.Window, c.Windowed = 5, []bool{false}
+	case "gemma2", "cohere2", "phi3", "starcoder2":
+		c.Window, c.Windowed = 5, []bool{true}
 	}
 	return c
 }
@@ -181,6 +183,15 @@ func TestWrittenModels(t *testing.T) {
 			_, err = opened.Tokenizer()
 			require.ErrorContains(t, err, opened.Path, "there is no vocabulary in it")
 		}
+	}
+}
+
+// TestNoWindows: files of Gemma 3 may have no windows, those of Gemma 2 need not say theirs.
+func TestNoWindows(t *testing.T) {
+	for family, want := range map[string]int{"gemma3": 0, "gemma2": 4096} {
+		f := fileOf(synthetic(t, small(family), "f32"))
+		f.unset(family + ".attention.sliding_window")
+		require.Equal(t, want, open(t, f.write(t)).Config.Window)
 	}
 }
 
@@ -499,14 +510,7 @@ func TestForms(t *testing.T) {
 				weights := randomWeights(shape)
 				fromFolder := open(t, folder(t, config, weights, c.edit))
 
-				f := fileOf(shape)
-				if family.Interleaved && !family.FolderInterleaved {
-					for _, name := range []string{"blk.0.attn_q.weight", "blk.0.attn_k.weight"} {
-						i := slices.IndexFunc(f.tensors, func(s gguf.Source) bool { return s.Name == name })
-						f.tensors[i].Write = writer(interleave(weights[name], config.Head, config.Width))
-					}
-				}
-				fromFile := open(t, f.write(t))
+				fromFile := open(t, inFile(shape, &family, weights).write(t))
 				require.Equal(t, family.Interleaved, fromFile.Config.Rope.Interleaved)
 				require.Equal(t, family.FolderInterleaved, fromFolder.Config.Rope.Interleaved)
 
@@ -518,6 +522,52 @@ func TestForms(t *testing.T) {
 			})
 		}
 	}
+}
+
+// inFile gives the weights of a model of one layer the order that GGUF files of the family
+// have.
+func inFile(m *models.Checkpoint, family *models.Family, weights map[string][]float32) *file {
+	f := fileOf(m)
+	if !family.Interleaved || family.FolderInterleaved {
+		return f
+	}
+	for i, s := range f.tensors {
+		switch s.Name {
+		case "blk.0.attn_q.weight", "blk.0.attn_k.weight", "blk.0.attn_q.bias", "blk.0.attn_k.bias":
+			width := 1
+			if len(s.Shape) > 1 {
+				width = m.Config.Width
+			}
+			f.tensors[i].Write = writer(interleave(weights[s.Name], m.Config.Head, width))
+		}
+	}
+	return f
+}
+
+// TestAttentionBiases has models with the biases that attention_bias of a folder stands for,
+// which for GLM is not that of the output.
+func TestAttentionBiases(t *testing.T) {
+	tested := 0
+	for _, family := range models.Families() {
+		config := small(family.Name)
+		for _, f := range family.Fields {
+			if f.HF == "attention_bias" && f.Flag != nil {
+				*f.Flag(&config) = true
+			}
+		}
+		if config.Biases == (models.Biases{}) {
+			continue
+		}
+		tested++
+		require.Equal(t, models.Biases{QKV: true, Output: family.Name != "glm4"}, config.Biases, family.Name)
+		shape := synthetic(t, config, "f32")
+		weights := randomWeights(shape)
+		fromFolder, fromFile := open(t, folder(t, config, weights, nil)), open(t, inFile(shape, &family, weights).write(t))
+		require.Equal(t, shape.Config.Biases, fromFile.Config.Biases, family.Name)
+		ids := []int32{3, 1, 4, 1, 5, 9, 2, 6}
+		requireSame(t, prefill(t, fromFile, ids), prefill(t, fromFolder, ids))
+	}
+	require.Greater(t, tested, 6)
 }
 
 // interleave moves row i of the first half of each head before row i of the

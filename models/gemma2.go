@@ -12,23 +12,19 @@ import (
 var gemma2Family = Family{
 	Title: "Gemma 2",
 	Name:  "gemma2", HF: "Gemma2ForCausalLM", Define: gemma2,
-	Fields: slices.Concat(gemmaFields(4096, 2), []Field{softCap}),
-	Given:  gemmaGiven(46),
-	Layer: func(c *Config, i int, l *Layer) {
-		if c.seesWindow(i) {
-			l.Window = c.Window
-		}
-	},
+	Fields:  slices.Concat(gemmaFields(4096, 2), []Field{softCap}),
+	Given:   gemmaGiven(46),
+	Layer:   withWindow,
 	Tensors: gemmaTensors(nil),
 }
 
-// gemmaFields are those of Gemma 2 and 3. Files may leave out the window, and which layers
-// have none: every so many.
-func gemmaFields(window, every int) []Field {
+// gemmaFields are those of Gemma 2 and 3. Files may leave out the window, which is then this
+// one or, at 0, none, and which layers have none: every so many.
+func gemmaFields(unsaid, every int) []Field {
 	return slices.Concat(shapeFields(func(*Config, Form) float64 { return 256 }), biased, []Field{
 		rmsEps, ropes, tied(true), {HF: "hidden_activation", Only: "gelu_pytorch_tanh"}, logitCap,
-		{GGUF: "attention.sliding_window", HF: "sliding_window", Size: func(c *Config) *int { return &c.Window },
-			Absent: func(*Config, Form) float64 { return float64(window) }},
+		{GGUF: window.GGUF, HF: window.HF, Size: window.Size, Optional: unsaid == 0,
+			Absent: func(*Config, Form) float64 { return float64(unsaid) }},
 		windowed(every),
 		{Read: func(d description, c *Config) {
 			if d.form() == Folder && d.has("query_pre_attn_scalar") {

@@ -21,7 +21,7 @@ var gemma3Family = Family{
 	Layer: func(c *Config, i int, l *Layer) {
 		if c.seesWindow(i) {
 			l.Window = c.Window
-			l.Rope = &Rope{Theta: c.WindowRope.Theta, Rotated: c.Rope.Rotated, Interleaved: c.Rope.Interleaved, Linear: 1}
+			l.Rope = c.Rope.unscaled(c.WindowRope.Theta)
 		}
 	},
 	Tensors: gemmaTensors(map[string]Stored{

@@ -8,11 +8,12 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 )
 
-// glm4Family is GLM-4-0414: four norms a layer as in Gemma 2, half of each head rotated.
+// glm4Family is GLM-4-0414: four norms a layer as in Gemma 2, half of each head rotated, and
+// biases on Q, K and V alone in some.
 var glm4Family = Family{
 	Title: "GLM-4-0414",
 	Name:  "glm4", HF: "Glm4ForCausalLM", Define: glm4,
-	Fields: slices.Concat(shapeFields(widthByHeads), biased, []Field{rmsEps, partOfHeads(0.5), tied(false), activation("silu"), noExperts}),
+	Fields: slices.Concat(shapeFields(widthByHeads), biased[:1], []Field{rmsEps, partOfHeads(0.5), tied(false), activation("silu"), noExperts}),
 	Joined: []string{"ffn_up"},
 	Tensors: decoderTensors(lo.Assign(cut("ffn_up", as("model.layers.#.mlp.gate_up_proj.weight")), map[string]Stored{
 		"blk.#.post_attention_norm.weight": as("model.layers.#.post_self_attn_layernorm.weight"),

@@ -11,12 +11,8 @@ import (
 var llamaFamily = Family{
 	Title: "Llama 2, 3, 3.1 and 3.2, TinyLlama, Mistral",
 	Name:  "llama", HF: "LlamaForCausalLM", Alias: []string{"MistralForCausalLM", "MinistralForCausalLM"}, Define: llama,
-	Fields: slices.Concat(shapeFields(widthByHeads), biased, []Field{rmsEps, ropes, tied(false), activation("silu"), window, windowed(0), noExperts}),
-	Layer: func(c *Config, i int, l *Layer) {
-		if c.seesWindow(i) {
-			l.Window = c.Window
-		}
-	},
+	Fields:  slices.Concat(shapeFields(widthByHeads), biased, []Field{rmsEps, ropes, tied(false), activation("silu"), window, windowed(0), noExperts}),
+	Layer:   withWindow,
 	Tensors: decoderTensors(nil),
 	// llama.cpp's converter puts the two elements that RoPE rotates together side by
 	// side; folders keep them half a head apart.

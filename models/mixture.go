@@ -105,7 +105,7 @@ func (m *mixture) want(name string, layer int, shape []int, c *Config) ir.DType 
 	t := m.base
 	role := role(name)
 	exception := map[string]func(int, *Config) ir.DType{
-		"attn_v.weight": m.attnV, "attn_output.weight": m.attnOutput, "ffn_down.weight": m.ffnDown,
+		"attn_v.weight": m.attnV, "attn_qkv.weight": m.attnV, "attn_output.weight": m.attnOutput, "ffn_down.weight": m.ffnDown,
 	}[role]
 	isHead := name == "output.weight" || name == "token_embd.weight" && c.Tied
 	switch {

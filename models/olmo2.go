@@ -16,7 +16,7 @@ var olmo2Family = Family{
 	Layer: func(c *Config, i int, l *Layer) {
 		if c.seesWindow(i) {
 			l.Window = c.Window
-			l.Rope = &Rope{Theta: c.Rope.Theta, Rotated: c.Rope.Rotated, Interleaved: c.Rope.Interleaved, Linear: 1}
+			l.Rope = c.Rope.unscaled(c.Rope.Theta)
 		}
 	},
 	Tensors: afterTensors(),

@@ -21,6 +21,12 @@ type Rope struct {
 	YaRN   *YaRNRope
 }
 
+// unscaled is the RoPE of layers that rotate as many elements by another base, whose angles
+// are not changed for long contexts.
+func (r *Rope) unscaled(theta float64) *Rope {
+	return &Rope{Theta: theta, Rotated: r.Rotated, Interleaved: r.Interleaved, Linear: 1}
+}
+
 // Llama3Rope stretches low frequencies more than high ones, to see further than
 // the context of the first training.
 type Llama3Rope struct {

@@ -18,10 +18,11 @@ var smollm3Family = Family{
 // demandEveryFourth refuses folders in which other layers than each fourth have no
 // positions, which GGUF files cannot say.
 func demandEveryFourth(d description, c *Config) {
-	if d.form() == GGUF || !d.has("no_rope_layers") {
+	f, ok := d.(*folder)
+	if !ok || !f.has("no_rope_layers") {
 		return
 	}
-	rotated := d.sizes("no_rope_layers") // 1 for a layer with positions
+	rotated := f.Sizes("no_rope_layers") // 1 for a layer with positions
 	for i := range min(c.Layers, maxLayers) {
 		if i >= len(rotated) || (rotated[i] == 0) != ((i+1)%4 == 0) {
 			d.fail(configError("no_rope_layers is %v, not every fourth", rotated))

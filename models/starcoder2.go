@@ -6,26 +6,20 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 )
 
-// starcoder2Family is StarCoder 2: LayerNorm, biases everywhere, no gate.
+// starcoder2Family is StarCoder 2: LayerNorm, biases everywhere, no gate; layers may see
+// a window, which files of llama.cpp do not name.
 var starcoder2Family = Family{
 	Title: "StarCoder2",
 	Name:  "starcoder2", HF: "Starcoder2ForCausalLM", Define: starcoder2,
 	Fields: slices.Concat(shapeFields(widthByHeads), []Field{layerEps("norm_epsilon", 1e-5), ropes, tied(true), activation("gelu_pytorch_tanh"),
-		{HF: "use_bias", Only: true}, {Read: refuseShortWindow}}),
+		{HF: "use_bias", Only: true}, window, windowed(0)}),
+	Layer: withWindow,
 	Given: func(c *Config) { c.Biases = Biases{QKV: true, Output: true, FFN: true} },
 	Tensors: withBiases(decoderTensors(map[string]Stored{
 		"blk.#.ffn_up.weight":   as("model.layers.#.mlp.c_fc.weight"),
 		"blk.#.ffn_down.weight": as("model.layers.#.mlp.c_proj.weight"),
 		"output_norm.bias":      as("model.norm.bias"),
 	}, "blk.#.ffn_gate.weight"), "attn_norm", "ffn_norm"),
-}
-
-// refuseShortWindow refuses folders whose window is shorter than the context, as GGUF
-// files of the family do not name it.
-func refuseShortWindow(d description, c *Config) {
-	if d.form() == Folder && d.has("sliding_window") && d.size("sliding_window", 0) < c.Context {
-		d.fail(configError("attention has a sliding_window of %d", d.size("sliding_window", 0)))
-	}
 }
 
 // starcoder2 is, with n = LayerNorm(x) and biases in all products,
