@@ -1,8 +1,6 @@
 package smelt_test
 
 import (
-	"errors"
-	"fmt"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -53,10 +51,10 @@ func median(list []float64) float64 {
 	return list[len(list)/2]
 }
 
-// stepTimes returns the seconds that a step of so many sequences usually takes by its tokens:
-// the median of many that take turns with those of other sizes, so that what disturbs for a
+// stepTimes returns the seconds that a step of one sequence usually takes by its tokens: the
+// median of many that take turns with those of other sizes, so that what disturbs for a
 // while disturbs all alike.
-func stepTimes(t *testing.T, l *smelt.Loaded, sequences int) func(tokens int) float64 {
+func stepTimes(t *testing.T, l *smelt.Loaded) func(tokens int) float64 {
 	turns := []int{0, 1, 2, 3, 5, 8, 12, 16, 24, 31}
 	step := 0
 	smelt.GuessBy(t, func(decoding int, guesses []draft.Guess, most int) (taken int) {
@@ -68,18 +66,16 @@ func stepTimes(t *testing.T, l *smelt.Loaded, sequences int) func(tokens int) fl
 		return taken
 	})
 	var seen decoding
-	e := newEngine(t, l, smelt.EngineOptions{Sequences: sequences, Speculate: smelt.SpeculateNgram, Metrics: &seen})
+	e := newEngine(t, l, smelt.EngineOptions{Sequences: 1, Speculate: smelt.SpeculateNgram, Metrics: &seen})
 	period := []int32{5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}
 	text := slices.Repeat(period, e.Context()/len(period))
 	for range 5 {
-		require.NoError(t, together(sequences, func(int) error { return e.Dictate(t.Context(), text[:48], text[48:]) }))
+		require.NoError(t, e.Dictate(t.Context(), text[:48], text[48:]))
 	}
 	smelt.GuessBy(t, nil)
 	all := map[int][]float64{}
 	for _, s := range seen.steps {
-		if s.Sequences == sequences {
-			all[s.Tokens] = append(all[s.Tokens], s.Took.Seconds())
-		}
+		all[s.Tokens] = append(all[s.Tokens], s.Took.Seconds())
 	}
 	var sizes []int
 	for n, list := range all {
@@ -88,7 +84,7 @@ func stepTimes(t *testing.T, l *smelt.Loaded, sequences int) func(tokens int) fl
 		}
 	}
 	slices.Sort(sizes)
-	require.Equal(t, sequences, sizes[0])
+	require.Equal(t, 1, sizes[0])
 	return func(n int) float64 {
 		i, found := slices.BinarySearch(sizes, n)
 		if found {
@@ -101,17 +97,6 @@ func stepTimes(t *testing.T, l *smelt.Loaded, sequences int) func(tokens int) fl
 	}
 }
 
-// together runs so many calls at once.
-func together(n int, call func(i int) error) error {
-	errs := make([]error, n)
-	var wait sync.WaitGroup
-	for i := range n {
-		wait.Go(func() { errs[i] = call(i) })
-	}
-	wait.Wait()
-	return errors.Join(errs...)
-}
-
 // TestGuessesPay decodes by turns with guesses and without: a text that stands in the prompt
 // with other words here and there, at least 1.5 times as fast; and stories, of which nothing
 // can be looked up for long, 2 % slower at most. What the model says is given, but for the
@@ -121,7 +106,6 @@ func TestGuessesPay(t *testing.T) {
 		t.Skip("a measurement, which tests beside it would disturb: SMELT_TESTS=full makes it")
 	}
 	const hidden, rounds = 48 << 10, 9
-	batches := []int{1} // of several, those that end first leave the others with smaller steps
 	const prompt, n = 256, 150
 	opts := options(t, "cpu", ir.F16)
 	opts.Context, opts.Sequences, opts.Block = 512, 4, 64
@@ -149,10 +133,7 @@ func TestGuessesPay(t *testing.T) {
 	options := map[string]smelt.EngineOptions{
 		"plain": {}, "lookup": {Speculate: smelt.SpeculateNgram}, "draft": {Draft: small}, "both": {Speculate: smelt.SpeculateNgram, Draft: small},
 	}
-	var times []func(tokens int) float64 // by sequences, from 1 on
-	for n := range batches[len(batches)-1] {
-		times = append(times, stepTimes(t, l, n+1))
-	}
+	times := stepTimes(t, l)
 	for _, task := range []struct {
 		name  string
 		ask   func(*smelt.Engine, *rand.Rand) error
@@ -162,55 +143,51 @@ func TestGuessesPay(t *testing.T) {
 		{"stories", stories, map[string]float64{"lookup": 0.98}},
 		{"drawn", drawn, map[string]float64{"draft": 0.98, "lookup": 0.98, "both": 0.98}},
 	} {
-		for _, sequences := range batches {
-			t.Run(fmt.Sprintf("%s/%d", task.name, sequences), func(t *testing.T) {
-				engines, seen := map[string]*smelt.Engine{}, map[string]*decoding{}
-				for way, o := range options {
-					if way == "plain" || task.least[way] > 0 {
-						seen[way] = &decoding{}
-						o.Sequences, o.Metrics = sequences, seen[way]
-						engines[way] = newEngine(t, l, o)
-					}
+		t.Run(task.name, func(t *testing.T) {
+			engines, seen := map[string]*smelt.Engine{}, map[string]*decoding{}
+			for way, o := range options {
+				if way == "plain" || task.least[way] > 0 {
+					seen[way] = &decoding{}
+					o.Sequences, o.Metrics = 1, seen[way]
+					engines[way] = newEngine(t, l, o)
 				}
-				ratios := map[string][]float64{}
-				for round := range rounds {
-					seconds := map[string]float64{}
-					for way, e := range engines {
-						before := len(seen[way].steps)
-						require.NoError(t, together(sequences, func(i int) error {
-							return task.ask(e, rand.New(rand.NewPCG(uint64(round), uint64(i))))
-						}))
-						require.Eventually(t, func() bool { return e.Stats().Running == 0 }, time.Minute, time.Millisecond)
-						seconds[way] = seen[way].since(before)
-					}
-					for way := range engines {
-						ratios[way] = append(ratios[way], seconds["plain"]/seconds[way])
-					}
-				}
+			}
+			ratios := map[string][]float64{}
+			for round := range rounds {
+				seconds := map[string]float64{}
 				for way, e := range engines {
-					require.NoError(t, e.Close(), way)
+					before := len(seen[way].steps)
+					require.NoError(t, task.ask(e, rand.New(rand.NewPCG(uint64(round), 0))))
+					require.Eventually(t, func() bool { return e.Stats().Running == 0 }, time.Minute, time.Millisecond)
+					seconds[way] = seen[way].since(before)
 				}
-				usually := make(map[string]float64)
-				for way, d := range seen {
-					var guessing []float64
-					for _, s := range d.steps {
-						usually[way] += times[s.Sequences-1](s.Tokens)
-						if s.Guessing > 0 {
-							guessing = append(guessing, s.Guessing.Seconds())
-						}
+				for way := range engines {
+					ratios[way] = append(ratios[way], seconds["plain"]/seconds[way])
+				}
+			}
+			for way, e := range engines {
+				require.NoError(t, e.Close(), way)
+			}
+			usually := make(map[string]float64)
+			for way, d := range seen {
+				var guessing []float64
+				for _, s := range d.steps {
+					usually[way] += times(s.Tokens)
+					if s.Guessing > 0 {
+						guessing = append(guessing, s.Guessing.Seconds())
 					}
-					if n := len(guessing); n > 0 {
-						usually[way] += float64(n) * median(guessing)
-					}
 				}
-				for _, way := range slices.Sorted(maps.Keys(task.least)) {
-					s := engines[way].Stats()
-					faster := usually["plain"] / usually[way]
-					t.Logf("%s: %.3f times as fast; rounds %.2f, median %.2f; %d of %d guesses right, %d steps of %d",
-						way, faster, ratios[way], median(ratios[way]), s.Accepted, s.Drafted, len(seen[way].steps), len(seen["plain"].steps))
-					require.GreaterOrEqual(t, faster, task.least[way], way)
+				if n := len(guessing); n > 0 {
+					usually[way] += float64(n) * median(guessing)
 				}
-			})
-		}
+			}
+			for _, way := range slices.Sorted(maps.Keys(task.least)) {
+				s := engines[way].Stats()
+				faster := usually["plain"] / usually[way]
+				t.Logf("%s: %.3f times as fast; rounds %.2f, median %.2f; %d of %d guesses right, %d steps of %d",
+					way, faster, ratios[way], median(ratios[way]), s.Accepted, s.Drafted, len(seen[way].steps), len(seen["plain"].steps))
+				require.GreaterOrEqual(t, faster, task.least[way], way)
+			}
+		})
 	}
 }

@@ -31,39 +31,48 @@ func layerNorm(row, weight, bias []float64, eps float64) {
 	}
 }
 
-// TestNormResidual has rows of x apart, as rms_norm has.
-func TestNormResidual(t *testing.T) {
+// TestRMSNorm has rows apart, of which the first is so small that eps shows, and a residual
+// for norm_residual.
+func TestRMSNorm(t *testing.T) {
 	const eps, rows = 1e-5, 3
-	instances(t, "norm_residual", func(t *testing.T, name string, types []kernels.Element) {
-		for _, width := range few([]int{5, 172, 1030}, []int{1, 4, 5, 64, 80, 172, 1024, 1030, 4099}) {
-			for _, group := range few([]int{32, 256}, []int{32, 64, 96, 256}) {
-				t.Run(fmt.Sprintf("%d by %d", width, group), func(t *testing.T) {
-					rng := newRand(t.Name())
-					stride := width + 3
-					x, gain, residual := random(rng, types[0], rows*stride), random(rng, kernels.Float, width), random(rng, types[0], rows*width)
-					for i := range width { // so small a row that eps shows
-						x.put(i, x.at(i)/1024)
-					}
-					got := launch{
-						kernel:  name,
-						buffers: map[string]tensor{"x": x, "weight": gain, "residual": residual, "out": result(types[0], rows*width)},
-						params:  kernels.NormParams{Rows: rows, Width: uint32(width), XStride: uint32(stride), Eps: eps},
-						grid:    [3]int{rows, 1, 1}, group: group,
-					}.run(t)["out"]
-					var want []float64
-					for r := range rows {
-						row := x.values()[r*stride:][:width]
-						normalise(row, gain, eps)
-						for i := range row {
-							row[i] += residual.at(r*width + i)
+	for _, family := range []string{"rms_norm", "norm_residual"} {
+		instances(t, family, func(t *testing.T, name string, types []kernels.Element) {
+			to := types[len(types)-1]
+			for _, width := range few([]int{5, 172, 1030}, []int{1, 4, 5, 64, 80, 172, 1024, 1030, 4099}) {
+				for _, group := range few([]int{32, 256}, []int{32, 64, 96, 256}) {
+					t.Run(fmt.Sprintf("%d by %d", width, group), func(t *testing.T) {
+						rng := newRand(t.Name())
+						stride := width + 3
+						x, gain := random(rng, types[0], rows*stride), random(rng, kernels.Float, width)
+						for i := range width {
+							x.put(i, x.at(i)/1024)
 						}
-						want = append(want, row...)
-					}
-					compare(t, want, got.values(), width, worst(types...))
-				})
+						buffers := map[string]tensor{"x": x, "weight": gain, "out": result(to, rows*width)}
+						residual := make([]float64, rows*width)
+						if family == "norm_residual" {
+							buffers["residual"] = random(rng, to, rows*width)
+							residual = buffers["residual"].values()
+						}
+						got := launch{
+							kernel: name, buffers: buffers,
+							params: kernels.NormParams{Rows: rows, Width: uint32(width), XStride: uint32(stride), Eps: eps},
+							grid:   [3]int{rows, 1, 1}, group: group,
+						}.run(t)["out"]
+						var want []float64
+						for r := range rows {
+							row := x.values()[r*stride:][:width]
+							normalise(row, gain, eps)
+							for i := range row {
+								row[i] += residual[r*width+i]
+							}
+							want = append(want, row...)
+						}
+						compare(t, want, got.values(), width, worst(types...))
+					})
+				}
 			}
-		}
-	})
+		})
+	}
 }
 
 // TestLayerNorm has rows around zero, rows far from it, whose mean has fewer digits

@@ -3,16 +3,11 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -25,19 +20,8 @@ import (
 // no more where as many requests follow twice, with guesses and without.
 func TestBatchMemory(t *testing.T) {
 	model := testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-Q4_0.gguf")
-	self, err := os.Executable()
-	require.NoError(t, err)
-	smelt := filepath.Join(t.TempDir(), "smelt") // TestMain goes by the name
-	require.NoError(t, os.Symlink(self, smelt))
 	const context, parallel, length = 512, 16, 448 // of 512, so that nobody gives up blocks
-	run := func(in string, args ...string) (out, problems string, resident int64) {
-		var stdout, stderr bytes.Buffer
-		cmd := exec.Command(smelt, args...)
-		cmd.Env = append(os.Environ(), "GOGC=20") // the collector's leeway would hide what is measured
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(in), &stdout, &stderr
-		require.NoError(t, cmd.Run(), stderr.String())
-		return stdout.String(), stderr.String(), cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss << 10
-	}
+	run := process(t)
 	explained := func(flags ...string) (e struct {
 		Weights int64 `json:"weight_bytes"`
 		Cache   int64 `json:"cache_bytes"`

@@ -252,7 +252,7 @@ var mutants = []mutant{
 		old: "partial[sg] = squares;\n        " + barrier, new: "partial[sg] = squares;"},
 	{unit: "norm", file: "norm.metal", fault: "RMSNorm: eps left out", tests: "Norm/rms_norm_f32_f32", quick: true,
 		old: "precise::rsqrt(squares / float(p.width) + p.eps)", new: "precise::rsqrt(squares / float(p.width))"},
-	{unit: "norm", file: "norm.metal", fault: "norm_residual: the first row's residual", tests: "NormResidual",
+	{unit: "norm", file: "norm.metal", fault: "norm_residual: the first row's residual", tests: "RMSNorm/norm_residual_f32",
 		old: "residual[first + j]", new: "residual[j]"},
 	{unit: "norm", file: "norm.metal", fault: "LayerNorm: both sums in one place", tests: "Norm/layer_norm_f32_f32",
 		old: "rest = add_up(rest, partial[1], sg,", new: "rest = add_up(rest, partial[0], sg,"},
