@@ -44,6 +44,7 @@ func main() {
 // options are the flags.
 type options struct {
 	dir, models, only, cells, peer string
+	shapes                         string
 	smelt                          string
 	pairs, threads                 int
 	repeats, patience              time.Duration
@@ -99,6 +100,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.StringVar(&o.dir, "dir", "build/peer", "folder of llama.cpp, fetched there if it is missing")
 	flags.StringVar(&o.models, "models-dir", "", "folder of the models, made there if they are missing (default: models in --dir)")
 	flags.StringVar(&o.only, "models", "*", "which models, by patterns such as qwen3-*,llama3.2-1b-q4_0")
+	flags.StringVar(&o.shapes, "shapes", strings.Join(shapes, ";"), "of which shapes, with what is changed of them: gemma3-1b;phi4-mini,block_count=4")
 	flags.StringVar(&o.cells, "cells", wholeCells, "tests of each model: prompts, or tokens one at a time, @ a depth")
 	flags.StringVar(&o.peer, "peer", "llama.cpp", "whom to measure beside smelt: llama.cpp or none")
 	flags.StringVar(&o.smelt, "smelt", "", "the tool, to measure how long it takes to start; not measured without")
@@ -243,7 +245,7 @@ func (m *measurement) plan() error {
 		}
 	}
 	m.slots = m.depth + max(longest, warmPrompt)
-	for _, shape := range shapes {
+	for shape := range strings.SplitSeq(m.shapes, ";") {
 		for _, format := range formats {
 			for pattern := range strings.SplitSeq(m.only, ",") {
 				matches, err := path.Match(strings.TrimSpace(pattern), shape+"-"+format)
@@ -258,7 +260,7 @@ func (m *measurement) plan() error {
 		}
 	}
 	if len(m.named) == 0 {
-		return fmt.Errorf("--models %q: no model has such a name (shapes %v, formats %v)", m.only, shapes, formats)
+		return fmt.Errorf("--models %q: no model has such a name (shapes %s, formats %v)", m.only, m.shapes, formats)
 	}
 	m.models = cmp.Or(m.models, filepath.Join(m.dir, "models"))
 	m.json = cmp.Or(m.json, filepath.Join(m.dir, "report.json"))
@@ -546,7 +548,13 @@ func (r *report) meet(h hello, as *hello) error {
 func (r *report) enter(b *bench) {
 	r.Models = slices.DeleteFunc(r.Models, func(o bench) bool { return o.name() == b.name() })
 	r.Models = append(r.Models, *b)
-	rank := func(b bench) int { return slices.Index(shapes, b.Model)*len(formats) + slices.Index(formats, b.Format) }
+	rank := func(b bench) int { // shapes of no whole comparison come last
+		shape := slices.Index(shapes, b.Model)
+		if shape < 0 {
+			shape = len(shapes)
+		}
+		return shape*len(formats) + slices.Index(formats, b.Format)
+	}
 	slices.SortStableFunc(r.Models, func(x, y bench) int { return rank(x) - rank(y) })
 }
 
