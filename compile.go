@@ -154,7 +154,7 @@ func (m *Model) Compile(opts Options) (*Program, error) {
 	if err := m.defaults(&opts); err != nil {
 		return nil, err
 	}
-	source, err := m.build(ir.Options{KV: opts.KV, Block: opts.Block})
+	source, err := m.build(ir.Options{KV: opts.KV, Block: opts.Block, Context: opts.Context})
 	if err == nil {
 		err = chooseNext(source)
 	}

@@ -107,6 +107,23 @@ func fromFile(name, path string, file *models.Checkpoint) *Model {
 	return m
 }
 
+// ChangeRope has the model rotate otherwise than its file says, in all that is compiled from
+// now on: by another base, unless theta is 0, and by another scaling, "none" or KIND:FACTOR
+// with linear, yarn or dynamic, unless it is "". See [models.Checkpoint.ChangeRope].
+func (m *Model) ChangeRope(theta float64, scaling string) error {
+	if m.file == nil {
+		return fmt.Errorf("%s is defined in Go: there is no RoPE of a file to change", m.name)
+	}
+	var s models.RopeScaling
+	if scaling != "" {
+		var err error
+		if s, err = models.ParseRopeScaling(scaling); err != nil {
+			return err
+		}
+	}
+	return m.file.ChangeRope(theta, s)
+}
+
 // Define returns a model that is defined in Go.
 func Define(name string, weights Weights, define func(b *ir.Builder)) *Model {
 	return &Model{

@@ -21,6 +21,8 @@ type Weights interface {
 type Options struct {
 	KV    DType // element type of the KV cache; F16 if unset
 	Block int   // slots of a cache block: the context length for a contiguous cache
+	// Context is how many tokens a sequence may have, for models that depend on it; 0: Block.
+	Context int
 }
 
 // WeightError lists every weight that a model definition asks for and the file

@@ -2,6 +2,7 @@ package models
 
 import (
 	"encoding/binary"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -32,6 +33,12 @@ var shapes = []Config{
 		Rope: Rope{Theta: 1e6}, Tied: true},
 	{Family: "qwen2", Name: "qwen2.5-7b", Layers: 28, Width: 3584, Heads: 28, KVHeads: 4, Head: 128, FFN: 18944, Vocab: 152064, Context: 32768, Eps: 1e-6,
 		Rope: Rope{Theta: 1e6}},
+	{Family: "qwen2vl", Name: "qwen2.5-vl-3b", Layers: 36, Width: 2048, Heads: 16, KVHeads: 2, Head: 128, FFN: 11008, Vocab: 151936, Context: 128000, Eps: 1e-6,
+		Rope: Rope{Theta: 1e6}, Tied: true, Sections: []int{16, 24, 24, 0}},
+	{Family: "qwen3vl", Name: "qwen3-vl-4b", Layers: 36, Width: 2560, Heads: 32, KVHeads: 8, Head: 128, FFN: 9728, Vocab: 151936, Context: 262144, Eps: 1e-6,
+		Rope: Rope{Theta: 5e6}, Tied: true, Sections: []int{24, 20, 20, 0}},
+	{Family: "mistral3", Name: "ministral3-3b", Layers: 26, Width: 3072, Heads: 32, KVHeads: 8, Head: 128, FFN: 9216, Vocab: 131072, Context: 262144, Eps: 1e-5,
+		Rope: Rope{Theta: 1e6, YaRN: &YaRNRope{Factor: 16, FastBeta: 32, SlowBeta: 1, OldContext: 16384, Magnitude: 1}}, Tied: true, Temperature: 0.1},
 	{Family: "gemma2", Name: "gemma2-2b", Layers: 26, Width: 2304, Heads: 8, KVHeads: 4, Head: 256, FFN: 9216, Vocab: 256000, Context: 8192, Eps: 1e-6,
 		Rope: Rope{Theta: 1e4}, Tied: true, Window: 4096, Windowed: patterned(2, 26), SoftCap: 50, LogitCap: 30},
 	{Family: "gemma3", Name: "gemma3-1b", Layers: 26, Width: 1152, Heads: 4, KVHeads: 1, Head: 256, FFN: 6912, Vocab: 262144, Context: 32768, Eps: 1e-6,
@@ -204,18 +211,29 @@ type recorder struct {
 
 // Weight implements [ir.Weights].
 func (r *recorder) Weight(name string, want []int) (ir.DType, []int, bool) {
+	factors := r.config.Rope.tensors()
 	if want == nil {
-		return ir.F32, nil, name == ropeFreqs && r.config.Rope.Llama3 != nil
+		_, ok := factors[name]
+		return ir.F32, nil, ok
 	}
-	t := Tensor{Name: name, DType: r.mix.dtype(r.family.storedAs(name), layerOf(name), want, r.config), Shape: want}
-	t.Stored = t.DType.String()
-	if name == ropeFreqs {
-		for _, x := range singles(r.config.Rope.factors()) {
-			t.Data = binary.LittleEndian.AppendUint32(t.Data, math.Float32bits(x))
+	// A graph asks for the factors of one length of text: a file has all.
+	for _, other := range slices.Sorted(maps.Keys(factors)) {
+		if _, ok := factors[name]; ok && other != name {
+			r.add(other, want, factors[other])
 		}
 	}
+	return r.add(name, want, factors[name]), want, true
+}
+
+// add adds a tensor, with data where they are factors.
+func (r *recorder) add(name string, want []int, factors []float64) ir.DType {
+	t := Tensor{Name: name, DType: r.mix.dtype(r.family.storedAs(name), layerOf(name), want, r.config), Shape: want}
+	t.Stored = t.DType.String()
+	for _, x := range singles(factors) {
+		t.Data = binary.LittleEndian.AppendUint32(t.Data, math.Float32bits(x))
+	}
 	r.tensors = append(r.tensors, t)
-	return t.DType, want, true
+	return t.DType
 }
 
 // FileType returns general.file_type of a file whose weights have that type.

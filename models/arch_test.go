@@ -42,6 +42,9 @@ var parameters = map[string]int64{
 	"mistral-7b":     7_241_732_096,
 	"qwen2.5-0.5b":   494_032_768,
 	"qwen2.5-7b":     7_615_616_512,
+	"qwen2.5-vl-3b":  3_085_938_688,
+	"qwen3-vl-4b":    4_022_468_096,
+	"ministral3-3b":  3_429_006_336,
 	"gemma2-2b":      2_614_341_888,
 	"gemma3-1b":      999_885_952,
 	"phi3-mini":      3_821_079_552,
@@ -76,7 +79,7 @@ func TestArch(t *testing.T) {
 			require.Equal(t, len(w.Shape) == 1, w.DType == ir.F32, w.Name)
 		}
 		require.Equal(t, parameters[name], count, name)
-		f, err := m.Build(ir.Options{})
+		f, err := m.Build(ir.Options{Block: 4096})
 		require.NoError(t, err)
 		require.Equal(t, m.Config.Layers, f.Layers())
 		require.Equal(t, 2*m.Config.Layers, f.OpCounts()[ir.OpRepeatKV])

@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -160,10 +161,11 @@ func (m *Checkpoint) Build(opts ir.Options) (*ir.Func, error) {
 	if opts.Block == 0 {
 		opts.Block = m.Config.Context
 	}
+	config := m.Config.at(cmp.Or(opts.Context, opts.Block))
 	asked := &askedFor{Checkpoint: m, names: make(map[string]bool)}
 	whole := false // a definition that stopped midway has not asked for all it needs
 	f, err := ir.Build(m.family.Name, asked, opts, func(b *ir.Builder) {
-		m.family.Define(b, &m.Config)
+		m.family.Define(b, config)
 		whole = true
 	})
 	if whole {
@@ -206,7 +208,8 @@ func (m *Checkpoint) misfits(asked map[string]bool) error {
 		}
 		switch {
 		case !used:
-			spare := t.Name == "output.weight" && m.Config.Tied // a copy of the table
+			spare := t.Name == "output.weight" && m.Config.Tied || // a copy of the table
+				m.Config.Rope.spare(t.Name)
 			if !spare && !m.family.ignores(t.Name) {
 				e.Surplus = append(e.Surplus, t.Name)
 			}

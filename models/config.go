@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+
+	"github.com/samber/lo"
 )
 
 // Config is what a family's graph depends on besides weights.
@@ -37,6 +40,10 @@ type Config struct {
 	Parallel       bool    // both halves of a layer see its input
 	Positions      bool    // each of Context positions has an embedding
 	ALiBi          float64 // see alibi
+	Sections       []int   // pairs of a head for each axis of an image
+	Temperature    float64 // by which queries grow beyond the context of the first training
+
+	context int // tokens that sequences may have; 0: as many as they like. See at
 
 	// ByLayer describes each layer of a model whose layers differ; nil where all have
 	// the sizes above and nothing else. A family that has such layers makes it of the rest.
@@ -65,6 +72,18 @@ type Layer struct {
 	SoftCap              float64 // of attention scores; 0: none
 	Sinks                bool    // each head has a sink beside its scores
 	ALiBi                float64 // scores fall with distance; see alibi; 0: they do not
+}
+
+// at is the model for sequences of up to that many tokens: see [Rope].
+func (c Config) at(context int) *Config {
+	c.context, c.Rope = context, c.Rope.at(context)
+	c.ByLayer = slices.Clone(c.ByLayer)
+	for i := range c.ByLayer {
+		if l := &c.ByLayer[i]; l.Rope != nil {
+			l.Rope = new(l.Rope.at(context))
+		}
+	}
+	return &c
 }
 
 // Layer returns the shape of layer i.
@@ -202,7 +221,23 @@ func (r *Rope) check(head int) error {
 		y.FastBeta > y.SlowBeta && r.Theta > 1 && (y.Magnitude == 0 || positive(y.Magnitude))) {
 		return configError("YaRN RoPE scaling by %+v over a base of %g", *y, r.Theta)
 	}
-	if r.Llama3 != nil && r.YaRN != nil {
+	if l := r.Long; l != nil {
+		if !(positive(l.OldContext) && positive(l.Magnitude)) {
+			return configError("LongRoPE beyond %g tokens, of a magnitude of %g", l.OldContext, l.Magnitude)
+		}
+		for _, factors := range [][]float64{l.Short, l.Long} {
+			if factors != nil && len(factors) != r.Rotated/2 {
+				return configError("LongRoPE has %d factors for %d pairs", len(factors), r.Rotated/2)
+			}
+			if x, ok := lo.Find(factors, func(x float64) bool { return !positive(x) }); ok {
+				return configError("a factor of LongRoPE is %g", x)
+			}
+		}
+	}
+	if d := r.Dynamic; d != nil && !(d.Factor >= 1 && positive(d.Factor) && positive(d.OldContext) && r.Rotated > 2) {
+		return configError("dynamic RoPE scaling by %+v", *d)
+	}
+	if lo.Count([]bool{r.Llama3 != nil, r.YaRN != nil, r.Long != nil, r.Dynamic != nil}, true) > 1 {
 		return configError("RoPE scaled in two ways")
 	}
 	return nil

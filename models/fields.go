@@ -55,6 +55,7 @@ type description interface {
 	form() Form
 	has(key string) bool
 	size(key string, absent int) int // absent 0: there is no default
+	sizes(key string) []int
 	number(key string, absent float64) float64
 	flag(key string) bool
 	text(key string) string

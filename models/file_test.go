@@ -48,6 +48,8 @@ func small(family string) models.Config {
 		c.KVHeads = c.Heads
 	case "mpt":
 		c.ALiBi = 8
+	case "qwen2vl", "qwen3vl":
+		c.Sections = []int{2, 1, 1, 0}
 	}
 	switch family {
 	case "gemma3", "olmo2":
@@ -56,6 +58,12 @@ func small(family string) models.Config {
 		c.Window, c.Windowed = 5, []bool{true}
 	}
 	return c
+}
+
+// long has factors for texts of up to 64 tokens, and for longer ones.
+func long(pairs int) *models.LongRope {
+	factors := func(by float64) []float64 { return lo.Times(pairs, func(i int) float64 { return 1 + by*float64(i) }) }
+	return &models.LongRope{Short: factors(0.25), Long: factors(2), OldContext: 64, Magnitude: 1.25}
 }
 
 // stretched is a scaling under which the four pairs of a head of 8 get factors
@@ -154,6 +162,7 @@ func TestWrittenModels(t *testing.T) {
 		func(c *models.Config) { c.Rope.Linear = 4 },
 		func(c *models.Config) { c.Rope.Rotated = 4 },
 		func(c *models.Config) { c.Rope.Llama3 = stretched() },
+		func(c *models.Config) { c.Rope.Long = long(c.Head / 2) },
 	} {
 		for _, family := range models.Families() {
 			c := small(family.Name)
@@ -161,15 +170,14 @@ func TestWrittenModels(t *testing.T) {
 			m := synthetic(t, c, "f32")
 			opened := open(t, fileOf(m).write(t))
 			want := m.Config
-			want.Rope.Llama3 = nil // the file has the factors
-			if want.Rope == (models.Rope{}) && c.Rope.Llama3 != nil {
+			if want.Rope == (models.Rope{}) && (c.Rope.Llama3 != nil || c.Rope.Long != nil) {
 				continue // nothing rotates
 			}
+			want.Rope = inTensors(want.Rope)
 			want.ByLayer = slices.Clone(want.ByLayer)
 			for i := range want.ByLayer {
 				if l := &want.ByLayer[i]; l.Rope != nil {
-					l.Rope = new(*l.Rope)
-					l.Rope.Llama3 = nil
+					l.Rope = new(inTensors(*l.Rope))
 				}
 			}
 			require.Equal(t, want, opened.Config, family.Name)
@@ -184,6 +192,15 @@ func TestWrittenModels(t *testing.T) {
 			require.ErrorContains(t, err, opened.Path, "there is no vocabulary in it")
 		}
 	}
+}
+
+// inTensors is RoPE as the metadata of a GGUF file have it: factors are tensors there.
+func inTensors(r models.Rope) models.Rope {
+	r.Llama3 = nil
+	if r.Long != nil {
+		r.Long = &models.LongRope{OldContext: r.Long.OldContext, Magnitude: r.Long.Magnitude}
+	}
+	return r
 }
 
 // TestNoWindows: files of Gemma 3 may have no windows, those of Gemma 2 need not say theirs.
@@ -271,16 +288,20 @@ func TestGGUFConfig(t *testing.T) {
 		}},
 
 		"yarn without factor": {edit: set("llama.rope.scaling.type", gguf.String("yarn")), fails: `"llama.rope.scaling.factor" is missing`},
-		"yarn of DeepSeek": {edit: func(f *file) {
+		"yarn of another strength": {edit: func(f *file) {
 			f.set("llama.rope.scaling.type", gguf.String("yarn"))
 			f.set("llama.rope.scaling.factor", gguf.Float32(4))
 			f.set("llama.rope.scaling.yarn_log_multiplier", gguf.Float32(0.1))
-		}, fails: "YaRN RoPE scaling with llama.rope.scaling.yarn_log_multiplier"},
+		}, want: func(c *models.Config) {
+			strength := func(m float64) float64 { return 0.1*m*math.Log(4) + 1 }
+			c.Rope.YaRN = &models.YaRNRope{Factor: 4, FastBeta: 32, SlowBeta: 1, OldContext: 128, Magnitude: strength(1) / strength(0.1)}
+		}},
 		"yarn by 0": {edit: func(f *file) {
 			f.set("llama.rope.scaling.type", gguf.String("yarn"))
 			f.set("llama.rope.scaling.factor", gguf.Float32(0))
 		}, fails: "YaRN RoPE scaling by"},
-		"longrope":          {edit: set("llama.rope.scaling.type", gguf.String("longrope")), fails: `RoPE scaling of type "longrope"`},
+		"longrope":          {edit: set("llama.rope.scaling.type", gguf.String("longrope")), fails: "LongRoPE without the tensors rope_factors_short.weight and rope_factors_long.weight"},
+		"linear and larger": {edit: set("llama.rope.scaling.attn_factor", gguf.Float32(2)), fails: "linear RoPE scaling with llama.rope.scaling.attn_factor"},
 		"scaling by number": {edit: set("llama.rope.scaling.type", gguf.Uint32(1)), fails: `"llama.rope.scaling.type" is uint32, not string`},
 		"negative factor":   {edit: set("llama.rope.scaling.factor", gguf.Float32(-1)), fails: "RoPE's scaling factor is -1"},
 		"unknown family":    {edit: set("general.architecture", gguf.String("mamba")), fails: `general.architecture is "mamba"; known are llama, qwen3`},
@@ -495,6 +516,9 @@ func TestForms(t *testing.T) {
 			func(r *models.Rope) {
 				r.YaRN = &models.YaRNRope{Factor: 4, FastBeta: 32, SlowBeta: 1, OldContext: 32}
 			}},
+		"longrope": {map[string]any{"original_max_position_embeddings": 64, "rope_scaling": map[string]any{"type": "longrope",
+			"short_factor": long(4).Short, "long_factor": long(4).Long, "attention_factor": long(4).Magnitude}},
+			func(r *models.Rope) { r.Long = long(4) }},
 		"llama3": {llama3, func(r *models.Rope) { r.Llama3 = stretched() }},
 		"transformers 5": {map[string]any{"rope_parameters": map[string]any{"rope_type": "default", "rope_theta": 500}, "rope_theta": nil},
 			func(r *models.Rope) { r.Theta = 500 }},
@@ -555,7 +579,7 @@ func TestAttentionBiases(t *testing.T) {
 				*f.Flag(&config) = true
 			}
 		}
-		if config.Biases == (models.Biases{}) {
+		if config.Biases == (models.Biases{}) || family.HF == "" {
 			continue
 		}
 		tested++
@@ -605,9 +629,13 @@ func TestHFConfigRefuses(t *testing.T) {
 		"attention has a sliding_window of 64":                                              {"use_sliding_window": true, "sliding_window": 64},
 		"partial_rotary_factor is 0.5":                                                      {"partial_rotary_factor": 0.5},
 		"rope_scaling.factor: missing; kind":                                                {"rope_scaling": map[string]any{"type": "yarn"}},
-		"YaRN RoPE scaling with mscale":                                                     {"rope_scaling": map[string]any{"type": "yarn", "factor": 4, "mscale": 1}},
+		`RoPE scaling of type "yarn" with truncate`:                                         {"rope_scaling": map[string]any{"type": "yarn", "factor": 4, "truncate": false}},
 		"YaRN RoPE scaling by":                                                              {"rope_scaling": map[string]any{"type": "yarn", "factor": 4, "beta_fast": 1, "beta_slow": 32}},
-		`RoPE scaling of type "dynamic"`:                                                    {"rope_scaling": map[string]any{"rope_type": "dynamic", "factor": 4}},
+		`RoPE scaling of type "dynamic" with alpha`:                                         {"rope_scaling": map[string]any{"rope_type": "dynamic", "factor": 4, "alpha": 1000}},
+		"dynamic RoPE scaling by":                                                           {"rope_scaling": map[string]any{"rope_type": "dynamic", "factor": 0.5}},
+		"short_factor is no list of numbers":                                                {"rope_scaling": map[string]any{"rope_type": "longrope", "long_factor": []float64{1}}},
+		"LongRoPE has 1 factors for 4 pairs":                                                {"rope_scaling": map[string]any{"rope_type": "su", "long_factor": []float64{1}, "short_factor": []float64{1}}},
+		`RoPE scaling of type "longrope" with short_mscale`:                                 {"rope_scaling": map[string]any{"rope_type": "longrope", "short_mscale": 1, "long_factor": []float64{1}, "short_factor": []float64{1}}},
 		"rope_scaling.factor: missing":                                                      {"rope_scaling": map[string]any{"rope_type": "linear"}},
 		"rope_scaling.low_freq_factor: missing":                                             {"rope_scaling": map[string]any{"rope_type": "llama3", "factor": 8}},
 		"llama3 RoPE scaling by":                                                            {"rope_scaling": map[string]any{"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 1, "original_max_position_embeddings": 128}},

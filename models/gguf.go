@@ -103,6 +103,14 @@ func (k *keys) size(key string, absent int) int {
 	return int(min(n, math.MaxInt32))
 }
 
+func (k *keys) sizes(key string) []int {
+	list, err := k.file.Ints(k.fullName(key))
+	if err != nil {
+		k.fail(err)
+	}
+	return lo.Map(list, func(n int64, _ int) int { return int(min(max(n, 0), maxExtent)) })
+}
+
 func (k *keys) holds(tensor string) bool {
 	_, ok := k.file.Tensor(tensor)
 	return ok

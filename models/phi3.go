@@ -9,7 +9,7 @@ import (
 // phi3Family is Phi-3, Phi-3.5 and Phi-4-mini: Llama whose files have Q, K and V in one tensor,
 // and gate and up in another; part of each head may rotate, and layers may see a window.
 var phi3Family = Family{
-	Title: "Phi-3, Phi-3.5, Phi-4-mini (without LongRoPE)",
+	Title: "Phi-3, Phi-3.5, Phi-4-mini",
 	Name:  "phi3", HF: "Phi3ForCausalLM", Define: llama,
 	Fields: slices.Concat(shapeFields(widthByHeads), []Field{rmsEps, partOfHeads(1), tied(false), activation("silu"),
 		{HF: "attention_bias", Only: false}, noExperts, window, windowed(0)}),

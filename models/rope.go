@@ -1,7 +1,13 @@
 package models
 
 import (
+	"cmp"
+	"fmt"
+	"maps"
 	"math"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/samber/lo"
 
@@ -17,8 +23,109 @@ type Rope struct {
 	Linear      float64 // positions are divided by this; 0 or 1 for most models
 	// Llama3 gives factors that divide the frequencies. Where a file holds them as
 	// rope_freqs.weight, those are used.
-	Llama3 *Llama3Rope
-	YaRN   *YaRNRope
+	Llama3  *Llama3Rope
+	YaRN    *YaRNRope
+	Long    *LongRope
+	Dynamic *DynamicRope
+
+	far     bool // sequences may go beyond Long.OldContext: see at
+	changed bool // another scaling was asked for than that of the file
+}
+
+// RopeScaling is a scaling that is asked for in place of that of a file.
+type RopeScaling struct {
+	Kind   string // one of ropeScalings
+	Factor float64
+}
+
+// ropeScalings make RoPE of a factor and of the context that the model was trained for.
+var ropeScalings = map[string]func(r *Rope, factor, context float64){
+	"none":    func(*Rope, float64, float64) {},
+	"linear":  func(r *Rope, factor, _ float64) { r.Linear = factor },
+	"dynamic": func(r *Rope, factor, context float64) { r.Dynamic = &DynamicRope{factor, context} },
+	"yarn": func(r *Rope, factor, context float64) {
+		r.YaRN = &YaRNRope{Factor: factor, FastBeta: 32, SlowBeta: 1, OldContext: context}
+	},
+}
+
+// ParseRopeScaling reads KIND:FACTOR, or "none".
+func ParseRopeScaling(text string) (RopeScaling, error) {
+	kind, number, given := strings.Cut(text, ":")
+	kinds := slices.Sorted(maps.Keys(ropeScalings))
+	if !slices.Contains(kinds, kind) {
+		return RopeScaling{}, fmt.Errorf("no RoPE scaling is called %q; known are %s", kind, strings.Join(kinds, ", "))
+	}
+	if kind == "none" && !given {
+		return RopeScaling{kind, 1}, nil
+	}
+	factor, err := strconv.ParseFloat(number, 64)
+	if err != nil || !(factor >= 1 && factor <= maxScale) || kind == "none" {
+		return RopeScaling{}, fmt.Errorf("%q: want none, or a kind and a factor from 1 on, such as yarn:4", text)
+	}
+	return RopeScaling{kind, factor}, nil
+}
+
+// ChangeRope overrides what the file says: the base, unless theta is 0, and the scaling with
+// the factors that belong to it, unless its kind is "". The context that the model was first
+// trained for remains; it is that of the file where there was no scaling. Layers with a RoPE of
+// their own, such as those with a window in Gemma 3, keep it.
+func (m *Checkpoint) ChangeRope(theta float64, scaling RopeScaling) error {
+	c := m.Config
+	r := &c.Rope
+	if r.Theta == 0 {
+		return fmt.Errorf("%s: %w", m.Path, configError("a model of the family %s does not rotate its heads", c.Family))
+	}
+	r.Theta = cmp.Or(theta, r.Theta)
+	if scaling.Kind != "" {
+		scale, ok := ropeScalings[scaling.Kind]
+		if !ok {
+			return configError("no RoPE scaling is called %q", scaling.Kind)
+		}
+		context := r.oldContext(float64(c.Context))
+		*r = *r.unscaled(r.Theta)
+		r.changed = true
+		scale(r, scaling.Factor, context)
+	}
+	c.ByLayer = nil
+	if err := c.complete(m.family); err != nil {
+		return fmt.Errorf("%s: %w", m.Path, err)
+	}
+	if err := c.check(); err != nil {
+		return fmt.Errorf("%s: %w", m.Path, err)
+	}
+	m.Config = c
+	return nil
+}
+
+// oldContext is what the model was first trained for, in tokens.
+func (r *Rope) oldContext(absent float64) float64 {
+	switch {
+	case r.Llama3 != nil:
+		return r.Llama3.OldContext
+	case r.YaRN != nil:
+		return r.YaRN.OldContext
+	case r.Long != nil:
+		return r.Long.OldContext
+	case r.Dynamic != nil:
+		return r.Dynamic.OldContext
+	}
+	return absent
+}
+
+// at is the RoPE of sequences of up to that many tokens. All of a sequence rotates alike,
+// since the keys in the cache are rotated already, so that a model whose angles depend on
+// how long a text is has those of the longest.
+func (r Rope) at(context int) Rope {
+	if r.Long != nil {
+		r.far = float64(context) > r.Long.OldContext
+	}
+	if d := r.Dynamic; d != nil {
+		r.Dynamic = nil
+		if times := d.Factor*float64(context)/d.OldContext - (d.Factor - 1); float64(context) > d.OldContext {
+			r.Theta = NTKTheta(r.Theta, times, r.Rotated)
+		}
+	}
+	return r
 }
 
 // unscaled is the RoPE of layers that rotate as many elements by another base, whose angles
@@ -46,6 +153,33 @@ type YaRNRope struct {
 	SlowBeta   float64 // 1 in the paper
 	OldContext float64 // tokens
 	Magnitude  float64 // of cosine and sine; 0 stands for the paper's 0.1·ln(Factor) + 1
+}
+
+// LongRope has factors for each pair, found by search: some for texts that the first training
+// would have seen, some for longer ones. Source: Ding et al., "LongRoPE: Extending LLM
+// Context Window Beyond 2 Million Tokens", 2024. Which are used depends, as in llama.cpp, on
+// how long sequences may become, not on how long one is.
+type LongRope struct {
+	Short, Long []float64 // [Rotated/2]; nil where a GGUF file has them as tensors
+	OldContext  float64   // tokens that Short is for
+	Magnitude   float64   // of cosine and sine
+}
+
+// longMagnitude is what transformers and llama.cpp's converter take where a folder says
+// nothing: √(1 + ln factor / ln old), of contexts of factor·old tokens.
+func longMagnitude(factor, old float64) float64 {
+	if factor <= 1 {
+		return 1
+	}
+	return math.Sqrt(1 + math.Log(factor)/math.Log(old))
+}
+
+// DynamicRope stretches the base with the length of a text, once that is beyond what the model
+// was trained for: by the NTK-aware rule for Factor·length/OldContext − (Factor − 1), as
+// transformers has it. GGUF files cannot say so.
+type DynamicRope struct {
+	Factor     float64
+	OldContext float64 // tokens
 }
 
 // NTKTheta returns the base of "NTK-aware" scaling: it divides the frequency of the
@@ -84,17 +218,26 @@ func (r *Rope) frequencyScale() float64 {
 }
 
 func (r *Rope) magnitude() float64 {
-	if r.YaRN == nil {
-		return 1
+	switch {
+	case r.Long != nil:
+		return r.Long.Magnitude
+	case r.YaRN != nil:
+		return r.YaRN.magnitude()
 	}
-	return r.YaRN.magnitude()
+	return 1
 }
 
 func (y *YaRNRope) magnitude() float64 {
 	if y.Magnitude != 0 {
 		return y.Magnitude
 	}
-	return 0.1*math.Log(max(y.Factor, 1)) + 1
+	return yarnMagnitude(y.Factor, 1)
+}
+
+// yarnMagnitude is the paper's for a strength of 1. Models that have another strength, or two,
+// divide one by the other: see transformers' mscale and mscale_all_dim.
+func yarnMagnitude(factor, strength float64) float64 {
+	return 0.1*strength*math.Log(max(factor, 1)) + 1
 }
 
 // factors returns what each pair's frequency is divided by, or nil.
@@ -104,6 +247,10 @@ func (r *Rope) factors() []float64 {
 		return r.Llama3.factors(r)
 	case r.YaRN != nil:
 		return r.YaRN.factors(r)
+	case r.Long != nil && r.far:
+		return r.Long.Long
+	case r.Long != nil:
+		return r.Long.Short
 	}
 	return nil
 }
@@ -139,8 +286,41 @@ func (y *YaRNRope) factors(r *Rope) []float64 {
 	})
 }
 
-// ropeFreqs is the tensor of a GGUF file that holds RoPE factors.
-const ropeFreqs = "rope_freqs.weight"
+// Tensors of a GGUF file that hold RoPE factors, [Rotated/2].
+const (
+	ropeFreqs = "rope_freqs.weight"
+	ropeShort = "rope_factors_short.weight"
+	ropeLong  = "rope_factors_long.weight"
+)
+
+// tensor names the tensor that holds the factors in GGUF files.
+func (r *Rope) tensor() string {
+	switch {
+	case r.Long == nil:
+		return ropeFreqs
+	case r.far:
+		return ropeLong
+	}
+	return ropeShort
+}
+
+// tensors are the factors that GGUF files have as tensors. YaRN's are computed wherever they
+// are used.
+func (r *Rope) tensors() map[string][]float64 {
+	switch {
+	case r.Llama3 != nil:
+		return map[string][]float64{ropeFreqs: r.factors()}
+	case r.Long != nil:
+		return map[string][]float64{ropeShort: r.Long.Short, ropeLong: r.Long.Long}
+	}
+	return nil
+}
+
+// spare reports whether a tensor holds factors that are not used: for texts of another
+// length, or of the scaling of a file that has been changed.
+func (r *Rope) spare(tensor string) bool {
+	return (r.Long != nil || r.changed) && (tensor == ropeShort || tensor == ropeLong) || r.changed && tensor == ropeFreqs
+}
 
 // bind returns what the DSL's Rope takes: its attribute, and the factors or nil. Those of a
 // file are for the model's own RoPE, not for that of layers which have another.
@@ -152,8 +332,8 @@ func (r *Rope) bind(b *ir.Builder, own bool) (ir.RopeAttr, *ir.Value) {
 		FreqScale:   r.frequencyScale(),
 		Magnitude:   r.magnitude(),
 	}
-	if own && b.HasWeight(ropeFreqs) {
-		return attr, b.Weight(ropeFreqs, r.Rotated/2)
+	if own && !r.changed && b.HasWeight(r.tensor()) {
+		return attr, b.Weight(r.tensor(), r.Rotated/2)
 	}
 	if factors := r.factors(); factors != nil {
 		return attr, b.Const(singles(factors))

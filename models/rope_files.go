@@ -2,8 +2,11 @@ package models
 
 import (
 	"bytes"
+	"cmp"
+	"encoding/json"
 
 	"github.com/smelt-ml/smelt/models/gguf"
+	"github.com/smelt-ml/smelt/models/hf"
 )
 
 // What GGUF metadata call RoPE, after the architecture and a dot.
@@ -17,6 +20,10 @@ const (
 	keyFastBeta   = "rope.scaling.yarn_beta_fast"
 	keySlowBeta   = "rope.scaling.yarn_beta_slow"
 	keyMagnitude  = "rope.scaling.attn_factor" // times what YaRN makes of the factor
+	keySections   = "rope.dimension_sections"
+	// keyStrength divides YaRN's magnitude by that of this strength. In files of DeepSeek it is
+	// a tenth of it.
+	keyStrength = "rope.scaling.yarn_log_multiplier"
 )
 
 // rope reads how heads rotate, and how angles are changed for long contexts.
@@ -25,30 +32,53 @@ func (k *keys) rope(c *Config) {
 	r.Theta, r.Linear = k.number(keyTheta, 10000), 1
 	r.Rotated = k.size(keyRotated, c.Head)
 	kind := "linear"
-	if k.has(keyScaling) {
+	switch {
+	case k.holds(ropeLong): // files of Phi-3 say no more
+		kind = "longrope"
+	case k.has(keyScaling):
 		kind = k.text(keyScaling)
 	}
+	oldContext := func() float64 { return float64(k.size(keyOldContext, c.Context)) }
+	magnitude := k.number(keyMagnitude, 1)
 	switch kind {
 	case "none":
 	case "linear":
-		if factor := k.number(keyScalingBy, k.number(keyOldScaling, 1)); factor != 0 { // llama.cpp takes 0 for no scaling
-			r.Linear = factor
+		r.Linear = k.linear()
+		if magnitude != 1 {
+			k.fail(configError("linear RoPE scaling with %s", k.fullName(keyMagnitude)))
 		}
 	case "yarn":
-		for _, key := range []string{"rope.scaling.yarn_ext_factor", "rope.scaling.yarn_attn_factor", "rope.scaling.yarn_log_multiplier"} {
+		for _, key := range []string{"rope.scaling.yarn_ext_factor", "rope.scaling.yarn_attn_factor"} {
 			if k.has(key) {
 				k.fail(configError("YaRN RoPE scaling with %s", k.fullName(key)))
 			}
 		}
 		y := &YaRNRope{Factor: k.number(keyScalingBy, 0), FastBeta: k.number(keyFastBeta, 32), SlowBeta: k.number(keySlowBeta, 1),
-			OldContext: float64(k.size(keyOldContext, c.Context))}
-		if k.has(keyMagnitude) {
-			y.Magnitude = k.number(keyMagnitude, 0) * y.magnitude()
+			OldContext: oldContext()}
+		if k.has(keyStrength) {
+			magnitude /= yarnMagnitude(y.Factor, k.number(keyStrength, 0))
+		}
+		if magnitude != 1 {
+			y.Magnitude = magnitude * y.magnitude()
 		}
 		r.YaRN = y
+	case "longrope":
+		if !k.holds(ropeLong) || !k.holds(ropeShort) {
+			k.fail(configError("LongRoPE without the tensors %s and %s", ropeShort, ropeLong))
+		}
+		r.Linear = k.linear()
+		r.Long = &LongRope{OldContext: oldContext(), Magnitude: magnitude}
 	default:
 		k.fail(configError("RoPE scaling of type %q", kind))
 	}
+}
+
+// linear is what positions are divided by.
+func (k *keys) linear() float64 {
+	if factor := k.number(keyScalingBy, k.number(keyOldScaling, 1)); factor != 0 { // llama.cpp takes 0 for no scaling
+		return factor
+	}
+	return 1
 }
 
 // metadata returns the entries of a GGUF file. Llama3 factors are a tensor there.
@@ -64,11 +94,25 @@ func (r *Rope) metadata(arch string) []gguf.KV {
 		kvs = append(kvs, entry(keyScaling, gguf.String("yarn")), number(keyScalingBy, y.Factor), count(keyOldContext, int(y.OldContext)),
 			number(keyFastBeta, y.FastBeta), number(keySlowBeta, y.SlowBeta))
 		if y.Magnitude != 0 {
-			paper := YaRNRope{Factor: y.Factor}
-			kvs = append(kvs, number(keyMagnitude, y.Magnitude/paper.magnitude()))
+			kvs = append(kvs, number(keyMagnitude, y.Magnitude/yarnMagnitude(y.Factor, 1)))
 		}
 	}
+	if l := r.Long; l != nil {
+		kvs = append(kvs, entry(keyScaling, gguf.String("longrope")), count(keyOldContext, int(l.OldContext)), number(keyMagnitude, l.Magnitude))
+	}
 	return kvs
+}
+
+// scaling is what an object rope_scaling says by numbers, and where they go.
+type scaling struct {
+	needs, may []member
+	refuses    []string // members that change angles in a way that is not known
+	settle     func()   // what follows from the numbers; nil: nothing
+}
+
+type member struct {
+	name string
+	to   *float64
 }
 
 // rope reads what transformers calls rope_scaling or rope_parameters.
@@ -76,41 +120,85 @@ func (d *folder) rope(c *Config) {
 	r := &c.Rope
 	h := d.Rope()
 	*r = Rope{Theta: h.Theta, Interleaved: r.Interleaved, Rotated: int(h.PartialRotaryFactor * float64(c.Head)), Linear: 1}
-	s := h.Scaling
-	if s == nil {
+	if h.Scaling == nil {
 		return
 	}
-	var fields []*float64
-	var names []string
-	switch s.Kind {
+	const oldContext = "original_max_position_embeddings"
+	old := float64(d.size(oldContext, max(c.Context, 1)))
+	var s scaling
+	switch kind := h.Scaling.Kind; kind {
+	case "mrope": // parts of a head turn by the axes of an image, which in a text are one
+		return
 	case "linear":
-		names, fields = []string{"factor"}, []*float64{&r.Linear}
+		s.needs = []member{{"factor", &r.Linear}}
 	case "llama3":
-		r.Llama3 = new(Llama3Rope)
-		names = []string{"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"}
-		fields = []*float64{&r.Llama3.Factor, &r.Llama3.LowFrequency, &r.Llama3.HighFrequency, &r.Llama3.OldContext}
+		l := new(Llama3Rope)
+		r.Llama3 = l
+		s.needs = []member{{"factor", &l.Factor}, {"low_freq_factor", &l.LowFrequency}, {"high_freq_factor", &l.HighFrequency}, {oldContext, &l.OldContext}}
 	case "yarn":
-		for _, name := range []string{"mscale", "mscale_all_dim", "truncate"} {
-			if bytes.Contains(s.Raw, []byte(`"`+name+`"`)) {
-				d.fail(configError("YaRN RoPE scaling with %s", name))
-			}
-		}
-		r.YaRN = &YaRNRope{FastBeta: 32, SlowBeta: 1, OldContext: float64(c.Context)}
-		names, fields = []string{"factor"}, []*float64{&r.YaRN.Factor}
-		for name, field := range map[string]*float64{"original_max_position_embeddings": &r.YaRN.OldContext,
-			"beta_fast": &r.YaRN.FastBeta, "beta_slow": &r.YaRN.SlowBeta, "attention_factor": &r.YaRN.Magnitude} {
-			if x, ok := s.Numbers[name]; ok {
-				*field = x
-			}
-		}
+		y := &YaRNRope{FastBeta: 32, SlowBeta: 1, OldContext: old}
+		r.YaRN = y
+		var strength, ofAll float64
+		s = scaling{needs: []member{{"factor", &y.Factor}}, refuses: []string{"truncate"},
+			may: []member{{oldContext, &y.OldContext}, {"beta_fast", &y.FastBeta}, {"beta_slow", &y.SlowBeta},
+				{"attention_factor", &y.Magnitude}, {"mscale", &strength}, {"mscale_all_dim", &ofAll}},
+			settle: func() {
+				if y.Magnitude == 0 && strength != 0 && ofAll != 0 {
+					y.Magnitude = yarnMagnitude(y.Factor, strength) / yarnMagnitude(y.Factor, ofAll)
+				}
+			}}
+	case "dynamic":
+		r.Dynamic = &DynamicRope{OldContext: old}
+		s = scaling{needs: []member{{"factor", &r.Dynamic.Factor}}, may: []member{{oldContext, &r.Dynamic.OldContext}},
+			refuses: []string{"alpha"}}
+	case "longrope", "su":
+		l := &LongRope{OldContext: old}
+		r.Long = l
+		l.Short, l.Long = d.factors(h.Scaling, "short_factor"), d.factors(h.Scaling, "long_factor")
+		var factor float64
+		s = scaling{may: []member{{oldContext, &l.OldContext}, {"attention_factor", &l.Magnitude}, {"factor", &factor}},
+			refuses: []string{"short_mscale", "long_mscale"},
+			settle: func() {
+				l.Magnitude = cmp.Or(l.Magnitude, longMagnitude(cmp.Or(factor, float64(c.Context)/l.OldContext), l.OldContext))
+			}}
 	default:
-		d.fail(configError("RoPE scaling of type %q", s.Kind))
+		d.fail(configError("RoPE scaling of type %q", kind))
 	}
-	for i, name := range names {
-		x, err := s.Number(name)
+	d.scaling(h.Scaling, &s)
+}
+
+func (d *folder) scaling(from *hf.RopeScaling, s *scaling) {
+	for _, name := range s.refuses {
+		if bytes.Contains(from.Raw, []byte(`"`+name+`"`)) {
+			d.fail(configError("RoPE scaling of type %q with %s", from.Kind, name))
+		}
+	}
+	for _, m := range s.needs {
+		x, err := from.Number(m.name)
 		if err != nil {
 			d.fail(err)
 		}
-		*fields[i] = x
+		*m.to = x
 	}
+	for _, m := range s.may {
+		if x, ok := from.Numbers[m.name]; ok {
+			*m.to = x
+		}
+	}
+	if s.settle != nil {
+		s.settle()
+	}
+}
+
+// factors reads a list with a number for each pair.
+func (d *folder) factors(s *hf.RopeScaling, name string) (list []float64) {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(s.Raw, &members); err != nil {
+		d.fail(configError("RoPE scaling of type %q: %w", s.Kind, err))
+		return nil
+	}
+	if err := json.Unmarshal(members[name], &list); err != nil || len(list) == 0 {
+		d.fail(configError("RoPE scaling of type %q: %s is no list of numbers", s.Kind, name))
+	}
+	return list
 }

@@ -118,7 +118,7 @@ func compileFor(path string, compile *compileFlags, target, phase string, stderr
 		return nil, fmt.Errorf("%s: this needs the model itself, not a plan made from it", path)
 	}
 	useOwnTuning(stderr, &opts)
-	return program(path, opts, compile.weights, "")
+	return program(path, opts, compile, "")
 }
 
 // layerRange admits layers from A to B; the zero value admits everything.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -79,6 +80,8 @@ type compileFlags struct {
 	context int
 	prefill int // most tokens of a prefill step; no flag of its own
 	same    bool
+	theta   float64
+	scaling string
 
 	sequences int  // of a step; 0 for one; no flag of its own
 	paged     bool // the cache is for an engine: blocks, and a row of logits for each sequence
@@ -98,6 +101,8 @@ func (f *compileFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.weights, "type", "", "with arch:NAME: the type of its weights (default f16)")
 	flags.StringVar(&f.products, "products", "gpu", "in plans for Metal, what multiplies matrices: gpu, cpu, auto, or from how many multiply-adds on the CPU")
 	flags.BoolVar(&f.same, "same-bits", false, "on metal and emu: a token's logits do not depend, in any bit, on who is beside it, how its prompt is cut or what was cached")
+	flags.Float64Var(&f.theta, "rope-theta", 0, "the base of RoPE's angles, in place of the file's")
+	flags.StringVar(&f.scaling, "rope-scaling", "", "how angles are scaled for long contexts, in place of what the file says: none, or linear, yarn or dynamic with a factor, such as yarn:4")
 	flags.IntVar(&f.context, "ctx", 0, "slots of the KV cache (default: what the model was trained for, at most 4096)")
 }
 
@@ -128,7 +133,7 @@ func targetOf(name string) (*ir.Target, error) {
 const maxContext = 1 << 24
 
 // compiledIn are the flags whose values a plan has in it.
-var compiledIn = []string{"optimize", "debug", "kv", "type", "ctx", "act", "products", "same-bits"}
+var compiledIn = []string{"optimize", "debug", "kv", "type", "ctx", "act", "products", "same-bits", "rope-theta", "rope-scaling"}
 
 // checkPlan reports flags that do not go with MODEL being a plan, or not being one.
 func checkPlan(flags *pflag.FlagSet, path string) error {
@@ -155,7 +160,15 @@ func (f *compileFlags) options(stderr io.Writer) (smelt.Options, error) {
 	if f.context < 0 || f.context > maxContext {
 		return opts, usagef("--ctx %d: want 1 to %d slots", f.context, maxContext)
 	}
+	if f.flags.Changed("rope-theta") && !(f.theta > 0 && f.theta <= math.MaxFloat32) {
+		return opts, usagef("--rope-theta %g: want a positive number", f.theta)
+	}
 	var err error
+	if f.flags.Changed("rope-scaling") {
+		if _, err = models.ParseRopeScaling(f.scaling); err != nil {
+			return opts, usageError{fmt.Errorf("--rope-scaling: %w", err)}
+		}
+	}
 	if opts.KV, err = ir.ParseDType(f.kv); err != nil || !slices.Contains(lower.CacheTypes(), opts.KV) {
 		return opts, usagef("--kv %s: want %s", f.kv, oneOf(cacheTypes()))
 	}
@@ -267,15 +280,28 @@ func checkProducts(opts smelt.Options) error {
 	return nil
 }
 
+// open opens what MODEL names, other than a plan, with what the flags say of it.
+func (f *compileFlags) open(path string) (*smelt.Model, error) {
+	m, err := openModel(path, f.weights)
+	if err != nil || f.theta == 0 && f.scaling == "" {
+		return m, err
+	}
+	if err := m.ChangeRope(f.theta, f.scaling); err != nil {
+		m.Close()
+		return nil, fmt.Errorf("--rope-theta, --rope-scaling: %w", err)
+	}
+	return m, nil
+}
+
 // program compiles MODEL, or loads it where it is a plan.
-func program(path string, opts smelt.Options, weightType, weightsPath string) (*smelt.Program, error) {
+func program(path string, opts smelt.Options, compile *compileFlags, weightsPath string) (*smelt.Program, error) {
 	if isPlan(path) {
 		return smelt.LoadPlan(path, weightsPath)
 	}
 	if err := checkProducts(opts); err != nil {
 		return nil, err
 	}
-	m, err := openModel(path, weightType)
+	m, err := compile.open(path)
 	if err != nil {
 		return nil, err
 	}

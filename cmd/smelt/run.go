@@ -191,7 +191,7 @@ func openProgram(cmd *cobra.Command, path string, compile *compileFlags, device 
 	if !isPlan(path) {
 		useTuning(cmd.ErrOrStderr(), smelt.Device{Name: device.device, Threads: device.threads}, &opts)
 	}
-	p, err := program(path, opts, compile.weights, device.weights)
+	p, err := program(path, opts, compile, device.weights)
 	if err != nil {
 		return nil, err
 	}
@@ -213,7 +213,7 @@ func draftProgram(cmd *cobra.Command, path string, compile compileFlags, device 
 		return nil, err
 	}
 	opts.Tuning, _ = smelt.LoadTuning(smelt.Device{Name: device.device, Threads: device.threads}) // what is wrong with it was told
-	p, err := program(path, opts, "", "")
+	p, err := program(path, opts, &compileFlags{}, "")
 	if err == nil && !p.Model().HasWeights() {
 		err = fmt.Errorf("%s: %w", path, smelt.ErrNoWeights)
 	}

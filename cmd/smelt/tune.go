@@ -98,7 +98,7 @@ environment leaves them out. arch:NAME is measured with random weights of --type
 
 // weighed opens a model with its weights, random ones for a shape.
 func weighed(cmd *cobra.Command, path string, compile *compileFlags) (*smelt.Model, error) {
-	m, err := openModel(path, compile.weights)
+	m, err := compile.open(path)
 	if err != nil || !isArch(path) {
 		return m, err
 	}

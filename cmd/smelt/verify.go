@@ -114,7 +114,7 @@ func openVerify(cmd *cobra.Command, path string, compile *compileFlags, device *
 		}
 		return v, v.Program.Model(), nil
 	}
-	m, err := openModel(path, compile.weights)
+	m, err := compile.open(path)
 	if err != nil || !isArch(path) {
 		return v, m, err
 	}

@@ -20,12 +20,28 @@ type shape struct {
 // shapes has every family that is compared with llama.cpp.
 var shapes = []shape{
 	{family: "llama", more: func(c *models.Config, i int) {
-		if i == 1 {
+		switch i {
+		case 1:
 			c.Rope.Llama3 = &models.Llama3Rope{Factor: 8, LowFrequency: 1, HighFrequency: 4, OldContext: 32}
+		case 2:
+			c.Rope.Linear = 4
+		case 3:
+			c.Rope.YaRN = &models.YaRNRope{Factor: 4, FastBeta: 4, SlowBeta: 1, OldContext: 32}
 		}
 	}},
 	{family: "qwen3"},
 	{family: "qwen2", square: true},
+	{family: "qwen2vl", square: true, more: imageSections},
+	{family: "qwen3vl", more: imageSections},
+	{family: "mistral3", more: func(c *models.Config, i int) {
+		c.Rope.YaRN = &models.YaRNRope{Factor: 16, FastBeta: 8, SlowBeta: 1, OldContext: 64}
+		if i != 0 {
+			c.Rope.YaRN.Magnitude = 1
+		}
+		if i%2 == 0 {
+			c.Temperature = 0.1
+		}
+	}},
 	{family: "gemma2", tied: true, more: func(c *models.Config, i int) {
 		c.Window, c.Windowed, c.SoftCap, c.LogitCap = 3+i, windows(c.Layers, 2), 2, 3
 	}},
@@ -53,11 +69,32 @@ var shapes = []shape{
 	}},
 	{family: "exaone4", square: true},
 	{family: "ernie4_5"},
-	{family: "phi3", square: true},
+	{family: "phi3", square: true, more: func(c *models.Config, i int) {
+		if i == 2 {
+			c.Rope.Rotated = c.Head / 4 * 2
+		}
+		if i%2 == 1 { // by turns for longer texts than these and for shorter ones
+			c.Context, c.Rope.Long = 8192, longRope(c.Head/2, 16+4080*float64(i/2))
+		}
+	}},
 	{family: "glm4", partial: true, more: func(c *models.Config, i int) { c.Biases.QKV = i%2 == 0 }},
 	{family: "gpt2", square: true, each: true},
 	{family: "gptneox", square: true, each: true, untied: true, partial: true, more: func(c *models.Config, i int) { c.Parallel = i%2 == 0 }},
 	{family: "mpt", square: true, more: func(c *models.Config, i int) { c.ALiBi = 8 - 2*float64(i%2) }},
+}
+
+// longRope has other factors for texts of up to old tokens than for longer ones.
+func longRope(pairs int, old float64) *models.LongRope {
+	factors := func(by float64) []float64 {
+		return lo.Times(pairs, func(i int) float64 { return 1 + by*float64(i)/float64(pairs) })
+	}
+	return &models.LongRope{Short: factors(0.5), Long: factors(30), OldContext: old, Magnitude: 1.25}
+}
+
+// imageSections shares out the pairs of a head among the axes of an image.
+func imageSections(c *models.Config, _ int) {
+	third := c.Head / 6
+	c.Sections = []int{c.Head/2 - 2*third, third, third, 0}
 }
 
 // windows has all layers but every n-th see one.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -124,6 +125,12 @@ func ParseConfig(text []byte, name string) (*Config, error) {
 	f, err := parse(text, name)
 	if err != nil {
 		return nil, err
+	}
+	architectures, kind := f.values["architectures"], f.values["model_type"]
+	var inner map[string]json.RawMessage
+	if f.decode("text_config", "an object", &inner) { // of a model that reads more than text
+		maps.Copy(f.values, inner)
+		f.values["architectures"], f.values["model_type"] = architectures, kind
 	}
 	c := &Config{
 		ModelType:   f.text("model_type"),
