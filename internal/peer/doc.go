@@ -17,6 +17,7 @@
 //   - install.go fetches llama.cpp's libraries and builds the driver.
 //   - workload.go counts the bytes and operations of a cell, from the model's file.
 //   - pairs.go takes the samples, machine.go watches what else runs.
+//   - tokens.go keeps what llama.cpp makes of texts: peer tokens.
 //   - guard.go compares two commits of smelt in the same way: peer guard --a main --b HEAD.
 //   - probe.go prints how fast each way of reading memory is: peer probe.
 //   - figures.go turns samples into figures, criteria.go judges them, table.go prints.

@@ -30,6 +30,9 @@ var driverSource []byte
 //go:embed llama/logits.cpp
 var logitsSource []byte
 
+//go:embed llama/tokens.cpp
+var tokensSource []byte
+
 // installed is llama.cpp as the package carries it, with our driver linked to it.
 type installed struct {
 	folder    string // of all that follows

@@ -1,5 +1,4 @@
-// Package tokenizer turns text into token ids and back, for the three kinds of
-// vocabulary that Llama and Qwen models come with.
+// Package tokenizer turns text into token ids and back.
 //
 // # Kinds
 //
@@ -31,8 +30,9 @@
 //
 //   - A GGUF vocabulary encodes as llama.cpp does, a Hugging Face one as the
 //     tokenizers library does. Where the two differ (Qwen's NFC, which only the
-//     Hugging Face file asks for), so do the two forms here. The one exception is
-//     in endings.go: an ordinary token of text is not taken for a control token.
+//     Hugging Face file asks for), so do the two forms here; docs/tokenizers.md
+//     lists where. The one exception is in endings.go: an ordinary token of text
+//     is not taken for a control token.
 //   - Any string encodes, in time close to linear in its length. Bytes that are
 //     not UTF-8 are kept: a byte-level vocabulary with all 256 byte tokens, or a
 //     SentencePiece one with all <0xNN> tokens, decodes them byte for byte.

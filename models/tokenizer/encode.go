@@ -121,6 +121,12 @@ func (e *encoder) byteWord(word string) {
 // charWord encodes one word by its characters; a byte that is not UTF-8 is one.
 func (e *encoder) charWord(word string) {
 	byChar := e.t.spec.Algorithm == Llama
+	if pretokenizers[e.t.spec.Pre].wholeLines && strings.Trim(word, "\n") == "" {
+		if id := e.lookup(word); id != None {
+			e.ids = append(e.ids, id)
+			return
+		}
+	}
 	for i := 0; i < len(word); {
 		_, n := utf8.DecodeRuneInString(word[i:])
 		id := e.lookup(word[i : i+n])

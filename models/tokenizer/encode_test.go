@@ -2,6 +2,7 @@ package tokenizer
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -170,6 +171,52 @@ func TestHostile(t *testing.T) {
 			ids := tok.Encode(text, true)
 			require.Less(t, time.Since(start), 30*time.Second, "%s: %s", name, what)
 			require.Equal(t, text, string(tok.Decode(ids, true)), "%s: %s", name, what)
+		}
+	}
+}
+
+// hostile are texts of 100 KB that make careless implementations quadratic.
+var hostile = func() map[string]string {
+	const n = 100_000
+	texts := map[string]string{
+		"nothing but quotes": strings.Repeat("'", n), "words": strings.Repeat("a ", n/2), "lines and spaces": strings.Repeat("\n ", n/2),
+		"half of an image": strings.Repeat("IMGIMGA", n/7), "é and A": "é" + strings.Repeat("A", n),
+	}
+	for what, unit := range map[string]string{
+		"letters": "a", "upper case": "A", "é": "é", "kanji": "日", "spaces": " ", "wide spaces": "\u3000", "lines": "\n",
+		"digits": "1", "emoji": "🦊", "marks": "\u0301", "signs": "<",
+	} {
+		run := strings.Repeat(unit, n/len(unit))
+		texts[what], texts[what+" then x"], texts[what+" then 1"] = run, run+"x", run+"1"
+	}
+	return texts
+}()
+
+// requireFast does what takes linear time in a second, at the second attempt where other
+// processes delayed the first: it is usually a twentieth of that, and minutes if quadratic.
+func requireFast(t *testing.T, do func(), of string, args ...any) {
+	t.Helper()
+	least := time.Hour
+	for range 2 {
+		start := time.Now()
+		do()
+		if least = min(least, time.Since(start)); least < underRace*time.Second {
+			return
+		}
+	}
+	require.Less(t, least, underRace*time.Second, append([]any{of}, args...)...)
+}
+
+func TestPretokenizersLinear(t *testing.T) {
+	var done []pretokenizer
+	for _, name := range Pretokenizers() {
+		p := pretokenizers[name]
+		if slices.ContainsFunc(done, func(d pretokenizer) bool { return slices.Equal(d.patterns, p.patterns) }) {
+			continue
+		}
+		done = append(done, p)
+		for what, text := range hostile {
+			requireFast(t, func() { p.words(text, func(string) {}) }, "%s: %s", name, what)
 		}
 	}
 }

@@ -37,6 +37,18 @@ var knownTexts = func() map[string]bool {
 	return m
 }()
 
+// notStops are texts that end nothing in vocabularies that have all of some others: in
+// gpt-oss' and Solar's a message ends with <|end|>, and the next one of the same turn begins;
+// Gemma 4 has a </s> that is HTML.
+var notStops = []struct {
+	text string
+	with []string
+}{
+	{"<|end|>", []string{"<|return|>", "<|call|>"}},
+	{"<|end|>", []string{"<|calls|>", "<|flush|>"}},
+	{"</s>", []string{"<|tool_response>"}},
+}
+
 // endings gives the types with known control tokens marked, and the sorted
 // tokens that end a generation.
 func endings(s *Spec) ([]Type, []int32) {
@@ -45,6 +57,7 @@ func endings(s *Spec) ([]Type, []int32) {
 	if s.EOS != None {
 		stop = append(stop, s.EOS)
 	}
+	found := map[string]int32{} // of knownTexts
 	for id, text := range s.Tokens {
 		types[id] = s.typeOf(id)
 		if n := len(text); n < 4 || n > 32 || text[0] >= 'A' && text[0] <= 'z' && text[0] != '[' && text[0] != '_' {
@@ -52,9 +65,15 @@ func endings(s *Spec) ([]Type, []int32) {
 		}
 		if ends, ok := knownTexts[text]; ok && !(types[id] == Normal && s.merges(text)) {
 			types[id] = Control
+			found[text] = int32(id)
 			if ends {
 				stop = append(stop, int32(id))
 			}
+		}
+	}
+	for _, n := range notStops {
+		if id, ok := found[n.text]; ok && id != s.EOS && !slices.ContainsFunc(n.with, func(text string) bool { _, ok := found[text]; return !ok }) {
+			stop = slices.DeleteFunc(stop, func(stop int32) bool { return stop == id })
 		}
 	}
 	slices.Sort(stop)

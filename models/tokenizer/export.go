@@ -7,7 +7,7 @@ package tokenizer
 func (t *Tokenizer) Metadata() ([]Entry, error) {
 	s := t.spec
 	s.NFC = false
-	if s.Algorithm == BPE {
+	if s.Algorithm == BPE && !pretokenizers[s.Pre].characters {
 		if err := s.scoreMerges(); err != nil {
 			return nil, err
 		}

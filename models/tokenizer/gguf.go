@@ -1,7 +1,9 @@
 package tokenizer
 
 import (
+	"maps"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -22,6 +24,12 @@ const (
 	keyAddPrefix = "tokenizer.ggml.add_space_prefix"
 	keyName      = "general.name"
 )
+
+// ggufModels are the values of tokenizer.ggml.model.
+var ggufModels = map[string]Algorithm{"llama": Llama, "gpt2": GPT2, modelGemma4: GPT2}
+
+// modelGemma4 is a model with a pre-tokenizer of the same name.
+const modelGemma4 = "gemma4"
 
 // keyStops name further tokens that end a generation.
 var keyStops = []string{
@@ -46,8 +54,16 @@ type Metadata interface {
 // wrap [ErrSpec].
 func SpecFromGGUF(file Metadata) (Spec, error) {
 	r := reader{file: file}
+	model := get(&r, file.String, keyModel, "")
+	algorithm, known := ggufModels[model]
+	switch {
+	case model == "" && r.err == nil:
+		r.fail("%s is missing", keyModel)
+	case !known:
+		r.fail("%s is %q; known are %q", keyModel, model, slices.Sorted(maps.Keys(ggufModels)))
+	}
 	s := Spec{
-		Algorithm: Algorithm(get(&r, file.String, keyModel, "")),
+		Algorithm: algorithm,
 		Tokens:    get(&r, file.Strings, keyTokens, nil),
 		Types:     r.types(keyTypes),
 	}
@@ -73,37 +89,54 @@ func SpecFromGGUF(file Metadata) (Spec, error) {
 		}
 	case GPT2:
 		s.Merges = get(&r, file.Strings, keyMerges, nil)
-		if s.Pre = get(&r, file.String, keyPre, ""); s.Pre == "" {
+		s.Pre = get(&r, file.String, keyPre, "")
+		if model == modelGemma4 {
+			s.Pre = modelGemma4
+		}
+		if s.Pre == "" {
 			s.Pre = "default"
 		}
-		s.AddBOS, s.IgnoreMerges = pretokenizers[s.Pre].addBOS, pretokenizers[s.Pre].ignoreMerges
-	case "":
-		r.fail("%s is missing", keyModel)
-	default:
-		r.fail("%s is %q; known are %q and %q", keyModel, s.Algorithm, Llama, GPT2)
+		pre := pretokenizers[s.Pre]
+		s.AddBOS, s.IgnoreMerges = pre.addBOS, pre.ignoreMerges
+		if pre.characters {
+			s.Algorithm = BPE
+		}
 	}
 	s.AddBOS, s.AddEOS = get(&r, file.Bool, keyAddBOS, s.AddBOS), get(&r, file.Bool, keyAddEOS, false)
-	name := strings.ToLower(get(&r, file.String, keyName, ""))
-	if strings.Contains(name, "phi-3") || strings.Contains(name, "phi3") {
-		s.stripLikePhi3()
+	if s.Pre == modelGemma4 {
+		s.AddBOS = true // some of its files say otherwise, and are wrong
 	}
+	name := get(&r, file.String, keyName, "")
 	if r.err == nil {
 		r.err = s.validate()
+	}
+	if r.err == nil {
+		s.stripByName(strings.ToLower(name))
 	}
 	return s, r.err
 }
 
-// stripLikePhi3 sets what Phi-3's files leave out and llama.cpp knows by the
-// model's name: all its special tokens swallow the white space after them, but
-// for three.
-func (s *Spec) stripLikePhi3() {
+// stripByName sets what files leave out and llama.cpp knows by the names of models and
+// pre-tokenizers: Phi-3's special tokens swallow the white space after them, but for three;
+// mask tokens that before them.
+func (s *Spec) stripByName(model string) {
+	mask := ""
+	switch s.Pre {
+	case "jina-v2-de", "jina-v2-es", "jina-v2-code":
+		mask = "<mask>"
+	}
+	phi3 := strings.Contains(model, "phi-3") || strings.Contains(model, "phi3")
+	if mask == "" && !phi3 && strings.Contains(model, "modern-bert") {
+		mask = "[MASK]"
+	}
 	for id, text := range s.Tokens {
-		switch text {
-		case "<unk>", "<s>", "<|endoftext|>":
-			continue
-		}
-		switch s.typeOf(id) {
-		case Control, Unknown, UserDefined:
+		switch k := s.typeOf(id); {
+		case k != Control && k != Unknown && k != UserDefined:
+		case mask != "":
+			if text == mask {
+				s.StripLeft = append(s.StripLeft, int32(id))
+			}
+		case phi3 && text != "<unk>" && text != "<s>" && text != "<|endoftext|>":
 			s.StripRight = append(s.StripRight, int32(id))
 		}
 	}
@@ -172,10 +205,10 @@ func (s *Spec) Metadata() ([]Entry, error) {
 		is   bool
 		what string
 	}{
-		{s.Algorithm == BPE, "a vocabulary of kind bpe"},
+		{s.Algorithm == BPE && !pretokenizers[s.Pre].characters, "a vocabulary of kind bpe"},
 		{s.NFC, "normal form C"},
 		{s.Prefix > PrefixAlways, "a conditional space prefix"},
-		{s.Algorithm == GPT2 && s.Prefix != NoPrefix, "a space prefix in a byte-level vocabulary"},
+		{s.Algorithm != Llama && s.Prefix != NoPrefix, "a space prefix in a vocabulary of merges"},
 		{s.IgnoreMerges != (s.Algorithm == GPT2 && pretokenizers[s.Pre].ignoreMerges), "this use of merges"},
 		{len(s.StripLeft)+len(s.StripRight) > 0, "special tokens that swallow space"},
 		{len(s.Stop) > len(keyStops), "so many stop tokens"},
@@ -184,7 +217,11 @@ func (s *Spec) Metadata() ([]Entry, error) {
 			return nil, specError("GGUF cannot express %s", bad.what)
 		}
 	}
-	list := []Entry{{keyModel, string(s.Algorithm)}}
+	model := string(s.Algorithm)
+	if s.Algorithm == BPE {
+		model = string(GPT2)
+	}
+	list := []Entry{{keyModel, model}}
 	if s.Algorithm == Llama {
 		list = append(list, Entry{keyPre, "default"}, Entry{keyTokens, s.Tokens}, Entry{keyScores, s.Scores})
 	} else {

@@ -1,8 +1,12 @@
 package tokenizer
 
 import (
+	"maps"
+	"math/bits"
+	"slices"
 	"strings"
 	"sync"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/dlclark/regexp2/v2"
@@ -11,19 +15,19 @@ import (
 // A pretokenizer cuts text into words by patterns that are applied one after
 // the other: each to every word that the one before left, alone, so that a
 // look-ahead sees no further than its word. What no match covers is a word too.
-//
-// The patterns look ahead, which Go's regexp cannot. None of them backtracks
-// more than once over a character: their time is linear (a test holds them to
-// it), so no time limit is set. regexp2's second version walks matches without
-// allocating and takes half the time of the first.
 type pretokenizer struct {
 	patterns     []*pattern
+	characters   bool // words are merged by characters, with Space for spaces ([BPE]), not by bytes
+	wholeLines   bool // a word of line ends that is a token is not taken apart
 	ignoreMerges bool // the vocabularies of this name have Spec.IgnoreMerges
 	addBOS       bool // and start with BOS unless the file says otherwise
 }
 
 // pretokenizers by name: llama.cpp's values of tokenizer.ggml.pre that mean
 // these patterns (llama-vocab.cpp), and "metaspace" for Hugging Face files.
+//
+// Where llama.cpp's pattern is not that of the model's tokenizer.json (docs/tokenizers.md),
+// this is llama.cpp's.
 var pretokenizers = func() map[string]pretokenizer {
 	table := map[string]pretokenizer{
 		"":          {},
@@ -33,18 +37,56 @@ var pretokenizers = func() map[string]pretokenizer {
 		names string
 		pretokenizer
 	}{
-		{"gpt-2 phi-2 mpt olmo jais trillion granite-docling exaone4 gigachat a.x-4.0 mellum",
+		{"gpt-2 phi-2 mpt olmo jais trillion granite-docling exaone4 gigachat a.x-4.0 mellum modern-bert " +
+			"jina-es jina-de jina-v2-es jina-v2-de jina-v1-en jina-v2-code roberta-bpe",
 			pretokenizer{patterns: []*pattern{gpt2Words}}},
-		{"llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2",
+		{"llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano",
 			pretokenizer{patterns: []*pattern{llama3Words}, ignoreMerges: true, addBOS: true}},
-		{"dbrx smaug-bpe",
+		{"dbrx smaug-bpe glm4 chatglm-bpe",
 			pretokenizer{patterns: []*pattern{llama3Words}}},
 		{"qwen2 deepseek-r1-qwen kormo f2llmv2 megrez stablelm2 hunyuan solar-open grok-2",
 			pretokenizer{patterns: []*pattern{qwen2Words}}},
+		{"qwen35", pretokenizer{patterns: []*pattern{qwen35Words}}},
+		{"ufakzeka", pretokenizer{patterns: []*pattern{ufakzekaWords}}},
+		{"laguna", pretokenizer{patterns: []*pattern{lines, qwen2Words}}},
+		{"seed-coder", pretokenizer{patterns: []*pattern{seedCoderWords}}},
+		{"bailingmoe bailingmoe2 llada-moe", pretokenizer{patterns: []*pattern{bailingWords}}},
+		{"exaone-moe", pretokenizer{patterns: []*pattern{exaoneMoEWords}}},
+		{"minicpm5",
+			pretokenizer{patterns: []*pattern{threeNumbers, minicpm5Words}, ignoreMerges: true}},
+		{"jais-2", pretokenizer{patterns: []*pattern{llama3Words, spacesByPowers}}},
 		{"smollm starcoder refact command-r codeshell exaone minerva-7b mellum2",
 			pretokenizer{patterns: []*pattern{oneDigit, gpt2Words}}},
 		{"default",
 			pretokenizer{patterns: []*pattern{punctuation, gpt2Words, digitRun, threeDigits}}},
+		{"falcon",
+			pretokenizer{patterns: []*pattern{falconPunctuation, gpt2Words, threeDigits}}},
+		{"chameleon",
+			pretokenizer{patterns: []*pattern{sentinels, imageTokens, indents, oneDigit, onePunctuation, gpt2Words}, addBOS: true}},
+		{"tekken",
+			pretokenizer{patterns: []*pattern{tekkenWords}, ignoreMerges: true, addBOS: true}},
+		{"gpt-4o llama4 kanana2 talkie minimax-m2", pretokenizer{patterns: []*pattern{o200kWords}}},
+		{"granite-embed-multi-97m",
+			pretokenizer{patterns: []*pattern{graniteWords}, ignoreMerges: true}},
+		{"tiny_aya cohere2moe", pretokenizer{patterns: []*pattern{afterThreesFromRight, ayaWords}}},
+		{"youtu",
+			pretokenizer{patterns: []*pattern{youtuScripts, youtuWords}, ignoreMerges: true}},
+		{"deepseek-llm",
+			pretokenizer{patterns: []*pattern{oneNewline, deepseekLetters, deepseekPunctuation, trailingSpace, deepseekCJK, digitRun}}},
+		{"deepseek-coder",
+			pretokenizer{patterns: []*pattern{oneNewline, spaceLetters, spacePunctuation, deepseekCJK, oneDigit}}},
+		{"deepseek-v3 hunyuan-dense joyai-llm hy_v4",
+			pretokenizer{patterns: []*pattern{threeNumbers, hanKana, deepseek3Words}}},
+		{"spark2_5",
+			pretokenizer{patterns: []*pattern{threeNumbers, hanKana, sparkWords, oneDigit}}},
+		{"afmoe", pretokenizer{patterns: []*pattern{afterThreesFromRight, asianScripts, deepseek3Words}}},
+		{"kimi-k2", pretokenizer{patterns: []*pattern{kimiWords}}},
+		{"superbpe", pretokenizer{patterns: []*pattern{digitRun, threesFromRight}}},
+		{"bloom poro-chat gpt3-finnish", pretokenizer{patterns: []*pattern{bloomWords}}},
+		{"viking", pretokenizer{patterns: []*pattern{bloomWords, oneDigit}}},
+		{"gemma4 granite-embed-multi-311m",
+			pretokenizer{patterns: []*pattern{lines}, characters: true, wholeLines: true, addBOS: true}},
+		{"sarvam-moe", pretokenizer{patterns: []*pattern{lines}, characters: true}},
 	} {
 		for _, name := range strings.Fields(row.names) {
 			table[name] = row.pretokenizer
@@ -53,20 +95,45 @@ var pretokenizers = func() map[string]pretokenizer {
 	return table
 }()
 
-// pattern is one regular expression, compiled when it is first used.
+// Pretokenizers lists the values of tokenizer.ggml.pre that are known, ascending.
+func Pretokenizers() []string {
+	names := slices.Sorted(maps.Keys(pretokenizers))
+	return slices.DeleteFunc(names, func(name string) bool { return name == "" || name == "metaspace" })
+}
+
+// pattern finds stretches of a word: by a regular expression, compiled when it is
+// first used, or by a function where an expression would look far ahead from every
+// character. No expression here backtracks more than once over a character: their time
+// is linear (a test holds them to it), so no time limit is set. They look ahead, which
+// Go's regexp cannot; regexp2's second version walks matches without allocating and takes
+// half the time of the first.
 type pattern struct {
 	source string   // in regexp2's syntax
 	hf     []string // how tokenizer.json files write it
-	regexp func() *regexp2.Regexp
+	// matches calls yield with the ends of each match in turn.
+	matches func(runes []rune, yield func(start, end int))
 }
 
 func newPattern(source string, hf ...string) *pattern {
-	return &pattern{source, hf, sync.OnceValue(func() *regexp2.Regexp {
+	compiled := sync.OnceValue(func() *regexp2.Regexp {
 		return regexp2.MustCompile(source, regexp2.OptionMaxBacktrackingStackSize(-1))
-	})}
+	})
+	return &pattern{source, hf, func(runes []rune, yield func(start, end int)) {
+		err := compiled().FindRunesMatches(runes, 0, func(m regexp2.MatchView) bool {
+			start, n, _ := m.GroupRange(0)
+			yield(start, start+n)
+			return true
+		})
+		if err != nil { // no time limit, no stack limit: nothing is left that can fail
+			panic("tokenizer: pattern " + source + ": " + err.Error())
+		}
+	}}
 }
 
-const contraction = `'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]`
+const (
+	contraction = `'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]`
+	spaces      = `\s*[\r\n]+|\s+(?!\S)|\s+` // ends most patterns: lines, spaces but the last before a word, others
+)
 
 var (
 	gpt2Words = newPattern(
@@ -75,19 +142,137 @@ var (
 		`'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`,
 	)
 	llama3Words = newPattern(
-		contraction+`|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`,
+		contraction+`|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|`+spaces,
 		`(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`,
 	)
 	qwen2Words = newPattern(
-		contraction+`|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`,
+		contraction+`|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|`+spaces,
 		`(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`,
 	)
-	oneDigit    = newPattern(`\p{N}`, `\p{N}`)
-	digitRun    = newPattern(`\p{N}+`)
-	threeDigits = newPattern(`[0-9][0-9][0-9]`)
-	punctuation = newPattern(`[\p{P}$+<=>^~|]+`)
-	beforeSpace = newPattern(Space + `[^` + Space + `]*`)
+	qwen35Words = newPattern(
+		contraction+`|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|`+spaces,
+		`(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`,
+	)
+	ufakzekaWords  = newPattern(`[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|` + spaces)
+	seedCoderWords = newPattern(
+		contraction+`|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|`+spaces,
+		`(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+`,
+	)
+	bailingWords = newPattern(
+		contraction+`|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+`,
+		`'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+`,
+	)
+	exaoneMoEWords = newPattern(
+		contraction+`|[^\r\n\p{L}\p{N}]?\p{L}(?:\p{M}| ?\p{L})*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+`,
+		`(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+`,
+	)
+	minicpm5Words = newPattern(
+		contraction+`|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+| ?[^\s\p{L}\p{N}]+[\r\n]*|`+spaces,
+		`(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`,
+	)
+	deepseek3Words = newPattern(
+		"[!-/:-@\\[-`{-~][A-Za-z]+"+`|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|`+spaces,
+		"[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
+	)
+	sparkWords = newPattern("[!-/:-@\\[-`{-~][A-Za-z]+" + `|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+`)
+
+	// The patterns of these models' files tell upper from lower case, by
+	// [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}] and [\p{Ll}\p{Lm}\p{Lo}\p{M}]. llama.cpp's do so for
+	// ASCII only, or not at all.
+	tekkenWords  = newPattern(cased(`\p{L}`, ``) + `|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|` + spaces)
+	o200kWords   = newPattern(cased(`\p{L}`, `(?:`+contraction+`)?`) + `|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|` + spaces)
+	graniteWords = newPattern(cased(`\p{L}\p{M}`, `(?:`+contraction+`)?`) + `|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|` + spaces)
+	ayaWords     = newPattern(`[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+(?:` + contraction + `)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|` + spaces)
+	youtuWords   = newPattern(`[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+(?:` + contraction + `)?|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|` + spaces)
+	kimiWords    = newPattern(`[` + han + `]+|[^\r\n\p{L}\p{N}]?[\p{L}-[` + han + `]]+(?:` + contraction + `)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|` + spaces)
+
+	deepseekLetters     = newPattern(`\s?[`+deepseekAlphabets+`]+`, `\s?[`+deepseekAlphabets+`]+`)
+	deepseekPunctuation = newPattern(`\s?[!-/:-~！-／：-～‘-‟\u3000-。-[\s]]+`, `\s?[!-/:-~！-／：-～‘-‟　-。]+`)
+	deepseekCJK         = newPattern(`[一-龥ࠀ-一가-퟿-[\s]]+`, `[一-龥ࠀ-一가-퟿]+`)
+	spaceLetters        = newPattern(`\s?\p{L}+`, `\s?\p{L}+`)
+	spacePunctuation    = newPattern(`\s?\p{P}+`, `\s?\p{P}+`)
+	trailingSpace       = newPattern(`(?<!\s)\s+\z`, `\s+$`) // looks to the end from the first space of a run only
+	oneNewline          = newPattern(`[\r\n]`, "[\r\n]")
+	lines               = newPattern(`[^\n]+|\n+`)
+	hanKana             = newPattern(`[一-龥\u3040-ゟ゠-ヿ]+`, `[一-龥぀-ゟ゠-ヿ]+`)
+	asianScripts        = newPattern(`[一-鿿㐀-䶿\u8c48-\ufaff\u3040-ゟ゠-ヿ･-ﾟ⼀-\u2fdfเ-\u0e7f\u0e80-\u0effក-\u17ffက-႟ꩠ-ꩿꧠ-\ua9ff가-\ud7afᄀ-ᇿ]+`)
+	youtuScripts        = newPattern(`[가-힣ㄱ-\u318e]+|[！…“”‘’—：；，、-〿︰-﹏]+|[\u3105-ㄯ]+|[一-龥\u3040-ゟ゠-ヿ]+`)
+	bloomWords          = newPattern(` ?[^(\s|.,!?…。，、।۔،)]+`, ` ?[^(\s|[.,!?…。，、।۔،])]+`)
+
+	oneDigit          = newPattern(`\p{N}`, `\p{N}`)
+	digitRun          = newPattern(`\p{N}+`, `\p{N}+`)
+	threeNumbers      = newPattern(`\p{N}{1,3}`, `\p{N}{1,3}`)
+	threeDigits       = newPattern(`[0-9][0-9][0-9]`, `[0-9][0-9][0-9]`)
+	punctuation       = newPattern(`[\p{P}$+<=>^~|]+`)
+	falconPunctuation = newPattern("[\\p{P}$+<=>^~|`]+")
+	onePunctuation    = newPattern("[\\p{P}!-/:-@\\[-`{-~]")
+	sentinels         = newPattern(`<sentinel:[0-9]+>`, `<sentinel:[0-9]+>`)
+	imageTokens       = newPattern(`IMGIMG[A-I]{1,4}Z`, `(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z`)
+	indents           = newPattern(`[\t\n]|    |  `, `([\t\n]|    |  )`)
+	beforeSpace       = newPattern(Space + `[^` + Space + `]*`)
 )
+
+// cased is a word of these letters, upper case before lower case, with what may end it.
+func cased(letters, end string) string {
+	upper, lower := `[`+letters+`-[a-z]]`, `[`+letters+`-[A-Z]]`
+	return `[^\r\n\p{L}\p{N}]?` + upper + `*` + lower + `+` + end + `|[^\r\n\p{L}\p{N}]?` + upper + `+` + lower + `*` + end
+}
+
+const (
+	// Chinese characters, as Kimi K2 takes them.
+	han = "一-\u9fff㐀-\u4dbf\U00020000-\U0002a6df\U0002a700-\U0002ebef\uf900-\ufaff\U0002f800-\U0002fa1f"
+	// Letters with case, as DeepSeek LLM lists them.
+	deepseekAlphabets = `A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃`
+)
+
+// threesFromRight cuts where the rest of a run of ASCII digits is groups of three:
+// (?=(\d{3})+(?!\d)), which would look at the whole run from every digit.
+var threesFromRight = &pattern{source: "threes from the right", matches: func(runes []rune, yield func(start, end int)) {
+	digitRuns(runes, func(r rune) bool { return '0' <= r && r <= '9' }, func(start, end int) {
+		for at := start + (end-start)%3; at < end; at += 3 {
+			yield(at, at)
+		}
+	})
+}}
+
+// afterThreesFromRight cuts behind groups of three digits of any script, counted from the right, and not before the first of
+// them: what stands before is one word with it, for the next pattern to cut.
+var afterThreesFromRight = &pattern{source: "after threes from the right", matches: func(runes []rune, yield func(start, end int)) {
+	last := 0
+	digitRuns(runes, unicode.IsNumber, func(start, end int) {
+		for to := start + (end-start-1)%3 + 1; to <= end; to += 3 {
+			yield(last, to)
+			last = to
+		}
+	})
+}}
+
+// digitRuns calls yield with the ends of each run of digits.
+func digitRuns(runes []rune, digit func(rune) bool, yield func(start, end int)) {
+	for i := 0; i < len(runes); i++ {
+		start := i
+		for i < len(runes) && digit(runes[i]) {
+			i++
+		}
+		if i > start {
+			yield(start, i)
+		}
+	}
+}
+
+// spacesByPowers cuts a word of spaces without line ends into 512, 256, …, 4 and 2 of them.
+var spacesByPowers = &pattern{source: "spaces by powers of two", matches: func(runes []rune, yield func(start, end int)) {
+	for _, r := range runes {
+		if r == '\r' || r == '\n' || !unicode.IsSpace(r) {
+			return
+		}
+	}
+	for at := 0; at < len(runes); {
+		n := min(512, 1<<(bits.Len(uint(len(runes)-at))-1))
+		yield(at, at+n)
+		at += n
+	}
+}}
 
 // words calls yield with the words of text, in order; together they are text.
 func (p pretokenizer) words(text string, yield func(word string)) {
@@ -117,21 +302,16 @@ func split(patterns []*pattern, runes []rune, yield func(n int)) {
 		yield(len(runes))
 		return
 	}
-	end := 0
+	last := 0
 	word := func(to int) {
-		if to > end {
-			split(patterns[1:], runes[end:to], yield)
-			end = to
+		if to > last {
+			split(patterns[1:], runes[last:to], yield)
+			last = to
 		}
 	}
-	err := patterns[0].regexp().FindRunesMatches(runes, 0, func(m regexp2.MatchView) bool {
-		start, n, _ := m.GroupRange(0)
+	patterns[0].matches(runes, func(start, end int) {
 		word(start)
-		word(start + n)
-		return true
+		word(end)
 	})
-	if err != nil { // no time limit, no stack limit: nothing is left that can fail
-		panic("tokenizer: pattern " + patterns[0].source + ": " + err.Error())
-	}
 	word(len(runes))
 }

@@ -104,8 +104,12 @@ func (s *Spec) validate() error {
 			}
 		}
 	case GPT2, BPE:
-		if _, ok := pretokenizers[s.Pre]; !ok {
+		pre, ok := pretokenizers[s.Pre]
+		if !ok {
 			return specError("unknown pre-tokenizer %q", s.Pre)
+		}
+		if pre.characters && s.Algorithm == GPT2 {
+			return specError("pre-tokenizer %q is not for bytes", s.Pre)
 		}
 		if len(s.Merges) > math.MaxInt32/2 {
 			return specError("%d merges", len(s.Merges))

@@ -92,6 +92,14 @@ func TestDefaults(t *testing.T) {
 		{[]Entry{{"general.name", "My Phi-3"}, {keyModel, "llama"}, {keyTokens, tokens}, {keyScores, make([]float32, 4)}, {keyTypes, []int32{2, 3, 3, 4}}}, func(r *require.Assertions, s Spec) {
 			r.Equal([]int32{2, 3}, s.StripRight)
 		}},
+		{[]Entry{{keyModel, "gpt2"}, {keyPre, "jina-v2-de"}, {keyTokens, []string{"a", "<mask>"}}, {keyTypes, []int32{1, 3}}}, func(r *require.Assertions, s Spec) {
+			r.Equal([]int32{1}, s.StripLeft)
+		}},
+		{[]Entry{{keyModel, "gemma4"}, {keyTokens, tokens}, {keyBOS, uint32(1)}, {keyAddBOS, false}}, func(r *require.Assertions, s Spec) {
+			r.Equal(BPE, s.Algorithm)
+			r.Equal("gemma4", s.Pre)
+			r.True(s.AddBOS)
+		}},
 	} {
 		s, err := SpecFromGGUF(write(t, c.entries))
 		require.NoError(t, err)
@@ -106,7 +114,7 @@ func TestBadGGUF(t *testing.T) {
 		keyModel + " is missing":             {tokens},
 		`tokenizer.ggml.model is "bert"`:     {{keyModel, "bert"}, tokens},
 		"no tokens":                          {gpt2},
-		`unknown pre-tokenizer "tekken"`:     {gpt2, tokens, {keyPre, "tekken"}},
+		`unknown pre-tokenizer "mystery"`:    {gpt2, tokens, {keyPre, "mystery"}},
 		"0 scores for 2 tokens":              {llama, tokens},
 		"3 scores for 2 tokens":              {llama, tokens, {keyScores, make([]float32, 3)}},
 		"1 token types for 2 tokens":         {gpt2, tokens, {keyTypes, []int32{1}}},
@@ -147,6 +155,24 @@ func TestStops(t *testing.T) {
 	require.Equal(t, int32(128000), bos)
 	_, ok = ggmlVocabulary(t, "qwen2").BOS()
 	require.False(t, ok)
+}
+
+// TestNotStops has texts that end a generation in most vocabularies, and not in these.
+func TestNotStops(t *testing.T) {
+	for _, c := range []struct {
+		tokens string
+		want   []int32
+	}{
+		{"<|end|> <|return|> <|call|>", []int32{1, 2}},
+		{"<|end|> <|return|>", []int32{0, 1}},
+		{"<|end|> <|calls|> <|flush|>", []int32{1, 2}},
+		{"</s> <|tool_response>", []int32{1}},
+		{"</s> <eos>", []int32{0, 1}},
+	} {
+		tok, err := New(Spec{Algorithm: GPT2, Tokens: strings.Fields(c.tokens), BOS: None, EOS: None, UNK: None, PAD: None})
+		require.NoError(t, err)
+		require.Equal(t, c.want, tok.StopIDs(), c.tokens)
+	}
 }
 
 func TestPlaceholder(t *testing.T) {

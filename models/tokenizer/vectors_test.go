@@ -19,7 +19,7 @@ func read(t testing.TB, path string) []byte {
 	return data
 }
 
-var ggmlVocabularies = []string{"llama-spm", "llama-bpe", "qwen2", "gpt-2", "phi-3"}
+var ggmlVocabularies = []string{"llama-spm", "llama-bpe", "qwen2", "gpt-2", "phi-3", "deepseek-llm", "falcon", "refact"}
 
 func ggmlVocabulary(t testing.TB, name string) *Tokenizer {
 	t.Helper()

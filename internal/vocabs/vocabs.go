@@ -1,0 +1,150 @@
+// Package vocabs holds what smelt's tokenizers are compared with: texts, small vocabularies,
+// and what llama.cpp makes of the texts, kept in models/tokenizer/testdata/llamacpp and made
+// again by
+//
+//	make tokens
+//
+// A file of answers has a text a line, quoted as in Go, and below it the pieces that it
+// becomes, after the names of all vocabularies or pre-tokenizers that agree on them. Names
+// that agree on all texts stand for each other: a line NAME = NAME … at the top says so.
+package vocabs
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/samber/lo"
+)
+
+// Texts reads a file of texts, one a line, quoted as in Go.
+func Texts(path string) ([]string, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var texts []string
+	for i, line := range strings.Split(strings.TrimSuffix(string(data), "\n"), "\n") {
+		text, err := strconv.Unquote(line)
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", path, i+1, err)
+		}
+		texts = append(texts, text)
+	}
+	return texts, nil
+}
+
+// Answer is what several tokenizers make of a text.
+type Answer struct {
+	Text   string
+	Names  []string
+	Pieces []string
+}
+
+// Answers collects what each tokenizer makes of each text.
+type Answers struct{ list []Answer }
+
+// Add notes the pieces that a tokenizer makes of a text.
+func (a *Answers) Add(text, name string, pieces []string) {
+	for i := range a.list {
+		if have := &a.list[i]; have.Text == text && slices.Equal(have.Pieces, pieces) {
+			have.Names = append(have.Names, name)
+			return
+		}
+	}
+	a.list = append(a.list, Answer{text, []string{name}, pieces})
+}
+
+// Write writes the answers in the order of these texts.
+func (a *Answers) Write(path string, texts []string) error {
+	var out strings.Builder
+	same := a.same()
+	for _, first := range slices.Sorted(maps.Keys(same)) {
+		if rest := same[first][1:]; len(rest) > 0 {
+			fmt.Fprintf(&out, "%s = %s\n", first, strings.Join(rest, " "))
+		}
+	}
+	for _, text := range texts {
+		fmt.Fprintf(&out, "%s\n", strconv.Quote(text))
+		var lines []string
+		for _, x := range a.list {
+			if x.Text != text {
+				continue
+			}
+			names := slices.DeleteFunc(slices.Sorted(slices.Values(x.Names)), func(name string) bool { return same[name] == nil })
+			pieces := lo.Map(x.Pieces, func(p string, _ int) string { return " " + strconv.Quote(p) })
+			lines = append(lines, fmt.Sprintf("\t%s:%s\n", strings.Join(names, " "), strings.Join(pieces, "")))
+		}
+		out.WriteString(strings.Join(slices.Sorted(slices.Values(lines)), ""))
+	}
+	return os.WriteFile(path, []byte(out.String()), 0o644)
+}
+
+// same groups the names that agree on all texts, by the first of each group.
+func (a *Answers) same() map[string][]string {
+	given := map[string]string{} // the answers of each name
+	for i, x := range a.list {
+		for _, name := range x.Names {
+			given[name] += fmt.Sprintf(" %d", i)
+		}
+	}
+	first, groups := map[string]string{}, map[string][]string{}
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		to, ok := first[given[name]]
+		if !ok {
+			to = name
+			first[given[name]] = name
+		}
+		groups[to] = append(groups[to], name)
+	}
+	return groups
+}
+
+// Read reads a file of answers.
+func Read(path string) ([]Answer, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var list []Answer
+	same := map[string][]string{}
+	text := ""
+	for i, line := range strings.Split(strings.TrimSuffix(string(data), "\n"), "\n") {
+		rest, indented := strings.CutPrefix(line, "\t")
+		if first, others, ok := strings.Cut(line, " = "); ok && !strings.HasPrefix(line, `"`) && !indented {
+			same[first] = strings.Fields(others)
+			continue
+		}
+		if !indented {
+			if text, err = strconv.Unquote(line); err != nil {
+				return nil, fmt.Errorf("%s:%d: %w", path, i+1, err)
+			}
+			continue
+		}
+		names, rest, ok := strings.Cut(rest, ":")
+		if !ok {
+			return nil, fmt.Errorf("%s:%d: no names before the pieces", path, i+1)
+		}
+		a := Answer{Text: text, Names: strings.Fields(names)}
+		for _, name := range a.Names {
+			a.Names = append(a.Names, same[name]...)
+		}
+		for rest = strings.TrimPrefix(rest, " "); rest != ""; rest = strings.TrimPrefix(rest, " ") {
+			quoted, err := strconv.QuotedPrefix(rest)
+			if err != nil {
+				return nil, fmt.Errorf("%s:%d: %w", path, i+1, err)
+			}
+			piece, err := strconv.Unquote(quoted)
+			if err != nil {
+				return nil, fmt.Errorf("%s:%d: %w", path, i+1, err)
+			}
+			a.Pieces = append(a.Pieces, piece)
+			rest = rest[len(quoted):]
+		}
+		list = append(list, a)
+	}
+	return list, nil
+}
