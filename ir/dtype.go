@@ -29,6 +29,9 @@ const (
 	Q4_K
 	Q5_K
 	Q6_K
+	MXFP4
+	IQ4_NL
+	IQ4_XS
 )
 
 // dtypes is indexed by DType, which is the type's number in kernels and in Plans. Block
@@ -55,6 +58,9 @@ var dtypes = [...]struct {
 	Q4_K:    {"q4_k", 256, 144, 12},
 	Q5_K:    {"q5_k", 256, 176, 13},
 	Q6_K:    {"q6_k", 256, 210, 14},
+	MXFP4:   {"mxfp4", 32, 17, 39},
+	IQ4_NL:  {"iq4_nl", 32, 18, 20},
+	IQ4_XS:  {"iq4_xs", 256, 136, 23},
 }
 
 const noGGUF = -1

@@ -26,6 +26,7 @@ var weightTypes = []struct {
 	{ir.F32, nil}, {ir.F16, nil}, {ir.BF16, nil},
 	{ir.Q8_0, []int{0}}, {ir.Q4_0, []int{0}}, {ir.Q4_1, []int{0, 2}}, {ir.Q5_0, []int{0}}, {ir.Q5_1, []int{0, 2}},
 	{ir.Q2_K, []int{80, 82}}, {ir.Q3_K, []int{108}}, {ir.Q4_K, []int{0, 2}}, {ir.Q5_K, []int{0, 2}}, {ir.Q6_K, []int{208}},
+	{ir.MXFP4, nil}, {ir.IQ4_NL, []int{0}}, {ir.IQ4_XS, []int{0}},
 }
 
 // weight is a stored matrix and the values it stands for.
@@ -54,6 +55,9 @@ func newWeight(t *testing.T, rng *rand.Rand, dtype ir.DType, rows, width int) we
 			raw[i] = byte(rng.Uint32())
 		}
 		for block := 0; block < len(raw); block += dtype.BlockBytes() {
+			if dtype == ir.MXFP4 {
+				raw[block] = byte(117 + rng.IntN(6))
+			}
 			for _, w := range weightTypes {
 				if w.dtype != dtype {
 					continue

@@ -24,6 +24,8 @@ var codes = map[uint32]span{
 	13: {16, 144}, // q4_k
 	14: {16, 176}, // q5_k
 	15: {0, 192},  // q6_k
+	16: {1, 17},   // mxfp4
+	17: {2, 18},   // iq4_nl
 }
 
 // HasLines reports whether kernels that decode weights read a type in lines.

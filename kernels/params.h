@@ -25,6 +25,9 @@
 #define SMELT_Q4_K 13
 #define SMELT_Q5_K 14
 #define SMELT_Q6_K 15
+#define SMELT_MXFP4 16
+#define SMELT_IQ4_NL 17
+#define SMELT_IQ4_XS 18
 
 struct EmbedParams {
     uint32_t tokens;

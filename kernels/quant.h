@@ -16,8 +16,8 @@
 //
 // Layouts are those of GGUF files (ggml-common.h), or that with scales apart from codes,
 // for the same types. Lanes load the bytes of a run in
-// aligned pieces, neighbours next to each other: of four bytes where a block's size is
-// a multiple of four and rows therefore start at such addresses, of lines eight, else two. What
+// aligned pieces, neighbours next to each other: of as many bytes as a block's size is a
+// multiple of, up to eight, and rows therefore start at, of lines eight. What
 // packs several elements into 16 bits is masked there and converted as it is: q is then
 // a multiple of the number, and place says which. Only what formats store apart from the
 // rest of a number is shifted, four bytes at a time. The type is a function constant, and
@@ -85,6 +85,20 @@ struct block_q6_k {
     int8_t scales[16];
     half d;
 };
+struct block_mxfp4 {
+    uint8_t e; // the scale is 2^(e - 128), of values that are twice E2M1's
+    uint8_t qs[16];
+};
+struct block_iq4_nl {
+    half d;
+    uint8_t qs[16];
+};
+struct block_iq4_xs {
+    half d;
+    uint16_t scales_h; // upper two bits of eight scales of 6 bits, less 32
+    uint8_t scales_l[4];
+    uint8_t qs[128]; // 16 for each 32 elements
+};
 
 // Lines, which are added to a type: the codes of all blocks of a weight come first, whole
 // lines of 16 bytes, and then what scales them, in the same order. Eight bytes of codes are
@@ -94,7 +108,7 @@ struct block_q6_k {
 struct codes_q8_0 {
     int8_t qs[32];
 };
-struct codes_q4_0 {
+struct codes_q4_0 { // and of MXFP4, IQ4_NL
     uint8_t qs[16];
 };
 struct codes_q2_k {
@@ -115,7 +129,7 @@ struct codes_q6_k {
     uint8_t ql[128];
     uint8_t qh[64];
 };
-struct scales_q4_0 { // and of Q8_0
+struct scales_q4_0 { // and of Q8_0, IQ4_NL
     half d;
 };
 struct scales_q2_k {
@@ -137,6 +151,10 @@ struct scales_q6_k {
     half d;
 };
 
+struct scales_mxfp4 {
+    uint8_t e;
+};
+
 struct bf16 {
     uint16_t bits; // the upper half of a float
 };
@@ -151,6 +169,9 @@ static_assert(sizeof(block_q3_k) == 110, "GGUF layout");
 static_assert(sizeof(block_q4_k) == 144, "GGUF layout");
 static_assert(sizeof(block_q5_k) == 176, "GGUF layout");
 static_assert(sizeof(block_q6_k) == 210, "GGUF layout");
+static_assert(sizeof(block_mxfp4) == 17, "GGUF layout");
+static_assert(sizeof(block_iq4_nl) == 18, "GGUF layout");
+static_assert(sizeof(block_iq4_xs) == 136, "GGUF layout");
 static_assert(sizeof(bf16) == 2, "bfloat16 layout");
 
 // Run is a decoded run: elements 0-7 belong to the first group, 8-15 to the second.
@@ -174,6 +195,8 @@ inline uint block_elems(uint type) {
     case SMELT_Q4_1:
     case SMELT_Q5_0:
     case SMELT_Q5_1:
+    case SMELT_MXFP4:
+    case SMELT_IQ4_NL:
         return 32;
     default:
         return 256;
@@ -208,6 +231,12 @@ inline uint block_bytes(uint type) {
         return sizeof(block_q5_k);
     case SMELT_Q6_K:
         return sizeof(block_q6_k);
+    case SMELT_MXFP4:
+        return sizeof(block_mxfp4);
+    case SMELT_IQ4_NL:
+        return sizeof(block_iq4_nl);
+    case SMELT_IQ4_XS:
+        return sizeof(block_iq4_xs);
     default:
         return 0;
     }
@@ -219,6 +248,8 @@ inline uint line_bytes(uint type) {
     case SMELT_Q8_0:
         return sizeof(codes_q8_0);
     case SMELT_Q4_0:
+    case SMELT_MXFP4:
+    case SMELT_IQ4_NL:
         return sizeof(codes_q4_0);
     case SMELT_Q2_K:
         return sizeof(codes_q2_k);
@@ -270,7 +301,17 @@ inline uint run_low(uint elems, uint r) {
 inline uint run_gap(uint elems) { return elems == 256 ? 32 : elems == 32 ? 16 : 8; }
 
 // has_offset tells whether weights of a type have offsets.
-inline bool has_offset(uint type) { return block_elems(type) != 1 && stored_type(type) != SMELT_Q8_0; }
+inline bool has_offset(uint type) {
+    switch (stored_type(type)) {
+    case SMELT_Q8_0:
+    case SMELT_MXFP4:
+    case SMELT_IQ4_NL:
+    case SMELT_IQ4_XS:
+        return false;
+    default:
+        return block_elems(type) != 1;
+    }
+}
 
 // place is what q of four elements of a group, 0 or 1, is to be multiplied by. A number that
 // is shifted down before it is converted takes twice the time, on the one pipe that does
@@ -325,6 +366,9 @@ template <uint Align> inline uint2 eight(device const uint8_t *bytes) {
         return *(device const uint2 *)bytes;
     if (Align == 4)
         return uint2(((device const uint *)bytes)[0], ((device const uint *)bytes)[1]);
+    if (Align == 1)
+        return uint2(as_type<uint>(uchar4(*(device const packed_uchar4 *)bytes)),
+                     as_type<uint>(uchar4(*(device const packed_uchar4 *)(bytes + 4))));
     device const ushort *p = (device const ushort *)bytes;
     return as_type<uint2>(ushort4(p[0], p[1], p[2], p[3]));
 }
@@ -500,6 +544,61 @@ template <uint Align, typename C, typename S> inline Run decode_q6_k(device cons
     return w;
 }
 
+// The values that codes of four bits name: iq4_values ascend, e2m1_values are twice those of a
+// float of two bits of exponent and one of mantissa.
+constant float iq4_values[16] = {-127.0f, -104.0f, -83.0f, -65.0f, -49.0f, -35.0f, -22.0f, -10.0f,
+                                 1.0f,    13.0f,   25.0f,  38.0f,  53.0f,  69.0f,  89.0f,  113.0f};
+constant float e2m1_values[16] = {0.0f, 1.0f,  2.0f,  3.0f,  4.0f,  6.0f,  8.0f,  12.0f,
+                                  0.0f, -1.0f, -2.0f, -3.0f, -4.0f, -6.0f, -8.0f, -12.0f};
+
+// named writes the values that eight bytes name, each of which is a code.
+inline void named(uint2 bytes, constant float *values, thread float4 *q) {
+    const uchar4 a = as_type<uchar4>(bytes.x), b = as_type<uchar4>(bytes.y);
+    q[0] = float4(values[a.x], values[a.y], values[a.z], values[a.w]);
+    q[1] = float4(values[b.x], values[b.y], values[b.z], values[b.w]);
+}
+
+// named_twice does it of the low nibbles, and of the high ones.
+inline void named_twice(uint2 bytes, constant float *values, thread float4 *q) {
+    named(bytes & 0x0f0f0f0fu, values, q);
+    named(bytes >> 4 & 0x0f0f0f0fu, values, q + 2);
+}
+
+template <uint Align, typename C, typename S> inline Run decode_mxfp4(device const C &c, device const S &s, uint r) {
+    Run w;
+    named_twice(eight<Align>(c.qs + 8 * r), e2m1_values, w.q);
+    const uint e = s.e; // below 2 a subnormal
+    same(as_type<float>(e < 2 ? 0x00200000u << e : (e - 1) << 23), 0.0f, w);
+    return w;
+}
+
+template <uint Align, typename C, typename S> inline Run decode_iq4_nl(device const C &c, device const S &s, uint r) {
+    Run w;
+    named_twice(eight<Align>(c.qs + 8 * r), iq4_values, w.q);
+    same(float(s.d), 0.0f, w);
+    return w;
+}
+
+// scale_iq4 is scale i of eight.
+inline float scale_iq4(device const block_iq4_xs &b, uint i) {
+    const uint low = uint(b.scales_l[i / 2]) >> i % 2 * 4 & 15u, high = uint(b.scales_h) >> 2 * i & 3u;
+    return float(int(low | high << 4) - 32);
+}
+
+inline Run decode_iq4_xs(device const block_iq4_xs &b, uint r) {
+    const uint part = r / 4, g = r % 4; // 64 elements in twice 16 bytes
+    device const uint8_t *qs = b.qs + part * 32 + g % 2 * 8;
+    const uint shift = g / 2 * 4;
+    Run w;
+    named(eight<8>(qs) >> shift & 0x0f0f0f0fu, iq4_values, w.q);
+    named(eight<8>(qs + 16) >> shift & 0x0f0f0f0fu, iq4_values, w.q + 2);
+    const float d = float(b.d);
+    w.scale[0] = d * scale_iq4(b, 2 * part);
+    w.scale[1] = d * scale_iq4(b, 2 * part + 1);
+    w.offset[0] = w.offset[1] = 0.0f;
+    return w;
+}
+
 template <typename T> inline Run decode_plain(device const T *row, uint r) {
     Run w;
     UNROLL for (uint i = 0; i < 4; i++)
@@ -604,6 +703,26 @@ inline Run decode_run(uint type, thread const Stored &row, uint r) {
 #if SMELT_DECODES(SMELT_Q6_K + SMELT_LINES)
     case SMELT_Q6_K + SMELT_LINES:
         return decode_q6_k<8>(block<codes_q6_k, 16>(row.at, r), block<scales_q6_k, 16>(row.scales, r), r % 16);
+#endif
+#if SMELT_DECODES(SMELT_MXFP4)
+    case SMELT_MXFP4:
+        return decode_mxfp4<1>(block<block_mxfp4, 2>(row.at, r), block<block_mxfp4, 2>(row.at, r), r % 2);
+#endif
+#if SMELT_DECODES(SMELT_MXFP4 + SMELT_LINES)
+    case SMELT_MXFP4 + SMELT_LINES:
+        return decode_mxfp4<8>(block<codes_q4_0, 2>(row.at, r), block<scales_mxfp4, 2>(row.scales, r), r % 2);
+#endif
+#if SMELT_DECODES(SMELT_IQ4_NL)
+    case SMELT_IQ4_NL:
+        return decode_iq4_nl<2>(block<block_iq4_nl, 2>(row.at, r), block<block_iq4_nl, 2>(row.at, r), r % 2);
+#endif
+#if SMELT_DECODES(SMELT_IQ4_NL + SMELT_LINES)
+    case SMELT_IQ4_NL + SMELT_LINES:
+        return decode_iq4_nl<8>(block<codes_q4_0, 2>(row.at, r), block<scales_q4_0, 2>(row.scales, r), r % 2);
+#endif
+#if SMELT_DECODES(SMELT_IQ4_XS)
+    case SMELT_IQ4_XS:
+        return decode_iq4_xs(block<block_iq4_xs, 16>(row.at, r), r % 16);
 #endif
     default:
         break;

@@ -3,6 +3,7 @@ package kernels
 // shiftCycles are, by type, the cycles that a lane takes of the pipe that shifts and converts
 // for the 16 weights of a run in linear_vec: 4 for each of them that is stored as an integer
 // and for each shift of what is stored apart from the rest of a number, and what scales take.
+// Values that codes name are loaded, which this pipe has no part in.
 // A test compares them with what the emulated kernel does.
 var shiftCycles = map[uint32]int64{
 	6:  64,  // q8_0
@@ -15,6 +16,9 @@ var shiftCycles = map[uint32]int64{
 	13: 92,  // q4_k
 	14: 108, // q5_k
 	15: 92,  // q6_k
+	16: 8,   // mxfp4
+	17: 8,   // iq4_nl
+	18: 35,  // iq4_xs
 }
 
 // ShiftCycles returns how many cycles linear_vec takes of the pipe that shifts and converts,

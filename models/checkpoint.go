@@ -138,7 +138,7 @@ func (m *Checkpoint) Tokenizer() (*tokenizer.Tokenizer, error) {
 // or that have a type we cannot read.
 type TensorError struct {
 	Surplus    []string // names
-	Unreadable []string // "name is IQ4_XS"
+	Unreadable []string // "name is IQ3_S"
 }
 
 // Error lists everything, a line each.

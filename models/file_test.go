@@ -221,7 +221,7 @@ func TestMisfits(t *testing.T) {
 	f.put("blk.0.attn_rel.bias", ggufF32, 4*48, 48)
 	f.put("blk.1.attn_q.weight", ggufF32, 4*48*32, 48, 32) // of a layer that there is not
 	f.put("blk.0.ffn_up.weight", ggufI32, 4*64*32, 64, 32)
-	f.put("blk.0.attn_output.weight", gguf.TensorType(20), 32*64/32*18, 32, 64) // also misshapen
+	f.put("blk.0.attn_output.weight", gguf.TensorType(40), 32*64/64*36, 32, 64) // also misshapen
 	f.put("blk.0.attn_rot_embd.weight", ggufF32, 16, 4)                         // ignorable
 	m := open(t, f.write(t))
 	_, err := m.Build(ir.Options{})
@@ -232,7 +232,7 @@ func TestMisfits(t *testing.T) {
 	var tensors *models.TensorError
 	require.ErrorAs(t, err, &tensors)
 	require.Equal(t, []string{"blk.0.attn_rel.bias", "blk.1.attn_q.weight"}, tensors.Surplus)
-	require.Equal(t, []string{"blk.0.ffn_up.weight is I32", "blk.0.attn_output.weight is IQ4_NL"}, tensors.Unreadable)
+	require.Equal(t, []string{"blk.0.ffn_up.weight is I32", "blk.0.attn_output.weight is NVFP4"}, tensors.Unreadable)
 	require.ErrorContains(t, err, m.Path)
 	require.ErrorContains(t, err, "\n  blk.0.attn_rel.bias is not part of such a model")
 }

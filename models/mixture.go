@@ -15,6 +15,7 @@ import (
 type mixture struct {
 	base     ir.DType // of matrices that nothing below names
 	fileType uint32   // general.file_type
+	head     ir.DType // of the matrix that gives logits; Q6_K where Invalid
 	// Exceptions, as functions of the layer; nil where there is none.
 	attnV, attnOutput, ffnDown func(layer int, c *Config) ir.DType
 }
@@ -25,8 +26,20 @@ func always(t ir.DType) func(int, *Config) ir.DType { return func(int, *Config) 
 // third in between.
 func moreBits(high, low ir.DType) func(int, *Config) ir.DType {
 	return func(i int, c *Config) ir.DType {
-		eighth := c.Layers / 8
-		if i < eighth || i >= 7*c.Layers/8 || (i-eighth)%3 == 2 {
+		first := eighth(c)
+		if i < first || i >= 7*c.Layers/8 || (i-first)%3 == 2 {
+			return high
+		}
+		return low
+	}
+}
+
+func eighth(c *Config) int { return c.Layers / 8 }
+
+// manyQueries gives high where four query heads or more share a KV head.
+func manyQueries(high, low ir.DType) func(int, *Config) ir.DType {
+	return func(_ int, c *Config) ir.DType {
+		if c.Heads/c.KVHeads >= 4 {
 			return high
 		}
 		return low
@@ -53,12 +66,7 @@ var mixtures = map[string]mixture{
 	"q5_1": {base: ir.Q5_1, fileType: 9},
 	"q6_k": {base: ir.Q6_K, fileType: 18},
 	"q2_k": {base: ir.Q2_K, fileType: 10,
-		attnV: func(_ int, c *Config) ir.DType {
-			if c.Heads/c.KVHeads >= 4 {
-				return ir.Q4_K
-			}
-			return ir.Q3_K
-		},
+		attnV:      manyQueries(ir.Q4_K, ir.Q3_K),
 		attnOutput: always(ir.Q3_K), ffnDown: always(ir.Q3_K)},
 	"q3_k_s": {base: ir.Q3_K, fileType: 11},
 	"q3_k_l": {base: ir.Q3_K, fileType: 13, attnV: always(ir.Q5_K), attnOutput: always(ir.Q5_K), ffnDown: always(ir.Q5_K)},
@@ -68,10 +76,14 @@ var mixtures = map[string]mixture{
 		ffnDown:    firstLayers(func(c *Config) int { return c.Layers / 16 }, ir.Q5_K, ir.Q4_K)},
 	"q4_k_s": {base: ir.Q4_K, fileType: 14,
 		attnV:   firstLayers(func(*Config) int { return 4 }, ir.Q5_K, ir.Q4_K),
-		ffnDown: firstLayers(func(c *Config) int { return c.Layers / 8 }, ir.Q5_K, ir.Q4_K)},
+		ffnDown: firstLayers(eighth, ir.Q5_K, ir.Q4_K)},
 	"q4_k_m": {base: ir.Q4_K, fileType: 15, attnV: moreBits(ir.Q6_K, ir.Q4_K), ffnDown: moreBits(ir.Q6_K, ir.Q4_K)},
 	"q5_k_s": {base: ir.Q5_K, fileType: 16},
 	"q5_k_m": {base: ir.Q5_K, fileType: 17, attnV: moreBits(ir.Q6_K, ir.Q5_K), ffnDown: moreBits(ir.Q6_K, ir.Q5_K)},
+	"iq4_nl": {base: ir.IQ4_NL, fileType: 25, attnV: manyQueries(ir.Q5_K, ir.IQ4_NL), ffnDown: firstLayers(eighth, ir.Q5_K, ir.IQ4_NL)},
+	"iq4_xs": {base: ir.IQ4_XS, fileType: 30, attnV: manyQueries(ir.Q5_K, ir.IQ4_XS), ffnDown: firstLayers(eighth, ir.Q5_K, ir.IQ4_XS)},
+	// llama.cpp's own mixture has experts alone in this type, and other matrices in Q8_0.
+	"mxfp4": {base: ir.MXFP4, fileType: 38, head: ir.Q8_0},
 }
 
 // WeightTypes lists the names that Arch takes for the type of weights.
@@ -109,6 +121,8 @@ func (m *mixture) want(name string, layer int, shape []int, c *Config) ir.DType 
 	}[role]
 	isHead := name == "output.weight" || name == "token_embd.weight" && c.Tied
 	switch {
+	case isHead && m.head != ir.Invalid:
+		t = m.head
 	case isHead && t != ir.Q8_0:
 		t = ir.Q6_K
 	case exception != nil:
@@ -122,10 +136,9 @@ func (m *mixture) want(name string, layer int, shape []int, c *Config) ir.DType 
 	return t
 }
 
-// narrower gives the type that stands in where rows are no multiple of 256. For
-// Q2_K and Q3_K llama.cpp takes IQ4_NL, which has the size of Q4_0.
+// narrower gives the type that stands in where rows are no multiple of 256.
 var narrower = map[ir.DType]ir.DType{
-	ir.Q2_K: ir.Q4_0, ir.Q3_K: ir.Q4_0, ir.Q4_K: ir.Q5_0, ir.Q5_K: ir.Q5_1, ir.Q6_K: ir.Q8_0,
+	ir.Q2_K: ir.Q4_0, ir.Q3_K: ir.Q4_0, ir.IQ4_XS: ir.IQ4_NL, ir.Q4_K: ir.Q5_0, ir.Q5_K: ir.Q5_1, ir.Q6_K: ir.Q8_0,
 }
 
 // fitting returns t, or what replaces it where a row is not a whole number of blocks.

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/samber/lo"
 
@@ -34,9 +35,21 @@ const (
 	Tokens = 12
 )
 
-// Types are the types of weights in which models are compared. F32 is computed as it
-// should be; others as llama.cpp computes them, whose distance from F32 is kept.
-var Types = []string{"f32", "f16", "q8_0", "q4_0", "q4_k_m"}
+// types are the types of weights in which models are compared, and more those in which
+// families are whose row says so.
+var (
+	types = []string{"f32", "f16", "q8_0", "q4_0", "q4_k_m"}
+	more  = []string{"mxfp4", "iq4_nl", "iq4_xs"}
+)
+
+// Types lists those of a family, F32 first. F32 is computed as it should be; others as
+// llama.cpp computes them, whose distance from F32 is kept.
+func Types(family string) []string {
+	if s, _ := lo.Find(shapes, func(s shape) bool { return s.family == family }); s.formats {
+		return slices.Concat(types, more)
+	}
+	return types
+}
 
 // Text returns the tokens that models are shown.
 func Text() []int32 {

@@ -14,12 +14,13 @@ type shape struct {
 	tied    bool                                 // or always
 	each    bool                                 // each query head has a KV head of its own
 	partial bool                                 // part of each head rotates
+	formats bool                                 // weights have each type that there is
 	more    func(c *models.Config, geometry int) // nil: nothing
 }
 
 // shapes has every family that is compared with llama.cpp.
 var shapes = []shape{
-	{family: "llama", more: func(c *models.Config, i int) {
+	{family: "llama", formats: true, more: func(c *models.Config, i int) {
 		switch i {
 		case 1:
 			c.Rope.Llama3 = &models.Llama3Rope{Factor: 8, LowFrequency: 1, HighFrequency: 4, OldContext: 32}
@@ -45,7 +46,7 @@ var shapes = []shape{
 	{family: "gemma2", tied: true, more: func(c *models.Config, i int) {
 		c.Window, c.Windowed, c.SoftCap, c.LogitCap = 3+i, windows(c.Layers, 2), 2, 3
 	}},
-	{family: "gemma3", tied: true, more: func(c *models.Config, i int) {
+	{family: "gemma3", formats: true, tied: true, more: func(c *models.Config, i int) {
 		c.Window, c.Windowed, c.WindowRope.Theta = 3+i, windows(c.Layers, 2+i%2), 100
 	}},
 	{family: "smollm3"},

@@ -66,16 +66,16 @@ type oracle struct {
 }
 
 func (o *oracle) family(ctx context.Context, family string) error {
-	cases := parity.Cases(family)
+	cases, types := parity.Cases(family), parity.Types(family)
 	var all []float32
 	var far []parity.Distance
 	for _, c := range cases {
-		exact, err := o.logits(ctx, c, parity.Types[0])
+		exact, err := o.logits(ctx, c, types[0])
 		if err != nil {
 			return err
 		}
 		all = append(all, exact...)
-		for _, t := range parity.Types[1:] {
+		for _, t := range types[1:] {
 			logits, err := o.logits(ctx, c, t)
 			if err != nil {
 				return err

@@ -8,6 +8,9 @@
 //	Q4_1, Q5_1            32 elements   x = d·q + m             d, m are halves
 //	Q3_K, Q6_K           256 elements   x = d·scale[group]·q    scales are integers
 //	Q2_K, Q4_K, Q5_K     256 elements   x = d·scale[group]·q − dmin·min[group]
+//	MXFP4                 32 elements   x = d·value[q]          d is a power of two
+//	IQ4_NL                32 elements   x = d·value[q]          d is a half
+//	IQ4_XS               256 elements   x = d·scale[group]·value[q]
 //
 // Layouts are those of ggml-common.h, byte for byte. All numbers are little
 // endian, on every machine.
@@ -79,6 +82,10 @@ var codecs = [...]codec{
 	ir.Q4_K: {decodeQ4_K, encodeQ4_K},
 	ir.Q5_K: {decodeQ5_K, encodeQ5_K},
 	ir.Q6_K: {decodeQ6_K, encodeQ6_K},
+
+	ir.MXFP4:  {decodeMXFP4, encodeMXFP4},
+	ir.IQ4_NL: {decodeIQ4_NL, encodeIQ4_NL},
+	ir.IQ4_XS: {decodeIQ4_XS, encodeIQ4_XS},
 }
 
 func lookup(t ir.DType) codec {

@@ -125,6 +125,9 @@ func scaleMinK4(p []byte, g int) (scale, low int) {
 	return int(p[g+4]&0xF) | int(p[g-4]>>6)<<4, int(p[g+4]>>4) | int(p[g]>>6)<<4
 }
 
+// nonlinear is what the codes of IQ4_NL and IQ4_XS stand for.
+var nonlinear = [16]float64{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
+
 var definitions = []definition{
 	{ir.Q8_0, func(b []byte, i int) float64 { return half(b, 0) * float64(int8(b[2+i])) }},
 	{ir.Q4_0, func(b []byte, i int) float64 { return half(b, 0) * float64(nibble(b[2:], i)-8) }},
@@ -161,6 +164,20 @@ var definitions = []definition{
 		h, in := i/128, i%128
 		q := int(b[h*64+in%64]>>(in/64*4))&15 | int(b[128+h*32+in%32]>>(in/32*2))&3<<4
 		return half(b, 208) * float64(int8(b[192+i/16])) * float64(q-32)
+	}},
+	{ir.MXFP4, func(b []byte, i int) float64 {
+		code := nibble(b[1:], i)
+		value := float64(code&1) / 2 // E2M1: a sign, two bits of exponent, one of mantissa
+		if e := code >> 1 & 3; e > 0 {
+			value = (1 + value) * math.Exp2(float64(e-1))
+		}
+		return float64(1-2*(code>>3)) * value * math.Exp2(float64(b[0])-127)
+	}},
+	{ir.IQ4_NL, func(b []byte, i int) float64 { return half(b, 0) * nonlinear[nibble(b[2:], i)] }},
+	{ir.IQ4_XS, func(b []byte, i int) float64 {
+		g := i / 32
+		scale := int(b[4+g/2]>>(g%2*4))&15 | bit(b[2:4], 2*g)<<4 | bit(b[2:4], 2*g+1)<<5
+		return half(b, 0) * float64(scale-32) * nonlinear[nibble(b[8+16*g:], i%32)]
 	}},
 }
 
@@ -207,7 +224,13 @@ type precision struct {
 
 // bound is the largest error that a quantizer may make. The last term is the step of
 // a subnormal bfloat16.
-func (p *precision) bound(x []float32) float64 { return p.step*largest(x) + p.top*0x1p-25 + 0x1p-133 }
+func (p *precision) bound(x []float32) float64 {
+	subnormal := 0x1p-133
+	if p.dtype == ir.MXFP4 { // half of the least scale's first number
+		subnormal = 0x1p-129
+	}
+	return p.step*largest(x) + p.top*0x1p-25 + subnormal
+}
 
 // precisions say how far from the input what a quantizer stores may be.
 var precisions = []precision{
@@ -216,6 +239,9 @@ var precisions = []precision{
 	{ir.Q4_1, 1.0/15 + 0x1p-9, 16}, {ir.Q5_1, 1.0/31 + 0x1p-9, 32},
 	{ir.Q6_K, 1.2 / 32, 128 * 32}, {ir.Q5_K, 2.0/31 + 1.5/63, 64 * 32}, {ir.Q4_K, 2.0/15 + 1.5/63, 64 * 16},
 	{ir.Q3_K, 1.0/4 + 2.0/32, 32 * 4}, {ir.Q2_K, 2.0/3 + 1.5/15, 16 * 4},
+	// What lies just under a power of two becomes three quarters of it. In the others one side
+	// ends at 113 where the other goes to 127, and steps are up to 24.
+	{ir.MXFP4, 1.0 / 4, 0}, {ir.IQ4_NL, 1.0/6 + 0x1p-11, 127}, {ir.IQ4_XS, 1.0/6 + 1.0/32, 127 * 32},
 }
 
 // roundTrip quantizes and dequantizes.
@@ -276,7 +302,11 @@ func TestQuantizeConstants(t *testing.T) {
 		n := max(c.dtype.BlockElems(), 32)
 		for _, value := range []float32{0, 1, -1, 0.37, -0.37, 1000, -1000, 60000, -60000} {
 			src := slices.Repeat([]float32{value}, n)
-			requireClose(t, src, roundTrip(t, src, c.dtype), math.Abs(float64(value))/250, c.dtype)
+			near := 1.0 / 250
+			if c.dtype == ir.MXFP4 { // whose scales are powers of two
+				near = c.step
+			}
+			requireClose(t, src, roundTrip(t, src, c.dtype), math.Abs(float64(value))*near, c.dtype)
 			if value == 0 {
 				require.Equal(t, src, roundTrip(t, src, c.dtype), "%v", c.dtype)
 			}
@@ -341,6 +371,12 @@ func TestQuantizeByHand(t *testing.T) {
 		"q4 zeros are the middle": {ir.Q4_0, block(), append([]byte{0, 0x80}, bytes.Repeat([]byte{0x88}, 16)...)},
 		"q4 clamps the far end":   {ir.Q4_0, block(-8, 8, 7, 6.5, 6.4, -7.5), append([]byte{0x00, 0x3c, 0x80, 0x8f, 0x8f, 0x8f, 0x8e, 0x81}, bytes.Repeat([]byte{0x88}, 10)...)},
 		"q4 takes the first":      {ir.Q4_0, block(8, -8), append([]byte{0x00, 0xbc, 0x80, 0x8f}, bytes.Repeat([]byte{0x88}, 14)...)},
+		"mxfp4 zeros":             {ir.MXFP4, block(), make([]byte, 17)},
+		"mxfp4 signs":             {ir.MXFP4, block(4, -6, 0.5, -0.5, -3, 1), append([]byte{127, 0x06, 0x0f, 0x01, 0x09, 0x0d, 0x02}, make([]byte, 10)...)},
+		"mxfp4 clamps":            {ir.MXFP4, block(7.9, -7.9), append([]byte{127, 0x07, 0x0f}, make([]byte, 14)...)},
+		"mxfp4 takes the first":   {ir.MXFP4, block(4, 5, -5, 0.25), append([]byte{127, 0x06, 0x06, 0x0e, 0x00}, make([]byte, 12)...)},
+		"mxfp4 too small":         {ir.MXFP4, block(1e-44, -1e-45), append([]byte{0, 0x00, 0x00}, make([]byte, 14)...)},
+		"iq4 zeros":               {ir.IQ4_NL, block(), append([]byte{0, 0}, bytes.Repeat([]byte{0x88}, 16)...)},
 		"q6 zeros":                {ir.Q6_K, make([]float32, 256), make([]byte, 210)},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -360,6 +396,9 @@ func TestErrors(t *testing.T) {
 		n := dtype.BlockElems()
 		for _, at := range []int{0, n - 1, n, n + 17, 3*n - 1} {
 			for _, bad := range []float32{nan, -nan, inf, -inf, 3e38, -1e15} {
+				if dtype == ir.MXFP4 && math.Abs(float64(bad)) <= math.MaxFloat32 { // holds any finite number
+					continue
+				}
 				src := gaussian(3*n, 1, 7)
 				src[at] = bad
 				err := quant.Quantize(make([]byte, 3*dtype.BlockBytes()), src, dtype)

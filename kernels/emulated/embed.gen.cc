@@ -2,7 +2,7 @@
 #define MSL_WHOLE_TILES
 #include "msl/metal_stdlib"
 namespace {
-#line 29 "kernels/params.h"
+#line 32 "kernels/params.h"
 struct EmbedParams {
 uint32_t tokens;
 uint32_t width;
@@ -267,7 +267,21 @@ uint8_t qh[64];
 int8_t scales[16];
 half d;
 };
-#line 94 "kernels/quant.h"
+struct block_mxfp4 {
+uint8_t e;
+uint8_t qs[16];
+};
+struct block_iq4_nl {
+half d;
+uint8_t qs[16];
+};
+struct block_iq4_xs {
+half d;
+uint16_t scales_h;
+uint8_t scales_l[4];
+uint8_t qs[128];
+};
+#line 108 "kernels/quant.h"
 struct codes_q8_0 {
 int8_t qs[32];
 };
@@ -314,6 +328,10 @@ int8_t scales[16];
 half d;
 };
 
+struct scales_mxfp4 {
+uint8_t e;
+};
+
 struct bf16 {
 uint16_t bits;
 };
@@ -328,6 +346,9 @@ static_assert(sizeof(block_q3_k) == 110, "GGUF layout");
 static_assert(sizeof(block_q4_k) == 144, "GGUF layout");
 static_assert(sizeof(block_q5_k) == 176, "GGUF layout");
 static_assert(sizeof(block_q6_k) == 210, "GGUF layout");
+static_assert(sizeof(block_mxfp4) == 17, "GGUF layout");
+static_assert(sizeof(block_iq4_nl) == 18, "GGUF layout");
+static_assert(sizeof(block_iq4_xs) == 136, "GGUF layout");
 static_assert(sizeof(bf16) == 2, "bfloat16 layout");
 
 
@@ -351,6 +372,8 @@ case 7:
 case 8:
 case 9:
 case 10:
+case 16:
+case 17:
 return 32;
 default:
 return 256;
@@ -385,6 +408,12 @@ case 14:
 return sizeof(block_q5_k);
 case 15:
 return sizeof(block_q6_k);
+case 16:
+return sizeof(block_mxfp4);
+case 17:
+return sizeof(block_iq4_nl);
+case 18:
+return sizeof(block_iq4_xs);
 default:
 return 0;
 }
@@ -396,6 +425,8 @@ switch (MSL_CHOOSE(3, stored_type(type))) {
 case 6:
 return sizeof(codes_q8_0);
 case 7:
+case 16:
+case 17:
 return sizeof(codes_q4_0);
 case 11:
 return sizeof(codes_q2_k);
@@ -447,14 +478,24 @@ return r * 16;
 inline uint run_gap(uint elems) { return MSL_BRANCH(7, elems == 256 )? 32 : MSL_BRANCH(8, elems == 32 )? 16 : 8; }
 
 
-inline bool has_offset(uint type) { return block_elems(type) != 1 && stored_type(type) != 6; }
-#line 279 "kernels/quant.h"
+inline bool has_offset(uint type) {
+switch (MSL_CHOOSE(9, stored_type(type))) {
+case 6:
+case 16:
+case 17:
+case 18:
+return false;
+default:
+return block_elems(type) != 1;
+}
+}
+#line 320 "kernels/quant.h"
 inline float4 place(uint type, uint group) {
-if (MSL_BRANCH(9, !has_offset(type)))
+if (MSL_BRANCH(10, !has_offset(type)))
 return float4(1.0f);
 float unit = 1.0f;
-if (MSL_BRANCH(10, group == 1)) {
-switch (MSL_CHOOSE(11, stored_type(type))) {
+if (MSL_BRANCH(11, group == 1)) {
+switch (MSL_CHOOSE(12, stored_type(type))) {
 case 7:
 case 8:
 case 13:
@@ -498,6 +539,9 @@ if (Align == 8)
 return *( const uint2 *)bytes;
 if (Align == 4)
 return uint2(MSL_CAST(uint2, (( const uint *)bytes)[0], (( const uint *)bytes)[1]));
+if (Align == 1)
+return uint2(MSL_CAST(uint2, as_type<uint>(uchar4(MSL_CAST(uchar4, *( const packed_uchar4 *)bytes))),
+as_type<uint>(uchar4(MSL_CAST(uchar4, *( const packed_uchar4 *)(bytes + 4))))));
 const ushort *p = ( const ushort *)bytes;
 return as_type<uint2>(ushort4(MSL_CAST(ushort4, p[0], p[1], p[2], p[3])));
 }
@@ -622,7 +666,7 @@ w.offset[0] = -4.0f * w.scale[0];
 w.offset[1] = -4.0f * w.scale[1];
 return w;
 }
-#line 457 "kernels/quant.h"
+#line 501 "kernels/quant.h"
 inline void scales_q4( const uint8_t *s, uint part, float d, float dmin, Run &w) {
 const ushort *pairs = ( const ushort *)s;
 const uint a = pairs[part % 2], b = pairs[2 + part % 2], c = pairs[part + 2];
@@ -669,6 +713,61 @@ w.offset[1] = -32.0f * w.scale[1];
 return w;
 }
 
+
+
+static const float iq4_values[16] = {-127.0f, -104.0f, -83.0f, -65.0f, -49.0f, -35.0f, -22.0f, -10.0f,
+1.0f, 13.0f, 25.0f, 38.0f, 53.0f, 69.0f, 89.0f, 113.0f};
+static const float e2m1_values[16] = {0.0f, 1.0f, 2.0f, 3.0f, 4.0f, 6.0f, 8.0f, 12.0f,
+0.0f, -1.0f, -2.0f, -3.0f, -4.0f, -6.0f, -8.0f, -12.0f};
+
+
+inline void named(uint2 bytes, const float *values, float4 *q) {
+const uchar4 a = as_type<uchar4>(bytes.x), b = as_type<uchar4>(bytes.y);
+q[0] = float4(MSL_CAST(float4, values[a.x], values[a.y], values[a.z], values[a.w]));
+q[1] = float4(MSL_CAST(float4, values[b.x], values[b.y], values[b.z], values[b.w]));
+}
+
+
+inline void named_twice(uint2 bytes, const float *values, float4 *q) {
+named(bytes & 0x0f0f0f0fu, values, q);
+named(bytes >> MSL_BY 4 & 0x0f0f0f0fu, values, q + 2);
+}
+
+template <uint Align, typename C, typename S> inline Run decode_mxfp4( const C &c, const S &s, uint r) {
+Run w;
+named_twice(eight<Align>(c.qs + 8 * r), e2m1_values, w.q);
+const uint e = s.e;
+same(as_type<float>(MSL_BRANCH(13, e < 2 )? 0x00200000u << MSL_BY e : (e - 1) << MSL_BY 23), 0.0f, w);
+return w;
+}
+
+template <uint Align, typename C, typename S> inline Run decode_iq4_nl( const C &c, const S &s, uint r) {
+Run w;
+named_twice(eight<Align>(c.qs + 8 * r), iq4_values, w.q);
+same(float(MSL_CAST(float, s.d)), 0.0f, w);
+return w;
+}
+
+
+inline float scale_iq4( const block_iq4_xs &b, uint i) {
+const uint low = uint(MSL_CAST(uint, b.scales_l[i / 2])) >> MSL_BY i % 2 * 4 & 15u, high = uint(MSL_CAST(uint, b.scales_h)) >> MSL_BY 2 * i & 3u;
+return float(MSL_CAST(float, int(MSL_CAST(int, low | high << MSL_BY 4)) - 32));
+}
+
+inline Run decode_iq4_xs( const block_iq4_xs &b, uint r) {
+const uint part = r / 4, g = r % 4;
+const uint8_t *qs = b.qs + part * 32 + g % 2 * 8;
+const uint shift = g / 2 * 4;
+Run w;
+named(eight<8>(qs) >> MSL_BY shift & 0x0f0f0f0fu, iq4_values, w.q);
+named(eight<8>(qs + 16) >> MSL_BY shift & 0x0f0f0f0fu, iq4_values, w.q + 2);
+const float d = float(MSL_CAST(float, b.d));
+w.scale[0] = d * scale_iq4(b, 2 * part);
+w.scale[1] = d * scale_iq4(b, 2 * part + 1);
+w.offset[0] = w.offset[1] = 0.0f;
+return w;
+}
+
 template <typename T> inline Run decode_plain( const T *row, uint r) {
 Run w;
 for (uint i = 0; MSL_STEP(i < 4); i++)
@@ -681,9 +780,9 @@ return w;
 template <typename B, uint N> inline const B &block( const uchar *row, uint r) {
 return (( const B *)row)[r / N];
 }
-#line 526 "kernels/quant.h"
+#line 625 "kernels/quant.h"
 inline Run decode_run(uint type, const Stored &row, uint r) {
-switch (MSL_CHOOSE(12, type)) {
+switch (MSL_CHOOSE(14, type)) {
 
 case 1:
 return decode_plain(( const float *)row.at, r);
@@ -764,6 +863,26 @@ return decode_q6_k<2>(block<block_q6_k, 16>(row.at, r), block<block_q6_k, 16>(ro
 case 15 + 32:
 return decode_q6_k<8>(block<codes_q6_k, 16>(row.at, r), block<scales_q6_k, 16>(row.scales, r), r % 16);
 
+
+case 16:
+return decode_mxfp4<1>(block<block_mxfp4, 2>(row.at, r), block<block_mxfp4, 2>(row.at, r), r % 2);
+
+
+case 16 + 32:
+return decode_mxfp4<8>(block<codes_q4_0, 2>(row.at, r), block<scales_mxfp4, 2>(row.scales, r), r % 2);
+
+
+case 17:
+return decode_iq4_nl<2>(block<block_iq4_nl, 2>(row.at, r), block<block_iq4_nl, 2>(row.at, r), r % 2);
+
+
+case 17 + 32:
+return decode_iq4_nl<8>(block<codes_q4_0, 2>(row.at, r), block<scales_q4_0, 2>(row.scales, r), r % 2);
+
+
+case 18:
+return decode_iq4_xs(block<block_iq4_xs, 16>(row.at, r), r % 16);
+
 default:
 break;
 }
@@ -774,7 +893,7 @@ return none;
 
 
 inline float plain_element(uint type, const Stored &row, uint i) {
-switch (MSL_CHOOSE(13, type)) {
+switch (MSL_CHOOSE(15, type)) {
 case 1:
 return element(( const float *)row.at, i);
 case 2:
@@ -789,7 +908,7 @@ inline void expand(uint type, const Stored &row, uint r, float *w) {
 const Run run = decode_run(type, row, r);
 for (uint i = 0; MSL_STEP(i < 4); i++) {
 float4 v = run.q[i];
-if (MSL_BRANCH(14, block_elems(type) != 1))
+if (MSL_BRANCH(16, block_elems(type) != 1))
 v = run.scale[i / 2] * place(type, i / 2) * v + run.offset[i / 2];
 for (uint j = 0; MSL_STEP(j < 4); j++)
 w[4 * i + j] = v[j];
@@ -799,12 +918,12 @@ w[4 * i + j] = v[j];
 
 
 inline void expand_end(uint type, const Stored &row, uint r, uint k, float *w) {
-if (MSL_BRANCH(15, 16 * r + 16 <= k)) {
+if (MSL_BRANCH(17, 16 * r + 16 <= k)) {
 expand(type, row, r, w);
 return;
 }
 for (uint i = 0; MSL_STEP(i < 16); i++)
-w[i] = MSL_BRANCH(16, block_elems(type) == 1 && 16 * r + i < k )? plain_element(type, row, 16 * r + i) : 0.0f;
+w[i] = MSL_BRANCH(18, block_elems(type) == 1 && 16 * r + i < k )? plain_element(type, row, 16 * r + i) : 0.0f;
 }
 #line 5 "kernels/embed.metal"
 using namespace metal;
@@ -819,18 +938,18 @@ uint3 position) {
 const uint elems = block_elems(msl_constant_fc_type());
 const int id = tokens[position.y];
 const bool known = id >= 0 && uint(MSL_CAST(uint, id)) < p.vocab;
-const Stored row = stored_row(msl_constant_fc_type(), table, p.vocab, p.width, MSL_BRANCH(17, known )? uint(MSL_CAST(uint, id)) : 0);
+const Stored row = stored_row(msl_constant_fc_type(), table, p.vocab, p.width, MSL_BRANCH(19, known )? uint(MSL_CAST(uint, id)) : 0);
 float *to = out + ulong(MSL_CAST(ulong, position.y)) * p.width;
 const bool whole = (p.width & 15) == 0;
 for (uint i = 0; MSL_STEP(i < 2); i++) {
 const uint run = 2 * position.x + i;
-if (MSL_BRANCH(18, run * 16 >= p.width))
+if (MSL_BRANCH(20, run * 16 >= p.width))
 return;
 float v[16] = {0.0f};
-if (MSL_BRANCH(19, known))
+if (MSL_BRANCH(21, known))
 expand_end(msl_constant_fc_type(), row, run, p.width, v);
 const uint low = run_low(elems, run), high = low + run_gap(elems);
-if (MSL_BRANCH(20, whole)) {
+if (MSL_BRANCH(22, whole)) {
 *( float4 *)(to + low) = float4(MSL_CAST(float4, v[0], v[1], v[2], v[3]));
 *( float4 *)(to + low + 4) = float4(MSL_CAST(float4, v[4], v[5], v[6], v[7]));
 *( float4 *)(to + high) = float4(MSL_CAST(float4, v[8], v[9], v[10], v[11]));
@@ -838,14 +957,14 @@ if (MSL_BRANCH(20, whole)) {
 continue;
 }
 for (uint j = 0; MSL_STEP(j < 8); j++) {
-if (MSL_BRANCH(21, low + j < p.width))
+if (MSL_BRANCH(23, low + j < p.width))
 to[low + j] = v[j];
-if (MSL_BRANCH(22, high + j < p.width))
+if (MSL_BRANCH(24, high + j < p.width))
 to[high + j] = v[j + 8];
 }
 }
 }
-#line 849 "kernels/emulated/embed.gen.cc"
+#line 968 "kernels/emulated/embed.gen.cc"
 void thread_0(const msl::Thread &t) {
     embed(static_cast<const int *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),

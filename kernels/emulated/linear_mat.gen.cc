@@ -2,7 +2,7 @@
 #define MSL_WHOLE_TILES
 #include "msl/metal_stdlib"
 namespace {
-#line 29 "kernels/params.h"
+#line 32 "kernels/params.h"
 struct EmbedParams {
 uint32_t tokens;
 uint32_t width;
@@ -267,7 +267,21 @@ uint8_t qh[64];
 int8_t scales[16];
 half d;
 };
-#line 94 "kernels/quant.h"
+struct block_mxfp4 {
+uint8_t e;
+uint8_t qs[16];
+};
+struct block_iq4_nl {
+half d;
+uint8_t qs[16];
+};
+struct block_iq4_xs {
+half d;
+uint16_t scales_h;
+uint8_t scales_l[4];
+uint8_t qs[128];
+};
+#line 108 "kernels/quant.h"
 struct codes_q8_0 {
 int8_t qs[32];
 };
@@ -314,6 +328,10 @@ int8_t scales[16];
 half d;
 };
 
+struct scales_mxfp4 {
+uint8_t e;
+};
+
 struct bf16 {
 uint16_t bits;
 };
@@ -328,6 +346,9 @@ static_assert(sizeof(block_q3_k) == 110, "GGUF layout");
 static_assert(sizeof(block_q4_k) == 144, "GGUF layout");
 static_assert(sizeof(block_q5_k) == 176, "GGUF layout");
 static_assert(sizeof(block_q6_k) == 210, "GGUF layout");
+static_assert(sizeof(block_mxfp4) == 17, "GGUF layout");
+static_assert(sizeof(block_iq4_nl) == 18, "GGUF layout");
+static_assert(sizeof(block_iq4_xs) == 136, "GGUF layout");
 static_assert(sizeof(bf16) == 2, "bfloat16 layout");
 
 
@@ -351,6 +372,8 @@ case 7:
 case 8:
 case 9:
 case 10:
+case 16:
+case 17:
 return 32;
 default:
 return 256;
@@ -385,6 +408,12 @@ case 14:
 return sizeof(block_q5_k);
 case 15:
 return sizeof(block_q6_k);
+case 16:
+return sizeof(block_mxfp4);
+case 17:
+return sizeof(block_iq4_nl);
+case 18:
+return sizeof(block_iq4_xs);
 default:
 return 0;
 }
@@ -396,6 +425,8 @@ switch (MSL_CHOOSE(3, stored_type(type))) {
 case 6:
 return sizeof(codes_q8_0);
 case 7:
+case 16:
+case 17:
 return sizeof(codes_q4_0);
 case 11:
 return sizeof(codes_q2_k);
@@ -447,14 +478,24 @@ return r * 16;
 inline uint run_gap(uint elems) { return MSL_BRANCH(7, elems == 256 )? 32 : MSL_BRANCH(8, elems == 32 )? 16 : 8; }
 
 
-inline bool has_offset(uint type) { return block_elems(type) != 1 && stored_type(type) != 6; }
-#line 279 "kernels/quant.h"
+inline bool has_offset(uint type) {
+switch (MSL_CHOOSE(9, stored_type(type))) {
+case 6:
+case 16:
+case 17:
+case 18:
+return false;
+default:
+return block_elems(type) != 1;
+}
+}
+#line 320 "kernels/quant.h"
 inline float4 place(uint type, uint group) {
-if (MSL_BRANCH(9, !has_offset(type)))
+if (MSL_BRANCH(10, !has_offset(type)))
 return float4(1.0f);
 float unit = 1.0f;
-if (MSL_BRANCH(10, group == 1)) {
-switch (MSL_CHOOSE(11, stored_type(type))) {
+if (MSL_BRANCH(11, group == 1)) {
+switch (MSL_CHOOSE(12, stored_type(type))) {
 case 7:
 case 8:
 case 13:
@@ -498,6 +539,9 @@ if (Align == 8)
 return *( const uint2 *)bytes;
 if (Align == 4)
 return uint2(MSL_CAST(uint2, (( const uint *)bytes)[0], (( const uint *)bytes)[1]));
+if (Align == 1)
+return uint2(MSL_CAST(uint2, as_type<uint>(uchar4(MSL_CAST(uchar4, *( const packed_uchar4 *)bytes))),
+as_type<uint>(uchar4(MSL_CAST(uchar4, *( const packed_uchar4 *)(bytes + 4))))));
 const ushort *p = ( const ushort *)bytes;
 return as_type<uint2>(ushort4(MSL_CAST(ushort4, p[0], p[1], p[2], p[3])));
 }
@@ -622,7 +666,7 @@ w.offset[0] = -4.0f * w.scale[0];
 w.offset[1] = -4.0f * w.scale[1];
 return w;
 }
-#line 457 "kernels/quant.h"
+#line 501 "kernels/quant.h"
 inline void scales_q4( const uint8_t *s, uint part, float d, float dmin, Run &w) {
 const ushort *pairs = ( const ushort *)s;
 const uint a = pairs[part % 2], b = pairs[2 + part % 2], c = pairs[part + 2];
@@ -669,6 +713,61 @@ w.offset[1] = -32.0f * w.scale[1];
 return w;
 }
 
+
+
+static const float iq4_values[16] = {-127.0f, -104.0f, -83.0f, -65.0f, -49.0f, -35.0f, -22.0f, -10.0f,
+1.0f, 13.0f, 25.0f, 38.0f, 53.0f, 69.0f, 89.0f, 113.0f};
+static const float e2m1_values[16] = {0.0f, 1.0f, 2.0f, 3.0f, 4.0f, 6.0f, 8.0f, 12.0f,
+0.0f, -1.0f, -2.0f, -3.0f, -4.0f, -6.0f, -8.0f, -12.0f};
+
+
+inline void named(uint2 bytes, const float *values, float4 *q) {
+const uchar4 a = as_type<uchar4>(bytes.x), b = as_type<uchar4>(bytes.y);
+q[0] = float4(MSL_CAST(float4, values[a.x], values[a.y], values[a.z], values[a.w]));
+q[1] = float4(MSL_CAST(float4, values[b.x], values[b.y], values[b.z], values[b.w]));
+}
+
+
+inline void named_twice(uint2 bytes, const float *values, float4 *q) {
+named(bytes & 0x0f0f0f0fu, values, q);
+named(bytes >> MSL_BY 4 & 0x0f0f0f0fu, values, q + 2);
+}
+
+template <uint Align, typename C, typename S> inline Run decode_mxfp4( const C &c, const S &s, uint r) {
+Run w;
+named_twice(eight<Align>(c.qs + 8 * r), e2m1_values, w.q);
+const uint e = s.e;
+same(as_type<float>(MSL_BRANCH(13, e < 2 )? 0x00200000u << MSL_BY e : (e - 1) << MSL_BY 23), 0.0f, w);
+return w;
+}
+
+template <uint Align, typename C, typename S> inline Run decode_iq4_nl( const C &c, const S &s, uint r) {
+Run w;
+named_twice(eight<Align>(c.qs + 8 * r), iq4_values, w.q);
+same(float(MSL_CAST(float, s.d)), 0.0f, w);
+return w;
+}
+
+
+inline float scale_iq4( const block_iq4_xs &b, uint i) {
+const uint low = uint(MSL_CAST(uint, b.scales_l[i / 2])) >> MSL_BY i % 2 * 4 & 15u, high = uint(MSL_CAST(uint, b.scales_h)) >> MSL_BY 2 * i & 3u;
+return float(MSL_CAST(float, int(MSL_CAST(int, low | high << MSL_BY 4)) - 32));
+}
+
+inline Run decode_iq4_xs( const block_iq4_xs &b, uint r) {
+const uint part = r / 4, g = r % 4;
+const uint8_t *qs = b.qs + part * 32 + g % 2 * 8;
+const uint shift = g / 2 * 4;
+Run w;
+named(eight<8>(qs) >> MSL_BY shift & 0x0f0f0f0fu, iq4_values, w.q);
+named(eight<8>(qs + 16) >> MSL_BY shift & 0x0f0f0f0fu, iq4_values, w.q + 2);
+const float d = float(MSL_CAST(float, b.d));
+w.scale[0] = d * scale_iq4(b, 2 * part);
+w.scale[1] = d * scale_iq4(b, 2 * part + 1);
+w.offset[0] = w.offset[1] = 0.0f;
+return w;
+}
+
 template <typename T> inline Run decode_plain( const T *row, uint r) {
 Run w;
 for (uint i = 0; MSL_STEP(i < 4); i++)
@@ -681,9 +780,9 @@ return w;
 template <typename B, uint N> inline const B &block( const uchar *row, uint r) {
 return (( const B *)row)[r / N];
 }
-#line 526 "kernels/quant.h"
+#line 625 "kernels/quant.h"
 inline Run decode_run(uint type, const Stored &row, uint r) {
-switch (MSL_CHOOSE(12, type)) {
+switch (MSL_CHOOSE(14, type)) {
 
 case 1:
 return decode_plain(( const float *)row.at, r);
@@ -764,6 +863,26 @@ return decode_q6_k<2>(block<block_q6_k, 16>(row.at, r), block<block_q6_k, 16>(ro
 case 15 + 32:
 return decode_q6_k<8>(block<codes_q6_k, 16>(row.at, r), block<scales_q6_k, 16>(row.scales, r), r % 16);
 
+
+case 16:
+return decode_mxfp4<1>(block<block_mxfp4, 2>(row.at, r), block<block_mxfp4, 2>(row.at, r), r % 2);
+
+
+case 16 + 32:
+return decode_mxfp4<8>(block<codes_q4_0, 2>(row.at, r), block<scales_mxfp4, 2>(row.scales, r), r % 2);
+
+
+case 17:
+return decode_iq4_nl<2>(block<block_iq4_nl, 2>(row.at, r), block<block_iq4_nl, 2>(row.at, r), r % 2);
+
+
+case 17 + 32:
+return decode_iq4_nl<8>(block<codes_q4_0, 2>(row.at, r), block<scales_q4_0, 2>(row.scales, r), r % 2);
+
+
+case 18:
+return decode_iq4_xs(block<block_iq4_xs, 16>(row.at, r), r % 16);
+
 default:
 break;
 }
@@ -774,7 +893,7 @@ return none;
 
 
 inline float plain_element(uint type, const Stored &row, uint i) {
-switch (MSL_CHOOSE(13, type)) {
+switch (MSL_CHOOSE(15, type)) {
 case 1:
 return element(( const float *)row.at, i);
 case 2:
@@ -789,7 +908,7 @@ inline void expand(uint type, const Stored &row, uint r, float *w) {
 const Run run = decode_run(type, row, r);
 for (uint i = 0; MSL_STEP(i < 4); i++) {
 float4 v = run.q[i];
-if (MSL_BRANCH(14, block_elems(type) != 1))
+if (MSL_BRANCH(16, block_elems(type) != 1))
 v = run.scale[i / 2] * place(type, i / 2) * v + run.offset[i / 2];
 for (uint j = 0; MSL_STEP(j < 4); j++)
 w[4 * i + j] = v[j];
@@ -799,12 +918,12 @@ w[4 * i + j] = v[j];
 
 
 inline void expand_end(uint type, const Stored &row, uint r, uint k, float *w) {
-if (MSL_BRANCH(15, 16 * r + 16 <= k)) {
+if (MSL_BRANCH(17, 16 * r + 16 <= k)) {
 expand(type, row, r, w);
 return;
 }
 for (uint i = 0; MSL_STEP(i < 16); i++)
-w[i] = MSL_BRANCH(16, block_elems(type) == 1 && 16 * r + i < k )? plain_element(type, row, 16 * r + i) : 0.0f;
+w[i] = MSL_BRANCH(18, block_elems(type) == 1 && 16 * r + i < k )? plain_element(type, row, 16 * r + i) : 0.0f;
 }
 #line 8 "kernels/activation.h"
 using namespace metal;
@@ -819,11 +938,11 @@ const float x = fabs(v), t = 1.0f / (1.0f + 0.3275911f * x);
 const float sum =
 ((((1.061405429f * t - 1.453152027f) * t + 1.421413741f) * t - 0.284496736f) * t + 0.254829592f) * t;
 const float e = 1.0f - sum * exp(-x * x);
-return MSL_BRANCH(17, v < 0.0f )? -e : e;
+return MSL_BRANCH(19, v < 0.0f )? -e : e;
 }
 
 
-inline float gelu_range(float v) { return MSL_BRANCH(18, v < -20.0f )? -20.0f : v; }
+inline float gelu_range(float v) { return MSL_BRANCH(20, v < -20.0f )? -20.0f : v; }
 
 
 inline float gelu_of(float v) {
@@ -841,14 +960,14 @@ return x / (1.0f + exp(-1.5957691216f * (x + 0.044715f * x * x * x)));
 
 
 inline float relu2_of(float v) {
-const float x = MSL_BRANCH(19, v < 0.0f )? 0.0f : v;
+const float x = MSL_BRANCH(21, v < 0.0f )? 0.0f : v;
 return x * x;
 }
 
 
 
 inline float activation_of(uint kind, float v) {
-switch (MSL_CHOOSE(20, kind)) {
+switch (MSL_CHOOSE(22, kind)) {
 case 1:
 return silu_of(v);
 case 2:
@@ -864,15 +983,15 @@ return v;
 
 
 inline float clamped_swiglu_of(float a, float b) {
-const float g = MSL_BRANCH(21, a > 7.0f )? 7.0f : a;
-const float u = MSL_BRANCH(22, b > 7.0f )? 7.0f : (MSL_BRANCH(23, b < -7.0f )? -7.0f : b);
+const float g = MSL_BRANCH(23, a > 7.0f )? 7.0f : a;
+const float u = MSL_BRANCH(24, b > 7.0f )? 7.0f : (MSL_BRANCH(25, b < -7.0f )? -7.0f : b);
 return (u + 1.0f) * (g / (1.0f + exp(-1.702f * g)));
 }
 
 
 
 inline float gate_of(uint kind, float a, float b) {
-if (MSL_BRANCH(24, kind == 5))
+if (MSL_BRANCH(26, kind == 5))
 return clamped_swiglu_of(a, b);
 return activation_of(kind, a) * b;
 }
@@ -924,9 +1043,9 @@ expand_end(type, row.at, run, k, v);
 
 
 template <bool Whole> inline void decode_row( const Row &row, uint run, uint k, float *v) {
-if (MSL_BRANCH(25, msl_constant_type1() != 0 && msl_constant_type1() != msl_constant_fc_type0() && row.weight == 1))
+if (MSL_BRANCH(27, msl_constant_type1() != 0 && msl_constant_type1() != msl_constant_fc_type0() && row.weight == 1))
 decode_as<Whole>(msl_constant_type1(), row, run, k, v);
-else if (MSL_BRANCH(26, msl_constant_type2() != 0 && msl_constant_type2() != msl_constant_fc_type0() && row.weight == 2))
+else if (MSL_BRANCH(28, msl_constant_type2() != 0 && msl_constant_type2() != msl_constant_fc_type0() && row.weight == 2))
 decode_as<Whole>(msl_constant_type2(), row, run, k, v);
 else
 decode_as<Whole>(msl_constant_fc_type0(), row, run, k, v);
@@ -935,9 +1054,9 @@ decode_as<Whole>(msl_constant_fc_type0(), row, run, k, v);
 
 inline uint elems_of( const Row &row) {
 const uint first = block_elems(msl_constant_fc_type0());
-if (MSL_BRANCH(27, msl_constant_type1() != 0 && block_elems(msl_constant_type1()) != first && row.weight == 1))
+if (MSL_BRANCH(29, msl_constant_type1() != 0 && block_elems(msl_constant_type1()) != first && row.weight == 1))
 return block_elems(msl_constant_type1());
-if (MSL_BRANCH(28, msl_constant_type2() != 0 && block_elems(msl_constant_type2()) != first && row.weight == 2))
+if (MSL_BRANCH(30, msl_constant_type2() != 0 && block_elems(msl_constant_type2()) != first && row.weight == 2))
 return block_elems(msl_constant_type2());
 return first;
 }
@@ -977,9 +1096,9 @@ for (uint i = 0; MSL_STEP(i < M / 2); i += 8) {
 const uint at = first + part * (M / 2) + i;
 float v[8];
 for (uint j = 0; MSL_STEP(j < 8); j++) {
-v[j] = MSL_BRANCH(29, Whole || at + j < k )? float(MSL_CAST(float, x[at + j])) : 0.0f;
+v[j] = MSL_BRANCH(31, Whole || at + j < k )? float(MSL_CAST(float, x[at + j])) : 0.0f;
 if (Normed)
-v[j] = v[j] * norm.scale * (MSL_BRANCH(30, Whole || at + j < k )? norm.gain[at + j] : 0.0f);
+v[j] = v[j] * norm.scale * (MSL_BRANCH(32, Whole || at + j < k )? norm.gain[at + j] : 0.0f);
 }
 put8(x_to + i, v);
 }
@@ -1013,7 +1132,7 @@ simdgroup_matrix<X, 8, 8> right[4];
 for (uint i = 0; MSL_STEP(i < 4); i++)
 simdgroup_load(right[i], w_rows + 8 * i * (64 + 16 / sizeof(X)) + k, (64 + 16 / sizeof(X)), ulong2(0, 0), true);
 for (uint i = 0; MSL_STEP(i < M / 16); i++) {
-if (MSL_BRANCH(31, !Full && i >= live))
+if (MSL_BRANCH(33, !Full && i >= live))
 break;
 simdgroup_matrix<X, 8, 8> left;
 simdgroup_load(left, x_rows + 8 * i * (64 + 16 / sizeof(X)) + k, (64 + 16 / sizeof(X)));
@@ -1029,9 +1148,9 @@ inline void step( const I *x, const Norm &norm, const Row &w, uint k, uint first
 X *x_tile, X *w_tile, uint tid, uint sg, uint live, Part<M> &acc) {
 load_tiles<I, X, M, Whole, Normed>(x, norm, w, k, first, x_tile, w_tile, tid);
 threadgroup_barrier(mem_flags::mem_threadgroup, 1);
-if (MSL_BRANCH(32, live == M / 16))
+if (MSL_BRANCH(34, live == M / 16))
 accumulate<X, M, true>(x_tile, w_tile, sg, live, acc);
-else if (MSL_BRANCH(33, live > 0))
+else if (MSL_BRANCH(35, live > 0))
 accumulate<X, M, false>(x_tile, w_tile, sg, live, acc);
 threadgroup_barrier(mem_flags::mem_threadgroup, 2);
 }
@@ -1056,13 +1175,13 @@ return in.x + ulong(MSL_CAST(ulong, msl_constant_has_rows() ? uint(MSL_CAST(uint
 template <typename I>
 inline void find_scales( const Input<I> &in, const LinearParams &p, uint first, uint count, uint sg,
 uint lane) {
-MSL_LOOP(34) for (uint row = sg; MSL_TURN(35, row < count); row += 4) {
+MSL_LOOP(36) for (uint row = sg; MSL_TURN(37, row < count); row += 4) {
 const I *x = row_at(in, p, first + row);
 float4 sums[2] = {float4(0.0f), float4(0.0f)};
-MSL_LOOP(36) for (uint start = lane * 4; MSL_TURN(37, start < p.k); start += 1024) {
+MSL_LOOP(38) for (uint start = lane * 4; MSL_TURN(39, start < p.k); start += 1024) {
 for (uint i = 0; MSL_STEP(i < 8); i++) {
 const uint at = start + i * 128, end = min(at + 4, p.k);
-MSL_LOOP(38) for (uint j = at; MSL_TURN(39, j < end); j++)
+MSL_LOOP(40) for (uint j = at; MSL_TURN(41, j < end); j++)
 sums[i / 4][i % 4] += float(MSL_CAST(float, x[j])) * float(MSL_CAST(float, x[j]));
 }
 }
@@ -1071,7 +1190,7 @@ sums[1] = simd_sum(sums[1], 4);
 float squares = 0.0f;
 for (uint i = 0; MSL_STEP(i < 8); i++)
 squares += sums[i / 4][i % 4];
-if (MSL_BRANCH(40, lane == 0))
+if (MSL_BRANCH(42, lane == 0))
 in.scales[row] = precise::rsqrt(squares / float(MSL_CAST(float, p.k)) + p.eps);
 }
 threadgroup_barrier(mem_flags::mem_threadgroup, 5);
@@ -1088,9 +1207,9 @@ const float *bias2;
 
 
 inline float bias_of( const Epilogue &e, const LinearParams &p, uint c) {
-if (MSL_BRANCH(41, c < p.n0))
+if (MSL_BRANCH(43, c < p.n0))
 return e.bias0[c];
-if (MSL_BRANCH(42, c < p.n0 + p.n1))
+if (MSL_BRANCH(44, c < p.n0 + p.n1))
 return e.bias1[c - p.n0];
 return e.bias2[c - p.n0 - p.n1];
 }
@@ -1120,9 +1239,9 @@ Part<M> acc;
 for (uint i = 0; MSL_STEP(i < M / 4); i++)
 acc.at[i] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
 const uint whole = p.k & ~63u;
-MSL_LOOP(43) for (uint k = 0; MSL_TURN(44, k < whole); k += 64)
+MSL_LOOP(45) for (uint k = 0; MSL_TURN(46, k < whole); k += 64)
 step<I, X, M, true, Normed>(x_row, norm, w, p.k, k, x_tile, w_tile, tid, sg, live, acc);
-if (MSL_BRANCH(45, whole < p.k))
+if (MSL_BRANCH(47, whole < p.k))
 step<I, X, M, false, Normed>(x_row, norm, w, p.k, whole, x_tile, w_tile, tid, sg, live, acc);
 
 float *quarter = memory + sg / 2 * (M / 2) * 68 + sg % 2 * 32;
@@ -1130,9 +1249,9 @@ for (uint i = 0; MSL_STEP(i < M / 4); i++)
 simdgroup_store(acc.at[i], quarter + i / 4 * 8 * 68 + i % 4 * 8, 68);
 threadgroup_barrier(mem_flags::mem_threadgroup, 6);
 const uint width = msl_constant_is_gated() ? 32 : 64;
-MSL_LOOP(46) for (uint e = tid; MSL_TURN(47, e < M * width); e += 128) {
+MSL_LOOP(48) for (uint e = tid; MSL_TURN(49, e < M * width); e += 128) {
 const uint row = e / width, column = e % width;
-if (MSL_BRANCH(48, first_token + row >= p.tokens || first_column + column >= columns))
+if (MSL_BRANCH(50, first_token + row >= p.tokens || first_column + column >= columns))
 continue;
 const uint own = first_column + column;
 const ulong at = ulong(MSL_CAST(ulong, first_token + row)) * p.out_stride + own;
@@ -1162,12 +1281,12 @@ const uchar *w2;
 inline Row weight_row( const Weights &w, const LinearParams &p, uint first_column, uint columns, uint tid) {
 if (msl_constant_is_gated()) {
 const uint n = min(first_column + tid / 2 % 32, p.n0 - 1);
-return MSL_BRANCH(49, tid / 64 == 0 )? row_of(w.w0, 0, msl_constant_fc_type0(), p.n0, p.k, n) : row_of(w.w1, 1, msl_constant_type1(), p.n1, p.k, n);
+return MSL_BRANCH(51, tid / 64 == 0 )? row_of(w.w0, 0, msl_constant_fc_type0(), p.n0, p.k, n) : row_of(w.w1, 1, msl_constant_type1(), p.n1, p.k, n);
 }
 const uint n = min(first_column + tid / 2, columns - 1);
-if (MSL_BRANCH(50, n < p.n0))
+if (MSL_BRANCH(52, n < p.n0))
 return row_of(w.w0, 0, msl_constant_fc_type0(), p.n0, p.k, n);
-if (MSL_BRANCH(51, n < p.n0 + p.n1))
+if (MSL_BRANCH(53, n < p.n0 + p.n1))
 return row_of(w.w1, 1, msl_constant_type1(), p.n1, p.k, n - p.n0);
 return row_of(w.w2, 2, msl_constant_type2(), p.n2, p.k, n - p.n0 - p.n1);
 }
@@ -1180,7 +1299,7 @@ const uint columns = msl_constant_is_gated() ? p.n0 : p.n0 + p.n1 + p.n2;
 const uint first_column = group.y * (msl_constant_is_gated() ? 32 : 64);
 const Row w = weight_row(weights, p, first_column, columns, tid);
 float *tiles = ( float *)memory;
-if (MSL_BRANCH(52, sizeof(X) == 2 && msl_constant_tile_tokens() == 64))
+if (MSL_BRANCH(54, sizeof(X) == 2 && msl_constant_tile_tokens() == 64))
 multiply<I, X, O, 64, Normed>(in, w, out, p, end, group.x * 64, first_column, columns, tiles, tid, sg);
 else
 multiply<I, X, O, 32, Normed>(in, w, out, p, end, group.x * 32, first_column, columns, tiles, tid, sg);
@@ -1231,7 +1350,7 @@ const Weights weights = {w0, w1, w2};
 const Epilogue end = {residual, bias0, bias1, bias2};
 threadgroup_tile<I, X, O, true>(in, weights, out, p, end, memory, group, tid, sg);
 }
-#line 1235 "kernels/emulated/linear_mat.gen.cc"
+#line 1354 "kernels/emulated/linear_mat.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_mat<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),

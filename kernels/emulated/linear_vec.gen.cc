@@ -2,7 +2,7 @@
 #define MSL_WHOLE_TILES
 #include "msl/metal_stdlib"
 namespace {
-#line 29 "kernels/params.h"
+#line 32 "kernels/params.h"
 struct EmbedParams {
 uint32_t tokens;
 uint32_t width;
@@ -267,7 +267,21 @@ uint8_t qh[64];
 int8_t scales[16];
 half d;
 };
-#line 94 "kernels/quant.h"
+struct block_mxfp4 {
+uint8_t e;
+uint8_t qs[16];
+};
+struct block_iq4_nl {
+half d;
+uint8_t qs[16];
+};
+struct block_iq4_xs {
+half d;
+uint16_t scales_h;
+uint8_t scales_l[4];
+uint8_t qs[128];
+};
+#line 108 "kernels/quant.h"
 struct codes_q8_0 {
 int8_t qs[32];
 };
@@ -314,6 +328,10 @@ int8_t scales[16];
 half d;
 };
 
+struct scales_mxfp4 {
+uint8_t e;
+};
+
 struct bf16 {
 uint16_t bits;
 };
@@ -328,6 +346,9 @@ static_assert(sizeof(block_q3_k) == 110, "GGUF layout");
 static_assert(sizeof(block_q4_k) == 144, "GGUF layout");
 static_assert(sizeof(block_q5_k) == 176, "GGUF layout");
 static_assert(sizeof(block_q6_k) == 210, "GGUF layout");
+static_assert(sizeof(block_mxfp4) == 17, "GGUF layout");
+static_assert(sizeof(block_iq4_nl) == 18, "GGUF layout");
+static_assert(sizeof(block_iq4_xs) == 136, "GGUF layout");
 static_assert(sizeof(bf16) == 2, "bfloat16 layout");
 
 
@@ -351,6 +372,8 @@ case 7:
 case 8:
 case 9:
 case 10:
+case 16:
+case 17:
 return 32;
 default:
 return 256;
@@ -385,6 +408,12 @@ case 14:
 return sizeof(block_q5_k);
 case 15:
 return sizeof(block_q6_k);
+case 16:
+return sizeof(block_mxfp4);
+case 17:
+return sizeof(block_iq4_nl);
+case 18:
+return sizeof(block_iq4_xs);
 default:
 return 0;
 }
@@ -396,6 +425,8 @@ switch (MSL_CHOOSE(3, stored_type(type))) {
 case 6:
 return sizeof(codes_q8_0);
 case 7:
+case 16:
+case 17:
 return sizeof(codes_q4_0);
 case 11:
 return sizeof(codes_q2_k);
@@ -447,14 +478,24 @@ return r * 16;
 inline uint run_gap(uint elems) { return MSL_BRANCH(7, elems == 256 )? 32 : MSL_BRANCH(8, elems == 32 )? 16 : 8; }
 
 
-inline bool has_offset(uint type) { return block_elems(type) != 1 && stored_type(type) != 6; }
-#line 279 "kernels/quant.h"
+inline bool has_offset(uint type) {
+switch (MSL_CHOOSE(9, stored_type(type))) {
+case 6:
+case 16:
+case 17:
+case 18:
+return false;
+default:
+return block_elems(type) != 1;
+}
+}
+#line 320 "kernels/quant.h"
 inline float4 place(uint type, uint group) {
-if (MSL_BRANCH(9, !has_offset(type)))
+if (MSL_BRANCH(10, !has_offset(type)))
 return float4(1.0f);
 float unit = 1.0f;
-if (MSL_BRANCH(10, group == 1)) {
-switch (MSL_CHOOSE(11, stored_type(type))) {
+if (MSL_BRANCH(11, group == 1)) {
+switch (MSL_CHOOSE(12, stored_type(type))) {
 case 7:
 case 8:
 case 13:
@@ -498,6 +539,9 @@ if (Align == 8)
 return *( const uint2 *)bytes;
 if (Align == 4)
 return uint2(MSL_CAST(uint2, (( const uint *)bytes)[0], (( const uint *)bytes)[1]));
+if (Align == 1)
+return uint2(MSL_CAST(uint2, as_type<uint>(uchar4(MSL_CAST(uchar4, *( const packed_uchar4 *)bytes))),
+as_type<uint>(uchar4(MSL_CAST(uchar4, *( const packed_uchar4 *)(bytes + 4))))));
 const ushort *p = ( const ushort *)bytes;
 return as_type<uint2>(ushort4(MSL_CAST(ushort4, p[0], p[1], p[2], p[3])));
 }
@@ -622,7 +666,7 @@ w.offset[0] = -4.0f * w.scale[0];
 w.offset[1] = -4.0f * w.scale[1];
 return w;
 }
-#line 457 "kernels/quant.h"
+#line 501 "kernels/quant.h"
 inline void scales_q4( const uint8_t *s, uint part, float d, float dmin, Run &w) {
 const ushort *pairs = ( const ushort *)s;
 const uint a = pairs[part % 2], b = pairs[2 + part % 2], c = pairs[part + 2];
@@ -669,6 +713,61 @@ w.offset[1] = -32.0f * w.scale[1];
 return w;
 }
 
+
+
+static const float iq4_values[16] = {-127.0f, -104.0f, -83.0f, -65.0f, -49.0f, -35.0f, -22.0f, -10.0f,
+1.0f, 13.0f, 25.0f, 38.0f, 53.0f, 69.0f, 89.0f, 113.0f};
+static const float e2m1_values[16] = {0.0f, 1.0f, 2.0f, 3.0f, 4.0f, 6.0f, 8.0f, 12.0f,
+0.0f, -1.0f, -2.0f, -3.0f, -4.0f, -6.0f, -8.0f, -12.0f};
+
+
+inline void named(uint2 bytes, const float *values, float4 *q) {
+const uchar4 a = as_type<uchar4>(bytes.x), b = as_type<uchar4>(bytes.y);
+q[0] = float4(MSL_CAST(float4, values[a.x], values[a.y], values[a.z], values[a.w]));
+q[1] = float4(MSL_CAST(float4, values[b.x], values[b.y], values[b.z], values[b.w]));
+}
+
+
+inline void named_twice(uint2 bytes, const float *values, float4 *q) {
+named(bytes & 0x0f0f0f0fu, values, q);
+named(bytes >> MSL_BY 4 & 0x0f0f0f0fu, values, q + 2);
+}
+
+template <uint Align, typename C, typename S> inline Run decode_mxfp4( const C &c, const S &s, uint r) {
+Run w;
+named_twice(eight<Align>(c.qs + 8 * r), e2m1_values, w.q);
+const uint e = s.e;
+same(as_type<float>(MSL_BRANCH(13, e < 2 )? 0x00200000u << MSL_BY e : (e - 1) << MSL_BY 23), 0.0f, w);
+return w;
+}
+
+template <uint Align, typename C, typename S> inline Run decode_iq4_nl( const C &c, const S &s, uint r) {
+Run w;
+named_twice(eight<Align>(c.qs + 8 * r), iq4_values, w.q);
+same(float(MSL_CAST(float, s.d)), 0.0f, w);
+return w;
+}
+
+
+inline float scale_iq4( const block_iq4_xs &b, uint i) {
+const uint low = uint(MSL_CAST(uint, b.scales_l[i / 2])) >> MSL_BY i % 2 * 4 & 15u, high = uint(MSL_CAST(uint, b.scales_h)) >> MSL_BY 2 * i & 3u;
+return float(MSL_CAST(float, int(MSL_CAST(int, low | high << MSL_BY 4)) - 32));
+}
+
+inline Run decode_iq4_xs( const block_iq4_xs &b, uint r) {
+const uint part = r / 4, g = r % 4;
+const uint8_t *qs = b.qs + part * 32 + g % 2 * 8;
+const uint shift = g / 2 * 4;
+Run w;
+named(eight<8>(qs) >> MSL_BY shift & 0x0f0f0f0fu, iq4_values, w.q);
+named(eight<8>(qs + 16) >> MSL_BY shift & 0x0f0f0f0fu, iq4_values, w.q + 2);
+const float d = float(MSL_CAST(float, b.d));
+w.scale[0] = d * scale_iq4(b, 2 * part);
+w.scale[1] = d * scale_iq4(b, 2 * part + 1);
+w.offset[0] = w.offset[1] = 0.0f;
+return w;
+}
+
 template <typename T> inline Run decode_plain( const T *row, uint r) {
 Run w;
 for (uint i = 0; MSL_STEP(i < 4); i++)
@@ -681,9 +780,9 @@ return w;
 template <typename B, uint N> inline const B &block( const uchar *row, uint r) {
 return (( const B *)row)[r / N];
 }
-#line 526 "kernels/quant.h"
+#line 625 "kernels/quant.h"
 inline Run decode_run(uint type, const Stored &row, uint r) {
-switch (MSL_CHOOSE(12, type)) {
+switch (MSL_CHOOSE(14, type)) {
 
 case 1:
 return decode_plain(( const float *)row.at, r);
@@ -764,6 +863,26 @@ return decode_q6_k<2>(block<block_q6_k, 16>(row.at, r), block<block_q6_k, 16>(ro
 case 15 + 32:
 return decode_q6_k<8>(block<codes_q6_k, 16>(row.at, r), block<scales_q6_k, 16>(row.scales, r), r % 16);
 
+
+case 16:
+return decode_mxfp4<1>(block<block_mxfp4, 2>(row.at, r), block<block_mxfp4, 2>(row.at, r), r % 2);
+
+
+case 16 + 32:
+return decode_mxfp4<8>(block<codes_q4_0, 2>(row.at, r), block<scales_mxfp4, 2>(row.scales, r), r % 2);
+
+
+case 17:
+return decode_iq4_nl<2>(block<block_iq4_nl, 2>(row.at, r), block<block_iq4_nl, 2>(row.at, r), r % 2);
+
+
+case 17 + 32:
+return decode_iq4_nl<8>(block<codes_q4_0, 2>(row.at, r), block<scales_q4_0, 2>(row.scales, r), r % 2);
+
+
+case 18:
+return decode_iq4_xs(block<block_iq4_xs, 16>(row.at, r), r % 16);
+
 default:
 break;
 }
@@ -774,7 +893,7 @@ return none;
 
 
 inline float plain_element(uint type, const Stored &row, uint i) {
-switch (MSL_CHOOSE(13, type)) {
+switch (MSL_CHOOSE(15, type)) {
 case 1:
 return element(( const float *)row.at, i);
 case 2:
@@ -789,7 +908,7 @@ inline void expand(uint type, const Stored &row, uint r, float *w) {
 const Run run = decode_run(type, row, r);
 for (uint i = 0; MSL_STEP(i < 4); i++) {
 float4 v = run.q[i];
-if (MSL_BRANCH(14, block_elems(type) != 1))
+if (MSL_BRANCH(16, block_elems(type) != 1))
 v = run.scale[i / 2] * place(type, i / 2) * v + run.offset[i / 2];
 for (uint j = 0; MSL_STEP(j < 4); j++)
 w[4 * i + j] = v[j];
@@ -799,12 +918,12 @@ w[4 * i + j] = v[j];
 
 
 inline void expand_end(uint type, const Stored &row, uint r, uint k, float *w) {
-if (MSL_BRANCH(15, 16 * r + 16 <= k)) {
+if (MSL_BRANCH(17, 16 * r + 16 <= k)) {
 expand(type, row, r, w);
 return;
 }
 for (uint i = 0; MSL_STEP(i < 16); i++)
-w[i] = MSL_BRANCH(16, block_elems(type) == 1 && 16 * r + i < k )? plain_element(type, row, 16 * r + i) : 0.0f;
+w[i] = MSL_BRANCH(18, block_elems(type) == 1 && 16 * r + i < k )? plain_element(type, row, 16 * r + i) : 0.0f;
 }
 #line 8 "kernels/activation.h"
 using namespace metal;
@@ -819,11 +938,11 @@ const float x = fabs(v), t = 1.0f / (1.0f + 0.3275911f * x);
 const float sum =
 ((((1.061405429f * t - 1.453152027f) * t + 1.421413741f) * t - 0.284496736f) * t + 0.254829592f) * t;
 const float e = 1.0f - sum * exp(-x * x);
-return MSL_BRANCH(17, v < 0.0f )? -e : e;
+return MSL_BRANCH(19, v < 0.0f )? -e : e;
 }
 
 
-inline float gelu_range(float v) { return MSL_BRANCH(18, v < -20.0f )? -20.0f : v; }
+inline float gelu_range(float v) { return MSL_BRANCH(20, v < -20.0f )? -20.0f : v; }
 
 
 inline float gelu_of(float v) {
@@ -841,14 +960,14 @@ return x / (1.0f + exp(-1.5957691216f * (x + 0.044715f * x * x * x)));
 
 
 inline float relu2_of(float v) {
-const float x = MSL_BRANCH(19, v < 0.0f )? 0.0f : v;
+const float x = MSL_BRANCH(21, v < 0.0f )? 0.0f : v;
 return x * x;
 }
 
 
 
 inline float activation_of(uint kind, float v) {
-switch (MSL_CHOOSE(20, kind)) {
+switch (MSL_CHOOSE(22, kind)) {
 case 1:
 return silu_of(v);
 case 2:
@@ -864,15 +983,15 @@ return v;
 
 
 inline float clamped_swiglu_of(float a, float b) {
-const float g = MSL_BRANCH(21, a > 7.0f )? 7.0f : a;
-const float u = MSL_BRANCH(22, b > 7.0f )? 7.0f : (MSL_BRANCH(23, b < -7.0f )? -7.0f : b);
+const float g = MSL_BRANCH(23, a > 7.0f )? 7.0f : a;
+const float u = MSL_BRANCH(24, b > 7.0f )? 7.0f : (MSL_BRANCH(25, b < -7.0f )? -7.0f : b);
 return (u + 1.0f) * (g / (1.0f + exp(-1.702f * g)));
 }
 
 
 
 inline float gate_of(uint kind, float a, float b) {
-if (MSL_BRANCH(24, kind == 5))
+if (MSL_BRANCH(26, kind == 5))
 return clamped_swiglu_of(a, b);
 return activation_of(kind, a) * b;
 }
@@ -951,16 +1070,16 @@ float squares[T];
 template <typename X> inline Moments moments_of( const X *x, uint k, float eps, uint lane) {
 const float n = float(MSL_CAST(float, k)), pivot = float(MSL_CAST(float, x[0]));
 float sum = 0.0f;
-MSL_LOOP(25) for (uint i = lane * 4; MSL_TURN(26, i < k); i += 128) {
+MSL_LOOP(27) for (uint i = lane * 4; MSL_TURN(28, i < k); i += 128) {
 const uint end = min(i + 4, k);
-MSL_LOOP(27) for (uint j = i; MSL_TURN(28, j < end); j++)
+MSL_LOOP(29) for (uint j = i; MSL_TURN(30, j < end); j++)
 sum += float(MSL_CAST(float, x[j])) - pivot;
 }
 const float mean = pivot + simd_sum(sum, 1) / n;
 float2 rest = 0.0f;
-MSL_LOOP(29) for (uint i = lane * 4; MSL_TURN(30, i < k); i += 128) {
+MSL_LOOP(31) for (uint i = lane * 4; MSL_TURN(32, i < k); i += 128) {
 const uint end = min(i + 4, k);
-MSL_LOOP(31) for (uint j = i; MSL_TURN(32, j < end); j++) {
+MSL_LOOP(33) for (uint j = i; MSL_TURN(34, j < end); j++) {
 const float d = float(MSL_CAST(float, x[j])) - mean;
 rest += float2(MSL_CAST(float2, d, d * d));
 }
@@ -1006,7 +1125,7 @@ squares += v[j] * v[j];
 }
 v = normed(v, in.moments[t], msl_constant_reads_gain() ? load4(in.gain + at) : float4(0.0f),
 msl_constant_reads_shift() ? load4(in.shift + at) : float4(0.0f));
-if (MSL_BRANCH(33, has_offset(type))) {
+if (MSL_BRANCH(35, has_offset(type))) {
 for (uint j = 0; MSL_STEP(j < 4); j++)
 s.sum[i / 2] += v[j];
 }
@@ -1020,7 +1139,7 @@ inline float product(uint type, const Run &w, const Slice &x) {
 const float4 first = w.q[0] * x.v[0] + w.q[1] * x.v[1], second = w.q[2] * x.v[2] + w.q[3] * x.v[3];
 float p = w.scale[0] * ((first.x + first.y) + (first.z + first.w)) +
 w.scale[1] * ((second.x + second.y) + (second.z + second.w));
-if (MSL_BRANCH(34, has_offset(type)))
+if (MSL_BRANCH(36, has_offset(type)))
 p += w.offset[0] * x.sum[0] + w.offset[1] * x.sum[1];
 return p;
 }
@@ -1056,22 +1175,22 @@ template <typename X, uint R, uint T>
 inline void dot_rows(uint type, const uchar *w, int first, uint n, const Input<X, T> &in,
 Sums<R, T> &sums) {
 Rows<R> rows;
-MSL_LOOP(35) for (int r = 0; MSL_TURN(36, r < int(R)); r++)
+MSL_LOOP(37) for (int r = 0; MSL_TURN(38, r < int(R)); r++)
 rows.at[r] = stored_row(type, w, n, in.k, uint(MSL_CAST(uint, clamp(first + r, 0, int(MSL_CAST(int, n)) - 1))));
 for (uint i = 0; MSL_STEP(i < T * R); i++)
 sums.product[i] = 0.0f;
 for (uint t = 0; MSL_STEP(t < T); t++)
 sums.squares[t] = 0.0f;
-const uint runs = in.k / 16, few = stored_type(type), turn = MSL_BRANCH(37, few == 11 || few == 12 )? 4 : 2;
-MSL_LOOP(38) for (uint start = in.lane; MSL_TURN(39, start < runs); start += 32 * turn) {
-MSL_LOOP(40) for (uint i = 0; MSL_TURN(41, i < turn); i++) {
-if (MSL_BRANCH(42, start + 32 * i < runs))
+const uint runs = in.k / 16, few = stored_type(type), turn = MSL_BRANCH(39, few == 11 || few == 12 )? 4 : 2;
+MSL_LOOP(40) for (uint start = in.lane; MSL_TURN(41, start < runs); start += 32 * turn) {
+MSL_LOOP(42) for (uint i = 0; MSL_TURN(43, i < turn); i++) {
+if (MSL_BRANCH(44, start + 32 * i < runs))
 add_run<X, R, T>(type, rows, in, start + 32 * i, sums);
 }
 }
-if (MSL_BRANCH(43, block_elems(type) != 1))
+if (MSL_BRANCH(45, block_elems(type) != 1))
 return;
-MSL_LOOP(44) for (uint i = (in.k & ~15u) + in.lane; MSL_TURN(45, i < in.k); i += 32) {
+MSL_LOOP(46) for (uint i = (in.k & ~15u) + in.lane; MSL_TURN(47, i < in.k); i += 32) {
 for (uint t = 0; MSL_STEP(t < T); t++) {
 const float x = float(MSL_CAST(float, in.x[t][i]));
 if (msl_constant_norm() == 1)
@@ -1088,12 +1207,12 @@ sums.product[t * R + r] += plain_element(type, rows.at[r], i) * v;
 template <typename X, uint R, uint T>
 inline void add_rows(uint type, const uchar *w, uint column, uint start, uint n, const Input<X, T> &in,
 Sums<R, T> &sums) {
-if (MSL_BRANCH(46, n == 0 || column + R <= start || column >= start + n))
+if (MSL_BRANCH(48, n == 0 || column + R <= start || column >= start + n))
 return;
 Sums<R, T> part;
 dot_rows<X, R, T>(type, w, int(MSL_CAST(int, column)) - int(MSL_CAST(int, start)), n, in, part);
 for (uint i = 0; MSL_STEP(i < T * R); i++) {
-if (MSL_BRANCH(47, column + i % R >= start && column + i % R < start + n))
+if (MSL_BRANCH(49, column + i % R >= start && column + i % R < start + n))
 sums.product[i] = part.product[i];
 }
 for (uint t = 0; MSL_STEP(t < T); t++)
@@ -1139,9 +1258,9 @@ const int *rows;
 
 template <typename X, typename O>
 inline float bias_of( const Arguments<X, O> &a, const LinearParams &p, uint c) {
-if (MSL_BRANCH(48, c < p.n0))
+if (MSL_BRANCH(50, c < p.n0))
 return a.bias0[c];
-if (MSL_BRANCH(49, c < p.n0 + p.n1))
+if (MSL_BRANCH(51, c < p.n0 + p.n1))
 return a.bias1[c - p.n0];
 return a.bias2[c - p.n0 - p.n1];
 }
@@ -1153,7 +1272,7 @@ inline void multiply( const Arguments<X, O> &a, const LinearParams &p, uint firs
 uint lane) {
 const uint columns = msl_constant_is_gated() ? p.n0 : p.n0 + p.n1 + p.n2;
 const uint column = simdgroup * R;
-if (MSL_BRANCH(50, column >= columns))
+if (MSL_BRANCH(52, column >= columns))
 return;
 
 Input<X, T> in;
@@ -1190,7 +1309,7 @@ v *= s;
 linear *= s;
 }
 const uint token = first_token + lane / R;
-if (MSL_BRANCH(51, lane >= T * R || token >= p.tokens || column + lane % R >= columns))
+if (MSL_BRANCH(53, lane >= T * R || token >= p.tokens || column + lane % R >= columns))
 return;
 const uint own = column + lane % R;
 const ulong at = ulong(MSL_CAST(ulong, token)) * p.out_stride + own;
@@ -1253,7 +1372,7 @@ multiply<X, O, 2, 8>(a, p, token, simdgroup, lane);
 break;
 }
 }
-#line 1257 "kernels/emulated/linear_vec.gen.cc"
+#line 1376 "kernels/emulated/linear_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_vec<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),

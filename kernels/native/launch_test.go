@@ -101,6 +101,7 @@ func nan(n int) []byte {
 var halves = map[ir.DType][]int{
 	ir.Q8_0: {0}, ir.Q4_0: {0}, ir.Q4_1: {0, 2}, ir.Q5_0: {0}, ir.Q5_1: {0, 2},
 	ir.Q2_K: {80, 82}, ir.Q3_K: {108}, ir.Q4_K: {0, 2}, ir.Q5_K: {0, 2}, ir.Q6_K: {208},
+	ir.IQ4_NL: {0}, ir.IQ4_XS: {0},
 }
 
 // randomBlocks returns random bits but for the scales, about 0.001 to 0.004 of either
@@ -111,6 +112,9 @@ func randomBlocks(rng *rand.Rand, dtype ir.DType, n int) []byte {
 		raw[i] = byte(rng.Uint32())
 	}
 	for block := 0; block < len(raw); block += dtype.BlockBytes() {
+		if dtype == ir.MXFP4 {
+			raw[block] = 115 + raw[block]%4
+		}
 		for _, at := range halves[dtype] {
 			raw[block+at+1] = 0x14 | raw[block+at+1]&0x83
 		}

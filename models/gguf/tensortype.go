@@ -43,10 +43,8 @@ var otherTypes = [...]tensorType{
 	17: {name: "IQ2_XS", elems: 256, bytes: 74},
 	18: {name: "IQ3_XXS", elems: 256, bytes: 98},
 	19: {name: "IQ1_S", elems: 256, bytes: 50},
-	20: {name: "IQ4_NL", elems: 32, bytes: 18},
 	21: {name: "IQ3_S", elems: 256, bytes: 110},
 	22: {name: "IQ2_S", elems: 256, bytes: 82},
-	23: {name: "IQ4_XS", elems: 256, bytes: 136},
 	24: {name: "I8", elems: 1, bytes: 1},
 	25: {name: "I16", elems: 1, bytes: 2},
 	27: {name: "I64", elems: 1, bytes: 8},
@@ -60,7 +58,9 @@ var otherTypes = [...]tensorType{
 	36: {name: "IQ4_NL_4_4"},
 	37: {name: "IQ4_NL_4_8"},
 	38: {name: "IQ4_NL_8_8"},
-	39: {name: "MXFP4", elems: 32, bytes: 17},
+	40: {name: "NVFP4", elems: 64, bytes: 36},
+	41: {name: "Q1_0", elems: 128, bytes: 18},
+	42: {name: "Q2_0", elems: 64, bytes: 18},
 }
 
 func (t TensorType) String() string {

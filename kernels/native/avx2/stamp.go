@@ -3,4 +3,4 @@
 package avx2
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native -run Stamp -update`.
-const Stamp = "ac2bf98bccccde85db237c15864e6fa57a653e2e7eafdb903a3924f1af43ad27"
+const Stamp = "b82f071695d28eaa553c358042f7d8e9be269525a096a526ece9c2b746ce04e3"
