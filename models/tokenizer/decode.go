@@ -47,7 +47,8 @@ func (t *Tokenizer) Decode(ids []int32, special bool) []byte {
 // as it is certain that they are none.
 //
 // Where encoding puts a space before text (see [SpacePrefix]), one space is
-// dropped: at the start, and after special tokens.
+// dropped: at the start, and after special tokens. Words of a [WordPiece]
+// vocabulary have one space between them, but before . , ? and !.
 type Decoder struct {
 	t       *Tokenizer
 	special bool
@@ -101,23 +102,33 @@ func (d *Decoder) appendText(dst []byte, id int32) []byte {
 		if d.special {
 			dst = d.t.appendPiece(dst, id)
 		}
-		d.restart()
+		d.restart(d.special)
 		return dst
 	case UserDefined:
-		d.restart()
+		d.restart(true)
 		return d.t.appendPiece(dst, id)
 	}
 	dst = d.t.appendPiece(dst, id)
 	if len(dst) == n {
 		return dst
 	}
-	if d.start && d.t.spec.Prefix != NoPrefix && dst[n] == ' ' {
+	if dst[n] == ' ' && (d.start && d.t.spec.spaced() || d.t.spec.Algorithm == WordPiece && closes(dst[n+1:])) {
 		dst = append(dst[:n], dst[n+1:]...)
 	}
 	d.start = false
 	return dst
 }
 
+// closes reports whether a word is a mark that no space stands before. BERT's vocabularies
+// do not tell where there was one.
+func closes(word []byte) bool { return len(word) == 1 && strings.IndexByte(".,?!", word[0]) >= 0 }
+
 // restart follows a special token: text after it has its own prefix, but where
 // only the start of a text has one. There a start token changes nothing.
-func (d *Decoder) restart() { d.start = d.start || d.t.spec.Prefix != PrefixMissingFirst }
+func (d *Decoder) restart(shown bool) {
+	if d.t.spec.Algorithm == WordPiece {
+		d.start = d.start && !shown
+		return
+	}
+	d.start = d.start || d.t.spec.Prefix != PrefixMissingFirst
+}

@@ -9,6 +9,8 @@
 //     the bytes of each word are joined in the order of a list of merges.
 //   - [BPE]: the Hugging Face form of SentencePiece BPE: characters and byte
 //     tokens, joined in the order of a list of merges.
+//   - [WordPiece]: BERT's. A word is the longest piece at its start, then the longest
+//     at what is left; a word that has no such pieces is unknown.
 //
 // # Flow
 //
@@ -36,7 +38,8 @@
 //   - Any string encodes, in time close to linear in its length. Bytes that are
 //     not UTF-8 are kept: a byte-level vocabulary with all 256 byte tokens, or a
 //     SentencePiece one with all <0xNN> tokens, decodes them byte for byte.
-//     (llama.cpp replaces them with U+FFFD in byte-level vocabularies.)
+//     (llama.cpp replaces them with U+FFFD in byte-level vocabularies.) A WordPiece
+//     vocabulary drops them.
 //   - With special false, no control token comes out of text, whatever it says.
 //   - A [Tokenizer] is safe for use by several goroutines; a [Decoder] is not.
 package tokenizer

@@ -3,8 +3,6 @@ package tokenizer
 import (
 	"strings"
 	"unicode/utf8"
-
-	"golang.org/x/text/unicode/norm"
 )
 
 // Encode gives the ids of a text, without a start token. With special true,
@@ -32,6 +30,20 @@ func (t *Tokenizer) EncodeAfter(before []int32, text string, special bool) []int
 		e.text(f.text, joint)
 	}
 	return e.ids
+}
+
+// EncodeWhole gives the ids of a whole text as a model reads it: with the start and the end
+// token where it has them. A generation leaves the end token out.
+func (t *Tokenizer) EncodeWhole(text string, special bool) []int32 {
+	var start []int32
+	if t.spec.AddBOS {
+		start = append(start, t.spec.BOS)
+	}
+	ids := append(start, t.EncodeAfter(start, text, special)...)
+	if t.spec.AddEOS {
+		ids = append(ids, t.spec.EOS)
+	}
+	return ids
 }
 
 // joint is what a text follows, which its space prefix depends on.
@@ -70,22 +82,24 @@ type encoder struct {
 // text encodes what stands between special tokens.
 func (e *encoder) text(text string, after joint) {
 	s := &e.t.spec
-	if s.NFC {
-		text = norm.NFC.String(text)
+	for _, normalize := range e.t.normalize {
+		text = normalize(text)
+	}
+	if text == "" {
+		return
 	}
 	if after != afterText && (s.Prefix == PrefixAlways ||
 		(s.Prefix == PrefixMissing || s.Prefix == PrefixMissingFirst && after == atStart) && text[0] != ' ') {
 		text = " " + text
 	}
-	if s.Algorithm == GPT2 {
-		pretokenizers[s.Pre].words(text, e.byteWord)
-		return
+	switch s.Algorithm {
+	case GPT2:
+		e.t.pre.words(text, e.byteWord)
+	case WordPiece:
+		e.t.pre.words(text, e.pieceWord)
+	default:
+		e.t.pre.words(strings.ReplaceAll(text, " ", Space), e.cutWords)
 	}
-	words := pretokenizers[s.Pre]
-	if s.Algorithm == Llama {
-		words = pretokenizer{}
-	}
-	words.words(strings.ReplaceAll(text, " ", Space), e.cutWords)
 }
 
 // cutWords cuts before each run of spaces where nothing joins across, so that
@@ -121,7 +135,7 @@ func (e *encoder) byteWord(word string) {
 // charWord encodes one word by its characters; a byte that is not UTF-8 is one.
 func (e *encoder) charWord(word string) {
 	byChar := e.t.spec.Algorithm == Llama
-	if pretokenizers[e.t.spec.Pre].wholeLines && strings.Trim(word, "\n") == "" {
+	if e.t.pre.wholeLines && strings.Trim(word, "\n") == "" {
 		if id := e.lookup(word); id != None {
 			e.ids = append(e.ids, id)
 			return
@@ -145,6 +159,31 @@ func (e *encoder) charWord(word string) {
 		rule = e.mergeText
 	}
 	e.run(word, rule, func(s symbol) { e.emit(s, word) })
+}
+
+// pieceWord encodes one word by the longest piece at its start, then at what is left. A word
+// that has no such pieces, or too many characters, is unknown as a whole.
+func (e *encoder) pieceWord(word string) {
+	start := len(e.ids)
+	longest := e.t.spec.MaxWord
+	known := longest == 0 || utf8.RuneCountInString(word) <= longest
+	e.scratch = append(append(e.scratch[:0], Space...), word...)
+	for rest := e.scratch; known && len(rest) > 0; {
+		n := min(len(rest), e.widest)
+		for ; n > 0; n-- {
+			if id, ok := e.tables.ids[string(rest[:n])]; ok {
+				e.ids = append(e.ids, id)
+				break
+			}
+		}
+		known, rest = n > 0, rest[n:]
+	}
+	if !known {
+		e.ids = e.ids[:start]
+		if unk := e.t.spec.UNK; unk != None {
+			e.ids = append(e.ids, unk)
+		}
+	}
 }
 
 // mergePair joins what the list of merges joins.

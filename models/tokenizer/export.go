@@ -1,12 +1,14 @@
 package tokenizer
 
+import "slices"
+
 // Metadata is the vocabulary as GGUF metadata. Two things are brought into a form
 // that GGUF has, as llama.cpp's converter does: normal form C is left out, and a
 // vocabulary of kind [BPE] gets scores in place of merges. What is left that GGUF
 // cannot say is an error.
 func (t *Tokenizer) Metadata() ([]Entry, error) {
 	s := t.spec
-	s.NFC = false
+	s.Normalize = slices.DeleteFunc(slices.Clone(s.Normalize), func(n Normalizer) bool { return n.Kind == "NFC" })
 	if s.Algorithm == BPE && !pretokenizers[s.Pre].characters {
 		if err := s.scoreMerges(); err != nil {
 			return nil, err

@@ -22,11 +22,14 @@ const (
 	keyAddBOS    = "tokenizer.ggml.add_bos_token"
 	keyAddEOS    = "tokenizer.ggml.add_eos_token"
 	keyAddPrefix = "tokenizer.ggml.add_space_prefix"
+	keySEP       = "tokenizer.ggml.seperator_token_id" // written so by everyone
+	keyLower     = "tokenizer.ggml.normalizer.lowercase"
+	keyAccents   = "tokenizer.ggml.normalizer.strip_accents"
 	keyName      = "general.name"
 )
 
 // ggufModels are the values of tokenizer.ggml.model.
-var ggufModels = map[string]Algorithm{"llama": Llama, "gpt2": GPT2, modelGemma4: GPT2}
+var ggufModels = map[string]Algorithm{"llama": Llama, "gpt2": GPT2, modelGemma4: GPT2, "bert": WordPiece}
 
 // modelGemma4 is a model with a pre-tokenizer of the same name.
 const modelGemma4 = "gemma4"
@@ -67,14 +70,9 @@ func SpecFromGGUF(file Metadata) (Spec, error) {
 		Tokens:    get(&r, file.Strings, keyTokens, nil),
 		Types:     r.types(keyTypes),
 	}
-	byDefault := func(id int32) int32 { // a file need not name the usual three of SentencePiece
-		if s.Algorithm == Llama && int(id) < len(s.Tokens) {
-			return id
-		}
-		return None
-	}
-	s.UNK, s.BOS, s.EOS = r.id(keyUNK, byDefault(0)), r.id(keyBOS, byDefault(1)), r.id(keyEOS, byDefault(2))
-	s.PAD = r.id(keyPAD, None)
+	absent := ggufEnds(algorithm, len(s.Tokens))
+	s.UNK, s.BOS, s.PAD = r.id(keyUNK, absent.UNK), r.id(keyBOS, absent.BOS), r.id(keyPAD, absent.PAD)
+	s.EOS = r.id(keyEOS, absent.EOS)
 	for _, key := range keyStops {
 		if id := r.id(key, None); id != None {
 			s.Stop = append(s.Stop, id)
@@ -87,6 +85,10 @@ func SpecFromGGUF(file Metadata) (Spec, error) {
 		if get(&r, file.Bool, keyAddPrefix, true) {
 			s.Prefix = PrefixAlways
 		}
+	case WordPiece:
+		s.Pre = preSpaces
+		lower := get(&r, file.Bool, keyLower, true)
+		s.Normalize = []Normalizer{ggmlBERTNormalizer(lower, get(&r, file.Bool, keyAccents, lower))}
 	case GPT2:
 		s.Merges = get(&r, file.Strings, keyMerges, nil)
 		s.Pre = get(&r, file.String, keyPre, "")
@@ -103,8 +105,12 @@ func SpecFromGGUF(file Metadata) (Spec, error) {
 		}
 	}
 	s.AddBOS, s.AddEOS = get(&r, file.Bool, keyAddBOS, s.AddBOS), get(&r, file.Bool, keyAddEOS, false)
-	if s.Pre == modelGemma4 {
+	switch {
+	case s.Pre == modelGemma4:
 		s.AddBOS = true // some of its files say otherwise, and are wrong
+	case s.Algorithm == WordPiece: // always [CLS] text [SEP]
+		s.EOS = r.id(keySEP, absent.EOS)
+		s.AddBOS, s.AddEOS = s.BOS != None, s.EOS != None
 	}
 	name := get(&r, file.String, keyName, "")
 	if r.err == nil {
@@ -114,6 +120,24 @@ func SpecFromGGUF(file Metadata) (Spec, error) {
 		s.stripByName(strings.ToLower(name))
 	}
 	return s, r.err
+}
+
+// ggufEnds are the special tokens of files that name none: those of SentencePiece, of BERT and
+// of T5. What the vocabulary does not reach is absent.
+func ggufEnds(a Algorithm, tokens int) Spec {
+	s := Spec{UNK: None, BOS: None, EOS: None, PAD: None}
+	switch a {
+	case Llama:
+		s.UNK, s.BOS, s.EOS = 0, 1, 2
+	case WordPiece:
+		s.PAD, s.UNK, s.BOS, s.EOS = 0, 100, 101, 102
+	}
+	for _, id := range []*int32{&s.UNK, &s.BOS, &s.EOS, &s.PAD} {
+		if int(*id) >= tokens {
+			*id = None
+		}
+	}
+	return s
 }
 
 // stripByName sets what files leave out and llama.cpp knows by the names of models and
@@ -206,7 +230,9 @@ func (s *Spec) Metadata() ([]Entry, error) {
 		what string
 	}{
 		{s.Algorithm == BPE && !pretokenizers[s.Pre].characters, "a vocabulary of kind bpe"},
-		{s.NFC, "normal form C"},
+		{len(s.Normalize) > 0 && s.Algorithm != WordPiece, "a normalizer"},
+		{s.Algorithm == WordPiece && (s.ggmlBERT() == nil || s.Pre != preSpaces), "these words of BERT"},
+		{s.MaxWord > 0, "a longest word"},
 		{s.Prefix > PrefixAlways, "a conditional space prefix"},
 		{s.Algorithm != Llama && s.Prefix != NoPrefix, "a space prefix in a vocabulary of merges"},
 		{s.IgnoreMerges != (s.Algorithm == GPT2 && pretokenizers[s.Pre].ignoreMerges), "this use of merges"},
@@ -222,9 +248,13 @@ func (s *Spec) Metadata() ([]Entry, error) {
 		model = string(GPT2)
 	}
 	list := []Entry{{keyModel, model}}
-	if s.Algorithm == Llama {
+	switch s.Algorithm {
+	case Llama:
 		list = append(list, Entry{keyPre, "default"}, Entry{keyTokens, s.Tokens}, Entry{keyScores, s.Scores})
-	} else {
+	case WordPiece:
+		n := s.ggmlBERT()
+		list = append(list, Entry{keyPre, "default"}, Entry{keyTokens, s.Tokens}, Entry{keyLower, n.lower}, Entry{keyAccents, n.noAccents})
+	default:
 		list = append(list, Entry{keyPre, s.Pre}, Entry{keyTokens, s.Tokens}, Entry{keyMerges, s.Merges})
 	}
 	if s.Types != nil {
@@ -238,7 +268,10 @@ func (s *Spec) Metadata() ([]Entry, error) {
 		key string
 		id  int32
 	}{{keyBOS, s.BOS}, {keyEOS, s.EOS}, {keyUNK, s.UNK}, {keyPAD, s.PAD}} {
-		if e.id != None || s.Algorithm == Llama { // which has defaults
+		if e.key == keyEOS && s.Algorithm == WordPiece {
+			e.key = keySEP
+		}
+		if e.id != None || s.Algorithm == Llama || s.Algorithm == WordPiece { // which have defaults
 			list = append(list, Entry{e.key, uint32(e.id)})
 		}
 	}

@@ -245,7 +245,7 @@ func (f *hfFile) readNormalizer(s *Spec) error {
 	for _, c := range f.Normalizer.flatten() {
 		switch {
 		case c.Type == "NFC":
-			s.NFC = true
+			s.Normalize = append(s.Normalize, Normalizer{Kind: c.Type})
 		case c.Type == "Prepend" && c.Prepend == Space && s.Algorithm == BPE:
 			s.Prefix = PrefixAlways
 		case c.Type == "Replace" && c.Pattern.isString(" ") && c.Content == Space && s.Algorithm == BPE:
@@ -303,7 +303,7 @@ func (f *hfFile) readPreTokenizer(s *Spec) error {
 	}
 	found := false
 	for _, name := range []string{"", "gpt-2", "dbrx", "llama-bpe", "qwen2", "smollm"} {
-		if p := pretokenizers[name]; slices.Equal(p.patterns, patterns) && (!found || p.ignoreMerges == s.IgnoreMerges) {
+		if p := pretokenizers[name]; slices.Equal(p.cuts, isolate(patterns...)) && (!found || p.ignoreMerges == s.IgnoreMerges) {
 			s.Pre, found = name, true // of two names, the one that goes with the file's use of merges
 		}
 	}

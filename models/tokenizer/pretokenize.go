@@ -12,11 +12,11 @@ import (
 	"github.com/dlclark/regexp2/v2"
 )
 
-// A pretokenizer cuts text into words by patterns that are applied one after
-// the other: each to every word that the one before left, alone, so that a
-// look-ahead sees no further than its word. What no match covers is a word too.
+// A pretokenizer cuts text into words by cuts that are made one after the other:
+// each in every word that the one before left, alone, so that a look-ahead sees no
+// further than its word.
 type pretokenizer struct {
-	patterns     []*pattern
+	cuts         []cut
 	characters   bool // words are merged by characters, with Space for spaces ([BPE]), not by bytes
 	wholeLines   bool // a word of line ends that is a token is not taken apart
 	ignoreMerges bool // the vocabularies of this name have Spec.IgnoreMerges
@@ -24,14 +24,15 @@ type pretokenizer struct {
 }
 
 // pretokenizers by name: llama.cpp's values of tokenizer.ggml.pre that mean
-// these patterns (llama-vocab.cpp), and "metaspace" for Hugging Face files.
+// these patterns (llama-vocab.cpp), and others that stand for what files say otherwise.
 //
 // Where llama.cpp's pattern is not that of the model's tokenizer.json (docs/tokenizers.md),
 // this is llama.cpp's.
 var pretokenizers = func() map[string]pretokenizer {
 	table := map[string]pretokenizer{
 		"":          {},
-		"metaspace": {patterns: []*pattern{beforeSpace}},
+		"metaspace": {cuts: isolate(beforeSpace)},
+		preSpaces:   {cuts: []cut{{whiteSpace, removed}}},
 	}
 	for _, row := range []struct {
 		names string
@@ -39,54 +40,54 @@ var pretokenizers = func() map[string]pretokenizer {
 	}{
 		{"gpt-2 phi-2 mpt olmo jais trillion granite-docling exaone4 gigachat a.x-4.0 mellum modern-bert " +
 			"jina-es jina-de jina-v2-es jina-v2-de jina-v1-en jina-v2-code roberta-bpe",
-			pretokenizer{patterns: []*pattern{gpt2Words}}},
+			pretokenizer{cuts: isolate(gpt2Words)}},
 		{"llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano",
-			pretokenizer{patterns: []*pattern{llama3Words}, ignoreMerges: true, addBOS: true}},
+			pretokenizer{cuts: isolate(llama3Words), ignoreMerges: true, addBOS: true}},
 		{"dbrx smaug-bpe glm4 chatglm-bpe",
-			pretokenizer{patterns: []*pattern{llama3Words}}},
+			pretokenizer{cuts: isolate(llama3Words)}},
 		{"qwen2 deepseek-r1-qwen kormo f2llmv2 megrez stablelm2 hunyuan solar-open grok-2",
-			pretokenizer{patterns: []*pattern{qwen2Words}}},
-		{"qwen35", pretokenizer{patterns: []*pattern{qwen35Words}}},
-		{"ufakzeka", pretokenizer{patterns: []*pattern{ufakzekaWords}}},
-		{"laguna", pretokenizer{patterns: []*pattern{lines, qwen2Words}}},
-		{"seed-coder", pretokenizer{patterns: []*pattern{seedCoderWords}}},
-		{"bailingmoe bailingmoe2 llada-moe", pretokenizer{patterns: []*pattern{bailingWords}}},
-		{"exaone-moe", pretokenizer{patterns: []*pattern{exaoneMoEWords}}},
+			pretokenizer{cuts: isolate(qwen2Words)}},
+		{"qwen35", pretokenizer{cuts: isolate(qwen35Words)}},
+		{"ufakzeka", pretokenizer{cuts: isolate(ufakzekaWords)}},
+		{"laguna", pretokenizer{cuts: isolate(lines, qwen2Words)}},
+		{"seed-coder", pretokenizer{cuts: isolate(seedCoderWords)}},
+		{"bailingmoe bailingmoe2 llada-moe", pretokenizer{cuts: isolate(bailingWords)}},
+		{"exaone-moe", pretokenizer{cuts: isolate(exaoneMoEWords)}},
 		{"minicpm5",
-			pretokenizer{patterns: []*pattern{threeNumbers, minicpm5Words}, ignoreMerges: true}},
-		{"jais-2", pretokenizer{patterns: []*pattern{llama3Words, spacesByPowers}}},
+			pretokenizer{cuts: isolate(threeNumbers, minicpm5Words), ignoreMerges: true}},
+		{"jais-2", pretokenizer{cuts: isolate(llama3Words, spacesByPowers)}},
 		{"smollm starcoder refact command-r codeshell exaone minerva-7b mellum2",
-			pretokenizer{patterns: []*pattern{oneDigit, gpt2Words}}},
+			pretokenizer{cuts: isolate(oneDigit, gpt2Words)}},
 		{"default",
-			pretokenizer{patterns: []*pattern{punctuation, gpt2Words, digitRun, threeDigits}}},
+			pretokenizer{cuts: isolate(punctuation, gpt2Words, digitRun, threeDigits)}},
 		{"falcon",
-			pretokenizer{patterns: []*pattern{falconPunctuation, gpt2Words, threeDigits}}},
+			pretokenizer{cuts: isolate(falconPunctuation, gpt2Words, threeDigits)}},
 		{"chameleon",
-			pretokenizer{patterns: []*pattern{sentinels, imageTokens, indents, oneDigit, onePunctuation, gpt2Words}, addBOS: true}},
+			pretokenizer{cuts: isolate(sentinels, imageTokens, indents, oneDigit, onePunctuation, gpt2Words), addBOS: true}},
 		{"tekken",
-			pretokenizer{patterns: []*pattern{tekkenWords}, ignoreMerges: true, addBOS: true}},
-		{"gpt-4o llama4 kanana2 talkie minimax-m2", pretokenizer{patterns: []*pattern{o200kWords}}},
+			pretokenizer{cuts: isolate(tekkenWords), ignoreMerges: true, addBOS: true}},
+		{"gpt-4o llama4 kanana2 talkie minimax-m2", pretokenizer{cuts: isolate(o200kWords)}},
 		{"granite-embed-multi-97m",
-			pretokenizer{patterns: []*pattern{graniteWords}, ignoreMerges: true}},
-		{"tiny_aya cohere2moe", pretokenizer{patterns: []*pattern{afterThreesFromRight, ayaWords}}},
+			pretokenizer{cuts: isolate(graniteWords), ignoreMerges: true}},
+		{"tiny_aya cohere2moe", pretokenizer{cuts: isolate(afterThreesFromRight, ayaWords)}},
 		{"youtu",
-			pretokenizer{patterns: []*pattern{youtuScripts, youtuWords}, ignoreMerges: true}},
+			pretokenizer{cuts: isolate(youtuScripts, youtuWords), ignoreMerges: true}},
 		{"deepseek-llm",
-			pretokenizer{patterns: []*pattern{oneNewline, deepseekLetters, deepseekPunctuation, trailingSpace, deepseekCJK, digitRun}}},
+			pretokenizer{cuts: isolate(oneNewline, deepseekLetters, deepseekPunctuation, trailingSpace, deepseekCJK, digitRun)}},
 		{"deepseek-coder",
-			pretokenizer{patterns: []*pattern{oneNewline, spaceLetters, spacePunctuation, deepseekCJK, oneDigit}}},
+			pretokenizer{cuts: isolate(oneNewline, spaceLetters, spacePunctuation, deepseekCJK, oneDigit)}},
 		{"deepseek-v3 hunyuan-dense joyai-llm hy_v4",
-			pretokenizer{patterns: []*pattern{threeNumbers, hanKana, deepseek3Words}}},
+			pretokenizer{cuts: isolate(threeNumbers, hanKana, deepseek3Words)}},
 		{"spark2_5",
-			pretokenizer{patterns: []*pattern{threeNumbers, hanKana, sparkWords, oneDigit}}},
-		{"afmoe", pretokenizer{patterns: []*pattern{afterThreesFromRight, asianScripts, deepseek3Words}}},
-		{"kimi-k2", pretokenizer{patterns: []*pattern{kimiWords}}},
-		{"superbpe", pretokenizer{patterns: []*pattern{digitRun, threesFromRight}}},
-		{"bloom poro-chat gpt3-finnish", pretokenizer{patterns: []*pattern{bloomWords}}},
-		{"viking", pretokenizer{patterns: []*pattern{bloomWords, oneDigit}}},
+			pretokenizer{cuts: isolate(threeNumbers, hanKana, sparkWords, oneDigit)}},
+		{"afmoe", pretokenizer{cuts: isolate(afterThreesFromRight, asianScripts, deepseek3Words)}},
+		{"kimi-k2", pretokenizer{cuts: isolate(kimiWords)}},
+		{"superbpe", pretokenizer{cuts: isolate(digitRun, threesFromRight)}},
+		{"bloom poro-chat gpt3-finnish", pretokenizer{cuts: isolate(bloomWords)}},
+		{"viking", pretokenizer{cuts: isolate(bloomWords, oneDigit)}},
 		{"gemma4 granite-embed-multi-311m",
-			pretokenizer{patterns: []*pattern{lines}, characters: true, wholeLines: true, addBOS: true}},
-		{"sarvam-moe", pretokenizer{patterns: []*pattern{lines}, characters: true}},
+			pretokenizer{cuts: isolate(lines), characters: true, wholeLines: true, addBOS: true}},
+		{"sarvam-moe", pretokenizer{cuts: isolate(lines), characters: true}},
 	} {
 		for _, name := range strings.Fields(row.names) {
 			table[name] = row.pretokenizer
@@ -95,10 +96,38 @@ var pretokenizers = func() map[string]pretokenizer {
 	return table
 }()
 
+// preSpaces is the pre-tokenizer of texts whose normalizer leaves spaces between words.
+const preSpaces = "spaces"
+
 // Pretokenizers lists the values of tokenizer.ggml.pre that are known, ascending.
 func Pretokenizers() []string {
 	names := slices.Sorted(maps.Keys(pretokenizers))
-	return slices.DeleteFunc(names, func(name string) bool { return name == "" || name == "metaspace" })
+	return slices.DeleteFunc(names, func(name string) bool { return name == "" || name == "metaspace" || name == preSpaces })
+}
+
+// A cut makes words of what a pattern matches, and of what lies between the matches.
+type cut struct {
+	*pattern
+	behavior
+}
+
+// behavior is what becomes of a match.
+type behavior uint8
+
+const (
+	isolated   behavior = iota // it is a word
+	removed                    // it is dropped
+	toPrevious                 // it ends the word before it, unless that is a match too
+	toNext                     // it begins the word after it, unless that is a match too
+	contiguous                 // it is one word with the matches that touch it
+)
+
+func isolate(patterns ...*pattern) []cut {
+	cuts := make([]cut, len(patterns))
+	for i, p := range patterns {
+		cuts[i] = cut{p, isolated}
+	}
+	return cuts
 }
 
 // pattern finds stretches of a word: by a regular expression, compiled when it is
@@ -209,6 +238,7 @@ var (
 	sentinels         = newPattern(`<sentinel:[0-9]+>`, `<sentinel:[0-9]+>`)
 	imageTokens       = newPattern(`IMGIMG[A-I]{1,4}Z`, `(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z`)
 	indents           = newPattern(`[\t\n]|    |  `, `([\t\n]|    |  )`)
+	whiteSpace        = newPattern(`\s+`)
 	beforeSpace       = newPattern(Space + `[^` + Space + `]*`)
 )
 
@@ -274,9 +304,10 @@ var spacesByPowers = &pattern{source: "spaces by powers of two", matches: func(r
 	}
 }}
 
-// words calls yield with the words of text, in order; together they are text.
+// words calls yield with the words of text, in order; together they are text, but for what is
+// removed.
 func (p pretokenizer) words(text string, yield func(word string)) {
-	if len(p.patterns) == 0 {
+	if len(p.cuts) == 0 {
 		yield(text)
 		return
 	}
@@ -286,32 +317,77 @@ func (p pretokenizer) words(text string, yield func(word string)) {
 		runes = append(runes, r)
 	}
 	at := 0
-	split(p.patterns, runes, func(n int) {
+	split(p.cuts, runes, func(n int, kept bool) {
 		start := at
 		for range n {
 			_, size := utf8.DecodeRuneInString(text[at:])
 			at += size
 		}
-		yield(text[start:at])
+		if kept {
+			yield(text[start:at])
+		}
 	})
 }
 
-// split calls yield with the length of each word in turn, in runes.
-func split(patterns []*pattern, runes []rune, yield func(n int)) {
-	if len(patterns) == 0 {
-		yield(len(runes))
+// split calls yield with the length of each word in turn, in runes, and whether it is kept.
+func split(cuts []cut, runes []rune, yield func(n int, kept bool)) {
+	if len(cuts) == 0 {
+		yield(len(runes), true)
 		return
 	}
 	last := 0
-	word := func(to int) {
-		if to > last {
-			split(patterns[1:], runes[last:to], yield)
-			last = to
+	cuts[0].parts(runes, func(end int, kept bool) {
+		switch {
+		case end == last:
+		case kept:
+			split(cuts[1:], runes[last:end], yield)
+		default:
+			yield(end-last, false)
 		}
-	}
-	patterns[0].matches(runes, func(start, end int) {
-		word(start)
-		word(end)
+		last = end
 	})
-	word(len(runes))
+}
+
+// parts calls yield with the end of each part of a word in turn, and whether it is kept.
+func (c cut) parts(runes []rune, yield func(end int, kept bool)) {
+	last, open, openMatch := 0, false, false // a part that ends at last and may yet grow
+	part := func(to int, match bool) {
+		if to == last && !match {
+			return
+		}
+		if open && !c.joins(openMatch, match) {
+			yield(last, true)
+		}
+		open, openMatch, last = true, match, to
+	}
+	c.matches(runes, func(start, end int) {
+		switch c.behavior {
+		case isolated, removed:
+			yield(start, true)
+			yield(end, c.behavior == isolated)
+			last = end
+		default:
+			part(start, false)
+			part(end, true)
+		}
+	})
+	if c.behavior == isolated || c.behavior == removed {
+		yield(len(runes), true)
+		return
+	}
+	part(len(runes), false)
+	if open {
+		yield(last, true)
+	}
+}
+
+// joins reports whether a part goes on with the next one.
+func (c cut) joins(match, next bool) bool {
+	switch c.behavior {
+	case toPrevious:
+		return next && !match
+	case toNext:
+		return match && !next
+	}
+	return match == next
 }

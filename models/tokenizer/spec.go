@@ -10,14 +10,15 @@ import (
 	"strings"
 )
 
-// Algorithm is how a vocabulary is applied; the first two are values of GGUF's
+// Algorithm is how a vocabulary is applied; all but [BPE] are values of GGUF's
 // tokenizer.ggml.model.
 type Algorithm string
 
 const (
-	Llama Algorithm = "llama" // SentencePiece BPE, driven by scores
-	GPT2  Algorithm = "gpt2"  // byte-level BPE, driven by merges
-	BPE   Algorithm = "bpe"   // BPE over characters with byte fallback, driven by merges
+	Llama     Algorithm = "llama" // SentencePiece BPE, driven by scores
+	GPT2      Algorithm = "gpt2"  // byte-level BPE, driven by merges
+	BPE       Algorithm = "bpe"   // BPE over characters with byte fallback, driven by merges
+	WordPiece Algorithm = "bert"  // the longest pieces from the left, Space before those that begin words
 )
 
 // Type is what a token is for, numbered as in tokenizer.ggml.token_type.
@@ -64,9 +65,10 @@ type Spec struct {
 	BOS, EOS, UNK, PAD int32
 	Stop               []int32 // tokens that end a generation, besides EOS and those known by name
 
-	AddBOS, AddEOS bool // whether a prompt starts with BOS, ends with EOS
-	IgnoreMerges   bool // a word that is a token as a whole is not taken apart
-	NFC            bool // text between special tokens is brought to normal form C
+	AddBOS, AddEOS bool         // whether a prompt starts with BOS, ends with EOS
+	IgnoreMerges   bool         // a word that is a token as a whole is not taken apart
+	MaxWord        int          // characters: a longer word is UNK; 0 is any number; WordPiece
+	Normalize      []Normalizer // of text between special tokens, in this order
 	Prefix         SpacePrefix
 
 	// Special tokens that swallow the white space before, after them.
@@ -103,6 +105,10 @@ func (s *Spec) validate() error {
 				return specError("score of token %d is not a number", id)
 			}
 		}
+	case WordPiece:
+		if _, ok := pretokenizers[s.Pre]; !ok {
+			return specError("unknown pre-tokenizer %q", s.Pre)
+		}
 	case GPT2, BPE:
 		pre, ok := pretokenizers[s.Pre]
 		if !ok {
@@ -121,6 +127,11 @@ func (s *Spec) validate() error {
 		}
 	default:
 		return specError("unknown model %q", s.Algorithm)
+	}
+	for _, n := range s.Normalize {
+		if normalizers[n.Kind] == nil {
+			return specError("unknown normalizer %q", n.Kind)
+		}
 	}
 	for _, f := range []struct {
 		name string
@@ -164,11 +175,14 @@ func (s *Spec) typeOf(id int) Type {
 	return s.Types[id]
 }
 
+// spaced reports whether encoding puts a space before text.
+func (s *Spec) spaced() bool { return s.Prefix != NoPrefix || s.Algorithm == WordPiece }
+
 // sum is SHA-256 over a canonical form: every field in the order of the
 // struct, each list and string after its length.
 func (s *Spec) sum() [32]byte {
 	w := canonical{Hash: sha256.New()}
-	w.text("smelt tokenizer 1")
+	w.text("smelt tokenizer 2")
 	w.text(string(s.Algorithm))
 	w.text(s.Pre)
 	w.texts(s.Tokens)
@@ -183,8 +197,13 @@ func (s *Spec) sum() [32]byte {
 	w.texts(s.Merges)
 	w.ids([]int32{s.BOS, s.EOS, s.UNK, s.PAD})
 	w.ids(s.Stop)
-	for _, flag := range []bool{s.AddBOS, s.AddEOS, s.IgnoreMerges, s.NFC} {
+	for _, flag := range []bool{s.AddBOS, s.AddEOS, s.IgnoreMerges} {
 		w.word(map[bool]uint32{true: 1}[flag])
+	}
+	w.number(s.MaxWord)
+	w.number(len(s.Normalize))
+	for _, n := range s.Normalize {
+		w.texts([]string{n.Kind, n.Old, n.New})
 	}
 	w.word(uint32(s.Prefix))
 	w.ids(s.StripLeft)

@@ -50,7 +50,7 @@ func write(t *testing.T, entries []Entry) *gguf.File {
 func TestMetadataRoundTrip(t *testing.T) {
 	placeholder, err := Placeholder(1000)
 	require.NoError(t, err)
-	for name, spec := range map[string]Spec{"placeholder": placeholder, "spm": pieceSpec(), "qwen2": byteLevelSpec("qwen2")} {
+	for name, spec := range map[string]Spec{"placeholder": placeholder, "spm": pieceSpec(), "qwen2": byteLevelSpec("qwen2"), "words": wordSpec()} {
 		spec.Stop = []int32{3, 5}
 		entries, err := spec.Metadata()
 		require.NoError(t, err, name)
@@ -112,7 +112,7 @@ func TestBadGGUF(t *testing.T) {
 	llama, gpt2 := Entry{keyModel, "llama"}, Entry{keyModel, "gpt2"}
 	for want, entries := range map[string][]Entry{
 		keyModel + " is missing":             {tokens},
-		`tokenizer.ggml.model is "bert"`:     {{keyModel, "bert"}, tokens},
+		`tokenizer.ggml.model is "rwkv"`:     {{keyModel, "rwkv"}, tokens},
 		"no tokens":                          {gpt2},
 		`unknown pre-tokenizer "mystery"`:    {gpt2, tokens, {keyPre, "mystery"}},
 		"0 scores for 2 tokens":              {llama, tokens},
@@ -208,7 +208,7 @@ func TestHash(t *testing.T) {
 			field.SetString(field.String() + "x")
 		case reflect.Bool:
 			field.SetBool(!field.Bool())
-		case reflect.Int32:
+		case reflect.Int32, reflect.Int:
 			field.SetInt(field.Int() + 1)
 		case reflect.Uint8:
 			field.SetUint(field.Uint() + 1)

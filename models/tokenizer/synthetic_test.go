@@ -52,6 +52,20 @@ func charSpec() Spec {
 	return s
 }
 
+// wordSpec is BERT's kind. It spells no capitals, no accents and no bytes.
+func wordSpec() Spec {
+	s := Spec{Algorithm: WordPiece, Pre: preSpaces, Normalize: []Normalizer{ggmlBERTNormalizer(true, true)}, AddBOS: true, AddEOS: true}
+	for _, text := range []string{"[PAD]", "[UNK]", "[CLS]", "[SEP]"} {
+		s.special(text, Control)
+	}
+	s.Types[1] = Unknown
+	s.PAD, s.UNK, s.BOS, s.EOS = 0, 1, 2, 3
+	for _, text := range []string{"▁hello", "▁he", "llo", "▁world", "▁un", "aff", "able", "▁a", "a", "▁,", "▁.", "▁1", "2", "3", "▁日", "▁e", "▁!"} {
+		s.special(text, Normal)
+	}
+	return s
+}
+
 func (s *Spec) special(text string, k Type) {
 	for len(s.Types) < len(s.Tokens) {
 		s.Types = append(s.Types, Normal)
@@ -73,7 +87,7 @@ func synthetic(t testing.TB) map[string]*Tokenizer {
 	for name, spec := range map[string]Spec{
 		"gpt-2": byteLevelSpec("gpt-2"), "llama-bpe": byteLevelSpec("llama-bpe"), "qwen2": byteLevelSpec("qwen2"),
 		"default": byteLevelSpec("default"), "smollm": byteLevelSpec("smollm"),
-		"spm": pieceSpec(), "chars": charSpec(),
+		"spm": pieceSpec(), "chars": charSpec(), "words": wordSpec(),
 	} {
 		tok, err := New(spec)
 		require.NoError(t, err)

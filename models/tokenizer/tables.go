@@ -48,9 +48,10 @@ func newTables(s *Spec, types []Type) *tables {
 			t.bytes[b] = t.lookup(byteText[b])
 		}
 	}
-	if s.Algorithm == Llama {
+	switch s.Algorithm {
+	case Llama:
 		t.rankScores(s)
-	} else {
+	case GPT2, BPE:
 		t.readMerges(s)
 	}
 	return t

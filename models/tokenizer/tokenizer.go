@@ -10,12 +10,14 @@ import (
 
 // Tokenizer encodes and decodes by one vocabulary.
 type Tokenizer struct {
-	spec     Spec
-	types    []Type // by id, with the corrections of endings
-	stop     []int32
-	tables   func() *tables
-	specials func() *specials
-	hash     func() [32]byte
+	spec      Spec
+	types     []Type // by id, with the corrections of endings
+	stop      []int32
+	pre       pretokenizer
+	normalize []func(string) string
+	tables    func() *tables
+	specials  func() *specials
+	hash      func() [32]byte
 }
 
 // New checks a vocabulary and makes it ready. It keeps the lists of s, which
@@ -26,6 +28,10 @@ func New(s Spec) (*Tokenizer, error) {
 	}
 	t := &Tokenizer{spec: s}
 	t.types, t.stop = endings(&s)
+	t.pre = pretokenizers[s.Pre]
+	for _, n := range s.Normalize {
+		t.normalize = append(t.normalize, normalizers[n.Kind](n))
+	}
 	t.tables = sync.OnceValue(func() *tables { return newTables(&t.spec, t.types) })
 	t.specials = sync.OnceValue(func() *specials { return newSpecials(&t.spec, t.types) })
 	t.hash = sync.OnceValue(t.spec.sum)

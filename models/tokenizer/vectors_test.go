@@ -77,6 +77,21 @@ func TestGGMLVectors(t *testing.T) {
 	}
 }
 
+// TestBERTVectors: its vocabulary has no case, no accents and no spaces to give back.
+func TestBERTVectors(t *testing.T) {
+	tok := ggmlVocabulary(t, "bert-bge")
+	for _, v := range ggmlVectors(t, "bert-bge") {
+		require.Equal(t, v.IDs, tok.Encode(v.Text, false), "%q", v.Text)
+		require.Equal(t, append(append([]int32{101}, v.IDs...), 102), tok.EncodeWhole(v.Text, false), "%q", v.Text)
+		require.Equal(t, v.IDs, tok.Encode(string(tok.Decode(v.IDs, true)), true), "%q", v.Text)
+	}
+	for text, want := range map[string]string{
+		"Hello, WORLD! Ok? e.g.": "hello, world! ok? e. g.", "Ünaffable": "unaffable", "[CLS] a [SEP] b": "[CLS] a[SEP] b",
+	} {
+		require.Equal(t, want, string(tok.Decode(tok.Encode(text, true), true)))
+	}
+}
+
 // TestTinyModels holds both forms of both trained models to the same vectors.
 func TestTinyModels(t *testing.T) {
 	for _, name := range []string{"tiny-llama", "tiny-qwen3"} {

@@ -1,0 +1,220 @@
+package tokenizer
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
+)
+
+// A Normalizer changes the text between special tokens before it is cut into words.
+type Normalizer struct {
+	Kind     string // a name of the table normalizers
+	Old, New string // what is replaced, and by what, where the kind says so
+}
+
+// normalizers by kind: those of tokenizer.json, taken apart into what each does, and those
+// that llama.cpp has in their place.
+var normalizers = map[string]func(n Normalizer) func(string) string{
+	"NFC":  form(norm.NFC),
+	"NFD":  form(norm.NFD),
+	"NFKC": form(norm.NFKC),
+	"NFKD": form(norm.NFKD),
+
+	"Lowercase":    always(lowercase),
+	"StripAccents": always(dropRunes(unicode.IsMark)),
+	"StripLeft":    always(func(s string) string { return strings.TrimLeftFunc(s, unicode.IsSpace) }),
+	"StripRight":   always(func(s string) string { return strings.TrimRightFunc(s, unicode.IsSpace) }),
+	"Prepend":      prepend,
+	"Replace": func(n Normalizer) func(string) string {
+		return func(s string) string { return strings.ReplaceAll(s, n.Old, n.New) }
+	},
+
+	// The parts of BertNormalizer.
+	"BertCleanText":    always(bertCleanText),
+	"BertIdeographs":   always(bertIdeographs),
+	"BertStripAccents": always(dropRunes(func(r rune) bool { return unicode.Is(unicode.Mn, r) })),
+
+	// BERT's words as llama.cpp finds them (llm_tokenizer_wpm_session), between spaces. What
+	// is kept of a composed character is what its decomposition begins with, also where that
+	// is a letter more than a base: of Hangul syllables the first letter.
+	"llama.cpp BERT": func(n Normalizer) func(string) string {
+		b := readGGMLBERT(n)
+		return func(s string) string { return b.normalize(s) }
+	},
+}
+
+func always(f func(string) string) func(Normalizer) func(string) string {
+	return func(Normalizer) func(string) string { return f }
+}
+
+func form(f norm.Form) func(Normalizer) func(string) string { return always(f.String) }
+
+func prepend(n Normalizer) func(string) string {
+	return func(s string) string {
+		if s == "" {
+			return ""
+		}
+		return n.New + s
+	}
+}
+
+// mapRunes writes what each character becomes; bytes that are not UTF-8 stay.
+func mapRunes(s string, write func(out *strings.Builder, r rune)) string {
+	var out strings.Builder
+	out.Grow(len(s))
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		if r == utf8.RuneError && n == 1 {
+			out.WriteByte(s[i])
+		} else {
+			write(&out, r)
+		}
+		i += n
+	}
+	return out.String()
+}
+
+func dropRunes(drop func(rune) bool) func(string) string {
+	return func(s string) string {
+		return mapRunes(s, func(out *strings.Builder, r rune) {
+			if !drop(r) {
+				out.WriteRune(r)
+			}
+		})
+	}
+}
+
+// lowercase maps each character by itself, as Rust's char::to_lowercase: only İ becomes two.
+func lowercase(s string) string {
+	return mapRunes(s, func(out *strings.Builder, r rune) {
+		out.WriteRune(unicode.ToLower(r))
+		if r == 'İ' {
+			out.WriteRune('\u0307')
+		}
+	})
+}
+
+// bertCleanText drops what is neither text nor white space, and has one kind of the latter.
+func bertCleanText(s string) string {
+	var out strings.Builder
+	for _, r := range s { // U+FFFD, also that for what is not UTF-8, is dropped
+		switch {
+		case r == '\t' || r == '\n' || r == '\r':
+			out.WriteByte(' ')
+		case r == 0 || r == utf8.RuneError || isOther(r):
+		case unicode.IsSpace(r):
+			out.WriteByte(' ')
+		default:
+			out.WriteRune(r)
+		}
+	}
+	return out.String()
+}
+
+// isOther reports general category C, unassigned code points included.
+func isOther(r rune) bool {
+	return !unicode.In(r, unicode.L, unicode.M, unicode.N, unicode.P, unicode.S, unicode.Z)
+}
+
+func bertIdeographs(s string) string {
+	return mapRunes(s, func(out *strings.Builder, r rune) {
+		if bertIdeograph(r) {
+			out.WriteByte(' ')
+			out.WriteRune(r)
+			out.WriteByte(' ')
+		} else {
+			out.WriteRune(r)
+		}
+	})
+}
+
+// bertIdeograph reports whether BERT takes a character as a word: Chinese, but not kana or
+// Hangul. The gap before U+2B920 is in the original.
+func bertIdeograph(r rune) bool {
+	return r >= 0x4E00 && r <= 0x9FFF || r >= 0x3400 && r <= 0x4DBF || r >= 0x20000 && r <= 0x2A6DF ||
+		r >= 0x2A700 && r <= 0x2B73F || r >= 0x2B740 && r <= 0x2B81F || r >= 0x2B920 && r <= 0x2CEAF ||
+		r >= 0xF900 && r <= 0xFAFF || r >= 0x2F800 && r <= 0x2FA1F
+}
+
+// ggmlBERT is llama.cpp's normalizer of BERT.
+type ggmlBERT struct{ lower, noAccents bool }
+
+// What Normalizer.New of this kind may hold.
+const optionLower, optionNoAccents = "lower case", "no accents"
+
+func ggmlBERTNormalizer(lower, noAccents bool) Normalizer {
+	var options []string
+	if lower {
+		options = append(options, optionLower)
+	}
+	if noAccents {
+		options = append(options, optionNoAccents)
+	}
+	return Normalizer{Kind: "llama.cpp BERT", New: strings.Join(options, ", ")}
+}
+
+func readGGMLBERT(n Normalizer) ggmlBERT {
+	return ggmlBERT{strings.Contains(n.New, optionLower), strings.Contains(n.New, optionNoAccents)}
+}
+
+// ggmlBERT is the vocabulary's only normalizer, if llama.cpp has it.
+func (s *Spec) ggmlBERT() *ggmlBERT {
+	if len(s.Normalize) != 1 || s.Normalize[0].Kind != "llama.cpp BERT" {
+		return nil
+	}
+	b := readGGMLBERT(s.Normalize[0])
+	return &b
+}
+
+func (b ggmlBERT) normalize(s string) string {
+	var out strings.Builder
+	for _, r := range s {
+		if b.noAccents {
+			r = baseRune(r)
+		}
+		switch {
+		case unicode.IsSpace(r):
+			out.WriteByte(' ')
+			continue
+		case r == 0, r == utf8.RuneError, unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs), b.noAccents && unicode.IsMark(r):
+			continue
+		}
+		word := unicode.IsPunct(r) || r < 0x7F && unicode.IsSymbol(r) || bertIdeograph(r)
+		if b.lower {
+			r = unicode.ToLower(r)
+		}
+		if word {
+			out.WriteByte(' ')
+		}
+		out.WriteRune(r)
+		if word {
+			out.WriteByte(' ')
+		}
+	}
+	return out.String()
+}
+
+// Hangul syllables, by the letters that they begin with (Unicode, 3.12).
+const (
+	firstHangul, lastHangul  = 0xAC00, 0xD7A3
+	firstJamo, hangulPerJamo = 0x1100, 588
+)
+
+// baseRune is what the canonical decomposition of a character begins with.
+func baseRune(r rune) rune {
+	switch {
+	case r < 0x80:
+		return r
+	case r >= firstHangul && r <= lastHangul: // which package norm computes, too, and not here
+		return firstJamo + (r-firstHangul)/hangulPerJamo
+	}
+	var buffer [utf8.UTFMax]byte
+	d := norm.NFD.Properties(utf8.AppendRune(buffer[:0], r)).Decomposition()
+	if d == nil {
+		return r
+	}
+	base, _ := utf8.DecodeRune(d)
+	return base
+}
