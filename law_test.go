@@ -48,6 +48,7 @@ var mayImport = map[string][]string{
 	"internal/quant":    {"internal/half", "ir"},
 	"internal/tune":     {"internal/batch", "internal/engine", "lower", "metal"},
 	"internal/tiny":     {"internal/quant", "internal/testfiles", "ir", "models"},
+	"internal/vocabs":   {"models"},
 	"internal/verify":   {"internal/batch", "internal/compare", "internal/engine", "internal/quant", "internal/ref", "ir", "lower", "metal", "passes"},
 }
 

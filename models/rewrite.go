@@ -231,6 +231,8 @@ func ggufValue(v any) (gguf.Value, error) {
 		return gguf.StringArray(v), nil
 	case []int32:
 		return gguf.Int32Array(v), nil
+	case []byte:
+		return gguf.Uint8Array(v), nil
 	case []float32:
 		return gguf.Float32Array(v), nil
 	}

@@ -79,7 +79,39 @@ func writeTokens(ctx context.Context, args []string, stderr io.Writer) error {
 			words.Add(text, pre, pieces)
 		}
 	}
-	return words.Write(filepath.Join(*out, "words.txt"), texts)
+	if err := words.Write(filepath.Join(*out, "words.txt"), texts); err != nil {
+		return err
+	}
+	return t.vocabularies(ctx, *out, texts)
+}
+
+// vocabularies keeps the pieces that each small vocabulary of a folder makes of the texts, with
+// what is added to a prompt.
+func (t *tokenOracle) vocabularies(ctx context.Context, dir string, texts []string) error {
+	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	if err != nil {
+		return err
+	}
+	var answers vocabs.Answers
+	for _, file := range files {
+		f, err := vocabs.Vocabulary(file)
+		if err != nil {
+			return err
+		}
+		ids, err := t.ids(ctx, f.Metadata, texts, true)
+		if err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		vocabulary, err := tokenizer.FromGGUF(f)
+		if err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		for i, text := range texts {
+			pieces := lo.Map(ids[i], func(id int32, _ int) string { return vocabulary.Spec().Tokens[id] })
+			answers.Add(text, strings.TrimSuffix(filepath.Base(file), ".json"), pieces)
+		}
+	}
+	return answers.Write(filepath.Join(dir, "vocabularies.txt"), texts)
 }
 
 // characterPre are the pre-tokenizers of vocabularies whose tokens are text, not bytes in

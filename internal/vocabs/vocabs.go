@@ -10,6 +10,8 @@
 package vocabs
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -18,6 +20,8 @@ import (
 	"strings"
 
 	"github.com/samber/lo"
+
+	"github.com/smelt-ml/smelt/models/gguf"
 )
 
 // Texts reads a file of texts, one a line, quoted as in Go.
@@ -35,6 +39,57 @@ func Texts(path string) ([]string, error) {
 		texts = append(texts, text)
 	}
 	return texts, nil
+}
+
+// Vocabulary makes a GGUF file that holds a vocabulary of a JSON object with its metadata:
+// numbers are ids, arrays of numbers int32, but for scores, which are float32, and what is
+// precompiled is base64.
+func Vocabulary(path string) (*gguf.File, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(data, &fields); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	var list []gguf.KV
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
+		value, err := metadata(key, fields[key])
+		if err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", path, key, err)
+		}
+		list = append(list, gguf.KV{Key: key, Value: value})
+	}
+	var file bytes.Buffer
+	if err := gguf.Write(&file, list, nil); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return gguf.Parse(file.Bytes(), path)
+}
+
+func metadata(key string, field json.RawMessage) (gguf.Value, error) {
+	switch {
+	case strings.HasSuffix(key, ".precompiled_charsmap"):
+		return read(field, gguf.Uint8Array)
+	case strings.HasSuffix(key, ".scores"):
+		return read(field, gguf.Float32Array)
+	case bytes.HasPrefix(field, []byte(`["`)) || bytes.HasPrefix(field, []byte("[\n\"")):
+		return read(field, gguf.StringArray)
+	case field[0] == '[':
+		return read(field, gguf.Int32Array)
+	case field[0] == '"':
+		return read(field, gguf.String)
+	case field[0] == 't', field[0] == 'f':
+		return read(field, gguf.Bool)
+	}
+	return read(field, gguf.Uint32)
+}
+
+func read[T any](field json.RawMessage, value func(T) gguf.Value) (gguf.Value, error) {
+	var x T
+	err := json.Unmarshal(field, &x)
+	return value(x), err
 }
 
 // Answer is what several tokenizers make of a text.

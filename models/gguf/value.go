@@ -133,6 +133,11 @@ func array[T uint32 | int32 | float32 | bool](k Kind, x []T) Value {
 // Uint32Array makes an array of that kind.
 func Uint32Array(x []uint32) Value { return array(KindUint32, x) }
 
+// Uint8Array makes an array of that kind.
+func Uint8Array(x []byte) Value {
+	return Value{kind: KindArray, elem: KindUint8, n: len(x), raw: string(x)}
+}
+
 // Int32Array makes an array of that kind.
 func Int32Array(x []int32) Value { return array(KindInt32, x) }
 

@@ -11,6 +11,8 @@
 //     tokens, joined in the order of a list of merges.
 //   - [WordPiece]: BERT's. A word is the longest piece at its start, then the longest
 //     at what is left; a word that has no such pieces is unknown.
+//   - [Unigram]: T5's and XLM-RoBERTa's. Of all ways to cut a text into pieces, the one
+//     whose scores have the largest sum.
 //
 // # Flow
 //
@@ -39,7 +41,7 @@
 //     not UTF-8 are kept: a byte-level vocabulary with all 256 byte tokens, or a
 //     SentencePiece one with all <0xNN> tokens, decodes them byte for byte.
 //     (llama.cpp replaces them with U+FFFD in byte-level vocabularies.) A WordPiece
-//     vocabulary drops them.
+//     vocabulary drops them, a Unigram one has U+FFFD.
 //   - With special false, no control token comes out of text, whatever it says.
 //   - A [Tokenizer] is safe for use by several goroutines; a [Decoder] is not.
 package tokenizer

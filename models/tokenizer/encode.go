@@ -77,6 +77,7 @@ type encoder struct {
 	merger
 	ids     []int32
 	scratch []byte
+	paths   []path
 }
 
 // text encodes what stands between special tokens.
@@ -97,6 +98,8 @@ func (e *encoder) text(text string, after joint) {
 		e.t.pre.words(text, e.byteWord)
 	case WordPiece:
 		e.t.pre.words(text, e.pieceWord)
+	case Unigram:
+		e.t.pre.words(text, e.unigramWord)
 	default:
 		e.t.pre.words(strings.ReplaceAll(text, " ", Space), e.cutWords)
 	}

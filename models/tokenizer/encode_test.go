@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/smelt-ml/smelt/internal/vocabs"
 	"github.com/stretchr/testify/require"
 )
 
@@ -163,7 +165,8 @@ func TestHostile(t *testing.T) {
 		"kanji":         strings.Repeat("日", n/3),
 	}
 	tokenizers := synthetic(t)
-	delete(tokenizers, "words") // gives no spaces back
+	delete(tokenizers, "words") // which give no spaces back
+	delete(tokenizers, "unigrams")
 	for name, tok := range tokenizers {
 		for what, text := range texts {
 			if name != "qwen2" && name != "spm" {
@@ -360,6 +363,67 @@ func TestWordPiece(t *testing.T) {
 	}
 }
 
+// TestUnigram compares with the definition: of all ways to cut a text, the one with the
+// largest sum of scores.
+func TestUnigram(t *testing.T) {
+	r := rand.New(rand.NewPCG(8, 9))
+	for range 200 {
+		spec := Spec{Algorithm: Unigram, Tokens: []string{"<unk>"}, Types: []Type{Unknown}, BOS: None, EOS: None, PAD: None}
+		for range 12 {
+			text := ""
+			for range 1 + r.IntN(3) {
+				text += string("abcé"[r.IntN(3):][:1])
+			}
+			if spec.find(text) == None {
+				spec.special(text, Normal)
+			}
+		}
+		for range spec.Tokens {
+			spec.Scores = append(spec.Scores, -10*r.Float32())
+		}
+		tok, err := New(spec)
+		require.NoError(t, err)
+		unknown := float64(slices.Min(spec.Scores[1:]) - unknownPenalty)
+		var best func(text string) float64
+		best = func(text string) float64 {
+			if text == "" {
+				return 0
+			}
+			_, size := utf8.DecodeRuneInString(text)
+			most := math.Inf(-1)
+			if spec.find(text[:size]) == None {
+				most = unknown + best(text[size:])
+			}
+			for n := 1; n <= len(text); n++ {
+				if id := spec.find(text[:n]); id != None {
+					most = max(most, float64(spec.Scores[id])+best(text[n:]))
+				}
+			}
+			return most
+		}
+		for range 20 {
+			text := ""
+			for range r.IntN(9) {
+				text += []string{"a", "b", "c", "é"}[r.IntN(4)]
+			}
+			if text == "" {
+				continue
+			}
+			e := encoder{t: tok, tables: tok.tables()}
+			e.unigramWord(text)
+			require.InDelta(t, best(text), e.paths[len(text)].score, 1e-6, "%q by %q %v", text, spec.Tokens, spec.Scores)
+			rest := text // what is known stands in the text, in this order
+			for _, id := range e.ids {
+				if id != spec.UNK {
+					at := strings.Index(rest, spec.Tokens[id])
+					require.GreaterOrEqual(t, at, 0, "%q", text)
+					rest = rest[at+len(spec.Tokens[id]):]
+				}
+			}
+		}
+	}
+}
+
 // TestUnspellable has vocabularies that lack byte tokens.
 func TestUnspellable(t *testing.T) {
 	spec := Spec{Algorithm: GPT2, Tokens: []string{"a", "ab", "?"}, Merges: []string{"a b", "b c"}, BOS: None, EOS: None, UNK: None, PAD: None}
@@ -379,7 +443,8 @@ func FuzzRoundTrip(f *testing.F) {
 		f.Add(text)
 	}
 	tokenizers := synthetic(f)
-	delete(tokenizers, "words") // what BERT's kind leaves out does not come back
+	delete(tokenizers, "words") // what these leave out does not come back
+	delete(tokenizers, "unigrams")
 	f.Fuzz(func(t *testing.T, text string) {
 		for name, tok := range tokenizers {
 			want := text
@@ -394,5 +459,25 @@ func FuzzRoundTrip(f *testing.F) {
 				}
 			}
 		}
+	})
+}
+
+// FuzzCharsmap: a table is read or refused, and what is read ends, whatever it points to.
+func FuzzCharsmap(f *testing.F) {
+	file, err := vocabs.Vocabulary("testdata/llamacpp/t5.json")
+	require.NoError(f, err)
+	spec, err := SpecFromGGUF(file)
+	require.NoError(f, err)
+	f.Add([]byte(spec.Normalize[0].Old), "e\u0301 ﬁ１\n")
+	f.Add([]byte("\x04\x00\x00\x00\x00\x05\x00\x00\x00"), "a")
+	f.Fuzz(func(t *testing.T, data []byte, text string) {
+		m, err := newCharsmap(string(data))
+		if err != nil {
+			require.ErrorIs(t, err, ErrSpec)
+			return
+		}
+		m.precompiled(text)
+		u := ggmlUnigram{m, true, true}
+		require.True(t, utf8.ValidString(strings.ToValidUTF8(u.normalize(text), "")))
 	})
 }

@@ -25,11 +25,13 @@ const (
 	keySEP       = "tokenizer.ggml.seperator_token_id" // written so by everyone
 	keyLower     = "tokenizer.ggml.normalizer.lowercase"
 	keyAccents   = "tokenizer.ggml.normalizer.strip_accents"
+	keyCharsmap  = "tokenizer.ggml.precompiled_charsmap"
+	keyMerge     = "tokenizer.ggml.remove_extra_whitespaces"
 	keyName      = "general.name"
 )
 
 // ggufModels are the values of tokenizer.ggml.model.
-var ggufModels = map[string]Algorithm{"llama": Llama, "gpt2": GPT2, modelGemma4: GPT2, "bert": WordPiece}
+var ggufModels = map[string]Algorithm{"llama": Llama, "gpt2": GPT2, modelGemma4: GPT2, "bert": WordPiece, "t5": Unigram}
 
 // modelGemma4 is a model with a pre-tokenizer of the same name.
 const modelGemma4 = "gemma4"
@@ -85,6 +87,9 @@ func SpecFromGGUF(file Metadata) (Spec, error) {
 		if get(&r, file.Bool, keyAddPrefix, true) {
 			s.Prefix = PrefixAlways
 		}
+	case Unigram:
+		s.Scores = get(&r, file.Floats, keyScores, nil)
+		s.Normalize = []Normalizer{ggmlUnigramNormalizer(string(r.bytes(keyCharsmap)), get(&r, file.Bool, keyAddPrefix, false), get(&r, file.Bool, keyMerge, false))}
 	case WordPiece:
 		s.Pre = preSpaces
 		lower := get(&r, file.Bool, keyLower, true)
@@ -104,7 +109,7 @@ func SpecFromGGUF(file Metadata) (Spec, error) {
 			s.Algorithm = BPE
 		}
 	}
-	s.AddBOS, s.AddEOS = get(&r, file.Bool, keyAddBOS, s.AddBOS), get(&r, file.Bool, keyAddEOS, false)
+	s.AddBOS, s.AddEOS = get(&r, file.Bool, keyAddBOS, s.AddBOS), get(&r, file.Bool, keyAddEOS, s.Algorithm == Unigram)
 	switch {
 	case s.Pre == modelGemma4:
 		s.AddBOS = true // some of its files say otherwise, and are wrong
@@ -131,6 +136,8 @@ func ggufEnds(a Algorithm, tokens int) Spec {
 		s.UNK, s.BOS, s.EOS = 0, 1, 2
 	case WordPiece:
 		s.PAD, s.UNK, s.BOS, s.EOS = 0, 100, 101, 102
+	case Unigram:
+		s.PAD, s.EOS, s.UNK = 0, 1, 2
 	}
 	for _, id := range []*int32{&s.UNK, &s.BOS, &s.EOS, &s.PAD} {
 		if int(*id) >= tokens {
@@ -202,6 +209,19 @@ func (r *reader) id(key string, absent int32) int32 {
 	return int32(n)
 }
 
+// bytes reads an array of integers that are bytes.
+func (r *reader) bytes(key string) []byte {
+	list := get(r, r.file.Ints, key, nil)
+	bytes := make([]byte, len(list))
+	for i, n := range list {
+		if n < math.MinInt8 || n > math.MaxUint8 {
+			r.fail("%s: %d is no byte", key, n)
+		}
+		bytes[i] = byte(n) // some writers give signed ones
+	}
+	return bytes
+}
+
 func (r *reader) types(key string) []Type {
 	list := get(r, r.file.Ints, key, nil)
 	if list == nil {
@@ -215,7 +235,7 @@ func (r *reader) types(key string) []Type {
 }
 
 // Entry is one entry of GGUF metadata: a string, bool, uint32, or list of
-// strings, float32 or int32 by its key.
+// strings, float32, int32 or bytes by its key.
 type Entry struct {
 	Key   string
 	Value any
@@ -230,7 +250,8 @@ func (s *Spec) Metadata() ([]Entry, error) {
 		what string
 	}{
 		{s.Algorithm == BPE && !pretokenizers[s.Pre].characters, "a vocabulary of kind bpe"},
-		{len(s.Normalize) > 0 && s.Algorithm != WordPiece, "a normalizer"},
+		{len(s.Normalize) > 0 && s.Algorithm != WordPiece && s.Algorithm != Unigram, "a normalizer"},
+		{s.Algorithm == Unigram && (len(s.Normalize) != 1 || s.Normalize[0].Kind != kindGGMLUnigram || s.Pre != "" || s.ByteFallback), "these words of unigrams"},
 		{s.Algorithm == WordPiece && (s.ggmlBERT() == nil || s.Pre != preSpaces), "these words of BERT"},
 		{s.MaxWord > 0, "a longest word"},
 		{s.Prefix > PrefixAlways, "a conditional space prefix"},
@@ -251,6 +272,13 @@ func (s *Spec) Metadata() ([]Entry, error) {
 	switch s.Algorithm {
 	case Llama:
 		list = append(list, Entry{keyPre, "default"}, Entry{keyTokens, s.Tokens}, Entry{keyScores, s.Scores})
+	case Unigram:
+		n := s.Normalize[0]
+		list = append(list, Entry{keyPre, "default"}, Entry{keyTokens, s.Tokens}, Entry{keyScores, s.Scores},
+			Entry{keyAddPrefix, strings.Contains(n.New, optionPrefix)}, Entry{keyMerge, strings.Contains(n.New, optionMerge)})
+		if n.Old != "" {
+			list = append(list, Entry{keyCharsmap, []byte(n.Old)})
+		}
 	case WordPiece:
 		n := s.ggmlBERT()
 		list = append(list, Entry{keyPre, "default"}, Entry{keyTokens, s.Tokens}, Entry{keyLower, n.lower}, Entry{keyAccents, n.noAccents})
@@ -271,7 +299,7 @@ func (s *Spec) Metadata() ([]Entry, error) {
 		if e.key == keyEOS && s.Algorithm == WordPiece {
 			e.key = keySEP
 		}
-		if e.id != None || s.Algorithm == Llama || s.Algorithm == WordPiece { // which have defaults
+		if e.id != None || s.Algorithm != GPT2 && s.Algorithm != BPE { // which have defaults
 			list = append(list, Entry{e.key, uint32(e.id)})
 		}
 	}

@@ -44,6 +44,34 @@ func TestPretokenizers(t *testing.T) {
 	}
 }
 
+// TestVocabularies holds small vocabularies of all kinds to llama.cpp's ids.
+func TestVocabularies(t *testing.T) {
+	answers, err := vocabs.Read("testdata/llamacpp/vocabularies.txt")
+	require.NoError(t, err)
+	files, err := filepath.Glob("testdata/llamacpp/*.json")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		f, err := vocabs.Vocabulary(file)
+		require.NoError(t, err)
+		tok, err := FromGGUF(f)
+		require.NoError(t, err)
+		name, compared := strings.TrimSuffix(filepath.Base(file), ".json"), 0
+		for _, a := range answers {
+			if !slices.Contains(a.Names, name) {
+				continue
+			}
+			var pieces []string
+			for _, id := range tok.EncodeWhole(a.Text, false) {
+				pieces = append(pieces, tok.spec.Tokens[id])
+			}
+			require.Equal(t, a.Pieces, pieces, "%s: %q", name, a.Text)
+			compared++
+		}
+		require.Equal(t, 181, compared, name)
+	}
+}
+
 func withoutNUL(texts []string) []string {
 	return slices.DeleteFunc(slices.Clone(texts), func(text string) bool { return strings.Contains(text, "\x00") })
 }

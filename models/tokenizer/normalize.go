@@ -16,7 +16,7 @@ type Normalizer struct {
 
 // normalizers by kind: those of tokenizer.json, taken apart into what each does, and those
 // that llama.cpp has in their place.
-var normalizers = map[string]func(n Normalizer) func(string) string{
+var normalizers = map[string]func(n Normalizer) (func(string) string, error){
 	"NFC":  form(norm.NFC),
 	"NFD":  form(norm.NFD),
 	"NFKC": form(norm.NFKC),
@@ -27,8 +27,12 @@ var normalizers = map[string]func(n Normalizer) func(string) string{
 	"StripLeft":    always(func(s string) string { return strings.TrimLeftFunc(s, unicode.IsSpace) }),
 	"StripRight":   always(func(s string) string { return strings.TrimRightFunc(s, unicode.IsSpace) }),
 	"Prepend":      prepend,
-	"Replace": func(n Normalizer) func(string) string {
-		return func(s string) string { return strings.ReplaceAll(s, n.Old, n.New) }
+	"Replace": func(n Normalizer) (func(string) string, error) {
+		return func(s string) string { return strings.ReplaceAll(s, n.Old, n.New) }, nil
+	},
+	"Precompiled": func(n Normalizer) (func(string) string, error) {
+		m, err := newCharsmap(n.Old)
+		return m.precompiled, err
 	},
 
 	// The parts of BertNormalizer.
@@ -39,25 +43,34 @@ var normalizers = map[string]func(n Normalizer) func(string) string{
 	// BERT's words as llama.cpp finds them (llm_tokenizer_wpm_session), between spaces. What
 	// is kept of a composed character is what its decomposition begins with, also where that
 	// is a letter more than a base: of Hangul syllables the first letter.
-	"llama.cpp BERT": func(n Normalizer) func(string) string {
-		b := readGGMLBERT(n)
-		return func(s string) string { return b.normalize(s) }
+	kindGGMLBERT: func(n Normalizer) (func(string) string, error) {
+		return readGGMLBERT(n).normalize, nil
+	},
+	kindGGMLUnigram: func(n Normalizer) (func(string) string, error) {
+		u, err := readGGMLUnigram(n)
+		return u.normalize, err
 	},
 }
 
-func always(f func(string) string) func(Normalizer) func(string) string {
-	return func(Normalizer) func(string) string { return f }
+// Kinds that only files of llama.cpp's have.
+const (
+	kindGGMLBERT    = "llama.cpp BERT"
+	kindGGMLUnigram = "llama.cpp Unigram"
+)
+
+func always(f func(string) string) func(Normalizer) (func(string) string, error) {
+	return func(Normalizer) (func(string) string, error) { return f, nil }
 }
 
-func form(f norm.Form) func(Normalizer) func(string) string { return always(f.String) }
+func form(f norm.Form) func(Normalizer) (func(string) string, error) { return always(f.String) }
 
-func prepend(n Normalizer) func(string) string {
+func prepend(n Normalizer) (func(string) string, error) {
 	return func(s string) string {
 		if s == "" {
 			return ""
 		}
 		return n.New + s
-	}
+	}, nil
 }
 
 // mapRunes writes what each character becomes; bytes that are not UTF-8 stay.
@@ -152,7 +165,7 @@ func ggmlBERTNormalizer(lower, noAccents bool) Normalizer {
 	if noAccents {
 		options = append(options, optionNoAccents)
 	}
-	return Normalizer{Kind: "llama.cpp BERT", New: strings.Join(options, ", ")}
+	return Normalizer{Kind: kindGGMLBERT, New: strings.Join(options, ", ")}
 }
 
 func readGGMLBERT(n Normalizer) ggmlBERT {
@@ -161,7 +174,7 @@ func readGGMLBERT(n Normalizer) ggmlBERT {
 
 // ggmlBERT is the vocabulary's only normalizer, if llama.cpp has it.
 func (s *Spec) ggmlBERT() *ggmlBERT {
-	if len(s.Normalize) != 1 || s.Normalize[0].Kind != "llama.cpp BERT" {
+	if len(s.Normalize) != 1 || s.Normalize[0].Kind != kindGGMLBERT {
 		return nil
 	}
 	b := readGGMLBERT(s.Normalize[0])

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -18,6 +19,7 @@ const (
 	Llama     Algorithm = "llama" // SentencePiece BPE, driven by scores
 	GPT2      Algorithm = "gpt2"  // byte-level BPE, driven by merges
 	BPE       Algorithm = "bpe"   // BPE over characters with byte fallback, driven by merges
+	Unigram   Algorithm = "t5"    // SentencePiece unigrams: the pieces with the best sum of scores
 	WordPiece Algorithm = "bert"  // the longest pieces from the left, Space before those that begin words
 )
 
@@ -58,7 +60,7 @@ type Spec struct {
 	Algorithm Algorithm
 	Pre       string    // name of the pre-tokenizer; see the table in pretokenize.go. Unused by Llama
 	Tokens    []string  // text by id; in GPT2 vocabularies in GPT-2's alphabet of 256 printable characters
-	Scores    []float32 // by id; Llama only
+	Scores    []float32 // by id; Llama and Unigram
 	Types     []Type    // by id; nil means all Normal
 	Merges    []string  // "left right", best first; GPT2 and BPE
 
@@ -66,6 +68,7 @@ type Spec struct {
 	Stop               []int32 // tokens that end a generation, besides EOS and those known by name
 
 	AddBOS, AddEOS bool         // whether a prompt starts with BOS, ends with EOS
+	ByteFallback   bool         // of what is no piece the bytes are given in place of UNK; Unigram (Llama and BPE always do)
 	IgnoreMerges   bool         // a word that is a token as a whole is not taken apart
 	MaxWord        int          // characters: a longer word is UNK; 0 is any number; WordPiece
 	Normalize      []Normalizer // of text between special tokens, in this order
@@ -96,7 +99,10 @@ func (s *Spec) validate() error {
 		return specError("%d token types for %d tokens", len(s.Types), n)
 	}
 	switch s.Algorithm {
-	case Llama:
+	case Llama, Unigram:
+		if _, ok := pretokenizers[s.Pre]; !ok {
+			return specError("unknown pre-tokenizer %q", s.Pre)
+		}
 		if len(s.Scores) != n {
 			return specError("%d scores for %d tokens", len(s.Scores), n)
 		}
@@ -176,7 +182,10 @@ func (s *Spec) typeOf(id int) Type {
 }
 
 // spaced reports whether encoding puts a space before text.
-func (s *Spec) spaced() bool { return s.Prefix != NoPrefix || s.Algorithm == WordPiece }
+func (s *Spec) spaced() bool {
+	return s.Prefix != NoPrefix || s.Algorithm == WordPiece ||
+		slices.ContainsFunc(s.Normalize, func(n Normalizer) bool { return n.Kind == kindGGMLUnigram && n.New != "" })
+}
 
 // sum is SHA-256 over a canonical form: every field in the order of the
 // struct, each list and string after its length.
@@ -197,7 +206,7 @@ func (s *Spec) sum() [32]byte {
 	w.texts(s.Merges)
 	w.ids([]int32{s.BOS, s.EOS, s.UNK, s.PAD})
 	w.ids(s.Stop)
-	for _, flag := range []bool{s.AddBOS, s.AddEOS, s.IgnoreMerges} {
+	for _, flag := range []bool{s.AddBOS, s.AddEOS, s.ByteFallback, s.IgnoreMerges} {
 		w.word(map[bool]uint32{true: 1}[flag])
 	}
 	w.number(s.MaxWord)

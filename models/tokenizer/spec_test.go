@@ -35,6 +35,8 @@ func write(t *testing.T, entries []Entry) *gguf.File {
 			v = gguf.Float32Array(x)
 		case []int32:
 			v = gguf.Int32Array(x)
+		case []byte:
+			v = gguf.Uint8Array(x)
 		default:
 			require.Fail(t, "kind of entry", "%s: %T", e.Key, x)
 		}
@@ -50,7 +52,7 @@ func write(t *testing.T, entries []Entry) *gguf.File {
 func TestMetadataRoundTrip(t *testing.T) {
 	placeholder, err := Placeholder(1000)
 	require.NoError(t, err)
-	for name, spec := range map[string]Spec{"placeholder": placeholder, "spm": pieceSpec(), "qwen2": byteLevelSpec("qwen2"), "words": wordSpec()} {
+	for name, spec := range map[string]Spec{"placeholder": placeholder, "spm": pieceSpec(), "qwen2": byteLevelSpec("qwen2"), "words": wordSpec(), "unigrams": unigramSpec()} {
 		spec.Stop = []int32{3, 5}
 		entries, err := spec.Metadata()
 		require.NoError(t, err, name)
@@ -126,6 +128,11 @@ func TestBadGGUF(t *testing.T) {
 		keyAddBOS:                            {gpt2, tokens, {keyAddBOS, "yes"}},
 		"tokenizer.ggml.eot_token_id":        {gpt2, tokens, {"tokenizer.ggml.eot_token_id", "a"}},
 		"end token is to be added, but none": {gpt2, tokens, {keyAddEOS, true}},
+		"precompiled charsmap of 3 bytes":    {{keyModel, "t5"}, tokens, {keyScores, make([]float32, 2)}, {keyCharsmap, []byte{1, 2, 3}}},
+		"a table of 3":                       {{keyModel, "t5"}, tokens, {keyScores, make([]float32, 2)}, {keyCharsmap, []byte{3, 0, 0, 0, 0, 0, 0, 0, 0, 0}}},
+		"its last text has no end":           {{keyModel, "t5"}, tokens, {keyScores, make([]float32, 2)}, {keyCharsmap, []byte{4, 0, 0, 0, 0, 0, 0, 0, 1}}},
+		"a text of 300 bytes":                {{keyModel, "t5"}, tokens, {keyScores, make([]float32, 2)}, {keyCharsmap, append(append([]byte{4, 0, 0, 0, 0, 0, 0, 0}, make([]byte, 1)...), append(bytes.Repeat([]byte{'a'}, 300), 0)...)}},
+		"300 is no byte":                     {{keyModel, "t5"}, tokens, {keyScores, make([]float32, 2)}, {keyCharsmap, []int32{300}}},
 		"score of token 1 is not a number":   {llama, tokens, {keyScores, []float32{0, nan()}}},
 	} {
 		_, err := FromGGUF(write(t, entries))

@@ -66,6 +66,22 @@ func wordSpec() Spec {
 	return s
 }
 
+// unigramSpec is T5's kind. It has one space between words and no bytes.
+func unigramSpec() Spec {
+	s := Spec{Algorithm: Unigram, Normalize: []Normalizer{ggmlUnigramNormalizer("", true, true)}, AddEOS: true, PAD: 0, EOS: 1, UNK: 2, BOS: None}
+	s.special("<pad>", Control)
+	s.special("</s>", Control)
+	s.special("<unk>", Unknown)
+	for _, text := range []string{"▁", "a", "b", "aa", "▁a", "h", "e", "l", "o", "▁hello", "▁wor", "ld", "é", "1", "12"} {
+		s.special(text, Normal)
+	}
+	s.special("<think>", UserDefined)
+	for id := range s.Tokens {
+		s.Scores = append(s.Scores, -float32(id%7)-1)
+	}
+	return s
+}
+
 func (s *Spec) special(text string, k Type) {
 	for len(s.Types) < len(s.Tokens) {
 		s.Types = append(s.Types, Normal)
@@ -87,7 +103,7 @@ func synthetic(t testing.TB) map[string]*Tokenizer {
 	for name, spec := range map[string]Spec{
 		"gpt-2": byteLevelSpec("gpt-2"), "llama-bpe": byteLevelSpec("llama-bpe"), "qwen2": byteLevelSpec("qwen2"),
 		"default": byteLevelSpec("default"), "smollm": byteLevelSpec("smollm"),
-		"spm": pieceSpec(), "chars": charSpec(), "words": wordSpec(),
+		"spm": pieceSpec(), "chars": charSpec(), "words": wordSpec(), "unigrams": unigramSpec(),
 	} {
 		tok, err := New(spec)
 		require.NoError(t, err)

@@ -9,12 +9,13 @@ import (
 // tables are what encoding looks things up in. They are built when a text is
 // first encoded: decoding and planning need none of them.
 type tables struct {
-	ids    map[string]int32 // of what text can become, by text; the first of equal texts
-	bytes  [256]int32       // the token of a single byte, None where there is none
-	pairs  map[uint64]merge // by left id << 32 | right id; GPT2 and BPE
-	extra  []string         // texts that only merges name: extra[i] has id len(Tokens)+i
-	ranks  []uint32         // of each token by its score, best first; Llama
-	widest int              // bytes of the longest text in ids
+	ids     map[string]int32 // of what text can become, by text; the first of equal texts
+	bytes   [256]int32       // the token of a single byte, None where there is none
+	pairs   map[uint64]merge // by left id << 32 | right id; GPT2 and BPE
+	extra   []string         // texts that only merges name: extra[i] has id len(Tokens)+i
+	ranks   []uint32         // of each token by its score, best first; Llama
+	unigram *unigram         // Unigram
+	widest  int              // bytes of the longest text in ids
 
 	// No text that can be merged has a Space after another character, so a
 	// SentencePiece text may be cut before each word: nothing joins across.
@@ -53,6 +54,8 @@ func newTables(s *Spec, types []Type) *tables {
 		t.rankScores(s)
 	case GPT2, BPE:
 		t.readMerges(s)
+	case Unigram:
+		t.unigram = newUnigram(s, types)
 	}
 	return t
 }

@@ -30,7 +30,11 @@ func New(s Spec) (*Tokenizer, error) {
 	t.types, t.stop = endings(&s)
 	t.pre = pretokenizers[s.Pre]
 	for _, n := range s.Normalize {
-		t.normalize = append(t.normalize, normalizers[n.Kind](n))
+		normalize, err := normalizers[n.Kind](n)
+		if err != nil {
+			return nil, fmt.Errorf("tokenizer: normalizer %s: %w", n.Kind, err)
+		}
+		t.normalize = append(t.normalize, normalize)
 	}
 	t.tables = sync.OnceValue(func() *tables { return newTables(&t.spec, t.types) })
 	t.specials = sync.OnceValue(func() *specials { return newSpecials(&t.spec, t.types) })

@@ -1,0 +1,200 @@
+package tokenizer
+
+import (
+	"encoding/binary"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/rivo/uniseg"
+)
+
+// charsmap is SentencePiece's precompiled table of what texts become before they are cut:
+// a double array of the texts (Yata's Darts-clone, as SentencePiece writes it) and the texts
+// that take their place, each ended by NUL.
+type charsmap struct {
+	units []uint32
+	texts string
+}
+
+// longestReplacement bounds what one character can become. The longest in Unicode's forms
+// has 33 bytes.
+const longestReplacement = 256
+
+func newCharsmap(data string) (charsmap, error) {
+	if data == "" {
+		return charsmap{}, nil
+	}
+	if len(data) < 4 {
+		return charsmap{}, specError("precompiled charsmap of %d bytes", len(data))
+	}
+	size := uint64(binary.LittleEndian.Uint32([]byte(data[:4])))
+	if size == 0 || size%4 != 0 || size >= uint64(len(data)-4) {
+		return charsmap{}, specError("precompiled charsmap of %d bytes: a table of %d", len(data), size)
+	}
+	m := charsmap{make([]uint32, size/4), data[4+size:]}
+	if m.texts[len(m.texts)-1] != 0 {
+		return charsmap{}, specError("precompiled charsmap: its last text has no end")
+	}
+	for text := range strings.SplitSeq(m.texts, "\x00") {
+		if len(text) > longestReplacement {
+			return charsmap{}, specError("precompiled charsmap: a text of %d bytes", len(text))
+		}
+	}
+	for i := range m.units {
+		m.units[i] = binary.LittleEndian.Uint32([]byte(data[4+4*i : 8+4*i]))
+	}
+	return m, nil
+}
+
+// matches calls yield with the length of every text of the table that begins this one, the
+// shortest first, and with where its replacement is, until yield says that it has enough.
+// A table that points out of itself ends the search.
+func (m *charsmap) matches(text string, yield func(n int, at uint32) bool) {
+	if len(m.units) == 0 {
+		return
+	}
+	offset := func(unit uint32) uint32 { return unit >> 10 << (unit & (1 << 9) >> 6) }
+	node := offset(m.units[0])
+	for i := range len(text) {
+		node ^= uint32(text[i])
+		if text[i] == 0 || uint64(node) >= uint64(len(m.units)) || m.units[node]&(1<<31|0xFF) != uint32(text[i]) {
+			return
+		}
+		unit := m.units[node]
+		node ^= offset(unit)
+		if unit>>8&1 == 0 {
+			continue
+		}
+		if uint64(node) >= uint64(len(m.units)) {
+			return
+		}
+		if at := m.units[node] & (1<<31 - 1); uint64(at) < uint64(len(m.texts)) && !yield(i+1, at) {
+			return
+		}
+	}
+}
+
+func (m *charsmap) text(at uint32) string {
+	text, _, _ := strings.Cut(m.texts[at:], "\x00")
+	return text
+}
+
+// longest gives the replacement of the longest text of the table that begins this one, and
+// its length; 0 where there is none.
+func (m *charsmap) longest(text string) (replacement string, n int) {
+	var last uint32
+	m.matches(text, func(length int, at uint32) bool {
+		n, last = length, at
+		return true
+	})
+	if n == 0 {
+		return "", 0
+	}
+	return m.text(last), n
+}
+
+// shortest gives the replacement of the shortest such text.
+func (m *charsmap) shortest(text string) (replacement string, ok bool) {
+	m.matches(text, func(_ int, at uint32) bool {
+		replacement, ok = m.text(at), true
+		return false
+	})
+	return replacement, ok
+}
+
+// precompiled is the normalizer of that name: what a user sees as one character (of less than
+// 6 bytes), or else each character by itself, becomes what the table has for a text that
+// begins it, whatever follows. Odd, but so are the ids that models were made with.
+func (m *charsmap) precompiled(s string) string {
+	var out strings.Builder
+	out.Grow(len(s))
+	state := -1
+	for rest := s; rest != ""; {
+		var cluster string
+		cluster, rest, _, state = uniseg.FirstGraphemeClusterInString(rest, state)
+		if len(cluster) < 6 {
+			if text, ok := m.shortest(cluster); ok {
+				out.WriteString(text)
+				continue
+			}
+		}
+		for i := 0; i < len(cluster); {
+			_, size := utf8.DecodeRuneInString(cluster[i:])
+			if text, ok := m.shortest(cluster[i : i+size]); ok {
+				out.WriteString(text)
+			} else {
+				out.WriteString(cluster[i : i+size])
+			}
+			i += size
+		}
+	}
+	return out.String()
+}
+
+// ggmlUnigram is llama.cpp's normalizer of T5's kind (llm_tokenizer_ugm_session): the longest
+// text of the table that begins the rest, U+FFFD for bytes that are no UTF-8, and Space for
+// spaces, with one before the first word, and only one between words, as options have it.
+type ggmlUnigram struct {
+	charsmap
+	prefix, merge bool
+}
+
+// What Normalizer.New of this kind may hold.
+const optionPrefix, optionMerge = "space before", "no extra spaces"
+
+func ggmlUnigramNormalizer(charsmap string, prefix, merge bool) Normalizer {
+	var options []string
+	if prefix {
+		options = append(options, optionPrefix)
+	}
+	if merge {
+		options = append(options, optionMerge)
+	}
+	return Normalizer{Kind: kindGGMLUnigram, Old: charsmap, New: strings.Join(options, ", ")}
+}
+
+func readGGMLUnigram(n Normalizer) (ggmlUnigram, error) {
+	m, err := newCharsmap(n.Old)
+	return ggmlUnigram{m, strings.Contains(n.New, optionPrefix), strings.Contains(n.New, optionMerge)}, err
+}
+
+func (u *ggmlUnigram) normalize(s string) string {
+	var out strings.Builder
+	out.Grow(len(s) + len(s)/4)
+	prefixed, inWord := !u.prefix, false
+	for at := 0; at < len(s); {
+		text, n := u.longest(s[at:])
+		if n == 0 {
+			r, size := utf8.DecodeRuneInString(s[at:])
+			text, n = s[at:at+size], size
+			if r == utf8.RuneError && size == 1 {
+				text = "\uFFFD"
+			}
+		}
+		at += n
+		for len(text) > 0 {
+			if text[0] == ' ' {
+				inWord = false
+				if !u.merge {
+					out.WriteString(Space)
+				}
+				text = text[1:]
+				continue
+			}
+			if !inWord {
+				inWord = true
+				if !prefixed || u.merge {
+					out.WriteString(Space)
+					prefixed = true
+				}
+			}
+			end := strings.IndexByte(text, ' ')
+			if end < 0 {
+				end = len(text)
+			}
+			out.WriteString(text[:end])
+			text = text[end:]
+		}
+	}
+	return out.String()
+}

@@ -1,0 +1,159 @@
+package tokenizer
+
+import (
+	"math"
+	"slices"
+	"unicode/utf8"
+)
+
+// unigram finds the cut of a word into pieces whose scores, logarithms of
+// probabilities, have the largest sum (Kudo, 2018; SentencePiece's unigram_model.cc).
+// Of equal sums the one counts whose last piece begins first.
+type unigram struct {
+	trie    pieces
+	scores  []float64
+	unknown float64 // score of a character that is no piece
+}
+
+// unknownPenalty is how much worse an unknown character is than the worst piece.
+const unknownPenalty = 10
+
+func newUnigram(s *Spec, types []Type) *unigram {
+	u := &unigram{scores: make([]float64, len(s.Tokens))}
+	least := math.MaxFloat32
+	for id, text := range s.Tokens {
+		k := types[id]
+		if k == Normal {
+			least = min(least, float64(s.Scores[id]))
+			u.scores[id] = float64(s.Scores[id])
+		}
+		// Texts of the user's own have no probability: 0 is better than any.
+		if text != "" && (k == Normal || k == UserDefined || k == Unused) {
+			if k == Unused {
+				u.scores[id] = float64(s.Scores[id])
+			}
+			u.trie.add(text, int32(id))
+		}
+	}
+	u.unknown = float64(float32(least) - unknownPenalty)
+	return u
+}
+
+// A path is the best way to a place in a word: its last piece, and where that begins.
+type path struct {
+	score     float64
+	id, start int32
+}
+
+// unigramWord encodes one word. Neighbouring characters that are no pieces are unknown
+// together.
+func (e *encoder) unigramWord(word string) {
+	u := e.tables.unigram
+	unk := e.t.spec.UNK
+	e.paths = append(e.paths[:0], path{})
+	for range len(word) {
+		e.paths = append(e.paths, path{score: math.Inf(-1)})
+	}
+	offer := func(start, end int, id int32, score float64) {
+		if sum := e.paths[start].score + score; sum > e.paths[end].score {
+			e.paths[end] = path{sum, id, int32(start)}
+		}
+	}
+	for start := 0; start < len(word); {
+		_, size := utf8.DecodeRuneInString(word[start:])
+		whole := false
+		u.trie.walk(word[start:], func(n int, id int32) {
+			whole = whole || n == size
+			offer(start, start+n, id, u.scores[id])
+		})
+		if !whole {
+			offer(start, start+size, None, u.unknown)
+		}
+		start += size
+	}
+	first := len(e.ids)
+	for end, after := len(word), 0; end > 0; {
+		p := e.paths[end]
+		switch {
+		case p.id != None && p.id != unk:
+			e.ids = append(e.ids, p.id)
+			after = 0
+		case after == 0:
+			after = end
+		}
+		start := int(p.start)
+		if after > 0 && (start == 0 || e.paths[start].id != None && e.paths[start].id != unk) {
+			e.unknownBackwards(word[start:after])
+		}
+		end = start
+	}
+	slices.Reverse(e.ids[first:])
+}
+
+// unknownBackwards appends the tokens of a text's bytes, the last one first, or UNK where some
+// byte has none.
+func (e *encoder) unknownBackwards(text string) {
+	first := len(e.ids)
+	if e.t.spec.ByteFallback {
+		for i := len(text) - 1; i >= 0; i-- {
+			id := e.bytes[text[i]]
+			if id == None {
+				e.ids = e.ids[:first]
+				break
+			}
+			e.ids = append(e.ids, id)
+		}
+	}
+	if unk := e.t.spec.UNK; len(e.ids) == first && unk != None {
+		e.ids = append(e.ids, unk)
+	}
+}
+
+// pieces is a tree of texts by their bytes.
+type pieces struct {
+	next  map[uint64]int32 // edge → node; the root is 0
+	first [256]int32       // the root's edges, which are most asked for
+	ids   []int32          // of the text that ends at a node; None where none does
+}
+
+func (p *pieces) add(text string, id int32) {
+	if p.next == nil {
+		p.next, p.ids = map[uint64]int32{}, []int32{None}
+	}
+	node := int32(0)
+	for i := range len(text) {
+		next := p.child(node, text[i])
+		if next == 0 {
+			next = int32(len(p.ids))
+			p.ids = append(p.ids, None)
+			if node == 0 {
+				p.first[text[i]] = next
+			} else {
+				p.next[edge(node, text[i])] = next
+			}
+		}
+		node = next
+	}
+	p.ids[node] = id
+}
+
+func (p *pieces) child(node int32, b byte) int32 {
+	if node == 0 {
+		return p.first[b]
+	}
+	return p.next[edge(node, b)]
+}
+
+// walk calls yield with the length and the id of every text that begins this one, the
+// shortest first.
+func (p *pieces) walk(text string, yield func(n int, id int32)) {
+	node := int32(0)
+	for i := range len(text) {
+		if node = p.child(node, text[i]); node == 0 {
+			return
+		}
+		if id := p.ids[node]; id != None {
+			yield(i+1, id)
+		}
+	}
+}
