@@ -36,10 +36,13 @@ type Options struct {
 	// Rows is how many rows of logits a step may compute, where that is more than one for
 	// each sequence; 0: DefaultRows. Whoever wants logits for more tokens gets them in
 	// several steps.
-	Rows     int
-	Block    int      // slots of a cache block; 0: Context, so that a sequence has one
-	Level    int      // 0: the source graph as it is; 1: optimised
-	Disabled []string // passes and fusion rules to leave out, by name
+	Rows int
+	// Embeddings compiles a program that embeds texts, for [Loaded.NewEmbedder]: of up to
+	// Context tokens each, Sequences of them and Prefill tokens a step.
+	Embeddings bool
+	Block      int      // slots of a cache block; 0: Context, so that a sequence has one
+	Level      int      // 0: the source graph as it is; 1: optimised
+	Disabled   []string // passes and fusion rules to leave out, by name
 
 	// Tuning is what was measured on the device that the program is for; nil: nothing. See
 	// [LoadTuning].
@@ -154,7 +157,7 @@ func (m *Model) Compile(opts Options) (*Program, error) {
 	if err := m.defaults(&opts); err != nil {
 		return nil, err
 	}
-	source, err := m.build(ir.Options{KV: opts.KV, Block: opts.Block, Context: opts.Context})
+	source, err := m.build(ir.Options{KV: opts.KV, Block: opts.Block, Context: opts.Context, Embeddings: opts.Embeddings})
 	if err == nil {
 		err = chooseNext(source)
 	}
@@ -329,6 +332,9 @@ func ranges(opts Options) ([]lower.Range, error) {
 }
 
 func (m *Model) defaults(opts *Options) error {
+	if opts.Embeddings {
+		m.embeddingDefaults(opts)
+	}
 	if opts.Context == 0 {
 		opts.Context = DefaultContext
 		if m.context > 0 {

@@ -23,6 +23,8 @@ type Options struct {
 	Block int   // slots of a cache block: the context length for a contiguous cache
 	// Context is how many tokens a sequence may have, for models that depend on it; 0: Block.
 	Context int
+	// Embeddings makes the hidden states that the head would read the result.
+	Embeddings bool
 }
 
 // WeightError lists every weight that a model definition asks for and the file
@@ -152,6 +154,8 @@ func (b *Builder) Layer(i int, define func()) {
 const (
 	Tokens      = "tokens"       // [T] ids
 	Positions   = "positions"    // [T] position of each token in its sequence
+	Ends        = "ends"         // [T] position of the last token of each token's sequence
+	TokenTypes  = "token_types"  // [T] which of a pair of texts a token belongs to; 0 of a text alone
 	Slots       = "slots"        // [T] where in the cache its K and V go; negative: nowhere
 	CuSeqlens   = "cu_seqlens"   // [B+1] running sum of the sequences' token counts
 	ContextLens = "context_lens" // [B] keys of each sequence, this step's included
@@ -164,6 +168,8 @@ const (
 var inputShapes = map[string]Shape{
 	Tokens:      {Var(T)},
 	Positions:   {Var(T)},
+	Ends:        {Var(T)},
+	TokenTypes:  {Var(T)},
 	Slots:       {Var(T)},
 	CuSeqlens:   {Var(B).Plus(1)},
 	ContextLens: {Var(B)},
@@ -387,6 +393,12 @@ func (b *Builder) MaskWindow(scores *Value, window int) *Value {
 // 2022): the scores that stay get slopes[h] · (key − position), slopes being [H].
 func (b *Builder) MaskSlopes(scores, slopes *Value, window int) *Value {
 	return b.emit(OpMask, MaskAttr{Window: window}, scores, b.Input(Positions), b.Input(CuSeqlens), b.Input(ContextLens), slopes)
+}
+
+// MaskBoth is Mask for attention both ways: a token sees all keys of its sequence. All tokens
+// of a sequence have to come in one step, since what they see is what is written by then.
+func (b *Builder) MaskBoth(scores *Value) *Value {
+	return b.emit(OpMask, MaskAttr{}, scores, b.Input(Ends), b.Input(CuSeqlens), b.Input(ContextLens))
 }
 
 // SoftCap returns limit · tanh(x / limit): scores of Gemma 2's attention and logits.

@@ -33,6 +33,8 @@ const (
 const (
 	Tokens      = ir.Tokens
 	Positions   = ir.Positions
+	Ends        = ir.Ends
+	TokenTypes  = ir.TokenTypes
 	Slots       = ir.Slots
 	CuSeqlens   = ir.CuSeqlens
 	ContextLens = ir.ContextLens

@@ -23,6 +23,8 @@ type check struct {
 var inputChecks = []check{
 	{input: lower.Tokens, run: checkTokens},
 	{input: lower.Positions, run: checkPositions},
+	{input: lower.Ends, run: checkEnds},
+	{input: lower.TokenTypes, run: checkTokenTypes},
 	{input: lower.Slots, run: checkSlots},
 	{input: lower.CuSeqlens, run: checkCuSeqlens},
 	{input: lower.ContextLens, run: checkContextLens},
@@ -63,6 +65,24 @@ func checkPositions(_ check, step *Step) error {
 	for t, position := range step.Inputs[lower.Positions] {
 		if position < 0 || position == math.MaxInt32 {
 			return fmt.Errorf("token %d is at position %d", t, position)
+		}
+	}
+	return nil
+}
+
+func checkEnds(_ check, step *Step) error {
+	for t, end := range step.Inputs[lower.Ends] {
+		if end < 0 || int64(end) >= step.Sizes[lower.Smax] {
+			return fmt.Errorf("the sequence of token %d ends at position %d; Smax is %d", t, end, step.Sizes[lower.Smax])
+		}
+	}
+	return nil
+}
+
+func checkTokenTypes(_ check, step *Step) error {
+	for t, of := range step.Inputs[lower.TokenTypes] {
+		if of != 0 {
+			return fmt.Errorf("token %d is of type %d: texts are embedded one by one, with type 0", t, of)
 		}
 	}
 	return nil

@@ -8,8 +8,12 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 )
 
-// decoder is a decoder-only model in the making.
-type decoder struct {
+// Embeddings is the name of the result of models that are built for it: the hidden states of
+// the rows that were asked for, [R, Width].
+const Embeddings = "embeddings"
+
+// model is a model in the making.
+type model struct {
 	b *ir.Builder
 	c *Config
 
@@ -27,27 +31,42 @@ type rotation struct {
 // decode writes a decoder-only model: the embedding, what add makes of the residual
 // stream in each layer, x [T, Width] to x [T, Width], and the head.
 func decode(b *ir.Builder, c *Config, norm normalize, add func(l *layer, x *ir.Value) *ir.Value) {
-	d := &decoder{b: b, c: c, normalize: norm, rotations: make(map[Rope]rotation)}
-	d.table = b.Weight("token_embd.weight", c.Vocab, c.Width)
-	layers := make([]*layer, c.Layers)
-	for i := range layers {
-		layers[i] = d.layer(i)
-	}
-	x := scaled(b, b.Embed(b.Input(ir.Tokens), d.table), c.EmbeddingScale)
+	m := newModel(b, c, norm)
+	layers := m.layers()
+	x := scaled(b, b.Embed(b.Input(ir.Tokens), m.table), c.EmbeddingScale)
 	if c.Positions {
 		x = b.Add(x, b.Embed(b.Input(ir.Positions), b.Weight("position_embd.weight", c.Context, c.Width)))
 	}
 	for i, l := range layers {
 		b.Layer(i, func() { x = add(l, x) })
 	}
-	d.head(x)
+	m.head(x)
 }
 
+func newModel(b *ir.Builder, c *Config, norm normalize) *model {
+	return &model{b: b, c: c, normalize: norm, rotations: make(map[Rope]rotation), table: b.Weight("token_embd.weight", c.Vocab, c.Width)}
+}
+
+func (m *model) layers() []*layer {
+	layers := make([]*layer, m.c.Layers)
+	for i := range layers {
+		layers[i] = m.layer(i)
+	}
+	return layers
+}
+
+// headTensors are those that embeddings do without.
+var headTensors = []string{"output.weight", "output.bias"}
+
 // head runs on the rows that were asked for: logits, [R, Vocab].
-func (d *decoder) head(x *ir.Value) {
-	b, c := d.b, d.c
-	x = d.normalize(b, "output_norm", b.GatherRows(x), c.Eps)
-	head := d.table
+func (m *model) head(x *ir.Value) {
+	b, c := m.b, m.c
+	x = m.normalize(b, "output_norm", b.GatherRows(x), c.Eps)
+	if c.embeddings {
+		b.Return(Embeddings, x)
+		return
+	}
+	head := m.table
 	if !c.Tied {
 		head = b.Weight("output.weight", c.Vocab, c.Width)
 	}
@@ -98,13 +117,13 @@ type layer struct {
 	normalize normalize
 }
 
-func (d *decoder) layer(i int) *layer {
-	l := &layer{Layer: d.c.Layer(i), b: d.b, c: d.c, index: i, normalize: d.normalize}
+func (m *model) layer(i int) *layer {
+	l := &layer{Layer: m.c.Layer(i), b: m.b, c: m.c, index: i, normalize: m.normalize}
 	if l.Rope != nil {
-		r, ok := d.rotations[*l.Rope]
+		r, ok := m.rotations[*l.Rope]
 		if !ok {
-			r.attr, r.factors = l.Rope.bind(d.b, *l.Rope == d.c.Rope)
-			d.rotations[*l.Rope] = r
+			r.attr, r.factors = l.Rope.bind(m.b, *l.Rope == m.c.Rope)
+			m.rotations[*l.Rope] = r
 		}
 		l.rotation = &r
 	}
@@ -178,9 +197,15 @@ func attend(l *layer, q, k, v *ir.Value) *ir.Value {
 	if l.SoftCap != 0 {
 		scores = b.SoftCap(scores, l.SoftCap)
 	}
-	if l.ALiBi != 0 {
+	switch {
+	case l.c.Both:
+		if within := l.Window/2 + 1; l.Window != 0 && l.c.context > within {
+			b.Fail("a window both ways, of %d keys, is not supported: compile the model for a context of at most %d", l.Window, within)
+		}
+		scores = b.MaskBoth(scores)
+	case l.ALiBi != 0:
 		scores = b.MaskSlopes(scores, b.Const(alibi(l.Heads, l.ALiBi)), l.Window)
-	} else {
+	default:
 		scores = b.MaskWindow(scores, l.Window)
 	}
 	var weights *ir.Value

@@ -161,7 +161,7 @@ func (m *Checkpoint) Build(opts ir.Options) (*ir.Func, error) {
 	if opts.Block == 0 {
 		opts.Block = m.Config.Context
 	}
-	config := m.Config.at(cmp.Or(opts.Context, opts.Block))
+	config := m.Config.at(cmp.Or(opts.Context, opts.Block), opts.Embeddings)
 	asked := &askedFor{Checkpoint: m, names: make(map[string]bool)}
 	whole := false // a definition that stopped midway has not asked for all it needs
 	f, err := ir.Build(m.family.Name, asked, opts, func(b *ir.Builder) {
@@ -169,7 +169,7 @@ func (m *Checkpoint) Build(opts ir.Options) (*ir.Func, error) {
 		whole = true
 	})
 	if whole {
-		err = errors.Join(err, m.misfits(asked.names))
+		err = errors.Join(err, m.misfits(asked.names, opts))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.Path, err)
@@ -198,7 +198,7 @@ func (a *askedFor) Weight(name string, want []int) (ir.DType, []int, bool) {
 
 func readable(t ir.DType) bool { return t.IsFloat() || t.IsQuantized() }
 
-func (m *Checkpoint) misfits(asked map[string]bool) error {
+func (m *Checkpoint) misfits(asked map[string]bool, opts ir.Options) error {
 	var e TensorError
 	for i := range m.tensors {
 		t := &m.tensors[i]
@@ -209,7 +209,7 @@ func (m *Checkpoint) misfits(asked map[string]bool) error {
 		switch {
 		case !used:
 			spare := t.Name == "output.weight" && m.Config.Tied || // a copy of the table
-				m.Config.Rope.spare(t.Name)
+				m.Config.Rope.spare(t.Name) || opts.Embeddings && slices.Contains(headTensors, t.Name)
 			if !spare && !m.family.ignores(t.Name) {
 				e.Surplus = append(e.Surplus, t.Name)
 			}

@@ -43,7 +43,12 @@ type Config struct {
 	Sections       []int   // pairs of a head for each axis of an image
 	Temperature    float64 // by which queries grow beyond the context of the first training
 
-	context int // tokens that sequences may have; 0: as many as they like. See at
+	Both       bool   // tokens see those after them, too
+	Pooling    string // one of poolings: what makes one embedding of those of a text's tokens; "": files do not say
+	TokenTypes int    // each of which has an embedding
+
+	context    int  // tokens that sequences may have; 0: as many as they like. See at
+	embeddings bool // the result is what the head would read
 
 	// ByLayer describes each layer of a model whose layers differ; nil where all have
 	// the sizes above and nothing else. A family that has such layers makes it of the rest.
@@ -74,8 +79,10 @@ type Layer struct {
 	ALiBi                float64 // scores fall with distance; see alibi; 0: they do not
 }
 
-// at is the model for sequences of up to that many tokens: see [Rope].
-func (c Config) at(context int) *Config {
+// at is the model for sequences of up to that many tokens, see [Rope], whose result are logits
+// or embeddings.
+func (c Config) at(context int, embeddings bool) *Config {
+	c.embeddings = embeddings
 	c.context, c.Rope = context, c.Rope.at(context)
 	c.ByLayer = slices.Clone(c.ByLayer)
 	for i := range c.ByLayer {

@@ -34,6 +34,9 @@ type Family struct {
 	// differ; nil: they do not.
 	Layer func(c *Config, i int, l *Layer)
 
+	// Encodes says that models of the family make embeddings of texts, and no logits.
+	Encodes bool
+
 	// Interleaved says that GGUF files of the family have the two elements that RoPE
 	// rotates together side by side.
 	Interleaved bool
@@ -60,7 +63,7 @@ type Family struct {
 var families = []Family{
 	llamaFamily, qwen3Family, qwen2Family, qwen2vlFamily, qwen3vlFamily, mistral3Family, gemma2Family, gemma3Family, smollm3Family, olmo2Family, graniteFamily,
 	starcoder2Family, phi2Family, stablelmFamily, commandRFamily, cohere2Family, exaone4Family, ernie45Family, phi3Family, glm4Family,
-	gpt2Family, gptneoxFamily, mptFamily,
+	gpt2Family, gptneoxFamily, mptFamily, bertFamily, nomicBertFamily,
 }
 
 // decoderTensors returns the names that decoder-only models share, biases of products among
@@ -85,8 +88,8 @@ func decoderTensors(more map[string]Stored, without ...string) map[string]Stored
 // describe reads the family's configuration from a file's description.
 func (f *Family) describe(d description, c *Config) {
 	c.Family = f.Name
-	for i := range f.Fields {
-		f.Fields[i].read(d, c)
+	for _, field := range slices.Concat(f.Fields, commonFields) {
+		field.read(d, c)
 	}
 	if err := c.complete(f); err != nil {
 		d.fail(err)

@@ -217,6 +217,46 @@ var (
 	logitCap = Field{GGUF: "final_logit_softcapping", HF: "final_logit_softcapping", Number: func(c *Config) *float64 { return &c.LogitCap }, Optional: true}
 )
 
+// poolings are the ways of making one embedding of those of a text's tokens, in the order in
+// which GGUF files count them. The last one makes scores of pairs of texts.
+var poolings = []string{"none", "mean", "cls", "last", "rank"}
+
+// pooling is what makes one embedding of those of a text's tokens.
+var pooling = Field{
+	Read: func(d description, c *Config) {
+		if d.form() == Folder || !d.has(keyPooling) {
+			return
+		}
+		switch n := d.size(keyPooling, 0); {
+		case n >= len(poolings):
+			d.fail(configError("%s is %d, of %d known ones", d.fullName(keyPooling), n, len(poolings)))
+		default:
+			c.Pooling = poolings[n]
+		}
+	},
+	Write: func(c *Config) (string, gguf.Value, bool) {
+		n := slices.Index(poolings, c.Pooling)
+		return keyPooling, gguf.Uint32(uint32(max(n, 0))), n >= 0
+	},
+}
+
+// causal is whether a token sees those after it.
+var causal = Field{
+	Read: func(d description, c *Config) { c.Both = d.form() == GGUF && d.has(keyCausal) && !d.flag(keyCausal) },
+	Write: func(c *Config) (string, gguf.Value, bool) {
+		return keyCausal, gguf.Bool(false), c.Both
+	},
+}
+
+// commonFields are those of all families, any of whose models may have been trained to embed
+// texts.
+var commonFields = []Field{pooling, causal}
+
+const (
+	keyPooling = "pooling_type"
+	keyCausal  = "attention.causal"
+)
+
 // wholeHeads reads RoPE of models that rotate all elements of heads; that GGUF files say
 // otherwise is common.
 func wholeHeads(d description, c *Config) {

@@ -46,6 +46,8 @@ func small(family string) models.Config {
 		c.Tied = true
 	case "gpt2", "gptneox":
 		c.KVHeads = c.Heads
+	case "bert", "nomic-bert":
+		c.KVHeads, c.Width, c.TokenTypes = c.Heads, c.Heads*c.Head, 2
 	case "mpt":
 		c.ALiBi = 8
 	case "qwen2vl", "qwen3vl":

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/samber/lo"
@@ -182,10 +183,13 @@ func (c *Config) Metadata() []gguf.KV {
 		{Key: "general.architecture", Value: gguf.String(c.Family)},
 		{Key: "general.name", Value: gguf.String(c.Name)},
 	}
-	for i := range family.Fields {
-		if key, v, ok := family.Fields[i].entry(c); ok {
+	for _, field := range slices.Concat(family.Fields, commonFields) {
+		if key, v, ok := field.entry(c); ok {
 			kvs = append(kvs, gguf.KV{Key: c.Family + "." + key, Value: v})
 		}
+	}
+	if c.TokenTypes > 0 {
+		kvs = append(kvs, gguf.KV{Key: keyTokenTypes, Value: gguf.Uint32(uint32(c.TokenTypes))})
 	}
 	if c.Rope == (Rope{}) {
 		return kvs

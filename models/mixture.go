@@ -1,6 +1,7 @@
 package models
 
 import (
+	"slices"
 	"sort"
 	"strings"
 
@@ -106,9 +107,12 @@ func (m *mixture) dtype(name string, layer int, shape []int, c *Config) ir.DType
 	return fitting(m.want(name, layer, shape, c), shape[len(shape)-1])
 }
 
+// unquantized are tables that llama.cpp's converter keeps in F32, whatever the others are.
+var unquantized = []string{"position_embd.weight", "token_types.weight"}
+
 // want is dtype as if rows were whole blocks.
 func (m *mixture) want(name string, layer int, shape []int, c *Config) ir.DType {
-	if len(shape) < 2 {
+	if len(shape) < 2 || slices.Contains(unquantized, name) {
 		return ir.F32
 	}
 	if !m.base.IsQuantized() {

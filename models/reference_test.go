@@ -1,6 +1,7 @@
 package models_test
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -55,7 +56,7 @@ func (o *oracle) step(inputs map[string][]int32) [][]float64 {
 		Sizes: ref.SizesFor(inputs, bound), Inputs: inputs, Weight: o.weights.Load, Caches: o.caches, Watch: o.watch,
 	})
 	require.NoError(o.t, err)
-	logits := out.Tensors["logits"]
+	logits := cmp.Or(out.Tensors["logits"], out.Tensors[models.Embeddings])
 	rows := make([][]float64, logits.Shape[0])
 	for i := range rows {
 		rows[i] = logits.Data[i*logits.Shape[1] : (i+1)*logits.Shape[1]]

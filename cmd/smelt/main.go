@@ -194,7 +194,7 @@ func completeFlags(cmd *cobra.Command) {
 
 // verbs makes each command afresh, so that tests can run several in one process.
 var verbs = []func() *cobra.Command{
-	runVerb, batchVerb, dotVerb, explainVerb, compileVerb, benchVerb, tuneVerb, logitsVerb, perplexityVerb, verifyVerb, tokenizeVerb, inspectVerb, quantizeVerb, synthVerb, kernelsVerb,
+	runVerb, batchVerb, dotVerb, explainVerb, compileVerb, benchVerb, tuneVerb, logitsVerb, embedVerb, perplexityVerb, verifyVerb, tokenizeVerb, inspectVerb, quantizeVerb, synthVerb, kernelsVerb,
 }
 
 // modelArg asks for exactly one argument, a model; --debug=help needs none.

@@ -9,7 +9,7 @@
 //		batch.Piece{Tokens: []int32{7}, Start: 40, Blocks: []int32{3, 0, 5}},
 //		batch.Piece{Tokens: prompt, Blocks: []int32{2, 4}, Rows: batch.All})
 //
-// Laws, for any mixture: tokens, positions and slots run in parallel, a sequence's in
+// Laws, for any mixture: tokens, positions, ends and slots run in parallel, a sequence's in
 // their order; cu_seqlens rises from 0 to T; no two tokens share a slot where no two
 // sequences share a block that both write to; position p of a sequence lies in slot
 // p % block of its block p / block, so that what was written under one step is found by
@@ -52,7 +52,7 @@ type Step struct {
 	Sizes   ir.Sizes
 	Longest int64 // tokens of the sequence that brings most
 
-	tokens, positions, slots, starts, lens, table, rows, copies []int32
+	tokens, positions, ends, types, slots, starts, lens, table, rows, copies []int32
 }
 
 // Pack returns the step of pieces of sequences whose cache blocks have `block` slots, none of
@@ -66,7 +66,7 @@ func Pack(block, context int, pieces ...Piece) *Step {
 // Pack replaces the step, in the memory that it has. It panics where a sequence brings no
 // token or has no room for them: whoever gives out blocks sees to that.
 func (s *Step) Pack(block, context int, pieces ...Piece) {
-	s.tokens, s.positions, s.slots, s.starts = s.tokens[:0], s.positions[:0], s.slots[:0], append(s.starts[:0], 0)
+	s.tokens, s.positions, s.ends, s.types, s.slots, s.starts = s.tokens[:0], s.positions[:0], s.ends[:0], s.types[:0], s.slots[:0], append(s.starts[:0], 0)
 	s.lens, s.table, s.rows, s.copies, s.Longest = s.lens[:0], s.table[:0], s.rows[:0], s.copies[:0], 0
 	width, longest := 0, 0
 	for i := range pieces {
@@ -82,7 +82,8 @@ func (s *Step) Pack(block, context int, pieces ...Piece) {
 		s.Inputs = make(map[string][]int32)
 	}
 	in := s.Inputs
-	in[ir.Tokens], in[ir.Positions], in[ir.Slots], in[ir.CuSeqlens] = s.tokens, s.positions, s.slots, s.starts
+	in[ir.Tokens], in[ir.Positions], in[ir.Ends], in[ir.Slots], in[ir.CuSeqlens] = s.tokens, s.positions, s.ends, s.slots, s.starts
+	in[ir.TokenTypes] = s.types
 	in[ir.ContextLens], in[ir.BlockTable], in[ir.LogitRows], in[ir.Copies] = s.lens, s.table, s.rows, s.copies
 	s.Sizes = ir.Sizes{ir.T: int64(len(s.tokens)), ir.B: int64(len(pieces)), ir.R: int64(len(s.rows)), ir.NB: int64(width),
 		ir.Smax: Smax(longest, context)}
@@ -122,6 +123,8 @@ func (s *Step) add(q *Piece, block, width int) {
 	for i := range q.Tokens {
 		position := q.Start + i
 		s.positions = append(s.positions, int32(position))
+		s.ends = append(s.ends, int32(q.Start+len(q.Tokens)-1))
+		s.types = append(s.types, 0)
 		s.slots = append(s.slots, q.Blocks[position/block]*int32(block)+int32(position%block))
 	}
 	end := len(s.tokens)

@@ -19,9 +19,10 @@ import (
 type Runner struct {
 	plan  *lower.Plan
 	run   *metal.Instance
-	block int  // slots of a cache block
-	vocab int  // width of a row of logits
-	next  bool // the plan returns Next
+	block int    // slots of a cache block
+	name  string // of the result: Logits or Embeddings
+	vocab int    // width of a row of it
+	next  bool   // the plan returns Next
 
 	copies int // most blocks that a step copies; 0 where the plan has none that does
 
@@ -31,12 +32,16 @@ type Runner struct {
 
 // NewRunner makes caches of so many blocks, an arena, and room for results.
 func NewRunner(plan *lower.Plan, executable *metal.Executable, blocks int) (*Runner, error) {
-	r := &Runner{plan: plan, block: plan.Block()}
+	return newRunner(plan, executable, blocks, Logits)
+}
+
+func newRunner(plan *lower.Plan, executable *metal.Executable, blocks int, result string) (*Runner, error) {
+	r := &Runner{plan: plan, block: plan.Block(), name: result}
 	one := lower.Sizes{ir.T: 1, ir.B: 1, ir.R: 1, ir.NB: 1, ir.Smax: 1}
 	for i := range plan.Buffers {
 		b := &plan.Buffers[i]
 		switch {
-		case b.Kind == lower.Output && b.Name == Logits:
+		case b.Kind == lower.Output && b.Name == result:
 			r.vocab = int(b.Bytes.Eval(&one) / b.DType.Bytes(1))
 		case b.Kind == lower.Output && b.Name == Next:
 			r.next = true
@@ -46,7 +51,7 @@ func NewRunner(plan *lower.Plan, executable *metal.Executable, blocks int) (*Run
 		r.copies = max(r.copies, int(plan.Phases[i].Bounds[ir.C]))
 	}
 	if r.vocab == 0 {
-		return nil, fmt.Errorf("the model %s returns no %q", plan.Model, Logits)
+		return nil, fmt.Errorf("the plan of %s returns no %q%s", plan.Model, result, hints[result])
 	}
 	var err error
 	if r.run, err = executable.NewInstance(blocks); err != nil {
@@ -147,9 +152,12 @@ func (r *Runner) piece(q batch.Piece, left int) (most int) {
 	return most
 }
 
+// hints say what a plan without a result is for.
+var hints = map[string]string{Logits: ": it embeds texts", Embeddings: ": it is for making text"}
+
 // Logits returns the rows of logits that the last step was asked for, in order, [rows,
 // Vocab]. They are valid until the next.
-func (r *Runner) Logits() ([]float32, error) { return r.run.Output(Logits) }
+func (r *Runner) Logits() ([]float32, error) { return r.run.Output(r.name) }
 
 // Chosen returns the most likely token of each row, or −1 where the row has a NaN.
 func (r *Runner) Chosen() ([]int32, error) {

@@ -18,6 +18,10 @@ var ErrContext = errors.New("the context is full")
 // asked for.
 const Logits = "logits"
 
+// Embeddings is the name of the result that holds a row of hidden states for each token
+// asked for, in plans that embed texts and make none.
+const Embeddings = "embeddings"
+
 // Next is the name of the result that holds, for each row of logits, the index of
 // the largest, or −1 where one is NaN.
 const Next = "next"

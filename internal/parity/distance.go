@@ -40,6 +40,16 @@ func Spread(want, got []float32) float64 {
 	return math.Sqrt(sum/float64(len(want))) / deviation(want)
 }
 
+// Cosine is that of the angle between two vectors.
+func Cosine(a, b []float32) float64 {
+	var dot, aa, bb float64
+	for i, x := range a {
+		y := float64(b[i])
+		dot, aa, bb = dot+float64(x)*y, aa+float64(x)*float64(x), bb+y*y
+	}
+	return dot / math.Sqrt(aa*bb)
+}
+
 // Distance is how far llama.cpp's logits of a case are from its own in F32, where weights
 // have another type: a Spread.
 type Distance struct {

@@ -5,13 +5,15 @@
 //
 //	make parity
 //
-// A family that is added has its shapes in [Shapes] and nothing else: [Cases] makes five
+// A family that is added has its shapes in the table shapes, one that makes embeddings in the
+// table embedders, and nothing else: [Cases] makes five
 // geometries of each that a family allows, in which heads do not divide anything evenly, the
 // KV heads are one or as many as the query heads, windows are shorter than the text, and the
 // table is the head or is not.
 package parity
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -78,15 +80,41 @@ var geometries = [5]geometry{
 	{width: 256, heads: 4, kvHeads: 2, head: 64, ffn: 512, layers: 2},
 }
 
-// Families lists those that are compared.
-func Families() []string { return lo.Map(shapes, func(s shape, _ int) string { return s.family }) }
+// Families lists those whose logits are compared, Embedders those whose embeddings are.
+func Families() []string  { return lo.Map(shapes, shape.title) }
+func Embedders() []string { return lo.Map(embedders, shape.title) }
 
 // Cases returns those of a family.
 func Cases(family string) []Case {
-	s, _ := lo.Find(shapes, func(s shape) bool { return s.family == family })
+	s, _ := lo.Find(append(slices.Clip(shapes), embedders...), func(s shape) bool { return s.title(0) == family })
 	return lo.Map(geometries[:], func(g geometry, i int) Case {
 		return Case{fmt.Sprintf("%s/%d", family, i), s.config(i, g)}
 	})
+}
+
+// title is what the cases of a shape are called.
+func (s shape) title(int) string { return cmp.Or(s.name, s.family) }
+
+// Embeddings are what llama.cpp makes of the text: the hidden states of its tokens, [Tokens,
+// Width], and what their pooling gives, [Width].
+type Embeddings struct{ States, Pooled []float32 }
+
+// SplitEmbeddings takes apart what is kept of a family: those of each case, one after the
+// other.
+func SplitEmbeddings(family string, all []float32) ([]Embeddings, error) {
+	var out []Embeddings
+	for _, c := range Cases(family) {
+		width, n := c.Config.Width, Tokens*c.Config.Width
+		if len(all) < n+width {
+			return nil, fmt.Errorf("%s: %d numbers are left of its embeddings, too few", c.Name, len(all))
+		}
+		out = append(out, Embeddings{all[:n], all[n:][:width]})
+		all = all[n+width:]
+	}
+	if len(all) > 0 {
+		return nil, fmt.Errorf("%s: %d numbers too many", family, len(all))
+	}
+	return out, nil
 }
 
 // Write writes a case's model as a GGUF file, with weights of that type.

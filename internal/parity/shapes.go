@@ -9,6 +9,7 @@ import (
 // shape says what a family's models have beside a geometry.
 type shape struct {
 	family  string
+	name    string                               // of the cases, where it is not the family's
 	square  bool                                 // heads and their elements make up the width
 	untied  bool                                 // the table is never the head
 	tied    bool                                 // or always
@@ -82,6 +83,17 @@ var shapes = []shape{
 	{family: "gpt2", square: true, each: true},
 	{family: "gptneox", square: true, each: true, untied: true, partial: true, more: func(c *models.Config, i int) { c.Parallel = i%2 == 0 }},
 	{family: "mpt", square: true, more: func(c *models.Config, i int) { c.ALiBi = 8 - 2*float64(i%2) }},
+}
+
+// embedders has every family whose embeddings are compared.
+var embedders = []shape{
+	{family: "qwen3", name: "qwen3-embedding", more: func(c *models.Config, i int) { c.Pooling = lo.Ternary(i == 1, "mean", "last") }},
+	{family: "bert", square: true, each: true, more: func(c *models.Config, i int) {
+		c.TokenTypes, c.Pooling = 2, []string{"mean", "cls"}[i%2]
+	}},
+	{family: "nomic-bert", square: true, each: true, more: func(c *models.Config, i int) {
+		c.TokenTypes, c.Pooling = 1+i%2, "mean"
+	}},
 }
 
 // longRope has other factors for texts of up to old tokens than for longer ones.

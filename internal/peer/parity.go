@@ -44,7 +44,7 @@ func writeParity(ctx context.Context, args []string, stderr io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(o.scratch)
-	for _, family := range parity.Families() {
+	for _, family := range slices.Concat(parity.Families(), parity.Embedders()) {
 		if match, err := filepath.Match(*only, family); err != nil || !match {
 			if err != nil {
 				return err
@@ -52,7 +52,11 @@ func writeParity(ctx context.Context, args []string, stderr io.Writer) error {
 			continue
 		}
 		say("%s", family)
-		if err := o.family(ctx, family); err != nil {
+		write := o.family
+		if slices.Contains(parity.Embedders(), family) {
+			write = o.embedder
+		}
+		if err := write(ctx, family); err != nil {
 			return err
 		}
 	}
@@ -89,7 +93,42 @@ func (o *oracle) family(ctx context.Context, family string) error {
 	return parity.WriteDistances(filepath.Join(o.out, family+".txt"), far)
 }
 
+// embedder keeps what [parity.SplitEmbeddings] takes apart, and how far hidden states in other
+// types of weights are off.
+func (o *oracle) embedder(ctx context.Context, family string) error {
+	types := parity.Types(family)
+	var all []float32
+	var far []parity.Distance
+	for _, c := range parity.Cases(family) {
+		states, err := o.compute(ctx, c, types[0], []int{parity.Tokens, c.Config.Width}, "embed")
+		if err != nil {
+			return err
+		}
+		pooled, err := o.compute(ctx, c, types[0], []int{1, c.Config.Width}, "pool")
+		if err != nil {
+			return err
+		}
+		all = slices.Concat(all, states, pooled)
+		for _, t := range types[1:] {
+			other, err := o.compute(ctx, c, t, []int{parity.Tokens, c.Config.Width}, "embed")
+			if err != nil {
+				return err
+			}
+			far = append(far, parity.Distance{Case: c.Name, Type: t, Far: parity.Spread(states, other)})
+		}
+	}
+	if err := npy.WriteFile(filepath.Join(o.out, family+".npy"), []int{len(all)}, all); err != nil {
+		return err
+	}
+	return parity.WriteDistances(filepath.Join(o.out, family+".txt"), far)
+}
+
 func (o *oracle) logits(ctx context.Context, c parity.Case, weightType string) ([]float32, error) {
+	return o.compute(ctx, c, weightType, []int{parity.Tokens, parity.Vocab})
+}
+
+// compute is what llama.cpp computes for a case, an array of that shape.
+func (o *oracle) compute(ctx context.Context, c parity.Case, weightType string, shape []int, mode ...string) ([]float32, error) {
 	model, result := filepath.Join(o.scratch, "model.gguf"), filepath.Join(o.scratch, "logits.npy")
 	f, err := os.Create(model)
 	if err != nil {
@@ -99,12 +138,12 @@ func (o *oracle) logits(ctx context.Context, c parity.Case, weightType string) (
 		return nil, err
 	}
 	ids := strings.Join(lo.Map(parity.Text(), func(id int32, _ int) string { return fmt.Sprint(id) }), ",")
-	if err := command(ctx, o.program, model, o.libraries, result, ids); err != nil {
+	if err := command(ctx, o.program, append([]string{model, o.libraries, result, ids}, mode...)...); err != nil {
 		return nil, fmt.Errorf("%s in %s: %w", c.Name, weightType, err)
 	}
 	array, err := npy.ReadFile[float32](result)
-	if err == nil && !slices.Equal(array.Shape, []int{parity.Tokens, parity.Vocab}) {
-		err = fmt.Errorf("%s in %s: logits of shape %v", c.Name, weightType, array.Shape)
+	if err == nil && !slices.Equal(array.Shape, shape) {
+		err = fmt.Errorf("%s in %s: an array of shape %v", c.Name, weightType, array.Shape)
 	}
 	return array.Data, err
 }

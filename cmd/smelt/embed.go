@@ -1,0 +1,200 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/npy"
+)
+
+// embedFlags are the flags of smelt embed.
+type embedFlags struct {
+	compile compileFlags
+	device  deviceFlags
+
+	pooling string
+	raw     bool
+	tokens  string
+	output  string
+}
+
+func embedVerb() *cobra.Command {
+	var f embedFlags
+	cmd := &cobra.Command{
+		Use:   "embed MODEL [--pooling none|mean|cls|last] [--raw]",
+		Short: "Write an embedding of each line of standard input",
+		Long: "Writes {\"index\", \"embedding\", \"tokens\" (a count)} for each line of standard input, from 0 on, pooled as the model says. " +
+			"Embeddings have the length of one unless --raw; with --pooling none there is one of each token, as the model computes it. " +
+			"With --tokens and -o, an array of float32 for these tokens, [1, width], or [tokens, width] with --pooling none.",
+		Example: `  smelt embed model.gguf < lines.txt
+  smelt embed model.gguf --tokens 101,2023,102 -o embedding.npy`,
+		Args: modelArg,
+	}
+	flags := cmd.Flags()
+	f.compile.add(flags)
+	f.device.add(flags)
+	flags.StringVar(&f.pooling, "pooling", "", "how tokens' embeddings become one: "+oneOf(smelt.Poolings)+" (default: as the model says)")
+	flags.BoolVar(&f.raw, "raw", false, "embeddings as the model computes them, of any length")
+	flags.StringVar(&f.tokens, "tokens", "", "token ids, separated by commas, as they are, in place of standard input")
+	flags.StringVarP(&f.output, "output", "o", "", "with --tokens: the file to write (- for standard output)")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) }
+	return cmd
+}
+
+func (f *embedFlags) run(cmd *cobra.Command, path string) error {
+	if f.compile.help(cmd) {
+		return nil
+	}
+	if f.pooling != "" && !slices.Contains(smelt.Poolings, f.pooling) {
+		return usagef("--pooling %s: want %s", f.pooling, oneOf(smelt.Poolings))
+	}
+	if isPlan(path) {
+		return usagef("%s: embed needs the model itself, not a plan made from it", path)
+	}
+	var ids []int32
+	given := cmd.Flags().Changed("tokens")
+	if given != (f.output != "") {
+		return usagef("--tokens and -o FILE.npy go together")
+	}
+	if given {
+		var err error
+		if ids, err = parseTokens(f.tokens); err != nil {
+			return err
+		}
+		if err := checkOutput("-o", f.output); err != nil {
+			return err
+		}
+	}
+	opts, err := executionOptions(cmd, path, &f.compile, &f.device)
+	if err != nil {
+		return err
+	}
+	opts.Embeddings, opts.Prefill, opts.Block = true, 0, 0
+	useTuning(cmd.ErrOrStderr(), smelt.Device{Name: f.device.device, Threads: f.device.threads}, &opts)
+	p, err := program(path, opts, &f.compile, "")
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	l, err := p.Load(smelt.Device{Name: f.device.device, Threads: f.device.threads})
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, hintDevice(p, err))
+	}
+	defer l.Close()
+	e, err := l.NewEmbedder(f.pooling)
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	if given {
+		return f.array(cmd, e, ids, p.Model().File().Config.Vocab)
+	}
+	return f.lines(cmd, e)
+}
+
+// none reports whether each token has an embedding of its own.
+func (f *embedFlags) none(e *smelt.Embedder) bool { return e.Pooling() == "none" }
+
+// array writes the embedding of tokens as they are.
+func (f *embedFlags) array(cmd *cobra.Command, e *smelt.Embedder, ids []int32, vocab int) error {
+	for i, id := range ids {
+		if int(id) >= vocab {
+			return usagef("--tokens: id %d, number %d of the list, is outside the vocabulary of %d", id, i+1, vocab)
+		}
+	}
+	if len(ids) > e.Longest() {
+		return usagef("--tokens: %d ids do not fit into a context of %d (--ctx)", len(ids), e.Longest())
+	}
+	made, err := e.Embed(cmd.Context(), [][]int32{ids})
+	if err != nil {
+		return err
+	}
+	vector := made[0]
+	if !f.raw && !f.none(e) {
+		smelt.Normalize(vector)
+	}
+	err = writeFile(f.output, cmd.OutOrStdout(), func(w io.Writer) error {
+		return npy.Write(w, []int{len(vector) / e.Width(), e.Width()}, vector)
+	})
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", f.output, err)
+	}
+	return nil
+}
+
+// embedded is a line of output. Embedding is a list of numbers, or one of lists for each
+// token.
+type embedded struct {
+	Index     int `json:"index"`
+	Embedding any `json:"embedding"`
+	Tokens    int `json:"tokens"`
+}
+
+// maxPending bounds the lines that wait for others to share a step with.
+const maxPending = 256
+
+// lines embeds each line of standard input, together with what else is there to read.
+func (f *embedFlags) lines(cmd *cobra.Command, e *smelt.Embedder) error {
+	in := bufio.NewReaderSize(cmd.InOrStdin(), 1<<16)
+	out := bufio.NewWriter(cmd.OutOrStdout())
+	encoder := json.NewEncoder(out)
+	var pending [][]int32
+	for index := 0; ; {
+		line, err := in.ReadString('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			return fmt.Errorf("standard input: %w", err)
+		}
+		ended := err != nil
+		if line != "" {
+			ids, err := e.Encode(strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r"))
+			if err != nil {
+				return err
+			}
+			number := index + len(pending) + 1
+			switch {
+			case len(ids) == 0:
+				return fmt.Errorf("line %d has no tokens", number)
+			case len(ids) > e.Longest():
+				return fmt.Errorf("line %d has %d tokens, which do not fit into a context of %d (--ctx)", number, len(ids), e.Longest())
+			}
+			pending = append(pending, ids)
+		}
+		if len(pending) > 0 && (ended || len(pending) == maxPending || in.Buffered() == 0) {
+			made, err := e.Embed(cmd.Context(), pending)
+			if err != nil {
+				return err
+			}
+			for i, vector := range made {
+				if err := encoder.Encode(embedded{index + i, f.shaped(e, vector), len(pending[i])}); err != nil {
+					return err
+				}
+			}
+			if err := out.Flush(); err != nil {
+				return err
+			}
+			index, pending = index+len(pending), pending[:0]
+		}
+		if ended {
+			return nil
+		}
+	}
+}
+
+// shaped is an embedding as it is written.
+func (f *embedFlags) shaped(e *smelt.Embedder, vector []float32) any {
+	if f.none(e) {
+		return slices.Collect(slices.Chunk(vector, e.Width()))
+	}
+	if !f.raw {
+		smelt.Normalize(vector)
+	}
+	return vector
+}

@@ -1,0 +1,96 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/smelt-ml/smelt/internal/batch"
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/metal"
+)
+
+// Embedder computes the hidden states of texts, as many in a step as the Plan has room for.
+// Nothing is kept of a text once its step is done. It is used by one goroutine at a time.
+type Embedder struct {
+	r         *Runner
+	tokens    int // most of a step
+	sequences int
+	pieces    []batch.Piece
+	blocks    []int32
+}
+
+// NewEmbedder starts on a Plan that returns [Embeddings].
+func NewEmbedder(plan *lower.Plan, executable *metal.Executable) (*Embedder, error) {
+	e := &Embedder{}
+	for i := range plan.Phases {
+		bounds := &plan.Phases[i].Bounds
+		e.tokens, e.sequences = max(e.tokens, int(min(bounds[ir.T], bounds[ir.R]))), max(e.sequences, int(bounds[ir.B]))
+	}
+	// Texts fill whole blocks: each may leave one almost empty.
+	block := plan.Block()
+	e.blocks = batch.Contiguous(1, e.tokens/block+e.sequences)
+	var err error
+	e.r, err = newRunner(plan, executable, len(e.blocks), Embeddings)
+	return e, err
+}
+
+// Close releases the memory.
+func (e *Embedder) Close() error { return e.r.Close() }
+
+// Width returns the elements of a row.
+func (e *Embedder) Width() int { return e.r.vocab }
+
+// Longest returns how many tokens a text may have.
+func (e *Embedder) Longest() int { return min(e.tokens, e.r.plan.Context) }
+
+// Run computes the texts, [tokens] of ids each, in their order, and hands the hidden states of
+// each to use: of all of its tokens, [tokens, Width], or of the last one, [1, Width]. They are
+// valid during the call.
+func (e *Embedder) Run(ctx context.Context, texts [][]int32, rows batch.Rows, use func(i int, states []float32) error) error {
+	for first := 0; first < len(texts); {
+		last, err := e.pack(texts, first, rows)
+		if err != nil {
+			return err
+		}
+		if err := e.r.Run(ctx, e.pieces...); err != nil {
+			return err
+		}
+		states, err := e.r.Logits()
+		if err != nil {
+			return err
+		}
+		for i := first; i < last; i++ {
+			n := e.Width()
+			if rows == batch.All {
+				n *= len(texts[i])
+			}
+			if err := use(i, states[:n]); err != nil {
+				return err
+			}
+			states = states[n:]
+		}
+		first = last
+	}
+	return nil
+}
+
+// pack puts the texts from first on into a step, as many as fit, and returns which is the
+// first that did not.
+func (e *Embedder) pack(texts [][]int32, first int, rows batch.Rows) (last int, err error) {
+	e.pieces = e.pieces[:0]
+	tokens, blocks, block := 0, 0, e.r.block
+	for last = first; last < len(texts) && len(e.pieces) < e.sequences; last++ {
+		n := len(texts[last])
+		if n == 0 || n > e.Longest() {
+			return 0, fmt.Errorf("%w: text %d has %d tokens; 1 to %d are possible", ErrContext, last, n, e.Longest())
+		}
+		if tokens += n; tokens > e.tokens {
+			break
+		}
+		own := e.blocks[blocks:][:(n+block-1)/block]
+		e.pieces = append(e.pieces, batch.Piece{Tokens: texts[last], Blocks: own, Rows: rows})
+		blocks += len(own)
+	}
+	return last, nil
+}
