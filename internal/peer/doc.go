@@ -19,6 +19,7 @@
 //   - pairs.go takes the samples, machine.go watches what else runs.
 //   - tokens.go keeps what llama.cpp makes of texts: peer tokens.
 //   - guard.go compares two commits of smelt in the same way: peer guard --a main --b HEAD.
+//   - templates.go keeps what others render from chat templates: peer templates.
 //   - probe.go prints how fast each way of reading memory is: peer probe.
 //   - figures.go turns samples into figures, criteria.go judges them, table.go prints.
 package main

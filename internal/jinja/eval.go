@@ -1,0 +1,839 @@
+package jinja
+
+import (
+	"math"
+	"slices"
+	"strings"
+)
+
+func (s textStmt) exec(r *run) signal {
+	r.write(s.text)
+	return goOn
+}
+
+func (s outputStmt) exec(r *run) signal {
+	if v := r.eval(s.of); v != (None{}) {
+		r.write(r.str(v))
+	}
+	return goOn
+}
+
+func (s *ifStmt) exec(r *run) signal {
+	if truth(r.eval(s.test)) {
+		return r.block(s.then)
+	}
+	return r.block(s.otherwise)
+}
+
+func (s *forStmt) exec(r *run) signal {
+	items := r.items(r.eval(s.of))
+	outer := r.scope
+	if s.test != nil {
+		var kept []Value
+		for _, v := range items {
+			r.scoped(outer, func() {
+				r.bind(s.vars, v)
+				if truth(r.eval(s.test)) {
+					kept = append(kept, v)
+				}
+			})
+		}
+		items = r.list(kept).Items
+	}
+	if len(items) == 0 {
+		return r.block(s.otherwise)
+	}
+	for i, v := range items {
+		var sig signal
+		r.step(1)
+		r.scoped(outer, func() {
+			r.set("loop", &loop{items, i})
+			r.bind(s.vars, v)
+			sig = r.block(s.body)
+		})
+		if sig == breakLoop {
+			break
+		}
+	}
+	return goOn
+}
+
+// bind sets loop variables to an item, or to its parts.
+func (r *run) bind(vars []string, v Value) {
+	if len(vars) == 1 {
+		r.set(vars[0], v)
+		return
+	}
+	parts := r.items(v)
+	if len(parts) != len(vars) {
+		fail("%d values for %d variables", len(parts), len(vars))
+	}
+	for i, name := range vars {
+		r.set(name, parts[i])
+	}
+}
+
+func (s *setStmt) exec(r *run) signal {
+	v := r.eval(s.value)
+	if len(s.targets) == 1 {
+		r.assign(s.targets[0], v)
+		return goOn
+	}
+	parts := r.items(v)
+	if len(parts) != len(s.targets) {
+		fail("%d values for %d variables", len(parts), len(s.targets))
+	}
+	for i, t := range s.targets {
+		r.assign(t, parts[i])
+	}
+	return goOn
+}
+
+func (r *run) assign(t target, v Value) {
+	if t.attribute == "" {
+		r.set(t.name, v)
+		return
+	}
+	ns, ok := r.lookup(t.name).(*namespace)
+	if !ok {
+		fail("%s.%s cannot be set: %s is no namespace", t.name, t.attribute, t.name)
+	}
+	r.alloc(valueSize)
+	ns.Set(Plain(t.attribute), v)
+}
+
+func (s *setBlockStmt) exec(r *run) signal {
+	var v Value = r.capture(func() { r.block(s.body) })
+	r.assign(s.target, r.filtered(v, s.filter))
+	return goOn
+}
+
+func (s *filterStmt) exec(r *run) signal {
+	r.write(r.str(r.filtered(r.capture(func() { r.block(s.body) }), s.filters)))
+	return goOn
+}
+
+func (r *run) filtered(v Value, list []filterCall) Value {
+	for i := range list {
+		v = r.filter(&list[i], v)
+	}
+	return v
+}
+
+func (s *withStmt) exec(r *run) signal {
+	var sig signal
+	values := make([]Value, len(s.values))
+	for i, e := range s.values {
+		values[i] = r.eval(e)
+	}
+	r.scoped(r.scope, func() {
+		for i, name := range s.names {
+			r.set(name, values[i])
+		}
+		sig = r.block(s.body)
+	})
+	return sig
+}
+
+func (s signalStmt) exec(*run) signal { return s.signal }
+
+func (s *macroStmt) exec(r *run) signal {
+	r.set(s.name, r.macro(s.name, &s.macro))
+	return goOn
+}
+
+func (s *callStmt) exec(r *run) signal {
+	a := r.arguments(&s.call.args)
+	a.caller = r.macro("caller", &s.caller)
+	r.write(r.str(r.call(r.callee(s.call.callee), a)))
+	return goOn
+}
+
+// macro makes a function that renders a body over the variables of where it is defined.
+func (r *run) macro(name string, m *macro) *function {
+	home := r.scope
+	r.alloc(valueSize)
+	return &function{name, func(r *run, a args) Value {
+		return r.capture(func() {
+			r.scoped(home, func() {
+				r.parameters(name, m, a)
+				r.block(m.body)
+			})
+		})
+	}}
+}
+
+// parameters sets what a macro is called with; what there is no parameter for becomes
+// varargs and kwargs.
+func (r *run) parameters(name string, m *macro, a args) {
+	rest := &Dict{}
+	for _, e := range a.kw.entries {
+		key := e.key.(Text)
+		i := slices.Index(m.params, key.s)
+		if i >= 0 && i < len(a.pos) {
+			fail("%s: two values for %q", name, key.s)
+		}
+		if i < 0 {
+			rest.Set(key, e.value)
+		}
+	}
+	for i, p := range m.params {
+		switch v, named := a.kw.Get(p); {
+		case i < len(a.pos):
+			r.set(p, a.pos[i])
+		case !named && m.defaults[i] != nil:
+			r.set(p, r.eval(m.defaults[i]))
+		default:
+			r.set(p, v)
+		}
+	}
+	r.set("varargs", r.list(slices.Clone(a.pos[min(len(m.params), len(a.pos)):])))
+	r.set("kwargs", rest)
+	if a.caller != nil {
+		r.set("caller", a.caller)
+	}
+}
+
+func (e *literal) eval(*run) Value { return e.value }
+func (e *name) eval(r *run) Value  { return r.lookup(e.name) }
+
+func (e *listExpr) eval(r *run) Value {
+	items := make([]Value, len(e.items))
+	for i, item := range e.items {
+		items[i] = r.eval(item)
+	}
+	return r.list(items)
+}
+
+func (e *dictExpr) eval(r *run) Value {
+	d := &Dict{}
+	for i, key := range e.keys {
+		r.alloc(2 * valueSize)
+		if k := r.eval(key); !d.set(k, r.eval(e.values[i])) {
+			fail("a %s cannot be a key", k.kind())
+		}
+	}
+	return d
+}
+
+func (e *attribute) eval(r *run) Value { return r.attribute(r.eval(e.of), e.name, false) }
+
+func (e *item) eval(r *run) Value {
+	of, key := r.eval(e.of), r.eval(e.key)
+	if name, ok := key.(Text); ok {
+		return r.attribute(of, name.s, false)
+	}
+	switch of := of.(type) {
+	case *Dict:
+		v, _ := of.get(key)
+		return v
+	case *List:
+		if i, ok := index(key, len(of.Items)); ok {
+			return of.Items[i]
+		}
+	case Text:
+		r.scan(len(of.s))
+		at := of.characters()
+		r.alloc(8 * len(at))
+		if i, ok := index(key, len(at)-1); ok {
+			return r.cut(of, at[i], at[i+1])
+		}
+	}
+	return Undefined{}
+}
+
+// index is a place in a list of n; negative ones count from its end.
+func index(v Value, n int) (int, bool) {
+	i, ok := integer(v)
+	if i < 0 {
+		i += int64(n)
+	}
+	return int(i), ok && i >= 0 && i < int64(n)
+}
+
+// attribute is what stands under a name: an entry, or a method. Where it is called a method
+// goes first, so that a schema's "items" does not hide it.
+func (r *run) attribute(of Value, name string, called bool) Value {
+	var table map[string]method
+	switch of := of.(type) {
+	case *Dict:
+		v, ok := of.Get(name)
+		if _, callable := v.(*function); ok && (!called || callable || dictMethods[name] == nil) {
+			return v
+		}
+		table = dictMethods
+	case *namespace:
+		v, _ := of.Get(name)
+		return v
+	case *loop:
+		return of.attribute(name)
+	case Text:
+		table = textMethods
+	case *List:
+		table = listMethods
+	}
+	if m, ok := table[name]; ok {
+		r.alloc(valueSize)
+		return &function{name, func(r *run, a args) Value { return m(r, of, a) }}
+	}
+	return Undefined{}
+}
+
+func (e *sliceExpr) eval(r *run) Value {
+	of := r.eval(e.of)
+	part := func(e expr) (int64, bool) {
+		if e == nil {
+			return 0, false
+		}
+		v := r.eval(e)
+		if v == (None{}) || v == (Undefined{}) {
+			return 0, false
+		}
+		i, ok := integer(v)
+		if !ok {
+			fail("a slice from or to a %s", v.kind())
+		}
+		return i, true
+	}
+	from, hasFrom := part(e.from)
+	to, hasTo := part(e.to)
+	step, hasStep := part(e.step)
+	if !hasStep {
+		step = 1
+	}
+	if step == 0 {
+		fail("a slice with steps of 0")
+	}
+	var at []int
+	n := 0
+	switch of := of.(type) {
+	case *List:
+		n = len(of.Items)
+	case Text:
+		r.alloc(8 * len(of.s))
+		at = of.characters()
+		n = len(at) - 1
+	case Undefined:
+		return Undefined{}
+	default:
+		fail("a %s cannot be sliced", of.kind())
+	}
+	// As Python has it: going backwards, the end before the first is -1.
+	low, high := int64(0), int64(n)
+	if step < 0 {
+		low, high = -1, int64(n)-1
+	}
+	bound := func(i int64, given bool, otherwise int64) int64 {
+		if !given {
+			return otherwise
+		}
+		if i < 0 {
+			i += int64(n)
+		}
+		return min(max(i, low), high)
+	}
+	first, last := low, high
+	if step < 0 {
+		first, last = high, low
+	}
+	from, to = bound(from, hasFrom, first), bound(to, hasTo, last)
+	if t, ok := of.(Text); ok && step == 1 {
+		return r.cut(t, at[from], at[max(from, to)])
+	}
+	var items []Value
+	var b builder
+	for i := from; (step > 0 && i < to) || (step < 0 && i > to); i += step {
+		r.step(1)
+		switch of := of.(type) {
+		case *List:
+			items = append(items, of.Items[i])
+		case Text:
+			b.text(of.cut(at[i], at[i+1]))
+		}
+		if step > 0 && i > math.MaxInt64-step || step < 0 && i < math.MinInt64-step {
+			break
+		}
+	}
+	if _, ok := of.(Text); ok {
+		return r.made(b.done())
+	}
+	return r.list(items)
+}
+
+func (e *callExpr) eval(r *run) Value {
+	a := r.arguments(&e.args)
+	return r.call(r.callee(e.callee), a)
+}
+
+// callee is what is called, methods before entries.
+func (r *run) callee(e expr) Value {
+	if a, ok := e.(*attribute); ok {
+		of := r.eval(a.of)
+		f := r.attribute(of, a.name, true)
+		if _, ok := f.(*function); !ok {
+			fail("a %s has no method %q", of.kind(), a.name)
+		}
+		return f
+	}
+	f := r.eval(e)
+	if _, ok := f.(*function); !ok {
+		if n, named := e.(*name); named {
+			fail("%s is no function", n.name)
+		}
+		fail("a %s is no function", f.kind())
+	}
+	return f
+}
+
+func (r *run) call(f Value, a args) Value {
+	r.step(1)
+	r.enter()
+	v := f.(*function).call(r, a)
+	r.depth--
+	return v
+}
+
+// args are what something is called with.
+type args struct {
+	pos    []Value
+	kw     *Dict     // nil is none
+	caller *function // in a call block
+}
+
+func (r *run) arguments(a *arguments) args {
+	out := args{kw: &Dict{}}
+	for i, e := range a.pos {
+		v := r.eval(e)
+		if i+1 == a.spread {
+			out.pos = append(out.pos, r.items(v)...)
+		} else {
+			out.pos = append(out.pos, v)
+		}
+	}
+	for i, e := range a.kw {
+		out.kw.Set(Plain(a.names[i]), r.eval(e))
+	}
+	if a.kwMap != nil {
+		d, ok := r.eval(a.kwMap).(*Dict)
+		if !ok {
+			fail("what follows ** is no mapping")
+		}
+		for _, e := range d.entries {
+			if _, ok := e.key.(Text); !ok {
+				fail("an argument's name is a %s", e.key.kind())
+			}
+			out.kw.set(e.key, e.value)
+		}
+	}
+	r.alloc(valueSize * (len(out.pos) + 2*out.kw.Len()))
+	return out
+}
+
+// get is an argument by its place, or by its name.
+func (a args) get(i int, name string, otherwise Value) Value {
+	if i < len(a.pos) {
+		return a.pos[i]
+	}
+	if a.kw != nil {
+		if v, ok := a.kw.Get(name); ok {
+			return v
+		}
+	}
+	return otherwise
+}
+
+// text is an argument that must be a string.
+func (a args) text(i int, name string) Text {
+	t, ok := a.get(i, name, Undefined{}).(Text)
+	if !ok {
+		fail("argument %q must be a string", name)
+	}
+	return t
+}
+
+// int is an argument that must be an integer.
+func (a args) int(i int, name string, otherwise int64) int64 {
+	n, ok := integer(a.get(i, name, Int(otherwise)))
+	if !ok {
+		fail("argument %q must be an integer", name)
+	}
+	return n
+}
+
+func (e *filterExpr) eval(r *run) Value { return r.filter(&e.filterCall, r.eval(e.of)) }
+
+func (r *run) filter(f *filterCall, v Value) Value {
+	r.step(1)
+	return f.filter(r, v, r.arguments(&f.args))
+}
+
+func (e *testExpr) eval(r *run) Value {
+	return Bool(e.test(r, r.eval(e.of), r.arguments(&e.args)) != e.negate)
+}
+
+func (e *notExpr) eval(r *run) Value { return Bool(!truth(r.eval(e.of))) }
+
+func (e *signExpr) eval(r *run) Value {
+	switch v := r.eval(e.of).(type) {
+	case Float:
+		if e.minus {
+			return -v
+		}
+		return v
+	case Int, Bool:
+		i, _ := integer(v)
+		if e.minus {
+			return Int(-i)
+		}
+		return Int(i)
+	default:
+		fail("a %s has no sign", v.kind())
+	}
+	return nil
+}
+
+func (e *logicExpr) eval(r *run) Value {
+	if v := r.eval(e.a); truth(v) == e.or {
+		return v
+	}
+	return r.eval(e.b)
+}
+
+func (e *condExpr) eval(r *run) Value {
+	switch {
+	case truth(r.eval(e.test)):
+		return r.eval(e.then)
+	case e.otherwise != nil:
+		return r.eval(e.otherwise)
+	}
+	return Undefined{}
+}
+
+func (e *binaryExpr) eval(r *run) Value {
+	a, b := r.eval(e.a), r.eval(e.b)
+	if v := e.do(r, a, b); v != nil {
+		return v
+	}
+	fail("%s has no meaning between a %s and a %s", e.op, a.kind(), b.kind())
+	return nil
+}
+
+// binaryOps compute, or give nil where an operator has no meaning for what it is given.
+var binaryOps = map[string]func(r *run, a, b Value) Value{
+	"==": func(r *run, a, b Value) Value { return Bool(r.equal(a, b)) },
+	"!=": func(r *run, a, b Value) Value { return Bool(!r.equal(a, b)) },
+	"<":  func(r *run, a, b Value) Value { return ordered(r, a, b, func(c int) bool { return c < 0 }) },
+	"<=": func(r *run, a, b Value) Value { return ordered(r, a, b, func(c int) bool { return c <= 0 }) },
+	">":  func(r *run, a, b Value) Value { return ordered(r, a, b, func(c int) bool { return c > 0 }) },
+	">=": func(r *run, a, b Value) Value { return ordered(r, a, b, func(c int) bool { return c >= 0 }) },
+	"in": contains,
+	"~":  func(r *run, a, b Value) Value { return r.join(r.str(a), r.str(b)) },
+	"+":  add,
+	"-":  arithmetic(func(a, b int64) int64 { return a - b }, func(a, b float64) float64 { return a - b }),
+	"*":  multiply,
+	"/": func(r *run, a, b Value) Value {
+		x, okX := number(a)
+		y, okY := number(b)
+		if !okX || !okY {
+			return nil
+		}
+		return Float(x / nonzero(y))
+	},
+	"//": arithmetic(
+		func(a, b int64) int64 {
+			q := a / int64(nonzero(float64(b)))
+			if a%b != 0 && (a < 0) != (b < 0) {
+				q--
+			}
+			return q
+		},
+		func(a, b float64) float64 { return math.Floor(a / nonzero(b)) }),
+	"%": arithmetic(
+		func(a, b int64) int64 {
+			m := a % int64(nonzero(float64(b)))
+			if m != 0 && (m < 0) != (b < 0) {
+				m += b
+			}
+			return m
+		},
+		func(a, b float64) float64 {
+			m := math.Mod(a, nonzero(b))
+			if m != 0 && (m < 0) != (b < 0) {
+				m += b
+			}
+			return m
+		}),
+	"**": power,
+}
+
+func nonzero(x float64) float64 {
+	if x == 0 {
+		fail("division by zero")
+	}
+	return x
+}
+
+func arithmetic(ints func(a, b int64) int64, floats func(a, b float64) float64) func(*run, Value, Value) Value {
+	return func(_ *run, a, b Value) Value {
+		if x, ok := integer(a); ok {
+			if y, ok := integer(b); ok {
+				return Int(ints(x, y))
+			}
+		}
+		x, okX := number(a)
+		y, okY := number(b)
+		if !okX || !okY {
+			return nil
+		}
+		return Float(floats(x, y))
+	}
+}
+
+func power(_ *run, a, b Value) Value {
+	x, okX := number(a)
+	y, okY := number(b)
+	if !okX || !okY {
+		return nil
+	}
+	f := math.Pow(x, y)
+	if math.IsInf(f, 0) || math.IsNaN(f) {
+		fail("the power is no number")
+	}
+	_, intA := integer(a)
+	_, intB := integer(b)
+	if intA && intB && y >= 0 && math.Abs(f) < 1<<53 {
+		return Int(f)
+	}
+	return Float(f)
+}
+
+var plus = arithmetic(func(a, b int64) int64 { return a + b }, func(a, b float64) float64 { return a + b })
+var times = arithmetic(func(a, b int64) int64 { return a * b }, func(a, b float64) float64 { return a * b })
+
+// add joins strings and lists too. Numbers that are joined to a string are written out.
+func add(r *run, a, b Value) Value {
+	if v := plus(r, a, b); v != nil {
+		return v
+	}
+	if x, ok := a.(*List); ok {
+		if y, ok := b.(*List); ok {
+			return r.list(slices.Concat(x.Items, y.Items))
+		}
+	}
+	_, textA := a.(Text)
+	_, textB := b.(Text)
+	if !textA && !textB {
+		return nil
+	}
+	for _, v := range []Value{a, b} {
+		switch v.(type) {
+		case Text, Bool, Int, Float:
+		default:
+			return nil
+		}
+	}
+	return r.join(r.str(a), r.str(b))
+}
+
+func (r *run) join(parts ...Text) Text {
+	n := 0
+	for _, t := range parts {
+		n += len(t.s) + spanSize*len(t.marks)
+	}
+	r.alloc(n)
+	var b builder
+	for _, t := range parts {
+		b.text(t)
+	}
+	return b.done()
+}
+
+// multiply repeats strings too.
+func multiply(r *run, a, b Value) Value {
+	if v := times(r, a, b); v != nil {
+		return v
+	}
+	t, ok := a.(Text)
+	n, okN := integer(b)
+	if !ok {
+		t, ok = b.(Text)
+		n, okN = integer(a)
+	}
+	if !ok || !okN {
+		return nil
+	}
+	return r.repeat(t, n)
+}
+
+func (r *run) repeat(t Text, n int64) Text {
+	if n <= 0 || t.s == "" {
+		return Text{}
+	}
+	if n > int64(r.bytes) {
+		fail("%w: too much text", ErrLimit)
+	}
+	r.alloc(int(n) * (len(t.s) + spanSize*len(t.marks)))
+	var b builder
+	for range n {
+		b.text(t)
+	}
+	return b.done()
+}
+
+func (r *run) equal(a, b Value) bool {
+	r.step(1)
+	if x, ok := number(a); ok {
+		y, ok := number(b)
+		return ok && x == y
+	}
+	switch a := a.(type) {
+	case Undefined, None: // which are one in @huggingface/jinja
+		return b == Undefined{} || b == None{}
+	case Text:
+		b, ok := b.(Text)
+		r.scan(min(len(a.s), len(b.s)))
+		return ok && a.s == b.s
+	case *List:
+		b, ok := b.(*List)
+		if !ok || len(a.Items) != len(b.Items) {
+			return false
+		}
+		r.enter()
+		for i := range a.Items {
+			if !r.equal(a.Items[i], b.Items[i]) {
+				r.depth--
+				return false
+			}
+		}
+		r.depth--
+		return true
+	case *Dict:
+		b, ok := b.(*Dict)
+		if !ok || a.Len() != b.Len() {
+			return false
+		}
+		r.enter()
+		for _, e := range a.entries {
+			v, ok := b.get(e.key)
+			if !ok || !r.equal(e.value, v) {
+				r.depth--
+				return false
+			}
+		}
+		r.depth--
+		return true
+	}
+	return a == b
+}
+
+// compare orders numbers and strings; ok is false for what has no order.
+func (r *run) compare(a, b Value) (order int, ok bool) {
+	r.step(1)
+	if x, ok := number(a); ok {
+		y, ok := number(b)
+		switch {
+		case x < y:
+			return -1, ok
+		case x > y:
+			return 1, ok
+		}
+		return 0, ok
+	}
+	x, okX := a.(Text)
+	y, okY := b.(Text)
+	r.scan(min(len(x.s), len(y.s)))
+	return strings.Compare(x.s, y.s), okX && okY
+}
+
+func ordered(r *run, a, b Value, want func(int) bool) Value {
+	c, ok := r.compare(a, b)
+	if !ok {
+		return nil
+	}
+	return Bool(want(c))
+}
+
+func contains(r *run, a, b Value) Value {
+	switch b := b.(type) {
+	case Undefined:
+		return Bool(false)
+	case *List:
+		return Bool(slices.ContainsFunc(b.Items, func(v Value) bool { return r.equal(a, v) }))
+	case *Dict:
+		_, ok := b.get(a)
+		return Bool(ok)
+	case Text:
+		if a, ok := a.(Text); ok {
+			r.scan(len(b.s))
+			return Bool(strings.Contains(b.s, a.s))
+		}
+	}
+	return nil
+}
+
+// items are what a loop goes over.
+func (r *run) items(v Value) []Value {
+	switch v := v.(type) {
+	case *List:
+		r.step(1)
+		return v.Items
+	case *Dict:
+		return r.list(v.keys().Items).Items
+	case Text:
+		at := v.characters()
+		r.alloc((8 + 2*valueSize) * len(at))
+		items := make([]Value, len(at)-1)
+		for i := range items {
+			items[i] = v.cut(at[i], at[i+1])
+		}
+		return items
+	case Undefined:
+		return nil
+	}
+	fail("a %s has no items", v.kind())
+	return nil
+}
+
+// loop is what a loop's body knows of it.
+type loop struct {
+	items []Value
+	at    int
+}
+
+func (*loop) kind() string { return "loop" }
+
+func (l *loop) attribute(name string) Value {
+	n := len(l.items)
+	switch name {
+	case "index":
+		return Int(l.at + 1)
+	case "index0":
+		return Int(l.at)
+	case "revindex":
+		return Int(n - l.at)
+	case "revindex0":
+		return Int(n - l.at - 1)
+	case "first":
+		return Bool(l.at == 0)
+	case "last":
+		return Bool(l.at == n-1)
+	case "length":
+		return Int(n)
+	case "previtem":
+		if l.at > 0 {
+			return l.items[l.at-1]
+		}
+	case "nextitem":
+		if l.at < n-1 {
+			return l.items[l.at+1]
+		}
+	case "cycle":
+		return &function{name, func(_ *run, a args) Value {
+			if len(a.pos) == 0 {
+				fail("loop.cycle of nothing")
+			}
+			return a.pos[l.at%len(a.pos)]
+		}}
+	}
+	return Undefined{}
+}

@@ -1,0 +1,157 @@
+package jinja
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// str is a value as a string. Lists and mappings are JSON, as @huggingface/jinja has them.
+func (r *run) str(v Value) Text {
+	switch v := v.(type) {
+	case Undefined, None:
+		return Text{}
+	case Text:
+		return v
+	case *List, *Dict, *namespace:
+		return r.json(v, jsonForm{item: ", ", key: ": "})
+	}
+	return Plain(scalar(v))
+}
+
+func scalar(v Value) string {
+	switch v := v.(type) {
+	case Undefined, None:
+		return "null"
+	case Bool:
+		return strconv.FormatBool(bool(v))
+	case Int:
+		return strconv.FormatInt(int64(v), 10)
+	case Float:
+		return formatFloat(float64(v))
+	}
+	fail("a %s cannot be written", v.kind())
+	return ""
+}
+
+// jsonForm is how JSON is laid out.
+type jsonForm struct {
+	item, key string // separators
+	indent    string // of a level; "" keeps all in one line
+	ascii     bool   // other characters are escaped
+	sorted    bool   // keys are
+}
+
+// json writes a value as Python's json.dumps does.
+func (r *run) json(v Value, f jsonForm) Text {
+	w := jsonWriter{run: r, jsonForm: f}
+	w.value(v, 0)
+	return w.out.done()
+}
+
+type jsonWriter struct {
+	*run
+	jsonForm
+	out builder
+}
+
+func (w *jsonWriter) string(s string, marked bool) {
+	w.alloc(len(s) + 1)
+	w.out.string(s, marked)
+}
+
+func (w *jsonWriter) line(level int) {
+	if w.indent != "" {
+		w.string("\n"+strings.Repeat(w.indent, level), false)
+	}
+}
+
+func (w *jsonWriter) value(v Value, level int) {
+	w.step(1)
+	if level > maxNesting {
+		fail("%w: more than %d lists and objects within each other", ErrLimit, maxNesting)
+	}
+	switch v := v.(type) {
+	case Text:
+		w.quoted(v)
+	case *List:
+		w.sequence("[", "]", len(v.Items), level, func(i int) { w.value(v.Items[i], level+1) })
+	case *Dict:
+		w.entries(v.entries, level)
+	case *namespace:
+		w.entries(v.entries, level)
+	default:
+		w.string(scalar(v), false)
+	}
+}
+
+func (w *jsonWriter) sequence(open, end string, n, level int, each func(i int)) {
+	w.string(open, false)
+	for i := range n {
+		if i > 0 {
+			w.string(w.item, false)
+		}
+		w.line(level + 1)
+		each(i)
+	}
+	if n > 0 {
+		w.line(level)
+	}
+	w.string(end, false)
+}
+
+func (w *jsonWriter) entries(list []entry, level int) {
+	if w.sorted {
+		list = slices.Clone(list)
+		w.alloc(2 * valueSize * len(list))
+		slices.SortStableFunc(list, func(a, b entry) int {
+			w.step(1)
+			return cmp.Compare(w.str(a.key).s, w.str(b.key).s)
+		})
+	}
+	w.sequence("{", "}", len(list), level, func(i int) {
+		w.quoted(w.str(list[i].key))
+		w.string(w.key, false)
+		w.value(list[i].value, level+1)
+	})
+}
+
+var jsonEscapes = map[rune]string{'"': `\"`, '\\': `\\`, '\n': `\n`, '\r': `\r`, '\t': `\t`, '\b': `\b`, '\f': `\f`}
+
+func (w *jsonWriter) quoted(t Text) {
+	w.string(`"`, false)
+	t.runs(func(s string, marked bool) {
+		plain := 0
+		for i, c := range s {
+			escape, ok := jsonEscapes[c]
+			switch {
+			case ok:
+			case c < ' ' || w.ascii && c > '~':
+				escape = unicodeEscape(c)
+			default:
+				continue
+			}
+			w.string(s[plain:i], marked)
+			w.string(escape, marked)
+			plain = i + max(1, utf8.RuneLen(c))
+			if c == utf8.RuneError {
+				_, n := utf8.DecodeRuneInString(s[i:])
+				plain = i + n
+			}
+		}
+		w.string(s[plain:], marked)
+	})
+	w.string(`"`, false)
+}
+
+// unicodeEscape is a character as JSON escapes it, by one or two units of UTF-16.
+func unicodeEscape(c rune) string {
+	quoted := func(u rune) string { return `\u` + strconv.FormatInt(int64(u)+0x10000, 16)[1:] }
+	if c < 0x10000 {
+		return quoted(c)
+	}
+	c -= 0x10000
+	return quoted(0xd800+c>>10) + quoted(0xdc00+c&0x3ff)
+}

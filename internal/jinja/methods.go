@@ -1,0 +1,257 @@
+package jinja
+
+import (
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// A method is called on a value with arguments.
+type method func(r *run, of Value, a args) Value
+
+// textMethod is one of a string.
+func textMethod(f func(r *run, t Text, a args) Value) method {
+	return func(r *run, of Value, a args) Value {
+		t := of.(Text)
+		r.scan(len(t.s))
+		return f(r, t, a)
+	}
+}
+
+// textMethods are those of strings.
+var textMethods = map[string]method{
+	"capitalize": textMethod(func(r *run, t Text, _ args) Value { return capitalize(r, t) }),
+	"count": textMethod(func(_ *run, t Text, a args) Value {
+		part := a.text(0, "sub").s
+		if part == "" {
+			return Int(t.length() + 1)
+		}
+		return Int(strings.Count(t.s, part))
+	}),
+	"endswith": textMethod(func(_ *run, t Text, a args) Value {
+		return anyOf(a, func(s string) bool { return strings.HasSuffix(t.s, s) })
+	}),
+	"find": textMethod(func(_ *run, t Text, a args) Value {
+		i := strings.Index(t.s, a.text(0, "sub").s)
+		if i < 0 {
+			return Int(-1)
+		}
+		return Int(utf8.RuneCountInString(t.s[:i]))
+	}),
+	"isalpha": textMethod(func(_ *run, t Text, _ args) Value {
+		return Bool(t.s != "" && strings.IndexFunc(t.s, func(c rune) bool { return !isWord(string(c)) || c == '_' || c >= '0' && c <= '9' }) < 0)
+	}),
+	"isdigit": textMethod(func(_ *run, t Text, _ args) Value {
+		return Bool(t.s != "" && strings.Trim(t.s, "0123456789") == "")
+	}),
+	"join": textMethod(func(r *run, t Text, a args) Value {
+		return join(r, a.get(0, "iterable", Undefined{}), args{pos: []Value{t}})
+	}),
+	"lower":  textMethod(func(r *run, t Text, _ args) Value { return lower(r, t) }),
+	"lstrip": stripped(left),
+	"removeprefix": textMethod(func(r *run, t Text, a args) Value {
+		if p := a.text(0, "prefix").s; strings.HasPrefix(t.s, p) {
+			return r.cut(t, len(p), len(t.s))
+		}
+		return t
+	}),
+	"removesuffix": textMethod(func(r *run, t Text, a args) Value {
+		if p := a.text(0, "suffix").s; strings.HasSuffix(t.s, p) {
+			return r.cut(t, 0, len(t.s)-len(p))
+		}
+		return t
+	}),
+	"replace": textMethod(func(r *run, t Text, a args) Value {
+		return r.replace(t, a.text(0, "old"), a.text(1, "new"), a.int(2, "count", -1))
+	}),
+	"rsplit": textMethod(func(r *run, t Text, a args) Value { return r.split(t, a, true) }),
+	"rstrip": stripped(right),
+	"split":  textMethod(func(r *run, t Text, a args) Value { return r.split(t, a, false) }),
+	"splitlines": textMethod(func(r *run, t Text, _ args) Value {
+		var lines []Value
+		for from := 0; from < len(t.s); {
+			to, n := len(t.s), 0
+			if i := strings.IndexAny(t.s[from:], "\n\r"); i >= 0 {
+				to, n = from+i, 1
+				if strings.HasPrefix(t.s[to:], "\r\n") {
+					n = 2
+				}
+			}
+			lines = append(lines, r.cut(t, from, to))
+			from = to + n
+		}
+		return r.list(lines)
+	}),
+	"startswith": textMethod(func(_ *run, t Text, a args) Value {
+		return anyOf(a, func(s string) bool { return strings.HasPrefix(t.s, s) })
+	}),
+	"strip": stripped(both),
+	"title": textMethod(func(r *run, t Text, _ args) Value { return title(r, t) }),
+	"upper": textMethod(func(r *run, t Text, _ args) Value { return upper(r, t) }),
+}
+
+// anyOf asks for one string, or for each of several.
+func anyOf(a args, is func(string) bool) Value {
+	l, ok := a.get(0, "prefix", Undefined{}).(*List)
+	if !ok {
+		return Bool(is(a.text(0, "prefix").s))
+	}
+	return Bool(slices.ContainsFunc(l.Items, func(v Value) bool {
+		t, ok := v.(Text)
+		if !ok {
+			fail("what a string may begin or end with is a %s", v.kind())
+		}
+		return is(t.s)
+	}))
+}
+
+// stripped takes white space from the ends, or the characters that are given.
+func stripped(where sides) method {
+	return textMethod(func(r *run, t Text, a args) Value {
+		drop := isSpace
+		if chars, ok := a.get(0, "chars", None{}).(Text); ok {
+			r.step(1 + len(t.s)*len(chars.s)>>6)
+			drop = func(c rune) bool { return strings.ContainsRune(chars.s, c) }
+		}
+		out := t.trim(where, drop)
+		r.alloc(valueSize + spanSize*len(out.marks))
+		return out
+	})
+}
+
+// replace puts a text in place of another, from the left.
+func (r *run) replace(t, old, with Text, count int64) Text {
+	n := int64(strings.Count(t.s, old.s))
+	if count >= 0 {
+		n = min(n, count)
+	}
+	r.alloc(len(t.s) + spanSize*len(t.marks) + int(n)*(len(with.s)+spanSize*(1+len(with.marks))))
+	var b builder
+	from := 0
+	for ; n > 0; n-- {
+		at := from
+		if old.s != "" {
+			at += strings.Index(t.s[from:], old.s)
+		} else if from > 0 || b.b != nil { // between characters, and at both ends
+			_, w := utf8.DecodeRuneInString(t.s[from:])
+			at += w
+		}
+		b.text(t.cut(from, at))
+		b.text(with)
+		from = at + len(old.s)
+	}
+	b.text(t.cut(from, len(t.s)))
+	return b.done()
+}
+
+// split cuts a string at separators, or at white space where there is none.
+func (r *run) split(t Text, a args, fromRight bool) Value {
+	limit := a.int(1, "maxsplit", -1)
+	if limit < 0 {
+		limit = int64(len(t.s)) + 1
+	}
+	var parts []Value
+	by, given := a.get(0, "sep", None{}).(Text)
+	switch {
+	case given && by.s == "":
+		fail("split at nothing")
+	case given && !fromRight:
+		rest := 0
+		for ; limit > 0; limit-- {
+			i := strings.Index(t.s[rest:], by.s)
+			if i < 0 {
+				break
+			}
+			parts = append(parts, r.cut(t, rest, rest+i))
+			rest += i + len(by.s)
+		}
+		parts = append(parts, r.cut(t, rest, len(t.s)))
+	case given:
+		rest := len(t.s)
+		for ; limit > 0; limit-- {
+			i := strings.LastIndex(t.s[:rest], by.s)
+			if i < 0 {
+				break
+			}
+			parts = append(parts, r.cut(t, i+len(by.s), rest))
+			rest = i
+		}
+		parts = append(parts, r.cut(t, 0, rest))
+		slices.Reverse(parts)
+	case fromRight:
+		fail("rsplit at white space")
+	default:
+		rest := t.trim(left, isSpace)
+		for rest.s != "" {
+			i := strings.IndexFunc(rest.s, isSpace)
+			if i < 0 || limit == 0 {
+				parts = append(parts, r.cut(rest, 0, len(rest.s)))
+				break
+			}
+			parts = append(parts, r.cut(rest, 0, i))
+			next := Text{s: rest.s[i:]}.trim(left, isSpace)
+			rest = r.cut(rest, len(rest.s)-len(next.s), len(rest.s))
+			limit--
+		}
+	}
+	return r.list(parts)
+}
+
+// dictMethods are those of mappings.
+var dictMethods = map[string]method{
+	"get": func(_ *run, of Value, a args) Value {
+		if v, ok := of.(*Dict).get(a.get(0, "key", Undefined{})); ok {
+			return v
+		}
+		return a.get(1, "default", None{})
+	},
+	"items": func(r *run, of Value, _ args) Value { return filters["items"](r, of, args{}) },
+	"keys":  func(r *run, of Value, _ args) Value { return r.list(of.(*Dict).keys().Items) },
+	"values": func(r *run, of Value, _ args) Value {
+		var values []Value
+		for _, e := range of.(*Dict).entries {
+			values = append(values, e.value)
+		}
+		return r.list(values)
+	},
+	"dictsort": func(r *run, of Value, a args) Value { return dictsort(r, of, a) },
+}
+
+// listMethods are those of lists. append and pop change a list in its place.
+var listMethods = map[string]method{
+	"append": func(r *run, of Value, a args) Value {
+		r.alloc(2 * valueSize)
+		l := of.(*List)
+		l.Items = append(l.Items, a.get(0, "object", Undefined{}))
+		return None{}
+	},
+	"count": func(r *run, of Value, a args) Value {
+		n := 0
+		for _, v := range of.(*List).Items {
+			if r.equal(v, a.get(0, "value", Undefined{})) {
+				n++
+			}
+		}
+		return Int(n)
+	},
+	"index": func(r *run, of Value, a args) Value {
+		for i, v := range of.(*List).Items {
+			if r.equal(v, a.get(0, "value", Undefined{})) {
+				return Int(i)
+			}
+		}
+		fail("the list does not have what index looks for")
+		return nil
+	},
+	"pop": func(r *run, of Value, a args) Value {
+		l := of.(*List)
+		i, ok := index(a.get(0, "index", Int(-1)), len(l.Items))
+		if !ok {
+			fail("pop from a place that the list does not have")
+		}
+		v := l.Items[i]
+		r.alloc(valueSize * len(l.Items))
+		l.Items = slices.Delete(slices.Clone(l.Items), i, i+1)
+		return v
+	},
+}

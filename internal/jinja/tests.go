@@ -1,0 +1,69 @@
+package jinja
+
+import "math"
+
+// A test says whether something is so.
+type test func(r *run, v Value, a args) bool
+
+// tests by name, for `is`, select and reject.
+var tests = map[string]test{
+	"boolean":  ofKind("boolean"),
+	"callable": ofKind("function"),
+	"defined":  func(_ *run, v Value, _ args) bool { return v != Undefined{} },
+	"divisibleby": func(_ *run, v Value, a args) bool {
+		return math.Mod(numeric(v), nonzero(numeric(a.get(0, "num", Undefined{})))) == 0
+	},
+	"equalto": by("=="), "eq": by("=="), "==": by("=="), "sameas": by("=="),
+	"even":  func(_ *run, v Value, _ args) bool { return math.Mod(numeric(v), 2) == 0 },
+	"false": func(_ *run, v Value, _ args) bool { return v == Bool(false) },
+	"float": ofKind("float"),
+	"ge":    by(">="), "gt": by(">"), "greaterthan": by(">"),
+	"in":      by("in"),
+	"integer": ofKind("integer"),
+	// A mapping is none to @huggingface/jinja, which templates are tested with more than with
+	// anything else.
+	"iterable": ofKind("list", "string"),
+	"le":       by("<="), "lt": by("<"), "lessthan": by("<"),
+	"lower":   func(r *run, v Value, _ args) bool { t, ok := v.(Text); return ok && lower(r, t).s == t.s },
+	"mapping": ofKind("mapping"),
+	"ne":      by("!="), "!=": by("!="),
+	"none":      ofKind("none"),
+	"number":    ofKind("integer", "float"),
+	"odd":       func(_ *run, v Value, _ args) bool { return math.Mod(numeric(v), 2) != 0 },
+	"sequence":  ofKind("list", "mapping", "string"),
+	"string":    ofKind("string"),
+	"true":      func(_ *run, v Value, _ args) bool { return v == Bool(true) },
+	"undefined": func(_ *run, v Value, _ args) bool { return v == Undefined{} },
+	"upper":     func(r *run, v Value, _ args) bool { t, ok := v.(Text); return ok && upper(r, t).s == t.s },
+}
+
+func ofKind(kinds ...string) test {
+	return func(_ *run, v Value, _ args) bool {
+		for _, k := range kinds {
+			if v.kind() == k {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// by is an operator as a test.
+func by(op string) test {
+	return func(r *run, v Value, a args) bool {
+		other := a.get(0, "other", Undefined{})
+		b := binaryOps[op](r, v, other)
+		if b == nil {
+			fail("%s has no meaning between a %s and a %s", op, v.kind(), other.kind())
+		}
+		return truth(b)
+	}
+}
+
+func numeric(v Value) float64 {
+	f, ok := number(v)
+	if !ok {
+		fail("a %s is no number", v.kind())
+	}
+	return f
+}

@@ -1,0 +1,131 @@
+package jinja
+
+import (
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Span is a range of bytes, From up to and without To.
+type Span struct{ From, To int }
+
+// Text is a string of which some bytes are marked.
+type Text struct {
+	s     string
+	marks []Span // ascending, none empty, none touching the next
+}
+
+// Plain is a string without marks.
+func Plain(s string) Text { return Text{s: s} }
+
+// Marked is a string that is marked as a whole.
+func Marked(s string) Text {
+	if s == "" {
+		return Text{}
+	}
+	return Text{s, []Span{{0, len(s)}}}
+}
+
+func (t Text) String() string { return t.s }
+
+// Marks are the ranges of marked bytes, ascending and apart from each other.
+func (t Text) Marks() []Span { return t.marks }
+
+// cut is the text between two places.
+func (t Text) cut(from, to int) Text {
+	out := Text{s: t.s[from:to]}
+	first, _ := slices.BinarySearchFunc(t.marks, from, func(m Span, at int) int {
+		if m.To <= at {
+			return -1
+		}
+		return 1
+	})
+	for _, m := range t.marks[first:] {
+		if m.From >= to {
+			break
+		}
+		out.marks = append(out.marks, Span{max(m.From, from) - from, min(m.To, to) - from})
+	}
+	return out
+}
+
+// runs gives the longest parts that are marked as a whole, or not at all.
+func (t Text) runs(yield func(s string, marked bool)) {
+	at := 0
+	for _, m := range t.marks {
+		if m.From > at {
+			yield(t.s[at:m.From], false)
+		}
+		yield(t.s[m.From:m.To], true)
+		at = m.To
+	}
+	if at < len(t.s) {
+		yield(t.s[at:], false)
+	}
+}
+
+// builder joins texts.
+type builder struct {
+	b     []byte
+	marks []Span
+}
+
+func (b *builder) string(s string, marked bool) {
+	if s == "" {
+		return
+	}
+	if marked {
+		from, to := len(b.b), len(b.b)+len(s)
+		if last := len(b.marks) - 1; last >= 0 && b.marks[last].To == from {
+			b.marks[last].To = to
+		} else {
+			b.marks = append(b.marks, Span{from, to})
+		}
+	}
+	b.b = append(b.b, s...)
+}
+
+func (b *builder) text(t Text) { t.runs(b.string) }
+
+func (b *builder) done() Text { return Text{string(b.b), b.marks} }
+
+// isSpace is white space as Python's str.strip has it.
+func isSpace(r rune) bool {
+	switch {
+	case r >= '\t' && r <= '\r', r >= 0x1c && r <= ' ', r == 0x85, r == 0xa0, r == 0x1680,
+		r >= 0x2000 && r <= 0x200a, r == 0x2028, r == 0x2029, r == 0x202f, r == 0x205f, r == 0x3000:
+		return true
+	}
+	return false
+}
+
+// sides says which ends of a text are trimmed.
+type sides uint8
+
+const (
+	left sides = 1 << iota
+	right
+	both = left | right
+)
+
+func (t Text) trim(where sides, drop func(rune) bool) Text {
+	from, to := 0, len(t.s)
+	if where&left != 0 {
+		from = to - len(strings.TrimLeftFunc(t.s, drop))
+	}
+	if where&right != 0 {
+		to = from + len(strings.TrimRightFunc(t.s[from:], drop))
+	}
+	return t.cut(from, to)
+}
+
+// characters are where the characters begin, and the end.
+func (t Text) characters() []int {
+	at := make([]int, 0, len(t.s)+1)
+	for i := range t.s {
+		at = append(at, i)
+	}
+	return append(at, len(t.s))
+}
+
+func (t Text) length() int { return utf8.RuneCountInString(t.s) }

@@ -1,0 +1,174 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+//go:embed templates/render.mjs
+var renderNode []byte
+
+//go:embed templates/render.py
+var renderPython []byte
+
+// jinjaVersion pins the npm package @huggingface/jinja, jinja2Version the reference.
+const (
+	jinjaVersion  = "0.5.11"
+	jinja2Version = "3.1.6"
+)
+
+// templateMoment is what strftime_now tells: 26 July 2024, 12:30 UTC.
+const templateMoment = 1721997000000
+
+// writeTemplates keeps what others render from chat templates, as digests: a line for each
+// template, a word for each conversation. A word is the digest of what both say, or that of
+// @huggingface/jinja, a slash and that of Jinja2; - is an error.
+func writeTemplates(ctx context.Context, args []string, stderr io.Writer) error {
+	flags := flag.NewFlagSet("peer templates", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	dir := flags.String("dir", "build/peer", "folder of the npm package, fetched there if it is missing")
+	root := flags.String("data", "../shared/data/chat", "folder of the templates")
+	testdata := flags.String("testdata", "internal/jinja/testdata", "folder of the conversations, and of what is kept")
+	python := flags.String("python", "python3", "a Python that has Jinja2 "+jinja2Version)
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	templates, err := templatesIn(*root)
+	if err != nil {
+		return err
+	}
+	conversations := filepath.Join(*testdata, "conversations.json")
+	names, err := conversationNames(conversations)
+	if err != nil {
+		return err
+	}
+	script, err := installJinja(ctx, *dir)
+	if err != nil {
+		return err
+	}
+	if version, err := exec.CommandContext(ctx, *python, "-c", "import jinja2; print(jinja2.__version__)").Output(); err != nil || strings.TrimSpace(string(version)) != jinja2Version {
+		return fmt.Errorf("%s has no Jinja2 %s (pip install jinja2==%s); --python names another", *python, jinja2Version, jinja2Version)
+	}
+	rest := slices.Concat([]string{*root, conversations, strconv.Itoa(templateMoment)}, templates)
+	node, err := rendered(ctx, nil, "node", append([]string{script}, rest...)...)
+	if err != nil {
+		return err
+	}
+	reference, err := rendered(ctx, renderPython, *python, append([]string{"-"}, rest...)...)
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# @huggingface/jinja %s/Jinja2 %s: go run ./internal/peer templates\n", jinjaVersion, jinja2Version)
+	for _, t := range templates {
+		fmt.Fprint(&b, t)
+		for _, c := range names {
+			word, other := node[t][c].digest(), reference[t][c].digest()
+			if word != other {
+				word += "/" + other
+			}
+			fmt.Fprint(&b, " ", word)
+		}
+		fmt.Fprintln(&b)
+	}
+	return os.WriteFile(filepath.Join(*testdata, "references.txt"), b.Bytes(), 0o644)
+}
+
+// rendering is what became of a conversation.
+type rendering struct {
+	Text  *string
+	Error string
+}
+
+func (r rendering) digest() string {
+	if r.Text == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(*r.Text)))[:10]
+}
+
+// templatesIn lists the templates below a folder, by their paths in it.
+func templatesIn(root string) ([]string, error) {
+	var list []string
+	for _, pattern := range []string{"templates/*.jinja", "mistral-common/chat_templates/*.jinja"} {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range found {
+			name, err := filepath.Rel(root, f)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, filepath.ToSlash(name))
+		}
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%s has no templates", root)
+	}
+	return list, nil
+}
+
+func conversationNames(file string) ([]string, error) {
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var list []struct{ Name string }
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	names := make([]string, len(list))
+	for i, c := range list {
+		names[i] = c.Name
+	}
+	return names, nil
+}
+
+// installJinja fetches the npm package unless it is there, and returns the script that
+// renders with it, which must lie beside it.
+func installJinja(ctx context.Context, dir string) (script string, err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	version, err := versionIn(filepath.Join(dir, "node_modules/@huggingface/jinja/package.json"))
+	if err != nil || version != jinjaVersion {
+		if err := command(ctx, "npm", "install", "--ignore-scripts", "--omit=optional", "--no-audit", "--no-fund", "--no-package-lock", "--no-save",
+			"--prefix", dir, "@huggingface/jinja@"+jinjaVersion); err != nil {
+			return "", err
+		}
+	}
+	script = filepath.Join(dir, "render.mjs")
+	return script, os.WriteFile(script, renderNode, 0o644)
+}
+
+// rendered runs one of the scripts.
+func rendered(ctx context.Context, stdin []byte, name string, args ...string) (map[string]map[string]rendering, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Stdin = bytes.NewReader(stdin)
+	cmd.Stderr = os.Stderr
+	raw, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	var all map[string]map[string]rendering
+	if err := json.Unmarshal(raw, &all); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s printed no JSON", name), err)
+	}
+	return all, nil
+}
