@@ -17,9 +17,24 @@ func (t *Tokenizer) Encode(text string, special bool) []int32 {
 // prefix where the text of both in one would have none. Together the ids are those of
 // that text, unless its words or merges reach across the joint.
 func (t *Tokenizer) EncodeAfter(before []int32, text string, special bool) []int32 {
+	return t.encode(before, text, special, nil)
+}
+
+// Range is a range of bytes, From up to and without To.
+type Range struct{ From, To int }
+
+// EncodeQuoted gives the ids of a text in which others are quoted, in ranges that ascend and
+// do not overlap. The texts of control tokens become those tokens where no byte of them is
+// quoted; else they are text like any other. What stands between two control tokens is
+// encoded as a whole, quoted or not.
+func (t *Tokenizer) EncodeQuoted(text string, quoted []Range) []int32 {
+	return t.encode(nil, text, true, quoted)
+}
+
+func (t *Tokenizer) encode(before []int32, text string, special bool, quoted []Range) []int32 {
 	e := encoder{t: t, tables: t.tables(), ids: make([]int32, 0, len(text)/3+8)}
 	joint := t.joint(before)
-	for i, f := range t.specials().split(text, special) {
+	for i, f := range t.specials().split(text, special, quoted) {
 		if f.id != None {
 			e.ids = append(e.ids, f.id)
 			continue

@@ -481,3 +481,39 @@ func FuzzCharsmap(f *testing.F) {
 		require.True(t, utf8.ValidString(strings.ToValidUTF8(u.normalize(text), "")))
 	})
 }
+
+// TestEncodeQuoted: of a control token nothing may be quoted, and what is quoted changes nothing
+// else.
+func TestEncodeQuoted(t *testing.T) {
+	s, err := Placeholder(300)
+	require.NoError(t, err)
+	for i, text := range []string{"<|a|>", "<|a|>b", "user"} {
+		s.Tokens[260+i], s.Types[260+i] = text, Control
+	}
+	s.Types[262] = UserDefined
+	s.StripRight = []int32{260}
+	tok, err := New(s)
+	require.NoError(t, err)
+	const text = "x<|a|> <|a|>b user<|a|>"
+	for _, c := range []struct {
+		quoted []Range
+		want   []int32 // special tokens
+	}{
+		{nil, []int32{260, 261, 262, 260}},
+		{[]Range{{0, 1}, {6, 7}, {13, 18}}, []int32{260, 261, 262, 260}},
+		{[]Range{{12, 13}}, []int32{260, 260, 262, 260}}, // the longer one has a quoted byte, the shorter one in it has none
+		{[]Range{{3, 4}, {7, 8}, {22, 23}}, []int32{262}},
+		{[]Range{{0, len(text)}}, []int32{262}},
+	} {
+		ids := tok.EncodeQuoted(text, c.quoted)
+		var special []int32
+		for _, id := range ids {
+			if id >= 258 {
+				special = append(special, id)
+			}
+		}
+		require.Equal(t, c.want, special, c.quoted)
+	}
+	require.Equal(t, tok.Encode(text, true), tok.EncodeQuoted(text, nil))
+	require.Equal(t, tok.Encode(text, false), tok.EncodeQuoted(text, []Range{{0, len(text)}}))
+}

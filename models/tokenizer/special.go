@@ -22,10 +22,11 @@ type special struct {
 	stripLeft, stripRight bool
 }
 
-// A fragment is a special token, or text with id None.
+// A fragment is a special token, or text with id None and its place.
 type fragment struct {
 	text string
 	id   int32
+	at   int
 }
 
 func newSpecials(s *Spec, types []Type) *specials {
@@ -104,12 +105,13 @@ func (p *specials) present(text string, control bool) []int32 {
 	return list
 }
 
-// split cuts text into fragments; no text fragment is empty.
-func (p *specials) split(text string, control bool) []fragment {
+// split cuts text into fragments; no text fragment is empty. Nothing that a quoted byte
+// takes part in is a control token.
+func (p *specials) split(text string, control bool, quoted []Range) []fragment {
 	if text == "" {
 		return nil
 	}
-	list := []fragment{{text, None}}
+	list := []fragment{{text, None, 0}}
 	for _, k := range p.present(text, control) {
 		sp := &p.order[k]
 		var out []fragment
@@ -118,11 +120,16 @@ func (p *specials) split(text string, control bool) []fragment {
 				out = append(out, f)
 				continue
 			}
-			rest := f.text
-			for {
-				at := strings.Index(rest, sp.text)
+			rest, place := f.text, f.at
+			for from := 0; ; {
+				at := strings.Index(rest[from:], sp.text)
 				if at < 0 {
 					break
+				}
+				at += from
+				if sp.control && touches(quoted, place+at, place+at+len(sp.text)) {
+					from = at + 1
+					continue
 				}
 				left, right := rest[:at], rest[at+len(sp.text):]
 				if sp.stripLeft {
@@ -132,18 +139,30 @@ func (p *specials) split(text string, control bool) []fragment {
 					right = strings.TrimLeft(right, asciiSpace)
 				}
 				if left != "" {
-					out = append(out, fragment{left, None})
+					out = append(out, fragment{left, None, place})
 				}
 				out = append(out, fragment{id: sp.id})
-				rest = right
+				place += len(rest) - len(right)
+				rest, from = right, 0
 			}
 			if rest != "" {
-				out = append(out, fragment{rest, None})
+				out = append(out, fragment{rest, None, place})
 			}
 		}
 		list = out
 	}
 	return list
+}
+
+// touches reports whether a range has a byte in one of a list of ranges.
+func touches(list []Range, from, to int) bool {
+	i, _ := slices.BinarySearchFunc(list, from, func(r Range, from int) int {
+		if r.To <= from {
+			return -1
+		}
+		return 1
+	})
+	return i < len(list) && list[i].From < to
 }
 
 const asciiSpace = " \t\n\v\f\r"
