@@ -25,8 +25,9 @@ type Checkpoint struct {
 	index     map[string]int
 	parts     map[string]Tensor // of tensors that hold several weights
 	tokenizer func() (*tokenizer.Tokenizer, error)
-	metadata  func() ([]gguf.KV, error) // as a GGUF file has them
-	reordered bool                      // GGUF files have the tensors, and rows of some, in another order
+	template  func(name string) (string, error) // for conversations; nil or "" where there is none
+	metadata  func() ([]gguf.KV, error)         // as a GGUF file has them
+	reordered bool                              // GGUF files have the tensors, and rows of some, in another order
 	close     func() error
 }
 

@@ -54,6 +54,7 @@ func fromGGUF(f *gguf.File) (*Checkpoint, error) {
 		return nil, err
 	}
 	m.tokenizer = func() (*tokenizer.Tokenizer, error) { return tokenizer.FromGGUF(f) }
+	m.template = ggufTemplate(f)
 	m.metadata = func() ([]gguf.KV, error) { return f.Metadata, nil }
 	return m, nil
 }

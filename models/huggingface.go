@@ -51,6 +51,7 @@ func openHF(dir string) (*Checkpoint, error) {
 	}
 	m.close = closeAll
 	m.tokenizer = func() (*tokenizer.Tokenizer, error) { return tokenizer.FromHF(dir) }
+	m.template = hfTemplate(dir)
 	m.metadata, m.reordered = func() ([]gguf.KV, error) { return folderMetadata(dir, config) }, true
 	return m, nil
 }
