@@ -35,6 +35,7 @@ var mayImport = map[string][]string{
 	"lower":             {"ir", "kernels"},
 	"metal":             {"internal/half", "kernels", "lower"},
 	"models":            {"ir", "internal/quant"},
+	"chat":              {"internal/jinja", "models"},
 	"cmd":               {"*"},
 	"internal/batch":    {"ir"},
 	"internal/ref":      {"internal/half", "internal/quant", "ir"},

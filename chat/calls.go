@@ -1,0 +1,506 @@
+package chat
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// tools are the parameters of the tools that may be called, by name: each property's schema.
+type tools map[string]map[string]json.RawMessage
+
+func toolsOf(declared []json.RawMessage) tools {
+	all := tools{}
+	for _, raw := range declared {
+		raw, err := tool(raw)
+		if err != nil {
+			continue // Render says so
+		}
+		var t struct {
+			Function struct {
+				Name       string
+				Parameters struct{ Properties map[string]json.RawMessage }
+			}
+		}
+		if json.Unmarshal(raw, &t) == nil {
+			all[t.Function.Name] = t.Function.Parameters.Properties
+		}
+	}
+	return all
+}
+
+// isText reports whether an argument is a string by its schema.
+func (t tools) isText(tool, argument string) bool {
+	var schema struct{ Type json.RawMessage }
+	return json.Unmarshal(t[tool][argument], &schema) == nil && string(schema.Type) == `"string"`
+}
+
+// jsonValue reads a JSON object or list.
+func jsonValue(text string, opens string) (raw json.RawMessage, n int, v verdict) {
+	skip := spaces(text)
+	if skip == len(text) {
+		return nil, 0, more
+	}
+	if strings.IndexByte(opens, text[skip]) < 0 {
+		return nil, 0, never
+	}
+	d := json.NewDecoder(strings.NewReader(text[skip:]))
+	switch err := d.Decode(&raw); {
+	case err == nil:
+		return raw, skip + int(d.InputOffset()), found
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+		return nil, 0, more
+	}
+	return nil, 0, never
+}
+
+// jsonCalls reads {"name", "arguments"}, or a list of such.
+func jsonCalls(text string, _ tools, _ bool) ([]ToolCall, int, verdict) {
+	raw, n, v := jsonValue(text, "{[")
+	if v == more && !mayBeCall(text) {
+		return nil, 0, never
+	}
+	if v != found {
+		return nil, 0, v
+	}
+	list := []json.RawMessage{raw}
+	if raw[0] == '[' {
+		if json.Unmarshal(raw, &list) != nil || len(list) == 0 {
+			return nil, 0, never
+		}
+	}
+	var calls []ToolCall
+	for _, raw := range list {
+		call, ok := jsonCall(raw)
+		if !ok {
+			return nil, 0, never
+		}
+		calls = append(calls, call)
+	}
+	return calls, n, found
+}
+
+// firstMember is how an object of a call begins; anything else is an answer in JSON, which
+// shall not wait for its end to be shown.
+var firstMember = regexp.MustCompile(`^\s*\[?\s*\{\s*"([^"]*)`)
+
+func mayBeCall(text string) bool {
+	m := firstMember.FindStringSubmatch(text)
+	if m == nil {
+		return regexp.MustCompile(`^\s*(\[\s*)?(\{\s*)?$`).MatchString(text)
+	}
+	for _, member := range []string{"name", "type", "function", "id", "arguments", "parameters"} {
+		if strings.HasPrefix(member, m[1]) {
+			return true
+		}
+	}
+	return false
+}
+
+func jsonCall(raw json.RawMessage) (ToolCall, bool) {
+	var c struct {
+		ID         string          `json:"id"`
+		Name       string          `json:"name"`
+		Function   json.RawMessage `json:"function"`
+		Arguments  json.RawMessage `json:"arguments"`
+		Parameters json.RawMessage `json:"parameters"`
+	}
+	if json.Unmarshal(raw, &c) != nil {
+		return ToolCall{}, false
+	}
+	if c.Name == "" && len(c.Function) > 0 {
+		switch c.Function[0] {
+		case '{':
+			return jsonCall(c.Function)
+		case '"':
+			_ = json.Unmarshal(c.Function, &c.Name) // a string, as its quote says
+		}
+	}
+	arguments := c.Arguments
+	if arguments == nil {
+		arguments = c.Parameters
+	}
+	return ToolCall{ID: c.ID, Name: c.Name, Arguments: argumentsText(arguments)}, c.Name != ""
+}
+
+// argumentsText is an object as it was written; a string that holds one is opened.
+func argumentsText(raw json.RawMessage) string {
+	var text string
+	switch {
+	case len(raw) == 0 || string(raw) == "null":
+		return "{}"
+	case raw[0] == '"' && json.Unmarshal(raw, &text) == nil:
+		return text
+	}
+	return string(raw)
+}
+
+var mistralName = regexp.MustCompile(`^\s*([A-Za-z0-9_.\-]+)(?:\[CALL_ID\]([A-Za-z0-9]+))?(?:\[ARGS\])?\s*\{`)
+
+// mistralCalls reads a list of calls as JSON, or a name and its arguments:
+// NAME[CALL_ID]ID[ARGS]{…}.
+func mistralCalls(text string, tools tools, end bool) ([]ToolCall, int, verdict) {
+	if calls, n, v := jsonCalls(text, tools, end); v != never {
+		return calls, n, v
+	}
+	m := mistralName.FindStringSubmatchIndex(text)
+	if m == nil {
+		if !end && !strings.ContainsAny(text, "{") && len(text) < 256 {
+			return nil, 0, more
+		}
+		return nil, 0, never
+	}
+	open := m[1] - 1
+	raw, n, v := jsonValue(text[open:], "{")
+	if v != found {
+		return nil, 0, v
+	}
+	call := ToolCall{Name: text[m[2]:m[3]], Arguments: string(raw)}
+	if m[4] >= 0 {
+		call.ID = text[m[4]:m[5]]
+	}
+	return []ToolCall{call}, open + n, found
+}
+
+// taggedCall reads a call whose arguments are tags:
+// <function=NAME><parameter=KEY>VALUE</parameter></function>.
+func taggedCall(text string, tools tools, end bool) ([]ToolCall, int, verdict) {
+	const open = "<function="
+	skip := spaces(text)
+	if v := begins(text[skip:], open); v != found {
+		return nil, 0, v
+	}
+	calls, n, v := untagged(text[skip+len(open):], tools, end)
+	return calls, skip + len(open) + n, v
+}
+
+// untagged reads what follows "<function=".
+func untagged(text string, tools tools, end bool) ([]ToolCall, int, verdict) {
+	name, rest, ok := strings.Cut(text, ">")
+	if !ok {
+		return nil, 0, more
+	}
+	if strings.ContainsAny(name, space+"<") || name == "" {
+		return nil, 0, never
+	}
+	object := &objectWriter{}
+	for {
+		rest = strings.TrimLeft(rest, space)
+		const parameter, endParameter, endFunction = "<parameter=", "</parameter>", "</function>"
+		switch begins(rest, endFunction) {
+		case found:
+			n := len(text) - len(rest) + len(endFunction)
+			return []ToolCall{{Name: name, Arguments: object.done()}}, n, found
+		case more:
+			return nil, 0, more
+		}
+		if v := begins(rest, parameter); v != found {
+			return nil, 0, v
+		}
+		key, value, ok := strings.Cut(rest[len(parameter):], ">")
+		if !ok {
+			return nil, 0, more
+		}
+		if value, rest, ok = strings.Cut(value, endParameter); !ok {
+			return nil, 0, more
+		}
+		value = strings.TrimSuffix(strings.TrimPrefix(value, "\n"), "\n")
+		object.key(key)
+		if !tools.isText(name, key) && json.Valid([]byte(value)) {
+			object.raw(value)
+		} else {
+			object.text(value)
+		}
+	}
+}
+
+// objectWriter writes a JSON object.
+type objectWriter struct{ b bytes.Buffer }
+
+func (w *objectWriter) key(name string) {
+	if w.b.Len() > 0 {
+		w.b.WriteString(", ")
+	}
+	w.text(name)
+	w.b.WriteString(": ")
+}
+
+func (w *objectWriter) raw(value string) { w.b.WriteString(value) }
+
+func (w *objectWriter) text(value string) {
+	raw, _ := marshal(value) // a string always is one in JSON
+	w.b.Write(raw)
+}
+
+func (w *objectWriter) done() string { return "{" + w.b.String() + "}" }
+
+// literals reads values that a model writes in a notation like Python's, and writes them as
+// JSON. v is found until something stops it.
+type literals struct {
+	text  string
+	at    int
+	v     verdict
+	depth int
+	quote string // what strings stand between, besides quotation marks; there nothing is escaped
+}
+
+const maxLiterals = 64 // lists and objects within each other
+
+func (l *literals) stop(v verdict) string {
+	if l.v == found {
+		l.v = v
+	}
+	return ""
+}
+
+// peek is the next byte that is no white space, or 0.
+func (l *literals) peek() byte {
+	if l.v != found {
+		return 0
+	}
+	l.at += spaces(l.text[l.at:])
+	if l.at == len(l.text) {
+		l.stop(more)
+		return 0
+	}
+	return l.text[l.at]
+}
+
+func (l *literals) expect(mark string) {
+	if l.peek() == 0 {
+		return
+	}
+	if v := begins(l.text[l.at:], mark); v != found {
+		l.stop(v)
+		return
+	}
+	l.at += len(mark)
+}
+
+var identifier = regexp.MustCompile(`^[\pL_][\pL\pN_.\-]*`)
+
+func (l *literals) name() string {
+	if l.peek() == 0 {
+		return ""
+	}
+	word := identifier.FindString(l.text[l.at:])
+	if word == "" {
+		return l.stop(never)
+	}
+	l.at += len(word)
+	if l.at == len(l.text) { // it may go on
+		return l.stop(more)
+	}
+	return word
+}
+
+var numberForm = regexp.MustCompile(`^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$`)
+
+var words = map[string]string{"True": "true", "true": "true", "False": "false", "false": "false", "None": "null", "null": "null"}
+
+// value reads one value as JSON.
+func (l *literals) value() string {
+	if l.depth++; l.depth > maxLiterals {
+		return l.stop(never)
+	}
+	defer func() { l.depth-- }()
+	c := l.peek()
+	switch {
+	case l.v != found:
+		return ""
+	case l.isQuote(c):
+		return l.quoted()
+	case l.v != found: // half a quotation mark
+		return ""
+	case c == '[' || c == '(':
+		l.at++
+		end := map[byte]byte{'[': ']', '(': ')'}[c]
+		return "[" + l.items(end, l.value) + "]"
+	case c == '{':
+		l.at++
+		return "{" + l.items('}', func() string {
+			key := l.key()
+			l.expect(":")
+			return key + ": " + l.value()
+		}) + "}"
+	case c == '-' || c >= '0' && c <= '9':
+		rest := strings.TrimLeft(l.text[l.at:], "+-.eE0123456789")
+		if rest == "" { // it may go on
+			return l.stop(more)
+		}
+		n := l.text[l.at : len(l.text)-len(rest)]
+		if !numberForm.MatchString(n) {
+			return l.stop(never)
+		}
+		l.at += len(n)
+		return n
+	}
+	word := l.name()
+	if l.v != found {
+		return ""
+	}
+	value, ok := words[word]
+	if !ok {
+		return l.stop(never)
+	}
+	return value
+}
+
+// isQuote reports whether a string begins here, where c stands.
+func (l *literals) isQuote(c byte) bool {
+	if l.v != found || c == '"' || c == '\'' {
+		return l.v == found
+	}
+	v := never
+	if l.quote != "" {
+		v = begins(l.text[l.at:], l.quote)
+	}
+	if v == more {
+		l.stop(more)
+	}
+	return v == found
+}
+
+// key reads an object's key, which need not be quoted.
+func (l *literals) key() string {
+	if l.isQuote(l.peek()) {
+		return l.quoted()
+	}
+	name, _ := marshal(l.name())
+	return string(name)
+}
+
+// items reads what stands up to an end, with commas between.
+func (l *literals) items(end byte, each func() string) string {
+	var list []string
+	for l.peek() != end && l.v == found {
+		list = append(list, each())
+		if l.peek() == ',' {
+			l.at++
+		} else if l.v == found && l.peek() != end {
+			l.stop(never)
+		}
+	}
+	if l.v == found {
+		l.at++
+	}
+	return strings.Join(list, ", ")
+}
+
+var literalEscapes = map[byte]string{'n': "\n", 't': "\t", 'r': "\r", '\\': `\`, '\'': "'", '"': `"`, '\n': "", '/': "/", 'b': "\b", 'f': "\f"}
+
+func (l *literals) quoted() string {
+	out := &objectWriter{}
+	rest := l.text[l.at:]
+	if l.quote != "" && strings.HasPrefix(rest, l.quote) {
+		text, _, ok := strings.Cut(rest[len(l.quote):], l.quote)
+		if !ok {
+			return l.stop(more)
+		}
+		l.at += len(text) + 2*len(l.quote)
+		out.text(text)
+		return out.b.String()
+	}
+	mark := rest[:1]
+	if v := begins(rest, strings.Repeat(mark, 3)); v == more && rest != mark && len(rest) < 3 {
+		return l.stop(more)
+	} else if v == found {
+		mark = strings.Repeat(mark, 3)
+	}
+	var b strings.Builder
+	for i := len(mark); i < len(rest); i++ {
+		if strings.HasPrefix(rest[i:], mark) {
+			l.at += i + len(mark)
+			out.text(b.String())
+			return out.b.String()
+		}
+		if rest[i] != '\\' {
+			b.WriteByte(rest[i])
+			continue
+		}
+		if i++; i == len(rest) {
+			break
+		}
+		if s, ok := literalEscapes[rest[i]]; ok {
+			b.WriteString(s)
+			continue
+		}
+		if digits := map[byte]int{'x': 2, 'u': 4, 'U': 8}[rest[i]]; digits > 0 && i+digits < len(rest) {
+			if r, err := strconv.ParseUint(rest[i+1:i+1+digits], 16, 32); err == nil && utf8.ValidRune(rune(r)) {
+				b.WriteRune(rune(r))
+				i += digits
+				continue
+			}
+		}
+		b.WriteString(rest[i-1 : i+1])
+	}
+	return l.stop(more)
+}
+
+// call reads NAME(KEY=VALUE, …).
+func (l *literals) call() ToolCall {
+	name := l.name()
+	l.expect("(")
+	arguments := l.items(')', func() string {
+		key, _ := marshal(l.name())
+		l.expect("=")
+		return string(key) + ": " + l.value()
+	})
+	return ToolCall{Name: name, Arguments: "{" + arguments + "}"}
+}
+
+// pythonList reads [NAME(KEY=VALUE, …), …].
+func pythonList(text string, _ tools, _ bool) ([]ToolCall, int, verdict) {
+	l := &literals{text: text, v: found}
+	l.expect("[")
+	var calls []ToolCall
+	l.items(']', func() string {
+		calls = append(calls, l.call())
+		return ""
+	})
+	if l.v == found && len(calls) == 0 {
+		l.v = never
+	}
+	return calls, l.at, l.v
+}
+
+// pythonCode reads one call, perhaps printed or asked of a tool's method: print(NAME(…)),
+// NAME.call(…).
+func pythonCode(text string, tools tools, end bool) ([]ToolCall, int, verdict) {
+	if calls, n, v := pythonList(text, tools, end); v != never {
+		return calls, n, v
+	}
+	l := &literals{text: text, v: found}
+	printed := false
+	if c := l.peek(); c != 0 {
+		switch begins(l.text[l.at:], "print(") {
+		case found:
+			printed = true
+			l.at += len("print(")
+		case more:
+			l.stop(more)
+		}
+	}
+	call := l.call()
+	if printed {
+		l.expect(")")
+	}
+	call.Name = strings.TrimSuffix(call.Name, ".call")
+	return []ToolCall{call}, l.at, l.v
+}
+
+// gemmaCall reads NAME{KEY:VALUE, …}, strings between <|"|>.
+func gemmaCall(text string, _ tools, _ bool) ([]ToolCall, int, verdict) {
+	l := &literals{text: text, v: found, quote: `<|"|>`}
+	name := l.name()
+	if l.peek() != '{' {
+		l.stop(never)
+	}
+	arguments := l.value()
+	return []ToolCall{{Name: name, Arguments: arguments}}, l.at, l.v
+}

@@ -1,0 +1,106 @@
+package chat
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/smelt-ml/smelt/models/tokenizer"
+)
+
+// builtin is a template for models that come without one.
+type builtin struct {
+	name     string
+	families []string // of models, as GGUF files name them
+	needs    []string // control tokens without which the template means nothing to a model
+	source   string
+}
+
+// builtins are tried in this order for a model's family.
+var builtins = []builtin{
+	{"chatml", []string{"qwen2", "qwen3", "llama", "smollm3", "stablelm", "starcoder2", "olmo2", "phi3"}, []string{"<|im_start|>", "<|im_end|>"},
+		`{% for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content }}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}`},
+	{"llama3", []string{"llama"}, []string{"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
+		`{{ bos_token }}{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>
+
+{{ m.content | trim }}<|eot_id|>{% endfor %}{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>
+
+{% endif %}`},
+	{"mistral", []string{"llama"}, []string{"[INST]", "[/INST]"},
+		`{{ bos_token }}{% for m in messages %}{% if m.role == "assistant" %}{{ m.content }}{{ eos_token }}{% elif m.role == "user" %}[INST]{{ m.content }}[/INST]{% else %}{{ raise_exception("there is no place for the role " ~ m.role) }}{% endif %}{% endfor %}`},
+	{"gemma", []string{"gemma2", "gemma3"}, []string{"<start_of_turn>", "<end_of_turn>"},
+		`{{ bos_token }}{% for m in messages %}{% if m.role not in ["user", "assistant"] %}{{ raise_exception("there is no place for the role " ~ m.role) }}{% endif %}<start_of_turn>{{ "model" if m.role == "assistant" else "user" }}
+{{ m.content | trim }}<end_of_turn>
+{% endfor %}{% if add_generation_prompt %}<start_of_turn>model
+{% endif %}`},
+	{"phi3", []string{"phi3"}, []string{"<|user|>", "<|assistant|>", "<|end|>"},
+		`{% for m in messages %}{% if m.role == "user" %}<|user|>
+{% elif m.role == "assistant" %}<|assistant|>
+{% else %}<|system|>
+{% endif %}{{ m.content }}<|end|>
+{% endfor %}{% if add_generation_prompt %}<|assistant|>
+{% endif %}`},
+	{"granite", []string{"granite"}, []string{"<|start_of_role|>", "<|end_of_role|>"},
+		`{% for m in messages %}<|start_of_role|>{{ m.role }}<|end_of_role|>{{ m.content }}<|end_of_text|>
+{% endfor %}{% if add_generation_prompt %}<|start_of_role|>assistant<|end_of_role|>{% endif %}`},
+	{"command-r", []string{"command-r", "cohere2"}, []string{"<|START_OF_TURN_TOKEN|>", "<|USER_TOKEN|>", "<|CHATBOT_TOKEN|>", "<|SYSTEM_TOKEN|>"},
+		`{{ bos_token }}{% for m in messages %}<|START_OF_TURN_TOKEN|>{% if m.role == "assistant" %}<|CHATBOT_TOKEN|>{% elif m.role == "user" %}<|USER_TOKEN|>{% else %}<|SYSTEM_TOKEN|>{% endif %}{{ m.content | trim }}<|END_OF_TURN_TOKEN|>{% endfor %}{% if add_generation_prompt %}<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>{% endif %}`},
+	{"glm4", []string{"glm4"}, []string{"[gMASK]", "<sop>", "<|user|>", "<|assistant|>"},
+		`[gMASK]<sop>{% for m in messages %}{% if m.role == "user" %}<|user|>{% elif m.role == "assistant" %}<|assistant|>{% else %}<|system|>{% endif %}
+{{ m.content }}{% endfor %}{% if add_generation_prompt %}<|assistant|>
+{% endif %}`},
+	{"exaone4", []string{"exaone4"}, []string{"[|user|]", "[|assistant|]", "[|endofturn|]"},
+		`{% for m in messages %}{% if m.role == "user" %}[|user|]
+{% elif m.role == "assistant" %}[|assistant|]
+{% else %}[|system|]
+{% endif %}{{ m.content }}[|endofturn|]
+{% endfor %}{% if add_generation_prompt %}[|assistant|]
+{% endif %}`},
+}
+
+// ErrNoTemplate is wrapped where a model comes without a template, and none is known for it.
+var ErrNoTemplate = errors.New("the model has no chat template")
+
+// Builtins lists the names of the templates that are built in.
+func Builtins() []string {
+	names := make([]string, len(builtins))
+	for i, b := range builtins {
+		names[i] = b.name
+	}
+	return names
+}
+
+// Builtin returns a template by its name.
+func Builtin(name string) (source string, ok bool) {
+	i := slices.IndexFunc(builtins, func(b builtin) bool { return b.name == name })
+	if i < 0 {
+		return "", false
+	}
+	return builtins[i].source, true
+}
+
+// ForFamily returns the template of a family of models, if the vocabulary has the control
+// tokens that it is made of.
+func ForFamily(family string, t *tokenizer.Tokenizer) (name, source string, err error) {
+	for _, b := range builtins {
+		if slices.Contains(b.families, family) && hasControls(t, b.needs) {
+			return b.name, b.source, nil
+		}
+	}
+	return "", "", fmt.Errorf("%w, and its vocabulary has the control tokens of none that is known for %s (known: %s)", ErrNoTemplate, family, strings.Join(Builtins(), ", "))
+}
+
+// hasControls reports whether all of these texts are control tokens.
+func hasControls(t *tokenizer.Tokenizer, texts []string) bool {
+	for _, text := range texts {
+		ids := t.Encode(text, true)
+		if len(ids) != 1 || t.Type(ids[0]) != tokenizer.Control {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,160 @@
+package chat_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/chat"
+)
+
+// spoken are what models of each format say. mark stands in the format's templates.
+var spoken = []struct {
+	format, mark, prompt, text string
+	want                       string // reasoning | content | name arguments; …
+	id                         string
+}{
+	{format: "hermes", text: "Hello, world! \n", want: "|Hello, world! \n|"},
+	{format: "hermes", text: "<think>\nhm <b>\n\n</think>\n\n 4 < 5 <tool", want: "hm <b>|4 < 5 <tool|"},
+	{format: "hermes", text: "  <think></think> ", want: "||"},
+	{format: "hermes", prompt: "<|im_start|>assistant\n<think>\n", text: "two\nand two\n</think>\n4", want: "two\nand two|4|"},
+	{format: "hermes", prompt: "<think>", text: " never ends ", want: "never ends||"},
+	{format: "hermes", text: "Let me see.\n<tool_call>\n{\"name\": \"get\", \"arguments\": {\"city\": \"Köln </tool_call> <think>\"}}\n</tool_call>\n<tool_call>{\"name\":\"now\",\"arguments\":{}}</tool_call>\n",
+		want: `|Let me see.|get {"city": "Köln </tool_call> <think>"}; now {}`},
+	{format: "hermes", text: "<think>\nI need it.\n</think>\n\n<tool_call>\n{\"name\": \"get\", \"arguments\": \"{\\\"city\\\": 1}\"}\n</tool_call> and then", want: `I need it.|and then|get {"city": 1}`},
+	{format: "hermes", text: "<tool_call>\n{\"name\": \"get\", \"arguments\": {}}", want: `||get {}`},
+	{format: "hermes", text: "<tool_call>not json</tool_call>", want: `|<tool_call>not json</tool_call>|`},
+	{format: "hermes", text: "<tool_call>{\"name\": \"get\", \"arg", want: `|<tool_call>{"name": "get", "arg|`},
+	{format: "hermes", text: "<tool_call>{\"other\": 1}</tool_call>", want: `|<tool_call>{"other": 1}</tool_call>|`},
+	{format: "hermes", text: "<tool_call>{\"name\": 1}</tool_call>", want: `|<tool_call>{"name": 1}</tool_call>|`},
+
+	{format: "qwen3-coder", mark: "<function=", text: "<tool_call>\n<function=get>\n<parameter=city>\n42\n</parameter>\n<parameter=days>\n3\n</parameter>\n<parameter=free>\na \"b\"\n\n</parameter>\n</function>\n</tool_call>",
+		want: `||get {"city": "42", "days": 3, "free": "a \"b\"\n"}`},
+	{format: "qwen3-coder", mark: "<function=", text: "Sure.\n<function=now>\n</function>", want: `|Sure.|now {}`},
+	{format: "qwen3-coder", mark: "<function=", text: "<function= x> <tool_call>y", want: `|<function= x> <tool_call>y|`},
+
+	{format: "llama3", mark: "<|start_header_id|>", text: "\n\n{\"name\": \"get\", \"parameters\": {\"city\": \"a\"}}", want: `||get {"city": "a"}`},
+	{format: "llama3", mark: "<|start_header_id|>", text: "<|python_tag|>{\"type\": \"function\", \"name\": \"get\", \"parameters\": {}}; {\"name\": \"now\", \"parameters\": {}}", want: `||get {}; now {}`},
+	{format: "llama3", mark: "<|start_header_id|>", text: "<|python_tag|>brave_search.call(query=\"who?\", n=2.5)", want: `||brave_search {"query": "who?", "n": 2.5}`},
+	{format: "llama3", mark: "<|start_header_id|>", text: "[get(city='Köln', days=[1, -2], x={'a': True, \"b\": None}), now()]", want: `||get {"city": "Köln", "days": [1, -2], "x": {"a": true, "b": null}}; now {}`},
+	{format: "llama3", mark: "<|start_header_id|>", text: "{\"answer\": \"JSON that was asked for\"}", want: `|{"answer": "JSON that was asked for"}|`},
+	{format: "llama3", mark: "<|start_header_id|>", text: "{\"name\": \"no call\"", want: `|{"name": "no call"|`},
+	{format: "llama3", mark: "<|start_header_id|>", text: "[1] is a list", want: `|[1] is a list|`},
+	{format: "llama3", mark: "<|start_header_id|>", text: "{\"name\": \"get\", \"parameters\": {}} is how it is written", want: `|{"name": "get", "parameters": {}} is how it is written|`},
+	{format: "llama3", mark: "<|start_header_id|>", text: "It is {\"name\": \"get\", \"parameters\": {}}", want: `|It is {"name": "get", "parameters": {}}|`},
+
+	{format: "mistral", mark: "[TOOL_CALLS]", text: "[TOOL_CALLS] [{\"name\": \"get\", \"arguments\": {\"city\": \"]\"}, \"id\": \"abcdefghi\"}, {\"name\": \"now\", \"arguments\": {}}]", want: `||get {"city": "]"}; now {}`, id: "abcdefghi"},
+	{format: "mistral", mark: "[TOOL_CALLS]", text: "[THINK]hm[/THINK]Ok.[TOOL_CALLS]get[CALL_ID]abcdefghi[ARGS]{\"city\": \"a\"}[TOOL_CALLS]now[ARGS]{}", want: `hm|Ok.|get {"city": "a"}; now {}`, id: "abcdefghi"},
+	{format: "mistral", mark: "[TOOL_CALLS]", text: "[TOOL_CALLS]get{\"city\": \"a\"}", want: `||get {"city": "a"}`},
+	{format: "mistral", mark: "[TOOL_CALLS]", text: "[TOOL_CALLS] [1, 2]", want: `|[TOOL_CALLS] [1, 2]|`},
+	{format: "mistral", mark: "[TOOL_CALLS]", text: "[TOOL_CALLS] what?", want: `|[TOOL_CALLS] what?|`},
+
+	{format: "gpt-oss", mark: "<|channel|>", prompt: "<|start|>assistant", text: "<|channel|>analysis<|message|>think <b> \n<|end|><|start|>assistant<|channel|>final<|message|>Hello\n<|return|>", want: "think <b>|Hello|"},
+	{format: "gpt-oss", mark: "<|channel|>", prompt: "<|start|>assistant", text: "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary<|message|>I will look.<|end|><|start|>assistant<|channel|>commentary to=functions.get <|constrain|>json<|message|>{\"city\": \"a\"}<|call|>", want: `a|I will look.|get {"city": "a"}`},
+	{format: "gpt-oss", mark: "<|channel|>", prompt: "<|start|>assistant", text: " to=functions.now<|channel|>commentary json<|message|>{}", want: `||now {}`},
+	{format: "gpt-oss", mark: "<|channel|>", prompt: "<|start|>assistant<|channel|>final<|message|>", text: "Hi <|en", want: `|Hi <|en|`},
+
+	{format: "gemma4", mark: "<|tool_call>call:", text: "<|channel>thought\nhm\n<channel|>Ok <|tool_call>call:get{city:<|\"|>Kö}ln<|\"|>,days:3,x:[true,null,{<|\"|>a<|\"|>:-1.5}]}<tool_call|><|tool_call>call:now{}<tool_call|>", want: `hm|Ok|get {"city": "Kö}ln", "days": 3, "x": [true, null, {"a": -1.5}]}; now {}`},
+	{format: "gemma4", mark: "<|tool_call>call:", text: "<|tool_call>call:get[1]<tool_call|>", want: `|<|tool_call>call:get[1]<tool_call|>|`},
+	{format: "gemma", mark: "<start_of_turn>", text: "I look.\n```tool_code\nprint(get(city=\"a\"))\n```", want: `|I look.|get {"city": "a"}`},
+	{format: "gemma", mark: "<start_of_turn>", text: "```python\nprint(1)\n```", want: "|```python\nprint(1)\n```|"},
+	{format: "gemma", mark: "<start_of_turn>", text: "[now()]", want: "||now {}"},
+	{format: "lfm2", mark: "<|tool_list_start|>", text: "<|tool_call_start|>[get(city=\"a\\n\\u00e9\", t='''b'c''')]<|tool_call_end|>Looking.", want: `|Looking.|get {"city": "a\né", "t": "b'c"}`},
+	{format: "granite", mark: "<|start_of_role|>", text: "<|tool_call|>[{\"name\": \"get\", \"arguments\": {\"city\": \"a\"}}]", want: `||get {"city": "a"}`},
+}
+
+// declared are the tools that may be called.
+var declared = []json.RawMessage{
+	json.RawMessage(`{"type": "function", "function": {"name": "get", "parameters": {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}}}`),
+	json.RawMessage(`{"name": "now"}`),
+}
+
+// heard is what comes of a text in pieces, as spoken has it.
+func heard(t testing.TB, template *chat.Template, c chat.Conversation, prompt chat.Prompt, pieces []string) (string, chat.Message) {
+	p := template.NewParser(c, prompt)
+	var all chat.Message
+	add := func(d chat.Delta) {
+		all.Reasoning += d.Reasoning
+		all.Content += d.Content
+		all.ToolCalls = append(all.ToolCalls, d.ToolCalls...)
+	}
+	for _, piece := range pieces {
+		add(p.Add(piece))
+	}
+	add(p.End())
+	all.Role = "assistant"
+	require.Equal(t, all, p.Message())
+	var calls []string
+	for _, c := range all.ToolCalls {
+		calls = append(calls, c.Name+" "+c.Arguments)
+	}
+	return all.Reasoning + "|" + all.Content + "|" + strings.Join(calls, "; "), all
+}
+
+// TestParser feeds each text as a whole, byte by byte, in two parts for each place to cut, and in
+// random pieces.
+func TestParser(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	tok := vocabulary(t, "<s>", "</s>")
+	for _, c := range spoken {
+		source := "{{ '" + c.prompt + "' }}{# " + c.mark + " #}"
+		template, err := chat.NewTemplate(source, tok)
+		require.NoError(t, err)
+		require.Equal(t, c.format, template.Format().String())
+		conversation := chat.Conversation{Messages: []chat.Message{{Role: "user", Content: "x"}}, Tools: declared, Answer: true}
+		prompt, err := template.Render(conversation)
+		require.NoError(t, err)
+		got, whole := heard(t, template, conversation, prompt, []string{c.text})
+		require.Equal(t, c.want, got, c.text)
+		for i, call := range whole.ToolCalls {
+			if i == 0 && c.id != "" {
+				require.Equal(t, c.id, call.ID)
+			} else {
+				require.Equal(t, fmt.Sprintf("call%05d", i+1), call.ID)
+			}
+		}
+		for i := range len(c.text) + 1 {
+			_, m := heard(t, template, conversation, prompt, []string{c.text[:i], c.text[i:]})
+			require.Equal(t, whole, m, "cut at %d of %q", i, c.text)
+		}
+		_, m := heard(t, template, conversation, prompt, strings.Split(c.text, ""))
+		require.Equal(t, whole, m, "byte by byte: %q", c.text)
+		for range 20 {
+			var pieces []string
+			for rest := c.text; rest != ""; {
+				n := 1 + r.IntN(min(len(rest), 9))
+				pieces, rest = append(pieces, rest[:n]), rest[n:]
+			}
+			_, m := heard(t, template, conversation, prompt, pieces)
+			require.Equal(t, whole, m, "%q", pieces)
+		}
+		// Without tools nothing is a call.
+		conversation.Tools = nil
+		_, m = heard(t, template, conversation, prompt, []string{c.text})
+		require.Empty(t, m.ToolCalls, c.text)
+	}
+}
+
+// FuzzParser: whatever a model says, however it is cut, the parser comes to the same end.
+func FuzzParser(f *testing.F) {
+	for i, c := range spoken {
+		f.Add(uint8(i), c.text, uint16(len(c.text)/2))
+	}
+	tok := vocabulary(f, "<s>", "</s>")
+	f.Fuzz(func(t *testing.T, which uint8, text string, cut uint16) {
+		c := spoken[int(which)%len(spoken)]
+		template, err := chat.NewTemplate("{{ '"+c.prompt+"' }}{# "+c.mark+" #}", tok)
+		require.NoError(t, err)
+		conversation := chat.Conversation{Messages: []chat.Message{{Role: "user", Content: "x"}}, Tools: declared, Answer: true}
+		prompt, err := template.Render(conversation)
+		require.NoError(t, err)
+		_, whole := heard(t, template, conversation, prompt, []string{text})
+		at := int(cut) % (len(text) + 1)
+		_, parts := heard(t, template, conversation, prompt, []string{text[:at], text[at:]})
+		require.Equal(t, whole, parts)
+	})
+}

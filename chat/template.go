@@ -1,0 +1,218 @@
+package chat
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/smelt-ml/smelt/internal/jinja"
+	"github.com/smelt-ml/smelt/models/tokenizer"
+)
+
+// Template makes prompts for one model. It may be used by several goroutines.
+type Template struct {
+	source    string
+	template  *jinja.Template
+	tokenizer *tokenizer.Tokenizer
+	special   map[string]string // bos_token, eos_token, …: the texts of special tokens
+	noSystem  bool              // the template has no place for a system text
+	format    Format
+	now       func() time.Time
+}
+
+// NewTemplate parses a template for a model's vocabulary.
+func NewTemplate(source string, t *tokenizer.Tokenizer) (*Template, error) {
+	parsed, err := jinja.Parse(source)
+	if err != nil {
+		return nil, fmt.Errorf("chat template: %w", err)
+	}
+	s := t.Spec()
+	special := map[string]string{}
+	for name, id := range map[string]int32{"bos_token": s.BOS, "eos_token": s.EOS, "unk_token": s.UNK, "pad_token": s.PAD} {
+		special[name] = ""
+		if id != tokenizer.None {
+			special[name] = string(t.Piece(id))
+		}
+	}
+	out := &Template{source: source, template: parsed, tokenizer: t, special: special, format: formatOf(source), now: time.Now}
+	out.noSystem = !out.keepsSystem()
+	return out, nil
+}
+
+// keepsSystem finds out whether a system text is in the prompt, by trying.
+func (t *Template) keepsSystem() bool {
+	const probe = "a system text to look for"
+	p, err := t.render(Conversation{Messages: []Message{{Role: "system", Content: probe}, {Role: "user", Content: "x"}}, Answer: true}, false)
+	return err == nil && strings.Contains(p.String(), probe)
+}
+
+// Format is how the model that the template belongs to writes reasoning and tool calls.
+func (t *Template) Format() Format { return t.format }
+
+// Source is the template's text.
+func (t *Template) Source() string { return t.source }
+
+// Prompt is a rendered conversation.
+type Prompt struct {
+	text      jinja.Text
+	tokenizer *tokenizer.Tokenizer
+}
+
+func (p Prompt) String() string { return p.text.String() }
+
+// Quoted are the parts that users, tools and documents said, as ranges of bytes.
+func (p Prompt) Quoted() []tokenizer.Range {
+	ranges := make([]tokenizer.Range, len(p.text.Marks()))
+	for i, m := range p.text.Marks() {
+		ranges[i] = tokenizer.Range(m)
+	}
+	return ranges
+}
+
+// Tokens are the prompt's ids. The start token comes first where the model has one, once.
+func (p Prompt) Tokens() []int32 {
+	ids := p.tokenizer.EncodeQuoted(p.text.String(), p.Quoted())
+	if bos, ok := p.tokenizer.BOS(); ok && (len(ids) == 0 || ids[0] != bos) {
+		ids = slices.Insert(ids, 0, bos)
+	}
+	return ids
+}
+
+// Render makes a prompt. Where the template has no place for a system text, it is put before
+// the first thing that the user says.
+func (t *Template) Render(c Conversation) (Prompt, error) {
+	if len(c.Messages) == 0 {
+		return Prompt{}, errors.New("a conversation without messages")
+	}
+	if t.noSystem {
+		c.Messages = folded(c.Messages)
+	}
+	p, err := t.render(c, false)
+	if err == nil || !slices.ContainsFunc(c.Messages, func(m Message) bool { return len(m.ToolCalls) > 0 }) {
+		return p, err
+	}
+	// Some templates want the arguments of calls as objects, others as texts.
+	if p, again := t.render(c, true); again == nil {
+		return p, nil
+	}
+	return p, err
+}
+
+// folded puts system texts into what the user says next.
+func folded(list []Message) []Message {
+	var out []Message
+	var waiting []string
+	for _, m := range list {
+		switch {
+		case m.Role == "system":
+			waiting = append(waiting, m.Content)
+			continue
+		case m.Role == "user" && waiting != nil:
+			m.Content = strings.Join(append(waiting, m.Content), "\n")
+			waiting = nil
+		}
+		out = append(out, m)
+	}
+	if waiting != nil {
+		out = append(out, Message{Role: "user", Content: strings.Join(waiting, "\n")})
+	}
+	return out
+}
+
+func (t *Template) render(c Conversation, argumentsAsText bool) (Prompt, error) {
+	v := &jinja.Dict{}
+	set := func(name string, value jinja.Value) { v.Set(jinja.Plain(name), value) }
+	for name, text := range t.special {
+		set(name, jinja.Plain(text))
+	}
+	for name, raw := range c.Variables {
+		value, err := jinja.FromJSON(raw, jinja.Marked)
+		if err != nil {
+			return Prompt{}, fmt.Errorf("chat template: variable %s: %w", name, err)
+		}
+		set(name, value)
+	}
+	messages := &jinja.List{}
+	for i := range c.Messages {
+		messages.Items = append(messages.Items, c.Messages[i].value(argumentsAsText))
+	}
+	set("messages", messages)
+	set("add_generation_prompt", jinja.Bool(c.Answer))
+	for name, raws := range map[string][]json.RawMessage{"tools": c.Tools, "documents": c.Documents} {
+		if len(raws) == 0 {
+			continue
+		}
+		list := &jinja.List{}
+		for _, raw := range raws {
+			if name == "tools" {
+				var err error
+				if raw, err = tool(raw); err != nil {
+					return Prompt{}, err
+				}
+			}
+			value, err := jinja.FromJSON(raw, jinja.Marked)
+			if err != nil {
+				return Prompt{}, fmt.Errorf("%s: %w", name, err)
+			}
+			list.Items = append(list.Items, value)
+		}
+		set(name, list)
+	}
+	text, err := t.template.Render(v, jinja.Options{Now: t.now()})
+	if err != nil {
+		return Prompt{}, fmt.Errorf("chat template: %w", err)
+	}
+	return Prompt{text, t.tokenizer}, nil
+}
+
+// value is a message as templates know it.
+func (m *Message) value(argumentsAsText bool) jinja.Value {
+	d := &jinja.Dict{}
+	set := func(name string, v jinja.Value) { d.Set(jinja.Plain(name), v) }
+	said := func(name, text string) {
+		if text != "" {
+			set(name, jinja.Marked(text))
+		}
+	}
+	role := jinja.Marked(m.Role)
+	if slices.Contains(Roles, m.Role) {
+		role = jinja.Plain(m.Role)
+	}
+	set("role", role)
+	set("content", jinja.Marked(m.Content))
+	// Templates have three names for it.
+	for _, name := range []string{"reasoning_content", "thinking", "reasoning"} {
+		said(name, m.Reasoning)
+	}
+	said("name", m.Name)
+	said("tool_call_id", m.ToolCallID)
+	if len(m.ToolCalls) > 0 {
+		calls := &jinja.List{}
+		for _, c := range m.ToolCalls {
+			calls.Items = append(calls.Items, c.value(argumentsAsText))
+		}
+		set("tool_calls", calls)
+	}
+	return d
+}
+
+func (c *ToolCall) value(argumentsAsText bool) jinja.Value {
+	var arguments jinja.Value = jinja.Marked(c.Arguments)
+	if v, err := jinja.FromJSON([]byte(c.Arguments), jinja.Marked); err == nil && !argumentsAsText {
+		if object, ok := v.(*jinja.Dict); ok {
+			arguments = object
+		}
+	}
+	function, call := &jinja.Dict{}, &jinja.Dict{}
+	function.Set(jinja.Plain("name"), jinja.Marked(c.Name))
+	function.Set(jinja.Plain("arguments"), arguments)
+	if c.ID != "" {
+		call.Set(jinja.Plain("id"), jinja.Marked(c.ID))
+	}
+	call.Set(jinja.Plain("type"), jinja.Plain("function"))
+	call.Set(jinja.Plain("function"), function)
+	return call
+}

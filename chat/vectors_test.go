@@ -1,0 +1,74 @@
+package chat_test
+
+import (
+	"encoding/json"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/chat"
+	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/smelt-ml/smelt/models/tokenizer"
+)
+
+// vocabulary has a token for each byte, and control tokens; the first two are BOS and EOS, where
+// they are not "".
+func vocabulary(t testing.TB, controls ...string) *tokenizer.Tokenizer {
+	s, err := tokenizer.Placeholder(258 + len(controls))
+	require.NoError(t, err)
+	s.EOS = tokenizer.None
+	for i, text := range controls {
+		if text == "" {
+			continue
+		}
+		id := int32(258 + i)
+		s.Tokens[id], s.Types[id] = text, tokenizer.Control
+		switch i {
+		case 0:
+			s.BOS = id
+		case 1:
+			s.EOS = id
+		}
+	}
+	tok, err := tokenizer.New(s)
+	require.NoError(t, err)
+	return tok
+}
+
+// TestVectors renders the templates that llama.cpp tests its own with, on its conversation.
+func TestVectors(t *testing.T) {
+	raw, err := os.ReadFile(testfiles.Shared(t, "data/chat/llama_cpp_chat_template_vectors.json"))
+	require.NoError(t, err)
+	var vectors struct {
+		Messages []chat.Message
+		Cases    []struct {
+			Name      string
+			Template  string `json:"template_str"`
+			Want      string `json:"expected_output_jinja"`
+			Other     string `json:"expected_output"`
+			BOS       string `json:"bos_token"`
+			EOS       string `json:"eos_token"`
+			Supported bool   `json:"supported_with_jinja"`
+		}
+	}
+	require.NoError(t, json.Unmarshal(raw, &vectors))
+	require.Len(t, vectors.Cases, 33)
+	for _, c := range vectors.Cases {
+		t.Run(c.Name, func(t *testing.T) {
+			template, err := chat.NewTemplate(c.Template, vocabulary(t, c.BOS, c.EOS))
+			require.NoError(t, err)
+			prompt, err := template.Render(chat.Conversation{Messages: vectors.Messages, Answer: true})
+			if !c.Supported {
+				require.Error(t, err)
+				return
+			}
+			require.NoError(t, err)
+			want := c.Want
+			if want == "" {
+				want = c.Other
+			}
+			require.Equal(t, want, prompt.String())
+		})
+	}
+}
