@@ -183,8 +183,13 @@ var scales = map[ir.DType][]int{
 	ir.IQ4_NL: {0}, ir.IQ4_XS: {0},
 }
 
-// enlarge makes every element of a stored row 1 % larger.
+// enlarge makes every element of a stored row 1 % larger, or, where scales are powers of two,
+// those of one block twice as large.
 func enlarge(t *testing.T, row []byte, typ ir.DType) {
+	if typ == ir.MXFP4 {
+		row[0]++
+		return
+	}
 	for ; len(row) > 0; row = row[typ.BlockBytes():] {
 		parts, of := scales[typ], ir.F16
 		if parts == nil {
@@ -225,9 +230,10 @@ func TestVerifyFindsRow(t *testing.T) {
 	mixtures := map[ir.DType]string{
 		ir.F32: "f32", ir.F16: "f16", ir.BF16: "bf16", ir.Q8_0: "q8_0", ir.Q4_0: "q4_0", ir.Q4_1: "q4_1", ir.Q5_0: "q5_0", ir.Q5_1: "q5_1",
 		ir.Q2_K: "q2_k", ir.Q3_K: "q3_k_s", ir.Q4_K: "q4_k_s", ir.Q5_K: "q5_k_s", ir.Q6_K: "q6_k",
+		ir.MXFP4: "mxfp4", ir.IQ4_NL: "iq4_nl", ir.IQ4_XS: "iq4_xs",
 	}
-	for typ := ir.F32; typ <= ir.Q6_K; typ++ {
-		if !quant.CanQuantize(typ) || !testfiles.Whole() && slices.Contains([]ir.DType{ir.Q2_K, ir.Q3_K, ir.Q5_K}, typ) {
+	for _, typ := range ir.DTypes() {
+		if !quant.CanQuantize(typ) || !testfiles.Whole() && slices.Contains([]ir.DType{ir.Q2_K, ir.Q3_K, ir.Q5_K, ir.IQ4_NL}, typ) {
 			continue
 		}
 		t.Run(typ.String(), func(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 
 var weightTypes = []ir.DType{
 	ir.F32, ir.F16, ir.BF16, ir.Q8_0, ir.Q4_0, ir.Q4_1, ir.Q5_0, ir.Q5_1, ir.Q2_K, ir.Q3_K, ir.Q4_K, ir.Q5_K, ir.Q6_K,
+	ir.MXFP4, ir.IQ4_NL, ir.IQ4_XS,
 }
 
 // linear is a case of linear_vec and linear_mat.
@@ -230,6 +231,7 @@ func linearCases() []linear {
 				linear{tokens: tokens, k: 256, rows: []int{24, 17, 5}, types: mixed, norm: norm, padding: 3},
 				linear{tokens: tokens, k: 256, rows: []int{40, 8, 8}, types: []ir.DType{ir.Q4_K, ir.Q4_K, ir.Q6_K}, residual: true, norm: norm},
 				linear{tokens: tokens, k: 320, rows: []int{35, 35}, types: []ir.DType{ir.Q8_0, ir.Q4_1}, pair: true, activation: ir.SiLU, norm: norm},
+				linear{tokens: tokens, k: 256, rows: []int{40, 9, 33}, types: []ir.DType{ir.MXFP4, ir.Q4_1, ir.IQ4_XS}, residual: true, norm: norm},
 				linear{tokens: tokens, k: 68, rows: []int{18, 18}, types: []ir.DType{ir.BF16, ir.F32}, pair: true, activation: ir.SiLU, residual: true, norm: norm, padding: 1},
 				linear{tokens: tokens, k: 64, rows: []int{16, 3}, types: []ir.DType{ir.F16, ir.Q5_0}, residual: true, norm: norm})
 		}

@@ -3,4 +3,4 @@
 package avx2
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native -run Stamp -update`.
-const Stamp = "b82f071695d28eaa553c358042f7d8e9be269525a096a526ece9c2b746ce04e3"
+const Stamp = "ca6bdcdd1abd63c85f177eb1b225d968f33ea8c5ee3d4d3273b51267dfb77433"

@@ -5,6 +5,9 @@
 
 #define INLINE static inline __attribute__((always_inline))
 #define MEMBER inline __attribute__((always_inline))
+// A function whose code is not worth having more than once, and one that is not worth much code.
+#define APART __attribute__((noinline))
+#define SMALL __attribute__((noinline, cold))
 #define UNROLL _Pragma("GCC unroll 32")
 
 // What a stored quantized weight holds once unpacked to bytes: 0…15, 0…63, or the

@@ -36,7 +36,7 @@ template <class B> struct Interleaved {
     int row, word; // the first of W rows; which of four words bytes() gives
 
     MEMBER Interleaved from(int row) const { return {p, row, word}; }
-    MEMBER Interleaved piece(int word) const { return {p, row, word}; }
+    MEMBER Interleaved at(const uint8_t *p, int row, int word) const { return {p, row, word}; }
     static constexpr int offset(int word) { return HALVES + 4 * ROWS * place_of<B>(word); }
     // Of the word that begins with byte `at` of a block in the file.
     MEMBER const uint8_t *place(int at) const { return p + offset((at - SKIPPED) / 4) + row * 4; }
@@ -362,32 +362,41 @@ template <class B> static void dequantize_row(const uint8_t *p, float *out, uint
 
 // ---- interleaving
 
-// Writes groups of ROWS rows of `blocks` blocks each, interleaved.
-template <class B> static void interleave(const uint8_t *rows, uint64_t blocks, uint64_t groups, uint8_t *out) {
+// Writes a block of each of ROWS rows, which lie `stride` bytes apart, interleaved.
+template <class B> APART static void put_block(const uint8_t *rows, size_t stride, uint8_t *out) {
     using To = Interleaved<B>;
     constexpr int SKIPPED = To::SKIPPED, WORDS = To::WORDS, FOURS = WORDS / 4 * 4;
-    const size_t stride = blocks * B::BYTES;
-    for (uint64_t g = 0; g < groups; g++, rows += ROWS * stride) {
-        for (uint64_t b = 0; b < blocks; b++, out += To::BYTES) {
-            each_vector([&](int of) {
-                const Rows from = Rows{rows + b * B::BYTES, stride}.from(of);
-                for (int word = 0; word < FOURS; word += 4) {
-                    I w[4];
-                    from.words(SKIPPED + 4 * word, w);
-                    for (int i = 0; i < 4; i++)
-                        memcpy(out + To::offset(word + i) + of * 4, &w[i], sizeof w[i]);
-                }
-                for (int r = 0; r < W; r++) {
-                    const uint8_t *row = from.p + static_cast<size_t>(r) * stride;
-                    for (int i = FOURS; i < WORDS; i++)
-                        memcpy(out + To::offset(i) + (of + r) * 4, row + SKIPPED + 4 * i, 4);
-                    if constexpr (B::HALF >= 0)
-                        memcpy(out + (of + r) * 2, row + B::HALF, 2);
-                }
-            });
+    each_vector([&](int of) {
+        const Rows from = Rows{rows, stride}.from(of);
+        for (int word = 0; word < FOURS; word += 4) {
+            I w[4];
+            from.words(SKIPPED + 4 * word, w);
+            for (int i = 0; i < 4; i++)
+                memcpy(out + To::offset(word + i) + of * 4, &w[i], sizeof w[i]);
         }
-    }
+        for (int r = 0; r < W; r++) {
+            const uint8_t *row = from.p + static_cast<size_t>(r) * stride;
+            for (int i = FOURS; i < WORDS; i++)
+                memcpy(out + To::offset(i) + (of + r) * 4, row + SKIPPED + 4 * i, 4);
+            if constexpr (B::HALF >= 0)
+                memcpy(out + (of + r) * 2, row + B::HALF, 2);
+        }
+    });
 }
+// Writes groups of ROWS rows of `blocks` blocks each, interleaved.
+template <class B> static void interleave(const uint8_t *rows, uint64_t blocks, uint64_t groups, uint8_t *out) {
+    const size_t stride = blocks * B::BYTES;
+    for (uint64_t g = 0; g < groups; g++, rows += ROWS * stride)
+        for (uint64_t b = 0; b < blocks; b++, out += Interleaved<B>::BYTES)
+            put_block<B>(rows + b * B::BYTES, stride, out);
+}
+
+// Whether rows of a file are multiplied by way of interleaved copies, block by block. A format
+// whose weights are hardly ever left in rows has no code of its own for them, which would be most
+// of what it has.
+template <class B> constexpr bool BY_COPY = false;
+template <> constexpr bool BY_COPY<Q4_1> = true;
+template <> constexpr bool BY_COPY<Q2_K> = true;
 
 // Writes a row of n elements of an interleaved weight as floats.
 template <class B> static void dequantize_interleaved(const uint8_t *p, uint64_t row, float *out, uint64_t n) {

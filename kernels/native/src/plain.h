@@ -111,27 +111,58 @@ struct PlainQ6_K {
     }
 };
 
-template <class B> static void multiply_plain(const RowGroup &g) {
-    constexpr int GROUP = 32 / B::GROUPS; // elements that share a scale
+template <uint32_t NUMBER, const int8_t (&VALUES)[16]> struct PlainCodes {
+    static constexpr uint32_t TYPE = NUMBER, ELEMS = NUMBER == SMELT_IQ4_XS ? 256 : 32;
+    static constexpr uint32_t BYTES = ELEMS / 2 + (NUMBER == SMELT_MXFP4 ? 1 : NUMBER == SMELT_IQ4_NL ? 2 : 8);
+    static constexpr int GROUPS = 1;
+    static constexpr bool MIN = false;
+    static void unpack(const uint8_t *p, Unpacked &to) {
+        if (NUMBER == SMELT_MXFP4) {
+            const uint32_t bits = p[0] < 2 ? 0x00200000u << p[0] : (p[0] - 1u) << 23; // 2^(p[0] − 128)
+            memcpy(to.s, &bits, 4);
+        } else if (NUMBER == SMELT_IQ4_NL) {
+            to.s[0] = half_at(p);
+        } else {
+            const uint16_t high = half_bits(p + 2);
+            for (int i = 0; i < 8; i++) {
+                int six = (p[4 + i / 2] >> i % 2 * 4 & 15) | (high >> 2 * i & 3) << 4;
+                to.s[i] = half_at(p) * static_cast<float>(six - 32);
+            }
+        }
+        const uint8_t *codes = p + BYTES - ELEMS / 2;
+        for (uint32_t i = 0; i < ELEMS; i++)
+            to.v[i] = VALUES[codes[i / 32 * 16 + i % 16] >> i % 32 / 16 * 4 & 15];
+    }
+};
+
+// What the products take of a format beside its scheme of scales.
+struct PlainBlock {
+    uint32_t elems, bytes;
+    void (*unpack)(const uint8_t *p, Unpacked &to);
+};
+template <class B> constexpr PlainBlock plain_block = {B::ELEMS, B::BYTES, B::unpack};
+
+template <int GROUPS, bool MIN> static void multiply_unpacked(const RowGroup &g, const PlainBlock &block) {
+    constexpr int GROUP = 32 / GROUPS; // elements that share a scale
     for (uint32_t t = 0; t < g.tokens; t++)
         memset(g.sum[t], 0, sizeof g.sum[t]);
-    for (uint64_t at = 0; at < g.k; at += B::ELEMS) {
+    for (uint64_t at = 0; at < g.k; at += block.elems) {
         for (int row = 0; row < ROWS; row++) {
             Unpacked w;
-            B::unpack(g.rows + static_cast<size_t>(row) * g.stride + at / B::ELEMS * B::BYTES, w);
+            block.unpack(g.rows + static_cast<size_t>(row) * g.stride + at / block.elems * block.bytes, w);
             for (uint32_t t = 0; t < g.tokens; t++) {
                 const uint64_t slice = g.act->few ? 0 : at / g.act->panel * g.act->panel;
                 const uint64_t place = g.act->place(g.first + t, slice) + (at - slice);
                 const int8_t *x = g.act->q + place;
                 const float *scale = g.act->scale + place / 32;
-                const uint32_t *extra = g.extra + place / 32 * B::GROUPS;
+                const uint32_t *extra = g.extra + place / 32 * GROUPS;
                 float sum = g.sum[t][row];
-                for (int i = 0; i < static_cast<int>(B::ELEMS) / GROUP; i++) {
+                for (int i = 0; i < static_cast<int>(block.elems) / GROUP; i++) {
                     int32_t dot = 0;
                     for (int j = 0; j < GROUP; j++)
                         dot += w.v[i * GROUP + j] * x[i * GROUP + j];
-                    sum += w.s[i] * scale[i / B::GROUPS] * static_cast<float>(dot);
-                    if (B::MIN) {
+                    sum += w.s[i] * scale[i / GROUPS] * static_cast<float>(dot);
+                    if (MIN) {
                         float total;
                         memcpy(&total, extra + i, 4);
                         sum += w.m[i] * total;
@@ -146,18 +177,25 @@ template <class B> static void multiply_plain(const RowGroup &g) {
         g.complete(t, 1);
     }
 }
+template <class B> static void multiply_plain(const RowGroup &g) {
+    multiply_unpacked<B::GROUPS, B::MIN>(g, plain_block<B>);
+}
 
-// Writes a row of n elements, a multiple of ELEMS, as floats.
-template <class B> static void widen_plain(const uint8_t *p, float *out, uint64_t n) {
-    for (uint64_t at = 0; at < n; at += B::ELEMS, p += B::BYTES) {
+// Writes a row of n elements, a multiple of a block's, as floats.
+template <int GROUPS, bool MIN>
+static void widen_unpacked(const uint8_t *p, float *out, uint64_t n, const PlainBlock &block) {
+    for (uint64_t at = 0; at < n; at += block.elems, p += block.bytes) {
         Unpacked w;
-        B::unpack(p, w);
-        for (uint32_t i = 0; i < B::ELEMS; i++) {
-            const uint32_t group = i / (32 / B::GROUPS);
+        block.unpack(p, w);
+        for (uint32_t i = 0; i < block.elems; i++) {
+            const uint32_t group = i / (32 / GROUPS);
             const float y = w.s[group] * static_cast<float>(w.v[i]);
-            out[at + i] = B::MIN ? y + w.m[group] : y;
+            out[at + i] = MIN ? y + w.m[group] : y;
         }
     }
+}
+template <class B> static void widen_plain(const uint8_t *p, float *out, uint64_t n) {
+    widen_unpacked<B::GROUPS, B::MIN>(p, out, n, plain_block<B>);
 }
 
 template <class B> constexpr WeightType plain_type() {

@@ -96,6 +96,40 @@ template <class B> static void multiply_few(const RowGroup &g, uint32_t t) {
     }
 }
 
+// Puts elements 0…15 and 16…31 of W rows from `row` on, four vectors of a panel each, in their
+// places of its sub-block.
+INLINE void put_halves(uint8_t *out, int row, const Q low[4], const Q high[4]) {
+    UNROLL for (int j = 0; j < 4; j++) {
+        q_store(out + panel_place(j, row) * 4, low[j]);
+        q_store(out + panel_place(j + 4, row) * 4, high[j]);
+    }
+}
+// Puts elements of W rows from `row` on, which `from` has at word 0, in their places of a panel's
+// sub-block.
+template <class B, int S, class From> INLINE void put_interleaved(uint8_t *out, From from, int part, int row) {
+    Q low[4], high[4];
+    repeat<4>([&](auto j) __attribute__((always_inline)) {
+        halves<B, S>(from.at(from.p, from.row, j.value), part, low[j.value], high[j.value]);
+    });
+    panel_words(low[0], low[1], low[2], low[3]);
+    panel_words(high[0], high[1], high[2], high[3]);
+    put_halves(out, row, low, high);
+}
+
+// The interleaved blocks of a group of rows, each for as long as the next one is not asked for.
+template <class B> struct GroupBlocks {
+    const RowGroup &g;
+    alignas(64) uint8_t copy[BY_COPY<B> ? Interleaved<B>::BYTES : 1];
+
+    MEMBER explicit GroupBlocks(const RowGroup &g) : g(g) {}
+    MEMBER const uint8_t *at(uint64_t i) {
+        if (!BY_COPY<B> || g.interleaved)
+            return g.rows + i * Interleaved<B>::BYTES;
+        put_block<B>(g.rows + i * B::BYTES, g.stride, copy);
+        return copy;
+    }
+};
+
 template <class B> struct Panel {
     alignas(64) uint8_t words[PANEL * ROWS]; // [PANEL/32][8 · ROWS][4], by panel_place
     alignas(64) float s[PANEL / 32 * B::GROUPS * ROWS];
@@ -104,31 +138,30 @@ template <class B> struct Panel {
     void unpack(const uint8_t *rows, size_t stride, uint64_t elements) {
         each_block(
             elements, [&](uint64_t i) { return Rows{rows + i * B::BYTES, stride}; },
-            [](Rows from, int part, auto sub, Q low[4], Q high[4]) __attribute__((always_inline)) {
+            [](uint8_t *out, Rows from, int part, auto sub, int row) __attribute__((always_inline)) {
+                Q low[4], high[4];
                 repeat<4>([&](auto j) __attribute__((always_inline)) {
                     halves<B, decltype(sub)::value>(from.quarter(j.value), part, low[j.value], high[j.value]);
                 });
                 panel_order(low[0], low[1], low[2], low[3]);
                 panel_order(high[0], high[1], high[2], high[3]);
+                put_halves(out, row, low, high);
             });
     }
 
-    void unpack_interleaved(const uint8_t *group, uint64_t elements) {
+    // From the block `first` on.
+    void unpack_interleaved(const RowGroup &g, uint64_t first, uint64_t elements) {
         using From = Interleaved<B>;
+        GroupBlocks<B> blocks(g);
         each_block(
-            elements, [&](uint64_t i) { return From{group + i * From::BYTES, 0, 0}; },
-            [](From from, int part, auto sub, Q low[4], Q high[4]) __attribute__((always_inline)) {
-                repeat<4>([&](auto j) __attribute__((always_inline)) {
-                    halves<B, decltype(sub)::value>(from.piece(j.value), part, low[j.value], high[j.value]);
-                });
-                panel_words(low[0], low[1], low[2], low[3]);
-                panel_words(high[0], high[1], high[2], high[3]);
-            });
+            elements, [&](uint64_t i) { return From{blocks.at(first + i), 0, 0}; },
+            [](uint8_t *out, From from, int part, auto sub, int row)
+                __attribute__((always_inline)) { put_interleaved<B, decltype(sub)::value>(out, from, part, row); });
     }
 
 private:
-    // Stores the scales of the blocks block(0), block(1), …, and what unpack makes of each
-    // vector of rows of each sub-block: elements 0…15 and 16…31, four vectors of a panel each.
+    // Stores the scales of the blocks block(0), block(1), …, and has unpack put each vector of
+    // rows of each sub-block where it belongs.
     template <class Block, class Fn> MEMBER void each_block(uint64_t elements, Block block, Fn unpack) {
         uint8_t *out = words;
         float *to_s = s, *to_m = m;
@@ -140,14 +173,8 @@ private:
                 to_m += B::SUBS * B::GROUPS * ROWS;
             each_part<B>([&](int part) __attribute__((always_inline)) {
                 repeat<RUN<B>>([&](auto sub) __attribute__((always_inline)) {
-                    each_vector([&](int of) __attribute__((always_inline)) {
-                        Q low[4], high[4];
-                        unpack(rows.from(of), part, sub, low, high);
-                        UNROLL for (int j = 0; j < 4; j++) {
-                            q_store(out + panel_place(j, of) * 4, low[j]);
-                            q_store(out + panel_place(j + 4, of) * 4, high[j]);
-                        }
-                    });
+                    each_vector([&](int of)
+                                    __attribute__((always_inline)) { unpack(out, rows.from(of), part, sub, of); });
                     out += 32 * ROWS;
                 });
             });
@@ -235,10 +262,11 @@ template <class B> struct BlockScales {
 
 // Adds to sum the next block of S groups of interleaved rows times T tokens, k elements of q
 // apart; the last token takes the place of those that there are not. The first group's block
-// lies at `block`; scales are those of the groups.
-template <class B, int T, int S>
-INLINE void multiply_block(const uint8_t *block, const RowGroup &g, const int8_t *q, const float *scale,
-                           const uint32_t *extra, const BlockScales<B> (&scales)[S], F (&sum)[S][T][ROWS / W]) {
+// lies at `block`, and is read like `as`; scales are those of the groups.
+template <class B, int T, int S, class Scales>
+INLINE void multiply_block(const Interleaved<B> &as, const uint8_t *block, const RowGroup &g, const int8_t *q,
+                           const float *scale, const uint32_t *extra, const Scales (&scales)[S],
+                           F (&sum)[S][T][ROWS / W]) {
     constexpr int V = ROWS / W, N = B::PARTNER == 1 ? 2 : 1; // sub-blocks that the same words hold
     using From = Interleaved<B>;
     const auto row = [&g](int t) { return least(static_cast<uint64_t>(t), g.tokens - 1); };
@@ -269,7 +297,7 @@ INLINE void multiply_block(const uint8_t *block, const RowGroup &g, const int8_t
                     __builtin_prefetch(ahead + distance, 0, 2);
                 UNROLL for (int v = 0; v < V; v++) {
                     Q low[N], high[N];
-                    halves_together<B, FIRST>(From{p, v * W, j}, part, low, high);
+                    halves_together<B, FIRST>(as.at(p, v * W, j), part, low, high);
                     UNROLL for (int n = 0; n < N; n++) UNROLL for (int t = 0; t < T; t++) {
                         const int8_t *x = q + row(t) * g.k + 32 * (before + n) + 4 * j;
                         Dot<B::RANGE> *d = dot[n][i][v][t];
@@ -303,65 +331,51 @@ template <class B, int T, int S> static void multiply_interleaved(const RowGroup
     const int8_t *q = g.act->q;
     const float *scale = g.act->scale;
     const uint32_t *extra = g.extra;
-    const uint8_t *block = g.rows;
+    GroupBlocks<B> blocks(g);
     F sum[S][T][V];
     UNROLL for (F(&group)[T][V] : sum) UNROLL for (F(&token)[V] : group) UNROLL for (F &v : token) v = zero();
-    for (uint64_t at = 0; at < g.k; at += B::ELEMS, block += Interleaved<B>::BYTES) {
+    for (uint64_t i = 0, n = g.k / B::ELEMS; i < n; i++) {
+        const uint8_t *block = blocks.at(i);
         BlockScales<B> scales[S];
         UNROLL for (int i = 0; i < S; i++) scales[i].read(block + static_cast<size_t>(i) * g.apart);
-        multiply_block<B, T, S>(block, g, q, scale, extra, scales, sum);
+        multiply_block<B, T, S>(Interleaved<B>{block, 0, 0}, block, g, q, scale, extra, scales, sum);
         q += B::ELEMS, scale += B::SUBS, extra += B::SUBS * B::GROUPS;
     }
     UNROLL for (int i = 0; i < S; i++) UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++)
         store(g.sum[i + t] + v * W, sum[i][t][v]);
 }
 
-template <class B> static void multiply_quantized(const RowGroup &g) {
-    if constexpr (B::HALF != ALONE) {
-        if (g.act->few && g.interleaved) {
-            // Large blocks gain a few percent from four groups over two, and only at times: not
-            // worth the 4 s that a set took longer to compile.
-            constexpr uint32_t WOVEN = B::PARTS == 1 ? STREAMS : 2;
-            RowGroup some = g;
-            for (uint32_t i = 0; g.tokens == 1 && i < g.groups; i += some.groups) {
-                some.groups = static_cast<uint32_t>(least(WOVEN, g.groups - i));
-                some.rows = g.rows + i * g.apart, some.sum = g.sum + i;
-                with_power<WOVEN>(some.groups, [&](auto n) {
-                    multiply_interleaved<B, n.value == 1 ? FEWEST : 1, n.value>(some); // one is rare
-                });
-            }
-            if (g.tokens > FEWEST)
-                multiply_interleaved<B, FEW, 1>(g);
-            else if (g.tokens > 1)
-                multiply_interleaved<B, FEWEST, 1>(g);
-            g.complete(0, g.tokens);
-            return;
-        }
+// Multiplies up to WOVEN groups with a token at once, or a group with few: f(groups, Int<tokens>{},
+// Int<groups>{}), and tells that they are complete.
+template <uint32_t WOVEN, class Fn> INLINE void in_streams(const RowGroup &g, Fn f) {
+    RowGroup some = g;
+    for (uint32_t i = 0; g.tokens == 1 && i < g.groups; i += some.groups) {
+        some.groups = static_cast<uint32_t>(least(WOVEN, g.groups - i));
+        some.rows = g.rows + i * g.apart, some.sum = g.sum + i;
+        with_power<WOVEN>(some.groups, [&](auto n) {
+            f(some, Int < n.value == 1 ? FEWEST : 1 > {}, n); // one is rare
+        });
     }
-    if (g.act->few) {
-        for (uint32_t t = 0; t < g.tokens; t++)
-            multiply_few<B>(g, t);
-        g.complete(0, g.tokens);
-        return;
-    }
+    if (g.tokens > FEWEST)
+        f(g, Int<FEW>{}, Int<1>{});
+    else if (g.tokens > 1)
+        f(g, Int<FEWEST>{}, Int<1>{});
+    g.complete(0, g.tokens);
+}
+
+// Multiplies a group with many tokens by way of panels, each of which unpack(panel, at, elements)
+// fills with elements from `at` on. A block of a row has so many elements and bytes.
+template <class B, class Fn> INLINE void multiply_panels(const RowGroup &g, uint32_t elems, uint32_t bytes, Fn unpack) {
     for (uint32_t t = 0; t < g.tokens; t++)
         memset(g.sum[t], 0, sizeof g.sum[t]);
     Panel<B> panel;
     for (uint64_t at = 0; at < g.k; at += g.act->panel) {
-        uint64_t elements = g.act->slice(at);
-        uint64_t before = at / B::ELEMS * B::BYTES;
-        if constexpr (B::HALF != ALONE) {
-            if (g.interleaved)
-                panel.unpack_interleaved(g.rows + before * ROWS, elements);
-            else
-                panel.unpack(g.rows + before, g.stride, elements);
-        } else {
-            panel.unpack(g.rows + before, g.stride, elements);
-        }
+        const uint64_t elements = g.act->slice(at);
+        unpack(panel, at, elements);
         // Of interleaved rows, the next panel lies behind this one, also that of the next group.
-        const uint64_t bytes = g.interleaved ? elements / B::ELEMS * B::BYTES * ROWS : 0;
-        const uint8_t *behind = g.rows + before * ROWS + bytes;
-        Fetch next = {behind, behind + bytes, ceil_div(bytes, 64 * ceil_div(g.tokens, TILE) * (elements / 32))};
+        const uint64_t size = g.interleaved ? elements / elems * bytes * ROWS : 0;
+        const uint8_t *behind = g.rows + at / elems * bytes * ROWS + size;
+        Fetch next = {behind, behind + size, ceil_div(size, 64 * ceil_div(g.tokens, TILE) * (elements / 32))};
         const bool last = at + elements == g.k;
         in_tiles(g.tokens, [&](uint32_t t, auto n, uint32_t tokens) {
             if (last)
@@ -371,6 +385,34 @@ template <class B> static void multiply_quantized(const RowGroup &g) {
                 g.complete(t, tokens);
         });
     }
+}
+
+template <class B> static void multiply_quantized(const RowGroup &g) {
+    const bool interleaved = B::HALF != ALONE && (BY_COPY<B> || g.interleaved);
+    if (g.act->few) {
+        if constexpr (B::HALF != ALONE) {
+            // Large blocks gain a few percent from four groups over two, and only at times: not
+            // worth the 4 s that a set took longer to compile.
+            if (interleaved)
+                return in_streams < B::PARTS == 1 ? STREAMS : 2 > (g, [](const RowGroup &some, auto t, auto s) {
+                                                                  multiply_interleaved<B, t.value, s.value>(some);
+                                                              });
+        }
+        if constexpr (!BY_COPY<B>) {
+            for (uint32_t t = 0; t < g.tokens; t++)
+                multiply_few<B>(g, t);
+            g.complete(0, g.tokens);
+        }
+        return;
+    }
+    multiply_panels<B>(g, B::ELEMS, B::BYTES, [&](Panel<B> &panel, uint64_t at, uint64_t elements) {
+        if constexpr (B::HALF != ALONE) {
+            if (interleaved)
+                return panel.unpack_interleaved(g, at / B::ELEMS, elements);
+        }
+        if constexpr (!BY_COPY<B>)
+            panel.unpack(g.rows + at / B::ELEMS * B::BYTES, g.stride, elements);
+    });
 }
 
 template <class B> constexpr WeightType block_type() {

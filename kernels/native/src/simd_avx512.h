@@ -94,6 +94,7 @@ INLINE Q q_same16(const int8_t *p) { return _mm512_broadcast_i32x4(q_16(reinterp
 INLINE Q q_same4(const int8_t *p) { return _mm512_set1_epi32(word(p)); }
 INLINE Q q_and(Q a, uint8_t mask) { return _mm512_and_si512(a, _mm512_set1_epi8(static_cast<char>(mask))); }
 INLINE Q q_xor(Q a, uint8_t mask) { return _mm512_xor_si512(a, _mm512_set1_epi8(static_cast<char>(mask))); }
+INLINE Q q_lookup(Q bytes, Q numbers) { return _mm512_shuffle_epi8(bytes, numbers); }
 INLINE Q q_or(Q a, Q b) { return _mm512_or_si512(a, b); }
 template <int N> INLINE Q q_shr(Q a) { return _mm512_srli_epi16(a, N); }
 template <int N> INLINE Q q_shl(Q a) { return _mm512_slli_epi16(a, N); }

@@ -1,4 +1,5 @@
-// Quantized weights whose elements are scale · (u − offset), for one instruction set.
+// Quantized weights whose elements are scale · (u − offset), or scale · values[code], for one
+// instruction set.
 
 namespace SET {
 #include "base.h"
@@ -8,14 +9,19 @@ namespace SET {
 #include "groups.h"
 #include "blocks.h"
 #include "products.h"
+#include "values.h"
+#include "codes.h"
 
 #ifdef BASE
 #define TYPE block_type
+#define CODES code_type
 #else
 #define TYPE stored_block_type
+#define CODES stored_code_type
 #endif
 
-static const WeightType types[] = {TYPE<Q8_0>(), TYPE<Q4_0>(), TYPE<Q5_0>(), TYPE<Q3_K>(), TYPE<Q6_K>()};
+static const WeightType types[] = {TYPE<Q8_0>(), TYPE<Q4_0>(),    TYPE<Q5_0>(),    TYPE<Q3_K>(),
+                                   TYPE<Q6_K>(), CODES<IQ4_NL>(), CODES<IQ4_XS>(), CODES<MXFP4>()};
 
 const WeightType *find_offset_type(uint32_t type) { return find_among(types, type); }
 } // namespace SET

@@ -5,6 +5,7 @@ namespace SET {
 #include SIMD
 #include "functions.h"
 #include "groups.h"
+#include "values.h"
 #include "plain.h"
 
 static const WeightType offsets[] = {
@@ -13,6 +14,9 @@ static const WeightType offsets[] = {
     plain_type<PlainNibbles<SMELT_Q5_0, false, true>>(),
     plain_type<PlainQ3_K>(),
     plain_type<PlainQ6_K>(),
+    plain_type<PlainCodes<SMELT_IQ4_NL, IQ4_VALUES>>(),
+    plain_type<PlainCodes<SMELT_IQ4_XS, IQ4_VALUES>>(),
+    plain_type<PlainCodes<SMELT_MXFP4, MXFP4_VALUES>>(),
 };
 static const WeightType minima[] = {
     plain_type<PlainNibbles<SMELT_Q4_1, true, false>>(),
