@@ -33,6 +33,9 @@ var logitsSource []byte
 //go:embed llama/tokens.cpp
 var tokensSource []byte
 
+//go:embed llama/blocks.cpp
+var blocksSource []byte
+
 // installed is llama.cpp as the package carries it, with our driver linked to it.
 type installed struct {
 	folder    string // of all that follows

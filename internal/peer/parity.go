@@ -3,12 +3,16 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,11 +21,12 @@ import (
 
 	"github.com/smelt-ml/smelt/internal/npy"
 	"github.com/smelt-ml/smelt/internal/parity"
+	"github.com/smelt-ml/smelt/ir"
 )
 
 // writeParity keeps what llama.cpp computes for the models of package parity: the logits of
 // each family in F32, [geometries, Tokens, Vocab], and how far its own kernels for other
-// types of weights are from them.
+// types of weights are from them; and hashes of the blocks that it makes of weights.
 func writeParity(ctx context.Context, args []string, stderr io.Writer) error {
 	flags := flag.NewFlagSet("peer parity", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -44,6 +49,9 @@ func writeParity(ctx context.Context, args []string, stderr io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(o.scratch)
+	if err := o.blocks(ctx, say); err != nil {
+		return err
+	}
 	for _, family := range slices.Concat(parity.Families(), parity.Embedders()) {
 		if match, err := filepath.Match(*only, family); err != nil || !match {
 			if err != nil {
@@ -146,4 +154,32 @@ func (o *oracle) compute(ctx context.Context, c parity.Case, weightType string, 
 		err = fmt.Errorf("%s in %s: an array of shape %v", c.Name, weightType, array.Shape)
 	}
 	return array.Data, err
+}
+
+// blocks hashes what GGML makes of parity's weights in each type that it quantizes to.
+func (o *oracle) blocks(ctx context.Context, say func(string, ...any)) error {
+	program, err := o.build(ctx, "blocks", blocksSource, say)
+	if err != nil {
+		return err
+	}
+	var floats []byte
+	for _, x := range parity.Weights() {
+		floats = binary.LittleEndian.AppendUint32(floats, math.Float32bits(x))
+	}
+	var lines strings.Builder
+	for _, d := range ir.DTypes() {
+		number, ok := d.GGUF()
+		if !ok || !d.IsQuantized() {
+			continue
+		}
+		cmd := exec.CommandContext(ctx, program, fmt.Sprint(number))
+		cmd.Stdin = bytes.NewReader(floats)
+		out, err := cmd.Output()
+		if err != nil {
+			return fmt.Errorf("%s of %s: %w", program, d, err)
+		}
+		size := d.Bytes(int64(len(floats) / 4))
+		fmt.Fprintln(&lines, d, parity.Hash(out[:size]), parity.Hash(out[size:]))
+	}
+	return os.WriteFile(filepath.Join(o.out, "blocks.txt"), []byte(lines.String()), 0o644)
 }

@@ -134,7 +134,13 @@ func encodeQ4_1(dst []byte, src []float32) int {
 func putRange(dst []byte, x []float32, top float32) (d, m float32, ok bool) {
 	least, most := x[0], x[0]
 	for _, v := range x {
-		least, most = min(least, v), max(most, v) // NaN wins
+		// A NaN wins, and of zeros the first.
+		if v < least || v != v {
+			least = v
+		}
+		if v > most || v != v {
+			most = v
+		}
 	}
 	d = (most - least) / top
 	if !fitsHalf(d) || !fitsHalf(least) {
