@@ -26,6 +26,10 @@ func openHF(dir string) (*Checkpoint, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, "config.json"), err)
 	}
+	packed, err := described.Quantization()
+	if err != nil {
+		return nil, err
+	}
 	f, err := safetensors.Open(dir)
 	if err != nil {
 		return nil, err
@@ -38,7 +42,9 @@ func openHF(dir string) (*Checkpoint, error) {
 	})
 	memory := &arena{}
 	closeAll := func() error { return errors.Join(memory.close(), f.Close()) }
-	tensors, err = family.arrange(&config, tensors, memory)
+	if tensors, err = unpackMLX(packed, tensors, memory); err == nil {
+		tensors, err = family.arrange(&config, tensors, memory)
+	}
 	if config.Tied {
 		tie(tensors)
 	}

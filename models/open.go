@@ -9,7 +9,7 @@ import (
 
 // Open opens a GGUF file, or a Hugging Face folder with config.json and
 // *.safetensors. Weights are mapped, not read: the Data of all tensors are views of
-// read-only mappings.
+// read-only mappings, but for matrices that MLX packed, which become blocks in memory.
 func Open(path string) (*Checkpoint, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -101,7 +101,7 @@ func (s *Stored) weight(c *Config, parts []Tensor, memory *arena) (Tensor, error
 	t := parts[0]
 	for _, p := range parts {
 		switch {
-		case !p.DType.IsFloat():
+		case !p.DType.IsFloat() && (!p.DType.IsQuantized() || s.Transposed || s.LessOne):
 			return t, configError("tensor %q is %s: only floats can be rearranged", p.Name, p.Stored)
 		case p.DType != t.DType:
 			return t, configError("tensors %q and %q, of one weight, are %s and %s", t.Name, p.Name, t.Stored, p.Stored)
@@ -210,13 +210,21 @@ func (r row) copyTo(out []byte) int {
 	return r.bytes()
 }
 
-// rowsOf cuts a tensor of floats, whose rows have `width` elements once they are the
+// rowsOf cuts a tensor, of blocks not transposed, whose rows have `width` elements once they are the
 // weight's.
 func rowsOf(t Tensor, transposed bool) (width int, rows []row) {
-	size, outer, inner := int(t.DType.Bytes(1)), t.Shape[0], 1
+	outer, inner := t.Shape[0], 1
 	if len(t.Shape) == 2 {
 		inner = t.Shape[1]
 	}
+	if t.DType.IsQuantized() { // a row is one piece
+		size := int(t.DType.Bytes(int64(inner)))
+		for i := range outer {
+			rows = append(rows, row{t.Data[i*size:], 1, size, size})
+		}
+		return inner, rows
+	}
+	size := int(t.DType.Bytes(1))
 	if transposed {
 		for i := range inner {
 			rows = append(rows, row{t.Data[i*size:], outer, size, inner * size})

@@ -25,6 +25,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/npy"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/internal/tiny"
+	"github.com/smelt-ml/smelt/ir"
 )
 
 func TestMain(m *testing.M) {
@@ -60,6 +61,7 @@ func TestScripts(t *testing.T) {
 		}
 	}
 	found["hf"] = tiny.Folder(t, "tiny-qwen3")
+	found["mlx"] = tiny.NewMLX(t, "tiny-qwen3", 64, ir.BF16).Write(t)
 	found["tiny-qwen3-vocab.gguf"] = tiny.Vocabulary(t, "tiny-qwen3")
 	found["narrow-F16.gguf"] = narrow(t, "f16")
 	if !testing.Short() { // hundreds of megabytes

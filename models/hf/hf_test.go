@@ -224,6 +224,7 @@ func FuzzParseConfig(f *testing.F) {
 	f.Add(minimal(`,"eos_token_id":[1,2],"rope_scaling":{"type":"linear","factor":2}`))
 	f.Add(minimal(`,"rope_parameters":{"rope_theta":5,"rope_type":"llama3","factor":3},"sliding_window":4`))
 	f.Add([]byte(`{"hidden_size":1,"num_attention_heads":0}`))
+	f.Add(minimal(`,"quantization":{"group_size":64,"bits":4,"lm_head":false,"x":{"group_size":32,"bits":8},"y":null}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		c, err := ParseConfig(text, "fuzz.json")
 		if err != nil {
@@ -234,6 +235,12 @@ func FuzzParseConfig(f *testing.F) {
 		if c.Err() != nil {
 			require.ErrorContains(t, c.Err(), "fuzz.json")
 			return
+		}
+		if q, err := c.Quantization(); err != nil {
+			require.ErrorContains(t, err, "fuzz.json")
+		} else if q != nil {
+			require.Positive(t, q.Bits)
+			require.Same(t, q, q.Of("no such module"))
 		}
 		require.Positive(t, c.Size("hidden_size", 0))
 		require.Positive(t, c.Number("rms_norm_eps", 1e-6))

@@ -1,0 +1,205 @@
+package tiny
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/smelt-ml/smelt/internal/quant"
+	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/models/safetensors"
+)
+
+// RawTensor is a tensor of a safetensors file as its header has it, of any type.
+type RawTensor struct {
+	Type  string
+	Shape []int64
+	Data  []byte
+}
+
+// MLX is a folder as MLX packs it: matrices of four bits by group of elements.
+type MLX struct {
+	model   string
+	Config  map[string]any
+	Tensors map[string]RawTensor
+	// Values are what the packed matrices stand for, by their definition: scale·code + bias, or
+	// scale·value of the code.
+	Values map[string][]float32
+}
+
+// NewMLX packs the matrices of a model's folder, with scales and biases of a float type; as
+// MXFP4, whose scales are bytes, where it is none.
+func NewMLX(t testing.TB, model string, group int, scales ir.DType) *MLX {
+	t.Helper()
+	dir := Folder(t, model)
+	m := &MLX{model: model, Tensors: map[string]RawTensor{}, Values: map[string][]float32{}}
+	text, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	if err == nil {
+		err = json.Unmarshal(text, &m.Config)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	how := map[string]any{"group_size": group, "bits": 4}
+	if scales == ir.Invalid {
+		how["mode"] = "mxfp4"
+	}
+	m.Config["quantization"] = how
+	f, err := safetensors.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, w := range f.Tensors {
+		if len(w.Shape) != 2 {
+			m.Tensors[w.Name] = RawTensor{w.Type, w.Shape, slices.Clone(w.Data)}
+			continue
+		}
+		x := make([]float32, w.Elems())
+		if err := quant.Dequantize(x, w.Data, w.DType); err != nil {
+			t.Fatal(err)
+		}
+		m.pack(t, strings.TrimSuffix(w.Name, ".weight"), w.Shape, x, group, scales)
+	}
+	return m
+}
+
+func (m *MLX) pack(t testing.TB, module string, shape []int64, x []float32, group int, as ir.DType) {
+	groups := len(x) / group
+	codes := make([]byte, len(x)/2)
+	put := func(i int, code byte) { codes[i/2] |= code << (i % 2 * 4) }
+	values := make([]float32, len(x))
+	of := func(columns int64) []int64 { return []int64{shape[0], columns} }
+	if as == ir.Invalid {
+		scales := make([]byte, groups)
+		for g := range groups {
+			block := make([]byte, ir.MXFP4.BlockBytes())
+			in, out := x[g*group:][:group], values[g*group:][:group]
+			if err := quant.Quantize(block, in, ir.MXFP4); err != nil {
+				t.Fatal(err)
+			}
+			if err := quant.Dequantize(out, block, ir.MXFP4); err != nil {
+				t.Fatal(err)
+			}
+			scales[g] = block[0]
+			for i := range group {
+				put(g*group+i, block[1+i%16]>>(i/16*4)&15)
+			}
+		}
+		m.Tensors[module+".scales"] = RawTensor{"U8", of(shape[1] / int64(group)), scales}
+	} else {
+		size := as.BlockBytes()
+		scales, biases := make([]byte, groups*size), make([]byte, groups*size)
+		for g := range groups {
+			in := x[g*group:][:group]
+			scale, bias := affine(in)
+			var stored [2]float32
+			for i, to := range [][]byte{scales[g*size:][:size], biases[g*size:][:size]} {
+				if err := quant.Quantize(to, []float32{scale, bias}[i:][:1], as); err != nil {
+					t.Fatal(err)
+				}
+				if err := quant.Dequantize(stored[i:][:1], to, as); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for i, v := range in {
+				code := min(max(math.RoundToEven(float64((v-bias)/scale)), 0), 15)
+				put(g*group+i, byte(code))
+				values[g*group+i] = float32(stored[0]*float32(code)) + stored[1]
+			}
+		}
+		name := strings.ToUpper(as.String())
+		m.Tensors[module+".scales"] = RawTensor{name, of(shape[1] / int64(group)), scales}
+		m.Tensors[module+".biases"] = RawTensor{name, of(shape[1] / int64(group)), biases}
+	}
+	m.Tensors[module+".weight"] = RawTensor{"U32", of(shape[1] / 8), codes}
+	m.Values[module+".weight"] = values
+}
+
+// affine is MLX's choice of a group's scale and bias: the end of larger magnitude is a multiple of
+// the scale, which may be negative.
+func affine(x []float32) (scale, bias float32) {
+	least, most := slices.Min(x), slices.Max(x)
+	scale = max((most-least)/15, 1e-7)
+	edge := least
+	if math.Abs(float64(least)) <= math.Abs(float64(most)) {
+		scale, edge = -scale, most
+	}
+	steps := float32(math.RoundToEven(float64(edge / scale)))
+	if steps == 0 {
+		return scale, 0
+	}
+	return edge / steps, edge
+}
+
+// Write writes the folder.
+func (m *MLX) Write(t testing.TB) string {
+	t.Helper()
+	return m.write(t, m.Config, m.Tensors)
+}
+
+// WriteValues writes it with what the matrices stand for, as floats.
+func (m *MLX) WriteValues(t testing.TB) string {
+	t.Helper()
+	config, tensors := maps.Clone(m.Config), map[string]RawTensor{}
+	delete(config, "quantization")
+	for name, w := range m.Tensors {
+		if strings.HasSuffix(name, ".scales") || strings.HasSuffix(name, ".biases") {
+			continue
+		}
+		if values, ok := m.Values[name]; ok {
+			data := make([]byte, 4*len(values))
+			for i, v := range values {
+				binary.LittleEndian.PutUint32(data[4*i:], math.Float32bits(v))
+			}
+			w = RawTensor{"F32", []int64{w.Shape[0], 8 * w.Shape[1]}, data}
+		}
+		tensors[name] = w
+	}
+	return m.write(t, config, tensors)
+}
+
+// write changes a copy of the model's folder, whose other files stay.
+func (m *MLX) write(t testing.TB, config map[string]any, tensors map[string]RawTensor) string {
+	t.Helper()
+	type entry struct {
+		Type    string   `json:"dtype"`
+		Shape   []int64  `json:"shape"`
+		Offsets [2]int64 `json:"data_offsets"`
+	}
+	header := map[string]entry{}
+	var data []byte
+	for _, name := range slices.Sorted(maps.Keys(tensors)) {
+		w, from := tensors[name], int64(len(data))
+		data = append(data, w.Data...)
+		header[name] = entry{w.Type, w.Shape, [2]int64{from, int64(len(data))}}
+	}
+	text, err := json.Marshal(header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for len(text)%8 != 0 {
+		text = append(text, ' ')
+	}
+	described, err := json.Marshal(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := Folder(t, m.model)
+	for name, b := range map[string][]byte{
+		"config.json": described,
+		weightsFile:   slices.Concat(binary.LittleEndian.AppendUint64(nil, uint64(len(text))), text, data),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o644); err != nil {
+			t.Fatal(fmt.Errorf("%s: %w", name, err))
+		}
+	}
+	return dir
+}

@@ -1,0 +1,30 @@
+package smelt_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/internal/parity"
+	"github.com/smelt-ml/smelt/internal/tiny"
+	"github.com/smelt-ml/smelt/ir"
+)
+
+// TestMLXFolder has a folder that MLX packed compute what floats of the same values do: in
+// floats alike, and on the CPU as far off as activations of 8 bits are.
+func TestMLXFolder(t *testing.T) {
+	for name, scales := range map[string]ir.DType{"affine": ir.BF16, "mxfp4": ir.Invalid} {
+		folder := tiny.NewMLX(t, "tiny-qwen3", map[string]int{"affine": 64, "mxfp4": 32}[name], scales)
+		packed, values := folder.Write(t), folder.WriteValues(t)
+		for device, bound := range map[string]float64{"emu": 1e-5, "cpu": 0.1} {
+			t.Run(name+"/"+device, func(t *testing.T) {
+				logits := func(path string) []float32 {
+					return logitsOf(t, session(t, path, device, parityOptions(t, device)), parity.Text())
+				}
+				want, got := logits(values), logits(packed)
+				t.Logf("%.2g of the standard deviation apart", parity.Largest(want, got))
+				require.Less(t, parity.Largest(want, got), bound)
+			})
+		}
+	}
+}

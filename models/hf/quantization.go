@@ -1,0 +1,71 @@
+package hf
+
+import (
+	"encoding/json"
+	"errors"
+)
+
+// Quantization is the member "quantization" of a folder that MLX wrote: how the matrices are
+// packed whose names have scales beside them.
+type Quantization struct {
+	GroupSize int    // elements that share a scale
+	Bits      int    // of an element
+	Mode      string // "affine": each group has a bias too
+	modules   map[string]*Quantization
+}
+
+// Of returns how the matrix of a module is packed, such as "model.layers.0.mlp.down_proj": as
+// the others, unless the file says something else of it. It is nil for one that is not.
+func (q *Quantization) Of(module string) *Quantization {
+	if own, ok := q.modules[module]; ok {
+		return own
+	}
+	return q
+}
+
+// Quantization returns nil where the folder has none.
+func (c *Config) Quantization() (*Quantization, error) {
+	const name = "quantization"
+	if !c.Has(name) {
+		return nil, nil
+	}
+	members, err := parse(c.members.values[name], c.members.file)
+	if err != nil {
+		return nil, &FieldError{c.members.file, name, err}
+	}
+	read := func(f *fields, of string) (*Quantization, error) {
+		q := &Quantization{GroupSize: f.size("group_size", 0), Bits: f.size("bits", 0), Mode: "affine"}
+		if f.has("mode") {
+			q.Mode = f.text("mode")
+		}
+		if wrong := (*FieldError)(nil); errors.As(f.err, &wrong) {
+			return nil, &FieldError{wrong.File, of + "." + wrong.Field, wrong.Err}
+		}
+		return q, f.err
+	}
+	q, err := read(members, name)
+	if err != nil {
+		return nil, err
+	}
+	q.modules = make(map[string]*Quantization)
+	for module, text := range members.values {
+		var on bool
+		switch {
+		case module == "group_size" || module == "bits" || module == "mode" || !members.has(module):
+			continue
+		case json.Unmarshal(text, &on) == nil:
+			if !on {
+				q.modules[module] = nil
+			}
+			continue
+		}
+		own, err := parse(text, c.members.file)
+		if err != nil {
+			return nil, &FieldError{c.members.file, name + "." + module, err}
+		}
+		if q.modules[module], err = read(own, name+"."+module); err != nil {
+			return nil, err
+		}
+	}
+	return q, nil
+}
