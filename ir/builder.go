@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -178,12 +179,49 @@ var inputShapes = map[string]Shape{
 	Copies:      {Var(C), Const(2)},
 }
 
+// aheadOf begins the names that Ahead gives.
+const aheadOf = Positions + "+"
+
+// Ahead names the input that holds, for each token, the position n places after its own, be it
+// beyond the end of the sequence.
+func Ahead(n int) string { return aheadOf + strconv.Itoa(n) }
+
+// aheadBy is n of a name that Ahead gives.
+func aheadBy(name string) (n int32, ok bool) {
+	digits, ok := strings.CutPrefix(name, aheadOf)
+	if !ok {
+		return 0, false
+	}
+	by, err := strconv.ParseInt(digits, 10, 32)
+	return int32(by), err == nil && by >= 0
+}
+
+// Given returns an input out of those of a step, which hold what others follow from.
+func Given(inputs map[string][]int32, name string) (values []int32, ok bool) {
+	if values, ok = inputs[name]; ok {
+		return values, true
+	}
+	by, ahead := aheadBy(name)
+	positions, ok := inputs[Positions]
+	if !ahead || !ok {
+		return nil, false
+	}
+	values = make([]int32, len(positions))
+	for t, position := range positions {
+		values[t] = position + min(by, math.MaxInt32-1-position)
+	}
+	return values, true
+}
+
 // Input returns a per-step input by name.
 func (b *Builder) Input(name string) *Value {
 	if v := b.inputs[name]; v != nil {
 		return v
 	}
 	shape, ok := inputShapes[name]
+	if _, ahead := aheadBy(name); ahead {
+		shape, ok = inputShapes[Positions], true
+	}
 	if !ok {
 		b.Fail("no per-step input is called %q", name)
 	}
@@ -395,10 +433,15 @@ func (b *Builder) MaskSlopes(scores, slopes *Value, window int) *Value {
 	return b.emit(OpMask, MaskAttr{Window: window}, scores, b.Input(Positions), b.Input(CuSeqlens), b.Input(ContextLens), slopes)
 }
 
-// MaskBoth is Mask for attention both ways: a token sees all keys of its sequence. All tokens
+// MaskBoth is Mask for attention both ways: a token sees all keys of its sequence or, where
+// window is not 0, those that are at most window/2 places before or after its own. All tokens
 // of a sequence have to come in one step, since what they see is what is written by then.
-func (b *Builder) MaskBoth(scores *Value) *Value {
-	return b.emit(OpMask, MaskAttr{}, scores, b.Input(Ends), b.Input(CuSeqlens), b.Input(ContextLens))
+func (b *Builder) MaskBoth(scores *Value, window int) *Value {
+	last, attr := Ends, MaskAttr{}
+	if window != 0 {
+		last, attr = Ahead(window/2), MaskAttr{Window: window/2*2 + 1}
+	}
+	return b.emit(OpMask, attr, scores, b.Input(last), b.Input(CuSeqlens), b.Input(ContextLens))
 }
 
 // SoftCap returns limit · tanh(x / limit): scores of Gemma 2's attention and logits.

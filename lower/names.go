@@ -45,3 +45,6 @@ const (
 
 // SymName returns the name of symbol i of Sizes.
 func SymName(i int) string { return ir.Sym(i).String() }
+
+// Given is [ir.Given].
+func Given(inputs map[string][]int32, name string) ([]int32, bool) { return ir.Given(inputs, name) }

@@ -239,7 +239,7 @@ func (s *Instance) prepare(step *Step) error {
 			if b.Owners != nil { // once cu_seqlens is known to be one
 				continue
 			}
-			values, ok := step.Inputs[b.Name]
+			values, ok := lower.Given(step.Inputs, b.Name)
 			n := b.Bytes.Eval(&step.Sizes)
 			if !ok && n > 0 {
 				return fmt.Errorf("input %q is missing", b.Name)

@@ -80,6 +80,8 @@ var shapes = []Config{
 		TokenTypes: 2, Pooling: "cls"},
 	{Family: "nomic-bert", Name: "nomic-embed-text", Layers: 12, Width: 768, Heads: 12, KVHeads: 12, Head: 64, FFN: 3072, Vocab: 30528, Context: 2048, Eps: 1e-12,
 		Rope: Rope{Theta: 1000}, TokenTypes: 2, Pooling: "mean"},
+	{Family: "gemma-embedding", Name: "embeddinggemma-300m", Layers: 24, Width: 768, Heads: 3, KVHeads: 1, Head: 256, FFN: 1152, Vocab: 262144, Context: 2048, Eps: 1e-6,
+		Rope: Rope{Theta: 1e6}, Window: 512, Windowed: patterned(6, 24), Pooling: "mean", Dense: 3072},
 	{Family: "ernie4_5", Name: "ernie4.5-0.3b", Layers: 18, Width: 1024, Heads: 16, KVHeads: 2, Head: 128, FFN: 3072, Vocab: 103424, Context: 131072, Eps: 1e-5,
 		Rope: Rope{Theta: 5e5}, Tied: true},
 	{Family: "llama", Name: "tinyllama-1.1b", Layers: 22, Width: 2048, Heads: 32, KVHeads: 4, Head: 64, FFN: 5632, Vocab: 32000, Context: 2048, Eps: 1e-5, Rope: Rope{Theta: 1e4}},

@@ -63,7 +63,7 @@ func (m *model) head(x *ir.Value) {
 	b, c := m.b, m.c
 	x = m.normalize(b, "output_norm", b.GatherRows(x), c.Eps)
 	if c.embeddings {
-		b.Return(Embeddings, x)
+		b.Return(Embeddings, dense(b, c, x))
 		return
 	}
 	head := m.table
@@ -79,6 +79,15 @@ func (m *model) head(x *ir.Value) {
 		logits = b.SoftCap(logits, c.LogitCap)
 	}
 	b.Return("logits", logits)
+}
+
+// dense is W₃ · W₂ · x, [R, Width], where a model has these: behind the pooling, of which the
+// mean of products is the product of the mean.
+func dense(b *ir.Builder, c *Config, x *ir.Value) *ir.Value {
+	if c.Dense == 0 {
+		return x
+	}
+	return b.Linear(b.Linear(x, b.Weight("dense_2.weight", c.Dense, c.Width)), b.Weight("dense_3.weight", c.Width, c.Dense))
 }
 
 // scaled is x · by; 0 stands for 1.
@@ -199,10 +208,7 @@ func attend(l *layer, q, k, v *ir.Value) *ir.Value {
 	}
 	switch {
 	case l.c.Both:
-		if within := l.Window/2 + 1; l.Window != 0 && l.c.context > within {
-			b.Fail("a window both ways, of %d keys, is not supported: compile the model for a context of at most %d", l.Window, within)
-		}
-		scores = b.MaskBoth(scores)
+		scores = b.MaskBoth(scores, l.Window)
 	case l.ALiBi != 0:
 		scores = b.MaskSlopes(scores, b.Const(alibi(l.Heads, l.ALiBi)), l.Window)
 	default:

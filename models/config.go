@@ -46,6 +46,7 @@ type Config struct {
 	Both       bool   // tokens see those after them, too
 	Pooling    string // one of poolings: what makes one embedding of those of a text's tokens; "": files do not say
 	TokenTypes int    // each of which has an embedding
+	Dense      int    // width between two products that embeddings pass; 0: there are none
 
 	context    int  // tokens that sequences may have; 0: as many as they like. See at
 	embeddings bool // the result is what the head would read

@@ -40,14 +40,18 @@ func small(family string) models.Config {
 		Context: 128, Eps: 1e-5, Rope: models.Rope{Theta: 1e4},
 	}
 	switch family {
-	case "granite", "cohere2":
+	case "cohere2":
+		c.LogitScale, c.Tied = 0.5, true
+	case "granite":
 		c.LogitScale = 0.5
-	case "gemma2", "gemma3":
+	case "gemma2", "gemma3", "command-r":
 		c.Tied = true
 	case "gpt2", "gptneox":
 		c.KVHeads = c.Heads
 	case "bert", "nomic-bert":
 		c.KVHeads, c.Width, c.TokenTypes = c.Heads, c.Heads*c.Head, 2
+	case "gemma-embedding":
+		c.Tied, c.Dense = true, 48
 	case "mpt":
 		c.ALiBi = 8
 	case "qwen2vl", "qwen3vl":

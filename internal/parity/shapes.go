@@ -94,6 +94,12 @@ var embedders = []shape{
 	{family: "nomic-bert", square: true, each: true, more: func(c *models.Config, i int) {
 		c.TokenTypes, c.Pooling = 1+i%2, "mean"
 	}},
+	{family: "gemma-embedding", tied: true, more: func(c *models.Config, i int) {
+		c.Window, c.Windowed, c.WindowRope.Theta, c.Pooling = 4+i, windows(c.Layers, 2), 100, "mean"
+		if i%2 == 1 {
+			c.Dense = 192
+		}
+	}},
 }
 
 // longRope has other factors for texts of up to old tokens than for longer ones.

@@ -391,7 +391,7 @@ func contents(plan *lower.Plan, s Step, buffer int32, to []byte) {
 	if b.Kind != lower.Input {
 		return
 	}
-	values := s.inputs[b.Name]
+	values, _ := ir.Given(s.inputs, b.Name)
 	if b.Owners != nil {
 		values = make([]int32, len(to)/4)
 		b.Owners.Fill(values, s.inputs[ir.CuSeqlens])

@@ -62,7 +62,7 @@ func init() {
 }
 
 func (r *run) input(v *ir.Value) (result, error) {
-	data, ok := r.Inputs[v.Name()]
+	data, ok := ir.Given(r.Inputs, v.Name())
 	if !ok {
 		return result{}, errors.New("the input is not given")
 	}
