@@ -18,6 +18,7 @@
 //   - workload.go counts the bytes and operations of a cell, from the model's file.
 //   - pairs.go takes the samples, machine.go watches what else runs.
 //   - tokens.go keeps what llama.cpp makes of texts: peer tokens.
+//   - embed.go compares how many texts a second both embed: peer embed MODEL.gguf…
 //   - guard.go compares two commits of smelt in the same way: peer guard --a main --b HEAD.
 //   - templates.go keeps what others render from chat templates: peer templates.
 //   - probe.go prints how fast each way of reading memory is: peer probe.

@@ -92,6 +92,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			return guard(ctx, args[1:], stdout, stderr)
 		case "parity":
 			return writeParity(ctx, args[1:], stderr)
+		case "embed":
+			return embedTexts(ctx, args[1:], stdout, stderr)
 		case "tokens":
 			return writeTokens(ctx, args[1:], stderr)
 		case "templates":
