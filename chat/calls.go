@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -62,11 +63,11 @@ func jsonValue(text string, opens string) (raw json.RawMessage, n int, v verdict
 // jsonCalls reads {"name", "arguments"}, or a list of such.
 func jsonCalls(text string, _ tools, _ bool) ([]ToolCall, int, verdict) {
 	raw, n, v := jsonValue(text, "{[")
-	if v == more && !mayBeCall(text) {
+	if v == never || !mayBeCall(text) {
 		return nil, 0, never
 	}
-	if v != found {
-		return nil, 0, v
+	if v == more {
+		return nil, 0, more
 	}
 	list := []json.RawMessage{raw}
 	if raw[0] == '[' {
@@ -87,19 +88,19 @@ func jsonCalls(text string, _ tools, _ bool) ([]ToolCall, int, verdict) {
 
 // firstMember is how an object of a call begins; anything else is an answer in JSON, which
 // shall not wait for its end to be shown.
-var firstMember = regexp.MustCompile(`^\s*\[?\s*\{\s*"([^"]*)`)
+var (
+	firstMember = regexp.MustCompile(`^\s*\[?\s*\{\s*"([^"]*)`)
+	noMember    = regexp.MustCompile(`^\s*(\[\s*)?(\{\s*)?$`)
+)
 
 func mayBeCall(text string) bool {
 	m := firstMember.FindStringSubmatch(text)
 	if m == nil {
-		return regexp.MustCompile(`^\s*(\[\s*)?(\{\s*)?$`).MatchString(text)
+		return noMember.MatchString(text)
 	}
-	for _, member := range []string{"name", "type", "function", "id", "arguments", "parameters"} {
-		if strings.HasPrefix(member, m[1]) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]string{"name", "type", "function", "id", "arguments", "parameters"}, func(member string) bool {
+		return strings.HasPrefix(member, m[1])
+	})
 }
 
 func jsonCall(raw json.RawMessage) (ToolCall, bool) {

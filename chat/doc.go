@@ -1,15 +1,16 @@
 // Package chat stands between a conversation and a model's texts: a [Template] makes a prompt
 // of messages, and a [Parser] finds reasoning, answer and tool calls in what the model says.
 //
-//	t, err := chat.NewTemplate(source, tokenizer)      // the model's own, or chat.Builtin's
-//	prompt, err := t.Render(chat.Conversation{Messages: messages, Tools: tools, Answer: true})
-//	ids := prompt.Tokens()
+//	t, err := model.ChatTemplate(false) // its own, or that of its family
+//	conversation := chat.Conversation{Messages: messages, Tools: tools, Answer: true}
+//	prompt, err := t.Render(conversation)
 //
-//	p := chat.NewParser(t.Format(), prompt)
-//	for token := range engine.Generate(ctx, smelt.Request{Tokens: ids}) {
-//		show(p.Add(token.Text))
+//	p := t.NewParser(conversation, prompt)
+//	for token := range engine.Generate(ctx, smelt.Request{Tokens: prompt.Tokens()}) {
+//		show(p.Token(token.ID))
 //	}
-//	message := p.End()
+//	show(p.End())
+//	messages = append(messages, p.Message())
 //
 // # What others say stays text
 //

@@ -12,6 +12,8 @@ type Format struct {
 	calls []callForm
 	// channels: everything stands in channels, each with a head.
 	channels bool
+	// controls are the marks that may be control tokens; others say nothing.
+	controls []string
 }
 
 // callForm is a way to write calls.
@@ -34,27 +36,36 @@ const (
 	never                // it is something else, whatever follows
 )
 
-var thinkTags = [2]string{"<think>", "</think>"}
+var (
+	thinkTags      = [2]string{"<think>", "</think>"}
+	hermesControls = []string{"<think>", "</think>", "<tool_call>", "</tool_call>"}
+)
 
 // formats are tried in this order; the last is for all others.
 var formats = []Format{
-	{name: "gpt-oss", in: []string{"<|channel|>"}, channels: true},
+	{name: "gpt-oss", in: []string{"<|channel|>"}, channels: true,
+		controls: append([]string{channelMark, messageMark, "<|constrain|>"}, endMarks...)},
 	{name: "gemma4", in: []string{"<|tool_call>call:"}, think: [2]string{"<|channel>thought", "<channel|>"},
-		calls: []callForm{{"<|tool_call>call:", closed(gemmaCall, "<tool_call|>")}}},
+		calls:    []callForm{{"<|tool_call>call:", closed(gemmaCall, "<tool_call|>")}},
+		controls: []string{"<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", `<|"|>`}},
 	{name: "gemma", in: []string{"<start_of_turn>"}, think: thinkTags,
 		calls: []callForm{{"```tool_code\n", closed(pythonCode, "```")}, {"", wholly(pythonList)}}},
 	{name: "mistral", in: []string{"[TOOL_CALLS]", "[INST]"}, think: [2]string{"[THINK]", "[/THINK]"},
-		calls: []callForm{{"[TOOL_CALLS]", mistralCalls}}},
+		calls:    []callForm{{"[TOOL_CALLS]", mistralCalls}},
+		controls: []string{"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "[THINK]", "[/THINK]"}},
 	{name: "llama3", in: []string{"<|start_header_id|>"}, think: thinkTags,
-		calls: []callForm{{"<|python_tag|>", wholly(either(jsonCalls, pythonCode))}, {"", wholly(jsonCalls)}, {"", wholly(pythonList)}}},
+		calls:    []callForm{{"<|python_tag|>", wholly(either(jsonCalls, pythonCode))}, {"", wholly(jsonCalls)}, {"", wholly(pythonList)}},
+		controls: []string{"<|python_tag|>", "<think>", "</think>"}},
 	{name: "lfm2", in: []string{"<|tool_list_start|>", "<|tool_call_start|>"}, think: thinkTags,
-		calls: []callForm{{"<|tool_call_start|>", closed(pythonList, "<|tool_call_end|>")}, {"", wholly(pythonList)}}},
+		calls:    []callForm{{"<|tool_call_start|>", closed(pythonList, "<|tool_call_end|>")}, {"", wholly(pythonList)}},
+		controls: []string{"<|tool_call_start|>", "<|tool_call_end|>", "<think>", "</think>"}},
 	{name: "granite", in: []string{"<|start_of_role|>"}, think: thinkTags,
-		calls: []callForm{{"<|tool_call|>", jsonCalls}, {"<tool_call>", jsonCalls}}},
+		calls:    []callForm{{"<|tool_call|>", jsonCalls}, {"<tool_call>", jsonCalls}},
+		controls: []string{"<|tool_call|>", "<tool_call>", "<think>", "</think>"}},
 	{name: "qwen3-coder", in: []string{"<function="}, think: thinkTags,
-		calls: []callForm{{"<tool_call>", closed(taggedCall, "</tool_call>")}, {"<function=", untagged}}},
+		calls: []callForm{{"<tool_call>", closed(taggedCall, "</tool_call>")}, {"<function=", untagged}}, controls: hermesControls},
 	{name: "hermes", think: thinkTags,
-		calls: []callForm{{"<tool_call>", closed(jsonCalls, "</tool_call>")}}},
+		calls: []callForm{{"<tool_call>", closed(jsonCalls, "</tool_call>")}}, controls: hermesControls},
 }
 
 func (f Format) String() string { return f.name }

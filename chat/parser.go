@@ -2,7 +2,10 @@ package chat
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+
+	"github.com/smelt-ml/smelt/models/tokenizer"
 )
 
 // Delta is what a piece of text adds to a message.
@@ -15,9 +18,12 @@ type Delta struct {
 // Parser reads what a model says as it comes: what it thinks, what it answers, which tools it
 // calls. What comes of a text does not depend on the pieces in which it comes.
 type Parser struct {
-	format Format
-	tools  tools
-	calls  int // that have an identity so far, in the conversation
+	format  Format
+	decoder *tokenizer.Decoder
+	vocab   *tokenizer.Tokenizer
+
+	tools tools
+	calls int // that have an identity so far, in the conversation
 
 	buf       string
 	place     place
@@ -43,7 +49,8 @@ const (
 // NewParser reads the answer to a prompt. Calls are looked for where the conversation has
 // tools.
 func (t *Template) NewParser(c Conversation, prompt Prompt) *Parser {
-	p := &Parser{format: t.format, fresh: true, message: Message{Role: "assistant"}}
+	p := &Parser{format: t.format, decoder: t.tokenizer.NewDecoder(true), vocab: t.tokenizer, fresh: true, message: Message{Role: "assistant"}}
+	p.decoder.Prime(prompt.Tokens())
 	if len(c.Tools) > 0 {
 		p.tools = toolsOf(c.Tools)
 	}
@@ -63,8 +70,16 @@ func (t *Template) NewParser(c Conversation, prompt Prompt) *Parser {
 	return p
 }
 
-// Add takes a piece of text, control tokens included by their texts, but for the one that
-// ends the message.
+// Token takes a token that the model chose. Control tokens that mean nothing to the format are
+// passed over, and so are those that end a message, after which it goes on in no format.
+func (p *Parser) Token(id int32) Delta {
+	if p.vocab.Type(id) == tokenizer.Control && !slices.Contains(p.format.controls, string(p.vocab.Piece(id))) {
+		return Delta{}
+	}
+	return p.Add(p.decoder.Next(id))
+}
+
+// Add takes a piece of text, with control tokens by their texts.
 func (p *Parser) Add(text string) Delta {
 	p.buf += text
 	p.run(false)
@@ -73,6 +88,7 @@ func (p *Parser) Add(text string) Delta {
 
 // End takes the end of the text, and returns what it adds.
 func (p *Parser) End() Delta {
+	p.buf += p.decoder.Flush()
 	p.run(true)
 	return p.take()
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/smelt-ml/smelt/internal/jinja"
@@ -57,8 +58,8 @@ func (t *Template) Source() string { return t.source }
 
 // Prompt is a rendered conversation.
 type Prompt struct {
-	text      jinja.Text
-	tokenizer *tokenizer.Tokenizer
+	text   jinja.Text
+	tokens func() []int32
 }
 
 func (p Prompt) String() string { return p.text.String() }
@@ -73,12 +74,18 @@ func (p Prompt) Quoted() []tokenizer.Range {
 }
 
 // Tokens are the prompt's ids. The start token comes first where the model has one, once.
-func (p Prompt) Tokens() []int32 {
-	ids := p.tokenizer.EncodeQuoted(p.text.String(), p.Quoted())
-	if bos, ok := p.tokenizer.BOS(); ok && (len(ids) == 0 || ids[0] != bos) {
-		ids = slices.Insert(ids, 0, bos)
-	}
-	return ids
+func (p Prompt) Tokens() []int32 { return p.tokens() }
+
+func (t *Template) prompt(text jinja.Text) Prompt {
+	p := Prompt{text: text}
+	p.tokens = sync.OnceValue(func() []int32 {
+		ids := t.tokenizer.EncodeQuoted(text.String(), p.Quoted())
+		if bos, ok := t.tokenizer.BOS(); ok && (len(ids) == 0 || ids[0] != bos) {
+			ids = slices.Insert(ids, 0, bos)
+		}
+		return ids
+	})
+	return p
 }
 
 // Render makes a prompt. Where the template has no place for a system text, it is put before
@@ -165,7 +172,7 @@ func (t *Template) render(c Conversation, argumentsAsText bool) (Prompt, error) 
 	if err != nil {
 		return Prompt{}, fmt.Errorf("chat template: %w", err)
 	}
-	return Prompt{text, t.tokenizer}, nil
+	return t.prompt(text), nil
 }
 
 // value is a message as templates know it.
