@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/chat"
 	"github.com/smelt-ml/smelt/metal"
 )
 
@@ -28,6 +29,7 @@ func batchVerb() *cobra.Command {
 	var (
 		compile          compileFlags
 		device           deviceFlags
+		template         templateFlags
 		in, out          string
 		parallel         int
 		cacheBytes       int64
@@ -38,7 +40,8 @@ func batchVerb() *cobra.Command {
 		Short: "Answer a file of requests, many at a time",
 		Long: `Reads requests, a JSON object a line, and writes an answer for each, a JSON object a
 line, as they are completed. A line has a "prompt", to which the start token is added
-where the model has one, or "tokens" as they are; "id" (a string; default the line's
+where the model has one, or "tokens" as they are, or "messages" (and "tools"), which are
+put into the model's template; "id" (a string; default the line's
 number), "n" (default 128), "temp" (default 0), "top_k", "top_p", "min_p", "seed",
 "stop", "logprobs" (alternatives to each token) and "ignore_stop" are as they like.
 
@@ -57,6 +60,7 @@ drawn are others, as likely.`,
 	compile.add(flags)
 	device.add(flags)
 	device.addWeights(flags)
+	template.add(flags)
 	flags.StringVar(&in, "in", "-", "the requests; - is standard input")
 	flags.StringVar(&out, "out", "-", "the answers; - is standard output")
 	flags.IntVar(&parallel, "parallel", smelt.DefaultSequences, "most requests at once")
@@ -74,6 +78,8 @@ drawn are others, as likely.`,
 			return usagef("--cache-bytes %d: want 0 or more", cacheBytes)
 		case speculate != smelt.SpeculateOff && speculate != smelt.SpeculateNgram:
 			return usagef("--speculate %s: want ngram or off", speculate)
+		case template.check() != nil:
+			return template.check()
 		case in == "-" && isTerminal(cmd.InOrStdin()):
 			return usagef("--in F.jsonl is missing")
 		}
@@ -121,7 +127,7 @@ drawn are others, as likely.`,
 		m, on := e.OnDevice().Memory(), l.Info()
 		fmt.Fprintf(cmd.ErrOrStderr(), "smelt: weights %d bytes, cache %d bytes, arena %d bytes, on %s with %d threads\n",
 			l.Memory().Weights, m.Cache, m.Arena, on.Name, on.Threads)
-		b := &batchRun{engine: e, path: args[0], results: results, start: time.Now()}
+		b := &batchRun{engine: e, render: template.renderer(p.Model()), path: args[0], results: results, start: time.Now()}
 		done := watch(cmd.ErrOrStderr(), b.progress)
 		err = b.run(cmd.Context(), lines, 2*parallel) // one waits for each that runs
 		done()
@@ -279,21 +285,21 @@ func (r *results) write(b *batchResult) error {
 
 // batchLine is a line of requests.
 type batchLine struct {
-	ID         *string         `json:"id"`
-	Prompt     *string         `json:"prompt"`
-	Tokens     []int32         `json:"tokens"`
-	Messages   json.RawMessage `json:"messages"`
-	N          *int            `json:"n"`
-	Temp       float64         `json:"temp"`
-	TopK       int             `json:"top_k"`
-	TopP       float64         `json:"top_p"`
-	MinP       float64         `json:"min_p"`
-	Seed       *uint64         `json:"seed"`
-	Stop       []string        `json:"stop"`
-	Logprobs   int             `json:"logprobs"`
-	IgnoreStop bool            `json:"ignore_stop"`
-	Schema     json.RawMessage `json:"schema"`
-	Tools      json.RawMessage `json:"tools"`
+	ID         *string           `json:"id"`
+	Prompt     *string           `json:"prompt"`
+	Tokens     []int32           `json:"tokens"`
+	Messages   []chat.Message    `json:"messages"`
+	N          *int              `json:"n"`
+	Temp       float64           `json:"temp"`
+	TopK       int               `json:"top_k"`
+	TopP       float64           `json:"top_p"`
+	MinP       float64           `json:"min_p"`
+	Seed       *uint64           `json:"seed"`
+	Stop       []string          `json:"stop"`
+	Logprobs   int               `json:"logprobs"`
+	IgnoreStop bool              `json:"ignore_stop"`
+	Schema     json.RawMessage   `json:"schema"`
+	Tools      []json.RawMessage `json:"tools"`
 }
 
 // batchKeys are those of a line.
@@ -301,7 +307,7 @@ var batchKeys = []string{"id", "prompt", "tokens", "messages", "n", "temp", "top
 
 // parseLine reads a request. The id is that of the line, whatever is wrong with it
 // otherwise, where it has one.
-func parseLine(text []byte, number int) (id string, r smelt.Request, err error) {
+func parseLine(text []byte, number int, render renderer) (id string, r smelt.Request, err error) {
 	id = strconv.Itoa(number)
 	var keys map[string]json.RawMessage
 	if err := json.Unmarshal(text, &keys); err != nil {
@@ -328,24 +334,28 @@ func parseLine(text []byte, number int) (id string, r smelt.Request, err error) 
 		}
 		return id, r, fmt.Errorf("line %d: %w", number, err)
 	}
-	if r, err = l.request(); err != nil {
+	if r, err = l.request(render); err != nil {
 		err = fmt.Errorf("line %d: %w", number, err)
 	}
 	return id, r, err
 }
 
-func (l *batchLine) request() (r smelt.Request, err error) {
-	for key, value := range map[string]json.RawMessage{"messages": l.Messages, "schema": l.Schema, "tools": l.Tools} {
-		if len(value) > 0 && string(value) != "null" {
-			return r, fmt.Errorf("%q cannot be answered yet", key)
-		}
+// renderer makes a prompt of a conversation.
+type renderer func(chat.Conversation) ([]int32, error)
+
+func (l *batchLine) request(render renderer) (r smelt.Request, err error) {
+	if len(l.Schema) > 0 && string(l.Schema) != "null" {
+		return r, errors.New(`"schema" cannot be answered yet`)
 	}
+	given := lo.CountBy([]bool{l.Prompt != nil, l.Tokens != nil, l.Messages != nil}, func(is bool) bool { return is })
 	switch n := cmp.Or(lo.FromPtr(l.N), 0); {
-	case l.Prompt == nil && l.Tokens == nil:
-		return r, errors.New(`"prompt" or "tokens" is missing`)
-	case l.Prompt != nil && l.Tokens != nil:
-		return r, errors.New(`"prompt" and "tokens" do not go together`)
-	case l.Prompt == nil && len(l.Tokens) == 0:
+	case given == 0:
+		return r, errors.New(`"prompt", "tokens" or "messages" is missing`)
+	case given > 1:
+		return r, errors.New(`"prompt", "tokens" and "messages" do not go together`)
+	case l.Tools != nil && l.Messages == nil:
+		return r, errors.New(`"tools" go with "messages"`)
+	case l.Tokens != nil && len(l.Tokens) == 0:
 		return r, errors.New(`"tokens" is empty`)
 	case n < 0:
 		return r, fmt.Errorf(`"n" is %d, want 0 or more`, n)
@@ -357,6 +367,11 @@ func (l *batchLine) request() (r smelt.Request, err error) {
 		r.Generation.N = n
 	}
 	r.Prompt, r.Tokens = lo.FromPtr(l.Prompt), l.Tokens
+	if l.Messages != nil {
+		if r.Tokens, err = render(chat.Conversation{Messages: l.Messages, Tools: l.Tools, Answer: true}); err != nil {
+			return r, err
+		}
+	}
 	g := &r.Generation
 	g.Sampling = smelt.Sampling{Temperature: l.Temp, TopK: l.TopK, TopP: l.TopP, MinP: l.MinP, Seed: rand.Uint64()}
 	if l.Seed != nil {
@@ -369,6 +384,7 @@ func (l *batchLine) request() (r smelt.Request, err error) {
 // batchRun answers lines.
 type batchRun struct {
 	engine *smelt.Engine
+	render renderer
 	path   string // of the model
 	start  time.Time
 
@@ -433,7 +449,7 @@ func (b *batchRun) read(lines io.Reader, begin func(id string, q smelt.Request) 
 		}
 		last := err == io.EOF
 		if text = bytes.TrimSpace(text); len(text) > 0 {
-			id, q, err := parseLine(text, number)
+			id, q, err := parseLine(text, number, b.render)
 			if first, twice := seen[id]; twice {
 				err = fmt.Errorf("line %d: line %d has the id %q already", number, first, id)
 			} else {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -237,6 +238,32 @@ func (f *deviceFlags) add(flags *pflag.FlagSet) {
 // addWeights adds the flag of verbs that also run plans.
 func (f *deviceFlags) addWeights(flags *pflag.FlagSet) {
 	flags.StringVar(&f.weights, "weights", "", "with a plan: the model that it was made from (default: beside the plan)")
+}
+
+// samplingFlags say how tokens are chosen.
+type samplingFlags struct{ smelt.Sampling }
+
+func (f *samplingFlags) add(flags *pflag.FlagSet) {
+	flags.Float64Var(&f.Temperature, "temp", 0, "temperature; 0 always takes the most likely token")
+	flags.IntVar(&f.TopK, "top-k", 0, "choose among the k most likely tokens; 0: all")
+	flags.Float64Var(&f.TopP, "top-p", 1, "choose among the fewest tokens that together are this likely")
+	flags.Float64Var(&f.MinP, "min-p", 0, "choose among tokens this likely, relative to the most likely")
+	flags.Uint64Var(&f.Seed, "seed", 0, "of the random choices; 0: another each time")
+}
+
+// check reports a value that makes no sense, and draws a seed where none is given.
+func (f *samplingFlags) check() error {
+	for flag, s := range map[string]smelt.Sampling{
+		"temp": {Temperature: f.Temperature}, "top-k": {TopK: f.TopK}, "top-p": {TopP: f.TopP}, "min-p": {MinP: f.MinP},
+	} {
+		if err := s.Validate(); err != nil {
+			return usageError{fmt.Errorf("--%s: %w", flag, err)}
+		}
+	}
+	if f.Seed == 0 {
+		f.Seed = rand.Uint64()
+	}
+	return nil
 }
 
 // resolve replaces auto by the device that it stands for, and fills in the compile

@@ -3,6 +3,7 @@
 // Usage:
 //
 //	smelt run MODEL -p TEXT      continue a text
+//	smelt chat MODEL             talk with a model
 //	smelt batch MODEL            answer a file of requests, many at a time
 //	smelt dot MODEL              draw the graph, as written, fused or scheduled
 //	smelt explain MODEL          say what the compiler did
@@ -65,6 +66,9 @@ type usageError struct{ err error }
 func (e usageError) Error() string { return e.err.Error() }
 func (e usageError) Unwrap() error { return e.err }
 
+// errStopped is the end of a verb that takes Ctrl-C for itself.
+var errStopped = errors.New("stopped")
+
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
 // run is main, testable.
@@ -85,7 +89,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	switch {
 	case err == nil:
 		return 0
-	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+	case ctx.Err() != nil && errors.Is(err, context.Canceled), errors.Is(err, errStopped):
 		return exitStopped
 	case errors.As(err, &usage) || !ran(cmd):
 		fmt.Fprintf(stderr, "smelt: %v (see %s --help)\n", err, cmd.CommandPath())
@@ -194,7 +198,7 @@ func completeFlags(cmd *cobra.Command) {
 
 // verbs makes each command afresh, so that tests can run several in one process.
 var verbs = []func() *cobra.Command{
-	runVerb, batchVerb, dotVerb, explainVerb, compileVerb, benchVerb, tuneVerb, logitsVerb, embedVerb, perplexityVerb, verifyVerb, tokenizeVerb, inspectVerb, quantizeVerb, synthVerb, kernelsVerb,
+	runVerb, chatVerb, batchVerb, dotVerb, explainVerb, compileVerb, benchVerb, tuneVerb, logitsVerb, embedVerb, perplexityVerb, verifyVerb, tokenizeVerb, inspectVerb, quantizeVerb, synthVerb, kernelsVerb,
 }
 
 // modelArg asks for exactly one argument, a model; --debug=help needs none.

@@ -95,6 +95,7 @@ func TestScripts(t *testing.T) {
 			"usage":     func(ts *testscript.TestScript, _ bool, args []string) { fails(ts, exitUsage, args) },
 			"failure":   func(ts *testscript.TestScript, _ bool, args []string) { fails(ts, exitFailure, args) },
 			"interrupt": interrupt,
+			"talk":      talk,
 			"jq":        jq,
 			"jsonl":     jsonl,
 			"npy":       npyShape,

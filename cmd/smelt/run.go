@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"math/rand/v2"
 	"os"
 	"strings"
 	"sync"
@@ -28,7 +27,7 @@ func runVerb() *cobra.Command {
 		device   deviceFlags
 		prompt   string
 		n        int
-		sampling smelt.Sampling
+		sampling samplingFlags
 		asJSON   bool
 	)
 	cmd := &cobra.Command{
@@ -47,11 +46,7 @@ terminal, each line typed is continued by itself.`,
 	device.addWeights(flags)
 	flags.StringVarP(&prompt, "prompt", "p", "", "the text to continue")
 	flags.IntVarP(&n, "n", "n", 128, "most tokens to generate")
-	flags.Float64Var(&sampling.Temperature, "temp", 0, "temperature; 0 always takes the most likely token")
-	flags.IntVar(&sampling.TopK, "top-k", 0, "choose among the k most likely tokens; 0: all")
-	flags.Float64Var(&sampling.TopP, "top-p", 1, "choose among the fewest tokens that together are this likely")
-	flags.Float64Var(&sampling.MinP, "min-p", 0, "choose among tokens this likely, relative to the most likely")
-	flags.Uint64Var(&sampling.Seed, "seed", 0, "of the random choices; 0: another each time")
+	sampling.add(flags)
 	flags.BoolVar(&asJSON, "json", false, "print one JSON object instead of the text")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if compile.help(cmd) {
@@ -64,15 +59,8 @@ terminal, each line typed is continued by itself.`,
 		if n < 0 {
 			return usagef("-n %d: want 0 or more", n)
 		}
-		for flag, s := range map[string]smelt.Sampling{
-			"temp": {Temperature: sampling.Temperature}, "top-k": {TopK: sampling.TopK}, "top-p": {TopP: sampling.TopP}, "min-p": {MinP: sampling.MinP},
-		} {
-			if err := s.Validate(); err != nil {
-				return usageError{fmt.Errorf("--%s: %w", flag, err)}
-			}
-		}
-		if sampling.Seed == 0 {
-			sampling.Seed = rand.Uint64()
+		if err := sampling.check(); err != nil {
+			return err
 		}
 		p, err := openProgram(cmd, args[0], &compile, &device)
 		if err != nil {
@@ -92,7 +80,7 @@ terminal, each line typed is continued by itself.`,
 		m, on := e.OnDevice().Memory(), l.Info()
 		fmt.Fprintf(cmd.ErrOrStderr(), "smelt: weights %d bytes, cache %d bytes, arena %d bytes, on %s with %d threads\n",
 			l.Memory().Weights, m.Cache, m.Arena, on.Name, on.Threads)
-		g := smelt.Generation{N: n, Sampling: sampling}
+		g := smelt.Generation{N: n, Sampling: sampling.Sampling}
 		if n == 0 {
 			g.N = -1
 		}

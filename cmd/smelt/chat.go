@@ -1,0 +1,415 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/chat"
+)
+
+func chatVerb() *cobra.Command {
+	var (
+		compile  compileFlags
+		device   deviceFlags
+		sampling samplingFlags
+		template templateFlags
+		system   string
+		n        int
+		forget   bool
+		asJSON   bool
+	)
+	cmd := &cobra.Command{
+		Use:   "chat MODEL",
+		Short: "Talk with a model",
+		Long: `Talks with a model in the template that it comes with. Lines are turns; a line that ends
+with \ goes on, and so does text between """ and """. Ctrl-C stops an answer, and where none
+is under way leaves, as Ctrl-D does. What the model thinks is dimmed.
+
+  /reset          begins anew, with the same system text
+  /system [TEXT]  sets the system text, or takes it away
+  /retry          asks for the last answer again
+  /save FILE      writes the conversation as JSON
+  /load FILE      goes on with one
+  /help           lists these
+
+With input from a file or a pipe, answers alone are printed. With --json, standard input is
+a list of messages, or an object with "messages" and "tools", as OpenAI's API has them; one
+JSON object is printed.`,
+		Example: `  smelt chat model.gguf --system 'Answer in one sentence.'
+  echo '[{"role": "user", "content": "Hello"}]' | smelt chat model.gguf --json`,
+		Args: modelArg,
+	}
+	flags := cmd.Flags()
+	compile.add(flags)
+	device.add(flags)
+	device.addWeights(flags)
+	sampling.add(flags)
+	template.add(flags)
+	flags.StringVar(&system, "system", "", "what the model is told before anything else")
+	flags.IntVarP(&n, "n", "n", 0, "most tokens of an answer; 0: as many as the context has room for")
+	flags.BoolVar(&forget, "forget", false, "go on without the oldest turns once the context is full")
+	flags.BoolVar(&asJSON, "json", false, "answer one conversation on standard input, as JSON")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if compile.help(cmd) {
+			return nil
+		}
+		switch {
+		case n < 0:
+			return usagef("-n %d: want 0 or more", n)
+		case asJSON && system != "":
+			return usagef("--system does not go with --json, whose messages may have one")
+		case asJSON && isTerminal(cmd.InOrStdin()):
+			return usagef("--json wants a conversation on standard input")
+		}
+		if err := errors.Join(sampling.check(), template.check()); err != nil {
+			return err
+		}
+		var asked chat.Conversation
+		if asJSON {
+			var err error
+			if asked, err = readConversation(cmd.InOrStdin()); err != nil {
+				return fmt.Errorf("standard input: %w", err)
+			}
+		}
+		compile.sequences, compile.paged = 1, true
+		p, err := openProgram(cmd, args[0], &compile, &device)
+		if err != nil {
+			return err
+		}
+		defer p.Close()
+		t := &talker{program: p, generation: smelt.Generation{N: n, Sampling: sampling.Sampling}, variables: template.variables()}
+		if t.template, t.toolTemplate, err = template.of(p.Model()); err != nil {
+			return err
+		}
+		l, err := load(cmd, p, &device)
+		if err != nil {
+			return fmt.Errorf("%s: %w", args[0], err)
+		}
+		defer l.Close()
+		o := smelt.EngineOptions{Metrics: &t.times}
+		if !isPlan(args[0]) {
+			o.Sequences = 1
+		}
+		if t.engine, err = l.NewEngine(o); err != nil {
+			return fmt.Errorf("%s: %w", args[0], err)
+		}
+		defer t.engine.Close()
+		m, on := t.engine.OnDevice().Memory(), l.Info()
+		fmt.Fprintf(cmd.ErrOrStderr(), "smelt: weights %d bytes, cache %d bytes, arena %d bytes, on %s with %d threads\n",
+			l.Memory().Weights, m.Cache, m.Arena, on.Name, on.Threads)
+		if asJSON {
+			err = t.json(cmd.Context(), cmd.OutOrStdout(), asked, forget)
+		} else {
+			err = converse(cmd, t, system, forget)
+		}
+		return hintNaN(args[0], err)
+	}
+	return cmd
+}
+
+// talker answers conversations.
+type talker struct {
+	program                *smelt.Program
+	engine                 *smelt.Engine
+	template, toolTemplate *chat.Template
+	variables              map[string]json.RawMessage
+	generation             smelt.Generation // N is 0 for as many as there is room for
+	times                  laps
+}
+
+// answer is what a model said.
+type answer struct {
+	message        chat.Message
+	tokens         []int32 // a stop token included
+	finish         string
+	prompt, cached int // tokens
+	forgotten      int // messages that there was no room for
+}
+
+func (t *talker) templateFor(c *chat.Conversation) *chat.Template {
+	if len(c.Tools) > 0 {
+		return t.toolTemplate
+	}
+	return t.template
+}
+
+// fit drops the oldest turns of a conversation until there is room for it and for an answer.
+// Without leave to forget, or where the last turn alone is too long, it is an error.
+func (t *talker) fit(c *chat.Conversation, forget bool) (chat.Prompt, int, error) {
+	for forgotten := 0; ; {
+		prompt, err := t.templateFor(c).Render(*c)
+		if err != nil {
+			return prompt, forgotten, err
+		}
+		if len(prompt.Tokens()) < t.engine.Context() {
+			return prompt, forgotten, nil
+		}
+		n := oldest(c.Messages)
+		if !forget || n == 0 {
+			return prompt, forgotten, fmt.Errorf("%w: the conversation has %d tokens, and there is room for %d with an answer", smelt.ErrContext, len(prompt.Tokens()), t.engine.Context())
+		}
+		left := n
+		c.Messages = slices.DeleteFunc(slices.Clone(c.Messages), func(m chat.Message) bool {
+			if m.Role == "system" || left == 0 {
+				return false
+			}
+			left--
+			return true
+		})
+		forgotten += n
+	}
+}
+
+// oldest is how many messages, those of the system aside, the oldest turn has: up to the next
+// that the user says; 0 where it is the only one.
+func oldest(list []chat.Message) int {
+	n := 0
+	for _, m := range list {
+		if m.Role == "system" {
+			continue
+		}
+		if m.Role == "user" && n > 0 {
+			return n
+		}
+		n++
+	}
+	return 0
+}
+
+// answer generates an answer. Where it is broken off or fails, what was said until then
+// comes with the error.
+func (t *talker) answer(ctx context.Context, c chat.Conversation, forget bool, each func(chat.Delta) error) (answer, error) {
+	c.Answer, c.Variables = true, t.variables
+	a := answer{tokens: []int32{}}
+	prompt, forgotten, err := t.fit(&c, forget)
+	if err != nil {
+		return a, err
+	}
+	a.forgotten, a.prompt = forgotten, len(prompt.Tokens())
+	t.times = laps{}
+	g := t.generation
+	if room := t.engine.Context() - a.prompt; g.N == 0 || g.N > room {
+		g.N = room
+	}
+	parser := t.templateFor(&c).NewParser(c, prompt)
+	for token, tokenErr := range t.engine.Generate(ctx, smelt.Request{Tokens: prompt.Tokens(), Generation: g}) {
+		if token.Usage != nil {
+			a.cached = token.Usage.CachedTokens
+		}
+		if err = tokenErr; err != nil {
+			break
+		}
+		a.tokens, a.finish = append(a.tokens, token.ID), token.Finish
+		if err = each(parser.Token(token.ID)); err != nil {
+			break
+		}
+	}
+	if last := each(parser.End()); err == nil {
+		err = last
+	}
+	a.message = parser.Message()
+	return a, err
+}
+
+// maxConversation bounds what is read as a conversation.
+const maxConversation = 64 << 20
+
+// readConversation reads a list of messages, or an object with messages and tools.
+func readConversation(r io.Reader) (chat.Conversation, error) {
+	raw, err := io.ReadAll(io.LimitReader(r, maxConversation+1))
+	if err != nil {
+		return chat.Conversation{}, err
+	}
+	if len(raw) > maxConversation {
+		return chat.Conversation{}, fmt.Errorf("a conversation of more than %d bytes", maxConversation)
+	}
+	var c struct {
+		Messages []chat.Message    `json:"messages"`
+		Tools    []json.RawMessage `json:"tools"`
+		Schema   json.RawMessage   `json:"schema"`
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	if raw = bytes.TrimSpace(raw); len(raw) > 0 && raw[0] == '[' {
+		err = d.Decode(&c.Messages)
+	} else {
+		err = d.Decode(&c)
+	}
+	switch {
+	case errors.Is(err, io.EOF):
+		return chat.Conversation{}, errors.New("there is no conversation")
+	case err != nil:
+		return chat.Conversation{}, err
+	case d.More():
+		return chat.Conversation{}, errors.New("text follows the conversation")
+	case len(c.Messages) == 0:
+		return chat.Conversation{}, errors.New(`"messages" is missing`)
+	case len(c.Schema) > 0 && string(c.Schema) != "null":
+		return chat.Conversation{}, errors.New(`"schema" cannot be kept yet`)
+	}
+	return chat.Conversation{Messages: c.Messages, Tools: c.Tools}, nil
+}
+
+// json answers one conversation.
+func (t *talker) json(ctx context.Context, out io.Writer, c chat.Conversation, forget bool) error {
+	a, err := t.answer(ctx, c, forget, func(chat.Delta) error { return nil })
+	if err != nil {
+		return err
+	}
+	type message struct {
+		Role      string          `json:"role"`
+		Content   string          `json:"content"`
+		Reasoning string          `json:"reasoning"`
+		ToolCalls []chat.ToolCall `json:"tool_calls"`
+	}
+	calls := a.message.ToolCalls
+	if calls == nil {
+		calls = []chat.ToolCall{}
+	}
+	e := json.NewEncoder(out)
+	e.SetEscapeHTML(false)
+	return e.Encode(struct {
+		Message      message `json:"message"`
+		Tokens       []int32 `json:"tokens"`
+		Finish       string  `json:"finish"`
+		PromptTokens int     `json:"prompt_tokens"`
+		Timings      timings `json:"timings"`
+	}{
+		message{a.message.Role, a.message.Content, a.message.Reasoning, calls}, a.tokens, a.finish, a.prompt, t.timings(&a),
+	})
+}
+
+func (t *talker) timings(a *answer) timings {
+	return timings{
+		Load: ms(t.engine.Loaded().LoadTime()), Compile: ms(t.program.Elapsed),
+		Prefill: ms(t.times.prefill), PrefillTPS: perSecond(a.prompt-a.cached, t.times.prefill),
+		Decode: ms(t.times.decode), DecodeTPS: perSecond(len(a.tokens)-1, t.times.decode),
+	}
+}
+
+// saved writes a conversation where --json and /load read it.
+func saved(path string, messages []chat.Message) error {
+	return writeFile(path, nil, func(w io.Writer) error {
+		e := json.NewEncoder(w)
+		e.SetEscapeHTML(false)
+		e.SetIndent("", " ")
+		return e.Encode(struct {
+			Messages []chat.Message `json:"messages"`
+		}{messages})
+	})
+}
+
+func loaded(path string) (chat.Conversation, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return chat.Conversation{}, err
+	}
+	defer f.Close()
+	c, err := readConversation(f)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", path, err)
+	}
+	return c, err
+}
+
+// pace sums an answer up.
+func (t *talker) pace(a *answer) string {
+	s := t.timings(a)
+	text := fmt.Sprintf("%d tokens, %.1f tokens/s; %d of %d prompt tokens from the cache", len(a.tokens), s.DecodeTPS, a.cached, a.prompt)
+	if a.forgotten > 0 {
+		text += fmt.Sprintf("; the oldest %d messages are forgotten", a.forgotten)
+	}
+	return text
+}
+
+// templateFlags say how conversations become texts.
+type templateFlags struct{ file, think string }
+
+func (f *templateFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.file, "template", "", "a file with the chat template, or one of "+strings.Join(chat.Builtins(), ", ")+" (default: the model's own)")
+	flags.StringVar(&f.think, "think", "", "on or off: what the template is told about thinking (default: what it does by itself)")
+}
+
+func (f *templateFlags) check() error {
+	if f.think != "" && f.think != "on" && f.think != "off" {
+		return usagef("--think %s: want on or off", f.think)
+	}
+	return nil
+}
+
+// variables are the switches that templates have for thinking.
+func (f *templateFlags) variables() map[string]json.RawMessage {
+	if f.think == "" {
+		return nil
+	}
+	value := json.RawMessage(strconv.FormatBool(f.think == "on"))
+	return map[string]json.RawMessage{"enable_thinking": value, "thinking": value}
+}
+
+// of returns the templates for conversations without and with tools: those that the flag names,
+// or the model's.
+func (f *templateFlags) of(m *smelt.Model) (plain, tools *chat.Template, err error) {
+	if f.file == "" {
+		if plain, err = m.ChatTemplate(false); err == nil {
+			tools, err = m.ChatTemplate(true)
+		}
+		if errors.Is(err, chat.ErrNoTemplate) {
+			err = fmt.Errorf("%w; --template F takes one from a file, or by one of these names", err)
+		}
+		return plain, tools, err
+	}
+	t, err := m.Tokenizer()
+	if err != nil {
+		return nil, nil, err
+	}
+	source, ok := chat.Builtin(f.file)
+	if !ok {
+		raw, err := os.ReadFile(f.file)
+		if err != nil {
+			return nil, nil, fmt.Errorf("--template: %w", err)
+		}
+		source = string(raw)
+	}
+	if plain, err = chat.NewTemplate(source, t); err != nil {
+		return nil, nil, fmt.Errorf("--template %s: %w", f.file, err)
+	}
+	return plain, plain, nil
+}
+
+// renderer renders conversations, with templates that are looked for once they are needed.
+func (f *templateFlags) renderer(m *smelt.Model) renderer {
+	var (
+		once         sync.Once
+		plain, tools *chat.Template
+		err          error
+	)
+	return func(c chat.Conversation) ([]int32, error) {
+		once.Do(func() { plain, tools, err = f.of(m) })
+		if err != nil {
+			return nil, err
+		}
+		template := plain
+		if len(c.Tools) > 0 {
+			template = tools
+		}
+		c.Variables = f.variables()
+		prompt, err := template.Render(c)
+		if err != nil {
+			return nil, err
+		}
+		return prompt.Tokens(), nil
+	}
+}

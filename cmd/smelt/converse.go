@@ -1,0 +1,377 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"unicode"
+
+	"github.com/peterh/liner"
+	"github.com/spf13/cobra"
+
+	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/chat"
+)
+
+// conversation is one under way, with a person or with a pipe.
+type conversation struct {
+	*talker
+	chat.Conversation
+	forget  bool
+	out     io.Writer
+	notes   io.Writer
+	look    look
+	stopped <-chan os.Signal // Ctrl-C on a terminal; nil elsewhere, where it ends the program
+	answers uint64           // that were asked for
+}
+
+// look is how an answer is shown: on a terminal, with what the model thinks, and dimmed.
+type look struct {
+	terminal  bool
+	dim, full string // escape sequences, "" without colours
+}
+
+// lookOf says how to write to a file.
+func lookOf(w io.Writer) look {
+	l := look{terminal: showsBars(w)}
+	if l.terminal && os.Getenv("NO_COLOR") == "" {
+		l.dim, l.full = "\x1b[2m", "\x1b[0m"
+	}
+	return l
+}
+
+// converse talks until the input ends.
+func converse(cmd *cobra.Command, t *talker, system string, forget bool) error {
+	c := &conversation{talker: t, forget: forget, out: cmd.OutOrStdout(), notes: cmd.ErrOrStderr(), look: lookOf(cmd.OutOrStdout())}
+	c.setSystem(system)
+	var in turns = &pipe{from: bufio.NewReader(cmd.InOrStdin())}
+	if isTerminal(cmd.InOrStdin()) {
+		// Ctrl-C stops an answer here, where it would end the program.
+		stopped := make(chan os.Signal, 1)
+		signal.Reset(os.Interrupt)
+		signal.Notify(stopped, os.Interrupt)
+		defer signal.Stop(stopped)
+		c.stopped = stopped
+		if c.look.terminal {
+			line := liner.NewLiner()
+			defer line.Close()
+			line.SetCtrlCAborts(true)
+			line.SetMultiLineMode(true)
+			in = &editor{line}
+			fmt.Fprintln(c.notes, "smelt: /help lists the commands, Ctrl-D leaves")
+		} else {
+			in.(*pipe).prompts = c.notes
+		}
+	}
+	for {
+		text, err := readTurn(in)
+		switch {
+		case errors.Is(err, io.EOF):
+			if c.stopped != nil {
+				fmt.Fprintln(c.notes)
+			}
+			return nil
+		case errors.Is(err, liner.ErrPromptAborted):
+			return errStopped
+		case err != nil:
+			return err
+		}
+		if err := c.take(cmd.Context(), text); err != nil {
+			return err
+		}
+	}
+}
+
+// turns are where lines come from.
+type turns interface {
+	line(prompt string) (string, error)
+	keep(turn string)
+}
+
+// editor is a line that is edited on a terminal, with what was typed before.
+type editor struct{ *liner.State }
+
+func (e *editor) line(prompt string) (string, error) { return e.Prompt(prompt) }
+func (e *editor) keep(turn string)                   { e.AppendHistory(turn) }
+
+// pipe is input that is not edited.
+type pipe struct {
+	from    *bufio.Reader
+	prompts io.Writer // where somebody types; else nil
+}
+
+func (p *pipe) line(prompt string) (string, error) {
+	if p.prompts != nil {
+		fmt.Fprint(p.prompts, prompt)
+	}
+	line, err := p.from.ReadString('\n')
+	if line == "" && err != nil {
+		return "", err
+	}
+	return strings.TrimRight(line, "\r\n"), nil
+}
+
+func (p *pipe) keep(string) {}
+
+const fence = `"""`
+
+// readTurn reads a turn: a line, lines of which all but the last end with \, or what stands
+// between two fences. The end of the input ends a turn too.
+func readTurn(in turns) (string, error) {
+	line, err := in.line("> ")
+	if err != nil {
+		return "", err
+	}
+	defer func() { in.keep(line) }()
+	if rest, fenced := strings.CutPrefix(strings.TrimLeft(line, " \t"), fence); fenced {
+		text := []string{rest}
+		for {
+			last := len(text) - 1
+			if body, closed := strings.CutSuffix(strings.TrimRight(text[last], " \t"), fence); closed {
+				text[last] = body
+				return strings.Trim(strings.Join(text, "\n"), "\n"), nil
+			}
+			more, err := in.line(". ")
+			if errors.Is(err, io.EOF) {
+				return strings.Trim(strings.Join(text, "\n"), "\n"), nil
+			} else if err != nil {
+				return "", err
+			}
+			text = append(text, more)
+		}
+	}
+	text := line
+	for strings.HasSuffix(text, `\`) {
+		more, err := in.line(". ")
+		if errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return "", err
+		}
+		text = strings.TrimSuffix(text, `\`) + "\n" + more
+	}
+	return text, nil
+}
+
+// command is what a line that begins with / does; an error is told, and ends nothing.
+type command struct {
+	argument string // "" for none
+	does     string
+	run      func(c *conversation, ctx context.Context, argument string) error
+}
+
+var chatCommands map[string]command
+
+func init() {
+	chatCommands = map[string]command{
+		"/reset": {"", "begins anew, with the same system text", func(c *conversation, _ context.Context, _ string) error {
+			c.Messages = c.Messages[:c.systemTexts()]
+			return nil
+		}},
+		"/system": {"[TEXT]", "sets the system text, or takes it away", func(c *conversation, _ context.Context, text string) error {
+			c.setSystem(text)
+			return nil
+		}},
+		"/retry": {"", "asks for the last answer again", func(c *conversation, ctx context.Context, _ string) error {
+			last := len(c.Messages)
+			for last > 0 && c.Messages[last-1].Role != "user" {
+				last--
+			}
+			if last == 0 {
+				return errors.New("nothing was asked yet")
+			}
+			c.Messages = c.Messages[:last]
+			return c.reply(ctx)
+		}},
+		"/save": {"FILE", "writes the conversation as JSON", func(c *conversation, _ context.Context, file string) error {
+			if len(c.Messages) == 0 {
+				return errors.New("there is nothing to save yet")
+			}
+			return saved(file, c.Messages)
+		}},
+		"/load": {"FILE", "goes on with one", func(c *conversation, _ context.Context, file string) error {
+			from, err := loaded(file)
+			if err == nil {
+				c.Conversation = from
+			}
+			return err
+		}},
+		"/help": {"", "lists these", func(c *conversation, _ context.Context, _ string) error {
+			for _, name := range []string{"/reset", "/system", "/retry", "/save", "/load", "/help"} {
+				fmt.Fprintf(c.notes, "  %-16s%s\n", strings.TrimSpace(name+" "+chatCommands[name].argument), chatCommands[name].does)
+			}
+			return nil
+		}},
+	}
+}
+
+// take does what a turn says, or answers it. An error ends the conversation.
+func (c *conversation) take(ctx context.Context, text string) error {
+	if strings.TrimSpace(text) == "" {
+		return nil
+	}
+	name, argument, _ := strings.Cut(strings.TrimSpace(text), " ")
+	argument = strings.TrimSpace(argument)
+	var err error
+	if cmd, ok := chatCommands[name]; ok {
+		switch {
+		case cmd.argument == "" && argument != "":
+			err = fmt.Errorf("%s takes nothing", name)
+		case cmd.argument == "FILE" && argument == "":
+			err = fmt.Errorf("%s wants a file", name)
+		default:
+			err = cmd.run(c, ctx, argument)
+		}
+	} else if strings.HasPrefix(name, "/") && !strings.Contains(name[1:], "/") && !strings.Contains(text, "\n") {
+		err = fmt.Errorf("there is no command %s; /help lists them", name)
+	} else {
+		c.Messages = append(c.Messages, chat.Message{Role: "user", Content: text})
+		if err = c.reply(ctx); errors.Is(err, smelt.ErrContext) {
+			c.Messages = c.Messages[:len(c.Messages)-1]
+			err = fmt.Errorf("%w; /reset begins anew, and with --forget the oldest turns are left out", err)
+		}
+	}
+	var fatal *fatalError
+	if errors.As(err, &fatal) {
+		return fatal.err
+	}
+	if err != nil {
+		fmt.Fprintf(c.notes, "smelt: %v\n", err)
+	}
+	return nil
+}
+
+// fatalError ends a conversation: what is wrong is not what was said.
+type fatalError struct{ err error }
+
+func (e *fatalError) Error() string { return e.err.Error() }
+
+// systemTexts is how many messages at the beginning are the system's.
+func (c *conversation) systemTexts() int {
+	n := 0
+	for n < len(c.Messages) && c.Messages[n].Role == "system" {
+		n++
+	}
+	return n
+}
+
+func (c *conversation) setSystem(text string) {
+	rest := c.Messages[c.systemTexts():]
+	c.Messages = nil
+	if text != "" {
+		c.Messages = append(c.Messages, chat.Message{Role: "system", Content: text})
+	}
+	c.Messages = append(c.Messages, rest...)
+}
+
+// reply answers the last message. An answer that was broken off is part of the conversation.
+func (c *conversation) reply(ctx context.Context) error {
+	own, cancel := context.WithCancel(ctx)
+	defer cancel()
+	broken := false
+	done := make(chan struct{})
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		select {
+		case <-c.stopped:
+			broken = true
+			cancel()
+		case <-done:
+		}
+	}()
+	seed := c.generation.Sampling.Seed
+	c.generation.Sampling.Seed += c.answers // another answer each time
+	c.answers++
+	show := &shown{look: c.look, out: c.out}
+	a, err := c.answer(own, c.Conversation, c.forget, show.add)
+	c.generation.Sampling.Seed = seed
+	close(done)
+	<-watched
+	if writeErr := show.end(); err == nil && writeErr != nil {
+		return &fatalError{writeErr}
+	}
+	switch {
+	case broken && errors.Is(err, context.Canceled):
+		fmt.Fprintf(c.notes, "%ssmelt: stopped; Ctrl-C again leaves%s\n", c.look.dim, c.look.full)
+	case err != nil && len(a.tokens) == 0 && ctx.Err() == nil && !errors.Is(err, smelt.ErrNaN):
+		return err // nothing was said: the conversation is too long, or the template refuses it
+	case err != nil:
+		return &fatalError{err}
+	}
+	c.Messages = append(c.Messages, a.message)
+	if c.stopped != nil && err == nil {
+		fmt.Fprintf(c.notes, "%ssmelt: %s%s\n", c.look.dim, c.pace(&a), c.look.full)
+	} else if a.forgotten > 0 {
+		fmt.Fprintf(c.notes, "smelt: the oldest %d messages are forgotten\n", a.forgotten)
+	}
+	return nil
+}
+
+// shown writes an answer as it comes.
+type shown struct {
+	look
+	out     io.Writer
+	dimmed  bool
+	newline bool // the last character ended a line
+}
+
+func (s *shown) add(d chat.Delta) error {
+	var b strings.Builder
+	if d.Reasoning != "" && s.terminal {
+		if !s.dimmed {
+			b.WriteString(s.dim)
+			s.dimmed = true
+		}
+		b.WriteString(s.printable(d.Reasoning))
+	}
+	if d.Content != "" || len(d.ToolCalls) > 0 {
+		if s.dimmed {
+			b.WriteString(s.full + "\n\n")
+			s.dimmed = false
+		}
+		b.WriteString(s.printable(d.Content))
+	}
+	for _, call := range d.ToolCalls {
+		fmt.Fprintf(&b, "%s(%s)\n", s.printable(call.Name), s.printable(call.Arguments))
+	}
+	text := b.String()
+	if text == "" {
+		return nil
+	}
+	s.newline = strings.HasSuffix(text, "\n")
+	_, err := io.WriteString(s.out, text)
+	return err
+}
+
+// printable leaves out what would move a terminal's cursor or change its state: a model may
+// say anything.
+func (s *shown) printable(text string) string {
+	if !s.terminal {
+		return text
+	}
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' {
+			return -1
+		}
+		return r
+	}, text)
+}
+
+// end ends the answer's last line.
+func (s *shown) end() error {
+	text := ""
+	if s.dimmed {
+		text = s.full
+	}
+	if !s.newline {
+		text += "\n"
+	}
+	_, err := io.WriteString(s.out, text)
+	return err
+}
