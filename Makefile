@@ -25,7 +25,7 @@ go_test := $(GO) test -json -vet=off
 # The bridge's tests. OpenBLAS' own threads would wait for each other in busy loops.
 bridged := OPENBLAS_NUM_THREADS=1 $(go_test) -tags fakemetal,openblas -timeout 5m
 
-.PHONY: help imports build demo test packages whole soak cold cold-test setup tests vet outside generate check test-isa test-arm64 test-race test-asan test-page kernels swaps mutants accuracy histories bench-peer tokens bench-guard profile fuzz barriers clean bridge metallib test-metal platforms
+.PHONY: help imports build demo test packages whole soak cold cold-test setup tests vet outside generate check test-isa test-arm64 test-race test-asan test-page kernels swaps mutants accuracy histories bench-peer tokens templates bench-guard profile fuzz barriers clean bridge metallib test-metal platforms
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -180,6 +180,10 @@ parity: setup ## what llama.cpp computes for a small model of every family and g
 tokens: setup ## what llama.cpp makes of odd texts, into models/tokenizer/testdata/llamacpp
 	@[ -d $(PEER_DIR)/node_modules ] || .ci/need npm=npm
 	$(GO) run ./internal/peer tokens --dir $(PEER_DIR)
+
+templates: setup ## what others render from public chat templates, into internal/jinja/testdata; needs Jinja2
+	@[ -d $(PEER_DIR)/node_modules ] || .ci/need npm=npm
+	$(GO) run ./internal/peer templates --dir $(PEER_DIR)
 
 A ?= HEAD~1
 B ?= HEAD

@@ -203,6 +203,15 @@ func folderMetadata(dir string, c Config) ([]gguf.KV, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
+	for _, name := range []string{"default", toolTemplate} {
+		text, err := hfTemplate(dir)(name)
+		if err != nil {
+			return nil, err
+		}
+		if text != "" {
+			vocabulary = append(vocabulary, tokenizer.Entry{Key: templateKey(name), Value: text})
+		}
+	}
 	return described(c, filepath.Base(filepath.Clean(dir)), vocabulary)
 }
 

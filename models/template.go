@@ -34,16 +34,20 @@ func (m *Checkpoint) ChatTemplate(tools bool) (string, error) {
 	return m.template("default")
 }
 
+// templateKey is what GGUF files call a template.
+func templateKey(name string) string {
+	if name == "default" {
+		return "tokenizer.chat_template"
+	}
+	return "tokenizer.chat_template." + name
+}
+
 func ggufTemplate(f *gguf.File) func(name string) (string, error) {
 	return func(name string) (string, error) {
-		key := "tokenizer.chat_template"
-		if name != "default" {
-			key += "." + name
+		if key := templateKey(name); f.Has(key) {
+			return f.String(key)
 		}
-		if !f.Has(key) {
-			return "", nil
-		}
-		return f.String(key)
+		return "", nil
 	}
 }
 
