@@ -90,14 +90,18 @@ func converse(cmd *cobra.Command, t *talker, system string, forget bool) error {
 // turns are where lines come from.
 type turns interface {
 	line(prompt string) (string, error)
-	keep(turn string)
 }
 
 // editor is a line that is edited on a terminal, with what was typed before.
 type editor struct{ *liner.State }
 
-func (e *editor) line(prompt string) (string, error) { return e.Prompt(prompt) }
-func (e *editor) keep(turn string)                   { e.AppendHistory(turn) }
+func (e *editor) line(prompt string) (string, error) {
+	line, err := e.Prompt(prompt)
+	if err == nil && strings.TrimSpace(line) != "" {
+		e.AppendHistory(line)
+	}
+	return line, err
+}
 
 // pipe is input that is not edited.
 type pipe struct {
@@ -116,8 +120,6 @@ func (p *pipe) line(prompt string) (string, error) {
 	return strings.TrimRight(line, "\r\n"), nil
 }
 
-func (p *pipe) keep(string) {}
-
 const fence = `"""`
 
 // readTurn reads a turn: a line, lines of which all but the last end with \, or what stands
@@ -127,7 +129,6 @@ func readTurn(in turns) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer func() { in.keep(line) }()
 	if rest, fenced := strings.CutPrefix(strings.TrimLeft(line, " \t"), fence); fenced {
 		text := []string{rest}
 		for {
@@ -305,6 +306,9 @@ func (c *conversation) reply(ctx context.Context) error {
 		return &fatalError{err}
 	}
 	c.Messages = append(c.Messages, a.message)
+	if a.prompt+len(a.tokens) >= c.engine.Context() && a.finish == smelt.FinishLength {
+		fmt.Fprintln(c.notes, "smelt: the answer ends here, where the context is full")
+	}
 	if c.stopped != nil && err == nil {
 		fmt.Fprintf(c.notes, "%ssmelt: %s%s\n", c.look.dim, c.pace(&a), c.look.full)
 	} else if a.forgotten > 0 {
