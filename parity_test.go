@@ -182,3 +182,13 @@ func TestPositions(t *testing.T) {
 	_, err = m.Compile(opts)
 	require.ErrorContains(t, err, "model has embeddings for 128 positions, too few for a context of 129")
 }
+
+// TestHeadNormsInHalves: norms with weights for each head run where activations are halves, too.
+func TestHeadNormsInHalves(t *testing.T) {
+	const family, i = "stablelm", 2
+	want, _ := parityOracle(t, family)
+	opts := parityOptions(t, "emu")
+	opts.Act = ir.F16
+	s := session(t, writeCase(t, parity.Cases(family)[i], "f32"), "emu", opts)
+	require.LessOrEqual(t, parity.Spread(want[i], logitsOf(t, s, parity.Text())), parityBound)
+}

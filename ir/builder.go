@@ -483,6 +483,9 @@ func (b *Builder) Mul(x, y *Value) *Value { return b.emit(OpMul, nil, x, y) }
 // Add adds element by element.
 func (b *Builder) Add(x, y *Value) *Value { return b.emit(OpAdd, nil, x, y) }
 
+// Gain multiplies the elements of each token, x[T,…], by the same weights, […].
+func (b *Builder) Gain(x, weights *Value) *Value { return b.emit(OpGain, nil, x, weights) }
+
 // GatherRows returns the rows of x that the head computes logits for, [R,E].
 func (b *Builder) GatherRows(x *Value) *Value {
 	return b.emit(OpGatherRows, nil, x, b.Input(LogitRows))

@@ -545,6 +545,21 @@ func inferBinary(in []*Value, _ any, _ Type) (Type, error) {
 	return x, shapeIs(in[1], "y", x.Shape...)
 }
 
+func inferGain(in []*Value, _ any, _ Type) (Type, error) {
+	x, err := floats(in, 0, "x", -1)
+	if err != nil {
+		return Type{}, err
+	}
+	w, err := floats(in, 1, "weight", len(x.Shape)-1)
+	if err != nil {
+		return Type{}, err
+	}
+	if _, ok := w.Shape.Elements(); !ok || len(w.Shape) == 0 {
+		return Type{}, fmt.Errorf("the weights are %s", w)
+	}
+	return x, shapeIs(in[1], "weight", x.Shape[1:]...)
+}
+
 func inferGather(in []*Value, _ any, _ Type) (Type, error) {
 	x, err := floats(in, 0, "x", 2)
 	if err != nil {

@@ -36,6 +36,7 @@ const (
 	OpGate
 	OpMul
 	OpAdd
+	OpGain
 	OpGatherRows
 	OpArgmax
 	OpTopK
@@ -115,6 +116,7 @@ func init() {
 		OpGate:       {name: "gate", category: ActivationOps, work: gateFlops, shares: 3, min: 2, max: 2, attr: ActivationAttr{}, stage: Source, free: true, infer: inferGate, doc: "Activation(x) · y, or what the activation has for a gate of x and y"},
 		OpMul:        {name: "mul", work: flops(1), swaps: true, shares: 3, min: 2, max: 2, stage: Source, free: true, infer: inferBinary, doc: "x · y, element by element"},
 		OpAdd:        {name: "add", work: flops(1), swaps: true, shares: 3, float: true, min: 2, max: 2, stage: Source, free: true, infer: inferBinary, doc: "x + y, element by element"},
+		OpGain:       {name: "gain", work: flops(1), shares: 1, float: true, min: 2, max: 2, stage: Source, free: true, infer: inferGain, doc: "x[T,…], w[…] → [T,…]: each token's elements times the same weights"},
 		OpGatherRows: {name: "gather_rows", category: RowOps, shares: 1, min: 2, max: 2, stage: Source, free: true, infer: inferGather, doc: "x[T,E], rows[R] → [R,E]"},
 		OpArgmax:     {name: "argmax", category: RowOps, work: flops(1), shares: 1, float: true, min: 1, max: 1, stage: Source, infer: inferArgmax, doc: "x[R,V] → i32[R]: index of the largest element of each row, the first of equals; −1 where one is NaN"},
 		OpTopK: {name: "top_k", category: RowOps, work: flops(1), shares: 1, float: true, min: 1, max: 1, attr: TopKAttr{}, stage: Source, infer: inferTopK,

@@ -31,6 +31,7 @@ func init() {
 		ir.OpMask:       mask,
 		ir.OpSoftmax:    softmax,
 		ir.OpCast:       cast,
+		ir.OpGain:       gain,
 		ir.OpGatherRows: gatherRows,
 		ir.OpArgmax:     argmax,
 		ir.OpTopK:       topK,

@@ -116,6 +116,25 @@ func elementwise(p *phase, v *ir.Value) error {
 	return nil
 }
 
+// gain is a product whose second operand has one row, for all.
+func gain(p *phase, v *ir.Value) error {
+	x, weights := v.Args[0], v.Args[1]
+	width, ok := weights.Type.Shape.Elements()
+	if !ok || weights.Type.DType != v.Type.DType {
+		return fmt.Errorf("%s: no kernel multiplies by %s", v.LongString(), weights.Type)
+	}
+	given := elements(v.Type.Shape[0], width)
+	given["b_stride"] = Number(0)
+	d := p.dispatch("mul_"+v.Type.DType.String(), v)
+	d.in("a", x)
+	d.in("b", weights)
+	d.out("out", v)
+	d.params(given)
+	d.mayReplace(x, v)
+	d.cover()
+	return nil
+}
+
 func cast(p *phase, v *ir.Value) error {
 	x := v.Args[0]
 	rows, err := rowsOf(v)

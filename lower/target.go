@@ -139,6 +139,7 @@ func CacheTypes() []ir.DType {
 // families are the families of kernels that compute an op, where that is not the one of
 // its name.
 var families = map[ir.Op][]string{
+	ir.OpGain:   {"mul"},
 	ir.OpLinear: {linearVec, linearMat}, ir.OpFusedLinear: {linearVec, linearMat},
 	ir.OpAttention: {"attention_vec", "attention_tile"}, ir.OpSlice: {"transpose"},
 	ir.OpQKVWrite:              {"rope_qkv_write"},
@@ -163,6 +164,9 @@ var instances = func() (table [ir.NumOps][]ir.Instance) {
 			names = []string{ir.Op(op).String()}
 		}
 		table[op] = common(byFamily, names)
+	}
+	for i := range table[ir.OpGain] { // whose weights are a matrix in files, and activations to the kernel
+		table[ir.OpGain][i].Weights = ir.SetOf(table[ir.OpGain][i].In)
 	}
 	return table
 }()

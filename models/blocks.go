@@ -179,6 +179,21 @@ func (l *layer) normAllHeads(role string, heads *ir.Value) *ir.Value {
 	return l.b.SplitHeads(l.norm(role+"_norm", l.b.MergeHeads(heads)), int(n))
 }
 
+// normEachHead normalises each head by itself, with weights of its own.
+func (l *layer) normEachHead(role string, heads *ir.Value) *ir.Value {
+	n, _ := heads.Type.Shape[1].IsConst()
+	w := l.b.Weight(l.name(role+"_norm.weight"), int(n), l.Head)
+	return l.b.Gain(l.b.LayerNorm(heads, nil, nil, l.c.Eps), w)
+}
+
+// normedHeads is how heads are prepared where a model may have them normed.
+func (l *layer) normedHeads() prepare {
+	if l.c.HeadNorms {
+		return l.normEachHead
+	}
+	return asItIs
+}
+
 // attention is Wo · attend(rotate(prepare(Wq·n)), rotate(prepare(Wk·n)), Wv·n) of the
 // normalised stream n, [T, Width]. A KV head serves Heads/KVHeads query heads
 // (grouped-query attention).

@@ -3,6 +3,8 @@ package models
 import (
 	"slices"
 
+	"github.com/samber/lo"
+
 	"github.com/smelt-ml/smelt/ir"
 )
 
@@ -10,10 +12,13 @@ import (
 // layers of four see a window and only these rotate.
 var (
 	commandRFamily = Family{
-		Title: "Command-R (35B), Aya 23",
+		Title: "Command-R, Command-R+, Aya 23",
 		Name:  "command-r", HF: "CohereForCausalLM", Define: cohere,
-		Fields:  slices.Concat(cohereFields(true), []Field{{HF: "use_qk_norm", Only: false}}),
-		Tensors: cohereTensors(), Interleaved: true, FolderInterleaved: true,
+		Fields:  slices.Concat(cohereFields(true), []Field{headNorms("use_qk_norm")}),
+		Tensors: lo.Assign(cohereTensors(), map[string]Stored{
+			"blk.#.attn_q_norm.weight": as("model.layers.#.self_attn.q_norm.weight"),
+			"blk.#.attn_k_norm.weight": as("model.layers.#.self_attn.k_norm.weight"),
+		}), Interleaved: true, FolderInterleaved: true,
 	}
 	cohere2Family = Family{
 		Title: "Command-R7B, Command A",
@@ -42,6 +47,6 @@ func cohereTensors() map[string]Stored { return decoderTensors(nil, "blk.#.ffn_n
 func cohere(b *ir.Builder, c *Config) {
 	decode(b, c, gainNorm, func(l *layer, x *ir.Value) *ir.Value {
 		n := l.norm("attn_norm", x)
-		return b.Add(b.Add(x, attention(l, n, asItIs)), gated(l, n, ir.SiLU))
+		return b.Add(b.Add(x, attention(l, n, l.normedHeads())), gated(l, n, ir.SiLU))
 	})
 }

@@ -38,6 +38,7 @@ type Config struct {
 	ResidualScale  float64 // of what a layer adds to the residual stream; 0: 1
 	LogitScale     float64 // as the family uses it; 0: 1
 	Parallel       bool    // both halves of a layer see its input
+	HeadNorms      bool    // each head of Q and K is normed with weights of its own
 	Positions      bool    // each of Context positions has an embedding
 	ALiBi          float64 // see alibi
 	Sections       []int   // pairs of a head for each axis of an image

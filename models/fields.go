@@ -282,6 +282,11 @@ func layerEps(hf string, absent float64) Field {
 	return Field{GGUF: "attention.layer_norm_epsilon", HF: hf, Number: func(c *Config) *float64 { return &c.Eps }, Absent: inFolders(absent)}
 }
 
+// headNorms is whether heads of Q and K are normed; hf "" is for folders that never say so.
+func headNorms(hf string) Field {
+	return Field{HF: hf, GGUFTensor: "blk.0.attn_q_norm.weight", Flag: func(c *Config) *bool { return &c.HeadNorms }}
+}
+
 // tied is whether the output head is the embedding table, which folders may leave unsaid.
 func tied(unsaid bool) Field {
 	return Field{HF: "tie_word_embeddings", Flag: func(c *Config) *bool { return &c.Tied }, Unsaid: unsaid}

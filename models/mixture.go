@@ -107,12 +107,13 @@ func (m *mixture) dtype(name string, layer int, shape []int, c *Config) ir.DType
 	return fitting(m.want(name, layer, shape, c), shape[len(shape)-1])
 }
 
-// unquantized are tables that llama.cpp's converter keeps in F32, whatever the others are.
+// unquantized are tables that llama.cpp's converter keeps in F32, as it does norms, whatever
+// the others are.
 var unquantized = []string{"position_embd.weight", "token_types.weight"}
 
 // want is dtype as if rows were whole blocks.
 func (m *mixture) want(name string, layer int, shape []int, c *Config) ir.DType {
-	if len(shape) < 2 || slices.Contains(unquantized, name) {
+	if len(shape) < 2 || slices.Contains(unquantized, name) || strings.HasSuffix(name, "_norm.weight") {
 		return ir.F32
 	}
 	if !m.base.IsQuantized() {

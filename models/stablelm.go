@@ -6,15 +6,15 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 )
 
-// stablelmFamily is StableLM 2 1.6B, Zephyr 3B and StableLM 3B: Llama with LayerNorm, part of
-// each head rotated, and biases on Q, K and V in some.
+// stablelmFamily is StableLM 2, Zephyr 3B and StableLM 3B: Llama with LayerNorm, part of
+// each head rotated, biases on Q, K and V in some, and heads that are normed in the one of 12B.
 var stablelmFamily = Family{
 	Title: "StableLM",
 	Name:  "stablelm", HF: "StableLmForCausalLM", Define: stablelm,
 	Fields: slices.Concat(shapeFields(widthByHeads), []Field{layerEps("layer_norm_eps", 1e-5), partOfHeads(0.25), tied(false), activation("silu"),
 		{HF: "use_qkv_bias", GGUFTensor: "blk.0.attn_q.bias", Flag: func(c *Config) *bool { return &c.Biases.QKV }},
 		{GGUF: "use_parallel_residual", HF: "use_parallel_residual", Flag: func(c *Config) *bool { return &c.Parallel }},
-		{HF: "qk_layernorm", Only: false}}),
+		headNorms(""), {HF: "qk_layernorm", Only: false}}), // folders have a tensor for each head
 	Tensors: withBiases(decoderTensors(map[string]Stored{"output_norm.bias": as("model.norm.bias")}),
 		"attn_norm", "ffn_norm"),
 }
@@ -28,7 +28,7 @@ var stablelmFamily = Family{
 func stablelm(b *ir.Builder, c *Config) {
 	decode(b, c, layerNorm, func(l *layer, x *ir.Value) *ir.Value {
 		n := l.norm("attn_norm", x)
-		x = b.Add(x, attention(l, n, asItIs))
+		x = b.Add(x, attention(l, n, l.normedHeads()))
 		if !c.Parallel {
 			n = l.norm("ffn_norm", x)
 		}

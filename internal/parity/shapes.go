@@ -63,9 +63,14 @@ var shapes = []shape{
 	{family: "starcoder2", square: true},
 	{family: "phi2", square: true, untied: true, partial: true},
 	{family: "stablelm", square: true, untied: true, partial: true, more: func(c *models.Config, i int) {
-		c.Biases.QKV, c.Parallel = i%2 == 0, i == 2
+		c.Biases.QKV, c.Parallel, c.HeadNorms = i%2 == 0, i == 2, i >= 2
 	}},
-	{family: "command-r", square: true, tied: true, more: func(c *models.Config, _ int) { c.LogitScale = 0.25 }},
+	{family: "command-r", square: true, tied: true, more: func(c *models.Config, i int) {
+		c.LogitScale = 0.25
+		if i == 0 { // llama.cpp knows such models by their number of layers
+			c.Layers, c.HeadNorms = 64, true
+		}
+	}},
 	{family: "cohere2", square: true, tied: true, more: func(c *models.Config, i int) {
 		c.LogitScale, c.Window, c.Windowed = 0.25, 3+i, windows(c.Layers, 2)
 	}},

@@ -43,6 +43,7 @@ func init() {
 		ir.OpGate:       (*run).gate,
 		ir.OpMul:        (*run).mul,
 		ir.OpAdd:        (*run).add,
+		ir.OpGain:       (*run).gain,
 		ir.OpGatherRows: (*run).gatherRows,
 		ir.OpArgmax:     (*run).argmax,
 		ir.OpTopK:       (*run).topK,
@@ -451,6 +452,16 @@ func (r *run) mul(v *ir.Value) (result, error) {
 
 func (r *run) add(v *ir.Value) (result, error) {
 	return r.binary(v, func(x, y float64) float64 { return x + y })
+}
+
+func (r *run) gain(v *ir.Value) (result, error) {
+	x, weights := r.tensor(v, 0), r.tensor(v, 1)
+	return r.each(v, func(out *Tensor) error {
+		for i, a := range x.Data {
+			out.Data[i] = a * weights.Data[i%len(weights.Data)]
+		}
+		return nil
+	})
 }
 
 func (r *run) mask(v *ir.Value) (result, error) {
