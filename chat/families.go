@@ -19,7 +19,9 @@ type builtin struct {
 
 // builtins are tried in this order for a model's family.
 var builtins = []builtin{
-	{"chatml", []string{"qwen2", "qwen3", "llama", "smollm3", "stablelm", "starcoder2", "olmo2", "phi3"}, []string{"<|im_start|>", "<|im_end|>"},
+	{"phi4", []string{"phi3"}, []string{"<|im_start|>", "<|im_sep|>", "<|im_end|>"},
+		`{% for m in messages %}<|im_start|>{{ m.role }}<|im_sep|>{{ m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant<|im_sep|>{% endif %}`},
+	{"chatml", []string{"qwen2", "qwen3", "llama", "smollm3", "stablelm", "starcoder2", "olmo2"}, []string{"<|im_start|>", "<|im_end|>"},
 		`{% for m in messages %}<|im_start|>{{ m.role }}
 {{ m.content }}<|im_end|>
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
@@ -50,8 +52,10 @@ var builtins = []builtin{
 	{"command-r", []string{"command-r", "cohere2"}, []string{"<|START_OF_TURN_TOKEN|>", "<|USER_TOKEN|>", "<|CHATBOT_TOKEN|>", "<|SYSTEM_TOKEN|>"},
 		`{{ bos_token }}{% for m in messages %}<|START_OF_TURN_TOKEN|>{% if m.role == "assistant" %}<|CHATBOT_TOKEN|>{% elif m.role == "user" %}<|USER_TOKEN|>{% else %}<|SYSTEM_TOKEN|>{% endif %}{{ m.content | trim }}<|END_OF_TURN_TOKEN|>{% endfor %}{% if add_generation_prompt %}<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>{% endif %}`},
 	{"glm4", []string{"glm4"}, []string{"[gMASK]", "<sop>", "<|user|>", "<|assistant|>"},
-		`[gMASK]<sop>{% for m in messages %}{% if m.role == "user" %}<|user|>{% elif m.role == "assistant" %}<|assistant|>{% else %}<|system|>{% endif %}
-{{ m.content }}{% endfor %}{% if add_generation_prompt %}<|assistant|>
+		`[gMASK]<sop>{% for m in messages %}{% if m.role == "user" %}<|user|>
+{% elif m.role == "assistant" %}<|assistant|>
+{% else %}<|system|>
+{% endif %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}<|assistant|>
 {% endif %}`},
 	{"exaone4", []string{"exaone4"}, []string{"[|user|]", "[|assistant|]", "[|endofturn|]"},
 		`{% for m in messages %}{% if m.role == "user" %}[|user|]

@@ -137,7 +137,7 @@ func TestQuoted(t *testing.T) {
 func TestBuiltins(t *testing.T) {
 	tok := vocabulary(t, controls...)
 	for family, want := range map[string]string{
-		"qwen2": "chatml", "qwen3": "chatml", "gemma3": "gemma", "phi3": "chatml", "granite": "granite", "cohere2": "command-r", "glm4": "glm4", "exaone4": "exaone4",
+		"qwen2": "chatml", "qwen3": "chatml", "gemma3": "gemma", "phi3": "phi3", "granite": "granite", "cohere2": "command-r", "glm4": "glm4", "exaone4": "exaone4",
 	} {
 		name, source, err := chat.ForFamily(family, tok)
 		require.NoError(t, err)

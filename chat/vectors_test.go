@@ -36,6 +36,12 @@ func vocabulary(t testing.TB, controls ...string) *tokenizer.Tokenizer {
 	return tok
 }
 
+// likeVectors are the templates that are built in, by the vectors whose texts they give.
+var likeVectors = map[string]string{
+	"teknium/OpenHermes-2.5-Mistral-7B": "chatml", "Llama-3": "llama3", "google/gemma-7b-it": "gemma", "phi-4": "phi4",
+	"ChatGLM4": "glm4", "ibm-granite/granite-3.0-8b-instruct": "granite", "CohereForAI/c4ai-command-r-plus": "command-r",
+}
+
 // TestVectors renders the templates that llama.cpp tests its own with, on its conversation.
 func TestVectors(t *testing.T) {
 	raw, err := os.ReadFile(testfiles.Shared(t, "data/chat/llama_cpp_chat_template_vectors.json"))
@@ -54,6 +60,7 @@ func TestVectors(t *testing.T) {
 	}
 	require.NoError(t, json.Unmarshal(raw, &vectors))
 	require.Len(t, vectors.Cases, 33)
+	compared := 0
 	for _, c := range vectors.Cases {
 		t.Run(c.Name, func(t *testing.T) {
 			template, err := chat.NewTemplate(c.Template, vocabulary(t, c.BOS, c.EOS))
@@ -69,6 +76,42 @@ func TestVectors(t *testing.T) {
 				want = c.Other
 			}
 			require.Equal(t, want, prompt.String())
+			name, ok := likeVectors[c.Name]
+			if !ok {
+				return
+			}
+			compared++
+			source, _ := chat.Builtin(name)
+			template, err = chat.NewTemplate(source, vocabulary(t, c.BOS, c.EOS))
+			require.NoError(t, err)
+			prompt, err = template.Render(chat.Conversation{Messages: vectors.Messages, Answer: true})
+			require.NoError(t, err)
+			require.Equal(t, want, prompt.String(), name)
 		})
+	}
+	require.Len(t, likeVectors, compared)
+}
+
+// TestBuiltinsPublic compares templates that are built in with public ones.
+func TestBuiltinsPublic(t *testing.T) {
+	tok := vocabulary(t, controls...)
+	for name, file := range map[string]string{
+		"chatml": "Qwen-Qwen3-0.6B", "gemma": "google-gemma-2-2b-it", "phi3": "microsoft-Phi-3.5-mini-instruct", "granite": "ibm-granite-granite-3.3-2B-Instruct",
+	} {
+		raw, err := os.ReadFile(testfiles.Shared(t, "data/chat/templates/"+file+".jinja"))
+		require.NoError(t, err)
+		source, ok := chat.Builtin(name)
+		require.True(t, ok)
+		var texts [2]string
+		for i, source := range []string{source, string(raw)} {
+			template, err := chat.NewTemplate(source, tok)
+			require.NoError(t, err)
+			prompt, err := template.Render(chat.Conversation{Answer: true, Messages: []chat.Message{
+				{Role: "system", Content: "SYSTEM"}, {Role: "user", Content: "USER"}, {Role: "assistant", Content: "ANSWER"}, {Role: "user", Content: "MORE"},
+			}})
+			require.NoError(t, err)
+			texts[i] = prompt.String()
+		}
+		require.Equal(t, texts[1], texts[0], name)
 	}
 }
