@@ -1,7 +1,6 @@
 package models
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/samber/lo"
 
-	"github.com/smelt-ml/smelt/internal/half"
 	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/models/hf"
@@ -135,7 +133,7 @@ func (p *packed) unpack(memory *arena) (Tensor, error) {
 func (p *packed) row(r int, out []byte, as ir.DType) error {
 	codes := p.codes.Data[r*p.k/2:][:p.k/2]
 	groups := p.k / p.how.GroupSize
-	var d, m []uint16
+	var d, m []byte
 	if as == ir.Q4_1 {
 		var err error
 		if d, err = halvesOfRow(&p.scales, r, groups); err == nil {
@@ -148,8 +146,8 @@ func (p *packed) row(r int, out []byte, as ir.DType) error {
 	for at := 0; at < p.k; at += 32 {
 		g := at / p.how.GroupSize
 		if as == ir.Q4_1 {
-			binary.LittleEndian.PutUint16(out, d[g])
-			binary.LittleEndian.PutUint16(out[2:], m[g])
+			copy(out, d[2*g:][:2])
+			copy(out[2:], m[2*g:][:2])
 		} else {
 			out[0] = p.scales.Data[r*groups+g]
 		}
@@ -172,15 +170,21 @@ func spread(to, from []byte) {
 // halvesOfRow returns row r of scales or biases as halves. A bfloat16 is one, unless it is large
 // or below 2^-17: then the nearest multiple of 2^-24 moves a weight by no more than 15·2^-25. What
 // moves further is an error.
-func halvesOfRow(t *Tensor, r, n int) ([]uint16, error) {
+func halvesOfRow(t *Tensor, r, n int) ([]byte, error) {
 	size := int(t.DType.Bytes(1))
-	floats, halves := make([]float32, n), make([]uint16, n)
-	if err := quant.Dequantize(floats, t.Data[r*n*size:][:n*size], t.DType); err != nil {
+	floats, halves, back := make([]float32, n), make([]byte, 2*n), make([]float32, n)
+	err := quant.Dequantize(floats, t.Data[r*n*size:][:n*size], t.DType)
+	if err == nil {
+		err = quant.Quantize(halves, floats, ir.F16)
+	}
+	if err == nil {
+		err = quant.Dequantize(back, halves, ir.F16)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("tensor %q: %w", t.Name, err)
 	}
 	for i, x := range floats {
-		halves[i] = half.F32ToF16(x)
-		if !(math.Abs(float64(half.F16ToF32(halves[i]))-float64(x)) <= 0x1p-25) {
+		if !(math.Abs(float64(back[i])-float64(x)) <= 0x1p-25) {
 			return nil, configError("tensor %q: element %d, %g, is not a number that a half holds", t.Name, r*n+i, x)
 		}
 	}
