@@ -14,7 +14,7 @@ var (
 	commandRFamily = Family{
 		Title: "Command-R, Command-R+, Aya 23",
 		Name:  "command-r", HF: "CohereForCausalLM", Define: cohere,
-		Fields:  slices.Concat(cohereFields(true), []Field{headNorms("use_qk_norm")}),
+		Fields: slices.Concat(cohereFields(true), []Field{headNorms("use_qk_norm")}),
 		Tensors: lo.Assign(cohereTensors(), map[string]Stored{
 			"blk.#.attn_q_norm.weight": as("model.layers.#.self_attn.q_norm.weight"),
 			"blk.#.attn_k_norm.weight": as("model.layers.#.self_attn.k_norm.weight"),
