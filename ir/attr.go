@@ -159,6 +159,55 @@ func AsFusedLinear(v *Value) (LinearAttr, LinearOperands) {
 	return a, a.Operands(v.Args)
 }
 
+// RoutedAttr says what a routed_linear does besides multiplying.
+type RoutedAttr struct {
+	Linear LinearAttr // of one weight, or of two that are a gate; never with Gather
+	Mixed  bool       // the results of a token's experts are weighted and added up
+}
+
+// RoutedOperands are the operands of a routed_linear. Those that it has not are nil.
+type RoutedOperands struct {
+	LinearOperands
+	Experts, Mix *Value // [T,S]: the experts of each token, and the weights of their results
+}
+
+// operands is how many there are.
+func (a RoutedAttr) operands() int {
+	n := a.Linear.operands() + 1
+	if a.Mixed {
+		n++
+	}
+	return n
+}
+
+// Operands names a routed_linear's operands.
+func (a RoutedAttr) Operands(in []*Value) RoutedOperands {
+	n := a.Linear.operands()
+	o := RoutedOperands{LinearOperands: a.Linear.Operands(in[:n]), Experts: in[n]}
+	if a.Mixed {
+		o.Mix = in[n+1]
+	}
+	return o
+}
+
+// List is the inverse of Operands.
+func (o RoutedOperands) List() []*Value {
+	return append(o.LinearOperands.List(), present(o.Experts, o.Mix)...)
+}
+
+// AsRoutedLinear returns what an expert_linear or routed_linear is as a routed_linear.
+func AsRoutedLinear(v *Value) (RoutedAttr, RoutedOperands) {
+	if a, ok := v.Attr.(RoutedAttr); ok {
+		return a, a.Operands(v.Args)
+	}
+	a := RoutedAttr{Linear: LinearAttr{Weights: 1, Bias: len(v.Args) > 3}}
+	o := RoutedOperands{LinearOperands: LinearOperands{X: v.Args[0], Weights: v.Args[1:2]}, Experts: v.Args[2]}
+	if a.Linear.Bias {
+		o.Biases = v.Args[3:]
+	}
+	return a, o
+}
+
 // QKVWriteAttr belongs to qkv_write.
 type QKVWriteAttr struct {
 	Heads int // query heads; the cache's type tells the KV heads

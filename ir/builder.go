@@ -340,6 +340,21 @@ func (b *Builder) LinearBias(x, w, bias *Value) *Value {
 	return b.emit(OpLinear, nil, x, w, bias)
 }
 
+// ExpertLinear returns x·w[e]ᵀ of every expert e that a token goes to, [T,S,N]: x is [T,K],
+// or [T,S,K] where each expert has an input of its own, w is [E,N,K], experts [T,S] and bias
+// [E,N], nil for none.
+func (b *Builder) ExpertLinear(x, w, experts, bias *Value) *Value {
+	if bias == nil {
+		return b.emit(OpExpertLinear, nil, x, w, experts)
+	}
+	return b.emit(OpExpertLinear, nil, x, w, experts, bias)
+}
+
+// WeightedSum returns Σ weights[t,s] · x[t,s], [T,N]: x is [T,S,N], weights [T,S].
+func (b *Builder) WeightedSum(x, weights *Value) *Value {
+	return b.emit(OpWeightedSum, nil, x, weights)
+}
+
 // RMSNorm normalises the innermost axis of x and multiplies it by w.
 func (b *Builder) RMSNorm(x, w *Value, eps float64) *Value {
 	return b.emit(OpRMSNorm, NormAttr{eps}, x, w)

@@ -630,13 +630,8 @@ func inferFusedLinear(in []*Value, attr any, _ Type) (Type, error) {
 		}
 		n /= 2
 	}
-	for i, v := range []*Value{o.Gain, o.Shift} {
-		if v == nil {
-			continue
-		}
-		if err := vector([]*Value{v}, 0, []string{"gain", "shift"}[i], x.Shape[len(x.Shape)-1]); err != nil {
-			return Type{}, err
-		}
+	if err := o.checkVectors(); err != nil {
+		return Type{}, err
 	}
 	rows := x.Shape
 	if o.Rows != nil {
@@ -668,6 +663,126 @@ func (a LinearAttr) checkNorm() error {
 		return fmt.Errorf("there is no %s", a.Norm)
 	case a.Norm == RMSNorm && !a.Gain, a.Norm == NoNorm && a.Gain, a.Norm != LayerNorm && a.Shift, a.Shift && !a.Gain, a.Norm == NoNorm && a.Narrow:
 		return fmt.Errorf("a norm of kind %s with gain %v, shift %v, narrow %v", a.Norm, a.Gain, a.Shift, a.Narrow)
+	}
+	return nil
+}
+
+// routed infers x·w[e]ᵀ of every expert that a token goes to; w is [E,N,K].
+func routed(x, w, experts *Value) (Type, error) {
+	in := []*Value{x, w, experts}
+	t, err := floats(in, 0, "x", -1)
+	if err != nil {
+		return Type{}, err
+	}
+	stack, err := tensor(in, 1, "w", 3)
+	if err != nil {
+		return Type{}, err
+	}
+	for _, d := range stack.Shape {
+		if _, ok := d.IsConst(); !ok || !stack.DType.IsFloat() && !stack.DType.IsQuantized() {
+			return Type{}, fmt.Errorf("w (%s) is %s, want weights of experts", w, stack)
+		}
+	}
+	index, err := tensor(in, 2, "experts", 2)
+	if err != nil {
+		return Type{}, err
+	}
+	if each, ok := index.Shape[1].IsConst(); !ok || index.DType != I32 || each < 1 || each > stack.Shape[0].Eval(&Sizes{}) {
+		return Type{}, fmt.Errorf("experts (%s) is %s, of %s", experts, index, stack)
+	}
+	shared := Shape{index.Shape[0], stack.Shape[2]}
+	if !slices.Equal(t.Shape, shared) && !slices.Equal(t.Shape, Shape{index.Shape[0], index.Shape[1], stack.Shape[2]}) {
+		return Type{}, fmt.Errorf("x (%s) is %s, for %s of %s", x, t, index, stack)
+	}
+	return TensorOf(t.DType, index.Shape[0], index.Shape[1], stack.Shape[1]), nil
+}
+
+// expertBias checks the biases of the experts of w.
+func expertBias(bias, w *Value) error {
+	if _, err := floats([]*Value{bias}, 0, "bias", 2); err != nil {
+		return err
+	}
+	return shapeIs(bias, "bias", w.Type.Shape[0], w.Type.Shape[1])
+}
+
+func inferExpertLinear(in []*Value, _ any, _ Type) (Type, error) {
+	t, err := routed(in[0], in[1], in[2])
+	if err != nil || len(in) == 3 {
+		return t, err
+	}
+	return t, expertBias(in[3], in[1])
+}
+
+func inferWeightedSum(in []*Value, _ any, _ Type) (Type, error) {
+	x, err := floats(in, 0, "x", 3)
+	if err != nil {
+		return Type{}, err
+	}
+	if _, err := floats(in, 1, "weights", 2); err != nil {
+		return Type{}, err
+	}
+	return TensorOf(x.DType, x.Shape[0], x.Shape[2]), shapeIs(in[1], "weights", x.Shape[0], x.Shape[1])
+}
+
+func inferRoutedLinear(in []*Value, attr any, _ Type) (Type, error) {
+	a := attr.(RoutedAttr)
+	l := a.Linear
+	if (l.Weights == 2) != l.Gated || l.Weights < 1 || l.Weights > 2 || l.Gather || l.Residual && !a.Mixed || len(in) != a.operands() {
+		return Type{}, fmt.Errorf("%d operands for %+v", len(in), a)
+	}
+	if err := errors.Join(epsilon(l.Eps), l.Activation.check(l.Gated), l.checkNorm()); err != nil {
+		return Type{}, err
+	}
+	o := a.Operands(in)
+	var out Type
+	for i, w := range o.Weights {
+		t, err := routed(o.X, w, o.Experts)
+		if err != nil {
+			return Type{}, err
+		}
+		if i > 0 && !slices.Equal(w.Type.Shape, o.Weights[0].Type.Shape) {
+			return Type{}, fmt.Errorf("a gate of %s and %s", o.Weights[0].Type, w.Type)
+		}
+		if out = t; !l.Bias {
+			continue
+		}
+		if err := expertBias(o.Biases[i], w); err != nil {
+			return Type{}, err
+		}
+	}
+	if err := o.checkVectors(); err != nil {
+		return Type{}, err
+	}
+	if !a.Mixed {
+		return out, nil
+	}
+	if _, err := floats([]*Value{o.Mix}, 0, "weights", 2); err != nil {
+		return Type{}, err
+	}
+	if err := shapeIs(o.Mix, "weights", out.Shape[:2]...); err != nil {
+		return Type{}, err
+	}
+	out.Shape = Shape{out.Shape[0], out.Shape[2]}
+	if o.Residual == nil {
+		return out, nil
+	}
+	r, err := floats([]*Value{o.Residual}, 0, "residual", 2)
+	if err != nil {
+		return Type{}, err
+	}
+	out.DType = r.DType
+	return out, shapeIs(o.Residual, "residual", out.Shape...)
+}
+
+// checkVectors refuses a gain or a shift of another length than x.
+func (o *LinearOperands) checkVectors() error {
+	for i, v := range []*Value{o.Gain, o.Shift} {
+		if v == nil {
+			continue
+		}
+		if err := vector([]*Value{v}, 0, []string{"gain", "shift"}[i], o.X.Type.Shape[len(o.X.Type.Shape)-1]); err != nil {
+			return err
+		}
 	}
 	return nil
 }

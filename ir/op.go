@@ -42,8 +42,11 @@ const (
 	OpTopK
 	OpCast
 	OpSelect
+	OpExpertLinear
+	OpWeightedSum
 
 	OpFusedLinear
+	OpRoutedLinear
 	OpNormResidual
 	OpAttention
 	OpQKVWrite
@@ -124,8 +127,15 @@ func init() {
 		OpCast:   {name: "cast", category: MoveOps, min: 1, max: 1, stage: Source, free: true, explicit: true, infer: inferCast, doc: "the same elements in another floating-point type"},
 		OpSelect: {name: "select", category: MoveOps, alias: true, shares: 1, min: 1, max: 1, attr: SelectAttr{}, stage: Source, infer: inferSelect, doc: "one element of a tuple"},
 
+		OpExpertLinear: {name: "expert_linear", category: ProductOps, work: flops(2), min: 3, max: 4, stage: Source, free: true, infer: inferExpertLinear,
+			doc: "x[T,K] or x[T,S,K], w[E,N,K], experts[T,S], b[E,N]? → [T,S,N]: x·w[e]ᵀ + b[e] of every expert e that a token goes to; NaN where there is none of that number"},
+		OpWeightedSum: {name: "weighted_sum", category: RowOps, work: flops(2), shares: 3, float: true, min: 2, max: 2, stage: Source, free: true, infer: inferWeightedSum,
+			doc: "x[T,S,N], weights[T,S] → [T,N]: Σ weights[t,s] · x[t,s]"},
+
 		OpFusedLinear: {name: "fused_linear", category: ProductOps, min: 2, max: 11, attr: LinearAttr{}, stage: Fused, free: true, infer: inferFusedLinear,
 			doc: "x[…,K], w…, b…?, gain[K]?, shift[K]?, rows[R]?, residual[…,N]? → […,N]: several products side by side, with prologue and epilogue"},
+		OpRoutedLinear: {name: "routed_linear", category: ProductOps, min: 3, max: 10, attr: RoutedAttr{}, stage: Fused, free: true, infer: inferRoutedLinear,
+			doc: "x[T,K] or x[T,S,K], w…[E,N,K], b…[E,N]?, gain[K]?, shift[K]?, residual[T,N]?, experts[T,S], weights[T,S]? → [T,S,N], or [T,N] where they are mixed: expert_linear of one weight or a gate of two, with prologue and epilogue"},
 		OpNormResidual: {name: "norm_residual", category: NormOps, shares: 5, float: true, min: 3, max: 3, attr: NormAttr{}, stage: Fused, free: true, infer: inferNormResidual,
 			doc: "x[…,K], w[K], residual[…,K] → […,K]: residual + x / √(mean(x²)+eps) · w"},
 		OpAttention: {name: "attention", category: AttentionOps, shares: 1, min: 6, max: 8, attr: AttentionAttr{}, stage: Fused, free: true, infer: inferAttention,

@@ -44,3 +44,9 @@ func (v *Value) Name() string {
 	}
 	return ""
 }
+
+// IsMatrix reports whether v is a weight that is multiplied with, of one product or of many
+// experts, and read as it is stored. Others are vectors, or one for each expert: few floats.
+func (v *Value) IsMatrix() bool {
+	return v.Op == OpWeight && len(v.Type.Shape) > 1 && !strings.HasSuffix(v.Name(), ".bias")
+}

@@ -78,14 +78,30 @@ type matrix struct {
 	rows, k int
 }
 
-func (r *run) matrix(v *ir.Value) (matrix, error) {
+func (r *run) matrix(v *ir.Value) (matrix, error) { return r.stackOf(v, 2) }
+
+// expertMatrix is the one of expert e in a stack.
+func (r *run) expertMatrix(v *ir.Value, e int) (matrix, error) {
+	m, err := r.stackOf(v, 3)
+	if err != nil {
+		return m, err
+	}
+	experts, _ := v.Type.Shape[0].IsConst()
+	m.rows /= int(experts)
+	bytes := m.rows * int(m.t.Bytes(int64(m.k)))
+	m.data = m.data[e*bytes:][:bytes]
+	return m, nil
+}
+
+// stackOf is a weight of that rank, its rows counted through.
+func (r *run) stackOf(v *ir.Value, rank int) (matrix, error) {
 	t, data, ok := r.Followed.Stored(v.Name())
 	shape, err := r.shape(v.Type.Shape)
 	if err != nil {
 		return matrix{}, err
 	}
-	m := matrix{v.Name(), t, data, shape[0], shape[1]}
-	if !ok || t == ir.Invalid || t.BlockBytes() == 0 || int64(len(data)) != int64(m.rows)*t.Bytes(int64(m.k)) {
+	m := matrix{v.Name(), t, data, product(shape[:len(shape)-1]), shape[len(shape)-1]}
+	if !ok || t == ir.Invalid || t.BlockBytes() == 0 || len(shape) != rank || int64(len(data)) != int64(m.rows)*t.Bytes(int64(m.k)) {
 		return m, fmt.Errorf("weight %q of type %s has %d bytes for shape %v", m.name, t, len(data), shape)
 	}
 	return m, nil
@@ -317,68 +333,106 @@ func (r *run) deviceProduct(v *ir.Value) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	x := in.x
-	how := r.Followed.Arithmetic(v)
-	exact := inputs(a, &in, r.Followed.pick(x.rows()))
+	_, o := ir.AsFusedLinear(v)
+	weights := make([]matrix, a.Weights)
+	for i, w := range o.Weights {
+		if weights[i], err = r.matrix(w); err != nil {
+			return result{}, err
+		}
+	}
+	return r.each(v, func(out *Tensor) error {
+		out.doubt()
+		if err := in.device(a, r.Followed.Arithmetic(v), weights, in.biases, r.Followed.pick(in.x.rows()), out); err != nil {
+			return err
+		}
+		out.store(v.Type.DType)
+		return nil
+	})
+}
+
+// deviceExperts computes what each expert makes of its rows as the device does.
+func (r *run) deviceExperts(v *ir.Value, a ir.LinearAttr, o ir.RoutedOperands, in *linearInputs, pairs [][]int, out *Tensor) error {
+	out.doubt()
+	weights, biases := make([]matrix, a.Weights), make([]*Tensor, a.Weights)
+	for e, rows := range pairs {
+		if len(rows) == 0 {
+			continue
+		}
+		for i, w := range o.Weights {
+			var err error
+			if weights[i], err = r.expertMatrix(w, e); err != nil {
+				return err
+			}
+			if b := in.biases[i]; b != nil {
+				biases[i] = &Tensor{Shape: b.Shape[1:], Data: b.row(e)}
+			}
+		}
+		if err := in.device(a, r.Followed.Arithmetic(v), weights, biases, rows, out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// doubt gives every element infinite slack, until it is computed.
+func (t *Tensor) doubt() {
+	t.Slack = make([]float64, len(t.Data))
+	for i := range t.Slack {
+		t.Slack[i] = math.Inf(1)
+	}
+}
+
+// device computes those rows of a product as a device does, into the same rows of out.
+func (in *linearInputs) device(a ir.LinearAttr, how Arithmetic, weights []matrix, biases []*Tensor, rows []int, out *Tensor) error {
+	exact := inputs(a, in, rows)
 	if a.Norm != ir.NoNorm && (how.Tile == ir.F16 || how.Tile == ir.BF16) {
 		exact = exact.tiled(how.Tile)
 	}
 	var int8 *activations
 	u := unit[ir.F32]
-	return r.each(v, func(out *Tensor) error {
-		out.Slack = make([]float64, len(out.Data))
-		for i := range out.Slack {
-			out.Slack[i] = math.Inf(1)
+	to := &Tensor{Shape: out.Shape, Data: out.Data, Slack: out.Slack}
+	column := 0
+	for i := range weights {
+		w := &weights[i]
+		act := exact
+		if how.Int8 && w.t.IsQuantized() {
+			if int8 == nil {
+				int8 = exact.rounded()
+			}
+			act = int8
 		}
-		to := &Tensor{Shape: out.Shape, Data: out.Data, Slack: out.Slack}
-		column := 0
-		_, o := ir.AsFusedLinear(v)
-		for i := range a.Weights {
-			w, err := r.matrix(o.Weights[i])
-			if err != nil {
-				return err
-			}
-			act := exact
-			if how.Int8 && w.t.IsQuantized() {
-				if int8 == nil {
-					int8 = exact.rounded()
-				}
-				act = int8
-			}
-			if a.Gated && i == 1 {
-				to = &Tensor{Shape: out.Shape, Data: make([]float64, len(out.Data)), Slack: make([]float64, len(out.Data))}
-				column = 0
-			}
-			if err := act.product(to, column, &w, how.Tile); err != nil {
-				return err
-			}
-			if bias := in.biases[i]; bias != nil {
-				for _, t := range exact.rows {
-					for j, b := range bias.Data {
-						at := t*to.last() + column + j
-						to.Slack[at] += u * (math.Abs(to.Data[at]) + math.Abs(b))
-						to.Data[at] += b
-					}
-				}
-			}
-			column += w.rows
+		if a.Gated && i == 1 {
+			to = &Tensor{Shape: out.Shape, Data: make([]float64, len(out.Data)), Slack: make([]float64, len(out.Data))}
+			column = 0
 		}
-		for _, t := range exact.rows {
-			for i := t * out.last(); i < (t+1)*out.last(); i++ {
-				if a.Gated {
-					out.Data[i], out.Slack[i] = gated(a.Activation, out.Data[i], out.Slack[i], to.Data[i], to.Slack[i])
-				} else {
-					out.Data[i], out.Slack[i] = activated(a.Activation, out.Data[i], out.Slack[i])
-				}
-				if residual := in.residual; residual != nil {
-					out.Data[i] += residual.Data[i]
-					out.Slack[i] += u * math.Abs(residual.Data[i])
+		if err := act.product(to, column, w, how.Tile); err != nil {
+			return err
+		}
+		if bias := biases[i]; bias != nil {
+			for _, t := range rows {
+				for j, b := range bias.Data {
+					at := t*to.last() + column + j
+					to.Slack[at] += u * (math.Abs(to.Data[at]) + math.Abs(b))
+					to.Data[at] += b
 				}
 			}
 		}
-		out.store(v.Type.DType)
-		return nil
-	})
+		column += w.rows
+	}
+	for _, t := range rows {
+		for i := t * out.last(); i < (t+1)*out.last(); i++ {
+			if a.Gated {
+				out.Data[i], out.Slack[i] = gated(a.Activation, out.Data[i], out.Slack[i], to.Data[i], to.Slack[i])
+			} else {
+				out.Data[i], out.Slack[i] = activated(a.Activation, out.Data[i], out.Slack[i])
+			}
+			if residual := in.residual; residual != nil && a.Residual {
+				out.Data[i] += residual.Data[i]
+				out.Slack[i] += u * math.Abs(residual.Data[i])
+			}
+		}
+	}
+	return nil
 }
 
 // product writes the products with the rows of w into columns column … of out.

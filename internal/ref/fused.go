@@ -75,6 +75,15 @@ type linearInputs struct {
 
 func (r *run) linearOf(v *ir.Value) (ir.LinearAttr, linearInputs, error) {
 	a, o := ir.AsFusedLinear(v)
+	in := r.linearInputs(a, o)
+	var err error
+	if o.Rows != nil {
+		in.x, err = in.x.take(r.results[o.Rows.ID].tensor.Ints)
+	}
+	return a, in, err
+}
+
+func (r *run) linearInputs(a ir.LinearAttr, o ir.LinearOperands) linearInputs {
 	tensor := func(v *ir.Value) *Tensor {
 		if v == nil {
 			return nil
@@ -89,11 +98,7 @@ func (r *run) linearOf(v *ir.Value) (ir.LinearAttr, linearInputs, error) {
 		}
 		in.weights, in.biases = append(in.weights, tensor(w)), append(in.biases, tensor(bias))
 	}
-	var err error
-	if o.Rows != nil {
-		in.x, err = in.x.take(tensor(o.Rows).Ints)
-	}
-	return a, in, err
+	return in
 }
 
 // normalise writes a row of x as the norm prologue leaves it; out may be x.

@@ -49,6 +49,10 @@ func init() {
 		ir.OpTopK:       (*run).topK,
 		ir.OpSelect:     (*run).selectElem,
 
+		ir.OpExpertLinear: (*run).routedLinear,
+		ir.OpWeightedSum:  (*run).weightedSum,
+
+		ir.OpRoutedLinear:        (*run).routedLinear,
 		ir.OpFusedLinear:         (*run).fusedLinear,
 		ir.OpNormResidual:        (*run).normResidual,
 		ir.OpAttention:           (*run).attention,
@@ -78,7 +82,7 @@ func (r *run) input(v *ir.Value) (result, error) {
 }
 
 func (r *run) weight(v *ir.Value) (result, error) {
-	if r.Followed != nil && len(v.Type.Shape) == 2 { // read where it is used
+	if r.Followed != nil && v.IsMatrix() { // read where it is used
 		shape, err := r.shape(v.Type.Shape)
 		return result{tensor: &Tensor{Shape: shape}}, err
 	}
