@@ -12,6 +12,7 @@ import (
 func init() {
 	for op, build := range map[ir.Op]func(e *Emitter, v *ir.Value) []*ir.Value{
 		ir.OpFusedLinear:         decomposeFusedLinear,
+		ir.OpRoutedLinear:        decomposeRouted,
 		ir.OpNormResidual:        decomposeNormResidual,
 		ir.OpAttention:           decomposeAttention,
 		ir.OpQKVWrite:            decomposeQKVWrite,
@@ -78,12 +79,7 @@ func decomposeFusedLinear(e *Emitter, v *ir.Value) []*ir.Value {
 	if a.Gather {
 		x = e.Emit(ir.OpGatherRows, nil, x, o.Rows)
 	}
-	switch a.Norm {
-	case ir.RMSNorm:
-		x = e.Emit(ir.OpRMSNorm, ir.NormAttr{Eps: a.Eps}, x, o.Gain)
-	case ir.LayerNorm:
-		x = e.Emit(ir.OpLayerNorm, ir.NormAttr{Eps: a.Eps}, x, o.Gain, o.Shift)
-	}
+	x = normed(e, a, o, x)
 	parts := make([]*ir.Value, a.Weights)
 	for i, w := range o.Weights {
 		var bias *ir.Value
@@ -92,10 +88,30 @@ func decomposeFusedLinear(e *Emitter, v *ir.Value) []*ir.Value {
 		}
 		parts[i] = e.EmitAs(t, ir.OpLinear, nil, x, w, bias)
 	}
-	out := parts[0]
 	if a.Weights > 1 && !a.Gated {
-		out = e.EmitAs(t, ir.OpConcat, nil, parts...)
+		parts = []*ir.Value{e.EmitAs(t, ir.OpConcat, nil, parts...)}
 	}
+	out := activated(e, a, t, parts)
+	if a.Residual {
+		out = e.EmitAs(t, ir.OpAdd, nil, o.Residual, out)
+	}
+	return []*ir.Value{out}
+}
+
+// normed is the prologue of a product of x.
+func normed(e *Emitter, a ir.LinearAttr, o ir.LinearOperands, x *ir.Value) *ir.Value {
+	switch a.Norm {
+	case ir.RMSNorm:
+		return e.Emit(ir.OpRMSNorm, ir.NormAttr{Eps: a.Eps}, x, o.Gain)
+	case ir.LayerNorm:
+		return e.Emit(ir.OpLayerNorm, ir.NormAttr{Eps: a.Eps}, x, o.Gain, o.Shift)
+	}
+	return x
+}
+
+// activated is what becomes of a product, or of the two of a gate.
+func activated(e *Emitter, a ir.LinearAttr, t ir.DType, parts []*ir.Value) *ir.Value {
+	out := parts[0]
 	activation := ir.ActivationAttr{Activation: a.Activation}
 	if a.Activation != ir.NoActivation && !a.Activation.OnlyGated() {
 		out = e.EmitAs(t, ir.OpActivate, activation, out)
@@ -106,10 +122,7 @@ func decomposeFusedLinear(e *Emitter, v *ir.Value) []*ir.Value {
 	case a.Gated:
 		out = e.EmitAs(t, ir.OpMul, nil, out, parts[1])
 	}
-	if a.Residual {
-		out = e.EmitAs(t, ir.OpAdd, nil, o.Residual, out)
-	}
-	return []*ir.Value{out}
+	return out
 }
 
 func decomposeAttention(e *Emitter, v *ir.Value) []*ir.Value {

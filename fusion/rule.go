@@ -70,6 +70,10 @@ func All() []*Rule {
 		NormPrologue(),
 		NormResidual(),
 		GatherPrologue(),
+		RoutedGateUp(),
+		RoutedSum(),
+		RoutedResidual(),
+		RoutedNorm(),
 		AttentionWrite(),
 	}
 }

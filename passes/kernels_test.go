@@ -13,17 +13,20 @@ import (
 // kernels come in: x→y reads x and writes y.
 func requireKernels(t *testing.T, f *ir.Func) {
 	instances := map[ir.Op][]string{
-		ir.OpRMSNorm:     {"f32→f32", "f32→f16", "f16→f16"},
-		ir.OpLayerNorm:   {"f32→f32", "f32→f16", "f16→f16"},
-		ir.OpTopK:        {"f32→f32"},
-		ir.OpSelect:      {"f32→f32", "f16→f16", "f32→i32"},
-		ir.OpLinear:      {"f32→f32", "f32→f16", "f16→f32", "f16→f16"},
-		ir.OpFusedLinear: {"f32→f32", "f32→f16", "f16→f32", "f16→f16"},
-		ir.OpEmbed:       {"→f32"},
-		ir.OpCacheRead:   {"→f32"},
-		ir.OpArgmax:      {"f32→i32"},
-		ir.OpCast:        {"f32→f16", "f16→f32"},
-		ir.OpCacheWrite:  {"f32→", "f16→"},
+		ir.OpRMSNorm:      {"f32→f32", "f32→f16", "f16→f16"},
+		ir.OpLayerNorm:    {"f32→f32", "f32→f16", "f16→f16"},
+		ir.OpTopK:         {"f32→f32"},
+		ir.OpSelect:       {"f32→f32", "f16→f16", "f32→i32"},
+		ir.OpLinear:       {"f32→f32", "f32→f16", "f16→f32", "f16→f16"},
+		ir.OpExpertLinear: {"f32→f32", "f32→f16", "f16→f32", "f16→f16"},
+		ir.OpRoutedLinear: {"f32→f32", "f32→f16", "f16→f32", "f16→f16"},
+		ir.OpWeightedSum:  {"f32→f32"},
+		ir.OpFusedLinear:  {"f32→f32", "f32→f16", "f16→f32", "f16→f16"},
+		ir.OpEmbed:        {"→f32"},
+		ir.OpCacheRead:    {"→f32"},
+		ir.OpArgmax:       {"f32→i32"},
+		ir.OpCast:         {"f32→f16", "f16→f32"},
+		ir.OpCacheWrite:   {"f32→", "f16→"},
 	}
 	same := []string{"f32→f32", "f16→f16"}
 	for _, v := range f.Values {
@@ -34,6 +37,10 @@ func requireKernels(t *testing.T, f *ir.Func) {
 		for i, a := range v.Args {
 			switch {
 			case a.Op.IsLeaf() || a.Type.Kind == ir.State:
+			case a.Type.DType == ir.I32 && in != "": // the experts of a token
+			case v.Op == ir.OpRoutedLinear && i > 0:
+				require.Equal(t, ir.F32, a.Type.DType, "how %s is mixed, and what is added", v.LongString())
+				require.Equal(t, ir.F32, v.Type.DType, v.LongString())
 			case v.Op == ir.OpFusedLinear && v.Attr.(ir.LinearAttr).Residual && i == len(v.Args)-1:
 				require.Equal(t, ir.F32, a.Type.DType, "the residual of %s", v.LongString())
 				require.Equal(t, ir.F32, v.Type.DType, v.LongString())

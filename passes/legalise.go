@@ -51,6 +51,9 @@ func supported(t *ir.Target, v *ir.Value) bool {
 		a := v.Attr.(ir.LinearAttr)
 		return (a.Norm == ir.NoNorm || slices.Contains(t.NormPrologue, a.Norm)) &&
 			(!a.Gather || len(t.NormPrologue) > 0 && t.Gathers) && (!a.Gated || t.Gated)
+	case ir.OpRoutedLinear:
+		a := v.Attr.(ir.RoutedAttr).Linear
+		return (a.Norm == ir.NoNorm || slices.Contains(t.NormPrologue, a.Norm)) && (!a.Gated || t.Gated)
 	case ir.OpAttention:
 		return int(v.Type.Shape.Last()) <= t.MaxHead
 	case ir.OpQKVWrite, ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite, ir.OpRopeQKVWriteAttention, ir.OpHeadNormRopeKVWriteAttention:
@@ -63,7 +66,7 @@ func supported(t *ir.Target, v *ir.Value) bool {
 func unread(t *ir.Target, v *ir.Value) *ir.Value {
 	row := t.Row(v)
 	for _, w := range v.Args {
-		if row != nil && w.Op == ir.OpWeight && len(w.Type.Shape) == 2 && !row.Weights.Has(w.Type.DType) {
+		if row != nil && w.IsMatrix() && !row.Weights.Has(w.Type.DType) {
 			return w
 		}
 	}

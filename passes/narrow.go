@@ -96,7 +96,7 @@ func (p *precision) join(v, u *ir.Value) {
 }
 
 // constrain notes what v's kernels ask for: the columns of the op table, and of products
-// that a residual is added to, its type.
+// that a residual is added to, or whose results are mixed, its type.
 func (p *precision) constrain(v *ir.Value) {
 	var first *ir.Value // of those that share a type
 	if v.Type.Kind != ir.State {
@@ -114,8 +114,19 @@ func (p *precision) constrain(v *ir.Value) {
 	if v.Op.StaysFloat() {
 		p.widen(v)
 	}
-	if a, ok := v.Attr.(ir.LinearAttr); ok && a.Residual {
-		p.widen(v)
-		p.widen(v.Args[len(v.Args)-1])
+	switch a := v.Attr.(type) {
+	case ir.LinearAttr:
+		if a.Residual {
+			p.widen(v)
+			p.widen(v.Args[len(v.Args)-1])
+		}
+	case ir.RoutedAttr: // how results are weighted is as little to be rounded as their sum
+		if o := a.Operands(v.Args); a.Mixed {
+			p.widen(v)
+			p.widen(o.Mix)
+			if o.Residual != nil {
+				p.widen(o.Residual)
+			}
+		}
 	}
 }

@@ -41,6 +41,8 @@ type sample struct {
 	learned    bool // positions have a table of their own
 	unrotated  bool // no RoPE
 	after      bool // what joins the residual stream is normalised
+	experts    int  // of a mixture in place of the feed-forward; 0 for none
+	chosen     int  // of them, for each token
 }
 
 var (
@@ -80,6 +82,10 @@ func randomSample(r *rand.Rand) sample {
 	s.plain = s.plain && !s.activation.OnlyGated()
 	s.unrotated = r.IntN(3) == 0
 	s.after = coin()
+	if coin() {
+		s.experts = 1 + r.IntN(5)
+		s.chosen = 1 + r.IntN(s.experts)
+	}
 	return s
 }
 
@@ -203,6 +209,18 @@ func (s sample) define(b *ir.Builder) {
 			x = join("attn_after", linear("o", out, s.width, s.heads*s.head))
 
 			n := norm(fmt.Sprintf("%d.ffn_norm", i), x)
+			mix := func(x *ir.Value) *ir.Value { return x }
+			if s.experts > 0 {
+				weights, chosen := b.TopK(b.Softmax(linear("router", n, s.experts, s.width)), s.chosen)
+				linear = func(name string, x *ir.Value, rows, columns int) *ir.Value {
+					var biases *ir.Value
+					if s.biases {
+						biases = weight(name+".bias", s.experts, rows)
+					}
+					return b.ExpertLinear(x, weight(name, s.experts, rows, columns), chosen, biases)
+				}
+				mix = func(x *ir.Value) *ir.Value { return b.WeightedSum(x, weights) }
+			}
 			up := linear("up", n, s.ffn, s.width)
 			var inner *ir.Value
 			switch a := cmp.Or(s.activation, ir.SiLU); {
@@ -213,7 +231,7 @@ func (s sample) define(b *ir.Builder) {
 			default:
 				inner = commute(b.Mul, b.Activate(a, linear("gate", n, s.ffn, s.width)), up)
 			}
-			x = join("ffn_after", linear("down", inner, s.width, s.ffn))
+			x = join("ffn_after", mix(linear("down", inner, s.width, s.ffn)))
 		})
 	}
 	head := table

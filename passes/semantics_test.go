@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -58,6 +59,9 @@ func TestRulesKeepMeaning(t *testing.T) {
 			for _, first := range map[string][]*fusion.Rule{
 				"gather_prologue": {fusion.NormPrologue()},
 				"gate_up":         {fusion.GatedActivation()},
+				"routed_gate_up":  {fusion.GatedActivation()},
+				"routed_norm":     {fusion.GatedActivation(), fusion.RoutedGateUp()},
+				"routed_residual": {fusion.RoutedSum()},
 				"attention_write": {fusion.KVReplicationElimination(), fusion.HeadNormRopeKVWrite(), fusion.RopeQKVWrite()},
 			}[rule.Name] {
 				_, err := fusion.Apply(f, first)
@@ -90,7 +94,9 @@ func TestPassesKeepMeaning(t *testing.T) {
 // a few of the others, of which only some are compiled unless all are asked for.
 func TestSubsetsKeepMeaning(t *testing.T) {
 	// Rules that only take what others made are left out by chance.
-	names := slices.DeleteFunc(optional(), func(name string) bool { return name == "attention_write" || name == "gather_prologue" })
+	names := slices.DeleteFunc(optional(), func(name string) bool {
+		return name == "attention_write" || name == "gather_prologue" || strings.HasPrefix(name, "routed_")
+	})
 	for _, s := range []sample{tinyQwen, tinyLlama} {
 		source := s.build(t)
 		in := steps(s.vocab)

@@ -1,0 +1,154 @@
+package fusion
+
+import (
+	"slices"
+
+	"github.com/smelt-ml/smelt/ir"
+)
+
+// RoutedGateUp computes both halves of the gated MLPs of a mixture of experts in one op,
+// which applies the activation as it stores:
+//
+//	gate(expert_linear(x, wg, experts, bg?), expert_linear(x, wu, experts, bu?))
+//
+// becomes
+//
+//	routed_linear(x, wg, wu, bg?, bu?, experts) {Gated}
+func RoutedGateUp() *Rule {
+	x, experts, gate, up, gateBias, upBias := Any(), Any(), Any(), Any(), Optional(), Optional()
+	pair := Op(ir.OpGate, Op(ir.OpExpertLinear, x, gate, experts, gateBias), Op(ir.OpExpertLinear, x, up, experts, upBias))
+
+	return &Rule{
+		Name:   "routed_gate_up",
+		Doc:    "the gate and up products of experts and activation(gate)·up in one op",
+		Anchor: pair,
+		Yields: []*Pat{pair},
+		Needs:  func(t *ir.Target) bool { return t.Gated && t.Has(ir.OpRoutedLinear) },
+		Where:  func(m Match) bool { return (m[gateBias] == nil) == (m[upBias] == nil) },
+		Build: func(e *Emitter, m Match) []*ir.Value {
+			attr := ir.RoutedAttr{Linear: ir.LinearAttr{Weights: 2, Bias: m[gateBias] != nil, Gated: true,
+				Activation: m[pair].Attr.(ir.ActivationAttr).Activation}}
+			return []*ir.Value{e.EmitAs(m[pair].Type.DType, ir.OpRoutedLinear, attr,
+				m[x], m[gate], m[up], m[gateBias], m[upBias], m[experts])}
+		},
+	}
+}
+
+// RoutedSum adds up what the experts of a token give where the last of them is computed:
+//
+//	weighted_sum(expert_linear(x, w, experts, b?), weights)
+//
+// becomes
+//
+//	routed_linear(x, w, b?, experts, weights) {Mixed}
+func RoutedSum() *Rule {
+	weights := Any()
+	product := Op(ir.OpExpertLinear, Any(), Any(), Any(), Rest())
+	sum := Op(ir.OpWeightedSum, product, weights)
+
+	return &Rule{
+		Name:   "routed_sum",
+		Doc:    "a product of experts and the weighted sum of its results in one op",
+		Anchor: sum,
+		Yields: []*Pat{sum},
+		Needs:  func(t *ir.Target) bool { return t.Has(ir.OpRoutedLinear) },
+		Build: func(e *Emitter, m Match) []*ir.Value {
+			attr, operands := ir.AsRoutedLinear(m[product])
+			attr.Mixed, operands.Mix = true, m[weights]
+			return []*ir.Value{e.EmitAs(m[sum].Type.DType, ir.OpRoutedLinear, attr, operands.List()...)}
+		},
+	}
+}
+
+// RoutedResidual adds the residual stream where the experts' results are added up:
+//
+//	add(residual, routed_linear(x, w, b?, experts, weights) {Mixed})
+//
+// becomes
+//
+//	routed_linear(x, w, b?, residual, experts, weights) {Mixed, Residual}
+func RoutedResidual() *Rule {
+	residual := Any()
+	mixture := Op(ir.OpRoutedLinear, Any(), Rest())
+	sum := Op(ir.OpAdd, residual, mixture)
+
+	return &Rule{
+		Name:   "routed_residual",
+		Doc:    "the sum of experts and its addition to the residual stream in one op",
+		Anchor: sum,
+		Yields: []*Pat{sum},
+		Where: func(m Match) bool {
+			attr := m[mixture].Attr.(ir.RoutedAttr)
+			return attr.Mixed && !attr.Linear.Residual && m[residual].Type.DType == ir.F32 && m[sum].Type.DType == ir.F32
+		},
+		Build: func(e *Emitter, m Match) []*ir.Value {
+			attr, operands := ir.AsRoutedLinear(m[mixture])
+			attr.Linear.Residual, operands.Residual = true, m[residual]
+			return []*ir.Value{e.Emit(ir.OpRoutedLinear, attr, operands.List()...)}
+		},
+	}
+}
+
+// RoutedNorm normalises the input of experts as they read it:
+//
+//	routed_linear(rms_norm(x, g), w…, b…, experts)   becomes   routed_linear(x, w…, b…, g, experts) {Norm}
+//
+// and the same of expert_linear and of layer_norm. Every expert of a token does it again, which
+// is cheap beside reading its weights while tokens are few, as in [NormPrologue]. The norm
+// stays for the router, which that rule may then give it.
+func RoutedNorm() *Rule {
+	kinds := map[ir.Op]ir.NormKind{ir.OpRMSNorm: ir.RMSNorm, ir.OpLayerNorm: ir.LayerNorm}
+	norm := Any()
+	product := OneOf([]ir.Op{ir.OpExpertLinear, ir.OpRoutedLinear}, norm, Rest())
+
+	return &Rule{
+		Name:   "routed_norm",
+		Doc:    "the norm of the input of experts inside their product",
+		Anchor: product,
+		Yields: []*Pat{product},
+		Needs: func(t *ir.Target) bool {
+			return len(t.NormPrologue) > 0 && t.Tokens <= t.FewTokens && t.Has(ir.OpRoutedLinear)
+		},
+		Pays: func(t *ir.Target, m Match) bool { return slices.Contains(t.NormPrologue, kinds[m[norm].Op]) },
+		Where: func(m Match) bool {
+			attr, _ := ir.AsRoutedLinear(m[product])
+			return kinds[m[norm].Op] != ir.NoNorm && attr.Linear.Norm == ir.NoNorm && !slices.Contains(m[product].Args[1:], m[norm])
+		},
+		Build: func(e *Emitter, m Match) []*ir.Value {
+			attr, operands := ir.AsRoutedLinear(m[product])
+			l := &attr.Linear
+			l.Norm, l.Eps = kinds[m[norm].Op], m[norm].Attr.(ir.NormAttr).Eps
+			operands.X = m[norm].Args[0]
+			if vectors := m[norm].Args[1:]; len(vectors) > 0 {
+				l.Gain, operands.Gain = true, vectors[0]
+				if len(vectors) > 1 {
+					l.Shift, operands.Shift = true, vectors[1]
+				}
+			}
+			return []*ir.Value{e.EmitAs(m[product].Type.DType, ir.OpRoutedLinear, attr, operands.List()...)}
+		},
+	}
+}
+
+// decomposeRouted writes a routed_linear as expert_linear and what else it does.
+func decomposeRouted(e *Emitter, v *ir.Value) []*ir.Value {
+	routed, t := v.Attr.(ir.RoutedAttr), v.Type.DType
+	a, o := routed.Linear, routed.Operands(v.Args)
+	x := normed(e, a, o.LinearOperands, o.X)
+	parts := make([]*ir.Value, a.Weights)
+	for i, w := range o.Weights {
+		var bias *ir.Value
+		if a.Bias {
+			bias = o.Biases[i]
+		}
+		parts[i] = e.EmitAs(t, ir.OpExpertLinear, nil, x, w, o.Experts, bias)
+	}
+	out := activated(e, a, t, parts)
+	if routed.Mixed {
+		out = e.EmitAs(t, ir.OpWeightedSum, nil, out, o.Mix)
+	}
+	if a.Residual {
+		out = e.EmitAs(t, ir.OpAdd, nil, o.Residual, out)
+	}
+	return []*ir.Value{out}
+}
