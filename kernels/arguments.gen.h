@@ -29,6 +29,8 @@ enum smelt_linear_vec_buffer {
     SMELT_LINEAR_VEC_GAIN = 7,
     SMELT_LINEAR_VEC_SHIFT = 11,
     SMELT_LINEAR_VEC_ROWS = 12,
+    SMELT_LINEAR_VEC_EXPERT = 13,
+    SMELT_LINEAR_VEC_SHARE = 14,
     SMELT_LINEAR_VEC_PARAMS = 5,
 };
 
@@ -46,6 +48,10 @@ enum smelt_linear_vec_constant {
     SMELT_LINEAR_VEC_FC_GAIN = 10,
     SMELT_LINEAR_VEC_FC_SHIFT = 11,
     SMELT_LINEAR_VEC_FC_GATHER = 12,
+    SMELT_LINEAR_VEC_FC_EXPERTS = 13,
+    SMELT_LINEAR_VEC_FC_TOP = 14,
+    SMELT_LINEAR_VEC_FC_EACH = 15,
+    SMELT_LINEAR_VEC_FC_MIXED = 16,
 };
 
 enum smelt_linear_mat_buffer {
@@ -198,6 +204,13 @@ enum smelt_softmax_buffer {
 
 enum smelt_softmax_constant {
     SMELT_SOFTMAX_FC_SINKS = 1,
+};
+
+enum smelt_weighted_sum_buffer {
+    SMELT_WEIGHTED_SUM_X = 0,
+    SMELT_WEIGHTED_SUM_WEIGHTS = 1,
+    SMELT_WEIGHTED_SUM_OUT = 2,
+    SMELT_WEIGHTED_SUM_PARAMS = 3,
 };
 
 enum smelt_argmax_buffer {

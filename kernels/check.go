@@ -284,6 +284,11 @@ type layout struct{ elements, bytes uint32 }
 
 // weight checks a stored matrix of rows of `width` elements.
 func (c *checker) weight(name, constant string, rows, width uint32) {
+	c.weights(name, constant, uint64(rows), width)
+}
+
+// weights is weight for rows of several.
+func (c *checker) weights(name, constant string, rows uint64, width uint32) {
 	typ, _ := c.constant(constant)
 	l, ok := layouts[typ]
 	if HasLines(typ &^ Lines) {
@@ -294,7 +299,7 @@ func (c *checker) weight(name, constant string, rows, width uint32) {
 		return
 	}
 	c.require(width%l.elements == 0, constant, "rows of %d elements are not whole blocks of %d", width, l.elements)
-	c.holdsBytes(c.arg(name), product(product(uint64(rows), uint64(width/l.elements)), uint64(l.bytes)))
+	c.holdsBytes(c.arg(name), product(product(rows, uint64(width/l.elements)), uint64(l.bytes)))
 }
 
 // WeightTypes lists the types of stored weights that kernels decode, by their numbers in

@@ -17,6 +17,7 @@ func checkEmbed(c *checker) {
 func checkLinear(c *checker) {
 	p := paramsOf[LinearParams](c)
 	c.positive(size{"tokens", p.Tokens}, size{"k", p.K})
+	experts, _ := c.constant("fc_experts")
 	columns := uint64(0)
 	for i, w := range []struct {
 		field, buffer, constant string
@@ -27,7 +28,7 @@ func checkLinear(c *checker) {
 			continue
 		}
 		c.positive(size{w.field, w.n})
-		c.weight(w.buffer, w.constant, w.n, p.K)
+		c.weights(w.buffer, w.constant, uint64(w.n)*max(uint64(experts), 1), p.K)
 		columns += uint64(w.n)
 	}
 	gated := c.on("fc_gated")
@@ -39,11 +40,15 @@ func checkLinear(c *checker) {
 	c.require(columns <= 1<<31, "n0+n1+n2", "%d has more than 31 bits", columns)
 	c.require(p.Tokens == 1 || uint64(p.OutStride) >= columns, "out_stride", "%d, with %d columns", p.OutStride, columns)
 	results := spread(uint64(p.Tokens), uint64(p.OutStride), columns)
+	inputs := p.Tokens
+	if experts != 0 {
+		inputs = c.experts(p, experts)
+	}
 	if c.on("fc_gather") { // which rows there are, the index knows
 		c.dense("x", p.K)
 		c.dense("rows", p.Tokens)
 	} else {
-		c.rows("x", p.Tokens, p.XStride, p.K)
+		c.rows("x", inputs, p.XStride, p.K)
 	}
 	c.holds("out", results)
 	if c.on("fc_residual") {
@@ -52,7 +57,7 @@ func checkLinear(c *checker) {
 	if c.on("fc_bias") {
 		for i, n := range []uint32{p.N0, p.N1, p.N2} {
 			if n > 0 {
-				c.dense([]string{"bias0", "bias1", "bias2"}[i], n)
+				c.dense([]string{"bias0", "bias1", "bias2"}[i], max(experts, 1), n)
 			}
 		}
 	}
@@ -82,6 +87,31 @@ func checkLinear(c *checker) {
 		c.grid(tiles(p.Tokens, tile), tiles(uint32(columns), width), 1)
 		c.threads(uint32(c.kernel.MaxThreads))
 	}
+}
+
+// experts checks what a product of stacks takes beside them, and returns how many rows x has.
+func (c *checker) experts(p LinearParams, experts uint32) (inputs uint32) {
+	top, _ := c.constant("fc_top")
+	c.require(top > 0 && top <= experts, "fc_top", "%d of %d experts", top, experts)
+	c.require(p.N2 == 0 && (p.N1 == 0 || c.on("fc_gated")), "n1", "%d, %d: experts have one weight, or a gate of two", p.N1, p.N2)
+	c.require(!c.on("fc_gather"), "fc_gather", "rows of x belong to experts")
+	if tokens, set := c.constant("fc_tokens"); set {
+		c.require(tokens == 1, "fc_tokens", "%d; each expert has its own weights", tokens)
+	}
+	pairs, tokens := p.Tokens, p.Tokens/max(top, 1)
+	if c.on("fc_mixed") {
+		c.require(uint64(p.Tokens)*uint64(top) <= math.MaxUint32, "tokens", "%d of %d experts each", p.Tokens, top)
+		pairs, tokens = p.Tokens*top, p.Tokens
+		c.dense("share", pairs)
+	} else {
+		c.require(p.Tokens%max(top, 1) == 0, "tokens", "%d rows of %d experts each", p.Tokens, top)
+		c.require(!c.on("fc_residual"), "fc_residual", "of experts that are not mixed")
+	}
+	c.dense("expert", pairs)
+	if c.on("fc_each") {
+		return pairs
+	}
+	return tokens
 }
 
 // choice returns a function constant that must be one of the values, the first of which
@@ -170,6 +200,15 @@ func checkRows(c *checker) {
 		c.positive(size{"b_stride", p.BStride})
 		c.holds("sinks", tiles(p.Rows, max(p.BStride, 1)))
 	}
+	c.covered()
+}
+
+func checkWeightedSum(c *checker) {
+	p := paramsOf[WeightedSumParams](c)
+	c.positive(size{"rows", p.Rows}, size{"width", p.Width}, size{"each", p.Each})
+	c.dense("x", p.Rows, p.Each, p.Width)
+	c.dense("weights", p.Rows, p.Each)
+	c.dense("out", p.Rows, p.Width)
 	c.covered()
 }
 

@@ -86,6 +86,22 @@ kernel void gate(device const A *a [[buffer(0)]],         // [rows, width], rows
     out[ulong(position.y) * p.width + position.x] = A(gate_of(fc_activation, v, w));
 }
 
+// weighted_sum computes out = Σ weights[i] · x[i] of the rows of x that make a row of out.
+template <typename A>
+kernel void weighted_sum(device const A *x [[buffer(0)]],             // [rows, each, width]
+                         device const float *weights [[buffer(1)]],   // [rows, each]
+                         device A *out [[buffer(2)]],                 // [rows, width]
+                         constant WeightedSumParams &p [[buffer(3)]], //
+                         uint2 position [[thread_position_in_grid]]) {
+    if (position.x >= p.width)
+        return;
+    const ulong first = ulong(position.y) * p.each;
+    float sum = 0.0f;
+    for (uint i = 0; i < p.each; i++)
+        sum += weights[first + i] * float(x[(first + i) * p.width + position.x]);
+    out[ulong(position.y) * p.width + position.x] = A(sum);
+}
+
 // cast copies rows into another type.
 template <typename I, typename O>
 kernel void cast(device const I *x [[buffer(0)]],         // [rows, width], rows a_stride apart
@@ -149,6 +165,7 @@ template [[host_name("add_f32")]] kernel decltype(add<float>) add<float>;
 template [[host_name("gate_f32")]] kernel decltype(gate<float>) gate<float>;
 template [[host_name("gate_f16")]] kernel decltype(gate<half>) gate<half>;
 template [[host_name("gate_bf16")]] kernel decltype(gate<bfloat>) gate<bfloat>;
+template [[host_name("weighted_sum_f32")]] kernel decltype(weighted_sum<float>) weighted_sum<float>;
 template [[host_name("cast_f32_f16")]] kernel decltype(cast<float, half>) cast<float, half>;
 template [[host_name("cast_f32_bf16")]] kernel decltype(cast<float, bfloat>) cast<float, bfloat>;
 template [[host_name("cast_f16_f32")]] kernel decltype(cast<half, float>) cast<half, float>;

@@ -170,3 +170,25 @@ func TestGatherRows(t *testing.T) {
 		}
 	})
 }
+
+func TestWeightedSum(t *testing.T) {
+	instances(t, "weighted_sum", func(t *testing.T, name string, types []kernels.Element) {
+		for _, shape := range [][3]int{{1, 1, 1}, {3, 300, 1}, {5, 64, 8}, {2, 257, 3}} {
+			rows, width, each := shape[0], shape[1], shape[2]
+			rng := newRand(fmt.Sprint(shape))
+			x, weights := random(rng, types[0], rows*each*width), random(rng, kernels.Float, rows*each)
+			want := make([]float64, rows*width)
+			for i := range x.length {
+				pair := i / width
+				want[pair/each*width+i%width] += weights.at(pair) * x.at(i)
+			}
+			got := launch{
+				kernel:  name,
+				buffers: map[string]tensor{"x": x, "weights": weights, "out": result(types[0], rows*width)},
+				params:  kernels.WeightedSumParams{Rows: uint32(rows), Width: uint32(width), Each: uint32(each)},
+				grid:    [3]int{(width + 255) / 256, rows, 1}, group: 256,
+			}.run(t)["out"]
+			compare(t, want, got.values(), width, 1e-6)
+		}
+	})
+}

@@ -23,8 +23,9 @@ var linearFamilies = []family{
 		args: "0 tokens read int; 1 table read uchar; 2 out write float", params: EmbedParams{}, paramsIndex: 3,
 		constants: "0 fc_type uint", grid: "width/1024, tokens", maxThreads: 32},
 	{name: "linear_vec", check: checkLinear, file: "linear_vec.metal", summary: "x·Wᵀ for a few tokens, up to three weights side by side",
-		instances: linearTypes, args: linearArgs + "; 7 gain read float?; 11 shift read float?; 12 rows read int?", params: LinearParams{}, paramsIndex: 5,
-		constants:  linearConstants + "; 5 fc_norm uint?; 6 fc_rows uint?; 7 fc_tokens uint?; 10 fc_gain bool?; 11 fc_shift bool?" + gatherConstant,
+		instances: linearTypes, args: linearArgs + "; 7 gain read float?; 11 shift read float?; 12 rows read int?; 13 expert read int?; 14 share read float?", params: LinearParams{}, paramsIndex: 5,
+		constants: linearConstants + "; 5 fc_norm uint?; 6 fc_rows uint?; 7 fc_tokens uint?; 10 fc_gain bool?; 11 fc_shift bool?" + gatherConstant +
+			"; 13 fc_experts uint?; 14 fc_top uint?; 15 fc_each bool?; 16 fc_mixed bool?",
 		maxThreads: 256},
 	{name: "linear_mat", check: checkLinear, file: "linear_mat.metal", summary: "x·Wᵀ in tiles of 32 or 64 tokens × 64 columns",
 		instances: linearTypes, args: linearArgs + "; 12 rows read int?", params: LinearParams{}, paramsIndex: 5,

@@ -47,6 +47,8 @@ var rowFamilies = []family{
 	{name: "softmax", check: checkRows, file: "source.metal", summary: "exp(x - max) / Σ over rows", instances: rowTypes,
 		args: "0 x read $0; 1 out write $0; 3 sinks read float?", params: ElementParams{}, paramsIndex: 2,
 		constants: "1 fc_sinks bool?", threadgroup: floats(16), grid: "rows", maxThreads: 256},
+	{name: "weighted_sum", check: checkWeightedSum, file: "elementwise.metal", summary: "rows weighted and added up, some at a time", instances: floatOnly,
+		args: "0 x read $0; 1 weights read float; 2 out write $0", params: WeightedSumParams{}, paramsIndex: 3, grid: "width/256, rows", maxThreads: 256},
 	{name: "argmax", check: checkRows, file: "argmax.metal", summary: "index of the largest element of each row", instances: floatOnly,
 		args: "0 x read $0; 1 out write int", params: ElementParams{}, paramsIndex: 2, threadgroup: floats(16), grid: "rows", maxThreads: 256},
 	{name: "top_k", check: checkTopK, file: "top_k.metal", summary: "the k largest elements of each row and their indices", instances: floatOnly,

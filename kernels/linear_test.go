@@ -3,6 +3,7 @@ package kernels_test
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -680,6 +681,128 @@ func TestLinearVecGather(t *testing.T) {
 			gathered := product(x)
 			gathered.constants["fc_gather"], gathered.buffers["rows"] = 1, ints(rows)
 			agree(t, product(taken).run(t)["out"], gathered.run(t)["out"])
+		}
+	})
+}
+
+// TestLinearVecExperts compares what experts give with the product of each by itself, whose
+// bits it has, and mixtures with their sums.
+func TestLinearVecExperts(t *testing.T) {
+	instances(t, "linear_vec", func(t *testing.T, name string, types []kernels.Element) {
+		const k, n, stack, top, tokens = 288, 10, 5, 2, 4
+		for _, c := range []struct {
+			dtype                    ir.DType
+			gated, each, bias, mixed bool
+			norm                     ir.NormKind
+			shape                    linearShape
+		}{
+			{dtype: ir.Q4_0, gated: true, norm: ir.RMSNorm, shape: linearShape{rows: 4, simdgroups: 2}},
+			{dtype: ir.F16, gated: true, bias: true, norm: ir.LayerNorm, shape: linearShape{rows: 2, simdgroups: 8}},
+			{dtype: ir.Q8_0, each: true, shape: linearShape{rows: 2, simdgroups: 1}},
+			{dtype: ir.Q5_1, each: true, mixed: true, bias: true, shape: linearShape{rows: 4, simdgroups: 8}},
+			{dtype: ir.F32, mixed: true, shape: linearShape{rows: 4, simdgroups: 1}},
+		} {
+			rng := newRand(t.Name() + c.dtype.String())
+			expert := []int32{4, 1, 0, 4, 2, 3, 3, -1}
+			inputs := tokens
+			if c.each {
+				inputs *= top
+			}
+			x, gain, share := random(rng, types[0], inputs*k), random(rng, kernels.Float, k), random(rng, kernels.Float, len(expert))
+			residual := random(rng, kernels.Float, tokens*n)
+			of := launch{kernel: name, constants: map[string]uint32{}, buffers: map[string]tensor{"gain": gain}}
+			params := kernels.LinearParams{K: k, N0: n, XStride: k, OutStride: n, Eps: linearEps}
+			var w, bias [2]tensor
+			weights := 1
+			if c.gated {
+				weights, params.N1, of.constants["fc_gated"] = 2, n, 1
+			}
+			if c.norm != ir.NoNorm {
+				of.constants["fc_norm"], of.constants["fc_gain"] = uint32(c.norm), 1
+			}
+			for i := range weights {
+				w[i] = newWeight(t, rng, c.dtype, stack*n, k).bytes
+				of.constants[fmt.Sprintf("fc_type%d", i)] = uint32(c.dtype)
+				if bias[i] = random(rng, kernels.Float, stack*n); c.bias {
+					of.constants["fc_bias"] = 1
+				}
+			}
+			part := func(of tensor, i, n int) tensor {
+				size := sizeOf(of.element, of.length) / (of.length / n)
+				return tensor{of.element, of.bytes[i*size:][:size], n}
+			}
+			product := func(rows, constantRows int, x, out tensor, add map[string]tensor, constants map[string]uint32) tensor {
+				l := launch{kernel: name, constants: maps.Clone(of.constants), buffers: maps.Clone(of.buffers)}
+				maps.Copy(l.buffers, add)
+				maps.Copy(l.constants, constants)
+				l.buffers["x"], l.buffers["out"] = x, out
+				p := params
+				p.Tokens = uint32(rows)
+				l.params = p
+				c.shape.launch(&l, true, types, rows, constantRows, c.gated)
+				return l.run(t)["out"]
+			}
+			want := make([][]float64, len(expert))
+			for i, e := range expert {
+				if e < 0 {
+					continue
+				}
+				row := i / top
+				if c.each {
+					row = i
+				}
+				add := map[string]tensor{}
+				for j := range weights {
+					add[fmt.Sprintf("w%d", j)] = part(w[j], int(e), w[j].length/stack)
+					if c.bias {
+						add[fmt.Sprintf("bias%d", j)] = part(bias[j], int(e), n)
+					}
+				}
+				want[i] = product(1, n, part(x, row, k), result(types[1], n), add, nil).values()
+			}
+			add, constants := map[string]tensor{"expert": ints(expert)}, map[string]uint32{"fc_experts": stack, "fc_top": top}
+			for j := range weights {
+				add[fmt.Sprintf("w%d", j)] = w[j]
+				if c.bias {
+					add[fmt.Sprintf("bias%d", j)] = bias[j]
+				}
+			}
+			if c.each {
+				constants["fc_each"] = 1
+			}
+			rows := len(expert)
+			if c.mixed {
+				rows, constants["fc_mixed"], constants["fc_residual"] = tokens, 1, 1
+				add["share"], add["residual"] = share, residual
+			}
+			got := product(rows, n, x, result(types[1], rows*n), add, constants)
+			for i := range rows {
+				for j := range n {
+					have := got.at(i*n + j)
+					if !c.mixed {
+						if want[i] == nil {
+							require.True(t, math.IsNaN(have), "row %d", i)
+						} else {
+							require.Equal(t, want[i][j], have, "row %d of %+v", i, c)
+						}
+						continue
+					}
+					sum, size := residual.at(i*n+j), 1.0
+					for s := range top {
+						if want[i*top+s] == nil {
+							sum = math.NaN()
+							break
+						}
+						term := share.at(i*top+s) * want[i*top+s][j]
+						sum, size = sum+term, size+math.Abs(term)
+					}
+					if math.IsNaN(sum) {
+						require.True(t, math.IsNaN(have), "row %d", i)
+					} else {
+						require.InDelta(t, sum, have, 4*size*worst(types[1]), "row %d of %+v", i, c)
+					}
+				}
+			}
 		}
 	})
 }

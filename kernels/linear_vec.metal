@@ -29,6 +29,14 @@ constant bool fc_gain [[function_constant(10)]];
 constant bool fc_shift [[function_constant(11)]];
 // Tokens are rows of x that `rows` names.
 constant bool fc_gather [[function_constant(12)]];
+// The weights are stacks of so many experts, one matrix after the other; 0 for no stacks.
+constant uint fc_experts [[function_constant(13)]];
+// Experts that each token goes to.
+constant uint fc_top [[function_constant(14)]];
+// x has a row for each expert of a token.
+constant bool fc_each [[function_constant(15)]];
+// What the experts of a token give is weighted and added up; else each has a row of out.
+constant bool fc_mixed [[function_constant(16)]];
 
 constant uint type1 = is_function_constant_defined(fc_type1) ? fc_type1 : SMELT_NONE;
 constant uint type2 = is_function_constant_defined(fc_type2) ? fc_type2 : SMELT_NONE;
@@ -40,6 +48,10 @@ constant bool is_gated = is_function_constant_defined(fc_gated) ? fc_gated : fal
 constant bool has_gain = is_function_constant_defined(fc_gain) ? fc_gain : false;
 constant bool has_shift = is_function_constant_defined(fc_shift) ? fc_shift : false;
 constant bool has_rows = is_function_constant_defined(fc_gather) ? fc_gather : false;
+constant uint expert_count = is_function_constant_defined(fc_experts) ? fc_experts : 0;
+constant uint chosen = expert_count != 0 && is_function_constant_defined(fc_top) ? fc_top : 1;
+constant bool has_each = is_function_constant_defined(fc_each) ? fc_each : false;
+constant bool is_mixed = expert_count != 0 && (is_function_constant_defined(fc_mixed) ? fc_mixed : false);
 constant uint row_count = is_function_constant_defined(fc_rows) ? fc_rows : 4;
 constant uint token_count = is_function_constant_defined(fc_tokens) ? fc_tokens : 1;
 
@@ -259,8 +271,6 @@ template <typename X, typename O> struct Arguments {
     device const uchar *w0;
     device const uchar *w1;
     device const uchar *w2;
-    device O *out;
-    device const float *residual;
     device const float *gain;
     device const float *bias0;
     device const float *bias1;
@@ -280,19 +290,26 @@ inline float bias_of(thread const Arguments<X, O> &a, constant LinearParams &p, 
     return a.bias2[c - p.n0 - p.n1];
 }
 
-// multiply makes R columns of T tokens; lane i ends with that of token i/R, column
-// i%R.
-template <typename X, typename O, uint R, uint T>
-inline void multiply(thread const Arguments<X, O> &a, constant LinearParams &p, uint first_token, uint simdgroup,
-                     uint lane) {
-    const uint columns = is_gated ? p.n0 : p.n0 + p.n1 + p.n2;
-    const uint column = simdgroup * R;
-    if (column >= columns)
-        return;
+// turn_to has a product of one row read the weights of an expert, of those in a stack.
+template <typename X, typename O>
+inline void turn_to(thread Arguments<X, O> &a, constant LinearParams &p, uint expert) {
+    a.w0 += row_bytes(fc_type0, p.k) * p.n0 * expert;
+    if (type1 != SMELT_NONE)
+        a.w1 += row_bytes(type1, p.k) * p.n1 * expert;
+    if (has_bias) {
+        a.bias0 += ulong(p.n0) * expert;
+        if (is_gated)
+            a.bias1 += ulong(p.n1) * expert;
+    }
+}
 
+// multiply makes R columns of T tokens from a row of x on; lane i ends with that of token i/R,
+// column i%R, and with that of a gate's second weight.
+template <typename X, typename O, uint R, uint T>
+inline float2 multiply(thread const Arguments<X, O> &a, constant LinearParams &p, uint first, uint column, uint lane) {
     Input<X, T> in;
     UNROLL for (uint t = 0; t < T; t++) {
-        const uint row = min(first_token + t, p.tokens - 1);
+        const uint row = T == 1 ? first : min(first + t, p.tokens - 1);
         in.x[t] = a.x + ulong(has_rows ? uint(a.rows[row]) : row) * p.x_stride;
     }
     in.gain = a.gain;
@@ -315,28 +332,34 @@ inline void multiply(thread const Arguments<X, O> &a, constant LinearParams &p, 
             add_rows<X, R, T>(type2, a.w2, column, p.n0 + p.n1, p.n2, in, sums);
     }
 
-    float v = total<T * R>(sums.product, lane), linear = 0.0f;
+    float2 v = 0.0f;
+    v.x = total<T * R>(sums.product, lane);
     if (is_gated)
-        linear = total<T * R>(up.product, lane);
-    if (norm == SMELT_NORM_RMS) {
-        const float s = precise::rsqrt(total<T>(sums.squares, lane / R) / float(p.k) + p.eps);
-        v *= s;
-        linear *= s;
+        v.y = total<T * R>(up.product, lane);
+    if (norm == SMELT_NORM_RMS)
+        v *= precise::rsqrt(total<T>(sums.squares, lane / R) / float(p.k) + p.eps);
+    return v;
+}
+
+// columns_of are those that a simdgroup owns.
+constant uint columns_of = token_count == 1 && row_count != 2 ? 4 : 2;
+
+// multiply_all is multiply for the constants' R and T.
+template <typename X, typename O>
+inline float2 multiply_all(thread const Arguments<X, O> &a, constant LinearParams &p, uint first, uint column,
+                           uint lane) {
+    switch (token_count) {
+    case 1:
+        if (columns_of == 2)
+            return multiply<X, O, 2, 1>(a, p, first, column, lane);
+        return multiply<X, O, 4, 1>(a, p, first, column, lane);
+    case 2:
+        return multiply<X, O, 2, 2>(a, p, first, column, lane);
+    case 4:
+        return multiply<X, O, 2, 4>(a, p, first, column, lane);
+    default:
+        return multiply<X, O, 2, 8>(a, p, first, column, lane);
     }
-    const uint token = first_token + lane / R;
-    if (lane >= T * R || token >= p.tokens || column + lane % R >= columns)
-        return;
-    const uint own = column + lane % R;
-    const ulong at = ulong(token) * p.out_stride + own;
-    if (has_bias) {
-        v += bias_of(a, p, own);
-        if (is_gated)
-            linear += a.bias1[own];
-    }
-    v = is_gated ? gate_of(activation, v, linear) : activation_of(activation, v);
-    if (has_residual)
-        v += a.residual[at];
-    a.out[at] = O(v);
 }
 
 // linear_vec computes out = x·Wᵀ, W being up to three weights whose outputs lie side
@@ -349,6 +372,15 @@ inline void multiply(thread const Arguments<X, O> &a, constant LinearParams &p, 
 //     x ← rows of x                                           gather: as `rows` names them
 //     x ← x · gain / sqrt(mean(x²) + eps)                     norm 1
 //     x ← (x - mean) / sqrt(var(x) + eps) · gain + shift      norm 2, gain and shift if asked for
+//
+// Of a mixture of experts the weights are stacks, [experts, n, k], and their biases with them:
+// a row of out is what one expert of a token gives, [tokens of x, top], or their weighted sum
+//
+//     out[t, s] = W[expert[t, s]] · x[t]                      experts, which have fc_tokens 1
+//     out[t, s] = W[expert[t, s]] · x[t, s]                   each
+//     out[t] = Σ share[t, s] · out[t, s]                      mixed, before the residual
+//
+// An expert that there is not gives NaN.
 //
 // Grid (ceil(N / (rows·S)), ceil(tokens / fc_tokens), 1) of S simdgroups, S from 1 to
 // 8: a simdgroup owns `rows` columns, so that an input which a lane has loaded serves
@@ -372,6 +404,8 @@ kernel void linear_vec(device const X *x [[buffer(0)]],            // [tokens, k
                        device const float *bias2 [[buffer(10)]],   // [n2]
                        device const float *shift [[buffer(11)]],   // [k]
                        device const int *rows [[buffer(12)]],      // [tokens]
+                       device const int *expert [[buffer(13)]],    // [tokens of x, top]
+                       device const float *share [[buffer(14)]],   // [tokens of x, top]
                        uint3 group [[threadgroup_position_in_grid]], uint sg [[simdgroup_index_in_threadgroup]],
                        uint lane [[thread_index_in_simdgroup]], uint simdgroups [[simdgroups_per_threadgroup]]) {
     Arguments<X, O> a;
@@ -379,32 +413,47 @@ kernel void linear_vec(device const X *x [[buffer(0)]],            // [tokens, k
     a.w0 = w0;
     a.w1 = w1;
     a.w2 = w2;
-    a.out = out;
-    a.residual = residual;
     a.gain = gain;
     a.bias0 = bias0;
     a.bias1 = bias1;
     a.bias2 = bias2;
     a.shift = shift;
     a.rows = rows;
-    const uint simdgroup = group.x * simdgroups + sg, token = group.y * token_count;
-    switch (token_count) {
-    case 1:
-        if (row_count == 2)
-            multiply<X, O, 2, 1>(a, p, token, simdgroup, lane);
-        else
-            multiply<X, O, 4, 1>(a, p, token, simdgroup, lane);
-        break;
-    case 2:
-        multiply<X, O, 2, 2>(a, p, token, simdgroup, lane);
-        break;
-    case 4:
-        multiply<X, O, 2, 4>(a, p, token, simdgroup, lane);
-        break;
-    default:
-        multiply<X, O, 2, 8>(a, p, token, simdgroup, lane);
-        break;
+    const uint columns = is_gated ? p.n0 : p.n0 + p.n1 + p.n2;
+    const uint column = (group.x * simdgroups + sg) * columns_of, first = group.y * token_count;
+    if (column >= columns)
+        return;
+    const uint token = first + lane / columns_of, own = column + lane % columns_of;
+    const bool keeps = lane < token_count * columns_of && token < p.tokens && own < columns;
+    float result = 0.0f;
+    for (uint pick = 0; pick < (is_mixed ? chosen : 1); pick++) {
+        Arguments<X, O> of = a;
+        uint row = first, pair = first;
+        if (expert_count != 0) {
+            pair = is_mixed ? first * chosen + pick : first;
+            row = has_each ? pair : pair / chosen;
+            const uint index = uint(expert[pair]);
+            if (index >= expert_count) {
+                result = NAN;
+                continue;
+            }
+            turn_to(of, p, index);
+        }
+        float2 v = multiply_all(of, p, row, column, lane);
+        if (has_bias && keeps) {
+            v.x += bias_of(of, p, own);
+            if (is_gated)
+                v.y += of.bias1[own];
+        }
+        v.x = is_gated ? gate_of(activation, v.x, v.y) : activation_of(activation, v.x);
+        result = is_mixed ? result + share[pair] * v.x : v.x;
     }
+    if (!keeps)
+        return;
+    const ulong at = ulong(token) * p.out_stride + own;
+    if (has_residual)
+        result += residual[at];
+    out[at] = O(result);
 }
 
 template [[host_name("linear_vec_f32_f32")]] kernel decltype(linear_vec<float, float>) linear_vec<float, float>;

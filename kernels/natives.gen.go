@@ -46,5 +46,7 @@ var natives = []string{
 	"scale_f32",
 	"soft_cap_f32",
 	"softmax_f32",
+	"top_k_f32",
 	"transpose_f32",
+	"weighted_sum_f32",
 }

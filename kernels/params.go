@@ -200,6 +200,13 @@ type ElementParams struct {
 	Value   float32
 }
 
+// WeightedSumParams of weighted_sum.
+type WeightedSumParams struct {
+	Rows  uint32
+	Width uint32
+	Each  uint32
+}
+
 // TopKParams of top_k.
 type TopKParams struct {
 	Rows    uint32
@@ -255,6 +262,7 @@ func (PagedWriteParams) params()     {}
 func (CopyBlocksParams) params()     {}
 func (ElementParams) params()        {}
 func (TopKParams) params()           {}
+func (WeightedSumParams) params()    {}
 func (RepeatParams) params()         {}
 func (TransposeParams) params()      {}
 func (MatmulParams) params()         {}

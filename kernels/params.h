@@ -204,6 +204,13 @@ struct ElementParams {
     float value;       // of scale and soft_cap
 };
 
+// Of weighted_sum.
+struct WeightedSumParams {
+    uint32_t rows;
+    uint32_t width;
+    uint32_t each; // rows of x that make a row of the result
+};
+
 struct TopKParams {
     uint32_t rows;
     uint32_t width;

@@ -213,7 +213,7 @@ var costRules = map[string]costRule{
 	"repeat_kv":      {},
 	"repeat_kv_pair": {},
 
-	"linear_vec": {part: map[string]extent{"x": params("tokens", "k")}, ops: linearOps, shifts: linearShifts},
+	"linear_vec": {part: map[string]extent{"x": inputElements, "w0": stacked("n0"), "w1": stacked("n1")}, ops: linearOps, shifts: linearShifts},
 	"linear_mat": {part: map[string]extent{"x": params("tokens", "k")}, ops: linearOps},
 	// Every threadgroup normalises the tokens of its tile.
 	"norm_linear_mat": {part: map[string]extent{"x": params("tokens", "k")}, ops: normLinearOps},
@@ -224,6 +224,7 @@ var costRules = map[string]costRule{
 	"layer_norm":    {ops: work(rowElements, ir.OpLayerNorm)},
 	"softmax":       {ops: work(rowElements, ir.OpSoftmax)},
 	"argmax":        {ops: work(rowElements, ir.OpArgmax)},
+	"weighted_sum":  {ops: work(params("rows", "width", "each"), ir.OpWeightedSum)},
 	"top_k":         {ops: work(rowElements, ir.OpTopK)},
 	"mask":          {ops: work(params("heads", "tokens", "seqs", "context"), ir.OpMask)},
 
@@ -377,13 +378,50 @@ func partial(elements ...string) extent {
 	}
 }
 
+// mixedRows is how many experts' results a row of a product is the sum of.
+func mixedRows(k *kernels.Kernel) tally {
+	top, mixed := constantOf(k, "fc_top"), constantOf(k, "fc_mixed")
+	return func(l *launch) int64 {
+		if l.constant(mixed) {
+			return int64(l.bits(top))
+		}
+		return 1
+	}
+}
+
+// inputElements are those of the x of a product: experts may share theirs.
+func inputElements(k *kernels.Kernel) tally {
+	elements, each, top, own := params("tokens", "k")(k), mixedRows(k), constantOf(k, "fc_top"), constantOf(k, "fc_each")
+	return func(l *launch) int64 {
+		n := elements(l) * each(l)
+		if l.bits(top) == 0 || l.constant(own) {
+			return n
+		}
+		return n / int64(l.bits(top))
+	}
+}
+
+// stacked are the elements of a weight that are read: of experts those that tokens go to, each
+// to another one.
+func stacked(rows string) extent {
+	return func(k *kernels.Kernel) tally {
+		one, tokens, each, experts := params(rows, "k")(k), word(k, "tokens"), mixedRows(k), constantOf(k, "fc_experts")
+		return func(l *launch) int64 {
+			if n := int64(l.bits(experts)); n != 0 {
+				return one(l) * min(n, l.param(tokens)*each(l))
+			}
+			return one(l)
+		}
+	}
+}
+
 // linearOps adds what a prologue and an epilogue do to the product.
 func linearOps(k *kernels.Kernel) tally {
 	tokens, width, n0, n1, n2 := word(k, "tokens"), word(k, "k"), word(k, "n0"), word(k, "n1"), word(k, "n2")
-	residual, bias, norm := constantOf(k, "fc_residual"), constantOf(k, "fc_bias"), constantOf(k, "fc_norm")
+	each, residual, bias, norm := mixedRows(k), constantOf(k, "fc_residual"), constantOf(k, "fc_bias"), constantOf(k, "fc_norm")
 	activation, gated := constantOf(k, "fc_activation"), constantOf(k, "fc_gated")
 	return func(l *launch) int64 {
-		tokens, width, first := l.param(tokens), l.param(width), l.param(n0)
+		tokens, width, first := l.param(tokens)*each(l), l.param(width), l.param(n0)
 		n := first + l.param(n1) + l.param(n2)
 		ops := ir.OpLinear.Work(nil) * tokens * width * n
 		if l.constant(residual) {
@@ -416,12 +454,13 @@ func normLinearOps(k *kernels.Kernel) tally {
 // linearShifts counts for every pass over the weights.
 func linearShifts(k *kernels.Kernel) tally {
 	width := word(k, "k")
+	each := mixedRows(k)
 	var rows, types [3]int
 	for i := range rows {
 		rows[i], types[i] = word(k, fmt.Sprintf("n%d", i)), constantOf(k, fmt.Sprintf("fc_type%d", i))
 	}
 	return func(l *launch) (cycles int64) {
-		passes := l.dispatch.Grid[1].Eval(l.sizes)
+		passes := l.dispatch.Grid[1].Eval(l.sizes) * each(l)
 		for i := range rows {
 			cycles += kernels.ShiftCycles(l.bits(types[i]), passes*l.param(rows[i])*l.param(width))
 		}

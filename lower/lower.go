@@ -92,7 +92,7 @@ func (t *tables) weight(v *ir.Value) (int32, error) {
 		return i, nil
 	}
 	stored, bound := v.Type.DType, v.Type.DType
-	if len(v.Type.Shape) == 1 {
+	if !v.IsMatrix() {
 		bound = ir.F32
 		if !stored.IsFloat() {
 			return 0, fmt.Errorf("%w for %q, a vector of %s", ErrUnsupported, v.Name(), stored)

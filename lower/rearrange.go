@@ -32,10 +32,11 @@ func (p *Plan) order(target *ir.Target, tuning *Tuning) {
 	for i := range p.Buffers {
 		b := &p.Buffers[i]
 		shape := shapes[b.Name]
-		if b.Kind != Weight || len(shape) != 2 || !target.Rearranges && !kernels.HasLines(uint32(b.DType)) {
+		if b.Kind != Weight || len(shape) < 2 || !target.Rearranges && (len(shape) > 2 || !kernels.HasLines(uint32(b.DType))) {
 			continue
 		}
-		at := sizes{shape: fmt.Sprintf("%d → %d, %s", shape[1], shape[0], b.DType)}
+		columns, rows := shape[len(shape)-1], shape[len(shape)-2]
+		at := sizes{shape: fmt.Sprintf("%d → %d, %s", columns, rows, b.DType)}
 		sites[b] = layout.site(ir.OpLinear.String(), at, Setting{"rearranged": int64(bit(target.Rearranges))})
 	}
 	p.eachReader(func(_ *Phase, d *Dispatch, b *Buffer, _ *Binding) {

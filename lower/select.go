@@ -36,7 +36,11 @@ func init() {
 		ir.OpArgmax:     argmax,
 		ir.OpTopK:       topK,
 
+		ir.OpExpertLinear: expertLinear,
+		ir.OpWeightedSum:  weightedSum,
+
 		ir.OpFusedLinear:         linear,
+		ir.OpRoutedLinear:        expertLinear,
 		ir.OpNormResidual:        normResidual,
 		ir.OpAttention:           attention,
 		ir.OpQKVWrite:            qkvWrite,

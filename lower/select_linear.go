@@ -104,7 +104,7 @@ func (e emitter) linear(v *ir.Value, call linearCall, rows ir.Dim) {
 	k, n := last(in.X), last(v)
 	var heights [3]Expr
 	for i, w := range in.Weights {
-		heights[i] = Extent(w.Type.Shape[0])
+		heights[i] = Extent(w.Type.Shape[len(w.Type.Shape)-2])
 		e.in(fmt.Sprintf("w%d", i), w)
 	}
 	for i := range heights {

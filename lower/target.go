@@ -141,6 +141,7 @@ func CacheTypes() []ir.DType {
 var families = map[ir.Op][]string{
 	ir.OpGain:   {"mul"},
 	ir.OpLinear: {linearVec, linearMat}, ir.OpFusedLinear: {linearVec, linearMat},
+	ir.OpExpertLinear: {linearVec}, ir.OpRoutedLinear: {linearVec},
 	ir.OpAttention: {"attention_vec", "attention_tile"}, ir.OpSlice: {"transpose"},
 	ir.OpQKVWrite:              {"rope_qkv_write"},
 	ir.OpRopeQKVWriteAttention: {"attention_write"}, ir.OpHeadNormRopeKVWriteAttention: {"attention_write"},

@@ -25,6 +25,7 @@ func TestInstances(t *testing.T) {
 		ir.OpEmbed:               {In: ir.I32, Out: ir.F32},
 		ir.OpLinear:              {In: ir.F16, Out: ir.F32},
 		ir.OpFusedLinear:         {In: ir.F32, Out: ir.F16},
+		ir.OpRoutedLinear:        {In: ir.F16, Out: ir.F32},
 		ir.OpRMSNorm:             {In: ir.F32, Out: ir.F16},
 		ir.OpArgmax:              {In: ir.F32, Out: ir.I32},
 		ir.OpTopK:                {In: ir.F32, Out: ir.F32},
@@ -52,7 +53,7 @@ func TestInstances(t *testing.T) {
 	}
 	for op, rows := range instances {
 		for _, row := range rows {
-			reads := ir.Op(op) == ir.OpLinear || ir.Op(op) == ir.OpFusedLinear || ir.Op(op) == ir.OpEmbed
+			reads := slices.Contains([]ir.Op{ir.OpLinear, ir.OpFusedLinear, ir.OpEmbed, ir.OpExpertLinear, ir.OpRoutedLinear}, ir.Op(op))
 			require.Equal(t, reads, row.Weights == ir.SetOf(weightTypes...) && row.Weights != 0, ir.Op(op))
 		}
 	}

@@ -97,7 +97,7 @@ func (p *Plan) validateBuffer(b *Buffer, tensors map[string]*Tensor) error {
 	if err := b.Bytes.validate(); err != nil {
 		return err
 	}
-	if b.Rearrange && (b.Kind != Weight || tensors[b.Name] == nil || len(tensors[b.Name].Shape) != 2) {
+	if b.Rearrange && (b.Kind != Weight || tensors[b.Name] == nil || len(tensors[b.Name].Shape) < 2) {
 		return errors.New("rearranged, and not a matrix")
 	}
 	if b.Lines && (b.Kind != Weight || tensors[b.Name] == nil || len(tensors[b.Name].Shape) != 2 || b.Rearrange || !kernels.HasLines(uint32(b.DType))) {

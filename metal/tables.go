@@ -50,8 +50,7 @@ type (
 	}
 	matrix struct {
 		rows, columns uint64
-		dtype         uint32
-		_             uint32
+		dtype, stack  uint32
 	}
 	counts      struct{ dispatches, barriers, commandBuffers, rearranged uint32 }
 	kernelCount struct{ dispatches, native uint32 }
@@ -178,7 +177,11 @@ func (t *tables) addMatrices(p *lower.Plan) {
 	for i := range p.Buffers {
 		if b := &p.Buffers[i]; b.Rearrange {
 			shape := tensors[b.Name].Shape
-			t.matrices[i] = matrix{rows: uint64(shape[0]), columns: uint64(shape[1]), dtype: uint32(b.DType)}
+			last, stack := len(shape)-1, 1
+			for _, n := range shape[:last-1] {
+				stack *= n
+			}
+			t.matrices[i] = matrix{rows: uint64(stack * shape[last-1]), columns: uint64(shape[last]), dtype: uint32(b.DType), stack: uint32(stack)}
 		}
 	}
 }

@@ -178,6 +178,13 @@ uint32_t b_stride;
 float value;
 };
 
+
+struct WeightedSumParams {
+uint32_t rows;
+uint32_t width;
+uint32_t each;
+};
+
 struct TopKParams {
 uint32_t rows;
 uint32_t width;
@@ -251,7 +258,7 @@ places[0] = places[i];
 }
 out[row] = places[0];
 }
-#line 255 "kernels/emulated/argmax.gen.cc"
+#line 262 "kernels/emulated/argmax.gen.cc"
 void thread_0(const msl::Thread &t) {
     argmax<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<int *>(t.worker->buffers[1]),

@@ -178,6 +178,13 @@ uint32_t b_stride;
 float value;
 };
 
+
+struct WeightedSumParams {
+uint32_t rows;
+uint32_t width;
+uint32_t each;
+};
+
 struct TopKParams {
 uint32_t rows;
 uint32_t width;
@@ -697,7 +704,7 @@ scoring.slope = msl_constant_has_slopes() ? slopes[q_head] : 0.0f;
 scoring.position = MSL_BRANCH(54, token < seq_end )? positions[token] : 0;
 attend(queries, rows, sight, scoring, memory, tid, sg, lane);
 }
-#line 701 "kernels/emulated/attention_tile.gen.cc"
+#line 708 "kernels/emulated/attention_tile.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_tile<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

@@ -178,6 +178,13 @@ uint32_t b_stride;
 float value;
 };
 
+
+struct WeightedSumParams {
+uint32_t rows;
+uint32_t width;
+uint32_t each;
+};
+
 struct TopKParams {
 uint32_t rows;
 uint32_t width;
@@ -885,7 +892,7 @@ norm += exp2(sink - peak);
 if (MSL_BRANCH(75, writes))
 store_four(out, row * p.head + tid * 4, MSL_BRANCH(76, norm != 0.0f )? sum / norm : float4(0.0f));
 }
-#line 889 "kernels/emulated/attention_vec.gen.cc"
+#line 896 "kernels/emulated/attention_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_vec<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

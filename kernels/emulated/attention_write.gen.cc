@@ -178,6 +178,13 @@ uint32_t b_stride;
 float value;
 };
 
+
+struct WeightedSumParams {
+uint32_t rows;
+uint32_t width;
+uint32_t each;
+};
+
 struct TopKParams {
 uint32_t rows;
 uint32_t width;
@@ -1052,7 +1059,7 @@ break;
 }
 
 }
-#line 1056 "kernels/emulated/attention_write.gen.cc"
+#line 1063 "kernels/emulated/attention_write.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_write<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

@@ -178,6 +178,13 @@ uint32_t b_stride;
 float value;
 };
 
+
+struct WeightedSumParams {
+uint32_t rows;
+uint32_t width;
+uint32_t each;
+};
+
 struct TopKParams {
 uint32_t rows;
 uint32_t width;
@@ -414,7 +421,7 @@ const ulong to = ulong(MSL_CAST(ulong, uint(MSL_CAST(uint, pairs[position.y * 2 
 copy_four(k_cache, to, k_from, from);
 copy_four(v_cache, to, v_from, from);
 }
-#line 418 "kernels/emulated/cache.gen.cc"
+#line 425 "kernels/emulated/cache.gen.cc"
 void thread_0(const msl::Thread &t) {
     cache_write<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

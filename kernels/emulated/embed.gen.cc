@@ -178,6 +178,13 @@ uint32_t b_stride;
 float value;
 };
 
+
+struct WeightedSumParams {
+uint32_t rows;
+uint32_t width;
+uint32_t each;
+};
+
 struct TopKParams {
 uint32_t rows;
 uint32_t width;
@@ -964,7 +971,7 @@ to[high + j] = v[j + 8];
 }
 }
 }
-#line 968 "kernels/emulated/embed.gen.cc"
+#line 975 "kernels/emulated/embed.gen.cc"
 void thread_0(const msl::Thread &t) {
     embed(static_cast<const int *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),

@@ -178,6 +178,13 @@ uint32_t b_stride;
 float value;
 };
 
+
+struct WeightedSumParams {
+uint32_t rows;
+uint32_t width;
+uint32_t each;
+};
+
 struct TopKParams {
 uint32_t rows;
 uint32_t width;
@@ -649,7 +656,7 @@ scoring.slope = 0.0f;
 scoring.position = 0;
 attend(queries, rows, sight, scoring, memory, tid, sg, lane);
 }
-#line 653 "kernels/emulated/flash.gen.cc"
+#line 660 "kernels/emulated/flash.gen.cc"
 void thread_0(const msl::Thread &t) {
     flash_attention<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

@@ -178,6 +178,13 @@ uint32_t b_stride;
 float value;
 };
 
+
+struct WeightedSumParams {
+uint32_t rows;
+uint32_t width;
+uint32_t each;
+};
+
 struct TopKParams {
 uint32_t rows;
 uint32_t width;
@@ -1350,7 +1357,7 @@ const Weights weights = {w0, w1, w2};
 const Epilogue end = {residual, bias0, bias1, bias2};
 threadgroup_tile<I, X, O, true>(in, weights, out, p, end, memory, group, tid, sg);
 }
-#line 1354 "kernels/emulated/linear_mat.gen.cc"
+#line 1361 "kernels/emulated/linear_mat.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_mat<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),

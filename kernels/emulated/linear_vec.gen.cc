@@ -178,6 +178,13 @@ uint32_t b_stride;
 float value;
 };
 
+
+struct WeightedSumParams {
+uint32_t rows;
+uint32_t width;
+uint32_t each;
+};
+
 struct TopKParams {
 uint32_t rows;
 uint32_t width;
@@ -1023,6 +1030,14 @@ static inline bool msl_constant_fc_shift() { return msl::constant<bool>(11); }
 
 static inline bool msl_constant_fc_gather() { return msl::constant<bool>(12); }
 
+static inline uint msl_constant_fc_experts() { return msl::constant<uint>(13); }
+
+static inline uint msl_constant_fc_top() { return msl::constant<uint>(14); }
+
+static inline bool msl_constant_fc_each() { return msl::constant<bool>(15); }
+
+static inline bool msl_constant_fc_mixed() { return msl::constant<bool>(16); }
+
 static inline uint msl_constant_type1() { return ( msl::is_constant_defined(1) ? msl_constant_fc_type1() : 0); }
 static inline uint msl_constant_type2() { return ( msl::is_constant_defined(2) ? msl_constant_fc_type2() : 0); }
 static inline bool msl_constant_has_residual() { return ( msl::is_constant_defined(3) ? msl_constant_fc_residual() : false); }
@@ -1033,6 +1048,10 @@ static inline bool msl_constant_is_gated() { return ( msl::is_constant_defined(9
 static inline bool msl_constant_has_gain() { return ( msl::is_constant_defined(10) ? msl_constant_fc_gain() : false); }
 static inline bool msl_constant_has_shift() { return ( msl::is_constant_defined(11) ? msl_constant_fc_shift() : false); }
 static inline bool msl_constant_has_rows() { return ( msl::is_constant_defined(12) ? msl_constant_fc_gather() : false); }
+static inline uint msl_constant_expert_count() { return ( msl::is_constant_defined(13) ? msl_constant_fc_experts() : 0); }
+static inline uint msl_constant_chosen() { return ( msl_constant_expert_count() != 0 && msl::is_constant_defined(14) ? msl_constant_fc_top() : 1); }
+static inline bool msl_constant_has_each() { return ( msl::is_constant_defined(15) ? msl_constant_fc_each() : false); }
+static inline bool msl_constant_is_mixed() { return ( msl_constant_expert_count() != 0 && (msl::is_constant_defined(16) ? msl_constant_fc_mixed() : false)); }
 static inline uint msl_constant_row_count() { return ( msl::is_constant_defined(6) ? msl_constant_fc_rows() : 4); }
 static inline uint msl_constant_token_count() { return ( msl::is_constant_defined(7) ? msl_constant_fc_tokens() : 1); }
 
@@ -1087,7 +1106,7 @@ rest += float2(MSL_CAST(float2, d, d * d));
 rest = float2(MSL_CAST(float2, simd_sum(rest.x, 2), simd_sum(rest.y, 3))) / n;
 return {mean, rest.x, precise::rsqrt(max(rest.y - rest.x * rest.x, 0.0f) + eps)};
 }
-#line 102 "kernels/linear_vec.metal"
+#line 114 "kernels/linear_vec.metal"
 static inline bool msl_constant_reads_gain() { return ( msl_constant_norm() == 1 || (msl_constant_norm() == 2 && msl_constant_has_gain())); }
 static inline bool msl_constant_reads_shift() { return ( msl_constant_norm() == 2 && msl_constant_has_shift()); }
 
@@ -1170,7 +1189,7 @@ for (uint r = 0; MSL_STEP(r < R); r++)
 sums.product[t * R + r] += product(type, w[r], x);
 }
 }
-#line 189 "kernels/linear_vec.metal"
+#line 201 "kernels/linear_vec.metal"
 template <typename X, uint R, uint T>
 inline void dot_rows(uint type, const uchar *w, int first, uint n, const Input<X, T> &in,
 Sums<R, T> &sums) {
@@ -1244,8 +1263,6 @@ const X *x;
 const uchar *w0;
 const uchar *w1;
 const uchar *w2;
-O *out;
-const float *residual;
 const float *gain;
 const float *bias0;
 const float *bias1;
@@ -1266,18 +1283,25 @@ return a.bias2[c - p.n0 - p.n1];
 }
 
 
+template <typename X, typename O>
+inline void turn_to( Arguments<X, O> &a, const LinearParams &p, uint expert) {
+a.w0 += row_bytes(msl_constant_fc_type0(), p.k) * p.n0 * expert;
+if (msl_constant_type1() != 0)
+a.w1 += row_bytes(msl_constant_type1(), p.k) * p.n1 * expert;
+if (msl_constant_has_bias()) {
+a.bias0 += ulong(MSL_CAST(ulong, p.n0)) * expert;
+if (msl_constant_is_gated())
+a.bias1 += ulong(MSL_CAST(ulong, p.n1)) * expert;
+}
+}
+
+
 
 template <typename X, typename O, uint R, uint T>
-inline void multiply( const Arguments<X, O> &a, const LinearParams &p, uint first_token, uint simdgroup,
-uint lane) {
-const uint columns = msl_constant_is_gated() ? p.n0 : p.n0 + p.n1 + p.n2;
-const uint column = simdgroup * R;
-if (MSL_BRANCH(52, column >= columns))
-return;
-
+inline float2 multiply( const Arguments<X, O> &a, const LinearParams &p, uint first, uint column, uint lane) {
 Input<X, T> in;
 for (uint t = 0; MSL_STEP(t < T); t++) {
-const uint row = min(first_token + t, p.tokens - 1);
+const uint row = T == 1 ? first : min(first + t, p.tokens - 1);
 in.x[t] = a.x + ulong(MSL_CAST(ulong, msl_constant_has_rows() ? uint(MSL_CAST(uint, a.rows[row])) : row)) * p.x_stride;
 }
 in.gain = a.gain;
@@ -1300,30 +1324,36 @@ if (msl_constant_type2() != 0)
 add_rows<X, R, T>(msl_constant_type2(), a.w2, column, p.n0 + p.n1, p.n2, in, sums);
 }
 
-float v = total<T * R>(sums.product, lane), linear = 0.0f;
+float2 v = 0.0f;
+v.x = total<T * R>(sums.product, lane);
 if (msl_constant_is_gated())
-linear = total<T * R>(up.product, lane);
-if (msl_constant_norm() == 1) {
-const float s = precise::rsqrt(total<T>(sums.squares, lane / R) / float(MSL_CAST(float, p.k)) + p.eps);
-v *= s;
-linear *= s;
+v.y = total<T * R>(up.product, lane);
+if (msl_constant_norm() == 1)
+v *= precise::rsqrt(total<T>(sums.squares, lane / R) / float(MSL_CAST(float, p.k)) + p.eps);
+return v;
 }
-const uint token = first_token + lane / R;
-if (MSL_BRANCH(53, lane >= T * R || token >= p.tokens || column + lane % R >= columns))
-return;
-const uint own = column + lane % R;
-const ulong at = ulong(MSL_CAST(ulong, token)) * p.out_stride + own;
-if (msl_constant_has_bias()) {
-v += bias_of(a, p, own);
-if (msl_constant_is_gated())
-linear += a.bias1[own];
+
+
+static inline uint msl_constant_columns_of() { return ( msl_constant_token_count() == 1 && msl_constant_row_count() != 2 ? 4 : 2); }
+
+
+template <typename X, typename O>
+inline float2 multiply_all( const Arguments<X, O> &a, const LinearParams &p, uint first, uint column,
+uint lane) {
+switch (msl_constant_token_count()) {
+case 1:
+if (msl_constant_columns_of() == 2)
+return multiply<X, O, 2, 1>(a, p, first, column, lane);
+return multiply<X, O, 4, 1>(a, p, first, column, lane);
+case 2:
+return multiply<X, O, 2, 2>(a, p, first, column, lane);
+case 4:
+return multiply<X, O, 2, 4>(a, p, first, column, lane);
+default:
+return multiply<X, O, 2, 8>(a, p, first, column, lane);
 }
-v = msl_constant_is_gated() ? gate_of(msl_constant_activation(), v, linear) : activation_of(msl_constant_activation(), v);
-if (msl_constant_has_residual())
-v += a.residual[at];
-a.out[at] = O(v);
 }
-#line 361 "kernels/linear_vec.metal"
+#line 393 "kernels/linear_vec.metal"
 template <typename X, typename O>
 void linear_vec( const X *x,
 const uchar *w0,
@@ -1338,6 +1368,8 @@ const float *bias1,
 const float *bias2,
 const float *shift,
 const int *rows,
+const int *expert,
+const float *share,
 uint3 group, uint sg,
 uint lane, uint simdgroups) {
 Arguments<X, O> a;
@@ -1345,34 +1377,49 @@ a.x = x;
 a.w0 = w0;
 a.w1 = w1;
 a.w2 = w2;
-a.out = out;
-a.residual = residual;
 a.gain = gain;
 a.bias0 = bias0;
 a.bias1 = bias1;
 a.bias2 = bias2;
 a.shift = shift;
 a.rows = rows;
-const uint simdgroup = group.x * simdgroups + sg, token = group.y * msl_constant_token_count();
-switch (msl_constant_token_count()) {
-case 1:
-if (msl_constant_row_count() == 2)
-multiply<X, O, 2, 1>(a, p, token, simdgroup, lane);
-else
-multiply<X, O, 4, 1>(a, p, token, simdgroup, lane);
-break;
-case 2:
-multiply<X, O, 2, 2>(a, p, token, simdgroup, lane);
-break;
-case 4:
-multiply<X, O, 2, 4>(a, p, token, simdgroup, lane);
-break;
-default:
-multiply<X, O, 2, 8>(a, p, token, simdgroup, lane);
-break;
+const uint columns = msl_constant_is_gated() ? p.n0 : p.n0 + p.n1 + p.n2;
+const uint column = (group.x * simdgroups + sg) * msl_constant_columns_of(), first = group.y * msl_constant_token_count();
+if (MSL_BRANCH(52, column >= columns))
+return;
+const uint token = first + lane / msl_constant_columns_of(), own = column + lane % msl_constant_columns_of();
+const bool keeps = lane < msl_constant_token_count() * msl_constant_columns_of() && token < p.tokens && own < columns;
+float result = 0.0f;
+for (uint pick = 0; MSL_STEP(pick < (msl_constant_is_mixed() ? msl_constant_chosen() : 1)); pick++) {
+Arguments<X, O> of = a;
+uint row = first, pair = first;
+if (msl_constant_expert_count() != 0) {
+pair = msl_constant_is_mixed() ? first * msl_constant_chosen() + pick : first;
+row = msl_constant_has_each() ? pair : pair / msl_constant_chosen();
+const uint index = uint(MSL_CAST(uint, expert[pair]));
+if (MSL_BRANCH(53, index >= msl_constant_expert_count())) {
+result = NAN;
+continue;
 }
+turn_to(of, p, index);
 }
-#line 1376 "kernels/emulated/linear_vec.gen.cc"
+float2 v = multiply_all(of, p, row, column, lane);
+if (MSL_BRANCH(54, msl_constant_has_bias() && keeps)) {
+v.x += bias_of(of, p, own);
+if (msl_constant_is_gated())
+v.y += of.bias1[own];
+}
+v.x = msl_constant_is_gated() ? gate_of(msl_constant_activation(), v.x, v.y) : activation_of(msl_constant_activation(), v.x);
+result = msl_constant_is_mixed() ? result + share[pair] * v.x : v.x;
+}
+if (MSL_BRANCH(55, !keeps))
+return;
+const ulong at = ulong(MSL_CAST(ulong, token)) * p.out_stride + own;
+if (msl_constant_has_residual())
+result += residual[at];
+out[at] = O(result);
+}
+#line 1423 "kernels/emulated/linear_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_vec<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -1387,12 +1434,14 @@ void thread_0(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const float *>(t.worker->buffers[11]),
         static_cast<const int *>(t.worker->buffers[12]),
+        static_cast<const int *>(t.worker->buffers[13]),
+        static_cast<const float *>(t.worker->buffers[14]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_0[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}, {12, 0, "rows"}};
+const msl::BufferArgument buffers_0[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}, {12, 0, "rows"}, {13, 0, "expert"}, {14, 0, "share"}};
 void thread_1(const msl::Thread &t) {
     linear_vec<float, half>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -1407,12 +1456,14 @@ void thread_1(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const float *>(t.worker->buffers[11]),
         static_cast<const int *>(t.worker->buffers[12]),
+        static_cast<const int *>(t.worker->buffers[13]),
+        static_cast<const float *>(t.worker->buffers[14]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_1[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}, {12, 0, "rows"}};
+const msl::BufferArgument buffers_1[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}, {12, 0, "rows"}, {13, 0, "expert"}, {14, 0, "share"}};
 void thread_2(const msl::Thread &t) {
     linear_vec<float, bfloat>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -1427,12 +1478,14 @@ void thread_2(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const float *>(t.worker->buffers[11]),
         static_cast<const int *>(t.worker->buffers[12]),
+        static_cast<const int *>(t.worker->buffers[13]),
+        static_cast<const float *>(t.worker->buffers[14]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_2[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}, {12, 0, "rows"}};
+const msl::BufferArgument buffers_2[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}, {12, 0, "rows"}, {13, 0, "expert"}, {14, 0, "share"}};
 void thread_3(const msl::Thread &t) {
     linear_vec<half, float>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -1447,12 +1500,14 @@ void thread_3(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const float *>(t.worker->buffers[11]),
         static_cast<const int *>(t.worker->buffers[12]),
+        static_cast<const int *>(t.worker->buffers[13]),
+        static_cast<const float *>(t.worker->buffers[14]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_3[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}, {12, 0, "rows"}};
+const msl::BufferArgument buffers_3[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}, {12, 0, "rows"}, {13, 0, "expert"}, {14, 0, "share"}};
 void thread_4(const msl::Thread &t) {
     linear_vec<half, half>(static_cast<const half *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -1467,12 +1522,14 @@ void thread_4(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const float *>(t.worker->buffers[11]),
         static_cast<const int *>(t.worker->buffers[12]),
+        static_cast<const int *>(t.worker->buffers[13]),
+        static_cast<const float *>(t.worker->buffers[14]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_4[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}, {12, 0, "rows"}};
+const msl::BufferArgument buffers_4[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}, {12, 0, "rows"}, {13, 0, "expert"}, {14, 0, "share"}};
 void thread_5(const msl::Thread &t) {
     linear_vec<bfloat, float>(static_cast<const bfloat *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -1487,12 +1544,14 @@ void thread_5(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const float *>(t.worker->buffers[11]),
         static_cast<const int *>(t.worker->buffers[12]),
+        static_cast<const int *>(t.worker->buffers[13]),
+        static_cast<const float *>(t.worker->buffers[14]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_5[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}, {12, 0, "rows"}};
+const msl::BufferArgument buffers_5[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}, {12, 0, "rows"}, {13, 0, "expert"}, {14, 0, "share"}};
 void thread_6(const msl::Thread &t) {
     linear_vec<bfloat, bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -1507,20 +1566,22 @@ void thread_6(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const float *>(t.worker->buffers[11]),
         static_cast<const int *>(t.worker->buffers[12]),
+        static_cast<const int *>(t.worker->buffers[13]),
+        static_cast<const float *>(t.worker->buffers[14]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>((t.index / 32)),
         msl::position<uint>((t.index % 32)),
         msl::position<uint>(t.worker->simdgroups));
 }
-const msl::BufferArgument buffers_6[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}, {12, 0, "rows"}};
+const msl::BufferArgument buffers_6[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {11, 0, "shift"}, {12, 0, "rows"}, {13, 0, "expert"}, {14, 0, "share"}};
 const msl::Kernel kernels[] = {
-    {"linear_vec_f32_f32", "kernels/linear_vec.metal", 410, thread_0, nullptr, 1024, 0x1u, 0x0u, buffers_0, 13, nullptr, 0},
-    {"linear_vec_f32_f16", "kernels/linear_vec.metal", 411, thread_1, nullptr, 1024, 0x1u, 0x0u, buffers_1, 13, nullptr, 0},
-    {"linear_vec_f32_bf16", "kernels/linear_vec.metal", 412, thread_2, nullptr, 1024, 0x1u, 0x0u, buffers_2, 13, nullptr, 0},
-    {"linear_vec_f16_f32", "kernels/linear_vec.metal", 413, thread_3, nullptr, 1024, 0x1u, 0x0u, buffers_3, 13, nullptr, 0},
-    {"linear_vec_f16_f16", "kernels/linear_vec.metal", 414, thread_4, nullptr, 1024, 0x1u, 0x0u, buffers_4, 13, nullptr, 0},
-    {"linear_vec_bf16_f32", "kernels/linear_vec.metal", 415, thread_5, nullptr, 1024, 0x1u, 0x0u, buffers_5, 13, nullptr, 0},
-    {"linear_vec_bf16_bf16", "kernels/linear_vec.metal", 416, thread_6, nullptr, 1024, 0x1u, 0x0u, buffers_6, 13, nullptr, 0},
+    {"linear_vec_f32_f32", "kernels/linear_vec.metal", 459, thread_0, nullptr, 1024, 0x1u, 0x0u, buffers_0, 15, nullptr, 0},
+    {"linear_vec_f32_f16", "kernels/linear_vec.metal", 460, thread_1, nullptr, 1024, 0x1u, 0x0u, buffers_1, 15, nullptr, 0},
+    {"linear_vec_f32_bf16", "kernels/linear_vec.metal", 461, thread_2, nullptr, 1024, 0x1u, 0x0u, buffers_2, 15, nullptr, 0},
+    {"linear_vec_f16_f32", "kernels/linear_vec.metal", 462, thread_3, nullptr, 1024, 0x1u, 0x0u, buffers_3, 15, nullptr, 0},
+    {"linear_vec_f16_f16", "kernels/linear_vec.metal", 463, thread_4, nullptr, 1024, 0x1u, 0x0u, buffers_4, 15, nullptr, 0},
+    {"linear_vec_bf16_f32", "kernels/linear_vec.metal", 464, thread_5, nullptr, 1024, 0x1u, 0x0u, buffers_5, 15, nullptr, 0},
+    {"linear_vec_bf16_bf16", "kernels/linear_vec.metal", 465, thread_6, nullptr, 1024, 0x1u, 0x0u, buffers_6, 15, nullptr, 0},
 };
 } // namespace
 namespace msl {

@@ -178,6 +178,13 @@ uint32_t b_stride;
 float value;
 };
 
+
+struct WeightedSumParams {
+uint32_t rows;
+uint32_t width;
+uint32_t each;
+};
+
 struct TopKParams {
 uint32_t rows;
 uint32_t width;
@@ -338,7 +345,7 @@ to[j] = O(v);
 }
 }
 }
-#line 342 "kernels/emulated/norm.gen.cc"
+#line 349 "kernels/emulated/norm.gen.cc"
 void thread_0(const msl::Thread &t) {
     rms_norm<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

@@ -178,6 +178,13 @@ uint32_t b_stride;
 float value;
 };
 
+
+struct WeightedSumParams {
+uint32_t rows;
+uint32_t width;
+uint32_t each;
+};
+
 struct TopKParams {
 uint32_t rows;
 uint32_t width;
@@ -606,7 +613,7 @@ value += weight * float(MSL_CAST(float, part[ulong(MSL_CAST(ulong, i)) * head]))
 }
 out[row * head + tid] = A(MSL_BRANCH(54, total != 0.0f )? value / total : 0.0f);
 }
-#line 610 "kernels/emulated/paged_attention.gen.cc"
+#line 617 "kernels/emulated/paged_attention.gen.cc"
 void thread_0(const msl::Thread &t) {
     paged_attention_v1<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

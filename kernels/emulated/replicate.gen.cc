@@ -178,6 +178,13 @@ uint32_t b_stride;
 float value;
 };
 
+
+struct WeightedSumParams {
+uint32_t rows;
+uint32_t width;
+uint32_t each;
+};
+
 struct TopKParams {
 uint32_t rows;
 uint32_t width;
@@ -276,7 +283,7 @@ v_out[e] = v[from];
 at = sum(at, step, p);
 }
 }
-#line 280 "kernels/emulated/replicate.gen.cc"
+#line 287 "kernels/emulated/replicate.gen.cc"
 void thread_0(const msl::Thread &t) {
     repeat_kv<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),

@@ -178,6 +178,13 @@ uint32_t b_stride;
 float value;
 };
 
+
+struct WeightedSumParams {
+uint32_t rows;
+uint32_t width;
+uint32_t each;
+};
+
 struct TopKParams {
 uint32_t rows;
 uint32_t width;
@@ -277,7 +284,7 @@ v = turn(v, rotation(p, at, i, msl_constant_has_factors() ? factors[i] : 1.0f, m
 }
 store_pair(out + (ulong(MSL_CAST(ulong, token)) * p.heads + head) * p.head, pair, v);
 }
-#line 281 "kernels/emulated/rope.gen.cc"
+#line 288 "kernels/emulated/rope.gen.cc"
 void thread_0(const msl::Thread &t) {
     rope<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),

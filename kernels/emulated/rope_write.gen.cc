@@ -178,6 +178,13 @@ uint32_t b_stride;
 float value;
 };
 
+
+struct WeightedSumParams {
+uint32_t rows;
+uint32_t width;
+uint32_t each;
+};
+
 struct TopKParams {
 uint32_t rows;
 uint32_t width;
@@ -633,7 +640,7 @@ using msl_type_0 = float[sizeof(C) > 4 ? taken * step_width : 1]; constexpr uint
 const Tensors<A, C> t = {qkv, k, v, factors, q_norm, k_norm, q_out, k_cache, v_cache};
 write_heads<true>(p, t, positions, slots, staged, group, lane);
 }
-#line 637 "kernels/emulated/rope_write.gen.cc"
+#line 644 "kernels/emulated/rope_write.gen.cc"
 void thread_0(const msl::Thread &t) {
     rope_qkv_write<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),

@@ -178,6 +178,13 @@ uint32_t b_stride;
 float value;
 };
 
+
+struct WeightedSumParams {
+uint32_t rows;
+uint32_t width;
+uint32_t each;
+};
+
 struct TopKParams {
 uint32_t rows;
 uint32_t width;
@@ -380,7 +387,7 @@ total += MSL_BRANCH(25, maxima[i] > -INFINITY )? totals[i] * exp(maxima[i] - hig
 MSL_LOOP(26) for (uint i = tid; MSL_TURN(27, i < p.width); i += 256)
 to[i] = A(MSL_BRANCH(28, total == 0.0f )? 0.0f : exp(float(MSL_CAST(float, from[i])) - highest) / total);
 }
-#line 384 "kernels/emulated/source.gen.cc"
+#line 391 "kernels/emulated/source.gen.cc"
 void thread_0(const msl::Thread &t) {
     permute<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),

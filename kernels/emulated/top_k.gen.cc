@@ -178,6 +178,13 @@ uint32_t b_stride;
 float value;
 };
 
+
+struct WeightedSumParams {
+uint32_t rows;
+uint32_t width;
+uint32_t each;
+};
+
 struct TopKParams {
 uint32_t rows;
 uint32_t width;
@@ -308,7 +315,7 @@ values[to] = from[index];
 indices[to] = int(MSL_CAST(int, index));
 }
 }
-#line 312 "kernels/emulated/top_k.gen.cc"
+#line 319 "kernels/emulated/top_k.gen.cc"
 void thread_0(const msl::Thread &t) {
     top_k<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),

@@ -936,3 +936,33 @@ func TestChoose(t *testing.T) {
 		require.True(t, ok, "%s is not in the kernel table", name)
 	}
 }
+
+// The largest elements of rows, and weighted sums of rows, beside the emulation's.
+func TestChosenEmulated(t *testing.T) {
+	inf, nan32 := float32(math.Inf(1)), float32(math.NaN())
+	for _, shape := range [][3]int{{5, 1, 1}, {6, 17, 4}, {4, 130, 8}, {3, 3, 5}, {4, 300, 256}} {
+		rows, width, k := shape[0], shape[1], shape[2]
+		rng := newRand(fmt.Sprint(shape))
+		x := normals(rng, rows*width)
+		for i := range width {
+			x[i] = float32(rng.IntN(3)) // equals
+		}
+		x[width+width/2], x[len(x)-1] = -inf, nan32
+		top := dispatch{kernel: "top_k_f32", writes: []string{"values", "indices"}, grid: [3]uint32{uint32(rows), 1, 1}, group: [3]uint32{256, 1, 1},
+			args:   map[string][]byte{"x": floatBytes(x), "values": nan(rows * k), "indices": nan(rows * k)},
+			params: kernels.TopKParams{Rows: uint32(rows), Width: uint32(width), XStride: uint32(width), K: uint32(k)}}
+		weights := normals(rng, rows*k)
+		sum := dispatch{kernel: "weighted_sum_f32", writes: []string{"out"}, grid: [3]uint32{ceil(width, 256), uint32(rows), 1}, group: [3]uint32{256, 1, 1},
+			args:   map[string][]byte{"x": floatBytes(normals(rng, rows*k*width)), "weights": floatBytes(weights), "out": nan(rows * width)},
+			params: kernels.WeightedSumParams{Rows: uint32(rows), Width: uint32(width), Each: uint32(k)}}
+		want, wantSum := top.emulate(t), widened(floats(sum.emulate(t)[0]))
+		for _, l := range Libraries() {
+			got := top.run(t, l)
+			require.Equal(t, want[1], got[1], "%s: %v", l.ISA(), shape)
+			for i, v := range floats(want[0]) {
+				require.True(t, v == floats(got[0])[i] || v != v && floats(got[0])[i] != floats(got[0])[i], "%s: %v", l.ISA(), shape)
+			}
+			near(t, wantSum, floats(sum.run(t, l)[0]), math.Sqrt(float64(k)), 1e-5, shape)
+		}
+	}
+}

@@ -29,7 +29,7 @@ Rearranged::Rearranged(const smelt_device_options &options, std::vector<Source> 
             continue;
         }
         uint32_t group = native_.interleave(m.type, m.columns, nullptr, 0, nullptr);
-        if (group == 0 || m.rows % group != 0) {
+        if (group == 0 || m.rows / m.stack % group != 0) {
             continue;
         }
         jobs_.push_back({static_cast<uint32_t>(i), group, nullptr});

@@ -100,7 +100,7 @@ typedef struct smelt_phase {
 typedef struct smelt_matrix {
     uint64_t rows, columns; // columns: elements of a row
     uint32_t type;          // of params.h
-    uint32_t reserved;
+    uint32_t stack;         // matrices of as many rows that lie one after the other
 } smelt_matrix;
 
 // When matrices are rearranged: by a thread of its own once a step has run, when the

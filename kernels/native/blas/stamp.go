@@ -1,4 +1,4 @@
 package blas
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native -run Stamp -update`.
-const Stamp = "ca6bdcdd1abd63c85f177eb1b225d968f33ea8c5ee3d4d3273b51267dfb77433"
+const Stamp = "9261ed8cb4798d56c2aa380a716aa28ae64cddfc220bcf1427ad9888e58347a0"

@@ -4,6 +4,8 @@
 // set's own header does, outside the namespace.
 
 #define INLINE static inline __attribute__((always_inline))
+// Called from several places whose copies would do the same, none of them often.
+#define NOINLINE __attribute__((noinline))
 #define MEMBER inline __attribute__((always_inline))
 // A function whose code is not worth having more than once, and one that is not worth much code.
 #define APART __attribute__((noinline))

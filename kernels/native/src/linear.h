@@ -16,16 +16,20 @@
 // the file (multiply_few); with more, a panel of ROWS rows is first unpacked so that
 // a vector holds four consecutive elements of each row (panel_tile).
 
+// Experts of a token, at most.
+constexpr uint64_t MOST_CHOSEN = 256;
+
 // What the kernels take.
 struct LinearArguments {
     const char *kernel;
     uint32_t params, x, w[3], bias[3], out, residual, gain, shift;
     uint32_t fc_type[3], fc_residual, fc_bias, fc_activation, fc_gated, fc_norm, fc_gain, fc_shift, fc_gather;
+    uint32_t expert, share, fc_experts, fc_top, fc_each, fc_mixed; // see routed.h
 
     // Weights may be interleaved.
     constexpr uint32_t interleaved() const { return 1u << w[0] | 1u << w[1] | 1u << w[2]; }
 };
-#define LINEAR_ARGUMENTS(KERNEL, FAMILY, GAIN, SHIFT, FC_NORM, FC_GAIN, FC_SHIFT, FC_GATHER)                           \
+#define LINEAR_ARGUMENTS(KERNEL, FAMILY, GAIN, SHIFT, FC_NORM, FC_GAIN, FC_SHIFT, FC_GATHER, ...)                      \
     {KERNEL,                                                                                                           \
      FAMILY##_PARAMS,                                                                                                  \
      FAMILY##_X,                                                                                                       \
@@ -43,12 +47,16 @@ struct LinearArguments {
      FC_NORM,                                                                                                          \
      FC_GAIN,                                                                                                          \
      FC_SHIFT,                                                                                                         \
-     FC_GATHER}
+     FC_GATHER,                                                                                                        \
+     __VA_ARGS__}
 constexpr LinearArguments LINEAR_VEC = LINEAR_ARGUMENTS(
     "linear_vec_f32_f32", SMELT_LINEAR_VEC, SMELT_LINEAR_VEC_GAIN, SMELT_LINEAR_VEC_SHIFT, SMELT_LINEAR_VEC_FC_NORM,
-    SMELT_LINEAR_VEC_FC_GAIN, SMELT_LINEAR_VEC_FC_SHIFT, SMELT_LINEAR_VEC_FC_GATHER);
-constexpr LinearArguments LINEAR_MAT = LINEAR_ARGUMENTS("linear_mat_f32_f32", SMELT_LINEAR_MAT, NOT_TAKEN, NOT_TAKEN,
-                                                        NOT_TAKEN, NOT_TAKEN, NOT_TAKEN, NOT_TAKEN);
+    SMELT_LINEAR_VEC_FC_GAIN, SMELT_LINEAR_VEC_FC_SHIFT, SMELT_LINEAR_VEC_FC_GATHER, SMELT_LINEAR_VEC_EXPERT,
+    SMELT_LINEAR_VEC_SHARE, SMELT_LINEAR_VEC_FC_EXPERTS, SMELT_LINEAR_VEC_FC_TOP, SMELT_LINEAR_VEC_FC_EACH,
+    SMELT_LINEAR_VEC_FC_MIXED);
+constexpr LinearArguments LINEAR_MAT =
+    LINEAR_ARGUMENTS("linear_mat_f32_f32", SMELT_LINEAR_MAT, NOT_TAKEN, NOT_TAKEN, NOT_TAKEN, NOT_TAKEN, NOT_TAKEN,
+                     NOT_TAKEN, NOT_TAKEN, NOT_TAKEN, NOT_TAKEN, NOT_TAKEN, NOT_TAKEN, NOT_TAKEN);
 
 // What becomes of sums besides silu(gate) · sum: biases, and the other activations.
 struct Epilogue {
@@ -78,6 +86,26 @@ private:
     }
 };
 
+// Memory that all units of a launch see, laid out as it is taken. Without any, only its size
+// is found.
+struct Scratch {
+    uint8_t *memory; // or null
+    uint64_t end;
+
+    MEMBER void *take(uint64_t bytes) {
+        uint8_t *at = memory == nullptr ? nullptr : memory + end;
+        end += align64(bytes);
+        return at;
+    }
+};
+
+// Rows of x that a launch with experts puts in their order: those of pairs of a token and an
+// expert, or the one that all experts of a single token share.
+static uint64_t mixture_rows(const smelt_launch *l, const LinearArguments &of, uint64_t rows) {
+    const uint64_t top = constant(l, of.fc_top, 1), pairs = constant(l, of.fc_mixed) != 0 ? rows * top : rows;
+    return constant(l, of.fc_each) == 0 && pairs == top ? 1 : pairs;
+}
+
 struct Linear {
     struct Weight {
         const uint8_t *bytes;
@@ -101,20 +129,21 @@ struct Linear {
     Correction corrections[3];
     int correction_count;
     uint64_t scratch;
-    float *normalised; // [tokens][k], or null
+    float *normalised; // [tokens][k], or null; of experts also where they are only put in order
     const float *x;    // what is multiplied: [tokens][x_stride]
     uint64_t x_stride;
     Quantized act;
+    uint32_t few; // tokens that are multiplied as they lie
 
     // Lays out `shared`, which may be null when only sizes are wanted.
-    Linear(const smelt_launch *l, const LinearArguments &of, void *shared)
+    NOINLINE Linear(const smelt_launch *l, const LinearArguments &of, void *shared)
         : of(of), p(params<LinearParams>(l, of.params)) {
         residual = constant(l, of.fc_residual) != 0, pair = constant(l, of.fc_gated) != 0;
         activation = constant(l, of.fc_activation), norm = constant(l, of.fc_norm);
         count = 0, quantized = false, correction_count = 0;
         const uint32_t n[3] = {p.n0, p.n1, p.n2};
         uint32_t column = 0;
-        bool rows = false; // of a file
+        bool rows = false, any_float = false; // of a file
         for (uint32_t i = 0; i < 3; i++) {
             const WeightType *type = find_weight_type(constant(l, of.fc_type[i]));
             if (type == nullptr || n[i] == 0)
@@ -130,6 +159,7 @@ struct Linear {
                  0,
                  is_interleaved(l, of.w[i])};
             column += n[i];
+            any_float |= !type->quantized;
             if (!type->quantized)
                 continue;
             quantized = true, rows |= !w.interleaved;
@@ -139,14 +169,11 @@ struct Linear {
             if (w.extra == correction_count)
                 corrections[correction_count++] = type->correction;
         }
-        uint64_t end = 0;
-        auto take = [&](uint64_t bytes) {
-            uint8_t *at = shared == nullptr ? nullptr : static_cast<uint8_t *>(shared) + end;
-            end += align64(bytes);
-            return static_cast<void *>(at);
-        };
-        uint64_t elements = uint64_t{p.tokens} * p.k;
-        const bool plain = norm == SMELT_NORM_NONE;
+        Scratch room = {static_cast<uint8_t *>(shared), 0};
+        auto take = [&](uint64_t bytes) { return room.take(bytes); };
+        const uint64_t tokens = constant(l, of.fc_experts) == 0 ? p.tokens : mixture_rows(l, of, p.tokens);
+        const uint64_t elements = tokens * p.k;
+        const bool plain = norm == SMELT_NORM_NONE && !(tokens > 1 && constant(l, of.fc_experts) != 0 && any_float);
         normalised = plain ? nullptr : static_cast<float *>(take(elements * 4));
         x = plain ? buffer<const float>(l, of.x) : normalised;
         x_stride = plain ? p.x_stride : p.k;
@@ -155,7 +182,8 @@ struct Linear {
         ahead = least(hint(l, SMELT_HINT_AHEAD, DISTANCE), FARTHEST);
         piece = ceil_div(hint(l, SMELT_HINT_PIECE, PIECE), PIECES_OF) * PIECES_OF;
         act = {};
-        act.k = p.k, act.tokens = p.tokens, act.few = p.tokens <= (rows ? FEW_ROWS : FEW);
+        few = rows ? FEW_ROWS : FEW;
+        act.k = p.k, act.tokens = p.tokens, act.few = p.tokens <= few;
         act.panel = least(ceil_div(hint(l, SMELT_HINT_PIECE, PANEL), LARGEST_BLOCK) * LARGEST_BLOCK, PANEL);
         if (quantized) {
             act.q = static_cast<int8_t *>(take(elements));
@@ -164,7 +192,7 @@ struct Linear {
                 act.extra[i] =
                     static_cast<uint32_t *>(take(elements / 8 * static_cast<uint64_t>(corrections[i].groups)));
         }
-        scratch = end;
+        scratch = room.end;
     }
 
     // Whether anything else than silu(gate) · sum becomes of sums.
@@ -180,6 +208,16 @@ struct Linear {
         return sum;
     }
 };
+
+static int mixture_supports(const smelt_launch *l, const LinearArguments &of, const LinearParams &p) {
+    const uint64_t top = constant(l, of.fc_top), each = constant(l, of.fc_each), mixed = constant(l, of.fc_mixed);
+    if (top == 0 || top > MOST_CHOSEN || p.n2 != 0 || (p.n1 != 0 && constant(l, of.fc_gated) == 0) ||
+        (mixed == 0 && (p.tokens % top != 0 || constant(l, of.fc_residual) != 0)))
+        return 0;
+    const uint64_t pairs = mixed != 0 ? p.tokens * top : p.tokens, rows = each != 0 ? pairs : pairs / top;
+    return pairs <= UINT32_MAX && holds(l, of.expert, pairs * 4) && (mixed == 0 || holds(l, of.share, pairs * 4)) &&
+           holds(l, of.x, span(rows, p.x_stride, p.k, 4));
+}
 
 static int linear_supports(const smelt_launch *l, const LinearArguments &of) {
     if (!holds(l, of.params, sizeof(LinearParams)) || constant(l, of.fc_gather) != 0)
@@ -197,9 +235,10 @@ static int linear_supports(const smelt_launch *l, const LinearArguments &of) {
         const WeightType *type = find_weight_type(number);
         if (type == nullptr || p.k % type->elems != 0)
             return 0;
-        if (!holds(l, of.w[i], uint64_t{n[i]} * (p.k / type->elems) * type->bytes))
+        const uint64_t rows = uint64_t{n[i]} * constant(l, of.fc_experts, 1);
+        if (!holds_rows(l, of.w[i], rows, p.k / type->elems * uint64_t{type->bytes}))
             return 0;
-        if (constant(l, of.fc_bias) != 0 && !holds(l, of.bias[i], uint64_t{n[i]} * 4))
+        if (constant(l, of.fc_bias) != 0 && !holds(l, of.bias[i], rows * 4))
             return 0;
         columns += n[i];
     }
@@ -221,6 +260,8 @@ static int linear_supports(const smelt_launch *l, const LinearArguments &of) {
     uint64_t out = span(p.tokens, p.out_stride, columns, 4);
     if (constant(l, of.fc_residual) != 0 && !holds(l, of.residual, out))
         return 0;
+    if (constant(l, of.fc_experts) != 0)
+        return holds(l, of.out, out) && mixture_supports(l, of, p);
     return holds(l, of.x, span(p.tokens, p.x_stride, p.k, 4)) && holds(l, of.out, out);
 }
 
@@ -272,24 +313,28 @@ static uint64_t quantize(const Linear &job, const float *x, uint64_t token, uint
     return end;
 }
 
-static void prepare(const smelt_launch *l, const Linear &job, uint64_t begin, uint64_t end) {
-    uint64_t k = job.p.k;
-    for (uint64_t t = begin; t < end; t++) {
-        const float *x = buffer<const float>(l, job.of.x) + t * job.p.x_stride;
-        if (job.norm != SMELT_NORM_NONE) {
-            float *row = job.normalised + t * k;
-            if (job.norm == SMELT_NORM_RMS)
-                rms_normalise(x, buffer<const float>(l, job.of.gain), row, job.p.k, job.p.eps);
-            else
-                layer_normalise(x, optional<const float>(l, job.of.fc_gain, job.of.gain),
-                                optional<const float>(l, job.of.fc_shift, job.of.shift), row, job.p.k, job.p.eps);
-            x = row;
-        }
-        if (!job.quantized)
-            continue;
+// Normalises and quantizes a row of x, which becomes token t.
+NOINLINE static void prepare_row(const smelt_launch *l, const Linear &job, const float *x, uint64_t t) {
+    const uint64_t k = job.p.k;
+    if (job.normalised != nullptr) {
+        float *row = job.normalised + t * k;
+        if (job.norm == SMELT_NORM_RMS)
+            rms_normalise(x, buffer<const float>(l, job.of.gain), row, job.p.k, job.p.eps);
+        else if (job.norm == SMELT_NORM_LAYER)
+            layer_normalise(x, optional<const float>(l, job.of.fc_gain, job.of.gain),
+                            optional<const float>(l, job.of.fc_shift, job.of.shift), row, job.p.k, job.p.eps);
+        else
+            memcpy(row, x, k * 4);
+        x = row;
+    }
+    if (job.quantized)
         for (uint64_t at = 0; at < k;)
             at = quantize(job, x, t, at);
-    }
+}
+
+static void prepare(const smelt_launch *l, const Linear &job, uint64_t begin, uint64_t end) {
+    for (uint64_t t = begin; t < end; t++)
+        prepare_row(l, job, buffer<const float>(l, job.of.x) + t * job.p.x_stride, t);
 }
 
 static uint64_t multiply_units(const Linear &job) { return job.p.tokens == 0 ? 0 : job.groups(); }
@@ -304,16 +349,27 @@ struct Bundle {
     uint64_t apart;
 };
 
+// Which rows of out the results of an expert's tokens go to, and what they are multiplied by:
+// null for rows in order, and for one.
+struct Scatter {
+    const uint32_t *places;
+    const float *shares;
+};
+
 // Writes the results of a bundle whose sums are [groups][tokens]. After all of them, and
 // apart from the code that every weight type has: an epilogue in there costs the products of
 // launches without one a part of their registers.
 static void write_epilogue(const Results &to, const Epilogue &epilogue, uint32_t groups, const float (*sum)[ROWS],
-                           uint32_t tokens) {
+                           uint32_t tokens, Scatter scatter) {
     to.each<W>(groups, 0, tokens, [&](uint64_t token, uint64_t place, uint64_t group, uint64_t r, int count) {
         const uint64_t from = group * tokens + token, row = place - token * to.stride;
+        if (scatter.places != nullptr)
+            place = scatter.places[token] * to.stride + row;
         F v = load_n(sum[from] + to.shift + r, count);
         v = to.gate == nullptr ? epilogue.of(v, row, count)
                                : epilogue.of(load_n(to.gate[from] + to.shift + r, count), v, row, count);
+        if (scatter.shares != nullptr)
+            v = v * set1(scatter.shares[token]);
         if (to.residual != nullptr)
             v = v + load_n(to.residual + place, count);
         store_n(to.out + place, v, count);
@@ -321,10 +377,10 @@ static void write_epilogue(const Results &to, const Epilogue &epilogue, uint32_t
 }
 
 // Multiplies a bundle of w's rows with `tokens` tokens from `token` on. Their results are
-// written where there is a place for them, or, with an epilogue, by whoever calls.
+// written where there is a place for them, at once or by whoever calls.
 static void multiply_bundle(const Linear &job, const Linear::Weight &w, Bundle bundle, uint32_t token, uint32_t tokens,
-                            float (*sum)[ROWS], Results *to) {
-    const Results *now = job.has_epilogue() ? nullptr : to;
+                            float (*sum)[ROWS], Results *to, bool at_once) {
+    const Results *now = at_once ? to : nullptr;
     uint64_t k = job.p.k;
     RowGroup g = {};
     g.stride = w.stride, g.interleaved = w.interleaved, g.k = k, g.tokens = tokens, g.sum = sum, g.results = now;
@@ -380,62 +436,50 @@ static void each_bundle(const Linear &job, const Linear::Weight &w, uint64_t gro
     }
 }
 
+// Multiplies a run of neighbouring groups of weight i, or of a gate, with all tokens. What is
+// scattered is always written here.
+NOINLINE static void multiply_run(const Linear &job, int i, uint64_t group, uint64_t run, float *out,
+                                  const float *residual, Scatter scatter) {
+    const Linear::Weight &w = job.weights[i], &second = job.pair ? job.weights[1] : w;
+    const Epilogue whole = job.epilogue(second);
+    const bool scattered = scatter.places != nullptr, apart = scattered || job.has_epilogue();
+    alignas(64) float sum[HELD][ROWS], gate[HELD][ROWS];
+    each_bundle(job, w, group, run, [&](Bundle bundle) {
+        const uint64_t row = bundle.first * ROWS;
+        // Whole tiles of tokens where several groups share the room.
+        const uint32_t most = bundle.groups == 1 ? HELD : HELD / bundle.groups / DOT_TOKENS * DOT_TOKENS;
+        for (uint32_t token = 0; token < job.p.tokens; token += most) {
+            const uint32_t tokens = static_cast<uint32_t>(least(most, job.p.tokens - token));
+            const uint64_t place = (scattered ? 0 : token * uint64_t{job.p.out_stride}) + w.column + row;
+            Results to = {out + place,
+                          residual == nullptr ? nullptr : residual + place,
+                          job.p.out_stride,
+                          bundle.apart * ROWS,
+                          w.n - row,
+                          0,
+                          job.pair ? gate : nullptr};
+            if (job.pair)
+                multiply_bundle(job, w, bundle, token, tokens, gate, nullptr, false);
+            multiply_bundle(job, second, bundle, token, tokens, sum, &to, !apart);
+            if (!apart)
+                continue;
+            const Scatter here = {scattered ? scatter.places + token : nullptr,
+                                  scatter.shares == nullptr ? nullptr : scatter.shares + token};
+            write_epilogue(to, whole.from(row), bundle.groups, sum, tokens, here);
+        }
+    });
+}
+
 static void multiply(const smelt_launch *l, const Linear &job, uint64_t begin, uint64_t end) {
     float *out = buffer<float>(l, job.of.out);
     const float *residual = job.residual ? buffer<const float>(l, job.of.residual) : nullptr;
-    alignas(64) float sum[HELD][ROWS], gate[HELD][ROWS];
     for (uint64_t unit = begin; unit < end;) {
         int i = 0;
         uint64_t group = unit;
         while (group >= job.weights[i].groups)
             group -= job.weights[i++].groups;
-        const Linear::Weight &w = job.weights[i];
-        const uint64_t run = least(end - unit, w.groups - group);
+        const uint64_t run = least(end - unit, job.weights[i].groups - group);
         unit += run;
-        const Linear::Weight &second = job.pair ? job.weights[1] : w;
-        const Epilogue whole = job.epilogue(second);
-        each_bundle(job, w, group, run, [&](Bundle bundle) {
-            const uint64_t row = bundle.first * ROWS;
-            // Whole tiles of tokens where several groups share the room.
-            const uint32_t most = bundle.groups == 1 ? HELD : HELD / bundle.groups / DOT_TOKENS * DOT_TOKENS;
-            for (uint32_t token = 0; token < job.p.tokens; token += most) {
-                const uint32_t tokens = static_cast<uint32_t>(least(most, job.p.tokens - token));
-                const uint64_t place = token * uint64_t{job.p.out_stride} + w.column + row;
-                Results to = {out + place,
-                              residual == nullptr ? nullptr : residual + place,
-                              job.p.out_stride,
-                              bundle.apart * ROWS,
-                              w.n - row,
-                              0,
-                              job.pair ? gate : nullptr};
-                if (job.pair)
-                    multiply_bundle(job, w, bundle, token, tokens, gate, nullptr);
-                multiply_bundle(job, second, bundle, token, tokens, sum, &to);
-                if (job.has_epilogue())
-                    write_epilogue(to, whole.from(row), bundle.groups, sum, tokens);
-            }
-        });
+        multiply_run(job, i, group, run, out, residual, {nullptr, nullptr});
     }
-}
-
-// The same for the table of a set.
-template <const LinearArguments &OF> static int linear_supports(const smelt_launch *l) {
-    return linear_supports(l, OF);
-}
-template <const LinearArguments &OF> static size_t linear_shared(const smelt_launch *l) {
-    return Linear(l, OF, nullptr).scratch;
-}
-template <const LinearArguments &OF> static uint64_t prepare_units(const smelt_launch *l) {
-    return prepare_units(Linear(l, OF, nullptr));
-}
-template <const LinearArguments &OF>
-static void prepare(const smelt_launch *l, void *shared, uint64_t begin, uint64_t end) {
-    prepare(l, Linear(l, OF, shared), begin, end);
-}
-template <const LinearArguments &OF> static uint64_t multiply_units(const smelt_launch *l) {
-    return multiply_units(Linear(l, OF, nullptr));
-}
-template <const LinearArguments &OF>
-static void multiply(const smelt_launch *l, void *shared, uint64_t begin, uint64_t end) {
-    multiply(l, Linear(l, OF, shared), begin, end);
 }

@@ -250,6 +250,65 @@ static void argmax(const smelt_launch *l, void *, uint64_t begin, uint64_t end) 
     }
 }
 
+static uint64_t top_k_units(const smelt_launch *l) { return params<TopKParams>(l, SMELT_TOP_K_PARAMS).rows; }
+static int top_k_supports(const smelt_launch *l) {
+    if (!holds(l, SMELT_TOP_K_PARAMS, sizeof(TopKParams)))
+        return 0;
+    const TopKParams &p = params<TopKParams>(l, SMELT_TOP_K_PARAMS);
+    const uint64_t out = uint64_t{p.rows} * p.k * 4;
+    return p.k != 0 && p.width <= INT32_MAX && holds(l, SMELT_TOP_K_X, span(p.rows, p.x_stride, p.width, 4)) &&
+           holds(l, SMELT_TOP_K_VALUES, out) && holds(l, SMELT_TOP_K_INDICES, out);
+}
+// Few are wanted: each element is put in its place among the best so far, if it has one.
+static void top_k(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
+    const TopKParams &p = params<TopKParams>(l, SMELT_TOP_K_PARAMS);
+    for (uint64_t r = begin; r < end; r++) {
+        const float *x = buffer<const float>(l, SMELT_TOP_K_X) + r * p.x_stride;
+        float *values = buffer<float>(l, SMELT_TOP_K_VALUES) + r * p.k;
+        int32_t *indices = buffer<int32_t>(l, SMELT_TOP_K_INDICES) + r * p.k;
+        uint64_t found = 0;
+        bool bad = false;
+        for (uint32_t i = 0; i < p.width; i++) {
+            const float v = x[i];
+            bad |= v != v;
+            if (found == p.k && !(v > values[p.k - 1]))
+                continue;
+            uint64_t at = found < p.k ? found++ : p.k - 1;
+            for (; at > 0 && values[at - 1] < v; at--)
+                values[at] = values[at - 1], indices[at] = indices[at - 1];
+            values[at] = v, indices[at] = static_cast<int32_t>(i);
+        }
+        for (uint64_t i = bad ? 0 : found; i < p.k; i++)
+            values[i] = bad ? __builtin_nanf("") : -__builtin_inff(), indices[i] = -1;
+    }
+}
+
+static uint64_t weighted_sum_units(const smelt_launch *l) {
+    return params<WeightedSumParams>(l, SMELT_WEIGHTED_SUM_PARAMS).rows;
+}
+static int weighted_sum_supports(const smelt_launch *l) {
+    if (!holds(l, SMELT_WEIGHTED_SUM_PARAMS, sizeof(WeightedSumParams)))
+        return 0;
+    const WeightedSumParams &p = params<WeightedSumParams>(l, SMELT_WEIGHTED_SUM_PARAMS);
+    const uint64_t rows = uint64_t{p.rows} * p.each;
+    return holds_rows(l, SMELT_WEIGHTED_SUM_X, rows, uint64_t{p.width} * 4) &&
+           holds(l, SMELT_WEIGHTED_SUM_WEIGHTS, rows * 4) &&
+           holds(l, SMELT_WEIGHTED_SUM_OUT, uint64_t{p.rows} * p.width * 4);
+}
+static void weighted_sum(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
+    const WeightedSumParams &p = params<WeightedSumParams>(l, SMELT_WEIGHTED_SUM_PARAMS);
+    for (uint64_t r = begin; r < end; r++) {
+        const float *x = buffer<const float>(l, SMELT_WEIGHTED_SUM_X) + r * p.each * p.width;
+        const float *weights = buffer<const float>(l, SMELT_WEIGHTED_SUM_WEIGHTS) + r * p.each;
+        float *out = buffer<float>(l, SMELT_WEIGHTED_SUM_OUT) + r * p.width;
+        memset(out, 0, uint64_t{p.width} * 4);
+        for (uint32_t i = 0; i < p.each; i++, x += p.width) {
+            const F weight = set1(weights[i]);
+            map2(x, out, out, p.width, [=](F v, F sum) { return fma(weight, v, sum); });
+        }
+    }
+}
+
 static uint64_t gather_units(const smelt_launch *l) { return params<ElementParams>(l, SMELT_GATHER_ROWS_PARAMS).rows; }
 static int gather_supports(const smelt_launch *l) {
     if (!holds(l, SMELT_GATHER_ROWS_PARAMS, sizeof(ElementParams)))

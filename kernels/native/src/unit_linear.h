@@ -9,6 +9,7 @@ namespace SET {
 #include "tile.h"
 #include "floats.h"
 #include "linear.h"
+#include "routed.h"
 #include "families.h"
 
 static const WeightType types[] = {float_type<F32>(), float_type<F16>(), float_type<BF16>()};

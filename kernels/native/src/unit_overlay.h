@@ -10,6 +10,7 @@ namespace SET {
 #include "functions.h"
 #include "groups.h"
 #include "linear.h"
+#include "routed.h"
 
 const WeightType *find_weight_type(uint32_t type) {
     const WeightType *t = find_offset_type(type);
