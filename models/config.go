@@ -41,8 +41,10 @@ type Config struct {
 	HeadNorms      bool    // each head of Q and K is normed with weights of its own
 	Positions      bool    // each of Context positions has an embedding
 	ALiBi          float64 // see alibi
-	Sections       []int   // pairs of a head for each axis of an image
-	Temperature    float64 // by which queries grow beyond the context of the first training
+	Experts        Experts // of layers whose feed-forward network is a mixture
+
+	Sections    []int   // pairs of a head for each axis of an image
+	Temperature float64 // by which queries grow beyond the context of the first training
 
 	Both       bool   // tokens see those after them, too
 	Pooling    string // one of poolings: what makes one embedding of those of a text's tokens; "": files do not say
@@ -161,6 +163,9 @@ func checkExtents(sizes ...extent) error {
 func (c *Config) check() error {
 	if err := checkExtents(extent{"vocabulary size", c.Vocab, maxExtent}, extent{"width", c.Width, maxExtent},
 		extent{"number of layers", c.Layers, maxLayers}, extent{"context length", c.Context, math.MaxInt32}); err != nil {
+		return err
+	}
+	if err := c.Experts.check(); err != nil {
 		return err
 	}
 	if !positive(c.Eps) {

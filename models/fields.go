@@ -194,6 +194,11 @@ func renamed(fields []Field, names map[string]string) []Field {
 	})
 }
 
+// without leaves out what GGUF files call as the field does.
+func without(fields []Field, field Field) []Field {
+	return lo.Filter(fields, func(f Field, _ int) bool { return f.GGUF != field.GGUF })
+}
+
 // fourWidths is the feed-forward width of models whose files need not say it.
 func fourWidths(fields []Field) []Field {
 	return lo.Map(fields, func(f Field, _ int) Field {

@@ -56,6 +56,8 @@ func small(family string) models.Config {
 		c.ALiBi = 8
 	case "qwen2vl", "qwen3vl":
 		c.Sections = []int{2, 1, 1, 0}
+	case "qwen3moe":
+		c.Experts = models.Experts{Count: 5, Chosen: 2, FFN: 24}
 	}
 	switch family {
 	case "gemma3", "olmo2":
@@ -447,6 +449,7 @@ func inFolder(m *models.Checkpoint, family *models.Family, weights map[string][]
 		shape  []int
 		rows   map[int][]float32 // by their place
 	}
+	var tensors []safetensors.Source
 	found := make(map[string]*whole)
 	add := func(name string, shape []int, data []float32) {
 		stored, ok := family.Tensors[strings.Replace(name, "blk.0.", "blk.#.", 1)]
@@ -454,6 +457,14 @@ func inFolder(m *models.Checkpoint, family *models.Family, weights map[string][]
 			return
 		}
 		at := strings.Replace(stored.Names[0], "#", "0", 1)
+		if strings.Contains(at, "%") {
+			for i := range shape[0] {
+				n := len(data) / shape[0]
+				tensors = append(tensors, safetensors.Source{Name: strings.Replace(at, "%", fmt.Sprint(i), 1), DType: ir.F32,
+					Shape: wide(shape[1:]), Write: writer(data[i*n:][:n])})
+			}
+			return
+		}
 		w := found[at]
 		if w == nil {
 			w = &whole{stored: stored, shape: slices.Clone(shape), rows: map[int][]float32{}}
@@ -487,7 +498,6 @@ func inFolder(m *models.Checkpoint, family *models.Family, weights map[string][]
 			data = data[part.Elements():]
 		}
 	}
-	var tensors []safetensors.Source
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		w := found[name]
 		var data []float32

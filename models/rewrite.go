@@ -48,10 +48,11 @@ func (r *Rewritten) Row(i int) (from *Tensor, row int) {
 		return r.From[0], r.row(i)
 	}
 	for _, from := range r.From {
-		if i < from.Shape[0] {
+		rows := int(from.Elements()) / r.Width()
+		if i < rows {
 			return from, i
 		}
-		i -= from.Shape[0]
+		i -= rows
 	}
 	panic("a tensor has fewer rows than its parts")
 }

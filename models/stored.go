@@ -18,7 +18,7 @@ import (
 // form. A vector's rows have one element each.
 type Stored struct {
 	// Names are one tensor, or several whose rows follow each other. # stands for the
-	// number of the layer.
+	// number of the layer, and % for that of each expert, whose matrices make a stack.
 	Names []string
 	// Transposed tensors are [K, N] where the weight is [N, K].
 	Transposed bool
@@ -36,7 +36,7 @@ func as(name string) Stored { return Stored{Names: []string{name}} }
 
 // whole reports whether the tensor itself is the weight.
 func (s *Stored) whole() bool {
-	return len(s.Names) == 1 && !s.Transposed && s.Rows == nil && s.Order == nil && !s.LessOne
+	return len(s.Names) == 1 && !s.stacked() && !s.Transposed && s.Rows == nil && s.Order == nil && !s.LessOne
 }
 
 // arrange turns the tensors of a folder into the weights of the definition, in the order
@@ -57,7 +57,7 @@ func (f *Family) arrange(c *Config, tensors []Tensor, memory *arena) ([]Tensor, 
 		number := fmt.Sprint(layer)
 		var parts []Tensor
 		first := len(tensors)
-		for _, n := range s.Names {
+		for _, n := range s.names(c) {
 			i, ok := at[strings.TrimPrefix(strings.ReplaceAll(n, "#", number), f.Prefix)]
 			if !ok {
 				return nil // Build says which weights are missing
@@ -93,6 +93,17 @@ func (f *Family) arrange(c *Config, tensors []Tensor, memory *arena) ([]Tensor, 
 	return lo.Map(out, func(p placed, _ int) Tensor { return p.Tensor }), nil
 }
 
+// stacked reports whether each expert has a tensor.
+func (s *Stored) stacked() bool { return len(s.Names) == 1 && strings.Contains(s.Names[0], "%") }
+
+// names lists the tensors of a layer.
+func (s *Stored) names(c *Config) []string {
+	if !s.stacked() {
+		return s.Names
+	}
+	return lo.Times(c.Experts.Count, func(i int) string { return strings.Replace(s.Names[0], "%", fmt.Sprint(i), 1) })
+}
+
 // weight makes a weight of the tensors that hold it.
 func (s *Stored) weight(c *Config, parts []Tensor, memory *arena) (Tensor, error) {
 	if s.whole() {
@@ -107,6 +118,8 @@ func (s *Stored) weight(c *Config, parts []Tensor, memory *arena) (Tensor, error
 			return t, configError("tensors %q and %q, of one weight, are %s and %s", t.Name, p.Name, t.Stored, p.Stored)
 		case len(p.Shape) != len(t.Shape) || len(p.Shape) < 1 || len(p.Shape) > 2 || s.Transposed && len(p.Shape) != 2:
 			return t, configError("tensor %q is %v", p.Name, p.Shape)
+		case s.stacked() && !slices.Equal(p.Shape, t.Shape):
+			return t, configError("tensors %q and %q, of experts, are %v and %v", t.Name, p.Name, t.Shape, p.Shape)
 		}
 	}
 	var rows []row
@@ -139,6 +152,9 @@ func (s *Stored) weight(c *Config, parts []Tensor, memory *arena) (Tensor, error
 	t.Shape = append([]int{len(rows)}, t.Shape[1:]...)
 	if len(t.Shape) == 2 {
 		t.Shape[1] = width
+	}
+	if s.stacked() {
+		t.Shape = append([]int{len(parts), len(rows) / len(parts)}, t.Shape[1:]...)
 	}
 	if data, ok := contiguous(rows); ok && !s.LessOne {
 		if len(rows) > 0 { // data of rows reach to the tensor's end

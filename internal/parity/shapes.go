@@ -87,6 +87,7 @@ var shapes = []shape{
 	{family: "glm4", partial: true, more: func(c *models.Config, i int) { c.Biases.QKV = i%2 == 0 }},
 	{family: "gpt2", square: true, each: true},
 	{family: "gptneox", square: true, each: true, untied: true, partial: true, more: func(c *models.Config, i int) { c.Parallel = i%2 == 0 }},
+	{family: "qwen3moe", more: func(c *models.Config, i int) { c.Experts = experts(i) }},
 	{family: "mpt", square: true, more: func(c *models.Config, i int) { c.ALiBi = 8 - 2*float64(i%2) }},
 }
 
@@ -124,6 +125,15 @@ func imageSections(c *models.Config, _ int) {
 // windows has all layers but every n-th see one.
 func windows(layers, every int) []bool {
 	return lo.Times(layers, func(i int) bool { return (i+1)%every != 0 })
+}
+
+// experts are of widths that are odd too, and the last of whole blocks: of few or many some
+// are chosen, or all.
+func experts(i int) models.Experts {
+	return [...]models.Experts{
+		{Count: 8, Chosen: 2, FFN: 96}, {Count: 5, Chosen: 1, FFN: 72}, {Count: 3, Chosen: 3, FFN: 40},
+		{Count: 12, Chosen: 4, FFN: 64}, {Count: 7, Chosen: 3, FFN: 256},
+	}[i]
 }
 
 func (s *shape) config(i int, g geometry) models.Config {

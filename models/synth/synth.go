@@ -72,11 +72,11 @@ func (s *synthesiser) pool(t *models.Tensor) ([]byte, error) {
 	key := poolKey{dtype: t.DType}
 	mean, scale := float32(1), float32(normSpread)
 	switch {
+	case strings.HasSuffix(t.Name, ".bias"):
+		key.bias, mean, scale = true, 0, biasSpread
 	case len(t.Shape) > 1:
 		key.width = t.Shape[len(t.Shape)-1]
 		mean, scale = 0, float32(1/math.Sqrt(float64(key.width)))
-	case strings.HasSuffix(t.Name, ".bias"):
-		key.bias, mean, scale = true, 0, biasSpread
 	}
 	if pool, ok := s.pools[key]; ok {
 		return pool, nil

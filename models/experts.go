@@ -1,0 +1,99 @@
+package models
+
+import "github.com/smelt-ml/smelt/ir"
+
+// Experts are the feed-forward networks that a mixture chooses among; the zero value is none.
+type Experts struct {
+	Count  int // networks of a layer
+	Chosen int // of them, by the router, for each token
+	FFN    int // width of each
+	Shared int // width of the one that all tokens go to; 0: there is none
+}
+
+// check finds what no graph can be built from.
+func (e *Experts) check() error {
+	if *e == (Experts{}) {
+		return nil
+	}
+	if err := checkExtents(extent{"number of experts", e.Count, maxExperts}, extent{"number of experts a token goes to", e.Chosen, min(e.Count, maxChosen)},
+		extent{"width of experts", e.FFN, maxExtent}); err != nil {
+		return err
+	}
+	if e.Shared < 0 || e.Shared > maxExtent {
+		return configError("the width of the shared expert is %d", e.Shared)
+	}
+	return nil
+}
+
+// Bounds on mixtures: far beyond any model, and what the kernel that chooses has room for.
+const (
+	maxExperts = 1 << 14
+	maxChosen  = 256
+)
+
+// expertFields are what files say of mixtures; folders call the number of experts, and their
+// width, as given.
+func expertFields(count, width string) []Field {
+	return []Field{
+		{GGUF: "expert_count", HF: count, Size: func(c *Config) *int { return &c.Experts.Count }},
+		{GGUF: "expert_used_count", HF: "num_experts_per_tok", Size: func(c *Config) *int { return &c.Experts.Chosen }},
+		{GGUF: "expert_feed_forward_length", HF: width, Size: func(c *Config) *int { return &c.Experts.FFN },
+			Absent: func(c *Config, form Form) float64 { return float64(c.FFN) }},
+	}
+}
+
+// expertTensors are the names of a mixture's weights in folders that have a tensor for each
+// expert: % stands for its number.
+func expertTensors(block, gate, up, down string) map[string]Stored {
+	layer := "model.layers.#." + block + "."
+	each := func(name string) Stored { return Stored{Names: []string{layer + "experts.%." + name + ".weight"}} }
+	return map[string]Stored{
+		"blk.#.ffn_gate_inp.weight":  as(layer + "gate.weight"),
+		"blk.#.ffn_gate_exps.weight": each(gate),
+		"blk.#.ffn_up_exps.weight":   each(up),
+		"blk.#.ffn_down_exps.weight": each(down),
+	}
+}
+
+// denseFFN are the names of a dense layer's weights, which a mixture has not.
+var denseFFN = []string{"blk.#.ffn_gate.weight", "blk.#.ffn_up.weight", "blk.#.ffn_down.weight"}
+
+// route chooses the experts of each token by the logits of a router, [T, Count]: their numbers
+// and how their results are weighted, [T, Chosen] both.
+type route func(b *ir.Builder, logits *ir.Value, chosen int) (weights, experts *ir.Value)
+
+// shareAll weighs by the softmax over all experts (Shazeer et al., "Outrageously Large Neural
+// Networks", 2017, without noise).
+func shareAll(b *ir.Builder, logits *ir.Value, chosen int) (weights, experts *ir.Value) {
+	return b.TopK(b.Softmax(logits), chosen)
+}
+
+// shareChosen weighs by the softmax over the chosen ones. It is also what shareAll gives
+// divided by its sum, norm_topk_prob in transformers: what softmax divides by cancels.
+func shareChosen(b *ir.Builder, logits *ir.Value, chosen int) (weights, experts *ir.Value) {
+	best, experts := b.TopK(logits, chosen)
+	return b.Softmax(best), experts
+}
+
+// mixed is Σ wᵢ · Wdownᵢ · (activation(Wgateᵢ·n) ∘ Wupᵢ·n), [T, Width], over the experts i that
+// the router chooses for a token.
+func mixed(l *layer, n *ir.Value, route route, activation ir.Activation) *ir.Value {
+	b, e, biased := l.b, l.c.Experts, l.c.Biases.FFN
+	weights, experts := route(b, l.linear("ffn_gate_inp", n, e.Count, biased), e.Chosen)
+	linear := func(role string, x *ir.Value, rows int) *ir.Value { // [T, Chosen, rows]
+		w := b.Weight(l.name(role+".weight"), e.Count, rows, int(x.Type.Shape.Last()))
+		var bias *ir.Value
+		if biased {
+			bias = b.Weight(l.name(role+".bias"), e.Count, rows)
+		}
+		return b.ExpertLinear(x, w, experts, bias)
+	}
+	gate, up := linear("ffn_gate_exps", n, e.FFN), linear("ffn_up_exps", n, e.FFN)
+	var inner *ir.Value
+	if activation.OnlyGated() {
+		inner = b.Gate(activation, gate, up)
+	} else {
+		inner = b.Mul(b.Activate(activation, gate), up)
+	}
+	return b.WeightedSum(linear("ffn_down_exps", inner, l.c.Width), weights)
+}
