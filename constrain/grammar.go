@@ -1,0 +1,366 @@
+package constrain
+
+import (
+	"encoding/binary"
+	"slices"
+)
+
+// place is a step of a grammar; what follows it is part of it.
+type place int32
+
+// placeReturn ends a rule.
+const placeReturn place = 0
+
+type stepKind uint8
+
+const (
+	stepReturn stepKind = iota
+	stepLexeme          // a lexeme, then next
+	stepCall            // a rule, then next
+	stepFork            // any of several places
+)
+
+type step struct {
+	kind  stepKind
+	lex   lexState
+	rule  place // stepCall
+	next  place
+	forks []place
+	// expand gives the forks when a text first leads here, where all of them would be too
+	// many: which properties an object may still have, say.
+	expand func() []place
+}
+
+// grammar is the rules of a constraint as a graph of places: a rule is the place that it
+// begins at. Every place must lead to a complete text.
+type grammar struct {
+	*lexer
+	steps []step
+}
+
+func newGrammar() *grammar { return &grammar{lexer: newLexer(), steps: []step{{kind: stepReturn}}} }
+
+func (g *grammar) add(s step) place {
+	if len(g.steps) >= maxOps {
+		panic(limit("a grammar of more than %d places", maxOps))
+	}
+	g.steps = append(g.steps, s)
+	return place(len(g.steps) - 1)
+}
+
+func (g *grammar) lexeme(s lexState, next place) place {
+	if s == lexDone {
+		return next
+	}
+	return g.add(step{kind: stepLexeme, lex: s, next: next})
+}
+
+func (g *grammar) text(text string, next place) place { return g.lexeme(g.literal(text), next) }
+
+func (g *grammar) call(rule, next place) place {
+	return g.add(step{kind: stepCall, rule: rule, next: next})
+}
+
+func (g *grammar) fork(places ...place) place {
+	if len(places) == 1 {
+		return places[0]
+	}
+	return g.add(step{kind: stepFork, forks: places})
+}
+
+func (g *grammar) later(expand func() []place) place {
+	return g.add(step{kind: stepFork, expand: expand})
+}
+
+func (g *grammar) forks(p place) []place {
+	if expand := g.steps[p].expand; expand != nil {
+		forks := expand()
+		g.steps[p].forks, g.steps[p].expand = forks, nil
+	}
+	return g.steps[p].forks
+}
+
+// frame is where rules go on when they return: a node of a stack shared by all ways to read
+// the text (Tomita's graph, as Scott and Johnstone's GLL builds it). Frames never change
+// once a text has been read up to them, so a state is copied by its pointer.
+type frame struct {
+	id    uint64
+	edges []edge
+}
+
+type edge struct {
+	ret place
+	up  *frame
+}
+
+// thread is one way to read the text so far: a place within a lexeme of a rule.
+type thread struct {
+	at  place
+	lex lexState
+	top *frame
+}
+
+// reading is what can follow: threads, and whether the text may end.
+type reading struct {
+	threads []thread
+	ends    bool
+}
+
+type spot struct {
+	at  place
+	top *frame
+}
+
+// parser reads texts by a grammar.
+type parser struct {
+	*grammar
+	bottom *frame
+	lastID uint64
+	frames map[string]*frame
+	after  map[spot]*reading
+	key    []byte
+}
+
+func newParser(g *grammar) *parser {
+	return &parser{grammar: g, bottom: &frame{}, frames: map[string]*frame{}, after: map[spot]*reading{}}
+}
+
+// pending is a frame that is being built: edges may come while its rule is followed.
+type pending struct {
+	rule   place
+	frame  *frame
+	popped bool // the rule has matched nothing
+}
+
+// from is what can follow at a place.
+func (p *parser) from(at place, top *frame) *reading {
+	if r := p.after[spot{at, top}]; r != nil {
+		return r
+	}
+	r := &reading{}
+	var calls []*pending
+	seen := map[spot]bool{}
+	var visit func(at place, top *frame, depth int)
+	visit = func(at place, top *frame, depth int) {
+		for {
+			s := &p.steps[at]
+			if s.kind == stepLexeme {
+				r.threads = append(r.threads, thread{at, s.lex, top})
+				if len(r.threads) > maxThreads {
+					panic(limit("more than %d ways to read a text", maxThreads))
+				}
+				if !p.states[s.lex].accepts || seen[spot{at, top}] {
+					return
+				}
+				seen[spot{at, top}] = true
+				at = s.next
+				continue
+			}
+			break
+		}
+		if seen[spot{at, top}] {
+			return
+		}
+		seen[spot{at, top}] = true
+		if depth > 100_000 {
+			panic(limit("rules that call each other without end"))
+		}
+		switch p.steps[at].kind {
+		case stepReturn:
+			if top == p.bottom {
+				r.ends = true
+				return
+			}
+			for _, c := range calls {
+				if c.frame == top {
+					c.popped = true
+				}
+			}
+			for i := 0; i < len(top.edges); i++ { // edges may grow
+				visit(top.edges[i].ret, top.edges[i].up, depth+1)
+			}
+		case stepFork:
+			for _, f := range p.forks(at) {
+				visit(f, top, depth+1)
+			}
+		case stepCall:
+			s := p.steps[at]
+			for _, c := range calls {
+				if c.rule == s.rule {
+					e := edge{s.next, top}
+					if !slices.Contains(c.frame.edges, e) {
+						c.frame.edges = append(c.frame.edges, e)
+						if c.popped {
+							visit(e.ret, e.up, depth+1)
+						}
+					}
+					return
+				}
+			}
+			p.lastID++
+			f := &frame{id: p.lastID, edges: []edge{{s.next, top}}}
+			calls = append(calls, &pending{rule: s.rule, frame: f})
+			visit(s.rule, f, depth+1)
+		}
+	}
+	visit(at, top, 0)
+	if len(calls) > 0 {
+		p.settle(r, calls)
+	}
+	r.threads = p.merge(r.threads)
+	if len(p.after) > maxOps/4 {
+		clear(p.after)
+		clear(p.frames)
+	}
+	p.after[spot{at, top}] = r
+	return r
+}
+
+// settle gives equal frames one identity, so that equal readings are found to be equal.
+// Frames of rules that call themselves before they take a byte keep their own.
+func (p *parser) settle(r *reading, calls []*pending) {
+	fresh := map[*frame]int{} // 1: being settled, 2: settled
+	for _, c := range calls {
+		fresh[c.frame] = 0
+	}
+	same := map[*frame]*frame{}
+	var settle func(f *frame) (*frame, bool)
+	settle = func(f *frame) (*frame, bool) {
+		state, isFresh := fresh[f]
+		switch {
+		case !isFresh:
+			return f, true
+		case state == 2:
+			return same[f], true
+		case state == 1:
+			return f, false
+		}
+		fresh[f] = 1
+		closed := true
+		edges := make([]edge, len(f.edges))
+		for i, e := range f.edges {
+			up, ok := settle(e.up)
+			closed = closed && ok
+			edges[i] = edge{e.ret, up}
+		}
+		if !closed {
+			// Others refer to it as it is.
+			copy(f.edges, edges)
+			fresh[f], same[f] = 2, f
+			return f, true
+		}
+		g := p.frame(edges)
+		fresh[f], same[f] = 2, g
+		return g, true
+	}
+	for i, t := range r.threads {
+		r.threads[i].top, _ = settle(t.top)
+	}
+}
+
+func compareEdges(a, b edge) int {
+	if a.ret != b.ret {
+		return int(a.ret) - int(b.ret)
+	}
+	switch {
+	case a.up.id < b.up.id:
+		return -1
+	case a.up.id > b.up.id:
+		return 1
+	}
+	return 0
+}
+
+func (p *parser) frame(edges []edge) *frame {
+	slices.SortFunc(edges, compareEdges)
+	edges = slices.Compact(edges)
+	key := p.key[:0]
+	for _, e := range edges {
+		key = binary.LittleEndian.AppendUint32(key, uint32(e.ret))
+		key = binary.LittleEndian.AppendUint64(key, e.up.id)
+	}
+	p.key = key
+	if f := p.frames[string(key)]; f != nil {
+		return f
+	}
+	p.lastID++
+	f := &frame{id: p.lastID, edges: edges}
+	p.frames[string(key)] = f
+	return f
+}
+
+func compareThreads(a, b thread) int {
+	switch {
+	case a.at != b.at:
+		return int(a.at - b.at)
+	case a.lex != b.lex:
+		return int(a.lex - b.lex)
+	case a.top.id < b.top.id:
+		return -1
+	case a.top.id > b.top.id:
+		return 1
+	}
+	return 0
+}
+
+// merge brings threads into order, those at one place and state into one, so that there are
+// never more than places and states, however many ways lead there.
+func (p *parser) merge(ts []thread) []thread {
+	if len(ts) < 2 {
+		return ts
+	}
+	slices.SortFunc(ts, compareThreads)
+	out := ts[:1]
+	for i := 1; i < len(ts); {
+		t := ts[i]
+		last := &out[len(out)-1]
+		if t.at != last.at || t.lex != last.lex {
+			out = append(out, t)
+			i++
+			continue
+		}
+		edges := slices.Clone(last.top.edges)
+		bottom := last.top == p.bottom
+		many := false
+		for ; i < len(ts) && ts[i].at == last.at && ts[i].lex == last.lex; i++ {
+			if ts[i].top != last.top {
+				many = true
+				bottom = bottom || ts[i].top == p.bottom
+				edges = append(edges, ts[i].top.edges...)
+			}
+		}
+		if bottom && many {
+			// The end of the text is no edge: the bottom stays by itself.
+			edges = append(edges, edge{placeReturn, p.bottom})
+		}
+		if many {
+			last.top = p.frame(edges)
+		}
+	}
+	return out
+}
+
+// advance is what can follow after one more byte, appended to dst.
+func (p *parser) advance(dst []thread, ts []thread, b byte) ([]thread, bool) {
+	ends := false
+	for _, t := range ts {
+		s := p.lexer.step(t.lex, b)
+		if s == lexDead {
+			continue
+		}
+		n := &p.states[s]
+		accepts := n.accepts
+		if n.more {
+			dst = append(dst, thread{t.at, s, t.top})
+		}
+		if accepts {
+			r := p.from(p.steps[t.at].next, t.top)
+			dst = append(dst, r.threads...)
+			ends = ends || r.ends
+			if len(dst) > 4*maxThreads {
+				panic(limit("more than %d ways to read a text", maxThreads))
+			}
+		}
+	}
+	return dst, ends
+}

@@ -1,0 +1,230 @@
+package constrain_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/ulikunitz/xz"
+
+	"github.com/smelt-ml/smelt/constrain"
+	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/tokenizer"
+)
+
+// sample is a file of MaskBench.
+type sample struct {
+	name   string
+	Schema json.RawMessage
+	Tests  []struct {
+		Valid bool
+		Data  json.RawMessage
+	}
+}
+
+const maskbench = "maskbench/schemas.tar.xz"
+
+var samples = sync.OnceValues(func() (all []sample, err error) {
+	file, err := os.Open(filepath.Join(root, maskbench))
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	x, err := xz.NewReader(file)
+	if err != nil {
+		return nil, err
+	}
+	for r := tar.NewReader(x); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			slices.SortFunc(all, func(a, b sample) int { return strings.Compare(a.name, b.name) })
+			return all, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if !strings.HasSuffix(h.Name, ".json") {
+			continue
+		}
+		s := sample{name: strings.TrimSuffix(filepath.Base(h.Name), ".json")}
+		text, err := io.ReadAll(r)
+		if err == nil {
+			err = json.Unmarshal(text, &s)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", h.Name, err)
+		}
+		all = append(all, s)
+	}
+})
+
+var root string // of the reference data
+
+// bench gives each nth file of MaskBench, all of them where tests are asked for everything.
+func bench(t testing.TB, nth int) (chosen []sample) {
+	root = strings.TrimSuffix(testfiles.Data(t, maskbench), maskbench)
+	all, err := samples()
+	require.NoError(t, err)
+	require.Greater(t, len(all), 5000)
+	for i, s := range all {
+		if i%nth == 0 || testfiles.Whole() {
+			chosen = append(chosen, s)
+		}
+	}
+	return chosen
+}
+
+type llama struct {
+	*constrain.Vocabulary
+	*tokenizer.Tokenizer
+}
+
+var loaded = sync.OnceValues(func() (*llama, error) {
+	tok, err := models.OpenTokenizer(filepath.Join(root, "tokenizers/ggml-vocab/ggml-vocab-llama-bpe.gguf"))
+	if err != nil {
+		return nil, err
+	}
+	tokens := make([][]byte, tok.Len())
+	for i := range tokens {
+		if tok.Type(int32(i)) == tokenizer.Normal {
+			tokens[i] = tok.Piece(int32(i))
+		}
+	}
+	v, err := constrain.New(tokens, tok.StopIDs())
+	return &llama{v, tok}, err
+})
+
+func llama3(t testing.TB) *llama {
+	root = strings.TrimSuffix(testfiles.Data(t, maskbench), maskbench)
+	l, err := loaded()
+	require.NoError(t, err)
+	return l
+}
+
+// read follows a text token by token, with a mask before each.
+func (l *llama) read(c *constrain.Constraint, text string, mask []uint64, times *[]time.Duration) (ok bool, err error) {
+	s := c.Start()
+	for _, id := range l.Encode(text, false) {
+		start := time.Now()
+		if err := s.Mask(mask); err != nil {
+			return false, err
+		}
+		*times = append(*times, time.Since(start))
+		allowed := mask[id>>6]>>(id&63)&1 != 0
+		ok, err := s.Accept(id)
+		if err != nil {
+			return false, err
+		}
+		if ok != allowed {
+			return false, fmt.Errorf("token %d of %q: the mask says %v, the constraint %v", id, text, allowed, ok)
+		}
+		if !ok {
+			return false, nil
+		}
+	}
+	return s.CanStop(), s.Mask(mask)
+}
+
+// TestMaskBench measures schemas, instances and masks as MaskBench does, with properties in
+// any order where a valid instance has them in another than its schema.
+func TestMaskBench(t *testing.T) {
+	l := llama3(t)
+	mask := make([]uint64, l.Words())
+	var passing, valid, accepted, reordered, invalid int
+	var refusals, wrong, broken []string
+	reasons := map[string]int{}
+	var masks, first []time.Duration
+	chosen := bench(t, 20)
+	for _, s := range chosen {
+		begin := time.Now()
+		c, err := l.JSONSchema(s.Schema, constrain.Options{})
+		if err != nil {
+			keyword := cmp.Or(constrain.Keyword(err), "limits")
+			reasons[keyword]++
+			refusals = append(refusals, s.name+": "+err.Error())
+			continue
+		}
+		require.NoError(t, c.Start().Mask(mask))
+		first = append(first, time.Since(begin))
+		var free *constrain.Constraint
+		good := true
+		for i, test := range s.Tests {
+			var text bytes.Buffer
+			require.NoError(t, json.Compact(&text, test.Data))
+			ok, err := l.read(c, text.String(), mask, &masks)
+			if err == nil && !ok {
+				if free == nil {
+					free, err = l.JSONSchema(s.Schema, constrain.Options{AnyOrder: true})
+					require.NoError(t, err)
+				}
+				ok, err = l.read(free, text.String(), mask, new([]time.Duration))
+				if ok && test.Valid {
+					reordered++
+				}
+			}
+			if err != nil {
+				broken = append(broken, fmt.Sprintf("%s %d: %v", s.name, i, err))
+				good = false
+				continue
+			}
+			switch {
+			case test.Valid:
+				valid++
+				if ok {
+					accepted++
+				}
+			default:
+				invalid++
+			}
+			if ok != test.Valid {
+				good = false
+				wrong = append(wrong, fmt.Sprintf("%s %d: valid %v, accepted %v", s.name, i, test.Valid, ok))
+			}
+		}
+		if good {
+			passing++
+		}
+	}
+	slices.Sort(masks)
+	slices.Sort(first)
+	mean := func(d []time.Duration) (sum time.Duration) {
+		for _, x := range d {
+			sum += x
+		}
+		return sum / time.Duration(max(len(d), 1))
+	}
+	t.Logf("%d schemas, %d passing (%.1f %%), %d refused; valid %d, accepted %d (%d of them in another order), invalid %d", len(chosen), passing, 100*float64(passing)/float64(len(chosen)), len(refusals), valid, accepted, reordered, invalid)
+	at := func(d []time.Duration, q float64) time.Duration { return d[int(q*float64(len(d)-1))] }
+	t.Logf("%d masks: mean %v, median %v, p99 %v, most %v; first: mean %v, p99 %v", len(masks), mean(masks), at(masks, 0.5), at(masks, 0.99), at(masks, 1), mean(first), at(first, 0.99))
+	for _, k := range slices.SortedFunc(maps(reasons), func(a, b string) int { return reasons[b] - reasons[a] }) {
+		t.Logf("refused for %s: %d", k, reasons[k])
+	}
+	for _, lines := range [][]string{broken, wrong, refusals} {
+		for _, line := range lines {
+			t.Log(line)
+		}
+	}
+}
+
+func maps(m map[string]int) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		for k := range m {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}

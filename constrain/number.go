@@ -1,0 +1,281 @@
+package constrain
+
+import (
+	"fmt"
+	"math/big"
+)
+
+// numbers are the expressions for JSON numbers. With a bound, a multiple or a value, numbers
+// are written without an exponent: which of them are allowed could not be told from the
+// digits as they come.
+type numbers struct {
+	*pool
+	any     re // every way to write a number
+	plain   re // without an exponent
+	integer re // without a fraction
+	whole   re // whose fraction is zero
+	digits  re // of plain, without the sign
+	zeros   re // an optional fraction of zeros
+	parsed  map[string]re
+}
+
+func newNumbers(p *pool) *numbers {
+	n := &numbers{pool: p, parsed: map[string]re{}}
+	n.zeros = n.must(`(\.0+)?`)
+	n.any = n.must(`-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?`)
+	n.digits = n.must(`(0|[1-9][0-9]*)(\.[0-9]+)?`)
+	n.plain = p.cat(p.optional(p.byte('-')), n.digits)
+	n.integer = n.must(`-?(0|[1-9][0-9]*)`)
+	n.whole = p.cat(n.integer, n.zeros)
+	return n
+}
+
+// must is the expression of a text known to be right.
+func (n *numbers) must(expr string) re {
+	if r, ok := n.parsed[expr]; ok {
+		return r
+	}
+	e, err := parseExpression(expr)
+	if err != nil {
+		panic(fmt.Sprintf("constrain: %v", err))
+	}
+	r, err := n.pool.whole(e)
+	if err != nil {
+		panic(fmt.Sprintf("constrain: %v", err))
+	}
+	n.parsed[expr] = r
+	return r
+}
+
+func (n *numbers) both(a, b re) re {
+	switch {
+	case a == reNone || b == reNone:
+		return reNone
+	case a == n.any:
+		return b
+	case b == n.any:
+		return a
+	}
+	return n.and(a, b)
+}
+
+func (n *numbers) except(a re) re {
+	switch a {
+	case n.any:
+		return reNone
+	case reNone:
+		return n.any
+	}
+	return n.and(n.plain, n.not(a))
+}
+
+// equal is the ways to write d.
+func (n *numbers) equal(d decimal) re {
+	whole := d.whole
+	if whole == "" {
+		whole = "0"
+	}
+	sign := reEps
+	if d.zero() {
+		sign = n.optional(n.byte('-'))
+	} else if d.negative {
+		sign = n.byte('-')
+	}
+	fraction := n.zeros
+	if d.fraction != "" {
+		fraction = n.cat(n.literal("."+d.fraction), n.repeat(n.byte('0'), 0, unlimited))
+	}
+	return n.cat(sign, n.literal(whole), fraction)
+}
+
+// atLeast is the numbers from d on, d included unless beyond; atMost those up to it.
+func (n *numbers) atLeast(d decimal, beyond bool) re {
+	minus := n.byte('-')
+	if d.zero() {
+		// The sign tells, whatever the exponent: but for zeros behind a minus.
+		positive := n.must(`(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?`)
+		zero := n.must(`-?0(\.0+)?([eE][+-]?[0-9]+)?`)
+		if beyond {
+			return n.and(positive, n.not(zero))
+		}
+		return n.or(positive, zero)
+	}
+	if !d.negative {
+		return n.compared(d, false, !beyond, true)
+	}
+	return n.or(n.digits, n.cat(minus, n.compared(d, true, !beyond, false)))
+}
+
+func (n *numbers) atMost(d decimal, beyond bool) re {
+	minus := n.byte('-')
+	if d.zero() {
+		zero := n.must(`-?0(\.0+)?([eE][+-]?[0-9]+)?`)
+		negative := n.must(`-(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?`)
+		if beyond {
+			return n.and(negative, n.not(zero))
+		}
+		return n.or(negative, zero)
+	}
+	if d.negative {
+		return n.cat(minus, n.compared(d, false, !beyond, true))
+	}
+	return n.or(n.cat(minus, n.digits), n.compared(d, true, !beyond, false))
+}
+
+// compared is the digits of numbers that are less than |d|, equal to it, or greater.
+func (n *numbers) compared(d decimal, less, equal, greater bool) re {
+	m := &comparison{whole: d.whole, fraction: d.fraction, less: less, equal: equal, greater: greater}
+	m.name = fmt.Sprintf("compare %s.%s %v %v %v", d.whole, d.fraction, less, equal, greater)
+	return n.automaton(m, 0)
+}
+
+// comparison compares unsigned plain digits with a number as they come. A state is where:
+// 4·(digits read)+order in the whole part, below zero behind the point.
+type comparison struct {
+	whole, fraction      string
+	less, equal, greater bool
+	name                 string
+}
+
+func (m *comparison) key() string { return m.name }
+
+// States: phase·2^20 + count·4 + order; order 0 equal so far, 1 less, 2 greater.
+const (
+	phaseWhole = iota // in the whole part; count digits read
+	phaseZero         // after a leading zero
+	phasePoint        // after the point, no digit yet
+	phaseFraction
+)
+
+func packState(phase, count, order int) int32 { return int32(phase<<20 | count<<2 | order) }
+
+func (m *comparison) step(s int32, b byte) int32 {
+	phase, count, order := int(s>>20), int(s>>2)&(1<<18-1), int(s&3)
+	digit := b >= '0' && b <= '9'
+	orderOf := func(b, with byte) int {
+		switch {
+		case order != 0 || b == with:
+			return order
+		case b < with:
+			return 1
+		}
+		return 2
+	}
+	switch {
+	case b == '.' && (phase == phaseWhole && count > 0 || phase == phaseZero):
+		return packState(phasePoint, 0, m.settled(phase, count, order))
+	case !digit || phase == phaseZero:
+		return -1
+	case phase == phaseWhole && count == 0 && b == '0':
+		return packState(phaseZero, 0, 0)
+	case phase == phaseWhole:
+		if count >= len(m.whole) {
+			return packState(phase, len(m.whole)+1, 2)
+		}
+		return packState(phase, count+1, orderOf(b, m.whole[count]))
+	}
+	with := byte('0')
+	if count < len(m.fraction) {
+		with = m.fraction[count]
+	}
+	return packState(phaseFraction, min(count+1, len(m.fraction)+1), orderOf(b, with))
+}
+
+// settled is the order of the whole parts.
+func (m *comparison) settled(phase, count, order int) int {
+	if phase == phaseZero {
+		count = 0
+	}
+	switch {
+	case count < len(m.whole):
+		return 1
+	case count > len(m.whole):
+		return 2
+	}
+	return order
+}
+
+func (m *comparison) accepts(s int32) bool {
+	phase, count, order := int(s>>20), int(s>>2)&(1<<18-1), int(s&3)
+	switch phase {
+	case phaseWhole:
+		if count == 0 {
+			return false
+		}
+		fallthrough
+	case phaseZero:
+		order = m.settled(phase, count, order)
+		count = 0
+	case phasePoint:
+		return false
+	}
+	if order == 0 && count < len(m.fraction) {
+		order = 1
+	}
+	return [3]bool{m.equal, m.less, m.greater}[order]
+}
+
+// multiples is the multiples of d.
+func (n *numbers) multiples(d decimal) (re, error) {
+	if d.negative || d.zero() {
+		return reNone, fmt.Errorf("want a number greater than 0")
+	}
+	// d = divisor / 10^places
+	divisor, ok := new(big.Int).SetString("0"+d.whole+d.fraction, 10)
+	if !ok || divisor.BitLen() > 16 {
+		return reNone, fmt.Errorf("multiples of a number of so many digits are not supported")
+	}
+	m := &multiple{divisor: int32(divisor.Int64()), places: len(d.fraction), name: "multiple " + d.whole + "." + d.fraction}
+	return n.cat(n.optional(n.byte('-')), n.automaton(m, 0)), nil
+}
+
+// multiple takes unsigned plain digits of multiples of divisor/10^places. A state is the
+// remainder with the phase: whole digits are 0 (none), 1, 2 (a leading zero), behind the
+// point 3 + decimals read, of which those beyond places must be zeros.
+type multiple struct {
+	divisor int32
+	places  int
+	name    string
+}
+
+func (m *multiple) key() string { return m.name }
+
+func (m *multiple) step(s int32, b byte) int32 {
+	phase, rest := int(s>>17), s&(1<<17-1)
+	if b == '.' {
+		if phase == 1 || phase == 2 {
+			return 3<<17 | rest
+		}
+		return -1
+	}
+	if b < '0' || b > '9' || phase == 2 {
+		return -1
+	}
+	next := (rest*10 + int32(b-'0')) % m.divisor
+	switch {
+	case phase == 0 && b == '0':
+		return 2 << 17
+	case phase <= 1:
+		return 1<<17 | next
+	case phase-3 < m.places:
+		return int32(phase+1)<<17 | next
+	case b != '0':
+		return -1
+	}
+	return int32(m.places+4)<<17 | rest
+}
+
+func (m *multiple) accepts(s int32) bool {
+	phase, rest := int(s>>17), int64(s&(1<<17-1))
+	if phase == 0 || phase == 3 {
+		return false
+	}
+	decimals := 0
+	if phase > 3 {
+		decimals = min(phase-3, m.places)
+	}
+	for ; decimals < m.places; decimals++ {
+		rest = rest * 10 % int64(m.divisor)
+	}
+	return rest == 0
+}

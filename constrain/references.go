@@ -1,0 +1,152 @@
+package constrain
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// references finds what $ref names within a document.
+type references struct {
+	root            *value
+	modern          bool // keywords beside $ref count: from 2019-09 on, and where no draft is named
+	recursiveAnchor bool
+	parents         map[*value]parent
+	base            map[*value]*url.URL // of schemas that have an identifier
+	byID            map[string]*value   // by absolute identifier, without a fragment
+	anchors         map[string]*value   // by identifier#name
+}
+
+type parent struct {
+	v   *value
+	key string
+}
+
+func newReferences(root *value) *references {
+	r := &references{root: root, modern: true, parents: map[*value]parent{}, base: map[*value]*url.URL{}, byID: map[string]*value{}, anchors: map[string]*value{}}
+	if d := root.get("$schema"); d != nil && d.kind == isString {
+		for _, old := range []string{"draft-03", "draft-04", "draft-05", "draft-06", "draft-07"} {
+			r.modern = r.modern && !strings.Contains(d.text, old)
+		}
+	}
+	r.base[root] = &url.URL{}
+	r.byID[""] = root
+	r.walk(root, &url.URL{})
+	return r
+}
+
+// literal are keywords whose values hold no schemas.
+var literal = []string{"enum", "const", "default", "examples", "example"}
+
+func (r *references) walk(v *value, base *url.URL) {
+	if v.kind == isObject {
+		for _, key := range []string{"$id", "id"} {
+			id := v.get(key)
+			if id == nil || id.kind != isString || key == "id" && r.modern {
+				continue
+			}
+			u, err := base.Parse(id.text)
+			if err != nil {
+				continue
+			}
+			if name := u.Fragment; name != "" && strings.HasPrefix(id.text, "#") {
+				r.anchors[base.String()+"#"+name] = v
+				continue
+			}
+			u.Fragment = ""
+			base = u
+			r.base[v] = u
+			if _, taken := r.byID[u.String()]; !taken {
+				r.byID[u.String()] = v
+			}
+			break
+		}
+		for _, key := range []string{"$anchor", "$dynamicAnchor"} {
+			if a := v.get(key); a != nil && a.kind == isString {
+				r.anchors[base.String()+"#"+a.text] = v
+			}
+		}
+		if a := v.get("$recursiveAnchor"); a != nil && a.kind == isTrue {
+			r.recursiveAnchor = true
+		}
+	}
+	for i := range v.items {
+		key := strconv.Itoa(i)
+		if v.kind == isObject {
+			key = v.keys[i]
+			if slices.Contains(literal, key) && r.parents[v].key != "properties" {
+				r.parents[&v.items[i]] = parent{v, key}
+				continue
+			}
+		}
+		r.parents[&v.items[i]] = parent{v, key}
+		r.walk(&v.items[i], base)
+	}
+}
+
+// path is where v stands, as a JSON pointer.
+func (r *references) path(v *value) string {
+	var parts []string
+	for v != r.root {
+		p, ok := r.parents[v]
+		if !ok {
+			break
+		}
+		parts = append(parts, "/"+strings.NewReplacer("~", "~0", "/", "~1").Replace(p.key))
+		v = p.v
+	}
+	slices.Reverse(parts)
+	return strings.Join(parts, "")
+}
+
+func (r *references) resolve(from *value, ref string) (*value, error) {
+	base := r.base[r.root]
+	for v := from; ; {
+		if b, ok := r.base[v]; ok {
+			base = b
+			break
+		}
+		p, ok := r.parents[v]
+		if !ok {
+			break
+		}
+		v = p.v
+	}
+	u, err := base.Parse(ref)
+	if err != nil {
+		return nil, fmt.Errorf("%q is no reference", ref)
+	}
+	fragment := u.Fragment
+	u.Fragment, u.RawFragment = "", ""
+	at := r.byID[u.String()]
+	if at == nil {
+		return nil, fmt.Errorf("%q is not in this document", ref)
+	}
+	if fragment == "" {
+		return at, nil
+	}
+	if !strings.HasPrefix(fragment, "/") {
+		if a := r.anchors[u.String()+"#"+fragment]; a != nil {
+			return a, nil
+		}
+		return nil, fmt.Errorf("%q names nothing", ref)
+	}
+	for _, part := range strings.Split(fragment[1:], "/") {
+		part = strings.NewReplacer("~1", "/", "~0", "~").Replace(part)
+		var next *value
+		if at.kind == isArray {
+			if i, err := strconv.Atoi(part); err == nil && i >= 0 && i < len(at.items) {
+				next = &at.items[i]
+			}
+		} else {
+			next = at.get(part)
+		}
+		if next == nil {
+			return nil, fmt.Errorf("%q names nothing", ref)
+		}
+		at = next
+	}
+	return at, nil
+}

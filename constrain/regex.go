@@ -1,0 +1,540 @@
+package constrain
+
+import (
+	"hash/maphash"
+	"math/bits"
+	"slices"
+)
+
+// re names a regular expression of a pool.
+type re int32
+
+const (
+	reNone re = iota // matches nothing
+	reEps            // matches the empty text
+	reAll            // matches every sequence of bytes
+)
+
+type reKind uint8
+
+const (
+	kindNone reKind = iota
+	kindEps
+	kindSet     // one byte of a set
+	kindCat     // a, then b
+	kindOr      // any of list
+	kindAnd     // all of list
+	kindNot     // what a does not match
+	kindRepeat  // a, lo to hi times
+	kindMachine // an automaton in one of its states
+)
+
+const unlimited = -1 // the upper bound of a repetition without one
+
+type reNode struct {
+	kind     reKind
+	nullable bool // matches the empty text
+	sure     bool // matches something, seen without a search
+	negative bool // there is a complement in it, so it may match what is no text
+	char     bool // a set of characters, each in UTF-8
+	life     int8 // result of a search for a match: 0 not looked yet, 1 alive, -1 dead
+	lo, hi   int32
+	a, b     re
+	list     []re
+	set      byteSet
+	cuts     byteSet // b is in it where the derivatives by b-1 and by b may differ
+	machine  machine
+	state    int32
+	hash     [2]uint64 // of the structure: the same in every pool
+	row      *[256]re  // derivatives, once asked for
+}
+
+// machine is a deterministic automaton inside a regular expression, for languages that have
+// no short expression, such as the multiples of a number.
+type machine interface {
+	step(state int32, b byte) int32 // -1: no match any more
+	accepts(state int32) bool
+	key() string
+}
+
+type byteSet [4]uint64
+
+func (s *byteSet) add(b byte)      { s[b>>6] |= 1 << (b & 63) }
+func (s *byteSet) has(b byte) bool { return s[b>>6]>>(b&63)&1 != 0 }
+func (s *byteSet) addRange(lo, hi byte) {
+	for b := int(lo); b <= int(hi); b++ {
+		s.add(byte(b))
+	}
+}
+func (s byteSet) or(t byteSet) byteSet {
+	for i := range s {
+		s[i] |= t[i]
+	}
+	return s
+}
+
+// edges are the bytes where membership changes.
+func (s byteSet) edges() (e byteSet) {
+	carry := uint64(0)
+	for i, w := range s {
+		e[i] = w ^ (w<<1 | carry)
+		carry = w >> 63
+	}
+	return e
+}
+
+// pool holds regular expressions over bytes, each structure once, with the simplifications
+// that keep the number of derivatives of an expression finite (Brzozowski 1964; Owens,
+// Reppy, Turon 2009).
+type pool struct {
+	nodes  []reNode
+	byHash map[[2]uint64]re
+	rows   int
+	text   re // any text in UTF-8
+	char   re // any character
+}
+
+var hashSeeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
+
+func newPool() *pool {
+	p := &pool{byHash: map[[2]uint64]re{}}
+	p.intern(reNode{kind: kindNone})
+	p.intern(reNode{kind: kindEps, nullable: true, sure: true})
+	p.intern(reNode{kind: kindNot, a: reNone, nullable: true, sure: true, negative: true})
+	p.char = p.class(runes{{0, 0x10FFFF}})
+	p.text = p.repeat(p.char, 0, unlimited)
+	return p
+}
+
+func (p *pool) at(r re) *reNode { return &p.nodes[r] }
+
+func (p *pool) intern(n reNode) re {
+	buf := make([]byte, 0, 96)
+	put := func(v uint64) {
+		buf = append(buf, byte(v), byte(v>>8), byte(v>>16), byte(v>>24), byte(v>>32), byte(v>>40), byte(v>>48), byte(v>>56))
+	}
+	buf = append(buf, byte(n.kind))
+	child := func(r re) {
+		h := p.nodes[r].hash
+		put(h[0])
+		put(h[1])
+	}
+	switch n.kind {
+	case kindSet:
+		for _, w := range n.set {
+			put(w)
+		}
+	case kindCat:
+		child(n.a)
+		child(n.b)
+	case kindOr, kindAnd:
+		for _, r := range n.list {
+			child(r)
+		}
+	case kindNot:
+		if len(p.nodes) > int(reAll) {
+			child(n.a)
+		}
+	case kindRepeat:
+		put(uint64(uint32(n.lo))<<32 | uint64(uint32(n.hi)))
+		child(n.a)
+	case kindMachine:
+		put(uint64(n.state))
+		buf = append(buf, n.machine.key()...)
+	}
+	n.hash = [2]uint64{maphash.Bytes(hashSeeds[0], buf), maphash.Bytes(hashSeeds[1], buf)}
+	if r, ok := p.byHash[n.hash]; ok {
+		return r
+	}
+	if len(p.nodes) >= maxNodes {
+		panic(limit("regular expressions of more than %d parts", maxNodes))
+	}
+	r := re(len(p.nodes))
+	p.nodes = append(p.nodes, n)
+	p.byHash[n.hash] = r
+	return r
+}
+
+func (p *pool) set(s byteSet) re {
+	if s == (byteSet{}) {
+		return reNone
+	}
+	return p.intern(reNode{kind: kindSet, set: s, cuts: s.edges(), sure: true})
+}
+
+func (p *pool) byte(b byte) re {
+	var s byteSet
+	s.add(b)
+	return p.set(s)
+}
+
+func (p *pool) literal(text string) re {
+	r := reEps
+	for i := len(text) - 1; i >= 0; i-- {
+		r = p.cat(p.byte(text[i]), r)
+	}
+	return r
+}
+
+func (p *pool) cat(parts ...re) re {
+	r := reEps
+	for i := len(parts) - 1; i >= 0; i-- {
+		r = p.cat2(parts[i], r)
+	}
+	return r
+}
+
+func (p *pool) cat2(a, b re) re {
+	switch {
+	case a == reNone || b == reNone:
+		return reNone
+	case a == reEps:
+		return b
+	case b == reEps:
+		return a
+	}
+	na := *p.at(a)
+	if na.kind == kindCat {
+		return p.cat2(na.a, p.cat2(na.b, b))
+	}
+	nb := p.at(b)
+	cuts := na.cuts
+	if na.nullable {
+		cuts = cuts.or(nb.cuts)
+	}
+	return p.intern(reNode{kind: kindCat, a: a, b: b, nullable: na.nullable && nb.nullable, sure: na.sure && nb.sure, negative: na.negative || nb.negative, cuts: cuts})
+}
+
+func (p *pool) byOrder(list []re) []re {
+	slices.SortFunc(list, func(a, b re) int {
+		x, y := p.at(a).hash, p.at(b).hash
+		if x[0] != y[0] {
+			if x[0] < y[0] {
+				return -1
+			}
+			return 1
+		}
+		return int(a - b)
+	})
+	return slices.Compact(list)
+}
+
+func (p *pool) or(parts ...re) re {
+	var list []re
+	var set byteSet
+	for _, r := range parts {
+		n := p.at(r)
+		switch {
+		case n.kind == kindNone:
+		case r == reAll || r == p.text && p.text != reNone:
+			// All that stands beside text is text too, at the same place within a character.
+			return r
+		case n.kind == kindOr:
+			for _, r := range n.list {
+				if m := p.at(r); m.kind == kindSet {
+					set = set.or(m.set)
+				} else {
+					list = append(list, r)
+				}
+			}
+		case n.kind == kindSet:
+			set = set.or(n.set)
+		default:
+			list = append(list, r)
+		}
+	}
+	if set != (byteSet{}) {
+		list = append(list, p.set(set))
+	}
+	list = p.byOrder(list)
+	switch len(list) {
+	case 0:
+		return reNone
+	case 1:
+		return list[0]
+	}
+	if list[0] == reEps || slices.Contains(list, reEps) {
+		// Nothing, or what may be nothing already, is the latter.
+		rest := slices.DeleteFunc(slices.Clone(list), func(r re) bool { return r == reEps })
+		if slices.ContainsFunc(rest, func(r re) bool { return p.at(r).nullable }) {
+			return p.or(rest...)
+		}
+	}
+	n := reNode{kind: kindOr, list: list}
+	for _, r := range list {
+		m := p.at(r)
+		n.nullable = n.nullable || m.nullable
+		n.sure = n.sure || m.sure
+		n.negative = n.negative || m.negative
+		n.cuts = n.cuts.or(m.cuts)
+	}
+	return p.intern(n)
+}
+
+func (p *pool) and(parts ...re) re {
+	var list []re
+	text := false
+	for _, r := range parts {
+		n := p.at(r)
+		switch {
+		case r == reNone:
+			return reNone
+		case r == reAll:
+		case r == p.text:
+			text = true
+		case n.kind == kindAnd:
+			for _, r := range n.list {
+				if r == p.text {
+					text = true
+				} else {
+					list = append(list, r)
+				}
+			}
+		default:
+			list = append(list, r)
+		}
+	}
+	// Text narrows nothing but a complement.
+	if text && !slices.ContainsFunc(list, func(r re) bool { return !p.at(r).negative }) {
+		list = append(list, p.text)
+	}
+	list = p.byOrder(list)
+	switch {
+	case len(list) == 0:
+		return reAll
+	case len(list) == 1:
+		return list[0]
+	case slices.Contains(list, reEps):
+		if slices.ContainsFunc(list, func(r re) bool { return !p.at(r).nullable }) {
+			return reNone
+		}
+		return reEps
+	}
+	n := reNode{kind: kindAnd, list: list, nullable: true, negative: true}
+	for _, r := range list {
+		m := p.at(r)
+		n.nullable = n.nullable && m.nullable
+		n.negative = n.negative && m.negative
+		n.cuts = n.cuts.or(m.cuts)
+	}
+	n.sure = n.nullable
+	return p.intern(n)
+}
+
+func (p *pool) not(a re) re {
+	n := *p.at(a)
+	if n.kind == kindNot {
+		return n.a
+	}
+	if a == reNone {
+		return reAll
+	}
+	return p.intern(reNode{kind: kindNot, a: a, nullable: !n.nullable, sure: !n.nullable, negative: true, cuts: n.cuts})
+}
+
+// repeat is a, lo to hi times; hi may be unlimited.
+func (p *pool) repeat(a re, lo, hi int) re {
+	n := *p.at(a)
+	switch {
+	case hi == 0 || a == reEps:
+		return reEps
+	case a == reNone:
+		if lo == 0 {
+			return reEps
+		}
+		return reNone
+	case lo == 1 && hi == 1:
+		return a
+	}
+	if n.nullable {
+		lo = 0
+	}
+	if n.kind == kindRepeat && n.lo == 0 && n.hi == unlimited {
+		return a
+	}
+	if n.kind == kindRepeat && n.lo <= 1 && n.hi == unlimited && hi == unlimited && lo == 0 {
+		return p.repeat(n.a, 0, unlimited)
+	}
+	return p.intern(reNode{kind: kindRepeat, a: a, lo: int32(lo), hi: int32(hi), nullable: lo == 0, sure: lo == 0 || n.sure, negative: n.negative, cuts: n.cuts})
+}
+
+func (p *pool) optional(a re) re { return p.or(reEps, a) }
+
+func (p *pool) automaton(m machine, state int32) re {
+	if state < 0 {
+		return reNone
+	}
+	var cuts byteSet
+	for _, b := range []byte("0123456789:-.+/,efEF") {
+		cuts.add(b)
+	}
+	return p.intern(reNode{kind: kindMachine, machine: m, state: state, nullable: m.accepts(state), sure: m.accepts(state), cuts: cuts})
+}
+
+// step is what may follow b: the derivative of r by it, reNone where nothing can.
+func (p *pool) step(r re, b byte) re {
+	row := p.nodes[r].row
+	if row == nil {
+		row = p.fill(r)
+	}
+	return row[b]
+}
+
+func (p *pool) fill(r re) *[256]re {
+	if p.rows++; p.rows > maxRows {
+		panic(limit("regular expressions of more than %d states", maxRows))
+	}
+	row := new([256]re)
+	cuts := p.nodes[r].cuts
+	memo := map[re]re{}
+	for from := 0; from < 256; {
+		to := from + 1
+		for to < 256 && !cuts.has(byte(to)) {
+			// Most bytes of most rows lie between two cuts: skip words without one.
+			if to&63 == 0 && cuts[to>>6] == 0 {
+				to += 64
+				continue
+			}
+			to++
+		}
+		clear(memo)
+		d := p.derive(r, byte(from), memo)
+		if d != reNone && !p.alive(d) {
+			d = reNone
+		}
+		for b := from; b < to; b++ {
+			row[b] = d
+		}
+		from = to
+	}
+	p.nodes[r].row = row
+	return row
+}
+
+func (p *pool) derive(r re, b byte, memo map[re]re) re {
+	n := p.nodes[r] // a copy: nodes grow below
+	switch n.kind {
+	case kindNone, kindEps:
+		return reNone
+	case kindSet:
+		if n.set.has(b) {
+			return reEps
+		}
+		return reNone
+	case kindMachine:
+		return p.automaton(n.machine, n.machine.step(n.state, b))
+	}
+	if d, ok := memo[r]; ok {
+		return d
+	}
+	var d re
+	switch n.kind {
+	case kindCat:
+		d = p.cat2(p.derive(n.a, b, memo), n.b)
+		if p.nodes[n.a].nullable {
+			d = p.or(d, p.derive(n.b, b, memo))
+		}
+	case kindOr, kindAnd:
+		parts := make([]re, len(n.list))
+		for i, q := range n.list {
+			parts[i] = p.derive(q, b, memo)
+		}
+		if n.kind == kindOr {
+			d = p.or(parts...)
+		} else {
+			d = p.and(parts...)
+		}
+	case kindNot:
+		d = p.not(p.derive(n.a, b, memo))
+	case kindRepeat:
+		d = p.derive(n.a, b, memo)
+		if d != reNone {
+			lo, hi := int(n.lo), int(n.hi)
+			d = p.cat2(d, p.repeat(n.a, max(lo-1, 0), max(hi-1, unlimited)))
+		}
+	}
+	memo[r] = d
+	return d
+}
+
+// alive tells whether r matches anything at all.
+func (p *pool) alive(r re) bool {
+	n := p.at(r)
+	switch {
+	case n.sure || n.nullable:
+		return true
+	case n.life != 0:
+		return n.life > 0
+	case n.kind == kindNone:
+		return false
+	}
+	// Breadth first over the derivatives, each with the one that it was reached from.
+	from := map[re]re{r: r}
+	queue := []re{r}
+	memo := map[re]re{}
+	for len(queue) > 0 {
+		s := queue[0]
+		queue = queue[1:]
+		cuts := p.nodes[s].cuts
+		cuts.add(0)
+		for i, w := range cuts {
+			for ; w != 0; w &= w - 1 {
+				clear(memo)
+				d := p.derive(s, byte(i<<6+bits.TrailingZeros64(w)), memo)
+				if d == reNone || p.nodes[d].life < 0 {
+					continue
+				}
+				if _, seen := from[d]; seen {
+					continue
+				}
+				from[d] = s
+				if m := p.at(d); m.sure || m.nullable || m.life > 0 {
+					for q := s; ; q = from[q] {
+						p.nodes[q].life = 1
+						if q == r {
+							return true
+						}
+					}
+				}
+				if len(from) > maxSearch {
+					panic(limit("a search through more than %d states of a regular expression", maxSearch))
+				}
+				queue = append(queue, d)
+			}
+		}
+	}
+	for q := range from {
+		p.nodes[q].life = -1
+	}
+	return false
+}
+
+// reaches tells whether a character in lo..hi may come next in r, which stands between two
+// characters.
+func (p *pool) reaches(r re, lo, hi rune) bool {
+	if r == p.text {
+		return true
+	}
+	for _, seq := range utf8Ranges(runes{{lo, hi}}) {
+		if p.reachesBytes(r, seq) {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *pool) reachesBytes(r re, seq [][2]byte) bool {
+	if len(seq) == 0 {
+		return true
+	}
+	last := reNone
+	for b := int(seq[0][0]); b <= int(seq[0][1]); b++ {
+		if d := p.step(r, byte(b)); d != reNone && d != last {
+			if p.reachesBytes(d, seq[1:]) {
+				return true
+			}
+			last = d
+		}
+	}
+	return false
+}

@@ -1,0 +1,697 @@
+package constrain
+
+import (
+	"encoding/binary"
+	"slices"
+)
+
+// Options are how a JSON text may be written.
+type Options struct {
+	AnyOrder     bool // properties in any order; else in the schema's, others last
+	NoWhitespace bool // none between the parts of the text; else any
+}
+
+// JSONSchema keeps a text to a JSON schema of the drafts 4 to 2020-12. A schema that cannot
+// be kept exactly is refused with the path of the keyword.
+func (v *Vocabulary) JSONSchema(schema []byte, o Options) (*Constraint, error) {
+	root, err := parseValue(string(schema))
+	if err != nil {
+		return nil, err
+	}
+	return v.compile(func(g *grammar) (place, []string, error) {
+		c := newSchemas(g, root, o)
+		return c.compile(), c.notes, nil
+	})
+}
+
+// JSON keeps a text to any JSON value.
+func (v *Vocabulary) JSON(o Options) (*Constraint, error) { return v.JSONSchema([]byte("true"), o) }
+
+// demand is one thing asked of a value.
+type demand struct {
+	v    *value
+	kind demandKind
+}
+
+type demandKind uint8
+
+const (
+	mustMatch  demandKind = iota // the schema v
+	mustNot                      // anything else
+	mustBe                       // the value v
+	mustDiffer                   // any other value
+)
+
+// conjID names a set of demands on one value, all of which must hold. 0 demands nothing.
+type conjID int32
+
+type conjunction struct {
+	demands   []demand
+	shape     *shape // once asked for
+	inhabited bool   // some value meets all
+	rule      place  // once asked for
+}
+
+// shape is what values of each type are allowed: the normal form of a schema. Strings and
+// numbers are closed under all combinations; arrays and objects are lists of alternatives.
+type shape struct {
+	null, no, yes bool
+	number        re
+	text          texts
+	arrays        []*arrayShape
+	objects       []*objectShape
+}
+
+// texts is a set of strings: some by themselves, others by an expression.
+type texts struct {
+	words []string
+	expr  re
+}
+
+type arrayShape struct {
+	prefix   []conjID
+	items    conjID // those behind the prefix
+	min, max int    // max may be unlimited
+	contains []conjID
+}
+
+type objectShape struct {
+	groups   []*propertyGroup
+	required []string
+	min, max int // max may be unlimited
+	names    re  // of the properties
+	flat     *flatObject
+}
+
+// propertyGroup is what the properties of one schema object say: names, patterns, and what
+// holds for properties that neither fits.
+type propertyGroup struct {
+	names      []string
+	values     []demand
+	index      map[string]int
+	patterns   []re
+	patValues  []demand
+	additional *demand
+}
+
+var (
+	falseValue = &value{kind: isFalse}
+	never      = demand{falseValue, mustMatch}
+)
+
+// schemas compiles a schema.
+type schemas struct {
+	*grammar
+	num     *numbers
+	root    *value
+	options Options
+	notes   []string
+	refs    *references
+
+	conjs    []*conjunction
+	byKey    map[string]conjID
+	numbered map[*value]uint32
+	memo     map[demand]*shape
+	busy     map[demand]bool
+	patterns map[string]re
+	depth    int
+	work     int
+	anything *shape
+	space    lexState
+}
+
+func newSchemas(g *grammar, root *value, o Options) *schemas {
+	c := &schemas{grammar: g, num: newNumbers(g.pool), root: root, options: o, refs: newReferences(root),
+		byKey: map[string]conjID{}, numbered: map[*value]uint32{}, memo: map[demand]*shape{}, busy: map[demand]bool{}, patterns: map[string]re{}}
+	var ws byteSet
+	for _, b := range []byte(" \t\n\r") {
+		ws.add(b)
+	}
+	if !o.NoWhitespace {
+		c.space = g.raw(g.repeat(g.set(ws), 0, unlimited))
+	}
+	c.anything = &shape{null: true, no: true, yes: true, number: c.num.any, text: texts{expr: g.pool.text},
+		arrays: []*arrayShape{{max: unlimited}}, objects: []*objectShape{{max: unlimited, names: g.pool.text}}}
+	c.conjs = []*conjunction{{shape: c.anything}}
+	c.byKey[""] = 0
+	return c
+}
+
+func (c *schemas) refuse(v *value, keyword, why string) {
+	path := c.refs.path(v)
+	if keyword != "" {
+		path += "/" + keyword
+	}
+	panic(refusal{path: "#" + path, keyword: keyword, why: why})
+}
+
+// tried tells whether f came to its end without a refusal.
+func tried(f func()) (ok bool) {
+	defer func() {
+		if r := recover(); r != nil {
+			if _, is := r.(refusal); !is {
+				panic(r)
+			}
+			ok = false
+		}
+	}()
+	f()
+	return true
+}
+
+func (c *schemas) conj(demands ...demand) conjID {
+	var list []demand
+	for _, d := range demands {
+		switch {
+		case d.kind == mustMatch && (d.v.kind == isTrue || d.v.kind == isObject && len(d.v.keys) == 0):
+		case d.kind == mustNot && d.v.kind == isFalse:
+		default:
+			list = append(list, d)
+		}
+	}
+	number := func(d demand) uint32 {
+		n, ok := c.numbered[d.v]
+		if !ok {
+			n = uint32(len(c.numbered))
+			c.numbered[d.v] = n
+		}
+		return n<<2 | uint32(d.kind)
+	}
+	slices.SortFunc(list, func(a, b demand) int { return int(number(a)) - int(number(b)) })
+	list = slices.Compact(list)
+	key := make([]byte, 0, 4*len(list))
+	for _, d := range list {
+		key = binary.LittleEndian.AppendUint32(key, number(d))
+	}
+	if id, ok := c.byKey[string(key)]; ok {
+		return id
+	}
+	if len(c.conjs) >= maxShapes {
+		panic(limit("a schema that comes to more than %d different ones", maxShapes))
+	}
+	id := conjID(len(c.conjs))
+	c.conjs = append(c.conjs, &conjunction{demands: list})
+	c.byKey[string(key)] = id
+	return id
+}
+
+func (c *schemas) conjBoth(a, b conjID) conjID {
+	switch {
+	case a == b || b == 0:
+		return a
+	case a == 0:
+		return b
+	}
+	return c.conj(append(slices.Clone(c.conjs[a].demands), c.conjs[b].demands...)...)
+}
+
+func (c *schemas) shapeOf(id conjID) *shape {
+	j := c.conjs[id]
+	if j.shape == nil {
+		s := c.anything
+		for _, d := range j.demands {
+			s = c.both(s, c.demanded(d))
+		}
+		j.shape = s
+	}
+	return j.shape
+}
+
+// demanded is the shape of one demand.
+func (c *schemas) demanded(d demand) *shape {
+	if s := c.memo[d]; s != nil {
+		return s
+	}
+	if c.busy[d] {
+		c.refuse(d.v, "$ref", "leads to itself without taking anything of the text")
+	}
+	if c.depth++; c.depth > 10*maxDepth {
+		panic(limit("schemas that combine each other more than %d deep", 10*maxDepth))
+	}
+	c.busy[d] = true
+	defer func() {
+		delete(c.busy, d)
+		c.depth--
+	}()
+	var s *shape
+	switch d.kind {
+	case mustBe:
+		s = c.constant(d.v)
+	case mustDiffer:
+		s = c.differs(d.v)
+	default:
+		s = c.schema(d.v, d.kind == mustNot)
+	}
+	c.memo[d] = s
+	return s
+}
+
+// both is what is allowed by a and by b.
+func (c *schemas) both(a, b *shape) *shape {
+	switch {
+	case a == b || b == c.anything:
+		return a
+	case a == c.anything:
+		return b
+	}
+	s := &shape{null: a.null && b.null, no: a.no && b.no, yes: a.yes && b.yes, number: c.num.both(a.number, b.number), text: c.bothTexts(a.text, b.text)}
+	for _, x := range a.arrays {
+		for _, y := range b.arrays {
+			if z := c.bothArrays(x, y); z != nil {
+				s.arrays = append(s.arrays, z)
+			}
+		}
+	}
+	for _, x := range a.objects {
+		for _, y := range b.objects {
+			if z := c.bothObjects(x, y); z != nil {
+				s.objects = append(s.objects, z)
+			}
+		}
+	}
+	c.checkBranches(s)
+	return s
+}
+
+func (c *schemas) checkBranches(s *shape) {
+	c.work += 1 + len(s.arrays) + len(s.objects)
+	if n := len(s.arrays) + len(s.objects); n > maxBranches {
+		panic(limit("a schema that comes to %d alternatives, more than %d", n, maxBranches))
+	}
+	if c.work > maxOps {
+		panic(limit("a schema with too many combinations"))
+	}
+}
+
+// either is what is allowed by a or by b.
+func (c *schemas) either(a, b *shape) *shape {
+	if a == c.anything || b == c.anything {
+		return c.anything
+	}
+	s := &shape{null: a.null || b.null, no: a.no || b.no, yes: a.yes || b.yes, number: c.pool.or(a.number, b.number),
+		text:   c.eitherTexts(a.text, b.text),
+		arrays: slices.Concat(a.arrays, b.arrays), objects: slices.Concat(a.objects, b.objects)}
+	if a.number == c.num.any || b.number == c.num.any {
+		s.number = c.num.any
+	}
+	unlimitedArray := func(x *arrayShape) bool {
+		return len(x.prefix) == 0 && x.items == 0 && x.min == 0 && x.max == unlimited && len(x.contains) == 0
+	}
+	if i := slices.IndexFunc(s.arrays, unlimitedArray); i >= 0 {
+		s.arrays = s.arrays[i : i+1]
+	}
+	unlimitedObject := func(x *objectShape) bool {
+		return len(x.groups) == 0 && len(x.required) == 0 && x.min == 0 && x.max == unlimited && x.names == c.pool.text
+	}
+	if i := slices.IndexFunc(s.objects, unlimitedObject); i >= 0 {
+		s.objects = s.objects[i : i+1]
+	}
+	c.checkBranches(s)
+	return s
+}
+
+func (c *schemas) matches(r re, word string) bool {
+	if r == c.pool.text {
+		return true
+	}
+	for i := 0; i < len(word) && r != reNone; i++ {
+		r = c.pool.step(r, word[i])
+	}
+	return c.at(r).nullable
+}
+
+func (c *schemas) bothTexts(a, b texts) (t texts) {
+	t.expr = c.pool.and(a.expr, b.expr)
+	for _, w := range a.words {
+		if slices.Contains(b.words, w) || c.matches(b.expr, w) {
+			t.words = append(t.words, w)
+		}
+	}
+	for _, w := range b.words {
+		if !slices.Contains(t.words, w) && c.matches(a.expr, w) {
+			t.words = append(t.words, w)
+		}
+	}
+	return t
+}
+
+func (c *schemas) eitherTexts(a, b texts) texts {
+	t := texts{expr: c.pool.or(a.expr, b.expr)}
+	for _, w := range slices.Concat(a.words, b.words) {
+		if !slices.Contains(t.words, w) && !c.matches(t.expr, w) {
+			t.words = append(t.words, w)
+		}
+	}
+	return t
+}
+
+// words is an expression for some strings.
+func (c *schemas) words(words []string) re {
+	parts := make([]re, len(words))
+	for i, w := range words {
+		parts[i] = c.pool.literal(w)
+	}
+	return c.pool.or(parts...)
+}
+
+func (c *schemas) exceptTexts(t texts) texts {
+	all := c.pool.or(t.expr, c.words(t.words))
+	if all == c.pool.text {
+		return texts{}
+	}
+	return texts{expr: c.pool.and(c.pool.text, c.pool.not(all))}
+}
+
+func lesser(a, b int) int {
+	if a == unlimited || b != unlimited && b < a {
+		return b
+	}
+	return a
+}
+
+func (c *schemas) bothArrays(a, b *arrayShape) *arrayShape {
+	s := &arrayShape{items: c.conjBoth(a.items, b.items), min: max(a.min, b.min), max: lesser(a.max, b.max), contains: slices.Concat(a.contains, b.contains)}
+	if s.max != unlimited && s.min > s.max {
+		return nil
+	}
+	for i := range max(len(a.prefix), len(b.prefix)) {
+		s.prefix = append(s.prefix, c.conjBoth(a.at(i), b.at(i)))
+	}
+	slices.Sort(s.contains)
+	s.contains = slices.Compact(s.contains)
+	return s
+}
+
+func (s *arrayShape) at(i int) conjID {
+	if i < len(s.prefix) {
+		return s.prefix[i]
+	}
+	return s.items
+}
+
+func (c *schemas) bothObjects(a, b *objectShape) *objectShape {
+	s := &objectShape{min: max(a.min, b.min), max: lesser(a.max, b.max), names: c.pool.and(a.names, b.names), groups: slices.Clone(a.groups)}
+	for _, g := range b.groups {
+		if !slices.Contains(s.groups, g) {
+			s.groups = append(s.groups, g)
+		}
+	}
+	s.required = slices.Clone(a.required)
+	for _, n := range b.required {
+		if !slices.Contains(s.required, n) {
+			s.required = append(s.required, n)
+		}
+	}
+	if s.max != unlimited && max(s.min, len(s.required)) > s.max {
+		return nil
+	}
+	for _, n := range s.required {
+		for _, g := range s.groups {
+			if slices.Contains(g.demands(c, n), never) {
+				return nil
+			}
+		}
+	}
+	return s
+}
+
+// demands are what the group asks of a property's value.
+func (g *propertyGroup) demands(c *schemas, name string) (ds []demand) {
+	known := false
+	if g.index == nil {
+		g.index = make(map[string]int, len(g.names))
+		for i, n := range g.names {
+			g.index[n] = i
+		}
+	}
+	if i, ok := g.index[name]; ok {
+		ds, known = append(ds, g.values[i]), true
+	}
+	for i, p := range g.patterns {
+		if c.matches(p, name) {
+			ds, known = append(ds, g.patValues[i]), true
+		}
+	}
+	if !known && g.additional != nil {
+		ds = append(ds, *g.additional)
+	}
+	return ds
+}
+
+func (c *schemas) demandsOf(o *objectShape, name string) conjID {
+	if !c.matches(o.names, name) {
+		return c.conj(never)
+	}
+	var ds []demand
+	for _, g := range o.groups {
+		ds = append(ds, g.demands(c, name)...)
+	}
+	return c.conj(ds...)
+}
+
+// empty tells whether no value has this shape, as far as can be seen within a few levels.
+func (c *schemas) empty(s *shape, depth int) bool {
+	if s.null || s.no || s.yes || len(s.text.words) > 0 || c.alive(s.number) || c.alive(s.text.expr) {
+		return false
+	}
+	if depth == 0 {
+		return len(s.arrays)+len(s.objects) == 0
+	}
+	unmet := func(id conjID) (none bool) {
+		return tried(func() { none = c.empty(c.shapeOf(id), depth-1) }) && none
+	}
+	for _, a := range s.arrays {
+		none := false
+		for i := 0; i < min(a.min, len(a.prefix)+1) && !none; i++ {
+			none = unmet(a.at(i))
+		}
+		if !none {
+			return false
+		}
+	}
+	for _, o := range s.objects {
+		if !slices.ContainsFunc(o.required, func(n string) bool { return unmet(c.demandsOf(o, n)) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// flatObject is an object's properties with all that is asked of each.
+type flatObject struct {
+	names  []string
+	values []conjID
+	needed []bool
+	extras []extra
+}
+
+// extra is the properties that have no name of their own.
+type extra struct {
+	name  func() re
+	value conjID
+}
+
+const maxPatterns = 8 // of one object: each may hold or not
+
+func (c *schemas) flatten(o *objectShape) *flatObject {
+	if o.flat != nil {
+		return o.flat
+	}
+	f := &flatObject{}
+	seen := map[string]bool{}
+	add := func(name string) {
+		if !seen[name] {
+			seen[name] = true
+			f.names = append(f.names, name)
+			f.values = append(f.values, c.demandsOf(o, name))
+			f.needed = append(f.needed, slices.Contains(o.required, name))
+		}
+	}
+	var patterns []re
+	for _, g := range o.groups {
+		for _, n := range g.names {
+			add(n)
+		}
+		for _, p := range g.patterns {
+			if !slices.Contains(patterns, p) {
+				patterns = append(patterns, p)
+			}
+		}
+	}
+	for _, n := range o.required {
+		add(n)
+	}
+	if len(patterns) > maxPatterns {
+		panic(limit("more than %d patterns of properties of one object", maxPatterns))
+	}
+	others := func(narrow re) re {
+		if len(f.names) > 0 {
+			narrow = c.pool.and(c.pool.text, narrow, c.pool.not(c.words(f.names)))
+		}
+		return c.pool.and(o.names, narrow)
+	}
+	for set := range 1 << len(patterns) {
+		var ds []demand
+		for _, g := range o.groups {
+			known := false
+			for i, p := range g.patterns {
+				if set>>slices.Index(patterns, p)&1 != 0 {
+					ds, known = append(ds, g.patValues[i]), true
+				}
+			}
+			if !known && g.additional != nil {
+				ds = append(ds, *g.additional)
+			}
+		}
+		if slices.Contains(ds, never) {
+			continue
+		}
+		value := c.conj(ds...)
+		name := func() re { return others(c.pool.text) }
+		if len(patterns) > 0 || o.names != c.pool.text {
+			narrow := c.pool.text
+			for i, p := range patterns {
+				if set>>i&1 != 0 {
+					narrow = c.pool.and(narrow, p)
+				} else {
+					narrow = c.pool.and(c.pool.text, narrow, c.pool.not(p))
+				}
+			}
+			r := others(narrow)
+			if !c.alive(r) {
+				continue
+			}
+			name = func() re { return r }
+		}
+		f.extras = append(f.extras, extra{name, value})
+	}
+	o.flat = f
+	return f
+}
+
+// compile is the place that a text of the schema begins at.
+func (c *schemas) compile() place {
+	root := c.conj(demand{c.root, mustMatch})
+	// Everything that can be reached is looked at, so that what cannot be kept is refused now.
+	reached := []conjID{root}
+	seen := map[conjID]bool{root: true}
+	reach := func(id conjID) {
+		if !seen[id] {
+			seen[id] = true
+			reached = append(reached, id)
+		}
+	}
+	for i := 0; i < len(reached); i++ {
+		s := c.shapeOf(reached[i])
+		for _, a := range s.arrays {
+			for _, id := range a.prefix {
+				reach(id)
+			}
+			if a.max == unlimited || a.max > len(a.prefix) {
+				reach(a.items)
+			}
+			c.eachContained(a, reach)
+		}
+		for _, o := range s.objects {
+			f := c.flatten(o)
+			for _, id := range f.values {
+				reach(id)
+			}
+			for _, e := range f.extras {
+				reach(e.value)
+			}
+			// A name that stands twice in a text counts once.
+			if len(f.extras) > 0 && o.min > 1 && o.min > len(o.required)+1 {
+				c.refuse(c.root, "minProperties", "more than 1 where properties may have any name is not supported")
+			}
+		}
+	}
+	for changed := true; changed; {
+		changed = false
+		for i := len(reached) - 1; i >= 0; i-- {
+			j := c.conjs[reached[i]]
+			if !j.inhabited && c.inhabited(j.shape) {
+				j.inhabited, changed = true, true
+			}
+		}
+	}
+	if !c.conjs[root].inhabited {
+		c.refuse(c.root, "", "no value matches")
+	}
+	return c.spaced(c.value(root, c.spaced(placeReturn)))
+}
+
+func (c *schemas) inhabited(s *shape) bool {
+	return s.null || s.no || s.yes || len(s.text.words) > 0 || c.alive(s.number) || c.alive(s.text.expr) ||
+		slices.ContainsFunc(s.arrays, c.inhabitedArray) || slices.ContainsFunc(s.objects, c.inhabitedObject)
+}
+
+// longest is how many items an array can have.
+func (c *schemas) longest(a *arrayShape) int {
+	for i := 0; i <= len(a.prefix) && (a.max == unlimited || i < a.max); i++ {
+		if !c.conjs[a.at(i)].inhabited {
+			return i
+		}
+	}
+	return a.max
+}
+
+func (c *schemas) inhabitedArray(a *arrayShape) bool {
+	if n := c.longest(a); n != unlimited && n < a.min {
+		return false
+	}
+	return c.containable(a, 0, 0)
+}
+
+// containable tells whether the items from i on can hold what the array must contain beyond
+// what it has.
+func (c *schemas) containable(a *arrayShape, i int, has uint) bool {
+	most := c.longest(a)
+	need := 0
+	for k := range a.contains {
+		if has>>k&1 != 0 {
+			continue
+		}
+		need++
+		found := false
+		for j := i; j <= max(i, len(a.prefix)) && (most == unlimited || j < most) && !found; j++ {
+			found = c.conjs[c.conjBoth(a.at(j), a.contains[k])].inhabited
+		}
+		if !found {
+			return false
+		}
+	}
+	return need == 0 || most == unlimited || i+1 <= most
+}
+
+// eachContained visits what an item comes to that holds something an array must contain.
+func (c *schemas) eachContained(a *arrayShape, visit func(conjID)) {
+	if len(a.contains) == 0 {
+		return
+	}
+	if len(a.contains) > 1 || len(a.prefix) > 0 && a.max != unlimited {
+		c.refuse(c.root, "contains", "more than one of it, or one beside items by place, is not supported")
+	}
+	for i := 0; i <= len(a.prefix); i++ {
+		visit(c.conjBoth(a.at(i), a.contains[0]))
+	}
+}
+
+func (c *schemas) inhabitedObject(o *objectShape) bool {
+	f := c.flatten(o)
+	possible := 0
+	for i, id := range f.values {
+		if c.conjs[id].inhabited {
+			possible++
+		} else if f.needed[i] {
+			return false
+		}
+	}
+	if o.max != unlimited && len(o.required) > o.max {
+		return false
+	}
+	if slices.ContainsFunc(f.extras, func(e extra) bool { return c.conjs[e.value].inhabited }) {
+		return o.max == unlimited || o.min <= o.max
+	}
+	return possible >= o.min
+}
