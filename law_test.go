@@ -37,6 +37,7 @@ var mayImport = map[string][]string{
 	"models":            {"ir", "internal/quant"},
 	"chat":              {"internal/jinja", "models"},
 	"cmd":               {"*"},
+	"constrain":         {},
 	"internal/batch":    {"ir"},
 	"internal/ref":      {"internal/half", "internal/quant", "ir"},
 	"internal/engine":   {"internal/batch", "ir", "lower", "metal", "models"},

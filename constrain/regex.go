@@ -298,10 +298,12 @@ func (p *pool) and(parts ...re) re {
 	if text && !slices.ContainsFunc(list, func(r re) bool { return !p.at(r).negative }) {
 		list = append(list, p.text)
 	}
-	list = p.byOrder(list)
+	list = p.byOrder(p.bothCounts(list))
 	switch {
 	case len(list) == 0:
 		return reAll
+	case slices.Contains(list, reNone):
+		return reNone
 	case len(list) == 1:
 		return list[0]
 	case slices.Contains(list, reEps):
@@ -319,6 +321,41 @@ func (p *pool) and(parts ...re) re {
 	}
 	n.sure = n.nullable
 	return p.intern(n)
+}
+
+// bothCounts joins repetitions of one class, of which one may be that of all characters, into
+// one: how long a string may be is then told by its state.
+func (p *pool) bothCounts(list []re) []re {
+	at := -1
+	for i := 0; i < len(list); i++ {
+		n := *p.at(list[i])
+		if n.kind != kindRepeat || !p.at(n.a).char {
+			continue
+		}
+		if at < 0 {
+			at = i
+			continue
+		}
+		m := *p.at(list[at])
+		if n.a != m.a && n.a != p.char && m.a != p.char {
+			continue
+		}
+		class := n.a
+		if class == p.char {
+			class = m.a
+		}
+		lo, hi := max(int(n.lo), int(m.lo)), lesser(int(n.hi), int(m.hi))
+		if hi != unlimited && lo > hi {
+			return []re{reNone}
+		}
+		list[at] = p.repeat(class, lo, hi)
+		list = slices.Delete(list, i, i+1)
+		i--
+		if r := p.at(list[at]); r.kind != kindRepeat {
+			at = -1
+		}
+	}
+	return list
 }
 
 func (p *pool) not(a re) re {

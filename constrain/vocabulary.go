@@ -249,7 +249,7 @@ func (v *Vocabulary) compute(l *lexer, s lexState) *local {
 		if e.kind == kindRepeat && l.at(e.a).char {
 			return v.within(v.countedOf(l, e.a), int(e.lo), int(e.hi))
 		}
-		if e.negative {
+		if e.kind == kindAnd && slices.Contains(e.list, l.text) { // any text but some
 			return v.walkBeside(l, s)
 		}
 	}
@@ -279,28 +279,37 @@ func (v *Vocabulary) walkLiteral(text string) *local {
 // walk goes once through the trie, past what s does not let through.
 func (v *Vocabulary) walk(l *lexer, s lexState) *local {
 	var nodes, exits []int32
-	var stack [maxTokenBytes + 1]lexState
-	stack[0] = s
-	for i := int32(1); i < int32(len(v.char)); {
+	var rows [maxTokenBytes + 1]*[256]lexState
+	rows[0] = l.row(s)
+	for i, end := int32(1), int32(len(v.char)); i < end; {
 		d := v.depth[i]
-		to := l.step(stack[d-1], v.char[i])
+		to := rows[d-1][v.char[i]]
+		after := v.after[i]
 		if to == lexDead {
-			i = v.after[i]
+			i = after
 			continue
 		}
-		stack[d] = to
 		if v.token[i] >= 0 {
 			nodes = append(nodes, i)
 		}
+		if after == i+1 {
+			i++
+			continue
+		}
 		n := &l.states[to]
-		if n.accepts && v.after[i] > i+1 {
+		if n.accepts {
 			exits = append(exits, i)
 		}
-		if n.more {
-			i++
-		} else {
-			i = v.after[i]
+		if !n.more {
+			i = after
+			continue
 		}
+		row := n.row
+		if row == nil {
+			row = l.row(to)
+		}
+		rows[d] = row
+		i++
 	}
 	return v.pack(nodes, exits)
 }

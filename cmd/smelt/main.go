@@ -14,6 +14,7 @@
 //	smelt perplexity MODEL       measure how well it predicts a text
 //	smelt verify MODEL           check that every way to run it agrees
 //	smelt tokenize MODEL         turn text into token ids, and back
+//	smelt constrain MODEL        say what a schema, an expression or a grammar lets through
 //	smelt inspect FILE           say what a file holds
 //	smelt quantize IN OUT        write a model with another type of weights
 //	smelt synth arch:NAME        make a model of real shape with random weights
@@ -186,6 +187,7 @@ var flagValues = map[string][]string{
 	"device": {"auto", "metal", "cpu", "emu"}, "target": {"metal", "cpu"},
 	"stage": {"source", "fused", "plan"}, "phase": {"prefill", "decode", "copy"},
 	"kv": cacheTypes(), "act": {"f16", "f32"}, "optimize": {"0", "1"}, "debug": {"help"}, "speculate": {"ngram", "off"},
+	"order": {"schema", "any"},
 }
 
 func completeFlags(cmd *cobra.Command) {
@@ -198,7 +200,7 @@ func completeFlags(cmd *cobra.Command) {
 
 // verbs makes each command afresh, so that tests can run several in one process.
 var verbs = []func() *cobra.Command{
-	runVerb, chatVerb, batchVerb, dotVerb, explainVerb, compileVerb, benchVerb, tuneVerb, logitsVerb, embedVerb, perplexityVerb, verifyVerb, tokenizeVerb, inspectVerb, quantizeVerb, synthVerb, kernelsVerb,
+	runVerb, chatVerb, batchVerb, dotVerb, explainVerb, compileVerb, benchVerb, tuneVerb, logitsVerb, embedVerb, perplexityVerb, verifyVerb, tokenizeVerb, constrainVerb, inspectVerb, quantizeVerb, synthVerb, kernelsVerb,
 }
 
 // modelArg asks for exactly one argument, a model; --debug=help needs none.
