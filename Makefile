@@ -145,7 +145,7 @@ test-asan: setup ## the .metal sources under AddressSanitizer, which names their
 	CGO_CXXFLAGS=-fsanitize=address $(GO) test -asan -ldflags='-s=false -w=false' -timeout 30m ./kernels/emulated ./kernels
 
 whole: setup ## models, texts and graphs of which tests otherwise take a slice
-	SMELT_TESTS=full $(GO) test -timeout 60m . ./cmd/smelt ./internal/verify ./passes
+	SMELT_TESTS=full $(GO) test -timeout 60m . ./cmd/smelt ./constrain ./internal/verify ./passes
 
 kernels: setup ## the kernels on the whole grid of shapes, and how near they come to their bounds
 	SMELT_KERNELS=full $(GO) test -C kernels -timeout 60m

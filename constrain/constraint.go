@@ -105,7 +105,7 @@ func (c *Constraint) config(ts []thread, ends bool) *config {
 	if k := c.known[string(key)]; k != nil {
 		return k
 	}
-	if len(c.known) > maxOps/8 {
+	if len(c.known) > maxReadings {
 		clear(c.known)
 	}
 	k := &config{reading: reading{threads: append([]thread(nil), ts...), ends: ends}}
@@ -149,6 +149,7 @@ func (s *State) AcceptBytes(text []byte) (n int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer bounded(&err)
+	c.p.work = 0
 	ts, ends := s.at.threads, s.at.ends
 	var buffers [2][]thread
 	for i, b := range text {
@@ -174,6 +175,7 @@ func (s State) Mask(mask []uint64) (err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer bounded(&err)
+	c.p.work = 0
 	k := s.at
 	if k.mask != nil {
 		copy(mask, k.mask)
@@ -232,6 +234,7 @@ func (s State) Forced(dst []byte) (_ []byte, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	defer bounded(&err)
+	c.p.work = 0
 	ts, ends := s.at.threads, s.at.ends
 	for range maxTokenBytes {
 		if ends || len(ts) == 0 {

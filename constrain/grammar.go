@@ -41,8 +41,8 @@ type grammar struct {
 func newGrammar() *grammar { return &grammar{lexer: newLexer(), steps: []step{{kind: stepReturn}}} }
 
 func (g *grammar) add(s step) place {
-	if len(g.steps) >= maxOps {
-		panic(limit("a grammar of more than %d places", maxOps))
+	if len(g.steps) >= maxPlaces {
+		panic(limit("a grammar of more than %d places", maxPlaces))
 	}
 	g.steps = append(g.steps, s)
 	return place(len(g.steps) - 1)
@@ -142,6 +142,7 @@ func (p *parser) from(at place, top *frame) *reading {
 	seen := map[spot]bool{}
 	var visit func(at place, top *frame, depth int)
 	visit = func(at place, top *frame, depth int) {
+		p.spend(derivation)
 		for {
 			s := &p.steps[at]
 			if s.kind == stepLexeme {
@@ -208,7 +209,7 @@ func (p *parser) from(at place, top *frame) *reading {
 		p.settle(r, calls)
 	}
 	r.threads = p.merge(r.threads)
-	if len(p.after) > maxOps/4 {
+	if len(p.after) > maxReadings {
 		clear(p.after)
 		clear(p.frames)
 	}
@@ -343,6 +344,7 @@ func (p *parser) merge(ts []thread) []thread {
 // advance is what can follow after one more byte, appended to dst.
 func (p *parser) advance(dst []thread, ts []thread, b byte) ([]thread, bool) {
 	ends := false
+	p.spend(len(ts))
 	for _, t := range ts {
 		s := p.lexer.step(t.lex, b)
 		if s == lexDead {

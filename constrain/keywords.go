@@ -174,6 +174,7 @@ func readEnum(c *schemas, s *value, name string, v *value) assertion {
 			c.refuse(s, name, "want an array")
 		}
 		list = list[:0]
+		c.checkNames(v)
 		for i := range v.items {
 			list = append(list, &v.items[i])
 		}
@@ -282,6 +283,9 @@ func (c *schemas) differs(v *value) *shape {
 		s.text = c.exceptTexts(texts{words: []string{v.text}})
 	case isArray:
 		n := len(v.items)
+		if n > maxBranches {
+			panic(limit("any value but an array of %d items", n))
+		}
 		s.arrays = []*arrayShape{{min: n + 1, max: unlimited}}
 		if n > 0 {
 			s.arrays = append(s.arrays, &arrayShape{max: n - 1})
@@ -450,6 +454,9 @@ func readItems(c *schemas, s *value, _ string, _ *value) assertion {
 		if prefix.kind != isArray {
 			c.refuse(s, "prefixItems", "want an array")
 		}
+		if len(prefix.items) > maxBranches {
+			panic(limit("%d items by place", len(prefix.items)))
+		}
 		for i := range prefix.items {
 			a.prefix = append(a.prefix, c.conj(demand{&prefix.items[i], mustMatch}))
 			f := &arrayShape{min: i + 1, max: unlimited, prefix: make([]conjID, i+1)}
@@ -531,6 +538,7 @@ func (c *schemas) nameList(s *value, name string, v *value) (names []string) {
 	if v.kind != isArray {
 		c.refuse(s, name, "want an array of names")
 	}
+	c.checkNames(v)
 	for _, item := range v.items {
 		if item.kind != isString {
 			c.refuse(s, name, "want an array of names")
@@ -542,6 +550,13 @@ func (c *schemas) nameList(s *value, name string, v *value) (names []string) {
 	return names
 }
 
+// checkNames bounds a list that is compared with itself.
+func (c *schemas) checkNames(v *value) {
+	if len(v.items) > maxNames {
+		panic(limit("%d names or values in one list, more than %d", len(v.items), maxNames))
+	}
+}
+
 func (c *schemas) dictionary(s *value, name string) *value {
 	v := s.get(name)
 	if v == nil {
@@ -550,6 +565,7 @@ func (c *schemas) dictionary(s *value, name string) *value {
 	if v.kind != isObject {
 		c.refuse(s, name, "want an object")
 	}
+	c.checkNames(v)
 	return v
 }
 
@@ -585,11 +601,10 @@ func readProperties(c *schemas, s *value, _ string, _ *value) assertion {
 		for i, k := range g.names {
 			fails = append(fails, c.hasValue(k, demand{g.values[i].v, mustNot}))
 		}
-		for i, p := range g.patterns {
-			if g.patValues[i].v.kind != isTrue {
+		for _, d := range g.patValues {
+			if d.v.kind != isTrue {
 				c.refuse(s, "patternProperties", "cannot be negated")
 			}
-			_ = p
 		}
 		if additional != nil && additional.kind != isTrue && (additional.kind != isObject || len(additional.keys) > 0) {
 			c.refuse(s, "additionalProperties", "cannot be negated")

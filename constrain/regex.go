@@ -90,8 +90,9 @@ type pool struct {
 	nodes  []reNode
 	byHash map[[2]uint64]re
 	rows   int
-	text   re // any text in UTF-8
-	char   re // any character
+	work   int // since the call began
+	text   re  // any text in UTF-8
+	char   re  // any character
 }
 
 var hashSeeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
@@ -448,8 +449,18 @@ func (p *pool) fill(r re) *[256]re {
 	return row
 }
 
+// spend counts steps of a call, which end in an error before they take seconds.
+func (p *pool) spend(steps int) {
+	if p.work += steps; p.work > maxWork {
+		panic(limit("more than %d steps at once", maxWork))
+	}
+}
+
+const derivation = 16 // steps that one part of a derivative is worth
+
 func (p *pool) derive(r re, b byte, memo map[re]re) re {
 	n := p.nodes[r] // a copy: nodes grow below
+	p.spend(derivation * (1 + len(n.list)))
 	switch n.kind {
 	case kindNone, kindEps:
 		return reNone

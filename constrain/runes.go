@@ -38,12 +38,6 @@ func (s runes) negate() (out runes) {
 	return out
 }
 
-func (s runes) has(c rune) bool {
-	return slices.ContainsFunc(s, func(r [2]rune) bool { return r[0] <= c && c <= r[1] })
-}
-
-func (s runes) without(t runes) runes { return append(s.negate(), t...).negate() }
-
 func fromTable(t *unicode.RangeTable) (s runes) {
 	add := func(lo, hi, stride rune) {
 		if stride == 1 {

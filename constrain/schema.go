@@ -278,7 +278,7 @@ func (c *schemas) checkBranches(s *shape) {
 	if n := len(s.arrays) + len(s.objects); n > maxBranches {
 		panic(limit("a schema that comes to %d alternatives, more than %d", n, maxBranches))
 	}
-	if c.work > maxOps {
+	if c.work > maxCombined {
 		panic(limit("a schema with too many combinations"))
 	}
 }

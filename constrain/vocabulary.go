@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"math/bits"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -474,11 +473,4 @@ func (v *Vocabulary) walkBeside(l *lexer, s lexState) *local {
 		loc.exits = &merged{nodes: exits}
 	}
 	return loc
-}
-
-func countBits(mask []uint64) (n int) {
-	for _, w := range mask {
-		n += bits.OnesCount64(w)
-	}
-	return n
 }
