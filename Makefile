@@ -177,9 +177,10 @@ parity: setup ## what llama.cpp computes for a small model of every family and g
 	@[ -d $(PEER_DIR)/node_modules ] || .ci/need npm=npm
 	$(GO) run ./internal/peer parity --dir $(PEER_DIR)
 
-tokens: setup ## what llama.cpp makes of odd texts, into models/tokenizer/testdata/llamacpp
+tokens: setup ## what llama.cpp and Hugging Face's library make of odd texts, into models/tokenizer/testdata
 	@[ -d $(PEER_DIR)/node_modules ] || .ci/need npm=npm
 	$(GO) run ./internal/peer tokens --dir $(PEER_DIR)
+	$(GO) run ./internal/peer pipelines --dir $(PEER_DIR)
 
 templates: setup ## what others render from public chat templates, into internal/jinja/testdata; needs Jinja2
 	@[ -d $(PEER_DIR)/node_modules ] || .ci/need npm=npm

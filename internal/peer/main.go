@@ -94,6 +94,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			return writeParity(ctx, args[1:], stderr)
 		case "embed":
 			return embedTexts(ctx, args[1:], stdout, stderr)
+		case "pipelines":
+			return writePipelines(ctx, args[1:], stderr)
 		case "tokens":
 			return writeTokens(ctx, args[1:], stderr)
 		case "templates":

@@ -1,6 +1,6 @@
 // Package vocabs holds what smelt's tokenizers are compared with: texts, small vocabularies,
-// and what llama.cpp makes of the texts, kept in models/tokenizer/testdata/llamacpp and made
-// again by
+// and what llama.cpp and Hugging Face's library make of the texts, kept in
+// models/tokenizer/testdata and made again by
 //
 //	make tokens
 //
@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -202,4 +203,108 @@ func Read(path string) ([]Answer, error) {
 		list = append(list, a)
 	}
 	return list, nil
+}
+
+// Pipeline is a small tokenizer.json.
+type Pipeline struct {
+	Name string
+	File []byte
+
+	tokens map[int32]string
+}
+
+// Token is the text of an id in the file.
+func (p *Pipeline) Token(id int32) string {
+	if p.tokens == nil {
+		p.tokens = fileTokens(p.File)
+	}
+	return p.tokens[id]
+}
+
+func fileTokens(file []byte) map[int32]string {
+	var f struct {
+		AddedTokens []struct {
+			ID      int32
+			Content string
+		} `json:"added_tokens"`
+		Model struct{ Vocab json.RawMessage }
+	}
+	tokens := map[int32]string{}
+	if json.Unmarshal(file, &f) != nil {
+		return tokens
+	}
+	var byText map[string]int32
+	var byID [][]any
+	if json.Unmarshal(f.Model.Vocab, &byText) == nil {
+		for text, id := range byText {
+			tokens[id] = text
+		}
+	} else if json.Unmarshal(f.Model.Vocab, &byID) == nil {
+		for id, pair := range byID {
+			tokens[int32(id)] = fmt.Sprint(pair[0])
+		}
+	}
+	for _, t := range f.AddedTokens {
+		tokens[t.ID] = t.Content
+	}
+	return tokens
+}
+
+// Pipelines makes the files that a folder's pipelines.json describes, by their names: the
+// components of each, what it has otherwise in its model, and the file MODEL.model.json with
+// the vocabulary and the added tokens that it shares with others.
+func Pipelines(dir string) ([]Pipeline, error) {
+	type object = map[string]json.RawMessage
+	var all map[string]object
+	if err := readJSON(filepath.Join(dir, "pipelines.json"), &all); err != nil {
+		return nil, err
+	}
+	var list []Pipeline
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		p := all[name]
+		var from string
+		if err := json.Unmarshal(p["model"], &from); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		var shared struct {
+			AddedTokens json.RawMessage `json:"added_tokens"`
+			Model       object
+		}
+		if err := readJSON(filepath.Join(dir, from+".model.json"), &shared); err != nil {
+			return nil, err
+		}
+		if p["override"] != nil {
+			if err := json.Unmarshal(p["override"], &shared.Model); err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+		}
+		model, err := json.Marshal(shared.Model)
+		if err != nil {
+			return nil, err
+		}
+		file := object{"version": json.RawMessage(`"1.0"`), "added_tokens": shared.AddedTokens, "model": model}
+		for _, part := range []string{"truncation", "padding", "normalizer", "pre_tokenizer", "post_processor", "decoder"} {
+			file[part] = json.RawMessage("null")
+			if p[part] != nil {
+				file[part] = p[part]
+			}
+		}
+		data, err := json.Marshal(file)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, Pipeline{Name: name, File: data})
+	}
+	return list, nil
+}
+
+func readJSON(path string, into any) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, into); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
 }

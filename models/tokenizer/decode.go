@@ -26,6 +26,12 @@ func (t *Tokenizer) appendPiece(dst []byte, id int32) []byte {
 		if t.spec.Algorithm == GPT2 {
 			return appendBytes(dst, text)
 		}
+		if mark := t.spec.Continuing; mark != "" {
+			if inner, ok := strings.CutPrefix(text, mark); ok {
+				return append(dst, inner...)
+			}
+			return append(append(dst, ' '), text...)
+		}
 		return append(dst, strings.ReplaceAll(text, Space, " ")...)
 	}
 	return dst

@@ -27,8 +27,10 @@
 //	text := t.Decode(ids, true)
 //
 // [Tokenizer.Encode] goes: special tokens are cut out of the text (special.go);
-// the text between them is normalised and given its space prefix (encode.go);
-// it is cut into words (pretokenize.go); neighbours are joined (merge.go).
+// the text between them is normalised (normalize.go, charsmap.go) and given its space
+// prefix (encode.go); it is cut into words (pretokenize.go, or steps.go as a
+// tokenizer.json says); neighbours are joined (merge.go), the best sum of scores is
+// found (unigram.go), or the longest pieces are taken (encode.go).
 //
 // # Laws
 //

@@ -95,29 +95,67 @@ type encoder struct {
 	paths   []path
 }
 
-// text encodes what stands between special tokens.
+// text encodes what stands between special tokens of the text as it is. User-defined ones may
+// yet show in its normal form.
 func (e *encoder) text(text string, after joint) {
-	s := &e.t.spec
-	for _, normalize := range e.t.normalize {
+	text = e.t.normalized(text, after != afterText)
+	p := e.t.specials()
+	if len(p.normalized.ids) == 0 {
+		e.plain(text, after)
+		return
+	}
+	for i, f := range p.splitLeftmost(&p.normalized, text, false, nil) {
+		if f.id != None {
+			e.ids = append(e.ids, f.id)
+			continue
+		}
+		if i > 0 {
+			after = afterSpecial
+		}
+		e.plain(f.text, after)
+	}
+}
+
+// normalized is a text as the normalizers leave it, and with a space before it where every
+// text has one.
+func (t *Tokenizer) normalized(text string, prefixed bool) string {
+	for _, normalize := range t.normalize {
 		text = normalize(text)
 	}
+	if prefixed && text != "" && t.spec.Prefix == PrefixAlways && len(t.stages) == 0 {
+		text = " " + text
+	}
+	return text
+}
+
+// plain encodes normalized text without special tokens.
+func (e *encoder) plain(text string, after joint) {
 	if text == "" {
 		return
 	}
-	if after != afterText && (s.Prefix == PrefixAlways ||
-		(s.Prefix == PrefixMissing || s.Prefix == PrefixMissingFirst && after == atStart) && text[0] != ' ') {
-		text = " " + text
-	}
+	s := &e.t.spec
+	word := e.cutWords
 	switch s.Algorithm {
 	case GPT2:
-		e.t.pre.words(text, e.byteWord)
+		word = e.byteWord
 	case WordPiece:
-		e.t.pre.words(text, e.pieceWord)
+		word = e.pieceWord
 	case Unigram:
-		e.t.pre.words(text, e.unigramWord)
-	default:
-		e.t.pre.words(strings.ReplaceAll(text, " ", Space), e.cutWords)
+		word = e.unigramWord
 	}
+	if len(e.t.stages) > 0 {
+		runSteps(e.t.stages, text, after != afterText, after == atStart, word)
+		return
+	}
+	if marked := s.Algorithm == Llama || s.Algorithm == BPE; marked {
+		text = strings.ReplaceAll(text, " ", Space)
+		if after != afterText && (s.Prefix == PrefixMissing || s.Prefix == PrefixMissingFirst && after == atStart) && !strings.HasPrefix(text, Space) {
+			text = Space + text
+		}
+	} else if after != afterText && s.Prefix == PrefixMissing && text[0] != ' ' {
+		text = " " + text
+	}
+	e.t.pre.words(text, word)
 }
 
 // cutWords cuts before each run of spaces where nothing joins across, so that
@@ -163,10 +201,7 @@ func (e *encoder) charWord(word string) {
 		_, n := utf8.DecodeRuneInString(word[i:])
 		id := e.lookup(word[i : i+n])
 		if id == None && !byChar {
-			// Here byte tokens are symbols like any other, and may merge.
-			for j := range n {
-				e.add(e.bytes[word[i+j]], i+j, i+j+1)
-			}
+			e.unknownChar(word[i:i+n], i)
 		} else {
 			e.add(id, i, i+n)
 		}
@@ -183,24 +218,51 @@ func (e *encoder) charWord(word string) {
 // that has no such pieces, or too many characters, is unknown as a whole.
 func (e *encoder) pieceWord(word string) {
 	start := len(e.ids)
-	longest := e.t.spec.MaxWord
-	known := longest == 0 || utf8.RuneCountInString(word) <= longest
-	e.scratch = append(append(e.scratch[:0], Space...), word...)
-	for rest := e.scratch; known && len(rest) > 0; {
-		n := min(len(rest), e.widest)
-		for ; n > 0; n-- {
-			if id, ok := e.tables.ids[string(rest[:n])]; ok {
+	s := &e.t.spec
+	known := s.MaxWord == 0 || utf8.RuneCountInString(word) <= s.MaxWord
+	mark := ""
+	if s.Continuing == "" {
+		word = Space + word
+	}
+	for known && word != "" {
+		e.scratch = append(append(e.scratch[:0], mark...), word[:min(len(word), e.widest)]...)
+		n := len(e.scratch)
+		for ; n > len(mark); n-- {
+			if id, ok := e.tables.ids[string(e.scratch[:n])]; ok {
 				e.ids = append(e.ids, id)
 				break
 			}
 		}
-		known, rest = n > 0, rest[n:]
+		known, word = n > len(mark), word[n-len(mark):]
+		mark = s.Continuing
 	}
 	if !known {
 		e.ids = e.ids[:start]
-		if unk := e.t.spec.UNK; unk != None {
-			e.ids = append(e.ids, unk)
+		if s.UNK != None {
+			e.ids = append(e.ids, s.UNK)
 		}
+	}
+}
+
+// unknownChar adds a character that is no token: its bytes, which are symbols like any other
+// and may merge, or else UNK, of which a row of such characters may be one.
+func (e *encoder) unknownChar(char string, at int) {
+	s := &e.t.spec
+	bytes := s.ByteFallback
+	for j := range len(char) {
+		bytes = bytes && e.bytes[char[j]] != None
+	}
+	last := len(e.symbols) - 1
+	switch {
+	case bytes:
+		for j := range len(char) {
+			e.add(e.bytes[char[j]], at+j, at+j+1)
+		}
+	case s.UNK == None:
+	case s.FuseUNK && last >= 0 && e.symbols[last].id == s.UNK && int(e.symbols[last].end) == at:
+		e.symbols[last].end += int32(len(char))
+	default:
+		e.add(s.UNK, at, at+len(char))
 	}
 }
 

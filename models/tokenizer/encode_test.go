@@ -363,6 +363,18 @@ func TestWordPiece(t *testing.T) {
 	}
 }
 
+// TestContinuing has pieces as tokenizer.json has them. Those that go on may begin with the
+// character that begins words elsewhere.
+func TestContinuing(t *testing.T) {
+	spec := Spec{Algorithm: WordPiece, Pre: preSpaces, Continuing: "##", Tokens: []string{"[UNK]", "a", "##▁", "##b", "##a"}, BOS: None, EOS: None, PAD: None}
+	tok, err := New(spec)
+	require.NoError(t, err)
+	for text, want := range map[string][]int32{"a▁b": {1, 2, 3}, "▁b": {0}, "aab b a": {1, 4, 3, 0, 1}, "a##b": {0}} {
+		require.Equal(t, want, tok.Encode(text, false), text)
+	}
+	require.Equal(t, "aab a", string(tok.Decode([]int32{1, 4, 3, 1}, true)))
+}
+
 // TestUnigram compares with the definition: of all ways to cut a text, the one with the
 // largest sum of scores.
 func TestUnigram(t *testing.T) {
@@ -494,6 +506,9 @@ func TestEncodeQuoted(t *testing.T) {
 	s.StripRight = []int32{260}
 	tok, err := New(s)
 	require.NoError(t, err)
+	s.LeftmostSpecial, s.Normalized = true, []int32{260, 262} // as a tokenizer.json has it
+	leftmost, err := New(s)
+	require.NoError(t, err)
 	const text = "x<|a|> <|a|>b user<|a|>"
 	for _, c := range []struct {
 		quoted []Range
@@ -505,14 +520,16 @@ func TestEncodeQuoted(t *testing.T) {
 		{[]Range{{3, 4}, {7, 8}, {22, 23}}, []int32{262}},
 		{[]Range{{0, len(text)}}, []int32{262}},
 	} {
-		ids := tok.EncodeQuoted(text, c.quoted)
-		var special []int32
-		for _, id := range ids {
-			if id >= 258 {
-				special = append(special, id)
+		for _, tok := range []*Tokenizer{tok, leftmost} {
+			ids := tok.EncodeQuoted(text, c.quoted)
+			var special []int32
+			for _, id := range ids {
+				if id >= 258 {
+					special = append(special, id)
+				}
 			}
+			require.Equal(t, c.want, special, c.quoted)
 		}
-		require.Equal(t, c.want, special, c.quoted)
 	}
 	require.Equal(t, tok.Encode(text, true), tok.EncodeQuoted(text, nil))
 	require.Equal(t, tok.Encode(text, false), tok.EncodeQuoted(text, []Range{{0, len(text)}}))

@@ -1,20 +1,119 @@
 package tokenizer
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
-// Metadata is the vocabulary as GGUF metadata. Two things are brought into a form
-// that GGUF has, as llama.cpp's converter does: normal form C is left out, and a
-// vocabulary of kind [BPE] gets scores in place of merges. What is left that GGUF
-// cannot say is an error.
+// Metadata is the vocabulary as GGUF metadata. What a tokenizer.json says is brought into a
+// form that GGUF has, as llama.cpp's converter does: normal form C is left out, a vocabulary
+// of kind [BPE] gets scores in place of merges, words get the name of the nearest
+// pre-tokenizer, BERT's and T5's normalizers are llama.cpp's. What is left that GGUF cannot
+// say is an error.
 func (t *Tokenizer) Metadata() ([]Entry, error) {
 	s := t.spec
-	s.Normalize = slices.DeleteFunc(slices.Clone(s.Normalize), func(n Normalizer) bool { return n.Kind == "NFC" })
+	s.Normalized, s.Apart, s.LeftmostSpecial = nil, nil, false
+	switch s.Algorithm {
+	case WordPiece:
+		s.ggmlWords()
+	case Unigram:
+		s.ggmlUnigrams()
+	default:
+		s.Normalize = slices.DeleteFunc(slices.Clone(s.Normalize), func(n Normalizer) bool { return n.Kind == "NFC" })
+		for _, x := range namedSteps {
+			if s.Algorithm == GPT2 && slices.Equal(s.Steps, x.steps) {
+				s.Pre, s.Steps, s.IgnoreMerges = x.pre, nil, pretokenizers[x.pre].ignoreMerges
+			}
+		}
+	}
 	if s.Algorithm == BPE && !pretokenizers[s.Pre].characters {
 		if err := s.scoreMerges(); err != nil {
 			return nil, err
 		}
 	}
 	return s.Metadata()
+}
+
+// namedSteps are the words of tokenizer.json files that GGUF has names for, though not quite
+// the same words.
+var namedSteps = func() (list []struct {
+	pre   string
+	steps []Step
+}) {
+	isolate := func(pattern string) Step { return Step{Kind: stepCut, Pattern: pattern, Behavior: "Isolated"} }
+	inBytes := func(s Step) Step { s.Alphabet = true; return s }
+	for pre, steps := range map[string][]Step{
+		"tekken":         {isolate(tekkenCased.hf[0])},
+		"gpt-4o":         {isolate(o200kCased.hf[0])},
+		"deepseek-llm":   {isolate("[\r\n]"), isolate(deepseekLetters.hf[0]), isolate(deepseekSigns.hf[0]), isolate(trailingSpace.hf[0]), isolate(deepseekCJKSpaces.hf[0]), isolate("number")},
+		"deepseek-coder": {isolate("[\r\n]"), isolate(spaceLetters.hf[0]), isolate(spacePunctuation.hf[0]), isolate(deepseekCJKSpaces.hf[0]), isolate("number")},
+		"falcon": {
+			{Kind: stepCut, Pattern: "punctuation", Behavior: "Contiguous"}, isolate("byte level"),
+			inBytes(Step{Kind: stepCut, Pattern: "number", Behavior: "Contiguous"}), inBytes(isolate(threeDigits.hf[0])),
+		},
+	} {
+		list = append(list, struct {
+			pre   string
+			steps []Step
+		}{pre, steps})
+	}
+	return list
+}()
+
+// ggmlWords makes of BERT's words, where they are those of BertNormalizer and
+// BertPreTokenizer, what GGUF has: Space before the pieces that begin words.
+func (s *Spec) ggmlWords() {
+	bert := []Step{{Kind: stepCut, Pattern: "white space", Behavior: "Removed"}, {Kind: stepCut, Pattern: "punctuation", Behavior: "Isolated"}}
+	kinds := func(want ...string) bool {
+		return slices.EqualFunc(s.Normalize, want, func(n Normalizer, kind string) bool { return n.Kind == kind })
+	}
+	lower := kinds("BertCleanText", "BertIdeographs", "NFD", "BertStripAccents", "Lowercase") || kinds("BertCleanText", "BertIdeographs", "Lowercase")
+	noAccents := kinds("BertCleanText", "BertIdeographs", "NFD", "BertStripAccents", "Lowercase") || kinds("BertCleanText", "BertIdeographs", "NFD", "BertStripAccents")
+	if s.Continuing == "" || !slices.Equal(s.Steps, bert) || !lower && !noAccents && !kinds("BertCleanText", "BertIdeographs") {
+		return
+	}
+	s.Tokens = slices.Clone(s.Tokens)
+	for id, text := range s.Tokens {
+		if s.typeOf(id) != Normal {
+			continue
+		}
+		inner, ok := strings.CutPrefix(text, s.Continuing)
+		switch {
+		case !ok || inner == "":
+			inner = Space + text
+		case strings.HasPrefix(inner, Space):
+			return // it would begin words
+		}
+		s.Tokens[id] = inner
+	}
+	s.Normalize, s.Steps, s.Pre, s.Prefix = []Normalizer{ggmlBERTNormalizer(lower, noAccents)}, nil, preSpaces, NoPrefix
+	s.Continuing, s.MaxWord = "", 0
+}
+
+// ggmlUnigrams makes of SentencePiece's words, a precompiled table and one space between
+// words, what GGUF has, unless a piece reaches from one word into the next.
+func (s *Spec) ggmlUnigrams() {
+	marks := []Step{{Kind: stepMetaspace}, {Kind: stepCut, Pattern: literalPattern + Space, Behavior: "MergedWithNext"}}
+	split := append([]Step{{Kind: stepCut, Pattern: "white space", Behavior: "Removed"}}, marks...)
+	oneSpace := Normalizer{"ReplaceRegex", spaceRun.hf[0], " "}
+	table := ""
+	normalize := slices.Clone(s.Normalize)
+	if len(normalize) > 0 && normalize[0].Kind == "Precompiled" {
+		table, normalize = normalize[0].Old, normalize[1:]
+	}
+	merged := slices.Equal(s.Steps, split)
+	if len(normalize) == 1 && normalize[0] == oneSpace {
+		merged, normalize = true, nil
+	}
+	for id, text := range s.Tokens {
+		if s.typeOf(id) == Normal && !wordStarts(text) {
+			return
+		}
+	}
+	if len(normalize) > 0 || !slices.Equal(s.Steps, marks) && !slices.Equal(s.Steps, split) {
+		return
+	}
+	s.Normalize, s.Steps, s.Prefix = []Normalizer{ggmlUnigramNormalizer(table, true, merged)}, nil, NoPrefix
 }
 
 // scoreMerges makes a [Llama] vocabulary of one of kind [BPE]: the score of a token

@@ -106,7 +106,7 @@ func SpecFromGGUF(file Metadata) (Spec, error) {
 		pre := pretokenizers[s.Pre]
 		s.AddBOS, s.IgnoreMerges = pre.addBOS, pre.ignoreMerges
 		if pre.characters {
-			s.Algorithm = BPE
+			s.Algorithm, s.ByteFallback = BPE, true
 		}
 	}
 	s.AddBOS, s.AddEOS = get(&r, file.Bool, keyAddBOS, s.AddBOS), get(&r, file.Bool, keyAddEOS, s.Algorithm == Unigram)
@@ -254,6 +254,9 @@ func (s *Spec) Metadata() ([]Entry, error) {
 		{s.Algorithm == Unigram && (len(s.Normalize) != 1 || s.Normalize[0].Kind != kindGGMLUnigram || s.Pre != "" || s.ByteFallback), "these words of unigrams"},
 		{s.Algorithm == WordPiece && (s.ggmlBERT() == nil || s.Pre != preSpaces), "these words of BERT"},
 		{s.MaxWord > 0, "a longest word"},
+		{len(s.Steps) > 0 || s.Continuing != "", "these words"},
+		{len(s.SingleWord)+len(s.Normalized) > 0, "special tokens that are single words or normalized"},
+		{s.FuseUNK || s.Algorithm == BPE && !s.ByteFallback, "unknown characters"},
 		{s.Prefix > PrefixAlways, "a conditional space prefix"},
 		{s.Algorithm != Llama && s.Prefix != NoPrefix, "a space prefix in a vocabulary of merges"},
 		{s.IgnoreMerges != (s.Algorithm == GPT2 && pretokenizers[s.Pre].ignoreMerges), "this use of merges"},

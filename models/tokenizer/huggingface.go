@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"bytes"
 	"encoding/json"
+	"math"
 	"slices"
 	"strings"
 )
@@ -17,6 +18,8 @@ type (
 		PostProcessor hfComponent `json:"post_processor"`
 		Decoder       hfComponent
 		Model         hfModel
+
+		marked bool // the normalizer writes Space for spaces
 	}
 
 	hfToken struct {
@@ -25,6 +28,7 @@ type (
 		SingleWord bool `json:"single_word"`
 		Lstrip     bool
 		Rstrip     bool
+		Normalized *bool
 		Special    bool
 	}
 
@@ -32,12 +36,21 @@ type (
 		Type          string
 		Dropout       *float64
 		UnkToken      *string `json:"unk_token"`
+		UnkID         *int64  `json:"unk_id"`
+		FuseUnk       bool    `json:"fuse_unk"`
+		MaxWord       *int    `json:"max_input_chars_per_word"`
 		SubwordPrefix *string `json:"continuing_subword_prefix"`
 		WordSuffix    *string `json:"end_of_word_suffix"`
 		ByteFallback  bool    `json:"byte_fallback"`
 		IgnoreMerges  bool    `json:"ignore_merges"`
-		Vocab         map[string]int64
+		Vocab         hfVocab
 		Merges        hfMerges
+	}
+
+	// hfVocab is an object of ids by text, or, of unigrams, a list of [text, score] by id.
+	hfVocab struct {
+		ids    map[string]int64
+		scores []float32
 	}
 
 	// hfComponent is any normaliser, pre-tokenizer, post-processor or decoder;
@@ -61,9 +74,28 @@ type (
 		UseRegex         *bool   `json:"use_regex"`
 		Split            *bool
 		IndividualDigits bool `json:"individual_digits"`
+		Delimiter        string
+
+		// BertNormalizer, Strip, Precompiled
+		CleanText    *bool `json:"clean_text"`
+		ChineseChars *bool `json:"handle_chinese_chars"`
+		StripAccents *bool `json:"strip_accents"`
+		Lowercase    *bool
+		StripLeft    *bool  `json:"strip_left"`
+		StripRight   *bool  `json:"strip_right"`
+		Charsmap     []byte `json:"precompiled_charsmap"`
+
+		// BertProcessing, RobertaProcessing: [text, id]
+		Sep, Cls hfEnd
+		Prefix   string // of the decoder WordPiece
 
 		Single        []hfTemplatePart
 		SpecialTokens map[string]struct{ IDs []int64 } `json:"special_tokens"`
+	}
+
+	hfEnd struct {
+		text string
+		id   int64
 	}
 
 	hfPattern struct{ String, Regex *string }
@@ -88,6 +120,43 @@ type (
 	// hfName is a token's text, or an object that has it as its content.
 	hfName string
 )
+
+func (v *hfVocab) UnmarshalJSON(data []byte) error {
+	if data[0] != '[' {
+		return json.Unmarshal(data, &v.ids)
+	}
+	var list []json.RawMessage
+	if err := json.Unmarshal(data, &list); err != nil {
+		return err
+	}
+	v.ids, v.scores = make(map[string]int64, len(list)), make([]float32, len(list))
+	for i, raw := range list {
+		var text string
+		pair := []any{&text, &v.scores[i]}
+		if err := json.Unmarshal(raw, &pair); err != nil {
+			return err
+		}
+		if len(pair) != 2 {
+			return specError("model.vocab[%d] is %s, not [text, score]", i, raw)
+		}
+		if _, ok := v.ids[text]; ok {
+			return specError("model.vocab[%d]: %q twice", i, text)
+		}
+		v.ids[text] = int64(i)
+	}
+	return nil
+}
+
+func (e *hfEnd) UnmarshalJSON(data []byte) error {
+	pair := []any{&e.text, &e.id}
+	if err := json.Unmarshal(data, &pair); err != nil {
+		return err
+	}
+	if len(pair) != 2 {
+		return specError("%s is not [text, id]", data)
+	}
+	return nil
+}
 
 func (m *hfMerges) UnmarshalJSON(data []byte) error {
 	if inner := bytes.TrimLeft(data[1:], " \t\r\n"); len(inner) == 0 || inner[0] != '[' {
@@ -170,21 +239,60 @@ func (f *hfFile) byteLevel() bool {
 
 func (f *hfFile) readModel(s *Spec) error {
 	m := &f.Model
+	if m.Type == "" && m.Merges != nil { // old files leave it out
+		m.Type = "BPE"
+	}
+	switch m.Type {
+	case "BPE":
+		return f.readBPE(s)
+	case "Unigram":
+		if m.Vocab.scores == nil {
+			return specError("model.vocab is no list of [text, score]")
+		}
+		s.Algorithm, s.ByteFallback = Unigram, m.ByteFallback
+	case "WordPiece":
+		s.Algorithm, s.MaxWord = WordPiece, 100 // the library's default
+		if m.MaxWord != nil {
+			s.MaxWord = *m.MaxWord
+		}
+		if s.Continuing = "##"; m.SubwordPrefix != nil {
+			s.Continuing = *m.SubwordPrefix
+		}
+		if s.Continuing == "" {
+			return specError("model.continuing_subword_prefix is empty")
+		}
+		if s.MaxWord <= 0 {
+			return specError("model.max_input_chars_per_word is %d", s.MaxWord)
+		}
+	default:
+		return specError("model.type is %q; known are BPE, Unigram and WordPiece", m.Type)
+	}
+	if f.byteLevel() {
+		return specError("ByteLevel with a model of type %s is not known", m.Type)
+	}
+	return nil
+}
+
+func (f *hfFile) readBPE(s *Spec) error {
+	m := &f.Model
 	switch {
-	case m.Type != "BPE" && !(m.Type == "" && m.Merges != nil): // old files leave the type out
-		return specError("model.type is %q; only BPE is known", m.Type)
 	case m.Dropout != nil && *m.Dropout != 0:
 		return specError("model.dropout is %v; ids would be random", *m.Dropout)
 	case m.SubwordPrefix != nil && *m.SubwordPrefix != "":
 		return specError("model.continuing_subword_prefix %q is not known", *m.SubwordPrefix)
 	case m.WordSuffix != nil && *m.WordSuffix != "":
 		return specError("model.end_of_word_suffix %q is not known", *m.WordSuffix)
+	case m.Vocab.scores != nil:
+		return specError("model.vocab has scores")
 	}
 	s.Algorithm = BPE
 	if f.byteLevel() {
 		s.Algorithm = GPT2
-	} else if !m.ByteFallback {
-		return specError("model.byte_fallback is false without ByteLevel: not every text could be encoded")
+	} else {
+		s.ByteFallback, s.FuseUNK = m.ByteFallback, m.FuseUnk
+		if !m.ByteFallback && m.UnkToken == nil {
+			return specError("model.byte_fallback is false without unk_token or ByteLevel: not every text could be encoded")
+		}
 	}
 	s.Merges, s.IgnoreMerges = m.Merges, m.IgnoreMerges
 	return nil
@@ -194,13 +302,13 @@ func (f *hfFile) readModel(s *Spec) error {
 // become unused tokens without text.
 func (f *hfFile) readTokens(s *Spec) error {
 	n := int64(0)
-	for _, id := range f.Model.Vocab {
+	for _, id := range f.Model.Vocab.ids {
 		n = max(n, id+1)
 	}
 	for _, t := range f.AddedTokens {
 		n = max(n, t.ID+1)
 	}
-	known := int64(len(f.Model.Vocab) + len(f.AddedTokens))
+	known := int64(len(f.Model.Vocab.ids) + len(f.AddedTokens))
 	if n > 2*known+1024 {
 		return specError("ids up to %d for %d tokens", n-1, known)
 	}
@@ -209,23 +317,32 @@ func (f *hfFile) readTokens(s *Spec) error {
 	for id := range s.Types {
 		s.Types[id] = Unused
 	}
-	for text, id := range f.Model.Vocab {
+	for text, id := range f.Model.Vocab.ids {
 		if id < 0 || s.Types[id] != Unused {
 			return specError("model.vocab: id %d of %q is negative or taken", id, text)
 		}
 		s.Tokens[id], s.Types[id] = text, Normal
-		if _, ok := byteToken(text); ok && s.Algorithm == BPE {
+		if _, ok := byteToken(text); ok && s.ByteFallback {
 			s.Types[id] = Byte
 		}
 	}
+	if s.Algorithm == Unigram {
+		s.Scores = make([]float32, n)
+		copy(s.Scores, f.Model.Vocab.scores)
+	}
+	if id := f.Model.unknown(); id != None && int64(id) < n && s.Types[id] == Normal && s.Algorithm != GPT2 {
+		s.Types[id] = Unknown
+	}
+	s.LeftmostSpecial = true
 	for _, t := range f.AddedTokens {
 		switch {
 		case t.ID < 0 || s.Types[t.ID] != Unused && s.Tokens[t.ID] != t.Content:
 			return specError("added_tokens: id %d of %q is negative or taken", t.ID, t.Content)
-		case t.SingleWord:
-			return specError("added_tokens: single_word of %q is not known", t.Content)
 		}
 		id := int32(t.ID)
+		if _, ok := f.Model.Vocab.ids[t.Content]; !ok && !t.Special {
+			s.Apart = append(s.Apart, id)
+		}
 		s.Tokens[id], s.Types[id] = t.Content, UserDefined
 		if t.Special {
 			s.Types[id] = Control
@@ -236,125 +353,289 @@ func (f *hfFile) readTokens(s *Spec) error {
 		if t.Rstrip {
 			s.StripRight = append(s.StripRight, id)
 		}
+		if t.SingleWord {
+			s.SingleWord = append(s.SingleWord, id)
+		}
+		if t.Normalized != nil && *t.Normalized || t.Normalized == nil && !t.Special {
+			s.Normalized = append(s.Normalized, id)
+		}
 	}
 	return nil
 }
 
-func (f *hfFile) readNormalizer(s *Spec) error {
-	replaced := false
-	for _, c := range f.Normalizer.flatten() {
-		switch {
-		case c.Type == "NFC":
-			s.Normalize = append(s.Normalize, Normalizer{Kind: c.Type})
-		case c.Type == "Prepend" && c.Prepend == Space && s.Algorithm == BPE:
-			s.Prefix = PrefixAlways
-		case c.Type == "Replace" && c.Pattern.isString(" ") && c.Content == Space && s.Algorithm == BPE:
-			replaced = true
-		default:
-			return specError("normalizer %s is not known in this form", c.Type)
+// unknown is the id of the model's token for what is not in the vocabulary.
+func (m *hfModel) unknown() int32 {
+	if m.UnkID != nil && *m.UnkID >= 0 && *m.UnkID < math.MaxInt32 {
+		return int32(*m.UnkID)
+	}
+	if m.UnkToken != nil {
+		if id, ok := m.Vocab.ids[*m.UnkToken]; ok {
+			return int32(id)
 		}
 	}
-	if s.Algorithm == BPE && !replaced && !slices.ContainsFunc(f.PreTokenizer.flatten(), func(c hfComponent) bool { return c.Type == "Metaspace" }) {
-		return specError("neither normalizer nor pre_tokenizer turns spaces into %s", Space)
+	return None
+}
+
+// readNormalizer takes the normalizers apart into those of the table normalizers. Those that
+// SentencePiece's kind of BPE begins with, Space before a text and for each space, are
+// Spec.Prefix and what [BPE] does anyway.
+func (f *hfFile) readNormalizer(s *Spec) error {
+	parts := f.Normalizer.flatten()
+	if s.Algorithm == BPE && len(parts) > 0 {
+		last := parts[len(parts)-1]
+		if last.Type == "Replace" && last.Pattern.isString(" ") && last.Content == Space {
+			parts, f.marked = parts[:len(parts)-1], true
+			if n := len(parts); n > 0 && parts[n-1].Type == "Prepend" && parts[n-1].Prepend == Space {
+				parts, s.Prefix = parts[:n-1], PrefixAlways
+			}
+		}
+	}
+	add := func(kind, old, new string) {
+		s.Normalize = append(s.Normalize, Normalizer{kind, old, new})
+	}
+	for _, c := range parts {
+		switch c.Type {
+		case "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Nmt":
+			add(c.Type, "", "")
+		case "Prepend":
+			add(c.Type, "", c.Prepend)
+		case "Precompiled":
+			add(c.Type, string(c.Charsmap), "")
+		case "Strip":
+			if c.StripLeft == nil || *c.StripLeft {
+				add("StripLeft", "", "")
+			}
+			if c.StripRight == nil || *c.StripRight {
+				add("StripRight", "", "")
+			}
+		case "Replace":
+			switch p := c.Pattern; {
+			case p.String != nil && *p.String != "":
+				add(c.Type, *p.String, c.Content)
+			case p.Regex != nil && knownRegexes[*p.Regex] != nil:
+				add("ReplaceRegex", *p.Regex, c.Content)
+			case p.Regex != nil:
+				return specError("normalizer Replace: unknown pattern %q", *p.Regex)
+			default:
+				return specError("normalizer Replace has no pattern")
+			}
+		case "BertNormalizer":
+			lower := c.Lowercase == nil || *c.Lowercase
+			if c.CleanText == nil || *c.CleanText {
+				add("BertCleanText", "", "")
+			}
+			if c.ChineseChars == nil || *c.ChineseChars {
+				add("BertIdeographs", "", "")
+			}
+			if c.StripAccents == nil && lower || c.StripAccents != nil && *c.StripAccents {
+				add("NFD", "", "")
+				add("BertStripAccents", "", "")
+			}
+			if lower {
+				add("Lowercase", "", "")
+			}
+		default:
+			return specError("normalizer %s is not known", c.Type)
+		}
 	}
 	return nil
 }
 
 func (p *hfPattern) isString(s string) bool { return p.String != nil && *p.String == s }
 
-// readPreTokenizer finds the name of the file's list of patterns.
+// readPreTokenizer finds the name of the file's list of patterns where there is one, or how
+// SentencePiece's kind marks spaces; all else becomes steps.
 func (f *hfFile) readPreTokenizer(s *Spec) error {
-	if s.Algorithm == BPE {
-		return f.readMetaspace(s)
-	}
-	var patterns []*pattern
-	last := ""
-	for _, c := range f.PreTokenizer.flatten() {
-		if last == "ByteLevel" {
-			return specError("pre_tokenizer %s after ByteLevel is not known", c.Type)
+	parts := f.PreTokenizer.flatten()
+	switch {
+	case s.Algorithm == GPT2 && f.named(s, parts):
+		return nil
+	case s.Algorithm == BPE && f.metaspaced(s, parts):
+		return nil
+	case s.Algorithm == BPE && f.marked:
+		s.Normalize = append(s.Normalize, Normalizer{"Replace", " ", Space})
+		if s.Prefix == PrefixAlways {
+			s.Normalize = slices.Insert(s.Normalize, len(s.Normalize)-1, Normalizer{"Prepend", "", Space})
 		}
-		last = c.Type
-		switch {
-		case c.Type == "Split" && c.Pattern.Regex != nil &&
-			(c.Behavior == "Isolated" && !c.Invert || c.Behavior == "Removed" && c.Invert):
-			p := patternOf(*c.Pattern.Regex)
-			if p == nil {
-				return specError("pre_tokenizer Split: unknown pattern %q", *c.Pattern.Regex)
-			}
-			patterns = append(patterns, p)
-		case c.Type == "Digits" && c.IndividualDigits:
-			patterns = append(patterns, oneDigit)
-		case c.Type == "ByteLevel":
-			if c.AddPrefixSpace == nil || *c.AddPrefixSpace { // the library's default
-				if len(patterns) > 0 {
-					return specError("pre_tokenizer ByteLevel with add_prefix_space after %d others is not known", len(patterns))
-				}
+	}
+	bytes := false
+	for _, c := range parts {
+		steps, err := c.steps()
+		if err != nil {
+			return err
+		}
+		for _, x := range steps {
+			x.Alphabet = bytes && x.Kind == stepCut
+			switch x.Kind {
+			case stepMetaspace:
+				s.Prefix = PrefixMissing
+			case stepMetaspaceFirst:
+				s.Prefix = PrefixMissingFirst
+			case stepPrefixSpace:
 				s.Prefix = PrefixMissing
 			}
-			if c.UseRegex == nil || *c.UseRegex {
-				patterns = append(patterns, gpt2Words)
+			if bytes && x.Kind != stepCut {
+				return specError("pre_tokenizer %s after ByteLevel is not known", c.Type)
 			}
-		default:
-			return specError("pre_tokenizer %s is not known in this form", c.Type)
+			s.Steps = append(s.Steps, x)
 		}
+		bytes = bytes || c.Type == "ByteLevel"
 	}
-	if last != "ByteLevel" {
-		return specError("pre_tokenizer does not end with ByteLevel")
+	if s.Algorithm == GPT2 && !bytes {
+		return specError("pre_tokenizer has no ByteLevel")
+	}
+	if len(s.Steps) == 0 {
+		s.Steps = []Step{{Kind: stepWhole}}
+	}
+	return nil
+}
+
+// named recognises the byte-level pre-tokenizers that GGUF files have names for.
+func (f *hfFile) named(s *Spec, parts []hfComponent) bool {
+	var cuts []cut
+	prefix := NoPrefix
+	for i, c := range parts {
+		steps, err := c.steps()
+		if err != nil || (c.Type == "ByteLevel") != (i == len(parts)-1) {
+			return false
+		}
+		for _, x := range steps {
+			switch x.Kind {
+			case stepPrefixSpace:
+				if len(cuts) > 0 {
+					return false
+				}
+				prefix = PrefixMissing
+			case stepCut:
+				// A pattern that matches everything may as well say that what lies between
+				// its matches is dropped.
+				if x.Invert && x.Behavior == "Removed" {
+					x.Invert, x.Behavior = false, "Isolated"
+				}
+				c, err := x.cutOf()
+				if err != nil || c.invert {
+					return false
+				}
+				cuts = append(cuts, c)
+			}
+		}
 	}
 	found := false
-	for _, name := range []string{"", "gpt-2", "dbrx", "llama-bpe", "qwen2", "smollm"} {
-		if p := pretokenizers[name]; slices.Equal(p.cuts, isolate(patterns...)) && (!found || p.ignoreMerges == s.IgnoreMerges) {
-			s.Pre, found = name, true // of two names, the one that goes with the file's use of merges
+	for _, name := range []string{"", "gpt-2", "dbrx", "llama-bpe", "qwen2", "smollm", "qwen35", "seed-coder", "bailingmoe", "exaone-moe", "minicpm5", "deepseek-v3", "bloom"} {
+		if p := pretokenizers[name]; slices.Equal(p.cuts, cuts) && (!found || p.ignoreMerges == s.IgnoreMerges) {
+			s.Pre, s.Prefix, found = name, prefix, true // of two names, the one that goes with the file's use of merges
 		}
 	}
-	if found {
-		return nil
-	}
-	return specError("pre_tokenizer: unknown sequence of %d patterns", len(patterns))
+	return found && len(parts) > 0
 }
 
-func patternOf(regex string) *pattern {
-	for _, p := range []*pattern{gpt2Words, llama3Words, qwen2Words, oneDigit} {
-		if slices.Contains(p.hf, regex) {
-			return p
-		}
+// metaspaced recognises the ways to mark spaces that [SpacePrefix] has names for.
+func (f *hfFile) metaspaced(s *Spec, parts []hfComponent) bool {
+	if len(parts) == 0 {
+		return f.marked
 	}
-	return nil
+	c := parts[0]
+	steps, err := c.steps()
+	if len(parts) > 1 || err != nil || c.Type != "Metaspace" || f.marked {
+		return false
+	}
+	switch steps[0].Kind {
+	case stepMetaspace:
+		s.Prefix = PrefixMissing
+	case stepMetaspaceFirst:
+		s.Prefix = PrefixMissingFirst
+	}
+	if len(steps) > 1 {
+		s.Pre = "metaspace"
+	}
+	return true
 }
 
-func (f *hfFile) readMetaspace(s *Spec) error {
-	for _, c := range f.PreTokenizer.flatten() {
-		if c.Type != "Metaspace" || c.Replacement != Space || s.Prefix != NoPrefix {
-			return specError("pre_tokenizer %s is not known in this form", c.Type)
+// steps are what a pre-tokenizer does.
+func (c *hfComponent) steps() ([]Step, error) {
+	isolate := func(pattern string) Step { return Step{Kind: stepCut, Pattern: pattern, Behavior: "Isolated"} }
+	remove := func(pattern string) Step { return Step{Kind: stepCut, Pattern: pattern, Behavior: "Removed"} }
+	switch c.Type {
+	case "ByteLevel":
+		var steps []Step
+		if c.AddPrefixSpace == nil || *c.AddPrefixSpace { // the library's default
+			steps = append(steps, Step{Kind: stepPrefixSpace})
 		}
-		scheme := "always"
-		if c.PrependScheme != nil {
-			scheme = *c.PrependScheme
-		} else if c.AddPrefixSpace != nil && !*c.AddPrefixSpace {
-			scheme = "never"
+		if c.UseRegex == nil || *c.UseRegex {
+			steps = append(steps, isolate("byte level"))
 		}
-		switch scheme {
-		case "always":
-			s.Prefix = PrefixMissing
-		case "first":
-			s.Prefix = PrefixMissingFirst
-		case "never":
+		return steps, nil
+	case "Split":
+		x := Step{Kind: stepCut, Behavior: c.Behavior, Invert: c.Invert}
+		switch p := c.Pattern; {
+		case p.Regex != nil:
+			if x.Pattern = *p.Regex; knownRegexes[x.Pattern] == nil {
+				return nil, specError("pre_tokenizer Split: unknown pattern %q", x.Pattern)
+			}
+		case p.String != nil:
+			x.Pattern = literalPattern + *p.String
 		default:
-			return specError("pre_tokenizer Metaspace: prepend_scheme %q is not known", scheme)
+			return nil, specError("pre_tokenizer Split has no pattern")
 		}
-		if c.Split == nil || *c.Split {
-			s.Pre = "metaspace"
+		return []Step{x}, nil
+	case "Digits":
+		x := isolate("number")
+		if !c.IndividualDigits {
+			x.Behavior = "Contiguous"
 		}
+		return []Step{x}, nil
+	case "Punctuation":
+		x := isolate("punctuation")
+		if c.Behavior != "" {
+			x.Behavior = c.Behavior
+		}
+		return []Step{x}, nil
+	case "BertPreTokenizer":
+		return []Step{remove("white space"), isolate("punctuation")}, nil
+	case "WhitespaceSplit":
+		return []Step{remove("white space")}, nil
+	case "Whitespace":
+		x := remove("word")
+		x.Invert = true
+		return []Step{x}, nil
+	case "CharDelimiterSplit":
+		return []Step{remove(literalPattern + c.Delimiter)}, nil
+	case "Metaspace":
+		return c.metaspace()
 	}
-	return nil
+	return nil, specError("pre_tokenizer %s is not known", c.Type)
+}
+
+func (c *hfComponent) metaspace() ([]Step, error) {
+	if c.Replacement != Space {
+		return nil, specError("pre_tokenizer Metaspace: replacement %q is not known", c.Replacement)
+	}
+	scheme := "always"
+	if c.PrependScheme != nil {
+		scheme = *c.PrependScheme
+	} else if c.AddPrefixSpace != nil && !*c.AddPrefixSpace {
+		scheme = "never"
+	}
+	kind, ok := map[string]string{"always": stepMetaspace, "first": stepMetaspaceFirst, "never": stepMetaspaceInside}[scheme]
+	if !ok {
+		return nil, specError("pre_tokenizer Metaspace: prepend_scheme %q is not known", scheme)
+	}
+	steps := []Step{{Kind: kind}}
+	if c.Split == nil || *c.Split {
+		steps = append(steps, Step{Kind: stepCut, Pattern: literalPattern + Space, Behavior: "MergedWithNext"})
+	}
+	return steps, nil
 }
 
 // readDecoder checks that decoding undoes what encoding does, which is what a
 // [Decoder] does; it has nothing to learn from it.
 func (f *hfFile) readDecoder(s *Spec) error {
 	known := []string{"ByteLevel"}
-	if s.Algorithm == BPE {
+	switch s.Algorithm {
+	case BPE, Unigram:
 		known = []string{"Replace", "ByteFallback", "Fuse", "Strip", "Metaspace"}
+	case WordPiece:
+		known = []string{"WordPiece"}
 	}
 	for _, c := range f.Decoder.flatten() {
 		if !slices.Contains(known, c.Type) || c.Type == "Replace" && !(c.Pattern.isString(Space) && c.Content == " ") {
@@ -375,14 +656,14 @@ func (f *hfFile) readEnds(s *Spec, config *hfConfig) error {
 		}
 		return None
 	}
-	if config.UNK == "" && f.Model.UnkToken != nil {
-		config.UNK = hfName(*f.Model.UnkToken)
-	}
 	for _, e := range []struct {
 		id   *int32
 		name hfName
 	}{{&s.BOS, config.BOS}, {&s.EOS, config.EOS}, {&s.UNK, config.UNK}, {&s.PAD, config.PAD}} {
 		*e.id = find(string(e.name))
+	}
+	if id := f.Model.unknown(); id != None && int(id) < len(s.Tokens) { // what encoding gives, whatever the configuration says
+		s.UNK = id
 	}
 	if s.EOS == None && config.EOS != "" {
 		return specError("eos_token %q is not in the vocabulary", string(config.EOS))
@@ -393,6 +674,17 @@ func (f *hfFile) readEnds(s *Spec, config *hfConfig) error {
 		case "TemplateProcessing":
 			if err := c.readTemplate(s); err != nil {
 				return err
+			}
+		case "BertProcessing", "RobertaProcessing":
+			for _, e := range []struct {
+				end hfEnd
+				id  *int32
+				add *bool
+			}{{c.Cls, &s.BOS, &s.AddBOS}, {c.Sep, &s.EOS, &s.AddEOS}} {
+				if e.end.id < 0 || e.end.id >= int64(len(s.Tokens)) || s.Tokens[e.end.id] != e.end.text {
+					return specError("post_processor %s: %q is not token %d", c.Type, e.end.text, e.end.id)
+				}
+				*e.id, *e.add = int32(e.end.id), true
 			}
 		default:
 			return specError("post_processor %s is not known", c.Type)

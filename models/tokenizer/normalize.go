@@ -30,6 +30,8 @@ var normalizers = map[string]func(n Normalizer) (func(string) string, error){
 	"Replace": func(n Normalizer) (func(string) string, error) {
 		return func(s string) string { return strings.ReplaceAll(s, n.Old, n.New) }, nil
 	},
+	"ReplaceRegex": replaceRegex,
+	"Nmt":          always(nmt),
 	"Precompiled": func(n Normalizer) (func(string) string, error) {
 		m, err := newCharsmap(n.Old)
 		return m.precompiled, err
@@ -71,6 +73,30 @@ func prepend(n Normalizer) (func(string) string, error) {
 		}
 		return n.New + s
 	}, nil
+}
+
+func replaceRegex(n Normalizer) (func(string) string, error) {
+	p := knownRegexes[n.Old]
+	if p == nil {
+		return nil, specError("unknown pattern %q", n.Old)
+	}
+	return func(s string) string {
+		return p.replace(s, n.New)
+	}, nil
+}
+
+// nmt drops control characters and has one kind of white space, in which zero-width ones are
+// (SentencePiece's rule "nmt").
+func nmt(s string) string {
+	return mapRunes(s, func(out *strings.Builder, r rune) {
+		switch {
+		case r >= 0x01 && r <= 0x08, r == 0x0B, r >= 0x0E && r <= 0x1F, r == 0x7F, r == 0x8F, r == 0x9F:
+		case r == '\t', r == '\n', r == '\f', r == '\r', r == 0x1680, r >= 0x200B && r <= 0x200F, r == 0x2028, r == 0x2029, r == 0x2581, r == 0xFEFF, r == utf8.RuneError:
+			out.WriteByte(' ')
+		default:
+			out.WriteRune(r)
+		}
+	})
 }
 
 // mapRunes writes what each character becomes; bytes that are not UTF-8 stay.
@@ -126,10 +152,8 @@ func bertCleanText(s string) string {
 	return out.String()
 }
 
-// isOther reports general category C, unassigned code points included.
-func isOther(r rune) bool {
-	return !unicode.In(r, unicode.L, unicode.M, unicode.N, unicode.P, unicode.S, unicode.Z)
-}
+// isOther reports general category C, but for what is not assigned.
+func isOther(r rune) bool { return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs) }
 
 func bertIdeographs(s string) string {
 	return mapRunes(s, func(out *strings.Builder, r rune) {
@@ -191,7 +215,7 @@ func (b ggmlBERT) normalize(s string) string {
 		case unicode.IsSpace(r):
 			out.WriteByte(' ')
 			continue
-		case r == 0, r == utf8.RuneError, unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Cs), b.noAccents && unicode.IsMark(r):
+		case r == 0, r == utf8.RuneError, isOther(r), b.noAccents && unicode.IsMark(r):
 			continue
 		}
 		word := unicode.IsPunct(r) || r < 0x7F && unicode.IsSymbol(r) || bertIdeograph(r)

@@ -32,7 +32,7 @@ var pretokenizers = func() map[string]pretokenizer {
 	table := map[string]pretokenizer{
 		"":          {},
 		"metaspace": {cuts: isolate(beforeSpace)},
-		preSpaces:   {cuts: []cut{{whiteSpace, removed}}},
+		preSpaces:   {cuts: []cut{{pattern: whiteSpace, behavior: removed}}},
 	}
 	for _, row := range []struct {
 		names string
@@ -109,6 +109,7 @@ func Pretokenizers() []string {
 type cut struct {
 	*pattern
 	behavior
+	invert bool // matches and what lies between them change places
 }
 
 // behavior is what becomes of a match.
@@ -125,7 +126,7 @@ const (
 func isolate(patterns ...*pattern) []cut {
 	cuts := make([]cut, len(patterns))
 	for i, p := range patterns {
-		cuts[i] = cut{p, isolated}
+		cuts[i] = cut{pattern: p}
 	}
 	return cuts
 }
@@ -157,6 +158,25 @@ func newPattern(source string, hf ...string) *pattern {
 			panic("tokenizer: pattern " + source + ": " + err.Error())
 		}
 	}}
+}
+
+// replace puts a text in the place of every match.
+func (p *pattern) replace(text, by string) string {
+	runes := make([]rune, 0, len(text))
+	offsets := make([]int, 0, len(text)+1)
+	for i, r := range text {
+		runes, offsets = append(runes, r), append(offsets, i)
+	}
+	offsets = append(offsets, len(text))
+	var out strings.Builder
+	last := 0
+	p.matches(runes, func(start, end int) {
+		out.WriteString(text[offsets[last]:offsets[start]])
+		out.WriteString(by)
+		last = end
+	})
+	out.WriteString(text[offsets[last]:])
+	return out.String()
 }
 
 const (
@@ -216,8 +236,8 @@ var (
 	kimiWords    = newPattern(`[` + han + `]+|[^\r\n\p{L}\p{N}]?[\p{L}-[` + han + `]]+(?:` + contraction + `)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|` + spaces)
 
 	deepseekLetters     = newPattern(`\s?[`+deepseekAlphabets+`]+`, `\s?[`+deepseekAlphabets+`]+`)
-	deepseekPunctuation = newPattern(`\s?[!-/:-~！-／：-～‘-‟\u3000-。-[\s]]+`, `\s?[!-/:-~！-／：-～‘-‟　-。]+`)
-	deepseekCJK         = newPattern(`[一-龥ࠀ-一가-퟿-[\s]]+`, `[一-龥ࠀ-一가-퟿]+`)
+	deepseekPunctuation = newPattern(`\s?[!-/:-~！-／：-～‘-‟\u3000-。-[\s]]+`)
+	deepseekCJK         = newPattern(`[一-龥ࠀ-一가-퟿-[\s]]+`)
 	spaceLetters        = newPattern(`\s?\p{L}+`, `\s?\p{L}+`)
 	spacePunctuation    = newPattern(`\s?\p{P}+`, `\s?\p{P}+`)
 	trailingSpace       = newPattern(`(?<!\s)\s+\z`, `\s+$`) // looks to the end from the first space of a run only
@@ -352,31 +372,26 @@ func split(cuts []cut, runes []rune, yield func(n int, kept bool)) {
 func (c cut) parts(runes []rune, yield func(end int, kept bool)) {
 	last, open, openMatch := 0, false, false // a part that ends at last and may yet grow
 	part := func(to int, match bool) {
-		if to == last && !match {
-			return
-		}
-		if open && !c.joins(openMatch, match) {
+		switch {
+		case c.behavior == isolated:
+			yield(to, true)
+		case c.behavior == removed:
+			yield(to, !match)
+		case open && !c.joins(openMatch, match):
 			yield(last, true)
 		}
 		open, openMatch, last = true, match, to
 	}
 	c.matches(runes, func(start, end int) {
-		switch c.behavior {
-		case isolated, removed:
-			yield(start, true)
-			yield(end, c.behavior == isolated)
-			last = end
-		default:
-			part(start, false)
-			part(end, true)
+		if start > last {
+			part(start, c.invert)
 		}
+		part(end, !c.invert)
 	})
-	if c.behavior == isolated || c.behavior == removed {
-		yield(len(runes), true)
-		return
+	if len(runes) > last {
+		part(len(runes), c.invert)
 	}
-	part(len(runes), false)
-	if open {
+	if open && c.behavior > removed {
 		yield(last, true)
 	}
 }

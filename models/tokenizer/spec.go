@@ -67,12 +67,23 @@ type Spec struct {
 	BOS, EOS, UNK, PAD int32
 	Stop               []int32 // tokens that end a generation, besides EOS and those known by name
 
-	AddBOS, AddEOS bool         // whether a prompt starts with BOS, ends with EOS
-	ByteFallback   bool         // of what is no piece the bytes are given in place of UNK; Unigram (Llama and BPE always do)
-	IgnoreMerges   bool         // a word that is a token as a whole is not taken apart
-	MaxWord        int          // characters: a longer word is UNK; 0 is any number; WordPiece
-	Normalize      []Normalizer // of text between special tokens, in this order
-	Prefix         SpacePrefix
+	AddBOS, AddEOS bool   // whether a prompt starts with BOS, ends with EOS
+	ByteFallback   bool   // what is no token becomes its bytes, where all have tokens, and else UNK; BPE and Unigram
+	FuseUNK        bool   // neighbouring characters without a token are one UNK; BPE (Unigram always does so)
+	IgnoreMerges   bool   // a word that is a token as a whole is not taken apart
+	MaxWord        int    // characters: a longer word is UNK; 0 is any number; WordPiece
+	Continuing     string // begins pieces that go on with a word, "" where Space begins the others; WordPiece
+
+	Normalize []Normalizer // of text between special tokens, in this order
+	Steps     []Step       // how words are found, where Pre and Prefix cannot say it
+	Prefix    SpacePrefix  // with Steps, which put the spaces, for decoding alone
+
+	// LeftmostSpecial finds special tokens from the left, the longest at each place, as
+	// Hugging Face does; else the longest ones are found first, wherever they stand.
+	LeftmostSpecial bool
+	SingleWord      []int32 // special tokens that no character of a word may touch
+	Apart           []int32 // special tokens that are found in text and never made of it, though they are not control tokens
+	Normalized      []int32 // user-defined tokens that are looked for in normalized text; LeftmostSpecial
 
 	// Special tokens that swallow the white space before, after them.
 	StripLeft, StripRight []int32
@@ -138,6 +149,12 @@ func (s *Spec) validate() error {
 		if normalizers[n.Kind] == nil {
 			return specError("unknown normalizer %q", n.Kind)
 		}
+		if _, err := normalizers[n.Kind](n); err != nil {
+			return fmt.Errorf("normalizer %s: %w", n.Kind, err)
+		}
+	}
+	if _, err := newStages(s.Steps); err != nil {
+		return err
 	}
 	for _, f := range []struct {
 		name string
@@ -145,6 +162,7 @@ func (s *Spec) validate() error {
 	}{
 		{"BOS", []int32{s.BOS}}, {"EOS", []int32{s.EOS}}, {"UNK", []int32{s.UNK}}, {"PAD", []int32{s.PAD}},
 		{"stop", s.Stop}, {"strip", s.StripLeft}, {"strip", s.StripRight},
+		{"single word", s.SingleWord}, {"normalized", s.Normalized}, {"apart", s.Apart},
 	} {
 		for _, id := range f.ids {
 			if id < None || int(id) >= n {
@@ -206,15 +224,22 @@ func (s *Spec) sum() [32]byte {
 	w.texts(s.Merges)
 	w.ids([]int32{s.BOS, s.EOS, s.UNK, s.PAD})
 	w.ids(s.Stop)
-	for _, flag := range []bool{s.AddBOS, s.AddEOS, s.ByteFallback, s.IgnoreMerges} {
-		w.word(map[bool]uint32{true: 1}[flag])
-	}
+	w.flags(s.AddBOS, s.AddEOS, s.ByteFallback, s.FuseUNK, s.IgnoreMerges, s.LeftmostSpecial)
 	w.number(s.MaxWord)
+	w.text(s.Continuing)
 	w.number(len(s.Normalize))
 	for _, n := range s.Normalize {
 		w.texts([]string{n.Kind, n.Old, n.New})
 	}
+	w.number(len(s.Steps))
+	for _, x := range s.Steps {
+		w.texts([]string{x.Kind, x.Pattern, x.Behavior})
+		w.flags(x.Invert, x.Alphabet)
+	}
 	w.word(uint32(s.Prefix))
+	w.ids(s.SingleWord)
+	w.ids(s.Apart)
+	w.ids(s.Normalized)
 	w.ids(s.StripLeft)
 	w.ids(s.StripRight)
 	w.flush()
@@ -247,6 +272,12 @@ func (w *canonical) number(n int) {
 func (w *canonical) text(s string) {
 	w.number(len(s))
 	w.buf = append(w.buf, s...)
+}
+
+func (w *canonical) flags(list ...bool) {
+	for _, flag := range list {
+		w.word(map[bool]uint32{true: 1}[flag])
+	}
 }
 
 func (w *canonical) texts(list []string) {

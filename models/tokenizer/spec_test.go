@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/smelt-ml/smelt/internal/vocabs"
 	"github.com/smelt-ml/smelt/models/gguf"
 	"github.com/stretchr/testify/require"
 )
@@ -333,23 +334,34 @@ func TestSmallHF(t *testing.T) {
 // TestUnknownHF changes one thing at a time into what is not supported.
 func TestUnknownHF(t *testing.T) {
 	for _, c := range []struct{ old, new, want string }{
-		{`"BPE"`, `"Unigram"`, `model.type is "Unigram"`},
+		{`"BPE"`, `"WordLevel"`, `model.type is "WordLevel"`},
+		{`"BPE"`, `"Unigram"`, "no list of [text, score]"},
+		{`"BPE"`, `"WordPiece"`, "ByteLevel with a model of type WordPiece"},
+		{`{"type": "BPE", "dropout": null, "vocab": {"a": 0, "b": 1, "ab": 2}`, `{"type": "Unigram", "vocab": [["a", 0], ["b"]]`, "model.vocab[1]"},
+		{`{"type": "BPE", "dropout": null, "vocab": {"a": 0, "b": 1, "ab": 2}`, `{"type": "Unigram", "vocab": [["a", 0], ["a", 0]]`, "twice"},
+		{`{"type": "BPE", "dropout": null,`, `{"type": "WordPiece", "continuing_subword_prefix": "",`, "continuing_subword_prefix is empty"},
+		{`{"type": "BPE", "dropout": null,`, `{"type": "WordPiece", "max_input_chars_per_word": 0,`, "max_input_chars_per_word is 0"},
 		{`"dropout": null`, `"dropout": 0.1`, "model.dropout"},
 		{`"dropout": null`, `"continuing_subword_prefix": "##"`, "continuing_subword_prefix"},
 		{`"dropout": null`, `"end_of_word_suffix": "</w>"`, "end_of_word_suffix"},
-		{`"normalizer": null`, `"normalizer": {"type": "Lowercase"}`, "normalizer Lowercase"},
-		{`"normalizer": null`, `"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Replace", "pattern": {"String": "x"}, "content": "y"}]}`, "normalizer Replace"},
-		{`{"type": "ByteLevel", "add_prefix_space": false, "use_regex": true}`, `{"type": "Whitespace"}`, "pre_tokenizer Whitespace"},
+		{`"normalizer": null`, `"normalizer": {"type": "ByteLevel"}`, "normalizer ByteLevel"},
+		{`"normalizer": null`, `"normalizer": {"type": "Replace", "pattern": {"Regex": "x*"}, "content": "y"}`, `unknown pattern "x*"`},
+		{`"normalizer": null`, `"normalizer": {"type": "Replace", "content": "y"}`, "Replace has no pattern"},
+		{`"normalizer": null`, `"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAA="}`, "charsmap of 2 bytes"},
+		{`{"type": "ByteLevel", "add_prefix_space": false, "use_regex": true}`, `{"type": "UnicodeScripts"}`, "pre_tokenizer UnicodeScripts"},
 		{`{"type": "ByteLevel", "add_prefix_space": false, "use_regex": true}`, `{"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {"Regex": "x+"}, "behavior": "Isolated"}, {"type": "ByteLevel"}]}`, `"x+"`},
-		{`{"type": "ByteLevel", "add_prefix_space": false, "use_regex": true}`, `{"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {"String": "x"}, "behavior": "Isolated"}, {"type": "ByteLevel"}]}`, "pre_tokenizer Split"},
-		{`{"type": "ByteLevel", "add_prefix_space": false, "use_regex": true}`, `null`, "does not end with ByteLevel"},
+		{`{"type": "ByteLevel", "add_prefix_space": false, "use_regex": true}`, `{"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {"String": "x"}, "behavior": "Sideways"}, {"type": "ByteLevel"}]}`, `behavior "Sideways"`},
+		{`{"type": "ByteLevel", "add_prefix_space": false, "use_regex": true}`, `{"type": "Sequence", "pretokenizers": [{"type": "Split", "behavior": "Isolated"}, {"type": "ByteLevel"}]}`, "Split has no pattern"},
+		{`{"type": "ByteLevel", "add_prefix_space": false, "use_regex": true}`, `{"type": "Sequence", "pretokenizers": [{"type": "ByteLevel"}, {"type": "Metaspace", "replacement": "▁"}]}`, "Metaspace after ByteLevel"},
+		{`{"type": "ByteLevel", "add_prefix_space": false, "use_regex": true}`, `null`, "no ByteLevel"},
 		{`"decoder": {"type": "ByteLevel"}`, `"decoder": {"type": "WordPiece"}`, "decoder WordPiece"},
 		{`{"type": "ByteLevel"},
-    {`, `{"type": "BertProcessing"}, {`, "post_processor BertProcessing"},
+    {`, `{"type": "BertProcessing"}, {`, "is not token 0"},
+		{`{"type": "ByteLevel"},
+    {`, `{"type": "MysteryProcessing"}, {`, "post_processor MysteryProcessing"},
 		{`"ids": [3]`, `"ids": [4]`, "TemplateProcessing"},
 		{`"ids": [3]`, `"ids": []`, "TemplateProcessing"},
 		{`{"Sequence": {"id": "A", "type_id": 0}}`, `{"SpecialToken": {"id": "<s>", "type_id": 0}}`, "TemplateProcessing"},
-		{`"special": true`, `"special": true, "single_word": true`, "single_word"},
 		{`"id": 3`, `"id": 2`, "taken"},
 		{`"id": 3`, `"id": -1`, "negative"},
 		{`"ab": 2`, `"ab": 1`, "taken"},
@@ -360,7 +372,7 @@ func TestUnknownHF(t *testing.T) {
 		{`["a b"]`, `[["a", 7]]`, "tokenizer.json"},
 		{smallHF, `{`, "tokenizer.json"},
 		{smallHF, `{"model": {"type": "BPE"}}`, "byte_fallback"},
-		{smallHF, `{"model": {"type": "BPE", "byte_fallback": true}}`, "spaces"},
+		{smallHF, `{"model": {"type": "BPE", "byte_fallback": true}}`, "no tokens"},
 		{smallHF, `{"model": {"type": "BPE", "byte_fallback": true}, "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "last"}}`, "prepend_scheme"},
 		{smallHF, `{"decoder": {"type": "ByteLevel"}, "pre_tokenizer": {"type": "ByteLevel"}, "model": {"type": "BPE"}}`, "no tokens"},
 	} {
@@ -379,6 +391,13 @@ func TestUnknownHF(t *testing.T) {
 func FuzzParseHF(f *testing.F) {
 	f.Add([]byte(smallHF), []byte(`{"bos_token": {"content": "<s>"}, "add_bos_token": true}`))
 	f.Add([]byte(`{"model": {"type": "BPE", "byte_fallback": true, "vocab": {"▁": 0, "<0x41>": 1}, "merges": [["▁", "▁"]]}, "pre_tokenizer": {"type": "Metaspace", "replacement": "▁"}}`), []byte(nil))
+	pipelines, err := vocabs.Pipelines("testdata/huggingface")
+	require.NoError(f, err)
+	for _, p := range pipelines {
+		if p.Name == "albert" || p.Name == "bert" || p.Name == "falcon" {
+			f.Add(p.File, []byte(nil))
+		}
+	}
 	f.Fuzz(func(t *testing.T, file, config []byte) {
 		spec, err := ParseHF(file, config)
 		if err != nil {

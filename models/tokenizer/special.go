@@ -3,6 +3,8 @@ package tokenizer
 import (
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // specials cuts special tokens out of text, with llama.cpp's rules
@@ -13,6 +15,10 @@ type specials struct {
 	trie  map[uint64]int32  // node << 8 | byte → node
 	first [256]int32        // the root's children, 0 where there is none
 	ends  map[int32][]int32 // node → indices into order
+
+	// Where Spec.LeftmostSpecial is set, these are used alone: indices into order by text.
+	leftmost        bool
+	raw, normalized pieces
 }
 
 type special struct {
@@ -20,6 +26,7 @@ type special struct {
 	text                  string
 	control               bool // recognised on request only
 	stripLeft, stripRight bool
+	singleWord            bool
 }
 
 // A fragment is a special token, or text with id None and its place.
@@ -29,18 +36,31 @@ type fragment struct {
 	at   int
 }
 
-func newSpecials(s *Spec, types []Type) *specials {
-	p := &specials{trie: map[uint64]int32{}, ends: map[int32][]int32{}}
-	left, right := idSet(s.StripLeft), idSet(s.StripRight)
+func newSpecials(t *Tokenizer) *specials {
+	s, types := &t.spec, t.types
+	p := &specials{leftmost: s.LeftmostSpecial, trie: map[uint64]int32{}, ends: map[int32][]int32{}}
+	left, right, single, normalized := idSet(s.StripLeft), idSet(s.StripRight), idSet(s.SingleWord), idSet(s.Normalized)
 	for id, text := range s.Tokens {
 		if k := types[id]; text != "" && (k == Control || k == Unknown || k == UserDefined) {
 			p.order = append(p.order, special{
 				id: int32(id), text: text, control: k != UserDefined,
-				stripLeft: left[int32(id)], stripRight: right[int32(id)],
+				stripLeft: left[int32(id)], stripRight: right[int32(id)], singleWord: single[int32(id)],
 			})
 		}
 	}
 	slices.SortStableFunc(p.order, func(a, b special) int { return len(b.text) - len(a.text) })
+	if p.leftmost {
+		for i, sp := range p.order {
+			// What is quoted can be told in the text as it is, so control tokens are looked for
+			// there, whatever the file says.
+			if sp.control || !normalized[sp.id] {
+				p.raw.add(sp.text, int32(i))
+			} else if text := t.normalized(sp.text, true); text != "" {
+				p.normalized.add(text, int32(i))
+			}
+		}
+		return p
+	}
 	nodes := int32(0)
 	for i, sp := range p.order {
 		node := int32(0)
@@ -111,6 +131,9 @@ func (p *specials) split(text string, control bool, quoted []Range) []fragment {
 	if text == "" {
 		return nil
 	}
+	if p.leftmost {
+		return p.splitLeftmost(&p.raw, text, control, quoted)
+	}
 	list := []fragment{{text, None, 0}}
 	for _, k := range p.present(text, control) {
 		sp := &p.order[k]
@@ -163,6 +186,62 @@ func touches(list []Range, from, to int) bool {
 		return 1
 	})
 	return i < len(list) && list[i].From < to
+}
+
+// splitLeftmost cuts text at the special tokens of a tree, from the left, the longest at each
+// place first (AddedVocabulary::find_matches of Hugging Face).
+func (p *specials) splitLeftmost(tree *pieces, text string, control bool, quoted []Range) []fragment {
+	var list []fragment
+	last := 0
+	for at := 0; at < len(text); {
+		n, found := 0, int32(0)
+		tree.walk(text[at:], func(length int, i int32) {
+			if !p.order[i].control || control && !touches(quoted, at, at+length) {
+				n, found = length, i
+			}
+		})
+		if n == 0 {
+			at++
+			continue
+		}
+		sp, start, end := &p.order[found], at, at+n
+		at = end
+		if sp.singleWord && (endsWithWord(text[:start]) || startsWithWord(text[end:])) {
+			continue
+		}
+		if sp.stripLeft {
+			start = max(last, len(strings.TrimRightFunc(text[:start], unicode.IsSpace)))
+		}
+		if sp.stripRight {
+			end = len(text) - len(strings.TrimLeftFunc(text[end:], unicode.IsSpace))
+			at = end
+		}
+		if start > last {
+			list = append(list, fragment{text[last:start], None, last})
+		}
+		list = append(list, fragment{id: sp.id})
+		last = end
+	}
+	if last < len(text) {
+		list = append(list, fragment{text[last:], None, last})
+	}
+	return list
+}
+
+func startsWithWord(text string) bool {
+	r, _ := utf8.DecodeRuneInString(text)
+	return isWordRune(r)
+}
+
+func endsWithWord(text string) bool {
+	r, _ := utf8.DecodeLastRuneInString(text)
+	return isWordRune(r)
+}
+
+// isWordRune reports whether a character is one of \w of Rust's regular expressions, as the
+// pattern "word" has it.
+func isWordRune(r rune) bool {
+	return r != utf8.RuneError && (unicode.In(r, unicode.L, unicode.M, unicode.Nd, unicode.Nl, unicode.Pc, unicode.Other_Alphabetic) || r == '\u200c' || r == '\u200d')
 }
 
 const asciiSpace = " \t\n\v\f\r"

@@ -47,7 +47,7 @@ func pieceSpec() Spec {
 // charSpec is the second kind as Hugging Face has it.
 func charSpec() Spec {
 	p := pieceSpec()
-	s := Spec{Algorithm: BPE, Prefix: PrefixAlways, AddBOS: true, UNK: 0, BOS: 1, EOS: 2, PAD: None, Tokens: p.Tokens, Types: p.Types}
+	s := Spec{Algorithm: BPE, Prefix: PrefixAlways, ByteFallback: true, AddBOS: true, UNK: 0, BOS: 1, EOS: 2, PAD: None, Tokens: p.Tokens, Types: p.Types}
 	s.Merges = []string{"h e", "l l", "he ll", "hell o", "▁ hello", "▁ w", "o r", "▁w or", "▁ ▁", "▁▁ ▁▁", "a a", "aa aa"}
 	return s
 }

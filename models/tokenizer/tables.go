@@ -32,11 +32,12 @@ func newTables(s *Spec, types []Type) *tables {
 	for b := range t.bytes {
 		t.bytes[b] = None
 	}
+	apart := idSet(s.Apart)
 	for id, text := range s.Tokens {
 		if b, ok := byteToken(text); ok && s.Algorithm != GPT2 {
 			t.bytes[b] = int32(id)
 		}
-		if k := types[id]; text == "" || k == Control || k == Unknown || k == Byte {
+		if k := types[id]; text == "" || k == Control || k == Unknown || k == Byte || apart[int32(id)] {
 			continue
 		}
 		if _, ok := t.ids[text]; !ok {

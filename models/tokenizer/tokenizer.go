@@ -15,6 +15,7 @@ type Tokenizer struct {
 	stop      []int32
 	pre       pretokenizer
 	normalize []func(string) string
+	stages    []stage
 	tables    func() *tables
 	specials  func() *specials
 	hash      func() [32]byte
@@ -30,14 +31,12 @@ func New(s Spec) (*Tokenizer, error) {
 	t.types, t.stop = endings(&s)
 	t.pre = pretokenizers[s.Pre]
 	for _, n := range s.Normalize {
-		normalize, err := normalizers[n.Kind](n)
-		if err != nil {
-			return nil, fmt.Errorf("tokenizer: normalizer %s: %w", n.Kind, err)
-		}
+		normalize, _ := normalizers[n.Kind](n) // which validate has tried, as it has the steps
 		t.normalize = append(t.normalize, normalize)
 	}
+	t.stages, _ = newStages(s.Steps)
 	t.tables = sync.OnceValue(func() *tables { return newTables(&t.spec, t.types) })
-	t.specials = sync.OnceValue(func() *specials { return newSpecials(&t.spec, t.types) })
+	t.specials = sync.OnceValue(func() *specials { return newSpecials(t) })
 	t.hash = sync.OnceValue(t.spec.sum)
 	return t, nil
 }

@@ -20,7 +20,7 @@ const unknownPenalty = 10
 
 func newUnigram(s *Spec, types []Type) *unigram {
 	u := &unigram{scores: make([]float64, len(s.Tokens))}
-	least := math.MaxFloat32
+	least, apart := math.MaxFloat32, idSet(s.Apart)
 	for id, text := range s.Tokens {
 		k := types[id]
 		if k == Normal {
@@ -28,7 +28,7 @@ func newUnigram(s *Spec, types []Type) *unigram {
 			u.scores[id] = float64(s.Scores[id])
 		}
 		// Texts of the user's own have no probability: 0 is better than any.
-		if text != "" && (k == Normal || k == UserDefined || k == Unused) {
+		if text != "" && !apart[int32(id)] && (k == Normal || k == UserDefined || k == Unused) {
 			if k == Unused {
 				u.scores[id] = float64(s.Scores[id])
 			}

@@ -1,0 +1,211 @@
+package tokenizer
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// A Step is a part of how a tokenizer.json finds words: what each component under
+// pre_tokenizer does to every word that the ones before it left.
+type Step struct {
+	Kind     string // one of the constants below
+	Pattern  string // of a cut: a name or a regular expression that is known, or else a text itself
+	Behavior string // of a cut: a key of behaviors
+	Invert   bool   // of a cut: the matches are what lies between those of the pattern
+	Alphabet bool   // of a cut: the pattern sees bytes as GPT-2's characters, as after ByteLevel
+}
+
+// What steps do.
+const (
+	stepCut             = "cut"
+	stepMetaspace       = "metaspace"        // Space for spaces, and before every word
+	stepMetaspaceFirst  = "metaspace, first" // before the first word of a text only
+	stepMetaspaceInside = "metaspace, never" // before none
+	stepPrefixSpace     = "prefix space"     // a space before every word that begins with none
+	stepWhole           = "whole"            // nothing
+)
+
+var behaviors = map[string]behavior{
+	"Isolated": isolated, "Removed": removed, "MergedWithPrevious": toPrevious, "MergedWithNext": toNext, "Contiguous": contiguous,
+}
+
+// namedPatterns are what components without a pattern of their own look for.
+var namedPatterns = map[string]*pattern{
+	"white space": newPattern(`\s`), "number": oneDigit, "punctuation": onePunctuation,
+	// Rust's \w+|[^\w\s]+.
+	"word":       newPattern(`[` + wordRunes + `]+|[^` + wordRunes + `\s]+`),
+	"byte level": gpt2Words,
+}
+
+// wordRunes are the characters of \w in Rust's regular expressions (Unicode, UTS 18, annex C).
+const wordRunes = `\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\u200c\u200dⒶ-ⓩ🄰-🅉🅐-🅩🅰-🆉`
+
+// knownRegexes are all regular expressions that can be kept, as tokenizer.json files write them.
+var knownRegexes = func() map[string]*pattern {
+	table := map[string]*pattern{}
+	for _, p := range []*pattern{
+		gpt2Words, llama3Words, qwen2Words, qwen35Words, seedCoderWords, bailingWords, exaoneMoEWords, minicpm5Words, deepseek3Words,
+		deepseekLetters, deepseekSigns, deepseekCJKSpaces, spaceLetters, spacePunctuation, trailingSpace, oneNewline, hanKana, bloomWords,
+		oneDigit, digitRun, threeNumbers, threeDigits, sentinels, imageTokens, indents,
+		tekkenCased, o200kCased, asciiThrees, spaceRun, spacesRun,
+	} {
+		for _, source := range p.hf {
+			table[source] = p
+		}
+	}
+	return table
+}()
+
+const (
+	upperRunes = `[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]`
+	lowerRunes = `[\p{Ll}\p{Lm}\p{Lo}\p{M}]`
+	casedWords = `[^\r\n\p{L}\p{N}]?` + upperRunes + `*` + lowerRunes + `+%s|[^\r\n\p{L}\p{N}]?` + upperRunes + `+` + lowerRunes + `*%s`
+)
+
+// Patterns of tokenizer.json files alone. DeepSeek's classes have white space in them there.
+var (
+	tekkenCased = newPattern(
+		strings.ReplaceAll(casedWords, "%s", "")+`|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|`+spaces,
+		strings.ReplaceAll(casedWords, "%s", "")+`|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|`+spaces,
+	)
+	o200kCased = newPattern(
+		strings.ReplaceAll(casedWords, "%s", `(?:`+contraction+`)?`)+`|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|`+spaces,
+		strings.ReplaceAll(casedWords, "%s", `(?i:'s|'t|'re|'ve|'m|'ll|'d)?`)+`|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|`+spaces,
+	)
+	deepseekSigns     = newPattern(`\s?[!-/:-~！-／：-～‘-‟\u3000-。]+`, `\s?[!-/:-~！-／：-～‘-‟　-。]+`)
+	deepseekCJKSpaces = newPattern(`[一-龥ࠀ-一가-퟿]+`, `[一-龥ࠀ-一가-퟿]+`)
+	asciiThrees       = newPattern(`[0-9]{3}`, `[0-9]{3}`)
+	spaceRun          = newPattern(` {2,}`, ` {2,}`)
+	spacesRun         = newPattern(`\s+`, `\s+`)
+)
+
+// cutOf is what a step does that cuts.
+func (s *Step) cutOf() (c cut, err error) {
+	b, ok := behaviors[s.Behavior]
+	if !ok {
+		return c, specError("pre_tokenizer: behavior %q is not known", s.Behavior)
+	}
+	p := namedPatterns[s.Pattern]
+	if p == nil {
+		p = knownRegexes[s.Pattern]
+	}
+	if text, literal := strings.CutPrefix(s.Pattern, literalPattern); literal {
+		if text == "" {
+			return c, specError("pre_tokenizer: an empty pattern")
+		}
+		p = newLiteral(text)
+	}
+	if p == nil {
+		return c, specError("pre_tokenizer Split: unknown pattern %q", s.Pattern)
+	}
+	return cut{p, b, s.Invert}, nil
+}
+
+// literalPattern begins a pattern that is a text.
+const literalPattern = "text "
+
+func newLiteral(text string) *pattern {
+	want := []rune(text)
+	return &pattern{source: text, matches: func(runes []rune, yield func(start, end int)) {
+		for i := 0; i+len(want) <= len(runes); {
+			if !equalRunes(runes[i:i+len(want)], want) {
+				i++
+				continue
+			}
+			yield(i, i+len(want))
+			i += len(want)
+		}
+	}}
+}
+
+func equalRunes(a, b []rune) bool {
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// A stage is a step, ready.
+type stage struct {
+	Step
+	cut
+}
+
+func newStages(steps []Step) ([]stage, error) {
+	var stages []stage
+	for _, s := range steps {
+		x := stage{Step: s}
+		switch s.Kind {
+		case stepCut:
+			c, err := s.cutOf()
+			if err != nil {
+				return nil, err
+			}
+			x.cut = c
+		case stepMetaspace, stepMetaspaceFirst, stepMetaspaceInside, stepPrefixSpace, stepWhole:
+		default:
+			return nil, specError("unknown step %q", s.Kind)
+		}
+		stages = append(stages, x)
+	}
+	return stages, nil
+}
+
+// runSteps calls yield with the words of a text. prefixed says whether spaces may be put
+// before words, first whether the text begins the whole one.
+func runSteps(stages []stage, text string, prefixed, first bool, yield func(word string)) {
+	if text == "" {
+		return
+	}
+	if len(stages) == 0 {
+		yield(text)
+		return
+	}
+	s, rest := &stages[0], stages[1:]
+	switch s.Kind {
+	case stepCut:
+		s.run(text, func(at int, word string) { runSteps(rest, word, prefixed, first && at == 0, yield) })
+		return
+	case stepPrefixSpace:
+		if prefixed && text[0] != ' ' {
+			text = " " + text
+		}
+	case stepMetaspace, stepMetaspaceFirst, stepMetaspaceInside:
+		text = strings.ReplaceAll(text, " ", Space)
+		if prefixed && (s.Kind == stepMetaspace || s.Kind == stepMetaspaceFirst && first) && !strings.HasPrefix(text, Space) {
+			text = Space + text
+		}
+	}
+	runSteps(rest, text, prefixed, first, yield)
+}
+
+// run calls yield with each part that a cut leaves, and where it begins.
+func (s *stage) run(text string, yield func(at int, word string)) {
+	runes := make([]rune, 0, len(text))
+	if s.Alphabet {
+		for i := range len(text) {
+			r, _ := utf8.DecodeRuneInString(byteText[text[i]])
+			runes = append(runes, r)
+		}
+	} else {
+		for _, r := range text {
+			runes = append(runes, r)
+		}
+	}
+	at, last := 0, 0
+	s.parts(runes, func(end int, kept bool) {
+		start := at
+		for ; last < end; last++ {
+			size := 1
+			if !s.Alphabet {
+				_, size = utf8.DecodeRuneInString(text[at:])
+			}
+			at += size
+		}
+		if kept && at > start {
+			yield(start, text[start:at])
+		}
+	})
+}
