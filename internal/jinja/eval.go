@@ -337,8 +337,15 @@ func (e *sliceExpr) eval(r *run) Value {
 		first, last = high, low
 	}
 	from, to = bound(from, hasFrom, first), bound(to, hasTo, last)
-	if t, ok := of.(Text); ok && step == 1 {
-		return r.cut(t, at[from], at[max(from, to)])
+	if step == 1 {
+		to = max(from, to)
+		switch of := of.(type) {
+		case Text:
+			return r.cut(of, at[from], at[to])
+		case *List: // of whose items none is copied: append copies, as there is no room
+			r.alloc(valueSize)
+			return &List{of.Items[from:to:to]}
+		}
 	}
 	var items []Value
 	var b builder
@@ -636,12 +643,14 @@ func add(r *run, a, b Value) Value {
 }
 
 func (r *run) join(parts ...Text) Text {
-	n := 0
+	text, spans := 0, 0
 	for _, t := range parts {
-		n += len(t.s) + spanSize*len(t.marks)
+		text += len(t.s)
+		spans += len(t.marks)
 	}
-	r.alloc(n)
+	r.alloc(text + spanSize*spans)
 	var b builder
+	b.b.Grow(text)
 	for _, t := range parts {
 		b.text(t)
 	}

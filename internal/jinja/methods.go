@@ -128,11 +128,11 @@ func (r *run) replace(t, old, with Text, count int64) Text {
 	r.alloc(len(t.s) + spanSize*len(t.marks) + int(n)*(len(with.s)+spanSize*(1+len(with.marks))))
 	var b builder
 	from := 0
-	for ; n > 0; n-- {
+	for i := range n {
 		at := from
 		if old.s != "" {
 			at += strings.Index(t.s[from:], old.s)
-		} else if from > 0 || b.b != nil { // between characters, and at both ends
+		} else if i > 0 { // between characters, and at both ends
 			_, w := utf8.DecodeRuneInString(t.s[from:])
 			at += w
 		}

@@ -46,6 +46,19 @@ func publicTemplate(t testing.TB, name string) string {
 	return string(source)
 }
 
+// publicTemplates are those that references.txt has lines of.
+func publicTemplates(t testing.TB) []string {
+	references, err := os.ReadFile("testdata/references.txt")
+	require.NoError(t, err)
+	var names []string
+	for line := range strings.Lines(string(references)) {
+		if name := strings.Fields(line)[0]; name != "#" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 func variables(t testing.TB, raw []byte, text func(string) jinja.Text) *jinja.Dict {
 	v, err := jinja.FromJSON(raw, text)
 	require.NoError(t, err)

@@ -22,13 +22,16 @@ type Options struct {
 	Steps, Bytes int
 }
 
-// Bounds of a rendering. The dearest of the public templates takes 4,000 steps for a
-// conversation of 2 kB with tools, and makes 100 kB.
+// Bounds of a rendering. The dearest of the public templates takes 17,000 steps for a
+// conversation of 2 kB with tools, and makes 160 kB. Some go over all messages for each, or add
+// each to a text that is made anew: so the allowances are large, and bounded.
 const (
 	defaultSteps = 400_000
 	defaultBytes = 8 << 20
 	stepsPerByte = 200
-	bytesPerByte = 200
+	bytesPerByte = 1000
+	mostSteps    = 50_000_000 // that are allowed for variables, a few seconds
+	mostBytes    = 248 << 20
 	maxDepth     = 1500 // of expressions and blocks within each other, through macros
 )
 
@@ -52,7 +55,7 @@ func (t *Template) Render(variables *Dict, o Options) (text Text, err error) {
 	}
 	n := size(variables)
 	globals := &scope{vars: globalFunctions}
-	r := &run{steps: o.Steps + stepsPerByte*n, bytes: o.Bytes + bytesPerByte*n, now: o.Now, out: &builder{}}
+	r := &run{steps: o.Steps + min(stepsPerByte*n, mostSteps), bytes: o.Bytes + min(bytesPerByte*n, mostBytes), now: o.Now, out: &builder{}}
 	defer func() {
 		if e := recovered(recover()); e != nil {
 			text, err = Text{}, e
@@ -101,7 +104,8 @@ func (r *run) alloc(n int) {
 }
 
 const (
-	valueSize = 32 // of a value in a list, and what it points to
+	valueSize = 32 // of a value that is made, or named
+	itemSize  = 16 // of a value in a list
 	spanSize  = 16
 )
 
@@ -118,7 +122,7 @@ func (r *run) cut(t Text, from, to int) Text {
 }
 
 func (r *run) list(items []Value) *List {
-	r.alloc(valueSize * (1 + len(items)))
+	r.alloc(valueSize + itemSize*len(items))
 	return &List{items}
 }
 

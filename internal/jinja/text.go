@@ -66,28 +66,35 @@ func (t Text) runs(yield func(s string, marked bool)) {
 
 // builder joins texts.
 type builder struct {
-	b     []byte
+	b     strings.Builder
 	marks []Span
 }
 
 func (b *builder) string(s string, marked bool) {
-	if s == "" {
-		return
+	if marked && s != "" {
+		b.mark(Span{b.b.Len(), b.b.Len() + len(s)})
 	}
-	if marked {
-		from, to := len(b.b), len(b.b)+len(s)
-		if last := len(b.marks) - 1; last >= 0 && b.marks[last].To == from {
-			b.marks[last].To = to
-		} else {
-			b.marks = append(b.marks, Span{from, to})
-		}
-	}
-	b.b = append(b.b, s...)
+	b.b.WriteString(s)
 }
 
-func (b *builder) text(t Text) { t.runs(b.string) }
+// mark adds a mark behind the last, or makes that longer.
+func (b *builder) mark(m Span) {
+	if last := len(b.marks) - 1; last >= 0 && b.marks[last].To == m.From {
+		b.marks[last].To = m.To
+		return
+	}
+	b.marks = append(b.marks, m)
+}
 
-func (b *builder) done() Text { return Text{string(b.b), b.marks} }
+func (b *builder) text(t Text) {
+	at := b.b.Len()
+	b.b.WriteString(t.s)
+	for _, m := range t.marks {
+		b.mark(Span{m.From + at, m.To + at})
+	}
+}
+
+func (b *builder) done() Text { return Text{b.b.String(), b.marks} }
 
 // isSpace is white space as Python's str.strip has it.
 func isSpace(r rune) bool {
