@@ -8,6 +8,7 @@ import (
 	"iter"
 	"strings"
 
+	"github.com/smelt-ml/smelt/constrain"
 	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/tokenizer"
@@ -26,6 +27,10 @@ type Generation struct {
 	// Sampler, if there is one, chooses from the logits in place of Sampling. They are
 	// valid during the call and may be changed.
 	Sampler func(logits []float32) (int32, error)
+	// Constraint, if there is one, keeps the text to a form: other tokens have the logit -Inf
+	// when one is chosen. It must be of the model's [Loaded.Vocabulary]; drafts are not
+	// proposed beside it.
+	Constraint *constrain.Constraint
 }
 
 // DefaultGenerated is the most tokens that a Generation asks for which does not say.
@@ -176,8 +181,11 @@ type choice struct {
 
 // newChoice takes the device's choice where it makes one and that is what is wanted.
 func newChoice(g *Generation, vocab int, chooses bool) *choice {
-	c := &choice{vocab: vocab, logprobs: g.Logprobs, outside: g.Sampler != nil}
+	c := &choice{vocab: vocab, logprobs: g.Logprobs, outside: g.Sampler != nil || g.Constraint != nil}
 	switch {
+	case g.Constraint != nil:
+		k := newConstrained(g)
+		c.sample = func(logits []float32, _ *engine.Proposal) (int32, error) { return k.sample(logits) }
 	case c.outside: // to whom nothing is proposed
 		c.sample = func(logits []float32, _ *engine.Proposal) (int32, error) { return g.Sampler(logits) }
 	case g.Sampling.Temperature != 0 || !chooses:

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/smelt-ml/smelt/constrain"
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/engine"
 	"github.com/smelt-ml/smelt/ir"
@@ -17,14 +18,15 @@ import (
 // It is safe for concurrent use: sessions may be made and run from several goroutines,
 // and the device takes their steps in turn, with all its threads for each.
 type Loaded struct {
-	program   *Program
-	device    *metal.Device
-	metal     *metal.Executable
-	session   metal.Memory // of each
-	tokenizer func() (*tokenizer.Tokenizer, error)
-	elapsed   time.Duration
-	release   func()
-	engines   sync.Map // of *Engine, which run goroutines until they are closed
+	program    *Program
+	device     *metal.Device
+	metal      *metal.Executable
+	session    metal.Memory // of each
+	tokenizer  func() (*tokenizer.Tokenizer, error)
+	vocabulary func() (*constrain.Vocabulary, error)
+	elapsed    time.Duration
+	release    func()
+	engines    sync.Map // of *Engine, which run goroutines until they are closed
 }
 
 // Load opens a device and binds the program's weights there. A device of another target
@@ -49,6 +51,13 @@ func (p *Program) Load(d Device) (*Loaded, error) {
 		return nil, err
 	}
 	l := &Loaded{program: p, tokenizer: sync.OnceValues(p.model.Tokenizer), release: sync.OnceFunc(release)}
+	l.vocabulary = sync.OnceValues(func() (*constrain.Vocabulary, error) {
+		t, err := l.tokenizer()
+		if err != nil {
+			return nil, err
+		}
+		return constrain.New(t.Texts(), t.StopIDs())
+	})
 	if err := l.open(d); err != nil {
 		l.release()
 		return nil, err

@@ -88,6 +88,9 @@ func (v *Vocabulary) compile(build func(g *grammar) (place, []string, error)) (c
 // by the standard: formats that JSON Schema does not define.
 func (c *Constraint) Notes() []string { return c.notes }
 
+// Words is the length of a mask.
+func (c *Constraint) Words() int { return c.v.Words() }
+
 // Start is the state of the empty text.
 func (c *Constraint) Start() State { return State{c, c.start} }
 

@@ -242,7 +242,7 @@ func (c *schemas) constant(v *value) *shape {
 	case isTrue:
 		s.yes = true
 	case isNumber:
-		s.number = c.num.equal(c.decimal(v))
+		s.number = c.num.written(c.decimal(v))
 	case isString:
 		s.text.words = []string{v.text}
 	case isArray:

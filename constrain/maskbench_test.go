@@ -101,13 +101,7 @@ var loaded = sync.OnceValues(func() (*llama, error) {
 	if err != nil {
 		return nil, err
 	}
-	tokens := make([][]byte, tok.Len())
-	for i := range tokens {
-		if tok.Type(int32(i)) == tokenizer.Normal {
-			tokens[i] = tok.Piece(int32(i))
-		}
-	}
-	v, err := constrain.New(tokens, tok.StopIDs())
+	v, err := constrain.New(tok.Texts(), tok.StopIDs())
 	return &llama{v, tok}, err
 })
 

@@ -69,6 +69,21 @@ func (n *numbers) except(a re) re {
 	return n.and(n.plain, n.not(a))
 }
 
+// written is how d is written: an enumeration is no place for zeros without end.
+func (n *numbers) written(d decimal) re {
+	text := d.whole
+	if text == "" {
+		text = "0"
+	}
+	if d.negative && !d.zero() {
+		text = "-" + text
+	}
+	if d.fraction != "" {
+		text += "." + d.fraction
+	}
+	return n.literal(text)
+}
+
 // equal is the ways to write d.
 func (n *numbers) equal(d decimal) re {
 	whole := d.whole

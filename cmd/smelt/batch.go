@@ -22,12 +22,14 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/chat"
+	"github.com/smelt-ml/smelt/constrain"
 	"github.com/smelt-ml/smelt/metal"
 )
 
 func batchVerb() *cobra.Command {
 	var (
 		compile          compileFlags
+		form             constraintFlags
 		device           deviceFlags
 		template         templateFlags
 		in, out          string
@@ -43,7 +45,8 @@ line, as they are completed. A line has a "prompt", to which the start token is 
 where the model has one, or "tokens" as they are, or "messages" (and "tools"), which are
 put into the model's template; "id" (a string; default the line's
 number), "n" (default 128), "temp" (default 0), "top_k", "top_p", "min_p", "seed",
-"stop", "logprobs" (alternatives to each token) and "ignore_stop" are as they like.
+"stop", "logprobs" (alternatives to each token) and "ignore_stop" are as they like;
+"schema" is a JSON schema that the answer must match.
 
 A line that is wrong is answered by one with "error", and the others go on. Where --out
 has answers already, their lines are skipped, so that a run that was cut off goes on;
@@ -66,6 +69,7 @@ drawn are others, as likely.`,
 	flags.IntVar(&parallel, "parallel", smelt.DefaultSequences, "most requests at once")
 	flags.Int64Var(&cacheBytes, "cache-bytes", 0, "size of the cache (default: as many whole contexts, at most half of the free memory)")
 	flags.StringVar(&speculate, "speculate", smelt.SpeculateOff, "how tokens are guessed: ngram (by what stands elsewhere in the text, and in other answers) or off")
+	form.add(flags)
 	flags.StringVar(&draft, "draft", "", "a smaller model of the same vocabulary that guesses tokens")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if compile.help(cmd) {
@@ -80,6 +84,8 @@ drawn are others, as likely.`,
 			return usagef("--speculate %s: want ngram or off", speculate)
 		case template.check() != nil:
 			return template.check()
+		case form.check() != nil:
+			return form.check()
 		case in == "-" && isTerminal(cmd.InOrStdin()):
 			return usagef("--in F.jsonl is missing")
 		}
@@ -119,6 +125,10 @@ drawn are others, as likely.`,
 			}
 			defer o.Draft.Close()
 		}
+		whole, err := form.constraint(l.Vocabulary, answers)
+		if err != nil {
+			return err
+		}
 		e, err := l.NewEngine(o)
 		if err != nil {
 			return fmt.Errorf("%s: %w", args[0], err)
@@ -127,7 +137,7 @@ drawn are others, as likely.`,
 		m, on := e.OnDevice().Memory(), l.Info()
 		fmt.Fprintf(cmd.ErrOrStderr(), "smelt: weights %d bytes, cache %d bytes, arena %d bytes, on %s with %d threads\n",
 			l.Memory().Weights, m.Cache, m.Arena, on.Name, on.Threads)
-		b := &batchRun{engine: e, render: template.renderer(p.Model()), path: args[0], results: results, start: time.Now()}
+		b := &batchRun{engine: e, render: template.renderer(p.Model()), form: formerOf(l, whole), path: args[0], results: results, start: time.Now()}
 		done := watch(cmd.ErrOrStderr(), b.progress)
 		err = b.run(cmd.Context(), lines, 2*parallel) // one waits for each that runs
 		done()
@@ -135,6 +145,31 @@ drawn are others, as likely.`,
 		return err
 	}
 	return cmd
+}
+
+// formerOf compiles schemas with the model's tokens, each once.
+func formerOf(l *smelt.Loaded, whole *constrain.Constraint) former {
+	var last struct {
+		schema     string
+		constraint *constrain.Constraint
+	}
+	return func(schema json.RawMessage) (*constrain.Constraint, error) {
+		if schema == nil {
+			return whole, nil
+		}
+		if last.constraint != nil && string(schema) == last.schema { // many lines have the same
+			return last.constraint, nil
+		}
+		v, err := l.Vocabulary()
+		if err != nil {
+			return nil, err
+		}
+		c, err := v.JSONSchema(schema, answers)
+		if err == nil {
+			last.schema, last.constraint = string(schema), c
+		}
+		return c, err
+	}
 }
 
 // openLines opens a file of requests.
@@ -307,7 +342,7 @@ var batchKeys = []string{"id", "prompt", "tokens", "messages", "n", "temp", "top
 
 // parseLine reads a request. The id is that of the line, whatever is wrong with it
 // otherwise, where it has one.
-func parseLine(text []byte, number int, render renderer) (id string, r smelt.Request, err error) {
+func parseLine(text []byte, number int, render renderer, form former) (id string, r smelt.Request, err error) {
 	id = strconv.Itoa(number)
 	var keys map[string]json.RawMessage
 	if err := json.Unmarshal(text, &keys); err != nil {
@@ -334,7 +369,7 @@ func parseLine(text []byte, number int, render renderer) (id string, r smelt.Req
 		}
 		return id, r, fmt.Errorf("line %d: %w", number, err)
 	}
-	if r, err = l.request(render); err != nil {
+	if r, err = l.request(render, form); err != nil {
 		err = fmt.Errorf("line %d: %w", number, err)
 	}
 	return id, r, err
@@ -343,10 +378,10 @@ func parseLine(text []byte, number int, render renderer) (id string, r smelt.Req
 // renderer makes a prompt of a conversation.
 type renderer func(chat.Conversation) ([]int32, error)
 
-func (l *batchLine) request(render renderer) (r smelt.Request, err error) {
-	if len(l.Schema) > 0 && string(l.Schema) != "null" {
-		return r, errors.New(`"schema" cannot be answered yet`)
-	}
+// former makes a constraint of a schema; of none it gives what all lines are kept to.
+type former func(schema json.RawMessage) (*constrain.Constraint, error)
+
+func (l *batchLine) request(render renderer, form former) (r smelt.Request, err error) {
 	given := lo.CountBy([]bool{l.Prompt != nil, l.Tokens != nil, l.Messages != nil}, func(is bool) bool { return is })
 	switch n := cmp.Or(lo.FromPtr(l.N), 0); {
 	case given == 0:
@@ -378,6 +413,12 @@ func (l *batchLine) request(render renderer) (r smelt.Request, err error) {
 		g.Sampling.Seed = *l.Seed
 	}
 	g.Stop, g.IgnoreStop, g.Logprobs = l.Stop, l.IgnoreStop, l.Logprobs
+	if string(l.Schema) == "null" {
+		l.Schema = nil
+	}
+	if g.Constraint, err = form(l.Schema); err != nil {
+		return r, fmt.Errorf(`"schema": %w`, err)
+	}
 	return r, g.Sampling.Validate()
 }
 
@@ -385,6 +426,7 @@ func (l *batchLine) request(render renderer) (r smelt.Request, err error) {
 type batchRun struct {
 	engine *smelt.Engine
 	render renderer
+	form   former
 	path   string // of the model
 	start  time.Time
 
@@ -449,7 +491,7 @@ func (b *batchRun) read(lines io.Reader, begin func(id string, q smelt.Request) 
 		}
 		last := err == io.EOF
 		if text = bytes.TrimSpace(text); len(text) > 0 {
-			id, q, err := parseLine(text, number, b.render)
+			id, q, err := parseLine(text, number, b.render, b.form)
 			if first, twice := seen[id]; twice {
 				err = fmt.Errorf("line %d: line %d has the id %q already", number, first, id)
 			} else {

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,14 +12,17 @@ import (
 	"strings"
 	"time"
 
+	"github.com/samber/lo"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/smelt-ml/smelt/constrain"
 	"github.com/smelt-ml/smelt/models/tokenizer"
 )
 
 func constrainVerb() *cobra.Command {
-	var schema, regex, grammar, order string
+	var form constraintFlags
+	var order string
 	var lines bool
 	cmd := &cobra.Command{
 		Use:   "constrain MODEL (--schema F | --regex R | --grammar F | --lines)",
@@ -38,20 +42,15 @@ answers. A GGUF file that holds only a vocabulary will do.`,
 		Args: modelArg,
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&schema, "schema", "", "a file with a JSON schema")
-	flags.StringVar(&regex, "regex", "", "a regular expression")
-	flags.StringVar(&grammar, "grammar", "", "a file with a grammar")
+	form.add(flags)
 	flags.BoolVar(&lines, "lines", false, "each line has a schema with its texts")
 	flags.StringVar(&order, "order", "schema", "of properties: schema, or any")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		given := 0
-		for _, name := range []string{"schema", "regex", "grammar", "lines"} {
-			if flags.Changed(name) {
-				given++
-			}
+		if err := form.check(); err != nil {
+			return err
 		}
-		if given != 1 {
-			return usagef("want one of --schema, --regex, --grammar and --lines, not %d", given)
+		if lines == (form != constraintFlags{}) {
+			return usagef("want one of --schema, --regex, --grammar and --lines")
 		}
 		if order != "schema" && order != "any" {
 			return usagef("--order %s: want schema or any", order)
@@ -60,26 +59,14 @@ answers. A GGUF file that holds only a vocabulary will do.`,
 		if err != nil {
 			return err
 		}
-		vocabulary, err := vocabularyOf(tok)
+		vocabulary, err := constrain.New(tok.Texts(), tok.StopIDs())
 		if err != nil {
 			return fmt.Errorf("%s: %w", args[0], err)
 		}
 		f := &follower{tok: tok, Vocabulary: vocabulary, options: constrain.Options{AnyOrder: order == "any"}, mask: make([]uint64, vocabulary.Words())}
-		var c *constrain.Constraint
-		var file string
-		switch {
-		case flags.Changed("schema"):
-			file = schema
-			c, err = fromFile(file, func(text []byte) (*constrain.Constraint, error) { return f.JSONSchema(text, f.options) })
-		case flags.Changed("grammar"):
-			file = grammar
-			c, err = fromFile(file, func(text []byte) (*constrain.Constraint, error) { return f.Grammar(string(text)) })
-		case flags.Changed("regex"):
-			file = "--regex"
-			c, err = f.Regexp(regex)
-		}
+		c, err := form.constraint(func() (*constrain.Vocabulary, error) { return vocabulary, nil }, f.options)
 		if err != nil {
-			return fmt.Errorf("%s: %w", file, err)
+			return err
 		}
 		return eachLine(cmd.InOrStdin(), cmd.OutOrStdout(), func(line []byte) (any, error) {
 			if lines {
@@ -130,16 +117,48 @@ func eachLine(in io.Reader, out io.Writer, answer func(line []byte) (any, error)
 	}
 }
 
-// vocabularyOf is a tokenizer's tokens for constraints: those that are text.
-func vocabularyOf(tok *tokenizer.Tokenizer) (*constrain.Vocabulary, error) {
-	tokens := make([][]byte, tok.Len())
-	for i := range tokens {
-		switch tok.Type(int32(i)) {
-		case tokenizer.Normal, tokenizer.UserDefined, tokenizer.Byte:
-			tokens[i] = tok.Piece(int32(i))
-		}
+// answers are how JSON is written that a model makes: with white space, one that has lost
+// its way goes on with that for ever.
+var answers = constrain.Options{NoWhitespace: true}
+
+// constraintFlags ask for the form of an answer.
+type constraintFlags struct{ schema, regex, grammar string }
+
+func (f *constraintFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.schema, "schema", "", "a file with a JSON schema that the text must match")
+	flags.StringVar(&f.regex, "regex", "", "a regular expression that the whole text must match")
+	flags.StringVar(&f.grammar, "grammar", "", "a file with a grammar that the text must match, in the form of GBNF or of Lark")
+}
+
+func (f *constraintFlags) check() error {
+	if lo.CountBy([]string{f.schema, f.regex, f.grammar}, func(s string) bool { return s != "" }) > 1 {
+		return usagef("--schema, --regex and --grammar do not go together")
 	}
-	return constrain.New(tokens, tok.StopIDs())
+	return nil
+}
+
+// constraint is what was asked for, or nil.
+func (f *constraintFlags) constraint(vocabulary func() (*constrain.Vocabulary, error), o constrain.Options) (c *constrain.Constraint, err error) {
+	if *f == (constraintFlags{}) {
+		return nil, nil
+	}
+	v, err := vocabulary()
+	if err != nil {
+		return nil, err
+	}
+	from := cmp.Or(f.schema, f.grammar, "--regex")
+	switch {
+	case f.schema != "":
+		c, err = fromFile(f.schema, func(text []byte) (*constrain.Constraint, error) { return v.JSONSchema(text, o) })
+	case f.grammar != "":
+		c, err = fromFile(f.grammar, func(text []byte) (*constrain.Constraint, error) { return v.Grammar(string(text)) })
+	default:
+		c, err = v.Regexp(f.regex)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", from, err)
+	}
+	return c, nil
 }
 
 // follower reads texts through constraints.

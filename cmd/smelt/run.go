@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,6 +29,7 @@ func runVerb() *cobra.Command {
 		prompt   string
 		n        int
 		sampling samplingFlags
+		form     constraintFlags
 		asJSON   bool
 	)
 	cmd := &cobra.Command{
@@ -47,6 +49,7 @@ terminal, each line typed is continued by itself.`,
 	flags.StringVarP(&prompt, "prompt", "p", "", "the text to continue")
 	flags.IntVarP(&n, "n", "n", 128, "most tokens to generate")
 	sampling.add(flags)
+	form.add(flags)
 	flags.BoolVar(&asJSON, "json", false, "print one JSON object instead of the text")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if compile.help(cmd) {
@@ -59,7 +62,7 @@ terminal, each line typed is continued by itself.`,
 		if n < 0 {
 			return usagef("-n %d: want 0 or more", n)
 		}
-		if err := sampling.check(); err != nil {
+		if err := cmp.Or(sampling.check(), form.check()); err != nil {
 			return err
 		}
 		p, err := openProgram(cmd, args[0], &compile, &device)
@@ -81,6 +84,9 @@ terminal, each line typed is continued by itself.`,
 		fmt.Fprintf(cmd.ErrOrStderr(), "smelt: weights %d bytes, cache %d bytes, arena %d bytes, on %s with %d threads\n",
 			l.Memory().Weights, m.Cache, m.Arena, on.Name, on.Threads)
 		g := smelt.Generation{N: n, Sampling: sampling.Sampling}
+		if g.Constraint, err = form.constraint(l.Vocabulary, answers); err != nil {
+			return err
+		}
 		if n == 0 {
 			g.N = -1
 		}

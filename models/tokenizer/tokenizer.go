@@ -83,6 +83,18 @@ func (t *Tokenizer) BOS() (id int32, ok bool) { return t.spec.BOS, t.spec.AddBOS
 // EOS is the end token, or [None]. A generation may end with others: [Tokenizer.IsStop].
 func (t *Tokenizer) EOS() int32 { return t.spec.EOS }
 
+// Texts are the bytes that each token adds to a text, by id; nil for those that are no text.
+func (t *Tokenizer) Texts() [][]byte {
+	texts := make([][]byte, t.Len())
+	for id := range texts {
+		switch t.Type(int32(id)) {
+		case Normal, UserDefined, Byte:
+			texts[id] = t.Piece(int32(id))
+		}
+	}
+	return texts
+}
+
 // StopIDs lists the tokens that end a generation, ascending.
 func (t *Tokenizer) StopIDs() []int32 { return slices.Clone(t.stop) }
 
