@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/samber/lo"
@@ -168,6 +169,9 @@ func (m *Model) Compile(opts Options) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
+	if recurs(source) { // who shares a block goes on after it, and never writes there
+		phases = slices.DeleteFunc(phases, func(r lower.Range) bool { return r.MaxC > 0 })
+	}
 	p := &Program{model: m, options: opts}
 	target, err := opts.target(lower.DecodeTokens)
 	if err != nil {
@@ -214,6 +218,11 @@ func (o *Options) optimise(r *lower.Range, source *ir.Func) (*passes.Report, err
 	return passes.Compile(r.Func, target, passes.Options{
 		Level: o.Level, Disabled: o.Disabled, Debug: o.Debug, Output: o.DebugOutput, Observer: observer,
 	})
+}
+
+// recurs reports whether a graph has recurrent states.
+func recurs(f *ir.Func) bool {
+	return slices.ContainsFunc(f.Values, func(v *ir.Value) bool { return v.Op == ir.OpState })
 }
 
 // copying returns the graph that copies blocks of all caches of a source graph.

@@ -119,6 +119,13 @@ func (l *Loaded) newEngine(o EngineOptions) (*Engine, error) {
 			return nil, fmt.Errorf("the draft %s: %w", o.Draft.program.Plan.Model, err)
 		}
 	}
+	if o.Draft != nil || o.Speculate == SpeculateNgram {
+		for _, of := range []*Loaded{l, o.Draft} {
+			if of != nil && of.program.Plan.Stateful() {
+				return nil, fmt.Errorf("%w: %s has recurrent states, which do not go back over guesses that are refused", ErrNoDrafts, of.program.Plan.Model)
+			}
+		}
+	}
 	program, limits, err := l.program.forEngine(o)
 	if err != nil {
 		return nil, err

@@ -294,7 +294,7 @@ func summary(name string, f *ir.Func) StageSummary {
 func cacheBytes(plan *lower.Plan, bounds *lower.Sizes) int64 {
 	var total int64
 	for i := range plan.Buffers {
-		if b := &plan.Buffers[i]; b.Kind == lower.CacheK || b.Kind == lower.CacheV {
+		if b := &plan.Buffers[i]; b.Kind.Kept() {
 			total += b.Bytes.Eval(bounds) * bounds[ir.NB]
 		}
 	}

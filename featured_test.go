@@ -111,6 +111,12 @@ func (m featured) define(b *ir.Builder) {
 	b.Return("logits", logits)
 }
 
+// convolved is a gated convolution over four tokens, whose past is a recurrent state.
+func convolved(b *ir.Builder, x *ir.Value) *ir.Value {
+	w := b.Weight("conv", featuredWidth, 4)
+	return b.Add(x, b.Mul(x, b.ShortConv(b.Mul(x, x), w, b.State("conv", 3, featuredWidth))))
+}
+
 func (m featured) attend(b *ir.Builder, at func(string) string, q, k, v *ir.Value, heads, kv int) *ir.Value {
 	headFirst := [3]int{1, 0, 2}
 	keys, values := b.CacheRead(b.CacheWrite(b.Cache(kv, m.size), k, v))

@@ -24,7 +24,7 @@ type reach struct {
 // reachable are the models of it.
 func reachable(t *testing.T) map[string]*smelt.Model {
 	models := map[string]*smelt.Model{}
-	for name, weights := range map[string]string{"qwen3-0.6b": "q4_0", "llama3.2-1b": "q8_0", "qwen3-8b": "f16", "gemma3-1b": "q4_0"} {
+	for name, weights := range map[string]string{"qwen3-0.6b": "q4_0", "llama3.2-1b": "q8_0", "qwen3-8b": "f16", "gemma3-1b": "q4_0", "lfm2-1.2b": "q8_0"} {
 		m, err := smelt.Open("arch:"+name, weights)
 		require.NoError(t, err)
 		models[name] = m

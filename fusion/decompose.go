@@ -16,6 +16,7 @@ func init() {
 		ir.OpNormResidual:        decomposeNormResidual,
 		ir.OpAttention:           decomposeAttention,
 		ir.OpQKVWrite:            decomposeQKVWrite,
+		ir.OpGatedShortConv:      decomposeGatedShortConv,
 		ir.OpRopeQKVWrite:        decomposeRopeWrite,
 		ir.OpHeadNormRopeKVWrite: decomposeRopeWrite,
 		ir.OpRepeatKVPair:        decomposeRepeatPair,
@@ -175,6 +176,16 @@ func splitQKV(e *Emitter, qkv *ir.Value, heads int, c ir.Cache) (q, k, v *ir.Val
 		return e.Reshape(x, ir.Var(ir.T), ir.Const(heads), ir.Const(c.Head))
 	}
 	return take(heads), take(c.KVHeads), take(c.KVHeads)
+}
+
+func decomposeGatedShortConv(e *Emitter, v *ir.Value) []*ir.Value {
+	t, width := v.Type.Elems[0].DType, int(v.Type.Elems[0].Shape.Last())
+	third := func(i int) *ir.Value {
+		return e.Emit(ir.OpSlice, ir.SliceAttr{Start: i * width, End: (i + 1) * width}, v.Args[0])
+	}
+	in := e.EmitAs(t, ir.OpMul, nil, third(0), third(2))
+	both := e.Emit(ir.OpShortConv, nil, append([]*ir.Value{in}, v.Args[1:]...)...)
+	return []*ir.Value{e.EmitAs(t, ir.OpMul, nil, third(1), e.Select(both, 0)), e.Select(both, 1)}
 }
 
 func decomposeQKVWrite(e *Emitter, v *ir.Value) []*ir.Value {

@@ -62,6 +62,7 @@ func All() []*Rule {
 		HeadNormRopeKVWrite(),
 		RopeQKVWrite(),
 		QKVWrite(),
+		GatedShortConv(),
 		RepeatKVPair(),
 		GatedActivation(),
 		GateUp(),

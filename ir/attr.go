@@ -16,6 +16,13 @@ type ConstAttr struct{ Data string }
 // CacheAttr says which layer's cache a state value starts.
 type CacheAttr struct{ Layer int }
 
+// StateAttr says which recurrent state of a layer a state value starts. A layer may have
+// several, by name.
+type StateAttr struct {
+	Layer int
+	Name  string
+}
+
 // CacheReadAttr chooses what cache_read returns.
 type CacheReadAttr struct{ Values bool } // V instead of K
 

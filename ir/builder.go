@@ -60,6 +60,7 @@ type Builder struct {
 	inputs  map[string]*Value
 	named   map[string]*Value
 	caches  []*Value // the newest version of each layer's cache
+	states  []*Value // and of each recurrent state, in the order in which they were asked for
 }
 
 // buildError carries an error from a Builder method to Build.
@@ -92,6 +93,10 @@ func Build(name string, w Weights, opts Options, define func(b *Builder)) (f *Fu
 		if c != nil {
 			b.Return(fmt.Sprintf("cache.%d", layer), c)
 		}
+	}
+	for _, s := range b.states {
+		a := stateAttr(s)
+		b.Return(fmt.Sprintf("state.%s.%d", a.Name, a.Layer), s)
 	}
 	if err := b.f.Verify(); err != nil {
 		return nil, fmt.Errorf("building: %w", err)
@@ -326,6 +331,52 @@ func (b *Builder) CacheRead(cache *Value) (k, v *Value) {
 	return k, v
 }
 
+// State returns a recurrent state of the layer, [Rows, Width] of each sequence, as the step
+// finds it: zeros for a sequence that begins.
+func (b *Builder) State(name string, rows, width int) *Value {
+	if b.layer == NoLayer {
+		b.Fail("a state belongs to a layer")
+	}
+	attr := StateAttr{b.layer, name}
+	if slices.ContainsFunc(b.states, func(s *Value) bool { return stateAttr(s) == attr }) {
+		b.Fail("there is a state %q already", name)
+	}
+	v := b.given(OpState, RecurrentOf(Recurrent{Rows: rows, Width: width, Block: b.opts.Block}), attr, b.layer)
+	b.states = append(b.states, v)
+	return v
+}
+
+// stateAttr says which state a value is a version of.
+func stateAttr(v *Value) StateAttr {
+	for v.Op != OpState {
+		if i := v.Op.Writes(); i >= 0 {
+			v = v.Args[i]
+		} else {
+			v = v.Args[0] // select
+		}
+	}
+	return v.Attr.(StateAttr)
+}
+
+// recur emits an op that takes a state to its next version, and returns its tensor. The state
+// is operand i of args, behind which comes what finds it in a step.
+func (b *Builder) recur(op Op, attr any, args ...*Value) *Value {
+	b.require(op, args...)
+	state := args[len(args)-1]
+	at := slices.Index(b.states, state)
+	if at < 0 {
+		b.Fail("%s is not the newest version of a state", state)
+	}
+	both := b.emit(op, attr, append(args, b.Input(Positions), b.Input(CuSeqlens), b.Input(BlockTable))...)
+	b.states[at] = b.emit(OpSelect, SelectAttr{1}, both)
+	return b.emit(OpSelect, SelectAttr{0}, both)
+}
+
+// ShortConv convolves each of x's columns, [T,E], with its row of w, [E,K], along the tokens
+// of every sequence: y[t] = Σ w[·,K−1−j]·x[t−j], j < K. The state, [K−1,E], has the x of the
+// tokens before the step, the oldest first.
+func (b *Builder) ShortConv(x, w, state *Value) *Value { return b.recur(OpShortConv, nil, x, w, state) }
+
 // Embed returns the table's rows for the tokens, [T,E].
 func (b *Builder) Embed(tokens, table *Value) *Value { return b.emit(OpEmbed, nil, tokens, table) }
 
@@ -407,6 +458,11 @@ func (b *Builder) MergeHeads(x *Value) *Value {
 // Transpose reorders the three axes of x: axis i of the result is axis axes[i].
 func (b *Builder) Transpose(x *Value, axes [3]int) *Value {
 	return b.emit(OpTranspose, TransposeAttr{axes[0], axes[1], axes[2]}, x)
+}
+
+// Slice returns columns [start, end) of x.
+func (b *Builder) Slice(x *Value, start, end int) *Value {
+	return b.emit(OpSlice, SliceAttr{Start: start, End: end}, x)
 }
 
 // Rope rotates x, [T,H,D], by the tokens' positions. factors, [Rotated/2], divide

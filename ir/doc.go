@@ -15,7 +15,10 @@
 // The KV cache is a value too. A [State] is one version of a layer's cache; a
 // write takes a version and returns the next, so that what must happen in order is
 // ordered by data dependence and by nothing else. Verify sees to it that a version
-// is replaced once and not read afterwards, which is what lets it live in place.
+// is replaced once and not read afterwards, which is what lets it live in place. So is a
+// [Recurrent] state, what a layer keeps of a sequence that is no longer the longer that is:
+// the last inputs of a short convolution. An op takes it over the tokens of a step and
+// returns the next version.
 //
 // A graph is at one of two stages. [Source] graphs hold what a paper would write:
 // attention, for example, is repeat_kv, matmul, scale, mask, softmax, matmul.

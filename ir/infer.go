@@ -83,7 +83,7 @@ func ints(in []*Value, i int, name string, shape ...Dim) error {
 }
 
 func cacheOf(in []*Value, i int) (Cache, error) {
-	if in[i].Type.Kind != State {
+	if in[i].Type.Kind != State || in[i].Type.IsRecurrent() {
 		return Cache{}, fmt.Errorf("operand %d (%s) is %s, not a cache", i, in[i], in[i].Type)
 	}
 	return in[i].Type.Cache, nil
@@ -156,7 +156,7 @@ func inferConst(_ []*Value, attr any, given Type) (Type, error) {
 
 func inferCache(_ []*Value, attr any, given Type) (Type, error) {
 	c := given.Cache
-	if given.Kind != State || !(c.DType.IsFloat() || c.DType == Q8_0) {
+	if given.Kind != State || given.IsRecurrent() || !(c.DType.IsFloat() || c.DType == Q8_0) {
 		return given, fmt.Errorf("%s is no usable cache", given)
 	}
 	for _, n := range []int{c.KVHeads, c.Head, c.Block} {
@@ -175,6 +175,69 @@ func inferCache(_ []*Value, attr any, given Type) (Type, error) {
 
 // maxCacheExtent keeps products of the extents of a cache within an int.
 const maxCacheExtent = 1 << 28
+
+func inferState(_ []*Value, attr any, given Type) (Type, error) {
+	a, r := attr.(StateAttr), given.Recurrent
+	if !given.IsRecurrent() {
+		return given, fmt.Errorf("%s is no recurrent state", given)
+	}
+	for _, n := range []int{r.Rows, r.Width, r.Block} {
+		if n <= 0 || n > maxCacheExtent {
+			return given, fmt.Errorf("%s has an extent of %d", given, n)
+		}
+	}
+	if a.Layer < 0 || a.Layer >= maxLayers || a.Name == "" {
+		return given, fmt.Errorf("state %q of layer %d", a.Name, a.Layer)
+	}
+	return given, nil
+}
+
+// recurrentOf checks a recurrent state of that shape, and what finds it in a step: positions,
+// cu_seqlens and block_table behind it.
+func recurrentOf(in []*Value, i, rows, width int) (Type, error) {
+	t := in[i].Type
+	if !t.IsRecurrent() || t.Recurrent.Rows != rows || t.Recurrent.Width != width {
+		return t, fmt.Errorf("operand %d (%s) is %s, want a state of %d rows of %d", i, in[i], t, rows, width)
+	}
+	if err := ints(in, i+1, "positions", Var(T)); err != nil {
+		return t, err
+	}
+	if err := ints(in, i+2, "cu_seqlens", Var(B).Plus(1)); err != nil {
+		return t, err
+	}
+	return t, ints(in, i+3, "block_table", Var(B), Var(NB))
+}
+
+// MaxTaps is how many tokens a short convolution sees at most, its own included.
+const MaxTaps = 8
+
+func inferShortConv(in []*Value, _ any, _ Type) (Type, error) { return inferConv(in, "x", 1) }
+
+func inferGatedShortConv(in []*Value, _ any, _ Type) (Type, error) { return inferConv(in, "all", 3) }
+
+// inferConv is for a convolution over one of so many parts of operand 0.
+func inferConv(in []*Value, name string, parts int) (Type, error) {
+	x, err := floats(in, 0, name, 2)
+	if err != nil {
+		return Type{}, err
+	}
+	w, err := floats(in, 1, "w", 2)
+	if err != nil {
+		return Type{}, err
+	}
+	width, taps := x.Shape.Last()/int64(parts), w.Shape.Last()
+	if width == 0 || taps < 2 || taps > MaxTaps {
+		return Type{}, fmt.Errorf("w (%s) is %s: want 2 to %d taps for each element of x", in[1], w, MaxTaps)
+	}
+	if err := shapeIs(in[0], name, Var(T), Const(parts*int(width))); err != nil {
+		return Type{}, err
+	}
+	if err := shapeIs(in[1], "w", Const(int(width)), Const(int(taps))); err != nil {
+		return Type{}, err
+	}
+	state, err := recurrentOf(in, 2, int(taps)-1, int(width))
+	return TupleOf(TensorOf(x.DType, Var(T), Const(int(width))), state), err
+}
 
 func inferEmbed(in []*Value, _ any, _ Type) (Type, error) {
 	if err := ints(in, 0, "tokens", Var(T)); err != nil {

@@ -13,6 +13,7 @@ const (
 	OpWeight
 	OpConst
 	OpCache
+	OpState
 
 	OpEmbed
 	OpLinear
@@ -26,6 +27,7 @@ const (
 	OpCacheWrite
 	OpCacheRead
 	OpCopyBlocks
+	OpShortConv
 	OpRepeatKV
 	OpMatmul
 	OpScale
@@ -48,6 +50,7 @@ const (
 	OpFusedLinear
 	OpRoutedLinear
 	OpNormResidual
+	OpGatedShortConv
 	OpAttention
 	OpQKVWrite
 	OpRopeQKVWrite
@@ -92,6 +95,8 @@ func init() {
 		OpConst:  {name: "const", category: InputOps, float: true, attr: ConstAttr{}, stage: Source, explicit: true, infer: inferConst, doc: "a tensor that the compiler knows"},
 		OpCache:  {name: "cache", category: CacheOps, attr: CacheAttr{}, stage: Source, explicit: true, infer: inferCache, doc: "a layer's KV cache as the step finds it"},
 
+		OpState: {name: "state", category: CacheOps, attr: StateAttr{}, stage: Source, explicit: true, infer: inferState, doc: "a recurrent state of a layer as the step finds it"},
+
 		OpEmbed:   {name: "embed", category: RowOps, float: true, min: 2, max: 2, stage: Source, free: true, infer: inferEmbed, doc: "tokens[T], table[V,E] → [T,E]: rows of the table"},
 		OpLinear:  {name: "linear", category: ProductOps, work: flops(2), min: 2, max: 3, stage: Source, free: true, infer: inferLinear, doc: "x[…,K], w[N,K], b[N]? → […,N]: x·wᵀ + b"},
 		OpRMSNorm: {name: "rms_norm", category: NormOps, work: flops(4), min: 2, max: 2, attr: NormAttr{}, stage: Source, free: true, infer: inferNorm, doc: "x[…,K], w[K] → […,K]: x / √(mean(x²)+eps) · w"},
@@ -108,6 +113,8 @@ func init() {
 			doc: "cache, context_lens[B], block_table[B,NB] → [B*Smax,KV,D]: row b·Smax+j is key j of sequence b, zero from context_lens[b] on"},
 		OpCopyBlocks: {name: "copy_blocks", category: CacheOps, min: 2, max: 2, stage: Source, writes: 1, infer: inferCopyBlocks,
 			doc: "cache, copies[C,2] → cache: block copies[i,1] holds what block copies[i,0] does; none is in both columns, or twice in the second"},
+		OpShortConv: {name: "short_conv", category: ActivationOps, work: flops(2), shares: 1, min: 6, max: 6, stage: Source, free: true, writes: 3, infer: inferShortConv,
+			doc: "x[T,E], w[E,K], state, positions[T], cu_seqlens[B+1], block_table[B,NB] → (y[T,E], state): Σ w[·,K−1−j]·x of the token j before, which the state has of those before the step"},
 		OpRepeatKV: {name: "repeat_kv", category: AttentionOps, shares: 1, min: 1, max: 1, attr: RepeatAttr{}, stage: Source, free: true, infer: inferRepeat, doc: "x[S,KV,D] → [S,KV·N,D]: each head N times in a row"},
 		OpMatmul:   {name: "matmul", category: ProductOps, work: flops(2), shares: 3, float: true, min: 2, max: 2, attr: MatmulAttr{}, stage: Source, free: true, infer: inferMatmul, doc: "a[H,m,k], b[H,k,n] (or [H,n,k] if TransB) → [H,m,n]"},
 		OpScale:    {name: "scale", work: flops(1), shares: 1, min: 1, max: 1, attr: ScaleAttr{}, stage: Source, free: true, infer: inferScale, doc: "x · Value"},
@@ -138,6 +145,8 @@ func init() {
 			doc: "x[T,K] or x[T,S,K], w…[E,N,K], b…[E,N]?, gain[K]?, shift[K]?, residual[T,N]?, experts[T,S], weights[T,S]? → [T,S,N], or [T,N] where they are mixed: expert_linear of one weight or a gate of two, with prologue and epilogue"},
 		OpNormResidual: {name: "norm_residual", category: NormOps, shares: 5, float: true, min: 3, max: 3, attr: NormAttr{}, stage: Fused, free: true, infer: inferNormResidual,
 			doc: "x[…,K], w[K], residual[…,K] → […,K]: residual + x / √(mean(x²)+eps) · w"},
+		OpGatedShortConv: {name: "gated_short_conv", category: ActivationOps, shares: 1, min: 6, max: 6, stage: Fused, free: true, writes: 3, infer: inferGatedShortConv,
+			doc: "all[T,3·E], w[E,K], state, positions[T], cu_seqlens[B+1], block_table[B,NB] → (y[T,E], state): all being b, c and u side by side, c ∘ short_conv(b ∘ u)"},
 		OpAttention: {name: "attention", category: AttentionOps, shares: 1, min: 6, max: 8, attr: AttentionAttr{}, stage: Fused, free: true, infer: inferAttention,
 			doc: "q[T,H,D], cache, positions[T], cu_seqlens[B+1], context_lens[B], block_table[B,NB], sinks[H]?, slopes[H]? → [T,H,D]: query head h reads KV head h·KV/H"},
 		OpQKVWrite: {name: "qkv_write", category: CacheOps, shares: 1, min: 3, max: 3, attr: QKVWriteAttr{}, stage: Fused, free: true, writes: 2, infer: inferQKVWrite,

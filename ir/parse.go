@@ -326,6 +326,9 @@ func (p *parser) typ(depth int) (Type, error) {
 	if name == "cache" {
 		return p.cache()
 	}
+	if name == "state" {
+		return p.recurrent()
+	}
 	dtype, err := ParseDType(name)
 	if err != nil {
 		return Type{}, err
@@ -380,6 +383,22 @@ func (p *parser) cache() (Type, error) {
 		}
 	}
 	return StateOf(c), p.expect('>', `">"`)
+}
+
+func (p *parser) recurrent() (Type, error) {
+	var r Recurrent
+	sep, text := '<', `"<"`
+	for _, n := range []*int{&r.Rows, &r.Width, &r.Block} {
+		if err := p.expect(sep, text); err != nil {
+			return Type{}, err
+		}
+		var err error
+		if *n, err = p.integer("a size"); err != nil {
+			return Type{}, err
+		}
+		sep, text = ',', `","`
+	}
+	return RecurrentOf(r), p.expect('>', `">"`)
 }
 
 func (p *parser) tuple(depth int) (Type, error) {

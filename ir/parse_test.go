@@ -27,6 +27,7 @@ func TestTextRoundTrip(t *testing.T) {
   v31 = select v30 {} : f16[T,4,16] @0
   v32 = select v30 {index=1} : cache<f16,2,16,32> @0
   v33 = attention v31 v32 v2 v4 v5 v6 {scale=-2.5e-07} : f16[T,4,16] @0
+  v36 = gated_short_conv v27 v25 v26 v2 v4 v6 : (f16[T,64], state<2,64,32>) @0
   v34 = weight {name="a \"quoted\"\n\\name\xff é"} : f32[1]
   v35 = const {data="AAECAw=="} : i32[1]
   return "a b\tc" v33
@@ -75,6 +76,10 @@ func TestParseErrors(t *testing.T) {
 		"cache short":       {"func t source {\n v1 = cache {layer=0} : cache<f16,1>\n}", `">" where "," should stand`},
 		"cache size":        {"func t source {\n v1 = cache {layer=0} : cache<f16,T,1,1>\n}", `"T" where a size should stand`},
 		"cache long":        {"func t source {\n v1 = cache {layer=0} : cache<f16,1,1,1,1>\n}", `"," where ">" should stand`},
+		"state open":        {"func t source {\n v1 = state {layer=0 name=\"a\"} : state[1]\n}", `"[" where "<" should stand`},
+		"state short":       {"func t source {\n v1 = state {layer=0 name=\"a\"} : state<1,1>\n}", `">" where "," should stand`},
+		"state size":        {"func t source {\n v1 = state {layer=0 name=\"a\"} : state<T,1,1>\n}", `"T" where a size should stand`},
+		"state long":        {"func t source {\n v1 = state {layer=0 name=\"a\"} : state<1,1,1,1>\n}", `"," where ">" should stand`},
 		"tuple":             {"func t source {\n v1 = input {name=\"a\"} : (f32[1] f32[1])\n}", `"f32" where "," or ")" should stand`},
 		"deep tuple":        {"func t source {\n v1 = input {name=\"a\"} : " + strings.Repeat("(", 1000) + "\n}", "tuples nest too deep"},
 		"layer":             {"func t source {\n v1 = input {name=\"a\"} : f32[1] @x\n}", `"x" where a layer should stand`},

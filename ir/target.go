@@ -186,6 +186,8 @@ func (v *Value) Types() Types {
 
 func (t *Types) see(of Type, first *DType) {
 	switch {
+	case of.IsRecurrent():
+		t.Cache = F32
 	case of.Kind == State:
 		t.Cache = of.Cache.DType
 	case of.Kind == Tensor && *first == Invalid:

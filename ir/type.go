@@ -12,7 +12,7 @@ type Kind uint8
 // The kinds of value.
 const (
 	Tensor Kind = iota + 1
-	State       // a version of one layer's KV cache: writes take one and return the next
+	State       // a version of one layer's KV cache or recurrent state: writes take one and return the next
 	Tuple       // several results, taken apart by select
 )
 
@@ -66,13 +66,23 @@ type Cache struct {
 	Block   int // slots of a block; a contiguous cache is one block
 }
 
+// Recurrent is the shape of a recurrent state of one layer: [blocks, Rows, Width] floats, one
+// state for each block of the KV cache. That of a block is the state after the last of its
+// tokens that are computed, so that whoever goes on after a full block, be it another
+// sequence, finds there what it goes on from. The number of blocks belongs to the session.
+type Recurrent struct {
+	Rows, Width int
+	Block       int // tokens of a block, those of the KV cache
+}
+
 // Type is the type of a Value. Which fields count depends on Kind.
 type Type struct {
-	Kind  Kind
-	DType DType  // Tensor
-	Shape Shape  // Tensor
-	Cache Cache  // State
-	Elems []Type // Tuple
+	Kind      Kind
+	DType     DType     // Tensor
+	Shape     Shape     // Tensor
+	Cache     Cache     // State of a KV cache
+	Recurrent Recurrent // State that is recurrent
+	Elems     []Type    // Tuple
 }
 
 // TensorOf returns a tensor type.
@@ -81,12 +91,18 @@ func TensorOf(t DType, shape ...Dim) Type { return Type{Kind: Tensor, DType: t, 
 // StateOf returns the type of a version of a KV cache.
 func StateOf(c Cache) Type { return Type{Kind: State, Cache: c} }
 
+// RecurrentOf returns the type of a version of a recurrent state.
+func RecurrentOf(r Recurrent) Type { return Type{Kind: State, Recurrent: r} }
+
+// IsRecurrent tells a recurrent state from a KV cache.
+func (t Type) IsRecurrent() bool { return t.Kind == State && t.Recurrent != (Recurrent{}) }
+
 // TupleOf returns the type of several results.
 func TupleOf(elems ...Type) Type { return Type{Kind: Tuple, Elems: elems} }
 
 // Equal reports whether two types are the same.
 func (t Type) Equal(u Type) bool {
-	return t.Kind == u.Kind && t.DType == u.DType && t.Cache == u.Cache &&
+	return t.Kind == u.Kind && t.DType == u.DType && t.Cache == u.Cache && t.Recurrent == u.Recurrent &&
 		slices.Equal(t.Shape, u.Shape) && slices.EqualFunc(t.Elems, u.Elems, Type.Equal)
 }
 
@@ -117,6 +133,9 @@ func (t Type) String() string {
 	case Tensor:
 		return t.DType.String() + t.Shape.String()
 	case State:
+		if r := t.Recurrent; t.IsRecurrent() {
+			return fmt.Sprintf("state<%d,%d,%d>", r.Rows, r.Width, r.Block)
+		}
 		return fmt.Sprintf("cache<%s,%d,%d,%d>", t.Cache.DType, t.Cache.KVHeads, t.Cache.Head, t.Cache.Block)
 	case Tuple:
 		parts := make([]string, len(t.Elems))

@@ -108,6 +108,8 @@ func (v *Value) identity() string {
 		return v.Op.String() + " " + a.Name
 	case CacheAttr:
 		return fmt.Sprintf("cache of layer %d", a.Layer)
+	case StateAttr:
+		return fmt.Sprintf("state %q of layer %d", a.Name, a.Layer)
 	}
 	return ""
 }

@@ -35,6 +35,9 @@ const start = `
   v22 = reshape v21 : f32[T,2,16]
   v23 = weight {name="slopes"} : f32[4]
   v24 = input {name="copies"} : i32[C,2]
+  v25 = weight {name="taps"} : f16[64,3]
+  v26 = state {layer=0 name="conv"} : state<2,64,32> @0
+  v27 = input {name="all"} : f32[T,192]
 `
 
 // rope is an attribute that fits heads of 16.
@@ -123,6 +126,25 @@ func TestInfer(t *testing.T) {
 		{line: `copy_blocks v15 v24`, typ: "cache<f16,2,16,16>", fails: "the type should be cache<f16,2,16,32>"},
 		{line: `copy_blocks v15 v6`, typ: "cache<f16,2,16,32>", fails: "copies (v6) is i32[B,NB], want i32[C,2]"},
 		{line: `copy_blocks v24 v24`, typ: "cache<f16,2,16,32>", fails: "operand 0 (v24) is i32[C,2], not a cache"},
+
+		{line: `short_conv v9 v25 v26 v2 v4 v6`, typ: "(f32[T,64], state<2,64,32>)"},
+		{line: `short_conv v9 v25 v26 v2 v4 v6`, typ: "(f16[T,64], state<2,64,32>)"},
+		{line: `short_conv v9 v25 v26 v2 v4 v6`, typ: "(f32[T,64], state<2,64,16>)", fails: "the type should be (f32[T,64], state<2,64,32>)"},
+		{line: `short_conv v21 v25 v26 v2 v4 v6`, typ: "(f32[T,32], state<2,64,32>)", fails: "w (v25) is f16[64,3], want shape [32,3]"},
+		{line: `short_conv v9 v10 v26 v2 v4 v6`, typ: "(f32[T,64], state<2,64,32>)", fails: "w (v10) is f16[64,64]: want 2 to 8 taps"},
+		{line: `short_conv v9 v17 v26 v2 v4 v6`, typ: "(f32[T,64], state<2,64,32>)", fails: "w (v17) is q4_0[128,64], want floating point"},
+		{line: `short_conv v9 v25 v15 v2 v4 v6`, typ: "(f32[T,64], state<2,64,32>)", fails: "operand 2 (v15) is cache<f16,2,16,32>, want a state of 2 rows of 64"},
+		{line: `short_conv v9 v25 v26 v7 v4 v6`, typ: "(f32[T,64], state<2,64,32>)", fails: "positions (v7) is i32[R], want i32[T]"},
+		{line: `short_conv v9 v25 v26 v2 v5 v6`, typ: "(f32[T,64], state<2,64,32>)", fails: "cu_seqlens (v5) is i32[B], want i32[B+1]"},
+		{line: `short_conv v9 v25 v26 v2 v4 v5`, typ: "(f32[T,64], state<2,64,32>)", fails: "block_table (v5) is i32[B], want i32[B,NB]"},
+		{line: `gated_short_conv v27 v25 v26 v2 v4 v6`, typ: "(f32[T,64], state<2,64,32>)"},
+		{line: `gated_short_conv v9 v25 v26 v2 v4 v6`, typ: "(f32[T,64], state<2,64,32>)", fails: "all (v9) is f32[T,64], want shape [T,63]"},
+		{line: `cache_write v26 v22 v22 v3`, typ: "cache<f16,2,16,32>", fails: "operand 0 (v26) is state<2,64,32>, not a cache"},
+		{line: `state {layer=1 name="x"}`, typ: "cache<f16,2,16,32>", fails: "cache<f16,2,16,32> is no recurrent state"},
+		{line: `state {layer=1 name="x"}`, typ: "state<0,2,2>", fails: "state<0,2,2> has an extent of 0"},
+		{line: `state {layer=1 name="x"}`, typ: "state<2,0,2>", fails: "state<2,0,2> has an extent of 0"},
+		{line: `state {layer=1}`, typ: "state<2,3,2>", fails: "state \"\" of layer 1"},
+		{line: `state {layer=0 name="conv"}`, typ: "state<2,3,2>", fails: `state "conv" of layer 0 is v26`},
 
 		{line: `cache_read v15 v5 v6 {values=true}`, typ: "f32[B*Smax,2,16]"},
 		{line: `cache_read v15 v6 v6 {}`, typ: "f32[B*Smax,2,16]", fails: "context_lens (v6) is i32[B,NB], want i32[B]"},

@@ -502,6 +502,24 @@ enum smelt_reshape_and_cache_buffer {
     SMELT_RESHAPE_AND_CACHE_PARAMS = 5,
 };
 
+enum smelt_short_conv_buffer {
+    SMELT_SHORT_CONV_X = 0,
+    SMELT_SHORT_CONV_W = 1,
+    SMELT_SHORT_CONV_STATE = 2,
+    SMELT_SHORT_CONV_POSITIONS = 3,
+    SMELT_SHORT_CONV_CU_SEQLENS = 4,
+    SMELT_SHORT_CONV_BLOCK_TABLE = 5,
+    SMELT_SHORT_CONV_OUT = 6,
+    SMELT_SHORT_CONV_STATE_OUT = 7,
+    SMELT_SHORT_CONV_IN_GATE = 9,
+    SMELT_SHORT_CONV_OUT_GATE = 10,
+    SMELT_SHORT_CONV_PARAMS = 8,
+};
+
+enum smelt_short_conv_constant {
+    SMELT_SHORT_CONV_FC_GATED = 0,
+};
+
 enum smelt_repeat_kv_buffer {
     SMELT_REPEAT_KV_X = 0,
     SMELT_REPEAT_KV_OUT = 1,

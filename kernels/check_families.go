@@ -448,6 +448,31 @@ func checkCacheRead(c *checker) {
 	c.covered()
 }
 
+func checkShortConv(c *checker) {
+	p := paramsOf[ShortConvParams](c)
+	c.positive(size{"tokens", p.Tokens}, size{"seqs", p.Seqs}, size{"width", p.Width}, size{"block", p.Block}, size{"table_stride", p.TableStride})
+	c.require(p.Taps >= 2 && p.Taps <= MaxTaps, "taps", "%d; there may be 2 to %d", p.Taps, MaxTaps)
+	c.rows("x", p.Tokens, p.XStride, p.Width)
+	if c.on("fc_gated") {
+		c.rows("in_gate", p.Tokens, p.XStride, p.Width)
+		c.rows("out_gate", p.Tokens, p.XStride, p.Width)
+	}
+	c.dense("w", p.Width, p.Taps)
+	c.dense("state", p.Taps-1, p.Width)
+	c.dense("state_out", p.Taps-1, p.Width)
+	c.steps(p.Tokens, p.Seqs, p.TableStride)
+	c.dense("out", p.Tokens, p.Width)
+	c.covered()
+}
+
+// steps checks what finds the recurrent states of a step's sequences.
+func (c *checker) steps(tokens, seqs, tableStride uint32) {
+	c.dense("positions", tokens)
+	c.require(seqs < math.MaxUint32, "seqs", "%d", seqs)
+	c.dense("cu_seqlens", seqs+1)
+	c.dense("block_table", seqs, tableStride)
+}
+
 func checkRepeat(c *checker) {
 	p := paramsOf[RepeatParams](c)
 	c.positive(size{"tokens", p.Tokens}, size{"kv_heads", p.KvHeads}, size{"head", p.Head}, size{"repeats", p.Repeats})

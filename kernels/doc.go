@@ -45,7 +45,8 @@
 //     what it needs at that index: element-wise kernels, rope, norms and the residual
 //     of a linear work in place.
 //   - Threadgroups of a launch touch nothing that another of them writes. attention_write
-//     has the caches bound twice, to be read and to be written: other slots.
+//     has the caches bound twice, to be read and to be written: other slots. So has short_conv
+//     its state, and the thread that writes an element has read what it needs of it.
 //   - Cache slots that a token does not see are not read by attention_vec and attention_write, and no
 //     kernel of attention lets them reach the result.
 //   - Threadgroup memory is static and below 32 KB. Heads are multiples of 8 up to

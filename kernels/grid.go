@@ -19,6 +19,7 @@ const (
 	MaxHeads      = 4   // query heads of a KV head that attention of single tokens takes at most at once
 	MaxQueries    = 512 // elements of them in attention_write
 	RepeatThreads = 256 // of a threadgroup of repeat_kv
+	MaxTaps       = 8   // of a short convolution
 )
 
 // RopeWriteRows is how many heads of Q, K and V a threadgroup of the fused writes takes,

@@ -44,6 +44,7 @@ var natives = []string{
 	"rope_qkv_write_f32_f32",
 	"rope_qkv_write_f32_q8_0",
 	"scale_f32",
+	"short_conv_f32",
 	"soft_cap_f32",
 	"softmax_f32",
 	"top_k_f32",

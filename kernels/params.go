@@ -191,6 +191,17 @@ type CopyBlocksParams struct {
 	BlockStride uint32
 }
 
+// ShortConvParams of short_conv.
+type ShortConvParams struct {
+	Tokens      uint32
+	Seqs        uint32
+	Width       uint32
+	Taps        uint32
+	XStride     uint32
+	Block       uint32
+	TableStride uint32
+}
+
 // ElementParams of the element-wise kernels, gather_rows, softmax and argmax.
 type ElementParams struct {
 	Rows    uint32
@@ -260,6 +271,7 @@ func (ReduceParams) params()         {}
 func (PagedAttentionParams) params() {}
 func (PagedWriteParams) params()     {}
 func (CopyBlocksParams) params()     {}
+func (ShortConvParams) params()      {}
 func (ElementParams) params()        {}
 func (TopKParams) params()           {}
 func (WeightedSumParams) params()    {}

@@ -196,6 +196,17 @@ struct CopyBlocksParams {
     uint32_t block_stride; // of both caches
 };
 
+// Of short_conv.
+struct ShortConvParams {
+    uint32_t tokens;
+    uint32_t seqs;
+    uint32_t width;
+    uint32_t taps; // tokens that a result is a sum over, its own the last: 2 to 8
+    uint32_t x_stride;
+    uint32_t block;        // tokens of a cache block
+    uint32_t table_stride; // NB
+};
+
 struct ElementParams {
     uint32_t rows;
     uint32_t width;

@@ -70,10 +70,11 @@ type Arg struct {
 	Optional bool // unbound unless a function constant asks for it
 }
 
-// IsCache tells whether the buffer is the keys or values of a layer.
+// IsCache tells whether the buffer is what a layer keeps between steps, as a kernel finds it:
+// keys, values, or a recurrent state.
 func (a *Arg) IsCache() bool { return slices.Contains(cacheArgs, a.Name) }
 
-var cacheArgs = []string{"cache", "k_cache", "v_cache", "k_from", "v_from"}
+var cacheArgs = []string{"cache", "k_cache", "v_cache", "k_from", "v_from", "state"}
 
 // Constant is a function constant. An optional one that is not set means zero, false,
 // or what its comment in the source says.
@@ -167,7 +168,7 @@ var (
 
 var suffixes = map[string]Element{"f32": Float, "f16": Half, "bf16": Bfloat, "q8": Blocks}
 
-var families = slices.Concat(linearFamilies, rowFamilies, ropeFamilies, attentionFamilies, pagedFamilies, replicateFamilies, sourceFamilies)
+var families = slices.Concat(linearFamilies, rowFamilies, ropeFamilies, attentionFamilies, pagedFamilies, recurrentFamilies, replicateFamilies, sourceFamilies)
 
 func floats(n int) func([]Element) int { return func([]Element) int { return 4 * n } }
 

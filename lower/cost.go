@@ -254,7 +254,9 @@ var costRules = map[string]costRule{
 	"paged_attention_v2":     {part: caches(pagedKeys), ops: pagedOps},
 	"paged_attention_reduce": {ops: rows(work(params("heads", "head", "partitions"), ir.OpMul, ir.OpAdd))},
 	"reshape_and_cache":      {part: caches(tokenKeys)},
-	"copy_blocks":            {part: map[string]extent{"k_from": blockPairs, "v_from": blockPairs, "k_cache": blockPairs, "v_cache": blockPairs}},
+	"short_conv": {part: map[string]extent{"x": params("tokens", "width"), "in_gate": params("tokens", "width"), "out_gate": params("tokens", "width"),
+		"state": params("seqs", "taps", "width"), "state_out": params("seqs", "taps", "width")}, ops: work(params("tokens", "width", "taps"), ir.OpShortConv)},
+	"copy_blocks": {part: map[string]extent{"k_from": blockPairs, "v_from": blockPairs, "k_cache": blockPairs, "v_cache": blockPairs}},
 }
 
 // What several rules count.

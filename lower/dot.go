@@ -22,7 +22,7 @@ func (p *Plan) Dependencies(ph *Phase) [][]int {
 		for _, b := range d.Bindings {
 			a := access{b.Buffer, b.Offset, b.Offset + b.Bytes.Eval(&ph.Bounds), b.Write, d.Value}
 			for _, w := range live {
-				reads := b.Read || p.Buffers[b.Buffer].Kind == CacheK || p.Buffers[b.Buffer].Kind == CacheV
+				reads := b.Read || p.Buffers[b.Buffer].Kind.Kept()
 				if reads && w.buffer == a.buffer && w.begin < a.end && a.begin < w.end && !seen[w.by] {
 					seen[w.by] = true
 					deps[i] = append(deps[i], w.by)
@@ -93,7 +93,7 @@ func (p *Plan) WriteDOT(w io.Writer, ph *Phase, keep func(*Dispatch) bool) error
 		for _, b := range d.Bindings {
 			buf := &p.Buffers[b.Buffer]
 			switch {
-			case buf.Kind == Input, buf.Kind == Const, (buf.Kind == CacheK || buf.Kind == CacheV) && !cached[b.Buffer]:
+			case buf.Kind == Input, buf.Kind == Const, buf.Kind.Kept() && !cached[b.Buffer]:
 				cached[b.Buffer] = true // those that follow read what the first one left
 				picture.Box(buffer(b.Buffer), ir.Box{Lines: []string{buf.Kind.String() + " " + buf.Name}, Stub: true})
 				picture.Edge(buffer(b.Buffer), number(i))

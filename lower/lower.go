@@ -86,16 +86,19 @@ func (t *tables) buffer(b Buffer) int32 {
 
 // weight returns the buffer of a tensor of the file. Vectors are bound as F32
 // whatever their stored type: they are small, and kernels then need one form.
-func (t *tables) weight(v *ir.Value) (int32, error) {
+func (t *tables) weight(v *ir.Value) (int32, error) { return t.weightAs(v, !v.IsMatrix()) }
+
+// weightAs is weight for whoever says itself whether the tensor is small.
+func (t *tables) weightAs(v *ir.Value, small bool) (int32, error) {
 	key := bufferKey{Weight, v.Name()}
 	if i, ok := t.index[key]; ok {
 		return i, nil
 	}
 	stored, bound := v.Type.DType, v.Type.DType
-	if !v.IsMatrix() {
+	if small {
 		bound = ir.F32
 		if !stored.IsFloat() {
-			return 0, fmt.Errorf("%w for %q, a vector of %s", ErrUnsupported, v.Name(), stored)
+			return 0, fmt.Errorf("%w for %q, of %s", ErrUnsupported, v.Name(), stored)
 		}
 	}
 	shape := make([]int, len(v.Type.Shape))
@@ -127,6 +130,15 @@ func (t *tables) cache(layer int, c ir.Cache, values bool) (int32, error) {
 	}
 	return t.buffer(Buffer{Kind: kind, Name: name, DType: c.DType, Layer: layer,
 		Bytes: Number(c.DType.Bytes(int64(c.KVHeads) * int64(c.Block) * int64(c.Head)))}), nil
+}
+
+// state returns the buffer of a recurrent state; its size is that of one block.
+func (t *tables) state(a ir.StateAttr, r ir.Recurrent) int32 {
+	for len(t.plan.Caches) <= a.Layer {
+		t.plan.Caches = append(t.plan.Caches, ir.Cache{})
+	}
+	return t.buffer(Buffer{Kind: State, Name: fmt.Sprintf("%s.%d", a.Name, a.Layer), DType: ir.F32, Layer: a.Layer, Recurrent: r,
+		Bytes: Number(ir.F32.Bytes(int64(r.Rows) * int64(r.Width)))})
 }
 
 // phase lowers one range.
@@ -175,8 +187,11 @@ func newPhase(t *tables, r Range, target *ir.Target, opts Options) *phase {
 	}
 	block := opts.Context
 	for _, v := range r.Func.Values {
-		if v.Op == ir.OpCache {
+		switch v.Op {
+		case ir.OpCache:
 			block = v.Type.Cache.Block
+		case ir.OpState:
+			block = v.Type.Recurrent.Block
 		}
 	}
 	bounds[ir.T] = r.MaxT
@@ -353,10 +368,13 @@ func partOf(v *ir.Value) int {
 }
 
 // layerOf follows a state back to the cache that it is a version of.
-func layerOf(state *ir.Value) int {
+func layerOf(state *ir.Value) int { return first(state).Attr.(ir.CacheAttr).Layer }
+
+// first is the version of a cache or a recurrent state that the step finds.
+func first(state *ir.Value) *ir.Value {
 	for {
-		if a, ok := state.Attr.(ir.CacheAttr); ok {
-			return a.Layer
+		if state.Op.IsLeaf() {
+			return state
 		}
 		if i := state.Op.Writes(); i >= 0 {
 			state = state.Args[i]

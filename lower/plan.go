@@ -41,13 +41,18 @@ const (
 	Arena                  // intermediate values of a step; one buffer, offsets planned
 	CacheK                 // keys of one layer, [blocks, KV, block, D]
 	CacheV                 // values of one layer
+	State                  // a recurrent state of one layer, [blocks, rows, width]
 	Input                  // a per-step input, int32
 	Output                 // a result that the caller reads
 )
 
 var kindNames = map[Kind]string{
-	Weight: "weight", Const: "const", Arena: "arena", CacheK: "cache_k", CacheV: "cache_v", Input: "input", Output: "output",
+	Weight: "weight", Const: "const", Arena: "arena", CacheK: "cache_k", CacheV: "cache_v", State: "state", Input: "input", Output: "output",
 }
+
+// Kept reports whether buffers of the kind are kept from step to step, one part for each block
+// of the cache.
+func (k Kind) Kept() bool { return k == CacheK || k == CacheV || k == State }
 
 // String returns the lower-case name.
 func (k Kind) String() string { return kindNames[k] }
@@ -55,12 +60,14 @@ func (k Kind) String() string { return kindNames[k] }
 // Buffer is one memory object that dispatches bind, at offsets.
 type Buffer struct {
 	Kind  Kind
-	Name  string   // of the tensor, input or output; "k.3" for a cache
+	Name  string   // of the tensor, input or output; "k.3" for a cache, "conv.3" for a state
 	DType ir.DType // of the elements as the kernels read them
-	Bytes Expr     // Arena: the largest of all phases. Caches: of one block
-	Layer int      // of a cache
+	Bytes Expr     // Arena: the largest of all phases. Caches and states: of one block
+	Layer int      // of a cache or a state
 	Data  []byte   // of a Const
 
+	// Recurrent is the shape of a State.
+	Recurrent ir.Recurrent `cbor:",omitzero"`
 	// Rearrange marks a Weight, a matrix, whose rows the device may put in whatever order its
 	// kernels read fastest.
 	Rearrange bool
@@ -78,7 +85,18 @@ func (p *Plan) Block() int {
 			return c.Block
 		}
 	}
+	for i := range p.Buffers {
+		if b := &p.Buffers[i]; b.Kind == State {
+			return b.Recurrent.Block
+		}
+	}
 	return p.Context
+}
+
+// Stateful reports whether layers have recurrent states, from which a sequence goes on only
+// where it has stopped, or at the end of a block.
+func (p *Plan) Stateful() bool {
+	return slices.ContainsFunc(p.Buffers, func(b Buffer) bool { return b.Kind == State })
 }
 
 // PhaseFor returns the index of the phase that runs steps of these sizes, of which one

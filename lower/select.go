@@ -13,7 +13,7 @@ var selectors map[ir.Op]func(*phase, *ir.Value) error
 
 func init() {
 	selectors = map[ir.Op]func(*phase, *ir.Value) error{
-		ir.OpInput: leaf, ir.OpWeight: leaf, ir.OpConst: leaf, ir.OpCache: leaf,
+		ir.OpInput: leaf, ir.OpWeight: leaf, ir.OpConst: leaf, ir.OpCache: leaf, ir.OpState: leaf,
 		ir.OpReshape: leaf, ir.OpSelect: leaf,
 
 		ir.OpEmbed:      embed,
@@ -26,6 +26,7 @@ func init() {
 		ir.OpCacheWrite: cacheWrite,
 		ir.OpCacheRead:  cacheRead,
 		ir.OpCopyBlocks: copyBlocks,
+		ir.OpShortConv:  shortConv,
 		ir.OpRepeatKV:   repeatKV,
 		ir.OpMatmul:     matmul,
 		ir.OpMask:       mask,
@@ -42,6 +43,7 @@ func init() {
 		ir.OpFusedLinear:         linear,
 		ir.OpRoutedLinear:        expertLinear,
 		ir.OpNormResidual:        normResidual,
+		ir.OpGatedShortConv:      shortConv,
 		ir.OpAttention:           attention,
 		ir.OpQKVWrite:            qkvWrite,
 		ir.OpRopeQKVWrite:        ropeWrite,

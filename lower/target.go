@@ -144,6 +144,7 @@ var families = map[ir.Op][]string{
 	ir.OpExpertLinear: {linearVec}, ir.OpRoutedLinear: {linearVec},
 	ir.OpAttention: {"attention_vec", "attention_tile"}, ir.OpSlice: {"transpose"},
 	ir.OpQKVWrite:              {"rope_qkv_write"},
+	ir.OpGatedShortConv:        {"short_conv"},
 	ir.OpRopeQKVWriteAttention: {"attention_write"}, ir.OpHeadNormRopeKVWriteAttention: {"attention_write"},
 }
 
@@ -204,9 +205,16 @@ var weightTypes = func() (types []ir.DType) {
 	return types
 }()
 
+// widened are the families whose matrices are small: they are bound as F32, of whatever type
+// of floats they are stored.
+var widened = []string{"short_conv"}
+
 // instanceOf reads a kernel's types off its buffers.
 func instanceOf(k *kernels.Kernel) ir.Instance {
 	row := ir.Instance{Native: k.Native}
+	if slices.Contains(widened, k.Family) {
+		row.Weights = ir.SetOf(ir.F32, ir.F16, ir.BF16)
+	}
 	for _, a := range k.Args {
 		t := elementTypes[a.Element]
 		switch {

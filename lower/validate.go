@@ -131,6 +131,17 @@ func (p *Plan) validateBuffer(b *Buffer, tensors map[string]*Tensor) error {
 		if want := c.DType.Bytes(int64(c.KVHeads) * int64(c.Block) * int64(c.Head)); !constant || n != want {
 			return fmt.Errorf("%s bytes a block, want %d", b.Bytes, want)
 		}
+	case State:
+		r := b.Recurrent
+		if b.Layer < 0 || b.Layer >= len(p.Caches) || b.DType != ir.F32 || r.Rows <= 0 || r.Width <= 0 || int64(r.Rows) > maxSize/int64(r.Width)/4 {
+			return fmt.Errorf("a state of %+v of layer %d", r, b.Layer)
+		}
+		if r.Block <= 0 || r.Block != p.Block() {
+			return fmt.Errorf("blocks of %d tokens, beside others of %d", r.Block, p.Block())
+		}
+		if want := ir.F32.Bytes(int64(r.Rows) * int64(r.Width)); !constant || n != want {
+			return fmt.Errorf("%s bytes a block, want %d", b.Bytes, want)
+		}
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ func plausible(t lower.DType) uint64 {
 
 const randomBits = 0x8787878787878787
 
-// RandomiseCaches writes random contents into the first blocks of all caches. A step that
+// RandomiseCaches writes random contents into the first blocks of all caches and states. A step that
 // reads them takes as long as it does with real ones, and nobody had to compute those:
 // this is for timing at a depth.
 func (s *Instance) RandomiseCaches(blocks int, rng *rand.Rand) error {
@@ -36,7 +36,7 @@ func (s *Instance) RandomiseCaches(blocks int, rng *rand.Rand) error {
 	}
 	for i := range s.executable.plan.Buffers {
 		b := &s.executable.plan.Buffers[i]
-		if b.Kind != lower.CacheK && b.Kind != lower.CacheV {
+		if !b.Kind.Kept() {
 			continue
 		}
 		fixed := plausible(b.DType)

@@ -33,6 +33,9 @@ var inputChecks = []check{
 	{input: lower.Copies, run: checkCopies},
 }
 
+// stateCheck is for plans with recurrent states, whose kernels find them by positions.
+var stateCheck = check{input: lower.Positions, run: checkStates}
+
 // inputChecks returns the checks that apply to the Plan, for an instance.
 func (p *Executable) inputChecks(blocks int) []check {
 	block := 0
@@ -49,7 +52,36 @@ func (p *Executable) inputChecks(blocks int) []check {
 			list = append(list, c)
 		}
 	}
+	if p.plan.Stateful() {
+		c := stateCheck
+		c.blocks, c.block = int32(blocks), int32(p.plan.Block())
+		list = append(list, c)
+	}
 	return list
+}
+
+// checkStates refuses tokens of a sequence that do not follow each other, or that lie in no
+// block, as does the one before them.
+func checkStates(c check, step *Step) error {
+	positions, sums, table := step.Inputs[lower.Positions], step.Inputs[lower.CuSeqlens], step.Inputs[lower.BlockTable]
+	perTable := int(step.Sizes[lower.NB])
+	for b := range len(sums) - 1 {
+		of := positions[sums[b]:sums[b+1]]
+		if len(of) == 0 {
+			continue
+		}
+		for i, position := range of {
+			if int(position) != int(of[0])+i {
+				return fmt.Errorf("token %d of sequence %d is at position %d, after %d", i, b, position, int(of[0])+i-1)
+			}
+		}
+		for i := max(0, of[0]-1) / c.block; i <= of[len(of)-1]/c.block; i++ {
+			if int(i) >= perTable || table[b*perTable+int(i)] < 0 || table[b*perTable+int(i)] >= c.blocks {
+				return fmt.Errorf("sequence %d goes to position %d, and its block %d is none of %d", b, of[len(of)-1], i, c.blocks)
+			}
+		}
+	}
+	return nil
 }
 
 func checkTokens(c check, step *Step) error {

@@ -18,8 +18,8 @@ const ringSlots = 2
 // bufferAlign is the alignment of slots in the ring: what vector loads want.
 const bufferAlign = 64
 
-// Instance runs the steps of one user of an Executable: it holds the caches of all
-// layers, an arena, and buffers for inputs and outputs.
+// Instance runs the steps of one user of an Executable: it holds the caches and recurrent
+// states of all layers, an arena, and buffers for inputs and outputs.
 type Instance struct {
 	executable *Executable
 	blocks     int
@@ -131,7 +131,7 @@ func (p *Executable) instanceBytes(blocks int) ([]int64, Memory, error) {
 			n = max(n, b.Bytes.Eval(&p.plan.Phases[j].Bounds))
 		}
 		switch b.Kind {
-		case lower.CacheK, lower.CacheV:
+		case lower.CacheK, lower.CacheV, lower.State:
 			if blocks < 1 || n > 0 && int64(blocks) > maxValue/n {
 				return nil, m, fmt.Errorf("a session of %d cache blocks", blocks)
 			}
@@ -152,7 +152,7 @@ func (p *Executable) instanceBytes(blocks int) ([]int64, Memory, error) {
 
 func roundUp(n, to int64) int64 { return (n + to - 1) / to * to }
 
-var purposes = map[lower.Kind]purpose{lower.Arena: dense, lower.CacheK: sparse, lower.CacheV: sparse}
+var purposes = map[lower.Kind]purpose{lower.Arena: dense, lower.CacheK: sparse, lower.CacheV: sparse, lower.State: sparse}
 
 func (s *Instance) allocate() error {
 	d := s.executable.device.driver

@@ -153,7 +153,7 @@ func (t *tables) addDispatch(p *lower.Plan, ph *lower.Phase, d *lower.Dispatch, 
 	for _, b := range d.Bindings {
 		a := argument{offset: b.Offset, index: b.Index, buffer: uint32(b.Buffer), bytes: add(b.Bytes)}
 		a.access = flag(b.Read)*accessRead | flag(b.Write)*accessWrite
-		if kind := p.Buffers[b.Buffer].Kind; kind == lower.CacheK || kind == lower.CacheV {
+		if p.Buffers[b.Buffer].Kind.Kept() {
 			a.access |= accessWhole // the Plan knows the size of one block only
 		}
 		t.arguments = append(t.arguments, a)

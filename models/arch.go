@@ -86,6 +86,8 @@ var shapes = []Config{
 		Rope: Rope{Theta: 1e6}, Window: 512, Windowed: patterned(6, 24), Pooling: "mean", Dense: 3072},
 	{Family: "ernie4_5", Name: "ernie4.5-0.3b", Layers: 18, Width: 1024, Heads: 16, KVHeads: 2, Head: 128, FFN: 3072, Vocab: 103424, Context: 131072, Eps: 1e-5,
 		Rope: Rope{Theta: 5e5}, Tied: true},
+	{Family: "lfm2", Name: "lfm2-1.2b", Layers: 16, Width: 2048, Heads: 32, KVHeads: 8, Head: 64, FFN: 8192, Vocab: 65536, Context: 128000, Eps: 1e-5,
+		Rope: Rope{Theta: 1e6}, Tied: true, Taps: 3, Recurrent: allBut(16, 2, 5, 8, 10, 12, 14)},
 	{Family: "llama", Name: "tinyllama-1.1b", Layers: 22, Width: 2048, Heads: 32, KVHeads: 4, Head: 64, FFN: 5632, Vocab: 32000, Context: 2048, Eps: 1e-5, Rope: Rope{Theta: 1e4}},
 }
 
@@ -104,6 +106,11 @@ func llama3Shape(name string, layers, width, heads, head, ffn int, factor float6
 	}
 }
 
+// allBut is true for so many layers, without some.
+func allBut(layers int, some ...int) []bool {
+	return lo.Times(layers, func(i int) bool { return !slices.Contains(some, i) })
+}
+
 // ArchPrefix marks the name of a shape where a path could stand.
 const ArchPrefix = "arch:"
 
@@ -112,7 +119,7 @@ func Archs() []string { return lo.Map(shapes, func(c Config, _ int) string { ret
 
 // Set changes what a family's files say, by its name there: the key of a GGUF file after the
 // architecture, such as "block_count" or "attention.head_count", or the member of
-// config.json. Of more layers than there were, those behind have windows as the first ones do.
+// config.json. Of more layers than there were, those behind have windows and states as the first ones do.
 func (c *Config) Set(name, value string) error {
 	family, err := familyBy("the family", ggufName, c.Family)
 	if err != nil {
@@ -136,6 +143,9 @@ func (c *Config) Set(name, value string) error {
 	}
 	if old := c.Windowed; old != nil && c.Layers > 0 && c.Layers <= maxLayers {
 		c.Windowed = lo.Times(c.Layers, func(i int) bool { return old[i%len(old)] })
+	}
+	if old := c.Recurrent; old != nil && c.Layers > 0 && c.Layers <= maxLayers {
+		c.Recurrent = lo.Times(c.Layers, func(i int) bool { return old[i%len(old)] })
 	}
 	return nil
 }

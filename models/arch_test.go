@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/samber/lo"
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/internal/golden"
@@ -64,6 +65,7 @@ var parameters = map[string]int64{
 	"stablelm2-1.6b": 1_644_515_328,
 	"mpt-7b":         6_649_286_656,
 	"ernie4.5-0.3b":  360_748_032,
+	"lfm2-1.2b":      1_170_340_608,
 
 	"qwen3-embedding-0.6b": 595_776_512,
 	// Without the layer behind the first token, which embeddings do not pass.
@@ -84,13 +86,17 @@ func TestArch(t *testing.T) {
 			if w.Name != "rope_freqs.weight" {
 				count += w.Elements()
 			}
-			require.Equal(t, len(w.Shape) == 1 || w.Name == "position_embd.weight" || w.Name == "token_types.weight" || strings.HasSuffix(w.Name, ".ffn_gate_inp.weight"), w.DType == ir.F32, w.Name)
+			small := len(w.Shape) == 1 || w.Name == "position_embd.weight" || w.Name == "token_types.weight" || strings.HasSuffix(w.Name, ".ffn_gate_inp.weight") ||
+				strings.HasSuffix(w.Name, ".shortconv.conv.weight")
+			require.Equal(t, small, w.DType == ir.F32, w.Name)
 		}
 		require.Equal(t, parameters[name], count, name)
 		f, err := m.Build(ir.Options{Block: 256})
 		require.NoError(t, err)
 		require.Equal(t, m.Config.Layers, f.Layers())
-		require.Equal(t, 2*m.Config.Layers, f.OpCounts()[ir.OpRepeatKV])
+		states := f.OpCounts()[ir.OpState]
+		require.Equal(t, lo.Count(m.Config.Recurrent, true), states)
+		require.Equal(t, 2*(m.Config.Layers-states), f.OpCounts()[ir.OpRepeatKV])
 		_, err = m.Tokenizer()
 		require.ErrorIs(t, err, models.ErrNoTokenizer)
 		require.NoError(t, m.Close())

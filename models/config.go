@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/samber/lo"
+
+	"github.com/smelt-ml/smelt/ir"
 )
 
 // Config is what a family's graph depends on besides weights.
@@ -41,10 +43,11 @@ type Config struct {
 	HeadNorms      bool    // each head of Q and K is normed with weights of its own
 	Positions      bool    // each of Context positions has an embedding
 	ALiBi          float64 // see alibi
+	Sections       []int   // pairs of a head for each axis of an image
+	Temperature    float64 // by which queries grow beyond the context of the first training
+	Recurrent      []bool  // which layers have a recurrent state in the place of attention
+	Taps           int     // tokens that a short convolution sees, its own included
 	Experts        Experts // of layers whose feed-forward network is a mixture
-
-	Sections    []int   // pairs of a head for each axis of an image
-	Temperature float64 // by which queries grow beyond the context of the first training
 
 	Both       bool   // tokens see those after them, too
 	Pooling    string // one of poolings: what makes one embedding of those of a text's tokens; "": files do not say
@@ -61,6 +64,9 @@ type Config struct {
 
 // seesWindow reports whether layer i sees a window.
 func (c *Config) seesWindow(i int) bool { return c.Windowed != nil && c.Windowed[i] }
+
+// recurs reports whether layer i has a recurrent state in the place of attention.
+func (c *Config) recurs(i int) bool { return c.Recurrent != nil && c.Recurrent[i] }
 
 // withWindow is the [Family.Layer] of families whose layers differ in nothing but the window.
 func withWindow(c *Config, i int, l *Layer) {
@@ -81,6 +87,7 @@ type Layer struct {
 	SoftCap              float64 // of attention scores; 0: none
 	Sinks                bool    // each head has a sink beside its scores
 	ALiBi                float64 // scores fall with distance; see alibi; 0: they do not
+	Recurrent            bool    // it has no attention, but a state that tokens take further
 }
 
 // at is the model for sequences of up to that many tokens, see [Rope], whose result are logits
@@ -116,6 +123,9 @@ func (c *Config) complete(family *Family) error {
 	}
 	if c.Windowed != nil && len(c.Windowed) != c.Layers {
 		return configError("windows of %d layers, of %d", len(c.Windowed), c.Layers)
+	}
+	if c.Recurrent != nil && len(c.Recurrent) != c.Layers {
+		return configError("attention or none in %d layers, of %d", len(c.Recurrent), c.Layers)
 	}
 	layers, differ := make([]Layer, c.Layers), false
 	for i := range layers {
@@ -179,6 +189,9 @@ func (c *Config) check() error {
 		if x.is != 0 && !(x.is >= 1/maxScale && x.is <= maxScale) {
 			return configError("the %s is %g", x.name, x.is)
 		}
+	}
+	if c.Taps != 0 && (c.Taps < 2 || c.Taps > ir.MaxTaps) {
+		return configError("convolutions of %d tokens: want 2 to %d", c.Taps, ir.MaxTaps)
 	}
 	if c.ByLayer == nil {
 		l := c.Layer(0)

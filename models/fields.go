@@ -62,6 +62,7 @@ type description interface {
 	holds(tensor string) bool // of GGUF files
 	rope(c *Config)
 	windowed(every, layers int) []bool
+	texts(key string) []string // of folders
 	fail(err error)
 	fullName(key string) string // the key as errors name it
 }
@@ -184,6 +185,11 @@ func shapeFields(head func(c *Config, form Form) float64) []Field {
 	}
 }
 
+// without leaves out fields by their names in GGUF files.
+func without(fields []Field, names ...string) []Field {
+	return lo.Reject(fields, func(f Field, _ int) bool { return slices.Contains(names, f.GGUF) })
+}
+
 // renamed has fields under other names in folders.
 func renamed(fields []Field, names map[string]string) []Field {
 	return lo.Map(fields, func(f Field, _ int) Field {
@@ -192,11 +198,6 @@ func renamed(fields []Field, names map[string]string) []Field {
 		}
 		return f
 	})
-}
-
-// without leaves out what GGUF files call as the field does.
-func without(fields []Field, field Field) []Field {
-	return lo.Filter(fields, func(f Field, _ int) bool { return f.GGUF != field.GGUF })
 }
 
 // fourWidths is the feed-forward width of models whose files need not say it.
@@ -325,6 +326,16 @@ func windowed(every int) Field {
 // none.
 func patterned(every, layers int) []bool {
 	return lo.Times(layers, func(i int) bool { return every == 0 || (i+1)%every != 0 })
+}
+
+// recurrentKinds reads from a folder which layers are of a kind without attention.
+func recurrentKinds(d description, c *Config, kind string) []bool {
+	return lo.Map(d.texts("layer_types"), func(is string, _ int) bool {
+		if is != kind && is != "full_attention" {
+			d.fail(configError("a layer is of type %q", is))
+		}
+		return is == kind
+	})
 }
 
 // inFolders is what transformers assumes; GGUF files have the entry.

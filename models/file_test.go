@@ -58,6 +58,8 @@ func small(family string) models.Config {
 		c.Sections = []int{2, 1, 1, 0}
 	case "qwen3moe":
 		c.Experts = models.Experts{Count: 5, Chosen: 2, FFN: 24}
+	case "lfm2":
+		c.Layers, c.Taps, c.Recurrent = 2, 3, []bool{true, false}
 	}
 	switch family {
 	case "gemma3", "olmo2":
@@ -426,6 +428,10 @@ func folder(t testing.TB, c models.Config, weights map[string][]float32, edit ma
 	if c.Windowed != nil {
 		config["layer_types"] = lo.Map(c.Windowed, func(window bool, _ int) string { return lo.Ternary(window, "sliding_attention", "full_attention") })
 	}
+	if c.Recurrent != nil {
+		config["layer_types"] = lo.Map(c.Recurrent, func(recurs bool, _ int) string { return lo.Ternary(recurs, "conv", "full_attention") })
+		config["block_ff_dim"], config["block_multiple_of"], config["tie_embedding"] = 3*(c.FFN-5)/2, 8, c.Tied // two thirds of it, rounded up
+	}
 	maps.Copy(config, edit)
 	dir := t.TempDir()
 	text, err := json.Marshal(config)
@@ -441,7 +447,7 @@ func folder(t testing.TB, c models.Config, weights map[string][]float32, edit ma
 	return dir
 }
 
-// inFolder gives the weights of a model of one layer the form that folders of the family
+// inFolder gives the weights of a model the form that folders of the family
 // have: the inverse of what [models.Stored] says.
 func inFolder(m *models.Checkpoint, family *models.Family, weights map[string][]float32) []safetensors.Source {
 	type whole struct {
@@ -452,11 +458,15 @@ func inFolder(m *models.Checkpoint, family *models.Family, weights map[string][]
 	var tensors []safetensors.Source
 	found := make(map[string]*whole)
 	add := func(name string, shape []int, data []float32) {
-		stored, ok := family.Tensors[strings.Replace(name, "blk.0.", "blk.#.", 1)]
+		layer := ""
+		if words := strings.Split(name, "."); words[0] == "blk" {
+			layer = words[1]
+		}
+		stored, ok := family.Tensors[strings.Replace(name, "blk."+layer+".", "blk.#.", 1)]
 		if !ok {
 			return
 		}
-		at := strings.Replace(stored.Names[0], "#", "0", 1)
+		at := strings.Replace(stored.Names[0], "#", layer, 1)
 		if strings.Contains(at, "%") {
 			for i := range shape[0] {
 				n := len(data) / shape[0]
@@ -505,6 +515,8 @@ func inFolder(m *models.Checkpoint, family *models.Family, weights map[string][]
 			data = append(data, w.rows[i]...)
 		}
 		switch {
+		case w.stored.Depthwise:
+			w.shape = []int{w.shape[0], 1, w.shape[1]}
 		case w.stored.LessOne:
 			data = lo.Map(data, func(x float32, _ int) float32 { return x - 1 })
 		case w.stored.Transposed:

@@ -113,6 +113,14 @@ func (k *keys) sizes(key string) []int {
 	return lo.Map(list, func(n int64, _ int) int { return int(min(max(n, 0), maxExtent)) })
 }
 
+func (k *keys) texts(key string) []string {
+	list, err := k.file.Strings(k.fullName(key))
+	if err != nil {
+		k.fail(err)
+	}
+	return list
+}
+
 func (k *keys) holds(tensor string) bool {
 	_, ok := k.file.Tensor(tensor)
 	return ok

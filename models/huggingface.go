@@ -110,7 +110,9 @@ func (d *folder) text(key string) string                    { return d.Text(key)
 func (d *folder) fullName(key string) string                { return key }
 
 func (d *folder) sizes(key string) []int { return d.Sizes(key) }
-func (d *folder) holds(string) bool      { return false }
+
+func (d *folder) texts(key string) []string { return d.Texts(key) }
+func (d *folder) holds(string) bool         { return false }
 
 // windowed reads the kind of each layer, or what stood for it before there were kinds.
 func (d *folder) windowed(every, layers int) []bool {

@@ -109,18 +109,19 @@ func (m *mixture) dtype(name string, layer int, shape []int, c *Config) ir.DType
 
 // unquantized are tables that llama.cpp's converter keeps in F32, as it does norms, whatever the
 // others are, and routers, by what they are called in a layer.
-var unquantized = []string{"position_embd.weight", "token_types.weight", "ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight"}
+var unquantized = []string{"position_embd.weight", "token_types.weight", "ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight",
+	"shortconv.conv.weight"}
 
 // want is dtype as if rows were whole blocks.
 func (m *mixture) want(name string, layer int, shape []int, c *Config) ir.DType {
-	if len(shape) < 2 || slices.Contains(unquantized, role(name)) || strings.HasSuffix(name, "_norm.weight") || strings.HasSuffix(name, ".bias") {
+	role := role(name)
+	if len(shape) < 2 || slices.Contains(unquantized, name) || slices.Contains(unquantized, role) || strings.HasSuffix(role, "_norm.weight") || strings.HasSuffix(role, ".bias") {
 		return ir.F32
 	}
 	if !m.base.IsQuantized() {
 		return m.base
 	}
 	t := m.base
-	role := role(name)
 	exception := map[string]func(int, *Config) ir.DType{
 		"attn_v.weight": m.attnV, "attn_qkv.weight": m.attnV, "attn_output.weight": m.attnOutput, "ffn_down.weight": m.ffnDown,
 		"ffn_down_exps.weight": m.ffnDown, "ffn_down_shexp.weight": m.ffnDown,

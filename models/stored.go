@@ -27,6 +27,8 @@ type Stored struct {
 	// Rows says which rows, in this order, are the weight; nil: all. Other weights may take
 	// the others.
 	Rows func(c *Config) (first, n int)
+	// Depthwise kernels of convolutions have an axis of one between rows and columns.
+	Depthwise bool
 	// LessOne gains lack one: what is stored is their distance from it.
 	LessOne bool
 }
@@ -106,10 +108,13 @@ func (s *Stored) names(c *Config) []string {
 
 // weight makes a weight of the tensors that hold it.
 func (s *Stored) weight(c *Config, parts []Tensor, memory *arena) (Tensor, error) {
-	if s.whole() {
-		return parts[0], nil
-	}
 	t := parts[0]
+	if s.Depthwise && len(t.Shape) == 3 && t.Shape[1] == 1 {
+		t.Shape = []int{t.Shape[0], t.Shape[2]}
+	}
+	if s.whole() {
+		return t, nil
+	}
 	for _, p := range parts {
 		switch {
 		case !p.DType.IsFloat() && (!p.DType.IsQuantized() || s.Transposed || s.LessOne):

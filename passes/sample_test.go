@@ -43,6 +43,7 @@ type sample struct {
 	after      bool // what joins the residual stream is normalised
 	experts    int  // of a mixture in place of the feed-forward; 0 for none
 	chosen     int  // of them, for each token
+	taps       int  // of a gated convolution before attention; 0 for none
 }
 
 var (
@@ -85,6 +86,9 @@ func randomSample(r *rand.Rand) sample {
 	if coin() {
 		s.experts = 1 + r.IntN(5)
 		s.chosen = 1 + r.IntN(s.experts)
+	}
+	if coin() {
+		s.taps = 2 + r.IntN(3)
 	}
 	return s
 }
@@ -150,6 +154,12 @@ func (s sample) define(b *ir.Builder) {
 			weight := func(name string, shape ...int) *ir.Value { return b.Weight(fmt.Sprintf("%d.%s", i, name), shape...) }
 			linear := func(name string, x *ir.Value, rows, width int) *ir.Value {
 				return b.LinearBias(x, weight(name, rows, width), bias(fmt.Sprintf("%d.%s", i, name), rows))
+			}
+			if s.taps > 0 {
+				all := linear("in", x, 3*s.width, s.width)
+				part := func(i int) *ir.Value { return b.Slice(all, i*s.width, (i+1)*s.width) }
+				mixed := b.ShortConv(commute(b.Mul, part(0), part(2)), weight("taps", s.width, s.taps), b.State("conv", s.taps-1, s.width))
+				x = commute(b.Add, x, linear("out", commute(b.Mul, part(1), mixed), s.width, s.width))
 			}
 			normed := norm(fmt.Sprintf("%d.attn_norm", i), x)
 			project := func(name string, heads int) *ir.Value {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -109,8 +110,8 @@ func openVerify(cmd *cobra.Command, path string, compile *compileFlags, device *
 			return nil, nil, fmt.Errorf("%s: %w", path, hintDevice(v.Program, refused))
 		}
 		v.Options.Target, v.Options.Act, v.Options.Context = plan.Target, plan.Act, plan.Context
-		if len(plan.Caches) > 0 {
-			v.Options.KV = plan.Caches[0].DType
+		for _, c := range plan.Caches { // layers with other states have none
+			v.Options.KV = cmp.Or(v.Options.KV, c.DType)
 		}
 		return v, v.Program.Model(), nil
 	}

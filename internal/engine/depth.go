@@ -16,6 +16,6 @@ func (s *Sequence) FillRandom(n int, rng *rand.Rand) error {
 	if err := s.r.run.RandomiseCaches((n+s.r.block-1)/s.r.block, rng); err != nil {
 		return err
 	}
-	s.tokens, s.length = slices.Repeat([]int32{0}, n), n
+	s.tokens, s.length, s.reached = slices.Repeat([]int32{0}, n), n, n
 	return nil
 }

@@ -24,6 +24,8 @@ type Runner struct {
 	vocab int    // width of a row of it
 	next  bool   // the plan returns Next
 
+	stateful bool // the plan has recurrent states
+
 	copies int // most blocks that a step copies; 0 where the plan has none that does
 
 	packed, copying batch.Step
@@ -36,7 +38,7 @@ func NewRunner(plan *lower.Plan, executable *metal.Executable, blocks int) (*Run
 }
 
 func newRunner(plan *lower.Plan, executable *metal.Executable, blocks int, result string) (*Runner, error) {
-	r := &Runner{plan: plan, block: plan.Block(), name: result}
+	r := &Runner{plan: plan, block: plan.Block(), name: result, stateful: plan.Stateful()}
 	one := lower.Sizes{ir.T: 1, ir.B: 1, ir.R: 1, ir.NB: 1, ir.Smax: 1}
 	for i := range plan.Buffers {
 		b := &plan.Buffers[i]

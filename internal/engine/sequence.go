@@ -37,10 +37,11 @@ var ErrNaN = errors.New("there are NaNs among the logits")
 // computes it before what it is fed. So whoever goes on later, with a text or without,
 // goes on from the whole sequence.
 type Sequence struct {
-	r      *Runner
-	tokens []int32
-	length int     // tokens in the caches, the first ones
-	blocks []int32 // its blocks: those of the whole cache
+	r       *Runner
+	tokens  []int32
+	length  int     // tokens in the caches, the first ones
+	reached int     // tokens that the last block's recurrent states are after
+	blocks  []int32 // its blocks: those of the whole cache
 }
 
 // NewSequence starts an empty sequence on a Plan with its weights.
@@ -63,7 +64,17 @@ func (s *Sequence) Reset() { s.Truncate(0) }
 // clearing: a token only sees slots that its own sequence has written.
 func (s *Sequence) Truncate(n int) {
 	s.tokens = s.tokens[:min(max(n, 0), len(s.tokens))]
-	s.length = min(s.length, len(s.tokens))
+	s.length = s.from(min(s.length, len(s.tokens)))
+}
+
+// from returns how many of the first n tokens, which are in the caches, need not be computed
+// again. Recurrent states go on only from where they are, or from the end of a block: those of
+// a token in between are gone.
+func (s *Sequence) from(n int) int {
+	if !s.r.stateful || n == s.reached {
+		return n
+	}
+	return n / s.r.block * s.r.block
 }
 
 // Append adds tokens to the sequence that the next step computes, before those that it
@@ -186,11 +197,11 @@ func (s *Sequence) feed(ctx context.Context, ids []int32, rows batch.Rows, use f
 	}
 	defer func() {
 		if err != nil {
-			s.tokens, s.length = s.tokens[:had], length
+			s.tokens, s.length = s.tokens[:had], s.from(min(length, had))
 		}
 	}()
 	s.tokens = append(s.tokens, ids...)
-	s.length = min(length, len(s.tokens)-1)
+	s.length = s.from(min(length, len(s.tokens)-1))
 	for s.length < len(s.tokens) {
 		left := s.tokens[s.length:]
 		q := batch.Piece{Start: s.length, Blocks: s.blocks, Rows: rows}
@@ -200,10 +211,12 @@ func (s *Sequence) feed(ctx context.Context, ids []int32, rows batch.Rows, use f
 		}
 		first := s.length - had
 		q.Tokens = left[:n]
+		s.reached = -1 // where the step fails midway, the states of its first block are gone
 		if err := s.r.Run(ctx, q); err != nil {
 			return err
 		}
 		s.length += n
+		s.reached = s.length
 		if err := use(first); err != nil {
 			return err
 		}

@@ -88,6 +88,9 @@ var shapes = []shape{
 	{family: "gpt2", square: true, each: true},
 	{family: "gptneox", square: true, each: true, untied: true, partial: true, more: func(c *models.Config, i int) { c.Parallel = i%2 == 0 }},
 	{family: "qwen3moe", more: func(c *models.Config, i int) { c.Experts = experts(i) }},
+	{family: "lfm2", square: true, more: func(c *models.Config, i int) {
+		c.Taps, c.Recurrent = 2+i%3, windows(c.Layers, 2)
+	}},
 	{family: "mpt", square: true, more: func(c *models.Config, i int) { c.ALiBi = 8 - 2*float64(i%2) }},
 }
 
@@ -122,7 +125,7 @@ func imageSections(c *models.Config, _ int) {
 	c.Sections = []int{c.Head/2 - 2*third, third, third, 0}
 }
 
-// windows has all layers but every n-th see one.
+// windows has all layers but every n-th see one, or have a state in the place of attention.
 func windows(layers, every int) []bool {
 	return lo.Times(layers, func(i int) bool { return (i+1)%every != 0 })
 }

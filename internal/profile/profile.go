@@ -372,14 +372,14 @@ func size(plan *lower.Plan, s Step, buffer int32) int64 {
 	switch b.Kind {
 	case lower.Arena:
 		return 0
-	case lower.CacheK, lower.CacheV:
+	case lower.CacheK, lower.CacheV, lower.State:
 		return b.Bytes.Eval(&s.Sizes) * max(s.Sizes[ir.NB]*s.Sizes[ir.B], 2*s.Sizes[ir.C])
 	}
 	return b.Bytes.Eval(&s.Sizes)
 }
 
 func isState(k lower.Kind) bool {
-	return k == lower.Arena || k == lower.CacheK || k == lower.CacheV
+	return k == lower.Arena || k.Kept()
 }
 
 // contents writes what an input or a constant of the plan holds.

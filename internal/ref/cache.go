@@ -2,17 +2,27 @@ package ref
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/ir"
 )
 
-// Cache is one layer's KV cache: K and V are [blocks, KVHeads, Block, Head] each.
+// Cache is what a layer keeps between steps: its KV cache, K and V being
+// [blocks, KVHeads, Block, Head] each, and its recurrent states by name.
 type Cache struct {
 	ir.Cache
 	Blocks int
 	K, V   []float64
+	States map[string]*State
+}
+
+// State is a recurrent state, [blocks, Rows, Width].
+type State struct {
+	ir.Recurrent
+	Blocks int
+	Data   []float64
 }
 
 // NewCache returns an empty cache.
@@ -21,14 +31,29 @@ func NewCache(c ir.Cache, blocks int) *Cache {
 	return &Cache{Cache: c, Blocks: blocks, K: make([]float64, n), V: make([]float64, n)}
 }
 
-// CachesFor returns an empty cache for each layer of a graph that has one.
+// CachesFor returns what the layers of a graph keep, empty, for each that keeps anything.
 func CachesFor(f *ir.Func, blocks int) []*Cache {
 	var caches []*Cache
+	of := func(layer int) *Cache {
+		caches = append(caches, make([]*Cache, max(0, layer+1-len(caches)))...)
+		if caches[layer] == nil {
+			caches[layer] = &Cache{}
+		}
+		return caches[layer]
+	}
 	for _, v := range f.Values {
-		if v.Op == ir.OpCache {
-			layer := v.Attr.(ir.CacheAttr).Layer
-			caches = append(caches, make([]*Cache, max(0, layer+1-len(caches)))...)
-			caches[layer] = NewCache(v.Type.Cache, blocks)
+		switch a := v.Attr.(type) {
+		case ir.CacheAttr:
+			c := of(a.Layer)
+			states := c.States
+			*c = *NewCache(v.Type.Cache, blocks)
+			c.States = states
+		case ir.StateAttr:
+			c, r := of(a.Layer), v.Type.Recurrent
+			if c.States == nil {
+				c.States = make(map[string]*State)
+			}
+			c.States[a.Name] = &State{Recurrent: r, Blocks: blocks, Data: make([]float64, blocks*r.Rows*r.Width)}
 		}
 	}
 	return caches
@@ -37,7 +62,12 @@ func CachesFor(f *ir.Func, blocks int) []*Cache {
 // Clone returns a copy, to run a second graph from the same state.
 func (c *Cache) Clone() *Cache {
 	n := *c
-	n.K, n.V = slices.Clone(c.K), slices.Clone(c.V)
+	n.K, n.V, n.States = slices.Clone(c.K), slices.Clone(c.V), maps.Clone(c.States)
+	for name, s := range n.States {
+		copied := *s
+		copied.Data = slices.Clone(s.Data)
+		n.States[name] = &copied
+	}
 	return &n
 }
 

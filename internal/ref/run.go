@@ -15,7 +15,7 @@ type Env struct {
 	Inputs map[string][]int32 // per-step inputs by name
 	// Weight returns the elements of a weight, which Run does not change.
 	Weight func(name string) ([]float64, error)
-	Caches []*Cache // by layer; a graph that writes them changes them in place
+	Caches []*Cache // by layer, its states among them; a graph that writes them changes them in place
 
 	// RoundCache stores what a cache write keeps in the cache's element type. The
 	// default keeps it exact.
@@ -52,16 +52,21 @@ func (t *Tensor) rows() int {
 // row returns the i-th run of the innermost axis.
 func (t *Tensor) row(i int) []float64 { return t.Data[i*t.last() : (i+1)*t.last()] }
 
+// ints returns the i-th run of integers of the innermost axis.
+func (t *Tensor) ints(i int) []int32 { return t.Ints[i*t.last() : (i+1)*t.last()] }
+
 // Outputs holds the results of a graph by name.
 type Outputs struct {
 	Tensors map[string]*Tensor
 	Caches  map[string]*Cache // those of Env, as the graph left them
+	States  map[string]*State // likewise
 }
 
-// result is what one value computed: a tensor, a cache, or several of these.
+// result is what one value computed: a tensor, a cache, a state, or several of these.
 type result struct {
 	tensor *Tensor
 	cache  *Cache
+	state  *State
 	elems  []result
 }
 
@@ -92,13 +97,15 @@ func Run(f *ir.Func, env Env) (*Outputs, error) {
 			}
 		}
 	}
-	out := &Outputs{Tensors: make(map[string]*Tensor), Caches: make(map[string]*Cache)}
+	out := &Outputs{Tensors: make(map[string]*Tensor), Caches: make(map[string]*Cache), States: make(map[string]*State)}
 	for _, named := range f.Results {
 		switch res := r.results[named.Value.ID]; {
 		case res.tensor != nil:
 			out.Tensors[named.Name] = res.tensor
 		case res.cache != nil:
 			out.Caches[named.Name] = res.cache
+		case res.state != nil:
+			out.States[named.Name] = res.state
 		default:
 			return nil, fmt.Errorf("%s: result %q is a tuple", f.Name, named.Name)
 		}

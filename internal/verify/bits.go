@@ -214,6 +214,13 @@ func (c *verifier) productsAlone(ctx context.Context, g *graphs, device string) 
 		if len(written) != 1 || written[0].value.Op != ir.OpLinear && written[0].value.Op != ir.OpFusedLinear {
 			continue
 		}
+		operands, shown, err := r.operands(k)
+		if err != nil {
+			return err
+		}
+		if !shown {
+			continue
+		}
 		together := sighting{probe: written[0], rows: n}
 		data, err := r.read(written[0])
 		if err != nil {
@@ -221,10 +228,6 @@ func (c *verifier) productsAlone(ctx context.Context, g *graphs, device string) 
 		}
 		together.data = slices.Clone(data)
 		products++
-		operands, err := r.operands(k)
-		if err != nil {
-			return err
-		}
 		for _, t := range tokens {
 			if err := r.alone(ctx, k, operands, t, n); err != nil {
 				return err
@@ -248,20 +251,23 @@ func (c *verifier) productsAlone(ctx context.Context, g *graphs, device string) 
 }
 
 // operands returns what a dispatch of the step that has run reads of other values, as
-// views of the device's memory.
-func (r *rig) operands(dispatch int) (views [][]float32, err error) {
+// views of the device's memory, and whether these are all: what a kernel writes beside
+// something else is shown by a copy.
+func (r *rig) operands(dispatch int) (views [][]float32, shown bool, err error) {
+	shown = true
 	for _, b := range r.plan.Phases[r.phase].Dispatches[dispatch].Bindings {
 		buffer := &r.plan.Buffers[b.Buffer]
 		if b.Write || buffer.Kind != lower.Output {
+			shown = shown && (b.Write || buffer.Kind != lower.Arena)
 			continue
 		}
 		x, err := r.session.Output(buffer.Name)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		views = append(views, x)
 	}
-	return views, nil
+	return views, shown, nil
 }
 
 // alone runs a dispatch of the step once more, for one of its n tokens: the rows of its

@@ -132,7 +132,7 @@ func probed(f *ir.Func, prefix string, pick picker) (*ir.Func, []*probe, error) 
 			continue
 		}
 		switch {
-		case v.Type.Kind == ir.State && !replaced[v.ID] && lens != nil && table != nil:
+		case v.Type.Kind == ir.State && !v.Type.IsRecurrent() && !replaced[v.ID] && lens != nil && table != nil: // what follows shows what a recurrent state holds
 			for _, values := range []bool{false, true} {
 				read, err := c.Emit(ir.OpCacheRead, ir.CacheReadAttr{Values: values}, v.Layer, v, lens, table)
 				if err != nil {

@@ -170,6 +170,17 @@ uint32_t width;
 uint32_t block_stride;
 };
 
+
+struct ShortConvParams {
+uint32_t tokens;
+uint32_t seqs;
+uint32_t width;
+uint32_t taps;
+uint32_t x_stride;
+uint32_t block;
+uint32_t table_stride;
+};
+
 struct ElementParams {
 uint32_t rows;
 uint32_t width;
@@ -258,7 +269,7 @@ places[0] = places[i];
 }
 out[row] = places[0];
 }
-#line 262 "kernels/emulated/argmax.gen.cc"
+#line 273 "kernels/emulated/argmax.gen.cc"
 void thread_0(const msl::Thread &t) {
     argmax<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<int *>(t.worker->buffers[1]),

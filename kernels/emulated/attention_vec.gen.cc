@@ -170,6 +170,17 @@ uint32_t width;
 uint32_t block_stride;
 };
 
+
+struct ShortConvParams {
+uint32_t tokens;
+uint32_t seqs;
+uint32_t width;
+uint32_t taps;
+uint32_t x_stride;
+uint32_t block;
+uint32_t table_stride;
+};
+
 struct ElementParams {
 uint32_t rows;
 uint32_t width;
@@ -892,7 +903,7 @@ norm += exp2(sink - peak);
 if (MSL_BRANCH(75, writes))
 store_four(out, row * p.head + tid * 4, MSL_BRANCH(76, norm != 0.0f )? sum / norm : float4(0.0f));
 }
-#line 896 "kernels/emulated/attention_vec.gen.cc"
+#line 907 "kernels/emulated/attention_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_vec<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

@@ -170,6 +170,17 @@ uint32_t width;
 uint32_t block_stride;
 };
 
+
+struct ShortConvParams {
+uint32_t tokens;
+uint32_t seqs;
+uint32_t width;
+uint32_t taps;
+uint32_t x_stride;
+uint32_t block;
+uint32_t table_stride;
+};
+
 struct ElementParams {
 uint32_t rows;
 uint32_t width;
@@ -971,7 +982,7 @@ to[high + j] = v[j + 8];
 }
 }
 }
-#line 975 "kernels/emulated/embed.gen.cc"
+#line 986 "kernels/emulated/embed.gen.cc"
 void thread_0(const msl::Thread &t) {
     embed(static_cast<const int *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),

@@ -170,6 +170,17 @@ uint32_t width;
 uint32_t block_stride;
 };
 
+
+struct ShortConvParams {
+uint32_t tokens;
+uint32_t seqs;
+uint32_t width;
+uint32_t taps;
+uint32_t x_stride;
+uint32_t block;
+uint32_t table_stride;
+};
+
 struct ElementParams {
 uint32_t rows;
 uint32_t width;
@@ -1357,7 +1368,7 @@ const Weights weights = {w0, w1, w2};
 const Epilogue end = {residual, bias0, bias1, bias2};
 threadgroup_tile<I, X, O, true>(in, weights, out, p, end, memory, group, tid, sg);
 }
-#line 1361 "kernels/emulated/linear_mat.gen.cc"
+#line 1372 "kernels/emulated/linear_mat.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_mat<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),

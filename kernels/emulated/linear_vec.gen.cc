@@ -170,6 +170,17 @@ uint32_t width;
 uint32_t block_stride;
 };
 
+
+struct ShortConvParams {
+uint32_t tokens;
+uint32_t seqs;
+uint32_t width;
+uint32_t taps;
+uint32_t x_stride;
+uint32_t block;
+uint32_t table_stride;
+};
+
 struct ElementParams {
 uint32_t rows;
 uint32_t width;
@@ -1419,7 +1430,7 @@ if (msl_constant_has_residual())
 result += residual[at];
 out[at] = O(result);
 }
-#line 1423 "kernels/emulated/linear_vec.gen.cc"
+#line 1434 "kernels/emulated/linear_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_vec<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),

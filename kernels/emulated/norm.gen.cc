@@ -170,6 +170,17 @@ uint32_t width;
 uint32_t block_stride;
 };
 
+
+struct ShortConvParams {
+uint32_t tokens;
+uint32_t seqs;
+uint32_t width;
+uint32_t taps;
+uint32_t x_stride;
+uint32_t block;
+uint32_t table_stride;
+};
+
 struct ElementParams {
 uint32_t rows;
 uint32_t width;
@@ -345,7 +356,7 @@ to[j] = O(v);
 }
 }
 }
-#line 349 "kernels/emulated/norm.gen.cc"
+#line 360 "kernels/emulated/norm.gen.cc"
 void thread_0(const msl::Thread &t) {
     rms_norm<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

@@ -170,6 +170,17 @@ uint32_t width;
 uint32_t block_stride;
 };
 
+
+struct ShortConvParams {
+uint32_t tokens;
+uint32_t seqs;
+uint32_t width;
+uint32_t taps;
+uint32_t x_stride;
+uint32_t block;
+uint32_t table_stride;
+};
+
 struct ElementParams {
 uint32_t rows;
 uint32_t width;
@@ -613,7 +624,7 @@ value += weight * float(MSL_CAST(float, part[ulong(MSL_CAST(ulong, i)) * head]))
 }
 out[row * head + tid] = A(MSL_BRANCH(54, total != 0.0f )? value / total : 0.0f);
 }
-#line 617 "kernels/emulated/paged_attention.gen.cc"
+#line 628 "kernels/emulated/paged_attention.gen.cc"
 void thread_0(const msl::Thread &t) {
     paged_attention_v1<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

@@ -170,6 +170,17 @@ uint32_t width;
 uint32_t block_stride;
 };
 
+
+struct ShortConvParams {
+uint32_t tokens;
+uint32_t seqs;
+uint32_t width;
+uint32_t taps;
+uint32_t x_stride;
+uint32_t block;
+uint32_t table_stride;
+};
+
 struct ElementParams {
 uint32_t rows;
 uint32_t width;
@@ -283,7 +294,7 @@ v_out[e] = v[from];
 at = sum(at, step, p);
 }
 }
-#line 287 "kernels/emulated/replicate.gen.cc"
+#line 298 "kernels/emulated/replicate.gen.cc"
 void thread_0(const msl::Thread &t) {
     repeat_kv<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),

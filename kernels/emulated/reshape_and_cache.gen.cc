@@ -170,6 +170,17 @@ uint32_t width;
 uint32_t block_stride;
 };
 
+
+struct ShortConvParams {
+uint32_t tokens;
+uint32_t seqs;
+uint32_t width;
+uint32_t taps;
+uint32_t x_stride;
+uint32_t block;
+uint32_t table_stride;
+};
+
 struct ElementParams {
 uint32_t rows;
 uint32_t width;
@@ -237,7 +248,7 @@ const ulong to = ulong(MSL_CAST(ulong, uint(MSL_CAST(uint, slot)) / p.block)) * 
 k_cache[to + (d / x * p.block + within) * x + d % x] = k[ulong(MSL_CAST(ulong, token)) * p.k_stride + e];
 v_cache[to + d * p.block + within] = v[ulong(MSL_CAST(ulong, token)) * p.v_stride + e];
 }
-#line 241 "kernels/emulated/reshape_and_cache.gen.cc"
+#line 252 "kernels/emulated/reshape_and_cache.gen.cc"
 void thread_0(const msl::Thread &t) {
     reshape_and_cache<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

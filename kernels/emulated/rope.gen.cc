@@ -170,6 +170,17 @@ uint32_t width;
 uint32_t block_stride;
 };
 
+
+struct ShortConvParams {
+uint32_t tokens;
+uint32_t seqs;
+uint32_t width;
+uint32_t taps;
+uint32_t x_stride;
+uint32_t block;
+uint32_t table_stride;
+};
+
 struct ElementParams {
 uint32_t rows;
 uint32_t width;
@@ -284,7 +295,7 @@ v = turn(v, rotation(p, at, i, msl_constant_has_factors() ? factors[i] : 1.0f, m
 }
 store_pair(out + (ulong(MSL_CAST(ulong, token)) * p.heads + head) * p.head, pair, v);
 }
-#line 288 "kernels/emulated/rope.gen.cc"
+#line 299 "kernels/emulated/rope.gen.cc"
 void thread_0(const msl::Thread &t) {
     rope<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),

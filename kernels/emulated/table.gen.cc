@@ -19,6 +19,7 @@ extern const Unit unit_replicate;
 extern const Unit unit_reshape_and_cache;
 extern const Unit unit_rope;
 extern const Unit unit_rope_write;
+extern const Unit unit_short_conv;
 extern const Unit unit_source;
 extern const Unit unit_top_k;
 const Unit *const units[] = {
@@ -38,6 +39,7 @@ const Unit *const units[] = {
     &unit_reshape_and_cache,
     &unit_rope,
     &unit_rope_write,
+    &unit_short_conv,
     &unit_source,
     &unit_top_k,
     nullptr,

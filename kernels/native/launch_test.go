@@ -140,9 +140,10 @@ type dispatch struct {
 	params      kernels.Params
 	constants   map[string]uint32
 	grid, group [3]uint32
-	writes      []string // the arguments that are results, in the order in which run returns them
-	interleaved []string // the arguments that are
-	scratch     []byte   // of a BLAS
+	writes      []string          // the arguments that are results, in the order in which run returns them
+	shared      map[string]string // arguments that are the memory of others
+	interleaved []string          // the arguments that are
+	scratch     []byte            // of a BLAS
 	hints       [kernels.NumHints]uint32
 }
 
@@ -176,6 +177,13 @@ func (d dispatch) on(args map[string][]byte) Launch {
 	return l
 }
 
+// alias binds memory twice where the dispatch says so.
+func (d dispatch) alias(args map[string][]byte) {
+	for name, of := range d.shared {
+		args[name] = args[of]
+	}
+}
+
 func (d dispatch) launch() Launch { return d.on(d.args) }
 
 // clone returns the dispatch with lists of its own, of the same memory.
@@ -199,6 +207,7 @@ func (d dispatch) run(t testing.TB, l Library) [][]byte {
 		for name, b := range d.args {
 			args[name] = copied(t, b)
 		}
+		d.alias(args)
 		launch := d.on(args)
 		k, _ := kernels.Lookup(d.kernel)
 		params := copied(t, launch.Buffers[k.ParamsIndex])
@@ -210,7 +219,7 @@ func (d dispatch) run(t testing.TB, l Library) [][]byte {
 			out = append(out, append([]byte(nil), args[name]...))
 		}
 		for name, b := range args {
-			if !slices.Contains(d.writes, name) {
+			if _, shared := d.shared[name]; !shared && !slices.Contains(d.writes, name) {
 				require.Equal(t, d.args[name], b, "%s %s writes %s", l.ISA(), d.kernel, name)
 			}
 		}
@@ -243,10 +252,11 @@ func (d dispatch) emulate(t testing.TB) [][]byte {
 	for name, b := range d.args {
 		args[name] = append([]byte(nil), b...)
 	}
+	d.alias(args)
 	l := d.on(args)
 	require.NoError(t, emulated.Run(emulated.Launch{
 		Kernel: d.kernel, Buffers: l.Buffers, Constants: l.Constants, Grid: d.grid, Group: d.group,
-	}, emulated.Options{}))
+	}, emulated.Options{InPlace: d.shared != nil}))
 	var out [][]byte
 	for _, name := range d.writes {
 		out = append(out, args[name])

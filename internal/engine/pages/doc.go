@@ -27,5 +27,6 @@
 //     has changed, the order of eviction included.
 //
 // Salts keep tenants apart: a block is only found by who gives the salt that it was made
-// with. What a model remembers beside keys and values is not in blocks; see [States].
+// with. A recurrent state lies in blocks, beside keys and values: that of a full block is gone on
+// from behind it. What is kept elsewhere is what [States] are for.
 package pages

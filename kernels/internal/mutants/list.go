@@ -394,6 +394,23 @@ var mutants = []mutant{
 	{unit: "embed", file: "quant.h", fault: "gap of blocks of 256", tests: "Embed",
 		old: "elems == 256 ? 32", new: "elems == 256 ? 16"},
 
+	// short_conv.metal
+	{unit: "short_conv", file: "short_conv.metal", fault: "the state of the block that the step begins in", tests: "ShortConv/short_conv_f32", quick: true,
+		old: "table[(start - 1) / p.block]", new: "table[start / p.block]"},
+	{unit: "short_conv", file: "short_conv.metal", fault: "the first token alone sees the past", tests: "ShortConv/short_conv_f32",
+		old: "first + min(count, past_rows);", new: "first + 1;"},
+	{unit: "short_conv", file: "short_conv.metal", fault: "blocks written first to last, over what is still read", tests: "ShortConv/short_conv_f32",
+		old: "for (uint block = (start + count - 1) / p.block + 1; block-- > start / p.block;) {",
+		new: "for (uint block = start / p.block; block <= (start + count - 1) / p.block; block++) {"},
+	{unit: "short_conv", file: "short_conv.metal", fault: "rows written newest first, over what is still read", tests: "ShortConv/short_conv_f32",
+		old: "for (uint r = 0; r < past_rows; r++) {", new: "for (uint r = past_rows; r-- > 0;) {"},
+	{unit: "short_conv", file: "short_conv.metal", fault: "only the last block is written", tests: "ShortConv/short_conv_f32",
+		old: "block-- > start / p.block;) {", new: "block-- > (start + count - 1) / p.block;) {"},
+	{unit: "short_conv", file: "short_conv.metal", fault: "gate on the way in left out", tests: "ShortConv/short_conv_f32",
+		old: "v = is_gated ? float(in_gate[at]) * float(x[at]) : float(x[at]);\n            }\n            sum", new: "v = float(x[at]);\n            }\n            sum"},
+	{unit: "short_conv", file: "short_conv.metal", fault: "taps newest first", tests: "ShortConv/short_conv_f32",
+		old: "w[ulong(e) * p.taps + j] * v", new: "w[ulong(e) * p.taps + (p.taps - 1 - j)] * v"},
+
 	// linear_mat.metal
 	{unit: "linear_mat", file: "linear_mat.metal", fault: "no barrier after a step's products", tests: "Linear(Mat|Shapes)/linear_mat_f32_f32",
 		old: "accumulate<X, M, false>(x_tile, w_tile, sg, live, acc);\n    " + barrier, new: "accumulate<X, M, false>(x_tile, w_tile, sg, live, acc);"},

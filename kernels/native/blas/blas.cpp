@@ -33,13 +33,12 @@ const WeightType *find_weight_type(uint32_t type) { return find_among(types, typ
 
 const smelt_native_kernel kernels[] = {
 #define LINEAR(OF)                                                                                                     \
-    {                                                                                                                  \
-        OF.kernel,                                                                                                     \
-        gemm_supports<OF>,                                                                                             \
-        linear_shared<OF>,                                                                                             \
-        2,                                                                                                             \
-        {{prepare_units<OF>, prepare<OF>}, {gemm_units<OF>, gemm<OF>}},                                                \
-        0}
+    {OF.kernel,                                                                                                        \
+     gemm_supports<OF>,                                                                                                \
+     gemm_shared<OF>,                                                                                                  \
+     2,                                                                                                                \
+     {{gemm_prepare_units<OF>, gemm_prepare<OF>}, {gemm_units<OF>, gemm<OF>}},                                         \
+     0}
     LINEAR(LINEAR_VEC),
     LINEAR(LINEAR_MAT),
 #undef LINEAR

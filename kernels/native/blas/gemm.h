@@ -79,11 +79,24 @@ struct Gemm : Linear {
 };
 
 template <const LinearArguments &OF> static int gemm_supports(const smelt_launch *l) {
-    if (!linear_supports(l, OF))
+    if (!linear_supports(l, OF) || constant(l, OF.fc_experts) != 0)
         return 0;
     Gemm job(l, OF, nullptr);
     return !job.quantized && job.lanes > 0 && job.p.tokens >= GEMM_TOKENS && job.p.k > 0 && job.p.k <= INT32_MAX &&
            job.x_stride >= job.p.k && job.x_stride <= INT32_MAX;
+}
+
+template <const LinearArguments &OF> static size_t gemm_shared(const smelt_launch *l) {
+    return Linear(l, OF, nullptr).scratch;
+}
+
+template <const LinearArguments &OF> static uint64_t gemm_prepare_units(const smelt_launch *l) {
+    return prepare_units(Linear(l, OF, nullptr));
+}
+
+template <const LinearArguments &OF>
+static void gemm_prepare(const smelt_launch *l, void *shared, uint64_t begin, uint64_t end) {
+    prepare(l, Linear(l, OF, shared), begin, end);
 }
 
 template <const LinearArguments &OF> static uint64_t gemm_units(const smelt_launch *l) {

@@ -11,6 +11,7 @@ namespace SET {
 #include "rows.h"
 #include "replicate.h"
 #include "source.h"
+#include "recurrent.h"
 #include "families.h"
 
 template <class C> static int write_supports(const smelt_launch *l) { return cache_write_supports(l, cache_of<C>); }
@@ -67,6 +68,7 @@ static const smelt_native_kernel kernels[] = {
     ONE("transpose_f32", transpose_supports, transpose_units, transpose),
     ONE("matmul_f32", matmul_supports, matmul_units, matmul),
     ONE("mask_f32", mask_supports, mask_units, mask),
+    ONE("short_conv_f32", short_conv_supports, short_conv_units, short_conv),
 };
 FAMILY(rows_family, kernels);
 } // namespace SET

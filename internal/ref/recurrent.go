@@ -1,0 +1,102 @@
+package ref
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/smelt-ml/smelt/ir"
+)
+
+func (r *run) state(v *ir.Value) (result, error) {
+	a := v.Attr.(ir.StateAttr)
+	if a.Layer >= len(r.Caches) || r.Caches[a.Layer] == nil || r.Caches[a.Layer].States[a.Name] == nil {
+		return result{}, errors.New("the state is not given")
+	}
+	s := r.Caches[a.Layer].States[a.Name]
+	if s.Recurrent != v.Type.Recurrent {
+		return result{}, fmt.Errorf("the state given is %s", ir.RecurrentOf(s.Recurrent))
+	}
+	return result{state: s}, nil
+}
+
+// recur computes an op that takes operand i of v, a state, to its next version, and whose
+// tensor is [T, …]. next computes token t of the step from the state of the tokens before
+// it, [Rows, Width], and replaces that; a sequence that begins has zeros.
+func (r *run) recur(v *ir.Value, i int, next func(t int, state, out []float64)) (result, error) {
+	s := r.results[v.Args[i].ID].state
+	positions, cuSeqlens, table := r.tensor(v, i+1).Ints, r.tensor(v, i+2).Ints, r.tensor(v, i+3)
+	out, err := r.empty(v.Type.Elems[0])
+	if err != nil {
+		return result{}, err
+	}
+	n, width := s.Rows*s.Width, len(out.Data)/max(1, len(positions))
+	holding := func(b, position int) ([]float64, error) {
+		blocks, at := table.ints(b), position/s.Block
+		if at >= len(blocks) || blocks[at] < 0 || int(blocks[at]) >= s.Blocks {
+			return nil, fmt.Errorf("position %d of sequence %d is in none of %d blocks", position, b, s.Blocks)
+		}
+		return s.Data[int(blocks[at])*n:][:n], nil
+	}
+	for b := range len(cuSeqlens) - 1 {
+		for t := int(cuSeqlens[b]); t < int(cuSeqlens[b+1]); t++ {
+			position := int(positions[t])
+			state, err := holding(b, position)
+			if err != nil {
+				return result{}, err
+			}
+			switch {
+			case position == 0:
+				clear(state)
+			case position%s.Block == 0:
+				before, err := holding(b, position-1)
+				if err != nil {
+					return result{}, err
+				}
+				copy(state, before)
+			}
+			next(t, state, out.Data[t*width:][:width])
+		}
+	}
+	return result{elems: []result{{tensor: out}, {state: s}}}, nil
+}
+
+func (r *run) shortConv(v *ir.Value) (result, error) {
+	x := r.tensor(v, 0)
+	return r.convolve(v, func(t, e int) (float64, float64) { return x.row(t)[e], 1 })
+}
+
+func (r *run) gatedShortConv(v *ir.Value) (result, error) {
+	all := r.tensor(v, 0)
+	width := all.last() / 3
+	return r.convolve(v, func(t, e int) (x, gate float64) {
+		row := all.row(t)
+		return row[e] * row[2*width+e], row[width+e]
+	})
+}
+
+// convolve sums what of says goes into a convolution for an element of a token, and multiplies
+// the sum by what it says too.
+func (r *run) convolve(v *ir.Value, of func(t, e int) (x, gate float64)) (result, error) {
+	w := r.tensor(v, 1)
+	if w.Data == nil { // of a device that is followed, whose matrices are read where they are used
+		data, err := r.Weight(v.Args[1].Name())
+		if err != nil {
+			return result{}, err
+		}
+		w = &Tensor{Shape: w.Shape, Data: data}
+	}
+	return r.recur(v, 2, func(t int, state, out []float64) {
+		width, latest := len(out), make([]float64, len(out))
+		for e := range out {
+			x, gate := of(t, e)
+			taps := w.row(e)
+			sum := taps[len(taps)-1] * x
+			for j := range len(taps) - 1 {
+				sum += taps[j] * state[j*width+e]
+			}
+			out[e], latest[e] = sum*gate, x
+		}
+		copy(state, state[width:])
+		copy(state[len(state)-width:], latest)
+	})
+}

@@ -1,0 +1,10 @@
+package kernels
+
+// recurrentFamilies take recurrent states, of which each block of the KV cache has one, to
+// the next step.
+var recurrentFamilies = []family{
+	{name: "short_conv", check: checkShortConv, file: "short_conv.metal", summary: "a convolution along the tokens of every sequence, gated or not",
+		instances: rowTypes, args: "0 x read $0; 1 w read float; 2 state read float; 3 positions read int; 4 cu_seqlens read int; 5 block_table read int; " +
+			"6 out write $0; 7 state_out write float; 9 in_gate read $0?; 10 out_gate read $0?", params: ShortConvParams{}, paramsIndex: 8,
+		constants: "0 fc_gated bool?", grid: "width/256, tokens", maxThreads: 256},
+}

@@ -1,0 +1,117 @@
+package native
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/smelt-ml/smelt/kernels"
+)
+
+// step is sequences with recurrent states, of which each brings some tokens after others.
+type step struct {
+	starts, counts         []int
+	block                  int
+	positions, cu, table   []int32
+	stride, blocks, tokens int
+}
+
+// stepOf gives every sequence blocks of its own, in reverse.
+func stepOf(block int, starts, counts []int) *step {
+	s := &step{starts: starts, counts: counts, block: block, cu: []int32{0}}
+	for i, n := range counts {
+		s.stride = max(s.stride, (starts[i]+n+block-1)/block)
+		s.tokens += n
+		s.cu = append(s.cu, int32(s.tokens))
+		for j := range n {
+			s.positions = append(s.positions, int32(starts[i]+j))
+		}
+	}
+	s.blocks = s.stride * len(counts)
+	for i := range s.blocks {
+		s.table = append(s.table, int32(s.blocks-1-i))
+	}
+	return s
+}
+
+// over computes every token of a step after its sequence's state, of so many floats, and
+// leaves the state in the blocks that the step reaches.
+func (s *step) over(state []float32, n int, next func(t int, state []float64)) []float64 {
+	left := widened(state)
+	for seq, start := range s.starts {
+		own := make([]float64, n)
+		if start > 0 {
+			copy(own, widened(state[int(s.table[seq*s.stride+(start-1)/s.block])*n:][:n]))
+		}
+		for i := range s.counts[seq] {
+			next(int(s.cu[seq])+i, own)
+			copy(left[int(s.table[seq*s.stride+(start+i)/s.block])*n:], own)
+		}
+	}
+	return left
+}
+
+// inPlace runs d, whose state is bound twice, on the emulator and on every instruction set,
+// and compares what it writes and leaves.
+func (s *step) inPlace(t *testing.T, d dispatch, state []float32, want, left []float64, bound float64) {
+	t.Helper()
+	d.writes, d.shared = []string{"out", "state_out"}, map[string]string{"state": "state_out"}
+	run := func(name string, bound float64, run func() [][]byte) {
+		d.args["state_out"] = floatBytes(state)
+		got := run()
+		near(t, want, floats(got[0]), 1, bound, name)
+		near(t, left, floats(got[1]), 1, bound, name)
+	}
+	run("emulated", max(bound, 1e-5), func() [][]byte { return d.emulate(t) })
+	for _, l := range Libraries() {
+		run(l.ISA(), bound, func() [][]byte { return d.run(t, l) })
+	}
+}
+
+var steps = []*step{
+	stepOf(16, []int{0, 8, 16, 5}, []int{3, 1, 1, 0}),
+	stepOf(7, []int{5, 0, 7, 20}, []int{40, 2, 1, 9}),
+	stepOf(1, []int{0, 3}, []int{4, 2}),
+	stepOf(64, []int{63, 1, 2}, []int{2, 1, 700}),
+}
+
+func TestShortConv(t *testing.T) {
+	for i, s := range steps {
+		for _, taps := range []int{2, 3, 4, 8} {
+			for _, width := range []int{5, 64, 200} {
+				for gated := range uint32(2) {
+					t.Run(fmt.Sprint(i, taps, width, gated), func(t *testing.T) {
+						rng, stride, n := newRand(t.Name()), width+3, (taps-1)*width
+						x, in, out := normals(rng, s.tokens*stride), normals(rng, s.tokens*stride), normals(rng, s.tokens*stride)
+						w, state := normals(rng, width*taps), normals(rng, s.blocks*n)
+						want := make([]float64, s.tokens*width)
+						left := s.over(state, n, func(token int, state []float64) {
+							for e := range width {
+								at, sum := token*stride+e, 0.0
+								v, outer := float64(x[at]), 1.0
+								if gated == 1 {
+									v, outer = float64(in[at]*x[at]), float64(out[at])
+								}
+								for j := range taps - 1 {
+									sum += float64(w[e*taps+j]) * state[j*width+e]
+								}
+								want[token*width+e] = (sum + float64(w[e*taps+taps-1])*v) * outer
+								for j := range taps - 2 {
+									state[j*width+e] = state[(j+1)*width+e]
+								}
+								state[(taps-2)*width+e] = v
+							}
+						})
+						s.inPlace(t, dispatch{
+							kernel: "short_conv_f32", constants: map[string]uint32{"fc_gated": gated},
+							args: map[string][]byte{"x": floatBytes(x), "in_gate": floatBytes(in), "out_gate": floatBytes(out), "w": floatBytes(w),
+								"positions": intBytes(s.positions...), "cu_seqlens": intBytes(s.cu...), "block_table": intBytes(s.table...), "out": nan(len(want))},
+							params: kernels.ShortConvParams{Tokens: uint32(s.tokens), Seqs: uint32(len(s.counts)), Width: uint32(width), Taps: uint32(taps),
+								XStride: uint32(stride), Block: uint32(s.block), TableStride: uint32(s.stride)},
+							grid: [3]uint32{uint32(width+255) / 256, uint32(s.tokens), 1}, group: [3]uint32{256, 1, 1},
+						}, state, want, left, 1e-5)
+					})
+				}
+			}
+		}
+	}
+}

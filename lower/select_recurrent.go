@@ -1,0 +1,55 @@
+package lower
+
+import "github.com/smelt-ml/smelt/ir"
+
+// shortConv lowers a convolution, gated or not, whose weight is bound as F32: it is small, and
+// kernels then need one form.
+func shortConv(p *phase, v *ir.Value) error {
+	x, w, state, out := v.Args[0], v.Args[1], v.Args[2], tensorOf(v)
+	d := p.dispatch("short_conv_"+out.DType.String(), v)
+	width, gated := out.Shape.Last(), v.Op == ir.OpGatedShortConv
+	d.constant("fc_gated", bit(gated))
+	if gated {
+		third := out.DType.Bytes(width)
+		d.inFrom("in_gate", x, 0)
+		d.inFrom("out_gate", x, third)
+		d.inFrom("x", x, 2*third)
+	} else {
+		d.in("x", x)
+	}
+	if err := d.small("w", w); err != nil {
+		return err
+	}
+	d.recurrent(v, 2)
+	d.out("out", v)
+	d.params(words{"tokens": Extent(ir.Var(ir.T)), "seqs": Extent(ir.Var(ir.B)), "width": size(width), "taps": size(last(w)), "x_stride": size(last(x)),
+		"block": size(int64(state.Type.Recurrent.Block)), "table_stride": Extent(ir.Var(ir.NB))})
+	d.cover()
+	return nil
+}
+
+// small binds a matrix of the file that is small.
+func (e emitter) small(name string, w *ir.Value) error {
+	if w.Op == ir.OpWeight && !e.p.places[w.ID].known {
+		buffer, err := e.p.weightAs(w, true)
+		if err != nil {
+			return err
+		}
+		e.p.places[w.ID] = place{buffer: buffer, slot: -1, known: true}
+	}
+	e.in(name, w)
+	return nil
+}
+
+// recurrent binds a state that v takes to its next version, operand i of v, and what finds it
+// in a step. The sizes that count are the session's, so the bindings claim one block.
+func (e emitter) recurrent(v *ir.Value, i int) {
+	state := v.Args[i]
+	at := place{buffer: e.p.state(first(state).Attr.(ir.StateAttr), state.Type.Recurrent), slot: -1}
+	bytes := e.p.plan.Buffers[at.buffer].Bytes
+	e.bind("state", at, Binding{Bytes: bytes, Read: true})
+	e.bind("state_out", at, Binding{Bytes: bytes, Write: true})
+	for k, name := range []string{"positions", "cu_seqlens", "block_table"} {
+		e.in(name, v.Args[i+1+k])
+	}
+}
