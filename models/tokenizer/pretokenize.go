@@ -351,7 +351,9 @@ func (p pretokenizer) words(text string, yield func(word string)) {
 
 // split calls yield with the length of each word in turn, in runes, and whether it is kept.
 func split(cuts []cut, runes []rune, yield func(n int, kept bool)) {
-	if len(cuts) == 0 {
+	// One character cannot be cut, and a text of line ends or digits would start a search in
+	// each of them for every cut.
+	if len(cuts) == 0 || len(runes) == 1 && !slices.ContainsFunc(cuts, func(c cut) bool { return c.behavior == removed }) {
 		yield(len(runes), true)
 		return
 	}
