@@ -25,7 +25,7 @@ func bytewise(t testing.TB) *constrain.Vocabulary {
 		tokens = append(tokens, []byte{byte(b)})
 	}
 	tokens = append(tokens, nil)
-	for _, s := range strings.Fields(`{" "} ": ", "}, true false null 12 .5 abc \" \u00 "a":1 \xc3 é" 日本 }} ]] ab aa (( ))`) {
+	for _, s := range strings.Fields(`{" "} ": ", "}, true false null 12 .5 abc \" \u00 "a":1 \xc3 é" 日本 }} ]] a":n ab aa (( ))`) {
 		tokens = append(tokens, []byte(strings.NewReplacer(`\xc3`, "\xc3").Replace(s)))
 	}
 	tokens = append(tokens, []byte("abc"), []byte(" \n"), []byte(`", "`), []byte(`": "`))
@@ -226,8 +226,8 @@ func TestTexts(t *testing.T) {
 		{`{"multipleOf":0.25}`, constrain.Options{}, []string{`0.5`, `1.25`, `-7.750`, `3`, `0`}, []string{`0.3`, `1.255`, `0.1`}},
 		{`{"type":"integer","multipleOf":7,"minimum":8}`, constrain.Options{}, []string{`14`, `21`, `700`}, []string{`7`, `8`, `15`}},
 		{`{"type":"string","enum":["a","ab","\n"],"minLength":2}`, constrain.Options{}, []string{`"ab"`}, []string{`"a"`, `"abc"`, `"\n"`}},
-		{`{"const":{"a":[1,{"b":null}]}}`, constrain.Options{}, []string{`{"a":[1,{"b":null}]}`}, []string{`{"a":[1]}`, `{"a":[1.0,{"b":null}]}`, `{}`, `{"a":[1,{"b":null}],"c":1}`}},
-		{`{"enum":[1.50,-0,1e2]}`, constrain.Options{}, []string{`1.5`, `0`, `100`}, []string{`1.50`, `1e2`, `15`}},
+		{`{"const":{"a":[1,{"b":null}]}}`, constrain.Options{}, []string{`{"a":[1,{"b":null}]}`}, []string{`{"a":[1]}`, `{"a":[1.00,{"b":null}]}`, `{}`, `{"a":[1,{"b":null}],"c":1}`}},
+		{`{"enum":[1.50,-0,1e2]}`, constrain.Options{}, []string{`1.5`, `0`, `100`, `100.0`}, []string{`1.50`, `1e2`, `15`}},
 		{`{"not":{"const":1}}`, constrain.Options{}, []string{`2`, `1.5`, `"1"`}, []string{`1`, `1.0`}},
 		{`{"not":{"const":{"a":1}}}`, constrain.Options{}, []string{`{}`, `{"a":2}`, `{"a":1,"b":1}`, `1`}, []string{`{"a":1}`}},
 		{`{"oneOf":[{"type":"integer"},{"minimum":2}]}`, constrain.Options{}, []string{`1`, `2.5`, `"a"`}, []string{`3`, `1.5`}},
@@ -257,6 +257,8 @@ func TestTexts(t *testing.T) {
 		{"root ::= x\n  | y\nx ::= [a-c]+ [^d\\n]\ny ::= \"\\x41\" .", []string{"abz", "Aé"}, []string{"ad", "A", "a"}},
 		{"root ::= root \"+\" t | t\nt ::= [0-9] t | [0-9]", []string{"1", "12+3+4"}, []string{"+1", "1+", ""}},
 		{"root ::= a a\na ::= b | \nb ::= \"x\" a \"y\"", []string{"", "xy", "xxyyxy"}, []string{"x", "yx", "xyxyxy"}},
+		{"root ::= a \"p\" | a \"q\"\na ::= b | \nb ::= \"x\" a \"y\"", []string{"p", "q", "xyp", "xyq"}, []string{"x", "xy"}},
+		{"root ::= a a a\na ::= b | \nb ::= \"x\" a \"y\"", []string{"", "xy", "xyxxyy", "xyxyxy"}, []string{"x", "yx", "xyxyxyxy"}},
 		{"start: expr\n?expr: expr \"+\" term -> add\n    | term\nterm: NUM | \"(\" expr \")\"\nNUM: DIGIT+\n%import common.DIGIT\n%import common.WS\n%ignore WS\n", []string{"1+2", " ( 12 + 3 )\n", "7"}, []string{"1 2 +", "1+", "()"}},
 		{"start: (\"a\"i | \"b\"..\"d\") ~ 2..3 [X]\nX.2: /x./s\n", []string{"Ab", "aaAx\n"}, []string{"a", "abcd", "aax"}},
 	} {

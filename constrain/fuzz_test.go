@@ -73,7 +73,7 @@ func follow(c *constrain.Constraint, text string) error {
 	return nil
 }
 
-const tokensOfBytewise = 284
+const tokensOfBytewise = 285
 
 func FuzzSchema(f *testing.F) {
 	v := bytewise(f)

@@ -69,7 +69,8 @@ func (n *numbers) except(a re) re {
 	return n.and(n.plain, n.not(a))
 }
 
-// written is how d is written: an enumeration is no place for zeros without end.
+// written is how d is written as a value, a whole number also with a zero behind the point:
+// an enumeration is no place for zeros without end.
 func (n *numbers) written(d decimal) re {
 	text := d.whole
 	if text == "" {
@@ -79,9 +80,9 @@ func (n *numbers) written(d decimal) re {
 		text = "-" + text
 	}
 	if d.fraction != "" {
-		text += "." + d.fraction
+		return n.literal(text + "." + d.fraction)
 	}
-	return n.literal(text)
+	return n.cat(n.literal(text), n.optional(n.literal(".0")))
 }
 
 // equal is the ways to write d.
