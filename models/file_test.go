@@ -56,7 +56,7 @@ func small(family string) models.Config {
 		c.ALiBi = 8
 	case "qwen2vl", "qwen3vl":
 		c.Sections = []int{2, 1, 1, 0}
-	case "qwen3moe":
+	case "qwen3moe", "olmoe":
 		c.Experts = models.Experts{Count: 5, Chosen: 2, FFN: 24}
 	case "lfm2":
 		c.Layers, c.Taps, c.Recurrent = 2, 3, []bool{true, false}

@@ -87,6 +87,10 @@ var shapes = []shape{
 	{family: "glm4", partial: true, more: func(c *models.Config, i int) { c.Biases.QKV = i%2 == 0 }},
 	{family: "gpt2", square: true, each: true},
 	{family: "gptneox", square: true, each: true, untied: true, partial: true, more: func(c *models.Config, i int) { c.Parallel = i%2 == 0 }},
+	{family: "olmoe", square: true, each: true, untied: true, more: func(c *models.Config, i int) {
+		c.Experts = experts(i)
+		c.FFN = c.Experts.FFN // what llama.cpp takes for the width
+	}},
 	{family: "qwen3moe", more: func(c *models.Config, i int) { c.Experts = experts(i) }},
 	{family: "lfm2", square: true, more: func(c *models.Config, i int) {
 		c.Taps, c.Recurrent = 2+i%3, windows(c.Layers, 2)
