@@ -184,21 +184,32 @@ var inputShapes = map[string]Shape{
 	Copies:      {Var(C), Const(2)},
 }
 
-// aheadOf begins the names that Ahead gives.
-const aheadOf = Positions + "+"
+// derived are inputs that follow from positions and a number, which ends their name.
+var derived = []struct {
+	name string // begins it
+	of   func(position, n int32) int32
+}{
+	{Positions + "+", func(position, n int32) int32 { return position + min(n, math.MaxInt32-1-position) }},
+	{Positions + "/", func(position, n int32) int32 { return position / max(n, 1) }},
+}
 
 // Ahead names the input that holds, for each token, the position n places after its own, be it
 // beyond the end of the sequence.
-func Ahead(n int) string { return aheadOf + strconv.Itoa(n) }
+func Ahead(n int) string { return derived[0].name + strconv.Itoa(n) }
 
-// aheadBy is n of a name that Ahead gives.
-func aheadBy(name string) (n int32, ok bool) {
-	digits, ok := strings.CutPrefix(name, aheadOf)
-	if !ok {
-		return 0, false
+// Stretch names the input that holds, for each token, in which stretch of n positions it is,
+// from 0 on.
+func Stretch(n int) string { return derived[1].name + strconv.Itoa(n) }
+
+// derivation returns how an input of that name follows from positions; nil where it does not.
+func derivation(name string) func(position int32) int32 {
+	for _, d := range derived {
+		digits, ok := strings.CutPrefix(name, d.name)
+		if n, err := strconv.ParseUint(digits, 10, 31); ok && err == nil {
+			return func(position int32) int32 { return d.of(position, int32(n)) }
+		}
 	}
-	by, err := strconv.ParseInt(digits, 10, 32)
-	return int32(by), err == nil && by >= 0
+	return nil
 }
 
 // Given returns an input out of those of a step, which hold what others follow from.
@@ -206,14 +217,14 @@ func Given(inputs map[string][]int32, name string) (values []int32, ok bool) {
 	if values, ok = inputs[name]; ok {
 		return values, true
 	}
-	by, ahead := aheadBy(name)
+	of := derivation(name)
 	positions, ok := inputs[Positions]
-	if !ahead || !ok {
+	if of == nil || !ok {
 		return nil, false
 	}
 	values = make([]int32, len(positions))
 	for t, position := range positions {
-		values[t] = position + min(by, math.MaxInt32-1-position)
+		values[t] = of(position)
 	}
 	return values, true
 }
@@ -224,7 +235,7 @@ func (b *Builder) Input(name string) *Value {
 		return v
 	}
 	shape, ok := inputShapes[name]
-	if _, ahead := aheadBy(name); ahead {
+	if derivation(name) != nil {
 		shape, ok = inputShapes[Positions], true
 	}
 	if !ok {

@@ -1,6 +1,7 @@
 package models
 
 import (
+	"math"
 	"slices"
 
 	"github.com/smelt-ml/smelt/ir"
@@ -39,12 +40,32 @@ var temperature = Field{
 const keyTemperature = "attention.temperature_scale"
 
 // mistral3 is llama. Queries at position p are multiplied by 1 + Temperature · ln(1 + ⌊p/o⌋),
-// o being the context that the model was first trained for: within o, which is all that is
-// computed, by one.
+// o being the context that the model was first trained for: within o by one.
 func mistral3(b *ir.Builder, c *Config) {
-	if old := c.Rope.oldContext(float64(c.Context)); c.Temperature != 0 && float64(c.context) > old {
-		b.Fail("the queries of %s grow beyond %g tokens, which is not supported: compile it for a context of at most that", c.Name, old)
-		return
+	prepare := asItIs
+	if old := int(c.Rope.oldContext(float64(c.Context))); c.Temperature != 0 && c.context > old {
+		growth := b.Embed(b.Input(ir.Stretch(old)), growths(b, c, (c.context-1)/old+1))
+		prepare = func(role string, heads *ir.Value) *ir.Value {
+			if role != "attn_q" {
+				return heads
+			}
+			return b.SplitHeads(b.Mul(b.MergeHeads(heads), growth), c.Heads)
+		}
 	}
-	llama(b, c)
+	decode(b, c, rmsNorm, func(l *layer, x *ir.Value) *ir.Value {
+		x = b.Add(x, attention(l, l.norm("attn_norm", x), prepare))
+		return b.Add(x, gated(l, l.norm("ffn_norm", x), ir.SiLU))
+	})
+}
+
+// growths are what queries are multiplied by, element by element, in each of so many stretches
+// of the context of the first training: [stretches, Heads·Head].
+func growths(b *ir.Builder, c *Config, stretches int) *ir.Value {
+	width := c.Heads * c.Head
+	table := make([]float32, 0, stretches*width)
+	for i := range stretches {
+		by := float32(1 + c.Temperature*math.Log(1+float64(i)))
+		table = append(table, slices.Repeat([]float32{by}, width)...)
+	}
+	return b.Reshape(b.Const(table), ir.Const(stretches), ir.Const(width))
 }

@@ -36,12 +36,12 @@ var shapes = []shape{
 	{family: "qwen2vl", square: true, more: imageSections},
 	{family: "qwen3vl", more: imageSections},
 	{family: "mistral3", more: func(c *models.Config, i int) {
-		c.Rope.YaRN = &models.YaRNRope{Factor: 16, FastBeta: 8, SlowBeta: 1, OldContext: 64}
+		c.Rope.YaRN = &models.YaRNRope{Factor: 16, FastBeta: 8, SlowBeta: 1, OldContext: 4 + 60*float64(i%3/2)}
 		if i != 0 {
 			c.Rope.YaRN.Magnitude = 1
 		}
 		if i%2 == 0 {
-			c.Temperature = 0.1
+			c.Temperature = 4 // more than models have, so that it shows
 		}
 	}},
 	{family: "gemma2", tied: true, more: func(c *models.Config, i int) {
