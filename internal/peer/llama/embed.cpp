@@ -33,7 +33,12 @@ int main(int argc, char **argv) {
     std::istringstream list(argv[4]);
     for (std::string word; std::getline(list, word, ',');)
         texts.push_back(atoi(word.c_str()));
-    llama_log_set([](ggml_log_level l, const char *t, void *) { if (l == GGML_LOG_LEVEL_ERROR) fputs(t, stderr); }, nullptr);
+    llama_log_set(
+        [](ggml_log_level l, const char *t, void *) {
+            if (l == GGML_LOG_LEVEL_ERROR)
+                fputs(t, stderr);
+        },
+        nullptr);
     ggml_backend_load_all_from_path(argv[2]);
     llama_backend_init();
     llama_model *model = llama_model_load_from_file(argv[1], llama_model_default_params());
@@ -41,7 +46,9 @@ int main(int argc, char **argv) {
         die("llama.cpp cannot load this file");
     // Without a pool llama.cpp makes threads anew for every step.
     ggml_backend_dev_t cpu = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
-    void *make = cpu == nullptr ? nullptr : ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(cpu), "ggml_threadpool_new");
+    void *make = cpu == nullptr
+                     ? nullptr
+                     : ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(cpu), "ggml_threadpool_new");
     if (make == nullptr)
         die("the CPU backend has no thread pool");
     ggml_threadpool_params pp = ggml_threadpool_params_default(threads);

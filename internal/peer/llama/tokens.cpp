@@ -33,7 +33,12 @@ int main(int argc, char **argv) {
     if (argc != 3)
         die("usage: tokens MODEL ends|plain");
     bool ends = strcmp(argv[2], "ends") == 0;
-    llama_log_set([](ggml_log_level l, const char *t, void *) { if (l == GGML_LOG_LEVEL_ERROR) fputs(t, stderr); }, nullptr);
+    llama_log_set(
+        [](ggml_log_level l, const char *t, void *) {
+            if (l == GGML_LOG_LEVEL_ERROR)
+                fputs(t, stderr);
+        },
+        nullptr);
     llama_backend_init();
     llama_model_params p = llama_model_default_params();
     p.vocab_only = true;
