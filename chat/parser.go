@@ -70,6 +70,10 @@ func (t *Template) NewParser(c Conversation, prompt Prompt) *Parser {
 	return p
 }
 
+// Answers reports whether what comes next is the answer, rather than what the model thinks or
+// the head of a channel: a text that is kept to a form can begin there only.
+func (p *Parser) Answers() bool { return p.place == inContent }
+
 // Token takes a token that the model chose. Control tokens that mean nothing to the format are
 // passed over, and so are those that end a message, after which it goes on in no format.
 func (p *Parser) Token(id int32) Delta {

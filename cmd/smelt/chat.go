@@ -46,8 +46,8 @@ is under way leaves, as Ctrl-D does. What the model thinks is dimmed.
   /help           lists these
 
 With input from a file or a pipe, answers alone are printed. With --json, standard input is
-a list of messages, or an object with "messages" and "tools", as OpenAI's API has them; one
-JSON object is printed.`,
+a list of messages, or an object with "messages", "tools" and "schema", which the answer must
+match; messages and tools are as OpenAI's API has them. One JSON object is printed.`,
 		Example: `  smelt chat model.gguf --system 'Answer in one sentence.'
   echo '[{"role": "user", "content": "Hello"}]' | smelt chat model.gguf --json`,
 		Args: modelArg,
@@ -78,9 +78,10 @@ JSON object is printed.`,
 			return err
 		}
 		var asked chat.Conversation
+		var schema json.RawMessage
 		if asJSON {
 			var err error
-			if asked, err = readConversation(cmd.InOrStdin()); err != nil {
+			if asked, schema, err = readConversation(cmd.InOrStdin()); err != nil {
 				return fmt.Errorf("standard input: %w", err)
 			}
 		}
@@ -99,6 +100,9 @@ JSON object is printed.`,
 			return fmt.Errorf("%s: %w", args[0], err)
 		}
 		defer l.Close()
+		if t.generation.Constraint, err = formerOf(l, nil)(schema); err != nil {
+			return fmt.Errorf(`standard input: "schema": %w`, err)
+		}
 		o := smelt.EngineOptions{Metrics: &t.times}
 		if !isPlan(args[0]) {
 			o.Sequences = 1
@@ -205,6 +209,9 @@ func (t *talker) answer(ctx context.Context, c chat.Conversation, forget bool, e
 		g.N = room
 	}
 	parser := t.templateFor(&c).NewParser(c, prompt)
+	if g.Constraint != nil && !parser.Answers() {
+		return a, errors.New(`"schema": the template has the model say something else before it answers, which a schema cannot be kept in; --think off may keep it from that`)
+	}
 	for token, tokenErr := range t.engine.Generate(ctx, smelt.Request{Tokens: prompt.Tokens(), Generation: g}) {
 		if token.Usage != nil {
 			a.cached = token.Usage.CachedTokens
@@ -227,14 +234,15 @@ func (t *talker) answer(ctx context.Context, c chat.Conversation, forget bool, e
 // maxConversation bounds what is read as a conversation.
 const maxConversation = 64 << 20
 
-// readConversation reads a list of messages, or an object with messages and tools.
-func readConversation(r io.Reader) (chat.Conversation, error) {
+// readConversation reads a list of messages, or an object with messages and tools, and the schema
+// that the answer has to match; nil for none.
+func readConversation(r io.Reader) (chat.Conversation, json.RawMessage, error) {
 	raw, err := io.ReadAll(io.LimitReader(r, maxConversation+1))
 	if err != nil {
-		return chat.Conversation{}, err
+		return chat.Conversation{}, nil, err
 	}
 	if len(raw) > maxConversation {
-		return chat.Conversation{}, fmt.Errorf("a conversation of more than %d bytes", maxConversation)
+		return chat.Conversation{}, nil, fmt.Errorf("a conversation of more than %d bytes", maxConversation)
 	}
 	var c struct {
 		Messages []chat.Message    `json:"messages"`
@@ -250,17 +258,17 @@ func readConversation(r io.Reader) (chat.Conversation, error) {
 	}
 	switch {
 	case errors.Is(err, io.EOF):
-		return chat.Conversation{}, errors.New("there is no conversation")
+		return chat.Conversation{}, nil, errors.New("there is no conversation")
 	case err != nil:
-		return chat.Conversation{}, err
+		return chat.Conversation{}, nil, err
 	case d.More():
-		return chat.Conversation{}, errors.New("text follows the conversation")
+		return chat.Conversation{}, nil, errors.New("text follows the conversation")
 	case len(c.Messages) == 0:
-		return chat.Conversation{}, errors.New(`"messages" is missing`)
-	case len(c.Schema) > 0 && string(c.Schema) != "null":
-		return chat.Conversation{}, errors.New(`"schema" cannot be kept yet`)
+		return chat.Conversation{}, nil, errors.New(`"messages" is missing`)
+	case string(c.Schema) == "null":
+		c.Schema = nil
 	}
-	return chat.Conversation{Messages: c.Messages, Tools: c.Tools}, nil
+	return chat.Conversation{Messages: c.Messages, Tools: c.Tools}, c.Schema, nil
 }
 
 // json answers one conversation.
@@ -318,7 +326,10 @@ func loaded(path string) (chat.Conversation, error) {
 		return chat.Conversation{}, err
 	}
 	defer f.Close()
-	c, err := readConversation(f)
+	c, schema, err := readConversation(f)
+	if err == nil && schema != nil {
+		err = errors.New(`"schema" is for --json`)
+	}
 	if err != nil {
 		err = fmt.Errorf("%s: %w", path, err)
 	}
