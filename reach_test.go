@@ -21,10 +21,13 @@ type reach struct {
 	options smelt.Options
 }
 
+const expertsShape = "qwen3-30b-a3b,block_count=2"
+
 // reachable are the models of it.
 func reachable(t *testing.T) map[string]*smelt.Model {
 	models := map[string]*smelt.Model{}
-	for name, weights := range map[string]string{"qwen3-0.6b": "q4_0", "llama3.2-1b": "q8_0", "qwen3-8b": "f16", "gemma3-1b": "q4_0", "lfm2-1.2b": "q8_0"} {
+	for name, weights := range map[string]string{"qwen3-0.6b": "q4_0", "llama3.2-1b": "q8_0", "qwen3-8b": "f16", "gemma3-1b": "q4_0", "lfm2-1.2b": "q8_0",
+		expertsShape: "q4_0"} {
 		m, err := smelt.Open("arch:"+name, weights)
 		require.NoError(t, err)
 		models[name] = m
@@ -127,6 +130,7 @@ func TestReach(t *testing.T) {
 			}
 		}
 	}
+	take(reach{expertsShape, "routed_sum/off", smelt.Options{Target: "metal", Level: 1, KV: ir.F16, Context: 512}})
 	take(reach{"llama3.2-1b", "", smelt.Options{Target: "metal", Level: 1, Context: 512, Products: func(p lower.Product) bool { return true }}})
 	for sequences, kv := range map[int]ir.DType{2: ir.Q8_0, 16: ir.F16} {
 		for _, name := range []string{"llama3.2-1b", "clamped"} {

@@ -69,12 +69,12 @@ func TestQuantizeNarrow(t *testing.T) {
 				}
 			}
 			switch {
-			case strings.Contains(typ, "_k"):
+			case strings.Contains(typ, "_k") || typ == "iq4_xs": // blocks of 256
 				require.Equal(t, 2*7+2, q.Narrow, "every matrix")
 				require.Equal(t, 2, narrow, "rows of 48")
-			case strings.HasPrefix(typ, "q8"):
+			case strings.HasPrefix(typ, "q8") || typ == "mxfp4":
 				require.Equal(t, 2, q.Narrow)
-			case strings.HasPrefix(typ, "q"): // the head would be Q6_K
+			case strings.HasPrefix(typ, "q") || typ == "iq4_nl": // the head would be Q6_K
 				require.Equal(t, 2+1, q.Narrow)
 			default:
 				require.Zero(t, q.Narrow)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -89,14 +90,14 @@ func jsonCalls(text string, _ tools, _ bool) ([]ToolCall, int, verdict) {
 // firstMember is how an object of a call begins; anything else is an answer in JSON, which
 // shall not wait for its end to be shown.
 var (
-	firstMember = regexp.MustCompile(`^\s*\[?\s*\{\s*"([^"]*)`)
-	noMember    = regexp.MustCompile(`^\s*(\[\s*)?(\{\s*)?$`)
+	firstMember = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\s*\[?\s*\{\s*"([^"]*)`) })
+	noMember    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\s*(\[\s*)?(\{\s*)?$`) })
 )
 
 func mayBeCall(text string) bool {
-	m := firstMember.FindStringSubmatch(text)
+	m := firstMember().FindStringSubmatch(text)
 	if m == nil {
-		return noMember.MatchString(text)
+		return noMember().MatchString(text)
 	}
 	return slices.ContainsFunc([]string{"name", "type", "function", "id", "arguments", "parameters"}, func(member string) bool {
 		return strings.HasPrefix(member, m[1])
@@ -141,7 +142,9 @@ func argumentsText(raw json.RawMessage) string {
 	return string(raw)
 }
 
-var mistralName = regexp.MustCompile(`^\s*([A-Za-z0-9_.\-]+)(?:\[CALL_ID\]([A-Za-z0-9]+))?(?:\[ARGS\])?\s*\{`)
+var mistralName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^\s*([A-Za-z0-9_.\-]+)(?:\[CALL_ID\]([A-Za-z0-9]+))?(?:\[ARGS\])?\s*\{`)
+})
 
 // mistralCalls reads a list of calls as JSON, or a name and its arguments:
 // NAME[CALL_ID]ID[ARGS]{…}.
@@ -149,7 +152,7 @@ func mistralCalls(text string, tools tools, end bool) ([]ToolCall, int, verdict)
 	if calls, n, v := jsonCalls(text, tools, end); v != never {
 		return calls, n, v
 	}
-	m := mistralName.FindStringSubmatchIndex(text)
+	m := mistralName().FindStringSubmatchIndex(text)
 	if m == nil {
 		if !end && !strings.ContainsAny(text, "{") && len(text) < 256 {
 			return nil, 0, more
@@ -283,13 +286,13 @@ func (l *literals) expect(mark string) {
 	l.at += len(mark)
 }
 
-var identifier = regexp.MustCompile(`^[\pL_][\pL\pN_.\-]*`)
+var identifier = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[\pL_][\pL\pN_.\-]*`) })
 
 func (l *literals) name() string {
 	if l.peek() == 0 {
 		return ""
 	}
-	word := identifier.FindString(l.text[l.at:])
+	word := identifier().FindString(l.text[l.at:])
 	if word == "" {
 		return l.stop(never)
 	}
@@ -300,7 +303,7 @@ func (l *literals) name() string {
 	return word
 }
 
-var numberForm = regexp.MustCompile(`^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$`)
+var numberForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$`) })
 
 var words = map[string]string{"True": "true", "true": "true", "False": "false", "false": "false", "None": "null", "null": "null"}
 
@@ -335,7 +338,7 @@ func (l *literals) value() string {
 			return l.stop(more)
 		}
 		n := l.text[l.at : len(l.text)-len(rest)]
-		if !numberForm.MatchString(n) {
+		if !numberForm().MatchString(n) {
 			return l.stop(never)
 		}
 		l.at += len(n)

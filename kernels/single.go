@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 )
 
 // Metal's front end compiles a source whole, every decoder in every instance, before
@@ -15,23 +16,27 @@ import (
 //   - SMELT_SINGLE: that constants have values, so that a template's argument may be one.
 
 var (
-	declaration = regexp.MustCompile(`(?m)^constant (uint|bool) (fc_\w+) \[\[function_constant\(\d+\)\]\];`)
-	definedness = regexp.MustCompile(`is_function_constant_defined\((fc_\w+)\)`)
-	instance    = regexp.MustCompile(`(?m)^template\s+\[\[host_name\(\s*"(\w+)"\s*\)\]\][^;]*;`)
+	declaration = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?m)^constant (uint|bool) (fc_\w+) \[\[function_constant\(\d+\)\]\];`)
+	})
+	definedness = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`is_function_constant_defined\((fc_\w+)\)`) })
+	instance    = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?m)^template\s+\[\[host_name\(\s*"(\w+)"\s*\)\]\][^;]*;`)
+	})
 )
 
 // Single returns a .metal file as [Source] does, for libraries of one kernel each: macros
 // take the place of function constants and choose the instance. [Kernel.Macros] lists them.
 func Single(file string) string {
-	text := declaration.ReplaceAllStringFunc(Source(file), func(line string) string {
-		m := declaration.FindStringSubmatch(line)
+	text := declaration().ReplaceAllStringFunc(Source(file), func(line string) string {
+		m := declaration().FindStringSubmatch(line)
 		value := fmt.Sprintf("constant constexpr %s %s = ", m[1], m[2])
 		known := fmt.Sprintf("constant constexpr bool %s_defined = ", m[2])
 		zero := map[string]string{"uint": "0", "bool": "false"}[m[1]]
 		return fmt.Sprintf("#ifdef %s\n%s%s;\n%strue;\n#else\n%s%s;\n%sfalse;\n#endif", macro(m[2]), value, macro(m[2]), known, value, zero, known)
 	})
-	text = definedness.ReplaceAllString(text, "${1}_defined")
-	return "#define SMELT_SINGLE\n" + instance.ReplaceAllString(text, "#ifdef "+instancePrefix+"$1\n$0\n#endif")
+	text = definedness().ReplaceAllString(text, "${1}_defined")
+	return "#define SMELT_SINGLE\n" + instance().ReplaceAllString(text, "#ifdef "+instancePrefix+"$1\n$0\n#endif")
 }
 
 const instancePrefix = "SMELT_KERNEL_"

@@ -9,12 +9,13 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 //go:embed *.metal *.h
 var sources embed.FS
 
-var quotedInclude = regexp.MustCompile(`^\s*#\s*include\s+"([^"]+)"`)
+var quotedInclude = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\s*#\s*include\s+"([^"]+)"`) })
 
 // Files returns the names of the .metal files, sorted.
 func Files() []string {
@@ -78,7 +79,7 @@ func lines(file string, seen *[]string) iter.Seq[sourceLine] {
 		n := 0
 		for line := range strings.Lines(string(text)) {
 			n++
-			m := quotedInclude.FindStringSubmatch(line)
+			m := quotedInclude().FindStringSubmatch(line)
 			if m == nil {
 				if !yield(sourceLine{file, n, line}) {
 					return

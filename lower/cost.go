@@ -2,6 +2,7 @@ package lower
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/kernels"
@@ -38,7 +39,7 @@ func (c Cost) Plus(d Cost) Cost {
 // as the others, its last.
 func (p *Plan) Cost(d *Dispatch, sizes *Sizes) Cost {
 	var c Cost
-	cost, known := costs[d.Kernel]
+	cost, known := costs()[d.Kernel]
 	if !known {
 		cost = &kernelCost{}
 	}
@@ -170,7 +171,7 @@ func (c *kernelCost) isCache(index uint32) bool {
 }
 
 // costs has a row for each kernel.
-var costs = func() map[string]*kernelCost {
+var costs = sync.OnceValue(func() map[string]*kernelCost {
 	table := map[string]*kernelCost{}
 	all := kernels.All()
 	for i := range all {
@@ -200,7 +201,7 @@ var costs = func() map[string]*kernelCost {
 		table[k.Name] = c
 	}
 	return table
-}()
+})
 
 // costRules has a row for each family of package kernels but the element-wise ones, whose
 // costs stand with the ops that they compute.

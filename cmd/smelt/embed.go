@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/samber/lo"
 	"github.com/spf13/cobra"
 
 	"github.com/smelt-ml/smelt"
@@ -31,7 +32,7 @@ func embedVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "embed MODEL [--pooling none|mean|cls|last] [--raw]",
 		Short: "Write an embedding of each line of standard input",
-		Long: "Writes {\"index\", \"embedding\", \"tokens\" (a count)} for each line of standard input, from 0 on, pooled as the model says. " +
+		Long: "Writes {\"index\", \"embedding\", \"tokens\" (a count)} for each line of standard input, from 0 on, pooled as the model says; null of a line without tokens. " +
 			"Embeddings have the length of one unless --raw; with --pooling none there is one of each token, as the model computes it. " +
 			"With --tokens and -o, an array of float32 for these tokens, [1, width], or [tokens, width] with --pooling none.",
 		Example: `  smelt embed model.gguf < lines.txt
@@ -131,7 +132,7 @@ func (f *embedFlags) array(cmd *cobra.Command, e *smelt.Embedder, ids []int32, v
 }
 
 // embedded is a line of output. Embedding is a list of numbers, or one of lists for each
-// token.
+// token; null of a line without tokens.
 type embedded struct {
 	Index     int `json:"index"`
 	Embedding any `json:"embedding"`
@@ -158,22 +159,22 @@ func (f *embedFlags) lines(cmd *cobra.Command, e *smelt.Embedder) error {
 			if err != nil {
 				return err
 			}
-			number := index + len(pending) + 1
-			switch {
-			case len(ids) == 0:
-				return fmt.Errorf("line %d has no tokens", number)
-			case len(ids) > e.Longest():
-				return fmt.Errorf("line %d has %d tokens, which do not fit into a context of %d (--ctx)", number, len(ids), e.Longest())
+			if len(ids) > e.Longest() {
+				return fmt.Errorf("line %d has %d tokens, which do not fit into a context of %d (--ctx)", index+len(pending)+1, len(ids), e.Longest())
 			}
 			pending = append(pending, ids)
 		}
 		if len(pending) > 0 && (ended || len(pending) == maxPending || in.Buffered() == 0) {
-			made, err := e.Embed(cmd.Context(), pending)
+			made, err := e.Embed(cmd.Context(), lo.Reject(pending, func(ids []int32, _ int) bool { return len(ids) == 0 }))
 			if err != nil {
 				return err
 			}
-			for i, vector := range made {
-				if err := encoder.Encode(embedded{index + i, f.shaped(e, vector), len(pending[i])}); err != nil {
+			for i, ids := range pending {
+				line := embedded{Index: index + i, Tokens: len(ids)}
+				if len(ids) > 0 {
+					line.Embedding, made = f.shaped(e, made[0]), made[1:]
+				}
+				if err := encoder.Encode(line); err != nil {
 					return err
 				}
 			}

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"sync"
 
 	"github.com/smelt-ml/smelt/lower"
 )
@@ -55,7 +56,7 @@ var source string
 //go:embed page.css
 var style string
 
-var page = template.Must(template.New("page").Parse(source))
+var page = sync.OnceValue(func() *template.Template { return template.Must(template.New("page").Parse(source)) })
 
 // Write writes the page. The same input gives the same bytes.
 func Write(w io.Writer, in *Input) error {
@@ -68,7 +69,7 @@ func Write(w io.Writer, in *Input) error {
 		return fmt.Errorf("drawing %s: %w", in.Plan.Model, err)
 	}
 	prediction := in.Timeline.Predict()
-	return page.Execute(w, map[string]any{
+	return page().Execute(w, map[string]any{
 		"Style":      template.CSS(style),
 		"Model":      in.Plan.Model,
 		"Phase":      in.Phase.Name,

@@ -6,6 +6,7 @@ import (
 	"html/template"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/smelt-ml/smelt/ir"
 )
@@ -215,20 +216,22 @@ func (in *Input) dispatches(p *paint) *drawing {
 }
 
 var (
-	svgStart = regexp.MustCompile(`(?s)^.*?<svg`)
-	svgSize  = regexp.MustCompile(`(<svg[^>]*?) width="([\d.]+)pt" height="([\d.]+)pt"`)
-	svgIDs   = regexp.MustCompile(` id="[^"]*"`)
-	comments = regexp.MustCompile(`(?s)<!--.*?-->\n?`)
-	svgNoise = regexp.MustCompile(`(?s)<title>.*?</title>\n?`)
+	svgStart = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?s)^.*?<svg`) })
+	svgSize  = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(<svg[^>]*?) width="([\d.]+)pt" height="([\d.]+)pt"`)
+	})
+	svgIDs   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(` id="[^"]*"`) })
+	comments = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?s)<!--.*?-->\n?`) })
+	svgNoise = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?s)<title>.*?</title>\n?`) })
 )
 
 // embed prepares what Graphviz drew for a page: no prologue, no ids that several
 // pictures share, sizes in pixels.
 func embed(svg []byte) template.HTML {
-	svg = svgStart.ReplaceAll(svg, []byte("<svg"))
-	svg = comments.ReplaceAll(svg, nil)
-	svg = svgIDs.ReplaceAll(svg, nil)
-	svg = svgNoise.ReplaceAll(svg, nil)
-	svg = svgSize.ReplaceAll(svg, []byte(`$1 width="$2" height="$3"`))
+	svg = svgStart().ReplaceAll(svg, []byte("<svg"))
+	svg = comments().ReplaceAll(svg, nil)
+	svg = svgIDs().ReplaceAll(svg, nil)
+	svg = svgNoise().ReplaceAll(svg, nil)
+	svg = svgSize().ReplaceAll(svg, []byte(`$1 width="$2" height="$3"`))
 	return template.HTML(svg)
 }

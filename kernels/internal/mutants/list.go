@@ -346,7 +346,7 @@ var mutants = []mutant{
 	{unit: "linear_vec", file: "linear_vec.metal", fault: "LayerNorm: shift taken off", tests: "Linear(Vec|Shapes)/linear_vec_f32_f32",
 		old: "v += shift;", new: "v -= shift;"},
 	{unit: "linear_vec", file: "linear_vec.metal", fault: "bias after the activation", tests: "Linear(Vec|Shapes)/linear_vec_f32_f32",
-		old: "        v += bias_of(a, p, own);", new: "        v = activation_of(activation, v) + bias_of(a, p, own);"},
+		old: "            v.x += bias_of(of, p, own);", new: "            v.x = activation_of(activation, v.x) + bias_of(of, p, own);"},
 
 	// quant.h
 	{unit: "linear_vec", file: "quant.h", fault: "nibbles exchanged", tests: "LinearVec/linear_vec_f32_f32",
@@ -395,7 +395,7 @@ var mutants = []mutant{
 		old: "elems == 256 ? 32", new: "elems == 256 ? 16"},
 
 	// short_conv.metal
-	{unit: "short_conv", file: "short_conv.metal", fault: "the state of the block that the step begins in", tests: "ShortConv/short_conv_f32", quick: true,
+	{unit: "short_conv", file: "short_conv.metal", fault: "the state of the block that the step begins in", tests: "ShortConv/short_conv_f32",
 		old: "table[(start - 1) / p.block]", new: "table[start / p.block]"},
 	{unit: "short_conv", file: "short_conv.metal", fault: "the first token alone sees the past", tests: "ShortConv/short_conv_f32",
 		old: "first + min(count, past_rows);", new: "first + 1;"},
