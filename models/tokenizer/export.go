@@ -3,6 +3,8 @@ package tokenizer
 import (
 	"slices"
 	"strings"
+
+	"github.com/samber/lo"
 )
 
 // Metadata is the vocabulary as GGUF metadata. What a tokenizer.json says is brought into a
@@ -155,5 +157,8 @@ func (s *Spec) scoreMerges() error {
 		}
 	}
 	s.Algorithm, s.Scores, s.Merges, s.Pre = Llama, scores, nil, ""
+	if lo.CountBy(s.Types, func(t Type) bool { return t == Byte }) == 256 {
+		s.FuseUNK = false // no character is unknown
+	}
 	return nil
 }

@@ -3,4 +3,4 @@
 package avx512
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native -run Stamp -update`.
-const Stamp = "9261ed8cb4798d56c2aa380a716aa28ae64cddfc220bcf1427ad9888e58347a0"
+const Stamp = "79b4e57aabfe5464b89961504f9b1f1745107027cc1b2d0e6f147c9d6c85bc02"
