@@ -95,10 +95,11 @@ void Pool::worker(unsigned index) {
         if (!spin(seen)) {
             sleep(seen, false);
         }
+        // In this order: a tick taken after the pool was closed would be waited for in vain.
+        seen = tick_.load();
         if (closing_.load()) {
             return;
         }
-        seen = tick_.load();
         inside_.fetch_add(1);
         if (open_.load()) {
             for (seen = tick_.load(); seen - first_ < count_; seen = tick_.load()) {
