@@ -137,6 +137,7 @@ func guard(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	b := flags.String("b", "HEAD", "the commit to judge")
 	environment := flags.String("b-env", "", "a variable for B alone, such as SMELT_ISA=avx2, to compare settings")
 	flags.StringVar(&o.dir, "dir", "build/peer", "folder of models and of the commits' programs")
+	o.shapesFlag(flags)
 	flags.StringVar(&o.only, "models", "*", "which models, by patterns")
 	flags.StringVar(&o.cells, "cells", wholeCells, "tests of each model")
 	flags.IntVar(&o.threads, "threads", metal.DefaultThreads(), "threads of each")

@@ -54,6 +54,10 @@ type options struct {
 	docs                           string
 }
 
+func (o *options) shapesFlag(flags *flag.FlagSet) {
+	flags.StringVar(&o.shapes, "shapes", strings.Join(shapes, ";"), "of which shapes, with what is changed of them: gemma3-1b;phi4-mini,block_count=4")
+}
+
 var (
 	shapes  = []string{"qwen3-0.6b", "llama3.2-1b"}
 	formats = []string{"f16", "q8_0", "q4_0", "q4_k_m"}
@@ -108,7 +112,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.StringVar(&o.dir, "dir", "build/peer", "folder of llama.cpp, fetched there if it is missing")
 	flags.StringVar(&o.models, "models-dir", "", "folder of the models, made there if they are missing (default: models in --dir)")
 	flags.StringVar(&o.only, "models", "*", "which models, by patterns such as qwen3-*,llama3.2-1b-q4_0")
-	flags.StringVar(&o.shapes, "shapes", strings.Join(shapes, ";"), "of which shapes, with what is changed of them: gemma3-1b;phi4-mini,block_count=4")
+	o.shapesFlag(flags)
 	flags.StringVar(&o.cells, "cells", wholeCells, "tests of each model: prompts, or tokens one at a time, @ a depth")
 	flags.StringVar(&o.peer, "peer", "llama.cpp", "whom to measure beside smelt: llama.cpp or none")
 	flags.StringVar(&o.smelt, "smelt", "", "the tool, to measure how long it takes to start; not measured without")
