@@ -3,6 +3,7 @@ package kernels
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -91,16 +92,16 @@ type Kernel struct {
 	Family           string // name without types
 	File             string // of the sources
 	Summary          string
-	Args             []Arg    // by index, without the parameters
-	Params           string   // name of the parameter struct, in params.h and here
-	ParamsIndex      int      // buffer that the parameter struct is bound to
-	ParamWords       int      // words of the parameter struct
-	ParamNames       []string // of each word, as params.h has it; shared, not to be changed
-	Constants        []Constant
-	ThreadgroupBytes int    // static threadgroup memory
-	MaxThreads       int    // of a threadgroup
-	Grid             []Axis // three, or nil where more than parameters decide
-	Native           bool   // package native has it too, for every processor
+	Args             []Arg      // by index, without the parameters
+	Params           string     // name of the parameter struct, in params.h and here
+	ParamsIndex      int        // buffer that the parameter struct is bound to
+	ParamWords       int        // words of the parameter struct
+	ParamNames       []string   // of each word, as params.h has it; shared, not to be changed
+	Constants        []Constant // shared by the instances of a family, not to be changed
+	ThreadgroupBytes int        // static threadgroup memory
+	MaxThreads       int        // of a threadgroup
+	Grid             []Axis     // three, or nil where more than parameters decide
+	Native           bool       // package native has it too, for every processor
 
 	check func(c *checker)
 }
@@ -198,10 +199,16 @@ func instantiate(families []family) []Kernel {
 	var out []Kernel
 	for _, f := range families {
 		names := wordNames(f.params)
+		common := Kernel{Name: f.name, Family: f.name, File: f.file, Summary: f.summary,
+			Params: structName(f.params), ParamsIndex: f.paramsIndex, ParamWords: len(names), ParamNames: names,
+			MaxThreads: f.maxThreads, Grid: axes(f.grid, names), check: f.check}
+		for _, row := range rows(f.constants) {
+			common.Constants = append(common.Constants,
+				Constant{Index: row.index, Name: row.words[0], Type: row.words[1], Optional: row.optional})
+		}
+		args := rows(f.args)
 		for _, instance := range f.instances {
-			k := Kernel{Name: f.name, Family: f.name, File: f.file, Summary: f.summary,
-				Params: structName(f.params), ParamsIndex: f.paramsIndex, ParamWords: len(names), ParamNames: names,
-				MaxThreads: f.maxThreads, Grid: axes(f.grid, names), check: f.check}
+			k := common
 			var types []Element
 			if instance != "" {
 				k.Name += "_" + instance
@@ -209,17 +216,13 @@ func instantiate(families []family) []Kernel {
 					types = append(types, suffixes[s])
 				}
 			}
-			for _, row := range rows(f.args) {
-				a := Arg{Name: row.words[0], Element: Element(row.words[2]), Index: row.index, Optional: row.optional}
-				a.Access = map[string]Access{"read": Read, "write": Write}[row.words[1]]
+			k.Args = make([]Arg, 0, len(args))
+			for _, row := range args {
+				a := Arg{Name: row.words[0], Access: accesses[row.words[1]], Element: Element(row.words[2]), Index: row.index, Optional: row.optional}
 				if strings.HasPrefix(row.words[2], "$") {
 					a.Element = types[row.words[2][1]-'0']
 				}
 				k.Args = append(k.Args, a)
-			}
-			for _, row := range rows(f.constants) {
-				k.Constants = append(k.Constants,
-					Constant{Index: row.index, Name: row.words[0], Type: row.words[1], Optional: row.optional})
 			}
 			k.Native = slices.Contains(natives, k.Name)
 			if f.threadgroup != nil {
@@ -230,6 +233,8 @@ func instantiate(families []family) []Kernel {
 	}
 	return out
 }
+
+var accesses = map[string]Access{"read": Read, "write": Write}
 
 // row is one entry of a family's lists.
 type row struct {
@@ -247,7 +252,8 @@ func rows(list string) []row {
 		}
 		r := row{optional: strings.HasSuffix(entry, "?")}
 		words := strings.Fields(strings.TrimSuffix(entry, "?"))
-		if _, err := fmt.Sscan(words[0], &r.index); err != nil {
+		var err error
+		if r.index, err = strconv.Atoi(words[0]); err != nil {
 			panic(fmt.Sprintf("kernel table: %q: %v", entry, err))
 		}
 		r.words = words[1:]
