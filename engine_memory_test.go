@@ -4,6 +4,7 @@ package smelt_test
 
 import (
 	"bytes"
+	"math"
 	"math/rand/v2"
 	"os"
 	"regexp"
@@ -12,10 +13,12 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/internal/tiny"
 	"github.com/smelt-ml/smelt/ir"
 )
@@ -82,4 +85,69 @@ func TestOnlyUsedPages(t *testing.T) {
 	}
 	require.LessOrEqual(t, resident(t)-before, int64(slack/3), "200 requests of 8 tokens")
 	require.Equal(t, e.Stats().Blocks, e.Stats().Free)
+}
+
+// TestEngineForgets: however long an engine runs, what requests leave behind is bounded:
+// neither Go's heap nor the memory outside it, neither goroutines nor blocks, grow with the
+// number of requests, in whichever way they are decoded and however they end.
+func TestEngineForgets(t *testing.T) {
+	const model, at = "tiny-llama", 40
+	rounds, ways := 15, map[string]way{"draft": byDraft}
+	if testfiles.Whole() {
+		rounds, ways = 500, engineWays
+	}
+	for name, by := range ways {
+		t.Run(name, func(t *testing.T) {
+			opts := options(t, "cpu", ir.F16)
+			opts.Context, opts.Prefill, opts.Sequences, opts.Block = 128, 48, 8, 8
+			device := smelt.Device{Name: "cpu", Threads: 2}
+			l := loaded(t, testfiles.Model(t, model+"/gguf/"+model+"-F16.gguf"), opts, device)
+			block, err := l.OnDevice().InstanceMemory(1)
+			require.NoError(t, err)
+			o := smelt.EngineOptions{CacheBytes: 20 * block.Cache}
+			switch by {
+			case byLookup:
+				o.Speculate = smelt.SpeculateNgram
+			case byDraft:
+				o.Draft = loaded(t, testfiles.Model(t, model+"/gguf/"+model+"-Q4_0.gguf"), opts, device)
+			}
+			r := rand.New(rand.NewPCG(3, 7))
+			texts := texts(t, l, 3, 60)
+			smelt.GuessEagerly(t)
+			e := newEngine(t, l, o)
+			round := func() {
+				var wait sync.WaitGroup
+				for _, q := range requests(r, at, 60, texts) {
+					most := math.MaxInt
+					if r.IntN(4) == 0 {
+						most = 1 + r.IntN(4)
+					}
+					wait.Go(func() { collectSome(e.Generate(t.Context(), q), most) })
+				}
+				wait.Wait()
+				require.Eventually(t, func() bool { s := e.Stats(); return s.Running+s.Waiting == 0 }, time.Minute, time.Millisecond)
+			}
+			for range 8 { // tables that grow with what is at once in them are as large as they get
+				round()
+			}
+			goroutines, outside, heap := runtime.NumGoroutine(), resident(t), inUse()
+			for range rounds {
+				round()
+			}
+			gone(t, goroutines)
+			t.Logf("%d requests more: %d bytes of heap, %d resident", rounds*at, inUse()-heap, resident(t)-outside)
+			require.LessOrEqual(t, inUse()-heap, int64(64<<10)) // 25 kB come and go
+			require.LessOrEqual(t, resident(t)-outside, int64(2<<20))
+			require.Equal(t, e.Stats().Blocks, e.Stats().Free)
+		})
+	}
+}
+
+// inUse returns the bytes of Go's heap that something refers to.
+func inUse() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }
