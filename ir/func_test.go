@@ -241,3 +241,31 @@ func BenchmarkSort(b *testing.B) {
 		}
 	}
 }
+
+// TestMatrices: what an op does with a weight tells whether it is read as it is stored, not what
+// the weight is called, nor its shape.
+func TestMatrices(t *testing.T) {
+	f, err := ir.Parse("func t fused {" + `
+  v1 = input {name="tokens"} : i32[T]
+  v2 = weight {name="table.bias"} : q8_0[8,32]
+  v3 = weight {name="norms"} : f16[4,8]
+  v4 = weight {name="stack"} : q4_0[3,16,32]
+  v5 = weight {name="stack.shift"} : f16[3,16]
+  v6 = weight {name="router"} : f32[3,32]
+  v7 = embed v1 v2 : f32[T,32]
+  v8 = linear v7 v6 : f32[T,3]
+  v9 = top_k v8 {k=2} : (f32[T,2], i32[T,2])
+  v10 = select v9 {index=1} : i32[T,2]
+  v11 = expert_linear v7 v4 v10 v5 : f32[T,2,16]
+  v12 = reshape v7 : f32[T,4,8]
+  v13 = gain v12 v3 : f32[T,4,8]
+  return "a" v11
+  return "b" v13
+}`)
+	require.NoError(t, err)
+	var names []string
+	for v := range f.Matrices() {
+		names = append(names, v.Name())
+	}
+	require.ElementsMatch(t, []string{"table.bias", "stack", "router"}, names)
+}

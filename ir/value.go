@@ -2,6 +2,7 @@ package ir
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -45,8 +46,30 @@ func (v *Value) Name() string {
 	return ""
 }
 
-// IsMatrix reports whether v is a weight that is multiplied with, of one product or of many
-// experts, and read as it is stored. Others are vectors, or one for each expert: few floats.
-func (v *Value) IsMatrix() bool {
-	return v.Op == OpWeight && len(v.Type.Shape) > 1 && !strings.HasSuffix(v.Name(), ".bias")
+// Matrices lists the weights that v reads as they are stored: those of its products, and tables.
+// Its other weights are few floats.
+func (v *Value) Matrices() []*Value {
+	var list []*Value
+	switch v.Op {
+	case OpEmbed:
+		list = v.Args[1:2]
+	case OpLinear, OpFusedLinear:
+		_, o := AsFusedLinear(v)
+		list = o.Weights
+	case OpExpertLinear, OpRoutedLinear:
+		_, o := AsRoutedLinear(v)
+		list = o.Weights
+	}
+	return slices.DeleteFunc(slices.Clone(list), func(w *Value) bool { return w.Op != OpWeight })
+}
+
+// Matrices returns the weights that any value reads as they are stored, see [Value.Matrices].
+func (f *Func) Matrices() map[*Value]bool {
+	of := make(map[*Value]bool)
+	for _, v := range f.Values {
+		for _, w := range v.Matrices() {
+			of[w] = true
+		}
+	}
+	return of
 }

@@ -84,18 +84,15 @@ func (t *tables) buffer(b Buffer) int32 {
 	return i
 }
 
-// weight returns the buffer of a tensor of the file. Vectors are bound as F32
-// whatever their stored type: they are small, and kernels then need one form.
-func (t *tables) weight(v *ir.Value) (int32, error) { return t.weightAs(v, !v.IsMatrix()) }
-
-// weightAs is weight for whoever says itself whether the tensor is small.
-func (t *tables) weightAs(v *ir.Value, small bool) (int32, error) {
+// weight returns the buffer of a tensor of the file. What is no matrix is bound as F32
+// whatever its stored type: it is small, and kernels then need one form.
+func (t *tables) weight(v *ir.Value, matrix bool) (int32, error) {
 	key := bufferKey{Weight, v.Name()}
 	if i, ok := t.index[key]; ok {
 		return i, nil
 	}
 	stored, bound := v.Type.DType, v.Type.DType
-	if small {
+	if !matrix {
 		bound = ir.F32
 		if !stored.IsFloat() {
 			return 0, fmt.Errorf("%w for %q, of %s", ErrUnsupported, v.Name(), stored)
@@ -153,6 +150,8 @@ type phase struct {
 	decided  map[spot]decided
 	out      Phase
 
+	matrices map[*ir.Value]bool // weights that are bound as they are stored
+
 	places  []place        // where each value lives, by ID
 	results map[part]place // tensors of tuples that are results, and live apart
 	slots   []slot         // of the arena
@@ -205,10 +204,11 @@ func newPhase(t *tables, r Range, target *ir.Target, opts Options) *phase {
 	bounds[ir.C] = r.MaxC
 	return &phase{
 		tables: t, f: r.Func, target: target, chip: machineOf(chipOf(target)), products: opts.Products, tuning: opts.Tuning, decided: make(map[spot]decided),
-		out:     Phase{Name: r.Name, Least: Sizes{ir.T: r.MinT, ir.C: min(1, r.MaxC)}, Bounds: bounds, Longest: r.Longest},
-		places:  make([]place, r.Func.MaxID()),
-		results: make(map[part]place),
-		lastUse: make([]int, r.Func.MaxID()),
+		out:      Phase{Name: r.Name, Least: Sizes{ir.T: r.MinT, ir.C: min(1, r.MaxC)}, Bounds: bounds, Longest: r.Longest},
+		matrices: r.Func.Matrices(),
+		places:   make([]place, r.Func.MaxID()),
+		results:  make(map[part]place),
+		lastUse:  make([]int, r.Func.MaxID()),
 	}
 }
 
@@ -291,7 +291,7 @@ func (p *phase) placeOf(v *ir.Value) place {
 	at.known, at.slot = true, -1
 	switch v.Op {
 	case ir.OpWeight:
-		buffer, err := p.weight(v)
+		buffer, err := p.weight(v, p.matrices[v])
 		if err != nil {
 			p.fail(err)
 		}

@@ -2,8 +2,7 @@ package lower
 
 import "github.com/smelt-ml/smelt/ir"
 
-// shortConv lowers a convolution, gated or not, whose weight is bound as F32: it is small, and
-// kernels then need one form.
+// shortConv lowers a convolution, gated or not.
 func shortConv(p *phase, v *ir.Value) error {
 	x, w, state, out := v.Args[0], v.Args[1], v.Args[2], tensorOf(v)
 	d := p.dispatch("short_conv_"+out.DType.String(), v)
@@ -17,27 +16,12 @@ func shortConv(p *phase, v *ir.Value) error {
 	} else {
 		d.in("x", x)
 	}
-	if err := d.small("w", w); err != nil {
-		return err
-	}
+	d.in("w", w)
 	d.recurrent(v, 2)
 	d.out("out", v)
 	d.params(words{"tokens": Extent(ir.Var(ir.T)), "seqs": Extent(ir.Var(ir.B)), "width": size(width), "taps": size(last(w)), "x_stride": size(last(x)),
 		"block": size(int64(state.Type.Recurrent.Block)), "table_stride": Extent(ir.Var(ir.NB))})
 	d.cover()
-	return nil
-}
-
-// small binds a matrix of the file that is small.
-func (e emitter) small(name string, w *ir.Value) error {
-	if w.Op == ir.OpWeight && !e.p.places[w.ID].known {
-		buffer, err := e.p.weightAs(w, true)
-		if err != nil {
-			return err
-		}
-		e.p.places[w.ID] = place{buffer: buffer, slot: -1, known: true}
-	}
-	e.in(name, w)
 	return nil
 }
 

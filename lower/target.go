@@ -205,16 +205,9 @@ var weightTypes = func() (types []ir.DType) {
 	return types
 }()
 
-// widened are the families whose matrices are small: they are bound as F32, of whatever type
-// of floats they are stored.
-var widened = []string{"short_conv"}
-
 // instanceOf reads a kernel's types off its buffers.
 func instanceOf(k *kernels.Kernel) ir.Instance {
 	row := ir.Instance{Native: k.Native}
-	if slices.Contains(widened, k.Family) {
-		row.Weights = ir.SetOf(ir.F32, ir.F16, ir.BF16)
-	}
 	for _, a := range k.Args {
 		t := elementTypes[a.Element]
 		switch {

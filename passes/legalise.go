@@ -65,8 +65,8 @@ func supported(t *ir.Target, v *ir.Value) bool {
 // unread returns a weight of v that its kernels cannot decode, or nil.
 func unread(t *ir.Target, v *ir.Value) *ir.Value {
 	row := t.Row(v)
-	for _, w := range v.Args {
-		if row != nil && w.IsMatrix() && !row.Weights.Has(w.Type.DType) {
+	for _, w := range v.Matrices() {
+		if row != nil && !row.Weights.Has(w.Type.DType) {
 			return w
 		}
 	}

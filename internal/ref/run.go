@@ -73,7 +73,8 @@ type result struct {
 // run is one execution of a graph.
 type run struct {
 	*Env
-	results []result // by ID
+	results  []result           // by ID
+	matrices map[*ir.Value]bool // weights that are read as they are stored
 }
 
 // maxElements bounds what one value may hold, 8 GiB.
@@ -85,7 +86,7 @@ func Run(f *ir.Func, env Env) (*Outputs, error) {
 	if err := f.Verify(); err != nil {
 		return nil, err
 	}
-	r := &run{Env: &env, results: make([]result, f.MaxID())}
+	r := &run{Env: &env, results: make([]result, f.MaxID()), matrices: f.Matrices()}
 	uses := f.Uses()
 	for _, v := range f.Values {
 		if err := r.step(v); err != nil {

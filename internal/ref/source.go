@@ -85,7 +85,7 @@ func (r *run) input(v *ir.Value) (result, error) {
 }
 
 func (r *run) weight(v *ir.Value) (result, error) {
-	if r.Followed != nil && v.IsMatrix() { // read where it is used
+	if r.Followed != nil && r.matrices[v] { // read where it is used
 		shape, err := r.shape(v.Type.Shape)
 		return result{tensor: &Tensor{Shape: shape}}, err
 	}
