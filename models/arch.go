@@ -33,6 +33,8 @@ var shapes = []Config{
 	{Family: "llama", Name: "llama2-7b", Layers: 32, Width: 4096, Heads: 32, KVHeads: 32, Head: 128, FFN: 11008, Vocab: 32000, Context: 4096, Eps: 1e-5, Rope: Rope{Theta: 1e4}},
 	{Family: "llama", Name: "mistral-7b", Layers: 32, Width: 4096, Heads: 32, KVHeads: 8, Head: 128, FFN: 14336, Vocab: 32000, Context: 32768, Eps: 1e-5,
 		Rope: Rope{Theta: 1e4}, Window: 4096, Windowed: patterned(0, 32)},
+	{Family: "llama", Name: "mixtral-8x7b", Layers: 32, Width: 4096, Heads: 32, KVHeads: 8, Head: 128, FFN: 14336, Vocab: 32000, Context: 32768, Eps: 1e-5,
+		Rope: Rope{Theta: 1e6}, Experts: Experts{Count: 8, Chosen: 2}},
 	{Family: "qwen2", Name: "qwen2.5-0.5b", Layers: 24, Width: 896, Heads: 14, KVHeads: 2, Head: 64, FFN: 4864, Vocab: 151936, Context: 32768, Eps: 1e-6,
 		Rope: Rope{Theta: 1e6}, Tied: true},
 	{Family: "qwen2", Name: "qwen2.5-7b", Layers: 28, Width: 3584, Heads: 28, KVHeads: 4, Head: 128, FFN: 18944, Vocab: 152064, Context: 32768, Eps: 1e-6,

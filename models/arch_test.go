@@ -43,6 +43,7 @@ var parameters = map[string]int64{
 	"llama2-7b":      6_738_415_616,
 	"tinyllama-1.1b": 1_100_048_384,
 	"mistral-7b":     7_241_732_096,
+	"mixtral-8x7b":   46_702_792_704,
 	"qwen2.5-0.5b":   494_032_768,
 	"qwen2.5-7b":     7_615_616_512,
 	"qwen2.5-vl-3b":  3_085_938_688,
@@ -204,6 +205,15 @@ func TestMixturesOfRealShapes(t *testing.T) {
 		{"llama3.2-1b", "bf16", "token_embd.weight", ir.BF16},
 		{"llama3.2-1b", "bf16", "rope_freqs.weight", ir.F32},
 		{"llama2-7b", "q6_k", "blk.0.ffn_down.weight", ir.Q6_K},
+		{"mixtral-8x7b", "q4_k_m", "blk.9.attn_k.weight", ir.Q8_0}, // eight experts
+		{"mixtral-8x7b", "q4_0", "blk.9.attn_v.weight", ir.Q8_0},
+		{"mixtral-8x7b", "q4_0", "blk.9.attn_output.weight", ir.Q4_0},
+		{"mixtral-8x7b", "q4_k_m", "blk.9.attn_output.weight", ir.Q5_K},
+		{"mixtral-8x7b", "q3_k_l", "blk.9.attn_output.weight", ir.Q3_K},
+		{"mixtral-8x7b", "q4_k_m", "blk.9.ffn_gate_inp.weight", ir.F32},
+		{"qwen3-30b-a3b", "q4_k_m", "blk.9.attn_k.weight", ir.Q4_K},
+		{"qwen3-30b-a3b", "mxfp4", "blk.9.attn_k.weight", ir.Q8_0},
+		{"qwen3-30b-a3b", "mxfp4", "blk.9.ffn_up_exps.weight", ir.MXFP4},
 	} {
 		m, err := models.Arch(c.arch, c.typ)
 		require.NoError(t, err)

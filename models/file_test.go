@@ -333,8 +333,12 @@ func TestGGUFConfig(t *testing.T) {
 			c.ByLayer = []models.Layer{c.Layer(0)}
 			c.ByLayer[0].Window = 64
 		}},
-		"experts":        {edit: set("llama.expert_count", gguf.Uint32(8)), fails: "llama.expert_count is 8"},
-		"name by number": {edit: set("general.name", gguf.Uint32(8)), fails: `"general.name" is uint32, not string`},
+		"experts": {edit: func(f *file) {
+			f.set("llama.expert_count", gguf.Uint32(8))
+			f.set("llama.expert_used_count", gguf.Uint32(2))
+		}, want: func(c *models.Config) { c.Experts = models.Experts{Count: 8, Chosen: 2, FFN: 64} }},
+		"experts without choice": {edit: set("llama.expert_count", gguf.Uint32(8)), fails: "the number of experts a token goes to is 0"},
+		"name by number":         {edit: set("general.name", gguf.Uint32(8)), fails: `"general.name" is uint32, not string`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := synthetic(t, small("llama"), "f32")
@@ -558,21 +562,38 @@ func TestForms(t *testing.T) {
 			t.Run(name+"/"+family.Name, func(t *testing.T) {
 				config := small(family.Name)
 				c.rope(&config.Rope)
-				shape := synthetic(t, config, "f32")
-				weights := randomWeights(shape)
-				fromFolder := open(t, folder(t, config, weights, c.edit))
-
-				fromFile := open(t, inFile(shape, &family, weights).write(t))
-				require.Equal(t, family.Interleaved, fromFile.Config.Rope.Interleaved)
-				require.Equal(t, family.FolderInterleaved, fromFolder.Config.Rope.Interleaved)
-
-				ids := make([]int32, 40)
-				for i := range ids {
-					ids[i] = int32(i * 7 % config.Vocab)
-				}
-				requireSame(t, prefill(t, fromFile, ids), prefill(t, fromFolder, ids))
+				requireForms(t, config, &family, c.edit)
 			})
 		}
+	}
+}
+
+// requireForms has a folder, whose config.json is edited, and a GGUF file of random weights give
+// the same logits.
+func requireForms(t *testing.T, c models.Config, family *models.Family, edit map[string]any) (fromFolder, fromFile *models.Checkpoint) {
+	shape := synthetic(t, c, "f32")
+	weights := randomWeights(shape)
+	fromFolder = open(t, folder(t, c, weights, edit))
+	fromFile = open(t, inFile(shape, family, weights).write(t))
+	require.Equal(t, family.Interleaved, fromFile.Config.Rope.Interleaved)
+	require.Equal(t, family.FolderInterleaved, fromFolder.Config.Rope.Interleaved)
+	ids := make([]int32, 40)
+	for i := range ids {
+		ids[i] = int32(i * 7 % c.Vocab)
+	}
+	requireSame(t, prefill(t, fromFile, ids), prefill(t, fromFolder, ids))
+	return fromFolder, fromFile
+}
+
+// TestMixtral: in both forms it is a Llama, of experts.
+func TestMixtral(t *testing.T) {
+	family := models.Families()[0]
+	c := small(family.Name)
+	c.Experts = models.Experts{Count: 5, Chosen: 2}
+	fromFolder, fromFile := requireForms(t, c, &family, map[string]any{"architectures": []string{"MixtralForCausalLM"}})
+	for _, m := range []*models.Checkpoint{fromFolder, fromFile} {
+		require.Equal(t, models.Experts{Count: 5, Chosen: 2, FFN: c.FFN}, m.Config.Experts)
+		require.Equal(t, "llama", m.Config.Family)
 	}
 }
 

@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"slices"
 	"sort"
 	"strings"
@@ -17,6 +18,9 @@ type mixture struct {
 	base     ir.DType // of matrices that nothing below names
 	fileType uint32   // general.file_type
 	head     ir.DType // of the matrix that gives logits; Q6_K where Invalid
+	beside   ir.DType // of matrices beside experts, where there are any; base where Invalid
+	// output is of attn_output beside eight experts, as Mixtral has; base where Invalid.
+	output ir.DType
 	// Exceptions, as functions of the layer; nil where there is none.
 	attnV, attnOutput, ffnDown func(layer int, c *Config) ir.DType
 }
@@ -66,25 +70,25 @@ var mixtures = map[string]mixture{
 	"q5_0": {base: ir.Q5_0, fileType: 8},
 	"q5_1": {base: ir.Q5_1, fileType: 9},
 	"q6_k": {base: ir.Q6_K, fileType: 18},
-	"q2_k": {base: ir.Q2_K, fileType: 10,
+	"q2_k": {base: ir.Q2_K, fileType: 10, output: ir.Q5_K,
 		attnV:      manyQueries(ir.Q4_K, ir.Q3_K),
 		attnOutput: always(ir.Q3_K), ffnDown: always(ir.Q3_K)},
-	"q3_k_s": {base: ir.Q3_K, fileType: 11},
+	"q3_k_s": {base: ir.Q3_K, fileType: 11, output: ir.Q5_K},
 	"q3_k_l": {base: ir.Q3_K, fileType: 13, attnV: always(ir.Q5_K), attnOutput: always(ir.Q5_K), ffnDown: always(ir.Q5_K)},
-	"q3_k_m": {base: ir.Q3_K, fileType: 12,
+	"q3_k_m": {base: ir.Q3_K, fileType: 12, output: ir.Q5_K,
 		attnV:      firstLayers(func(*Config) int { return 2 }, ir.Q5_K, ir.Q4_K),
 		attnOutput: always(ir.Q4_K),
 		ffnDown:    firstLayers(func(c *Config) int { return c.Layers / 16 }, ir.Q5_K, ir.Q4_K)},
-	"q4_k_s": {base: ir.Q4_K, fileType: 14,
+	"q4_k_s": {base: ir.Q4_K, fileType: 14, output: ir.Q5_K,
 		attnV:   firstLayers(func(*Config) int { return 4 }, ir.Q5_K, ir.Q4_K),
 		ffnDown: firstLayers(eighth, ir.Q5_K, ir.Q4_K)},
-	"q4_k_m": {base: ir.Q4_K, fileType: 15, attnV: moreBits(ir.Q6_K, ir.Q4_K), ffnDown: moreBits(ir.Q6_K, ir.Q4_K)},
+	"q4_k_m": {base: ir.Q4_K, fileType: 15, output: ir.Q5_K, attnV: moreBits(ir.Q6_K, ir.Q4_K), ffnDown: moreBits(ir.Q6_K, ir.Q4_K)},
 	"q5_k_s": {base: ir.Q5_K, fileType: 16},
 	"q5_k_m": {base: ir.Q5_K, fileType: 17, attnV: moreBits(ir.Q6_K, ir.Q5_K), ffnDown: moreBits(ir.Q6_K, ir.Q5_K)},
-	"iq4_nl": {base: ir.IQ4_NL, fileType: 25, attnV: manyQueries(ir.Q5_K, ir.IQ4_NL), ffnDown: firstLayers(eighth, ir.Q5_K, ir.IQ4_NL)},
-	"iq4_xs": {base: ir.IQ4_XS, fileType: 30, attnV: manyQueries(ir.Q5_K, ir.IQ4_XS), ffnDown: firstLayers(eighth, ir.Q5_K, ir.IQ4_XS)},
-	// llama.cpp's own mixture has experts alone in this type, and other matrices in Q8_0.
-	"mxfp4": {base: ir.MXFP4, fileType: 38, head: ir.Q8_0},
+	"iq4_nl": {base: ir.IQ4_NL, fileType: 25, output: ir.Q5_K, attnV: manyQueries(ir.Q5_K, ir.IQ4_NL), ffnDown: firstLayers(eighth, ir.Q5_K, ir.IQ4_NL)},
+	"iq4_xs": {base: ir.IQ4_XS, fileType: 30, output: ir.Q5_K, attnV: manyQueries(ir.Q5_K, ir.IQ4_XS), ffnDown: firstLayers(eighth, ir.Q5_K, ir.IQ4_XS)},
+	// llama.cpp's own mixture is for experts alone.
+	"mxfp4": {base: ir.MXFP4, fileType: 38, head: ir.Q8_0, beside: ir.Q8_0},
 }
 
 // WeightTypes lists the names that Arch takes for the type of weights.
@@ -122,6 +126,9 @@ func (m *mixture) want(name string, layer int, shape []int, c *Config) ir.DType 
 		return m.base
 	}
 	t := m.base
+	if c.Experts.Count > 0 && !strings.HasSuffix(role, "_exps.weight") {
+		t = cmp.Or(m.beside, t)
+	}
 	exception := map[string]func(int, *Config) ir.DType{
 		"attn_v.weight": m.attnV, "attn_qkv.weight": m.attnV, "attn_output.weight": m.attnOutput, "ffn_down.weight": m.ffnDown,
 		"ffn_down_exps.weight": m.ffnDown, "ffn_down_shexp.weight": m.ffnDown,
@@ -132,6 +139,10 @@ func (m *mixture) want(name string, layer int, shape []int, c *Config) ir.DType 
 		t = m.head
 	case isHead && t != ir.Q8_0:
 		t = ir.Q6_K
+	case c.Experts.Count == 8 && slices.Contains([]string{"attn_k.weight", "attn_v.weight", "attn_qkv.weight"}, role):
+		t = ir.Q8_0
+	case c.Experts.Count == 8 && role == "attn_output.weight":
+		t = cmp.Or(m.output, t)
 	case exception != nil:
 		t = exception(layer, c)
 	}

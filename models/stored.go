@@ -67,6 +67,9 @@ func (f *Family) arrange(c *Config, tensors []Tensor, memory *arena) ([]Tensor, 
 			parts, first = append(parts, tensors[i]), min(first, i)
 			used[i] = true
 		}
+		if len(parts) == 0 { // of a model without experts
+			return nil
+		}
 		t, err := s.weight(c, parts, memory)
 		if err != nil {
 			return err

@@ -91,6 +91,7 @@ var shapes = []shape{
 		c.Experts = experts(i)
 		c.FFN = c.Experts.FFN // what llama.cpp takes for the width
 	}},
+	{family: "llama", name: "mixtral", more: func(c *models.Config, i int) { c.Experts = experts(i) }},
 	{family: "qwen3moe", more: func(c *models.Config, i int) { c.Experts = experts(i) }},
 	{family: "lfm2", square: true, more: func(c *models.Config, i int) {
 		c.Taps, c.Recurrent = 2+i%3, windows(c.Layers, 2)
