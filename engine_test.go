@@ -187,6 +187,9 @@ func randomRequests(t *testing.T, model, device string, bound float64, by way) {
 	var path, draft string
 	switch model {
 	case withStates:
+		// Its weights are random, its logits so close that what is drawn from them turns on less
+		// than the kernels of GPUs differ by.
+		opts.SameBits, bound = device != "cpu", 0
 		path = writeCase(t, parity.Cases("lfm2")[0], "f16")
 	case fourLayers:
 		c := tiny.Narrow()
