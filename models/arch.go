@@ -25,6 +25,8 @@ var shapes = []Config{
 	qwen3Shape("qwen3-32b", 64, 5120, 64, 25600, false),
 	{Family: "qwen3moe", Name: "qwen3-30b-a3b", Layers: 48, Width: 2048, Heads: 32, KVHeads: 4, Head: 128, FFN: 6144, Vocab: 151936, Context: 40960, Eps: 1e-6,
 		Rope: Rope{Theta: 1e6}, Experts: Experts{Count: 128, Chosen: 8, FFN: 768}},
+	{Family: "qwen2moe", Name: "qwen1.5-moe-a2.7b", Layers: 24, Width: 2048, Heads: 16, KVHeads: 16, Head: 128, FFN: 5632, Vocab: 151936, Context: 8192, Eps: 1e-6,
+		Rope: Rope{Theta: 1e6}, Experts: Experts{Count: 60, Chosen: 4, FFN: 1408, Shared: 5632}},
 	{Family: "olmoe", Name: "olmoe-1b-7b", Layers: 16, Width: 2048, Heads: 16, KVHeads: 16, Head: 128, FFN: 1024, Vocab: 50304, Context: 4096, Eps: 1e-5,
 		Rope: Rope{Theta: 1e4}, Experts: Experts{Count: 64, Chosen: 8, FFN: 1024}},
 	llama3Shape("llama3.2-1b", 16, 2048, 32, 64, 8192, 32, true),

@@ -32,15 +32,20 @@ const (
 )
 
 // expertFields are what files say of mixtures; folders call the number of experts, and their
-// width, as given.
-func expertFields(count, width string) []Field {
+// width, as given. A GGUF file without the width means absent(c).
+func expertFields(count, width string, absent func(c *Config) int) []Field {
 	return []Field{
 		{GGUF: "expert_count", HF: count, Size: func(c *Config) *int { return &c.Experts.Count }},
 		{GGUF: "expert_used_count", HF: "num_experts_per_tok", Size: func(c *Config) *int { return &c.Experts.Chosen }},
 		{GGUF: "expert_feed_forward_length", HF: width, Size: func(c *Config) *int { return &c.Experts.FFN },
-			Absent: func(c *Config, form Form) float64 { return float64(c.FFN) }},
+			Absent: inFiles(absent)},
 	}
 }
+
+// wholeFFN is the width of a dense layer, and partOfFFN that of an expert where the chosen ones
+// make up such a layer.
+func wholeFFN(c *Config) int  { return c.FFN }
+func partOfFFN(c *Config) int { return c.FFN / max(c.Experts.Chosen, 1) }
 
 // expertTensors are the names of a mixture's weights in folders that have a tensor for each
 // expert: % stands for its number.
@@ -96,4 +101,21 @@ func mixed(l *layer, n *ir.Value, route route, activation ir.Activation) *ir.Val
 		inner = b.Mul(b.Activate(activation, gate), up)
 	}
 	return b.WeightedSum(linear("ffn_down_exps", inner, l.c.Width), weights)
+}
+
+// shared is sigmoid(s·n) · Wdown · (activation(Wgate·n) ∘ Wup·n), [T, Width]: the expert that all
+// tokens go to, weighted by a gate.
+func shared(l *layer, n *ir.Value, activation ir.Activation) *ir.Value {
+	b := l.b
+	weight := sigmoid(b, l.linear("ffn_gate_inp_shexp", n, 1, false))
+	gate := l.linear("ffn_gate_shexp", n, l.c.Experts.Shared, false)
+	up := l.linear("ffn_up_shexp", n, l.c.Experts.Shared, false)
+	out := l.linear("ffn_down_shexp", b.Mul(b.Activate(activation, gate), up), l.c.Width, false)
+	return b.WeightedSum(b.Reshape(out, ir.Var(ir.T), ir.Const(1), ir.Const(l.c.Width)), weight)
+}
+
+// sigmoid of x, [T, 1], is the softmax of each number beside a sink of 0.
+func sigmoid(b *ir.Builder, x *ir.Value) *ir.Value {
+	t, one := ir.Var(ir.T), ir.Const(1)
+	return b.Reshape(b.SoftmaxSinks(b.Reshape(x, one, t, one), b.Const([]float32{0})), t, one)
 }

@@ -348,6 +348,16 @@ func inFolders(absent float64) func(*Config, Form) float64 {
 	}
 }
 
+// inFiles is what GGUF files mean that say nothing; folders have the entry.
+func inFiles(absent func(c *Config) int) func(*Config, Form) float64 {
+	return func(c *Config, form Form) float64 {
+		if form == GGUF {
+			return float64(absent(c))
+		}
+		return 0
+	}
+}
+
 // rowsOfTable are those of the embedding table, which the reader of GGUF files has noted.
 func rowsOfTable(c *Config, _ Form) float64 { return float64(c.Vocab) }
 

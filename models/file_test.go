@@ -58,6 +58,8 @@ func small(family string) models.Config {
 		c.Sections = []int{2, 1, 1, 0}
 	case "qwen3moe", "olmoe":
 		c.Experts = models.Experts{Count: 5, Chosen: 2, FFN: 24}
+	case "qwen2moe":
+		c.Experts = models.Experts{Count: 5, Chosen: 2, FFN: 24, Shared: 40}
 	case "lfm2":
 		c.Layers, c.Taps, c.Recurrent = 2, 3, []bool{true, false}
 	}

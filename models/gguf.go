@@ -26,6 +26,9 @@ func openGGUF(path string) (*Checkpoint, error) {
 	return m, nil
 }
 
+// singleRows are matrices of one row, by their names in a layer, which files may have as vectors.
+var singleRows = []string{"ffn_gate_inp_shexp.weight"}
+
 func fromGGUF(f *gguf.File) (*Checkpoint, error) {
 	arch, err := f.String("general.architecture")
 	if err != nil {
@@ -47,6 +50,9 @@ func fromGGUF(f *gguf.File) (*Checkpoint, error) {
 		tensors[i] = Tensor{
 			Name: t.Name, DType: t.DType, Stored: t.Type.String(), File: f.Name, Offset: t.Offset, Data: t.Data,
 			Shape: lo.Map(t.Shape, func(d int64, _ int) int { return int(d) }),
+		}
+		if slices.Contains(singleRows, role(t.Name)) && len(t.Shape) == 1 {
+			tensors[i].Shape = []int{1, int(t.Shape[0])}
 		}
 	}
 	m, err := newCheckpoint(f.Name, family, config, tensors)

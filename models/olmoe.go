@@ -13,7 +13,7 @@ var olmoeFamily = Family{
 	Title: "OLMoE",
 	Name:  "olmoe", HF: "OlmoeForCausalLM", Define: olmoe,
 	Fields: slices.Concat(shapeFields(widthByHeads), []Field{rmsEps, ropes, tied(false), activation("silu"), noWindow,
-		{HF: "attention_bias", Only: false}, {HF: "norm_topk_prob", Only: false}}, expertFields("num_experts", "intermediate_size")),
+		{HF: "attention_bias", Only: false}, {HF: "norm_topk_prob", Only: false}}, expertFields("num_experts", "intermediate_size", wholeFFN)),
 	Tensors: lo.Assign(decoderTensors(map[string]Stored{
 		"blk.#.attn_q_norm.weight": as("model.layers.#.self_attn.q_norm.weight"),
 		"blk.#.attn_k_norm.weight": as("model.layers.#.self_attn.k_norm.weight"),

@@ -12,7 +12,7 @@ import (
 var qwen3moeFamily = Family{
 	Title: "Qwen3 MoE",
 	Name:  "qwen3moe", HF: "Qwen3MoeForCausalLM", Define: qwen3moe,
-	Fields: slices.Concat(without(qwen3Family.Fields, noExperts.GGUF), expertFields("num_experts", "moe_intermediate_size"), []Field{
+	Fields: slices.Concat(without(qwen3Family.Fields, noExperts.GGUF), expertFields("num_experts", "moe_intermediate_size", partOfFFN), []Field{
 		{HF: "norm_topk_prob", Only: true}, {HF: "decoder_sparse_step", Only: 1}, {Read: refuseDenseLayers}}),
 	Tensors: lo.Assign(lo.OmitByKeys(qwen3Family.Tensors, denseFFN), expertTensors("mlp", "gate_proj", "up_proj", "down_proj")),
 }

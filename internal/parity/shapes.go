@@ -92,6 +92,10 @@ var shapes = []shape{
 		c.FFN = c.Experts.FFN // what llama.cpp takes for the width
 	}},
 	{family: "llama", name: "mixtral", more: func(c *models.Config, i int) { c.Experts = experts(i) }},
+	{family: "qwen2moe", square: true, untied: true, more: func(c *models.Config, i int) {
+		c.Experts = experts(i)
+		c.Experts.Shared = []int{64, 200, 88, 48, 512}[i]
+	}},
 	{family: "qwen3moe", more: func(c *models.Config, i int) { c.Experts = experts(i) }},
 	{family: "lfm2", square: true, more: func(c *models.Config, i int) {
 		c.Taps, c.Recurrent = 2+i%3, windows(c.Layers, 2)
