@@ -1,6 +1,7 @@
 package smelt_test
 
 import (
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/npy"
 	"github.com/smelt-ml/smelt/internal/parity"
+	"github.com/smelt-ml/smelt/internal/ref"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/ir"
 )
@@ -49,6 +51,7 @@ func parityOracle(t *testing.T, family string) (logits [][]float32, far map[[2]s
 func TestParity(t *testing.T) {
 	for f, family := range parity.Families() {
 		want, far := parityOracle(t, family)
+		var compared, leftOut int // tokens, in types other than F32
 		for i, c := range parity.Cases(family) {
 			for k, typ := range parity.Types(family) {
 				others := k > 4 && i == 4 // whose rows are whole blocks of any type
@@ -60,8 +63,17 @@ func TestParity(t *testing.T) {
 						continue
 					}
 					t.Run(c.Name+"/"+typ+"/"+device, func(t *testing.T) {
-						s := session(t, writeCase(t, c, typ), device, parityOptions(t, device))
-						closeTo(t, want[i], logitsOf(t, s, parity.Text()), far[[2]string{c.Name, typ}], typ)
+						path := writeCase(t, c, typ)
+						s := session(t, path, device, parityOptions(t, device))
+						compare := func(got []float32) {
+							if typ == "f32" {
+								closeTo(t, want[i], got, 0, typ)
+								return
+							}
+							compared += parity.Tokens
+							leftOut += closeButTies(t, want[i], got, far[[2]string{c.Name, typ}], path)
+						}
+						compare(logitsOf(t, s, parity.Text()))
 						s.Reset()
 						var single []float32
 						for _, id := range parity.Text() {
@@ -69,12 +81,95 @@ func TestParity(t *testing.T) {
 							require.NoError(t, err)
 							single = append(single, l...)
 						}
-						closeTo(t, want[i], single, far[[2]string{c.Name, typ}], typ)
+						compare(single)
 					})
 				}
 			}
 		}
+		require.LessOrEqual(t, 10*leftOut, compared, "%s: %d of %d tokens are left out", family, leftOut, compared)
 	}
+}
+
+func closeTo(t *testing.T, want, got []float32, far float64, weightType string) {
+	t.Helper()
+	if weightType == "f32" {
+		require.LessOrEqual(t, parity.Largest(want, got), parityBound)
+		return
+	}
+	require.Positive(t, far)
+	require.LessOrEqual(t, parity.Spread(want, got), far+parityBound)
+}
+
+// closeButTies is closeTo for types other than F32, in which activations are rounded. Where two experts are as good as each other, rounding
+// decides which one a token goes to, and its logits are another expert's: such tokens may be left
+// out, those first that are off most. It tells how many were.
+func closeButTies(t *testing.T, want, got []float32, far float64, path string) (leftOut int) {
+	t.Helper()
+	require.Positive(t, far)
+	var ties []bool
+	for parity.Spread(want, got) > far+parityBound {
+		if ties == nil {
+			ties = routerTies(t, path)
+		}
+		row := func(of []float32, i int) []float32 { return of[i*parity.Vocab:][:parity.Vocab] }
+		worst, off := -1, 0.0
+		for i, tie := range ties {
+			if far := parity.Spread(row(want, i), row(got, i)); tie && far > off {
+				worst, off = i, far
+			}
+		}
+		require.GreaterOrEqual(t, worst, 0, "off by %g, with no router in doubt", parity.Spread(want, got))
+		ties, leftOut = slices.Delete(ties, worst, worst+1), leftOut+1
+		want = slices.Concat(want[:worst*parity.Vocab], want[(worst+1)*parity.Vocab:])
+		got = slices.Concat(got[:worst*parity.Vocab], got[(worst+1)*parity.Vocab:])
+	}
+	return leftOut
+}
+
+// tieBound is how close the logits of two experts are between which rounding may choose, in
+// standard deviations of a token's logits: what activations in 8 bits are off by adds up to some
+// hundredths of one over a few layers.
+const tieBound = 0.1
+
+// routerTies tells which tokens of the text have in some layer a tie between the last expert
+// that is chosen and the next one, by what the model computes in float64.
+func routerTies(t *testing.T, path string) []bool {
+	m, err := smelt.Open(path, "")
+	require.NoError(t, err)
+	defer m.Close()
+	file, text := m.File(), parity.Text()
+	f, err := file.Build(ir.Options{KV: ir.F32, Block: len(text)})
+	require.NoError(t, err)
+	chosen := make(map[*ir.Value]int) // experts of a token, by the router's logits
+	for _, v := range f.Values {
+		if v.Op != ir.OpTopK {
+			continue
+		}
+		logits := v.Args[0]
+		if logits.Op == ir.OpSoftmax {
+			logits = logits.Args[0]
+		}
+		chosen[logits] = v.Attr.(ir.TopKAttr).K
+	}
+	ties := make([]bool, len(text))
+	inputs := batch.Pack(len(text), len(text), batch.Piece{Tokens: text, Blocks: []int32{0}, Rows: batch.All}).Inputs
+	_, err = ref.Run(f, ref.Env{Sizes: ref.SizesFor(inputs, len(text)), Inputs: inputs, Weight: ref.NewWeights(file.Data).Load, Caches: ref.CachesFor(f, 1),
+		Watch: func(v *ir.Value, x *ref.Tensor) {
+			n, k := x.Shape[len(x.Shape)-1], chosen[v]
+			if k == 0 || k == n {
+				return
+			}
+			for i := range ties {
+				logits := slices.Sorted(slices.Values(x.Data[i*n : (i+1)*n]))
+				mean, squares := lo.Sum(logits)/float64(n), 0.0
+				for _, l := range logits {
+					squares += (l - mean) * (l - mean)
+				}
+				ties[i] = ties[i] || logits[n-k]-logits[n-k-1] <= tieBound*math.Sqrt(squares/float64(n))
+			}
+		}})
+	require.NoError(t, err)
+	return ties
 }
 
 // TestParityWithoutRules has every geometry computed without each of the fusion rules, in a
@@ -148,16 +243,6 @@ func TestParityInCompany(t *testing.T) {
 			}
 		}
 	}
-}
-
-func closeTo(t *testing.T, want, got []float32, far float64, weightType string) {
-	t.Helper()
-	if weightType == "f32" {
-		require.LessOrEqual(t, parity.Largest(want, got), parityBound)
-		return
-	}
-	require.Positive(t, far)
-	require.LessOrEqual(t, parity.Spread(want, got), far+parityBound)
 }
 
 func writeCase(t *testing.T, c parity.Case, weightType string) string {

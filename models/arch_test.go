@@ -39,6 +39,7 @@ var parameters = map[string]int64{
 	"qwen3-30b-a3b": 30_532_122_624,
 
 	"qwen1.5-moe-a2.7b": 14_315_784_192,
+	"gpt-oss-20b":       20_914_757_184,
 
 	"llama3.2-1b":    1_235_814_400,
 	"llama3.2-3b":    3_212_749_824,
@@ -92,7 +93,7 @@ func TestArch(t *testing.T) {
 				count += w.Elements()
 			}
 			small := len(w.Shape) == 1 || w.Name == "position_embd.weight" || w.Name == "token_types.weight" || strings.HasSuffix(w.Name, ".ffn_gate_inp.weight") ||
-				strings.HasSuffix(w.Name, ".ffn_gate_inp_shexp.weight") ||
+				strings.HasSuffix(w.Name, ".ffn_gate_inp_shexp.weight") || strings.HasSuffix(w.Name, ".bias") ||
 				strings.HasSuffix(w.Name, ".shortconv.conv.weight")
 			require.Equal(t, small, w.DType == ir.F32, w.Name)
 		}

@@ -54,6 +54,10 @@ type Family struct {
 	// files. # stands for the number of the layer.
 	Tensors map[string]Stored
 
+	// Unpack makes the tensors that Tensors names of what folders have, where weights are stored
+	// in a way of the family's own; nil: they are not.
+	Unpack func(tensors []Tensor, memory *arena) ([]Tensor, error)
+
 	// Ignorable lists, as patterns of path.Match, tensors that may lie in a file
 	// without use: what older converters computed ahead.
 	Ignorable []string
@@ -64,7 +68,7 @@ var families = []Family{
 	llamaFamily, qwen3Family, qwen2Family, qwen2vlFamily, qwen3vlFamily, mistral3Family, gemma2Family, gemma3Family, smollm3Family, olmo2Family, graniteFamily,
 	starcoder2Family, phi2Family, stablelmFamily, commandRFamily, cohere2Family, exaone4Family, ernie45Family, phi3Family, glm4Family,
 	gpt2Family, gptneoxFamily, mptFamily, bertFamily, nomicBertFamily, gemmaEmbeddingFamily,
-	qwen3moeFamily, qwen2moeFamily, olmoeFamily, lfm2Family,
+	qwen3moeFamily, qwen2moeFamily, olmoeFamily, gptossFamily, lfm2Family,
 }
 
 // decoderTensors returns the names that decoder-only models share, biases of products among

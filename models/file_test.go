@@ -18,6 +18,7 @@ import (
 	"github.com/samber/lo"
 	"github.com/stretchr/testify/require"
 
+	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/internal/ref"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/internal/tiny"
@@ -58,6 +59,8 @@ func small(family string) models.Config {
 		c.Sections = []int{2, 1, 1, 0}
 	case "qwen3moe", "olmoe":
 		c.Experts = models.Experts{Count: 5, Chosen: 2, FFN: 24}
+	case "gpt-oss":
+		c.Experts = models.Experts{Count: 5, Chosen: 2, FFN: 64}
 	case "qwen2moe":
 		c.Experts = models.Experts{Count: 5, Chosen: 2, FFN: 24, Shared: 40}
 	case "lfm2":
@@ -66,7 +69,7 @@ func small(family string) models.Config {
 	switch family {
 	case "gemma3", "olmo2":
 		c.Window, c.Windowed = 5, []bool{false}
-	case "gemma2", "cohere2", "phi3", "starcoder2":
+	case "gemma2", "cohere2", "phi3", "starcoder2", "gpt-oss":
 		c.Window, c.Windowed = 5, []bool{true}
 	}
 	return c
@@ -667,6 +670,131 @@ func TestHFYaRN(t *testing.T) {
 	require.Equal(t, &models.YaRNRope{Factor: 4, FastBeta: 16, SlowBeta: 2, OldContext: 128, Magnitude: 1.25}, m.Config.Rope.YaRN)
 	_, magnitude := m.Config.Rope.Table()
 	require.InDelta(t, 1.25, magnitude, 0)
+
+	// Between 16 and 2 turns in 128 tokens there is a ramp over 0.15 to 0.9 of four pairs.
+	between := open(t, folder(t, c, randomWeights(synthetic(t, c, "f32")), map[string]any{
+		"rope_scaling": map[string]any{"type": "yarn", "factor": 4, "beta_fast": 16, "beta_slow": 2, "truncate": false}}))
+	require.True(t, between.Config.Rope.YaRN.Between)
+	divisors, _ := between.Config.Rope.Table()
+	first, last := 4*math.Log(128/(16*2*math.Pi))/math.Log(1e4), 4*math.Log(128/(2*2*math.Pi))/math.Log(1e4)
+	for i, d := range divisors {
+		stretched := min(max((float64(i)-first)/(last-first), 0), 1)
+		require.InDelta(t, math.Pow(1e4, -float64(i)/4)*(stretched/4+1-stretched), 1/d, 1e-8, "pair %d", i)
+	}
+}
+
+// TestGptOssFolders: experts that folders pack, or have as floats, are those of a GGUF file.
+func TestGptOssFolders(t *testing.T) {
+	const e, ffn, width = 5, 64, 32
+	family := models.Families()[slices.IndexFunc(models.Families(), func(f models.Family) bool { return f.Name == "gpt-oss" })]
+	c := small("gpt-oss")
+	c.Experts = models.Experts{Count: e, Chosen: 2, FFN: ffn}
+	shape := synthetic(t, c, "f32")
+	weights := randomWeights(shape)
+	block := ir.MXFP4.BlockBytes()
+	stored := make(map[string][]byte) // of experts, in MXFP4
+	for _, role := range []string{"gate", "up", "down"} {
+		name := "blk.0.ffn_" + role + "_exps.weight"
+		for i := range weights[name] {
+			weights[name][i] *= 8 // so that not all codes of a block are small
+		}
+		stored[role] = make([]byte, len(weights[name])/32*block)
+		require.NoError(t, quant.Quantize(stored[role], weights[name], ir.MXFP4))
+		require.NoError(t, quant.Dequantize(weights[name], stored[role], ir.MXFP4))
+	}
+	ids := []int32{3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5}
+	inGGUF := fileOf(shape)
+	for i, s := range inGGUF.tensors {
+		inGGUF.tensors[i].Write = writer(weights[s.Name])
+	}
+	want := prefill(t, open(t, inGGUF.write(t)), ids)
+	plain := inFolder(shape, &family, weights)
+	plain = slices.DeleteFunc(plain, func(s safetensors.Source) bool { return strings.Contains(s.Name, ".experts.") })
+
+	floats := func(name string, data []float32, shape ...int) safetensors.Source {
+		return safetensors.Source{Name: "model.layers.0.mlp.experts." + name, DType: ir.F32, Shape: wide(shape), Write: writer(data)}
+	}
+	codes := func(name string, data []byte, shape ...int) safetensors.Source {
+		return safetensors.Source{Name: "model.layers.0.mlp.experts." + name, Shape: wide(shape), Write: func(w io.Writer) error {
+			_, err := w.Write(data)
+			return err
+		}}
+	}
+	// turns puts pieces of gate and up, each of so many elements, by turns.
+	turns := func(gate, up []float32, n int) (out []float32) {
+		for i := 0; i < len(gate); i += n {
+			out = slices.Concat(out, gate[i:i+n], up[i:i+n])
+		}
+		return out
+	}
+	// transposed has the rows of each expert innermost.
+	transposed := func(data []float32, rows, k int) []float32 {
+		return lo.Times(len(data), func(i int) float32 { return data[i/(rows*k)*rows*k+i%rows*k+i/rows%k] })
+	}
+	// taken apart are blocks of rows: their codes, two neighbours a byte, and exponents.
+	apart := func(blocks []byte) (codes, exponents []byte) {
+		for ; len(blocks) > 0; blocks = blocks[block:] {
+			exponents = append(exponents, blocks[0])
+			element := func(i int) byte { return blocks[1+i%16] >> (i / 16 * 4) & 15 }
+			for i := 0; i < 32; i += 2 {
+				codes = append(codes, element(i)|element(i+1)<<4)
+			}
+		}
+		return codes, exponents
+	}
+	w := func(role string) []float32 { return weights["blk.0.ffn_"+role] }
+	biases := []safetensors.Source{
+		floats("gate_up_proj_bias", turns(w("gate_exps.bias"), w("up_exps.bias"), 1), e, 2*ffn), floats("down_proj_bias", w("down_exps.bias"), e, width),
+	}
+	var gateUp []byte
+	for i := range e * ffn {
+		row := width / 32 * block
+		gateUp = slices.Concat(gateUp, stored["gate"][i*row:(i+1)*row], stored["up"][i*row:(i+1)*row])
+	}
+	gateUpCodes, gateUpExponents := apart(gateUp)
+	downCodes, downExponents := apart(stored["down"])
+	packed := []safetensors.Source{
+		codes("gate_up_proj_blocks", gateUpCodes, e, 2*ffn, width/32, 16), codes("gate_up_proj_scales", gateUpExponents, e, 2*ffn, width/32),
+		codes("down_proj_blocks", downCodes, e, width, ffn/32, 16), codes("down_proj_scales", downExponents, e, width, ffn/32),
+	}
+	for name, experts := range map[string][]safetensors.Source{
+		"packed": packed,
+		"floats": {
+			floats("gate_up_proj", transposed(turns(w("gate_exps.weight"), w("up_exps.weight"), width), 2*ffn, width), e, width, 2*ffn),
+			floats("down_proj", transposed(w("down_exps.weight"), width, ffn), e, ffn, width),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := open(t, replaceTensors(t, folder(t, c, weights, map[string]any{"swiglu_limit": 7.0}), slices.Concat(plain, biases, experts)))
+			gate, ok := m.Tensor("blk.0.ffn_gate_exps.weight")
+			require.True(t, ok)
+			require.Equal(t, lo.Ternary(name == "packed", ir.MXFP4, ir.F32), gate.DType)
+			requireSame(t, want, prefill(t, m, ids))
+		})
+	}
+	for want, tensors := range map[string][]safetensors.Source{
+		`tensor "model.layers.0.mlp.experts.gate_up_proj_blocks" has exponents of  []`:             slices.Concat(plain, biases, packed[:1], packed[2:]),
+		`tensor "model.layers.0.mlp.experts.gate_up_proj_bias" is F32 [320], which is no stack`:    slices.Concat(plain, packed, []safetensors.Source{floats("gate_up_proj_bias", turns(w("gate_exps.bias"), w("up_exps.bias"), 1)[:320], 320)}),
+		`tensor "model.layers.0.mlp.experts.gate_up_proj_bias" is [1 5]: 5 rows cannot take turns`: slices.Concat(plain, packed, []safetensors.Source{floats("gate_up_proj_bias", make([]float32, 5), 1, 5)}),
+		`tensor "model.layers.0.mlp.experts.down_proj_blocks" is U8 [5 32 32], which is no stack`:  slices.Concat(plain, biases, packed[:2], []safetensors.Source{codes("down_proj_blocks", downCodes, e, width, 32)}),
+	} {
+		_, err := models.Open(replaceTensors(t, folder(t, c, weights, nil), tensors))
+		require.ErrorContains(t, err, want)
+	}
+	_, err := models.Open(folder(t, c, weights, map[string]any{"swiglu_limit": 5.0}))
+	require.ErrorContains(t, err, "swiglu_limit is 5, not 7")
+}
+
+// replaceTensors gives a folder other tensors, bytes where they are no floats.
+func replaceTensors(t *testing.T, dir string, tensors []safetensors.Source) string {
+	raw := make(map[string]tiny.RawTensor)
+	for _, s := range tensors {
+		var b bytes.Buffer
+		require.NoError(t, s.Write(&b))
+		raw[s.Name] = tiny.RawTensor{Type: lo.Ternary(s.DType == ir.F32, "F32", "U8"), Shape: s.Shape, Data: b.Bytes()}
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "model.safetensors"), tiny.Safetensors(t, raw), 0o644))
+	return dir
 }
 
 // TestHFConfigRefuses edits a good config.json.
@@ -680,7 +808,7 @@ func TestHFConfigRefuses(t *testing.T) {
 		"attention has a sliding_window of 64":                                              {"use_sliding_window": true, "sliding_window": 64},
 		"partial_rotary_factor is 0.5":                                                      {"partial_rotary_factor": 0.5},
 		"rope_scaling.factor: missing; kind":                                                {"rope_scaling": map[string]any{"type": "yarn"}},
-		`RoPE scaling of type "yarn" with truncate`:                                         {"rope_scaling": map[string]any{"type": "yarn", "factor": 4, "truncate": false}},
+		`RoPE scaling of type "yarn": json: cannot unmarshal`:                               {"rope_scaling": map[string]any{"type": "yarn", "factor": 4, "truncate": 0}},
 		"YaRN RoPE scaling by":                                                              {"rope_scaling": map[string]any{"type": "yarn", "factor": 4, "beta_fast": 1, "beta_slow": 32}},
 		`RoPE scaling of type "dynamic" with alpha`:                                         {"rope_scaling": map[string]any{"rope_type": "dynamic", "factor": 4, "alpha": 1000}},
 		"dynamic RoPE scaling by":                                                           {"rope_scaling": map[string]any{"rope_type": "dynamic", "factor": 0.5}},

@@ -30,7 +30,7 @@ func FuzzGGUF(f *testing.F) {
 			Family: family.Name, Vocab: 8, Width: 4, Layers: 1, Heads: 2, KVHeads: 1, Head: 2, FFN: 4, Context: 8, Eps: 1e-5,
 			Rope: Rope{Theta: 1e4, Llama3: &Llama3Rope{Factor: 8, LowFrequency: 1, HighFrequency: 4, OldContext: 8}},
 		}
-		if strings.HasSuffix(family.Name, "moe") {
+		if strings.HasSuffix(family.Name, "moe") || family.Name == "gpt-oss" {
 			c.Experts = Experts{Count: 3, Chosen: 2, FFN: 4, Shared: 4}
 		}
 		m, err := Synthetic(c, "f32")

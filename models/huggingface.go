@@ -42,7 +42,11 @@ func openHF(dir string) (*Checkpoint, error) {
 	})
 	memory := &arena{}
 	closeAll := func() error { return errors.Join(memory.close(), f.Close()) }
-	if tensors, err = unpackMLX(packed, tensors, memory); err == nil {
+	tensors, err = unpackMLX(packed, tensors, memory)
+	if err == nil && family.Unpack != nil {
+		tensors, err = family.Unpack(tensors, memory)
+	}
+	if err == nil {
 		tensors, err = family.arrange(&config, tensors, memory)
 	}
 	if config.Tied {

@@ -115,18 +115,24 @@ func (p *packed) unpack(memory *arena) (Tensor, error) {
 		return t, fmt.Errorf("tensor %q: %w", t.Name, err)
 	}
 	t.Data = data
-	row, workers := int(t.DType.Bytes(int64(p.k))), runtime.GOMAXPROCS(0)
+	row := int(t.DType.Bytes(int64(p.k)))
+	return t, inParallel(p.rows, func(r int) error { return p.row(r, data[r*row:][:row], t.DType) })
+}
+
+// inParallel calls do for each of n rows, several at a time, up to the first error of each share.
+func inParallel(n int, do func(i int) error) error {
+	workers := runtime.GOMAXPROCS(0)
 	failed := make([]error, workers)
 	var all sync.WaitGroup
 	for w := range workers {
 		all.Go(func() {
-			for r := w * p.rows / workers; r < (w+1)*p.rows/workers && failed[w] == nil; r++ {
-				failed[w] = p.row(r, data[r*row:][:row], t.DType)
+			for i := w * n / workers; i < (w+1)*n/workers && failed[w] == nil; i++ {
+				failed[w] = do(i)
 			}
 		})
 	}
 	all.Wait()
-	return t, errors.Join(failed...)
+	return errors.Join(failed...)
 }
 
 // row writes a row's blocks: what scales 32 elements, and their codes.

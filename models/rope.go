@@ -153,6 +153,7 @@ type YaRNRope struct {
 	SlowBeta   float64 // 1 in the paper
 	OldContext float64 // tokens
 	Magnitude  float64 // of cosine and sine; 0 stands for the paper's 0.1·ln(Factor) + 1
+	Between    bool    // the ramp begins and ends between pairs, as GGUF files cannot say
 }
 
 // LongRope has factors for each pair, found by search: some for texts that the first training
@@ -278,8 +279,11 @@ func (y *YaRNRope) factors(r *Rope) []float64 {
 	pair := func(turns float64) float64 {
 		return float64(r.Rotated) * math.Log(y.OldContext/(turns*2*math.Pi)) / (2 * math.Log(r.Theta))
 	}
-	first := max(math.Floor(pair(y.FastBeta)), 0)
-	last := min(math.Ceil(pair(y.SlowBeta)), float64(r.Rotated-1))
+	first, last := pair(y.FastBeta), pair(y.SlowBeta)
+	if !y.Between {
+		first, last = math.Floor(first), math.Ceil(last)
+	}
+	first, last = max(first, 0), min(last, float64(r.Rotated-1))
 	return lo.Times(r.Rotated/2, func(i int) float64 {
 		stretched := min(max((float64(i)-first)/max(last-first, 0.001), 0), 1)
 		return 1 / (stretched/y.Factor + 1 - stretched)

@@ -139,7 +139,14 @@ func (d *folder) rope(c *Config) {
 		y := &YaRNRope{FastBeta: 32, SlowBeta: 1, OldContext: old}
 		r.YaRN = y
 		var strength, ofAll float64
-		s = scaling{needs: []member{{"factor", &y.Factor}}, refuses: []string{"truncate"},
+		var rounds struct {
+			Truncate *bool `json:"truncate"`
+		}
+		if err := json.Unmarshal(h.Scaling.Raw, &rounds); err != nil {
+			d.fail(configError("RoPE scaling of type %q: %w", kind, err))
+		}
+		y.Between = rounds.Truncate != nil && !*rounds.Truncate
+		s = scaling{needs: []member{{"factor", &y.Factor}},
 			may: []member{{oldContext, &y.OldContext}, {"beta_fast", &y.FastBeta}, {"beta_slow", &y.SlowBeta},
 				{"attention_factor", &y.Magnitude}, {"mscale", &strength}, {"mscale_all_dim", &ofAll}},
 			settle: func() {

@@ -29,6 +29,7 @@ import (
 type Case struct {
 	Name   string // family and geometry: "gemma3/2"
 	Config models.Config
+	Seed   uint64 // of its weights
 }
 
 // Vocab and Tokens are the extents of what is kept: logits, [Tokens, Vocab] of each case.
@@ -88,7 +89,7 @@ func Embedders() []string { return lo.Map(embedders, shape.title) }
 func Cases(family string) []Case {
 	s, _ := lo.Find(append(slices.Clip(shapes), embedders...), func(s shape) bool { return s.title(0) == family })
 	return lo.Map(geometries[:], func(g geometry, i int) Case {
-		return Case{fmt.Sprintf("%s/%d", family, i), s.config(i, g)}
+		return Case{fmt.Sprintf("%s/%d", family, i), s.config(i, g), max(s.seed, 1)}
 	})
 }
 
@@ -124,5 +125,5 @@ func (c Case) Write(w io.Writer, weightType string) error {
 		return fmt.Errorf("%s: %w", c.Name, err)
 	}
 	defer m.Close()
-	return synth.Write(w, m, weightType, 1, nil)
+	return synth.Write(w, m, weightType, c.Seed, nil)
 }

@@ -15,6 +15,7 @@ type shape struct {
 	tied    bool                                 // or always
 	each    bool                                 // each query head has a KV head of its own
 	partial bool                                 // part of each head rotates
+	seed    uint64                               // of weights; 1 where it is 0
 	formats bool                                 // weights have each type that there is
 	more    func(c *models.Config, geometry int) // nil: nothing
 }
@@ -96,7 +97,13 @@ var shapes = []shape{
 		c.Experts = experts(i)
 		c.Experts.Shared = []int{64, 200, 88, 48, 512}[i]
 	}},
-	{family: "qwen3moe", more: func(c *models.Config, i int) { c.Experts = experts(i) }},
+	{family: "gpt-oss", formats: true, untied: true, more: func(c *models.Config, i int) {
+		c.Experts = experts(i)
+		c.Window, c.Windowed = 3+i, windows(c.Layers, 2)
+		c.Rope.YaRN = &models.YaRNRope{Factor: 8, FastBeta: 8, SlowBeta: 1, OldContext: 16}
+	}},
+	// By another seed a router is in doubt about the first token, which all others see.
+	{family: "qwen3moe", seed: 2, more: func(c *models.Config, i int) { c.Experts = experts(i) }},
 	{family: "lfm2", square: true, more: func(c *models.Config, i int) {
 		c.Taps, c.Recurrent = 2+i%3, windows(c.Layers, 2)
 	}},

@@ -166,8 +166,8 @@ func (m *MLX) WriteValues(t testing.TB) string {
 	return m.write(t, config, tensors)
 }
 
-// write changes a copy of the model's folder, whose other files stay.
-func (m *MLX) write(t testing.TB, config map[string]any, tensors map[string]RawTensor) string {
+// Safetensors is a safetensors file of tensors of any types.
+func Safetensors(t testing.TB, tensors map[string]RawTensor) []byte {
 	t.Helper()
 	type entry struct {
 		Type    string   `json:"dtype"`
@@ -188,6 +188,12 @@ func (m *MLX) write(t testing.TB, config map[string]any, tensors map[string]RawT
 	for len(text)%8 != 0 {
 		text = append(text, ' ')
 	}
+	return slices.Concat(binary.LittleEndian.AppendUint64(nil, uint64(len(text))), text, data)
+}
+
+// write changes a copy of the model's folder, whose other files stay.
+func (m *MLX) write(t testing.TB, config map[string]any, tensors map[string]RawTensor) string {
+	t.Helper()
 	described, err := json.Marshal(config)
 	if err != nil {
 		t.Fatal(err)
@@ -195,7 +201,7 @@ func (m *MLX) write(t testing.TB, config map[string]any, tensors map[string]RawT
 	dir := Folder(t, m.model)
 	for name, b := range map[string][]byte{
 		"config.json": described,
-		weightsFile:   slices.Concat(binary.LittleEndian.AppendUint64(nil, uint64(len(text))), text, data),
+		weightsFile:   Safetensors(t, tensors),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), b, 0o644); err != nil {
 			t.Fatal(fmt.Errorf("%s: %w", name, err))

@@ -1,0 +1,123 @@
+package models
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/samber/lo"
+
+	"github.com/smelt-ml/smelt/ir"
+)
+
+// Folders of gpt-oss have the experts of a layer as one stack of rows, and the rows of both halves
+// of the gate take turns in it. Rows are packed as MXFP4: codes, [E, rows, K/32, 16], a byte of
+// which has two neighbours, the first in its lower half, and exponents, [E, rows, K/32]. Or they
+// are floats, which lie with the rows innermost: [E, K, rows].
+
+// stack is such a stack, or that of biases, whose rows have one element.
+type stack struct {
+	Tensor                 // codes or floats
+	exponents     []byte   // of codes
+	experts, rows int      // rows of each expert
+	k             int      // elements of a row
+	as            ir.DType // that rows become
+}
+
+// gptossRoles are what the stacks of folders become, by turns.
+var gptossRoles = map[string][]string{"experts.gate_up_proj": {"experts.gate_proj", "experts.up_proj"}, "experts.down_proj": {"experts.down_proj"}}
+
+// gptossExperts replaces the stacks by a tensor for each role, in memory of the arena.
+func gptossExperts(tensors []Tensor, memory *arena) ([]Tensor, error) {
+	named := lo.KeyBy(tensors, func(t Tensor) string { return t.Name })
+	taken := make(map[string]bool)
+	var out []Tensor
+	for _, t := range tensors {
+		at := strings.Index(t.Name, "experts.")
+		if at < 0 {
+			continue
+		}
+		layer, name := t.Name[:at], t.Name[at:]
+		module, kind := name, ""
+		for _, suffix := range []string{"_blocks", "_bias"} {
+			if m, ok := strings.CutSuffix(name, suffix); ok {
+				module, kind = m, suffix
+			}
+		}
+		roles := gptossRoles[module]
+		if roles == nil {
+			continue
+		}
+		s, err := stackOf(t, kind, named[layer+module+"_scales"])
+		if err == nil && s.rows%len(roles) != 0 {
+			err = configError("tensor %q is %v: %d rows cannot take turns", t.Name, t.Shape, s.rows)
+		}
+		if err != nil {
+			return nil, err
+		}
+		taken[t.Name], taken[layer+module+"_scales"] = true, true
+		for i, role := range roles {
+			one, err := s.every(len(roles), i, memory)
+			if err != nil {
+				return nil, err
+			}
+			one.Name = layer + role + lo.Ternary(kind == "_bias", ".bias", ".weight")
+			out = append(out, one)
+		}
+	}
+	return append(slices.DeleteFunc(slices.Clone(tensors), func(t Tensor) bool { return taken[t.Name] }), out...), nil
+}
+
+// stackOf takes the shape of a stack apart.
+func stackOf(t Tensor, kind string, exponents Tensor) (*stack, error) {
+	s := &stack{Tensor: t, as: t.DType}
+	d := t.Shape
+	switch {
+	case kind == "_blocks" && t.Stored == "U8" && len(d) == 4 && d[3] == 16:
+		if exponents.Stored != "U8" || !slices.Equal(exponents.Shape, d[:3]) {
+			return nil, configError("tensor %q has exponents of %s %v, where U8 %v is wanted", t.Name, exponents.Stored, exponents.Shape, d[:3])
+		}
+		s.experts, s.rows, s.k, s.as, s.exponents = d[0], d[1], 32*d[2], ir.MXFP4, exponents.Data
+	case kind == "_bias" && t.DType.IsFloat() && len(d) == 2:
+		s.experts, s.rows, s.k = d[0], d[1], 1
+	case kind == "" && t.DType.IsFloat() && len(d) == 3:
+		s.experts, s.rows, s.k = d[0], d[2], d[1]
+	default:
+		return nil, configError("tensor %q is %s %v, which is no stack of experts", t.Name, t.Stored, d)
+	}
+	return s, nil
+}
+
+// every takes each n-th row of the experts, from one on.
+func (s *stack) every(n, first int, memory *arena) (Tensor, error) {
+	t := Tensor{DType: s.as, Stored: s.as.String(), Shape: []int{s.experts, s.rows / n, s.k}}
+	if len(s.Shape) == 2 {
+		t.Shape = t.Shape[:2]
+	}
+	data, err := memory.take(t.Bytes())
+	if err != nil {
+		return t, fmt.Errorf("tensor %q: %w", s.Name, err)
+	}
+	t.Data = data
+	rows, size := s.rows/n, int(s.as.Bytes(int64(s.k)))
+	return t, inParallel(s.experts*rows, func(i int) error {
+		s.row(i/rows, i%rows*n+first, data[i*size:][:size])
+		return nil
+	})
+}
+
+// row writes a row of an expert.
+func (s *stack) row(expert, row int, out []byte) {
+	if s.exponents == nil {
+		size := int(s.as.Bytes(1))
+		for k := range s.k {
+			copy(out[k*size:], s.Data[((expert*s.k+k)*s.rows+row)*size:][:size])
+		}
+		return
+	}
+	for block := (expert*s.rows + row) * s.k / 32; len(out) > 0; block++ {
+		out[0] = s.exponents[block]
+		spread(out[1:], s.Data[16*block:])
+		out = out[s.as.BlockBytes():]
+	}
+}
