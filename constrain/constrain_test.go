@@ -120,6 +120,14 @@ func examples(t testing.TB, v *constrain.Vocabulary) map[string]*constrain.Const
 		add(name)(v.JSONSchema([]byte(schema), constrain.Options{}))
 		add(name + " in any order")(v.JSONSchema([]byte(schema), constrain.Options{AnyOrder: true}))
 	}
+	for _, s := range []string{
+		`{"type":"string","pattern":"^(\\S+\\s){0,3}\\S+$","maxLength":6,"minLength":2}`, `{"type":"string","pattern":"^(ab?|é)*$","maxLength":3}`,
+		`{"type":"string","minLength":4}`, `{"type":"string","pattern":"^[a-c]{2}(aa)?$|^𝄞?$","maxLength":4,"minLength":1}`,
+		`{"type":"string","pattern":"^(a{2}|b{3}|c)$","minLength":3,"maxLength":6}`, `{"type":"string","pattern":"^(a{2}|a{8}|b{3,4})$","minLength":3,"maxLength":5}`, `{"type":"string","pattern":"^(a{2}|b{3}|c{4}|1{5})$","minLength":3,"maxLength":4}`,
+		`{"propertyNames":{"minLength":1,"maxLength":2,"pattern":"^a|b$"},"additionalProperties":{"maxLength":1}}`,
+	} {
+		add(s)(v.JSONSchema([]byte(s), constrain.Options{}))
+	}
 	add("gbnf")(v.Grammar("root ::= \"(\" root? \")\" root | [a-b]+ \"é\"? "))
 	add("lark")(v.Grammar("start: start \"+\" item | item\nitem: NUMBER | \"(\" start \")\"\nNUMBER: /[0-9]+/\n%ignore \" \"\n"))
 	return all
@@ -147,15 +155,92 @@ func TestExpressions(t *testing.T) {
 			require.NoError(t, err)
 			quoted, _ := json.Marshal(text.String())
 			require.Equal(t, ok, reads(t, c, string(quoted)), "%s on %s", expr, quoted)
-			var escaped strings.Builder // the same string, written otherwise
-			for _, c := range text.String() {
-				if c > 0xFFFF {
-					fmt.Fprintf(&escaped, `\u%04X\u%04x`, 0xD800+(c-0x10000)>>10, 0xDC00+(c-0x10000)&0x3FF)
-				} else {
-					fmt.Fprintf(&escaped, `\u%04x`, c)
-				}
+			require.Equal(t, ok, reads(t, c, escaped(text.String())), "%s on %s, escaped", expr, quoted) // the same string, written otherwise
+		}
+	}
+}
+
+// TestLengths compares strings with bounds on their length, which is counted beside the
+// states of an expression, with what regexp2 and a count of characters say of them.
+func TestLengths(t *testing.T) {
+	v := bytewise(t)
+	letters := []rune("aab .é日\n𝄞")
+	r := rand.New(rand.NewPCG(5, 6))
+	for _, c := range []struct {
+		expr        string
+		least, most int
+	}{
+		{``, 2, 3}, {``, 3, -1}, {`^a`, 0, 0}, {`^(\S+\s){0,3}\S+$`, 2, 5}, {`^(\S+\s){1,3}\S+$`, 3, -1}, {`b$`, 0, 3}, {`^(aa)*$`, 1, 3}, {`^(aa){0,3}$`, 3, 5},
+		{`^(a{2}|b{3})$`, 3, 5}, {`^(?!a)`, 1, 2}, {`^[^a]*(é|日𝄞)$`, 2, 4}, {`^a{0,3}b{2,4}$`, 3, 4}, {`^(a|b..){2}$`, 4, 5}, {`^(ab|é){2,4}$`, 3, 4}, {`^(a|..b){1,}$`, 4, 4},
+	} {
+		keywords := map[string]any{"type": "string", "pattern": c.expr, "minLength": c.least}
+		if c.most >= 0 {
+			keywords["maxLength"] = c.most
+		}
+		schema, _ := json.Marshal(keywords)
+		k, err := v.JSONSchema(schema, constrain.Options{})
+		if err != nil {
+			require.ErrorContains(t, err, "no value matches", "%s", schema)
+		}
+		want := regexp2.MustCompile(c.expr, regexp2.ECMAScript|regexp2.Unicode)
+		met := 0
+		for range 3000 {
+			var text strings.Builder
+			n := r.IntN(8)
+			for range n {
+				text.WriteRune(letters[r.IntN(len(letters))])
 			}
-			require.Equal(t, ok, reads(t, c, `"`+escaped.String()+`"`), "%s on %s", expr, escaped.String())
+			ok, err := want.MatchString(text.String())
+			require.NoError(t, err)
+			ok = ok && n >= c.least && (c.most < 0 || n <= c.most)
+			if ok {
+				met++
+			}
+			if k == nil {
+				require.False(t, ok, "%s on %q", schema, text.String())
+				continue
+			}
+			quoted, _ := json.Marshal(text.String())
+			require.Equal(t, ok, reads(t, k, string(quoted)), "%s on %s", schema, quoted)
+			require.Equal(t, ok, reads(t, k, escaped(text.String())), "%s on %s, escaped", schema, quoted)
+		}
+		require.True(t, k == nil || met > 0, "%s", schema)
+	}
+}
+
+// escaped is a JSON string with all of its characters escaped.
+func escaped(text string) string {
+	var s strings.Builder
+	for _, c := range text {
+		if c > 0xFFFF {
+			fmt.Fprintf(&s, `\u%04X\u%04x`, 0xD800+(c-0x10000)>>10, 0xDC00+(c-0x10000)&0x3FF)
+		} else {
+			fmt.Fprintf(&s, `\u%04x`, c)
+		}
+	}
+	return `"` + s.String() + `"`
+}
+
+// TestDrafts: keywords that a schema's draft has not are annotations, which are noted.
+func TestDrafts(t *testing.T) {
+	v := bytewise(t)
+	for _, c := range []struct{ draft, schema, text, note string }{
+		{"http://json-schema.org/draft-04/schema#", `"const":1`, `2`, "#/const"},
+		{"http://json-schema.org/draft-06/schema#", `"const":1`, `2`, ""},
+		{"http://json-schema.org/draft-04/schema#", `"items":{"if":{"required":["a"]},"then":false}`, `[{"a":1}]`, "#/items/if"},
+		{"http://json-schema.org/draft-07/schema#", `"if":{"required":["a"]},"then":false`, `{"a":1}`, ""},
+		{"http://json-schema.org/draft-07/schema#", `"dependentRequired":{"a":["b"]}`, `{"a":1}`, "#/dependentRequired"},
+		{"https://json-schema.org/draft/2019-09/schema", `"dependentRequired":{"a":["b"]}`, `{"a":1}`, ""},
+		{"https://json-schema.org/draft/2019-09/schema", `"prefixItems":[false]`, `[1]`, "#/prefixItems"},
+		{"https://json-schema.org/draft/2020-12/schema", `"prefixItems":[{"type":"null"}]`, `[1]`, ""},
+	} {
+		k, err := v.JSONSchema([]byte(`{"$schema":"`+c.draft+`",`+c.schema+`}`), constrain.Options{})
+		require.NoError(t, err, c.schema)
+		require.Equal(t, c.note != "", reads(t, k, c.text), "%s of %s", c.schema, c.draft)
+		if c.note == "" {
+			require.Empty(t, k.Notes())
+		} else {
+			require.Contains(t, k.Notes()[0], c.note)
 		}
 	}
 }
@@ -238,6 +323,7 @@ func TestTexts(t *testing.T) {
 		{`{"$schema":"http://json-schema.org/draft-04/schema#","minimum":3,"exclusiveMinimum":true}`, constrain.Options{}, []string{`4`, `3.1`}, []string{`3`, `2`}},
 		{`{"format":"date-time"}`, constrain.Options{}, []string{`"2024-02-29T23:59:60Z"`, `"2023-01-31T00:00:00.5+01:00"`}, []string{`"2023-02-29T00:00:00Z"`, `"2023-04-31T00:00:00Z"`, `"2023-01-01 00:00:00Z"`, `"2023-01-01T24:00:00Z"`}},
 		{`{"format":"ipv6"}`, constrain.Options{}, []string{`"::1"`, `"1:2:3:4:5:6:7:8"`, `"::ffff:1.2.3.4"`, `"fe80::"`}, []string{`"1:2:3"`, `"::1::"`, `"12345::"`}},
+		{`{"format":"email"}`, constrain.Options{}, []string{`"a.b+c@d.e"`, `"` + strings.Repeat("a", 64) + `@b"`}, []string{`"a..b@c"`, `"@c"`, `"a@"`, `"` + strings.Repeat("a", 65) + `@b"`, `"a@` + strings.Repeat("b.", 126) + `b"`}},
 		{`{"format":"hostname"}`, constrain.Options{}, []string{`"a.b-c.d"`}, []string{`"-a.b"`, `""`, `"a..b"`}},
 	} {
 		k, err := v.JSONSchema([]byte(c.schema), c.options)

@@ -95,7 +95,7 @@ func (c *Constraint) Words() int { return c.v.Words() }
 func (c *Constraint) Start() State { return State{c, c.start} }
 
 func (c *Constraint) config(ts []thread, ends bool) *config {
-	key := make([]byte, 0, 1+16*len(ts))
+	key := make([]byte, 0, 1+20*len(ts))
 	key = append(key, 0)
 	if ends {
 		key[0] = 1
@@ -103,6 +103,7 @@ func (c *Constraint) config(ts []thread, ends bool) *config {
 	for _, t := range ts {
 		key = binary.LittleEndian.AppendUint32(key, uint32(t.at))
 		key = binary.LittleEndian.AppendUint32(key, uint32(t.lex))
+		key = binary.LittleEndian.AppendUint32(key, uint32(t.read))
 		key = binary.LittleEndian.AppendUint64(key, t.top.id)
 	}
 	if k := c.known[string(key)]; k != nil {
@@ -186,7 +187,7 @@ func (s State) Mask(mask []uint64) (err error) {
 	}
 	clear(mask)
 	for _, t := range k.threads {
-		loc := c.v.localOf(c.p.lexer, t.lex)
+		loc := c.v.localOf(c.p.lexer, t.lex, c.p.left(&t))
 		loc.allow(mask)
 		if loc.exits != nil {
 			r := c.p.from(c.p.steps[t.at].next, t.top)
@@ -266,8 +267,8 @@ func (c *Constraint) only(ts []thread) (only byte, found bool) {
 			only, found = n.text[0], true
 			continue
 		}
-		for b, to := range c.p.row(t.lex) {
-			if to == lexDead {
+		for b := range 256 {
+			if to, _ := c.p.stepOf(&t, byte(b)); to == lexDead {
 				continue
 			}
 			if found && only != byte(b) {

@@ -27,5 +27,5 @@ func (g *grammar) forkEmpty(s lexState) place {
 	if s == lexDead {
 		return g.fork([]place{}...)
 	}
-	return g.lexeme(s, placeReturn)
+	return g.lexeme(uncounted(s), placeReturn)
 }

@@ -5,7 +5,8 @@ package constrain
 // parts and addresses in brackets of mail addresses), only the common form is allowed.
 type format struct {
 	expr string
-	most int // characters, 0: any number
+	most int     // characters, 0: any number
+	head *format // what comes before
 }
 
 const (
@@ -43,12 +44,24 @@ const (
 	pointer  = `(?:/(?:[^~/]|~[01])*)*`
 )
 
+// formatted is the strings of a format.
+func (n *numbers) formatted(f *format) re {
+	r := n.must(f.expr)
+	if f.head != nil {
+		r = n.cat(n.formatted(f.head), r)
+	}
+	if f.most > 0 {
+		r = n.and(r, n.repeat(n.char, 0, f.most))
+	}
+	return r
+}
+
 var formats = map[string]format{
 	"date-time":             {expr: fullDate + `[Tt]` + fullTime},
 	"date":                  {expr: fullDate},
 	"time":                  {expr: fullTime},
 	"duration":              {expr: period},
-	"email":                 {expr: atom + `(?:\.` + atom + `)*@` + hostname, most: 254},
+	"email":                 {expr: `@` + hostname, most: 254, head: &format{expr: atom + `(?:\.` + atom + `)*`, most: 64}},
 	"hostname":              {expr: hostname, most: 253},
 	"ipv4":                  {expr: ipv4},
 	"ipv6":                  {expr: ipv6},

@@ -22,8 +22,8 @@ const (
 
 type step struct {
 	kind  stepKind
-	lex   lexState
-	rule  place // stepCall
+	lex   lexeme // stepLexeme
+	rule  place  // stepCall
 	next  place
 	forks []place
 	// expand gives the forks when a text first leads here, where all of them would be too
@@ -48,14 +48,16 @@ func (g *grammar) add(s step) place {
 	return place(len(g.steps) - 1)
 }
 
-func (g *grammar) lexeme(s lexState, next place) place {
-	if s == lexDone {
+func (g *grammar) lexeme(x lexeme, next place) place {
+	if x.state == lexDone {
 		return next
 	}
-	return g.add(step{kind: stepLexeme, lex: s, next: next})
+	return g.add(step{kind: stepLexeme, lex: x, next: next})
 }
 
-func (g *grammar) text(text string, next place) place { return g.lexeme(g.literal(text), next) }
+func (g *grammar) text(text string, next place) place {
+	return g.lexeme(uncounted(g.literal(text)), next)
+}
 
 func (g *grammar) call(rule, next place) place {
 	return g.add(step{kind: stepCall, rule: rule, next: next})
@@ -95,9 +97,10 @@ type edge struct {
 
 // thread is one way to read the text so far: a place within a lexeme of a rule.
 type thread struct {
-	at  place
-	lex lexState
-	top *frame
+	at   place
+	lex  lexState
+	read int32 // characters of the lexeme, where it counts them: those at least, where no most is set
+	top  *frame
 }
 
 // reading is what can follow: threads, and whether the text may end.
@@ -146,11 +149,11 @@ func (p *parser) from(at place, top *frame) *reading {
 		for {
 			s := &p.steps[at]
 			if s.kind == stepLexeme {
-				r.threads = append(r.threads, thread{at, s.lex, top})
+				r.threads = append(r.threads, thread{at, s.lex.state, 0, top})
 				if len(r.threads) > maxThreads {
 					panic(limit("more than %d ways to read a text", maxThreads))
 				}
-				if !p.states[s.lex].accepts || seen[spot{at, top}] {
+				if !p.states[s.lex.state].accepts || seen[spot{at, top}] {
 					return
 				}
 				seen[spot{at, top}] = true
@@ -296,6 +299,8 @@ func compareThreads(a, b thread) int {
 		return int(a.at - b.at)
 	case a.lex != b.lex:
 		return int(a.lex - b.lex)
+	case a.read != b.read:
+		return int(a.read - b.read)
 	case a.top.id < b.top.id:
 		return -1
 	case a.top.id > b.top.id:
@@ -315,7 +320,7 @@ func (p *parser) merge(ts []thread) []thread {
 	for i := 1; i < len(ts); {
 		t := ts[i]
 		last := &out[len(out)-1]
-		if t.at != last.at || t.lex != last.lex {
+		if t.at != last.at || t.lex != last.lex || t.read != last.read {
 			out = append(out, t)
 			i++
 			continue
@@ -323,7 +328,7 @@ func (p *parser) merge(ts []thread) []thread {
 		edges := slices.Clone(last.top.edges)
 		bottom := last.top == p.bottom
 		many := false
-		for ; i < len(ts) && ts[i].at == last.at && ts[i].lex == last.lex; i++ {
+		for ; i < len(ts) && ts[i].at == last.at && ts[i].lex == last.lex && ts[i].read == last.read; i++ {
 			if ts[i].top != last.top {
 				many = true
 				bottom = bottom || ts[i].top == p.bottom
@@ -341,19 +346,38 @@ func (p *parser) merge(ts []thread) []thread {
 	return out
 }
 
+// stepOf is where one more byte leads within a thread's lexeme.
+func (p *parser) stepOf(t *thread, b byte) (to lexState, read int32) {
+	to = p.lexer.step(t.lex, b)
+	x := &p.steps[t.at].lex
+	if to == lexDead || !x.counts() {
+		return to, 0
+	}
+	return p.counted(x, t.lex, to, b, t.read)
+}
+
+// left is how many characters may follow in a thread's lexeme.
+func (p *parser) left(t *thread) span {
+	x := &p.steps[t.at].lex
+	if !x.counts() {
+		return anyLength
+	}
+	return x.left(t.read)
+}
+
 // advance is what can follow after one more byte, appended to dst.
 func (p *parser) advance(dst []thread, ts []thread, b byte) ([]thread, bool) {
 	ends := false
 	p.spend(len(ts))
 	for _, t := range ts {
-		s := p.lexer.step(t.lex, b)
+		s, read := p.stepOf(&t, b)
 		if s == lexDead {
 			continue
 		}
 		n := &p.states[s]
 		accepts := n.accepts
 		if n.more {
-			dst = append(dst, thread{t.at, s, t.top})
+			dst = append(dst, thread{t.at, s, read, t.top})
 		}
 		if accepts {
 			r := p.from(p.steps[t.at].next, t.top)

@@ -24,6 +24,21 @@ var refused = map[string]string{
 	"extends": "is of draft 3, which is not supported", "disallow": "is of draft 3, which is not supported", "divisibleBy": "is of draft 3, which is not supported",
 }
 
+// since is the first draft of keywords that the fourth has not.
+var since = map[string]int{
+	"const": 6, "contains": 6, "propertyNames": 6, "if": 7, "then": 7, "else": 7,
+	"dependentRequired": 2019, "dependentSchemas": 2019, "minContains": 2019, "maxContains": 2019,
+	"unevaluatedItems": 2019, "unevaluatedProperties": 2019, "$recursiveRef": 2019, "prefixItems": 2020, "$dynamicRef": 2020,
+}
+
+// get is the value of a keyword of the document's draft.
+func (c *schemas) get(s *value, name string) *value {
+	if since[name] > c.refs.draft {
+		return nil
+	}
+	return s.get(name)
+}
+
 func init() { // the readers refer to the table
 	keywords = []keyword{
 		{[]string{"type"}, readType},
@@ -58,16 +73,18 @@ func (c *schemas) schema(s *value, negative bool) *shape {
 	if negative {
 		result = &shape{}
 	}
-	only := s.get("$ref") != nil && !c.refs.modern // the rest is passed over, the older drafts say
+	only := s.get("$ref") != nil && !c.refs.modern() // the rest is passed over, the older drafts say
 	if only && len(s.keys) > 1 {
 		for _, k := range s.keys {
 			if k != "$ref" && isKeyword(k) {
-				c.note(c.refs.path(s) + "/" + k + ": not looked at, as it stands beside $ref")
+				c.note("#" + c.refs.path(s) + "/" + k + ": not looked at, as it stands beside $ref")
 			}
 		}
 	}
 	for _, key := range s.keys {
-		if why, ok := refused[key]; ok {
+		if from := since[key]; from > c.refs.draft {
+			c.note("#" + c.refs.path(s) + "/" + key + ": not looked at, as the draft of the schema has no such keyword")
+		} else if why, ok := refused[key]; ok {
 			c.refuse(s, key, why)
 		}
 	}
@@ -76,7 +93,7 @@ func (c *schemas) schema(s *value, negative bool) *shape {
 			continue
 		}
 		for _, name := range k.names {
-			v := s.get(name)
+			v := c.get(s, name)
 			if v == nil {
 				continue
 			}
@@ -181,7 +198,7 @@ func readEnum(c *schemas, s *value, name string, v *value) assertion {
 	}
 	also := (*value)(nil)
 	if name == "enum" {
-		also = s.get("const")
+		also = c.get(s, "const")
 	}
 	return assertion{func() *shape {
 		result := &shape{}
@@ -402,11 +419,7 @@ func readFormat(c *schemas, s *value, name string, v *value) assertion {
 	case f.expr == "":
 		c.refuse(s, name, "the format "+v.text+" is not supported")
 	}
-	r := c.num.must(f.expr)
-	if f.most > 0 {
-		r = c.pool.and(r, c.pool.repeat(c.pool.char, 0, f.most))
-	}
-	return c.textual(r)
+	return c.textual(c.num.formatted(&f))
 }
 
 func (c *schemas) arrayOnly(holds *arrayShape, fails func() []*arrayShape) assertion {
@@ -443,7 +456,7 @@ func readUnique(c *schemas, s *value, name string, v *value) assertion {
 }
 
 func readItems(c *schemas, s *value, _ string, _ *value) assertion {
-	items, prefix, additional := s.get("items"), s.get("prefixItems"), s.get("additionalItems")
+	items, prefix, additional := s.get("items"), c.get(s, "prefixItems"), s.get("additionalItems")
 	if items != nil && items.kind == isArray { // before 2020-12
 		prefix, items = items, additional
 	}
@@ -484,7 +497,7 @@ func readItems(c *schemas, s *value, _ string, _ *value) assertion {
 
 func readContains(c *schemas, s *value, name string, v *value) assertion {
 	for _, k := range []string{"minContains", "maxContains"} {
-		if n := s.get(k); n != nil && s.get("contains") != nil && (k == "maxContains" || n.count() != 1) {
+		if n := c.get(s, k); n != nil && c.get(s, "contains") != nil && (k == "maxContains" || n.count() != 1) {
 			c.refuse(s, k, "is not supported")
 		}
 	}
@@ -584,7 +597,7 @@ func readProperties(c *schemas, s *value, _ string, _ *value) assertion {
 		g.patValues = append(g.patValues, demand{&patterns.items[i], mustMatch})
 	}
 	additional := s.get("additionalProperties")
-	if u := s.get("unevaluatedProperties"); u != nil && u.kind != isTrue && additional == nil {
+	if u := c.get(s, "unevaluatedProperties"); u != nil && u.kind != isTrue && additional == nil {
 		for _, k := range []string{"allOf", "anyOf", "oneOf", "not", "if", "$ref", "dependentSchemas", "$recursiveRef"} {
 			if s.get(k) != nil {
 				c.refuse(s, "unevaluatedProperties", "beside "+k+" is not supported")
@@ -756,7 +769,7 @@ func readOne(c *schemas, s *value, name string, v *value) assertion {
 }
 
 func readIf(c *schemas, s *value, name string, v *value) assertion {
-	cond := s.get("if")
+	cond := c.get(s, "if")
 	if cond == nil {
 		return assertion{func() *shape { return c.anything }, func() *shape { return &shape{} }}
 	}

@@ -1,5 +1,10 @@
 package constrain
 
+import (
+	"slices"
+	"strings"
+)
+
 // lexState is a place within a lexeme. States are numbered as they are met.
 type lexState int32
 
@@ -23,6 +28,27 @@ const (
 	modeLowHex                   // and u and some digits
 )
 
+// lexeme is a state that a lexeme begins in, and how many characters it has where that is
+// counted beside the states.
+type lexeme struct {
+	state lexState
+	span
+}
+
+// uncounted is a lexeme of any length.
+func uncounted(s lexState) lexeme { return lexeme{s, anyLength} }
+
+func (x *lexeme) counts() bool { return x.span != anyLength }
+
+// left is how many characters may follow those that have been read.
+func (x *lexeme) left(read int32) span {
+	s := span{max(x.least-read, 0), endless}
+	if x.most != endless {
+		s.most = x.most - read
+	}
+	return s
+}
+
 type lexKey struct {
 	mode   lexMode
 	expr   re
@@ -32,10 +58,11 @@ type lexKey struct {
 
 type lexNode struct {
 	lexKey
-	accepts bool // the lexeme may end here
-	more    bool // and may go on
-	row     *[256]lexState
-	local   *local
+	accepts bool           // the lexeme may end here
+	more    bool           // and may go on
+	row     *[256]lexState // where bytes lead, each greater by 1 once asked for
+	lengths spans          // once asked for
+	local   *local         // where it does not count
 }
 
 // lexer is the automaton of all lexemes of a constraint, built where texts lead.
@@ -66,11 +93,12 @@ func (l *lexer) raw(r re) lexState {
 }
 
 // quoted is a JSON string whose value r matches.
-func (l *lexer) quoted(r re) lexState {
+func (l *lexer) quoted(r re) lexeme {
 	if r == reNone || !l.alive(r) {
-		return lexDead
+		return uncounted(lexDead)
 	}
-	return l.state(lexKey{mode: modeQuote, expr: r})
+	r, bound := l.uncount(r)
+	return lexeme{l.state(lexKey{mode: modeQuote, expr: r}), bound}
 }
 
 func (l *lexer) state(k lexKey) lexState {
@@ -89,88 +117,115 @@ func (l *lexer) state(k lexKey) lexState {
 	l.byKey[k] = s
 	if k.mode == modeRaw && l.at(k.expr).nullable {
 		l.states[s].accepts = true
-		row := l.row(s)
 		more := false
-		for _, to := range row {
-			more = more || to != lexDead
+		for b := 0; b < 256 && !more; b++ {
+			more = l.step(s, byte(b)) != lexDead
 		}
 		l.states[s].more = more
 	}
 	return s
 }
 
+// step is where b leads from s.
 func (l *lexer) step(s lexState, b byte) lexState {
 	n := &l.states[s]
 	if n.row != nil {
-		return n.row[b]
-	}
-	if n.mode == modeLiteral {
+		if to := n.row[b]; to != 0 {
+			return to - 1
+		}
+	} else if n.mode == modeLiteral {
 		if n.text == "" || b != n.text[0] {
 			return lexDead
 		}
 		return l.literal(n.text[1:])
 	}
-	return l.row(s)[b]
+	return l.fill(s, b)
 }
 
+// row is where bytes lead from s, each greater by 1 once asked for.
 func (l *lexer) row(s lexState) *[256]lexState {
-	if row := l.states[s].row; row != nil {
-		return row
+	n := &l.states[s]
+	if n.row == nil {
+		n.row = new([256]lexState)
 	}
-	row := new([256]lexState)
-	k := l.states[s].lexKey
+	return n.row
+}
+
+// fill finds where b leads, and the bytes beside it that lead to the same.
+func (l *lexer) fill(s lexState, b byte) lexState {
+	row, k := l.row(s), l.states[s].lexKey
+	to := l.find(k, b)
+	row[b] = to + 1
+	inBody := k.mode == modeBody
+	if k.mode != modeRaw && !inBody || inBody && (b < 0x20 || isMark(b)) {
+		return to // by no derivative
+	}
+	derivatives := l.at(k.expr).row
+	beside := func(c int) bool {
+		if inBody && (c < 0x20 || isMark(byte(c))) || derivatives[c] != derivatives[b] {
+			return false
+		}
+		row[c] = to + 1
+		return true
+	}
+	for c := int(b) - 1; c >= 0 && beside(c); c-- {
+	}
+	for c := int(b) + 1; c < 256 && beside(c); c++ {
+	}
+	return to
+}
+
+// isMark tells whether b says something else within a JSON string.
+func isMark(b byte) bool { return b == '"' || b == '\\' }
+
+// find is where b leads from a state.
+func (l *lexer) find(k lexKey, b byte) lexState {
 	switch k.mode {
 	case modeRaw:
-		last, to := reNone, lexDead
-		for b := range row {
-			if d := l.pool.step(k.expr, byte(b)); d != last {
-				last, to = d, lexDead
-				if d != reNone {
-					to = l.state(lexKey{mode: modeRaw, expr: d})
-				}
-			}
-			row[b] = to
+		if d := l.pool.step(k.expr, b); d != reNone {
+			return l.state(lexKey{mode: modeRaw, expr: d})
 		}
 	case modeQuote:
-		row['"'] = l.state(lexKey{mode: modeBody, expr: k.expr})
+		if b == '"' {
+			return l.state(lexKey{mode: modeBody, expr: k.expr})
+		}
 	case modeBody:
-		last, to := reNone, lexDead
-		for b := 0x20; b < 256; b++ {
-			if d := l.pool.step(k.expr, byte(b)); d != last {
-				last, to = d, lexDead
-				if d != reNone {
-					to = l.state(lexKey{mode: modeBody, expr: d})
-				}
+		switch {
+		case b == '"':
+			if l.at(k.expr).nullable {
+				return lexDone
 			}
-			row[b] = to
-		}
-		row['"'], row['\\'] = lexDead, lexDead
-		if l.at(k.expr).nullable {
-			row['"'] = lexDone
-		}
-		if k.expr != reEps && l.reaches(k.expr, 0, 0x10FFFF) {
-			row['\\'] = l.state(lexKey{mode: modeEscape, expr: k.expr})
+		case b == '\\':
+			if k.expr != reEps && l.reaches(k.expr, 0, 0x10FFFF) {
+				return l.state(lexKey{mode: modeEscape, expr: k.expr})
+			}
+		case b >= 0x20:
+			if d := l.pool.step(k.expr, b); d != reNone {
+				return l.state(lexKey{mode: modeBody, expr: d})
+			}
 		}
 	case modeEscape:
-		for i, b := range []byte(`"\/bfnrt`) {
+		if i := strings.IndexByte(`"\/bfnrt`, b); i >= 0 {
 			if d := l.pool.step(k.expr, "\"\\/\b\f\n\r\t"[i]); d != reNone {
-				row[b] = l.state(lexKey{mode: modeBody, expr: d})
+				return l.state(lexKey{mode: modeBody, expr: d})
 			}
+		} else if b == 'u' {
+			return l.state(lexKey{mode: modeHex, expr: k.expr, digits: 1})
 		}
-		row['u'] = l.state(lexKey{mode: modeHex, expr: k.expr, digits: 1})
 	case modeHex, modeLowHex:
-		for b := range row {
-			if v, ok := hexDigit(byte(b)); ok {
-				row[b] = l.hexState(k, v)
-			}
+		if v, ok := hexDigit(b); ok {
+			return l.hexState(k, v)
 		}
 	case modeLow:
-		row['\\'] = l.state(lexKey{mode: modeLowEscape, expr: k.expr, digits: k.digits})
+		if b == '\\' {
+			return l.state(lexKey{mode: modeLowEscape, expr: k.expr, digits: k.digits})
+		}
 	case modeLowEscape:
-		row['u'] = l.state(lexKey{mode: modeLowHex, expr: k.expr, digits: k.digits<<16 | 1})
+		if b == 'u' {
+			return l.state(lexKey{mode: modeLowHex, expr: k.expr, digits: k.digits<<16 | 1})
+		}
 	}
-	l.states[s].row = row
-	return row
+	return lexDead
 }
 
 func hexDigit(b byte) (uint32, bool) {
@@ -222,6 +277,95 @@ func (l *lexer) hexState(k lexKey, digit uint32) lexState {
 	return l.state(lexKey{mode: modeLowHex, expr: k.expr, digits: uint32(high)<<16 | digits})
 }
 
+// counted is where b leads from a state of a lexeme that counts, with the characters read
+// then: nowhere where the text could not end within the bound any more.
+func (l *lexer) counted(x *lexeme, from, to lexState, b byte, read int32) (lexState, int32) {
+	if to == lexDone {
+		if !(spans{{0, 0}}).meets(x.left(read)) {
+			return lexDead, 0
+		}
+		return to, 0
+	}
+	if l.states[to].mode == modeBody && l.begins(from, b) {
+		read++
+		if x.most == endless {
+			read = min(read, x.least)
+		}
+	}
+	if !l.lengthsOf(to).meets(x.left(read)) {
+		return lexDead, 0
+	}
+	return to, read
+}
+
+// begins tells whether a character of the string's value begins where b leads from a state
+// into the string: in it, with a byte that begins one; from an escape, with its last byte.
+func (l *lexer) begins(from lexState, b byte) bool {
+	switch l.states[from].mode {
+	case modeQuote:
+		return false
+	case modeBody:
+		return b < 0x80 || b >= 0xC0
+	}
+	return true
+}
+
+// lengthsOf is how many characters may be read from a state of a string on. It is asked of
+// strings that [pool.uncount] has taken a bound from.
+func (l *lexer) lengthsOf(s lexState) spans {
+	if known := l.states[s].lengths; known != nil {
+		return known
+	}
+	var out spans
+	k := l.states[s].lexKey
+	switch k.mode {
+	case modeQuote, modeBody:
+		out = l.known(k.expr)
+	case modeEscape:
+		for _, x := range l.known(k.expr) { // any character can be escaped
+			if x.most > 0 {
+				out = append(out, span{max(x.least, 1), x.most})
+			}
+		}
+	case modeHex:
+		lo, hi := hexSpan(k.digits)
+		out = l.lengthsFrom(k.expr, lo, hi)
+		if first, last := max(lo, surrogateMin), min(hi, 0xDBFF); first <= last {
+			out = append(out, l.lengthsFrom(k.expr, decodeSurrogates(first, 0xDC00), decodeSurrogates(last, surrogateMax))...)
+		}
+	case modeLow, modeLowEscape:
+		high := rune(k.digits)
+		out = l.lengthsFrom(k.expr, decodeSurrogates(high, 0xDC00), decodeSurrogates(high, surrogateMax))
+	case modeLowHex:
+		lo, hi := hexSpan(k.digits & 0xFFFF)
+		high := rune(k.digits >> 16)
+		out = l.lengthsFrom(k.expr, decodeSurrogates(high, max(lo, 0xDC00)), decodeSurrogates(high, min(hi, surrogateMax)))
+	}
+	out = slices.Clone(out).normal()
+	l.states[s].lengths = out
+	return out
+}
+
+// known is the lengths of what a text leads to in an expression whose own are seen.
+func (l *lexer) known(r re) spans {
+	s := l.lengths(r)
+	if s == nil {
+		panic(limit("a string whose lengths have no list of %d", maxSpans))
+	}
+	return s
+}
+
+// lengthsFrom is how many characters may be read where the first is one of lo..hi.
+func (l *lexer) lengthsFrom(r re, lo, hi rune) (out spans) {
+	for _, seq := range utf8Ranges(runes{{lo, hi}}) {
+		l.reachesBytes(r, seq, func(behind re) bool {
+			out = append(out, spans{{1, 1}}.plus(l.known(behind))...)
+			return false
+		})
+	}
+	return out
+}
+
 // hexSpan are the numbers of four digits that begin with the digits read.
 func hexSpan(digits uint32) (lo, hi rune) {
 	missing := 0
@@ -246,9 +390,10 @@ type lexID struct {
 	mode   lexMode
 	digits uint32
 	hash   [2]uint64
+	left   span
 }
 
-func (l *lexer) id(s lexState) lexID {
+func (l *lexer) id(s lexState, left span) lexID {
 	n := &l.states[s]
-	return lexID{n.mode, n.digits, l.at(n.expr).hash}
+	return lexID{n.mode, n.digits, l.at(n.expr).hash, left}
 }

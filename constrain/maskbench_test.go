@@ -142,7 +142,7 @@ func TestMaskBench(t *testing.T) {
 	l := llama3(t)
 	mask := make([]uint64, l.Words())
 	var passing, valid, accepted, reordered, invalid int
-	var refusals, wrong, wrongly, broken []string
+	var refusals, wrong, broken []string
 	reasons := map[string]int{}
 	var masks, first []time.Duration
 	chosen := bench(t, 40, 1)
@@ -195,11 +195,7 @@ func TestMaskBench(t *testing.T) {
 			}
 			if ok != test.Valid {
 				good = false
-				line := fmt.Sprintf("%s %d: valid %v, accepted %v", s.name, i, test.Valid, ok)
-				wrong = append(wrong, line)
-				if ok {
-					wrongly = append(wrongly, line)
-				}
+				wrong = append(wrong, fmt.Sprintf("%s %d: valid %v, accepted %v", s.name, i, test.Valid, ok))
 			}
 		}
 		if good {
@@ -223,7 +219,10 @@ func TestMaskBench(t *testing.T) {
 	for _, line := range slices.Concat(broken, wrong, refusals) {
 		t.Log(line)
 	}
-	require.LessOrEqual(t, len(broken)*100, valid+invalid) // bounds met within a text
-	require.Empty(t, wrongly)
+	require.Empty(t, broken) // a bound is met before a text is begun, or never
+	require.Empty(t, wrong)
 	require.GreaterOrEqual(t, float64(passing), 0.85*float64(len(chosen)))
+	// Ten times what they take on a machine that does nothing else.
+	require.Less(t, mean(masks), 200*time.Microsecond)
+	require.Less(t, mean(first), 5*time.Millisecond)
 }

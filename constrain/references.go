@@ -11,7 +11,7 @@ import (
 // references finds what $ref names within a document.
 type references struct {
 	root            *value
-	modern          bool // keywords beside $ref count: from 2019-09 on, and where no draft is named
+	draft           int // 4, 6, 7, 2019 or 2020, which is also that of a document that names none
 	recursiveAnchor bool
 	parents         map[*value]parent
 	base            map[*value]*url.URL // of schemas that have an identifier
@@ -25,10 +25,12 @@ type parent struct {
 }
 
 func newReferences(root *value) *references {
-	r := &references{root: root, modern: true, parents: map[*value]parent{}, base: map[*value]*url.URL{}, byID: map[string]*value{}, anchors: map[string]*value{}}
+	r := &references{root: root, draft: 2020, parents: map[*value]parent{}, base: map[*value]*url.URL{}, byID: map[string]*value{}, anchors: map[string]*value{}}
 	if d := root.get("$schema"); d != nil && d.kind == isString {
-		for _, old := range []string{"draft-03", "draft-04", "draft-05", "draft-06", "draft-07"} {
-			r.modern = r.modern && !strings.Contains(d.text, old)
+		for _, x := range drafts {
+			if strings.Contains(d.text, x.name) {
+				r.draft = x.number
+			}
 		}
 	}
 	r.base[root] = &url.URL{}
@@ -37,6 +39,15 @@ func newReferences(root *value) *references {
 	return r
 }
 
+// drafts are those that $schema names; what was 3 and 5 is read as 4.
+var drafts = []struct {
+	name   string
+	number int
+}{{"draft-03", 4}, {"draft-04", 4}, {"draft-05", 4}, {"draft-06", 6}, {"draft-07", 7}, {"2019-09", 2019}}
+
+// modern tells whether keywords beside $ref count.
+func (r *references) modern() bool { return r.draft >= 2019 }
+
 // literal are keywords whose values hold no schemas.
 var literal = []string{"enum", "const", "default", "examples", "example"}
 
@@ -44,7 +55,7 @@ func (r *references) walk(v *value, base *url.URL) {
 	if v.kind == isObject {
 		for _, key := range []string{"$id", "id"} {
 			id := v.get(key)
-			if id == nil || id.kind != isString || key == "id" && r.modern {
+			if id == nil || id.kind != isString || key == "id" && r.modern() {
 				continue
 			}
 			u, err := base.Parse(id.text)

@@ -1,6 +1,7 @@
 package constrain
 
 import (
+	"container/heap"
 	"hash/maphash"
 	"math/bits"
 	"slices"
@@ -33,11 +34,12 @@ const unlimited = -1 // the upper bound of a repetition without one
 
 type reNode struct {
 	kind     reKind
-	nullable bool // matches the empty text
-	sure     bool // matches something, seen without a search
-	negative bool // there is a complement in it, so it may match what is no text
-	char     bool // a set of characters, each in UTF-8
-	life     int8 // result of a search for a match: 0 not looked yet, 1 alive, -1 dead
+	nullable bool  // matches the empty text
+	sure     bool  // matches something, seen without a search
+	negative bool  // there is a complement in it, so it may match what is no text
+	char     bool  // a set of characters, each in UTF-8
+	life     int8  // result of a search for a match: 0 not looked yet, 1 alive, -1 dead
+	least    int32 // no text that it matches has fewer bytes
 	lo, hi   int32
 	a, b     re
 	list     []re
@@ -46,7 +48,7 @@ type reNode struct {
 	machine  machine
 	state    int32
 	hash     [2]uint64 // of the structure: the same in every pool
-	row      *[256]re  // derivatives, once asked for
+	row      *[256]re  // derivatives, each greater by 1 once asked for
 }
 
 // machine is a deterministic automaton inside a regular expression, for languages that have
@@ -89,6 +91,8 @@ func (s byteSet) edges() (e byteSet) {
 type pool struct {
 	nodes  []reNode
 	byHash map[[2]uint64]re
+	spans  map[re]spans // as asked for
+	memo   map[re]re    // of one derivative
 	rows   int
 	work   int // since the call began
 	text   re  // any text in UTF-8
@@ -98,7 +102,7 @@ type pool struct {
 var hashSeeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 
 func newPool() *pool {
-	p := &pool{byHash: map[[2]uint64]re{}}
+	p := &pool{byHash: map[[2]uint64]re{}, spans: map[re]spans{}, memo: map[re]re{}}
 	p.intern(reNode{kind: kindNone})
 	p.intern(reNode{kind: kindEps, nullable: true, sure: true})
 	p.intern(reNode{kind: kindNot, a: reNone, nullable: true, sure: true, negative: true})
@@ -160,7 +164,7 @@ func (p *pool) set(s byteSet) re {
 	if s == (byteSet{}) {
 		return reNone
 	}
-	return p.intern(reNode{kind: kindSet, set: s, cuts: s.edges(), sure: true})
+	return p.intern(reNode{kind: kindSet, set: s, cuts: s.edges(), sure: true, least: 1})
 }
 
 func (p *pool) byte(b byte) re {
@@ -203,7 +207,7 @@ func (p *pool) cat2(a, b re) re {
 	if na.nullable {
 		cuts = cuts.or(nb.cuts)
 	}
-	return p.intern(reNode{kind: kindCat, a: a, b: b, nullable: na.nullable && nb.nullable, sure: na.sure && nb.sure, negative: na.negative || nb.negative, cuts: cuts})
+	return p.intern(reNode{kind: kindCat, a: a, b: b, nullable: na.nullable && nb.nullable, sure: na.sure && nb.sure, negative: na.negative || nb.negative, least: plus(na.least, nb.least), cuts: cuts})
 }
 
 func (p *pool) byOrder(list []re) []re {
@@ -261,9 +265,10 @@ func (p *pool) or(parts ...re) re {
 			return p.or(rest...)
 		}
 	}
-	n := reNode{kind: kindOr, list: list}
+	n := reNode{kind: kindOr, list: list, least: endless}
 	for _, r := range list {
 		m := p.at(r)
+		n.least = min(n.least, m.least)
 		n.nullable = n.nullable || m.nullable
 		n.sure = n.sure || m.sure
 		n.negative = n.negative || m.negative
@@ -316,6 +321,7 @@ func (p *pool) and(parts ...re) re {
 	n := reNode{kind: kindAnd, list: list, nullable: true, negative: true}
 	for _, r := range list {
 		m := p.at(r)
+		n.least = max(n.least, m.least)
 		n.nullable = n.nullable && m.nullable
 		n.negative = n.negative && m.negative
 		n.cuts = n.cuts.or(m.cuts)
@@ -393,7 +399,7 @@ func (p *pool) repeat(a re, lo, hi int) re {
 	if n.kind == kindRepeat && n.lo <= 1 && n.hi == unlimited && hi == unlimited && lo == 0 {
 		return p.repeat(n.a, 0, unlimited)
 	}
-	return p.intern(reNode{kind: kindRepeat, a: a, lo: int32(lo), hi: int32(hi), nullable: lo == 0, sure: lo == 0 || n.sure, negative: n.negative, cuts: n.cuts})
+	return p.intern(reNode{kind: kindRepeat, a: a, lo: int32(lo), hi: int32(hi), nullable: lo == 0, sure: lo == 0 || n.sure, negative: n.negative, least: times(n.least, lo), cuts: n.cuts})
 }
 
 func (p *pool) optional(a re) re { return p.or(reEps, a) }
@@ -413,40 +419,36 @@ func (p *pool) automaton(m machine, state int32) re {
 func (p *pool) step(r re, b byte) re {
 	row := p.nodes[r].row
 	if row == nil {
-		row = p.fill(r)
+		if p.rows++; p.rows > maxRows {
+			panic(limit("regular expressions of more than %d states", maxRows))
+		}
+		row = new([256]re)
+		p.nodes[r].row = row
 	}
-	return row[b]
+	if d := row[b]; d != 0 {
+		return d - 1
+	}
+	return p.fill(r, row, b)
 }
 
-func (p *pool) fill(r re) *[256]re {
-	if p.rows++; p.rows > maxRows {
-		panic(limit("regular expressions of more than %d states", maxRows))
+// fill finds the derivative of r by b, and by the bytes beside it that no cut divides from b.
+func (p *pool) fill(r re, row *[256]re, b byte) re {
+	clear(p.memo)
+	d := p.derive(r, b, p.memo)
+	if d != reNone && !p.alive(d) {
+		d = reNone
 	}
-	row := new([256]re)
-	cuts := p.nodes[r].cuts
-	memo := map[re]re{}
-	for from := 0; from < 256; {
-		to := from + 1
-		for to < 256 && !cuts.has(byte(to)) {
-			// Most bytes of most rows lie between two cuts: skip words without one.
-			if to&63 == 0 && cuts[to>>6] == 0 {
-				to += 64
-				continue
-			}
-			to++
+	cuts := &p.nodes[r].cuts
+	for c := int(b); c >= 0; c-- {
+		row[c] = d + 1
+		if cuts.has(byte(c)) {
+			break
 		}
-		clear(memo)
-		d := p.derive(r, byte(from), memo)
-		if d != reNone && !p.alive(d) {
-			d = reNone
-		}
-		for b := from; b < to; b++ {
-			row[b] = d
-		}
-		from = to
 	}
-	p.nodes[r].row = row
-	return row
+	for c := int(b) + 1; c < 256 && !cuts.has(byte(c)); c++ {
+		row[c] = d + 1
+	}
+	return d
 }
 
 // spend counts steps of a call, which end in an error before they take seconds.
@@ -505,6 +507,22 @@ func (p *pool) derive(r re, b byte, memo map[re]re) re {
 	return d
 }
 
+// searchQueue is expressions by the length of their shortest match, as far as it is seen.
+type searchQueue struct {
+	*pool
+	list []re
+}
+
+func (q *searchQueue) Len() int           { return len(q.list) }
+func (q *searchQueue) Less(i, j int) bool { return q.at(q.list[i]).least < q.at(q.list[j]).least }
+func (q *searchQueue) Swap(i, j int)      { q.list[i], q.list[j] = q.list[j], q.list[i] }
+func (q *searchQueue) Push(x any)         { q.list = append(q.list, x.(re)) }
+func (q *searchQueue) Pop() any {
+	last := q.list[len(q.list)-1]
+	q.list = q.list[:len(q.list)-1]
+	return last
+}
+
 // alive tells whether r matches anything at all.
 func (p *pool) alive(r re) bool {
 	n := p.at(r)
@@ -516,13 +534,21 @@ func (p *pool) alive(r re) bool {
 	case n.kind == kindNone:
 		return false
 	}
-	// Breadth first over the derivatives, each with the one that it was reached from.
+	if x, bound := p.uncount(r); x != r {
+		life := int8(-1)
+		if p.lengths(x).meets(bound) {
+			life = 1
+		}
+		p.nodes[r].life = life
+		return life > 0
+	}
+	// Over the derivatives, each with the one that it was reached from: first those that may
+	// have the shortest match.
 	from := map[re]re{r: r}
-	queue := []re{r}
+	queue := searchQueue{pool: p, list: []re{r}}
 	memo := map[re]re{}
-	for len(queue) > 0 {
-		s := queue[0]
-		queue = queue[1:]
+	for len(queue.list) > 0 {
+		s := heap.Pop(&queue).(re)
 		cuts := p.nodes[s].cuts
 		cuts.add(0)
 		for i, w := range cuts {
@@ -547,7 +573,7 @@ func (p *pool) alive(r re) bool {
 				if len(from) > maxSearch {
 					panic(limit("a search through more than %d states of a regular expression", maxSearch))
 				}
-				queue = append(queue, d)
+				heap.Push(&queue, d)
 			}
 		}
 	}
@@ -564,21 +590,23 @@ func (p *pool) reaches(r re, lo, hi rune) bool {
 		return true
 	}
 	for _, seq := range utf8Ranges(runes{{lo, hi}}) {
-		if p.reachesBytes(r, seq) {
+		if p.reachesBytes(r, seq, func(re) bool { return true }) {
 			return true
 		}
 	}
 	return false
 }
 
-func (p *pool) reachesBytes(r re, seq [][2]byte) bool {
+// reachesBytes looks for what is behind bytes of ranges that follow each other in r, until
+// found says that it is.
+func (p *pool) reachesBytes(r re, seq [][2]byte, found func(behind re) bool) bool {
 	if len(seq) == 0 {
-		return true
+		return found(r)
 	}
 	last := reNone
 	for b := int(seq[0][0]); b <= int(seq[0][1]); b++ {
 		if d := p.step(r, byte(b)); d != reNone && d != last {
-			if p.reachesBytes(d, seq[1:]) {
+			if p.reachesBytes(d, seq[1:], found) {
 				return true
 			}
 			last = d

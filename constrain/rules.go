@@ -169,7 +169,7 @@ func (r *ruleSet) build(x *rule, next place) (place, error) {
 		if err != nil || e == reEps {
 			return next, err
 		}
-		return r.lexeme(r.raw(e), next), nil
+		return r.lexeme(uncounted(r.raw(e)), next), nil
 	}
 	switch x.op {
 	case ruleName:

@@ -20,7 +20,11 @@ func (v *Vocabulary) JSONSchema(schema []byte, o Options) (*Constraint, error) {
 	}
 	return v.compile(func(g *grammar) (place, []string, error) {
 		c := newSchemas(g, root, o)
-		return c.compile(), c.notes, nil
+		start := c.compile()
+		for _, x := range c.intricate { // what goes over a bound here shall be known before a text is begun
+			v.localOf(g.lexer, g.lexer.step(x.state, '"'), x.span)
+		}
+		return start, c.notes, nil
 	})
 }
 
@@ -114,10 +118,12 @@ type schemas struct {
 	memo     map[demand]*shape
 	busy     map[demand]bool
 	patterns map[string]re
-	depth    int
-	work     int
-	anything *shape
-	space    lexState
+	// strings whose texts are only found by a search
+	intricate []lexeme
+	depth     int
+	work      int
+	anything  *shape
+	space     lexState
 }
 
 func newSchemas(g *grammar, root *value, o Options) *schemas {
@@ -583,6 +589,9 @@ func (c *schemas) compile() place {
 	}
 	for i := 0; i < len(reached); i++ {
 		s := c.shapeOf(reached[i])
+		if r := s.text.expr; r != reNone && c.lengths(r) == nil && c.alive(r) {
+			c.intricate = append(c.intricate, c.quoted(r))
+		}
 		for _, a := range s.arrays {
 			for _, id := range a.prefix {
 				reach(id)

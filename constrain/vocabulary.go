@@ -26,7 +26,7 @@ type Vocabulary struct {
 
 	mu     sync.Mutex
 	cache  map[lexID]*local
-	counts map[[2]uint64]*counted
+	counts map[lexID]*counted
 	size   int
 }
 
@@ -38,7 +38,7 @@ func New(tokens [][]byte, ends []int32) (*Vocabulary, error) {
 	if len(tokens) == 0 {
 		return nil, errors.New("a vocabulary without tokens")
 	}
-	v := &Vocabulary{tokens: slices.Clone(tokens), ends: slices.Clone(ends), cache: map[lexID]*local{}, counts: map[[2]uint64]*counted{}, twins: map[int32][]int32{}}
+	v := &Vocabulary{tokens: slices.Clone(tokens), ends: slices.Clone(ends), cache: map[lexID]*local{}, counts: map[lexID]*counted{}, twins: map[int32][]int32{}}
 	for _, id := range ends {
 		if id < 0 || int(id) >= len(tokens) {
 			return nil, fmt.Errorf("end token %d is outside of the vocabulary of %d", id, len(tokens))
@@ -198,57 +198,69 @@ func (m *merged) children(v *Vocabulary) []mergedKid {
 	return kids
 }
 
-// counted is what a state within a string lets through where any number of characters of
-// one class may follow, by how many characters that takes: what bounds of the length leave
-// of it is found without another walk.
-type counted struct {
-	need  [][]int32 // [characters] nodes whose tokens stay in the string
-	exits [][]int32 // [characters] nodes that end the string after so many
-	most  int
-	all   *local // without bounds
-	order []int32
-}
-
-// localOf is what s lets through.
-func (v *Vocabulary) localOf(l *lexer, s lexState) *local {
+// localOf is what s lets through, where so many characters may follow of a lexeme that counts.
+func (v *Vocabulary) localOf(l *lexer, s lexState, left span) *local {
 	n := &l.states[s]
-	if n.local != nil {
+	counts := left != anyLength
+	switch {
+	case counts && n.mode == modeBody:
+		c := v.countedOf(l, s)
+		if left = c.clip(left); left == anyLength {
+			return c.all
+		}
+		return v.kept(l.id(s, left), func() *local { return v.within(c, left) })
+	case counts:
+		return v.kept(l.id(s, left), func() *local { return v.walkCounted(l, s, left) })
+	case n.local != nil:
 		return n.local
 	}
+	var loc *local
 	if n.mode == modeLiteral {
-		loc := v.walkLiteral(n.text)
-		l.states[s].local = loc
-		return loc
-	}
-	id := l.id(s)
-	v.mu.Lock()
-	loc := v.cache[id]
-	v.mu.Unlock()
-	if loc == nil {
-		loc = v.compute(l, s)
-		v.mu.Lock()
-		if v.size > maxCaches {
-			v.cache, v.size = map[lexID]*local{}, 0
-		}
-		v.cache[id] = loc
-		v.size += 256 + 8*len(loc.dense) + 4*len(loc.sparse)
-		if loc.exits != nil {
-			v.size += 4 * len(loc.exits.nodes)
-		}
-		v.mu.Unlock()
+		loc = v.walkLiteral(n.text)
+	} else {
+		loc = v.kept(l.id(s, left), func() *local { return v.compute(l, s) })
 	}
 	l.states[s].local = loc
 	return loc
 }
 
+// kept is what has been found out for id, or what compute finds out now.
+func (v *Vocabulary) kept(id lexID, compute func() *local) *local {
+	v.mu.Lock()
+	loc := v.cache[id]
+	v.mu.Unlock()
+	if loc != nil {
+		return loc
+	}
+	loc = compute()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.account(loc.size())
+	v.cache[id] = loc
+	return loc
+}
+
+// account makes room for what is kept.
+func (v *Vocabulary) account(bytes int) {
+	if v.size += bytes; v.size > maxCaches {
+		clear(v.cache)
+		clear(v.counts)
+		v.size = bytes
+	}
+}
+
+func (l *local) size() int {
+	bytes := 256 + 8*len(l.dense) + 4*len(l.sparse)
+	if l.exits != nil {
+		bytes += 4 * len(l.exits.nodes)
+	}
+	return bytes
+}
+
 func (v *Vocabulary) compute(l *lexer, s lexState) *local {
 	n := l.states[s]
 	if n.mode == modeBody {
-		e := l.at(n.expr)
-		if e.kind == kindRepeat && l.at(e.a).char {
-			return v.within(v.countedOf(l, e.a), int(e.lo), int(e.hi))
-		}
-		if e.kind == kindAnd && slices.Contains(e.list, l.text) { // any text but some
+		if e := l.at(n.expr); e.kind == kindAnd && slices.Contains(e.list, l.text) { // any text but some
 			return v.walkBeside(l, s)
 		}
 	}
@@ -279,10 +291,14 @@ func (v *Vocabulary) walkLiteral(text string) *local {
 func (v *Vocabulary) walk(l *lexer, s lexState) *local {
 	var nodes, exits []int32
 	var rows [maxTokenBytes + 1]*[256]lexState
-	rows[0] = l.row(s)
+	var states [maxTokenBytes + 1]lexState
+	rows[0], states[0] = l.row(s), s
 	for i, end := int32(1), int32(len(v.char)); i < end; {
-		d := v.depth[i]
-		to := rows[d-1][v.char[i]]
+		d, b := v.depth[i], v.char[i]
+		to := rows[d-1][b] - 1
+		if to < 0 {
+			to = l.fill(states[d-1], b)
+		}
 		after := v.after[i]
 		if to == lexDead {
 			i = after
@@ -303,11 +319,7 @@ func (v *Vocabulary) walk(l *lexer, s lexState) *local {
 			i = after
 			continue
 		}
-		row := n.row
-		if row == nil {
-			row = l.row(to)
-		}
-		rows[d] = row
+		rows[d], states[d] = l.row(to), to
 		i++
 	}
 	return v.pack(nodes, exits)
@@ -331,20 +343,35 @@ func (v *Vocabulary) pack(nodes, exits []int32) *local {
 	return loc
 }
 
-// countedOf is what any number of characters of one class lets through.
-func (v *Vocabulary) countedOf(l *lexer, char re) *counted {
-	id := l.at(char).hash
+// counted is what a state within a string lets through if any number of characters may
+// follow, by how many that takes: what a bound leaves of it is found without another walk.
+type counted struct {
+	all   *local
+	need  [][]int32 // [characters] nodes whose tokens stay in the string, which takes so many at least and may take any more
+	exits [][]int32 // [characters] nodes that end the string after so many
+	some  []stop    // nodes whose tokens stay in it, and which are not in need
+	most  int       // characters from which on a bound leaves all
+}
+
+// stop is a node behind which only some lengths may follow.
+type stop struct {
+	node, read int32
+	lengths    spans
+}
+
+// countedOf is what a state within a string lets through, by characters.
+func (v *Vocabulary) countedOf(l *lexer, s lexState) *counted {
+	id := l.id(s, anyLength)
 	v.mu.Lock()
 	c := v.counts[id]
 	v.mu.Unlock()
 	if c != nil {
 		return c
 	}
-	home := l.state(lexKey{mode: modeBody, expr: l.repeat(char, 0, unlimited)})
 	c = &counted{}
-	var stack [maxTokenBytes + 1]lexState
+	var states [maxTokenBytes + 1]lexState
 	var chars [maxTokenBytes + 1]int32
-	stack[0] = home
+	states[0] = s
 	put := func(to *[][]int32, k, node int32) {
 		for int(k) >= len(*to) {
 			*to = append(*to, nil)
@@ -353,15 +380,15 @@ func (v *Vocabulary) countedOf(l *lexer, char re) *counted {
 	}
 	var nodes, exits []int32
 	for i := int32(1); i < int32(len(v.char)); {
-		d := v.depth[i]
-		to := l.step(stack[d-1], v.char[i])
+		d, b := v.depth[i], v.char[i]
+		to := l.step(states[d-1], b)
 		if to == lexDead {
 			i = v.after[i]
 			continue
 		}
-		stack[d], chars[d] = to, chars[d-1]
+		read := chars[d-1]
 		if to == lexDone {
-			put(&c.exits, chars[d], i)
+			put(&c.exits, read, i)
 			if v.token[i] >= 0 {
 				nodes = append(nodes, i)
 			}
@@ -369,65 +396,107 @@ func (v *Vocabulary) countedOf(l *lexer, char re) *counted {
 			i = v.after[i]
 			continue
 		}
-		need := chars[d] + 1
-		if to == home {
-			chars[d]++
+		if l.states[to].mode == modeBody && l.begins(states[d-1], b) {
+			read++
 		}
+		states[d], chars[d] = to, read
 		if v.token[i] >= 0 {
-			put(&c.need, need, i)
 			nodes = append(nodes, i)
+			lengths := l.lengthsOf(to)
+			if lengths.upward() {
+				put(&c.need, read+lengths[0].least, i)
+			} else {
+				c.some = append(c.some, stop{i, read, lengths})
+				c.most = max(c.most, int(read+lengths[0].least))
+			}
 		}
 		i++
 	}
-	c.most = max(len(c.need), len(c.exits))
+	c.most = max(c.most, len(c.need), len(c.exits))
 	c.all = v.pack(nodes, exits)
-	c.order = exits
 	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.account(c.all.size() + 4*(len(nodes)+len(exits)) + 32*len(c.some))
 	v.counts[id] = c
-	v.mu.Unlock()
 	return c
 }
 
-// within is what is left where lo to hi characters must follow.
-func (v *Vocabulary) within(c *counted, lo, hi int) *local {
-	if hi == unlimited || hi > c.most {
-		hi = c.most
+// clip is a bound that leaves the same: any length where it leaves all.
+func (c *counted) clip(left span) span {
+	if int(left.most) >= c.most && (left.least == 0 || len(c.some) == 0) {
+		left.most = endless
 	}
-	if lo == 0 && hi == c.most {
-		return c.all
+	if len(c.some) == 0 {
+		left.least = min(left.least, int32(len(c.exits)))
 	}
+	return left
+}
+
+// within is what is left where so many characters must follow.
+func (v *Vocabulary) within(c *counted, left span) *local {
+	var tokens, exits []int32
+	for k, nodes := range c.exits {
+		if left.meets(span{int32(k), int32(k)}) {
+			exits = append(exits, nodes...)
+		}
+	}
+	slices.Sort(exits)
+	tokens = slices.Clone(exits)
+	for k, nodes := range c.need {
+		if int32(k) <= left.most {
+			tokens = append(tokens, nodes...)
+		}
+	}
+	for _, s := range c.some {
+		bound := span{max(left.least-s.read, 0), left.most}
+		if left.most != endless {
+			bound.most -= s.read
+		}
+		if s.lengths.meets(bound) {
+			tokens = append(tokens, s.node)
+		}
+	}
+	return v.pack(tokens, exits)
+}
+
+// walkCounted is walk with a bound on the characters that may follow.
+func (v *Vocabulary) walkCounted(l *lexer, s lexState, left span) *local {
 	var nodes, exits []int32
-	for k := lo; k <= hi && k < len(c.exits); k++ {
-		for _, n := range c.exits[k] {
-			if v.token[n] >= 0 {
-				nodes = append(nodes, n)
-			}
-			exits = append(exits, n)
+	var states [maxTokenBytes + 1]lexState
+	var chars [maxTokenBytes + 1]int32
+	x := lexeme{s, left}
+	states[0] = s
+	for i := int32(1); i < int32(len(v.char)); {
+		d, b := v.depth[i], v.char[i]
+		to := l.step(states[d-1], b)
+		if to != lexDead {
+			to, chars[d] = l.counted(&x, states[d-1], to, b, chars[d-1])
 		}
-	}
-	loc := &local{}
-	if len(exits) > 0 {
-		loc.exits = &merged{nodes: exits}
-	}
-	loc.dense = make([]uint64, v.Words())
-	for _, n := range nodes {
-		v.allowAt(loc.dense, n)
-	}
-	for k := 0; k <= hi && k < len(c.need); k++ {
-		for _, n := range c.need[k] {
-			v.allowAt(loc.dense, n)
+		if to == lexDead {
+			i = v.after[i]
+			continue
 		}
+		states[d] = to
+		if v.token[i] >= 0 {
+			nodes = append(nodes, i)
+		}
+		if to == lexDone {
+			exits = append(exits, i)
+			i = v.after[i]
+			continue
+		}
+		i++
 	}
-	return loc
+	return v.pack(nodes, exits)
 }
 
 // walkBeside goes through the trie beside the walk of any string, and skips what is the same
 // there: a string that is none of some names soon is.
 func (v *Vocabulary) walkBeside(l *lexer, s lexState) *local {
-	base := v.countedOf(l, l.char)
 	other := l.state(lexKey{mode: modeBody, expr: l.text})
+	base := v.localOf(l, other, anyLength)
 	loc := &local{dense: make([]uint64, v.Words())}
-	base.all.allow(loc.dense)
+	base.allow(loc.dense)
 	var gone, come []int32
 	var stack [maxTokenBytes + 1][2]lexState
 	stack[0] = [2]lexState{s, other}
@@ -459,8 +528,8 @@ func (v *Vocabulary) walkBeside(l *lexer, s lexState) *local {
 		}
 		i++
 	}
-	exits := make([]int32, 0, len(base.order)+len(come))
-	for _, n := range base.order {
+	exits := make([]int32, 0, len(base.exits.nodes)+len(come))
+	for _, n := range base.exits.nodes {
 		if _, is := slices.BinarySearch(gone, n); !is {
 			exits = append(exits, n)
 		}
@@ -468,7 +537,7 @@ func (v *Vocabulary) walkBeside(l *lexer, s lexState) *local {
 	exits = append(exits, come...)
 	slices.SortFunc(exits, cmp.Compare[int32])
 	if len(gone)+len(come) == 0 {
-		loc.exits = base.all.exits
+		loc.exits = base.exits
 	} else if len(exits) > 0 {
 		loc.exits = &merged{nodes: exits}
 	}

@@ -9,12 +9,12 @@ import (
 // From shapes to the grammar of their texts. Rules and the states of objects and arrays are
 // made where texts lead.
 
-// space2 is any white space, then next.
+// spaced is any white space, then next.
 func (c *schemas) spaced(next place) place {
 	if c.options.NoWhitespace {
 		return next
 	}
-	return c.lexeme(c.space, next)
+	return c.lexeme(uncounted(c.space), next)
 }
 
 // value is a value that meets a conjunction, then next.
@@ -57,10 +57,10 @@ func (c *schemas) scalars(s *shape, next place) (forks []place) {
 		}
 	}
 	if r := c.raw(s.number); r != lexDead {
-		forks = append(forks, c.lexeme(r, next))
+		forks = append(forks, c.lexeme(uncounted(r), next))
 	}
-	if r := c.quoted(s.text.expr); r != lexDead {
-		forks = append(forks, c.lexeme(r, next))
+	if x := c.quoted(s.text.expr); x.state != lexDead {
+		forks = append(forks, c.lexeme(x, next))
 	}
 	var words branches
 	for _, w := range s.text.words {
@@ -83,7 +83,7 @@ func (b *branches) add(c *schemas, forks []place, word string, next place) []pla
 		*b = append(*b, branch{`"` + word + `"`, next})
 		return forks
 	}
-	return append(forks, c.lexeme(c.raw(c.written(word)), next))
+	return append(forks, c.lexeme(uncounted(c.raw(c.written(word))), next))
 }
 
 func (b branches) forks(g *grammar) []place {
@@ -228,9 +228,9 @@ type objectText struct {
 	*schemas
 	o     *objectShape
 	f     *flatObject
-	extra []extra // those that can have a value
-	names []lexState
-	cap   int // counts beyond are alike
+	extra []extra  // those that can have a value
+	names []lexeme // of extra, as met
+	cap   int      // counts beyond are alike
 	known [2]map[members]place
 }
 
@@ -242,7 +242,7 @@ func (c *schemas) object(o *objectShape) place {
 			x.extra = append(x.extra, e)
 		}
 	}
-	x.names = make([]lexState, len(x.extra))
+	x.names = make([]lexeme, len(x.extra))
 	x.cap = max(o.min, o.max)
 	x.known = [2]map[members]place{{}, {}}
 	first := members{}
@@ -352,7 +352,7 @@ func (x *objectText) keys(m members) (forks []place) {
 		}
 		if x.possible(next) {
 			for i, e := range x.extra {
-				if x.names[i] == lexDead {
+				if x.names[i].state == lexDead {
 					x.names[i] = x.quoted(e.name())
 				}
 				forks = append(forks, x.lexeme(x.names[i], value(e.value, next)))

@@ -125,7 +125,7 @@ drawn are others, as likely.`,
 			}
 			defer o.Draft.Close()
 		}
-		whole, err := form.constraint(l.Vocabulary, answers)
+		whole, err := form.constraint(cmd.ErrOrStderr(), l.Vocabulary, answers)
 		if err != nil {
 			return err
 		}

@@ -35,7 +35,7 @@ mask before each of them took.
 
 With --lines a line is {"schema": …, "instances": [texts]}, and the answer has why the
 schema is refused, or null, the microseconds that it took to compile, and the texts'
-answers. A GGUF file that holds only a vocabulary will do.`,
+answers. What a schema says and the constraint does not check is noted on standard error. A GGUF file that holds only a vocabulary will do.`,
 		Example: `  echo '"{\"a\": 1}"' | smelt constrain model.gguf --schema schema.json
   echo '"2026-11-23"' | smelt constrain model.gguf --regex '\d{4}-\d\d-\d\d'
   echo '{"schema": {"type": "integer"}, "instances": ["12", "true"]}' | smelt constrain model.gguf --lines`,
@@ -64,13 +64,13 @@ answers. A GGUF file that holds only a vocabulary will do.`,
 			return fmt.Errorf("%s: %w", args[0], err)
 		}
 		f := &follower{tok: tok, Vocabulary: vocabulary, options: constrain.Options{AnyOrder: order == "any"}, mask: make([]uint64, vocabulary.Words())}
-		c, err := form.constraint(func() (*constrain.Vocabulary, error) { return vocabulary, nil }, f.options)
+		c, err := form.constraint(cmd.ErrOrStderr(), func() (*constrain.Vocabulary, error) { return vocabulary, nil }, f.options)
 		if err != nil {
 			return err
 		}
-		return eachLine(cmd.InOrStdin(), cmd.OutOrStdout(), func(line []byte) (any, error) {
+		return eachLine(cmd.InOrStdin(), cmd.OutOrStdout(), func(number int, line []byte) (any, error) {
 			if lines {
-				return f.schemaLine(line)
+				return f.schemaLine(line, cmd.ErrOrStderr(), number)
 			}
 			var text string
 			if err := json.Unmarshal(line, &text); err != nil {
@@ -91,13 +91,13 @@ func fromFile(file string, compile func([]byte) (*constrain.Constraint, error)) 
 }
 
 // eachLine answers the lines of in that are not empty, each by a line of JSON.
-func eachLine(in io.Reader, out io.Writer, answer func(line []byte) (any, error)) error {
+func eachLine(in io.Reader, out io.Writer, answer func(number int, line []byte) (any, error)) error {
 	r := bufio.NewReader(in)
 	w := bufio.NewWriter(out)
 	for number := 1; ; number++ {
 		line, err := r.ReadBytes('\n')
 		if line = bytes.TrimSpace(line); len(line) > 0 {
-			a, problem := answer(line)
+			a, problem := answer(number, line)
 			if problem != nil {
 				return errors.Join(fmt.Errorf("standard input, line %d: %w", number, problem), w.Flush())
 			}
@@ -137,8 +137,8 @@ func (f *constraintFlags) check() error {
 	return nil
 }
 
-// constraint is what was asked for, or nil.
-func (f *constraintFlags) constraint(vocabulary func() (*constrain.Vocabulary, error), o constrain.Options) (c *constrain.Constraint, err error) {
+// constraint is what was asked for, or nil. What it does not check is noted.
+func (f *constraintFlags) constraint(notes io.Writer, vocabulary func() (*constrain.Vocabulary, error), o constrain.Options) (c *constrain.Constraint, err error) {
 	if *f == (constraintFlags{}) {
 		return nil, nil
 	}
@@ -158,7 +158,14 @@ func (f *constraintFlags) constraint(vocabulary func() (*constrain.Vocabulary, e
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", from, err)
 	}
+	tellNotes(notes, from, c)
 	return c, nil
+}
+
+func tellNotes(w io.Writer, from string, c *constrain.Constraint) {
+	for _, note := range c.Notes() {
+		fmt.Fprintf(w, "note: %s: %s\n", from, note)
+	}
 }
 
 // follower reads texts through constraints.
@@ -185,7 +192,7 @@ type schemaAnswer struct {
 	Instances []followed `json:"instances"`
 }
 
-func (f *follower) schemaLine(line []byte) (any, error) {
+func (f *follower) schemaLine(line []byte, notes io.Writer, number int) (any, error) {
 	var request struct {
 		Schema    json.RawMessage `json:"schema"`
 		Instances []string        `json:"instances"`
@@ -207,6 +214,7 @@ func (f *follower) schemaLine(line []byte) (any, error) {
 		answer.Error = &why
 		return answer, nil
 	}
+	tellNotes(notes, fmt.Sprintf("line %d", number), c)
 	for _, text := range request.Instances {
 		answer.Instances = append(answer.Instances, f.follow(c, text))
 	}

@@ -84,7 +84,7 @@ terminal, each line typed is continued by itself.`,
 		fmt.Fprintf(cmd.ErrOrStderr(), "smelt: weights %d bytes, cache %d bytes, arena %d bytes, on %s with %d threads\n",
 			l.Memory().Weights, m.Cache, m.Arena, on.Name, on.Threads)
 		g := smelt.Generation{N: n, Sampling: sampling.Sampling}
-		if g.Constraint, err = form.constraint(l.Vocabulary, answers); err != nil {
+		if g.Constraint, err = form.constraint(cmd.ErrOrStderr(), l.Vocabulary, answers); err != nil {
 			return err
 		}
 		if n == 0 {
