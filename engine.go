@@ -384,15 +384,19 @@ func (e *Engine) submit(ctx context.Context, r Request) (*stream, error) {
 		return nil, err
 	}
 	s := &stream{
-		choice: newChoice(g, e.engine.Vocab(), e.engine.Chooses()), text: text, context: e.Context(),
+		choice: newChoice(g, e.loaded, e.engine.Vocab(), e.engine.Chooses()), text: text, context: e.Context(),
 		left: cmp.Or(g.N, DefaultGenerated), news: make(chan struct{}, 1), over: make(chan struct{}),
 		metrics: e.metrics, since: time.Now(),
 	}
 	ctx, s.cancel = context.WithCancel(ctx)
-	err = e.engine.Submit(ctx, engine.Request{
+	request := engine.Request{
 		Tokens: slices.Clone(ids), Priority: r.Priority, Salt: r.Salt, Chooser: s.choice.chooser(), Sampling: engine.Sampling(g.Sampling),
 		Next: s.next, Ended: s.ended,
-	})
+	}
+	if s.choice.form != nil && request.Chooser == engine.Sampled {
+		request.Form = form{s.choice.form, s}
+	}
+	err = e.engine.Submit(ctx, request)
 	if err != nil {
 		s.cancel()
 		return nil, err
@@ -411,6 +415,7 @@ type stream struct {
 	context int
 	left    int
 	last    *Token
+	forced  []int32 // after the token that next has returned
 	metrics Metrics
 	since   time.Time // the last token, or the beginning
 	begun   bool
@@ -426,6 +431,11 @@ type stream struct {
 // next chooses a token for the engine.
 func (s *stream) next(row engine.Row) (id int32, more bool, err error) {
 	var t Token
+	if f := s.choice.form; f != nil {
+		if f.chosen, err = row.Picked(); err != nil {
+			return 0, false, err
+		}
+	}
 	if s.choice.sample != nil {
 		t, err = s.choice.choose(row.Logits(), row.Proposal, row.Length)
 	} else if t.ID, err = row.Chosen(); err == nil && s.choice.logprobs > 0 {
@@ -434,15 +444,31 @@ func (s *stream) next(row engine.Row) (id int32, more bool, err error) {
 	if err != nil {
 		return 0, false, err
 	}
+	id, s.forced = t.ID, s.forced[:0]
+	for more = s.give(t, row.Length+1); more && s.choice.form != nil; {
+		sole, ok, err := s.choice.form.sole()
+		if err != nil {
+			return 0, false, err
+		} else if !ok {
+			break
+		}
+		s.forced = append(s.forced, sole)
+		more = s.give(Token{ID: sole}, row.Length+1+len(s.forced))
+	}
+	return id, more, nil
+}
+
+// give hands out a token, the last of so many, and reports whether another shall come.
+func (s *stream) give(t Token, length int) (more bool) {
 	s.tell()
 	s.left--
-	s.text.add(&t, s.left == 0 || row.Length+1 > s.context)
+	s.text.add(&t, s.left == 0 || length > s.context)
 	if t.Finish != "" {
 		s.last = &t
-		return t.ID, false, nil
+		return false
 	}
 	s.push(t)
-	return t.ID, true, nil
+	return true
 }
 
 // tell says how long a token took.

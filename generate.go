@@ -28,8 +28,8 @@ type Generation struct {
 	// valid during the call and may be changed.
 	Sampler func(logits []float32) (int32, error)
 	// Constraint, if there is one, keeps the text to a form: other tokens have the logit -Inf
-	// when one is chosen. It must be of the model's [Loaded.Vocabulary]; drafts are not
-	// proposed beside it.
+	// when one is chosen. It must be of the model's [Loaded.Vocabulary]. A token that must
+	// follow, as no other may, is taken without logits, unless Logprobs or a Sampler want them.
 	Constraint *constrain.Constraint
 }
 
@@ -126,7 +126,7 @@ func (s *Session) generate(ctx context.Context, ids []int32, g Generation, yield
 		s.sequence.Append(ids...)
 		return
 	}
-	next := s.chooser(g)
+	next := s.chooser(&g)
 	for left := cmp.Or(g.N, DefaultGenerated); ; left-- {
 		token, err := next(ctx, ids)
 		if err != nil {
@@ -151,10 +151,28 @@ func (g *Generation) check() error {
 
 // chooser returns what appends tokens and chooses the next: the device itself where
 // it is the most likely one, else a sampler among the logits.
-func (s *Session) chooser(g Generation) func(context.Context, []int32) (Token, error) {
-	c := newChoice(&g, s.Vocab(), s.sequence.Chooses())
+func (s *Session) chooser(g *Generation) func(context.Context, []int32) (Token, error) {
+	c := newChoice(g, s.loaded, s.Vocab(), s.sequence.Chooses())
 	return func(ctx context.Context, ids []int32) (t Token, err error) {
-		if c.sample != nil {
+		if c.form != nil {
+			if len(ids) == 0 {
+				if id, ok, err := c.form.sole(); ok || err != nil {
+					return Token{ID: id}, err
+				}
+			}
+			c.form.Prepare()
+		}
+		switch {
+		case c.form != nil && c.form.picks() && s.Chooses():
+			if c.form.chosen, err = s.sequence.Next(ctx, ids); err != nil {
+				return t, err
+			}
+			logits, err := s.sequence.Logits()
+			if err != nil {
+				return t, err
+			}
+			return c.choose(logits, nil, s.Length())
+		case c.sample != nil:
 			logits, err := s.sequence.Feed(ctx, ids)
 			if err != nil {
 				return t, err
@@ -175,17 +193,18 @@ func (s *Session) chooser(g Generation) func(context.Context, []int32) (Token, e
 // choice chooses tokens as a Generation says.
 type choice struct {
 	vocab, logprobs int
+	form            *constrained                                                     // nil: none
 	sample          func(logits []float32, proposed *engine.Proposal) (int32, error) // nil: what the device has chosen
 	outside         bool                                                             // sample is the caller's
 }
 
 // newChoice takes the device's choice where it makes one and that is what is wanted.
-func newChoice(g *Generation, vocab int, chooses bool) *choice {
-	c := &choice{vocab: vocab, logprobs: g.Logprobs, outside: g.Sampler != nil || g.Constraint != nil}
+func newChoice(g *Generation, l *Loaded, vocab int, chooses bool) *choice {
+	c := &choice{vocab: vocab, logprobs: g.Logprobs, outside: g.Sampler != nil}
 	switch {
 	case g.Constraint != nil:
-		k := newConstrained(g)
-		c.sample = func(logits []float32, _ *engine.Proposal) (int32, error) { return k.sample(logits) }
+		c.form = newConstrained(g, l)
+		c.sample = c.form.sample
 	case c.outside: // to whom nothing is proposed
 		c.sample = func(logits []float32, _ *engine.Proposal) (int32, error) { return g.Sampler(logits) }
 	case g.Sampling.Temperature != 0 || !chooses:

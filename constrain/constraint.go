@@ -38,6 +38,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/bits"
+	"slices"
 	"sync"
 )
 
@@ -209,6 +211,41 @@ func (s State) Mask(mask []uint64) (err error) {
 	}
 	k.mask = append([]uint64(nil), mask...)
 	return nil
+}
+
+// Known tells whether Mask takes no walk through the vocabulary: microseconds. It is false too
+// where another goroutine is about something else of the constraint.
+func (s State) Known() bool {
+	c := s.c
+	if !c.mu.TryLock() {
+		return false
+	}
+	defer c.mu.Unlock()
+	return s.at.mask != nil || !slices.ContainsFunc(s.at.threads, func(t thread) bool {
+		return !c.v.knows(c.p.lexer, t.lex, c.p.left(&t))
+	})
+}
+
+// Sole is the one token that may follow, where there is one and that is [State.Known]: it
+// needs no logits.
+func (s State) Sole() (token int32, ok bool, err error) {
+	if !s.Known() {
+		return 0, false, nil
+	}
+	mask := make([]uint64, s.c.Words())
+	if err := s.Mask(mask); err != nil {
+		return 0, false, err
+	}
+	for i, w := range mask {
+		if w == 0 {
+			continue
+		}
+		if ok || w&(w-1) != 0 {
+			return 0, false, nil
+		}
+		token, ok = int32(i*64+bits.TrailingZeros64(w)), true
+	}
+	return token, ok, nil
 }
 
 // walk allows the tokens below m whose bytes ts can read.

@@ -224,6 +224,22 @@ func (v *Vocabulary) localOf(l *lexer, s lexState, left span) *local {
 	return loc
 }
 
+// knows tells whether localOf has found out about s before, or takes no walk.
+func (v *Vocabulary) knows(l *lexer, s lexState, left span) bool {
+	n := &l.states[s]
+	switch {
+	case n.mode == modeLiteral || left == anyLength && n.local != nil:
+		return true
+	case left != anyLength && n.mode == modeBody:
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		return v.counts[l.id(s, anyLength)] != nil
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.cache[l.id(s, left)] != nil
+}
+
 // kept is what has been found out for id, or what compute finds out now.
 func (v *Vocabulary) kept(id lexID, compute func() *local) *local {
 	v.mu.Lock()

@@ -38,6 +38,7 @@ type drafter struct {
 type chain struct {
 	table    *pages.Table
 	sampler  *Sampler // nil: the most likely tokens
+	form     Form     // nil: any
 	tokens   []int32
 	agreed   int // of them, the first ones, which are the sequence's
 	computed int // of them, those in the cache
@@ -60,7 +61,7 @@ func newDrafter(d *Draft, vocab int) (*drafter, error) {
 
 // begin makes a chain for a request.
 func (d *drafter) begin(q *Request) *chain {
-	c := &chain{table: d.pool.NewTable(q.Salt)}
+	c := &chain{table: d.pool.NewTable(q.Salt), form: q.Form}
 	if q.Sampling.Temperature > 0 {
 		c.sampler = newSampler(q.Sampling, ofDrafts)
 	}
@@ -173,8 +174,15 @@ func (d *drafter) run(ctx context.Context) error {
 	return nil
 }
 
-// look finds what the next token can be, and how sure it is.
+// look finds what the next token can be, and how sure it is: of those that the form allows,
+// without which the chain is lost.
 func (c *chain) look(logits []float32) error {
+	if c.form != nil {
+		if ok, err := c.form.Limit(c.made, logits); err != nil || !ok {
+			c.lost = true
+			return err
+		}
+	}
 	if c.sampler == nil {
 		best, second, err := firstTwo(logits)
 		if err != nil {

@@ -104,6 +104,7 @@ type Request struct {
 	Salt     string  // blocks are shared with requests of the same salt alone
 	Chooser  Chooser
 	Sampling Sampling // that Next draws by, which a draft's tokens are drawn by too; zero where it does not
+	Form     Form     // that Next, which is Sampled then, keeps the text to; nil: none
 	// Next returns the token that follows a row of logits, and whether another shall come
 	// after it. It is called by one goroutine at a time; those of other requests may be
 	// called meanwhile.
@@ -119,7 +120,8 @@ const (
 	// Chosen looks at [Row.Chosen] alone: it takes no time.
 	Chosen Chooser = iota
 	// Sampled looks at all of a row. The rows of a step are spread over the processors; the
-	// next step waits for them.
+	// next step waits for them, but not for those whose [Form] is not ready: they have copies,
+	// and their sequences come again in the first step after they have chosen.
 	Sampled
 	// Outside is code that may take any time. It has a goroutine and a copy of the row to
 	// itself. The next step waits for a quarter of the time that the last one took, or for
@@ -165,6 +167,14 @@ func (r *Row) Chosen() (int32, error) {
 	return r.chosen, nil
 }
 
+// Picked is Chosen, or -1 where the device has not chosen.
+func (r *Row) Picked() (int32, error) {
+	if !r.runner.next {
+		return -1, nil
+	}
+	return r.Chosen()
+}
+
 // request is a Request under way.
 type request struct {
 	Request
@@ -177,15 +187,18 @@ type request struct {
 
 	// What Next is called with and what it returned, after so many tokens that were what was
 	// guessed.
-	first  int // row of the step
+	first  int       // row of the step
+	rows   []float32 // from there on, or a copy of them
+	picked []int32   // of these, what the device has chosen
 	row    Row
 	right  int
 	id     int32
 	more   bool
 	failed error
+	forced []int32 // what follows id
 
-	// Of one that chooses outside.
-	turn      chan struct{} // holds a value where there is a row; closed at the end
+	// Of one that chooses outside, or whose form was not ready.
+	turn      chan struct{} // of one outside: holds a value where there is a row; closed at the end
 	copied    []float32
 	undecided bool
 	fresh     bool // since the last step
@@ -569,6 +582,9 @@ func (e *Engine) run() error {
 		r := e.requests[q]
 		r.first, r.row.Length = first, len(q.Tokens())
 		e.rows = append(e.rows, r)
+		if r.Form != nil {
+			r.Form.Prepare()
+		}
 		if e.pieces[i].Rows == batch.Last {
 			e.scheduler.Expect(q)
 			first++
@@ -598,19 +614,33 @@ func (e *Engine) results() (err error) {
 // those outside.
 func (e *Engine) handOut() {
 	sampled := 0
+	v := e.runner.vocab
 	for _, q := range e.rows {
-		e.look(q, q.first)
+		q.rows, q.picked = e.logits[q.first*v:], nil
+		if e.runner.next {
+			q.picked = e.chosen[q.first:]
+		}
+		e.look(q, 0)
+		// Who has guesses in the step knows what may follow them.
+		unready := q.Form != nil && len(q.sequence.Open()) == 0 && !q.Form.Ready()
 		switch {
 		case q.over:
-		case q.Chooser == Sampled:
-			sampled++
-		case q.Chooser == Outside:
+		case q.Chooser == Outside || unready:
 			q.copied = append(q.copied[:0], q.row.logits...)
 			q.row.logits = q.copied
-			q.undecided, q.fresh = true, true
+			q.undecided = true
 			e.undecided++
+			if unready {
+				e.scheduler.Late(q.sequence)
+				e.stale = true
+				go e.chooseLate(q)
+				continue
+			}
+			q.fresh = true
 			e.fresh++
 			q.turn <- struct{}{}
+		case q.Chooser == Sampled:
+			sampled++
 		}
 	}
 	e.row.Store(0)
@@ -622,56 +652,75 @@ func (e *Engine) handOut() {
 	e.chooseRows()
 	e.choosing.Wait()
 	for _, q := range e.rows {
-		if !q.over && q.Chooser != Outside {
+		if !q.over && !q.undecided {
 			e.take(q)
 		}
 	}
 }
 
-// look lets a request see a row of the step.
+// look lets a request see one of its rows of the step.
 func (e *Engine) look(q *request, row int) {
 	v := e.runner.vocab
-	q.row.runner, q.row.logits = e.runner, e.logits[row*v:(row+1)*v:(row+1)*v]
-	if e.runner.next {
-		q.row.chosen = e.chosen[row]
+	q.row.runner, q.row.logits = e.runner, q.rows[row*v:(row+1)*v:(row+1)*v]
+	if q.picked != nil {
+		q.row.chosen = q.picked[row]
 	}
 }
 
 // chooseRows lets requests choose, one after the other, until there are none left.
 func (e *Engine) chooseRows() {
 	for i := int(e.row.Add(1)) - 1; i < len(e.rows); i = int(e.row.Add(1)) - 1 {
-		if q := e.rows[i]; !q.over && q.Chooser != Outside {
+		if q := e.rows[i]; !q.over && !q.undecided {
 			e.chooseOf(q)
 		}
 	}
 }
 
 // chooseOf lets a request choose after its last token, and after each guess of the step as
-// long as it chooses what was guessed.
+// long as it chooses what was guessed, and what follows that in any case.
 func (e *Engine) chooseOf(q *request) {
 	open := q.sequence.Open()
-	for q.right = 0; ; q.right++ {
+	for q.right = 0; ; {
 		if q.row.Proposal = nil; q.right < min(len(open), len(q.guessed.drawn)) {
 			q.row.Proposal = &q.guessed.drawn[q.right]
 		}
-		q.id, q.more, q.failed = q.Next(q.row)
+		e.chooseNext(q)
 		if q.right == len(open) || q.id != open[q.right] || !q.more || q.failed != nil {
 			return
 		}
-		e.look(q, q.first+q.right+1)
-		q.row.Length++
+		n := 1 + len(q.forced)
+		if q.right+n > len(open) || !slices.Equal(q.forced, open[q.right+1:q.right+n]) {
+			return
+		}
+		q.right += n
+		e.look(q, q.right)
+		q.row.Length += n
+	}
+}
+
+// chooseNext calls Next.
+func (e *Engine) chooseNext(q *request) {
+	q.id, q.more, q.failed = q.Next(q.row)
+	if q.forced = nil; q.Form != nil && q.more && q.failed == nil {
+		q.forced = q.Form.Forced()
 	}
 }
 
 // chooseOutside is the goroutine of a request.
 func (e *Engine) chooseOutside(q *request) {
 	for range q.turn {
-		q.id, q.more, q.failed = q.Next(q.row)
-		e.mu.Lock()
-		e.decided = append(e.decided, q)
-		e.rouse()
-		e.mu.Unlock()
+		e.chooseLate(q)
 	}
+}
+
+// chooseLate lets a request choose that the steps do not wait for.
+func (e *Engine) chooseLate(q *request) {
+	q.row.Proposal = nil
+	e.chooseNext(q)
+	e.mu.Lock()
+	e.decided = append(e.decided, q)
+	e.rouse()
+	e.mu.Unlock()
 }
 
 // await gives those who choose outside their time.
@@ -727,5 +776,18 @@ func (e *Engine) take(q *request) {
 		e.end(q, fmt.Errorf("%w: %d tokens are in it", ErrContext, e.Context()))
 	default:
 		e.guesser.add(q, q.id)
+		e.force(q)
+	}
+}
+
+// force adds what follows a request's last token in any case, to be computed with it.
+func (e *Engine) force(q *request) {
+	for _, id := range q.forced {
+		e.stale = true // the next step was chosen without it
+		if !e.scheduler.Append(q.sequence, id) {
+			e.end(q, fmt.Errorf("%w: %d tokens are in it", ErrContext, e.Context()))
+			return
+		}
+		e.guesser.add(q, id)
 	}
 }

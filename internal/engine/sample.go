@@ -94,6 +94,14 @@ func (s *Sampler) Verify(logits []float32, proposed *Proposal) (int32, error) {
 	return s.drawn.verify(proposed, u), nil
 }
 
+// Skip is Next where there is but one token: it takes a number of the random sequence, if Next
+// does.
+func (s *Sampler) Skip() {
+	if s.Temperature != 0 {
+		s.rng.Float64()
+	}
+}
+
 // propose draws a token for a draft, into memory that is used again.
 func (s *Sampler) propose(p *Proposal) { p.ID = p.from.at(s.rng.Float64()) }
 

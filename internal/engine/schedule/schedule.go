@@ -57,6 +57,7 @@ type Sequence struct {
 	prompt   int // tokens that it came with
 	cached   int // of them, those that were there when it first ran
 	ran      bool
+	decodes  bool // all of it was computed since it has its blocks
 	last     last
 	table    *pages.Table
 
@@ -130,7 +131,8 @@ func (s *Scheduler) Add(tokens []int32, priority int, salt string) (*Sequence, e
 }
 
 // Append adds a token to a sequence all of whose tokens are computed, or says which the one
-// is that was expected. Where the cache holds no more of it, it returns false: the sequence
+// is that was expected, or adds one behind these that follows in any case: the next step
+// brings them all, as far as there is room for them. Where the cache holds no more of it, it returns false: the sequence
 // must be removed. Where the token was guessed, it is computed too, and so is the row after
 // it.
 func (s *Scheduler) Append(q *Sequence, id int32) bool {
@@ -183,7 +185,7 @@ func (s *Scheduler) Decoding() (list []*Sequence, guesses int) {
 // what these leave, or half of it where there are prompts.
 func (s *Scheduler) room(decoding int) int {
 	left := s.options.Tokens - decoding
-	if s.short() || slices.ContainsFunc(s.running, func(q *Sequence) bool { return q.missing() > 1 }) {
+	if s.short() || slices.ContainsFunc(s.running, func(q *Sequence) bool { return q.missing() > 1 && !q.decodes }) {
 		left /= 2
 	}
 	return min(left, s.options.Drafts)
@@ -242,16 +244,24 @@ func (q *Sequence) missing() int { return len(q.tokens) - q.computed }
 func (s *Scheduler) Step() []batch.Piece {
 	s.pieces, s.chosen = s.pieces[:0], s.chosen[:0]
 	left, preempted := s.options.Tokens, s.counts.Preempted
+	behind := 0 // of those that go on, each has a token at least
+	for _, q := range s.running {
+		if s.goesOn(q) {
+			behind++
+		}
+	}
 	for i := 0; i < len(s.running); i++ {
-		if q := s.running[i]; q.missing() == 1 && q.last != late && len(q.tokens) <= s.options.Context && s.grow(q) {
-			left -= s.choose(q, 1)
+		if q := s.running[i]; s.goesOn(q) {
+			if behind--; s.grow(q) {
+				left -= s.choose(q, left-behind)
+			}
 		}
 	}
 	if s.options.Drafts > 0 && s.counts.Preempted == preempted {
 		left -= s.guess(left)
 	}
 	for i := 0; i < len(s.running) && left > 0; i++ {
-		if q := s.running[i]; q.missing() > 1 {
+		if q := s.running[i]; q.missing() > 1 && !q.decodes {
 			left -= s.choose(q, left)
 		}
 	}
@@ -299,8 +309,16 @@ func (s *Scheduler) Done() {
 			n = 1
 		}
 		q.computed += n
+		q.decodes = q.decodes || q.missing() == 0
 		q.table.Commit(q.tokens, q.computed)
 	}
+}
+
+// goesOn tells whether a sequence decodes in the next step, unless it has to give up its
+// blocks: it brings the token after those that are computed, and what follows that in any
+// case.
+func (s *Scheduler) goesOn(q *Sequence) bool {
+	return (q.missing() == 1 || q.decodes && q.missing() > 1) && q.last != late && len(q.tokens) <= s.options.Context
 }
 
 // guess adds guesses to the pieces of a step that decode, and returns how many. They take
@@ -339,7 +357,7 @@ func (s *Scheduler) grow(q *Sequence) bool {
 // that ask for blocks come before prompts: it is not chosen yet.
 func (s *Scheduler) preempt(q *Sequence) {
 	q.table.Release()
-	q.computed, q.open, q.guessed = 0, nil, q.guessed[:0]
+	q.computed, q.decodes, q.open, q.guessed = 0, false, nil, q.guessed[:0]
 	q.passed++
 	s.running = without(s.running, q)
 	insert(&s.waiting, q)

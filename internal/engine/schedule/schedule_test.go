@@ -631,6 +631,66 @@ func TestDrafts(t *testing.T) {
 	require.Len(t, p[1].Tokens, 6)
 }
 
+// TestForced: what follows a sequence's token in any case comes with it, in its order and from
+// its place; each that decodes has a token in every step all the same, and so have prompts
+// what is left. A sequence that gives up its blocks meanwhile loses none.
+func TestForced(t *testing.T) {
+	s := New(pages.NewPool(9, 4), Options{Sequences: 3, Tokens: 6, Context: 64})
+	var list []*Sequence
+	for range 3 {
+		q, err := s.Add([]int32{1, 2}, 0, "")
+		require.NoError(t, err)
+		list = append(list, q)
+	}
+	next := int32(10)
+	step := func(forced ...int) (counts []int) {
+		pieces := s.Step()
+		require.Equal(t, list, s.Sequences())
+		left := 6
+		for i, p := range pieces {
+			require.Equal(t, list[i].Tokens()[p.Start:][:len(p.Tokens)], p.Tokens)
+			require.Equal(t, list[i].computed, p.Start)
+			require.Equal(t, p.Rows == batch.Last, p.Start+len(p.Tokens) == len(list[i].Tokens()))
+			require.NotEmpty(t, p.Tokens)
+			require.GreaterOrEqual(t, 4*len(p.Blocks), p.Start+len(p.Tokens))
+			counts = append(counts, len(p.Tokens))
+			left -= len(p.Tokens)
+		}
+		require.GreaterOrEqual(t, left, 0)
+		s.Done()
+		for i, p := range pieces {
+			if p.Rows == batch.Last {
+				s.Expect(list[i])
+			}
+		}
+		for i, p := range pieces {
+			for k := range 1 + forced[i] {
+				if p.Rows == batch.Last {
+					require.True(t, s.Append(list[i], next), k)
+					next++
+				}
+			}
+		}
+		return counts
+	}
+	require.Equal(t, []int{2, 2, 2}, step(0, 2, 0))
+	require.Equal(t, []int{1, 3, 1}, step(5, 0, 1))
+	require.Equal(t, []int{4, 1, 1}, step(0, 0, 9)) // each behind has one
+	require.Equal(t, []int{2, 1, 1}, step(2, 3, 0))
+	require.Equal(t, []int{3, 2, 1}, step(0, 0, 0))
+	tokens := slices.Clone(list[2].Tokens())
+	s.preempt(list[2])
+	require.Equal(t, tokens, list[2].Tokens())
+	require.Zero(t, list[2].computed)
+	s.Remove(list[0])
+	s.Remove(list[1])
+	for list[2].missing() > 0 {
+		p := s.Step()[0]
+		require.Equal(t, tokens[p.Start:][:len(p.Tokens)], p.Tokens)
+		s.Done()
+	}
+}
+
 func TestTooLong(t *testing.T) {
 	s := New(pages.NewPool(2, 4), Options{Sequences: 1, Tokens: 8, Context: 100})
 	require.Equal(t, 8, s.Context())
