@@ -5,11 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -87,21 +86,24 @@ func jsonCalls(text string, _ tools, _ bool) ([]ToolCall, int, verdict) {
 	return calls, n, found
 }
 
-// firstMember is how an object of a call begins; anything else is an answer in JSON, which
-// shall not wait for its end to be shown.
-var (
-	firstMember = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\s*\[?\s*\{\s*"([^"]*)`) })
-	noMember    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\s*(\[\s*)?(\{\s*)?$`) })
-)
+// callMembers are what the object of a call begins with; anything else is an answer in JSON,
+// which shall not wait for its end to be shown.
+var callMembers = []string{"name", "type", "function", "id", "arguments", "parameters"}
 
 func mayBeCall(text string) bool {
-	m := firstMember().FindStringSubmatch(text)
-	if m == nil {
-		return noMember().MatchString(text)
+	rest := strings.TrimLeft(text, space)
+	rest = strings.TrimLeft(strings.TrimPrefix(rest, "["), space)
+	if rest == "" {
+		return true
 	}
-	return slices.ContainsFunc([]string{"name", "type", "function", "id", "arguments", "parameters"}, func(member string) bool {
-		return strings.HasPrefix(member, m[1])
-	})
+	rest, object := strings.CutPrefix(rest, "{")
+	rest = strings.TrimLeft(rest, space)
+	if !object || rest == "" {
+		return object
+	}
+	rest, quoted := strings.CutPrefix(rest, `"`)
+	name, _, _ := strings.Cut(rest, `"`)
+	return quoted && slices.ContainsFunc(callMembers, func(member string) bool { return strings.HasPrefix(member, name) })
 }
 
 func jsonCall(raw json.RawMessage) (ToolCall, bool) {
@@ -142,33 +144,20 @@ func argumentsText(raw json.RawMessage) string {
 	return string(raw)
 }
 
-var mistralName = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^\s*([A-Za-z0-9_.\-]+)(?:\[CALL_ID\]([A-Za-z0-9]+))?(?:\[ARGS\])?\s*\{`)
-})
-
 // mistralCalls reads a list of calls as JSON, or a name and its arguments:
-// NAME[CALL_ID]ID[ARGS]{…}.
+// NAME[CALL_ID]ID[ARGS]{…}, where the marks may be missing.
 func mistralCalls(text string, tools tools, end bool) ([]ToolCall, int, verdict) {
 	if calls, n, v := jsonCalls(text, tools, end); v != never {
 		return calls, n, v
 	}
-	m := mistralName().FindStringSubmatchIndex(text)
-	if m == nil {
-		if !end && !strings.ContainsAny(text, "{") && len(text) < 256 {
-			return nil, 0, more
-		}
-		return nil, 0, never
+	s := &scanner{text: text, v: found}
+	call := ToolCall{Name: s.word(inName)}
+	if s.optional("[CALL_ID]") {
+		call.ID = s.word(inName)
 	}
-	open := m[1] - 1
-	raw, n, v := jsonValue(text[open:], "{")
-	if v != found {
-		return nil, 0, v
-	}
-	call := ToolCall{Name: text[m[2]:m[3]], Arguments: string(raw)}
-	if m[4] >= 0 {
-		call.ID = text[m[4]:m[5]]
-	}
-	return []ToolCall{call}, open + n, found
+	s.optional("[ARGS]")
+	call.Arguments = s.object()
+	return []ToolCall{call}, s.at, s.v
 }
 
 // taggedCall reads a call whose arguments are tags:
@@ -243,67 +232,106 @@ func (w *objectWriter) text(value string) {
 
 func (w *objectWriter) done() string { return "{" + w.b.String() + "}" }
 
-// literals reads values that a model writes in a notation like Python's, and writes them as
-// JSON. v is found until something stops it.
-type literals struct {
-	text  string
-	at    int
-	v     verdict
-	depth int
-	quote string // what strings stand between, besides quotation marks; there nothing is escaped
+// scanner reads a text from its beginning. v is found until something stops it.
+type scanner struct {
+	text string
+	at   int
+	v    verdict
 }
 
-const maxLiterals = 64 // lists and objects within each other
-
-func (l *literals) stop(v verdict) string {
-	if l.v == found {
-		l.v = v
+func (s *scanner) stop(v verdict) string {
+	if s.v == found {
+		s.v = v
 	}
 	return ""
 }
 
 // peek is the next byte that is no white space, or 0.
-func (l *literals) peek() byte {
-	if l.v != found {
+func (s *scanner) peek() byte {
+	if s.v != found {
 		return 0
 	}
-	l.at += spaces(l.text[l.at:])
-	if l.at == len(l.text) {
-		l.stop(more)
+	s.at += spaces(s.text[s.at:])
+	if s.at == len(s.text) {
+		s.stop(more)
 		return 0
 	}
-	return l.text[l.at]
+	return s.text[s.at]
 }
 
-func (l *literals) expect(mark string) {
-	if l.peek() == 0 {
-		return
+// optional reports whether a mark stands next, and passes it.
+func (s *scanner) optional(mark string) bool {
+	if s.peek() == 0 {
+		return false
 	}
-	if v := begins(l.text[l.at:], mark); v != found {
-		l.stop(v)
-		return
+	switch begins(s.text[s.at:], mark) {
+	case found:
+		s.at += len(mark)
+		return true
+	case more:
+		s.stop(more)
 	}
-	l.at += len(mark)
+	return false
 }
 
-var identifier = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[\pL_][\pL\pN_.\-]*`) })
+func (s *scanner) expect(mark string) {
+	if !s.optional(mark) {
+		s.stop(never)
+	}
+}
 
-func (l *literals) name() string {
-	if l.peek() == 0 {
+// inName reports whether a name may have a character.
+func inName(c rune) bool { return unicode.IsLetter(c) || unicode.IsNumber(c) || strings.ContainsRune("_.-", c) }
+
+// word reads one character or more.
+func (s *scanner) word(in func(rune) bool) string {
+	if s.peek() == 0 {
 		return ""
 	}
-	word := identifier().FindString(l.text[l.at:])
-	if word == "" {
-		return l.stop(never)
+	rest := s.text[s.at:]
+	n := strings.IndexFunc(rest, func(c rune) bool { return !in(c) })
+	switch {
+	case n < 0 || !utf8.FullRuneInString(rest[n:]): // it may go on
+		return s.stop(more)
+	case n == 0:
+		return s.stop(never)
 	}
-	l.at += len(word)
-	if l.at == len(l.text) { // it may go on
-		return l.stop(more)
-	}
-	return word
+	s.at += n
+	return rest[:n]
 }
 
-var numberForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$`) })
+// object reads a JSON object.
+func (s *scanner) object() string {
+	if s.v != found {
+		return ""
+	}
+	raw, n, v := jsonValue(s.text[s.at:], "{")
+	s.at += n
+	if v != found {
+		return s.stop(v)
+	}
+	return string(raw)
+}
+
+// literals reads values that a model writes in a notation like Python's, and writes them as
+// JSON.
+type literals struct {
+	scanner
+	depth int
+	quote string // what strings stand between, besides quotation marks; there nothing is escaped
+}
+
+func newLiterals(text string) *literals { return &literals{scanner: scanner{text: text, v: found}} }
+
+const maxLiterals = 64 // lists and objects within each other
+
+// name reads a name that does not begin with a digit.
+func (l *literals) name() string {
+	if c := l.peek(); c == '-' || c == '.' || c >= '0' && c <= '9' {
+		return l.stop(never)
+	}
+	return l.word(inName)
+}
 
 var words = map[string]string{"True": "true", "true": "true", "False": "false", "false": "false", "None": "null", "null": "null"}
 
@@ -338,7 +366,7 @@ func (l *literals) value() string {
 			return l.stop(more)
 		}
 		n := l.text[l.at : len(l.text)-len(rest)]
-		if !numberForm().MatchString(n) {
+		if !json.Valid([]byte(n)) {
 			return l.stop(never)
 		}
 		l.at += len(n)
@@ -460,7 +488,7 @@ func (l *literals) call() ToolCall {
 
 // pythonList reads [NAME(KEY=VALUE, …), …].
 func pythonList(text string, _ tools, _ bool) ([]ToolCall, int, verdict) {
-	l := &literals{text: text, v: found}
+	l := newLiterals(text)
 	l.expect("[")
 	var calls []ToolCall
 	l.items(']', func() string {
@@ -479,17 +507,8 @@ func pythonCode(text string, tools tools, end bool) ([]ToolCall, int, verdict) {
 	if calls, n, v := pythonList(text, tools, end); v != never {
 		return calls, n, v
 	}
-	l := &literals{text: text, v: found}
-	printed := false
-	if c := l.peek(); c != 0 {
-		switch begins(l.text[l.at:], "print(") {
-		case found:
-			printed = true
-			l.at += len("print(")
-		case more:
-			l.stop(more)
-		}
-	}
+	l := newLiterals(text)
+	printed := l.optional("print(")
 	call := l.call()
 	if printed {
 		l.expect(")")
@@ -500,7 +519,8 @@ func pythonCode(text string, tools tools, end bool) ([]ToolCall, int, verdict) {
 
 // gemmaCall reads NAME{KEY:VALUE, …}, strings between <|"|>.
 func gemmaCall(text string, _ tools, _ bool) ([]ToolCall, int, verdict) {
-	l := &literals{text: text, v: found, quote: `<|"|>`}
+	l := newLiterals(text)
+	l.quote = `<|"|>`
 	name := l.name()
 	if l.peek() != '{' {
 		l.stop(never)

@@ -14,9 +14,8 @@ import (
 	"github.com/smelt-ml/smelt/models"
 )
 
-// ggufPy is llama.cpp's package of names, where `make bench-peer` or `make parity` has put its
-// sources.
-const ggufPy = "../build/peer/src/gguf-py/gguf"
+// sources are llama.cpp's, where `make bench-peer` or `make parity` has put them.
+const sources = "../build/peer/src"
 
 // names are what llama.cpp calls things.
 type names struct {
@@ -31,11 +30,11 @@ type names struct {
 // readNames reads the tables of constants.py and tensor_mapping.py, which are made of one
 // entry a line.
 func readNames(t *testing.T) names {
+	if _, err := os.Stat(sources); os.IsNotExist(err) {
+		t.Skipf("%s is not there: make parity, or make bench-peer, fetches llama.cpp's sources", sources)
+	}
 	read := func(file string) string {
-		text, err := os.ReadFile(filepath.Join(ggufPy, file))
-		if os.IsNotExist(err) {
-			t.Skip(err)
-		}
+		text, err := os.ReadFile(filepath.Join(sources, "gguf-py/gguf", file))
 		require.NoError(t, err)
 		return strings.ReplaceAll(string(text), "{bid}", "#")
 	}

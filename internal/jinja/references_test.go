@@ -16,10 +16,8 @@ import (
 
 	"github.com/smelt-ml/smelt/internal/golden"
 	"github.com/smelt-ml/smelt/internal/jinja"
+	"github.com/smelt-ml/smelt/internal/testfiles"
 )
-
-// shared has the public templates; they are no part of the repository.
-const shared = "../../../shared/data/chat"
 
 // moment is what strftime_now told those who made testdata/references.txt.
 var moment = time.Date(2024, 7, 26, 12, 30, 0, 0, time.UTC)
@@ -38,10 +36,7 @@ func conversations(t testing.TB) []conversation {
 }
 
 func publicTemplate(t testing.TB, name string) string {
-	source, err := os.ReadFile(filepath.Join(shared, name))
-	if os.IsNotExist(err) {
-		t.Skipf("%s is not here", shared)
-	}
+	source, err := os.ReadFile(filepath.Join(testfiles.Shared(t, "data/chat"), name))
 	require.NoError(t, err)
 	return string(source)
 }

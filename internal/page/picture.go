@@ -215,23 +215,29 @@ func (in *Input) dispatches(p *paint) *drawing {
 	return d
 }
 
-var (
-	svgStart = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?s)^.*?<svg`) })
-	svgSize  = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`(<svg[^>]*?) width="([\d.]+)pt" height="([\d.]+)pt"`)
-	})
-	svgIDs   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(` id="[^"]*"`) })
-	comments = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?s)<!--.*?-->\n?`) })
-	svgNoise = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?s)<title>.*?</title>\n?`) })
-)
-
-// embed prepares what Graphviz drew for a page: no prologue, no ids that several
+// svgEdits make what Graphviz drew into a part of a page: no prologue, no ids that several
 // pictures share, sizes in pixels.
+var svgEdits = sync.OnceValue(func() (list []svgEdit) {
+	for _, e := range [][2]string{
+		{`(?s)^.*?<svg`, "<svg"},
+		{`(?s)<!--.*?-->\n?`, ""},
+		{` id="[^"]*"`, ""},
+		{`(?s)<title>.*?</title>\n?`, ""},
+		{`(<svg[^>]*?) width="([\d.]+)pt" height="([\d.]+)pt"`, `$1 width="$2" height="$3"`},
+	} {
+		list = append(list, svgEdit{regexp.MustCompile(e[0]), []byte(e[1])})
+	}
+	return list
+})
+
+type svgEdit struct {
+	find *regexp.Regexp
+	put  []byte
+}
+
 func embed(svg []byte) template.HTML {
-	svg = svgStart().ReplaceAll(svg, []byte("<svg"))
-	svg = comments().ReplaceAll(svg, nil)
-	svg = svgIDs().ReplaceAll(svg, nil)
-	svg = svgNoise().ReplaceAll(svg, nil)
-	svg = svgSize().ReplaceAll(svg, []byte(`$1 width="$2" height="$3"`))
+	for _, e := range svgEdits() {
+		svg = e.find.ReplaceAll(svg, e.put)
+	}
 	return template.HTML(svg)
 }
