@@ -12,6 +12,9 @@
 //		ok, err := s.Accept(token)
 //	}
 //
+// A [Form] is made of several such parts, with literal text and tokens that are no text
+// between them: what a model writes to call a tool, say, whose arguments match a schema.
+//
 // # How a mask is made
 //
 // A constraint is a grammar over lexemes. A lexeme is a regular expression, taken apart by
@@ -269,7 +272,8 @@ func (c *Constraint) walk(mask []uint64, m *merged, ts []thread) {
 }
 
 // Forced is the longest text that must follow, appended to dst: it needs no logits. It is
-// empty where the text may end or go on in several ways, and at most 4096 bytes.
+// empty where the text may end or go on in several ways, or by a token that is no text, and at
+// most 4096 bytes.
 func (s State) Forced(dst []byte) (_ []byte, err error) {
 	c := s.c
 	c.mu.Lock()
@@ -282,7 +286,7 @@ func (s State) Forced(dst []byte) (_ []byte, err error) {
 			break
 		}
 		b, ok := c.only(ts)
-		if !ok {
+		if !ok || b == controlMark {
 			break
 		}
 		dst = append(dst, b)

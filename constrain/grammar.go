@@ -36,6 +36,7 @@ type step struct {
 type grammar struct {
 	*lexer
 	steps []step
+	notes []string // of the schemas that are part of it
 }
 
 func newGrammar() *grammar { return &grammar{lexer: newLexer(), steps: []step{{kind: stepReturn}}} }

@@ -9,7 +9,10 @@ import (
 type rule struct {
 	op     ruleOp
 	term   *expression // ruleTerm
-	name   string      // ruleName
+	name   string      // ruleName; ruleSchema: what it is of
+	text   string      // ruleBytes
+	free   *Free       // ruleFree
+	schema *schemaPart // ruleSchema
 	kids   []*rule
 	lo, hi int // ruleRepeat
 }
@@ -22,6 +25,9 @@ const (
 	ruleSeq
 	ruleAlt
 	ruleRepeat
+	ruleBytes
+	ruleFree
+	ruleSchema
 )
 
 // ruleSet compiles the rules of a grammar. Rules that do not lead back to themselves are
@@ -95,8 +101,11 @@ func (r *ruleSet) findRegular(names []string) {
 }
 
 func (r *ruleSet) isRegular(x *rule) bool {
-	if x.op == ruleName {
+	switch x.op {
+	case ruleName:
 		return r.regular[x.name]
+	case ruleSchema:
+		return false
 	}
 	return !slices.ContainsFunc(x.kids, func(k *rule) bool { return !r.isRegular(k) })
 }
@@ -104,9 +113,11 @@ func (r *ruleSet) isRegular(x *rule) bool {
 // yields tells whether some text has the form of x, as far as is known of the rules.
 func (r *ruleSet) yields(x *rule) (bool, error) {
 	switch x.op {
-	case ruleTerm:
+	case ruleTerm, ruleBytes, ruleFree:
 		e, err := r.expr(x)
 		return err == nil && r.alive(e), err
+	case ruleSchema:
+		return true, nil // or it is refused
 	case ruleName:
 		return r.productive[x.name], nil
 	case ruleRepeat:
@@ -146,6 +157,10 @@ func (r *ruleSet) expr(x *rule) (e re, err error) {
 			return reNone, fmt.Errorf("an anchor or a look ahead is not supported within a grammar")
 		}
 		e, err = r.plain(x.term)
+	case ruleBytes:
+		e = r.pool.literal(x.text)
+	case ruleFree:
+		e, err = x.free.expr(r.pool)
 	case ruleName:
 		e, err = r.expr(r.rules[x.name])
 	case ruleSeq:
@@ -172,6 +187,12 @@ func (r *ruleSet) build(x *rule, next place) (place, error) {
 		return r.lexeme(uncounted(r.raw(e)), next), nil
 	}
 	switch x.op {
+	case ruleSchema:
+		p, err := x.schema.build(r.grammar)
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", x.name, err)
+		}
+		return r.call(p, next), nil
 	case ruleName:
 		p, ok := r.places[x.name]
 		if !ok {

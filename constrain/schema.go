@@ -9,6 +9,7 @@ import (
 type Options struct {
 	AnyOrder     bool // properties in any order; else in the schema's, others last
 	NoWhitespace bool // none between the parts of the text; else any
+	OneSpace     bool // at most one space between the parts
 }
 
 // JSONSchema keeps a text to a JSON schema of the drafts 4 to 2020-12. A schema that cannot
@@ -133,7 +134,10 @@ func newSchemas(g *grammar, root *value, o Options) *schemas {
 	for _, b := range []byte(" \t\n\r") {
 		ws.add(b)
 	}
-	if !o.NoWhitespace {
+	switch {
+	case o.OneSpace:
+		c.space = g.raw(g.optional(g.byte(' ')))
+	case !o.NoWhitespace:
 		c.space = g.raw(g.repeat(g.set(ws), 0, unlimited))
 	}
 	c.anything = &shape{null: true, no: true, yes: true, number: c.num.any, text: texts{expr: g.pool.text},

@@ -1,6 +1,7 @@
 package constrain
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -33,7 +34,8 @@ type Vocabulary struct {
 const maxTokenBytes = 1 << 12
 
 // New lays out the tokens, by id. A token without text, such as a control token, is nil: it
-// is never allowed, except for ends, which are allowed where a text may end.
+// is allowed where a [Form] has it, and nowhere else, except for ends, which are allowed where a
+// text may end.
 func New(tokens [][]byte, ends []int32) (*Vocabulary, error) {
 	if len(tokens) == 0 {
 		return nil, errors.New("a vocabulary without tokens")
@@ -46,13 +48,19 @@ func New(tokens [][]byte, ends []int32) (*Vocabulary, error) {
 		v.tokens[id] = nil
 	}
 	order := make([]int32, 0, len(tokens))
-	for id, t := range v.tokens {
-		if len(t) > maxTokenBytes {
+	for id, t := range tokens {
+		switch {
+		case len(t) > maxTokenBytes:
 			return nil, fmt.Errorf("token %d has %d bytes, more than %d", id, len(t), maxTokenBytes)
+		case slices.Contains(ends, int32(id)):
+			continue
+		case len(t) == 0:
+			v.tokens[id] = []byte(controlBytes(int32(id)))
+		case bytes.IndexByte(t, controlMark) >= 0: // in no text, and never to be taken for a token that is none
+			v.tokens[id] = nil
+			continue
 		}
-		if len(t) > 0 {
-			order = append(order, int32(id))
-		}
+		order = append(order, int32(id))
 	}
 	slices.SortStableFunc(order, func(a, b int32) int { return slices.Compare(v.tokens[a], v.tokens[b]) })
 	v.grow(0, 0, -1)
