@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"unicode/utf8"
 )
 
 // Form is a part of a text, for texts that are made of several: [Vocabulary.Form]. The zero
@@ -12,10 +13,32 @@ type Form struct{ rule *rule }
 
 // Form keeps a text to a form, from its start to its end.
 func (v *Vocabulary) Form(f Form) (*Constraint, error) {
+	if err := v.has(f.of()); err != nil {
+		return nil, err
+	}
 	return v.compile(func(g *grammar) (place, []string, error) {
 		at, err := g.rules(map[string]*rule{"form": f.of()}, "form")
 		return at, g.notes, err
 	})
+}
+
+// has reports a token of a form that is not there, or is text, or ends a generation.
+func (v *Vocabulary) has(r *rule) error {
+	if r.op == ruleBytes && !utf8.ValidString(r.text) {
+		var id int32
+		if n, _ := fmt.Sscanf(r.text[1:], "[%d]", &id); n == 0 {
+			return fmt.Errorf("%q is no UTF-8", r.text)
+		}
+		if id < 0 || int(id) >= len(v.tokens) || string(v.tokens[id]) != r.text {
+			return fmt.Errorf("token %d is none that may stand within a text by itself", id)
+		}
+	}
+	for _, k := range r.kids {
+		if err := v.has(k); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (f Form) of() *rule {

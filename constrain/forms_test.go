@@ -93,6 +93,10 @@ func TestForms(t *testing.T) {
 		`x: "#/a" names nothing`:     constrain.Schema("x", []byte(`{}`), "/a", constrain.Options{}),
 		"no text has this form":      constrain.Sequence(constrain.Literal("a"), constrain.OneOf()),
 		"without the empty one":      constrain.Free{Without: []string{""}}.Form(),
+		"token 256 is none":          constrain.Many(constrain.Token(endToken), 0),
+		"token 97 is none":           constrain.Token('a'),
+		"token 400 is none":          constrain.Token(400),
+		"is no UTF-8":                constrain.Literal("a\xff"),
 	} {
 		_, err := v.Form(f)
 		require.ErrorContains(t, err, want)
@@ -128,5 +132,18 @@ func consistent(t *testing.T, v *constrain.Vocabulary, c *constrain.Constraint) 
 			require.NoError(t, err)
 			require.True(t, ok)
 		}
+	}
+}
+
+// TestHalfPairs: an escape that could only be the second half of a character is refused where it
+// becomes one.
+func TestHalfPairs(t *testing.T) {
+	c, err := withMarks(t).JSON(constrain.Options{})
+	require.NoError(t, err)
+	for text, want := range map[string]int{`"\udc`: 4, `"\uDf`: 4, `"\ud83d\ud`: 10, `"\ud83dx`: 7, `"\ud83d\ude00`: 13} {
+		s := c.Start()
+		n, err := s.AcceptBytes([]byte(text))
+		require.NoError(t, err)
+		require.Equal(t, want, n, text)
 	}
 }

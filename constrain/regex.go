@@ -587,7 +587,7 @@ func (p *pool) alive(r re) bool {
 // characters.
 func (p *pool) reaches(r re, lo, hi rune) bool {
 	if r == p.text {
-		return true
+		return lo < surrogateMin || hi > surrogateMax
 	}
 	for _, seq := range utf8Ranges(runes{{lo, hi}}) {
 		if p.reachesBytes(r, seq, func(re) bool { return true }) {
