@@ -35,7 +35,7 @@ var mayImport = map[string][]string{
 	"lower":             {"ir", "kernels"},
 	"metal":             {"internal/half", "kernels", "lower"},
 	"models":            {"ir", "internal/quant"},
-	"chat":              {"internal/jinja", "models"},
+	"chat":              {"constrain", "internal/jinja", "models"},
 	"cmd":               {"*"},
 	"constrain":         {},
 	"internal/batch":    {"ir"},

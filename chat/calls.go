@@ -9,11 +9,20 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
-// tools are the parameters of the tools that may be called, by name: each property's schema.
-type tools map[string]map[string]json.RawMessage
+// tools are those that may be called, by name.
+type tools map[string]*declaration
+
+// declaration is what is known of a tool.
+type declaration struct {
+	name       string
+	strict     bool            // its calls must match the schema, or there are none
+	parameters json.RawMessage // a schema; nil for none
+	properties map[string]json.RawMessage
+}
 
 func toolsOf(declared []json.RawMessage) tools {
 	all := tools{}
@@ -25,29 +34,57 @@ func toolsOf(declared []json.RawMessage) tools {
 		var t struct {
 			Function struct {
 				Name       string
-				Parameters struct{ Properties map[string]json.RawMessage }
+				Strict     bool
+				Parameters json.RawMessage
 			}
 		}
-		if json.Unmarshal(raw, &t) == nil {
-			all[t.Function.Name] = t.Function.Parameters.Properties
+		if json.Unmarshal(raw, &t) != nil {
+			continue
 		}
+		d := &declaration{name: t.Function.Name, strict: t.Function.Strict}
+		var schema struct{ Properties map[string]json.RawMessage }
+		if p := t.Function.Parameters; len(p) > 0 && string(p) != "null" {
+			d.parameters = p
+			if json.Unmarshal(p, &schema) == nil {
+				d.properties = schema.Properties
+			}
+		}
+		all[d.name] = d
 	}
 	return all
 }
 
 // isText reports whether an argument is a string by its schema.
 func (t tools) isText(tool, argument string) bool {
-	var schema struct{ Type json.RawMessage }
-	return json.Unmarshal(t[tool][argument], &schema) == nil && string(schema.Type) == `"string"`
+	d := t[tool]
+	return d != nil && isText(d.properties[argument])
 }
 
-// jsonValue reads a JSON object or list.
+func isText(raw json.RawMessage) bool {
+	var schema struct {
+		Type, Const any
+		Enum        []any
+	}
+	if json.Unmarshal(raw, &schema) != nil {
+		return false
+	}
+	values := schema.Enum
+	if schema.Const != nil {
+		values = append(values, schema.Const)
+	}
+	return schema.Type == "string" || schema.Type == nil && len(values) > 0 && !slices.ContainsFunc(values, func(v any) bool {
+		_, is := v.(string)
+		return !is
+	})
+}
+
+// jsonValue reads a JSON value that begins with one of some characters; "" for any.
 func jsonValue(text string, opens string) (raw json.RawMessage, n int, v verdict) {
 	skip := spaces(text)
 	if skip == len(text) {
 		return nil, 0, more
 	}
-	if strings.IndexByte(opens, text[skip]) < 0 {
+	if opens != "" && strings.IndexByte(opens, text[skip]) < 0 {
 		return nil, 0, never
 	}
 	d := json.NewDecoder(strings.NewReader(text[skip:]))
@@ -88,7 +125,7 @@ func jsonCalls(text string, _ tools, _ bool) ([]ToolCall, int, verdict) {
 
 // callMembers are what the object of a call begins with; anything else is an answer in JSON,
 // which shall not wait for its end to be shown.
-var callMembers = []string{"name", "type", "function", "id", "arguments", "parameters"}
+var callMembers = []string{"name", "type", "function", "id", "arguments", "parameters", "tool_name", "tool_call_id"}
 
 func mayBeCall(text string) bool {
 	rest := strings.TrimLeft(text, space)
@@ -110,12 +147,16 @@ func jsonCall(raw json.RawMessage) (ToolCall, bool) {
 	var c struct {
 		ID         string          `json:"id"`
 		Name       string          `json:"name"`
+		ToolName   string          `json:"tool_name"`
 		Function   json.RawMessage `json:"function"`
 		Arguments  json.RawMessage `json:"arguments"`
 		Parameters json.RawMessage `json:"parameters"`
 	}
 	if json.Unmarshal(raw, &c) != nil {
 		return ToolCall{}, false
+	}
+	if c.Name == "" {
+		c.Name = c.ToolName
 	}
 	if c.Name == "" && len(c.Function) > 0 {
 		switch c.Function[0] {
@@ -160,56 +201,33 @@ func mistralCalls(text string, tools tools, end bool) ([]ToolCall, int, verdict)
 	return []ToolCall{call}, s.at, s.v
 }
 
-// taggedCall reads a call whose arguments are tags:
-// <function=NAME><parameter=KEY>VALUE</parameter></function>.
-func taggedCall(text string, tools tools, end bool) ([]ToolCall, int, verdict) {
-	const open = "<function="
-	skip := spaces(text)
-	if v := begins(text[skip:], open); v != found {
-		return nil, 0, v
+// deepseekCall reads function<｜tool▁sep｜>NAME and arguments in ```json, or NAME<｜tool▁sep｜> and
+// arguments.
+func deepseekCall(text string, _ tools, _ bool) ([]ToolCall, int, verdict) {
+	const separator, fence, open = "<｜tool▁sep｜>", "```", "```json"
+	s := &scanner{text: text, v: found}
+	call := ToolCall{Name: s.word(inName)}
+	s.expect(separator)
+	if call.Name == "function" && s.peek() != '{' {
+		call.Name = s.word(inName)
+		s.expect(open)
+		call.Arguments = s.object()
+		s.expect(fence)
+	} else {
+		call.Arguments = s.object()
 	}
-	calls, n, v := untagged(text[skip+len(open):], tools, end)
-	return calls, skip + len(open) + n, v
+	return []ToolCall{call}, s.at, s.v
 }
 
-// untagged reads what follows "<function=".
-func untagged(text string, tools tools, end bool) ([]ToolCall, int, verdict) {
-	name, rest, ok := strings.Cut(text, ">")
-	if !ok {
-		return nil, 0, more
-	}
-	if strings.ContainsAny(name, space+"<") || name == "" {
-		return nil, 0, never
-	}
-	object := &objectWriter{}
-	for {
-		rest = strings.TrimLeft(rest, space)
-		const parameter, endParameter, endFunction = "<parameter=", "</parameter>", "</function>"
-		switch begins(rest, endFunction) {
-		case found:
-			n := len(text) - len(rest) + len(endFunction)
-			return []ToolCall{{Name: name, Arguments: object.done()}}, n, found
-		case more:
-			return nil, 0, more
-		}
-		if v := begins(rest, parameter); v != found {
-			return nil, 0, v
-		}
-		key, value, ok := strings.Cut(rest[len(parameter):], ">")
-		if !ok {
-			return nil, 0, more
-		}
-		if value, rest, ok = strings.Cut(value, endParameter); !ok {
-			return nil, 0, more
-		}
-		value = strings.TrimSuffix(strings.TrimPrefix(value, "\n"), "\n")
-		object.key(key)
-		if !tools.isText(name, key) && json.Valid([]byte(value)) {
-			object.raw(value)
-		} else {
-			object.text(value)
-		}
-	}
+// kimiCall reads functions.NAME:NUMBER<|tool_call_argument_begin|> and arguments. The first part
+// is the call's identity.
+func kimiCall(text string, _ tools, _ bool) ([]ToolCall, int, verdict) {
+	s := &scanner{text: text, v: found}
+	call := ToolCall{ID: s.word(func(c rune) bool { return inName(c) || c == ':' })}
+	s.expect("<|tool_call_argument_begin|>")
+	call.Arguments = s.object()
+	call.Name, _, _ = strings.Cut(strings.TrimPrefix(call.ID, "functions."), ":")
+	return []ToolCall{call}, s.at, s.v
 }
 
 // objectWriter writes a JSON object.
@@ -274,6 +292,19 @@ func (s *scanner) optional(mark string) bool {
 	return false
 }
 
+// until reads what stands before a mark, and passes both.
+func (s *scanner) until(mark string) string {
+	if s.v != found {
+		return ""
+	}
+	before, _, ok := strings.Cut(s.text[s.at:], mark)
+	if !ok {
+		return s.stop(more)
+	}
+	s.at += len(before) + len(mark)
+	return before
+}
+
 func (s *scanner) expect(mark string) {
 	if !s.optional(mark) {
 		s.stop(never)
@@ -281,7 +312,9 @@ func (s *scanner) expect(mark string) {
 }
 
 // inName reports whether a name may have a character.
-func inName(c rune) bool { return unicode.IsLetter(c) || unicode.IsNumber(c) || strings.ContainsRune("_.-", c) }
+func inName(c rune) bool {
+	return unicode.IsLetter(c) || unicode.IsNumber(c) || strings.ContainsRune("_.-", c)
+}
 
 // word reads one character or more.
 func (s *scanner) word(in func(rune) bool) string {
@@ -323,7 +356,7 @@ type literals struct {
 
 func newLiterals(text string) *literals { return &literals{scanner: scanner{text: text, v: found}} }
 
-const maxLiterals = 64 // lists and objects within each other
+const maxLiterals = 1000 // lists and objects within each other
 
 // name reads a name that does not begin with a digit.
 func (l *literals) name() string {
@@ -426,6 +459,19 @@ func (l *literals) items(end byte, each func() string) string {
 
 var literalEscapes = map[byte]string{'n': "\n", 't': "\t", 'r': "\r", '\\': `\`, '\'': "'", '"': `"`, '\n': "", '/': "/", 'b': "\b", 'f': "\f"}
 
+// escaped is the character that stands as x and 2 digits, u and 4, or U and 8; n is 0 for none.
+func escaped(text string) (r rune, n int) {
+	n = 1 + map[byte]int{'x': 2, 'u': 4, 'U': 8}[text[0]]
+	if n == 1 || n > len(text) {
+		return 0, 0
+	}
+	v, err := strconv.ParseUint(text[1:n], 16, 32)
+	if err != nil || v > unicode.MaxRune {
+		return 0, 0
+	}
+	return rune(v), n
+}
+
 func (l *literals) quoted() string {
 	out := &objectWriter{}
 	rest := l.text[l.at:]
@@ -462,12 +508,19 @@ func (l *literals) quoted() string {
 			b.WriteString(s)
 			continue
 		}
-		if digits := map[byte]int{'x': 2, 'u': 4, 'U': 8}[rest[i]]; digits > 0 && i+digits < len(rest) {
-			if r, err := strconv.ParseUint(rest[i+1:i+1+digits], 16, 32); err == nil && utf8.ValidRune(rune(r)) {
-				b.WriteRune(rune(r))
-				i += digits
-				continue
+		r, n := escaped(rest[i:])
+		if high := r; n > 0 && utf16.IsSurrogate(r) { // half a character
+			r = utf8.RuneError
+			if low := rest[i+n:]; strings.HasPrefix(low, `\u`) {
+				second, m := escaped(low[1:])
+				r = utf16.DecodeRune(high, second)
+				n += 1 + m
 			}
+		}
+		if n > 0 && r != utf8.RuneError {
+			b.WriteRune(r)
+			i += n - 1
+			continue
 		}
 		b.WriteString(rest[i-1 : i+1])
 	}

@@ -100,11 +100,17 @@ func ForFamily(family string, t *tokenizer.Tokenizer) (name, source string, err 
 
 // hasControls reports whether all of these texts are control tokens.
 func hasControls(t *tokenizer.Tokenizer, texts []string) bool {
-	for _, text := range texts {
-		ids := t.Encode(text, true)
-		if len(ids) != 1 || t.Type(ids[0]) != tokenizer.Control {
-			return false
-		}
+	return !slices.ContainsFunc(texts, func(text string) bool {
+		_, ok := control(t, text)
+		return !ok
+	})
+}
+
+// control returns the control token of a text.
+func control(t *tokenizer.Tokenizer, text string) (id int32, ok bool) {
+	ids := t.Encode(text, true)
+	if len(ids) != 1 || t.Type(ids[0]) != tokenizer.Control {
+		return 0, false
 	}
-	return true
+	return ids[0], true
 }

@@ -36,6 +36,9 @@ type Conversation struct {
 	Messages []Message
 	// Tools are declarations, each a JSON object with type and function.
 	Tools []json.RawMessage
+	// ToolChoice says whether the answer calls them; OneCall, that it makes no more than one.
+	ToolChoice ToolChoice
+	OneCall    bool
 	// Documents are JSON objects that the answer may draw on.
 	Documents []json.RawMessage
 	// Variables are further ones that the template knows: enable_thinking, reasoning_effort.

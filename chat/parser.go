@@ -47,11 +47,11 @@ const (
 )
 
 // NewParser reads the answer to a prompt. Calls are looked for where the conversation has
-// tools.
+// tools that may be called.
 func (t *Template) NewParser(c Conversation, prompt Prompt) *Parser {
 	p := &Parser{format: t.format, decoder: t.tokenizer.NewDecoder(true), vocab: t.tokenizer, fresh: true, message: Message{Role: "assistant"}}
 	p.decoder.Prime(prompt.Tokens())
-	if len(c.Tools) > 0 {
+	if len(c.Tools) > 0 && !c.ToolChoice.None {
 		p.tools = toolsOf(c.Tools)
 	}
 	for _, m := range c.Messages {
@@ -64,15 +64,12 @@ func (t *Template) NewParser(c Conversation, prompt Prompt) *Parser {
 		if i := strings.LastIndex(text, startMark); i >= 0 {
 			p.buf = text[i+len(startMark):]
 		}
+		p.run(false)
 	case open != "" && strings.HasSuffix(strings.TrimRight(text, space), open):
 		p.place = inReasoning
 	}
 	return p
 }
-
-// Answers reports whether what comes next is the answer, rather than what the model thinks or
-// the head of a channel: a text that is kept to a form can begin there only.
-func (p *Parser) Answers() bool { return p.place == inContent }
 
 // Token takes a token that the model chose. Control tokens that mean nothing to the format are
 // passed over, and so are those that end a message, after which it goes on in no format.
@@ -309,10 +306,18 @@ func (p *Parser) channel(end bool) bool {
 		p.buf = rest
 		return true
 	}
+	from := 0
+	if p.place == inCall { // of which a string may have a mark in it
+		_, n, v := jsonValue(p.buf, "{")
+		if v == more && !end {
+			return false
+		}
+		from = n
+	}
 	at, mark := len(p.buf), ""
 	for _, m := range endMarks {
-		if i := strings.Index(p.buf, m); i >= 0 && i < at {
-			at, mark = i, m
+		if i := strings.Index(p.buf[from:], m); i >= 0 && from+i < at {
+			at, mark = from+i, m
 		}
 	}
 	if mark == "" && p.place == inCall {

@@ -16,7 +16,7 @@ import (
 var spoken = []struct {
 	format, mark, prompt, text string
 	want                       string // reasoning | content | name arguments; …
-	id                         string
+	ids                        []string
 }{
 	{format: "hermes", text: "Hello, world! \n", want: "|Hello, world! \n|"},
 	{format: "hermes", text: "<think>\nhm <b>\n\n</think>\n\n 4 < 5 <tool", want: "hm <b>|4 < 5 <tool|"},
@@ -47,8 +47,8 @@ var spoken = []struct {
 	{format: "llama3", mark: "<|start_header_id|>", text: "{\"name\": \"get\", \"parameters\": {}} is how it is written", want: `|{"name": "get", "parameters": {}} is how it is written|`},
 	{format: "llama3", mark: "<|start_header_id|>", text: "It is {\"name\": \"get\", \"parameters\": {}}", want: `|It is {"name": "get", "parameters": {}}|`},
 
-	{format: "mistral", mark: "[TOOL_CALLS]", text: "[TOOL_CALLS] [{\"name\": \"get\", \"arguments\": {\"city\": \"]\"}, \"id\": \"abcdefghi\"}, {\"name\": \"now\", \"arguments\": {}}]", want: `||get {"city": "]"}; now {}`, id: "abcdefghi"},
-	{format: "mistral", mark: "[TOOL_CALLS]", text: "[THINK]hm[/THINK]Ok.[TOOL_CALLS]get[CALL_ID]abcdefghi[ARGS]{\"city\": \"a\"}[TOOL_CALLS]now[ARGS]{}", want: `hm|Ok.|get {"city": "a"}; now {}`, id: "abcdefghi"},
+	{format: "mistral", mark: "[TOOL_CALLS]", text: "[TOOL_CALLS] [{\"name\": \"get\", \"arguments\": {\"city\": \"]\"}, \"id\": \"abcdefghi\"}, {\"name\": \"now\", \"arguments\": {}}]", want: `||get {"city": "]"}; now {}`, ids: []string{"abcdefghi"}},
+	{format: "mistral-v11", mark: "[ARGS]", text: "[THINK]hm[/THINK]Ok.[TOOL_CALLS]get[CALL_ID]abcdefghi[ARGS]{\"city\": \"a\"}[TOOL_CALLS]now[ARGS]{}", want: `hm|Ok.|get {"city": "a"}; now {}`, ids: []string{"abcdefghi"}},
 	{format: "mistral", mark: "[TOOL_CALLS]", text: "[TOOL_CALLS]get{\"city\": \"a\"}", want: `||get {"city": "a"}`},
 	{format: "mistral", mark: "[TOOL_CALLS]", text: "[TOOL_CALLS] [1, 2]", want: `|[TOOL_CALLS] [1, 2]|`},
 	{format: "mistral", mark: "[TOOL_CALLS]", text: "[TOOL_CALLS] what?", want: `|[TOOL_CALLS] what?|`},
@@ -56,6 +56,8 @@ var spoken = []struct {
 	{format: "gpt-oss", mark: "<|channel|>", prompt: "<|start|>assistant", text: "<|channel|>analysis<|message|>think <b> \n<|end|><|start|>assistant<|channel|>final<|message|>Hello\n<|return|>", want: "think <b>|Hello|"},
 	{format: "gpt-oss", mark: "<|channel|>", prompt: "<|start|>assistant", text: "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary<|message|>I will look.<|end|><|start|>assistant<|channel|>commentary to=functions.get <|constrain|>json<|message|>{\"city\": \"a\"}<|call|>", want: `a|I will look.|get {"city": "a"}`},
 	{format: "gpt-oss", mark: "<|channel|>", prompt: "<|start|>assistant", text: " to=functions.now<|channel|>commentary json<|message|>{}", want: `||now {}`},
+	{format: "gpt-oss", mark: "<|channel|>", prompt: "<|start|>assistant", text: " to=functions.get<|channel|>commentary json<|message|>{\"city\": \"<|start|>\"} <|call|>", want: `||get {"city": "<|start|>"}`},
+	{format: "gpt-oss", mark: "<|channel|>", prompt: "<|start|>assistant", text: " to=functions.get<|channel|>commentary json<|message|>{\"city<|call|>", want: `||get {"city`},
 	{format: "gpt-oss", mark: "<|channel|>", prompt: "<|start|>assistant<|channel|>final<|message|>", text: "Hi <|en", want: `|Hi <|en|`},
 
 	{format: "gemma4", mark: "<|tool_call>call:", text: "<|channel>thought\nhm\n<channel|>Ok <|tool_call>call:get{city:<|\"|>Kö}ln<|\"|>,days:3,x:[true,null,{<|\"|>a<|\"|>:-1.5}]}<tool_call|><|tool_call>call:now{}<tool_call|>", want: `hm|Ok|get {"city": "Kö}ln", "days": 3, "x": [true, null, {"a": -1.5}]}; now {}`},
@@ -64,6 +66,25 @@ var spoken = []struct {
 	{format: "gemma", mark: "<start_of_turn>", text: "```python\nprint(1)\n```", want: "|```python\nprint(1)\n```|"},
 	{format: "gemma", mark: "<start_of_turn>", text: "[now()]", want: "||now {}"},
 	{format: "lfm2", mark: "<|tool_list_start|>", text: "<|tool_call_start|>[get(city=\"a\\n\\u00e9\", t='''b'c''')]<|tool_call_end|>Looking.", want: `|Looking.|get {"city": "a\né", "t": "b'c"}`},
+	{format: "lfm2", mark: "<|tool_list_start|>", text: "<|tool_call_start|>[get(city=\"\\ud83d\\ude00\\ud83d\", größe=1)]<|tool_call_end|>", want: `||get {"city": "😀\\ud83d", "größe": 1}`},
+	{format: "mistral", mark: "[TOOL_CALLS]", text: "[TOOL_CALLS]get[ARGS][1]", want: `|[TOOL_CALLS]get[ARGS][1]|`},
+	{format: "glm-4.5", mark: "</arg_key>\n<arg_value>", text: "\n<think>hm</think>\nOk.\n<tool_call>get\n<arg_key>city</arg_key>\n<arg_value>42</arg_value>\n<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n<arg_key>more</arg_key>\n<arg_value>{\"a\": \"</arg_value>\"}</arg_value>\n</tool_call>\n<tool_call>now\n</tool_call>",
+		want: `hm|Ok.|get {"city": "42", "days": 3, "more": {"a": "</arg_value>"}}; now {}`},
+	{format: "glm-4.7", mark: "<arg_key>", prompt: "<|assistant|><think>", text: "hm</think><tool_call>get<arg_key>city</arg_key><arg_value> \n\"a</arg_value><arg_key>days</arg_key><arg_value>[3</arg_value></tool_call>", want: `hm||get {"city": " \n\"a", "days": "[3"}`},
+	{format: "glm-4.7", mark: "<arg_key>", text: "<tool_call>now</tool_call><tool_call>{\"name\": 1}</tool_call>", want: `|<tool_call>{"name": 1}</tool_call>|now {}`},
+	{format: "deepseek-v3", mark: "function<｜tool▁sep｜>", prompt: "<｜Assistant｜><think>\n", text: "hm\n</think>\n\nOk.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get\n```json\n{\"city\": \"```\"}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>now\n```json\n{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+		want: "hm|Ok.|get {\"city\": \"```\"}; now {}"},
+	{format: "deepseek-v3.1", mark: "<｜tool▁calls▁begin｜>", text: "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get<｜tool▁sep｜>{\"city\": \"a\"}<｜tool▁call▁end｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>", want: `||get {"city": "a"}; function {}`},
+	{format: "deepseek-v3.1", mark: "<｜tool▁calls▁begin｜>", text: "<｜tool▁call▁begin｜>get of it", want: `|<｜tool▁call▁begin｜>get of it|`},
+	{format: "deepseek-v3.2", mark: "｜DSML｜", text: "I look.\n\n<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"get\">\n<｜DSML｜parameter name=\"city\" string=\"true\">7</｜DSML｜parameter>\n<｜DSML｜parameter name=\"free\" string=\"false\">[7, \"</｜DSML｜parameter>\"]</｜DSML｜parameter>\n</｜DSML｜invoke>\n<｜DSML｜invoke name=\"now\">\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+		want: `|I look.|get {"city": "7", "free": [7, "</｜DSML｜parameter>"]}; now {}`},
+	{format: "deepseek-v4", mark: "dsml_token + 'tool_calls>", text: "<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"now\">\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>", want: `||now {}`},
+	{format: "deepseek-v3.2", mark: "｜DSML｜", text: "<｜DSML｜invoke name=\"now\"><｜DSML｜parameter name=\"a\" string=\"maybe\">", want: `|<｜DSML｜invoke name="now"><｜DSML｜parameter name="a" string="maybe">|`},
+	{format: "kimi", mark: "<|tool_calls_section_begin|>", text: "Ok.<|tool_calls_section_begin|><|tool_call_begin|>functions.get:0<|tool_call_argument_begin|>{\"city\": \"a\"}<|tool_call_end|><|tool_call_begin|>functions.now:1<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>",
+		want: `|Ok.|get {"city": "a"}; now {}`, ids: []string{"functions.get:0", "functions.now:1"}},
+	{format: "command-r7b", mark: "<|START_ACTION|>", text: "<|START_THINKING|>hm<|END_THINKING|><|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"get\", \"parameters\": {\"city\": \"a\"}},\n    {\"tool_call_id\": \"1\", \"tool_name\": \"now\", \"parameters\": {}}\n]<|END_ACTION|>", want: `hm||get {"city": "a"}; now {}`},
+	{format: "seed-oss", mark: "<seed:tool_call>", text: "<seed:think>hm</seed:think>\n<seed:tool_call>\n<function=get>\n<parameter=city>a\nb</parameter>\n<parameter=days>3</parameter>\n</function>\n</seed:tool_call>", want: `hm||get {"city": "a\nb", "days": 3}`},
+	{format: "qwen3-coder", mark: "<function=", text: "<tool_call>\n<function=get>\n<parameter=free>\n{\"a\": \"</parameter>\"}\n</parameter>\n<parameter=days>\n[1, \n</parameter>\n</function>\n</tool_call>", want: `||get {"free": {"a": "</parameter>"}, "days": "[1, "}`},
 	{format: "granite", mark: "<|start_of_role|>", text: "<|tool_call|>[{\"name\": \"get\", \"arguments\": {\"city\": \"a\"}}]", want: `||get {"city": "a"}`},
 }
 
@@ -111,8 +132,8 @@ func TestParser(t *testing.T) {
 		got, whole := heard(t, template, conversation, prompt, []string{c.text})
 		require.Equal(t, c.want, got, c.text)
 		for i, call := range whole.ToolCalls {
-			if i == 0 && c.id != "" {
-				require.Equal(t, c.id, call.ID)
+			if i < len(c.ids) {
+				require.Equal(t, c.ids[i], call.ID)
 			} else {
 				require.Equal(t, fmt.Sprintf("call%05d", i+1), call.ID)
 			}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/smelt-ml/smelt/constrain"
 	"github.com/smelt-ml/smelt/internal/jinja"
 	"github.com/smelt-ml/smelt/models/tokenizer"
 )
@@ -21,7 +22,11 @@ type Template struct {
 	special   map[string]string // bos_token, eos_token, …: the texts of special tokens
 	noSystem  bool              // the template has no place for a system text
 	format    Format
+	controls  map[string]int32 // marks of the format that are control tokens
 	now       func() time.Time
+
+	mu          sync.Mutex
+	constraints map[string]*constrain.Constraint // by what they are for
 }
 
 // NewTemplate parses a template for a model's vocabulary.
@@ -38,7 +43,12 @@ func NewTemplate(source string, t *tokenizer.Tokenizer) (*Template, error) {
 			special[name] = string(t.Piece(id))
 		}
 	}
-	out := &Template{source: source, template: parsed, tokenizer: t, special: special, format: formatOf(source), now: time.Now}
+	out := &Template{source: source, template: parsed, tokenizer: t, special: special, format: formatOf(source), controls: map[string]int32{}, now: time.Now, constraints: map[string]*constrain.Constraint{}}
+	for _, mark := range out.format.controls {
+		if id, ok := control(t, mark); ok {
+			out.controls[mark] = id
+		}
+	}
 	out.noSystem = !out.keepsSystem()
 	return out, nil
 }

@@ -9,7 +9,7 @@ import (
 type Options struct {
 	AnyOrder     bool // properties in any order; else in the schema's, others last
 	NoWhitespace bool // none between the parts of the text; else any
-	OneSpace     bool // at most one space between the parts
+	OneSpace     bool // at most one space between the parts, none around the text
 }
 
 // JSONSchema keeps a text to a JSON schema of the drafts 4 to 2020-12. A schema that cannot
@@ -630,6 +630,9 @@ func (c *schemas) compile() place {
 	}
 	if !c.conjs[root].inhabited {
 		c.refuse(c.root, "", "no value matches")
+	}
+	if c.options.OneSpace {
+		return c.value(root, placeReturn)
 	}
 	return c.spaced(c.value(root, c.spaced(placeReturn)))
 }

@@ -42,11 +42,12 @@ func batchVerb() *cobra.Command {
 		Short: "Answer a file of requests, many at a time",
 		Long: `Reads requests, a JSON object a line, and writes an answer for each, a JSON object a
 line, as they are completed. A line has a "prompt", to which the start token is added
-where the model has one, or "tokens" as they are, or "messages" (and "tools"), which are
-put into the model's template; "id" (a string; default the line's
-number), "n" (default 128), "temp" (default 0), "top_k", "top_p", "min_p", "seed",
-"stop", "logprobs" (alternatives to each token) and "ignore_stop" are as they like;
-"schema" is a JSON schema that the answer must match.
+where the model has one, or "tokens" as they are, or "messages" (with "tools",
+"tool_choice" and "parallel_tool_calls"), which are put into the model's template; "id"
+(a string; default the line's number), "n" (default 128), "temp" (default 0), "top_k",
+"top_p", "min_p", "seed", "stop", "logprobs" (alternatives to each token) and
+"ignore_stop" are as they like; "schema" is a JSON schema that the answer must match, as
+the arguments of calls match their tools'.
 
 A line that is wrong is answered by one with "error", and the others go on. Where --out
 has answers already, their lines are skipped, so that a run that was cut off goes on;
@@ -125,10 +126,17 @@ drawn are others, as likely.`,
 			}
 			defer o.Draft.Close()
 		}
-		whole, err := form.constraint(cmd.ErrOrStderr(), l.Vocabulary, answers)
-		if err != nil {
+		k := &keeper{vocabulary: l.Vocabulary}
+		if k.whole, err = form.constraint(cmd.ErrOrStderr(), l.Vocabulary, answers); err != nil {
 			return err
 		}
+		k.asker = sync.OnceValues(func() (*asker, error) { // most files have no messages
+			a, err := template.asker(p.Model(), cmd.ErrOrStderr())
+			if err == nil {
+				a.vocabulary = l.Vocabulary
+			}
+			return a, err
+		})
 		e, err := l.NewEngine(o)
 		if err != nil {
 			return fmt.Errorf("%s: %w", args[0], err)
@@ -137,7 +145,7 @@ drawn are others, as likely.`,
 		m, on := e.OnDevice().Memory(), l.Info()
 		fmt.Fprintf(cmd.ErrOrStderr(), "smelt: weights %d bytes, cache %d bytes, arena %d bytes, on %s with %d threads\n",
 			l.Memory().Weights, m.Cache, m.Arena, on.Name, on.Threads)
-		b := &batchRun{engine: e, render: template.renderer(p.Model()), form: formerOf(l, whole), path: args[0], results: results, start: time.Now()}
+		b := &batchRun{engine: e, keeper: k, path: args[0], results: results, start: time.Now()}
 		done := watch(cmd.ErrOrStderr(), b.progress)
 		err = b.run(cmd.Context(), lines, 2*parallel) // one waits for each that runs
 		done()
@@ -147,29 +155,50 @@ drawn are others, as likely.`,
 	return cmd
 }
 
-// formerOf compiles schemas with the model's tokens, each once.
-func formerOf(l *smelt.Loaded, whole *constrain.Constraint) former {
-	var last struct {
-		schema     string
-		constraint *constrain.Constraint
+// keeper makes prompts and constraints of lines.
+type keeper struct {
+	asker      func() (*asker, error)
+	vocabulary func() (*constrain.Vocabulary, error)
+	whole      *constrain.Constraint // what all lines are kept to that have no schema
+
+	schema     string // of the last line that had one, and what was made of it
+	constraint *constrain.Constraint
+}
+
+// ofSchema makes a constraint of a schema; of none it gives what all lines are kept to.
+func (k *keeper) ofSchema(schema json.RawMessage) (*constrain.Constraint, error) {
+	if schema == nil {
+		return k.whole, nil
 	}
-	return func(schema json.RawMessage) (*constrain.Constraint, error) {
-		if schema == nil {
-			return whole, nil
-		}
-		if last.constraint != nil && string(schema) == last.schema { // many lines have the same
-			return last.constraint, nil
-		}
-		v, err := l.Vocabulary()
-		if err != nil {
-			return nil, err
-		}
-		c, err := v.JSONSchema(schema, answers)
-		if err == nil {
-			last.schema, last.constraint = string(schema), c
-		}
-		return c, err
+	if k.constraint != nil && string(schema) == k.schema { // many lines have the same
+		return k.constraint, nil
 	}
+	v, err := k.vocabulary()
+	if err != nil {
+		return nil, err
+	}
+	c, err := v.JSONSchema(schema, answers)
+	if err == nil {
+		k.schema, k.constraint = string(schema), c
+	}
+	return c, err
+}
+
+// ofQuestion makes a prompt of a conversation, and a constraint of what is asked for.
+func (k *keeper) ofQuestion(q question) (ids []int32, c *constrain.Constraint, err error) {
+	a, err := k.asker()
+	if err != nil {
+		return nil, nil, err
+	}
+	template, prompt, err := a.ask(q.Conversation)
+	if err != nil {
+		return nil, nil, err
+	}
+	if q.schema == nil && k.whole != nil {
+		return prompt.Tokens(), k.whole, nil
+	}
+	c, err = a.keep(template, q, prompt)
+	return prompt.Tokens(), c, err
 }
 
 // openLines opens a file of requests.
@@ -335,14 +364,16 @@ type batchLine struct {
 	IgnoreStop bool              `json:"ignore_stop"`
 	Schema     json.RawMessage   `json:"schema"`
 	Tools      []json.RawMessage `json:"tools"`
+	ToolChoice *chat.ToolChoice  `json:"tool_choice"`
+	Parallel   *bool             `json:"parallel_tool_calls"`
 }
 
 // batchKeys are those of a line.
-var batchKeys = []string{"id", "prompt", "tokens", "messages", "n", "temp", "top_k", "top_p", "min_p", "seed", "stop", "logprobs", "ignore_stop", "schema", "tools"}
+var batchKeys = []string{"id", "prompt", "tokens", "messages", "n", "temp", "top_k", "top_p", "min_p", "seed", "stop", "logprobs", "ignore_stop", "schema", "tools", "tool_choice", "parallel_tool_calls"}
 
 // parseLine reads a request. The id is that of the line, whatever is wrong with it
 // otherwise, where it has one.
-func parseLine(text []byte, number int, render renderer, form former) (id string, r smelt.Request, err error) {
+func parseLine(text []byte, number int, k *keeper) (id string, r smelt.Request, err error) {
 	id = strconv.Itoa(number)
 	var keys map[string]json.RawMessage
 	if err := json.Unmarshal(text, &keys); err != nil {
@@ -369,19 +400,13 @@ func parseLine(text []byte, number int, render renderer, form former) (id string
 		}
 		return id, r, fmt.Errorf("line %d: %w", number, err)
 	}
-	if r, err = l.request(render, form); err != nil {
+	if r, err = l.request(k); err != nil {
 		err = fmt.Errorf("line %d: %w", number, err)
 	}
 	return id, r, err
 }
 
-// renderer makes a prompt of a conversation.
-type renderer func(chat.Conversation) ([]int32, error)
-
-// former makes a constraint of a schema; of none it gives what all lines are kept to.
-type former func(schema json.RawMessage) (*constrain.Constraint, error)
-
-func (l *batchLine) request(render renderer, form former) (r smelt.Request, err error) {
+func (l *batchLine) request(k *keeper) (r smelt.Request, err error) {
 	given := lo.CountBy([]bool{l.Prompt != nil, l.Tokens != nil, l.Messages != nil}, func(is bool) bool { return is })
 	switch n := cmp.Or(lo.FromPtr(l.N), 0); {
 	case given == 0:
@@ -390,6 +415,8 @@ func (l *batchLine) request(render renderer, form former) (r smelt.Request, err 
 		return r, errors.New(`"prompt", "tokens" and "messages" do not go together`)
 	case l.Tools != nil && l.Messages == nil:
 		return r, errors.New(`"tools" go with "messages"`)
+	case (l.ToolChoice != nil || l.Parallel != nil) && l.Tools == nil:
+		return r, errors.New(`"tool_choice" and "parallel_tool_calls" go with "tools"`)
 	case l.Tokens != nil && len(l.Tokens) == 0:
 		return r, errors.New(`"tokens" is empty`)
 	case n < 0:
@@ -401,32 +428,32 @@ func (l *batchLine) request(render renderer, form former) (r smelt.Request, err 
 	default:
 		r.Generation.N = n
 	}
-	r.Prompt, r.Tokens = lo.FromPtr(l.Prompt), l.Tokens
-	if l.Messages != nil {
-		if r.Tokens, err = render(chat.Conversation{Messages: l.Messages, Tools: l.Tools, Answer: true}); err != nil {
-			return r, err
-		}
+	if string(l.Schema) == "null" {
+		l.Schema = nil
 	}
+	r.Prompt, r.Tokens = lo.FromPtr(l.Prompt), l.Tokens
 	g := &r.Generation
+	if l.Messages != nil {
+		q := question{chat.Conversation{Messages: l.Messages, Tools: l.Tools, ToolChoice: lo.FromPtr(l.ToolChoice), OneCall: l.Parallel != nil && !*l.Parallel}, l.Schema}
+		r.Tokens, g.Constraint, err = k.ofQuestion(q)
+	} else if g.Constraint, err = k.ofSchema(l.Schema); err != nil {
+		err = fmt.Errorf(`"schema": %w`, err)
+	}
+	if err != nil {
+		return r, err
+	}
 	g.Sampling = smelt.Sampling{Temperature: l.Temp, TopK: l.TopK, TopP: l.TopP, MinP: l.MinP, Seed: rand.Uint64()}
 	if l.Seed != nil {
 		g.Sampling.Seed = *l.Seed
 	}
 	g.Stop, g.IgnoreStop, g.Logprobs = l.Stop, l.IgnoreStop, l.Logprobs
-	if string(l.Schema) == "null" {
-		l.Schema = nil
-	}
-	if g.Constraint, err = form(l.Schema); err != nil {
-		return r, fmt.Errorf(`"schema": %w`, err)
-	}
 	return r, g.Sampling.Validate()
 }
 
 // batchRun answers lines.
 type batchRun struct {
 	engine *smelt.Engine
-	render renderer
-	form   former
+	keeper *keeper
 	path   string // of the model
 	start  time.Time
 
@@ -491,7 +518,7 @@ func (b *batchRun) read(lines io.Reader, begin func(id string, q smelt.Request) 
 		}
 		last := err == io.EOF
 		if text = bytes.TrimSpace(text); len(text) > 0 {
-			id, q, err := parseLine(text, number, b.render, b.form)
+			id, q, err := parseLine(text, number, b.keeper)
 			if first, twice := seen[id]; twice {
 				err = fmt.Errorf("line %d: line %d has the id %q already", number, first, id)
 			} else {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/chat"
+	"github.com/smelt-ml/smelt/constrain"
 )
 
 func chatVerb() *cobra.Command {
@@ -46,8 +47,9 @@ is under way leaves, as Ctrl-D does. What the model thinks is dimmed.
   /help           lists these
 
 With input from a file or a pipe, answers alone are printed. With --json, standard input is
-a list of messages, or an object with "messages", "tools" and "schema", which the answer must
-match; messages and tools are as OpenAI's API has them. One JSON object is printed.`,
+a list of messages, or an object with "messages", "tools", "tool_choice", "parallel_tool_calls",
+which are as OpenAI's API has them, and "schema", which an answer must match that calls no tool.
+One JSON object is printed.`,
 		Example: `  smelt chat model.gguf --system 'Answer in one sentence.'
   echo '[{"role": "user", "content": "Hello"}]' | smelt chat model.gguf --json`,
 		Args: modelArg,
@@ -77,11 +79,10 @@ match; messages and tools are as OpenAI's API has them. One JSON object is print
 		if err := errors.Join(sampling.check(), template.check()); err != nil {
 			return err
 		}
-		var asked chat.Conversation
-		var schema json.RawMessage
+		var asked question
 		if asJSON {
 			var err error
-			if asked, schema, err = readConversation(cmd.InOrStdin()); err != nil {
+			if asked, err = readQuestion(cmd.InOrStdin()); err != nil {
 				return fmt.Errorf("standard input: %w", err)
 			}
 		}
@@ -91,8 +92,8 @@ match; messages and tools are as OpenAI's API has them. One JSON object is print
 			return err
 		}
 		defer p.Close()
-		t := &talker{program: p, generation: smelt.Generation{N: n, Sampling: sampling.Sampling}, variables: template.variables()}
-		if t.template, t.toolTemplate, err = template.of(p.Model()); err != nil {
+		t := &talker{program: p, generation: smelt.Generation{N: n, Sampling: sampling.Sampling}}
+		if t.asker, err = template.asker(p.Model(), cmd.ErrOrStderr()); err != nil {
 			return err
 		}
 		l, err := load(cmd, p, &device)
@@ -100,9 +101,7 @@ match; messages and tools are as OpenAI's API has them. One JSON object is print
 			return fmt.Errorf("%s: %w", args[0], err)
 		}
 		defer l.Close()
-		if t.generation.Constraint, err = formerOf(l, nil)(schema); err != nil {
-			return fmt.Errorf(`standard input: "schema": %w`, err)
-		}
+		t.vocabulary = l.Vocabulary
 		o := smelt.EngineOptions{Metrics: &t.times}
 		if !isPlan(args[0]) {
 			o.Sequences = 1
@@ -126,12 +125,54 @@ match; messages and tools are as OpenAI's API has them. One JSON object is print
 
 // talker answers conversations.
 type talker struct {
-	program                *smelt.Program
-	engine                 *smelt.Engine
-	template, toolTemplate *chat.Template
-	variables              map[string]json.RawMessage
-	generation             smelt.Generation // N is 0 for as many as there is room for
-	times                  laps
+	*asker
+	program    *smelt.Program
+	engine     *smelt.Engine
+	generation smelt.Generation // N is 0 for as many as there is room for
+	times      laps
+}
+
+// question is a conversation to answer.
+type question struct {
+	chat.Conversation
+	schema json.RawMessage // that an answer matches; nil for none
+}
+
+// asker makes prompts of conversations.
+type asker struct {
+	plain, tools *chat.Template
+	variables    map[string]json.RawMessage
+	vocabulary   func() (*constrain.Vocabulary, error)
+	notes        io.Writer
+	noted        sync.Once
+}
+
+// ask makes a prompt that an answer is wanted to.
+func (a *asker) ask(c chat.Conversation) (*chat.Template, chat.Prompt, error) {
+	template := a.plain
+	if len(c.Tools) > 0 {
+		template = a.tools
+	}
+	c.Answer, c.Variables = true, a.variables
+	prompt, err := template.Render(c)
+	return template, prompt, err
+}
+
+// keep is what the answer to a prompt is kept to; nil for nothing.
+func (a *asker) keep(template *chat.Template, q question, prompt chat.Prompt) (*constrain.Constraint, error) {
+	if q.schema == nil && len(q.Tools) == 0 && q.ToolChoice == (chat.ToolChoice{}) {
+		return nil, nil
+	}
+	v, err := a.vocabulary()
+	if err != nil {
+		return nil, err
+	}
+	k, err := template.Constraint(v, q.Conversation, prompt, q.schema)
+	if errors.Is(err, chat.ErrNotKept) {
+		a.noted.Do(func() { fmt.Fprintf(a.notes, "smelt: %v\n", err) })
+		err = nil
+	}
+	return k, err
 }
 
 // answer is what a model said.
@@ -143,27 +184,20 @@ type answer struct {
 	forgotten      int // messages that there was no room for
 }
 
-func (t *talker) templateFor(c *chat.Conversation) *chat.Template {
-	if len(c.Tools) > 0 {
-		return t.toolTemplate
-	}
-	return t.template
-}
-
 // fit drops the oldest turns of a conversation until there is room for it and for an answer.
 // Without leave to forget, or where the last turn alone is too long, it is an error.
-func (t *talker) fit(c *chat.Conversation, forget bool) (chat.Prompt, int, error) {
+func (t *talker) fit(c *chat.Conversation, forget bool) (*chat.Template, chat.Prompt, int, error) {
 	for forgotten := 0; ; {
-		prompt, err := t.templateFor(c).Render(*c)
+		template, prompt, err := t.ask(*c)
 		if err != nil {
-			return prompt, forgotten, err
+			return template, prompt, forgotten, err
 		}
 		if len(prompt.Tokens()) < t.engine.Context() {
-			return prompt, forgotten, nil
+			return template, prompt, forgotten, nil
 		}
 		n := oldest(c.Messages)
 		if !forget || n == 0 {
-			return prompt, forgotten, fmt.Errorf("%w: the conversation has %d tokens, and there is room for %d with an answer", smelt.ErrContext, len(prompt.Tokens()), t.engine.Context())
+			return template, prompt, forgotten, fmt.Errorf("%w: the conversation has %d tokens, and there is room for %d with an answer", smelt.ErrContext, len(prompt.Tokens()), t.engine.Context())
 		}
 		left := n
 		c.Messages = slices.DeleteFunc(slices.Clone(c.Messages), func(m chat.Message) bool {
@@ -195,10 +229,9 @@ func oldest(list []chat.Message) int {
 
 // answer generates an answer. Where it is broken off or fails, what was said until then
 // comes with the error.
-func (t *talker) answer(ctx context.Context, c chat.Conversation, forget bool, each func(chat.Delta) error) (answer, error) {
-	c.Answer, c.Variables = true, t.variables
+func (t *talker) answer(ctx context.Context, q question, forget bool, each func(chat.Delta) error) (answer, error) {
 	a := answer{tokens: []int32{}}
-	prompt, forgotten, err := t.fit(&c, forget)
+	template, prompt, forgotten, err := t.fit(&q.Conversation, forget)
 	if err != nil {
 		return a, err
 	}
@@ -208,10 +241,10 @@ func (t *talker) answer(ctx context.Context, c chat.Conversation, forget bool, e
 	if room := t.engine.Context() - a.prompt; g.N == 0 || g.N > room {
 		g.N = room
 	}
-	parser := t.templateFor(&c).NewParser(c, prompt)
-	if g.Constraint != nil && !parser.Answers() {
-		return a, errors.New(`"schema": the template has the model say something else before it answers, which a schema cannot be kept in; --think off may keep it from that`)
+	if g.Constraint, err = t.keep(template, q, prompt); err != nil {
+		return a, err
 	}
+	parser := template.NewParser(q.Conversation, prompt)
 	for token, tokenErr := range t.engine.Generate(ctx, smelt.Request{Tokens: prompt.Tokens(), Generation: g}) {
 		if token.Usage != nil {
 			a.cached = token.Usage.CachedTokens
@@ -234,20 +267,22 @@ func (t *talker) answer(ctx context.Context, c chat.Conversation, forget bool, e
 // maxConversation bounds what is read as a conversation.
 const maxConversation = 64 << 20
 
-// readConversation reads a list of messages, or an object with messages and tools, and the schema
-// that the answer has to match; nil for none.
-func readConversation(r io.Reader) (chat.Conversation, json.RawMessage, error) {
+// readQuestion reads a list of messages, or an object with messages, tools, whether to call them,
+// and a schema.
+func readQuestion(r io.Reader) (q question, err error) {
 	raw, err := io.ReadAll(io.LimitReader(r, maxConversation+1))
 	if err != nil {
-		return chat.Conversation{}, nil, err
+		return q, err
 	}
 	if len(raw) > maxConversation {
-		return chat.Conversation{}, nil, fmt.Errorf("a conversation of more than %d bytes", maxConversation)
+		return q, fmt.Errorf("a conversation of more than %d bytes", maxConversation)
 	}
 	var c struct {
-		Messages []chat.Message    `json:"messages"`
-		Tools    []json.RawMessage `json:"tools"`
-		Schema   json.RawMessage   `json:"schema"`
+		Messages   []chat.Message    `json:"messages"`
+		Tools      []json.RawMessage `json:"tools"`
+		ToolChoice chat.ToolChoice   `json:"tool_choice"`
+		Parallel   *bool             `json:"parallel_tool_calls"`
+		Schema     json.RawMessage   `json:"schema"`
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
@@ -258,22 +293,22 @@ func readConversation(r io.Reader) (chat.Conversation, json.RawMessage, error) {
 	}
 	switch {
 	case errors.Is(err, io.EOF):
-		return chat.Conversation{}, nil, errors.New("there is no conversation")
+		return q, errors.New("there is no conversation")
 	case err != nil:
-		return chat.Conversation{}, nil, err
+		return q, err
 	case d.More():
-		return chat.Conversation{}, nil, errors.New("text follows the conversation")
+		return q, errors.New("text follows the conversation")
 	case len(c.Messages) == 0:
-		return chat.Conversation{}, nil, errors.New(`"messages" is missing`)
+		return q, errors.New(`"messages" is missing`)
 	case string(c.Schema) == "null":
 		c.Schema = nil
 	}
-	return chat.Conversation{Messages: c.Messages, Tools: c.Tools}, c.Schema, nil
+	return question{chat.Conversation{Messages: c.Messages, Tools: c.Tools, ToolChoice: c.ToolChoice, OneCall: c.Parallel != nil && !*c.Parallel}, c.Schema}, nil
 }
 
 // json answers one conversation.
-func (t *talker) json(ctx context.Context, out io.Writer, c chat.Conversation, forget bool) error {
-	a, err := t.answer(ctx, c, forget, func(chat.Delta) error { return nil })
+func (t *talker) json(ctx context.Context, out io.Writer, q question, forget bool) error {
+	a, err := t.answer(ctx, q, forget, func(chat.Delta) error { return nil })
 	if err != nil {
 		return err
 	}
@@ -326,14 +361,14 @@ func loaded(path string) (chat.Conversation, error) {
 		return chat.Conversation{}, err
 	}
 	defer f.Close()
-	c, schema, err := readConversation(f)
-	if err == nil && schema != nil {
+	q, err := readQuestion(f)
+	if err == nil && q.schema != nil {
 		err = errors.New(`"schema" is for --json`)
 	}
 	if err != nil {
 		err = fmt.Errorf("%s: %w", path, err)
 	}
-	return c, err
+	return q.Conversation, err
 }
 
 // pace sums an answer up.
@@ -400,27 +435,11 @@ func (f *templateFlags) of(m *smelt.Model) (plain, tools *chat.Template, err err
 	return plain, plain, nil
 }
 
-// renderer renders conversations, with templates that are looked for once they are needed.
-func (f *templateFlags) renderer(m *smelt.Model) renderer {
-	var (
-		once         sync.Once
-		plain, tools *chat.Template
-		err          error
-	)
-	return func(c chat.Conversation) ([]int32, error) {
-		once.Do(func() { plain, tools, err = f.of(m) })
-		if err != nil {
-			return nil, err
-		}
-		template := plain
-		if len(c.Tools) > 0 {
-			template = tools
-		}
-		c.Variables = f.variables()
-		prompt, err := template.Render(c)
-		if err != nil {
-			return nil, err
-		}
-		return prompt.Tokens(), nil
+// asker makes prompts in the templates that the flags ask for; notes take what a person should know.
+func (f *templateFlags) asker(m *smelt.Model, notes io.Writer) (*asker, error) {
+	plain, tools, err := f.of(m)
+	if err != nil {
+		return nil, err
 	}
+	return &asker{plain: plain, tools: tools, variables: f.variables(), notes: notes}, nil
 }

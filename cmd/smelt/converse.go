@@ -290,7 +290,7 @@ func (c *conversation) reply(ctx context.Context) error {
 	c.generation.Sampling.Seed += c.answers // another answer each time
 	c.answers++
 	show := &shown{look: c.look, out: c.out}
-	a, err := c.answer(own, c.Conversation, c.forget, show.add)
+	a, err := c.answer(own, question{Conversation: c.Conversation}, c.forget, show.add)
 	c.generation.Sampling.Seed = seed
 	close(done)
 	<-watched

@@ -1,0 +1,98 @@
+package chat
+
+import "strings"
+
+// tags are a notation in which each argument stands between tags.
+type tags struct {
+	nameEnd     string // behind the tool's name; "" where white space or a tag is
+	key, keyEnd string
+	text, json  string // begin a value that is text, and one that is JSON; alike where the schema says which it is
+	valueEnd    string
+	end         string
+	ownLines    bool // a value's first and last line end are not part of it
+}
+
+var (
+	// <function=NAME><parameter=KEY>VALUE</parameter></function>
+	functionTags = &tags{nameEnd: ">", key: "<parameter=", keyEnd: ">", valueEnd: "</parameter>", end: "</function>", ownLines: true}
+	// NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value></tool_call>
+	glmTags = &tags{key: "<arg_key>", keyEnd: "</arg_key>", text: "<arg_value>", json: "<arg_value>", valueEnd: "</arg_value>", end: "</tool_call>"}
+	// <｜DSML｜invoke name="NAME"><｜DSML｜parameter name="KEY" string="true">VALUE</｜DSML｜parameter></｜DSML｜invoke>
+	dsmlTags = &tags{nameEnd: `">`, key: `<｜DSML｜parameter name="`, keyEnd: `" string="`, text: `true">`, json: `false">`,
+		valueEnd: "</｜DSML｜parameter>", end: "</｜DSML｜invoke>"}
+)
+
+// functionCall reads a call with the mark before its name.
+func functionCall(text string, tools tools, end bool) ([]ToolCall, int, verdict) {
+	s := &scanner{text: text, v: found}
+	s.expect("<function=")
+	if s.v != found {
+		return nil, 0, s.v
+	}
+	calls, n, v := functionTags.read(text[s.at:], tools, end)
+	return calls, s.at + n, v
+}
+
+// read reads what follows the mark before a tool's name.
+func (t *tags) read(text string, tools tools, end bool) ([]ToolCall, int, verdict) {
+	s := &scanner{text: text, v: found}
+	s.at = strings.IndexAny(text, space+`<>"`)
+	switch s.at {
+	case -1:
+		return nil, 0, more
+	case 0:
+		return nil, 0, never
+	}
+	name := text[:s.at]
+	if v := begins(text[s.at:], t.nameEnd); v != found {
+		return nil, 0, v
+	}
+	s.at += len(t.nameEnd)
+	object := &objectWriter{}
+	for !s.optional(t.end) && s.v == found {
+		s.expect(t.key)
+		key := s.until(t.keyEnd)
+		object.key(key)
+		isText := tools.isText(name, key)
+		switch {
+		case t.text != t.json:
+			if isText = s.optional(t.text); !isText {
+				s.expect(t.json)
+			}
+		case t.text != "":
+			s.expect(t.text)
+		}
+		if !isText {
+			if raw, ok := t.value(s, end); ok {
+				object.raw(raw)
+				continue
+			}
+		}
+		value := s.until(t.valueEnd)
+		if t.ownLines {
+			value = strings.TrimSuffix(strings.TrimPrefix(value, "\n"), "\n")
+		}
+		object.text(value)
+	}
+	return []ToolCall{{Name: name, Arguments: object.done()}}, s.at, s.v
+}
+
+// value reads JSON, in which the mark behind a value may stand in a string.
+func (t *tags) value(s *scanner, end bool) (raw string, ok bool) {
+	if s.v != found {
+		return "", false
+	}
+	value, n, v := jsonValue(s.text[s.at:], "")
+	if v == found {
+		n += spaces(s.text[s.at+n:])
+		v = begins(s.text[s.at+n:], t.valueEnd)
+	}
+	switch {
+	case v == found:
+		s.at += n + len(t.valueEnd)
+		return string(value), true
+	case v == more && !end:
+		s.stop(more)
+	}
+	return "", false
+}
