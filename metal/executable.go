@@ -82,24 +82,32 @@ func (d *Device) load(plan *lower.Plan, fetch Fetch) (*Executable, error) {
 	return p, nil
 }
 
-// makeRoom reserves what rearranged weights may take; where memory is short, they stay as
-// they are.
+// makeRoom reserves what rearranged weights may take. Where memory is short, they stay as they
+// are: experts first, most of which a token does not read, and whose copies would read them all.
 func (p *Executable) makeRoom(t *tables) {
-	d := p.device
-	m := Memory{}
-	if d.rearranges() {
+	if !p.device.rearranges() {
+		return
+	}
+	for _, stays := range []func(m *matrix) bool{
+		func(*matrix) bool { return false },
+		func(m *matrix) bool { return m.stack > 1 },
+		func(*matrix) bool { return true },
+	} {
+		m := Memory{}
 		for i := range t.matrices {
+			if stays(&t.matrices[i]) {
+				t.matrices[i] = matrix{}
+			}
 			if t.matrices[i].rows != 0 {
 				n, _ := p.plan.Buffers[i].Bytes.IsConst()
 				m.Rearranged += n
 			}
 		}
+		if err := p.device.reserve("rearranged weights", m); err == nil {
+			p.memory.Rearranged = m.Rearranged
+			return
+		}
 	}
-	if err := d.reserve("rearranged weights", m); err != nil {
-		clear(t.matrices)
-		return
-	}
-	p.memory.Rearranged = m.Rearranged
 }
 
 // weight is a tensor as the file holds it.
