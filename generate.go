@@ -18,6 +18,7 @@ import (
 type Generation struct {
 	N        int // most tokens to generate; 0: [DefaultGenerated], below 0: none
 	Sampling Sampling
+	Adjustments
 	// Stop are texts that end the generation where they appear; they are not given out.
 	Stop []string
 	// IgnoreStop goes on after tokens that end a text.
@@ -146,6 +147,9 @@ func (g *Generation) check() error {
 	if g.Logprobs < 0 {
 		return fmt.Errorf("%d alternatives to each token: want 0 or more", g.Logprobs)
 	}
+	if err := g.Adjustments.check(); err != nil {
+		return err
+	}
 	return g.Sampling.Validate()
 }
 
@@ -198,8 +202,21 @@ type choice struct {
 	outside         bool                                                             // sample is the caller's
 }
 
+// sampler is what chooses from logits: the caller's, or what Sampling says.
+func (g *Generation) sampler() func(logits []float32) (int32, error) {
+	if g.Sampler != nil {
+		return g.Sampler
+	}
+	return engine.NewSampler(engine.Sampling(g.Sampling)).Next
+}
+
 // newChoice takes the device's choice where it makes one and that is what is wanted.
 func newChoice(g *Generation, l *Loaded, vocab int, chooses bool) *choice {
+	if !g.Adjustments.none() {
+		adjusted := *g
+		adjusted.Sampler = g.Adjustments.before(g.sampler())
+		g = &adjusted
+	}
 	c := &choice{vocab: vocab, logprobs: g.Logprobs, outside: g.Sampler != nil}
 	switch {
 	case g.Constraint != nil:
