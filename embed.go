@@ -79,6 +79,9 @@ func (e *Embedder) Close() error { return e.embedder.Close() }
 // Pooling returns how tokens become one embedding: one of [Poolings].
 func (e *Embedder) Pooling() string { return e.pooling }
 
+// Vocab returns how many tokens the model knows.
+func (e *Embedder) Vocab() int { return int(e.loaded.program.Plan.Vocab) }
+
 // Width returns the elements of an embedding.
 func (e *Embedder) Width() int { return e.embedder.Width() }
 

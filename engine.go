@@ -308,6 +308,12 @@ func (e *Engine) Close() error { return e.close() }
 // Context returns how many tokens of a sequence the cache holds at most.
 func (e *Engine) Context() int { return e.engine.Context() }
 
+// Sequences returns how many run at once at most.
+func (e *Engine) Sequences() int { return e.engine.Limits().Sequences }
+
+// BlockSize returns how many tokens a block of the cache has.
+func (e *Engine) BlockSize() int { return e.engine.Block() }
+
 // Vocab returns the width of a row of logits.
 func (e *Engine) Vocab() int { return e.engine.Vocab() }
 

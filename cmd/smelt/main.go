@@ -5,6 +5,7 @@
 //	smelt run MODEL -p TEXT      continue a text
 //	smelt chat MODEL             talk with a model
 //	smelt batch MODEL            answer a file of requests, many at a time
+//	smelt serve MODEL…           answer HTTP requests in the form of OpenAI's API
 //	smelt dot MODEL              draw the graph, as written, fused or scheduled
 //	smelt explain MODEL          say what the compiler did
 //	smelt compile MODEL -o PLAN  compile ahead of time
@@ -200,7 +201,7 @@ func completeFlags(cmd *cobra.Command) {
 
 // verbs makes each command afresh, so that tests can run several in one process.
 var verbs = []func() *cobra.Command{
-	runVerb, chatVerb, batchVerb, dotVerb, explainVerb, compileVerb, benchVerb, tuneVerb, logitsVerb, embedVerb, perplexityVerb, verifyVerb, tokenizeVerb, constrainVerb, inspectVerb, quantizeVerb, synthVerb, kernelsVerb,
+	runVerb, chatVerb, batchVerb, serveVerb, dotVerb, explainVerb, compileVerb, benchVerb, tuneVerb, logitsVerb, embedVerb, perplexityVerb, verifyVerb, tokenizeVerb, constrainVerb, inspectVerb, quantizeVerb, synthVerb, kernelsVerb,
 }
 
 // modelArg asks for exactly one argument, a model; --debug=help needs none.

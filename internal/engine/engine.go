@@ -293,6 +293,9 @@ func longest(plan *lower.Plan) int {
 // generated need not.
 func (e *Engine) Context() int { return e.scheduler.Context() }
 
+// Block returns how many tokens a block of the cache has.
+func (e *Engine) Block() int { return e.runner.plan.Block() }
+
 // Vocab returns the width of a row of logits.
 func (e *Engine) Vocab() int { return e.runner.vocab }
 

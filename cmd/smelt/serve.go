@@ -1,0 +1,267 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/net/netutil"
+
+	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/serve"
+)
+
+// serveFlags are those of the verb serve.
+type serveFlags struct {
+	compile compileFlags
+	device  deviceFlags
+
+	address     string
+	names       []string
+	parallel    int
+	cacheBytes  int64
+	speculate   string
+	keyFile     string
+	drain       time.Duration
+	connections int
+	log         bool
+	embeddings  bool
+	options     serve.Options
+}
+
+func serveVerb() *cobra.Command {
+	var f serveFlags
+	cmd := &cobra.Command{
+		Use:   "serve MODEL…",
+		Short: "Answer HTTP requests in the form of OpenAI's API",
+		Long: `Serves models over HTTP: /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/models,
+/tokenize, /detokenize, /health, /ready and /metrics. Once it is ready, its address is the one
+line on standard output; port 0 takes a free one. A model's name is that of its file, or --name.
+A model whose attention goes both ways makes embeddings; --embeddings has the others do so too.
+
+SIGTERM and Ctrl-C have it refuse what is new and finish what has begun; --drain bounds that.`,
+		Example: `  smelt serve model.gguf
+  smelt serve model.gguf --addr 127.0.0.1:0 --name story --parallel 32 --api-key-file keys.txt`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 && !(f.compile.debug == "help") {
+				return usagef("serve takes one MODEL or more")
+			}
+			return nil
+		},
+	}
+	flags := cmd.Flags()
+	f.compile.add(flags)
+	f.device.add(flags)
+	flags.StringVar(&f.address, "addr", "127.0.0.1:8080", "where to listen")
+	flags.StringArrayVar(&f.names, "name", nil, "what a model is called; once for each MODEL, in their order")
+	flags.IntVar(&f.parallel, "parallel", smelt.DefaultSequences, "most sequences of a model at once")
+	flags.Int64Var(&f.cacheBytes, "cache-bytes", 0, "size of each model's cache (default: as many whole contexts, at most half of the free memory)")
+	flags.StringVar(&f.speculate, "speculate", smelt.SpeculateOff, "how tokens are guessed: ngram or off")
+	flags.IntVar(&f.options.MaxQueue, "max-queue", serve.DefaultMaxQueue, "most sequences that wait for a model; who comes then is told to come again")
+	flags.DurationVar(&f.drain, "drain", 30*time.Second, "how long requests under way may take once the server shall stop")
+	flags.StringVar(&f.keyFile, "api-key-file", "", "a file of keys, one a line, of which clients have to know one")
+	flags.DurationVar(&f.options.Timeout, "timeout", 0, "most time of a request, waiting included; 0: any")
+	flags.IntVar(&f.connections, "max-connections", 1024, "most connections at once; further ones wait")
+	flags.BoolVar(&f.options.SaltByUser, "salt-by-user", false, `share what was computed only among requests with the same "user"`)
+	flags.BoolVar(&f.log, "log", false, "a line for each request on standard error, without texts")
+	flags.BoolVar(&f.embeddings, "embeddings", false, "serve embeddings of all models, and no answers")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if f.compile.help(cmd) {
+			return nil
+		}
+		return f.run(cmd, args)
+	}
+	return cmd
+}
+
+func (f *serveFlags) check(models []string) error {
+	switch {
+	case f.parallel < 1 || f.parallel > maxSequences:
+		return usagef("--parallel %d: want 1 to %d", f.parallel, maxSequences)
+	case f.cacheBytes < 0:
+		return usagef("--cache-bytes %d: want 0 or more", f.cacheBytes)
+	case f.speculate != smelt.SpeculateOff && f.speculate != smelt.SpeculateNgram:
+		return usagef("--speculate %s: want ngram or off", f.speculate)
+	case f.options.MaxQueue < 0:
+		return usagef("--max-queue %d: want 0 or more", f.options.MaxQueue)
+	case f.connections < 1:
+		return usagef("--max-connections %d: want 1 or more", f.connections)
+	case f.drain < 0 || f.options.Timeout < 0:
+		return usagef("--drain %v --timeout %v: want no less than 0", f.drain, f.options.Timeout)
+	case len(f.names) > 0 && len(f.names) != len(models):
+		return usagef("--name is given %d times for %d models", len(f.names), len(models))
+	}
+	for i, model := range models {
+		if isPlan(model) {
+			return usagef("%s: serve needs the model itself, not a plan made from it", model)
+		}
+		if len(f.names) < len(models) {
+			f.names = append(f.names, strings.TrimSuffix(filepath.Base(model), ".gguf"))
+		}
+		if slices.Contains(f.names[:i], f.names[i]) {
+			return usagef("two models would be called %q: --name gives other names", f.names[i])
+		}
+	}
+	return nil
+}
+
+func (f *serveFlags) run(cmd *cobra.Command, models []string) error {
+	if err := f.check(models); err != nil {
+		return err
+	}
+	var err error
+	if f.keyFile != "" {
+		if f.options.Keys, err = readKeys(f.keyFile); err != nil {
+			return fmt.Errorf("--api-key-file: %w", err)
+		}
+	}
+	if f.log {
+		f.options.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+	}
+	if f.options.MaxQueue == 0 {
+		f.options.MaxQueue = -1 // none, where 0 is the default
+	}
+	// The address comes first: one that is taken shall not show after the models were loaded.
+	listener, err := net.Listen("tcp", f.address)
+	if err != nil {
+		return fmt.Errorf("--addr: %w", err)
+	}
+	defer listener.Close()
+	server := serve.New(f.options)
+	for i, path := range models {
+		end, err := f.serve(cmd, server, path, f.names[i])
+		if err != nil {
+			return err
+		}
+		defer end()
+	}
+	h := &http.Server{Handler: server, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		ErrorLog: slog.NewLogLogger(slog.NewTextHandler(cmd.ErrOrStderr(), nil), slog.LevelWarn)}
+	// What ends other verbs here begins an end in order; a second one is not waited for.
+	signal.Reset(os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.WithoutCancel(cmd.Context()), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	failed := make(chan error, 1)
+	go func() { failed <- h.Serve(netutil.LimitListener(listener, f.connections)) }()
+	fmt.Fprintf(cmd.OutOrStdout(), "http://%s\n", listener.Addr())
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	case <-cmd.Context().Done():
+	}
+	stop()
+	fmt.Fprintf(cmd.ErrOrStderr(), "smelt: stopping; requests under way have %v\n", f.drain)
+	last, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), f.drain)
+	defer cancel()
+	err = server.Drain(last)
+	if shut := h.Shutdown(last); err == nil {
+		err = shut
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		fmt.Fprintln(cmd.ErrOrStderr(), "smelt: some requests were broken off")
+		return h.Close()
+	}
+	return err
+}
+
+// serve loads a model and has a server answer with it, until end is called.
+func (f *serveFlags) serve(cmd *cobra.Command, server *serve.Server, path, name string) (end func(), err error) {
+	compile, device := f.compile, f.device
+	m, err := compile.open(path)
+	if err != nil {
+		return nil, err
+	}
+	embeds := f.embeddings || m.File() != nil && m.File().Config.Both
+	if err := m.Close(); err != nil {
+		return nil, err
+	}
+	if embeds {
+		return f.serveEmbeddings(cmd, server, path, name)
+	}
+	compile.sequences, compile.paged, compile.guesses = f.parallel, true, f.speculate != smelt.SpeculateOff
+	p, err := openProgram(cmd, path, &compile, &device)
+	if err != nil {
+		return nil, err
+	}
+	l, err := load(cmd, p, &device)
+	if err != nil {
+		p.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	end = func() { l.Close(); p.Close() }
+	e, err := l.NewEngine(smelt.EngineOptions{Sequences: f.parallel, CacheBytes: f.cacheBytes, Speculate: f.speculate, Metrics: server.Metrics(name)})
+	if err == nil {
+		err = server.Add(name, e)
+	}
+	if err != nil {
+		end()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	mem, on := e.OnDevice().Memory(), l.Info()
+	fmt.Fprintf(cmd.ErrOrStderr(), "smelt: %s: weights %d bytes, cache %d bytes, arena %d bytes, on %s with %d threads\n",
+		name, l.Memory().Weights, mem.Cache, mem.Arena, on.Name, on.Threads)
+	return end, nil
+}
+
+func (f *serveFlags) serveEmbeddings(cmd *cobra.Command, server *serve.Server, path, name string) (end func(), err error) {
+	compile, device := f.compile, f.device
+	opts, err := executionOptions(cmd, path, &compile, &device)
+	if err != nil {
+		return nil, err
+	}
+	opts.Embeddings, opts.Prefill, opts.Block = true, 0, 0
+	p, err := program(path, opts, &compile, "")
+	if err != nil {
+		return nil, err
+	}
+	l, err := load(cmd, p, &device)
+	if err != nil {
+		p.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	end = func() { l.Close(); p.Close() }
+	e, err := l.NewEmbedder("")
+	if err == nil {
+		err = server.AddEmbedder(name, e)
+	}
+	if err != nil {
+		end()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return func() { e.Close(); end() }, nil
+}
+
+// readKeys reads a file of keys: one a line, empty lines and those that begin with # aside.
+func readKeys(path string) (keys []string, err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	lines := bufio.NewScanner(file)
+	for lines.Scan() {
+		if key := strings.TrimSpace(lines.Text()); key != "" && !strings.HasPrefix(key, "#") {
+			keys = append(keys, key)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if len(keys) == 0 {
+		return nil, fmt.Errorf("%s has no key", path)
+	}
+	return keys, nil
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smelt-ml/smelt/internal/testfiles"
+)
+
+// serving is a server in a process of its own.
+type serving struct {
+	cmd    *exec.Cmd
+	url    string
+	stdout *bufio.Reader
+	stderr bytes.Buffer
+}
+
+// startServer returns a server that is ready.
+func startServer(t *testing.T, args ...string) *serving {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	smelt := filepath.Join(t.TempDir(), "smelt") // TestMain goes by the name
+	require.NoError(t, os.Symlink(self, smelt))
+	s := &serving{cmd: exec.Command(smelt, append([]string{"serve", "--addr", "127.0.0.1:0", "--device", "cpu"}, args...)...)}
+	s.cmd.Stderr = &s.stderr
+	s.cmd.Env = append(os.Environ(), "SMELT_TUNED=off")
+	out, err := s.cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, s.cmd.Start())
+	t.Cleanup(func() { _ = s.cmd.Process.Kill() }) // it may have ended
+	s.stdout = bufio.NewReader(out)
+	line, err := s.stdout.ReadString('\n')
+	require.NoError(t, err, "%s", s.stderr.String())
+	s.url = strings.TrimSuffix(line, "\n")
+	return s
+}
+
+func (s *serving) post(path, key, body string) (int, string, error) {
+	r, err := http.NewRequest("POST", s.url+path, strings.NewReader(body))
+	if err != nil {
+		return 0, "", err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Authorization", "Bearer "+key)
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return 0, "", err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	return answer.StatusCode, string(text), err
+}
+
+// TestServe: the address is all of standard output; a signal lets what has begun come to its
+// end, after which the exit status is 0.
+func TestServe(t *testing.T) {
+	model := testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-Q4_0.gguf")
+	keys := filepath.Join(t.TempDir(), "keys")
+	require.NoError(t, os.WriteFile(keys, []byte("# of the test\n\nsecret\n"), 0o600))
+	for _, signal := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
+		s := startServer(t, model, "--api-key-file", keys, "--name", "story", "--parallel", "2", "--ctx", "512")
+		status, _, err := s.post("/v1/completions", "wrong", "{}")
+		require.NoError(t, err)
+		require.Equal(t, http.StatusUnauthorized, status)
+		status, text, err := s.post("/v1/completions", "secret", `{"model": "story", "prompt": "Once", "max_tokens": 3}`)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, status, text)
+
+		r, err := http.NewRequest("POST", s.url+"/v1/completions", strings.NewReader(`{"prompt": "Once upon a time", "max_tokens": 480, "ignore_eos": true, "stream": true}`))
+		require.NoError(t, err)
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("X-Api-Key", "secret")
+		answer, err := http.DefaultClient.Do(r) // it has begun
+		require.NoError(t, err)
+		require.NoError(t, s.cmd.Process.Signal(signal))
+		whole, err := io.ReadAll(answer.Body)
+		require.NoError(t, err)
+		answer.Body.Close()
+		require.True(t, strings.HasSuffix(string(whole), "data: [DONE]\n\n"))
+		rest, err := io.ReadAll(s.stdout)
+		require.NoError(t, err)
+		require.Empty(t, rest, "one line of standard output")
+		require.NoError(t, s.cmd.Wait(), s.stderr.String())
+		require.Contains(t, s.stderr.String(), "smelt: stopping")
+	}
+}

@@ -1,0 +1,355 @@
+package openai
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/chat"
+	"github.com/smelt-ml/smelt/constrain"
+)
+
+// question is what every form of generation comes to: prompts, how many answers to each, and
+// how they are made.
+type question struct {
+	model      *Model
+	prompts    []prompt
+	answers    int // to each prompt
+	generation smelt.Generation
+	stops      []string
+	tokens     int  // most of an answer; 0: as many as the context has room for
+	seeded     bool // the generation has a seed that the client chose
+	single     bool // an answer ends with its first tool call
+	salt       string
+	forced     string // what an answer begins with, which the model need not say
+}
+
+// prompt is what a model continues: tokens, and of a conversation what reads its answer.
+type prompt struct {
+	tokens []int32
+	parser func() *chat.Parser // nil: the text is given out as it is
+}
+
+// Finish says why an answer ends.
+const (
+	finishStop   = "stop"
+	finishLength = "length"
+	finishTools  = "tool_calls"
+)
+
+// event is something that came of an answer: what a token adds to it, and at last how it
+// ended.
+type event struct {
+	index int // of the answer
+	chat.Delta
+	tokens []scored
+
+	finish string // the end, where it is not ""
+	stop   string // the stop text that ended it
+	usage  usage  // with the end
+	err    error  // in place of an end
+}
+
+// scored is a token with its likelihood, where these were asked for.
+type scored struct {
+	smelt.Token
+	offset int // of its text in the answer's
+}
+
+// usage is what an answer took.
+type usage struct{ prompt, cached, generated, reasoning int }
+
+// ask answers a question. Events of answers come mixed, each answer's in order; the channel
+// is closed after the last, and an error is the last of its answer. Answers end with ctx.
+func (q *question) ask(ctx context.Context) <-chan event {
+	events := make(chan event)
+	var all sync.WaitGroup
+	for i, p := range q.prompts {
+		for k := range q.answers {
+			all.Go(func() {
+				q.answer(ctx, &p, i*q.answers+k, k, func(e event) bool {
+					select {
+					case events <- e:
+						return true
+					case <-ctx.Done():
+						return false
+					}
+				})
+			})
+		}
+	}
+	go func() { all.Wait(); close(events) }()
+	return events
+}
+
+// answer makes one of the answers to a prompt.
+func (q *question) answer(ctx context.Context, p *prompt, index, k int, send func(event) bool) {
+	engine := q.model.Engine
+	g := q.generation
+	if g.N = engine.Context() - len(p.tokens); q.tokens > 0 && q.tokens < g.N {
+		g.N = q.tokens
+	}
+	if g.N <= 0 {
+		send(event{index: index, err: fmt.Errorf("%w: the prompt has %d tokens, and there is room for %d with an answer",
+			smelt.ErrContext, len(p.tokens), engine.Context())})
+		return
+	}
+	if q.seeded {
+		g.Sampling.Seed += uint64(k)
+	} else {
+		g.Sampling.Seed = rand.Uint64()
+	}
+	r := &reader{q: q, stops: newStops(q.stops)}
+	if p.parser != nil {
+		r.parser = p.parser()
+	}
+	out := event{index: index}
+	request := smelt.Request{Tokens: p.tokens, Generation: g, Salt: q.salt}
+	ended := false
+	for token, err := range engine.Generate(ctx, request) {
+		if token.Usage != nil {
+			out.usage.prompt, out.usage.cached = token.Usage.PromptTokens, token.Usage.CachedTokens
+		}
+		if err != nil {
+			send(event{index: index, err: err})
+			return
+		}
+		out.usage.generated++
+		d, stop := r.token(&token)
+		if r.thinking {
+			out.usage.reasoning++
+		}
+		out.add(d, token, g.Logprobs > 0 && token.Finish != smelt.FinishStop && !r.stopped, r.length)
+		switch {
+		case r.stopped:
+			out.finish, out.stop, ended = finishStop, stop, true
+		case q.single && r.called:
+			out.finish, ended = finishTools, true
+		case token.Finish != "":
+			out.finish, ended = token.Finish, true
+		}
+		if ended {
+			break
+		}
+		if !out.empty() {
+			if !send(out) {
+				return
+			}
+			out = event{index: index, usage: out.usage}
+		}
+	}
+	if out.usage.prompt == 0 { // broken off before the engine said
+		out.usage.prompt = len(p.tokens)
+	}
+	if !r.stopped {
+		d, stop := r.end()
+		out.join(d)
+		if r.stopped {
+			out.finish, out.stop = finishStop, stop
+		}
+	}
+	if r.called && out.finish == finishStop {
+		out.finish = finishTools
+	}
+	send(out)
+}
+
+func (e *event) empty() bool {
+	return e.Reasoning == "" && e.Content == "" && len(e.ToolCalls) == 0 && len(e.tokens) == 0
+}
+
+func (e *event) join(d chat.Delta) {
+	e.Reasoning += d.Reasoning
+	e.Content += d.Content
+	e.ToolCalls = append(e.ToolCalls, d.ToolCalls...)
+}
+
+func (e *event) add(d chat.Delta, t smelt.Token, score bool, offset int) {
+	e.join(d)
+	if score {
+		e.tokens = append(e.tokens, scored{t, offset})
+	}
+}
+
+// reader makes of tokens what an answer says, up to a text that stops it. What may be the
+// beginning of one waits for what follows.
+type reader struct {
+	q        *question
+	parser   *chat.Parser
+	stops    *stops
+	thinking bool // the last token was part of reasoning
+	called   bool // a tool
+	stopped  bool
+	length   int // bytes of content before the last token
+	content  int
+}
+
+func (r *reader) token(t *smelt.Token) (chat.Delta, string) {
+	d := chat.Delta{Content: t.Text}
+	if r.parser != nil {
+		d = r.parser.Token(t.ID)
+		r.thinking = !r.parser.Answers() || d.Reasoning != ""
+	}
+	return r.heed(d, false)
+}
+
+func (r *reader) end() (chat.Delta, string) {
+	var d chat.Delta
+	if r.parser != nil {
+		d = r.parser.End()
+	}
+	return r.heed(d, true)
+}
+
+func (r *reader) heed(d chat.Delta, last bool) (chat.Delta, string) {
+	r.length = r.content
+	text, stop := r.stops.next(d.Content, last)
+	d.Content = text
+	r.content += len(text)
+	if stop != "" {
+		r.stopped = true
+		d.ToolCalls = nil // they come after the text
+	}
+	r.called = r.called || len(d.ToolCalls) > 0
+	return d, stop
+}
+
+// stops finds texts that end an answer.
+type stops struct {
+	texts []string
+	held  string
+}
+
+func newStops(texts []string) *stops { return &stops{texts: texts} }
+
+// next returns what of a text is certain to come before any of them, and the one that was
+// found.
+func (s *stops) next(text string, last bool) (out, found string) {
+	if len(s.texts) == 0 {
+		return text, ""
+	}
+	s.held += text
+	at := -1
+	for _, stop := range s.texts {
+		if i := strings.Index(s.held, stop); i >= 0 && (at < 0 || i < at) {
+			at, found = i, stop
+		}
+	}
+	keep := 0
+	for _, stop := range s.texts {
+		for n := min(len(stop)-1, len(s.held)); n > keep && !last; n-- {
+			if strings.HasSuffix(s.held, stop[:n]) {
+				keep = n
+			}
+		}
+	}
+	if at < 0 {
+		at = len(s.held) - keep
+	}
+	out, s.held = s.held[:at], s.held[at:]
+	return out, found
+}
+
+// sampling reads how tokens are chosen; tokens are chosen at random unless the client says
+// otherwise, as in OpenAI's API.
+func (q *question) sampling(p *params) {
+	s := &q.generation.Sampling
+	s.Temperature = 1
+	p.number("temperature", &s.Temperature, 0, 2)
+	p.number("top_p", &s.TopP, 0, 1)
+	p.number("min_p", &s.MinP, 0, 1)
+	p.whole("top_k", &s.TopK, 0, 1<<20)
+	p.number("frequency_penalty", &q.generation.FrequencyPenalty, -2, 2)
+	p.number("presence_penalty", &q.generation.PresencePenalty, -2, 2)
+	var seed int64
+	if q.seeded = p.read("seed", &seed); q.seeded {
+		s.Seed = uint64(seed)
+	}
+	q.bias(p)
+	q.stops = p.texts("stop", 16)
+	for _, stop := range q.stops {
+		if stop == "" {
+			p.fail(invalid("stop", "stop: an empty text stops nothing"))
+		}
+	}
+	var user string
+	p.read("user", &user)
+	if q.model.SaltByUser {
+		q.salt = user
+	}
+	p.ignore("metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention")
+	p.only("service_tier", "there is one tier", `"auto"`, `"default"`)
+	p.only("repetition_penalty", "frequency_penalty and presence_penalty are honoured", `1`)
+}
+
+func (q *question) bias(p *params) {
+	raw := map[string]float64{}
+	if !p.read("logit_bias", &raw) {
+		return
+	}
+	q.generation.Bias = make(map[int32]float32, len(raw))
+	for name, by := range raw {
+		var id int32
+		if json.Unmarshal([]byte(name), &id) != nil || id < 0 || int(id) >= q.model.Engine.Vocab() {
+			p.fail(invalid("logit_bias", "logit_bias: %q is none of the model's %d tokens", name, q.model.Engine.Vocab()))
+			return
+		}
+		if !(by >= -100 && by <= 100) {
+			p.fail(invalid("logit_bias", "logit_bias of token %d is %g: want -100 to 100", id, by))
+			return
+		}
+		q.generation.Bias[id] = float32(by)
+	}
+}
+
+// most is how many answers one request may ask for.
+const most = 16
+
+func (q *question) count(p *params) {
+	q.answers = 1
+	p.whole("n", &q.answers, 1, most)
+}
+
+// format keeps answers to what response_format asks for.
+func (q *question) format(param, kind string, schema json.RawMessage) error {
+	switch kind {
+	case "text", "":
+		return nil
+	case "json_object":
+		schema = json.RawMessage(`{"type":"object"}`)
+	case "json_schema":
+		if len(schema) == 0 {
+			return invalid(param, "%s: a json_schema without a schema", param)
+		}
+	default:
+		return invalid(param, "%s has the type %q: want text, json_object or json_schema", param, kind)
+	}
+	c, err := q.model.schema(schema)
+	if err != nil {
+		return invalid(param, "%s: %v", param, err)
+	}
+	q.generation.Constraint = c
+	return nil
+}
+
+// schema compiles a schema for the model's tokens.
+func (m *Model) schema(schema json.RawMessage) (*constrain.Constraint, error) {
+	v, err := m.Engine.Loaded().Vocabulary()
+	if err != nil {
+		return nil, err
+	}
+	return v.JSONSchema(schema, constrain.Options{})
+}
+
+// shown is a text that JSON can have.
+func shown(b []byte) string {
+	if utf8.Valid(b) {
+		return string(b)
+	}
+	return strings.ToValidUTF8(string(b), "\uFFFD")
+}

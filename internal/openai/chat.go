@@ -1,0 +1,369 @@
+package openai
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/smelt-ml/smelt/chat"
+)
+
+// chat is POST /v1/chat/completions: https://platform.openai.com/docs/api-reference/chat.
+func (a *API) chat(w http.ResponseWriter, r *http.Request) error {
+	p, err := readParams(r)
+	if err != nil {
+		return err
+	}
+	m, err := a.model(p)
+	if err != nil {
+		return err
+	}
+	if err := m.answers(); err != nil {
+		return err
+	}
+	q := &question{model: m}
+	f := &chatForm{model: m, id: newID("chatcmpl-"), created: time.Now().Unix()}
+	c := conversation{q: q}
+	p.read("messages", &c.Messages)
+	c.tools(p)
+	c.reasoning(p)
+	q.sampling(p)
+	q.count(p)
+	p.whole("max_tokens", &q.tokens, 1, 1<<24)
+	p.whole("max_completion_tokens", &q.tokens, 1, 1<<24)
+	var logprobs, streamed bool
+	var top int
+	p.read("logprobs", &logprobs)
+	if p.whole("top_logprobs", &top, 0, 20) && !logprobs {
+		p.fail(invalid("top_logprobs", "top_logprobs goes with logprobs: true"))
+	}
+	if logprobs {
+		q.generation.Logprobs, f.logprobs, f.top = max(top, 1), true, top
+	}
+	p.read("stream", &streamed)
+	var options struct {
+		Usage *bool `json:"include_usage"`
+		Obfus *bool `json:"include_obfuscation"`
+	}
+	if p.read("stream_options", &options) && !streamed {
+		p.fail(invalid("stream_options", "stream_options goes with stream: true"))
+	}
+	f.usage = options.Usage != nil && *options.Usage
+	var form struct {
+		Type   string `json:"type"`
+		Schema struct {
+			Name        string          `json:"name"`
+			Description string          `json:"description"`
+			Schema      json.RawMessage `json:"schema"`
+			Strict      *bool           `json:"strict"`
+		} `json:"json_schema"`
+	}
+	p.read("response_format", &form)
+	p.only("store", "nothing is kept here", `false`)
+	p.only("modalities", "answers are text", `["text"]`)
+	p.only("verbosity", "no model here has such a setting", `"medium"`)
+	if err := p.done(); err != nil {
+		return err
+	}
+	if err := q.format("response_format", form.Type, form.Schema.Schema); err != nil {
+		return err
+	}
+	if err := c.render(); err != nil {
+		return err
+	}
+	return a.answer(w, r, q, streamed, f)
+}
+
+// conversation reads what a prompt is made of.
+type conversation struct {
+	chat.Conversation
+	q *question
+}
+
+// tools reads declarations and what may become of them.
+func (c *conversation) tools(p *params) {
+	var declared []json.RawMessage
+	p.read("tools", &declared)
+	choice, parallel := any("auto"), true
+	p.read("tool_choice", &choice)
+	p.read("parallel_tool_calls", &parallel)
+	c.q.single = !parallel
+	p.only("functions", "its successor tools is honoured", `[]`)
+	p.only("function_call", "its successor tool_choice is honoured", `"auto"`, `"none"`)
+	switch choice {
+	case "auto":
+		c.Tools = declared
+	case "none":
+	default:
+		p.fail(refused("tool_choice", "auto and none are honoured"))
+	}
+}
+
+// reasoning reads how much the model shall think, for its template.
+func (c *conversation) reasoning(p *params) {
+	c.Variables = map[string]json.RawMessage{}
+	p.read("chat_template_kwargs", &c.Variables)
+	var effort string
+	if !p.read("reasoning_effort", &effort) {
+		return
+	}
+	switch effort {
+	case "none":
+		c.Variables["enable_thinking"] = json.RawMessage("false")
+	case "minimal", "low", "medium", "high", "xhigh":
+		c.Variables["enable_thinking"] = json.RawMessage("true")
+		c.Variables["reasoning_effort"] = json.RawMessage(`"` + effort + `"`)
+	default:
+		p.fail(invalid("reasoning_effort", "reasoning_effort is %q: want none, minimal, low, medium, high or xhigh", effort))
+	}
+}
+
+// render makes the prompt.
+func (c *conversation) render() error {
+	if len(c.Messages) == 0 {
+		return invalid("messages", "messages is missing or empty")
+	}
+	t, err := c.q.model.template(len(c.Tools) > 0)
+	if err != nil {
+		return err
+	}
+	c.Answer = true
+	rendered, err := t.Render(c.Conversation)
+	if err != nil {
+		e := errorOf(err)
+		if e.Status >= http.StatusInternalServerError { // a template that refuses what was said
+			e = invalid("messages", "%v", err)
+		}
+		return e
+	}
+	parser := func() *chat.Parser { return t.NewParser(c.Conversation, rendered) }
+	if c.q.generation.Constraint != nil && !parser().Answers() {
+		return invalid("response_format", `the model thinks before it answers, which a form cannot be kept in: "reasoning_effort": "none" may keep it from that`)
+	}
+	c.q.prompts = []prompt{{tokens: rendered.Tokens(), parser: parser}}
+	return nil
+}
+
+// chatForm are answers as chat completions.
+type chatForm struct {
+	model    *Model
+	id       string
+	created  int64
+	logprobs bool
+	top      int
+	usage    bool // at the end of a stream
+	spent    map[int]usage
+	spoken   map[int]int // tool calls of each answer
+}
+
+type chatMessage struct {
+	Role      string     `json:"role"`
+	Content   *string    `json:"content"`
+	Refusal   *string    `json:"refusal"`
+	Reasoning string     `json:"reasoning_content,omitempty"`
+	ToolCalls []chatCall `json:"tool_calls,omitempty"`
+}
+
+type chatDelta struct {
+	Role      string     `json:"role,omitempty"`
+	Content   *string    `json:"content,omitempty"`
+	Refusal   *nothing   `json:"refusal,omitempty"`
+	Reasoning string     `json:"reasoning_content,omitempty"`
+	ToolCalls []chatCall `json:"tool_calls,omitempty"`
+}
+
+// nothing is a null that is there.
+type nothing struct{}
+
+func (nothing) MarshalJSON() ([]byte, error) { return []byte("null"), nil }
+
+type chatCall struct {
+	Index    *int   `json:"index,omitempty"` // in a stream
+	ID       string `json:"id"`
+	Type     string `json:"type"`
+	Function struct {
+		Name      string `json:"name"`
+		Arguments string `json:"arguments"`
+	} `json:"function"`
+}
+
+type chatChoice struct {
+	Index    int           `json:"index"`
+	Message  *chatMessage  `json:"message,omitempty"`
+	Delta    *chatDelta    `json:"delta,omitempty"`
+	Logprobs *chatLogprobs `json:"logprobs"`
+	Finish   *string       `json:"finish_reason"`
+}
+
+type chatCompletion struct {
+	ID          string       `json:"id"`
+	Object      string       `json:"object"`
+	Created     int64        `json:"created"`
+	Model       string       `json:"model"`
+	Tier        string       `json:"service_tier,omitempty"`
+	Fingerprint string       `json:"system_fingerprint"`
+	Choices     []chatChoice `json:"choices"`
+	Usage       *chatUsage   `json:"usage,omitempty"`
+}
+
+type chatLogprobs struct {
+	Content []chatLogprob `json:"content"`
+	Refusal *nothing      `json:"refusal"`
+}
+
+type chatLogprob struct {
+	tokenLogprob
+	Top []tokenLogprob `json:"top_logprobs"`
+}
+
+type tokenLogprob struct {
+	Token   string  `json:"token"`
+	Logprob float32 `json:"logprob"`
+	Bytes   []int   `json:"bytes"`
+}
+
+type chatUsage struct {
+	Prompt  int `json:"prompt_tokens"`
+	Answer  int `json:"completion_tokens"`
+	Total   int `json:"total_tokens"`
+	Prompts struct {
+		Cached int `json:"cached_tokens"`
+		Audio  int `json:"audio_tokens"`
+	} `json:"prompt_tokens_details"`
+	Answers struct {
+		Reasoning int `json:"reasoning_tokens"`
+		Audio     int `json:"audio_tokens"`
+		Accepted  int `json:"accepted_prediction_tokens"`
+		Rejected  int `json:"rejected_prediction_tokens"`
+	} `json:"completion_tokens_details"`
+}
+
+// usageOf adds up what answers to one prompt took, the prompt once.
+func usageOf(answers []usage) *chatUsage {
+	u := &chatUsage{}
+	for i, a := range answers {
+		if i == 0 {
+			u.Prompt, u.Prompts.Cached = a.prompt, a.cached
+		}
+		u.Prompts.Cached = min(u.Prompts.Cached, a.cached) // who came first paid
+		u.Answer += a.generated
+		u.Answers.Reasoning += a.reasoning
+	}
+	u.Total = u.Prompt + u.Answer
+	return u
+}
+
+func (m *Model) logprob(id int32, logprob float32) tokenLogprob {
+	text := m.bytesOf(id)
+	t := tokenLogprob{Token: shown(text), Logprob: logprob, Bytes: make([]int, len(text))}
+	for i, b := range text {
+		t.Bytes[i] = int(b)
+	}
+	return t
+}
+
+func (f *chatForm) scores(tokens []scored) *chatLogprobs {
+	if !f.logprobs {
+		return nil
+	}
+	l := &chatLogprobs{Content: []chatLogprob{}}
+	for _, t := range tokens {
+		one := chatLogprob{f.model.logprob(t.ID, t.Logprob), []tokenLogprob{}}
+		for _, a := range t.Top[:min(f.top, len(t.Top))] {
+			one.Top = append(one.Top, f.model.logprob(a.ID, a.Logprob))
+		}
+		l.Content = append(l.Content, one)
+	}
+	return l
+}
+
+func callOf(c chat.ToolCall) (out chatCall) {
+	out.ID, out.Type = c.ID, "function"
+	out.Function.Name, out.Function.Arguments = c.Name, c.Arguments
+	return out
+}
+
+func (f *chatForm) completion(object string, choices ...chatChoice) chatCompletion {
+	return chatCompletion{ID: f.id, Object: object, Created: f.created, Model: f.model.ID, Fingerprint: f.model.fingerprint, Choices: choices}
+}
+
+func (f *chatForm) whole(answers []event) any {
+	c := f.completion("chat.completion")
+	spent := []usage{}
+	for i := range answers {
+		e := &answers[i]
+		message := &chatMessage{Role: "assistant", Content: &e.Content, Reasoning: e.Reasoning}
+		for _, call := range e.ToolCalls {
+			message.ToolCalls = append(message.ToolCalls, callOf(call))
+		}
+		if e.Content == "" && len(e.ToolCalls) > 0 {
+			message.Content = nil
+		}
+		c.Choices = append(c.Choices, chatChoice{Index: e.index, Message: message, Logprobs: f.scores(e.tokens), Finish: &e.finish})
+		spent = append(spent, e.usage)
+	}
+	c.Usage = usageOf(spent)
+	return c
+}
+
+const chunk = "chat.completion.chunk"
+
+func (f *chatForm) begin(s *stream) {
+	f.spent, f.spoken = map[int]usage{}, map[int]int{}
+}
+
+// add sends a chunk with what an event adds, the first of an answer with its role, and one for
+// its end, which adds nothing.
+func (f *chatForm) add(s *stream, e *event) {
+	if _, begun := f.spoken[e.index]; !begun {
+		f.spoken[e.index] = 0
+		none := ""
+		s.send("", f.completion(chunk, chatChoice{Index: e.index, Delta: &chatDelta{Role: "assistant", Content: &none, Refusal: &nothing{}}}))
+	}
+	if !e.empty() {
+		d := &chatDelta{Reasoning: e.Reasoning}
+		if e.Content != "" {
+			d.Content = &e.Content
+		}
+		for _, call := range e.ToolCalls {
+			c, at := callOf(call), f.spoken[e.index]
+			c.Index = &at
+			f.spoken[e.index]++
+			d.ToolCalls = append(d.ToolCalls, c)
+		}
+		s.send("", f.completion(chunk, chatChoice{Index: e.index, Delta: d, Logprobs: f.scores(e.tokens)}))
+	}
+	if e.finish != "" {
+		f.spent[e.index] = e.usage
+		s.send("", f.completion(chunk, chatChoice{Index: e.index, Delta: &chatDelta{}, Finish: &e.finish}))
+	}
+}
+
+// comment is a line that readers of events pass over.
+var comment = []byte(": ping\n\n")
+
+func (f *chatForm) ping(s *stream) { s.write(comment) }
+
+func (f *chatForm) finish(s *stream) {
+	if f.usage {
+		last := f.completion(chunk)
+		last.Choices = []chatChoice{}
+		spent := []usage{}
+		for i := range len(f.spent) {
+			spent = append(spent, f.spent[i])
+		}
+		last.Usage = usageOf(spent)
+		s.send("", last)
+	}
+	s.write(doneMark)
+}
+
+var doneMark = []byte("data: [DONE]\n\n")
+
+func (f *chatForm) fail(s *stream, e *Error) { sendError(s, e) }
+
+func sendError(s *stream, e *Error) {
+	s.send("", struct {
+		Error *Error `json:"error"`
+	}{e})
+}

@@ -1,0 +1,192 @@
+package openai
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"math"
+	"net/http"
+
+	"github.com/smelt-ml/smelt"
+)
+
+type modelEntry struct {
+	ID      string `json:"id"`
+	Object  string `json:"object"`
+	Created int64  `json:"created"`
+	Owner   string `json:"owned_by"`
+	Context int    `json:"context_length"`
+}
+
+func (m *Model) entry() modelEntry {
+	e := modelEntry{m.ID, "model", m.Created.Unix(), "smelt", 0}
+	if m.Engine != nil {
+		e.Context = m.Engine.Context()
+	} else {
+		e.Context = m.Embedder.Longest()
+	}
+	return e
+}
+
+// models is GET /v1/models: https://platform.openai.com/docs/api-reference/models.
+func (a *API) models(w http.ResponseWriter, _ *http.Request) error {
+	list := []modelEntry{}
+	for _, m := range a.List() {
+		list = append(list, m.entry())
+	}
+	reply(w, http.StatusOK, struct {
+		Object string       `json:"object"`
+		Data   []modelEntry `json:"data"`
+	}{"list", list})
+	return nil
+}
+
+func (a *API) oneModel(w http.ResponseWriter, r *http.Request) error {
+	m, err := a.Find(r.PathValue("model"))
+	if err != nil {
+		return err
+	}
+	reply(w, http.StatusOK, m.entry())
+	return nil
+}
+
+// tokenize is POST /tokenize: {"content", "add_special", "parse_special"} gives {"tokens"}.
+func (a *API) tokenize(w http.ResponseWriter, r *http.Request) error {
+	p, err := readParams(r)
+	if err != nil {
+		return err
+	}
+	m, err := a.model(p)
+	if err != nil {
+		return err
+	}
+	text, start, special := "", false, true
+	p.read("content", &text)
+	p.read("add_special", &start)
+	p.read("parse_special", &special)
+	if err := p.done(); err != nil {
+		return err
+	}
+	if err := m.answers(); err != nil {
+		return err
+	}
+	ids := m.tokenizer.Encode(text, special)
+	if bos, ok := m.tokenizer.BOS(); ok && start {
+		ids = append([]int32{bos}, ids...)
+	}
+	if ids == nil {
+		ids = []int32{}
+	}
+	reply(w, http.StatusOK, struct {
+		Tokens []int32 `json:"tokens"`
+	}{ids})
+	return nil
+}
+
+// detokenize is POST /detokenize: {"tokens"} gives {"content"}.
+func (a *API) detokenize(w http.ResponseWriter, r *http.Request) error {
+	p, err := readParams(r)
+	if err != nil {
+		return err
+	}
+	m, err := a.model(p)
+	if err != nil {
+		return err
+	}
+	var ids []int32
+	p.read("tokens", &ids)
+	if err := p.done(); err != nil {
+		return err
+	}
+	if err := m.answers(); err != nil {
+		return err
+	}
+	reply(w, http.StatusOK, struct {
+		Content string `json:"content"`
+	}{shown(m.tokenizer.Decode(ids, true))})
+	return nil
+}
+
+// embeddings is POST /v1/embeddings: https://platform.openai.com/docs/api-reference/embeddings.
+func (a *API) embeddings(w http.ResponseWriter, r *http.Request) error {
+	p, err := readParams(r)
+	if err != nil {
+		return err
+	}
+	m, err := a.model(p)
+	if err != nil {
+		return err
+	}
+	raw, _ := p.take("input")
+	format := "float"
+	p.read("encoding_format", &format)
+	p.ignore("user", "metadata")
+	if m.Embedder != nil {
+		var width int
+		if p.whole("dimensions", &width, 1, 1<<20) && width != m.Embedder.Width() {
+			p.fail(refused("dimensions", "embeddings are not cut"))
+		}
+	}
+	if format != "float" && format != "base64" {
+		p.fail(invalid("encoding_format", "encoding_format is %q: want float or base64", format))
+	}
+	if err := p.done(); err != nil {
+		return err
+	}
+	if m.Embedder == nil {
+		return invalid("model", "%s answers, and makes no embeddings", m.ID)
+	}
+	list, err := texts("input", raw, mostTexts, m.Embedder.Vocab(), m.Embedder.Encode)
+	if err != nil {
+		return err
+	}
+	tokens := 0
+	for i, ids := range list {
+		if tokens += len(ids); len(ids) > m.Embedder.Longest() {
+			e := invalid("input", "text %d of input has %d tokens: the model takes %d", i, len(ids), m.Embedder.Longest())
+			e.Code = "context_length_exceeded"
+			return e
+		}
+	}
+	release, err := a.admit(m, 1)
+	if err != nil {
+		return err
+	}
+	defer release()
+	vectors, err := m.embed(r.Context(), list)
+	if err != nil {
+		return err
+	}
+	type entry struct {
+		Object    string `json:"object"`
+		Index     int    `json:"index"`
+		Embedding any    `json:"embedding"`
+	}
+	data := []entry{}
+	for i, v := range vectors {
+		smelt.Normalize(v)
+		e := entry{"embedding", i, v}
+		if format == "base64" {
+			e.Embedding = packed(v)
+		}
+		data = append(data, e)
+	}
+	reply(w, http.StatusOK, struct {
+		Object string         `json:"object"`
+		Data   []entry        `json:"data"`
+		Model  string         `json:"model"`
+		Usage  map[string]int `json:"usage"`
+	}{"list", data, m.ID, map[string]int{"prompt_tokens": tokens, "total_tokens": tokens}})
+	return nil
+}
+
+// packed are float32 in little endian, in base64.
+func packed(v []float32) string {
+	b := make([]byte, 0, 4*len(v))
+	for _, x := range v {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
+	}
+	return base64.StdEncoding.EncodeToString(b)
+}
+
+// mostTexts bounds those of a request, as OpenAI does.
+const mostTexts = 2048

@@ -1,0 +1,230 @@
+package openai
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"mime"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// params are the members of a request. Each endpoint takes those that it honours; what is left
+// when it is done would change the answer, or is a mistake, and is refused by name.
+type params struct {
+	members map[string]json.RawMessage
+	err     *Error // the first
+}
+
+// readParams reads the object that a request has as its body. Its type has to be given as JSON:
+// pages of other sites cannot send that without being asked.
+func readParams(r *http.Request) (*params, error) {
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		return nil, &Error{Status: http.StatusUnsupportedMediaType, Type: invalidRequest, Code: "unsupported_media_type",
+			Message: fmt.Sprintf("Content-Type is %q: want application/json", r.Header.Get("Content-Type"))}
+	}
+	raw, err := io.ReadAll(r.Body)
+	if err != nil {
+		var large *http.MaxBytesError
+		if errors.As(err, &large) {
+			return nil, err
+		}
+		return nil, invalid("", "the request's body: %v", err)
+	}
+	return parseParams(raw)
+}
+
+func parseParams(raw []byte) (*params, error) {
+	p := &params{}
+	if raw = bytes.TrimSpace(raw); len(raw) == 0 || raw[0] != '{' {
+		return nil, invalid("", "the request's body is no JSON object")
+	}
+	if err := json.Unmarshal(raw, &p.members); err != nil {
+		return nil, invalid("", "the request's body: %v", err)
+	}
+	return p, nil
+}
+
+func (p *params) fail(e *Error) {
+	if p.err == nil {
+		p.err = e
+	}
+}
+
+// take returns a member, which null is none of.
+func (p *params) take(name string) (json.RawMessage, bool) {
+	raw, ok := p.members[name]
+	delete(p.members, name)
+	return raw, ok && string(raw) != "null"
+}
+
+// read decodes a member, all of whose own members are known.
+func (p *params) read(name string, to any) bool {
+	raw, ok := p.take(name)
+	if !ok {
+		return false
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	if err := d.Decode(to); err != nil {
+		p.fail(invalid(name, "%s: %s", name, explained(err)))
+		return false
+	}
+	return true
+}
+
+// explained says of JSON what is wrong in it without the names of Go.
+func explained(err error) string {
+	var typ *json.UnmarshalTypeError
+	if errors.As(err, &typ) {
+		field := ""
+		if typ.Field != "" {
+			field = typ.Field + " "
+		}
+		return fmt.Sprintf("%sis a %s: want %s", field, typ.Value, called(typ.Type))
+	}
+	return strings.TrimPrefix(err.Error(), "json: ")
+}
+
+// called is what JSON calls a type.
+func called(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.String:
+		return "a text"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int, reflect.Int32, reflect.Int64, reflect.Uint64:
+		return "a whole number"
+	case reflect.Float32, reflect.Float64:
+		return "a number"
+	case reflect.Slice:
+		return "a list"
+	}
+	return "an object"
+}
+
+// number reads one between bounds.
+func (p *params) number(name string, to *float64, least, most float64) bool {
+	if !p.read(name, to) {
+		return false
+	}
+	if !(*to >= least && *to <= most) {
+		p.fail(invalid(name, "%s is %g: want %g to %g", name, *to, least, most))
+	}
+	return true
+}
+
+// whole reads a whole number between bounds.
+func (p *params) whole(name string, to *int, least, most int) bool {
+	var n float64 // 1e3 and 5.0 are whole too
+	if !p.read(name, &n) {
+		return false
+	}
+	if n != math.Trunc(n) || n < float64(least) || n > float64(most) {
+		p.fail(invalid(name, "%s is %g: want a whole number, %d to %d", name, n, least, most))
+		return false
+	}
+	*to = int(n)
+	return true
+}
+
+// texts reads a text, or a list of texts.
+func (p *params) texts(name string, most int) (list []string) {
+	raw, ok := p.take(name)
+	if !ok {
+		return nil
+	}
+	if raw[0] == '"' {
+		list = make([]string, 1)
+		if json.Unmarshal(raw, &list[0]) == nil {
+			return list
+		}
+	}
+	if err := json.Unmarshal(raw, &list); err != nil {
+		p.fail(invalid(name, "%s: want a text, or a list of texts", name))
+		return nil
+	}
+	if len(list) > most {
+		p.fail(invalid(name, "%s has %d texts: want %d at most", name, len(list), most))
+	}
+	return list
+}
+
+// ignore passes over members that change no answer.
+func (p *params) ignore(names ...string) {
+	for _, name := range names {
+		delete(p.members, name)
+	}
+}
+
+// only accepts a member that has one of some values, which mean what is done anyway.
+func (p *params) only(name, why string, values ...string) {
+	raw, ok := p.take(name)
+	if !ok {
+		return
+	}
+	var is, want any
+	_ = json.Unmarshal(raw, &is) // it is part of what was read as JSON
+	for _, v := range values {
+		if json.Unmarshal([]byte(v), &want) == nil && reflect.DeepEqual(is, want) {
+			return
+		}
+	}
+	p.fail(refused(name, why))
+}
+
+// done refuses what was not read.
+func (p *params) done() error {
+	if p.err != nil {
+		return p.err
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.members)) {
+		if string(p.members[name]) != "null" {
+			return refused(name, "no such parameter is honoured here")
+		}
+	}
+	return nil
+}
+
+// texts encodes a parameter that is a text, a list of tokens, or a list of either.
+func texts(param string, raw json.RawMessage, most, vocab int, encode func(string) ([]int32, error)) ([][]int32, error) {
+	if len(raw) == 0 {
+		return nil, invalid(param, "%s is missing", param)
+	}
+	list := []json.RawMessage{raw}
+	var tokens []int32
+	if raw[0] == '[' && json.Unmarshal(raw, &tokens) != nil {
+		_ = json.Unmarshal(raw, &list) // it is part of what was read as JSON
+	}
+	if len(list) == 0 || len(list) > most {
+		return nil, invalid(param, "%s has %d texts: want 1 to %d", param, len(list), most)
+	}
+	out := make([][]int32, len(list))
+	for i, one := range list {
+		var text string
+		var err error
+		if one[0] == '"' && json.Unmarshal(one, &text) == nil {
+			out[i], err = encode(text)
+		} else if json.Unmarshal(one, &out[i]) != nil {
+			return nil, invalid(param, "%s: want a text, a list of tokens, or a list of either", param)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(out[i]) == 0 {
+			return nil, invalid(param, "text %d of %s has no tokens", i, param)
+		}
+		for _, id := range out[i] {
+			if id < 0 || int(id) >= vocab {
+				return nil, invalid(param, "text %d of %s has token %d: the model has %d", i, param, id, vocab)
+			}
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,92 @@
+package openai
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"time"
+)
+
+// encode writes JSON with <, > and & as they are, without a line end.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+// stream writes server-sent events: https://html.spec.whatwg.org/multipage/server-sent-events.html.
+// Its head goes out with the first of them, so that until then a request can fail with a status
+// of its own.
+type stream struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	patient time.Duration // with a client that does not read; 0: for ever
+	begun   bool
+	err     error // the first; nothing is written after it
+}
+
+func newStream(w http.ResponseWriter, patient time.Duration) *stream {
+	return &stream{w: w, control: http.NewResponseController(w), patient: patient}
+}
+
+// send writes an event, with a name where it has one.
+func (s *stream) send(name string, v any) {
+	data, err := encode(v)
+	if err != nil {
+		s.err = err
+		return
+	}
+	var b bytes.Buffer
+	if name != "" {
+		b.WriteString("event: " + name + "\n")
+	}
+	b.WriteString("data: ")
+	b.Write(data)
+	b.WriteString("\n\n")
+	s.write(b.Bytes())
+}
+
+func (s *stream) write(text []byte) {
+	if s.err != nil {
+		return
+	}
+	if !s.begun {
+		s.begun = true
+		h := s.w.Header()
+		h.Set("Content-Type", "text/event-stream; charset=utf-8")
+		h.Set("Cache-Control", "no-cache")
+		h.Set("X-Accel-Buffering", "no") // proxies shall pass on what comes
+		s.w.WriteHeader(http.StatusOK)
+	}
+	if s.patient > 0 {
+		_ = s.control.SetWriteDeadline(time.Now().Add(s.patient)) // a writer without deadlines has a patient client
+	}
+	if _, s.err = s.w.Write(text); s.err == nil {
+		s.err = s.control.Flush()
+	}
+}
+
+// reply writes a whole answer.
+func reply(w http.ResponseWriter, status int, v any) {
+	data, err := encode(v)
+	if err != nil {
+		Fail(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(data, '\n')) // a client that is gone reads no error either
+}
+
+// Fail writes what a client is told of an error.
+func Fail(w http.ResponseWriter, err error) {
+	e := errorOf(err)
+	e.headers(w.Header())
+	reply(w, e.Status, struct {
+		Error *Error `json:"error"`
+	}{e})
+}

@@ -1,0 +1,82 @@
+package serve
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/VictoriaMetrics/metrics"
+
+	"github.com/smelt-ml/smelt"
+)
+
+// Metrics has an engine tell this server what it does, for /metrics: it is for the
+// [smelt.EngineOptions] of an engine that is then added under the same name. Gauges and
+// counters are called as vLLM calls its own where that has them, since routers look for those
+// names; see docs/serve.md.
+func (s *Server) Metrics(name string) smelt.Metrics {
+	of := func(metric string) string { return fmt.Sprintf("%s{model_name=%q}", metric, name) }
+	return &told{
+		step:      s.metrics.GetOrCreatePrometheusHistogramExt(of("smelt_step_seconds"), latencies),
+		batch:     s.metrics.GetOrCreatePrometheusHistogramExt(of("smelt_step_sequences"), powers),
+		first:     s.metrics.GetOrCreatePrometheusHistogramExt(of("vllm:time_to_first_token_seconds"), latencies),
+		next:      s.metrics.GetOrCreatePrometheusHistogramExt(of("vllm:inter_token_latency_seconds"), latencies),
+		prompts:   s.metrics.GetOrCreateCounter(of("vllm:prompt_tokens_total")),
+		generated: s.metrics.GetOrCreateCounter(of("vllm:generation_tokens_total")),
+		finished:  s.metrics.GetOrCreateCounter(of("vllm:request_success_total")),
+		failed:    s.metrics.GetOrCreateCounter(of("smelt_requests_broken_total")),
+	}
+}
+
+// Bounds of histograms.
+var (
+	latencies = []float64{0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100}
+	powers    = []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024}
+)
+
+type told struct {
+	step, batch, first, next             *metrics.PrometheusHistogram
+	prompts, generated, finished, failed *metrics.Counter
+}
+
+func (t *told) Stepped(step smelt.EngineStep) {
+	t.step.Update(step.Took.Seconds())
+	t.batch.Update(float64(step.Sequences))
+}
+
+func (t *told) FirstToken(took time.Duration) {
+	t.first.Update(took.Seconds())
+	t.generated.Inc()
+}
+
+func (t *told) NextToken(took time.Duration) {
+	t.next.Update(took.Seconds())
+	t.generated.Inc()
+}
+
+func (t *told) Ended(u smelt.Usage, err error) {
+	t.prompts.Add(u.PromptTokens)
+	if err != nil {
+		t.failed.Inc()
+	} else {
+		t.finished.Inc()
+	}
+}
+
+// observe shows what an engine says of itself at any time.
+func (s *Server) observe(name string, e *smelt.Engine) {
+	for metric, value := range map[string]func(smelt.EngineStats) float64{
+		"vllm:num_requests_running":       func(s smelt.EngineStats) float64 { return float64(s.Running) },
+		"vllm:num_requests_waiting":       func(s smelt.EngineStats) float64 { return float64(s.Waiting) },
+		"vllm:kv_cache_usage_perc":        func(s smelt.EngineStats) float64 { return 1 - float64(s.Free)/float64(max(s.Blocks, 1)) },
+		"vllm:num_preemptions_total":      func(s smelt.EngineStats) float64 { return float64(s.Preempted) },
+		"vllm:prefix_cache_queries_total": func(s smelt.EngineStats) float64 { return float64(s.Asked) },
+		"vllm:prefix_cache_hits_total":    func(s smelt.EngineStats) float64 { return float64(s.Cached) },
+		"smelt_drafted_tokens_total":      func(s smelt.EngineStats) float64 { return float64(s.Drafted) },
+		"smelt_accepted_tokens_total":     func(s smelt.EngineStats) float64 { return float64(s.Accepted) },
+		"smelt_evicted_blocks_total":      func(s smelt.EngineStats) float64 { return float64(s.Evicted) },
+	} {
+		s.metrics.GetOrCreateGauge(fmt.Sprintf("%s{model_name=%q}", metric, name), func() float64 { return value(e.Stats()) })
+	}
+	s.metrics.GetOrCreateGauge(fmt.Sprintf(`vllm:cache_config_info{block_size="%d",model_name=%q,num_gpu_blocks="%d"}`, e.BlockSize(), name, e.Stats().Blocks),
+		func() float64 { return 1 })
+}

@@ -1,0 +1,273 @@
+// Package serve answers HTTP requests with smelt's engines, in the form of OpenAI's API, of
+// Anthropic's messages and some more: see the list below.
+//
+// A [Server] is an http.Handler, which any program can mount:
+//
+//	s := serve.New(serve.Options{})
+//	engine, err := loaded.NewEngine(smelt.EngineOptions{Metrics: s.Metrics("tiny")})
+//	err = s.Add("tiny", engine)
+//	http.ListenAndServe("127.0.0.1:8080", s)
+//
+// # What it answers
+//
+//	GET  /v1/models, /v1/models/{model}
+//	POST /v1/chat/completions, /v1/completions, /v1/embeddings
+//	POST /tokenize, /detokenize
+//	GET  /health, /ready, /metrics
+//
+// # Laws
+//
+// An answer depends on the request alone: not on who else is asking, nor on what was asked
+// before. A parameter that would change the answer and is not honoured is refused by name. A
+// client that is gone costs no further step. Whoever asks while too many wait is told so at
+// once, with a time after which to come again. What is said is never logged.
+package serve
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/VictoriaMetrics/metrics"
+
+	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/openai"
+)
+
+// Options bound a server. Zero fields take defaults.
+type Options struct {
+	// Keys are what clients have to know one of: as Authorization: Bearer KEY or x-api-key: KEY.
+	// None: everybody is served.
+	Keys     []string
+	MaxQueue int           // sequences that wait beside those that run, of each model; 0: DefaultMaxQueue, below 0: none
+	MaxBody  int64         // bytes of a request; 0: 32 MiB
+	Timeout  time.Duration // of a request, its time in the queue included; 0: none
+	Ping     time.Duration // after so long without a token a stream gets a sign of life; 0: 10 s
+	Patience time.Duration // with a client that does not read what it asked for, or does not send it; 0: 30 s
+	// SaltByUser shares prefixes only among requests that have the same "user": nobody learns by
+	// the time that an answer takes what others ask.
+	SaltByUser bool
+	Log        *slog.Logger // of requests, a line each; nil: none
+}
+
+// DefaultMaxQueue is how many sequences wait for each model at most.
+const DefaultMaxQueue = 256
+
+// ErrName is wrapped where two models shall have the same name, or one none.
+var ErrName = errors.New("a model needs a name of its own")
+
+// Server is an http.Handler. It may be used by several goroutines, and models may be added
+// while it serves.
+type Server struct {
+	options  Options
+	mux      *http.ServeMux
+	keys     [][sha256.Size]byte
+	metrics  *metrics.Set
+	stopping atomic.Bool
+	open     sync.WaitGroup // requests under way
+
+	mu     sync.RWMutex
+	models []*model
+}
+
+// model is one that is served.
+type model struct {
+	*openai.Model
+	most  int64        // sequences that run or wait
+	begun atomic.Int64 // sequences under way
+}
+
+// New returns a server without models.
+func New(o Options) *Server {
+	s := &Server{options: o, mux: http.NewServeMux(), metrics: metrics.NewSet()}
+	if s.options.MaxQueue == 0 {
+		s.options.MaxQueue = DefaultMaxQueue
+	}
+	for _, key := range o.Keys {
+		s.keys = append(s.keys, sha256.Sum256([]byte(key)))
+	}
+	api := &openai.API{Find: s.find, List: s.list, Admit: s.admit, MaxBody: o.MaxBody, Ping: o.Ping, Patience: o.Patience, Timeout: o.Timeout}
+	api.Register(s.mux)
+	s.mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "ok") })
+	s.mux.HandleFunc("GET /ready", func(w http.ResponseWriter, _ *http.Request) {
+		if s.stopping.Load() || len(s.list()) == 0 {
+			say(w, http.StatusServiceUnavailable, "not ready")
+			return
+		}
+		say(w, http.StatusOK, "ready")
+	})
+	s.mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+		s.metrics.WritePrometheus(w)
+	})
+	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		openai.Fail(w, &openai.Error{Status: http.StatusNotFound, Type: "invalid_request_error", Code: "not_found",
+			Message: fmt.Sprintf("%s %s is nothing that is served here", r.Method, r.URL.Path)})
+	})
+	return s
+}
+
+func say(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(text + "\n")) // who asked may be gone
+}
+
+// Add serves a model under a name. The engine stays the caller's, who closes it after the
+// server has come to its end.
+func (s *Server) Add(name string, e *smelt.Engine) error {
+	m, err := openai.NewModel(name, e)
+	if err != nil {
+		return err
+	}
+	m.SaltByUser = s.options.SaltByUser
+	if err := s.add(&model{Model: m, most: int64(e.Sequences() + max(s.options.MaxQueue, 0))}); err != nil {
+		return err
+	}
+	s.observe(name, e)
+	return nil
+}
+
+// AddEmbedder serves a model that makes embeddings.
+func (s *Server) AddEmbedder(name string, e *smelt.Embedder) error {
+	return s.add(&model{Model: openai.NewEmbeddings(name, e), most: int64(1 + max(s.options.MaxQueue, 0))})
+}
+
+func (s *Server) add(m *model) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, other := range s.models {
+		if other.ID == m.ID {
+			return fmt.Errorf("%q: %w", m.ID, ErrName)
+		}
+	}
+	if m.ID == "" {
+		return fmt.Errorf("%q: %w", m.ID, ErrName)
+	}
+	s.models = append(s.models, m)
+	return nil
+}
+
+func (s *Server) list() (list []*openai.Model) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, m := range s.models {
+		list = append(list, m.Model)
+	}
+	return list
+}
+
+// find returns the model of a name, or of a file of that name; where there is only one, a request
+// need not name it.
+func (s *Server) find(name string) (*openai.Model, error) {
+	list := s.list()
+	if name == "" && len(list) == 1 {
+		return list[0], nil
+	}
+	for _, m := range list {
+		if m.ID == name || m.ID+".gguf" == name {
+			return m, nil
+		}
+	}
+	return nil, openai.NotFound(name)
+}
+
+// admit lets sequences in while not too many wait.
+func (s *Server) admit(of *openai.Model, sequences int) (release func(), err error) {
+	s.mu.RLock()
+	var m *model
+	for _, other := range s.models {
+		if other.Model == of {
+			m = other
+		}
+	}
+	s.mu.RUnlock()
+	n := int64(sequences)
+	if begun := m.begun.Add(n); begun > m.most && begun > n { // one that asks for many is alone with them at worst
+		m.begun.Add(-n)
+		return nil, openai.Overloaded(time.Second)
+	}
+	return func() { m.begun.Add(-n) }, nil
+}
+
+// open are paths that need no key: what watches over a server has none.
+var keyless = map[string]bool{"/health": true, "/ready": true}
+
+// ServeHTTP answers a request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	began := time.Now()
+	noted := &noting{ResponseWriter: w, status: http.StatusOK}
+	s.open.Add(1)
+	defer s.open.Done()
+	switch {
+	case len(s.keys) > 0 && !keyless[r.URL.Path] && !s.knows(r):
+		openai.Fail(noted, openai.Unauthorized())
+	case s.stopping.Load() && !keyless[r.URL.Path] && r.Method == http.MethodPost:
+		openai.Fail(noted, openai.Stopping())
+	default:
+		s.mux.ServeHTTP(noted, r)
+	}
+	s.metrics.GetOrCreateCounter(fmt.Sprintf(`smelt_http_requests_total{code="%d"}`, noted.status)).Inc()
+	if s.options.Log != nil {
+		s.options.Log.LogAttrs(r.Context(), slog.LevelInfo, "request",
+			slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Int("status", noted.status),
+			slog.Int64("bytes", noted.bytes), slog.Duration("took", time.Since(began)), slog.String("from", r.RemoteAddr))
+	}
+}
+
+// knows reports whether a request has one of the keys. All are compared, whole, so that time
+// tells nothing of them.
+func (s *Server) knows(r *http.Request) bool {
+	key, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !ok {
+		key = r.Header.Get("X-Api-Key")
+	}
+	hash, known := sha256.Sum256([]byte(key)), 0
+	for i := range s.keys {
+		known |= subtle.ConstantTimeCompare(hash[:], s.keys[i][:])
+	}
+	return known == 1
+}
+
+// Drain has the server refuse what comes from now on, and returns when what is under way has
+// ended, or with ctx.
+func (s *Server) Drain(ctx context.Context) error {
+	s.stopping.Store(true)
+	done := make(chan struct{})
+	go func() { s.open.Wait(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// noting remembers what was answered.
+type noting struct {
+	http.ResponseWriter
+	status int
+	bytes  int64
+}
+
+func (n *noting) WriteHeader(status int) {
+	n.status = status
+	n.ResponseWriter.WriteHeader(status)
+}
+
+func (n *noting) Write(p []byte) (int, error) {
+	k, err := n.ResponseWriter.Write(p)
+	n.bytes += int64(k)
+	return k, err
+}
+
+// Unwrap lets http.ResponseController flush and set deadlines.
+func (n *noting) Unwrap() http.ResponseWriter { return n.ResponseWriter }
