@@ -25,7 +25,7 @@ go_test := $(GO) test -json -vet=off
 # The bridge's tests. OpenBLAS' own threads would wait for each other in busy loops.
 bridged := OPENBLAS_NUM_THREADS=1 $(go_test) -tags fakemetal,openblas -timeout 5m
 
-.PHONY: help imports build demo test packages whole soak cold cold-test setup tests vet outside generate check test-isa test-arm64 test-race test-asan test-page kernels swaps mutants accuracy histories bench-peer tokens templates bench-guard profile fuzz barriers clean bridge metallib test-metal platforms
+.PHONY: help imports build demo test packages whole soak cold cold-test setup tests vet outside generate check test-isa test-arm64 test-race test-asan test-page kernels swaps mutants accuracy histories bench-peer tokens templates clients bench-guard profile fuzz barriers clean bridge metallib test-metal platforms
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -185,6 +185,14 @@ tokens: setup ## what llama.cpp and Hugging Face's library make of odd texts, in
 templates: setup ## what others render from public chat templates, into internal/jinja/testdata; needs Jinja2
 	@[ -d $(PEER_DIR)/node_modules ] || .ci/need npm=npm
 	$(GO) run ./internal/peer templates --dir $(PEER_DIR)
+
+# What a server's clients are, as they were tried.
+clients := openai@7.57.0 @anthropic-ai/sdk@1.12.0 ai@7.0.173 @ai-sdk/openai-compatible@3.0.92 webai-at-home@0.1.8 zod@4
+
+clients: setup ## clients of other makers against smelt's server; fails where one is missing
+	@.ci/need npm=npm node=nodejs
+	@mkdir -p build/clients && cd build/clients && npm install --silent --no-audit --no-fund $(clients)
+	SMELT_CLIENTS=all $(GO) test ./serve -run 'Client|Conformance' -count=1 -v
 
 A ?= HEAD~1
 B ?= HEAD

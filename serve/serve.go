@@ -11,7 +11,8 @@
 // # What it answers
 //
 //	GET  /v1/models, /v1/models/{model}
-//	POST /v1/chat/completions, /v1/completions, /v1/embeddings
+//	POST /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/responses
+//	POST /v1/messages, /v1/messages/count_tokens (Anthropic's)
 //	POST /tokenize, /detokenize
 //	GET  /health, /ready, /metrics
 //
@@ -55,7 +56,10 @@ type Options struct {
 	// SaltByUser shares prefixes only among requests that have the same "user": nobody learns by
 	// the time that an answer takes what others ask.
 	SaltByUser bool
-	Log        *slog.Logger // of requests, a line each; nil: none
+	// Sampling is how tokens are chosen of requests that do not say; its Seed does not count. nil:
+	// with the temperature 1, as in OpenAI's API.
+	Sampling *smelt.Sampling
+	Log      *slog.Logger // of requests, a line each; nil: none
 }
 
 // DefaultMaxQueue is how many sequences wait for each model at most.
@@ -109,7 +113,7 @@ func New(o Options) *Server {
 		s.metrics.WritePrometheus(w)
 	})
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		openai.Fail(w, &openai.Error{Status: http.StatusNotFound, Type: "invalid_request_error", Code: "not_found",
+		openai.Fail(w, r, &openai.Error{Status: http.StatusNotFound, Type: "invalid_request_error", Code: "not_found",
 			Message: fmt.Sprintf("%s %s is nothing that is served here", r.Method, r.URL.Path)})
 	})
 	return s
@@ -129,6 +133,12 @@ func (s *Server) Add(name string, e *smelt.Engine) error {
 		return err
 	}
 	m.SaltByUser = s.options.SaltByUser
+	if s.options.Sampling != nil {
+		if err := s.options.Sampling.Validate(); err != nil {
+			return err
+		}
+		m.Sampling = *s.options.Sampling
+	}
 	if err := s.add(&model{Model: m, most: int64(e.Sequences() + max(s.options.MaxQueue, 0))}); err != nil {
 		return err
 	}
@@ -209,9 +219,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer s.open.Done()
 	switch {
 	case len(s.keys) > 0 && !keyless[r.URL.Path] && !s.knows(r):
-		openai.Fail(noted, openai.Unauthorized())
+		openai.Fail(noted, r, openai.Unauthorized())
 	case s.stopping.Load() && !keyless[r.URL.Path] && r.Method == http.MethodPost:
-		openai.Fail(noted, openai.Stopping())
+		openai.Fail(noted, r, openai.Stopping())
 	default:
 		s.mux.ServeHTTP(noted, r)
 	}

@@ -38,6 +38,7 @@ type serveFlags struct {
 	connections int
 	log         bool
 	embeddings  bool
+	sampling    smelt.Sampling
 	options     serve.Options
 }
 
@@ -75,6 +76,10 @@ SIGTERM and Ctrl-C have it refuse what is new and finish what has begun; --drain
 	flags.DurationVar(&f.options.Timeout, "timeout", 0, "most time of a request, waiting included; 0: any")
 	flags.IntVar(&f.connections, "max-connections", 1024, "most connections at once; further ones wait")
 	flags.BoolVar(&f.options.SaltByUser, "salt-by-user", false, `share what was computed only among requests with the same "user"`)
+	flags.Float64Var(&f.sampling.Temperature, "temp", 1, "temperature of requests that give none; 0 always takes the most likely token")
+	flags.IntVar(&f.sampling.TopK, "top-k", 0, "likewise: choose among the k most likely tokens; 0: all")
+	flags.Float64Var(&f.sampling.TopP, "top-p", 1, "likewise: choose among the fewest tokens that together are this likely")
+	flags.Float64Var(&f.sampling.MinP, "min-p", 0, "likewise: choose among tokens this likely, relative to the most likely")
 	flags.BoolVar(&f.log, "log", false, "a line for each request on standard error, without texts")
 	flags.BoolVar(&f.embeddings, "embeddings", false, "serve embeddings of all models, and no answers")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -103,6 +108,10 @@ func (f *serveFlags) check(models []string) error {
 	case len(f.names) > 0 && len(f.names) != len(models):
 		return usagef("--name is given %d times for %d models", len(f.names), len(models))
 	}
+	if err := (&samplingFlags{f.sampling}).check(); err != nil {
+		return err
+	}
+	f.options.Sampling = &f.sampling
 	for i, model := range models {
 		if isPlan(model) {
 			return usagef("%s: serve needs the model itself, not a plan made from it", model)

@@ -255,11 +255,10 @@ func (s *stops) next(text string, last bool) (out, found string) {
 	return out, found
 }
 
-// sampling reads how tokens are chosen; tokens are chosen at random unless the client says
-// otherwise, as in OpenAI's API.
+// sampling reads how tokens are chosen, as the model's Sampling says unless the client does.
 func (q *question) sampling(p *params) {
 	s := &q.generation.Sampling
-	s.Temperature = 1
+	*s = q.model.Sampling
 	p.number("temperature", &s.Temperature, 0, 2)
 	p.number("top_p", &s.TopP, 0, 1)
 	p.number("min_p", &s.MinP, 0, 1)
@@ -343,7 +342,7 @@ func (m *Model) schema(schema json.RawMessage) (*constrain.Constraint, error) {
 	if err != nil {
 		return nil, err
 	}
-	return v.JSONSchema(schema, constrain.Options{})
+	return v.JSONSchema(schema, constrain.Options{NoWhitespace: true}) // else small models write blanks for ever
 }
 
 // shown is a text that JSON can have.

@@ -31,13 +31,16 @@ const DefaultMaxBody = 32 << 20
 // Register adds the endpoints to a mux.
 func (a *API) Register(mux *http.ServeMux) {
 	for pattern, serve := range map[string]func(*API, http.ResponseWriter, *http.Request) error{
-		"GET /v1/models":            (*API).models,
-		"GET /v1/models/{model...}": (*API).oneModel,
-		"POST /v1/chat/completions": (*API).chat,
-		"POST /v1/completions":      (*API).completions,
-		"POST /v1/embeddings":       (*API).embeddings,
-		"POST /tokenize":            (*API).tokenize,
-		"POST /detokenize":          (*API).detokenize,
+		"GET /v1/models":                         (*API).models,
+		"GET /v1/models/{model...}":              (*API).oneModel,
+		"POST /v1/chat/completions":              (*API).chat,
+		"POST /v1/completions":                   (*API).completions,
+		"POST /v1/embeddings":                    (*API).embeddings,
+		"POST /v1/responses":                     (*API).responses,
+		"POST " + messagesPath:                   (*API).messages,
+		"POST " + messagesPath + "/count_tokens": (*API).countTokens,
+		"POST /tokenize":                         (*API).tokenize,
+		"POST /detokenize":                       (*API).detokenize,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			a.bounded(w, r, serve)
@@ -54,7 +57,7 @@ func (a *API) bounded(w http.ResponseWriter, r *http.Request, serve func(*API, h
 		r = r.WithContext(ctx)
 	}
 	if err := serve(a, w, r); err != nil {
-		Fail(w, err)
+		Fail(w, r, err)
 	}
 }
 

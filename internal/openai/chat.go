@@ -82,8 +82,7 @@ type conversation struct {
 
 // tools reads declarations and what may become of them.
 func (c *conversation) tools(p *params) {
-	var declared []json.RawMessage
-	p.read("tools", &declared)
+	p.read("tools", &c.Tools)
 	choice, parallel := any("auto"), true
 	p.read("tool_choice", &choice)
 	p.read("parallel_tool_calls", &parallel)
@@ -92,8 +91,8 @@ func (c *conversation) tools(p *params) {
 	p.only("function_call", "its successor tool_choice is honoured", `"auto"`, `"none"`)
 	switch choice {
 	case "auto":
-		c.Tools = declared
 	case "none":
+		c.Tools = nil
 	default:
 		p.fail(refused("tool_choice", "auto and none are honoured"))
 	}
@@ -101,11 +100,16 @@ func (c *conversation) tools(p *params) {
 
 // reasoning reads how much the model shall think, for its template.
 func (c *conversation) reasoning(p *params) {
-	c.Variables = map[string]json.RawMessage{}
 	p.read("chat_template_kwargs", &c.Variables)
 	var effort string
-	if !p.read("reasoning_effort", &effort) {
-		return
+	if p.read("reasoning_effort", &effort) {
+		c.effort(p, "reasoning_effort", effort)
+	}
+}
+
+func (c *conversation) effort(p *params, param, effort string) {
+	if c.Variables == nil {
+		c.Variables = map[string]json.RawMessage{}
 	}
 	switch effort {
 	case "none":
@@ -114,7 +118,7 @@ func (c *conversation) reasoning(p *params) {
 		c.Variables["enable_thinking"] = json.RawMessage("true")
 		c.Variables["reasoning_effort"] = json.RawMessage(`"` + effort + `"`)
 	default:
-		p.fail(invalid("reasoning_effort", "reasoning_effort is %q: want none, minimal, low, medium, high or xhigh", effort))
+		p.fail(invalid(param, "%s is %q: want none, minimal, low, medium, high or xhigh", param, effort))
 	}
 }
 

@@ -18,6 +18,7 @@ type Model struct {
 	Engine     *smelt.Engine   // nil for one that makes embeddings
 	Embedder   *smelt.Embedder // nil for one that answers
 	SaltByUser bool            // prefixes are shared only among requests with the same "user"
+	Sampling   smelt.Sampling  // of requests that do not say how
 
 	tokenizer       *tokenizer.Tokenizer
 	texts           [][]byte // of tokens; nil for those that are no text
@@ -30,7 +31,7 @@ type Model struct {
 // NewModel returns a model that answers by an engine.
 func NewModel(id string, e *smelt.Engine) (*Model, error) {
 	p := e.Loaded().Program()
-	m := &Model{ID: id, Created: time.Now(), Engine: e}
+	m := &Model{ID: id, Created: time.Now(), Engine: e, Sampling: smelt.Sampling{Temperature: 1}} // as in OpenAI's API
 	var err error
 	if m.tokenizer, err = e.Loaded().Tokenizer(); err != nil {
 		return nil, fmt.Errorf("%s: %w", id, err)

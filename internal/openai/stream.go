@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -73,19 +74,22 @@ func (s *stream) write(text []byte) {
 // reply writes a whole answer.
 func reply(w http.ResponseWriter, status int, v any) {
 	data, err := encode(v)
-	if err != nil {
-		Fail(w, err)
-		return
+	if err != nil { // nothing that is answered has such values
+		status, data = http.StatusInternalServerError, []byte(`{"error":{"message":"the answer cannot be written","type":"server_error","param":null,"code":null}}`)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_, _ = w.Write(append(data, '\n')) // a client that is gone reads no error either
 }
 
-// Fail writes what a client is told of an error.
-func Fail(w http.ResponseWriter, err error) {
+// Fail writes what a client is told of an error, in the form of the protocol that it speaks.
+func Fail(w http.ResponseWriter, r *http.Request, err error) {
 	e := errorOf(err)
 	e.headers(w.Header())
+	if strings.HasPrefix(r.URL.Path, messagesPath) {
+		reply(w, e.Status, anthropicError(e))
+		return
+	}
 	reply(w, e.Status, struct {
 		Error *Error `json:"error"`
 	}{e})
