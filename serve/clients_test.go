@@ -15,6 +15,7 @@ import (
 	"github.com/openai/openai-go/v3/packages/param"
 	"github.com/stretchr/testify/require"
 
+	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/serve"
 )
@@ -97,7 +98,8 @@ var passing = map[string]string{
 // TestConformance: of a suite for servers of this API nothing fails.
 func TestConformance(t *testing.T) {
 	dir := packages(t)
-	s := newServed(t, serve.Options{}, 8)
+	// The suite leaves much to chance, and its turns grow.
+	s := newServedWith(t, serve.Options{Sampling: &smelt.Sampling{}}, 8, 2048)
 	report := filepath.Join(t.TempDir(), "report.json")
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()

@@ -56,7 +56,11 @@ type served struct {
 }
 
 func newServed(t testing.TB, o serve.Options, sequences int) *served {
-	l := loaded(t, testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-Q4_0.gguf"), options(512))
+	return newServedWith(t, o, sequences, 512)
+}
+
+func newServedWith(t testing.TB, o serve.Options, sequences, context int) *served {
+	l := loaded(t, testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-Q4_0.gguf"), options(context))
 	s := serve.New(o)
 	e, err := l.NewEngine(smelt.EngineOptions{Sequences: sequences, BlockSize: 8, Metrics: s.Metrics(name)})
 	require.NoError(t, err)
