@@ -55,6 +55,17 @@ type messageJSON struct {
 	ToolCalls        []ToolCall      `json:"tool_calls,omitempty"`
 	ToolCallID       string          `json:"tool_call_id,omitempty"`
 	Name             string          `json:"name,omitempty"`
+	Refusal          string          `json:"refusal,omitempty"` // what an assistant said instead of its content
+	answered
+}
+
+// answered are members that clients send back with an answer, as they got it or made of it, and
+// that say nothing more.
+type answered struct {
+	Annotations  []json.RawMessage `json:"annotations,omitempty"`
+	Audio        *struct{}         `json:"audio,omitempty"`         // null
+	FunctionCall *struct{}         `json:"function_call,omitempty"` // null
+	Parsed       json.RawMessage   `json:"parsed,omitempty"`
 }
 
 // ErrContent is wrapped where a message has what is no text.
@@ -82,6 +93,9 @@ func (m *Message) UnmarshalJSON(raw []byte) error {
 	}
 	if j.Reasoning == "" {
 		j.Reasoning = j.ReasoningContent
+	}
+	if content == "" {
+		content = j.Refusal
 	}
 	*m = Message{j.Role, content, j.Reasoning, j.ToolCalls, j.ToolCallID, j.Name}
 	return nil
@@ -144,6 +158,7 @@ type callJSON struct {
 type functionJSON struct {
 	Name      string          `json:"name"`
 	Arguments json.RawMessage `json:"arguments"`
+	Parsed    json.RawMessage `json:"parsed_arguments,omitempty"` // as in answered
 }
 
 // UnmarshalJSON reads a call, whose arguments are JSON or, as OpenAI has them, a text that is
@@ -175,7 +190,7 @@ func (c ToolCall) MarshalJSON() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return marshal(callJSON{ID: c.ID, Type: "function", Function: functionJSON{c.Name, arguments}})
+	return marshal(callJSON{ID: c.ID, Type: "function", Function: functionJSON{Name: c.Name, Arguments: arguments}})
 }
 
 // tool brings a declaration into the form with type and function.

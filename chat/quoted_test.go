@@ -176,6 +176,8 @@ func TestMessages(t *testing.T) {
 		`{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}`:                                                                             `{"role":"user","content":"ab"}`,
 		`{"role": "assistant", "content": null, "reasoning_content": "r", "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{\"a\": 1}"}}]}`: `{"role":"assistant","content":"","reasoning":"r","tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{\"a\": 1}"}}]}`,
 		`{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {"a":1}}}, {"function": {"name": "g"}}]}`:                                                   `{"role":"assistant","content":"","tool_calls":[{"type":"function","function":{"name":"f","arguments":"{\"a\":1}"}},{"type":"function","function":{"name":"g","arguments":"{}"}}]}`,
+		`{"role": "assistant", "content": null, "refusal": "No.", "annotations": [], "audio": null, "function_call": null, "parsed": null}`:                                       `{"role":"assistant","content":"No."}`,
+		`{"role": "assistant", "content": "a", "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}", "parsed_arguments": {}}}]}`:            `{"role":"assistant","content":"a","tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{}"}}]}`,
 	} {
 		var m chat.Message
 		require.NoError(t, json.Unmarshal([]byte(raw), &m), raw)

@@ -552,8 +552,12 @@ func (v *Vocabulary) walkBeside(l *lexer, s lexState) *local {
 		}
 		i++
 	}
-	exits := make([]int32, 0, len(base.exits.nodes)+len(come))
-	for _, n := range base.exits.nodes {
+	var ends []int32 // of any string; a vocabulary may have no token that ends one
+	if base.exits != nil {
+		ends = base.exits.nodes
+	}
+	exits := make([]int32, 0, len(ends)+len(come))
+	for _, n := range ends {
 		if _, is := slices.BinarySearch(gone, n); !is {
 			exits = append(exits, n)
 		}

@@ -581,3 +581,87 @@ func TestEmbeddings(t *testing.T) {
 	answer, _ := s.post("/v1/completions", `{"model": "vectors", "prompt": "x"}`)
 	require.Equal(t, http.StatusBadRequest, answer.StatusCode)
 }
+
+// A call that is asked for is made, with arguments that match the tool's schema, in each
+// protocol's form; whole and streamed it is the same.
+func TestTools(t *testing.T) {
+	s := newServed(t, serve.Options{}, 2)
+	const parameters = `{"type": "object", "properties": {"place": {"enum": ["Oslo", "Rome"]}, "days": {"type": "integer", "minimum": 1, "maximum": 9}}, "required": ["place", "days"], "additionalProperties": false}`
+	checked := func(name, arguments any) {
+		var a struct {
+			Place string
+			Days  int
+		}
+		require.Equal(t, "weather", name)
+		raw, ok := arguments.(string)
+		if !ok {
+			raw = jsonOf(t, arguments)
+		}
+		require.NoError(t, json.Unmarshal([]byte(raw), &a), raw)
+		require.Contains(t, []string{"Oslo", "Rome"}, a.Place)
+		require.NotZero(t, a.Days)
+	}
+	common := `"messages": [{"role": "user", "content": "How is the weather?"}], "seed": 4, "max_tokens": 200, `
+	for _, choice := range []string{`"required"`, `{"type": "function", "function": {"name": "weather"}}`} {
+		body := `{` + common + `"parallel_tool_calls": false, "tools": [{"type": "function", "function": {"name": "weather", "parameters": ` + parameters + `}}], "tool_choice": ` + choice + `}`
+		var c completion
+		s.ask("/v1/chat/completions", body, &c)
+		require.Equal(t, "tool_calls", *c.Choices[0].Finish)
+		calls := c.Choices[0].Message["tool_calls"].([]any)
+		require.Len(t, calls, 1)
+		require.Nil(t, c.Choices[0].Message["content"])
+		call := calls[0].(map[string]any)
+		require.Equal(t, "function", call["type"])
+		require.NotEmpty(t, call["id"])
+		function := call["function"].(map[string]any)
+		checked(function["name"], function["arguments"])
+
+		_, text := s.post("/v1/chat/completions", strings.Replace(body, "{", `{"stream": true, `, 1))
+		var streamed []any
+		for _, raw := range events(t, bytes.NewReader(text)) {
+			var c completion
+			require.NoError(t, json.Unmarshal(raw, &c))
+			if list, ok := c.Choices[0].Delta["tool_calls"].([]any); ok {
+				streamed = append(streamed, list...)
+			}
+		}
+		require.Len(t, streamed, 1)
+		one := streamed[0].(map[string]any)
+		require.Zero(t, one["index"])
+		require.Equal(t, "function", one["type"])
+		require.Equal(t, function, one["function"])
+	}
+
+	var response struct {
+		Status string
+		Output []struct{ Type, Name, Arguments string }
+	}
+	s.ask("/v1/responses", `{"input": "How is the weather?", "max_output_tokens": 200, "tools": [{"type": "function", "name": "weather", "parameters": `+parameters+`}], "tool_choice": {"type": "function", "name": "weather"}}`, &response)
+	require.Equal(t, "completed", response.Status)
+	last := response.Output[len(response.Output)-1]
+	require.Equal(t, "function_call", last.Type)
+	checked(last.Name, last.Arguments)
+
+	var message struct {
+		Reason  string `json:"stop_reason"`
+		Content []struct {
+			Type, Name string
+			Input      map[string]any
+		}
+	}
+	s.ask("/v1/messages", `{"messages": [{"role": "user", "content": "How is the weather?"}], "max_tokens": 200, "tools": [{"name": "weather", "input_schema": `+parameters+`}], "tool_choice": {"type": "any", "disable_parallel_tool_use": true}}`, &message)
+	require.Equal(t, "tool_use", message.Reason)
+	block := message.Content[len(message.Content)-1]
+	require.Equal(t, "tool_use", block.Type)
+	checked(block.Name, block.Input)
+
+	for _, body := range []string{
+		`{` + common + `"tool_choice": "required"}`,
+		`{` + common + `"tool_choice": "maybe"}`,
+		`{` + common + `"tools": [{"type": "function", "function": {"name": "a"}}], "tool_choice": {"type": "function", "function": {"name": "b"}}}`,
+	} {
+		answer, text := s.post("/v1/chat/completions", body)
+		require.Equal(t, http.StatusBadRequest, answer.StatusCode, string(text))
+		require.Contains(t, string(text), "tool")
+	}
+}

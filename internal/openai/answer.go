@@ -11,7 +11,6 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/chat"
-	"github.com/smelt-ml/smelt/constrain"
 )
 
 // question is what every form of generation comes to: prompts, how many answers to each, and
@@ -193,7 +192,7 @@ func (r *reader) token(t *smelt.Token) (chat.Delta, string) {
 	d := chat.Delta{Content: t.Text}
 	if r.parser != nil {
 		d = r.parser.Token(t.ID)
-		r.thinking = !r.parser.Answers() || d.Reasoning != ""
+		r.thinking = d.Reasoning != ""
 	}
 	return r.heed(d, false)
 }
@@ -312,37 +311,6 @@ const most = 16
 func (q *question) count(p *params) {
 	q.answers = 1
 	p.whole("n", &q.answers, 1, most)
-}
-
-// format keeps answers to what response_format asks for.
-func (q *question) format(param, kind string, schema json.RawMessage) error {
-	switch kind {
-	case "text", "":
-		return nil
-	case "json_object":
-		schema = json.RawMessage(`{"type":"object"}`)
-	case "json_schema":
-		if len(schema) == 0 {
-			return invalid(param, "%s: a json_schema without a schema", param)
-		}
-	default:
-		return invalid(param, "%s has the type %q: want text, json_object or json_schema", param, kind)
-	}
-	c, err := q.model.schema(schema)
-	if err != nil {
-		return invalid(param, "%s: %v", param, err)
-	}
-	q.generation.Constraint = c
-	return nil
-}
-
-// schema compiles a schema for the model's tokens.
-func (m *Model) schema(schema json.RawMessage) (*constrain.Constraint, error) {
-	v, err := m.Engine.Loaded().Vocabulary()
-	if err != nil {
-		return nil, err
-	}
-	return v.JSONSchema(schema, constrain.Options{NoWhitespace: true}) // else small models write blanks for ever
 }
 
 // shown is a text that JSON can have.

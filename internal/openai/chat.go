@@ -2,6 +2,7 @@ package openai
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"time"
 
@@ -65,7 +66,7 @@ func (a *API) chat(w http.ResponseWriter, r *http.Request) error {
 	if err := p.done(); err != nil {
 		return err
 	}
-	if err := q.format("response_format", form.Type, form.Schema.Schema); err != nil {
+	if err := c.form("response_format", form.Type, form.Schema.Schema); err != nil {
 		return err
 	}
 	if err := c.render(); err != nil {
@@ -77,25 +78,37 @@ func (a *API) chat(w http.ResponseWriter, r *http.Request) error {
 // conversation reads what a prompt is made of.
 type conversation struct {
 	chat.Conversation
-	q *question
+	q      *question
+	schema json.RawMessage // that an answer matches; nil for none
+	formed string          // the parameter that has it
 }
 
 // tools reads declarations and what may become of them.
 func (c *conversation) tools(p *params) {
 	p.read("tools", &c.Tools)
-	choice, parallel := any("auto"), true
-	p.read("tool_choice", &choice)
+	p.read("tool_choice", &c.ToolChoice)
+	parallel := true
 	p.read("parallel_tool_calls", &parallel)
-	c.q.single = !parallel
+	c.OneCall, c.q.single = !parallel, !parallel
 	p.only("functions", "its successor tools is honoured", `[]`)
 	p.only("function_call", "its successor tool_choice is honoured", `"auto"`, `"none"`)
-	switch choice {
-	case "auto":
-	case "none":
-		c.Tools = nil
+}
+
+// form keeps answers to what a format asks for.
+func (c *conversation) form(param, kind string, schema json.RawMessage) error {
+	c.formed = param
+	switch kind {
+	case "text", "":
+	case "json_object":
+		c.schema = json.RawMessage(`{"type":"object"}`)
+	case "json_schema":
+		if c.schema = schema; len(schema) == 0 {
+			return invalid(param, "%s: a json_schema without a schema", param)
+		}
 	default:
-		p.fail(refused("tool_choice", "auto and none are honoured"))
+		return invalid(param, "%s has the type %q: want text, json_object or json_schema", param, kind)
 	}
+	return nil
 }
 
 // reasoning reads how much the model shall think, for its template.
@@ -141,8 +154,16 @@ func (c *conversation) render() error {
 		return e
 	}
 	parser := func() *chat.Parser { return t.NewParser(c.Conversation, rendered) }
-	if c.q.generation.Constraint != nil && !parser().Answers() {
-		return invalid("response_format", `the model thinks before it answers, which a form cannot be kept in: "reasoning_effort": "none" may keep it from that`)
+	v, err := c.q.model.Engine.Loaded().Vocabulary()
+	if err != nil {
+		return err
+	}
+	switch c.q.generation.Constraint, err = t.Constraint(v, c.Conversation, rendered, c.schema); {
+	case errors.Is(err, chat.ErrNotKept): // as the client asked: nothing it said is strict
+	case err != nil && c.schema != nil:
+		return invalid(c.formed, "%s: %v", c.formed, err)
+	case err != nil:
+		return invalid("tools", "tools: %v", err)
 	}
 	c.q.prompts = []prompt{{tokens: rendered.Tokens(), parser: parser}}
 	return nil

@@ -200,13 +200,17 @@ func (c *conversation) anthropicTools(p *params) {
 		Single bool   `json:"disable_parallel_tool_use"`
 	}
 	p.read("tool_choice", &choice)
-	c.q.single = choice.Single
+	c.OneCall, c.q.single = choice.Single, choice.Single
 	switch choice.Type {
 	case "", "auto":
 	case "none":
-		c.Tools = nil
+		c.ToolChoice.None = true
+	case "any":
+		c.ToolChoice.Required = true
+	case "tool":
+		c.ToolChoice.Name = choice.Name
 	default:
-		p.fail(refused("tool_choice", "auto and none are honoured"))
+		p.fail(invalid("tool_choice", "tool_choice has the type %q: want auto, any, tool or none", choice.Type))
 	}
 }
 

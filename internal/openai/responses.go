@@ -29,7 +29,7 @@ func (a *API) responses(w http.ResponseWriter, r *http.Request) error {
 	f.said.Parallel = true
 	p.read("instructions", &f.said.Instructions)
 	p.read("parallel_tool_calls", &f.said.Parallel)
-	q.single = !f.said.Parallel
+	c.OneCall, q.single = !f.said.Parallel, !f.said.Parallel
 	if f.said.Instructions != nil {
 		c.Messages = append(c.Messages, chat.Message{Role: "system", Content: *f.said.Instructions})
 	}
@@ -80,7 +80,7 @@ func (a *API) responses(w http.ResponseWriter, r *http.Request) error {
 	if err := p.done(); err != nil {
 		return err
 	}
-	if err := q.format("text.format", text.Format.Type, text.Format.Schema); err != nil {
+	if err := c.form("text.format", text.Format.Type, text.Format.Schema); err != nil {
 		return err
 	}
 	f.said.Text.Format = map[string]any{"type": "text"}
@@ -214,12 +214,17 @@ func (c *conversation) flatTools(p *params, said *response) {
 		}
 		c.Tools = append(c.Tools, json.RawMessage(`{"type":"function","function":`+string(function)+`}`))
 	}
-	switch said.Choice {
-	case "auto":
-	case "none":
-		c.Tools = nil
-	default:
-		p.fail(refused("tool_choice", "auto and none are honoured"))
+	switch choice := said.Choice.(type) {
+	case string:
+		c.ToolChoice = chat.ToolChoice{None: choice == "none", Required: choice == "required"}
+		if choice != "auto" && choice != "none" && choice != "required" {
+			p.fail(invalid("tool_choice", "tool_choice is %q: want none, auto, required or a function", choice))
+		}
+	case map[string]any:
+		c.ToolChoice.Name, _ = choice["name"].(string)
+		if choice["type"] != "function" || c.ToolChoice.Name == "" {
+			p.fail(refused("tool_choice", `want none, auto, required or {"type": "function", "name": …}`))
+		}
 	}
 }
 

@@ -1,7 +1,7 @@
 // Vercel's AI SDK, whose readers of streams are strict.
 import assert from "node:assert/strict";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
-import { generateObject, generateText, streamText } from "ai";
+import { generateObject, generateText, streamText, tool } from "ai";
 import { z } from "zod";
 
 const [url, name] = process.argv.slice(2);
@@ -20,6 +20,12 @@ assert.equal((await stream.usage).outputTokens, whole.usage.outputTokens);
 
 const { object } = await generateObject({ ...ask, maxOutputTokens: 60, schema: z.object({ colour: z.enum(["red", "blue"]) }) });
 assert.match(object.colour, /^(red|blue)$/);
+
+const look = tool({ description: "Look somewhere.", inputSchema: z.object({ where: z.enum(["up", "down"]) }) });
+const calling = streamText({ ...ask, maxOutputTokens: 100, tools: { look }, toolChoice: { type: "tool", toolName: "look" }, onError: ({ error }) => { throw error; } });
+const [call] = await calling.toolCalls;
+assert.equal(call.toolName, "look");
+assert.match(call.input.where, /^(up|down)$/);
 
 const text = streamText({ ...ask, model: provider.completionModel(name), prompt: "Once upon a time" });
 let rest = "";

@@ -30,6 +30,16 @@ const parsed = await client.chat.completions.parse({
 });
 assert.match(JSON.parse(parsed.choices[0].message.content).colour, /^(red|blue)$/);
 
+const tools = [{ type: "function", function: { name: "look", parameters: { type: "object", properties: { where: { enum: ["up", "down"] } }, required: ["where"], additionalProperties: false } } }];
+const calling = client.chat.completions.stream({ model, messages, tools, tool_choice: "required", parallel_tool_calls: false, max_tokens: 100 });
+const called = (await calling.finalChatCompletion()).choices[0];
+assert.equal(called.finish_reason, "tool_calls");
+assert.match(JSON.parse(called.message.tool_calls[0].function.arguments).where, /^(up|down)$/);
+const answered = await client.chat.completions.create({
+  model, tools, max_tokens: 8, messages: [...messages, called.message, { role: "tool", tool_call_id: called.message.tool_calls[0].id, content: "the moon" }],
+});
+assert.ok(answered.usage.completion_tokens > 0);
+
 const text = await client.completions.create({ model, prompt: "Once upon a time", max_tokens: 8, temperature: 0 });
 let joined = "";
 for await (const c of await client.completions.create({ model, prompt: "Once upon a time", max_tokens: 8, temperature: 0, stream: true })) joined += c.choices[0].text;
