@@ -28,5 +28,5 @@
 //
 // Salts keep tenants apart: a block is only found by who gives the salt that it was made
 // with. A recurrent state lies in blocks, beside keys and values: that of a full block is gone on
-// from behind it. What is kept elsewhere is what [States] are for.
+// from behind it.
 package pages

@@ -21,7 +21,6 @@ type Pool struct {
 	plain  []int32 // that nobody holds, without an identity; the last goes first
 	kept   lru     // that nobody holds, with one
 	copies []batch.Copy
-	states States
 	hashed []byte
 	counts Counts
 
@@ -43,17 +42,6 @@ type lru struct {
 }
 
 const none = -1
-
-// States are what a model remembers of a prefix beside keys and values, such as the state
-// of a recurrence, where whoever runs steps keeps snapshots of it at the ends of blocks. A
-// sequence can only go on from such an end: a prefix is cut back to the longest whose
-// state is kept.
-type States interface {
-	// Kept reports whether there is a snapshot at the end of a block.
-	Kept(Identity) bool
-	// Evicted tells that a block is gone, and that nothing will ask for its snapshot.
-	Evicted(Identity)
-}
 
 // Counts tell what a pool has done.
 type Counts struct {
@@ -77,9 +65,6 @@ func NewPool(blocks, slots int) *Pool {
 	}
 	return p
 }
-
-// Keep makes the pool ask for states. It must be called before the first table begins.
-func (p *Pool) Keep(s States) { p.states = s }
 
 // Uncopied makes the pool ask for no copies, for those who cannot make any: where a whole prompt
 // is known, its last block is computed anew. It must be called before the first table begins.
@@ -126,9 +111,6 @@ func (p *Pool) Forget() {
 			p.unlink(b)
 			p.plain = append(p.plain, b)
 		}
-		if p.states != nil {
-			p.states.Evicted(x.identity)
-		}
 	}
 	clear(p.known)
 }
@@ -141,13 +123,9 @@ func (p *Pool) take() int32 {
 		p.plain = p.plain[:n-1]
 	} else {
 		p.unlink(b)
-		id := p.blocks[b].identity
-		delete(p.known, id)
+		delete(p.known, p.blocks[b].identity)
 		p.blocks[b].known = false
 		p.counts.Evicted++
-		if p.states != nil {
-			p.states.Evicted(id)
-		}
 	}
 	p.blocks[b].holders = 1
 	return b

@@ -36,12 +36,12 @@ func ExamplePool() {
 // model says what a pool should do, by what blocks hold rather than by their numbers: a
 // prefix of tokens after a salt, for the blocks that are known.
 type model struct {
-	slots  int
-	users  map[string]int // tables and copies that hold a known block
-	kept   []string       // known blocks that nobody holds, the first goes first
-	plain  int            // blocks that nobody holds or knows
-	copies []copying
-	states map[string]bool
+	slots    int
+	users    map[string]int // tables and copies that hold a known block
+	kept     []string       // known blocks that nobody holds, the first goes first
+	plain    int            // blocks that nobody holds or knows
+	copies   []copying
+	uncopied bool
 }
 
 // copying is what must be copied: a known block, into the last one of a sequence.
@@ -109,12 +109,6 @@ func (m *model) begin(q *sequence, slots, spare int) (h holding, cached int, ok 
 		cached = min(hits*m.slots, len(q.tokens)-1)
 		return true
 	}
-	reachable := func(hits int) int {
-		for m.states != nil && hits > 0 && !m.states[q.key(hits-1)] {
-			hits--
-		}
-		return hits
-	}
 	hits := 0
 	for (hits+1)*m.slots <= len(q.tokens) {
 		if _, known := m.users[q.key(hits)]; !known {
@@ -122,11 +116,10 @@ func (m *model) begin(q *sequence, slots, spare int) (h holding, cached int, ok 
 		}
 		hits++
 	}
-	hits = reachable(hits)
 	if hits*m.slots < len(q.tokens) {
 		return h, cached, try(hits, false)
 	}
-	return h, cached, m.states == nil && try(hits, true) || try(reachable(hits-1), false)
+	return h, cached, !m.uncopied && try(hits, true) || try(hits-1, false)
 }
 
 func (m *model) extend(q *sequence, slots int) bool {
@@ -196,18 +189,6 @@ func (q *sequence) key(i int) string {
 	return fmt.Sprint(q.salt, q.tokens[:(i+1)*q.table.pool.slots])
 }
 
-// kept are the states of a history: what the pool is told of them, and of the model's.
-type kept struct {
-	ids  map[Identity]string
-	keys map[string]bool
-}
-
-func (k *kept) Kept(id Identity) bool { return k.ids[id] != "" }
-func (k *kept) Evicted(id Identity) {
-	delete(k.keys, k.ids[id])
-	delete(k.ids, id)
-}
-
 // faults are planted into histories: each must be noticed.
 type faults struct {
 	forgetCopies, early, noSalt, headsFirst, writeShared, loseHolder, loseBlock, stale, freeTwice, shrinkMore bool
@@ -225,11 +206,9 @@ func history(seed uint64, fault faults) (counts Counts, err error) {
 	slots := 1 + r.IntN(4)
 	p := NewPool(1+r.IntN(12), slots)
 	m := &model{slots: slots, users: map[string]int{}, plain: p.Blocks()}
-	var states *kept
 	if r.IntN(3) == 0 {
-		states = &kept{map[Identity]string{}, map[string]bool{}}
-		p.Keep(states)
-		m.states = states.keys
+		p.Uncopied()
+		m.uncopied = true
 	}
 	cache := make([]string, p.Blocks()*slots) // what each slot was written for: a sequence up to its token
 	letters := 1 + r.IntN(3)
@@ -309,6 +288,9 @@ func history(seed uint64, fault faults) (counts Counts, err error) {
 			if !ok {
 				break
 			}
+			if m.uncopied && len(p.Copies()) > 0 {
+				return p.Counts(), fmt.Errorf("step %d: %s: %d copies, of which none can be made", step, did, len(p.Copies()))
+			}
 			if err := copyable(p); err != nil {
 				return p.Counts(), fmt.Errorf("step %d: %s: %w", step, did, err)
 			}
@@ -327,9 +309,6 @@ func history(seed uint64, fault faults) (counts Counts, err error) {
 			}
 			q.table.Commit(q.tokens, q.computed)
 			m.commit(q)
-			if id, ok := q.table.End(q.tokens, q.computed); ok && states != nil && r.IntN(2) == 0 {
-				states.ids[id], states.keys[q.key(q.computed/slots-1)] = q.key(q.computed/slots-1), true
-			}
 			if fault.loseBlock && len(p.plain) > 0 {
 				p.plain = p.plain[1:]
 			}

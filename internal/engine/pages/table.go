@@ -50,10 +50,10 @@ func (t *Table) Begin(tokens []int32, slots, spare int) (cached int, ok bool) {
 	if hits*p.slots == len(tokens) {
 		// The last token is computed once more, into a copy of its block. Where there is
 		// none for that, the block itself is evicted for it.
-		if p.states == nil && !p.uncopied && t.left(hits) >= need-hits+1+spare {
+		if !p.uncopied && t.left(hits) >= need-hits+1+spare {
 			need++
 		} else {
-			hits = t.reachable(hits - 1)
+			hits--
 		}
 	}
 	if t.left(hits) < need-hits+spare {
@@ -75,23 +75,14 @@ func (t *Table) Begin(tokens []int32, slots, spare int) (cached int, ok bool) {
 // Identity returns that of full block i of a sequence.
 func (t *Table) Identity(i int, tokens []int32) Identity { return *t.identity(i, tokens) }
 
-// Known returns how many blocks at the beginning of a sequence are known, and can be gone
-// on from.
+// Known returns how many blocks at the beginning of a sequence are known.
 func (t *Table) Known(tokens []int32) (n int) {
 	for ; (n+1)*t.pool.slots <= len(tokens); n++ {
 		if _, known := t.pool.known[*t.identity(n, tokens)]; !known {
 			break
 		}
 	}
-	return t.reachable(n)
-}
-
-// reachable cuts hits back to where the state is kept.
-func (t *Table) reachable(hits int) int {
-	for s := t.pool.states; s != nil && hits > 0 && !s.Kept(t.chain[hits-1]); {
-		hits--
-	}
-	return hits
+	return n
 }
 
 // left returns how many blocks are free once the first are held.
@@ -159,15 +150,6 @@ func (t *Table) Commit(tokens []int32, computed int) {
 			p.drop(own)
 		}
 	}
-}
-
-// End returns the identity of the last of a sequence's tokens that are computed, where
-// these fill blocks: what a snapshot of the state there is known by.
-func (t *Table) End(tokens []int32, computed int) (id Identity, ok bool) {
-	if computed == 0 || computed%t.pool.slots != 0 {
-		return id, false
-	}
-	return *t.identity(computed/t.pool.slots-1, tokens), true
 }
 
 // Release empties the table. What of it is known stays so until the blocks are needed.
