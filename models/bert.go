@@ -20,7 +20,7 @@ var (
 		},
 		Layer:  withoutRope,
 		Prefix: "bert.",
-		Tensors: bertTensors(map[string]Stored{
+		Tensors: map[string]Stored{
 			"token_embd.weight":              as("embeddings.word_embeddings.weight"),
 			"position_embd.weight":           as("embeddings.position_embeddings.weight"),
 			"token_types.weight":             as("embeddings.token_type_embeddings.weight"),
@@ -33,7 +33,7 @@ var (
 			"blk.#.ffn_up.weight":            as("encoder.layer.#.intermediate.dense.weight"),
 			"blk.#.ffn_down.weight":          as("encoder.layer.#.output.dense.weight"),
 			"blk.#.layer_output_norm.weight": as("encoder.layer.#.output.LayerNorm.weight"),
-		}, "attn_q", "attn_k", "attn_v", "attn_output", "ffn_up", "ffn_down"),
+		},
 		Ignorable: []string{"bert.pooler.*", "pooler.*", "cls.*", "bert.embeddings.position_ids", "embeddings.position_ids"},
 	}
 	nomicBertFamily = Family{
@@ -44,11 +44,6 @@ var (
 		Joined: []string{"attn_qkv"},
 	}
 )
-
-// bertTensors adds the biases that norms and some products have.
-func bertTensors(weights map[string]Stored, products ...string) map[string]Stored {
-	return withBiases(weights, append(products, "token_embd_norm", "attn_output_norm", "layer_output_norm")...)
-}
 
 // encoderFields are those of BERT and what was made of it.
 var encoderFields = slices.Concat(shapeFields(widthByHeads), []Field{layerEps("layer_norm_eps", 1e-12), {Read: tokenTypes}})

@@ -1,6 +1,7 @@
 package models
 
 import (
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -51,7 +52,8 @@ type Family struct {
 	Prefix string
 
 	// Tensors says where Hugging Face folders have each weight, by its name in GGUF
-	// files. # stands for the number of the layer.
+	// files. # stands for the number of the layer. A bias lies beside its weight, and needs
+	// an entry where it does not.
 	Tensors map[string]Stored
 
 	// Unpack makes the tensors that Tensors names of what folders have, where weights are stored
@@ -71,10 +73,10 @@ var families = []Family{
 	qwen3moeFamily, qwen2moeFamily, olmoeFamily, gptossFamily, lfm2Family,
 }
 
-// decoderTensors returns the names that decoder-only models share, biases of products among
-// them, and some more, without those that a family lacks.
+// decoderTensors returns the names that decoder-only models share and some more, without those
+// that a family lacks.
 func decoderTensors(more map[string]Stored, without ...string) map[string]Stored {
-	return withBiases(lo.OmitByKeys(lo.Assign(map[string]Stored{
+	tensors := map[string]Stored{
 		"token_embd.weight":        as("model.embed_tokens.weight"),
 		"output_norm.weight":       as("model.norm.weight"),
 		"output.weight":            as("lm_head.weight"),
@@ -87,7 +89,12 @@ func decoderTensors(more map[string]Stored, without ...string) map[string]Stored
 		"blk.#.ffn_gate.weight":    as("model.layers.#.mlp.gate_proj.weight"),
 		"blk.#.ffn_up.weight":      as("model.layers.#.mlp.up_proj.weight"),
 		"blk.#.ffn_down.weight":    as("model.layers.#.mlp.down_proj.weight"),
-	}, more), without), "attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+	}
+	maps.Copy(tensors, more)
+	for _, name := range without {
+		delete(tensors, name)
+	}
+	return tensors
 }
 
 // describe reads the family's configuration from a file's description.
@@ -101,21 +108,22 @@ func (f *Family) describe(d description, c *Config) {
 	}
 }
 
-// biases returns where folders have the biases of weights: beside them.
-func biases(weights map[string]Stored) map[string]Stored {
-	beside := func(name string) string { return strings.TrimSuffix(name, "weight") + "bias" }
-	return lo.MapEntries(weights, func(name string, s Stored) (string, Stored) {
+// Stored returns where folders have each weight of [Family.Tensors], and its bias.
+func (f *Family) Stored() map[string]Stored {
+	all := maps.Clone(f.Tensors)
+	for name, s := range f.Tensors {
+		role, beside := strings.CutSuffix(name, "weight")
+		for _, n := range s.Names {
+			beside = beside && strings.HasSuffix(n, "weight")
+		}
+		if _, has := all[role+"bias"]; has || !beside {
+			continue
+		}
 		s.Transposed = false
-		s.Names = lo.Map(s.Names, func(n string, _ int) string { return beside(n) })
-		return beside(name), s
-	})
-}
-
-// withBiases returns the names of weights, and of a bias beside each of those roles.
-func withBiases(weights map[string]Stored, roles ...string) map[string]Stored {
-	return lo.Assign(weights, biases(lo.PickBy(weights, func(name string, _ Stored) bool {
-		return slices.Contains(roles, strings.TrimSuffix(strings.TrimPrefix(name, "blk.#."), ".weight"))
-	})))
+		s.Names = lo.Map(s.Names, func(n string, _ int) string { return strings.TrimSuffix(n, "weight") + "bias" })
+		all[role+"bias"] = s
+	}
+	return all
 }
 
 // Families returns every family that Open knows.

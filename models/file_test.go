@@ -471,7 +471,7 @@ func inFolder(m *models.Checkpoint, family *models.Family, weights map[string][]
 		if words := strings.Split(name, "."); words[0] == "blk" {
 			layer = words[1]
 		}
-		stored, ok := family.Tensors[strings.Replace(name, "blk."+layer+".", "blk.#.", 1)]
+		stored, ok := family.Stored()[strings.Replace(name, "blk."+layer+".", "blk.#.", 1)]
 		if !ok {
 			return
 		}

@@ -21,7 +21,7 @@ var gpt2Family = Family{
 		c.Biases, c.Positions, c.Rope = Biases{QKV: true, Output: true, FFN: true}, true, Rope{}
 	},
 	Layer: withoutRope, Joined: []string{"attn_qkv"}, Prefix: "transformer.",
-	Tensors: withBiases(lo.Assign(cut("attn_qkv", Stored{Names: []string{"transformer.h.#.attn.c_attn.weight"}, Transposed: true}), map[string]Stored{
+	Tensors: lo.Assign(cut("attn_qkv", Stored{Names: []string{"transformer.h.#.attn.c_attn.weight"}, Transposed: true}), map[string]Stored{
 		"token_embd.weight":        as("transformer.wte.weight"),
 		"position_embd.weight":     as("transformer.wpe.weight"),
 		"output_norm.weight":       as("transformer.ln_f.weight"),
@@ -31,7 +31,7 @@ var gpt2Family = Family{
 		"blk.#.ffn_norm.weight":    as("transformer.h.#.ln_2.weight"),
 		"blk.#.ffn_up.weight":      {Names: []string{"transformer.h.#.mlp.c_fc.weight"}, Transposed: true},
 		"blk.#.ffn_down.weight":    {Names: []string{"transformer.h.#.mlp.c_proj.weight"}, Transposed: true},
-	}), "attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_up", "ffn_down", "output_norm"),
+	}),
 	Ignorable: []string{"*h.*.attn.bias", "*h.*.attn.masked_bias"},
 }
 

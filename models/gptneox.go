@@ -18,7 +18,7 @@ var gptneoxFamily = Family{
 		{HF: "attention_bias", Only: true}}),
 	Given:  func(c *Config) { c.Biases = Biases{QKV: true, Output: true, FFN: true} },
 	Joined: []string{"attn_qkv"},
-	Tensors: withBiases(lo.Assign(cut("attn_qkv", Stored{Names: []string{"gpt_neox.layers.#.attention.query_key_value.weight"}, Order: headByHead}),
+	Tensors: lo.Assign(cut("attn_qkv", Stored{Names: []string{"gpt_neox.layers.#.attention.query_key_value.weight"}, Order: headByHead}),
 		map[string]Stored{
 			"token_embd.weight":        as("gpt_neox.embed_in.weight"),
 			"output_norm.weight":       as("gpt_neox.final_layer_norm.weight"),
@@ -28,7 +28,7 @@ var gptneoxFamily = Family{
 			"blk.#.ffn_norm.weight":    as("gpt_neox.layers.#.post_attention_layernorm.weight"),
 			"blk.#.ffn_up.weight":      as("gpt_neox.layers.#.mlp.dense_h_to_4h.weight"),
 			"blk.#.ffn_down.weight":    as("gpt_neox.layers.#.mlp.dense_4h_to_h.weight"),
-		}), "attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "ffn_up", "ffn_down", "output_norm"),
+		}),
 	Ignorable: []string{"gpt_neox.layers.*.attention.bias", "gpt_neox.layers.*.attention.masked_bias"},
 }
 

@@ -25,12 +25,12 @@ var gptossFamily = Family{
 			"blk.#.attn_sinks.weight":          as("model.layers.#.self_attn.sinks"),
 			"blk.#.post_attention_norm.weight": as("model.layers.#.post_attention_layernorm.weight"),
 		}, append(denseFFN, "blk.#.ffn_norm.weight")...),
-		withBiases(map[string]Stored{
+		map[string]Stored{
 			"blk.#.ffn_gate_inp.weight":  as("model.layers.#.mlp.router.weight"),
 			"blk.#.ffn_gate_exps.weight": as("model.layers.#.mlp.experts.gate_proj.weight"),
 			"blk.#.ffn_up_exps.weight":   as("model.layers.#.mlp.experts.up_proj.weight"),
 			"blk.#.ffn_down_exps.weight": as("model.layers.#.mlp.experts.down_proj.weight"),
-		}, "ffn_gate_inp", "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"),
+		},
 	),
 	Unpack: gptossExperts,
 }

@@ -112,10 +112,10 @@ func TestNamesOfLlamaCpp(t *testing.T) {
 			for _, tensor := range synthetic(t, small(f.Name), "f32").Tensors() {
 				require.Contains(t, n.has[arch], bare(tensor.Name))
 			}
-			for _, name := range slices.Sorted(maps.Keys(f.Tensors)) {
+			for _, name := range slices.Sorted(maps.Keys(f.Stored())) {
 				tensor := bare(name)
 				known := slices.Concat(n.folders[tensor], n.byFamily[arch][tensor], n.folders[joined[tensor]], n.byFamily[arch][joined[tensor]])
-				for _, stored := range f.Tensors[name].Names {
+				for _, stored := range f.Stored()[name].Names {
 					// The converter puts the experts together before it looks a name up.
 					stored = strings.ReplaceAll(strings.TrimSuffix(strings.TrimSuffix(stored, ".weight"), ".bias"), "experts.%.", "experts.")
 					require.Contains(t, known, stored, name)

@@ -13,14 +13,12 @@ var phi2Family = Family{
 	Fields: slices.Concat(shapeFields(widthByHeads), []Field{layerEps("layer_norm_eps", 1e-5), partOfHeads(0.5), {HF: "tie_word_embeddings", Only: false},
 		activation("gelu_new"), {HF: "qk_layernorm", Only: false}}),
 	Given: func(c *Config) { c.Biases = Biases{QKV: true, Output: true, FFN: true, Head: true} },
-	Tensors: withBiases(decoderTensors(map[string]Stored{
+	Tensors: decoderTensors(map[string]Stored{
 		"output_norm.weight":       as("model.final_layernorm.weight"),
-		"output_norm.bias":         as("model.final_layernorm.bias"),
-		"output.bias":              as("lm_head.bias"),
 		"blk.#.attn_output.weight": as("model.layers.#.self_attn.dense.weight"),
 		"blk.#.ffn_up.weight":      as("model.layers.#.mlp.fc1.weight"),
 		"blk.#.ffn_down.weight":    as("model.layers.#.mlp.fc2.weight"),
-	}, "blk.#.ffn_gate.weight", "blk.#.ffn_norm.weight"), "attn_norm"),
+	}, "blk.#.ffn_gate.weight", "blk.#.ffn_norm.weight"),
 }
 
 // phi2 is x += Wo · attention(rope(Wq·n), rope(Wk·n), Wv·n) + Wdown · gelu(Wup·n) with

@@ -15,8 +15,7 @@ var stablelmFamily = Family{
 		{HF: "use_qkv_bias", GGUFTensor: "blk.0.attn_q.bias", Flag: func(c *Config) *bool { return &c.Biases.QKV }},
 		{GGUF: "use_parallel_residual", HF: "use_parallel_residual", Flag: func(c *Config) *bool { return &c.Parallel }},
 		headNorms(""), {HF: "qk_layernorm", Only: false}}), // folders have a tensor for each head
-	Tensors: withBiases(decoderTensors(map[string]Stored{"output_norm.bias": as("model.norm.bias")}),
-		"attn_norm", "ffn_norm"),
+	Tensors: decoderTensors(nil),
 }
 
 // stablelm is, with n = LayerNorm(x),

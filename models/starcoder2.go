@@ -15,11 +15,10 @@ var starcoder2Family = Family{
 		{HF: "use_bias", Only: true}, window, windowed(0)}),
 	Layer: withWindow,
 	Given: func(c *Config) { c.Biases = Biases{QKV: true, Output: true, FFN: true} },
-	Tensors: withBiases(decoderTensors(map[string]Stored{
+	Tensors: decoderTensors(map[string]Stored{
 		"blk.#.ffn_up.weight":   as("model.layers.#.mlp.c_fc.weight"),
 		"blk.#.ffn_down.weight": as("model.layers.#.mlp.c_proj.weight"),
-		"output_norm.bias":      as("model.norm.bias"),
-	}, "blk.#.ffn_gate.weight"), "attn_norm", "ffn_norm"),
+	}, "blk.#.ffn_gate.weight"),
 }
 
 // starcoder2 is, with n = LayerNorm(x) and biases in all products,

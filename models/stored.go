@@ -78,13 +78,14 @@ func (f *Family) arrange(c *Config, tensors []Tensor, memory *arena) ([]Tensor, 
 		out = append(out, placed{t, first})
 		return nil
 	}
-	for _, name := range slices.Sorted(maps.Keys(f.Tensors)) {
+	stored := f.Stored()
+	for _, name := range slices.Sorted(maps.Keys(stored)) {
 		layers := 1
 		if strings.Contains(name, "#") {
 			layers = c.Layers
 		}
 		for i := range layers {
-			if err := add(name, f.Tensors[name], i); err != nil {
+			if err := add(name, stored[name], i); err != nil {
 				return nil, err
 			}
 		}

@@ -27,7 +27,7 @@ func asFolder(t *testing.T, m *models.Checkpoint, rename map[string]string) stri
 	layer := regexp.MustCompile(`\bblk\.(\d+)\.`)
 	var tensors []safetensors.Source
 	for _, w := range m.Tensors() {
-		stored := family.Tensors[layer.ReplaceAllString(w.Name, "blk.#.")]
+		stored := family.Stored()[layer.ReplaceAllString(w.Name, "blk.#.")]
 		require.Len(t, stored.Names, 1, w.Name)
 		name := stored.Names[0]
 		if number := layer.FindStringSubmatch(w.Name); number != nil {
