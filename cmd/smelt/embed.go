@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -142,51 +143,65 @@ type embedded struct {
 // maxPending bounds the lines that wait for others to share a step with.
 const maxPending = 256
 
-// lines embeds each line of standard input, together with what else is there to read.
+// lines embeds each line of standard input, together with what else is there to read. Those
+// before one that fails are written.
 func (f *embedFlags) lines(cmd *cobra.Command, e *smelt.Embedder) error {
 	in := bufio.NewReaderSize(cmd.InOrStdin(), 1<<16)
 	out := bufio.NewWriter(cmd.OutOrStdout())
-	encoder := json.NewEncoder(out)
 	var pending [][]int32
 	for index := 0; ; {
-		line, err := in.ReadString('\n')
-		if err != nil && !errors.Is(err, io.EOF) {
-			return fmt.Errorf("standard input: %w", err)
-		}
-		ended := err != nil
-		if line != "" {
-			ids, err := e.Encode(strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r"))
-			if err != nil {
-				return err
-			}
-			if len(ids) > e.Longest() {
-				return fmt.Errorf("line %d has %d tokens, which do not fit into a context of %d (--ctx)", index+len(pending)+1, len(ids), e.Longest())
-			}
+		ids, wrong := nextLine(in, e, index+len(pending)+1)
+		if wrong == nil {
 			pending = append(pending, ids)
 		}
-		if len(pending) > 0 && (ended || len(pending) == maxPending || in.Buffered() == 0) {
-			made, err := e.Embed(cmd.Context(), lo.Reject(pending, func(ids []int32, _ int) bool { return len(ids) == 0 }))
-			if err != nil {
-				return err
-			}
-			for i, ids := range pending {
-				line := embedded{Index: index + i, Tokens: len(ids)}
-				if len(ids) > 0 {
-					line.Embedding, made = f.shaped(e, made[0]), made[1:]
-				}
-				if err := encoder.Encode(line); err != nil {
-					return err
-				}
-			}
-			if err := out.Flush(); err != nil {
+		if wrong != nil || len(pending) == maxPending || in.Buffered() == 0 {
+			if err := f.write(cmd.Context(), out, e, index, pending); err != nil {
 				return err
 			}
 			index, pending = index+len(pending), pending[:0]
 		}
-		if ended {
+		if errors.Is(wrong, io.EOF) {
 			return nil
 		}
+		if wrong != nil {
+			return wrong
+		}
 	}
+}
+
+// nextLine returns the tokens of a line, or io.EOF behind the last.
+func nextLine(in *bufio.Reader, e *smelt.Embedder, number int) ([]int32, error) {
+	line, err := in.ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("standard input: %w", err)
+	}
+	if line == "" {
+		return nil, io.EOF
+	}
+	ids, err := e.Encode(strings.TrimSuffix(strings.TrimSuffix(line, "\n"), "\r"))
+	if err == nil && len(ids) > e.Longest() {
+		err = fmt.Errorf("line %d has %d tokens, which do not fit into a context of %d (--ctx)", number, len(ids), e.Longest())
+	}
+	return ids, err
+}
+
+// write embeds lines, of which the first has a number, and writes what comes of them.
+func (f *embedFlags) write(ctx context.Context, out *bufio.Writer, e *smelt.Embedder, first int, lines [][]int32) error {
+	made, err := e.Embed(ctx, lo.Reject(lines, func(ids []int32, _ int) bool { return len(ids) == 0 }))
+	if err != nil {
+		return err
+	}
+	encoder := json.NewEncoder(out)
+	for i, ids := range lines {
+		line := embedded{Index: first + i, Tokens: len(ids)}
+		if len(ids) > 0 {
+			line.Embedding, made = f.shaped(e, made[0]), made[1:]
+		}
+		if err := encoder.Encode(line); err != nil {
+			return err
+		}
+	}
+	return out.Flush()
 }
 
 // shaped is an embedding as it is written.
