@@ -27,7 +27,8 @@ func TestSourceGraphs(t *testing.T) {
 	}
 }
 
-// parameters are what the models' publishers count.
+// parameters are what the models' publishers count, of which that of a text model among others
+// is no number of its own: Qwen3-VL's is that of Qwen3, Ministral's is said to be 3.4e9.
 var parameters = map[string]int64{
 	"qwen3-0.6b":    596_049_920,
 	"qwen3-1.7b":    1_720_574_976,
