@@ -8,7 +8,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -398,4 +400,29 @@ func TestAwkwardFeatures(t *testing.T) {
 	}
 	l.Constants = map[uint32]uint32{2: 7}
 	require.Equal(t, got[0]+1, toFloats(everyway(t, l)[0])[0])
+}
+
+// TestInPlaceBesideTheCollector works on Go's own memory while it is collected: what a launch
+// leaves behind in C's must not be taken for an address by the next one.
+func TestInPlaceBesideTheCollector(t *testing.T) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ended := make(chan struct{})
+	defer close(ended)
+	wg.Go(func() {
+		for {
+			select {
+			case <-ended:
+				return
+			default:
+				runtime.GC()
+			}
+		}
+	})
+	params := words(1, 4000, 4000, 4000, float32(0))
+	for range 3000 {
+		a, out := make([]byte, 16000), make([]byte, 16000)
+		require.NoError(t, emulated.Run(emulated.Launch{Kernel: "add_f32", Buffers: [][]byte{a, a, out, params}, Grid: [3]uint32{1, 1}, Group: [3]uint32{1}},
+			emulated.Options{InPlace: true}))
+	}
 }

@@ -115,8 +115,10 @@ func (l Library) Run(launch Launch, o Options) error {
 			C.free(p)
 		}
 	}()
+	// Cleared, since Go's collector looks at what a pointer overwrites: memory that was an
+	// earlier launch's has addresses in it that are no buffer's any more.
 	alloc := func(n int) unsafe.Pointer {
-		p := C.malloc(C.size_t(n))
+		p := C.calloc(1, C.size_t(max(n, 1)))
 		memory = append(memory, p)
 		return p
 	}
