@@ -117,6 +117,16 @@ func convolved(b *ir.Builder, x *ir.Value) *ir.Value {
 	return b.Add(x, b.Mul(x, b.ShortConv(b.Mul(x, x), w, b.State("conv", 3, featuredWidth))))
 }
 
+// ruled is the gated delta rule over four heads.
+func ruled(b *ir.Builder, x *ir.Value) *ir.Value {
+	const heads, keyHeads, head = 4, 2, 8
+	linear := func(name string, rows int) *ir.Value { return b.Linear(x, b.Weight(name, rows, featuredWidth)) }
+	y := b.DeltaNet(linear("qkv", (2*keyHeads+heads)*head), linear("alpha", heads), linear("beta", heads), b.Const([]float32{-0.1, -0.5, -1, -2}),
+		b.Const([]float32{0, 1, -1, 2}), b.State("delta", heads*head, head), ir.DeltaNetAttr{KeyHeads: keyHeads, Eps: 1e-6})
+	y = b.Mul(b.MergeHeads(y), b.Activate(ir.Sigmoid, linear("gate", heads*head)))
+	return b.Add(x, b.Linear(y, b.Weight("ruled", featuredWidth, heads*head)))
+}
+
 func (m featured) attend(b *ir.Builder, at func(string) string, q, k, v *ir.Value, heads, kv int) *ir.Value {
 	headFirst := [3]int{1, 0, 2}
 	keys, values := b.CacheRead(b.CacheWrite(b.Cache(kv, m.size), k, v))

@@ -38,6 +38,7 @@ func reachable(t *testing.T) map[string]*smelt.Model {
 		"bare":       {bare: true, head: topOf},
 		"inner":      {layerNorms: true, mlp: innerNorm},
 		"between":    {mlp: normBetween},
+		"rule":       {rope: true, mlp: ruled},
 	} {
 		models[name], _ = f.model()
 	}

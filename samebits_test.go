@@ -163,6 +163,7 @@ func TestSameBits(t *testing.T) {
 	models["sinks"], _ = featured{sinks: true, rope: true, headNorms: true}.model()
 	models["everything"], _ = featured{window: 90, softCap: 2, sinks: true, slopes: true, rope: true, biases: true, layerNorms: true}.model()
 	models["states"], _ = featured{rope: true, mlp: convolved}.model()
+	models["rule"], _ = featured{rope: true, mlp: ruled}.model()
 	for name, m := range models {
 		if vocab[name] == 0 {
 			vocab[name] = featuredVocab
@@ -206,6 +207,7 @@ func TestSameBitsByDefault(t *testing.T) {
 		"sinks":      {sinks: true, rope: true, headNorms: true},
 		"everything": {window: 90, softCap: 2, sinks: true, slopes: true, rope: true, biases: true, layerNorms: true},
 		"states":     {rope: true, mlp: convolved},
+		"rule":       {rope: true, mlp: ruled},
 	} {
 		models[name], _ = f.model()
 		vocab[name] = featuredVocab

@@ -24,6 +24,8 @@ const (
 	// ClampedSwiGLU is gpt-oss' gate: with g = min(x, 7) and u = y between −7 and 7,
 	// (u + 1) · g / (1 + exp(−1.702 · g)). It needs a y.
 	ClampedSwiGLU
+	// Sigmoid is 1 / (1 + exp(−x)).
+	Sigmoid
 
 	numActivations
 )
@@ -40,6 +42,7 @@ var activations = [numActivations]struct {
 	GELUTanh:      {"gelu_tanh", "GELU by tanh", false, 9},
 	ReLU2:         {"relu2", "ReLU²", false, 2},
 	ClampedSwiGLU: {"clamped_swiglu", "clamped SwiGLU", true, 10}, // three bounds, SiLU of a product, add, multiply
+	Sigmoid:       {"sigmoid", "sigmoid", false, 4},
 }
 
 // Activations lists all of them, by number.

@@ -80,6 +80,12 @@ func (a AttentionAttr) Options(in []*Value) (sinks, slopes *Value) {
 // ActivationAttr belongs to activate and gate.
 type ActivationAttr struct{ Activation Activation }
 
+// DeltaNetAttr belongs to delta_net.
+type DeltaNetAttr struct {
+	KeyHeads int     // heads of Q and of K; head h of V has those of h modulo KeyHeads
+	Eps      float64 // of the lengths of Q and K
+}
+
 // TopKAttr says how many elements of each row top_k returns.
 type TopKAttr struct{ K int }
 

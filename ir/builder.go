@@ -388,6 +388,18 @@ func (b *Builder) recur(op Op, attr any, args ...*Value) *Value {
 // tokens before the step, the oldest first.
 func (b *Builder) ShortConv(x, w, state *Value) *Value { return b.recur(OpShortConv, nil, x, w, state) }
 
+// DeltaNet is the gated delta rule (Yang, Kautz and Hatamizadeh, "Gated Delta Networks", 2024)
+// over the tokens of every sequence, for each head h of V:
+//
+//	S ← g·S + k·(β·(v − kᵀ·g·S))ᵀ      y = Sᵀ·q/√D
+//	g = exp(decay·softplus(alpha + bias))      β = 1/(1 + exp(−beta))
+//
+// q and k being those of head h modulo KeyHeads, divided by their length. qkv has the heads of
+// Q, K and V side by side; the state, [H·D,D], is S of every head, a row for each element of k.
+func (b *Builder) DeltaNet(qkv, alpha, beta, decay, bias, state *Value, attr DeltaNetAttr) *Value {
+	return b.recur(OpDeltaNet, attr, qkv, alpha, beta, decay, bias, state)
+}
+
 // Embed returns the table's rows for the tokens, [T,E].
 func (b *Builder) Embed(tokens, table *Value) *Value { return b.emit(OpEmbed, nil, tokens, table) }
 

@@ -239,6 +239,45 @@ func inferConv(in []*Value, name string, parts int) (Type, error) {
 	return TupleOf(TensorOf(x.DType, Var(T), Const(int(width))), state), err
 }
 
+// inferDeltaNet infers heads of V as many as alpha has, of one size with those of Q and K.
+func inferDeltaNet(in []*Value, attr any, _ Type) (Type, error) {
+	a := attr.(DeltaNetAttr)
+	if err := epsilon(a.Eps); err != nil {
+		return Type{}, err
+	}
+	qkv, err := floats(in, 0, "qkv", 2)
+	if err != nil {
+		return Type{}, err
+	}
+	alpha, err := floats(in, 1, "alpha", 2)
+	if err != nil {
+		return Type{}, err
+	}
+	heads, width := int(alpha.Shape.Last()), int(qkv.Shape.Last())
+	if a.KeyHeads < 1 || heads%a.KeyHeads != 0 || heads == 0 || width%(2*a.KeyHeads+heads) != 0 || width == 0 {
+		return Type{}, fmt.Errorf("qkv (%s) is %s: want %d heads of Q, as many of K, and %d of V", in[0], qkv, a.KeyHeads, heads)
+	}
+	head := width / (2*a.KeyHeads + heads)
+	if err := shapeIs(in[0], "qkv", Var(T), Const(width)); err != nil {
+		return Type{}, err
+	}
+	for i, name := range []string{"alpha", "beta"} {
+		if _, err := floats(in, 1+i, name, 2); err != nil {
+			return Type{}, err
+		}
+		if err := shapeIs(in[1+i], name, Var(T), Const(heads)); err != nil {
+			return Type{}, err
+		}
+	}
+	for i, name := range []string{"decay", "bias"} {
+		if err := vector(in, 3+i, name, Const(heads)); err != nil {
+			return Type{}, err
+		}
+	}
+	state, err := recurrentOf(in, 5, heads*head, head)
+	return TupleOf(TensorOf(qkv.DType, Var(T), Const(heads), Const(head)), state), err
+}
+
 func inferEmbed(in []*Value, _ any, _ Type) (Type, error) {
 	if err := ints(in, 0, "tokens", Var(T)); err != nil {
 		return Type{}, err

@@ -28,6 +28,7 @@ const (
 	OpCacheRead
 	OpCopyBlocks
 	OpShortConv
+	OpDeltaNet
 	OpRepeatKV
 	OpMatmul
 	OpScale
@@ -115,6 +116,8 @@ func init() {
 			doc: "cache, copies[C,2] → cache: block copies[i,1] holds what block copies[i,0] does; none is in both columns, or twice in the second"},
 		OpShortConv: {name: "short_conv", category: ActivationOps, work: flops(2), shares: 1, min: 6, max: 6, stage: Source, free: true, writes: 3, infer: inferShortConv,
 			doc: "x[T,E], w[E,K], state, positions[T], cu_seqlens[B+1], block_table[B,NB] → (y[T,E], state): Σ w[·,K−1−j]·x of the token j before, which the state has of those before the step"},
+		OpDeltaNet: {name: "delta_net", category: AttentionOps, work: flops(7), shares: 7, min: 9, max: 9, attr: DeltaNetAttr{}, stage: Source, free: true, writes: 6, infer: inferDeltaNet,
+			doc: "qkv[T,(2·KeyHeads+H)·D], alpha[T,H], beta[T,H], decay[H], bias[H], state, positions[T], cu_seqlens[B+1], block_table[B,NB] → (y[T,H,D], state): the gated delta rule over Q and K of length 1"},
 		OpRepeatKV: {name: "repeat_kv", category: AttentionOps, shares: 1, min: 1, max: 1, attr: RepeatAttr{}, stage: Source, free: true, infer: inferRepeat, doc: "x[S,KV,D] → [S,KV·N,D]: each head N times in a row"},
 		OpMatmul:   {name: "matmul", category: ProductOps, work: flops(2), shares: 3, float: true, min: 2, max: 2, attr: MatmulAttr{}, stage: Source, free: true, infer: inferMatmul, doc: "a[H,m,k], b[H,k,n] (or [H,n,k] if TransB) → [H,m,n]"},
 		OpScale:    {name: "scale", work: flops(1), shares: 1, min: 1, max: 1, attr: ScaleAttr{}, stage: Source, free: true, infer: inferScale, doc: "x · Value"},

@@ -23,15 +23,15 @@ func roundTrip(t testing.TB, f *ir.Func) {
 func TestTextRoundTrip(t *testing.T) {
 	roundTrip(t, buildTiny(t))
 	f, err := parse("fused", `
-  v30 = rope_qkv_write v18 v15 v2 v3 v19 {interleaved=true rotated=16 theta=500000 freqscale=0.25 magnitude=1.5 heads=4} : (f16[T,4,16], cache<f16,2,16,32>) @0
-  v31 = select v30 {} : f16[T,4,16] @0
-  v32 = select v30 {index=1} : cache<f16,2,16,32> @0
-  v33 = attention v31 v32 v2 v4 v5 v6 {scale=-2.5e-07} : f16[T,4,16] @0
-  v36 = gated_short_conv v27 v25 v26 v2 v4 v6 : (f16[T,64], state<2,64,32>) @0
-  v34 = weight {name="a \"quoted\"\n\\name\xff é"} : f32[1]
-  v35 = const {data="AAECAw=="} : i32[1]
-  return "a b\tc" v33
-  return "cache" v32`)
+  v40 = rope_qkv_write v18 v15 v2 v3 v19 {interleaved=true rotated=16 theta=500000 freqscale=0.25 magnitude=1.5 heads=4} : (f16[T,4,16], cache<f16,2,16,32>) @0
+  v41 = select v40 {} : f16[T,4,16] @0
+  v42 = select v40 {index=1} : cache<f16,2,16,32> @0
+  v43 = attention v41 v42 v2 v4 v5 v6 {scale=-2.5e-07} : f16[T,4,16] @0
+  v46 = gated_short_conv v27 v25 v26 v2 v4 v6 : (f16[T,64], state<2,64,32>) @0
+  v44 = weight {name="a \"quoted\"\n\\name\xff é"} : f32[1]
+  v45 = const {data="AAECAw=="} : i32[1]
+  return "a b\tc" v43
+  return "cache" v42`)
 	require.NoError(t, err)
 	roundTrip(t, f)
 	require.Equal(t, "a \"quoted\"\n\\name\xff é", f.Values[len(f.Values)-2].Name())

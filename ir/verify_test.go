@@ -38,6 +38,10 @@ const start = `
   v25 = weight {name="taps"} : f16[64,3]
   v26 = state {layer=0 name="conv"} : state<2,64,32> @0
   v27 = input {name="all"} : f32[T,192]
+  v28 = input {name="alpha"} : f32[T,4]
+  v29 = weight {name="decay"} : f32[4]
+  v30 = state {layer=0 name="delta"} : state<128,32,32> @0
+  v31 = input {name="heads"} : f32[T,192]
 `
 
 // rope is an attribute that fits heads of 16.
@@ -139,6 +143,13 @@ func TestInfer(t *testing.T) {
 		{line: `short_conv v9 v25 v26 v2 v4 v5`, typ: "(f32[T,64], state<2,64,32>)", fails: "block_table (v5) is i32[B], want i32[B,NB]"},
 		{line: `gated_short_conv v27 v25 v26 v2 v4 v6`, typ: "(f32[T,64], state<2,64,32>)"},
 		{line: `gated_short_conv v9 v25 v26 v2 v4 v6`, typ: "(f32[T,64], state<2,64,32>)", fails: "all (v9) is f32[T,64], want shape [T,63]"},
+		{line: `delta_net v31 v28 v28 v29 v29 v30 v2 v4 v6 {keyheads=1 eps=1e-06}`, typ: "(f32[T,4,32], state<128,32,32>)"},
+		{line: `delta_net v31 v28 v28 v29 v29 v30 v2 v4 v6 {keyheads=3}`, typ: "(f32[T,4,32], state<128,32,32>)", fails: "want 3 heads of Q, as many of K, and 4 of V"},
+		{line: `delta_net v31 v28 v28 v29 v29 v30 v2 v4 v6 {}`, typ: "(f32[T,4,32], state<128,32,32>)", fails: "want 0 heads of Q"},
+		{line: `delta_net v31 v28 v28 v29 v29 v30 v2 v4 v6 {keyheads=1 eps=-1}`, typ: "(f32[T,4,32], state<128,32,32>)", fails: "eps is -1"},
+		{line: `delta_net v31 v28 v9 v29 v29 v30 v2 v4 v6 {keyheads=1}`, typ: "(f32[T,4,32], state<128,32,32>)", fails: "beta (v9) is f32[T,64], want shape [T,4]"},
+		{line: `delta_net v31 v28 v28 v29 v11 v30 v2 v4 v6 {keyheads=1}`, typ: "(f32[T,4,32], state<128,32,32>)", fails: "bias (v11) is f32[64], want shape [4]"},
+		{line: `delta_net v31 v28 v28 v29 v29 v26 v2 v4 v6 {keyheads=1}`, typ: "(f32[T,4,32], state<128,32,32>)", fails: "want a state of 128 rows of 32"},
 		{line: `cache_write v26 v22 v22 v3`, typ: "cache<f16,2,16,32>", fails: "operand 0 (v26) is state<2,64,32>, not a cache"},
 		{line: `state {layer=1 name="x"}`, typ: "cache<f16,2,16,32>", fails: "cache<f16,2,16,32> is no recurrent state"},
 		{line: `state {layer=1 name="x"}`, typ: "state<0,2,2>", fails: "state<0,2,2> has an extent of 0"},

@@ -7,6 +7,8 @@
 #include "attributes.gen.h"
 using namespace metal;
 
+inline float sigmoid_of(float v) { return 1.0f / (1.0f + exp(-v)); }
+
 inline float silu_of(float v) { return v / (1.0f + exp(-v)); }
 
 // erf_of is the error function, which MSL lacks, within 5e-7: 1 - t·P(t)·exp(-x²) with
@@ -55,6 +57,8 @@ inline float activation_of(uint kind, float v) {
         return gelu_tanh_of(v);
     case SMELT_ACTIVATION_RELU2:
         return relu2_of(v);
+    case SMELT_ACTIVATION_SIGMOID:
+        return sigmoid_of(v);
     default:
         return v;
     }

@@ -520,6 +520,21 @@ enum smelt_short_conv_constant {
     SMELT_SHORT_CONV_FC_GATED = 0,
 };
 
+enum smelt_delta_net_buffer {
+    SMELT_DELTA_NET_QKV = 0,
+    SMELT_DELTA_NET_ALPHA = 1,
+    SMELT_DELTA_NET_BETA = 2,
+    SMELT_DELTA_NET_DECAY = 3,
+    SMELT_DELTA_NET_BIAS = 4,
+    SMELT_DELTA_NET_STATE = 5,
+    SMELT_DELTA_NET_POSITIONS = 6,
+    SMELT_DELTA_NET_CU_SEQLENS = 7,
+    SMELT_DELTA_NET_BLOCK_TABLE = 8,
+    SMELT_DELTA_NET_OUT = 9,
+    SMELT_DELTA_NET_STATE_OUT = 10,
+    SMELT_DELTA_NET_PARAMS = 11,
+};
+
 enum smelt_repeat_kv_buffer {
     SMELT_REPEAT_KV_X = 0,
     SMELT_REPEAT_KV_OUT = 1,

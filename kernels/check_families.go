@@ -465,6 +465,28 @@ func checkShortConv(c *checker) {
 	c.covered()
 }
 
+func checkDeltaNet(c *checker) {
+	p := paramsOf[DeltaNetParams](c)
+	c.positive(size{"tokens", p.Tokens}, size{"seqs", p.Seqs}, size{"block", p.Block}, size{"table_stride", p.TableStride}, size{"head", p.Head})
+	c.groups(p.Heads, p.KeyHeads)
+	c.require(p.Head <= MaxHead, "head", "%d; it may be up to %d", p.Head, MaxHead)
+	c.narrow(size{"heads", p.Heads}, size{"head", p.Head}, size{"head", p.Head})
+	c.narrow(size{"key_heads", p.KeyHeads}, size{"head", p.Head})
+	for _, name := range []string{"alpha", "beta"} {
+		c.dense(name, p.Tokens, p.Heads)
+	}
+	for _, name := range []string{"decay", "bias"} {
+		c.dense(name, p.Heads)
+	}
+	for _, name := range []string{"state", "state_out"} {
+		c.dense(name, p.Heads, p.Head, p.Head)
+	}
+	c.holds("qkv", product(product(uint64(p.Tokens), uint64(p.Head)), 2*uint64(p.KeyHeads)+uint64(p.Heads)))
+	c.dense("out", p.Tokens, p.Heads, p.Head)
+	c.steps(p.Tokens, p.Seqs, p.TableStride)
+	c.coveredBy(round32(p.Head), round32(p.Head))
+}
+
 // steps checks what finds the recurrent states of a step's sequences.
 func (c *checker) steps(tokens, seqs, tableStride uint32) {
 	c.dense("positions", tokens)

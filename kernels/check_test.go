@@ -38,7 +38,7 @@ var sounds = []sound{
 	{kernel: "linear_vec_f16_f32", params: kernels.LinearParams{Tokens: 3, K: 96, N0: 10, N1: 5, N2: 2, XStride: 100, OutStride: 20},
 		constants: map[string]uint32{"fc_type0": uint32(ir.Q4_0), "fc_type1": uint32(ir.F16), "fc_type2": uint32(ir.Q8_0), "fc_residual": 1, "fc_norm": 1, "fc_tokens": 2, "fc_bias": 1},
 		elements:  map[string]int{"x": 296, "w0": 10 * 54, "w1": 5 * 192, "w2": 2 * 102, "out": 57, "residual": 57, "gain": 96, "bias0": 10, "bias1": 5, "bias2": 2}, grid: [3]uint32{2, 2, 1}, threads: 160,
-		mistakes: []string{"fc_type0=0", "fc_type1=31", "fc_type2=0 n2", "k=80 fc_type0", "k=97 fc_type0", "fc_gated=1 n1", "fc_activation=5", "fc_activation=6", "fc_norm=3", "fc_shift=1 shift", "out_stride=16", "out_stride=21 out",
+		mistakes: []string{"fc_type0=0", "fc_type1=31", "fc_type2=0 n2", "k=80 fc_type0", "k=97 fc_type0", "fc_gated=1 n1", "fc_activation=5", "fc_activation=7", "fc_norm=3", "fc_shift=1 shift", "out_stride=16", "out_stride=21 out",
 			"x_stride=101 x", "n1=6 w1", "fc_rows=3", "fc_tokens=3", "fc_tokens=16", "fc_residual=2"}},
 	{kernel: "linear_vec_f32_f32", params: kernels.LinearParams{Tokens: 1, K: 256, N0: 10, N1: 10, XStride: 0, OutStride: 0},
 		constants: map[string]uint32{"fc_type0": uint32(ir.Q6_K), "fc_type1": uint32(ir.Q4_K), "fc_activation": 5, "fc_gated": 1, "fc_rows": 2},
@@ -161,6 +161,10 @@ var sounds = []sound{
 	{kernel: "short_conv_f16", params: kernels.ShortConvParams{Tokens: 3, Seqs: 2, Width: 300, Taps: 4, XStride: 302, Block: 16, TableStride: 5}, freely: "block",
 		elements: map[string]int{"x": 904, "w": 1200, "state": 900, "state_out": 900, "positions": 3, "cu_seqlens": 3, "block_table": 10, "out": 900}, grid: [3]uint32{2, 3, 1}, threads: 256,
 		mistakes: []string{"taps=1", "taps=9", "block=0", "seqs=3 cu_seqlens", "table_stride=6 block_table", "x_stride=303 x", "fc_gated=1 in_gate"}},
+	{kernel: "delta_net_f16", params: kernels.DeltaNetParams{Tokens: 3, Seqs: 2, Heads: 4, KeyHeads: 2, Head: 40, Block: 16, TableStride: 5}, freely: "block",
+		elements: map[string]int{"qkv": 960, "alpha": 12, "beta": 12, "decay": 4, "bias": 4, "state": 6400, "state_out": 6400, "positions": 3, "cu_seqlens": 3, "block_table": 10, "out": 480},
+		grid:     [3]uint32{4, 2, 1}, threads: 64,
+		mistakes: []string{"heads=3", "head=257", "block=0", "table_stride=6 block_table"}},
 	{kernel: "repeat_kv_f32", params: kernels.RepeatParams{Tokens: 3, KvHeads: 2, Head: 40, Repeats: 3},
 		elements: map[string]int{"x": 240, "out": 720}, grid: [3]uint32{1, 1, 1}, threads: 256, loose: "x"},
 	{kernel: "repeat_kv_pair_f16", params: kernels.RepeatParams{Tokens: 3, KvHeads: 2, Head: 40, Repeats: 3},
@@ -174,10 +178,10 @@ var sounds = []sound{
 		mistakes: []string{"seqs=3 scores", "context=4294967295 seqs·context", "fc_slopes=1 slopes"}},
 	{kernel: "activate_f32", params: kernels.ElementParams{Rows: 3, Width: 300, AStride: 310}, constants: map[string]uint32{"fc_activation": uint32(ir.GELU)},
 		elements: map[string]int{"a": 2*310 + 300, "out": 900}, grid: [3]uint32{2, 3, 1}, threads: 256,
-		mistakes: []string{"fc_activation=5", "fc_activation=6", "a_stride=311 a"}},
+		mistakes: []string{"fc_activation=5", "fc_activation=7", "a_stride=311 a"}},
 	{kernel: "gate_f32", params: kernels.ElementParams{Rows: 3, Width: 300, AStride: 310, BStride: 305}, constants: map[string]uint32{"fc_activation": uint32(ir.ClampedSwiGLU)},
 		elements: map[string]int{"a": 2*310 + 300, "b": 2*305 + 300, "out": 900}, grid: [3]uint32{2, 3, 1}, threads: 256,
-		mistakes: []string{"fc_activation=6", "b_stride=306 b"}},
+		mistakes: []string{"fc_activation=7", "b_stride=306 b"}},
 }
 
 func init() {

@@ -7,4 +7,8 @@ var recurrentFamilies = []family{
 		instances: rowTypes, args: "0 x read $0; 1 w read float; 2 state read float; 3 positions read int; 4 cu_seqlens read int; 5 block_table read int; " +
 			"6 out write $0; 7 state_out write float; 9 in_gate read $0?; 10 out_gate read $0?", params: ShortConvParams{}, paramsIndex: 8,
 		constants: "0 fc_gated bool?", grid: "width/256, tokens", maxThreads: 256},
+	{name: "delta_net", check: checkDeltaNet, file: "delta_net.metal", summary: "the gated delta rule along the tokens of every sequence", instances: rowTypes,
+		args: "0 qkv read $0; 1 alpha read $0; 2 beta read $0; 3 decay read float; 4 bias read float; 5 state read float; 6 positions read int; " +
+			"7 cu_seqlens read int; 8 block_table read int; 9 out write $0; 10 state_out write float", params: DeltaNetParams{}, paramsIndex: 11,
+		grid: "heads, seqs", maxThreads: 256},
 }

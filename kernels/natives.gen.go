@@ -23,6 +23,7 @@ var natives = []string{
 	"copy_blocks_f16",
 	"copy_blocks_f32",
 	"copy_blocks_q8_0",
+	"delta_net_f32",
 	"embed",
 	"gate_f32",
 	"gather_rows_f32",

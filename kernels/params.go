@@ -202,6 +202,18 @@ type ShortConvParams struct {
 	TableStride uint32
 }
 
+// DeltaNetParams of delta_net.
+type DeltaNetParams struct {
+	Tokens      uint32
+	Seqs        uint32
+	Heads       uint32
+	KeyHeads    uint32
+	Head        uint32
+	Block       uint32
+	TableStride uint32
+	Eps         float32
+}
+
 // ElementParams of the element-wise kernels, gather_rows, softmax and argmax.
 type ElementParams struct {
 	Rows    uint32
@@ -272,6 +284,7 @@ func (PagedAttentionParams) params() {}
 func (PagedWriteParams) params()     {}
 func (CopyBlocksParams) params()     {}
 func (ShortConvParams) params()      {}
+func (DeltaNetParams) params()       {}
 func (ElementParams) params()        {}
 func (TopKParams) params()           {}
 func (WeightedSumParams) params()    {}

@@ -207,6 +207,18 @@ struct ShortConvParams {
     uint32_t table_stride; // NB
 };
 
+// Of delta_net.
+struct DeltaNetParams {
+    uint32_t tokens;
+    uint32_t seqs;
+    uint32_t heads; // of V, and of the state
+    uint32_t key_heads;
+    uint32_t head;         // elements of a head
+    uint32_t block;        // tokens of a cache block
+    uint32_t table_stride; // NB
+    float eps;             // of the lengths of Q and K
+};
+
 struct ElementParams {
     uint32_t rows;
     uint32_t width;

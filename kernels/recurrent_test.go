@@ -149,3 +149,69 @@ func TestShortConv(t *testing.T) {
 		}
 	})
 }
+
+func TestDeltaNet(t *testing.T) {
+	instances(t, "delta_net", func(t *testing.T, name string, types []kernels.Element) {
+		for _, b := range recurrentCases {
+			for _, s := range few([][3]int{{4, 2, 24}, {3, 3, 40}}, [][3]int{{1, 1, 1}, {4, 2, 24}, {3, 3, 40}, {6, 1, 128}, {2, 2, 256}}) {
+				t.Run(fmt.Sprint(b, s), func(t *testing.T) {
+					const eps = 1e-3
+					rng, heads, keyHeads, head := newRand(t.Name()), s[0], s[1], s[2]
+					p, n, row := b.page(rng), heads*head*head, (2*keyHeads+heads)*head
+					tokens := b.tokens()
+					qkv, alpha, beta := random(rng, types[0], tokens*row), random(rng, types[0], tokens*heads), random(rng, types[0], tokens*heads)
+					alpha.put(0, 40) // whose exponential is no number worth adding one to
+					decay := filled(kernels.Float, heads, func(i int) float64 { return -0.2 * float64(i+1) })
+					bias := random(rng, kernels.Float, heads)
+					state, before := p.state(rng, n)
+					got, after := launch{
+						kernel: name,
+						buffers: map[string]tensor{"qkv": qkv, "alpha": alpha, "beta": beta, "decay": decay, "bias": bias, "positions": ints(p.positions),
+							"cu_seqlens": ints(p.cu), "block_table": ints(p.table), "out": result(types[0], tokens*heads*head)},
+						params: kernels.DeltaNetParams{Tokens: uint32(tokens), Seqs: uint32(len(p.lens)), Heads: uint32(heads), KeyHeads: uint32(keyHeads),
+							Head: uint32(head), Block: uint32(p.block), TableStride: uint32(p.stride), Eps: eps},
+						grid: [3]int{heads, len(p.lens), 1}, group: ceil(head, 32) * 32,
+					}.runStates(t, state)
+					want := make([]float64, tokens*heads*head)
+					left := p.left(state, before, n, func(token int, state []float64) {
+						unit := func(at int) []float64 {
+							x, sum := make([]float64, head), eps
+							for i := range x {
+								x[i] = qkv.at(token*row + at*head + i)
+								sum += x[i] * x[i]
+							}
+							for i := range x {
+								x[i] /= math.Sqrt(sum)
+							}
+							return x
+						}
+						for h := range heads {
+							q, k, own := unit(h%keyHeads), unit(keyHeads+h%keyHeads), state[h*head*head:][:head*head]
+							keep := math.Exp(decay.at(h) * math.Log1p(math.Exp(alpha.at(token*heads+h)+bias.at(h))))
+							learn := 1 / (1 + math.Exp(-beta.at(token*heads+h)))
+							for j := range head {
+								known := 0.0
+								for i := range head {
+									known += k[i] * keep * own[i*head+j]
+								}
+								more := learn * (qkv.at(token*row+(2*keyHeads+h)*head+j) - known)
+								for i := range head {
+									own[i*head+j] = keep*own[i*head+j] + k[i]*more
+									want[(token*heads+h)*head+j] += q[i] * own[i*head+j] / math.Sqrt(float64(head))
+								}
+							}
+						}
+					})
+					compare(t, want, got.values(), head, worst(types...))
+					for i, v := range after.values() {
+						if math.IsNaN(left[i]) {
+							require.True(t, math.IsNaN(v), "element %d of the states", i)
+							continue
+						}
+						require.InDelta(t, left[i], v, 1e-5*max(1, math.Abs(left[i])), "element %d of the states", i)
+					}
+				})
+			}
+		}
+	})
+}

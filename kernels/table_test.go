@@ -90,7 +90,7 @@ var mirrors = []kernels.Params{
 	kernels.CacheWriteParams{}, kernels.CacheReadParams{}, kernels.RopeWriteParams{},
 	kernels.AttentionParams{}, kernels.AttentionWriteParams{}, kernels.ElementParams{}, kernels.RepeatParams{},
 	kernels.TransposeParams{}, kernels.MatmulParams{}, kernels.MaskParams{}, kernels.ReduceParams{}, kernels.TopKParams{}, kernels.WeightedSumParams{},
-	kernels.FlashParams{}, kernels.ShortConvParams{},
+	kernels.FlashParams{}, kernels.ShortConvParams{}, kernels.DeltaNetParams{},
 }
 
 var (

@@ -13,6 +13,7 @@ var activations = []struct {
 	{"gelu_tanh", false},
 	{"relu2", false},
 	{"clamped_swiglu", true},
+	{"sigmoid", false},
 }
 
 // norms are the values of fc_norm, and rmsNorm the one that always has a gain.

@@ -257,6 +257,10 @@ var costRules = map[string]costRule{
 	"reshape_and_cache":      {part: caches(tokenKeys)},
 	"short_conv": {part: map[string]extent{"x": params("tokens", "width"), "in_gate": params("tokens", "width"), "out_gate": params("tokens", "width"),
 		"state": params("seqs", "taps", "width"), "state_out": params("seqs", "taps", "width")}, ops: work(params("tokens", "width", "taps"), ir.OpShortConv)},
+	"delta_net": {
+		part: map[string]extent{"state": params("seqs", "heads", "head", "head"), "state_out": params("seqs", "heads", "head", "head")},
+		ops:  work(params("tokens", "heads", "head", "head"), ir.OpDeltaNet),
+	},
 	"copy_blocks": {part: map[string]extent{"k_from": blockPairs, "v_from": blockPairs, "k_cache": blockPairs, "v_cache": blockPairs}},
 }
 

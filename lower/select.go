@@ -27,6 +27,7 @@ func init() {
 		ir.OpCacheRead:  cacheRead,
 		ir.OpCopyBlocks: copyBlocks,
 		ir.OpShortConv:  shortConv,
+		ir.OpDeltaNet:   deltaNet,
 		ir.OpRepeatKV:   repeatKV,
 		ir.OpMatmul:     matmul,
 		ir.OpMask:       mask,

@@ -25,6 +25,21 @@ func shortConv(p *phase, v *ir.Value) error {
 	return nil
 }
 
+func deltaNet(p *phase, v *ir.Value) error {
+	a, out, state := v.Attr.(ir.DeltaNetAttr), tensorOf(v), v.Args[5]
+	d := p.dispatch("delta_net_"+out.DType.String(), v)
+	for i, name := range []string{"qkv", "alpha", "beta", "decay", "bias"} {
+		d.in(name, v.Args[i])
+	}
+	d.recurrent(v, 5)
+	d.out("out", v)
+	head := out.Shape.Last()
+	d.params(words{"tokens": Extent(ir.Var(ir.T)), "seqs": Extent(ir.Var(ir.B)), "heads": Extent(out.Shape[1]), "key_heads": size(int64(a.KeyHeads)),
+		"head": size(head), "block": size(int64(state.Type.Recurrent.Block)), "table_stride": Extent(ir.Var(ir.NB)), "eps": float(a.Eps)})
+	d.coverBy(int(roundUp(head, 32)))
+	return nil
+}
+
 // recurrent binds a state that v takes to its next version, operand i of v, and what finds it
 // in a step. The sizes that count are the session's, so the bindings claim one block.
 func (e emitter) recurrent(v *ir.Value, i int) {

@@ -6,8 +6,8 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 )
 
-// maxArgs bounds the operands of any op.
-const maxArgs = 8
+// maxArgs bounds the operands of any op of the source stage.
+const maxArgs = 9
 
 // identity tells what a value computes; types are compared besides.
 type identity struct {

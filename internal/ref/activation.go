@@ -20,9 +20,12 @@ var formulas = [...]struct {
 	ir.GELUTanh:      {geluTanh, upTo(1.13), 5e-7},
 	ir.ReLU2:         {relu2, func(x float64) float64 { return 2 * x }, 0},
 	ir.ClampedSwiGLU: {},
+	ir.Sigmoid:       {sigmoid, upTo(0.25), 0},
 }
 
 func upTo(most float64) func(float64) float64 { return func(float64) float64 { return most } }
+
+func sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 
 func silu(x float64) float64 { return x / (1 + math.Exp(-x)) }
 

@@ -3,6 +3,8 @@ package ref
 import (
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 
 	"github.com/smelt-ml/smelt/ir"
 )
@@ -98,5 +100,44 @@ func (r *run) convolve(v *ir.Value, of func(t, e int) (x, gate float64)) (result
 		}
 		copy(state, state[width:])
 		copy(state[len(state)-width:], latest)
+	})
+}
+
+func (r *run) deltaNet(v *ir.Value) (result, error) {
+	a := v.Attr.(ir.DeltaNetAttr)
+	qkv, alpha, beta, decay, bias := r.tensor(v, 0), r.tensor(v, 1), r.tensor(v, 2), r.tensor(v, 3).Data, r.tensor(v, 4).Data
+	heads := len(decay)
+	head := qkv.last() / (2*a.KeyHeads + heads)
+	return r.recur(v, 5, func(t int, state, out []float64) {
+		row := qkv.row(t)
+		unit := func(at int) []float64 { // head at of Q or K
+			x := slices.Clone(row[at*head:][:head])
+			length := math.Sqrt(dot(x, x) + a.Eps)
+			for i := range x {
+				x[i] /= length
+			}
+			return x
+		}
+		for h := range heads {
+			q, k, value := unit(h%a.KeyHeads), unit(a.KeyHeads+h%a.KeyHeads), row[(2*a.KeyHeads+h)*head:][:head]
+			keep := math.Exp(decay[h] * math.Log1p(math.Exp(alpha.row(t)[h]+bias[h])))
+			learn := 1 / (1 + math.Exp(-beta.row(t)[h]))
+			s := state[h*head*head:][:head*head]
+			for i := range s {
+				s[i] *= keep
+			}
+			for j := range head {
+				known := 0.0
+				for i := range head {
+					known += k[i] * s[i*head+j]
+				}
+				more, y := learn*(value[j]-known), 0.0
+				for i := range head {
+					s[i*head+j] += k[i] * more
+					y += q[i] * s[i*head+j]
+				}
+				out[h*head+j] = y / math.Sqrt(float64(head))
+			}
+		}
 	})
 }

@@ -35,6 +35,7 @@ func init() {
 		ir.OpCacheRead:  (*run).cacheRead,
 		ir.OpCopyBlocks: (*run).copyBlocks,
 		ir.OpShortConv:  (*run).shortConv,
+		ir.OpDeltaNet:   (*run).deltaNet,
 		ir.OpRepeatKV:   (*run).repeatKV,
 		ir.OpMatmul:     (*run).matmul,
 		ir.OpScale:      (*run).scale,

@@ -181,6 +181,18 @@ uint32_t block;
 uint32_t table_stride;
 };
 
+
+struct DeltaNetParams {
+uint32_t tokens;
+uint32_t seqs;
+uint32_t heads;
+uint32_t key_heads;
+uint32_t head;
+uint32_t block;
+uint32_t table_stride;
+float eps;
+};
+
 struct ElementParams {
 uint32_t rows;
 uint32_t width;
@@ -269,7 +281,7 @@ places[0] = places[i];
 }
 out[row] = places[0];
 }
-#line 273 "kernels/emulated/argmax.gen.cc"
+#line 285 "kernels/emulated/argmax.gen.cc"
 void thread_0(const msl::Thread &t) {
     argmax<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<int *>(t.worker->buffers[1]),

@@ -181,6 +181,18 @@ uint32_t block;
 uint32_t table_stride;
 };
 
+
+struct DeltaNetParams {
+uint32_t tokens;
+uint32_t seqs;
+uint32_t heads;
+uint32_t key_heads;
+uint32_t head;
+uint32_t block;
+uint32_t table_stride;
+float eps;
+};
+
 struct ElementParams {
 uint32_t rows;
 uint32_t width;
@@ -715,7 +727,7 @@ scoring.slope = msl_constant_has_slopes() ? slopes[q_head] : 0.0f;
 scoring.position = MSL_BRANCH(54, token < seq_end )? positions[token] : 0;
 attend(queries, rows, sight, scoring, memory, tid, sg, lane);
 }
-#line 719 "kernels/emulated/attention_tile.gen.cc"
+#line 731 "kernels/emulated/attention_tile.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_tile<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

@@ -181,6 +181,18 @@ uint32_t block;
 uint32_t table_stride;
 };
 
+
+struct DeltaNetParams {
+uint32_t tokens;
+uint32_t seqs;
+uint32_t heads;
+uint32_t key_heads;
+uint32_t head;
+uint32_t block;
+uint32_t table_stride;
+float eps;
+};
+
 struct ElementParams {
 uint32_t rows;
 uint32_t width;
@@ -903,7 +915,7 @@ norm += exp2(sink - peak);
 if (MSL_BRANCH(75, writes))
 store_four(out, row * p.head + tid * 4, MSL_BRANCH(76, norm != 0.0f )? sum / norm : float4(0.0f));
 }
-#line 907 "kernels/emulated/attention_vec.gen.cc"
+#line 919 "kernels/emulated/attention_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_vec<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

@@ -181,6 +181,18 @@ uint32_t block;
 uint32_t table_stride;
 };
 
+
+struct DeltaNetParams {
+uint32_t tokens;
+uint32_t seqs;
+uint32_t heads;
+uint32_t key_heads;
+uint32_t head;
+uint32_t block;
+uint32_t table_stride;
+float eps;
+};
+
 struct ElementParams {
 uint32_t rows;
 uint32_t width;
@@ -1070,7 +1082,7 @@ break;
 }
 
 }
-#line 1074 "kernels/emulated/attention_write.gen.cc"
+#line 1086 "kernels/emulated/attention_write.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_write<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

@@ -181,6 +181,18 @@ uint32_t block;
 uint32_t table_stride;
 };
 
+
+struct DeltaNetParams {
+uint32_t tokens;
+uint32_t seqs;
+uint32_t heads;
+uint32_t key_heads;
+uint32_t head;
+uint32_t block;
+uint32_t table_stride;
+float eps;
+};
+
 struct ElementParams {
 uint32_t rows;
 uint32_t width;
@@ -432,7 +444,7 @@ const ulong to = ulong(MSL_CAST(ulong, uint(MSL_CAST(uint, pairs[position.y * 2 
 copy_four(k_cache, to, k_from, from);
 copy_four(v_cache, to, v_from, from);
 }
-#line 436 "kernels/emulated/cache.gen.cc"
+#line 448 "kernels/emulated/cache.gen.cc"
 void thread_0(const msl::Thread &t) {
     cache_write<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

@@ -181,6 +181,18 @@ uint32_t block;
 uint32_t table_stride;
 };
 
+
+struct DeltaNetParams {
+uint32_t tokens;
+uint32_t seqs;
+uint32_t heads;
+uint32_t key_heads;
+uint32_t head;
+uint32_t block;
+uint32_t table_stride;
+float eps;
+};
+
 struct ElementParams {
 uint32_t rows;
 uint32_t width;
@@ -230,6 +242,8 @@ uint32_t window;
 #line 8 "kernels/activation.h"
 using namespace metal;
 
+inline float sigmoid_of(float v) { return 1.0f / (1.0f + exp(-v)); }
+
 inline float silu_of(float v) { return v / (1.0f + exp(-v)); }
 
 
@@ -278,6 +292,8 @@ case 3:
 return gelu_tanh_of(v);
 case 4:
 return relu2_of(v);
+case 6:
+return sigmoid_of(v);
 default:
 return v;
 }
@@ -438,7 +454,7 @@ to[at + j] = v;
 }
 }
 }
-#line 442 "kernels/emulated/elementwise.gen.cc"
+#line 458 "kernels/emulated/elementwise.gen.cc"
 void thread_0(const msl::Thread &t) {
     activate<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),

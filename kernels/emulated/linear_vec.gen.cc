@@ -181,6 +181,18 @@ uint32_t block;
 uint32_t table_stride;
 };
 
+
+struct DeltaNetParams {
+uint32_t tokens;
+uint32_t seqs;
+uint32_t heads;
+uint32_t key_heads;
+uint32_t head;
+uint32_t block;
+uint32_t table_stride;
+float eps;
+};
+
 struct ElementParams {
 uint32_t rows;
 uint32_t width;
@@ -946,6 +958,8 @@ w[i] = MSL_BRANCH(18, block_elems(type) == 1 && 16 * r + i < k )? plain_element(
 #line 8 "kernels/activation.h"
 using namespace metal;
 
+inline float sigmoid_of(float v) { return 1.0f / (1.0f + exp(-v)); }
+
 inline float silu_of(float v) { return v / (1.0f + exp(-v)); }
 
 
@@ -994,6 +1008,8 @@ case 3:
 return gelu_tanh_of(v);
 case 4:
 return relu2_of(v);
+case 6:
+return sigmoid_of(v);
 default:
 return v;
 }
@@ -1430,7 +1446,7 @@ if (msl_constant_has_residual())
 result += residual[at];
 out[at] = O(result);
 }
-#line 1434 "kernels/emulated/linear_vec.gen.cc"
+#line 1450 "kernels/emulated/linear_vec.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_vec<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),

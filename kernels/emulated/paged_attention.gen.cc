@@ -181,6 +181,18 @@ uint32_t block;
 uint32_t table_stride;
 };
 
+
+struct DeltaNetParams {
+uint32_t tokens;
+uint32_t seqs;
+uint32_t heads;
+uint32_t key_heads;
+uint32_t head;
+uint32_t block;
+uint32_t table_stride;
+float eps;
+};
+
 struct ElementParams {
 uint32_t rows;
 uint32_t width;
@@ -624,7 +636,7 @@ value += weight * float(MSL_CAST(float, part[ulong(MSL_CAST(ulong, i)) * head]))
 }
 out[row * head + tid] = A(MSL_BRANCH(54, total != 0.0f )? value / total : 0.0f);
 }
-#line 628 "kernels/emulated/paged_attention.gen.cc"
+#line 640 "kernels/emulated/paged_attention.gen.cc"
 void thread_0(const msl::Thread &t) {
     paged_attention_v1<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

@@ -181,6 +181,18 @@ uint32_t block;
 uint32_t table_stride;
 };
 
+
+struct DeltaNetParams {
+uint32_t tokens;
+uint32_t seqs;
+uint32_t heads;
+uint32_t key_heads;
+uint32_t head;
+uint32_t block;
+uint32_t table_stride;
+float eps;
+};
+
 struct ElementParams {
 uint32_t rows;
 uint32_t width;
@@ -294,7 +306,7 @@ v_out[e] = v[from];
 at = sum(at, step, p);
 }
 }
-#line 298 "kernels/emulated/replicate.gen.cc"
+#line 310 "kernels/emulated/replicate.gen.cc"
 void thread_0(const msl::Thread &t) {
     repeat_kv<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),

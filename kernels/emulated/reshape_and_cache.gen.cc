@@ -181,6 +181,18 @@ uint32_t block;
 uint32_t table_stride;
 };
 
+
+struct DeltaNetParams {
+uint32_t tokens;
+uint32_t seqs;
+uint32_t heads;
+uint32_t key_heads;
+uint32_t head;
+uint32_t block;
+uint32_t table_stride;
+float eps;
+};
+
 struct ElementParams {
 uint32_t rows;
 uint32_t width;
@@ -248,7 +260,7 @@ const ulong to = ulong(MSL_CAST(ulong, uint(MSL_CAST(uint, slot)) / p.block)) * 
 k_cache[to + (d / x * p.block + within) * x + d % x] = k[ulong(MSL_CAST(ulong, token)) * p.k_stride + e];
 v_cache[to + d * p.block + within] = v[ulong(MSL_CAST(ulong, token)) * p.v_stride + e];
 }
-#line 252 "kernels/emulated/reshape_and_cache.gen.cc"
+#line 264 "kernels/emulated/reshape_and_cache.gen.cc"
 void thread_0(const msl::Thread &t) {
     reshape_and_cache<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

@@ -181,6 +181,18 @@ uint32_t block;
 uint32_t table_stride;
 };
 
+
+struct DeltaNetParams {
+uint32_t tokens;
+uint32_t seqs;
+uint32_t heads;
+uint32_t key_heads;
+uint32_t head;
+uint32_t block;
+uint32_t table_stride;
+float eps;
+};
+
 struct ElementParams {
 uint32_t rows;
 uint32_t width;
@@ -295,7 +307,7 @@ v = turn(v, rotation(p, at, i, msl_constant_has_factors() ? factors[i] : 1.0f, m
 }
 store_pair(out + (ulong(MSL_CAST(ulong, token)) * p.heads + head) * p.head, pair, v);
 }
-#line 299 "kernels/emulated/rope.gen.cc"
+#line 311 "kernels/emulated/rope.gen.cc"
 void thread_0(const msl::Thread &t) {
     rope<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),

@@ -181,6 +181,18 @@ uint32_t block;
 uint32_t table_stride;
 };
 
+
+struct DeltaNetParams {
+uint32_t tokens;
+uint32_t seqs;
+uint32_t heads;
+uint32_t key_heads;
+uint32_t head;
+uint32_t block;
+uint32_t table_stride;
+float eps;
+};
+
 struct ElementParams {
 uint32_t rows;
 uint32_t width;
@@ -307,7 +319,7 @@ to[ulong(MSL_CAST(ulong, r)) * p.width] = v;
 }
 }
 }
-#line 311 "kernels/emulated/short_conv.gen.cc"
+#line 323 "kernels/emulated/short_conv.gen.cc"
 void thread_0(const msl::Thread &t) {
     short_conv<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

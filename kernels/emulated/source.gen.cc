@@ -181,6 +181,18 @@ uint32_t block;
 uint32_t table_stride;
 };
 
+
+struct DeltaNetParams {
+uint32_t tokens;
+uint32_t seqs;
+uint32_t heads;
+uint32_t key_heads;
+uint32_t head;
+uint32_t block;
+uint32_t table_stride;
+float eps;
+};
+
 struct ElementParams {
 uint32_t rows;
 uint32_t width;
@@ -398,7 +410,7 @@ total += MSL_BRANCH(25, maxima[i] > -INFINITY )? totals[i] * exp(maxima[i] - hig
 MSL_LOOP(26) for (uint i = tid; MSL_TURN(27, i < p.width); i += 256)
 to[i] = A(MSL_BRANCH(28, total == 0.0f )? 0.0f : exp(float(MSL_CAST(float, from[i])) - highest) / total);
 }
-#line 402 "kernels/emulated/source.gen.cc"
+#line 414 "kernels/emulated/source.gen.cc"
 void thread_0(const msl::Thread &t) {
     permute<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),

@@ -8,6 +8,7 @@ extern const Unit unit_attention_tile;
 extern const Unit unit_attention_vec;
 extern const Unit unit_attention_write;
 extern const Unit unit_cache;
+extern const Unit unit_delta_net;
 extern const Unit unit_elementwise;
 extern const Unit unit_embed;
 extern const Unit unit_flash;
@@ -28,6 +29,7 @@ const Unit *const units[] = {
     &unit_attention_vec,
     &unit_attention_write,
     &unit_cache,
+    &unit_delta_net,
     &unit_elementwise,
     &unit_embed,
     &unit_flash,

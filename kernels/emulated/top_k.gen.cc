@@ -181,6 +181,18 @@ uint32_t block;
 uint32_t table_stride;
 };
 
+
+struct DeltaNetParams {
+uint32_t tokens;
+uint32_t seqs;
+uint32_t heads;
+uint32_t key_heads;
+uint32_t head;
+uint32_t block;
+uint32_t table_stride;
+float eps;
+};
+
 struct ElementParams {
 uint32_t rows;
 uint32_t width;
@@ -326,7 +338,7 @@ values[to] = from[index];
 indices[to] = int(MSL_CAST(int, index));
 }
 }
-#line 330 "kernels/emulated/top_k.gen.cc"
+#line 342 "kernels/emulated/top_k.gen.cc"
 void thread_0(const msl::Thread &t) {
     top_k<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),

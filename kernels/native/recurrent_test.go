@@ -2,6 +2,7 @@ package native
 
 import (
 	"fmt"
+	"math"
 	"testing"
 
 	"github.com/smelt-ml/smelt/kernels"
@@ -112,6 +113,63 @@ func TestShortConv(t *testing.T) {
 					})
 				}
 			}
+		}
+	}
+}
+
+func TestDeltaNet(t *testing.T) {
+	for i, s := range steps {
+		for _, shape := range [][3]int{{1, 1, 1}, {4, 2, 24}, {3, 3, 40}, {2, 1, 128}} {
+			t.Run(fmt.Sprint(i, shape), func(t *testing.T) {
+				const eps = 1e-3
+				heads, keyHeads, head := shape[0], shape[1], shape[2]
+				rng, row, n := newRand(t.Name()), (2*keyHeads+heads)*head, heads*head*head
+				qkv, alpha, beta := normals(rng, s.tokens*row), normals(rng, s.tokens*heads), normals(rng, s.tokens*heads)
+				alpha[0] = 40 // whose exponential is no number worth adding one to
+				decay, bias, state := normals(rng, heads), normals(rng, heads), normals(rng, s.blocks*n)
+				for h := range decay {
+					decay[h] = -0.2 * float32(h+1)
+				}
+				want := make([]float64, s.tokens*heads*head)
+				left := s.over(state, n, func(token int, state []float64) {
+					unit := func(at int) []float64 {
+						x, sum := widened(qkv[token*row+at*head:][:head]), eps
+						for _, v := range x {
+							sum += v * v
+						}
+						for i := range x {
+							x[i] /= math.Sqrt(sum)
+						}
+						return x
+					}
+					for h := range heads {
+						gate := token*heads + h
+						q, k, own := unit(h%keyHeads), unit(keyHeads+h%keyHeads), state[h*head*head:][:head*head]
+						keep := math.Exp(float64(decay[h]) * math.Log1p(math.Exp(float64(alpha[gate])+float64(bias[h]))))
+						learn := 1 / (1 + math.Exp(-float64(beta[gate])))
+						for j := range head {
+							known := 0.0
+							for i := range head {
+								known += k[i] * keep * own[i*head+j]
+							}
+							more := learn * (float64(qkv[token*row+(2*keyHeads+h)*head+j]) - known)
+							for i := range head {
+								own[i*head+j] = keep*own[i*head+j] + k[i]*more
+								want[gate*head+j] += q[i] * own[i*head+j] / math.Sqrt(float64(head))
+							}
+						}
+					}
+				})
+				s.inPlace(t, dispatch{
+					kernel: "delta_net_f32",
+					args: map[string][]byte{"qkv": floatBytes(qkv), "alpha": floatBytes(alpha), "beta": floatBytes(beta), "decay": floatBytes(decay),
+						"bias": floatBytes(bias), "positions": intBytes(s.positions...), "cu_seqlens": intBytes(s.cu...), "block_table": intBytes(s.table...),
+						"out": nan(len(want))},
+					params: kernels.DeltaNetParams{Tokens: uint32(s.tokens), Seqs: uint32(len(s.counts)), Heads: uint32(heads), KeyHeads: uint32(keyHeads),
+						Head: uint32(head), Block: uint32(s.block), TableStride: uint32(s.stride), Eps: eps},
+					grid: [3]uint32{uint32(heads), uint32(len(s.counts)), 1}, group: [3]uint32{uint32(head+31) / 32 * 32, 1, 1},
+				}, state, want, left, 1e-5)
+			})
 		}
 	}
 }

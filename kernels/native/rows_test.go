@@ -193,6 +193,8 @@ func activation(a ir.Activation, x float64) float64 {
 	case ir.ReLU2:
 		x = math.Max(x, 0)
 		return x * x
+	case ir.Sigmoid:
+		return 1 / (1 + math.Exp(-x))
 	}
 	return x
 }
@@ -301,12 +303,13 @@ func TestGELUPrecision(t *testing.T) {
 }
 
 func TestActivationsUnsupported(t *testing.T) {
-	for kernel, most := range map[string]uint32{"activate_f32": uint32(ir.ReLU2), "gate_f32": uint32(ir.ClampedSwiGLU)} {
+	last := ir.Activations()[len(ir.Activations())-1]
+	for kernel, most := range map[string]ir.Activation{"activate_f32": ir.ReLU2, "gate_f32": last} { // behind it one for gates only, and none
 		d, _ := elementwise(kernel, 1, make([]float32, 17), make([]float32, 7), func(a, b float64) float64 { return 0 })
 		if kernel == "activate_f32" {
 			delete(d.args, "b")
 		}
-		d.constants = map[string]uint32{"fc_activation": most}
+		d.constants = map[string]uint32{"fc_activation": uint32(most)}
 		require.NoError(t, Run(d.launch(), Options{}), kernel)
 		d.constants["fc_activation"]++
 		require.ErrorIs(t, Run(d.launch(), Options{}), ErrUnsupported, kernel)

@@ -411,6 +411,20 @@ var mutants = []mutant{
 	{unit: "short_conv", file: "short_conv.metal", fault: "taps newest first", tests: "ShortConv/short_conv_f32",
 		old: "w[ulong(e) * p.taps + j] * v", new: "w[ulong(e) * p.taps + (p.taps - 1 - j)] * v"},
 
+	// delta_net.metal
+	{unit: "delta_net", file: "delta_net.metal", fault: "the state of the block that the token lies in", tests: "DeltaNet/delta_net_f32",
+		old: "table[(position - 1) / p.block]", new: "table[position / p.block]"},
+	{unit: "delta_net", file: "delta_net.metal", fault: "key heads by groups", tests: "DeltaNet/delta_net_f32",
+		old: "qkv + t * row + ulong(h % p.key_heads) * head;", new: "qkv + t * row + ulong(h / (p.heads / p.key_heads)) * head;"},
+	{unit: "delta_net", file: "delta_net.metal", fault: "what is known is not forgotten", tests: "DeltaNet/delta_net_f32",
+		old: "k_scale * (keep * state[from", new: "k_scale * (state[from"},
+	{unit: "delta_net", file: "delta_net.metal", fault: "softplus of a large number", tests: "DeltaNet/delta_net_f32",
+		old: "x > 20.0f ? x : log", new: "x > 2000.0f ? x : log"},
+	{unit: "delta_net", file: "delta_net.metal", fault: "a sequence begins with what was there", tests: "DeltaNet/delta_net_f32",
+		old: "begins ? 0.0f : keep", new: "keep"},
+	{unit: "delta_net", file: "delta_net.metal", fault: "no epsilon in the lengths", tests: "DeltaNet/delta_net_f32",
+		old: "float sum = eps;", new: "float sum = 0.0f;"},
+
 	// linear_mat.metal
 	{unit: "linear_mat", file: "linear_mat.metal", fault: "no barrier after a step's products", tests: "Linear(Mat|Shapes)/linear_mat_f32_f32",
 		old: "accumulate<X, M, false>(x_tile, w_tile, sg, live, acc);\n    " + barrier, new: "accumulate<X, M, false>(x_tile, w_tile, sg, live, acc);"},

@@ -3,4 +3,4 @@
 package dotprod
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native -run Stamp -update`.
-const Stamp = "79b4e57aabfe5464b89961504f9b1f1745107027cc1b2d0e6f147c9d6c85bc02"
+const Stamp = "e518cd8c58a39db5f0b0212b1c34dffacfb9fb76bc1c1ee6c07c031107c42ca7"

@@ -61,6 +61,7 @@ INLINE F erf(F x) {
 
 // Activations. Where the numbers of attributes.gen.h name one that exists as a gate only,
 // it takes both operands.
+INLINE F sigmoid(F x) { return set1(1.0f) / (set1(1.0f) + exp(zero() - x)); }
 INLINE F silu(F x) { return x / (set1(1.0f) + exp(zero() - x)); }
 // Below −20 both forms of GELU are 0 in floats; the bound keeps −∞ from becoming NaN.
 INLINE F gelu(F x) {
@@ -82,7 +83,8 @@ INLINE F clamped_swiglu(F a, F b) {
     return (u + set1(1.0f)) * (g / (set1(1.0f) + exp(set1(-1.702f) * g)));
 }
 INLINE bool is_activation(uint32_t number, bool gated) {
-    return number <= SMELT_ACTIVATION_RELU2 || (gated && number == SMELT_ACTIVATION_CLAMPED_SWIGLU);
+    return number <= SMELT_ACTIVATION_RELU2 || number == SMELT_ACTIVATION_SIGMOID ||
+           (gated && number == SMELT_ACTIVATION_CLAMPED_SWIGLU);
 }
 // Calls f with the activation of a number, a function of a vector; and with what it makes of
 // a gate, a function of two.
@@ -96,6 +98,8 @@ template <class Fn> INLINE void with_activation(uint32_t number, Fn f) {
         return f([](F x) __attribute__((always_inline)) { return gelu_tanh(x); });
     case SMELT_ACTIVATION_RELU2:
         return f([](F x) __attribute__((always_inline)) { return relu2(x); });
+    case SMELT_ACTIVATION_SIGMOID:
+        return f([](F x) __attribute__((always_inline)) { return sigmoid(x); });
     default:
         return f([](F x) __attribute__((always_inline)) { return x; });
     }

@@ -92,3 +92,114 @@ static void short_conv(const smelt_launch *l, void *, uint64_t begin, uint64_t e
         }
     }
 }
+
+// The gated delta rule. A unit is a head of one sequence, whose columns of its matrix do not
+// know of each other: it reads an element before it writes it, which may be the same state.
+static uint64_t delta_net_units(const smelt_launch *l) {
+    const DeltaNetParams &p = params<DeltaNetParams>(l, SMELT_DELTA_NET_PARAMS);
+    return uint64_t{p.seqs} * p.heads;
+}
+static int delta_net_supports(const smelt_launch *l) {
+    if (!holds(l, SMELT_DELTA_NET_PARAMS, sizeof(DeltaNetParams)))
+        return 0;
+    const DeltaNetParams &p = params<DeltaNetParams>(l, SMELT_DELTA_NET_PARAMS);
+    if (p.head == 0 || p.head > MAX_HEAD || p.key_heads == 0 || p.key_heads > p.heads || p.block == 0)
+        return 0;
+    const uint64_t row = uint64_t{p.head} * 4, gates = uint64_t{p.heads} * 4, state = p.heads * row * p.head;
+    return holds_rows(l, SMELT_DELTA_NET_QKV, p.tokens, (2 * uint64_t{p.key_heads} + p.heads) * row) &&
+           holds_rows(l, SMELT_DELTA_NET_ALPHA, p.tokens, gates) &&
+           holds_rows(l, SMELT_DELTA_NET_BETA, p.tokens, gates) && holds(l, SMELT_DELTA_NET_DECAY, gates) &&
+           holds(l, SMELT_DELTA_NET_BIAS, gates) && holds(l, SMELT_DELTA_NET_STATE, state) &&
+           holds(l, SMELT_DELTA_NET_STATE_OUT, state) && holds(l, SMELT_DELTA_NET_POSITIONS, uint64_t{p.tokens} * 4) &&
+           holds(l, SMELT_DELTA_NET_CU_SEQLENS, (uint64_t{p.seqs} + 1) * 4) &&
+           holds(l, SMELT_DELTA_NET_BLOCK_TABLE, uint64_t{p.seqs} * p.table_stride * 4) &&
+           holds_rows(l, SMELT_DELTA_NET_OUT, p.tokens, p.heads * row);
+}
+
+// What a token does to a head's matrix, [head][head].
+struct DeltaToken {
+    const float *from;
+    float *to;
+    const float *q, *k, *v;
+    float *out;
+    float keep, learn;
+    uint32_t head;
+
+    // N vectors of columns from `at` on, or the `lanes` columns of one.
+    template <int N> MEMBER void columns(uint32_t at, int lanes) const {
+        const auto get = [&](const float *p, int n) __attribute__((always_inline)) {
+            return N == 1 ? load_n(p + at, lanes) : load(p + at + n * W);
+        };
+        const auto put = [&](float *p, int n, F x) __attribute__((always_inline)) {
+            return N == 1 ? store_n(p + at, x, lanes) : store(p + at + n * W, x);
+        };
+        F more[N], sum[N];
+        UNROLL for (int n = 0; n < N; n++) more[n] = sum[n] = zero();
+        for (uint32_t i = 0; i < head; i++)
+            UNROLL for (int n = 0; n < N; n++) more[n] = fma(set1(k[i]), get(from + i * head, n), more[n]);
+        UNROLL for (int n = 0; n < N; n++) more[n] = set1(learn) * (get(v, n) - set1(keep) * more[n]);
+        for (uint32_t i = 0; i < head; i++)
+            UNROLL for (int n = 0; n < N; n++) {
+                const F s = fma(set1(k[i]), more[n], set1(keep) * get(from + i * head, n));
+                put(to + i * head, n, s);
+                sum[n] = fma(set1(q[i]), s, sum[n]);
+            }
+        UNROLL for (int n = 0; n < N; n++) put(out, n, sum[n]);
+    }
+};
+
+static void delta_net(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
+    const DeltaNetParams &p = params<DeltaNetParams>(l, SMELT_DELTA_NET_PARAMS);
+    const uint64_t matrix = uint64_t{p.head} * p.head, elements = p.heads * matrix;
+    const uint64_t width = (2 * uint64_t{p.key_heads} + p.heads) * p.head;
+    const Steps steps = {buffer<const int32_t>(l, SMELT_DELTA_NET_POSITIONS),
+                         buffer<const int32_t>(l, SMELT_DELTA_NET_CU_SEQLENS),
+                         buffer<const int32_t>(l, SMELT_DELTA_NET_BLOCK_TABLE),
+                         p.block,
+                         p.table_stride,
+                         elements,
+                         l->buffer_bytes[SMELT_DELTA_NET_STATE_OUT] / (elements * 4)};
+    const float *state = buffer<const float>(l, SMELT_DELTA_NET_STATE);
+    const float root = 1.0f / __builtin_sqrtf(static_cast<float>(p.head));
+    float q[MAX_HEAD], k[MAX_HEAD];
+    const auto unit_length = [&](const float *x, float *out, float by) {
+        const F scale = set1(by / __builtin_sqrtf(sum_of_squares(x, p.head) + p.eps));
+        map1(x, out, p.head, [=](F v) { return v * scale; });
+    };
+    for (uint64_t unit = begin; unit < end; unit++) {
+        const uint64_t seq = unit / p.heads, h = unit % p.heads;
+        for (int64_t t = steps.starts[seq]; t < steps.starts[seq + 1]; t++) {
+            const uint64_t at = static_cast<uint64_t>(t), position = static_cast<uint64_t>(steps.positions[at]);
+            const int64_t to = steps.state_of(seq, position),
+                          from = position > 0 ? steps.state_of(seq, position - 1) : -1;
+            if (to < 0)
+                continue;
+            float *into = buffer<float>(l, SMELT_DELTA_NET_STATE_OUT) + to + h * matrix;
+            if (from < 0)
+                memset(into, 0, matrix * 4);
+            const float *row = buffer<const float>(l, SMELT_DELTA_NET_QKV) + at * width;
+            unit_length(row + h % p.key_heads * p.head, q, root);
+            unit_length(row + (p.key_heads + h % p.key_heads) * p.head, k, 1.0f);
+            const uint64_t gate = at * p.heads + h;
+            const float x =
+                buffer<const float>(l, SMELT_DELTA_NET_ALPHA)[gate] + buffer<const float>(l, SMELT_DELTA_NET_BIAS)[h];
+            const float softplus = x > 20.0f ? x : __builtin_log1pf(__builtin_expf(x));
+            const DeltaToken token = {
+                from < 0 ? into : state + from + h * matrix,
+                into,
+                q,
+                k,
+                row + (2 * uint64_t{p.key_heads} + h) * p.head,
+                buffer<float>(l, SMELT_DELTA_NET_OUT) + gate * p.head,
+                __builtin_expf(buffer<const float>(l, SMELT_DELTA_NET_DECAY)[h] * softplus),
+                1.0f / (1.0f + __builtin_expf(-buffer<const float>(l, SMELT_DELTA_NET_BETA)[gate])),
+                p.head,
+            };
+            uint32_t column = 0;
+            for (; column + 4 * W <= p.head; column += 4 * W)
+                token.columns<4>(column, W);
+            for (; column < p.head; column += W)
+                token.columns<1>(column, static_cast<int>(least(W, p.head - column)));
+        }
+    }
+}
