@@ -27,7 +27,7 @@ const expertsShape = "qwen3-30b-a3b,block_count=2"
 func reachable(t *testing.T) map[string]*smelt.Model {
 	models := map[string]*smelt.Model{}
 	for name, weights := range map[string]string{"qwen3-0.6b": "q4_0", "llama3.2-1b": "q8_0", "qwen3-8b": "f16", "gemma3-1b": "q4_0", "lfm2-1.2b": "q8_0",
-		expertsShape: "q4_0"} {
+		expertsShape: "q4_0", "qwen3.5-0.8b": "q8_0"} {
 		m, err := smelt.Open("arch:"+name, weights)
 		require.NoError(t, err)
 		models[name] = m

@@ -97,6 +97,8 @@ var shapes = []Config{
 		Rope: Rope{Theta: 5e5}, Tied: true},
 	{Family: "lfm2", Name: "lfm2-1.2b", Layers: 16, Width: 2048, Heads: 32, KVHeads: 8, Head: 64, FFN: 8192, Vocab: 65536, Context: 128000, Eps: 1e-5,
 		Rope: Rope{Theta: 1e6}, Tied: true, Taps: 3, Recurrent: allBut(16, 2, 5, 8, 10, 12, 14)},
+	{Family: "qwen35", Name: "qwen3.5-0.8b", Layers: 24, Width: 1024, Heads: 8, KVHeads: 2, Head: 256, FFN: 3584, Vocab: 248320, Context: 262144, Eps: 1e-6,
+		Rope: Rope{Theta: 1e7, Rotated: 64}, Tied: true, Sections: []int{11, 11, 10, 0}, Taps: 4, Delta: Delta{Heads: 16, KeyHeads: 16, Head: 128}, Recurrent: patterned(4, 24)},
 	{Family: "llama", Name: "tinyllama-1.1b", Layers: 22, Width: 2048, Heads: 32, KVHeads: 4, Head: 64, FFN: 5632, Vocab: 32000, Context: 2048, Eps: 1e-5, Rope: Rope{Theta: 1e4}},
 }
 

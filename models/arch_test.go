@@ -28,7 +28,8 @@ func TestSourceGraphs(t *testing.T) {
 }
 
 // parameters are what the models' publishers count, of which that of a text model among others
-// is no number of its own: Qwen3-VL's is that of Qwen3, Ministral's is said to be 3.4e9.
+// is no number of its own: Qwen3-VL's is that of Qwen3, Ministral's is said to be 3.4e9, and
+// of Qwen3.5 nothing but its name is known to agree.
 var parameters = map[string]int64{
 	"qwen3-0.6b":    596_049_920,
 	"qwen3-1.7b":    1_720_574_976,
@@ -73,6 +74,7 @@ var parameters = map[string]int64{
 	"mpt-7b":         6_649_286_656,
 	"ernie4.5-0.3b":  360_748_032,
 	"lfm2-1.2b":      1_170_340_608,
+	"qwen3.5-0.8b":   752_393_024,
 
 	"qwen3-embedding-0.6b": 595_776_512,
 	// Without the layer behind the first token, which embeddings do not pass.
@@ -95,15 +97,15 @@ func TestArch(t *testing.T) {
 			}
 			small := len(w.Shape) == 1 || w.Name == "position_embd.weight" || w.Name == "token_types.weight" || strings.HasSuffix(w.Name, ".ffn_gate_inp.weight") ||
 				strings.HasSuffix(w.Name, ".ffn_gate_inp_shexp.weight") || strings.HasSuffix(w.Name, ".bias") ||
-				strings.HasSuffix(w.Name, ".shortconv.conv.weight")
+				strings.HasSuffix(w.Name, ".shortconv.conv.weight") || strings.HasSuffix(w.Name, ".ssm_conv1d.weight")
 			require.Equal(t, small, w.DType == ir.F32, w.Name)
 		}
 		require.Equal(t, parameters[name], count, name)
 		f, err := m.Build(ir.Options{Block: 256})
 		require.NoError(t, err)
 		require.Equal(t, m.Config.Layers, f.Layers())
-		states := f.OpCounts()[ir.OpState]
-		require.Equal(t, lo.Count(m.Config.Recurrent, true), states)
+		states := lo.Count(m.Config.Recurrent, true)
+		require.Equal(t, states, f.OpCounts()[ir.OpShortConv])
 		require.Equal(t, 2*(m.Config.Layers-states), f.OpCounts()[ir.OpRepeatKV])
 		_, err = m.Tokenizer()
 		require.ErrorIs(t, err, models.ErrNoTokenizer)

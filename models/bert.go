@@ -3,6 +3,8 @@ package models
 import (
 	"slices"
 
+	"github.com/samber/lo"
+
 	"github.com/smelt-ml/smelt/ir"
 )
 
@@ -38,15 +40,43 @@ var (
 	}
 	nomicBertFamily = Family{
 		Title: "nomic-embed-text (embeddings)",
-		Name:  "nomic-bert", Define: bert, Encodes: true,
-		Fields: slices.Concat(encoderFields, []Field{ropes}),
+		Name:  "nomic-bert", HF: "NomicBertModel", Define: bert, Encodes: true,
+		Fields: slices.Concat(renamed(encoderFields, map[string]string{"max_position_embeddings": "n_positions", "hidden_size": "n_embd", "num_hidden_layers": "n_layer",
+			"intermediate_size": "n_inner", "num_attention_heads": "n_head", "layer_norm_eps": "layer_norm_epsilon"}), []Field{{Read: nomicRope},
+			{HF: "activation_function", Only: "swiglu"}, {HF: "causal", Only: false}, {HF: "prenorm", Only: false}, {HF: "qkv_proj_bias", Only: false},
+			{HF: "mlp_fc1_bias", Only: false}, {HF: "mlp_fc2_bias", Only: false}, {HF: "use_rms_norm", Only: false}, {HF: "rotary_emb_interleaved", Only: false}}),
 		Given:  func(c *Config) { c.Both, c.Tied = true, true },
-		Joined: []string{"attn_qkv"},
+		Joined: []string{"attn_qkv"}, Prefix: "bert.",
+		Tensors: lo.Assign(cut("attn_qkv", as("encoder.layers.#.attn.Wqkv.weight")), map[string]Stored{
+			"token_embd.weight":              as("embeddings.word_embeddings.weight"),
+			"token_types.weight":             as("embeddings.token_type_embeddings.weight"),
+			"token_embd_norm.weight":         as("emb_ln.weight"),
+			"blk.#.attn_output.weight":       as("encoder.layers.#.attn.out_proj.weight"),
+			"blk.#.attn_output_norm.weight":  as("encoder.layers.#.norm1.weight"),
+			"blk.#.ffn_up.weight":            as("encoder.layers.#.mlp.fc11.weight"),
+			"blk.#.ffn_gate.weight":          as("encoder.layers.#.mlp.fc12.weight"),
+			"blk.#.ffn_down.weight":          as("encoder.layers.#.mlp.fc2.weight"),
+			"blk.#.layer_output_norm.weight": as("encoder.layers.#.norm2.weight"),
+		}),
 	}
 )
 
 // encoderFields are those of BERT and what was made of it.
 var encoderFields = slices.Concat(shapeFields(widthByHeads), []Field{layerEps("layer_norm_eps", 1e-12), {Read: tokenTypes}})
+
+// nomicRope reads RoPE as these folders call it. Texts are no longer than those of the training:
+// beyond, the models' own code changes the base.
+func nomicRope(d description, c *Config) {
+	d.rope(c)
+	if d.form() == GGUF {
+		return
+	}
+	c.Rope.Theta = d.number("rotary_emb_base", 10000)
+	if part := d.number("rotary_emb_fraction", 1); part != 1 {
+		d.fail(configError("rotary_emb_fraction is %g", part))
+	}
+	c.Context = min(c.Context, d.size("max_trained_positions", c.Context))
+}
 
 const keyTokenTypes = "tokenizer.ggml.token_type_count" // is in files beside their tensor
 

@@ -48,6 +48,7 @@ type Config struct {
 	Recurrent      []bool  // which layers have a recurrent state in the place of attention
 	Taps           int     // tokens that a short convolution sees, its own included
 	Experts        Experts // of layers whose feed-forward network is a mixture
+	Delta          Delta   // of layers with the gated delta rule
 
 	Both       bool   // tokens see those after them, too
 	Pooling    string // one of poolings: what makes one embedding of those of a text's tokens; "": files do not say
@@ -192,6 +193,9 @@ func (c *Config) check() error {
 	}
 	if c.Taps != 0 && (c.Taps < 2 || c.Taps > ir.MaxTaps) {
 		return configError("convolutions of %d tokens: want 2 to %d", c.Taps, ir.MaxTaps)
+	}
+	if err := c.Delta.check(); err != nil {
+		return err
 	}
 	if c.ByLayer == nil {
 		l := c.Layer(0)

@@ -70,7 +70,7 @@ var families = []Family{
 	llamaFamily, qwen3Family, qwen2Family, qwen2vlFamily, qwen3vlFamily, mistral3Family, gemma2Family, gemma3Family, smollm3Family, olmo2Family, graniteFamily,
 	starcoder2Family, phi2Family, stablelmFamily, commandRFamily, cohere2Family, exaone4Family, ernie45Family, phi3Family, glm4Family,
 	gpt2Family, gptneoxFamily, mptFamily, bertFamily, nomicBertFamily, gemmaEmbeddingFamily,
-	qwen3moeFamily, qwen2moeFamily, olmoeFamily, gptossFamily, lfm2Family,
+	qwen3moeFamily, qwen2moeFamily, olmoeFamily, gptossFamily, lfm2Family, qwen35Family,
 }
 
 // decoderTensors returns the names that decoder-only models share and some more, without those

@@ -63,6 +63,7 @@ type description interface {
 	rope(c *Config)
 	windowed(every, layers int) []bool
 	texts(key string) []string // of folders
+	flags(key string) []bool   // of GGUF files
 	fail(err error)
 	fullName(key string) string // the key as errors name it
 }
@@ -288,7 +289,7 @@ func layerEps(hf string, absent float64) Field {
 	return Field{GGUF: "attention.layer_norm_epsilon", HF: hf, Number: func(c *Config) *float64 { return &c.Eps }, Absent: inFolders(absent)}
 }
 
-// headNorms is whether heads of Q and K are normed; hf "" is for folders that never say so.
+// headNorms is whether heads of Q and K are normed.
 func headNorms(hf string) Field {
 	return Field{HF: hf, GGUFTensor: "blk.0.attn_q_norm.weight", Flag: func(c *Config) *bool { return &c.HeadNorms }}
 }

@@ -63,6 +63,9 @@ func small(family string) models.Config {
 		c.Experts = models.Experts{Count: 5, Chosen: 2, FFN: 64}
 	case "qwen2moe":
 		c.Experts = models.Experts{Count: 5, Chosen: 2, FFN: 24, Shared: 40}
+	case "qwen35":
+		c.Layers, c.Taps, c.Recurrent, c.Sections = 2, 4, []bool{true, false}, []int{2, 1, 1, 0}
+		c.Delta = models.Delta{Heads: 4, KeyHeads: 2, Head: 8}
 	case "lfm2":
 		c.Layers, c.Taps, c.Recurrent = 2, 3, []bool{true, false}
 	}
@@ -101,6 +104,11 @@ func randomWeights(m *models.Checkpoint) map[string][]float32 {
 		data := make([]float32, w.Elements())
 		for i := range data {
 			data[i] = float32(math.Round(rng.NormFloat64()*0x1p18) / 0x1p20) // less one and more again it is the same
+		}
+		if strings.HasSuffix(w.Name, ".ssm_a") { // of which folders have logarithms
+			for i := range data {
+				data[i] = -[]float32{1, 2, 0.5, 1.5}[i%4]
+			}
 		}
 		if w.Data != nil { // RoPE factors
 			for i := range data {
@@ -438,7 +446,9 @@ func folder(t testing.TB, c models.Config, weights map[string][]float32, edit ma
 		config["layer_types"] = lo.Map(c.Windowed, func(window bool, _ int) string { return lo.Ternary(window, "sliding_attention", "full_attention") })
 	}
 	if c.Recurrent != nil {
-		config["layer_types"] = lo.Map(c.Recurrent, func(recurs bool, _ int) string { return lo.Ternary(recurs, "conv", "full_attention") })
+		config["layer_types"] = lo.Map(c.Recurrent, func(recurs bool, _ int) string {
+			return lo.Ternary(recurs, lo.Ternary(c.Family == "lfm2", "conv", "linear_attention"), "full_attention")
+		})
 		config["block_ff_dim"], config["block_multiple_of"], config["tie_embedding"] = 3*(c.FFN-5)/2, 8, c.Tied // two thirds of it, rounded up
 	}
 	maps.Copy(config, edit)
@@ -453,6 +463,23 @@ func folder(t testing.TB, c models.Config, weights map[string][]float32, edit ma
 	var b bytes.Buffer
 	require.NoError(t, safetensors.Write(&b, nil, tensors))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "model.safetensors"), b.Bytes(), 0o644))
+	if c.Dense > 0 {
+		dense := func(module, name string) {
+			text := fmt.Sprintf(`{"in_features":%d,"out_features":%d,"bias":false,"activation_function":"torch.nn.modules.linear.Identity"}`, c.Width, c.Dense)
+			shape := []int64{int64(c.Dense), int64(c.Width)}
+			if name == "dense_3.weight" {
+				text = fmt.Sprintf(`{"in_features":%d,"out_features":%d}`, c.Dense, c.Width)
+				shape = []int64{int64(c.Width), int64(c.Dense)}
+			}
+			writeModule(t, dir, module, text)
+			var b bytes.Buffer
+			require.NoError(t, safetensors.Write(&b, nil, []safetensors.Source{{Name: "linear.weight", DType: ir.F32, Shape: shape, Write: writer(weights[name])}}))
+			require.NoError(t, os.WriteFile(filepath.Join(dir, module, "model.safetensors"), b.Bytes(), 0o644))
+		}
+		dense("2_Dense", "dense_2.weight")
+		dense("3_Dense", "dense_3.weight")
+		writeModules(t, dir, "Transformer:", "Dense:2_Dense", "Dense:3_Dense", "Normalize:4_Normalize")
+	}
 	return dir
 }
 
@@ -472,7 +499,7 @@ func inFolder(m *models.Checkpoint, family *models.Family, weights map[string][]
 			layer = words[1]
 		}
 		stored, ok := family.Stored()[strings.Replace(name, "blk."+layer+".", "blk.#.", 1)]
-		if !ok {
+		if !ok || strings.HasPrefix(name, "dense_") { // which are in folders of their own
 			return
 		}
 		at := strings.Replace(stored.Names[0], "#", layer, 1)
@@ -506,7 +533,7 @@ func inFolder(m *models.Checkpoint, family *models.Family, weights map[string][]
 	}
 	for _, w := range m.Tensors() {
 		names, data := []string{w.Name}, weights[w.Name]
-		if parts := strings.TrimPrefix(w.Name, "blk.0.attn_qkv."); parts != w.Name {
+		if parts := strings.TrimPrefix(w.Name, "blk.0.attn_qkv."); parts != w.Name && !m.Config.Layer(0).Recurrent {
 			names = []string{"blk.0.attn_q." + parts, "blk.0.attn_k." + parts, "blk.0.attn_v." + parts}
 		} else if gate, ok := m.Tensor("blk.0.ffn_gate.weight"); ok && w.Name == "blk.0.ffn_up.weight" && w.Shape[0] == 2*gate.Shape[0] {
 			names = []string{"blk.0.ffn_gate.weight", "blk.0.ffn_up.weight"}
@@ -526,8 +553,19 @@ func inFolder(m *models.Checkpoint, family *models.Family, weights map[string][]
 		switch {
 		case w.stored.Depthwise:
 			w.shape = []int{w.shape[0], 1, w.shape[1]}
-		case w.stored.LessOne:
-			data = lo.Map(data, func(x float32, _ int) float32 { return x - 1 })
+		case w.stored.Value != nil:
+			data = lo.Map(data, func(x float32, _ int) float32 {
+				if strings.HasSuffix(name, "A_log") {
+					return float32(math.Log(float64(-x)))
+				}
+				return x - 1
+			})
+		case w.stored.Columns != nil:
+			width := w.shape[1]
+			from := slices.Clone(data)
+			for i := range data {
+				data[i/width*width+w.stored.Columns(&m.Config, i%width)] = from[i]
+			}
 		case w.stored.Transposed:
 			rows, width := w.shape[0], w.shape[1]
 			data = lo.Times(len(data), func(i int) float32 { return w.rows[i%rows][i/rows] })

@@ -48,9 +48,11 @@ func gemmaGiven(largest int) func(c *Config) {
 	}
 }
 
+// gain is that of a norm, which folders have less one.
+func gain(name string) Stored { return Stored{Names: []string{name}, Value: plusOne} }
+
 // gemmaTensors are those of Gemma 2 and 3, with more. Folders have the gains of norms less one.
 func gemmaTensors(more map[string]Stored) map[string]Stored {
-	gain := func(name string) Stored { return Stored{Names: []string{name}, LessOne: true} }
 	tensors := decoderTensors(map[string]Stored{
 		"output_norm.weight":               gain("model.norm.weight"),
 		"blk.#.attn_norm.weight":           gain("model.layers.#.input_layernorm.weight"),
@@ -59,7 +61,7 @@ func gemmaTensors(more map[string]Stored) map[string]Stored {
 		"blk.#.post_ffw_norm.weight":       gain("model.layers.#.post_feedforward_layernorm.weight"),
 	})
 	for name, s := range more {
-		s.LessOne = true
+		s.Value = plusOne
 		tensors[name] = s
 	}
 	return tensors

@@ -4,15 +4,18 @@ import (
 	"math"
 	"slices"
 
+	"github.com/samber/lo"
+
 	"github.com/smelt-ml/smelt/ir"
 )
 
 // gemmaEmbeddingFamily is EmbeddingGemma: Gemma 3 with attention both ways. Folders have what
-// comes behind the pooling in folders of their own, which are not read.
+// comes behind the pooling in folders of their own, see [modules].
 var gemmaEmbeddingFamily = Family{
 	Title: "EmbeddingGemma (embeddings)",
-	Name:  "gemma-embedding", Define: gemmaEmbedding, Encodes: true,
+	Name:  "gemma-embedding", HF: "Gemma3TextModel", Define: gemmaEmbedding, Encodes: true,
 	Fields: slices.Concat(gemma3Family.Fields, []Field{
+		{HF: "use_bidirectional_attention", Only: true},
 		{GGUF: "dense_2_feat_out", Size: func(c *Config) *int { return &c.Dense }, Optional: true},
 		{GGUF: "dense_3_feat_in", Repeats: func(c *Config) int { return c.Dense }},
 		{GGUF: "dense_2_feat_in", Repeats: func(c *Config) int { return c.Width }},
@@ -24,6 +27,10 @@ var gemmaEmbeddingFamily = Family{
 		c.Both, c.Tied = true, true
 	},
 	Layer: gemma3Family.Layer,
+	Tensors: lo.Assign(gemma3Family.Tensors, map[string]Stored{
+		"dense_2.weight": as("2_Dense.linear.weight"),
+		"dense_3.weight": as("3_Dense.linear.weight"),
+	}),
 }
 
 // gemmaEmbedding is gemma3 without a head.

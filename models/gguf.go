@@ -119,6 +119,14 @@ func (k *keys) sizes(key string) []int {
 	return lo.Map(list, func(n int64, _ int) int { return int(min(max(n, 0), maxExtent)) })
 }
 
+func (k *keys) flags(key string) []bool {
+	list, err := k.file.Bools(k.fullName(key))
+	if err != nil {
+		k.fail(err)
+	}
+	return list
+}
+
 func (k *keys) texts(key string) []string {
 	list, err := k.file.Strings(k.fullName(key))
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/smelt-ml/smelt/models/gguf"
 	"github.com/smelt-ml/smelt/models/hf"
-	"github.com/smelt-ml/smelt/models/safetensors"
 	"github.com/smelt-ml/smelt/models/tokenizer"
 )
 
@@ -26,22 +25,20 @@ func openHF(dir string) (*Checkpoint, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, "config.json"), err)
 	}
+	modules, err := readModules(dir, &config)
+	if err != nil {
+		return nil, err
+	}
 	packed, err := described.Quantization()
 	if err != nil {
 		return nil, err
 	}
-	f, err := safetensors.Open(dir)
+	tensors, closeFiles, err := openFiles(dir, modules)
 	if err != nil {
 		return nil, err
 	}
-	tensors := lo.Map(f.Tensors, func(t safetensors.Tensor, _ int) Tensor {
-		return Tensor{
-			Name: t.Name, DType: t.DType, Stored: t.Type, File: t.File, Offset: t.Offset, Data: t.Data,
-			Shape: lo.Map(t.Shape, func(d int64, _ int) int { return int(d) }),
-		}
-	})
 	memory := &arena{}
-	closeAll := func() error { return errors.Join(memory.close(), f.Close()) }
+	closeAll := func() error { return errors.Join(memory.close(), closeFiles()) }
 	tensors, err = unpackMLX(packed, tensors, memory)
 	if err == nil && family.Unpack != nil {
 		tensors, err = family.Unpack(tensors, memory)
@@ -114,6 +111,8 @@ func (d *folder) text(key string) string                    { return d.Text(key)
 func (d *folder) fullName(key string) string                { return key }
 
 func (d *folder) sizes(key string) []int { return d.Sizes(key) }
+
+func (d *folder) flags(string) []bool { return nil }
 
 func (d *folder) texts(key string) []string { return d.Texts(key) }
 func (d *folder) holds(string) bool         { return false }

@@ -45,7 +45,7 @@ func (c *Config) parts(t *Tensor) []Tensor {
 		return nil
 	}
 	l := c.Layer(i)
-	if lo.SumBy(roles, l.rows) != t.Shape[0] {
+	if l.Recurrent || lo.SumBy(roles, l.rows) != t.Shape[0] {
 		return nil
 	}
 	parts, at := make([]Tensor, len(roles)), int64(0)

@@ -104,6 +104,8 @@ func TestNamesOfLlamaCpp(t *testing.T) {
 		name = layer.ReplaceAllString(name, "blk.#.")
 		return strings.TrimSuffix(strings.TrimSuffix(name, ".weight"), ".bias")
 	}
+	// What the converter does to names before it looks them up.
+	renames := strings.NewReplacer("experts.%.", "experts.", ".norms.%", "", "2_Dense.linear", "dense_2_out", "3_Dense.linear", "dense_3_out", "dt_bias", "dt_proj")
 	joined := map[string]string{"blk.#.attn_q": "blk.#.attn_qkv", "blk.#.attn_k": "blk.#.attn_qkv", "blk.#.attn_v": "blk.#.attn_qkv", "blk.#.ffn_gate": "blk.#.ffn_up"}
 	for _, f := range models.Families() {
 		t.Run(f.Name, func(t *testing.T) {
@@ -116,8 +118,7 @@ func TestNamesOfLlamaCpp(t *testing.T) {
 				tensor := bare(name)
 				known := slices.Concat(n.folders[tensor], n.byFamily[arch][tensor], n.folders[joined[tensor]], n.byFamily[arch][joined[tensor]])
 				for _, stored := range f.Stored()[name].Names {
-					// The converter puts the experts together before it looks a name up.
-					stored = strings.ReplaceAll(strings.TrimSuffix(strings.TrimSuffix(stored, ".weight"), ".bias"), "experts.%.", "experts.")
+					stored = renames.Replace(strings.TrimSuffix(strings.TrimSuffix(stored, ".weight"), ".bias"))
 					require.Contains(t, known, stored, name)
 				}
 			}

@@ -114,7 +114,7 @@ func (m *mixture) dtype(name string, layer int, shape []int, c *Config) ir.DType
 // unquantized are tables that llama.cpp's converter keeps in F32, as it does norms, whatever the
 // others are, and routers, by what they are called in a layer.
 var unquantized = []string{"position_embd.weight", "token_types.weight", "ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight",
-	"shortconv.conv.weight"}
+	"shortconv.conv.weight", "ssm_conv1d.weight"}
 
 // want is dtype as if rows were whole blocks.
 func (m *mixture) want(name string, layer int, shape []int, c *Config) ir.DType {

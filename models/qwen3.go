@@ -3,7 +3,7 @@ package models
 import "github.com/smelt-ml/smelt/ir"
 
 // qwen3Family is the dense Qwen3 models. Folders of those that embed texts have no head, and
-// names without a prefix.
+// names without "model.".
 var qwen3Family = Family{
 	Title: "Qwen3",
 	Name:  "qwen3", HF: "Qwen3ForCausalLM", Define: qwen3,
@@ -13,7 +13,6 @@ var qwen3Family = Family{
 		}
 		return widthByHeads(c, form)
 	}),
-	Prefix: "model.",
 	Tensors: decoderTensors(map[string]Stored{
 		"blk.#.attn_q_norm.weight": as("model.layers.#.self_attn.q_norm.weight"),
 		"blk.#.attn_k_norm.weight": as("model.layers.#.self_attn.k_norm.weight"),

@@ -30,7 +30,9 @@ var (
 // token has a position. Those of a text are equal, and its angles what they are without.
 var sections = Field{
 	Read: func(d description, c *Config) {
-		if d.form() == Folder {
+		if d.form() == Folder { // which need not say, as texts do without
+			pairs := c.Rope.Rotated / 2
+			c.Sections = []int{(pairs + 2) / 3, (pairs + 1) / 3, pairs / 3, 0}
 			return
 		}
 		c.Sections = d.sizes(keySections)

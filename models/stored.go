@@ -18,8 +18,10 @@ import (
 // form. A vector's rows have one element each.
 type Stored struct {
 	// Names are one tensor, or several whose rows follow each other. # stands for the
-	// number of the layer, and % for that of each expert, whose matrices make a stack.
+	// number of the layer, and % for that of each expert, or of whatever Each counts, whose
+	// tensors make a stack.
 	Names []string
+	Each  func(c *Config) int
 	// Transposed tensors are [K, N] where the weight is [N, K].
 	Transposed bool
 	// Order says which row of the tensors comes at that place; nil: the same one.
@@ -29,17 +31,25 @@ type Stored struct {
 	Rows func(c *Config) (first, n int)
 	// Depthwise kernels of convolutions have an axis of one between rows and columns.
 	Depthwise bool
-	// LessOne gains lack one: what is stored is their distance from it.
-	LessOne bool
+	// Columns says which column of the tensors comes at that place; nil: the same one.
+	Columns func(c *Config, column int) int
+	// Value makes an element of what is stored, in F32; nil: nothing is made of it.
+	Value func(x float32) float32
 }
 
 // as is a weight that a folder has as one tensor, as it is.
 func as(name string) Stored { return Stored{Names: []string{name}} }
 
+// plusOne is the value of gains of which folders have the distance from one.
+func plusOne(x float32) float32 { return x + 1 }
+
 // whole reports whether the tensor itself is the weight.
 func (s *Stored) whole() bool {
-	return len(s.Names) == 1 && !s.stacked() && !s.Transposed && s.Rows == nil && s.Order == nil && !s.LessOne
+	return len(s.Names) == 1 && !s.stacked() && !s.Transposed && s.Rows == nil && s.Order == nil && !s.changes()
 }
+
+// changes reports whether a weight has other elements than rows of what is stored.
+func (s *Stored) changes() bool { return s.Value != nil || s.Columns != nil }
 
 // arrange turns the tensors of a folder into the weights of the definition, in the order
 // of the folder. Tensors that no weight comes from keep their names. Memory that weights
@@ -47,7 +57,7 @@ func (s *Stored) whole() bool {
 func (f *Family) arrange(c *Config, tensors []Tensor, memory *arena) ([]Tensor, error) {
 	at := make(map[string]int, len(tensors))
 	for i, t := range tensors {
-		at[strings.TrimPrefix(t.Name, f.Prefix)] = i
+		at[f.bare(t.Name)] = i
 	}
 	type placed struct {
 		Tensor
@@ -60,7 +70,7 @@ func (f *Family) arrange(c *Config, tensors []Tensor, memory *arena) ([]Tensor, 
 		var parts []Tensor
 		first := len(tensors)
 		for _, n := range s.names(c) {
-			i, ok := at[strings.TrimPrefix(strings.ReplaceAll(n, "#", number), f.Prefix)]
+			i, ok := at[f.bare(strings.ReplaceAll(n, "#", number))]
 			if !ok {
 				return nil // Build says which weights are missing
 			}
@@ -99,6 +109,13 @@ func (f *Family) arrange(c *Config, tensors []Tensor, memory *arena) ([]Tensor, 
 	return lo.Map(out, func(p placed, _ int) Tensor { return p.Tensor }), nil
 }
 
+// bare is the name of a tensor without what some folders have before it: "model." and the
+// family's prefix, in any order.
+func (f *Family) bare(name string) string {
+	name = strings.TrimPrefix(strings.TrimPrefix(name, f.Prefix), "model.")
+	return strings.TrimPrefix(name, f.Prefix)
+}
+
 // stacked reports whether each expert has a tensor.
 func (s *Stored) stacked() bool { return len(s.Names) == 1 && strings.Contains(s.Names[0], "%") }
 
@@ -107,7 +124,11 @@ func (s *Stored) names(c *Config) []string {
 	if !s.stacked() {
 		return s.Names
 	}
-	return lo.Times(c.Experts.Count, func(i int) string { return strings.Replace(s.Names[0], "%", fmt.Sprint(i), 1) })
+	count := c.Experts.Count
+	if s.Each != nil {
+		count = s.Each(c)
+	}
+	return lo.Times(count, func(i int) string { return strings.Replace(s.Names[0], "%", fmt.Sprint(i), 1) })
 }
 
 // weight makes a weight of the tensors that hold it.
@@ -115,20 +136,21 @@ func (s *Stored) weight(c *Config, parts []Tensor, memory *arena) (Tensor, error
 	t := parts[0]
 	if s.Depthwise && len(t.Shape) == 3 && t.Shape[1] == 1 {
 		t.Shape = []int{t.Shape[0], t.Shape[2]}
+		parts = []Tensor{t}
 	}
 	if s.whole() {
 		return t, nil
 	}
 	for _, p := range parts {
 		switch {
-		case !p.DType.IsFloat() && (!p.DType.IsQuantized() || s.Transposed || s.LessOne):
+		case !p.DType.IsFloat() && (!p.DType.IsQuantized() || s.Transposed || s.changes()):
 			return t, configError("tensor %q is %s: only floats can be rearranged", p.Name, p.Stored)
 		case p.DType != t.DType:
 			return t, configError("tensors %q and %q, of one weight, are %s and %s", t.Name, p.Name, t.Stored, p.Stored)
 		case len(p.Shape) != len(t.Shape) || len(p.Shape) < 1 || len(p.Shape) > 2 || s.Transposed && len(p.Shape) != 2:
 			return t, configError("tensor %q is %v", p.Name, p.Shape)
 		case s.stacked() && !slices.Equal(p.Shape, t.Shape):
-			return t, configError("tensors %q and %q, of experts, are %v and %v", t.Name, p.Name, t.Shape, p.Shape)
+			return t, configError("tensors %q and %q, of one stack, are %v and %v", t.Name, p.Name, t.Shape, p.Shape)
 		}
 	}
 	var rows []row
@@ -165,7 +187,7 @@ func (s *Stored) weight(c *Config, parts []Tensor, memory *arena) (Tensor, error
 	if s.stacked() {
 		t.Shape = append([]int{len(parts), len(rows) / len(parts)}, t.Shape[1:]...)
 	}
-	if data, ok := contiguous(rows); ok && !s.LessOne {
+	if data, ok := contiguous(rows); ok && !s.changes() {
 		if len(rows) > 0 { // data of rows reach to the tensor's end
 			t.Offset += int64(len(t.Data) - len(rows[0].data))
 		}
@@ -173,8 +195,8 @@ func (s *Stored) weight(c *Config, parts []Tensor, memory *arena) (Tensor, error
 		return t, nil
 	}
 	t.File, t.Offset = "", 0
-	if s.LessOne {
-		return t.plusOne(rows, memory)
+	if s.changes() {
+		return t.changed(s, c, rows, memory)
 	}
 	data, err := memory.take(t.Bytes())
 	if err != nil {
@@ -187,32 +209,60 @@ func (s *Stored) weight(c *Config, parts []Tensor, memory *arena) (Tensor, error
 	return t, nil
 }
 
-// plusOne widens the rows to F32, in which the sum with one is as exact as it gets.
-func (t Tensor) plusOne(rows []row, memory *arena) (Tensor, error) {
+// changed makes other elements of the rows: values in F32, in which the sum with one is as exact
+// as it gets.
+func (t Tensor) changed(s *Stored, c *Config, rows []row, memory *arena) (Tensor, error) {
 	stored := t.DType
-	t.DType, t.Stored = ir.F32, ir.F32.String()
+	if s.Value != nil {
+		t.DType, t.Stored = ir.F32, ir.F32.String()
+	}
 	data, err := memory.take(t.Bytes())
 	if err != nil {
 		return t, fmt.Errorf("tensor %q: %w", t.Name, err)
 	}
 	t.Data = data
 	for _, r := range rows {
-		narrow := make([]byte, r.bytes())
-		r.copyTo(narrow)
-		wide := make([]float32, len(narrow)/int(stored.Bytes(1)))
-		if err := quant.Dequantize(wide, narrow, stored); err != nil {
-			return t, fmt.Errorf("tensor %q: %w", t.Name, err)
+		elements := make([]byte, r.bytes())
+		r.copyTo(elements)
+		if s.Columns != nil {
+			if elements, err = permuted(elements, r.size, func(i int) int { return s.Columns(c, i) }); err != nil {
+				return t, configError("tensor %q has %d columns, too few for the model's heads", t.Name, r.n)
+			}
 		}
-		for i := range wide {
-			wide[i]++
+		if s.Value != nil {
+			if elements, err = valued(elements, stored, s.Value); err != nil {
+				return t, fmt.Errorf("tensor %q: %w", t.Name, err)
+			}
 		}
-		n := ir.F32.Bytes(int64(len(wide)))
-		if err := quant.Quantize(data[:n], wide, ir.F32); err != nil {
-			return t, fmt.Errorf("tensor %q: %w", t.Name, err)
-		}
-		data = data[n:]
+		data = data[copy(data, elements):]
 	}
 	return t, nil
+}
+
+// permuted has at each place the element from another, of so many bytes each.
+func permuted(row []byte, size int, from func(i int) int) ([]byte, error) {
+	out := make([]byte, 0, len(row))
+	for i := range len(row) / size {
+		at := from(i)
+		if at < 0 || at >= len(row)/size {
+			return nil, fmt.Errorf("element %d of %d", at, len(row)/size)
+		}
+		out = append(out, row[at*size:][:size]...)
+	}
+	return out, nil
+}
+
+// valued makes an F32 of each element.
+func valued(row []byte, stored ir.DType, value func(float32) float32) ([]byte, error) {
+	wide := make([]float32, len(row)/int(stored.Bytes(1)))
+	if err := quant.Dequantize(wide, row, stored); err != nil {
+		return nil, err
+	}
+	for i, x := range wide {
+		wide[i] = value(x)
+	}
+	out := make([]byte, ir.F32.Bytes(int64(len(wide))))
+	return out, quant.Quantize(out, wide, ir.F32)
 }
 
 // row is a row of a weight where it is stored: elements of `size` bytes that lie `step`

@@ -82,9 +82,9 @@ func TestStored(t *testing.T) {
 	}
 }
 
-func TestStoredLessOne(t *testing.T) {
+func TestStoredValue(t *testing.T) {
 	memory := &arena{}
-	family := Family{Tensors: map[string]Stored{"gain": {Names: []string{"norm"}, LessOne: true}}}
+	family := Family{Tensors: map[string]Stored{"gain": {Names: []string{"norm"}, Value: plusOne}}}
 	all, err := family.arrange(&Config{}, folderTensors(), memory)
 	require.NoError(t, err)
 	gain := all[len(all)-1]
@@ -100,7 +100,7 @@ func TestStoredErrors(t *testing.T) {
 	floats := Tensor{Name: "floats", DType: ir.F32, Stored: "F32", Shape: []int{1, 2}, Data: make([]byte, 8)}
 	for want, from := range map[string]Stored{
 		`tensor "h.0.qkv" has 6 rows, not 7`:                            {Names: []string{"h.#.qkv"}, Rows: func(*Config) (int, int) { return 5, 2 }},
-		`tensor "ints" is I32: only floats`:                             {Names: []string{"ints"}, LessOne: true},
+		`tensor "ints" is I32: only floats`:                             {Names: []string{"ints"}, Value: plusOne},
 		`tensor "h.0.bias" is [3]`:                                      {Names: []string{"h.#.bias"}, Transposed: true},
 		`tensors "h.0.more" and "floats", of one weight, are BF16 and`:  {Names: []string{"h.#.more", "floats"}},
 		`tensors "h.0.qkv" and "h.0.up", of one weight, have rows of 2`: {Names: []string{"h.#.qkv", "h.#.up"}},

@@ -107,6 +107,11 @@ var shapes = []shape{
 	{family: "lfm2", square: true, more: func(c *models.Config, i int) {
 		c.Taps, c.Recurrent = 2+i%3, windows(c.Layers, 2)
 	}},
+	{family: "qwen35", partial: true, more: func(c *models.Config, i int) {
+		imageSections(c, i)
+		c.Taps, c.Recurrent = 4, windows(c.Layers, 2)
+		c.Delta = models.Delta{Heads: 4 - i%2*2, KeyHeads: 1 + i/2%2, Head: []int{16, 32, 16, 32, 64}[i]}
+	}},
 	{family: "mpt", square: true, more: func(c *models.Config, i int) { c.ALiBi = 8 - 2*float64(i%2) }},
 }
 

@@ -132,6 +132,12 @@ func ParseConfig(text []byte, name string) (*Config, error) {
 		maps.Copy(f.values, inner)
 		f.values["architectures"], f.values["model_type"] = architectures, kind
 	}
+	const attention = "attn_config" // of MPT: its members are called "attn_config.alibi"
+	var nested map[string]json.RawMessage
+	f.decode(attention, "an object", &nested)
+	for name, v := range nested {
+		f.values[attention+"."+name] = v
+	}
 	c := &Config{
 		ModelType:   f.text("model_type"),
 		TorchDType:  f.text("torch_dtype"),

@@ -56,6 +56,7 @@ type poolKey struct {
 	dtype ir.DType
 	width int
 	bias  bool
+	decay bool
 }
 
 func newSynthesiser(seed uint64) *synthesiser {
@@ -77,6 +78,8 @@ func (s *synthesiser) pool(t *models.Tensor) ([]byte, error) {
 	case len(t.Shape) > 1:
 		key.width = t.Shape[len(t.Shape)-1]
 		mean, scale = 0, float32(1/math.Sqrt(float64(key.width)))
+	case strings.HasSuffix(t.Name, ".ssm_a"): // a recurrence forgets
+		key.decay, mean = true, -1
 	}
 	if pool, ok := s.pools[key]; ok {
 		return pool, nil
