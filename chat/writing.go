@@ -267,7 +267,8 @@ func (w *writer) membersOf(d *declaration, schema []byte) (constrain.Form, error
 		if string(properties[name]) == "false" {
 			return none, fmt.Errorf("its parameter %s cannot have a value", name)
 		}
-		value, pattern := constrain.Form{}, m.json
+		var value constrain.Form
+		pattern := m.json
 		if m.text != "" && isText(properties[name]) {
 			pattern = m.text
 			if value, err = w.text(properties[name], m.until); err != nil {

@@ -25,7 +25,6 @@ type question struct {
 	seeded     bool // the generation has a seed that the client chose
 	single     bool // an answer ends with its first tool call
 	salt       string
-	forced     string // what an answer begins with, which the model need not say
 }
 
 // prompt is what a model continues: tokens, and of a conversation what reads its answer.
