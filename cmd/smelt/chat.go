@@ -36,14 +36,15 @@ func chatVerb() *cobra.Command {
 		Use:   "chat MODEL",
 		Short: "Talk with a model",
 		Long: `Talks with a model in the template that it comes with. Lines are turns; a line that ends
-with \ goes on, and so does text between """ and """. Ctrl-C stops an answer, and where none
-is under way leaves, as Ctrl-D does. What the model thinks is dimmed.
+with \ goes on, and so does text between """ and """. Ctrl-C stops an answer or drops a line,
+and a second one leaves, as Ctrl-D does. What the model thinks is dimmed.
 
   /reset          begins anew, with the same system text
   /system [TEXT]  sets the system text, or takes it away
   /retry          asks for the last answer again
   /save FILE      writes the conversation as JSON
   /load FILE      goes on with one
+  /exit           leaves, as Ctrl-D does
   /help           lists these
 
 With input from a file or a pipe, answers alone are printed. With --json, standard input is

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"io"
+	"os"
 	"os/exec"
 	"regexp"
 	"strconv"
@@ -45,17 +46,28 @@ func (s *screen) String() string {
 }
 
 // keys are what cannot be written in a line of a script.
-var keys = strings.NewReplacer("<enter>", "\r", "<ctrl-c>", "\x03", "<ctrl-d>", "\x04", "<up>", "\x1b[A", "<left>", "\x1b[D")
+var keys = strings.NewReplacer("<enter>", "\r", "<ctrl-c>", "\x03", "<ctrl-d>", "\x04", "<up>", "\x1b[A", "<left>", "\x1b[D", "<tab>", "\t")
 
-// talk, as "talk FILE STATUS ARGS…", runs the tool on a terminal. Lines of the file that begin
-// with > are typed, others are patterns to wait for.
+// talk, as "talk [>OUT] FILE STATUS ARGS…", runs the tool on a terminal, with standard output in a
+// file where one is named. Lines of the file that begin with > are typed, others are patterns to
+// wait for.
 func talk(ts *testscript.TestScript, _ bool, args []string) {
+	out, redirected := strings.CutPrefix(args[0], ">")
+	if redirected {
+		args = args[1:]
+	}
 	steps := strings.Split(strings.TrimSpace(ts.ReadFile(args[0])), "\n")
 	path, err := exec.LookPath("smelt")
 	ts.Check(err)
 	cmd := exec.Command(path, args[2:]...)
 	cmd.Dir = ts.MkAbs(".")
 	cmd.Env = append(cmd.Environ(), "TERM=xterm", "SMELT_TUNED=off")
+	if redirected {
+		f, err := os.Create(ts.MkAbs(out))
+		ts.Check(err)
+		defer f.Close()
+		cmd.Stdout = f
+	}
 	terminal, err := pty.StartWithSize(cmd, &pty.Winsize{Rows: 40, Cols: 200})
 	ts.Check(err)
 	defer terminal.Close()

@@ -27,6 +27,7 @@ type conversation struct {
 	notes   io.Writer
 	look    look
 	stopped <-chan os.Signal // Ctrl-C on a terminal; nil elsewhere, where it ends the program
+	leaving bool             // nothing was typed since Ctrl-C, and another one leaves
 	answers uint64           // that were asked for
 }
 
@@ -49,7 +50,7 @@ func lookOf(w io.Writer) look {
 func converse(cmd *cobra.Command, t *talker, system string, forget bool) error {
 	c := &conversation{talker: t, forget: forget, out: cmd.OutOrStdout(), notes: cmd.ErrOrStderr(), look: lookOf(cmd.OutOrStdout())}
 	c.setSystem(system)
-	var in turns = &pipe{from: bufio.NewReader(cmd.InOrStdin())}
+	var in turns = &pipe{bufio.NewReader(cmd.InOrStdin())}
 	if isTerminal(cmd.InOrStdin()) {
 		// Ctrl-C stops an answer here, where it would end the program.
 		stopped := make(chan os.Signal, 1)
@@ -62,28 +63,46 @@ func converse(cmd *cobra.Command, t *talker, system string, forget bool) error {
 			defer line.Close()
 			line.SetCtrlCAborts(true)
 			line.SetMultiLineMode(true)
+			line.SetCompleter(completeCommand)
 			in = &editor{line}
 			fmt.Fprintln(c.notes, "smelt: /help lists the commands, Ctrl-D leaves")
 		} else {
-			in.(*pipe).prompts = c.notes
+			in = newKeyboard(cmd.InOrStdin(), c.notes, stopped)
 		}
 	}
 	for {
-		text, err := readTurn(in)
+		text, err := c.turn(in)
 		switch {
 		case errors.Is(err, io.EOF):
 			if c.stopped != nil {
 				fmt.Fprintln(c.notes)
 			}
 			return nil
-		case errors.Is(err, liner.ErrPromptAborted):
+		case errors.Is(err, liner.ErrPromptAborted) && c.leaving:
 			return errStopped
+		case errors.Is(err, liner.ErrPromptAborted):
+			c.leaving = true
+			c.note("Ctrl-C again leaves")
+			continue
 		case err != nil:
 			return err
 		}
-		if err := c.take(cmd.Context(), text); err != nil {
+		c.leaving = false
+		if err := c.take(cmd.Context(), text); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
 			return err
 		}
+	}
+}
+
+// turn reads a turn, unless Ctrl-C was pressed since the last.
+func (c *conversation) turn(in turns) (string, error) {
+	select {
+	case <-c.stopped:
+		return "", liner.ErrPromptAborted
+	default:
+		return readTurn(in)
 	}
 }
 
@@ -103,21 +122,50 @@ func (e *editor) line(prompt string) (string, error) {
 	return line, err
 }
 
-// pipe is input that is not edited.
-type pipe struct {
-	from    *bufio.Reader
-	prompts io.Writer // where somebody types; else nil
-}
+// pipe is input that nobody types.
+type pipe struct{ from *bufio.Reader }
 
-func (p *pipe) line(prompt string) (string, error) {
-	if p.prompts != nil {
-		fmt.Fprint(p.prompts, prompt)
-	}
+func (p *pipe) line(string) (string, error) {
 	line, err := p.from.ReadString('\n')
 	if line == "" && err != nil {
 		return "", err
 	}
 	return strings.TrimRight(line, "\r\n"), nil
+}
+
+// keyboard is a terminal whose lines are not edited, since what is said goes elsewhere.
+type keyboard struct {
+	lines   chan typed
+	prompts io.Writer
+	stopped <-chan os.Signal
+}
+
+type typed struct {
+	line string
+	err  error
+}
+
+func newKeyboard(from io.Reader, prompts io.Writer, stopped <-chan os.Signal) *keyboard {
+	k := &keyboard{make(chan typed), prompts, stopped}
+	go func() {
+		in := &pipe{bufio.NewReader(from)}
+		for {
+			line, err := in.line("")
+			k.lines <- typed{line, err}
+		}
+	}()
+	return k
+}
+
+func (k *keyboard) line(prompt string) (string, error) {
+	fmt.Fprint(k.prompts, prompt)
+	select {
+	case t := <-k.lines:
+		return t.line, t.err
+	case <-k.stopped:
+		fmt.Fprintln(k.prompts)
+		return "", liner.ErrPromptAborted
+	}
 }
 
 const fence = `"""`
@@ -166,16 +214,42 @@ type command struct {
 	run      func(c *conversation, ctx context.Context, argument string) error
 }
 
-var chatCommands map[string]command
+var (
+	chatCommands map[string]command
+	commandNames = []string{"/reset", "/system", "/retry", "/save", "/load", "/exit", "/help"}
+)
+
+// completeCommand lists the commands that a line begins.
+func completeCommand(line string) (list []string) {
+	for _, name := range commandNames {
+		if strings.HasPrefix(line, "/") && strings.HasPrefix(name, line) {
+			list = append(list, name+" ")
+		}
+	}
+	return list
+}
+
+// note tells a person something; a program that reads the answers needs none of it.
+func (c *conversation) note(format string, args ...any) {
+	if c.stopped != nil {
+		fmt.Fprintf(c.notes, "%ssmelt: %s%s\n", c.look.dim, fmt.Sprintf(format, args...), c.look.full)
+	}
+}
 
 func init() {
 	chatCommands = map[string]command{
 		"/reset": {"", "begins anew, with the same system text", func(c *conversation, _ context.Context, _ string) error {
 			c.Messages = c.Messages[:c.systemTexts()]
+			c.note("begun anew")
 			return nil
 		}},
 		"/system": {"[TEXT]", "sets the system text, or takes it away", func(c *conversation, _ context.Context, text string) error {
 			c.setSystem(text)
+			if text == "" {
+				c.note("there is no system text")
+			} else {
+				c.note("the system text is set")
+			}
 			return nil
 		}},
 		"/retry": {"", "asks for the last answer again", func(c *conversation, ctx context.Context, _ string) error {
@@ -193,17 +267,25 @@ func init() {
 			if len(c.Messages) == 0 {
 				return errors.New("there is nothing to save yet")
 			}
-			return saved(file, c.Messages)
+			err := saved(file, c.Messages)
+			if err == nil {
+				c.note("%d messages are in %s", len(c.Messages), file)
+			}
+			return err
 		}},
 		"/load": {"FILE", "goes on with one", func(c *conversation, _ context.Context, file string) error {
 			from, err := loaded(file)
 			if err == nil {
 				c.Conversation = from
+				c.note("goes on after %d messages", len(from.Messages))
 			}
 			return err
 		}},
+		"/exit": {"", "leaves, as Ctrl-D does", func(*conversation, context.Context, string) error {
+			return &fatalError{io.EOF}
+		}},
 		"/help": {"", "lists these", func(c *conversation, _ context.Context, _ string) error {
-			for _, name := range []string{"/reset", "/system", "/retry", "/save", "/load", "/help"} {
+			for _, name := range commandNames {
 				fmt.Fprintf(c.notes, "  %-16s%s\n", strings.TrimSpace(name+" "+chatCommands[name].argument), chatCommands[name].does)
 			}
 			return nil
@@ -294,12 +376,15 @@ func (c *conversation) reply(ctx context.Context) error {
 	c.generation.Sampling.Seed = seed
 	close(done)
 	<-watched
-	if writeErr := show.end(); err == nil && writeErr != nil {
-		return &fatalError{writeErr}
+	if err == nil || len(a.tokens) > 0 {
+		if writeErr := show.end(); err == nil && writeErr != nil {
+			return &fatalError{writeErr}
+		}
 	}
 	switch {
 	case broken && errors.Is(err, context.Canceled):
-		fmt.Fprintf(c.notes, "%ssmelt: stopped; Ctrl-C again leaves%s\n", c.look.dim, c.look.full)
+		c.leaving = true
+		c.note("stopped; Ctrl-C again leaves")
 	case err != nil && len(a.tokens) == 0 && ctx.Err() == nil && !errors.Is(err, smelt.ErrNaN):
 		return err // nothing was said: the conversation is too long, or the template refuses it
 	case err != nil:
@@ -310,7 +395,7 @@ func (c *conversation) reply(ctx context.Context) error {
 		fmt.Fprintln(c.notes, "smelt: the answer ends here, where the context is full")
 	}
 	if c.stopped != nil && err == nil {
-		fmt.Fprintf(c.notes, "%ssmelt: %s%s\n", c.look.dim, c.pace(&a), c.look.full)
+		c.note("%s", c.pace(&a))
 	} else if a.forgotten > 0 {
 		fmt.Fprintf(c.notes, "smelt: the oldest %d messages are forgotten\n", a.forgotten)
 	}
