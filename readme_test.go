@@ -1,11 +1,15 @@
 package smelt_test
 
 import (
+	"io"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/samber/lo"
 	"github.com/stretchr/testify/require"
@@ -15,9 +19,9 @@ import (
 	"github.com/smelt-ml/smelt/models"
 )
 
-// TestReadmeProgram runs the program that the README shows, in two turns of one text.
-func TestReadmeProgram(t *testing.T) {
-	const path = "testdata/continue/main.go"
+// shown builds a program whose body the README shows.
+func shown(t *testing.T, name string) (binary string) {
+	path := "testdata/" + name + "/main.go"
 	source, err := os.ReadFile(path)
 	require.NoError(t, err)
 	_, body, _ := strings.Cut(string(source), "func main() {\n")
@@ -25,19 +29,46 @@ func TestReadmeProgram(t *testing.T) {
 	require.Len(t, strings.Split(body, "\n"), 15, "lines of a program as long as a message")
 	readme, err := os.ReadFile("README.md")
 	require.NoError(t, err)
-	shown := strings.ReplaceAll(strings.TrimPrefix(body, "\t"), "\n\t", "\n")
-	require.True(t, strings.Contains(string(readme), shown), "the README shows another program than %s", path)
-
-	binary := filepath.Join(t.TempDir(), "continue")
-	out, err := exec.Command("go", "build", "-o", binary, "./testdata/continue").CombinedOutput()
+	body = strings.ReplaceAll(strings.TrimPrefix(body, "\t"), "\n\t", "\n")
+	require.True(t, strings.Contains(string(readme), body), "the README shows another program than %s", path)
+	binary = filepath.Join(t.TempDir(), name)
+	out, err := exec.Command("go", "build", "-o", binary, "./testdata/"+name).CombinedOutput()
 	require.NoError(t, err, "%s", out)
+	return binary
+}
+
+// TestReadmeProgram runs the program that the README shows, in two turns of one text.
+func TestReadmeProgram(t *testing.T) {
+	binary := shown(t, "continue")
 	run := exec.Command(binary, testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf"))
 	run.Stdin = strings.NewReader("Once upon a time\nThen Leo\n")
-	out, err = run.Output()
+	out, err := run.Output()
 	require.NoError(t, err)
 	lines := strings.Split(strings.TrimRight(string(out), "\n"), "\n")
 	require.Len(t, lines, 2)
 	require.True(t, strings.HasPrefix(lines[0], ", there was a"), "%q", lines[0])
+}
+
+// TestReadmeServer runs the server that the README shows, and asks it.
+func TestReadmeServer(t *testing.T) {
+	binary := shown(t, "server")
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address := free.Addr().String()
+	require.NoError(t, free.Close())
+	run := exec.Command(binary, testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf"), address)
+	require.NoError(t, run.Start())
+	t.Cleanup(func() { _ = run.Process.Kill(); _ = run.Wait() }) // as it was told to
+	var answer *http.Response
+	require.Eventually(t, func() bool {
+		answer, err = http.Post("http://"+address+"/ai/v1/chat/completions", "application/json",
+			strings.NewReader(`{"model": "story", "messages": [{"role": "user", "content": "Who are you?"}], "max_tokens": 10}`))
+		return err == nil
+	}, time.Minute, 50*time.Millisecond)
+	text, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
+	require.Contains(t, string(text), `"role":"assistant"`)
 }
 
 // TestReadmeFamilies keeps the row of families that the README has.
