@@ -33,9 +33,10 @@ help: ## this list
 setup: ## the packages that build and tests need
 	@.ci/need go=golang g++=g++ git=git
 
-# Without what debuggers read, a fifth of the file.
+# Without what debuggers read, a quarter of the file, and without HTTP/2, which takes TLS, and
+# that is for a proxy in front of smelt serve.
 build: setup ## bin/smelt
-	$(GO) build -ldflags=-w -o bin/smelt ./cmd/smelt
+	$(GO) build -tags nethttpomithttp2 -ldflags='-s -w' -o bin/smelt ./cmd/smelt
 
 demo: build ## a story from a small trained model
 	bin/smelt run testdata/models/tiny-qwen3/gguf/tiny-qwen3-F16.gguf -p "Once upon a time" -n 400 --temp 0.8 --seed 4

@@ -26,8 +26,11 @@ const starts = 20
 // the go command remembers is one of the same binary.
 func TestBudget(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "smelt")
-	out, err := exec.Command("go", "build", "-ldflags=-w", "-o", path, ".").CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	build := func(path, ldflags string) {
+		out, err := exec.Command("go", "build", "-tags", "nethttpomithttp2", "-ldflags="+ldflags, "-o", path, ".").CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+	build(path, "-s -w")
 
 	t.Run("size", func(t *testing.T) {
 		info, err := os.Stat(path)
@@ -38,7 +41,9 @@ func TestBudget(t *testing.T) {
 		if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 			t.Skip("the bound is of the instruction sets of x86-64, in an ELF file")
 		}
-		within(t, budget.CPlusPlus, cPlusPlus(t, path)/1e6)
+		named := filepath.Join(t.TempDir(), "smelt")
+		build(named, "-w")
+		within(t, budget.CPlusPlus, cPlusPlus(t, named)/1e6)
 	})
 	t.Run("initialisation", func(t *testing.T) {
 		least := initialisation{milliseconds: math.Inf(1)}
