@@ -78,7 +78,7 @@ bridge: tests ## the Metal bridge over a stand-in for Metal, with OpenBLAS as th
 	@$(call tested,metal) $(bridged) -skip '$(same)' ./metal/...
 	@$(call tested,blas) $(bridged) -run BLAS ./kernels/native
 	@$(call tested,kernels) SMELT_KERNELS_DEVICE=metal $(bridged) -skip '$(sources)' ./kernels
-	@$(call tested,models) $(bridged) -run '(TestLogits|TestPlacedProducts)/.*/.*/metal|(TestStepByStep|TestFewTokens|TestGreedyText|TestNextMatchesLogits|TestCopies|TestEngine$$)/.*/metal|^(TestResolve|TestOtherTarget)$$' .
+	@$(call tested,models) $(bridged) -run '(TestLogits|TestPlacedProducts)/.*/.*/metal|(TestStepByStep|TestFewTokens|TestGreedyText|TestNextMatchesLogits|TestCopies|TestEngine$$)/.*/metal|^(TestResolve|TestOtherTarget|TestHalves)$$' .
 	@$(call tested,default) $(go_test) -tags fakemetal -timeout 5m -run '^TestDefaultDevice' ./cmd/smelt
 	@$(call tested,placed) $(go_test) -tags fakemetal -timeout 5m -run 'ProductsOnTheCPU' ./metal
 

@@ -14,6 +14,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/npy"
 	"github.com/smelt-ml/smelt/internal/parity"
 	"github.com/smelt-ml/smelt/internal/testfiles"
+	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/models"
 )
 
@@ -97,6 +98,11 @@ func TestEmbeddingParity(t *testing.T) {
 					closeStates(t, want[i], embed(t, e, parity.Text())[0], 0, "f32")
 				})
 			}
+			t.Run(c.Name+"/halves", func(t *testing.T) {
+				halves := func(o *smelt.Options) { o.Act, o.KV = ir.F16, ir.F16 }
+				states := embed(t, embedder(t, c, "f16", "emu", "none", halves), parity.Text())[0]
+				closeStates(t, want[i], states, far[[2]string{c.Name, "f16"}], "f16")
+			})
 			for _, device := range parityWays {
 				t.Run(c.Name+"/company/"+device, func(t *testing.T) {
 					// Texts of many lengths, in as many steps as it takes.
