@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math/bits"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -313,7 +314,8 @@ func (v *Vocabulary) walkLiteral(text string) *local {
 
 // walk goes once through the trie, past what s does not let through.
 func (v *Vocabulary) walk(l *lexer, s lexState) *local {
-	var nodes, exits []int32
+	dense, tokens := make([]uint64, v.Words()), 0
+	var exits []int32
 	var rows [maxTokenBytes + 1]*[256]lexState
 	var states [maxTokenBytes + 1]lexState
 	rows[0], states[0] = l.row(s), s
@@ -329,7 +331,8 @@ func (v *Vocabulary) walk(l *lexer, s lexState) *local {
 			continue
 		}
 		if v.token[i] >= 0 {
-			nodes = append(nodes, i)
+			v.allowAt(dense, i)
+			tokens++
 		}
 		if after == i+1 {
 			i++
@@ -346,25 +349,32 @@ func (v *Vocabulary) walk(l *lexer, s lexState) *local {
 		rows[d], states[d] = l.row(to), to
 		i++
 	}
-	return v.pack(nodes, exits)
+	return v.packDense(dense, tokens, exits)
 }
 
-func (v *Vocabulary) pack(nodes, exits []int32) *local {
-	loc := &local{}
-	if len(nodes) < v.Words()/2 {
-		for _, n := range nodes {
-			loc.sparse = v.tokensAt(loc.sparse, n)
-		}
-	} else {
-		loc.dense = make([]uint64, v.Words())
-		for _, n := range nodes {
-			v.allowAt(loc.dense, n)
+// packDense is a local of so many nodes with tokens.
+func (v *Vocabulary) packDense(dense []uint64, tokens int, exits []int32) *local {
+	loc := &local{dense: dense}
+	if tokens < v.Words()/2 {
+		loc.dense = nil
+		for i, w := range dense {
+			for ; w != 0; w &= w - 1 {
+				loc.sparse = append(loc.sparse, int32(i<<6+bits.TrailingZeros64(w)))
+			}
 		}
 	}
 	if len(exits) > 0 {
 		loc.exits = &merged{nodes: exits}
 	}
 	return loc
+}
+
+func (v *Vocabulary) pack(nodes, exits []int32) *local {
+	dense := make([]uint64, v.Words())
+	for _, n := range nodes {
+		v.allowAt(dense, n)
+	}
+	return v.packDense(dense, len(nodes), exits)
 }
 
 // counted is what a state within a string lets through if any number of characters may
