@@ -47,7 +47,7 @@ var mayImport = map[string][]string{
 	"internal/page":     {"ir", "lower"},
 	"internal/parallel": {""},
 	"internal/parity":   {"internal/compare", "models"},
-	"internal/peer":     {"", "internal/limits", "internal/npy", "internal/parallel", "internal/parity", "internal/vocabs", "ir", "kernels", "metal", "models"},
+	"internal/peer":     {"", "constrain", "internal/limits", "internal/npy", "internal/parallel", "internal/parity", "internal/vocabs", "ir", "kernels", "metal", "models"},
 	"internal/profile":  {"internal/batch", "ir", "kernels", "lower"},
 	"internal/quant":    {"internal/half", "ir"},
 	"internal/tune":     {"internal/batch", "internal/engine", "lower", "metal"},

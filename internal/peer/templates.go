@@ -57,7 +57,7 @@ func writeTemplates(ctx context.Context, args []string, stderr io.Writer) error 
 	if err != nil {
 		return err
 	}
-	script, err := installJinja(ctx, *dir)
+	script, err := installScript(ctx, *dir, "@huggingface/jinja", jinjaVersion, "render.mjs", renderNode)
 	if err != nil {
 		return err
 	}
@@ -140,21 +140,21 @@ func conversationNames(file string) ([]string, error) {
 	return names, nil
 }
 
-// installJinja fetches the npm package unless it is there, and returns the script that
-// renders with it, which must lie beside it.
-func installJinja(ctx context.Context, dir string) (script string, err error) {
+// installScript fetches an npm package unless it is there, and returns a script that uses it,
+// which must lie beside it.
+func installScript(ctx context.Context, dir, name, want, script string, source []byte) (file string, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	version, err := versionIn(filepath.Join(dir, "node_modules/@huggingface/jinja/package.json"))
-	if err != nil || version != jinjaVersion {
+	version, err := versionIn(filepath.Join(dir, "node_modules", name, "package.json"))
+	if err != nil || version != want {
 		if err := command(ctx, "npm", "install", "--ignore-scripts", "--omit=optional", "--no-audit", "--no-fund", "--no-package-lock", "--no-save",
-			"--prefix", dir, "@huggingface/jinja@"+jinjaVersion); err != nil {
+			"--prefix", dir, name+"@"+want); err != nil {
 			return "", err
 		}
 	}
-	script = filepath.Join(dir, "render.mjs")
-	return script, os.WriteFile(script, renderNode, 0o644)
+	file = filepath.Join(dir, script)
+	return file, os.WriteFile(file, source, 0o644)
 }
 
 // rendered runs one of the scripts.
