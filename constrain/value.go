@@ -28,6 +28,8 @@ const (
 	isObject
 )
 
+var constants = [...]string{isNull: "null", isFalse: "false", isTrue: "true"}
+
 // get is the value of a key, nil where there is none; of several the last one, as everywhere.
 func (v *value) get(key string) *value {
 	if v.kind != isObject {
@@ -151,9 +153,9 @@ func (p *valueParser) value(v *value, depth int) error {
 		}
 		return nil
 	}
-	for word, kind := range map[string]valueKind{"null": isNull, "true": isTrue, "false": isFalse} {
+	for kind, word := range constants {
 		if strings.HasPrefix(p.text[p.at:], word) {
-			v.kind = kind
+			v.kind = valueKind(kind)
 			p.at += len(word)
 			return nil
 		}
