@@ -353,6 +353,7 @@ func (r *run) deviceProduct(v *ir.Value) (result, error) {
 // deviceExperts computes what each expert makes of its rows as the device does.
 func (r *run) deviceExperts(v *ir.Value, a ir.LinearAttr, o ir.RoutedOperands, in *linearInputs, pairs [][]int, out *Tensor) error {
 	out.doubt()
+	a.Residual = false // of tokens: it is added once their experts are
 	weights, biases := make([]matrix, a.Weights), make([]*Tensor, a.Weights)
 	for e, rows := range pairs {
 		if len(rows) == 0 {

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
+
+	"github.com/samber/lo"
 
 	"github.com/smelt-ml/smelt/internal/compare"
 	"github.com/smelt-ml/smelt/internal/ref"
@@ -35,7 +38,7 @@ type WrongOp struct {
 	Step    int    `json:"step"`    // of Findings.Steps, from 0
 	Row     int    `json:"row"`     // of the value: the token in the step, as a rule
 	Element int    `json:"element"` // of the row
-	// Weight and WeightRow are what a product or an embedding made the element of: "A and B"
+	// Weight and WeightRow, which is one of an expert's, are what a product or an embedding made the element of: "A and B"
 	// where a gate made it of two.
 	Weight    string  `json:"weight,omitempty"`
 	WeightRow int     `json:"weight_row"`
@@ -370,7 +373,8 @@ func (f *follower) note(v *ir.Value, s *sighting, want, slack []float64, bound f
 }
 
 // madeOf returns the weight, and the row of it, that an element of a row of a product or of
-// an embedding is made of. An element of a pair is made of both weights, of the same row.
+// an embedding is made of. An element of a pair is made of both weights, of the same row, and
+// one of a mixture of that row of the experts that its token goes to.
 func (f *follower) madeOf(v *ir.Value, row, element int) (string, int) {
 	var weights []*ir.Value
 	switch v.Op {
@@ -383,6 +387,10 @@ func (f *follower) madeOf(v *ir.Value, row, element int) (string, int) {
 		if weights = v.Args[1 : 1+a.Weights]; a.Gated {
 			return weights[0].Name() + " and " + weights[1].Name(), element
 		}
+	case ir.OpExpertLinear, ir.OpRoutedLinear:
+		_, o := ir.AsRoutedLinear(v)
+		names := lo.Map(o.Weights, func(w *ir.Value, _ int) string { return w.Name() })
+		return strings.Join(names, " and "), element % int(v.Type.Shape.Last())
 	default:
 		return "", 0
 	}

@@ -251,13 +251,18 @@ func (c *verifier) prepare() error {
 			n, _ := w.Shape[0].IsConst()
 			c.work += n * w.Shape.Last()
 			c.int8 = c.int8 || w.DType.IsQuantized()
+		case ir.OpExpertLinear:
+			w, experts := v.Args[1].Type, v.Args[2].Type
+			n, _ := w.Shape[1].IsConst()
+			c.work += n * w.Shape.Last() * experts.Shape.Last()
+			c.int8 = c.int8 || w.DType.IsQuantized()
 		}
 	}
 	if c.vocab == 0 {
 		return fmt.Errorf("%s: its graph embeds no tokens, so there is nothing to feed it", c.Subject.Name())
 	}
 	for _, v := range g.ranges[len(g.ranges)-1].Func.Values {
-		if v.Op == ir.OpLinear || v.Op == ir.OpFusedLinear {
+		if isProduct(v.Op) {
 			c.products++
 		}
 	}
@@ -574,14 +579,19 @@ func producer(ph *lower.Phase, k int, v *ir.Value) (*lower.Dispatch, int) {
 	return &ph.Dispatches[k], k
 }
 
+// isProduct tells of an op whether it multiplies with weights.
+func isProduct(op ir.Op) bool {
+	return slices.Contains([]ir.Op{ir.OpLinear, ir.OpFusedLinear, ir.OpExpertLinear, ir.OpRoutedLinear}, op)
+}
+
 // quantizedWeights names the element types of a product's quantized weights.
 func quantizedWeights(v *ir.Value) string {
-	if v.Op != ir.OpLinear && v.Op != ir.OpFusedLinear {
+	if !isProduct(v.Op) {
 		return ""
 	}
 	var names []string
-	for _, a := range v.Args {
-		if name := a.Type.DType.String(); a.Op == ir.OpWeight && a.Type.DType.IsQuantized() && !slices.Contains(names, name) {
+	for _, w := range v.Matrices() {
+		if name := w.Type.DType.String(); w.Type.DType.IsQuantized() && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}

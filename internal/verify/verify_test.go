@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/samber/lo"
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt"
@@ -18,6 +19,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/tiny"
 	"github.com/smelt-ml/smelt/internal/verify"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/models"
 )
 
 func verified(t *testing.T, path, device string, bisect bool) *verify.Findings {
@@ -280,11 +282,14 @@ func TestVerifyFindsEveryMatrix(t *testing.T) {
 			"blk.1.ffn_up.weight", "blk.1.ffn_down.weight", "output.weight",
 		},
 		"tiny-qwen3/gguf/tiny-qwen3-F16.gguf": {"token_embd.weight", "blk.3.ffn_down.weight"}, // tied
+		tiny.Random(t, mixture(), "mxfp4"): {
+			"blk.0.ffn_gate_inp.weight", "blk.0.ffn_gate_exps.weight", "blk.1.ffn_up_exps.weight", "blk.1.ffn_down_exps.weight",
+		},
 	} {
 		path := tiny.Form(t, path)
 		for _, tensor := range tensors {
 			t.Run(filepath.Base(path)+"/"+tensor, func(t *testing.T) {
-				const row = 11
+				row := lo.Ternary(strings.HasSuffix(tensor, "_inp.weight"), 2, 11) // of the first expert
 				f := findsRow(t, path, tensor, row)
 				require.False(t, f.OK)
 				require.Equal(t, verify.Beyond, check(t, f, "float64 / cpu").Verdict)
@@ -292,14 +297,29 @@ func TestVerifyFindsEveryMatrix(t *testing.T) {
 				require.NotNil(t, o)
 				require.Equal(t, row, o.WeightRow)
 				want := tensor
-				if layer, _, pair := strings.Cut(tensor, ".ffn_gate"); pair {
-					want = tensor + " and " + layer + ".ffn_up.weight"
-				} else if layer, _, pair := strings.Cut(tensor, ".ffn_up"); pair {
-					want = layer + ".ffn_gate.weight and " + tensor
+				if layer, of, pair := strings.Cut(tensor, ".ffn_gate"); pair && of != "_inp.weight" {
+					want = tensor + " and " + layer + ".ffn_up" + of
+				} else if layer, of, pair := strings.Cut(tensor, ".ffn_up"); pair {
+					want = layer + ".ffn_gate" + of + " and " + tensor
 				}
 				require.Equal(t, want, o.Weight)
 			})
 		}
+	}
+}
+
+// mixture is a shape of experts, of which tokens go to one and another.
+func mixture() models.Config {
+	c := tiny.Narrow()
+	c.Name, c.Experts = "mixture", models.Experts{Count: 5, Chosen: 2}
+	return c
+}
+
+func TestVerifyMixture(t *testing.T) {
+	defer verify.EmulatedWork(4e7)()
+	for _, device := range []string{"cpu", "emu"} {
+		f := verified(t, tiny.Random(t, mixture(), "q4_0"), device, false)
+		require.True(t, f.OK, "%s: %+v", device, f.Checks)
 	}
 }
 
