@@ -158,13 +158,7 @@ func (e emitter) linearLaunch(v *ir.Value, call linearCall, act ir.DType, rows i
 		e.hints(v, at, streams, ahead, piece)
 	}
 	if vec {
-		s, why := p.chip.vec(at.stored, n, tokens)
-		d := p.launch(vecLaunch, v, e, at, Setting{"rows": s.rows, "simdgroups": s.simdgroups}, why)
-		s.rows, s.simdgroups = d.Setting["rows"], d.Setting["simdgroups"]
-		e.constant("fc_rows", uint32(s.rows))
-		e.constant("fc_tokens", uint32(s.tokens))
-		e.launch([3]Expr{Number(ceilDiv(n, s.rows*s.simdgroups)), over(rows, s.tokens), one()}, int(32*s.simdgroups))
-		p.choseBy(v, e, at.shape, s.String(), d)
+		e.vecLaunch(v, at, rows)
 		return
 	}
 	width := int64(kernels.MatColumns)
@@ -177,4 +171,15 @@ func (e emitter) linearLaunch(v *ir.Value, call linearCall, act ir.DType, rows i
 	e.constant("fc_tile", uint32(tile))
 	e.launch([3]Expr{over(rows, tile), Number(ceilDiv(n, width)), one()}, e.kernel.MaxThreads)
 	p.choseBy(v, e, at.shape, fmt.Sprintf("tiles of %d tokens × %d rows", tile, kernels.MatColumns), d)
+}
+
+// vecLaunch chooses the grid of linear_vec, whose results have so many rows.
+func (e emitter) vecLaunch(v *ir.Value, at sizes, rows ir.Dim) {
+	s, why := e.p.chip.vec(at.stored, at.n, at.tokens)
+	d := e.p.launch(vecLaunch, v, e, at, Setting{"rows": s.rows, "simdgroups": s.simdgroups}, why)
+	s.rows, s.simdgroups = d.Setting["rows"], d.Setting["simdgroups"]
+	e.constant("fc_rows", uint32(s.rows))
+	e.constant("fc_tokens", uint32(s.tokens))
+	e.launch([3]Expr{Number(ceilDiv(at.n, s.rows*s.simdgroups)), over(rows, s.tokens), one()}, int(32*s.simdgroups))
+	e.p.choseBy(v, e, at.shape, s.String(), d)
 }

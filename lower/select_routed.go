@@ -45,10 +45,7 @@ func expertLinear(p *phase, v *ir.Value) error {
 	if !p.target.Launches {
 		d.hints(v, at, streams, ahead, piece)
 	}
-	s, _ := p.chip.vec(at.stored, at.n, 1)
-	d.constant("fc_rows", uint32(s.rows))
-	d.constant("fc_tokens", 1)
-	d.launch([3]Expr{Number(ceilDiv(at.n, s.rows*s.simdgroups)), Extent(rows), one()}, int(32*s.simdgroups))
+	d.vecLaunch(v, at, rows)
 	return nil
 }
 
