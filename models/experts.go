@@ -104,18 +104,12 @@ func mixed(l *layer, n *ir.Value, route route, activation ir.Activation) *ir.Val
 }
 
 // shared is sigmoid(s·n) · Wdown · (activation(Wgate·n) ∘ Wup·n), [T, Width]: the expert that all
-// tokens go to, weighted by a gate.
+// tokens go to, weighted by a gate. What the last product multiplies is weighted, so that its
+// result is what is added to the residual stream.
 func shared(l *layer, n *ir.Value, activation ir.Activation) *ir.Value {
-	b := l.b
-	weight := sigmoid(b, l.linear("ffn_gate_inp_shexp", n, 1, false))
-	gate := l.linear("ffn_gate_shexp", n, l.c.Experts.Shared, false)
-	up := l.linear("ffn_up_shexp", n, l.c.Experts.Shared, false)
-	out := l.linear("ffn_down_shexp", b.Mul(b.Activate(activation, gate), up), l.c.Width, false)
-	return b.WeightedSum(b.Reshape(out, ir.Var(ir.T), ir.Const(1), ir.Const(l.c.Width)), weight)
-}
-
-// sigmoid of x, [T, 1], is the softmax of each number beside a sink of 0.
-func sigmoid(b *ir.Builder, x *ir.Value) *ir.Value {
-	t, one := ir.Var(ir.T), ir.Const(1)
-	return b.Reshape(b.SoftmaxSinks(b.Reshape(x, one, t, one), b.Const([]float32{0})), t, one)
+	b, ffn := l.b, l.c.Experts.Shared
+	gate, up := l.linear("ffn_gate_shexp", n, ffn, false), l.linear("ffn_up_shexp", n, ffn, false)
+	inner := b.Reshape(b.Mul(b.Activate(activation, gate), up), ir.Var(ir.T), ir.Const(1), ir.Const(ffn))
+	weight := b.Activate(ir.Sigmoid, l.linear("ffn_gate_inp_shexp", n, 1, false))
+	return l.linear("ffn_down_shexp", b.WeightedSum(inner, weight), l.c.Width, false)
 }

@@ -36,6 +36,7 @@ func qwen2moe(b *ir.Builder, c *Config) {
 	decode(b, c, rmsNorm, func(l *layer, x *ir.Value) *ir.Value {
 		x = b.Add(x, attention(l, l.norm("attn_norm", x), asItIs))
 		n := l.norm("ffn_norm", x)
-		return b.Add(b.Add(x, mixed(l, n, shareAll, ir.SiLU)), shared(l, n, ir.SiLU))
+		x = b.Add(x, mixed(l, n, shareAll, ir.SiLU))
+		return b.Add(x, shared(l, n, ir.SiLU))
 	})
 }
