@@ -321,6 +321,16 @@ var mutants = []mutant{
 	{unit: "embed", file: "embed.metal", fault: "half of a row", tests: "Embed", old: "for (uint i = 0; i < 2; i++) {", new: "for (uint i = 0; i < 1; i++) {"},
 
 	// linear_vec.metal
+	{unit: "linear_vec", file: "linear_vec.metal", fault: "experts: the bias of the first", tests: "LinearVecExperts/linear_vec_f32_f32",
+		old: "a.bias0 += ulong(p.n0) * expert;", new: ";"},
+	{unit: "linear_vec", file: "linear_vec.metal", fault: "experts: the second weight of the first", tests: "LinearVecExperts/linear_vec_f32_f32",
+		old: "a.w1 += row_bytes(type1, p.k) * p.n1 * expert;", new: ";"},
+	{unit: "linear_vec", file: "linear_vec.metal", fault: "experts: the token's row where each has its own", tests: "LinearVecExperts/linear_vec_f32_f32",
+		old: "row = has_each ? pair : pair / chosen;", new: "row = pair / chosen;"},
+	{unit: "linear_vec", file: "linear_vec.metal", fault: "experts: results added up without weights", tests: "LinearVecExperts/linear_vec_f32_f32",
+		old: "result + share[pair] * v.x", new: "result + v.x"},
+	{unit: "linear_vec", file: "linear_vec.metal", fault: "experts: one that there is not is left out", tests: "LinearVecExperts/linear_vec_f32_f32",
+		old: "result = NAN;", new: "result = 0.0f;"},
 	{unit: "linear_vec", file: "linear_vec.metal", fault: "norm: another token's squares", tests: "Linear(Vec|Shapes)/linear_vec_f32_f32",
 		old: "total<T>(sums.squares, lane / R)", new: "total<T>(sums.squares, lane % R)"},
 	{unit: "linear_vec", file: "linear_vec.metal", fault: "the row's last elements left out", tests: "Linear(Vec|Shapes)/linear_vec_f32_f32",
