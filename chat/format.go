@@ -20,8 +20,14 @@ type Format struct {
 
 // callForm is a way to write calls.
 type callForm struct {
-	open string // begins calls; "" where they are a message by themselves
-	read reader
+	open  string // begins calls; "" where they are a message by themselves
+	read  reader
+	close string // ends them, where there is such a mark
+}
+
+// closed is a form of calls between two marks.
+func closed(open string, read reader, close string) callForm {
+	return callForm{open, before(read, close), close}
 }
 
 // A reader looks for calls at the beginning of a text; end says that nothing follows. n is how
@@ -42,19 +48,19 @@ var (
 	thinkTags      = [2]string{"<think>", "</think>"}
 	hermesControls = []string{"<think>", "</think>", "<tool_call>", "</tool_call>"}
 
-	mistralCall     = []callForm{{"[TOOL_CALLS]", mistralCalls}}
+	mistralCall     = []callForm{{open: "[TOOL_CALLS]", read: mistralCalls}}
 	mistralThink    = [2]string{"[THINK]", "[/THINK]"}
 	mistralControls = []string{"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]", "[THINK]", "[/THINK]"}
 
-	glmCall     = []callForm{{"<tool_call>", glmTags.read}}
+	glmCall     = []callForm{{"<tool_call>", glmTags.read, glmTags.end}}
 	glmControls = append([]string{"<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"}, hermesControls...)
 
-	deepseekCalls = []callForm{{"<｜tool▁calls▁begin｜>", nothing}, {"<｜tool▁calls▁end｜>", nothing},
-		{"<｜tool▁call▁begin｜>", closed(deepseekCall, "<｜tool▁call▁end｜>")}}
+	deepseekCalls = []callForm{{open: "<｜tool▁calls▁begin｜>", read: nothing}, {open: "<｜tool▁calls▁end｜>", read: nothing},
+		closed("<｜tool▁call▁begin｜>", deepseekCall, "<｜tool▁call▁end｜>")}
 	deepseekControls = []string{"<think>", "</think>", "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>",
 		"<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>"}
 
-	dsmlCall     = callForm{`<｜DSML｜invoke name="`, dsmlTags.read}
+	dsmlCall     = callForm{`<｜DSML｜invoke name="`, dsmlTags.read, dsmlTags.end}
 	dsmlControls = []string{"<think>", "</think>", "｜DSML｜"}
 )
 
@@ -64,44 +70,44 @@ var formats = []Format{
 		writing:  writing{each: " to=functions.$<|channel|>commentary json<|message|>@", or: "<|channel|>commentary to=functions.$ <|constrain|>json<|message|>@", alone: true},
 		controls: append([]string{channelMark, messageMark, "<|constrain|>"}, endMarks...)},
 	{name: "gemma4", in: []string{"<|tool_call>call:"}, think: [2]string{"<|channel>thought", "<channel|>"},
-		calls:    []callForm{{"<|tool_call>call:", closed(gemmaCall, "<tool_call|>")}},
+		calls:    []callForm{closed("<|tool_call>call:", gemmaCall, "<tool_call|>")},
 		writing:  writing{each: "<|tool_call>call:${@}<tool_call|>", members: &members{text: `$:<|"|>@<|"|>`, json: "$:@", until: `<|"|>`, between: ","}},
 		controls: []string{"<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", `<|"|>`}},
 	{name: "gemma", in: []string{"<start_of_turn>"}, think: thinkTags,
-		calls:   []callForm{{"```tool_code\n", closed(pythonCode, "```")}, {"", wholly(pythonList)}},
+		calls:   []callForm{closed("```tool_code\n", pythonCode, "```"), {read: wholly(pythonList)}},
 		writing: writing{each: "```tool_code\n$(@)\n```", members: pythonMembers, alone: true}},
 	{name: "mistral-v11", in: []string{"[ARGS]"}, think: mistralThink, calls: mistralCall,
 		writing: writing{each: "[TOOL_CALLS]$[ARGS]@"}, controls: mistralControls},
 	{name: "mistral", in: []string{"[TOOL_CALLS]", "[INST]"}, think: mistralThink, calls: mistralCall,
 		writing: writing{open: "[TOOL_CALLS][", each: `{"name": "$", "arguments": @}`, between: ", ", close: "]"}, controls: mistralControls},
 	{name: "llama3", in: []string{"<|start_header_id|>"}, think: thinkTags,
-		calls:    []callForm{{"<|python_tag|>", wholly(either(jsonCalls, pythonCode))}, {"", wholly(jsonCalls)}, {"", wholly(pythonList)}},
+		calls:    []callForm{{open: "<|python_tag|>", read: wholly(either(jsonCalls, pythonCode))}, {read: wholly(jsonCalls)}, {read: wholly(pythonList)}},
 		writing:  writing{each: `{"name": "$", "parameters": @}`, alone: true},
 		controls: []string{"<|python_tag|>", "<think>", "</think>"}},
 	{name: "lfm2", in: []string{"<|tool_list_start|>", "<|tool_call_start|>"}, think: thinkTags,
-		calls:    []callForm{{"<|tool_call_start|>", closed(pythonList, "<|tool_call_end|>")}, {"", wholly(pythonList)}},
+		calls:    []callForm{closed("<|tool_call_start|>", pythonList, "<|tool_call_end|>"), {read: wholly(pythonList)}},
 		writing:  writing{open: "<|tool_call_start|>[", each: "$(@)", members: pythonMembers, between: ", ", close: "]<|tool_call_end|>"},
 		controls: []string{"<|tool_call_start|>", "<|tool_call_end|>", "<think>", "</think>"}},
 	{name: "granite", in: []string{"<|start_of_role|>"}, think: thinkTags,
-		calls:    []callForm{{"<|tool_call|>", jsonCalls}, {"<tool_call>", jsonCalls}},
+		calls:    []callForm{{open: "<|tool_call|>", read: jsonCalls}, {open: "<tool_call>", read: jsonCalls}},
 		writing:  writing{open: "<|tool_call|>[", each: `{"name": "$", "arguments": @}`, between: ", ", close: "]"},
 		controls: []string{"<|tool_call|>", "<tool_call>", "<think>", "</think>"}},
 	{name: "command-r7b", in: []string{"<|START_ACTION|>"}, think: [2]string{"<|START_THINKING|>", "<|END_THINKING|>"},
-		calls:    []callForm{{"<|START_ACTION|>", closed(jsonCalls, "<|END_ACTION|>")}},
+		calls:    []callForm{closed("<|START_ACTION|>", jsonCalls, "<|END_ACTION|>")},
 		writing:  writing{open: "<|START_ACTION|>[\n    ", each: `{"tool_call_id": "#", "tool_name": "$", "parameters": @}`, between: ",\n    ", close: "\n]<|END_ACTION|>"},
 		controls: []string{"<|START_ACTION|>", "<|END_ACTION|>", "<|START_THINKING|>", "<|END_THINKING|>"}},
 	{name: "deepseek-v4", in: []string{"dsml_token + 'tool_calls>"}, think: thinkTags,
-		calls:   []callForm{{"<｜DSML｜tool_calls>", nothing}, {"</｜DSML｜tool_calls>", nothing}, dsmlCall},
+		calls:   []callForm{{open: "<｜DSML｜tool_calls>", read: nothing}, {open: "</｜DSML｜tool_calls>", read: nothing}, dsmlCall},
 		writing: writing{open: "<｜DSML｜tool_calls>\n", each: dsmlTags.each("<｜DSML｜invoke name=\"", "\">\n"), members: dsmlTags.members("", "", "\n"), close: "</｜DSML｜tool_calls>"}, controls: dsmlControls},
 	{name: "deepseek-v3.2", in: []string{"｜DSML｜"}, think: thinkTags,
-		calls:   []callForm{{"<｜DSML｜function_calls>", nothing}, {"</｜DSML｜function_calls>", nothing}, dsmlCall},
+		calls:   []callForm{{open: "<｜DSML｜function_calls>", read: nothing}, {open: "</｜DSML｜function_calls>", read: nothing}, dsmlCall},
 		writing: writing{open: "<｜DSML｜function_calls>\n", each: dsmlTags.each("<｜DSML｜invoke name=\"", "\">\n"), members: dsmlTags.members("", "", "\n"), close: "</｜DSML｜function_calls>"}, controls: dsmlControls},
 	{name: "deepseek-v3", in: []string{"'type'] + '<｜tool▁sep｜>", "function<｜tool▁sep｜>"}, think: thinkTags, calls: deepseekCalls,
 		writing: writing{open: "<｜tool▁calls▁begin｜>", each: "<｜tool▁call▁begin｜>function<｜tool▁sep｜>$\n```json\n@\n```<｜tool▁call▁end｜>", between: "\n", close: "<｜tool▁calls▁end｜>"}, controls: deepseekControls},
 	{name: "deepseek-v3.1", in: []string{"<｜tool▁calls▁begin｜>"}, think: thinkTags, calls: deepseekCalls,
 		writing: writing{open: "<｜tool▁calls▁begin｜>", each: "<｜tool▁call▁begin｜>$<｜tool▁sep｜>@<｜tool▁call▁end｜>", close: "<｜tool▁calls▁end｜>"}, controls: deepseekControls},
 	{name: "kimi", in: []string{"<|tool_calls_section_begin|>"}, think: thinkTags,
-		calls:    []callForm{{"<|tool_calls_section_begin|>", nothing}, {"<|tool_calls_section_end|>", nothing}, {"<|tool_call_begin|>", closed(kimiCall, "<|tool_call_end|>")}},
+		calls:    []callForm{{open: "<|tool_calls_section_begin|>", read: nothing}, {open: "<|tool_calls_section_end|>", read: nothing}, closed("<|tool_call_begin|>", kimiCall, "<|tool_call_end|>")},
 		writing:  writing{open: "<|tool_calls_section_begin|>", each: "<|tool_call_begin|>functions.$:#<|tool_call_argument_begin|>@<|tool_call_end|>", close: "<|tool_calls_section_end|>"},
 		controls: []string{"<think>", "</think>", "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"}},
 	{name: "glm-4.5", in: []string{"</arg_key>\n<arg_value>"}, think: thinkTags, calls: glmCall,
@@ -109,13 +115,13 @@ var formats = []Format{
 	{name: "glm-4.7", in: []string{"<arg_key>"}, think: thinkTags, calls: glmCall,
 		writing: writing{each: glmTags.each("<tool_call>", ""), members: glmTags.members("", "", "")}, controls: glmControls},
 	{name: "seed-oss", in: []string{"<seed:tool_call>"}, think: [2]string{"<seed:think>", "</seed:think>"},
-		calls:    []callForm{{"<seed:tool_call>", closed(functionCall, "</seed:tool_call>")}, {"<function=", functionTags.read}},
+		calls:    []callForm{closed("<seed:tool_call>", functionCall, "</seed:tool_call>"), {"<function=", functionTags.read, functionTags.end}},
 		writing:  writing{each: functionTags.each("<seed:tool_call>\n<function=", ">\n") + "\n</seed:tool_call>", members: functionTags.members("", "", "\n"), between: "\n"},
 		controls: []string{"<seed:think>", "</seed:think>", "<seed:tool_call>", "</seed:tool_call>"}},
 	{name: "qwen3-coder", in: []string{"<function="}, think: thinkTags,
-		calls:   []callForm{{"<tool_call>", closed(functionCall, "</tool_call>")}, {"<function=", functionTags.read}},
+		calls:   []callForm{closed("<tool_call>", functionCall, "</tool_call>"), {"<function=", functionTags.read, functionTags.end}},
 		writing: writing{each: functionTags.each("<tool_call>\n<function=", ">\n") + "\n</tool_call>", members: functionTags.members("", "\n", "\n"), between: "\n"}, controls: hermesControls},
-	{name: "hermes", think: thinkTags, calls: []callForm{{"<tool_call>", closed(jsonCalls, "</tool_call>")}},
+	{name: "hermes", think: thinkTags, calls: []callForm{closed("<tool_call>", jsonCalls, "</tool_call>")},
 		writing: writing{each: "<tool_call>\n{\"name\": \"$\", \"arguments\": @}\n</tool_call>", between: "\n"}, controls: hermesControls},
 }
 
@@ -149,9 +155,9 @@ func begins(text, want string) verdict {
 	return never
 }
 
-// closed reads calls that an end mark follows. At the end of a message it may be missing,
+// before reads calls that an end mark follows. At the end of a message it may be missing,
 // where it is a token that ends the message.
-func closed(read reader, mark string) reader {
+func before(read reader, mark string) reader {
 	return func(text string, tools tools, end bool) ([]ToolCall, int, verdict) {
 		calls, n, v := read(text, tools, end)
 		if v != found {

@@ -26,6 +26,8 @@ type Parser struct {
 	calls int // that have an identity so far, in the conversation
 
 	buf       string
+	late      []byte // what came since a reader wanted more than buf
+	tried     int    // the length of buf then; 0 where none does
 	place     place
 	blank     string // white space that is held back: it may stand at an end
 	fresh     bool   // nothing but white space was said so far, and no mark came
@@ -82,16 +84,49 @@ func (p *Parser) Token(id int32) Delta {
 
 // Add takes a piece of text, with control tokens by their texts.
 func (p *Parser) Add(text string) Delta {
-	p.buf += text
-	p.run(false)
+	p.late = append(p.late, text...)
+	if p.due(len(text)) {
+		p.read(false)
+	}
 	return p.take()
 }
 
 // End takes the end of the text, and returns what it adds.
 func (p *Parser) End() Delta {
-	p.buf += p.decoder.Flush()
-	p.run(true)
+	p.late = append(p.late, p.decoder.Flush()...)
+	p.read(true)
 	return p.take()
+}
+
+// due reports whether it is worth while to look at what came, of which so many bytes are new: a
+// call that is not complete is read again from its beginning, which is done where its end may have
+// come, and where it has grown by an eighth, since it may turn out to be none.
+func (p *Parser) due(fresh int) bool {
+	if len(p.late) > p.tried/8 {
+		return true
+	}
+	const longest = 40 // a mark
+	from := len(p.late) - fresh - longest
+	var news string
+	if from < 0 {
+		news = p.buf[max(0, len(p.buf)+from):] + string(p.late)
+	} else {
+		news = string(p.late[from:])
+	}
+	marks := endMarks
+	if !p.format.channels {
+		marks = nil
+		for _, c := range p.format.calls {
+			marks = append(marks, c.close)
+		}
+	}
+	return slices.ContainsFunc(marks, func(m string) bool { return m != "" && strings.Contains(news, m) })
+}
+
+func (p *Parser) read(end bool) {
+	p.buf += string(p.late)
+	p.late = p.late[:0]
+	p.run(end)
 }
 
 // Message is what was said so far.
@@ -107,6 +142,7 @@ func (p *Parser) take() Delta {
 }
 
 func (p *Parser) run(end bool) {
+	p.tried = 0
 	step := p.tagged
 	if p.format.channels {
 		step = p.channel
@@ -185,6 +221,9 @@ func (p *Parser) tagged(end bool) bool {
 	if p.tools != nil {
 		if p.fresh {
 			v := p.whole(end)
+			if v == more {
+				p.tried = len(p.buf)
+			}
 			if v != never {
 				return false
 			}
@@ -226,6 +265,7 @@ func (p *Parser) tagged(end bool) bool {
 			p.fresh, p.thought, p.started = false, true, false
 			return true
 		case v == more && !end:
+			p.tried = len(p.buf)
 			return false
 		}
 	}
@@ -310,6 +350,7 @@ func (p *Parser) channel(end bool) bool {
 	if p.place == inCall { // of which a string may have a mark in it
 		_, n, v := jsonValue(p.buf, "{")
 		if v == more && !end {
+			p.tried = len(p.buf)
 			return false
 		}
 		from = n

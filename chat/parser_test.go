@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -178,4 +179,33 @@ func FuzzParser(f *testing.F) {
 		_, parts := heard(t, template, conversation, prompt, []string{text[:at], text[at:]})
 		require.Equal(t, whole, parts)
 	})
+}
+
+// TestLongCalls: the time that a call takes to be read grows with its length, not with its square.
+func TestLongCalls(t *testing.T) {
+	tok := vocabulary(t, "<s>", "</s>")
+	long := strings.Repeat(`if (a < b) { return \"x\"; }\n`, 20_000)
+	for mark, text := range map[string]string{
+		"":                     "<tool_call>\n{\"name\": \"get\", \"arguments\": {\"city\": \"" + long + "\"}}\n</tool_call>",
+		"<function=":           "<tool_call>\n<function=get>\n<parameter=days>\n[\"" + long + "\"]\n</parameter>\n</function>\n</tool_call>",
+		"<|start_header_id|>":  "{\"name\": \"get\", \"parameters\": {\"city\": \"" + long + "\"}}",
+		"<|channel|>":          "<|start|>assistant to=functions.get<|channel|>commentary json<|message|>{\"city\": \"" + long + "\"}<|call|>",
+		"<|tool_list_start|>":  "<|tool_call_start|>[get(city=\"" + long + "\")]<|tool_call_end|>",
+		"[ARGS]":               "[TOOL_CALLS]get[ARGS]{\"city\": \"" + long + "\"}",
+		"<｜tool▁calls▁begin｜>": "<｜tool▁call▁begin｜>get<｜tool▁sep｜>{\"city\": \"" + long + "\"}<｜tool▁call▁end｜>",
+	} {
+		template, err := chat.NewTemplate("{# "+mark+" #}", tok)
+		require.NoError(t, err)
+		c := chat.Conversation{Messages: []chat.Message{{Role: "user", Content: "x"}}, Tools: declared, Answer: true}
+		prompt, err := template.Render(c)
+		require.NoError(t, err)
+		p := template.NewParser(c, prompt)
+		start := time.Now()
+		for i := 0; i < len(text); i += 4 {
+			p.Add(text[i:min(i+4, len(text))])
+		}
+		p.End()
+		require.Len(t, p.Message().ToolCalls, 1, mark)
+		require.Less(t, time.Since(start), 5*time.Second, mark)
+	}
 }
