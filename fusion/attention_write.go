@@ -15,7 +15,8 @@ import "github.com/smelt-ml/smelt/ir"
 // A threadgroup of attention has one query head, and makes for itself what it needs of
 // the step's own tokens: its query, and the key and value that are not in the cache yet.
 // Heads that share a KV head make these again. That is worth a dispatch where a sequence
-// brings one token, unless the target's rates say otherwise ([ir.Target.WriteRepeats]).
+// brings one token, unless the target's rates say otherwise ([ir.Target.WriteRepeats]). Norms
+// over all heads stay a dispatch of their own: each threadgroup would read all of them.
 func AttentionWrite() *Rule {
 	cache, positions, seqlens, lens, table, sinks, slopes := Any(), Any(), Any(), Any(), Any(), Optional(), Optional()
 	write := OneOf([]ir.Op{ir.OpRopeQKVWrite, ir.OpHeadNormRopeKVWrite}, Any(), cache, positions, Any(), Rest())
@@ -28,7 +29,7 @@ func AttentionWrite() *Rule {
 		Anchor: attention,
 		Yields: []*Pat{attention, written},
 		Where: func(m Match) bool {
-			return m[q].Attr == ir.SelectAttr{Index: 0} && m[written].Attr == ir.SelectAttr{Index: 1} &&
+			return !m[write].Attr.(ir.RopeWriteAttr).AllHeads && m[q].Attr == ir.SelectAttr{Index: 0} && m[written].Attr == ir.SelectAttr{Index: 1} &&
 				m[q].Type.DType == m[write].Args[0].Type.DType
 		},
 		Needs: func(t *ir.Target) bool {

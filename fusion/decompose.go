@@ -205,13 +205,23 @@ func ropeWrite(e *Emitter, a ir.RopeWriteAttr, in []*ir.Value, norms bool) (q, w
 	cache, positions, slots, rest := in[1], in[2], in[3], in[4:]
 	q, k, value := splitQKV(e, in[0], a.Heads, cache.Type.Cache)
 	if norms {
-		q = e.Emit(ir.OpRMSNorm, ir.NormAttr{Eps: a.Eps}, q, rest[0])
-		k = e.Emit(ir.OpRMSNorm, ir.NormAttr{Eps: a.Eps}, k, rest[1])
+		q, k = headNorm(e, a, q, rest[0]), headNorm(e, a, k, rest[1])
 		rest = rest[2:]
 	}
 	q = e.Emit(ir.OpRope, a.Rope, append([]*ir.Value{q, positions}, rest...)...)
 	k = e.Emit(ir.OpRope, a.Rope, append([]*ir.Value{k, positions}, rest...)...)
 	return q, e.Emit(ir.OpCacheWrite, nil, cache, k, value, slots)
+}
+
+// headNorm normalises each head by itself, or all of a token as one row.
+func headNorm(e *Emitter, a ir.RopeWriteAttr, heads, weight *ir.Value) *ir.Value {
+	attr := ir.NormAttr{Eps: a.Eps}
+	if !a.AllHeads {
+		return e.Emit(ir.OpRMSNorm, attr, heads, weight)
+	}
+	shape := heads.Type.Shape
+	row := e.Reshape(heads, shape[0], weight.Type.Shape[0])
+	return e.Reshape(e.Emit(ir.OpRMSNorm, attr, row, weight), shape...)
 }
 
 func decomposeAttentionWrite(e *Emitter, v *ir.Value) []*ir.Value {

@@ -60,6 +60,7 @@ func All() []*Rule {
 	return []*Rule{
 		KVReplicationElimination(),
 		HeadNormRopeKVWrite(),
+		RowNormRopeKVWrite(),
 		RopeQKVWrite(),
 		QKVWrite(),
 		GatedShortConv(),

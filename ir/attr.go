@@ -231,6 +231,9 @@ type RopeWriteAttr struct {
 	Rope  RopeAttr
 	Heads int     // query heads; the cache's type tells the KV heads
 	Eps   float64 // of the head norms, 0 for rope_qkv_write
+	// AllHeads says that Q is normalised over all its heads at once, and so is K: the norms
+	// have weights for each element of each head.
+	AllHeads bool
 }
 
 // AttentionWriteAttr belongs to rope_qkv_write_attention and

@@ -952,6 +952,9 @@ func inferQKVWrite(in []*Value, attr any, _ Type) (Type, error) {
 
 func inferRopeWrite(in []*Value, attr any, _ Type) (Type, error) {
 	a := attr.(RopeWriteAttr)
+	if a.AllHeads {
+		return Type{}, errors.New("there are no norms over all heads")
+	}
 	t, err := inferWrite(in, a)
 	if err != nil {
 		return Type{}, err
@@ -965,11 +968,14 @@ func inferHeadNormWrite(in []*Value, attr any, _ Type) (Type, error) {
 	if err != nil {
 		return Type{}, err
 	}
-	head := Const(in[1].Type.Cache.Head)
-	if err := vector(in, 4, "query norm", head); err != nil {
+	queries, keys := 1, 1 // heads that a norm has weights for
+	if a.AllHeads {
+		queries, keys = a.Heads, in[1].Type.Cache.KVHeads
+	}
+	if err := vector(in, 4, "query norm", Const(queries*in[1].Type.Cache.Head)); err != nil {
 		return Type{}, err
 	}
-	if err := vector(in, 5, "key norm", head); err != nil {
+	if err := vector(in, 5, "key norm", Const(keys*in[1].Type.Cache.Head)); err != nil {
 		return Type{}, err
 	}
 	return t, checkFactors(in, 6, a.Rope)

@@ -261,6 +261,7 @@ enum smelt_rope_qkv_write_constant {
     SMELT_ROPE_QKV_WRITE_FC_POSITIONS = 3,
     SMELT_ROPE_QKV_WRITE_FC_SLOTS = 4,
     SMELT_ROPE_QKV_WRITE_FC_SEPARATE = 5,
+    SMELT_ROPE_QKV_WRITE_FC_ALL_HEADS = 6,
 };
 
 enum smelt_head_norm_rope_kv_write_buffer {
@@ -285,6 +286,7 @@ enum smelt_head_norm_rope_kv_write_constant {
     SMELT_HEAD_NORM_ROPE_KV_WRITE_FC_POSITIONS = 3,
     SMELT_HEAD_NORM_ROPE_KV_WRITE_FC_SLOTS = 4,
     SMELT_HEAD_NORM_ROPE_KV_WRITE_FC_SEPARATE = 5,
+    SMELT_HEAD_NORM_ROPE_KV_WRITE_FC_ALL_HEADS = 6,
 };
 
 enum smelt_attention_vec_buffer {

@@ -271,8 +271,12 @@ func checkRopeWrite(c *checker) {
 	c.dense("q_out", p.Tokens, p.Heads, p.Head)
 	c.caches(p.KvHeads, p.Block, p.Head, "k_cache", "v_cache")
 	if c.kernel.Family == "head_norm_rope_kv_write" {
-		c.dense("q_norm", p.Head)
-		c.dense("k_norm", p.Head)
+		queries, keys := uint32(1), uint32(1)
+		if c.on("fc_all_heads") {
+			queries, keys = p.Heads, p.KvHeads
+		}
+		c.dense("q_norm", queries, p.Head)
+		c.dense("k_norm", keys, p.Head)
 	}
 	rows := uint64(p.Heads) + 2*uint64(p.KvHeads)
 	c.require(rows <= math.MaxInt32, "heads", "%d and %d: rows have 31 bits", p.Heads, p.KvHeads)

@@ -224,6 +224,13 @@ func testRopeWrite(t *testing.T, family string) {
 					t.Run(fmt.Sprintf("%v/%v/%v", r, shape, b), func(t *testing.T) {
 						checkRopeWrite(t, name, types, r, shape, b, r.constants(name))
 					})
+					if family == "head_norm_rope_kv_write" {
+						t.Run(fmt.Sprintf("%v/%v/%v/all heads", r, shape, b), func(t *testing.T) {
+							constants := r.constants(name)
+							constants["fc_all_heads"] = 1
+							checkRopeWrite(t, name, types, r, shape, b, constants)
+						})
+					}
 				}
 			}
 		}
@@ -291,7 +298,11 @@ func checkRopeWrite(t *testing.T, name string, types []kernels.Element, r rotati
 	l.params = params
 	var gains [2]tensor
 	if norms {
-		gains = [2]tensor{random(rng, kernels.Float, s.head), random(rng, kernels.Float, s.head)}
+		n := [2]int{1, 1} // heads that a norm is over
+		if constants["fc_all_heads"] == 1 {
+			n = [2]int{s.heads, s.kvHeads}
+		}
+		gains = [2]tensor{random(rng, kernels.Float, n[0]*s.head), random(rng, kernels.Float, n[1]*s.head)}
 		l.buffers["q_norm"], l.buffers["k_norm"] = gains[0], gains[1]
 	}
 	results := l.run(t)
@@ -302,14 +313,19 @@ func checkRopeWrite(t *testing.T, name string, types []kernels.Element, r rotati
 	for token := range tokens {
 		// head returns head h of Q (0), K (1) or V (2), normalised and turned as it must be.
 		head := func(of, h int) []float64 {
-			x := make([]float64, s.head)
+			first, n := h, 1 // of what is normalised together
+			if of < 2 && norms {
+				first, n = h-h%(gains[of].length/s.head), gains[of].length/s.head
+			}
+			x := make([]float64, n*s.head)
 			for d := range x {
-				x[d] = rows[of].at(starts[of] + token*strides[of] + h*s.head + d)
+				x[d] = rows[of].at(starts[of] + token*strides[of] + first*s.head + d)
 			}
 			if of < 2 {
 				if norms {
 					normalise(x, gains[of], eps)
 				}
+				x = x[(h-first)*s.head:][:s.head]
 				r.turn(x, p.positions[token])
 			}
 			return x

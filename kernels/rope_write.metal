@@ -12,12 +12,14 @@ constant bool fc_table [[function_constant(2)]];       // factors are whole divi
 constant bool fc_positions [[function_constant(3)]];   // false: token t is at position `first` + t
 constant bool fc_slots [[function_constant(4)]];       // false: a token's slot is its position
 constant bool fc_separate [[function_constant(5)]];    // K and V lie in buffers of their own
+constant bool fc_all_heads [[function_constant(6)]];   // a norm is over all heads of Q, or of K
 
 constant bool from_table = is_function_constant_defined(fc_table) ? fc_table : false;
 constant bool has_factors = (is_function_constant_defined(fc_factors) ? fc_factors : false) || from_table;
 constant bool has_positions = is_function_constant_defined(fc_positions) ? fc_positions : true;
 constant bool has_slots = is_function_constant_defined(fc_slots) ? fc_slots : true;
 constant bool is_separate = is_function_constant_defined(fc_separate) ? fc_separate : false;
+constant bool all_heads = is_function_constant_defined(fc_all_heads) ? fc_all_heads : false;
 
 // A token's place: its position and its slot in the cache, below 0 for none. Without
 // slots the cache is one block, with a row for each position.
@@ -82,6 +84,14 @@ inline void finish(device CacheBlock *cache, ulong row, threadgroup const float 
         store_block(cache, row + d, staged[d + lane], lane);
 }
 
+// scale_of is what RMSNorm multiplies n elements by, which one simdgroup sums.
+template <typename A> inline float scale_of(device const A *from, uint n, float eps, uint lane) {
+    float squares = 0.0f;
+    for (uint i = lane; i < n; i += 32)
+        squares += float(from[i]) * float(from[i]);
+    return precise::rsqrt(simd_sum(squares) / float(n) + eps);
+}
+
 // write_rows does the rows of one simdgroup, heads being of up to steps · step_width
 // elements.
 template <uint steps, bool norms, typename A, typename C>
@@ -110,8 +120,15 @@ inline void write_rows(constant RopeWriteParams &p, Tensors<A, C> t, Place place
         }
     }
     float scale[count];
+    if (norms && all_heads) {
+        const bool has_queries = first < keys, has_keys = first < values && first + count > keys;
+        const float queries = has_queries ? scale_of(from_row(p, t, token, 0), keys * p.head, p.eps, lane) : 0.0f;
+        const float others = has_keys ? scale_of(from_row(p, t, token, keys), p.kv_heads * p.head, p.eps, lane) : 0.0f;
+        UNROLL for (uint j = 0; j < count; j++)
+            scale[j] = first + j < keys ? queries : others;
+    }
     UNROLL for (uint j = 0; j < count; j++) {
-        if (!norms || first + j >= values)
+        if (!norms || all_heads || first + j >= values)
             continue;
         float squares = 0.0f;
         UNROLL for (uint s = 0; s < steps; s++)
@@ -125,17 +142,22 @@ inline void write_rows(constant RopeWriteParams &p, Tensors<A, C> t, Place place
         float4 r = float4(0.0f), query = float4(1.0f), key = float4(1.0f);
         if (first < values)
             r = rotations(p, place.position, (s * 32 + lane) * 2, turned[s], t.factors, has_factors, from_table);
-        if (norms && first < keys)
+        if (norms && !all_heads && first < keys)
             query = load_pairs(t.q_norm, turned[s], whole);
-        if (norms && first < values && first + count > keys)
+        if (norms && !all_heads && first < values && first + count > keys)
             key = load_pairs(t.k_norm, turned[s], whole);
         UNROLL for (uint j = 0; j < count; j++) {
             const uint row = first + j;
             if (row >= end)
                 continue;
             float4 v = x[j][s];
-            if (norms && row < values)
-                v *= scale[j] * (row < keys ? query : key);
+            if (norms && row < values) {
+                float4 gain = row < keys ? query : key;
+                if (all_heads)
+                    gain = load_pairs((row < keys ? t.q_norm : t.k_norm - ulong(keys) * p.head) + ulong(row) * p.head,
+                                      turned[s], whole);
+                v *= scale[j] * gain;
+            }
             if (row < values)
                 v = turn_pairs(v, turned[s], r);
             if (row < keys)
@@ -192,7 +214,8 @@ rope_qkv_write(device const A *qkv [[buffer(0)]],         // [tokens, (heads + 2
 }
 
 // head_norm_rope_kv_write is rope_qkv_write after an RMSNorm of every head of Q and K
-// on its own, as in Qwen3. The fusion is akunu's head_norm_rope_neox_kv_write, here
+// on its own, as in Qwen3, or with fc_all_heads of all heads of Q as one row, and of K, as in
+// OLMo 2, for which every simdgroup reads the whole row. The fusion is akunu's head_norm_rope_neox_kv_write, here
 // for either pairing, any number of tokens, tables and paged caches.
 //
 // Grid and threadgroup memory as of rope_qkv_write. Lanes past a head take part in the
@@ -207,8 +230,8 @@ head_norm_rope_kv_write(device const A *qkv [[buffer(0)]],         // [tokens, (
                         device C *k_cache [[buffer(5)]],           // [blocks, kv_heads, block, head]
                         device C *v_cache [[buffer(6)]],           // [blocks, kv_heads, block, head]
                         constant RopeWriteParams &p [[buffer(7)]], //
-                        device const float *q_norm [[buffer(8)]],  // [head]
-                        device const float *k_norm [[buffer(9)]],  // [head]
+                        device const float *q_norm [[buffer(8)]],  // [head], or [heads, head]
+                        device const float *k_norm [[buffer(9)]],  // [head], or [kv_heads, head]
                         device const A *k [[buffer(10)]],          // [tokens, kv_heads, head], k_stride apart
                         device const A *v [[buffer(11)]],          // [tokens, kv_heads, head], v_stride apart
                         uint3 group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]]) {

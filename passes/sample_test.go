@@ -22,6 +22,7 @@ type sample struct {
 	layers, heads, kv, head, width, ffn, vocab int
 
 	headNorm, factors bool
+	rowNorm           bool // Q and K are normalised over all their heads
 	repeat            bool // write repeat_kv even where it repeats once
 	scaleQuery        bool // scale the query rather than the scores
 	swap              bool // operands of add and mul the other way round
@@ -90,6 +91,7 @@ func randomSample(r *rand.Rand) sample {
 	if coin() {
 		s.taps = 2 + r.IntN(3)
 	}
+	s.rowNorm = r.IntN(4) == 0
 	return s
 }
 
@@ -168,6 +170,9 @@ func (s sample) define(b *ir.Builder) {
 					n = norm(fmt.Sprintf("%d.attn_norm", i), x)
 				}
 				y := linear(name, n, heads*s.head, s.width)
+				if s.rowNorm && name != "v" {
+					y = b.RMSNorm(y, weight(name+"_norm", heads*s.head), eps)
+				}
 				if s.wordy { // two reshapes for one
 					y = b.Reshape(y, ir.Var(ir.T), ir.Const(s.head), ir.Const(heads))
 					return b.Reshape(y, ir.Var(ir.T), ir.Const(heads), ir.Const(s.head))
@@ -175,7 +180,7 @@ func (s sample) define(b *ir.Builder) {
 				return b.SplitHeads(y, heads)
 			}
 			rotate := func(name string, y *ir.Value) *ir.Value {
-				if s.headNorm {
+				if s.headNorm && !s.rowNorm {
 					y = b.RMSNorm(y, weight(name+"_norm", s.head), eps)
 				}
 				if s.unrotated {

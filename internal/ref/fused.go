@@ -2,6 +2,7 @@ package ref
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/smelt-ml/smelt/ir"
 )
@@ -185,11 +186,32 @@ func (r *run) ropeQKVWrite(v *ir.Value) (result, error) {
 func (r *run) headNormRopeKVWrite(v *ir.Value) (result, error) {
 	a := v.Attr.(ir.RopeWriteAttr)
 	norms := [2][]float64{r.tensor(v, 4).Data, r.tensor(v, 5).Data}
-	return r.rotateAndWrite(v, newAngles(a.Rope, r.optional(v, 6)), func(head []float64, which int) []float64 {
+	rope := newAngles(a.Rope, r.optional(v, 6))
+	if a.AllHeads {
+		return r.rotateAndWrite(r.normedRows(v, norms, a.Eps), rope, func(head []float64, _ int) []float64 { return head })
+	}
+	return r.rotateAndWrite(v, rope, func(head []float64, which int) []float64 {
 		normed := make([]float64, len(head))
 		normalise(normed, head, norms[which], a.Eps)
 		return normed
 	})
+}
+
+// normedRows is v over a qkv whose Q is normalised, and whose K is, a token's heads at once.
+func (r *run) normedRows(v *ir.Value, norms [2][]float64, eps float64) *ir.Value {
+	from := r.tensor(v, 0)
+	qkv := &Tensor{Shape: from.Shape, Data: slices.Clone(from.Data)}
+	for t := range from.Shape[0] {
+		row := qkv.row(t)
+		for _, weight := range norms {
+			normalise(row[:len(weight)], slices.Clone(row[:len(weight)]), weight, eps)
+			row = row[len(weight):]
+		}
+	}
+	normed := *v
+	normed.Args = append([]*ir.Value{{ID: v.ID, Type: v.Args[0].Type}}, v.Args[1:]...)
+	r.results[v.ID] = result{tensor: qkv} // where it is found
+	return &normed
 }
 
 // rotateAndWrite takes the rows of qkv apart; norm is applied to each head of Q

@@ -19,7 +19,7 @@ var hashes = map[string]string{
 	"replicate.metal":         "7e95ee5d68a013ec45663518c78099be995a324ec3e1d0640e4417cb002555bc",
 	"reshape_and_cache.metal": "dbf83c40e282613a71b0da005b3d5dd99c709bb0eb3babc98c6f9d7afbc6d45a",
 	"rope.metal":              "a7ae682a2e47b83dcc77bf9074740822fbc84c74a1d5de1207fb79c999347d98",
-	"rope_write.metal":        "a1637d7de6a9f9151d95f5db283006a937370ee68579e151675aa51b3557fb2d",
+	"rope_write.metal":        "c8a0adfbd47245365f4f90bd6de6934a781d7eb17a8b6590aaa34a17cc922db5",
 	"short_conv.metal":        "a8ab62bbc555b807b9bfd432a6f672ae824e96fd0febcbdef2473d3874ad690b",
 	"source.metal":            "eaf41652fe0c3fe6fc1cd14b7e3153257b61085ca557181837309af0cb482994",
 	"top_k.metal":             "b005e0585ec42aa36a32e45b56f0a7a5ca61fca695c6d786c4a460ffbc1443d6",

@@ -478,12 +478,14 @@ static inline bool msl_constant_fc_table() { return msl::constant<bool>(2); }
 static inline bool msl_constant_fc_positions() { return msl::constant<bool>(3); }
 static inline bool msl_constant_fc_slots() { return msl::constant<bool>(4); }
 static inline bool msl_constant_fc_separate() { return msl::constant<bool>(5); }
+static inline bool msl_constant_fc_all_heads() { return msl::constant<bool>(6); }
 
 static inline bool msl_constant_from_table() { return ( msl::is_constant_defined(2) ? msl_constant_fc_table() : false); }
 static inline bool msl_constant_has_factors() { return ( (msl::is_constant_defined(1) ? msl_constant_fc_factors() : false) || msl_constant_from_table()); }
 static inline bool msl_constant_has_positions() { return ( msl::is_constant_defined(3) ? msl_constant_fc_positions() : true); }
 static inline bool msl_constant_has_slots() { return ( msl::is_constant_defined(4) ? msl_constant_fc_slots() : true); }
 static inline bool msl_constant_is_separate() { return ( msl::is_constant_defined(5) ? msl_constant_fc_separate() : false); }
+static inline bool msl_constant_all_heads() { return ( msl::is_constant_defined(6) ? msl_constant_fc_all_heads() : false); }
 
 
 
@@ -497,7 +499,7 @@ place.position = msl_constant_has_positions() ? positions[token] : int(MSL_CAST(
 place.slot = msl_constant_has_slots() ? slots[token] : place.position;
 return place;
 }
-#line 40 "kernels/rope_write.metal"
+#line 42 "kernels/rope_write.metal"
 static constexpr uint taken = 8;
 
 
@@ -544,13 +546,21 @@ store_block(cache, row + d, staged[d + lane], lane);
 }
 
 
+template <typename A> inline float scale_of( const A *from, uint n, float eps, uint lane) {
+float squares = 0.0f;
+MSL_LOOP(30) for (uint i = lane; MSL_TURN(31, i < n); i += 32)
+squares += float(MSL_CAST(float, from[i])) * float(MSL_CAST(float, from[i]));
+return precise::rsqrt(simd_sum(squares, 2) / float(MSL_CAST(float, n)) + eps);
+}
+
+
 
 template <uint steps, bool norms, typename A, typename C>
 inline void write_rows(const RopeWriteParams &p, Tensors<A, C> t, Place place, float *staged, uint group,
 uint token, uint lane) {
 constexpr uint count = taken / steps;
 const uint keys = p.heads, values = p.heads + p.kv_heads, first = group * count;
-const uint end = MSL_BRANCH(30, place.slot < 0 )? keys : values + p.kv_heads;
+const uint end = MSL_BRANCH(32, place.slot < 0 )? keys : values + p.kv_heads;
 const bool whole = ((p.rotated | p.q_stride | p.k_stride | p.v_stride) & 3) == 0;
 Pairs turned[steps], copied[steps];
 bool inside[steps];
@@ -566,53 +576,65 @@ for (uint j = 0; MSL_STEP(j < count); j++) {
 const uint row = first + j;
 for (uint s = 0; MSL_STEP(s < steps); s++) {
 x[j][s] = float4(0.0f);
-if (MSL_BRANCH(31, row < end && inside[s]))
-x[j][s] = load_pairs(from_row(p, t, token, row), MSL_BRANCH(32, row < values )? turned[s] : copied[s], whole);
+if (MSL_BRANCH(33, row < end && inside[s]))
+x[j][s] = load_pairs(from_row(p, t, token, row), MSL_BRANCH(34, row < values )? turned[s] : copied[s], whole);
 }
 }
 float scale[count];
+if (norms && msl_constant_all_heads()) {
+const bool has_queries = first < keys, has_keys = first < values && first + count > keys;
+const float queries = MSL_BRANCH(35, has_queries )? scale_of(from_row(p, t, token, 0), keys * p.head, p.eps, lane) : 0.0f;
+const float others = MSL_BRANCH(36, has_keys )? scale_of(from_row(p, t, token, keys), p.kv_heads * p.head, p.eps, lane) : 0.0f;
+for (uint j = 0; MSL_STEP(j < count); j++)
+scale[j] = MSL_BRANCH(37, first + j < keys )? queries : others;
+}
 for (uint j = 0; MSL_STEP(j < count); j++) {
-if (MSL_BRANCH(33, !norms || first + j >= values))
+if (MSL_BRANCH(38, !norms || msl_constant_all_heads() || first + j >= values))
 continue;
 float squares = 0.0f;
 for (uint s = 0; MSL_STEP(s < steps); s++)
 squares += dot(x[j][s], x[j][s]);
-scale[j] = precise::rsqrt(simd_sum(squares, 2) / float(MSL_CAST(float, p.head)) + p.eps);
+scale[j] = precise::rsqrt(simd_sum(squares, 3) / float(MSL_CAST(float, p.head)) + p.eps);
 }
 
 for (uint s = 0; MSL_STEP(s < steps); s++) {
-if (MSL_BRANCH(34, !inside[s]))
+if (MSL_BRANCH(39, !inside[s]))
 continue;
 float4 r = float4(0.0f), query = float4(1.0f), key = float4(1.0f);
-if (MSL_BRANCH(35, first < values))
+if (MSL_BRANCH(40, first < values))
 r = rotations(p, place.position, (s * 32 + lane) * 2, turned[s], t.factors, msl_constant_has_factors(), msl_constant_from_table());
-if (MSL_BRANCH(36, norms && first < keys))
+if (MSL_BRANCH(41, norms && !msl_constant_all_heads() && first < keys))
 query = load_pairs(t.q_norm, turned[s], whole);
-if (MSL_BRANCH(37, norms && first < values && first + count > keys))
+if (MSL_BRANCH(42, norms && !msl_constant_all_heads() && first < values && first + count > keys))
 key = load_pairs(t.k_norm, turned[s], whole);
 for (uint j = 0; MSL_STEP(j < count); j++) {
 const uint row = first + j;
-if (MSL_BRANCH(38, row >= end))
+if (MSL_BRANCH(43, row >= end))
 continue;
 float4 v = x[j][s];
-if (MSL_BRANCH(39, norms && row < values))
-v *= scale[j] * (MSL_BRANCH(40, row < keys )? query : key);
-if (MSL_BRANCH(41, row < values))
+if (MSL_BRANCH(44, norms && row < values)) {
+float4 gain = MSL_BRANCH(45, row < keys )? query : key;
+if (msl_constant_all_heads())
+gain = load_pairs((MSL_BRANCH(46, row < keys )? t.q_norm : t.k_norm - ulong(MSL_CAST(ulong, keys)) * p.head) + ulong(MSL_CAST(ulong, row)) * p.head,
+turned[s], whole);
+v *= scale[j] * gain;
+}
+if (MSL_BRANCH(47, row < values))
 v = turn_pairs(v, turned[s], r);
-if (MSL_BRANCH(42, row < keys))
+if (MSL_BRANCH(48, row < keys))
 store_pairs(t.q_out + (ulong(MSL_CAST(ulong, token)) * p.heads + row) * p.head, turned[s], v, whole);
 else
-put(MSL_BRANCH(43, row < values )? t.k_cache : t.v_cache, to_row(p, place.slot, row), staged + j * p.head,
-MSL_BRANCH(44, row < values )? turned[s] : copied[s], v, whole);
+put(MSL_BRANCH(49, row < values )? t.k_cache : t.v_cache, to_row(p, place.slot, row), staged + j * p.head,
+MSL_BRANCH(50, row < values )? turned[s] : copied[s], v, whole);
 }
 }
-if (MSL_BRANCH(45, sizeof(C) <= 4))
+if (MSL_BRANCH(51, sizeof(C) <= 4))
 return;
-threadgroup_barrier(mem_flags::mem_threadgroup, 3);
+threadgroup_barrier(mem_flags::mem_threadgroup, 4);
 for (uint j = 0; MSL_STEP(j < count); j++) {
 const uint row = first + j;
-if (MSL_BRANCH(46, row >= keys && row < end))
-finish(MSL_BRANCH(47, row < values )? t.k_cache : t.v_cache, to_row(p, place.slot, row), staged + j * p.head, p.head, lane);
+if (MSL_BRANCH(52, row >= keys && row < end))
+finish(MSL_BRANCH(53, row < values )? t.k_cache : t.v_cache, to_row(p, place.slot, row), staged + j * p.head, p.head, lane);
 }
 }
 
@@ -620,12 +642,12 @@ template <bool norms, typename A, typename C>
 inline void write_heads(const RopeWriteParams &p, Tensors<A, C> t, const int *positions,
 const int *slots, float *staged, uint3 group, uint lane) {
 const Place place = place_of(p, positions, slots, group.y);
-if (MSL_BRANCH(48, p.head <= step_width))
+if (MSL_BRANCH(54, p.head <= step_width))
 write_rows<1, norms>(p, t, place, staged, group.x, group.y, lane);
 else
 write_rows<2, norms>(p, t, place, staged, group.x, group.y, lane);
 }
-#line 176 "kernels/rope_write.metal"
+#line 198 "kernels/rope_write.metal"
 template <typename A, typename C>
 void
 rope_qkv_write( const A *qkv,
@@ -643,7 +665,7 @@ using msl_type_0 = float[sizeof(C) > 4 ? taken * step_width : 1]; constexpr uint
 const Tensors<A, C> t = {qkv, k, v, factors, factors, factors, q_out, k_cache, v_cache};
 write_heads<false>(p, t, positions, slots, staged, group, lane);
 }
-#line 200 "kernels/rope_write.metal"
+#line 223 "kernels/rope_write.metal"
 template <typename A, typename C>
 void
 head_norm_rope_kv_write( const A *qkv,
@@ -663,7 +685,7 @@ using msl_type_0 = float[sizeof(C) > 4 ? taken * step_width : 1]; constexpr uint
 const Tensors<A, C> t = {qkv, k, v, factors, q_norm, k_norm, q_out, k_cache, v_cache};
 write_heads<true>(p, t, positions, slots, staged, group, lane);
 }
-#line 667 "kernels/emulated/rope_write.gen.cc"
+#line 689 "kernels/emulated/rope_write.gen.cc"
 void thread_0(const msl::Thread &t) {
     rope_qkv_write<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const int *>(t.worker->buffers[1]),
@@ -937,22 +959,22 @@ void thread_15(const msl::Thread &t) {
 const msl::BufferArgument buffers_15[] = {{0, 0, "qkv"}, {1, 0, "positions"}, {2, 0, "slots"}, {3, 0, "factors"}, {4, 0, "q_out"}, {5, 0, "k_cache"}, {6, 0, "v_cache"}, {7, sizeof(RopeWriteParams), "p"}, {8, 0, "q_norm"}, {9, 0, "k_norm"}, {10, 0, "k"}, {11, 0, "v"}};
 const uint32_t variables_15[] = {4096};
 const msl::Kernel kernels[] = {
-    {"rope_qkv_write_f32_f32", "kernels/rope_write.metal", 220, thread_0, nullptr, 32, 0x1u, 0x0u, buffers_0, 10, variables_0, 1},
-    {"rope_qkv_write_f32_f16", "kernels/rope_write.metal", 222, thread_1, nullptr, 32, 0x1u, 0x0u, buffers_1, 10, variables_1, 1},
-    {"rope_qkv_write_f16_f32", "kernels/rope_write.metal", 224, thread_2, nullptr, 32, 0x1u, 0x0u, buffers_2, 10, variables_2, 1},
-    {"rope_qkv_write_f16_f16", "kernels/rope_write.metal", 226, thread_3, nullptr, 32, 0x1u, 0x0u, buffers_3, 10, variables_3, 1},
-    {"rope_qkv_write_bf16_bf16", "kernels/rope_write.metal", 228, thread_4, nullptr, 32, 0x1u, 0x0u, buffers_4, 10, variables_4, 1},
-    {"rope_qkv_write_f32_q8_0", "kernels/rope_write.metal", 230, thread_5, nullptr, 32, 0x1u, 0x0u, buffers_5, 10, variables_5, 1},
-    {"rope_qkv_write_f16_q8_0", "kernels/rope_write.metal", 232, thread_6, nullptr, 32, 0x1u, 0x0u, buffers_6, 10, variables_6, 1},
-    {"rope_qkv_write_bf16_q8_0", "kernels/rope_write.metal", 234, thread_7, nullptr, 32, 0x1u, 0x0u, buffers_7, 10, variables_7, 1},
-    {"head_norm_rope_kv_write_f32_f32", "kernels/rope_write.metal", 237, thread_8, nullptr, 32, 0x1u, 0x0u, buffers_8, 12, variables_8, 1},
-    {"head_norm_rope_kv_write_f32_f16", "kernels/rope_write.metal", 239, thread_9, nullptr, 32, 0x1u, 0x0u, buffers_9, 12, variables_9, 1},
-    {"head_norm_rope_kv_write_f16_f32", "kernels/rope_write.metal", 241, thread_10, nullptr, 32, 0x1u, 0x0u, buffers_10, 12, variables_10, 1},
-    {"head_norm_rope_kv_write_f16_f16", "kernels/rope_write.metal", 243, thread_11, nullptr, 32, 0x1u, 0x0u, buffers_11, 12, variables_11, 1},
-    {"head_norm_rope_kv_write_bf16_bf16", "kernels/rope_write.metal", 245, thread_12, nullptr, 32, 0x1u, 0x0u, buffers_12, 12, variables_12, 1},
-    {"head_norm_rope_kv_write_f32_q8_0", "kernels/rope_write.metal", 247, thread_13, nullptr, 32, 0x1u, 0x0u, buffers_13, 12, variables_13, 1},
-    {"head_norm_rope_kv_write_f16_q8_0", "kernels/rope_write.metal", 249, thread_14, nullptr, 32, 0x1u, 0x0u, buffers_14, 12, variables_14, 1},
-    {"head_norm_rope_kv_write_bf16_q8_0", "kernels/rope_write.metal", 251, thread_15, nullptr, 32, 0x1u, 0x0u, buffers_15, 12, variables_15, 1},
+    {"rope_qkv_write_f32_f32", "kernels/rope_write.metal", 243, thread_0, nullptr, 32, 0x1u, 0x0u, buffers_0, 10, variables_0, 1},
+    {"rope_qkv_write_f32_f16", "kernels/rope_write.metal", 245, thread_1, nullptr, 32, 0x1u, 0x0u, buffers_1, 10, variables_1, 1},
+    {"rope_qkv_write_f16_f32", "kernels/rope_write.metal", 247, thread_2, nullptr, 32, 0x1u, 0x0u, buffers_2, 10, variables_2, 1},
+    {"rope_qkv_write_f16_f16", "kernels/rope_write.metal", 249, thread_3, nullptr, 32, 0x1u, 0x0u, buffers_3, 10, variables_3, 1},
+    {"rope_qkv_write_bf16_bf16", "kernels/rope_write.metal", 251, thread_4, nullptr, 32, 0x1u, 0x0u, buffers_4, 10, variables_4, 1},
+    {"rope_qkv_write_f32_q8_0", "kernels/rope_write.metal", 253, thread_5, nullptr, 32, 0x1u, 0x0u, buffers_5, 10, variables_5, 1},
+    {"rope_qkv_write_f16_q8_0", "kernels/rope_write.metal", 255, thread_6, nullptr, 32, 0x1u, 0x0u, buffers_6, 10, variables_6, 1},
+    {"rope_qkv_write_bf16_q8_0", "kernels/rope_write.metal", 257, thread_7, nullptr, 32, 0x1u, 0x0u, buffers_7, 10, variables_7, 1},
+    {"head_norm_rope_kv_write_f32_f32", "kernels/rope_write.metal", 260, thread_8, nullptr, 32, 0x1u, 0x0u, buffers_8, 12, variables_8, 1},
+    {"head_norm_rope_kv_write_f32_f16", "kernels/rope_write.metal", 262, thread_9, nullptr, 32, 0x1u, 0x0u, buffers_9, 12, variables_9, 1},
+    {"head_norm_rope_kv_write_f16_f32", "kernels/rope_write.metal", 264, thread_10, nullptr, 32, 0x1u, 0x0u, buffers_10, 12, variables_10, 1},
+    {"head_norm_rope_kv_write_f16_f16", "kernels/rope_write.metal", 266, thread_11, nullptr, 32, 0x1u, 0x0u, buffers_11, 12, variables_11, 1},
+    {"head_norm_rope_kv_write_bf16_bf16", "kernels/rope_write.metal", 268, thread_12, nullptr, 32, 0x1u, 0x0u, buffers_12, 12, variables_12, 1},
+    {"head_norm_rope_kv_write_f32_q8_0", "kernels/rope_write.metal", 270, thread_13, nullptr, 32, 0x1u, 0x0u, buffers_13, 12, variables_13, 1},
+    {"head_norm_rope_kv_write_f16_q8_0", "kernels/rope_write.metal", 272, thread_14, nullptr, 32, 0x1u, 0x0u, buffers_14, 12, variables_14, 1},
+    {"head_norm_rope_kv_write_bf16_q8_0", "kernels/rope_write.metal", 274, thread_15, nullptr, 32, 0x1u, 0x0u, buffers_15, 12, variables_15, 1},
 };
 } // namespace
 namespace msl {

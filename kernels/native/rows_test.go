@@ -571,8 +571,9 @@ func TestRopeWrite(t *testing.T) {
 			if c.head%cache.BlockElems() != 0 {
 				continue
 			}
-			for _, norm := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%+v/%v/norm=%t", c, cache, norm), func(t *testing.T) {
+			for _, over := range []string{"nothing", "a head", "all heads"} {
+				t.Run(fmt.Sprintf("%+v/%v/norm over %s", c, cache, over), func(t *testing.T) {
+					norm, allHeads := over != "nothing", over == "all heads"
 					rng := newRand(fmt.Sprint(c))
 					const heads, kvHeads, block, blocks, pad = 6, 2, 4, 3, 3
 					positions := []int32{0, 3, 90, 91, 92, 93}
@@ -584,6 +585,9 @@ func TestRopeWrite(t *testing.T) {
 					stride := (heads+2*kvHeads)*c.head + pad
 					x := normals(rng, len(positions)*stride)
 					factors, qNorm, kNorm := make([]float32, c.rotated/2), normals(rng, c.head), normals(rng, c.head)
+					if allHeads {
+						qNorm, kNorm = normals(rng, heads*c.head), normals(rng, kvHeads*c.head)
+					}
 					for i := range factors {
 						factors[i] = 1 + rng.Float32()*7
 					}
@@ -599,21 +603,28 @@ func TestRopeWrite(t *testing.T) {
 						}
 						for i := range out {
 							if norm {
-								out[i] *= float64(w[i]) / math.Sqrt(sum/float64(c.head)+eps)
+								out[i] *= float64(w[i]) / math.Sqrt(sum/float64(len(x))+eps)
 							}
 						}
 						return out
+					}
+					// head is head h of a row of n.
+					head := func(row []float32, h, n int, w []float32) []float64 {
+						if allHeads {
+							return normed(row[:n*c.head], w)[h*c.head:][:c.head]
+						}
+						return normed(row[h*c.head:][:c.head], w)
 					}
 					var q []float64
 					for i, p := range positions {
 						row := x[i*stride:]
 						for h := range heads {
-							q = append(q, c.rotate(normed(row[h*c.head:][:c.head], qNorm), p, factors)...)
+							q = append(q, c.rotate(head(row, h, heads, qNorm), p, factors)...)
 						}
 						for h := range kvHeads {
 							if s := slots[i]; s >= 0 && s < block*blocks {
 								at := ((int(s)/block*kvHeads+h)*block + int(s)%block) * c.head
-								copy(k[at:], c.rotate(normed(row[(heads+h)*c.head:][:c.head], kNorm), p, factors))
+								copy(k[at:], c.rotate(head(row[heads*c.head:], h, kvHeads, kNorm), p, factors))
 								copy(v[at:], widened(row[(heads+kvHeads+h)*c.head:][:c.head]))
 							}
 						}
@@ -634,6 +645,9 @@ func TestRopeWrite(t *testing.T) {
 					if norm {
 						d.kernel = "head_norm_rope_kv_write_f32_" + cache.String()
 						d.args["q_norm"], d.args["k_norm"] = floatBytes(qNorm), floatBytes(kNorm)
+						if allHeads {
+							d.constants["fc_all_heads"] = 1
+						}
 					}
 					if c.separate {
 						d.args["k"], d.args["v"] = floatBytes(x[heads*c.head:len(x)-pad]), floatBytes(x[(heads+kvHeads)*c.head:len(x)-pad])

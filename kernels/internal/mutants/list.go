@@ -246,6 +246,10 @@ var mutants = []mutant{
 		old: "place.slot < 0 ? keys : values + p.kv_heads", new: "values + p.kv_heads"},
 	{unit: "rope_write", file: "rope_write.metal", fault: "V in the last KV head", tests: writeTests,
 		old: "(row - p.heads) % p.kv_heads", new: "min(row - p.heads, p.kv_heads - 1)"},
+	{unit: "rope_write", file: "rope_write.metal", fault: "keys have the queries' scale", tests: "HeadNormRopeKVWrite/head_norm_rope_kv_write_f32_f32",
+		old: "first + j < keys ? queries : others", new: "queries"},
+	{unit: "rope_write", file: "rope_write.metal", fault: "gains of the first head for all", tests: "HeadNormRopeKVWrite/head_norm_rope_kv_write_f32_f32",
+		old: "(row < keys ? t.q_norm : t.k_norm - ulong(keys) * p.head) + ulong(row) * p.head", new: "row < keys ? t.q_norm : t.k_norm"},
 
 	// norm.metal
 	{unit: "norm", file: "norm.metal", fault: "RMSNorm: no barrier between the simdgroups' squares", tests: "RMSNorm/rms_norm_f32_f32",

@@ -127,10 +127,14 @@ inline float sum_of_squares(const float *x, uint32_t n) {
     return reduce_add(s);
 }
 
-// out = x / rms(x) · weight, the RMS over n elements.
-inline void rms_normalise(const float *x, const float *weight, float *out, uint32_t n, float eps) {
-    float scale = 1.0f / __builtin_sqrtf(sum_of_squares(x, n) / static_cast<float>(n) + eps);
-    F s = set1(scale);
+// 1 / rms(x), the RMS over n elements.
+inline float rms_scale(const float *x, uint32_t n, float eps) {
+    return 1.0f / __builtin_sqrtf(sum_of_squares(x, n) / static_cast<float>(n) + eps);
+}
+
+// out = x · scale · weight.
+inline void scale_weighted(const float *x, float scale, const float *weight, float *out, uint32_t n) {
+    const F s = set1(scale);
     uint32_t i = 0;
     for (; i + W <= n; i += W)
         store(out + i, load(x + i) * s * load(weight + i));
@@ -138,6 +142,11 @@ inline void rms_normalise(const float *x, const float *weight, float *out, uint3
         int rest = static_cast<int>(n - i);
         store_n(out + i, load_n(x + i, rest) * s * load_n(weight + i, rest), rest);
     }
+}
+
+// out = x / rms(x) · weight, the RMS over n elements.
+inline void rms_normalise(const float *x, const float *weight, float *out, uint32_t n, float eps) {
+    scale_weighted(x, rms_scale(x, n, eps), weight, out, n);
 }
 
 // Applies f, a function of one or two vectors, to rows of n elements.

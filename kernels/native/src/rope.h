@@ -196,15 +196,17 @@ static void copy_blocks(const smelt_launch *l, uint64_t begin, uint64_t end, con
 struct RopeWriteArguments {
     RopeArguments rope;
     uint32_t qkv, slots, q_out, k_cache, v_cache, k, v, q_norm, k_norm;
-    uint32_t fc_slots, fc_separate;
+    uint32_t fc_slots, fc_separate, fc_all_heads;
 };
-#define ROPE_WRITE_ARGUMENTS(FAMILY, Q_NORM, K_NORM)                                                                   \
-    {ROPE_ARGUMENTS(FAMILY), FAMILY##_QKV,        FAMILY##_SLOTS, FAMILY##_Q_OUT, FAMILY##_K_CACHE,                    \
-     FAMILY##_V_CACHE,       FAMILY##_K,          FAMILY##_V,     Q_NORM,         K_NORM,                              \
-     FAMILY##_FC_SLOTS,      FAMILY##_FC_SEPARATE}
-constexpr RopeWriteArguments ROPE_QKV_WRITE = ROPE_WRITE_ARGUMENTS(SMELT_ROPE_QKV_WRITE, NOT_TAKEN, NOT_TAKEN);
-constexpr RopeWriteArguments HEAD_NORM_ROPE_KV_WRITE = ROPE_WRITE_ARGUMENTS(
-    SMELT_HEAD_NORM_ROPE_KV_WRITE, SMELT_HEAD_NORM_ROPE_KV_WRITE_Q_NORM, SMELT_HEAD_NORM_ROPE_KV_WRITE_K_NORM);
+#define ROPE_WRITE_ARGUMENTS(FAMILY, Q_NORM, K_NORM, ALL_HEADS)                                                        \
+    {ROPE_ARGUMENTS(FAMILY), FAMILY##_QKV,         FAMILY##_SLOTS, FAMILY##_Q_OUT, FAMILY##_K_CACHE,                   \
+     FAMILY##_V_CACHE,       FAMILY##_K,           FAMILY##_V,     Q_NORM,         K_NORM,                             \
+     FAMILY##_FC_SLOTS,      FAMILY##_FC_SEPARATE, ALL_HEADS}
+constexpr RopeWriteArguments ROPE_QKV_WRITE =
+    ROPE_WRITE_ARGUMENTS(SMELT_ROPE_QKV_WRITE, NOT_TAKEN, NOT_TAKEN, NOT_TAKEN);
+constexpr RopeWriteArguments HEAD_NORM_ROPE_KV_WRITE =
+    ROPE_WRITE_ARGUMENTS(SMELT_HEAD_NORM_ROPE_KV_WRITE, SMELT_HEAD_NORM_ROPE_KV_WRITE_Q_NORM,
+                         SMELT_HEAD_NORM_ROPE_KV_WRITE_K_NORM, SMELT_HEAD_NORM_ROPE_KV_WRITE_FC_ALL_HEADS);
 
 // Where K and V are: in buffers of their own, or behind Q.
 struct RopeRows {
@@ -229,9 +231,10 @@ static int rope_write_supports(const smelt_launch *l, const Cache &c, const Rope
         return 0;
     if (constant(l, of.fc_slots, 1) != 0 && !holds(l, of.slots, uint64_t{p.tokens} * 4))
         return 0;
-    const uint32_t weights[] = {of.q_norm, of.k_norm};
-    for (uint32_t weight : weights)
-        if (weight != NOT_TAKEN && !holds(l, weight, uint64_t{p.head} * 4))
+    const bool all_heads = constant(l, of.fc_all_heads) != 0;
+    const uint32_t weights[] = {of.q_norm, of.k_norm}, heads[] = {p.heads, p.kv_heads};
+    for (int i = 0; i < 2; i++)
+        if (weights[i] != NOT_TAKEN && !holds(l, weights[i], (all_heads ? heads[i] : uint64_t{1}) * p.head * 4))
             return 0;
     const RopeRows rows = rope_rows(l, p, of);
     uint64_t queries = uint64_t{p.heads} * p.head, keys = uint64_t{p.kv_heads} * p.head;
@@ -244,6 +247,7 @@ static void rope_write(const smelt_launch *l, uint64_t begin, uint64_t end, cons
                        const RopeWriteArguments &of) {
     const RopeWriteParams &p = params<RopeWriteParams>(l, of.rope.params);
     const bool interleaved = constant(l, of.rope.fc_interleaved) != 0, slotted = constant(l, of.fc_slots, 1) != 0;
+    const bool all_heads = constant(l, of.fc_all_heads) != 0;
     const Frequencies f = rope_frequencies(l, p, of.rope);
     const RopeRows rows = rope_rows(l, p, of);
     float cosines[MAX_HEAD / 2], sines[MAX_HEAD / 2];
@@ -251,26 +255,31 @@ static void rope_write(const smelt_launch *l, uint64_t begin, uint64_t end, cons
     for (uint64_t t = begin; t < end; t++) {
         const int32_t position = rope_position(l, p, of.rope, t);
         rope_table(p.rotated / 2, position, f.ratio, p.freq_scale, p.magnitude, f.factors, cosines, sines);
-        auto turn = [&](const float *from, uint32_t weight, float *to) {
+        // Head h of a row, whose scale is that of all of its heads where they have one.
+        auto turn = [&](const float *row, uint32_t h, float scale, uint32_t weight, float *to) {
+            const float *from = row + h * p.head;
             if (weight != NOT_TAKEN) {
-                rms_normalise(from, buffer<const float>(l, weight), normalised, p.head, p.eps);
+                const float *gain = buffer<const float>(l, weight) + (all_heads ? h * p.head : 0);
+                scale_weighted(from, all_heads ? scale : rms_scale(from, p.head, p.eps), gain, normalised, p.head);
                 from = normalised;
             }
             rope_head(from, to, p.head, p.rotated, interleaved, cosines, sines);
         };
         const float *q = buffer<const float>(l, of.qkv) + t * p.q_stride;
         float *out = buffer<float>(l, of.q_out) + t * p.heads * p.head;
+        const float q_scale = all_heads ? rms_scale(q, p.heads * p.head, p.eps) : 0.0f;
         for (uint32_t h = 0; h < p.heads; h++)
-            turn(q + h * p.head, of.q_norm, out + h * p.head);
+            turn(q, h, q_scale, of.q_norm, out + h * p.head);
         const int32_t slot = slotted ? buffer<const int32_t>(l, of.slots)[t] : position;
         const float *keys = buffer<const float>(l, rows.k) + rows.k_at + t * p.k_stride;
         const float *values = buffer<const float>(l, rows.v) + rows.v_at + t * p.v_stride;
+        const float k_scale = all_heads ? rms_scale(keys, p.kv_heads * p.head, p.eps) : 0.0f;
         for (uint32_t kv = 0; kv < p.kv_heads; kv++) {
             uint8_t *k = cache_row(l, c, of.k_cache, slot, p.kv_heads, kv, p.block, p.head);
             uint8_t *v = cache_row(l, c, of.v_cache, slot, p.kv_heads, kv, p.block, p.head);
             if (k == nullptr || v == nullptr)
                 continue;
-            turn(keys + kv * p.head, of.k_norm, rotated);
+            turn(keys, kv, k_scale, of.k_norm, rotated);
             c.narrow(rotated, k, p.head);
             c.narrow(values + kv * p.head, v, p.head);
         }
