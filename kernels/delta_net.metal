@@ -24,8 +24,7 @@ template <typename A> inline float length_of(device const A *x, uint n, float ep
 // column of S to itself, and reads an element before it writes that. So the order of sums, and
 // with it the bits of a token, is the same however the step was cut.
 //
-// Grid (heads, seqs, 1) of as many threads as a head has elements, in whole simdgroups. No
-// threadgroup memory.
+// Grid (heads, seqs, 1) of head threads, in whole simdgroups. No threadgroup memory.
 template <typename A>
 kernel void delta_net(device const A *qkv [[buffer(0)]],           // [tokens, (2·key_heads + heads)·head]
                       device const A *alpha [[buffer(1)]],         // [tokens, heads]

@@ -289,7 +289,7 @@ func TestGridsMatchSources(t *testing.T) {
 				}
 			}
 			want, ok = "("+strings.Join(axes, ", ")+") of %d threads", true
-			if size := map[string]string{"rms_norm": "32 to %d", "norm_residual": "32 to %d", "layer_norm": "32 to %d", "attention_reduce": "head/4"}[k.Family]; size != "" {
+			if size := map[string]string{"rms_norm": "32 to %d", "norm_residual": "32 to %d", "layer_norm": "32 to %d", "attention_reduce": "head/4", "delta_net": "head"}[k.Family]; size != "" {
 				want = strings.Replace(want, "%d", size, 1)
 			}
 		}

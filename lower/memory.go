@@ -111,9 +111,9 @@ func (p *phase) lifetimes(times []int) {
 	}
 }
 
-// placements bounds how often place tries to do better: layers whose norms come last, as in
-// BERT, need more than eight.
-const placements = 16
+// placements bounds how often place tries to do better: layers whose norms come last need more
+// than eight, as in BERT, and more than sixteen, as in OLMo 2.
+const placements = 32
 
 // place finds an offset for every slot and returns the bytes that they span, no
 // fewer than least. The order in which slots choose their place decides how well

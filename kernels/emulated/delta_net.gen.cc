@@ -249,7 +249,7 @@ MSL_LOOP(1) for (uint i = 0; MSL_TURN(2, i < n); i++)
 sum += float(MSL_CAST(float, x[i])) * float(MSL_CAST(float, x[i]));
 return sqrt(sum);
 }
-#line 29 "kernels/delta_net.metal"
+#line 28 "kernels/delta_net.metal"
 template <typename A>
 void delta_net( const A *qkv,
 const A *alpha,
@@ -355,9 +355,9 @@ void thread_2(const msl::Thread &t) {
 }
 const msl::BufferArgument buffers_2[] = {{0, 0, "qkv"}, {1, 0, "alpha"}, {2, 0, "beta"}, {3, 0, "decay"}, {4, 0, "bias"}, {5, 0, "state"}, {6, 0, "positions"}, {7, 0, "cu_seqlens"}, {8, 0, "block_table"}, {9, 0, "out"}, {10, 0, "state_out"}, {11, sizeof(DeltaNetParams), "p"}};
 const msl::Kernel kernels[] = {
-    {"delta_net_f32", "kernels/delta_net.metal", 82, thread_0, msl::run_threads<thread_0>, 1024, 0x0u, 0x0u, buffers_0, 12, nullptr, 0},
-    {"delta_net_f16", "kernels/delta_net.metal", 83, thread_1, msl::run_threads<thread_1>, 1024, 0x0u, 0x0u, buffers_1, 12, nullptr, 0},
-    {"delta_net_bf16", "kernels/delta_net.metal", 84, thread_2, msl::run_threads<thread_2>, 1024, 0x0u, 0x0u, buffers_2, 12, nullptr, 0},
+    {"delta_net_f32", "kernels/delta_net.metal", 81, thread_0, msl::run_threads<thread_0>, 1024, 0x0u, 0x0u, buffers_0, 12, nullptr, 0},
+    {"delta_net_f16", "kernels/delta_net.metal", 82, thread_1, msl::run_threads<thread_1>, 1024, 0x0u, 0x0u, buffers_1, 12, nullptr, 0},
+    {"delta_net_bf16", "kernels/delta_net.metal", 83, thread_2, msl::run_threads<thread_2>, 1024, 0x0u, 0x0u, buffers_2, 12, nullptr, 0},
 };
 } // namespace
 namespace msl {

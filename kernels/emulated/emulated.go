@@ -39,7 +39,7 @@ package emulated
 //go:generate go run ../internal/mslgen/cmd -sources kernels -output kernels/emulated
 
 /*
-#cgo CXXFLAGS: -std=c++17 -O2 -g0 -fno-strict-aliasing -fno-exceptions -fno-rtti -DMSL_VARIANT=emulated -DMSL_LIBRARY=smelt_emulated_kernels
+#cgo CXXFLAGS: -std=c++17 -O2 -g0 -fno-strict-aliasing -fno-exceptions -fno-asynchronous-unwind-tables -fno-rtti -DMSL_VARIANT=emulated -DMSL_LIBRARY=smelt_emulated_kernels
 #cgo asan CXXFLAGS: -g1
 #cgo LDFLAGS: -lm
 #include "library.h"

@@ -8,7 +8,7 @@ var hashes = map[string]string{
 	"attention_vec.metal":     "e1c147ca70af8219faf82e94aece64a7561ff43d75f96479776fa3f58c759a79",
 	"attention_write.metal":   "11f5d0fed5e7453f86aedb881e9f7440f9dbb58adb1a2839cb01ca864691ad65",
 	"cache.metal":             "08e2a236907a9b6050c428d9a5a7a6b501086c7827b210b19879c40753b1024b",
-	"delta_net.metal":         "765449873e77e18dccb7413c74b1f50e928c6c68189eb9d4960e9cccc0653f04",
+	"delta_net.metal":         "1fbd5f48c3be1cecdb5e084b482c8e0358ac9c27f1b8c79a221c6c629939b0ba",
 	"elementwise.metal":       "374168b4b60645f245b8c3ac1d6efb6b29be31935d074d09c103d2c8d8bf5552",
 	"embed.metal":             "c33dfedf7977fa54fa24d21d3f15caa6dca358d15925b4034912b82484f5dff3",
 	"flash.metal":             "168ee06b724caffcf7e561b69dfe9ae3d63cf6cdca8e41d8c39926d37e52c6f9",

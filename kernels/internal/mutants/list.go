@@ -233,7 +233,7 @@ var mutants = []mutant{
 	{unit: "rope_write", file: "rope_write.metal", fault: "no barrier before blocks are made", tests: writeTests,
 		old: barrier + "\n    for (uint j", new: "for (uint j"},
 	{unit: "rope_write", file: "rope_write.metal", fault: "K normalised by Q's gain", tests: writeTests,
-		old: "(row < keys ? query : key)", new: "query"},
+		old: "row < keys ? query : key;", new: "query;"},
 	{unit: "rope_write", file: "rope_write.metal", fault: "normalised without eps", tests: writeTests,
 		old: "float(p.head) + p.eps)", new: "float(p.head))"},
 	{unit: "rope_write", file: "rope_write.metal", fault: "squares of a head's first step alone", tests: writeTests,

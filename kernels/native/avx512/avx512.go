@@ -3,7 +3,7 @@
 // Package avx512 holds the native kernels compiled for AVX-512 (F, BW, VL, DQ) with VNNI.
 package avx512
 
-// #cgo CXXFLAGS: -std=c++17 -O3 -Wall -Wextra -Wno-psabi -Wno-maybe-uninitialized -Wno-uninitialized -g0 -march=x86-64-v4 -mavx512vnni
+// #cgo CXXFLAGS: -std=c++17 -O3 -Wall -Wextra -Wno-psabi -Wno-maybe-uninitialized -Wno-uninitialized -g0 -fno-exceptions -fno-asynchronous-unwind-tables -march=x86-64-v4 -mavx512vnni
 // #include "../src/set.h"
 // const smelt_native_set *smelt_native_avx512(void);
 import "C"

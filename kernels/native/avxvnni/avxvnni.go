@@ -3,7 +3,7 @@
 // Package avxvnni holds the native kernels compiled for AVX2, FMA and F16C with AVX-VNNI.
 package avxvnni
 
-// #cgo CXXFLAGS: -std=c++17 -O2 -Wall -Wextra -Wno-psabi -Wno-maybe-uninitialized -Wno-uninitialized -g0 -march=x86-64-v3 -mavxvnni
+// #cgo CXXFLAGS: -std=c++17 -O2 -Wall -Wextra -Wno-psabi -Wno-maybe-uninitialized -Wno-uninitialized -g0 -fno-exceptions -fno-asynchronous-unwind-tables -march=x86-64-v3 -mavxvnni
 // #include "../src/set.h"
 // const smelt_native_set *smelt_native_avxvnni(void);
 import "C"

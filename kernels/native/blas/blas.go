@@ -7,7 +7,7 @@
 // a compiler knows do not. All that is asked of it is one function, smelt_sgemm.
 package blas
 
-// #cgo CXXFLAGS: -std=c++17 -O3 -Wall -Wextra -Wno-psabi -Wno-maybe-uninitialized -Wno-uninitialized -Wno-unused-function -g0
+// #cgo CXXFLAGS: -std=c++17 -O3 -Wall -Wextra -Wno-psabi -Wno-maybe-uninitialized -Wno-uninitialized -Wno-unused-function -g0 -fno-exceptions -fno-asynchronous-unwind-tables
 // #cgo darwin CFLAGS: -DACCELERATE_NEW_LAPACK
 // #cgo darwin LDFLAGS: -framework Accelerate
 // #cgo linux LDFLAGS: -lopenblas

@@ -3,7 +3,7 @@
 // Package dotprod holds the native kernels compiled for NEON with dot products.
 package dotprod
 
-// #cgo CXXFLAGS: -std=c++17 -O2 -Wall -Wextra -Wno-psabi -Wno-maybe-uninitialized -Wno-uninitialized -g0 -march=armv8.2-a+dotprod
+// #cgo CXXFLAGS: -std=c++17 -O2 -Wall -Wextra -Wno-psabi -Wno-maybe-uninitialized -Wno-uninitialized -g0 -fno-exceptions -fno-asynchronous-unwind-tables -march=armv8.2-a+dotprod
 // #include "../src/set.h"
 // const smelt_native_set *smelt_native_dotprod(void);
 import "C"

@@ -3,7 +3,7 @@
 // Package i8mm holds the native kernels compiled for NEON with dot products and products of matrices of bytes.
 package i8mm
 
-// #cgo CXXFLAGS: -std=c++17 -O2 -Wall -Wextra -Wno-psabi -Wno-maybe-uninitialized -Wno-uninitialized -g0 -march=armv8.2-a+dotprod+i8mm
+// #cgo CXXFLAGS: -std=c++17 -O2 -Wall -Wextra -Wno-psabi -Wno-maybe-uninitialized -Wno-uninitialized -g0 -fno-exceptions -fno-asynchronous-unwind-tables -march=armv8.2-a+dotprod+i8mm
 // #include "../src/set.h"
 // const smelt_native_set *smelt_native_i8mm(void);
 import "C"

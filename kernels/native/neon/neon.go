@@ -3,7 +3,7 @@
 // Package neon holds the native kernels compiled for arm64's baseline NEON.
 package neon
 
-// #cgo CXXFLAGS: -std=c++17 -O2 -Wall -Wextra -Wno-psabi -Wno-maybe-uninitialized -Wno-uninitialized -g0
+// #cgo CXXFLAGS: -std=c++17 -O2 -Wall -Wextra -Wno-psabi -Wno-maybe-uninitialized -Wno-uninitialized -g0 -fno-exceptions -fno-asynchronous-unwind-tables
 // #include "../src/set.h"
 // const smelt_native_set *smelt_native_neon(void);
 import "C"

@@ -1,7 +1,7 @@
 // Package portable holds the native kernels compiled for no instruction set in particular.
 package portable
 
-// #cgo CXXFLAGS: -std=c++17 -Os -Wall -Wextra -Wno-psabi -Wno-maybe-uninitialized -Wno-uninitialized -g0
+// #cgo CXXFLAGS: -std=c++17 -Os -Wall -Wextra -Wno-psabi -Wno-maybe-uninitialized -Wno-uninitialized -g0 -fno-exceptions -fno-asynchronous-unwind-tables
 // #include "../src/set.h"
 // const smelt_native_set *smelt_native_portable(void);
 import "C"

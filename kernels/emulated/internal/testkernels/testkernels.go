@@ -5,7 +5,7 @@ package testkernels
 //go:generate go run ../../../internal/mslgen/cmd -sources kernels/emulated/testdata -output kernels/emulated/internal/testkernels
 
 /*
-#cgo CXXFLAGS: -std=c++17 -O2 -g0 -fno-strict-aliasing -fno-exceptions -fno-rtti -DMSL_VARIANT=test -DMSL_LIBRARY=smelt_emulated_test
+#cgo CXXFLAGS: -std=c++17 -O2 -g0 -fno-strict-aliasing -fno-exceptions -fno-asynchronous-unwind-tables -fno-rtti -DMSL_VARIANT=test -DMSL_LIBRARY=smelt_emulated_test
 #cgo asan CXXFLAGS: -g1
 #cgo LDFLAGS: -lm
 #include "../../library.h"
