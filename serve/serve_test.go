@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"io"
 	"math"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -429,6 +430,20 @@ func TestTime(t *testing.T) {
 	s = newServed(t, serve.Options{Timeout: time.Millisecond}, 1)
 	answer, text := s.post("/v1/completions", `{"model": "tiny", "prompt": "Once", "max_tokens": 400, "ignore_eos": true}`)
 	require.Equal(t, http.StatusGatewayTimeout, answer.StatusCode, string(text))
+}
+
+// A client that does not send what it announced is not waited for.
+func TestSlowBody(t *testing.T) {
+	s := newServed(t, serve.Options{Patience: 50 * time.Millisecond}, 1)
+	c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+	require.NoError(t, err)
+	defer c.Close()
+	_, err = io.WriteString(c, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+	require.NoError(t, err)
+	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+	require.NoError(t, err)
+	answer.Body.Close()
+	require.Equal(t, http.StatusRequestTimeout, answer.StatusCode)
 }
 
 // Keys are asked for everywhere but where a server is watched.

@@ -1,10 +1,14 @@
 package openai
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
+	"io"
 	"net/http"
+	"os"
 	"time"
 )
 
@@ -25,8 +29,11 @@ type API struct {
 	Timeout  time.Duration // of a request; 0: none
 }
 
-// DefaultMaxBody bounds requests where an API does not say.
-const DefaultMaxBody = 32 << 20
+// Bounds where an API does not say.
+const (
+	DefaultMaxBody  = 32 << 20
+	DefaultPatience = 30 * time.Second
+)
 
 // Register adds the endpoints to a mux.
 func (a *API) Register(mux *http.ServeMux) {
@@ -50,7 +57,10 @@ func (a *API) Register(mux *http.ServeMux) {
 
 // bounded serves a request within bounds on its size and time.
 func (a *API) bounded(w http.ResponseWriter, r *http.Request, serve func(*API, http.ResponseWriter, *http.Request) error) {
-	r.Body = http.MaxBytesReader(w, r.Body, or(a.MaxBody, DefaultMaxBody))
+	if err := a.receive(w, r); err != nil {
+		Fail(w, r, err)
+		return
+	}
 	if a.Timeout > 0 {
 		ctx, cancel := context.WithTimeout(r.Context(), a.Timeout)
 		defer cancel()
@@ -59,6 +69,27 @@ func (a *API) bounded(w http.ResponseWriter, r *http.Request, serve func(*API, h
 	if err := serve(a, w, r); err != nil {
 		Fail(w, r, err)
 	}
+}
+
+// receive reads the body, for which a client has as long as for reading an answer.
+func (a *API) receive(w http.ResponseWriter, r *http.Request) error {
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(or(a.Patience, DefaultPatience))) // as for writes, see stream
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, or(a.MaxBody, DefaultMaxBody)))
+	if errors.Is(err, os.ErrDeadlineExceeded) { // what is left of it is not waited for either
+		w.Header().Set("Connection", "close")
+		return &Error{Status: http.StatusRequestTimeout, Type: timedOut, Code: "request_timeout", Message: "the request's body did not come"}
+	}
+	_ = control.SetReadDeadline(time.Time{})
+	var large *http.MaxBytesError
+	switch {
+	case err != nil && !errors.As(err, &large):
+		return invalid("", "the request's body: %v", err)
+	case err != nil:
+		return err
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	return nil
 }
 
 func or[T int64 | time.Duration](v, otherwise T) T {
@@ -149,7 +180,7 @@ func (a *API) answer(w http.ResponseWriter, r *http.Request, q *question, stream
 
 // stream passes events on as they come. Until the first has come the answer's status is open.
 func (a *API) stream(w http.ResponseWriter, r *http.Request, events <-chan event, f form) error {
-	s := newStream(w, or(a.Patience, 30*time.Second))
+	s := newStream(w, or(a.Patience, DefaultPatience))
 	every := or(a.Ping, 10*time.Second)
 	quiet := time.NewTimer(every)
 	defer quiet.Stop()

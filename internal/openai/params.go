@@ -31,11 +31,7 @@ func readParams(r *http.Request) (*params, error) {
 	}
 	raw, err := io.ReadAll(r.Body)
 	if err != nil {
-		var large *http.MaxBytesError
-		if errors.As(err, &large) {
-			return nil, err
-		}
-		return nil, invalid("", "the request's body: %v", err)
+		return nil, err
 	}
 	return parseParams(raw)
 }
