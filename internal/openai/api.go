@@ -99,14 +99,23 @@ func or[T int64 | time.Duration](v, otherwise T) T {
 	return v
 }
 
-// model is the one that a request names.
-func (a *API) model(p *params) (*Model, error) {
+// begin reads a request and finds the model that it names, which shall be able to answer, or
+// need not.
+func (a *API) begin(r *http.Request, answers bool) (*params, *Model, error) {
+	p, err := readParams(r)
+	if err != nil {
+		return nil, nil, err
+	}
 	var name string
 	p.read("model", &name)
 	if p.err != nil {
-		return nil, p.err
+		return nil, nil, p.err
 	}
-	return a.Find(name)
+	m, err := a.Find(name)
+	if err == nil && answers {
+		err = m.answers()
+	}
+	return p, m, err
 }
 
 // admit lets a question's sequences in.

@@ -11,15 +11,8 @@ import (
 
 // chat is POST /v1/chat/completions: https://platform.openai.com/docs/api-reference/chat.
 func (a *API) chat(w http.ResponseWriter, r *http.Request) error {
-	p, err := readParams(r)
+	p, m, err := a.begin(r, true)
 	if err != nil {
-		return err
-	}
-	m, err := a.model(p)
-	if err != nil {
-		return err
-	}
-	if err := m.answers(); err != nil {
 		return err
 	}
 	q := &question{model: m}
@@ -42,14 +35,7 @@ func (a *API) chat(w http.ResponseWriter, r *http.Request) error {
 		q.generation.Logprobs, f.logprobs, f.top = max(top, 1), true, top
 	}
 	p.read("stream", &streamed)
-	var options struct {
-		Usage *bool `json:"include_usage"`
-		Obfus *bool `json:"include_obfuscation"`
-	}
-	if p.read("stream_options", &options) && !streamed {
-		p.fail(invalid("stream_options", "stream_options goes with stream: true"))
-	}
-	f.usage = options.Usage != nil && *options.Usage
+	f.usage = p.streamOptions(streamed)
 	var form struct {
 		Type   string `json:"type"`
 		Schema struct {

@@ -7,15 +7,8 @@ import (
 
 // completions is POST /v1/completions: https://platform.openai.com/docs/api-reference/completions.
 func (a *API) completions(w http.ResponseWriter, r *http.Request) error {
-	p, err := readParams(r)
+	p, m, err := a.begin(r, true)
 	if err != nil {
-		return err
-	}
-	m, err := a.model(p)
-	if err != nil {
-		return err
-	}
-	if err := m.answers(); err != nil {
 		return err
 	}
 	q := &question{model: m, tokens: 16}
@@ -29,14 +22,7 @@ func (a *API) completions(w http.ResponseWriter, r *http.Request) error {
 	}
 	var streamed bool
 	p.read("stream", &streamed)
-	var options struct {
-		Usage *bool `json:"include_usage"`
-		Obfus *bool `json:"include_obfuscation"`
-	}
-	if p.read("stream_options", &options) && !streamed {
-		p.fail(invalid("stream_options", "stream_options goes with stream: true"))
-	}
-	f.usage = options.Usage != nil && *options.Usage
+	f.usage = p.streamOptions(streamed)
 	p.read("ignore_eos", &q.generation.IgnoreStop)
 	p.only("echo", "prompts are not repeated", `false`)
 	p.only("suffix", "texts are continued, not filled in", `""`)

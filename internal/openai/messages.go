@@ -12,15 +12,8 @@ const messagesPath = "/v1/messages"
 
 // messages is POST /v1/messages: https://docs.anthropic.com/en/api/messages.
 func (a *API) messages(w http.ResponseWriter, r *http.Request) error {
-	p, err := readParams(r)
+	p, m, err := a.begin(r, true)
 	if err != nil {
-		return err
-	}
-	m, err := a.model(p)
-	if err != nil {
-		return err
-	}
-	if err := m.answers(); err != nil {
 		return err
 	}
 	q := &question{model: m, answers: 1}
@@ -55,15 +48,8 @@ func (a *API) messages(w http.ResponseWriter, r *http.Request) error {
 
 // countTokens is POST /v1/messages/count_tokens.
 func (a *API) countTokens(w http.ResponseWriter, r *http.Request) error {
-	p, err := readParams(r)
+	p, m, err := a.begin(r, true)
 	if err != nil {
-		return err
-	}
-	m, err := a.model(p)
-	if err != nil {
-		return err
-	}
-	if err := m.answers(); err != nil {
 		return err
 	}
 	c := conversation{q: &question{model: m}}

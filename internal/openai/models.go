@@ -51,11 +51,7 @@ func (a *API) oneModel(w http.ResponseWriter, r *http.Request) error {
 
 // tokenize is POST /tokenize: {"content", "add_special", "parse_special"} gives {"tokens"}.
 func (a *API) tokenize(w http.ResponseWriter, r *http.Request) error {
-	p, err := readParams(r)
-	if err != nil {
-		return err
-	}
-	m, err := a.model(p)
+	p, m, err := a.begin(r, true)
 	if err != nil {
 		return err
 	}
@@ -64,9 +60,6 @@ func (a *API) tokenize(w http.ResponseWriter, r *http.Request) error {
 	p.read("add_special", &start)
 	p.read("parse_special", &special)
 	if err := p.done(); err != nil {
-		return err
-	}
-	if err := m.answers(); err != nil {
 		return err
 	}
 	ids := m.tokenizer.Encode(text, special)
@@ -84,20 +77,13 @@ func (a *API) tokenize(w http.ResponseWriter, r *http.Request) error {
 
 // detokenize is POST /detokenize: {"tokens"} gives {"content"}.
 func (a *API) detokenize(w http.ResponseWriter, r *http.Request) error {
-	p, err := readParams(r)
-	if err != nil {
-		return err
-	}
-	m, err := a.model(p)
+	p, m, err := a.begin(r, true)
 	if err != nil {
 		return err
 	}
 	var ids []int32
 	p.read("tokens", &ids)
 	if err := p.done(); err != nil {
-		return err
-	}
-	if err := m.answers(); err != nil {
 		return err
 	}
 	reply(w, http.StatusOK, struct {
@@ -108,11 +94,7 @@ func (a *API) detokenize(w http.ResponseWriter, r *http.Request) error {
 
 // embeddings is POST /v1/embeddings: https://platform.openai.com/docs/api-reference/embeddings.
 func (a *API) embeddings(w http.ResponseWriter, r *http.Request) error {
-	p, err := readParams(r)
-	if err != nil {
-		return err
-	}
-	m, err := a.model(p)
+	p, m, err := a.begin(r, false)
 	if err != nil {
 		return err
 	}

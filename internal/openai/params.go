@@ -152,6 +152,18 @@ func (p *params) texts(name string, most int) (list []string) {
 	return list
 }
 
+// streamOptions tells whether a stream shall end with what it took.
+func (p *params) streamOptions(streamed bool) (usage bool) {
+	var options struct {
+		Usage       bool `json:"include_usage"`
+		Obfuscation bool `json:"include_obfuscation"` // of lengths, which clients may be sent without
+	}
+	if p.read("stream_options", &options) && !streamed {
+		p.fail(invalid("stream_options", "stream_options goes with stream: true"))
+	}
+	return options.Usage
+}
+
 // ignore passes over members that change no answer.
 func (p *params) ignore(names ...string) {
 	for _, name := range names {

@@ -12,15 +12,8 @@ import (
 // responses is POST /v1/responses, of which nothing is kept:
 // https://platform.openai.com/docs/api-reference/responses.
 func (a *API) responses(w http.ResponseWriter, r *http.Request) error {
-	p, err := readParams(r)
+	p, m, err := a.begin(r, true)
 	if err != nil {
-		return err
-	}
-	m, err := a.model(p)
-	if err != nil {
-		return err
-	}
-	if err := m.answers(); err != nil {
 		return err
 	}
 	q := &question{model: m, answers: 1}
