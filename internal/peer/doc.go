@@ -14,7 +14,8 @@
 //
 //   - protocol.go says how an engine is asked; serve.go answers for smelt,
 //     llama/driver.cpp for llama.cpp, and llamabench.go asks a llama-bench.
-//   - install.go fetches llama.cpp's libraries and builds the driver.
+//   - install.go fetches llama.cpp's libraries and builds the driver; fork.go builds
+//     ik_llama.cpp, the second rival of peer --fork FOLDER.
 //   - workload.go counts the bytes and operations of a cell, from the model's file.
 //   - pairs.go takes the samples, machine.go watches what else runs.
 //   - tokens.go keeps what llama.cpp makes of texts, pipelines.go what Hugging Face's library

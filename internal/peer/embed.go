@@ -50,7 +50,7 @@ func embedTexts(ctx context.Context, args []string, stdout, stderr io.Writer) er
 		return fmt.Errorf("%d texts of %d to %d tokens, %d pairs: want one and more, of at most %d tokens", *texts, *shortest, *longest, *pairs, batchesOf[len(batchesOf)-1])
 	}
 	say := func(format string, args ...any) { fmt.Fprintf(stderr, format+"\n", args...) }
-	in, err := install(ctx, *dir, say)
+	in, err := install(ctx, *dir, "", say)
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ type report struct {
 	Machine string    `json:"machine"`
 	Smelt   hello     `json:"smelt"`
 	Peer    *hello    `json:"peer,omitempty"` // nil where smelt was measured alone
+	Fork    *hello    `json:"fork,omitempty"` // nil where it was not measured
 	Threads int       `json:"threads"`
 	Pairs   int       `json:"pairs"` // wanted of each cell
 	Elapsed float64   `json:"elapsed"`
@@ -74,6 +75,7 @@ type samples struct {
 	Cell  cell       `json:"cell"`
 	Flash *attention `json:"flash,omitempty"` // how the rival attended, if it had the choice
 	Pairs []pair     `json:"pairs"`
+	Fork  *versus    `json:"fork,omitempty"` // beside the fork, in its best way
 }
 
 func (s samples) parallel() bool { return s.Cell.Parallel > 0 }
@@ -85,6 +87,8 @@ type figures struct {
 	Pairs, Clean int     // that were used, and those that nothing disturbed
 	Smelt, Peer  float64 // medians, tokens a second
 	Ratio        float64 // median of the pairs' ratios
+	Fork         float64 // the fork's median
+	ForkRatio    float64
 	Read         float64 // median, GB/s
 	SmeltShare   float64
 	PeerShare    float64
@@ -98,35 +102,58 @@ type ceiling struct {
 
 // figures come from so many pairs: those that were disturbed least.
 func (s *samples) figures(work *workload, limit ceiling, wanted int) figures {
-	used := slices.Clone(s.Pairs)
-	slices.SortStableFunc(used, func(x, y pair) int {
-		if x.clean() && y.clean() {
-			return 0 // among them the first that came
-		}
-		return compare(x.Others, y.Others)
-	})
-	used = used[:min(wanted, len(used))]
-	f := figures{Pairs: len(used)}
-	median := func(of func(p *pair) float64) float64 {
-		values := make([]float64, len(used))
-		for i := range used {
-			values[i] = of(&used[i])
-		}
-		return stats.Median(values)
+	used := quietest(s.Pairs, wanted)
+	f := figures{
+		Pairs: len(used),
+		Smelt: median(used, func(p *pair) float64 { return p.Smelt }),
+		Peer:  median(used, func(p *pair) float64 { return p.Peer }),
+		Ratio: median(used, (*pair).ratio),
+		Read:  median(used, func(p *pair) float64 { return p.Read }),
 	}
 	for i := range used {
 		if used[i].clean() {
 			f.Clean++
 		}
 	}
-	f.Smelt = median(func(p *pair) float64 { return p.Smelt })
-	f.Peer = median(func(p *pair) float64 { return p.Peer })
-	f.Ratio = median(func(p *pair) float64 { return ratio(p.Smelt, p.Peer) })
-	f.Read = median(func(p *pair) float64 { return p.Read })
 	f.SmeltShare = s.share(work, limit, f.Smelt)
 	f.PeerShare = s.share(work, limit, f.Peer)
+	if s.Fork != nil {
+		used := quietest(s.Fork.Pairs, wanted)
+		f.Fork = median(used, func(p *pair) float64 { return p.Peer })
+		f.ForkRatio = median(used, (*pair).ratio)
+	}
 	return f
 }
+
+// best is the ratio to the fastest rival that was measured.
+func (f *figures) best() float64 {
+	if f.ForkRatio > 0 && (f.Ratio == 0 || f.ForkRatio < f.Ratio) {
+		return f.ForkRatio
+	}
+	return f.Ratio
+}
+
+// quietest are the pairs that were disturbed least.
+func quietest(pairs []pair, wanted int) []pair {
+	used := slices.Clone(pairs)
+	slices.SortStableFunc(used, func(x, y pair) int {
+		if x.clean() && y.clean() {
+			return 0 // among them the first that came
+		}
+		return compare(x.Others, y.Others)
+	})
+	return used[:min(wanted, len(used))]
+}
+
+func median(pairs []pair, of func(p *pair) float64) float64 {
+	values := make([]float64, len(pairs))
+	for i := range pairs {
+		values[i] = of(&pairs[i])
+	}
+	return stats.Median(values)
+}
+
+func (p *pair) ratio() float64 { return ratio(p.Smelt, p.Peer) }
 
 // share tells how much of the limit a speed is.
 func (s *samples) share(work *workload, limit ceiling, speed float64) float64 {
@@ -209,6 +236,9 @@ func (r *report) faults() []fault {
 		if generates && r.Peer != nil {
 			note(r.Peer.Name, f.PeerShare)
 		}
+		if generates && r.Fork != nil {
+			note(r.Fork.Name, s.share(&b.Work, r.ceiling(b.Work.Quantized), f.Fork))
+		}
 	})
 	return list
 }
@@ -244,11 +274,15 @@ func (r *report) each(see func(b *bench, s *samples, f figures)) {
 }
 
 // mean is the geometric mean of the cells' ratios; 0 without any.
-func (r *report) mean() float64 {
+func (r *report) mean(of func(f *figures) float64) float64 {
 	var ratios []float64
-	r.each(func(_ *bench, _ *samples, f figures) { ratios = append(ratios, f.Ratio) })
+	r.each(func(_ *bench, _ *samples, f figures) { ratios = append(ratios, of(&f)) })
 	return geometric(ratios)
 }
+
+func toPeer(f *figures) float64 { return f.Ratio }
+func toFork(f *figures) float64 { return f.ForkRatio }
+func toBest(f *figures) float64 { return f.best() }
 
 func geometric(ratios []float64) float64 {
 	if len(ratios) == 0 {

@@ -128,9 +128,9 @@ func madeUp() *report {
 	}
 	cells := func(pp, tg, deep [2]float64, read float64) []samples {
 		return []samples{
-			{cell{Test: prompting, Tokens: 512}, &attention{On: 220, Off: 219}, pairs(pp[0], pp[1], read)},
-			{cell{Test: generating, Tokens: 64}, nil, pairs(tg[0], tg[1], read)},
-			{cell{Test: generating, Tokens: 64, Depth: 4096}, &attention{On: 5, Off: 6.3}, pairs(deep[0], deep[1], read)},
+			{Cell: cell{Test: prompting, Tokens: 512}, Flash: &attention{On: 220, Off: 219}, Pairs: pairs(pp[0], pp[1], read)},
+			{Cell: cell{Test: generating, Tokens: 64}, Pairs: pairs(tg[0], tg[1], read)},
+			{Cell: cell{Test: generating, Tokens: 64, Depth: 4096}, Flash: &attention{On: 5, Off: 6.3}, Pairs: pairs(deep[0], deep[1], read)},
 		}
 	}
 	work := func(weights int64, quantized bool) workload {
@@ -143,7 +143,7 @@ func madeUp() *report {
 		Startup: []startup{{"qwen3-0.6b q4_0", 0.25}, {"qwen3-0.6b q4_0", 0.9}, {"qwen3-0.6b q4_0", 0.28}},
 		Models: []bench{
 			{Model: "qwen3-0.6b", Format: "f16", Work: work(1192e6, false), Float: 372, Int8: 1550, SmeltPeak: 1700e6, PeerMapped: 1732e6, PeerRead: 1740e6,
-				Cells: cells([2]float64{220, 163}, [2]float64{25, 25.9}, [2]float64{15, 8}, 34)},
+				Cells: cells([2]float64{220, 163}, [2]float64{25, 25.7}, [2]float64{15, 8}, 34)},
 			{Model: "qwen3-0.6b", Format: "q4_0", Work: work(376e6, true), Float: 370, Int8: 1500, SmeltPeak: 1200e6, PeerMapped: 1600e6, PeerRead: 1187e6,
 				Cells: cells([2]float64{680, 220}, [2]float64{37, 38}, [2]float64{27, 6.3}, 34)},
 		},
@@ -154,6 +154,10 @@ func TestTables(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, madeUp().write(&out))
 	golden.Check(t, "testdata/report.md", out.String())
+
+	out.Reset()
+	require.NoError(t, withFork(madeUp()).write(&out))
+	golden.Check(t, "testdata/forked.md", out.String())
 
 	alone := madeUp()
 	alone.Peer = nil
@@ -180,7 +184,7 @@ func TestCriteria(t *testing.T) {
 	require.Equal(t, []string{"qwen3-0.6b q4_0 tg64 0.97"}, all[0].Missed, "f16 tg64 is at the limit of the memory, where 0.97 will do")
 	require.Contains(t, all[0].Met, "qwen3-0.6b f16 tg64 0.97")
 	require.Len(t, all[1].Met, 1)
-	require.Equal(t, []string{"qwen3-0.6b q4_0 pp512 41 %"}, all[2].Met, "of the peak beside F16, which has no part in it")
+	require.Equal(t, []string{"qwen3-0.6b f16 pp512 56 %", "qwen3-0.6b q4_0 pp512 41 %"}, all[2].Missed, "of the peak beside F16, which has no part in it")
 	require.Equal(t, []string{"qwen3-0.6b f16 tg64 88 %"}, all[3].Met)
 	require.Equal(t, 2, all[4].Of)
 	require.Equal(t, []string{"qwen3-0.6b q4_0 1200 against 1187 MB"}, all[5].Missed)
@@ -191,7 +195,61 @@ func TestCriteria(t *testing.T) {
 	fast.Models[1].Read = 60
 	require.InDelta(t, 60, fast.read(), 1e-9)
 	require.InDelta(t, 34, fast.reads(), 1e-9)
-	require.InDelta(t, math.Cbrt(math.Sqrt(1.35*0.965*1.875*3.09*0.974*4.286)), fast.mean(), 0.01)
+	require.InDelta(t, math.Cbrt(math.Sqrt(1.35*0.973*1.875*3.09*0.974*4.286)), fast.mean(toPeer), 0.01)
+}
+
+// Without instructions that multiply bytes other shares are wanted, and to be ahead of all will do.
+func TestCriteriaWithoutVNNI(t *testing.T) {
+	r := withFork(madeUp())
+	r.Smelt.Detail = "avx2"
+	all := r.criteria()
+	require.Contains(t, all[2].verdict(), "q4_0 pp512 41 %")
+	require.Contains(t, all[3].Missed, "qwen3-0.6b q4_0 tg64 41 %", "no float format, and behind")
+	for i := range r.Models[1].Cells[1].Pairs {
+		r.Models[1].Cells[1].Pairs[i].Peer /= 1.3
+	}
+	require.Contains(t, r.criteria()[3].Missed, "qwen3-0.6b q4_0 tg64 41 %", "ahead of one rival only")
+	for i := range r.Models[1].Cells[1].Fork.Pairs {
+		r.Models[1].Cells[1].Fork.Pairs[i].Peer /= 1.3
+	}
+	require.Contains(t, r.criteria()[3].Met, "qwen3-0.6b q4_0 tg64 1.27 ×")
+}
+
+// withFork adds a rival that is level in all cells but the first, where it is ahead of both.
+func withFork(r *report) *report {
+	r.Fork = &hello{Name: forkName, Version: "8337e4c", Detail: "native"}
+	for i := range r.Models {
+		for j := range r.Models[i].Cells {
+			s := &r.Models[i].Cells[j]
+			s.Fork = &versus{Ways: []float64{100, 90}}
+			if i+j == 0 {
+				s.Fork.Ways[1] = 110
+			}
+			for _, p := range s.Pairs {
+				p.Peer = p.Smelt
+				if i+j == 0 {
+					p.Peer *= 1.1
+				}
+				s.Fork.Pairs = append(s.Fork.Pairs, p)
+			}
+		}
+	}
+	return r
+}
+
+// What is judged is the ratio to the better of two rivals.
+func TestBest(t *testing.T) {
+	r := withFork(madeUp())
+	all := r.criteria()
+	require.Equal(t, []string{"qwen3-0.6b f16 pp512 0.91", "qwen3-0.6b q4_0 tg64 0.97"}, all[0].Missed)
+	require.Equal(t, []string{"1.78 × llama.cpp"}, all[1].Met)
+	require.Equal(t, []string{"0.98 × the best"}, all[1].Missed)
+	require.InDelta(t, 1.2, (&figures{Ratio: 1.2}).best(), 0, "no fork")
+	require.InDelta(t, 0.7, (&figures{ForkRatio: 0.7}).best(), 0, "the fork alone")
+	for k := range r.Models[0].Cells[1].Fork.Pairs {
+		r.Models[0].Cells[1].Fork.Pairs[k].Peer = 40
+	}
+	require.Equal(t, []fault{{true, forkName + ", qwen3-0.6b f16 tg64: 141 %"}}, r.faults())
 }
 
 // A probe that reads too slowly is noticed: what depends on it cannot be judged, and the
@@ -300,7 +358,8 @@ func TestWhole(t *testing.T) {
 	pairs := make([]pair, wholePairs)
 	for range len(shapes) * len(formats) {
 		r.Models = append(r.Models, bench{Cells: []samples{
-			{cell{Test: prompting, Tokens: 512}, nil, pairs}, {cell{Test: generating, Tokens: 64}, nil, pairs}, {cell{Test: generating, Tokens: 64, Depth: 4096}, nil, pairs},
+			{Cell: cell{Test: prompting, Tokens: 512}, Pairs: pairs}, {Cell: cell{Test: generating, Tokens: 64}, Pairs: pairs},
+			{Cell: cell{Test: generating, Tokens: 64, Depth: 4096}, Pairs: pairs},
 		}})
 	}
 	require.True(t, r.whole())

@@ -27,6 +27,9 @@ const packageVersion = "3.22.1"
 //go:embed llama/driver.cpp
 var driverSource []byte
 
+//go:embed llama/upstream.h
+var upstreamHeader []byte
+
 //go:embed llama/logits.cpp
 var logitsSource []byte
 
@@ -40,7 +43,20 @@ var blocksSource []byte
 type installed struct {
 	folder    string // of all that follows
 	libraries string
+	backends  string // the libraries' folder, or the file of one backend
 	driver    string
+}
+
+// instructionSets are what the rivals have for one of smelt's; none of it is forced where no set is
+// named.
+var instructionSets = map[string]struct {
+	backend string   // llama.cpp's, or "" where it finds it by itself
+	fork    []string // options of its build
+}{
+	"":        {fork: []string{"-DGGML_NATIVE=ON"}},
+	"avx512":  {fork: []string{"-DGGML_NATIVE=ON"}},
+	"avxvnni": {"alderlake", []string{"-DGGML_NATIVE=OFF", "-DGGML_AVXVNNI=ON"}},
+	"avx2":    {"haswell", []string{"-DGGML_NATIVE=OFF"}},
 }
 
 // platforms are the names of the package's folders of libraries.
@@ -49,8 +65,9 @@ var platforms = map[string]string{"amd64": "linux-x64", "arm64": "linux-arm64"}
 // errPeer is wrapped where there is no llama.cpp to compare with.
 var errPeer = errors.New(`no llama.cpp to compare with; set LLAMA_BENCH to a llama-bench, or pass --peer none to measure smelt alone`)
 
-// install fetches the package into a folder, unless it is there, and builds the driver.
-func install(ctx context.Context, folder string, say func(string, ...any)) (*installed, error) {
+// install fetches the package into a folder, unless it is there, and builds the driver, which
+// uses an instruction set or, of "", the best.
+func install(ctx context.Context, folder, isa string, say func(string, ...any)) (*installed, error) {
 	platform, ok := platforms[runtime.GOARCH]
 	if !ok {
 		return nil, fmt.Errorf("%w: node-llama-cpp has no libraries for %s", errPeer, runtime.GOARCH)
@@ -66,7 +83,11 @@ func install(ctx context.Context, folder string, say func(string, ...any)) (*ins
 	if err := in.headers(ctx); err != nil {
 		return nil, err
 	}
-	in.driver, err = in.build(ctx, "driver", driverSource, say)
+	in.backends = in.libraries
+	if backend := instructionSets[isa].backend; backend != "" {
+		in.backends = filepath.Join(in.libraries, "libggml-cpu-"+backend+".so")
+	}
+	in.driver, err = in.build(ctx, "driver", slices.Concat(upstreamHeader, driverSource), say)
 	return in, err
 }
 
@@ -155,10 +176,14 @@ func (in *installed) build(ctx context.Context, name string, text []byte, say fu
 	src := filepath.Join(in.folder, "src")
 	args := slices.Concat(flags, []string{"-I", filepath.Join(src, "include"), "-I", filepath.Join(src, "ggml/include"), source,
 		"-o", program + ".part"}, libraries)
-	if err := command(ctx, cmp.Or(os.Getenv("CXX"), "g++"), args...); err != nil {
+	if err := compile(ctx, args); err != nil {
 		return "", fmt.Errorf("%w: %w", errPeer, err)
 	}
 	return program, os.Rename(program+".part", program)
+}
+
+func compile(ctx context.Context, args []string) error {
+	return command(ctx, cmp.Or(os.Getenv("CXX"), "g++"), args...)
 }
 
 // library finds a library by its name, which may have a version in it: libllama.so or
@@ -183,7 +208,7 @@ func (in *installed) start(ctx context.Context, model string, threads, slots int
 	if mapped {
 		weights = "mapped"
 	}
-	cmd := exec.CommandContext(ctx, in.driver, model, strconv.Itoa(threads), strconv.Itoa(slots), in.libraries, state, weights)
+	cmd := exec.CommandContext(ctx, in.driver, model, strconv.Itoa(threads), strconv.Itoa(slots), in.backends, state, weights)
 	c, err := start(cmd)
 	if err != nil {
 		return nil, err

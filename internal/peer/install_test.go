@@ -15,7 +15,7 @@ func TestAnotherVersion(t *testing.T) {
 	manifest := filepath.Join(dir, "node_modules/node-llama-cpp/package.json")
 	require.NoError(t, os.MkdirAll(filepath.Dir(manifest), 0o755))
 	require.NoError(t, os.WriteFile(manifest, []byte(`{"version":"1.2.3"}`), 0o644))
-	_, err := install(t.Context(), dir, t.Logf)
+	_, err := install(t.Context(), dir, "", t.Logf)
 	require.ErrorContains(t, err, "version 1.2.3, not "+packageVersion)
 }
 

@@ -87,6 +87,8 @@ func TestWrongCalls(t *testing.T) {
 		{"--models [", `--models "[": syntax error`},
 		{"--peer mlx", "--peer mlx: want llama.cpp or none"},
 		{"extra", `"extra": flags only`},
+		{"--isa avx9", "--isa avx9: want one of"},
+		{"--fork " + dir, "has no CMakeLists.txt"},
 		{"--from " + filepath.Join(dir, "none.json"), "none.json: no such file"},
 		{"--from " + broken, "broken.json: unexpected end"},
 	} {

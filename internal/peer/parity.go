@@ -37,7 +37,7 @@ func writeParity(ctx context.Context, args []string, stderr io.Writer) error {
 		return err
 	}
 	say := func(format string, args ...any) { fmt.Fprintf(stderr, format+"\n", args...) }
-	in, err := install(ctx, *dir, say)
+	in, err := install(ctx, *dir, "", say)
 	if err != nil {
 		return err
 	}

@@ -10,15 +10,20 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/samber/lo"
 )
 
 // write prints a report as Markdown: how it was measured, the cells, the memory, the
 // criteria.
 func (r *report) write(w io.Writer) error {
 	p := &printer{w: w}
-	rival := ""
-	if r.Peer != nil {
-		rival = fmt.Sprintf(" beside %s (%s)", r.Peer.Name, versionOf(r.Peer))
+	rival, joint := "", " beside "
+	for _, h := range []*hello{r.Peer, r.Fork} {
+		if h != nil {
+			rival += fmt.Sprintf("%s%s (%s)", joint, h.Name, versionOf(h))
+			joint = " and "
+		}
 	}
 	p.line("smelt (%s)%s, %s, on %s; %d threads each.", versionOf(&r.Smelt), rival, r.Date.Format("2006-01-02 15:04 MST"), r.Machine, r.Threads)
 	p.line("Probed beside the samples: memory reads up to %.1f GB/s (%.1f in the median)%s.", r.read(), r.reads(), r.peaks())
@@ -29,28 +34,18 @@ func (r *report) write(w io.Writer) error {
 		p.line("**Probed too low**: above the limit is %s.", f.what)
 	}
 	p.line("")
-	if r.Peer == nil {
-		p.row("model", "test", "tokens/s", "of the limit", "pairs")
-		p.row("---", "---", "---:", "---:", "---:")
-	} else {
-		p.row("model", "test", "smelt", "llama.cpp", "flash", "ratio", "smelt of the limit", "llama.cpp of the limit", "undisturbed")
-		p.row("---", "---", "---:", "---:", "---", "---:", "---:", "---:", "---:")
-	}
+	columns := r.columns()
+	p.row(lo.Map(columns, func(c column, _ int) string { return c.title })...)
+	p.row(lo.Map(columns, func(c column, _ int) string { return c.align })...)
 	r.each(func(b *bench, s *samples, f figures) {
-		undisturbed := fmt.Sprintf("%d/%d", f.Clean, f.Pairs)
-		if r.Peer == nil {
-			p.row(b.name(), s.Cell.String(), speed(f.Smelt), percent(f.SmeltShare), undisturbed)
-			return
-		}
-		ratio := fmt.Sprintf("%.2f", f.Ratio)
-		if f.Ratio < 1 {
-			ratio = "**" + ratio + "**"
-		}
-		p.row(b.name(), s.Cell.String(), speed(f.Smelt), speed(f.Peer), s.Flash.String(), ratio, percent(f.SmeltShare), percent(f.PeerShare), undisturbed)
+		p.row(lo.Map(columns, func(c column, _ int) string { return c.text(b, s, &f) })...)
 	})
-	if mean := r.mean(); r.Peer != nil && mean > 0 {
+	if mean := r.mean(toPeer); r.Peer != nil && mean > 0 {
 		p.line("")
 		p.line("Geometric mean of the ratios: %.2f. A ratio in bold is a loss.", mean)
+		if r.Fork != nil {
+			p.line("Of those to %s: %.2f; to the best of both in each cell: %.2f.", r.Fork.Name, r.mean(toFork), r.mean(toBest))
+		}
 	}
 	p.line("")
 	p.line("Tokens/s are medians, a ratio is the median of the pairs' ratios. The limit is the read")
@@ -63,6 +58,9 @@ func (r *report) write(w io.Writer) error {
 	if r.Peer != nil {
 		p.line("llama.cpp ran with flash attention or without it, whichever was faster in that cell.")
 	}
+	if r.Fork != nil {
+		p.line("%s ran with flash attention, its weights as the file has them or repacked, likewise.", r.Fork.Name)
+	}
 	r.memory(p)
 	p.line("")
 	p.row("wanted", "reached")
@@ -71,6 +69,67 @@ func (r *report) write(w io.Writer) error {
 		p.row(c.Wanted, c.verdict())
 	}
 	return p.err
+}
+
+// column is one of the table of cells.
+type column struct {
+	title, align string
+	text         func(b *bench, s *samples, f *figures) string
+}
+
+const (
+	left  = "---"
+	right = "---:"
+)
+
+// columns are those of what was measured.
+func (r *report) columns() []column {
+	all := []column{
+		{"model", left, func(b *bench, _ *samples, _ *figures) string { return b.name() }},
+		{"test", left, func(_ *bench, s *samples, _ *figures) string { return s.Cell.String() }},
+	}
+	undisturbed := func(_ *bench, _ *samples, f *figures) string { return fmt.Sprintf("%d/%d", f.Clean, f.Pairs) }
+	share := func(_ *bench, _ *samples, f *figures) string { return percent(f.SmeltShare) }
+	smelt := func(_ *bench, _ *samples, f *figures) string { return speed(f.Smelt) }
+	if r.Peer == nil {
+		all = append(all, column{"tokens/s", right, smelt})
+	} else {
+		all = append(all,
+			column{"smelt", right, smelt},
+			column{"llama.cpp", right, func(_ *bench, _ *samples, f *figures) string { return speed(f.Peer) }},
+			column{"flash", left, func(_ *bench, s *samples, _ *figures) string { return s.Flash.String() }},
+			column{"ratio", right, func(_ *bench, _ *samples, f *figures) string { return against(f.Ratio) }},
+		)
+	}
+	if r.Fork != nil {
+		all = append(all,
+			column{r.Fork.Name, right, func(_ *bench, _ *samples, f *figures) string { return speed(f.Fork) }},
+			column{"weights", left, func(_ *bench, s *samples, _ *figures) string { return s.Fork.String() }},
+			column{"ratio", right, func(_ *bench, _ *samples, f *figures) string { return against(f.ForkRatio) }},
+		)
+		if r.Peer != nil {
+			all = append(all, column{"to the best", right, func(_ *bench, _ *samples, f *figures) string { return against(f.best()) }})
+		}
+	}
+	if r.Peer == nil {
+		return append(all, column{"of the limit", right, share}, column{"pairs", right, undisturbed})
+	}
+	return append(all,
+		column{"smelt of the limit", right, share},
+		column{"llama.cpp of the limit", right, func(_ *bench, _ *samples, f *figures) string { return percent(f.PeerShare) }},
+		column{"undisturbed", right, undisturbed},
+	)
+}
+
+// against prints a ratio; a loss is in bold.
+func against(ratio float64) string {
+	switch {
+	case ratio == 0:
+		return "–"
+	case ratio < 1:
+		return fmt.Sprintf("**%.2f**", ratio)
+	}
+	return fmt.Sprintf("%.2f", ratio)
 }
 
 // memory prints the peaks of the processes.
@@ -138,6 +197,14 @@ func (a *attention) String() string {
 		return "on"
 	}
 	return "off"
+}
+
+// String is how the table calls what was taken.
+func (v *versus) String() string {
+	if v == nil {
+		return "–"
+	}
+	return forkWays[v.way()]
 }
 
 func versionOf(h *hello) string {

@@ -35,7 +35,7 @@ func writeTokens(ctx context.Context, args []string, stderr io.Writer) error {
 		return err
 	}
 	say := func(format string, args ...any) { fmt.Fprintf(stderr, format+"\n", args...) }
-	in, err := install(ctx, *dir, say)
+	in, err := install(ctx, *dir, "", say)
 	if err != nil {
 		return err
 	}

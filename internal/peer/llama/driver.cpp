@@ -1,15 +1,13 @@
-// Answers measuring requests by running llama.cpp through its C API.
+// Answers measuring requests by running llama.cpp, or a fork of it, through its C API.
 //
 //     driver MODEL THREADS CONTEXT BACKENDS STATE WEIGHTS
 //
-// BACKENDS is the folder of the ggml backends, STATE the beginning of the names of files
-// that keep a filled cache from one run to the next, or "". WEIGHTS are "mapped" from the
-// file or "read" into memory. The protocol is in internal/peer/protocol.go: one request a
-// line on standard input, one JSON object a line on standard output.
-#include "ggml-backend.h"
-#include "ggml-cpu.h"
-#include "llama.h"
-
+// BACKENDS is the folder of the ggml backends or the file of one, STATE the beginning of the
+// names of files that keep a filled cache from one run to the next, or "". WEIGHTS are
+// "mapped" from the file, "read" into memory, or, by the fork, "repacked". The protocol is in
+// internal/peer/protocol.go: one request a line on standard input, one JSON object a line on
+// standard output. What is compiled before this, upstream.h or fork.h, says how the library is
+// called.
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -63,18 +61,16 @@ void keep_errors(ggml_log_level level, const char *text, void *) {
 
 // The weights, and the threads that all sequences share.
 struct Model {
-    Model(const char *path, int threads, bool mapped) : threads(threads) {
-        llama_model_params p = llama_model_default_params();
-        p.load_mode = mapped ? LLAMA_LOAD_MODE_MMAP : LLAMA_LOAD_MODE_NONE;
-        model = llama_model_load_from_file(path, p);
+    Model(const char *path, int threads, const std::string &weights) : threads(threads), pool(threads) {
+        model = api::load(path, weights);
         if (model == nullptr)
-            fail(std::string("llama.cpp cannot load ") + path);
+            fail(std::string(api::NAME) + " cannot load " + path);
+        if (!pool.made())
+            fail(std::string(api::NAME) + " has no CPU backend with a pool of threads");
         vocabulary = llama_vocab_n_tokens(llama_model_get_vocab(model));
-        make_pool();
     }
 
     llama_model *model;
-    ggml_threadpool *pool;
     int threads, vocabulary;
     long earlier_peak = 0;
 
@@ -87,27 +83,17 @@ struct Model {
         p.n_ubatch = MICROBATCH;
         p.n_threads = p.n_threads_batch = threads;
         p.type_k = p.type_v = GGML_TYPE_F16;
-        p.flash_attn_type = flash ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
+        api::attend(p, flash);
         llama_context *c = llama_init_from_model(model, p);
         if (c == nullptr)
-            fail("llama.cpp cannot make a context of " + std::to_string(tokens) + " tokens for " +
+            fail(std::string(api::NAME) + " cannot make a context of " + std::to_string(tokens) + " tokens for " +
                  std::to_string(sequences) + " sequences");
-        llama_attach_threadpool(c, pool, nullptr);
+        pool.attach(c);
         return c;
     }
 
 private:
-    // llama.cpp makes threads anew for every step unless it is given a pool.
-    void make_pool() {
-        ggml_backend_dev_t cpu = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
-        if (cpu == nullptr)
-            fail("llama.cpp found no CPU backend");
-        void *make = ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(cpu), "ggml_threadpool_new");
-        if (make == nullptr)
-            fail("the CPU backend has no thread pool");
-        ggml_threadpool_params p = ggml_threadpool_params_default(threads);
-        pool = reinterpret_cast<decltype(&ggml_threadpool_new)>(make)(&p);
-    }
+    api::Threads pool;
 };
 
 // One sequence in one context, with flash attention or without it.
@@ -131,8 +117,8 @@ public:
     }
 
     void truncate(int n) {
-        if (!llama_memory_seq_rm(llama_get_memory(ctx), 0, n, -1))
-            fail("llama.cpp cannot truncate its cache");
+        if (!api::truncate(ctx, n))
+            fail(std::string(api::NAME) + " cannot truncate its cache");
         length = n;
     }
 
@@ -172,8 +158,8 @@ private:
     }
 
     void decode(llama_token *tokens, int n) {
-        if (llama_decode(ctx, llama_batch_get_one(tokens, n)) != 0)
-            fail("llama.cpp cannot decode at a length of " + std::to_string(length));
+        if (llama_decode(ctx, api::one(tokens, n, length)) != 0)
+            fail(std::string(api::NAME) + " cannot decode at a length of " + std::to_string(length));
         llama_synchronize(ctx);
         length += n;
     }
@@ -212,7 +198,7 @@ public:
 
     // Gives every sequence a prompt of so many tokens.
     void prompts(int n) {
-        llama_memory_clear(llama_get_memory(ctx), false);
+        api::clear(ctx);
         for (int s = 0; s < sequences; s++)
             for (int at = 0; at < n; at++) {
                 add(s, at, at == n - 1);
@@ -247,7 +233,8 @@ private:
 
     void decode() {
         if (batch.n_tokens > 0 && llama_decode(ctx, batch) != 0)
-            fail("llama.cpp cannot decode " + std::to_string(batch.n_tokens) + " tokens of several sequences");
+            fail(std::string(api::NAME) + " cannot decode " + std::to_string(batch.n_tokens) +
+                 " tokens of several sequences");
         llama_synchronize(ctx);
         batch.n_tokens = 0;
     }
@@ -270,20 +257,21 @@ void answer_time(const std::function<void()> &work) {
 
 int main(int argc, char **argv) {
     if (argc != 7)
-        fail("usage: driver MODEL THREADS CONTEXT BACKENDS STATE mapped|read");
+        fail("usage: driver MODEL THREADS CONTEXT BACKENDS STATE mapped|read|repacked");
     llama_log_set(keep_errors, nullptr);
-    ggml_backend_load_all_from_path(argv[4]);
+    if (!api::start(argv[4]))
+        fail(std::string(api::NAME) + " cannot load " + argv[4]);
     llama_backend_init();
     double start = seconds();
     int threads = atoi(argv[2]), context = atoi(argv[3]);
-    Model model(argv[1], threads, std::string(argv[6]) == "mapped");
+    Model model(argv[1], threads, argv[6]);
     std::unique_ptr<Engine> engines[2]; // without flash attention, made when it is asked for, and with it
     engines[1] = std::make_unique<Engine>(model, context, true, argv[5]);
     Engine *engine = engines[1].get();
     std::unique_ptr<Batch> many;
     bool flash = true;
-    printf("{\"name\":\"llama.cpp\",\"version\":\"%s\",\"threads\":%d,\"load\":%.3f}\n", llama_version(), threads,
-           seconds() - start);
+    printf("{\"name\":\"%s\",\"version\":\"%s\",\"threads\":%d,\"load\":%.3f}\n", api::NAME, api::version().c_str(),
+           threads, seconds() - start);
     fflush(stdout);
     for (std::string line; std::getline(std::cin, line);) {
         std::istringstream words(line);
@@ -322,5 +310,5 @@ int main(int argc, char **argv) {
         }
         fflush(stdout);
     }
-    _exit(0); // llama.cpp's own end takes a second that nobody waits for
+    _exit(0); // the library's own end takes a second that nobody waits for
 }
