@@ -1,6 +1,7 @@
 package serve_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -8,7 +9,9 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -109,74 +112,165 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// TestLoad: many clients at once, who ask for all kinds of things, read slowly, break off and
-// make mistakes. Each whole answer is the one that the request has alone, and nothing is left
-// behind.
+// pressure is clients that ask for all kinds of things, read slowly, break off and make
+// mistakes.
+type pressure struct {
+	s     *served
+	list  []request
+	alone []string // the essence of each answer, where nobody else asks
+
+	asked, whole, broken, refused, late atomic.Int64
+
+	mu    sync.Mutex
+	first []wait // of equal prompts
+}
+
+func newPressure(t *testing.T, s *served) *pressure {
+	p := &pressure{s: s, list: mixed()}
+	for _, q := range p.list {
+		answer, text := s.post(q.path, q.body)
+		require.Equal(t, http.StatusOK, answer.StatusCode, string(text))
+		p.alone = append(p.alone, essence(t, text))
+	}
+	return p
+}
+
+// run has so many clients ask, each as soon as it was answered, and waits until they and the
+// engine have come to their ends.
+func (p *pressure) run(t *testing.T, clients int, lasts time.Duration) {
+	ctx, cancel := context.WithTimeout(t.Context(), lasts)
+	defer cancel()
+	var all sync.WaitGroup
+	for client := range clients {
+		all.Go(func() {
+			for r := rand.New(rand.NewPCG(uint64(client), 21)); ctx.Err() == nil && !t.Failed(); {
+				p.once(t, ctx, r)
+			}
+		})
+	}
+	all.Wait()
+	http.DefaultClient.CloseIdleConnections()
+	quiet := func() bool { return p.s.engine.Stats().Running == 0 && p.s.engine.Stats().Waiting == 0 }
+	require.Eventually(t, quiet, time.Minute, time.Millisecond)
+}
+
+// once asks for one thing or the other.
+func (p *pressure) once(t *testing.T, ctx context.Context, r *rand.Rand) {
+	p.asked.Add(1)
+	i := r.IntN(len(p.list))
+	q := p.list[i]
+	switch kind := r.IntN(10); {
+	case kind < 5:
+		status, text := ask(t, p.s, context.Background(), q, 0)
+		switch {
+		case status == http.StatusTooManyRequests:
+			p.late.Add(1)
+			time.Sleep(time.Millisecond)
+		case status != http.StatusOK || essence(t, text) != p.alone[i]:
+			t.Errorf("%s %s: %d\n%s\nwhere alone it is\n%s", q.path, q.body, status, text, p.alone[i])
+		default:
+			p.whole.Add(1)
+		}
+	case kind < 6:
+		first := firstToken(t, p.s, r)
+		p.mu.Lock()
+		p.first = append(p.first, first)
+		p.mu.Unlock()
+	case kind < 8: // a stream that is broken off anywhere, or read slowly
+		streamed := request{q.path, strings.Replace(q.body, "{", `{"stream": true, `, 1)}
+		short, stop := context.WithTimeout(ctx, time.Duration(r.IntN(60))*time.Millisecond)
+		ask(t, p.s, short, streamed, time.Duration(r.IntN(5))*time.Millisecond)
+		stop()
+		p.broken.Add(1)
+	default:
+		bad := hostile[r.IntN(len(hostile))]
+		if status, text := ask(t, p.s, context.Background(), bad, 0); status < 400 || status >= 500 {
+			t.Errorf("%s: %d %s", bad.body[:min(100, len(bad.body))], status, text)
+		}
+		p.refused.Add(1)
+	}
+}
+
+// wait is how long the first token of an answer took.
+type wait struct {
+	steps int64 // of the engine
+	time  time.Duration
+}
+
+// firstToken asks for the continuation of a prompt that is as long as all others that it asks
+// for, and begins otherwise.
+func firstToken(t testing.TB, s *served, r *rand.Rand) (w wait) {
+	began, steps := time.Now(), s.engine.Stats().Steps
+	prompt := string(rune('A'+r.IntN(26))) + string(rune('A'+r.IntN(26))) + strings.Repeat(" once upon a time there was a dog who", 4)
+	q, err := http.NewRequestWithContext(context.Background(), "POST", s.url+"/v1/completions",
+		strings.NewReader(fmt.Sprintf(`{"prompt": %q, "max_tokens": 24, "ignore_eos": true, "stream": true}`, prompt)))
+	if err != nil {
+		t.Error(err)
+		return w
+	}
+	q.Header.Set("Content-Type", "application/json")
+	answer, err := http.DefaultClient.Do(q)
+	if err != nil {
+		t.Error(err)
+		return w
+	}
+	defer answer.Body.Close()
+	if _, err := answer.Body.Read(make([]byte, 1)); err != nil || answer.StatusCode != http.StatusOK {
+		t.Error(answer.Status, err)
+	}
+	w = wait{s.engine.Stats().Steps - steps, time.Since(began)}
+	_, _ = io.Copy(io.Discard, answer.Body) // the rest
+	return w
+}
+
+// late returns the median and the 99th percentile.
+func late[T cmp.Ordered](waits []wait, of func(wait) T) (median, late T) {
+	all := lo.Map(waits, func(w wait, _ int) T { return of(w) })
+	slices.Sort(all)
+	return all[len(all)/2], all[len(all)*99/100]
+}
+
+// footprint is what a process holds.
+type footprint struct {
+	heap, resident, files int64 // bytes, and descriptors; those where /proc is
+}
+
+func measureFootprint(t *testing.T) (f footprint) {
+	debug.FreeOSMemory() // which collects first; what finalizers release goes with the second
+	debug.FreeOSMemory()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	f.heap = int64(m.HeapAlloc)
+	if status, err := os.ReadFile("/proc/self/status"); err == nil {
+		_, after, _ := strings.Cut(string(status), "VmRSS:")
+		_, err := fmt.Sscan(after, &f.resident)
+		require.NoError(t, err)
+		f.resident *= 1024
+	}
+	if list, err := os.ReadDir("/proc/self/fd"); err == nil {
+		f.files = int64(len(list))
+	}
+	return f
+}
+
+// TestLoad: many clients at once. Each whole answer is the one that the request has alone,
+// first tokens come to all about as soon, and nothing is left behind.
 func TestLoad(t *testing.T) {
 	clients, lasts := 16, 2*time.Second
 	if testfiles.Whole() {
 		clients, lasts = 64, 2*time.Minute
 	}
 	s := newServed(t, serve.Options{}, 8)
-	list := mixed()
-	alone := make([]string, len(list))
-	for i, q := range list {
-		answer, text := s.post(q.path, q.body)
-		require.Equal(t, http.StatusOK, answer.StatusCode, string(text))
-		alone[i] = essence(t, text)
-	}
-	http.DefaultClient.CloseIdleConnections()
-	quiet := func() bool { return s.engine.Stats().Running == 0 && s.engine.Stats().Waiting == 0 }
-	require.Eventually(t, quiet, time.Minute, time.Millisecond)
-	runtime.GC()
-	goroutines := runtime.NumGoroutine()
-
-	ctx, cancel := context.WithTimeout(t.Context(), lasts)
-	defer cancel()
-	var all sync.WaitGroup
-	var whole, broken, refused, late atomic.Int64
-	for client := range clients {
-		all.Go(func() {
-			r := rand.New(rand.NewPCG(uint64(client), 21))
-			for ctx.Err() == nil {
-				i := r.IntN(len(list))
-				q := list[i]
-				switch kind := r.IntN(10); {
-				case kind < 6:
-					status, text := ask(t, s, context.Background(), q, 0)
-					if status == http.StatusTooManyRequests {
-						late.Add(1)
-						time.Sleep(time.Millisecond)
-						continue
-					}
-					if status != http.StatusOK || essence(t, text) != alone[i] {
-						t.Errorf("%s %s: %d\n%s\nwhere alone it is\n%s", q.path, q.body, status, text, alone[i])
-						return
-					}
-					whole.Add(1)
-				case kind < 8: // a stream that is broken off anywhere, or read slowly
-					streamed := request{q.path, strings.Replace(q.body, "{", `{"stream": true, `, 1)}
-					short, stop := context.WithTimeout(ctx, time.Duration(r.IntN(60))*time.Millisecond)
-					ask(t, s, short, streamed, time.Duration(r.IntN(5))*time.Millisecond)
-					stop()
-					broken.Add(1)
-				default:
-					bad := hostile[r.IntN(len(hostile))]
-					if status, text := ask(t, s, context.Background(), bad, 0); status < 400 || status >= 500 {
-						t.Errorf("%s: %d %s", bad.body[:min(100, len(bad.body))], status, text)
-					}
-					refused.Add(1)
-				}
-			}
-		})
-	}
-	all.Wait()
-	http.DefaultClient.CloseIdleConnections()
-	t.Logf("%d whole answers, %d streams that were broken off, %d mistakes, %d were told to come again", whole.Load(), broken.Load(), refused.Load(), late.Load())
-	require.Greater(t, whole.Load(), int64(clients))
-	require.Positive(t, broken.Load())
-	require.Positive(t, refused.Load())
-	require.Eventually(t, quiet, time.Minute, time.Millisecond)
+	p := newPressure(t, s)
+	p.run(t, clients, lasts/4) // buffers, pools of them and what is kept on purpose have grown
+	goroutines, before := runtime.NumGoroutine(), measureFootprint(t)
+	p.asked.Store(0)
+	p.first = nil
+	p.run(t, clients, lasts)
+	t.Logf("%d whole answers, %d streams that were broken off, %d mistakes, %d were told to come again", p.whole.Load(), p.broken.Load(), p.refused.Load(), p.late.Load())
+	require.Greater(t, p.whole.Load(), int64(clients))
+	require.Positive(t, p.broken.Load())
+	require.Positive(t, p.refused.Load())
 	stats := s.engine.Stats()
 	require.Equal(t, stats.Blocks, stats.Free)
 	for start := time.Now(); runtime.NumGoroutine() > goroutines; time.Sleep(10 * time.Millisecond) {
@@ -184,6 +278,23 @@ func TestLoad(t *testing.T) {
 			stacks := make([]byte, 1<<20)
 			t.Fatalf("%d goroutines, of %d\n%s", runtime.NumGoroutine(), goroutines, stacks[:runtime.Stack(stacks, true)])
 		}
+	}
+	after := measureFootprint(t)
+	t.Logf("%d requests: heap %d → %d, resident %d → %d, files %d → %d", p.asked.Load(), before.heap, after.heap, before.resident, after.resident, before.files, after.files)
+	// What is kept of a request shows, 300 bytes of each of 800 in the heap, of 50,000 in what C
+	// takes too.
+	slack := lo.Ternary[int64](testfiles.Whole(), 8<<20, 16<<20)
+	require.Less(t, after.heap-before.heap, 64<<10+100*p.asked.Load())
+	require.Less(t, after.resident-before.resident, slack+100*p.asked.Load())
+	require.LessOrEqual(t, after.files, before.files)
+
+	median, most := late(p.first, func(w wait) int64 { return w.steps })
+	t.Logf("first tokens of %d equal prompts: median after %d steps, 99 of 100 after %d", len(p.first), median, most)
+	require.LessOrEqual(t, most, 3*median)
+	took, longest := late(p.first, func(w wait) time.Duration { return w.time })
+	t.Logf("first tokens of equal prompts: median %v, 99 of 100 within %v", took, longest)
+	if testfiles.Whole() { // alone on its machine
+		require.LessOrEqual(t, longest, 3*took)
 	}
 }
 
