@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"strings"
 
 	"github.com/smelt-ml/smelt/constrain"
 	"github.com/smelt-ml/smelt/internal/engine"
+	"github.com/smelt-ml/smelt/internal/stops"
 	"github.com/smelt-ml/smelt/models"
 	"github.com/smelt-ml/smelt/models/tokenizer"
 )
@@ -271,21 +271,15 @@ func (c *choice) rate(t *Token, logits []float32) {
 type text struct {
 	tokenizer *tokenizer.Tokenizer // nil where the model has none
 	decoder   *tokenizer.Decoder
-	stops     []string
-	ignore    bool   // tokens that end a text
-	held      string // what may be the beginning of a stop
+	stops     *stops.Finder
+	ignore    bool // tokens that end a text
 }
 
 // newText begins after tokens that come one after the other.
 func newText(l *Loaded, g *Generation, before ...[]int32) (*text, error) {
-	t := &text{ignore: g.IgnoreStop}
-	for _, stop := range g.Stop {
-		if stop != "" {
-			t.stops = append(t.stops, stop)
-		}
-	}
+	t := &text{ignore: g.IgnoreStop, stops: stops.New(g.Stop...)}
 	var err error
-	if t.tokenizer, err = l.Tokenizer(); errors.Is(err, models.ErrNoTokenizer) && len(t.stops) == 0 {
+	if t.tokenizer, err = l.Tokenizer(); errors.Is(err, models.ErrNoTokenizer) && t.stops.Len() == 0 {
 		return t, nil
 	} else if err != nil {
 		return nil, err
@@ -301,49 +295,28 @@ func newText(l *Loaded, g *Generation, before ...[]int32) (*text, error) {
 // text, or is the last one anyway.
 func (t *text) add(token *Token, last bool) {
 	var stopped bool
-	token.Text, stopped = t.next(token.ID)
+	token.Text, stopped = t.next(token.ID, last)
 	switch {
 	case stopped:
 		token.Finish = FinishStop
 	case last:
 		token.Finish = FinishLength
-		token.Text += t.rest()
 	}
 }
 
-// next returns what text is certain with a token, and whether it ends the text.
-func (t *text) next(id int32) (out string, stopped bool) {
+// next returns what text is certain with a token, the last one or not, and whether it ends the
+// text.
+func (t *text) next(id int32, last bool) (out string, stopped bool) {
 	if t.tokenizer == nil {
 		return "", false
 	}
 	ends := t.tokenizer.IsStop(id) && !t.ignore
-	t.held += t.decoder.Next(id)
-	if ends {
-		t.held += t.decoder.Flush()
+	piece := t.decoder.Next(id)
+	if ends || last {
+		piece += t.decoder.Flush()
 	}
-	at := -1
-	for _, stop := range t.stops {
-		if i := strings.Index(t.held, stop); i >= 0 && (at < 0 || i < at) {
-			at = i
-		}
-	}
-	if at >= 0 {
-		out, t.held = t.held[:at], ""
-		return out, true
-	}
-	if ends {
-		return t.rest(), true
-	}
-	keep := 0
-	for _, stop := range t.stops {
-		for n := min(len(stop)-1, len(t.held)); n > keep; n-- {
-			if strings.HasSuffix(t.held, stop[:n]) {
-				keep = n
-			}
-		}
-	}
-	out, t.held = t.held[:len(t.held)-keep], t.held[len(t.held)-keep:]
-	return out, false
+	out, stop := t.stops.Next(piece, ends || last)
+	return out, ends || stop != ""
 }
 
 // rest returns what was held back.
@@ -351,7 +324,6 @@ func (t *text) rest() string {
 	if t.tokenizer == nil {
 		return ""
 	}
-	out := t.held + t.decoder.Flush()
-	t.held = ""
+	out, _ := t.stops.Next(t.decoder.Flush(), true)
 	return out
 }

@@ -43,7 +43,7 @@ var mayImport = map[string][]string{
 	"internal/ref":      {"internal/half", "internal/quant", "ir"},
 	"internal/engine":   {"internal/batch", "ir", "lower", "metal", "models"},
 	"internal/imports":  {"internal/graphviz", "ir"},
-	"internal/openai":   {"", "chat", "constrain", "models"},
+	"internal/openai":   {"", "chat", "constrain", "internal/stops", "models"},
 	"internal/page":     {"ir", "lower"},
 	"internal/parallel": {""},
 	"internal/parity":   {"internal/compare", "models"},

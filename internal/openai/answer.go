@@ -11,6 +11,7 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/chat"
+	"github.com/smelt-ml/smelt/internal/stops"
 )
 
 // question is what every form of generation comes to: prompts, how many answers to each, and
@@ -102,7 +103,7 @@ func (q *question) answer(ctx context.Context, p *prompt, index, k int, send fun
 	} else {
 		g.Sampling.Seed = rand.Uint64()
 	}
-	r := &reader{q: q, stops: newStops(q.stops)}
+	r := &reader{q: q, stops: stops.New(q.stops...)}
 	if p.parser != nil {
 		r.parser = p.parser()
 	}
@@ -179,7 +180,7 @@ func (e *event) add(d chat.Delta, t smelt.Token, score bool, offset int) {
 type reader struct {
 	q        *question
 	parser   *chat.Parser
-	stops    *stops
+	stops    *stops.Finder
 	thinking bool // the last token was part of reasoning
 	called   bool // a tool
 	stopped  bool
@@ -206,7 +207,7 @@ func (r *reader) end() (chat.Delta, string) {
 
 func (r *reader) heed(d chat.Delta, last bool) (chat.Delta, string) {
 	r.length = r.content
-	text, stop := r.stops.next(d.Content, last)
+	text, stop := r.stops.Next(d.Content, last)
 	d.Content = text
 	r.content += len(text)
 	if stop != "" {
@@ -215,42 +216,6 @@ func (r *reader) heed(d chat.Delta, last bool) (chat.Delta, string) {
 	}
 	r.called = r.called || len(d.ToolCalls) > 0
 	return d, stop
-}
-
-// stops finds texts that end an answer.
-type stops struct {
-	texts []string
-	held  string
-}
-
-func newStops(texts []string) *stops { return &stops{texts: texts} }
-
-// next returns what of a text is certain to come before any of them, and the one that was
-// found.
-func (s *stops) next(text string, last bool) (out, found string) {
-	if len(s.texts) == 0 {
-		return text, ""
-	}
-	s.held += text
-	at := -1
-	for _, stop := range s.texts {
-		if i := strings.Index(s.held, stop); i >= 0 && (at < 0 || i < at) {
-			at, found = i, stop
-		}
-	}
-	keep := 0
-	for _, stop := range s.texts {
-		for n := min(len(stop)-1, len(s.held)); n > keep && !last; n-- {
-			if strings.HasSuffix(s.held, stop[:n]) {
-				keep = n
-			}
-		}
-	}
-	if at < 0 {
-		at = len(s.held) - keep
-	}
-	out, s.held = s.held[:at], s.held[at:]
-	return out, found
 }
 
 // sampling reads how tokens are chosen, as the model's Sampling says unless the client does.
