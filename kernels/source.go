@@ -15,6 +15,9 @@ import (
 //go:embed *.metal *.h
 var sources embed.FS
 
+// ReadFile returns a .metal file or a header as it stands in the package's folder.
+func ReadFile(name string) ([]byte, error) { return sources.ReadFile(name) }
+
 var quotedInclude = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^\s*#\s*include\s+"([^"]+)"`) })
 
 // Files returns the names of the .metal files, sorted.

@@ -27,7 +27,7 @@
 //     threads, a missing constant) or shows as NaN.
 //
 // The kernels are compiled once, for every processor of the architecture. Package
-// counted compiles those that it is asked to count from [Sources]. After a change to a
+// counted compiles those that it is asked to count once more, over [Runtime]. After a change to a
 // source, to msl/ or to the runtime run `go generate`; a test compares.
 //
 // To find overruns, test with AddressSanitizer; with the symbols that go test would
@@ -77,12 +77,12 @@ var ErrUnknownKernel = host.ErrUnknownKernel
 
 var library = host.Open(unsafe.Pointer(C.smelt_emulated_kernels()))
 
-//go:embed *.gen.cc runtime.h runtime.cc library.h msl trace
-var sources embed.FS
+//go:embed runtime.h runtime.cc library.h msl trace
+var runtime embed.FS
 
-// Sources holds the C++ of the kernels, with what it includes but kernels/abi.h, by paths
-// from the package's folder.
-func Sources() fs.FS { return sources }
+// Runtime holds what the C++ of the kernels includes but kernels/abi.h, and what runs it, by
+// paths from the package's folder.
+func Runtime() fs.FS { return runtime }
 
 // Hash returns kernels.Hash of the source that the kernels of a .metal file were made
 // from, or "" where there is no such file.

@@ -1,6 +1,7 @@
 package counted
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -337,5 +338,16 @@ func TestAttentionWriteApart(t *testing.T) {
 		{"heads.first == heads.kv * (p.heads / p.kv_heads) && slot >= 0", "slot >= 0"}, // every head writes
 	} {
 		require.ErrorIs(t, try(library(fault), 1, 1), ErrMeet, fault)
+	}
+}
+
+// What is counted is what package emulated runs.
+func TestTranslate(t *testing.T) {
+	for _, file := range kernels.Files() {
+		want, err := os.ReadFile(filepath.Join("..", strings.TrimSuffix(file, ".metal")+".gen.cc"))
+		require.NoError(t, err)
+		got, err := translate(file)
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(want, got), "%s: the C++ that is counted is not that of the package: run go generate ./kernels/...", file)
 	}
 }
