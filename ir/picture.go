@@ -1,17 +1,13 @@
 package ir
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
-	"sort"
 	"strings"
 
-	"github.com/dominikbraun/graph"
-	"github.com/dominikbraun/graph/draw"
 	"github.com/samber/lo"
 )
 
@@ -133,21 +129,12 @@ func (p *Picture) Edge(from, to int) {
 // which no page shows anyway.
 const largePicture = 150
 
-// WriteDOT writes the picture in DOT. The same picture gives the same bytes.
+// WriteDOT writes the picture in DOT: vertices by number, then edges by where they end, since
+// Graphviz draws neighbours in the order it meets them. The same picture gives the same bytes.
 func (p *Picture) WriteDOT(w io.Writer) error {
-	g := graph.New(graph.IntHash, graph.Directed())
 	widest := 0.0
-	for _, number := range slices.Sorted(maps.Keys(p.boxes)) {
-		b := p.boxes[number]
+	for _, b := range p.boxes {
 		widest = max(widest, BoxWidth(b.Lines, FontSize, boxMargin))
-		if err := g.AddVertex(number, graph.VertexAttributes(b.attributes())); err != nil {
-			return fmt.Errorf("drawing %s: box %d: %w", p.Title, number, err)
-		}
-	}
-	for e := range p.edges {
-		if err := g.AddEdge(e[0], e[1]); err != nil {
-			return fmt.Errorf("drawing %s: arrow from %d to %d: %w", p.Title, e[0], e[1], err)
-		}
 	}
 	attributes := map[string]string{"label": EscapeDOT(p.Title), "rankdir": "TB", "fontname": Fonts}
 	// The title has no box: what is wider than all of them gets room beside them.
@@ -157,40 +144,32 @@ func (p *Picture) WriteDOT(w io.Writer) error {
 	if len(p.boxes) >= largePicture { // bound the iterations, draw straight lines
 		maps.Copy(attributes, map[string]string{"nslimit": "2", "nslimit1": "2", "mclimit": "0.1", "splines": "line"})
 	}
-	var raw bytes.Buffer
-	if err := draw.DOT(g, &raw, lo.MapToSlice(attributes, draw.GraphAttribute)...); err != nil {
-		return fmt.Errorf("drawing %s: %w", p.Title, err)
+	var dot strings.Builder
+	fmt.Fprintf(&dot, "strict digraph {\n\t%s;\n", strings.Join(pairs(attributes), ";\n\t"))
+	for _, number := range slices.Sorted(maps.Keys(p.boxes)) {
+		b := p.boxes[number]
+		fmt.Fprintf(&dot, "\t\"%d\" [ %s ];\n", number, strings.Join(pairs(b.attributes()), ", "))
 	}
-	_, err := io.WriteString(w, sortDOT(raw.String()))
+	byEnd := func(a, b [2]int) int { return cmp.Or(cmp.Compare(a[1], b[1]), cmp.Compare(a[0], b[0])) }
+	for _, e := range slices.SortedFunc(maps.Keys(p.edges), byEnd) {
+		for _, end := range e {
+			if _, ok := p.boxes[end]; !ok {
+				return fmt.Errorf("drawing %s: the arrow from %d to %d has no box %d", p.Title, e[0], e[1], end)
+			}
+		}
+		fmt.Fprintf(&dot, "\t\"%d\" -> \"%d\";\n", e[0], e[1])
+	}
+	dot.WriteString("}\n")
+	_, err := io.WriteString(w, dot.String())
 	return err
 }
 
-// sortDOT orders the statements of a graph written by the drawing library, which
-// lists them as its maps happen to: attributes, vertices, edges, by number, since
-// Graphviz draws neighbours in the order it meets them. It drops blank lines and
-// the library's weights, with which Graphviz would not keep edges short.
-func sortDOT(text string) string {
-	lines := lo.Filter(strings.Split(text, "\n"), func(l string, _ int) bool { return strings.TrimSpace(l) != "" })
-	if len(lines) < 2 {
-		return text
+// pairs writes attributes, by name; the values are escaped.
+func pairs(attributes map[string]string) (list []string) {
+	for _, name := range slices.Sorted(maps.Keys(attributes)) {
+		list = append(list, fmt.Sprintf("%s=\"%s\"", name, attributes[name]))
 	}
-	for i, l := range lines {
-		lines[i] = strings.Replace(strings.Replace(l, ",  weight=0", "", 1), " [  weight=0 ]", "", 1)
-	}
-	sort.Slice(lines[1:len(lines)-1], func(i, j int) bool {
-		a, b := statement(lines[i+1]), statement(lines[j+1])
-		return cmp.Or(cmp.Compare(a.to, b.to), cmp.Compare(a.from, b.from), cmp.Compare(lines[i+1], lines[j+1])) < 0
-	})
-	return strings.Join(lines, "\n") + "\n"
-}
-
-// place is where a statement stands: edges by their ends, vertices have to = 0,
-// attributes both.
-type place struct{ from, to int }
-
-func statement(line string) (p place) {
-	_, _ = fmt.Sscanf(strings.TrimSpace(line), `"%d" -> "%d"`, &p.from, &p.to) // stops where it is no edge
-	return p
+	return list
 }
 
 var dotEscaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\r", "", "\x00", "\uFFFD")

@@ -3,7 +3,6 @@ package page
 import (
 	"cmp"
 	"fmt"
-	"html/template"
 	"math"
 	"slices"
 
@@ -50,7 +49,7 @@ func (in *Input) legend() []swatch {
 	var out []swatch
 	for _, c := range ir.Categories() {
 		if used[c] {
-			out = append(out, swatch{template.CSS(c.Colour()), c.String()})
+			out = append(out, swatch{c.Colour(), c.String()})
 		}
 	}
 	return out

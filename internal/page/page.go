@@ -11,12 +11,9 @@
 package page
 
 import (
-	_ "embed"
 	"errors"
 	"fmt"
-	"html/template"
 	"io"
-	"sync"
 
 	"github.com/smelt-ml/smelt/lower"
 )
@@ -50,14 +47,6 @@ type Fusion struct {
 // ErrNoTrace says that the passes of the phase were not observed.
 var ErrNoTrace = errors.New("the page needs the graphs between the passes: a compiled model, not a plan")
 
-//go:embed page.html.tmpl
-var source string
-
-//go:embed page.css
-var style string
-
-var page = sync.OnceValue(func() *template.Template { return template.Must(template.New("page").Parse(source)) })
-
 // Write writes the page. The same input gives the same bytes.
 func Write(w io.Writer, in *Input) error {
 	if in.Trace == nil || len(in.Trace.steps) == 0 {
@@ -69,22 +58,19 @@ func Write(w io.Writer, in *Input) error {
 		return fmt.Errorf("drawing %s: %w", in.Plan.Model, err)
 	}
 	prediction := in.Timeline.Predict()
-	return page().Execute(w, map[string]any{
-		"Style":      template.CSS(style),
-		"Model":      in.Plan.Model,
-		"Phase":      in.Phase.Name,
-		"Target":     in.Plan.Target,
-		"Facts":      in.facts(&prediction),
-		"Counts":     in.counts(),
-		"Columns":    in.columns(),
-		"Pictures":   pictures,
-		"Legend":     paint.legend,
-		"Kernels":    in.legend(),
-		"Schedule":   in.schedule(),
-		"Arena":      in.arena(),
-		"Chip":       prediction.Chip,
-		"Prediction": prediction,
-	})
+	v := view{
+		model: in.Plan.Model, phase: in.Phase.Name, target: in.Plan.Target,
+		prediction: prediction,
+		facts:      in.facts(&prediction),
+		counts:     in.counts(),
+		columns:    in.columns(),
+		pictures:   pictures,
+		fused:      paint.legend,
+		kernels:    in.legend(),
+		schedule:   in.schedule(),
+		arena:      in.arena(),
+	}
+	return v.document().Render(w)
 }
 
 // fact is a headline figure.

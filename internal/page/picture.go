@@ -3,7 +3,6 @@ package page
 import (
 	"bytes"
 	"fmt"
-	"html/template"
 	"regexp"
 	"strings"
 	"sync"
@@ -14,7 +13,7 @@ import (
 // picture is the graph of a stage.
 type picture struct {
 	Name, Text string
-	SVG        template.HTML
+	SVG        string
 }
 
 func (in *Input) pictures(p *paint) ([]picture, error) {
@@ -235,9 +234,9 @@ type svgEdit struct {
 	put  []byte
 }
 
-func embed(svg []byte) template.HTML {
+func embed(svg []byte) string {
 	for _, e := range svgEdits() {
 		svg = e.find.ReplaceAll(svg, e.put)
 	}
-	return template.HTML(svg)
+	return string(svg)
 }

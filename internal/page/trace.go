@@ -2,7 +2,6 @@ package page
 
 import (
 	"fmt"
-	"html/template"
 	"slices"
 
 	"github.com/smelt-ml/smelt/ir"
@@ -119,7 +118,7 @@ type paint struct {
 }
 
 type swatch struct {
-	Colour template.CSS
+	Colour string
 	Text   string
 }
 
@@ -145,7 +144,7 @@ func (t *Trace) paint() *paint {
 			fused[r.of(v.ID)] = append(fused[r.of(v.ID)], v)
 			colour := palette[len(p.legend)%len(palette)]
 			p.colours[v.ID] = colour
-			p.legend = append(p.legend, swatch{template.CSS(colour), fmt.Sprintf("%s %s%s", v, v.Op, describe(v))})
+			p.legend = append(p.legend, swatch{colour, fmt.Sprintf("%s %s%s", v, v.Op, describe(v))})
 		}
 	}
 	of := map[ir.ID]*ir.Value{} // source value → the fused one it is part of
