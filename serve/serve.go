@@ -71,12 +71,14 @@ var ErrName = errors.New("a model needs a name of its own")
 // Server is an http.Handler. It may be used by several goroutines, and models may be added
 // while it serves.
 type Server struct {
-	options  Options
-	mux      *http.ServeMux
-	keys     [][sha256.Size]byte
-	metrics  *metrics.Set
-	stopping atomic.Bool
-	open     sync.WaitGroup // requests under way
+	options Options
+	mux     *http.ServeMux
+	keys    [][sha256.Size]byte
+	metrics *metrics.Set
+	gate    gate
+
+	ending   context.Context // of what is still under way when a drain's time is over
+	breakOff context.CancelFunc
 
 	mu     sync.RWMutex
 	models []*model
@@ -92,6 +94,7 @@ type model struct {
 // New returns a server without models.
 func New(o Options) *Server {
 	s := &Server{options: o, mux: http.NewServeMux(), metrics: metrics.NewSet()}
+	s.ending, s.breakOff = context.WithCancel(context.Background())
 	if s.options.MaxQueue == 0 {
 		s.options.MaxQueue = DefaultMaxQueue
 	}
@@ -102,7 +105,7 @@ func New(o Options) *Server {
 	api.Register(s.mux)
 	s.mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "ok") })
 	s.mux.HandleFunc("GET /ready", func(w http.ResponseWriter, _ *http.Request) {
-		if s.stopping.Load() || len(s.list()) == 0 {
+		if s.gate.shut.Load() || len(s.list()) == 0 {
 			say(w, http.StatusServiceUnavailable, "not ready")
 			return
 		}
@@ -214,16 +217,16 @@ var keyless = map[string]bool{"/health": true, "/ready": true}
 // ServeHTTP answers a request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
-	noted := &noting{ResponseWriter: w, status: http.StatusOK}
-	s.open.Add(1)
-	defer s.open.Done()
+	noted := &noting{ResponseWriter: w, status: http.StatusOK, last: &s.gate.shut}
 	switch {
 	case len(s.keys) > 0 && !keyless[r.URL.Path] && !s.knows(r):
 		openai.Fail(noted, r, openai.Unauthorized())
-	case s.stopping.Load() && !keyless[r.URL.Path] && r.Method == http.MethodPost:
+	case r.Method != http.MethodPost:
+		s.mux.ServeHTTP(noted, r)
+	case !s.gate.enter():
 		openai.Fail(noted, r, openai.Stopping())
 	default:
-		s.mux.ServeHTTP(noted, r)
+		s.serve(noted, r)
 	}
 	s.metrics.GetOrCreateCounter(fmt.Sprintf(`smelt_http_requests_total{code="%d"}`, noted.status)).Inc()
 	if s.options.Log != nil {
@@ -231,6 +234,15 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Int("status", noted.status),
 			slog.Int64("bytes", noted.bytes), slog.Duration("took", time.Since(began)), slog.String("from", r.RemoteAddr))
 	}
+}
+
+// serve answers a request that has entered.
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	defer s.gate.leave()
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	defer context.AfterFunc(s.ending, func() { cancel(openai.Stopping()) })()
+	s.mux.ServeHTTP(w, r.WithContext(ctx))
 }
 
 // knows reports whether a request has one of the keys. All are compared, whole, so that time
@@ -248,17 +260,64 @@ func (s *Server) knows(r *http.Request) bool {
 }
 
 // Drain has the server refuse what comes from now on, and returns when what is under way has
-// ended, or with ctx.
+// ended. What is still under way when ctx ends is broken off, and Drain returns its error: a
+// request whose answer has not begun is refused like those that came later, so that its client
+// asks again.
 func (s *Server) Drain(ctx context.Context) error {
-	s.stopping.Store(true)
-	done := make(chan struct{})
-	go func() { s.open.Wait(); close(done) }()
+	empty := s.gate.close()
 	select {
-	case <-done:
+	case <-empty:
 		return nil
 	case <-ctx.Done():
-		return ctx.Err()
 	}
+	s.breakOff()
+	select {
+	case <-empty: // after the step under way
+	case <-time.After(lastStep):
+	}
+	return ctx.Err()
+}
+
+// lastStep is how long what is broken off has to say so.
+const lastStep = 2 * time.Second
+
+// gate counts requests under way, and lets none in once it is shut.
+type gate struct {
+	mu    sync.Mutex
+	shut  atomic.Bool // written under mu
+	open  int
+	empty chan struct{} // closed when it is shut and all have left; nil: open
+}
+
+// enter reports whether a request may begin, which then has to leave.
+func (g *gate) enter() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.shut.Load() {
+		return false
+	}
+	g.open++
+	return true
+}
+
+func (g *gate) leave() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.open--; g.open == 0 && g.shut.Load() {
+		close(g.empty)
+	}
+}
+
+// close shuts the gate; the channel is closed when all have left.
+func (g *gate) close() <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.shut.Swap(true) {
+		if g.empty = make(chan struct{}); g.open == 0 {
+			close(g.empty)
+		}
+	}
+	return g.empty
 }
 
 // noting remembers what was answered.
@@ -266,10 +325,14 @@ type noting struct {
 	http.ResponseWriter
 	status int
 	bytes  int64
+	last   *atomic.Bool // the connection's client shall not ask here again
 }
 
 func (n *noting) WriteHeader(status int) {
 	n.status = status
+	if n.last.Load() {
+		n.Header().Set("Connection", "close")
+	}
 	n.ResponseWriter.WriteHeader(status)
 }
 

@@ -172,19 +172,30 @@ func (f *serveFlags) run(cmd *cobra.Command, models []string) error {
 	case <-cmd.Context().Done():
 	}
 	stop()
+	listener.Close() // who connects now is refused, and another process may listen there
 	fmt.Fprintf(cmd.ErrOrStderr(), "smelt: stopping; requests under way have %v\n", f.drain)
-	last, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), f.drain)
+	ended := time.Now().Add(f.drain)
+	last, cancel := context.WithDeadline(context.WithoutCancel(cmd.Context()), ended)
 	defer cancel()
 	err = server.Drain(last)
-	if shut := h.Shutdown(last); err == nil {
-		err = shut
+	// What was said at last is yet to be written.
+	if soon := time.Now().Add(lastWords); soon.After(ended) {
+		ended = soon
+	}
+	last, cancel = context.WithDeadline(context.WithoutCancel(cmd.Context()), ended)
+	defer cancel()
+	if shut := h.Shutdown(last); shut != nil {
+		err = errors.Join(err, shut, h.Close())
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		fmt.Fprintln(cmd.ErrOrStderr(), "smelt: some requests were broken off")
-		return h.Close()
+		return nil
 	}
 	return err
 }
+
+// lastWords is how long clients have to take the last of what they are told.
+const lastWords = time.Second
 
 // serve loads a model and has a server answer with it, until end is called.
 func (f *serveFlags) serve(cmd *cobra.Command, server *serve.Server, path, name string) (end func(), err error) {

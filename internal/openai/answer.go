@@ -115,6 +115,9 @@ func (q *question) answer(ctx context.Context, p *prompt, index, k int, send fun
 			out.usage.prompt, out.usage.cached = token.Usage.PromptTokens, token.Usage.CachedTokens
 		}
 		if err != nil {
+			if ctx.Err() != nil {
+				err = context.Cause(ctx)
+			}
 			send(event{index: index, err: err})
 			return
 		}

@@ -67,6 +67,9 @@ func (a *API) bounded(w http.ResponseWriter, r *http.Request, serve func(*API, h
 		r = r.WithContext(ctx)
 	}
 	if err := serve(a, w, r); err != nil {
+		if r.Context().Err() != nil { // which is why
+			err = context.Cause(r.Context())
+		}
 		Fail(w, r, err)
 	}
 }
@@ -203,7 +206,7 @@ func (a *API) stream(w http.ResponseWriter, r *http.Request, events <-chan event
 		case e, more := <-events:
 			switch {
 			case !more && r.Context().Err() != nil:
-				return a.broken(s, f, r.Context().Err())
+				return a.broken(s, f, context.Cause(r.Context()))
 			case !more:
 				begin()
 				f.finish(s)
