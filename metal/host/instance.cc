@@ -301,11 +301,15 @@ bool smelt_instance::finish(uint32_t wave) {
     if (wave + 1 == wave_count_) {
         return true;
     }
-    // Nothing runs now, so the dispatches of the next wave can still change over.
+    // Nothing runs now, so the dispatches that begin with the next wave can still change over.
+    // Those that go on with it cannot: how a first stage leaves what the second reads depends on
+    // how the weights lie.
     if (executable_.rearranged != nullptr && executable_.rearranged->busy()) {
         const auto &next = spans_[wave + 1];
         for (uint32_t i = next.first_item; i < next.first_item + next.item_count; i++) {
-            launches_.useRearranged(first_dispatch_ + items_[i].dispatch, items_[i].native);
+            if (items_[i].stage == 0) {
+                launches_.useRearranged(first_dispatch_ + items_[i].dispatch, items_[i].native);
+            }
         }
     }
     return !stopBefore(wave + 1);
