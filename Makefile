@@ -25,7 +25,7 @@ go_test := $(GO) test -json -vet=off
 # The bridge's tests. OpenBLAS' own threads would wait for each other in busy loops.
 bridged := OPENBLAS_NUM_THREADS=1 $(go_test) -tags fakemetal,openblas -timeout 5m
 
-.PHONY: help imports build demo test packages whole soak cold cold-test setup tests vet outside generate check test-isa test-arm64 test-race test-asan test-page load kernels swaps mutants accuracy histories bench-peer tokens templates clients bench-guard profile fuzz barriers clean bridge metallib test-metal platforms
+.PHONY: help imports build demo test packages whole soak cold cold-test setup tests vet outside generate check test-isa test-arm64 test-race test-asan test-page load deployed kernels swaps mutants accuracy histories bench-peer tokens templates clients bench-guard profile fuzz barriers clean bridge metallib test-metal platforms
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -83,7 +83,7 @@ bridge: tests ## the Metal bridge over a stand-in for Metal, with OpenBLAS as th
 	@$(call tested,placed) $(go_test) -tags fakemetal -timeout 5m -run 'ProductsOnTheCPU' ./metal
 
 # Each is a target of its own; the page needs a browser, arm64 an emulator.
-soak: check platforms cold cold-test whole load histories kernels swaps mutants accuracy barriers test-page test-isa test-race test-asan test-arm64 fuzz ## what make test does a slice of, whole: hours
+soak: check platforms cold cold-test whole load deployed histories kernels swaps mutants accuracy barriers test-page test-isa test-race test-asan test-arm64 fuzz ## what make test does a slice of, whole: hours
 
 cold: ## make demo with an empty build cache: processor and wall time, against their bounds
 	$(GO) run ./internal/budget/cold demo
@@ -150,6 +150,10 @@ whole: setup ## models, texts and graphs of which tests otherwise take a slice
 
 load: setup ## 64 clients at a server for two minutes; on a machine that does nothing else
 	SMELT_TESTS=full $(GO) test ./serve -run '^Test(Load|Fair)$$' -count=1 -v
+
+deployed: setup ## two replicas behind HAProxy, one killed; fails where it is missing
+	@.ci/need haproxy=haproxy
+	SMELT_DEPLOYED=all $(GO) test ./cmd/smelt -run '^Test(Replicas|ProxyStreams)$$' -count=1 -v
 
 kernels: setup ## the kernels on the whole grid of shapes, and how near they come to their bounds
 	SMELT_KERNELS=full $(GO) test -C kernels -timeout 60m

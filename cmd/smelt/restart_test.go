@@ -23,15 +23,17 @@ import (
 	"github.com/smelt-ml/smelt/internal/testfiles"
 )
 
-// users are clients that ask the same over and over, every other time for a stream, and come
-// again as clients of OpenAI's API do: where nobody listens, where the connection ended before
-// an answer began, and where the status is 503, after as long as that says.
+// users are clients that ask the same over and over, every other time for a stream. They may
+// come again as clients of OpenAI's API do: where nobody listens, where the connection ended
+// before an answer began, and where the status is 503, after as long as that says.
 type users struct {
-	t    *testing.T
-	url  string
-	want string // what each whole answer says
+	t         *testing.T
+	url       string
+	want      string      // what each whole answer says
+	comeAgain bool        // else what is not answered is lost
+	mayCut    atomic.Bool // streams that have begun may be cut
 
-	whole, refused, later, reset atomic.Int64
+	whole, refused, later, reset, cut atomic.Int64
 
 	stop context.CancelFunc
 	all  sync.WaitGroup
@@ -40,8 +42,8 @@ type users struct {
 const asked = `{"prompt": "Once upon a time", "temperature": 0, "max_tokens": 40, "ignore_eos": true, "stream": %v}`
 
 // newUsers has so many begin to ask.
-func newUsers(t *testing.T, url string, n int) *users {
-	u := &users{t: t, url: url}
+func newUsers(t *testing.T, url string, n int, comeAgain bool) *users {
+	u := &users{t: t, url: url, comeAgain: comeAgain}
 	text, again, err := u.ask(http.DefaultClient, false)
 	require.NoError(t, err)
 	require.Zero(t, again)
@@ -65,8 +67,8 @@ func newUsers(t *testing.T, url string, n int) *users {
 func (u *users) end() {
 	u.stop()
 	u.all.Wait()
-	u.t.Logf("%d whole answers; nobody listened %d times, the server was stopping %d times, connections ended before an answer %d times",
-		u.whole.Load(), u.refused.Load(), u.later.Load(), u.reset.Load())
+	u.t.Logf("%d whole answers; nobody listened %d times, the server was stopping %d times, connections ended before an answer %d times and in a stream %d times",
+		u.whole.Load(), u.refused.Load(), u.later.Load(), u.reset.Load(), u.cut.Load())
 }
 
 // once asks until there is an answer, for a minute.
@@ -74,6 +76,9 @@ func (u *users) once(client *http.Client, streamed bool) {
 	for began := time.Now(); time.Since(began) < time.Minute; {
 		text, again, err := u.ask(client, streamed)
 		switch {
+		case errors.Is(err, errCut) && u.mayCut.Load():
+			u.cut.Add(1)
+			return
 		case err != nil:
 			u.t.Error(err)
 			return
@@ -90,11 +95,16 @@ func (u *users) once(client *http.Client, streamed bool) {
 	u.t.Error("no answer in a minute")
 }
 
+// errCut is wrapped where a stream had begun and has no end.
+var errCut = errors.New("the stream was cut")
+
 // ask returns an answer's text, or after which time to ask again. An error is an answer that
 // was lost.
 func (u *users) ask(client *http.Client, streamed bool) (text string, again time.Duration, err error) {
 	answer, err := client.Post(u.url+"/v1/completions", "application/json", strings.NewReader(fmt.Sprintf(asked, streamed)))
 	switch {
+	case err != nil && !u.comeAgain:
+		return "", 0, err
 	case errors.Is(err, syscall.ECONNREFUSED):
 		u.refused.Add(1)
 		return "", 20 * time.Millisecond, nil
@@ -105,9 +115,11 @@ func (u *users) ask(client *http.Client, streamed bool) (text string, again time
 	defer answer.Body.Close()
 	whole, err := io.ReadAll(answer.Body)
 	switch {
+	case err != nil && streamed && answer.StatusCode == http.StatusOK:
+		return "", 0, fmt.Errorf("%w after %d bytes: %w", errCut, len(whole), err)
 	case err != nil:
 		return "", 0, fmt.Errorf("after %d bytes of an answer: %w", len(whole), err)
-	case answer.StatusCode == http.StatusServiceUnavailable:
+	case answer.StatusCode == http.StatusServiceUnavailable && u.comeAgain:
 		u.later.Add(1)
 		seconds, err := strconv.Atoi(answer.Header.Get("Retry-After"))
 		return "", time.Duration(seconds) * time.Second, err
@@ -116,6 +128,12 @@ func (u *users) ask(client *http.Client, streamed bool) (text string, again time
 	}
 	text, err = said(whole, streamed)
 	return text, 0, err
+}
+
+// more waits until each has had an answer or two.
+func (u *users) more(n int) {
+	had := u.whole.Load()
+	require.Eventually(u.t, func() bool { return u.t.Failed() || u.whole.Load() >= had+int64(2*n) }, time.Minute, time.Millisecond)
 }
 
 // said is the text of an answer, which must be there to its end.
@@ -177,21 +195,17 @@ func TestRestart(t *testing.T) {
 	}
 	server := start("127.0.0.1:0")
 	address := strings.TrimPrefix(server.url, "http://")
-	u := newUsers(t, server.url, clients)
+	u := newUsers(t, server.url, clients, true)
 	answered := int64(-1) // what was asked before they began
-	more := func() {
-		had := u.whole.Load()
-		require.Eventually(t, func() bool { return t.Failed() || u.whole.Load() >= had+int64(2*clients) }, time.Minute, time.Millisecond)
-	}
 	for range restarts {
-		more()
+		u.more(clients)
 		require.NoError(t, server.cmd.Process.Signal(syscall.SIGTERM))
 		require.Eventually(t, func() bool { return !listens(address) }, time.Minute, time.Millisecond)
 		next := start(address) // while the other still answers
 		answered += server.stopped(t)
 		server = next
 	}
-	more()
+	u.more(clients)
 	u.end()
 	require.NoError(t, server.cmd.Process.Signal(syscall.SIGTERM))
 	answered += server.stopped(t)
