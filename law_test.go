@@ -38,6 +38,7 @@ var mayImport = map[string][]string{
 	"chat":              {"constrain", "internal/jinja", "models"},
 	"cmd":               {"*"},
 	"constrain":         {},
+	"hub":               {},
 	"serve":             {"", "internal/openai"},
 	"internal/batch":    {"ir"},
 	"internal/ref":      {"internal/half", "internal/quant", "ir"},

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/hub"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/models"
@@ -38,6 +39,10 @@ func openModel(path, weightType string) (*smelt.Model, error) {
 	if isPlan(path) {
 		return nil, fmt.Errorf("%s: this needs the model itself, not a plan made from it", path)
 	}
+	path, err := localModel(path)
+	if err != nil {
+		return nil, err
+	}
 	if name, ok := strings.CutPrefix(path, models.ArchPrefix); ok {
 		name, _, _ = strings.Cut(name, ",") // settings follow
 		if err := known("shape", name, models.Archs()); err != nil {
@@ -52,6 +57,23 @@ func openModel(path, weightType string) (*smelt.Model, error) {
 		return nil, usageError{err}
 	}
 	return m, err
+}
+
+// localModel returns where MODEL lies: in the cache, if it is the name of a model of the hub or a
+// URL. What else it may be is returned as it is.
+func localModel(model string) (string, error) {
+	if _, err := os.Lstat(model); err == nil || model == "" || isArch(model) {
+		return model, nil
+	}
+	h, err := hub.FromEnvironment()
+	if err != nil {
+		return "", fmt.Errorf("%s: there is no such file, and %w", model, err)
+	}
+	path, err := h.Local(model)
+	if errors.Is(err, hub.ErrNotCached) {
+		err = fmt.Errorf("there is no such file, and the model %w: smelt pull %s fetches it", err, model)
+	}
+	return path, err
 }
 
 // known reports a name that is not on the list of such things.
@@ -323,7 +345,11 @@ func (f *compileFlags) open(path string) (*smelt.Model, error) {
 // program compiles MODEL, or loads it where it is a plan.
 func program(path string, opts smelt.Options, compile *compileFlags, weightsPath string) (*smelt.Program, error) {
 	if isPlan(path) {
-		return smelt.LoadPlan(path, weightsPath)
+		weights, err := localModel(weightsPath)
+		if err != nil {
+			return nil, fmt.Errorf("--weights: %w", err)
+		}
+		return smelt.LoadPlan(path, weights)
 	}
 	if err := checkProducts(opts); err != nil {
 		return nil, err

@@ -81,6 +81,10 @@ func inspect(path string) (*sheet, error) {
 	if isPlan(path) {
 		return inspectPlan(path)
 	}
+	path, err := localModel(path)
+	if err != nil {
+		return nil, err
+	}
 	if info, err := os.Stat(path); err == nil && !info.IsDir() {
 		return inspectGGUF(path)
 	}

@@ -2,6 +2,7 @@
 //
 // Usage:
 //
+//	smelt pull NAME|URL          fetch a model
 //	smelt run MODEL -p TEXT      continue a text
 //	smelt chat MODEL             talk with a model
 //	smelt batch MODEL            answer a file of requests, many at a time
@@ -22,8 +23,9 @@
 //	smelt kernels                list the kernels, or count what one does
 //
 // MODEL is a .gguf file, a folder with config.json and *.safetensors, a compiled
-// .plan, or arch:NAME for a known shape without weights. Every verb explains its
-// flags with --help.
+// .plan, or arch:NAME for a known shape without weights; or the name or URL of a model
+// that smelt pull, or one of Hugging Face's tools, has fetched: org/name, org/name:Q4_K_M,
+// org/name/file.gguf. Every verb explains its flags with --help.
 //
 // Standard output carries data only; notes and progress go to standard error. The
 // exit status is 2 for a wrong call, 1 for a failure, 130 after Ctrl-C.
@@ -201,7 +203,7 @@ func completeFlags(cmd *cobra.Command) {
 
 // verbs makes each command afresh, so that tests can run several in one process.
 var verbs = []func() *cobra.Command{
-	runVerb, chatVerb, batchVerb, serveVerb, dotVerb, explainVerb, compileVerb, benchVerb, tuneVerb, logitsVerb, embedVerb, perplexityVerb, verifyVerb, tokenizeVerb, constrainVerb, inspectVerb, quantizeVerb, synthVerb, kernelsVerb,
+	pullVerb, runVerb, chatVerb, batchVerb, serveVerb, dotVerb, explainVerb, compileVerb, benchVerb, tuneVerb, logitsVerb, embedVerb, perplexityVerb, verifyVerb, tokenizeVerb, constrainVerb, inspectVerb, quantizeVerb, synthVerb, kernelsVerb,
 }
 
 // modelArg asks for exactly one argument, a model; --debug=help needs none.

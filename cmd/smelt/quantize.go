@@ -58,6 +58,10 @@ replaces what was there; "-" is standard output.`,
 		if err := checkOutput("OUT", out); err != nil {
 			return err
 		}
+		in, err := localModel(in)
+		if err != nil {
+			return err
+		}
 		m, err := openModel(in, "")
 		if err != nil {
 			return err

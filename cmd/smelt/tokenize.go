@@ -74,6 +74,10 @@ func openTokenizer(path string) (*tokenizer.Tokenizer, error) {
 	if isPlan(path) || isArch(path) {
 		return nil, usagef("%s holds no vocabulary: want a GGUF file or a folder", path)
 	}
+	path, err := localModel(path)
+	if err != nil {
+		return nil, err
+	}
 	tok, err := models.OpenTokenizer(path)
 	if err != nil && !strings.Contains(err.Error(), path) {
 		err = fmt.Errorf("%s: %w", path, err)

@@ -1,0 +1,210 @@
+package hub
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// ErrNotCached is wrapped where a model has not been fetched, or not all of it.
+var ErrNotCached = errors.New("is not in the cache")
+
+// repository is one in the cache.
+type repo struct{ folder, locks string }
+
+func (h *Hub) repo(n Name) repo {
+	name := "models--" + strings.ReplaceAll(n.Repo, "/", "--")
+	return repo{filepath.Join(h.Cache, name), filepath.Join(h.Cache, ".locks", name)}
+}
+
+func (r repo) blob(etag string) string       { return filepath.Join(r.folder, "blobs", etag) }
+func (r repo) lock(etag string) string       { return filepath.Join(r.locks, etag+".lock") }
+func (r repo) snapshot(commit string) string { return filepath.Join(r.folder, "snapshots", commit) }
+func (r repo) ref(revision string) string {
+	return filepath.Join(r.folder, "refs", filepath.FromSlash(revision))
+}
+
+func (r repo) file(commit, file string) string {
+	return filepath.Join(r.snapshot(commit), filepath.FromSlash(file))
+}
+
+var commitForm = regexp.MustCompile(`^[0-9a-f]{40}$`)
+
+// commit returns that of a revision when it was fetched last.
+func (r repo) commit(revision string) (string, error) {
+	if commitForm.MatchString(revision) {
+		return revision, nil
+	}
+	data, err := os.ReadFile(r.ref(revision))
+	if err != nil {
+		return "", err
+	}
+	commit := strings.TrimSpace(string(data))
+	if !commitForm.MatchString(commit) {
+		return "", fmt.Errorf("%s holds no commit", r.ref(revision))
+	}
+	return commit, nil
+}
+
+// setCommit notes the commit of a revision, so that who reads it sees the old one or the new.
+func (r repo) setCommit(revision, commit string) error {
+	if revision == commit {
+		return nil
+	}
+	path := r.ref(revision)
+	if old, err := os.ReadFile(path); err == nil && string(old) == commit {
+		return nil
+	}
+	return writeWhole(path, commit)
+}
+
+// writeWhole writes a small file of which nobody sees a part.
+func writeWhole(path, text string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.tmp")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.WriteString(text)
+	if err := errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// files lists those of a snapshot whose contents are there.
+func (r repo) files(commit string) (files []string, err error) {
+	root := r.snapshot(commit)
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := os.Stat(path)
+		if err != nil || !info.Mode().IsRegular() {
+			return nil // a link to what was removed, or never came
+		}
+		file, err := filepath.Rel(root, path)
+		files = append(files, filepath.ToSlash(file))
+		return err
+	})
+	return files, err
+}
+
+// link puts a blob into a snapshot.
+func (r repo) link(h *Hub, etag, commit, file string) error {
+	at := r.file(commit, file)
+	if err := os.MkdirAll(filepath.Dir(at), 0o777); err != nil {
+		return err
+	}
+	to, err := filepath.Rel(filepath.Dir(at), r.blob(etag))
+	if err != nil {
+		return err
+	}
+	if now, err := os.Readlink(at); err == nil && now == to {
+		return nil
+	}
+	if err := os.Remove(at); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if !h.Copies {
+		err := os.Symlink(to, at)
+		if err == nil || errors.Is(err, fs.ErrExist) { // another has been quicker
+			return nil
+		}
+	}
+	return os.Rename(r.blob(etag), at) // as Hugging Face's tools do where there are no links
+}
+
+// Find returns where a model lies that was fetched before; it asks nobody.
+func (h *Hub) Find(name string) (path string, err error) {
+	n, err := h.Parse(name)
+	if err != nil {
+		return "", err
+	}
+	return h.find(n)
+}
+
+func (h *Hub) find(n Name) (path string, err error) {
+	if n.URL != "" {
+		path, err := h.fileAt(n.URL)
+		if err != nil {
+			return "", err
+		}
+		if _, err := os.Stat(path); err != nil {
+			return "", fmt.Errorf("%s %w", n, ErrNotCached)
+		}
+		return path, nil
+	}
+	r := h.repo(n)
+	commit, err := r.commit(n.revision())
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("%s %w", n, ErrNotCached)
+	} else if err != nil {
+		return "", err
+	}
+	files, err := r.files(commit)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("%s %w", n, ErrNotCached)
+	} else if err != nil {
+		return "", err
+	}
+	m, err := n.choose(files, func(file string) ([]byte, error) { return readSmall(r.file(commit, file)) })
+	if errors.Is(err, errMissing) {
+		return "", fmt.Errorf("%s %w: %w", n, ErrNotCached, err)
+	} else if err != nil {
+		return "", fmt.Errorf("%s: %w", n, err)
+	}
+	return r.file(commit, m.open), nil
+}
+
+func readSmall(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > longestJSON {
+		return nil, fmt.Errorf("it has %d bytes", info.Size())
+	}
+	return os.ReadFile(path)
+}
+
+// fileAt returns where the file of a URL lies once it is fetched.
+func (h *Hub) fileAt(address string) (string, error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return "", err
+	}
+	name, err := fileOf(u)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256([]byte(address))
+	return filepath.Join(h.Files, hex.EncodeToString(sum[:8]), name), nil
+}
+
+// Local returns where a model lies: a path that exists as it is, the file or folder in the cache
+// for a name. What is neither is returned as it is too, for who opens it to say what is wrong;
+// but of a name that was not fetched the error wraps [ErrNotCached].
+func (h *Hub) Local(model string) (path string, err error) {
+	if _, err := os.Lstat(model); err == nil {
+		return model, nil
+	}
+	n, err := h.Parse(model)
+	if err != nil {
+		if explicit(model) {
+			return "", err
+		}
+		return model, nil
+	}
+	return h.find(n)
+}

@@ -1,0 +1,159 @@
+package hub
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Hub is where models come from and where they are kept.
+type Hub struct {
+	Endpoint string // of the hub's API, such as https://huggingface.co
+	Token    string // "": none is sent
+	Cache    string // folder of repositories, in the layout of Hugging Face's tools
+	Files    string // folder of files from elsewhere
+	Offline  bool   // Pull asks nobody
+	Copies   bool   // no symbolic links
+
+	tokenError error // of reading Token, for who needs it
+
+	client *http.Client
+	pause  func(ctx context.Context, d time.Duration) error // between tries
+	stall  time.Duration                                    // without a byte, after which a try is given up
+	free   func(dir string) (int64, error)                  // room on a disk
+}
+
+// Network limits. A connection that gives nothing for so long is tried anew.
+const (
+	dialTime   = 15 * time.Second
+	headerTime = 30 * time.Second
+	stallTime  = 30 * time.Second
+	redirects  = 10
+)
+
+// FromEnvironment returns the hub that the environment says; see the package's text.
+func FromEnvironment() (*Hub, error) {
+	home := folderOf("HF_HOME")
+	if home == "" {
+		cache := os.Getenv("XDG_CACHE_HOME")
+		if cache == "" {
+			user, err := os.UserHomeDir()
+			if err != nil {
+				return nil, fmt.Errorf("no folder for models: HF_HUB_CACHE is not set, and %w", err)
+			}
+			cache = filepath.Join(user, ".cache")
+		}
+		home = filepath.Join(cache, "huggingface")
+	}
+	h := &Hub{
+		Endpoint: strings.TrimRight(cmp.Or(os.Getenv("HF_ENDPOINT"), "https://"+hosts[0]), "/"),
+		Cache:    cmp.Or(folderOf("HF_HUB_CACHE"), folderOf("HUGGINGFACE_HUB_CACHE"), filepath.Join(home, "hub")),
+		Offline:  isTrue("HF_HUB_OFFLINE"),
+		Copies:   isTrue("HF_HUB_DISABLE_SYMLINKS"),
+	}
+	if u, err := url.Parse(h.Endpoint); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, fmt.Errorf("HF_ENDPOINT=%s is no address of a server", h.Endpoint)
+	}
+	own, err := os.UserCacheDir()
+	if err != nil {
+		return nil, fmt.Errorf("no folder for files: %w", err)
+	}
+	h.Files = filepath.Join(own, "smelt", "files")
+	if isTrue("HF_HUB_DISABLE_IMPLICIT_TOKEN") {
+		return h, nil
+	}
+	if h.Token = clean(cmp.Or(os.Getenv("HF_TOKEN"), os.Getenv("HUGGING_FACE_HUB_TOKEN"))); h.Token == "" {
+		file := cmp.Or(folderOf("HF_TOKEN_PATH"), filepath.Join(home, "token"))
+		data, err := os.ReadFile(file)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			h.tokenError = fmt.Errorf("the token of the hub: %w", err)
+		}
+		h.Token = clean(string(data))
+	}
+	return h, nil
+}
+
+// clean removes what no token has: files of tokens end with a line's end.
+func clean(token string) string {
+	return strings.TrimSpace(strings.NewReplacer("\r", "", "\n", "").Replace(token))
+}
+
+func isTrue(name string) bool {
+	switch strings.ToUpper(os.Getenv(name)) {
+	case "1", "ON", "YES", "TRUE":
+		return true
+	}
+	return false
+}
+
+// folderOf returns the path in a variable, whose ~ and variables mean what they mean in a shell.
+func folderOf(name string) string {
+	path := os.Getenv(name)
+	if rest, ok := strings.CutPrefix(path, "~"); ok && (rest == "" || rest[0] == '/') {
+		if user, err := os.UserHomeDir(); err == nil {
+			path = user + rest
+		}
+	}
+	return os.ExpandEnv(path)
+}
+
+// prepared returns the hub with what its methods need and who made it did not give.
+func (h *Hub) prepared() *Hub {
+	c := *h
+	if c.client == nil {
+		transport := http.DefaultTransport.(*http.Transport).Clone()
+		transport.DialContext = (&net.Dialer{Timeout: dialTime}).DialContext
+		transport.ResponseHeaderTimeout = headerTime
+		transport.DisableCompression = true // sizes and ranges are those of the file
+		c.client = &http.Client{Transport: transport, CheckRedirect: checkRedirect}
+	}
+	if c.pause == nil {
+		c.pause = pause
+	}
+	if c.stall == 0 {
+		c.stall = stallTime
+	}
+	if c.free == nil {
+		c.free = freeBytes
+	}
+	return &c
+}
+
+// checkRedirect follows to other hosts without what is for the first alone, and never from an
+// encrypted connection to one that is not.
+func checkRedirect(r *http.Request, via []*http.Request) error {
+	if len(via) > redirects {
+		return fmt.Errorf("%d redirects", redirects)
+	}
+	first := via[0].URL
+	if first.Scheme == "https" && r.URL.Scheme != "https" {
+		return fmt.Errorf("a redirect from https to %s://%s", r.URL.Scheme, r.URL.Host)
+	}
+	for _, on := range append(via[1:len(via):len(via)], r) {
+		if on.URL.Host != first.Host || on.URL.Scheme != first.Scheme { // also back again: who sent us there chose the way
+			r.Header.Del("Authorization")
+			r.Header.Del("Referer")
+		}
+	}
+	return nil
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
