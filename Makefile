@@ -166,9 +166,14 @@ barriers: setup ## the bridge's plans without each barrier in turn
 	@.ci/need 'echo | gcc -x objective-c -fsyntax-only -=gobjc' 'echo "#include <cblas.h>" | gcc -E -xc -=libopenblas-dev'
 	SMELT_BARRIERS=full OPENBLAS_NUM_THREADS=1 $(GO) test -tags fakemetal,openblas -timeout 60m ./metal
 
-test-page: setup ## the pages of smelt explain --html in a browser
-	@.ci/need chromium=chromium
+# What moves the browser, as it was tried.
+browser := puppeteer-core@25.16.0
+
+test-page: setup ## the pages of smelt serve and of smelt explain --html in a browser
+	@.ci/need chromium=chromium npm=npm node=nodejs
+	@mkdir -p build/browser && cd build/browser && npm install --silent --no-audit --no-fund $(browser)
 	$(GO) test -v -run 'TestPage|TestLoadSeesErrors' ./internal/page
+	SMELT_BROWSER=all $(GO) test ./serve -run '^TestPage$$' -count=1 -v
 
 accuracy: setup ## perplexity of every type of weights, against F16 and float64
 	SMELT_ACCURACY=full $(GO) test -v -timeout 60m -run '^Test(Accuracy|Perplexity)$$' . | grep -v '^=== '

@@ -15,6 +15,7 @@
 //	POST /v1/messages, /v1/messages/count_tokens (Anthropic's)
 //	POST /tokenize, /detokenize
 //	GET  /health, /ready, /metrics
+//	GET  /, a page to talk with the models, and what it is made of, where [Options].Page is set
 //
 // # Laws
 //
@@ -60,6 +61,8 @@ type Options struct {
 	// with the temperature 1, as in OpenAI's API.
 	Sampling *smelt.Sampling
 	Log      *slog.Logger // of requests, a line each; nil: none
+	// Page serves a page to talk with the models at /, which shows their graphs and schedules.
+	Page bool
 }
 
 // DefaultMaxQueue is how many sequences wait for each model at most.
@@ -76,6 +79,7 @@ type Server struct {
 	keys    [][sha256.Size]byte
 	metrics *metrics.Set
 	gate    gate
+	graphs  graphs
 
 	ending   context.Context // of what is still under way when a drain's time is over
 	breakOff context.CancelFunc
@@ -115,11 +119,16 @@ func New(o Options) *Server {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 		s.metrics.WritePrometheus(w)
 	})
-	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		openai.Fail(w, r, &openai.Error{Status: http.StatusNotFound, Type: "invalid_request_error", Code: "not_found",
-			Message: fmt.Sprintf("%s %s is nothing that is served here", r.Method, r.URL.Path)})
-	})
+	if o.Page {
+		s.registerPage()
+	}
+	s.mux.HandleFunc("/", notServed)
 	return s
+}
+
+func notServed(w http.ResponseWriter, r *http.Request) {
+	openai.Fail(w, r, &openai.Error{Status: http.StatusNotFound, Type: "invalid_request_error", Code: "not_found",
+		Message: fmt.Sprintf("%s %s is nothing that is served here", r.Method, r.URL.Path)})
 }
 
 func say(w http.ResponseWriter, status int, text string) {
@@ -211,15 +220,20 @@ func (s *Server) admit(of *openai.Model, sequences int) (release func(), err err
 	return func() { m.begun.Add(-n) }, nil
 }
 
-// open are paths that need no key: what watches over a server has none.
+// keyless are paths that need no key: what watches over a server has none.
 var keyless = map[string]bool{"/health": true, "/ready": true}
+
+// isOpen reports whether a request needs no key.
+func (s *Server) isOpen(r *http.Request) bool {
+	return len(s.keys) == 0 || keyless[r.URL.Path] || s.options.Page && isPage(r.URL.Path)
+}
 
 // ServeHTTP answers a request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	noted := &noting{ResponseWriter: w, status: http.StatusOK, last: &s.gate.shut}
 	switch {
-	case len(s.keys) > 0 && !keyless[r.URL.Path] && !s.knows(r):
+	case !s.isOpen(r) && !s.knows(r):
 		openai.Fail(noted, r, openai.Unauthorized())
 	case r.Method != http.MethodPost:
 		s.mux.ServeHTTP(noted, r)

@@ -19,7 +19,6 @@ import (
 	"github.com/smelt-ml/smelt/internal/page"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/lower"
-	"github.com/smelt-ml/smelt/passes"
 )
 
 func explainVerb() *cobra.Command {
@@ -150,14 +149,10 @@ func writePage(ctx context.Context, w io.Writer, p *smelt.Program, e *smelt.Expl
 	if err != nil {
 		return err
 	}
-	docs := map[string]string{}
-	for _, pass := range passes.Passes() {
-		docs[pass.Name] = pass.Doc
-	}
 	return page.Write(w, &page.Input{
-		Plan: p.Plan, Phase: ph, Trace: trace, Timeline: timeline, Sizes: smelt.StepSizes(ph), Docs: docs, Fusions: fusions(e),
+		Plan: p.Plan, Phase: ph, Trace: trace, Timeline: timeline, Sizes: smelt.StepSizes(ph), Fusions: fusions(e),
 		WeightBytes: e.WeightBytes, CacheBytes: e.CacheBytes,
-		Draw: func(dot []byte) ([]byte, error) { return graphviz.Render(ctx, dot, "svg") },
+		Draw: func(dot []byte, format string) ([]byte, error) { return graphviz.Render(ctx, dot, format) },
 	})
 }
 

@@ -48,7 +48,7 @@ func serveVerb() *cobra.Command {
 		Use:   "serve MODEL…",
 		Short: "Answer HTTP requests in the form of OpenAI's API",
 		Long: `Serves models over HTTP: /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/models,
-/tokenize, /detokenize, /health, /ready and /metrics. Once it is ready, its address is the one
+/tokenize, /detokenize, /health, /ready and /metrics, and at / a page to talk with them. Once it is ready, its address is the one
 line on standard output; port 0 takes a free one. A model's name is that of its file, or --name.
 A model whose attention goes both ways makes embeddings; --embeddings has the others do so too.
 
@@ -81,6 +81,7 @@ SIGTERM and Ctrl-C have it refuse what is new and finish what has begun; --drain
 	flags.Float64Var(&f.sampling.TopP, "top-p", 1, "likewise: choose among the fewest tokens that together are this likely")
 	flags.Float64Var(&f.sampling.MinP, "min-p", 0, "likewise: choose among tokens this likely, relative to the most likely")
 	flags.BoolVar(&f.log, "log", false, "a line for each request on standard error, without texts")
+	flags.BoolVar(&f.options.Page, "page", true, "a page at / to talk with the models, which shows their graphs and schedules")
 	flags.BoolVar(&f.embeddings, "embeddings", false, "serve embeddings of all models, and no answers")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if f.compile.help(cmd) {

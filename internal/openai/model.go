@@ -3,6 +3,7 @@ package openai
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -67,6 +68,20 @@ func (m *Model) template(tools bool) (*chat.Template, error) {
 		return m.withTool, nil
 	}
 	return m.plain, nil
+}
+
+// thinking lists what a conversation can tell the template of how much the model shall think.
+func (m *Model) thinking() (variables []string) {
+	t, err := m.template(false)
+	if err != nil {
+		return nil
+	}
+	for _, name := range []string{"enable_thinking", "reasoning_effort"} {
+		if strings.Contains(t.Source(), name) {
+			variables = append(variables, name)
+		}
+	}
+	return variables
 }
 
 // bytesOf are those of a token's text, which need not be whole characters; of a control token,

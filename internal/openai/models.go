@@ -15,12 +15,14 @@ type modelEntry struct {
 	Created int64  `json:"created"`
 	Owner   string `json:"owned_by"`
 	Context int    `json:"context_length"`
+	// Variables are those for thinking that the model's template asks for.
+	Variables []string `json:"template_variables,omitempty"`
 }
 
 func (m *Model) entry() modelEntry {
-	e := modelEntry{m.ID, "model", m.Created.Unix(), "smelt", 0}
+	e := modelEntry{ID: m.ID, Object: "model", Created: m.Created.Unix(), Owner: "smelt"}
 	if m.Engine != nil {
-		e.Context = m.Engine.Context()
+		e.Context, e.Variables = m.Engine.Context(), m.thinking()
 	} else {
 		e.Context = m.Embedder.Longest()
 	}

@@ -29,9 +29,10 @@ type line struct{ Mark, Text, Title string }
 
 func (in *Input) columns() []column {
 	var out []column
+	docs := docs()
 	for i := range in.Trace.steps {
 		s := &in.Trace.steps[i]
-		c := column{Name: s.pass, Doc: in.Docs[s.pass], Values: len(s.f.Values)}
+		c := column{Name: s.pass, Doc: docs[s.pass], Values: len(s.f.Values)}
 		before := s
 		if i > 0 {
 			before = &in.Trace.steps[i-1]

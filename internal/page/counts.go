@@ -43,8 +43,9 @@ func (in *Input) counts() counts {
 	for _, op := range slices.SortedFunc(maps.Keys(ops), func(a, b ir.Op) int { return cmp.Compare(a.String(), b.String()) }) {
 		c.Ops = append(c.Ops, opCount{op.String(), dot(first[op]), dot(last[op])})
 	}
+	docs := docs()
 	for _, f := range in.Fusions {
-		r := ruleCount{Rule: f.Rule, Doc: in.Docs[f.Rule], Matches: dot(f.Matches), Dispatches: dot(f.Dispatches), Read: "·", Written: "·", Micros: "·"}
+		r := ruleCount{Rule: f.Rule, Doc: docs[f.Rule], Matches: dot(f.Matches), Dispatches: dot(f.Dispatches), Read: "·", Written: "·", Micros: "·"}
 		if f.Rule == "" {
 			r.Rule, r.Doc, r.Matches = "all", "together; the others are each without one rule, and do not add up", ""
 		}

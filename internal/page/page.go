@@ -16,6 +16,7 @@ import (
 	"io"
 
 	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/passes"
 )
 
 // Input is what a page shows.
@@ -26,13 +27,12 @@ type Input struct {
 	Timeline *lower.Timeline // of a step of Sizes
 	Sizes    *lower.Sizes
 
-	Docs        map[string]string // of passes, by name
 	Fusions     []Fusion
 	WeightBytes int64
 	CacheBytes  int64
 
-	// Draw lays out a graph in DOT as SVG.
-	Draw func(dot []byte) (svg []byte, err error)
+	// Draw lays out a graph in DOT, in a format of Graphviz: "svg" or "json0".
+	Draw func(dot []byte, format string) ([]byte, error)
 }
 
 // Fusion is what a rule did, and what a step takes more without it: see Savings of
@@ -42,6 +42,15 @@ type Fusion struct {
 	Matches, Dispatches int
 	Read, Written       int64
 	Micros              float64 // on the chip of the timeline
+}
+
+// docs say what passes and rules do, by name.
+func docs() map[string]string {
+	docs := map[string]string{}
+	for _, p := range passes.Passes() {
+		docs[p.Name] = p.Doc
+	}
+	return docs
 }
 
 // ErrNoTrace says that the passes of the phase were not observed.

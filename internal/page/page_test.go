@@ -31,10 +31,7 @@ func input(t testing.TB, arch, weights, phase string, maxT int64) *Input {
 	require.NoError(t, err)
 	target, err := lower.NewTarget("metal", maxT)
 	require.NoError(t, err)
-	in := &Input{Trace: &Trace{}, Docs: map[string]string{}, Draw: draw(t)}
-	for _, p := range passes.Passes() {
-		in.Docs[p.Name] = p.Doc
-	}
+	in := &Input{Trace: &Trace{}, Draw: draw(t)}
 	report, err := passes.Compile(f, target, passes.Options{Level: 1, Observer: in.Trace.Observe})
 	require.NoError(t, err)
 	for _, rule := range slices.Sorted(maps.Keys(report.Fusions)) {
@@ -51,8 +48,8 @@ func input(t testing.TB, arch, weights, phase string, maxT int64) *Input {
 	return in
 }
 
-func draw(t testing.TB) func([]byte) ([]byte, error) {
-	return func(dot []byte) ([]byte, error) { return graphviz.Render(t.Context(), dot, "svg") }
+func draw(t testing.TB) func([]byte, string) ([]byte, error) {
+	return func(dot []byte, format string) ([]byte, error) { return graphviz.Render(t.Context(), dot, format) }
 }
 
 func write(t testing.TB, in *Input) []byte {
@@ -224,4 +221,49 @@ func TestRanges(t *testing.T) {
 	require.Equal(t, "999 B", size(999))
 	require.Equal(t, "1.5 MB", size(1500000))
 	require.Equal(t, "2.5 G", amount(2500000000))
+}
+
+// TestData: boxes lie within their pictures, each dispatch of the drawn layers has one, and says
+// what it does.
+func TestData(t *testing.T) {
+	in := input(t, "qwen3-0.6b", "q4_0", "decode", 1)
+	d, err := NewData(in)
+	require.NoError(t, err)
+	require.Len(t, d.Dispatches, len(in.Phase.Dispatches))
+	require.Len(t, d.Pictures, 3)
+	for _, p := range d.Pictures {
+		of := map[int]bool{}
+		for _, b := range p.Boxes {
+			require.NotEmpty(t, b.Lines)
+			require.GreaterOrEqual(t, b.X-b.Width/2, -0.5, b.Lines)
+			require.LessOrEqual(t, b.X+b.Width/2, p.Width+0.5, b.Lines)
+			require.GreaterOrEqual(t, b.Y-b.Height/2, -0.5, b.Lines)
+			require.LessOrEqual(t, b.Y+b.Height/2, p.Height+0.5, b.Lines)
+			for _, i := range b.Dispatches {
+				of[i] = true
+			}
+		}
+		require.NotEmpty(t, p.Arrows)
+		for i, x := range in.Phase.Dispatches {
+			if p.Name == "plan" && x.Layer <= 0 {
+				require.True(t, of[i], x.Label())
+			}
+		}
+	}
+	attention := 0
+	for i := range d.Dispatches {
+		x := &d.Dispatches[i]
+		require.NotEmpty(t, x.Summary)
+		require.NotEmpty(t, x.Buffers)
+		require.Positive(t, x.Grid[0]*x.Grid[1]*x.Grid[2])
+		require.GreaterOrEqual(t, x.End, x.Start)
+		for _, rule := range x.Rules {
+			require.NotEmpty(t, d.Rules[rule], rule)
+		}
+		if x.Layer == 0 && in.Phase.Dispatches[i].Op == ir.OpHeadNormRopeKVWriteAttention {
+			attention++
+			require.Contains(t, x.Rules, "kv_replication_elimination")
+		}
+	}
+	require.Positive(t, attention)
 }

@@ -16,26 +16,31 @@ type picture struct {
 	SVG        string
 }
 
-func (in *Input) pictures(p *paint) ([]picture, error) {
-	out := []picture{
-		{Name: "source", Text: "As the model's definition says it. Ops of one colour become one dispatch."},
-		{Name: "fused", Text: "After the passes: every op in colour is one dispatch."},
-		{Name: "plan", Text: "The dispatches and what reads what. A dashed border waits at a barrier."},
-	}
-	drawings := []*drawing{graphOf(in.Trace.first(), p), graphOf(in.Trace.last(), p), in.dispatches(p)}
-	for i, d := range drawings {
-		svg, err := in.Draw(d.dot())
+func (in *Input) pictures(p *paint) (out []picture, err error) {
+	for _, d := range in.drawings(p) {
+		svg, err := in.Draw(d.dot(), "svg")
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", out[i].Name, err)
+			return nil, fmt.Errorf("%s: %w", d.name, err)
 		}
-		out[i].SVG = embed(svg)
+		out = append(out, picture{d.name, d.text, embed(svg)})
 	}
 	return out, nil
+}
+
+// drawings are those of the stages.
+func (in *Input) drawings(p *paint) []*drawing {
+	source, fused, plan := graphOf(in.Trace.first(), p), graphOf(in.Trace.last(), p), in.dispatches(p)
+	source.name, source.text = "source", "As the model's definition says it. Ops of one colour become one dispatch."
+	fused.name, fused.text = "fused", "After the passes: every op in colour is one dispatch."
+	plan.name, plan.text = "plan", "The dispatches and what reads what. A dashed border waits at a barrier."
+	return []*drawing{source, fused, plan}
 }
 
 // drawing is a graph to be drawn; what stands for the layers that are not shown is
 // the vertex "rest".
 type drawing struct {
+	name, text string
+
 	vertices []vertex
 	edges    map[[2]string]bool
 	ordered  [][2]string
@@ -46,9 +51,18 @@ type vertex struct {
 	lines      []string
 	small      bool
 	dashed     bool
+	value      ir.ID // of the fused graph that it is, or is part of; 0: none
 }
 
 const rest = "rest"
+
+// size is that of a vertex' text.
+func (v *vertex) size() int {
+	if v.small {
+		return smallSize
+	}
+	return fontSize
+}
 
 // Sizes of text and the room on either side of it, in points.
 const (
@@ -69,13 +83,23 @@ func (d *drawing) edge(from, to string) {
 	d.ordered = append(d.ordered, key)
 }
 
+// numbers are those that vertices have in DOT.
+func (d *drawing) numbers() map[string]int {
+	number := make(map[string]int, len(d.vertices))
+	for i, v := range d.vertices {
+		number[v.id] = i
+	}
+	return number
+}
+
 // dot writes the drawing; vertices and edges in the order in which they came.
 func (d *drawing) dot() []byte {
+	number := d.numbers()
 	var b bytes.Buffer
 	b.WriteString("digraph {\n  rankdir=TB; nodesep=0.22; ranksep=0.28; bgcolor=\"transparent\";\n")
 	fmt.Fprintf(&b, "  node [shape=box, fontname=%q, fontsize=%d, margin=\"0.10,0.05\", height=0.2, color=\"#57606a\", penwidth=0.8];\n", ir.Fonts, fontSize)
 	b.WriteString("  edge [color=\"#8c959f\", arrowsize=0.5, penwidth=0.8];\n")
-	for _, v := range d.vertices {
+	for i, v := range d.vertices {
 		style, colour := "rounded,filled", v.colour
 		if v.dashed {
 			style += ",dashed"
@@ -87,19 +111,15 @@ func (d *drawing) dot() []byte {
 		for i, l := range v.lines {
 			lines[i] = ir.EscapeDOT(l)
 		}
-		size := fontSize
-		if v.small {
-			size = smallSize
-		}
-		fmt.Fprintf(&b, "  %q [label=\"%s\", style=%q, fillcolor=%q, width=%.2f", v.id, strings.Join(lines, `\n`), style, colour,
-			ir.BoxWidth(v.lines, float64(size), boxMargin))
+		fmt.Fprintf(&b, "  %d [label=\"%s\", style=%q, fillcolor=%q, width=%.2f", i, strings.Join(lines, `\n`), style, colour,
+			ir.BoxWidth(v.lines, float64(v.size()), boxMargin))
 		if v.small {
 			fmt.Fprintf(&b, ", fontsize=%d, color=\"#b0b7be\"", smallSize)
 		}
 		b.WriteString("];\n")
 	}
 	for _, e := range d.ordered {
-		fmt.Fprintf(&b, "  %q -> %q;\n", e[0], e[1])
+		fmt.Fprintf(&b, "  %d -> %d;\n", number[e[0]], number[e[1]])
 	}
 	b.WriteString("}\n")
 	return b.Bytes()
@@ -159,7 +179,7 @@ func others(layers int) []string {
 }
 
 func valueVertex(v *ir.Value, p *paint) vertex {
-	x := vertex{id: v.String(), colour: p.colours[v.ID], lines: []string{fmt.Sprintf("%s %s", v, v.Op)}}
+	x := vertex{id: v.String(), colour: p.colours[v.ID], value: p.fused[v.ID], lines: []string{fmt.Sprintf("%s %s", v, v.Op)}}
 	if name := v.Name(); name != "" {
 		x.lines[0] += " " + name
 	}
@@ -196,7 +216,7 @@ func (in *Input) dispatches(p *paint) *drawing {
 		x := &in.Phase.Dispatches[i]
 		switch {
 		case visible(i):
-			v := vertex{id: id(i), colour: p.colours[x.Value], dashed: x.Barrier, lines: []string{
+			v := vertex{id: id(i), colour: p.colours[x.Value], value: x.Value, dashed: x.Barrier, lines: []string{
 				fmt.Sprintf("%d %s", i, x.Kernel), x.Label(),
 				fmt.Sprintf("%s × %s × %s groups of %d", x.Grid[0], x.Grid[1], x.Grid[2], x.Group[0]*x.Group[1]*x.Group[2]),
 			}}

@@ -114,6 +114,7 @@ func added(before, after *step) bool {
 // paint gives every fused op, and the source ops that it stands for, a colour.
 type paint struct {
 	colours map[ir.ID]string // of values of any stage
+	fused   map[ir.ID]ir.ID  // the fused value that a value is, or is part of
 	legend  []swatch
 }
 
@@ -136,7 +137,7 @@ type kind struct {
 func kindOf(v *ir.Value) kind { return kind{v.Op, len(v.Type.Shape)} }
 
 func (t *Trace) paint() *paint {
-	p := &paint{colours: map[ir.ID]string{}}
+	p := &paint{colours: map[ir.ID]string{}, fused: map[ir.ID]ir.ID{}}
 	r := t.regions()
 	fused := map[ir.ID][]*ir.Value{} // by region
 	for _, v := range t.last().Values {
@@ -147,10 +148,13 @@ func (t *Trace) paint() *paint {
 			p.legend = append(p.legend, swatch{colour, fmt.Sprintf("%s %s%s", v, v.Op, describe(v))})
 		}
 	}
+	for _, v := range t.last().Values {
+		p.fused[v.ID] = v.ID
+	}
 	of := map[ir.ID]*ir.Value{} // source value → the fused one it is part of
 	for _, v := range t.first().Values {
 		if c := t.partOf(v, fused[r.of(v.ID)], of); c != nil && p.colours[v.ID] == "" {
-			of[v.ID], p.colours[v.ID] = c, p.colours[c.ID]
+			of[v.ID], p.colours[v.ID], p.fused[v.ID] = c, p.colours[c.ID], c.ID
 		}
 	}
 	return p
@@ -243,3 +247,26 @@ func describe(v *ir.Value) string {
 // shown tells whether pictures and columns show a value: what is outside of the
 // layers, and layer 0.
 func shown(v *ir.Value) bool { return v.Layer == ir.NoLayer || v.Layer == 0 }
+
+// rules lists for values of the last graph the passes that made them what they are, in
+// order: those that put a value of their region there, or changed one.
+func (t *Trace) rules() map[ir.ID][]string {
+	r := t.regions()
+	of := map[ir.ID][]string{} // by region
+	for i := 1; i < len(t.steps); i++ {
+		before, after := &t.steps[i-1], &t.steps[i]
+		for _, v := range after.f.Values {
+			if old := before.byID[v.ID]; v.Op.IsLeaf() || old != nil && text(old) == text(v) {
+				continue
+			}
+			if region := r.of(v.ID); !slices.Contains(of[region], after.pass) {
+				of[region] = append(of[region], after.pass)
+			}
+		}
+	}
+	out := map[ir.ID][]string{}
+	for _, v := range t.last().Values {
+		out[v.ID] = of[r.of(v.ID)]
+	}
+	return out
+}

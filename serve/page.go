@@ -1,0 +1,188 @@
+package serve
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/graphviz"
+	"github.com/smelt-ml/smelt/internal/openai"
+	"github.com/smelt-ml/smelt/internal/page"
+	"github.com/smelt-ml/smelt/ir"
+)
+
+// The page is plain HTML, CSS and modules: main.js says which does what.
+//
+//go:embed page
+var pageFiles embed.FS
+
+// pageTypes are those of the page's files. What a system would say of them differs.
+var pageTypes = map[string]string{
+	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
+}
+
+// pageHeaders keep the page to itself: it loads its own files and asks its own server, nothing
+// else; a text becomes no script, whatever a model or a person says; no site shows it in a frame.
+var pageHeaders = map[string]string{
+	"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
+	"X-Content-Type-Options":       "nosniff",
+	"Referrer-Policy":              "no-referrer",
+	"Cross-Origin-Opener-Policy":   "same-origin",
+	"Cross-Origin-Resource-Policy": "same-origin",
+	"Cache-Control":                "no-cache", // asked for again each time, by its hash
+}
+
+// isPage tells the paths of the page's files, which need no key: the page asks for one.
+func isPage(path string) bool { return path == "/" || strings.HasPrefix(path, "/page/") }
+
+// registerPage adds the page and what it asks for beside the API.
+func (s *Server) registerPage() {
+	file := func(w http.ResponseWriter, r *http.Request, name string) {
+		text, err := pageFiles.ReadFile("page/" + name)
+		if err != nil {
+			notServed(w, r)
+			return
+		}
+		for header, value := range pageHeaders {
+			w.Header().Set(header, value)
+		}
+		w.Header().Set("Content-Type", pageTypes[path.Ext(name)])
+		w.Header().Set("ETag", fmt.Sprintf(`"%x"`, sha256.Sum256(text)))
+		http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(text))
+	}
+	s.mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { file(w, r, "index.html") })
+	s.mux.HandleFunc("GET /page/{file}", func(w http.ResponseWriter, r *http.Request) { file(w, r, r.PathValue("file")) })
+	s.mux.HandleFunc("GET /graph", func(w http.ResponseWriter, r *http.Request) {
+		text, err := s.graph(r)
+		if err != nil {
+			openai.Fail(w, r, err)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(text) // who asked may be gone
+	})
+}
+
+// keptGraphs is how many answers of GET /graph are kept.
+const keptGraphs = 8
+
+// graphs are answers of GET /graph. Making one takes seconds: who asks meanwhile waits, and what
+// was made is kept.
+type graphs struct {
+	making sync.Mutex
+	kept   []keptGraph // the oldest first
+}
+
+type keptGraph struct {
+	of   graphOf
+	text []byte
+}
+
+// graphOf is what GET /graph asks for.
+type graphOf struct{ model, phase, target, chip string }
+
+// defaultChip is what times are predicted for where no chip is asked for.
+const defaultChip = "m4-max"
+
+// graph is GET /graph: page.Data of a model's phase. The query's members are model, phase (decode
+// or prefill), target (that of the device, unless it says cpu or metal) and chip, which times are
+// predicted for.
+func (s *Server) graph(r *http.Request) ([]byte, error) {
+	q := r.URL.Query()
+	m, err := s.find(q.Get("model"))
+	if err != nil {
+		return nil, err
+	}
+	if m.Engine == nil {
+		return nil, badQuery("model", "%s makes embeddings: smelt explain draws its graph", m.ID)
+	}
+	p := m.Engine.Loaded().Program()
+	of := graphOf{m.ID, q.Get("phase"), q.Get("target"), q.Get("chip")}
+	for _, member := range []struct {
+		name, otherwise string
+		value           *string
+		known           []string
+	}{
+		{"phase", "decode", &of.phase, []string{"decode", "prefill"}},
+		{"target", p.Plan.Target, &of.target, []string{"cpu", "metal"}},
+		{"chip", defaultChip, &of.chip, smelt.Chips()},
+	} {
+		if *member.value == "" {
+			*member.value = member.otherwise
+		}
+		if !slices.Contains(member.known, *member.value) {
+			return nil, badQuery(member.name, "%s is %q: want one of %v", member.name, *member.value, member.known)
+		}
+	}
+	s.graphs.making.Lock()
+	defer s.graphs.making.Unlock()
+	for _, g := range s.graphs.kept {
+		if g.of == of {
+			return g.text, nil
+		}
+	}
+	if err := r.Context().Err(); err != nil { // gone while it waited
+		return nil, err
+	}
+	text, err := drawGraph(r, p, of)
+	if err != nil {
+		return nil, err
+	}
+	if len(s.graphs.kept) == keptGraphs {
+		s.graphs.kept = s.graphs.kept[1:]
+	}
+	s.graphs.kept = append(s.graphs.kept, keptGraph{of, text})
+	return text, nil
+}
+
+// drawGraph compiles a model once more, to see what each pass does.
+func drawGraph(r *http.Request, served *smelt.Program, of graphOf) ([]byte, error) {
+	o := served.Options()
+	if of.target != o.Target { // nothing of a device that is not here is known but the chip
+		o = smelt.Options{Target: of.target, Level: o.Level, KV: o.KV, Context: o.Context, Prefill: o.Prefill, Sequences: o.Sequences, Block: o.Block}
+		if of.target == "metal" {
+			o.Chip = of.chip
+		}
+	}
+	var trace page.Trace
+	o.Observer = func(phase, pass string, f *ir.Func) {
+		if phase == of.phase { // the last one that is seen
+			trace.Observe(pass, f)
+		}
+	}
+	p, err := served.Model().Compile(o)
+	if err != nil {
+		return nil, err
+	}
+	ph, _, err := p.Phase(of.phase)
+	if err != nil {
+		return nil, err
+	}
+	timeline, err := p.Simulate(of.phase, of.chip)
+	if err != nil {
+		return nil, err
+	}
+	data, err := page.NewData(&page.Input{
+		Plan: p.Plan, Phase: ph, Trace: &trace, Timeline: timeline, Sizes: smelt.StepSizes(ph),
+		Draw: func(dot []byte, format string) ([]byte, error) { return graphviz.Render(r.Context(), dot, format) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	data.Model = of.model
+	return json.Marshal(data)
+}
+
+func badQuery(name, format string, args ...any) error {
+	return &openai.Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Param: name, Message: fmt.Sprintf(format, args...)}
+}
