@@ -244,7 +244,13 @@ func TestReadme(t *testing.T) {
 	model := regexp.MustCompile(`(?m)^    (M=.*)$`).FindSubmatch(readme)
 	require.NotNil(t, model)
 	lines := regexp.MustCompile("(?m)^\\| [^|]* \\| `(smelt [^`]*)` \\|$").FindAllSubmatch(readme, -1)
-	require.GreaterOrEqual(t, len(lines), len(verbs))
+	shown := map[string]bool{"serve": true, "pull": true} // one does not end, the other asks the network
+	for _, line := range lines {
+		shown[strings.Fields(string(line[1]))[1]] = true
+	}
+	for _, verb := range verbs {
+		require.Contains(t, shown, verb().Name())
+	}
 
 	definition := regexp.MustCompile("(?s)```go\n(func .*?\n}\n)").FindSubmatch(readme)
 	require.NotNil(t, definition)
