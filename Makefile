@@ -151,9 +151,10 @@ whole: setup ## models, texts and graphs of which tests otherwise take a slice
 load: setup ## 64 clients at a server for two minutes; on a machine that does nothing else
 	SMELT_TESTS=full $(GO) test ./serve -run '^Test(Load|Fair)$$' -count=1 -v
 
-deployed: setup ## two replicas behind HAProxy, one killed; fails where it is missing
-	@.ci/need haproxy=haproxy
+deployed: setup ## what deploy/ has: two replicas behind HAProxy, one killed; manifests, the picker, the container's file
+	@.ci/need haproxy=haproxy bwrap=bubblewrap
 	SMELT_DEPLOYED=all $(GO) test ./cmd/smelt -run '^Test(Replicas|ProxyStreams)$$' -count=1 -v
+	cd deploy/check && SMELT_DEPLOYED=all GOWORK=off $(GO) test -count=1 -v ./...
 
 kernels: setup ## the kernels on the whole grid of shapes, and how near they come to their bounds
 	SMELT_KERNELS=full $(GO) test -C kernels -timeout 60m

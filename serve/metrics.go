@@ -2,6 +2,8 @@ package serve
 
 import (
 	"fmt"
+	"io"
+	"slices"
 	"time"
 
 	"github.com/VictoriaMetrics/metrics"
@@ -62,21 +64,50 @@ func (t *told) Ended(u smelt.Usage, err error) {
 	}
 }
 
+// Parsers of other makers take a metric without a type for none at all: the endpoint picker of the
+// Gateway API's inference extension reads 0. The library has one switch for all of a program.
+func init() { metrics.ExposeMetadata(true) }
+
 // observe shows what an engine says of itself at any time.
 func (s *Server) observe(name string, e *smelt.Engine) {
+	of := func(metric string) string { return fmt.Sprintf("%s{model_name=%q}", metric, name) }
 	for metric, value := range map[string]func(smelt.EngineStats) float64{
-		"vllm:num_requests_running":       func(s smelt.EngineStats) float64 { return float64(s.Running) },
-		"vllm:num_requests_waiting":       func(s smelt.EngineStats) float64 { return float64(s.Waiting) },
-		"vllm:kv_cache_usage_perc":        func(s smelt.EngineStats) float64 { return 1 - float64(s.Free)/float64(max(s.Blocks, 1)) },
-		"vllm:num_preemptions_total":      func(s smelt.EngineStats) float64 { return float64(s.Preempted) },
-		"vllm:prefix_cache_queries_total": func(s smelt.EngineStats) float64 { return float64(s.Asked) },
-		"vllm:prefix_cache_hits_total":    func(s smelt.EngineStats) float64 { return float64(s.Cached) },
-		"smelt_drafted_tokens_total":      func(s smelt.EngineStats) float64 { return float64(s.Drafted) },
-		"smelt_accepted_tokens_total":     func(s smelt.EngineStats) float64 { return float64(s.Accepted) },
-		"smelt_evicted_blocks_total":      func(s smelt.EngineStats) float64 { return float64(s.Evicted) },
+		"vllm:num_requests_running": func(s smelt.EngineStats) float64 { return float64(s.Running) },
+		"vllm:num_requests_waiting": func(s smelt.EngineStats) float64 { return float64(s.Waiting) },
+		"vllm:kv_cache_usage_perc":  func(s smelt.EngineStats) float64 { return 1 - float64(s.Free)/float64(max(s.Blocks, 1)) },
 	} {
-		s.metrics.GetOrCreateGauge(fmt.Sprintf("%s{model_name=%q}", metric, name), func() float64 { return value(e.Stats()) })
+		s.metrics.GetOrCreateGauge(of(metric), func() float64 { return value(e.Stats()) })
 	}
 	s.metrics.GetOrCreateGauge(fmt.Sprintf(`vllm:cache_config_info{block_size="%d",model_name=%q,num_gpu_blocks="%d"}`, e.BlockSize(), name, e.Stats().Blocks),
 		func() float64 { return 1 })
+	counters := map[*metrics.Counter]func(smelt.EngineStats) int64{}
+	for metric, value := range map[string]func(smelt.EngineStats) int64{
+		"vllm:num_preemptions_total":      func(s smelt.EngineStats) int64 { return s.Preempted },
+		"vllm:prefix_cache_queries_total": func(s smelt.EngineStats) int64 { return s.Asked },
+		"vllm:prefix_cache_hits_total":    func(s smelt.EngineStats) int64 { return s.Cached },
+		"smelt_drafted_tokens_total":      func(s smelt.EngineStats) int64 { return s.Drafted },
+		"smelt_accepted_tokens_total":     func(s smelt.EngineStats) int64 { return s.Accepted },
+		"smelt_evicted_blocks_total":      func(s smelt.EngineStats) int64 { return s.Evicted },
+	} {
+		counters[s.metrics.GetOrCreateCounter(of(metric))] = value
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refresh = append(s.refresh, func() {
+		stats := e.Stats()
+		for c, value := range counters {
+			c.Set(uint64(value(stats)))
+		}
+	})
+}
+
+// writeMetrics writes all that is known at this moment.
+func (s *Server) writeMetrics(w io.Writer) {
+	s.mu.RLock()
+	refresh := slices.Clone(s.refresh)
+	s.mu.RUnlock()
+	for _, f := range refresh {
+		f()
+	}
+	s.metrics.WritePrometheus(w)
 }

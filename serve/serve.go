@@ -84,8 +84,9 @@ type Server struct {
 	ending   context.Context // of what is still under way when a drain's time is over
 	breakOff context.CancelFunc
 
-	mu     sync.RWMutex
-	models []*model
+	mu      sync.RWMutex
+	models  []*model
+	refresh []func() // of counters that engines keep
 }
 
 // model is one that is served.
@@ -117,7 +118,7 @@ func New(o Options) *Server {
 	})
 	s.mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-		s.metrics.WritePrometheus(w)
+		s.writeMetrics(w)
 	})
 	if o.Page {
 		s.registerPage()

@@ -509,6 +509,8 @@ func TestMetrics(t *testing.T) {
 	_, text := s.do("GET", "/metrics", "")
 	for _, want := range []string{
 		`vllm:num_requests_waiting{model_name="tiny"} 0`, `vllm:num_requests_running{model_name="tiny"} 0`,
+		"# TYPE vllm:num_requests_waiting gauge", "# TYPE vllm:prefix_cache_queries_total counter", // without which some read nothing
+		`vllm:prefix_cache_queries_total{model_name="tiny"} 4`,
 		`vllm:kv_cache_usage_perc{model_name="tiny"} 0`, `vllm:generation_tokens_total{model_name="tiny"} 5`,
 		`vllm:request_success_total{model_name="tiny"} 1`, `vllm:time_to_first_token_seconds_count{model_name="tiny"} 1`,
 		`vllm:cache_config_info{block_size="8",model_name="tiny",num_gpu_blocks="128"} 1`, `smelt_http_requests_total{code="200"} 1`,
