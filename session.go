@@ -2,6 +2,7 @@ package smelt
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -10,6 +11,9 @@ import (
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/metal"
 )
+
+// ErrNoTokens is wrapped where a prompt is empty and the model has no token to start with.
+var ErrNoTokens = errors.New("the prompt has no tokens")
 
 // ErrContext is wrapped where a sequence would outgrow its cache.
 var ErrContext = engine.ErrContext
@@ -125,7 +129,7 @@ func (l *Loaded) Encode(prompt string) ([]int32, error) {
 		ids = slices.Insert(ids, 0, bos)
 	}
 	if len(ids) == 0 {
-		return nil, fmt.Errorf("the prompt has no tokens, and %s starts with none", l.program.Plan.Model)
+		return nil, fmt.Errorf("%w, and %s starts with none", ErrNoTokens, l.program.Plan.Model)
 	}
 	return ids, nil
 }

@@ -98,6 +98,7 @@ var causes = []struct {
 	code   string
 }{
 	{smelt.ErrContext, http.StatusBadRequest, invalidRequest, "messages", "context_length_exceeded"},
+	{smelt.ErrNoTokens, http.StatusBadRequest, invalidRequest, "", "empty_prompt"},
 	{chat.ErrNoTemplate, http.StatusBadRequest, invalidRequest, "model", "no_chat_template"},
 	{chat.ErrContent, http.StatusBadRequest, invalidRequest, "messages", "unsupported_content"},
 	{models.ErrNoTokenizer, http.StatusBadRequest, invalidRequest, "model", "no_tokenizer"},
