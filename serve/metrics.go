@@ -68,15 +68,19 @@ func (t *told) Ended(u smelt.Usage, err error) {
 // Gateway API's inference extension reads 0. The library has one switch for all of a program.
 func init() { metrics.ExposeMetadata(true) }
 
-// observe shows what an engine says of itself at any time.
-func (s *Server) observe(name string, e *smelt.Engine) {
+// observe shows what an engine says of itself at any time, or those that answer for a model one
+// after the other; e is nil where there is none.
+func (s *Server) observe(name string, e *smelt.Engine, stats func() smelt.EngineStats) {
+	if e == nil {
+		return
+	}
 	of := func(metric string) string { return fmt.Sprintf("%s{model_name=%q}", metric, name) }
 	for metric, value := range map[string]func(smelt.EngineStats) float64{
 		"vllm:num_requests_running": func(s smelt.EngineStats) float64 { return float64(s.Running) },
 		"vllm:num_requests_waiting": func(s smelt.EngineStats) float64 { return float64(s.Waiting) },
 		"vllm:kv_cache_usage_perc":  func(s smelt.EngineStats) float64 { return 1 - float64(s.Free)/float64(max(s.Blocks, 1)) },
 	} {
-		s.metrics.GetOrCreateGauge(of(metric), func() float64 { return value(e.Stats()) })
+		s.metrics.GetOrCreateGauge(of(metric), func() float64 { return value(stats()) })
 	}
 	s.metrics.GetOrCreateGauge(fmt.Sprintf(`vllm:cache_config_info{block_size="%d",model_name=%q,num_gpu_blocks="%d"}`, e.BlockSize(), name, e.Stats().Blocks),
 		func() float64 { return 1 })
@@ -94,9 +98,9 @@ func (s *Server) observe(name string, e *smelt.Engine) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refresh = append(s.refresh, func() {
-		stats := e.Stats()
+		now := stats()
 		for c, value := range counters {
-			c.Set(uint64(value(stats)))
+			c.Set(uint64(value(now)))
 		}
 	})
 }
@@ -110,4 +114,33 @@ func (s *Server) writeMetrics(w io.Writer) {
 		f()
 	}
 	s.metrics.WritePrometheus(w)
+}
+
+// observePlace shows how often a model that is loaded when it is asked for was, and whether it is.
+func (s *Server) observePlace(p *place) {
+	of := func(metric string) string { return fmt.Sprintf("%s{model_name=%q}", metric, p.name) }
+	for metric, value := range map[string]func() float64{
+		"smelt_model_waiting": func() float64 { return float64(s.shelf.waiting(p)) },
+		"smelt_model_memory_bytes": func() float64 {
+			if p.state == away {
+				return 0
+			}
+			return float64(p.bytes)
+		},
+	} {
+		s.metrics.GetOrCreateGauge(of(metric), func() float64 {
+			s.shelf.mu.Lock()
+			defer s.shelf.mu.Unlock()
+			return value()
+		})
+	}
+	loads, evictions := s.metrics.GetOrCreateCounter(of("smelt_model_loads_total")), s.metrics.GetOrCreateCounter(of("smelt_model_evictions_total"))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refresh = append(s.refresh, func() {
+		s.shelf.mu.Lock()
+		defer s.shelf.mu.Unlock()
+		loads.Set(uint64(p.loads))
+		evictions.Set(uint64(p.evictions))
+	})
 }

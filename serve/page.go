@@ -99,7 +99,9 @@ const defaultChip = "m4-max"
 // predicted for.
 func (s *Server) graph(r *http.Request) ([]byte, error) {
 	q := r.URL.Query()
-	m, err := s.find(q.Get("model"))
+	ctx, release := holding(r.Context())
+	defer release()
+	m, err := s.find(ctx, q.Get("model"))
 	if err != nil {
 		return nil, err
 	}

@@ -61,6 +61,7 @@ type Options struct {
 	// with the temperature 1, as in OpenAI's API.
 	Sampling *smelt.Sampling
 	Log      *slog.Logger // of requests, a line each; nil: none
+	Memory   int64        // bytes of the models that are loaded when they are asked for; see [Server.AddOnDemand]
 	// Page serves a page to talk with the models at /, which shows their graphs and schedules.
 	Page bool
 }
@@ -84,21 +85,26 @@ type Server struct {
 	ending   context.Context // of what is still under way when a drain's time is over
 	breakOff context.CancelFunc
 
+	shelf shelf
+
 	mu      sync.RWMutex
-	models  []*model
+	models  []*model // in the order in which they were added
+	named   map[string]*model
 	refresh []func() // of counters that engines keep
 }
 
 // model is one that is served.
 type model struct {
-	*openai.Model
-	most  int64        // sequences that run or wait
-	begun atomic.Int64 // sequences under way
+	info   openai.Info
+	always *openai.Model // nil for one that is loaded when it is asked for
+	place  *place        // of that
+	most   int64         // sequences that run or wait
+	begun  atomic.Int64  // sequences under way
 }
 
 // New returns a server without models.
 func New(o Options) *Server {
-	s := &Server{options: o, mux: http.NewServeMux(), metrics: metrics.NewSet()}
+	s := &Server{options: o, mux: http.NewServeMux(), metrics: metrics.NewSet(), shelf: shelf{bound: o.Memory, log: o.Log}, named: map[string]*model{}}
 	s.ending, s.breakOff = context.WithCancel(context.Background())
 	if s.options.MaxQueue == 0 {
 		s.options.MaxQueue = DefaultMaxQueue
@@ -106,7 +112,7 @@ func New(o Options) *Server {
 	for _, key := range o.Keys {
 		s.keys = append(s.keys, sha256.Sum256([]byte(key)))
 	}
-	api := &openai.API{Find: s.find, List: s.list, Admit: s.admit, MaxBody: o.MaxBody, Ping: o.Ping, Patience: o.Patience, Timeout: o.Timeout}
+	api := &openai.API{Find: s.find, List: s.list, Describe: s.describe, Admit: s.admit, MaxBody: o.MaxBody, Ping: o.Ping, Patience: o.Patience, Timeout: o.Timeout}
 	api.Register(s.mux)
 	s.mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "ok") })
 	s.mux.HandleFunc("GET /ready", func(w http.ResponseWriter, _ *http.Request) {
@@ -141,77 +147,138 @@ func say(w http.ResponseWriter, status int, text string) {
 // Add serves a model under a name. The engine stays the caller's, who closes it after the
 // server has come to its end.
 func (s *Server) Add(name string, e *smelt.Engine) error {
-	m, err := openai.NewModel(name, e)
-	if err != nil {
+	if err := s.addAlways(name, Resident{Engine: e}); err != nil {
 		return err
 	}
-	m.SaltByUser = s.options.SaltByUser
-	if s.options.Sampling != nil {
-		if err := s.options.Sampling.Validate(); err != nil {
-			return err
-		}
-		m.Sampling = *s.options.Sampling
-	}
-	if err := s.add(&model{Model: m, most: int64(e.Sequences() + max(s.options.MaxQueue, 0))}); err != nil {
-		return err
-	}
-	s.observe(name, e)
+	s.observe(name, e, e.Stats)
 	return nil
 }
 
 // AddEmbedder serves a model that makes embeddings.
 func (s *Server) AddEmbedder(name string, e *smelt.Embedder) error {
-	return s.add(&model{Model: openai.NewEmbeddings(name, e), most: int64(1 + max(s.options.MaxQueue, 0))})
+	return s.addAlways(name, Resident{Embedder: e})
+}
+
+func (s *Server) addAlways(name string, l Resident) error {
+	m, err := s.model(name, l)
+	if err != nil {
+		return err
+	}
+	return s.add(&model{info: m.Info(), always: m, most: s.most(m)})
+}
+
+// model makes what requests are answered with.
+func (s *Server) model(name string, l Resident) (*openai.Model, error) {
+	if l.Embedder != nil {
+		return openai.NewEmbeddings(name, l.Embedder), nil
+	}
+	m, err := openai.NewModel(name, l.Engine)
+	if err != nil {
+		return nil, err
+	}
+	m.SaltByUser = s.options.SaltByUser
+	if s.options.Sampling != nil {
+		m.Sampling = *s.options.Sampling
+		err = m.Sampling.Validate()
+	}
+	return m, err
+}
+
+// most is how many sequences of a model may run or wait.
+func (s *Server) most(m *openai.Model) int64 {
+	running := 1
+	if m.Engine != nil {
+		running = m.Engine.Sequences()
+	}
+	return int64(running + max(s.options.MaxQueue, 0))
 }
 
 func (s *Server) add(m *model) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, other := range s.models {
-		if other.ID == m.ID {
-			return fmt.Errorf("%q: %w", m.ID, ErrName)
-		}
-	}
-	if m.ID == "" {
-		return fmt.Errorf("%q: %w", m.ID, ErrName)
+	if m.info.ID == "" || s.named[m.info.ID] != nil {
+		return fmt.Errorf("%q: %w", m.info.ID, ErrName)
 	}
 	s.models = append(s.models, m)
+	s.named[m.info.ID] = m
 	return nil
 }
 
-func (s *Server) list() (list []*openai.Model) {
+func (s *Server) list() (list []openai.Info) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, m := range s.models {
-		list = append(list, m.Model)
+		list = append(list, m.info)
 	}
 	return list
 }
 
-// find returns the model of a name, or of a file of that name; where there is only one, a request
-// need not name it.
-func (s *Server) find(name string) (*openai.Model, error) {
-	list := s.list()
-	if name == "" && len(list) == 1 {
-		return list[0], nil
+// describe says what the list does of one model.
+func (s *Server) describe(name string) (openai.Info, error) {
+	m, err := s.lookUp(name)
+	if err != nil {
+		return openai.Info{}, err
 	}
-	for _, m := range list {
-		if m.ID == name || m.ID+".gguf" == name {
-			return m, nil
-		}
+	return m.info, nil
+}
+
+// lookUp returns the model of a name, or of a file of that name; where there is only one, a
+// request need not name it.
+func (s *Server) lookUp(name string) (*model, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if name == "" && len(s.models) == 1 {
+		return s.models[0], nil
+	}
+	if m := s.named[name]; m != nil {
+		return m, nil
+	}
+	if m := s.named[strings.TrimSuffix(name, ".gguf")]; m != nil {
+		return m, nil
 	}
 	return nil, openai.NotFound(name)
+}
+
+// find returns the model of a name for as long as the request lasts that asks for it.
+func (s *Server) find(ctx context.Context, name string) (*openai.Model, error) {
+	m, err := s.lookUp(name)
+	if err != nil {
+		return nil, err
+	}
+	if m.place == nil {
+		return m.always, nil
+	}
+	found, release, err := s.shelf.take(ctx, m.place)
+	if err != nil {
+		return nil, err
+	}
+	if h, ok := ctx.Value(holdKey{}).(*hold); ok {
+		h.release = append(h.release, release)
+		return found, nil
+	}
+	release()
+	return nil, fmt.Errorf("%s: asked for by no request", name)
+}
+
+// hold is what a request keeps loaded.
+type hold struct{ release []func() }
+
+type holdKey struct{}
+
+// holding has a context's request keep loaded what it finds, until release is called.
+func holding(ctx context.Context) (_ context.Context, release func()) {
+	h := &hold{}
+	return context.WithValue(ctx, holdKey{}, h), func() {
+		for _, release := range h.release {
+			release()
+		}
+	}
 }
 
 // admit lets sequences in while not too many wait.
 func (s *Server) admit(of *openai.Model, sequences int) (release func(), err error) {
 	s.mu.RLock()
-	var m *model
-	for _, other := range s.models {
-		if other.Model == of {
-			m = other
-		}
-	}
+	m := s.named[of.ID]
 	s.mu.RUnlock()
 	n := int64(sequences)
 	if begun := m.begun.Add(n); begun > m.most && begun > n { // one that asks for many is alone with them at worst
@@ -257,6 +324,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	defer context.AfterFunc(s.ending, func() { cancel(openai.Stopping()) })()
+	ctx, release := holding(ctx)
+	defer release()
 	s.mux.ServeHTTP(w, r.WithContext(ctx))
 }
 
@@ -291,6 +360,13 @@ func (s *Server) Drain(ctx context.Context) error {
 	case <-time.After(lastStep):
 	}
 	return ctx.Err()
+}
+
+// Close closes the models that were loaded because they were asked for, and loads none from now
+// on. Those of [Server.Add] stay their owner's.
+func (s *Server) Close() error {
+	s.shelf.close()
+	return nil
 }
 
 // lastStep is how long what is broken off has to say so.

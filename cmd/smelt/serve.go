@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -69,6 +70,7 @@ SIGTERM and Ctrl-C have it refuse what is new and finish what has begun; --drain
 	flags.StringArrayVar(&f.names, "name", nil, "what a model is called; once for each MODEL, in their order")
 	flags.IntVar(&f.parallel, "parallel", smelt.DefaultSequences, "most sequences of a model at once")
 	flags.Int64Var(&f.cacheBytes, "cache-bytes", 0, "size of each model's cache (default: as many whole contexts, at most half of the free memory)")
+	flags.Int64Var(&f.options.Memory, "memory", 0, "bytes for the weights, caches and arenas of all models: they are loaded when they are asked for, and the one longest unused makes room (default: all are loaded, and stay)")
 	flags.StringVar(&f.speculate, "speculate", smelt.SpeculateOff, "how tokens are guessed: ngram or off")
 	flags.IntVar(&f.options.MaxQueue, "max-queue", serve.DefaultMaxQueue, "most sequences that wait for a model; who comes then is told to come again")
 	flags.DurationVar(&f.drain, "drain", 30*time.Second, "how long requests under way may take once the server shall stop")
@@ -98,6 +100,8 @@ func (f *serveFlags) check(models []string) error {
 		return usagef("--parallel %d: want 1 to %d", f.parallel, maxSequences)
 	case f.cacheBytes < 0:
 		return usagef("--cache-bytes %d: want 0 or more", f.cacheBytes)
+	case f.options.Memory < 0:
+		return usagef("--memory %d: want 0 or more", f.options.Memory)
 	case f.speculate != smelt.SpeculateOff && f.speculate != smelt.SpeculateNgram:
 		return usagef("--speculate %s: want ngram or off", f.speculate)
 	case f.options.MaxQueue < 0:
@@ -150,8 +154,9 @@ func (f *serveFlags) run(cmd *cobra.Command, models []string) error {
 	}
 	defer listener.Close()
 	server := serve.New(f.options)
+	defer server.Close()
 	for i, path := range models {
-		end, err := f.serve(cmd, server, path, f.names[i])
+		end, err := f.add(cmd, server, path, f.names[i])
 		if err != nil {
 			return err
 		}
@@ -198,71 +203,114 @@ func (f *serveFlags) run(cmd *cobra.Command, models []string) error {
 // lastWords is how long clients have to take the last of what they are told.
 const lastWords = time.Second
 
-// serve loads a model and has a server answer with it, until end is called.
-func (f *serveFlags) serve(cmd *cobra.Command, server *serve.Server, path, name string) (end func(), err error) {
+// add has a server answer with a model: from now until end is called, or, within a bound on
+// memory, while it is asked for.
+func (f *serveFlags) add(cmd *cobra.Command, server *serve.Server, path, name string) (end func() error, err error) {
+	metrics := server.Metrics(name)
+	if f.options.Memory > 0 {
+		err := server.AddOnDemand(name, func() (serve.Resident, error) { return f.load(cmd, path, name, metrics) })
+		return func() error { return nil }, err
+	}
+	r, err := f.load(cmd, path, name, metrics)
+	if err != nil {
+		return nil, err
+	}
+	if r.Embedder != nil {
+		err = server.AddEmbedder(name, r.Embedder)
+	} else {
+		err = server.Add(name, r.Engine)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), r.Close())
+	}
+	return r.Close, nil
+}
+
+// load makes a model ready to answer, or to make embeddings.
+func (f *serveFlags) load(cmd *cobra.Command, path, name string, metrics smelt.Metrics) (r serve.Resident, err error) {
 	compile, device := f.compile, f.device
 	m, err := compile.open(path)
 	if err != nil {
-		return nil, err
+		return r, err
+	}
+	closers := []io.Closer{m}
+	r.Close = func() (err error) {
+		for _, c := range slices.Backward(closers) {
+			err = errors.Join(err, c.Close())
+		}
+		return err
+	}
+	defer func() {
+		if err == nil {
+			return
+		}
+		if usage := (usageError{}); !errors.As(err, &usage) { // which is of a flag, and of all models
+			err = fmt.Errorf("%s: %w", path, err)
+		}
+		err = errors.Join(err, r.Close())
+	}()
+	if !m.HasWeights() {
+		return r, fmt.Errorf("%w; smelt synth makes a file with random ones", smelt.ErrNoWeights)
 	}
 	embeds := f.embeddings || m.File() != nil && m.File().Config.Both
-	if err := m.Close(); err != nil {
-		return nil, err
+	if !embeds {
+		compile.sequences, compile.paged, compile.guesses = f.parallel, true, f.speculate != smelt.SpeculateOff
 	}
-	if embeds {
-		return f.serveEmbeddings(cmd, server, path, name)
-	}
-	compile.sequences, compile.paged, compile.guesses = f.parallel, true, f.speculate != smelt.SpeculateOff
-	p, err := openProgram(cmd, path, &compile, &device)
-	if err != nil {
-		return nil, err
-	}
-	l, err := load(cmd, p, &device)
-	if err != nil {
-		p.Close()
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	end = func() { l.Close(); p.Close() }
-	e, err := l.NewEngine(smelt.EngineOptions{Sequences: f.parallel, CacheBytes: f.cacheBytes, Speculate: f.speculate, Metrics: server.Metrics(name)})
-	if err == nil {
-		err = server.Add(name, e)
-	}
-	if err != nil {
-		end()
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	mem, on := e.OnDevice().Memory(), l.Info()
-	fmt.Fprintf(cmd.ErrOrStderr(), "smelt: %s: weights %d bytes, cache %d bytes, arena %d bytes, on %s with %d threads\n",
-		name, l.Memory().Weights, mem.Cache, mem.Arena, on.Name, on.Threads)
-	return end, nil
-}
-
-func (f *serveFlags) serveEmbeddings(cmd *cobra.Command, server *serve.Server, path, name string) (end func(), err error) {
-	compile, device := f.compile, f.device
 	opts, err := executionOptions(cmd, path, &compile, &device)
 	if err != nil {
-		return nil, err
+		return r, err
 	}
-	opts.Embeddings, opts.Prefill, opts.Block = true, 0, 0
-	p, err := program(path, opts, &compile, "")
+	if embeds {
+		opts.Embeddings, opts.Prefill, opts.Block = true, 0, 0
+	}
+	useTuning(cmd.ErrOrStderr(), smelt.Device{Name: device.device, Threads: device.threads}, &opts)
+	p, err := m.Compile(opts)
 	if err != nil {
-		return nil, err
+		return r, err
 	}
+	closers = append(closers, p)
 	l, err := load(cmd, p, &device)
 	if err != nil {
-		p.Close()
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return r, err
 	}
-	end = func() { l.Close(); p.Close() }
-	e, err := l.NewEmbedder("")
-	if err == nil {
-		err = server.AddEmbedder(name, e)
+	closers = append(closers, l)
+	if embeds {
+		if r.Embedder, err = l.NewEmbedder(""); err != nil {
+			return r, err
+		}
+		closers = append(closers, r.Embedder)
+		mem := l.Memory()
+		r.Memory = mem.Weights + mem.Cache + mem.Arena + mem.Inputs + mem.Outputs
+		return r, nil
 	}
+	cache, err := f.cache(l)
 	if err != nil {
-		end()
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return r, err
 	}
-	return func() { e.Close(); end() }, nil
+	if r.Engine, err = l.NewEngine(smelt.EngineOptions{Sequences: f.parallel, CacheBytes: cache, Speculate: f.speculate, Metrics: metrics}); err != nil {
+		return r, err
+	}
+	closers = append(closers, r.Engine)
+	mem, weights, on := r.Engine.OnDevice().Memory(), l.Memory().Weights, l.Info()
+	r.Memory = weights + mem.Cache + mem.Arena + mem.Inputs + mem.Outputs
+	fmt.Fprintf(cmd.ErrOrStderr(), "smelt: %s: weights %d bytes, cache %d bytes, arena %d bytes, on %s with %d threads\n",
+		name, weights, mem.Cache, mem.Arena, on.Name, on.Threads)
+	return r, nil
+}
+
+// cache is the size of a model's cache; 0: what an engine takes by itself. Within a bound on
+// memory that is no matter of what happens to be free, so that a model takes as much each time: it
+// is as many whole contexts as there are sequences, in half of what the weights leave.
+func (f *serveFlags) cache(l *smelt.Loaded) (int64, error) {
+	if f.cacheBytes > 0 || f.options.Memory == 0 {
+		return f.cacheBytes, nil
+	}
+	plan := l.Program().Plan
+	one, err := l.OnDevice().InstanceMemory((plan.Context + plan.Block() - 1) / plan.Block())
+	if err != nil {
+		return 0, err
+	}
+	return max(min(int64(f.parallel)*one.Cache, (f.options.Memory-l.Memory().Weights)/2), one.Cache), nil
 }
 
 // readKeys reads a file of keys: one a line, empty lines and those that begin with # aside.

@@ -94,3 +94,25 @@ func TestServe(t *testing.T) {
 		require.Contains(t, s.stderr.String(), "smelt: stopping")
 	}
 }
+
+// TestServeMemory: two models within a bound that holds one are both served.
+func TestServeMemory(t *testing.T) {
+	qwen := testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-Q4_0.gguf")
+	llama := testfiles.Model(t, "tiny-llama/gguf/tiny-llama-Q4_0.gguf")
+	s := startServer(t, qwen, llama, "--name", "qwen", "--name", "llama", "--parallel", "2", "--ctx", "256", "--cache-bytes", "2000000", "--memory", "9000000")
+	for range 2 {
+		for _, model := range []string{"qwen", "llama"} {
+			status, text, err := s.post("/v1/completions", "", `{"model": "`+model+`", "prompt": "Once", "max_tokens": 3}`)
+			require.NoError(t, err)
+			require.Equal(t, http.StatusOK, status, text)
+		}
+	}
+	answer, err := http.Get(s.url + "/metrics")
+	require.NoError(t, err)
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	require.Regexp(t, `smelt_model_loads_total\{model_name="qwen"\} 3\n`, string(text))
+	require.NoError(t, s.cmd.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, s.cmd.Wait(), s.stderr.String())
+}

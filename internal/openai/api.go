@@ -14,11 +14,12 @@ import (
 
 // API are the endpoints. Its fields say where models come from and who may ask.
 type API struct {
-	// Find returns the model of a name, or an error for the client; "" is the name where a
-	// request has none.
-	Find func(name string) (*Model, error)
-	// List are the models, in order.
-	List func() []*Model
+	// Find returns the model of a name, which stays usable until the request of that context has
+	// ended, or an error for the client; "" is the name where a request has none.
+	Find func(ctx context.Context, name string) (*Model, error)
+	// List are the models, in order; Describe is one of them, by its name.
+	List     func() []Info
+	Describe func(name string) (Info, error)
 	// Admit lets so many sequences of a model in, or returns an error for the client; what it
 	// returns else is called when they have ended. nil: all.
 	Admit func(m *Model, sequences int) (release func(), err error)
@@ -114,7 +115,7 @@ func (a *API) begin(r *http.Request, answers bool) (*params, *Model, error) {
 	if p.err != nil {
 		return nil, nil, p.err
 	}
-	m, err := a.Find(name)
+	m, err := a.Find(r.Context(), name)
 	if err == nil && answers {
 		err = m.answers()
 	}

@@ -71,6 +71,12 @@ func Overloaded(after time.Duration) *Error {
 		Message: "too many requests wait; try again later", RetryAfter: after}
 }
 
+// Unloaded is the answer where a model's files could not be loaded when it was asked for.
+func Unloaded(name string) *Error {
+	return &Error{Status: http.StatusServiceUnavailable, Type: serverError, Param: "model", Code: "model_not_loaded",
+		Message: fmt.Sprintf("%s could not be loaded", name), RetryAfter: 10 * time.Second}
+}
+
 // Stopping is the answer while the server comes to its end.
 func Stopping() *Error {
 	return &Error{Status: http.StatusServiceUnavailable, Type: overloaded, Code: "shutting_down",

@@ -9,7 +9,8 @@ import (
 	"github.com/smelt-ml/smelt"
 )
 
-type modelEntry struct {
+// Info is what lists say of a model.
+type Info struct {
 	ID      string `json:"id"`
 	Object  string `json:"object"`
 	Created int64  `json:"created"`
@@ -19,35 +20,32 @@ type modelEntry struct {
 	Variables []string `json:"template_variables,omitempty"`
 }
 
-func (m *Model) entry() modelEntry {
-	e := modelEntry{ID: m.ID, Object: "model", Created: m.Created.Unix(), Owner: "smelt"}
+// Info describes the model.
+func (m *Model) Info() Info {
+	i := Info{ID: m.ID, Object: "model", Created: m.Created.Unix(), Owner: "smelt"}
 	if m.Engine != nil {
-		e.Context, e.Variables = m.Engine.Context(), m.thinking()
+		i.Context, i.Variables = m.Engine.Context(), m.thinking()
 	} else {
-		e.Context = m.Embedder.Longest()
+		i.Context = m.Embedder.Longest()
 	}
-	return e
+	return i
 }
 
 // models is GET /v1/models: https://platform.openai.com/docs/api-reference/models.
 func (a *API) models(w http.ResponseWriter, _ *http.Request) error {
-	list := []modelEntry{}
-	for _, m := range a.List() {
-		list = append(list, m.entry())
-	}
 	reply(w, http.StatusOK, struct {
-		Object string       `json:"object"`
-		Data   []modelEntry `json:"data"`
-	}{"list", list})
+		Object string `json:"object"`
+		Data   []Info `json:"data"`
+	}{"list", append([]Info{}, a.List()...)})
 	return nil
 }
 
 func (a *API) oneModel(w http.ResponseWriter, r *http.Request) error {
-	m, err := a.Find(r.PathValue("model"))
+	info, err := a.Describe(r.PathValue("model"))
 	if err != nil {
 		return err
 	}
-	reply(w, http.StatusOK, m.entry())
+	reply(w, http.StatusOK, info)
 	return nil
 }
 
