@@ -109,6 +109,9 @@ func (s *Server) graph(r *http.Request) ([]byte, error) {
 		return nil, badQuery("model", "%s makes embeddings: smelt explain draws its graph", m.ID)
 	}
 	p := m.Engine.Loaded().Program()
+	if p.Stages == nil {
+		return nil, badQuery("model", "%s was compiled ahead of time, and its graphs are not there: smelt dot draws its plan", m.ID)
+	}
 	of := graphOf{m.ID, q.Get("phase"), q.Get("target"), q.Get("chip")}
 	for _, member := range []struct {
 		name, otherwise string

@@ -164,6 +164,34 @@ func TestGraph(t *testing.T) {
 	}
 }
 
+// TestGraphOfPlan: a plan from a file holds no graphs, which is said.
+func TestGraphOfPlan(t *testing.T) {
+	path := testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-Q4_0.gguf")
+	m, err := smelt.Open(path, "")
+	require.NoError(t, err)
+	defer m.Close()
+	p, err := m.Compile(options(64))
+	require.NoError(t, err)
+	file, err := os.Create(filepath.Join(t.TempDir(), "tiny.plan"))
+	require.NoError(t, err)
+	require.NoError(t, p.Save(file))
+	require.NoError(t, file.Close())
+	p, err = smelt.LoadPlan(file.Name(), path)
+	require.NoError(t, err)
+	defer p.Close()
+	l, err := p.Load(smelt.Device{Name: "cpu", Threads: 1})
+	require.NoError(t, err)
+	defer l.Close()
+	e, err := l.NewEngine(smelt.EngineOptions{})
+	require.NoError(t, err)
+	server := serve.New(serve.Options{Page: true})
+	require.NoError(t, server.Add(name, e))
+	answer := httptest.NewRecorder()
+	server.ServeHTTP(answer, httptest.NewRequest("GET", "/graph", nil))
+	require.Equal(t, http.StatusBadRequest, answer.Code)
+	require.Contains(t, answer.Body.String(), "compiled ahead of time")
+}
+
 // played answers some requests of a browser as no model would; a text that begins with ! names
 // the play. Others are the server's.
 type played struct {
@@ -251,6 +279,7 @@ var plays = map[string]func(http.ResponseWriter){
 		time.Sleep(200 * time.Millisecond) // a reset that comes at once takes what was sent along
 		panic(http.ErrAbortHandler)
 	},
+	"!cut": func(w http.ResponseWriter) { say(w, "content", "It", " was", " cut") },
 	"!error": func(w http.ResponseWriter) {
 		say(w, "content", "It")
 		fmt.Fprint(w, `data: {"error":{"message":"the device is gone","type":"server_error","param":null,"code":null}}`+"\n\n")

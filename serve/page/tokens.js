@@ -54,8 +54,11 @@ const percent = (logprob) => {
   return `${p >= 10 ? p.toFixed(0) : p >= 0.1 ? p.toFixed(1) : '<0.1'} %`;
 };
 
-// visible shows blanks and line ends.
-const visible = (token) => token.replace(/ /g, '·').replace(/\n/g, '⏎').replace(/\t/g, '⇥').replace(/[\u202a-\u202e\u2066-\u2069]/g, '') || '(nothing)';
+// visible shows blanks, line ends, and of a part of a character its bytes.
+function visible({ token, bytes }) {
+  if (token.includes('\ufffd')) return (bytes ?? []).map((byte) => byte.toString(16).padStart(2, '0')).join(' ');
+  return token.replace(/ /g, '·').replace(/\n/g, '⏎').replace(/\t/g, '⇥').replace(/[\u202a-\u202e\u2066-\u2069]/g, '') || '(nothing)';
+}
 
 // likelihood is the share of a part's choices, all of them.
 export const likelihood = (part) => Math.exp(part.scores.reduce((sum, score) => sum + score.logprob, 0));
@@ -66,7 +69,7 @@ export function alternatives(score) {
   const top = score.top_logprobs ?? [];
   const same = (a) => a.token === score.token && String(a.bytes) === String(score.bytes);
   const all = top.some(same) ? top : [...top, score];
-  return all.map((a) => ({ token: visible(a.token), share: percent(a.logprob), width: Math.exp(a.logprob), chosen: same(a) }));
+  return all.map((a) => ({ token: visible(a), share: percent(a.logprob), width: Math.exp(a.logprob), chosen: same(a) }));
 }
 
 // spoken is a part in words, for those who do not see it.

@@ -304,6 +304,9 @@ const tests = {
     await page.keyboard.press('Enter');
     await ended(page);
     assert.equal(await page.$('.failed:not([hidden])'), null, 'it goes on');
+    await page.click('#new');
+    await ask(page, '!cut');
+    assert.match(await text(page, '.failed'), /broke off/, 'an end in order, but too early');
     await ask(page, '!error', 2);
     assert.match(await page.$eval('.message:last-child .failed', (e) => e.textContent), /the device is gone/);
     return page;
