@@ -151,8 +151,9 @@ whole: setup ## models, texts and graphs of which tests otherwise take a slice
 load: setup ## 64 clients at a server for two minutes; on a machine that does nothing else
 	SMELT_TESTS=full $(GO) test ./serve -run '^Test(Load|Fair)$$' -count=1 -v
 
-deployed: setup ## what deploy/ has: two replicas behind HAProxy, one killed; manifests, the picker, the container's file
-	@.ci/need haproxy=haproxy bwrap=bubblewrap
+deployed: setup ## what deploy/ has: two replicas behind HAProxy, one killed; cache events, manifests, the picker, the container's file
+	@.ci/need haproxy=haproxy bwrap=bubblewrap 'echo "#include <zmq.h>" | gcc -E -xc -=libzmq3-dev'
+	SMELT_DEPLOYED=all $(GO) test ./internal/cacheevents -count=1 -v
 	SMELT_DEPLOYED=all $(GO) test ./cmd/smelt -run '^Test(Replicas|ProxyStreams)$$' -count=1 -v
 	cd deploy/check && SMELT_DEPLOYED=all GOWORK=off $(GO) test -count=1 -v ./...
 

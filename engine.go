@@ -14,6 +14,7 @@ import (
 
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/engine"
+	"github.com/smelt-ml/smelt/internal/engine/pages"
 	"github.com/smelt-ml/smelt/metal"
 )
 
@@ -38,6 +39,7 @@ type EngineOptions struct {
 	CacheBytes int64 // of the cache; 0: what Sequences whole contexts take, at most half of what is free
 
 	Metrics Metrics // is told what the engine does; nil: nobody
+	Cache   Cache   // is told which prefixes the engine knows; nil: nobody
 
 	// Speculate says how tokens are guessed before they are computed, as further rows of the
 	// steps that verify them: "ngram" looks up what followed elsewhere, in the same sequence
@@ -52,6 +54,20 @@ type EngineOptions struct {
 	// same distribution. It guesses wherever Speculate does not, or is more often right.
 	Draft *Loaded
 }
+
+// Cache is told which blocks of tokens an engine can go on after without computing them, and
+// which it has forgotten. It is called where steps are chosen, and must not wait.
+type Cache interface {
+	// Stored tells of a block. What identifies it follows from its tokens, from all before them
+	// and from the salt; parent is the block that it follows, nil where it is a sequence's first.
+	// The tokens are valid during the call.
+	Stored(id BlockID, parent *BlockID, tokens []int32)
+	Removed(id BlockID)
+	Cleared() // of all blocks
+}
+
+// BlockID identifies a full block of a cache.
+type BlockID = pages.Identity
 
 // guessing is how engines guess beside what their options say: tests have another way.
 var guessing engine.Guessing
@@ -155,6 +171,9 @@ func (l *Loaded) newEngine(o EngineOptions) (*Engine, error) {
 	if err := e.start(program, executable, limits, &o); err != nil {
 		_ = e.close() // it never was
 		return nil, err
+	}
+	if o.Cache != nil {
+		e.engine.WatchCache(o.Cache)
 	}
 	if m := e.metrics; m != nil {
 		e.engine.Observe(func(r engine.Ran) {

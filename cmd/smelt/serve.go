@@ -21,6 +21,7 @@ import (
 	"golang.org/x/net/netutil"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/internal/cacheevents"
 	"github.com/smelt-ml/smelt/serve"
 )
 
@@ -39,6 +40,7 @@ type serveFlags struct {
 	connections int
 	log         bool
 	embeddings  bool
+	cacheEvents string
 	sampling    smelt.Sampling
 	options     serve.Options
 }
@@ -49,8 +51,9 @@ func serveVerb() *cobra.Command {
 		Use:   "serve MODEL…",
 		Short: "Answer HTTP requests in the form of OpenAI's API",
 		Long: `Serves models over HTTP: /v1/chat/completions, /v1/completions, /v1/embeddings, /v1/models,
-/tokenize, /detokenize, /health, /ready and /metrics, and at / a page to talk with them. Once it is ready, its address is the one
-line on standard output; port 0 takes a free one. A model's name is that of its file, or --name.
+/tokenize, /detokenize, /health, /ready and /metrics, and at / a page to talk with them. Once it
+is ready, its address is the one line on standard output; port 0 takes a free one. A model's name
+is that of its file, or --name.
 A model whose attention goes both ways makes embeddings; --embeddings has the others do so too.
 
 SIGTERM and Ctrl-C have it refuse what is new and finish what has begun; --drain bounds that.`,
@@ -84,6 +87,7 @@ SIGTERM and Ctrl-C have it refuse what is new and finish what has begun; --drain
 	flags.Float64Var(&f.sampling.MinP, "min-p", 0, "likewise: choose among tokens this likely, relative to the most likely")
 	flags.BoolVar(&f.log, "log", false, "a line for each request on standard error, without texts")
 	flags.BoolVar(&f.options.Page, "page", true, "a page at / to talk with the models, which shows their graphs and schedules")
+	flags.StringVar(&f.cacheEvents, "cache-events", "", "where routers learn what the cache holds, such as tcp://127.0.0.1:5557: ZeroMQ, in vLLM's form, with the tokens of prompts")
 	flags.BoolVar(&f.embeddings, "embeddings", false, "serve embeddings of all models, and no answers")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if f.compile.help(cmd) {
@@ -110,6 +114,8 @@ func (f *serveFlags) check(models []string) error {
 		return usagef("--max-connections %d: want 1 or more", f.connections)
 	case f.drain < 0 || f.options.Timeout < 0:
 		return usagef("--drain %v --timeout %v: want no less than 0", f.drain, f.options.Timeout)
+	case f.cacheEvents != "" && (f.embeddings || len(models) > 1):
+		return usagef("--cache-events are those of one model, which answers")
 	case len(f.names) > 0 && len(f.names) != len(models):
 		return usagef("--name is given %d times for %d models", len(f.names), len(models))
 	}
@@ -287,7 +293,17 @@ func (f *serveFlags) load(cmd *cobra.Command, path, name string, metrics smelt.M
 	if err != nil {
 		return r, err
 	}
-	if r.Engine, err = l.NewEngine(smelt.EngineOptions{Sequences: f.parallel, CacheBytes: cache, Speculate: f.speculate, Metrics: metrics}); err != nil {
+	o := smelt.EngineOptions{Sequences: f.parallel, CacheBytes: cache, Speculate: f.speculate, Metrics: metrics}
+	if f.cacheEvents != "" {
+		host, _ := os.Hostname() // without a name it is ""
+		events, err := cacheevents.Listen(f.cacheEvents, fmt.Sprintf("kv@%s@%s", host, name))
+		if err != nil {
+			return r, fmt.Errorf("--cache-events: %w", err)
+		}
+		closers = append(closers, events)
+		o.Cache = events
+	}
+	if r.Engine, err = l.NewEngine(o); err != nil {
 		return r, err
 	}
 	closers = append(closers, r.Engine)

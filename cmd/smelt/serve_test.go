@@ -3,7 +3,9 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -11,7 +13,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/go-zeromq/zmq4"
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/internal/testfiles"
@@ -115,4 +119,37 @@ func TestServeMemory(t *testing.T) {
 	require.Regexp(t, `smelt_model_loads_total\{model_name="qwen"\} 3\n`, string(text))
 	require.NoError(t, s.cmd.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, s.cmd.Wait(), s.stderr.String())
+}
+
+// TestCacheEvents: what a server's cache holds is told at the address of --cache-events.
+func TestCacheEvents(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	endpoint := "tcp://" + free.Addr().String()
+	require.NoError(t, free.Close())
+	s := startServer(t, testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-Q4_0.gguf"), "--cache-events", endpoint, "--name", "story", "--ctx", "512")
+	routers := zmq4.NewSub(t.Context())
+	defer routers.Close()
+	require.NoError(t, routers.Dial(endpoint))
+	require.NoError(t, routers.SetOption(zmq4.OptionSubscribe, "kv@"))
+	messages := make(chan zmq4.Msg, 1)
+	go func() {
+		if m, err := routers.Recv(); err == nil { // the test may have ended
+			messages <- m
+		}
+	}()
+	for i := 0; i < 500; i++ { // until the subscription has arrived
+		status, text, err := s.post("/v1/completions", "", fmt.Sprintf(`{"prompt": "%d %s", "max_tokens": 1}`, i, strings.Repeat("once upon a time ", 30)))
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, status, text)
+		select {
+		case m := <-messages:
+			require.Len(t, m.Frames, 3)
+			require.Regexp(t, "^kv@.*@story$", string(m.Frames[0]))
+			require.Contains(t, string(m.Frames[2]), "BlockStored")
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	t.Fatal("nothing was told")
 }

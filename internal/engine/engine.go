@@ -221,6 +221,10 @@ type Ran struct {
 	Stats                   Stats // after it
 }
 
+// WatchCache has a watcher told which blocks become known and which are forgotten, from the
+// goroutines that choose steps, one at a time. It is called before the first request.
+func (e *Engine) WatchCache(w pages.Watcher) { e.pool.Watch(w) }
+
 // Observe lets a function see every step, from the goroutine that runs them. It is called
 // before the first Submit, if at all.
 func (e *Engine) Observe(step func(Ran)) { e.observe = step }

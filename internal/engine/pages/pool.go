@@ -25,7 +25,23 @@ type Pool struct {
 	counts Counts
 
 	uncopied bool
+	watcher  Watcher // may be nil
 }
+
+// Watcher is told what becomes known and what is forgotten, by the goroutine that uses the pool:
+// it must not wait for anything.
+type Watcher interface {
+	// Stored tells of a block that can be shared from now on, and which one it follows; nil: none.
+	// The tokens are valid during the call.
+	Stored(id Identity, parent *Identity, tokens []int32)
+	// Removed tells of a block that cannot be shared any more.
+	Removed(id Identity)
+	// Cleared tells that none can.
+	Cleared()
+}
+
+// Watch has a watcher told of all that follows.
+func (p *Pool) Watch(w Watcher) { p.watcher = w }
 
 // block is what the pool knows of one.
 type block struct {
@@ -113,6 +129,9 @@ func (p *Pool) Forget() {
 		}
 	}
 	clear(p.known)
+	if p.watcher != nil {
+		p.watcher.Cleared()
+	}
 }
 
 // take returns a block that nobody holds, for one holder; there must be one.
@@ -126,6 +145,9 @@ func (p *Pool) take() int32 {
 		delete(p.known, p.blocks[b].identity)
 		p.blocks[b].known = false
 		p.counts.Evicted++
+		if p.watcher != nil {
+			p.watcher.Removed(p.blocks[b].identity)
+		}
 	}
 	p.blocks[b].holders = 1
 	return b

@@ -144,12 +144,23 @@ func (t *Table) Commit(tokens []int32, computed int) {
 		if b, known := p.known[id]; !known {
 			p.known[id] = own
 			p.blocks[own].known, p.blocks[own].identity = true, id
+			if p.watcher != nil {
+				p.watcher.Stored(id, t.parent(), tokens[t.known*p.slots:(t.known+1)*p.slots])
+			}
 		} else if b != own {
 			p.hold(b)
 			t.blocks[t.known] = b
 			p.drop(own)
 		}
 	}
+}
+
+// parent is the identity that the first block after the known ones follows; nil: none.
+func (t *Table) parent() *Identity {
+	if t.known == 0 {
+		return nil
+	}
+	return &t.chain[t.known-1]
 }
 
 // Release empties the table. What of it is known stays so until the blocks are needed.

@@ -1,0 +1,132 @@
+// Package cacheevents publishes what an engine's cache knows in the form of vLLM's KV cache events,
+// so that a router can send a prompt to the replica that has computed most of it: messages of
+// ZeroMQ's PUB of three parts, the topic, a sequence number (8 bytes, big-endian, from 0) and
+// MessagePack of
+//
+//	[seconds since 1970, [event, …]]
+//	["BlockStored", [hash], parent hash or nil, [token, …], tokens of a block, nil]
+//	["BlockRemoved", [hash]]
+//	["AllBlocksCleared"]
+//
+// A hash is the 32 bytes of a block's identity. Who reads too slowly misses messages, which shows
+// in the sequence number.
+package cacheevents
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/go-zeromq/zmq4"
+	"github.com/tinylib/msgp/msgp"
+
+	"github.com/smelt-ml/smelt"
+)
+
+// waiting is how many events wait to be published at most; further ones are lost, with a gap in
+// the sequence.
+const waiting = 1 << 14
+
+// Publisher is a [smelt.Cache].
+type Publisher struct {
+	socket zmq4.Socket
+	topic  string
+	cancel context.CancelFunc
+	done   chan struct{}
+
+	mu     sync.Mutex
+	events [][]byte // in MessagePack
+	lost   bool
+	news   chan struct{} // holds a value where there are events
+}
+
+// Listen publishes at an endpoint such as tcp://127.0.0.1:5557, under a topic.
+func Listen(endpoint, topic string) (*Publisher, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	p := &Publisher{socket: zmq4.NewPub(ctx), topic: topic, cancel: cancel, done: make(chan struct{}), news: make(chan struct{}, 1)}
+	if err := p.socket.Listen(endpoint); err != nil {
+		cancel()
+		return nil, fmt.Errorf("%s: %w", endpoint, err)
+	}
+	go p.publish(ctx)
+	return p, nil
+}
+
+// Addr returns where it listens.
+func (p *Publisher) Addr() net.Addr { return p.socket.Addr() }
+
+// Close ends it; what has not been sent is not.
+func (p *Publisher) Close() error {
+	p.cancel()
+	<-p.done
+	return p.socket.Close()
+}
+
+// Stored is of [smelt.Cache].
+func (p *Publisher) Stored(id smelt.BlockID, parent *smelt.BlockID, tokens []int32) {
+	e := msgp.AppendString(msgp.AppendArrayHeader(nil, 6), "BlockStored")
+	e = msgp.AppendBytes(msgp.AppendArrayHeader(e, 1), id[:])
+	if parent == nil {
+		e = msgp.AppendNil(e)
+	} else {
+		e = msgp.AppendBytes(e, parent[:])
+	}
+	e = msgp.AppendArrayHeader(e, uint32(len(tokens)))
+	for _, t := range tokens {
+		e = msgp.AppendInt32(e, t)
+	}
+	p.add(msgp.AppendNil(msgp.AppendInt(e, len(tokens))))
+}
+
+// Removed is of [smelt.Cache].
+func (p *Publisher) Removed(id smelt.BlockID) {
+	e := msgp.AppendString(msgp.AppendArrayHeader(nil, 2), "BlockRemoved")
+	p.add(msgp.AppendBytes(msgp.AppendArrayHeader(e, 1), id[:]))
+}
+
+// Cleared is of [smelt.Cache].
+func (p *Publisher) Cleared() {
+	p.add(msgp.AppendString(msgp.AppendArrayHeader(nil, 1), "AllBlocksCleared"))
+}
+
+func (p *Publisher) add(event []byte) {
+	p.mu.Lock()
+	if len(p.events) < waiting {
+		p.events = append(p.events, event)
+	} else {
+		p.lost = true
+	}
+	p.mu.Unlock()
+	select {
+	case p.news <- struct{}{}:
+	default:
+	}
+}
+
+// publish sends all events that there are in one message, over and over.
+func (p *Publisher) publish(ctx context.Context) {
+	defer close(p.done)
+	for number := uint64(0); ; number++ {
+		select {
+		case <-p.news:
+		case <-ctx.Done():
+			return
+		}
+		p.mu.Lock()
+		events, lost := p.events, p.lost
+		p.events, p.lost = nil, false
+		p.mu.Unlock()
+		batch := msgp.AppendFloat64(msgp.AppendArrayHeader(nil, 2), float64(time.Now().UnixMicro())/1e6)
+		batch = msgp.AppendArrayHeader(batch, uint32(len(events)))
+		for _, e := range events {
+			batch = append(batch, e...)
+		}
+		_ = p.socket.SendMulti(zmq4.NewMsgFrom([]byte(p.topic), binary.BigEndian.AppendUint64(nil, number), batch)) // who is gone misses it
+		if lost {
+			number++
+		}
+	}
+}
