@@ -41,6 +41,9 @@ func RoutedGateUp() *Rule {
 // becomes
 //
 //	routed_linear(x, w, b?, experts, weights) {Mixed}
+//
+// Where tokens of one expert share its weights the two stay apart: products are computed in the
+// order of experts, and added up by tokens.
 func RoutedSum() *Rule {
 	weights := Any()
 	product := Op(ir.OpExpertLinear, Any(), Any(), Any(), Rest())
@@ -52,6 +55,7 @@ func RoutedSum() *Rule {
 		Anchor: sum,
 		Yields: []*Pat{sum},
 		Needs:  func(t *ir.Target) bool { return t.Has(ir.OpRoutedLinear) },
+		Pays:   func(t *ir.Target, m Match) bool { return !t.GroupsExperts(m[product], t.Tokens) },
 		Build: func(e *Emitter, m Match) []*ir.Value {
 			attr, operands := ir.AsRoutedLinear(m[product])
 			attr.Mixed, operands.Mix = true, m[weights]

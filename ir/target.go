@@ -1,6 +1,9 @@
 package ir
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // Target says what the machine that a graph is compiled for can do, and how its Plans are
 // laid out. lower fills it from the table of kernels; passes read it. It is a plain table,
@@ -152,6 +155,49 @@ func (t *Target) NormRepeats(norm, product *Value, tokens, rows int64) (longer, 
 	moved := norm.Args[0].Type.DType.Bytes(width) + t.Act.Bytes(width) // read by the norm, and what it leaves
 	return longer, t.Rates.Wait + float64(tokens*moved)*t.Rates.Byte
 }
+
+// GroupsExperts tells whether a product of experts in a step of so many tokens runs in tiles,
+// each of tokens that go to one expert and read its weights once, in place of every token for
+// itself. What is weighted and added up in the product, or normalised on its way into it, has no
+// tiles, and what cuts its work itself groups tokens without being told.
+func (t *Target) GroupsExperts(product *Value, tokens int64) bool {
+	a, _ := AsRoutedLinear(product)
+	if !t.Launches || t.SameBits || tokens <= t.FewTokens || a.Mixed || a.Linear.Norm != NoNorm {
+		return false
+	}
+	grouped, apart := t.ExpertTimes(product, tokens)
+	return grouped <= apart
+}
+
+// ExpertTimes compares what a product of experts takes in tiles with what it takes where each
+// row of its result reads its expert's weights for itself, in a step of so many tokens whose
+// routers choose any expert as often as another. Tiles wait for rows to be put in order, and
+// where each expert has an input of its own, as in the last product of a mixture, for their
+// results to be added up.
+func (t *Target) ExpertTimes(product *Value, tokens int64) (grouped, apart float64) {
+	_, o := AsRoutedLinear(product)
+	number := func(d Dim) float64 { return float64(d.Eval(&Sizes{})) }
+	experts, top := number(o.Weights[0].Type.Shape[0]), number(o.Experts.Type.Shape[1])
+	rows := float64(tokens) * top
+	used := experts * (1 - math.Pow(1-top/experts, float64(tokens)))
+	var bytes, work float64 // of one expert, and of one of its rows
+	for _, w := range o.Weights {
+		n := number(w.Type.Shape[1]) * number(w.Type.Shape[2])
+		bytes += float64(w.Type.DType.Bytes(int64(n)))
+		work += float64(OpLinear.Work(nil)) * n
+	}
+	apart = rows * max(bytes*t.Rates.Byte, work*t.Rates.Op)
+	padded := rows + used*(tileRows-1)/2 // an expert's last rows of matrices are half full
+	grouped = t.Rates.Wait + max(used*bytes*t.Rates.Byte, padded*work*t.Rates.Tile)
+	if len(o.X.Type.Shape) == 3 {
+		sums := rows * number(o.Weights[0].Type.Shape[1]) * float64(F32.Bytes(1))
+		grouped += t.Rates.Wait + 2*sums*t.Rates.Byte
+	}
+	return grouped, apart
+}
+
+// tileRows are the rows of the matrices that tiles are made of.
+const tileRows = 8
 
 // Instance is a row of what a target computes: kernels of an op for some element types.
 type Instance struct {

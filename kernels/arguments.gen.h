@@ -65,6 +65,7 @@ enum smelt_linear_mat_buffer {
     SMELT_LINEAR_MAT_BIAS1 = 9,
     SMELT_LINEAR_MAT_BIAS2 = 10,
     SMELT_LINEAR_MAT_ROWS = 12,
+    SMELT_LINEAR_MAT_STARTS = 13,
     SMELT_LINEAR_MAT_PARAMS = 5,
 };
 
@@ -78,6 +79,9 @@ enum smelt_linear_mat_constant {
     SMELT_LINEAR_MAT_FC_GATED = 9,
     SMELT_LINEAR_MAT_FC_TILE = 6,
     SMELT_LINEAR_MAT_FC_GATHER = 12,
+    SMELT_LINEAR_MAT_FC_EXPERTS = 13,
+    SMELT_LINEAR_MAT_FC_TOP = 14,
+    SMELT_LINEAR_MAT_FC_EACH = 15,
 };
 
 enum smelt_norm_linear_mat_buffer {
@@ -105,6 +109,13 @@ enum smelt_norm_linear_mat_constant {
     SMELT_NORM_LINEAR_MAT_FC_GATED = 9,
     SMELT_NORM_LINEAR_MAT_FC_TILE = 6,
     SMELT_NORM_LINEAR_MAT_FC_GATHER = 12,
+};
+
+enum smelt_group_by_expert_buffer {
+    SMELT_GROUP_BY_EXPERT_EXPERT = 0,
+    SMELT_GROUP_BY_EXPERT_ORDER = 1,
+    SMELT_GROUP_BY_EXPERT_STARTS = 2,
+    SMELT_GROUP_BY_EXPERT_PARAMS = 3,
 };
 
 enum smelt_rms_norm_buffer {

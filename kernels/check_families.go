@@ -40,9 +40,9 @@ func checkLinear(c *checker) {
 	c.require(columns <= 1<<31, "n0+n1+n2", "%d has more than 31 bits", columns)
 	c.require(p.Tokens == 1 || uint64(p.OutStride) >= columns, "out_stride", "%d, with %d columns", p.OutStride, columns)
 	results := spread(uint64(p.Tokens), uint64(p.OutStride), columns)
-	inputs := p.Tokens
+	inputs, extra := p.Tokens, uint32(0) // tiles that experts have more
 	if experts != 0 {
-		inputs = c.experts(p, experts)
+		inputs, extra = c.experts(p, experts), experts+1
 	}
 	if c.on("fc_gather") { // which rows there are, the index knows
 		c.dense("x", p.K)
@@ -84,7 +84,7 @@ func checkLinear(c *checker) {
 		if gated {
 			width /= 2
 		}
-		c.grid(tiles(p.Tokens, tile), tiles(uint32(columns), width), 1)
+		c.grid(tiles(p.Tokens, tile)+uint64(extra), tiles(uint32(columns), width), 1)
 		c.threads(uint32(c.kernel.MaxThreads))
 	}
 }
@@ -107,11 +107,27 @@ func (c *checker) experts(p LinearParams, experts uint32) (inputs uint32) {
 		c.require(p.Tokens%max(top, 1) == 0, "tokens", "%d rows of %d experts each", p.Tokens, top)
 		c.require(!c.on("fc_residual"), "fc_residual", "of experts that are not mixed")
 	}
-	c.dense("expert", pairs)
+	if c.kernel.Family == "linear_vec" {
+		c.dense("expert", pairs)
+	} else {
+		c.dense("rows", pairs)
+		c.holds("starts", uint64(experts)+2)
+	}
 	if c.on("fc_each") {
 		return pairs
 	}
 	return tokens
+}
+
+func checkGroupByExpert(c *checker) {
+	p := paramsOf[GroupByExpertParams](c)
+	c.positive(size{"rows", p.Rows})
+	c.narrow(size{"rows", p.Rows})
+	c.require(p.Groups > 1, "groups", "%d; the last is of rows without an expert", p.Groups)
+	c.dense("expert", p.Rows)
+	c.dense("order", p.Rows)
+	c.holds("starts", uint64(p.Groups)+1)
+	c.covered()
 }
 
 // choice returns a function constant that must be one of the values, the first of which

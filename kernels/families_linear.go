@@ -11,7 +11,8 @@ const (
 	linearConstants = "0 fc_type0 uint; 1 fc_type1 uint?; 2 fc_type2 uint?; 3 fc_residual bool?; 4 fc_activation uint?; " +
 		"8 fc_bias bool?; 9 fc_gated bool?"
 	// Of kernels in two files, for which numbers are exchanged apart.
-	gatherConstant = "; 12 fc_gather bool?"
+	gatherConstant   = "; 12 fc_gather bool?"
+	expertsConstants = "; 13 fc_experts uint?; 14 fc_top uint?; 15 fc_each bool?"
 )
 
 // linearTypes are those of activations and results.
@@ -24,12 +25,11 @@ var linearFamilies = []family{
 		constants: "0 fc_type uint", grid: "width/1024, tokens", maxThreads: 32},
 	{name: "linear_vec", check: checkLinear, file: "linear_vec.metal", summary: "x·Wᵀ for a few tokens, up to three weights side by side",
 		instances: linearTypes, args: linearArgs + "; 7 gain read float?; 11 shift read float?; 12 rows read int?; 13 expert read int?; 14 share read float?", params: LinearParams{}, paramsIndex: 5,
-		constants: linearConstants + "; 5 fc_norm uint?; 6 fc_rows uint?; 7 fc_tokens uint?; 10 fc_gain bool?; 11 fc_shift bool?" + gatherConstant +
-			"; 13 fc_experts uint?; 14 fc_top uint?; 15 fc_each bool?; 16 fc_mixed bool?",
+		constants:  linearConstants + "; 5 fc_norm uint?; 6 fc_rows uint?; 7 fc_tokens uint?; 10 fc_gain bool?; 11 fc_shift bool?" + gatherConstant + expertsConstants + "; 16 fc_mixed bool?",
 		maxThreads: 256},
 	{name: "linear_mat", check: checkLinear, file: "linear_mat.metal", summary: "x·Wᵀ in tiles of 32 or 64 tokens × 64 columns",
-		instances: linearTypes, args: linearArgs + "; 12 rows read int?", params: LinearParams{}, paramsIndex: 5,
-		constants: linearConstants + "; 6 fc_tile uint?" + gatherConstant, maxThreads: 128,
+		instances: linearTypes, args: linearArgs + "; 12 rows read int?; 13 starts read int?", params: LinearParams{}, paramsIndex: 5,
+		constants: linearConstants + "; 6 fc_tile uint?" + gatherConstant + expertsConstants, maxThreads: 128,
 		threadgroup: func(e []Element) int { return matTiles(e[0]) }},
 	{name: "norm_linear_mat", check: checkLinear, file: "linear_mat.metal", summary: "linear_mat of RMSNorm(x), in tiles of the second type",
 		instances: []string{"f32_f32_f32", "f32_f16_f16", "f32_f16_f32", "f16_f16_f16", "f16_f16_f32",
@@ -37,6 +37,9 @@ var linearFamilies = []family{
 		args:   strings.Replace(linearArgs, "$1", "$2", 1) + "; 7 gain read float; 12 rows read int?",
 		params: LinearParams{}, paramsIndex: 5, constants: linearConstants + "; 6 fc_tile uint?" + gatherConstant, maxThreads: 128,
 		threadgroup: func(e []Element) int { return matTiles(e[1]) + 2*MatTokens*4 }},
+	{name: "group_by_expert", check: checkGroupByExpert, file: "experts.metal", summary: "rows in the order of their experts", instances: []string{""},
+		args: "0 expert read int; 1 order write int; 2 starts write int", params: GroupByExpertParams{}, paramsIndex: 3,
+		threadgroup: floats(16), grid: "groups", maxThreads: 256},
 }
 
 // MatTile is the type of the tiles of linear_mat, that of x, or of norm_linear_mat.

@@ -16,6 +16,9 @@ constant uint fc_tile [[function_constant(6)]];
 constant bool fc_bias [[function_constant(8)]];
 constant bool fc_gated [[function_constant(9)]];
 constant bool fc_gather [[function_constant(12)]];
+constant uint fc_experts [[function_constant(13)]];
+constant uint fc_top [[function_constant(14)]];
+constant bool fc_each [[function_constant(15)]];
 
 constant uint type1 = is_function_constant_defined(fc_type1) ? fc_type1 : SMELT_NONE;
 constant uint type2 = is_function_constant_defined(fc_type2) ? fc_type2 : SMELT_NONE;
@@ -24,6 +27,9 @@ constant uint activation = is_function_constant_defined(fc_activation) ? fc_acti
 constant bool has_bias = is_function_constant_defined(fc_bias) ? fc_bias : false;
 constant bool is_gated = is_function_constant_defined(fc_gated) ? fc_gated : false;
 constant bool has_rows = is_function_constant_defined(fc_gather) ? fc_gather : false;
+constant uint expert_count = is_function_constant_defined(fc_experts) ? fc_experts : 0;
+constant uint chosen = is_function_constant_defined(fc_top) ? fc_top : 1;
+constant bool has_each = is_function_constant_defined(fc_each) ? fc_each : false;
 constant uint tile_tokens = is_function_constant_defined(fc_tile) ? fc_tile : 32;
 
 // Rows of a tile of x or W lie this many elements apart: 64 and 16 bytes that spread
@@ -175,13 +181,29 @@ inline void step(device const I *x, thread const Norm &norm, thread const Row &w
 template <typename I> struct Input {
     device const I *x;
     device const int *rows;
+    uint sharing; // of experts, how many rows of out are of one row of x; 0 without experts
     device const float *gain;
     threadgroup float *scales; // of the tile's tokens
 };
 
 // row_at finds a token's row of x.
 template <typename I> inline device const I *row_at(thread const Input<I> &in, constant LinearParams &p, uint token) {
-    return in.x + ulong(has_rows ? uint(in.rows[token]) : token) * p.x_stride;
+    const uint row = has_rows || in.sharing != 0 ? uint(in.rows[token]) : token;
+    return in.x + ulong(in.sharing > 1 ? row / in.sharing : row) * p.x_stride;
+}
+
+// Tile is the tokens that a threadgroup computes, or places in the order of experts.
+struct Tile {
+    uint first, count;
+};
+
+// tile_size is how many it has at most.
+template <typename X> inline uint tile_size() { return sizeof(X) == 2 && tile_tokens == 64 ? 64 : 32; }
+
+// tile_of is the tile of a threadgroup where there are no experts.
+inline Tile tile_of(constant LinearParams &p, uint size, uint index) {
+    const Tile tile = {index * size, min(size, p.tokens - index * size)};
+    return tile;
 }
 
 // find_scales leaves 1 / sqrt(mean(x²) + eps) of each of the tile's tokens, a simdgroup
@@ -229,26 +251,26 @@ inline float bias_of(thread const Epilogue &e, constant LinearParams &p, uint c)
     return e.bias2[c - p.n0 - p.n1];
 }
 
-// multiply makes the tile of M tokens from first_token on and 64 rows of W from
-// first_column on; of a gate 32 rows of each weight.
+// multiply makes a tile of M tokens at most and 64 rows of W from first_column on; of a gate
+// 32 rows of each weight.
 template <typename I, typename X, typename O, uint M, bool Normed>
 inline void multiply(thread const Input<I> &in, thread const Row &w, device O *out, constant LinearParams &p,
-                     thread const Epilogue &end, uint first_token, uint first_column, uint columns,
-                     threadgroup float *memory, uint tid, uint sg) {
+                     thread const Epilogue &end, Tile tile, uint first_column, uint columns, threadgroup float *memory,
+                     uint tid, uint sg) {
     threadgroup X *x_tile = (threadgroup X *)memory;
     threadgroup X *w_tile = x_tile + M * STRIDE;
     // Rows past the end repeat the last one; their products are dropped.
-    const uint count = min(M, p.tokens - first_token), own_row = min(tid / (128 / M), count - 1);
-    device const I *x_row = row_at(in, p, first_token + own_row);
+    const uint own_row = min(tid / (128 / M), tile.count - 1);
+    device const I *x_row = row_at(in, p, tile.first + own_row);
     Norm norm;
     if (Normed) {
-        find_scales(in, p, first_token, count, sg, tid % 32);
+        find_scales(in, p, tile.first, tile.count, sg, tid % 32);
         norm.gain = in.gain;
         norm.scale = in.scales[own_row];
     }
     // Matrices of the simdgroup's part that have tokens.
-    const uint start = min(first_token + sg / 2 * (M / 2), p.tokens);
-    const uint live = min((p.tokens - start + 7) / 8, M / 16);
+    const uint start = min(sg / 2 * (M / 2), tile.count);
+    const uint live = min((tile.count - start + 7) / 8, M / 16);
 
     Part<M> acc;
     UNROLL for (uint i = 0; i < M / 4; i++)
@@ -266,10 +288,11 @@ inline void multiply(thread const Input<I> &in, thread const Row &w, device O *o
     const uint width = is_gated ? 32 : 64;
     for (uint e = tid; e < M * width; e += 128) {
         const uint row = e / width, column = e % width;
-        if (first_token + row >= p.tokens || first_column + column >= columns)
+        if (row >= tile.count || first_column + column >= columns)
             continue;
         const uint own = first_column + column;
-        const ulong at = ulong(first_token + row) * p.out_stride + own;
+        const uint to = in.sharing != 0 ? uint(in.rows[tile.first + row]) : tile.first + row;
+        const ulong at = ulong(to) * p.out_stride + own;
         float v = memory[row * OUT_STRIDE + column], linear = 0.0f;
         if (is_gated)
             linear = memory[row * OUT_STRIDE + column + 32];
@@ -312,16 +335,62 @@ inline Row weight_row(thread const Weights &w, constant LinearParams &p, uint fi
 // threadgroup_tile makes the threadgroup's tile.
 template <typename I, typename X, typename O, bool Normed>
 inline void threadgroup_tile(thread const Input<I> &in, thread const Weights &weights, device O *out,
-                             constant LinearParams &p, thread const Epilogue &end, threadgroup float4 *memory,
-                             uint3 group, uint tid, uint sg) {
+                             constant LinearParams &p, thread const Epilogue &end, Tile tile,
+                             threadgroup float4 *memory, uint3 group, uint tid, uint sg) {
     const uint columns = is_gated ? p.n0 : p.n0 + p.n1 + p.n2;
     const uint first_column = group.y * (is_gated ? 32 : 64);
     const Row w = weight_row(weights, p, first_column, columns, tid);
     threadgroup float *tiles = (threadgroup float *)memory;
-    if (sizeof(X) == 2 && tile_tokens == 64)
-        multiply<I, X, O, 64, Normed>(in, w, out, p, end, group.x * 64, first_column, columns, tiles, tid, sg);
+    if (tile_size<X>() == 64)
+        multiply<I, X, O, 64, Normed>(in, w, out, p, end, tile, first_column, columns, tiles, tid, sg);
     else
-        multiply<I, X, O, 32, Normed>(in, w, out, p, end, group.x * 32, first_column, columns, tiles, tid, sg);
+        multiply<I, X, O, 32, Normed>(in, w, out, p, end, tile, first_column, columns, tiles, tid, sg);
+}
+
+// ExpertTile is a tile of places in the order of experts; some have no tokens.
+struct ExpertTile {
+    uint expert;
+    Tile tile;
+};
+
+// expert_tile finds the tile of a threadgroup. Those of expert e begin at number
+// ⌊starts[e] / size⌋ + e, which leaves room for all that the experts before it may have,
+// however their tokens lie: each simdgroup finds its expert without a table, and how many
+// tiles there are is known before which experts are chosen.
+inline ExpertTile expert_tile(device const int *starts, uint size, uint index, uint lane) {
+    uint begun = 0;
+    for (uint e = lane; e <= expert_count; e += 32)
+        begun += uint(starts[e]) / size + e <= index ? 1 : 0;
+    ExpertTile own;
+    own.expert = simd_sum(begun) - 1;
+    const uint start = uint(starts[own.expert]), end = uint(starts[own.expert + 1]);
+    own.tile.first = start + (index - start / size - own.expert) * size;
+    own.tile.count = own.tile.first < end ? min(size, end - own.tile.first) : 0;
+    return own;
+}
+
+// turn_to has a product read the weights of an expert, of those in a stack.
+inline void turn_to(thread Weights &weights, thread Epilogue &end, constant LinearParams &p, uint expert) {
+    weights.w0 += row_bytes(fc_type0, p.k) * p.n0 * expert;
+    if (type1 != SMELT_NONE)
+        weights.w1 += row_bytes(type1, p.k) * p.n1 * expert;
+    if (has_bias) {
+        end.bias0 += ulong(p.n0) * expert;
+        if (is_gated)
+            end.bias1 += ulong(p.n1) * expert;
+    }
+}
+
+// lose_rows stores the columns of a threadgroup in rows that have no expert.
+template <typename O>
+inline void lose_rows(device O *out, device const int *rows, uint count, constant LinearParams &p, uint column_tile,
+                      uint tid) {
+    const uint width = is_gated ? 32 : 64;
+    for (uint e = tid; e < count * width; e += 128) {
+        const uint column = column_tile * width + e % width;
+        if (column < p.n0)
+            out[ulong(uint(rows[e / width])) * p.out_stride + column] = O(NAN);
+    }
 }
 
 // linear_mat computes what linear_vec does, without its norm prologue, in tiles of
@@ -334,10 +403,21 @@ inline void threadgroup_tile(thread const Input<I> &in, thread const Weights &we
 // Q4_0, 50 for a byte, and 32 where weights are half; at 32 × 64 it does 41 and 21. An
 // M1 does 38 in the time of a byte from memory, an M4 Max 30.
 //
-// Grid (ceil(tokens/fc_tile), ceil(N/64), 1), or ceil(N/32) of a gate, of 128 threads.
-// Token tiles come first, so that those in flight at once share rows of W in the last
-// cache and memory gives them once. Threadgroup memory: a tile of x and one of W, 64
-// elements of each row, 18 KB; the result takes their place.
+// Of a mixture of experts the weights are stacks, [experts, n, k], and their biases with them:
+// a row of out is what one expert of a token gives, [tokens of x, top]. `rows` has the rows of
+// out in the order of their experts and `starts` where those of each begin, as
+// group_by_expert leaves them, so that a tile is one expert's and reads its weights once
+//
+//     out[t, s] = W[expert[t, s]] · x[t]                      experts
+//     out[t, s] = W[expert[t, s]] · x[t, s]                   each
+//
+// A row of out without an expert gives NaN.
+//
+// Grid (ceil(tokens/fc_tile), ceil(N/64), 1), or ceil(N/32) of a gate, of 128 threads; of
+// experts as many more in x as there are, and one. Token tiles come first, so that those in
+// flight at once share rows of W in the last cache and memory gives them once. Threadgroup
+// memory: a tile of x and one of W, 64 elements of each row, 18 KB; the result takes their
+// place.
 //
 // Source: tiles of simdgroup matrices with weights decoded on their way into
 // threadgroup memory, as in ggml's mul_mm for Metal.
@@ -353,15 +433,32 @@ kernel void linear_mat(device const X *x [[buffer(0)]],            // [tokens, k
                        device const float *bias1 [[buffer(9)]],    // [n1]
                        device const float *bias2 [[buffer(10)]],   // [n2]
                        device const int *rows [[buffer(12)]],      // [tokens]
+                       device const int *starts [[buffer(13)]],    // [experts + 2]
                        uint3 group [[threadgroup_position_in_grid]], uint tid [[thread_index_in_threadgroup]],
-                       uint sg [[simdgroup_index_in_threadgroup]]) {
+                       uint sg [[simdgroup_index_in_threadgroup]], uint lane [[thread_index_in_simdgroup]]) {
     threadgroup float4 memory[TILES];
     Input<X> in;
     in.x = x;
     in.rows = rows;
-    const Weights weights = {w0, w1, w2};
-    const Epilogue end = {residual, bias0, bias1, bias2};
-    threadgroup_tile<X, X, O, false>(in, weights, out, p, end, memory, group, tid, sg);
+    in.sharing = 0;
+    Weights weights = {w0, w1, w2};
+    Epilogue end = {residual, bias0, bias1, bias2};
+    Tile tile;
+    if (expert_count != 0) {
+        const ExpertTile own = expert_tile(starts, tile_size<X>(), group.x, lane);
+        tile = own.tile;
+        if (tile.count == 0)
+            return;
+        if (own.expert == expert_count) {
+            lose_rows(out, rows + tile.first, tile.count, p, group.y, tid);
+            return;
+        }
+        in.sharing = has_each ? 1 : chosen;
+        turn_to(weights, end, p, own.expert);
+    } else {
+        tile = tile_of(p, tile_size<X>(), group.x);
+    }
+    threadgroup_tile<X, X, O, false>(in, weights, out, p, end, tile, memory, group, tid, sg);
 }
 
 template [[host_name("linear_mat_f32_f32")]] kernel decltype(linear_mat<float, float>) linear_mat<float, float>;
@@ -396,10 +493,11 @@ kernel void norm_linear_mat(device const I *x [[buffer(0)]],            // [toke
                             uint sg [[simdgroup_index_in_threadgroup]]) {
     threadgroup float4 memory[TILES];
     threadgroup float scales[64];
-    const Input<I> in = {x, rows, gain, scales};
+    const Input<I> in = {x, rows, 0, gain, scales};
     const Weights weights = {w0, w1, w2};
     const Epilogue end = {residual, bias0, bias1, bias2};
-    threadgroup_tile<I, X, O, true>(in, weights, out, p, end, memory, group, tid, sg);
+    const Tile tile = tile_of(p, tile_size<X>(), group.x);
+    threadgroup_tile<I, X, O, true>(in, weights, out, p, end, tile, memory, group, tid, sg);
 }
 
 template [[host_name("norm_linear_mat_f32_f32_f32")]] kernel decltype(norm_linear_mat<float, float, float>)

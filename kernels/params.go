@@ -238,6 +238,12 @@ type TopKParams struct {
 	K       uint32
 }
 
+// GroupByExpertParams of group_by_expert.
+type GroupByExpertParams struct {
+	Rows   uint32
+	Groups uint32
+}
+
 // RepeatParams of repeat_kv.
 type RepeatParams struct {
 	Tokens  uint32
@@ -287,6 +293,7 @@ func (ShortConvParams) params()      {}
 func (DeltaNetParams) params()       {}
 func (ElementParams) params()        {}
 func (TopKParams) params()           {}
+func (GroupByExpertParams) params()  {}
 func (WeightedSumParams) params()    {}
 func (RepeatParams) params()         {}
 func (TransposeParams) params()      {}

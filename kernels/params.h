@@ -241,6 +241,12 @@ struct TopKParams {
     uint32_t k; // 1 to 256
 };
 
+// Of group_by_expert.
+struct GroupByExpertParams {
+    uint32_t rows;
+    uint32_t groups; // experts, and one for the rows without
+};
+
 struct RepeatParams {
     uint32_t tokens;
     uint32_t kv_heads;

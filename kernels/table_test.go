@@ -89,7 +89,7 @@ var mirrors = []kernels.Params{
 	kernels.EmbedParams{}, kernels.NormParams{}, kernels.LinearParams{}, kernels.RopeParams{},
 	kernels.CacheWriteParams{}, kernels.CacheReadParams{}, kernels.RopeWriteParams{},
 	kernels.AttentionParams{}, kernels.AttentionWriteParams{}, kernels.ElementParams{}, kernels.RepeatParams{},
-	kernels.TransposeParams{}, kernels.MatmulParams{}, kernels.MaskParams{}, kernels.ReduceParams{}, kernels.TopKParams{}, kernels.WeightedSumParams{},
+	kernels.TransposeParams{}, kernels.MatmulParams{}, kernels.MaskParams{}, kernels.ReduceParams{}, kernels.TopKParams{}, kernels.WeightedSumParams{}, kernels.GroupByExpertParams{},
 	kernels.FlashParams{}, kernels.ShortConvParams{}, kernels.DeltaNetParams{},
 }
 

@@ -72,7 +72,7 @@ func TestArenaNearBound(t *testing.T) {
 }
 
 func TestKnownBarriersMatchHazards(t *testing.T) {
-	for _, arch := range []string{"qwen3-0.6b", "llama3.2-1b"} {
+	for _, arch := range []string{"qwen3-0.6b", "llama3.2-1b", "qwen3-30b-a3b"} {
 		for level := range 2 {
 			plan := compiled(t, arch, "f16", level, 512)
 			for _, ph := range plan.Phases {

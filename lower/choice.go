@@ -278,8 +278,8 @@ func CutAlike(t *ir.Target) {
 
 // SameBits makes a target use one family of kernels for all rows, however many a step has: of
 // products linear_mat, after norms of their own, and of attention attention_vec, which loads
-// keys once for a few rows and adds them up as for one. What cuts its work itself has nothing
-// to choose.
+// keys once for a few rows and adds them up as for one; experts run in linear_vec, which adds up
+// what they give. What cuts its work itself has nothing to choose.
 func SameBits(t *ir.Target) {
 	if !t.Launches {
 		return

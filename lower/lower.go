@@ -152,12 +152,13 @@ type phase struct {
 
 	matrices map[*ir.Value]bool // weights that are bound as they are stored
 
-	places  []place        // where each value lives, by ID
-	results map[part]place // tensors of tuples that are results, and live apart
-	slots   []slot         // of the arena
-	fixups  []fixup        // arena bindings, whose offsets are known last
-	lastUse []int          // index of the last value that reads each value's memory, by ID of its root
-	at      int            // index of the value being lowered
+	places  []place           // where each value lives, by ID
+	orders  map[part][2]place // by the choice of experts: see [phase.expertOrder]
+	results map[part]place    // tensors of tuples that are results, and live apart
+	slots   []slot            // of the arena
+	fixups  []fixup           // arena bindings, whose offsets are known last
+	lastUse []int             // index of the last value that reads each value's memory, by ID of its root
+	at      int               // index of the value being lowered
 	err     error
 }
 
@@ -207,6 +208,7 @@ func newPhase(t *tables, r Range, target *ir.Target, opts Options) *phase {
 		out:      Phase{Name: r.Name, Least: Sizes{ir.T: r.MinT, ir.C: min(1, r.MaxC)}, Bounds: bounds, Longest: r.Longest},
 		matrices: r.Func.Matrices(),
 		places:   make([]place, r.Func.MaxID()),
+		orders:   make(map[part][2]place),
 		results:  make(map[part]place),
 		lastUse:  make([]int, r.Func.MaxID()),
 	}
@@ -319,7 +321,8 @@ func (p *phase) partPlace(v *ir.Value, which int) (at place, start int64) {
 	return p.placeOf(v), p.start(tensorsOf(v), which)
 }
 
-// scratch returns memory that only the value being lowered uses.
+// scratch returns memory that belongs to no value, from the first dispatch that binds it to the
+// last.
 func (p *phase) scratch(bytes Expr) place {
 	at := place{known: true, slot: int32(len(p.slots)), buffer: p.buffer(Buffer{Kind: Arena})}
 	p.slots = append(p.slots, slot{made: p.at, bytes: p.bound(bytes)})

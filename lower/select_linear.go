@@ -153,7 +153,6 @@ func (e emitter) linear(v *ir.Value, call linearCall, rows ir.Dim) {
 func (e emitter) linearLaunch(v *ir.Value, call linearCall, act ir.DType, rows ir.Dim, vec bool) {
 	p, at := e.p, call.sizes(e.p, v, rows)
 	at.act = act
-	n, tokens := at.n, at.tokens
 	if !p.target.Launches {
 		e.hints(v, at, streams, ahead, piece)
 	}
@@ -161,16 +160,23 @@ func (e emitter) linearLaunch(v *ir.Value, call linearCall, act ir.DType, rows i
 		e.vecLaunch(v, at, rows)
 		return
 	}
+	e.matLaunch(v, at, call.attr.Gated, rows, 0)
+}
+
+// matLaunch chooses the grid of linear_mat, whose results have so many rows, with some more
+// tiles where rows are several experts', whose last tiles need not be full.
+func (e emitter) matLaunch(v *ir.Value, at sizes, gated bool, rows ir.Dim, more int64) {
 	width := int64(kernels.MatColumns)
-	if call.attr.Gated {
+	if gated {
 		width /= 2
 	}
-	tile, why := p.chip.tile(act, ceilDiv(n, width), tokens)
-	d := p.launch(matTile, v, e, at, Setting{"tile": tile}, why)
+	columns := ceilDiv(at.n, width)
+	tile, why := e.p.chip.tile(at.act, columns*max(more, 1), at.tokens)
+	d := e.p.launch(matTile, v, e, at, Setting{"tile": tile}, why)
 	tile = d.Setting["tile"]
 	e.constant("fc_tile", uint32(tile))
-	e.launch([3]Expr{over(rows, tile), Number(ceilDiv(n, width)), one()}, e.kernel.MaxThreads)
-	p.choseBy(v, e, at.shape, fmt.Sprintf("tiles of %d tokens × %d rows", tile, kernels.MatColumns), d)
+	e.launch([3]Expr{over(rows, tile).Plus(Number(more)), Number(columns), one()}, e.kernel.MaxThreads)
+	e.p.choseBy(v, e, at.shape, fmt.Sprintf("tiles of %d tokens × %d rows", tile, kernels.MatColumns), d)
 }
 
 // vecLaunch chooses the grid of linear_vec, whose results have so many rows.

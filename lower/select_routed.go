@@ -6,9 +6,10 @@ import (
 	"github.com/smelt-ml/smelt/ir"
 )
 
-// expertLinear lowers expert_linear and routed_linear to the kernel for few tokens, whose grid
-// has a row for each expert of a token, or for each token whose experts are mixed: how many
-// there are is known before which ones.
+// expertLinear lowers expert_linear and routed_linear. The kernel for few tokens has a row of its
+// grid for each expert of a token, or for each token whose experts are mixed; that for many has
+// tiles of the rows of one expert, whose order is found first. How many of either there are is
+// known before which experts are chosen.
 func expertLinear(p *phase, v *ir.Value) error {
 	attr, in := ir.AsRoutedLinear(v)
 	call := linearCall{attr.Linear, in.LinearOperands}
@@ -21,15 +22,32 @@ func expertLinear(p *phase, v *ir.Value) error {
 	if attr.Mixed != (len(v.Type.Shape) == 2) {
 		return fmt.Errorf("%s: results of shape %s", v.LongString(), v.Type)
 	}
-	d := p.dispatch(linearVec+"_"+in.X.Type.DType.String()+"_"+v.Type.DType.String(), v)
+	at := sizes{
+		shape:  fmt.Sprintf("%s × %d → %d, %s, %d of %d experts", p.upTo(rows), k, last(v), in.Weights[0].Type.DType, number(experts[1]), number(stack[0])),
+		stored: in.Weights[0].Type.DType, act: in.X.Type.DType, tokens: 1, k: k, n: last(v),
+	}
+	grouped := p.target.GroupsExperts(v, p.out.Bounds[ir.T])
+	var order, starts place
+	if grouped {
+		order, starts = p.expertOrder(v, in.Experts, stack[0])
+	}
+	d := p.dispatch(linearKernel(!grouped)+in.X.Type.DType.String()+"_"+v.Type.DType.String(), v)
 	d.in("x", in.X)
 	d.linear(v, call, rows)
 	d.constant("fc_experts", uint32(number(stack[0])))
 	d.constant("fc_top", uint32(number(experts[1])))
-	d.in("expert", in.Experts)
 	if len(in.X.Type.Shape) == 3 {
 		d.constant("fc_each", 1)
 	}
+	if grouped {
+		d.bind("rows", order, Binding{Bytes: orderBytes(rows), Read: true})
+		d.bind("starts", starts, Binding{Bytes: startsBytes(stack[0]), Read: true})
+		d.out("out", v)
+		at.tokens = ceilDiv(p.bound(Extent(rows)), number(stack[0]))
+		d.matLaunch(v, at, attr.Linear.Gated, rows, number(stack[0])+1)
+		return nil
+	}
+	d.in("expert", in.Experts)
 	if attr.Mixed {
 		d.constant("fc_mixed", 1)
 		d.in("share", in.Mix)
@@ -38,16 +56,38 @@ func expertLinear(p *phase, v *ir.Value) error {
 	if attr.Linear.Residual {
 		d.mayReplace(in.Residual, v)
 	}
-	at := sizes{
-		shape:  fmt.Sprintf("%s × %d → %d, %s, %d of %d experts", p.upTo(rows), k, last(v), in.Weights[0].Type.DType, number(experts[1]), number(stack[0])),
-		stored: in.Weights[0].Type.DType, act: in.X.Type.DType, tokens: 1, k: k, n: last(v),
-	}
 	if !p.target.Launches {
 		d.hints(v, at, streams, ahead, piece)
 	}
 	d.vecLaunch(v, at, rows)
 	return nil
 }
+
+// expertOrder finds the rows of each expert, once for all products of one choice.
+func (p *phase) expertOrder(v, experts *ir.Value, stack ir.Dim) (order, starts place) {
+	choice := part{root(experts).ID, partOf(experts)}
+	if known, ok := p.orders[choice]; ok {
+		return known[0], known[1]
+	}
+	rows, ok := experts.Type.Shape.Elements()
+	if !ok {
+		p.fail(fmt.Errorf("%s is no simple size", experts.Type))
+	}
+	order, starts = p.scratch(orderBytes(rows)), p.scratch(startsBytes(stack))
+	p.orders[choice] = [2]place{order, starts}
+	d := p.dispatch("group_by_expert", v)
+	d.in("expert", experts)
+	d.bind("order", order, Binding{Bytes: orderBytes(rows), Write: true})
+	d.bind("starts", starts, Binding{Bytes: startsBytes(stack), Write: true})
+	d.params(words{"rows": Extent(rows), "groups": Number(number(stack) + 1)})
+	d.cover()
+	return order, starts
+}
+
+func orderBytes(rows ir.Dim) Expr { return Extent(rows).Times(ir.I32.Bytes(1)) }
+
+// startsBytes are those of a number for each expert, for the rows without one, and for the end.
+func startsBytes(stack ir.Dim) Expr { return Number(ir.I32.Bytes(number(stack) + 2)) }
 
 // number is what a constant extent is.
 func number(d ir.Dim) int64 {

@@ -141,7 +141,7 @@ func CacheTypes() []ir.DType {
 var families = map[ir.Op][]string{
 	ir.OpGain:   {"mul"},
 	ir.OpLinear: {linearVec, linearMat}, ir.OpFusedLinear: {linearVec, linearMat},
-	ir.OpExpertLinear: {linearVec}, ir.OpRoutedLinear: {linearVec},
+	ir.OpExpertLinear: {linearVec, linearMat}, ir.OpRoutedLinear: {linearVec, linearMat},
 	ir.OpAttention: {"attention_vec", "attention_tile"}, ir.OpSlice: {"transpose"},
 	ir.OpQKVWrite:              {"rope_qkv_write"},
 	ir.OpGatedShortConv:        {"short_conv"},

@@ -215,6 +215,12 @@ uint32_t x_stride;
 uint32_t k;
 };
 
+
+struct GroupByExpertParams {
+uint32_t rows;
+uint32_t groups;
+};
+
 struct RepeatParams {
 uint32_t tokens;
 uint32_t kv_heads;
@@ -1082,7 +1088,7 @@ break;
 }
 
 }
-#line 1086 "kernels/emulated/attention_write.gen.cc"
+#line 1092 "kernels/emulated/attention_write.gen.cc"
 void thread_0(const msl::Thread &t) {
     attention_write<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

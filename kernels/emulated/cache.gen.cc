@@ -215,6 +215,12 @@ uint32_t x_stride;
 uint32_t k;
 };
 
+
+struct GroupByExpertParams {
+uint32_t rows;
+uint32_t groups;
+};
+
 struct RepeatParams {
 uint32_t tokens;
 uint32_t kv_heads;
@@ -444,7 +450,7 @@ const ulong to = ulong(MSL_CAST(ulong, uint(MSL_CAST(uint, pairs[position.y * 2 
 copy_four(k_cache, to, k_from, from);
 copy_four(v_cache, to, v_from, from);
 }
-#line 448 "kernels/emulated/cache.gen.cc"
+#line 454 "kernels/emulated/cache.gen.cc"
 void thread_0(const msl::Thread &t) {
     cache_write<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

@@ -215,6 +215,12 @@ uint32_t x_stride;
 uint32_t k;
 };
 
+
+struct GroupByExpertParams {
+uint32_t rows;
+uint32_t groups;
+};
+
 struct RepeatParams {
 uint32_t tokens;
 uint32_t kv_heads;
@@ -302,7 +308,7 @@ y += float(MSL_CAST(float, q[i])) * q_scale * s;
 out[gate * head + j] = A(y);
 }
 }
-#line 306 "kernels/emulated/delta_net.gen.cc"
+#line 312 "kernels/emulated/delta_net.gen.cc"
 void thread_0(const msl::Thread &t) {
     delta_net<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

@@ -215,6 +215,12 @@ uint32_t x_stride;
 uint32_t k;
 };
 
+
+struct GroupByExpertParams {
+uint32_t rows;
+uint32_t groups;
+};
+
 struct RepeatParams {
 uint32_t tokens;
 uint32_t kv_heads;
@@ -454,7 +460,7 @@ to[at + j] = v;
 }
 }
 }
-#line 458 "kernels/emulated/elementwise.gen.cc"
+#line 464 "kernels/emulated/elementwise.gen.cc"
 void thread_0(const msl::Thread &t) {
     activate<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),

@@ -215,6 +215,12 @@ uint32_t x_stride;
 uint32_t k;
 };
 
+
+struct GroupByExpertParams {
+uint32_t rows;
+uint32_t groups;
+};
+
 struct RepeatParams {
 uint32_t tokens;
 uint32_t kv_heads;
@@ -368,7 +374,7 @@ to[j] = O(v);
 }
 }
 }
-#line 372 "kernels/emulated/norm.gen.cc"
+#line 378 "kernels/emulated/norm.gen.cc"
 void thread_0(const msl::Thread &t) {
     rms_norm<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

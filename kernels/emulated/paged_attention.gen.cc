@@ -215,6 +215,12 @@ uint32_t x_stride;
 uint32_t k;
 };
 
+
+struct GroupByExpertParams {
+uint32_t rows;
+uint32_t groups;
+};
+
 struct RepeatParams {
 uint32_t tokens;
 uint32_t kv_heads;
@@ -636,7 +642,7 @@ value += weight * float(MSL_CAST(float, part[ulong(MSL_CAST(ulong, i)) * head]))
 }
 out[row * head + tid] = A(MSL_BRANCH(54, total != 0.0f )? value / total : 0.0f);
 }
-#line 640 "kernels/emulated/paged_attention.gen.cc"
+#line 646 "kernels/emulated/paged_attention.gen.cc"
 void thread_0(const msl::Thread &t) {
     paged_attention_v1<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

@@ -215,6 +215,12 @@ uint32_t x_stride;
 uint32_t k;
 };
 
+
+struct GroupByExpertParams {
+uint32_t rows;
+uint32_t groups;
+};
+
 struct RepeatParams {
 uint32_t tokens;
 uint32_t kv_heads;
@@ -306,7 +312,7 @@ v_out[e] = v[from];
 at = sum(at, step, p);
 }
 }
-#line 310 "kernels/emulated/replicate.gen.cc"
+#line 316 "kernels/emulated/replicate.gen.cc"
 void thread_0(const msl::Thread &t) {
     repeat_kv<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),

@@ -215,6 +215,12 @@ uint32_t x_stride;
 uint32_t k;
 };
 
+
+struct GroupByExpertParams {
+uint32_t rows;
+uint32_t groups;
+};
+
 struct RepeatParams {
 uint32_t tokens;
 uint32_t kv_heads;
@@ -260,7 +266,7 @@ const ulong to = ulong(MSL_CAST(ulong, uint(MSL_CAST(uint, slot)) / p.block)) * 
 k_cache[to + (d / x * p.block + within) * x + d % x] = k[ulong(MSL_CAST(ulong, token)) * p.k_stride + e];
 v_cache[to + d * p.block + within] = v[ulong(MSL_CAST(ulong, token)) * p.v_stride + e];
 }
-#line 264 "kernels/emulated/reshape_and_cache.gen.cc"
+#line 270 "kernels/emulated/reshape_and_cache.gen.cc"
 void thread_0(const msl::Thread &t) {
     reshape_and_cache<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

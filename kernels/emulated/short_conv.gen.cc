@@ -215,6 +215,12 @@ uint32_t x_stride;
 uint32_t k;
 };
 
+
+struct GroupByExpertParams {
+uint32_t rows;
+uint32_t groups;
+};
+
 struct RepeatParams {
 uint32_t tokens;
 uint32_t kv_heads;
@@ -319,7 +325,7 @@ to[ulong(MSL_CAST(ulong, r)) * p.width] = v;
 }
 }
 }
-#line 323 "kernels/emulated/short_conv.gen.cc"
+#line 329 "kernels/emulated/short_conv.gen.cc"
 void thread_0(const msl::Thread &t) {
     short_conv<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const float *>(t.worker->buffers[1]),

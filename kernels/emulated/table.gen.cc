@@ -11,6 +11,7 @@ extern const Unit unit_cache;
 extern const Unit unit_delta_net;
 extern const Unit unit_elementwise;
 extern const Unit unit_embed;
+extern const Unit unit_experts;
 extern const Unit unit_flash;
 extern const Unit unit_linear_mat;
 extern const Unit unit_linear_vec;
@@ -32,6 +33,7 @@ const Unit *const units[] = {
     &unit_delta_net,
     &unit_elementwise,
     &unit_embed,
+    &unit_experts,
     &unit_flash,
     &unit_linear_mat,
     &unit_linear_vec,

@@ -215,6 +215,12 @@ uint32_t x_stride;
 uint32_t k;
 };
 
+
+struct GroupByExpertParams {
+uint32_t rows;
+uint32_t groups;
+};
+
 struct RepeatParams {
 uint32_t tokens;
 uint32_t kv_heads;
@@ -338,7 +344,7 @@ values[to] = from[index];
 indices[to] = int(MSL_CAST(int, index));
 }
 }
-#line 342 "kernels/emulated/top_k.gen.cc"
+#line 348 "kernels/emulated/top_k.gen.cc"
 void thread_0(const msl::Thread &t) {
     top_k<float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<float *>(t.worker->buffers[1]),

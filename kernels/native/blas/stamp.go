@@ -1,4 +1,4 @@
 package blas
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native -run Stamp -update`.
-const Stamp = "054e83db72cab1b5474367883bd8759401e5d0e12c34745da75f5efe98c58c39"
+const Stamp = "6be80948dc81217d4170824f7eded01e9301de0dc55de29cb11e1e023a080ba3"

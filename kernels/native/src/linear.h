@@ -23,13 +23,14 @@ constexpr uint64_t MOST_CHOSEN = 256;
 struct LinearArguments {
     const char *kernel;
     uint32_t params, x, w[3], bias[3], out, residual, gain, shift;
-    uint32_t fc_type[3], fc_residual, fc_bias, fc_activation, fc_gated, fc_norm, fc_gain, fc_shift, fc_gather;
+    uint32_t fc_type[3], fc_residual, fc_bias, fc_activation, fc_gated, fc_norm, fc_gain, fc_shift;
+    uint32_t refused[2];                                           // constants that are left to the emulation
     uint32_t expert, share, fc_experts, fc_top, fc_each, fc_mixed; // see routed.h
 
     // Weights may be interleaved.
     constexpr uint32_t interleaved() const { return 1u << w[0] | 1u << w[1] | 1u << w[2]; }
 };
-#define LINEAR_ARGUMENTS(KERNEL, FAMILY, GAIN, SHIFT, FC_NORM, FC_GAIN, FC_SHIFT, FC_GATHER, ...)                      \
+#define LINEAR_ARGUMENTS(KERNEL, FAMILY, GAIN, SHIFT, FC_NORM, FC_GAIN, FC_SHIFT, REFUSED, ...)                        \
     {KERNEL,                                                                                                           \
      FAMILY##_PARAMS,                                                                                                  \
      FAMILY##_X,                                                                                                       \
@@ -47,16 +48,15 @@ struct LinearArguments {
      FC_NORM,                                                                                                          \
      FC_GAIN,                                                                                                          \
      FC_SHIFT,                                                                                                         \
-     FC_GATHER,                                                                                                        \
+     {FAMILY##_FC_GATHER, REFUSED},                                                                                    \
      __VA_ARGS__}
 constexpr LinearArguments LINEAR_VEC = LINEAR_ARGUMENTS(
     "linear_vec_f32_f32", SMELT_LINEAR_VEC, SMELT_LINEAR_VEC_GAIN, SMELT_LINEAR_VEC_SHIFT, SMELT_LINEAR_VEC_FC_NORM,
-    SMELT_LINEAR_VEC_FC_GAIN, SMELT_LINEAR_VEC_FC_SHIFT, SMELT_LINEAR_VEC_FC_GATHER, SMELT_LINEAR_VEC_EXPERT,
-    SMELT_LINEAR_VEC_SHARE, SMELT_LINEAR_VEC_FC_EXPERTS, SMELT_LINEAR_VEC_FC_TOP, SMELT_LINEAR_VEC_FC_EACH,
-    SMELT_LINEAR_VEC_FC_MIXED);
+    SMELT_LINEAR_VEC_FC_GAIN, SMELT_LINEAR_VEC_FC_SHIFT, NOT_TAKEN, SMELT_LINEAR_VEC_EXPERT, SMELT_LINEAR_VEC_SHARE,
+    SMELT_LINEAR_VEC_FC_EXPERTS, SMELT_LINEAR_VEC_FC_TOP, SMELT_LINEAR_VEC_FC_EACH, SMELT_LINEAR_VEC_FC_MIXED);
 constexpr LinearArguments LINEAR_MAT =
     LINEAR_ARGUMENTS("linear_mat_f32_f32", SMELT_LINEAR_MAT, NOT_TAKEN, NOT_TAKEN, NOT_TAKEN, NOT_TAKEN, NOT_TAKEN,
-                     NOT_TAKEN, NOT_TAKEN, NOT_TAKEN, NOT_TAKEN, NOT_TAKEN, NOT_TAKEN, NOT_TAKEN);
+                     SMELT_LINEAR_MAT_FC_EXPERTS, NOT_TAKEN, NOT_TAKEN, NOT_TAKEN, NOT_TAKEN, NOT_TAKEN, NOT_TAKEN);
 
 // What becomes of sums besides silu(gate) · sum: biases, and the other activations.
 struct Epilogue {
@@ -220,7 +220,8 @@ static int mixture_supports(const smelt_launch *l, const LinearArguments &of, co
 }
 
 static int linear_supports(const smelt_launch *l, const LinearArguments &of) {
-    if (!holds(l, of.params, sizeof(LinearParams)) || constant(l, of.fc_gather) != 0)
+    if (!holds(l, of.params, sizeof(LinearParams)) || constant(l, of.refused[0]) != 0 ||
+        constant(l, of.refused[1]) != 0)
         return 0;
     const LinearParams &p = params<LinearParams>(l, of.params);
     const uint32_t n[3] = {p.n0, p.n1, p.n2};
