@@ -127,16 +127,16 @@ func (e emitter) in(name string, v *ir.Value) { e.inFrom(name, v, 0) }
 // inFrom binds an operand from an offset in bytes.
 func (e emitter) inFrom(name string, v *ir.Value, offset int64) {
 	which := partOf(v)
-	at, start := e.p.partPlace(root(v), which)
-	e.bind(name, at, Binding{Offset: start + offset, Bytes: e.bytes(v, which, at, offset), Read: true})
+	at := e.p.partPlace(root(v), which)
+	e.bind(name, at, Binding{Offset: offset, Bytes: e.bytes(v, which, at, offset), Read: true})
 }
 
 func (e emitter) out(name string, v *ir.Value) { e.outPart(name, v, 0) }
 
 // outPart binds one of the tensors that a value computes.
 func (e emitter) outPart(name string, v *ir.Value, which int) {
-	at, start := e.p.partPlace(v, which)
-	e.bind(name, at, Binding{Offset: start, Bytes: e.bytes(v, which, at, 0), Write: true})
+	at := e.p.partPlace(v, which)
+	e.bind(name, at, Binding{Bytes: e.bytes(v, which, at, 0), Write: true})
 }
 
 // bytes is the extent of a binding: the whole buffer for weights, whose stored

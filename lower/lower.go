@@ -154,7 +154,7 @@ type phase struct {
 
 	places  []place           // where each value lives, by ID
 	orders  map[part][2]place // by the choice of experts: see [phase.expertOrder]
-	results map[part]place    // tensors of tuples that are results, and live apart
+	parts   map[part]place    // tensors of tuples that are results, or that are several
 	slots   []slot            // of the arena
 	fixups  []fixup           // arena bindings, whose offsets are known last
 	lastUse []int             // index of the last value that reads each value's memory, by ID of its root
@@ -209,7 +209,7 @@ func newPhase(t *tables, r Range, target *ir.Target, opts Options) *phase {
 		matrices: r.Func.Matrices(),
 		places:   make([]place, r.Func.MaxID()),
 		orders:   make(map[part][2]place),
-		results:  make(map[part]place),
+		parts:    make(map[part]place),
 		lastUse:  make([]int, r.Func.MaxID()),
 	}
 }
@@ -263,7 +263,7 @@ func (p *phase) placeResults() error {
 		if v.Op.IsLeaf() || r.Value.Type.Kind != ir.Tensor {
 			return fmt.Errorf("result %q is %s, which no kernel computes", r.Name, v.LongString())
 		}
-		if _, twice := p.results[part{v.ID, which}]; twice || p.places[v.ID].known {
+		if _, twice := p.parts[part{v.ID, which}]; twice || p.places[v.ID].known {
 			return fmt.Errorf("result %q is a result already under another name", r.Name)
 		}
 		t := tensorsOf(v)[which]
@@ -275,7 +275,7 @@ func (p *phase) placeResults() error {
 			Kind: Output, Name: r.Name, DType: t.DType, Bytes: Extent(n).Times(t.DType.Bytes(1)),
 		})}
 		if v.Type.Kind == ir.Tuple {
-			p.results[part{v.ID, which}] = at
+			p.parts[part{v.ID, which}] = at
 		} else {
 			p.places[v.ID] = at
 		}
@@ -305,47 +305,37 @@ func (p *phase) placeOf(v *ir.Value) place {
 		n, _ := v.Type.Shape.Elements()
 		at.buffer = p.buffer(Buffer{Kind: Input, Name: v.Name(), DType: v.Type.DType, Bytes: inputBytes(v, n)})
 	default:
-		at.slot = int32(len(p.slots))
-		at.buffer = p.buffer(Buffer{Kind: Arena})
-		p.slots = append(p.slots, slot{made: p.at, bytes: p.bytesOf(v)})
+		*at = p.memory(tensorOf(v).Bytes(&p.out.Bounds))
 	}
 	return *at
 }
 
-// partPlace returns where one of the tensors that a value computes lives: memory, and
-// where in it the tensor starts.
-func (p *phase) partPlace(v *ir.Value, which int) (at place, start int64) {
-	if at, ok := p.results[part{v.ID, which}]; ok {
-		return at, 0
+// partPlace returns where one of the tensors that a value computes lives. Of several each has
+// memory of its own: one may be read long after the last reader of another.
+func (p *phase) partPlace(v *ir.Value, which int) place {
+	tensors, key := tensorsOf(v), part{v.ID, which}
+	at, ok := p.parts[key]
+	switch {
+	case ok:
+		return at
+	case len(tensors) == 1:
+		return p.placeOf(v)
 	}
-	return p.placeOf(v), p.start(tensorsOf(v), which)
+	p.parts[key] = p.memory(tensors[which].Bytes(&p.out.Bounds))
+	return p.parts[key]
 }
 
-// scratch returns memory that belongs to no value, from the first dispatch that binds it to the
-// last.
-func (p *phase) scratch(bytes Expr) place {
-	at := place{known: true, slot: int32(len(p.slots)), buffer: p.buffer(Buffer{Kind: Arena})}
-	p.slots = append(p.slots, slot{made: p.at, bytes: p.bound(bytes)})
-	return at
+// memory returns a slot of the arena, which is in use from the first dispatch that binds it to
+// the last.
+func (p *phase) memory(bytes int64) place {
+	p.slots = append(p.slots, slot{made: p.at, bytes: bytes})
+	return place{known: true, slot: int32(len(p.slots) - 1), buffer: p.buffer(Buffer{Kind: Arena})}
 }
+
+// scratch returns memory that belongs to no value.
+func (p *phase) scratch(bytes Expr) place { return p.memory(p.bound(bytes)) }
 
 func inputBytes(v *ir.Value, n ir.Dim) Expr { return Extent(n).Times(v.Type.DType.Bytes(1)) }
-
-// bytesOf returns how much memory a value's tensors take at the bounds.
-func (p *phase) bytesOf(v *ir.Value) int64 {
-	parts := tensorsOf(v)
-	last := len(parts) - 1
-	return p.start(parts, last) + parts[last].Bytes(&p.out.Bounds)
-}
-
-// start is where the i-th of several tensors lies in the memory that they share.
-func (p *phase) start(parts []ir.Type, i int) int64 {
-	at := int64(0)
-	for _, t := range parts[:i] {
-		at += roundUp(t.Bytes(&p.out.Bounds), arenaAlign)
-	}
-	return at
-}
 
 // tensorsOf returns the types of the tensors that a value computes: one, or those of
 // a tuple without the cache that the fused writes also return.

@@ -27,8 +27,11 @@ type slot struct {
 // exactly the places where it writes v, if nothing needs the operand afterwards.
 func (e emitter) mayReplace(operand, v *ir.Value) {
 	p := e.p
+	if len(tensorsOf(root(operand))) > 1 {
+		return
+	}
 	from, to := p.placeOf(operand), p.placeOf(v)
-	if from.slot < 0 || to.slot < 0 || len(tensorsOf(root(operand))) > 1 || p.lastUse[root(operand).ID] != p.at {
+	if from.slot < 0 || to.slot < 0 || p.lastUse[root(operand).ID] != p.at {
 		return
 	}
 	reads := 0
