@@ -13,8 +13,12 @@ import (
 // TestMLXFolder has a folder that MLX packed compute what floats of the same values do: in
 // floats alike, and on the CPU as far off as activations of 8 bits are.
 func TestMLXFolder(t *testing.T) {
-	for name, scales := range map[string]ir.DType{"affine": ir.BF16, "mxfp4": ir.Invalid} {
-		folder := tiny.NewMLX(t, "tiny-qwen3", map[string]int{"affine": 64, "mxfp4": 32}[name], scales)
+	for name, packing := range map[string]tiny.Packing{
+		"affine of 4 bits": {Bits: 4, Group: 64, Scales: ir.BF16},
+		"affine of 8 bits": {Bits: 8, Group: 64, Scales: ir.F16},
+		"mxfp4":            {Bits: 4, Group: 32},
+	} {
+		folder := tiny.NewMLX(t, "tiny-qwen3", packing)
 		packed, values := folder.Write(t), folder.WriteValues(t)
 		for device, bound := range map[string]float64{"emu": 1e-5, "cpu": 0.1} {
 			t.Run(name+"/"+device, func(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 )
 
 // DType is the element type of a tensor or of a stored weight. The quantized
-// types are GGUF's block formats: a row is a sequence of blocks of BlockElems
-// elements, each BlockBytes long.
+// types are GGUF's block formats, and two of ours for what MLX packs: a row is a
+// sequence of blocks of BlockElems elements, each BlockBytes long.
 type DType uint8
 
 // The element types. Activations are F32, F16 or BF16; indices are I32; the
@@ -32,10 +32,12 @@ const (
 	MXFP4
 	IQ4_NL
 	IQ4_XS
+	MLX4
+	MLX8
 )
 
 // dtypes is indexed by DType, which is the type's number in kernels and in Plans. Block
-// sizes are those of ggml-common.h; gguf is the number in GGUF files (ggml_type), noGGUF
+// sizes are those of ggml-common.h, or of quant.h; gguf is the number in GGUF files (ggml_type), noGGUF
 // where files have no such type.
 var dtypes = [...]struct {
 	name         string
@@ -61,6 +63,8 @@ var dtypes = [...]struct {
 	MXFP4:   {"mxfp4", 32, 17, 39},
 	IQ4_NL:  {"iq4_nl", 32, 18, 20},
 	IQ4_XS:  {"iq4_xs", 256, 136, 23},
+	MLX4:    {"mlx4", 64, 36, noGGUF},
+	MLX8:    {"mlx8", 64, 68, noGGUF},
 }
 
 const noGGUF = -1

@@ -73,6 +73,7 @@ func TestLinearVecShifts(t *testing.T) {
 		ir.F32: 0, ir.F16: 0, ir.BF16: 0, ir.Q8_0: 4.1, ir.Q4_0: 4.1, ir.Q4_1: 4.1, ir.Q5_0: 5, ir.Q5_1: 5,
 		ir.Q2_K: 5.5, ir.Q3_K: 7.5, ir.Q4_K: 6, ir.Q5_K: 7, ir.Q6_K: 6,
 		ir.MXFP4: 0.6, ir.IQ4_NL: 0.6, ir.IQ4_XS: 2.3, // values are loaded, not converted
+		ir.MLX4: 4.1, ir.MLX8: 4.1,
 	}
 	const k, n = 1024, 64
 	for _, w := range weightTypes {

@@ -27,7 +27,7 @@ var weightTypes = []struct {
 	{ir.F32, nil}, {ir.F16, nil}, {ir.BF16, nil},
 	{ir.Q8_0, []int{0}}, {ir.Q4_0, []int{0}}, {ir.Q4_1, []int{0, 2}}, {ir.Q5_0, []int{0}}, {ir.Q5_1, []int{0, 2}},
 	{ir.Q2_K, []int{80, 82}}, {ir.Q3_K, []int{108}}, {ir.Q4_K, []int{0, 2}}, {ir.Q5_K, []int{0, 2}}, {ir.Q6_K, []int{208}},
-	{ir.MXFP4, nil}, {ir.IQ4_NL, []int{0}}, {ir.IQ4_XS, []int{0}},
+	{ir.MXFP4, nil}, {ir.IQ4_NL, []int{0}}, {ir.IQ4_XS, []int{0}}, {ir.MLX4, []int{0, 2}}, {ir.MLX8, []int{0, 2}},
 }
 
 // weight is a stored matrix and the values it stands for.
@@ -103,6 +103,8 @@ func widths(dtype ir.DType) []int {
 		return few([]int{172}, []int{1, 8, 20, 172, 256, 515, 1024})
 	case 32:
 		return few([]int{288}, []int{32, 64, 288, 1024, 1056})
+	case 64:
+		return few([]int{320}, []int{64, 320, 1024, 1088})
 	}
 	return few([]int{512}, []int{256, 512, 1280})
 }

@@ -28,6 +28,8 @@
 #define SMELT_MXFP4 16
 #define SMELT_IQ4_NL 17
 #define SMELT_IQ4_XS 18
+#define SMELT_MLX4 19
+#define SMELT_MLX8 20
 
 struct EmbedParams {
     uint32_t tokens;

@@ -1,4 +1,4 @@
-// Weight formats: GGUF's block layouts and how a run of a row is decoded.
+// Weight formats: GGUF's block layouts, two of ours, and how a run of a row is decoded.
 //
 // Every kernel that reads matrix weights sees a row as a sequence of runs of 16
 // elements, two groups of eight that share a scale and an offset each:
@@ -11,7 +11,7 @@
 // start at run_low(r) and run_low(r) + gap:
 //
 //     plain types      16r                           gap  8
-//     blocks of 32     32·(r/2)  + 8·(r%2)           gap 16
+//     blocks of 32, 64 32·(r/2)  + 8·(r%2)           gap 16
 //     blocks of 256    64·(r/4)  + 8·(r%4)           gap 32
 //
 // Layouts are those of GGUF files (ggml-common.h), or that with scales apart from codes,
@@ -99,6 +99,17 @@ struct block_iq4_xs {
     uint8_t scales_l[4];
     uint8_t qs[128]; // 16 for each 32 elements
 };
+// A group of 64 elements as MLX packs them, with the halves of each 32 as Q4_1 has them.
+struct block_mlx4 {
+    half d;
+    half m;
+    uint8_t qs[32];
+};
+struct block_mlx8 {
+    half d;
+    half m;
+    uint8_t qs[64];
+};
 
 // Lines, which are added to a type: the codes of all blocks of a weight come first, whole
 // lines of 16 bytes, and then what scales them, in the same order. Eight bytes of codes are
@@ -172,6 +183,8 @@ static_assert(sizeof(block_q6_k) == 210, "GGUF layout");
 static_assert(sizeof(block_mxfp4) == 17, "GGUF layout");
 static_assert(sizeof(block_iq4_nl) == 18, "GGUF layout");
 static_assert(sizeof(block_iq4_xs) == 136, "GGUF layout");
+static_assert(sizeof(block_mlx4) == 36, "layout of ours");
+static_assert(sizeof(block_mlx8) == 68, "layout of ours");
 static_assert(sizeof(bf16) == 2, "bfloat16 layout");
 
 // Run is a decoded run: elements 0-7 belong to the first group, 8-15 to the second.
@@ -198,6 +211,9 @@ inline uint block_elems(uint type) {
     case SMELT_MXFP4:
     case SMELT_IQ4_NL:
         return 32;
+    case SMELT_MLX4:
+    case SMELT_MLX8:
+        return 64;
     default:
         return 256;
     }
@@ -237,6 +253,10 @@ inline uint block_bytes(uint type) {
         return sizeof(block_iq4_nl);
     case SMELT_IQ4_XS:
         return sizeof(block_iq4_xs);
+    case SMELT_MLX4:
+        return sizeof(block_mlx4);
+    case SMELT_MLX8:
+        return sizeof(block_mlx8);
     default:
         return 0;
     }
@@ -292,13 +312,13 @@ inline Stored stored_row(uint type, device const uchar *w, uint n, uint k, uint 
 inline uint run_low(uint elems, uint r) {
     if (elems == 256)
         return (r >> 2) * 64 + (r & 3) * 8;
-    if (elems == 32)
+    if (elems != 1)
         return (r >> 1) * 32 + (r & 1) * 8;
     return r * 16;
 }
 
 // run_gap is the distance between the two groups of eight of a run.
-inline uint run_gap(uint elems) { return elems == 256 ? 32 : elems == 32 ? 16 : 8; }
+inline uint run_gap(uint elems) { return elems == 256 ? 32 : elems != 1 ? 16 : 8; }
 
 // has_offset tells whether weights of a type have offsets.
 inline bool has_offset(uint type) {
@@ -326,6 +346,7 @@ inline float4 place(uint type, uint group) {
         case SMELT_Q4_0:
         case SMELT_Q4_1:
         case SMELT_Q4_K:
+        case SMELT_MLX4:
             unit = 1.0f / 16.0f;
             break;
         case SMELT_Q2_K:
@@ -428,6 +449,22 @@ template <uint Align, typename C, typename S> inline Run decode_q4_0(device cons
 inline Run decode_q4_1(device const block_q4_1 &b, uint r) {
     Run w;
     nibbles(eight<4>(b.qs + 8 * r), w.q);
+    same(float(b.d), float(b.m), w);
+    return w;
+}
+
+inline Run decode_mlx4(device const block_mlx4 &b, uint r) {
+    Run w;
+    nibbles(eight<4>(b.qs + 8 * r), w.q);
+    same(float(b.d), float(b.m), w);
+    return w;
+}
+
+inline Run decode_mlx8(device const block_mlx8 &b, uint r) {
+    device const uint8_t *qs = b.qs + r / 2 * 32 + r % 2 * 8;
+    Run w;
+    convert(eight<4>(qs), 0xff, w.q);
+    convert(eight<4>(qs + 16), 0xff, w.q + 2);
     same(float(b.d), float(b.m), w);
     return w;
 }
@@ -723,6 +760,14 @@ inline Run decode_run(uint type, thread const Stored &row, uint r) {
 #if SMELT_DECODES(SMELT_IQ4_XS)
     case SMELT_IQ4_XS:
         return decode_iq4_xs(block<block_iq4_xs, 16>(row.at, r), r % 16);
+#endif
+#if SMELT_DECODES(SMELT_MLX4)
+    case SMELT_MLX4:
+        return decode_mlx4(block<block_mlx4, 4>(row.at, r), r % 4);
+#endif
+#if SMELT_DECODES(SMELT_MLX8)
+    case SMELT_MLX8:
+        return decode_mlx8(block<block_mlx8, 4>(row.at, r), r % 4);
 #endif
     default:
         break;

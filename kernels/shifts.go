@@ -19,6 +19,8 @@ var shiftCycles = map[uint32]int64{
 	16: 8,   // mxfp4
 	17: 8,   // iq4_nl
 	18: 35,  // iq4_xs
+	19: 64,  // mlx4
+	20: 64,  // mlx8
 }
 
 // ShiftCycles returns how many cycles linear_vec takes of the pipe that shifts and converts,

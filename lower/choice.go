@@ -105,7 +105,7 @@ var vecRowsOf = map[ir.DType]int64{
 	ir.F32: 4, ir.F16: 4, ir.BF16: 4,
 	ir.Q4_0: 4, ir.Q4_1: 4, ir.Q5_0: 4, ir.Q5_1: 4, ir.Q8_0: 2,
 	ir.Q2_K: 4, ir.Q3_K: 2, ir.Q4_K: 2, ir.Q5_K: 2, ir.Q6_K: 2,
-	ir.MXFP4: 2, ir.IQ4_NL: 2, ir.IQ4_XS: 2,
+	ir.MXFP4: 2, ir.IQ4_NL: 2, ir.IQ4_XS: 2, ir.MLX4: 4, ir.MLX8: 2,
 }
 
 // machine is a tuning applied to a chip.

@@ -268,9 +268,3 @@ func (r *recorder) add(name string, want []int, factors []float64) ir.DType {
 	r.tensors = append(r.tensors, t)
 	return t.DType
 }
-
-// FileType returns general.file_type of a file whose weights have that type.
-func FileType(weightType string) (uint32, error) {
-	m, err := mixtureOf(weightType)
-	return m.fileType, err
-}

@@ -2,15 +2,19 @@ package models
 
 import (
 	"bytes"
+	"encoding/binary"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/models/gguf"
 	"github.com/smelt-ml/smelt/models/hf"
+	"github.com/smelt-ml/smelt/models/safetensors"
 )
 
 var ggufF32, _ = gguf.TypeOf(ir.F32)
@@ -80,5 +84,54 @@ func FuzzHF(f *testing.F) {
 		m, err := Synthetic(c, "q4_k_m")
 		require.NoError(t, err)
 		build(t, m)
+	})
+}
+
+// FuzzMLX unpacks files whose matrices a damaged text describes: what is read is whole, and what
+// is not is named.
+func FuzzMLX(f *testing.F) {
+	file := func(codes, group int, scales string) []byte {
+		var b []byte
+		header := fmt.Sprintf(`{"a.weight":{"dtype":"U32","shape":[1,%d],"data_offsets":[0,%d]},`, codes, 4*codes)
+		header += fmt.Sprintf(`"a.scales":{"dtype":%q,"shape":[1,%d],"data_offsets":[%d,%d]},`, scales, group, 4*codes, 4*codes+2*group)
+		header += fmt.Sprintf(`"a.biases":{"dtype":%q,"shape":[1,%d],"data_offsets":[%d,%d]}}`, scales, group, 4*codes+2*group, 4*codes+4*group)
+		for len(header)%8 != 0 {
+			header += " "
+		}
+		b = binary.LittleEndian.AppendUint64(b, uint64(len(header)))
+		return append(append(b, header...), make([]byte, 4*codes+4*group)...)
+	}
+	f.Add([]byte(`{"quantization": {"group_size": 64, "bits": 4}}`), file(16, 2, "BF16"))
+	f.Add([]byte(`{"quantization": {"group_size": 128, "bits": 8}}`), file(32, 1, "F16"))
+	f.Add([]byte(`{"quantization": {"group_size": 64, "bits": 8, "a": {"group_size": 32, "bits": 4}}}`), file(8, 2, "F16"))
+	f.Add([]byte(`{"quantization": {"group_size": 32, "bits": 4, "mode": "mxfp4", "a": false}}`), file(4, 1, "U8"))
+	f.Fuzz(func(t *testing.T, config, data []byte) {
+		h, err := hf.ParseConfig(config, "fuzz")
+		if err != nil {
+			return
+		}
+		q, err := h.Quantization()
+		if err != nil {
+			return
+		}
+		file, err := safetensors.Parse(data, "fuzz")
+		if err != nil {
+			return
+		}
+		memory := &arena{}
+		defer memory.close()
+		before := tensorsOf(file)
+		after, err := unpackMLX(q, before, memory)
+		if err != nil {
+			require.ErrorContains(t, err, "tensor \"")
+			return
+		}
+		require.LessOrEqual(t, len(after), len(before))
+		for _, w := range after {
+			if w.DType.IsQuantized() {
+				require.Len(t, w.Data, int(w.Bytes()), w.Name)
+				require.NoError(t, quant.Dequantize(make([]float32, w.Elements()), w.Data, w.DType), w.Name)
+			}
+		}
 	})
 }

@@ -89,19 +89,30 @@ var mixtures = map[string]mixture{
 	"iq4_xs": {base: ir.IQ4_XS, fileType: 30, output: ir.Q5_K, attnV: manyQueries(ir.Q5_K, ir.IQ4_XS), ffnDown: firstLayers(eighth, ir.Q5_K, ir.IQ4_XS)},
 	// llama.cpp's own mixture is for experts alone.
 	"mxfp4": {base: ir.MXFP4, fileType: 38, head: ir.Q8_0, beside: ir.Q8_0},
+	// What folders become that MLX packed, in groups of 64 elements: no file has it.
+	"mlx4": {base: ir.MLX4, head: ir.MLX4},
+	"mlx8": {base: ir.MLX8, head: ir.MLX8},
 }
 
-// WeightTypes lists the names that Arch takes for the type of weights.
-func WeightTypes() []string {
+// ShapeTypes lists the names that Arch takes for the type of weights.
+func ShapeTypes() []string {
 	names := lo.Keys(mixtures)
 	sort.Strings(names)
 	return names
 }
 
+// WeightTypes lists those that GGUF files can have.
+func WeightTypes() []string {
+	return lo.Filter(ShapeTypes(), func(name string, _ int) bool {
+		_, ok := mixtures[name].base.GGUF()
+		return ok
+	})
+}
+
 func mixtureOf(name string) (mixture, error) {
 	m, ok := mixtures[strings.ToLower(name)]
 	if !ok {
-		return m, configError("no weight type is called %q; known are %s", name, strings.Join(WeightTypes(), ", "))
+		return m, configError("no weight type is called %q; known are %s", name, strings.Join(ShapeTypes(), ", "))
 	}
 	return m, nil
 }

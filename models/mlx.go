@@ -18,14 +18,39 @@ import (
 
 // MLX packs a matrix of n rows of k elements as three tensors: codes, words of 32 bits with the
 // first element in the lowest ones, [n, k·bits/32]; and a scale and a bias for each group of
-// elements of a row, [n, k/group]. In mode "affine" an element is scale·code + bias, which is
-// what Q4_1 is: a group becomes one block of it for each 32 elements, with the same d and m. Mode
-// "mxfp4" has no biases, and is MXFP4 with its codes in another order.
+// elements of a row, [n, k/group]. In mode "affine" an element is scale·code + bias: a group
+// becomes a block of MLX4 or MLX8, one of 128 elements two with the same d and m, and one of 32
+// a block of Q4_1. Mode "mxfp4" has no biases, and is MXFP4 with its codes in another order.
+
+// packing is how MLX packs a matrix, and packings are the ways that can be read, with the type
+// that comes of each.
+type packing struct {
+	mode        string
+	bits, group int
+}
+
+var packings = map[packing]ir.DType{
+	{"affine", 4, 32}: ir.Q4_1, {"affine", 4, 64}: ir.MLX4, {"affine", 4, 128}: ir.MLX4,
+	{"affine", 8, 64}: ir.MLX8, {"affine", 8, 128}: ir.MLX8,
+	{"mxfp4", 4, 32}: ir.MXFP4,
+}
+
+func (p packing) String() string {
+	return fmt.Sprintf("%s with %d bits in groups of %d", p.mode, p.bits, p.group)
+}
+
+// readablePackings lists packings for a message.
+func readablePackings() string {
+	names := lo.Map(lo.Keys(packings), func(p packing, _ int) string { return p.String() })
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
 
 // packed is such a matrix.
 type packed struct {
 	codes, scales, biases Tensor
-	how                   *hf.Quantization
+	how                   packing
+	as                    ir.DType
 	rows, k               int
 }
 
@@ -44,7 +69,11 @@ func unpackMLX(q *hf.Quantization, tensors []Tensor, memory *arena) ([]Tensor, e
 		if !ok || !scaled {
 			continue
 		}
-		p := packed{codes: t, scales: scales, biases: named[module+".biases"], how: q.Of(module)}
+		how := q.Of(module)
+		if how == nil {
+			return nil, configError("tensor %q has scales, but quantization says that it is not packed", t.Name)
+		}
+		p := packed{codes: t, scales: scales, biases: named[module+".biases"], how: packing{how.Mode, how.Bits, how.GroupSize}}
 		if err := p.check(); err != nil {
 			return nil, err
 		}
@@ -57,30 +86,21 @@ func unpackMLX(q *hf.Quantization, tensors []Tensor, memory *arena) ([]Tensor, e
 	return slices.DeleteFunc(out, func(t Tensor) bool { return taken[t.Name] }), nil
 }
 
-// mlxGroups are the sizes of groups that MLX has for each mode.
-var mlxGroups = map[string][]int{"affine": {32, 64, 128}, "mxfp4": {32}}
-
 func (p *packed) check() error {
 	t := &p.codes
-	groups, ok := mlxGroups[lo.FromPtr(p.how).Mode]
+	p.as = packings[p.how]
 	switch {
-	case p.how == nil:
-		return configError("tensor %q has scales, but quantization says that it is not packed", t.Name)
-	case !ok:
-		return configError("tensor %q: quantization has the mode %q; known are affine and mxfp4", t.Name, p.how.Mode)
-	case p.how.Bits != 4:
-		return configError("tensor %q: quantization has %d bits; of what MLX packs, 4 can be read", t.Name, p.how.Bits)
-	case !slices.Contains(groups, p.how.GroupSize):
-		return configError("tensor %q: quantization has groups of %d elements; in mode %s MLX has %v", t.Name, p.how.GroupSize, p.how.Mode, groups)
+	case p.as == ir.Invalid:
+		return configError("tensor %q: quantization has %s, which cannot be read; what can: %s", t.Name, p.how, readablePackings())
 	case t.Stored != "U32" || len(t.Shape) < 2:
 		return configError("tensor %q is %s %v, where packed weights are U32 with rows", t.Name, t.Stored, t.Shape)
 	}
-	p.k = t.Shape[len(t.Shape)-1] * 32 / p.how.Bits
+	p.k = t.Shape[len(t.Shape)-1] * (32 / p.how.bits)
 	p.rows = lo.Reduce(t.Shape[:len(t.Shape)-1], func(n, d, _ int) int { return n * d }, 1)
-	if p.k%p.how.GroupSize != 0 {
-		return configError("tensor %q has rows of %d elements, no whole number of groups of %d", t.Name, p.k, p.how.GroupSize)
+	if p.k%p.how.group != 0 {
+		return configError("tensor %q has rows of %d elements, no whole number of groups of %d", t.Name, p.k, p.how.group)
 	}
-	want := append(slices.Clone(t.Shape[:len(t.Shape)-1]), p.k/p.how.GroupSize)
+	want := append(slices.Clone(t.Shape[:len(t.Shape)-1]), p.k/p.how.group)
 	module := strings.TrimSuffix(t.Name, ".weight")
 	beside := func(s *Tensor, name string, fits bool, kind string) error {
 		switch {
@@ -91,7 +111,7 @@ func (p *packed) check() error {
 		}
 		return nil
 	}
-	if p.how.Mode == "mxfp4" {
+	if p.as == ir.MXFP4 {
 		if p.biases.Name != "" {
 			return configError("tensor %q is not part of weights in mode mxfp4", p.biases.Name)
 		}
@@ -104,10 +124,7 @@ func (p *packed) check() error {
 // unpack writes the matrix as blocks, several rows at a time.
 func (p *packed) unpack(memory *arena) (Tensor, error) {
 	t := p.codes
-	t.DType, t.File, t.Offset = ir.Q4_1, "", 0
-	if p.how.Mode == "mxfp4" {
-		t.DType = ir.MXFP4
-	}
+	t.DType, t.File, t.Offset = p.as, "", 0
 	t.Stored = t.DType.String()
 	t.Shape = append(slices.Clone(t.Shape[:len(t.Shape)-1]), p.k)
 	data, err := memory.take(t.Bytes())
@@ -116,7 +133,7 @@ func (p *packed) unpack(memory *arena) (Tensor, error) {
 	}
 	t.Data = data
 	row := int(t.DType.Bytes(int64(p.k)))
-	return t, inParallel(p.rows, func(r int) error { return p.row(r, data[r*row:][:row], t.DType) })
+	return t, inParallel(p.rows, func(r int) error { return p.row(r, data[r*row:][:row]) })
 }
 
 // inParallel calls do for each of n rows, several at a time, up to the first error of each share.
@@ -135,12 +152,13 @@ func inParallel(n int, do func(i int) error) error {
 	return errors.Join(failed...)
 }
 
-// row writes a row's blocks: what scales 32 elements, and their codes.
-func (p *packed) row(r int, out []byte, as ir.DType) error {
-	codes := p.codes.Data[r*p.k/2:][:p.k/2]
-	groups := p.k / p.how.GroupSize
+// row writes a row's blocks: what scales each, and its codes.
+func (p *packed) row(r int, out []byte) error {
+	bytes := p.k * p.how.bits / 8
+	codes := p.codes.Data[r*bytes:][:bytes]
+	groups, elems := p.k/p.how.group, p.as.BlockElems()
 	var d, m []byte
-	if as == ir.Q4_1 {
+	if p.as != ir.MXFP4 {
 		var err error
 		if d, err = halvesOfRow(&p.scales, r, groups); err == nil {
 			m, err = halvesOfRow(&p.biases, r, groups)
@@ -149,16 +167,24 @@ func (p *packed) row(r int, out []byte, as ir.DType) error {
 			return err
 		}
 	}
-	for at := 0; at < p.k; at += 32 {
-		g := at / p.how.GroupSize
-		if as == ir.Q4_1 {
+	for at := 0; at < p.k; at += elems {
+		g := at / p.how.group
+		if p.as == ir.MXFP4 {
+			out[0] = p.scales.Data[r*groups+g]
+		} else {
 			copy(out, d[2*g:][:2])
 			copy(out[2:], m[2*g:][:2])
-		} else {
-			out[0] = p.scales.Data[r*groups+g]
 		}
-		spread(out[as.BlockBytes()-16:], codes[at/2:])
-		out = out[as.BlockBytes():]
+		block := elems * p.how.bits / 8
+		to := out[p.as.BlockBytes()-block:][:block]
+		if p.how.bits == 8 {
+			copy(to, codes)
+		} else {
+			for i := 0; i < block; i += 16 {
+				spread(to[i:], codes[i:])
+			}
+		}
+		codes, out = codes[block:], out[p.as.BlockBytes():]
 	}
 	return nil
 }
@@ -174,7 +200,7 @@ func spread(to, from []byte) {
 }
 
 // halvesOfRow returns row r of scales or biases as halves. A bfloat16 is one, unless it is large
-// or below 2^-17: then the nearest multiple of 2^-24 moves a weight by no more than 15·2^-25. What
+// or below 2^-17: then the nearest multiple of 2^-24 moves a weight by no more than its code times 2^-25. What
 // moves further is an error.
 func halvesOfRow(t *Tensor, r, n int) ([]byte, error) {
 	size := int(t.DType.Bytes(1))

@@ -3,6 +3,10 @@ package models_test
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,14 +21,15 @@ import (
 // stored in a type that kernels have.
 func TestMLX(t *testing.T) {
 	for _, c := range []struct {
-		group  int
-		scales ir.DType
-		want   ir.DType
+		tiny.Packing
+		want ir.DType
 	}{
-		{32, ir.F16, ir.Q4_1}, {64, ir.BF16, ir.Q4_1}, {128, ir.F16, ir.Q4_1}, {32, ir.Invalid, ir.MXFP4},
+		{tiny.Packing{Bits: 4, Group: 32, Scales: ir.F16}, ir.Q4_1}, {tiny.Packing{Bits: 4, Group: 64, Scales: ir.BF16}, ir.MLX4},
+		{tiny.Packing{Bits: 4, Group: 128, Scales: ir.F16}, ir.MLX4}, {tiny.Packing{Bits: 8, Group: 64, Scales: ir.BF16}, ir.MLX8},
+		{tiny.Packing{Bits: 8, Group: 128, Scales: ir.F16}, ir.MLX8}, {tiny.Packing{Bits: 4, Group: 32}, ir.MXFP4},
 	} {
-		t.Run(fmt.Sprintf("%d/%s", c.group, c.scales), func(t *testing.T) {
-			folder := tiny.NewMLX(t, "tiny-qwen3", c.group, c.scales)
+		t.Run(fmt.Sprintf("%d/%d/%s", c.Bits, c.Group, c.Scales), func(t *testing.T) {
+			folder := tiny.NewMLX(t, "tiny-qwen3", c.Packing)
 			packed, values := open(t, folder.Write(t)), open(t, folder.WriteValues(t))
 			require.Len(t, packed.Tensors(), len(values.Tensors()))
 			matrices := 0
@@ -68,12 +73,13 @@ func TestMLXErrors(t *testing.T) {
 		}
 	}
 	for want, edit := range map[string]func(m *tiny.MLX){
-		"quantization has 3 bits":                                                    set("bits", 3),
-		"config.json: quantization.bits: missing":                                    set("bits", nil),
-		`config.json: quantization.group_size: "x" is not an integer`:                set("group_size", "x"),
-		"quantization has groups of 16 elements":                                     set("group_size", 16),
-		`quantization has the mode "nvfp4"`:                                          set("mode", "nvfp4"),
-		`tensor "` + module + `.weight": quantization has 8 bits`:                    set(module, map[string]any{"group_size": 64, "bits": 8}),
+		"quantization has affine with 3 bits in groups of 64, which cannot be read": set("bits", 3),
+		"config.json: quantization.bits: missing":                                   set("bits", nil),
+		`config.json: quantization.group_size: "x" is not an integer`:               set("group_size", "x"),
+		"quantization has affine with 4 bits in groups of 16,":                      set("group_size", 16),
+		"quantization has nvfp4 with 4 bits in groups of 64,":                       set("mode", "nvfp4"),
+		`tensor "` + module + `.weight": quantization has affine with 8 bits in groups of 32, which cannot be read; what can: ` +
+			"affine with 4 bits in groups of 128, affine with 4 bits in groups of 32": set(module, map[string]any{"group_size": 32, "bits": 8}),
 		"config.json: quantization." + module + ".bits: missing":                     set(module, map[string]any{"group_size": 64}),
 		`tensor "` + module + `.weight" has scales, but`:                             set(module, false),
 		`tensor "` + module + `.weight" has no ` + module + `.biases`:                func(m *tiny.MLX) { delete(m.Tensors, module+".biases") },
@@ -91,7 +97,7 @@ func TestMLXErrors(t *testing.T) {
 		},
 	} {
 		t.Run(want, func(t *testing.T) {
-			folder := tiny.NewMLX(t, "tiny-qwen3", 64, ir.F16)
+			folder := tiny.NewMLX(t, "tiny-qwen3", tiny.Packing{Bits: 4, Group: 64, Scales: ir.F16})
 			edit(folder)
 			dir := folder.Write(t)
 			m, err := models.Open(dir)
@@ -103,7 +109,7 @@ func TestMLXErrors(t *testing.T) {
 		})
 	}
 	t.Run("a module that is not packed", func(t *testing.T) {
-		folder := tiny.NewMLX(t, "tiny-qwen3", 64, ir.F16)
+		folder := tiny.NewMLX(t, "tiny-qwen3", tiny.Packing{Bits: 4, Group: 64, Scales: ir.F16})
 		name := module + ".weight"
 		set(module, false)(folder)
 		folder.Tensors[name] = tiny.RawTensor{Type: "F16", Shape: []int64{256, 768}, Data: make([]byte, 2*256*768)}
@@ -114,4 +120,58 @@ func TestMLXErrors(t *testing.T) {
 		require.True(t, ok)
 		require.Equal(t, ir.F16, w.DType)
 	})
+}
+
+// TestMLXFormula opens folders of random codes, scales and biases: elements are those of
+// scale·code + bias in float64, of codes that lie from the lowest bits of a word up, to a rounding
+// of the product and one of the sum.
+func TestMLXFormula(t *testing.T) {
+	const name = "model.layers.0.mlp.down_proj"
+	rng := rand.New(rand.NewPCG(7, 11))
+	for _, p := range []tiny.Packing{
+		{Bits: 4, Group: 32, Scales: ir.BF16}, {Bits: 4, Group: 64, Scales: ir.F16}, {Bits: 4, Group: 64, Scales: ir.BF16},
+		{Bits: 4, Group: 128, Scales: ir.BF16}, {Bits: 8, Group: 64, Scales: ir.F16}, {Bits: 8, Group: 128, Scales: ir.BF16},
+	} {
+		t.Run(fmt.Sprintf("%d/%d/%s", p.Bits, p.Group, p.Scales), func(t *testing.T) {
+			folder := tiny.NewMLX(t, "tiny-qwen3", p)
+			codes, scales, biases := folder.Tensors[name+".weight"], folder.Tensors[name+".scales"], folder.Tensors[name+".biases"]
+			for i := range codes.Data {
+				codes.Data[i] = byte(rng.Uint32())
+			}
+			number := func(w tiny.RawTensor, i int) float64 {
+				x := make([]float32, 1)
+				require.NoError(t, quant.Dequantize(x, w.Data[2*i:][:2], p.Scales))
+				return float64(x[0])
+			}
+			for _, w := range []tiny.RawTensor{scales, biases} {
+				for i := 0; i < len(w.Data); i += 2 {
+					require.NoError(t, quant.Quantize(w.Data[i:][:2], []float32{float32(rng.NormFloat64())}, p.Scales))
+				}
+			}
+			w, ok := open(t, folder.Write(t)).Tensor("blk.0.ffn_down.weight")
+			require.True(t, ok)
+			got := widened(t, w)
+			require.Len(t, got, 8*len(codes.Data)/p.Bits)
+			for i, x := range got {
+				at := i * p.Bits
+				word := binary.LittleEndian.Uint32(codes.Data[at/32*4:])
+				product := number(scales, i/p.Group) * float64(word>>(at%32)&(1<<p.Bits-1))
+				want := product + number(biases, i/p.Group)
+				require.InDelta(t, want, float64(x), 0x1p-24*(math.Abs(product)+math.Abs(want)), "element %d", i)
+			}
+		})
+	}
+}
+
+// TestMLXTruncated opens folders whose file ends early.
+func TestMLXTruncated(t *testing.T) {
+	dir := tiny.NewMLX(t, "tiny-qwen3", tiny.Packing{Bits: 4, Group: 64, Scales: ir.F16}).Write(t)
+	path := filepath.Join(dir, "model.safetensors")
+	whole, err := os.ReadFile(path)
+	require.NoError(t, err)
+	for _, n := range []int{0, 7, 100, len(whole) / 2, len(whole) - 1} {
+		require.NoError(t, os.WriteFile(path, whole[:n], 0o644))
+		_, err := models.Open(dir)
+		require.ErrorContains(t, err, "model.safetensors", "%d bytes", n)
+	}
 }

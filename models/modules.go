@@ -57,12 +57,17 @@ func openFiles(dir string, modules []string) (tensors []Tensor, closeAll func() 
 		}
 		files = append(files, f)
 		prefix := lo.Ternary(module == "", "", module+".")
-		for _, t := range f.Tensors {
-			tensors = append(tensors, Tensor{
-				Name: prefix + t.Name, DType: t.DType, Stored: t.Type, File: t.File, Offset: t.Offset, Data: t.Data,
-				Shape: lo.Map(t.Shape, func(d int64, _ int) int { return int(d) }),
-			})
+		for _, t := range tensorsOf(f) {
+			t.Name = prefix + t.Name
+			tensors = append(tensors, t)
 		}
 	}
 	return tensors, closeAll, nil
+}
+
+func tensorsOf(f *safetensors.File) []Tensor {
+	return lo.Map(f.Tensors, func(t safetensors.Tensor, _ int) Tensor {
+		shape := lo.Map(t.Shape, func(d int64, _ int) int { return int(d) })
+		return Tensor{Name: t.Name, DType: t.DType, Stored: t.Type, Shape: shape, File: t.File, Offset: t.Offset, Data: t.Data}
+	})
 }

@@ -81,6 +81,9 @@ func (m *Checkpoint) Rewrite(weightType string) ([]gguf.KV, []Rewritten, error) 
 	if err != nil {
 		return nil, nil, err
 	}
+	if _, ok := mix.base.GGUF(); !ok {
+		return nil, nil, configError("GGUF files have no weights of type %s", mix.base)
+	}
 	if _, err := m.Build(ir.Options{Block: 1}); err != nil {
 		return nil, nil, err
 	}

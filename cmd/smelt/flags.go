@@ -48,7 +48,7 @@ func openModel(path, weightType string) (*smelt.Model, error) {
 		if err := known("shape", name, models.Archs()); err != nil {
 			return nil, err
 		}
-		if _, err := models.FileType(weightType); weightType != "" && err != nil {
+		if err := known("weight type", weightType, models.ShapeTypes()); weightType != "" && err != nil {
 			return nil, usageError{fmt.Errorf("--type: %w", err)}
 		}
 	}

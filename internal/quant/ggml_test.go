@@ -40,7 +40,7 @@ func TestBlocksAreGGMLs(t *testing.T) {
 		seen++
 	}
 	for _, dtype := range ir.DTypes() {
-		if quant.CanQuantize(dtype) && dtype.IsQuantized() {
+		if _, ok := dtype.GGUF(); ok && dtype.IsQuantized() {
 			seen--
 		}
 	}

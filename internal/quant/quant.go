@@ -1,5 +1,5 @@
 // Package quant converts between float32 and the formats in which weights are
-// stored: F32, F16, BF16 and GGUF's block formats.
+// stored: F32, F16, BF16, GGUF's block formats and groups as MLX packs them.
 //
 // A block format cuts a row into blocks of [ir.DType.BlockElems] consecutive
 // elements; a block holds small integers and the scales that map them back:
@@ -11,8 +11,9 @@
 //	MXFP4                 32 elements   x = d·value[q]          d is a power of two
 //	IQ4_NL                32 elements   x = d·value[q]          d is a half
 //	IQ4_XS               256 elements   x = d·scale[group]·value[q]
+//	MLX4, MLX8            64 elements   x = d·q + m             d, m are halves
 //
-// Layouts are those of ggml-common.h, byte for byte. All numbers are little
+// Layouts are those of ggml-common.h, byte for byte, but for the last two. All numbers are little
 // endian, on every machine.
 //
 // [Quantize] gives the bytes of GGML's reference quantizers (the *_ref functions
@@ -86,6 +87,9 @@ var codecs = [...]codec{
 	ir.MXFP4:  {decodeMXFP4, encodeMXFP4},
 	ir.IQ4_NL: {decodeIQ4_NL, encodeIQ4_NL},
 	ir.IQ4_XS: {decodeIQ4_XS, encodeIQ4_XS},
+
+	ir.MLX4: {decodeMLX4, encodeMLX4},
+	ir.MLX8: {decodeMLX8, encodeMLX8},
 }
 
 func lookup(t ir.DType) codec {

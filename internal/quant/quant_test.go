@@ -179,6 +179,10 @@ var definitions = []definition{
 		scale := int(b[4+g/2]>>(g%2*4))&15 | bit(b[2:4], 2*g)<<4 | bit(b[2:4], 2*g+1)<<5
 		return half(b, 0) * float64(scale-32) * nonlinear[nibble(b[8+16*g:], i%32)]
 	}},
+	{ir.MLX4, func(b []byte, i int) float64 {
+		return half(b, 0)*float64(nibble(b[4+i/32*16:], i%32)) + half(b, 2)
+	}},
+	{ir.MLX8, func(b []byte, i int) float64 { return half(b, 0)*float64(b[4+i]) + half(b, 2) }},
 }
 
 func TestDequantizeMatchesDefinition(t *testing.T) {
@@ -242,6 +246,8 @@ var precisions = []precision{
 	// What lies just under a power of two becomes three quarters of it. In the others one side
 	// ends at 113 where the other goes to 127, and steps are up to 24.
 	{ir.MXFP4, 1.0 / 4, 0}, {ir.IQ4_NL, 1.0/6 + 0x1p-11, 127}, {ir.IQ4_XS, 1.0/6 + 1.0/32, 127 * 32},
+	// That one end is a multiple of the scale can move the other by a step.
+	{ir.MLX4, 2.0/15 + 0x1p-9, 16}, {ir.MLX8, 2.0/255 + 0x1p-9, 256},
 }
 
 // roundTrip quantizes and dequantizes.

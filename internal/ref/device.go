@@ -66,7 +66,7 @@ var offsets = map[ir.DType]struct {
 	at   int
 	most float64
 }{
-	ir.Q4_1: {2, 1}, ir.Q5_1: {2, 1}, // m
+	ir.Q4_1: {2, 1}, ir.Q5_1: {2, 1}, ir.MLX4: {2, 1}, ir.MLX8: {2, 1}, // m
 	ir.Q2_K: {82, 15}, ir.Q4_K: {2, 63}, ir.Q5_K: {2, 63}, // dmin times a few bits
 }
 

@@ -24,7 +24,7 @@ type RawTensor struct {
 	Data  []byte
 }
 
-// MLX is a folder as MLX packs it: matrices of four bits by group of elements.
+// MLX is a folder as MLX packs it: matrices of a few bits by group of elements.
 type MLX struct {
 	model   string
 	Config  map[string]any
@@ -34,9 +34,15 @@ type MLX struct {
 	Values map[string][]float32
 }
 
-// NewMLX packs the matrices of a model's folder, with scales and biases of a float type; as
-// MXFP4, whose scales are bytes, where it is none.
-func NewMLX(t testing.TB, model string, group int, scales ir.DType) *MLX {
+// Packing is how MLX packs the matrices of a folder: codes of 4 or 8 bits, the elements of a
+// group, and the float type of scales and biases; MXFP4, whose scales are bytes, where it is none.
+type Packing struct {
+	Bits, Group int
+	Scales      ir.DType
+}
+
+// NewMLX packs the matrices of a model's folder.
+func NewMLX(t testing.TB, model string, p Packing) *MLX {
 	t.Helper()
 	dir := Folder(t, model)
 	m := &MLX{model: model, Tensors: map[string]RawTensor{}, Values: map[string][]float32{}}
@@ -47,8 +53,8 @@ func NewMLX(t testing.TB, model string, group int, scales ir.DType) *MLX {
 	if err != nil {
 		t.Fatal(err)
 	}
-	how := map[string]any{"group_size": group, "bits": 4}
-	if scales == ir.Invalid {
+	how := map[string]any{"group_size": p.Group, "bits": p.Bits}
+	if p.Scales == ir.Invalid {
 		how["mode"] = "mxfp4"
 	}
 	m.Config["quantization"] = how
@@ -66,15 +72,15 @@ func NewMLX(t testing.TB, model string, group int, scales ir.DType) *MLX {
 		if err := quant.Dequantize(x, w.Data, w.DType); err != nil {
 			t.Fatal(err)
 		}
-		m.pack(t, strings.TrimSuffix(w.Name, ".weight"), w.Shape, x, group, scales)
+		m.pack(t, strings.TrimSuffix(w.Name, ".weight"), w.Shape, x, p)
 	}
 	return m
 }
 
-func (m *MLX) pack(t testing.TB, module string, shape []int64, x []float32, group int, as ir.DType) {
-	groups := len(x) / group
-	codes := make([]byte, len(x)/2)
-	put := func(i int, code byte) { codes[i/2] |= code << (i % 2 * 4) }
+func (m *MLX) pack(t testing.TB, module string, shape []int64, x []float32, p Packing) {
+	as, group, groups := p.Scales, p.Group, len(x)/p.Group
+	codes, each, top := make([]byte, len(x)*p.Bits/8), 8/p.Bits, float64(int(1)<<p.Bits-1)
+	put := func(i int, code byte) { codes[i/each] |= code << (i % each * p.Bits) }
 	values := make([]float32, len(x))
 	of := func(columns int64) []int64 { return []int64{shape[0], columns} }
 	if as == ir.Invalid {
@@ -99,7 +105,7 @@ func (m *MLX) pack(t testing.TB, module string, shape []int64, x []float32, grou
 		scales, biases := make([]byte, groups*size), make([]byte, groups*size)
 		for g := range groups {
 			in := x[g*group:][:group]
-			scale, bias := affine(in)
+			scale, bias := affine(in, float32(top))
 			var stored [2]float32
 			for i, to := range [][]byte{scales[g*size:][:size], biases[g*size:][:size]} {
 				if err := quant.Quantize(to, []float32{scale, bias}[i:][:1], as); err != nil {
@@ -110,7 +116,7 @@ func (m *MLX) pack(t testing.TB, module string, shape []int64, x []float32, grou
 				}
 			}
 			for i, v := range in {
-				code := min(max(math.RoundToEven(float64((v-bias)/scale)), 0), 15)
+				code := min(max(math.RoundToEven(float64((v-bias)/scale)), 0), top)
 				put(g*group+i, byte(code))
 				values[g*group+i] = float32(stored[0]*float32(code)) + stored[1]
 			}
@@ -119,15 +125,15 @@ func (m *MLX) pack(t testing.TB, module string, shape []int64, x []float32, grou
 		m.Tensors[module+".scales"] = RawTensor{name, of(shape[1] / int64(group)), scales}
 		m.Tensors[module+".biases"] = RawTensor{name, of(shape[1] / int64(group)), biases}
 	}
-	m.Tensors[module+".weight"] = RawTensor{"U32", of(shape[1] / 8), codes}
+	m.Tensors[module+".weight"] = RawTensor{"U32", of(shape[1] * int64(p.Bits) / 32), codes}
 	m.Values[module+".weight"] = values
 }
 
 // affine is MLX's choice of a group's scale and bias: the end of larger magnitude is a multiple of
 // the scale, which may be negative.
-func affine(x []float32) (scale, bias float32) {
+func affine(x []float32, top float32) (scale, bias float32) {
 	least, most := slices.Min(x), slices.Max(x)
-	scale = max((most-least)/15, 1e-7)
+	scale = max((most-least)/top, 1e-7)
 	edge := least
 	if math.Abs(float64(least)) <= math.Abs(float64(most)) {
 		scale, edge = -scale, most
@@ -159,7 +165,7 @@ func (m *MLX) WriteValues(t testing.TB) string {
 			for i, v := range values {
 				binary.LittleEndian.PutUint32(data[4*i:], math.Float32bits(v))
 			}
-			w = RawTensor{"F32", []int64{w.Shape[0], 8 * w.Shape[1]}, data}
+			w = RawTensor{"F32", []int64{w.Shape[0], int64(len(values)) / w.Shape[0]}, data}
 		}
 		tensors[name] = w
 	}

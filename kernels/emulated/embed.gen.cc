@@ -2,7 +2,7 @@
 #define MSL_WHOLE_TILES
 #include "msl/metal_stdlib"
 namespace {
-#line 32 "kernels/params.h"
+#line 34 "kernels/params.h"
 struct EmbedParams {
 uint32_t tokens;
 uint32_t width;
@@ -215,12 +215,6 @@ uint32_t x_stride;
 uint32_t k;
 };
 
-
-struct GroupByExpertParams {
-uint32_t rows;
-uint32_t groups;
-};
-
 struct RepeatParams {
 uint32_t tokens;
 uint32_t kv_heads;
@@ -317,7 +311,18 @@ uint16_t scales_h;
 uint8_t scales_l[4];
 uint8_t qs[128];
 };
-#line 108 "kernels/quant.h"
+
+struct block_mlx4 {
+half d;
+half m;
+uint8_t qs[32];
+};
+struct block_mlx8 {
+half d;
+half m;
+uint8_t qs[64];
+};
+#line 119 "kernels/quant.h"
 struct codes_q8_0 {
 int8_t qs[32];
 };
@@ -385,6 +390,8 @@ static_assert(sizeof(block_q6_k) == 210, "GGUF layout");
 static_assert(sizeof(block_mxfp4) == 17, "GGUF layout");
 static_assert(sizeof(block_iq4_nl) == 18, "GGUF layout");
 static_assert(sizeof(block_iq4_xs) == 136, "GGUF layout");
+static_assert(sizeof(block_mlx4) == 36, "layout of ours");
+static_assert(sizeof(block_mlx8) == 68, "layout of ours");
 static_assert(sizeof(bf16) == 2, "bfloat16 layout");
 
 
@@ -411,6 +418,9 @@ case 10:
 case 16:
 case 17:
 return 32;
+case 19:
+case 20:
+return 64;
 default:
 return 256;
 }
@@ -450,6 +460,10 @@ case 17:
 return sizeof(block_iq4_nl);
 case 18:
 return sizeof(block_iq4_xs);
+case 19:
+return sizeof(block_mlx4);
+case 20:
+return sizeof(block_mlx8);
 default:
 return 0;
 }
@@ -505,13 +519,13 @@ return row;
 inline uint run_low(uint elems, uint r) {
 if (MSL_BRANCH(5, elems == 256))
 return (r >> MSL_BY 2) * 64 + (r & 3) * 8;
-if (MSL_BRANCH(6, elems == 32))
+if (MSL_BRANCH(6, elems != 1))
 return (r >> MSL_BY 1) * 32 + (r & 1) * 8;
 return r * 16;
 }
 
 
-inline uint run_gap(uint elems) { return MSL_BRANCH(7, elems == 256 )? 32 : MSL_BRANCH(8, elems == 32 )? 16 : 8; }
+inline uint run_gap(uint elems) { return MSL_BRANCH(7, elems == 256 )? 32 : MSL_BRANCH(8, elems != 1 )? 16 : 8; }
 
 
 inline bool has_offset(uint type) {
@@ -525,7 +539,7 @@ default:
 return block_elems(type) != 1;
 }
 }
-#line 320 "kernels/quant.h"
+#line 340 "kernels/quant.h"
 inline float4 place(uint type, uint group) {
 if (MSL_BRANCH(10, !has_offset(type)))
 return float4(1.0f);
@@ -535,6 +549,7 @@ switch (MSL_CHOOSE(12, stored_type(type))) {
 case 7:
 case 8:
 case 13:
+case 19:
 unit = 1.0f / 16.0f;
 break;
 case 11:
@@ -641,6 +656,22 @@ same(float(MSL_CAST(float, b.d)), float(MSL_CAST(float, b.m)), w);
 return w;
 }
 
+inline Run decode_mlx4( const block_mlx4 &b, uint r) {
+Run w;
+nibbles(eight<4>(b.qs + 8 * r), w.q);
+same(float(MSL_CAST(float, b.d)), float(MSL_CAST(float, b.m)), w);
+return w;
+}
+
+inline Run decode_mlx8( const block_mlx8 &b, uint r) {
+const uint8_t *qs = b.qs + r / 2 * 32 + r % 2 * 8;
+Run w;
+convert(eight<4>(qs), 0xff, w.q);
+convert(eight<4>(qs + 16), 0xff, w.q + 2);
+same(float(MSL_CAST(float, b.d)), float(MSL_CAST(float, b.m)), w);
+return w;
+}
+
 
 
 inline void fifths(uint2 bytes, uint low, uint high, float4 *q) {
@@ -702,7 +733,7 @@ w.offset[0] = -4.0f * w.scale[0];
 w.offset[1] = -4.0f * w.scale[1];
 return w;
 }
-#line 501 "kernels/quant.h"
+#line 538 "kernels/quant.h"
 inline void scales_q4( const uint8_t *s, uint part, float d, float dmin, Run &w) {
 const ushort *pairs = ( const ushort *)s;
 const uint a = pairs[part % 2], b = pairs[2 + part % 2], c = pairs[part + 2];
@@ -816,7 +847,7 @@ return w;
 template <typename B, uint N> inline const B &block( const uchar *row, uint r) {
 return (( const B *)row)[r / N];
 }
-#line 625 "kernels/quant.h"
+#line 662 "kernels/quant.h"
 inline Run decode_run(uint type, const Stored &row, uint r) {
 switch (MSL_CHOOSE(14, type)) {
 
@@ -919,6 +950,14 @@ return decode_iq4_nl<8>(block<codes_q4_0, 2>(row.at, r), block<scales_q4_0, 2>(r
 case 18:
 return decode_iq4_xs(block<block_iq4_xs, 16>(row.at, r), r % 16);
 
+
+case 19:
+return decode_mlx4(block<block_mlx4, 4>(row.at, r), r % 4);
+
+
+case 20:
+return decode_mlx8(block<block_mlx8, 4>(row.at, r), r % 4);
+
 default:
 break;
 }
@@ -1000,7 +1039,7 @@ to[high + j] = v[j + 8];
 }
 }
 }
-#line 1004 "kernels/emulated/embed.gen.cc"
+#line 1043 "kernels/emulated/embed.gen.cc"
 void thread_0(const msl::Thread &t) {
     embed(static_cast<const int *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),

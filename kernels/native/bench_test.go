@@ -92,7 +92,7 @@ func linearLaunch(dtype ir.DType, tokens, k, n int, weight []byte) Launch {
 
 // Bytes are those of the weight. Each call takes another copy of it.
 func BenchmarkMatVec(b *testing.B) {
-	for _, dtype := range []ir.DType{ir.F32, ir.F16, ir.BF16, ir.Q8_0, ir.Q4_0, ir.Q4_K, ir.Q5_K, ir.Q6_K, ir.MXFP4, ir.IQ4_NL, ir.IQ4_XS} {
+	for _, dtype := range []ir.DType{ir.F32, ir.F16, ir.BF16, ir.Q8_0, ir.Q4_0, ir.Q4_K, ir.Q5_K, ir.Q6_K, ir.MXFP4, ir.IQ4_NL, ir.IQ4_XS, ir.Q4_1, ir.MLX4, ir.MLX8} {
 		for _, shape := range [][2]int{{1024, 3072}, {3072, 1024}, {2048, 8192}, {1024, 151936}} {
 			k, n := shape[0], shape[1]
 			memory, size := bigWeight(dtype, k*n, beyondCaches)
@@ -153,7 +153,7 @@ func processorTime() float64 {
 }
 
 func BenchmarkMatMat(b *testing.B) {
-	for _, dtype := range []ir.DType{ir.F32, ir.F16, ir.BF16, ir.Q8_0, ir.Q4_0, ir.Q4_K, ir.Q6_K, ir.MXFP4, ir.IQ4_NL, ir.IQ4_XS} {
+	for _, dtype := range []ir.DType{ir.F32, ir.F16, ir.BF16, ir.Q8_0, ir.Q4_0, ir.Q4_K, ir.Q6_K, ir.MXFP4, ir.IQ4_NL, ir.IQ4_XS, ir.Q4_1, ir.MLX4, ir.MLX8} {
 		for _, shape := range [][2]int{{1024, 3072}, {3072, 1024}} {
 			k, n := shape[0], shape[1]
 			weight, _ := bigWeight(dtype, k*n, 0)

@@ -101,7 +101,7 @@ func nan(n int) []byte {
 var halves = map[ir.DType][]int{
 	ir.Q8_0: {0}, ir.Q4_0: {0}, ir.Q4_1: {0, 2}, ir.Q5_0: {0}, ir.Q5_1: {0, 2},
 	ir.Q2_K: {80, 82}, ir.Q3_K: {108}, ir.Q4_K: {0, 2}, ir.Q5_K: {0, 2}, ir.Q6_K: {208},
-	ir.IQ4_NL: {0}, ir.IQ4_XS: {0},
+	ir.IQ4_NL: {0}, ir.IQ4_XS: {0}, ir.MLX4: {0, 2}, ir.MLX8: {0, 2},
 }
 
 // randomBlocks returns random bits but for the scales, about 0.001 to 0.004 of either

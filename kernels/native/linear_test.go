@@ -14,7 +14,7 @@ import (
 
 var weightTypes = []ir.DType{
 	ir.F32, ir.F16, ir.BF16, ir.Q8_0, ir.Q4_0, ir.Q4_1, ir.Q5_0, ir.Q5_1, ir.Q2_K, ir.Q3_K, ir.Q4_K, ir.Q5_K, ir.Q6_K,
-	ir.MXFP4, ir.IQ4_NL, ir.IQ4_XS,
+	ir.MXFP4, ir.IQ4_NL, ir.IQ4_XS, ir.MLX4, ir.MLX8,
 }
 
 // linear is a case of linear_vec and linear_mat.
@@ -215,6 +215,8 @@ func linearCases() []linear {
 		switch w.BlockElems() {
 		case 1:
 			k = []int{1, 20, 172, 515}
+		case 64:
+			k = []int{64, 320, 1088}
 		case 256:
 			k = []int{256, 1280}
 		}
@@ -232,6 +234,7 @@ func linearCases() []linear {
 				linear{tokens: tokens, k: 256, rows: []int{40, 8, 8}, types: []ir.DType{ir.Q4_K, ir.Q4_K, ir.Q6_K}, residual: true, norm: norm},
 				linear{tokens: tokens, k: 320, rows: []int{35, 35}, types: []ir.DType{ir.Q8_0, ir.Q4_1}, pair: true, activation: ir.SiLU, norm: norm},
 				linear{tokens: tokens, k: 256, rows: []int{40, 9, 33}, types: []ir.DType{ir.MXFP4, ir.Q4_1, ir.IQ4_XS}, residual: true, norm: norm},
+				linear{tokens: tokens, k: 320, rows: []int{37, 37}, types: []ir.DType{ir.MLX4, ir.MLX8}, pair: true, activation: ir.SiLU, residual: true, norm: norm},
 				linear{tokens: tokens, k: 68, rows: []int{18, 18}, types: []ir.DType{ir.BF16, ir.F32}, pair: true, activation: ir.SiLU, residual: true, norm: norm, padding: 1},
 				linear{tokens: tokens, k: 64, rows: []int{16, 3}, types: []ir.DType{ir.F16, ir.Q5_0}, residual: true, norm: norm})
 		}
@@ -348,6 +351,8 @@ func TestLinearEmulated(t *testing.T) {
 		switch w.BlockElems() {
 		case 1:
 			k = 172
+		case 64:
+			k = 320
 		case 256:
 			k = 512
 		}

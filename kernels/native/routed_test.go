@@ -26,6 +26,8 @@ func mixtures() (all []mixture) {
 		switch w.BlockElems() {
 		case 1:
 			k = 76
+		case 64:
+			k = 192
 		case 256:
 			k = 512
 		}

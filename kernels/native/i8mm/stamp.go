@@ -3,4 +3,4 @@
 package i8mm
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native -run Stamp -update`.
-const Stamp = "6be80948dc81217d4170824f7eded01e9301de0dc55de29cb11e1e023a080ba3"
+const Stamp = "6557b7822cd54fca4aea1a4851349c5a437ae316f7eede5a7fe11333769b3f50"

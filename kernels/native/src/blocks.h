@@ -107,21 +107,6 @@ struct Q4_0 {
     template <class From> INLINE void scales(From rows, float *s, float *) { store(s, rows.half(0)); }
 };
 
-struct Q4_1 {
-    static constexpr uint32_t TYPE = SMELT_Q4_1, ELEMS = 32, BYTES = 20;
-    static constexpr int SUBS = 1, GROUPS = 1, OFFSET = 0, PARTNER = 0, PARTS = 1, HALF = NO_HALF;
-    static constexpr bool MIN = true;
-    static constexpr Range RANGE = Range::NIBBLE;
-    template <int S, class From> INLINE void halves(From rows, int, Q &low, Q &high) {
-        Q v = rows.bytes(4);
-        low = q_and(v, 0x0f), high = q_and(q_shr<4>(v), 0x0f);
-    }
-    template <class From> INLINE void scales(From rows, float *s, float *m) {
-        store(s, rows.half(0));
-        store(m, rows.half(2));
-    }
-};
-
 // Bit i of a 32-bit mask as 16 in byte i, for the rows of a Q.
 INLINE void spread_bits(const uint8_t *p, size_t step, Q &low, Q &high) {
     alignas(64) uint8_t bytes[2][4 * W];
@@ -395,7 +380,6 @@ template <class B> static void interleave(const uint8_t *rows, uint64_t blocks, 
 // whose weights are hardly ever left in rows has no code of its own for them, which would be most
 // of what it has.
 template <class B> constexpr bool BY_COPY = false;
-template <> constexpr bool BY_COPY<Q4_1> = true;
 template <> constexpr bool BY_COPY<Q2_K> = true;
 
 // Writes a row of n elements of an interleaved weight as floats.

@@ -6,7 +6,7 @@
 struct Correction {
     int groups; // 1: one for 32 elements, 2: one for 16
     int offset; // −offset·Σq as an integer; 0 if there is none
-    bool min;   // or scale·Σq as a float
+    bool min;   // else scale·Σq as a float, which of an integer is made of that
     MEMBER bool operator==(const Correction &o) const {
         return groups == o.groups && offset == o.offset && min == o.min;
     }

@@ -307,7 +307,7 @@ static uint64_t quantize(const Linear &job, const float *x, uint64_t token, uint
             for (int group = 0; group < c.groups; group++) {
                 int32_t sum = c.groups == 1 ? sums[0] + sums[1] : sums[group], integer = -c.offset * sum;
                 float total = scale * static_cast<float>(sum);
-                memcpy(out + group, c.min ? static_cast<void *>(&total) : &integer, 4);
+                memcpy(out + group, c.offset == 0 ? static_cast<void *>(&total) : &integer, 4);
             }
         }
     }

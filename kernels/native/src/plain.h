@@ -1,11 +1,11 @@
-// Products of quantized weights as plain loops: each row is unpacked to signed bytes, scales
+// Products of quantized weights as plain loops: each row is unpacked to integers, scales
 // and minima, a slice at a time, and multiplied with the activations of every token. Layouts
 // are those of blocks.h, sums are put together as products.h does.
 
-// Elements of a row as bytes: an element is s·v, or s·v + m, with a scale, and a minimum, for
+// Elements of a row as integers: an element is s·v, or s·v + m, with a scale, and a minimum, for
 // each group that shares one.
 struct Unpacked {
-    int8_t v[256];
+    int16_t v[256];
     float s[16], m[16];
 };
 
@@ -17,7 +17,8 @@ struct PlainQ8_0 {
     static constexpr bool MIN = false;
     static void unpack(const uint8_t *p, Unpacked &to) {
         to.s[0] = half_at(p);
-        memcpy(to.v, p + 2, 32);
+        for (int i = 0; i < 32; i++)
+            to.v[i] = static_cast<int8_t>(p[2 + i]);
     }
 };
 
@@ -37,8 +38,20 @@ template <uint32_t NUMBER, bool WITH_MIN, bool FIVE> struct PlainNibbles {
         to.m[0] = MIN ? half_at(p + 2) : 0;
         for (int i = 0; i < 32; i++, fifth >>= 1) {
             int four = i < 16 ? nibbles[i] & 15 : nibbles[i - 16] >> 4;
-            to.v[i] = static_cast<int8_t>((four | (fifth & 1) << 4) - OFFSET);
+            to.v[i] = static_cast<int16_t>((four | (fifth & 1) << 4) - OFFSET);
         }
+    }
+};
+
+// Groups as MLX packs them.
+template <uint32_t NUMBER> struct PlainMLX {
+    static constexpr uint32_t TYPE = NUMBER, ELEMS = 64, BYTES = NUMBER == SMELT_MLX4 ? 36 : 68;
+    static constexpr int GROUPS = 1;
+    static constexpr bool MIN = true;
+    static void unpack(const uint8_t *p, Unpacked &to) {
+        to.s[0] = to.s[1] = half_at(p), to.m[0] = to.m[1] = half_at(p + 2);
+        for (int i = 0; i < 64; i++)
+            to.v[i] = NUMBER == SMELT_MLX8 ? p[4 + i] : p[4 + i / 32 * 16 + i % 16] >> i % 32 / 16 * 4 & 15;
     }
 };
 
@@ -68,7 +81,7 @@ struct PlainQ3_K {
         }
         for (int i = 0; i < 256; i++) {
             int two = p[32 + i / 128 * 32 + i % 32] >> i % 128 / 32 * 2 & 3, third = p[i % 32] >> i / 32 & 1;
-            to.v[i] = static_cast<int8_t>((two | third << 2) - 4);
+            to.v[i] = static_cast<int16_t>((two | third << 2) - 4);
         }
     }
 };
@@ -89,7 +102,7 @@ template <uint32_t NUMBER, bool FIVE> struct PlainK4 {
         }
         for (int i = 0; i < 256; i++) {
             int v = nibbles[i / 64 * 32 + i % 32] >> i / 32 % 2 * 4 & 15;
-            to.v[i] = static_cast<int8_t>(FIVE ? v | (p[16 + i % 32] >> i / 32 & 1) << 4 : v);
+            to.v[i] = static_cast<int16_t>(FIVE ? v | (p[16 + i % 32] >> i / 32 & 1) << 4 : v);
         }
     }
 };
@@ -106,7 +119,7 @@ struct PlainQ6_K {
             int half = i / 128, quarter = i % 128 / 32;
             int four = p[64 * half + quarter % 2 * 32 + i % 32] >> quarter / 2 * 4 & 15;
             int two = p[128 + 32 * half + i % 32] >> quarter * 2 & 3;
-            to.v[i] = static_cast<int8_t>((four | two << 4) - 32);
+            to.v[i] = static_cast<int16_t>((four | two << 4) - 32);
         }
     }
 };

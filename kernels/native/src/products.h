@@ -1,13 +1,19 @@
 // Products of quantized weights. What differs by sub-block is compiled for one part of a block,
 // and a panel's products for one scheme of scales.
 
+// The offset of elements that have a minimum too: a power of two, by which an integer of the
+// correction is exactly as many times the sum that the minimum takes.
+constexpr int BESIDE_MINIMUM = -128;
+
 // sum += scales · integers of one group of elements of one sub-block, for W rows.
-template <bool MIN>
+template <bool OFFSET, bool MIN>
 INLINE F accumulate(F sum, I integers, const float *s, const float *m, float scale, uint32_t extra) {
     sum = fma(load(s) * set1(scale), to_float(integers), sum);
     if (MIN) {
         float total;
         memcpy(&total, &extra, 4);
+        if (OFFSET)
+            total = scale * (static_cast<float>(static_cast<int32_t>(extra)) / -BESIDE_MINIMUM);
         sum = fma(load(m), set1(total), sum);
     }
     return sum;
@@ -85,7 +91,7 @@ template <class B> static void multiply_few(const RowGroup &g, uint32_t t) {
                             if (B::OFFSET != 0)
                                 add = i_add(add, i_set1(static_cast<int32_t>(extra[at])));
                             const int place = at * ROWS + of;
-                            total = accumulate<B::MIN>(total, add, s + place, m + place, scale[sub], extra[at]);
+                            total = accumulate<false, B::MIN>(total, add, s + place, m + place, scale[sub], extra[at]);
                         }
                     }
                 });
@@ -238,8 +244,9 @@ static void panel_tile(const uint8_t *words, const float *s, const float *m, con
                                                                        q + 4 * (group * WORDS + i), nth);
                 }
             }
-            UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++) sum[t][v] = accumulate<P::MIN>(
-                sum[t][v], products[v].finish(t, offset[t]), s + v * W, m + v * W, scale[nth[t]], more[t]);
+            UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++) sum[t][v] =
+                accumulate<P::OFFSET, P::MIN>(sum[t][v], products[v].finish(t, offset[t]), s + v * W, m + v * W,
+                                              scale[nth[t]], more[t]);
             words += WORDS * ROWS * 4;
             s += ROWS;
             if (P::MIN)
@@ -263,12 +270,10 @@ template <class B> struct BlockScales {
 // Adds to sum the next block of S groups of interleaved rows times T tokens, k elements of q
 // apart; the last token takes the place of those that there are not. The first group's block
 // lies at `block`, and is read like `as`; scales are those of the groups.
-template <class B, int T, int S, class Scales>
-INLINE void multiply_block(const Interleaved<B> &as, const uint8_t *block, const RowGroup &g, const int8_t *q,
-                           const float *scale, const uint32_t *extra, const Scales (&scales)[S],
-                           F (&sum)[S][T][ROWS / W]) {
+template <class B, int T, int S, class From, class Scales>
+INLINE void multiply_block(const From &as, const uint8_t *block, const RowGroup &g, const int8_t *q, const float *scale,
+                           const uint32_t *extra, const Scales (&scales)[S], F (&sum)[S][T][ROWS / W]) {
     constexpr int V = ROWS / W, N = B::PARTNER == 1 ? 2 : 1; // sub-blocks that the same words hold
-    using From = Interleaved<B>;
     const auto row = [&g](int t) { return least(static_cast<uint64_t>(t), g.tokens - 1); };
     const uint64_t blocks = g.k / 32;
     // Of one stream, twice as far: as many lines are under way.
@@ -317,8 +322,9 @@ INLINE void multiply_block(const Interleaved<B> &as, const uint8_t *block, const
                     const int32_t from = B::OFFSET == 0 ? 0 : static_cast<int32_t>(more);
                     const int place = ((before + n) * B::GROUPS + group) * ROWS;
                     UNROLL for (int i = 0; i < S; i++) UNROLL for (int v = 0; v < V; v++) sum[i][t][v] =
-                        accumulate<B::MIN>(sum[i][t][v], dot[n][i][v][t][group].finish(from),
-                                           scales[i].s + place + v * W, scales[i].m + place + v * W, scale[sub], more);
+                        accumulate<(B::OFFSET != 0), B::MIN>(sum[i][t][v], dot[n][i][v][t][group].finish(from),
+                                                             scales[i].s + place + v * W, scales[i].m + place + v * W,
+                                                             scale[sub], more);
                 }
             }
         });
@@ -345,21 +351,27 @@ template <class B, int T, int S> static void multiply_interleaved(const RowGroup
         store(g.sum[i + t] + v * W, sum[i][t][v]);
 }
 
-// Multiplies up to WOVEN groups with a token at once, or a group with few: f(groups, Int<tokens>{},
-// Int<groups>{}), and tells that they are complete.
-template <uint32_t WOVEN, class Fn> INLINE void in_streams(const RowGroup &g, Fn f) {
+// Multiplies up to WOVEN groups with a token at once, or a group with few, up to MOST at a time:
+// f(groups, Int<tokens>{}, Int<groups>{}), and tells that they are complete.
+template <uint32_t WOVEN, uint32_t MOST = FEW, class Fn> INLINE void in_streams(const RowGroup &g, Fn f) {
     RowGroup some = g;
     for (uint32_t i = 0; g.tokens == 1 && i < g.groups; i += some.groups) {
         some.groups = static_cast<uint32_t>(least(WOVEN, g.groups - i));
         some.rows = g.rows + i * g.apart, some.sum = g.sum + i;
         with_power<WOVEN>(some.groups, [&](auto n) {
-            f(some, Int < n.value == 1 ? FEWEST : 1 > {}, n); // one is rare
+            constexpr int TOKENS = decltype(n)::value == 1 ? FEWEST : 1; // one of one is rare
+            f(some, Int<TOKENS>{}, n);
         });
     }
-    if (g.tokens > FEWEST)
-        f(g, Int<FEW>{}, Int<1>{});
-    else if (g.tokens > 1)
-        f(g, Int<FEWEST>{}, Int<1>{});
+    if (MOST == FEW && g.tokens > FEWEST) {
+        f(g, Int<MOST>{}, Int<1>{});
+    } else if (g.tokens > 1) {
+        some = g;
+        for (uint32_t t = 0; t < g.tokens; t += some.tokens) {
+            some.first = t, some.tokens = static_cast<uint32_t>(least(FEWEST, g.tokens - t)), some.sum = g.sum + t;
+            f(some, Int<FEWEST>{}, Int<1>{});
+        }
+    }
     g.complete(0, g.tokens);
 }
 
@@ -393,10 +405,10 @@ template <class B> static void multiply_quantized(const RowGroup &g) {
         if constexpr (B::HALF != ALONE) {
             // Large blocks gain a few percent from four groups over two, and only at times: not
             // worth the 4 s that a set took longer to compile.
+            constexpr uint32_t WOVEN = B::PARTS == 1 ? STREAMS : 2;
             if (interleaved)
-                return in_streams < B::PARTS == 1 ? STREAMS : 2 > (g, [](const RowGroup &some, auto t, auto s) {
-                                                                  multiply_interleaved<B, t.value, s.value>(some);
-                                                              });
+                return in_streams<WOVEN>(
+                    g, [](const RowGroup &some, auto t, auto s) { multiply_interleaved<B, t.value, s.value>(some); });
         }
         if constexpr (!BY_COPY<B>) {
             for (uint32_t t = 0; t < g.tokens; t++)

@@ -21,6 +21,8 @@ static const WeightType offsets[] = {
 static const WeightType minima[] = {
     plain_type<PlainNibbles<SMELT_Q4_1, true, false>>(),
     plain_type<PlainNibbles<SMELT_Q5_1, true, true>>(),
+    plain_type<PlainMLX<SMELT_MLX4>>(),
+    plain_type<PlainMLX<SMELT_MLX8>>(),
     plain_type<PlainQ2_K>(),
     plain_type<PlainK4<SMELT_Q4_K, false>>(),
     plain_type<PlainK4<SMELT_Q5_K, true>>(),
