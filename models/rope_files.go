@@ -88,7 +88,10 @@ func (r *Rope) metadata(arch string) []gguf.KV {
 	number := func(key string, x float64) gguf.KV { return entry(key, gguf.Float32(float32(x))) }
 	kvs := []gguf.KV{number(keyTheta, r.Theta), count(keyRotated, r.Rotated)}
 	if r.Linear != 1 {
-		kvs = append(kvs, entry(keyScaling, gguf.String("linear")), number(keyScalingBy, r.Linear))
+		if r.Long == nil { // whose files have a factor too, and one type
+			kvs = append(kvs, entry(keyScaling, gguf.String("linear")))
+		}
+		kvs = append(kvs, number(keyScalingBy, r.Linear))
 	}
 	if y := r.YaRN; y != nil {
 		kvs = append(kvs, entry(keyScaling, gguf.String("yarn")), number(keyScalingBy, y.Factor), count(keyOldContext, int(y.OldContext)),

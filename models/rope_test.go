@@ -8,10 +8,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/samber/lo"
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/models"
+	"github.com/smelt-ml/smelt/models/gguf"
 )
 
 // rotation returns what a graph for sequences of that many tokens takes for its heads: the
@@ -52,6 +54,38 @@ func TestLongRope(t *testing.T) {
 	_, far := rotation(t, loaded, 65)
 	require.NotEqual(t, near, far)
 	require.InDelta(t, math.Sqrt(1+math.Log(2)/math.Log(64)), attr.Magnitude, 1e-12)
+}
+
+// TestRopeMetadata: a file says each thing once, and what was written is read again, a LongRoPE
+// whose positions are divided too included.
+func TestRopeMetadata(t *testing.T) {
+	for name, change := range map[string]func(r *models.Rope){
+		"none":   func(*models.Rope) {},
+		"linear": func(r *models.Rope) { r.Linear = 4 },
+		"yarn": func(r *models.Rope) {
+			r.YaRN = &models.YaRNRope{Factor: 4, FastBeta: 32, SlowBeta: 1, OldContext: 64, Magnitude: 1.5}
+		},
+		"longrope":            func(r *models.Rope) { r.Long = long(4) },
+		"longrope and linear": func(r *models.Rope) { r.Long, r.Linear = long(4), 2 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := small("llama")
+			change(&c.Rope)
+			shape := synthetic(t, c, "f32")
+			keys := lo.Map(shape.Config.Metadata(), func(kv gguf.KV, _ int) string { return kv.Key })
+			require.Empty(t, lo.FindDuplicates(keys))
+			got, want := open(t, fileOf(shape).write(t)).Config.Rope, shape.Config.Rope
+			if want.Long != nil { // whose factors are tensors
+				require.Equal(t, want.Long.OldContext, got.Long.OldContext)
+				got.Long, want.Long = nil, nil
+			}
+			if want.YaRN != nil {
+				require.InEpsilon(t, want.YaRN.Magnitude, got.YaRN.Magnitude, 1e-6)
+				got.YaRN.Magnitude = want.YaRN.Magnitude
+			}
+			require.Equal(t, want, got)
+		})
+	}
 }
 
 // TestDynamicRope: the base is that of the longest sequence, and the file's within the context

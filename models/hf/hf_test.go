@@ -260,3 +260,36 @@ func ExampleParseConfig() {
 	// config.json: hidden_size: "1024" is not an integer
 	// true hidden_size
 }
+
+// FuzzModules reads damaged lists of modules and what a module says of itself: no path leaves the
+// folder, and what is not refused has a kind and its extents.
+func FuzzModules(f *testing.F) {
+	list := `[{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+		{"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+		{"idx": 2, "name": "2", "path": "2_Dense", "type": "sentence_transformers.models.Dense"}]`
+	f.Add([]byte(list), []byte(`{"word_embedding_dimension": 8, "pooling_mode_mean_tokens": true}`))
+	f.Add([]byte(list), []byte(`{"in_features": 8, "out_features": 4, "bias": false, "activation_function": "torch.nn.modules.linear.Identity"}`))
+	f.Add([]byte(`[{"type": "Pooling", "path": "../other"}]`), []byte(`{"pooling_mode": "lasttoken", "pooling_mode_cls_token": true}`))
+	f.Fuzz(func(t *testing.T, text, config []byte) {
+		modules, err := parseModules(text, "fuzz.json")
+		if err != nil {
+			require.ErrorContains(t, err, "fuzz.json")
+			return
+		}
+		for _, m := range modules {
+			require.True(t, m.Path == "" || filepath.IsLocal(m.Path), m.Path)
+			require.NotContains(t, m.Kind, ".")
+			for _, kind := range []string{m.Kind, "Dense", "Pooling"} {
+				own := Module{Kind: kind}
+				if err := own.describe(config, "config.json"); err != nil {
+					require.ErrorContains(t, err, "config.json")
+				} else if kind == "Dense" {
+					require.Positive(t, own.In)
+					require.Positive(t, own.Out)
+				} else if kind == "Pooling" {
+					require.Contains(t, []string{"mean", "cls", "last"}, own.Pooling)
+				}
+			}
+		}
+	})
+}
