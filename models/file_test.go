@@ -628,6 +628,45 @@ func requireForms(t *testing.T, c models.Config, family *models.Family, edit map
 	return fromFolder, fromFile
 }
 
+// TestStableLM12B: heads of Q and K have norms of their own, of which folders have a tensor each.
+func TestStableLM12B(t *testing.T) {
+	family, _ := lo.Find(models.Families(), func(f models.Family) bool { return f.Name == "stablelm" })
+	c := small("stablelm")
+	c.HeadNorms, c.Parallel = true, true
+	folder, _ := requireForms(t, c, &family, nil)
+	require.True(t, folder.Config.HeadNorms)
+	for name, heads := range map[string]int{"blk.0.attn_q_norm.weight": c.Heads, "blk.0.attn_k_norm.weight": c.KVHeads} {
+		w, ok := folder.Tensor(name)
+		require.True(t, ok, name)
+		require.Equal(t, []int{heads, c.Head}, w.Shape, name)
+	}
+}
+
+// TestMPTAttention: folders say of attention what it is in an object of its own.
+func TestMPTAttention(t *testing.T) {
+	c := small("mpt")
+	path := func(attention map[string]any) string {
+		all := map[string]any{"alibi": true, "alibi_bias_max": 8, "qk_ln": false, "prefix_lm": false, "kv_n_heads": c.KVHeads}
+		maps.Copy(all, attention)
+		edit := map[string]any{"attn_config": all}
+		for key := range all {
+			edit["attn_config."+key] = nil
+		}
+		return folder(t, c, randomWeights(synthetic(t, c, "f32")), edit)
+	}
+	require.Equal(t, c.KVHeads, open(t, path(nil)).Config.KVHeads)
+	require.InDelta(t, 4, open(t, path(map[string]any{"alibi_bias_max": 4})).Config.ALiBi, 0)
+	for want, attention := range map[string]map[string]any{
+		"attn_config.clip_qkv is 6": {"clip_qkv": 6.0},
+		"attn_config.alibi":         {"alibi": false},
+		"attn_config.qk_ln":         {"qk_ln": true},
+		"attn_config.prefix_lm":     {"prefix_lm": true},
+	} {
+		_, err := models.Open(path(attention))
+		require.ErrorContains(t, err, want)
+	}
+}
+
 // TestMixtral: in both forms it is a Llama, of experts.
 func TestMixtral(t *testing.T) {
 	family := models.Families()[0]
