@@ -2,7 +2,7 @@
 #define MSL_WHOLE_TILES
 #include "msl/metal_stdlib"
 namespace {
-#line 32 "kernels/params.h"
+#line 34 "kernels/params.h"
 struct EmbedParams {
 uint32_t tokens;
 uint32_t width;

@@ -215,6 +215,12 @@ uint32_t x_stride;
 uint32_t k;
 };
 
+
+struct GroupByExpertParams {
+uint32_t rows;
+uint32_t groups;
+};
+
 struct RepeatParams {
 uint32_t tokens;
 uint32_t kv_heads;
@@ -1088,6 +1094,9 @@ static inline uint msl_constant_fc_tile() { return msl::constant<uint>(6); }
 static inline bool msl_constant_fc_bias() { return msl::constant<bool>(8); }
 static inline bool msl_constant_fc_gated() { return msl::constant<bool>(9); }
 static inline bool msl_constant_fc_gather() { return msl::constant<bool>(12); }
+static inline uint msl_constant_fc_experts() { return msl::constant<uint>(13); }
+static inline uint msl_constant_fc_top() { return msl::constant<uint>(14); }
+static inline bool msl_constant_fc_each() { return msl::constant<bool>(15); }
 
 static inline uint msl_constant_type1() { return ( msl::is_constant_defined(1) ? msl_constant_fc_type1() : 0); }
 static inline uint msl_constant_type2() { return ( msl::is_constant_defined(2) ? msl_constant_fc_type2() : 0); }
@@ -1096,8 +1105,11 @@ static inline uint msl_constant_activation() { return ( msl::is_constant_defined
 static inline bool msl_constant_has_bias() { return ( msl::is_constant_defined(8) ? msl_constant_fc_bias() : false); }
 static inline bool msl_constant_is_gated() { return ( msl::is_constant_defined(9) ? msl_constant_fc_gated() : false); }
 static inline bool msl_constant_has_rows() { return ( msl::is_constant_defined(12) ? msl_constant_fc_gather() : false); }
+static inline uint msl_constant_expert_count() { return ( msl::is_constant_defined(13) ? msl_constant_fc_experts() : 0); }
+static inline uint msl_constant_chosen() { return ( msl::is_constant_defined(14) ? msl_constant_fc_top() : 1); }
+static inline bool msl_constant_has_each() { return ( msl::is_constant_defined(15) ? msl_constant_fc_each() : false); }
 static inline uint msl_constant_tile_tokens() { return ( msl::is_constant_defined(6) ? msl_constant_fc_tile() : 32); }
-#line 37 "kernels/linear_mat.metal"
+#line 43 "kernels/linear_mat.metal"
 struct Row {
 Stored at;
 uint weight;
@@ -1239,13 +1251,29 @@ threadgroup_barrier(mem_flags::mem_threadgroup, 2);
 template <typename I> struct Input {
 const I *x;
 const int *rows;
+uint sharing;
 const float *gain;
 float *scales;
 };
 
 
 template <typename I> inline const I *row_at( const Input<I> &in, const LinearParams &p, uint token) {
-return in.x + ulong(MSL_CAST(ulong, msl_constant_has_rows() ? uint(MSL_CAST(uint, in.rows[token])) : token)) * p.x_stride;
+const uint row = MSL_BRANCH(36, msl_constant_has_rows() || in.sharing != 0 )? uint(MSL_CAST(uint, in.rows[token])) : token;
+return in.x + ulong(MSL_CAST(ulong, MSL_BRANCH(37, in.sharing > 1 )? row / in.sharing : row)) * p.x_stride;
+}
+
+
+struct Tile {
+uint first, count;
+};
+
+
+template <typename X> inline uint tile_size() { return MSL_BRANCH(38, sizeof(X) == 2 && msl_constant_tile_tokens() == 64 )? 64 : 32; }
+
+
+inline Tile tile_of(const LinearParams &p, uint size, uint index) {
+const Tile tile = {index * size, min(size, p.tokens - index * size)};
+return tile;
 }
 
 
@@ -1254,13 +1282,13 @@ return in.x + ulong(MSL_CAST(ulong, msl_constant_has_rows() ? uint(MSL_CAST(uint
 template <typename I>
 inline void find_scales( const Input<I> &in, const LinearParams &p, uint first, uint count, uint sg,
 uint lane) {
-MSL_LOOP(36) for (uint row = sg; MSL_TURN(37, row < count); row += 4) {
+MSL_LOOP(39) for (uint row = sg; MSL_TURN(40, row < count); row += 4) {
 const I *x = row_at(in, p, first + row);
 float4 sums[2] = {float4(0.0f), float4(0.0f)};
-MSL_LOOP(38) for (uint start = lane * 4; MSL_TURN(39, start < p.k); start += 1024) {
+MSL_LOOP(41) for (uint start = lane * 4; MSL_TURN(42, start < p.k); start += 1024) {
 for (uint i = 0; MSL_STEP(i < 8); i++) {
 const uint at = start + i * 128, end = min(at + 4, p.k);
-MSL_LOOP(40) for (uint j = at; MSL_TURN(41, j < end); j++)
+MSL_LOOP(43) for (uint j = at; MSL_TURN(44, j < end); j++)
 sums[i / 4][i % 4] += float(MSL_CAST(float, x[j])) * float(MSL_CAST(float, x[j]));
 }
 }
@@ -1269,7 +1297,7 @@ sums[1] = simd_sum(sums[1], 4);
 float squares = 0.0f;
 for (uint i = 0; MSL_STEP(i < 8); i++)
 squares += sums[i / 4][i % 4];
-if (MSL_BRANCH(42, lane == 0))
+if (MSL_BRANCH(45, lane == 0))
 in.scales[row] = precise::rsqrt(squares / float(MSL_CAST(float, p.k)) + p.eps);
 }
 threadgroup_barrier(mem_flags::mem_threadgroup, 5);
@@ -1286,9 +1314,9 @@ const float *bias2;
 
 
 inline float bias_of( const Epilogue &e, const LinearParams &p, uint c) {
-if (MSL_BRANCH(43, c < p.n0))
+if (MSL_BRANCH(46, c < p.n0))
 return e.bias0[c];
-if (MSL_BRANCH(44, c < p.n0 + p.n1))
+if (MSL_BRANCH(47, c < p.n0 + p.n1))
 return e.bias1[c - p.n0];
 return e.bias2[c - p.n0 - p.n1];
 }
@@ -1297,30 +1325,30 @@ return e.bias2[c - p.n0 - p.n1];
 
 template <typename I, typename X, typename O, uint M, bool Normed>
 inline void multiply( const Input<I> &in, const Row &w, O *out, const LinearParams &p,
-const Epilogue &end, uint first_token, uint first_column, uint columns,
-float *memory, uint tid, uint sg) {
+const Epilogue &end, Tile tile, uint first_column, uint columns, float *memory,
+uint tid, uint sg) {
 X *x_tile = ( X *)memory;
 X *w_tile = x_tile + M * (64 + 16 / sizeof(X));
 
-const uint count = min(M, p.tokens - first_token), own_row = min(tid / (128 / M), count - 1);
-const I *x_row = row_at(in, p, first_token + own_row);
+const uint own_row = min(tid / (128 / M), tile.count - 1);
+const I *x_row = row_at(in, p, tile.first + own_row);
 Norm norm;
 if (Normed) {
-find_scales(in, p, first_token, count, sg, tid % 32);
+find_scales(in, p, tile.first, tile.count, sg, tid % 32);
 norm.gain = in.gain;
 norm.scale = in.scales[own_row];
 }
 
-const uint start = min(first_token + sg / 2 * (M / 2), p.tokens);
-const uint live = min((p.tokens - start + 7) / 8, M / 16);
+const uint start = min(sg / 2 * (M / 2), tile.count);
+const uint live = min((tile.count - start + 7) / 8, M / 16);
 
 Part<M> acc;
 for (uint i = 0; MSL_STEP(i < M / 4); i++)
 acc.at[i] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
 const uint whole = p.k & ~63u;
-MSL_LOOP(45) for (uint k = 0; MSL_TURN(46, k < whole); k += 64)
+MSL_LOOP(48) for (uint k = 0; MSL_TURN(49, k < whole); k += 64)
 step<I, X, M, true, Normed>(x_row, norm, w, p.k, k, x_tile, w_tile, tid, sg, live, acc);
-if (MSL_BRANCH(47, whole < p.k))
+if (MSL_BRANCH(50, whole < p.k))
 step<I, X, M, false, Normed>(x_row, norm, w, p.k, whole, x_tile, w_tile, tid, sg, live, acc);
 
 float *quarter = memory + sg / 2 * (M / 2) * 68 + sg % 2 * 32;
@@ -1328,12 +1356,13 @@ for (uint i = 0; MSL_STEP(i < M / 4); i++)
 simdgroup_store(acc.at[i], quarter + i / 4 * 8 * 68 + i % 4 * 8, 68);
 threadgroup_barrier(mem_flags::mem_threadgroup, 6);
 const uint width = msl_constant_is_gated() ? 32 : 64;
-MSL_LOOP(48) for (uint e = tid; MSL_TURN(49, e < M * width); e += 128) {
+MSL_LOOP(51) for (uint e = tid; MSL_TURN(52, e < M * width); e += 128) {
 const uint row = e / width, column = e % width;
-if (MSL_BRANCH(50, first_token + row >= p.tokens || first_column + column >= columns))
+if (MSL_BRANCH(53, row >= tile.count || first_column + column >= columns))
 continue;
 const uint own = first_column + column;
-const ulong at = ulong(MSL_CAST(ulong, first_token + row)) * p.out_stride + own;
+const uint to = MSL_BRANCH(54, in.sharing != 0 )? uint(MSL_CAST(uint, in.rows[tile.first + row])) : tile.first + row;
+const ulong at = ulong(MSL_CAST(ulong, to)) * p.out_stride + own;
 float v = memory[row * 68 + column], linear = 0.0f;
 if (msl_constant_is_gated())
 linear = memory[row * 68 + column + 32];
@@ -1360,30 +1389,72 @@ const uchar *w2;
 inline Row weight_row( const Weights &w, const LinearParams &p, uint first_column, uint columns, uint tid) {
 if (msl_constant_is_gated()) {
 const uint n = min(first_column + tid / 2 % 32, p.n0 - 1);
-return MSL_BRANCH(51, tid / 64 == 0 )? row_of(w.w0, 0, msl_constant_fc_type0(), p.n0, p.k, n) : row_of(w.w1, 1, msl_constant_type1(), p.n1, p.k, n);
+return MSL_BRANCH(55, tid / 64 == 0 )? row_of(w.w0, 0, msl_constant_fc_type0(), p.n0, p.k, n) : row_of(w.w1, 1, msl_constant_type1(), p.n1, p.k, n);
 }
 const uint n = min(first_column + tid / 2, columns - 1);
-if (MSL_BRANCH(52, n < p.n0))
+if (MSL_BRANCH(56, n < p.n0))
 return row_of(w.w0, 0, msl_constant_fc_type0(), p.n0, p.k, n);
-if (MSL_BRANCH(53, n < p.n0 + p.n1))
+if (MSL_BRANCH(57, n < p.n0 + p.n1))
 return row_of(w.w1, 1, msl_constant_type1(), p.n1, p.k, n - p.n0);
 return row_of(w.w2, 2, msl_constant_type2(), p.n2, p.k, n - p.n0 - p.n1);
 }
-#line 313 "kernels/linear_mat.metal"
+#line 336 "kernels/linear_mat.metal"
 template <typename I, typename X, typename O, bool Normed>
 inline void threadgroup_tile( const Input<I> &in, const Weights &weights, O *out,
-const LinearParams &p, const Epilogue &end, float4 *memory,
-uint3 group, uint tid, uint sg) {
+const LinearParams &p, const Epilogue &end, Tile tile,
+float4 *memory, uint3 group, uint tid, uint sg) {
 const uint columns = msl_constant_is_gated() ? p.n0 : p.n0 + p.n1 + p.n2;
 const uint first_column = group.y * (msl_constant_is_gated() ? 32 : 64);
 const Row w = weight_row(weights, p, first_column, columns, tid);
 float *tiles = ( float *)memory;
-if (MSL_BRANCH(54, sizeof(X) == 2 && msl_constant_tile_tokens() == 64))
-multiply<I, X, O, 64, Normed>(in, w, out, p, end, group.x * 64, first_column, columns, tiles, tid, sg);
+if (MSL_BRANCH(58, tile_size<X>() == 64))
+multiply<I, X, O, 64, Normed>(in, w, out, p, end, tile, first_column, columns, tiles, tid, sg);
 else
-multiply<I, X, O, 32, Normed>(in, w, out, p, end, group.x * 32, first_column, columns, tiles, tid, sg);
+multiply<I, X, O, 32, Normed>(in, w, out, p, end, tile, first_column, columns, tiles, tid, sg);
 }
-#line 344 "kernels/linear_mat.metal"
+
+
+struct ExpertTile {
+uint expert;
+Tile tile;
+};
+#line 360 "kernels/linear_mat.metal"
+inline ExpertTile expert_tile( const int *starts, uint size, uint index, uint lane) {
+uint begun = 0;
+MSL_LOOP(59) for (uint e = lane; MSL_TURN(60, e <= msl_constant_expert_count()); e += 32)
+begun += MSL_BRANCH(61, uint(MSL_CAST(uint, starts[e])) / size + e <= index )? 1 : 0;
+ExpertTile own;
+own.expert = simd_sum(begun, 7) - 1;
+const uint start = uint(MSL_CAST(uint, starts[own.expert])), end = uint(MSL_CAST(uint, starts[own.expert + 1]));
+own.tile.first = start + (index - start / size - own.expert) * size;
+own.tile.count = MSL_BRANCH(62, own.tile.first < end )? min(size, end - own.tile.first) : 0;
+return own;
+}
+
+
+inline void turn_to( Weights &weights, Epilogue &end, const LinearParams &p, uint expert) {
+weights.w0 += row_bytes(msl_constant_fc_type0(), p.k) * p.n0 * expert;
+if (msl_constant_type1() != 0)
+weights.w1 += row_bytes(msl_constant_type1(), p.k) * p.n1 * expert;
+if (msl_constant_has_bias()) {
+end.bias0 += ulong(MSL_CAST(ulong, p.n0)) * expert;
+if (msl_constant_is_gated())
+end.bias1 += ulong(MSL_CAST(ulong, p.n1)) * expert;
+}
+}
+
+
+template <typename O>
+inline void lose_rows( O *out, const int *rows, uint count, const LinearParams &p, uint column_tile,
+uint tid) {
+const uint width = msl_constant_is_gated() ? 32 : 64;
+MSL_LOOP(63) for (uint e = tid; MSL_TURN(64, e < count * width); e += 128) {
+const uint column = column_tile * width + e % width;
+if (MSL_BRANCH(65, column < p.n0))
+out[ulong(MSL_CAST(ulong, uint(MSL_CAST(uint, rows[e / width])))) * p.out_stride + column] = O(NAN);
+}
+}
+#line 424 "kernels/linear_mat.metal"
 template <typename X, typename O>
 void linear_mat( const X *x,
 const uchar *w0,
@@ -1396,17 +1467,34 @@ const float *bias0,
 const float *bias1,
 const float *bias2,
 const int *rows,
+const int *starts,
 uint3 group, uint tid,
-uint sg) {
+uint sg, uint lane) {
 using msl_type_0 = float4[(sizeof(X) == 4 ? 96 * 68 * 4 / 16 : 128 * 72 * 2 / 16)]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &memory = msl::group_variable<msl_type_0>(msl_at_0, 0); 
 Input<X> in;
 in.x = x;
 in.rows = rows;
-const Weights weights = {w0, w1, w2};
-const Epilogue end = {residual, bias0, bias1, bias2};
-threadgroup_tile<X, X, O, false>(in, weights, out, p, end, memory, group, tid, sg);
+in.sharing = 0;
+Weights weights = {w0, w1, w2};
+Epilogue end = {residual, bias0, bias1, bias2};
+Tile tile;
+if (msl_constant_expert_count() != 0) {
+const ExpertTile own = expert_tile(starts, tile_size<X>(), group.x, lane);
+tile = own.tile;
+if (MSL_BRANCH(67, tile.count == 0))
+return;
+if (MSL_BRANCH(68, own.expert == msl_constant_expert_count())) {
+lose_rows(out, rows + tile.first, tile.count, p, group.y, tid);
+return;
 }
-#line 382 "kernels/linear_mat.metal"
+in.sharing = msl_constant_has_each() ? 1 : msl_constant_chosen();
+turn_to(weights, end, p, own.expert);
+} else {
+tile = tile_of(p, tile_size<X>(), group.x);
+}
+threadgroup_tile<X, X, O, false>(in, weights, out, p, end, tile, memory, group, tid, sg);
+}
+#line 479 "kernels/linear_mat.metal"
 template <typename I, typename X, typename O>
 void norm_linear_mat( const I *x,
 const uchar *w0,
@@ -1424,12 +1512,13 @@ uint3 group, uint tid,
 uint sg) {
 using msl_type_0 = float4[(sizeof(X) == 4 ? 96 * 68 * 4 / 16 : 128 * 72 * 2 / 16)]; constexpr uint32_t msl_at_0 = msl::place(0), msl_end_0 = msl_at_0 + sizeof(msl_type_0); msl_type_0 &memory = msl::group_variable<msl_type_0>(msl_at_0, 0); 
 using msl_type_1 = float[64]; static_assert(sizeof(msl_type_1) == 256, "scales"); constexpr uint32_t msl_at_1 = msl::place(msl_end_0), msl_end_1 = msl_at_1 + sizeof(msl_type_1); msl_type_1 &scales = msl::group_variable<msl_type_1>(msl_at_1, 1); 
-const Input<I> in = {x, rows, gain, scales};
+const Input<I> in = {x, rows, 0, gain, scales};
 const Weights weights = {w0, w1, w2};
 const Epilogue end = {residual, bias0, bias1, bias2};
-threadgroup_tile<I, X, O, true>(in, weights, out, p, end, memory, group, tid, sg);
+const Tile tile = tile_of(p, tile_size<X>(), group.x);
+threadgroup_tile<I, X, O, true>(in, weights, out, p, end, tile, memory, group, tid, sg);
 }
-#line 1433 "kernels/emulated/linear_mat.gen.cc"
+#line 1522 "kernels/emulated/linear_mat.gen.cc"
 void thread_0(const msl::Thread &t) {
     linear_mat<float, float>(static_cast<const float *>(t.worker->buffers[0]),
         static_cast<const uchar *>(t.worker->buffers[1]),
@@ -1442,11 +1531,13 @@ void thread_0(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[9]),
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const int *>(t.worker->buffers[12]),
+        static_cast<const int *>(t.worker->buffers[13]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
-        msl::position<uint>((t.index / 32)));
+        msl::position<uint>((t.index / 32)),
+        msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_0[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}};
+const msl::BufferArgument buffers_0[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {13, 0, "starts"}};
 const uint32_t variables_0[] = {26112};
 void thread_1(const msl::Thread &t) {
     linear_mat<float, half>(static_cast<const float *>(t.worker->buffers[0]),
@@ -1460,11 +1551,13 @@ void thread_1(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[9]),
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const int *>(t.worker->buffers[12]),
+        static_cast<const int *>(t.worker->buffers[13]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
-        msl::position<uint>((t.index / 32)));
+        msl::position<uint>((t.index / 32)),
+        msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_1[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}};
+const msl::BufferArgument buffers_1[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {13, 0, "starts"}};
 const uint32_t variables_1[] = {26112};
 void thread_2(const msl::Thread &t) {
     linear_mat<float, bfloat>(static_cast<const float *>(t.worker->buffers[0]),
@@ -1478,11 +1571,13 @@ void thread_2(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[9]),
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const int *>(t.worker->buffers[12]),
+        static_cast<const int *>(t.worker->buffers[13]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
-        msl::position<uint>((t.index / 32)));
+        msl::position<uint>((t.index / 32)),
+        msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_2[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}};
+const msl::BufferArgument buffers_2[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {13, 0, "starts"}};
 const uint32_t variables_2[] = {26112};
 void thread_3(const msl::Thread &t) {
     linear_mat<half, float>(static_cast<const half *>(t.worker->buffers[0]),
@@ -1496,11 +1591,13 @@ void thread_3(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[9]),
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const int *>(t.worker->buffers[12]),
+        static_cast<const int *>(t.worker->buffers[13]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
-        msl::position<uint>((t.index / 32)));
+        msl::position<uint>((t.index / 32)),
+        msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_3[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}};
+const msl::BufferArgument buffers_3[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {13, 0, "starts"}};
 const uint32_t variables_3[] = {18432};
 void thread_4(const msl::Thread &t) {
     linear_mat<half, half>(static_cast<const half *>(t.worker->buffers[0]),
@@ -1514,11 +1611,13 @@ void thread_4(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[9]),
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const int *>(t.worker->buffers[12]),
+        static_cast<const int *>(t.worker->buffers[13]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
-        msl::position<uint>((t.index / 32)));
+        msl::position<uint>((t.index / 32)),
+        msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_4[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}};
+const msl::BufferArgument buffers_4[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {13, 0, "starts"}};
 const uint32_t variables_4[] = {18432};
 void thread_5(const msl::Thread &t) {
     linear_mat<bfloat, float>(static_cast<const bfloat *>(t.worker->buffers[0]),
@@ -1532,11 +1631,13 @@ void thread_5(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[9]),
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const int *>(t.worker->buffers[12]),
+        static_cast<const int *>(t.worker->buffers[13]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
-        msl::position<uint>((t.index / 32)));
+        msl::position<uint>((t.index / 32)),
+        msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_5[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}};
+const msl::BufferArgument buffers_5[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {13, 0, "starts"}};
 const uint32_t variables_5[] = {18432};
 void thread_6(const msl::Thread &t) {
     linear_mat<bfloat, bfloat>(static_cast<const bfloat *>(t.worker->buffers[0]),
@@ -1550,11 +1651,13 @@ void thread_6(const msl::Thread &t) {
         static_cast<const float *>(t.worker->buffers[9]),
         static_cast<const float *>(t.worker->buffers[10]),
         static_cast<const int *>(t.worker->buffers[12]),
+        static_cast<const int *>(t.worker->buffers[13]),
         msl::position<uint3>(t.worker->group_id),
         msl::position<uint>(t.index),
-        msl::position<uint>((t.index / 32)));
+        msl::position<uint>((t.index / 32)),
+        msl::position<uint>((t.index % 32)));
 }
-const msl::BufferArgument buffers_6[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}};
+const msl::BufferArgument buffers_6[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}, {13, 0, "starts"}};
 const uint32_t variables_6[] = {18432};
 void thread_7(const msl::Thread &t) {
     norm_linear_mat<float, float, float>(static_cast<const float *>(t.worker->buffers[0]),
@@ -1728,22 +1831,22 @@ void thread_15(const msl::Thread &t) {
 const msl::BufferArgument buffers_15[] = {{0, 0, "x"}, {1, 0, "w0"}, {2, 0, "w1"}, {3, 0, "w2"}, {4, 0, "out"}, {5, sizeof(LinearParams), "p"}, {6, 0, "residual"}, {7, 0, "gain"}, {8, 0, "bias0"}, {9, 0, "bias1"}, {10, 0, "bias2"}, {12, 0, "rows"}};
 const uint32_t variables_15[] = {18432, 256};
 const msl::Kernel kernels[] = {
-    {"linear_mat_f32_f32", "kernels/linear_mat.metal", 367, thread_0, nullptr, 1024, 0x1u, 0x0u, buffers_0, 11, variables_0, 1},
-    {"linear_mat_f32_f16", "kernels/linear_mat.metal", 368, thread_1, nullptr, 1024, 0x1u, 0x0u, buffers_1, 11, variables_1, 1},
-    {"linear_mat_f32_bf16", "kernels/linear_mat.metal", 369, thread_2, nullptr, 1024, 0x1u, 0x0u, buffers_2, 11, variables_2, 1},
-    {"linear_mat_f16_f32", "kernels/linear_mat.metal", 370, thread_3, nullptr, 1024, 0x1u, 0x0u, buffers_3, 11, variables_3, 1},
-    {"linear_mat_f16_f16", "kernels/linear_mat.metal", 371, thread_4, nullptr, 1024, 0x1u, 0x0u, buffers_4, 11, variables_4, 1},
-    {"linear_mat_bf16_f32", "kernels/linear_mat.metal", 372, thread_5, nullptr, 1024, 0x1u, 0x0u, buffers_5, 11, variables_5, 1},
-    {"linear_mat_bf16_bf16", "kernels/linear_mat.metal", 373, thread_6, nullptr, 1024, 0x1u, 0x0u, buffers_6, 11, variables_6, 1},
-    {"norm_linear_mat_f32_f32_f32", "kernels/linear_mat.metal", 405, thread_7, nullptr, 1024, 0x1u, 0x0u, buffers_7, 12, variables_7, 2},
-    {"norm_linear_mat_f32_f16_f16", "kernels/linear_mat.metal", 407, thread_8, nullptr, 1024, 0x1u, 0x0u, buffers_8, 12, variables_8, 2},
-    {"norm_linear_mat_f32_f16_f32", "kernels/linear_mat.metal", 409, thread_9, nullptr, 1024, 0x1u, 0x0u, buffers_9, 12, variables_9, 2},
-    {"norm_linear_mat_f16_f16_f16", "kernels/linear_mat.metal", 411, thread_10, nullptr, 1024, 0x1u, 0x0u, buffers_10, 12, variables_10, 2},
-    {"norm_linear_mat_f16_f16_f32", "kernels/linear_mat.metal", 413, thread_11, nullptr, 1024, 0x1u, 0x0u, buffers_11, 12, variables_11, 2},
-    {"norm_linear_mat_f32_bf16_bf16", "kernels/linear_mat.metal", 415, thread_12, nullptr, 1024, 0x1u, 0x0u, buffers_12, 12, variables_12, 2},
-    {"norm_linear_mat_f32_bf16_f32", "kernels/linear_mat.metal", 417, thread_13, nullptr, 1024, 0x1u, 0x0u, buffers_13, 12, variables_13, 2},
-    {"norm_linear_mat_bf16_bf16_bf16", "kernels/linear_mat.metal", 419, thread_14, nullptr, 1024, 0x1u, 0x0u, buffers_14, 12, variables_14, 2},
-    {"norm_linear_mat_bf16_bf16_f32", "kernels/linear_mat.metal", 421, thread_15, nullptr, 1024, 0x1u, 0x0u, buffers_15, 12, variables_15, 2},
+    {"linear_mat_f32_f32", "kernels/linear_mat.metal", 464, thread_0, nullptr, 1024, 0x1u, 0x0u, buffers_0, 12, variables_0, 1},
+    {"linear_mat_f32_f16", "kernels/linear_mat.metal", 465, thread_1, nullptr, 1024, 0x1u, 0x0u, buffers_1, 12, variables_1, 1},
+    {"linear_mat_f32_bf16", "kernels/linear_mat.metal", 466, thread_2, nullptr, 1024, 0x1u, 0x0u, buffers_2, 12, variables_2, 1},
+    {"linear_mat_f16_f32", "kernels/linear_mat.metal", 467, thread_3, nullptr, 1024, 0x1u, 0x0u, buffers_3, 12, variables_3, 1},
+    {"linear_mat_f16_f16", "kernels/linear_mat.metal", 468, thread_4, nullptr, 1024, 0x1u, 0x0u, buffers_4, 12, variables_4, 1},
+    {"linear_mat_bf16_f32", "kernels/linear_mat.metal", 469, thread_5, nullptr, 1024, 0x1u, 0x0u, buffers_5, 12, variables_5, 1},
+    {"linear_mat_bf16_bf16", "kernels/linear_mat.metal", 470, thread_6, nullptr, 1024, 0x1u, 0x0u, buffers_6, 12, variables_6, 1},
+    {"norm_linear_mat_f32_f32_f32", "kernels/linear_mat.metal", 503, thread_7, nullptr, 1024, 0x1u, 0x0u, buffers_7, 12, variables_7, 2},
+    {"norm_linear_mat_f32_f16_f16", "kernels/linear_mat.metal", 505, thread_8, nullptr, 1024, 0x1u, 0x0u, buffers_8, 12, variables_8, 2},
+    {"norm_linear_mat_f32_f16_f32", "kernels/linear_mat.metal", 507, thread_9, nullptr, 1024, 0x1u, 0x0u, buffers_9, 12, variables_9, 2},
+    {"norm_linear_mat_f16_f16_f16", "kernels/linear_mat.metal", 509, thread_10, nullptr, 1024, 0x1u, 0x0u, buffers_10, 12, variables_10, 2},
+    {"norm_linear_mat_f16_f16_f32", "kernels/linear_mat.metal", 511, thread_11, nullptr, 1024, 0x1u, 0x0u, buffers_11, 12, variables_11, 2},
+    {"norm_linear_mat_f32_bf16_bf16", "kernels/linear_mat.metal", 513, thread_12, nullptr, 1024, 0x1u, 0x0u, buffers_12, 12, variables_12, 2},
+    {"norm_linear_mat_f32_bf16_f32", "kernels/linear_mat.metal", 515, thread_13, nullptr, 1024, 0x1u, 0x0u, buffers_13, 12, variables_13, 2},
+    {"norm_linear_mat_bf16_bf16_bf16", "kernels/linear_mat.metal", 517, thread_14, nullptr, 1024, 0x1u, 0x0u, buffers_14, 12, variables_14, 2},
+    {"norm_linear_mat_bf16_bf16_f32", "kernels/linear_mat.metal", 519, thread_15, nullptr, 1024, 0x1u, 0x0u, buffers_15, 12, variables_15, 2},
 };
 } // namespace
 namespace msl {

@@ -298,3 +298,78 @@ func BenchmarkRopeWrite(b *testing.B) {
 	defer c.free()
 	measure(b, tokens, "Gtoken/s", func(int) { c.run(Options{Threads: 1}) })
 }
+
+// BenchmarkDeltaNet is a layer of Qwen3.5-0.8B, 16 heads of 128: the gated delta rule of a step's
+// tokens of one sequence, beside loops over the same state that do as the formula says, a pass for
+// each of its terms. Both take turns in one run, on one thread.
+func BenchmarkDeltaNet(b *testing.B) {
+	const heads, head = 16, 128
+	for _, tokens := range []int{1, 64} {
+		b.Run(fmt.Sprintf("tokens=%d", tokens), func(b *testing.B) {
+			rng := newRand("bench")
+			qkv, gates := normals(rng, tokens*3*heads*head), normals(rng, tokens*heads)
+			decay, positions := slices.Repeat([]float32{-0.1}, heads), make([]int32, tokens)
+			for i := range positions {
+				positions[i] = int32(i + 1)
+			}
+			state := floatBytes(make([]float32, heads*head*head))
+			d := dispatch{kernel: "delta_net_f32",
+				args: map[string][]byte{"qkv": floatBytes(qkv), "alpha": floatBytes(gates), "beta": floatBytes(gates), "decay": floatBytes(decay),
+					"bias": floatBytes(make([]float32, heads)), "positions": intBytes(positions...), "cu_seqlens": intBytes(0, int32(tokens)),
+					"block_table": intBytes(0), "state": state, "state_out": state, "out": make([]byte, 4*tokens*heads*head)},
+				params: kernels.DeltaNetParams{Tokens: uint32(tokens), Seqs: 1, Heads: heads, KeyHeads: heads, Head: head,
+					Block: uint32(tokens + 1), TableStride: 1, Eps: 1e-6}}
+			c, err := best().prepare(d.launch())
+			require.NoError(b, err)
+			defer c.free()
+			own, out := make([]float32, heads*head*head), make([]float32, head)
+			var native, plain []float64
+			for b.Loop() {
+				start := time.Now()
+				c.run(Options{Threads: 1})
+				native = append(native, time.Since(start).Seconds())
+				start = time.Now()
+				for t := range tokens {
+					row := qkv[t*3*heads*head:]
+					for h := range heads {
+						keep, learn := float32(0.9), float32(0.5)
+						deltaRule(own[h*head*head:][:head*head], row[h*head:][:head], row[(heads+h)*head:][:head], row[(2*heads+h)*head:][:head], keep, learn, out)
+					}
+				}
+				plain = append(plain, time.Since(start).Seconds())
+			}
+			slices.Sort(native)
+			slices.Sort(plain)
+			b.ReportMetric(plain[len(plain)/2]/native[len(native)/2], "times-as-fast")
+			b.ReportMetric(native[len(native)/2]*1e6, "µs-native")
+		})
+	}
+}
+
+// deltaRule is S ← keep·S + k ⊗ learn·(v − keep·Sᵀk) and Sᵀq, S of len(q) rows.
+func deltaRule(s, q, k, v []float32, keep, learn float32, out []float32) {
+	n := len(q)
+	for i := range s {
+		s[i] *= keep
+	}
+	clear(out)
+	for i := range n {
+		for j, x := range s[i*n:][:n] {
+			out[j] += x * k[i]
+		}
+	}
+	for j := range out {
+		out[j] = learn * (v[j] - out[j])
+	}
+	for i := range n {
+		for j := range out {
+			s[i*n+j] += k[i] * out[j]
+		}
+	}
+	clear(out)
+	for i := range n {
+		for j, x := range s[i*n:][:n] {
+			out[j] += x * q[i]
+		}
+	}
+}
