@@ -3,4 +3,4 @@
 package neon
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native -run Stamp -update`.
-const Stamp = "6557b7822cd54fca4aea1a4851349c5a437ae316f7eede5a7fe11333769b3f50"
+const Stamp = "b6c80956222955f34fe8972adc65298d70c1a477dfb5ec6ad0ffa5c3b8d73a3f"
