@@ -260,10 +260,16 @@ func TestData(t *testing.T) {
 		for _, rule := range x.Rules {
 			require.NotEmpty(t, d.Rules[rule], rule)
 		}
-		if x.Layer == 0 && in.Phase.Dispatches[i].Op == ir.OpHeadNormRopeKVWriteAttention {
+		if in.Phase.Dispatches[i].Op == ir.OpHeadNormRopeKVWriteAttention {
 			attention++
 			require.Contains(t, x.Rules, "kv_replication_elimination")
+		} else {
+			require.NotContains(t, x.Rules, "kv_replication_elimination", x.Label)
+		}
+		if d := &in.Phase.Dispatches[i]; d.Layer >= 0 && d.Op.String() == "fused_linear" {
+			require.NotEmpty(t, x.Rules, x.Label)
+			require.NotContains(t, x.Rules, "attention_write", "that is another dispatch's")
 		}
 	}
-	require.Positive(t, attention)
+	require.Len(t, in.Plan.Caches, attention, "one of each layer")
 }

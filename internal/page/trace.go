@@ -2,6 +2,7 @@ package page
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/smelt-ml/smelt/ir"
@@ -248,25 +249,57 @@ func describe(v *ir.Value) string {
 // layers, and layer 0.
 func shown(v *ir.Value) bool { return v.Layer == ir.NoLayer || v.Layer == 0 }
 
-// rules lists for values of the last graph the passes that made them what they are, in
-// order: those that put a value of their region there, or changed one.
+// rules lists for values of the last graph the passes that made them what they are, in order:
+// those that put a value there, or in place of which it came, or changed what it does.
 func (t *Trace) rules() map[ir.ID][]string {
-	r := t.regions()
-	of := map[ir.ID][]string{} // by region
+	removed := make([]map[int][]*ir.Value, len(t.steps)) // by step and layer
 	for i := 1; i < len(t.steps); i++ {
-		before, after := &t.steps[i-1], &t.steps[i]
-		for _, v := range after.f.Values {
-			if old := before.byID[v.ID]; v.Op.IsLeaf() || old != nil && text(old) == text(v) {
-				continue
-			}
-			if region := r.of(v.ID); !slices.Contains(of[region], after.pass) {
-				of[region] = append(of[region], after.pass)
+		removed[i] = map[int][]*ir.Value{}
+		for _, v := range t.steps[i-1].f.Values {
+			if t.steps[i].byID[v.ID] == nil && !v.Op.IsLeaf() {
+				removed[i][v.Layer] = append(removed[i][v.Layer], v)
 			}
 		}
 	}
 	out := map[ir.ID][]string{}
 	for _, v := range t.last().Values {
-		out[v.ID] = of[r.of(v.ID)]
+		if v.Op.IsLeaf() {
+			continue
+		}
+		ancestors := map[ir.ID]bool{v.ID: true}
+		for i := len(t.steps) - 1; i > 0; i-- {
+			made := false
+			for _, id := range slices.Collect(maps.Keys(ancestors)) {
+				w := t.steps[i].byID[id]
+				if w == nil { // it is of an earlier graph
+					continue
+				}
+				old := t.steps[i-1].byID[w.ID]
+				made = made || old == nil || len(old.Args) != len(w.Args) || fmt.Sprint(old.Attr) != fmt.Sprint(w.Attr)
+				if old == nil {
+					replacedBy(w, removed[i][w.Layer], ancestors)
+				}
+			}
+			if made {
+				out[v.ID] = append([]string{t.steps[i].pass}, out[v.ID]...)
+			}
+		}
 	}
 	return out
+}
+
+// replacedBy adds the values that a new one came in place of: of those that were removed with it
+// they read the same, and what they read of each other.
+func replacedBy(v *ir.Value, removed []*ir.Value, to map[ir.ID]bool) {
+	inside := map[ir.ID]bool{}
+	for _, a := range v.Args {
+		inside[a.ID] = a.Op == ir.OpWeight || !a.Op.IsLeaf()
+	}
+	for _, r := range removed { // in the order of reading
+		for _, a := range r.Args {
+			if inside[a.ID] {
+				to[r.ID], inside[r.ID] = true, true
+			}
+		}
+	}
 }
