@@ -30,7 +30,7 @@ func TestThinking(t *testing.T) {
 		m.templateErr = chat.ErrNoTemplate
 		require.Empty(t, m.thinking())
 	}
-	raw, err := json.Marshal(modelEntry{})
+	raw, err := json.Marshal(Info{})
 	require.NoError(t, err)
 	require.NotContains(t, string(raw), "template_variables")
 }
