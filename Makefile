@@ -23,7 +23,7 @@ skipped = cat build/tests/*.json | $(GO) tool gotestsum --format standard-quiet 
 go_test := $(GO) test -json -vet=off
 
 # The bridge's tests. OpenBLAS' own threads would wait for each other in busy loops.
-bridged := OPENBLAS_NUM_THREADS=1 $(go_test) -tags fakemetal,openblas -timeout 5m
+bridged := OPENBLAS_NUM_THREADS=1 $(go_test) -tags fakemetal,openblas -timeout 8m
 
 .PHONY: help imports build demo test packages whole soak cold cold-test setup tests vet outside generate check test-isa test-arm64 test-race test-asan test-page load deployed kernels swaps mutants accuracy histories bench-peer tokens templates clients bench-guard profile fuzz barriers clean bridge metallib test-metal platforms
 

@@ -39,7 +39,7 @@ var mayImport = map[string][]string{
 	"cmd":                  {"*"},
 	"constrain":            {},
 	"hub":                  {},
-	"serve":                {"", "internal/graphviz", "internal/openai", "internal/page", "ir"},
+	"serve":                {"", "internal/graphviz", "internal/openai", "internal/page", "ir", "lower"},
 	"internal/batch":       {"ir"},
 	"internal/ref":         {"internal/half", "internal/quant", "ir"},
 	"internal/cacheevents": {""},

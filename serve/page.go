@@ -18,6 +18,7 @@ import (
 	"github.com/smelt-ml/smelt/internal/openai"
 	"github.com/smelt-ml/smelt/internal/page"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/lower"
 )
 
 // The page is plain HTML, CSS and modules: main.js says which does what.
@@ -155,7 +156,11 @@ func drawGraph(r *http.Request, served *smelt.Program, of graphOf) ([]byte, erro
 	o := served.Options()
 	if of.target != o.Target { // nothing of a device that is not here is known but the chip
 		o = smelt.Options{Target: of.target, Level: o.Level, KV: o.KV, Context: o.Context, Prefill: o.Prefill, Sequences: o.Sequences, Block: o.Block}
-		if of.target == "metal" {
+		t, err := lower.NewTarget(of.target, lower.DecodeTokens)
+		if err != nil {
+			return nil, err
+		}
+		if t.GPU {
 			o.Chip = of.chip
 		}
 	}
