@@ -1,6 +1,7 @@
 package serve_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"os"
@@ -82,8 +83,11 @@ func TestClients(t *testing.T) {
 			require.NoError(t, os.WriteFile(there, source, 0o644))
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
-			out, err := exec.CommandContext(ctx, "node", there, s.url, name).CombinedOutput()
-			require.NoError(t, err, string(out))
+			cmd := exec.CommandContext(ctx, "node", there, s.url, name)
+			var said bytes.Buffer // warnings of the clients' own, and what failed
+			cmd.Stderr = &said
+			out, err := cmd.Output()
+			require.NoError(t, err, "%s%s", out, &said)
 			require.Equal(t, "ok", strings.TrimSpace(string(out)))
 		})
 	}
