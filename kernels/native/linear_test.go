@@ -227,7 +227,7 @@ func linearCases() []linear {
 		}
 	}
 	mixed := []ir.DType{ir.Q4_0, ir.Q6_K, ir.F16}
-	for _, tokens := range []int{1, 6, 33} {
+	for _, tokens := range []int{1, 6, 33, 101} {
 		for _, norm := range []bool{false, true} {
 			cases = append(cases,
 				linear{tokens: tokens, k: 256, rows: []int{24, 17, 5}, types: mixed, norm: norm, padding: 3},
@@ -267,6 +267,7 @@ func linearCases() []linear {
 			linear{tokens: 29, k: 1091, rows: []int{150, 150}, types: []ir.DType{w, w}, pair: true, activation: ir.SiLU})
 	}
 	return append(cases, linear{tokens: 520, k: 1088, rows: []int{17}, types: []ir.DType{ir.Q8_0}},
+		linear{tokens: 521, k: 272, rows: []int{37}, types: []ir.DType{ir.F16}, residual: true},
 		linear{tokens: 0, k: 64, rows: []int{17}, types: []ir.DType{ir.Q8_0}},
 		linear{tokens: 4, k: 4096, rows: []int{16, 16}, types: []ir.DType{ir.Q4_0, ir.F16}})
 }
@@ -439,7 +440,7 @@ func TestLinearUnsupported(t *testing.T) {
 func TestInterleaved(t *testing.T) {
 	each(t, func(t *testing.T, l Library) {
 		for n, w := range weightTypes {
-			for i, tokens := range []int{1, 2, 4, 5, 40, 29, 1, 3, 4, 40, 29} {
+			for i, tokens := range []int{1, 2, 4, 5, 101, 29, 1, 3, 4, 101, 29} {
 				if (n+i)%2 == 1 && tokens > 1 && os.Getenv("SMELT_KERNELS") != "full" {
 					continue
 				}

@@ -3,4 +3,4 @@
 package i8mm
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native -run Stamp -update`.
-const Stamp = "b6c80956222955f34fe8972adc65298d70c1a477dfb5ec6ad0ffa5c3b8d73a3f"
+const Stamp = "2576c469935f5004055f64355006ac0756c9fde8d8c3608c773a80f859da6914"

@@ -28,6 +28,11 @@ INLINE uint16_t half_bits(const uint8_t *p) {
     memcpy(&v, p, 2);
     return v;
 }
+INLINE int64_t four_halves(const uint8_t *p) {
+    int64_t v;
+    memcpy(&v, p, 8);
+    return v;
+}
 INLINE constexpr uint64_t ceil_div(uint64_t a, uint64_t b) { return (a + b - 1) / b; }
 INLINE uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 INLINE uint64_t align64(uint64_t n) { return (n + 63) & ~uint64_t{63}; }

@@ -4,6 +4,7 @@ struct F32 {
     static constexpr uint32_t TYPE = SMELT_F32, BYTES = 4;
     INLINE F at(const uint8_t *p) { return load(reinterpret_cast<const float *>(p)); }
     INLINE F at_n(const uint8_t *p, int n) { return load_n(reinterpret_cast<const float *>(p), n); }
+    INLINE F quads(const uint8_t *p, size_t step) { return load_quads(p, step); }
     INLINE void put(uint8_t *p, F v) { store(reinterpret_cast<float *>(p), v); }
     INLINE void put_n(uint8_t *p, F v, int n) { store_n(reinterpret_cast<float *>(p), v, n); }
 };
@@ -11,6 +12,7 @@ struct F16 {
     static constexpr uint32_t TYPE = SMELT_F16, BYTES = 2;
     INLINE F at(const uint8_t *p) { return load_f16(p); }
     INLINE F at_n(const uint8_t *p, int n) { return load_f16_n(p, n); }
+    INLINE F quads(const uint8_t *p, size_t step) { return load_f16_quads(p, step); }
     INLINE void put(uint8_t *p, F v) { store_f16(p, v); }
     INLINE void put_n(uint8_t *p, F v, int n) { store_f16_n(p, v, n); }
 };
@@ -18,6 +20,7 @@ struct BF16 {
     static constexpr uint32_t TYPE = SMELT_BF16, BYTES = 2;
     INLINE F at(const uint8_t *p) { return load_bf16(p); }
     INLINE F at_n(const uint8_t *p, int n) { return load_bf16_n(p, n); }
+    INLINE F quads(const uint8_t *p, size_t step) { return load_bf16_quads(p, step); }
 };
 
 // GGUF's Q8_0: d as a half, then 32 signed bytes; an element is d·q.

@@ -1,27 +1,5 @@
 // Products of float weights.
 
-// Rows of E for prompts, as a file holds them or interleaved: in both orders rows and vectors
-// are so many bytes apart, and one compiled loop serves them.
-template <class E> struct FloatRows {
-    const uint8_t *p;
-    size_t stride;       // bytes of a row
-    size_t row, element; // bytes between the rows of a tile, and between vectors, by element
-
-    MEMBER F vector(int r, uint64_t i) const { return elements<E>(p + static_cast<size_t>(r) * row + i * element, 0); }
-    MEMBER F part(int r, uint64_t i, int n) const { return elements_n<E>(p + static_cast<size_t>(r) * row, i, n); }
-    MEMBER void ahead(uint64_t) const {} // processors follow a few streams by themselves
-    MEMBER FloatRows from(uint32_t r) const { return {p + r * stride, stride, row, element}; }
-};
-template <class E> INLINE FloatRows<E> file_rows(const uint8_t *p, size_t stride) {
-    return {p, stride, stride, E::BYTES};
-}
-
-// Interleaved float weights are four rows at a time, a vector of each in turn. So the rows
-// of a tile stream as one. A row is whole vectors.
-template <class E> INLINE FloatRows<E> vector_rows(const uint8_t *p, size_t stride) {
-    return {p, stride, W * E::BYTES, FLOAT_ROWS * E::BYTES};
-}
-
 // The same rows of S groups: row r is the group r / FLOAT_ROWS's. They stream past one token.
 template <class E, int S> struct StreamedRows {
     static constexpr size_t BYTES = W * E::BYTES; // of a vector
@@ -125,6 +103,8 @@ template <class E> static void multiply_streams(const RowGroup &g) {
 template <class E> static void multiply_float(const RowGroup &g) {
     if (g.interleaved && g.tokens == 1)
         multiply_streams<E>(g);
+    else if (g.columns != nullptr)
+        multiply_columns(g, g.interleaved ? vector_rows<E>(g.rows, g.stride) : file_rows<E>(g.rows, g.stride));
     else
         multiply_rows(g, g.interleaved ? vector_rows<E>(g.rows, g.stride) : file_rows<E>(g.rows, g.stride));
 }

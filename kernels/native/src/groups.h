@@ -38,6 +38,9 @@ template <class Fn> INLINE void in_tiles(uint32_t n, Fn f) {
     });
 }
 
+// Lanes that are worked on together in columns.h.
+constexpr int QUAD = 4;
+
 // Quantized activations of a launch. Few tokens are rows, [tokens][k]. Of more, what a tile of
 // tokens is multiplied with is read from one end to the other for each panel,
 // [k/panel][tokens/TILE][panel/32][TILE][32], the last slice and the last tile being what is
@@ -109,6 +112,29 @@ struct Results {
     }
 };
 
+// Sums of a group and token that are held at a time, in whole tiles.
+constexpr uint32_t HELD = 528, WHOLE = 12;
+static_assert(HELD % WHOLE == 0 && WHOLE % TILE == 0 && WHOLE % DOT_TOKENS == 0 && WHOLE % COLUMN_TOKENS == 0);
+
+// The activations of float weights and many tokens, of which a tile of tokens reads what it is
+// multiplied with from one end to the other: [QUADS][tiles][QUAD][runs][COLUMN_TOKENS][W], a run
+// being W elements of a lane. See columns.h.
+struct Columns {
+    float *x; // null: rows are multiplied with rows
+    uint64_t k;
+    uint32_t tokens;
+
+    MEMBER uint64_t tiles() const { return ceil_div(tokens, COLUMN_TOKENS); }
+    MEMBER uint64_t runs() const { return ceil_div(k, W * W); }
+    MEMBER uint64_t lane() const { return runs() * COLUMN_TOKENS * W; } // elements of one
+    MEMBER uint64_t elements() const { return tiles() * W * lane(); }
+    MEMBER float *at(int quad, uint64_t token) const {
+        return x + (static_cast<uint64_t>(quad) * tiles() + token / COLUMN_TOKENS) * QUAD * lane();
+    }
+};
+bool columns_pay(uint64_t k, uint32_t tokens);
+void put_column(const Columns &to, const float *row, uint64_t token);
+
 // Groups of rows times some tokens; with several tokens, quantized weights come one group
 // at a time.
 struct RowGroup {
@@ -124,7 +150,8 @@ struct RowGroup {
     uint64_t x_stride;
     const Quantized *act;
     const uint32_t *extra;  // of the weight
-    uint32_t first, tokens; // `first` of the launch, in act; x begins there
+    const Columns *columns; // null: rows are multiplied with rows
+    uint32_t first, tokens; // `first` of the launch, in act and columns; x begins there
     float (*sum)[ROWS];     // [groups][tokens]
     const Results *results; // null if sums are all that is wanted
 

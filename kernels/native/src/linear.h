@@ -124,7 +124,7 @@ struct Linear {
     uint32_t streams; // of a token, a power of two
     uint64_t piece;
     size_t ahead;
-    bool residual, pair, quantized;
+    bool residual, pair, quantized, any_columns;
     uint32_t activation, norm;
     Correction corrections[3];
     int correction_count;
@@ -133,6 +133,7 @@ struct Linear {
     const float *x;    // what is multiplied: [tokens][x_stride]
     uint64_t x_stride;
     Quantized act;
+    Columns columns;
     uint32_t few; // tokens that are multiplied as they lie
 
     // Lays out `shared`, which may be null when only sizes are wanted.
@@ -143,7 +144,7 @@ struct Linear {
         count = 0, quantized = false, correction_count = 0;
         const uint32_t n[3] = {p.n0, p.n1, p.n2};
         uint32_t column = 0;
-        bool rows = false, any_float = false; // of a file
+        bool rows = false, any_float = false, any_half = false; // rows of a file
         for (uint32_t i = 0; i < 3; i++) {
             const WeightType *type = find_weight_type(constant(l, of.fc_type[i]));
             if (type == nullptr || n[i] == 0)
@@ -159,7 +160,7 @@ struct Linear {
                  0,
                  is_interleaved(l, of.w[i])};
             column += n[i];
-            any_float |= !type->quantized;
+            any_float |= !type->quantized, any_half |= is_half(*type);
             if (!type->quantized)
                 continue;
             quantized = true, rows |= !w.interleaved;
@@ -192,8 +193,16 @@ struct Linear {
                 act.extra[i] =
                     static_cast<uint32_t *>(take(elements / 8 * static_cast<uint64_t>(corrections[i].groups)));
         }
+        columns = {nullptr, p.k, p.tokens};
+        any_columns = any_half && constant(l, of.fc_experts) == 0 && columns_pay(p.k, p.tokens);
+        if (any_columns)
+            columns.x = static_cast<float *>(take(columns.elements() * 4));
         scratch = room.end;
     }
+
+    // Floats that are as wide in memory as in a vector gain nothing.
+    MEMBER static bool is_half(const WeightType &t) { return !t.quantized && t.bytes == 2; }
+    MEMBER bool by_columns(const Weight &w) const { return any_columns && is_half(*w.type); }
 
     // Whether anything else than silu(gate) · sum becomes of sums.
     MEMBER bool has_epilogue() const {
@@ -267,7 +276,7 @@ static int linear_supports(const smelt_launch *l, const LinearArguments &of) {
 }
 
 static uint64_t prepare_units(const Linear &job) {
-    return job.norm != SMELT_NORM_NONE || job.quantized ? job.p.tokens : 0;
+    return job.norm != SMELT_NORM_NONE || job.quantized || job.any_columns ? job.p.tokens : 0;
 }
 
 // Quantizes a block: q = round(x · 127 / max|x|). Returns the scale, and in sums those of the
@@ -328,6 +337,8 @@ NOINLINE static void prepare_row(const smelt_launch *l, const Linear &job, const
             memcpy(row, x, k * 4);
         x = row;
     }
+    if (job.any_columns)
+        put_column(job.columns, x, t);
     if (job.quantized)
         for (uint64_t at = 0; at < k;)
             at = quantize(job, x, t, at);
@@ -339,9 +350,6 @@ static void prepare(const smelt_launch *l, const Linear &job, uint64_t begin, ui
 }
 
 static uint64_t multiply_units(const Linear &job) { return job.p.tokens == 0 ? 0 : job.groups(); }
-
-// Sums of a group and token that are held at a time, in whole tiles.
-constexpr uint32_t HELD = (512 + TILE - 1) / TILE * TILE;
 
 // Groups of a weight's rows that are worked on together: every `apart`th from `first` on.
 struct Bundle {
@@ -388,9 +396,11 @@ static void multiply_bundle(const Linear &job, const Linear::Weight &w, Bundle b
     g.piece = job.piece, g.ahead = job.ahead;
     g.groups = bundle.groups, g.apart = bundle.apart * ROWS * w.stride;
     g.x = job.x + token * job.x_stride, g.x_stride = job.x_stride;
-    if (w.type->quantized) {
-        g.act = &job.act, g.extra = job.act.extra[w.extra], g.first = token;
-    }
+    g.first = token;
+    if (w.type->quantized)
+        g.act = &job.act, g.extra = job.act.extra[w.extra];
+    else if (job.by_columns(w))
+        g.columns = &job.columns;
     uint64_t row = bundle.first * ROWS;
     if (w.n >= ROWS) {
         // The last group of a weight starts early enough to be a whole one.
@@ -421,7 +431,7 @@ static void each_bundle(const Linear &job, const Linear::Weight &w, uint64_t gro
     // With one token, a pair of which only one is interleaved goes group by group, as streams
     // come in powers of two.
     const bool pair = job.pair && (job.p.tokens == 1 || job.weights[1].type->quantized);
-    const bool together = !w.type->quantized && !pair;
+    const bool together = !w.type->quantized && !pair && !job.by_columns(w);
     while (run > 0) {
         uint64_t groups = 1, apart = 1;
         if (job.p.tokens == 1 && interleaved) {
@@ -448,7 +458,7 @@ NOINLINE static void multiply_run(const Linear &job, int i, uint64_t group, uint
     each_bundle(job, w, group, run, [&](Bundle bundle) {
         const uint64_t row = bundle.first * ROWS;
         // Whole tiles of tokens where several groups share the room.
-        const uint32_t most = bundle.groups == 1 ? HELD : HELD / bundle.groups / DOT_TOKENS * DOT_TOKENS;
+        const uint32_t most = HELD / bundle.groups / WHOLE * WHOLE;
         for (uint32_t token = 0; token < job.p.tokens; token += most) {
             const uint32_t tokens = static_cast<uint32_t>(least(most, job.p.tokens - token));
             const uint64_t place = (scattered ? 0 : token * uint64_t{job.p.out_stride}) + w.column + row;

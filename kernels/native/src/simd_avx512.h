@@ -7,6 +7,7 @@ constexpr int ROWS = 32;
 constexpr int TILE_VECTORS = 4;
 constexpr int DOT_TOKENS = 6;
 constexpr int INT_TOKENS = 6;
+constexpr int COLUMN_TOKENS = 12;
 constexpr int SHARING = 4;
 constexpr int SUM_ORDER[W] = {0, 2, 1, 3, 8, 10, 9, 11, 4, 6, 5, 7, 12, 14, 13, 15};
 constexpr bool DOTS_DIFFER = false; // by Range
@@ -31,6 +32,12 @@ INLINE F load_f16(const uint8_t *p) {
 INLINE F load_f16_n(const uint8_t *p, int n) { return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first(n), p)); }
 INLINE F load_bf16(const uint8_t *p) { return from_bf16(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(p))); }
 INLINE F load_bf16_n(const uint8_t *p, int n) { return from_bf16(_mm256_maskz_loadu_epi16(first(n), p)); }
+INLINE __m256i half_quads(const uint8_t *p, size_t step) {
+    return _mm256_set_epi64x(four_halves(p + 3 * step), four_halves(p + 2 * step), four_halves(p + step),
+                             four_halves(p));
+}
+INLINE F load_f16_quads(const uint8_t *p, size_t step) { return _mm512_cvtph_ps(half_quads(p, step)); }
+INLINE F load_bf16_quads(const uint8_t *p, size_t step) { return from_bf16(half_quads(p, step)); }
 INLINE void store_f16(uint8_t *p, F v) {
     _mm256_storeu_si256(reinterpret_cast<__m256i *>(p), _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
 }
@@ -108,6 +115,15 @@ INLINE void transpose4(Q &a, Q &b, Q &c, Q &d) {
     b = _mm512_unpackhi_epi64(ab0, cd0);
     c = _mm512_unpacklo_epi64(ab1, cd1);
     d = _mm512_unpackhi_epi64(ab1, cd1);
+}
+INLINE F load_quads(const uint8_t *p, size_t step) { return _mm512_castsi512_ps(q_rows(p, step)); }
+INLINE void transpose_quads(F &a, F &b, F &c, F &d) {
+    F ab0 = _mm512_unpacklo_ps(a, b), ab1 = _mm512_unpackhi_ps(a, b);
+    F cd0 = _mm512_unpacklo_ps(c, d), cd1 = _mm512_unpackhi_ps(c, d);
+    a = _mm512_shuffle_ps(ab0, cd0, 0x44);
+    b = _mm512_shuffle_ps(ab0, cd0, 0xee);
+    c = _mm512_shuffle_ps(ab1, cd1, 0x44);
+    d = _mm512_shuffle_ps(ab1, cd1, 0xee);
 }
 INLINE I merge4(I a, I b, I c, I d) {
     I ab = i_add(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));

@@ -22,11 +22,12 @@
 
 constexpr const char *ISA = "portable";
 constexpr int W = 4;
-constexpr int ROWS = 4;         // of a weight, computed together
-constexpr int TILE_VECTORS = 2; // vectors in a row of a register tile of the float matrix product
-constexpr int DOT_TOKENS = 3;   // tokens in a register tile of row-times-row products
-constexpr int INT_TOKENS = 1;   // the same for integer products
-constexpr int SHARING = 2;      // query heads that share each load of K and V
+constexpr int ROWS = 4;          // of a weight, computed together
+constexpr int TILE_VECTORS = 2;  // vectors in a row of a register tile of the float matrix product
+constexpr int DOT_TOKENS = 3;    // tokens in a register tile of row-times-row products
+constexpr int INT_TOKENS = 1;    // the same for integer products
+constexpr int COLUMN_TOKENS = 6; // the same for outer products
+constexpr int SHARING = 2;       // query heads that share each load of K and V
 constexpr int SUM_ORDER[W] = {0, 2, 1,
                               3}; // lanes as reduce4 adds them up: neighbours, then neighbouring pairs, and so on
 constexpr int SIGNED_BIAS = 0;    // added to signed weights where Dot wants unsigned ones
@@ -102,6 +103,15 @@ INLINE F load_bf16_n(const uint8_t *p, int n) {
 }
 INLINE F load_f16(const uint8_t *p) { return load_f16_n(p, W); }
 INLINE F load_bf16(const uint8_t *p) { return load_bf16_n(p, W); }
+INLINE F load_quads(const uint8_t *p, size_t) { return load(reinterpret_cast<const float *>(p)); }
+INLINE F load_f16_quads(const uint8_t *p, size_t) { return load_f16(p); }
+INLINE F load_bf16_quads(const uint8_t *p, size_t) { return load_bf16(p); }
+INLINE void transpose_quads(F &a, F &b, F &c, F &d) {
+    const F ab0 = {a[0], b[0], a[1], b[1]}, ab1 = {a[2], b[2], a[3], b[3]};
+    const F cd0 = {c[0], d[0], c[1], d[1]}, cd1 = {c[2], d[2], c[3], d[3]};
+    a = F{ab0[0], ab0[1], cd0[0], cd0[1]}, b = F{ab0[2], ab0[3], cd0[2], cd0[3]};
+    c = F{ab1[0], ab1[1], cd1[0], cd1[1]}, d = F{ab1[2], ab1[3], cd1[2], cd1[3]};
+}
 INLINE void store_f16_n(uint8_t *p, F v, int n) {
     for (int i = 0; i < n; i++) {
         uint16_t h = float_to_half(v[i]);

@@ -7,6 +7,7 @@ namespace SET {
 #include "elements.h"
 #include "groups.h"
 #include "tile.h"
+#include "columns.h"
 #include "floats.h"
 #include "linear.h"
 #include "routed.h"

@@ -17,6 +17,10 @@ const WeightType *find_weight_type(uint32_t type) {
     return t != nullptr ? t : find_minimum_type(type);
 }
 
+// Float weights are BASE's.
+bool columns_pay(uint64_t, uint32_t) { return false; }
+void put_column(const Columns &, const float *, uint64_t) {}
+
 // Whether all weights of a launch are quantized.
 static bool own(const smelt_launch *l, const LinearArguments &of) {
     for (uint32_t number : of.fc_type)

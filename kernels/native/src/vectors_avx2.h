@@ -5,6 +5,7 @@ constexpr int W = 8;
 constexpr int ROWS = 16;
 constexpr int TILE_VECTORS = 2;
 constexpr int DOT_TOKENS = 3;
+constexpr int COLUMN_TOKENS = 6;
 constexpr int SHARING = 4;
 constexpr int SUM_ORDER[W] = {0, 2, 1, 3, 4, 6, 5, 7};
 
@@ -33,6 +34,11 @@ INLINE F load_f16(const uint8_t *p) { return _mm256_cvtph_ps(q_16(p)); }
 INLINE F load_f16_n(const uint8_t *p, int n) { return _mm256_cvtph_ps(load_16_n(p, n)); }
 INLINE F load_bf16(const uint8_t *p) { return from_bf16(q_16(p)); }
 INLINE F load_bf16_n(const uint8_t *p, int n) { return from_bf16(load_16_n(p, n)); }
+INLINE __m128i half_quads(const uint8_t *p, size_t step) {
+    return _mm_set_epi64x(four_halves(p + step), four_halves(p));
+}
+INLINE F load_f16_quads(const uint8_t *p, size_t step) { return _mm256_cvtph_ps(half_quads(p, step)); }
+INLINE F load_bf16_quads(const uint8_t *p, size_t step) { return from_bf16(half_quads(p, step)); }
 INLINE void store_f16(uint8_t *p, F v) {
     _mm_storeu_si128(reinterpret_cast<__m128i *>(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
 }
@@ -127,6 +133,15 @@ INLINE void transpose4(Q &a, Q &b, Q &c, Q &d) {
     b = _mm256_unpackhi_epi64(ab0, cd0);
     c = _mm256_unpacklo_epi64(ab1, cd1);
     d = _mm256_unpackhi_epi64(ab1, cd1);
+}
+INLINE F load_quads(const uint8_t *p, size_t step) { return _mm256_castsi256_ps(q_rows(p, step)); }
+INLINE void transpose_quads(F &a, F &b, F &c, F &d) {
+    F ab0 = _mm256_unpacklo_ps(a, b), ab1 = _mm256_unpackhi_ps(a, b);
+    F cd0 = _mm256_unpacklo_ps(c, d), cd1 = _mm256_unpackhi_ps(c, d);
+    a = _mm256_shuffle_ps(ab0, cd0, 0x44);
+    b = _mm256_shuffle_ps(ab0, cd0, 0xee);
+    c = _mm256_shuffle_ps(ab1, cd1, 0x44);
+    d = _mm256_shuffle_ps(ab1, cd1, 0xee);
 }
 INLINE I merge4(I a, I b, I c, I d) { return _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d)); }
 

@@ -5,6 +5,7 @@ constexpr int W = 4;
 constexpr int ROWS = 16;
 constexpr int TILE_VECTORS = 4;
 constexpr int DOT_TOKENS = 6;
+constexpr int COLUMN_TOKENS = 6;
 constexpr int SHARING = 4;
 constexpr int SUM_ORDER[W] = {0, 1, 2, 3};
 constexpr int SIGNED_BIAS = 0;
@@ -40,6 +41,8 @@ INLINE F load_f16(const uint8_t *p) { return from_f16(load_16(p)); }
 INLINE F load_f16_n(const uint8_t *p, int n) { return from_f16(load_16_n(p, n)); }
 INLINE F load_bf16(const uint8_t *p) { return from_bf16(load_16(p)); }
 INLINE F load_bf16_n(const uint8_t *p, int n) { return from_bf16(load_16_n(p, n)); }
+INLINE F load_f16_quads(const uint8_t *p, size_t) { return load_f16(p); }
+INLINE F load_bf16_quads(const uint8_t *p, size_t) { return load_bf16(p); }
 INLINE void store_f16(uint8_t *p, F v) { vst1_u8(p, vreinterpret_u8_f16(vcvt_f16_f32(v))); }
 INLINE void store_f16_n(uint8_t *p, F v, int n) {
     uint8_t part[8];
@@ -120,6 +123,14 @@ INLINE void transpose4(Q &a, Q &b, Q &c, Q &d) {
     b = vreinterpretq_u8_u64(vzip2q_u64(ab0, cd0));
     c = vreinterpretq_u8_u64(vzip1q_u64(ab1, cd1));
     d = vreinterpretq_u8_u64(vzip2q_u64(ab1, cd1));
+}
+INLINE F load_quads(const uint8_t *p, size_t) { return load(reinterpret_cast<const float *>(p)); }
+INLINE void transpose_quads(F &a, F &b, F &c, F &d) {
+    Q qa = vreinterpretq_u8_f32(a), qb = vreinterpretq_u8_f32(b);
+    Q qc = vreinterpretq_u8_f32(c), qd = vreinterpretq_u8_f32(d);
+    transpose4(qa, qb, qc, qd);
+    a = vreinterpretq_f32_u8(qa), b = vreinterpretq_f32_u8(qb);
+    c = vreinterpretq_f32_u8(qc), d = vreinterpretq_f32_u8(qd);
 }
 INLINE I merge4(I a, I b, I c, I d) { return vpaddq_s32(vpaddq_s32(a, b), vpaddq_s32(c, d)); }
 
