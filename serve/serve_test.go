@@ -52,6 +52,7 @@ type served struct {
 	t      testing.TB
 	server *serve.Server
 	engine *smelt.Engine
+	watch  *watch
 	url    string
 	key    string
 }
@@ -63,13 +64,14 @@ func newServed(t testing.TB, o serve.Options, sequences int) *served {
 func newServedWith(t testing.TB, o serve.Options, sequences, context int) *served {
 	l := loaded(t, testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-Q4_0.gguf"), options(context))
 	s := serve.New(o)
-	e, err := l.NewEngine(smelt.EngineOptions{Sequences: sequences, BlockSize: 8, Metrics: s.Metrics(name)})
+	w := &watch{Metrics: s.Metrics(name)}
+	e, err := l.NewEngine(smelt.EngineOptions{Sequences: sequences, BlockSize: 8, Metrics: w})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Close()) })
 	require.NoError(t, s.Add(name, e))
 	h := httptest.NewServer(s)
 	t.Cleanup(h.Close)
-	return &served{t: t, server: s, engine: e, url: h.URL}
+	return &served{t: t, server: s, engine: e, watch: w, url: h.URL}
 }
 
 // post asks, and returns the answer with its body read.
