@@ -3,4 +3,4 @@
 package neon
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native -run Stamp -update`.
-const Stamp = "2576c469935f5004055f64355006ac0756c9fde8d8c3608c773a80f859da6914"
+const Stamp = "a8a0c39b87b3c2628ebbf8b2080f9ee237b38f42962d6b7614e853686615f8c1"

@@ -4,7 +4,6 @@ struct F32 {
     static constexpr uint32_t TYPE = SMELT_F32, BYTES = 4;
     INLINE F at(const uint8_t *p) { return load(reinterpret_cast<const float *>(p)); }
     INLINE F at_n(const uint8_t *p, int n) { return load_n(reinterpret_cast<const float *>(p), n); }
-    INLINE F quads(const uint8_t *p, size_t step) { return load_quads(p, step); }
     INLINE void put(uint8_t *p, F v) { store(reinterpret_cast<float *>(p), v); }
     INLINE void put_n(uint8_t *p, F v, int n) { store_n(reinterpret_cast<float *>(p), v, n); }
 };

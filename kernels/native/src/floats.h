@@ -36,11 +36,12 @@ struct FloatBlock {
 
 // Asks for a share of the x that a tile in this place wants next: of the same tokens, or after
 // all pieces of k of the next block's. The tiles of a block's rows share it out.
-template <int T> INLINE void prefetch_next(const RowGroup &g, const FloatBlock &b, const float *x, uint32_t r) {
+NOINLINE static void prefetch_next(const RowGroup &g, const FloatBlock &b, const float *x, uint32_t tokens,
+                                   uint32_t r) {
     const float *next = b.end < g.k ? x + b.end : x + BLOCK_TOKENS * g.x_stride;
     const uint64_t length = ceil_div(b.end - b.at, LINE), most = ceil_div(length * FLOAT_ROWS, b.rows);
     const uint64_t first = r / FLOAT_ROWS * most, last = least(first + most, length);
-    for (int t = 0; t < T; t++, next += g.x_stride)
+    for (uint32_t t = 0; t < tokens; t++, next += g.x_stride)
         for (uint64_t i = first; i < last; i++)
             __builtin_prefetch(next + i * LINE, 0, 2);
 }
@@ -58,7 +59,7 @@ static void multiply_block(const RowGroup &g, const FloatRows<E> &all, const Flo
             for (uint32_t r = 0; r < b.rows; r += FLOAT_ROWS, partial += T * FLOAT_ROWS) {
                 const uint32_t row = b.row + r;
                 if (b.row == 0 && more) // later rows' x has just been read
-                    prefetch_next<T>(g, b, x, r);
+                    prefetch_next(g, b, x, T, r);
                 FloatTile<FLOAT_ROWS, T> tile;
                 if (b.at == 0)
                     tile.start();
@@ -102,11 +103,12 @@ template <class E> static void multiply_streams(const RowGroup &g) {
 }
 template <class E> static void multiply_float(const RowGroup &g) {
     if (g.interleaved && g.tokens == 1)
-        multiply_streams<E>(g);
-    else if (g.columns != nullptr)
-        multiply_columns(g, g.interleaved ? vector_rows<E>(g.rows, g.stride) : file_rows<E>(g.rows, g.stride));
-    else
-        multiply_rows(g, g.interleaved ? vector_rows<E>(g.rows, g.stride) : file_rows<E>(g.rows, g.stride));
+        return multiply_streams<E>(g);
+    const FloatRows<E> rows = g.interleaved ? vector_rows<E>(g.rows, g.stride) : file_rows<E>(g.rows, g.stride);
+    if constexpr (E::BYTES == 2)
+        if (g.columns != nullptr)
+            return multiply_columns(g, rows);
+    multiply_rows(g, rows);
 }
 
 template <class E> static void interleave_vectors(const uint8_t *rows, uint64_t k, uint64_t groups, uint8_t *out) {
