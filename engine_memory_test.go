@@ -50,8 +50,11 @@ func TestOnlyUsedPages(t *testing.T) {
 	before := resident(t)
 	e := newEngine(t, l, smelt.EngineOptions{CacheBytes: 16384 * block.Cache})
 	m := e.OnDevice().Memory()
-	const slack = 6 << 20 // the runtime's, and the device's own
-	require.Greater(t, m.Cache, int64(8*slack))
+	slack := int64(6 << 20) // the runtime's, and the device's own
+	if testfiles.UnderQEMU() {
+		slack *= 4 // its translations
+	}
+	require.Greater(t, m.Cache, 8*slack)
 	require.LessOrEqual(t, resident(t)-before, m.Arena+m.Outputs+m.Inputs+slack, "nothing is used yet")
 
 	r := rand.New(rand.NewPCG(5, 5))
@@ -83,7 +86,7 @@ func TestOnlyUsedPages(t *testing.T) {
 	for range 200 {
 		ran([]int32{int32(r.IntN(c.Vocab)), 1, 2, 3}, 4)
 	}
-	require.LessOrEqual(t, resident(t)-before, int64(slack/3), "200 requests of 8 tokens")
+	require.LessOrEqual(t, resident(t)-before, slack/3, "200 requests of 8 tokens")
 	require.Equal(t, e.Stats().Blocks, e.Stats().Free)
 }
 

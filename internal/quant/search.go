@@ -203,7 +203,7 @@ func (s *minSearch) sums(x, weight, levels []float32, inv, least float32) (sumL,
 	for j, v := range x {
 		l := level(inv*(v-least), top)
 		levels[j] = l
-		wl := weight[j] * l
+		wl := float32(weight[j] * l) // not fused with the sum below
 		sumL += wl
 		sumL2 += float32(wl * l)
 		sumXL += float32(wl * v)

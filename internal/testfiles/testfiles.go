@@ -4,12 +4,14 @@
 // second kind is skipped where it is absent; one of the first kind is never absent.
 //
 // Some tests take minutes over everything that they could look at. They take a slice of
-// it, which shows the same faults, unless [Whole] says otherwise.
+// it, which shows the same faults, unless [Whole] says otherwise. Others measure what only
+// the processor itself can show, and leave that out where [UnderQEMU].
 package testfiles
 
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -64,3 +66,11 @@ func Shared(t testing.TB, path string) string {
 // Whole reports whether tests are asked for everything that they could look at, as make
 // whole does with SMELT_TESTS=full.
 func Whole() bool { return os.Getenv("SMELT_TESTS") == "full" }
+
+// UnderQEMU reports whether qemu-user runs this process, as in make test-arm64. Times are
+// qemu's then, the code that it translates lies in the process's own memory, and it drops
+// advice about mappings. Of what the system says of a process, the name is what it leaves be.
+func UnderQEMU() bool {
+	name, err := os.ReadFile("/proc/self/comm")
+	return err == nil && strings.HasPrefix(string(name), "qemu-")
+}
