@@ -266,7 +266,7 @@ func TestData(t *testing.T) {
 		} else {
 			require.NotContains(t, x.Rules, "kv_replication_elimination", x.Label)
 		}
-		if d := &in.Phase.Dispatches[i]; d.Layer >= 0 && d.Op.String() == "fused_linear" {
+		if of := &in.Phase.Dispatches[i]; of.Layer >= 0 && of.Op == ir.OpFusedLinear {
 			require.NotEmpty(t, x.Rules, x.Label)
 			require.NotContains(t, x.Rules, "attention_write", "that is another dispatch's")
 		}
