@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/smelt-ml/smelt/internal/batch"
 	"github.com/smelt-ml/smelt/internal/compare"
@@ -191,9 +192,14 @@ func differentBits(want *sighting, got []float32) Difference {
 }
 
 // productsAlone feeds a prompt, and then some of its tokens through each product by
-// themselves, as decoding does.
+// themselves, as decoding does. What is said of them names the kernels of those that cannot be
+// fed so.
 func (c *verifier) productsAlone(ctx context.Context, g *graphs, device string) error {
-	r, err := newRig(g, c.Subject, c.at(device), everyValue(all), true)
+	copied, err := withCopies(g)
+	if err != nil {
+		return err
+	}
+	r, err := newRig(copied, c.Subject, c.at(device), everyValue(all), true)
 	if err != nil {
 		return err
 	}
@@ -206,19 +212,24 @@ func (c *verifier) productsAlone(ctx context.Context, g *graphs, device string) 
 	row := Check{Name: "products alone", Against: AgainstBits, Difference: Difference{Verdict: Within}}
 	tokens := []int{0, n / 2, n - 1}
 	products := 0
+	var skipped []string
 	for k := range ph.Dispatches {
 		if err := r.runOne(ctx, k); err != nil {
 			return err
 		}
-		written := r.written(&ph.Dispatches[k])
-		if len(written) != 1 || written[0].value.Op != ir.OpLinear && written[0].value.Op != ir.OpFusedLinear {
+		d := &ph.Dispatches[k]
+		if !isProduct(d.Op) {
 			continue
 		}
+		written := r.written(d)
 		operands, shown, err := r.operands(k)
 		if err != nil {
 			return err
 		}
-		if !shown {
+		if len(written) != 1 || !shown {
+			if !slices.Contains(skipped, d.Kernel) {
+				skipped = append(skipped, d.Kernel)
+			}
 			continue
 		}
 		together := sighting{probe: written[0], rows: n}
@@ -246,14 +257,52 @@ func (c *verifier) productsAlone(ctx context.Context, g *graphs, device string) 
 		}
 	}
 	row.What = fmt.Sprintf("%d products of %d tokens on %s, and of single ones", products, n, device)
+	if len(skipped) > 0 {
+		row.What += "; some are not fed alone, of " + strings.Join(skipped, ", ")
+	}
 	c.findings.Checks = append(c.findings.Checks, row)
 	return nil
 }
 
-// operands returns what a dispatch of the step that has run reads of other values, as
-// views of the device's memory, and whether these are all: what a kernel writes beside
-// something else is shown by a copy.
-func (r *rig) operands(dispatch int) (views [][]float32, shown bool, err error) {
+// withCopies returns graphs whose products read copies of what kernels write beside something
+// else, such as the shares of experts: a copy can be shown, and changed.
+func withCopies(g *graphs) (*graphs, error) {
+	at := *g
+	at.ranges = slices.Clone(g.ranges)
+	for i := range at.ranges {
+		f := at.ranges[i].Func.Clone()
+		copies := map[*ir.Value]*ir.Value{}
+		for _, v := range slices.Clone(f.Values) {
+			for k, a := range v.Args {
+				if !isProduct(v.Op) || a.Op != ir.OpSelect || a.Type.DType == ir.I32 {
+					continue
+				}
+				if copies[a] == nil {
+					var err error
+					if copies[a], err = shownAs(f, a); err != nil {
+						return nil, err
+					}
+				}
+				v.Args[k] = copies[a]
+			}
+		}
+		if err := f.Sort(); err != nil {
+			return nil, err
+		}
+		at.ranges[i].Func = f
+	}
+	return &at, nil
+}
+
+// operands are what a dispatch reads of other values, as views of the device's memory.
+type operands struct {
+	floats [][]float32
+	ints   [][]int32
+}
+
+// operands returns what a dispatch of the step that has run reads of other values, and whether
+// these are all: what a kernel writes beside something else is shown by a copy.
+func (r *rig) operands(dispatch int) (o operands, shown bool, err error) {
 	shown = true
 	for _, b := range r.plan.Phases[r.phase].Dispatches[dispatch].Bindings {
 		buffer := &r.plan.Buffers[b.Buffer]
@@ -261,30 +310,46 @@ func (r *rig) operands(dispatch int) (views [][]float32, shown bool, err error) 
 			shown = shown && (b.Write || buffer.Kind != lower.Arena)
 			continue
 		}
+		if buffer.DType == lower.I32 {
+			x, err := r.session.OutputInts(buffer.Name)
+			if err != nil {
+				return operands{}, false, err
+			}
+			o.ints = append(o.ints, x)
+			continue
+		}
 		x, err := r.session.Output(buffer.Name)
 		if err != nil {
-			return nil, false, err
+			return operands{}, false, err
 		}
-		views = append(views, x)
+		o.floats = append(o.floats, x)
 	}
-	return views, shown, nil
+	return o, shown, nil
 }
 
 // alone runs a dispatch of the step once more, for one of its n tokens: the rows of its
 // operands take the first places for so long.
-func (r *rig) alone(ctx context.Context, dispatch int, operands [][]float32, token, n int) error {
+func (r *rig) alone(ctx context.Context, dispatch int, of operands, token, n int) error {
 	step := r.step
 	defer func() { r.step = step }()
 	one := batch.Piece{Tokens: step.Inputs[ir.Tokens][:1], Blocks: r.blocks, Rows: batch.All}
 	r.step.Inputs = batch.Pack(r.plan.Block(), r.plan.Context, one).Inputs
 	r.step.Sizes[ir.T], r.step.Sizes[ir.R] = 1, 1
-	for _, x := range operands {
-		width := len(x) / n
-		first := slices.Clone(x[:width])
-		copy(x[:width], x[token*width:(token+1)*width])
-		defer copy(x, first)
+	for _, x := range of.floats {
+		defer moveFirst(x, token, n)()
+	}
+	for _, x := range of.ints {
+		defer moveFirst(x, token, n)()
 	}
 	return r.runOne(ctx, dispatch)
+}
+
+// moveFirst copies one of the n rows of x over the first, which the returned function restores.
+func moveFirst[T int32 | float32](x []T, row, n int) (restore func()) {
+	width := len(x) / n
+	first := slices.Clone(x[:width])
+	copy(x[:width], x[row*width:(row+1)*width])
+	return func() { copy(x, first) }
 }
 
 // samePlan tells whether two plans are the same to the byte.

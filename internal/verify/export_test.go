@@ -9,6 +9,13 @@ func AfterPass(change func(pass string, f *ir.Func)) (undo func()) {
 	return func() { afterPass = nil }
 }
 
+// AfterDispatch has Run change the results of dispatches that run by themselves, as a wrong
+// kernel would, until the returned function is called.
+func AfterDispatch(change func(device string, v *ir.Value, tokens int, out []float32)) (undo func()) {
+	afterDispatch = change
+	return func() { afterDispatch = nil }
+}
+
 // EmulatedWork bounds what Run emulates, until the returned function is called.
 func EmulatedWork(n float64) (undo func()) {
 	saved := emulatedWork

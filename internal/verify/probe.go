@@ -169,6 +169,7 @@ func shownAs(c *ir.Func, v *ir.Value) (*ir.Value, error) {
 // rig runs probed graphs on a device, step by step, as one sequence. A split rig
 // runs every dispatch by itself.
 type rig struct {
+	on      string // the device's name
 	device  *metal.Device
 	program *metal.Executable
 	session *metal.Instance
@@ -187,7 +188,7 @@ type rig struct {
 
 // newRig lowers the graphs with probes and loads them.
 func newRig(g *graphs, m Subject, on place, pick picker, split bool) (*rig, error) {
-	r := &rig{split: split, probes: make(map[string]*probe)}
+	r := &rig{on: on.device, split: split, probes: make(map[string]*probe)}
 	ranges := slices.Clone(g.ranges)
 	for i := range ranges {
 		f, probes, err := probed(ranges[i].Func, fmt.Sprintf("%d", i), pick)
@@ -271,8 +272,25 @@ func (r *rig) run(ctx context.Context) error {
 // runOne runs one dispatch of the step, on a split rig.
 func (r *rig) runOne(ctx context.Context, dispatch int) error {
 	r.step.Phase = r.starts[r.phase] + dispatch
-	return r.session.Run(ctx, &r.step)
+	if err := r.session.Run(ctx, &r.step); err != nil || afterDispatch == nil {
+		return err
+	}
+	for _, p := range r.written(&r.plan.Phases[r.phase].Dispatches[dispatch]) {
+		if p.isInt() {
+			continue
+		}
+		data, err := r.read(p)
+		if err != nil {
+			return err
+		}
+		afterDispatch(r.on, p.value, int(r.step.Sizes[ir.T]), data)
+	}
+	return nil
 }
+
+// afterDispatch, set by tests, may change what a dispatch wrote of a value in a step of so many
+// tokens, as a wrong kernel would, on a device whose outputs are its memory.
+var afterDispatch func(device string, v *ir.Value, tokens int, out []float32)
 
 // written returns the probes that a dispatch fills.
 func (r *rig) written(d *lower.Dispatch) []*probe {

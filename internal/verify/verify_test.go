@@ -315,11 +315,96 @@ func mixture() models.Config {
 	return c
 }
 
+// shared is a mixture whose experts' shares are what the router's kernel writes beside their
+// numbers, and one more expert that all tokens go to.
+func shared() models.Config {
+	c := mixture()
+	c.Family, c.Name, c.Rope.Llama3 = "qwen2moe", "shared", nil
+	c.Experts.FFN, c.Experts.Shared = 96, 64
+	return c
+}
+
 func TestVerifyMixture(t *testing.T) {
 	defer verify.EmulatedWork(4e7)()
-	for _, device := range []string{"cpu", "emu"} {
-		f := verified(t, tiny.Random(t, mixture(), "q4_0"), device, false)
-		require.True(t, f.OK, "%s: %+v", device, f.Checks)
+	for _, c := range []models.Config{mixture(), shared()} {
+		for _, device := range []string{"cpu", "emu"} {
+			f := verified(t, tiny.Random(t, c, "q4_0"), device, false)
+			require.True(t, f.OK, "%s on %s: %+v", c.Name, device, f.Checks)
+		}
+	}
+}
+
+// TestVerifyFeedsAlone counts the products of models that are fed with tokens alone: none is
+// left out.
+func TestVerifyFeedsAlone(t *testing.T) {
+	defer verify.EmulatedWork(4e7)()
+	for _, tt := range []struct {
+		config   models.Config
+		products int // of a layer: Q, K and V, the output, the router, two of the experts, and those of the shared one
+	}{
+		{tiny.Narrow(), 4}, {mixture(), 5}, {shared(), 8},
+	} {
+		c := check(t, verified(t, tiny.Random(t, tt.config, "q4_0"), "cpu", false), "products alone")
+		require.Equal(t, fmt.Sprintf("%d products of 33 tokens on cpu, and of single ones", tt.config.Layers*tt.products+1), c.What, tt.config.Name)
+	}
+}
+
+// TestVerifyFindsExperts has kernels compute a product of experts wrongly: in steps of one
+// token alone, by a bit; and the results of two experts exchanged, or a share applied twice, by
+// one of the two ways to run it. The check that sees this way finds it, and no other.
+func TestVerifyFindsExperts(t *testing.T) {
+	defer verify.EmulatedWork(4e7)()
+	path := tiny.Random(t, shared(), "f16")
+	for _, tt := range []struct {
+		fault, device string
+		tokens        int // of the steps that it is in, 0 for all
+		mixed         bool
+		change        func(tokens int, out []float32)
+		check         string
+	}{
+		{"a bit of a token by itself", "cpu", 1, false, func(_ int, out []float32) { out[0] = math.Nextafter32(out[0], 9) }, "products alone"},
+		{"a bit of a mixture by itself", "cpu", 1, true, func(_ int, out []float32) { out[0] = math.Nextafter32(out[0], 9) }, "products alone"},
+		{"experts exchanged", "cpu", 0, false, exchangeExperts, "float64 / cpu"},
+		{"experts exchanged", "emu", 0, false, exchangeExperts, "float64 / emulated"},
+		{"a share applied twice", "cpu", 0, true, func(_ int, out []float32) {
+			for i := range out {
+				out[i] *= 0.5
+			}
+		}, "float64 / cpu"},
+	} {
+		t.Run(tt.fault+"/"+tt.device, func(t *testing.T) {
+			defer verify.AfterDispatch(func(device string, v *ir.Value, tokens int, out []float32) {
+				a, ok := v.Attr.(ir.RoutedAttr)
+				if ok && v.Layer == 1 && a.Mixed == tt.mixed && device == tt.device && v.Type.DType == ir.F32 && (tt.tokens == 0 || tt.tokens == tokens) {
+					tt.change(tokens, out)
+				}
+			})()
+			f := verified(t, path, "cpu", false)
+			require.False(t, f.OK)
+			for _, c := range f.Checks {
+				if c.Informational { // halves may choose another expert
+					continue
+				}
+				require.Equal(t, c.Name == tt.check, c.Verdict == verify.Beyond, "%s: %+v", c.Name, c)
+			}
+			require.Contains(t, check(t, f, tt.check).Where, "layer 1: routed_linear")
+			for _, k := range f.Kernels {
+				if k.Verdict == verify.Beyond {
+					require.Contains(t, k.Kernel, "linear_vec")
+					require.Equal(t, tt.device, k.Device)
+				}
+			}
+		})
+	}
+}
+
+// exchangeExperts gives the two experts of each token each other's results.
+func exchangeExperts(tokens int, out []float32) {
+	for pair := range slices.Chunk(out, len(out)/tokens) {
+		half := len(pair) / 2
+		for i := range half {
+			pair[i], pair[half+i] = pair[half+i], pair[i]
+		}
 	}
 }
 
