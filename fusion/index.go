@@ -69,6 +69,9 @@ func (g *index) admits(r *Rule, m Match) bool {
 	for _, y := range r.Yields {
 		g.collect(y, m)
 	}
+	if v := m[r.Frees]; v != nil && (g.returned[v.ID] || !r.Takes(r.target, v, g.users[v.ID])) {
+		return false
+	}
 	for p, v := range m {
 		if v != nil && !p.interior() && g.inRegion(v) {
 			return false // the replacement would read what it replaces

@@ -99,9 +99,9 @@ func RoutedResidual() *Rule {
 //
 // and the same of expert_linear and of layer_norm. Every expert of a token does it again, which
 // is cheap beside reading its weights while tokens are few, as in [NormPrologue]. The norm
-// stays for the router, which that rule may then give it.
+// stays for the router, which that rule may then give it, or where more products read it those
+// that [SharedNorm] does.
 func RoutedNorm() *Rule {
-	kinds := map[ir.Op]ir.NormKind{ir.OpRMSNorm: ir.RMSNorm, ir.OpLayerNorm: ir.LayerNorm}
 	norm := Any()
 	product := OneOf([]ir.Op{ir.OpExpertLinear, ir.OpRoutedLinear}, norm, Rest())
 
@@ -113,22 +113,23 @@ func RoutedNorm() *Rule {
 		Needs: func(t *ir.Target) bool {
 			return len(t.NormPrologue) > 0 && t.Tokens <= t.FewTokens && t.Has(ir.OpRoutedLinear)
 		},
-		Pays: func(t *ir.Target, m Match) bool { return slices.Contains(t.NormPrologue, kinds[m[norm].Op]) },
-		Where: func(m Match) bool {
-			attr, _ := ir.AsRoutedLinear(m[product])
-			return kinds[m[norm].Op] != ir.NoNorm && attr.Linear.Norm == ir.NoNorm && !slices.Contains(m[product].Args[1:], m[norm])
+		Pays:  func(t *ir.Target, m Match) bool { return slices.Contains(t.NormPrologue, normKinds[m[norm].Op]) },
+		Frees: norm,
+		Takes: func(t *ir.Target, v *ir.Value, readers []*ir.Value) bool {
+			dense := 0
+			for _, r := range readers {
+				if !takesNorm(r, v) {
+					return false
+				}
+				if isDense(r) {
+					dense++
+				}
+			}
+			return dense < 2 || t == nil || t.Launches
 		},
 		Build: func(e *Emitter, m Match) []*ir.Value {
 			attr, operands := ir.AsRoutedLinear(m[product])
-			l := &attr.Linear
-			l.Norm, l.Eps = kinds[m[norm].Op], m[norm].Attr.(ir.NormAttr).Eps
-			operands.X = m[norm].Args[0]
-			if vectors := m[norm].Args[1:]; len(vectors) > 0 {
-				l.Gain, operands.Gain = true, vectors[0]
-				if len(vectors) > 1 {
-					l.Shift, operands.Shift = true, vectors[1]
-				}
-			}
+			setNorm(&attr.Linear, &operands.LinearOperands, m[norm])
 			return []*ir.Value{e.EmitAs(m[product].Type.DType, ir.OpRoutedLinear, attr, operands.List()...)}
 		},
 	}

@@ -33,12 +33,21 @@ type Rule struct {
 	// same type.
 	Build func(e *Emitter, m Match) []*ir.Value
 
+	// Frees is a capture that the replacement no longer reads and that others may. A match is
+	// taken only where it is no result and Takes tells that all its readers will be replaced
+	// so, by this rule or another: what it costs each to do without is paid where it goes
+	// away, and only there. The target is nil where a rule is applied for none.
+	Frees *Pat
+	Takes func(t *ir.Target, v *ir.Value, readers []*ir.Value) bool
+
 	// Needs tells whether a target can use what the rule makes. Nil means that any
 	// can, if only by decomposition.
 	Needs func(t *ir.Target) bool
 
 	// Pays tells whether a match is worth its replacement on a target. Nil means always.
 	Pays func(t *ir.Target, m Match) bool
+
+	target *ir.Target // see For
 }
 
 // For returns the rule as it serves a target, which leaves out matches that do not pay
@@ -47,10 +56,11 @@ func (r *Rule) For(t *ir.Target) *Rule {
 	if r.Needs != nil && !r.Needs(t) {
 		return nil
 	}
-	if r.Pays == nil {
-		return r
-	}
 	own := *r
+	own.target = t
+	if r.Pays == nil {
+		return &own
+	}
 	own.Where = func(m Match) bool { return (r.Where == nil || r.Where(m)) && r.Pays(t, m) }
 	return &own
 }
@@ -70,6 +80,7 @@ func All() []*Rule {
 		LinearActivation(),
 		LinearResidual(),
 		NormPrologue(),
+		SharedNorm(),
 		NormResidual(),
 		GatherPrologue(),
 		RoutedGateUp(),

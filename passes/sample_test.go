@@ -44,6 +44,7 @@ type sample struct {
 	after      bool // what joins the residual stream is normalised
 	experts    int  // of a mixture in place of the feed-forward; 0 for none
 	chosen     int  // of them, for each token
+	shared     bool // one more expert, that all tokens go to
 	taps       int  // of a gated convolution before attention; 0 for none
 }
 
@@ -92,6 +93,7 @@ func randomSample(r *rand.Rand) sample {
 		s.taps = 2 + r.IntN(3)
 	}
 	s.rowNorm = r.IntN(4) == 0
+	s.shared = s.experts > 0 && coin()
 	return s
 }
 
@@ -225,6 +227,12 @@ func (s sample) define(b *ir.Builder) {
 
 			n := norm(fmt.Sprintf("%d.ffn_norm", i), x)
 			mix := func(x *ir.Value) *ir.Value { return x }
+			if s.shared {
+				gate, up := linear("shared_gate", n, s.ffn, s.width), linear("shared_up", n, s.ffn, s.width)
+				inner := b.Reshape(commute(b.Mul, b.Activate(ir.SiLU, gate), up), ir.Var(ir.T), ir.Const(1), ir.Const(s.ffn))
+				weighted := b.WeightedSum(inner, b.Activate(ir.Sigmoid, linear("shared", n, 1, s.width)))
+				x = commute(b.Add, x, linear("shared_down", weighted, s.width, s.ffn))
+			}
 			if s.experts > 0 {
 				weights, chosen := b.TopK(b.Softmax(linear("router", n, s.experts, s.width)), s.chosen)
 				linear = func(name string, x *ir.Value, rows, columns int) *ir.Value {

@@ -95,7 +95,7 @@ func TestPassesKeepMeaning(t *testing.T) {
 func TestSubsetsKeepMeaning(t *testing.T) {
 	// Rules that only take what others made are left out by chance.
 	names := slices.DeleteFunc(optional(), func(name string) bool {
-		return name == "attention_write" || name == "gather_prologue" || strings.HasPrefix(name, "routed_")
+		return name == "attention_write" || name == "gather_prologue" || name == "shared_norm" || strings.HasPrefix(name, "routed_")
 	})
 	for _, s := range []sample{tinyQwen, tinyLlama} {
 		source := s.build(t)
@@ -117,7 +117,7 @@ func TestSubsetsKeepMeaning(t *testing.T) {
 			if r.IntN(2) == 0 {
 				tgt.NormPrologue = nil
 			}
-			for _, name := range []string{"attention_write", "gather_prologue"} {
+			for _, name := range []string{"attention_write", "gather_prologue", "shared_norm"} {
 				if r.IntN(2) == 0 {
 					off = append(off, name)
 				}
