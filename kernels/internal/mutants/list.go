@@ -2,12 +2,12 @@ package main
 
 // mutant is a source with one fault.
 type mutant struct {
-	unit  string // .metal file that is compiled
+	unit  string // .metal file that is compiled, or native/SET/FILE.cpp
 	file  string // where the fault is: the unit, or a header that it includes
 	fault string
 	old   string // occurs once in the file
 	new   string
-	tests string // of package kernels, as go test -run takes them
+	tests string // of package kernels or native, as go test -run takes them
 	quick bool   // in the tests' own selection
 }
 
@@ -20,7 +20,10 @@ const (
 	tileTests  = "AttentionTile|AttentionKeeps|AttentionShows|AttentionWithout/attention_tile_f32_f32"
 	flashTests = "Flash/flash_attention_f32"
 	ownTests   = "AttentionWrite/attention_write_f(32|16)_(f32|f16|q8_0)"
-	writeTests = "RopeQKVWrite|HeadNorm/(rope_qkv_write|head_norm_rope_kv_write)_f32_(f32|q8_0)"
+	// The same sources are compiled for every set: that for no processor in particular is quick
+	// to compile.
+	routedUnit, routedTests = "native/portable/linear.cpp", "Mixture/portable"
+	writeTests              = "RopeQKVWrite|HeadNorm/(rope_qkv_write|head_norm_rope_kv_write)_f32_(f32|q8_0)"
 )
 
 // mutants are kept with the sources: a change of either that makes `old` occur no more
@@ -518,4 +521,30 @@ var mutants = []mutant{
 		old: "uint(in.rows[token]) : token", new: "uint(in.rows[token % 32]) : token"},
 	{unit: "linear_mat", file: "linear_mat.metal", fault: "norm: rows summed in another order", tests: "NormLinearMatBits",
 		old: "start + i * 128", new: "start + (7 - i) * 128"},
+
+	// routed.h of the native kernels
+	{unit: routedUnit, file: "native/src/routed.h", fault: "the weights of the expert before", tests: routedTests,
+		old: "w.bytes += uint64_t{e.expert} *", new: "w.bytes += uint64_t{e.expert - (e.expert > 0)} *"},
+	{unit: routedUnit, file: "native/src/routed.h", fault: "the bias of the first expert", tests: routedTests,
+		old: "w.bias += uint64_t{e.expert} * w.n;", new: ";"},
+	{unit: routedUnit, file: "native/src/routed.h", fault: "gate and up exchanged", tests: routedTests,
+		old: "Linear::Weight &w = job.weights[i];", new: "Linear::Weight &w = job.weights[i] = all.weights[all.count - 1 - i];"},
+	{unit: routedUnit, file: "native/src/routed.h", fault: "a share applied twice", tests: routedTests,
+		old: "shares[at] = share[pair];", new: "shares[at] = share[pair] * share[pair];"},
+	{unit: routedUnit, file: "native/src/routed.h", fault: "results added to another token's", tests: routedTests,
+		old: "places[at] = static_cast<uint32_t>(pair / top)", new: "places[at] = static_cast<uint32_t>(pair % tokens)"},
+	{unit: routedUnit, file: "native/src/routed.h", fault: "the last of an expert's tokens left out", tests: routedTests,
+		old: "job.p.tokens = job.act.tokens = e.count;", new: "job.p.tokens = job.act.tokens = e.count - (e.count > 1);"},
+	{unit: routedUnit, file: "native/src/routed.h", fault: "the last rows of a thread's share left out", tests: routedTests,
+		old: "to = least(end - first, groups);", new: "to = least(end - first - 1, groups);"},
+	{unit: routedUnit, file: "native/src/routed.h", fault: "experts with an input of their own see their token's first", tests: routedTests,
+		old: "(each ? pair : pair / top)", new: "(each ? pair / top * top : pair / top)"},
+	{unit: routedUnit, file: "native/src/routed.h", fault: "quantized rows of the first expert", tests: routedTests,
+		old: "job.act.q += at * k, job", new: "job"},
+	{unit: routedUnit, file: "native/src/routed.h", fault: "normalised rows of the first expert", tests: routedTests,
+		old: "job.x = job.normalised += at * k;", new: "job.x = job.normalised;"},
+	{unit: routedUnit, file: "native/src/routed.h", fault: "of a token's lost experts the last alone counts", tests: routedTests,
+		old: "lost |= m", new: "lost = m"},
+	{unit: routedUnit, file: "native/src/routed.h", fault: "a token's lost expert is the first", tests: routedTests,
+		old: "e.expert = number(pair), e.count = e.expert < experts;", new: "e.expert = number(pair) < experts ? number(pair) : 0, e.count = 1;"},
 }

@@ -1,6 +1,7 @@
 // Command mutants tests the conformance tests of package kernels: it puts a fault into a
 // kernel's source, compiles that source on its own, and requires that the tests of its
-// family fail. A fault that they do not notice survives, and is an error.
+// family fail. Faults of native kernels are put into one set, and are the tests' of package
+// native to find. A fault that they do not notice survives, and is an error.
 //
 //	go run ./kernels/internal/mutants            all of them
 //	go run ./kernels/internal/mutants -run norm  those whose file or fault matches

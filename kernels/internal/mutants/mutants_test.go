@@ -19,7 +19,7 @@ func TestMutantsApply(t *testing.T) {
 		seen[m.file+m.fault] = true
 		text, err := os.ReadFile("../../" + m.file)
 		require.NoError(t, err)
-		_, err = m.source(text)
+		_, err = m.spoilt(text)
 		assert.NoError(t, err)
 	}
 }
@@ -31,13 +31,13 @@ func TestEnvironment(t *testing.T) {
 	t.Setenv("SMELT_KERNELS_DEVICE", "metal")
 	t.Setenv("SMELT_KERNELS_LIBRARY", "other.so")
 	var orders []string
-	for _, v := range environment("mutant.so") {
+	for _, v := range environment("SMELT_KERNELS_LIBRARY=mutant.so") {
 		if strings.HasPrefix(v, "SMELT_") {
 			orders = append(orders, v)
 		}
 	}
 	require.Equal(t, []string{"SMELT_KERNELS_LIBRARY=mutant.so"}, orders)
-	require.Contains(t, environment("mutant.so"), "PATH="+os.Getenv("PATH"))
+	require.Contains(t, environment("SMELT_KERNELS_LIBRARY=mutant.so"), "PATH="+os.Getenv("PATH"))
 }
 
 // TestQuickMutants makes a few of them: the command works, and tests notice faults.

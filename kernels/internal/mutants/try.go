@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -54,7 +55,7 @@ func try(list []mutant, jobs int) ([]result, error) {
 		if !ok {
 			i = len(sound)
 			at[m.unit] = i
-			sound = append(sound, mutant{unit: m.unit, file: m.unit + ".metal"})
+			sound = append(sound, mutant{unit: m.unit, file: m.source()})
 		}
 		if !strings.Contains(sound[i].tests, m.tests) {
 			sound[i].tests = strings.TrimPrefix(sound[i].tests+"\n"+m.tests, "\n")
@@ -90,7 +91,7 @@ func try(list []mutant, jobs int) ([]result, error) {
 			return err
 		}
 		for tests := range strings.SplitSeq(sound[i].tests, "\n") {
-			r, err := b.run(library, tests)
+			r, err := b.run(sound[i], library, tests)
 			if err != nil {
 				return err
 			}
@@ -109,7 +110,7 @@ func try(list []mutant, jobs int) ([]result, error) {
 		if err != nil {
 			return err
 		}
-		results[i], err = b.run(library, list[i].tests)
+		results[i], err = b.run(list[i], library, list[i].tests)
 		results[i].took = time.Since(began)
 		if err != nil {
 			return err
@@ -170,24 +171,38 @@ func hasF16C() bool {
 	return err == nil && bytes.Contains(info, []byte(" avx2 ")) && bytes.Contains(info, []byte(" f16c ")) && bytes.Contains(info, []byte(" fma "))
 }
 
-// source returns the text of the file that has the fault.
-func (m mutant) source(text []byte) ([]byte, error) {
+// native tells of a mutant whether it is one of the native kernels.
+func (m mutant) native() bool { return strings.HasPrefix(m.unit, "native/") }
+
+// source is the file that is compiled, in kernels.
+func (m mutant) source() string {
+	if m.native() {
+		return m.unit
+	}
+	return m.unit + ".metal"
+}
+
+// spoilt returns the text of the file that has the fault.
+func (m mutant) spoilt(text []byte) ([]byte, error) {
 	if n := bytes.Count(text, []byte(m.old)); n != 1 {
 		return nil, fmt.Errorf("%s: %s: the text to replace occurs %d times:\n%s", m.file, m.fault, n, m.old)
 	}
 	return bytes.Replace(text, []byte(m.old), []byte(m.new), 1), nil
 }
 
-// build makes a shared library of the mutant's unit. A mutant without old text is the
-// unit as it is.
+// build makes a shared library of the mutant's unit, or of a native one the tests with it in the
+// set's place. A mutant without old text is the unit as it is.
 func (b *bench) build(m mutant, name string) (library string, err error) {
+	if m.native() {
+		return b.buildNative(m, name)
+	}
 	read := mslgen.ReadFile(b.root)
 	unit, err := mslgen.Parse("kernels/"+m.unit+".metal", func(path string) ([]byte, error) {
 		text, err := read(path)
 		if err != nil || m.old == "" || path != "kernels/"+m.file {
 			return text, err
 		}
-		return m.source(text)
+		return m.spoilt(text)
 	})
 	if err != nil {
 		return "", err
@@ -211,6 +226,58 @@ func (b *bench) build(m mutant, name string) (library string, err error) {
 	return library, nil
 }
 
+// buildNative compiles the tests of the native kernels with a unit from a copy of the sources,
+// where the fault is.
+func (b *bench) buildNative(m mutant, name string) (tests string, err error) {
+	dir := filepath.Join(b.dir, name)
+	defer os.RemoveAll(dir)
+	var files []string
+	for _, pattern := range []string{"*.h", "native/src/*.h", filepath.Dir(m.unit) + "/*.h", m.unit} {
+		found, err := filepath.Glob(filepath.Join(b.root, "kernels", pattern))
+		if err != nil {
+			return "", err
+		}
+		files = append(files, found...)
+	}
+	for _, file := range files {
+		path, err := filepath.Rel(filepath.Join(b.root, "kernels"), file)
+		if err != nil {
+			return "", err
+		}
+		text, err := os.ReadFile(file)
+		if err == nil && m.old != "" && filepath.ToSlash(path) == m.file {
+			text, err = m.spoilt(text)
+		}
+		if err != nil {
+			return "", err
+		}
+		to := filepath.Join(dir, path)
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			return "", err
+		}
+		if err := os.WriteFile(to, text, 0o644); err != nil {
+			return "", err
+		}
+	}
+	// An overlay has the files of packages only, and not what they include.
+	stub, overlay := filepath.Join(dir, "stub.cpp"), filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(stub, fmt.Appendf(nil, "#include %q\n", filepath.Join(dir, m.unit)), 0o644); err != nil {
+		return "", err
+	}
+	replace, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(b.root, "kernels", m.unit): stub}})
+	if err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(overlay, replace, 0o644); err != nil {
+		return "", err
+	}
+	tests = filepath.Join(b.dir, name+".test")
+	if err := b.command("go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", tests, "./kernels/native"); err != nil {
+		return "", fmt.Errorf("%s: %s: %w", m.file, m.fault, err)
+	}
+	return tests, nil
+}
+
 var (
 	failedTest = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 	message    = regexp.MustCompile(`(?m)^\s*(?:Error:\s+(.*)|(panic: .*|fatal error: .*|SIG[A-Z]+.*))$`)
@@ -218,18 +285,21 @@ var (
 
 // environment is this process' without what the tests would take for orders, such as the
 // whole grid of shapes, which does not end within the limit.
-func environment(library string) []string {
+func environment(own ...string) []string {
 	plain := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "SMELT_") })
-	return append(plain, "SMELT_KERNELS_LIBRARY="+library)
+	return append(plain, own...)
 }
 
-// run runs tests with the library in place of its kernels.
-func (b *bench) run(library, tests string) (result, error) {
+// run runs tests with what was built of a mutant in place of its kernels.
+func (b *bench) run(m mutant, library, tests string) (result, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit+time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, b.tests, "-test.run", tests, "-test.failfast", "-test.timeout", limit.String())
-	cmd.Dir = filepath.Join(b.root, "kernels")
-	cmd.Env = environment(library)
+	binary, dir, env := b.tests, "kernels", environment("SMELT_KERNELS_LIBRARY="+library)
+	if m.native() {
+		binary, dir, env = library, "kernels/native", environment()
+	}
+	cmd := exec.CommandContext(ctx, binary, "-test.run", tests, "-test.failfast", "-test.timeout", limit.String())
+	cmd.Dir, cmd.Env = filepath.Join(b.root, dir), env
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
