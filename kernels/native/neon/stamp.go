@@ -3,4 +3,4 @@
 package neon
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native -run Stamp -update`.
-const Stamp = "a8a0c39b87b3c2628ebbf8b2080f9ee237b38f42962d6b7614e853686615f8c1"
+const Stamp = "3d97fc7a53b9c0d3461c48ed6c54975aecccc4daa41f5971546116f393cb4ae7"

@@ -40,17 +40,20 @@ INLINE void score_keys(const uint8_t *k, size_t stride, const float *q, uint32_t
     } else {
         for (uint32_t i = 0; i < head; k += C::BYTES, far += C::BYTES) {
             F scale[4];
-            UNROLL for (uint32_t r = 0; r < 4; r++) scale[r] =
-                _mm512_cvtph_ps(_mm256_set_m128i(_mm_set1_epi16(static_cast<short>(half_bits(far + r * stride))),
-                                                 _mm_set1_epi16(static_cast<short>(half_bits(k + r * stride)))));
-            for (uint32_t at = 2; at < C::BYTES; at += 8, i += 8) {
-                ask(8);
+            UNROLL for (uint32_t r = 0; r < 4; r++) scale[r] = _mm512_cvtph_ps(
+                _mm256_mask_set1_epi16(_mm256_set1_epi16(static_cast<short>(half_bits(k + r * stride))), 0xff00,
+                                       static_cast<short>(half_bits(far + r * stride))));
+            // Sixteen bytes of a key at once: what loads and puts them together is most of the work.
+            for (uint32_t at = 2; at < C::BYTES; at += 16, i += 16) {
+                ask(16);
+                F second[4];
                 UNROLL for (uint32_t r = 0; r < 4; r++) {
-                    const __m128i a = _mm_loadl_epi64(reinterpret_cast<const __m128i *>(k + r * stride + at));
-                    const __m128i b = _mm_loadl_epi64(reinterpret_cast<const __m128i *>(far + r * stride + at));
+                    const __m128i a = q_16(k + r * stride + at), b = q_16(far + r * stride + at);
                     pairs[r] = scale[r] * _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_unpacklo_epi64(a, b)));
+                    second[r] = scale[r] * _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_unpackhi_epi64(a, b)));
                 }
                 add_products<H>(pairs, q, head, i, sum);
+                add_products<H>(second, q, head, i + 8, sum);
             }
         }
     }
