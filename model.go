@@ -2,6 +2,7 @@ package smelt
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -74,8 +75,8 @@ func (m *Model) use() (release func(), err error) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.users--
-		if m.closed && m.users == 0 && m.file != nil {
-			_ = m.file.Close() // nobody is left to tell
+		if m.closed && m.users == 0 {
+			_ = m.release() // nobody is left to tell
 		}
 	}, nil
 }
@@ -142,8 +143,19 @@ func (m *Model) Close() error {
 	defer m.mu.Unlock()
 	already := m.closed
 	m.closed = true
-	if already || m.users > 0 || m.file == nil {
+	if already || m.users > 0 {
 		return nil
+	}
+	return m.release()
+}
+
+// release closes the model's file, and the random weights of a shape.
+func (m *Model) release() error {
+	if m.file == nil {
+		return nil
+	}
+	if made, ok := m.weights.(*models.Checkpoint); ok && made != m.file {
+		return errors.Join(made.Close(), m.file.Close())
 	}
 	return m.file.Close()
 }

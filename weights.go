@@ -56,9 +56,9 @@ func (m *Model) Randomise(ctx context.Context, seed uint64) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	weights := make(Tensors, len(tensors))
-	for _, t := range tensors {
-		weights[t.Name] = Tensor{DType: t.DType, Shape: t.Shape, Data: t.Data}
+	weights, err := m.file.With(tensors)
+	if err != nil {
+		return nil, err
 	}
 	return &Model{name: m.name, path: m.path, context: m.context, build: m.build, file: m.file, weights: weights}, nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/compare"
+	"github.com/smelt-ml/smelt/internal/parity"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/internal/tiny"
 	"github.com/smelt-ml/smelt/ir"
@@ -108,6 +109,20 @@ func TestRandomWeights(t *testing.T) {
 				require.Equal(t, inMemory, logitsOf(t, session(t, random(t, c, typ), "cpu", opts), []int32{1, 2, 3, 4}))
 			}
 		})
+	}
+}
+
+// TestRandomParts has weights in memory that files have as parts of others.
+func TestRandomParts(t *testing.T) {
+	for _, family := range []string{"phi3"} {
+		c := parity.Cases(family)[4]
+		shape, err := smelt.Shape(c.Config, "q4_k_m")
+		require.NoError(t, err)
+		m, err := shape.Randomise(t.Context(), c.Seed)
+		require.NoError(t, err)
+		opts := parityOptions(t, "cpu")
+		require.Equal(t, logitsOf(t, session(t, writeCase(t, c, "q4_k_m"), "cpu", opts), parity.Text()), logitsOf(t, sessionOf(t, m, "cpu", opts), parity.Text()), family)
+		require.NoError(t, m.Close())
 	}
 }
 

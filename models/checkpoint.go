@@ -69,6 +69,11 @@ func newCheckpoint(path string, family *Family, config Config, tensors []Tensor)
 	return m, nil
 }
 
+// With is the model with such tensors in place of its own: a shape with weights.
+func (m *Checkpoint) With(tensors []Tensor) (*Checkpoint, error) {
+	return newCheckpoint(m.Path, m.family, m.Config, tensors)
+}
+
 // Close releases the file.
 func (m *Checkpoint) Close() error {
 	if m.close == nil {
