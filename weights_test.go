@@ -112,9 +112,9 @@ func TestRandomWeights(t *testing.T) {
 	}
 }
 
-// TestRandomParts has weights in memory that files have as parts of others.
+// TestRandomParts has weights in memory that files have as parts of others, or in other order.
 func TestRandomParts(t *testing.T) {
-	for _, family := range []string{"phi3"} {
+	for _, family := range []string{"phi3", "deepseek2"} {
 		c := parity.Cases(family)[4]
 		shape, err := smelt.Shape(c.Config, "q4_k_m")
 		require.NoError(t, err)

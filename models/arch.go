@@ -95,6 +95,9 @@ var shapes = []Config{
 		Rope: Rope{Theta: 1e6}, Window: 512, Windowed: patterned(6, 24), Pooling: "mean", Dense: 3072},
 	{Family: "ernie4_5", Name: "ernie4.5-0.3b", Layers: 18, Width: 1024, Heads: 16, KVHeads: 2, Head: 128, FFN: 3072, Vocab: 103424, Context: 131072, Eps: 1e-5,
 		Rope: Rope{Theta: 5e5}, Tied: true},
+	{Family: "deepseek2", Name: "deepseek-v2-lite", Layers: 27, Width: 2048, Heads: 16, KVHeads: 16, Head: 192, FFN: 10944, Vocab: 102400, Context: 163840, Eps: 1e-6,
+		Rope:   Rope{Theta: 1e4, Rotated: 64, YaRN: &YaRNRope{Factor: 40, FastBeta: 32, SlowBeta: 1, OldContext: 4096, Magnitude: 1, Scores: 0.707}},
+		Latent: Latent{KV: 512, Value: 128}, Experts: Experts{Count: 64, Chosen: 6, FFN: 1408, Shared: 2816, Dense: 1, Scale: 1}},
 	{Family: "lfm2", Name: "lfm2-1.2b", Layers: 16, Width: 2048, Heads: 32, KVHeads: 8, Head: 64, FFN: 8192, Vocab: 65536, Context: 128000, Eps: 1e-5,
 		Rope: Rope{Theta: 1e6}, Tied: true, Taps: 3, Recurrent: allBut(16, 2, 5, 8, 10, 12, 14)},
 	{Family: "qwen35", Name: "qwen3.5-0.8b", Layers: 24, Width: 1024, Heads: 8, KVHeads: 2, Head: 256, FFN: 3584, Vocab: 248320, Context: 262144, Eps: 1e-6,
@@ -231,7 +234,7 @@ func (f *Family) weights(c *Config, mix *mixture) ([]Tensor, error) {
 	r := &recorder{family: f, config: c, mix: mix}
 	// A cache block of one slot: the graph is built for the weights it asks for.
 	_, err := ir.Build(c.Family, r, ir.Options{Block: 1}, func(b *ir.Builder) { f.Define(b, c) })
-	return f.join(r.tensors), err
+	return f.unmake(c, mix, f.join(r.tensors)), err
 }
 
 // recorder holds every weight that a definition asks for.

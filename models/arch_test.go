@@ -42,6 +42,7 @@ var parameters = map[string]int64{
 
 	"qwen1.5-moe-a2.7b": 14_315_784_192,
 	"gpt-oss-20b":       20_914_757_184,
+	"deepseek-v2-lite":  15_706_484_224,
 
 	"llama3.2-1b":    1_235_814_400,
 	"llama3.2-3b":    3_212_749_824,
@@ -106,7 +107,8 @@ func TestArch(t *testing.T) {
 		require.Equal(t, m.Config.Layers, f.Layers())
 		states := lo.Count(m.Config.Recurrent, true)
 		require.Equal(t, states, f.OpCounts()[ir.OpShortConv])
-		require.Equal(t, 2*(m.Config.Layers-states), f.OpCounts()[ir.OpRepeatKV])
+		repeats := lo.Ternary(m.Config.Latent.KV > 0, 3, 2) // of K, of V, and of the head of K that all share
+		require.Equal(t, repeats*(m.Config.Layers-states), f.OpCounts()[ir.OpRepeatKV])
 		_, err = m.Tokenizer()
 		require.ErrorIs(t, err, models.ErrNoTokenizer)
 		require.NoError(t, m.Close())

@@ -260,16 +260,21 @@ func alibi(heads int, most float64) []float32 {
 
 // gated is Wdown · (activation(Wgate·n) ∘ Wup·n), [T, Width]: SwiGLU and its kin.
 func gated(l *layer, n *ir.Value, activation ir.Activation) *ir.Value {
+	return gatedBy(l, "", n, l.FFN, activation)
+}
+
+// gatedBy is gated with weights whose names end so, of that width.
+func gatedBy(l *layer, suffix string, n *ir.Value, ffn int, activation ir.Activation) *ir.Value {
 	b := l.b
-	gate := l.linear("ffn_gate", n, l.FFN, l.c.Biases.FFN)
-	up := l.linear("ffn_up", n, l.FFN, l.c.Biases.FFN)
+	gate := l.linear("ffn_gate"+suffix, n, ffn, l.c.Biases.FFN)
+	up := l.linear("ffn_up"+suffix, n, ffn, l.c.Biases.FFN)
 	var inner *ir.Value
 	if activation.OnlyGated() {
 		inner = b.Gate(activation, gate, up)
 	} else {
 		inner = b.Mul(b.Activate(activation, gate), up)
 	}
-	return l.linear("ffn_down", inner, l.c.Width, l.c.Biases.FFN)
+	return l.linear("ffn_down"+suffix, inner, l.c.Width, l.c.Biases.FFN)
 }
 
 // ungated is Wdown · activation(Wup·n), [T, Width].

@@ -24,6 +24,8 @@ type Checkpoint struct {
 	tensors   []Tensor
 	index     map[string]int
 	parts     map[string]Tensor // of tensors that hold several weights
+	made      map[string]Tensor // of tensors whose rows lie otherwise: see source
+	memory    arena             // of what is made
 	tokenizer func() (*tokenizer.Tokenizer, error)
 	template  func(name string) (string, error) // for conversations; nil or "" where there is none
 	metadata  func() ([]gguf.KV, error)         // as a GGUF file has them
@@ -56,14 +58,26 @@ func (t *Tensor) Bytes() int64 { return t.DType.Bytes(t.Elements()) }
 
 func newCheckpoint(path string, family *Family, config Config, tensors []Tensor) (*Checkpoint, error) {
 	m := &Checkpoint{Path: path, Config: config, family: family, tensors: tensors,
-		index: make(map[string]int, len(tensors)), parts: make(map[string]Tensor)}
+		index: make(map[string]int, len(tensors)), parts: make(map[string]Tensor), made: make(map[string]Tensor)}
+	sources := family.sources(&config)
 	for i, t := range tensors {
 		if first, ok := m.index[t.Name]; ok {
-			return nil, configError("tensor %q is in %s and in %s", t.Name, tensors[first].File, t.File)
+			return nil, errors.Join(configError("tensor %q is in %s and in %s", t.Name, tensors[first].File, t.File), m.memory.close())
 		}
 		m.index[t.Name] = i
 		for _, p := range m.Config.parts(&tensors[i]) {
 			m.parts[p.Name] = p
+		}
+		s, ok := sourceOf(sources, t.Name, config.Layers)
+		if !ok {
+			continue
+		}
+		weights, err := s.make(&t, &m.memory)
+		if err != nil {
+			return nil, errors.Join(err, m.memory.close())
+		}
+		for _, w := range weights {
+			m.made[w.Name] = w
 		}
 	}
 	return m, nil
@@ -76,10 +90,11 @@ func (m *Checkpoint) With(tensors []Tensor) (*Checkpoint, error) {
 
 // Close releases the file.
 func (m *Checkpoint) Close() error {
+	err := m.memory.close()
 	if m.close == nil {
-		return nil
+		return err
 	}
-	return m.close()
+	return errors.Join(m.close(), err)
 }
 
 // HasWeights tells a model from a mere shape.
@@ -88,9 +103,17 @@ func (m *Checkpoint) HasWeights() bool { return m.close != nil }
 // Tensors lists the stored weights in the order of the file.
 func (m *Checkpoint) Tensors() []Tensor { return m.tensors }
 
-// Tensor returns a weight by name: what is stored under it, or a part of a tensor that
-// holds several.
+// Tensor returns a weight by name: what is stored under it, a part of a tensor that
+// holds several, or what is made of one.
 func (m *Checkpoint) Tensor(name string) (*Tensor, bool) {
+	if w, ok := m.made[name]; ok {
+		return &w, true
+	}
+	return m.stored(name)
+}
+
+// stored is Tensor without what is made.
+func (m *Checkpoint) stored(name string) (*Tensor, bool) {
 	if p, ok := m.parts[name]; ok {
 		return &p, true
 	}
@@ -206,11 +229,15 @@ func readable(t ir.DType) bool { return t.IsFloat() || t.IsQuantized() }
 
 func (m *Checkpoint) misfits(asked map[string]bool, opts ir.Options) error {
 	var e TensorError
+	sources := m.family.sources(&m.Config)
 	for i := range m.tensors {
 		t := &m.tensors[i]
 		used := asked[t.Name]
 		if parts := m.Config.parts(t); parts != nil {
 			used = lo.EveryBy(parts, func(p Tensor) bool { return asked[p.Name] })
+		}
+		if s, ok := sourceOf(sources, t.Name, m.Config.Layers); ok {
+			used = lo.EveryBy(s.makes, func(w made) bool { return asked[w.name(t.Name)] })
 		}
 		switch {
 		case !used:

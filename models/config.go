@@ -49,6 +49,7 @@ type Config struct {
 	Taps           int     // tokens that a short convolution sees, its own included
 	Experts        Experts // of layers whose feed-forward network is a mixture
 	Delta          Delta   // of layers with the gated delta rule
+	Latent         Latent  // of attention over K and V that are products of one vector
 
 	Both       bool   // tokens see those after them, too
 	Pooling    string // one of poolings: what makes one embedding of those of a text's tokens; "": files do not say
@@ -195,6 +196,9 @@ func (c *Config) check() error {
 		return configError("convolutions of %d tokens: want 2 to %d", c.Taps, ir.MaxTaps)
 	}
 	if err := c.Delta.check(); err != nil {
+		return err
+	}
+	if err := c.Latent.check(c); err != nil {
 		return err
 	}
 	if c.ByLayer == nil {

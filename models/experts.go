@@ -4,10 +4,12 @@ import "github.com/smelt-ml/smelt/ir"
 
 // Experts are the feed-forward networks that a mixture chooses among; the zero value is none.
 type Experts struct {
-	Count  int // networks of a layer
-	Chosen int // of them, by the router, for each token
-	FFN    int // width of each
-	Shared int // width of the one that all tokens go to; 0: there is none
+	Count  int     // networks of a layer
+	Chosen int     // of them, by the router, for each token
+	FFN    int     // width of each
+	Shared int     // width of the one that all tokens go to; 0: there is none
+	Dense  int     // layers at the beginning that are no mixtures
+	Scale  float64 // of what the router weighs by; 0: 1
 }
 
 // check finds what no graph can be built from.
@@ -21,6 +23,12 @@ func (e *Experts) check() error {
 	}
 	if e.Shared < 0 || e.Shared > maxExtent {
 		return configError("the width of the shared expert is %d", e.Shared)
+	}
+	if e.Dense < 0 || e.Dense > maxLayers {
+		return configError("the number of layers without experts is %d", e.Dense)
+	}
+	if e.Scale != 0 && !(e.Scale >= 1/maxScale && e.Scale <= maxScale) {
+		return configError("the scale of experts is %g", e.Scale)
 	}
 	return nil
 }

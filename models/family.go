@@ -48,6 +48,10 @@ type Family struct {
 	// Joined lists the roles of weights that GGUF files of the family have as one: see joins.
 	Joined []string
 
+	// Sources lists tensors of layers that weights are made of, where files have their rows in
+	// another order; nil: there are none.
+	Sources func(c *Config) []source
+
 	// Prefix is what names in folders may begin with.
 	Prefix string
 
@@ -70,7 +74,7 @@ var families = []Family{
 	llamaFamily, qwen3Family, qwen2Family, qwen2vlFamily, qwen3vlFamily, mistral3Family, gemma2Family, gemma3Family, smollm3Family, olmo2Family, graniteFamily,
 	starcoder2Family, phi2Family, stablelmFamily, commandRFamily, cohere2Family, exaone4Family, ernie45Family, phi3Family, glm4Family,
 	gpt2Family, gptneoxFamily, mptFamily, bertFamily, nomicBertFamily, gemmaEmbeddingFamily,
-	qwen3moeFamily, qwen2moeFamily, olmoeFamily, gptossFamily, lfm2Family, qwen35Family,
+	qwen3moeFamily, qwen2moeFamily, olmoeFamily, gptossFamily, deepseek2Family, lfm2Family, qwen35Family,
 }
 
 // decoderTensors returns the names that decoder-only models share and some more, without those

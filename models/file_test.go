@@ -2,6 +2,7 @@ package models_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -68,6 +69,10 @@ func small(family string) models.Config {
 		c.Delta = models.Delta{Heads: 4, KeyHeads: 2, Head: 8}
 	case "lfm2":
 		c.Layers, c.Taps, c.Recurrent = 2, 3, []bool{true, false}
+	case "deepseek2": // as folders have it
+		c.Layers, c.KVHeads, c.Head, c.Rope.Rotated = 2, c.Heads, 16, 8
+		c.Latent = models.Latent{KV: 16, Value: 12, Joined: true}
+		c.Experts = models.Experts{Count: 5, Chosen: 2, FFN: 24, Shared: 48, Dense: 1, Scale: 1.5}
 	}
 	switch family {
 	case "gemma3", "olmo2":
@@ -185,7 +190,7 @@ func TestWrittenModels(t *testing.T) {
 		func(c *models.Config) { c.Rope.Linear = 4 },
 		func(c *models.Config) { c.Rope.Rotated = 4 },
 		func(c *models.Config) { c.Rope.Llama3 = stretched() },
-		func(c *models.Config) { c.Rope.Long = long(c.Head / 2) },
+		func(c *models.Config) { c.Rope.Long = long(cmp.Or(c.Rope.Rotated, c.Head) / 2) },
 	} {
 		for _, family := range models.Families() {
 			c := small(family.Name)
@@ -451,6 +456,10 @@ func folder(t testing.TB, c models.Config, weights map[string][]float32, edit ma
 		})
 		config["block_ff_dim"], config["block_multiple_of"], config["tie_embedding"] = 3*(c.FFN-5)/2, 8, c.Tied // two thirds of it, rounded up
 	}
+	if l := c.Latent; l != (models.Latent{}) {
+		config["qk_nope_head_dim"], config["qk_rope_head_dim"], config["v_head_dim"] = c.Head-c.Rope.Rotated, c.Rope.Rotated, l.Value
+		config["n_shared_experts"] = c.Experts.Shared / c.Experts.FFN
+	}
 	maps.Copy(config, edit)
 	dir := t.TempDir()
 	text, err := json.Marshal(config)
@@ -539,7 +548,10 @@ func inFolder(m *models.Checkpoint, family *models.Family, weights map[string][]
 			names = []string{"blk.0.ffn_gate.weight", "blk.0.ffn_up.weight"}
 		}
 		for _, name := range names {
-			part, _ := m.Tensor(name)
+			part := &w
+			if len(names) > 1 {
+				part, _ = m.Tensor(name)
+			}
 			add(name, part.Shape, data[:part.Elements()])
 			data = data[part.Elements():]
 		}

@@ -37,6 +37,10 @@ func FuzzGGUF(f *testing.F) {
 		if strings.HasSuffix(family.Name, "moe") || family.Name == "gpt-oss" {
 			c.Experts = Experts{Count: 3, Chosen: 2, FFN: 4, Shared: 4}
 		}
+		if family.Name == "deepseek2" {
+			c.Experts, c.Latent = Experts{Count: 3, Chosen: 2, FFN: 4, Shared: 4}, Latent{KV: 4, Value: 2}
+			c.Head, c.Rope.Rotated = 4, 2
+		}
 		m, err := Synthetic(c, "f32")
 		require.NoError(f, err)
 		var tensors []gguf.Source
@@ -61,6 +65,7 @@ func FuzzGGUF(f *testing.F) {
 		}
 		if m, err := fromGGUF(file); err == nil {
 			build(t, m)
+			require.NoError(t, m.Close())
 		}
 	})
 }

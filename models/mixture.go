@@ -141,7 +141,7 @@ func (m *mixture) want(name string, layer int, shape []int, c *Config) ir.DType 
 		t = cmp.Or(m.beside, t)
 	}
 	exception := map[string]func(int, *Config) ir.DType{
-		"attn_v.weight": m.attnV, "attn_qkv.weight": m.attnV, "attn_output.weight": m.attnOutput, "ffn_down.weight": m.ffnDown,
+		"attn_v.weight": m.attnV, "attn_qkv.weight": m.attnV, "attn_kv_b.weight": m.attnV, "attn_output.weight": m.attnOutput, "ffn_down.weight": m.ffnDown,
 		"ffn_down_exps.weight": m.ffnDown, "ffn_down_shexp.weight": m.ffnDown,
 	}[role]
 	isHead := name == "output.weight" || name == "token_embd.weight" && c.Tied
@@ -150,7 +150,7 @@ func (m *mixture) want(name string, layer int, shape []int, c *Config) ir.DType 
 		t = m.head
 	case isHead && t != ir.Q8_0:
 		t = ir.Q6_K
-	case c.Experts.Count == 8 && slices.Contains([]string{"attn_k.weight", "attn_v.weight", "attn_qkv.weight"}, role):
+	case c.Experts.Count == 8 && slices.Contains([]string{"attn_k.weight", "attn_v.weight", "attn_qkv.weight", "attn_kv_b.weight"}, role):
 		t = ir.Q8_0
 	case c.Experts.Count == 8 && role == "attn_output.weight":
 		t = cmp.Or(m.output, t)

@@ -146,7 +146,7 @@ func (m *Checkpoint) found(t *Tensor) []*Tensor {
 		parts = []Tensor{*t}
 	}
 	return lo.Map(parts, func(p Tensor, _ int) *Tensor {
-		from, _ := m.Tensor(p.Name)
+		from, _ := m.stored(p.Name)
 		return from
 	})
 }

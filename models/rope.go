@@ -153,6 +153,7 @@ type YaRNRope struct {
 	SlowBeta   float64 // 1 in the paper
 	OldContext float64 // tokens
 	Magnitude  float64 // of cosine and sine; 0 stands for the paper's 0.1·ln(Factor) + 1
+	Scores     float64 // strength by which scores of attention grow, too; 0: they do not
 	Between    bool    // the ramp begins and ends between pairs, as GGUF files cannot say
 }
 

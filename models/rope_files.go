@@ -96,7 +96,10 @@ func (r *Rope) metadata(arch string) []gguf.KV {
 	if y := r.YaRN; y != nil {
 		kvs = append(kvs, entry(keyScaling, gguf.String("yarn")), number(keyScalingBy, y.Factor), count(keyOldContext, int(y.OldContext)),
 			number(keyFastBeta, y.FastBeta), number(keySlowBeta, y.SlowBeta))
-		if y.Magnitude != 0 {
+		switch {
+		case y.Scores != 0:
+			kvs = append(kvs, number(keyStrength, y.Scores/10))
+		case y.Magnitude != 0:
 			kvs = append(kvs, number(keyMagnitude, y.Magnitude/yarnMagnitude(y.Factor, 1)))
 		}
 	}

@@ -113,6 +113,7 @@ var shapes = []shape{
 		c.Delta = models.Delta{Heads: 4 - i%2*2, KeyHeads: 1 + i/2%2, Head: []int{16, 32, 16, 32, 64}[i]}
 	}},
 	{family: "mpt", square: true, more: func(c *models.Config, i int) { c.ALiBi = 8 - 2*float64(i%2) }},
+	{family: "deepseek2", each: true, more: latent},
 }
 
 // embedders has every family whose embeddings are compared.
@@ -144,6 +145,22 @@ func longRope(pairs int, old float64) *models.LongRope {
 func imageSections(c *models.Config, _ int) {
 	third := c.Head / 6
 	c.Sections = []int{c.Head/2 - 2*third, third, third, 0}
+}
+
+// latent has keys that rotate in part and are longer than values, by turns with Q of a vector of
+// its own, and K and V of one weight. The last one is of whole blocks.
+func latent(c *models.Config, i int) {
+	c.Head = [...]int{24, 24, 40, 32, 64}[i]
+	c.Rope.Rotated = [...]int{8, 16, 16, 24, 32}[i]
+	c.Latent = models.Latent{KV: [...]int{40, 32, 64, 72, 256}[i], Value: [...]int{16, 24, 24, 8, 64}[i], Joined: i%2 == 1}
+	if i >= 2 {
+		c.Latent.Query = [...]int{48, 72, 256}[i-2]
+	}
+	if i != 1 {
+		c.Rope.YaRN = &models.YaRNRope{Factor: 8, FastBeta: 8, SlowBeta: 1, OldContext: 16, Magnitude: 1, Scores: [...]float64{0.7, 0, 1, 0.5, 0.7}[i]}
+	}
+	c.Experts = experts(i)
+	c.Experts.Shared, c.Experts.Dense, c.Experts.Scale = c.Experts.FFN*(1+i%3), 1, [...]float64{1, 2, 0.5, 1.5, 1}[i]
 }
 
 // windows has all layers but every n-th see one, or have a state in the place of attention.
