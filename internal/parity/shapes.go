@@ -114,6 +114,7 @@ var shapes = []shape{
 	}},
 	{family: "mpt", square: true, more: func(c *models.Config, i int) { c.ALiBi = 8 - 2*float64(i%2) }},
 	{family: "deepseek2", each: true, more: latent},
+	{family: "arcee"},
 }
 
 // embedders has every family whose embeddings are compared.
