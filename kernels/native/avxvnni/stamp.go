@@ -3,4 +3,4 @@
 package avxvnni
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native -run Stamp -update`.
-const Stamp = "3d97fc7a53b9c0d3461c48ed6c54975aecccc4daa41f5971546116f393cb4ae7"
+const Stamp = "e9c6895339fef108a90a4b008978b548af538e5bbff5b6379c11e05ef66dfa26"

@@ -40,9 +40,9 @@ INLINE void score_keys(const uint8_t *k, size_t stride, const float *q, uint32_t
     } else {
         for (uint32_t i = 0; i < head; k += C::BYTES, far += C::BYTES) {
             F scale[4];
-            UNROLL for (uint32_t r = 0; r < 4; r++) scale[r] = _mm512_cvtph_ps(
-                _mm256_mask_set1_epi16(_mm256_set1_epi16(static_cast<short>(half_bits(k + r * stride))), 0xff00,
-                                       static_cast<short>(half_bits(far + r * stride))));
+            UNROLL for (uint32_t r = 0; r < 4; r++) scale[r] =
+                _mm512_cvtph_ps(_mm256_mask_set1_epi16(_mm256_set1_epi16(static_cast<short>(half_bits(k + r * stride))),
+                                                       0xff00, static_cast<short>(half_bits(far + r * stride))));
             // Sixteen bytes of a key at once: what loads and puts them together is most of the work.
             for (uint32_t at = 2; at < C::BYTES; at += 16, i += 16) {
                 ask(16);
