@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -20,15 +21,39 @@ import (
 	"github.com/smelt-ml/smelt/kernels/emulated"
 )
 
+// fences holds memory that tests have done with, by its size: a page that is touched for the
+// first time takes longer than most kernels, on some machines 28 µs.
+var fences = struct {
+	sync.Mutex
+	free map[int][][]byte
+}{free: map[int][][]byte{}}
+
 // fenced returns n bytes that end where memory that can't be touched begins, so that
-// an access past the end of a buffer faults.
+// an access past the end of a buffer faults. What is in them is another test's.
 func fenced(t testing.TB, n int) []byte {
 	page := os.Getpagesize()
 	size := (n + page - 1) / page * page
-	memory, err := syscall.Mmap(-1, 0, size+page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = syscall.Munmap(memory) })
-	require.NoError(t, syscall.Mprotect(memory[size:], syscall.PROT_NONE))
+	fences.Lock()
+	defer fences.Unlock()
+	free := fences.free[size]
+	if len(free) == 0 {
+		memory, err := syscall.Mmap(-1, 0, size+page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+		require.NoError(t, err)
+		require.NoError(t, syscall.Mprotect(memory[size:], syscall.PROT_NONE))
+		free = append(free, memory)
+	}
+	last := len(free) - 1
+	memory := free[last]
+	fences.free[size] = free[:last]
+	t.Cleanup(func() {
+		fences.Lock()
+		defer fences.Unlock()
+		if size > 1<<20 { // too much to keep
+			_ = syscall.Munmap(memory)
+			return
+		}
+		fences.free[size] = append(fences.free[size], memory)
+	})
 	return memory[size-n : size : size]
 }
 
