@@ -56,13 +56,18 @@ func (t *Tensor) Elements() int64 {
 // Bytes returns the size of the stored form.
 func (t *Tensor) Bytes() int64 { return t.DType.Bytes(t.Elements()) }
 
-func newCheckpoint(path string, family *Family, config Config, tensors []Tensor) (*Checkpoint, error) {
+func newCheckpoint(path string, family *Family, config Config, tensors []Tensor) (_ *Checkpoint, err error) {
 	m := &Checkpoint{Path: path, Config: config, family: family, tensors: tensors,
 		index: make(map[string]int, len(tensors)), parts: make(map[string]Tensor), made: make(map[string]Tensor)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, m.memory.close())
+		}
+	}()
 	sources := family.sources(&config)
 	for i, t := range tensors {
 		if first, ok := m.index[t.Name]; ok {
-			return nil, errors.Join(configError("tensor %q is in %s and in %s", t.Name, tensors[first].File, t.File), m.memory.close())
+			return nil, configError("tensor %q is in %s and in %s", t.Name, tensors[first].File, t.File)
 		}
 		m.index[t.Name] = i
 		for _, p := range m.Config.parts(&tensors[i]) {
@@ -74,7 +79,7 @@ func newCheckpoint(path string, family *Family, config Config, tensors []Tensor)
 		}
 		weights, err := s.make(&t, &m.memory)
 		if err != nil {
-			return nil, errors.Join(err, m.memory.close())
+			return nil, err
 		}
 		for _, w := range weights {
 			m.made[w.Name] = w

@@ -216,34 +216,24 @@ func BenchmarkAttentionVec(b *testing.B) {
 
 // Sixteen sequences with few keys each, in blocks that lie anywhere; as above.
 func BenchmarkAttentionPages(b *testing.B) {
-	const heads, kvHeads, head, seqs, length, block = 16, 8, 128, 16, 192, 64
+	const sequences, length, block = 16, 192, 64
+	var step []span
+	for i := range sequences {
+		step = append(step, span{i, length - 1, 1})
+	}
 	for _, cached := range []ir.DType{ir.F16, ir.Q8_0} {
+		shape := featured{attention: attention{heads: 16, kvHeads: 8, head: 128, cache: cached}}
+		x := newAttended(b, shape, sequences, length, [2]int{})
 		for _, threads := range benchThreads {
 			b.Run(fmt.Sprintf("%v/threads=%d", cached, threads), func(b *testing.B) {
 				var calls []*call
 				for range 28 {
-					of := attentionDispatch("attention_vec", cached, heads, kvHeads, head, seqs, seqs*length)
-					rng := newRand("pages")
-					table := make([]int32, 0, seqs*length/block)
-					for _, page := range rng.Perm(cap(table)) {
-						table = append(table, int32(page))
-					}
-					starts, lengths, positions := make([]int32, seqs+1), make([]int32, seqs), make([]int32, seqs)
-					for i := range seqs {
-						starts[i+1], lengths[i], positions[i] = int32(i+1), length, length-1
-					}
-					of.args["block_table"], of.args["cu_seqlens"] = intBytes(table...), intBytes(starts...)
-					of.args["context_lens"], of.args["positions"] = intBytes(lengths...), intBytes(positions...)
-					p := of.params.(kernels.AttentionParams)
-					p.Seqs, p.Block, p.TableStride = seqs, block, length/block
-					p.BlockStride, p.HeadStride = kvHeads*block*head, block*head
-					of.params = p
-					c, err := best().prepare(of.launch())
+					c, err := best().prepare(x.dispatch(false, block, step...).launch())
 					require.NoError(b, err)
 					defer c.free()
 					calls = append(calls, c)
 				}
-				bytes := 2 * cached.Bytes(int64(kvHeads*head*seqs*length))
+				bytes := 2 * cached.Bytes(int64(shape.kvHeads*shape.head*sequences*length))
 				b.SetBytes(int64(bytes))
 				measure(b, float64(bytes), "GB/s", func(i int) { calls[i%len(calls)].run(Options{Threads: threads}) })
 			})

@@ -68,7 +68,7 @@ type attended struct {
 // span is some tokens of a sequence from a position on, at the end of its context.
 type span struct{ sequence, start, tokens int }
 
-func newAttended(t *testing.T, c featured, sequences, length int, absent [2]int) *attended {
+func newAttended(t testing.TB, c featured, sequences, length int, absent [2]int) *attended {
 	rng := newRand(c.String())
 	x := &attended{featured: c, length: length, absent: absent}
 	x.keys, _ = stored(t, rng, sequences*c.kvHeads*length*c.head, c.cache)
