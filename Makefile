@@ -125,8 +125,9 @@ test-isa: setup ## the native kernels and the suite of whole models under every 
 
 # Processors of qemu with I8MM, with DotProd only, and with neither. Every set that a
 # processor has is tested on it; what does not depend on sets, on the first only.
-emulated_arm64 = GOARCH=arm64 CC=aarch64-linux-gnu-gcc CXX=aarch64-linux-gnu-g++ $(GO) test -short -timeout 150m \
-	-exec 'qemu-aarch64 -cpu $(1) -L /usr/aarch64-linux-gnu'
+arm64_emulator = qemu-aarch64 -cpu $(1) -L /usr/aarch64-linux-gnu
+emulated_arm64 = GOARCH=arm64 CC=aarch64-linux-gnu-gcc CXX=aarch64-linux-gnu-g++ SMELT_EXEC='$(arm64_emulator)' \
+	$(GO) test -short -timeout 150m -exec '$(arm64_emulator)'
 
 test-arm64: setup ## cross-built for arm64 and run under qemu-user, on processors with and without DotProd and I8MM
 	@.ci/need aarch64-linux-gnu-g++=g++-aarch64-linux-gnu qemu-aarch64=qemu-user

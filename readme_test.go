@@ -37,10 +37,17 @@ func shown(t *testing.T, name string) (binary string) {
 	return binary
 }
 
+// program runs a binary, by an emulator where it is for another processor: the command that
+// SMELT_EXEC holds.
+func program(binary string, args ...string) *exec.Cmd {
+	line := append(append(strings.Fields(os.Getenv("SMELT_EXEC")), binary), args...)
+	return exec.Command(line[0], line[1:]...)
+}
+
 // TestReadmeProgram runs the program that the README shows, in two turns of one text.
 func TestReadmeProgram(t *testing.T) {
 	binary := shown(t, "continue")
-	run := exec.Command(binary, testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf"))
+	run := program(binary, testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf"))
 	run.Stdin = strings.NewReader("Once upon a time\nThen Leo\n")
 	out, err := run.Output()
 	require.NoError(t, err)
@@ -56,7 +63,7 @@ func TestReadmeServer(t *testing.T) {
 	require.NoError(t, err)
 	address := free.Addr().String()
 	require.NoError(t, free.Close())
-	run := exec.Command(binary, testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf"), address)
+	run := program(binary, testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-F16.gguf"), address)
 	require.NoError(t, run.Start())
 	t.Cleanup(func() { _ = run.Process.Kill(); _ = run.Wait() }) // as it was told to
 	var answer *http.Response
