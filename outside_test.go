@@ -56,7 +56,7 @@ func TestOutside(t *testing.T) {
 
 	for _, device := range []string{"cpu", "emu"} {
 		var printed, complaints bytes.Buffer
-		run := exec.Command(binary, "-device", device)
+		run := program(binary, "-device", device)
 		run.Stdout, run.Stderr = &printed, &complaints
 		require.NoError(t, run.Run(), "%s", complaints.String())
 		var runs []outsideRun
