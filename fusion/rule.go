@@ -107,6 +107,9 @@ func Apply(f *ir.Func, rules ...*Rule) ([]int, error) {
 		}
 	}
 	counts := make([]int, len(rules))
+	if !slices.ContainsFunc(f.Values, func(v *ir.Value) bool { return byAnchor[v.Op] != nil }) {
+		return counts, nil // most rules have nothing to look at in most models
+	}
 	g := newIndex(f)
 	s := search{g: g, m: make(Match)}
 	changed := false

@@ -34,10 +34,12 @@ func (f *Func) verify() error {
 	if !isWord(f.Name) {
 		return fmt.Errorf("%q cannot be a graph's name", f.Name)
 	}
-	seen := make([]*Value, f.MaxID())
-	writer := make([]*Value, f.MaxID()) // of each state value
-	reader := make([]*Value, f.MaxID()) // of each state value, one of several
-	named := make(map[string]*Value)
+	n := int(f.MaxID())
+	byID := make([]*Value, 3*n)
+	seen := byID[:n]
+	writer := byID[n : 2*n] // of each state value
+	reader := byID[2*n:]    // of each state value, one of several
+	named := make(map[identity]*Value, n/3)
 	for _, v := range f.Values {
 		if v.ID < 1 || v.ID >= f.MaxID() {
 			return fmt.Errorf("%s: the ID is outside [1,%d)", v.LongString(), f.MaxID())
@@ -72,7 +74,7 @@ func (f *Func) verify() error {
 			}
 			writer[state.ID] = v
 		}
-		if key := v.identity(); key != "" {
+		if key, ok := v.identity(); ok {
 			if first := named[key]; first != nil {
 				return fmt.Errorf("%s: %s is %s already", v.LongString(), key, first.LongString())
 			}
@@ -101,17 +103,34 @@ func (f *Func) verify() error {
 // maxLayers bounds what is allocated for each layer.
 const maxLayers = 1 << 16
 
-// identity names what only one value of a graph may stand for.
-func (v *Value) identity() string {
+// identity is what only one value of a graph may stand for: an input or a weight by its
+// name, a cache by its layer, a state by both.
+type identity struct {
+	op    Op
+	name  string
+	layer int
+}
+
+func (v *Value) identity() (id identity, ok bool) {
 	switch a := v.Attr.(type) {
 	case NameAttr:
-		return v.Op.String() + " " + a.Name
+		return identity{op: v.Op, name: a.Name}, true
 	case CacheAttr:
-		return fmt.Sprintf("cache of layer %d", a.Layer)
+		return identity{op: v.Op, layer: a.Layer}, true
 	case StateAttr:
-		return fmt.Sprintf("state %q of layer %d", a.Name, a.Layer)
+		return identity{op: v.Op, name: a.Name, layer: a.Layer}, true
 	}
-	return ""
+	return identity{}, false
+}
+
+func (id identity) String() string {
+	switch {
+	case id.op == OpCache:
+		return fmt.Sprintf("cache of layer %d", id.layer)
+	case id.op == OpState:
+		return fmt.Sprintf("state %q of layer %d", id.name, id.layer)
+	}
+	return id.op.String() + " " + id.name
 }
 
 func (v *Value) verify(stage Stage) error {

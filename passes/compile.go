@@ -97,11 +97,15 @@ func Compile(f *ir.Func, target *ir.Target, opts Options) (*Report, error) {
 			}
 		}
 	}
+	// A pass that changed something and counted nothing would go unseen else.
+	if err := f.Verify(); err != nil {
+		return report, err
+	}
 	report.Elapsed = time.Since(start)
 	return report, nil
 }
 
-// apply runs one pass and verifies what it left.
+// apply runs one pass and verifies what it changed.
 func (p *Pass) apply(f *ir.Func, target *ir.Target) (row Row, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -114,8 +118,10 @@ func (p *Pass) apply(f *ir.Func, target *ir.Target) (row Row, err error) {
 		return row, err
 	}
 	ran := time.Now()
-	if err := f.Verify(); err != nil {
-		return row, err
+	if changes > 0 {
+		if err := f.Verify(); err != nil {
+			return row, err
+		}
 	}
 	return Row{
 		Name: p.Name, Rule: p.Rule, Changes: changes, Values: len(f.Values),

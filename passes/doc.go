@@ -4,8 +4,8 @@
 // The pipeline is a table (pipeline.go): general passes and one row for each
 // fusion rule, in an order that a second table of constraints explains and checks.
 // Every row can be switched off by name but the few that are required, and the
-// result is the same but for speed. After each row the graph is verified; a pass
-// that breaks a law, or panics, is named by the error.
+// result is the same but for speed. After each row that changed it the graph is verified,
+// and once more at the end; a pass that breaks a law, or panics, is named by the error.
 //
 //	report, err := passes.Compile(f, target, passes.Options{Level: 1})
 //	fmt.Println(report.Fusions["kv_replication_elimination"])

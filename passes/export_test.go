@@ -9,9 +9,9 @@ import (
 // CheckOrder is for tests of the order table.
 var CheckOrder = checkOrder
 
-// NewPass makes a pass of a function.
+// NewPass makes a pass of a function that changes something.
 func NewPass(name string, run func(f *ir.Func) error) Pass {
-	return Pass{Name: name, run: func(f *ir.Func, _ *ir.Target) (int, error) { return 0, run(f) }}
+	return Pass{Name: name, run: func(f *ir.Func, _ *ir.Target) (int, error) { return 1, run(f) }}
 }
 
 // CompileWith is Compile with one more pass at the front.

@@ -190,3 +190,29 @@ func TestScribbles(t *testing.T) {
 		require.Positive(t, total[name], name)
 	}
 }
+
+// TestChangesAreCounted runs the passes one by one: the graph is verified only after those
+// that counted a change, so what counts none leaves it as it was.
+func TestChangesAreCounted(t *testing.T) {
+	idle := make(map[string]int)
+	for seed := range uint64(100) {
+		r := rand.New(rand.NewPCG(seed, 11))
+		f := scribble(r, 10+r.IntN(60))
+		tgt := target(t, ir.F16)
+		tgt.Kernels[ir.OpConcat] = tgt.Kernels[ir.OpTranspose]
+		f.Stage = ir.Fused
+		for _, p := range passes.Passes() {
+			before := f.String()
+			n, err := passes.RunOne(p.Name, f, tgt)
+			require.NoError(t, err)
+			require.NoError(t, f.Verify())
+			if n == 0 {
+				require.Equal(t, before, f.String(), p.Name)
+				idle[p.Name]++
+			}
+		}
+	}
+	for _, name := range []string{"views", "cse", "rope_tables", "gate_up", "late_dead_code", "legalise"} {
+		require.Positive(t, idle[name], name)
+	}
+}
