@@ -133,14 +133,20 @@ func TestEngineForgets(t *testing.T) {
 			for range warm { // tables that grow with what is at once in them are as large as they get
 				round()
 			}
-			goroutines, outside, heap := runtime.NumGoroutine(), resident(t), inUse()
-			for range rounds {
-				round()
+			// What is lost is lost each time; what comes and goes, such as pages that the
+			// runtime keeps, is not there every time.
+			const mostHeap, mostResident = 64 << 10, 2 << 20 // 25 kB come and go
+			lost := func() bool {
+				goroutines, outside, heap := runtime.NumGoroutine(), resident(t), inUse()
+				for range rounds {
+					round()
+				}
+				gone(t, goroutines)
+				heap, outside = inUse()-heap, resident(t)-outside
+				t.Logf("%d requests more: %d bytes of heap, %d resident", rounds*at, heap, outside)
+				return heap > mostHeap || outside > mostResident
 			}
-			gone(t, goroutines)
-			t.Logf("%d requests more: %d bytes of heap, %d resident", rounds*at, inUse()-heap, resident(t)-outside)
-			require.LessOrEqual(t, inUse()-heap, int64(64<<10)) // 25 kB come and go
-			require.LessOrEqual(t, resident(t)-outside, int64(2<<20))
+			require.False(t, lost() && lost() && lost())
 			require.Equal(t, e.Stats().Blocks, e.Stats().Free)
 		})
 	}
