@@ -81,10 +81,15 @@ typedef struct smelt_native {
     const char *isa; // "avx512", "neon" and so on: package native lists them
     const smelt_native_kernel *(*find)(const char *name);
     // interleave rearranges rows of k elements of a weight, of a type of params.h, so that the
-    // set's kernels stream through them, into as many bytes. It takes whole groups of rows and
-    // returns how many rows make one, or 0 where the type or k has nothing to gain; `rows` may
-    // be 0 to ask.
+    // set's kernels stream through them, and returns how many make a group, or 0 where the type
+    // or k has nothing to gain; `rows` may be 0 to ask. Rows that are left behind whole groups
+    // are the end of a group that holds rows before them once more, before `from` if need be.
     uint32_t (*interleave)(uint32_t type, uint64_t k, const void *from, uint64_t rows, void *to);
+    // interleaved_row tells how many bytes a row takes there, of a group's in equal parts.
+    uint64_t (*interleaved_row)(uint32_t type, uint64_t k);
+    // half_integers: F16 and BF16 weights, and activations beside them, become integers of 16
+    // bits; embeddings are what these are.
+    uint32_t half_integers;
 } smelt_native;
 
 #ifdef __cplusplus

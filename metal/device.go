@@ -88,6 +88,10 @@ type Info struct {
 	Threads   int
 	MaxBuffer uint64 // bytes of the largest buffer
 
+	// HalfIntegers says that native kernels round half weights, and what is multiplied with
+	// them, to integers of 16 bits with a scale for 64 of them.
+	HalfIntegers bool
+
 	// Of a GPU.
 	GPU         string // its name; empty on the host
 	Family      int    // Apple's number of its family: 7 for M1
@@ -324,6 +328,7 @@ type driver interface {
 	slice(whole handle, offset, bytes int64) (handle, error)
 	contents(buffer handle, bytes int64) []byte
 	free(buffer handle)
+	rearranged(m *matrix) int64 // bytes of a matrix in the order that the CPU's kernels like
 	load(t *tables, buffers []handle) (handle, error)
 	natives(executable handle, kernels int) []bool
 	compiled(executable handle) Compiled

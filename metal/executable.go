@@ -99,8 +99,7 @@ func (p *Executable) makeRoom(t *tables) {
 				t.matrices[i] = matrix{}
 			}
 			if t.matrices[i].rows != 0 {
-				n, _ := p.plan.Buffers[i].Bytes.IsConst()
-				m.Rearranged += n
+				m.Rearranged += p.device.driver.rearranged(&t.matrices[i])
 			}
 		}
 		if err := p.device.reserve("rearranged weights", m); err == nil {

@@ -26,6 +26,10 @@ static int slice_buffer(const smelt_provider *p, smelt_buffer *whole, uint64_t a
 }
 static void *buffer_contents(const smelt_provider *p, smelt_buffer *b) { return p->buffer_contents(b); }
 static void close_buffer(const smelt_provider *p, smelt_buffer *b) { p->buffer_close(b); }
+static uint64_t interleaved_bytes(const smelt_native *n, const smelt_matrix *m) {
+    const uint32_t group = n == NULL || n->interleave == NULL ? 0 : n->interleave(m->type, m->columns, NULL, 0, NULL);
+    return group == 0 ? 0 : (m->rows + group - 1) / group * group * n->interleaved_row(m->type, m->columns);
+}
 static int create_executable(const smelt_provider *p, smelt_device *d, const smelt_tables *t, smelt_buffer *const *b,
                           smelt_executable **executable, smelt_error *e) {
     return p->executable_create(d, t, b, executable, e);
@@ -93,6 +97,7 @@ func standardSuppliers() (emulator, simd unsafe.Pointer) {
 type provided struct {
 	by     *C.smelt_provider
 	device *C.smelt_device
+	native *C.smelt_native
 	failed C.smelt_error // of the step under way, of which a device has one
 }
 
@@ -118,7 +123,7 @@ func options(opts Options, useNative bool, emulator, simd unsafe.Pointer) C.smel
 }
 
 func openProvider(by unsafe.Pointer, o C.smelt_device_options) (*provided, error) {
-	p := &provided{by: (*C.smelt_provider)(by)}
+	p := &provided{by: (*C.smelt_provider)(by), native: o.native}
 	var e C.smelt_error
 	if C.open_device(p.by, &o, &p.device, &e) != 0 {
 		return nil, goError(&e)
@@ -137,7 +142,7 @@ func (p *provided) info() Info {
 	C.device_info(p.by, p.device, &i)
 	return Info{
 		ISA: C.GoString(&i.isa[0]), GPU: C.GoString(&i.gpu[0]), Family: int(i.family), Cores: int(i.cores), Threads: int(i.threads),
-		Threadgroup: int(i.threadgroup_bytes), Page: int(i.page_bytes), Samples: i.samples != 0,
+		Threadgroup: int(i.threadgroup_bytes), Page: int(i.page_bytes), Samples: i.samples != 0, HalfIntegers: i.half_integers != 0,
 		MaxBuffer: uint64(i.max_buffer_bytes), WorkingSet: uint64(i.working_set_bytes),
 	}
 }
@@ -177,6 +182,10 @@ func (p *provided) contents(buffer handle, bytes int64) []byte {
 }
 
 func (p *provided) free(buffer handle) { C.close_buffer(p.by, (*C.smelt_buffer)(buffer)) }
+
+func (p *provided) rearranged(m *matrix) int64 {
+	return int64(C.interleaved_bytes(p.native, (*C.smelt_matrix)(unsafe.Pointer(m))))
+}
 
 func (p *provided) load(t *tables, buffers []handle) (handle, error) {
 	for _, n := range []int{len(t.terms), len(t.values), len(t.arguments), len(t.words), len(t.constants), len(t.dispatches), len(t.names)} {

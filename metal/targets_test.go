@@ -26,7 +26,7 @@ func TestMissingKernels(t *testing.T) {
 	for _, on := range []struct {
 		target, device string
 		bound          float64
-	}{{"cpu", "cpu", 1e-3}, {"metal", "emu", 0.05}} {
+	}{{"cpu", "cpu", halfBound()}, {"metal", "emu", 0.05}} {
 		for _, c := range []struct {
 			model string
 			ops   []ir.Op // what reads the columns of a product goes with it, as no target joins columns

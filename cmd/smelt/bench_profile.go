@@ -14,6 +14,7 @@ import (
 
 	"github.com/smelt-ml/smelt"
 	"github.com/smelt-ml/smelt/internal/limits"
+	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/metal"
 )
@@ -30,8 +31,9 @@ type timedRow struct {
 	Bytes      int64  `json:"bytes"` // the least that must be read and written: see lower.Cost
 	Ops        int64  `json:"ops"`
 
-	int8Ops int64   // of Ops, those of dispatches that multiply bytes
-	times   []int64 // ns, by repetition
+	int8Ops  int64   // of Ops, those of dispatches that multiply bytes
+	int16Ops int64   // those that multiply integers of 16 bits
+	times    []int64 // ns, by repetition
 }
 
 // ceilings are what a device could do at most; zero is unknown.
@@ -103,7 +105,7 @@ func profileTest(ctx context.Context, s *smelt.Session, plan *lower.Plan, name s
 			t.steps = len(steps)
 			continue
 		}
-		totals = append(totals, t.add(plan, s.Loaded().OnDevice().Natives(), steps))
+		totals = append(totals, t.add(plan, s.Loaded(), steps))
 	}
 	t.ns = median(totals)
 	for _, r := range t.rows {
@@ -115,7 +117,8 @@ func profileTest(ctx context.Context, s *smelt.Session, plan *lower.Plan, name s
 
 // add adds a repetition, and returns its time. All cost the same, so only the first is
 // counted.
-func (t *timedTest) add(plan *lower.Plan, natives map[string]bool, steps []smelt.Profiled) (total int64) {
+func (t *timedTest) add(plan *lower.Plan, on *smelt.Loaded, steps []smelt.Profiled) (total int64) {
+	natives, halves := on.OnDevice().Natives(), on.Info().HalfIntegers
 	type key struct{ phase, kernel, op string }
 	rows := map[key]*timedRow{}
 	for _, r := range t.rows {
@@ -143,20 +146,23 @@ func (t *timedTest) add(plan *lower.Plan, natives map[string]bool, steps []smelt
 			r.Dispatches++
 			r.Bytes += cost.Bytes()
 			r.Ops += cost.Ops
-			if natives[d.Kernel] && readsBlocks(plan, d) {
+			switch {
+			case !natives[d.Kernel]:
+			case reads(plan, d, ir.DType.IsQuantized):
 				r.int8Ops += cost.Ops
+			case halves && reads(plan, d, func(w ir.DType) bool { return w == ir.F16 || w == ir.BF16 }):
+				r.int16Ops += cost.Ops
 			}
 		}
 	}
 	return total
 }
 
-// readsBlocks tells whether a dispatch reads quantized weights, which native kernels
-// multiply with bytes.
-func readsBlocks(plan *lower.Plan, d *lower.Dispatch) bool {
+// reads tells whether a dispatch reads weights of some type.
+func reads(plan *lower.Plan, d *lower.Dispatch, some func(ir.DType) bool) bool {
 	return slices.ContainsFunc(d.Bindings, func(b lower.Binding) bool {
 		of := &plan.Buffers[b.Buffer]
-		return of.Kind == lower.Weight && of.DType.IsQuantized()
+		return of.Kind == lower.Weight && some(of.DType)
 	})
 }
 
@@ -211,10 +217,11 @@ func (c *ceilings) shares(r *timedRow) string {
 	if c.ReadGBs > 0 {
 		of = append(of, fmt.Sprintf("%.0f %% memory", 100*float64(r.Bytes)/c.ReadGBs/ns))
 	}
-	if c.F32GOPs > 0 && (r.int8Ops == 0 || c.Int8GOPs > 0) {
-		least := float64(r.Ops-r.int8Ops) / c.F32GOPs
-		if r.int8Ops > 0 {
-			least += float64(r.int8Ops) / c.Int8GOPs
+	bytes := r.int8Ops + 2*r.int16Ops // as dot products of bytes, of which an instruction does twice as many
+	if c.F32GOPs > 0 && (bytes == 0 || c.Int8GOPs > 0) {
+		least := float64(r.Ops-r.int8Ops-r.int16Ops) / c.F32GOPs
+		if bytes > 0 {
+			least += float64(bytes) / c.Int8GOPs
 		}
 		of = append(of, fmt.Sprintf("%.0f %% compute", 100*least/ns))
 	}

@@ -36,6 +36,9 @@ type Arithmetic struct {
 	// Int8 is the way of native kernels: beside quantized weights, 32 activations become
 	// integers from −127 to 127 and a scale, in float32.
 	Int8 bool
+	// Int16 is that of native kernels on processors with dot products of 16 bits: F16 and BF16
+	// weights, and activations beside them, become integers, with a scale in float32 for 64.
+	Int16 bool
 	// Tile is the type that weights are rounded to, F16 or BF16, and activations that the
 	// product normalises, where matrices of that type are multiplied; Invalid for none.
 	Tile ir.DType
@@ -126,8 +129,9 @@ func newStored(k int) *stored {
 	return &stored{narrow: make([]float32, k), value: make([]float64, k), terms: make([]float64, k)}
 }
 
-// read decodes row i of a matrix, rounded to the type of the device's tiles.
-func (s *stored) read(m *matrix, i int, tile ir.DType) error {
+// read decodes row i of a matrix, rounded as the device does.
+func (s *stored) read(m *matrix, i int, how Arithmetic) error {
+	tile := how.Tile
 	bytes := int(m.t.Bytes(int64(m.k)))
 	row := m.data[i*bytes : (i+1)*bytes]
 	if err := quant.Dequantize(s.narrow, row, m.t); err != nil {
@@ -156,7 +160,43 @@ func (s *stored) read(m *matrix, i int, tile ir.DType) error {
 			}
 		}
 	}
+	if how.Int16 && isHalf(m.t) {
+		s.shorten()
+	}
 	return nil
+}
+
+func isHalf(t ir.DType) bool { return t == ir.F16 || t == ir.BF16 }
+
+// shortBlock is how many elements share a scale among integers of 16 bits. Weights are below
+// 2^shortBits, activations at most shortMost, and the sizes of a block's add up to shortSum.
+const (
+	shortBlock = 64
+	shortBits  = 14
+	shortMost  = 32767
+	shortSum   = 131000
+)
+
+// shorten rounds elements to integers times a power of two, the one that lets the largest of a
+// block have all bits.
+func (s *stored) shorten() {
+	for at := 0; at < len(s.value); at += shortBlock {
+		block, most := s.value[at:min(at+shortBlock, len(s.value))], 0.0
+		for _, w := range block {
+			most = math.Max(most, math.Abs(w)) // NaN is above all
+		}
+		if math.IsNaN(most) || math.IsInf(most, 0) {
+			for j := range block {
+				block[j] = math.NaN()
+			}
+			continue
+		}
+		_, exponent := math.Frexp(math.Max(most, 0x1p-113)) // no scale is below 2^-126
+		step := math.Ldexp(1, exponent-shortBits)
+		for j, w := range block {
+			block[j] = math.RoundToEven(w/step) * step
+		}
+	}
 }
 
 func narrowed(x float32, t ir.DType) float64 {
@@ -283,6 +323,57 @@ func (a *activations) rounded() *activations {
 	return q
 }
 
+// short returns the activations as native kernels round them beside half weights: divided by
+// what makes neither the sum of a block's sizes nor the largest of them too large, all in
+// float32. A compiler may add the sizes up in another order.
+func (a *activations) short() *activations {
+	q := &activations{rows: a.rows, k: a.k, share: a.share, flips: make([][]flip, len(a.rows))}
+	for i, from := range a.value {
+		widths := make([]float64, a.k)
+		row := make([]float64, a.k)
+		for at := 0; at < a.k; at += shortBlock {
+			block := from[at:min(at+shortBlock, a.k)]
+			var sums [16]float32 // a vector's, whose halves are added up
+			top, size := float32(0), 0.0
+			for j, x := range block {
+				v := float32(math.Abs(x))
+				sums[j%len(sums)] += v
+				top, size = max(top, v), max(size, a.size[i][at+j])
+			}
+			for n := len(sums) / 2; n > 0; n /= 2 {
+				for j := range n {
+					sums[j] += sums[j+n]
+				}
+			}
+			scale, inverse := max(sums[0]/shortSum, top/shortMost), float32(0)
+			if scale > 1e-30 {
+				inverse = 1 / scale
+			}
+			wide, roundings := 1.0, 4.0 // of the sum, the divisions and the product
+			if a.share > 0 && top > 0 {
+				wide = max(1, size/float64(top))
+				roundings = 16 * wide
+			}
+			doubt := roundings * unit[ir.F32] * float64(top*inverse)
+			step := float64(scale)
+			if finite := sums[0] <= math.MaxFloat32; !finite {
+				step = math.NaN()
+			}
+			for j, x := range block {
+				v := float64(float32(x) * inverse)
+				n := math.RoundToEven(v)
+				row[at+j] = n * step
+				widths[at+j] = math.Abs(row[at+j]) * wide
+				if math.Abs(v-n) > 0.5-doubt {
+					q.flips[i] = append(q.flips[i], flip{at + j, step})
+				}
+			}
+		}
+		q.value, q.size = append(q.value, row), append(q.size, widths)
+	}
+	return q
+}
+
 // tiled returns normalised activations as a device rounds them to the type of its tiles.
 func (a *activations) tiled(tile ir.DType) *activations {
 	t := &activations{rows: a.rows, k: a.k, size: a.size, share: a.share, flips: make([][]flip, len(a.rows))}
@@ -389,7 +480,7 @@ func (in *linearInputs) device(a ir.LinearAttr, how Arithmetic, weights []matrix
 	if a.Norm != ir.NoNorm && (how.Tile == ir.F16 || how.Tile == ir.BF16) {
 		exact = exact.tiled(how.Tile)
 	}
-	var int8 *activations
+	var int8, int16 *activations
 	u := unit[ir.F32]
 	to := &Tensor{Shape: out.Shape, Data: out.Data, Slack: out.Slack}
 	column := 0
@@ -402,11 +493,17 @@ func (in *linearInputs) device(a ir.LinearAttr, how Arithmetic, weights []matrix
 			}
 			act = int8
 		}
+		if how.Int16 && isHalf(w.t) {
+			if int16 == nil {
+				int16 = exact.short()
+			}
+			act = int16
+		}
 		if a.Gated && i == 1 {
 			to = &Tensor{Shape: out.Shape, Data: make([]float64, len(out.Data)), Slack: make([]float64, len(out.Data))}
 			column = 0
 		}
-		if err := act.product(to, column, w, how.Tile); err != nil {
+		if err := act.product(to, column, w, how); err != nil {
 			return err
 		}
 		if bias := biases[i]; bias != nil {
@@ -437,14 +534,14 @@ func (in *linearInputs) device(a ir.LinearAttr, how Arithmetic, weights []matrix
 }
 
 // product writes the products with the rows of w into columns column … of out.
-func (a *activations) product(out *Tensor, column int, w *matrix, tile ir.DType) error {
+func (a *activations) product(out *Tensor, column int, w *matrix, how Arithmetic) error {
 	const strip = 16
 	strips := (w.rows + strip - 1) / strip
 	errs := make([]error, strips)
 	parallel(strips, strip*len(a.rows)*a.k, func(s int) {
 		row := newStored(w.k)
 		for n := s * strip; n < min(w.rows, (s+1)*strip); n++ {
-			if errs[s] = row.read(w, n, tile); errs[s] != nil {
+			if errs[s] = row.read(w, n, how); errs[s] != nil {
 				return
 			}
 			for i, t := range a.rows {
@@ -474,6 +571,7 @@ func (r *run) deviceEmbed(v *ir.Value) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
+	how := Arithmetic{Int16: r.Followed.Arithmetic(v).Int16} // a tile is a product's
 	return r.each(v, func(out *Tensor) error {
 		out.Slack = make([]float64, len(out.Data))
 		row := newStored(table.k)
@@ -481,7 +579,7 @@ func (r *run) deviceEmbed(v *ir.Value) (result, error) {
 			if id < 0 || int(id) >= table.rows {
 				return fmt.Errorf("token %d is %d in a vocabulary of %d", t, id, table.rows)
 			}
-			if err := row.read(&table, int(id), ir.Invalid); err != nil {
+			if err := row.read(&table, int(id), how); err != nil {
 				return err
 			}
 			copy(out.row(t), row.value)

@@ -80,12 +80,37 @@ func (b *bench) device() (out []float32) {
 				}
 			}
 		}
+		shorts := b.how.Int16 && (b.typ == ir.F16 || b.typ == ir.BF16)
+		if shorts {
+			for at := 0; at < b.k; at += 64 {
+				var sum, most float32
+				for _, v := range x[at : at+64] {
+					sum, most = sum+max(v, -v), max(most, v, -v)
+				}
+				scale := max(sum/131000, most/32767)
+				for i := at; i < at+64; i++ {
+					x[i] = float32(math.RoundToEven(float64(x[i]/scale))) * scale
+				}
+			}
+		}
 		for n := range b.rows {
 			var sum float32
 			for i, v := range x {
 				w := b.w[n*b.k+i]
 				if b.how.Tile == ir.F16 {
 					w = half.F16ToF32(half.F32ToF16(w))
+				}
+				if shorts {
+					most := float32(0)
+					for _, v := range b.w[n*b.k+i/64*64:][:64] {
+						most = max(most, v, -v)
+					}
+					step := float32(1)
+					for ; step*0x1p14 <= most; step *= 2 {
+					}
+					for ; step*0x1p13 > most; step /= 2 {
+					}
+					w = float32(math.RoundToEven(float64(w/step))) * step
 				}
 				sum += w * v
 			}
@@ -178,7 +203,7 @@ func beyond(want *ref.Tensor, got []float32) (n int) {
 	return n
 }
 
-var ways = map[string]ref.Arithmetic{"int8": {Int8: true}, "half tiles": {Tile: ir.F16}, "float": {}}
+var ways = map[string]ref.Arithmetic{"int8": {Int8: true}, "int16": {Int16: true}, "half tiles": {Tile: ir.F16}, "float": {}}
 
 // TestDeviceProduct follows products in every type of weights: what float32 makes of them
 // is within the slack, and a row that is 1 % off is not, nor is what a device makes that
@@ -199,6 +224,9 @@ func TestDeviceProduct(t *testing.T) {
 
 			if typ.IsQuantized() && how.Int8 {
 				require.Greater(t, beyond(b.float64(t, ref.Arithmetic{}), got), len(got)/2, "%s: rounding is half of the product", typ)
+			}
+			if how.Int16 && (typ == ir.F16 || typ == ir.BF16) {
+				require.Positive(t, beyond(b.float64(t, ref.Arithmetic{}), got), "%s: rounding shows", typ)
 			}
 			for i := 3 * b.k; i < 4*b.k; i++ {
 				b.w[i] *= 1.01

@@ -102,7 +102,7 @@ func (c *verifier) bisectPasses(ctx context.Context, b *Bisection) error {
 	}
 	var before trace
 	for i, s := range list {
-		row := PassCheck{Pass: s.pass, Changed: i == 0, Difference: Difference{Verdict: Within, Bound: floatBound}}
+		row := PassCheck{Pass: s.pass, Changed: i == 0, Difference: Difference{Verdict: Within, Bound: c.inFloatOn(device)}}
 		if narrows := opts.Act != ir.F32 && s.pass == "narrow"; narrows {
 			row.Bound = halfBound
 		}

@@ -215,7 +215,7 @@ func (f *follower) kernel(v *ir.Value) string {
 func (f *follower) arithmetic(v *ir.Value) ref.Arithmetic {
 	kernel := f.kernel(v)
 	if f.natives[kernel] {
-		return ref.Arithmetic{Int8: true}
+		return ref.Arithmetic{Int8: true, Int16: f.rig.device.Info().HalfIntegers}
 	}
 	return ref.Arithmetic{Tile: lower.TileType(kernel)}
 }

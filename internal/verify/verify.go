@@ -127,8 +127,15 @@ var cacheBound = map[ir.DType]float64{ir.F32: 0, ir.F16: 0x1p-10, ir.Q8_0: 1. / 
 // or against float64.
 const (
 	int8Product = 3.266 / 254 // √32/√3
-	int8Tail    = 5
+	roundedTail = 5
 )
+
+// Where processors multiply 16-bit integers, native kernels round half weights and activations
+// beside them, in blocks of 64. A step of weights is at most 1/2¹³ of their largest, one of
+// activations 1/131000 of the sum of their sizes, which is at most √64 times the root of their
+// squares' sum; the error of a step is 1/√12 of it in the root mean square, and √64 of them add
+// up. That is fine enough for a bound that decides.
+const int16Product = 3.2e-4 // √((√64/2¹³)² + (64/131000)²)/√12, rounded up
 
 // Steps that are verified: one more than a tile of 32 tokens, one less, from an
 // offset within a tile, across 64 keys; the smallest prefill; single tokens. The
@@ -165,6 +172,7 @@ type verifier struct {
 	layers   int
 	emulated int  // layers that are emulated; layers if all
 	int8     bool // some weights are quantized
+	int16    bool // some are halves that native kernels round, see int16Product
 	products int  // on the way through the model
 	inFloat  trace
 	kernels  map[string]*KernelCheck
@@ -241,6 +249,10 @@ func (c *verifier) prepare() error {
 	if err != nil {
 		return err
 	}
+	halves, err := roundsHalves()
+	if err != nil {
+		return err
+	}
 	c.work = 1
 	for _, v := range source.Values {
 		switch v.Op {
@@ -250,12 +262,12 @@ func (c *verifier) prepare() error {
 			w := v.Args[1].Type
 			n, _ := w.Shape[0].IsConst()
 			c.work += n * w.Shape.Last()
-			c.int8 = c.int8 || w.DType.IsQuantized()
+			c.round(w.DType, halves)
 		case ir.OpExpertLinear:
 			w, experts := v.Args[1].Type, v.Args[2].Type
 			n, _ := w.Shape[1].IsConst()
 			c.work += n * w.Shape.Last() * experts.Shape.Last()
-			c.int8 = c.int8 || w.DType.IsQuantized()
+			c.round(w.DType, halves)
 		}
 	}
 	if c.vocab == 0 {
@@ -287,6 +299,22 @@ func (c *verifier) prepare() error {
 		}
 	}
 	return nil
+}
+
+// roundsHalves tells whether this processor's native kernels round half weights.
+func roundsHalves() (bool, error) {
+	d, err := metal.Open("cpu", metal.Options{})
+	if err != nil {
+		return false, err
+	}
+	defer d.Close()
+	return d.Info().HalfIntegers, nil
+}
+
+// round notes what native kernels round beside a weight of that type.
+func (c *verifier) round(weight ir.DType, halves bool) {
+	c.int8 = c.int8 || weight.IsQuantized()
+	c.int16 = c.int16 || halves && (weight == ir.F16 || weight == ir.BF16)
 }
 
 func sum(list []int) int {
@@ -451,7 +479,7 @@ func (c *verifier) sourceAndFused(ctx context.Context) error {
 	if c.inFloat, err = run(c.Options.Level, "fused"); err != nil {
 		return err
 	}
-	return c.check(row, floatBound, source, c.inFloat)
+	return c.check(row, c.inFloatOn(device), source, c.inFloat)
 }
 
 // check compares two traces and notes the outcome.
@@ -554,10 +582,26 @@ func (c *verifier) bound(act ir.DType, native bool) float64 {
 	if act == ir.F16 {
 		b = max(b, halfBound)
 	}
-	if c.int8 && native {
-		b = max(b, int8Tail*int8Product*math.Sqrt(float64(c.products)))
+	if native && c.int8 {
+		b = max(b, c.rounded(int8Product))
+	}
+	if native && c.int16 {
+		b = max(b, c.rounded(int16Product))
 	}
 	return b
+}
+
+// inFloatOn is the bound of results after all layers in float.
+func (c *verifier) inFloatOn(device string) float64 {
+	if device == "cpu" && c.int16 {
+		return max(floatBound, c.rounded(int16Product))
+	}
+	return floatBound
+}
+
+// rounded is how far products that are each off by so much may lead.
+func (c *verifier) rounded(product float64) float64 {
+	return roundedTail * product * math.Sqrt(float64(c.products))
 }
 
 // origin returns the value that a dispatch computes v with.

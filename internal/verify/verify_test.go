@@ -441,7 +441,7 @@ func TestVerifyFindsNaN(t *testing.T) {
 func TestVerifyFindsOverflow(t *testing.T) {
 	const tensor = "blk.1.ffn_up.weight"
 	path := tiny.Patched(t, tiny.Random(t, tiny.Narrow(), "f16"), tensor, 5, func(row []byte) {
-		for i := 1; i < len(row); i += 2 {
+		for i := 1; i < len(row); i += 64 { // few, whose products do not cancel
 			row[i-1], row[i] = 0xff, 0x7b // 65504
 		}
 	})

@@ -98,10 +98,12 @@ func BenchmarkMatVec(b *testing.B) {
 			memory, size := bigWeight(dtype, k*n, beyondCaches)
 			for _, layout := range []string{"rows", "interleaved"} {
 				if layout == "interleaved" {
-					if memory = best().Interleave(uint32(dtype), len(memory)/size*n, k, memory); memory == nil {
+					moved := best().Interleave(uint32(dtype), len(memory)/size*n, k, memory)
+					if moved == nil {
 						continue
 					}
-					memory = largePages(b, memory)
+					size = size * len(moved) / len(memory)
+					memory = largePages(b, moved)
 				}
 				for _, threads := range benchThreads {
 					b.Run(fmt.Sprintf("%v/%dx%d/%s/threads=%d", dtype, k, n, layout, threads), func(b *testing.B) {
@@ -156,15 +158,27 @@ func BenchmarkMatMat(b *testing.B) {
 	for _, dtype := range []ir.DType{ir.F32, ir.F16, ir.BF16, ir.Q8_0, ir.Q4_0, ir.Q4_K, ir.Q6_K, ir.MXFP4, ir.IQ4_NL, ir.IQ4_XS, ir.Q4_1, ir.MLX4, ir.MLX8} {
 		for _, shape := range [][2]int{{1024, 3072}, {3072, 1024}} {
 			k, n := shape[0], shape[1]
-			weight, _ := bigWeight(dtype, k*n, 0)
-			for _, tokens := range []int{1, 2, 4, 8, 32, 128, 512} {
-				for _, threads := range benchThreads {
-					b.Run(fmt.Sprintf("%v/%dx%d/tokens=%d/threads=%d", dtype, k, n, tokens, threads), func(b *testing.B) {
-						c, err := best().prepare(linearLaunch(dtype, tokens, k, n, weight))
-						require.NoError(b, err)
-						defer c.free()
-						measure(b, 2*float64(k)*float64(n)*float64(tokens), "GOP/s", func(int) { c.run(Options{Threads: threads}) })
-					})
+			rows, _ := bigWeight(dtype, k*n, 0)
+			for _, layout := range []string{"rows", "interleaved"} {
+				weight := rows
+				if layout == "interleaved" {
+					if weight = best().Interleave(uint32(dtype), n, k, rows); weight == nil {
+						continue
+					}
+				}
+				for _, tokens := range []int{1, 2, 4, 8, 32, 128, 512} {
+					launch := linearLaunch(dtype, tokens, k, n, weight)
+					if layout == "interleaved" {
+						launch.Interleaved = 1 << index(launch.Kernel, "w0")
+					}
+					for _, threads := range benchThreads {
+						b.Run(fmt.Sprintf("%v/%dx%d/%s/tokens=%d/threads=%d", dtype, k, n, layout, tokens, threads), func(b *testing.B) {
+							c, err := best().prepare(launch)
+							require.NoError(b, err)
+							defer c.free()
+							measure(b, 2*float64(k)*float64(n)*float64(tokens), "GOP/s", func(int) { c.run(Options{Threads: threads}) })
+						})
+					}
 				}
 			}
 		}

@@ -93,9 +93,15 @@ func TestBLAS(t *testing.T) {
 				const bound = 1e-5 // of the conformance tests, for floats
 				d := c.withScratch(b.dispatch, c.scratch())
 				got := compute(t, l, d, Options{Threads: 1})
-				exact, _ := b.expect()
+				exact, _, short := b.expect()
 				near(t, exact, floats(got), scale, bound)
-				near(t, exact, floats(compute(t, Libraries()[0], b.dispatch, Options{})), scale, bound)
+				best, want, most := Libraries()[0], exact, bound
+				if best.HalfIntegers() {
+					if want = short; c.norm { // whose own rounding can move an activation to the next integer
+						most = 1e-3
+					}
+				}
+				near(t, want, floats(compute(t, best, b.dispatch, Options{})), scale, most)
 
 				least := c.withScratch(b.dispatch, c.scratch()/max(1, c.scratch()/int64(4*lane(c))))
 				for _, o := range cuts {

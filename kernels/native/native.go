@@ -35,18 +35,20 @@
 //     however the units are shared out, and on however many threads.
 //   - A set's code is in a namespace of its own name: the linker never merges what was compiled
 //     for different instruction sets.
-//   - A weight may come interleaved, as [Library.Interleave] makes it of groups of rows: as
-//     many bytes, and the same bits of results.
+//   - A weight may come interleaved, as [Library.Interleave] makes it of groups of rows, with
+//     the same bits of results.
 //   - Linear layers treat each token alone: a token gives the same bits by itself, in a
 //     batch, and in linear_vec or linear_mat.
 //   - So does attention: a token gives the same bits in attention_vec and in attention_tile,
 //     whoever stands beside it, wherever its prompt is cut and whatever the blocks of its cache.
 //     Only where the launch says how keys are cut does that decide (fc_split).
 //   - Sets with fused multiply-add (all but portable) agree bit for bit where weights
-//     are quantized; otherwise they differ in the order of sums.
+//     are quantized; otherwise they differ in the order of sums, and avx512 rounds half
+//     weights and what they are multiplied with ([Library.HalfIntegers]).
 //   - Nothing is read or written outside the buffers, whatever the tables of slots,
 //     blocks and tokens hold: what lies outside counts as absent.
-//   - Infinities and NaN travel as IEEE 754 has it; nothing is compiled with fast maths.
+//   - Infinities and NaN travel as IEEE 754 has it, but that one among integers makes its
+//     block, and what it is part of, NaN; nothing is compiled with fast maths.
 //
 // A change to a header of src does not make go build compile the packages again:
 // `go test ./kernels/native -run Stamp -update` does, and that test fails until then. It
@@ -67,6 +69,10 @@ static const smelt_native_kernel *set_find(const void *s, const char *name) {
 }
 static uint32_t set_interleave(const void *s, uint32_t type, uint64_t k, const void *from, uint64_t rows, void *to) {
     return ((const smelt_native *)s)->interleave(type, k, from, rows, to);
+}
+static uint32_t set_half_integers(const void *s) { return ((const smelt_native *)s)->half_integers; }
+static uint64_t set_interleaved_row(const void *s, uint32_t type, uint64_t k) {
+    return ((const smelt_native *)s)->interleaved_row(type, k);
 }
 static int kernel_supports(const smelt_native_kernel *k, const smelt_launch *l) { return k->supports(l); }
 static size_t kernel_shared(const smelt_native_kernel *k, const smelt_launch *l) {
@@ -201,17 +207,21 @@ type Launch struct {
 }
 
 // Interleave rearranges a weight [rows, k] of a type of params.h so that the library's
-// kernels stream through it, and returns as many bytes. It returns nil where there is
-// nothing to gain for the type, or where the rows are not whole groups of the library's.
+// kernels stream through it, which may take a few more bytes. It returns nil where there is
+// nothing to gain for the type, or where the rows make no group of the library's.
 func (l Library) Interleave(weightType uint32, rows, k int, weight []byte) []byte {
 	group := int(C.set_interleave(l.set, C.uint32_t(weightType), C.uint64_t(k), nil, 0, nil))
-	if group == 0 || rows%group != 0 {
+	if group == 0 || rows < group {
 		return nil
 	}
-	out := make([]byte, len(weight))
+	out := make([]byte, uint64((rows+group-1)/group*group)*uint64(C.set_interleaved_row(l.set, C.uint32_t(weightType), C.uint64_t(k))))
 	C.set_interleave(l.set, C.uint32_t(weightType), C.uint64_t(k), unsafe.Pointer(unsafe.SliceData(weight)), C.uint64_t(rows), unsafe.Pointer(unsafe.SliceData(out)))
 	return out
 }
+
+// HalfIntegers tells that F16 and BF16 weights, and activations beside them, become integers of
+// 16 bits with a scale for 64 of them, and that embeddings are what these are.
+func (l Library) HalfIntegers() bool { return C.set_half_integers(l.set) != 0 }
 
 // Options share out a launch; no choice changes the result.
 type Options struct {

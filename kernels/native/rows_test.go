@@ -29,19 +29,30 @@ func TestEmbed(t *testing.T) {
 			rng := newRand(w.String())
 			raw, values := stored(t, rng, vocab*width, w)
 			ids := []int32{8, 0, 3, -1, vocab, 3, math.MinInt32}
-			want := make([]float64, len(ids)*width)
-			for i, id := range ids {
-				if id >= 0 && id < vocab {
-					copy(want[i*width:], widened(values[int(id)*width:][:width]))
+			want := func(of func(row []float32) []float64) []float64 {
+				out := make([]float64, len(ids)*width)
+				for i, id := range ids {
+					if id >= 0 && id < vocab {
+						copy(out[i*width:], of(values[int(id)*width:][:width]))
+					}
 				}
+				return out
 			}
-			check(t, dispatch{
+			d := dispatch{
 				kernel:    "embed",
-				args:      map[string][]byte{"tokens": intBytes(ids...), "table": raw, "out": nan(len(want))},
+				args:      map[string][]byte{"tokens": intBytes(ids...), "table": raw, "out": nan(len(ids) * width)},
 				params:    kernels.EmbedParams{Tokens: uint32(len(ids)), Width: width, Vocab: vocab},
 				constants: map[string]uint32{"fc_type": uint32(w)},
 				grid:      [3]uint32{1, uint32(len(ids)), 1}, group: [3]uint32{32, 1, 1}, writes: []string{"out"},
-			}, want, 1e-6)
+			}
+			near(t, want(widened), floats(d.emulate(t)[0]), 1, 1e-5, "emulated")
+			for _, l := range Libraries() {
+				of := widened
+				if l.HalfIntegers() && isHalf(w) {
+					of = shortWeights
+				}
+				near(t, want(of), floats(d.run(t, l)[0]), 1, 1e-6, l.ISA())
+			}
 		})
 	}
 }

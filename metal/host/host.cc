@@ -77,6 +77,7 @@ void deviceInfo(const smelt_device *device, smelt_info *info) {
     *info = {};
     const auto &o = device->options;
     snprintf(info->isa, sizeof info->isa, "%s", o.use_native != 0 && o.native != nullptr ? o.native->isa : "");
+    info->half_integers = o.use_native != 0 && o.native != nullptr ? o.native->half_integers : 0;
     info->threads = device->pool->threads();
     info->page_bytes = 1;
     info->max_buffer_bytes = SIZE_MAX / 2;

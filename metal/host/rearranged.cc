@@ -29,12 +29,12 @@ Rearranged::Rearranged(const smelt_device_options &options, std::vector<Source> 
             continue;
         }
         uint32_t group = native_.interleave(m.type, m.columns, nullptr, 0, nullptr);
-        if (group == 0 || m.rows / m.stack % group != 0) {
+        if (group == 0 || m.rows < group || (m.stack > 1 && m.rows / m.stack % group != 0)) {
             continue;
         }
-        jobs_.push_back({static_cast<uint32_t>(i), group, nullptr});
+        jobs_.push_back({static_cast<uint32_t>(i), group, native_.interleaved_row(m.type, m.columns), nullptr});
         offsets.push_back(bytes_);
-        bytes_ += (sources_[i].bytes + 63) / 64 * 64;
+        bytes_ += ((m.rows + group - 1) / group * group * jobs_.back().row + 63) / 64 * 64;
     }
     if (jobs_.empty()) {
         return;
@@ -127,7 +127,7 @@ bool Rearranged::rearrange(const Job &job) {
             }
         }
         uint64_t rows = std::min(step, m.rows - r);
-        native_.interleave(m.type, m.columns, source.memory + r * row, rows, job.to + r * row);
+        native_.interleave(m.type, m.columns, source.memory + r * row, rows, job.to + r * job.row);
         drop(source.memory + r * row, rows * row);
     }
     ready_[job.buffer].store(job.to, std::memory_order_release);

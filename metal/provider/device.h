@@ -173,6 +173,7 @@ typedef struct smelt_info {
     uint32_t threadgroup_bytes; // that a threadgroup may have
     uint32_t page_bytes;        // alignment of memory that is wrapped without a copy
     uint32_t samples;           // the GPU's clock can be read between passes
+    uint32_t half_integers;     // of the native kernels, see smelt_native
     uint64_t max_buffer_bytes;
     uint64_t working_set_bytes; // that the GPU keeps resident without paging
 } smelt_info;

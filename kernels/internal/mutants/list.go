@@ -534,7 +534,7 @@ var mutants = []mutant{
 	{unit: routedUnit, file: "native/src/routed.h", fault: "results added to another token's", tests: routedTests,
 		old: "places[at] = static_cast<uint32_t>(pair / top)", new: "places[at] = static_cast<uint32_t>(pair % tokens)"},
 	{unit: routedUnit, file: "native/src/routed.h", fault: "the last of an expert's tokens left out", tests: routedTests,
-		old: "job.p.tokens = job.act.tokens = e.count;", new: "job.p.tokens = job.act.tokens = e.count - (e.count > 1);"},
+		old: "= job.shorts.tokens = e.count;", new: "= job.shorts.tokens = e.count - (e.count > 1);"},
 	{unit: routedUnit, file: "native/src/routed.h", fault: "the last rows of a thread's share left out", tests: routedTests,
 		old: "to = least(end - first, groups);", new: "to = least(end - first - 1, groups);"},
 	{unit: routedUnit, file: "native/src/routed.h", fault: "experts with an input of their own see their token's first", tests: routedTests,

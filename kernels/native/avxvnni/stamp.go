@@ -3,4 +3,4 @@
 package avxvnni
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native -run Stamp -update`.
-const Stamp = "e9c6895339fef108a90a4b008978b548af538e5bbff5b6379c11e05ef66dfa26"
+const Stamp = "5b1d3fccdc8e272782df8ea72dd5058d4200b4332e4dec708ac981b17aabdcaa"

@@ -59,7 +59,7 @@ const smelt_native_kernel *kernel_at(uint32_t i) {
     return i < sizeof kernels / sizeof kernels[0] ? kernels + i : nullptr;
 }
 
-const smelt_native_set set = {{"blas", find, nullptr}, kernel_at};
+const smelt_native_set set = {{"blas", find, nullptr, nullptr, 0}, kernel_at};
 } // namespace
 
 extern "C" const smelt_native_set *smelt_native_blas(void) { return &set; }

@@ -65,6 +65,19 @@ struct Quantized {
     }
 };
 
+// The weights behind a panel, asked for a few lines at a time while it is multiplied: few
+// tokens take less time than memory does, which would else rest until the next panel is
+// unpacked.
+struct Fetch {
+    const uint8_t *p, *end;
+    uint64_t lines;
+
+    MEMBER void some() {
+        for (uint64_t i = 0; i < lines && p < end; i++, p += 64)
+            __builtin_prefetch(p, 0, 2);
+    }
+};
+
 constexpr uint32_t LINE = 16; // floats of a cache line
 
 // What becomes of the sums of a bundle of rows: out = sum, or silu(gate) · sum, plus residual.
@@ -135,12 +148,40 @@ struct Columns {
 bool columns_pay(uint64_t k, uint32_t tokens);
 void put_column(const Columns &to, const float *row, uint64_t token);
 
+// Whether half weights are multiplied as integers of 16 bits, by shorts_avx512.h.
+#ifdef __AVX512VNNI__
+constexpr bool SHORT_DOTS = true;
+#else
+constexpr bool SHORT_DOTS = false;
+#endif
+// Their activations, [k/PANEL][tokens/TILE][PANEL/BLOCK][TILE][BLOCK], are cut and read like
+// Quantized. k is padded to whole blocks.
+struct Shorts {
+    static constexpr uint64_t BLOCK = 64, PANEL = 8192 / ROWS; // elements that share a scale, and of a panel
+    int16_t *q;
+    float *scale; // of BLOCK
+    uint64_t k;
+    uint32_t tokens;
+
+    static constexpr uint64_t BYTES = ROWS * 2 * (1 + BLOCK); // of a block of an interleaved group
+    // Bytes of an interleaved row, of a group's in equal parts.
+    static constexpr uint64_t interleaved(uint64_t k) { return k / BLOCK * (BYTES / ROWS); }
+
+    MEMBER uint64_t length() const { return ceil_div(k, BLOCK) * BLOCK; } // of a token
+    MEMBER uint64_t slice(uint64_t at) const { return least(PANEL, length() - at); }
+    MEMBER uint64_t width(uint64_t token) const { return least(TILE, tokens - token / TILE * TILE); }
+    MEMBER uint64_t place(uint64_t token, uint64_t at) const {
+        return at * tokens + token / TILE * TILE * slice(at) + token % TILE * BLOCK;
+    }
+};
+void put_short(const Shorts &to, const float *row, uint64_t token);
+
 // Groups of rows times some tokens; with several tokens, quantized weights come one group
 // at a time.
 struct RowGroup {
     const uint8_t *rows;
     size_t stride;    // bytes between rows
-    bool interleaved; // a group is ROWS · stride bytes in either order
+    bool interleaved; // a group is ROWS · stride bytes in either order, whose strides may differ
     uint32_t groups;
     size_t apart; // bytes between groups
     uint64_t k;
@@ -151,7 +192,8 @@ struct RowGroup {
     const Quantized *act;
     const uint32_t *extra;  // of the weight
     const Columns *columns; // null: rows are multiplied with rows
-    uint32_t first, tokens; // `first` of the launch, in act and columns; x begins there
+    const Shorts *shorts;   // of half weights where SHORT_DOTS
+    uint32_t first, tokens; // `first` of the launch, in act, columns and shorts; x begins there
     float (*sum)[ROWS];     // [groups][tokens]
     const Results *results; // null if sums are all that is wanted
 
@@ -204,7 +246,21 @@ struct WeightType {
     // is better than the rows of the file.
     void (*interleave)(const uint8_t *rows, uint64_t blocks, uint64_t groups, uint8_t *out);
     void (*widen_interleaved)(const uint8_t *p, uint64_t row, float *out, uint64_t n);
+
+    MEMBER bool is_half() const { return !quantized && bytes == 2; }
+    MEMBER bool by_shorts() const { return SHORT_DOTS && is_half(); }
+    // Elements of which an interleaved row has whole groups.
+    MEMBER uint64_t whole() const { return quantized ? elems : by_shorts() ? Shorts::BLOCK : W; }
+    MEMBER uint64_t row_bytes(uint64_t k, bool interleaved) const {
+        return interleaved && by_shorts() ? Shorts::interleaved(k) : k / elems * bytes;
+    }
 };
+
+// Where a row is among interleaved ones: the last group ends with the last of them.
+INLINE uint64_t interleaved_place(uint64_t row, uint64_t rows) {
+    const uint64_t whole = rows / ROWS * ROWS;
+    return row < whole ? row : row + ROWS - rows % ROWS;
+}
 
 // The type of a number of params.h, or null, among those of a source file and among all.
 const WeightType *find_float_type(uint32_t type);

@@ -124,7 +124,7 @@ struct Linear {
     uint32_t streams; // of a token, a power of two
     uint64_t piece;
     size_t ahead;
-    bool residual, pair, quantized, any_columns;
+    bool residual, pair, quantized, any_columns, any_shorts;
     uint32_t activation, norm;
     Correction corrections[3];
     int correction_count;
@@ -134,6 +134,7 @@ struct Linear {
     uint64_t x_stride;
     Quantized act;
     Columns columns;
+    Shorts shorts;
     uint32_t few; // tokens that are multiplied as they lie
 
     // Lays out `shared`, which may be null when only sizes are wanted.
@@ -155,12 +156,12 @@ struct Linear {
                  type,
                  n[i],
                  column,
-                 p.k / type->elems * size_t{type->bytes},
+                 type->row_bytes(p.k, is_interleaved(l, of.w[i])),
                  ceil_div(n[i], ROWS),
                  0,
                  is_interleaved(l, of.w[i])};
             column += n[i];
-            any_float |= !type->quantized, any_half |= is_half(*type);
+            any_float |= !type->quantized && !type->by_shorts(), any_half |= type->is_half();
             if (!type->quantized)
                 continue;
             quantized = true, rows |= !w.interleaved;
@@ -194,15 +195,19 @@ struct Linear {
                     static_cast<uint32_t *>(take(elements / 8 * static_cast<uint64_t>(corrections[i].groups)));
         }
         columns = {nullptr, p.k, p.tokens};
-        any_columns = any_half && constant(l, of.fc_experts) == 0 && columns_pay(p.k, p.tokens);
+        any_columns = any_half && !SHORT_DOTS && constant(l, of.fc_experts) == 0 && columns_pay(p.k, p.tokens);
         if (any_columns)
             columns.x = static_cast<float *>(take(columns.elements() * 4));
+        shorts = {nullptr, nullptr, p.k, p.tokens};
+        if (any_shorts = any_half && SHORT_DOTS; any_shorts) {
+            shorts.q = static_cast<int16_t *>(take(tokens * shorts.length() * 2));
+            shorts.scale = static_cast<float *>(take(tokens * shorts.length() / Shorts::BLOCK * 4));
+        }
         scratch = room.end;
     }
 
     // Floats that are as wide in memory as in a vector gain nothing.
-    MEMBER static bool is_half(const WeightType &t) { return !t.quantized && t.bytes == 2; }
-    MEMBER bool by_columns(const Weight &w) const { return any_columns && is_half(*w.type); }
+    MEMBER bool by_columns(const Weight &w) const { return any_columns && w.type->is_half(); }
 
     // Whether anything else than silu(gate) · sum becomes of sums.
     MEMBER bool has_epilogue() const {
@@ -246,7 +251,7 @@ static int linear_supports(const smelt_launch *l, const LinearArguments &of) {
         if (type == nullptr || p.k % type->elems != 0)
             return 0;
         const uint64_t rows = uint64_t{n[i]} * constant(l, of.fc_experts, 1);
-        if (!holds_rows(l, of.w[i], rows, p.k / type->elems * uint64_t{type->bytes}))
+        if (!holds_rows(l, of.w[i], rows, type->row_bytes(p.k, false)))
             return 0;
         if (constant(l, of.fc_bias) != 0 && !holds(l, of.bias[i], rows * 4))
             return 0;
@@ -276,7 +281,7 @@ static int linear_supports(const smelt_launch *l, const LinearArguments &of) {
 }
 
 static uint64_t prepare_units(const Linear &job) {
-    return job.norm != SMELT_NORM_NONE || job.quantized || job.any_columns ? job.p.tokens : 0;
+    return job.norm != SMELT_NORM_NONE || job.quantized || job.any_columns || job.any_shorts ? job.p.tokens : 0;
 }
 
 // Quantizes a block: q = round(x · 127 / max|x|). Returns the scale, and in sums those of the
@@ -339,6 +344,9 @@ NOINLINE static void prepare_row(const smelt_launch *l, const Linear &job, const
     }
     if (job.any_columns)
         put_column(job.columns, x, t);
+    if constexpr (SHORT_DOTS)
+        if (job.any_shorts)
+            put_short(job.shorts, x, t);
     if (job.quantized)
         for (uint64_t at = 0; at < k;)
             at = quantize(job, x, t, at);
@@ -401,13 +409,15 @@ static void multiply_bundle(const Linear &job, const Linear::Weight &w, Bundle b
         g.act = &job.act, g.extra = job.act.extra[w.extra];
     else if (job.by_columns(w))
         g.columns = &job.columns;
+    else if (w.type->by_shorts())
+        g.shorts = &job.shorts;
     uint64_t row = bundle.first * ROWS;
     if (w.n >= ROWS) {
-        // The last group of a weight starts early enough to be a whole one.
+        // The last group of a weight starts early enough to be a whole one, interleaved, too.
         uint64_t start = least(row, w.n - ROWS);
         if (to != nullptr)
             to->shift = static_cast<uint32_t>(row - start);
-        g.rows = w.bytes + start * w.stride;
+        g.rows = w.bytes + (w.interleaved ? row : start) * w.stride;
         w.type->multiply(g);
         return;
     }
@@ -431,13 +441,14 @@ static void each_bundle(const Linear &job, const Linear::Weight &w, uint64_t gro
     // With one token, a pair of which only one is interleaved goes group by group, as streams
     // come in powers of two.
     const bool pair = job.pair && (job.p.tokens == 1 || job.weights[1].type->quantized);
-    const bool together = !w.type->quantized && !pair && !job.by_columns(w);
+    const bool together = !w.type->quantized && !pair && !job.by_columns(w) && !w.type->by_shorts();
     while (run > 0) {
         uint64_t groups = 1, apart = 1;
         if (job.p.tokens == 1 && interleaved) {
-            for (groups = job.streams; groups > run;)
+            const uint64_t whole = group < w.n / ROWS ? least(run, w.n / ROWS - group) : 1;
+            for (groups = job.streams; groups > whole;)
                 groups /= 2;
-            apart = run / groups;
+            apart = whole / groups;
         } else if (together && group < w.n / ROWS) {
             groups = least(least(TOGETHER, run), w.n / ROWS - group);
         }

@@ -188,19 +188,6 @@ private:
     }
 };
 
-// The weights behind a panel, asked for a few lines at a time while it is multiplied: few
-// tokens take less time than memory does, which would else rest until the next panel is
-// unpacked.
-struct Fetch {
-    const uint8_t *p, *end;
-    uint64_t lines;
-
-    MEMBER void some() {
-        for (uint64_t i = 0; i < lines && p < end; i++, p += 64)
-            __builtin_prefetch(p, 0, 2);
-    }
-};
-
 // What the products of a panel depend on beside its tokens.
 template <int GROUPS_, bool OFFSET_, bool MIN_, Range RANGE_> struct Scheme {
     static constexpr int GROUPS = GROUPS_;

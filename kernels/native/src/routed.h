@@ -77,13 +77,15 @@ struct Mixture {
     Linear product(const Entry &e) const {
         Linear job = all;
         const uint64_t at = tokens == 1 && !each ? 0 : e.first, k = all.p.k;
-        job.p.tokens = job.act.tokens = e.count;
+        job.p.tokens = job.act.tokens = job.shorts.tokens = e.count;
         job.act.few = e.count <= all.few;
         if (all.quantized) {
             job.act.q += at * k, job.act.scale += at * k / 32;
             for (int i = 0; i < all.correction_count; i++)
                 job.act.extra[i] += at * k / 32 * static_cast<uint64_t>(all.corrections[i].groups);
         }
+        if (all.any_shorts)
+            job.shorts.q += at * all.shorts.length(), job.shorts.scale += at * all.shorts.length() / Shorts::BLOCK;
         if (all.normalised != nullptr)
             job.x = job.normalised += at * k;
         else

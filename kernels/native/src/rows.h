@@ -20,8 +20,8 @@ static void embed(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
         if (id < 0 || static_cast<uint32_t>(id) >= p.vocab)
             memset(out, 0, uint64_t{p.width} * 4);
         else if (is_interleaved(l, SMELT_EMBED_TABLE))
-            type->widen_interleaved(buffer<const uint8_t>(l, SMELT_EMBED_TABLE), static_cast<uint32_t>(id), out,
-                                    p.width);
+            type->widen_interleaved(buffer<const uint8_t>(l, SMELT_EMBED_TABLE),
+                                    interleaved_place(static_cast<uint32_t>(id), p.vocab), out, p.width);
         else
             type->widen(buffer<const uint8_t>(l, SMELT_EMBED_TABLE) + static_cast<uint32_t>(id) * row, out, p.width);
     }

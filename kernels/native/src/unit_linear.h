@@ -9,11 +9,18 @@ namespace SET {
 #include "tile.h"
 #include "columns.h"
 #include "floats.h"
+#ifdef __AVX512VNNI__
+#include "shorts_avx512.h"
+#endif
 #include "linear.h"
 #include "routed.h"
 #include "families.h"
 
+#ifdef __AVX512VNNI__
+static const WeightType types[] = {float_type<F32>(), short_type<F16>(), short_type<BF16>()};
+#else
 static const WeightType types[] = {float_type<F32>(), float_type<F16>(), float_type<BF16>()};
+#endif
 
 const WeightType *find_weight_type(uint32_t type) {
     const WeightType *t = find_among(types, type);
@@ -56,13 +63,25 @@ static const smelt_native_kernel *find_kernel(const char *name) {
 
 static uint32_t interleave_rows(uint32_t type, uint64_t k, const void *from, uint64_t rows, void *to) {
     const WeightType *t = find_weight_type(type);
-    if (t == nullptr || t->interleave == nullptr || k % (t->quantized ? t->elems : W) != 0)
+    if (t == nullptr || t->interleave == nullptr || k % t->whole() != 0)
         return 0;
-    t->interleave(static_cast<const uint8_t *>(from), k / t->elems, rows / ROWS, static_cast<uint8_t *>(to));
+    const auto put = [&](const uint8_t *first, uint64_t groups, uint64_t row) {
+        t->interleave(first, k / t->elems, groups, static_cast<uint8_t *>(to) + row * t->row_bytes(k, true));
+    };
+    const uint64_t whole = rows / ROWS, bytes = t->row_bytes(k, false);
+    const uint8_t *first = static_cast<const uint8_t *>(from), *end = first + rows * bytes;
+    put(first, whole, 0);
+    if (rows % ROWS != 0)
+        put(end - ROWS * bytes, 1, whole * ROWS);
     return ROWS;
 }
 
-static const smelt_native_set set = {{ISA, find_kernel, interleave_rows}, kernel_at};
+static uint64_t interleaved_row(uint32_t type, uint64_t k) {
+    const WeightType *t = find_weight_type(type);
+    return t == nullptr ? 0 : t->row_bytes(k, true);
+}
+
+static const smelt_native_set set = {{ISA, find_kernel, interleave_rows, interleaved_row, SHORT_DOTS}, kernel_at};
 } // namespace SET
 
 extern "C" const smelt_native_set *ENTRY(void) { return &SET::set; }

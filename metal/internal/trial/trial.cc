@@ -178,7 +178,7 @@ const smelt_native_kernel *findNative(const char *name) {
     return nullptr;
 }
 
-const smelt_native native = {"trial", findNative, nullptr};
+const smelt_native native = {"trial", findNative, nullptr, nullptr, 0};
 
 } // namespace
 
