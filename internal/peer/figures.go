@@ -51,8 +51,9 @@ type bench struct {
 	Work      workload `json:"work"`
 	Float     float64  `json:"float_gops"` // peaks of the processor, 10⁹ operations a second
 	Int8      float64  `json:"int8_gops"`
-	Read      float64  `json:"read"`       // bandwidth, all ways of reading tried, GB/s
-	SmeltPeak int64    `json:"smelt_peak"` // most memory, in bytes
+	Half      float64  `json:"half_gops,omitempty"` // of integers of 16 bits, if half weights are multiplied as such
+	Read      float64  `json:"read"`                // bandwidth, all ways of reading tried, GB/s
+	SmeltPeak int64    `json:"smelt_peak"`          // most memory, in bytes
 	// Most memory of llama.cpp in processes of their own: its weights mapped from the file,
 	// of which it keeps what it rearranges a second time, and read into memory.
 	PeerMapped int64     `json:"peer_mapped,omitempty"`
@@ -168,12 +169,18 @@ func (s *samples) share(work *workload, limit ceiling, speed float64) float64 {
 	return ops
 }
 
-// peak is that of products of bytes for quantized weights, else of floats.
+// peak is that of products of bytes for quantized weights, else of floats, or of what half
+// weights become.
 func (b *bench) peak(quantized bool) float64 {
 	if quantized {
 		return b.Int8
 	}
-	return b.Float
+	return max(b.Float, b.Half)
+}
+
+// shortens tells whether smelt multiplied half weights as integers of 16 bits.
+func (r *report) shortens() bool {
+	return slices.ContainsFunc(r.Models, func(b bench) bool { return b.Half > 0 })
 }
 
 // peak is the most that was probed beside any model: what neighbours leave of the processor

@@ -191,6 +191,11 @@ func TestCriteria(t *testing.T) {
 
 	require.Equal(t, []string{"qwen3-0.6b q4_0 280 ms (median of 3)"}, all[6].Met)
 
+	short := madeUp()
+	short.Models[0].Half = 775
+	require.Contains(t, short.criteria()[2].Wanted, "F16 70 % of the peak of 16-bit integers")
+	require.Equal(t, []string{"qwen3-0.6b f16 pp512 27 %", "qwen3-0.6b q4_0 pp512 41 %"}, short.criteria()[2].Missed)
+
 	fast := madeUp()
 	fast.Models[1].Read = 60
 	require.InDelta(t, 60, fast.read(), 1e-9)

@@ -516,8 +516,12 @@ func (m *measurement) model(ctx context.Context, r *report, shape, format string
 	if err := m.machine.silence(ctx, m.patience); err != nil {
 		return err
 	}
-	peaks := limits.Probe(cmp.Or(m.isa, native.ISA()), m.threads)
+	isa := cmp.Or(m.isa, native.ISA())
+	peaks := limits.Probe(isa, m.threads)
 	b.Float, b.Int8, b.Read = brief(peaks.F32GOPs), brief(peaks.Int8GOPs), brief(m.read.Try(1)[0].GBs)
+	if slices.ContainsFunc(native.Libraries(), func(l native.Library) bool { return l.ISA() == isa && l.HalfIntegers() }) {
+		b.Half = brief(peaks.Int8GOPs / 2) // an instruction has half as many of them
+	}
 	for _, c := range m.tests {
 		flash, err := bout.choose(ctx, c)
 		if err != nil {

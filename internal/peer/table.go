@@ -50,7 +50,11 @@ func (r *report) write(w io.Writer) error {
 	p.line("")
 	p.line("Tokens/s are medians, a ratio is the median of the pairs' ratios. The limit is the read")
 	p.line("bandwidth for tg (weights and cache, each byte once), and for pp the peak of int8 products,")
-	p.line("of float ones for F16: in each case the highest that was probed in the run.")
+	half := "of float ones"
+	if r.shortens() {
+		half = "half of it, which integers of 16 bits have,"
+	}
+	p.line("%s for F16: in each case the highest that was probed in the run.", half)
 	if slices.ContainsFunc(r.Models, func(b bench) bool { return slices.ContainsFunc(b.Cells, samples.parallel) }) {
 		p.line("For sequences at once (tg128x16@128: 16 of them, each after a prompt of 128) it is that of the")
 		p.line("two which is nearer; tokens are those of all together.")
