@@ -25,7 +25,7 @@ go_test := $(GO) test -json -vet=off
 # The bridge's tests. OpenBLAS' own threads would wait for each other in busy loops.
 bridged := OPENBLAS_NUM_THREADS=1 $(go_test) -tags fakemetal,openblas -timeout 8m
 
-.PHONY: help imports build demo test packages whole soak cold cold-test setup tests vet outside generate check test-isa test-arm64 test-race test-asan test-page load deployed kernels swaps mutants accuracy histories bench-peer tokens templates clients bench-guard profile fuzz barriers clean bridge metallib test-metal platforms
+.PHONY: help imports build demo test packages whole soak cold cold-test setup tests vet outside generate check test-isa test-arm64 arm64-max arm64-a76 arm64-a53 test-race test-asan test-page load deployed kernels swaps mutants accuracy histories bench-peer tokens templates clients bench-guard profile fuzz barriers clean bridge metallib test-metal platforms
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -131,9 +131,17 @@ emulated_arm64 = GOARCH=arm64 CC=aarch64-linux-gnu-gcc CXX=aarch64-linux-gnu-g++
 
 test-arm64: setup ## cross-built for arm64 and run under qemu-user, on processors with and without DotProd and I8MM
 	@.ci/need aarch64-linux-gnu-g++=g++-aarch64-linux-gnu qemu-aarch64=qemu-user
-	$(call emulated_arm64,max) ./kernels/... ./metal/... ./internal/engine/... ./internal/verify ./internal/quant ./internal/tiny .
+	@$(MAKE) --no-print-directory -j2 arm64-max arm64-a76 arm64-a53
+
+# The root package takes longest, and so begins.
+arm64-max: ## of test-arm64, the processor with DotProd and I8MM
+	$(call emulated_arm64,max) . ./kernels/... ./metal/... ./internal/engine/... ./internal/verify ./internal/quant ./internal/tiny
+
+arm64-a76: ## of test-arm64, one with DotProd only
 	$(call emulated_arm64,cortex-a76) ./kernels/native
 	$(call emulated_arm64,cortex-a76) -run 'TestLogits|TestStepByStep' .
+
+arm64-a53: ## of test-arm64, one with neither
 	$(call emulated_arm64,cortex-a53) ./kernels/native
 	$(call emulated_arm64,cortex-a53) -run 'TestLogits|TestStepByStep' .
 
