@@ -277,44 +277,30 @@ func (a *activations) measure() {
 	}
 }
 
-// rounded returns the activations as native kernels round them: q = round(x·127/max|x|)
-// for each block, ties to even, times max|x|/127, all in float32. Where the inputs are the
-// device's own that is its result to the bit. Where it has normalised them first,
-// ten roundings may lie between x·127/max|x| here and there: there two of the element and two
-// of the largest, here one each, and on either side the division and the multiplication. (The
-// statistic divides out.)
-func (a *activations) rounded() *activations {
+// rounding is how a block of activations becomes integers times a step.
+type rounding struct {
+	inverse float32 // what elements are multiplied with
+	step    float64
+	doubt   float64 // how near to the middle of two integers a device may go to either
+	wide    float64 // the largest term by the largest element: above 1 where sums cancelled
+}
+
+// integers returns the activations as integers of blocks, ties to even, times their steps.
+func (a *activations) integers(block int, of func(values, sizes []float64) rounding) *activations {
 	q := &activations{rows: a.rows, k: a.k, share: a.share, flips: make([][]flip, len(a.rows))}
 	for i, from := range a.value {
 		widths := make([]float64, a.k)
 		row := make([]float64, a.k)
-		for at := 0; at < a.k; at += q8Block {
-			block := from[at : at+q8Block]
-			top, bad, size := float32(0), false, 0.0
-			for j, x := range block {
-				size = max(size, a.size[i][at+j])
-				bad = bad || math.IsNaN(x)
-				top = max(top, float32(math.Abs(x)))
-			}
-			inverse, scale := float32(0), float64(top/q8Most)
-			if top > 1e-30 {
-				inverse = q8Most / top
-			}
-			if bad {
-				scale = math.NaN()
-			}
-			doubt, wide := 0.0, 1.0 // sums that cancelled have more to doubt
-			if a.share > 0 && top > 0 {
-				wide = max(1, size/float64(top))
-				doubt = 10 * unit[ir.F32] * q8Most * wide
-			}
-			for j, x := range block {
-				v := float64(float32(x) * inverse)
+		for at := 0; at < a.k; at += block {
+			end := min(at+block, a.k)
+			r := of(from[at:end], a.size[i][at:end])
+			for j := at; j < end; j++ {
+				v := float64(float32(from[j]) * r.inverse)
 				n := math.RoundToEven(v)
-				row[at+j] = n * scale
-				widths[at+j] = math.Abs(row[at+j]) * wide
-				if doubt > 0 && math.Abs(v-n) > 0.5-doubt {
-					q.flips[i] = append(q.flips[i], flip{at + j, scale})
+				row[j] = n * r.step
+				widths[j] = math.Abs(row[j]) * r.wide
+				if math.Abs(v-n) > 0.5-r.doubt {
+					q.flips[i] = append(q.flips[i], flip{j, r.step})
 				}
 			}
 		}
@@ -323,55 +309,73 @@ func (a *activations) rounded() *activations {
 	return q
 }
 
+// wide is that of the rounding of a block whose largest element is top.
+func (a *activations) wide(top float32, sizes []float64) float64 {
+	if a.share > 0 && top > 0 {
+		return max(1, slices.Max(sizes)/float64(top))
+	}
+	return 1
+}
+
+// rounded returns the activations as native kernels round them: q = round(x·127/max|x|)
+// for each block, times max|x|/127, all in float32. Where the inputs are the device's own
+// that is its result to the bit. Where it has normalised them first, ten roundings may lie
+// between x·127/max|x| here and there: there two of the element and two of the largest, here
+// one each, and on either side the division and the multiplication. (The statistic divides
+// out.)
+func (a *activations) rounded() *activations {
+	return a.integers(q8Block, func(values, sizes []float64) rounding {
+		top, bad := float32(0), false
+		for _, x := range values {
+			bad = bad || math.IsNaN(x)
+			top = max(top, float32(math.Abs(x)))
+		}
+		r := rounding{step: float64(top / q8Most), wide: a.wide(top, sizes)}
+		if top > 1e-30 {
+			r.inverse = q8Most / top
+		}
+		if bad {
+			r.step = math.NaN()
+		}
+		if a.share > 0 && top > 0 {
+			r.doubt = 10 * unit[ir.F32] * q8Most * r.wide
+		}
+		return r
+	})
+}
+
 // short returns the activations as native kernels round them beside half weights: divided by
 // what makes neither the sum of a block's sizes nor the largest of them too large, all in
 // float32. A compiler may add the sizes up in another order.
 func (a *activations) short() *activations {
-	q := &activations{rows: a.rows, k: a.k, share: a.share, flips: make([][]flip, len(a.rows))}
-	for i, from := range a.value {
-		widths := make([]float64, a.k)
-		row := make([]float64, a.k)
-		for at := 0; at < a.k; at += shortBlock {
-			block := from[at:min(at+shortBlock, a.k)]
-			var sums [16]float32 // a vector's, whose halves are added up
-			top, size := float32(0), 0.0
-			for j, x := range block {
-				v := float32(math.Abs(x))
-				sums[j%len(sums)] += v
-				top, size = max(top, v), max(size, a.size[i][at+j])
-			}
-			for n := len(sums) / 2; n > 0; n /= 2 {
-				for j := range n {
-					sums[j] += sums[j+n]
-				}
-			}
-			scale, inverse := max(sums[0]/shortSum, top/shortMost), float32(0)
-			if scale > 1e-30 {
-				inverse = 1 / scale
-			}
-			wide, roundings := 1.0, 4.0 // of the sum, the divisions and the product
-			if a.share > 0 && top > 0 {
-				wide = max(1, size/float64(top))
-				roundings = 16 * wide
-			}
-			doubt := roundings * unit[ir.F32] * float64(top*inverse)
-			step := float64(scale)
-			if finite := sums[0] <= math.MaxFloat32; !finite {
-				step = math.NaN()
-			}
-			for j, x := range block {
-				v := float64(float32(x) * inverse)
-				n := math.RoundToEven(v)
-				row[at+j] = n * step
-				widths[at+j] = math.Abs(row[at+j]) * wide
-				if math.Abs(v-n) > 0.5-doubt {
-					q.flips[i] = append(q.flips[i], flip{at + j, step})
-				}
+	return a.integers(shortBlock, func(values, sizes []float64) rounding {
+		var sums [16]float32 // a vector's, whose halves are added up
+		top := float32(0)
+		for j, x := range values {
+			v := float32(math.Abs(x))
+			sums[j%len(sums)] += v
+			top = max(top, v)
+		}
+		for n := len(sums) / 2; n > 0; n /= 2 {
+			for j := range n {
+				sums[j] += sums[j+n]
 			}
 		}
-		q.value, q.size = append(q.value, row), append(q.size, widths)
-	}
-	return q
+		scale := max(sums[0]/shortSum, top/shortMost)
+		r := rounding{step: float64(scale), wide: a.wide(top, sizes)}
+		if scale > 1e-30 {
+			r.inverse = 1 / scale
+		}
+		if finite := sums[0] <= math.MaxFloat32; !finite {
+			r.step = math.NaN()
+		}
+		roundings := 4.0 // of the sum, the divisions and the product
+		if a.share > 0 && top > 0 {
+			roundings = 16 * r.wide
+		}
+		r.doubt = roundings * unit[ir.F32] * float64(top*r.inverse)
+		return r
+	})
 }
 
 // tiled returns normalised activations as a device rounds them to the type of its tiles.
