@@ -85,8 +85,9 @@ typedef struct smelt_native {
     // or k has nothing to gain; `rows` may be 0 to ask. Rows that are left behind whole groups
     // are the end of a group that holds rows before them once more, before `from` if need be.
     uint32_t (*interleave)(uint32_t type, uint64_t k, const void *from, uint64_t rows, void *to);
-    // interleaved_row tells how many bytes a row takes there, of a group's in equal parts.
-    uint64_t (*interleaved_row)(uint32_t type, uint64_t k);
+    // interleaved_bytes tells how many bytes rows take there, in whole groups; 0 if interleave
+    // does.
+    uint64_t (*interleaved_bytes)(uint32_t type, uint64_t k, uint64_t rows);
     // half_integers: F16 and BF16 weights, and activations beside them, become integers of 16
     // bits; embeddings are what these are.
     uint32_t half_integers;

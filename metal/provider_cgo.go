@@ -27,8 +27,7 @@ static int slice_buffer(const smelt_provider *p, smelt_buffer *whole, uint64_t a
 static void *buffer_contents(const smelt_provider *p, smelt_buffer *b) { return p->buffer_contents(b); }
 static void close_buffer(const smelt_provider *p, smelt_buffer *b) { p->buffer_close(b); }
 static uint64_t interleaved_bytes(const smelt_native *n, const smelt_matrix *m) {
-    const uint32_t group = n == NULL || n->interleave == NULL ? 0 : n->interleave(m->type, m->columns, NULL, 0, NULL);
-    return group == 0 ? 0 : (m->rows + group - 1) / group * group * n->interleaved_row(m->type, m->columns);
+    return n == NULL || n->interleaved_bytes == NULL ? 0 : n->interleaved_bytes(m->type, m->columns, m->rows);
 }
 static int create_executable(const smelt_provider *p, smelt_device *d, const smelt_tables *t, smelt_buffer *const *b,
                           smelt_executable **executable, smelt_error *e) {

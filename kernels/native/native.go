@@ -71,8 +71,8 @@ static uint32_t set_interleave(const void *s, uint32_t type, uint64_t k, const v
     return ((const smelt_native *)s)->interleave(type, k, from, rows, to);
 }
 static uint32_t set_half_integers(const void *s) { return ((const smelt_native *)s)->half_integers; }
-static uint64_t set_interleaved_row(const void *s, uint32_t type, uint64_t k) {
-    return ((const smelt_native *)s)->interleaved_row(type, k);
+static uint64_t set_interleaved_bytes(const void *s, uint32_t type, uint64_t k, uint64_t rows) {
+    return ((const smelt_native *)s)->interleaved_bytes(type, k, rows);
 }
 static int kernel_supports(const smelt_native_kernel *k, const smelt_launch *l) { return k->supports(l); }
 static size_t kernel_shared(const smelt_native_kernel *k, const smelt_launch *l) {
@@ -214,7 +214,7 @@ func (l Library) Interleave(weightType uint32, rows, k int, weight []byte) []byt
 	if group == 0 || rows < group {
 		return nil
 	}
-	out := make([]byte, uint64((rows+group-1)/group*group)*uint64(C.set_interleaved_row(l.set, C.uint32_t(weightType), C.uint64_t(k))))
+	out := make([]byte, C.set_interleaved_bytes(l.set, C.uint32_t(weightType), C.uint64_t(k), C.uint64_t(rows)))
 	C.set_interleave(l.set, C.uint32_t(weightType), C.uint64_t(k), unsafe.Pointer(unsafe.SliceData(weight)), C.uint64_t(rows), unsafe.Pointer(unsafe.SliceData(out)))
 	return out
 }

@@ -32,9 +32,9 @@ Rearranged::Rearranged(const smelt_device_options &options, std::vector<Source> 
         if (group == 0 || m.rows < group || (m.stack > 1 && m.rows / m.stack % group != 0)) {
             continue;
         }
-        jobs_.push_back({static_cast<uint32_t>(i), group, native_.interleaved_row(m.type, m.columns), nullptr});
+        jobs_.push_back({static_cast<uint32_t>(i), group, nullptr});
         offsets.push_back(bytes_);
-        bytes_ += ((m.rows + group - 1) / group * group * jobs_.back().row + 63) / 64 * 64;
+        bytes_ += (native_.interleaved_bytes(m.type, m.columns, m.rows) + 63) / 64 * 64;
     }
     if (jobs_.empty()) {
         return;
@@ -127,7 +127,8 @@ bool Rearranged::rearrange(const Job &job) {
             }
         }
         uint64_t rows = std::min(step, m.rows - r);
-        native_.interleave(m.type, m.columns, source.memory + r * row, rows, job.to + r * job.row);
+        uint8_t *to = job.to + native_.interleaved_bytes(m.type, m.columns, r);
+        native_.interleave(m.type, m.columns, source.memory + r * row, rows, to);
         drop(source.memory + r * row, rows * row);
     }
     ready_[job.buffer].store(job.to, std::memory_order_release);

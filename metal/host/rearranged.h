@@ -48,7 +48,6 @@ private:
     struct Job {
         uint32_t buffer;
         uint32_t group; // rows that are rearranged together
-        uint64_t row;   // bytes of one in the copy
         uint8_t *to;
     };
 

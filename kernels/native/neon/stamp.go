@@ -3,4 +3,4 @@
 package neon
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native -run Stamp -update`.
-const Stamp = "5b1d3fccdc8e272782df8ea72dd5058d4200b4332e4dec708ac981b17aabdcaa"
+const Stamp = "d78833be95d37638a42a47e265d70f8c374717ffd8a6ef05644980f73a574903"

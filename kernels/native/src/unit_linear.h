@@ -76,12 +76,13 @@ static uint32_t interleave_rows(uint32_t type, uint64_t k, const void *from, uin
     return ROWS;
 }
 
-static uint64_t interleaved_row(uint32_t type, uint64_t k) {
-    const WeightType *t = find_weight_type(type);
-    return t == nullptr ? 0 : t->row_bytes(k, true);
+static uint64_t interleaved_bytes(uint32_t type, uint64_t k, uint64_t rows) {
+    if (interleave_rows(type, k, nullptr, 0, nullptr) == 0)
+        return 0;
+    return (rows + ROWS - 1) / ROWS * ROWS * find_weight_type(type)->row_bytes(k, true);
 }
 
-static const smelt_native_set set = {{ISA, find_kernel, interleave_rows, interleaved_row, SHORT_DOTS}, kernel_at};
+static const smelt_native_set set = {{ISA, find_kernel, interleave_rows, interleaved_bytes, SHORT_DOTS}, kernel_at};
 } // namespace SET
 
 extern "C" const smelt_native_set *ENTRY(void) { return &SET::set; }

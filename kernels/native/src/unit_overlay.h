@@ -84,10 +84,12 @@ static uint32_t interleave_rows(uint32_t type, uint64_t k, const void *from, uin
     return BASE()->native.interleave(type, k, from, rows, to);
 }
 
-static uint64_t interleaved_row(uint32_t type, uint64_t k) { return BASE()->native.interleaved_row(type, k); }
+static uint64_t interleaved_bytes(uint32_t type, uint64_t k, uint64_t rows) {
+    return BASE()->native.interleaved_bytes(type, k, rows);
+}
 
 // A base with integers for halves has every kind of dot product itself.
-static const smelt_native_set set = {{ISA, find_kernel, interleave_rows, interleaved_row, 0}, kernel_at};
+static const smelt_native_set set = {{ISA, find_kernel, interleave_rows, interleaved_bytes, 0}, kernel_at};
 } // namespace SET
 
 extern "C" const smelt_native_set *ENTRY(void) { return &SET::set; }
