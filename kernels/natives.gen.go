@@ -1,4 +1,4 @@
-// Code generated from what package native has by go test ./kernels/native -run Stamp -update. DO NOT EDIT.
+// Code generated from what package native has by go test ./kernels/native -run TestNames -update. DO NOT EDIT.
 
 package kernels
 

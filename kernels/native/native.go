@@ -51,8 +51,8 @@
 //     block, and what it is part of, NaN; nothing is compiled with fast maths.
 //
 // A change to a header of src does not make go build compile the packages again:
-// `go test ./kernels/native -run Stamp -update` does, and that test fails until then. It
-// writes the names of the kernels for package kernels, too.
+// `go test ./kernels/native/src -update` does, and that test fails until then. Where kernels
+// came or went, `go test ./kernels/native -run TestNames -update` tells package kernels.
 package native
 
 /*

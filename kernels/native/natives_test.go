@@ -1,6 +1,7 @@
 package native
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"slices"
@@ -10,15 +11,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestStampNames holds the list of package kernels, which builds without C++ read as well,
+var update = flag.Bool("update", false, "write the list of kernels")
+
+// TestNames holds the list of package kernels, which builds without C++ read as well,
 // to the kernels that every set of this machine has.
-func TestStampNames(t *testing.T) {
+func TestNames(t *testing.T) {
 	names := slices.Sorted(slices.Values(Names()))
 	for _, l := range Libraries() {
 		require.Equal(t, names, slices.Sorted(slices.Values(l.Names())), l.ISA())
 	}
 	var b strings.Builder
-	b.WriteString(`// Code generated from what package native has by go test ./kernels/native -run Stamp -update. DO NOT EDIT.
+	b.WriteString(`// Code generated from what package native has by go test ./kernels/native -run TestNames -update. DO NOT EDIT.
 
 package kernels
 
@@ -35,5 +38,5 @@ var natives = []string{
 	}
 	got, err := os.ReadFile(file)
 	require.NoError(t, err)
-	require.Equal(t, b.String(), string(got), "the kernels have changed: run go test ./kernels/native -run Stamp -update")
+	require.Equal(t, b.String(), string(got), "the kernels have changed: run go test ./kernels/native -run TestNames -update")
 }
