@@ -44,11 +44,12 @@ var platforms = [][]string{
 	{"GOOS=linux", "GOARCH=amd64", "GOFLAGS=-tags=fakemetal,openblas"},
 }
 
-// List returns the packages of the module in folder, sorted by path.
+// List returns the packages of the module in folder, sorted by path, but for those that are
+// tests alone.
 func List(folder string) ([]Package, error) {
 	found := map[string]*Package{}
 	for _, platform := range platforms {
-		c := exec.Command("go", "list", "-f", `{{.ImportPath}} {{.Name}} {{join .Imports " "}}`, "./...")
+		c := exec.Command("go", "list", "-f", `{{if or .GoFiles .CgoFiles}}{{.ImportPath}} {{.Name}} {{join .Imports " "}}{{end}}`, "./...")
 		c.Dir = folder
 		c.Env = append(append(os.Environ(), "CGO_ENABLED=1"), platform...)
 		var problems strings.Builder
