@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -39,4 +40,17 @@ var natives = []string{
 	got, err := os.ReadFile(file)
 	require.NoError(t, err)
 	require.Equal(t, b.String(), string(got), "the kernels have changed: run go test ./kernels/native -run TestNames -update")
+}
+
+// TestVersion: what runs was compiled under the hash that every set carries, which package
+// src holds to the sources.
+func TestVersion(t *testing.T) {
+	stamps, err := filepath.Glob("*/stamp.go")
+	require.NoError(t, err)
+	require.NotEmpty(t, stamps)
+	for _, file := range stamps {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Contains(t, string(text), fmt.Sprintf("const Stamp = %q\n", Version), file)
+	}
 }
