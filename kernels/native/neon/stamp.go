@@ -3,4 +3,4 @@
 package neon
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native/src -update`.
-const Stamp = "d78833be95d37638a42a47e265d70f8c374717ffd8a6ef05644980f73a574903"
+const Stamp = "8f58db70d543109dd4747ab36ddffbc29bd445c4414fe0bbf9e02b742d551b18"

@@ -67,14 +67,22 @@ struct Quantized {
 
 // The weights behind a panel, asked for a few lines at a time while it is multiplied: few
 // tokens take less time than memory does, which would else rest until the next panel is
-// unpacked.
+// unpacked. Those of interleaved rows are one run of bytes, those of a file's a run in each row.
 struct Fetch {
-    const uint8_t *p, *end;
-    uint64_t lines;
+    const uint8_t *p, *end; // of a run
+    size_t length, stride;  // of runs
+    uint64_t runs, lines;   // left, and at a time
 
+    // So many runs from p on, all of which are asked for in so many times.
+    MEMBER static Fetch of(const uint8_t *p, size_t length, uint64_t runs, size_t stride, uint64_t times) {
+        return {p, p + length, length, stride, runs, ceil_div(runs * ceil_div(length, 64), times)};
+    }
     MEMBER void some() {
-        for (uint64_t i = 0; i < lines && p < end; i++, p += 64)
+        for (uint64_t i = 0; i < lines && runs > 0; i++, p += 64) {
             __builtin_prefetch(p, 0, 2);
+            if (p + 64 >= end)
+                runs--, end += stride, p = end - length - 64;
+        }
     }
 };
 
@@ -209,6 +217,15 @@ struct RowGroup {
             results->write(groups, sum, tokens, t, n);
     }
 };
+
+// What is asked for while a panel is multiplied, whose rows have `length` bytes from byte `at` on:
+// the one behind it, or the first of the next group.
+INLINE Fetch panel_behind(const RowGroup &g, uint64_t at, uint64_t length, uint64_t times) {
+    if (g.interleaved) // one lies behind the other, in the next group, too
+        return Fetch::of(g.rows + (at + length) * ROWS, length * ROWS, 1, 0, times);
+    const bool last = at + length >= g.stride;
+    return Fetch::of(g.rows + (last ? ROWS * g.stride : at + length), length, ROWS, g.stride, times);
+}
 
 // Asks for the bytes that will be wanted a while after those at p, in what is read from one
 // end to the other. Into the second-level cache, because the first has too few places for

@@ -371,10 +371,8 @@ template <class B, class Fn> INLINE void multiply_panels(const RowGroup &g, uint
     for (uint64_t at = 0; at < g.k; at += g.act->panel) {
         const uint64_t elements = g.act->slice(at);
         unpack(panel, at, elements);
-        // Of interleaved rows, the next panel lies behind this one, also that of the next group.
-        const uint64_t size = g.interleaved ? elements / elems * bytes * ROWS : 0;
-        const uint8_t *behind = g.rows + at / elems * bytes * ROWS + size;
-        Fetch next = {behind, behind + size, ceil_div(size, 64 * ceil_div(g.tokens, TILE) * (elements / 32))};
+        Fetch next =
+            panel_behind(g, at / elems * bytes, elements / elems * bytes, ceil_div(g.tokens, TILE) * (elements / 32));
         const bool last = at + elements == g.k;
         in_tiles(g.tokens, [&](uint32_t t, auto n, uint32_t tokens) {
             if (last)

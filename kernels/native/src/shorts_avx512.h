@@ -218,14 +218,15 @@ template <class E> static void multiply_short_panels(const RowGroup &g) {
     alignas(64) uint8_t panel[Shorts::PANEL / Shorts::BLOCK * Shorts::BYTES];
     for (uint64_t at = 0; at < g.k; at += Shorts::PANEL) {
         const uint64_t elements = g.shorts->slice(at), blocks = elements / Shorts::BLOCK;
+        const uint64_t times = ceil_div(g.tokens, TILE) * blocks;
         const uint8_t *block = panel;
-        Fetch next = {nullptr, nullptr, 0};
+        Fetch next;
         if (g.interleaved) {
             block = g.rows + at / Shorts::BLOCK * Shorts::BYTES;
-            const uint64_t bytes = blocks * Shorts::BYTES, calls = ceil_div(g.tokens, TILE) * blocks;
-            next = {block + bytes, block + 2 * bytes, ceil_div(bytes, 64 * calls)};
+            next = panel_behind(g, Shorts::interleaved(at), Shorts::interleaved(elements), times);
         } else {
             put_shorts<E>(g.rows + at * 2, g.stride, least(elements, g.k - at), panel);
+            next = panel_behind(g, at * 2, elements * 2, times);
         }
         const bool last = at + elements >= g.k;
         in_tiles(g.tokens, [&](uint32_t t, auto n, uint32_t tokens) {
