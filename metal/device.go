@@ -70,9 +70,10 @@ type Options struct {
 // Rearrange is a time.
 type Rearrange uint32
 
-// Times to rearrange weights. The first leaves the first step its speed, and never waits.
+// Times to rearrange weights. The first leaves the first step its speed, and those after it
+// half of theirs until it is done.
 const (
-	RearrangeLater Rearrange = iota // in the background, once a step has run
+	RearrangeLater Rearrange = iota // between steps, once one has run
 	RearrangeNow                    // when the executable is loaded
 	RearrangeNever
 )

@@ -51,7 +51,7 @@
 // in the order that the native kernels read fastest, in large pages. The copy takes the
 // place of the file's pages, which are dropped where [Options.Mapped] allows it; vectors
 // between them are copied at once, as reading them would bring the pages back. A step
-// takes copies as they become ready, and no bit of its results depends on when.
+// takes the copies that are ready when it begins, and no bit of its results depends on which.
 //
 // Memory is asked for once, when an executable or an instance is made, and after
 // checking that the machine has it ([MemoryError]). Pages of caches and arenas are

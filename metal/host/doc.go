@@ -12,9 +12,10 @@
 // kernels/native has it and covers the launch, else emulated (executable.cc).
 //
 // The matrices that a Plan marks are copied into the order that native kernels read
-// fastest, one after the other, by a thread of its own once a first step has run, and the
-// pages of the file that they take the place of are given back (rearranged.cc). A step
-// takes copies as they become ready; no bit of its results depends on when.
+// fastest, one after the other, and the pages of the file that they take the place of are
+// given back (rearranged.cc): by the pool before each step but the first, for as long as
+// the step before took, and by a thread of its own while no step comes. A step takes the
+// copies that are ready when it begins; no bit of its results depends on which.
 //
 // Beside a GPU the same code is half a device ([Half]): it resolves launches for both
 // processors, and runs the dispatches that are the CPU's.

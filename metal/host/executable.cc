@@ -98,7 +98,7 @@ void smelt_executable::rearrange(const smelt_tables &t) {
             sources[i] = {static_cast<const uint8_t *>(buffers[i]->memory), buffers[i]->bytes, t.matrices[i]};
         }
     }
-    rearranged = std::make_unique<smelt::Rearranged>(o, std::move(sources));
+    rearranged = std::make_unique<smelt::Rearranged>(o, *device->pool, std::move(sources));
 }
 
 void smelt_executable::evaluate(const int64_t *sizes, std::vector<int64_t> &results) const {

@@ -58,6 +58,9 @@ smelt_instance::smelt_instance(smelt_executable *executable, smelt_buffer *const
 
 int smelt_instance::run(const smelt_step &step, smelt_counts *counts, smelt_kernel_count *kernels,
                         uint64_t *nanoseconds, smelt_error *error) {
+    if (executable_.rearranged != nullptr) {
+        executable_.rearranged->before();
+    }
     // Everything is checked before anything runs, so a refused step has changed nothing.
     if (int code = resolve(step, error)) {
         return code;
@@ -112,7 +115,7 @@ int smelt_instance::runRange(uint32_t first, uint32_t count, smelt_counts *count
         executable_.device->pool->run(*this, waves_.data(), wave_count_);
     }
     if (executable_.rearranged != nullptr) {
-        executable_.rearranged->stepDone();
+        executable_.rearranged->after();
     }
     if (failed_.load(std::memory_order_relaxed)) {
         *error = failure_;
@@ -300,17 +303,6 @@ bool smelt_instance::finish(uint32_t wave) {
     }
     if (wave + 1 == wave_count_) {
         return true;
-    }
-    // Nothing runs now, so the dispatches that begin with the next wave can still change over.
-    // Those that go on with it cannot: how a first stage leaves what the second reads depends on
-    // how the weights lie.
-    if (executable_.rearranged != nullptr && executable_.rearranged->busy()) {
-        const auto &next = spans_[wave + 1];
-        for (uint32_t i = next.first_item; i < next.first_item + next.item_count; i++) {
-            if (items_[i].stage == 0) {
-                launches_.useRearranged(first_dispatch_ + items_[i].dispatch, items_[i].native);
-            }
-        }
     }
     return !stopBefore(wave + 1);
 }

@@ -9,19 +9,28 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "pool.h"
-
 namespace smelt {
 
 namespace {
 
-// Rearranged at a time: what a thread that is told to stop still finishes.
-constexpr uint64_t piece_bytes = 4 << 20;
+// What a step may still wait for when it begins, and what a thread works on.
+constexpr uint64_t piece_bytes = 1 << 20;
+
+// Copied before the file's pages are dropped: those that are held twice. Dropping takes every
+// processor's attention, so that it is not done for each piece.
+constexpr uint64_t batch_bytes = 32 << 20;
+
+// The longest that a step is put off, if no matrix takes longer.
+constexpr auto longest = std::chrono::milliseconds(250);
+
+// Without a step for so long, none is expected.
+constexpr auto idle = std::chrono::milliseconds(20);
 
 } // namespace
 
-Rearranged::Rearranged(const smelt_device_options &options, std::vector<Source> sources)
-    : native_(*options.native), mapped_(options.mapped != 0), sources_(std::move(sources)), ready_(sources_.size()) {
+Rearranged::Rearranged(const smelt_device_options &options, Pool &pool, std::vector<Source> sources)
+    : native_(*options.native), mapped_(options.mapped != 0), pool_(pool), sources_(std::move(sources)),
+      ready_(sources_.size()) {
     std::vector<uint64_t> offsets;
     for (size_t i = 0; i < sources_.size(); i++) {
         const auto &m = sources_[i].matrix;
@@ -32,7 +41,12 @@ Rearranged::Rearranged(const smelt_device_options &options, std::vector<Source> 
         if (group == 0 || m.rows < group || (m.stack > 1 && m.rows / m.stack % group != 0)) {
             continue;
         }
-        jobs_.push_back({static_cast<uint32_t>(i), group, nullptr});
+        uint64_t step = std::max<uint64_t>(1, piece_bytes / (sources_[i].bytes / m.rows) / group) * group;
+        auto job = static_cast<uint32_t>(jobs_.size());
+        for (uint64_t row = 0; row < m.rows; row += step) {
+            pieces_.push_back({job, row, std::min(step, m.rows - row)});
+        }
+        jobs_.push_back({static_cast<uint32_t>(i), group, nullptr, static_cast<uint32_t>((m.rows + step - 1) / step)});
         offsets.push_back(bytes_);
         bytes_ += (native_.interleaved_bytes(m.type, m.columns, m.rows) + 63) / 64 * 64;
     }
@@ -41,7 +55,6 @@ Rearranged::Rearranged(const smelt_device_options &options, std::vector<Source> 
     }
     void *memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {
-        jobs_.clear();
         return;
     }
     memory_ = memory;
@@ -52,17 +65,17 @@ Rearranged::Rearranged(const smelt_device_options &options, std::vector<Source> 
         jobs_[i].to = static_cast<uint8_t *>(memory_) + offsets[i];
     }
     if (options.rearrange == SMELT_REARRANGE_NOW) {
-        for (const auto &job : jobs_) {
-            rearrange(job);
+        while (next_ < pieces_.size()) {
+            matrix();
         }
         return;
     }
+    pending_ = true;
     try {
         SignalsBlocked blocked;
-        thread_ = std::thread(&Rearranged::work, this);
-        waits_.store(true);
+        thread_ = std::thread(&Rearranged::rest, this);
     } catch (const std::system_error &) {
-        // Without a thread the file's rows serve as well, only slower.
+        // Without a thread nothing is done while no step comes.
     }
 }
 
@@ -80,60 +93,102 @@ Rearranged::~Rearranged() {
     }
 }
 
-void Rearranged::next() {
-    std::lock_guard<std::mutex> lock(mutex_);
-    waits_.store(false);
-    if (!done_) {
-        begin_ = true;
-        wake_.notify_one();
-        return;
-    }
-    busy_.store(false);
-    // The step that has just ended may have read the last pages once more.
-    for (const auto &job : jobs_) {
-        drop(sources_[job.buffer].memory, sources_[job.buffer].bytes);
-    }
-}
-
-void Rearranged::work() {
+void Rearranged::begin() {
+    bool first;
     {
-        std::unique_lock<std::mutex> lock(mutex_);
-        wake_.wait(lock, [&] { return begin_ || stop_; });
-        if (stop_) {
-            return;
-        }
+        std::lock_guard<std::mutex> lock(mutex_);
+        running_ = true;
+        first = steps_ == 0;
     }
-    busy_.store(true);
-    for (const auto &job : jobs_) {
-        if (!rearrange(job)) {
-            return;
-        }
+    auto now = Clock::now(), until = now + std::min<Clock::duration>(took_, longest);
+    while (!first && now < until && next_ < pieces_.size()) {
+        matrix();
+        now = Clock::now();
     }
-    std::lock_guard<std::mutex> lock(mutex_);
-    done_ = true;
-    waits_.store(true);
+    began_ = now;
 }
 
-// rearrange returns false if it was told to stop.
-bool Rearranged::rearrange(const Job &job) {
-    const auto &source = sources_[job.buffer];
-    const auto &m = source.matrix;
-    uint64_t row = source.bytes / m.rows, step = std::max<uint64_t>(1, piece_bytes / row / job.group) * job.group;
-    for (uint64_t r = 0; r < m.rows; r += step) {
+void Rearranged::end() {
+    took_ = Clock::now() - began_;
+    bool first;
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+        running_ = false;
+        first = steps_++ == 0;
+        pending_ = copied_ < pieces_.size();
+    }
+    if (first) {
+        wake_.notify_one();
+    }
+    if (!pending_) {
+        // A piece may have been finished while the step was reading what it was made of.
+        for (const auto &job : jobs_) {
+            drop(sources_[job.buffer].memory, sources_[job.buffer].bytes);
+        }
+    }
+}
+
+// matrix rearranges what is left of the matrix that is next, by all threads of the pool.
+void Rearranged::matrix() {
+    uint32_t job = pieces_[next_].job;
+    uint64_t batch = std::max<uint64_t>(pool_.threads(), batch_bytes / piece_bytes);
+    while (next_ < pieces_.size() && pieces_[next_].job == job) {
+        first_ = next_;
+        size_t end = first_ + 1;
+        while (end < pieces_.size() && end - first_ < batch && pieces_[end].job == job) {
+            end++;
+        }
         {
             std::lock_guard<std::mutex> lock(mutex_);
-            if (stop_) {
-                return false;
-            }
+            next_ = end;
         }
-        uint64_t rows = std::min(step, m.rows - r);
-        uint8_t *to = job.to + native_.interleaved_bytes(m.type, m.columns, r);
-        native_.interleave(m.type, m.columns, source.memory + r * row, rows, to);
-        drop(source.memory + r * row, rows * row);
+        wave_.reset(static_cast<uint32_t>(end - first_), pool_.threads());
+        pool_.run(*this, &wave_, 1);
+        done(first_, end);
     }
-    ready_[job.buffer].store(job.to, std::memory_order_release);
-    drop(source.memory, source.bytes); // what dispatches have read meanwhile
-    return true;
+    const auto &source = sources_[jobs_[job].buffer];
+    drop(source.memory, source.bytes); // what steps have read meanwhile
+}
+
+void Rearranged::run(uint32_t, uint32_t chunk, uint32_t &) { copy(pieces_[first_ + chunk]); }
+
+// rest is the thread that works while no step comes.
+void Rearranged::rest() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    wake_.wait(lock, [&] { return steps_ != 0 || stop_; });
+    while (!stop_ && next_ < pieces_.size()) {
+        uint64_t seen = steps_;
+        wake_.wait_for(lock, idle, [&] { return stop_; });
+        while (!stop_ && !running_ && steps_ == seen && next_ < pieces_.size()) {
+            size_t piece = next_++;
+            lock.unlock();
+            copy(pieces_[piece]);
+            done(piece, piece + 1);
+            lock.lock();
+        }
+    }
+}
+
+void Rearranged::copy(const Piece &piece) const {
+    const Job &job = jobs_[piece.job];
+    const auto &source = sources_[job.buffer];
+    const auto &m = source.matrix;
+    native_.interleave(m.type, m.columns, source.memory + piece.row * (source.bytes / m.rows), piece.rows,
+                       job.to + native_.interleaved_bytes(m.type, m.columns, piece.row));
+}
+
+// done drops the rows of pieces of one matrix, which is ready with its last one.
+void Rearranged::done(size_t first, size_t end) {
+    Job &job = jobs_[pieces_[first].job];
+    const auto &source = sources_[job.buffer];
+    uint64_t row = source.bytes / source.matrix.rows, from = pieces_[first].row;
+    drop(source.memory + from * row, (pieces_[end - 1].row + pieces_[end - 1].rows - from) * row);
+    std::lock_guard<std::mutex> lock(mutex_);
+    copied_ += end - first;
+    job.left -= static_cast<uint32_t>(end - first);
+    if (job.left == 0) {
+        ready_[job.buffer].store(job.to, std::memory_order_release);
+    }
 }
 
 // drop gives back the pages that lie wholly inside.

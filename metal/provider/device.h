@@ -103,8 +103,8 @@ typedef struct smelt_matrix {
     uint32_t stack;         // matrices of as many rows that lie one after the other
 } smelt_matrix;
 
-// When matrices are rearranged: by a thread of its own once a step has run, when the
-// executable is created, or not at all.
+// When matrices are rearranged: between steps once one has run, when the executable is
+// created, or not at all.
 enum { SMELT_REARRANGE_LATER = 0, SMELT_REARRANGE_NOW = 1, SMELT_REARRANGE_NEVER = 2 };
 
 typedef struct smelt_tables {
