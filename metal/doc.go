@@ -44,7 +44,8 @@
 // cancelled midway leaves its caches undefined at the slots it was to write, and
 // the device usable.
 //
-// Weights are used where they lie. What the function given to Load returns, as a
+// Weights are used where they lie; where that is a mapped file, its pages are asked for in the
+// order in which the first step wants them, while it runs (ahead.go). What the function given to Load returns, as a
 // rule a mapped file, must stay readable and unchanged until [Executable.Close]. Only
 // what the Plan wants in another type than the file's is copied. On "cpu" the matrices
 // that the Plan marks are copied too, one after the other, once a first step has run:

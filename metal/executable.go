@@ -27,6 +27,7 @@ type Executable struct {
 	ranges    []handle       // memory of the model file, of which weights are slices
 	buffers   []handle       // by buffer of the Plan; nil where each instance has its own
 	handle    handle
+	reader    *reader // of weights, until a step has run; nil where there is none
 	closed    bool
 	instances map[*Instance]struct{}
 }
@@ -166,6 +167,13 @@ func (p *Executable) bind(fetch Fetch) error {
 		p.memory.Converted, p.memory.InPlace = 0, 0
 		return err
 	}
+	if p.device.opts.Mapped {
+		for i := range weights {
+			if weights[i].copy && len(weights[i].data) > 0 {
+				askPages(weights[i].data) // all at once: they lie all over the file
+			}
+		}
+	}
 	if err := p.wrap(weights); err != nil {
 		return err
 	}
@@ -181,6 +189,7 @@ func (p *Executable) bind(fetch Fetch) error {
 			return fmt.Errorf("%s %q: %w", p.plan.Buffers[i].Kind, p.plan.Buffers[i].Name, err)
 		}
 	}
+	p.readAhead(weights)
 	return nil
 }
 
@@ -313,6 +322,7 @@ func (p *Executable) release() {
 		return
 	}
 	p.closed = true
+	p.reader.stop()
 	for s := range p.instances {
 		s.release()
 	}

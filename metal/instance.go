@@ -303,6 +303,7 @@ func (s *Instance) execute(ctx context.Context, step *Step) error {
 		}
 		return s.executable.explain(err, s.executable.firstDispatch(step.Phase))
 	}
+	s.executable.reader.stepDone()
 	for i := range plan.Buffers {
 		if b := &plan.Buffers[i]; b.Kind == lower.Output {
 			if to := step.Outputs[b.Name]; len(to) > 0 {

@@ -3,6 +3,7 @@
 package metal
 
 // #include <stdlib.h>
+// #include <sys/mman.h>
 // #include <sys/sysctl.h>
 // #include <unistd.h>
 import "C"
@@ -26,6 +27,17 @@ func availableMemory() int64 {
 }
 
 func touchedMemory() int64 { return 0 }
+
+// askPages has the system begin to read what it does not have of a mapped file's pages.
+func askPages(memory []byte) {
+	page := C.sysconf(C._SC_PAGESIZE)
+	begin := unsafe.Pointer(unsafe.SliceData(memory))
+	before := C.long(uintptr(begin) % uintptr(page))
+	C.posix_madvise(unsafe.Add(begin, -int(before)), C.size_t(before+C.long(len(memory))), C.POSIX_MADV_WILLNEED)
+}
+
+// mapPages does nothing: macOS has no call that maps pages before they are touched.
+func mapPages([]byte) {}
 
 func processor() string {
 	name := C.CString("machdep.cpu.brand_string")

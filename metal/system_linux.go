@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -168,6 +169,26 @@ func field(data []byte, name string) (int64, bool) {
 		}
 	}
 	return 0, false
+}
+
+// readWindow is what Linux reads of a request at most, where a device has no larger window.
+const readWindow = 128 << 10
+
+// askPages has the system begin to read what it does not have of a mapped file's pages.
+func askPages(memory []byte) {
+	for part := range slices.Chunk(wholePages(memory), readWindow) {
+		_ = unix.Madvise(part, unix.MADV_WILLNEED) // advice: without it pages come when they are touched
+	}
+}
+
+// mapPages waits for the pages and maps them; before Linux 5.14 it does nothing.
+func mapPages(memory []byte) { _ = unix.Madvise(wholePages(memory), unix.MADV_POPULATE_READ) }
+
+// wholePages returns the memory from the beginning of its first page on.
+func wholePages(memory []byte) []byte {
+	begin := unsafe.Pointer(unsafe.SliceData(memory))
+	before := int(uintptr(begin) % uintptr(unix.Getpagesize()))
+	return unsafe.Slice((*byte)(unsafe.Add(begin, -before)), before+len(memory))
 }
 
 func processor() string { return thisSystem().processor() }

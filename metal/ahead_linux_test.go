@@ -1,0 +1,115 @@
+package metal
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/models/mapped"
+)
+
+// TestReader brings tensors that begin and end anywhere from a file that nobody has read: their
+// pages are in memory, and touching them costs hardly a fault.
+func TestReader(t *testing.T) {
+	const last = 3*readPiece + 5000
+	memory := unread(t, last)
+	r := read([][]byte{memory[100:200], memory[4*4096+1 : 2*readPiece], memory[2*readPiece : last]})
+	<-r.done
+	for i, is := range resident(t, memory) {
+		require.True(t, is || i > 0 && i < 4, "page %d", i)
+	}
+	if unix.Madvise(memory[:1], unix.MADV_POPULATE_READ) != nil {
+		t.Skip("this Linux maps no pages before they are touched")
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	before, sum := faults(t), byte(0)
+	for i := 4 * 4096; i < last; i += 4096 {
+		sum += memory[i]
+	}
+	require.NotZero(t, sum)
+	require.Less(t, faults(t)-before, int64(10), "pages are mapped by sixteen at most")
+}
+
+// TestReaderStops leaves readers at any time, after which memory may be unmapped; so it may where
+// there is none.
+func TestReaderStops(t *testing.T) {
+	var none *reader
+	none.stepDone()
+	none.stop()
+	for range 20 {
+		path := filepath.Join(t.TempDir(), "weights")
+		require.NoError(t, os.WriteFile(path, make([]byte, 8*readPiece), 0o600))
+		f, err := mapped.Open(path)
+		require.NoError(t, err)
+		r := read([][]byte{f.Bytes()})
+		r.stepDone()
+		r.stop()
+		require.NoError(t, f.Close())
+	}
+}
+
+// TestReadingOrder wants weights in the order of dispatches, each once, and no table of which
+// they read single rows.
+func TestReadingOrder(t *testing.T) {
+	plan := &lower.Plan{Buffers: []lower.Buffer{
+		{Kind: lower.Weight, Name: "head"}, {Kind: lower.Arena}, {Kind: lower.Weight, Name: "table"},
+		{Kind: lower.Weight, Name: "gain"}, {Kind: lower.Weight, Name: "up"}, {Kind: lower.Weight, Name: "tied"},
+	}}
+	dispatch := func(kernel string, buffers ...int32) lower.Dispatch {
+		d := lower.Dispatch{Kernel: kernel}
+		for i, b := range buffers {
+			d.Bindings = append(d.Bindings, lower.Binding{Buffer: b, Index: uint32(i)})
+		}
+		return d
+	}
+	plan.Phases = []lower.Phase{
+		{Dispatches: []lower.Dispatch{dispatch("embed", 2, 1), dispatch("embed", 5, 1), dispatch("linear_vec_f32_f32", 1, 3, 4)}},
+		{Dispatches: []lower.Dispatch{dispatch("linear_mat_f32_f32", 1, 4, 5), dispatch("linear_vec_f32_f32", 0)}},
+	}
+	require.Equal(t, []int32{3, 4, 5, 0}, readingOrder(plan))
+}
+
+// unread maps a new file whose pages are not in memory.
+func unread(t *testing.T, bytes int) []byte {
+	path := filepath.Join(t.TempDir(), "weights")
+	require.NoError(t, os.WriteFile(path, slices.Repeat([]byte{1}, bytes), 0o600))
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	require.NoError(t, f.Sync())
+	require.NoError(t, unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))
+	m, err := mapped.Open(path)
+	require.NoError(t, err)
+	t.Cleanup(func() { m.Close() })
+	if slices.Contains(resident(t, m.Bytes()), true) {
+		t.Skip("the system keeps files of " + t.TempDir() + " in memory")
+	}
+	return m.Bytes()
+}
+
+// faults is how often this thread has touched pages that were not mapped.
+func faults(t *testing.T) int64 {
+	var u unix.Rusage
+	require.NoError(t, unix.Getrusage(unix.RUSAGE_THREAD, &u))
+	return u.Minflt + u.Majflt
+}
+
+// resident tells which pages of a mapping are in memory.
+func resident(t *testing.T, memory []byte) []bool {
+	pages := make([]byte, (len(memory)+unix.Getpagesize()-1)/unix.Getpagesize())
+	_, _, failure := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&memory[0])), uintptr(len(memory)), uintptr(unsafe.Pointer(&pages[0])))
+	require.Zero(t, failure)
+	there := make([]bool, len(pages))
+	for i, p := range pages {
+		there[i] = p&1 != 0
+	}
+	return there
+}
