@@ -146,7 +146,11 @@ func TestEngineForgets(t *testing.T) {
 				t.Logf("%d requests more: %d bytes of heap, %d resident", rounds*at, heap, outside)
 				return heap > mostHeap || outside > mostResident
 			}
-			require.False(t, lost() && lost() && lost())
+			leaks := true
+			for range 3 { // what is lost once only was not lost by requests
+				leaks = leaks && lost()
+			}
+			require.False(t, leaks)
 			require.Equal(t, e.Stats().Blocks, e.Stats().Free)
 		})
 	}
