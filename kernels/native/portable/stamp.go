@@ -1,4 +1,4 @@
 package portable
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native/src -update`.
-const Stamp = "8f58db70d543109dd4747ab36ddffbc29bd445c4414fe0bbf9e02b742d551b18"
+const Stamp = "44bb6246902161bfe098f90d5173be1c73bf662954e1432bed743315c598a440"

@@ -287,6 +287,8 @@ INLINE void multiply_block(const From &as, const uint8_t *block, const RowGroup 
                 const uint8_t *ahead = p + static_cast<size_t>(part) * (From::BYTES / B::PARTS) + 64 * begin;
                 UNROLL for (size_t line = begin; line < end; line++, ahead += 64)
                     __builtin_prefetch(ahead + distance, 0, 2);
+                // Compilers move what nothing depends on to the front, and nothing past this.
+                asm volatile("");
                 UNROLL for (int v = 0; v < V; v++) {
                     Q low[N], high[N];
                     halves_together<B, FIRST>(as.at(p, v * W, j), part, low, high);
