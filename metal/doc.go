@@ -44,15 +44,16 @@
 // cancelled midway leaves its caches undefined at the slots it was to write, and
 // the device usable.
 //
-// Weights are used where they lie; where that is a mapped file, its pages are asked for in the
-// order in which the first step wants them, while it runs (ahead.go). What the function given to Load returns, as a
-// rule a mapped file, must stay readable and unchanged until [Executable.Close]. Only
-// what the Plan wants in another type than the file's is copied. On "cpu" the matrices
-// that the Plan marks are copied too, one after the other, once a first step has run:
-// in the order that the native kernels read fastest, in large pages. The copy takes the
-// place of the file's pages, which are dropped where [Options.Mapped] allows it; vectors
-// between them are copied at once, as reading them would bring the pages back. A step
-// takes the copies that are ready when it begins, and no bit of its results depends on which.
+// Weights are used where they lie. The pages of a mapped file are asked for while the
+// first step runs, in the order in which it wants them. What the function given to Load
+// returns, as a rule a mapped file, must stay readable and unchanged until
+// [Executable.Close]. Only what the Plan wants in another type than the file's is
+// copied. On "cpu" the matrices that the Plan marks are copied too, one after the other,
+// once a first step has run: in the order that the native kernels read fastest, in large
+// pages. The copy takes the place of the file's pages, which are dropped where
+// [Options.Mapped] allows it; vectors between them are copied at once, as reading them
+// would bring the pages back. A step takes the copies that are ready when it begins, and
+// no bit of its results depends on which.
 //
 // Memory is asked for once, when an executable or an instance is made, and after
 // checking that the machine has it ([MemoryError]). Pages of caches and arenas are

@@ -58,9 +58,7 @@ smelt_instance::smelt_instance(smelt_executable *executable, smelt_buffer *const
 
 int smelt_instance::run(const smelt_step &step, smelt_counts *counts, smelt_kernel_count *kernels,
                         uint64_t *nanoseconds, smelt_error *error) {
-    if (executable_.rearranged != nullptr) {
-        executable_.rearranged->before();
-    }
+    smelt::Rearranged::Pause pause(executable_.rearranged.get());
     // Everything is checked before anything runs, so a refused step has changed nothing.
     if (int code = resolve(step, error)) {
         return code;
@@ -113,9 +111,6 @@ int smelt_instance::runRange(uint32_t first, uint32_t count, smelt_counts *count
     if (wave_count_ != 0 && !stopBefore(0)) {
         wave_began_ = nanoseconds != nullptr ? nanosecondsNow() : 0;
         executable_.device->pool->run(*this, waves_.data(), wave_count_);
-    }
-    if (executable_.rearranged != nullptr) {
-        executable_.rearranged->after();
     }
     if (failed_.load(std::memory_order_relaxed)) {
         *error = failure_;

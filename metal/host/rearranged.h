@@ -41,7 +41,7 @@ public:
 
     // at returns the copy of a buffer if it is ready.
     const uint8_t *at(uint32_t buffer) const { return ready_[buffer].load(std::memory_order_acquire); }
-    // before is called before a step looks for copies, and after when it has run.
+    // before is called before a step looks for copies, and after when it has run or is refused.
     void before() {
         if (pending_) {
             begin();
@@ -52,6 +52,25 @@ public:
             end();
         }
     }
+    // The time of a step; there may be nothing that it interrupts.
+    class Pause {
+    public:
+        explicit Pause(Rearranged *of) : of_(of) {
+            if (of_ != nullptr) {
+                of_->before();
+            }
+        }
+        ~Pause() {
+            if (of_ != nullptr) {
+                of_->after();
+            }
+        }
+        Pause(const Pause &) = delete;
+        Pause &operator=(const Pause &) = delete;
+
+    private:
+        Rearranged *of_;
+    };
 
 private:
     using Clock = std::chrono::steady_clock;
