@@ -1,11 +1,6 @@
 package metal
 
-import (
-	"sync/atomic"
-
-	"github.com/smelt-ml/smelt/kernels"
-	"github.com/smelt-ml/smelt/lower"
-)
+import "sync/atomic"
 
 // reader brings the weights of a mapped file into memory while the first step runs, in the
 // order in which it wants them. Without it each page is waited for when it is touched: those
@@ -67,50 +62,24 @@ func (r *reader) stepDone() {
 }
 
 // readAhead starts a reader of the weights that steps read whole, if memory has room for them:
-// what it brings in must not drive out what it has brought before. Experts come if there is room
-// for them, too.
-func (p *Executable) readAhead(weights []weight) {
+// what it brings in must not drive out what it has brought before. Experts are among them where
+// all are going to be rearranged; else a step reads those that its tokens go to.
+func (p *Executable) readAhead(weights []weight, t *tables) {
 	if !p.device.opts.Mapped {
 		return
 	}
-	order, shapes := readingOrder(p.plan), make(map[string][]int, len(p.plan.Tensors))
+	stacked := make(map[string]bool, len(p.plan.Tensors))
 	for i := range p.plan.Tensors {
-		shapes[p.plan.Tensors[i].Name] = p.plan.Tensors[i].Shape
+		stacked[p.plan.Tensors[i].Name] = len(p.plan.Tensors[i].Shape) > 2
 	}
-	for _, experts := range []bool{true, false} {
-		var ranges [][]byte
-		var bytes int64
-		for _, i := range order {
-			if data := weights[i].data; len(data) > 0 && (experts || len(shapes[p.plan.Buffers[i].Name]) <= 2) {
-				ranges, bytes = append(ranges, data), bytes+int64(len(data))
-			}
-		}
-		if bytes <= availableMemory() {
-			p.reader = read(ranges)
-			return
+	var ranges [][]byte
+	var bytes int64
+	for _, i := range p.plan.ReadingOrder() {
+		if data := weights[i].data; len(data) > 0 && (!stacked[p.plan.Buffers[i].Name] || t.matrices[i].rows != 0 && p.device.rearranges()) {
+			ranges, bytes = append(ranges, data), bytes+int64(len(data))
 		}
 	}
-}
-
-// readingOrder lists the weights of a Plan, by index of their buffers, in the order in which
-// dispatches read them first. Those of which only single rows are read are not among them.
-func readingOrder(plan *lower.Plan) []int32 {
-	var order []int32
-	listed := make([]bool, len(plan.Buffers))
-	for i := range plan.Phases {
-		for j := range plan.Phases[i].Dispatches {
-			d := &plan.Phases[i].Dispatches[j]
-			if k, ok := kernels.Lookup(d.Kernel); ok && k.Family == "embed" {
-				continue
-			}
-			for n := range d.Bindings {
-				b := d.Bindings[n].Buffer
-				if plan.Buffers[b].Kind == lower.Weight && !listed[b] {
-					listed[b] = true
-					order = append(order, b)
-				}
-			}
-		}
+	if bytes <= availableMemory() {
+		p.reader = read(ranges)
 	}
-	return order
 }

@@ -69,11 +69,13 @@ func (d *Device) load(plan *lower.Plan, fetch Fetch) (*Executable, error) {
 		return nil, fmt.Errorf("the device is %w", ErrClosed)
 	}
 	p := &Executable{device: d, plan: plan, kernels: t.kernels, buffers: make([]handle, len(plan.Buffers)), instances: map[*Instance]struct{}{}}
-	if err := p.bind(fetch); err != nil {
+	weights, err := p.bind(fetch)
+	if err != nil {
 		p.release()
 		return nil, p.explain(err, 0)
 	}
 	p.makeRoom(t)
+	p.readAhead(weights, t)
 	if p.handle, err = d.driver.load(t, p.buffers); err != nil {
 		p.release()
 		return nil, p.explain(err, 0)
@@ -135,8 +137,9 @@ func (d *Device) rearranges() bool {
 	return d.info.ISA != "" && d.info.GPU == "" && d.opts.Rearrange != RearrangeNever
 }
 
-// bind makes the buffers that instances share: weights and constants.
-func (p *Executable) bind(fetch Fetch) error {
+// bind makes the buffers that instances share, weights and constants, and returns the weights by
+// buffer.
+func (p *Executable) bind(fetch Fetch) ([]weight, error) {
 	weights := make([]weight, len(p.plan.Buffers))
 	var missing []error
 	for i := range p.plan.Buffers {
@@ -158,14 +161,14 @@ func (p *Executable) bind(fetch Fetch) error {
 		}
 	}
 	if missing != nil {
-		return fmt.Errorf("%w: %w", ErrWeights, errors.Join(missing...))
+		return nil, fmt.Errorf("%w: %w", ErrWeights, errors.Join(missing...))
 	}
 	if p.device.info.GPU != "" {
 		p.memory.InPlace = p.memory.Weights - p.memory.Converted
 	}
 	if err := p.device.reserve("the model "+p.plan.Model, Memory{Converted: p.memory.Converted, InPlace: p.memory.InPlace}); err != nil {
 		p.memory.Converted, p.memory.InPlace = 0, 0
-		return err
+		return nil, err
 	}
 	if p.device.opts.Mapped {
 		for i := range weights {
@@ -175,7 +178,7 @@ func (p *Executable) bind(fetch Fetch) error {
 		}
 	}
 	if err := p.wrap(weights); err != nil {
-		return err
+		return nil, err
 	}
 	for i := range p.plan.Buffers {
 		var err error
@@ -186,11 +189,10 @@ func (p *Executable) bind(fetch Fetch) error {
 			p.buffers[i], err = p.fill(int64(len(b.Data)), func(to []byte) { copy(to, b.Data) })
 		}
 		if err != nil {
-			return fmt.Errorf("%s %q: %w", p.plan.Buffers[i].Kind, p.plan.Buffers[i].Name, err)
+			return nil, fmt.Errorf("%s %q: %w", p.plan.Buffers[i].Kind, p.plan.Buffers[i].Name, err)
 		}
 	}
-	p.readAhead(weights)
-	return nil
+	return weights, nil
 }
 
 // find fetches a weight and checks it against the Plan.

@@ -1,0 +1,27 @@
+package lower
+
+import "github.com/smelt-ml/smelt/kernels"
+
+// ReadingOrder lists the weights, by index of their buffers, in the order in which dispatches
+// read them first. An embedding of which only the rows of a step's tokens are read is not among
+// them.
+func (p *Plan) ReadingOrder() []int {
+	var order []int
+	listed := make([]bool, len(p.Buffers))
+	for i := range p.Phases {
+		for j := range p.Phases[i].Dispatches {
+			d := &p.Phases[i].Dispatches[j]
+			if k, ok := kernels.Lookup(d.Kernel); ok && k.Family == "embed" {
+				continue
+			}
+			for n := range d.Bindings {
+				b := int(d.Bindings[n].Buffer)
+				if p.Buffers[b].Kind == Weight && !listed[b] {
+					listed[b] = true
+					order = append(order, b)
+				}
+			}
+		}
+	}
+	return order
+}
