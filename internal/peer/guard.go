@@ -263,8 +263,8 @@ func (g *guarding) run(ctx context.Context) (*balance, error) {
 	return b, nil
 }
 
-// settle lets an engine compute prompts until they come no faster. Weights are rearranged in the
-// background once a first step has run; what waits for the disk in between looks like silence.
+// settle lets an engine compute prompts until they come no faster. Weights are rearranged between
+// steps once a first one has run; what waits for the disk in between looks like silence.
 func (g *guarding) settle(ctx context.Context, e engine) error {
 	if err := g.machine.silence(ctx, 10*g.patience); err != nil {
 		return err
