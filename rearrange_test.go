@@ -19,6 +19,39 @@ import (
 	"github.com/smelt-ml/smelt/metal"
 )
 
+// TestRearrangedBetweenSteps has weights change over between any two steps, some of a launch before
+// others, whose tokens are quantized another way for weights as the file holds them than for
+// rearranged ones.
+func TestRearrangedBetweenSteps(t *testing.T) {
+	m, err := smelt.Open(testfiles.Model(t, "tiny-qwen3/gguf/tiny-qwen3-Q4_0.gguf"), "")
+	require.NoError(t, err)
+	t.Cleanup(func() { m.Close() })
+	p, err := m.Compile(options(t, "cpu", ir.F16))
+	require.NoError(t, err)
+	ids := readReference(t, "tiny-qwen3").Logits.IDs[:4]
+	var want []float32
+	for i := range 200 {
+		when := metal.RearrangeLater
+		if i == 0 {
+			when = metal.RearrangeNever
+		}
+		l, err := p.Load(smelt.Device{Name: "cpu", Threads: 1, Options: metal.Options{Rearrange: when}})
+		require.NoError(t, err)
+		s, err := l.NewSession()
+		require.NoError(t, err)
+		for range 6 {
+			s.Reset()
+			got, err := s.Feed(t.Context(), ids)
+			require.NoError(t, err)
+			if want == nil {
+				want = slices.Clone(got)
+			}
+			require.Equal(t, bitsOf([][]float32{want}), bitsOf([][]float32{got}))
+		}
+		require.NoError(t, l.Close())
+	}
+}
+
 // TestRearranged decodes with weights as the file holds them, rearranged from the start,
 // and rearranged from step to step: all have the same bits.
 func TestRearranged(t *testing.T) {

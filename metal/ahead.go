@@ -1,6 +1,10 @@
 package metal
 
-import "sync/atomic"
+import (
+	"os"
+	"sync/atomic"
+	"unsafe"
+)
 
 // reader brings the weights of a mapped file into memory while the first step runs, in the
 // order in which it wants them. Without it each page is waited for when it is touched: those
@@ -82,4 +86,11 @@ func (p *Executable) readAhead(weights []weight, t *tables) {
 	if bytes <= availableMemory() {
 		p.reader = read(ranges)
 	}
+}
+
+// wholePages returns memory of a mapping from the beginning of its first page on.
+func wholePages(memory []byte) []byte {
+	begin := unsafe.Pointer(unsafe.SliceData(memory))
+	before := int(uintptr(begin) % uintptr(os.Getpagesize()))
+	return unsafe.Slice((*byte)(unsafe.Add(begin, -before)), before+len(memory))
 }

@@ -30,10 +30,8 @@ func touchedMemory() int64 { return 0 }
 
 // askPages has the system begin to read what it does not have of a mapped file's pages.
 func askPages(memory []byte) {
-	page := C.sysconf(C._SC_PAGESIZE)
-	begin := unsafe.Pointer(unsafe.SliceData(memory))
-	before := C.long(uintptr(begin) % uintptr(page))
-	C.posix_madvise(unsafe.Add(begin, -int(before)), C.size_t(before+C.long(len(memory))), C.POSIX_MADV_WILLNEED)
+	memory = wholePages(memory)
+	C.posix_madvise(unsafe.Pointer(unsafe.SliceData(memory)), C.size_t(len(memory)), C.POSIX_MADV_WILLNEED)
 }
 
 // mapPages does nothing: macOS has no call that maps pages before they are touched.

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -183,13 +182,6 @@ func askPages(memory []byte) {
 
 // mapPages waits for the pages and maps them; before Linux 5.14 it does nothing.
 func mapPages(memory []byte) { _ = unix.Madvise(wholePages(memory), unix.MADV_POPULATE_READ) }
-
-// wholePages returns the memory from the beginning of its first page on.
-func wholePages(memory []byte) []byte {
-	begin := unsafe.Pointer(unsafe.SliceData(memory))
-	before := int(uintptr(begin) % uintptr(unix.Getpagesize()))
-	return unsafe.Slice((*byte)(unsafe.Add(begin, -before)), before+len(memory))
-}
 
 func processor() string { return thisSystem().processor() }
 

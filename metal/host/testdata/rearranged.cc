@@ -34,7 +34,7 @@ constexpr smelt_native native = {"none", nullptr, interleave, interleavedBytes, 
 
 // A file of matrices, the second of more bytes than are dropped at a time.
 struct Weights {
-    std::vector<uint64_t> rows{group, 40 << 10, 3 << 10, 5 * group, 2 << 10};
+    std::vector<uint64_t> rows{group, 33 << 10, 2 << 10, 5 * group, 1 << 10};
     uint64_t bytes = 0;
     uint8_t *memory;
 
@@ -95,7 +95,7 @@ int main() {
         smelt::Pool pool(threads);
         smelt_device_options options = {};
         options.native = &native, options.mapped = 1;
-        for (int rest : {0, 15, 60}) { // milliseconds between steps
+        for (int rest : {0, 40}) { // milliseconds between steps
             smelt::Rearranged rearranged(options, pool, weights.sources());
             size_t ready = 0;
             for (int i = 0; i < 1000 && ready < weights.rows.size(); i++) {
