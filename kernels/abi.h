@@ -64,6 +64,10 @@ typedef struct smelt_native_stage {
     void (*run)(const smelt_launch *launch, void *shared, uint64_t begin, uint64_t end);
 } smelt_native_stage;
 
+typedef struct smelt_units {
+    uint64_t first, count;
+} smelt_units;
+
 typedef struct smelt_native_kernel {
     const char *name;
     // supports tells whether these constants and sizes are covered; otherwise the
@@ -75,6 +79,10 @@ typedef struct smelt_native_kernel {
     uint32_t stage_count;
     smelt_native_stage stages[2];
     uint32_t interleaved; // bit i: buffers[i] may be interleaved
+    // readers tells which units of the last stage read buffers[argument], one of these, in the
+    // order of its rows and each as many of them, or of those of each matrix of a stack; none
+    // where it is read otherwise. Null: all are.
+    smelt_units (*readers)(const smelt_launch *launch, uint32_t argument);
 } smelt_native_kernel;
 
 typedef struct smelt_native {

@@ -1,12 +1,14 @@
 package native
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
 	"os"
 	"testing"
 
+	"github.com/samber/lo"
 	"github.com/stretchr/testify/require"
 
 	"github.com/smelt-ml/smelt/ir"
@@ -630,6 +632,54 @@ func TestHints(t *testing.T) {
 					moved.hints = h
 					require.Equal(t, want, moved.run(t, l), "%v, %d tokens, hints %v", w, tokens, h)
 				}
+			}
+		}
+	})
+}
+
+// TestReaders runs units one by one, and looks for the rows that a kernel says they read.
+func TestReaders(t *testing.T) {
+	each(t, func(t *testing.T, l Library) {
+		for _, c := range []linear{
+			{tokens: 1, k: 64, rows: []int{96}, types: []ir.DType{ir.F32}},
+			{tokens: 3, k: 64, rows: []int{291, 33, 160}, types: []ir.DType{ir.Q4_0, ir.F16, ir.Q8_0}},
+			{tokens: 40, k: 256, rows: []int{64, 7, 65}, types: []ir.DType{ir.Q4_K, ir.Q4_K, ir.Q6_K}},
+			{tokens: 2, k: 64, rows: []int{100, 100}, types: []ir.DType{ir.Q8_0, ir.Q4_0}, pair: true, activation: ir.SiLU},
+		} {
+			for _, vec := range []bool{true, false} {
+				d := c.build(t, vec)
+				out := bytes.Clone(d.args["out"])
+				d.args["out"] = out
+				call, err := l.prepare(d.launch())
+				require.NoError(t, err)
+				call.run(Options{})
+				column := 0
+				for i, rows := range c.rows {
+					what := fmt.Sprintf("%v: weight %d", c, i)
+					first, count := call.readers(index(d.kernel, fmt.Sprintf("w%d", i)))
+					next, each := 0, 0
+					for unit := range call.units(1) {
+						copy(out, nan(len(out)/4))
+						call.runUnits(1, unit, unit+1)
+						written := lo.FilterMap(floats(out)[column:column+rows], func(v float32, row int) (int, bool) { return row, v == v })
+						if unit < first || unit >= first+count {
+							require.Empty(t, written, what)
+							continue
+						}
+						if unit == first {
+							each = len(written)
+						}
+						require.Equal(t, lo.RangeFrom(next, min(each, rows-next)), written, what)
+						next += len(written)
+					}
+					require.Equal(t, rows, next, what)
+					if !c.pair {
+						column += rows
+					}
+				}
+				_, count := call.readers(index(d.kernel, "x"))
+				require.Zero(t, count, "no matrix")
+				call.free()
 			}
 		}
 	})

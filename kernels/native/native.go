@@ -85,6 +85,10 @@ static void stage_run(const smelt_native_kernel *k, uint32_t stage, const smelt_
                       uint64_t begin, uint64_t end) {
     k->stages[stage].run(l, shared, begin, end);
 }
+static smelt_units kernel_readers(const smelt_native_kernel *k, const smelt_launch *l, uint32_t argument) {
+    smelt_units none = {0, 0};
+    return k->readers == NULL ? none : k->readers(l, argument);
+}
 */
 import "C"
 
@@ -308,18 +312,31 @@ func (l Library) prepare(launch Launch) (*call, error) {
 	return c, nil
 }
 
+func (c *call) units(stage int) uint64 {
+	return uint64(C.stage_units(c.kernel, C.uint32_t(stage), c.launch))
+}
+
+func (c *call) runUnits(stage int, begin, end uint64) {
+	C.stage_run(c.kernel, C.uint32_t(stage), c.launch, c.shared, C.uint64_t(begin), C.uint64_t(end))
+}
+
+// readers returns which units of the last stage read the rows of a buffer one after the other.
+func (c *call) readers(buffer int) (first, count uint64) {
+	u := C.kernel_readers(c.kernel, c.launch, C.uint32_t(buffer))
+	return uint64(u.first), uint64(u.count)
+}
+
 func (c *call) run(o Options) {
 	threads := uint64(max(o.Threads, 1))
 	for stage := range c.stages {
-		s := C.uint32_t(stage)
-		units := uint64(C.stage_units(c.kernel, s, c.launch))
+		units := c.units(stage)
 		cut := o.Cut
 		if cut == 0 {
 			cut = (units + threads - 1) / threads
 		}
 		if threads == 1 || units <= cut {
 			for begin := uint64(0); begin < units; begin += cut {
-				C.stage_run(c.kernel, s, c.launch, c.shared, C.uint64_t(begin), C.uint64_t(min(begin+cut, units)))
+				c.runUnits(stage, begin, min(begin+cut, units))
 			}
 			continue
 		}
@@ -332,7 +349,7 @@ func (c *call) run(o Options) {
 					if end-cut >= units {
 						return
 					}
-					C.stage_run(c.kernel, s, c.launch, c.shared, C.uint64_t(end-cut), C.uint64_t(min(end, units)))
+					c.runUnits(stage, end-cut, min(end, units))
 				}
 			})
 		}

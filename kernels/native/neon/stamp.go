@@ -3,4 +3,4 @@
 package neon
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native/src -update`.
-const Stamp = "44bb6246902161bfe098f90d5173be1c73bf662954e1432bed743315c598a440"
+const Stamp = "2ecdc12553245b57e783f10cbb623a67b00b846756dc96c6c1deec0593d97642"

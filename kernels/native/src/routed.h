@@ -157,6 +157,25 @@ static void mixture_multiply(const smelt_launch *l, const Mixture &m, uint64_t b
             multiply_run(m.product(e), 0, begin, end - begin, out, out, {m.places + e.first, m.shares + e.first});
 }
 
+// Which units of `multiply` read a weight in the order of its rows: groups of rows, of all weights
+// one after the other but of a gate's two at once. Those of experts are read by each unit as its
+// tokens want, unless all experts' are mixed.
+static smelt_units readers(const smelt_launch *l, const LinearArguments &of, uint32_t argument) {
+    if (constant(l, of.fc_experts) != 0 && constant(l, of.fc_mixed) == 0)
+        return {0, 0};
+    const LinearParams &p = params<LinearParams>(l, of.params);
+    const uint32_t n[3] = {p.n0, p.n1, p.n2};
+    uint64_t first = 0;
+    for (int i = 0; i < 3; i++) {
+        const uint64_t groups = ceil_div(n[i], ROWS);
+        if (of.w[i] == argument)
+            return {first, groups};
+        if (constant(l, of.fc_gated) == 0)
+            first += groups;
+    }
+    return {0, 0};
+}
+
 // What the table of a set has for a family of products.
 template <const LinearArguments &OF> static int linear_supports(const smelt_launch *l) {
     return linear_supports(l, OF);
@@ -176,6 +195,9 @@ static void prepare(const smelt_launch *l, void *shared, uint64_t begin, uint64_
         mixture_prepare(l, Mixture(l, OF, shared), begin, end);
     else
         prepare(l, Linear(l, OF, shared), begin, end);
+}
+template <const LinearArguments &OF> static smelt_units readers(const smelt_launch *l, uint32_t argument) {
+    return readers(l, OF, argument);
 }
 template <const LinearArguments &OF> static uint64_t multiply_units(const smelt_launch *l) {
     return is_mixture<OF>(l) ? mixture_units(Mixture(l, OF, nullptr)) : multiply_units(Linear(l, OF, nullptr));

@@ -38,7 +38,8 @@ static const smelt_native_kernel kernels[] = {
      attention_vec_shared,                                                                                             \
      2,                                                                                                                \
      {{attention_vec_units, attention_vec<C>}, {combine_units, combine<C>}},                                           \
-     0},                                                                                                               \
+     0,                                                                                                                \
+     nullptr},                                                                                                         \
         ONE("attention_tile_f32_" name, tile_supports<C>, attention_tile_units, attention_tile<C>)
     CACHED("f16", F16),
     CACHED("f32", F32),

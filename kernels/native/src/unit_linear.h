@@ -36,7 +36,8 @@ static const smelt_native_kernel kernels[] = {
      linear_shared<OF>,                                                                                                \
      2,                                                                                                                \
      {{prepare_units<OF>, prepare<OF>}, {multiply_units<OF>, multiply<OF>}},                                           \
-     OF.interleaved()}
+     OF.interleaved(),                                                                                                 \
+     readers<OF>}
     LINEAR(LINEAR_VEC),
     LINEAR(LINEAR_MAT),
 #undef LINEAR

@@ -60,7 +60,8 @@ static const smelt_native_kernel kernels[] = {
      overlay_shared<OF>,                                                                                               \
      2,                                                                                                                \
      {{overlay_prepare_units<OF>, overlay_prepare<OF>}, {overlay_multiply_units<OF>, overlay_multiply<OF>}},           \
-     OF.interleaved()}
+     OF.interleaved(),                                                                                                 \
+     readers<OF>}
     LINEAR(LINEAR_VEC),
     LINEAR(LINEAR_MAT),
 #undef LINEAR

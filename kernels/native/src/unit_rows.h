@@ -35,7 +35,13 @@ static void rotated(const smelt_launch *l, void *, uint64_t begin, uint64_t end)
 }
 
 static const smelt_native_kernel kernels[] = {
-    {"embed", embed_supports, no_shared, 1, {{embed_units, embed}, {nullptr, nullptr}}, 1 << SMELT_EMBED_TABLE},
+    {"embed",
+     embed_supports,
+     no_shared,
+     1,
+     {{embed_units, embed}, {nullptr, nullptr}},
+     1 << SMELT_EMBED_TABLE,
+     nullptr},
     ONE("rms_norm_f32_f32", norm_supports, norm_units, norm),
     ONE("norm_residual_f32", norm_residual_supports, norm_residual_units, norm_residual),
     ONE("layer_norm_f32_f32", layer_norm_supports, layer_norm_units, layer_norm),
