@@ -77,7 +77,7 @@ type ran struct {
 // runSteps runs steps of a program's sequences. ready, if given, is called when all is loaded.
 func runSteps(t testing.TB, program *smelt.Program, device string, o metal.Options, steps []meeting, ready func()) (out ran) {
 	t.Helper()
-	loaded, err := program.Load(smelt.Device{Name: device, Options: o})
+	loaded, err := program.Load(smelt.Device{Name: device, Threads: o.Threads, Options: o})
 	require.NoError(t, err)
 	defer loaded.Close()
 	plan, sequences := program.Plan, program.Options().Sequences

@@ -94,7 +94,7 @@ func halfBound() float64 {
 // sessionOn starts the only sequence of a program on a device; closing what is loaded
 // releases all of it.
 func sessionOn(t *testing.T, program *smelt.Program, device string, opts metal.Options) *smelt.Session {
-	loaded, err := program.Load(smelt.Device{Name: device, Options: opts})
+	loaded, err := program.Load(smelt.Device{Name: device, Threads: opts.Threads, Options: opts})
 	require.NoError(t, err)
 	session, err := loaded.NewSession()
 	require.NoError(t, err)
