@@ -25,7 +25,7 @@ go_test := $(GO) test -json -vet=off
 # The bridge's tests. OpenBLAS' own threads would wait for each other in busy loops.
 bridged := OPENBLAS_NUM_THREADS=1 $(go_test) -tags fakemetal,openblas -timeout 8m
 
-.PHONY: help imports build demo test packages whole soak cold cold-test setup tests vet outside generate check test-isa test-arm64 arm64-max arm64-a76 arm64-a53 test-race test-asan test-page load deployed kernels swaps mutants accuracy histories bench-peer parity tokens templates clients bench-guard profile fuzz barriers clean bridge metallib test-metal platforms
+.PHONY: help imports build demo test packages whole soak cold cold-test setup tests vet outside generate check test-isa test-nodes test-arm64 arm64-max arm64-a76 arm64-a53 test-race test-asan test-page load deployed kernels swaps mutants accuracy histories bench-peer parity tokens templates clients bench-guard profile fuzz barriers clean bridge metallib test-metal platforms
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -83,7 +83,7 @@ bridge: tests ## the Metal bridge over a stand-in for Metal, with OpenBLAS as th
 	@$(call tested,placed) $(go_test) -tags fakemetal -timeout 5m -run 'ProductsOnTheCPU' ./metal
 
 # Each is a target of its own; the page needs a browser, arm64 an emulator.
-soak: check platforms cold cold-test whole load deployed histories kernels swaps mutants accuracy barriers test-page test-isa test-race test-asan test-arm64 fuzz ## what make test does a slice of, whole: hours
+soak: check platforms cold cold-test whole load deployed histories kernels swaps mutants accuracy barriers test-page test-isa test-nodes test-race test-asan test-arm64 fuzz ## what make test does a slice of, whole: hours
 
 cold: ## make demo with an empty build cache: processor and wall time, against their bounds
 	$(GO) run ./internal/budget/cold demo
@@ -157,8 +157,12 @@ test-asan: setup ## the .metal sources under AddressSanitizer, which names their
 whole: setup ## models, texts and graphs of which tests otherwise take a slice
 	SMELT_TESTS=full $(GO) test -timeout 60m . ./cmd/smelt ./constrain ./internal/verify ./passes
 
-load: setup ## 64 clients at a server for two minutes; on a machine that does nothing else
+load: setup ## 64 clients at a server for two minutes, and a neighbour on one core; on a machine that does nothing else
 	SMELT_TESTS=full $(GO) test ./serve -run '^Test(Load|Fair)$$' -count=1 -v
+	SMELT_TESTS=full $(GO) test ./metal -run '^TestNeighbour$$' -count=1 -v
+
+test-nodes: setup ## models on machines of qemu's with two and three memory nodes
+	@.ci/test-nodes
 
 deployed: setup ## what deploy/ has: two replicas behind HAProxy, one killed; cache events, manifests, the picker, the container's file
 	@.ci/need haproxy=haproxy bwrap=bubblewrap 'echo "#include <zmq.h>" | gcc -E -xc -=libzmq3-dev'

@@ -25,7 +25,8 @@ const (
 
 // Options configure a device. The zero value is right for production.
 type Options struct {
-	Threads int // DefaultThreads if 0
+	Threads int    // DefaultThreads if 0
+	nodes   []node // those of this machine if nil
 
 	// Order, Seed and Poison are for tests of kernels on "emu". Poison fills
 	// threadgroup memory before each threadgroup, and the arena and the outputs
@@ -87,6 +88,7 @@ type Info struct {
 	Processor string // what the system calls it; "" where it does not
 	ISA       string // instruction set of the native kernels; empty on "emu"
 	Threads   int
+	Nodes     int    // memory nodes that they are spread over; at least 1
 	MaxBuffer uint64 // bytes of the largest buffer
 
 	// HalfIntegers says that native kernels round half weights, and what is multiplied with
@@ -255,6 +257,9 @@ func start(name string, opts Options, with func(Options) (driver, error)) (*Devi
 	}
 	if opts.Threads == 0 {
 		opts.Threads = DefaultThreads()
+	}
+	if opts.nodes == nil {
+		opts.nodes = availableNodes()
 	}
 	d, err := with(opts)
 	if err != nil {

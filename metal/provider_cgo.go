@@ -105,7 +105,23 @@ func newHostDriver(useNative bool, opts Options, from suppliers) (driver, error)
 	if emulator == nil {
 		return nil, fmt.Errorf("%w: the emulated kernels are not part of it", ErrUnavailable)
 	}
-	return openProvider(host.Provider(), options(opts, useNative, emulator, simd))
+	o := options(opts, useNative, emulator, simd)
+	var pinned runtime.Pinner
+	defer pinned.Unpin()
+	var places []C.smelt_place
+	for _, p := range placesOf(opts.Threads, opts.nodes) {
+		at := C.smelt_place{node: C.uint32_t(p.node)}
+		if mask := maskOf(p.cpus); mask != nil {
+			pinned.Pin(&mask[0])
+			at.processors, at.words = (*C.ulong)(unsafe.Pointer(&mask[0])), C.uint32_t(len(mask))
+		}
+		places = append(places, at)
+	}
+	if places != nil {
+		pinned.Pin(&places[0])
+		o.places = &places[0]
+	}
+	return openProvider(host.Provider(), o)
 }
 
 func options(opts Options, useNative bool, emulator, simd unsafe.Pointer) C.smelt_device_options {
@@ -140,7 +156,7 @@ func (p *provided) info() Info {
 	var i C.smelt_info
 	C.device_info(p.by, p.device, &i)
 	return Info{
-		ISA: C.GoString(&i.isa[0]), GPU: C.GoString(&i.gpu[0]), Family: int(i.family), Cores: int(i.cores), Threads: int(i.threads),
+		ISA: C.GoString(&i.isa[0]), GPU: C.GoString(&i.gpu[0]), Family: int(i.family), Cores: int(i.cores), Threads: int(i.threads), Nodes: max(1, int(i.nodes)),
 		Threadgroup: int(i.threadgroup_bytes), Page: int(i.page_bytes), Samples: i.samples != 0, HalfIntegers: i.half_integers != 0,
 		MaxBuffer: uint64(i.max_buffer_bytes), WorkingSet: uint64(i.working_set_bytes),
 	}

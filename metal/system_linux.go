@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/samber/lo"
 	"golang.org/x/sys/unix"
 )
 
@@ -22,9 +23,20 @@ func thisSystem() system { return system{os.DirFS("/")} }
 // availableCores returns the number of physical cores in this process's affinity
 // mask, bounded by the CPU quota of its control group.
 func availableCores() int {
+	allowed := allowedCPUs()
+	if allowed == nil {
+		return math.MaxInt
+	}
+	s := thisSystem()
+	return min(max(1, len(s.cores(allowed))), s.quota())
+}
+
+// allowedCPUs returns the logical processors of this process's affinity mask; nil where the
+// system does not tell.
+func allowedCPUs() []int {
 	var cpus unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &cpus); err != nil {
-		return math.MaxInt
+		return nil
 	}
 	var allowed []int
 	for i := range len(cpus) * 64 {
@@ -32,23 +44,59 @@ func availableCores() int {
 			allowed = append(allowed, i)
 		}
 	}
-	s := thisSystem()
-	return min(s.cores(allowed), s.quota())
+	return allowed
 }
 
-// cores counts the physical cores among logical ones.
-func (s system) cores(cpus []int) int {
+// availableNodes returns the memory nodes whose processors this process may use.
+func availableNodes() []node { return thisSystem().nodes(allowedCPUs()) }
+
+// nodes returns the memory nodes that have some of these processors, in the order of their
+// numbers; one where the system does not tell.
+func (s system) nodes(cpus []int) []node {
+	dirs, err := fs.Glob(s.root, "sys/devices/system/node/node*")
+	if err != nil {
+		return nil // never: the pattern is right
+	}
+	var list []node
+	for _, dir := range dirs {
+		id, err := strconv.Atoi(strings.TrimPrefix(path.Base(dir), "node"))
+		if err != nil {
+			continue
+		}
+		here := lo.Filter(cpus, func(cpu, _ int) bool {
+			_, err := fs.Stat(s.root, path.Join(dir, "cpu"+strconv.Itoa(cpu)))
+			return err == nil
+		})
+		if len(here) > 0 {
+			list = append(list, node{id, s.cores(here)})
+		}
+	}
+	if len(list) == 0 && len(cpus) > 0 {
+		return []node{{0, s.cores(cpus)}}
+	}
+	slices.SortFunc(list, func(a, b node) int { return a.id - b.id })
+	return list
+}
+
+// cores returns the logical processors of each physical core among these.
+func (s system) cores(cpus []int) [][]int {
 	type core struct{ pack, id string }
-	seen := map[core]bool{}
+	index := map[core]int{}
+	var list [][]int
 	for _, i := range cpus {
 		dir := path.Join("sys/devices/system/cpu", "cpu"+strconv.Itoa(i), "topology")
 		id := s.text(path.Join(dir, "core_id"))
 		if id == "" {
 			id = "cpu" + strconv.Itoa(i) // no topology: each is a core
 		}
-		seen[core{s.text(path.Join(dir, "physical_package_id")), id}] = true
+		c := core{s.text(path.Join(dir, "physical_package_id")), id}
+		if _, ok := index[c]; !ok {
+			index[c] = len(list)
+			list = append(list, nil)
+		}
+		list[index[c]] = append(list[index[c]], i)
 	}
-	return max(1, len(seen))
+	return list
 }
 
 // quota returns how many CPUs' time the control groups of this process allow,

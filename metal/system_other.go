@@ -8,6 +8,8 @@ import "math"
 // build runs there.
 func availableCores() int { return math.MaxInt }
 
+func availableNodes() []node { return nil }
+
 func availableMemory() int64 { return math.MaxInt64 }
 
 func touchedMemory() int64 { return 0 }

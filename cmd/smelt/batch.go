@@ -143,8 +143,8 @@ drawn are others, as likely.`,
 		}
 		defer e.Close()
 		m, on := e.OnDevice().Memory(), l.Info()
-		fmt.Fprintf(cmd.ErrOrStderr(), "smelt: weights %d bytes, cache %d bytes, arena %d bytes, on %s with %d threads\n",
-			l.Memory().Weights, m.Cache, m.Arena, on.Name, on.Threads)
+		fmt.Fprintf(cmd.ErrOrStderr(), "smelt: weights %d bytes, cache %d bytes, arena %d bytes, on %s with %s\n",
+			l.Memory().Weights, m.Cache, m.Arena, on.Name, on.Workers())
 		b := &batchRun{engine: e, keeper: k, path: args[0], results: results, start: time.Now()}
 		done := watch(cmd.ErrOrStderr(), b.progress)
 		err = b.run(cmd.Context(), lines, 2*parallel) // one waits for each that runs

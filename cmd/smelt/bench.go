@@ -140,7 +140,7 @@ a usual step takes.`,
 			}
 			return json.NewEncoder(cmd.OutOrStdout()).Encode(object)
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "%s on %s (%s), %d threads, median of %d\n", p.Plan.Model, info.Name, info.ISA, info.Threads, runs)
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s on %s (%s), %s, median of %d\n", p.Plan.Model, info.Name, info.ISA, info.Workers(), runs)
 		w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 8, 2, ' ', tabwriter.AlignRight)
 		fmt.Fprintf(w, "TEST\tDEPTH\tTOKENS/S\tLOWEST\tHIGHEST\t\n")
 		for _, r := range results {

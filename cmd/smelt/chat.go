@@ -112,8 +112,8 @@ One JSON object is printed.`,
 		}
 		defer t.engine.Close()
 		m, on := t.engine.OnDevice().Memory(), l.Info()
-		fmt.Fprintf(cmd.ErrOrStderr(), "smelt: weights %d bytes, cache %d bytes, arena %d bytes, on %s with %d threads\n",
-			l.Memory().Weights, m.Cache, m.Arena, on.Name, on.Threads)
+		fmt.Fprintf(cmd.ErrOrStderr(), "smelt: weights %d bytes, cache %d bytes, arena %d bytes, on %s with %s\n",
+			l.Memory().Weights, m.Cache, m.Arena, on.Name, on.Workers())
 		if asJSON {
 			err = t.json(cmd.Context(), cmd.OutOrStdout(), asked, forget)
 		} else {

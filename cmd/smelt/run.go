@@ -81,8 +81,8 @@ terminal, each line typed is continued by itself.`,
 			return fmt.Errorf("%s: %w", args[0], err)
 		}
 		m, on := e.OnDevice().Memory(), l.Info()
-		fmt.Fprintf(cmd.ErrOrStderr(), "smelt: weights %d bytes, cache %d bytes, arena %d bytes, on %s with %d threads\n",
-			l.Memory().Weights, m.Cache, m.Arena, on.Name, on.Threads)
+		fmt.Fprintf(cmd.ErrOrStderr(), "smelt: weights %d bytes, cache %d bytes, arena %d bytes, on %s with %s\n",
+			l.Memory().Weights, m.Cache, m.Arena, on.Name, on.Workers())
 		g := smelt.Generation{N: n, Sampling: sampling.Sampling}
 		if g.Constraint, err = form.constraint(cmd.ErrOrStderr(), l.Vocabulary, answers); err != nil {
 			return err

@@ -309,8 +309,8 @@ func (f *serveFlags) load(cmd *cobra.Command, path, name string, metrics smelt.M
 	closers = append(closers, r.Engine)
 	mem, weights, on := r.Engine.OnDevice().Memory(), l.Memory().Weights, l.Info()
 	r.Memory = weights + mem.Cache + mem.Arena + mem.Inputs + mem.Outputs
-	fmt.Fprintf(cmd.ErrOrStderr(), "smelt: %s: weights %d bytes, cache %d bytes, arena %d bytes, on %s with %d threads\n",
-		name, weights, mem.Cache, mem.Arena, on.Name, on.Threads)
+	fmt.Fprintf(cmd.ErrOrStderr(), "smelt: %s: weights %d bytes, cache %d bytes, arena %d bytes, on %s with %s\n",
+		name, weights, mem.Cache, mem.Arena, on.Name, on.Workers())
 	return r, nil
 }
 

@@ -4,7 +4,10 @@
 // each other. Each dispatch of a wave is cut into units, a threadgroup or some rows of a
 // native kernel, and the units are handed to a pool of threads that spin a little between
 // waves and then sleep (pool.cc): a wave of a small model lasts microseconds, less than
-// waking a thread takes. The thread that ends a wave prepares the next.
+// waking a thread takes. The thread that ends a wave prepares the next. A thread whose
+// processor a neighbour wants gives it up between two units, so that nobody waits for units
+// that it holds. Where memory has several nodes, each node's threads begin with units of
+// their own, and the weights that these read lie there (nodes.cc).
 //
 // What a launch is, its grid, parameters and the addresses of its buffers, is resolved
 // once a step from the Plan's tables, and every binding is checked against its buffer

@@ -8,6 +8,16 @@
 
 using smelt::fail;
 
+namespace {
+
+// nowhere stands for memory that nobody reads, as large as is asked for.
+smelt::Launches::Memory nowhere() {
+    static uint8_t page[64];
+    return {page, UINT64_MAX / 2};
+}
+
+} // namespace
+
 smelt_executable::smelt_executable(smelt_device *device, const smelt_tables &t, smelt_buffer *const *buffers)
     : device(device), terms(t.terms, t.terms + t.term_count), values(t.values, t.values + t.value_count),
       arguments(t.arguments, t.arguments + t.argument_count), words(t.words, t.words + t.word_count),
@@ -40,10 +50,8 @@ int smelt_executable::findKernels(const smelt_tables &t, smelt_error *error) {
 // parameters, which are real.
 int smelt_executable::findNatives(smelt_error *error) {
     smelt::Launches launches(*this);
-    static uint8_t nowhere[64];
-    std::vector<smelt::Launches::Memory> memory(buffers.size());
+    std::vector<smelt::Launches::Memory> memory(buffers.size(), nowhere());
     for (size_t i = 0; i < buffers.size(); i++) {
-        memory[i] = {nowhere, UINT64_MAX / 2};
         if (buffers[i] != nullptr) {
             memory[i] = {static_cast<uint8_t *>(buffers[i]->memory), buffers[i]->bytes};
         }
@@ -98,7 +106,38 @@ void smelt_executable::rearrange(const smelt_tables &t) {
             sources[i] = {static_cast<const uint8_t *>(buffers[i]->memory), buffers[i]->bytes, t.matrices[i]};
         }
     }
+    if (device->pool->nodes().count() > 1) {
+        findReaders(sources);
+    }
     rearranged = std::make_unique<smelt::Rearranged>(o, *device->pool, std::move(sources));
+}
+
+// findReaders asks, for each matrix, the first dispatch that tells which of its units read it:
+// all dispatches that read it so cut its rows alike.
+void smelt_executable::findReaders(std::vector<smelt::Rearranged::Source> &sources) const {
+    smelt::Launches launches(*this);
+    std::vector<smelt::Launches::Memory> memory(buffers.size(), nowhere());
+    smelt_error error;
+    for (const auto &phase : phases) {
+        if (launches.resolve(phase, phase.bounds, memory, &error) != SMELT_OK) {
+            return; // findNatives would have said so
+        }
+        for (uint32_t i = phase.first_dispatch; i < phase.first_dispatch + phase.dispatch_count; i++) {
+            const auto &d = dispatches[i];
+            const auto *native = kernels[d.kernel].native;
+            if (native == nullptr || native->readers == nullptr) {
+                continue;
+            }
+            for (uint32_t a = d.first_argument; a < d.first_argument + d.argument_count; a++) {
+                auto &source = sources[arguments[a].buffer];
+                if (source.memory == nullptr || source.readers.count != 0) {
+                    continue;
+                }
+                source.readers = native->readers(&launches[i], arguments[a].index);
+                source.units = native->stages[native->stage_count - 1].units(&launches[i]);
+            }
+        }
+    }
 }
 
 void smelt_executable::evaluate(const int64_t *sizes, std::vector<int64_t> &results) const {

@@ -65,7 +65,8 @@ int deviceOpen(const smelt_device_options *options, smelt_device **device, smelt
     return guarded(error, [&] {
         auto d = std::make_unique<smelt_device>();
         d->options = *options;
-        d->pool = std::make_unique<smelt::Pool>(options->threads);
+        d->pool = std::make_unique<smelt::Pool>(smelt::Nodes(options->threads, options->places));
+        d->options.places = nullptr;
         *device = d.release();
         return SMELT_OK;
     });
@@ -79,11 +80,12 @@ void deviceInfo(const smelt_device *device, smelt_info *info) {
     snprintf(info->isa, sizeof info->isa, "%s", o.use_native != 0 && o.native != nullptr ? o.native->isa : "");
     info->half_integers = o.use_native != 0 && o.native != nullptr ? o.native->half_integers : 0;
     info->threads = device->pool->threads();
+    info->nodes = static_cast<uint32_t>(device->pool->nodes().count());
     info->page_bytes = 1;
     info->max_buffer_bytes = SIZE_MAX / 2;
 }
 
-int bufferCreate(smelt_device *, uint64_t bytes, uint32_t purpose, smelt_buffer **buffer, smelt_error *error) {
+int bufferCreate(smelt_device *device, uint64_t bytes, uint32_t purpose, smelt_buffer **buffer, smelt_error *error) {
     return guarded(error, [&] {
         auto b = std::make_unique<smelt_buffer>(smelt_buffer{nullptr, bytes, true});
         // Not a byte less than a page, so that pointers to it are valid.
@@ -101,6 +103,10 @@ int bufferCreate(smelt_device *, uint64_t bytes, uint32_t purpose, smelt_buffer 
 #else
         (void)purpose;
 #endif
+        // What fills up with time, a cache, is read by all nodes' threads.
+        if (const auto &nodes = device->pool->nodes(); purpose == SMELT_SPARSE && nodes.count() > 1) {
+            nodes.spread(b->memory, bytes);
+        }
         *buffer = b.release();
         return 0;
     });

@@ -80,6 +80,7 @@ struct smelt_executable {
     int findKernels(const smelt_tables &tables, smelt_error *error);
     int findNatives(smelt_error *error);
     void rearrange(const smelt_tables &tables);
+    void findReaders(std::vector<smelt::Rearranged::Source> &sources) const;
     // runs tells whether a dispatch is the host's to execute.
     bool runs(const smelt_dispatch &d) const { return device->options.half == 0 || d.on_cpu != 0; }
     void evaluate(const int64_t *sizes, std::vector<int64_t> &results) const;
@@ -142,15 +143,22 @@ struct smelt_instance final : smelt::Work {
     bool finish(uint32_t wave) override;
 
 private:
-    // Item is one stage of one dispatch, part of a wave.
+    // Job is one stage of one dispatch.
+    struct Job {
+        uint32_t dispatch, stage;
+        bool last; // of the dispatch
+        uint64_t units;
+        size_t scratch; // offset
+    };
+    // Item is the part of a job that the threads of a memory node begin with.
     struct Item {
         uint32_t dispatch;
         uint32_t first_chunk, chunks;
         uint32_t stage;
-        uint64_t units;
+        smelt::Range units;
         const smelt_native_kernel *native; // null: emulated
         size_t scratch;                    // offset
-        bool last;                         // stage of the dispatch
+        bool last;                         // of the dispatch
         bool backwards;                    // chunks are handed out from the end
     };
     // Span is what a wave holds, and what the Plan says stands before it.
@@ -161,9 +169,9 @@ private:
 
     int cut(uint32_t first, uint32_t count, smelt_error *error);
     size_t addGroup(uint32_t first, uint32_t count, bool serial);
-    void addItem(uint32_t dispatch, uint32_t stage, size_t scratch);
-    void openWave();
-    void closeWave();
+    void addJob(uint32_t dispatch, uint32_t stage, size_t scratch);
+    void addWave();
+    void addItem(const Job &job, size_t node, uint32_t &chunks);
     bool stopBefore(uint32_t wave);
     void execute(const Item &item, uint64_t begin, uint64_t end);
     void record(uint32_t dispatch, const char *message);
@@ -179,7 +187,9 @@ private:
     std::vector<smelt::Wave> waves_;
     std::vector<uint32_t> order_;                      // of the dispatches of a group
     std::vector<const smelt_native_kernel *> natives_; // by dispatch of the phase
-    uint32_t item_count_ = 0, wave_count_ = 0, wave_chunks_ = 0;
+    std::vector<Job> jobs_;                            // of the next wave
+    std::vector<uint32_t> node_chunks_;                // of the next wave, by memory node
+    uint32_t item_count_ = 0, wave_count_ = 0;
     uint32_t barriers_ = 0, command_buffers_ = 0; // before the next wave
     bool whole_ = false;                          // the step is not cut into command buffers
     uint64_t random_ = 0;

@@ -13,10 +13,6 @@ using smelt::fail;
 
 namespace {
 
-// How finely a dispatch is cut, for each thread: fine enough that threads end
-// together, coarse enough that handing out costs nothing.
-constexpr uint32_t chunks_per_thread = 8;
-
 uint64_t nanosecondsNow() {
     auto now = std::chrono::steady_clock::now().time_since_epoch();
     return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
@@ -46,11 +42,14 @@ smelt_instance::smelt_instance(smelt_executable *executable, smelt_buffer *const
     for (const auto &p : executable->phases) {
         longest = std::max(longest, p.dispatch_count);
     }
-    items_.resize(2 * size_t{longest});
+    const auto &nodes = executable->device->pool->nodes();
+    items_.resize(2 * size_t{longest} * nodes.count());
+    node_chunks_.resize(nodes.count());
+    jobs_.reserve(longest);
     spans_.resize(2 * size_t{longest});
     waves_ = std::vector<smelt::Wave>(2 * size_t{longest});
     for (auto &w : waves_) {
-        w.reset(0, executable->device->pool->threads());
+        w.reset(node_chunks_.data(), nodes);
     }
     order_.resize(longest);
     natives_.resize(longest);
@@ -163,69 +162,75 @@ size_t smelt_instance::addGroup(uint32_t first, uint32_t count, bool serial) {
     uint32_t step = serial ? 1 : count;
     size_t most = 0;
     for (uint32_t begin = 0; begin < count; begin += step) {
-        size_t scratch = 0;
-        openWave();
-        for (uint32_t i = begin; i < begin + step; i++) {
-            addItem(order_[i], 0, scratch);
-            if (const auto *k = natives_[order_[i]]; k != nullptr && k->shared_bytes != nullptr) {
-                scratch += alignUp(k->shared_bytes(&launches_[first_dispatch_ + order_[i]]));
+        for (uint32_t stage = 0; stage < 2; stage++) {
+            size_t scratch = 0;
+            jobs_.clear();
+            for (uint32_t i = begin; i < begin + step; i++) {
+                addJob(order_[i], stage, scratch);
+                if (const auto *k = natives_[order_[i]]; k != nullptr && k->shared_bytes != nullptr) {
+                    scratch += alignUp(k->shared_bytes(&launches_[first_dispatch_ + order_[i]]));
+                }
             }
+            most = std::max(most, scratch);
+            addWave();
         }
-        closeWave();
-        size_t at = 0;
-        openWave();
-        for (uint32_t i = begin; i < begin + step; i++) {
-            const auto *k = natives_[order_[i]];
-            if (k == nullptr) {
-                continue;
-            }
-            if (k->stage_count > 1) {
-                addItem(order_[i], 1, at);
-            }
-            if (k->shared_bytes != nullptr) {
-                at += alignUp(k->shared_bytes(&launches_[first_dispatch_ + order_[i]]));
-            }
-        }
-        closeWave();
-        most = std::max(most, scratch);
     }
     return most;
 }
 
-void smelt_instance::openWave() {
-    spans_[wave_count_] = {item_count_, 0, 0, 0};
-    wave_chunks_ = 0;
-}
-
-void smelt_instance::addItem(uint32_t dispatch, uint32_t stage, size_t scratch) {
-    const auto &launch = launches_[first_dispatch_ + dispatch];
+// addJob adds a stage, if the dispatch has it, to those of the next wave.
+void smelt_instance::addJob(uint32_t dispatch, uint32_t stage, size_t scratch) {
     const auto *native = natives_[dispatch];
+    uint32_t stages = native != nullptr ? native->stage_count : 1;
     uint64_t groups = launches_.threadgroups(first_dispatch_ + dispatch);
-    if (groups == 0) {
+    if (groups == 0 || stage >= stages) {
         return; // at these sizes there is nothing to do
     }
-    uint64_t units = native != nullptr ? native->stages[stage].units(&launch) : groups;
     // A stage without units counts as run: its dispatch does.
-    uint32_t threads = executable_.device->pool->threads();
-    bool shuffle = executable_.device->options.shuffle != 0;
-    uint64_t most = threads == 1 && !shuffle ? 1 : uint64_t{threads} * chunks_per_thread;
-    auto chunks = static_cast<uint32_t>(std::clamp<uint64_t>(units, 1, most));
-    bool last = native == nullptr || stage + 1 == native->stage_count;
-    bool backwards = shuffle && (nextRandom(random_) & 1) != 0;
-    items_[item_count_++] = {dispatch, wave_chunks_, chunks, stage, units, native, scratch, last, backwards};
-    wave_chunks_ += chunks;
+    uint64_t units = native != nullptr ? native->stages[stage].units(&launches_[first_dispatch_ + dispatch]) : groups;
+    jobs_.push_back({dispatch, stage, stage + 1 == stages, units, scratch});
 }
 
-void smelt_instance::closeWave() {
-    auto &span = spans_[wave_count_];
+// addWave makes a wave of the jobs: what each memory node's threads begin with, one node after
+// the other.
+void smelt_instance::addWave() {
+    auto &span = spans_[wave_count_] = {item_count_, 0, 0, 0};
+    const auto &nodes = executable_.device->pool->nodes();
+    uint32_t chunks = 0;
+    for (size_t n = 0; n < nodes.count(); n++) {
+        uint32_t before = chunks;
+        for (const Job &job : jobs_) {
+            addItem(job, n, chunks);
+        }
+        node_chunks_[n] = chunks - before;
+    }
     span.item_count = item_count_ - span.first_item;
     if (span.item_count == 0) {
         return;
     }
-    waves_[wave_count_].reset(wave_chunks_, executable_.device->pool->threads());
+    waves_[wave_count_].reset(node_chunks_.data(), nodes);
     span.barriers = std::exchange(barriers_, 0);
     span.command_buffers = std::exchange(command_buffers_, 0);
     wave_count_++;
+}
+
+// addItem cuts a memory node's part of a job into chunks.
+void smelt_instance::addItem(const Job &job, size_t node, uint32_t &chunks) {
+    const auto &nodes = executable_.device->pool->nodes();
+    auto units = nodes.part(node, job.units);
+    if (units.begin == units.end && (job.units != 0 || node != 0)) {
+        return;
+    }
+    bool shuffle = executable_.device->options.shuffle != 0;
+    uint64_t most = nodes.threads() == 1 && !shuffle ? 1 : uint64_t{nodes[node].threads} * smelt::chunks_per_thread;
+    auto count = static_cast<uint32_t>(std::clamp<uint64_t>(units.end - units.begin, 1, most));
+    bool backwards = shuffle && (nextRandom(random_) & 1) != 0;
+    items_[item_count_++] = {job.dispatch, chunks,
+                             count,        job.stage,
+                             units,        natives_[job.dispatch],
+                             job.scratch,  job.last && units.end == job.units,
+                             backwards};
+    chunks += count;
 }
 
 void smelt_instance::run(uint32_t wave, uint32_t chunk, uint32_t &cursor) {
@@ -241,7 +246,8 @@ void smelt_instance::run(uint32_t wave, uint32_t chunk, uint32_t &cursor) {
     if (item.backwards) {
         c = item.chunks - 1 - c;
     }
-    uint64_t begin = item.units * c / item.chunks, end = item.units * (c + 1) / item.chunks;
+    uint64_t count = item.units.end - item.units.begin;
+    uint64_t begin = item.units.begin + count * c / item.chunks, end = item.units.begin + count * (c + 1) / item.chunks;
     if (begin == end || failed_.load(std::memory_order_relaxed)) {
         return;
     }

@@ -4,8 +4,10 @@
 
 #include <chrono>
 #include <cstdio>
+#include <utility>
 
 #include <pthread.h>
+#include <sys/resource.h>
 
 namespace smelt {
 
@@ -19,6 +21,21 @@ using Clock = std::chrono::steady_clock;
 // system has set aside gives up its own processor in time.
 constexpr auto spin_time = std::chrono::milliseconds(1);
 
+// For how long nobody is seen before a thread has its processor for itself again.
+constexpr auto alone_time = std::chrono::milliseconds(200);
+
+// What a thread lacks of the time that it was asked for, when a neighbour had its processor.
+constexpr auto away_time = std::chrono::milliseconds(1);
+
+// A neighbour who is let in stays for longer.
+constexpr auto visit_time = std::chrono::microseconds(300);
+
+#ifdef __linux__
+Clock::duration duration(const timeval &t) {
+    return std::chrono::seconds(t.tv_sec) + std::chrono::microseconds(t.tv_usec);
+}
+#endif
+
 inline void pause() {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
@@ -29,11 +46,44 @@ inline void pause() {
 
 } // namespace
 
-Pool::Pool(unsigned threads) {
+// A thread that the system itself interrupts is back in microseconds.
+void Turn::ask() {
+#ifdef __linux__
+    rusage usage;
+    if (getrusage(RUSAGE_THREAD, &usage) != 0) {
+        return;
+    }
+    auto now = Clock::now();
+    auto ran = duration(usage.ru_utime) + duration(usage.ru_stime);
+    bool interrupted = usage.ru_nivcsw != interruptions_, away = now - asked_ - (ran - ran_) >= away_time;
+    // Those who call a pool are not always the same.
+    if (bool same = std::exchange(thread_, pthread_self()) == pthread_self(); same && interrupted && away) {
+        others_ = now;
+        if (!shared_) {
+            shared_ = true;
+            began_ = now;
+        }
+    }
+    asked_ = now, ran_ = ran, interruptions_ = usage.ru_nivcsw;
+#endif
+}
+
+void Turn::giveWay() {
+    auto before = Clock::now();
+    std::this_thread::yield();
+    began_ = Clock::now();
+    if (began_ - before > visit_time) {
+        others_ = began_;
+    } else if (began_ - others_ > alone_time) {
+        shared_ = false;
+    }
+}
+
+Pool::Pool(Nodes nodes) : nodes_(std::move(nodes)) {
     SignalsBlocked blocked;
-    workers_.reserve(threads);
+    workers_.reserve(threads());
     try {
-        for (unsigned i = 1; i < threads; i++) {
+        for (unsigned i = 1; i < threads(); i++) {
             workers_.emplace_back(&Pool::worker, this, i);
         }
     } catch (...) {
@@ -60,6 +110,7 @@ void Pool::run(Work &work, Wave *waves, uint32_t count) {
     if (count == 0) {
         return;
     }
+    Kept kept(nodes_, 0);
     uint32_t now = tick_.load(std::memory_order_relaxed) + 1;
     work_ = &work;
     waves_ = waves;
@@ -68,8 +119,13 @@ void Pool::run(Work &work, Wave *waves, uint32_t count) {
     open_.store(true);
     advance(now, true, false);
     while (now - first_ < count) {
-        participate(now - first_, 0);
-        now = spin(now) ? tick_.load() : sleep(now, true);
+        participate(now - first_, 0, turn_);
+        if (turn_.over()) {
+            turn_.giveWay();
+            now = tick_.load();
+        } else {
+            now = spin(now) ? tick_.load() : sleep(now, true);
+        }
     }
     // Who read open_ before this store has counted itself in.
     open_.store(false);
@@ -90,6 +146,8 @@ void Pool::worker(unsigned index) {
 #else
     pthread_setname_np(pthread_self(), name);
 #endif
+    nodes_.keep(index);
+    Turn turn;
     uint32_t seen = 0;
     for (;;) {
         if (!spin(seen)) {
@@ -103,20 +161,27 @@ void Pool::worker(unsigned index) {
         inside_.fetch_add(1);
         if (open_.load()) {
             for (seen = tick_.load(); seen - first_ < count_; seen = tick_.load()) {
-                participate(seen - first_, index);
-                if (!spin(seen)) {
-                    break; // sleep outside, where the end of the run does not wait for this thread
+                participate(seen - first_, index, turn);
+                // Whoever does nothing for long does it outside, where the end of the run does
+                // not wait for this thread.
+                if (turn.shared() || !spin(seen)) {
+                    break;
                 }
             }
         }
         inside_.fetch_sub(1);
+        if (turn.over()) {
+            turn.giveWay();
+            seen--; // the wave may not be done
+        }
     }
 }
 
-void Pool::participate(uint32_t wave, unsigned thread) {
+void Pool::participate(uint32_t wave, unsigned thread, Turn &turn) {
     Wave &w = waves_[wave];
     uint32_t cursor = 0, mine = 0, chunk;
-    while (w.take(thread, chunk)) {
+    turn.look();
+    while (!turn.over() && w.take(thread, chunk)) {
         work_->run(wave, chunk, cursor);
         mine++;
     }

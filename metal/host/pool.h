@@ -4,11 +4,13 @@
 //
 // Each thread has a share of a wave, chunks that follow one another: neighbours are
 // mostly neighbours in memory too, so that what a kernel fetches ahead of the chunk it
-// works on is its own. Who is done takes from the ends of others' shares.
+// works on is its own. Who is done takes from the ends of others' shares, first of those on
+// its memory node.
 #ifndef SMELT_METAL_POOL_H
 #define SMELT_METAL_POOL_H
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -19,7 +21,13 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include "nodes.h"
+
 namespace smelt {
+
+// How finely work is cut, for each thread: fine enough that threads end together, coarse enough
+// that handing out costs nothing.
+constexpr uint32_t chunks_per_thread = 8;
 
 // Chunks that are yet to be handed out, from both ends.
 class alignas(64) Share {
@@ -27,6 +35,8 @@ public:
     void reset(uint32_t begin, uint32_t end) { left_.store(uint64_t{end} << 32 | begin, std::memory_order_relaxed); }
     bool takeFirst(uint32_t &chunk) { return take(chunk, true); }
     bool takeLast(uint32_t &chunk) { return take(chunk, false); }
+
+    unsigned first_peer = 0, peers = 0; // threads of the same node
 
 private:
     bool take(uint32_t &chunk, bool first) {
@@ -49,37 +59,49 @@ private:
 // one that the system has not scheduled.
 class Wave {
 public:
-    // Shared out among so many threads; memory is only taken when there are more of them
-    // than before.
-    void reset(uint32_t chunks, unsigned threads) {
-        if (threads > threads_) {
-            shares_.reset(new Share[threads]);
+    // Shared out among the threads of nodes, where each node has so many chunks; memory is only
+    // taken when there are more threads than before.
+    void reset(const uint32_t *chunks, const Nodes &nodes) {
+        if (nodes.threads() > threads_) {
+            shares_.reset(new Share[nodes.threads()]);
         }
-        threads_ = threads;
-        for (unsigned i = 0; i < threads_; i++) {
-            shares_[i].reset(part(chunks, i), part(chunks, i + 1));
+        threads_ = nodes.threads();
+        uint32_t first = 0;
+        for (size_t n = 0; n < nodes.count(); n++) {
+            const Node &node = nodes[n];
+            const auto part = [&](unsigned i) {
+                return first + static_cast<uint32_t>(uint64_t{chunks[n]} * i / node.threads);
+            };
+            for (unsigned i = 0; i < node.threads; i++) {
+                Share &share = shares_[node.first + i];
+                share.reset(part(i), part(i + 1));
+                share.first_peer = node.first, share.peers = node.threads;
+            }
+            first += chunks[n];
         }
         done.store(0, std::memory_order_relaxed);
-        this->chunks = chunks;
+        this->chunks = first;
     }
     // A chunk for a thread: the next of its own, or else another's last.
     bool take(unsigned thread, uint32_t &chunk) {
-        if (thread < threads_ && shares_[thread].takeFirst(chunk)) {
-            return true;
-        }
-        for (unsigned i = 1; i <= threads_; i++) {
-            if (shares_[(thread + i) % threads_].takeLast(chunk)) {
-                return true;
-            }
-        }
-        return false;
+        Share &own = shares_[thread];
+        return own.takeFirst(chunk) || takeFrom(own.first_peer, own.peers, thread - own.first_peer, chunk) ||
+               (own.peers != threads_ && takeFrom(0, threads_, thread, chunk));
     }
 
     uint32_t chunks = 0; // at least 1
     alignas(64) std::atomic<uint32_t> done{0};
 
 private:
-    uint32_t part(uint32_t chunks, unsigned i) const { return static_cast<uint32_t>(uint64_t{chunks} * i / threads_); }
+    // takeFrom looks at so many shares, those behind `at` first.
+    bool takeFrom(unsigned first, unsigned count, unsigned at, uint32_t &chunk) {
+        for (unsigned i = 1; i <= count; i++) {
+            if (shares_[first + (at + i) % count].takeLast(chunk)) {
+                return true;
+            }
+        }
+        return false;
+    }
 
     std::unique_ptr<Share[]> shares_;
     unsigned threads_ = 0;
@@ -112,27 +134,74 @@ private:
     sigset_t before_;
 };
 
+// The time that a thread works before somebody else gets its processor.
+//
+// Whom the system sets aside for a neighbour keeps what it has of a wave, and all threads wait
+// for it, milliseconds again and again: with one busy neighbour a pool of two had 0.4 of its speed.
+// So a thread that was set aside gives way from then on, between two chunks and before its time
+// is up, and the others do its work meanwhile.
+class Turn {
+public:
+    // look, called with each wave, notices in time that the thread was set aside.
+    void look() {
+        if (++waves_ % waves_between_looks == 0) {
+            ask();
+        }
+    }
+    // shared tells whether others want the processor, and over whether they should have it now.
+    bool shared() const { return shared_; }
+    bool over() const { return shared_ && Clock::now() - began_ >= length; }
+    // giveWay lets others run, if there are any.
+    void giveWay();
+
+private:
+    using Clock = std::chrono::steady_clock;
+
+    // Less than what Linux lets a thread run while another waits.
+    static constexpr auto length = std::chrono::milliseconds(2);
+
+    // A wave may last no more than microseconds, which asking takes as well.
+    static constexpr uint32_t waves_between_looks = 128;
+
+    void ask();
+
+    uint32_t waves_ = 0;
+    bool shared_ = false;
+    Clock::time_point began_{}, others_{}; // others_: when a neighbour was last seen
+
+    // When the system was asked last: by whom, how long that thread had run, and how often it had
+    // been interrupted.
+    pthread_t thread_{};
+    Clock::time_point asked_{};
+    Clock::duration ran_{};
+    long interruptions_ = 0;
+};
+
 class Pool {
 public:
-    // The thread that calls run works too, so threads - 1 are started. Throws
+    // The thread that calls run works too, as the first, so threads - 1 are started. Throws
     // std::system_error if one cannot be.
-    explicit Pool(unsigned threads);
+    explicit Pool(Nodes nodes);
+    explicit Pool(unsigned threads) : Pool(Nodes(threads)) {}
     ~Pool();
     Pool(const Pool &) = delete;
     Pool &operator=(const Pool &) = delete;
 
-    unsigned threads() const { return static_cast<unsigned>(workers_.size()) + 1; }
+    unsigned threads() const { return nodes_.threads(); }
+    const Nodes &nodes() const { return nodes_; }
 
-    // run returns when the waves are done. One call at a time.
+    // run returns when the waves, reset for the pool's nodes, are done. One call at a time.
     void run(Work &work, Wave *waves, uint32_t count);
 
 private:
     void worker(unsigned index);
     void stop();
-    void participate(uint32_t wave, unsigned thread);
+    void participate(uint32_t wave, unsigned thread, Turn &turn);
     void advance(uint32_t to, bool wake_workers, bool wake_caller);
     bool spin(uint32_t old) const;
     uint32_t sleep(uint32_t old, bool caller);
+
+    const Nodes nodes_;
 
     // tick_ counts the waves finished over the pool's life, and one more for each
     // run: the only thing that threads wait on.
@@ -145,6 +214,8 @@ private:
     Wave *waves_ = nullptr;
     uint32_t count_ = 0;
     uint32_t first_ = 0; // tick_ during wave 0
+
+    Turn turn_; // of who calls run
 
     std::atomic<uint32_t> workers_asleep_{0}, caller_asleep_{0};
     std::mutex mutex_;

@@ -26,6 +26,8 @@ constexpr auto longest = std::chrono::milliseconds(250);
 // Without a step for so long, none is expected.
 constexpr auto idle = std::chrono::milliseconds(20);
 
+uint64_t page_bytes() { return static_cast<uint64_t>(sysconf(_SC_PAGESIZE)); }
+
 } // namespace
 
 Rearranged::Rearranged(const smelt_device_options &options, Pool &pool, std::vector<Source> sources)
@@ -63,6 +65,9 @@ Rearranged::Rearranged(const smelt_device_options &options, Pool &pool, std::vec
 #endif
     for (size_t i = 0; i < jobs_.size(); i++) {
         jobs_[i].to = static_cast<uint8_t *>(memory_) + offsets[i];
+        if (pool_.nodes().count() > 1) {
+            place(jobs_[i]);
+        }
     }
     if (options.rearrange == SMELT_REARRANGE_NOW) {
         while (next_ < pieces_.size()) {
@@ -90,6 +95,31 @@ Rearranged::~Rearranged() {
     }
     if (memory_ != nullptr) {
         munmap(memory_, bytes_);
+    }
+}
+
+// place puts the rows of a copy, which nobody has touched, where they are read; all nodes in turn
+// have those that any thread may read. Borders between nodes are not those of large pages, which
+// would move 2 MB to one side and, as matrices follow one another, always the same; so the border's
+// own pages are small.
+void Rearranged::place(const Job &job) const {
+    const auto &nodes = pool_.nodes();
+    const auto &source = sources_[job.buffer];
+    const auto &m = source.matrix;
+    const auto at = [&](uint64_t row) {
+        auto address = reinterpret_cast<uintptr_t>(job.to) + native_.interleaved_bytes(m.type, m.columns, row);
+        return reinterpret_cast<uint8_t *>((address + page_bytes() / 2) / page_bytes() * page_bytes());
+    };
+    if (source.readers.count == 0) {
+        nodes.spread(at(0), static_cast<uint64_t>(at(m.rows) - at(0)));
+        return;
+    }
+    uint64_t stack = std::max<uint64_t>(1, m.stack), rows = m.rows / stack;
+    for (const auto &part : rows_by_node(nodes, rows, job.group, source.readers, source.units)) {
+        for (uint64_t i = 0; i < stack; i++) {
+            uint8_t *from = at(i * rows + part.begin), *to = at(i * rows + part.end);
+            nodes.place(part.node, from, static_cast<uint64_t>(to - from));
+        }
     }
 }
 
@@ -142,7 +172,13 @@ void Rearranged::matrix() {
             std::lock_guard<std::mutex> lock(mutex_);
             next_ = end;
         }
-        wave_.reset(static_cast<uint32_t>(end - first_), pool_.threads());
+        const auto &nodes = pool_.nodes();
+        std::vector<uint32_t> chunks;
+        for (size_t n = 0; n < nodes.count(); n++) {
+            Range part = nodes.part(n, end - first_);
+            chunks.push_back(static_cast<uint32_t>(part.end - part.begin));
+        }
+        wave_.reset(chunks.data(), nodes);
         pool_.run(*this, &wave_, 1);
         done(first_, end);
     }
@@ -196,7 +232,7 @@ void Rearranged::drop(const uint8_t *from, uint64_t bytes) const {
     if (!mapped_) {
         return;
     }
-    auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+    auto page = static_cast<uintptr_t>(page_bytes());
     auto begin = (reinterpret_cast<uintptr_t>(from) + page - 1) / page * page;
     auto end = (reinterpret_cast<uintptr_t>(from) + bytes) / page * page;
     if (begin < end) {

@@ -22,14 +22,17 @@ namespace smelt {
 // others wait for many times a token. A matrix is ready when a step begins, or not in that step.
 //
 // Copies lie in one mapping with large pages, which are a tenth faster to stream through than
-// those of a file. The file's pages are dropped as they are copied, so that weights are held once;
-// what still reads them gets them again.
+// those of a file, each row in the memory of the node whose threads read it. The file's pages are dropped as they are
+// copied, so that weights are held once; what still reads them gets them again.
 class Rearranged final : Work {
 public:
     struct Source {
         const uint8_t *memory = nullptr; // null: not to be rearranged
         uint64_t bytes = 0;
         smelt_matrix matrix{};
+        // Where memory has several nodes: which units read it, of how many.
+        smelt_units readers{};
+        uint64_t units = 0;
     };
 
     // By buffer of the Plan. Without memory for the copies, none are made. The pool works for
@@ -90,6 +93,7 @@ private:
     void run(uint32_t wave, uint32_t chunk, uint32_t &cursor) override;
     bool finish(uint32_t) override { return true; }
 
+    void place(const Job &job) const;
     void begin();
     void end();
     void matrix();

@@ -140,13 +140,22 @@ typedef struct smelt_function {
     const char *macros[32]; // by function constant; null where it has none
 } smelt_function;
 
+// Where a thread works. Those of a memory node, whose processors reach some memory faster than the
+// rest of it, follow one another.
+typedef struct smelt_place {
+    uint32_t node;                   // the system's number
+    uint32_t words;                  // of the mask; 0: any processor
+    const unsigned long *processors; // a mask, which is copied
+} smelt_place;
+
 typedef struct smelt_device_options {
     uint32_t threads;
-    uint32_t half;       // the host beside a GPU: only dispatches on_cpu are its
-    uint32_t use_native; // native kernels where they support the launch
-    uint32_t shuffle;    // dispatches between barriers run one by one in random order
-    uint32_t rearrange;  // matrices: SMELT_REARRANGE_LATER, …
-    uint32_t mapped;     // weights are mappings of files that nobody writes to
+    const smelt_place *places; // by thread; null: anywhere, and memory is all alike
+    uint32_t half;             // the host beside a GPU: only dispatches on_cpu are its
+    uint32_t use_native;       // native kernels where they support the launch
+    uint32_t shuffle;          // dispatches between barriers run one by one in random order
+    uint32_t rearrange;        // matrices: SMELT_REARRANGE_LATER, …
+    uint32_t mapped;           // weights are mappings of files that nobody writes to
     smelt_emulation emulation;
     const smelt_emulator *emulator; // null: there is none
     const smelt_native *native;     // null: there is none
@@ -167,7 +176,7 @@ typedef struct smelt_device_options {
 typedef struct smelt_info {
     char isa[32]; // instruction set of native kernels
     char gpu[64]; // name of the GPU; empty on the host
-    uint32_t threads;
+    uint32_t threads, nodes;
     uint32_t family;            // Apple's number of the GPU's family: 7 for M1
     uint32_t cores;             // of the GPU; 0: the system does not tell
     uint32_t threadgroup_bytes; // that a threadgroup may have

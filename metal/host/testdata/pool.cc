@@ -39,9 +39,14 @@ struct Sums final : smelt::Work {
 
 void check(smelt::Pool &pool, uint32_t waves, uint32_t width, uint32_t stop) {
     Sums work(waves, width, stop);
+    std::vector<uint32_t> chunks;
+    for (size_t n = 0; n < pool.nodes().count(); n++) {
+        smelt::Range part = pool.nodes().part(n, width);
+        chunks.push_back(static_cast<uint32_t>(part.end - part.begin));
+    }
     std::vector<smelt::Wave> list(waves);
     for (auto &w : list) {
-        w.reset(width, pool.threads());
+        w.reset(chunks.data(), pool.nodes());
     }
     pool.run(work, list.data(), waves);
     uint32_t ran = stop == 0 ? waves : stop;
@@ -62,10 +67,16 @@ void check(smelt::Pool &pool, uint32_t waves, uint32_t width, uint32_t stop) {
 
 int main(int argc, char **argv) {
     int rounds = argc > 1 ? atoi(argv[1]) : 20;
-    for (unsigned threads : {1u, 2u, 3u, 7u}) {
-        smelt::Pool pool(threads);
+    for (unsigned threads : {1u, 2u, 3u, 7u, 20u}) {
+        // Nodes that this machine need not have, and threads that keep to one processor.
+        const unsigned long first = 1;
+        std::vector<smelt_place> places;
+        for (unsigned i = 0; i < threads; i++) {
+            places.push_back({i > threads / 3 ? 1u : 0u, i % 2, &first});
+        }
+        smelt::Pool pool(smelt::Nodes(threads, places.data()));
         smelt::Pool other(2); // idle beside it
-        for (int i = 0; i < rounds; i++) {
+        for (int i = 0; i < (threads > 7 ? rounds / 4 : rounds); i++) {
             check(pool, 1 + i % 50, 1 + (i * 7) % 33, 0);
             check(pool, 40, 1, 0);
             check(pool, 40, 9, 1 + i % 40);
