@@ -6,7 +6,6 @@
 
 #ifdef __linux__
 #include <linux/mempolicy.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
@@ -48,9 +47,6 @@ namespace {
 
 constexpr size_t bits_of_word = 8 * sizeof(unsigned long);
 
-// The largest number of processors that Linux can be built for.
-constexpr size_t most_processors = 8192;
-
 void setPolicy(int mode, const std::vector<unsigned long> &nodes, void *memory, uint64_t bytes) {
     // The system takes one bit less than it is told.
     syscall(SYS_mbind, memory, bytes, mode, nodes.data(), nodes.size() * bits_of_word + 1, 0);
@@ -61,15 +57,13 @@ void addNode(std::vector<unsigned long> &mask, uint32_t id) {
     mask[id / bits_of_word] |= 1ul << id % bits_of_word;
 }
 
-void run_on(const std::vector<unsigned long> &processors) {
-    syscall(SYS_sched_setaffinity, 0, processors.size() * sizeof(unsigned long), processors.data());
-}
+void run_on(const unsigned long *processors, size_t bytes) { syscall(SYS_sched_setaffinity, 0, bytes, processors); }
 
 } // namespace
 
 void Nodes::keep(unsigned thread) const {
     if (!anywhere(thread)) {
-        run_on(processors_[thread]);
+        run_on(processors_[thread].data(), processors_[thread].size() * sizeof(unsigned long));
     }
 }
 
@@ -91,17 +85,15 @@ Kept::Kept(const Nodes &nodes, unsigned thread) {
     if (nodes.anywhere(thread)) {
         return;
     }
-    before_.resize(most_processors / bits_of_word);
-    long bytes = syscall(SYS_sched_getaffinity, 0, before_.size() * sizeof(unsigned long), before_.data());
-    before_.resize(bytes < 0 ? 0 : static_cast<size_t>(bytes) / sizeof(unsigned long));
-    if (!before_.empty()) {
+    bytes_ = syscall(SYS_sched_getaffinity, 0, sizeof before_, before_);
+    if (bytes_ > 0) {
         nodes.keep(thread);
     }
 }
 
 Kept::~Kept() {
-    if (!before_.empty()) {
-        run_on(before_);
+    if (bytes_ > 0) {
+        run_on(before_, static_cast<size_t>(bytes_));
     }
 }
 

@@ -14,7 +14,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "metal/provider/device.h"
@@ -72,8 +71,14 @@ public:
     Kept(const Kept &) = delete;
     Kept &operator=(const Kept &) = delete;
 
+#ifdef __linux__
 private:
-    std::vector<unsigned long> before_; // a mask; empty: nothing was changed
+    // The largest number of processors that Linux can be built for.
+    static constexpr size_t most_processors = 8192;
+
+    unsigned long before_[most_processors / (8 * sizeof(unsigned long))]; // a mask
+    long bytes_ = 0;                                                      // of it; none: nothing was changed
+#endif
 };
 
 // Rows of a matrix that a node's threads read.

@@ -24,13 +24,13 @@ constexpr auto spin_time = std::chrono::milliseconds(1);
 // For how long nobody is seen before a thread has its processor for itself again.
 constexpr auto alone_time = std::chrono::milliseconds(200);
 
-// What a thread lacks of the time that it was asked for, when a neighbour had its processor.
-constexpr auto away_time = std::chrono::milliseconds(1);
-
 // A neighbour who is let in stays for longer.
 constexpr auto visit_time = std::chrono::microseconds(300);
 
 #ifdef __linux__
+// What a thread lacks of the time that passed, when a neighbour had its processor.
+constexpr auto away_time = std::chrono::milliseconds(1);
+
 Clock::duration duration(const timeval &t) {
     return std::chrono::seconds(t.tv_sec) + std::chrono::microseconds(t.tv_usec);
 }

@@ -169,12 +169,14 @@ private:
     bool shared_ = false;
     Clock::time_point began_{}, others_{}; // others_: when a neighbour was last seen
 
+#ifdef __linux__
     // When the system was asked last: by whom, how long that thread had run, and how often it had
     // been interrupted.
     pthread_t thread_{};
     Clock::time_point asked_{};
     Clock::duration ran_{};
     long interruptions_ = 0;
+#endif
 };
 
 class Pool {
