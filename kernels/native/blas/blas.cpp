@@ -42,7 +42,8 @@ const smelt_native_kernel kernels[] = {
      gemm_shared<OF>,                                                                                                  \
      2,                                                                                                                \
      {{gemm_prepare_units<OF>, gemm_prepare<OF>}, {gemm_units<OF>, gemm<OF>}},                                         \
-     0}
+     0,                                                                                                                \
+     nullptr}
     LINEAR(LINEAR_VEC),
     LINEAR(LINEAR_MAT),
 #undef LINEAR

@@ -165,8 +165,8 @@ void sumOfParts(const smelt_launch *l, void *shared, uint64_t, uint64_t) {
 void nothing(const smelt_launch *, void *, uint64_t, uint64_t) {}
 
 const smelt_native_kernel natives[] = {
-    {"total", smallTotal, partBytes, 2, {{partUnits, sumParts}, {one, sumOfParts}}, 0},
-    {"empty", nullptr, nullptr, 1, {{one, nothing}, {nullptr, nullptr}}, 0},
+    {"total", smallTotal, partBytes, 2, {{partUnits, sumParts}, {one, sumOfParts}}, 0, nullptr},
+    {"empty", nullptr, nullptr, 1, {{one, nothing}, {nullptr, nullptr}}, 0, nullptr},
 };
 
 const smelt_native_kernel *findNative(const char *name) {
