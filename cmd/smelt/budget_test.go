@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -148,14 +149,16 @@ type initialisation struct {
 
 var initLine = regexp.MustCompile(`(?m)^init (\S+) @\S+ ms, (\S+) ms clock, (\d+) bytes`)
 
-// trace starts the tool and reads what the runtime says of each package; faults are spread over all
-// that the process does.
+// trace starts the tool and reads what the runtime says of each package: times by the clock, of which
+// the part counts that the process had of a processor. Faults are spread over all that it does.
 func trace(t *testing.T, path string, price float64) (all initialisation) {
 	cmd := exec.Command(path, "inspect", "--help")
 	cmd.Env = append(os.Environ(), "GODEBUG=inittrace=1")
 	var lines strings.Builder
 	cmd.Stderr = &lines
+	began := time.Now()
 	require.NoError(t, cmd.Run())
+	running := min(1, taken(cmd.ProcessState)/(time.Since(began).Seconds()*1e3))
 	found := initLine.FindAllStringSubmatch(lines.String(), -1)
 	require.NotEmpty(t, found, lines.String())
 	for _, l := range found {
@@ -169,6 +172,6 @@ func trace(t *testing.T, path string, price float64) (all initialisation) {
 			all.slow = append(all.slow, l[0])
 		}
 	}
-	all.milliseconds *= share(cmd.ProcessState, price)
+	all.milliseconds *= running * share(cmd.ProcessState, price)
 	return all
 }
