@@ -69,7 +69,7 @@ packages: tests ## the tests of all packages
 	@$(call tested,all) $(go_test) ./...
 
 # What is no other for the stand-in, or for a GPU: builds, and tests of the sources' text.
-same := ^(TestOtherPlatforms|TestUnderSanitizers)$$
+same := ^(TestOtherPlatforms|TestUnderSanitizers|TestMachines)$$
 sources := ^Test(Single|DecodePlans|Sources|KernelsAre|Linear(Vec|Mat)Traffic|Table|Params|Grids|Check|Origins)
 
 bridge: tests ## the Metal bridge over a stand-in for Metal, with OpenBLAS as the CPU's BLAS
