@@ -258,9 +258,6 @@ func start(name string, opts Options, with func(Options) (driver, error)) (*Devi
 	if opts.Threads == 0 {
 		opts.Threads = DefaultThreads()
 	}
-	if opts.nodes == nil {
-		opts.nodes = availableNodes()
-	}
 	d, err := with(opts)
 	if err != nil {
 		return nil, fmt.Errorf("metal: opening %s: %w", name, err)

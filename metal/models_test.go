@@ -105,6 +105,10 @@ func sessionOn(t *testing.T, program *smelt.Program, device string, opts metal.O
 func feed(t *testing.T, program *smelt.Program, device string, opts metal.Options) []float32 {
 	session := sessionOn(t, program, device, opts)
 	defer session.Loaded().Close()
+	return feedTo(t, session)
+}
+
+func feedTo(t *testing.T, session *smelt.Session) []float32 {
 	var all []float32
 	for _, ids := range [][]int32{{1, 100, 33, 7, 250}, {12}, {400}} {
 		logits, err := session.Feed(t.Context(), ids)

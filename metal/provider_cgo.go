@@ -106,6 +106,9 @@ func newHostDriver(useNative bool, opts Options, from suppliers) (driver, error)
 		return nil, fmt.Errorf("%w: the emulated kernels are not part of it", ErrUnavailable)
 	}
 	o := options(opts, useNative, emulator, simd)
+	if opts.nodes == nil {
+		opts.nodes = availableNodes()
+	}
 	var pinned runtime.Pinner
 	defer pinned.Unpin()
 	var places []C.smelt_place

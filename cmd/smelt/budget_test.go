@@ -61,15 +61,17 @@ func TestBudget(t *testing.T) {
 	})
 	price := faultPrice(t)
 	t.Run("initialisation", func(t *testing.T) {
-		least := initialisation{milliseconds: math.Inf(1)}
+		// Of the start that waited least: where it did is not told, so that the least of
+		// these figures may be of one that waited elsewhere.
+		var best initialisation
 		for range starts {
-			if now := trace(t, path, price); now.milliseconds < least.milliseconds {
-				least = now
+			if now := trace(t, path, price); now.running > best.running {
+				best = now
 			}
 		}
-		t.Logf("most of it:\n%s", strings.Join(least.slow, "\n"))
-		within(t, budget.InitTime, least.milliseconds)
-		within(t, budget.InitMemory, least.megabytes)
+		t.Logf("running for %.2f of the time, most of it:\n%s", best.running, strings.Join(best.slow, "\n"))
+		within(t, budget.InitTime, best.milliseconds)
+		within(t, budget.InitMemory, best.megabytes)
 	})
 	t.Run("start", func(t *testing.T) {
 		least := math.Inf(1)
@@ -144,6 +146,7 @@ func functions(t *testing.T, path string) map[string]float64 {
 // initialisation is what packages do before main.
 type initialisation struct {
 	milliseconds, megabytes float64
+	running                 float64  // the part of the clock's time that the process had of a processor
 	slow                    []string // lines of packages that take more than a tenth of a millisecond
 }
 
@@ -158,7 +161,7 @@ func trace(t *testing.T, path string, price float64) (all initialisation) {
 	cmd.Stderr = &lines
 	began := time.Now()
 	require.NoError(t, cmd.Run())
-	running := min(1, taken(cmd.ProcessState)/(time.Since(began).Seconds()*1e3))
+	all.running = min(1, taken(cmd.ProcessState)/(time.Since(began).Seconds()*1e3))
 	found := initLine.FindAllStringSubmatch(lines.String(), -1)
 	require.NotEmpty(t, found, lines.String())
 	for _, l := range found {
@@ -172,6 +175,6 @@ func trace(t *testing.T, path string, price float64) (all initialisation) {
 			all.slow = append(all.slow, l[0])
 		}
 	}
-	all.milliseconds *= running * share(cmd.ProcessState, price)
+	all.milliseconds *= all.running * share(cmd.ProcessState, price)
 	return all
 }

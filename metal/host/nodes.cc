@@ -26,7 +26,7 @@ Nodes::Nodes(unsigned threads, const smelt_place *places) : processors_(threads)
     }
 }
 
-std::vector<Rows> rows_by_node(const Nodes &nodes, uint64_t rows, uint32_t group, smelt_units readers, uint64_t units) {
+std::vector<Rows> rowsByNode(const Nodes &nodes, uint64_t rows, uint32_t group, smelt_units readers, uint64_t units) {
     std::vector<Rows> list;
     for (size_t n = 0; n < nodes.count(); n++) {
         Range part = nodes.part(n, units);
@@ -57,13 +57,13 @@ void addNode(std::vector<unsigned long> &mask, uint32_t id) {
     mask[id / bits_of_word] |= 1ul << id % bits_of_word;
 }
 
-void run_on(const unsigned long *processors, size_t bytes) { syscall(SYS_sched_setaffinity, 0, bytes, processors); }
+void runOn(const unsigned long *processors, size_t bytes) { syscall(SYS_sched_setaffinity, 0, bytes, processors); }
 
 } // namespace
 
 void Nodes::keep(unsigned thread) const {
     if (!anywhere(thread)) {
-        run_on(processors_[thread].data(), processors_[thread].size() * sizeof(unsigned long));
+        runOn(processors_[thread].data(), processors_[thread].size() * sizeof(unsigned long));
     }
 }
 
@@ -93,7 +93,7 @@ Kept::Kept(const Nodes &nodes, unsigned thread) {
 
 Kept::~Kept() {
     if (bytes_ > 0) {
-        run_on(before_, static_cast<size_t>(bytes_));
+        runOn(before_, static_cast<size_t>(bytes_));
     }
 }
 

@@ -87,10 +87,10 @@ struct Rows {
     uint64_t begin, end;
 };
 
-// rows_by_node tells which rows of a matrix, out of groups of so many, each node's threads
+// rowsByNode tells which rows of a matrix, out of groups of so many, each node's threads
 // begin with, when the units `readers` out of `units` of a launch read them one after the
 // other.
-std::vector<Rows> rows_by_node(const Nodes &nodes, uint64_t rows, uint32_t group, smelt_units readers, uint64_t units);
+std::vector<Rows> rowsByNode(const Nodes &nodes, uint64_t rows, uint32_t group, smelt_units readers, uint64_t units);
 
 } // namespace smelt
 

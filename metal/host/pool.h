@@ -59,28 +59,16 @@ private:
 // one that the system has not scheduled.
 class Wave {
 public:
-    // Shared out among the threads of nodes, where each node has so many chunks; memory is only
-    // taken when there are more threads than before.
+    // Shared out among the threads of nodes, each of which has its part of so many chunks.
+    void reset(uint32_t chunks, const Nodes &nodes) {
+        share(nodes, [&](size_t n) {
+            Range part = nodes.part(n, chunks);
+            return static_cast<uint32_t>(part.end - part.begin);
+        });
+    }
+    // The same where it is told how many chunks each node has.
     void reset(const uint32_t *chunks, const Nodes &nodes) {
-        if (nodes.threads() > threads_) {
-            shares_.reset(new Share[nodes.threads()]);
-        }
-        threads_ = nodes.threads();
-        uint32_t first = 0;
-        for (size_t n = 0; n < nodes.count(); n++) {
-            const Node &node = nodes[n];
-            const auto part = [&](unsigned i) {
-                return first + static_cast<uint32_t>(uint64_t{chunks[n]} * i / node.threads);
-            };
-            for (unsigned i = 0; i < node.threads; i++) {
-                Share &share = shares_[node.first + i];
-                share.reset(part(i), part(i + 1));
-                share.first_peer = node.first, share.peers = node.threads;
-            }
-            first += chunks[n];
-        }
-        done.store(0, std::memory_order_relaxed);
-        this->chunks = first;
+        share(nodes, [&](size_t n) { return chunks[n]; });
     }
     // A chunk for a thread: the next of its own, or else another's last.
     bool take(unsigned thread, uint32_t &chunk) {
@@ -93,6 +81,30 @@ public:
     alignas(64) std::atomic<uint32_t> done{0};
 
 private:
+    // share gives each node's threads their parts of as many chunks as count says. Memory is only
+    // taken when there are more threads than before.
+    template <typename F> void share(const Nodes &nodes, F count) {
+        if (nodes.threads() > threads_) {
+            shares_.reset(new Share[nodes.threads()]);
+        }
+        threads_ = nodes.threads();
+        uint32_t first = 0;
+        for (size_t n = 0; n < nodes.count(); n++) {
+            const Node &node = nodes[n];
+            uint32_t all = count(n);
+            const auto part = [&](unsigned i) {
+                return first + static_cast<uint32_t>(uint64_t{all} * i / node.threads);
+            };
+            for (unsigned i = 0; i < node.threads; i++) {
+                Share &share = shares_[node.first + i];
+                share.reset(part(i), part(i + 1));
+                share.first_peer = node.first, share.peers = node.threads;
+            }
+            first += all;
+        }
+        done.store(0, std::memory_order_relaxed);
+        chunks = first;
+    }
     // takeFrom looks at so many shares, those behind `at` first.
     bool takeFrom(unsigned first, unsigned count, unsigned at, uint32_t &chunk) {
         for (unsigned i = 1; i <= count; i++) {

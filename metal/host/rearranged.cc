@@ -26,7 +26,7 @@ constexpr auto longest = std::chrono::milliseconds(250);
 // Without a step for so long, none is expected.
 constexpr auto idle = std::chrono::milliseconds(20);
 
-uint64_t page_bytes() { return static_cast<uint64_t>(sysconf(_SC_PAGESIZE)); }
+uint64_t pageBytes() { return static_cast<uint64_t>(sysconf(_SC_PAGESIZE)); }
 
 } // namespace
 
@@ -108,14 +108,14 @@ void Rearranged::place(const Job &job) const {
     const auto &m = source.matrix;
     const auto at = [&](uint64_t row) {
         auto address = reinterpret_cast<uintptr_t>(job.to) + native_.interleaved_bytes(m.type, m.columns, row);
-        return reinterpret_cast<uint8_t *>((address + page_bytes() / 2) / page_bytes() * page_bytes());
+        return reinterpret_cast<uint8_t *>((address + pageBytes() / 2) / pageBytes() * pageBytes());
     };
     if (source.readers.count == 0) {
         nodes.spread(at(0), static_cast<uint64_t>(at(m.rows) - at(0)));
         return;
     }
     uint64_t stack = std::max<uint64_t>(1, m.stack), rows = m.rows / stack;
-    for (const auto &part : rows_by_node(nodes, rows, job.group, source.readers, source.units)) {
+    for (const auto &part : rowsByNode(nodes, rows, job.group, source.readers, source.units)) {
         for (uint64_t i = 0; i < stack; i++) {
             uint8_t *from = at(i * rows + part.begin), *to = at(i * rows + part.end);
             nodes.place(part.node, from, static_cast<uint64_t>(to - from));
@@ -172,13 +172,7 @@ void Rearranged::matrix() {
             std::lock_guard<std::mutex> lock(mutex_);
             next_ = end;
         }
-        const auto &nodes = pool_.nodes();
-        std::vector<uint32_t> chunks;
-        for (size_t n = 0; n < nodes.count(); n++) {
-            Range part = nodes.part(n, end - first_);
-            chunks.push_back(static_cast<uint32_t>(part.end - part.begin));
-        }
-        wave_.reset(chunks.data(), nodes);
+        wave_.reset(static_cast<uint32_t>(end - first_), pool_.nodes());
         pool_.run(*this, &wave_, 1);
         done(first_, end);
     }
@@ -232,7 +226,7 @@ void Rearranged::drop(const uint8_t *from, uint64_t bytes) const {
     if (!mapped_) {
         return;
     }
-    auto page = static_cast<uintptr_t>(page_bytes());
+    auto page = static_cast<uintptr_t>(pageBytes());
     auto begin = (reinterpret_cast<uintptr_t>(from) + page - 1) / page * page;
     auto end = (reinterpret_cast<uintptr_t>(from) + bytes) / page * page;
     if (begin < end) {

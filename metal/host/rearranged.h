@@ -22,8 +22,9 @@ namespace smelt {
 // others wait for many times a token. A matrix is ready when a step begins, or not in that step.
 //
 // Copies lie in one mapping with large pages, which are a tenth faster to stream through than
-// those of a file, each row in the memory of the node whose threads read it. The file's pages are dropped as they are
-// copied, so that weights are held once; what still reads them gets them again.
+// those of a file, each row in the memory of the node whose threads read it. The file's pages are
+// dropped as they are copied, so that weights are held once; what still reads them gets them
+// again.
 class Rearranged final : Work {
 public:
     struct Source {

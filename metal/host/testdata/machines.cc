@@ -38,7 +38,7 @@ struct Machine {
             first += groups[matrix++];
         }
         uint64_t rows = groups[matrix] * group;
-        for (const auto &part : smelt::rows_by_node(nodes, rows, group, {first, groups[matrix]}, units)) {
+        for (const auto &part : smelt::rowsByNode(nodes, rows, group, {first, groups[matrix]}, units)) {
             if (uint64_t row = (unit - first) * group; row >= part.begin && row < part.end) {
                 return part.node;
             }

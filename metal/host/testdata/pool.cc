@@ -39,14 +39,9 @@ struct Sums final : smelt::Work {
 
 void check(smelt::Pool &pool, uint32_t waves, uint32_t width, uint32_t stop) {
     Sums work(waves, width, stop);
-    std::vector<uint32_t> chunks;
-    for (size_t n = 0; n < pool.nodes().count(); n++) {
-        smelt::Range part = pool.nodes().part(n, width);
-        chunks.push_back(static_cast<uint32_t>(part.end - part.begin));
-    }
     std::vector<smelt::Wave> list(waves);
     for (auto &w : list) {
-        w.reset(chunks.data(), pool.nodes());
+        w.reset(width, pool.nodes());
     }
     pool.run(work, list.data(), waves);
     uint32_t ran = stop == 0 ? waves : stop;
