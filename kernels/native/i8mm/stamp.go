@@ -3,4 +3,4 @@
 package i8mm
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native/src -update`.
-const Stamp = "2ecdc12553245b57e783f10cbb623a67b00b846756dc96c6c1deec0593d97642"
+const Stamp = "b95a84bd63f723c19c9a5cc7ba9086a32a6e34d0c2e65a2bd25c48f833e01f98"

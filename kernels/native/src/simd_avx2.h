@@ -18,18 +18,20 @@ template <Range R> struct Dot {
         return _mm256_maddubs_epi16(w, x);
     }
     INLINE I widen(I v) { return _mm256_madd_epi16(v, _mm256_set1_epi16(1)); }
-    MEMBER void one(Q w, Q x) {
-        I v = pairs(w, x);
+    // Adds pairs of products, after all that were added before: compilers make a tree of a chain
+    // of sums, whose leaves find no registers.
+    MEMBER void add(I v) {
         sum = R == Range::NIBBLE ? _mm256_add_epi16(sum, v) : i_add(sum, widen(v));
+        asm("" : "+x"(sum));
     }
+    MEMBER void one(Q w, Q x) { add(pairs(w, x)); }
     MEMBER void two(Q w0, Q x0, Q w1, Q x1) {
-        if (R == Range::SIGNED) {
-            one(w0, x0);
-            one(w1, x1);
+        if (R == Range::SIX_BITS) {
+            add(_mm256_add_epi16(pairs(w0, x0), pairs(w1, x1)));
             return;
         }
-        I v = _mm256_add_epi16(pairs(w0, x0), pairs(w1, x1));
-        sum = R == Range::NIBBLE ? _mm256_add_epi16(sum, v) : i_add(sum, widen(v));
+        one(w0, x0);
+        one(w1, x1);
     }
     MEMBER void words(Q w0, Q w1, const int8_t *x) { two(w0, q_same4(x), w1, q_same4(x + 4)); }
     MEMBER I finish(int32_t from) const { return i_add(R == Range::NIBBLE ? widen(sum) : sum, i_set1(from)); }
