@@ -3,4 +3,4 @@
 package avx2
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native/src -update`.
-const Stamp = "b95a84bd63f723c19c9a5cc7ba9086a32a6e34d0c2e65a2bd25c48f833e01f98"
+const Stamp = "dc6be2f14f1669dc788bd03b891b3177969ccb3c97bc8b6d525e6712064671e2"

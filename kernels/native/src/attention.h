@@ -494,8 +494,8 @@ struct Ahead {
     static MEMBER Place ask(Place p, uint64_t bytes) {
         for (p.due += bytes; p.asked < p.due; p.asked += 64) {
             const int64_t at = static_cast<int64_t>(p.asked) + (p.asked < p.turn ? 0 : p.gap);
-            __builtin_prefetch(p.k + at, 0, 2);
-            __builtin_prefetch(p.v + at, 0, 2);
+            prefetch(p.k + at);
+            prefetch(p.v + at);
         }
         return p;
     }

@@ -125,7 +125,7 @@ template <class E> static void multiply_columns(const RowGroup &g, const FloatRo
         for (uint32_t t = 0; t < g.tokens; t += COLUMN_TOKENS) {
             const uint32_t tokens = static_cast<uint32_t>(least(COLUMN_TOKENS, g.tokens - t));
             for (uint64_t i = 0; i < lines && next < end; i++, next += 64)
-                __builtin_prefetch(next, 0, 2);
+                prefetch(next);
             if (quad == QUADS - 1)
                 g.expect(t, tokens);
             multiply_quad(quad, panel, g.columns->at(quad, g.first + t), g.columns->lane(), elements, g.sum + t,

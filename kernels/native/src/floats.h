@@ -43,7 +43,7 @@ NOINLINE static void prefetch_next(const RowGroup &g, const FloatBlock &b, const
     const uint64_t first = r / FLOAT_ROWS * most, last = least(first + most, length);
     for (uint32_t t = 0; t < tokens; t++, next += g.x_stride)
         for (uint64_t i = first; i < last; i++)
-            __builtin_prefetch(next + i * LINE, 0, 2);
+            prefetch(next + i * LINE);
 }
 
 template <class E>

@@ -79,7 +79,7 @@ struct Fetch {
     }
     MEMBER void some() {
         for (uint64_t i = 0; i < lines && runs > 0; i++, p += 64) {
-            __builtin_prefetch(p, 0, 2);
+            prefetch(p);
             if (p + 64 >= end)
                 runs--, end += stride, p = end - length - 64;
         }
@@ -102,9 +102,9 @@ struct Results {
     // Asks for what write will touch.
     void fetch(uint32_t groups, uint32_t t, uint32_t n) const {
         each<LINE>(groups, t, n, [&](uint64_t, uint64_t place, uint64_t, uint64_t, int) {
-            __builtin_prefetch(out + place, 1, 2);
+            prefetch<1>(out + place);
             if (residual != nullptr)
-                __builtin_prefetch(residual + place, 0, 2);
+                prefetch(residual + place);
         });
     }
     // The results of n tokens from t on; sum is [groups][tokens].
@@ -228,14 +228,13 @@ INLINE Fetch panel_behind(const RowGroup &g, uint64_t at, uint64_t length, uint6
 }
 
 // Asks for the bytes that will be wanted a while after those at p, in what is read from one
-// end to the other. Into the second-level cache, because the first has too few places for
-// lines under way to cover the latency.
+// end to the other.
 constexpr uint64_t DISTANCE = 2048; // measured: from 6 KB on, a Xeon with AMX reads a fifth slower
 constexpr uint64_t FARTHEST = 1 << 20;
 
 INLINE void prefetch_ahead(const uint8_t *p, size_t distance, uint64_t bytes) {
     for (uint64_t i = 0; i < bytes; i += 64)
-        __builtin_prefetch(p + distance + i, 0, 2);
+        prefetch(p + distance + i);
 }
 
 // Groups of interleaved rows that one token is multiplied with at once, each from another

@@ -93,7 +93,7 @@ struct ShortBlock {
         Q top[W];
         UNROLL for (size_t r = 0; r < W; r++) {
             const uint8_t *row = rows + r * stride;
-            __builtin_prefetch(row + 4 * ROW, 0, 2), __builtin_prefetch(row + 4 * ROW + 64, 0, 2);
+            prefetch(row + 4 * ROW), prefetch(row + 4 * ROW + 64);
             top[r] = _mm512_max_epu16(_mm512_and_si512(q_load(row), size), _mm512_and_si512(q_load(row + 64), size));
         }
         const Q most = across(top, [](Q a, Q b) { return _mm512_max_epu16(a, b); });
