@@ -3,4 +3,4 @@
 package avx2
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native/src -update`.
-const Stamp = "dc6be2f14f1669dc788bd03b891b3177969ccb3c97bc8b6d525e6712064671e2"
+const Stamp = "e4ac41745a13b380b596b8eb693edc40003586569f1ac7ee0fcb91f7f82eed62"

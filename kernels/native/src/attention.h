@@ -870,26 +870,31 @@ static void transpose_queries(const float *queries, uint32_t rows, uint32_t padd
 // How a tile of scores lies in registers: vectors of queries, and lanes that are summed at once.
 constexpr int SCORE_VECTORS = 2, LANES_AT_ONCE = TILE_VECTORS / SCORE_VECTORS;
 
-// out[r][0 … V·W) = k[r]·q for TILE_ROWS keys and V vectors of queries, from transpose_queries:
-// sums of lanes are added up as a counter in binary carries.
-template <int V>
-INLINE void score_tile(const float *const k[TILE_ROWS], const float *q, uint32_t padded, float *const out[TILE_ROWS]) {
+// out[r][0 … V·W) = k[r]·q for TILE_ROWS keys, rows of k, and V vectors of queries, from
+// transpose_queries: sums of lanes are added up as a counter in binary carries. Not inlined, nor is
+// matrix_tile: what surrounds them takes registers that their sums need.
+template <int V> NOINLINE static void score_tile(const float *k, const float *q, uint32_t padded, float *out) {
     constexpr int L = LANES_AT_ONCE, CARRIES = 3;
     static_assert(LANES / L <= 1 << CARRIES, "a carry for each level");
     const uint32_t elements = padded / LANES;
     F sum[L][TILE_ROWS][V], carried[CARRIES][TILE_ROWS][V];
     for (uint32_t lane = 0; lane < LANES; lane += L) {
         UNROLL for (F(&of)[TILE_ROWS][V] : sum) UNROLL for (F(&row)[V] : of) UNROLL for (F &v : row) v = zero();
-        for (uint32_t i = 0, at = 0; i < elements; i++, at += LANES) {
+        const float *key[L], *vectors = q + lane * elements * QUERY_ROWS;
+        UNROLL for (int j = 0; j < L; j++) key[j] = k + KEY_ORDER[lane + static_cast<uint32_t>(j)];
+        for (uint32_t i = 0; i < elements; i++, vectors += QUERY_ROWS) {
             UNROLL for (int j = 0; j < L; j++) {
-                const uint32_t of = lane + static_cast<uint32_t>(j);
-                const float *vectors = q + (of * elements + i) * QUERY_ROWS;
                 F row[V];
-                UNROLL for (int v = 0; v < V; v++) row[v] = load(vectors + v * W);
+                UNROLL for (int v = 0; v < V; v++) row[v] =
+                    load(vectors + static_cast<uint32_t>(j) * elements * QUERY_ROWS + v * W);
+                // Two pointers reach six rows, once and twice a stride from them; more find no registers.
+                static_assert(TILE_ROWS == 6);
+                const float *half[2] = {key[j], key[j] + 3 * padded};
                 UNROLL for (int r = 0; r < TILE_ROWS; r++) {
-                    F x = set1(k[r][static_cast<uint32_t>(KEY_ORDER[of]) + at]);
+                    F x = set1(half[r / 3][static_cast<size_t>(r % 3) * padded]);
                     UNROLL for (int v = 0; v < V; v++) sum[j][r][v] = fma(x, row[v], sum[j][r][v]);
                 }
+                key[j] += LANES;
             }
         }
         static_assert(L == 1 || L == 2, "lanes are added up in pairs");
@@ -904,7 +909,8 @@ INLINE void score_tile(const float *const k[TILE_ROWS], const float *q, uint32_t
             UNROLL for (int r = 0; r < TILE_ROWS; r++) UNROLL for (int v = 0; v < V; v++) carried[carry][r][v] =
                 sum[0][r][v];
     }
-    UNROLL for (int r = 0; r < TILE_ROWS; r++) UNROLL for (int v = 0; v < V; v++) store(out[r] + v * W, sum[0][r][v]);
+    UNROLL for (uint32_t r = 0; r < TILE_ROWS; r++) UNROLL for (int v = 0; v < V; v++)
+        store(out + r * QUERY_ROWS + v * W, sum[0][r][v]);
 }
 
 // What rows of queries see of a tile of keys, and how their scores are tilted. Rows behind
@@ -934,21 +940,21 @@ struct Sights {
 };
 
 // The products of the keys of a tile with a multiple of W queries, where some query of a vector
-// may see the key; k is [KEY_TILE, padded], out [KEY_TILE, QUERY_ROWS].
-static void score_rows(const float *k, const Sights &sights, uint32_t padded, const float *q, uint32_t queries,
-                       float *out) {
-    in_pieces<SCORE_VECTORS>(queries / W, [&](uint32_t v, auto n) __attribute__((always_inline)) {
-        const auto [begin, end] = sights.of(v * W, n.value * W);
-        for (uint32_t k0 = begin; k0 < end; k0 += TILE_ROWS) {
-            const float *from[TILE_ROWS];
-            float *to[TILE_ROWS];
-            UNROLL for (uint32_t r = 0; r < TILE_ROWS; r++) {
-                const uint32_t key = static_cast<uint32_t>(least(k0 + r, end - 1));
-                from[r] = k + key * padded, to[r] = out + key * QUERY_ROWS + v * W;
-            }
-            score_tile<n.value>(from, q + v * W, padded, to);
-        }
-    });
+// may see the key: out is [KEY_TILE + SPARE, QUERY_ROWS]. keys(i, n, k) puts n keys from the i-th
+// on into rows of k, few at a time: written all at once, they would leave a first-level cache
+// before they are read.
+template <class Keys>
+INLINE void score_rows(const Sights &sights, uint32_t padded, const float *q, uint32_t queries, float *out, Keys keys) {
+    alignas(64) float k[TILE_ROWS * MAX_HEAD];
+    Sights::Keys seen[QUERY_ROWS / W];
+    in_pieces<SCORE_VECTORS>(queries / W, [&](uint32_t v, auto n) { seen[v] = sights.of(v * W, n.value * W); });
+    for (uint32_t i = sights.begin; i < sights.end; i += TILE_ROWS) {
+        keys(i, static_cast<uint32_t>(least(TILE_ROWS, sights.end - i)), k);
+        in_pieces<SCORE_VECTORS>(queries / W, [&](uint32_t v, auto n) __attribute__((always_inline)) {
+            if (seen[v].begin < i + TILE_ROWS && i < seen[v].end)
+                score_tile<n.value>(k, q + v * W, padded, out + i * QUERY_ROWS + v * W);
+        });
+    }
 }
 
 // Makes products weights, [KEY_TILE, QUERY_ROWS], those of keys that a row does not see zero.
@@ -1005,6 +1011,10 @@ static void soften(float *scores, uint32_t rows, const Sights &sights, bool tilt
     state.add(totals, factor, rows);
 }
 
+// Values are added up so many elements at a time, a multiple of any type's block: all keys' fit
+// into a first-level cache, beside their weights.
+constexpr uint32_t VALUE_COLUMNS = 64;
+
 static bool all_finite(const float *x, uint64_t n) { // n a multiple of W
     F zeros = zero();
     for (uint64_t i = 0; i < n; i += W)
@@ -1018,14 +1028,13 @@ static void attention_tile(const smelt_launch *l, uint64_t begin, uint64_t end, 
     const uint32_t padded = (head + W - 1) / W * W; // a row of keys, of values and of sums
     const size_t stride = c.row_bytes(a.p.row_stride);
     uint64_t tiles = tiles_of(a.p);
-    alignas(64) float rows[KEY_TILE * MAX_HEAD], queries[MAX_HEAD * QUERY_ROWS], scores[KEY_TILE * QUERY_ROWS];
-    alignas(64) float sums[QUERY_ROWS * MAX_HEAD], folded[QUERY_ROWS * MAX_HEAD];
+    alignas(64) float queries[MAX_HEAD * QUERY_ROWS], scores[(KEY_TILE + SPARE) * QUERY_ROWS];
+    alignas(64) float values[KEY_TILE * VALUE_COLUMNS], sums[QUERY_ROWS * MAX_HEAD], folded[QUERY_ROWS * MAX_HEAD];
     alignas(64) float maximum[QUERY_ROWS], total[QUERY_ROWS], whole_maximum[QUERY_ROWS], whole_total[QUERY_ROWS];
     alignas(64) float factor[QUERY_ROWS], kept[QUERY_ROWS], added[QUERY_ROWS];
     alignas(64) Sights sights = {};
     Softmax part = {maximum, total}, whole = {whole_maximum, whole_total};
     static_assert(MAX_HEAD % W == 0 && KEY_TILE % W == 0 && QUERY_ROWS % W == 0, "vectors must divide the buffers");
-    static_assert(QUERY_ROWS <= KEY_TILE, "rows of queries pass through the memory of keys");
     for (uint64_t unit = begin; unit < end; unit++) {
         uint32_t kv = static_cast<uint32_t>(unit % a.p.kv_heads);
         // Later tiles of a sequence see more keys: alternate between both ends, so
@@ -1055,22 +1064,45 @@ static void attention_tile(const smelt_launch *l, uint64_t begin, uint64_t end, 
             least_key = n.from < least_key ? n.from : least_key;
             most = n.to > most ? n.to : most;
         }
-        // Rows of a cache of a tile's keys, widened; absent ones are zeros. Returns which there are.
-        const auto gather = [&](const uint8_t *cache, int64_t base, int64_t from, int64_t to) {
-            uint64_t present = 0;
+        // Which of a tile's keys there are.
+        const auto present = [&](int64_t base, int64_t from, int64_t to) {
+            uint64_t keys = 0;
             while (from < to) {
                 const Attention::Tile tile = a.tile(seq, kv, from, to - from);
-                const uint8_t *at = cache + c.row_bytes(tile.first);
-                for (uint32_t i = 0; i < tile.keys; i++, from++) {
-                    float *row = rows + (from - base) * padded;
-                    if (tile.present)
-                        c.widen(at + i * stride, row, head);
-                    const uint32_t filled = tile.present ? head : 0;
-                    memset(row + filled, 0, (padded - filled) * 4);
-                    present |= uint64_t{tile.present} << (from - base);
+                if (tile.present)
+                    keys |= keys_of(base, from, from + tile.keys);
+                from += tile.keys;
+            }
+            return keys;
+        };
+        // `width` elements from the d-th on of n keys' rows of a cache, widened. Zeros take the place
+        // of absent rows, and of what is behind a row's end.
+        const auto gather = [&](const uint8_t *cache, int64_t j, uint32_t n, uint32_t d, uint32_t width, float *out) {
+            const uint32_t held = static_cast<uint32_t>(least(width, head - d));
+            for (const int64_t end = j + n; j < end;) {
+                const Attention::Tile tile = a.tile(seq, kv, j, end - j);
+                const uint8_t *row = cache + c.row_bytes(tile.first) + c.row_bytes(d);
+                const uint32_t filled = tile.present ? held : 0;
+                for (uint32_t i = 0; i < tile.keys; i++, j++, row += stride, out += width) {
+                    if (filled != 0)
+                        c.widen(row, out, filled);
+                    if (filled != width)
+                        memset(out + filled, 0, (width - filled) * 4);
                 }
             }
-            return present;
+        };
+        // Asks for the rows of a cache that n keys have, as far as some token sees them. Few at a time,
+        // while others are multiplied: asked for at once, they would have to be waited for at once.
+        const auto expect = [&](const uint8_t *cache, int64_t j, uint32_t n) {
+            for (const int64_t end = j + n < most ? j + n : most; j < end;) {
+                const Attention::Tile tile = a.tile(seq, kv, j, end - j);
+                const uint8_t *row = cache + c.row_bytes(tile.first);
+                for (uint32_t i = 0; tile.present && i < tile.keys; i++, row += stride) {
+                    for (uint64_t line = 0; line < c.row_bytes(head); line += 64)
+                        prefetch(row + line);
+                }
+                j += tile.keys;
+            }
         };
         uint32_t together = QUERY_ROWS / tokens; // heads
         for (uint32_t h0 = 0; h0 < a.group; h0 += together) {
@@ -1081,10 +1113,10 @@ static void attention_tile(const smelt_launch *l, uint64_t begin, uint64_t end, 
             const auto place = [&](uint32_t row) {
                 return (token_of(row) * uint64_t{a.p.heads} + head_of(row)) * head;
             };
-            memset(rows, 0, uint64_t{lanes} * padded * 4);
+            memset(sums, 0, uint64_t{lanes} * padded * 4);
             for (uint32_t r = 0; r < count; r++)
-                memcpy(rows + r * padded, a.q + place(r), head * 4);
-            transpose_queries(rows, lanes, padded, queries);
+                memcpy(sums + r * padded, a.q + place(r), head * 4);
+            transpose_queries(sums, lanes, padded, queries);
             whole.start(QUERY_ROWS);
             bool begun = false, opened = false; // the first part, and a part
             for (int64_t base = least_key / KEY_TILE * KEY_TILE; base < most; base += KEY_TILE) {
@@ -1095,7 +1127,7 @@ static void attention_tile(const smelt_launch *l, uint64_t begin, uint64_t end, 
                     opened = false;
                 }
                 const uint32_t first = static_cast<uint32_t>(from - base), last = static_cast<uint32_t>(to - base);
-                if (sights.present = gather(a.k, base, from, to); sights.present != 0) {
+                if (sights.present = present(base, from, to); sights.present != 0) {
                     uint32_t sees_from[QUERY_ROWS], sees_to[QUERY_ROWS];
                     sights.begin = first, sights.end = last, sights.partly = false;
                     for (uint32_t r = 0; r < lanes; r++) {
@@ -1112,24 +1144,30 @@ static void attention_tile(const smelt_launch *l, uint64_t begin, uint64_t end, 
                             sights.slope[r] = tilt.slope, sights.distance[r] = tilt.distance;
                         }
                     }
-                    score_rows(rows, sights, padded, queries, lanes, scores);
+                    score_rows(sights, padded, queries, lanes, scores, [&](uint32_t i, uint32_t n, float *k) {
+                        expect(a.k, base + KEY_TILE + i, n);
+                        expect(a.v, base + i, n);
+                        gather(a.k, base + i, n, 0, padded, k);
+                    });
                     soften(scores, lanes, sights, a.slopes != nullptr, a.p.scale, a.cap, part, factor);
-                    gather(a.v, base, from, to);
                     const float *factors = opened ? factor : nullptr;
                     opened = true;
-                    // A key that a row does not see weighs zero, which takes care of a finite value
-                    // only: 0 · ∞ is NaN.
-                    if (!sights.partly || all_finite(rows + first * padded, uint64_t{last - first} * padded)) {
-                        matrix_product(
-                            count, padded, [&](uint32_t r) { return sees_to[r] - first; },
-                            [&](uint32_t r) { return scores + first * QUERY_ROWS + r; }, QUERY_ROWS,
-                            rows + first * padded, padded, [&](uint32_t r) { return sums + r * padded; }, factors);
-                    } else {
+                    for (uint32_t d = 0, width; d < padded; d += width) {
+                        width = static_cast<uint32_t>(least(VALUE_COLUMNS, padded - d));
+                        gather(a.v, from, last - first, d, width, values);
+                        // A key that a row does not see weighs zero, which takes care of a finite value
+                        // only: 0 · ∞ is NaN.
+                        if (!sights.partly || all_finite(values, uint64_t{last - first} * width)) {
+                            matrix_product(
+                                count, width, [&](uint32_t r) { return sees_to[r] - first; },
+                                scores + first * QUERY_ROWS, QUERY_ROWS, values, width, sums + d, padded, factors);
+                            continue;
+                        }
                         for (uint32_t r = 0; r < count; r++)
                             matrix_product(
-                                1, padded, [&](uint32_t) { return sees_to[r] - sees_from[r]; },
-                                [&](uint32_t) { return scores + sees_from[r] * QUERY_ROWS + r; }, QUERY_ROWS,
-                                rows + sees_from[r] * padded, padded, [&](uint32_t) { return sums + r * padded; },
+                                1, width, [&](uint32_t) { return sees_to[r] - sees_from[r]; },
+                                scores + sees_from[r] * QUERY_ROWS + r, QUERY_ROWS,
+                                values + (sees_from[r] - first) * width, width, sums + r * padded + d, padded,
                                 factors == nullptr ? nullptr : factors + r);
                     }
                 }

@@ -79,8 +79,8 @@ static int matmul_supports(const smelt_launch *l) {
 static void matmul(const smelt_launch *l, void *, uint64_t begin, uint64_t end) {
     const MatmulParams &p = params<MatmulParams>(l, SMELT_MATMUL_PARAMS);
     const bool transposed = constant(l, SMELT_MATMUL_FC_TRANSPOSED) != 0;
-    constexpr uint32_t DEPTH = 256, HEIGHT = 64; // of the packed part of b, and rows of a at a time
-    alignas(64) float packed[DEPTH * COLUMNS], sums[HEIGHT * COLUMNS];
+    constexpr uint32_t DEPTH = 256, HEIGHT = 64; // of the packed parts of b and, as its columns, of a
+    alignas(64) float packed[DEPTH * COLUMNS], sums[HEIGHT * COLUMNS], lines[DEPTH * HEIGHT + SPARE];
     float ones[HEIGHT]; // sums of further depths add to what is there
     for (float &one : ones)
         one = 1;
@@ -101,10 +101,12 @@ static void matmul(const smelt_launch *l, void *, uint64_t begin, uint64_t end) 
                     for (uint64_t j = 0; j < columns; j++)
                         packed[i * COLUMNS + j] =
                             transposed ? b[(column + j) * p.k + k0 + i] : b[(k0 + i) * p.n + column + j];
+                for (uint32_t r = 0; r < rows; r++)
+                    for (uint32_t i = 0; i < depth; i++)
+                        lines[i * HEIGHT + r] = a[uint64_t{r0 + r} * p.k + k0 + i];
                 matrix_product(
-                    rows, COLUMNS, [=](uint32_t) { return depth; },
-                    [&](uint32_t r) { return a + uint64_t{r0 + r} * p.k + k0; }, 1, packed, COLUMNS,
-                    [&](uint32_t r) { return sums + r * COLUMNS; }, ones);
+                    rows, COLUMNS, [=](uint32_t) { return depth; }, lines, HEIGHT, packed, COLUMNS, sums, COLUMNS,
+                    ones);
             }
             for (uint64_t r = 0; r < rows; r++)
                 memcpy(out + (r0 + r) * p.n, sums + r * COLUMNS, uint64_t{columns} * 4);
