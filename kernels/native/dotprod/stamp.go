@@ -3,4 +3,4 @@
 package dotprod
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native/src -update`.
-const Stamp = "e4ac41745a13b380b596b8eb693edc40003586569f1ac7ee0fcb91f7f82eed62"
+const Stamp = "561c9230770bcee220d188864c32d0a30b271152cb1e3b3fc7bc57d3c5d61e3c"

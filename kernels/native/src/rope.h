@@ -255,6 +255,11 @@ static void rope_write(const smelt_launch *l, uint64_t begin, uint64_t end, cons
     for (uint64_t t = begin; t < end; t++) {
         const int32_t position = rope_position(l, p, of.rope, t);
         rope_table(p.rotated / 2, position, f.ratio, p.freq_scale, p.magnitude, f.factors, cosines, sines);
+        // A head of the next token, which other threads have written in tiles of rows.
+        const auto expect = [&](const float *head) {
+            for (uint32_t i = 0; t + 1 < end && i < p.head; i += LINE)
+                prefetch(head + i);
+        };
         // Head h of a row, whose scale is that of all of its heads where they have one.
         auto turn = [&](const float *row, uint32_t h, float scale, uint32_t weight, float *to) {
             const float *from = row + h * p.head;
@@ -268,8 +273,11 @@ static void rope_write(const smelt_launch *l, uint64_t begin, uint64_t end, cons
         const float *q = buffer<const float>(l, of.qkv) + t * p.q_stride;
         float *out = buffer<float>(l, of.q_out) + t * p.heads * p.head;
         const float q_scale = all_heads ? rms_scale(q, p.heads * p.head, p.eps) : 0.0f;
-        for (uint32_t h = 0; h < p.heads; h++)
+        for (uint32_t h = 0; h < p.heads; h++) {
+            expect(q + p.q_stride + h * p.head);
+            expect(out + (p.heads + h) * p.head);
             turn(q, h, q_scale, of.q_norm, out + h * p.head);
+        }
         const int32_t slot = slotted ? buffer<const int32_t>(l, of.slots)[t] : position;
         const float *keys = buffer<const float>(l, rows.k) + rows.k_at + t * p.k_stride;
         const float *values = buffer<const float>(l, rows.v) + rows.v_at + t * p.v_stride;
@@ -279,6 +287,8 @@ static void rope_write(const smelt_launch *l, uint64_t begin, uint64_t end, cons
             uint8_t *v = cache_row(l, c, of.v_cache, slot, p.kv_heads, kv, p.block, p.head);
             if (k == nullptr || v == nullptr)
                 continue;
+            expect(keys + p.k_stride + kv * p.head);
+            expect(values + p.v_stride + kv * p.head);
             turn(keys, kv, k_scale, of.k_norm, rotated);
             c.narrow(rotated, k, p.head);
             c.narrow(values + kv * p.head, v, p.head);
