@@ -3,4 +3,4 @@
 package avxvnni
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native/src -update`.
-const Stamp = "561c9230770bcee220d188864c32d0a30b271152cb1e3b3fc7bc57d3c5d61e3c"
+const Stamp = "6892b077c1794fe0ccfee095d4b39e1c1bbb9e730d384b64e273b49880d0131c"

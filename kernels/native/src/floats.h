@@ -34,21 +34,8 @@ struct FloatBlock {
     uint64_t at, end; // elements of k
 };
 
-// Asks for a share of the x that a tile in this place wants next: of the same tokens, or after
-// all pieces of k of the next block's. The tiles of a block's rows share it out.
-NOINLINE static void prefetch_next(const RowGroup &g, const FloatBlock &b, const float *x, uint32_t tokens,
-                                   uint32_t r) {
-    const float *next = b.end < g.k ? x + b.end : x + BLOCK_TOKENS * g.x_stride;
-    const uint64_t length = ceil_div(b.end - b.at, LINE), most = ceil_div(length * FLOAT_ROWS, b.rows);
-    const uint64_t first = r / FLOAT_ROWS * most, last = least(first + most, length);
-    for (uint32_t t = 0; t < tokens; t++, next += g.x_stride)
-        for (uint64_t i = first; i < last; i++)
-            prefetch(next + i * LINE);
-}
-
 template <class E>
 static void multiply_block(const RowGroup &g, const FloatRows<E> &all, const FloatBlock &b, F *partial) {
-    const bool more = b.end < g.k || b.token + BLOCK_TOKENS < g.tokens;
     const bool last = b.end == g.k && b.row + b.rows == g.groups * ROWS;
     for (uint32_t t = b.token; t < b.token + b.tokens; t += DOT_TOKENS) {
         with_count<DOT_TOKENS>(static_cast<uint32_t>(least(DOT_TOKENS, b.token + b.tokens - t)), [&](auto n) {
@@ -58,8 +45,6 @@ static void multiply_block(const RowGroup &g, const FloatRows<E> &all, const Flo
                 g.expect(t, T);
             for (uint32_t r = 0; r < b.rows; r += FLOAT_ROWS, partial += T * FLOAT_ROWS) {
                 const uint32_t row = b.row + r;
-                if (b.row == 0 && more) // later rows' x has just been read
-                    prefetch_next(g, b, x, T, r);
                 FloatTile<FLOAT_ROWS, T> tile;
                 if (b.at == 0)
                     tile.start();

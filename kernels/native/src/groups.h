@@ -100,7 +100,7 @@ struct Results {
     const float (*gate)[ROWS];
 
     // Asks for what write will touch.
-    void fetch(uint32_t groups, uint32_t t, uint32_t n) const {
+    APART void fetch(uint32_t groups, uint32_t t, uint32_t n) const {
         each<LINE>(groups, t, n, [&](uint64_t, uint64_t place, uint64_t, uint64_t, int) {
             prefetch<1>(out + place);
             if (residual != nullptr)

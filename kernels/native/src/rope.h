@@ -256,7 +256,7 @@ static void rope_write(const smelt_launch *l, uint64_t begin, uint64_t end, cons
         const int32_t position = rope_position(l, p, of.rope, t);
         rope_table(p.rotated / 2, position, f.ratio, p.freq_scale, p.magnitude, f.factors, cosines, sines);
         // A head of the next token, which other threads have written in tiles of rows.
-        const auto expect = [&](const float *head) {
+        const auto expect = [&](const float *head) __attribute__((noinline)) {
             for (uint32_t i = 0; t + 1 < end && i < p.head; i += LINE)
                 prefetch(head + i);
         };

@@ -1,0 +1,26 @@
+package src
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// g++ leaves out functions and loops that do nothing but __builtin_prefetch, so that what is
+// asked for ahead has to be asked for by base.h's prefetch.
+func TestPrefetch(t *testing.T) {
+	sources, err := filepath.Glob("*.h")
+	require.NoError(t, err)
+	var bare []string
+	for _, f := range sources {
+		text, err := os.ReadFile(f)
+		require.NoError(t, err)
+		if strings.Contains(string(text), "__builtin_prefetch") {
+			bare = append(bare, f)
+		}
+	}
+	require.Equal(t, []string{"base.h"}, bare)
+}
