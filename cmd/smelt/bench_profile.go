@@ -32,17 +32,19 @@ type timedRow struct {
 	Ops        int64  `json:"ops"`
 
 	int8Ops  int64   // of Ops, those of dispatches that multiply bytes
+	int4Ops  int64   // those that multiply nibbles with bytes
 	int16Ops int64   // those that multiply integers of 16 bits
 	times    []int64 // ns, by repetition
 }
 
 // ceilings are what a device could do at most; zero is unknown.
 type ceilings struct {
-	Source   string  `json:"source"` // "probe" of this machine, or the "table" of chips
-	Name     string  `json:"name"`   // of the instruction set or the chip
-	ReadGBs  float64 `json:"bandwidth_gbps"`
-	F32GOPs  float64 `json:"float_gops"`
-	Int8GOPs float64 `json:"int8_gops"`
+	Source     string  `json:"source"` // "probe" of this machine, or the "table" of chips
+	Name       string  `json:"name"`   // of the instruction set or the chip
+	ReadGBs    float64 `json:"bandwidth_gbps"`
+	F32GOPs    float64 `json:"float_gops"`
+	Int8GOPs   float64 `json:"int8_gops"`
+	NibbleGOPs float64 `json:"-"` // at least Int8GOPs
 }
 
 // ceilingsOf probes the CPU or looks a GPU up; nil where neither says anything. What the
@@ -51,11 +53,11 @@ func ceilingsOf(info metal.Info) *ceilings {
 	switch {
 	case info.GPU != "":
 		if chip, known := lower.FindGPU(info.GPU, info.Family, info.Cores); known {
-			return &ceilings{"table", chip.Name, chip.Bandwidth, chip.TFLOPS() * 1e3, 0}
+			return &ceilings{"table", chip.Name, chip.Bandwidth, chip.TFLOPS() * 1e3, 0, 0}
 		}
 	case info.ISA != "":
 		c := limits.Probe(info.ISA, info.Threads)
-		return &ceilings{"probe", info.ISA, c.ReadGBs, c.F32GOPs, c.Int8GOPs}
+		return &ceilings{"probe", info.ISA, c.ReadGBs, c.F32GOPs, c.Int8GOPs, c.NibbleGOPs}
 	}
 	return nil
 }
@@ -148,6 +150,8 @@ func (t *timedTest) add(plan *lower.Plan, on *smelt.Loaded, steps []smelt.Profil
 			r.Ops += cost.Ops
 			switch {
 			case !natives[d.Kernel]:
+			case reads(plan, d, hasNibbles):
+				r.int4Ops += cost.Ops
 			case reads(plan, d, ir.DType.IsQuantized):
 				r.int8Ops += cost.Ops
 			case halves && reads(plan, d, func(w ir.DType) bool { return w == ir.F16 || w == ir.BF16 }):
@@ -157,6 +161,9 @@ func (t *timedTest) add(plan *lower.Plan, on *smelt.Loaded, steps []smelt.Profil
 	}
 	return total
 }
+
+// hasNibbles tells whether a type's elements have four bits or fewer, its scales beside them.
+func hasNibbles(w ir.DType) bool { return w.IsQuantized() && w.Bytes(256) <= 256*5/8 }
 
 // reads tells whether a dispatch reads weights of some type.
 func reads(plan *lower.Plan, d *lower.Dispatch, some func(ir.DType) bool) bool {
@@ -218,10 +225,10 @@ func (c *ceilings) shares(r *timedRow) string {
 		of = append(of, fmt.Sprintf("%.0f %% memory", 100*float64(r.Bytes)/c.ReadGBs/ns))
 	}
 	bytes := r.int8Ops + 2*r.int16Ops // as dot products of bytes, of which an instruction does twice as many
-	if c.F32GOPs > 0 && (bytes == 0 || c.Int8GOPs > 0) {
-		least := float64(r.Ops-r.int8Ops-r.int16Ops) / c.F32GOPs
-		if bytes > 0 {
-			least += float64(bytes) / c.Int8GOPs
+	if c.F32GOPs > 0 && (bytes+r.int4Ops == 0 || c.Int8GOPs > 0) {
+		least := float64(r.Ops-r.int8Ops-r.int4Ops-r.int16Ops) / c.F32GOPs
+		if bytes+r.int4Ops > 0 {
+			least += float64(bytes)/c.Int8GOPs + float64(r.int4Ops)/c.NibbleGOPs
 		}
 		of = append(of, fmt.Sprintf("%.0f %% compute", 100*least/ns))
 	}
@@ -238,6 +245,10 @@ func (c *ceilings) String() string {
 	case c.F32GOPs == 0:
 		return fmt.Sprintf("limits of this machine, probed now: reads %.1f GB/s; no probe of multiply-adds for %q", c.ReadGBs, c.Name)
 	}
-	return fmt.Sprintf("limits of this machine, probed now with %s: reads %.1f GB/s, float %.0f GOP/s, int8 %.0f GOP/s;\nwhat stays in caches can exceed the first",
-		c.Name, c.ReadGBs, c.F32GOPs, c.Int8GOPs)
+	nibbles := ""
+	if c.NibbleGOPs > 1.2*c.Int8GOPs { // else probed twice
+		nibbles = fmt.Sprintf(", nibbles %.0f GOP/s", c.NibbleGOPs)
+	}
+	return fmt.Sprintf("limits of this machine, probed now with %s: reads %.1f GB/s, float %.0f GOP/s, int8 %.0f GOP/s%s;\nwhat stays in caches can exceed the first",
+		c.Name, c.ReadGBs, c.F32GOPs, c.Int8GOPs, nibbles)
 }

@@ -8,7 +8,7 @@
 //     or small ones. The best of the ways counts, whichever instruction set the kernels
 //     use: it is the machine's limit and not a kernel's. A [Reader] keeps the buffers
 //     for measuring it beside other things.
-//   - Peaks of f32 and int8: every thread runs twelve independent chains of the
+//   - Peaks of f32, int8 and nibbles: every thread runs twelve independent chains of the
 //     multiply-add that the native kernels of an instruction set are made of. A
 //     multiply-add counts as two operations.
 //

@@ -57,6 +57,14 @@ DEFINE_CHAINS(avx2_f32, AVX2, __m256, _mm256_setzero_ps(), _mm256_set1_ps(0.5f),
 // Without dot products: pairs of products in 16 bits, pairs of those in 32, and a sum.
 DEFINE_CHAINS(avx2_int8, AVX2, __m256i, _mm256_setzero_si256(), _mm256_set1_epi8(1), 32 * 2,
               a[c] = _mm256_add_epi32(a[c], _mm256_madd_epi16(_mm256_maddubs_epi16(x, y), _mm256_set1_epi16(1))))
+// Of nibbles, 16 bits hold eight pairs.
+DEFINE_CHAINS(
+    avx2_nibbles, AVX2, __m256i, _mm256_setzero_si256(), _mm256_set1_epi8(1), 8 * 32 * 2,
+    __m256i pairs = _mm256_maddubs_epi16(x, y);
+    for (int i = 1; i < 8; i++) {
+        UNKNOWN(x);
+        pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(x, y));
+    } a[c] = _mm256_add_epi32(a[c], _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))))
 
 #elif defined(__aarch64__)
 
@@ -79,28 +87,27 @@ DEFINE_CHAINS(i8mm_int8, I8MM, int32x4_t, vdupq_n_s32(0), vdupq_n_s32(0x01010101
 
 struct set {
     const char *isa;
-    int64_t (*f32)(int64_t);
-    int64_t (*int8)(int64_t);
+    int64_t (*chains[3])(int64_t);
 };
 
 const set sets[] = {
 #if defined(__x86_64__)
-    {"avx512", avx512_f32, avx512_int8},
-    {"avxvnni", avx2_f32, avxvnni_int8},
-    {"avx2", avx2_f32, avx2_int8},
+    {"avx512", {avx512_f32, avx512_int8, avx512_int8}},
+    {"avxvnni", {avx2_f32, avxvnni_int8, avxvnni_int8}},
+    {"avx2", {avx2_f32, avx2_int8, avx2_nibbles}},
 #elif defined(__aarch64__)
-    {"i8mm", neon_f32, i8mm_int8},
-    {"dotprod", neon_f32, dotprod_int8},
-    {"neon", neon_f32, neon_int8},
+    {"i8mm", {neon_f32, i8mm_int8, i8mm_int8}},
+    {"dotprod", {neon_f32, dotprod_int8, dotprod_int8}},
+    {"neon", {neon_f32, neon_int8, neon_int8}},
 #endif
-    {"", nullptr, nullptr},
+    {"", {nullptr, nullptr, nullptr}},
 };
 
 } // namespace
 
-int64_t limits_chains(const char *isa, int int8, int64_t n) {
+int64_t limits_chains(const char *isa, int of, int64_t n) {
     for (const set &s : sets)
-        if (s.f32 != nullptr && strcmp(s.isa, isa) == 0)
-            return (int8 != 0 ? s.int8 : s.f32)(n);
+        if (s.chains[of] != nullptr && strcmp(s.isa, isa) == 0)
+            return s.chains[of](n);
     return 0;
 }

@@ -11,17 +11,17 @@ import "C"
 import "unsafe"
 
 func peaksOf(isa string) peaks {
-	run := func(int8 int) chains {
+	run := func(of C.int) chains {
 		return func(n int64) int64 {
 			name := C.CString(isa)
 			defer C.free(unsafe.Pointer(name))
-			return int64(C.limits_chains(name, C.int(int8), C.int64_t(n)))
+			return int64(C.limits_chains(name, of, C.int64_t(n)))
 		}
 	}
-	if run(0)(1) == 0 {
+	if run(C.LIMITS_F32)(1) == 0 {
 		return peaks{}
 	}
-	return peaks{run(0), run(1)}
+	return peaks{run(C.LIMITS_F32), run(C.LIMITS_INT8), run(C.LIMITS_NIBBLES)}
 }
 
 // loads are the ways in which this build sums, on pages of either size.

@@ -158,7 +158,11 @@ func (r *report) criteria() []criterion {
 		want, known := prefill(b, r.Smelt.Detail)
 		switch {
 		case !generates && known:
-			hold(&prompts, cell, f.SmeltShare, r.peak(b.Work.Quantized), want, peakFault)
+			peak := r.peak(b.products())
+			if b.Work.Quantized { // whose criteria are of bytes, and AVX2 does more nibbles
+				f.SmeltShare *= ratio(peak, r.peak(ofBytes))
+			}
+			hold(&prompts, cell, f.SmeltShare, peak, want, peakFault)
 		case generates && s.Cell.Depth == 0 && !multiplies && best >= wantedOverBest:
 			decode.judge(true, "%s %.2f ×", cell, best)
 		case generates && s.Cell.Depth == 0 && (wide[b.Format] || !multiplies):

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/exp/stats"
@@ -51,6 +52,7 @@ type bench struct {
 	Work      workload `json:"work"`
 	Float     float64  `json:"float_gops"` // peaks of the processor, 10⁹ operations a second
 	Int8      float64  `json:"int8_gops"`
+	Nibbles   float64  `json:"nibble_gops,omitempty"`
 	Half      float64  `json:"half_gops,omitempty"` // of integers of 16 bits, if half weights are multiplied as such
 	Read      float64  `json:"read"`                // bandwidth, all ways of reading tried, GB/s
 	SmeltPeak int64    `json:"smelt_peak"`          // most memory, in bytes
@@ -169,13 +171,38 @@ func (s *samples) share(work *workload, limit ceiling, speed float64) float64 {
 	return ops
 }
 
-// peak is that of products of bytes for quantized weights, else of floats, or of what half
-// weights become.
-func (b *bench) peak(quantized bool) float64 {
-	if quantized {
-		return b.Int8
+// products are what a prompt's matrices are multiplied as.
+type products int
+
+const (
+	ofFloats  products = iota // or of what half weights become
+	ofBytes                   // of quantized weights
+	ofNibbles                 // of those that have four bits, most of them in a mixture
+)
+
+func (b *bench) products() products {
+	switch {
+	case !b.Work.Quantized:
+		return ofFloats
+	case strings.HasPrefix(b.Format, "q4"):
+		return ofNibbles
 	}
-	return max(b.Float, b.Half)
+	return ofBytes
+}
+
+// moreNibbles tells whether the processor multiplies more nibbles than bytes. Two probes of the
+// same instructions are less far apart.
+func (b *bench) moreNibbles() bool { return b.Nibbles > 1.2*b.Int8 }
+
+// peak is the most that was probed of these products.
+func (b *bench) peak(of products) float64 {
+	switch of {
+	case ofFloats:
+		return max(b.Float, b.Half)
+	case ofNibbles:
+		return max(b.Int8, b.Nibbles)
+	}
+	return b.Int8
 }
 
 // shortens tells whether smelt multiplied half weights as integers of 16 bits.
@@ -185,10 +212,10 @@ func (r *report) shortens() bool {
 
 // peak is the most that was probed beside any model: what neighbours leave of the processor
 // at a bad moment would flatter both engines.
-func (r *report) peak(quantized bool) float64 {
+func (r *report) peak(of products) float64 {
 	var most float64
 	for i := range r.Models {
-		most = max(most, r.Models[i].peak(quantized))
+		most = max(most, r.Models[i].peak(of))
 	}
 	return most
 }
@@ -214,8 +241,8 @@ func (b *bench) read() float64 {
 }
 
 // ceiling is the limit of a model's cells.
-func (r *report) ceiling(quantized bool) ceiling {
-	return ceiling{read: r.read(), ops: r.peak(quantized)}
+func (r *report) ceiling(of products) ceiling {
+	return ceiling{read: r.read(), ops: r.peak(of)}
 }
 
 // mostShare is how much of a limit a speed can be: what is above it was probed wrongly,
@@ -244,7 +271,7 @@ func (r *report) faults() []fault {
 			note(r.Peer.Name, f.PeerShare)
 		}
 		if generates && r.Fork != nil {
-			note(r.Fork.Name, s.share(&b.Work, r.ceiling(b.Work.Quantized), f.Fork))
+			note(r.Fork.Name, s.share(&b.Work, r.ceiling(b.products()), f.Fork))
 		}
 	})
 	return list
@@ -274,7 +301,7 @@ func (r *report) each(see func(b *bench, s *samples, f figures)) {
 		b := &r.Models[i]
 		for j := range b.Cells {
 			if s := &b.Cells[j]; len(s.Pairs) > 0 {
-				see(b, s, s.figures(&b.Work, r.ceiling(b.Work.Quantized), r.Pairs))
+				see(b, s, s.figures(&b.Work, r.ceiling(b.products()), r.Pairs))
 			}
 		}
 	}

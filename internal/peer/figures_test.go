@@ -105,10 +105,10 @@ func TestPeaks(t *testing.T) {
 	r := &report{Models: []bench{
 		{Float: 100, Int8: 900, Read: 30, Cells: []samples{{Pairs: []pair{{Read: 31}, {Read: 29}}}}}, {Float: 90, Int8: 1000, Read: 28},
 	}}
-	require.Equal(t, ceiling{31, 100}, r.ceiling(false))
-	require.Equal(t, ceiling{31, 1000}, r.ceiling(true))
+	require.Equal(t, ceiling{31, 100}, r.ceiling(ofFloats))
+	require.Equal(t, ceiling{31, 1000}, r.ceiling(ofBytes))
 	r.Models[1].Read = 32
-	require.Equal(t, ceiling{32, 1000}, r.ceiling(true))
+	require.Equal(t, ceiling{32, 1000}, r.ceiling(ofBytes))
 }
 
 // The median of ratios is not the ratio of medians: noise that both engines see at once
@@ -285,6 +285,13 @@ func TestProbeFaults(t *testing.T) {
 	weak.Models[0].Int8, weak.Models[1].Int8 = 500, 500
 	require.Equal(t, []fault{{false, "smelt, qwen3-0.6b q4_0 pp512: 128 %"}}, weak.faults())
 	require.Contains(t, weak.criteria()[2].verdict(), "cannot be judged")
+
+	// A processor that does more nibbles has another limit, and the criteria of bytes.
+	weak.Smelt.Detail = "avx2"
+	weak.Models[1].Nibbles = 900
+	require.Empty(t, weak.faults())
+	require.Contains(t, weak.criteria()[2].Met, "qwen3-0.6b q4_0 pp512 128 %")
+	require.Contains(t, weak.peaks(), "those of nibbles 900 GOP/s")
 
 	// Between the whole and 105 % lies noise.
 	noisy := madeUp()

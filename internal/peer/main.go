@@ -519,6 +519,7 @@ func (m *measurement) model(ctx context.Context, r *report, shape, format string
 	isa := cmp.Or(m.isa, native.ISA())
 	peaks := limits.Probe(isa, m.threads)
 	b.Float, b.Int8, b.Read = brief(peaks.F32GOPs), brief(peaks.Int8GOPs), brief(m.read.Try(1)[0].GBs)
+	b.Nibbles = brief(peaks.NibbleGOPs)
 	if slices.ContainsFunc(native.Libraries(), func(l native.Library) bool { return l.ISA() == isa && l.HalfIntegers() }) {
 		b.Half = brief(peaks.Int8GOPs / 2) // an instruction has half as many of them
 	}
@@ -538,8 +539,8 @@ func (m *measurement) model(ctx context.Context, r *report, shape, format string
 			}
 		}
 		b.Cells = append(b.Cells, s)
-		limit := r.ceiling(b.Work.Quantized)
-		limit = ceiling{max(limit.read, b.read()), max(limit.ops, b.peak(b.Work.Quantized))}
+		limit := r.ceiling(b.products())
+		limit = ceiling{max(limit.read, b.read()), max(limit.ops, b.peak(b.products()))}
 		f := b.Cells[len(b.Cells)-1].figures(&b.Work, limit, m.pairs)
 		m.say("%3.0f min  %-18s %-10v %7.1f %7.1f tokens/s, ratio %.2f, of the limit %3.0f %% and %3.0f %%, %5.1f GB/s, %d/%d undisturbed",
 			time.Since(m.began).Minutes(), b.name(), c, f.Smelt, f.Peer, f.Ratio, 100*f.SmeltShare, 100*f.PeerShare, f.Read, f.Clean, f.Pairs)

@@ -50,6 +50,9 @@ func (r *report) write(w io.Writer) error {
 	p.line("")
 	p.line("Tokens/s are medians, a ratio is the median of the pairs' ratios. The limit is the read")
 	p.line("bandwidth for tg (weights and cache, each byte once), and for pp the peak of int8 products,")
+	if slices.ContainsFunc(r.Models, func(b bench) bool { return b.moreNibbles() }) {
+		p.line("that of nibbles for Q4_0 and Q4_K_M, whose criteria are of bytes all the same,")
+	}
 	half := "of float ones"
 	if r.shortens() {
 		half = "half of it, which integers of 16 bits have,"
@@ -170,6 +173,12 @@ func (r *report) peaks() string {
 	}{
 		{"float products reach %s GFLOP/s", func(b *bench) float64 { return b.Float }},
 		{"int8 products %s GOP/s", func(b *bench) float64 { return b.Int8 }},
+		{"those of nibbles %s GOP/s", func(b *bench) float64 {
+			if !b.moreNibbles() {
+				return 0
+			}
+			return b.Nibbles
+		}},
 	} {
 		least, most := 0.0, 0.0
 		for i := range r.Models {
