@@ -246,7 +246,7 @@ func (c *ceilings) String() string {
 		return fmt.Sprintf("limits of this machine, probed now: reads %.1f GB/s; no probe of multiply-adds for %q", c.ReadGBs, c.Name)
 	}
 	nibbles := ""
-	if c.NibbleGOPs > 1.2*c.Int8GOPs { // else probed twice
+	if c.NibbleGOPs > c.Int8GOPs {
 		nibbles = fmt.Sprintf(", nibbles %.0f GOP/s", c.NibbleGOPs)
 	}
 	return fmt.Sprintf("limits of this machine, probed now with %s: reads %.1f GB/s, float %.0f GOP/s, int8 %.0f GOP/s%s;\nwhat stays in caches can exceed the first",

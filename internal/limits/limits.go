@@ -11,7 +11,7 @@ type CPU struct {
 	ReadGBs    float64 // bytes read from memory, 10⁹ a second
 	F32GOPs    float64 // operations on floats, 10⁹ a second
 	Int8GOPs   float64 // operations on products of bytes, summed in 32 bits
-	NibbleGOPs float64 // the same where one of each two bytes is below 16, which is more on AVX2
+	NibbleGOPs float64 // the same where one of each two bytes is below 16: more on AVX2, elsewhere Int8GOPs
 }
 
 const (

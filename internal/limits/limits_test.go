@@ -20,6 +20,15 @@ func TestProbe(t *testing.T) {
 		require.Less(t, c.F32GOPs, 2*1000.0)
 		require.Positive(t, c.Int8GOPs)
 		require.Less(t, c.Int8GOPs, 2*4000.0)
+		require.GreaterOrEqual(t, c.NibbleGOPs, c.Int8GOPs)
+		require.Less(t, c.NibbleGOPs, 2*4000.0)
+	}
+}
+
+// Only AVX2 adds up products of nibbles before it widens them.
+func TestNibbles(t *testing.T) {
+	for _, l := range native.Libraries() {
+		require.Equal(t, l.ISA() == "avx2", peaksOf(l.ISA()).nibbles != nil, l.ISA())
 	}
 }
 

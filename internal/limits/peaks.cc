@@ -87,18 +87,18 @@ DEFINE_CHAINS(i8mm_int8, I8MM, int32x4_t, vdupq_n_s32(0), vdupq_n_s32(0x01010101
 
 struct set {
     const char *isa;
-    int64_t (*chains[3])(int64_t);
+    int64_t (*chains[3])(int64_t); // the last null where nibbles are multiplied as bytes are
 };
 
 const set sets[] = {
 #if defined(__x86_64__)
-    {"avx512", {avx512_f32, avx512_int8, avx512_int8}},
-    {"avxvnni", {avx2_f32, avxvnni_int8, avxvnni_int8}},
+    {"avx512", {avx512_f32, avx512_int8, nullptr}},
+    {"avxvnni", {avx2_f32, avxvnni_int8, nullptr}},
     {"avx2", {avx2_f32, avx2_int8, avx2_nibbles}},
 #elif defined(__aarch64__)
-    {"i8mm", {neon_f32, i8mm_int8, i8mm_int8}},
-    {"dotprod", {neon_f32, dotprod_int8, dotprod_int8}},
-    {"neon", {neon_f32, neon_int8, neon_int8}},
+    {"i8mm", {neon_f32, i8mm_int8, nullptr}},
+    {"dotprod", {neon_f32, dotprod_int8, nullptr}},
+    {"neon", {neon_f32, neon_int8, nullptr}},
 #endif
     {"", {nullptr, nullptr, nullptr}},
 };

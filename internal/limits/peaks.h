@@ -13,7 +13,7 @@ extern "C" {
 enum { LIMITS_F32 = 0, LIMITS_INT8 = 1, LIMITS_NIBBLES = 2 };
 
 // limits_chains runs n rounds of an instruction set's multiply-adds and returns the
-// operations done, or 0 where this build has none.
+// operations done, or 0 where this build has none, or none of their own for nibbles.
 int64_t limits_chains(const char *isa, int of, int64_t n);
 
 #ifdef __cplusplus

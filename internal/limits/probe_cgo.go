@@ -21,7 +21,11 @@ func peaksOf(isa string) peaks {
 	if run(C.LIMITS_F32)(1) == 0 {
 		return peaks{}
 	}
-	return peaks{run(C.LIMITS_F32), run(C.LIMITS_INT8), run(C.LIMITS_NIBBLES)}
+	p := peaks{f32: run(C.LIMITS_F32), int8: run(C.LIMITS_INT8)}
+	if nibbles := run(C.LIMITS_NIBBLES); nibbles(1) != 0 {
+		p.nibbles = nibbles
+	}
+	return p
 }
 
 // loads are the ways in which this build sums, on pages of either size.

@@ -190,9 +190,8 @@ func (b *bench) products() products {
 	return ofBytes
 }
 
-// moreNibbles tells whether the processor multiplies more nibbles than bytes. Two probes of the
-// same instructions are less far apart.
-func (b *bench) moreNibbles() bool { return b.Nibbles > 1.2*b.Int8 }
+// moreNibbles tells whether the processor multiplies more nibbles than bytes.
+func (b *bench) moreNibbles() bool { return b.Nibbles > b.Int8 }
 
 // peak is the most that was probed of these products.
 func (b *bench) peak(of products) float64 {
