@@ -91,10 +91,10 @@ func profileTests(ctx context.Context, s *smelt.Session, plan *lower.Plan, promp
 
 // profileTest times the dispatches of a test, as often as measure repeats it.
 func profileTest(ctx context.Context, s *smelt.Session, plan *lower.Plan, name string, depth, tokens, runs int) (*timedTest, error) {
-	random := randomTokens(s)
-	if err := fillTo(ctx, s, depth, random); err != nil {
+	if err := fillTo(s, depth); err != nil {
 		return nil, err
 	}
+	random := randomTokens(s)
 	t := &timedTest{name: name}
 	var totals []int64
 	for run := range runs + 1 { // the first warms up

@@ -402,14 +402,13 @@ func (m *measurement) path(shape, format string) string {
 	return filepath.Join(m.models, shape+"-"+format+".gguf")
 }
 
-// state begins the names of the files in which llama.cpp keeps a cache that is filled up to the largest depth. Models
-// of one shape share it, whatever the types of their weights: random tokens are in it
-// anyway, and what it holds does not change the time of a step.
+// state begins the names of the files in which llama.cpp keeps caches that are filled. Models of
+// one shape share them, whatever the types of their weights: random tokens are in them anyway.
 func (m *measurement) state(shape string) string {
 	if m.depth == 0 {
 		return ""
 	}
-	return filepath.Join(m.models, fmt.Sprintf("%s.%d.state", shape, m.depth))
+	return filepath.Join(m.models, shape+".state")
 }
 
 // makeModels writes the models that are missing.

@@ -3,7 +3,7 @@
 //     driver MODEL THREADS CONTEXT BACKENDS STATE WEIGHTS
 //
 // BACKENDS is the folder of the ggml backends or the file of one, STATE the beginning of the
-// names of files that keep a filled cache from one run to the next, or "". WEIGHTS are
+// names of files that keep filled caches from one run to the next, or "". WEIGHTS are
 // "mapped" from the file, "read" into memory, or, by the fork, "repacked". The protocol is in
 // internal/peer/protocol.go: one request a line on standard input, one JSON object a line on
 // standard output. What is compiled before this, upstream.h or fork.h, says how the library is
@@ -28,6 +28,10 @@ namespace {
 
 constexpr int MICROBATCH = 512; // tokens computed at once, as the rival does
 constexpr int BATCH = 2048;
+// A cache is filled by a prompt of so many tokens at most; more are the same keys and values again,
+// at later positions. A prompt of 16,384 takes ten minutes, and what a cache holds does not change
+// the time of a step.
+constexpr int PIECE = 4096;
 
 double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -74,8 +78,9 @@ struct Model {
     int threads, vocabulary;
     long earlier_peak = 0;
 
-    // A context for so many sequences, of so many tokens together, with flash attention or without.
-    llama_context *context(int sequences, int tokens, bool flash) {
+    // A context for so many sequences, of so many tokens together, with flash attention or without;
+    // each in a stream of its own, or all among the same cells.
+    llama_context *context(int sequences, int tokens, bool flash, bool unified) {
         llama_context_params p = llama_context_default_params();
         p.n_seq_max = uint32_t(sequences);
         p.n_ctx = uint32_t(tokens);
@@ -84,6 +89,7 @@ struct Model {
         p.n_threads = p.n_threads_batch = threads;
         p.type_k = p.type_v = GGML_TYPE_F16;
         api::attend(p, flash);
+        api::unify(p, unified);
         llama_context *c = llama_init_from_model(model, p);
         if (c == nullptr)
             fail(std::string(api::NAME) + " cannot make a context of " + std::to_string(tokens) + " tokens for " +
@@ -99,10 +105,9 @@ private:
 // One sequence in one context, with flash attention or without it.
 class Engine {
 public:
-    Engine(Model &weights, int context, bool flash, const std::string &state) : weights(weights) {
-        // The values lie in another order without flash attention, so the kept caches differ.
-        state_file = state.empty() || flash ? state : state + ".plain";
-        ctx = weights.context(1, context, flash);
+    Engine(Model &weights, int context, bool flash, const std::string &state)
+        : weights(weights), state(state), flash(flash) {
+        ctx = weights.context(context > PIECE ? 2 : 1, context, flash, true); // the second for what is repeated
     }
 
     void prompt(int n) {
@@ -123,24 +128,26 @@ public:
     }
 
     // Makes the sequence n tokens long. Loading a kept state needs a second copy of the
-    // cache for a moment, which is no part of what the engine takes: the peak leaves it
-    // out.
+    // cache for a moment, which is no part of what the engine takes, and neither is that of
+    // a piece: the peak leaves them out.
     void fill(int n) {
         if (length >= n)
             return truncate(n);
         truncate(0);
-        std::vector<llama_token> tokens(size_t(n), 0);
-        size_t loaded = 0;
+        const int piece = std::min(n, PIECE);
         long before = peak_bytes();
-        if (!state_file.empty() && access(state_file.c_str(), R_OK) == 0 &&
-            llama_state_seq_load_file(ctx, state_file.c_str(), 0, tokens.data(), tokens.size(), &loaded) > 0 &&
-            loaded == size_t(n)) {
-            length = n;
+        if (load(piece)) {
+            length = piece;
         } else {
             truncate(0);
-            prompt(n);
+            prompt(piece);
             before = peak_bytes();
-            save(tokens);
+            save(piece);
+        }
+        if (n > piece) {
+            repeat(piece, n);
+            generate(1); // with the first step after them positions are moved
+            truncate(n);
         }
         forget_peak();
         weights.earlier_peak = std::max(weights.earlier_peak, before);
@@ -164,19 +171,41 @@ private:
         length += n;
     }
 
+    // Makes the sequence, a piece, n tokens long.
+    void repeat(int piece, int n) {
+        const std::vector<uint8_t> held = api::held(ctx);
+        for (; length < n; length = std::min(n, length + piece))
+            if (!api::append(ctx, held, std::min(piece, n - length), length))
+                fail(std::string(api::NAME) + " cannot repeat what it has cached, at a length of " +
+                     std::to_string(length));
+    }
+
+    // The file that keeps n tokens. Values lie in another order without flash attention.
+    std::string file(int n) const { return state + "." + std::to_string(n) + (flash ? "" : ".plain"); }
+
+    bool load(int n) {
+        std::vector<llama_token> tokens(static_cast<size_t>(n));
+        size_t loaded = 0;
+        return !state.empty() && access(file(n).c_str(), R_OK) == 0 &&
+               llama_state_seq_load_file(ctx, file(n).c_str(), 0, tokens.data(), tokens.size(), &loaded) > 0 &&
+               loaded == tokens.size();
+    }
+
     // Keeps the cache for the next run; a failure costs only time.
-    void save(const std::vector<llama_token> &tokens) {
-        if (state_file.empty())
+    void save(int n) {
+        if (state.empty())
             return;
-        std::string part = state_file + ".part";
+        const std::vector<llama_token> tokens(static_cast<size_t>(n), 0);
+        const std::string part = file(n) + ".part";
         if (llama_state_seq_save_file(ctx, part.c_str(), 0, tokens.data(), tokens.size()) == 0 ||
-            rename(part.c_str(), state_file.c_str()) != 0)
+            rename(part.c_str(), file(n).c_str()) != 0)
             unlink(part.c_str());
     }
 
     Model &weights;
     llama_context *ctx;
-    std::string state_file;
+    const std::string state;
+    const bool flash;
     std::mt19937 generator{1};
 };
 
@@ -186,7 +215,7 @@ class Batch {
 public:
     Batch(Model &weights, int sequences, int each, bool flash)
         : sequences(sequences), each(each), flash(flash), weights(weights) {
-        ctx = weights.context(sequences, sequences * ((each + 255) / 256 * 256), flash);
+        ctx = weights.context(sequences, sequences * ((each + 255) / 256 * 256), flash, false);
         batch = llama_batch_init(BATCH, 0, 1);
     }
     ~Batch() {

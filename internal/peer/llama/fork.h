@@ -2,7 +2,9 @@
 #include "ggml-backend.h"
 #include "llama.h"
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 namespace api {
 
@@ -24,6 +26,9 @@ inline llama_model *load(const char *path, const std::string &weights) {
 
 inline void attend(llama_context_params &p, bool flash) { p.flash_attn = flash; }
 
+// All sequences lie among the same cells.
+inline void unify(llama_context_params &, bool) {}
+
 // OpenMP keeps its threads.
 class Threads {
 public:
@@ -34,6 +39,23 @@ public:
 
 // Drops what a sequence has from a position on.
 inline bool truncate(llama_context *c, int length) { return llama_kv_cache_seq_rm(c, 0, length, -1); }
+
+// What sequence 0 has cached.
+inline std::vector<uint8_t> held(llama_context *c) {
+    std::vector<uint8_t> state(llama_state_seq_get_size(c, 0, 0));
+    state.resize(llama_state_seq_get_data(c, state.data(), state.size(), 0, 0));
+    return state;
+}
+
+// Puts so many tokens of that behind those of sequence 0, which has `length`, by way of sequence 1.
+inline bool append(llama_context *c, const std::vector<uint8_t> &held, int tokens, int length) {
+    if (held.empty() || llama_state_seq_set_data(c, held.data(), held.size(), 1, 0) == 0 ||
+        !llama_kv_cache_seq_rm(c, 1, tokens, -1))
+        return false;
+    llama_kv_cache_seq_add(c, 1, 0, -1, length);
+    llama_kv_cache_seq_cp(c, 1, 0, -1, -1);
+    return llama_kv_cache_seq_rm(c, 1, -1, -1);
+}
 
 inline void clear(llama_context *c) { llama_kv_cache_clear(c); }
 

@@ -3,7 +3,9 @@
 #include "ggml-cpu.h"
 #include "llama.h"
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 namespace api {
 
@@ -30,6 +32,8 @@ inline void attend(llama_context_params &p, bool flash) {
     p.flash_attn_type = flash ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
 }
 
+inline void unify(llama_context_params &p, bool unified) { p.kv_unified = unified; }
+
 // Threads are kept: without a pool they are made anew for every step.
 class Threads {
 public:
@@ -52,6 +56,24 @@ private:
 
 // Drops what a sequence has from a position on.
 inline bool truncate(llama_context *c, int length) { return llama_memory_seq_rm(llama_get_memory(c), 0, length, -1); }
+
+// What sequence 0 has cached.
+inline std::vector<uint8_t> held(llama_context *c) {
+    std::vector<uint8_t> state(llama_state_seq_get_size(c, 0));
+    state.resize(llama_state_seq_get_data(c, state.data(), state.size(), 0));
+    return state;
+}
+
+// Puts so many tokens of that behind those of sequence 0, which has `length`, by way of sequence 1.
+inline bool append(llama_context *c, const std::vector<uint8_t> &held, int tokens, int length) {
+    llama_memory_t m = llama_get_memory(c);
+    if (held.empty() || !llama_memory_can_shift(m) || llama_state_seq_set_data(c, held.data(), held.size(), 1) == 0 ||
+        !llama_memory_seq_rm(m, 1, tokens, -1))
+        return false;
+    llama_memory_seq_add(m, 1, 0, -1, length);
+    llama_memory_seq_cp(m, 1, 0, -1, -1);
+    return llama_memory_seq_rm(m, 1, -1, -1);
+}
 
 inline void clear(llama_context *c) { llama_memory_clear(llama_get_memory(c), false); }
 
