@@ -1097,10 +1097,8 @@ static void attention_tile(const smelt_launch *l, uint64_t begin, uint64_t end, 
             for (const int64_t end = j + n < most ? j + n : most; j < end;) {
                 const Attention::Tile tile = a.tile(seq, kv, j, end - j);
                 const uint8_t *row = cache + c.row_bytes(tile.first);
-                for (uint32_t i = 0; tile.present && i < tile.keys; i++, row += stride) {
-                    for (uint64_t line = 0; line < c.row_bytes(head); line += 64)
-                        prefetch(row + line);
-                }
+                for (uint32_t i = 0; tile.present && i < tile.keys; i++, row += stride)
+                    prefetch_lines(row, c.row_bytes(head));
                 j += tile.keys;
             }
         };

@@ -19,6 +19,11 @@ template <int WRITTEN = 0> INLINE void prefetch(const void *p) {
     __builtin_prefetch(p, WRITTEN, 2);
     asm volatile("");
 }
+// Asks for all lines of so many bytes.
+INLINE void prefetch_lines(const void *p, uint64_t bytes) {
+    for (uint64_t i = 0; i < bytes; i += 64)
+        prefetch(static_cast<const uint8_t *>(p) + i);
+}
 
 // What a stored quantized weight holds once unpacked to bytes: 0…15, 0…63, or the
 // whole signed byte.

@@ -15,7 +15,7 @@ template <class E, int S> struct StreamedRows {
     }
     MEMBER F part(int, uint64_t, int) const { return zero(); }
     MEMBER void ahead(uint64_t i) const {
-        UNROLL for (int s = 0; s < S; s++) prefetch_ahead(place(s, i), distance, FLOAT_ROWS * BYTES);
+        UNROLL for (int s = 0; s < S; s++) prefetch_lines(place(s, i) + distance, FLOAT_ROWS * BYTES);
     }
 };
 

@@ -227,15 +227,9 @@ INLINE Fetch panel_behind(const RowGroup &g, uint64_t at, uint64_t length, uint6
     return Fetch::of(g.rows + (last ? ROWS * g.stride : at + length), length, ROWS, g.stride, times);
 }
 
-// Asks for the bytes that will be wanted a while after those at p, in what is read from one
-// end to the other.
+// How far ahead is asked for what is read from one end to the other, unless a launch hints at more.
 constexpr uint64_t DISTANCE = 2048; // measured: from 6 KB on, a Xeon with AMX reads a fifth slower
 constexpr uint64_t FARTHEST = 1 << 20;
-
-INLINE void prefetch_ahead(const uint8_t *p, size_t distance, uint64_t bytes) {
-    for (uint64_t i = 0; i < bytes; i += 64)
-        prefetch(p + distance + i);
-}
 
 // Groups of interleaved rows that one token is multiplied with at once, each from another
 // place of a run. Four streams get nearly all that memory gives, one got six parts of seven:

@@ -74,7 +74,7 @@ template <class B> static void multiply_few(const RowGroup &g, uint32_t t) {
                     // A little at a time, so as not to queue up what is wanted now.
                     constexpr uint32_t SHARE = B::BYTES * W * STEP / B::SUBS;
                     if (t == 0)
-                        prefetch_ahead(ahead, g.ahead, SHARE);
+                        prefetch_lines(ahead + g.ahead, SHARE);
                     ahead += SHARE;
                     I integers[STEP][B::GROUPS];
                     const int8_t *x = q + 32 * before;

@@ -257,8 +257,8 @@ static void rope_write(const smelt_launch *l, uint64_t begin, uint64_t end, cons
         rope_table(p.rotated / 2, position, f.ratio, p.freq_scale, p.magnitude, f.factors, cosines, sines);
         // A head of the next token, which other threads have written in tiles of rows.
         const auto expect = [&](const float *head) __attribute__((noinline)) {
-            for (uint32_t i = 0; t + 1 < end && i < p.head; i += LINE)
-                prefetch(head + i);
+            if (t + 1 < end)
+                prefetch_lines(head, p.head * sizeof(float));
         };
         // Head h of a row, whose scale is that of all of its heads where they have one.
         auto turn = [&](const float *row, uint32_t h, float scale, uint32_t weight, float *to) {

@@ -259,14 +259,14 @@ template <int T, int S> static void multiply_streams(const RowGroup &g, uint32_t
                 UNROLL for (int t = 0; t < T; t++) pair[t] =
                     q_same4(reinterpret_cast<const int8_t *>(q + nth(t) * Shorts::BLOCK + j));
                 UNROLL for (int s = 0; s < S; s++) {
-                    prefetch_ahead(p[s], ahead, ROWS * 4);
+                    prefetch_lines(p[s] + ahead, ROWS * 4);
                     UNROLL for (int v = 0; v < 2; v++, p[s] += W * 4) UNROLL for (int t = 0; t < T; t++) dot[s][t][v] =
                         _mm512_dpwssd_epi32(dot[s][t][v], q_load(p[s]), pair[t]);
                 }
             }
         }
         UNROLL for (int s = 0; s < S; s++) {
-            prefetch_ahead(p[s], ahead, ROWS * 2);
+            prefetch_lines(p[s] + ahead, ROWS * 2);
             UNROLL for (int v = 0; v < 2; v++, p[s] += W * 2) {
                 const F undo = load_bf16(p[s]);
                 UNROLL for (int t = 0; t < T; t++) sum[s][t][v] =
