@@ -141,7 +141,7 @@ func TestEveryBarrierCounts(t *testing.T) {
 			}
 			t.Run(name+"/"+row.name, func(t *testing.T) {
 				program := tiny(t, name, row.o)
-				want := withoutOne(t, program, row.steps, fakemetal.Options{Poison: true})
+				want := withoutOne(t, program, row.steps, fakemetal.Options{Poison: true}, nil)
 				all := fakemetal.Read()
 				first := map[int]bool{} // phases
 				barriers, buffers := 0, 0
@@ -212,7 +212,7 @@ func TestEveryBarrierCounts(t *testing.T) {
 						for seed := uint32(0); seed < 40 && !wrong; seed++ {
 							o := kind.skip(n)
 							o.Poison, o.Shuffle, o.Seed = true, true, seed
-							wrong = !reflect.DeepEqual(want, withoutOne(t, program, row.steps, o))
+							wrong = !reflect.DeepEqual(want, withoutOne(t, program, row.steps, o, &want))
 						}
 						require.True(t, wrong, "without %s %d of %d nothing changes: %s", kind.what, n, kind.count, inside[min(n, len(inside))-1].Label())
 					}
@@ -222,10 +222,10 @@ func TestEveryBarrierCounts(t *testing.T) {
 	}
 }
 
-// withoutOne runs steps over a fake that leaves something out.
-func withoutOne(t *testing.T, program *smelt.Program, steps []meeting, o fakemetal.Options) ran {
+// withoutOne runs steps over a fake that leaves something out, up to the first that differs.
+func withoutOne(t *testing.T, program *smelt.Program, steps []meeting, o fakemetal.Options, want *ran) ran {
 	fake(t, fakemetal.Options{Poison: o.Poison})
-	return runSteps(t, program, "metal", metal.Options{Poison: true}, steps, func() { fake(t, o) })
+	return runSteps(t, program, "metal", metal.Options{Poison: true}, steps, func() { fake(t, o) }, want)
 }
 
 // TestFaults lets the GPU die in the middle of a step. The error names the dispatch,

@@ -16,8 +16,11 @@ func DefaultThreads() int { return max(1, min(runtime.NumCPU(), availableCores()
 // Workers tells how many threads a device has, and how many memory nodes they are on where
 // these are several.
 func (i Info) Workers() string {
-	if i.Nodes > 1 {
+	switch {
+	case i.Nodes > 1:
 		return fmt.Sprintf("%d threads on %d memory nodes", i.Threads, i.Nodes)
+	case i.Threads == 1:
+		return "1 thread"
 	}
 	return fmt.Sprintf("%d threads", i.Threads)
 }
