@@ -50,7 +50,7 @@ a usual step takes.`,
 	device.addWeights(flags)
 	flags.IntVarP(&prompt, "prompt", "p", 512, "tokens of the prompt; 0 leaves it out")
 	flags.IntVarP(&n, "n", "n", 64, "tokens to generate; 0 leaves it out")
-	flags.IntVar(&depth, "depth", 0, "tokens in the cache before either")
+	flags.IntVar(&depth, "depth", 0, "tokens in the cache before either, of random contents")
 	flags.IntVarP(&runs, "runs", "r", 3, "repetitions")
 	flags.IntSliceVar(&parallel, "parallel", nil, "also with so many sequences at once: 1,4,16")
 	flags.BoolVar(&profile, "profile", false, "also say where the time goes, by kernel and op")
