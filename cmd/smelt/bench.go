@@ -232,7 +232,6 @@ func measure(ctx context.Context, s *smelt.Session, name string, depth, tokens, 
 // fillTo makes the sequence depth tokens long. What they are does not change the time of what
 // follows, and a prompt of them would take minutes.
 func fillTo(s *smelt.Session, depth int) error {
-	s.Reset()
 	return s.FillRandom(depth, rand.New(rand.NewPCG(1, 3)))
 }
 

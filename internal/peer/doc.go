@@ -13,7 +13,8 @@
 // repeated.
 //
 //   - protocol.go says how an engine is asked; serve.go answers for smelt,
-//     llama/driver.cpp for llama.cpp, and llamabench.go asks a llama-bench.
+//     llama/driver.cpp for llama.cpp, and llamabench.go asks a llama-bench. What fills
+//     a deep cache is quick: random contents, and one prompt again and again.
 //   - install.go fetches llama.cpp's libraries and builds the driver; fork.go builds
 //     ik_llama.cpp, the second rival of peer --fork FOLDER.
 //   - workload.go counts the bytes and operations of a cell, from the model's file.

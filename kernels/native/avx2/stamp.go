@@ -3,4 +3,4 @@
 package avx2
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native/src -update`.
-const Stamp = "fc11b5882050a3d0dfdf2e4d9dd6e04df2312f6bed235148d4364196bb14d0d4"
+const Stamp = "67683ebd277f6f7a4f5b909342abb6e9bc4113ec50ab26596e2f8dbc32f78598"

@@ -227,7 +227,7 @@ INLINE Fetch panel_behind(const RowGroup &g, uint64_t at, uint64_t length, uint6
     return Fetch::of(g.rows + (last ? ROWS * g.stride : at + length), length, ROWS, g.stride, times);
 }
 
-// How far ahead is asked for what is read from one end to the other, unless a launch hints at more.
+// How far ahead is asked for what is read from one end to the other, unless a launch says.
 constexpr uint64_t DISTANCE = 2048; // measured: from 6 KB on, a Xeon with AMX reads a fifth slower
 constexpr uint64_t FARTHEST = 1 << 20;
 
