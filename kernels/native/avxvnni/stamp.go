@@ -3,4 +3,4 @@
 package avxvnni
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native/src -update`.
-const Stamp = "67683ebd277f6f7a4f5b909342abb6e9bc4113ec50ab26596e2f8dbc32f78598"
+const Stamp = "83d7bd929063c7c132836347f64b57a902d730f4a270ae1e08ce99e7c5d5c429"

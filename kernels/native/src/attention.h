@@ -470,6 +470,12 @@ struct Ahead {
         const uint8_t *k, *v;
         uint64_t asked, due, turn;
         int64_t gap;
+
+        MEMBER void ask(int64_t gap) const {
+            const int64_t at = static_cast<int64_t>(asked) + gap;
+            prefetch(k + at);
+            prefetch(v + at);
+        }
     };
     Place place = {};
     bool both = false; // keys and values are read in turns: a row of either is half a row of each
@@ -492,11 +498,11 @@ struct Ahead {
             turn();
     }
     static MEMBER Place ask(Place p, uint64_t bytes) {
-        for (p.due += bytes; p.asked < p.due; p.asked += 64) {
-            const int64_t at = static_cast<int64_t>(p.asked) + (p.asked < p.turn ? 0 : p.gap);
-            prefetch(p.k + at);
-            prefetch(p.v + at);
-        }
+        p.due += bytes;
+        for (const uint64_t straight = least(p.due, p.turn); p.asked < straight; p.asked += 64)
+            p.ask(0);
+        for (; p.asked < p.due; p.asked += 64)
+            p.ask(p.gap);
         return p;
     }
 
@@ -538,25 +544,29 @@ private:
 template <class C, int H>
 static void multiply_keys(const uint8_t *k, size_t stride, Ahead &ahead, const float *q, uint32_t head, uint32_t keys,
                           float *scores) {
-    const uint64_t each = row_bytes<C>(32) * KEYS_AT_ONCE / 4 >> ahead.both; // bytes for eight elements
+    uint64_t each = row_bytes<C>(32) * KEYS_AT_ONCE / 4 >> ahead.both; // bytes for eight elements
     Ahead::Place place = ahead.place;
-    uint32_t i = 0;
-    for (; i + KEYS_AT_ONCE <= keys; i += KEYS_AT_ONCE) {
-        score_keys<C, H>(k + i * stride, stride, q, head, scores + i, KEY_TILE,
-                         [&](uint32_t elements)
-                             __attribute__((always_inline)) { place = Ahead::ask(place, each * (elements / 8)); });
+    size_t out = KEY_TILE;
+    uint8_t rows[KEYS_AT_ONCE * MAX_HEAD * 4];
+    float few[H * KEYS_AT_ONCE];
+    for (uint32_t i = 0; i < keys; i += KEYS_AT_ONCE) {
+        const uint8_t *from = k + i * stride;
+        float *to = scores + i;
+        const uint32_t left = keys - i;
+        if (left < KEYS_AT_ONCE) { // rows that are not whole do not count
+            const size_t row = row_bytes<C>(head);
+            for (uint32_t r = 0; r < KEYS_AT_ONCE; r++)
+                memcpy(rows + r * row, from + least(r, left - 1) * stride, row);
+            from = rows, stride = row, to = few, out = KEYS_AT_ONCE, each = 0;
+        }
+        score_keys<C, H>(from, stride, q, head, to, out, [&](uint32_t elements) __attribute__((always_inline)) {
+            place = Ahead::ask(place, each * (elements / 8));
+        });
+        if (left < KEYS_AT_ONCE)
+            for (uint32_t h = 0; h < H; h++)
+                memcpy(scores + h * KEY_TILE + i, few + h * KEYS_AT_ONCE, left * sizeof(float));
     }
     ahead.place = place;
-    if (i < keys) { // fewer: rows that are not whole do not count
-        uint8_t rows[KEYS_AT_ONCE * MAX_HEAD * 4];
-        const size_t row = row_bytes<C>(head);
-        for (uint32_t r = 0; r < KEYS_AT_ONCE; r++)
-            memcpy(rows + r * row, k + least(i + r, keys - 1) * stride, row);
-        float some[H * KEYS_AT_ONCE];
-        score_keys<C, H>(rows, row, q, head, some, KEYS_AT_ONCE, [](uint32_t) {});
-        for (uint32_t h = 0; h < H; h++)
-            memcpy(scores + h * KEY_TILE + i, some + h * KEYS_AT_ONCE, (keys - i) * sizeof(float));
-    }
 }
 
 // sums[h][d0 + d] += Σ weights[h][j] · v[j][d0 + d] for H heads and V vectors of d; rows
@@ -565,34 +575,44 @@ template <class C, int H, int V>
 INLINE void add_values(const uint8_t *v, size_t stride, Ahead *ahead, uint32_t d0, uint32_t keys, const float *weights,
                        float *sums) {
     F sum[H][V];
-    const uint64_t each = ahead == nullptr ? 0 : stride >> ahead->both;
-    Ahead::Place place = {};
-    if (ahead != nullptr)
-        place = ahead->place;
     sums += d0;
     UNROLL for (int h = 0; h < H; h++) UNROLL for (int i = 0; i < V; i++) sum[h][i] = load(sums + h * MAX_HEAD + i * W);
-    for (uint32_t j = 0; j < keys; j++, v += stride) {
-        if (ahead != nullptr)
-            place = Ahead::ask(place, each);
+    const uint32_t within = is_plain<C> ? 0 : d0 % 32;
+    v += row_bytes<C>(d0 - within);
+    const auto add = [&] __attribute__((always_inline)) {
         F row[V];
-        elements<C, V>(v, d0, row);
+        elements<C, V>(v, within, row);
         UNROLL for (int h = 0; h < H; h++) {
-            F w = set1(weights[h * KEY_TILE + j]);
+            const F w = set1(weights[h * int{KEY_TILE}]);
             UNROLL for (int i = 0; i < V; i++) sum[h][i] = fma(w, row[i], sum[h][i]);
         }
-    }
-    UNROLL for (int h = 0; h < H; h++) UNROLL for (int i = 0; i < V; i++) store(sums + h * MAX_HEAD + i * W, sum[h][i]);
-    if (ahead != nullptr)
+        v += stride, weights++;
+    };
+    const float *const end = weights + keys;
+    if (ahead != nullptr) {
+        const uint64_t both = 2 * stride >> ahead->both; // bytes for two keys
+        Ahead::Place place = ahead->place;
+        for (const float *pairs = end - keys % 2; weights != pairs;) {
+            place = Ahead::ask(place, both);
+            add();
+            add();
+        }
+        place.due += keys % 2 * both / 2;
         ahead->place = place;
+    }
+    while (weights != end)
+        add();
+    UNROLL for (int h = 0; h < H; h++) UNROLL for (int i = 0; i < V; i++) store(sums + h * MAX_HEAD + i * W, sum[h][i]);
 }
 template <class C, int H>
 static void add_values_of(const uint8_t *v, size_t stride, Ahead &ahead, uint32_t head, uint32_t keys,
                           const float *weights, float *sums) {
+    constexpr int V = vectors_for(H);
     uint32_t d = 0;
-    for (; d + 4 * W <= head; d += 4 * W)
-        add_values<C, H, 4>(v, stride, d == 0 ? &ahead : nullptr, d, keys, weights, sums);
+    for (; d + V * W <= head; d += V * W)
+        add_values<C, H, V>(v, stride, d == 0 ? &ahead : nullptr, d, keys, weights, sums);
     for (; d + W <= head; d += W)
-        add_values<C, H, 1>(v, stride, d == 0 ? &ahead : nullptr, d, keys, weights, sums);
+        add_values<C, H, 1>(v, stride, nullptr, d, keys, weights, sums);
     if (d < head) {
         int rest = static_cast<int>(head - d);
         for (int h = 0; h < H; h++) {
@@ -649,6 +669,10 @@ static void attention_vec(const smelt_launch *l, void *shared, uint64_t begin, u
         finish_scores(scores, share.heads, first, past, share.seen, a.p.scale, a.cap,
                       a.slopes == nullptr ? nullptr : tilts, part, base, factor);
     };
+    const auto clear = [&](float *rows, uint32_t heads) {
+        for (uint32_t h = 0; h < heads; h++)
+            memset(rows + h * MAX_HEAD, 0, head * 4);
+    };
     const auto put = [&](uint64_t at, float maximum, float total, const float *sums) {
         partial.statistics[2 * at] = maximum == LOWEST ? NO_SCORE : maximum / partial.log_base;
         partial.statistics[2 * at + 1] = total;
@@ -667,7 +691,7 @@ static void attention_vec(const smelt_launch *l, void *shared, uint64_t begin, u
             float kept[SHARING], added[SHARING];
             if (share.base / PART == share.range.from / PART) {
                 whole.start(SHARING);
-                memset(folded, 0, sizeof folded);
+                clear(folded, share.heads);
             }
             whole.fold(part, share.heads, kept, added);
             for (uint32_t h = 0; h < share.heads; h++)
@@ -705,7 +729,7 @@ static void attention_vec(const smelt_launch *l, void *shared, uint64_t begin, u
         F totals[4] = {zero(), zero(), zero(), zero()};
         static_assert(SHARING <= 4, "heads are added up by one reduce4");
         if (behind && summed.opens_part())
-            memset(sums, 0, sizeof sums);
+            clear(sums, summed.heads);
         else if (behind)
             for (uint32_t h = 0; h < summed.heads; h++)
                 if (float by = factor[h]; by != 1.0f)

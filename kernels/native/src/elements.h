@@ -43,20 +43,26 @@ template <> MEMBER F elements<Blocks>(const uint8_t *row, uint64_t i) {
 }
 template <> MEMBER F elements_n<Blocks>(const uint8_t *row, uint64_t i, int) { return elements<Blocks>(row, i); }
 
-// The same for N vectors in turn, i as far on.
+// The same for N vectors in turn, i a multiple of N vectors.
 template <class E, int N> INLINE void elements(const uint8_t *row, uint64_t i, F out[N]) {
-    if constexpr (is_plain<E> || N * W % Blocks::ELEMS != 0) {
+    if constexpr (is_plain<E>) {
         UNROLL for (int n = 0; n < N; n++) out[n] = elements<E>(row, i + static_cast<uint64_t>(n * W));
     } else {
         // A compiler does not see which are of the same block, and would read its scale for each.
+        constexpr int EACH = N * W < int{Blocks::ELEMS} ? N : int{Blocks::ELEMS} / W;
+        static_assert(N % EACH == 0 && Blocks::ELEMS % (EACH * W) == 0, "vectors of a block are read together");
         const uint8_t *block = row + i / Blocks::ELEMS * Blocks::BYTES;
+        const uint64_t at = i % Blocks::ELEMS;
         UNROLL for (int n = 0; n < N; block += Blocks::BYTES) {
             const F d = set1_half(block);
-            UNROLL for (uint32_t at = 0; at < Blocks::ELEMS; at += W) out[n++] =
-                d * load_i8(reinterpret_cast<const int8_t *>(block + 2 + at));
+            UNROLL for (int end = n + EACH; n < end; n++) out[n] =
+                d * load_i8(reinterpret_cast<const int8_t *>(block + 2 + at + static_cast<uint64_t>(n % EACH * W)));
         }
     }
 }
+
+// So many vectors at a time with each of some heads: registers hold the sums.
+constexpr int vectors_for(int heads) { return SUMS / heads < 4 ? SUMS / heads : 4; }
 
 // Rounds as GGUF files are made: d = max|x| / 127, q = round(x / d) with halves away from
 // zero and d before it is a half. A block with an element that is not finite, or with a

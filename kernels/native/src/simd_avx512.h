@@ -9,6 +9,7 @@ constexpr int DOT_TOKENS = 6;
 constexpr int INT_TOKENS = 6;
 constexpr int COLUMN_TOKENS = 12;
 constexpr int SHARING = 4;
+constexpr int SUMS = 16;
 constexpr int SUM_ORDER[W] = {0, 2, 1, 3, 8, 10, 9, 11, 4, 6, 5, 7, 12, 14, 13, 15};
 constexpr bool DOTS_DIFFER = false; // by Range
 constexpr int SIGNED_BIAS = 128;

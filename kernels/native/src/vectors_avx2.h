@@ -7,6 +7,7 @@ constexpr int TILE_VECTORS = 2;
 constexpr int DOT_TOKENS = 3;
 constexpr int COLUMN_TOKENS = 6;
 constexpr int SHARING = 4;
+constexpr int SUMS = 8;
 constexpr int SUM_ORDER[W] = {0, 2, 1, 3, 4, 6, 5, 7};
 
 using F = __m256;

@@ -7,6 +7,7 @@ constexpr int TILE_VECTORS = 4;
 constexpr int DOT_TOKENS = 6;
 constexpr int COLUMN_TOKENS = 6;
 constexpr int SHARING = 4;
+constexpr int SUMS = 16;
 constexpr int SUM_ORDER[W] = {0, 1, 2, 3};
 constexpr int SIGNED_BIAS = 0;
 
