@@ -3,4 +3,4 @@
 package avx512
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native/src -update`.
-const Stamp = "83d7bd929063c7c132836347f64b57a902d730f4a270ae1e08ce99e7c5d5c429"
+const Stamp = "615fc39cb1babf40cae1f30efde7ce4a8b7243de6fc0331eab75fb19ef0ce282"

@@ -471,8 +471,8 @@ struct Ahead {
         uint64_t asked, due, turn;
         int64_t gap;
 
-        MEMBER void ask(int64_t gap) const {
-            const int64_t at = static_cast<int64_t>(asked) + gap;
+        MEMBER void ask(int64_t added) const {
+            const int64_t at = static_cast<int64_t>(asked) + added;
             prefetch(k + at);
             prefetch(v + at);
         }

@@ -25,6 +25,10 @@ struct BF16 {
 // GGUF's Q8_0: d as a half, then 32 signed bytes; an element is d·q.
 struct Blocks {
     static constexpr uint32_t ELEMS = 32, BYTES = 34;
+    // The vector from element `at` of a block on, whose scale set1_half gives.
+    INLINE F at(const uint8_t *block, F scale, uint64_t at) {
+        return scale * load_i8(reinterpret_cast<const int8_t *>(block + 2 + at));
+    }
 };
 
 template <class E> constexpr bool is_plain = true;
@@ -39,7 +43,7 @@ template <class E> INLINE F elements_n(const uint8_t *row, uint64_t i, int n) { 
 template <> MEMBER F elements<Blocks>(const uint8_t *row, uint64_t i) {
     static_assert(Blocks::ELEMS % W == 0, "a vector must not cross blocks");
     const uint8_t *block = row + i / Blocks::ELEMS * Blocks::BYTES;
-    return set1_half(block) * load_i8(reinterpret_cast<const int8_t *>(block + 2 + i % Blocks::ELEMS));
+    return Blocks::at(block, set1_half(block), i % Blocks::ELEMS);
 }
 template <> MEMBER F elements_n<Blocks>(const uint8_t *row, uint64_t i, int) { return elements<Blocks>(row, i); }
 
@@ -56,7 +60,7 @@ template <class E, int N> INLINE void elements(const uint8_t *row, uint64_t i, F
         UNROLL for (int n = 0; n < N; block += Blocks::BYTES) {
             const F d = set1_half(block);
             UNROLL for (int end = n + EACH; n < end; n++) out[n] =
-                d * load_i8(reinterpret_cast<const int8_t *>(block + 2 + at + static_cast<uint64_t>(n % EACH * W)));
+                Blocks::at(block, d, at + static_cast<uint64_t>(n % EACH * W));
         }
     }
 }

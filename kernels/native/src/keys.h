@@ -25,9 +25,8 @@ INLINE void add_products(const uint8_t *k, size_t stride, const float *q, uint32
         for (uint64_t i = 0; i < head; i += C::ELEMS, k += C::BYTES) {
             F scale[R]; // which a compiler would read for each vector
             UNROLL for (int r = 0; r < R; r++) scale[r] = set1_half(k + static_cast<size_t>(r) * stride);
-            UNROLL for (uint32_t at = 0; at < C::ELEMS; at += W) add(i + at, [&](const uint8_t *block, int r) {
-                return scale[r] * load_i8(reinterpret_cast<const int8_t *>(block + 2 + at));
-            });
+            UNROLL for (uint32_t at = 0; at < C::ELEMS; at += W)
+                add(i + at, [&](const uint8_t *block, int r) { return C::at(block, scale[r], at); });
         }
     }
 }

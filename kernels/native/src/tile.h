@@ -1,18 +1,7 @@
-// A register tile of rows × tokens: rows times rows, for float weights and for attention.
+// A register tile of rows × tokens: rows times rows, for float weights.
 
 // Rows of a tile.
 constexpr uint32_t FLOAT_ROWS = 4;
-
-// Rows of E as a file holds them, `stride` bytes apart.
-template <class E> struct FileRows {
-    const uint8_t *p;
-    size_t stride;
-
-    // Elements i to i + W − 1 of row r, i a multiple of W; or the n < W that are left there.
-    MEMBER F vector(int r, uint64_t i) const { return elements<E>(p + static_cast<size_t>(r) * stride, i); }
-    MEMBER F part(int r, uint64_t i, int n) const { return elements_n<E>(p + static_cast<size_t>(r) * stride, i, n); }
-    MEMBER void ahead(uint64_t) const {} // processors follow a few streams by themselves
-};
 
 // Rows of E for prompts, as a file holds them or interleaved: in both orders rows and vectors
 // are so many bytes apart, and one compiled loop serves them.
@@ -21,6 +10,7 @@ template <class E> struct FloatRows {
     size_t stride;       // bytes of a row
     size_t row, element; // bytes between the rows of a tile, and between vectors, by element
 
+    // Elements i to i + W − 1 of row r, i a multiple of W; or the n < W that are left there.
     MEMBER F vector(int r, uint64_t i) const { return elements<E>(p + static_cast<size_t>(r) * row + i * element, 0); }
     MEMBER F part(int r, uint64_t i, int n) const { return elements_n<E>(p + static_cast<size_t>(r) * row, i, n); }
     MEMBER void ahead(uint64_t) const {} // processors follow a few streams by themselves
