@@ -70,7 +70,7 @@ var (
 		if at.tokens > 1 {
 			return nil
 		}
-		return only("streams", 0, 1, 2)
+		return only("streams", 0, 1)
 	})
 	ahead = hinted(kernels.HintAhead, func(at sizes) []Setting {
 		if at.tokens > 3 {

@@ -3,4 +3,4 @@
 package neon
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native/src -update`.
-const Stamp = "615fc39cb1babf40cae1f30efde7ce4a8b7243de6fc0331eab75fb19ef0ce282"
+const Stamp = "07b5e9cd8f49f32f733581ff75342402980596643e68e0e54746d97d888a93b3"

@@ -17,7 +17,6 @@ constexpr Headed MLX8 = {SMELT_MLX8, 64, 68, 4, affine_scales, nullptr};
 struct Nibbles {
     static constexpr uint32_t ELEMS = 32, BYTES = 18, CODES = 16;
     static constexpr int SUBS = 1, GROUPS = 1, OFFSET = 0, PARTNER = 0, PARTS = 1;
-    static constexpr uint32_t WOVEN = STREAMS;
     static constexpr bool MIN = true, SHARED = true;
     static constexpr Range RANGE = Range::NIBBLE;
     INLINE Codes<Nibbles> codes(const Headed &) { return Codes<Nibbles>(); }
@@ -36,7 +35,6 @@ struct Bytes {
     static constexpr uint32_t ELEMS = 32, BYTES = 34, CODES = 32;
     static constexpr int SUBS = 1, GROUPS = 1, PARTNER = 0, PARTS = 1;
     static constexpr int OFFSET = SIGNED_BIAS == 0 ? BESIDE_MINIMUM : 0;
-    static constexpr uint32_t WOVEN = 2; // of as many bytes, two are enough
     static constexpr bool MIN = true, SHARED = true;
     static constexpr Range RANGE = Range::SIGNED;
     INLINE Codes<Bytes> codes(const Headed &) { return Codes<Bytes>(); }

@@ -32,7 +32,6 @@ constexpr Headed MXFP4 = {SMELT_MXFP4, 32, 17, 1, exponent_scales, MXFP4_VALUES}
 struct Named {
     static constexpr uint32_t ELEMS = 32, BYTES = 17, CODES = 16;
     static constexpr int SUBS = 1, GROUPS = 1, OFFSET = SIGNED_BIAS, PARTNER = 0, PARTS = 1;
-    static constexpr uint32_t WOVEN = STREAMS;
     static constexpr bool MIN = false, SHARED = false;
     static constexpr Range RANGE = Range::SIGNED;
     INLINE Codes<Named> codes(const Headed &of) { return {nullptr, 0, 0, q_xor(q_same16(of.values), SIGNED_BIAS)}; }

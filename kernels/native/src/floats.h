@@ -109,6 +109,7 @@ template <class E> static void widen_vectors(const uint8_t *p, uint64_t row, flo
         store(out + i, rows.vector(static_cast<int>(row % FLOAT_ROWS), i));
 }
 template <class E> constexpr WeightType float_type() {
-    return {E::TYPE,         1, E::BYTES, false, {1, 0, false}, multiply_float<E>, widen<E>, interleave_vectors<E>,
-            widen_vectors<E>};
+    return {
+        E::TYPE,         1, E::BYTES, STREAMS, false, {1, 0, false}, multiply_float<E>, widen<E>, interleave_vectors<E>,
+        widen_vectors<E>};
 }

@@ -227,15 +227,17 @@ INLINE Fetch panel_behind(const RowGroup &g, uint64_t at, uint64_t length, uint6
     return Fetch::of(g.rows + (last ? ROWS * g.stride : at + length), length, ROWS, g.stride, times);
 }
 
-// How far ahead is asked for what is read from one end to the other, unless a launch says.
-constexpr uint64_t DISTANCE = 2048; // measured: from 6 KB on, a Xeon with AMX reads a fifth slower
+// DISTANCE is how far ahead is asked for what is read from one end to the other, unless a launch
+// says; and this the farthest.
 constexpr uint64_t FARTHEST = 1 << 20;
 
-// Groups of interleaved rows that one token is multiplied with at once, each from another
-// place of a run. Four streams get nearly all that memory gives, one got six parts of seven:
-// processors fetch ahead by themselves for each. They take the registers that tokens of a
-// prompt would have.
-constexpr uint32_t STREAMS = DOT_TOKENS < 4 || ROWS / W > 2 ? 2 : 4;
+// Groups of interleaved rows that one token is multiplied with at once, at most, each from another
+// place of a run. Two streams get nearly all that memory gives, where one of floats got six parts
+// of seven of a Xeon's; four were no better there, and cost a Zen 5 a tenth. Blocks of 256
+// elements come as one: between what it uses of one group and of the next lie so many lines that
+// two streams cost a Zen 5 up to a fifth.
+constexpr uint32_t STREAMS = 2;
+template <class B> constexpr uint32_t STREAMS_OF = B::PARTS == 1 ? STREAMS : 1;
 
 // Elements of a piece of k, in products of float weights and many tokens: see floats.h.
 constexpr uint64_t PIECE = 1024, PIECES_OF = 64;
@@ -248,6 +250,7 @@ constexpr uint32_t TOGETHER = 4;
 // What a launch knows of a weight type.
 struct WeightType {
     uint32_t type, elems, bytes; // of a block
+    uint32_t streams;            // of a token, see STREAMS
     bool quantized;
     Correction correction;
     void (*multiply)(const RowGroup &);

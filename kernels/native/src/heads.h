@@ -7,7 +7,6 @@
 //
 // A kind of codes is a struct of what products.h asks of a block, with ELEMS = 32, and
 //   CODES    bytes of 32 elements
-//   WOVEN    groups of rows that one token is multiplied with at once, at most
 //   SHARED   the scale and the minimum are those of the whole block, and read as the first's
 //   number   element i of 32, before it is scaled, of a format, where byte j of the codes is
 //            code(j)
@@ -134,7 +133,7 @@ static void unpack_headed(const RowGroup &g, const Headed &of, uint64_t first, u
 template <class E> static void multiply_headed(const RowGroup &g, const Headed &of) {
     if (g.act->few) {
         // Where registers are few, four tokens at once are not worth their code.
-        in_streams<E::WOVEN, FEWEST>(
+        in_streams<STREAMS_OF<E>, FEWEST>(
             g, [&](const RowGroup &some, auto t, auto s) { multiply_headed<E, t.value, s.value>(some, of); });
         return;
     }
@@ -204,7 +203,7 @@ static void widen_interleaved_format(const uint8_t *p, uint64_t row, float *out,
 }
 
 template <class E, const Headed &OF> constexpr WeightType headed_type() {
-    return {OF.type, OF.elems, OF.bytes, true, {E::GROUPS, E::OFFSET, E::MIN}, multiply_format<E, OF>,
+    return {OF.type, OF.elems, OF.bytes, STREAMS_OF<E>, true, {E::GROUPS, E::OFFSET, E::MIN}, multiply_format<E, OF>,
             nullptr, nullptr,  nullptr};
 }
 // The same with what an overlay has from the set below it.

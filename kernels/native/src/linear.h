@@ -121,7 +121,7 @@ struct Linear {
     LinearParams p;
     Weight weights[3] = {};
     int count;        // weights bound
-    uint32_t streams; // of a token, a power of two
+    uint32_t streams; // of a token, at most
     uint64_t piece;
     size_t ahead;
     bool residual, pair, quantized, any_columns, any_shorts;
@@ -179,8 +179,7 @@ struct Linear {
         normalised = plain ? nullptr : static_cast<float *>(take(elements * 4));
         x = plain ? buffer<const float>(l, of.x) : normalised;
         x_stride = plain ? p.x_stride : p.k;
-        for (streams = STREAMS; streams > 1 && streams > hint(l, SMELT_HINT_STREAMS, STREAMS);)
-            streams /= 2;
+        streams = static_cast<uint32_t>(least(hint(l, SMELT_HINT_STREAMS, STREAMS), STREAMS));
         ahead = least(hint(l, SMELT_HINT_AHEAD, DISTANCE), FARTHEST);
         piece = ceil_div(hint(l, SMELT_HINT_PIECE, PIECE), PIECES_OF) * PIECES_OF;
         act = {};
@@ -442,11 +441,14 @@ static void each_bundle(const Linear &job, const Linear::Weight &w, uint64_t gro
     // come in powers of two.
     const bool pair = job.pair && (job.p.tokens == 1 || job.weights[1].type->quantized);
     const bool together = !w.type->quantized && !pair && !job.by_columns(w) && !w.type->by_shorts();
+    uint64_t streams = least(job.streams, w.type->streams);
+    if (pair)
+        streams = least(streams, job.weights[1].type->streams);
     while (run > 0) {
         uint64_t groups = 1, apart = 1;
         if (job.p.tokens == 1 && interleaved) {
             const uint64_t whole = group < w.n / ROWS ? least(run, w.n / ROWS - group) : 1;
-            for (groups = job.streams; groups > whole;)
+            for (groups = streams; groups > whole;)
                 groups /= 2;
             apart = whole / groups;
         } else if (together && group < w.n / ROWS) {

@@ -339,17 +339,14 @@ template <class B, int T, int S> static void multiply_interleaved(const RowGroup
         store(g.sum[i + t] + v * W, sum[i][t][v]);
 }
 
-// Multiplies up to WOVEN groups with a token at once, or a group with few, up to MOST at a time:
+// Multiplies up to S groups with a token at once, or a group with few, up to MOST at a time:
 // f(groups, Int<tokens>{}, Int<groups>{}), and tells that they are complete.
-template <uint32_t WOVEN, uint32_t MOST = FEW, class Fn> INLINE void in_streams(const RowGroup &g, Fn f) {
+template <uint32_t S, uint32_t MOST = FEW, class Fn> INLINE void in_streams(const RowGroup &g, Fn f) {
     RowGroup some = g;
     for (uint32_t i = 0; g.tokens == 1 && i < g.groups; i += some.groups) {
-        some.groups = static_cast<uint32_t>(least(WOVEN, g.groups - i));
+        some.groups = static_cast<uint32_t>(least(S, g.groups - i));
         some.rows = g.rows + i * g.apart, some.sum = g.sum + i;
-        with_power<WOVEN>(some.groups, [&](auto n) {
-            constexpr int TOKENS = decltype(n)::value == 1 ? FEWEST : 1; // one of one is rare
-            f(some, Int<TOKENS>{}, n);
-        });
+        with_power<S>(some.groups, [&](auto n) { f(some, Int<1>{}, n); });
     }
     if (MOST == FEW && g.tokens > FEWEST) {
         f(g, Int<MOST>{}, Int<1>{});
@@ -389,11 +386,8 @@ template <class B> static void multiply_quantized(const RowGroup &g) {
     const bool interleaved = B::HALF != ALONE && (BY_COPY<B> || g.interleaved);
     if (g.act->few) {
         if constexpr (B::HALF != ALONE) {
-            // Large blocks gain a few percent from four groups over two, and only at times: not
-            // worth the 4 s that a set took longer to compile.
-            constexpr uint32_t WOVEN = B::PARTS == 1 ? STREAMS : 2;
             if (interleaved)
-                return in_streams<WOVEN>(
+                return in_streams<STREAMS_OF<B>>(
                     g, [](const RowGroup &some, auto t, auto s) { multiply_interleaved<B, t.value, s.value>(some); });
         }
         if constexpr (!BY_COPY<B>) {
@@ -414,7 +408,7 @@ template <class B> static void multiply_quantized(const RowGroup &g) {
 }
 
 template <class B> constexpr WeightType block_type() {
-    return {B::TYPE, B::ELEMS, B::BYTES, true, {B::GROUPS, B::OFFSET, B::MIN}, multiply_quantized<B>,
+    return {B::TYPE, B::ELEMS, B::BYTES, STREAMS_OF<B>, true, {B::GROUPS, B::OFFSET, B::MIN}, multiply_quantized<B>,
             nullptr, nullptr,  nullptr};
 }
 // The same with what an overlay has from the set below it.

@@ -337,6 +337,7 @@ template <class E> constexpr WeightType short_type() {
     return {E::TYPE,
             1,
             E::BYTES,
+            STREAMS,
             false,
             {1, 0, false},
             multiply_shorts<E>,

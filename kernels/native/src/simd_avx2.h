@@ -2,6 +2,7 @@
 
 constexpr const char *ISA = "avx2";
 constexpr int INT_TOKENS = 4;
+constexpr uint64_t DISTANCE = 4096;
 constexpr bool DOTS_DIFFER = true; // by Range
 constexpr int SIGNED_BIAS = 0;
 

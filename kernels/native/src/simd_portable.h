@@ -22,13 +22,14 @@
 
 constexpr const char *ISA = "portable";
 constexpr int W = 4;
-constexpr int ROWS = 4;          // of a weight, computed together
-constexpr int TILE_VECTORS = 2;  // vectors in a row of a register tile of the float matrix product
-constexpr int DOT_TOKENS = 3;    // tokens in a register tile of row-times-row products
-constexpr int INT_TOKENS = 1;    // the same for integer products
-constexpr int COLUMN_TOKENS = 6; // the same for outer products
-constexpr int SHARING = 2;       // query heads that share each load of K and V
-constexpr int SUMS = 8;          // that registers hold beside what is multiplied
+constexpr int ROWS = 4;             // of a weight, computed together
+constexpr int TILE_VECTORS = 2;     // vectors in a row of a register tile of the float matrix product
+constexpr int DOT_TOKENS = 3;       // tokens in a register tile of row-times-row products
+constexpr int INT_TOKENS = 1;       // the same for integer products
+constexpr int COLUMN_TOKENS = 6;    // the same for outer products
+constexpr uint64_t DISTANCE = 2048; // bytes from weights that are read to what is asked for
+constexpr int SHARING = 2;          // query heads that share each load of K and V
+constexpr int SUMS = 8;             // that registers hold beside what is multiplied
 constexpr int SUM_ORDER[W] = {0, 2, 1,
                               3}; // lanes as reduce4 adds them up: neighbours, then neighbouring pairs, and so on
 constexpr int SIGNED_BIAS = 0;    // added to signed weights where Dot wants unsigned ones

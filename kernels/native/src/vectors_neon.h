@@ -6,6 +6,7 @@ constexpr int ROWS = 16;
 constexpr int TILE_VECTORS = 4;
 constexpr int DOT_TOKENS = 6;
 constexpr int COLUMN_TOKENS = 6;
+constexpr uint64_t DISTANCE = 2048;
 constexpr int SHARING = 4;
 constexpr int SUMS = 16;
 constexpr int SUM_ORDER[W] = {0, 1, 2, 3};
