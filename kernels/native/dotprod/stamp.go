@@ -3,4 +3,4 @@
 package dotprod
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native/src -update`.
-const Stamp = "07b5e9cd8f49f32f733581ff75342402980596643e68e0e54746d97d888a93b3"
+const Stamp = "79de7c595b48611243f810c968b9eb60947262d433022b081295f5ba107f4800"

@@ -267,11 +267,20 @@ struct Q6_K {
     }
 };
 
+// Of eight words, whose first four and last four are read by turns.
+constexpr int by_turns(int word) { return word / 8 * 8 + word % 4 * 2 + word % 8 / 4; }
+template <> constexpr int place_of<Q8_0>(int word) { return by_turns(word); }
+template <> constexpr int place_of<Q4_K>(int word) { return word < 4 ? word : 4 + by_turns(word - 4); }
+template <> constexpr int place_of<Q5_K>(int word) { return place_of<Q4_K>(word); }
 // Scales first, then each half of a block as its sub-blocks take it: low bits of the first and
-// the third, the high bits of all four, low bits of the others.
+// the third beside the high bits of all four, then low bits of the others.
 template <> constexpr int place_of<Q6_K>(int word) {
-    constexpr int sixteen_bytes[13] = {1, 2, 5, 6, 7, 8, 11, 12, 3, 4, 9, 10, 0};
-    return 4 * sixteen_bytes[word / 4] + word % 4;
+    constexpr int SCALES = 48, HIGH = 32;
+    if (word >= SCALES)
+        return word - SCALES;
+    const bool high = word >= HIGH;
+    const int part = high ? (word - HIGH) / 8 : word / 16, turn = by_turns(word % 8), both = turn / 2 * 4 + turn % 2;
+    return 4 + 24 * part + (high ? both + 2 : word / 8 % 2 == 0 ? both : 16 + turn);
 }
 
 // Sub-blocks of a part.
