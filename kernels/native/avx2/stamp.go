@@ -3,4 +3,4 @@
 package avx2
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native/src -update`.
-const Stamp = "79de7c595b48611243f810c968b9eb60947262d433022b081295f5ba107f4800"
+const Stamp = "54e301f8aa280c84dbfc5e13bf157c533034e68723b5c0a33acffce5419b7ead"

@@ -30,7 +30,7 @@ void put_column(const Columns &, const float *, uint64_t) {}
 #include "gemm.h"
 
 template <class E> constexpr WeightType float_type() {
-    return {E::TYPE, 1, E::BYTES, false, {1, 0, false}, nullptr, widen<E>, nullptr, nullptr};
+    return {E::TYPE, 1, E::BYTES, STREAMS, false, {1, 0, false}, nullptr, widen<E>, nullptr, nullptr};
 }
 const WeightType types[] = {float_type<F32>(), float_type<F16>(), float_type<BF16>()};
 const WeightType *find_weight_type(uint32_t type) { return find_among(types, type); }

@@ -234,8 +234,7 @@ constexpr uint64_t FARTHEST = 1 << 20;
 // Groups of interleaved rows that one token is multiplied with at once, at most, each from another
 // place of a run. Two streams get nearly all that memory gives, where one of floats got six parts
 // of seven of a Xeon's; four were no better there, and cost a Zen 5 a tenth. Blocks of 256
-// elements come as one: between what it uses of one group and of the next lie so many lines that
-// two streams cost a Zen 5 up to a fifth.
+// elements come as one, as two streams of them cost it up to a fifth.
 constexpr uint32_t STREAMS = 2;
 template <class B> constexpr uint32_t STREAMS_OF = B::PARTS == 1 ? STREAMS : 1;
 
