@@ -1,4 +1,4 @@
 package blas
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native/src -update`.
-const Stamp = "54e301f8aa280c84dbfc5e13bf157c533034e68723b5c0a33acffce5419b7ead"
+const Stamp = "7822798fd399cd3fcce0c319276e81d020445017cee860920b0909508a1a259a"

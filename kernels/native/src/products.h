@@ -342,16 +342,12 @@ template <class B, int T, int S> static void multiply_interleaved(const RowGroup
 // Multiplies up to S groups with a token at once, or a group with few, up to MOST at a time:
 // f(groups, Int<tokens>{}, Int<groups>{}), and tells that they are complete.
 template <uint32_t S, uint32_t MOST = FEW, class Fn> INLINE void in_streams(const RowGroup &g, Fn f) {
-    RowGroup some = g;
-    for (uint32_t i = 0; g.tokens == 1 && i < g.groups; i += some.groups) {
-        some.groups = static_cast<uint32_t>(least(S, g.groups - i));
-        some.rows = g.rows + i * g.apart, some.sum = g.sum + i;
-        with_power<S>(some.groups, [&](auto n) { f(some, Int<1>{}, n); });
-    }
-    if (MOST == FEW && g.tokens > FEWEST) {
+    if (g.tokens == 1) {
+        with_power<S>(g.groups, [&](auto n) { f(g, Int<1>{}, n); });
+    } else if (MOST == FEW && g.tokens > FEWEST) {
         f(g, Int<MOST>{}, Int<1>{});
-    } else if (g.tokens > 1) {
-        some = g;
+    } else {
+        RowGroup some = g;
         for (uint32_t t = 0; t < g.tokens; t += some.tokens) {
             some.first = t, some.tokens = static_cast<uint32_t>(least(FEWEST, g.tokens - t)), some.sum = g.sum + t;
             f(some, Int<FEWEST>{}, Int<1>{});

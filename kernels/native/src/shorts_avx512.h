@@ -239,13 +239,13 @@ template <class E> static void multiply_short_panels(const RowGroup &g) {
     }
 }
 
-// S interleaved groups from `first` on times T tokens, or fewer.
-template <int T, int S> static void multiply_streams(const RowGroup &g, uint32_t first) {
+// S interleaved groups times T tokens, or fewer.
+template <int T, int S> static void multiply_streams(const RowGroup &g) {
     const Shorts &x = *g.shorts;
     F sum[S][T][2];
     UNROLL for (F(&group)[T][2] : sum) UNROLL for (F(&token)[2] : group) UNROLL for (F &v : token) v = zero();
     const uint8_t *p[S];
-    UNROLL for (size_t s = 0; s < S; s++) p[s] = g.rows + (first + s) * g.apart;
+    UNROLL for (size_t s = 0; s < S; s++) p[s] = g.rows + s * g.apart;
     const int16_t *q = x.q;
     const float *scale = x.scale;
     const size_t ahead = 2 * g.ahead;
@@ -276,16 +276,16 @@ template <int T, int S> static void multiply_streams(const RowGroup &g, uint32_t
         q += Shorts::BLOCK * g.tokens, scale += g.tokens;
     }
     UNROLL for (int s = 0; s < S; s++) UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < 2; v++)
-        store(g.sum[(first + static_cast<uint64_t>(s)) * g.tokens + nth(t)] + v * W, sum[s][t][v]);
+        store(g.sum[static_cast<uint64_t>(s) * g.tokens + nth(t)] + v * W, sum[s][t][v]);
 }
 
-// Interleaved groups times few tokens, straight from memory. Two groups at once, fetched twice
-// as far ahead, are read faster than four, which floats want, or one.
+// Interleaved groups times few tokens, straight from memory, which is asked twice as far ahead as
+// for floats.
 static void multiply_few_shorts(const RowGroup &g) {
     if (g.tokens == 1)
-        in_pieces<2>(g.groups, [&](uint32_t first, auto n) { multiply_streams<1, n.value>(g, first); });
+        with_power<STREAMS>(g.groups, [&](auto n) { multiply_streams<1, n.value>(g); });
     else
-        with_power<FEW>(g.tokens == 3 ? 4 : g.tokens, [&](auto n) { multiply_streams<n.value, 1>(g, 0); });
+        with_power<FEW>(g.tokens == 3 ? 4 : g.tokens, [&](auto n) { multiply_streams<n.value, 1>(g); });
     g.complete(0, g.tokens);
 }
 

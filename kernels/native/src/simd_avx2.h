@@ -2,8 +2,8 @@
 
 constexpr const char *ISA = "avx2";
 constexpr int INT_TOKENS = 4;
-constexpr uint64_t DISTANCE = 4096;
-constexpr bool DOTS_DIFFER = true; // by Range
+constexpr uint64_t DISTANCE = 4096; // measured: a Zen 4 and a Zen 5 read faster than with 2 KB, a Xeon no slower
+constexpr bool DOTS_DIFFER = true;  // by Range
 constexpr int SIGNED_BIAS = 0;
 
 #include "vectors_avx2.h"
