@@ -3,4 +3,4 @@
 package i8mm
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native/src -update`.
-const Stamp = "7822798fd399cd3fcce0c319276e81d020445017cee860920b0909508a1a259a"
+const Stamp = "496a03303a82b06ddeb6b252affca3c3ab856c651cea98f7e85a37dadc0ed62a"

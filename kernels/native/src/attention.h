@@ -1080,9 +1080,12 @@ static void attention_tile(const smelt_launch *l, uint64_t begin, uint64_t end, 
         if (token < 0 || token >= past)
             continue;
         uint32_t tokens = static_cast<uint32_t>(least(QUERY_TILE, static_cast<uint64_t>(past - token)));
+        Attention::Seen seen[QUERY_TILE], by_all = {0, INT64_MAX}; // by each token, and by all of them
         int64_t least_key = INT64_MAX, most = 0;
         for (uint32_t t = 0; t < tokens; t++) {
-            Attention::Seen n = a.seen(static_cast<uint32_t>(token) + t, seq);
+            const Attention::Seen n = seen[t] = a.seen(static_cast<uint32_t>(token) + t, seq);
+            by_all.from = n.from > by_all.from ? n.from : by_all.from;
+            by_all.to = n.to < by_all.to ? n.to : by_all.to;
             if (n.from == n.to)
                 continue;
             least_key = n.from < least_key ? n.from : least_key;
@@ -1105,14 +1108,13 @@ static void attention_tile(const smelt_launch *l, uint64_t begin, uint64_t end, 
             const uint32_t held = static_cast<uint32_t>(least(width, head - d));
             for (const int64_t end = j + n; j < end;) {
                 const Attention::Tile tile = a.tile(seq, kv, j, end - j);
-                const uint8_t *row = cache + c.row_bytes(tile.first) + c.row_bytes(d);
                 const uint32_t filled = tile.present ? held : 0;
-                for (uint32_t i = 0; i < tile.keys; i++, j++, row += stride, out += width) {
-                    if (filled != 0)
-                        c.widen(row, out, filled);
-                    if (filled != width)
-                        memset(out + filled, 0, (width - filled) * 4);
-                }
+                if (filled != 0)
+                    c.widen_rows(cache + c.row_bytes(tile.first) + c.row_bytes(d), stride, tile.keys, filled, out,
+                                 width);
+                for (uint32_t i = 0; filled != width && i < tile.keys; i++)
+                    memset(out + i * width + filled, 0, (width - filled) * 4);
+                j += tile.keys, out += tile.keys * width;
             }
         };
         // Asks for the rows of a cache that n keys have, as far as some token sees them. Few at a time,
@@ -1151,20 +1153,22 @@ static void attention_tile(const smelt_launch *l, uint64_t begin, uint64_t end, 
                 const uint32_t first = static_cast<uint32_t>(from - base), last = static_cast<uint32_t>(to - base);
                 if (sights.present = present(base, from, to); sights.present != 0) {
                     uint32_t sees_from[QUERY_ROWS], sees_to[QUERY_ROWS];
-                    sights.begin = first, sights.end = last, sights.partly = false;
+                    sights.begin = first, sights.end = last;
+                    sights.partly = from < by_all.from || to > by_all.to;
+                    const auto within = [&](int64_t j) {
+                        return static_cast<uint32_t>(j < from ? first : j < to ? j - base : last);
+                    };
                     for (uint32_t r = 0; r < lanes; r++) {
-                        const Attention::Seen seen = r < count ? a.seen(token_of(r), seq) : Attention::Seen{from, from};
-                        const auto within = [&](int64_t j) {
-                            return static_cast<uint32_t>(j < from ? first : j < to ? j - base : last);
-                        };
-                        sees_to[r] = within(seen.to), sees_from[r] = within(seen.from);
+                        const Attention::Seen row = !sights.partly ? Attention::Seen{from, to}
+                                                    : r < count    ? seen[r / heads]
+                                                                   : Attention::Seen{from, from};
+                        sees_from[r] = within(row.from), sees_to[r] = within(row.to);
                         sights.from[r] = static_cast<float>(sees_from[r]);
                         sights.to[r] = static_cast<float>(sees_to[r]);
-                        sights.partly |= r < count && (sees_from[r] != first || sees_to[r] != last);
-                        if (r < count && a.slopes != nullptr) {
-                            const Tilt tilt = a.tilt(head_of(r), token_of(r), base);
-                            sights.slope[r] = tilt.slope, sights.distance[r] = tilt.distance;
-                        }
+                    }
+                    for (uint32_t r = 0; a.slopes != nullptr && r < count; r++) {
+                        const Tilt tilt = a.tilt(head_of(r), token_of(r), base);
+                        sights.slope[r] = tilt.slope, sights.distance[r] = tilt.distance;
                     }
                     score_rows(sights, padded, queries, lanes, scores, [&](uint32_t i, uint32_t n, float *k) {
                         expect(a.k, base + KEY_TILE + i, n);

@@ -124,6 +124,13 @@ template <class E> INLINE void narrow_row(const float *x, uint8_t *p, uint64_t n
     }
 }
 
+// Widens n elements of each of some rows, a stride of bytes apart, into rows of `width` floats.
+template <class E>
+static void widen_rows(const uint8_t *p, size_t stride, uint32_t rows, uint64_t n, float *out, uint64_t width) {
+    for (uint32_t r = 0; r < rows; r++, p += stride, out += width)
+        widen_row<E>(p, out, n);
+}
+
 // The same behind pointers.
 template <class E> static void widen(const uint8_t *p, float *out, uint64_t n) { widen_row<E>(p, out, n); }
 template <class E> static void narrow(const float *x, uint8_t *p, uint64_t n) { narrow_row<E>(x, p, n); }
@@ -132,10 +139,10 @@ template <class E> static void narrow(const float *x, uint8_t *p, uint64_t n) { 
 // loops read the elements are compiled once.
 struct Cache {
     uint32_t elems, bytes; // of a block
-    void (*widen)(const uint8_t *p, float *out, uint64_t n);
+    void (*widen_rows)(const uint8_t *p, size_t stride, uint32_t rows, uint64_t n, float *out, uint64_t width);
     void (*narrow)(const float *x, uint8_t *p, uint64_t n);
 
     bool whole_blocks(uint64_t n) const { return n % elems == 0; }
     uint64_t row_bytes(uint64_t n) const { return n / elems * bytes; }
 };
-template <class E> constexpr Cache cache_of = {is_plain<E> ? 1 : 32, E::BYTES, widen<E>, narrow<E>};
+template <class E> constexpr Cache cache_of = {is_plain<E> ? 1 : 32, E::BYTES, widen_rows<E>, narrow<E>};

@@ -31,7 +31,7 @@ static void cache_read(const smelt_launch *l, uint64_t begin, uint64_t end, cons
             if (row == nullptr)
                 memset(out, 0, p.head * 4);
             else
-                c.widen(row, out, p.head);
+                c.widen_rows(row, 0, 1, p.head, out, p.head);
         }
     }
 }
