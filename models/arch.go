@@ -71,7 +71,7 @@ var shapes = []Config{
 	{Family: "phi3", Name: "phi4-mini", Layers: 32, Width: 3072, Heads: 24, KVHeads: 8, Head: 128, FFN: 8192, Vocab: 200064, Context: 4096, Eps: 1e-5,
 		Rope: Rope{Theta: 1e4, Rotated: 96}, Tied: true},
 	{Family: "arcee", Name: "afm-4.5b", Layers: 36, Width: 2560, Heads: 20, KVHeads: 4, Head: 128, FFN: 18432, Vocab: 128004, Context: 65536, Eps: 1e-5,
-		Rope: Rope{Theta: 1e4}},
+		Rope: Rope{Theta: 1e4, YaRN: &YaRNRope{Factor: 20, FastBeta: 32, SlowBeta: 1, OldContext: 4096}}},
 	{Family: "glm4", Name: "glm4-9b", Layers: 40, Width: 4096, Heads: 32, KVHeads: 2, Head: 128, FFN: 13696, Vocab: 151552, Context: 32768, Eps: 1e-5,
 		Rope: Rope{Theta: 1e4, Rotated: 64}, Biases: Biases{QKV: true}},
 	{Family: "gpt2", Name: "gpt2", Layers: 12, Width: 768, Heads: 12, KVHeads: 12, Head: 64, FFN: 3072, Vocab: 50257, Context: 1024, Eps: 1e-5, Tied: true},
