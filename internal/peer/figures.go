@@ -83,6 +83,12 @@ type samples struct {
 
 func (s samples) parallel() bool { return s.Cell.Parallel > 0 }
 
+// filled is the longest prompt that llama/driver.cpp fills a cache with (its PIECE); a longer
+// cache is that prompt again and again.
+const filled = 4096
+
+func (s samples) repeats() bool { return s.Cell.Depth > filled }
+
 // figures are what the pairs of a cell come to; a share is of the read bandwidth for
 // generating, for a prompt of the peak of the arithmetic that the weights allow, and for
 // sequences at once of what is nearer.

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -158,6 +159,14 @@ func TestTables(t *testing.T) {
 	out.Reset()
 	require.NoError(t, withFork(madeUp()).write(&out))
 	golden.Check(t, "testdata/forked.md", out.String())
+
+	require.NotContains(t, out.String(), "again and again")
+	out.Reset()
+	deep := madeUp()
+	deep.Models[1].Cells[2].Cell.Depth = 16384
+	require.NoError(t, deep.write(&out))
+	require.Contains(t, out.String(), "Beyond a depth of 4096 a cache that the others' driver fills is one prompt again and again")
+	require.Contains(t, string(driverSource), fmt.Sprintf("constexpr int PIECE = %d;", filled))
 
 	alone := madeUp()
 	alone.Peer = nil

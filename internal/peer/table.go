@@ -68,6 +68,9 @@ func (r *report) write(w io.Writer) error {
 	if r.Fork != nil {
 		p.line("%s ran with flash attention, its weights as the file has them or repacked, likewise.", r.Fork.Name)
 	}
+	if rival != "" && slices.ContainsFunc(r.Models, func(b bench) bool { return slices.ContainsFunc(b.Cells, samples.repeats) }) {
+		p.line("Beyond a depth of %d a cache that the others' driver fills is one prompt again and again; smelt's is of random contents.", filled)
+	}
 	r.memory(p)
 	p.line("")
 	p.row("wanted", "reached")
