@@ -67,7 +67,8 @@ func (r *reader) stepDone() {
 
 // readAhead starts a reader of the weights that steps read whole, if memory has room for them:
 // what it brings in must not drive out what it has brought before. Experts are among them where
-// all are going to be rearranged; else a step reads those that its tokens go to.
+// all are going to be rearranged; else a step reads those that its tokens go to. What loading
+// rearranges no step reads, and its pages, which are dropped, would come back.
 func (p *Executable) readAhead(weights []weight, t *tables) {
 	if !p.device.opts.Mapped {
 		return
@@ -79,11 +80,14 @@ func (p *Executable) readAhead(weights []weight, t *tables) {
 	var ranges [][]byte
 	var bytes int64
 	for _, i := range p.plan.ReadingOrder() {
-		if data := weights[i].data; len(data) > 0 && (!stacked[p.plan.Buffers[i].Name] || t.matrices[i].rows != 0 && p.device.rearranges()) {
+		data, moves := weights[i].data, t.matrices[i].rows != 0 && p.device.rearranges()
+		switch {
+		case len(data) == 0, moves && p.device.opts.Rearrange == RearrangeNow, !moves && stacked[p.plan.Buffers[i].Name]:
+		default:
 			ranges, bytes = append(ranges, data), bytes+int64(len(data))
 		}
 	}
-	if bytes <= availableMemory() {
+	if bytes > 0 && bytes <= availableMemory() {
 		p.reader = read(ranges)
 	}
 }
