@@ -13,6 +13,7 @@ import (
 	"golang.org/x/exp/stats"
 
 	"github.com/smelt-ml/smelt"
+	"github.com/smelt-ml/smelt/metal"
 )
 
 func benchVerb() *cobra.Command {
@@ -28,7 +29,8 @@ func benchVerb() *cobra.Command {
 		Short: "Measure tokens per second",
 		Long: `Measures a prompt of -p tokens (pp) and the generation of -n tokens, one at a time
 (tg), each -r times after a warm-up, at a sequence that is --depth tokens long
-already. arch:NAME is measured with random weights of --type.
+already. On cpu weights are rearranged before, which run and serve do between the
+first steps. arch:NAME is measured with random weights of --type.
 
 With --parallel, as many sequences as each of its numbers says generate -n tokens at
 once, each after a prompt of its own of -p tokens, which is fed before the clock starts;
@@ -80,6 +82,8 @@ a usual step takes.`,
 		} else if compile.context != 0 && compile.context < need {
 			return usagef("--ctx %d: the measurement needs %d", compile.context, need)
 		}
+		// Else runs would be measured while weights are still being rearranged.
+		device.rearrange = metal.RearrangeNow
 		s, p, err := openBench(cmd, args[0], &compile, &device)
 		if err != nil {
 			return err

@@ -20,6 +20,7 @@ import (
 	"github.com/smelt-ml/smelt/hub"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/lower"
+	"github.com/smelt-ml/smelt/metal"
 	"github.com/smelt-ml/smelt/models"
 )
 
@@ -249,6 +250,8 @@ type deviceFlags struct {
 	threads int
 	act     string
 	weights string
+
+	rearrange metal.Rearrange // no flag: what a verb wants
 }
 
 func (f *deviceFlags) add(flags *pflag.FlagSet) {

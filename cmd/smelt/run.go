@@ -246,7 +246,7 @@ func loadSession(cmd *cobra.Command, p *smelt.Program, device *deviceFlags) (*sm
 func load(cmd *cobra.Command, p *smelt.Program, device *deviceFlags) (*smelt.Loaded, error) {
 	done := sync.OnceFunc(spin(cmd.ErrOrStderr(), "loading "+p.Plan.Model))
 	defer done()
-	l, err := p.Load(smelt.Device{Name: device.device, Threads: device.threads})
+	l, err := p.Load(smelt.Device{Name: device.device, Threads: device.threads, Options: metal.Options{Rearrange: device.rearrange}})
 	if err != nil {
 		return nil, hintDevice(p, err)
 	}
