@@ -1,6 +1,9 @@
 package limits
 
 import (
+	"os/exec"
+	"regexp"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -29,6 +32,25 @@ func TestProbe(t *testing.T) {
 func TestNibbles(t *testing.T) {
 	for _, l := range native.Libraries() {
 		require.Equal(t, l.ISA() == "avx2", peaksOf(l.ISA()).nibbles != nil, l.ISA())
+	}
+}
+
+// Sums that lie in memory are stored with each multiply-add, and of stores there may be one a
+// cycle where there are two of these: g++ leaves an array there if any loop indexes it. Nibbles
+// have more numbers than registers, and many products to a store.
+func TestSumsInRegisters(t *testing.T) {
+	if runtime.GOARCH != "amd64" {
+		t.Skip("assembly of x86-64")
+	}
+	code, err := exec.Command("g++", "-std=c++17", "-O3", "-S", "-o", "-", "peaks.cc").Output()
+	require.NoError(t, err)
+	functions := regexp.MustCompile(`(?ms)^_ZN\S*?_GLOBAL__N_1\d+(\w+?)El:$(.*?)^\s+\.cfi_endproc`).FindAllSubmatch(code, -1)
+	require.NotEmpty(t, functions)
+	store := regexp.MustCompile(`\tv?mov\w+\t%[xyz]mm\d+, \S*\(`)
+	for _, f := range functions {
+		if name := string(f[1]); name != "avx2_nibbles" {
+			require.Zero(t, len(store.FindAll(f[2], -1)), name)
+		}
 	}
 }
 

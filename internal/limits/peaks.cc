@@ -13,6 +13,9 @@ namespace {
 // A multiply-add has a latency of four or five cycles and there are two a cycle, so ten
 // chains or more keep the units busy.
 constexpr int CHAINS = 12;
+// Unrolled wherever chains are touched: an array that some loop indexes lies in memory, and each
+// step would be stored.
+#define EACH_CHAIN _Pragma("GCC unroll 12") for (int c = 0; c < CHAINS; c++)
 
 // Makes the compiler take a register for unknown, so that it neither moves a product out
 // of the loop nor uses one for two chains. It emits nothing.
@@ -27,16 +30,14 @@ constexpr int CHAINS = 12;
 #define DEFINE_CHAINS(NAME, TARGET, VECTOR, ZERO, ONE, OPS, STEP)                                                      \
     TARGET int64_t NAME(int64_t n) {                                                                                   \
         VECTOR a[CHAINS], x = ONE, y = ONE;                                                                            \
-        for (int c = 0; c < CHAINS; c++)                                                                               \
-            a[c] = ZERO;                                                                                               \
+        EACH_CHAIN a[c] = ZERO;                                                                                        \
         for (int64_t i = 0; i < n; i++) {                                                                              \
-            _Pragma("GCC unroll 12") for (int c = 0; c < CHAINS; c++) {                                                \
+            EACH_CHAIN {                                                                                               \
                 UNKNOWN(x);                                                                                            \
                 STEP;                                                                                                  \
             }                                                                                                          \
         }                                                                                                              \
-        for (int c = 0; c < CHAINS; c++)                                                                               \
-            UNKNOWN(a[c]);                                                                                             \
+        EACH_CHAIN UNKNOWN(a[c]);                                                                                      \
         return n * CHAINS * (OPS);                                                                                     \
     }
 
