@@ -39,19 +39,19 @@ func TestNibbles(t *testing.T) {
 // cycle where there are two of these: g++ leaves an array there if any loop indexes it. Nibbles
 // have more numbers than registers, and many products to a store.
 func TestSumsInRegisters(t *testing.T) {
-	if runtime.GOARCH != "amd64" {
-		t.Skip("assembly of x86-64")
+	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
+		t.Skip("reads the assembly of g++ for x86-64, as CI has it")
 	}
 	code, err := exec.Command("g++", "-std=c++17", "-O3", "-S", "-o", "-", "peaks.cc").Output()
 	require.NoError(t, err)
 	functions := regexp.MustCompile(`(?ms)^_ZN\S*?_GLOBAL__N_1\d+(\w+?)El:$(.*?)^\s+\.cfi_endproc`).FindAllSubmatch(code, -1)
-	require.NotEmpty(t, functions)
 	store := regexp.MustCompile(`\tv?mov\w+\t%[xyz]mm\d+, \S*\(`)
+	stores := map[string]int{}
 	for _, f := range functions {
-		if name := string(f[1]); name != "avx2_nibbles" {
-			require.Zero(t, len(store.FindAll(f[2], -1)), name)
-		}
+		stores[string(f[1])] = len(store.FindAll(f[2], -1))
 	}
+	delete(stores, "avx2_nibbles")
+	require.Equal(t, map[string]int{"avx512_f32": 0, "avx512_int8": 0, "avxvnni_int8": 0, "avx2_f32": 0, "avx2_int8": 0}, stores)
 }
 
 func TestProbeWithoutCode(t *testing.T) {
