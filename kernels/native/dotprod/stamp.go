@@ -3,4 +3,4 @@
 package dotprod
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native/src -update`.
-const Stamp = "496a03303a82b06ddeb6b252affca3c3ab856c651cea98f7e85a37dadc0ed62a"
+const Stamp = "4dd3f300eeb13c1f8979eaf96fc0f30bf6a514de6491ad53761cdfbd52f483fe"

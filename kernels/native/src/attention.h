@@ -463,7 +463,7 @@ private:
 // while values are: two streams that never rest. Keys are read `lead` bytes after they were
 // asked for, values by a tile later.
 struct Ahead {
-    static constexpr uint64_t LEAD = 4096; // measured, like the level of the cache
+    static constexpr uint64_t LEAD = 8192; // measured, like the level of the cache
     // k + asked and v + asked are next; from `turn` on, with `gap` added. Loops keep a copy in
     // registers, and call nothing that would not leave them to it.
     struct Place {
@@ -473,8 +473,8 @@ struct Ahead {
 
         MEMBER void ask(int64_t added) const {
             const int64_t at = static_cast<int64_t>(asked) + added;
-            prefetch(k + at);
-            prefetch(v + at);
+            prefetch<0, 1>(k + at);
+            prefetch<0, 1>(v + at);
         }
     };
     Place place = {};
