@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
 	"testing"
 
@@ -469,6 +470,49 @@ func TestLinearNonFinite(t *testing.T) {
 					finite := !math.IsNaN(float64(v)) && !math.IsInf(float64(v), 0)
 					require.Equal(t, i >= 16, finite, "%v with %v: element %d is %v", w, bad, i, v)
 				}
+			}
+		}
+	})
+}
+
+// Bytes of any size and activations of the largest, whose products are whole numbers: no set
+// may lose any of one, of few tokens or of many.
+func TestBytesAtTheEnds(t *testing.T) {
+	each(t, func(t *testing.T, l Library) {
+		rng := rand.New(rand.NewPCG(3, 5))
+		ends := []func(i int) int{
+			func(int) int { return -128 }, func(int) int { return 127 },
+			func(i int) int { return 127 - 255*(i%2) }, func(i int) int { return 127 - 255*(i/2%2) },
+			func(int) int { return rng.IntN(256) - 128 },
+		}
+		for _, tokens := range []int{1, 4, 7, 16, 33} {
+			c := linear{tokens: tokens, k: 288, rows: []int{40}, types: []ir.DType{ir.Q8_0}}
+			b := c.build(t, false)
+			weights, x := make([]int, 40*c.k), make([]float32, tokens*c.k)
+			for i := range weights {
+				weights[i] = ends[i/c.k%len(ends)](i % c.k)
+				block := b.args["w0"][i/32*34:]
+				binary.LittleEndian.PutUint16(block, 0x3c00) // one
+				block[2+i%32] = byte(weights[i])
+			}
+			for i := range x {
+				x[i] = max(-127, float32(ends[i/c.k%len(ends)](i)))
+				if i%32 == 31 {
+					x[i] = 127 // so that an activation's integer is its value
+				}
+			}
+			b.args["x"] = floatBytes(x)
+			want := make([]float32, tokens*40)
+			for i := range want {
+				for j := range c.k {
+					want[i] += x[i/40*c.k+j] * float32(weights[i%40*c.k+j])
+				}
+			}
+			require.Equal(t, want, floats(b.run(t, l)[0]), "%d tokens", tokens)
+			moved := b.clone()
+			if moved.args["w0"] = l.Interleave(uint32(ir.Q8_0), 40, c.k, b.args["w0"]); moved.args["w0"] != nil {
+				moved.interleaved = []string{"w0"}
+				require.Equal(t, want, floats(moved.run(t, l)[0]), "%d tokens, interleaved", tokens)
 			}
 		}
 	})

@@ -1,4 +1,4 @@
 package blas
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native/src -update`.
-const Stamp = "4dd3f300eeb13c1f8979eaf96fc0f30bf6a514de6491ad53761cdfbd52f483fe"
+const Stamp = "a2ee1b87e4cce2f83b97cca3340a708e68fa7a81e3f9acf9f5a1139938cd00d2"

@@ -30,6 +30,11 @@ INLINE void prefetch_lines(const void *p, uint64_t bytes) {
 // whole signed byte.
 enum class Range { NIBBLE, SIX_BITS, SIGNED };
 
+// Whether a panel holds absolute values and, apart from them, signs: a set says so of ranges.
+template <Range R> struct Signs {
+    static constexpr bool SPLIT = false;
+};
+
 constexpr uint32_t MAX_HEAD = 256; // elements of a head, at most
 
 INLINE int32_t word(const int8_t *p) {

@@ -17,10 +17,12 @@ struct Correction {
 // for each token, and interleaved ones, which all tokens are multiplied with at once: there,
 // where registers are many, four take no longer than two.
 constexpr uint32_t FEW_ROWS = 3, FEW = 4, FEWEST = DOT_TOKENS < 4 ? 2 : FEW;
-// Elements of a panel, at most: with its scales it stays in the first-level cache. A panel is
-// whole blocks of any type.
+// Elements of a panel, at most: with its scales it stays in the first-level cache, with its signs
+// apart half as many do. A panel is whole blocks of any type.
 constexpr uint64_t PANEL = 16384 / ROWS, LARGEST_BLOCK = 256;
-static_assert(PANEL % LARGEST_BLOCK == 0);
+static_assert(PANEL / 2 % LARGEST_BLOCK == 0);
+// Tokens from which on signs are split off (Signs); fewer take longer with it.
+constexpr uint32_t SPLIT_FROM = 16; // measured
 
 // Tokens that a panel is multiplied with at a time.
 constexpr uint32_t TILE = INT_TOKENS;
@@ -258,6 +260,7 @@ struct WeightType {
     // is better than the rows of the file.
     void (*interleave)(const uint8_t *rows, uint64_t blocks, uint64_t groups, uint8_t *out);
     void (*widen_interleaved)(const uint8_t *p, uint64_t row, float *out, uint64_t n);
+    uint64_t panel = PANEL; // elements of a panel of SPLIT_FROM tokens and more, at most
 
     MEMBER bool is_half() const { return !quantized && bytes == 2; }
     MEMBER bool by_shorts() const { return SHORT_DOTS && is_half(); }

@@ -204,7 +204,7 @@ static void widen_interleaved_format(const uint8_t *p, uint64_t row, float *out,
 
 template <class E, const Headed &OF> constexpr WeightType headed_type() {
     return {OF.type, OF.elems, OF.bytes, STREAMS_OF<E>, true, {E::GROUPS, E::OFFSET, E::MIN}, multiply_format<E, OF>,
-            nullptr, nullptr,  nullptr};
+            nullptr, nullptr,  nullptr,  Panel<E>::MOST};
 }
 // The same with what an overlay has from the set below it.
 template <class E, const Headed &OF> constexpr WeightType stored_headed_type() {

@@ -146,6 +146,7 @@ struct Linear {
         const uint32_t n[3] = {p.n0, p.n1, p.n2};
         uint32_t column = 0;
         bool rows = false, any_float = false, any_half = false; // rows of a file
+        uint64_t panel = PANEL;
         for (uint32_t i = 0; i < 3; i++) {
             const WeightType *type = find_weight_type(constant(l, of.fc_type[i]));
             if (type == nullptr || n[i] == 0)
@@ -165,6 +166,8 @@ struct Linear {
             if (!type->quantized)
                 continue;
             quantized = true, rows |= !w.interleaved;
+            if (p.tokens >= SPLIT_FROM)
+                panel = least(panel, type->panel);
             for (w.extra = 0; w.extra < correction_count; w.extra++)
                 if (corrections[w.extra] == type->correction)
                     break;
@@ -185,7 +188,7 @@ struct Linear {
         act = {};
         few = rows ? FEW_ROWS : FEW;
         act.k = p.k, act.tokens = p.tokens, act.few = p.tokens <= few;
-        act.panel = least(ceil_div(hint(l, SMELT_HINT_PIECE, PANEL), LARGEST_BLOCK) * LARGEST_BLOCK, PANEL);
+        act.panel = least(ceil_div(hint(l, SMELT_HINT_PIECE, PANEL), LARGEST_BLOCK) * LARGEST_BLOCK, panel);
         if (quantized) {
             act.q = static_cast<int8_t *>(take(elements));
             act.scale = static_cast<float *>(take(elements / 8));

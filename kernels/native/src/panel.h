@@ -21,6 +21,13 @@ template <Range R, int T> struct Products {
     MEMBER void add(int step, Q w0, Q w1, const int8_t *x, const uint64_t place[T]) {
         dot[step].words(w0, w1, x + 32 * place[step]);
     }
+    // The same with signs apart: sums of rows begin with what is negative, and s0 and s1 are the
+    // signs of w0 and w1.
+    MEMBER void begin(const int32_t *negative) { UNROLL for (int t = 0; t < T; t++) dot[t].begin(negative); }
+    MEMBER void add(int step, Q w0, Q w1, Q s0, Q s1, const int8_t *x, const uint64_t place[T]) {
+        x += 32 * place[step];
+        dot[step].apart(w0, s0, q_same4(x)), dot[step].apart(w1, s1, q_same4(x + 4));
+    }
     // The sums of W rows with token t, which were started from `from`.
     MEMBER I finish(int t, int32_t from) const { return dot[t].finish(from); }
 };

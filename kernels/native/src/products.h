@@ -136,10 +136,39 @@ template <class B> struct GroupBlocks {
     }
 };
 
+// What the products of a panel depend on beside its tokens.
+template <int GROUPS_, bool OFFSET_, bool MIN_, Range RANGE_> struct Scheme {
+    static constexpr int GROUPS = GROUPS_;
+    static constexpr bool OFFSET = OFFSET_, MIN = MIN_;
+    static constexpr Range RANGE = RANGE_;
+};
+template <class B> using SchemeOf = Scheme<B::GROUPS, B::OFFSET != 0, B::MIN, DOTS_DIFFER ? B::RANGE : Range::SIGNED>;
+
 template <class B> struct Panel {
+    static constexpr bool SPLIT = Signs<SchemeOf<B>::RANGE>::SPLIT;
+    static constexpr uint64_t SCALES = PANEL / 32 * B::GROUPS * ROWS;
+    static constexpr uint64_t MOST = SPLIT ? PANEL / 2 : PANEL; // elements whose signs are split off
+
     alignas(64) uint8_t words[PANEL * ROWS]; // [PANEL/32][8 · ROWS][4], by panel_place
-    alignas(64) float s[PANEL / 32 * B::GROUPS * ROWS];
-    alignas(64) float m[B::MIN ? PANEL / 32 * B::GROUPS * ROWS : ROWS];
+    alignas(64) float s[SCALES];
+    alignas(64) float m[B::MIN ? SCALES : ROWS];
+    alignas(64) uint8_t signs[SPLIT ? MOST * ROWS : 1];   // in the places of words
+    alignas(64) int32_t negative[SPLIT ? SCALES / 2 : 1]; // what words below zero sum up to, less its sign
+
+    // Of so many elements, once they are unpacked.
+    void part_signs(uint64_t elements) {
+        if constexpr (SPLIT) {
+            constexpr int WORDS = 8 / B::GROUPS;
+            size_t at = 0;
+            int32_t *to = negative;
+            for (uint64_t left = elements / 32 * B::GROUPS; left > 0; left--, at += WORDS * ROWS * 4, to += ROWS) {
+                each_vector([&](int row) __attribute__((always_inline)) {
+                    const size_t place = at + static_cast<size_t>(panel_place(0, row)) * 4;
+                    Signs<SchemeOf<B>::RANGE>::part(words + place, signs + place, ROWS * 4, WORDS, to + row);
+                });
+            }
+        }
+    }
 
     void unpack(const uint8_t *rows, size_t stride, uint64_t elements) {
         each_block(
@@ -188,19 +217,12 @@ private:
     }
 };
 
-// What the products of a panel depend on beside its tokens.
-template <int GROUPS_, bool OFFSET_, bool MIN_, Range RANGE_> struct Scheme {
-    static constexpr int GROUPS = GROUPS_;
-    static constexpr bool OFFSET = OFFSET_, MIN = MIN_;
-    static constexpr Range RANGE = RANGE_;
-};
-template <class B> using SchemeOf = Scheme<B::GROUPS, B::OFFSET != 0, B::MIN, DOTS_DIFFER ? B::RANGE : Range::SIGNED>;
-
-// T tokens of a tile times the elements from `at` on of a group, which the panel holds. The
-// last token may be the one before it once more.
-template <class P, int T>
-static void panel_tile(const uint8_t *words, const float *s, const float *m, const RowGroup &g, uint32_t t0,
-                       uint32_t tokens, uint64_t at, Fetch &next) {
+// T tokens of a tile times the elements from `at` on of a group, which the panel holds, SPLIT with
+// signs apart. The last token may be the one before it once more.
+template <class P, int T, bool SPLIT>
+static void panel_tile(const uint8_t *words, const float *s, const float *m, const uint8_t *signs,
+                       const int32_t *negative, const RowGroup &g, uint32_t t0, uint32_t tokens, uint64_t at,
+                       Fetch &next) {
     constexpr int V = ROWS / W, WORDS = 8 / P::GROUPS;
     const uint64_t place = g.act->place(g.first + t0, at), width = g.act->width(g.first + t0);
     const int8_t *q = g.act->q + place;
@@ -220,21 +242,36 @@ static void panel_tile(const uint8_t *words, const float *s, const float *m, con
                 more[t] = extra[nth[t] * P::GROUPS + group];
                 offset[t] = !P::OFFSET ? 0 : static_cast<int32_t>(more[t]);
             }
-            UNROLL for (int v = 0; v < V; v++) products[v].start(offset);
+            UNROLL for (int v = 0; v < V; v++) {
+                if constexpr (SPLIT)
+                    products[v].begin(negative + v * W);
+                else
+                    products[v].start(offset);
+            }
             UNROLL for (int i = 0; i < WORDS; i += 2) {
-                Q w[V][2];
-                UNROLL for (int v = 0; v < V; v++) UNROLL for (int j = 0; j < 2; j++) w[v][j] =
-                    q_load(words + panel_place(i + j, v * W) * 4);
+                Q w[V][2], sign[V][2];
+                UNROLL for (int v = 0; v < V; v++) UNROLL for (int j = 0; j < 2; j++) {
+                    w[v][j] = q_load(words + panel_place(i + j, v * W) * 4);
+                    if constexpr (SPLIT)
+                        sign[v][j] = q_load(signs + panel_place(i + j, v * W) * 4);
+                }
                 // By tokens first: what is loaded of a token is done with before the next one's.
                 UNROLL for (int step = 0; step < Products<P::RANGE, T>::STEPS; step++) {
-                    UNROLL for (int v = 0; v < V; v++) products[v].add(step, w[v][0], w[v][1],
-                                                                       q + 4 * (group * WORDS + i), nth);
+                    const int8_t *x = q + 4 * (group * WORDS + i);
+                    UNROLL for (int v = 0; v < V; v++) {
+                        if constexpr (SPLIT)
+                            products[v].add(step, w[v][0], w[v][1], sign[v][0], sign[v][1], x, nth);
+                        else
+                            products[v].add(step, w[v][0], w[v][1], x, nth);
+                    }
                 }
             }
             UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++) sum[t][v] =
                 accumulate<P::OFFSET, P::MIN>(sum[t][v], products[v].finish(t, offset[t]), s + v * W, m + v * W,
                                               scale[nth[t]], more[t]);
             words += WORDS * ROWS * 4;
+            if (SPLIT)
+                signs += WORDS * ROWS * 4, negative += ROWS;
             s += ROWS;
             if (P::MIN)
                 m += ROWS;
@@ -365,13 +402,23 @@ template <class B, class Fn> INLINE void multiply_panels(const RowGroup &g, uint
     for (uint64_t at = 0; at < g.k; at += g.act->panel) {
         const uint64_t elements = g.act->slice(at);
         unpack(panel, at, elements);
+        const bool split = Panel<B>::SPLIT && g.tokens >= SPLIT_FROM && g.act->panel <= Panel<B>::MOST;
+        if (split)
+            panel.part_signs(elements);
         Fetch next =
             panel_behind(g, at / elems * bytes, elements / elems * bytes, ceil_div(g.tokens, TILE) * (elements / 32));
         const bool last = at + elements == g.k;
         in_tiles(g.tokens, [&](uint32_t t, auto n, uint32_t tokens) {
             if (last)
                 g.expect(t, tokens);
-            panel_tile<SchemeOf<B>, n.value>(panel.words, panel.s, panel.m, g, t, tokens, at, next);
+            const auto multiply = [&](auto of) {
+                panel_tile<SchemeOf<B>, n.value, of.value != 0>(panel.words, panel.s, panel.m, panel.signs,
+                                                                panel.negative, g, t, tokens, at, next);
+            };
+            if (split)
+                multiply(Int<Panel<B>::SPLIT>{});
+            else
+                multiply(Int<0>{});
             if (last)
                 g.complete(t, tokens);
         });
@@ -405,7 +452,7 @@ template <class B> static void multiply_quantized(const RowGroup &g) {
 
 template <class B> constexpr WeightType block_type() {
     return {B::TYPE, B::ELEMS, B::BYTES, STREAMS_OF<B>, true, {B::GROUPS, B::OFFSET, B::MIN}, multiply_quantized<B>,
-            nullptr, nullptr,  nullptr};
+            nullptr, nullptr,  nullptr,  Panel<B>::MOST};
 }
 // The same with what an overlay has from the set below it.
 template <class B> constexpr WeightType stored_block_type() {
