@@ -485,7 +485,7 @@ func TestBytesAtTheEnds(t *testing.T) {
 			func(i int) int { return 127 - 255*(i%2) }, func(i int) int { return 127 - 255*(i/2%2) },
 			func(int) int { return rng.IntN(256) - 128 },
 		}
-		for _, tokens := range []int{1, 4, 7, 16, 33} {
+		for _, tokens := range []int{1, 4, 7, 15, 16, 33} {
 			c := linear{tokens: tokens, k: 288, rows: []int{40}, types: []ir.DType{ir.Q8_0}}
 			b := c.build(t, false)
 			weights, x := make([]int, 40*c.k), make([]float32, tokens*c.k)

@@ -3,4 +3,4 @@
 package avx512
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native/src -update`.
-const Stamp = "a2ee1b87e4cce2f83b97cca3340a708e68fa7a81e3f9acf9f5a1139938cd00d2"
+const Stamp = "02e59e8687f49dbdadceb06b68ad966e1148ebe34d188af1861d3f6e75f3d81e"

@@ -156,7 +156,7 @@ template <class B> struct Panel {
     alignas(64) int32_t negative[SPLIT ? SCALES / 2 : 1]; // what words below zero sum up to, less its sign
 
     // Of so many elements, once they are unpacked.
-    void part_signs(uint64_t elements) {
+    void split_signs(uint64_t elements) {
         if constexpr (SPLIT) {
             constexpr int WORDS = 8 / B::GROUPS;
             size_t at = 0;
@@ -164,7 +164,7 @@ template <class B> struct Panel {
             for (uint64_t left = elements / 32 * B::GROUPS; left > 0; left--, at += WORDS * ROWS * 4, to += ROWS) {
                 each_vector([&](int row) __attribute__((always_inline)) {
                     const size_t place = at + static_cast<size_t>(panel_place(0, row)) * 4;
-                    Signs<SchemeOf<B>::RANGE>::part(words + place, signs + place, ROWS * 4, WORDS, to + row);
+                    Signs<SchemeOf<B>::RANGE>::split(words + place, signs + place, ROWS * 4, WORDS, to + row);
                 });
             }
         }
@@ -404,7 +404,7 @@ template <class B, class Fn> INLINE void multiply_panels(const RowGroup &g, uint
         unpack(panel, at, elements);
         const bool split = Panel<B>::SPLIT && g.tokens >= SPLIT_FROM && g.act->panel <= Panel<B>::MOST;
         if (split)
-            panel.part_signs(elements);
+            panel.split_signs(elements);
         Fetch next =
             panel_behind(g, at / elems * bytes, elements / elems * bytes, ceil_div(g.tokens, TILE) * (elements / 32));
         const bool last = at + elements == g.k;

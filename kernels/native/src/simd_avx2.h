@@ -42,14 +42,14 @@ template <Range R> struct Dot {
 };
 
 // w·x is |w|·(x xor s), where the sign s of w is 0 or −1, and |w| more where it is negative. Two such
-// products fit 16 bits, as |w| ≤ 128 and −128 ≤ (x xor s) ≤ 127. Processors do twice as many xor as
+// products fit 16 bits, as |w| ≤ 128 and −128 ≤ (x xor s) ≤ 127. A Zen 5 does twice as many xor as
 // vpsignb.
 template <> struct Signs<Range::SIGNED> {
     static constexpr bool SPLIT = true;
 
     // Makes vectors of words absolute values, n of them that are `apart` bytes apart, puts their
     // signs in their places, and sums up for each row what is negative, less its sign.
-    INLINE void part(uint8_t *words, uint8_t *signs, size_t apart, int n, int32_t *negative) {
+    INLINE void split(uint8_t *words, uint8_t *signs, size_t apart, int n, int32_t *negative) {
         Q pairs = _mm256_setzero_si256(); // of 16 bits, to which each adds up to 256
         for (int i = 0; i < n; i++, words += apart, signs += apart) {
             const Q w = q_load(words), s = _mm256_cmpgt_epi8(_mm256_setzero_si256(), w), size = _mm256_abs_epi8(w);
