@@ -322,8 +322,15 @@ func linearCases() []linear {
 		cases = append(cases, linear{tokens: 29, k: 2091, rows: []int{150}, types: []ir.DType{w}, residual: true},
 			linear{tokens: 29, k: 1091, rows: []int{150, 150}, types: []ir.DType{w, w}, pair: true, activation: ir.SiLU})
 	}
+	// The same of several groups of quantized rows, which take a panel's activations in turn.
+	for _, w := range weightTypes {
+		if w.IsQuantized() {
+			cases = append(cases, linear{tokens: 7, k: 1280, rows: []int{150}, types: []ir.DType{w}, residual: true})
+		}
+	}
 	return append(cases, linear{tokens: 520, k: 1088, rows: []int{17}, types: []ir.DType{ir.Q8_0}},
 		linear{tokens: 521, k: 272, rows: []int{37}, types: []ir.DType{ir.F16}, residual: true},
+		linear{tokens: 530, k: 288, rows: []int{70, 70}, types: []ir.DType{ir.Q4_0, ir.Q4_0}, pair: true, activation: ir.SiLU},
 		linear{tokens: 0, k: 64, rows: []int{17}, types: []ir.DType{ir.Q8_0}},
 		linear{tokens: 4, k: 4096, rows: []int{16, 16}, types: []ir.DType{ir.Q4_0, ir.F16}})
 }

@@ -3,4 +3,4 @@
 package i8mm
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native/src -update`.
-const Stamp = "02e59e8687f49dbdadceb06b68ad966e1148ebe34d188af1861d3f6e75f3d81e"
+const Stamp = "64cce28280856586bf5ef797e7e113e31b9ccadfb18d9a2f3451682bf45aa4dd"

@@ -101,6 +101,17 @@ struct Results {
     uint32_t shift;  // row r of a group is in place shift + r of its sums
     const float (*gate)[ROWS];
 
+    // Those of one of the groups alone.
+    MEMBER Results of(uint32_t group, uint32_t tokens) const {
+        const uint64_t first = group * apart;
+        return {out + first,
+                residual == nullptr ? nullptr : residual + first,
+                stride,
+                apart,
+                rows - first,
+                shift,
+                gate == nullptr ? nullptr : gate + static_cast<uint64_t>(group) * tokens};
+    }
     // Asks for what write will touch.
     APART void fetch(uint32_t groups, uint32_t t, uint32_t n) const {
         each<LINE>(groups, t, n, [&](uint64_t, uint64_t place, uint64_t, uint64_t, int) {
@@ -135,8 +146,13 @@ struct Results {
     }
 };
 
-// Sums of a group and token that are held at a time, in whole tiles.
-constexpr uint32_t HELD = 528, WHOLE = 12;
+// Neighbouring groups that are worked on together: what several tokens bring is then read from
+// further away once for all of them.
+constexpr uint32_t TOGETHER = 4;
+
+// Tokens whose sums are held at a time, in whole tiles, and sums of a group and token that there is
+// room for.
+constexpr uint32_t HELD = 528, WHOLE = 12, ROOM = TOGETHER * HELD;
 static_assert(HELD % WHOLE == 0 && WHOLE % TILE == 0 && WHOLE % DOT_TOKENS == 0 && WHOLE % COLUMN_TOKENS == 0);
 
 // The activations of float weights and many tokens, of which a tile of tokens reads what it is
@@ -186,8 +202,7 @@ struct Shorts {
 };
 void put_short(const Shorts &to, const float *row, uint64_t token);
 
-// Groups of rows times some tokens; with several tokens, quantized weights come one group
-// at a time.
+// Groups of rows times some tokens.
 struct RowGroup {
     const uint8_t *rows;
     size_t stride;    // bytes between rows
@@ -220,13 +235,33 @@ struct RowGroup {
     }
 };
 
-// What is asked for while a panel is multiplied, whose rows have `length` bytes from byte `at` on:
-// the one behind it, or the first of the next group.
-INLINE Fetch panel_behind(const RowGroup &g, uint64_t at, uint64_t length, uint64_t times) {
-    if (g.interleaved) // one lies behind the other, in the next group, too
-        return Fetch::of(g.rows + (at + length) * ROWS, length * ROWS, 1, 0, times);
-    const bool last = at + length >= g.stride;
-    return Fetch::of(g.rows + (last ? ROWS * g.stride : at + length), length, ROWS, g.stride, times);
+// Goes through k in panels of `step` elements, and in each through the groups, so that the
+// activations of a panel stay near for all of these: f(one group, at, whether it is the last panel).
+template <class Fn> INLINE void each_panel(const RowGroup &g, uint64_t step, Fn f) {
+    for (uint64_t at = 0; at < g.k; at += step) {
+        RowGroup one = g;
+        one.groups = 1;
+        for (uint32_t group = 0; group < g.groups; group++, one.rows += g.apart, one.sum += g.tokens) {
+            Results results = {};
+            if (g.results != nullptr)
+                results = g.results->of(group, g.tokens), one.results = &results;
+            f(one, at, at + step >= g.k);
+        }
+    }
+}
+
+// What is asked for while a panel of one of some groups is multiplied, whose rows have `length` bytes
+// from byte `at` on: the panel that each_panel has next, or the first of the groups behind.
+INLINE Fetch panel_behind(const RowGroup &g, const RowGroup &one, uint64_t at, uint64_t length, uint64_t times) {
+    const uint64_t together = g.interleaved ? ROWS : 1; // rows that a byte's place counts for
+    const uint8_t *from = one.rows;
+    if (from < g.rows + (g.groups - 1) * g.apart)
+        from += g.apart + at * together;
+    else if (at + length < g.stride)
+        from = g.rows + (at + length) * together;
+    else
+        from += ROWS * g.stride;
+    return Fetch::of(from, length * together, ROWS / together, g.stride, times);
 }
 
 // DISTANCE is how far ahead is asked for what is read from one end to the other, unless a launch
@@ -244,10 +279,6 @@ template <class B> constexpr uint32_t STREAMS_OF = B::PARTS == 1 ? STREAMS : 1;
 constexpr uint64_t PIECE = 1024, PIECES_OF = 64;
 static_assert(PIECES_OF % W == 0);
 
-// Neighbouring groups of float weights that are worked on together: the x of all tokens is
-// read once for them.
-constexpr uint32_t TOGETHER = 4;
-
 // What a launch knows of a weight type.
 struct WeightType {
     uint32_t type, elems, bytes; // of a block
@@ -260,7 +291,8 @@ struct WeightType {
     // is better than the rows of the file.
     void (*interleave)(const uint8_t *rows, uint64_t blocks, uint64_t groups, uint8_t *out);
     void (*widen_interleaved)(const uint8_t *p, uint64_t row, float *out, uint64_t n);
-    uint64_t panel = PANEL; // elements of a panel of SPLIT_FROM tokens and more, at most
+    uint64_t panel = PANEL;       // elements of a panel of SPLIT_FROM tokens and more, at most
+    uint32_t together = TOGETHER; // groups that many tokens are multiplied with at once, at most
 
     MEMBER bool is_half() const { return !quantized && bytes == 2; }
     MEMBER bool by_shorts() const { return SHORT_DOTS && is_half(); }

@@ -137,9 +137,10 @@ template <class E> static void multiply_headed(const RowGroup &g, const Headed &
             g, [&](const RowGroup &some, auto t, auto s) { multiply_headed<E, t.value, s.value>(some, of); });
         return;
     }
-    multiply_panels<E>(g, of.elems, of.bytes, [&](Panel<E> &panel, uint64_t at, uint64_t elements) {
-        unpack_headed(g, of, at, elements, panel);
-    });
+    multiply_panels<E>(g, of.elems, of.bytes,
+                       [&](Panel<E> &panel, const RowGroup &one, uint64_t at, uint64_t elements) {
+                           unpack_headed(one, of, at, elements, panel);
+                       });
 }
 
 // ---- copies and single rows

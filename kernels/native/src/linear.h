@@ -217,6 +217,15 @@ struct Linear {
     }
     // That of a weight, or of a gate whose second one it is.
     MEMBER Epilogue epilogue(const Weight &w) const { return {activation, w.bias, weights[0].bias}; }
+    // Groups of a weight that are multiplied at once, of a token alone if they are not interleaved.
+    MEMBER uint64_t together(const Weight &w) const {
+        const bool few = w.type->quantized ? act.few : w.type->by_shorts() && p.tokens <= FEW;
+        if (few || by_columns(w))
+            return 1;
+        return least(w.type->together, room() / least(p.tokens, HELD));
+    }
+    // Sums of a weight that there is room for.
+    MEMBER uint32_t room() const { return pair ? ROOM / 2 : ROOM; }
     MEMBER uint64_t groups() const {
         uint64_t sum = 0;
         for (int i = 0; i < (pair ? 1 : count); i++)
@@ -440,13 +449,13 @@ static void multiply_bundle(const Linear &job, const Linear::Weight &w, Bundle b
 template <class Fn>
 static void each_bundle(const Linear &job, const Linear::Weight &w, uint64_t group, uint64_t run, Fn f) {
     const bool interleaved = w.interleaved && (!job.pair || job.weights[1].interleaved);
-    // With one token, a pair of which only one is interleaved goes group by group, as streams
-    // come in powers of two.
-    const bool pair = job.pair && (job.p.tokens == 1 || job.weights[1].type->quantized);
-    const bool together = !w.type->quantized && !pair && !job.by_columns(w) && !w.type->by_shorts();
-    uint64_t streams = least(job.streams, w.type->streams);
-    if (pair)
+    uint64_t streams = least(job.streams, w.type->streams), together = job.together(w);
+    if (job.pair) {
         streams = least(streams, job.weights[1].type->streams);
+        // With one token, a pair of which only one is interleaved goes group by group, as streams
+        // come in powers of two.
+        together = job.p.tokens == 1 ? 1 : least(together, job.together(job.weights[1]));
+    }
     while (run > 0) {
         uint64_t groups = 1, apart = 1;
         if (job.p.tokens == 1 && interleaved) {
@@ -454,8 +463,8 @@ static void each_bundle(const Linear &job, const Linear::Weight &w, uint64_t gro
             for (groups = streams; groups > whole;)
                 groups /= 2;
             apart = whole / groups;
-        } else if (together && group < w.n / ROWS) {
-            groups = least(least(TOGETHER, run), w.n / ROWS - group);
+        } else if (group < w.n / ROWS) {
+            groups = least(least(together, run), w.n / ROWS - group);
         }
         for (uint64_t i = 0; i < apart; i++)
             f(Bundle{group + i, static_cast<uint32_t>(groups), apart});
@@ -470,11 +479,12 @@ NOINLINE static void multiply_run(const Linear &job, int i, uint64_t group, uint
     const Linear::Weight &w = job.weights[i], &second = job.pair ? job.weights[1] : w;
     const Epilogue whole = job.epilogue(second);
     const bool scattered = scatter.places != nullptr, apart = scattered || job.has_epilogue();
-    alignas(64) float sum[HELD][ROWS], gate[HELD][ROWS];
+    alignas(64) float sum[ROOM][ROWS];
+    float(*const gate)[ROWS] = sum + ROOM / 2;
     each_bundle(job, w, group, run, [&](Bundle bundle) {
         const uint64_t row = bundle.first * ROWS;
         // Whole tiles of tokens where several groups share the room.
-        const uint32_t most = HELD / bundle.groups / WHOLE * WHOLE;
+        const uint32_t most = static_cast<uint32_t>(least(HELD, job.room() / bundle.groups / WHOLE * WHOLE));
         for (uint32_t token = 0; token < job.p.tokens; token += most) {
             const uint32_t tokens = static_cast<uint32_t>(least(most, job.p.tokens - token));
             const uint64_t place = (scattered ? 0 : token * uint64_t{job.p.out_stride}) + w.column + row;

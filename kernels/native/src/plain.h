@@ -212,6 +212,6 @@ template <class B> static void widen_plain(const uint8_t *p, float *out, uint64_
 }
 
 template <class B> constexpr WeightType plain_type() {
-    return {B::TYPE,           B::ELEMS,       B::BYTES, 1,      true, {B::GROUPS, 0, B::MIN},
-            multiply_plain<B>, widen_plain<B>, nullptr,  nullptr};
+    return {B::TYPE,           B::ELEMS,       B::BYTES, 1,       true,  {B::GROUPS, 0, B::MIN},
+            multiply_plain<B>, widen_plain<B>, nullptr,  nullptr, PANEL, 1};
 }

@@ -393,36 +393,34 @@ template <uint32_t S, uint32_t MOST = FEW, class Fn> INLINE void in_streams(cons
     g.complete(0, g.tokens);
 }
 
-// Multiplies a group with many tokens by way of panels, each of which unpack(panel, at, elements)
+// Multiplies groups with many tokens by way of panels, each of which unpack(panel, group, at, elements)
 // fills with elements from `at` on. A block of a row has so many elements and bytes.
 template <class B, class Fn> INLINE void multiply_panels(const RowGroup &g, uint32_t elems, uint32_t bytes, Fn unpack) {
-    for (uint32_t t = 0; t < g.tokens; t++)
-        memset(g.sum[t], 0, sizeof g.sum[t]);
+    memset(g.sum, 0, g.groups * g.tokens * sizeof *g.sum);
     Panel<B> panel;
-    for (uint64_t at = 0; at < g.k; at += g.act->panel) {
+    each_panel(g, g.act->panel, [&](const RowGroup &one, uint64_t at, bool last) {
         const uint64_t elements = g.act->slice(at);
-        unpack(panel, at, elements);
+        unpack(panel, one, at, elements);
         const bool split = Panel<B>::SPLIT && g.tokens >= SPLIT_FROM && g.act->panel <= Panel<B>::MOST;
         if (split)
             panel.split_signs(elements);
-        Fetch next =
-            panel_behind(g, at / elems * bytes, elements / elems * bytes, ceil_div(g.tokens, TILE) * (elements / 32));
-        const bool last = at + elements == g.k;
+        Fetch next = panel_behind(g, one, at / elems * bytes, elements / elems * bytes,
+                                  ceil_div(g.tokens, TILE) * (elements / 32));
         in_tiles(g.tokens, [&](uint32_t t, auto n, uint32_t tokens) {
             if (last)
-                g.expect(t, tokens);
+                one.expect(t, tokens);
             const auto multiply = [&](auto of) {
                 panel_tile<SchemeOf<B>, n.value, of.value != 0>(panel.words, panel.s, panel.m, panel.signs,
-                                                                panel.negative, g, t, tokens, at, next);
+                                                                panel.negative, one, t, tokens, at, next);
             };
             if (split)
                 multiply(Int<Panel<B>::SPLIT>{});
             else
                 multiply(Int<0>{});
             if (last)
-                g.complete(t, tokens);
+                one.complete(t, tokens);
         });
-    }
+    });
 }
 
 template <class B> static void multiply_quantized(const RowGroup &g) {
@@ -440,14 +438,15 @@ template <class B> static void multiply_quantized(const RowGroup &g) {
         }
         return;
     }
-    multiply_panels<B>(g, B::ELEMS, B::BYTES, [&](Panel<B> &panel, uint64_t at, uint64_t elements) {
-        if constexpr (B::HALF != ALONE) {
-            if (interleaved)
-                return panel.unpack_interleaved(g, at / B::ELEMS, elements);
-        }
-        if constexpr (!BY_COPY<B>)
-            panel.unpack(g.rows + at / B::ELEMS * B::BYTES, g.stride, elements);
-    });
+    multiply_panels<B>(g, B::ELEMS, B::BYTES,
+                       [&](Panel<B> &panel, const RowGroup &one, uint64_t at, uint64_t elements) {
+                           if constexpr (B::HALF != ALONE) {
+                               if (interleaved)
+                                   return panel.unpack_interleaved(one, at / B::ELEMS, elements);
+                           }
+                           if constexpr (!BY_COPY<B>)
+                               panel.unpack(one.rows + at / B::ELEMS * B::BYTES, one.stride, elements);
+                       });
 }
 
 template <class B> constexpr WeightType block_type() {

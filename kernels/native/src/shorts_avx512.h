@@ -213,30 +213,29 @@ static void short_tile(const uint8_t *words, const RowGroup &g, uint32_t t0, uin
     UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < 2; v++) store(g.sum[t0 + nth[t]] + v * W, sum[t][v]);
 }
 
-// Panels of a group, which are those that lie interleaved, or are made of a file's rows.
+// Panels of groups, which are those that lie interleaved, or are made of a file's rows.
 template <class E> static void multiply_short_panels(const RowGroup &g) {
     alignas(64) uint8_t panel[Shorts::PANEL / Shorts::BLOCK * Shorts::BYTES];
-    for (uint64_t at = 0; at < g.k; at += Shorts::PANEL) {
+    each_panel(g, Shorts::PANEL, [&](const RowGroup &one, uint64_t at, bool last) {
         const uint64_t elements = g.shorts->slice(at), blocks = elements / Shorts::BLOCK;
         const uint64_t times = ceil_div(g.tokens, TILE) * blocks;
         const uint8_t *block = panel;
         Fetch next;
         if (g.interleaved) {
-            block = g.rows + at / Shorts::BLOCK * Shorts::BYTES;
-            next = panel_behind(g, Shorts::interleaved(at), Shorts::interleaved(elements), times);
+            block = one.rows + at / Shorts::BLOCK * Shorts::BYTES;
+            next = panel_behind(g, one, Shorts::interleaved(at), Shorts::interleaved(elements), times);
         } else {
-            put_shorts<E>(g.rows + at * 2, g.stride, least(elements, g.k - at), panel);
-            next = panel_behind(g, at * 2, elements * 2, times);
+            put_shorts<E>(one.rows + at * 2, g.stride, least(elements, g.k - at), panel);
+            next = panel_behind(g, one, at * 2, elements * 2, times);
         }
-        const bool last = at + elements >= g.k;
         in_tiles(g.tokens, [&](uint32_t t, auto n, uint32_t tokens) {
             if (last)
-                g.expect(t, tokens);
-            short_tile<n.value>(block, g, t, tokens, at, next);
+                one.expect(t, tokens);
+            short_tile<n.value>(block, one, t, tokens, at, next);
             if (last)
-                g.complete(t, tokens);
+                one.complete(t, tokens);
         });
-    }
+    });
 }
 
 // S interleaved groups times T tokens, or fewer.
