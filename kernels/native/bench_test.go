@@ -94,35 +94,39 @@ func linearLaunch(dtype ir.DType, tokens, k, n int, weight []byte) Launch {
 func BenchmarkMatVec(b *testing.B) {
 	for _, dtype := range []ir.DType{ir.F32, ir.F16, ir.BF16, ir.Q8_0, ir.Q4_0, ir.Q4_K, ir.Q5_K, ir.Q6_K, ir.MXFP4, ir.IQ4_NL, ir.IQ4_XS, ir.Q4_1, ir.MLX4, ir.MLX8} {
 		for _, shape := range [][2]int{{1024, 3072}, {3072, 1024}, {2048, 8192}, {1024, 151936}} {
-			k, n := shape[0], shape[1]
-			memory, size := bigWeight(dtype, k*n, beyondCaches)
-			for _, layout := range []string{"rows", "interleaved"} {
-				if layout == "interleaved" {
-					moved := best().Interleave(uint32(dtype), len(memory)/size*n, k, memory)
-					if moved == nil {
-						continue
-					}
-					size = size * len(moved) / len(memory)
-					memory = largePages(b, moved)
-				}
-				for _, threads := range benchThreads {
-					b.Run(fmt.Sprintf("%v/%dx%d/%s/threads=%d", dtype, k, n, layout, threads), func(b *testing.B) {
-						var calls []*call
-						for at := 0; at < len(memory); at += size {
-							launch := linearLaunch(dtype, 1, k, n, memory[at:at+size])
-							if layout == "interleaved" {
-								launch.Interleaved = 1 << index(launch.Kernel, "w0")
-							}
-							c, err := best().prepare(launch)
-							require.NoError(b, err)
-							defer c.free()
-							calls = append(calls, c)
-						}
-						b.SetBytes(int64(size))
-						measure(b, float64(size), "GB/s", func(i int) { calls[i%len(calls)].run(Options{Threads: threads}) })
-					})
-				}
+			// Memory for copies is held while one shape of one type runs.
+			b.Run(fmt.Sprintf("%v/%dx%d", dtype, shape[0], shape[1]), func(b *testing.B) { benchmarkMatVec(b, dtype, shape[0], shape[1]) })
+		}
+	}
+}
+
+func benchmarkMatVec(b *testing.B, dtype ir.DType, k, n int) {
+	memory, size := bigWeight(dtype, k*n, beyondCaches)
+	for _, layout := range []string{"rows", "interleaved"} {
+		if layout == "interleaved" {
+			moved := best().Interleave(uint32(dtype), len(memory)/size*n, k, memory)
+			if moved == nil {
+				continue
 			}
+			size = size * len(moved) / len(memory)
+			memory = largePages(b, moved)
+		}
+		for _, threads := range benchThreads {
+			b.Run(fmt.Sprintf("%s/threads=%d", layout, threads), func(b *testing.B) {
+				var calls []*call
+				for at := 0; at < len(memory); at += size {
+					launch := linearLaunch(dtype, 1, k, n, memory[at:at+size])
+					if layout == "interleaved" {
+						launch.Interleaved = 1 << index(launch.Kernel, "w0")
+					}
+					c, err := best().prepare(launch)
+					require.NoError(b, err)
+					defer c.free()
+					calls = append(calls, c)
+				}
+				b.SetBytes(int64(size))
+				measure(b, float64(size), "GB/s", func(i int) { calls[i%len(calls)].run(Options{Threads: threads}) })
+			})
 		}
 	}
 }

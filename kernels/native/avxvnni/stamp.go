@@ -3,4 +3,4 @@
 package avxvnni
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native/src -update`.
-const Stamp = "64cce28280856586bf5ef797e7e113e31b9ccadfb18d9a2f3451682bf45aa4dd"
+const Stamp = "1664dac895b1b3ee226953616a9fd056e751c619ba779d6db2e98419136d13f0"

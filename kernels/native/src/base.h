@@ -13,8 +13,8 @@
 #define UNROLL _Pragma("GCC unroll 32")
 
 // Asks for a cache line that will be read, or written, into the cache of a level and those
-// behind it: the second, as weights gain nothing from the first. g++ takes it for something without an effect, and
-// leaves out functions and loops that do nothing else.
+// behind it. g++ takes it for something without an effect, and leaves out functions and loops
+// that do nothing else.
 template <int WRITTEN = 0, int LEVEL = 2> INLINE void prefetch(const void *p) {
     static_assert(LEVEL == 1 || LEVEL == 2, "a level of __builtin_prefetch");
     __builtin_prefetch(p, WRITTEN, 4 - LEVEL);

@@ -212,7 +212,7 @@ struct Q4_K {
     static constexpr bool MIN = true;
     static constexpr Range RANGE = Range::NIBBLE;
     template <int S, class From> INLINE void read(From rows, int part, Q raw[4], int first = 16) {
-        raw[0] = rows.bytes(first, part, 32), raw[1] = rows.bytes(first + 16, part, 32);
+        raw[0] = q_once(rows.bytes(first, part, 32)), raw[1] = q_once(rows.bytes(first + 16, part, 32));
     }
     template <int S> INLINE void halves_from(const Q raw[4], Q &low, Q &high) {
         low = q_and(q_shr<4 * S>(raw[0]), 0x0f), high = q_and(q_shr<4 * S>(raw[1]), 0x0f);

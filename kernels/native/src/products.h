@@ -322,7 +322,7 @@ INLINE void multiply_block(const From &as, const uint8_t *block, const RowGroup 
                 const size_t piece = static_cast<size_t>(4 * FIRST / N + j);
                 const size_t begin = LINES * piece / PIECES, end = LINES * (piece + 1) / PIECES;
                 const uint8_t *ahead = p + static_cast<size_t>(part) * (From::BYTES / B::PARTS) + 64 * begin;
-                UNROLL for (size_t line = begin; line < end; line++, ahead += 64) prefetch(ahead + distance);
+                UNROLL for (size_t line = begin; line < end; line++, ahead += 64) prefetch<0, 1>(ahead + distance);
                 // Compilers move what nothing depends on to the front, and nothing past this.
                 asm volatile("");
                 UNROLL for (int v = 0; v < V; v++) {

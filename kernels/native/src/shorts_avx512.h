@@ -247,7 +247,7 @@ template <int T, int S> static void multiply_streams(const RowGroup &g) {
     UNROLL for (size_t s = 0; s < S; s++) p[s] = g.rows + s * g.apart;
     const int16_t *q = x.q;
     const float *scale = x.scale;
-    const size_t ahead = 2 * g.ahead;
+    const size_t ahead = g.ahead;
     const auto nth = [&](int t) { return least(static_cast<uint64_t>(t), g.tokens - 1); };
     for (uint64_t at = 0; at < g.k; at += Shorts::BLOCK) {
         I dot[S][T][2];
@@ -278,8 +278,7 @@ template <int T, int S> static void multiply_streams(const RowGroup &g) {
         store(g.sum[static_cast<uint64_t>(s) * g.tokens + nth(t)] + v * W, sum[s][t][v]);
 }
 
-// Interleaved groups times few tokens, straight from memory, which is asked twice as far ahead as
-// for floats.
+// Interleaved groups times few tokens, straight from memory.
 static void multiply_few_shorts(const RowGroup &g) {
     if (g.tokens == 1)
         with_power<STREAMS>(g.groups, [&](auto n) { multiply_streams<1, n.value>(g); });

@@ -2,7 +2,7 @@
 
 constexpr const char *ISA = "avxvnni";
 constexpr int INT_TOKENS = 4;
-constexpr uint64_t DISTANCE = 2048;
+constexpr uint64_t DISTANCE = 4096;
 constexpr bool DOTS_DIFFER = false; // by Range
 constexpr int SIGNED_BIAS = 128;
 

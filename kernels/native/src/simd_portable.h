@@ -10,6 +10,7 @@
 //
 //   Q        4·W bytes, seen as W/4 lanes of 16 bytes or as W lanes of 4
 //   q_rows   lane i of 16 bytes comes from p + i·step
+//   q_once   keeps a compiler from loading what it is given for each of its uses
 //   Dot      sums of products of weight bytes and int8 activations, four at a
 //            time into W integers; a sum starts from the number given to start and
 //            finish, whichever an instruction set prefers. two takes two Qs of each,

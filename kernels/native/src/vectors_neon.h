@@ -104,6 +104,7 @@ INLINE Q q_same4(const int8_t *p) { return vreinterpretq_u8_s32(vdupq_n_s32(word
 INLINE Q q_and(Q a, uint8_t mask) { return vandq_u8(a, vdupq_n_u8(mask)); }
 INLINE Q q_xor(Q a, uint8_t mask) { return veorq_u8(a, vdupq_n_u8(mask)); }
 INLINE Q q_lookup(Q bytes, Q numbers) { return vqtbl1q_u8(bytes, numbers); }
+INLINE Q q_once(Q v) { return v; }
 INLINE Q q_or(Q a, Q b) { return vorrq_u8(a, b); }
 template <int N> INLINE Q q_shr(Q a) {
     return vreinterpretq_u8_u16(vshlq_u16(vreinterpretq_u16_u8(a), vdupq_n_s16(-N)));
