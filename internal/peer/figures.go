@@ -91,7 +91,9 @@ func (s samples) repeats() bool { return s.Cell.Depth > filled }
 
 // figures are what the pairs of a cell come to; a share is of the read bandwidth for
 // generating, for a prompt of the peak of the arithmetic that the weights allow, and for
-// sequences at once of what is nearer.
+// sequences at once of what is nearer. The bandwidth is what was read between the samples of the
+// same pair: that of a guest doubles and halves within minutes, as its processors come to lie on
+// two chiplets or on one.
 type figures struct {
 	Pairs, Clean int     // that were used, and those that nothing disturbed
 	Smelt, Peer  float64 // medians, tokens a second
@@ -109,6 +111,14 @@ type ceiling struct {
 	ops  float64 // 10⁹ operations a second
 }
 
+// beside is the ceiling with the bandwidth that was read beside a pair.
+func (c ceiling) beside(p *pair) ceiling {
+	if p.Read > 0 {
+		c.read = p.Read
+	}
+	return c
+}
+
 // figures come from so many pairs: those that were disturbed least.
 func (s *samples) figures(work *workload, limit ceiling, wanted int) figures {
 	used := quietest(s.Pairs, wanted)
@@ -124,8 +134,11 @@ func (s *samples) figures(work *workload, limit ceiling, wanted int) figures {
 			f.Clean++
 		}
 	}
-	f.SmeltShare = s.share(work, limit, f.Smelt)
-	f.PeerShare = s.share(work, limit, f.Peer)
+	share := func(speed func(p *pair) float64) float64 {
+		return median(used, func(p *pair) float64 { return s.share(work, limit.beside(p), speed(p)) })
+	}
+	f.SmeltShare = share(func(p *pair) float64 { return p.Smelt })
+	f.PeerShare = share(func(p *pair) float64 { return p.Peer })
 	if s.Fork != nil {
 		used := quietest(s.Fork.Pairs, wanted)
 		f.Fork = median(used, func(p *pair) float64 { return p.Peer })
@@ -260,23 +273,23 @@ type fault struct {
 	what   string
 }
 
-// faults are the probe's. The rival's prompts are left out: it may have units that smelt's
-// kernels, and so the peaks, do without.
+// faults are the probe's, whose highest figures no speed may pass. The rival's prompts are left
+// out: it may have units that smelt's kernels, and so the peaks, do without.
 func (r *report) faults() []fault {
 	var list []fault
 	r.each(func(b *bench, s *samples, f figures) {
 		generates := s.Cell.Test == generating
-		note := func(who string, share float64) {
-			if share > mostShare {
+		note := func(who string, speed float64) {
+			if share := s.share(&b.Work, r.ceiling(b.products()), speed); share > mostShare {
 				list = append(list, fault{generates, fmt.Sprintf("%s, %s %v: %.0f %%", who, b.name(), s.Cell, 100*share)})
 			}
 		}
-		note("smelt", f.SmeltShare)
+		note("smelt", f.Smelt)
 		if generates && r.Peer != nil {
-			note(r.Peer.Name, f.PeerShare)
+			note(r.Peer.Name, f.Peer)
 		}
 		if generates && r.Fork != nil {
-			note(r.Fork.Name, s.share(&b.Work, r.ceiling(b.products()), f.Fork))
+			note(r.Fork.Name, f.Fork)
 		}
 	})
 	return list

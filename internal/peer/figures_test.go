@@ -82,18 +82,28 @@ func TestWorkloadUntied(t *testing.T) {
 func TestFigures(t *testing.T) {
 	work, limit := &workload{Weights: 1e9, Products: 2e9}, ceiling{read: 40, ops: 1000}
 	s := samples{Cell: cell{Test: generating, Tokens: 1}, Pairs: []pair{
-		{Smelt: 20, Peer: 10, Read: 30},                // 2, and half of the bandwidth
+		{Smelt: 20, Peer: 10, Read: 30},                // 2, and two thirds of the bandwidth beside it
 		{Smelt: 99, Peer: 1, Read: 99, Others: 0.5},    // others had half of the machine
 		{Smelt: 30, Peer: 10, Read: 40, Others: 0.02},  // 3
 		{Smelt: 10, Peer: 10, Read: 40, Others: 0.025}, // 1
 		{Smelt: 40, Peer: 10, Read: 40, Others: 0.03},  // 4, slightly disturbed
 	}}
 	f := s.figures(work, limit, 3)
-	require.Equal(t, figures{Pairs: 3, Clean: 3, Smelt: 20, Peer: 10, Ratio: 2, Read: 40, SmeltShare: 0.5, PeerShare: 0.25}, f)
+	require.Equal(t, figures{Pairs: 3, Clean: 3, Smelt: 20, Peer: 10, Ratio: 2, Read: 40, SmeltShare: 2.0 / 3, PeerShare: 0.25}, f)
 	f = s.figures(work, limit, 4)
 	require.Equal(t, 3, f.Clean, "the least disturbed fills up")
 	require.InDelta(t, 2.5, f.Ratio, 1e-9)
 	require.InDelta(t, 25, f.Smelt, 1e-9)
+
+	for i := range s.Pairs { // the machine has become twice as fast, and both engines with it
+		s.Pairs[i].Smelt, s.Pairs[i].Peer, s.Pairs[i].Read = 2*s.Pairs[i].Smelt, 2*s.Pairs[i].Peer, 2*s.Pairs[i].Read
+	}
+	f = s.figures(work, limit, 3)
+	require.Equal(t, figures{Pairs: 3, Clean: 3, Smelt: 40, Peer: 20, Ratio: 2, Read: 80, SmeltShare: 2.0 / 3, PeerShare: 0.25}, f)
+	for i := range s.Pairs {
+		s.Pairs[i].Smelt, s.Pairs[i].Read = s.Pairs[i].Smelt/2, 0
+	}
+	require.InDelta(t, 0.5, s.figures(work, limit, 3).SmeltShare, 1e-9, "of the limit, where nothing was read beside a pair")
 
 	s.Cell = cell{Test: prompting, Tokens: 1}
 	f = s.figures(work, limit, 3)

@@ -49,7 +49,8 @@ func (r *report) write(w io.Writer) error {
 	}
 	p.line("")
 	p.line("Tokens/s are medians, a ratio is the median of the pairs' ratios. The limit is the read")
-	p.line("bandwidth for tg (weights and cache, each byte once), and for pp the peak of int8 products,")
+	p.line("bandwidth for tg (weights and cache, each byte once), as probed between the samples of the same")
+	p.line("pair, and for pp the peak of int8 products,")
 	if slices.ContainsFunc(r.Models, func(b bench) bool { return b.moreNibbles() }) {
 		p.line("that of nibbles for Q4_0 and Q4_K_M, whose criteria are of bytes all the same,")
 	}
@@ -57,7 +58,7 @@ func (r *report) write(w io.Writer) error {
 	if r.shortens() {
 		half = "half of it, which integers of 16 bits have,"
 	}
-	p.line("%s for F16: in each case the highest that was probed in the run.", half)
+	p.line("%s for F16: the highest that was probed in the run.", half)
 	if slices.ContainsFunc(r.Models, func(b bench) bool { return slices.ContainsFunc(b.Cells, samples.parallel) }) {
 		p.line("For sequences at once (tg128x16@128: 16 of them, each after a prompt of 128) it is that of the")
 		p.line("two which is nearer; tokens are those of all together.")
