@@ -12,6 +12,7 @@ import (
 	"github.com/samber/lo"
 	"github.com/stretchr/testify/require"
 
+	"github.com/smelt-ml/smelt/internal/quant"
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/kernels"
 )
@@ -579,6 +580,62 @@ func TestHalfWeightsAtTheEnds(t *testing.T) {
 					for i, v := range floats(rows[0]) {
 						require.True(t, v == again[i] || i%32 < 4, "%v, %d tokens: element %d interleaved", w, tokens, i)
 					}
+				}
+			}
+		}
+	})
+}
+
+// Half weights and activations of any size, and some that are not finite: a token among others is
+// what it is alone.
+func TestHalfActivationsAtTheEnds(t *testing.T) {
+	inf := float32(math.Inf(1))
+	sizes := []float32{1, 1e-25, 1e20, 0, 1e-19, inf, -inf, float32(math.NaN()), 1e-12}
+	each(t, func(t *testing.T, l Library) {
+		for _, c := range []struct {
+			w     ir.DType
+			size  float32 // of weights
+			sizes []float32
+		}{
+			{ir.F16, 1, sizes}, {ir.F16, 0x1p-18, sizes}, {ir.BF16, 1, sizes}, {ir.BF16, 0x1p-30, sizes}, {ir.BF16, 0x1p40, sizes[:2]},
+			{ir.F16, 1, []float32{1}}, {ir.F16, 1, []float32{inf, 1}}, {ir.F16, 0x1p-18, []float32{1e-25}},
+		} {
+			together := linear{tokens: 9, k: 576, rows: []int{40}, types: []ir.DType{c.w}}
+			b := together.build(t, false)
+			values := elements(b.args["w0"], c.w)
+			for i := range values {
+				values[i] *= c.size
+			}
+			require.NoError(t, quant.Quantize(b.args["w0"], values, c.w))
+			values = elements(b.args["w0"], c.w)
+			x := floats(b.args["x"])
+			for i := range x {
+				if by := c.sizes[i/together.k%len(c.sizes)]; i%together.k == 130 || by-by == 0 {
+					x[i] *= by
+				}
+			}
+			b.args["x"] = floatBytes(x)
+			got := floats(b.run(t, l)[0])
+			alone := together
+			alone.tokens = 1
+			one := alone.build(t, false)
+			one.args["w0"] = b.args["w0"]
+			for token := range together.tokens {
+				row := x[token*together.k:][:together.k]
+				one.args["x"] = floatBytes(row)
+				for r, want := range floats(one.run(t, l)[0]) {
+					of := got[token*40+r]
+					if by := c.sizes[token%len(c.sizes)]; by-by != 0 {
+						require.True(t, of-of != 0, "%+v, token %d, row %d is %v", c, token, r, of)
+						continue
+					}
+					require.Equal(t, want, of, "%+v, token %d, row %d", c, token, r)
+					sum, most := 0.0, 0.0
+					for i, v := range values[r*together.k:][:together.k] {
+						term := float64(v) * float64(row[i])
+						sum, most = sum+term, most+math.Abs(term)
+					}
+					require.InDelta(t, sum, of, shortBound*most, "%+v, token %d, row %d", c, token, r)
 				}
 			}
 		}

@@ -3,4 +3,4 @@
 package i8mm
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native/src -update`.
-const Stamp = "1664dac895b1b3ee226953616a9fd056e751c619ba779d6db2e98419136d13f0"
+const Stamp = "f1ca1ef2ba35d05bafbb6b34287a7d0d97540b87203731cd287705c9551d24dc"

@@ -175,15 +175,47 @@ template <class E> static void multiply_short_rows(const RowGroup &g) {
     g.complete(0, g.tokens);
 }
 
+// Whether scales are 2^-63 to 2^64, so that a float has the exponent of any two's product: of some
+// rows of weights or tokens, of all blocks of a panel, and of so many of tokens and blocks.
+INLINE bool ordinary(F scales) {
+    const I above = _mm512_sub_epi32(_mm512_castps_si512(scales), i_set1(64 << 23));
+    return _mm512_cmplt_epu32_mask(above, i_set1(127 << 23)) == 0xffff;
+}
+static bool ordinary_weights(const uint8_t *panel, uint64_t blocks) {
+    bool all = true;
+    for (uint64_t i = 0; i < blocks; i++)
+        for (int v = 0; v < 2; v++)
+            all &= ordinary(
+                load_bf16(panel + i * Shorts::BYTES + (Shorts::BLOCK * ROWS + static_cast<uint64_t>(v) * W) * 2));
+    return all;
+}
+static bool ordinary_activations(const float *scale, uint64_t n) {
+    bool all = true;
+    uint64_t i = 0;
+    for (; i + W <= n; i += W)
+        all &= ordinary(load(scale + i));
+    return all && ordinary(_mm512_mask_loadu_ps(set1(1), first(static_cast<int>(n - i)), scale + i));
+}
+
+// The scale of a product. That of weights is a power of two: of ordinary ones the exponents are
+// added, which leaves multipliers to the integers.
+template <bool ORDINARY> INLINE F scale_of(F weights, F activations) {
+    if (!ORDINARY)
+        return weights * activations;
+    const I exponent = _mm512_sub_epi32(_mm512_castps_si512(weights), i_set1(127 << 23));
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(activations), exponent));
+}
+
 // T tokens of a tile times elements from `at` on of a group, as many as a slice has. The last
 // token may be the one before it once more.
-template <int T>
+template <int T, bool ORDINARY>
 static void short_tile(const uint8_t *words, const RowGroup &g, uint32_t t0, uint32_t tokens, uint64_t at,
                        Fetch &next) {
     const Shorts &x = *g.shorts;
     const uint64_t place = x.place(g.first + t0, at), width = x.width(g.first + t0);
     const int16_t *q = x.q + place;
     const float *scale = x.scale + place / Shorts::BLOCK;
+    const uint64_t tile = x.slice(at) * width;
     uint64_t nth[T];
     UNROLL for (int t = 0; t < T; t++) nth[t] = t < T - 1 ? static_cast<uint64_t>(t) : tokens - 1;
     F sum[T][2];
@@ -193,7 +225,9 @@ static void short_tile(const uint8_t *words, const RowGroup &g, uint32_t t0, uin
         next.some();
         I dot[T][2];
         UNROLL for (I(&token)[2] : dot) UNROLL for (I &v : token) v = i_set1(0);
+        const int16_t *behind = q + tile;                 // the next tile's block, from the second-level cache
         for (uint64_t i = 0; i < Shorts::BLOCK; i += 8) { // more of it at once, and g++ spills sums
+            prefetch<0, 1>(behind), prefetch<0, 1>(behind + 4 * T), behind += 8 * T;
             UNROLL for (uint64_t j = i; j < i + 8; j += 2, words += ROWS * 4) {
                 const Q low = q_load(words), high = q_load(words + W * 4);
                 UNROLL for (int t = 0; t < T; t++) {
@@ -206,7 +240,7 @@ static void short_tile(const uint8_t *words, const RowGroup &g, uint32_t t0, uin
         UNROLL for (int v = 0; v < 2; v++) {
             const F undo = load_bf16(words + v * W * 2);
             UNROLL for (int t = 0; t < T; t++) sum[t][v] =
-                fma(undo * set1(scale[nth[t]]), to_float(dot[t][v]), sum[t][v]);
+                fma(scale_of<ORDINARY>(undo, set1(scale[nth[t]])), to_float(dot[t][v]), sum[t][v]);
         }
         q += Shorts::BLOCK * width, scale += width, words += ROWS * 2;
     }
@@ -228,10 +262,15 @@ template <class E> static void multiply_short_panels(const RowGroup &g) {
             put_shorts<E>(one.rows + at * 2, g.stride, least(elements, g.k - at), panel);
             next = panel_behind(g, one, at * 2, elements * 2, times);
         }
+        const float *scales = g.shorts->scale + g.shorts->place(g.first, at) / Shorts::BLOCK;
+        const bool plain = ordinary_weights(block, blocks) && ordinary_activations(scales, blocks * g.tokens);
         in_tiles(g.tokens, [&](uint32_t t, auto n, uint32_t tokens) {
             if (last)
                 one.expect(t, tokens);
-            short_tile<n.value>(block, one, t, tokens, at, next);
+            if (plain)
+                short_tile<n.value, true>(block, one, t, tokens, at, next);
+            else
+                short_tile<n.value, false>(block, one, t, tokens, at, next);
             if (last)
                 one.complete(t, tokens);
         });

@@ -121,7 +121,7 @@ INLINE Q q_and(Q a, uint8_t mask) { return _mm256_and_si256(a, _mm256_set1_epi8(
 INLINE Q q_xor(Q a, uint8_t mask) { return _mm256_xor_si256(a, _mm256_set1_epi8(static_cast<char>(mask))); }
 // Bytes of a lane of 16, by numbers below 16.
 INLINE Q q_lookup(Q bytes, Q numbers) { return _mm256_shuffle_epi8(bytes, numbers); }
-INLINE Q q_once(Q v) { return v; }
+INLINE Q q_once(Q v) { return v; } // a load of its own gains nothing
 INLINE Q q_or(Q a, Q b) { return _mm256_or_si256(a, b); }
 template <int N> INLINE Q q_shr(Q a) { return _mm256_srli_epi16(a, N); }
 template <int N> INLINE Q q_shl(Q a) { return _mm256_slli_epi16(a, N); }
