@@ -1,4 +1,4 @@
 package portable
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native/src -update`.
-const Stamp = "f1ca1ef2ba35d05bafbb6b34287a7d0d97540b87203731cd287705c9551d24dc"
+const Stamp = "e4b49e45d7a22c2a5680811dbcfe01785cb238979f2a2e3c58a31b648255a793"

@@ -26,10 +26,11 @@ void put_short(const Shorts &to, const float *row, uint64_t token) {
         }
         const float all = reduce_add(size), sum = all / SUM, largest = reduce_max(top) / LARGEST;
         const float scale = sum > largest ? sum : largest;
-        const F inverse = set1(scale > 1e-30f ? 1.0f / scale : 0.0f);
+        const bool any = scale > 1e-30f; // else all integers are zero, with one for a scale, which is ordinary
+        const F inverse = set1(any ? 1.0f / scale : 0.0f);
         const uint64_t place =
             to.place(token, at / Shorts::PANEL * Shorts::PANEL) + at % Shorts::PANEL * to.width(token);
-        to.scale[place / Shorts::BLOCK] = all < __builtin_inff() ? scale : __builtin_nanf("");
+        to.scale[place / Shorts::BLOCK] = all < __builtin_inff() ? any ? scale : 1.0f : __builtin_nanf("");
         UNROLL for (uint64_t i = 0; i < Shorts::BLOCK / W; i++) _mm256_storeu_si256(
             reinterpret_cast<__m256i *>(to.q + place + i * W), _mm512_cvtsepi32_epi16(to_int(v[i] * inverse)));
     }
