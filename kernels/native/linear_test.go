@@ -526,6 +526,15 @@ func TestBytesAtTheEnds(t *testing.T) {
 	})
 }
 
+// exactProduct returns that of a row of weights and x by float64 arithmetic, and the sum of its terms' sizes.
+func exactProduct(weights, x []float32) (sum, size float64) {
+	for i, v := range weights {
+		term := float64(v) * float64(x[i])
+		sum, size = sum+term, size+math.Abs(term)
+	}
+	return sum, size
+}
+
 // Half weights that are not finite spoil their rows and no other; the smallest and the largest
 // are what they are.
 func TestHalfWeightsAtTheEnds(t *testing.T) {
@@ -565,11 +574,7 @@ func TestHalfWeightsAtTheEnds(t *testing.T) {
 						if !finite {
 							continue
 						}
-						sum, size := 0.0, 0.0
-						for i, v := range values[row*c.k:][:c.k] {
-							term := float64(v) * float64(x[token*c.k+i])
-							sum, size = sum+term, size+math.Abs(term)
-						}
+						sum, size := exactProduct(values[row*c.k:][:c.k], x[token*c.k:])
 						require.InDelta(t, sum, got, shortBound*size, "%v, %d tokens: row %d", w, tokens, row)
 					}
 				}
@@ -630,11 +635,7 @@ func TestHalfActivationsAtTheEnds(t *testing.T) {
 						continue
 					}
 					require.Equal(t, want, of, "%+v, token %d, row %d", c, token, r)
-					sum, most := 0.0, 0.0
-					for i, v := range values[r*together.k:][:together.k] {
-						term := float64(v) * float64(row[i])
-						sum, most = sum+term, most+math.Abs(term)
-					}
+					sum, most := exactProduct(values[r*together.k:][:together.k], row)
 					require.InDelta(t, sum, of, shortBound*most, "%+v, token %d, row %d", c, token, r)
 				}
 			}
