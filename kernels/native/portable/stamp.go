@@ -1,4 +1,4 @@
 package portable
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native/src -update`.
-const Stamp = "e4b49e45d7a22c2a5680811dbcfe01785cb238979f2a2e3c58a31b648255a793"
+const Stamp = "91dcd8ae103d2ce2bb32c5a713458b7be8238ff6165137f0c8e6339d52de63f1"

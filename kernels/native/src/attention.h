@@ -370,9 +370,9 @@ INLINE void weigh(float *scores, uint32_t heads, const float *base, F *sums) {
     }
 }
 
-// A step of attention_vec has about as many bytes of keys: three quarters of what memory gives
-// were read with 16 KB, nearly all is with 4.
-constexpr uint64_t STEP_BYTES = 4096; // measured
+// A step of attention_vec has at most as many bytes of keys, or eight keys. Long steps leave memory
+// waiting at their ends, short ones are more work.
+constexpr uint64_t STEP_BYTES = 3072; // measured
 INLINE uint32_t keys_in_step(uint64_t key) {
     const uint64_t keys = STEP_BYTES / key;
     return keys < 16 ? 8 : keys < 32 ? 16 : keys < 64 ? 32 : 64;
@@ -463,7 +463,7 @@ private:
 // while values are: two streams that never rest. Keys are read `lead` bytes after they were
 // asked for, values by a tile later.
 struct Ahead {
-    static constexpr uint64_t LEAD = 8192; // measured, like the level of the cache
+    static constexpr uint64_t LEAD = 4096; // measured, like the level of the cache
     // k + asked and v + asked are next; from `turn` on, with `gap` added. Loops keep a copy in
     // registers, and call nothing that would not leave them to it.
     struct Place {
@@ -570,9 +570,10 @@ static void multiply_keys(const uint8_t *k, size_t stride, Ahead &ahead, const f
 }
 
 // sums[h][d0 + d] += Σ weights[h][j] · v[j][d0 + d] for H heads and V vectors of d; rows
-// of v are `stride` bytes apart. `ahead` may be null.
+// of v are `stride` bytes apart. Asks for as many bytes as it reads: no pass over the same rows leaves
+// memory without work.
 template <class C, int H, int V>
-INLINE void add_values(const uint8_t *v, size_t stride, Ahead *ahead, uint32_t d0, uint32_t keys, const float *weights,
+INLINE void add_values(const uint8_t *v, size_t stride, Ahead &ahead, uint32_t d0, uint32_t keys, const float *weights,
                        float *sums) {
     F sum[H][V];
     sums += d0;
@@ -589,19 +590,17 @@ INLINE void add_values(const uint8_t *v, size_t stride, Ahead *ahead, uint32_t d
         v += stride, weights++;
     };
     const float *const end = weights + keys;
-    if (ahead != nullptr) {
-        const uint64_t both = 2 * stride >> ahead->both; // bytes for two keys
-        Ahead::Place place = ahead->place;
-        for (const float *pairs = end - keys % 2; weights != pairs;) {
-            place = Ahead::ask(place, both);
-            add();
-            add();
-        }
-        place.due += keys % 2 * both / 2;
-        ahead->place = place;
-    }
-    while (weights != end)
+    const uint64_t pair = row_bytes<C>(2 * V * W) >> ahead.both; // bytes for two keys
+    Ahead::Place place = ahead.place;
+    for (const float *pairs = end - keys % 2; weights != pairs;) {
+        place = Ahead::ask(place, pair);
         add();
+        add();
+    }
+    if (weights != end)
+        add();
+    place.due += keys % 2 * pair / 2;
+    ahead.place = place;
     UNROLL for (int h = 0; h < H; h++) UNROLL for (int i = 0; i < V; i++) store(sums + h * MAX_HEAD + i * W, sum[h][i]);
 }
 template <class C, int H>
@@ -610,9 +609,9 @@ static void add_values_of(const uint8_t *v, size_t stride, Ahead &ahead, uint32_
     constexpr int V = vectors_for(H);
     uint32_t d = 0;
     for (; d + V * W <= head; d += V * W)
-        add_values<C, H, V>(v, stride, d == 0 ? &ahead : nullptr, d, keys, weights, sums);
+        add_values<C, H, V>(v, stride, ahead, d, keys, weights, sums);
     for (; d + W <= head; d += W)
-        add_values<C, H, 1>(v, stride, nullptr, d, keys, weights, sums);
+        add_values<C, H, 1>(v, stride, ahead, d, keys, weights, sums);
     if (d < head) {
         int rest = static_cast<int>(head - d);
         for (int h = 0; h < H; h++) {
@@ -621,6 +620,7 @@ static void add_values_of(const uint8_t *v, size_t stride, Ahead &ahead, uint32_
                 sum = fma(set1(weights[h * KEY_TILE + j]), elements_n<C>(v + j * stride, d, rest), sum);
             store_n(sums + h * MAX_HEAD + d, sum, rest);
         }
+        ahead.place.due += row_bytes<C>(uint64_t{keys} * (head - d)) >> ahead.both;
     }
 }
 
