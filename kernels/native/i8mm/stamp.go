@@ -3,4 +3,4 @@
 package i8mm
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native/src -update`.
-const Stamp = "91dcd8ae103d2ce2bb32c5a713458b7be8238ff6165137f0c8e6339d52de63f1"
+const Stamp = "29ed09d7786db014e5cfb127694a7ee29dc56fcb895ac5a3cd4ce33e59b880de"

@@ -571,7 +571,7 @@ static void multiply_keys(const uint8_t *k, size_t stride, Ahead &ahead, const f
 
 // sums[h][d0 + d] += Σ weights[h][j] · v[j][d0 + d] for H heads and V vectors of d; rows
 // of v are `stride` bytes apart. Asks for as many bytes as it reads: no pass over the same rows leaves
-// memory without work.
+// memory without work, but for those over a row's last columns, one vector each.
 template <class C, int H, int V>
 INLINE void add_values(const uint8_t *v, size_t stride, Ahead &ahead, uint32_t d0, uint32_t keys, const float *weights,
                        float *sums) {
@@ -590,17 +590,19 @@ INLINE void add_values(const uint8_t *v, size_t stride, Ahead &ahead, uint32_t d
         v += stride, weights++;
     };
     const float *const end = weights + keys;
-    const uint64_t pair = row_bytes<C>(2 * V * W) >> ahead.both; // bytes for two keys
-    Ahead::Place place = ahead.place;
-    for (const float *pairs = end - keys % 2; weights != pairs;) {
-        place = Ahead::ask(place, pair);
-        add();
-        add();
+    if constexpr (V > 1) {
+        const uint64_t pair = row_bytes<C>(2 * V * W) >> ahead.both; // bytes for two keys
+        Ahead::Place place = ahead.place;
+        for (const float *pairs = end - keys % 2; weights != pairs;) {
+            place = Ahead::ask(place, pair);
+            add();
+            add();
+        }
+        place.due += keys % 2 * pair / 2;
+        ahead.place = place;
     }
-    if (weights != end)
+    while (weights != end)
         add();
-    place.due += keys % 2 * pair / 2;
-    ahead.place = place;
     UNROLL for (int h = 0; h < H; h++) UNROLL for (int i = 0; i < V; i++) store(sums + h * MAX_HEAD + i * W, sum[h][i]);
 }
 template <class C, int H>
@@ -610,6 +612,7 @@ static void add_values_of(const uint8_t *v, size_t stride, Ahead &ahead, uint32_
     uint32_t d = 0;
     for (; d + V * W <= head; d += V * W)
         add_values<C, H, V>(v, stride, ahead, d, keys, weights, sums);
+    ahead.place.due += row_bytes<C>(uint64_t{keys} * (head - d)) >> ahead.both;
     for (; d + W <= head; d += W)
         add_values<C, H, 1>(v, stride, ahead, d, keys, weights, sums);
     if (d < head) {
@@ -620,7 +623,6 @@ static void add_values_of(const uint8_t *v, size_t stride, Ahead &ahead, uint32_
                 sum = fma(set1(weights[h * KEY_TILE + j]), elements_n<C>(v + j * stride, d, rest), sum);
             store_n(sums + h * MAX_HEAD + d, sum, rest);
         }
-        ahead.place.due += row_bytes<C>(uint64_t{keys} * (head - d)) >> ahead.both;
     }
 }
 
