@@ -3,4 +3,4 @@
 package avx512
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native/src -update`.
-const Stamp = "29ed09d7786db014e5cfb127694a7ee29dc56fcb895ac5a3cd4ce33e59b880de"
+const Stamp = "0dba42bb7e529a09d2a4f00878db08261a30b421aa3b36da6449c6d0eecf92a9"

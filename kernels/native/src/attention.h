@@ -609,6 +609,7 @@ template <class C, int H>
 static void add_values_of(const uint8_t *v, size_t stride, Ahead &ahead, uint32_t head, uint32_t keys,
                           const float *weights, float *sums) {
     constexpr int V = vectors_for(H);
+    static_assert(V > 1, "passes of one vector ask for nothing");
     uint32_t d = 0;
     for (; d + V * W <= head; d += V * W)
         add_values<C, H, V>(v, stride, ahead, d, keys, weights, sums);

@@ -264,11 +264,11 @@ template <class E> static void multiply_short_panels(const RowGroup &g) {
             next = panel_behind(g, one, at * 2, elements * 2, times);
         }
         const float *scales = g.shorts->scale + g.shorts->place(g.first, at) / Shorts::BLOCK;
-        const bool plain = ordinary_weights(block, blocks) && ordinary_activations(scales, blocks * g.tokens);
+        const bool ordinary_scales = ordinary_weights(block, blocks) && ordinary_activations(scales, blocks * g.tokens);
         in_tiles(g.tokens, [&](uint32_t t, auto n, uint32_t tokens) {
             if (last)
                 one.expect(t, tokens);
-            if (plain)
+            if (ordinary_scales)
                 short_tile<n.value, true>(block, one, t, tokens, at, next);
             else
                 short_tile<n.value, false>(block, one, t, tokens, at, next);
