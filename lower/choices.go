@@ -76,7 +76,7 @@ var (
 		if at.tokens > 3 {
 			return nil
 		}
-		return only("ahead", 0, 1024, 4096, 8192)
+		return only("ahead", 0, 64, 1024, 4096, 8192)
 	})
 	piece = hinted(kernels.HintPiece, func(at sizes) []Setting {
 		if at.tokens < 4 {

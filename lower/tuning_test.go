@@ -137,7 +137,7 @@ func TestHints(t *testing.T) {
 	found := 0
 	for i, d := range plan.Phases[0].Dispatches {
 		if k, _ := kernels.Lookup(d.Kernel); k.Family == linearVec {
-			require.Equal(t, []uint32{kernels.HintStreams: 1, kernels.HintAhead: 1024, kernels.HintPiece: 0}, d.Hints)
+			require.Equal(t, []uint32{kernels.HintStreams: 1, kernels.HintAhead: 64, kernels.HintPiece: 0}, d.Hints)
 			found++
 		}
 		require.Nil(t, plain.Phases[0].Dispatches[i].Hints)

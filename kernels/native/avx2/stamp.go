@@ -3,4 +3,4 @@
 package avx2
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native/src -update`.
-const Stamp = "0dba42bb7e529a09d2a4f00878db08261a30b421aa3b36da6449c6d0eecf92a9"
+const Stamp = "3bc0268da8bba62c133f67db29c89ad23e4897c69541d482234e8ffac65def59"

@@ -264,8 +264,18 @@ INLINE Fetch panel_behind(const RowGroup &g, const RowGroup &one, uint64_t at, u
     return Fetch::of(from, length * together, ROWS / together, g.stride, times);
 }
 
-// DISTANCE is how far ahead is asked for what is read from one end to the other, unless a launch
-// says; and this the farthest.
+// Whether the processor is a Zen 4, of which Zen 3 has no AVX-512. It follows one or two streams by
+// itself and reads them a tenth to four tenths faster if nobody asks for what lies ahead.
+INLINE bool follows_streams() {
+#if defined(__x86_64__)
+    return __builtin_cpu_is("amdfam19h") && __builtin_cpu_supports("avx512f");
+#else
+    return false;
+#endif
+}
+// How far ahead is asked for what is read from one end to the other, unless a launch says: 0 asks
+// for what is read next. And this is the farthest.
+INLINE uint64_t distance(bool interleaved) { return interleaved && follows_streams() ? 0 : DISTANCE; }
 constexpr uint64_t FARTHEST = 1 << 20;
 
 // Groups of interleaved rows that one token is multiplied with at once, at most, each from another

@@ -123,7 +123,7 @@ struct Linear {
     int count;        // weights bound
     uint32_t streams; // of a token, at most
     uint64_t piece;
-    size_t ahead;
+    size_t ahead; // what the launch says, or 0
     bool residual, pair, quantized, any_columns, any_shorts;
     uint32_t activation, norm;
     Correction corrections[3];
@@ -183,7 +183,7 @@ struct Linear {
         x = plain ? buffer<const float>(l, of.x) : normalised;
         x_stride = plain ? p.x_stride : p.k;
         streams = static_cast<uint32_t>(least(hint(l, SMELT_HINT_STREAMS, STREAMS), STREAMS));
-        ahead = least(hint(l, SMELT_HINT_AHEAD, DISTANCE), FARTHEST);
+        ahead = least(hint(l, SMELT_HINT_AHEAD, 0), FARTHEST);
         piece = ceil_div(hint(l, SMELT_HINT_PIECE, PIECE), PIECES_OF) * PIECES_OF;
         act = {};
         few = rows ? FEW_ROWS : FEW;
@@ -412,7 +412,7 @@ static void multiply_bundle(const Linear &job, const Linear::Weight &w, Bundle b
     uint64_t k = job.p.k;
     RowGroup g = {};
     g.stride = w.stride, g.interleaved = w.interleaved, g.k = k, g.tokens = tokens, g.sum = sum, g.results = now;
-    g.piece = job.piece, g.ahead = job.ahead;
+    g.piece = job.piece, g.ahead = job.ahead != 0 ? job.ahead : distance(w.interleaved);
     g.groups = bundle.groups, g.apart = bundle.apart * ROWS * w.stride;
     g.x = job.x + token * job.x_stride, g.x_stride = job.x_stride;
     g.first = token;
