@@ -1,4 +1,4 @@
 package portable
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native/src -update`.
-const Stamp = "3bc0268da8bba62c133f67db29c89ad23e4897c69541d482234e8ffac65def59"
+const Stamp = "025d53eb5e0bebf1182232d1be15514ebe6f0628cbbd9d829ccf3af803cd5361"
