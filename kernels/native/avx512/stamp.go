@@ -3,4 +3,4 @@
 package avx512
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native/src -update`.
-const Stamp = "025d53eb5e0bebf1182232d1be15514ebe6f0628cbbd9d829ccf3af803cd5361"
+const Stamp = "5f12e83173cddcc7a05fe4305a817099696c09d5f6ec544798c34a26e088be44"

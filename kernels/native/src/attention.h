@@ -459,36 +459,39 @@ private:
     }
 };
 
-// Asks for keys and values before they are read, as many bytes of each while keys are read as
-// while values are: two streams that never rest. Keys are read `lead` bytes after they were
-// asked for, values by a tile later.
+// Asks for keys or values, or both, before they are read. One for both asks for as many bytes of
+// each while keys are read as while values are: two streams that never rest. Keys are read `lead`
+// bytes after they were asked for, values by a tile later. Where a cache has no room for that tile,
+// keys and values have one each.
 struct Ahead {
-    static constexpr uint64_t LEAD = 4096; // measured, like the level of the cache
-    // k + asked and v + asked are next; from `turn` on, with `gap` added. Loops keep a copy in
-    // registers, and call nothing that would not leave them to it.
+    static constexpr uint64_t BOTH = 4096, KEYS = 2048, VALUES = 512; // leads, measured like the level of the cache
+    // first + asked and second + asked are next; from `turn` on, with `gap` added. Loops keep a copy
+    // in registers, and call nothing that would not leave them to it.
     struct Place {
-        const uint8_t *k, *v;
+        const uint8_t *first, *second;
         uint64_t asked, due, turn;
         int64_t gap;
 
         MEMBER void ask(int64_t added) const {
             const int64_t at = static_cast<int64_t>(asked) + added;
-            prefetch<0, 1>(k + at);
-            prefetch<0, 1>(v + at);
+            prefetch<0, 1>(first + at);
+            prefetch<0, 1>(second + at);
         }
     };
     Place place = {};
     bool both = false; // keys and values are read in turns: a row of either is half a row of each
 
-    // Asks from where a walk begins.
-    Ahead(const Walk &from, uint64_t lead) : a(from.a), walk(from) {
+    // Asks from where a walk begins for rows of `first` and of `second`: keys and values, or twice
+    // the same, which costs less than a loop that knows.
+    NOINLINE Ahead(const Walk &from, const uint8_t *first, const uint8_t *second, uint64_t lead)
+        : a(from.a), rows(first), walk(from) {
         // Where rows lie apart processors follow by themselves.
         if (a.p.row_stride != a.p.head || !walk.leap()) {
             stop();
             return;
         }
         key = walk.share.range.from;
-        place.k = a.k, place.v = a.v;
+        place.first = first, place.second = second;
         for (follow(); place.due < lead && place.turn != UINT64_MAX; follow())
             place = ask(place, least(STEP_BYTES / 2, lead - place.due));
     }
@@ -508,6 +511,7 @@ struct Ahead {
 
 private:
     const Attention &a;
+    const uint8_t *rows; // the first of `first`
     Walk walk;
     int64_t key = 0;        // of the walk's range: the first behind the piece that is next
     uint64_t next_turn = 0; // where that ends
@@ -516,9 +520,9 @@ private:
     __attribute__((noinline)) void turn() {
         if (next_turn == UINT64_MAX)
             return stop();
-        place.k += place.gap, place.v += place.gap;
+        place.first += place.gap, place.second += place.gap;
         place.turn = next_turn;
-        const uint64_t here = static_cast<uint64_t>(place.k - a.k) + place.turn;
+        const uint64_t here = static_cast<uint64_t>(place.first - rows) + place.turn;
         for (;;) {
             const Share &share = walk.share;
             if (key < share.range.to) {
@@ -541,7 +545,7 @@ private:
 };
 
 // scores[h][i] = q[h]·k[i] for H heads, keys `stride` bytes apart.
-template <class C, int H>
+template <class C, int H, bool HALVES>
 static void multiply_keys(const uint8_t *k, size_t stride, Ahead &ahead, const float *q, uint32_t head, uint32_t keys,
                           float *scores) {
     uint64_t each = row_bytes<C>(32) * KEYS_AT_ONCE / 4 >> ahead.both; // bytes for eight elements
@@ -559,7 +563,7 @@ static void multiply_keys(const uint8_t *k, size_t stride, Ahead &ahead, const f
                 memcpy(rows + r * row, from + least(r, left - 1) * stride, row);
             from = rows, stride = row, to = few, out = KEYS_AT_ONCE, each = 0;
         }
-        score_keys<C, H>(from, stride, q, head, to, out, [&](uint32_t elements) __attribute__((always_inline)) {
+        score_keys<C, H, HALVES>(from, stride, q, head, to, out, [&](uint32_t elements) __attribute__((always_inline)) {
             place = Ahead::ask(place, each * (elements / 8));
         });
         if (left < KEYS_AT_ONCE)
@@ -636,7 +640,12 @@ struct Loops {
 };
 template <class C> static Loops loops_of(uint32_t heads) {
     Loops loops = {};
-    with_power<SHARING>(heads, [&](auto n) { loops = {multiply_keys<C, n.value>, add_values_of<C, n.value>}; });
+    with_power<SHARING>(heads, [&](auto n) {
+        loops = {multiply_keys<C, n.value, false>, add_values_of<C, n.value>};
+        if constexpr (in_halves<C, n.value>)
+            if (processor().halves)
+                loops.multiply_keys = multiply_keys<C, n.value, true>;
+    });
     return loops;
 }
 
@@ -648,7 +657,8 @@ static void attention_vec(const smelt_launch *l, void *shared, uint64_t begin, u
     const uint32_t head = a.p.head;
     const size_t stride = a.bytes(a.p.row_stride);
     const uint32_t step = keys_in_step(a.bytes(head));
-    const uint64_t lead = least(hint(l, SMELT_HINT_AHEAD, Ahead::LEAD), 1 << 20);
+    const bool apart = a.bytes(uint64_t{KEY_TILE} * head) >= processor().large_tile;
+    const uint64_t lead = least(hint(l, SMELT_HINT_AHEAD, apart ? Ahead::KEYS : Ahead::BOTH), FARTHEST);
 
     int turn = 0; // whose scores are products
     alignas(64) float scores[2][SHARING * KEY_TILE], sums[SHARING * MAX_HEAD], folded[SHARING * MAX_HEAD];
@@ -718,8 +728,10 @@ static void attention_vec(const smelt_launch *l, void *shared, uint64_t begin, u
 
     // Keys of a tile and values of the one before are read in turns. Nothing behind `end` is asked
     // for: every other step goes through units backwards.
-    Ahead ahead(Walk(a, ranges, begin, end), lead);
     Walk walk(a, ranges, begin, end);
+    Ahead of_keys(walk, a.k, apart ? a.k : a.v, lead);
+    Ahead of_values(Walk(a, ranges, apart ? begin : end, end), a.v, a.v, lead * Ahead::VALUES / Ahead::KEYS);
+    Ahead &summing_asks = apart ? of_values : of_keys;
     Share scored = {}, summed = {};
     for (bool behind = false, scores_more = true; behind || scores_more; behind = scores_more) {
         float *products = scores[turn], *weights = scores[turn ^= 1];
@@ -746,17 +758,17 @@ static void attention_vec(const smelt_launch *l, void *shared, uint64_t begin, u
                 values = a.tile(summed.seq, summed.kv, v, summed.to - v);
             const uint32_t more_keys = static_cast<uint32_t>(least(keys.keys, step));
             const uint32_t more_values = static_cast<uint32_t>(least(values.keys, step));
-            ahead.follow();
-            ahead.both = more_keys != 0 && more_values != 0;
+            of_keys.follow(), of_values.follow();
+            of_keys.both = !apart && more_keys != 0 && more_values != 0;
             if (keys.present)
-                scoring.multiply_keys(a.k + a.bytes(keys.first), stride, ahead, a.q + row(scored, 0) * head, head,
+                scoring.multiply_keys(a.k + a.bytes(keys.first), stride, of_keys, a.q + row(scored, 0) * head, head,
                                       more_keys, products + (k - scored.base));
             else
                 scored.seen &= ~keys_of(scored.base, k, k + more_keys);
             for (; weighed < v + more_values - summed.base; weighed += W)
                 weigh(weights + weighed, summed.heads, base, totals);
             if (values.present)
-                summing.add_values(a.v + a.bytes(values.first), stride, ahead, head, more_values,
+                summing.add_values(a.v + a.bytes(values.first), stride, summing_asks, head, more_values,
                                    weights + (v - summed.base), sums);
             k += more_keys, keys.keys -= more_keys, keys.first += uint64_t{more_keys} * a.p.row_stride;
             v += more_values, values.keys -= more_values, values.first += uint64_t{more_values} * a.p.row_stride;

@@ -94,6 +94,9 @@ INLINE uint64_t hint(const smelt_launch *l, int which, uint64_t otherwise) {
     return l->hints[which] != 0 ? l->hints[which] : otherwise;
 }
 
+// The farthest that a launch may have asked for ahead, in bytes.
+constexpr uint64_t FARTHEST = 1 << 20;
+
 // A number that the compiler must take for unknown, so that a loop up to it stays a loop.
 INLINE int unknown(int n) {
     asm("" : "+r"(n));

@@ -264,20 +264,6 @@ INLINE Fetch panel_behind(const RowGroup &g, const RowGroup &one, uint64_t at, u
     return Fetch::of(from, length * together, ROWS / together, g.stride, times);
 }
 
-// Whether the processor is a Zen 4: Zen 3, of the same family, has no AVX-512. It follows one or two
-// streams by itself, and reads them 1.1 to 1.4 times as fast if nobody asks for what lies ahead.
-INLINE bool follows_streams() {
-#if defined(__x86_64__)
-    return __builtin_cpu_is("amdfam19h") && __builtin_cpu_supports("avx512f");
-#else
-    return false;
-#endif
-}
-// How far ahead is asked for what is read from one end to the other, unless a launch says: 0 asks
-// for what is read next. And this is the farthest.
-INLINE uint64_t distance(bool interleaved) { return interleaved && follows_streams() ? 0 : DISTANCE; }
-constexpr uint64_t FARTHEST = 1 << 20;
-
 // Groups of interleaved rows that one token is multiplied with at once, at most, each from another
 // place of a run. Two streams get nearly all that memory gives, where one of floats got six parts
 // of seven of a Xeon's; four were no better there, and cost a Zen 5 a tenth. Blocks of 256

@@ -5,6 +5,7 @@
 constexpr int LANES = W;
 constexpr const int (&KEY_ORDER)[LANES] = SUM_ORDER;
 constexpr uint32_t KEYS_AT_ONCE = 4;
+template <class C, int H> constexpr bool in_halves = false; // whether there are two score_keys to choose from
 
 // sum[h][r] += q[h]·k[r], lane by lane, for H heads and R keys.
 template <class C, int H, int R>
@@ -33,7 +34,7 @@ INLINE void add_products(const uint8_t *k, size_t stride, const float *q, uint32
 
 // out[h][i] = q[h]·k[i] for H heads and KEYS_AT_ONCE keys, `stride` bytes apart; rows of out are
 // out_stride apart. `ask` is called with how many elements of the keys come next.
-template <class C, int H, class Ask>
+template <class C, int H, bool HALVES, class Ask>
 INLINE void score_keys(const uint8_t *k, size_t stride, const float *q, uint32_t head, float *out, size_t out_stride,
                        Ask ask) {
     constexpr int R = vectors_for(H);

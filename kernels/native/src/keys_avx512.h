@@ -4,6 +4,10 @@
 constexpr int LANES = 8;
 constexpr int KEY_ORDER[LANES] = {0, 2, 1, 3, 4, 6, 5, 7};
 constexpr uint32_t KEYS_AT_ONCE = 8;
+// Whether scores have a form, of the same bits, for processors that work on 512 bits in two halves.
+// With blocks it gains nothing, and with four heads there are more sums than registers.
+template <class C, int H> constexpr bool in_halves = false;
+template <int H> constexpr bool in_halves<F16, H> = H <= 2;
 
 INLINE F both(__m256 a, __m256 b) { return _mm512_insertf32x8(_mm512_castps256_ps512(a), b, 1); }
 
@@ -26,8 +30,8 @@ template <int H> INLINE void add_products(const F pairs[4], const float *q, uint
 }
 
 template <class C, int H, class Ask>
-INLINE void score_keys(const uint8_t *k, size_t stride, const float *q, uint32_t head, float *out, size_t out_stride,
-                       Ask ask) {
+INLINE void score_pairs(const uint8_t *k, size_t stride, const float *q, uint32_t head, float *out, size_t out_stride,
+                        Ask ask) {
     F sum[H][4], pairs[4];
     UNROLL for (int h = 0; h < H; h++) UNROLL for (int r = 0; r < 4; r++) sum[h][r] = zero();
     const uint8_t *far = k + 4 * stride;
@@ -67,4 +71,39 @@ INLINE void score_keys(const uint8_t *k, size_t stride, const float *q, uint32_t
         _mm256_storeu_ps(out + static_cast<size_t>(h) * out_stride,
                          _mm512_castps512_ps256(_mm512_shuffle_f32x4(halves, halves, 0xd8)));
     }
+}
+
+// Halves in vectors of one key, which need not be put together.
+template <int H, class Ask>
+INLINE void score_each(const uint8_t *k, size_t stride, const float *q, uint32_t head, float *out, size_t out_stride,
+                       Ask ask) {
+    constexpr int R = KEYS_AT_ONCE;
+    __m256 sum[H][R], x[H];
+    UNROLL for (auto &row : sum) UNROLL for (__m256 &v : row) v = _mm256_setzero_ps();
+    for (uint32_t i = 0; i < head; i += 8) {
+        ask(8);
+        UNROLL for (int h = 0; h < H; h++) x[h] = _mm256_loadu_ps(q + static_cast<uint32_t>(h) * head + i);
+        UNROLL for (int r = 0; r < R; r++) {
+            const __m256 v = _mm256_cvtph_ps(q_16(k + static_cast<size_t>(r) * stride + 2 * i));
+            UNROLL for (int h = 0; h < H; h++) sum[h][r] = _mm256_fmadd_ps(v, x[h], sum[h][r]);
+        }
+    }
+    UNROLL for (int h = 0; h < H; h++) UNROLL for (int r = 0; r < R; r += 4) {
+        const __m256 *s = sum[h] + r;
+        const __m256 ab = _mm256_unpacklo_ps(s[0], s[1]) + _mm256_unpackhi_ps(s[0], s[1]);
+        const __m256 cd = _mm256_unpacklo_ps(s[2], s[3]) + _mm256_unpackhi_ps(s[2], s[3]);
+        const __m256 quarters = _mm256_castpd_ps(_mm256_unpacklo_pd(_mm256_castps_pd(ab), _mm256_castps_pd(cd))) +
+                                _mm256_castpd_ps(_mm256_unpackhi_pd(_mm256_castps_pd(ab), _mm256_castps_pd(cd)));
+        _mm_storeu_ps(out + static_cast<size_t>(h) * out_stride + r,
+                      _mm256_castps256_ps128(quarters) + _mm256_extractf128_ps(quarters, 1));
+    }
+}
+
+template <class C, int H, bool HALVES, class Ask>
+INLINE void score_keys(const uint8_t *k, size_t stride, const float *q, uint32_t head, float *out, size_t out_stride,
+                       Ask ask) {
+    if constexpr (HALVES)
+        score_each<H>(k, stride, q, head, out, out_stride, ask);
+    else
+        score_pairs<C, H>(k, stride, q, head, out, out_stride, ask);
 }

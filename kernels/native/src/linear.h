@@ -116,6 +116,7 @@ struct Linear {
         uint64_t groups;
         int extra; // index into Quantized::extra
         bool interleaved;
+        size_t ahead; // bytes from what is read to what is asked for
     };
     const LinearArguments &of;
     LinearParams p;
@@ -123,7 +124,6 @@ struct Linear {
     int count;        // weights bound
     uint32_t streams; // of a token, at most
     uint64_t piece;
-    size_t ahead; // what the launch says, or 0
     bool residual, pair, quantized, any_columns, any_shorts;
     uint32_t activation, norm;
     Correction corrections[3];
@@ -151,16 +151,18 @@ struct Linear {
             const WeightType *type = find_weight_type(constant(l, of.fc_type[i]));
             if (type == nullptr || n[i] == 0)
                 continue;
+            const bool interleaved = is_interleaved(l, of.w[i]);
             Weight &w = weights[count++];
             w = {buffer<const uint8_t>(l, of.w[i]),
                  optional<const float>(l, of.fc_bias, of.bias[i]),
                  type,
                  n[i],
                  column,
-                 type->row_bytes(p.k, is_interleaved(l, of.w[i])),
+                 type->row_bytes(p.k, interleaved),
                  ceil_div(n[i], ROWS),
                  0,
-                 is_interleaved(l, of.w[i])};
+                 interleaved,
+                 least(hint(l, SMELT_HINT_AHEAD, interleaved ? processor().interleaved : DISTANCE), FARTHEST)};
             column += n[i];
             any_float |= !type->quantized && !type->by_shorts(), any_half |= type->is_half();
             if (!type->quantized)
@@ -183,7 +185,6 @@ struct Linear {
         x = plain ? buffer<const float>(l, of.x) : normalised;
         x_stride = plain ? p.x_stride : p.k;
         streams = static_cast<uint32_t>(least(hint(l, SMELT_HINT_STREAMS, STREAMS), STREAMS));
-        ahead = least(hint(l, SMELT_HINT_AHEAD, 0), FARTHEST);
         piece = ceil_div(hint(l, SMELT_HINT_PIECE, PIECE), PIECES_OF) * PIECES_OF;
         act = {};
         few = rows ? FEW_ROWS : FEW;
@@ -412,7 +413,7 @@ static void multiply_bundle(const Linear &job, const Linear::Weight &w, Bundle b
     uint64_t k = job.p.k;
     RowGroup g = {};
     g.stride = w.stride, g.interleaved = w.interleaved, g.k = k, g.tokens = tokens, g.sum = sum, g.results = now;
-    g.piece = job.piece, g.ahead = job.ahead != 0 ? job.ahead : distance(w.interleaved);
+    g.piece = job.piece, g.ahead = w.ahead;
     g.groups = bundle.groups, g.apart = bundle.apart * ROWS * w.stride;
     g.x = job.x + token * job.x_stride, g.x_stride = job.x_stride;
     g.first = token;

@@ -12,6 +12,7 @@ namespace SET {
 #else
 #include "keys.h"
 #endif
+#include "processor.h"
 #include "attention.h"
 #include "families.h"
 

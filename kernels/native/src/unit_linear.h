@@ -12,6 +12,7 @@ namespace SET {
 #ifdef __AVX512VNNI__
 #include "shorts_avx512.h"
 #endif
+#include "processor.h"
 #include "linear.h"
 #include "routed.h"
 #include "families.h"

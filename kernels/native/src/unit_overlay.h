@@ -9,6 +9,7 @@ namespace SET {
 #include SIMD
 #include "functions.h"
 #include "groups.h"
+#include "processor.h"
 #include "linear.h"
 #include "routed.h"
 

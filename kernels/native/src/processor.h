@@ -1,0 +1,19 @@
+// What processors of one instruction set differ in. Results do not depend on it; how fast they are
+// does, and each has what was measured on it. See docs/performance.md, "A Zen 4 follows by itself".
+struct Processor {
+    uint64_t interleaved; // bytes from interleaved weights that are read to what is asked for; 0: the next ones
+    uint64_t large_tile;  // bytes of a tile of values that a first-level cache has no room to ask for early
+    bool halves;          // vectors of 512 bits are worked on in two halves
+};
+constexpr Processor USUAL = {DISTANCE, UINT64_MAX, false};
+// It follows one or two streams by itself, and reads them 1.1 to 1.4 times as fast unasked. Its
+// first-level cache has 32 KB.
+constexpr Processor ZEN_4 = {0, 16384, true};
+
+INLINE const Processor &processor() {
+#if defined(__x86_64__)
+    if (__builtin_cpu_is("amdfam19h") && __builtin_cpu_supports("avx512f")) // Zen 3, of this family, has none
+        return ZEN_4;
+#endif
+    return USUAL;
+}
