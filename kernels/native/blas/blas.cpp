@@ -22,6 +22,7 @@ namespace {
 #include "../src/functions.h"
 #include "../src/elements.h"
 #include "../src/groups.h"
+#include "../src/processor.h"
 #include "../src/linear.h"
 
 // What else is not a product of this library is refused.
