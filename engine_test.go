@@ -152,16 +152,27 @@ const fourLayers, withStates = "four-layers", "with-states"
 // some are broken off and some meet a deadline: each has the answer that it has on a session
 // of its own, and prefixes are computed once.
 func TestEngine(t *testing.T) {
+	var preempted []int64 // in each run on the CPU
+	run := func(name, model, device string, bound float64, by way) {
+		t.Run(name, func(t *testing.T) {
+			stats := randomRequests(t, model, device, bound, by)
+			if device == "cpu" {
+				preempted = append(preempted, stats.Preempted)
+			}
+		})
+	}
 	for _, model := range append(slices.Clone(trained), fourLayers) {
 		for device, bound := range engineBounds {
 			for name, by := range engineWays {
-				t.Run(model+"/"+device+"/"+name, func(t *testing.T) { randomRequests(t, model, device, bound, by) })
+				run(model+"/"+device+"/"+name, model, device, bound, by)
 			}
 		}
 	}
 	for device, bound := range engineBounds {
-		t.Run(withStates+"/"+device, func(t *testing.T) { randomRequests(t, withStates, device, bound, plainly) })
+		run(withStates+"/"+device, withStates, device, bound, plainly)
 	}
+	// On a busy machine requests may come so late that a run has room for all.
+	require.True(t, len(preempted) == 0 || lo.Sum(preempted) > 0, "nobody had to give way in %d runs", len(preempted))
 }
 
 // ways to decode: with which guesses.
@@ -176,7 +187,7 @@ const (
 var engineWays = map[string]way{"plain": plainly, "guesses": byLookup, "draft": byDraft}
 
 // randomRequests is TestEngine of a model, decoded in a way.
-func randomRequests(t *testing.T, model, device string, bound float64, by way) {
+func randomRequests(t *testing.T, model, device string, bound float64, by way) smelt.EngineStats {
 	if device != "cpu" && testing.Short() {
 		t.Skip("it takes seconds")
 	}
@@ -295,9 +306,7 @@ func randomRequests(t *testing.T, model, device string, bound float64, by way) {
 		require.Positive(t, stats.Accepted)
 		require.Greater(t, stats.Drafted, stats.Accepted)
 	}
-	if device == "cpu" {
-		require.Positive(t, stats.Preempted)
-	}
+	return stats
 }
 
 // TestPrefixIsPaidOnce: of a prompt that was computed before, while its request still runs
