@@ -321,11 +321,11 @@ INLINE void halves_together(From rows, int part, Q (&low)[N], Q (&high)[N]) {
     if constexpr (N == 1) {
         halves<B, S>(rows, part, low[0], high[0]);
     } else {
-        static_assert(B::PARTNER == 1 && N == 2);
+        static_assert(B::PARTNER != 0 && N == 2);
         Q raw[4];
         B::template read<S>(rows, part, raw);
         B::template halves_from<S>(raw, low[0], high[0]);
-        B::template halves_from<S + 1>(raw, low[1], high[1]);
+        B::template halves_from<S + B::PARTNER>(raw, low[1], high[1]);
     }
 }
 

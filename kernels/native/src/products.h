@@ -297,62 +297,72 @@ template <class B> struct BlockScales {
 template <class B, int T, int S, class From, class Scales>
 INLINE void multiply_block(const From &as, const uint8_t *block, const RowGroup &g, const int8_t *q, const float *scale,
                            const uint32_t *extra, const Scales (&scales)[S], F (&sum)[S][T][ROWS / W]) {
-    constexpr int V = ROWS / W, N = B::PARTNER == 1 ? 2 : 1; // sub-blocks that the same words hold
+    // Sub-blocks that the same words hold are multiplied at once, where registers hold their sums: what
+    // reads words again asks memory for nothing, which rests. Results are added up in their order.
+    constexpr bool PAIRED = B::PARTNER == 1 || (B::PARTNER != 0 && T * B::GROUPS <= 2);
+    constexpr int V = ROWS / W, N = PAIRED ? 2 : 1, HELD = PAIRED ? 2 * B::PARTNER : 1;
     const auto row = [&g](int t) { return least(static_cast<uint64_t>(t), g.tokens - 1); };
     const uint64_t blocks = g.k / 32;
     // Of one stream, twice as far: as many lines are under way.
     const size_t apart = g.apart, distance = S == 1 ? 2 * g.ahead : g.ahead;
     each_part<B>([&](int part) __attribute__((always_inline)) {
-        repeat<RUN<B> / N>([&](auto step) __attribute__((always_inline)) {
-            constexpr int FIRST = decltype(step)::value * N;
-            const int before = part * RUN<B> + FIRST;
-            Dot<B::RANGE> dot[N][S][V][T][B::GROUPS];
-            UNROLL for (int n = 0; n < N; n++) UNROLL for (int t = 0; t < T; t++) {
-                UNROLL for (int group = 0; group < B::GROUPS; group++) {
-                    const uint32_t more = extra[(row(t) * blocks + before + n) * B::GROUPS + group];
-                    const int32_t from = B::OFFSET == 0 ? 0 : static_cast<int32_t>(more);
-                    UNROLL for (int i = 0; i < S; i++) UNROLL for (int v = 0; v < V; v++) dot[n][i][v][t][group].start(
-                        from);
+        repeat<RUN<B> / HELD>([&](auto run) __attribute__((always_inline)) {
+            constexpr int BEGIN = decltype(run)::value * HELD;
+            Dot<B::RANGE> dot[HELD][S][V][T][B::GROUPS];
+            repeat<HELD / N>([&](auto step) __attribute__((always_inline)) {
+                constexpr int STEP = decltype(step)::value, FIRST = BEGIN + STEP;
+                UNROLL for (int n = 0; n < N; n++) UNROLL for (int t = 0; t < T; t++) {
+                    UNROLL for (int group = 0; group < B::GROUPS; group++) {
+                        const int sub = part * RUN<B> + FIRST + n * B::PARTNER;
+                        const uint32_t more = extra[(row(t) * blocks + sub) * B::GROUPS + group];
+                        const int32_t from = B::OFFSET == 0 ? 0 : static_cast<int32_t>(more);
+                        UNROLL for (int i = 0; i < S; i++) UNROLL for (int v = 0; v < V; v++)
+                            dot[STEP + n * B::PARTNER][i][v][t][group]
+                                .start(from);
+                    }
                 }
-            }
-            UNROLL for (int j = 0; j < 4; j++) UNROLL for (int i = 0; i < S; i++) {
-                const uint8_t *p = block + static_cast<size_t>(i) * apart;
-                // A little at a time, so as not to queue up what is wanted now. From the second-level
-                // cache a Zen 5 takes K-quants a fifth slower.
-                constexpr size_t LINES = ceil_div(From::BYTES / B::PARTS, 64), PIECES = 4 * RUN<B> / N;
-                const size_t piece = static_cast<size_t>(4 * FIRST / N + j);
-                const size_t begin = LINES * piece / PIECES, end = LINES * (piece + 1) / PIECES;
-                const uint8_t *ahead = p + static_cast<size_t>(part) * (From::BYTES / B::PARTS) + 64 * begin;
-                UNROLL for (size_t line = begin; line < end; line++, ahead += 64) prefetch<0, 1>(ahead + distance);
-                // Compilers move what nothing depends on to the front, and nothing past this.
-                asm volatile("");
-                UNROLL for (int v = 0; v < V; v++) {
-                    Q low[N], high[N];
-                    halves_together<B, FIRST>(as.at(p, v * W, j), part, low, high);
-                    UNROLL for (int n = 0; n < N; n++) UNROLL for (int t = 0; t < T; t++) {
-                        const int8_t *x = q + row(t) * g.k + 32 * (before + n) + 4 * j;
-                        Dot<B::RANGE> *d = dot[n][i][v][t];
-                        if constexpr (B::GROUPS == 1) {
-                            d[0].two(low[n], q_same4(x), high[n], q_same4(x + 16));
-                        } else {
-                            d[0].one(low[n], q_same4(x));
-                            d[1].one(high[n], q_same4(x + 16));
+                UNROLL for (int j = 0; j < 4; j++) UNROLL for (int i = 0; i < S; i++) {
+                    const uint8_t *p = block + static_cast<size_t>(i) * apart;
+                    // A little at a time, so as not to queue up what is wanted now. From the second-level
+                    // cache a Zen 5 takes K-quants a fifth slower.
+                    constexpr size_t LINES = ceil_div(From::BYTES / B::PARTS, 64), PIECES = 4 * RUN<B> / N;
+                    const size_t piece = static_cast<size_t>(4 * (BEGIN / N + STEP) + j);
+                    const size_t begin = LINES * piece / PIECES, end = LINES * (piece + 1) / PIECES;
+                    const uint8_t *ahead = p + static_cast<size_t>(part) * (From::BYTES / B::PARTS) + 64 * begin;
+                    UNROLL for (size_t line = begin; line < end; line++, ahead += 64) prefetch<0, 1>(ahead + distance);
+                    // Compilers move what nothing depends on to the front, and nothing past this.
+                    asm volatile("");
+                    UNROLL for (int v = 0; v < V; v++) {
+                        Q low[N], high[N];
+                        halves_together<B, FIRST>(as.at(p, v * W, j), part, low, high);
+                        UNROLL for (int n = 0; n < N; n++) UNROLL for (int t = 0; t < T; t++) {
+                            const int sub = part * RUN<B> + FIRST + n * B::PARTNER;
+                            const int8_t *x = q + row(t) * g.k + 32 * sub + 4 * j;
+                            Dot<B::RANGE> *d = dot[STEP + n * B::PARTNER][i][v][t];
+                            if constexpr (B::GROUPS == 1) {
+                                d[0].two(low[n], q_same4(x), high[n], q_same4(x + 16));
+                            } else {
+                                d[0].one(low[n], q_same4(x));
+                                d[1].one(high[n], q_same4(x + 16));
+                            }
                         }
                     }
                 }
-            }
-            UNROLL for (int n = 0; n < N; n++) UNROLL for (int t = 0; t < T; t++) {
-                const uint64_t sub = row(t) * blocks + before + n;
-                UNROLL for (int group = 0; group < B::GROUPS; group++) {
-                    const uint32_t more = extra[sub * B::GROUPS + group];
-                    const int32_t from = B::OFFSET == 0 ? 0 : static_cast<int32_t>(more);
-                    const int place = ((before + n) * B::GROUPS + group) * ROWS;
-                    UNROLL for (int i = 0; i < S; i++) UNROLL for (int v = 0; v < V; v++) sum[i][t][v] =
-                        accumulate<(B::OFFSET != 0), B::MIN>(sum[i][t][v], dot[n][i][v][t][group].finish(from),
-                                                             scales[i].s + place + v * W, scales[i].m + place + v * W,
-                                                             scale[sub], more);
+                constexpr int DONE = STEP + 1 == HELD / N ? HELD : STEP + 1;
+                UNROLL for (int of = STEP; of < DONE; of++) UNROLL for (int t = 0; t < T; t++) {
+                    const int before = part * RUN<B> + BEGIN + of;
+                    const uint64_t sub = row(t) * blocks + before;
+                    UNROLL for (int group = 0; group < B::GROUPS; group++) {
+                        const uint32_t more = extra[sub * B::GROUPS + group];
+                        const int32_t from = B::OFFSET == 0 ? 0 : static_cast<int32_t>(more);
+                        const int place = (before * B::GROUPS + group) * ROWS;
+                        UNROLL for (int i = 0; i < S; i++) UNROLL for (int v = 0; v < V; v++) sum[i][t][v] =
+                            accumulate<(B::OFFSET != 0), B::MIN>(sum[i][t][v], dot[of][i][v][t][group].finish(from),
+                                                                 scales[i].s + place + v * W,
+                                                                 scales[i].m + place + v * W, scale[sub], more);
+                    }
                 }
-            }
+            });
         });
     });
 }
