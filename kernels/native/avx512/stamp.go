@@ -3,4 +3,4 @@
 package avx512
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native/src -update`.
-const Stamp = "eb7a44a363eaaa9a44a5b507cff03355f719328690311e62d3fb5d4c725c8f75"
+const Stamp = "c72282d0a0742882a0b56273f37bdba84cbc596592ac1c777e987d6718f8afbb"

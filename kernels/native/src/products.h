@@ -293,14 +293,13 @@ template <class B> struct BlockScales {
 
 // Adds to sum the next block of S groups of interleaved rows times T tokens, k elements of q
 // apart; the last token takes the place of those that there are not. The first group's block
-// lies at `block`, and is read like `as`; scales are those of the groups.
-template <class B, int T, int S, class From, class Scales>
+// lies at `block`, and is read like `as`; scales are those of the groups. With PAIRS both sub-blocks
+// that the same words hold are multiplied at once; results are added up in the order of elements.
+template <class B, int T, int S, bool PAIRS = B::PARTNER == 1, class From, class Scales>
 INLINE void multiply_block(const From &as, const uint8_t *block, const RowGroup &g, const int8_t *q, const float *scale,
                            const uint32_t *extra, const Scales (&scales)[S], F (&sum)[S][T][ROWS / W]) {
-    // Sub-blocks that the same words hold are multiplied at once, where registers hold their sums: what
-    // reads words again asks memory for nothing, which rests. Results are added up in their order.
-    constexpr bool PAIRED = B::PARTNER == 1 || (B::PARTNER != 0 && T * B::GROUPS <= 2);
-    constexpr int V = ROWS / W, N = PAIRED ? 2 : 1, HELD = PAIRED ? 2 * B::PARTNER : 1;
+    // Sub-blocks multiplied at once, and those whose integers wait for others before them.
+    constexpr int V = ROWS / W, N = PAIRS ? 2 : 1, HELD = PAIRS ? 2 * B::PARTNER : 1;
     const auto row = [&g](int t) { return least(static_cast<uint64_t>(t), g.tokens - 1); };
     const uint64_t blocks = g.k / 32;
     // Of one stream, twice as far: as many lines are under way.
@@ -368,7 +367,7 @@ INLINE void multiply_block(const From &as, const uint8_t *block, const RowGroup 
 }
 
 // T tokens, or fewer, times S groups of interleaved rows, each of which is read once.
-template <class B, int T, int S> static void multiply_interleaved(const RowGroup &g) {
+template <class B, int T, int S, bool PAIRS = B::PARTNER == 1> static void multiply_interleaved(const RowGroup &g) {
     constexpr int V = ROWS / W;
     const int8_t *q = g.act->q;
     const float *scale = g.act->scale;
@@ -380,7 +379,7 @@ template <class B, int T, int S> static void multiply_interleaved(const RowGroup
         const uint8_t *block = blocks.at(i);
         BlockScales<B> scales[S];
         UNROLL for (int i = 0; i < S; i++) scales[i].read(block + static_cast<size_t>(i) * g.apart);
-        multiply_block<B, T, S>(Interleaved<B>{block, 0, 0}, block, g, q, scale, extra, scales, sum);
+        multiply_block<B, T, S, PAIRS>(Interleaved<B>{block, 0, 0}, block, g, q, scale, extra, scales, sum);
         q += B::ELEMS, scale += B::SUBS, extra += B::SUBS * B::GROUPS;
     }
     UNROLL for (int i = 0; i < S; i++) UNROLL for (int t = 0; t < T; t++) UNROLL for (int v = 0; v < V; v++)
@@ -434,13 +433,21 @@ template <class B, class Fn> INLINE void multiply_panels(const RowGroup &g, uint
     });
 }
 
+// Whether a token has a form with pairs of sub-blocks that are not neighbours, for processors that
+// are faster with it: some set's registers hold their sums.
+template <class B> constexpr bool PAIRS_PAY = B::PARTNER > 1 && FEWEST == FEW;
+
 template <class B> static void multiply_quantized(const RowGroup &g) {
     const bool interleaved = B::HALF != ALONE && (BY_COPY<B> || g.interleaved);
     if (g.act->few) {
         if constexpr (B::HALF != ALONE) {
             if (interleaved)
-                return in_streams<STREAMS_OF<B>>(
-                    g, [](const RowGroup &some, auto t, auto s) { multiply_interleaved<B, t.value, s.value>(some); });
+                return in_streams<STREAMS_OF<B>>(g, [](const RowGroup &some, auto t, auto s) {
+                    if constexpr (PAIRS_PAY<B> && decltype(t)::value == 1)
+                        if (processor().pairs)
+                            return multiply_interleaved<B, 1, s.value, true>(some);
+                    multiply_interleaved<B, t.value, s.value>(some);
+                });
         }
         if constexpr (!BY_COPY<B>) {
             for (uint32_t t = 0; t < g.tokens; t++)
