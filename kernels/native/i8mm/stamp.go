@@ -3,4 +3,4 @@
 package i8mm
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native/src -update`.
-const Stamp = "c72282d0a0742882a0b56273f37bdba84cbc596592ac1c777e987d6718f8afbb"
+const Stamp = "c182f73b840a9fc830cd68e72528ee13701363bb103cfa05573b92133d3f2112"

@@ -438,11 +438,13 @@ template <class B, class Fn> INLINE void multiply_panels(const RowGroup &g, uint
 template <class B> constexpr bool PAIRS_PAY = B::PARTNER > 1 && FEWEST == FEW;
 
 template <class B> static void multiply_quantized(const RowGroup &g) {
+    // Where registers are few, four tokens at once are much code: a rare format goes without.
+    constexpr uint32_t MOST = BY_COPY<B> ? FEWEST : FEW;
     const bool interleaved = B::HALF != ALONE && (BY_COPY<B> || g.interleaved);
     if (g.act->few) {
         if constexpr (B::HALF != ALONE) {
             if (interleaved)
-                return in_streams<STREAMS_OF<B>>(g, [](const RowGroup &some, auto t, auto s) {
+                return in_streams<STREAMS_OF<B>, MOST>(g, [](const RowGroup &some, auto t, auto s) {
                     if constexpr (PAIRS_PAY<B> && decltype(t)::value == 1)
                         if (processor().pairs)
                             return multiply_interleaved<B, 1, s.value, true>(some);
