@@ -3,4 +3,4 @@
 package dotprod
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native/src -update`.
-const Stamp = "c182f73b840a9fc830cd68e72528ee13701363bb103cfa05573b92133d3f2112"
+const Stamp = "7f588235209eec9c68dff7fbe39a33235c2aada74ad00210b83c56ac93026dc7"

@@ -369,9 +369,10 @@ INLINE void multiply_block(const From &as, const uint8_t *block, const RowGroup 
 // T tokens, or fewer, times S groups of interleaved rows, each of which is read once.
 template <class B, int T, int S, bool PAIRS = B::PARTNER == 1> static void multiply_interleaved(const RowGroup &g) {
     constexpr int V = ROWS / W;
-    const int8_t *q = g.act->q;
-    const float *scale = g.act->scale;
-    const uint32_t *extra = g.extra;
+    const uint64_t first = g.first * (g.k / 32);
+    const int8_t *q = g.act->q + 32 * first;
+    const float *scale = g.act->scale + first;
+    const uint32_t *extra = g.extra + first * B::GROUPS;
     GroupBlocks<B> blocks(g);
     F sum[S][T][V];
     UNROLL for (F(&group)[T][V] : sum) UNROLL for (F(&token)[V] : group) UNROLL for (F &v : token) v = zero();
