@@ -209,7 +209,9 @@ func (o *Options) optimise(r *lower.Range, source *ir.Func) (*passes.Report, err
 		return nil, err
 	}
 	target.OneEach = r.Longest.Max == 1
-	target.Rows = min(int64(o.Sequences), r.MaxT)
+	if target.Rows = min(int64(o.Sequences), r.MaxT); o.Embeddings { // which may be made of all tokens
+		target.Rows = r.MaxT
+	}
 	r.Func = source.Clone()
 	var observer func(string, *ir.Func)
 	if o.Observer != nil {

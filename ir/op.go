@@ -77,6 +77,7 @@ type opInfo struct {
 	writes   int   // 1 + the operand whose state the op replaces; 0 for none
 	alias    bool  // the result is the memory of the first operand
 	swaps    bool  // the two operands may change places
+	rows     uint8 // bit i: see [Op.KeepsRows]
 	shares   uint8 // bit i: operand i has the element type of the result; of a state, all that are set have one
 	float    bool  // the result, and what shares its type, is F32 on every target
 	category Category
@@ -99,14 +100,14 @@ func init() {
 		OpState: {name: "state", category: CacheOps, attr: StateAttr{}, stage: Source, explicit: true, infer: inferState, doc: "a recurrent state of a layer as the step finds it"},
 
 		OpEmbed:   {name: "embed", category: RowOps, float: true, min: 2, max: 2, stage: Source, free: true, infer: inferEmbed, doc: "tokens[T], table[V,E] → [T,E]: rows of the table"},
-		OpLinear:  {name: "linear", category: ProductOps, work: flops(2), min: 2, max: 3, stage: Source, free: true, infer: inferLinear, doc: "x[…,K], w[N,K], b[N]? → […,N]: x·wᵀ + b"},
-		OpRMSNorm: {name: "rms_norm", category: NormOps, work: flops(4), min: 2, max: 2, attr: NormAttr{}, stage: Source, free: true, infer: inferNorm, doc: "x[…,K], w[K] → […,K]: x / √(mean(x²)+eps) · w"},
-		OpLayerNorm: {name: "layer_norm", category: NormOps, work: flops(11), min: 1, max: 3, attr: NormAttr{}, stage: Source, free: true, infer: inferLayerNorm,
+		OpLinear:  {name: "linear", category: ProductOps, rows: 1, work: flops(2), min: 2, max: 3, stage: Source, free: true, infer: inferLinear, doc: "x[…,K], w[N,K], b[N]? → […,N]: x·wᵀ + b"},
+		OpRMSNorm: {name: "rms_norm", category: NormOps, rows: 1, work: flops(4), min: 2, max: 2, attr: NormAttr{}, stage: Source, free: true, infer: inferNorm, doc: "x[…,K], w[K] → […,K]: x / √(mean(x²)+eps) · w"},
+		OpLayerNorm: {name: "layer_norm", category: NormOps, rows: 1, work: flops(11), min: 1, max: 3, attr: NormAttr{}, stage: Source, free: true, infer: inferLayerNorm,
 			doc: "x[…,K], w[K]?, b[K]? → […,K]: (x − mean(x)) / √(var(x)+eps) · w + b"},
-		OpReshape:   {name: "reshape", category: MoveOps, alias: true, shares: 1, min: 1, max: 1, stage: Source, free: true, explicit: true, infer: inferReshape, doc: "the same elements in another shape"},
+		OpReshape:   {name: "reshape", category: MoveOps, rows: 1, alias: true, shares: 1, min: 1, max: 1, stage: Source, free: true, explicit: true, infer: inferReshape, doc: "the same elements in another shape"},
 		OpTranspose: {name: "transpose", category: MoveOps, shares: 1, min: 1, max: 1, attr: TransposeAttr{}, stage: Source, free: true, infer: inferTranspose, doc: "x[a,b,c] with its axes in another order"},
-		OpSlice:     {name: "slice", category: MoveOps, shares: 1, min: 1, max: 1, attr: SliceAttr{}, stage: Source, free: true, infer: inferSlice, doc: "x[…,K] → […,End−Start]: columns of the innermost axis"},
-		OpConcat:    {name: "concat", category: MoveOps, shares: 7, min: 1, max: 3, stage: Source, free: true, infer: inferConcat, doc: "x[…,K], y[…,L] → […,K+L]: columns side by side"},
+		OpSlice:     {name: "slice", category: MoveOps, rows: 1, shares: 1, min: 1, max: 1, attr: SliceAttr{}, stage: Source, free: true, infer: inferSlice, doc: "x[…,K] → […,End−Start]: columns of the innermost axis"},
+		OpConcat:    {name: "concat", category: MoveOps, rows: 7, shares: 7, min: 1, max: 3, stage: Source, free: true, infer: inferConcat, doc: "x[…,K], y[…,L] → […,K+L]: columns side by side"},
 		OpRope:      {name: "rope", category: CacheOps, work: flops(3), shares: 1, min: 2, max: 3, attr: RopeAttr{}, stage: Source, free: true, infer: inferRope, doc: "x[T,H,D], positions[T], factors[Rotated/2]? → [T,H,D]: rotary position embedding"},
 		OpCacheWrite: {name: "cache_write", category: CacheOps, shares: 6, min: 4, max: 4, stage: Source, writes: 1, infer: inferCacheWrite,
 			doc: "cache, k[T,KV,D], v[T,KV,D], slots[T] → cache: k and v of every token stored at its slot"},
@@ -120,26 +121,26 @@ func init() {
 			doc: "qkv[T,(2·KeyHeads+H)·D], alpha[T,H], beta[T,H], decay[H], bias[H], state, positions[T], cu_seqlens[B+1], block_table[B,NB] → (y[T,H,D], state): the gated delta rule over Q and K of length 1"},
 		OpRepeatKV: {name: "repeat_kv", category: AttentionOps, shares: 1, min: 1, max: 1, attr: RepeatAttr{}, stage: Source, free: true, infer: inferRepeat, doc: "x[S,KV,D] → [S,KV·N,D]: each head N times in a row"},
 		OpMatmul:   {name: "matmul", category: ProductOps, work: flops(2), shares: 3, float: true, min: 2, max: 2, attr: MatmulAttr{}, stage: Source, free: true, infer: inferMatmul, doc: "a[H,m,k], b[H,k,n] (or [H,n,k] if TransB) → [H,m,n]"},
-		OpScale:    {name: "scale", work: flops(1), shares: 1, min: 1, max: 1, attr: ScaleAttr{}, stage: Source, free: true, infer: inferScale, doc: "x · Value"},
-		OpSoftCap:  {name: "soft_cap", category: AttentionOps, work: flops(3), shares: 1, min: 1, max: 1, attr: ScaleAttr{}, stage: Source, free: true, infer: inferSoftCap, doc: "Value · tanh(x / Value)"},
+		OpScale:    {name: "scale", rows: 1, work: flops(1), shares: 1, min: 1, max: 1, attr: ScaleAttr{}, stage: Source, free: true, infer: inferScale, doc: "x · Value"},
+		OpSoftCap:  {name: "soft_cap", category: AttentionOps, rows: 1, work: flops(3), shares: 1, min: 1, max: 1, attr: ScaleAttr{}, stage: Source, free: true, infer: inferSoftCap, doc: "Value · tanh(x / Value)"},
 		OpMask: {name: "mask", category: AttentionOps, work: flops(1), shares: 1, float: true, min: 4, max: 5, attr: MaskAttr{}, stage: Source, free: true, infer: inferMask,
 			doc: "scores[H,T,B*Smax], positions[T], cu_seqlens[B+1], context_lens[B], slopes[H]? → scores + slope · (key − position), −∞ where a token must not look"},
-		OpSoftmax:    {name: "softmax", category: AttentionOps, work: flops(4), shares: 1, float: true, min: 1, max: 2, stage: Source, free: true, infer: inferSoftmax, doc: "x[…,K] or x[H,T,K], sinks[H] → softmax over the innermost axis, as if a sink stood among its elements; a row of only −∞ gives zeros"},
-		OpActivate:   {name: "activate", category: ActivationOps, work: activationFlops, shares: 1, min: 1, max: 1, attr: ActivationAttr{}, stage: Source, free: true, infer: inferActivate, doc: "Activation(x), element by element"},
-		OpGate:       {name: "gate", category: ActivationOps, work: gateFlops, shares: 3, min: 2, max: 2, attr: ActivationAttr{}, stage: Source, free: true, infer: inferGate, doc: "Activation(x) · y, or what the activation has for a gate of x and y"},
-		OpMul:        {name: "mul", work: flops(1), swaps: true, shares: 3, min: 2, max: 2, stage: Source, free: true, infer: inferBinary, doc: "x · y, element by element"},
-		OpAdd:        {name: "add", work: flops(1), swaps: true, shares: 3, float: true, min: 2, max: 2, stage: Source, free: true, infer: inferBinary, doc: "x + y, element by element"},
-		OpGain:       {name: "gain", work: flops(1), shares: 1, float: true, min: 2, max: 2, stage: Source, free: true, infer: inferGain, doc: "x[T,…], w[…] → [T,…]: each token's elements times the same weights"},
+		OpSoftmax:    {name: "softmax", category: AttentionOps, rows: 1, work: flops(4), shares: 1, float: true, min: 1, max: 2, stage: Source, free: true, infer: inferSoftmax, doc: "x[…,K] or x[H,T,K], sinks[H] → softmax over the innermost axis, as if a sink stood among its elements; a row of only −∞ gives zeros"},
+		OpActivate:   {name: "activate", category: ActivationOps, rows: 1, work: activationFlops, shares: 1, min: 1, max: 1, attr: ActivationAttr{}, stage: Source, free: true, infer: inferActivate, doc: "Activation(x), element by element"},
+		OpGate:       {name: "gate", category: ActivationOps, rows: 3, work: gateFlops, shares: 3, min: 2, max: 2, attr: ActivationAttr{}, stage: Source, free: true, infer: inferGate, doc: "Activation(x) · y, or what the activation has for a gate of x and y"},
+		OpMul:        {name: "mul", rows: 3, work: flops(1), swaps: true, shares: 3, min: 2, max: 2, stage: Source, free: true, infer: inferBinary, doc: "x · y, element by element"},
+		OpAdd:        {name: "add", rows: 3, work: flops(1), swaps: true, shares: 3, float: true, min: 2, max: 2, stage: Source, free: true, infer: inferBinary, doc: "x + y, element by element"},
+		OpGain:       {name: "gain", rows: 1, work: flops(1), shares: 1, float: true, min: 2, max: 2, stage: Source, free: true, infer: inferGain, doc: "x[T,…], w[…] → [T,…]: each token's elements times the same weights"},
 		OpGatherRows: {name: "gather_rows", category: RowOps, shares: 1, min: 2, max: 2, stage: Source, free: true, infer: inferGather, doc: "x[T,E], rows[R] → [R,E]"},
 		OpArgmax:     {name: "argmax", category: RowOps, work: flops(1), shares: 1, float: true, min: 1, max: 1, stage: Source, infer: inferArgmax, doc: "x[R,V] → i32[R]: index of the largest element of each row, the first of equals; −1 where one is NaN"},
-		OpTopK: {name: "top_k", category: RowOps, work: flops(1), shares: 1, float: true, min: 1, max: 1, attr: TopKAttr{}, stage: Source, infer: inferTopK,
+		OpTopK: {name: "top_k", category: RowOps, rows: 1, work: flops(1), shares: 1, float: true, min: 1, max: 1, attr: TopKAttr{}, stage: Source, infer: inferTopK,
 			doc: "x[R,V] → ([R,K], i32[R,K]): the largest elements of each row and where they are, equals by the smaller index; −∞ and −1 past a row's end, NaN and −1 where an element is NaN"},
-		OpCast:   {name: "cast", category: MoveOps, min: 1, max: 1, stage: Source, free: true, explicit: true, infer: inferCast, doc: "the same elements in another floating-point type"},
-		OpSelect: {name: "select", category: MoveOps, alias: true, shares: 1, min: 1, max: 1, attr: SelectAttr{}, stage: Source, infer: inferSelect, doc: "one element of a tuple"},
+		OpCast:   {name: "cast", category: MoveOps, rows: 1, min: 1, max: 1, stage: Source, free: true, explicit: true, infer: inferCast, doc: "the same elements in another floating-point type"},
+		OpSelect: {name: "select", category: MoveOps, rows: 1, alias: true, shares: 1, min: 1, max: 1, attr: SelectAttr{}, stage: Source, infer: inferSelect, doc: "one element of a tuple"},
 
-		OpExpertLinear: {name: "expert_linear", category: ProductOps, work: flops(2), min: 3, max: 4, stage: Source, free: true, infer: inferExpertLinear,
+		OpExpertLinear: {name: "expert_linear", category: ProductOps, rows: 5, work: flops(2), min: 3, max: 4, stage: Source, free: true, infer: inferExpertLinear,
 			doc: "x[T,K] or x[T,S,K], w[E,N,K], experts[T,S], b[E,N]? → [T,S,N]: x·w[e]ᵀ + b[e] of every expert e that a token goes to; NaN where there is none of that number"},
-		OpWeightedSum: {name: "weighted_sum", category: RowOps, work: flops(2), shares: 3, float: true, min: 2, max: 2, stage: Source, free: true, infer: inferWeightedSum,
+		OpWeightedSum: {name: "weighted_sum", category: RowOps, rows: 3, work: flops(2), shares: 3, float: true, min: 2, max: 2, stage: Source, free: true, infer: inferWeightedSum,
 			doc: "x[T,S,N], weights[T,S] → [T,N]: Σ weights[t,s] · x[t,s]"},
 
 		OpFusedLinear: {name: "fused_linear", category: ProductOps, min: 2, max: 11, attr: LinearAttr{}, stage: Fused, free: true, infer: inferFusedLinear,
@@ -243,6 +244,10 @@ func (op Op) IsCommutative() bool { return opTable[op].swaps }
 // SharesType reports whether operand i has the element type of the result where a pass
 // chooses it. A result that is a state has none: the operands that share have one type.
 func (op Op) SharesType(i int) bool { return opTable[op].shares>>i&1 == 1 }
+
+// KeepsRows reports whether row r of the result, along the outermost axis, needs of operand i
+// its row r alone, where both have as many.
+func (op Op) KeepsRows(i int) bool { return opTable[op].rows>>i&1 == 1 }
 
 // StaysFloat reports whether the result, and what shares its type, is F32 on every target.
 func (op Op) StaysFloat() bool { return opTable[op].float }

@@ -102,7 +102,7 @@ func TestGroupedExpertsByHand(t *testing.T) {
 	for _, tokens := range []int64{9, 512} {
 		rows := tokens * top
 		used := min(rows, experts)
-		sizes := Sizes{ir.T: tokens, ir.B: 1, ir.R: 1, ir.NB: 1, ir.Smax: 512}
+		sizes := Sizes{ir.T: tokens, ir.B: 1, ir.R: tokens, ir.NB: 1, ir.Smax: 512} // all rows are wanted
 		var costs []Cost
 		var grids [][3]int64
 		var barriers []bool

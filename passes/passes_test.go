@@ -39,6 +39,9 @@ func TestPasses(t *testing.T) {
 			if pass == "legalise" {
 				tgt = sourceTarget(t, ir.F16)
 			}
+			if pass == "wanted_rows" {
+				tgt = prompts(t, ir.F16)
+			}
 			_, err = passes.RunOne(pass, f, tgt)
 			require.NoError(t, err)
 			require.NoError(t, f.Verify())

@@ -30,6 +30,8 @@ var pipeline = []Pass{
 	{Name: "cse", Doc: "compute equal values once", Level: 1, run: cse},
 	// The fused writes take a table as they take a table of factors.
 	{Name: "rope_tables", Doc: "compute the frequencies of RoPE once, as a constant", Level: 1, run: ropeTables},
+	// Rules weigh products by the rows that they have.
+	{Name: "wanted_rows", Doc: "compute only the rows that logits are wanted of, from where nothing reads the others", Level: 1, run: wantedRows},
 
 	fuse(fusion.KVReplicationElimination()),
 	// The rules that write the cache take the projections that gate_up,
@@ -78,6 +80,13 @@ var order = []struct{ first, then, why string }{
 	{"rope_tables", "row_norm_rope_kv_write", "the pass knows RoPE, not what it is fused into"},
 	{"cse", "row_norm_rope_kv_write", "patterns compare inputs by identity"},
 	{"row_norm_rope_kv_write", "attention_write", "the rule leaves what that one made"},
+	{"cse", "wanted_rows", "an index that is written down twice looks like two"},
+	{"dead_code", "wanted_rows", "a dead reader wants all rows"},
+	{"wanted_rows", "norm_prologue", "what a norm inside a product costs goes by the product's rows"},
+	{"wanted_rows", "gate_up", "the pass knows products, not what they are fused into"},
+	{"wanted_rows", "linear_residual", "the pass knows products, not what they are fused into"},
+	{"wanted_rows", "norm_residual", "the pass knows norms, not what they are fused into"},
+	{"wanted_rows", "routed_gate_up", "the pass knows products, not what they are fused into"},
 	{"rope_tables", "rope_qkv_write", "the pass knows RoPE, not what it is fused into"},
 	{"cse", "gated_short_conv", "patterns compare inputs by identity"},
 	{"gated_short_conv", "late_dead_code", "rules leave operands behind"},

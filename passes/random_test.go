@@ -158,6 +158,10 @@ func scribble(r *rand.Rand, n int) *ir.Func {
 	for i := range 1 + r.IntN(4) {
 		f.Results = append(f.Results, ir.Result{Name: fmt.Sprint("r", i), Value: pick()})
 	}
+	rows := input(ir.LogitRows, ir.Var(ir.R))
+	if x := pick(); x.Type.Shape[0] == T && len(x.Type.Shape) == 2 && r.IntN(2) == 0 {
+		f.Results = append(f.Results[:1], ir.Result{Name: "rows", Value: f.Append(ir.OpGatherRows, ir.TensorOf(ir.F32, ir.Var(ir.R), x.Type.Shape[1]), nil, ir.NoLayer, x, rows)})
+	}
 	return f
 }
 
@@ -175,6 +179,9 @@ func TestScribbles(t *testing.T) {
 		if seed%3 == 0 {
 			tgt = sourceTarget(t, ir.F16)
 		}
+		if seed%2 == 0 {
+			tgt.Tokens, tgt.NormPrologue = 512, nil
+		}
 		tgt.Kernels[ir.OpConcat] = tgt.Kernels[ir.OpTranspose]
 		g := shuffled(f, r)
 		report, err := passes.Compile(g, tgt, passes.Options{Level: 1, Observer: func(pass string, _ *ir.Func) {
@@ -186,7 +193,7 @@ func TestScribbles(t *testing.T) {
 			total[row.Name] += row.Changes
 		}
 	}
-	for _, name := range []string{"views", "gated_activation", "gate_up", "linear_activation", "linear_residual", "norm_prologue", "narrow", "legalise"} {
+	for _, name := range []string{"views", "wanted_rows", "gated_activation", "gate_up", "linear_activation", "linear_residual", "norm_prologue", "narrow", "legalise"} {
 		require.Positive(t, total[name], name)
 	}
 }
@@ -198,7 +205,7 @@ func TestChangesAreCounted(t *testing.T) {
 	for seed := range uint64(100) {
 		r := rand.New(rand.NewPCG(seed, 11))
 		f := scribble(r, 10+r.IntN(60))
-		tgt := target(t, ir.F16)
+		tgt := prompts(t, ir.F16)
 		tgt.Kernels[ir.OpConcat] = tgt.Kernels[ir.OpTranspose]
 		f.Stage = ir.Fused
 		for _, p := range passes.Passes() {
@@ -212,7 +219,7 @@ func TestChangesAreCounted(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"views", "cse", "rope_tables", "gate_up", "late_dead_code", "legalise"} {
+	for _, name := range []string{"views", "cse", "rope_tables", "wanted_rows", "gate_up", "late_dead_code", "legalise"} {
 		require.Positive(t, idle[name], name)
 	}
 }

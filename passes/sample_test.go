@@ -272,6 +272,14 @@ func target(t testing.TB, act ir.DType) *ir.Target {
 	return target
 }
 
+// prompts is target for steps of many tokens, of which few want logits.
+func prompts(t testing.TB, act ir.DType) *ir.Target {
+	target, err := lower.NewTarget("metal", 512)
+	require.NoError(t, err)
+	target.Act = act
+	return target
+}
+
 // sourceTarget has kernels for source ops only.
 func sourceTarget(t testing.TB, act ir.DType) *ir.Target {
 	target := target(t, act)

@@ -12,6 +12,7 @@ import (
 	"github.com/smelt-ml/smelt/fusion"
 	"github.com/smelt-ml/smelt/internal/testfiles"
 	"github.com/smelt-ml/smelt/ir"
+	"github.com/smelt-ml/smelt/lower"
 	"github.com/smelt-ml/smelt/passes"
 )
 
@@ -81,13 +82,24 @@ func TestRulesKeepMeaning(t *testing.T) {
 
 // TestPassesKeepMeaning stops after every pass of the whole pipeline.
 func TestPassesKeepMeaning(t *testing.T) {
+	moved := make(map[int64]int) // by tokens of a step
 	for seed := range uint64(graphs) {
-		f, in, want := random(t, seed)
-		_, err := passes.Compile(f, target(t, ir.F16), passes.Options{Level: 1, Observer: func(pass string, f *ir.Func) {
-			requireSame(t, want, execute(t, f.Clone(), in), func() string { return pass + "\n" + f.String() })
-		}})
-		require.NoError(t, err)
+		source, in, want := random(t, seed)
+		for _, tgt := range []*ir.Target{target(t, ir.F16), prompts(t, ir.F16)} {
+			f := source.Clone()
+			report, err := passes.Compile(f, tgt, passes.Options{Level: 1, Observer: func(pass string, f *ir.Func) {
+				requireSame(t, want, execute(t, f.Clone(), in), func() string { return pass + "\n" + f.String() })
+			}})
+			require.NoError(t, err)
+			for _, row := range report.Rows {
+				if row.Name == "wanted_rows" {
+					moved[tgt.Tokens] += row.Changes
+				}
+			}
+		}
 	}
+	require.Zero(t, moved[lower.DecodeTokens])
+	require.Positive(t, moved[512])
 }
 
 // TestSubsetsKeepMeaning leaves out subsets of passes. Those of up to two are executed, and

@@ -1,0 +1,180 @@
+package passes
+
+import (
+	"slices"
+
+	"github.com/smelt-ml/smelt/ir"
+)
+
+// wantedRows takes the rows that logits are wanted of as early as it can: behind the last
+// attention of a prompt nothing reads the others.
+//
+//	gather_rows(f(x, y, w), rows)  →  f(gather_rows(x, rows), gather_rows(y, rows), w)
+//
+// where f keeps rows ([ir.Op.KeepsRows]) and all readers of f(x, y, w) take these rows of it.
+// Where one gather will do for all that follows, it stands there: a product less is no worth
+// a dispatch more. Steps that are expected to want most of their rows stay as they are, so do
+// graphs where no product would have fewer, and so do short steps, in which the head's product
+// takes rows itself.
+func wantedRows(f *ir.Func, t *ir.Target) (int, error) {
+	gather := onlyGather(f)
+	if gather == nil || len(t.NormPrologue) > 0 || 2*t.Rows > t.Tokens {
+		return 0, nil
+	}
+	early := readByRows(f, gather)
+	if !hasProduct(early) {
+		return 0, nil
+	}
+	early = behindOne(early)
+	moved := make(map[*ir.Value]bool, len(early))
+	for _, v := range early {
+		moved[v] = true
+	}
+	gathered := make(map[*ir.Value]*ir.Value)
+	for _, v := range early {
+		for i, x := range v.Args {
+			if !v.Op.KeepsRows(i) || moved[x] {
+				continue
+			}
+			if gathered[x] == nil {
+				gathered[x] = f.Append(ir.OpGatherRows, withRows(x.Type, ir.R), nil, gather.Layer, x, gather.Args[1])
+			}
+			v.Args[i] = gathered[x]
+		}
+		v.Type = withRows(v.Type, ir.R)
+	}
+	f.Replace(map[*ir.Value]*ir.Value{gather: gather.Args[0]})
+	f.Sweep()
+	return len(early), f.Sort()
+}
+
+// onlyGather returns the one op of a graph that takes rows, nil where there is none or are
+// several.
+func onlyGather(f *ir.Func) (gather *ir.Value) {
+	for _, v := range f.Values {
+		if v.Op != ir.OpGatherRows {
+			continue
+		}
+		if gather != nil {
+			return nil
+		}
+		gather = v
+	}
+	return gather
+}
+
+// readByRows finds the values of which only the gathered rows are read, and which can be
+// computed of these rows of their operands, in program order.
+func readByRows(f *ir.Func, gather *ir.Value) []*ir.Value {
+	stays := make(map[*ir.Value]bool)
+	for {
+		early := leadsTo(f, gather, stays)
+		settled := true
+		for _, v := range f.Values {
+			if early[v] && !movable(v, early) {
+				delete(early, v)
+				stays[v] = true
+				settled = false
+			}
+		}
+		if settled {
+			return slices.DeleteFunc(slices.Clone(f.Values), func(v *ir.Value) bool { return !early[v] })
+		}
+	}
+}
+
+// leadsTo finds the values that keep rows and have no readers but the gather and each other.
+// Those that must stay read all rows.
+func leadsTo(f *ir.Func, gather *ir.Value, stays map[*ir.Value]bool) map[*ir.Value]bool {
+	whole := make(map[*ir.Value]bool)
+	for _, r := range f.Results {
+		whole[r.Value] = true
+	}
+	early := map[*ir.Value]bool{}
+	for _, v := range slices.Backward(f.Values) {
+		if early[v] && (whole[v] || stays[v] || !keepsRows(v)) {
+			delete(early, v)
+		}
+		for i, x := range v.Args {
+			if v == gather && i == 0 || early[v] && v.Op.KeepsRows(i) {
+				early[x] = true
+			} else {
+				whole[x] = true
+			}
+		}
+	}
+	return early
+}
+
+// keepsRows tells whether v has rows of tokens that are computed one by one.
+func keepsRows(v *ir.Value) bool {
+	return v.Op.KeepsRows(0) && perToken(v.Type) && (v.Type.Kind == ir.Tuple || len(v.Type.Shape) > 1)
+}
+
+// movable tells whether v can be computed of some rows of its operands: those that have rows
+// must be early themselves, or what gather_rows takes.
+func movable(v *ir.Value, early map[*ir.Value]bool) bool {
+	for i, x := range v.Args {
+		switch {
+		case perToken(x.Type) != v.Op.KeepsRows(i):
+			return false
+		case v.Op.KeepsRows(i) && !early[x] && !gathers(x.Type):
+			return false
+		}
+	}
+	return true
+}
+
+// gathers tells whether gather_rows takes such a tensor.
+func gathers(t ir.Type) bool {
+	return t.Kind == ir.Tensor && len(t.Shape) == 2 && t.DType.IsFloat()
+}
+
+// behindOne returns what follows the first value that everything after it depends on rows of
+// alone, or all values where no product follows such a one.
+func behindOne(early []*ir.Value) []*ir.Value {
+	at := make(map[*ir.Value]int, len(early))
+	for i, v := range early {
+		at[v] = i
+	}
+	first := len(early) // of the values that are read behind i
+	cut := -1
+	for i, v := range slices.Backward(early) {
+		if first == i && gathers(v.Type) && hasProduct(early[i+1:]) {
+			cut = i
+		}
+		for j, x := range v.Args {
+			if k, ok := at[x]; ok && v.Op.KeepsRows(j) {
+				first = min(first, k)
+			} else if v.Op.KeepsRows(j) {
+				first = -1
+			}
+		}
+	}
+	return early[cut+1:]
+}
+
+func hasProduct(values []*ir.Value) bool {
+	return slices.ContainsFunc(values, func(v *ir.Value) bool { return v.Op.Category() == ir.ProductOps })
+}
+
+// perToken tells whether the outermost axis of a tensor, or of all tensors of a tuple, is that
+// of the step's tokens.
+func perToken(t ir.Type) bool {
+	if t.Kind == ir.Tuple {
+		return !slices.ContainsFunc(t.Elems, func(e ir.Type) bool { return !perToken(e) })
+	}
+	return t.Kind == ir.Tensor && t.Shape[0] == ir.Var(ir.T)
+}
+
+// withRows is t with another outermost axis.
+func withRows(t ir.Type, rows ir.Sym) ir.Type {
+	t.Shape, t.Elems = slices.Clone(t.Shape), slices.Clone(t.Elems)
+	for i, e := range t.Elems {
+		t.Elems[i] = withRows(e, rows)
+	}
+	if t.Kind == ir.Tensor {
+		t.Shape[0] = ir.Var(rows)
+	}
+	return t
+}
