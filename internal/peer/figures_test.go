@@ -43,12 +43,12 @@ func TestWorkload(t *testing.T) {
 		weights, cached, ops float64
 		quantized            bool
 	}{
-		{"qwen3-0.6b", "f16", 1192, 473, 0.940, false},
-		{"qwen3-0.6b", "q8_0", 634, 473, 0.940, true},
-		{"qwen3-0.6b", "q4_0", 376, 473, 0.940, true},
-		{"qwen3-0.6b", "q4_k_m", 391, 473, 0.940, true},
-		{"llama3.2-1b", "f16", 2472, 135, 1.981, false},
-		{"llama3.2-1b", "q4_0", 763, 135, 1.981, true},
+		{"qwen3-0.6b", "f16", 1192, 473, 0.917, false},
+		{"qwen3-0.6b", "q8_0", 634, 473, 0.917, true},
+		{"qwen3-0.6b", "q4_0", 376, 473, 0.917, true},
+		{"qwen3-0.6b", "q4_k_m", 391, 473, 0.917, true},
+		{"llama3.2-1b", "f16", 2472, 135, 1.872, false},
+		{"llama3.2-1b", "q4_0", 763, 135, 1.872, true},
 	} {
 		m, err := models.Arch(test.shape, test.format)
 		require.NoError(t, err)
@@ -61,7 +61,7 @@ func TestWorkload(t *testing.T) {
 		require.Equal(t, test.quantized, w.Quantized)
 		many := cell{Test: generating, Tokens: 64, Depth: 4096, Parallel: 16}
 		require.InDelta(t, float64(w.Weights)*15/16, deep-w.bytesPerToken(many), 1, "a token's share of the weights")
-		require.InDelta(t, float64(w.Head), w.opsPerToken(many)-float64(w.Products)-float64(w.Attention)*many.keys()/64, 1, "each has a head")
+		require.InDelta(t, float64(w.Last+w.Head), w.opsPerToken(many)-float64(w.Products)-float64(w.Attention)*many.keys()/64, 1, "each has a head, and the last layer's products")
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 
 	"github.com/smelt-ml/smelt/ir"
 	"github.com/smelt-ml/smelt/models"
@@ -63,6 +64,7 @@ type workload struct {
 	Weights   int64 `json:"weights"`   // bytes that a token reads: all but the embedding's other rows
 	Cached    int64 `json:"cached"`    // bytes of a token in the cache, in F16
 	Products  int64 `json:"products"`  // operations of a token in the layers' matrix products
+	Last      int64 `json:"last"`      // of those behind the last layer's attention, once a prompt and not among Products
 	Head      int64 `json:"head"`      // operations of the output head, once a prompt
 	Attention int64 `json:"attention"` // operations of a token for each key that it sees
 }
@@ -81,11 +83,21 @@ func workloadOf(m *models.Checkpoint) workload {
 			w.Weights += t.Bytes()
 		}
 		if len(t.Shape) > 1 && !embedding && !head {
-			w.Products += 2 * t.Elements()
+			if behindAttention(t.Name, c.Layers-1) {
+				w.Last += 2 * t.Elements()
+			} else {
+				w.Products += 2 * t.Elements()
+			}
 			w.Quantized = w.Quantized || t.DType != ir.F16 && t.DType != ir.F32 && t.DType != ir.BF16
 		}
 	}
 	return w
+}
+
+// behindAttention tells whether a weight of a layer comes after its attention.
+func behindAttention(name string, layer int) bool {
+	in, ok := strings.CutPrefix(name, fmt.Sprintf("blk.%d.", layer))
+	return ok && (strings.HasPrefix(in, "attn_output.") || strings.HasPrefix(in, "ffn_"))
 }
 
 // keys adds up the keys that the tokens of a cell see, each itself included.
@@ -101,11 +113,11 @@ func (w *workload) bytesPerToken(c cell) float64 {
 }
 
 // opsPerToken is what a token computes, on average over the cell. A prompt needs logits of
-// its last token alone.
+// its last token alone, and so what only they depend on.
 func (w *workload) opsPerToken(c cell) float64 {
 	heads := 1.0
 	if c.Test == generating {
 		heads = float64(c.Tokens)
 	}
-	return float64(w.Products) + (float64(w.Attention)*c.keys()+float64(w.Head)*heads)/float64(c.Tokens)
+	return float64(w.Products) + (float64(w.Attention)*c.keys()+float64(w.Last+w.Head)*heads)/float64(c.Tokens)
 }
