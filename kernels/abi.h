@@ -18,7 +18,8 @@ enum {
     SMELT_HINT_STREAMS = 0, // groups of rows that a token is multiplied with at once
     SMELT_HINT_AHEAD = 1,   // bytes from what is read to what is fetched
     SMELT_HINT_PIECE = 2,   // elements of a row that many tokens are multiplied with before the next ones
-    SMELT_HINTS = 3,
+    SMELT_HINT_PAIRS = 3,   // sub-blocks of a token that words hold bits of: one by one (1), or two at once (2)
+    SMELT_HINTS = 4,
 };
 
 typedef struct smelt_launch {

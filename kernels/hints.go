@@ -9,10 +9,11 @@ const (
 	HintStreams Hint = iota
 	HintAhead
 	HintPiece
+	HintPairs
 	NumHints = iota
 )
 
-var hintNames = [NumHints]string{"streams", "ahead", "piece"}
+var hintNames = [NumHints]string{"streams", "ahead", "piece", "pairs"}
 
 // String returns the lower-case name.
 func (h Hint) String() string { return hintNames[h] }

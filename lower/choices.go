@@ -88,13 +88,19 @@ var (
 		}
 		return only("piece", slices.DeleteFunc(values, func(n int64) bool { return n >= at.k })...)
 	})
+	pairs = hinted(kernels.HintPairs, func(at sizes) []Setting {
+		if at.tokens > 1 || at.stored != ir.Q6_K {
+			return nil
+		}
+		return only("pairs", 0, 1, 2)
+	})
 	// Whether the device keeps a matrix in an order of its own: a CPU unless it was measured to
 	// be slower, a GPU where it was measured to be faster.
 	layout = &choice{"layout", []string{"rearranged"}, true, func(sizes) []Setting { return only("rearranged", 0, 1) }}
 )
 
 // choices is the table.
-var choices = []*choice{vecLaunch, matTile, vecOrMat, partition, sharedHeads, streams, ahead, piece, layout}
+var choices = []*choice{vecLaunch, matTile, vecOrMat, partition, sharedHeads, streams, ahead, piece, pairs, layout}
 
 // Choices lists the names of the choices that can be measured.
 func Choices() []string {
@@ -234,4 +240,4 @@ func (e emitter) hints(v *ir.Value, at sizes, of ...*choice) {
 }
 
 // hintChoices are the choices by hint.
-var hintChoices = []*choice{kernels.HintStreams: streams, kernels.HintAhead: ahead, kernels.HintPiece: piece}
+var hintChoices = []*choice{kernels.HintStreams: streams, kernels.HintAhead: ahead, kernels.HintPiece: piece, kernels.HintPairs: pairs}

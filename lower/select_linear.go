@@ -154,7 +154,7 @@ func (e emitter) linearLaunch(v *ir.Value, call linearCall, act ir.DType, rows i
 	p, at := e.p, call.sizes(e.p, v, rows)
 	at.act = act
 	if !p.target.Launches {
-		e.hints(v, at, streams, ahead, piece)
+		e.hints(v, at, streams, ahead, piece, pairs)
 	}
 	if vec {
 		e.vecLaunch(v, at, rows)

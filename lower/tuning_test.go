@@ -62,6 +62,7 @@ func TestTuned(t *testing.T) {
 		{"streams", "cpu", 1, 512},
 		{"ahead", "cpu", 1, 512},
 		{"piece", "cpu", 512, 512},
+		{"pairs", "cpu", 1, 512},
 		{"layout", "cpu", 512, 512},
 	} {
 		t.Run(row.choice, func(t *testing.T) {
@@ -110,7 +111,7 @@ func TestTuned(t *testing.T) {
 			require.Equal(t, by.Dispatches, plan.Phases[0].Dispatches)
 		})
 	}
-	require.Len(t, choices, 9, "each is in the table above")
+	require.Len(t, choices, 10, "each is in the table above")
 }
 
 // inPlace is a dispatch wherever its operands lie in the arena.
@@ -137,7 +138,7 @@ func TestHints(t *testing.T) {
 	found := 0
 	for i, d := range plan.Phases[0].Dispatches {
 		if k, _ := kernels.Lookup(d.Kernel); k.Family == linearVec {
-			require.Equal(t, []uint32{kernels.HintStreams: 1, kernels.HintAhead: 64, kernels.HintPiece: 0}, d.Hints)
+			require.Equal(t, []uint32{kernels.HintStreams: 1, kernels.HintAhead: 64, kernels.HintPiece: 0, kernels.HintPairs: 0}, d.Hints)
 			found++
 		}
 		require.Nil(t, plain.Phases[0].Dispatches[i].Hints)

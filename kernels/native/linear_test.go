@@ -722,13 +722,13 @@ func TestInterleaved(t *testing.T) {
 
 // hints are some of each kind: small, usual, and beyond what any kernel takes.
 var hints = [][kernels.NumHints]uint32{
-	{1, 1, 1}, {2, 4096, 256}, {3, 8192, 700}, {math.MaxUint32, math.MaxUint32, math.MaxUint32},
+	{1, 1, 1, 1}, {2, 4096, 256, 2}, {3, 8192, 700, 3}, {math.MaxUint32, math.MaxUint32, math.MaxUint32, math.MaxUint32},
 }
 
 // Hints change how a launch is gone about, and no bit of its result.
 func TestHints(t *testing.T) {
 	each(t, func(t *testing.T, l Library) {
-		for _, w := range []ir.DType{ir.F16, ir.Q8_0, ir.Q4_0, ir.Q5_0, ir.Q4_K} {
+		for _, w := range []ir.DType{ir.F16, ir.Q8_0, ir.Q4_0, ir.Q5_0, ir.Q4_K, ir.Q6_K} {
 			for _, tokens := range []int{1, 2, 29} {
 				c := linear{tokens: tokens, k: 2304, rows: []int{288}, types: []ir.DType{w}}
 				rows := c.build(t, tokens < 4)

@@ -3,4 +3,4 @@
 package avx2
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native/src -update`.
-const Stamp = "7f588235209eec9c68dff7fbe39a33235c2aada74ad00210b83c56ac93026dc7"
+const Stamp = "89bd5f3ceab5043b285a4caf3dda1b3bd53c5c9386d2c111a19e1c0912b4588f"

@@ -212,6 +212,7 @@ struct RowGroup {
     uint64_t k;
     uint64_t piece; // elements of float weights that all tokens of a block are multiplied with
     size_t ahead;   // bytes from what is read to what is fetched
+    bool pairs;     // a token's sub-blocks that the same words hold are multiplied at once
     const float *x; // [tokens][x_stride]
     uint64_t x_stride;
     const Quantized *act;

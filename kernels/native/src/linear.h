@@ -117,6 +117,7 @@ struct Linear {
         int extra; // index into Quantized::extra
         bool interleaved;
         size_t ahead; // bytes from what is read to what is asked for
+        bool pairs;   // RowGroup::pairs
     };
     const LinearArguments &of;
     LinearParams p;
@@ -162,7 +163,8 @@ struct Linear {
                  ceil_div(n[i], ROWS),
                  0,
                  interleaved,
-                 least(hint(l, SMELT_HINT_AHEAD, interleaved ? processor().interleaved : DISTANCE), FARTHEST)};
+                 least(hint(l, SMELT_HINT_AHEAD, interleaved ? processor().interleaved : DISTANCE), FARTHEST),
+                 hint(l, SMELT_HINT_PAIRS, processor().pairs ? 2 : 1) > 1};
             column += n[i];
             any_float |= !type->quantized && !type->by_shorts(), any_half |= type->is_half();
             if (!type->quantized)
@@ -413,7 +415,7 @@ static void multiply_bundle(const Linear &job, const Linear::Weight &w, Bundle b
     uint64_t k = job.p.k;
     RowGroup g = {};
     g.stride = w.stride, g.interleaved = w.interleaved, g.k = k, g.tokens = tokens, g.sum = sum, g.results = now;
-    g.piece = job.piece, g.ahead = w.ahead;
+    g.piece = job.piece, g.ahead = w.ahead, g.pairs = w.pairs;
     g.groups = bundle.groups, g.apart = bundle.apart * ROWS * w.stride;
     g.x = job.x + token * job.x_stride, g.x_stride = job.x_stride;
     g.first = token;

@@ -434,8 +434,8 @@ template <class B, class Fn> INLINE void multiply_panels(const RowGroup &g, uint
     });
 }
 
-// Whether a token has a form with pairs of sub-blocks that are not neighbours, for processors that
-// are faster with it: some set's registers hold their sums.
+// Whether a token has a form for RowGroup::pairs: the same words hold sub-blocks that are not
+// neighbours, and the set has registers for the sums of two besides those of the token.
 template <class B> constexpr bool PAIRS_PAY = B::PARTNER > 1 && FEWEST == FEW;
 
 template <class B> static void multiply_quantized(const RowGroup &g) {
@@ -447,7 +447,7 @@ template <class B> static void multiply_quantized(const RowGroup &g) {
             if (interleaved)
                 return in_streams<STREAMS_OF<B>, MOST>(g, [](const RowGroup &some, auto t, auto s) {
                     if constexpr (PAIRS_PAY<B> && decltype(t)::value == 1)
-                        if (processor().pairs)
+                        if (some.pairs)
                             return multiply_interleaved<B, 1, s.value, true>(some);
                     multiply_interleaved<B, t.value, s.value>(some);
                 });

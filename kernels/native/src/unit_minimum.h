@@ -7,7 +7,6 @@ namespace SET {
 #include "elements.h"
 #include "groups.h"
 #include "blocks.h"
-#include "processor.h"
 #include "products.h"
 #include "heads.h"
 #include "affine.h"
