@@ -25,7 +25,7 @@ go_test := $(GO) test -json -vet=off
 # The bridge's tests. OpenBLAS' own threads would wait for each other in busy loops.
 bridged := OPENBLAS_NUM_THREADS=1 $(go_test) -tags fakemetal,openblas -timeout 8m
 
-.PHONY: help imports build demo test packages whole soak cold cold-test setup tests vet outside generate check test-isa test-nodes test-arm64 arm64-max arm64-a76 arm64-a53 test-race test-asan test-page load deployed kernels swaps mutants accuracy histories bench-peer parity tokens templates clients bench-guard profile fuzz barriers clean bridge metallib test-metal platforms
+.PHONY: help imports build demo test packages whole soak cold cold-test setup tests vet outside generate check test-isa test-nodes test-arm64 arm64-models arm64-families arm64-max arm64-a76 arm64-a53 test-race test-asan test-page load deployed kernels swaps mutants accuracy histories bench-peer parity tokens templates clients bench-guard profile fuzz barriers clean bridge metallib test-metal platforms
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -123,22 +123,29 @@ test-isa: setup ## the native kernels and the suite of whole models under every 
 	$(GO) test ./kernels/native
 	SMELT_ISA_TESTS=. $(GO) test -v -timeout 60m -run '^TestInstructionSets$$' .
 
-# Processors of qemu with I8MM, with DotProd only, and with neither. Every set that a
-# processor has is tested on it; what does not depend on sets, on the first only.
+# Processors of qemu with I8MM, with DotProd only, and with neither. Each set is tested on the
+# least of them that has it, what does not depend on sets on the first only.
 arm64_emulator = qemu-aarch64 -cpu $(1) -L /usr/aarch64-linux-gnu
 emulated_arm64 = GOARCH=arm64 CC=aarch64-linux-gnu-gcc CXX=aarch64-linux-gnu-g++ SMELT_EXEC='$(arm64_emulator)' \
 	$(GO) test -short -timeout 150m -exec '$(arm64_emulator)'
 
 test-arm64: setup ## cross-built for arm64 and run under qemu-user, on processors with and without DotProd and I8MM
 	@.ci/need aarch64-linux-gnu-g++=g++-aarch64-linux-gnu qemu-aarch64=qemu-user
-	@$(MAKE) --no-print-directory -j2 arm64-max arm64-a76 arm64-a53
+	@$(MAKE) --no-print-directory -j2 arm64-models arm64-families arm64-max arm64-a76 arm64-a53
 
-# The root package takes longest, and so begins.
-arm64-max: ## of test-arm64, the processor with DotProd and I8MM
-	$(call emulated_arm64,max) . ./kernels/... ./metal/... ./internal/engine/... ./internal/verify ./internal/quant ./internal/tiny
+# The root package takes longest, and so begins, in two parts.
+arm64_families = Parity|Bits
+arm64-models: ## of test-arm64, whole models on the processor with DotProd and I8MM
+	$(call emulated_arm64,max) -skip '$(arm64_families)' .
+
+arm64-families: ## of test-arm64, the families and their bits on that processor
+	$(call emulated_arm64,max) -run '$(arm64_families)' .
+
+arm64-max: ## of test-arm64, all other packages on that processor
+	$(call emulated_arm64,max) -skip '/^(dotprod|neon|portable)$$' ./kernels/... ./metal/... ./internal/engine/... ./internal/verify ./internal/quant ./internal/tiny
 
 arm64-a76: ## of test-arm64, one with DotProd only
-	$(call emulated_arm64,cortex-a76) ./kernels/native
+	$(call emulated_arm64,cortex-a76) -run '/^dotprod$$' ./kernels/native
 	$(call emulated_arm64,cortex-a76) -run 'TestLogits|TestStepByStep' .
 
 arm64-a53: ## of test-arm64, one with neither
