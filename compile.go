@@ -209,7 +209,8 @@ func (o *Options) optimise(r *lower.Range, source *ir.Func) (*passes.Report, err
 		return nil, err
 	}
 	target.OneEach = r.Longest.Max == 1
-	if target.Rows = min(int64(o.Sequences), r.MaxT); o.Embeddings { // which may be made of all tokens
+	target.Rows = min(int64(o.Sequences), r.MaxT)
+	if o.Embeddings { // they may be made of all tokens
 		target.Rows = r.MaxT
 	}
 	r.Func = source.Clone()

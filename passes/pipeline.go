@@ -80,7 +80,7 @@ var order = []struct{ first, then, why string }{
 	{"rope_tables", "row_norm_rope_kv_write", "the pass knows RoPE, not what it is fused into"},
 	{"cse", "row_norm_rope_kv_write", "patterns compare inputs by identity"},
 	{"row_norm_rope_kv_write", "attention_write", "the rule leaves what that one made"},
-	{"cse", "wanted_rows", "an index that is written down twice looks like two"},
+	{"cse", "wanted_rows", "rows that are taken twice look like two sets of them"},
 	{"dead_code", "wanted_rows", "a dead reader wants all rows"},
 	{"wanted_rows", "norm_prologue", "what a norm inside a product costs goes by the product's rows"},
 	{"wanted_rows", "gate_up", "the pass knows products, not what they are fused into"},
