@@ -164,7 +164,7 @@ func TestEngine(t *testing.T) {
 	}
 }
 
-// crowd are gauges that hold the first step back until so many requests wait: on a busy machine
+// crowd are gauges that hold the first step back until so many requests are there: on a busy machine
 // they might else come so late that the cache has room for all.
 type crowd struct {
 	gauges
@@ -242,7 +242,7 @@ func randomRequests(t *testing.T, model, device string, bound float64, by way) {
 		o.Draft = loaded(t, draft, opts, smelt.Device{Name: device, Threads: 2})
 	}
 	e := newEngine(t, l, o)
-	g.queue = func() int { return e.Stats().Waiting }
+	g.queue = func() int { s := e.Stats(); return s.Waiting + s.Running }
 	answers, most, late := make([]answer, n), make([]int, n), make([]bool, n)
 	var wait sync.WaitGroup
 	for i := range list {

@@ -205,7 +205,7 @@ func TestChangesAreCounted(t *testing.T) {
 	for seed := range uint64(100) {
 		r := rand.New(rand.NewPCG(seed, 11))
 		f := scribble(r, 10+r.IntN(60))
-		tgt := prompts(t, ir.F16)
+		tgt := []*ir.Target{target(t, ir.F16), prompts(t, ir.F16)}[seed%2]
 		tgt.Kernels[ir.OpConcat] = tgt.Kernels[ir.OpTranspose]
 		f.Stage = ir.Fused
 		for _, p := range passes.Passes() {
