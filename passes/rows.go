@@ -25,7 +25,7 @@ func wantedRows(f *ir.Func, t *ir.Target) (int, error) {
 	if !hasProduct(early) {
 		return 0, nil
 	}
-	early = behindOne(early)
+	early = behindOne(early, gather.Args[1])
 	moved := make(map[*ir.Value]bool, len(early))
 	for _, v := range early {
 		moved[v] = true
@@ -37,11 +37,15 @@ func wantedRows(f *ir.Func, t *ir.Target) (int, error) {
 				continue
 			}
 			if gathered[x] == nil {
-				gathered[x] = f.Append(ir.OpGatherRows, withRows(x.Type, ir.R), nil, gather.Layer, x, gather.Args[1])
+				rows, err := f.Emit(ir.OpGatherRows, nil, gather.Layer, x, gather.Args[1])
+				if err != nil {
+					return 0, err
+				}
+				gathered[x] = rows
 			}
 			v.Args[i] = gathered[x]
 		}
-		v.Type = withRows(v.Type, ir.R)
+		v.Type = withRows(v.Type) // not inferred, as that of a reshape is given
 	}
 	f.Replace(map[*ir.Value]*ir.Value{gather: gather.Args[0]})
 	f.Sweep()
@@ -71,7 +75,7 @@ func readByRows(f *ir.Func, gather *ir.Value) []*ir.Value {
 		early := leadsTo(f, gather, stays)
 		settled := true
 		for _, v := range f.Values {
-			if early[v] && !movable(v, early) {
+			if early[v] && !movable(v, early, gather.Args[1]) {
 				delete(early, v)
 				stays[v] = true
 				settled = false
@@ -113,26 +117,27 @@ func keepsRows(v *ir.Value) bool {
 
 // movable tells whether v can be computed of some rows of its operands: those that have rows
 // must be early themselves, or what gather_rows takes.
-func movable(v *ir.Value, early map[*ir.Value]bool) bool {
+func movable(v *ir.Value, early map[*ir.Value]bool, rows *ir.Value) bool {
 	for i, x := range v.Args {
 		switch {
 		case perToken(x.Type) != v.Op.KeepsRows(i):
 			return false
-		case v.Op.KeepsRows(i) && !early[x] && !gathers(x.Type):
+		case v.Op.KeepsRows(i) && !early[x] && !gathers(x, rows):
 			return false
 		}
 	}
 	return true
 }
 
-// gathers tells whether gather_rows takes such a tensor.
-func gathers(t ir.Type) bool {
-	return t.Kind == ir.Tensor && len(t.Shape) == 2 && t.DType.IsFloat()
+// gathers tells whether gather_rows takes these rows of such a tensor.
+func gathers(x, rows *ir.Value) bool {
+	_, err := ir.OpGatherRows.Infer([]*ir.Value{x, rows}, nil)
+	return err == nil
 }
 
 // behindOne returns what follows the first value that everything after it depends on rows of
 // alone, or all values where no product follows such a one.
-func behindOne(early []*ir.Value) []*ir.Value {
+func behindOne(early []*ir.Value, rows *ir.Value) []*ir.Value {
 	at := make(map[*ir.Value]int, len(early))
 	for i, v := range early {
 		at[v] = i
@@ -140,7 +145,7 @@ func behindOne(early []*ir.Value) []*ir.Value {
 	first := len(early) // of the values that are read behind i
 	cut := -1
 	for i, v := range slices.Backward(early) {
-		if first == i && gathers(v.Type) && hasProduct(early[i+1:]) {
+		if first == i && gathers(v, rows) && hasProduct(early[i+1:]) {
 			cut = i
 		}
 		for j, x := range v.Args {
@@ -167,14 +172,14 @@ func perToken(t ir.Type) bool {
 	return t.Kind == ir.Tensor && t.Shape[0] == ir.Var(ir.T)
 }
 
-// withRows is t with another outermost axis.
-func withRows(t ir.Type, rows ir.Sym) ir.Type {
+// withRows is t with the wanted rows as its outermost axis.
+func withRows(t ir.Type) ir.Type {
 	t.Shape, t.Elems = slices.Clone(t.Shape), slices.Clone(t.Elems)
 	for i, e := range t.Elems {
-		t.Elems[i] = withRows(e, rows)
+		t.Elems[i] = withRows(e)
 	}
 	if t.Kind == ir.Tensor {
-		t.Shape[0] = ir.Var(rows)
+		t.Shape[0] = ir.Var(ir.R)
 	}
 	return t
 }
