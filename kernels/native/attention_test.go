@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -430,6 +431,41 @@ func TestAttentionExtremes(t *testing.T) {
 				d.args["q"], d.args["k_cache"] = floatBytes(q), floatBytes(k)
 				for i, x := range floats(d.run(t, l)[0]) {
 					require.InDelta(t, v[row+i%32], x, 1e-6)
+				}
+			}
+		}
+	})
+}
+
+// Blocks of values whose scales lie up to 2^15 apart, and queries whose elements do: what is small
+// beside the rest counts as it does in a cache of floats.
+func TestAttentionRanges(t *testing.T) {
+	each(t, func(t *testing.T, l Library) {
+		for _, c := range []attention{
+			{8, 2, 64, 48, ir.Q8_0, []sequence{{3, 3}, {1, 130}, {40, 75}}},
+			{4, 2, 128, 64, ir.Q8_0, []sequence{{70, 300}, {1, 600}}},
+			{6, 1, 256, 512, ir.Q8_0, []sequence{{1, 900}}},
+		} {
+			for _, tile := range []bool{false, true} {
+				d, _ := c.build(t, tile)
+				rng := newRand(c.String())
+				q, v := floats(d.args["q"]), d.args["v_cache"]
+				for i := range q {
+					q[i] = float32(math.Ldexp(float64(q[i]), -rng.IntN(16)))
+				}
+				d.args["q"] = floatBytes(q)
+				for at := 0; at < len(v); at += ir.Q8_0.BlockBytes() {
+					v[at+1] += byte(rng.IntN(16)) << 2 // the exponent of its scale
+				}
+				wide := d.clone()
+				wide.kernel = strings.Replace(d.kernel, "q8_0", "f32", 1)
+				wide.args["k_cache"] = floatBytes(elements(d.args["k_cache"], ir.Q8_0))
+				wide.args["v_cache"] = floatBytes(elements(v, ir.Q8_0))
+				want, got := floats(wide.run(t, l)[0]), floats(d.run(t, l)[0])
+				for at := 0; at < len(want); at += c.head {
+					row := widened(want[at:][:c.head])
+					largest := max(-slices.Min(row), slices.Max(row))
+					near(t, row, got[at:][:c.head], largest, 5e-6, fmt.Sprintf("%s, %v, from element %d on", d.kernel, c, at))
 				}
 			}
 		}

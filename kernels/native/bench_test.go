@@ -262,14 +262,16 @@ func BenchmarkAttentionPages(b *testing.B) {
 func BenchmarkAttentionTile(b *testing.B) {
 	for _, shape := range [][3]int{{16, 8, 128}, {32, 8, 64}} {
 		for _, depth := range []int{512, 4096} {
-			for _, threads := range benchThreads {
-				b.Run(fmt.Sprintf("%d-%dx%d/depth=%d/threads=%d", shape[0], shape[1], shape[2], depth, threads), func(b *testing.B) {
-					c, err := best().prepare(attentionDispatch("attention_tile", ir.F16, shape[0], shape[1], shape[2], 512, depth).launch())
-					require.NoError(b, err)
-					defer c.free()
-					keys := float64(depth) - 256 // on average
-					measure(b, 4*float64(shape[0]*shape[2])*512*keys, "GOP/s", func(int) { c.run(Options{Threads: threads}) })
-				})
+			for _, cached := range []ir.DType{ir.F16, ir.Q8_0} {
+				for _, threads := range benchThreads {
+					b.Run(fmt.Sprintf("%d-%dx%d/depth=%d/%v/threads=%d", shape[0], shape[1], shape[2], depth, cached, threads), func(b *testing.B) {
+						c, err := best().prepare(attentionDispatch("attention_tile", cached, shape[0], shape[1], shape[2], 512, depth).launch())
+						require.NoError(b, err)
+						defer c.free()
+						keys := float64(depth) - 256 // on average
+						measure(b, 4*float64(shape[0]*shape[2])*512*keys, "GOP/s", func(int) { c.run(Options{Threads: threads}) })
+					})
+				}
 			}
 		}
 	}
