@@ -2,6 +2,7 @@ package metal
 
 import (
 	"os"
+	"runtime"
 	"sync/atomic"
 	"unsafe"
 )
@@ -22,6 +23,10 @@ const (
 	// readLead is how far before that the disk is at work. Of a disk of 4 GB/s 32 MiB get three
 	// quarters.
 	readLead = 128 << 20
+	// readDoubt is how far pages are asked for behind one that was missing. Where all are there,
+	// asking costs as much as mapping; where few are, a disk that is faster than what wants them
+	// may not be waited for in a while.
+	readDoubt = 1 << 30
 )
 
 // read starts a reader of memory that files are mapped to.
@@ -36,15 +41,19 @@ func read(ranges [][]byte) *reader {
 	r := &reader{done: make(chan struct{})}
 	go func() {
 		defer close(r.done)
-		asked := 0
+		runtime.LockOSThread() // for mapPages
+		defer runtime.UnlockOSThread()
+		asked, until := 0, 0 // pieces
 		for i, piece := range pieces {
-			for ; asked < min(i+1+readLead/readPiece, len(pieces)) && !r.leave.Load(); asked++ {
-				askPages(pieces[asked])
-			}
 			if r.leave.Load() {
 				return
 			}
-			mapPages(piece)
+			if mapPages(piece, i < asked) {
+				asked, until = max(asked, i+1), i+1+readDoubt/readPiece
+			}
+			for ; i < until && asked < min(i+1+readLead/readPiece, len(pieces)) && !r.leave.Load(); asked++ {
+				askPages(pieces[asked])
+			}
 		}
 	}()
 	return r

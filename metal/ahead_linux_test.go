@@ -22,23 +22,41 @@ func TestReader(t *testing.T) {
 		t.Skip("qemu drops the advice to read ahead")
 	}
 	const last = 3*readPiece + 5000
-	memory := unread(t, last)
+	_, memory := unread(t, last)
 	r := read([][]byte{memory[100:200], memory[4*4096+1 : 2*readPiece], memory[2*readPiece : last]})
 	<-r.done
 	for i, is := range resident(t, memory) {
 		require.True(t, is || i > 0 && i < 4, "page %d", i)
 	}
-	if unix.Madvise(memory[:1], unix.MADV_POPULATE_READ) != nil {
+	if !mapsPages() {
 		t.Skip("this Linux maps no pages before they are touched")
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	before, sum := faults(t), byte(0)
-	for i := 4 * 4096; i < last; i += 4096 {
-		sum += memory[i]
+	require.Less(t, touching(t, memory[4*4096:last]), int64(10), "pages are mapped by sixteen at most")
+}
+
+// TestMapPages waits for a file that nobody has read. Once it is in memory nothing is waited for,
+// and all of it is mapped, whether it is said to be on its way or not.
+func TestMapPages(t *testing.T) {
+	if testfiles.UnderQEMU() || !mapsPages() {
+		t.Skip("this system maps no pages before they are touched")
 	}
-	require.NotZero(t, sum)
-	require.Less(t, faults(t)-before, int64(10), "pages are mapped by sixteen at most")
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	for name, arriving := range map[string]bool{"arriving": true, "looked for": false} {
+		t.Run(name, func(t *testing.T) {
+			path, memory := unread(t, 2*readPiece+5000)
+			require.True(t, mapPages(memory, arriving))
+			_, err := os.ReadFile(path)
+			require.NoError(t, err)
+			f, err := mapped.Open(path)
+			require.NoError(t, err)
+			defer f.Close()
+			require.False(t, mapPages(f.Bytes()[1:], arriving))
+			require.Less(t, touching(t, f.Bytes()), int64(10))
+		})
+	}
 }
 
 // TestReaderStops leaves readers at any time, after which memory may be unmapped; so it may where
@@ -60,8 +78,8 @@ func TestReaderStops(t *testing.T) {
 }
 
 // unread maps a new file whose pages are not in memory.
-func unread(t *testing.T, bytes int) []byte {
-	path := filepath.Join(t.TempDir(), "weights")
+func unread(t *testing.T, bytes int) (path string, memory []byte) {
+	path = filepath.Join(t.TempDir(), "weights")
 	require.NoError(t, os.WriteFile(path, slices.Repeat([]byte{1}, bytes), 0o600))
 	f, err := os.Open(path)
 	require.NoError(t, err)
@@ -74,7 +92,23 @@ func unread(t *testing.T, bytes int) []byte {
 	if slices.Contains(resident(t, m.Bytes()), true) {
 		t.Skip("the system keeps files of " + t.TempDir() + " in memory")
 	}
-	return m.Bytes()
+	return path, m.Bytes()
+}
+
+// mapsPages tells whether Linux maps pages before they are touched.
+func mapsPages() bool {
+	page := make([]byte, 2*os.Getpagesize())
+	return unix.Madvise(wholePages(page[len(page)-1:]), unix.MADV_POPULATE_READ) == nil
+}
+
+// touching is how often touching all pages finds one that is not mapped.
+func touching(t *testing.T, memory []byte) int64 {
+	before, sum := faults(t), byte(0)
+	for i := 0; i < len(memory); i += 4096 {
+		sum += memory[i]
+	}
+	require.NotZero(t, sum)
+	return faults(t) - before
 }
 
 // faults is how often this thread has touched pages that were not mapped.

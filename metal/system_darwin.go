@@ -37,8 +37,9 @@ func askPages(memory []byte) {
 	C.posix_madvise(unsafe.Pointer(unsafe.SliceData(memory)), C.size_t(len(memory)), C.POSIX_MADV_WILLNEED)
 }
 
-// mapPages does nothing: macOS has no call that maps pages before they are touched.
-func mapPages([]byte) {}
+// mapPages does nothing, and does not know what is missing: macOS has no call that maps pages before
+// they are touched.
+func mapPages([]byte, bool) (waited bool) { return true }
 
 func processor() string {
 	name := C.CString("machdep.cpu.brand_string")

@@ -228,8 +228,34 @@ func askPages(memory []byte) {
 	}
 }
 
-// mapPages waits for the pages and maps them; before Linux 5.14 it does nothing.
-func mapPages(memory []byte) { _ = unix.Madvise(wholePages(memory), unix.MADV_POPULATE_READ) }
+// faultAround is how much Linux maps, of pages that it has, when one of them is touched.
+const faultAround = 64 << 10
+
+// mapPages maps a file's pages, waits for those that are missing, and says whether it had to, as it
+// does where that is not known: before Linux 5.14, which maps nothing here. Pages that nobody reads
+// right now are mapped as if one of them in faultAround were touched; to look at each costs twice as
+// much. Waits are counted by thread, so that a goroutine has to be locked to its own.
+func mapPages(memory []byte, arriving bool) (waited bool) {
+	memory = wholePages(memory)
+	before, counted := waits()
+	if arriving {
+		waited = unix.Madvise(memory, unix.MADV_POPULATE_READ) != nil
+	} else {
+		for ; len(memory) > 0 && !waited; memory = memory[min(len(memory), faultAround):] {
+			waited = unix.Madvise(memory[:1], unix.MADV_POPULATE_READ) != nil
+		}
+	}
+	now, _ := waits()
+	return waited || !counted || now != before
+}
+
+// waits is how often this thread has touched a page that was not in memory, or that another one
+// held.
+func waits() (faults int64, counted bool) {
+	var u unix.Rusage
+	err := unix.Getrusage(unix.RUSAGE_THREAD, &u)
+	return u.Majflt, err == nil
+}
 
 func processor() string { return thisSystem().processor() }
 
