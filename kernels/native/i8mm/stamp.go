@@ -3,4 +3,4 @@
 package i8mm
 
 // Stamp is the hash of the sources, written by `go test ./kernels/native/src -update`.
-const Stamp = "89bd5f3ceab5043b285a4caf3dda1b3bd53c5c9386d2c111a19e1c0912b4588f"
+const Stamp = "821a7cfe2aeb07624689651791ae77536b59061cac381e4bba21c3a26e4034e4"

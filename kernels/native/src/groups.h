@@ -14,9 +14,12 @@ struct Correction {
 
 // Up to so many tokens, multiplying with the rows as they lie takes no longer than memory takes
 // to bring them, and else less than unpacking a panel. Rows of a file, whose bytes are unpacked
-// for each token, and interleaved ones, which all tokens are multiplied with at once: there,
-// where registers are many, four take no longer than two.
-constexpr uint32_t FEW_ROWS = 3, FEW = 4, FEWEST = DOT_TOKENS < 4 ? 2 : FEW;
+// for each token, and interleaved ones, which all tokens are multiplied with at once.
+constexpr uint32_t FEW_ROWS = 3, FEW = 4;
+constexpr bool MANY_REGISTERS = DOT_TOKENS >= 4;
+// Tokens that a rare format is multiplied with at once. Where registers are few, four at once are not
+// worth their code, and else two.
+constexpr uint32_t AT_ONCE = MANY_REGISTERS ? FEW : 2;
 // Elements of a panel, at most: with its scales it stays in the first-level cache, with its signs
 // apart half as many do. A panel is whole blocks of any type.
 constexpr uint64_t PANEL = 16384 / ROWS, LARGEST_BLOCK = 256;

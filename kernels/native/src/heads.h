@@ -132,8 +132,7 @@ static void unpack_headed(const RowGroup &g, const Headed &of, uint64_t first, u
 
 template <class E> static void multiply_headed(const RowGroup &g, const Headed &of) {
     if (g.act->few) {
-        // Where registers are few, four tokens at once are not worth their code.
-        in_streams<STREAMS_OF<E>, FEWEST>(
+        in_streams<STREAMS_OF<E>, AT_ONCE, AT_ONCE>(
             g, [&](const RowGroup &some, auto t, auto s) { multiply_headed<E, t.value, s.value>(some, of); });
         return;
     }

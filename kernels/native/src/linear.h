@@ -163,7 +163,7 @@ struct Linear {
                  ceil_div(n[i], ROWS),
                  0,
                  interleaved,
-                 least(hint(l, SMELT_HINT_AHEAD, interleaved ? processor().interleaved : DISTANCE), FARTHEST),
+                 least(hint(l, SMELT_HINT_AHEAD, interleaved ? ahead_of(*type) : DISTANCE), FARTHEST),
                  hint(l, SMELT_HINT_PAIRS, processor().pairs ? 2 : 1) > 1};
             column += n[i];
             any_float |= !type->quantized && !type->by_shorts(), any_half |= type->is_half();
@@ -211,6 +211,12 @@ struct Linear {
         scratch = room.end;
     }
 
+    // How far ahead of interleaved weights is asked for. Few tokens are long work with what has to be
+    // taken apart first, or where registers are few: a processor reads nothing in advance meanwhile.
+    MEMBER uint64_t ahead_of(const WeightType &type) const {
+        const bool long_work = p.tokens > 1 && (type.elems > type.bytes || !MANY_REGISTERS);
+        return long_work ? processor().together : processor().interleaved;
+    }
     // Floats that are as wide in memory as in a vector gain nothing.
     MEMBER bool by_columns(const Weight &w) const { return any_columns && w.type->is_half(); }
 

@@ -2,14 +2,15 @@
 // does, and each has what was measured on it. See docs/performance.md, "A Zen 4 follows by itself".
 struct Processor {
     uint64_t interleaved; // bytes from interleaved weights that are read to what is asked for; 0: the next ones
+    uint64_t together;    // the same where few tokens make long work of them
     uint64_t large_tile;  // bytes of a tile of values that a first-level cache has no room to ask for early
     bool halves;          // vectors of 512 bits are worked on in two halves
     bool pairs;           // while words are read again, for other bits of theirs, memory rests
 };
-constexpr Processor USUAL = {DISTANCE, UINT64_MAX, false, false};
+constexpr Processor USUAL = {DISTANCE, DISTANCE, UINT64_MAX, false, false};
 // It follows one or two streams by itself, and reads them 1.1 to 1.4 times as fast unasked. Its
 // first-level cache has 32 KB.
-constexpr Processor ZEN_4 = {0, 16384, true, true};
+constexpr Processor ZEN_4 = {0, 2048, 16384, true, true};
 
 INLINE const Processor &processor() {
 #if defined(__x86_64__)

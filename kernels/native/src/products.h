@@ -387,18 +387,20 @@ template <class B, int T, int S, bool PAIRS = B::PARTNER == 1> static void multi
         store(g.sum[i + t] + v * W, sum[i][t][v]);
 }
 
-// Multiplies up to S groups with a token at once, or a group with few, up to MOST at a time:
-// f(groups, Int<tokens>{}, Int<groups>{}), and tells that they are complete.
-template <uint32_t S, uint32_t MOST = FEW, class Fn> INLINE void in_streams(const RowGroup &g, Fn f) {
+// Multiplies up to S groups with a token at once, or a group with a few: up to MOST, or up to LEAST
+// if there are no more: f(groups, Int<tokens>{}, Int<groups>{}). Tells that they are complete.
+template <uint32_t S, uint32_t LEAST, uint32_t MOST, class Fn> INLINE void in_streams(const RowGroup &g, Fn f) {
     if (g.tokens == 1) {
         with_power<S>(g.groups, [&](auto n) { f(g, Int<1>{}, n); });
-    } else if (MOST == FEW && g.tokens > FEWEST) {
-        f(g, Int<MOST>{}, Int<1>{});
     } else {
         RowGroup some = g;
         for (uint32_t t = 0; t < g.tokens; t += some.tokens) {
-            some.first = t, some.tokens = static_cast<uint32_t>(least(FEWEST, g.tokens - t)), some.sum = g.sum + t;
-            f(some, Int<FEWEST>{}, Int<1>{});
+            const uint32_t left = g.tokens - t;
+            some.first = g.first + t, some.tokens = static_cast<uint32_t>(least(MOST, left)), some.sum = g.sum + t;
+            if (LEAST < MOST && left <= LEAST)
+                f(some, Int<LEAST>{}, Int<1>{});
+            else
+                f(some, Int<MOST>{}, Int<1>{});
         }
     }
     g.complete(0, g.tokens);
@@ -436,16 +438,16 @@ template <class B, class Fn> INLINE void multiply_panels(const RowGroup &g, uint
 
 // Whether a token has a form for RowGroup::pairs: the same words hold sub-blocks that are not
 // neighbours, and the set has registers for the sums of two besides those of the token.
-template <class B> constexpr bool PAIRS_PAY = B::PARTNER > 1 && FEWEST == FEW;
+template <class B> constexpr bool PAIRS_PAY = B::PARTNER > 1 && MANY_REGISTERS;
 
 template <class B> static void multiply_quantized(const RowGroup &g) {
-    // Where registers are few, four tokens at once are much code: a rare format goes without.
-    constexpr uint32_t MOST = BY_COPY<B> ? FEWEST : FEW;
+    // From memory a format with two scales in a sub-block gains nothing by a form for two tokens.
+    constexpr uint32_t MOST = BY_COPY<B> ? AT_ONCE : FEW, LEAST = B::GROUPS == 1 ? 2 : AT_ONCE;
     const bool interleaved = B::HALF != ALONE && (BY_COPY<B> || g.interleaved);
     if (g.act->few) {
         if constexpr (B::HALF != ALONE) {
             if (interleaved)
-                return in_streams<STREAMS_OF<B>, MOST>(g, [](const RowGroup &some, auto t, auto s) {
+                return in_streams<STREAMS_OF<B>, LEAST, MOST>(g, [](const RowGroup &some, auto t, auto s) {
                     if constexpr (PAIRS_PAY<B> && decltype(t)::value == 1)
                         if (some.pairs)
                             return multiply_interleaved<B, 1, s.value, true>(some);
