@@ -42,10 +42,10 @@ func TestMapPages(t *testing.T) {
 	if testfiles.UnderQEMU() || !mapsPages() {
 		t.Skip("this system maps no pages before they are touched")
 	}
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	for name, arriving := range map[string]bool{"arriving": true, "looked for": false} {
 		t.Run(name, func(t *testing.T) {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
 			path, memory := unread(t, 2*readPiece+5000)
 			require.True(t, mapPages(memory, arriving))
 			_, err := os.ReadFile(path)
