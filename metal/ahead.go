@@ -43,20 +43,26 @@ func read(ranges [][]byte) *reader {
 		defer close(r.done)
 		runtime.LockOSThread() // for mapPages
 		defer runtime.UnlockOSThread()
-		asked, until := 0, 0 // pieces
-		for i, piece := range pieces {
-			if r.leave.Load() {
-				return
-			}
-			if mapPages(piece, i < asked) {
-				asked, until = max(asked, i+1), i+1+readDoubt/readPiece
-			}
-			for ; i < until && asked < min(i+1+readLead/readPiece, len(pieces)) && !r.leave.Load(); asked++ {
-				askPages(pieces[asked])
-			}
-		}
+		r.bring(pieces, askPages, mapPages)
 	}()
 	return r
+}
+
+// bring maps pieces one after the other until it is told to leave. It asks for none before one was
+// waited for.
+func (r *reader) bring(pieces [][]byte, ask func([]byte), mapped func(piece []byte, arriving bool) (waited bool)) {
+	asked, until := 0, 0
+	for i, piece := range pieces {
+		if r.leave.Load() {
+			return
+		}
+		if mapped(piece, i < asked) {
+			asked, until = max(asked, i+1), i+1+readDoubt/readPiece
+		}
+		for ; i < until && asked < min(i+1+readLead/readPiece, len(pieces)) && !r.leave.Load(); asked++ {
+			ask(pieces[asked])
+		}
+	}
 }
 
 // stop ends a reader, if there is one: after it, memory may be unmapped.

@@ -237,7 +237,7 @@ const faultAround = 64 << 10
 // much. Waits are counted by thread, so that a goroutine has to be locked to its own.
 func mapPages(memory []byte, arriving bool) (waited bool) {
 	memory = wholePages(memory)
-	before, counted := waits()
+	_, before := faults()
 	if arriving {
 		waited = unix.Madvise(memory, unix.MADV_POPULATE_READ) != nil
 	} else {
@@ -245,16 +245,16 @@ func mapPages(memory []byte, arriving bool) (waited bool) {
 			waited = unix.Madvise(memory[:1], unix.MADV_POPULATE_READ) != nil
 		}
 	}
-	now, _ := waits()
-	return waited || !counted || now != before
+	_, now := faults()
+	return waited || now != before
 }
 
-// waits is how often this thread has touched a page that was not in memory, or that another one
-// held.
-func waits() (faults int64, counted bool) {
+// faults is how often this thread has touched a page that was not mapped, and how often it waited
+// for one that was not in memory, or that another thread held.
+func faults() (mapped, waited int64) {
 	var u unix.Rusage
-	err := unix.Getrusage(unix.RUSAGE_THREAD, &u)
-	return u.Majflt, err == nil
+	_ = unix.Getrusage(unix.RUSAGE_THREAD, &u) // fails before Linux 2.6.26 alone
+	return u.Minflt, u.Majflt
 }
 
 func processor() string { return thisSystem().processor() }
