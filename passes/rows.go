@@ -26,14 +26,10 @@ func wantedRows(f *ir.Func, t *ir.Target) (int, error) {
 		return 0, nil
 	}
 	early = behindOne(early, gather.Args[1])
-	moved := make(map[*ir.Value]bool, len(early))
-	for _, v := range early {
-		moved[v] = true
-	}
 	gathered := make(map[*ir.Value]*ir.Value)
 	for _, v := range early {
 		for i, x := range v.Args {
-			if !v.Op.KeepsRows(i) || moved[x] {
+			if !v.Op.KeepsRows(i) || slices.Contains(early, x) {
 				continue
 			}
 			if gathered[x] == nil {
@@ -138,10 +134,6 @@ func gathers(x, rows *ir.Value) bool {
 // behindOne returns what follows the first value that everything after it depends on rows of
 // alone, or all values where no product follows such a one.
 func behindOne(early []*ir.Value, rows *ir.Value) []*ir.Value {
-	at := make(map[*ir.Value]int, len(early))
-	for i, v := range early {
-		at[v] = i
-	}
 	first := len(early) // of the values that are read behind i
 	cut := -1
 	for i, v := range slices.Backward(early) {
@@ -149,10 +141,8 @@ func behindOne(early []*ir.Value, rows *ir.Value) []*ir.Value {
 			cut = i
 		}
 		for j, x := range v.Args {
-			if k, ok := at[x]; ok && v.Op.KeepsRows(j) {
-				first = min(first, k)
-			} else if v.Op.KeepsRows(j) {
-				first = -1
+			if v.Op.KeepsRows(j) {
+				first = min(first, slices.Index(early, x)) // −1, if it is not among them
 			}
 		}
 	}
